@@ -1,0 +1,47 @@
+# Every target works from a clean checkout on a machine with Go; nothing else is needed.
+GO      ?= go
+MODULES := . bench integration tools
+TOOL    := $(GO) tool -modfile=tools/go.mod
+FUZZTIME ?= 30s
+
+.PHONY: check fmt vet lint test race fuzz torture bench build golden cross plots
+
+check: fmt vet lint build test bench-once  ## everything CI runs
+	@echo "make check: all green"
+
+fmt:
+	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted (run gofmt -w):"; echo "$$out"; exit 1; fi
+
+vet:
+	@for m in $(MODULES); do $(GO) -C $$m vet ./... || exit 1; done
+
+lint:
+	$(TOOL) staticcheck ./...
+
+build:
+	@for m in $(MODULES); do echo "build $$m"; $(GO) -C $$m build ./... || exit 1; done
+
+cross:  ## the library and the program compile everywhere they claim to
+	@for t in windows/amd64 darwin/arm64 linux/arm64 freebsd/amd64; do echo "build $$t"; \
+		GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) build ./... || exit 1; done
+
+test:  ## unit tests with the race detector, fuzz seeds and examples
+	$(GO) test -race -timeout 10m ./...
+
+race: test
+
+bench-once:  ## each benchmark runs once
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
+	$(GO) -C bench test -run '^$$' -bench . -benchtime 1x ./...
+
+bench:  ## ours and the rivals, interleaved: make bench ROWS=regexp
+	$(GO) -C bench run . -rows '$(ROWS)'
+
+fuzz:  ## every fuzz target for FUZZTIME each
+	@./tools/fuzz.sh $(FUZZTIME)
+
+torture:  ## long runs: order, kills, outages
+	FOREBAY_TORTURE=1 $(GO) test -timeout 4h -count 1 ./...
+
+golden:  ## rewrite testdata/*.golden
+	$(GO) test ./... -update

@@ -1,0 +1,39 @@
+package batch
+
+import "time"
+
+// A Codec knows a wire form: it comes with the encoder that writes it and
+// travels with every batch, so that a fallback, a dead-letter file or a spool
+// reader can render records it did not encode. Its methods may be called from
+// several goroutines at once.
+type Codec interface {
+	// ContentType names the wire form, such as "application/x-ndjson". Two
+	// codecs with equal content types read each other's records. Sinks that
+	// need a certain form refuse others when they are built.
+	ContentType() string
+
+	// AppendJSON appends rec as one JSON object, without a newline, to dst. rec
+	// is one record as its encoder wrote it. Bytes that cannot be read in that
+	// form are rendered as {"raw":"…"} and no error.
+	AppendJSON(dst, rec []byte, m Meta) []byte
+
+	// AppendMarker appends a record in this wire form which says that d were
+	// dropped since the last marker. A form that has no room for such a record
+	// returns dst as it is.
+	AppendMarker(dst []byte, d Drops, now time.Time) []byte
+}
+
+// An Event is a transition that an operator may want to know of: the first
+// failure of a destination, its recovery, a panic, a drop episode. Not every
+// failure is an event.
+type Event struct {
+	// Output is the name of the output or destination concerned.
+	Output string
+	// Op is what was being done: "write", "send", "sync", "encode", "drop",
+	// "recovered", "panic".
+	Op string
+	// Err is the cause; nil for a recovery.
+	Err error
+	// Count is the number of records concerned, 0 when there is no such number.
+	Count uint64
+}

@@ -1,0 +1,155 @@
+package slab
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Defaults of [Options].
+const (
+	DefaultSlabBytes     = 64 << 10
+	DefaultSlabCount     = 8
+	DefaultMaxRecord     = 1 << 20
+	DefaultOversizeBytes = 4 << 20
+	DefaultFlushInterval = 100 * time.Millisecond
+	DefaultBlockFor      = 250 * time.Millisecond
+	DefaultCloseTimeout  = 5 * time.Second
+	DefaultRetryMin      = 200 * time.Millisecond
+	DefaultRetryMax      = 30 * time.Second
+
+	MinSlabBytes = 512
+	MaxSlabBytes = 64 << 20
+	MaxSlabCount = 1 << 16
+)
+
+var (
+	// ErrClosed is returned for a write after Close.
+	ErrClosed = errors.New("slab: writer is closed")
+	// ErrDropped is returned by WriteRecord, wrapped with the reason, for a
+	// record that the policy dropped.
+	ErrDropped = errors.New("slab: record dropped")
+)
+
+// Options configures a [Writer]. The zero value is useful: each field states
+// its default and unit.
+type Options struct {
+	// Name stands in reports and events. Default "slab".
+	Name string
+	// SlabBytes is the size of one slab in bytes, index included. Default 64 KiB.
+	SlabBytes int
+	// SlabCount is the number of slabs, all allocated by New. At least 2;
+	// default 8.
+	SlabCount int
+	// MaxRecord is the largest record in bytes; larger ones are dropped with
+	// [batch.Oversize]. Default 1 MiB.
+	MaxRecord int
+	// OversizeBytes bounds the memory, in bytes, of records that fit no slab.
+	// Default 4 MiB, but at least MaxRecord.
+	OversizeBytes int
+	// FlushInterval is how long the oldest unsent record waits at most for its
+	// slab to fill. Default 100 ms; negative: until the slab is full, Flush,
+	// Close, or a record of FlushLevel.
+	FlushInterval time.Duration
+	// FlushLevel is the level from which a record is sent at once. Default
+	// slog.LevelError.
+	FlushLevel slog.Leveler
+	// WhenFull is what a write does when no slab is free. Default
+	// BlockFor(250 ms).
+	WhenFull WhenFull
+	// Reserve keeps the last slabs for records that matter: a record below
+	// ReserveLevel may not open a slab when Reserve or fewer are free, and
+	// counts as dropped{full}. Default 0.
+	Reserve int
+	// ReserveLevel is the level Reserve is kept for. Default slog.LevelInfo.
+	ReserveLevel slog.Leveler
+	// CloseTimeout bounds Close and Sync, which take no context. Default 5 s.
+	CloseTimeout time.Duration
+	// RetryMin and RetryMax bound the full-jitter backoff after an error of the
+	// destination. Defaults 200 ms and 30 s.
+	RetryMin, RetryMax time.Duration
+	// Codec reads what is written; it renders gap markers. Default nil: plain
+	// bytes, no markers.
+	Codec batch.Codec
+	// OnError is told of transitions: first failure, recovery, drop episodes,
+	// panics. It runs on a goroutine of its own behind a bounded queue, so it
+	// may log into this very writer. Default nil.
+	OnError func(batch.Event)
+	// CloseDst makes Close close the destination, if it is an io.Closer.
+	CloseDst bool
+}
+
+// WhenFull says what a write does when no slab is free. Use [BlockFor],
+// [Block] or [DropNewest] to make one.
+type WhenFull struct {
+	kind whenFullKind
+	wait time.Duration
+}
+
+type whenFullKind uint8
+
+const (
+	whenFullDefault whenFullKind = iota
+	whenFullBlockFor
+	whenFullBlock
+	whenFullDropNewest
+	whenFullDropOldest
+)
+
+// BlockFor waits at most d for a free slab, in the order of arrival, then drops
+// the record. After one such timeout it drops at once until a slab is freed, so
+// that a dead destination costs each caller nothing.
+func BlockFor(d time.Duration) WhenFull { return WhenFull{kind: whenFullBlockFor, wait: d} }
+
+// Block waits as long as it takes. A destination that logs through its own
+// logger can so wait on itself for ever: prefer [BlockFor].
+func Block() WhenFull { return WhenFull{kind: whenFullBlock} }
+
+// DropNewest never waits: the record is dropped and counted.
+func DropNewest() WhenFull { return WhenFull{kind: whenFullDropNewest} }
+
+// DropOldest never waits: the oldest records that no Send is reading make room
+// for the new one, and are counted.
+func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
+
+// ParseWhenFull reads "block", "block-for=250ms", "drop-newest" or
+// "drop-oldest".
+func ParseWhenFull(s string) (WhenFull, error) {
+	name, arg, hasArg := strings.Cut(s, "=")
+	switch {
+	case name == "block" && !hasArg:
+		return Block(), nil
+	case name == "drop-newest" && !hasArg:
+		return DropNewest(), nil
+	case name == "drop-oldest" && !hasArg:
+		return DropOldest(), nil
+	case name == "block-for" && !hasArg:
+		return BlockFor(DefaultBlockFor), nil
+	case name == "block-for":
+		d, err := time.ParseDuration(arg)
+		if err != nil || d < 0 {
+			return WhenFull{}, fmt.Errorf("slab: when-full %q: %q is no duration of 0 or more, such as 250ms", s, arg)
+		}
+		return BlockFor(d), nil
+	}
+	return WhenFull{}, fmt.Errorf("slab: when-full %q is not one of block, block-for=DURATION, drop-newest, drop-oldest", s)
+}
+
+// String is the inverse of [ParseWhenFull].
+func (w WhenFull) String() string {
+	switch w.kind {
+	case whenFullBlockFor:
+		return "block-for=" + w.wait.String()
+	case whenFullBlock:
+		return "block"
+	case whenFullDropNewest:
+		return "drop-newest"
+	case whenFullDropOldest:
+		return "drop-oldest"
+	}
+	return BlockFor(DefaultBlockFor).String()
+}
