@@ -1,0 +1,169 @@
+package callback
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestOrderAndWait(t *testing.T) {
+	var got []int // only the Runner's goroutine writes; Wait orders the read
+	r := New(func(v int) { got = append(got, v) }, 100)
+	var want []int
+	for i := range 100 {
+		r.Post(i)
+		want = append(want, i)
+	}
+	if err := r.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(got, want) || r.Dropped() != 0 || r.Failed() != 0 {
+		t.Errorf("got %v, dropped %d, failed %d", got, r.Dropped(), r.Failed())
+	}
+	if err := r.Wait(t.Context()); err != nil {
+		t.Errorf("Wait on an idle Runner: %v", err)
+	}
+}
+
+// A stuck callback holds up nobody; of what comes meanwhile the newest are kept.
+func TestFullDropsOldest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		var got []int
+		r := New(func(v int) { <-release; got = append(got, v) }, 3)
+		r.Post(0)
+		synctest.Wait() // 0 is with fn
+		for i := 1; i <= 10; i++ {
+			r.Post(i)
+		}
+		if n := r.Dropped(); n != 7 {
+			t.Errorf("dropped %d, want 7", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.Wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Wait beside a stuck callback: %v", err)
+		}
+		if len(r.waiters) != 0 {
+			t.Error("a Wait that gave up left its waiter behind")
+		}
+		close(release)
+		if err := r.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if want := []int{0, 8, 9, 10}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+func TestPanicAndGoexit(t *testing.T) {
+	var got []int
+	r := New(func(v int) {
+		got = append(got, v)
+		switch v % 3 {
+		case 0:
+			panic(v)
+		case 1:
+			runtime.Goexit()
+		}
+	}, 9)
+	for i := range 9 {
+		r.Post(i)
+	}
+	if err := r.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 9 || r.Failed() != 6 {
+		t.Errorf("ran %v, failed %d, want 9 and 6", got, r.Failed())
+	}
+}
+
+// A callback may post, which is what one does that logs into its own reporter.
+func TestPostFromCallbackUnderLock(t *testing.T) {
+	var mu sync.Mutex
+	var r *Runner[int]
+	sum := 0
+	r = New(func(v int) {
+		mu.Lock()
+		defer mu.Unlock()
+		sum += v
+		if v > 0 {
+			r.Post(v - 1)
+		}
+	}, 4)
+	mu.Lock()
+	r.Post(10)
+	mu.Unlock()
+	for range 11 { // each Wait covers at least one more
+		if err := r.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if sum != 55 {
+		t.Errorf("sum %d, want 55", sum)
+	}
+}
+
+func TestCloseKeepsWhatIsQueued(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		n := 0
+		r := New(func(int) { <-release; n++ }, 0)
+		r.Post(1)
+		r.Post(2)
+		r.Close()
+		r.Close()
+		r.Post(3)
+		if r.Dropped() != 1 {
+			t.Errorf("dropped %d, want the one after Close", r.Dropped())
+		}
+		close(release)
+		if err := r.Wait(t.Context()); err != nil || n != 2 {
+			t.Errorf("ran %d, err %v, want 2", n, err)
+		}
+	})
+}
+
+func TestNil(t *testing.T) {
+	r := New[int](nil, 1)
+	r.Post(1)
+	r.Close()
+	if r.Wait(t.Context()) != nil || r.Dropped() != 0 || r.Failed() != 0 {
+		t.Error("a nil Runner does something")
+	}
+}
+
+func TestRace(t *testing.T) {
+	var n uint64
+	r := New(func(int) { n++ }, 8)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range 1000 {
+				r.Post(i)
+			}
+			if err := r.Wait(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := r.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n+r.Dropped() != 8000 {
+		t.Errorf("%d ran and %d dropped of 8000", n, r.Dropped())
+	}
+}
