@@ -45,6 +45,10 @@ type Slot struct {
 	_      uint16
 }
 
+// FlagMarker, in Slot.Flags, says that the record is a gap marker made by a
+// Writer: no record of the account.
+const FlagMarker = 1
+
 // Meta returns what the slot knows of its record.
 func (s *Slot) Meta() Meta {
 	return Meta{Time: s.Time, Level: slog.Level(s.Level), Stream: s.Stream}

@@ -2,30 +2,356 @@ package slab
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"os"
+	"sync"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// Writer is being written; the signatures below are the ones it will have.
-type Writer struct{}
+// A Writer collects records in slabs and hands them to its destination from one
+// goroutine of its own. All methods may be called from any goroutine, also
+// beside and after Close.
+//
+// A call costs a lock and a copy. What the destination does (stall, fail, panic,
+// hang) is never felt by a caller, except through the when-full policy once all
+// slabs are in use.
+type Writer struct {
+	o          Options
+	sink       batch.Sink
+	limits     batch.Limits
+	limited    bool
+	slabBytes  int
+	maxRecord  int
+	flushLevel int
+	policy     WhenFull
 
-func New(dst io.Writer, o *Options) (*Writer, error)             { panic("soon") }
-func NewSink(dst batch.Sink, o *Options) (*Writer, error)        { panic("soon") }
-func (w *Writer) Write(p []byte) (int, error)                    { panic("soon") }
-func (w *Writer) WriteRecord(p []byte, m batch.Meta) error       { panic("soon") }
-func (w *Writer) Flush(ctx context.Context) error                { panic("soon") }
-func (w *Writer) Sync() error                                    { panic("soon") }
-func (w *Writer) Close() error                                   { panic("soon") }
-func (w *Writer) Shutdown(context.Context) (batch.Report, error) { panic("soon") }
-func (w *Writer) Stats() Stats                                   { panic("soon") }
+	// mu guards everything down to the next comment. It is a leaf lock: nothing
+	// sleeps, sends to a destination or calls back while holding it.
+	mu   sync.Mutex
+	room int // bytes the fast path may still put into cur; -1 forces the slow path
+	cur  *block
+	next uint64 // tickets given out so far
+	free []*block
 
-// Stats is a snapshot of a Writer.
-type Stats struct {
-	Name string
-	batch.Account
-	Refused                          uint64 // writes after Close; not part of the account
-	SlabCount, SlabBytes, SlabsInUse int
-	Sends, SendErrors                uint64 // batches offered, and answered with an error
-	LastError                        string
+	queue        queue // pieces waiting for the drain, oldest first
+	queuedBytes  int
+	queuedRecs   int
+	waiters      waiterList
+	spare        []*waiter // pooled waiters
+	oversizeUsed int
+	ops          []*op
+
+	acc         batch.Account // Pending is not kept here but walked by Stats
+	taken       uint64        // settled into the sink's own custody
+	inflight    int           // records of the batch under way that are not settled
+	settled     uint64        // every ticket up to it is accounted for
+	flushTarget uint64        // a Flush wants everything up to this ticket
+	refused     uint64
+	sends       uint64
+	sendErrors  uint64
+	lastErr     error
+
+	sleep     sleepState
+	needWake  bool   // send to wake after unlocking
+	urgent    uint64 // the last record of FlushLevel
+	saturated bool   // BlockFor timed out and no slab was freed since
+	dropping  bool   // a drop episode is under way
+	marked    batch.Drops
+	closed    bool
+	abandoned bool // Shutdown ran out of time and settled the account itself
+
+	wake    chan struct{} // capacity 1
+	closing chan struct{} // closed when Close begins
+	done    chan struct{} // closed when the drain has ended
+	ctx     context.Context
+	giveUp  context.CancelFunc // ends ctx: no more attempts
+	events  *callback.Runner[batch.Event]
+
+	d drain // owned by the drain goroutine
+
+	closeOnce sync.Once
+	reported  chan struct{}
+	report    batch.Report
+	closeErr  error
+}
+
+type sleepState uint8
+
+const (
+	awake  sleepState = iota // the drain will look at the state by itself
+	timed                    // sleeping until its timer, wake it for sealed slabs
+	parked                   // nothing to do, wake it for any record
+)
+
+// New returns a Writer whose destination is an io.Writer. Every Write the
+// destination sees ends at the end of a record. A short write is finished; after
+// an error the writer resumes at the byte where the destination stopped, so that
+// no line is torn. Errors are retried with backoff for ever, except those that
+// say the destination is gone (closed file or pipe, EPIPE) or are wrapped by
+// [batch.Permanent].
+//
+// If dst has a method Sync() error or Flush() error, Sync calls it. Close does
+// not close dst unless Options.CloseDst is set. New fails if an option is out of
+// range, naming all that are.
+func New(dst io.Writer, o *Options) (*Writer, error) {
+	if dst == nil {
+		return nil, errors.New("slab: destination is nil")
+	}
+	return NewSink(&ioSink{w: dst}, o)
+}
+
+// NewSink returns a Writer whose destination is a sink. A [batch.Limiter] is
+// handed several slabs at once, up to its limits; a [batch.Flusher],
+// [batch.Syncer], [batch.Closer] or [batch.Accounter] is used as such.
+func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
+	if dst == nil {
+		return nil, errors.New("slab: destination is nil")
+	}
+	if o == nil {
+		o = &Options{}
+	}
+	r, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &Writer{
+		o: r, sink: dst, slabBytes: r.SlabBytes, maxRecord: r.MaxRecord,
+		flushLevel: int(r.FlushLevel.Level()), policy: r.WhenFull,
+		free:  newArena(r.SlabBytes, r.SlabCount),
+		queue: newQueue(r.SlabCount + 2),
+		wake:  make(chan struct{}, 1), closing: make(chan struct{}),
+		done: make(chan struct{}), reported: make(chan struct{}),
+		ctx: ctx, giveUp: cancel,
+		room: -1, sleep: awake,
+	}
+	if l, ok := dst.(batch.Limiter); ok {
+		w.limits = l.Limits()
+		w.limited = w.limits.Bytes > 0 || w.limits.Records > 0
+	}
+	report := r.OnError
+	if report == nil {
+		report = reportToStderr
+	}
+	w.events = callback.New(report, 64)
+	w.d.init(w)
+	go w.run()
+	return w, nil
+}
+
+// reportToStderr is the OnError of those who set none: silence would be worse.
+func reportToStderr(e batch.Event) {
+	switch {
+	case e.Err != nil && e.Count > 0:
+		fmt.Fprintf(os.Stderr, "forebay: %s: %s: %v (%d records)\n", e.Output, e.Op, e.Err, e.Count)
+	case e.Err != nil:
+		fmt.Fprintf(os.Stderr, "forebay: %s: %s: %v\n", e.Output, e.Op, e.Err)
+	default:
+		fmt.Fprintf(os.Stderr, "forebay: %s: %s (%d records)\n", e.Output, e.Op, e.Count)
+	}
+}
+
+// Write accepts p as one record of unknown time at slog.LevelInfo. It copies p.
+// It returns len(p), nil also for a record that the when-full policy dropped (the
+// policy was the user's, and the drop is counted), and [ErrClosed] after Close.
+func (w *Writer) Write(p []byte) (int, error) {
+	if err := w.put(p, batch.Meta{}); err != nil && !errors.Is(err, ErrDropped) {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// WriteRecord accepts p as one record. It copies p. It returns an error that
+// wraps [ErrDropped] for a record that was dropped (and counted), and
+// [ErrClosed] after Close.
+func (w *Writer) WriteRecord(p []byte, m batch.Meta) error { return w.put(p, m) }
+
+func (w *Writer) put(p []byte, m batch.Meta) error {
+	if len(p) > w.maxRecord {
+		return w.refuseOversize(p)
+	}
+	w.mu.Lock()
+	if len(p)+batch.SlotBytes > w.room {
+		return w.putSlow(p, m)
+	}
+	w.storeLocked(w.cur, p, m)
+	w.room -= len(p) + batch.SlotBytes
+	if int(m.Level) >= w.flushLevel {
+		w.urgentLocked()
+		w.unlock()
+		return nil
+	}
+	w.mu.Unlock()
+	return nil
+}
+
+// storeLocked copies p into b, which has room for it. The ticket is what makes
+// the record count; it is taken last.
+func (w *Writer) storeLocked(b *block, p []byte, m batch.Meta) {
+	copy(b.mem[b.off:], p)
+	s := b.slot(b.n)
+	s.Time = m.Time
+	s.Off = uint32(b.off)
+	s.Len = uint32(len(p))
+	s.Stream = m.Stream
+	s.Level = batch.ClampLevel(m.Level)
+	s.Flags = 0
+	b.off += len(p)
+	b.n++
+	w.next++
+	s.Ticket = w.next
+}
+
+// unlock releases mu and wakes the drain if that was asked for. The send does
+// not block and happens outside the critical section.
+func (w *Writer) unlock() {
+	wake := w.needWake
+	w.needWake = false
+	w.mu.Unlock()
+	if wake {
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// wakeLocked makes unlock wake the drain, unless it is awake.
+func (w *Writer) wakeLocked() {
+	if w.sleep != awake {
+		w.sleep = awake
+		w.needWake = true
+	}
+}
+
+func (w *Writer) urgentLocked() {
+	w.urgent = w.next
+	w.wakeLocked()
+}
+
+// setRoomLocked decides whether the next write may take the fast path.
+func (w *Writer) setRoomLocked() {
+	if w.closed || w.cur == nil || w.cur.old != nil || w.waiters.n > 0 || w.sleep == parked {
+		w.room = -1
+		return
+	}
+	w.room = w.cur.room()
+}
+
+// putSlow is put where the fast path does not do. It is called with mu held and
+// returns without it.
+func (w *Writer) putSlow(p []byte, m batch.Meta) error {
+	defer w.unlock()
+	if w.closed {
+		w.refused++
+		return ErrClosed
+	}
+	if len(p)+batch.SlotBytes > w.slabBytes {
+		return w.putOversizeLocked(p, m)
+	}
+	if w.waiters.n == 0 && w.placeLocked(p, m) {
+		return nil
+	}
+	return w.fullLocked(p, m, false)
+}
+
+// placeLocked stores p if a slab has room for it.
+func (w *Writer) placeLocked(p []byte, m batch.Meta) bool {
+	if b := w.cur; b == nil || !b.fits(len(p)) {
+		if !w.openLocked(len(p), m) {
+			return false
+		}
+	}
+	w.storeLocked(w.cur, p, m)
+	if w.sleep == parked {
+		w.wakeLocked()
+	}
+	if int(m.Level) >= w.flushLevel {
+		w.urgentLocked()
+	}
+	w.setRoomLocked()
+	return true
+}
+
+// openLocked makes a current block with room for n bytes, if there can be one.
+func (w *Writer) openLocked(n int, m batch.Meta) bool {
+	if w.cur != nil && w.cur.old != nil && w.evictLocked(w.cur, n) {
+		return true
+	}
+	if len(w.free) == 0 {
+		return w.policyFor(m.Level).kind == whenFullDropOldest && w.overwriteLocked(n)
+	}
+	if w.belowReserveLocked(m) {
+		return false
+	}
+	w.sealLocked()
+	k := len(w.free) - 1
+	w.cur, w.free = w.free[k], w.free[:k]
+	w.cur.reset()
+	return true
+}
+
+func (w *Writer) belowReserveLocked(m batch.Meta) bool {
+	return w.o.Reserve > 0 && len(w.free) <= w.o.Reserve && m.Level < w.o.ReserveLevel.Level()
+}
+
+// sealLocked retires the current block: the rest of it goes into the queue.
+func (w *Writer) sealLocked() {
+	b := w.cur
+	if b == nil {
+		return
+	}
+	w.cutLocked()
+	w.cur = nil
+	b.retired = true
+	if b.refs == 0 {
+		w.free = append(w.free, b)
+	} else {
+		w.wakeLocked()
+	}
+}
+
+// cutLocked queues the records of the current block that belong to no piece yet.
+// The block stays current.
+func (w *Writer) cutLocked() {
+	if b := w.cur; b != nil && b.n > b.cut {
+		w.pushLocked(b, b.cut, b.n)
+		b.cut = b.n
+	}
+}
+
+func (w *Writer) pushLocked(b *block, from, to int) *piece {
+	b.refs++
+	p := w.queue.push(b, from, to)
+	w.queuedRecs += p.len()
+	w.queuedBytes += p.bytes()
+	return p
+}
+
+// unqueueLocked keeps the sums true for a piece that has left the queue.
+func (w *Writer) unqueueLocked(p *piece) {
+	w.queuedRecs -= p.len()
+	w.queuedBytes -= p.bytes()
+}
+
+// releaseLocked gives up a piece; its block is freed with the last one.
+func (w *Writer) releaseLocked(p *piece) {
+	b := p.blk
+	if b.old == p {
+		b.old = nil
+	}
+	w.queue.put(p)
+	if b.refs--; b.refs > 0 || !b.retired {
+		return
+	}
+	if b.oversize {
+		w.oversizeUsed -= len(b.mem)
+	} else {
+		w.free = append(w.free, b)
+	}
+	w.saturated = false
 }

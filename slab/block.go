@@ -1,0 +1,104 @@
+package slab
+
+import (
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A block is one slab: payload grows from the front, slots from the back.
+//
+//	| payload r1 r2 r3 ...  →            free            ←  ... s3 s2 s1 |
+//
+// mem and slots view the same memory. Slot i is slots[len(slots)-1-i]. All
+// fields are guarded by Writer.mu; the bytes of records that belong to a piece
+// are read without it, because nobody writes them while the piece exists.
+type block struct {
+	mem   []byte
+	slots []batch.Slot
+
+	off int // payload end
+	n   int // slots in use
+	cut int // slots below it belong to pieces already
+	// refs counts the pieces of this block that are queued or in flight. Memory
+	// is reused only when it is 0.
+	refs int
+	// retired: no longer the current block; freed when refs reaches 0.
+	retired  bool
+	oversize bool // a heap buffer for one record, discarded when freed
+
+	// old is the piece of an earlier generation that DropOldest is overwriting
+	// from its front; nil otherwise. See evict.go.
+	old *piece
+}
+
+// A piece is a run of records of one block, in ticket order. Pieces travel
+// through the queue to the drain; their slots and bytes no longer change.
+type piece struct {
+	blk      *block
+	from, to int  // slots
+	inflight bool // being read by a Send
+}
+
+func (p *piece) len() int { return p.to - p.from }
+
+func (p *piece) run() batch.Run {
+	n := len(p.blk.slots)
+	return batch.NewBackRun(p.blk.mem, p.blk.slots[n-p.to:n-p.from:n-p.from])
+}
+
+func (b *block) slot(i int) *batch.Slot { return &b.slots[len(b.slots)-1-i] }
+
+// room returns how many bytes, slot included, the next record may take.
+func (b *block) room() int { return len(b.mem) - b.off - b.n*batch.SlotBytes }
+
+func (b *block) reset() {
+	b.off, b.n, b.cut, b.refs, b.retired, b.old = 0, 0, 0, 0, false, nil
+}
+
+// newArena returns count blocks of size bytes each, carved from one allocation.
+// size must be a multiple of batch.SlotBytes.
+func newArena(size, count int) []*block {
+	per := size / batch.SlotBytes
+	arena := make([]batch.Slot, per*count)
+	blocks := make([]block, count)
+	out := make([]*block, count)
+	for i := range out {
+		s := arena[i*per : (i+1)*per : (i+1)*per]
+		blocks[i] = block{slots: s, mem: slotBytes(s)}
+		out[i] = &blocks[i]
+	}
+	return out
+}
+
+// slotBytes views slots as bytes. Slots hold no pointer and no padding that the
+// compiler could rely on, so both views may be written.
+func slotBytes(s []batch.Slot) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*batch.SlotBytes)
+}
+
+// newOversize returns a block that holds just p, copied.
+func newOversize(p []byte) *block {
+	return &block{
+		mem: append(make([]byte, 0, len(p)), p...), slots: make([]batch.Slot, 1),
+		off: len(p), n: 1, cut: 1, refs: 1, retired: true, oversize: true,
+	}
+}
+
+// bytes returns the payload bytes of the piece.
+func (p *piece) bytes() int {
+	if p.from == p.to {
+		return 0
+	}
+	last := p.blk.slot(p.to - 1)
+	return int(last.Off) + int(last.Len) - int(p.blk.slot(p.from).Off)
+}
+
+// fits reports whether a record of n bytes has room. A block that is being
+// overwritten ends where the survivors of its old generation begin.
+func (b *block) fits(n int) bool {
+	if o := b.old; o != nil {
+		return b.n < o.from && b.off+n <= int(b.slot(o.from).Off)
+	}
+	return n+batch.SlotBytes <= b.room()
+}

@@ -1,0 +1,154 @@
+package slab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Flush waits until everything accepted before the call is delivered or
+// accounted for, or ctx ends. It returns ctx's error, or that of the
+// destination's own Flush, if it has one. A record that a blocked write has not
+// handed over yet is not waited for.
+func (w *Writer) Flush(ctx context.Context) error { return w.request(ctx, opFlush) }
+
+// Sync flushes and then has the destination put what it got on stable storage,
+// if it can (a method Sync() error). It gives up after Options.CloseTimeout.
+func (w *Writer) Sync() error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.o.CloseTimeout)
+	defer cancel()
+	return w.request(ctx, opSync)
+}
+
+func (w *Writer) request(ctx context.Context, kind opKind) error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		// Close does all that Flush and Sync do.
+		select {
+		case <-w.reported:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("slab: flush: %w", context.Cause(ctx))
+		}
+	}
+	o := &op{target: w.next, kind: kind, ch: make(chan error, 1)}
+	w.ops = append(w.ops, o)
+	w.flushTarget = max(w.flushTarget, o.target)
+	w.wakeLocked()
+	w.unlock()
+	select {
+	case err := <-o.ch:
+		if err != nil {
+			return fmt.Errorf("slab: flush: %w", err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("slab: flush: %w", context.Cause(ctx))
+	}
+}
+
+// Close is [Writer.Shutdown] with a deadline of Options.CloseTimeout.
+func (w *Writer) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), w.o.CloseTimeout)
+	defer cancel()
+	_, err := w.Shutdown(ctx)
+	return err
+}
+
+// Shutdown refuses further writes, delivers what was accepted, closes the
+// destination where the Writer owns it, and reports. It returns when that is
+// done or when ctx ends, whatever the destination does. Records that are not
+// delivered by then count as dropped{shutdown}; those in a Send that has not
+// returned are also named in Report.Unknown, and the slabs it reads are never
+// used again. The error says what was not delivered, or what closing the
+// destination returned.
+//
+// Shutdown may be called beside Write and more than once: later calls wait for
+// the first one and return the same.
+func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
+	first := false
+	w.closeOnce.Do(func() { first = true })
+	if !first {
+		select {
+		case <-w.reported:
+		case <-ctx.Done():
+			return w.Report(), fmt.Errorf("slab: close: %w", context.Cause(ctx))
+		}
+		return w.report, w.closeErr
+	}
+
+	w.mu.Lock()
+	w.closed = true
+	w.setRoomLocked()
+	w.wakeLocked()
+	close(w.closing)
+	w.unlock()
+
+	// A destination that honours its context is told a little before the
+	// deadline, so that what it says can still be accounted for.
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		t := time.AfterFunc(left-min(left/10, 100*time.Millisecond), w.giveUp)
+		defer t.Stop()
+	}
+	finished := true
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		w.giveUp()
+		select {
+		case <-w.done:
+		default:
+			finished = false
+		}
+	}
+	err := w.conclude(ctx, finished)
+	w.giveUp()
+	close(w.reported)
+	return w.report, err
+}
+
+// conclude settles what is left and makes the report.
+func (w *Writer) conclude(ctx context.Context, finished bool) error {
+	var sinkAcc batch.Account
+	if a, ok := w.sink.(batch.Accounter); ok {
+		sinkAcc = a.Account()
+	}
+	w.mu.Lock()
+	defer w.unlock()
+	var unknown uint64
+	if !finished {
+		w.abandoned = true
+		unknown = uint64(w.inflight)
+		left := uint64(w.inflight) + w.pendingSlabLocked()
+		w.acc.Dropped[batch.Shutdown] += left
+		w.inflight = 0
+		w.cutLocked()
+		for w.queue.n > 0 {
+			w.unqueueLocked(w.queue.pop()) // its memory may be in use: leak it
+		}
+	}
+	w.refuseWaitersLocked()
+	for _, o := range w.ops {
+		o.ch <- ErrClosed
+	}
+	w.ops = nil
+	w.report = batch.Report{Account: w.accountLocked(sinkAcc), Unknown: unknown}
+
+	err := w.closeErr
+	if !finished && err == nil {
+		err = context.Cause(ctx)
+	}
+	if n := w.report.Dropped[batch.Shutdown]; n > 0 {
+		err = fmt.Errorf("slab: close: %d records not delivered, %d of them unknown: %w", n, unknown,
+			errors.Join(err, w.lastErr))
+	} else if err != nil {
+		err = fmt.Errorf("slab: close: %w", err)
+	}
+	w.closeErr = err
+	return err
+}

@@ -1,0 +1,607 @@
+package slab
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// drain is the state of the goroutine that calls the destination. Nobody else
+// touches it.
+//
+// The goroutine is a loop over three states:
+//
+//	gather   take the oldest pieces from the queue        (w.gather)
+//	attempt  offer the unsettled records to the sink       (w.attempt)
+//	settle   account for them, free slabs, serve waiters   (w.settle)
+//
+// attempt repeats with backoff until all records of the batch are settled or
+// Close gives up. A destination that calls runtime.Goexit ends the goroutine; its
+// last deferred call starts the next one, which goes on where this one stopped.
+type drain struct {
+	pieces []*piece     // held by the batch under way
+	all    batch.Batch  // the batch under way
+	rest   *batch.Batch // its unsettled part: &all or &parts[x]
+	parts  [2]batch.Batch
+	part   batch.Batch // what one Send takes, when rest is above maxRecs
+	sent   *batch.Batch
+
+	maxRecs int // records per Send after a TooLarge; 0 = no cap
+	failed  int // failed attempts in a row
+	sending bool
+	failing bool // a failure was reported and no recovery yet
+	failN   uint64
+
+	since    time.Time // no record in the slabs is older
+	timer    *time.Timer
+	timerDue bool
+	marker   []byte
+	lastMark time.Time
+	inMarker bool
+
+	closedSink bool
+}
+
+// markerEvery is the shortest time between two markers.
+const markerEvery = time.Second
+
+func (d *drain) init(w *Writer) {
+	d.all.Codec = w.o.Codec
+	d.timer = time.NewTimer(time.Hour)
+	d.timer.Stop()
+	d.since = time.Now()
+	d.pieces = make([]*piece, 0, w.o.SlabCount+2)
+}
+
+// An op is a Flush or Sync on its way through the drain.
+type op struct {
+	target uint64
+	kind   opKind
+	ch     chan error // capacity 1
+}
+
+type opKind uint8
+
+const (
+	opFlush opKind = iota
+	opSync
+)
+
+var errGoexit = errors.New("destination called runtime.Goexit")
+
+func (w *Writer) run() {
+	finished := false
+	defer func() {
+		if !finished {
+			go w.run()
+		}
+	}()
+	w.d.inMarker = false
+	if w.d.sending { // the last goroutine ended inside Send
+		w.d.sending = false
+		w.after(errGoexit)
+	}
+	for w.d.rest != nil || w.gather() {
+		w.attempt()
+	}
+	w.closeSink()
+	finished = true
+	close(w.done)
+}
+
+// gather fills the batch from the queue, sleeping until there is reason to. It
+// reports false when the Writer is closed and empty, or was abandoned.
+func (w *Writer) gather() bool {
+	d := &w.d
+	for {
+		w.mu.Lock()
+		if w.abandoned {
+			w.mu.Unlock()
+			return false
+		}
+		w.sleep = awake
+		w.settled = w.watermarkLocked()
+		if o := w.readyOpLocked(); o != nil {
+			w.mu.Unlock()
+			w.do(o)
+			continue
+		}
+		if w.dueLocked() {
+			w.takeLocked()
+			w.unlock()
+			d.since = time.Now()
+			w.mark()
+			return true
+		}
+		d.timerDue = false
+		if w.closed {
+			w.mu.Unlock()
+			return false
+		}
+		if w.queue.n == 0 && (w.cur == nil || w.cur.n == w.cur.cut) {
+			w.sleep = parked
+			w.restLocked()
+			w.setRoomLocked()
+			w.unlock()
+			<-w.wake
+			d.since = time.Now()
+			continue
+		}
+		w.sleep = timed
+		w.unlock()
+		w.sleepTimed()
+	}
+}
+
+// restLocked is called when nothing is pending: the current block can be filled
+// from its start again, and a drop episode is over.
+func (w *Writer) restLocked() {
+	if b := w.cur; b != nil && b.refs == 0 && b.old == nil {
+		b.reset()
+	}
+	if w.dropping {
+		w.dropping = false
+		w.events.Post(batch.Event{Output: w.o.Name, Op: "drop-end", Count: w.acc.Dropped.Total()})
+	}
+}
+
+func (w *Writer) sleepTimed() {
+	d := &w.d
+	if w.o.FlushInterval < 0 && w.limits.Age <= 0 {
+		<-w.wake
+		return
+	}
+	wait := w.o.FlushInterval
+	if w.limits.Age > 0 {
+		wait = w.limits.Age
+	}
+	d.timer.Reset(time.Until(d.since.Add(wait)))
+	select {
+	case <-w.wake:
+		d.timer.Stop()
+	case <-d.timer.C:
+		d.timerDue = true
+		w.mu.Lock()
+		w.sleep = awake
+		w.mu.Unlock()
+	}
+}
+
+// watermarkLocked returns the last ticket before which nothing is pending. It is
+// called when nothing is in flight.
+func (w *Writer) watermarkLocked() uint64 {
+	if w.queue.n > 0 {
+		p := w.queue.at(0)
+		return p.blk.slot(p.from).Ticket - 1
+	}
+	if b := w.cur; b != nil && b.n > b.cut {
+		return b.slot(b.cut).Ticket - 1
+	}
+	return w.next
+}
+
+// dueLocked says whether a batch should be taken now: as soon as a slab is full,
+// or as soon as the sink's limits are reached. A slab that is not full is cut
+// when something will not wait.
+func (w *Writer) dueLocked() bool {
+	if w.queue.n > 0 && !w.limited {
+		return true
+	}
+	force := w.d.timerDue || w.closed || w.urgent > w.settled || w.flushTarget > w.settled
+	if force {
+		w.cutLocked()
+	}
+	if w.queue.n == 0 || force || !w.limited {
+		return w.queue.n > 0
+	}
+	l := &w.limits
+	return l.Bytes > 0 && w.queuedBytes >= l.Bytes || l.Records > 0 && w.queuedRecs >= l.Records ||
+		len(w.free) <= w.o.SlabCount/4 || w.waiters.n > 0
+}
+
+// takeLocked moves the oldest pieces, up to the sink's limits, into the batch.
+func (w *Writer) takeLocked() {
+	d := &w.d
+	d.all.Reset()
+	for w.queue.n > 0 {
+		p := w.queue.at(0)
+		n := p.len()
+		if w.limited {
+			if n = w.fitLimits(p); n == 0 {
+				break
+			}
+		}
+		if n < p.len() { // split: the head of the piece goes, the rest stays queued
+			head := w.queue.split(p, n)
+			w.queuedRecs -= n
+			w.queuedBytes -= head.bytes()
+			p = head
+		} else {
+			w.queue.pop()
+			w.unqueueLocked(p)
+		}
+		p.inflight = true
+		d.pieces = append(d.pieces, p)
+		d.all.Add(p.run())
+		if !w.limited {
+			break
+		}
+	}
+	d.timerDue = d.timerDue && w.limited && w.queue.n > 0
+	d.rest = &d.all
+	w.inflight = d.all.Len()
+}
+
+// fitLimits returns how many records of p the batch still takes, at least one if
+// the batch is empty.
+func (w *Writer) fitLimits(p *piece) int {
+	n, l := p.len(), &w.limits
+	if l.Records > 0 {
+		n = min(n, l.Records-w.d.all.Len())
+	}
+	if l.Bytes > 0 {
+		left := l.Bytes - w.d.all.Bytes()
+		for i := range n {
+			if left -= int(p.blk.slot(p.from + i).Len); left < 0 {
+				n = i
+				break
+			}
+		}
+	}
+	if n <= 0 && w.d.all.Len() == 0 {
+		return 1
+	}
+	return max(n, 0)
+}
+
+// mark sends a gap marker ahead of the batch if records were dropped since the
+// last one. Markers are no records: the account does not know them, and one that
+// fails is not sent again before the next batch.
+func (w *Writer) mark() {
+	d := &w.d
+	if w.o.Codec == nil {
+		return
+	}
+	w.mu.Lock()
+	drops := w.acc.Dropped
+	w.mu.Unlock()
+	gap := drops
+	for i := range gap {
+		gap[i] -= w.marked[i]
+	}
+	if gap.Total() == 0 || d.since.Sub(d.lastMark) < markerEvery {
+		return
+	}
+	d.marker = w.o.Codec.AppendMarker(d.marker[:0], gap, d.since)
+	if len(d.marker) == 0 {
+		return
+	}
+	slots := [1]batch.Slot{{Len: uint32(len(d.marker)), Time: d.since.UnixNano(), Flags: batch.FlagMarker}}
+	var b batch.Batch
+	b.Codec = w.o.Codec
+	b.Add(batch.NewRun(d.marker, slots[:]))
+	d.lastMark = d.since
+	d.inMarker = true
+	err := w.send(&b)
+	d.inMarker = false
+	if err == nil {
+		w.marked = drops
+	}
+}
+
+// attempt offers the unsettled records once and deals with the answer.
+func (w *Writer) attempt() {
+	d := &w.d
+	if w.ctx.Err() != nil {
+		w.surrender()
+		return
+	}
+	d.sent = d.rest
+	if d.maxRecs > 0 && d.rest.Len() > d.maxRecs {
+		d.part.Reset()
+		d.sent = d.rest.Slice(&d.part, 0, d.maxRecs)
+	}
+	d.sent.Tally = batch.Tally{}
+	w.after(w.send(d.sent))
+}
+
+// send calls the sink. A panic becomes an error; a Goexit ends the goroutine,
+// and run goes on in the next one.
+func (w *Writer) send(b *batch.Batch) (err error) {
+	d := &w.d
+	d.sending = !d.inMarker
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if r := recover(); r != nil {
+			d.sending = false
+			err = fmt.Errorf("destination panicked: %v", r)
+			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("%w\n%s", err, debug.Stack())})
+		}
+	}()
+	err = w.sink.Send(w.ctx, b)
+	returned = true
+	d.sending = false
+	return err
+}
+
+// after deals with the result of a Send of d.sent.
+func (w *Writer) after(err error) {
+	d := &w.d
+	if err == nil {
+		w.settle(d.sent.Len(), nil, batch.Tally{})
+		w.recovered()
+		return
+	}
+	e := batch.Inspect(err)
+	w.mu.Lock()
+	w.sendErrors++
+	w.lastErr = err
+	w.mu.Unlock()
+	w.failure(err)
+	n := d.sent.Len()
+	switch e.Kind {
+	case batch.KindPrefix:
+		if k := min(max(e.Acked, 0), n); k > 0 {
+			d.failed = 0
+			w.settle(k, nil, batch.Tally{})
+		}
+	case batch.KindPartial:
+		if valid(e.Records, n) && len(e.Records) < n {
+			d.failed = 0
+			w.settle(n, e.Records, batch.Tally{})
+		}
+	case batch.KindReject:
+		var t batch.Tally
+		if e.Records == nil || !valid(e.Records, n) {
+			t.Dropped[batch.Poison] = uint64(n) - min(uint64(n), d.sent.Tally.Settled())
+		} else {
+			t.Dropped[batch.Poison] = uint64(len(e.Records))
+		}
+		w.settle(n, nil, t)
+		return
+	case batch.KindTooLarge:
+		if n == 1 {
+			var t batch.Tally
+			t.Dropped[batch.Poison] = 1
+			w.settle(1, nil, t)
+			return
+		}
+		d.maxRecs = n / 2
+		return // smaller, at once
+	}
+	if d.rest != nil {
+		w.backoff(e.After, e.Kind == batch.KindFatal)
+	}
+}
+
+// valid reports whether indexes are ascending and below n.
+func valid(indexes []int, n int) bool {
+	last := -1
+	for _, i := range indexes {
+		if i <= last || i >= n {
+			return false
+		}
+		last = i
+	}
+	return true
+}
+
+// settle accounts for the first n unsettled records, except those in open (nil:
+// none), with extra beside what the sink tallied; the others count as delivered.
+// When nothing is left, memory is freed and waiters are served.
+func (w *Writer) settle(n int, open []int, extra batch.Tally) {
+	d := &w.d
+	t := d.sent.Tally
+	t.Add(extra)
+	d.sent.Tally = batch.Tally{}
+	total := n - len(open)
+	if t.Settled() > uint64(total) { // a sink that miscounts must not unbalance the account
+		t = extra
+	}
+	left := d.keep(n, open)
+	if d.maxRecs > 0 {
+		d.maxRecs *= 2
+	}
+	w.mu.Lock()
+	if w.abandoned {
+		w.mu.Unlock()
+		d.rest = nil
+		return
+	}
+	w.acc.Delivered += uint64(total) - t.Settled()
+	w.acc.Handled += t.Handled
+	w.taken += t.Taken
+	for r, k := range t.Dropped {
+		if k > 0 {
+			w.countDropLocked(batch.Reason(r), int(k))
+		}
+	}
+	w.inflight = left
+	w.sends++
+	if left == 0 {
+		w.finishLocked()
+	}
+	w.unlock()
+}
+
+// keep makes rest what is left of it: the records from n on and, before them,
+// those in open. It returns how many that are.
+func (d *drain) keep(n int, open []int) int {
+	if n == d.rest.Len() && len(open) == 0 {
+		return 0
+	}
+	next := &d.parts[0]
+	if d.rest == next {
+		next = &d.parts[1]
+	}
+	next.Reset()
+	if len(open) > 0 {
+		d.rest.Select(next, open)
+	}
+	d.rest.Slice(next, n, d.rest.Len())
+	d.rest = next
+	return next.Len()
+}
+
+// finishLocked ends the batch under way.
+func (w *Writer) finishLocked() {
+	d := &w.d
+	d.rest, d.sent = nil, nil
+	for i, p := range d.pieces {
+		p.inflight = false
+		w.releaseLocked(p)
+		d.pieces[i] = nil
+	}
+	d.pieces = d.pieces[:0]
+	d.failed = 0
+	if w.waiters.n > 0 {
+		w.serveLocked()
+	}
+	w.setRoomLocked()
+}
+
+// backoff waits before the next attempt: full jitter, at least after. When Close
+// has begun the first wait is cut short; when it gives up, the batch ends.
+func (w *Writer) backoff(after time.Duration, fatal bool) {
+	d := &w.d
+	d.failed++
+	ceil := w.o.RetryMax
+	if !fatal && d.failed < 32 {
+		ceil = min(ceil, w.o.RetryMin<<(d.failed-1))
+		if ceil <= 0 {
+			ceil = w.o.RetryMax
+		}
+	}
+	wait := max(after, time.Duration(rand.Int64N(int64(ceil)+1)))
+	closing := w.closing
+	select {
+	case <-closing:
+		closing = nil // under way already: go on with backoff
+		wait = min(wait, w.o.RetryMin)
+	default:
+	}
+	d.timer.Reset(wait)
+	select {
+	case <-d.timer.C:
+	case <-closing:
+		d.timer.Stop()
+	case <-w.ctx.Done():
+		d.timer.Stop()
+	}
+	if w.ctx.Err() != nil {
+		w.surrender()
+	}
+}
+
+// surrender accounts for everything that is left as dropped{shutdown}: Close has
+// run out of time.
+func (w *Writer) surrender() {
+	w.mu.Lock()
+	defer w.unlock()
+	if w.abandoned {
+		w.d.rest = nil
+		return
+	}
+	w.acc.Dropped[batch.Shutdown] += uint64(w.inflight)
+	w.inflight = 0
+	w.finishLocked()
+	w.cutLocked()
+	for w.queue.n > 0 {
+		p := w.queue.pop()
+		w.unqueueLocked(p)
+		w.acc.Dropped[batch.Shutdown] += uint64(p.len())
+		w.releaseLocked(p)
+	}
+	w.refuseWaitersLocked()
+}
+
+// failure reports the first failure of a row.
+func (w *Writer) failure(err error) {
+	d := &w.d
+	d.failN += uint64(d.rest.Len())
+	if !d.failing {
+		d.failing = true
+		w.events.Post(batch.Event{Output: w.o.Name, Op: "send", Err: err, Count: uint64(d.rest.Len())})
+	}
+}
+
+// recovered reports the first success after failures.
+func (w *Writer) recovered() {
+	d := &w.d
+	d.failed = 0
+	if d.failing {
+		d.failing = false
+		w.mu.Lock()
+		w.lastErr = nil
+		w.mu.Unlock()
+		w.events.Post(batch.Event{Output: w.o.Name, Op: "recovered"})
+	}
+}
+
+// readyOpLocked returns the oldest Flush or Sync whose records are settled.
+func (w *Writer) readyOpLocked() *op {
+	if len(w.ops) == 0 || w.ops[0].target > w.settled {
+		return nil
+	}
+	o := w.ops[0]
+	w.ops[0] = nil
+	w.ops = w.ops[1:]
+	return o
+}
+
+// do performs o on the destination and answers it.
+func (w *Writer) do(o *op) {
+	err := errGoexit
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("destination panicked: %v", r)
+		}
+		o.ch <- err
+	}()
+	err = nil
+	if f, ok := w.sink.(batch.Flusher); ok {
+		err = f.Flush(w.ctx)
+	}
+	if s, ok := w.sink.(batch.Syncer); ok && err == nil && o.kind == opSync {
+		err = s.Sync()
+	}
+}
+
+// closeSink closes the destination, as far as the Writer owns it.
+func (w *Writer) closeSink() {
+	w.mu.Lock()
+	skip := w.abandoned || w.d.closedSink
+	w.mu.Unlock()
+	if skip {
+		return
+	}
+	w.d.closedSink = true
+	err := errGoexit
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("destination panicked: %v", r)
+		}
+		w.mu.Lock()
+		w.closeErr = err
+		w.mu.Unlock()
+	}()
+	switch s := w.sink.(type) {
+	case batch.Closer:
+		err = s.Close(w.ctx)
+	case io.Closer:
+		err = nil
+		if w.o.CloseDst {
+			err = s.Close()
+		}
+	default:
+		err = nil
+	}
+}

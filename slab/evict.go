@@ -1,0 +1,90 @@
+package slab
+
+import "github.com/forebay-log/forebay/batch"
+
+// DropOldest treats the oldest slab that no Send is reading as a ring: it becomes
+// the current block again, new records are written over its front, and of its
+// old records only as many are evicted as the new one needs. The survivors stay
+// where they are, as a piece at the head of the queue. Nothing is copied and
+// nothing that fits is lost. See docs/adr/0003-drop-oldest-in-place.md.
+
+// evictLocked evicts records of b's old generation until n bytes and one slot
+// fit. It reports false if that cannot be had, because the old generation is in
+// flight or the block is too full of new records.
+func (w *Writer) evictLocked(b *block, n int) bool {
+	p := b.old
+	if p.inflight {
+		return false
+	}
+	// Once all of the old generation is gone the block ends at the new slots.
+	if b.off+n+(b.n+1)*batch.SlotBytes > len(b.mem) {
+		return false
+	}
+	evicted := 0
+	for p.from < p.to && !b.fits(n) {
+		w.unqueueFrontLocked(p)
+		evicted++
+	}
+	w.countDropLocked(batch.Full, evicted)
+	if p.from == p.to {
+		w.dropEmptyLocked(p)
+	}
+	return b.fits(n)
+}
+
+// unqueueFrontLocked takes the first record out of a queued piece.
+func (w *Writer) unqueueFrontLocked(p *piece) {
+	w.queuedBytes -= int(p.blk.slot(p.from).Len)
+	w.queuedRecs--
+	p.from++
+}
+
+// dropEmptyLocked removes an emptied piece from the queue.
+func (w *Writer) dropEmptyLocked(p *piece) {
+	for i := range w.queue.n {
+		if w.queue.at(i) == p {
+			w.queue.remove(i)
+			break
+		}
+	}
+	w.releaseLocked(p)
+}
+
+// overwriteLocked makes the oldest evictable slab the current block.
+func (w *Writer) overwriteLocked(n int) bool {
+	for i := range w.queue.n {
+		p := w.queue.at(i)
+		b := p.blk
+		if b.oversize || !b.retired || b.refs != 1 || b.old != nil {
+			continue
+		}
+		w.sealLocked()
+		if len(w.free) > 0 { // the sealed block was empty and is free now
+			k := len(w.free) - 1
+			w.cur, w.free = w.free[k], w.free[:k]
+			w.cur.reset()
+			return true
+		}
+		b.retired, b.old = false, p
+		b.off, b.n, b.cut = 0, 0, 0
+		w.cur = b
+		return w.evictLocked(b, n)
+	}
+	return false
+}
+
+// evictOversizeLocked evicts queued oversize records, oldest first, until n
+// bytes of the budget are free.
+func (w *Writer) evictOversizeLocked(n int) {
+	for i := 0; i < w.queue.n && w.oversizeUsed+n > w.o.OversizeBytes; {
+		p := w.queue.at(i)
+		if !p.blk.oversize {
+			i++
+			continue
+		}
+		w.queue.remove(i)
+		w.unqueueLocked(p)
+		w.countDropLocked(batch.Full, 1)
+		w.releaseLocked(p)
+	}
+}

@@ -1,0 +1,262 @@
+package slab
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// droppedError wraps ErrDropped with the reason, without allocating.
+type droppedError batch.Reason
+
+var dropErrors = func() (e [batch.Reasons]error) {
+	for i := range e {
+		e[i] = droppedError(i)
+	}
+	return e
+}()
+
+func (e droppedError) Error() string {
+	return fmt.Sprintf("%v: %v", ErrDropped, batch.Reason(e))
+}
+
+func (e droppedError) Unwrap() error { return ErrDropped }
+
+// dropLocked counts a record that never got a ticket.
+func (w *Writer) dropLocked(r batch.Reason) error {
+	w.acc.Accepted++
+	w.countDropLocked(r, 1)
+	return dropErrors[r]
+}
+
+// countDropLocked counts n accepted records as dropped and reports the start of
+// an episode.
+func (w *Writer) countDropLocked(r batch.Reason, n int) {
+	w.acc.Dropped[r] += uint64(n)
+	if n > 0 && !w.dropping {
+		w.dropping = true
+		w.events.Post(batch.Event{Output: w.o.Name, Op: "drop", Err: dropErrors[r], Count: uint64(n)})
+	}
+}
+
+// refuseOversize drops a record above MaxRecord.
+func (w *Writer) refuseOversize(p []byte) error {
+	w.mu.Lock()
+	defer w.unlock()
+	if w.closed {
+		w.refused++
+		return ErrClosed
+	}
+	return w.dropLocked(batch.Oversize)
+}
+
+// policyFor returns what a write of level l does when no slab is free.
+func (w *Writer) policyFor(l slog.Level) WhenFull { return w.policy }
+
+// putOversizeLocked accepts a record that fits no slab into a buffer of its own.
+// The budget is reserved first and the copy made without the lock, so that a
+// large record delays nobody.
+func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
+	if w.waiters.n > 0 || !w.reserveOversizeLocked(len(p), m.Level) {
+		return w.fullLocked(p, m, true)
+	}
+	return w.storeOversizeLocked(p, m)
+}
+
+// reserveOversizeLocked takes n bytes from the oversize budget.
+func (w *Writer) reserveOversizeLocked(n int, l slog.Level) bool {
+	if w.oversizeUsed+n > w.o.OversizeBytes && w.policyFor(l).kind == whenFullDropOldest {
+		w.evictOversizeLocked(n)
+	}
+	if w.oversizeUsed+n > w.o.OversizeBytes {
+		return false
+	}
+	w.oversizeUsed += n
+	return true
+}
+
+// storeOversizeLocked queues p, for which the budget is reserved already. It
+// drops the lock while it copies and takes the ticket after.
+func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
+	w.unlock()
+	b := newOversize(p)
+	w.mu.Lock()
+	if w.closed {
+		w.oversizeUsed -= len(p)
+		w.refused++
+		return ErrClosed
+	}
+	w.cutLocked()
+	s := b.slot(0)
+	w.next++
+	*s = batch.Slot{
+		Ticket: w.next, Time: m.Time, Len: uint32(len(p)),
+		Stream: m.Stream, Level: batch.ClampLevel(m.Level),
+	}
+	b.refs = 0
+	w.pushLocked(b, 0, 1)
+	if int(m.Level) >= w.flushLevel {
+		w.urgent = w.next
+	}
+	w.wakeLocked()
+	w.setRoomLocked()
+	return nil
+}
+
+// A waiter is a blocked write. The drain places its record for it and then
+// answers, so that records are placed in the order of arrival, only as many
+// callers wake as got room, and nobody overtakes.
+type waiter struct {
+	p        []byte
+	m        batch.Meta
+	oversize bool
+	answered bool
+	err      error
+	ch       chan struct{} // capacity 1
+	timer    *time.Timer
+
+	prev, next *waiter
+}
+
+// waiterList is an intrusive FIFO list.
+type waiterList struct {
+	head, tail *waiter
+	n          int
+}
+
+func (l *waiterList) push(wt *waiter) {
+	wt.prev, wt.next = l.tail, nil
+	if l.tail == nil {
+		l.head = wt
+	} else {
+		l.tail.next = wt
+	}
+	l.tail = wt
+	l.n++
+}
+
+func (l *waiterList) remove(wt *waiter) {
+	if wt.prev == nil {
+		l.head = wt.next
+	} else {
+		wt.prev.next = wt.next
+	}
+	if wt.next == nil {
+		l.tail = wt.prev
+	} else {
+		wt.next.prev = wt.prev
+	}
+	wt.prev, wt.next = nil, nil
+	l.n--
+}
+
+// maxSpareWaiters bounds the pool of waiters.
+const maxSpareWaiters = 64
+
+// fullLocked applies the when-full policy to a record that has no room. It is
+// called and returns with mu held, but releases it while waiting.
+func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
+	pol := w.policyFor(m.Level)
+	wait := pol.kind == whenFullBlock || pol.kind == whenFullBlockFor && pol.wait > 0 && !w.saturated
+	if !wait || !oversize && w.belowReserveLocked(m) {
+		return w.dropLocked(batch.Full)
+	}
+	wt := w.newWaiterLocked(p, m, oversize)
+	w.waiters.push(wt)
+	w.setRoomLocked()
+	w.wakeLocked()
+	w.unlock()
+
+	timedOut := false
+	if pol.kind == whenFullBlock {
+		<-wt.ch
+	} else {
+		wt.timer.Reset(pol.wait)
+		select {
+		case <-wt.ch:
+			wt.timer.Stop()
+		case <-wt.timer.C:
+			timedOut = true
+		}
+	}
+
+	w.mu.Lock()
+	var err error
+	switch {
+	case timedOut && !wt.answered:
+		w.waiters.remove(wt)
+		w.saturated = true
+		w.setRoomLocked()
+		err = w.dropLocked(batch.Full)
+	case timedOut:
+		<-wt.ch // the answer crossed the timer
+		fallthrough
+	default:
+		if err = wt.err; err == nil && oversize {
+			err = w.storeOversizeLocked(p, m)
+		}
+	}
+	w.freeWaiterLocked(wt)
+	return err
+}
+
+func (w *Writer) newWaiterLocked(p []byte, m batch.Meta, oversize bool) *waiter {
+	var wt *waiter
+	if k := len(w.spare); k > 0 {
+		wt, w.spare = w.spare[k-1], w.spare[:k-1]
+	} else {
+		wt = &waiter{ch: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+		wt.timer.Stop()
+	}
+	wt.p, wt.m, wt.oversize, wt.answered, wt.err = p, m, oversize, false, nil
+	return wt
+}
+
+func (w *Writer) freeWaiterLocked(wt *waiter) {
+	wt.p = nil
+	if len(w.spare) < maxSpareWaiters {
+		w.spare = append(w.spare, wt)
+	}
+}
+
+// serveLocked places the records of blocked writes, oldest first, while there is
+// room.
+func (w *Writer) serveLocked() {
+	served := false
+	for wt := w.waiters.head; wt != nil; wt = w.waiters.head {
+		switch {
+		case wt.oversize:
+			if !w.reserveOversizeLocked(len(wt.p), wt.m.Level) {
+				return
+			}
+		case w.belowReserveLocked(wt.m) && (w.cur == nil || !w.cur.fits(len(wt.p))):
+			// The reserve is not for it, and those behind may be entitled.
+			w.answerLocked(wt, w.dropLocked(batch.Full))
+			served = true
+			continue
+		case !w.placeLocked(wt.p, wt.m):
+			return
+		}
+		w.answerLocked(wt, nil)
+		served = true
+	}
+	if served {
+		w.setRoomLocked()
+	}
+}
+
+func (w *Writer) answerLocked(wt *waiter, err error) {
+	w.waiters.remove(wt)
+	wt.answered, wt.err = true, err
+	wt.ch <- struct{}{} // capacity 1, one answer per wait: never blocks
+}
+
+// refuseWaitersLocked answers all blocked writes with ErrClosed.
+func (w *Writer) refuseWaitersLocked() {
+	for wt := w.waiters.head; wt != nil; wt = w.waiters.head {
+		w.refused++
+		w.answerLocked(wt, ErrClosed)
+	}
+}

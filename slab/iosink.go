@@ -1,0 +1,138 @@
+package slab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// ioSink delivers to an io.Writer. It remembers how far into a record a failed
+// write came, and goes on from there, so that no line is torn.
+type ioSink struct {
+	w io.Writer
+
+	torn   int    // bytes of the record below that are written already
+	ticket uint64 // the torn record
+}
+
+// maxNoProgress is how many times in a row a destination may take nothing and
+// report no error.
+const maxNoProgress = 8
+
+func (s *ioSink) Send(_ context.Context, b *batch.Batch) error {
+	skip := 0
+	if s.torn > 0 {
+		if b.First() == s.ticket {
+			skip = s.torn
+		} else if _, err := s.writeAll([]byte{'\n'}); err != nil { // it was given up: end its line
+			return permanent(err)
+		}
+	}
+	done := 0 // bytes of b that are written
+	for i := range b.Runs {
+		data := b.Runs[i].Data()
+		n, err := s.writeAll(data[skip:])
+		done += skip + n
+		skip = 0
+		if err != nil {
+			return s.fail(b, done, err)
+		}
+	}
+	s.torn = 0
+	return nil
+}
+
+// writeAll finishes short writes. It returns the number of bytes written.
+func (s *ioSink) writeAll(p []byte) (done int, err error) {
+	for idle := 0; done < len(p); {
+		n, err := s.w.Write(p[done:])
+		if n < 0 || n > len(p)-done {
+			return done, fmt.Errorf("destination returned an invalid count %d for a write of %d bytes", n, len(p)-done)
+		}
+		done += n
+		if err != nil {
+			return done, err
+		}
+		if n > 0 {
+			idle = 0
+		} else if idle++; idle == maxNoProgress {
+			return done, io.ErrNoProgress
+		}
+	}
+	return done, nil
+}
+
+// fail finds the record at which byte done of b lies.
+func (s *ioSink) fail(b *batch.Batch, done int, err error) error {
+	k := 0
+	for i, r := range b.All() {
+		if done < len(r.Data) || len(r.Data) == 0 && done == 0 {
+			s.ticket, k = r.Ticket, i
+			break
+		}
+		done -= len(r.Data)
+		k = i + 1
+	}
+	s.torn = done
+	err = permanent(err)
+	if batch.Inspect(err).Kind == batch.KindReject {
+		if k == 0 {
+			return err
+		}
+		return batch.Reject(err, indexes(k, b.Len())...)
+	}
+	if k == 0 {
+		return err
+	}
+	return batch.Prefix(k, err)
+}
+
+func indexes(from, to int) []int {
+	out := make([]int, 0, to-from)
+	for i := from; i < to; i++ {
+		out = append(out, i)
+	}
+	return out
+}
+
+// permanent marks errors after which this destination never takes anything
+// again: its file, pipe or connection is gone.
+func permanent(err error) error {
+	for _, gone := range []error{os.ErrClosed, net.ErrClosed, io.ErrClosedPipe, syscall.EPIPE} {
+		if errors.Is(err, gone) {
+			return batch.Permanent(err)
+		}
+	}
+	return err
+}
+
+// Flush flushes a destination that buffers, such as a bufio.Writer.
+func (s *ioSink) Flush(context.Context) error {
+	if f, ok := s.w.(interface{ Flush() error }); ok {
+		return f.Flush()
+	}
+	return nil
+}
+
+// Sync puts what was written on stable storage, if the destination can.
+func (s *ioSink) Sync() error {
+	if f, ok := s.w.(batch.Syncer); ok {
+		return f.Sync()
+	}
+	return nil
+}
+
+// Close closes the destination, if it can be closed. The Writer calls it only
+// when it was told to.
+func (s *ioSink) Close() error {
+	if c, ok := s.w.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}

@@ -1,0 +1,322 @@
+package slab
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Bounds within which [Plan] chooses a slab's size by itself.
+const (
+	PlanMinSlabBytes = 16 << 10 // only a tight memory budget goes below
+	PlanMaxSlabBytes = 1 << 20
+)
+
+var (
+	// ErrTooSlow is wrapped by the error of [Plan] and [Absorb] when records
+	// arrive faster than the destination takes them: no buffer helps then, it
+	// only fills later.
+	ErrTooSlow = errors.New("the destination is too slow for good")
+	// ErrMemory is wrapped by the error of [Plan] when the spike does not fit
+	// the memory budget. The Sizing returned with it is the best within it.
+	ErrMemory = errors.New("the memory budget is too small")
+)
+
+// A Workload is what [Plan] and [Absorb] size a [Writer] for.
+type Workload struct {
+	// Rate is how many records arrive per second, all callers together.
+	Rate float64
+	// RecordBytes is the mean length of an encoded record in bytes, without
+	// its slot.
+	RecordBytes float64
+	// Latency is how long the destination takes for one write of a slab.
+	// Default 0: as good as nothing.
+	Latency time.Duration
+	// Spike is the longest stall of the destination, on top of Latency, that no
+	// caller shall notice. Default 0: none.
+	Spike time.Duration
+	// Window is how many more slabs the destination holds on to while it works,
+	// such as those sent and not yet acknowledged. Default 0: one write at a
+	// time, which needs no more than the slab in flight.
+	Window int
+	// MemoryBytes is the most that all slabs together may take. Default 0: as
+	// much as needed.
+	MemoryBytes int64
+	// SlabBytes fixes the size of a slab. Default 0: Plan chooses. Absorb
+	// ignores it.
+	SlabBytes int
+	// DrainBytesPerSecond is the most payload the destination takes per second
+	// in the long run. Default 0: one full slab per Latency.
+	DrainBytesPerSecond float64
+}
+
+// A Sizing is how many slabs of what size a [Workload] needs, and what they are
+// good for.
+type Sizing struct {
+	SlabBytes int
+	SlabCount int
+	// SlabRecords is how many records of mean length fit one slab.
+	SlabRecords int
+	// MemoryBytes is SlabBytes × SlabCount.
+	MemoryBytes int64
+	// Absorbs is the longest spike during which no caller waits.
+	Absorbs time.Duration
+	// CatchUp is how long the destination takes, after the workload's Spike, to
+	// work off what piled up while records keep arriving. For [Absorb], after a
+	// spike of length Absorbs.
+	CatchUp time.Duration
+	// DrainRate is how many records per second the destination takes, +Inf if
+	// nothing limits it.
+	DrainRate float64
+}
+
+// Options returns options with the sizes of s and every other field at its
+// default.
+func (s Sizing) Options() *Options {
+	return &Options{SlabBytes: s.SlabBytes, SlabCount: s.SlabCount}
+}
+
+// String gives the sizing on one line, such as
+// "11 × 64 KiB = 704 KiB, absorbs 204.3ms".
+func (s Sizing) String() string {
+	return fmt.Sprintf("%d × %s = %s, absorbs %s", s.SlabCount, sizeString(int64(s.SlabBytes)),
+		sizeString(s.MemoryBytes), s.Absorbs.Round(100*time.Microsecond))
+}
+
+// Plan returns the smallest number of slabs, and their size, with which no
+// caller of a [Writer] waits while w lasts.
+//
+// With R = Rate, M' = RecordBytes + the 32 bytes of a slot, L = Latency and
+// S = Spike:
+//
+//	slab    = the power of two ≥ (⌊R·L⌋ + 1) · M', at least 16 KiB
+//	records = ⌊slab / M'⌋, what one slab holds
+//	count   = ⌈⌈R·S⌉ / records⌉ + 2 + Window
+//
+// A slab must hold more than the R·L records that arrive while one is written:
+// with fewer the destination falls behind for good, and with just as many it
+// never catches up after a spike. Of the two slabs on top, one is in flight and
+// one is partly filled when the spike begins: the write that stalls may already
+// have lasted L, and what arrived in that time, R·L records, is at most one slab.
+// So the count is the smallest that holds for a write of L + S, and at most one
+// more than a write of exactly S would need.
+//
+// The formula counts records of equal length. When lengths vary a slab loses
+// about half a record of mean length at its end, which matters only if few
+// records fit one.
+//
+// If MemoryBytes is set and too small, slabs are halved as far as R and L
+// allow, because two smaller slabs in reserve cost less; the largest that fits
+// wins. If none does, the error wraps [ErrMemory] and the Sizing is the best
+// within the budget.
+//
+// If the destination can take no more than R·RecordBytes per second, with slabs
+// of at most 1 MiB, the error wraps [ErrTooSlow]. Nothing but w decides: Plan
+// neither measures nor allocates.
+func Plan(w Workload) (Sizing, error) {
+	if err := w.check(); err != nil {
+		return Sizing{}, fmt.Errorf("slab: cannot plan: %w", err)
+	}
+	size := w.SlabBytes
+	if size == 0 {
+		size = w.slabBytes()
+	}
+	if err := w.keepsUp(size); err != nil {
+		return Sizing{}, fmt.Errorf("slab: cannot plan: %w", err)
+	}
+	if w.MemoryBytes == 0 {
+		n := w.count(size)
+		if n > MaxSlabCount {
+			return Sizing{}, fmt.Errorf("slab: cannot plan: a spike of %s takes %.0f slabs of %s; at most %d are possible: plan for a shorter spike, larger slabs, or put a spool behind the slabs",
+				w.Spike, n, sizeString(int64(size)), MaxSlabCount)
+		}
+		return w.sizing(size, int(n), w.Spike), nil
+	}
+	return w.withinBudget(size)
+}
+
+// Absorb is the inverse of [Plan]: what slabCount slabs of slabBytes are good
+// for under w, whose Spike, SlabBytes and MemoryBytes are ignored. The error
+// wraps [ErrTooSlow] if such slabs cannot keep up even without a spike.
+//
+//	absorbs = (count - 2 - Window) · records / R
+func Absorb(w Workload, slabBytes, slabCount int) (Sizing, error) {
+	w.Spike, w.SlabBytes, w.MemoryBytes = 0, slabBytes, 0
+	err := w.check()
+	if err == nil && (slabBytes == 0 || slabCount < 2+w.Window || slabCount > MaxSlabCount) {
+		err = fmt.Errorf("%d slabs of %d bytes: want %d (one being filled, one in flight, the window) to %d slabs of at least %d bytes",
+			slabCount, slabBytes, 2+w.Window, MaxSlabCount, MinSlabBytes)
+	}
+	if err == nil {
+		err = w.keepsUp(slabBytes)
+	}
+	if err != nil {
+		return Sizing{}, fmt.Errorf("slab: cannot size: %w", err)
+	}
+	s := w.sizing(slabBytes, slabCount, 0)
+	s.CatchUp = w.catchUp(slabBytes, s.Absorbs)
+	return s, nil
+}
+
+// check refuses values that mean nothing.
+func (w *Workload) check() error {
+	switch {
+	case !(w.Rate > 0) || math.IsInf(w.Rate, 1):
+		return fmt.Errorf("Rate is %v: want records per second, above 0", w.Rate)
+	case !(w.RecordBytes > 0) || math.IsInf(w.RecordBytes, 1):
+		return fmt.Errorf("RecordBytes is %v: want the mean length of a record in bytes, above 0", w.RecordBytes)
+	case w.Latency < 0:
+		return fmt.Errorf("Latency is %s: want 0 or more", w.Latency)
+	case w.Spike < 0:
+		return fmt.Errorf("Spike is %s: want 0 or more", w.Spike)
+	case w.Window < 0 || w.Window > MaxSlabCount-2:
+		return fmt.Errorf("Window is %d: want 0 to %d slabs", w.Window, MaxSlabCount-2)
+	case w.MemoryBytes < 0:
+		return fmt.Errorf("MemoryBytes is %d: want 0 (no limit) or more", w.MemoryBytes)
+	case w.SlabBytes != 0 && (w.SlabBytes < MinSlabBytes || w.SlabBytes > MaxSlabBytes):
+		return fmt.Errorf("SlabBytes is %d: want %d to %d", w.SlabBytes, MinSlabBytes, MaxSlabBytes)
+	case w.DrainBytesPerSecond < 0 || math.IsNaN(w.DrainBytesPerSecond):
+		return fmt.Errorf("DrainBytesPerSecond is %v: want 0 (one slab per Latency) or more", w.DrainBytesPerSecond)
+	}
+	return nil
+}
+
+// slotted is M': a record and its slot.
+func (w *Workload) slotted() float64 { return w.RecordBytes + batch.SlotBytes }
+
+// records is how many records one slab holds.
+func (w *Workload) records(slabBytes int) float64 {
+	return math.Floor(float64(slabBytes) / w.slotted())
+}
+
+// arrive is how many records arrive in d; the product is exact as long as it
+// has fewer than 16 digits.
+func (w *Workload) arrive(d time.Duration) float64 { return w.Rate * float64(d) / 1e9 }
+
+// minSlab is the least number of bytes of a slab that keeps up with Rate.
+func (w *Workload) minSlab() float64 {
+	return (math.Floor(w.arrive(w.Latency)) + 1) * w.slotted()
+}
+
+// slabBytes is the size Plan wants, budget aside.
+func (w *Workload) slabBytes() int {
+	size := PlanMinSlabBytes
+	for float64(size) < w.minSlab() && size < PlanMaxSlabBytes {
+		size *= 2
+	}
+	return size
+}
+
+// count is how many slabs the spike takes.
+func (w *Workload) count(slabBytes int) float64 {
+	return math.Ceil(math.Ceil(w.arrive(w.Spike))/w.records(slabBytes)) + 2 + float64(w.Window)
+}
+
+// drainRate is how many records per second the destination takes.
+func (w *Workload) drainRate(slabBytes int) float64 {
+	rate := math.Inf(1)
+	if w.Latency > 0 {
+		rate = w.records(slabBytes) * 1e9 / float64(w.Latency)
+	}
+	if w.DrainBytesPerSecond > 0 {
+		rate = min(rate, w.DrainBytesPerSecond/w.RecordBytes)
+	}
+	return rate
+}
+
+// keepsUp refuses slabs with which the destination falls behind for good.
+func (w *Workload) keepsUp(slabBytes int) error {
+	if w.records(slabBytes) < 1 {
+		return fmt.Errorf("a record of %.0f bytes and its slot of %d fit no slab of %s: set SlabBytes to %d or more, or let such records take the oversize budget",
+			w.RecordBytes, batch.SlotBytes, sizeString(int64(slabBytes)), int(math.Ceil(w.slotted())))
+	}
+	drain := w.drainRate(slabBytes)
+	if drain > w.Rate {
+		return nil
+	}
+	why := fmt.Sprintf("one slab of %s per %s", sizeString(int64(slabBytes)), w.Latency)
+	if w.DrainBytesPerSecond > 0 && drain < w.records(slabBytes)*1e9/float64(w.Latency) {
+		why = "DrainBytesPerSecond"
+	}
+	return fmt.Errorf("%w: it takes %s/s (%s) and %s/s arrive, so that any buffer fills up in the end: send less, use a larger slab or a faster destination, or several of them",
+		ErrTooSlow, sizeString(int64(drain*w.RecordBytes)), why, sizeString(int64(w.Rate*w.RecordBytes)))
+}
+
+// withinBudget halves slabs from size down until the spike fits MemoryBytes.
+func (w *Workload) withinBudget(size int) (Sizing, error) {
+	floor := max(w.minSlab(), MinSlabBytes)
+	var best Sizing
+	var need int64
+	for s := size; s >= MinSlabBytes && (s == size || float64(s) >= floor); s /= 2 {
+		n := w.count(s)
+		if total := n * float64(s); total <= float64(w.MemoryBytes) && n <= MaxSlabCount {
+			return w.sizing(s, int(n), w.Spike), nil
+		} else if need == 0 || total < float64(need) {
+			need = int64(min(total, math.MaxInt64/2))
+		}
+		if n := min(w.MemoryBytes/int64(s), MaxSlabCount); n >= int64(2+w.Window) {
+			if c := w.sizing(s, int(n), w.Spike); c.Absorbs > best.Absorbs || best.SlabCount == 0 {
+				best = c
+			}
+		}
+		if w.SlabBytes != 0 {
+			break
+		}
+	}
+	if best.SlabCount == 0 {
+		return best, fmt.Errorf("slab: cannot plan: %w: %s holds no %d slabs that keep up with %g records/s; it takes %s to absorb %s",
+			ErrMemory, sizeString(w.MemoryBytes), 2+w.Window, w.Rate, sizeString(need), w.Spike)
+	}
+	return best, fmt.Errorf("slab: cannot plan: %w: to absorb %s takes %s; %s absorb %s",
+		ErrMemory, w.Spike, sizeString(need), sizeString(w.MemoryBytes), best.Absorbs.Round(100*time.Microsecond))
+}
+
+// sizing describes count slabs of slabBytes under w after a spike.
+func (w *Workload) sizing(slabBytes, count int, spike time.Duration) Sizing {
+	records := w.records(slabBytes)
+	absorbs := math.Floor(float64(count-2-w.Window) * records / w.Rate * 1e9)
+	return Sizing{
+		SlabBytes:   slabBytes,
+		SlabCount:   count,
+		SlabRecords: int(records),
+		MemoryBytes: int64(slabBytes) * int64(count),
+		Absorbs:     duration(absorbs),
+		CatchUp:     w.catchUp(slabBytes, spike),
+		DrainRate:   w.drainRate(slabBytes),
+	}
+}
+
+// catchUp is how long the backlog of a spike lasts.
+func (w *Workload) catchUp(slabBytes int, spike time.Duration) time.Duration {
+	return duration(w.arrive(spike) / (w.drainRate(slabBytes) - w.Rate) * 1e9)
+}
+
+// duration converts nanoseconds, stopping at the longest Duration.
+func duration(ns float64) time.Duration {
+	if ns >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(ns)
+}
+
+// sizeString renders bytes for people: whole binary units, else one decimal.
+func sizeString(n int64) string {
+	const units = "KMGTPE"
+	v, unit := float64(n), -1
+	for v >= 1024 && unit < len(units)-1 {
+		v /= 1024
+		unit++
+	}
+	if unit < 0 {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	prec := 1
+	if v == math.Trunc(v) {
+		prec = 0
+	}
+	return strconv.FormatFloat(v, 'f', prec, 64) + " " + units[unit:unit+1] + "iB"
+}

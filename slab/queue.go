@@ -1,0 +1,85 @@
+package slab
+
+// queue is a FIFO ring of pieces. It grows only for cuts that oversize records
+// and partial flushes cause; slabs alone never outgrow it.
+type queue struct {
+	ring []*piece
+	head int
+	n    int
+	free []*piece // spare pieces, at most as many as the ring holds
+}
+
+func newQueue(capacity int) queue {
+	q := queue{ring: make([]*piece, capacity)}
+	pieces := make([]piece, capacity)
+	for i := range pieces {
+		q.free = append(q.free, &pieces[i])
+	}
+	return q
+}
+
+// push appends a piece and returns it.
+func (q *queue) push(b *block, from, to int) *piece {
+	p := q.get()
+	*p = piece{blk: b, from: from, to: to}
+	if q.n == len(q.ring) {
+		ring := make([]*piece, 2*len(q.ring))
+		for i := range q.n {
+			ring[i] = q.at(i)
+		}
+		q.ring, q.head = ring, 0
+	}
+	q.ring[(q.head+q.n)%len(q.ring)] = p
+	q.n++
+	return p
+}
+
+func (q *queue) at(i int) *piece { return q.ring[(q.head+i)%len(q.ring)] }
+
+// pop removes the oldest piece. The caller releases it with put.
+func (q *queue) pop() *piece {
+	p := q.ring[q.head]
+	q.ring[q.head] = nil
+	q.head = (q.head + 1) % len(q.ring)
+	q.n--
+	return p
+}
+
+// remove takes out piece i.
+func (q *queue) remove(i int) *piece {
+	p := q.at(i)
+	for ; i < q.n-1; i++ {
+		q.ring[(q.head+i)%len(q.ring)] = q.at(i + 1)
+	}
+	q.ring[(q.head+q.n-1)%len(q.ring)] = nil
+	q.n--
+	return p
+}
+
+// put recycles a piece that nobody refers to any more.
+func (q *queue) put(p *piece) {
+	p.blk = nil
+	if len(q.free) < len(q.ring) {
+		q.free = append(q.free, p)
+	}
+}
+
+// split takes the first n records off p, the oldest piece, and returns them as a
+// piece of their own that is not queued.
+func (q *queue) split(p *piece, n int) *piece {
+	head := q.get()
+	*head = piece{blk: p.blk, from: p.from, to: p.from + n}
+	p.blk.refs++
+	p.from += n
+	return head
+}
+
+func (q *queue) get() *piece {
+	k := len(q.free)
+	if k == 0 {
+		return new(piece)
+	}
+	p := q.free[k-1]
+	q.free = q.free[:k-1]
+	return p
+}

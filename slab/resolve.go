@@ -1,0 +1,73 @@
+package slab
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// resolve returns o with defaults filled in, or an error that names every field
+// that is out of range.
+func (o Options) resolve() (Options, error) {
+	var errs []error
+	bad := func(field string, value any, want string) {
+		errs = append(errs, fmt.Errorf("slab: Options.%s is %v, must be %s", field, value, want))
+	}
+	defaultTo(&o.Name, "slab")
+	defaultTo(&o.SlabBytes, DefaultSlabBytes)
+	defaultTo(&o.SlabCount, DefaultSlabCount)
+	defaultTo(&o.MaxRecord, DefaultMaxRecord)
+	if o.OversizeBytes == 0 {
+		o.OversizeBytes = max(DefaultOversizeBytes, o.MaxRecord)
+	}
+	defaultTo(&o.FlushInterval, DefaultFlushInterval)
+	defaultTo(&o.CloseTimeout, DefaultCloseTimeout)
+	defaultTo(&o.RetryMin, DefaultRetryMin)
+	if o.RetryMax == 0 {
+		o.RetryMax = max(DefaultRetryMax, o.RetryMin)
+	}
+	if o.FlushLevel == nil {
+		o.FlushLevel = slog.LevelError
+	}
+	if o.ReserveLevel == nil {
+		o.ReserveLevel = slog.LevelInfo
+	}
+	if o.WhenFull.kind == whenFullDefault {
+		o.WhenFull = BlockFor(DefaultBlockFor)
+	}
+	if o.SlabBytes < MinSlabBytes || o.SlabBytes > MaxSlabBytes {
+		bad("SlabBytes", o.SlabBytes, fmt.Sprintf("%d to %d", MinSlabBytes, MaxSlabBytes))
+	}
+	o.SlabBytes = (o.SlabBytes + batch.SlotBytes - 1) / batch.SlotBytes * batch.SlotBytes
+	if o.SlabCount < 2 || o.SlabCount > MaxSlabCount {
+		bad("SlabCount", o.SlabCount, fmt.Sprintf("2 to %d (one is filled while another is sent)", MaxSlabCount))
+	}
+	if o.MaxRecord < 1 || o.MaxRecord > MaxSlabBytes {
+		bad("MaxRecord", o.MaxRecord, fmt.Sprintf("1 to %d bytes", MaxSlabBytes))
+	}
+	if o.OversizeBytes < o.MaxRecord {
+		bad("OversizeBytes", o.OversizeBytes, fmt.Sprintf("at least MaxRecord (%d)", o.MaxRecord))
+	}
+	if o.Reserve < 0 || o.Reserve >= o.SlabCount {
+		bad("Reserve", o.Reserve, fmt.Sprintf("0 to SlabCount-1 (%d)", o.SlabCount-1))
+	}
+	if o.CloseTimeout < 0 {
+		bad("CloseTimeout", o.CloseTimeout, "0 or more")
+	}
+	if o.RetryMin < 0 || o.RetryMax < o.RetryMin {
+		bad("RetryMin, RetryMax", fmt.Sprintf("%v, %v", o.RetryMin, o.RetryMax), "positive, and RetryMax not below RetryMin")
+	}
+	if o.WhenFull.wait < 0 {
+		bad("WhenFull", o.WhenFull, "a wait of 0 or more")
+	}
+	return o, errors.Join(errs...)
+}
+
+func defaultTo[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}

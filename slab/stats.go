@@ -1,0 +1,84 @@
+package slab
+
+import (
+	"fmt"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Stats is a snapshot of a [Writer].
+type Stats struct {
+	Name string
+	batch.Account
+	Refused     uint64 // writes after Close, answered with ErrClosed; not part of the account
+	SlabCount   int
+	SlabBytes   int
+	SlabsInUse  int
+	OversizeMem int    // bytes held by records larger than a slab
+	Waiting     int    // callers blocked in a write
+	Sends       uint64 // answers that settled records
+	SendErrors  uint64
+	LastError   string // of the failure under way; empty when the destination is well
+}
+
+// Stats returns a snapshot. It never waits for the destination.
+func (w *Writer) Stats() Stats {
+	var sinkAcc batch.Account
+	if a, ok := w.sink.(batch.Accounter); ok {
+		sinkAcc = a.Account()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := Stats{
+		Name: w.o.Name, Account: w.accountLocked(sinkAcc), Refused: w.refused,
+		SlabCount: w.o.SlabCount, SlabBytes: w.slabBytes,
+		SlabsInUse: w.o.SlabCount - len(w.free), OversizeMem: w.oversizeUsed,
+		Waiting: w.waiters.n, Sends: w.sends, SendErrors: w.sendErrors,
+	}
+	if b := w.cur; b != nil && b.n == b.cut && b.refs == 0 {
+		s.SlabsInUse-- // attached, but empty
+	}
+	if w.lastErr != nil {
+		s.LastError = fmt.Sprint(w.lastErr)
+	}
+	return s
+}
+
+// Account returns the account of the destination.
+func (w *Writer) Account() batch.Account { return w.Stats().Account }
+
+// Name returns Options.Name.
+func (w *Writer) Name() string { return w.o.Name }
+
+// Codec returns Options.Codec.
+func (w *Writer) Codec() batch.Codec { return w.o.Codec }
+
+// Report returns what [Writer.Shutdown] would report if it ended now.
+func (w *Writer) Report() batch.Report { return batch.Report{Account: w.Account()} }
+
+// accountLocked merges the Writer's account with that of a sink that took
+// records into its own custody.
+func (w *Writer) accountLocked(sink batch.Account) batch.Account {
+	a := w.acc
+	a.Accepted += w.next
+	a.Pending.Slab = w.pendingSlabLocked()
+	a.Pending.Inflight = uint64(w.inflight)
+	if w.abandoned {
+		a.Pending = batch.Pending{}
+	}
+	sink.Accepted = 0 // what the Writer handed over was accepted here already
+	a.Add(sink)
+	return a
+}
+
+// pendingSlabLocked walks the slabs and counts what the drain has not taken.
+func (w *Writer) pendingSlabLocked() uint64 {
+	n := 0
+	for i := range w.queue.n {
+		n += w.queue.at(i).len()
+	}
+	if b := w.cur; b != nil {
+		n += b.n - b.cut
+	}
+	return uint64(n)
+}
