@@ -104,6 +104,10 @@ func ExamplePlan_sidecar() {
 	planned, _ := slab.Plan(w)
 	fmt.Println("80 KiB:", planned)
 	// Output:
+	// given:  4 × 16 KiB = 64 KiB, absorbs 11.2ms
+	// 64 KiB: 32 × 2 KiB = 64 KiB, absorbs 21ms
+	//         slab: cannot plan: the memory budget is too small: to absorb 25ms takes 76 KiB; 64 KiB absorb 21ms
+	// 80 KiB: 20 × 4 KiB = 80 KiB, absorbs 25.2ms
 }
 
 // Quick reference 4: a pipeline of 100 000 records of 200 bytes per second. The

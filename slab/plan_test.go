@@ -140,6 +140,19 @@ func TestPlanCatchUp(t *testing.T) {
 	}
 }
 
+// A slab that holds just what arrives while it is written never catches up.
+func TestPlanStrictlyMore(t *testing.T) {
+	w := slab.Workload{Rate: 1600, RecordBytes: 1024 - 32, Latency: 10 * time.Millisecond}
+	s, err := slab.Plan(w)
+	if err != nil || s.SlabBytes != 32<<10 {
+		t.Errorf("16 records in 10 ms, 16 fit 16 KiB: %v, %v", s, err)
+	}
+	w.SlabBytes = 16 << 10
+	if s, err = slab.Plan(w); !errors.Is(err, slab.ErrTooSlow) {
+		t.Errorf("16 KiB all the same: %v, %v", s, err)
+	}
+}
+
 func TestPlanWindow(t *testing.T) {
 	w := slab.Workload{Rate: 10_000, RecordBytes: 256, Spike: 200 * time.Millisecond, SlabBytes: 64 << 10}
 	for window := range 5 {
@@ -174,7 +187,7 @@ func TestPlanBudget(t *testing.T) {
 	if s.SlabBytes != 32<<10 || s.MemoryBytes > w.MemoryBytes || s.SlabCount != free.SlabCount-1 || s.Absorbs >= w.Spike {
 		t.Errorf("the best within the budget is %v", s)
 	}
-	if !strings.Contains(err.Error(), "takes 1.4 MiB") {
+	if !strings.Contains(err.Error(), "takes 640 KiB") {
 		t.Errorf("the error does not say how much it takes: %v", err)
 	}
 
@@ -184,7 +197,7 @@ func TestPlanBudget(t *testing.T) {
 		t.Errorf("no budget: %v, %v", s, err)
 	}
 	w.MemoryBytes = 20 << 10
-	if s, err = slab.Plan(w); err != nil || s.SlabBytes != 4<<10 || s.MemoryBytes > 20<<10 || s.Absorbs < w.Spike {
+	if s, err = slab.Plan(w); err != nil || s.SlabBytes != 2<<10 || s.MemoryBytes > 20<<10 || s.Absorbs < w.Spike {
 		t.Errorf("tight budget: %v, %v", s, err)
 	}
 	w.MemoryBytes = 1000
