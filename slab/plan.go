@@ -166,21 +166,21 @@ func Absorb(w Workload, slabBytes, slabCount int) (Sizing, error) {
 func (w *Workload) check() error {
 	switch {
 	case !(w.Rate > 0) || math.IsInf(w.Rate, 1):
-		return fmt.Errorf("Rate is %v: want records per second, above 0", w.Rate)
+		return fmt.Errorf("field Rate is %v: want records per second, above 0", w.Rate)
 	case !(w.RecordBytes > 0) || math.IsInf(w.RecordBytes, 1):
-		return fmt.Errorf("RecordBytes is %v: want the mean length of a record in bytes, above 0", w.RecordBytes)
+		return fmt.Errorf("field RecordBytes is %v: want the mean length of a record in bytes, above 0", w.RecordBytes)
 	case w.Latency < 0:
-		return fmt.Errorf("Latency is %s: want 0 or more", w.Latency)
+		return fmt.Errorf("field Latency is %s: want 0 or more", w.Latency)
 	case w.Spike < 0:
-		return fmt.Errorf("Spike is %s: want 0 or more", w.Spike)
+		return fmt.Errorf("field Spike is %s: want 0 or more", w.Spike)
 	case w.Window < 0 || w.Window > MaxSlabCount-2:
-		return fmt.Errorf("Window is %d: want 0 to %d slabs", w.Window, MaxSlabCount-2)
+		return fmt.Errorf("field Window is %d: want 0 to %d slabs", w.Window, MaxSlabCount-2)
 	case w.MemoryBytes < 0:
-		return fmt.Errorf("MemoryBytes is %d: want 0 (no limit) or more", w.MemoryBytes)
+		return fmt.Errorf("field MemoryBytes is %d: want 0 (no limit) or more", w.MemoryBytes)
 	case w.SlabBytes != 0 && (w.SlabBytes < MinSlabBytes || w.SlabBytes > MaxSlabBytes):
-		return fmt.Errorf("SlabBytes is %d: want %d to %d", w.SlabBytes, MinSlabBytes, MaxSlabBytes)
+		return fmt.Errorf("field SlabBytes is %d: want %d to %d", w.SlabBytes, MinSlabBytes, MaxSlabBytes)
 	case w.DrainBytesPerSecond < 0 || math.IsNaN(w.DrainBytesPerSecond):
-		return fmt.Errorf("DrainBytesPerSecond is %v: want 0 (one slab per Latency) or more", w.DrainBytesPerSecond)
+		return fmt.Errorf("field DrainBytesPerSecond is %v: want 0 (one slab per Latency) or more", w.DrainBytesPerSecond)
 	}
 	return nil
 }
