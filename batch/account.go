@@ -18,11 +18,12 @@ const (
 	Quota                  // the spool was over its quota
 	Busy                   // a direct output was stuck
 	Shutdown               // not delivered when the deadline of Close passed
+	Corrupt                // stored on disk, and no longer readable there
 
-	Reasons = 8 // number of reasons
+	Reasons = 9 // number of reasons
 )
 
-var reasonNames = [Reasons]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown"}
+var reasonNames = [Reasons]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown", "corrupt"}
 
 // String returns the reason's name as it stands in reports.
 func (r Reason) String() string {

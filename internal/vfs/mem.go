@@ -1,0 +1,369 @@
+package vfs
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// PageBytes is the unit in which [Mem.CrashClone] keeps or loses writes.
+const PageBytes = 4096
+
+// Mem is a file system in memory. It keeps, beside what a reader sees, what has
+// been put on stable storage by [File.Sync] and [FS.SyncDir]; directories
+// themselves are always durable.
+//
+// A process that dies takes nothing with it: open the same Mem again, after
+// [Mem.ReleaseLocks]. A machine that dies leaves a [Mem.CrashClone].
+type Mem struct {
+	mu     sync.Mutex
+	dirs   map[string]bool
+	names  map[string]*node // as a reader sees them
+	synced map[string]*node // as SyncDir left them
+	locks  map[string]bool
+}
+
+// node is the content of one file; m.mu guards it.
+type node struct {
+	data   []byte
+	synced []byte         // what the last Sync left
+	dirty  map[int64]bool // pages written or cut since
+}
+
+// NewMem returns an empty file system.
+func NewMem() *Mem {
+	return &Mem{
+		dirs: map[string]bool{}, names: map[string]*node{},
+		synced: map[string]*node{}, locks: map[string]bool{},
+	}
+}
+
+// ReleaseLocks frees all locks, as the death of the processes that held them
+// does.
+func (m *Mem) ReleaseLocks() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.locks)
+}
+
+// CrashClone returns what a loss of power could have left: everything that was
+// synced, and of everything since (pages, sizes, names) a random part, each page
+// and name kept with probability keep. A size may be kept where the pages in it
+// are not; those read as zeros. The clone has no locks.
+func (m *Mem) CrashClone(r *rand.Rand, keep float64) *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := NewMem()
+	maps.Copy(c.dirs, m.dirs)
+	all := maps.Clone(m.names)
+	for name, n := range m.synced {
+		if _, ok := all[name]; !ok {
+			all[name] = n
+		}
+	}
+	clones := map[*node]*node{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		n := m.synced[name]
+		if cur := m.names[name]; cur != n && r.Float64() < keep {
+			n = cur
+		}
+		if n == nil {
+			continue
+		}
+		if clones[n] == nil {
+			clones[n] = n.crash(r, keep)
+		}
+		c.names[name], c.synced[name] = clones[n], clones[n]
+	}
+	return c
+}
+
+// crash returns what may be left of n.
+func (n *node) crash(r *rand.Rand, keep float64) *node {
+	data := slices.Clone(n.synced)
+	size := int64(len(data))
+	if len(n.data) != len(n.synced) && r.Float64() < keep {
+		size = int64(len(n.data))
+	}
+	for _, p := range slices.Sorted(maps.Keys(n.dirty)) {
+		if r.Float64() >= keep {
+			continue
+		}
+		lo := p * PageBytes
+		hi := min(lo+PageBytes, int64(len(n.data)))
+		if lo >= hi {
+			continue
+		}
+		if grow := hi - int64(len(data)); grow > 0 {
+			data = append(data, make([]byte, grow)...)
+		}
+		copy(data[lo:hi], n.data[lo:hi])
+		if len(n.data) > len(n.synced) {
+			size = max(size, hi)
+		}
+	}
+	if grow := size - int64(len(data)); grow > 0 {
+		data = append(data, make([]byte, grow)...)
+	}
+	data = data[:size]
+	return &node{data: data, synced: slices.Clone(data), dirty: map[int64]bool{}}
+}
+
+// MkdirAll implements [FS].
+func (m *Mem) MkdirAll(dir string, _ fs.FileMode) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		m.dirs[d] = true
+		if d == filepath.Dir(d) {
+			return nil
+		}
+	}
+}
+
+func pathErr(op, name string, err error) error {
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+// OpenFile implements [FS].
+func (m *Mem) OpenFile(name string, flag int, _ fs.FileMode) (File, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name = filepath.Clean(name)
+	n := m.names[name]
+	switch {
+	case n == nil && flag&os.O_CREATE == 0, n == nil && !m.dirs[filepath.Dir(name)]:
+		return nil, pathErr("open", name, fs.ErrNotExist)
+	case n != nil && flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0:
+		return nil, pathErr("open", name, fs.ErrExist)
+	case n == nil:
+		n = &node{dirty: map[int64]bool{}}
+		m.names[name] = n
+	}
+	f := &memFile{m: m, n: n, name: name, write: flag&(os.O_RDWR|os.O_WRONLY) != 0}
+	if flag&os.O_TRUNC != 0 {
+		n.resize(0)
+	}
+	return f, nil
+}
+
+// Remove implements [FS].
+func (m *Mem) Remove(name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name = filepath.Clean(name)
+	if m.names[name] == nil {
+		return pathErr("remove", name, fs.ErrNotExist)
+	}
+	delete(m.names, name)
+	return nil
+}
+
+// Rename implements [FS].
+func (m *Mem) Rename(oldname, newname string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	oldname, newname = filepath.Clean(oldname), filepath.Clean(newname)
+	n := m.names[oldname]
+	if n == nil {
+		return pathErr("rename", oldname, fs.ErrNotExist)
+	}
+	delete(m.names, oldname)
+	m.names[newname] = n
+	return nil
+}
+
+// ReadDir implements [FS].
+func (m *Mem) ReadDir(dir string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir = filepath.Clean(dir)
+	if !m.dirs[dir] {
+		return nil, pathErr("open", dir, fs.ErrNotExist)
+	}
+	var names []string
+	for name := range m.names {
+		if filepath.Dir(name) == dir {
+			names = append(names, strings.TrimPrefix(name[len(dir):], string(filepath.Separator)))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// Size implements [FS].
+func (m *Mem) Size(name string) (int64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.names[filepath.Clean(name)]
+	if n == nil {
+		return 0, pathErr("stat", name, fs.ErrNotExist)
+	}
+	return int64(len(n.data)), nil
+}
+
+// SyncDir implements [FS].
+func (m *Mem) SyncDir(dir string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir = filepath.Clean(dir)
+	maps.DeleteFunc(m.synced, func(name string, _ *node) bool {
+		return filepath.Dir(name) == dir && m.names[name] == nil
+	})
+	for name, n := range m.names {
+		if filepath.Dir(name) == dir {
+			m.synced[name] = n
+		}
+	}
+	return nil
+}
+
+// Lock implements [FS].
+func (m *Mem) Lock(name string) (io.Closer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name = filepath.Clean(name)
+	if m.locks[name] {
+		return nil, fmt.Errorf("lock %s: %w", name, ErrLocked)
+	}
+	m.locks[name] = true
+	if m.names[name] == nil {
+		m.names[name] = &node{dirty: map[int64]bool{}}
+	}
+	return &memLock{m: m, name: name}, nil
+}
+
+type memLock struct {
+	once sync.Once
+	m    *Mem
+	name string
+}
+
+func (l *memLock) Close() error {
+	l.once.Do(func() {
+		l.m.mu.Lock()
+		defer l.m.mu.Unlock()
+		delete(l.m.locks, l.name)
+	})
+	return nil
+}
+
+// resize sets the size; the caller holds m.mu.
+func (n *node) resize(size int64) {
+	old := int64(len(n.data))
+	if size < old {
+		clear(n.data[size:])
+		n.data = n.data[:size]
+	} else {
+		n.data = append(n.data, make([]byte, size-old)...)
+	}
+	for p := min(old, size) / PageBytes; p*PageBytes < max(old, size); p++ {
+		n.dirty[p] = true
+	}
+}
+
+// memFile is one open file of a [Mem].
+type memFile struct {
+	m      *Mem
+	n      *node
+	name   string
+	write  bool
+	closed bool
+}
+
+func (f *memFile) lock(op string, write bool) (unlock func(), err error) {
+	f.m.mu.Lock()
+	switch {
+	case f.closed:
+		err = pathErr(op, f.name, fs.ErrClosed)
+	case write && !f.write:
+		err = pathErr(op, f.name, fs.ErrPermission)
+	default:
+		return f.m.mu.Unlock, nil
+	}
+	f.m.mu.Unlock()
+	return nil, err
+}
+
+func (f *memFile) ReadAt(p []byte, off int64) (int, error) {
+	unlock, err := f.lock("read", false)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	if off >= int64(len(f.n.data)) {
+		return 0, io.EOF
+	}
+	n := copy(p, f.n.data[off:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (f *memFile) WriteAt(p []byte, off int64) (int, error) {
+	unlock, err := f.lock("write", true)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	if len(p) == 0 {
+		return 0, nil
+	}
+	end := off + int64(len(p))
+	if end > int64(len(f.n.data)) {
+		f.n.resize(end)
+	}
+	copy(f.n.data[off:], p)
+	for pg := off / PageBytes; pg*PageBytes < end; pg++ {
+		f.n.dirty[pg] = true
+	}
+	return len(p), nil
+}
+
+func (f *memFile) Truncate(size int64) error {
+	unlock, err := f.lock("truncate", true)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	f.n.resize(size)
+	return nil
+}
+
+func (f *memFile) Size() (int64, error) {
+	unlock, err := f.lock("stat", false)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	return int64(len(f.n.data)), nil
+}
+
+func (f *memFile) Sync() error {
+	unlock, err := f.lock("sync", false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	f.n.synced = slices.Clone(f.n.data)
+	clear(f.n.dirty)
+	return nil
+}
+
+func (f *memFile) Close() error {
+	unlock, err := f.lock("close", false)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	f.closed = true
+	return nil
+}

@@ -1,0 +1,56 @@
+// Package vfs is the small part of a file system that durable code needs, as a
+// seam: [OS] is the real one, [Mem] keeps files in memory and can be cloned as a
+// loss of power would leave it, [Faulty] makes chosen operations fail.
+//
+// Names are paths as package os takes them. All methods of all implementations
+// may be called from several goroutines at once.
+package vfs
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+)
+
+// ErrLocked is returned by [FS.Lock] when another holder has the lock.
+var ErrLocked = errors.New("locked by another process")
+
+// An FS is a file system.
+//
+// Errors say what package os says: they match fs.ErrNotExist, fs.ErrExist,
+// syscall.ENOSPC and so on under errors.Is.
+type FS interface {
+	// MkdirAll makes dir and its parents where they do not exist.
+	MkdirAll(dir string, perm fs.FileMode) error
+	// OpenFile opens a file; flag is made of os.O_RDONLY, os.O_RDWR,
+	// os.O_CREATE, os.O_EXCL and os.O_TRUNC.
+	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
+	// Remove deletes a file.
+	Remove(name string) error
+	// Rename gives a file another name, replacing what has it.
+	Rename(oldname, newname string) error
+	// ReadDir returns the base names of the files in dir, sorted.
+	ReadDir(dir string) ([]string, error)
+	// Size returns a file's size in bytes.
+	Size(name string) (int64, error)
+	// SyncDir puts the names in dir on stable storage: which files exist, not
+	// what is in them.
+	SyncDir(dir string) error
+	// Lock takes an exclusive lock that ends with the returned Closer or with
+	// the process, however that ends. name is created if needed and stays. It
+	// returns ErrLocked, wrapped, when somebody has the lock.
+	Lock(name string) (io.Closer, error)
+}
+
+// A File is an open file without a position.
+type File interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	// Truncate sets the size in bytes.
+	Truncate(size int64) error
+	// Size returns the size in bytes.
+	Size() (int64, error)
+	// Sync puts content and size on stable storage.
+	Sync() error
+}
