@@ -1,0 +1,40 @@
+package harness
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Benchmark runs every contender of every registered row as a sub-benchmark
+// named row/contender, for `go test -bench`. Samples are not interleaved there:
+// use it to see that everything works and for profiles, and the program for
+// comparisons.
+func Benchmark(b *testing.B) {
+	for _, row := range registry {
+		for i := range row.Contenders {
+			c := &row.Contenders[i]
+			b.Run(row.Name+"/"+c.Name, func(b *testing.B) { benchmark(b, &row, c) })
+		}
+	}
+}
+
+func benchmark(b *testing.B, row *Row, c *Contender) {
+	env := &Env{Dir: b.TempDir(), Benchtime: time.Millisecond, Quick: true}
+	n := b.N
+	if row.MaxOps > 0 {
+		n = min(n, row.MaxOps)
+	}
+	s, err := measure(row, c, env, n)
+	if err != nil {
+		b.Fatal(err)
+	}
+	// The harness timed the part that counts; what testing timed includes
+	// set-up and tally.
+	b.ReportMetric(s.Value, strings.ReplaceAll(row.unit(), " ", "-"))
+	b.ReportMetric(s.Allocs, "allocs/op")
+	b.ReportMetric(s.AllocBytes, "B/op")
+	for k, v := range s.More {
+		b.ReportMetric(v, k)
+	}
+}

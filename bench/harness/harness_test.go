@@ -1,0 +1,298 @@
+package harness
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestStats(t *testing.T) {
+	for _, tc := range []struct {
+		v           []float64
+		median, mad float64
+	}{
+		{[]float64{3}, 3, 0},
+		{[]float64{4, 1}, 2.5, 1.5},
+		{[]float64{9, 1, 2}, 2, 1},
+		{[]float64{1, 2, 3, 100}, 2.5, 1},
+	} {
+		if m := Median(tc.v); m != tc.median {
+			t.Errorf("Median(%v) = %v, want %v", tc.v, m, tc.median)
+		}
+		if m := MAD(tc.v); m != tc.mad {
+			t.Errorf("MAD(%v) = %v, want %v", tc.v, m, tc.mad)
+		}
+	}
+	if !math.IsNaN(Median(nil)) {
+		t.Error("Median of nothing is a number")
+	}
+	v := []float64{3, 1, 2}
+	if Median(v); v[0] != 3 {
+		t.Error("Median reordered its argument")
+	}
+	// A slow round slows both: the ratio by rounds does not see it.
+	if r := Median(ratios([]float64{1, 10, 1}, []float64{2, 20, 2})); r != 0.5 {
+		t.Errorf("ratio %v, want 0.5", r)
+	}
+}
+
+// spin is a subject whose operation takes about d and whose tally loses `lost`
+// records.
+func spin(d time.Duration, lost uint64) func(*Env) (*Subject, error) {
+	return func(*Env) (*Subject, error) {
+		var done atomic.Uint64
+		return &Subject{
+			Run: func(_, n int) {
+				for range n {
+					for end := time.Now().Add(d); time.Now().Before(end); {
+					}
+					done.Add(1)
+				}
+			},
+			Tally: func() (Tally, error) {
+				n := done.Load() - lost
+				return Tally{Records: n, Bytes: 10 * n}, nil
+			},
+		}, nil
+	}
+}
+
+func run(t *testing.T, row Row) *Result {
+	t.Helper()
+	row.Name, row.Target = "test", "target"
+	res, err := Run(row, Options{Count: 3, Benchtime: time.Millisecond, Dir: t.TempDir(), Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+func TestRunComparesAndJudges(t *testing.T) {
+	res := run(t, Row{
+		Contenders: []Contender{
+			{Name: "we", Kind: Ours, New: spin(2*time.Microsecond, 0)},
+			{Name: "slow", New: spin(20*time.Microsecond, 0)},
+			{Name: "wrong", New: spin(200*time.Nanosecond, 0), Faults: func() []string { return []string{"no JSON"} }},
+			{Name: "floor", Kind: Reference, New: spin(100*time.Nanosecond, 0)},
+		},
+		Verdict: Verdict(VersusFastest("we", 0.9), ZeroAllocs("we"), Versus("we", "floor", 1)),
+	})
+	if res.Reference != "slow" {
+		t.Errorf("reference %q, want the valid rival", res.Reference)
+	}
+	want := []Status{OK, OK, Short}
+	for i, c := range res.Checks {
+		if c.Status != want[i] {
+			t.Errorf("check %d is %q (%s), want %q", i, c.Status, c.Text, want[i])
+		}
+	}
+	if !strings.Contains(res.Checks[0].Aside, "wrong") || !strings.Contains(res.Checks[0].Aside, "no JSON") {
+		t.Errorf("the faster invalid rival is not mentioned: %q", res.Checks[0].Aside)
+	}
+	if res.Status != Short {
+		t.Errorf("row is %q, want it short", res.Status)
+	}
+	if c := res.Column("we"); c.RecordBytes != 10 || len(c.Values) != 3 || c.Ratio >= 1 {
+		t.Errorf("column %+v", *c)
+	}
+	var out bytes.Buffer
+	res.Print(&out)
+	(&Report{Rows: []*Result{res}}).Summary(&out)
+	for _, s := range []string{"wrong (invalid)", "SHORT", "* we", "1 rows: 0 ok, 1 short, 0 not measured"} {
+		if !strings.Contains(out.String(), s) {
+			t.Errorf("output lacks %q:\n%s", s, out.String())
+		}
+	}
+}
+
+func TestRunReportsWhatFails(t *testing.T) {
+	ok := spin(time.Microsecond, 0)
+	for name, tc := range map[string]struct {
+		c    Contender
+		want string
+	}{
+		"loss":  {Contender{New: spin(time.Microsecond, 1)}, "at the destination"},
+		"error": {Contender{New: func(*Env) (*Subject, error) { return nil, errors.New("no such thing") }}, "no such thing"},
+		"panic": {Contender{New: func(*Env) (*Subject, error) { panic("oh") }}, "panic in set-up: oh"},
+		"own":   {Contender{Sample: func(*Env) (*Sample, error) { panic("oh") }}, "panic: oh"},
+		"drain": {Contender{New: func(*Env) (*Subject, error) {
+			return &Subject{Run: func(int, int) {}, Drain: func() error { return errors.New("stuck") }}, nil
+		}}, "stuck"},
+		"close": {Contender{New: func(*Env) (*Subject, error) {
+			return &Subject{Run: func(int, int) {}, Close: func() error { return errors.New("busy") }}, nil
+		}}, "busy"},
+	} {
+		tc.c.Name, tc.c.Kind = "we", Ours
+		res := run(t, Row{Contenders: []Contender{tc.c, {Name: "other", New: ok}}, Verdict: VersusFastest("we", 1)})
+		if res.Status != NotMeasured || !strings.Contains(res.Checks[0].Text, tc.want) {
+			t.Errorf("%s: row is %q: %+v", name, res.Status, res.Checks)
+		}
+		if res.Column("we") != nil || res.Column("other") == nil {
+			t.Errorf("%s: the wrong contender has figures", name)
+		}
+	}
+}
+
+func TestInvalidOutputOfOursIsShort(t *testing.T) {
+	res := run(t, Row{
+		Contenders: []Contender{
+			{Name: "we", Kind: Ours, New: spin(time.Microsecond, 0), Faults: func() []string { return []string{"no JSON"} }},
+			{Name: "other", New: spin(10*time.Microsecond, 0)},
+		},
+		Verdict: VersusFastest("we", 1),
+	})
+	if res.Status != Short {
+		t.Errorf("row is %q: %+v", res.Status, res.Checks)
+	}
+}
+
+func TestMinCPU(t *testing.T) {
+	res := run(t, Row{
+		MinCPU:     runtime.NumCPU() + 1,
+		Contenders: []Contender{{Name: "we", Kind: Ours, New: func(*Env) (*Subject, error) { t.Error("measured"); return nil, nil }}},
+		Verdict:    ZeroAllocs("we"),
+	})
+	if res.Status != NotMeasured || !strings.Contains(res.Checks[0].Text, "processors") {
+		t.Errorf("row is %q: %+v", res.Status, res.Checks)
+	}
+}
+
+// TestShares checks that all operations happen, warm-up and remainder included,
+// and that the drain is timed.
+func TestShares(t *testing.T) {
+	var calls atomic.Int64
+	c := Contender{Name: "we", New: func(*Env) (*Subject, error) {
+		return &Subject{
+			Run:   func(_, n int) { calls.Add(int64(n)) },
+			Drain: func() error { time.Sleep(10 * time.Millisecond); return nil },
+			Tally: func() (Tally, error) { return Tally{Records: uint64(calls.Load())}, nil },
+		}, nil
+	}}
+	s, err := measure(&Row{Goroutines: 3, Warm: 5}, &c, &Env{}, 11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if calls.Load() != 16 {
+		t.Errorf("%d calls, want 16", calls.Load())
+	}
+	if took := time.Duration(s.Value * 11); took < 10*time.Millisecond {
+		t.Errorf("%v: the drain is not in it", took)
+	}
+}
+
+func TestSilentRows(t *testing.T) {
+	noisy := Contender{Name: "we", New: spin(time.Microsecond, 0)}
+	if _, err := measure(&Row{Silent: true}, &noisy, &Env{}, 3); err == nil {
+		t.Error("a record of a silent row went unnoticed")
+	}
+}
+
+func TestAllocs(t *testing.T) {
+	var sink []byte
+	c := Contender{Name: "we", New: func(*Env) (*Subject, error) {
+		return &Subject{Run: func(_, n int) {
+			for range n {
+				sink = make([]byte, 128)
+			}
+		}}, nil
+	}}
+	s, err := measure(&Row{}, &c, &Env{}, 10000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if math.Abs(s.Allocs-1) > 0.1 || math.Abs(s.AllocBytes-128) > 10 {
+		t.Errorf("%.2f allocs/op of %.0f B, want 1 of 128", s.Allocs, s.AllocBytes)
+	}
+	_ = sink
+}
+
+func TestValidate(t *testing.T) {
+	good := Contender{Name: "we", New: spin(0, 0)}
+	verdict := ZeroAllocs("we")
+	for name, r := range map[string]Row{
+		"no name":      {Target: "t", Verdict: verdict, Contenders: []Contender{good}},
+		"no target":    {Name: "x", Verdict: verdict, Contenders: []Contender{good}},
+		"no verdict":   {Name: "x", Target: "t", Contenders: []Contender{good}},
+		"nobody":       {Name: "x", Target: "t", Verdict: verdict},
+		"twice":        {Name: "x", Target: "t", Verdict: verdict, Contenders: []Contender{good, good}},
+		"nothing done": {Name: "x", Target: "t", Verdict: verdict, Contenders: []Contender{{Name: "we"}}},
+		"no such ref":  {Name: "x", Target: "t", Verdict: verdict, Contenders: []Contender{good}, Reference: "you"},
+	} {
+		if r.validate() == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+func TestWriteFileKeepsOtherRows(t *testing.T) {
+	old := registry
+	defer func() { registry = old }()
+	registry = nil
+	row := func(name string) Row {
+		return Row{Name: name, Target: "t", Verdict: ZeroAllocs("we"), Contenders: []Contender{{Name: "we", New: spin(0, 0)}}}
+	}
+	Register(row("a"), row("b"), row("c"))
+	if got := Rows(regexp.MustCompile("[ac]")); len(got) != 2 || got[1].Name != "c" {
+		t.Errorf("selected %v", got)
+	}
+
+	path := filepath.Join(t.TempDir(), "results", "latest.json")
+	write := func(m Machine, names ...string) {
+		t.Helper()
+		rep := Report{Machine: m}
+		for _, n := range names {
+			rep.Rows = append(rep.Rows, &Result{Name: n, Commit: m.Load})
+		}
+		if err := rep.WriteFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func() string {
+		t.Helper()
+		rep, err := ReadReport(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sb strings.Builder
+		for _, r := range rep.Rows {
+			sb.WriteString(r.Name + r.Commit + " ")
+		}
+		return sb.String()
+	}
+	m := Machine{CPU: "x", Load: "1"}
+	write(m, "c", "a")
+	m.Load = "2"
+	write(m, "b", "c")
+	if got := read(); got != "a1 b2 c2 " {
+		t.Errorf("after a second run: %q", got)
+	}
+	m.CPU = "y"
+	write(m, "b")
+	if got := read(); got != "b2 " {
+		t.Errorf("after a run on another machine: %q", got)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&Report{}).WriteFile(path); err == nil {
+		t.Error("unreadable results were overwritten")
+	}
+}
+
+func TestThisMachine(t *testing.T) {
+	m := ThisMachine("")
+	if m.Processors < 1 || m.GoVersion == "" || m.OS == "" {
+		t.Errorf("%+v", m)
+	}
+	if host, err := os.Hostname(); err == nil && len(host) > 3 && strings.Contains(m.CPU+m.Kernel, host) {
+		t.Error("the machine's name is in the results")
+	}
+}

@@ -1,0 +1,110 @@
+package harness
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// Machine is what a reader must know of where the figures come from.
+type Machine struct {
+	CPU        string `json:"cpu"`
+	Processors int    `json:"processors"`
+	MaxProcs   int    `json:"gomaxprocs"`
+	OS         string `json:"os"`
+	Arch       string `json:"arch"`
+	Kernel     string `json:"kernel,omitempty"`
+	GoVersion  string `json:"go"`
+	FileSystem string `json:"filesystem,omitempty"` // of the rows that write files
+	// Load is the load average over the last minute before the run. Well above
+	// 0, others were using the machine.
+	Load string `json:"load,omitempty"`
+}
+
+// ThisMachine describes the machine. dir is where files will be written; empty
+// means the system's temporary directory.
+func ThisMachine(dir string) Machine {
+	if dir == "" {
+		dir = os.TempDir()
+	}
+	m := Machine{
+		CPU: cpuModel(), Processors: runtime.NumCPU(), MaxProcs: runtime.GOMAXPROCS(0),
+		OS: runtime.GOOS, Arch: runtime.GOARCH, GoVersion: runtime.Version(),
+		Kernel: firstField("/proc/sys/kernel/osrelease"), FileSystem: fileSystem(dir),
+		Load: firstField("/proc/loadavg"),
+	}
+	return m
+}
+
+// same reports whether figures of m and o may stand in one table.
+func (m Machine) same(o Machine) bool {
+	m.Load, o.Load = "", ""
+	return m == o
+}
+
+func cpuModel() string {
+	f, err := os.Open("/proc/cpuinfo")
+	if err != nil {
+		return "unknown"
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		if k, v, ok := strings.Cut(sc.Text(), ":"); ok && strings.TrimSpace(k) == "model name" {
+			return strings.TrimSpace(v)
+		}
+	}
+	return "unknown"
+}
+
+func firstField(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	if f := strings.Fields(string(b)); len(f) > 0 {
+		return f[0]
+	}
+	return ""
+}
+
+// fileSystem returns the type of the file system dir lies on, as the mount
+// table names it, or "" where there is none to read.
+func fileSystem(dir string) string {
+	b, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return ""
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return ""
+	}
+	best, kind := "", ""
+	for line := range strings.Lines(string(b)) {
+		f := strings.Fields(line)
+		if len(f) < 3 {
+			continue
+		}
+		at := f[1]
+		under := at == "/" || dir == at || strings.HasPrefix(dir, at+"/")
+		if under && len(at) >= len(best) {
+			best, kind = at, f[2]
+		}
+	}
+	return kind
+}
+
+// Commit returns the commit of the working tree with "+changes" when tracked
+// files differ from it, or "unknown".
+func Commit() string {
+	out, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return "unknown"
+	}
+	commit := strings.TrimSpace(string(out))
+	if out, err = exec.Command("git", "status", "--porcelain", "--untracked-files=no").Output(); err == nil && len(out) > 0 {
+		commit += "+changes"
+	}
+	return commit
+}

@@ -1,0 +1,206 @@
+package harness
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Report is what is written to results/latest.json.
+type Report struct {
+	Machine Machine   `json:"machine"`
+	Rows    []*Result `json:"rows"`
+}
+
+// WriteFile writes the report to path as JSON. Rows of an earlier report there
+// that this run did not measure are kept, each with its own date and commit, if
+// they come from the same kind of machine.
+func (rep *Report) WriteFile(path string) error {
+	if old, err := ReadReport(path); err == nil && old.Machine.same(rep.Machine) {
+		rep.merge(old)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("harness: cannot read the earlier results: %w; move the file away", err)
+	}
+	b, err := json.MarshalIndent(rep, "", "  ")
+	if err != nil {
+		return fmt.Errorf("harness: cannot encode results: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// ReadReport reads a report that WriteFile wrote.
+func ReadReport(path string) (*Report, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	rep := new(Report)
+	if err := json.Unmarshal(b, rep); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+	}
+	return rep, nil
+}
+
+// merge adds the rows of old that rep lacks, rows in the order of the registry.
+func (rep *Report) merge(old *Report) {
+	byName := map[string]*Result{}
+	for _, r := range old.Rows {
+		byName[r.Name] = r
+	}
+	for _, r := range rep.Rows {
+		byName[r.Name] = r
+	}
+	rep.Rows = rep.Rows[:0:0]
+	for _, row := range registry {
+		if r := byName[row.Name]; r != nil {
+			rep.Rows = append(rep.Rows, r)
+		}
+	}
+}
+
+// Print writes the row as a table of its contenders, fastest first, and its
+// checks.
+func (r *Result) Print(w io.Writer) {
+	fmt.Fprintf(w, "\n%s: %s\n", r.Name, r.What)
+	fmt.Fprintf(w, "target: %s\n", r.Target)
+	cols := slices.SortedStableFunc(slices.Values(r.Columns), func(a, b Column) int {
+		switch {
+		case a.measured() != b.measured():
+			if a.measured() {
+				return -1
+			}
+			return 1
+		case a.Median < b.Median:
+			return -1
+		case a.Median > b.Median:
+			return 1
+		}
+		return 0
+	})
+	if len(cols) > 0 {
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		keys := r.moreKeys()
+		fmt.Fprintf(tw, "\t%s\t±MAD\tmin\tmax\tratio\tB/op\tallocs\tB/record\t", r.Unit)
+		for _, k := range keys {
+			fmt.Fprintf(tw, "%s\t", k)
+		}
+		fmt.Fprintln(tw)
+		for i := range cols {
+			printColumn(tw, &cols[i], keys, r.Reference)
+		}
+		tw.Flush()
+		for i := range cols {
+			printNotes(w, &cols[i])
+		}
+	}
+	for _, c := range r.Checks {
+		fmt.Fprintf(w, "  %s: %s\n", c.Status, c.Text)
+		if c.Aside != "" {
+			fmt.Fprintf(w, "      %s\n", c.Aside)
+		}
+	}
+}
+
+func (r *Result) moreKeys() []string {
+	keys := map[string]bool{}
+	for i := range r.Columns {
+		for k := range r.Columns[i].More {
+			keys[k] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(keys))
+}
+
+func printColumn(w io.Writer, c *Column, keys []string, ref string) {
+	name := c.Name
+	if c.kind == Ours {
+		name = "* " + name
+	}
+	if len(c.Invalid) > 0 {
+		name += " (invalid)"
+	}
+	if !c.measured() {
+		fmt.Fprintf(w, "%s\tnot measured\t\n", name)
+		return
+	}
+	ratio := fmt.Sprintf("%.2f", c.Ratio)
+	if c.Name == ref {
+		ratio = "= 1"
+	}
+	fmt.Fprintf(w, "%s\t%s\t%.0f%%\t%s\t%s\t%s\t%.0f\t%s\t%.0f\t", name, figure(c.Median), 100*c.MAD/c.Median,
+		figure(c.Min), figure(c.Max), ratio, c.AllocBytes, allocs(c.Allocs), c.RecordBytes)
+	for _, k := range keys {
+		if v, ok := c.More[k]; ok {
+			fmt.Fprintf(w, "%s\t", figure(v))
+		} else {
+			fmt.Fprint(w, "-\t")
+		}
+	}
+	fmt.Fprintln(w)
+}
+
+func printNotes(w io.Writer, c *Column) {
+	if len(c.Invalid) > 0 {
+		fmt.Fprintf(w, "  %s, invalid: %s\n", c.Name, strings.Join(c.Invalid, "; "))
+	}
+	if c.Error != "" {
+		fmt.Fprintf(w, "  %s, not measured: %s\n", c.Name, c.Error)
+	}
+}
+
+// Summary prints one line per row: name, target, status and what was found.
+func (rep *Report) Summary(w io.Writer) {
+	m := rep.Machine
+	fmt.Fprintf(w, "\n%s, %d processors, %s, %s/%s, files on %s, load before the run %s\n\n",
+		m.CPU, m.Processors, m.GoVersion, m.OS, m.Arch, m.FileSystem, m.Load)
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "row\ttarget\tverdict\tfound")
+	count := map[Status]int{}
+	for _, r := range rep.Rows {
+		count[r.Status]++
+		found := make([]string, len(r.Checks))
+		for i, c := range r.Checks {
+			found[i] = c.Text
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", r.Name, r.Target, r.Status, strings.Join(found, "; "))
+	}
+	tw.Flush()
+	fmt.Fprintf(w, "\n%d rows: %d ok, %d short, %d not measured\n",
+		len(rep.Rows), count[OK], count[Short], count[NotMeasured])
+}
+
+// figure prints v with three significant digits, without an exponent.
+func figure(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func allocs(v float64) string {
+	if v < allocsSlack {
+		return "0"
+	}
+	if v >= 0.95 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}

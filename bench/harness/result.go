@@ -1,0 +1,127 @@
+package harness
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// A Result is one measured row.
+type Result struct {
+	Name      string    `json:"name"`
+	What      string    `json:"what,omitempty"`
+	Target    string    `json:"target"`
+	Unit      string    `json:"unit"`
+	Reference string    `json:"reference"` // contender of the ratio column
+	Rounds    int       `json:"rounds"`
+	Commit    string    `json:"commit"`
+	Date      time.Time `json:"date"`
+	Status    Status    `json:"status"`
+	Checks    []Check   `json:"checks"`
+	Columns   []Column  `json:"contenders"`
+}
+
+// A Column is what was measured of one contender. Figures are medians over the
+// rounds.
+type Column struct {
+	Name    string   `json:"name"`
+	Kind    string   `json:"kind"` // "ours", "rival" or "reference"
+	Note    string   `json:"note,omitempty"`
+	Invalid []string `json:"invalid,omitempty"` // faults of its output
+	Error   string   `json:"error,omitempty"`   // why there are no figures
+
+	Median      float64            `json:"median"`
+	MAD         float64            `json:"mad"`
+	Min         float64            `json:"min"`
+	Max         float64            `json:"max"`
+	Allocs      float64            `json:"allocs"`
+	AllocBytes  float64            `json:"allocBytes"`
+	RecordBytes float64            `json:"recordBytes,omitempty"`
+	More        map[string]float64 `json:"more,omitempty"`
+	Ratio       float64            `json:"ratio,omitempty"` // to Result.Reference, median over rounds
+	Values      []float64          `json:"values"`          // by round
+
+	kind Kind
+	more map[string][]float64
+}
+
+var kindNames = [...]string{Rival: "rival", Ours: "ours", Reference: "reference"}
+
+func newColumn(c *Contender) Column {
+	return Column{Name: c.Name, Kind: kindNames[c.Kind], Note: c.Note, kind: c.Kind}
+}
+
+// measured reports whether the column has figures.
+func (c *Column) measured() bool { return c.Error == "" && len(c.Values) > 0 }
+
+// fill computes the column's figures from its samples.
+func (c *Column) fill(samples []*Sample) {
+	pick := func(f func(*Sample) float64) []float64 {
+		v := make([]float64, len(samples))
+		for i, s := range samples {
+			v[i] = f(s)
+		}
+		return v
+	}
+	c.Values = pick(func(s *Sample) float64 { return s.Value })
+	c.Median, c.MAD = Median(c.Values), MAD(c.Values)
+	c.Min, c.Max = slices.Min(c.Values), slices.Max(c.Values)
+	c.Allocs = Median(pick(func(s *Sample) float64 { return s.Allocs }))
+	c.AllocBytes = Median(pick(func(s *Sample) float64 { return s.AllocBytes }))
+	c.RecordBytes = Median(pick(func(s *Sample) float64 { return s.RecordBytes }))
+	for k := range samples[0].More {
+		v := pick(func(s *Sample) float64 { return s.More[k] })
+		if c.More == nil {
+			c.More, c.more = map[string]float64{}, map[string][]float64{}
+		}
+		c.More[k], c.more[k] = Median(v), v
+	}
+}
+
+// Column returns the column of that name, nil if it was not measured.
+func (r *Result) Column(name string) *Column {
+	for i := range r.Columns {
+		if c := &r.Columns[i]; c.Name == name && c.measured() {
+			return c
+		}
+	}
+	return nil
+}
+
+// Ours returns the measured columns of our own.
+func (r *Result) Ours() []*Column {
+	return r.columns(func(c *Column) bool { return c.kind == Ours })
+}
+
+// Fastest returns the fastest rival; with valid, only those whose output has no
+// faults count. Nil if none was measured.
+func (r *Result) Fastest(valid bool) *Column {
+	rivals := r.columns(func(c *Column) bool {
+		return c.kind == Rival && (!valid || len(c.Invalid) == 0)
+	})
+	if len(rivals) == 0 {
+		return nil
+	}
+	return slices.MinFunc(rivals, func(a, b *Column) int { return cmp.Compare(a.Median, b.Median) })
+}
+
+func (r *Result) columns(keep func(*Column) bool) []*Column {
+	var out []*Column
+	for i := range r.Columns {
+		if c := &r.Columns[i]; c.measured() && keep(c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// failure says why a contender has no figures.
+func (r *Result) failure(name string) string {
+	for i := range r.Columns {
+		if c := &r.Columns[i]; c.Name == name && c.Error != "" {
+			return fmt.Sprintf("%s: %s", name, c.Error)
+		}
+	}
+	return name + ": not measured"
+}

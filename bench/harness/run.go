@@ -1,0 +1,114 @@
+package harness
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"time"
+)
+
+// Options says how to measure.
+type Options struct {
+	// Count is the number of rounds. Default 10.
+	Count int
+	// Benchtime is about how long one sample takes. Default 100 ms.
+	Benchtime time.Duration
+	// Dir is where files go. Default the system's temporary directory.
+	Dir string
+	// Seed determines the order of contenders in each round.
+	Seed uint64
+	// Commit stands in the results.
+	Commit string
+}
+
+func (o *Options) defaults() {
+	if o.Count <= 0 {
+		o.Count = 10
+	}
+	if o.Benchtime <= 0 {
+		o.Benchtime = 100 * time.Millisecond
+	}
+}
+
+// Run measures one row: every contender once per round, in random order. A
+// contender that fails is reported with its error and takes no further part.
+func Run(row Row, o Options) (*Result, error) {
+	o.defaults()
+	res := &Result{
+		Name: row.Name, What: row.What, Target: row.Target, Unit: row.unit(),
+		Reference: row.Reference, Commit: o.Commit, Date: time.Now().UTC().Truncate(time.Second),
+	}
+	if n := runtime.NumCPU(); n < row.MinCPU {
+		res.Status = NotMeasured
+		res.Checks = []Check{missing(0, fmt.Sprintf("needs %d processors, this machine has %d", row.MinCPU, n))}
+		return res, nil
+	}
+	dir, err := os.MkdirTemp(o.Dir, "forebay-bench-*")
+	if err != nil {
+		return nil, fmt.Errorf("harness: cannot make a directory for files: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	env := &Env{Dir: dir, Benchtime: o.Benchtime}
+
+	cols := make([]Column, len(row.Contenders))
+	ops := make([]int, len(cols))
+	for i := range row.Contenders {
+		c := &row.Contenders[i]
+		cols[i] = newColumn(c)
+		if c.Faults != nil {
+			cols[i].Invalid = c.Faults()
+		}
+		n, err := calibrate(&row, c, env)
+		if err != nil {
+			cols[i].Error = err.Error()
+		}
+		ops[i] = n
+	}
+
+	res.Rounds = o.Count
+	if row.MaxCount > 0 {
+		res.Rounds = min(res.Rounds, row.MaxCount)
+	}
+	rnd := rand.New(rand.NewPCG(o.Seed, uint64(len(row.Name))))
+	samples := make([][]*Sample, len(cols))
+	for range res.Rounds {
+		for _, i := range rnd.Perm(len(cols)) {
+			if cols[i].Error != "" {
+				continue
+			}
+			s, err := measure(&row, &row.Contenders[i], env, ops[i])
+			if err != nil {
+				cols[i].Error = err.Error()
+				continue
+			}
+			samples[i] = append(samples[i], s)
+		}
+	}
+	for i := range cols {
+		if cols[i].Error == "" {
+			cols[i].fill(samples[i])
+		}
+	}
+	res.Columns = cols
+	res.finish(&row)
+	return res, nil
+}
+
+// finish computes ratios and verdict once all columns are filled.
+func (r *Result) finish(row *Row) {
+	ref := r.Column(r.Reference)
+	if r.Reference == "" {
+		if ref = r.Fastest(true); ref != nil {
+			r.Reference = ref.Name
+		}
+	}
+	if ref != nil {
+		for i := range r.Columns {
+			if c := &r.Columns[i]; c.measured() {
+				c.Ratio = ratio(c, ref)
+			}
+		}
+	}
+	judge(row, r)
+}

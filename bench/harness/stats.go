@@ -1,0 +1,40 @@
+package harness
+
+import (
+	"math"
+	"slices"
+)
+
+// Median returns the middle of v, the mean of the two middle values for an even
+// number, NaN for none.
+func Median(v []float64) float64 {
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	s := slices.Sorted(slices.Values(v))
+	m := len(s) / 2
+	if len(s)%2 == 1 {
+		return s[m]
+	}
+	return (s[m-1] + s[m]) / 2
+}
+
+// MAD returns the median absolute deviation of v from its median.
+func MAD(v []float64) float64 {
+	m := Median(v)
+	d := make([]float64, len(v))
+	for i, x := range v {
+		d[i] = math.Abs(x - m)
+	}
+	return Median(d)
+}
+
+// ratios divides a by b round by round, which cancels what slowed a whole round
+// down. Surplus rounds of either are left out.
+func ratios(a, b []float64) []float64 {
+	out := make([]float64, min(len(a), len(b)))
+	for i := range out {
+		out[i] = a[i] / b[i]
+	}
+	return out
+}

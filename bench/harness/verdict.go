@@ -1,0 +1,162 @@
+package harness
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Status is the outcome of a check or row.
+type Status string
+
+const (
+	OK          Status = "ok"
+	Short       Status = "SHORT" // measured, and short of the target
+	NotMeasured Status = "not measured"
+)
+
+// A Check is one condition of a row's target.
+type Check struct {
+	Text   string  `json:"text"`            // condition and finding in words
+	Got    float64 `json:"got"`             // 0 when not measured
+	Limit  float64 `json:"limit"`           // got must not exceed it
+	Status Status  `json:"status"`          //
+	Aside  string  `json:"aside,omitempty"` // what a reader should know beside it
+}
+
+// atMost returns the check got ≤ limit.
+func atMost(got, limit float64, text string) Check {
+	c := Check{Text: text, Got: got, Limit: limit, Status: OK}
+	if !(got <= limit) {
+		c.Status = Short
+	}
+	return c
+}
+
+// missing returns a check that could not be made.
+func missing(limit float64, why string) Check {
+	return Check{Text: why, Limit: limit, Status: NotMeasured}
+}
+
+// Verdict joins verdicts into one.
+func Verdict(vs ...func(*Result) []Check) func(*Result) []Check {
+	return func(r *Result) []Check {
+		var out []Check
+		for _, v := range vs {
+			out = append(out, v(r)...)
+		}
+		return out
+	}
+}
+
+// VersusFastest requires ours ≤ factor × the fastest valid rival. Where a rival
+// with faulty output is faster still, the check says so beside it.
+func VersusFastest(ours string, factor float64) func(*Result) []Check {
+	return func(r *Result) []Check {
+		ref := r.Fastest(true)
+		if ref == nil {
+			return []Check{missing(factor, "no valid rival was measured")}
+		}
+		c := versus(r, ours, ref.Name, factor)
+		if any := r.Fastest(false); c.Status != NotMeasured && any != ref {
+			c.Aside = fmt.Sprintf("%.2f × %s, whose output is invalid (%s)",
+				ratio(r.Column(ours), any), any.Name, strings.Join(any.Invalid, "; "))
+		}
+		return []Check{c}
+	}
+}
+
+// Versus requires ours ≤ factor × the contender ref.
+func Versus(ours, ref string, factor float64) func(*Result) []Check {
+	return func(r *Result) []Check { return []Check{versus(r, ours, ref, factor)} }
+}
+
+func versus(r *Result, ours, ref string, factor float64) Check {
+	a, b := r.Column(ours), r.Column(ref)
+	switch {
+	case a == nil:
+		return missing(factor, r.failure(ours))
+	case b == nil:
+		return missing(factor, r.failure(ref))
+	}
+	q := ratio(a, b)
+	return atMost(q, factor, fmt.Sprintf("%s %.2f × %s (target ≤ %.2f)", ours, q, ref, factor))
+}
+
+func ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
+
+// allocsSlack forgives what goroutines, timers and refilled pools allocate once
+// per sample or collection.
+const allocsSlack = 0.01
+
+// ZeroAllocs requires that ours allocates nothing per operation.
+func ZeroAllocs(ours string) func(*Result) []Check {
+	return func(r *Result) []Check {
+		a := r.Column(ours)
+		if a == nil {
+			return []Check{missing(0, r.failure(ours))}
+		}
+		return []Check{atMost(a.Allocs, allocsSlack, fmt.Sprintf("%s %.2f allocs/op (target 0)", ours, a.Allocs))}
+	}
+}
+
+// AtMost requires that the main figure of ours is at most limit.
+func AtMost(ours string, limit float64) func(*Result) []Check {
+	return func(r *Result) []Check {
+		a := r.Column(ours)
+		if a == nil {
+			return []Check{missing(limit, r.failure(ours))}
+		}
+		return []Check{atMost(a.Median, limit, fmt.Sprintf("%s %s %s (target ≤ %g)", ours, figure(a.Median), r.Unit, limit))}
+	}
+}
+
+// Figure requires that the further figure key of ours is at most limit.
+func Figure(ours, key string, limit float64) func(*Result) []Check {
+	return func(r *Result) []Check {
+		a := r.Column(ours)
+		if a == nil {
+			return []Check{missing(limit, r.failure(ours))}
+		}
+		return []Check{atMost(a.More[key], limit, fmt.Sprintf("%s %s %s (target ≤ %g)", ours, key, figure(a.More[key]), limit))}
+	}
+}
+
+// FigureVersus requires that the further figure key of ours is at most that of
+// ref plus extra, both taken as medians over the rounds.
+func FigureVersus(ours, ref, key string, extra float64) func(*Result) []Check {
+	return func(r *Result) []Check {
+		a, b := r.Column(ours), r.Column(ref)
+		if a == nil {
+			return []Check{missing(0, r.failure(ours))}
+		}
+		if b == nil {
+			return []Check{missing(0, r.failure(ref))}
+		}
+		limit := b.More[key] + extra
+		return []Check{atMost(a.More[key], limit,
+			fmt.Sprintf("%s %s %s (target ≤ %s's %s + %g)", ours, key, figure(a.More[key]), ref, figure(b.More[key]), extra))}
+	}
+}
+
+// judge runs the row's verdict and sums it up: one unmet check makes the row
+// short, else one missing makes it not measured.
+func judge(row *Row, r *Result) {
+	r.Checks = row.Verdict(r)
+	for _, c := range r.Ours() {
+		if len(c.Invalid) > 0 {
+			r.Checks = append(r.Checks, Check{Text: c.Name + " writes invalid output: " + strings.Join(c.Invalid, "; "), Status: Short})
+		}
+	}
+	r.Status = OK
+	if len(r.Checks) == 0 {
+		r.Status = NotMeasured
+	}
+	for _, c := range r.Checks {
+		switch {
+		case c.Status == Short:
+			r.Status = Short
+		case c.Status == NotMeasured && r.Status == OK:
+			r.Status = NotMeasured
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package rivals
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A Native makes the loop that logs s to w in one logger's own idiom.
+type Native func(w io.Writer, s Scenario) Run
+
+// Handler makes a native out of a slog handler.
+func Handler(h func(io.Writer) slog.Handler) Native {
+	return func(w io.Writer, s Scenario) Run { return ViaSlog(h(w), s) }
+}
+
+// Check logs s and the torture scenarios through l and returns what is wrong
+// with the output: lines that are no JSON or no UTF-8, missing, surplus,
+// repeated or differing fields, times short of nanoseconds.
+func Check(l Native, s Scenario) []string {
+	var faults []string
+	for _, t := range []Scenario{s, Two} {
+		if err := checkRecord(l, t); err != nil {
+			faults = append(faults, err.Error())
+		}
+		if s != Disabled {
+			break
+		}
+	}
+	for _, t := range []struct {
+		s    Scenario
+		what string
+	}{
+		{BadKey, "keys not escaped"},
+		{BadUTF8, "invalid UTF-8 not replaced"},
+		{Controls, "control characters not escaped"},
+		{NaN, "NaN breaks the record"},
+	} {
+		if checkRecord(l, t.s) != nil {
+			faults = append(faults, t.what)
+		}
+	}
+	return faults
+}
+
+// checkRecord logs s once, and as often again as it takes to see that times have
+// nanoseconds, and checks each record.
+func checkRecord(l Native, s Scenario) error {
+	var out bytes.Buffer
+	run := l(&out, s)
+	if s == Disabled {
+		if run(0, 1); out.Len() > 0 {
+			return fmt.Errorf("a disabled call wrote %q", short(out.String()))
+		}
+		return nil
+	}
+	// One in a thousand nanosecond times ends in 000 and looks like
+	// microseconds: several records in a row do not.
+	digits := 0
+	for range 8 {
+		out.Reset()
+		run(0, 1)
+		line, ok := bytes.CutSuffix(out.Bytes(), []byte("\n"))
+		if !ok || bytes.IndexByte(line, '\n') >= 0 {
+			return fmt.Errorf("a record is not exactly one line: %q", short(out.String()))
+		}
+		d, err := checkLine(line, s)
+		if err != nil {
+			return err
+		}
+		digits = max(digits, d)
+	}
+	if digits < 7 {
+		return fmt.Errorf("times have %d digits below the second, not 9", digits)
+	}
+	return nil
+}
+
+// checkLine checks one record and returns the number of digits below the second
+// of its time.
+func checkLine(line []byte, s Scenario) (digits int, err error) {
+	if !utf8.Valid(line) {
+		return 0, fmt.Errorf("not UTF-8: %q", short(string(line)))
+	}
+	got, err := decode(line)
+	if err != nil {
+		return 0, fmt.Errorf("not JSON (%v): %q", err, short(string(line)))
+	}
+	stamp, _ := got["time"].(string)
+	at, err := time.Parse(time.RFC3339Nano, stamp)
+	if err != nil {
+		return 0, fmt.Errorf("no RFC 3339 time in %q", short(string(line)))
+	}
+	if d := time.Since(at); d < -time.Minute || d > time.Minute {
+		return 0, fmt.Errorf("the time %s is not now", stamp)
+	}
+	if level, _ := got["level"].(string); !strings.EqualFold(level, "info") {
+		return 0, fmt.Errorf("level %v", got["level"])
+	}
+	msg := Text
+	if s == BadUTF8 {
+		msg = strings.ToValidUTF8(BadText, "\uFFFD")
+	}
+	if got["msg"] != msg {
+		return 0, fmt.Errorf("message %q", got["msg"])
+	}
+	delete(got, "time")
+	delete(got, "level")
+	delete(got, "msg")
+	if err := same(got, expected(s)); err != nil {
+		return 0, err
+	}
+	_, frac, _ := strings.Cut(strings.TrimSuffix(stamp, "Z"), ".")
+	return len(frac), nil
+}
+
+// expected returns the fields of s as encoding/json decodes them, except NaN,
+// for which any string will do.
+func expected(s Scenario) map[string]any {
+	switch s {
+	case Two:
+		return map[string]any{"method": Method, "status": float64(Status)}
+	case Group:
+		return map[string]any{"request": map[string]any{"method": Method, "status": float64(Status)}}
+	case Six:
+		return map[string]any{"method": Method, "path": Path, "status": float64(Status), "size": float64(Size),
+			"elapsed": float64(Elapsed), "cached": Cached}
+	case TenScalar, ContextTen:
+		return map[string]any{"host": Host, "region": Region, "trace": Trace, "path": Path,
+			"port": float64(Port), "attempt": float64(Attempt), "size": float64(Size),
+			"load": Load, "cached": Cached, "elapsed": float64(Elapsed)}
+	case TenMixed:
+		ints := make([]any, len(Ints))
+		for i, v := range Ints {
+			ints[i] = float64(v)
+		}
+		return map[string]any{"status": float64(Status), "size": float64(Size), "load": Load, "cached": Cached,
+			"path": Path, "elapsed": float64(Elapsed), "at": At.Format(time.RFC3339Nano), "err": Err.Error(), "ints": ints,
+			"user": map[string]any{"id": float64(Someone.ID), "name": Someone.Name, "admin": Someone.Admin}}
+	case Plain1K, UTF81K, Stack1K, Controls:
+		return map[string]any{"body": s.Body()}
+	case BadUTF8:
+		return map[string]any{"body": strings.ToValidUTF8(BadText, "\uFFFD")}
+	case BadKey:
+		return map[string]any{OddKey: Method}
+	case NaN:
+		return map[string]any{"load": any(nil)}
+	}
+	return map[string]any{}
+}
+
+func same(got, want map[string]any) error {
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		g, ok := got[k]
+		switch w := want[k].(type) {
+		case map[string]any:
+			sub, isMap := g.(map[string]any)
+			if !isMap {
+				return fmt.Errorf("field %q is %v, not an object", k, g)
+			}
+			if err := same(sub, w); err != nil {
+				return fmt.Errorf("in %q: %w", k, err)
+			}
+		case []any:
+			if list, isList := g.([]any); !isList || !slices.Equal(list, w) {
+				return fmt.Errorf("field %q is %v, not %v", k, g, w)
+			}
+		case nil:
+			if !ok {
+				return fmt.Errorf("field %q is missing", k)
+			}
+		default:
+			if g != w {
+				return fmt.Errorf("field %q is %v, not %v", k, short(fmt.Sprint(g)), short(fmt.Sprint(w)))
+			}
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(got)) {
+		if _, ok := want[k]; !ok {
+			return fmt.Errorf("surplus field %q", k)
+		}
+	}
+	return nil
+}
+
+// decode is json.Unmarshal into a map that refuses repeated keys at the top.
+func decode(line []byte) (map[string]any, error) {
+	var m map[string]any
+	if err := json.Unmarshal(line, &m); err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(line))
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		tok, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		k, _ := tok.(string)
+		if seen[k] {
+			return nil, fmt.Errorf("key %q twice", k)
+		}
+		seen[k] = true
+		var skip json.RawMessage
+		if err := dec.Decode(&skip); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func short(s string) string {
+	if len(s) > 60 {
+		return s[:60] + "..."
+	}
+	return s
+}

@@ -1,0 +1,100 @@
+package rivals
+
+import (
+	"io"
+	"log/slog"
+	"time"
+
+	phuslu "github.com/phuslu/log"
+)
+
+func init() { phuslu.MessageKey = "msg" }
+
+// PhusluHandler is phuslu/log's slog handler over w.
+func PhusluHandler(w io.Writer) slog.Handler {
+	return phuslu.SlogNewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
+}
+
+// Phuslu logs s natively, with chained fields. Its own time formatting stops at
+// milliseconds; nanoseconds go through the standard library, as the records ask.
+// For the same reason durations and times are not logged with Dur and Time. A
+// writer that is a phuslu Writer is used as it is.
+func Phuslu(w io.Writer, s Scenario) Run {
+	pw, ok := w.(phuslu.Writer)
+	if !ok {
+		pw = phuslu.IOWriter{Writer: w}
+	}
+	l := phuslu.Logger{
+		Level: phuslu.InfoLevel, Writer: pw,
+		TimeField: "time", TimeFormat: time.RFC3339Nano, TimeLocation: time.UTC,
+	}
+	if s == ContextTen {
+		l.Context = phuslu.NewContext(nil).Str("host", Host).Str("region", Region).Str("trace", Trace).Str("path", Path).
+			Int("port", Port).Int("attempt", Attempt).Int64("size", Size).
+			Float64("load", Load).Bool("cached", Cached).Int64("elapsed", int64(Elapsed)).Value()
+	}
+	switch s {
+	case Two:
+		return func(_, n int) {
+			for range n {
+				l.Info().Str("method", Method).Int("status", Status).Msg(Text)
+			}
+		}
+	case Disabled:
+		return func(_, n int) {
+			for range n {
+				l.Debug().Str("method", Method).Int("status", Status).Msg(Text)
+			}
+		}
+	case Six:
+		return func(_, n int) {
+			for range n {
+				l.Info().Str("method", Method).Str("path", Path).Int("status", Status).
+					Int64("size", Size).Int64("elapsed", int64(Elapsed)).Bool("cached", Cached).Msg(Text)
+			}
+		}
+	case TenMixed:
+		return func(_, n int) {
+			for range n {
+				l.Info().Int("status", Status).Int64("size", Size).Float64("load", Load).
+					Bool("cached", Cached).Str("path", Path).Int64("elapsed", int64(Elapsed)).
+					TimeFormat("at", time.RFC3339Nano, At).AnErr("err", Err).Ints("ints", Ints).Object("user", Someone).Msg(Text)
+			}
+		}
+	case Plain1K, UTF81K, Stack1K, Controls:
+		body := s.Body()
+		return func(_, n int) {
+			for range n {
+				l.Info().Str("body", body).Msg(Text)
+			}
+		}
+	case BadUTF8:
+		return func(_, n int) {
+			for range n {
+				l.Info().Str("body", BadText).Msg(BadText)
+			}
+		}
+	case BadKey:
+		return func(_, n int) {
+			for range n {
+				l.Info().Str(OddKey, Method).Msg(Text)
+			}
+		}
+	case NaN:
+		return func(_, n int) {
+			for range n {
+				l.Info().Float64("load", Nan).Msg(Text)
+			}
+		}
+	}
+	return func(_, n int) {
+		for range n {
+			l.Info().Msg(Text)
+		}
+	}
+}
+
+// MarshalObject is phuslu/log's idiom for objects.
+func (u *User) MarshalObject(e *phuslu.Entry) {
+	e.Int("id", u.ID).Str("name", u.Name).Bool("admin", u.Admin)
+}

@@ -1,0 +1,126 @@
+package rivals
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"time"
+)
+
+// A Scenario is a kind of record. Every adapter logs it in its own idiom; [Check]
+// knows what must come out.
+type Scenario uint8
+
+const (
+	Message    Scenario = iota // message only
+	Two                        // a string and an int
+	Six                        // a request: two strings, two ints, duration, bool
+	TenScalar                  // ten scalar fields
+	TenMixed                   // see [Mixed]
+	ContextTen                 // TenScalar as context, then a message only
+	Group                      // a group of two
+	Disabled                   // Two, below the level
+	Plain1K                    // one string of 1 KB, ASCII without escapes
+	UTF81K                     // one string of 1 KB, mostly multi-byte
+	Stack1K                    // one string of 1 KB, a stack trace with newlines and tabs
+
+	// What follows is for [Check] only.
+
+	BadUTF8  // an invalid byte in a value and in the message
+	BadKey   // a key with quote, backslash and newline
+	Controls // every control character in a value
+	NaN      // a float that JSON cannot write
+)
+
+// The values of the scenarios.
+const (
+	Text    = "request served"
+	BadText = "bad \xff text"
+	OddKey  = "k\"e\\y\n"
+
+	Method  = "GET"
+	Path    = "/api/v1/orders/4711/items"
+	Status  = 200
+	Size    = int64(15342)
+	Elapsed = 1234567 * time.Nanosecond
+	Cached  = true
+
+	Host    = "web-07.example.net"
+	Region  = "eu-central-1"
+	Trace   = "4bf92f3577b34da6a3ce929d0e0e4736"
+	Load    = 0.7312
+	Port    = 8443
+	Attempt = 3
+)
+
+var (
+	// At is the value of time fields.
+	At = time.Date(2026, 3, 19, 12, 34, 56, 123456789, time.UTC)
+	// Err is the value of error fields.
+	Err = errors.New("connection reset by peer")
+	// Ints is the value of slice fields.
+	Ints = []int{1, 22, 333, 4444, 55555}
+	// Someone is the value of object fields in native idioms.
+	Someone = &User{ID: 4711, Name: "jane.doe", Admin: true}
+	// Anyone is the same for slog, where the caller cannot know the handler: a
+	// plain struct.
+	Anyone = &PlainUser{ID: 4711, Name: "jane.doe", Admin: true}
+	// Nan cannot be a constant.
+	Nan = math.NaN()
+
+	Plain = strings.Repeat("The quick brown fox jumps over the lazy dog, 0123456789. ", 18)[:1024]
+	UTF8  = cutRunes(strings.Repeat("Größe žluťoučký 試験データ проверка 🙂 ", 40), 1024)
+	Stack = strings.Repeat("goroutine 1 [running]:\nmain.(*server).handle(0xc000012345, {0x7f, 0x10})\n\t/src/app/server.go:128 +0x1d\n", 10)[:1024]
+	Ctrl  = controls()
+)
+
+// User is an object of three fields. Its methods, beside each adapter, are the
+// idioms of the native loggers.
+type User struct {
+	ID    int    `json:"id"`
+	Name  string `json:"name"`
+	Admin bool   `json:"admin"`
+}
+
+// PlainUser is User without methods.
+type PlainUser struct {
+	ID    int    `json:"id"`
+	Name  string `json:"name"`
+	Admin bool   `json:"admin"`
+}
+
+// Mixed says what TenMixed is, for the table.
+const Mixed = "ten mixed fields: int, int64, float64, bool, string, duration, time, error, []int of five, object of three"
+
+// Body returns the string of the 1 KB scenarios.
+func (s Scenario) Body() string {
+	switch s {
+	case UTF81K:
+		return UTF8
+	case Stack1K:
+		return Stack
+	case BadUTF8:
+		return BadText
+	case Controls:
+		return Ctrl
+	}
+	return Plain
+}
+
+// Run does n calls.
+type Run = func(worker, n int)
+
+func cutRunes(s string, n int) string {
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n]
+}
+
+func controls() string {
+	b := make([]byte, 0, 33)
+	for c := range byte(0x20) {
+		b = append(b, c)
+	}
+	return string(append(b, 0x7f))
+}

@@ -1,0 +1,78 @@
+package rivals
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/forebay-log/forebay/bench/harness"
+)
+
+// Discard is a destination that counts calls and bytes and does nothing else. It
+// is no io.Discard, which some loggers recognise and skip. Not safe for
+// concurrent use: its user sees to that, as with any io.Writer.
+type Discard struct {
+	Writes uint64
+	Bytes  uint64
+}
+
+// Write counts p.
+func (d *Discard) Write(p []byte) (int, error) {
+	d.Writes++
+	d.Bytes += uint64(len(p))
+	return len(p), nil
+}
+
+// ByWrite tallies a destination that gets one record per Write.
+func (d *Discard) ByWrite() (harness.Tally, error) {
+	return harness.Tally{Records: d.Writes, Bytes: d.Bytes}, nil
+}
+
+// BySize tallies a destination of records of equal size.
+func (d *Discard) BySize(record int) (harness.Tally, error) {
+	return bySize(d.Bytes, record)
+}
+
+func bySize(total uint64, record int) (harness.Tally, error) {
+	if total%uint64(record) != 0 {
+		return harness.Tally{}, fmt.Errorf("%d bytes at the destination are no whole number of %d-byte records", total, record)
+	}
+	return harness.Tally{Records: total / uint64(record), Bytes: total}, nil
+}
+
+// FileBySize tallies a file of records of equal size.
+func FileBySize(f *os.File, record int) (harness.Tally, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return harness.Tally{}, err
+	}
+	return bySize(uint64(st.Size()), record)
+}
+
+// FileByLine tallies a file of lines, reading it.
+func FileByLine(f *os.File) (t harness.Tally, err error) {
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return t, err
+	}
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := f.Read(buf)
+		t.Records += uint64(bytes.Count(buf[:n], []byte{'\n'}))
+		t.Bytes += uint64(n)
+		if err == io.EOF {
+			return t, nil
+		}
+		if err != nil {
+			return t, err
+		}
+	}
+}
+
+// Remove closes and deletes f.
+func Remove(f *os.File) error {
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Remove(f.Name())
+}

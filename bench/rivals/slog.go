@@ -1,0 +1,126 @@
+package rivals
+
+import (
+	"context"
+	"io"
+	"log/slog"
+)
+
+// Slog logs s through the standard library's JSON handler, natively: with
+// LogAttrs.
+func Slog(w io.Writer, s Scenario) Run {
+	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
+	if s == TenMixed {
+		// The handler's fastest idioms: a group instead of a struct, which it
+		// would encode by reflection, and pointers, which need no allocation.
+		l, ctx := slog.New(h), context.Background()
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelInfo, Text,
+					slog.Int("status", Status), slog.Int64("size", Size), slog.Float64("load", Load),
+					slog.Bool("cached", Cached), slog.String("path", Path), slog.Duration("elapsed", Elapsed),
+					slog.Time("at", At), slog.Any("err", Err), slog.Any("ints", &Ints),
+					slog.GroupAttrs("user", slog.Int("id", Someone.ID), slog.String("name", Someone.Name), slog.Bool("admin", Someone.Admin)))
+			}
+		}
+	}
+	return ViaSlog(h, s)
+}
+
+// ViaSlog logs s through a slog.Logger over h, with attributes that know nothing
+// of the handler.
+func ViaSlog(h slog.Handler, s Scenario) Run {
+	ctx := context.Background()
+	l := slog.New(h)
+	switch s {
+	case Two:
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.String("method", Method), slog.Int("status", Status))
+			}
+		}
+	case Disabled:
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelDebug, Text, slog.String("method", Method), slog.Int("status", Status))
+			}
+		}
+	case Six:
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.String("method", Method), slog.String("path", Path),
+					slog.Int("status", Status), slog.Int64("size", Size), slog.Duration("elapsed", Elapsed), slog.Bool("cached", Cached))
+			}
+		}
+	case TenScalar:
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelInfo, Text,
+					slog.String("host", Host), slog.String("region", Region), slog.String("trace", Trace), slog.String("path", Path),
+					slog.Int("port", Port), slog.Int("attempt", Attempt), slog.Int64("size", Size),
+					slog.Float64("load", Load), slog.Bool("cached", Cached), slog.Duration("elapsed", Elapsed))
+			}
+		}
+	case TenMixed:
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelInfo, Text,
+					slog.Int("status", Status), slog.Int64("size", Size), slog.Float64("load", Load),
+					slog.Bool("cached", Cached), slog.String("path", Path), slog.Duration("elapsed", Elapsed),
+					slog.Time("at", At), slog.Any("err", Err), slog.Any("ints", Ints), slog.Any("user", Anyone))
+			}
+		}
+	case ContextTen:
+		l = slog.New(h.WithAttrs(tenAttrs()))
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelInfo, Text)
+			}
+		}
+	case Group:
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelInfo, Text,
+					slog.GroupAttrs("request", slog.String("method", Method), slog.Int("status", Status)))
+			}
+		}
+	case Plain1K, UTF81K, Stack1K, Controls:
+		body := s.Body()
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.String("body", body))
+			}
+		}
+	case BadUTF8:
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelInfo, BadText, slog.String("body", BadText))
+			}
+		}
+	case BadKey:
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.String(OddKey, Method))
+			}
+		}
+	case NaN:
+		return func(_, n int) {
+			for range n {
+				l.LogAttrs(ctx, slog.LevelInfo, Text, slog.Float64("load", Nan))
+			}
+		}
+	}
+	return func(_, n int) {
+		for range n {
+			l.LogAttrs(ctx, slog.LevelInfo, Text)
+		}
+	}
+}
+
+func tenAttrs() []slog.Attr {
+	return []slog.Attr{
+		slog.String("host", Host), slog.String("region", Region), slog.String("trace", Trace), slog.String("path", Path),
+		slog.Int("port", Port), slog.Int("attempt", Attempt), slog.Int64("size", Size),
+		slog.Float64("load", Load), slog.Bool("cached", Cached), slog.Duration("elapsed", Elapsed),
+	}
+}

@@ -1,0 +1,113 @@
+package rivals
+
+import (
+	"io"
+	"log/slog"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
+	"go.uber.org/zap/zapcore"
+)
+
+// writeOnly hides Sync, so that draining a file costs zap no fsync that the
+// others do not pay.
+type writeOnly struct{ io.Writer }
+
+// ZapSink makes w what zap writes to, without a lock of its own.
+func ZapSink(w io.Writer) zapcore.WriteSyncer { return zapcore.AddSync(writeOnly{w}) }
+
+// ZapLocked is ZapSink for several goroutines.
+func ZapLocked(w io.Writer) zapcore.WriteSyncer { return zapcore.Lock(ZapSink(w)) }
+
+func zapCore(w zapcore.WriteSyncer) zapcore.Core {
+	return zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{
+		TimeKey: "time", LevelKey: "level", MessageKey: "msg",
+		EncodeTime:     zapcore.RFC3339NanoTimeEncoder,
+		EncodeLevel:    zapcore.LowercaseLevelEncoder,
+		EncodeDuration: zapcore.NanosDurationEncoder,
+	}), w, zapcore.InfoLevel)
+}
+
+// ZapHandler is zap's slog handler over w.
+func ZapHandler(w io.Writer) slog.Handler { return zapslog.NewHandler(zapCore(ZapSink(w))) }
+
+// Zap logs s natively, with typed fields. A writer that is a WriteSyncer is used
+// as it is.
+func Zap(w io.Writer, s Scenario) Run {
+	ws, ok := w.(zapcore.WriteSyncer)
+	if !ok {
+		ws = ZapSink(w)
+	}
+	l := zap.New(zapCore(ws))
+	switch s {
+	case Two:
+		return func(_, n int) {
+			for range n {
+				l.Info(Text, zap.String("method", Method), zap.Int("status", Status))
+			}
+		}
+	case Disabled:
+		return func(_, n int) {
+			for range n {
+				l.Debug(Text, zap.String("method", Method), zap.Int("status", Status))
+			}
+		}
+	case Six:
+		return func(_, n int) {
+			for range n {
+				l.Info(Text, zap.String("method", Method), zap.String("path", Path), zap.Int("status", Status),
+					zap.Int64("size", Size), zap.Duration("elapsed", Elapsed), zap.Bool("cached", Cached))
+			}
+		}
+	case TenMixed:
+		return func(_, n int) {
+			for range n {
+				l.Info(Text, zap.Int("status", Status), zap.Int64("size", Size), zap.Float64("load", Load),
+					zap.Bool("cached", Cached), zap.String("path", Path), zap.Duration("elapsed", Elapsed),
+					zap.Time("at", At), zap.NamedError("err", Err), zap.Ints("ints", Ints), zap.Object("user", Someone))
+			}
+		}
+	case ContextTen:
+		l = l.With(zap.String("host", Host), zap.String("region", Region), zap.String("trace", Trace), zap.String("path", Path),
+			zap.Int("port", Port), zap.Int("attempt", Attempt), zap.Int64("size", Size),
+			zap.Float64("load", Load), zap.Bool("cached", Cached), zap.Duration("elapsed", Elapsed))
+	case Plain1K, UTF81K, Stack1K, Controls:
+		body := s.Body()
+		return func(_, n int) {
+			for range n {
+				l.Info(Text, zap.String("body", body))
+			}
+		}
+	case BadUTF8:
+		return func(_, n int) {
+			for range n {
+				l.Info(BadText, zap.String("body", BadText))
+			}
+		}
+	case BadKey:
+		return func(_, n int) {
+			for range n {
+				l.Info(Text, zap.String(OddKey, Method))
+			}
+		}
+	case NaN:
+		return func(_, n int) {
+			for range n {
+				l.Info(Text, zap.Float64("load", Nan))
+			}
+		}
+	}
+	return func(_, n int) {
+		for range n {
+			l.Info(Text)
+		}
+	}
+}
+
+// MarshalLogObject is zap's idiom for objects.
+func (u *User) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	enc.AddInt("id", u.ID)
+	enc.AddString("name", u.Name)
+	enc.AddBool("admin", u.Admin)
+	return nil
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+
+	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/bench/rivals"
+)
+
+// Names of contenders that rows and verdicts share.
+const (
+	ours    = "forebay"
+	slogStd = "log/slog"
+)
+
+// native makes a contender that logs s to a destination that only counts.
+func native(name string, kind h.Kind, note string, l rivals.Native, s rivals.Scenario) h.Contender {
+	return h.Contender{
+		Name: name, Kind: kind, Note: note,
+		Faults: func() []string { return faults(l, s) },
+		New: func(*h.Env) (*h.Subject, error) {
+			d := new(rivals.Discard)
+			return &h.Subject{Run: l(d, s), Tally: d.ByWrite}, nil
+		},
+	}
+}
+
+// faults is rivals.Check, but a contender that cannot even be made has no
+// output to find fault with: its New will say why.
+func faults(l rivals.Native, s rivals.Scenario) (f []string) {
+	defer func() {
+		if recover() != nil {
+			f = nil
+		}
+	}()
+	return rivals.Check(l, s)
+}
+
+func natives(s rivals.Scenario) []h.Contender {
+	return []h.Contender{
+		native(ours, h.Ours, "Logger.Info with slog attributes", oursNative, s),
+		native("zap", h.Rival, "typed fields", rivals.Zap, s),
+		native("zerolog", h.Rival, "chained fields", rivals.Zerolog, s),
+		native("phuslu", h.Rival, "chained fields; RFC3339Nano instead of its own milliseconds", rivals.Phuslu, s),
+		native(slogStd, h.Rival, "JSONHandler, LogAttrs", rivals.Slog, s),
+	}
+}
+
+func handlers(s rivals.Scenario) []h.Contender {
+	via := func(name string, kind h.Kind, note string, mk func(io.Writer) slog.Handler) h.Contender {
+		return native(name, kind, note, rivals.Handler(mk), s)
+	}
+	std := func(w io.Writer) slog.Handler {
+		return slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelInfo})
+	}
+	return []h.Contender{
+		via(ours, h.Ours, "Router as slog.Handler", oursHandler),
+		via("zap", h.Rival, "zap/exp zapslog", rivals.ZapHandler),
+		via("zerolog", h.Rival, "zerolog.NewSlogHandler", rivals.ZerologHandler),
+		via("phuslu", h.Rival, "SlogNewJSONHandler", rivals.PhusluHandler),
+		via(slogStd, h.Rival, "JSONHandler", std),
+	}
+}
+
+const encodeWarm = 1000 // fills the pools
+
+func init() {
+	fastest := "faster than the fastest rival, 0 allocations"
+	for _, r := range []struct {
+		name string
+		s    rivals.Scenario
+		what string
+	}{
+		{"json/message", rivals.Message, "a message and no field"},
+		{"json/two", rivals.Two, "a message and 2 fields: a string, an int"},
+		{"json/mixed", rivals.TenMixed, rivals.Mixed + ", each logger in its fastest idiom"},
+		{"json/context", rivals.ContextTen, "a context of ten scalar fields, then messages"},
+	} {
+		h.Register(h.Row{
+			Name: r.name, What: "native API, " + r.what + ", 1 goroutine, discard", Target: fastest,
+			Warm: encodeWarm, Contenders: natives(r.s),
+			Verdict: h.Verdict(h.VersusFastest(ours, 1), h.ZeroAllocs(ours)),
+		})
+	}
+	h.Register(h.Row{
+		Name: "off/two", What: "a disabled call with 2 fields", Target: "≤ slog.LogAttrs disabled, 0 allocations",
+		Reference: slogStd, Warm: encodeWarm, Silent: true, Contenders: natives(rivals.Disabled),
+		Verdict: h.Verdict(h.Versus(ours, slogStd, 1), h.ZeroAllocs(ours)),
+	})
+	for _, r := range []struct {
+		name string
+		s    rivals.Scenario
+		what string
+	}{
+		{"json/1k-ascii", rivals.Plain1K, "of ASCII that needs no escapes"},
+		{"json/1k-utf8", rivals.UTF81K, "of UTF-8, two to four bytes a rune"},
+		{"json/1k-stack", rivals.Stack1K, "of stack trace with newlines and tabs"},
+	} {
+		h.Register(h.Row{
+			Name: r.name, What: "native API, one string of 1 KB " + r.what + ", 1 goroutine, discard",
+			Target: "≥ 2 × faster than the fastest rival with valid JSON",
+			Warm:   encodeWarm, Contenders: natives(r.s), Verdict: h.VersusFastest(ours, 0.5),
+		})
+	}
+	for _, r := range []struct {
+		name string
+		s    rivals.Scenario
+		what string
+	}{
+		{"slog/two", rivals.Two, "2 attributes"},
+		{"slog/scalar10", rivals.TenScalar, "ten scalar attributes"},
+		{"slog/mixed", rivals.TenMixed, rivals.Mixed + " (a plain struct: the caller does not know the handler)"},
+		{"slog/context", rivals.ContextTen, "a context of ten scalar attributes, then messages"},
+		{"slog/group", rivals.Group, "a group of 2 attributes"},
+	} {
+		h.Register(h.Row{
+			Name: r.name, What: "slog.Logger.LogAttrs, " + r.what + ", 1 goroutine, discard",
+			Target: "faster than the fastest rival; ≤ 0.6 × slog.JSONHandler",
+			Warm:   encodeWarm, Contenders: handlers(r.s),
+			Verdict: h.Verdict(h.VersusFastest(ours, 1), h.Versus(ours, slogStd, 0.6)),
+		})
+	}
+}

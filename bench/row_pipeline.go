@@ -1,0 +1,109 @@
+package main
+
+import (
+	"io"
+
+	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/bench/rivals"
+)
+
+// A pipe is a whole pipeline in front of dst: a loop that logs one scenario, and
+// what drains it.
+type pipe func(dst io.Writer) (rivals.Run, func() error)
+
+// buffered makes a pipe of a native logger over a buffering writer.
+func buffered(l rivals.Native, s rivals.Scenario, mk func(io.Writer) rivals.Writer) pipe {
+	return func(dst io.Writer) (rivals.Run, func() error) {
+		w := mk(dst)
+		return l(w, s), w.Drain
+	}
+}
+
+// direct makes a pipe of a native logger that writes straight to dst.
+func direct(l rivals.Native, s rivals.Scenario) pipe {
+	return func(dst io.Writer) (rivals.Run, func() error) { return l(dst, s), nil }
+}
+
+// zapLocked is rivals.Zap with the lock it needs over a destination of several
+// goroutines.
+func zapLocked(dst io.Writer, s rivals.Scenario) rivals.Run {
+	return rivals.Zap(rivals.ZapLocked(dst), s)
+}
+
+// pipeToFile measures a pipe into a fresh file and counts its lines.
+func pipeToFile(name string, kind h.Kind, note string, l rivals.Native, s rivals.Scenario, mk pipe) h.Contender {
+	return h.Contender{
+		Name: name, Kind: kind, Note: note,
+		Faults: func() []string { return faults(l, s) },
+		New: func(env *h.Env) (*h.Subject, error) {
+			f, err := env.TempFile()
+			if err != nil {
+				return nil, err
+			}
+			run, drain := mk(f)
+			return &h.Subject{
+				Run: run, Drain: drain,
+				Tally: func() (h.Tally, error) { return rivals.FileByLine(f) },
+				Close: func() error { return rivals.Remove(f) },
+			}, nil
+		},
+	}
+}
+
+// asyncToFile is pipeToFile for phuslu/log's own asynchronous file writer.
+func asyncToFile(name string, s rivals.Scenario) h.Contender {
+	return h.Contender{
+		Name: name, Kind: h.Rival, Note: "AsyncWriter, channel of 4096, writev",
+		Faults: func() []string { return faults(rivals.Phuslu, s) },
+		New: func(env *h.Env) (*h.Subject, error) {
+			a, err := rivals.NewAsync(env.Dir, 4096)
+			if err != nil {
+				return nil, err
+			}
+			return &h.Subject{Run: rivals.Phuslu(a, s), Drain: a.Drain, Tally: a.Tally, Close: a.Remove}, nil
+		},
+	}
+}
+
+func init() {
+	const six = rivals.Six
+	const what = "6 scalar fields, file on disk, no fsync"
+	for _, r := range []struct {
+		name, what string
+		goroutines int
+	}{
+		{"file/unbuffered-1g", "1 goroutine", 1},
+		{"file/unbuffered-10g", "10 goroutines", 10},
+	} {
+		h.Register(h.Row{
+			Name: r.name, What: "every record in the kernel when the call returns, " + what + ", " + r.what,
+			Target: "fastest", Goroutines: r.goroutines, MaxOps: fileOps / 4,
+			Contenders: []h.Contender{
+				pipeToFile(ours, h.Ours, "Route straight to the file", oursNative, six, direct(oursNative, six)),
+				pipeToFile("zap", h.Rival, "zapcore.Lock", rivals.Zap, six, direct(zapLocked, six)),
+				pipeToFile("zerolog", h.Rival, "", rivals.Zerolog, six, direct(rivals.Zerolog, six)),
+				pipeToFile("phuslu", h.Rival, "IOWriter", rivals.Phuslu, six, direct(rivals.Phuslu, six)),
+				pipeToFile(slogStd, h.Rival, "JSONHandler", rivals.Slog, six, direct(rivals.Slog, six)),
+			},
+			Verdict: h.VersusFastest(ours, 1),
+		})
+	}
+	h.Register(h.Row{
+		Name: "pipeline/file-10g", What: "whole pipeline, drain timed, every record counted, " + what + ", 10 goroutines",
+		Target: "≤ 0.7 × the best rival", Goroutines: 10, MaxOps: fileOps / 2,
+		Contenders: []h.Contender{
+			pipeToFile(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", oursNative, six,
+				func(dst io.Writer) (rivals.Run, func() error) { return oursBuffered(dst, six) }),
+			pipeToFile("slog→forebay", h.Ours, "slog.Logger, Router, slabs 8 × 64 KiB", rivals.Handler(oursHandler), six,
+				func(dst io.Writer) (rivals.Run, func() error) { return oursBufferedSlog(dst, six) }),
+			pipeToFile("zap+BWS", h.Rival, "256 KiB", rivals.Zap, six, buffered(rivals.Zap, six, newBWS)),
+			pipeToFile("zerolog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Zerolog, six, buffered(rivals.Zerolog, six, newBufio)),
+			pipeToFile("phuslu+bufio", h.Rival, "mutexed, 256 KiB", rivals.Phuslu, six, buffered(rivals.Phuslu, six, newBufio)),
+			asyncToFile("phuslu async", six),
+			pipeToFile("slog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Slog, six, buffered(rivals.Slog, six, newBufio)),
+			pipeToFile("zerolog+slab", h.Reference, "a rival's encoder over our writer", rivals.Zerolog, six,
+				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),
+		},
+		Verdict: h.VersusFastest(ours, 0.7),
+	})
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+
+	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/bench/rivals"
+	"github.com/forebay-log/forebay/slab"
+)
+
+const (
+	bufferSize = 256 << 10 // of rivals that buffer
+	fileOps    = 400_000   // records of one sample into a file: 100 MB
+)
+
+// record returns one line of n bytes.
+func record(n int) []byte { return append(bytes.Repeat([]byte{'x'}, n-1), '\n') }
+
+// repeat writes p over and over.
+func repeat(w io.Writer, p []byte) rivals.Run {
+	return func(_, n int) {
+		for range n {
+			w.Write(p) // what is lost shows in the tally
+		}
+	}
+}
+
+// writerTo makes a contender that writes records of size bytes through a
+// buffering writer into a destination that only counts.
+func writerTo(name string, kind h.Kind, note string, size int, mk func(io.Writer) rivals.Writer) h.Contender {
+	return h.Contender{Name: name, Kind: kind, Note: note, New: func(*h.Env) (*h.Subject, error) {
+		d := new(rivals.Discard)
+		w := mk(d)
+		s := &h.Subject{Run: repeat(w, record(size)), Drain: w.Drain,
+			Tally: func() (h.Tally, error) { return d.BySize(size) }}
+		if kind == h.Reference {
+			s.Tally = nil
+		}
+		return s, nil
+	}}
+}
+
+// writerToFile is writerTo into a fresh file.
+func writerToFile(name string, kind h.Kind, note string, size int, mk func(io.Writer) rivals.Writer) h.Contender {
+	return h.Contender{Name: name, Kind: kind, Note: note, New: func(env *h.Env) (*h.Subject, error) {
+		f, err := env.TempFile()
+		if err != nil {
+			return nil, err
+		}
+		w := mk(f)
+		return &h.Subject{
+			Run: repeat(w, record(size)), Drain: w.Drain,
+			Tally: func() (h.Tally, error) { return rivals.FileBySize(f, size) },
+			Close: func() error { return rivals.Remove(f) },
+		}, nil
+	}}
+}
+
+func newSlabs(size, count int) func(io.Writer) rivals.Writer {
+	return func(w io.Writer) rivals.Writer { return newSlab(w, &slab.Options{SlabBytes: size, SlabCount: count}) }
+}
+
+func newRecords(w io.Writer) rivals.Writer { return recordWriter{newSlab(w, nil)} }
+
+func newBufio(w io.Writer) rivals.Writer { return rivals.NewBufio(w, bufferSize) }
+
+func newBWS(w io.Writer) rivals.Writer { return rivals.NewBWS(w, bufferSize) }
+
+func newChannelBufio(capacity int) func(io.Writer) rivals.Writer {
+	return func(w io.Writer) rivals.Writer {
+		return rivals.NewChannel(capacity, rivals.PlainBufio{Writer: bufio.NewWriterSize(w, 64<<10)})
+	}
+}
+
+func init() {
+	const (
+		write  = "slab.Write"
+		rec    = "slab.WriteRecord"
+		floor  = "mutex+copy"
+		buf    = "bufio+mutex"
+		zapBWS = "zap BWS"
+		bigBuf = "256 KiB"
+	)
+	h.Register(h.Row{
+		Name: "slab/discard-1g", What: "records of 256 B, slabs 8 × 64 KiB, 1 goroutine, discard, drain timed",
+		Target: "≤ 1.25 × a bare mutex + copy", Reference: floor,
+		Contenders: []h.Contender{
+			writerTo(write, h.Ours, "as an io.Writer", 256, newSlabs(64<<10, 8)),
+			writerTo(rec, h.Ours, "as the Router uses it", 256, newRecords),
+			writerTo(floor, h.Reference, "lock and copy into 64 KiB, nothing delivered", 256,
+				func(io.Writer) rivals.Writer { return new(rivals.MutexCopy) }),
+			writerTo(buf, h.Rival, bigBuf, 256, newBufio),
+			writerTo(zapBWS, h.Rival, bigBuf, 256, newBWS),
+		},
+		Verdict: h.Verdict(h.Versus(write, floor, 1.25), h.Versus(rec, floor, 1.25)),
+	})
+	h.Register(h.Row{
+		Name: "slab/file-10g", What: "records of 256 B, slabs 8 × 64 KiB, 10 goroutines, file, drain timed, no fsync",
+		Target: "≤ 0.7 × bufio+mutex, ≤ 0.75 × zap BufferedWriteSyncer", Reference: buf,
+		Goroutines: 10, MaxOps: fileOps,
+		Contenders: []h.Contender{
+			writerToFile(write, h.Ours, "as an io.Writer", 256, newSlabs(64<<10, 8)),
+			writerToFile(rec, h.Ours, "as the Router uses it", 256, newRecords),
+			writerToFile(buf, h.Rival, bigBuf, 256, newBufio),
+			writerToFile(zapBWS, h.Rival, bigBuf, 256, newBWS),
+		},
+		Verdict: h.Verdict(h.Versus(write, buf, 0.7), h.Versus(write, zapBWS, 0.75),
+			h.Versus(rec, buf, 0.7), h.Versus(rec, zapBWS, 0.75)),
+	})
+
+	const slab8 = "slab 8×64 KiB"
+	h.Register(h.Row{
+		Name: "slab/strategies", What: "the source's strategies: records of 200 B, 10 goroutines, file, drain timed, no fsync",
+		Target:     "slab ≥ 2.5 × faster than the best channel, 0 allocations",
+		Goroutines: 10, MaxOps: fileOps,
+		Contenders: []h.Contender{
+			writerToFile(slab8, h.Ours, "", 200, newSlabs(64<<10, 8)),
+			writerToFile("slab 2×32 KiB", h.Ours, "", 200, newSlabs(32<<10, 2)),
+			writerToFile("channel(20)+bufio", h.Rival, "64 KiB", 200, newChannelBufio(20)),
+			writerToFile("channel(1000)+bufio", h.Rival, "64 KiB", 200, newChannelBufio(1000)),
+			writerToFile("channel(20)+slab", h.Rival, "8×64 KiB", 200,
+				func(w io.Writer) rivals.Writer { return rivals.NewChannel(20, newSlabs(64<<10, 8)(w)) }),
+		},
+		Verdict: h.Verdict(h.VersusFastest(slab8, 1/2.5), h.ZeroAllocs(slab8), h.ZeroAllocs("slab 2×32 KiB")),
+	})
+}
