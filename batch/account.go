@@ -19,11 +19,12 @@ const (
 	Busy                   // a direct output was stuck
 	Shutdown               // not delivered when the deadline of Close passed
 	Corrupt                // stored on disk, and no longer readable there
+	Failed                 // a direct output failed: there is no second attempt
 
-	Reasons = 9 // number of reasons
+	Reasons = 10 // number of reasons
 )
 
-var reasonNames = [Reasons]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown", "corrupt"}
+var reasonNames = [Reasons]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown", "corrupt", "failed"}
 
 // String returns the reason's name as it stands in reports.
 func (r Reason) String() string {
@@ -37,7 +38,7 @@ func (r Reason) String() string {
 type Drops [Reasons]uint64
 
 // Total returns the sum over all reasons.
-func (d *Drops) Total() (n uint64) {
+func (d Drops) Total() (n uint64) {
 	for _, v := range d {
 		n += v
 	}
