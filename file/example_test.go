@@ -1,0 +1,56 @@
+package file_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A log file of at most 100 MiB, of which ten old ones are kept, compressed,
+// behind a slab.Writer: the caller never waits for the disk.
+func ExampleOpen() {
+	dir, _ := os.MkdirTemp("", "forebay")
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "log", "app.log")
+
+	f, err := file.Open(path, &file.Options{
+		MakeDirs:    true,
+		RotateBytes: 100 << 20,
+		KeepFiles:   10,
+		Compress:    "gzip",
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	w, err := slab.New(f, &slab.Options{CloseDst: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(w, "ready")
+	if err := w.Close(); err != nil {
+		fmt.Println(err)
+	}
+	text, _ := os.ReadFile(path)
+	fmt.Print(string(text))
+	// Output: ready
+}
+
+// Lines for whoever reads standard output, written so that they do not mix with
+// those of other processes that write there.
+func ExampleStdout() {
+	w, err := slab.NewSink(file.Stdout(), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	w.WriteRecord([]byte("one line\n"), batch.Meta{})
+	w.Shutdown(context.Background())
+	// Output: one line
+}

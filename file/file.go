@@ -1,0 +1,343 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// A File is a log file. Its methods may be called from any goroutine.
+//
+// Every byte is appended (O_APPEND), so that several processes may write to one
+// file that nobody rotates. A file that rotates belongs to one process: Open
+// takes a lock beside it.
+type File struct {
+	o    Options
+	name string // as given, for messages
+	path string // absolute
+	open func(string, int, fs.FileMode) (handle, error)
+
+	// mu guards the rest. It is held while writing, so that rotation and
+	// Reopen happen between two records.
+	mu      sync.Mutex
+	h       handle // nil: the last attempt to open failed, try again
+	regular bool
+	size    int64
+	newline bool // end the line that a crash, or the last run, left open
+	cut     bool // the last Write ended inside a record
+	reopen  bool // Reopen was called while cut
+	closed  bool
+	lock    *flock.Flock // nil: none
+	rotator
+}
+
+// handle is what File needs of an *os.File.
+type handle interface {
+	io.WriteCloser
+	Sync() error
+	Stat() (fs.FileInfo, error)
+}
+
+// Open opens the log file at path for appending and creates it if there is none.
+//
+// If what is there does not end with a newline, because a process died while
+// writing or its input had none, the first record is written after one: a torn
+// line stays one line. Open fails, naming the file, if another process rotates
+// the file, or uses a file that this one is to rotate. A nil o means the zero
+// Options.
+func Open(path string, o *Options) (*File, error) {
+	return openWith(path, o, func(name string, flag int, perm fs.FileMode) (handle, error) {
+		f, err := os.OpenFile(name, flag, perm)
+		if err != nil {
+			return nil, err // not a nil *os.File in an interface
+		}
+		return f, nil
+	})
+}
+
+func openWith(path string, o *Options, open func(string, int, fs.FileMode) (handle, error)) (*File, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	r, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	if path == "" {
+		return nil, errors.New("file: cannot open a log file: its path is empty")
+	}
+	f := &File{o: r, name: path, open: open}
+	fail := func(err error) (*File, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.releaseLocked()
+		return nil, fmt.Errorf("file: cannot open %q: %w", path, err)
+	}
+	if f.path, err = filepath.Abs(path); err != nil {
+		return fail(err)
+	}
+	if r.MakeDirs {
+		if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+			return fail(cause(err))
+		}
+	}
+	if r.rotates() {
+		// Rotation moves what the name stands for: the file, not a link to it.
+		if real, err := filepath.EvalSymlinks(f.path); err == nil {
+			f.path = real
+		}
+		if st, err := os.Stat(f.path); err == nil && !st.Mode().IsRegular() {
+			return fail(errIrregular)
+		}
+	}
+	if err := f.acquire(); err != nil {
+		return fail(err)
+	}
+	f.mu.Lock()
+	err = f.openLocked()
+	if err == nil && r.rotates() {
+		err = f.startLocked()
+	}
+	f.mu.Unlock()
+	if err != nil {
+		return fail(err)
+	}
+	return f, nil
+}
+
+// openLocked opens path and finds out what is there. It changes nothing when it
+// fails, and does not close the handle that was open.
+func (f *File) openLocked() error {
+	h, err := f.open(f.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, f.o.Mode)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("its directory does not exist: %w", cause(err))
+		}
+		return cause(err)
+	}
+	st, err := h.Stat()
+	if err != nil {
+		h.Close()
+		return cause(err)
+	}
+	f.h = h
+	f.regular = st.Mode().IsRegular()
+	f.size = 0
+	f.newline = false
+	f.rotator.began = time.Now()
+	if f.regular {
+		f.size = st.Size()
+		if f.size > 0 {
+			f.rotator.began = st.ModTime()
+			f.newline = !endsLine(f.path, st)
+		}
+	}
+	return nil
+}
+
+// endsLine reports whether the file's last byte is a newline; also if it cannot
+// be read, as that is then nobody's torn line.
+func endsLine(path string, st fs.FileInfo) bool {
+	r, err := os.Open(path)
+	if err != nil {
+		return true
+	}
+	defer r.Close()
+	if now, err := r.Stat(); err != nil || !os.SameFile(now, st) {
+		return true
+	}
+	var last [1]byte
+	if _, err := r.ReadAt(last[:], st.Size()-1); err != nil {
+		return true
+	}
+	return last[0] == '\n'
+}
+
+// Write appends p, which must be one or more whole records, and moves the file
+// aside first if it is due.
+//
+// If the destination takes only part of p, Write returns how many bytes are in
+// the file and why there are no more: a disk that is full, for one. The next
+// Write must then begin with the rest of the record that was cut (or with a
+// newline, to give it up): it goes to the same file, whatever Reopen or
+// rotation have been asked for. A slab.Writer does so.
+//
+// After Close, Write returns an error that wraps os.ErrClosed.
+func (f *File) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return 0, fmt.Errorf("file: cannot write %q: %w", f.name, os.ErrClosed)
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if f.h == nil {
+		if err := f.openLocked(); err != nil {
+			return 0, fmt.Errorf("file: cannot open %q again: %w", f.name, err)
+		}
+	}
+	if !f.cut && f.size > 0 && f.o.rotates() {
+		if reason := f.rotator.due(&f.o, f.size, len(p)); reason != "" {
+			if err := f.rotateLocked(reason); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if f.newline {
+		n, err := f.h.Write([]byte{'\n'})
+		f.size += int64(n)
+		if err != nil {
+			return 0, f.writeError(err)
+		}
+		f.newline = false
+	}
+	n, err := f.h.Write(p)
+	f.size += int64(n)
+	if n == len(p) {
+		f.cut = false
+	} else if n > 0 {
+		f.cut = p[n-1] != '\n'
+		if err == nil {
+			err = io.ErrShortWrite
+		}
+	}
+	if f.reopen && !f.cut {
+		f.reopen = false
+		if err := f.reopenLocked(); err != nil {
+			f.report(err)
+		}
+	}
+	if err != nil {
+		return n, f.writeError(err)
+	}
+	return n, nil
+}
+
+// writeError says what went wrong with which file and, where it is known, what
+// to do.
+func (f *File) writeError(err error) error {
+	err = cause(err)
+	todo := ""
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		todo = ": free some space there"
+	case errors.Is(err, syscall.EFBIG):
+		todo = ": raise the file size limit (ulimit -f), or rotate at a smaller size"
+	case errors.Is(err, syscall.EDQUOT):
+		todo = ": free some of the owner's space, or raise the quota"
+	}
+	return fmt.Errorf("file: cannot write %q: %w%s", f.name, err, todo)
+}
+
+// Sync puts what was written on stable storage. What has none (a pipe, a
+// terminal, /dev/null) is no error.
+func (f *File) Sync() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return fmt.Errorf("file: cannot sync %q: %w", f.name, os.ErrClosed)
+	}
+	if f.h == nil || !f.regular {
+		return nil
+	}
+	if err := f.h.Sync(); err != nil {
+		return fmt.Errorf("file: cannot sync %q: %w", f.name, cause(err))
+	}
+	return nil
+}
+
+// Reopen opens the path anew and closes the old file, for tools that move log
+// files away and send SIGHUP. If the new one cannot be opened, writing goes on
+// in the old one and Reopen says why. If the last Write ended inside a record,
+// Reopen returns nil at once and happens when the record is complete.
+func (f *File) Reopen() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return fmt.Errorf("file: cannot reopen %q: %w", f.name, os.ErrClosed)
+	}
+	if f.cut {
+		f.reopen = true
+		return nil
+	}
+	return f.reopenLocked()
+}
+
+func (f *File) reopenLocked() error {
+	old := f.h
+	if err := f.openLocked(); err != nil {
+		return fmt.Errorf("file: cannot reopen %q, the old file stays in use: %w", f.name, err)
+	}
+	if f.o.rotates() {
+		f.rotator.stop() // it may hold on to the file that was moved away
+		if err := f.startLocked(); err != nil {
+			return fmt.Errorf("file: cannot reopen %q: %w", f.name, err)
+		}
+	}
+	if old != nil {
+		if err := old.Close(); err != nil {
+			return fmt.Errorf("file: reopened %q, but closing the old file failed: %w", f.name, cause(err))
+		}
+	}
+	return nil
+}
+
+// Close closes the file and releases the lock. It waits until an old file that
+// is being compressed is complete. It may be called twice.
+func (f *File) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	if err := f.releaseLocked(); err != nil {
+		return fmt.Errorf("file: cannot close %q: %w", f.name, cause(err))
+	}
+	return nil
+}
+
+func (f *File) releaseLocked() (err error) {
+	if f.h != nil {
+		err = f.h.Close()
+		f.h = nil
+	}
+	f.rotator.stop()
+	if f.lock != nil {
+		f.lock.Unlock() // the lock ends with the descriptor, whatever this says
+		f.lock = nil
+	}
+	return err
+}
+
+// report passes on what went wrong beside writing.
+func (f *File) report(err error) {
+	if f.o.OnError != nil {
+		f.o.OnError(err)
+		return
+	}
+	fmt.Fprintf(os.Stderr, "forebay: %v\n", err)
+}
+
+// cause strips the operation and path off an error of package os: our messages
+// have them already.
+func cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	var le *os.LinkError
+	if errors.As(err, &le) {
+		return le.Err
+	}
+	return err
+}

@@ -1,0 +1,67 @@
+package file
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/gofrs/flock"
+)
+
+// acquire takes the lock of the file: exclusive for a file that rotates, because
+// two rotations would move each other's files away. Others share it, if somebody
+// rotates this file at times, as their records would end up in a file that is
+// compressed and removed; without a lock file there is nothing to share.
+//
+// The lock file stays when the process ends: removing it would let two processes
+// lock two files of the same name.
+func (f *File) acquire() error {
+	path := f.path + ".lock"
+	if !f.o.rotates() {
+		if real, err := filepath.EvalSymlinks(f.path); err == nil {
+			path = real + ".lock"
+		}
+		if _, err := os.Stat(path); err != nil {
+			return nil
+		}
+	}
+	l := flock.New(path, flock.SetPermissions(0o600))
+	try := l.TryLock
+	if !f.o.rotates() {
+		try = l.TryRLock
+	}
+	got, err := try()
+	switch {
+	case err != nil && f.o.rotates():
+		return fmt.Errorf("its lock %q cannot be taken: %w", path, cause(err))
+	case err != nil:
+		return nil // not ours to read, so not a process of ours either
+	case !got && f.o.rotates():
+		return errors.New("another process" + holder(path) + " writes to it and it is to be rotated: " +
+			"stop that one or give this one a file of its own (lock " + path + ")")
+	case !got:
+		return errors.New("another process" + holder(path) + " writes to it and rotates it: " +
+			"stop that one or give this one a file of its own (lock " + path + ")")
+	}
+	f.lock = l
+	if f.o.rotates() {
+		// For the message above only; the lock is what counts.
+		_ = os.WriteFile(path, strconv.AppendInt(nil, int64(os.Getpid()), 10), 0o600)
+	}
+	return nil
+}
+
+// holder names the process that holds the lock, if it said so.
+func holder(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) > 20 {
+		return ""
+	}
+	if pid, err := strconv.Atoi(string(bytes.TrimSpace(b))); err == nil && pid > 0 {
+		return fmt.Sprintf(" (%d)", pid)
+	}
+	return ""
+}

@@ -1,0 +1,147 @@
+package file
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"time"
+
+	"github.com/DeRuina/timberjack"
+)
+
+// rotateRetry is how long after a failed rotation the next one is tried. Until
+// then the file grows beyond its limit, which is better than losing records.
+const rotateRetry = time.Minute
+
+var errIrregular = errors.New("it is not a regular file, so it cannot be rotated: leave rotation off")
+
+// rotator decides when a file is moved aside and has it done. Its File's lock
+// guards it.
+type rotator struct {
+	// tj moves, compresses and removes. It holds a descriptor of its own on the
+	// live file and never writes to it.
+	tj     *timberjack.Logger
+	began  time.Time // the file's period is the one this lies in
+	failed time.Time // last failed attempt; zero: the last one went well
+}
+
+// startLocked has the leftovers of an earlier process compressed and removed.
+func (f *File) startLocked() error {
+	if !f.regular {
+		return errIrregular
+	}
+	const day = 24 * time.Hour
+	f.rotator.tj = &timberjack.Logger{
+		Filename:    f.path,
+		MaxSize:     math.MaxInt32, // MiB: it must not rotate by itself
+		MaxBackups:  f.o.KeepFiles,
+		MaxAge:      int((f.o.KeepFor + day - 1) / day),
+		Compression: "none",
+		FileMode:    f.o.Mode,
+	}
+	if f.o.Compress != "" {
+		f.rotator.tj.Compression = f.o.Compress
+	}
+	// A write of nothing opens the file and wakes the housekeeping. When the
+	// file cannot be opened, though, it is moved aside, and the one we have
+	// open would be compressed away.
+	_, _ = f.rotator.tj.Write(nil)
+	ours, err := f.h.Stat()
+	if err != nil {
+		return cause(err)
+	}
+	if now, err := os.Stat(f.path); err != nil || !os.SameFile(ours, now) {
+		f.h.Close() // nothing was written through it yet
+		f.h = nil
+		return f.openLocked()
+	}
+	return nil
+}
+
+// stop ends the housekeeping goroutine and waits for it.
+func (r *rotator) stop() {
+	if r.tj != nil {
+		r.tj.Close() // closes a descriptor nothing was written through
+		r.tj = nil
+	}
+}
+
+// due returns why a file of size bytes must be moved aside before n more, or "".
+func (r *rotator) due(o *Options, size int64, n int) string {
+	if o.RotateBytes > 0 && size+int64(n) > o.RotateBytes {
+		if r.failed.IsZero() || time.Since(r.failed) >= rotateRetry {
+			return "size"
+		}
+	}
+	if o.RotateEvery > 0 && period(time.Now(), o.RotateEvery) != period(r.began, o.RotateEvery) {
+		if r.failed.IsZero() || time.Since(r.failed) >= rotateRetry {
+			return "time"
+		}
+	}
+	return ""
+}
+
+// period numbers the periods of length every since 1970 in UTC.
+func period(t time.Time, every time.Duration) int64 {
+	// Time.Truncate counts from the year 1, a Monday: weeks begin on Mondays.
+	return t.UTC().Truncate(every).UnixNano()
+}
+
+// rotateLocked moves the file aside and opens a new one. If it cannot be moved,
+// that is reported and the old one opened again; the error is only about a file
+// that cannot be opened at all.
+func (f *File) rotateLocked(reason string) error {
+	if st, err := f.h.Stat(); err == nil {
+		f.tj.FileMode = st.Mode().Perm()
+	}
+	// Closed first: the old file is compressed from now on, and Windows moves
+	// no open files.
+	err := f.h.Close()
+	f.h = nil
+	if err == nil {
+		err = f.tj.RotateWithReason(reason)
+	}
+	if err != nil {
+		first := f.rotator.failed.IsZero()
+		f.rotator.failed = time.Now()
+		if first {
+			f.report(fmt.Errorf("file: cannot rotate %q, writing goes on in it: %w", f.name, cause(err)))
+		}
+	} else {
+		f.rotator.failed = time.Time{}
+	}
+	began := f.rotator.began
+	if err := f.openLocked(); err != nil {
+		return fmt.Errorf("file: cannot open %q after rotating it: %w", f.name, err)
+	}
+	if !f.rotator.failed.IsZero() {
+		f.rotator.began = began // still the old file: its period is over
+	}
+	return nil
+}
+
+// Rotate moves the file aside now, whatever its size and age, unless it is
+// empty. It fails if the File was opened without rotation.
+func (f *File) Rotate() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.closed || f.h == nil:
+		return fmt.Errorf("file: cannot rotate %q: it is not open", f.name)
+	case !f.o.rotates():
+		return fmt.Errorf("file: cannot rotate %q: set RotateBytes or RotateEvery when opening it", f.name)
+	case f.cut:
+		return fmt.Errorf("file: cannot rotate %q: its last record is not complete yet", f.name)
+	case f.size == 0:
+		return nil
+	}
+	f.rotator.failed = time.Time{}
+	if err := f.rotateLocked("manual"); err != nil {
+		return err
+	}
+	if !f.rotator.failed.IsZero() {
+		return fmt.Errorf("file: cannot rotate %q: see OnError", f.name)
+	}
+	return nil
+}

@@ -1,0 +1,279 @@
+package file
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// old returns the files that were moved aside, oldest first.
+func old(t *testing.T, path string) []string {
+	t.Helper()
+	ext := filepath.Ext(path)
+	names, err := filepath.Glob(strings.TrimSuffix(path, ext) + "-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestRotateBySize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "x.log")
+		f, err := Open(path, &Options{RotateBytes: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		for _, s := range []string{"1234\n", "5678\n", "9\n", "a write of more than ten\n", "b\n", "c\n"} {
+			write(t, f, s)
+			time.Sleep(time.Millisecond)
+		}
+		var got []string
+		for _, name := range append(old(t, path), path) {
+			got = append(got, content(t, name))
+		}
+		want := []string{"1234\n5678\n", "9\n", "a write of more than ten\n", "b\nc\n"}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// A file from an earlier run counts with the size it has.
+func TestRotateExisting(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	if err := os.WriteFile(path, []byte("12345678"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := mustOpen(t, path, &Options{RotateBytes: 10})
+	write(t, f, "9\n") // with the newline it takes 11 bytes, but a limit is not that exact
+	write(t, f, "10\n")
+	wantFile(t, path, "10\n")
+	if names := old(t, path); len(names) != 1 || content(t, names[0]) != "12345678\n9\n" {
+		t.Errorf("old files %q", names)
+	}
+}
+
+func TestRotateByTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "x.log")
+		f, err := Open(path, &Options{RotateEvery: 24 * time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		// A bubble begins at midnight UTC.
+		write(t, f, "day 1, 0h\n")
+		time.Sleep(24*time.Hour - time.Nanosecond)
+		write(t, f, "day 1, 23h\n")
+		time.Sleep(time.Nanosecond)
+		if len(old(t, path)) != 0 {
+			t.Error("rotated without a write")
+		}
+		write(t, f, "day 2, 0h\n")
+		time.Sleep(72 * time.Hour)
+		write(t, f, "day 5, 0h\n")
+		time.Sleep(time.Hour)
+		write(t, f, "day 5, 1h\n")
+		var got []string
+		for _, name := range append(old(t, path), path) {
+			got = append(got, content(t, name))
+		}
+		want := []string{"day 1, 0h\nday 1, 23h\n", "day 2, 0h\n", "day 5, 0h\nday 5, 1h\n"}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// A restart does not begin a new period: the time of the last change counts.
+func TestRotateByTimeAfterRestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	for i, c := range []struct {
+		age  time.Duration
+		olds int
+	}{{0, 0}, {25 * time.Hour, 1}} {
+		if err := os.WriteFile(path, []byte("before\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now().Add(-c.age)
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+		// A period long enough not to end during the test by chance.
+		f := mustOpen(t, path, &Options{RotateEvery: 24 * time.Hour})
+		if c.age == 0 && period(time.Now().Add(time.Minute), 24*time.Hour) != period(at, 24*time.Hour) {
+			t.Skip("a minute before midnight")
+		}
+		write(t, f, "after\n")
+		f.Close()
+		if n := len(old(t, path)); n != c.olds {
+			t.Errorf("%d: %d old files, want %d", i, n, c.olds)
+		}
+	}
+}
+
+func TestKeepFilesAndCompress(t *testing.T) {
+	unpack := map[string]func(io.Reader) (io.Reader, error){
+		"gzip": func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) },
+		"zstd": func(r io.Reader) (io.Reader, error) {
+			z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1))
+			return z, err
+		},
+	}
+	for kind, suffix := range map[string]string{"": ".log", "gzip": ".log.gz", "zstd": ".log.zst"} {
+		path := filepath.Join(t.TempDir(), "x.log")
+		// Neighbours that look alike are not ours.
+		beside := filepath.Join(filepath.Dir(path), "x-other.log")
+		if err := os.WriteFile(beside, []byte("not ours\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := mustOpen(t, path, &Options{RotateBytes: 6, KeepFiles: 2, Compress: kind})
+		for i := range 6 {
+			write(t, f, fmt.Sprintf("line%d\n", i))
+			waitForClock()
+		}
+		f.Close() // waits for the housekeeping
+		os.Remove(beside)
+		names := old(t, path)
+		if len(names) != 2 {
+			t.Errorf("%q: kept %q", kind, names)
+			continue
+		}
+		for i, name := range names {
+			if !strings.HasSuffix(name, suffix) {
+				t.Errorf("%q: %q", kind, name)
+			}
+			if st, err := os.Stat(name); err != nil || st.Mode().Perm() != 0o600 {
+				t.Errorf("%q: mode %v, %v", kind, st.Mode(), err)
+			}
+			r, err := os.Open(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var in io.Reader = r
+			if kind != "" {
+				if in, err = unpack[kind](r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b, err := io.ReadAll(in)
+			if z, ok := in.(*zstd.Decoder); ok {
+				z.Close()
+			}
+			r.Close()
+			if want := fmt.Sprintf("line%d\n", i+3); err != nil || string(b) != want {
+				t.Errorf("%q: %s holds %q, want %q (%v)", kind, name, b, want, err)
+			}
+		}
+	}
+}
+
+// waitForClock returns when the clock shows another millisecond, as old files
+// are named, and counted, by milliseconds.
+func waitForClock() {
+	for t := time.Now().UnixMilli(); time.Now().UnixMilli() <= t; {
+	}
+}
+
+// Open does what a process that died could not do any more, and removes what is
+// too old.
+func TestHousekeepingAtOpen(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.log")
+	day := func(n int) string {
+		return filepath.Join(dir, "x-"+time.Now().UTC().Add(-time.Duration(n)*24*time.Hour).Format("2006-01-02T15-04-05.000")+"-size.log")
+	}
+	for _, n := range []int{1, 5, 9} {
+		if err := os.WriteFile(day(n), fmt.Appendf(nil, "%d\n", n), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustOpen(t, path, &Options{RotateBytes: 1 << 20, KeepFor: 6*24*time.Hour - time.Hour, Compress: "gzip"}).Close()
+	names := old(t, path)
+	if len(names) != 2 || !strings.HasSuffix(names[0], ".gz") || !strings.HasSuffix(names[1], ".gz") {
+		t.Errorf("left: %q", names)
+	}
+}
+
+// A file that cannot be moved aside is written on; that is said once.
+func TestRotationFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// Long enough for the name of an old file to be too long.
+		path := filepath.Join(t.TempDir(), strings.Repeat("x", 245)+".log")
+		var errs []error
+		f, err := Open(path, &Options{RotateBytes: 10, OnError: func(err error) { errs = append(errs, err) }})
+		if err != nil {
+			t.Skip(err) // a file system with shorter names
+		}
+		defer f.Close()
+		want := ""
+		for i := range 20 {
+			s := fmt.Sprintf("line %d\n", i)
+			write(t, f, s)
+			want += s
+			time.Sleep(10 * time.Second)
+		}
+		wantFile(t, path, want)
+		if len(errs) != 1 || !strings.Contains(errs[0].Error(), "cannot rotate") || !strings.Contains(errs[0].Error(), "writing goes on") {
+			t.Errorf("reported %q", errs)
+		}
+		if err := f.Rotate(); err == nil {
+			t.Error("Rotate reports no error")
+		}
+	})
+}
+
+func TestRotate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	f := mustOpen(t, path, &Options{RotateBytes: 1 << 20})
+	if err := f.Rotate(); err != nil || len(old(t, path)) != 0 {
+		t.Errorf("empty: %v, %q", err, old(t, path))
+	}
+	write(t, f, "one\n")
+	if err := f.Rotate(); err != nil {
+		t.Error(err)
+	}
+	write(t, f, "two\n")
+	wantFile(t, path, "two\n")
+	if names := old(t, path); len(names) != 1 || content(t, names[0]) != "one\n" {
+		t.Errorf("old files %q", names)
+	}
+	g := mustOpen(t, filepath.Join(t.TempDir(), "y.log"), nil)
+	if err := g.Rotate(); err == nil {
+		t.Error("rotated without being told how")
+	}
+}
+
+// Rotation moves the file a link stands for, not the link.
+func TestRotateThroughLink(t *testing.T) {
+	dir := t.TempDir()
+	path, link := filepath.Join(dir, "real.log"), filepath.Join(dir, "link.log")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(path, link); err != nil {
+		t.Skip(err)
+	}
+	f := mustOpen(t, link, &Options{RotateBytes: 5})
+	write(t, f, "one1\n")
+	write(t, f, "two2\n")
+	if st, err := os.Lstat(link); err != nil || st.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is now %v, %v", st.Mode(), err)
+	}
+	wantFile(t, link, "two2\n")
+	if names := old(t, path); len(names) != 1 {
+		t.Errorf("old files %q", names)
+	}
+}

@@ -1,0 +1,165 @@
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// pipeBuf is how many bytes a pipe takes at once or not at all: PIPE_BUF on
+// Linux, and more than POSIX promises elsewhere (512), where nothing better is
+// known. Terminals follow the same rule here.
+const pipeBuf = 4096
+
+// Stdio is a [batch.Sink] for a file that was open before the program began and
+// that others may write to as well: standard output, standard error.
+//
+//   - A regular file gets one write per run of records.
+//   - A pipe, terminal or socket gets writes of at most 4096 bytes that end where
+//     a record ends, so that lines of several processes do not mix. Only a
+//     record that is longer itself takes several writes.
+//   - The file is left in the mode it was found in. If it is non-blocking, or
+//     somebody makes it so later, Send waits until it takes more instead of
+//     failing with EAGAIN.
+//   - When the reader is gone (EPIPE, a terminal that was hung up), Send fails
+//     for good with an error that wraps [ErrGone], this time and ever after.
+//
+// On Unix, Send to a pipe or terminal returns soon after its context ends.
+// Elsewhere it waits for the operating system.
+//
+// A Stdio does not close its file. Its methods may be called from any goroutine,
+// but after a failed Send the next one should bring the rest of that batch, as a
+// slab.Writer does: the end of a record that was cut is otherwise given up.
+type Stdio struct {
+	f    *os.File
+	name string
+	max  int  // longest write in bytes; 0: any
+	wait bool // no regular file: it may be full, and its reader may go
+
+	mu     sync.Mutex // guards the rest, and the order of writes
+	gone   error
+	torn   int    // bytes of the record below that are written
+	ticket uint64 // the record whose end could not be written
+
+}
+
+// ErrGone says that nobody reads this output any more.
+var ErrGone = errors.New("its reader is gone")
+
+// Stdout returns the sink for standard output.
+func Stdout() *Stdio { return NewStdio(os.Stdout, "stdout") }
+
+// Stderr returns the sink for standard error.
+func Stderr() *Stdio { return NewStdio(os.Stderr, "stderr") }
+
+// NewStdio returns the sink for f, which errors call name. f stays the caller's
+// and must be open as long as the sink is used.
+func NewStdio(f *os.File, name string) *Stdio {
+	s := &Stdio{f: f, name: name, max: pipeBuf, wait: true}
+	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
+		s.max, s.wait = 0, false
+	}
+	return s
+}
+
+// Send implements [batch.Sink].
+func (s *Stdio) Send(ctx context.Context, b *batch.Batch) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gone != nil {
+		return batch.Permanent(s.gone)
+	}
+	skip := 0
+	if s.torn > 0 {
+		if b.First() == s.ticket {
+			skip = s.torn
+		} else if _, err := s.write(ctx, []byte{'\n'}); err != nil { // it was given up: end its line
+			return s.fail(b, 0, 0, err)
+		}
+		s.torn = 0
+	}
+	settled := 0
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		for from := 0; from < r.Len(); {
+			to := s.upTo(r, from)
+			part := r.Slice(from, to)
+			data := part.Data()
+			n, err := s.write(ctx, data[skip:])
+			if err != nil {
+				k, rest := whole(&part, skip+n)
+				return s.fail(b, settled+k, rest, err)
+			}
+			settled += to - from
+			from, skip = to, 0
+		}
+	}
+	return nil
+}
+
+// upTo returns the end of the longest sequence of records, from record from on,
+// that may be one write; at least one record.
+func (s *Stdio) upTo(r *batch.Run, from int) int {
+	if s.max == 0 {
+		return r.Len()
+	}
+	n, to := 0, from
+	for to < r.Len() {
+		if n += int(r.Slot(to).Len); n > s.max && to > from {
+			break
+		}
+		to++
+	}
+	return to
+}
+
+// whole returns how many records of r the first n bytes complete, and how many
+// bytes of the next one they hold.
+func whole(r *batch.Run, n int) (records, rest int) {
+	for records < r.Len() && n >= int(r.Slot(records).Len) {
+		n -= int(r.Slot(records).Len)
+		records++
+	}
+	return records, n
+}
+
+// fail reports that b is settled up to record k, of which torn bytes are
+// written.
+func (s *Stdio) fail(b *batch.Batch, k, torn int, err error) error {
+	err = fmt.Errorf("file: cannot write %s: %w", s.name, cause(err))
+	if s.wait && readerGone(err) { // EIO of a disk is another matter
+		s.gone = fmt.Errorf("%w: %w", err, ErrGone)
+		if k == 0 {
+			return batch.Permanent(s.gone)
+		}
+		rest := make([]int, 0, b.Len()-k)
+		for i := k; i < b.Len(); i++ {
+			rest = append(rest, i)
+		}
+		return batch.Reject(s.gone, rest...)
+	}
+	if k < b.Len() {
+		s.torn, s.ticket = torn, b.At(k).Ticket
+	}
+	if k == 0 {
+		return err
+	}
+	return batch.Prefix(k, err)
+}
+
+// Sync puts a regular file on stable storage; there is nothing to do for others.
+func (s *Stdio) Sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.wait {
+		return nil
+	}
+	if err := s.f.Sync(); err != nil {
+		return fmt.Errorf("file: cannot sync %s: %w", s.name, cause(err))
+	}
+	return nil
+}

@@ -1,0 +1,324 @@
+//go:build unix
+
+package file
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// records makes a batch of n records of 1 to longest bytes.
+func records(rnd *rand.Rand, n, longest int) *batch.Batch {
+	var b batch.Builder
+	for i := range n {
+		rec := bytes.Repeat([]byte{byte('a' + i%26)}, rnd.IntN(longest))
+		b.Append(append(rec, '\n'), 0, batch.Meta{})
+	}
+	return b.Batch(nil)
+}
+
+func pipe(t *testing.T) (r, w *os.File) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return r, w
+}
+
+// Every write ends at the end of a record and takes at most 4096 bytes, unless
+// the record is longer. A socket that keeps messages apart shows it.
+func TestStdioWritesAtRecordBounds(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET, 0)
+	if err != nil {
+		t.Skip("no sockets that keep messages apart:", err)
+	}
+	r, w := os.NewFile(uintptr(fds[0]), "r"), os.NewFile(uintptr(fds[1]), "w")
+	defer r.Close()
+	rnd := rand.New(rand.NewPCG(1, 2))
+	b := records(rnd, 500, 900)
+	b.Add(records(rnd, 1, 1).Runs[0])
+	b.Add(records(rnd, 3, 4096).Runs[0])
+	var long batch.Builder
+	long.Append(bytes.Repeat([]byte{'L'}, 10_000), 0, batch.Meta{})
+	b.Add(long.Batch(nil).Runs[0])
+	want := b.AppendTo(nil)
+
+	var got []byte
+	var writes []int
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		buf := make([]byte, 1<<20)
+		for {
+			n, err := r.Read(buf)
+			if n <= 0 || err != nil {
+				return
+			}
+			got = append(got, buf[:n]...)
+			writes = append(writes, n)
+		}
+	})
+	if err := NewStdio(w, "w").Send(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	wg.Wait()
+	if !bytes.Equal(got, want) {
+		t.Fatalf("%d bytes arrived, want %d", len(got), len(want))
+	}
+	ends := map[int]bool{}
+	off := 0
+	for _, rec := range b.All() {
+		off += len(rec.Data)
+		ends[off] = true
+	}
+	off = 0
+	for _, n := range writes {
+		off += n
+		if n > pipeBuf || !ends[off] && off < len(want)-10_000 {
+			t.Errorf("a write of %d bytes up to byte %d, which ends no record", n, off)
+		}
+	}
+	if len(writes) > 500*450/pipeBuf*2 {
+		t.Errorf("%d writes for %d bytes", len(writes), len(want))
+	}
+}
+
+// A pipe that is non-blocking, from the beginning or later, gets everything, and
+// stays as it was.
+func TestStdioNonBlocking(t *testing.T) {
+	for _, when := range []string{"never", "before", "later"} {
+		t.Run(when, func(t *testing.T) {
+			var p [2]int
+			if err := unix.Pipe(p[:]); err != nil {
+				t.Fatal(err)
+			}
+			unix.CloseOnExec(p[0])
+			if when == "before" {
+				unix.SetNonblock(p[1], true)
+			}
+			r, w := os.NewFile(uintptr(p[0]), "r"), os.NewFile(uintptr(p[1]), "w")
+			defer r.Close()
+			s := NewStdio(w, "w")
+			if when == "later" {
+				unix.SetNonblock(p[1], true)
+			}
+			b := records(rand.New(rand.NewPCG(3, 4)), 2000, 1000) // a megabyte: no pipe holds it
+			want := b.AppendTo(nil)
+			got := make(chan []byte)
+			go func() {
+				br := bufio.NewReaderSize(r, 512)
+				all, _ := io.ReadAll(br)
+				got <- all
+			}()
+			if err := s.Send(t.Context(), b); err != nil {
+				t.Fatal(err)
+			}
+			flags, err := unix.FcntlInt(uintptr(p[1]), unix.F_GETFL, 0)
+			if err != nil || (flags&unix.O_NONBLOCK != 0) != (when != "never") {
+				t.Errorf("flags are now %#x, %v", flags, err)
+			}
+			w.Close()
+			if all := <-got; !bytes.Equal(all, want) {
+				t.Errorf("%d bytes arrived, want %d", len(all), len(want))
+			}
+		})
+	}
+}
+
+// Two writers on one pipe do not mix their lines.
+func TestStdioShared(t *testing.T) {
+	r, w := pipe(t)
+	var wg sync.WaitGroup
+	const n = 400
+	for k := range 2 {
+		wg.Go(func() {
+			s := NewStdio(w, "w")
+			for i := range n {
+				var b batch.Builder
+				for j := range 8 {
+					b.Append(fmt.Appendf(nil, "%d %s\n", k, strings.Repeat(string(rune('a'+k)), (i*37+j*501)%4000)), 0, batch.Meta{})
+				}
+				if err := s.Send(t.Context(), b.Batch(nil)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan int)
+	go func() {
+		lines := 0
+		sc := bufio.NewScanner(r)
+		for sc.Scan() {
+			lines++
+			line := sc.Text()
+			k := line[0] - '0'
+			if k > 1 || strings.Trim(line[2:], string('a'+k)) != "" {
+				t.Errorf("mixed line %.60q", line)
+			}
+		}
+		done <- lines
+	}()
+	wg.Wait()
+	w.Close()
+	if lines := <-done; lines != 2*n*8 {
+		t.Errorf("%d lines, want %d", lines, 2*n*8)
+	}
+}
+
+func TestStdioReaderGone(t *testing.T) {
+	r, w := pipe(t)
+	s := NewStdio(w, "stdout")
+	b := records(rand.New(rand.NewPCG(5, 6)), 1000, 1000)
+	read := make(chan int, 1)
+	go func() {
+		n, _ := io.ReadFull(r, make([]byte, 50_000))
+		r.Close()
+		read <- n
+	}()
+	err := s.Send(t.Context(), b)
+	e := batch.Inspect(err)
+	if e.Kind != batch.KindReject || !errors.Is(err, ErrGone) || !errors.Is(err, syscall.EPIPE) || !strings.Contains(err.Error(), "stdout") {
+		t.Fatalf("%v (%v)", err, e.Kind)
+	}
+	if len(e.Records) == 0 || len(e.Records) == b.Len() || e.Records[len(e.Records)-1] != b.Len()-1 {
+		t.Errorf("%d of %d records refused", len(e.Records), b.Len())
+	}
+	if got := <-read; got != 50_000 {
+		t.Errorf("read %d", got)
+	}
+	for range 2 {
+		if err := s.Send(t.Context(), b); batch.Inspect(err).Kind != batch.KindReject || !errors.Is(err, ErrGone) {
+			t.Errorf("again: %v", err)
+		}
+	}
+	if err := s.Sync(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A reader that does not read does not hold Send beyond its context, and the cut
+// record is completed later, or ended when it was given up.
+func TestStdioStalled(t *testing.T) {
+	for _, giveUp := range []bool{false, true} {
+		r, w := pipe(t)
+		s := NewStdio(w, "w")
+		var b batch.Builder
+		b.Append([]byte("first\n"), 0, batch.Meta{})
+		b.Append(append(bytes.Repeat([]byte{'x'}, 1<<20), '\n'), 0, batch.Meta{})
+		b.Append([]byte("last\n"), 0, batch.Meta{})
+		all := b.Batch(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		full := make(chan struct{})
+		go func() {
+			defer close(full)
+			for { // until the pipe is full
+				var fds = [1]unix.PollFd{{Fd: int32(w.Fd()), Events: unix.POLLOUT}}
+				if n, err := unix.Poll(fds[:], 0); n == 0 && err == nil {
+					cancel()
+					return
+				}
+			}
+		}()
+		err := s.Send(ctx, all)
+		<-full
+		e := batch.Inspect(err)
+		if e.Kind != batch.KindPrefix || e.Acked != 1 || !errors.Is(err, context.Canceled) {
+			t.Fatalf("%v (%v, %d)", err, e.Kind, e.Acked)
+		}
+		got := make(chan []byte)
+		go func() { p, _ := io.ReadAll(r); got <- p }()
+		from := 1
+		if giveUp {
+			from = 2
+		}
+		if err := s.Send(t.Context(), all.Slice(nil, from, 3)); err != nil {
+			t.Fatal(err)
+		}
+		w.Close()
+		text := string(<-got)
+		lines := strings.Split(text, "\n")
+		if len(lines) != 4 || lines[0] != "first" || strings.Trim(lines[1], "x") != "" || lines[2] != "last" || lines[3] != "" ||
+			(len(lines[1]) == 1<<20) == giveUp {
+			t.Errorf("given up %v: %d lines, the second of %d bytes", giveUp, len(lines), len(lines[1]))
+		}
+	}
+}
+
+func TestStdioRegularFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := records(rand.New(rand.NewPCG(7, 8)), 300, 1000)
+	s := NewStdio(f, "stdout")
+	if err := s.Send(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sync(); err != nil {
+		t.Error(err)
+	}
+	wantFile(t, path, string(b.AppendTo(nil)))
+	f.Close()
+	if err := s.Send(t.Context(), b); err == nil || !strings.Contains(err.Error(), "stdout") {
+		t.Errorf("closed file: %v", err)
+	}
+	if err := s.Sync(); err == nil {
+		t.Error("closed file: Sync says nothing")
+	}
+}
+
+// The standard streams are there, and behind a slab.Writer everything arrives.
+func TestStdioBehindSlab(t *testing.T) {
+	if Stdout().name != "stdout" || Stderr().name != "stderr" {
+		t.Error("names")
+	}
+	r, w := pipe(t)
+	sw, err := slab.NewSink(NewStdio(w, "w"), &slab.Options{WhenFull: slab.Block()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan []byte)
+	go func() { p, _ := io.ReadAll(r); got <- p }()
+	var want []byte
+	for i := range 20_000 {
+		line := fmt.Appendf(nil, "line %d\n", i)
+		want = append(want, line...)
+		if err := sw.WriteRecord(line, batch.Meta{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	report, err := sw.Shutdown(ctx)
+	if err != nil || report.Delivered != 20_000 {
+		t.Error(report, err)
+	}
+	if err := report.Check(); err != nil {
+		t.Error(err)
+	}
+	w.Close()
+	if p := <-got; !bytes.Equal(p, want) {
+		t.Errorf("%d bytes arrived, want %d", len(p), len(want))
+	}
+}
