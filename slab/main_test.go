@@ -1,0 +1,231 @@
+package slab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// quiet is an OnError for tests that cause errors on purpose.
+func quiet(batch.Event) {}
+
+func mustNew(t testing.TB, dst io.Writer, o *Options) *Writer {
+	t.Helper()
+	return mustSink(t, &ioSink{w: dst}, o)
+}
+
+func mustSink(t testing.TB, dst batch.Sink, o *Options) *Writer {
+	t.Helper()
+	if o == nil {
+		o = &Options{}
+	}
+	if o.OnError == nil {
+		o.OnError = quiet
+	}
+	w, err := NewSink(dst, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// checkAccount asserts the identity and what the test expects of its parts.
+func checkAccount(t testing.TB, w *Writer, accepted, delivered uint64, drops batch.Drops) {
+	t.Helper()
+	a := w.Account()
+	if err := a.Check(); err != nil {
+		t.Error(err)
+	}
+	if a.Accepted != accepted || a.Delivered != delivered || a.Dropped != drops {
+		t.Errorf("account is %v, want accepted=%d delivered=%d dropped={%v}", a, accepted, delivered, drops)
+	}
+	if n := a.Pending.Total(); n != 0 {
+		t.Errorf("%d records pending at rest: %v", n, a)
+	}
+}
+
+func closeNow(t testing.TB, w *Writer) batch.Report {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	r, err := w.Shutdown(ctx)
+	if err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	return r
+}
+
+// memory is a destination in memory that is told how to misbehave: before each
+// write it takes the next act.
+type memory struct {
+	mu    sync.Mutex
+	buf   bytes.Buffer
+	calls int
+	// act decides about write number call: how many bytes to take (-1: all) and
+	// the error to return.
+	act func(call int, p []byte) (n int, err error)
+}
+
+func (m *memory) Write(p []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, err := -1, error(nil)
+	call := m.calls
+	m.calls++
+	if m.act != nil {
+		n, err = m.act(call, p)
+	}
+	if n < 0 || n > len(p) {
+		n = len(p)
+	}
+	m.buf.Write(p[:n])
+	return n, err
+}
+
+func (m *memory) String() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.buf.String()
+}
+
+// gate is a destination that hangs while shut.
+type gate struct {
+	memory
+	entered chan struct{} // one value per write that arrives while shut
+	opened  chan struct{}
+	once    sync.Once
+}
+
+func newGate() *gate { return &gate{entered: make(chan struct{}, 1000), opened: make(chan struct{})} }
+
+func (g *gate) open() { g.once.Do(func() { close(g.opened) }) }
+
+func (g *gate) Write(p []byte) (int, error) {
+	select {
+	case <-g.opened:
+	default:
+		g.entered <- struct{}{}
+		<-g.opened
+	}
+	return g.memory.Write(p)
+}
+
+// line returns record i, n bytes long (at least as long as its number needs).
+func line(i, n int) []byte {
+	s := strconv.Itoa(i)
+	if pad := n - len(s) - 1; pad > 0 {
+		s += strings.Repeat(".", pad)
+	}
+	return []byte(s + "\n")
+}
+
+// numbers returns the record numbers found in out and fails on a torn line.
+func numbers(t testing.TB, out string) []int {
+	t.Helper()
+	var ns []int
+	for l := range strings.Lines(out) {
+		if !strings.HasSuffix(l, "\n") {
+			t.Fatalf("torn last line %.40q", l)
+		}
+		n, err := strconv.Atoi(strings.TrimRight(l, ".\n"))
+		if err != nil {
+			t.Fatalf("torn line %.80q", l)
+		}
+		ns = append(ns, n)
+	}
+	return ns
+}
+
+// wantSequence fails unless ns is from, from+1, … to-1.
+func wantSequence(t testing.TB, ns []int, from, to int) {
+	t.Helper()
+	if len(ns) != to-from {
+		t.Errorf("%d records arrived, want %d", len(ns), to-from)
+	}
+	for i, n := range ns {
+		if n != from+i {
+			t.Fatalf("record %d is at position %d, want %d there", n, i, from+i)
+		}
+	}
+}
+
+var errDown = errors.New("destination is down")
+
+// recorder is a sink that keeps what it is sent and answers as told.
+type recorder struct {
+	mu      sync.Mutex
+	got     []string
+	tickets []uint64
+	sizes   []int
+	bytes   []int
+	markers []string
+	answer  func(call int, b *batch.Batch) error
+	limits  batch.Limits
+	calls   int
+}
+
+func (r *recorder) Limits() batch.Limits { return r.limits }
+
+func (r *recorder) Send(_ context.Context, b *batch.Batch) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b.Runs[0].Slot(0).Flags&batch.FlagMarker != 0 {
+		r.markers = append(r.markers, string(b.At(0).Data))
+		return nil
+	}
+	r.calls++
+	r.sizes = append(r.sizes, b.Len())
+	r.bytes = append(r.bytes, b.Bytes())
+	var err error
+	if r.answer != nil {
+		err = r.answer(r.calls-1, b)
+	}
+	e := batch.Inspect(err)
+	skip := map[int]bool{}
+	for _, i := range e.Records {
+		skip[i] = true
+	}
+	for i, rec := range b.All() {
+		switch {
+		case err == nil,
+			e.Kind == batch.KindPrefix && i < e.Acked,
+			(e.Kind == batch.KindPartial || e.Kind == batch.KindReject && e.Records != nil) && !skip[i]:
+			r.got = append(r.got, string(rec.Data))
+			r.tickets = append(r.tickets, rec.Ticket)
+		}
+	}
+	return err
+}
+
+func (r *recorder) joined() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.got, "")
+}
+
+func mustWrite(t testing.TB, w *Writer, i, n int) {
+	t.Helper()
+	if _, err := w.Write(line(i, n)); err != nil {
+		t.Fatalf("write %d: %v", i, err)
+	}
+}
+
+func drops(reason batch.Reason, n uint64) (d batch.Drops) {
+	d[reason] = n
+	return d
+}
+
+var _ = fmt.Sprint

@@ -1,0 +1,829 @@
+package slab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+func TestDeliversInOrder(t *testing.T) {
+	for _, o := range []Options{
+		{},
+		{SlabBytes: 512, SlabCount: 2, WhenFull: Block()},
+		{SlabBytes: 1024, SlabCount: 3, WhenFull: Block(), FlushInterval: time.Microsecond},
+		{SlabBytes: 4096, SlabCount: 16, WhenFull: Block(), FlushInterval: -1},
+	} {
+		var m memory
+		w := mustNew(t, &m, &o)
+		const n = 20000
+		for i := range n {
+			mustWrite(t, w, i, i%90)
+		}
+		closeNow(t, w)
+		wantSequence(t, numbers(t, m.String()), 0, n)
+		checkAccount(t, w, n, n, batch.Drops{})
+	}
+}
+
+// A partial slab that is flushed because it is old must not overtake full ones.
+func TestIdleFlushKeepsOrder(t *testing.T) {
+	var m memory
+	w := mustNew(t, &m, &Options{SlabBytes: 512, SlabCount: 4, FlushInterval: time.Microsecond, WhenFull: Block()})
+	const n = 100000
+	for i := range n {
+		mustWrite(t, w, i, 16)
+	}
+	closeNow(t, w)
+	wantSequence(t, numbers(t, m.String()), 0, n)
+}
+
+func TestShortWritesAreFinished(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	m := &memory{act: func(_ int, p []byte) (int, error) { return rng.IntN(len(p) + 1), nil }}
+	w := mustNew(t, m, &Options{SlabBytes: 512, WhenFull: Block()})
+	const n = 3000
+	for i := range n {
+		mustWrite(t, w, i, 40)
+	}
+	closeNow(t, w)
+	wantSequence(t, numbers(t, m.String()), 0, n)
+	checkAccount(t, w, n, n, batch.Drops{})
+}
+
+// A write that stops in the middle of a line with an error is resumed at the
+// byte where it stopped: nothing is torn, doubled or lost.
+func TestPartialWriteWithErrorIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(3, 4))
+		m := &memory{act: func(call int, p []byte) (int, error) {
+			if call%3 == 0 {
+				return rng.IntN(len(p) + 1), errDown
+			}
+			return -1, nil
+		}}
+		w := mustNew(t, m, &Options{SlabBytes: 512, WhenFull: Block()})
+		const n = 2000
+		for i := range n {
+			mustWrite(t, w, i, 1+i%100)
+		}
+		if err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantSequence(t, numbers(t, m.String()), 0, n)
+		checkAccount(t, w, n, n, batch.Drops{})
+		if w.Stats().SendErrors == 0 {
+			t.Error("no error was counted")
+		}
+		closeNow(t, w)
+	})
+}
+
+func TestDestinationMisbehaves(t *testing.T) {
+	tests := map[string]func(call int, p []byte) (int, error){
+		"three failures": func(call int, p []byte) (int, error) {
+			if call < 3 {
+				return 0, errDown
+			}
+			return -1, nil
+		},
+		"panics": func(call int, p []byte) (int, error) {
+			if call < 2 {
+				panic("destination lost its mind")
+			}
+			return -1, nil
+		},
+		"nil error, no progress": func(call int, p []byte) (int, error) {
+			if call < 20 {
+				return 0, nil
+			}
+			return -1, nil
+		},
+		"goexit": func(call int, p []byte) (int, error) {
+			if call < 2 {
+				runtime.Goexit()
+			}
+			return -1, nil
+		},
+	}
+	for name, act := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var events []batch.Event
+				var mu sync.Mutex
+				m := &memory{act: act}
+				w := mustNew(t, m, &Options{SlabBytes: 1024, WhenFull: Block(), OnError: func(e batch.Event) {
+					mu.Lock()
+					events = append(events, e)
+					mu.Unlock()
+				}})
+				const n = 500
+				for i := range n {
+					mustWrite(t, w, i, 60)
+				}
+				if err := w.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				wantSequence(t, numbers(t, m.String()), 0, n)
+				checkAccount(t, w, n, n, batch.Drops{})
+				synctest.Wait()
+				mu.Lock()
+				var ops []string
+				for _, e := range events {
+					ops = append(ops, e.Op)
+				}
+				mu.Unlock()
+				if !slices.Contains(ops, "send") || ops[len(ops)-1] != "recovered" {
+					t.Errorf("events %v, want one failure and then the recovery", ops)
+				}
+				if s := w.Stats(); s.LastError != "" || s.SendErrors == 0 {
+					t.Errorf("stats %+v after recovery", s)
+				}
+				closeNow(t, w)
+			})
+		})
+	}
+}
+
+func TestInvalidCountFromDestination(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := true
+		w := mustNew(t, writerFunc(func(p []byte) (int, error) {
+			if bad {
+				bad = false
+				return len(p) + 7, nil
+			}
+			return len(p), nil
+		}), nil)
+		mustWrite(t, w, 1, 10)
+		closeNow(t, w)
+		checkAccount(t, w, 1, 1, batch.Drops{})
+		if w.Stats().SendErrors != 1 {
+			t.Error("the invalid count was not reported")
+		}
+	})
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestGoneDestinationDropsAtOnce(t *testing.T) {
+	m := &memory{act: func(call int, p []byte) (int, error) {
+		if call == 0 {
+			return 25, io.ErrClosedPipe // two whole records and a bit
+		}
+		return 0, io.ErrClosedPipe
+	}}
+	w := mustNew(t, m, nil)
+	for i := range 10 {
+		mustWrite(t, w, i, 10)
+	}
+	closeNow(t, w)
+	checkAccount(t, w, 10, 2, drops(batch.Poison, 8))
+}
+
+func TestWriteAfterClose(t *testing.T) {
+	var m memory
+	w := mustNew(t, &m, nil)
+	mustWrite(t, w, 0, 10)
+	closeNow(t, w)
+	closeNow(t, w) // twice is fine
+	if n, err := w.Write([]byte("late\n")); n != 0 || !errors.Is(err, ErrClosed) {
+		t.Errorf("Write after Close: %d, %v", n, err)
+	}
+	if err := w.WriteRecord(make([]byte, 2<<20), batch.Meta{}); !errors.Is(err, ErrClosed) {
+		t.Errorf("oversize WriteRecord after Close: %v", err)
+	}
+	if err := w.Flush(t.Context()); err != nil {
+		t.Errorf("Flush after Close: %v", err)
+	}
+	if err := w.Sync(); err != nil {
+		t.Errorf("Sync after Close: %v", err)
+	}
+	if r := w.Stats().Refused; r != 2 {
+		t.Errorf("refused %d, want 2", r)
+	}
+	checkAccount(t, w, 1, 1, batch.Drops{})
+}
+
+// Whatever a write returned nil for before Close is delivered.
+func TestWriteBesideClose(t *testing.T) {
+	for range 50 {
+		var m memory
+		w := mustNew(t, &m, &Options{SlabBytes: 512, WhenFull: Block()})
+		var ok atomic.Int64
+		var wg sync.WaitGroup
+		for g := range 16 {
+			wg.Go(func() {
+				for i := range 200 {
+					size := 20
+					if i%50 == g%50 {
+						size = 2000
+					}
+					if err := w.WriteRecord(line(g*1000+i, size), batch.Meta{}); err != nil {
+						if !errors.Is(err, ErrClosed) {
+							t.Errorf("write: %v", err)
+						}
+						return
+					}
+					ok.Add(1)
+				}
+			})
+		}
+		runtime.Gosched()
+		closeNow(t, w)
+		wg.Wait()
+		if got := int64(len(numbers(t, m.String()))); got != ok.Load() {
+			t.Fatalf("%d writes returned nil, %d records arrived", ok.Load(), got)
+		}
+		checkAccount(t, w, uint64(ok.Load()), uint64(ok.Load()), batch.Drops{})
+	}
+}
+
+func TestHungDestination(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: BlockFor(250 * time.Millisecond)})
+		start := time.Now()
+		i := 0
+		for ; w.Account().Dropped.Total() == 0; i++ {
+			mustWrite(t, w, i, 100)
+		}
+		if d := time.Since(start); d != 250*time.Millisecond {
+			t.Errorf("the first record without room waited %v, want 250ms", d)
+		}
+		start = time.Now()
+		for range 100 { // the destination is known to hang: nobody waits again
+			if err := w.WriteRecord(line(i, 100), batch.Meta{}); !errors.Is(err, ErrDropped) {
+				t.Fatalf("write into a hung destination: %v", err)
+			}
+		}
+		if d := time.Since(start); d != 0 {
+			t.Errorf("later records waited %v", d)
+		}
+		if s := w.Stats(); s.SlabsInUse != 4 || s.Pending.Total() == 0 {
+			t.Errorf("stats %+v", s)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := w.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Flush: %v", err)
+		}
+		start = time.Now()
+		ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		r, err := w.Shutdown(ctx)
+		if err == nil || !strings.Contains(err.Error(), "not delivered") {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if d := time.Since(start); d != 2*time.Second {
+			t.Errorf("Shutdown took %v, want its deadline of 2s", d)
+		}
+		if r.Unknown == 0 || r.Dropped[batch.Shutdown] == 0 || r.Check() != nil || r.Pending.Total() != 0 {
+			t.Errorf("report %+v", r)
+		}
+		if r.Accepted != uint64(i+100) {
+			t.Errorf("accepted %d, want %d", r.Accepted, i+100)
+		}
+		g.open() // the late answer changes nothing
+		synctest.Wait()
+		if r2 := w.Report(); r2.Account != r.Account {
+			t.Errorf("account changed after Close: %v, then %v", r.Account, r2.Account)
+		}
+	})
+}
+
+func TestSecondShutdownObeysItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, nil)
+		mustWrite(t, w, 0, 10)
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			w.Shutdown(ctx)
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := w.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("second Shutdown: %v", err)
+		}
+		g.open()
+		closeNow(t, w)
+		checkAccount(t, w, 1, 1, batch.Drops{})
+	})
+}
+
+// A sink that honours its context is told before the deadline, so that nothing
+// is unknown.
+func TestShutdownCancelsSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := mustSink(t, batch.SinkFunc(func(ctx context.Context, b *batch.Batch) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}), nil)
+		mustWrite(t, w, 0, 10)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r, err := w.Shutdown(ctx)
+		if err == nil || r.Unknown != 0 || r.Dropped[batch.Shutdown] != 1 {
+			t.Errorf("report %+v, %v", r, err)
+		}
+	})
+}
+
+func TestCloseRetriesUntilDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		m := &memory{act: func(int, []byte) (int, error) {
+			if time.Since(start) < 3*time.Second {
+				return 0, errDown
+			}
+			return -1, nil
+		}}
+		w := mustNew(t, m, nil)
+		for i := range 100 {
+			mustWrite(t, w, i, 10)
+		}
+		closeNow(t, w)
+		wantSequence(t, numbers(t, m.String()), 0, 100)
+	})
+}
+
+func TestOversize(t *testing.T) {
+	var m memory
+	w := mustNew(t, &m, &Options{SlabBytes: 512, SlabCount: 4, MaxRecord: 10000, WhenFull: Block(), OversizeBytes: 20000})
+	const n = 2000
+	for i := range n {
+		size := 30
+		if i%7 == 0 {
+			size = 481 + i%9000 // from the first size that fits no slab
+		}
+		mustWrite(t, w, i, size)
+	}
+	if err := w.WriteRecord(make([]byte, 10001), batch.Meta{}); !errors.Is(err, ErrDropped) {
+		t.Errorf("record above MaxRecord: %v", err)
+	}
+	if n, err := w.Write(make([]byte, 10001)); n != 10001 || err != nil {
+		t.Errorf("Write above MaxRecord: %d, %v; a policy drop is no error for io.Writer", n, err)
+	}
+	closeNow(t, w)
+	wantSequence(t, numbers(t, m.String()), 0, n)
+	checkAccount(t, w, n+2, n, drops(batch.Oversize, 2))
+	if s := w.Stats(); s.OversizeMem != 0 || s.SlabsInUse != 0 {
+		t.Errorf("memory is not given back: %+v", s)
+	}
+}
+
+func TestOversizeBudget(t *testing.T) {
+	for _, pol := range []WhenFull{DropNewest(), DropOldest(), BlockFor(time.Second), Block()} {
+		t.Run(pol.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate()
+				w := mustNew(t, g, &Options{SlabBytes: 512, MaxRecord: 10000, OversizeBytes: 30000, WhenFull: pol})
+				mustWrite(t, w, 0, 10)
+				<-g.entered // the drain hangs
+				for i := 1; i <= 3; i++ {
+					mustWrite(t, w, i, 10000)
+				}
+				if mem := w.Stats().OversizeMem; mem != 30000 {
+					t.Errorf("budget in use %d, want 30000", mem)
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					err := w.WriteRecord(line(4, 10000), batch.Meta{})
+					dropped := pol.kind == whenFullDropNewest || pol.kind == whenFullBlockFor
+					if dropped != errors.Is(err, ErrDropped) {
+						t.Errorf("4th: %v", err)
+					}
+				})
+				time.Sleep(2 * time.Second) // bubble time
+				g.open()
+				wg.Wait()
+				closeNow(t, w)
+				ns := numbers(t, g.String())
+				switch pol.kind {
+				case whenFullBlock:
+					wantSequence(t, ns, 0, 5)
+					checkAccount(t, w, 5, 5, batch.Drops{})
+				case whenFullDropOldest:
+					if !slices.Equal(ns, []int{0, 2, 3, 4}) {
+						t.Errorf("arrived %v", ns)
+					}
+					checkAccount(t, w, 5, 4, drops(batch.Full, 1))
+				default:
+					wantSequence(t, ns, 0, 4)
+					checkAccount(t, w, 5, 4, drops(batch.Full, 1))
+				}
+			})
+		})
+	}
+}
+
+func TestDropNewest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropNewest()})
+		const n = 1000
+		kept := 0
+		for i := range n {
+			if err := w.WriteRecord(line(i, 50), batch.Meta{}); err == nil {
+				kept++
+				if i != kept-1 {
+					t.Fatalf("record %d kept after a drop, while nothing was freed", i)
+				}
+			}
+		}
+		g.open()
+		if err := w.Flush(t.Context()); err != nil { // loses nothing of what it accepted
+			t.Fatal(err)
+		}
+		wantSequence(t, numbers(t, g.String()), 0, kept)
+		checkAccount(t, w, n, uint64(kept), drops(batch.Full, uint64(n-kept)))
+		closeNow(t, w)
+	})
+}
+
+func TestBlockedWritesAreServedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: Block()})
+		n := 0
+		for ; w.Stats().SlabsInUse < 2 || w.cur == nil || w.cur.fits(50); n++ {
+			mustWrite(t, w, n, 50)
+		}
+		const blocked = 100
+		var wg sync.WaitGroup
+		for i := range blocked {
+			wg.Go(func() { mustWrite(t, w, n+i, 20+i%60) })
+			synctest.Wait() // so that the order of arrival is known
+		}
+		if got := w.Stats().Waiting; got != blocked {
+			t.Fatalf("%d writes are blocked, want %d", got, blocked)
+		}
+		g.open()
+		wg.Wait()
+		closeNow(t, w)
+		wantSequence(t, numbers(t, g.String()), 0, n+blocked)
+		checkAccount(t, w, uint64(n+blocked), uint64(n+blocked), batch.Drops{})
+	})
+}
+
+func TestBlockForTimesEachWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: BlockFor(100 * time.Millisecond)})
+		n := 0
+		for ; w.Stats().SlabsInUse < 2 || w.cur == nil || w.cur.fits(50); n++ {
+			mustWrite(t, w, n, 50)
+		}
+		var wg sync.WaitGroup
+		for i := range 5 { // the first two time out, the others are served at 125 ms
+			time.Sleep(10 * time.Millisecond)
+			start := time.Now()
+			wg.Go(func() {
+				err := w.WriteRecord(line(n+i, 50), batch.Meta{})
+				want := 100 * time.Millisecond
+				if i >= 2 {
+					want = time.Duration(125-10*(i+1)) * time.Millisecond
+				}
+				if d := time.Since(start); d != want || (err != nil) != (i < 2) {
+					t.Errorf("waiter %d: %v after %v, want %v", i, err, d, want)
+				}
+			})
+		}
+		time.Sleep(75 * time.Millisecond)
+		g.open()
+		wg.Wait()
+		closeNow(t, w)
+		checkAccount(t, w, uint64(n+5), uint64(n+3), drops(batch.Full, 2))
+	})
+}
+
+func TestShutdownRefusesBlockedWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: Block()})
+		var wg sync.WaitGroup
+		var refused atomic.Int64
+		for i := range 100 {
+			wg.Go(func() {
+				if err := w.WriteRecord(line(i, 50), batch.Meta{}); errors.Is(err, ErrClosed) {
+					refused.Add(1)
+				} else if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r, _ := w.Shutdown(ctx)
+		wg.Wait()
+		if r.Accepted+uint64(refused.Load()) != 100 || refused.Load() == 0 || r.Check() != nil {
+			t.Errorf("report %v, %d refused", r, refused.Load())
+		}
+		if w.Stats().Refused != uint64(refused.Load()) {
+			t.Errorf("stats count %d refused, callers saw %d", w.Stats().Refused, refused.Load())
+		}
+		g.open()
+	})
+}
+
+func TestReserveIsKeptForImportantRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 8, Reserve: 3, WhenFull: DropNewest()})
+		debug := batch.Meta{Level: slog.LevelDebug}
+		info := batch.Meta{Level: slog.LevelInfo}
+		for i := range 200 {
+			w.WriteRecord(line(i, 100), debug)
+		}
+		if free := w.o.SlabCount - w.Stats().SlabsInUse; free != 3 {
+			t.Errorf("%d slabs are free after a flood of Debug, want the reserve of 3", free)
+		}
+		ok := 0
+		for i := range 200 {
+			if w.WriteRecord(line(1000+i, 100), info) == nil {
+				ok++
+			}
+		}
+		if ok < 9 { // three slabs of three records each
+			t.Errorf("only %d Info records fit into the reserve", ok)
+		}
+		g.open()
+		closeNow(t, w)
+		if err := w.Account().Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// OnError may log into the writer that reports, even while that is full.
+func TestOnErrorMayLogIntoTheSameWriter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		var w *Writer
+		ready := make(chan struct{})
+		var calls atomic.Int64
+		w = mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: Block(), OnError: func(e batch.Event) {
+			<-ready
+			calls.Add(1)
+			w.Write([]byte("event\n"))
+		}})
+		close(ready)
+		w.WriteRecord(make([]byte, 2<<20), batch.Meta{}) // an event: oversize
+		for i := range 9 {
+			mustWrite(t, w, i, 50)
+		}
+		time.AfterFunc(time.Second, g.open)
+		for i := range 100 {
+			mustWrite(t, w, i, 50)
+		}
+		closeNow(t, w)
+		if calls.Load() == 0 {
+			t.Error("OnError was not called")
+		}
+		if err := w.Account().Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFlushInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		start := time.Now()
+		w := mustNew(t, writerFunc(func(p []byte) (int, error) {
+			at = append(at, time.Since(start))
+			return len(p), nil
+		}), nil)
+		defer closeNow(t, w)
+		time.Sleep(time.Second)
+		mustWrite(t, w, 0, 10) // the first write after idle arms the drain
+		time.Sleep(60 * time.Millisecond)
+		mustWrite(t, w, 1, 10)
+		time.Sleep(time.Second)
+		w.WriteRecord(line(2, 10), batch.Meta{Level: slog.LevelError}) // at once
+		time.Sleep(time.Second)
+		mustWrite(t, w, 3, 10)
+		time.Sleep(time.Millisecond)
+		w.WriteRecord(line(4, 10), batch.Meta{Level: slog.LevelError}) // also while armed
+		synctest.Wait()
+		want := []time.Duration{1100 * time.Millisecond, 2060 * time.Millisecond, 3061 * time.Millisecond}
+		if !slices.Equal(at, want) {
+			t.Errorf("destination was written to at %v, want %v", at, want)
+		}
+	})
+}
+
+func TestOldestRecordWaitsAtMostFlushInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var worst time.Duration
+		w := mustSink(t, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+			for _, r := range b.All() {
+				worst = max(worst, time.Since(time.Unix(0, r.Time)))
+			}
+			return nil
+		}), &Options{SlabBytes: 4096})
+		rng := rand.New(rand.NewPCG(5, 6))
+		for i := range 5000 {
+			w.WriteRecord(line(i, 50), batch.Meta{Time: time.Now().UnixNano()})
+			time.Sleep(time.Duration(rng.IntN(5)*rng.IntN(20)) * time.Millisecond)
+		}
+		closeNow(t, w)
+		if worst > DefaultFlushInterval {
+			t.Errorf("a record waited %v, want at most %v", worst, DefaultFlushInterval)
+		}
+		if worst < DefaultFlushInterval/2 {
+			t.Errorf("no record waited longer than %v: slabs are not given time to fill", worst)
+		}
+	})
+}
+
+func TestFlushWaitsForDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &memory{act: func(int, []byte) (int, error) { time.Sleep(10 * time.Millisecond); return -1, nil }}
+		w := mustNew(t, m, &Options{SlabBytes: 512, FlushInterval: -1, WhenFull: Block()})
+		defer closeNow(t, w)
+		n := 0
+		for range 50 {
+			for range 7 {
+				mustWrite(t, w, n, 60)
+				n++
+			}
+			if err := w.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			wantSequence(t, numbers(t, m.String()), 0, n)
+		}
+		if err := w.Flush(t.Context()); err != nil { // nothing pending
+			t.Fatal(err)
+		}
+	})
+}
+
+type syncer struct {
+	memory
+	flushed, synced, closed int
+	fail                    error
+	panics                  bool
+}
+
+func (s *syncer) Sync() error  { s.synced++; s.boom(); return s.fail }
+func (s *syncer) Flush() error { s.flushed++; s.boom(); return nil }
+func (s *syncer) Close() error { s.closed++; s.boom(); return nil }
+func (s *syncer) boom() {
+	if s.panics {
+		panic("boom")
+	}
+}
+
+func TestSyncReachesDestination(t *testing.T) {
+	s := &syncer{}
+	w := mustNew(t, s, nil)
+	mustWrite(t, w, 0, 10)
+	if err := w.Sync(); err != nil || s.synced != 1 || s.flushed != 1 || s.String() == "" {
+		t.Errorf("Sync: %v, %d syncs, %d flushes, %q written", err, s.synced, s.flushed, s.String())
+	}
+	s.fail = errDown
+	if err := w.Sync(); !errors.Is(err, errDown) {
+		t.Errorf("Sync of a failing destination: %v", err)
+	}
+	s.fail = nil
+	s.panics = true
+	if err := w.Sync(); err == nil || !strings.Contains(err.Error(), "panicked") {
+		t.Errorf("Sync of a panicking destination: %v", err)
+	}
+	s.panics = false
+	closeNow(t, w)
+	if s.closed != 0 {
+		t.Error("Close closed a destination it does not own")
+	}
+}
+
+func TestCloseDst(t *testing.T) {
+	s := &syncer{}
+	w := mustNew(t, s, &Options{CloseDst: true})
+	mustWrite(t, w, 0, 10)
+	closeNow(t, w)
+	if s.closed != 1 || s.String() == "" {
+		t.Errorf("closed %d times, wrote %q", s.closed, s.String())
+	}
+	s = &syncer{panics: true}
+	w = mustNew(t, s, &Options{CloseDst: true})
+	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "panicked") {
+		t.Errorf("Close with a panicking destination: %v", err)
+	}
+}
+
+func TestWriteAllocatesNothing(t *testing.T) {
+	w := mustNew(t, io.Discard, nil)
+	defer closeNow(t, w)
+	p := make([]byte, 200)
+	m := batch.Meta{Time: 1, Level: slog.LevelInfo}
+	if n := testing.AllocsPerRun(10000, func() { w.WriteRecord(p, m) }); n != 0 {
+		t.Errorf("WriteRecord allocates %v times", n)
+	}
+	if n := testing.AllocsPerRun(10000, func() { w.Write(p) }); n != 0 {
+		t.Errorf("Write allocates %v times", n)
+	}
+}
+
+func TestDropsAllocateNothing(t *testing.T) {
+	g := newGate()
+	w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest()})
+	p := make([]byte, 200)
+	for w.WriteRecord(p, batch.Meta{}) == nil {
+	}
+	if n := testing.AllocsPerRun(1000, func() { w.WriteRecord(p, batch.Meta{}) }); n != 0 {
+		t.Errorf("a dropped record allocates %v times", n)
+	}
+	g.open()
+	closeNow(t, w)
+}
+
+func TestEmptyRecord(t *testing.T) {
+	var r recorder
+	w := mustSink(t, &r, nil)
+	w.Write(nil)
+	w.Write([]byte("a\n"))
+	w.Write(nil)
+	closeNow(t, w)
+	checkAccount(t, w, 3, 3, batch.Drops{})
+	if !slices.Equal(r.got, []string{"", "a\n", ""}) {
+		t.Errorf("got %q", r.got)
+	}
+}
+
+func TestMetaTravels(t *testing.T) {
+	var got []batch.Record
+	w := mustSink(t, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		for _, r := range b.All() {
+			r.Data = bytes.Clone(r.Data)
+			got = append(got, r)
+		}
+		return nil
+	}), &Options{SlabBytes: 512})
+	want := []batch.Meta{
+		{Time: 1, Level: slog.LevelDebug, Stream: 7},
+		{Time: -5, Level: slog.LevelError + 3, Stream: 1 << 31},
+		{Level: 127}, {Level: -128},
+	}
+	for i, m := range want {
+		w.WriteRecord(line(i, 10+600*(i%2)), m)
+	}
+	w.WriteRecord([]byte("x"), batch.Meta{Level: 1 << 20})
+	closeNow(t, w)
+	for i, m := range want {
+		if got[i].Meta != m || got[i].Ticket != uint64(i+1) {
+			t.Errorf("record %d: %+v ticket %d, want %+v", i, got[i].Meta, got[i].Ticket, m)
+		}
+	}
+	if got[4].Level != 127 {
+		t.Errorf("a level beyond 8 bits arrived as %v", got[4].Level)
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	_, err := New(io.Discard, &Options{SlabBytes: 5, SlabCount: 1, MaxRecord: -1, Reserve: 9, RetryMin: -1})
+	for _, want := range []string{"SlabBytes is 5", "SlabCount is 1", "MaxRecord is -1", "Reserve is 9", "RetryMin"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not name %q", err, want)
+		}
+	}
+	if _, err := New(nil, nil); err == nil {
+		t.Error("nil destination accepted")
+	}
+	if _, err := NewSink(nil, nil); err == nil {
+		t.Error("nil sink accepted")
+	}
+}
+
+func TestParseWhenFull(t *testing.T) {
+	for _, s := range []string{"block", "block-for=50ms", "drop-newest", "drop-oldest"} {
+		p, err := ParseWhenFull(s)
+		if err != nil || p.String() != s {
+			t.Errorf("%q: %v, %v", s, p, err)
+		}
+	}
+	for _, s := range []string{"", "blok", "block=1s", "block-for=x", "block-for=-1s", "drop-newest=1"} {
+		if _, err := ParseWhenFull(s); err == nil {
+			t.Errorf("%q accepted", s)
+		}
+	}
+}
