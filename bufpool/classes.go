@@ -1,0 +1,74 @@
+package bufpool
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// MaxClassBytes is the largest size class [New] accepts, in bytes.
+const MaxClassBytes = 1 << 30
+
+// DefaultSizeClasses returns a new slice with the default size classes in
+// bytes: the 20 powers of two from 2 B to 1 MiB.
+func DefaultSizeClasses() []int {
+	s := make([]int, 20)
+	for i := range s {
+		s[i] = 2 << i
+	}
+	return s
+}
+
+// checkClasses says what is wrong with sizes, if anything is.
+func checkClasses(sizes []int) error {
+	if len(sizes) == 0 {
+		return fmt.Errorf("bufpool: cannot make a pool: SizeClasses is empty: name at least one size in bytes, or leave it nil for the default")
+	}
+	for i, s := range sizes {
+		switch {
+		case s <= 0:
+			return fmt.Errorf("bufpool: cannot make a pool: SizeClasses[%d] is %d: a class is 1 byte or more", i, s)
+		case s > MaxClassBytes:
+			return fmt.Errorf("bufpool: cannot make a pool: SizeClasses[%d] is %d: a class is at most %d bytes; larger requests are plain allocations", i, s, MaxClassBytes)
+		case i > 0 && s == sizes[i-1]:
+			return fmt.Errorf("bufpool: cannot make a pool: SizeClasses[%d] is %d, the same as the one before: name each class once", i, s)
+		case i > 0 && s < sizes[i-1]:
+			return fmt.Errorf("bufpool: cannot make a pool: SizeClasses[%d] is %d, less than %d before it: sort the classes, smallest first", i, s, sizes[i-1])
+		}
+	}
+	return nil
+}
+
+// sizeTable finds the class of a size. It never changes.
+//
+// Sizes of one bit length share an entry of first, so the search starts at most
+// one class short when no two classes have the same bit length (the default),
+// and otherwise passes only classes within a factor of two of the size.
+type sizeTable struct {
+	sizes []int // ascending, then math.MaxInt, which ends every search
+	max   int   // the largest class
+	first [bits.UintSize + 1]uint32
+}
+
+func newSizeTable(classes []int) sizeTable {
+	t := sizeTable{sizes: append(append(make([]int, 0, len(classes)+1), classes...), math.MaxInt)}
+	t.max = classes[len(classes)-1]
+	i := 0
+	for n := range t.first {
+		for n > 0 && t.sizes[i] < math.MaxInt && uint(t.sizes[i]) < 1<<(n-1) {
+			i++
+		}
+		t.first[n] = uint32(i)
+	}
+	return t
+}
+
+// index returns the index of the smallest class that holds size, which lies
+// between 0 and max.
+func (t *sizeTable) index(size int) int {
+	i := int(t.first[bits.Len(uint(size))])
+	for t.sizes[i] < size {
+		i++
+	}
+	return i
+}

@@ -1,0 +1,56 @@
+package bufpool
+
+import "fmt"
+
+const (
+	// DefaultMaxRetainedBytes is the default ceiling of one class.
+	DefaultMaxRetainedBytes = 4 << 20
+
+	// MaxRetainedBuffers bounds the free buffers of one class whatever the
+	// ceiling in bytes, because each also costs some 150 B of bookkeeping.
+	MaxRetainedBuffers = 1 << 14
+)
+
+// Config configures a [Pool]. The zero value is useful: each field states its
+// default and unit.
+type Config struct {
+	// SizeClasses are the capacities of the buffers in bytes: positive, at most
+	// [MaxClassBytes], ascending, each once. New copies it. Default (nil):
+	// [DefaultSizeClasses]. An empty slice that is not nil is an error.
+	SizeClasses []int
+
+	// MaxRetainedBytes is the ceiling of each class: the bytes of free buffers
+	// the pool keeps for it. A buffer whose Put would go past it is left to the
+	// garbage collector and counted in [ClassStats.Discarded], so a class larger
+	// than the ceiling is never kept. Buffers in use do not count. Default (0):
+	// 4 MiB, or one buffer for a larger class. Negative: an error.
+	MaxRetainedBytes int
+
+	// NoZero hands buffers out as the last owner left them, for callers that
+	// write every byte before they read or send it. Default: Get clears the
+	// whole class, so that reslicing up to the capacity shows nothing of the
+	// last owner.
+	NoZero bool
+
+	// Debug finds misuse: see [Pool.Faults] and [Pool.Leaks]. It fills every
+	// free buffer with a pattern, checks the pattern before the buffer is used
+	// again, and records the call stack of each Get and Put; it costs
+	// microseconds and allocations per call and is meant for tests.
+	Debug bool
+}
+
+// limit is the number of free buffers a class keeps.
+func (c *Config) limit(size int) int {
+	n := c.MaxRetainedBytes / size
+	if c.MaxRetainedBytes == 0 {
+		n = max(DefaultMaxRetainedBytes/size, 1)
+	}
+	return min(n, MaxRetainedBuffers)
+}
+
+func (c *Config) check() error {
+	if c.MaxRetainedBytes < 0 {
+		return fmt.Errorf("bufpool: cannot make a pool: MaxRetainedBytes is %d: give a ceiling in bytes per class, or 0 for the default", c.MaxRetainedBytes)
+	}
+	return checkClasses(c.SizeClasses)
+}

@@ -1,0 +1,288 @@
+package bufpool
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"unsafe"
+)
+
+// A FaultKind is a way to misuse a buffer.
+type FaultKind uint8
+
+const (
+	// DoublePut: a buffer was Put while it was free. The second Put was refused.
+	DoublePut FaultKind = iota + 1
+	// WriteAfterPut: somebody wrote into a free buffer. It was given up.
+	WriteAfterPut
+	// Resliced: part of a buffer was Put instead of the whole. It was refused.
+	Resliced
+)
+
+// String names the kind in words.
+func (k FaultKind) String() string {
+	switch k {
+	case DoublePut:
+		return "double Put"
+	case WriteAfterPut:
+		return "write after Put"
+	case Resliced:
+		return "Put of a resliced buffer"
+	}
+	return fmt.Sprintf("FaultKind(%d)", uint8(k))
+}
+
+// A Fault is one misuse that debug mode found.
+type Fault struct {
+	Kind   FaultKind
+	Class  int   // size class of the buffer in bytes
+	Offset int   // WriteAfterPut: the first byte changed; Resliced: where the slice begins
+	Got    Stack // the Get that handed the buffer out last
+	Put    Stack // the Put that took it back last; nil if it is in use
+	Found  Stack // the refused Put; nil for WriteAfterPut
+}
+
+// String describes the fault over several lines.
+func (f Fault) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "bufpool: %s, %d B buffer", f.Kind, f.Class)
+	if f.Kind != DoublePut {
+		fmt.Fprintf(&b, ", at byte %d", f.Offset)
+	}
+	for _, s := range []struct {
+		what  string
+		stack Stack
+	}{{"handed out", f.Got}, {"taken back", f.Put}, {"refused", f.Found}} {
+		if len(s.stack) > 0 {
+			fmt.Fprintf(&b, "\n%s:\n%s", s.what, s.stack)
+		}
+	}
+	return b.String()
+}
+
+// A Leak is a buffer that was not Put.
+type Leak struct {
+	Class     int   // its size class in bytes
+	Collected bool  // the garbage collector freed it: it can no longer be Put
+	Got       Stack // the Get it comes from
+}
+
+// String describes the leak over several lines.
+func (l Leak) String() string {
+	state := "still in use"
+	if l.Collected {
+		state = "dropped"
+	}
+	return fmt.Sprintf("bufpool: %d B buffer never Put, %s\nhanded out:\n%s", l.Class, state, l.Got)
+}
+
+// A Stack holds the program counters of a call, innermost first, as from
+// runtime.Callers.
+type Stack []uintptr
+
+// String formats the stack, two lines per frame.
+func (s Stack) String() string {
+	var b strings.Builder
+	frames := runtime.CallersFrames(s)
+	for more := len(s) > 0; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		fmt.Fprintf(&b, "    %s\n        %s:%d\n", f.Function, f.File, f.Line)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// trace is where a buffer was last got and put.
+type trace struct{ got, put Stack }
+
+// maxReports bounds the faults, and the leaks, kept: the first ones tell most.
+const maxReports = 100
+
+// faultLog holds what debug mode found.
+type faultLog struct {
+	mu     sync.Mutex // a leaf lock
+	faults []Fault
+	leaks  []Leak
+}
+
+func (d *faultLog) fault(f Fault) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.faults) < maxReports {
+		d.faults = append(d.faults, f)
+	}
+}
+
+func (d *faultLog) leaked(l Leak) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.leaks) < maxReports {
+		d.leaks = append(d.leaks, l)
+	}
+}
+
+// Faults returns the misuse found so far, the first 100 of it, after checking
+// every free buffer for writes. It returns nil without [Config.Debug].
+//
+// One thing no pool can see: a second Put of a buffer that has meanwhile been
+// handed out again. Debug mode makes it unlikely by reusing the buffer that was
+// free for longest.
+func (p *Pool) Faults() []Fault {
+	if p.debug == nil {
+		return nil
+	}
+	for _, c := range p.classes {
+		for i := range c.lists {
+			l := &c.lists[i]
+			l.mu.Lock()
+			p.checkFreeLocked(c, l)
+			l.mu.Unlock()
+		}
+	}
+	p.debug.mu.Lock()
+	defer p.debug.mu.Unlock()
+	return append([]Fault(nil), p.debug.faults...)
+}
+
+// Leaks returns the buffers that are in use now, and the first 100 that were
+// dropped without a Put: when all work is done, both are leaks. It returns nil
+// without [Config.Debug].
+func (p *Pool) Leaks() []Leak {
+	if p.debug == nil {
+		return nil
+	}
+	p.debug.mu.Lock()
+	leaks := append([]Leak(nil), p.debug.leaks...)
+	p.debug.mu.Unlock()
+	for _, c := range p.classes {
+		c.nodes.each(func(n *node) {
+			l := n.lockHome()
+			defer l.mu.Unlock()
+			if !n.free {
+				leaks = append(leaks, Leak{Class: c.size, Got: n.trace.got})
+			}
+		})
+	}
+	return leaks
+}
+
+// poison fills free buffers. Not zero, which is what a caller expects of a new
+// buffer and so might well write.
+const poison = 0xDB
+
+// intact returns the offset of the first byte of buf that is not poison, or -1.
+func intact(buf []byte) int {
+	for i, b := range buf {
+		if b != poison {
+			return i
+		}
+	}
+	return -1
+}
+
+// debugGet is Get for class c in debug mode.
+func (p *Pool) debugGet(c *class) []byte {
+	t := &trace{got: callers(1)}
+	l := &c.lists[0]
+	l.mu.Lock()
+	for len(l.items) > 0 {
+		f := l.items[0]
+		l.dropLocked(1)
+		if p.damagedLocked(c, l, f) {
+			continue
+		}
+		l.hits++
+		f.node.free = false
+		f.node.trace = t
+		l.mu.Unlock()
+		buf := unsafe.Slice(f.mem, c.size)
+		if !p.noZero {
+			clear(buf)
+		}
+		return buf
+	}
+	l.mu.Unlock()
+	return p.newBuffer(c, l, t)
+}
+
+// debugPut is Put for the buffer of n in debug mode.
+func (p *Pool) debugPut(c *class, mem *byte, n *node) {
+	now := callers(1)
+	l := n.lockHome()
+	defer l.mu.Unlock()
+	if n.free {
+		p.refused[refusedTwice].Add(1)
+		p.debug.fault(Fault{Kind: DoublePut, Class: c.size, Got: n.trace.got, Put: n.trace.put, Found: now})
+		return
+	}
+	n.trace.put = now
+	l.puts++
+	if len(l.items) >= l.limit {
+		n.free = true
+		l.discarded++
+		c.nodes.remove(n)
+		return
+	}
+	buf := unsafe.Slice(mem, c.size)
+	for i := range buf {
+		buf[i] = poison
+	}
+	l.pushLocked(mem, n)
+}
+
+// debugRefused looks for the buffer that buf, which is none of ours as a whole,
+// is a part of.
+func (p *Pool) debugRefused(buf []byte) {
+	if cap(buf) == 0 {
+		return
+	}
+	now := callers(2)
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(buf)))
+	for _, c := range p.classes {
+		c.nodes.each(func(n *node) {
+			if at < n.addr || at-n.addr >= uintptr(c.size) {
+				return
+			}
+			l := n.lockHome()
+			defer l.mu.Unlock()
+			p.debug.fault(Fault{
+				Kind: Resliced, Class: c.size, Offset: int(at - n.addr),
+				Got: n.trace.got, Put: n.trace.put, Found: now,
+			})
+		})
+	}
+}
+
+// damagedLocked reports whether somebody wrote into f, a free buffer of l, and if
+// so gives it up.
+func (p *Pool) damagedLocked(c *class, l *list, f free) bool {
+	at := intact(unsafe.Slice(f.mem, c.size))
+	if at < 0 {
+		return false
+	}
+	p.debug.fault(Fault{Kind: WriteAfterPut, Class: c.size, Offset: at, Got: f.node.trace.got, Put: f.node.trace.put})
+	l.discarded++
+	c.nodes.remove(f.node)
+	return true
+}
+
+// checkFreeLocked gives up the free buffers of l that somebody wrote into.
+func (p *Pool) checkFreeLocked(c *class, l *list) {
+	ok := l.items[:0]
+	for _, f := range l.items {
+		if !p.damagedLocked(c, l, f) {
+			ok = append(ok, f)
+		}
+	}
+	clear(l.items[len(ok):])
+	l.items = ok
+	l.low = min(l.low, len(ok))
+}
+
+// callers is the stack from the caller of the Pool's method on, which lies inner
+// frames above the caller of callers.
+func callers(inner int) Stack {
+	pcs := make([]uintptr, 32)
+	return pcs[:runtime.Callers(3+inner, pcs)]
+}

@@ -1,0 +1,52 @@
+package bufpool
+
+import (
+	"testing"
+	"unsafe"
+
+	"go.uber.org/goleak"
+)
+
+// A Pool starts no goroutine.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// mustPool returns a pool that only the test trims.
+func mustPool(t testing.TB, cfg Config) *Pool {
+	t.Helper()
+	p, err := newPool(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// classStats returns the entry of the class of size.
+func classStats(t testing.TB, p *Pool, size int) ClassStats {
+	t.Helper()
+	for _, c := range p.Stats().Classes {
+		if c.Size == size {
+			return c
+		}
+	}
+	t.Fatalf("no class %d", size)
+	return ClassStats{}
+}
+
+// checkBalance checks the two equations of ClassStats.
+func checkBalance(t testing.TB, s Stats) {
+	t.Helper()
+	for _, c := range s.Classes {
+		if c.Gets != c.Puts+c.Lost+uint64(c.InUse) {
+			t.Errorf("class %d: Gets is not Puts + Lost + InUse: %+v", c.Size, c)
+		}
+		if c.Misses != uint64(c.Retained)+uint64(c.InUse)+c.Discarded+c.Released+c.Lost {
+			t.Errorf("class %d: Misses is not Retained + InUse + Discarded + Released + Lost: %+v", c.Size, c)
+		}
+		if c.RetainedBytes != int64(c.Retained)*int64(c.Size) {
+			t.Errorf("class %d: RetainedBytes: %+v", c.Size, c)
+		}
+	}
+}
+
+// addrOf returns where buf begins, for comparison only.
+func addrOf(buf []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(buf))) }

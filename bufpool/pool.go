@@ -1,0 +1,196 @@
+package bufpool
+
+import (
+	"math"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+	"weak"
+)
+
+// A Pool hands out byte slices in size classes and takes them back. Make one
+// with [New]; it must not be copied. All methods are safe for concurrent use.
+//
+// A Pool starts no goroutine and needs no Close: drop it, and the garbage
+// collector frees it and what it retains.
+type Pool struct {
+	sizes   sizeTable
+	classes []*class
+	noZero  bool
+	debug   *faultLog // nil unless Config.Debug
+	self    weak.Pointer[Pool]
+
+	oversize atomic.Uint64
+	refused  [numRefusals]atomic.Uint64
+}
+
+// New returns an empty pool. It refuses size classes that are none, not
+// positive, not ascending or there twice, and a negative ceiling.
+func New(cfg Config) (*Pool, error) {
+	p, err := newPool(cfg)
+	if err != nil {
+		return nil, err
+	}
+	trimAfterGC(p.self)
+	return p, nil
+}
+
+// newPool is New, but nothing trims the pool: for tests that count.
+func newPool(cfg Config) (*Pool, error) {
+	if cfg.SizeClasses == nil {
+		cfg.SizeClasses = DefaultSizeClasses()
+	}
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	p := &Pool{sizes: newSizeTable(cfg.SizeClasses), noZero: cfg.NoZero}
+	lists := listsPerClass(runtime.GOMAXPROCS(0))
+	if cfg.Debug {
+		p.debug = new(faultLog)
+		lists = 1 // strictly the oldest buffer first
+	}
+	for i, size := range cfg.SizeClasses {
+		p.classes = append(p.classes, newClass(i, size, cfg.limit(size), lists))
+	}
+	p.self = weak.Make(p)
+	return p, nil
+}
+
+// listsPerClass is a power of two, at least four for each of procs, so that two
+// goroutines running at once seldom share a list, but not so many that looking
+// through all of them takes long.
+func listsPerClass(procs int) int {
+	n := 4
+	for n < 4*procs && n < 64 {
+		n *= 2
+	}
+	return n
+}
+
+// Get returns a buffer of len size and cap class, where class is the smallest
+// size class that holds size. All of its capacity is zero, unless
+// [Config.NoZero]. The caller owns it until it hands it to [Pool.Put]; it need
+// not, but see [ClassStats.Lost].
+//
+// A size above the largest class gives a plain allocation of just that size,
+// which no pool ever keeps: class is 0 and [Stats.Oversize] counts it. Like make,
+// Get panics if no memory could ever hold size. A negative size counts as 0.
+func (p *Pool) Get(size int) (buf []byte, class int) {
+	if uint(size) > uint(p.sizes.max) {
+		if size >= 0 {
+			p.oversize.Add(1)
+			return make([]byte, size), 0
+		}
+		size = 0
+	}
+	c := p.classes[p.sizes.index(size)]
+	if p.debug != nil {
+		return p.debugGet(c)[:size], c.size
+	}
+	mem, home := c.take()
+	if mem == nil {
+		return p.newBuffer(c, home, nil)[:size], c.size
+	}
+	buf = unsafe.Slice(mem, c.size)
+	if !p.noZero {
+		clear(buf)
+	}
+	return buf[:size], c.size
+}
+
+// Class returns the capacity Get(size) would give, or 0 if size is above the
+// largest class.
+func (p *Pool) Class(size int) int {
+	if size > p.sizes.max {
+		return 0
+	}
+	return p.sizes.sizes[p.sizes.index(max(size, 0))]
+}
+
+// Put takes back a buffer from Get; its length does not matter. The caller must
+// not use it afterwards, nor any slice of the same memory.
+//
+// Put refuses, counts in [Stats.Refused], and leaves to the garbage collector
+// whatever is not a whole buffer of this pool in use: see [Refusals]. In
+// particular a slice that append has moved elsewhere, or that was resliced from
+// the front, is never mixed in, even if its capacity happens to be a class.
+func (p *Pool) Put(buf []byte) {
+	size := cap(buf)
+	if size > p.sizes.max {
+		p.refused[refusedOversize].Add(1)
+		return
+	}
+	c := p.classes[p.sizes.index(size)]
+	if c.size != size {
+		p.refuse(refusedNoClass, buf)
+		return
+	}
+	mem := unsafe.SliceData(buf)
+	n := c.nodes.find(uintptr(unsafe.Pointer(mem)))
+	if n == nil {
+		p.refuse(refusedForeign, buf)
+		return
+	}
+	if p.debug != nil {
+		p.debugPut(c, mem, n)
+		return
+	}
+	if !c.give(mem, n) {
+		p.refused[refusedTwice].Add(1)
+	}
+}
+
+// refuse counts a slice Put does not take.
+func (p *Pool) refuse(why refusal, buf []byte) {
+	p.refused[why].Add(1)
+	if p.debug != nil {
+		p.debugRefused(buf)
+	}
+}
+
+// Grow returns buf with room for n more bytes behind its length: buf itself if
+// it has the room, else a buffer of a larger class, at least twice the capacity
+// where there is such a class, with buf's content; buf then goes back by Put and
+// must no longer be used. Growing a buffer this way rather than by append keeps
+// it the pool's. buf may be nil; a negative n counts as 0.
+func (p *Pool) Grow(buf []byte, n int) []byte {
+	if n <= cap(buf)-len(buf) {
+		return buf
+	}
+	need := len(buf) + n
+	if need < 0 { // overflow: more than Get can give, and it says so
+		need = math.MaxInt
+	}
+	want := 2 * cap(buf)
+	if need <= p.sizes.max {
+		want = min(want, p.sizes.max)
+	}
+	bigger, _ := p.Get(max(need, want))
+	bigger = bigger[:copy(bigger, buf)]
+	if cap(buf) > 0 {
+		p.Put(buf)
+	}
+	return bigger
+}
+
+// minAlloc is the least a buffer takes. The runtime packs smaller objects
+// without pointers together, and then cannot tell when one of them is collected.
+const minAlloc = 16
+
+// newBuffer makes a buffer of class c for its list home.
+func (p *Pool) newBuffer(c *class, home *list, t *trace) []byte {
+	buf := make([]byte, c.size, max(c.size, minAlloc))[:c.size:c.size]
+	mem := unsafe.SliceData(buf)
+	n := &node{addr: uintptr(unsafe.Pointer(mem)), trace: t}
+	n.home.Store(home)
+	if stale := c.nodes.add(n); stale != nil {
+		// Its buffer is gone, since this one has its address, but the
+		// collector has yet to say so.
+		p.lose(c, stale)
+	}
+	home.mu.Lock()
+	home.misses++
+	home.mu.Unlock()
+	runtime.AddCleanup(mem, collected, corpse{p.self, c.index, n.addr, n.id})
+	return buf
+}

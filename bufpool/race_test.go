@@ -1,0 +1,213 @@
+package bufpool
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// Many goroutines get, fill, check, exchange and put buffers, while others read
+// the counters, trim, and collect garbage. Each owner's mark must survive, and
+// at rest the counters add up to what was done.
+func TestManyGoroutines(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cfg  Config
+	}{
+		{"default", Config{}},
+		{"low ceiling", Config{MaxRetainedBytes: 4096}},
+		{"odd classes", Config{SizeClasses: []int{9, 10, 17, 500, 3000, 3001}}},
+		{"debug", Config{Debug: true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, err := New(tt.cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const goroutines = 24
+			rounds := 400
+			if os.Getenv("FOREBAY_TORTURE") == "1" {
+				rounds = 500_000
+			}
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			hand := make(chan []byte, goroutines)
+			var workers, others sync.WaitGroup
+			stop := make(chan struct{})
+			for g := range goroutines {
+				workers.Go(func() { churn(t, p, rand.New(rand.NewPCG(seed, uint64(g))), rounds, hand) })
+			}
+			for _, f := range []func(){
+				func() { checkLive(t, p.Stats()) },
+				p.trim,
+				runtime.GC,
+				func() { p.Put(make([]byte, 16)) },
+			} {
+				others.Go(func() {
+					for {
+						select {
+						case <-stop:
+							return
+						default:
+							f()
+							runtime.Gosched()
+						}
+					}
+				})
+			}
+			workers.Wait()
+			close(stop)
+			others.Wait()
+			close(hand)
+			for buf := range hand {
+				p.Put(buf)
+			}
+			s := p.Stats()
+			checkBalance(t, s)
+			var gets uint64
+			for _, c := range s.Classes {
+				gets += c.Gets
+				if c.InUse != 0 || c.Lost != 0 {
+					t.Errorf("at rest: %+v", c)
+				}
+			}
+			if want := uint64(goroutines * rounds); gets != want {
+				t.Errorf("%d Gets counted, want %d", gets, want)
+			}
+			if s.Refused.Twice != 0 || s.Refused.Oversize != 0 {
+				t.Errorf("refused: %+v", s.Refused)
+			}
+			for _, f := range p.Faults() {
+				t.Error(f)
+			}
+			for _, l := range p.Leaks() {
+				t.Error(l)
+			}
+		})
+	}
+}
+
+// checkLive checks what holds at every moment, not only at rest.
+func checkLive(t *testing.T, s Stats) {
+	for _, c := range s.Classes {
+		if c.InUse < 0 || c.Gets != c.Puts+c.Lost+uint64(c.InUse) {
+			t.Errorf("live: %+v", c)
+		}
+	}
+}
+
+// churn gets rounds buffers; some it puts, some it hands to others, which put
+// what they were handed.
+func churn(t *testing.T, p *Pool, r *rand.Rand, rounds int, hand chan []byte) {
+	var mine [][]byte
+	done := func(buf []byte) {
+		whole := buf[:cap(buf)]
+		if len(whole) >= 9 {
+			mark := whole[8]
+			for _, b := range whole[8:] {
+				if b != mark {
+					t.Error("an owned buffer was written by somebody else")
+					return
+				}
+			}
+		}
+		p.Put(buf)
+	}
+	for i := range rounds {
+		buf, class := p.Get(8 + r.IntN(2000))
+		whole := buf[:cap(buf)]
+		if cap(buf) != class {
+			t.Errorf("capacity %d of class %d", cap(buf), class)
+		}
+		for _, b := range whole {
+			if b != 0 {
+				t.Error("not zero")
+				break
+			}
+		}
+		binary.LittleEndian.PutUint64(whole, uint64(i))
+		mark := byte(r.IntN(255) + 1)
+		for j := range whole[8:] {
+			whole[8+j] = mark
+		}
+		mine = append(mine, buf)
+		switch k := r.IntN(len(mine)); r.IntN(4) {
+		case 0:
+			select {
+			case hand <- mine[k]:
+				mine[k] = mine[len(mine)-1]
+				mine = mine[:len(mine)-1]
+			default:
+			}
+		case 1:
+			select {
+			case buf := <-hand:
+				done(buf)
+			default:
+			}
+		default:
+			done(mine[k])
+			mine[k] = mine[len(mine)-1]
+			mine = mine[:len(mine)-1]
+		}
+		if len(mine) > 20 {
+			for _, buf := range mine {
+				done(buf)
+			}
+			mine = mine[:0]
+		}
+	}
+	for _, buf := range mine {
+		done(buf)
+	}
+}
+
+// Of many goroutines that put one buffer at once, one succeeds.
+func TestConcurrentDoublePut(t *testing.T) {
+	p := mustPool(t, Config{})
+	const rounds, putters = 200, 8
+	for range rounds {
+		buf, _ := p.Get(100)
+		var wg sync.WaitGroup
+		for range putters {
+			wg.Go(func() { p.Put(buf) })
+		}
+		wg.Wait()
+	}
+	s := p.Stats()
+	if c := classStats(t, p, 128); c.Puts != rounds || c.Retained != 1 || c.InUse != 0 {
+		t.Errorf("stats %+v", c)
+	}
+	if s.Refused != (Refusals{Twice: rounds * (putters - 1)}) {
+		t.Errorf("refused %+v", s.Refused)
+	}
+}
+
+// Busy lists do not make a Get miss what is free: it waits for its own.
+func TestGetWaitsForABusyList(t *testing.T) {
+	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 64}) // one list
+	buf, _ := p.Get(64)
+	p.Put(buf)
+	l := &p.classes[0].lists[0]
+	l.mu.Lock()
+	got := make(chan []byte)
+	go func() {
+		b, _ := p.Get(64)
+		got <- b
+	}()
+	for range 100 {
+		runtime.Gosched()
+	}
+	select {
+	case <-got:
+		t.Fatal("Get did not wait")
+	default:
+	}
+	l.mu.Unlock()
+	if b := <-got; &b[0] != &buf[0] {
+		t.Error("another buffer")
+	}
+}

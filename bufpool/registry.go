@@ -1,0 +1,160 @@
+package bufpool
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// A node is what the pool knows of one buffer. It does not keep the buffer
+// alive: only a list does, and only while the buffer is free.
+type node struct {
+	addr uintptr // of the buffer's first byte
+	id   uint64  // tells this buffer from a later one at the same address
+
+	// home is the list the buffer was last taken from or made for, and returns
+	// to. It changes only under the lock of the list it names.
+	home atomic.Pointer[list]
+
+	// The rest is guarded by home's lock.
+
+	// free: not the caller's to Put: in a list, or given up.
+	free  bool
+	trace *trace // debug mode only
+
+	// Nodes of different owners must not share a cache line, or each Put would
+	// slow down the other one's.
+	_ [24]byte
+}
+
+// A registry knows the buffers of one class by address, so that Put can tell a
+// buffer of this pool from any other slice of the same capacity: one resliced
+// from the front of a larger class, or grown by append.
+//
+// It is an open-addressing hash table with linear probing. Reading takes no
+// lock and happens on every Put; writing happens only when a buffer is made or
+// given up.
+type registry struct {
+	table atomic.Pointer[nodeTable]
+
+	// mu guards what follows, and storing into table. It is a leaf lock.
+	mu     sync.Mutex
+	live   int // nodes in table
+	used   int // nodes and tombstones in table
+	lastID uint64
+}
+
+type nodeTable struct {
+	shift uint // 64 - log2(len(slots))
+	slots []atomic.Pointer[node]
+}
+
+// tombstone stands where a node was removed; no buffer has its address.
+var tombstone = new(node)
+
+const minTableBits = 4
+
+func newNodeTable(bits uint) *nodeTable {
+	return &nodeTable{shift: 64 - bits, slots: make([]atomic.Pointer[node], 1<<bits)}
+}
+
+// start is where the search for addr begins (Fibonacci hashing: the high bits
+// of the product depend on all bits of the address).
+func (t *nodeTable) start(addr uintptr) int {
+	return int(uint64(addr) * 0x9E3779B97F4A7C15 >> t.shift)
+}
+
+// find returns the node of the buffer at addr, or nil. It may run beside
+// everything else.
+func (r *registry) find(addr uintptr) *node {
+	t := r.table.Load()
+	slots := t.slots
+	mask := len(slots) - 1
+	// The table is never more than half full, so a nil ends the loop.
+	for i := t.start(addr); ; i++ {
+		n := slots[i&mask].Load()
+		if n == nil || n.addr == addr {
+			return n
+		}
+	}
+}
+
+// add registers n, gives it its id, and returns the node of an earlier buffer
+// at the same address, if one was still registered.
+func (r *registry) add(n *node) (stale *node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lastID++
+	n.id = r.lastID
+	t := r.table.Load()
+	if 2*(r.used+1) > len(t.slots) {
+		t = r.rebuildLocked()
+	}
+	mask := len(t.slots) - 1
+	for i := t.start(n.addr); ; i++ {
+		slot := &t.slots[i&mask]
+		switch old := slot.Load(); {
+		case old == nil:
+			r.live++
+			r.used++
+			slot.Store(n)
+			return nil
+		case old.addr == n.addr:
+			slot.Store(n)
+			return old
+		}
+	}
+}
+
+// remove forgets n, if it is registered.
+func (r *registry) remove(n *node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.table.Load()
+	mask := len(t.slots) - 1
+	for i := t.start(n.addr); ; i++ {
+		switch slot := &t.slots[i&mask]; slot.Load() {
+		case n:
+			slot.Store(tombstone)
+			r.live--
+			return
+		case nil:
+			return
+		}
+	}
+}
+
+// rebuildLocked publishes a table without tombstones in which a quarter of the
+// slots is taken at most. Readers of the old one still find what they may ask
+// for: a buffer registered later reaches its owner after the new table does.
+func (r *registry) rebuildLocked() *nodeTable {
+	bits := uint(minTableBits)
+	for 1<<bits < 4*(r.live+1) {
+		bits++
+	}
+	old, t := r.table.Load(), newNodeTable(bits)
+	mask := len(t.slots) - 1
+	for i := range old.slots {
+		n := old.slots[i].Load()
+		if n == nil || n == tombstone {
+			continue
+		}
+		j := t.start(n.addr)
+		for t.slots[j&mask].Load() != nil {
+			j++
+		}
+		t.slots[j&mask].Store(n)
+	}
+	r.used = r.live
+	r.table.Store(t)
+	return t
+}
+
+// each calls f for every node there is at some moment during the call.
+func (r *registry) each(f func(*node)) {
+	t := r.table.Load()
+	for i := range t.slots {
+		if n := t.slots[i].Load(); n != nil && n != tombstone {
+			f(n)
+		}
+	}
+}

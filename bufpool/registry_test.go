@@ -1,0 +1,63 @@
+package bufpool
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// The registry against a map, with addresses few enough to collide.
+func TestRegistryAgreesWithMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var r registry
+		r.table.Store(newNodeTable(minTableBits))
+		model := map[uintptr]*node{}
+		var gone []*node
+		addr := rapid.Custom(func(t *rapid.T) uintptr {
+			return uintptr(16 * rapid.IntRange(1, 100).Draw(t, "addr"))
+		})
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				n := &node{addr: addr.Draw(t, "a")}
+				stale := r.add(n)
+				if stale != model[n.addr] {
+					t.Fatalf("add returned %p, want %p", stale, model[n.addr])
+				}
+				if stale != nil && stale.id == n.id {
+					t.Fatal("two nodes with one id")
+				}
+				if stale != nil {
+					gone = append(gone, stale)
+				}
+				model[n.addr] = n
+			},
+			"remove": func(t *rapid.T) {
+				if n := model[addr.Draw(t, "a")]; n != nil {
+					r.remove(n)
+					delete(model, n.addr)
+					gone = append(gone, n)
+				}
+			},
+			"remove again": func(t *rapid.T) {
+				if len(gone) > 0 {
+					r.remove(gone[rapid.IntRange(0, len(gone)-1).Draw(t, "i")])
+				}
+			},
+			"": func(t *rapid.T) {
+				for a := uintptr(16); a <= 1600; a += 16 {
+					if got := r.find(a); got != model[a] {
+						t.Fatalf("find(%d) = %p, want %p", a, got, model[a])
+					}
+				}
+				n := 0
+				r.each(func(*node) { n++ })
+				if n != len(model) || r.live != n {
+					t.Fatalf("each visits %d, live is %d, want %d", n, r.live, len(model))
+				}
+				if slots := len(r.table.Load().slots); slots > max(16, 16*(len(model)+r.used+1)) {
+					t.Fatalf("%d slots for %d nodes", slots, len(model))
+				}
+			},
+		})
+	})
+}

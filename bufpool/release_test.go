@@ -1,0 +1,203 @@
+package bufpool
+
+import (
+	"runtime"
+	"testing"
+	"weak"
+)
+
+// collectUntil runs the garbage collector until done reports true. The
+// collector calls cleanups soon after a cycle, but on goroutines of its own.
+func collectUntil(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for range 1000 {
+		if done() {
+			return
+		}
+		runtime.GC()
+		for range 10 {
+			runtime.Gosched()
+		}
+	}
+	t.Fatalf("%s: not after 1000 collections", what)
+}
+
+// fill gets n buffers of size and puts them all.
+func fill(p *Pool, size, n int) {
+	bufs := make([][]byte, n)
+	for i := range bufs {
+		bufs[i], _ = p.Get(size)
+	}
+	for _, buf := range bufs {
+		p.Put(buf)
+	}
+}
+
+func TestTrimKeepsWhatIsNeeded(t *testing.T) {
+	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 7 * 64}) // one list
+	fill(p, 64, 7)
+	p.trim() // all seven were needed since the pool was made
+	if c := classStats(t, p, 64); c.Retained != 7 || c.Released != 0 {
+		t.Fatalf("after a busy cycle: %+v", c)
+	}
+	fill(p, 64, 3)
+	p.trim() // three of seven were
+	if c := classStats(t, p, 64); c.Retained != 3 || c.Released != 4 {
+		t.Fatalf("after a cycle with three in use: %+v", c)
+	}
+	p.trim()
+	if c := classStats(t, p, 64); c.Retained != 0 || c.Released != 7 {
+		t.Fatalf("after an idle cycle: %+v", c)
+	}
+	checkBalance(t, p.Stats())
+	fill(p, 64, 2)
+	if c := classStats(t, p, 64); c.Misses != 9 || c.Retained != 2 {
+		t.Fatalf("used again: %+v", c)
+	}
+}
+
+// What trim keeps is what was used last, and what it gives up is no longer held.
+func TestTrimGivesUpTheOldest(t *testing.T) {
+	p := mustPool(t, Config{SizeClasses: []int{64}, MaxRetainedBytes: 7 * 64})
+	a, _ := p.Get(64)
+	b, _ := p.Get(64)
+	p.Put(a)
+	p.Put(b)
+	p.trim()
+	b2, _ := p.Get(64)
+	p.Put(b2)
+	p.trim()
+	if got, _ := p.Get(64); &got[0] != &b[0] {
+		t.Error("the buffer used last was given up")
+	}
+	p.Put(a)
+	if r := p.Stats().Refused; r != (Refusals{Foreign: 1}) {
+		t.Errorf("a given up buffer came back: %+v", r)
+	}
+}
+
+// An idle pool is empty after a few collections, and the memory is really free.
+func TestCollectorEmptiesIdlePool(t *testing.T) {
+	p, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf, _ := p.Get(64 << 10)
+	mem := weak.Make(&buf[0])
+	p.Put(buf)
+	buf = nil
+	fill(p, 100, 1000)
+	collectUntil(t, "retained bytes at zero", func() bool {
+		var retained int64
+		for _, c := range p.Stats().Classes {
+			retained += c.RetainedBytes
+		}
+		return retained == 0
+	})
+	collectUntil(t, "buffer collected", func() bool { return mem.Value() == nil })
+	checkBalance(t, p.Stats())
+	for _, c := range p.Stats().Classes {
+		if c.Lost != 0 || c.InUse != 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+}
+
+// A buffer dropped without a Put leaves the counters and the registry.
+func TestLost(t *testing.T) {
+	p := mustPool(t, Config{})
+	const n = 100
+	for range n {
+		p.Get(2) // the smallest allocations must be told apart too
+		p.Get(4000)
+	}
+	for _, size := range []int{2, 4096} {
+		collectUntil(t, "buffers lost", func() bool { return classStats(t, p, size).Lost == n })
+		if c := classStats(t, p, size); c.InUse != 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+	checkBalance(t, p.Stats())
+	for _, c := range p.classes {
+		collectUntil(t, "registry empty", func() bool {
+			c.nodes.mu.Lock()
+			defer c.nodes.mu.Unlock()
+			return c.nodes.live == 0
+		})
+	}
+}
+
+// Outgrowing a buffer with append drops it, which is counted as well.
+func TestAppendBeyondTheClassIsLost(t *testing.T) {
+	p := mustPool(t, Config{})
+	buf, _ := p.Get(64)
+	buf = append(buf, make([]byte, 100)...)
+	p.Put(buf)
+	buf = nil
+	if r := p.Stats().Refused; r.Total() != 1 {
+		t.Errorf("refused %+v", r)
+	}
+	collectUntil(t, "buffer lost", func() bool { return classStats(t, p, 64).Lost == 1 })
+}
+
+// A buffer made where one lies that the collector has yet to report takes its
+// place in the registry, and the late report does no harm.
+func TestAddressUsedAgain(t *testing.T) {
+	p := mustPool(t, Config{Debug: true})
+	c := p.classes[5]
+	buf, _ := p.Get(c.size)
+	n := c.nodes.find(addrOf(buf))
+	stale := &node{addr: n.addr, trace: &trace{}}
+	stale.home.Store(&c.lists[0])
+	c.nodes.add(stale)
+	if old := c.nodes.add(n); old != stale {
+		t.Fatal("add did not return the node it replaced")
+	}
+	p.lose(c, stale)
+	p.lose(c, stale)
+	collected(corpse{p.self, c.index, stale.addr, stale.id})
+	if s := classStats(t, p, c.size); s.Lost != 1 {
+		t.Errorf("%+v", s)
+	}
+	p.Put(buf)
+	if s := classStats(t, p, c.size); s.Retained != 1 || s.Puts != 1 {
+		t.Errorf("%+v", s)
+	}
+	if r := p.Stats().Refused.Total(); r != 0 {
+		t.Errorf("%d refused", r)
+	}
+}
+
+// The pool keeps nothing larger than its largest class alive, nor anything it
+// refused or discarded.
+func TestKeepsNoFreaks(t *testing.T) {
+	p := mustPool(t, Config{SizeClasses: []int{64, 4096}, MaxRetainedBytes: 64})
+	oversize, _ := p.Get(1 << 20)
+	discarded, _ := p.Get(4096)
+	var mems []weak.Pointer[byte]
+	for _, buf := range [][]byte{oversize, discarded, make([]byte, 64)} {
+		mems = append(mems, weak.Make(&buf[0]))
+		p.Put(buf)
+	}
+	for i, mem := range mems {
+		collectUntil(t, []string{"oversize", "discarded", "foreign"}[i], func() bool { return mem.Value() == nil })
+	}
+	runtime.KeepAlive(p)
+}
+
+// A dropped pool is collected with all it retains, although buffers and the
+// sentinel have cleanups that name it.
+func TestDroppedPoolIsCollected(t *testing.T) {
+	p, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(p, 100, 10)
+	kept, _ := p.Get(100) // a buffer in use does not hold the pool either
+	buf, _ := p.Get(1 << 20)
+	mem, pool := weak.Make(&buf[0]), weak.Make(p)
+	p.Put(buf)
+	p, buf = nil, nil
+	collectUntil(t, "pool collected", func() bool { return pool.Value() == nil && mem.Value() == nil })
+	kept[0] = 1
+}
