@@ -1,0 +1,232 @@
+package encode
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"mime"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// The content types of the codecs of this package.
+const (
+	ContentTypeJSON   = "application/x-ndjson" // JSON objects, one per line
+	ContentTypeLogfmt = "application/logfmt"   // key=value lines
+	ContentTypeText   = "text/plain"           // lines of anything
+)
+
+// JSONCodec returns the codec of JSON lines that this program has not encoded
+// itself, such as lines read from a pipe. Its markers look like records of
+// [JSON] with its defaults.
+func JSONCodec() batch.Codec { return defaultJSON.Codec() }
+
+// LogfmtCodec returns the codec of logfmt lines. Its markers look like records
+// of [Logfmt] with its defaults. All values become strings in JSON: logfmt does
+// not tell a number from a string of digits.
+func LogfmtCodec() batch.Codec { return defaultLogfmt.Codec() }
+
+// RawCodec returns the codec of lines of unknown content. It writes no markers,
+// as nothing may come between the lines.
+func RawCodec() batch.Codec { return rawCodec{} }
+
+var (
+	defaultJSON   = JSON(nil)
+	defaultLogfmt = Logfmt(nil)
+)
+
+// CodecFor returns the codec of a content type, as found in a spool or a crash
+// file or given by hand, and whether there is one. Parameters are ignored;
+// application/json, application/jsonl and application/ndjson mean JSON lines
+// too.
+func CodecFor(contentType string) (batch.Codec, bool) {
+	t, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		t = strings.ToLower(strings.TrimSpace(contentType))
+	}
+	switch t {
+	case ContentTypeJSON, "application/ndjson", "application/jsonl", "application/json":
+		return JSONCodec(), true
+	case ContentTypeLogfmt:
+		return LogfmtCodec(), true
+	case ContentTypeText:
+		return RawCodec(), true
+	}
+	return nil, false
+}
+
+// appendRaw appends the record as {"raw":"…"}, without the end of its line.
+func appendRaw(dst, rec []byte) []byte {
+	dst = append(dst, `{"raw":`...)
+	return append(appendString(dst, string(trimLine(rec))), '}')
+}
+
+func trimLine(rec []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimSuffix(rec, []byte{'\n'}), []byte{'\r'})
+}
+
+// appendMarker appends a record that tells of dropped ones.
+func appendMarker(s Scope, dst []byte, d batch.Drops, now time.Time) []byte {
+	reasons := make([]slog.Attr, 0, batch.Reasons)
+	for i, n := range d {
+		if n != 0 {
+			reasons = append(reasons, slog.Uint64(batch.Reason(i).String(), n))
+		}
+	}
+	r := Record{Time: now, Level: slog.LevelWarn, Message: "records dropped", Attrs: []slog.Attr{
+		slog.Uint64("dropped", d.Total()),
+		{Key: "reasons", Value: slog.GroupValue(reasons...)},
+	}}
+	out, _, err := s.Append(dst, &r)
+	if err != nil {
+		return dst
+	}
+	return out
+}
+
+type rawCodec struct{}
+
+func (rawCodec) ContentType() string { return ContentTypeText }
+func (rawCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
+	return appendRaw(dst, rec)
+}
+func (rawCodec) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
+
+type jsonCodec struct{ scope Scope }
+
+func (jsonCodec) ContentType() string { return ContentTypeJSON }
+
+func (jsonCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
+	obj := bytes.TrimSpace(rec)
+	if len(obj) == 0 || obj[0] != '{' || !json.Valid(obj) {
+		return appendRaw(dst, rec)
+	}
+	if bytes.IndexByte(obj, '\n') >= 0 || bytes.IndexByte(obj, '\r') >= 0 {
+		var buf bytes.Buffer
+		if json.Compact(&buf, obj) != nil {
+			return appendRaw(dst, rec)
+		}
+		obj = buf.Bytes()
+	}
+	if !utf8.Valid(obj) { // within strings: json.Valid has seen to the rest
+		obj = bytes.ToValidUTF8(obj, []byte("\ufffd"))
+	}
+	return append(dst, obj...)
+}
+
+func (c jsonCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
+	return appendMarker(c.scope, dst, d, now)
+}
+
+type consoleCodec struct{ scope Scope }
+
+func (consoleCodec) ContentType() string { return ContentTypeText }
+
+func (consoleCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
+	for _, seq := range []string{colorOff, colorFaint, colorRed, colorGreen, colorAmber, colorBlue} {
+		rec = bytes.ReplaceAll(rec, []byte(seq), nil)
+	}
+	return appendRaw(dst, rec)
+}
+
+func (c consoleCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
+	return appendMarker(c.scope, dst, d, now)
+}
+
+type logfmtCodec struct{ scope Scope }
+
+func (logfmtCodec) ContentType() string { return ContentTypeLogfmt }
+
+func (logfmtCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
+	start := len(dst)
+	if out, ok := appendLogfmtJSON(append(dst, '{'), trimLine(rec)); ok {
+		return append(out, '}')
+	}
+	return appendRaw(dst[:start], rec)
+}
+
+func (c logfmtCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
+	return appendMarker(c.scope, dst, d, now)
+}
+
+// appendLogfmtJSON appends the pairs of a logfmt line as members of a JSON
+// object, and reports whether it could read the line. A key without a value is
+// true in logfmt; a line of nothing else is prose.
+func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
+	pairs := 0
+	for i := 0; ; {
+		for i < len(line) && (line[i] == ' ' || line[i] == '\t') {
+			i++
+		}
+		if i == len(line) {
+			return dst, pairs > 0
+		}
+		k := i
+		for i < len(line) && line[i] > ' ' && line[i] != '=' && line[i] != '"' {
+			i++
+		}
+		if i == k {
+			return dst, false
+		}
+		dst = appendKeyJSON(dst, string(line[k:i]))
+		if i == len(line) || line[i] != '=' {
+			if i < len(line) && line[i] != ' ' && line[i] != '\t' {
+				return dst, false
+			}
+			dst = append(dst, "true"...)
+			continue
+		}
+		pairs++
+		i++
+		v := i
+		if i < len(line) && line[i] == '"' {
+			n := quotedLen(line[i:])
+			s, ok := unquote(line[i : i+n])
+			if !ok {
+				return dst, false
+			}
+			if i += n; i < len(line) && line[i] != ' ' && line[i] != '\t' {
+				return dst, false
+			}
+			dst = appendString(dst, s)
+			continue
+		}
+		for i < len(line) && line[i] > ' ' && line[i] != '"' {
+			i++
+		}
+		if i < len(line) && line[i] != ' ' && line[i] != '\t' {
+			return dst, false
+		}
+		dst = appendString(dst, string(line[v:i]))
+	}
+}
+
+// unquote reads a string quoted as in JSON, or as slog.TextHandler does it.
+func unquote(b []byte) (s string, ok bool) {
+	if len(b) == 0 {
+		return "", false
+	}
+	if json.Unmarshal(b, &s) == nil {
+		return s, true
+	}
+	s, err := strconv.Unquote(string(b))
+	return s, err == nil
+}
+
+// quotedLen returns the length of the quoted string at the beginning of b,
+// quotes included, and 0 if it does not end.
+func quotedLen(b []byte) int {
+	for i := 1; i < len(b); i++ {
+		switch b[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return 0
+}

@@ -1,0 +1,246 @@
+package encode
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"sync"
+)
+
+const (
+	maxChain  = 20  // errors within each other
+	maxLinks  = 100 // errors of one chain in all: joined errors can share theirs
+	maxFrames = 64  // of a stack
+)
+
+// error appends an error as a string and, beside it, what the format asks for.
+func (w *walker) error(dst []byte, key string, err error) []byte {
+	dst = w.key(dst, key)
+	dst = w.text(dst, message(err))
+	switch w.e.errors {
+	case ErrorChain:
+		return w.chain(dst, key, err)
+	case ErrorVerbose:
+		if f, ok := err.(fmt.Formatter); ok {
+			if s, ok := verbose(f); ok {
+				dst = w.text(w.suffixed(dst, key, ".verbose"), s)
+			}
+		}
+	}
+	return dst
+}
+
+func verbose(f fmt.Formatter) (s string, ok bool) {
+	defer func() { // fmt recovers from f's panics, but not from those of what f calls fmt with
+		if recover() != nil {
+			s, ok = "", false
+		}
+	}()
+	return fmt.Sprintf("%+v", f), true
+}
+
+// chain appends the chain and the stack of err, as far as there are any.
+func (w *walker) chain(dst []byte, key string, err error) []byte {
+	c := chain{leaf: w.leaf}
+	c.form = formJSON
+	c.look(err, 1)
+	next, joined := unwrap(err)
+	if next != nil || len(joined) > 0 {
+		start := len(dst)
+		dst = w.suffixed(dst, key, ".chain")
+		value := len(dst)
+		dst = c.follow(append(dst, '['), next, joined, 1)
+		if len(dst) == value+1 {
+			dst = dst[:start] // nothing but nil
+		} else {
+			dst = w.quote(append(dst, ']'), value)
+		}
+	}
+	if c.carrier == nil {
+		return dst
+	}
+	return w.stack(dst, key, c.carrier, c.kind)
+}
+
+// A chain is what is known on the way through a chain of errors. Each of them
+// is asked once for its message and once for what it wraps.
+type chain struct {
+	leaf
+	links   int
+	carrier error // the deepest error that carries a stack
+	kind    stackKind
+	depth   int // of carrier
+}
+
+// look takes err for the carrier of the stack if it lies deepest.
+func (c *chain) look(err error, depth int) {
+	if depth <= c.depth {
+		return
+	}
+	if k := stackOf(err); k != noStack {
+		c.carrier, c.kind, c.depth = err, k, depth
+	}
+}
+
+// follow appends what an error wraps: one error and its chain, or, for joined
+// ones, an array for each.
+func (c *chain) follow(dst []byte, next error, joined []error, depth int) []byte {
+	for next != nil {
+		if depth++; depth > maxChain || c.links >= maxLinks {
+			return c.text(comma(dst), "(and more)")
+		}
+		c.links++
+		c.look(next, depth)
+		dst = c.text(comma(dst), message(next))
+		next, joined = unwrap(next)
+	}
+	for _, err := range joined {
+		if err == nil {
+			continue
+		}
+		if depth >= maxChain || c.links >= maxLinks {
+			return c.text(comma(dst), "(and more)")
+		}
+		c.links++
+		c.look(err, depth+1)
+		dst = append(comma(dst), '[')
+		dst = c.text(dst, message(err))
+		one, more := unwrap(err)
+		dst = append(c.follow(dst, one, more, depth+1), ']')
+	}
+	return dst
+}
+
+// unwrap returns what err wraps. A panic on the way is one more error.
+func unwrap(err error) (next error, joined []error) {
+	defer func() {
+		if p := recover(); p != nil {
+			next, joined = fault(panicText(p)), nil
+			if isNilPointer(err) {
+				next = nil
+			}
+		}
+	}()
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return e.Unwrap(), nil
+	case interface{ Unwrap() []error }:
+		return nil, e.Unwrap()
+	}
+	return nil, nil
+}
+
+// fault is an error of a text.
+type fault string
+
+func (f fault) Error() string { return string(f) }
+
+// stackKind says how a type of error tells its stack.
+type stackKind uint8
+
+const (
+	noStack     stackKind = iota
+	stackCalled           // Callers() []uintptr
+	stackString           // StackTrace() string
+	stackFrames           // StackTrace() []runtime.Frame
+	stackIter             // StackTrace() *runtime.Frames
+	stackSlice            // StackTrace() of a slice of a kind of uintptr
+)
+
+var stackKinds sync.Map // reflect.Type → stackKind
+
+// stackOf returns how err tells its stack. No method is called for it.
+func stackOf(err error) stackKind {
+	t := reflect.TypeOf(err)
+	if k, ok := stackKinds.Load(t); ok {
+		return k.(stackKind)
+	}
+	k := makeStackKind(err, t)
+	stackKinds.Store(t, k)
+	return k
+}
+
+func makeStackKind(err error, t reflect.Type) stackKind {
+	switch err.(type) {
+	case interface{ Callers() []uintptr }:
+		return stackCalled
+	case interface{ StackTrace() string }:
+		return stackString
+	case interface{ StackTrace() []runtime.Frame }:
+		return stackFrames
+	case interface{ StackTrace() *runtime.Frames }:
+		return stackIter
+	}
+	m, ok := t.MethodByName("StackTrace")
+	if !ok || m.Type.NumIn() != 1 || m.Type.NumOut() != 1 {
+		return noStack
+	}
+	if out := m.Type.Out(0); out.Kind() == reflect.Slice && out.Elem().Kind() == reflect.Uintptr {
+		return stackSlice
+	}
+	return noStack
+}
+
+// stack appends the stack that err carries.
+func (w *walker) stack(dst []byte, key string, err error, kind stackKind) (out []byte) {
+	start := len(dst)
+	defer func() {
+		if p := recover(); p != nil {
+			out = dst[:start]
+			if !isNilPointer(err) {
+				out = w.text(w.suffixed(out, key, ".stack"), panicText(p))
+			}
+		}
+	}()
+	if kind == stackString {
+		s := err.(interface{ StackTrace() string }).StackTrace()
+		if s == "" {
+			return dst
+		}
+		return w.text(w.suffixed(dst, key, ".stack"), s)
+	}
+	var calls []string
+	add := func(s string) bool {
+		if len(calls) < maxFrames {
+			calls = append(calls, s)
+		}
+		return len(calls) < maxFrames
+	}
+	switch kind {
+	case stackCalled:
+		for _, pc := range err.(interface{ Callers() []uintptr }).Callers() {
+			if !add(frameOf(pc).call) {
+				break
+			}
+		}
+	case stackFrames:
+		for _, f := range err.(interface{ StackTrace() []runtime.Frame }).StackTrace() {
+			if !add(callText(f)) {
+				break
+			}
+		}
+	case stackIter:
+		it := err.(interface{ StackTrace() *runtime.Frames }).StackTrace()
+		for it != nil {
+			f, more := it.Next()
+			if f == (runtime.Frame{}) || !add(callText(f)) || !more {
+				break
+			}
+		}
+	case stackSlice:
+		pcs := reflect.ValueOf(err).MethodByName("StackTrace").Call(nil)[0]
+		for i := range pcs.Len() {
+			if !add(frameOf(uintptr(pcs.Index(i).Uint())).call) {
+				break
+			}
+		}
+	}
+	if len(calls) == 0 {
+		return dst
+	}
+	if w.form == formConsole {
+		w.trail = appendTrail(w.trail, key, calls)
+		return dst
+	}
+	return list(w.leaf, w.suffixed(dst, key, ".stack"), calls, leaf.text)
+}

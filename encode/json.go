@@ -1,0 +1,200 @@
+package encode
+
+import (
+	"log/slog"
+	"time"
+)
+
+// JSONOptions are the options of [JSON]. The zero value writes what
+// [slog.JSONHandler] writes, but for the places where that is not RFC 8259 or
+// not useful: see [JSON].
+type JSONOptions struct {
+	// Time is the format of all times. Default: [TimeRFC3339Nano].
+	Time TimeFormat
+	// Location is where times are shown for. Default: UTC.
+	Location *time.Location
+	// OwnLocation leaves each time in its own location, as slog does.
+	// Location is then ignored.
+	OwnLocation bool
+	// Duration is the format of durations. Default: [DurationNanos].
+	Duration DurationFormat
+	// Level is the format of levels. Default: [LevelUpper].
+	Level LevelFormat
+	// AddSource adds the source position of the log call.
+	AddSource bool
+	// Caller is the format of source positions. Default: [CallerObject].
+	Caller CallerFormat
+	// Errors says how much of an error is written. Default: [ErrorChain].
+	Errors ErrorFormat
+
+	// TimeKey, LevelKey, MessageKey and SourceKey are the keys of the built-in
+	// attributes. Default: time, level, msg and source. "-" leaves the
+	// attribute out. They should differ from each other: this is not checked.
+	TimeKey, LevelKey, MessageKey, SourceKey string
+
+	// ReplaceAttr rewrites or removes attributes: see [slog.HandlerOptions] for
+	// what it is called with and when. The built-in attributes come under the
+	// keys above. What a chain of errors adds, and the objects encoding/json
+	// writes, are not offered to it; the attributes of an [AttrAppender] are,
+	// as those of a group. It may be called from several goroutines at once. If it
+	// panics, the attribute's value is replaced by the panic's text.
+	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
+}
+
+// JSON returns an encoder of JSON objects, one per line. A nil o means the
+// defaults. There are no invalid options, so there is no error: formats that
+// can be wrong, such as a layout of times, fail where they are made.
+//
+// The records are what [slog.JSONHandler] writes, except that
+//
+//   - every line is valid RFC 8259, whatever the caller hands in: NaN and the
+//     infinities are strings, what a json.Marshaler returns is made valid
+//     UTF-8, and times beyond the years 0 to 9999 do not break the line,
+//   - times have nine decimals and are in UTC,
+//   - errors can bring their chain and stack, see [ErrorChain], and a []error
+//     is a list of messages,
+//   - groups that turn out empty are left out wherever they come from,
+//   - the source position can be written in other ways, see [CallerFormat],
+//   - values nested deeper than 1000 levels, and LogValuers that return
+//     groups without end, become a text that says so. Cyclic values do in slog
+//     too, but some exhaust the stack there, which ends the process.
+//
+// Values of the kinds slog has, slices of them and pointers to those
+// (slog.Any("ids", &ids)), errors and [AttrAppender] cost no allocation; the
+// rest goes through encoding/json.
+func JSON(o *JSONOptions) Encoder {
+	if o == nil {
+		o = new(JSONOptions)
+	}
+	c := config{
+		form:       formJSON,
+		source:     o.AddSource && o.SourceKey != omitted,
+		duration:   or(o.Duration, DurationNanos, durationNames[:]),
+		level:      or(o.Level, LevelUpper, levelNames[:]),
+		caller:     or(o.Caller, CallerObject, callerNames[:]),
+		errors:     or(o.Errors, ErrorChain, errorNames[:]),
+		replace:    o.ReplaceAttr,
+		timeKey:    key(o.TimeKey, slog.TimeKey),
+		levelKey:   key(o.LevelKey, slog.LevelKey),
+		messageKey: key(o.MessageKey, slog.MessageKey),
+		sourceKey:  key(o.SourceKey, slog.SourceKey),
+	}
+	c.time = timeSpec{o.Time.or(TimeRFC3339Nano), c.location(o.Location, o.OwnLocation)}
+	e := newEncoder(c)
+	e.codec = jsonCodec{e.root}
+	return e
+}
+
+// jsonKey returns the key, quoted, with the colon.
+func jsonKey(key string) string {
+	return string(append(appendString(nil, key), ':'))
+}
+
+// appendString appends s as a JSON string.
+func appendString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	dst = appendEscaped(dst, s)
+	return append(dst, '"')
+}
+
+// comma appends a comma unless there is one or the object or array has just
+// begun. No value ends in one of these.
+func comma(dst []byte) []byte {
+	if last := dst[len(dst)-1]; last == ',' || last|0x20 == '{' { // 0x20 makes '[' a '{'
+		return dst
+	}
+	return append(dst, ',')
+}
+
+// appendKeyJSON appends the key, what separates it from the member before, and
+// the colon.
+func appendKeyJSON(dst []byte, key string) []byte {
+	dst = append(comma(dst), '"')
+	dst = appendEscaped(dst, key)
+	return append(dst, '"', ':')
+}
+
+// appendHeadJSON appends the built-in attributes as they are without a
+// ReplaceAttr.
+func (e *encoder) appendHeadJSON(dst []byte, r *Record) []byte {
+	if r.Time.IsZero() || e.timeKey == omitted {
+		dst = append(dst, '{')
+	} else {
+		dst = append(dst, e.timeHead...)
+		dst = e.appendTimeJSON(dst, r)
+		dst = append(dst, e.timeTail...)
+	}
+	dst = append(dst, e.levelString(r.Level)...)
+	if e.source {
+		dst = e.appendSourceJSON(dst, r.PC)
+	}
+	if e.messageKey == omitted {
+		if last := len(dst) - 1; dst[last] == ',' {
+			dst = dst[:last]
+		}
+		return dst
+	}
+	dst = append(dst, e.msgHead...)
+	dst = appendEscaped(dst, r.Message)
+	return append(dst, '"')
+}
+
+func (e *encoder) appendTimeJSON(dst []byte, r *Record) []byte {
+	start := len(dst)
+	dst = e.time.append(dst, r.Time, &r.cache, ownTime)
+	if e.time.kind == timeLayout {
+		return appendEscaped(dst[:start], string(dst[start:]))
+	}
+	return dst
+}
+
+// appendAttrsJSON appends what follows the built-in attributes.
+func (s *scope) appendAttrsJSON(w *walker, dst []byte, attrs []slog.Attr) []byte {
+	if len(s.pre) > 0 {
+		pre := s.pre
+		if dst[len(dst)-1] == '{' {
+			pre = pre[1:]
+		}
+		dst = append(dst, pre...)
+	}
+	if len(attrs) == 0 {
+		return append(dst, s.tail...)
+	}
+	start := len(dst)
+	if s.lazy != "" {
+		dst = append(comma(dst), s.lazy...)
+	}
+	inside := len(dst)
+	dst = w.attrs(dst, attrs)
+	if len(dst) == inside {
+		return append(dst[:start], s.tail...)
+	}
+	return append(dst, s.tailAll...)
+}
+
+// attrsJSON is attrs for JSON without a ReplaceAttr. The common kinds are
+// handled here, without further calls, the rest by attr.
+func (w *walker) attrsJSON(dst []byte, attrs []slog.Attr) []byte {
+	for i := range attrs {
+		a := &attrs[i]
+		switch a.Value.Kind() {
+		case slog.KindString:
+			dst = appendString(appendKeyJSON(dst, a.Key), a.Value.String())
+		case slog.KindInt64:
+			dst = appendInt(appendKeyJSON(dst, a.Key), a.Value.Int64())
+		case slog.KindUint64:
+			dst = appendUint(appendKeyJSON(dst, a.Key), a.Value.Uint64())
+		case slog.KindBool:
+			dst = appendBool(appendKeyJSON(dst, a.Key), a.Value.Bool())
+		case slog.KindFloat64:
+			dst = w.float(appendKeyJSON(dst, a.Key), a.Value.Float64(), 64)
+		case slog.KindDuration:
+			dst = w.duration(appendKeyJSON(dst, a.Key), a.Value.Duration())
+		case slog.KindTime:
+			dst = w.time(appendKeyJSON(dst, a.Key), a.Value.Time(), attrTime)
+		default:
+			dst = w.attr(dst, *a)
+		}
+	}
+	return dst
+}

@@ -1,0 +1,107 @@
+package encode
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"unicode/utf8"
+)
+
+// marshaler is a json.Encoder, which can leave HTML unescaped where
+// json.Marshal cannot, with what it writes to.
+type marshaler struct {
+	buf bytes.Buffer
+	enc *json.Encoder
+}
+
+var marshalers = sync.Pool{New: func() any {
+	m := new(marshaler)
+	m.enc = json.NewEncoder(&m.buf)
+	m.enc.SetEscapeHTML(false)
+	return m
+}}
+
+// maxPooled is the size above which buffers are left to the garbage collector.
+const maxPooled = 64 << 10
+
+func (m *marshaler) free() {
+	if m.buf.Cap() <= maxPooled {
+		m.buf.Reset()
+		marshalers.Put(m)
+	}
+}
+
+// marshal appends v as encoding/json does, or a text that says why not.
+func (l leaf) marshal(dst []byte, v any) (out []byte) {
+	start := len(dst)
+	defer func() {
+		if p := recover(); p != nil {
+			// The encoder is not put back: nobody knows its state.
+			out = l.text(dst[:start], faultText(v, p))
+		}
+	}()
+	if err := checkNesting(v); err != nil {
+		return l.text(dst, "!ERROR:"+err.Error())
+	}
+	m := marshalers.Get().(*marshaler)
+	if err := m.enc.Encode(v); err != nil {
+		text := "!ERROR:" + err.Error()
+		m.free()
+		return l.text(dst, text)
+	}
+	b := bytes.TrimSuffix(m.buf.Bytes(), []byte{'\n'})
+	if !utf8.Valid(b) { // what a json.Marshaler returns is not checked for it
+		b = bytes.ToValidUTF8(b, []byte("\ufffd"))
+	}
+	out = append(dst, b...)
+	m.free()
+	return l.quote(out, start)
+}
+
+// raw appends JSON that somebody else has made.
+func (l leaf) raw(dst []byte, v json.RawMessage) []byte {
+	if v == nil {
+		return l.null(dst)
+	}
+	if !json.Valid(v) || !utf8.Valid(v) || bytes.ContainsAny(v, "\r\n") {
+		return l.marshal(dst, v)
+	}
+	start := len(dst)
+	return l.quote(append(dst, v...), start)
+}
+
+// other appends a value that only its methods, or reflection, can tell about.
+func (w *walker) other(dst []byte, v any) []byte {
+	if dst, ok := w.objects(dst, v); ok {
+		return dst
+	}
+	if w.form != formJSON {
+		switch v.(type) {
+		case encoding.TextMarshaler, fmt.Stringer:
+			return w.described(dst, v)
+		}
+	}
+	return w.marshal(dst, v)
+}
+
+// described appends what MarshalText or String says.
+func (l leaf) described(dst []byte, v any) (out []byte) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = l.text(dst, faultText(v, p))
+		}
+	}()
+	switch v := v.(type) {
+	case encoding.TextMarshaler:
+		b, err := v.MarshalText()
+		if err != nil {
+			return l.text(dst, "!ERROR:"+err.Error())
+		}
+		return l.text(dst, string(b))
+	case fmt.Stringer:
+		return l.text(dst, v.String())
+	}
+	return l.null(dst)
+}

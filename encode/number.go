@@ -1,0 +1,148 @@
+package encode
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+	"strconv"
+)
+
+// spare returns dst with room for n more bytes beyond its length.
+func spare(dst []byte, n int) []byte {
+	if cap(dst)-len(dst) < n {
+		return grow(dst, n)
+	}
+	return dst
+}
+
+//go:noinline
+func grow(dst []byte, n int) []byte {
+	return append(dst, make([]byte, n)...)[:len(dst)]
+}
+
+// digits8 returns the eight decimal digits of v < 1e8 as ASCII, the first one in
+// the lowest byte. It splits the number into halves three times, all parts at
+// once, instead of dividing by ten eight times.
+func digits8(v uint32) uint64 {
+	hi := uint64(v / 10000)
+	x := hi | (uint64(v)-hi*10000)<<32
+	hundreds := (x * 10486 >> 20) & 0x0000007F_0000007F
+	x = hundreds | (x-100*hundreds)<<16
+	tens := (x * 103 >> 10) & 0x000F000F_000F000F
+	x = tens | (x-10*tens)<<8
+	return x | 0x30303030_30303030
+}
+
+// leadingZeros and trailingZeros count the '0' digits at the ends of what digits8
+// made; the number must not be 0.
+func leadingZeros(x uint64) int  { return bits.TrailingZeros64(x^0x30303030_30303030) >> 3 }
+func trailingZeros(x uint64) int { return bits.LeadingZeros64(x^0x30303030_30303030) >> 3 }
+
+// appendNanos appends ns, 0 to 999999999, as nine digits.
+func appendNanos(dst []byte, ns uint32) []byte {
+	n := len(dst)
+	dst = spare(dst, 9)[:n+9]
+	q := ns / 10
+	binary.LittleEndian.PutUint64(dst[n:], digits8(q))
+	dst[n+8] = byte('0' + ns - q*10)
+	return dst
+}
+
+const pairs = "0001020304050607080910111213141516171819" +
+	"2021222324252627282930313233343536373839" +
+	"4041424344454647484950515253545556575859" +
+	"6061626364656667686970717273747576777879" +
+	"8081828384858687888990919293949596979899"
+
+// appendUint appends v in decimal.
+func appendUint(dst []byte, v uint64) []byte {
+	switch {
+	case v < 10:
+		return append(dst, byte('0'+v))
+	case v < 100:
+		return append(dst, pairs[2*v], pairs[2*v+1])
+	case v < 1e8:
+		// All eight digits at once; the leading zeros are shifted out.
+		n := len(dst)
+		dst = spare(dst, 8)
+		x := digits8(uint32(v))
+		zeros := leadingZeros(x)
+		binary.LittleEndian.PutUint64(dst[n:n+8], x>>(8*zeros))
+		return dst[:n+8-zeros]
+	case v < 1e16:
+		hi := v / 1e8
+		lo := v - hi*1e8
+		dst = appendUint(dst, hi)
+		n := len(dst)
+		dst = spare(dst, 8)[:n+8]
+		binary.LittleEndian.PutUint64(dst[n:], digits8(uint32(lo)))
+		return dst
+	default:
+		hi := v / 1e16
+		lo := v - hi*1e16
+		mid := lo / 1e8
+		dst = appendUint(dst, hi)
+		n := len(dst)
+		dst = spare(dst, 16)[:n+16]
+		binary.LittleEndian.PutUint64(dst[n:], digits8(uint32(mid)))
+		binary.LittleEndian.PutUint64(dst[n+8:], digits8(uint32(lo-mid*1e8)))
+		return dst
+	}
+}
+
+// appendInt appends v in decimal.
+func appendInt(dst []byte, v int64) []byte {
+	if v >= 0 {
+		return appendUint(dst, uint64(v))
+	}
+	return appendUint(append(dst, '-'), -uint64(v))
+}
+
+// appendFloat appends a finite f as encoding/json writes it: the shortest
+// digits that read back as f, without an exponent between 1e-6 and 1e21.
+func appendFloat(dst []byte, f float64, size int) []byte {
+	abs := math.Abs(f)
+	if size == 64 && abs < 1e9 && abs >= 1e-3 {
+		// Most logged floats have at most six decimals. n/1e6 is the float
+		// nearest to that decimal, as both are exact; if it is f, the decimal
+		// reads back as f. It has at most 15 digits, and no two decimals of up
+		// to 15 digits are the same float, so it is the shortest one too.
+		if n := uint64(abs*1e6 + 0.5); float64(n)/1e6 == abs {
+			if f < 0 {
+				dst = append(dst, '-')
+			}
+			whole := n / 1e6
+			return appendFraction(appendUint(dst, whole), uint32(n-whole*1e6))
+		}
+	}
+	if f == 0 && !math.Signbit(f) {
+		return append(dst, '0')
+	}
+	format := byte('f')
+	if abs != 0 {
+		if size == 64 && (abs < 1e-6 || abs >= 1e21) ||
+			size == 32 && (float32(abs) < 1e-6 || float32(abs) >= 1e21) {
+			format = 'e'
+		}
+	}
+	dst = strconv.AppendFloat(dst, f, format, -1, size)
+	if n := len(dst); format == 'e' && dst[n-4] == 'e' && dst[n-3] == '-' && dst[n-2] == '0' {
+		dst[n-2] = dst[n-1] // e-09 is written e-9
+		dst = dst[:n-1]
+	}
+	return dst
+}
+
+// appendFraction appends micro, below 1e6, as the decimals it stands for, and
+// nothing if it is 0.
+func appendFraction(dst []byte, micro uint32) []byte {
+	if micro == 0 {
+		return dst
+	}
+	x := digits8(micro * 100) // six digits and two zeros
+	n := len(dst)
+	dst = spare(dst, 9)
+	dst[:n+1][n] = '.'
+	binary.LittleEndian.PutUint64(dst[n+1:n+9], x)
+	return dst[:n+9-trailingZeros(x)]
+}
