@@ -17,6 +17,11 @@ type block struct {
 	mem   []byte
 	slots []batch.Slot
 
+	// base is the start of mem, and slotOff where slot n begins: the next record
+	// is stored without bounds checks, because fits or room has said yes before.
+	base    unsafe.Pointer
+	slotOff int
+
 	off int // payload end
 	n   int // slots in use
 	cut int // slots below it belong to pieces already
@@ -53,7 +58,32 @@ func (b *block) slot(i int) *batch.Slot { return &b.slots[len(b.slots)-1-i] }
 func (b *block) room() int { return len(b.mem) - b.off - b.n*batch.SlotBytes }
 
 func (b *block) reset() {
-	b.off, b.n, b.cut, b.refs, b.retired, b.old = 0, 0, 0, 0, false, nil
+	b.rewind()
+	b.refs, b.retired, b.old = 0, false, nil
+}
+
+// rewind makes the next record the first one.
+func (b *block) rewind() {
+	b.off, b.n, b.cut = 0, 0, 0
+	b.slotOff = len(b.mem) - batch.SlotBytes
+}
+
+// store copies p, which must fit. The ticket is what makes the record count; it
+// is written last.
+func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
+	off := b.off
+	s := (*batch.Slot)(unsafe.Add(b.base, b.slotOff))
+	s.Time = m.Time
+	s.Off = uint32(off)
+	s.Len = uint32(len(p))
+	s.Stream = m.Stream
+	s.Level = batch.ClampLevel(m.Level)
+	s.Flags = 0
+	b.off = off + len(p)
+	b.n++
+	b.slotOff -= batch.SlotBytes
+	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
+	s.Ticket = ticket
 }
 
 // newArena returns count blocks of size bytes each, carved from one allocation.
@@ -65,7 +95,7 @@ func newArena(size, count int) []*block {
 	out := make([]*block, count)
 	for i := range out {
 		s := arena[i*per : (i+1)*per : (i+1)*per]
-		blocks[i] = block{slots: s, mem: slotBytes(s)}
+		blocks[i] = block{slots: s, mem: slotBytes(s), base: unsafe.Pointer(unsafe.SliceData(s))}
 		out[i] = &blocks[i]
 	}
 	return out

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"runtime/debug"
 	"time"
 
@@ -45,7 +46,16 @@ type drain struct {
 	inMarker bool
 
 	closedSink bool
+	spinning   bool
+	locked     bool // mu is held from settle on to gather
 }
+
+// The drain spins for at most spinRounds yields, and only after a sleep shorter
+// than spinWorth.
+const (
+	spinRounds = 100
+	spinWorth  = 30 * time.Microsecond
+)
 
 // markerEvery is the shortest time between two markers.
 const markerEvery = time.Second
@@ -99,7 +109,10 @@ func (w *Writer) run() {
 func (w *Writer) gather() bool {
 	d := &w.d
 	for {
-		w.mu.Lock()
+		if !d.locked { // settle hands over to gather without letting go
+			w.mu.Lock()
+		}
+		d.locked = false
 		if w.abandoned {
 			w.mu.Unlock()
 			return false
@@ -132,6 +145,9 @@ func (w *Writer) gather() bool {
 			d.since = time.Now()
 			continue
 		}
+		if w.spin() {
+			continue
+		}
 		w.sleep = timed
 		w.unlock()
 		w.sleepTimed()
@@ -150,20 +166,43 @@ func (w *Writer) restLocked() {
 	}
 }
 
+// spin looks for a sealed slab for a moment, with mu released, before the drain
+// goes to sleep: a producer that fills slabs faster than a sleeping goroutine can
+// be woken would otherwise pay for a wake-up (about a microsecond) per slab. It
+// does so only while it pays, that is while the last such look found one.
+func (w *Writer) spin() bool {
+	d := &w.d
+	if !d.spinning {
+		return false
+	}
+	before := w.sealed.Load()
+	w.unlock()
+	for range spinRounds {
+		if w.sealed.Load() != before {
+			return true
+		}
+		runtime.Gosched()
+	}
+	d.spinning = false
+	return true // look again, then sleep
+}
+
 func (w *Writer) sleepTimed() {
 	d := &w.d
 	if w.o.FlushInterval < 0 && w.limits.Age <= 0 {
 		<-w.wake
 		return
 	}
+	asleep := time.Now()
 	wait := w.o.FlushInterval
 	if w.limits.Age > 0 {
 		wait = w.limits.Age
 	}
-	d.timer.Reset(time.Until(d.since.Add(wait)))
+	d.timer.Reset(d.since.Add(wait).Sub(asleep))
 	select {
 	case <-w.wake:
 		d.timer.Stop()
+		d.spinning = w.spins && time.Since(asleep) < spinWorth
 	case <-d.timer.C:
 		d.timerDue = true
 		w.mu.Lock()
@@ -428,6 +467,10 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 	w.sends++
 	if left == 0 {
 		w.finishLocked()
+		if !w.needWake && !d.failing {
+			d.locked = true
+			return
+		}
 	}
 	w.unlock()
 }

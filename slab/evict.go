@@ -66,7 +66,7 @@ func (w *Writer) overwriteLocked(n int) bool {
 			return true
 		}
 		b.retired, b.old = false, p
-		b.off, b.n, b.cut = 0, 0, 0
+		b.rewind()
 		w.cur = b
 		return w.evictLocked(b, n)
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
@@ -63,6 +65,9 @@ type Writer struct {
 	marked    batch.Drops
 	closed    bool
 	abandoned bool // Shutdown ran out of time and settled the account itself
+
+	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
+	spins  bool          // there is a processor to spare for that
 
 	wake    chan struct{} // capacity 1
 	closing chan struct{} // closed when Close begins
@@ -127,7 +132,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		wake:  make(chan struct{}, 1), closing: make(chan struct{}),
 		done: make(chan struct{}), reported: make(chan struct{}),
 		ctx: ctx, giveUp: cancel,
-		room: -1, sleep: awake,
+		room: -1, sleep: awake, spins: runtime.GOMAXPROCS(0) > 1,
 	}
 	if l, ok := dst.(batch.Limiter); ok {
 		w.limits = l.Limits()
@@ -178,32 +183,17 @@ func (w *Writer) put(p []byte, m batch.Meta) error {
 	if len(p)+batch.SlotBytes > w.room {
 		return w.putSlow(p, m)
 	}
-	w.storeLocked(w.cur, p, m)
 	w.room -= len(p) + batch.SlotBytes
-	if int(m.Level) >= w.flushLevel {
+	w.next++
+	urgent := int(m.Level) >= w.flushLevel
+	w.cur.store(p, m, w.next)
+	if urgent {
 		w.urgentLocked()
 		w.unlock()
 		return nil
 	}
 	w.mu.Unlock()
 	return nil
-}
-
-// storeLocked copies p into b, which has room for it. The ticket is what makes
-// the record count; it is taken last.
-func (w *Writer) storeLocked(b *block, p []byte, m batch.Meta) {
-	copy(b.mem[b.off:], p)
-	s := b.slot(b.n)
-	s.Time = m.Time
-	s.Off = uint32(b.off)
-	s.Len = uint32(len(p))
-	s.Stream = m.Stream
-	s.Level = batch.ClampLevel(m.Level)
-	s.Flags = 0
-	b.off += len(p)
-	b.n++
-	w.next++
-	s.Ticket = w.next
 }
 
 // unlock releases mu and wakes the drain if that was asked for. The send does
@@ -266,7 +256,8 @@ func (w *Writer) placeLocked(p []byte, m batch.Meta) bool {
 			return false
 		}
 	}
-	w.storeLocked(w.cur, p, m)
+	w.next++
+	w.cur.store(p, m, w.next)
 	if w.sleep == parked {
 		w.wakeLocked()
 	}
@@ -308,6 +299,7 @@ func (w *Writer) sealLocked() {
 	w.cutLocked()
 	w.cur = nil
 	b.retired = true
+	w.sealed.Add(1)
 	if b.refs == 0 {
 		w.free = append(w.free, b)
 	} else {
