@@ -1,0 +1,84 @@
+package forebay
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// clock gives the time of a record for a little more than half of what time.Now
+// costs: reading the monotonic clock is cheap, and its distance from the wall
+// clock hardly ever changes. That distance is measured anew every clockResync, so
+// a wall clock that is set shows within that time.
+//
+// Between two measurements, and across those that find no difference beyond what
+// reading two clocks one after the other explains, times rise as the monotonic
+// clock does.
+type clock struct {
+	// offset is what to add to the nanoseconds since clockBase to get Unix
+	// nanoseconds. It holds while those are in [until-clockResync, until).
+	offset atomic.Int64
+	until  atomic.Int64 // 0: being measured
+}
+
+const (
+	clockResync = 5 * time.Millisecond
+	clockJitter = 10 * time.Microsecond
+	// clockGap is how long reading both clocks may take: with an interruption in
+	// between, they say nothing about each other.
+	clockGap   = 2 * time.Microsecond
+	clockTries = 4
+)
+
+// clockBase has a monotonic reading, so time.Since reads that clock alone. In a
+// synctest bubble it is the bubble's clock that is compared: that is far outside
+// the range in which an offset holds, and so measured anew.
+var clockBase = time.Now()
+
+// wallClock is shared by all routers: there is one wall.
+var wallClock = newClock()
+
+func newClock() *clock {
+	c := new(clock)
+	c.until.Store(-1)
+	c.measure(0, -1)
+	return c
+}
+
+// now returns the current time, without a monotonic reading, as time.Now does in
+// time.Local.
+func (c *clock) now() time.Time {
+	m := int64(time.Since(clockBase))
+	until := c.until.Load()
+	offset := c.offset.Load()
+	// until differs after each measurement: unchanged, offset belongs to it.
+	if uint64(until-m-1) < uint64(clockResync) && c.until.Load() == until {
+		return time.Unix(0, m+offset)
+	}
+	return c.measure(m, until)
+}
+
+// measure takes the time from both clocks. m is the monotonic one, read just
+// before.
+func (c *clock) measure(m, until int64) time.Time {
+	t := time.Now()
+	if until == 0 || !c.until.CompareAndSwap(until, 0) {
+		return t.Round(0) // somebody else is at it
+	}
+	wall, mono := t.UnixNano(), int64(t.Sub(clockBase))
+	for range clockTries {
+		if time.Duration(mono-m) < clockGap {
+			break
+		}
+		m = mono
+		t = time.Now()
+		wall, mono = t.UnixNano(), int64(t.Sub(clockBase))
+	}
+	offset := wall - mono
+	noise := int64(clockJitter) + mono - m
+	if old := c.offset.Load(); old-offset < noise && offset-old < noise {
+		offset = old
+	}
+	c.offset.Store(offset)
+	c.until.Store(mono + int64(clockResync))
+	return time.Unix(0, mono+offset)
+}

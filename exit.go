@@ -1,0 +1,96 @@
+package forebay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// DefaultExitTimeout is how long [Exit] waits for routers to close.
+const DefaultExitTimeout = 5 * time.Second
+
+// exitList holds the routers that Exit closes.
+var exitList registry
+
+type registry struct {
+	mu    sync.Mutex
+	cores map[*core]struct{}
+}
+
+func (l *registry) add(c *core) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cores == nil {
+		l.cores = map[*core]struct{}{}
+	}
+	l.cores[c] = struct{}{}
+}
+
+func (l *registry) remove(c *core) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.cores, c)
+}
+
+func (l *registry) all() (cs []*core) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.cores {
+		cs = append(cs, c)
+	}
+	return cs
+}
+
+// osExit is replaced in tests.
+var osExit = os.Exit
+
+// Exit closes all routers made with [CloseOnExit], at the same time and for at
+// most [DefaultExitTimeout], and ends the program with the given code. os.Exit
+// and log.Fatal alone lose what buffered outputs still hold. What could not be
+// delivered is reported on standard error.
+func Exit(code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), DefaultExitTimeout)
+	defer cancel()
+	if err := closeAll(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "forebay: exit: %v\n", err)
+	}
+	osExit(code)
+}
+
+func closeAll(ctx context.Context) error {
+	cores := exitList.all()
+	errs := make([]error, len(cores))
+	var wg sync.WaitGroup
+	for i, c := range cores {
+		wg.Go(func() {
+			r := &Router{h: handler{core: c}}
+			rep, err := r.Close(ctx)
+			if n := rep.Undelivered(); err == nil && n > 0 {
+				err = fmt.Errorf("%d records not delivered: %s", n, rep)
+			}
+			errs[i] = err
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// CrashOutput makes the runtime write the report of a crash (an unrecovered
+// panic, a fatal error) to the end of the named file too, besides standard error.
+// The file is created with mode 0600. What buffered outputs hold at that moment
+// is lost all the same, unless they are crash-safe.
+func CrashOutput(name string) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("forebay: cannot open crash output: %w", err)
+	}
+	defer f.Close() // the runtime has its own descriptor
+	if err := debug.SetCrashOutput(f, debug.CrashOptions{}); err != nil {
+		return fmt.Errorf("forebay: cannot set crash output: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,377 @@
+package forebay
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A gate is the lock of one direct output. It differs from sync.Mutex in three
+// ways: it notices a holder that does not come back, it counts completed
+// sections in the same atomic operation that releases it (so an account costs a
+// record nothing), and those who wait do so on channels.
+//
+// Free and uncontended it costs two compare-and-swaps. Otherwise a caller spins
+// briefly and then waits for a token that each release hands out while somebody
+// waits; one that has waited for long keeps newcomers from overtaking it.
+//
+// A section counts as stuck when it has not ended for about busy while somebody
+// waits. Then all waiters leave and later callers are turned away at once, until
+// the section ends. As long as sections end, however slowly, callers wait.
+type gate struct {
+	// state is the flags below, the number of waiters and the number of
+	// completed sections, so that each is consistent with the others.
+	state atomic.Uint64
+	wake  chan struct{} // capacity 1: the token
+	busy  time.Duration
+
+	onStuck func() // called with no lock held when a section is found stuck
+	onFree  func() // called by the end of a section that was stuck
+
+	// mu is a leaf lock, held for a few instructions.
+	mu      sync.Mutex
+	folded  uint64        // completed sections that no longer fit into state
+	freed   chan struct{} // closed when the current section ends, see lockCtx
+	watch   *time.Timer   // nil: nobody has waited lately
+	watchID uint64        // number of the timer, to ignore the ticks of a lost one
+	ticked  time.Time     // of the last tick
+	seen    uint64        // completed sections at the last tick
+	idle    int           // ticks without a completed section
+}
+
+const (
+	gateHeld    = 1 << iota // in a section
+	gateStarved             // a waiter has waited for long: only waiters may enter
+	gateStuck               // the section does not end; implies gateHeld
+	gateClosed              // nobody may enter again
+	gateWatched             // the end of the section must close freed
+	gateAside               // the section is no write: a flush or close
+
+	gateWaiter    = 1 << 6 // one waiter, 24 bits
+	gateWaiters   = (1<<24 - 1) * gateWaiter
+	gateDone      = 1 << 30 // one completed section, 33 bits
+	gateFold      = 1 << 63 // the count is to be moved to folded
+	gateFoldCount = gateFold / gateDone
+
+	gateBarred = gateHeld | gateStarved | gateStuck | gateClosed // a newcomer may not enter
+	gateSlow   = gateStarved | gateStuck | gateClosed | gateWatched | gateAside | gateWaiters | gateFold
+)
+
+// How a caller that finds the gate held waits before it queues. The section is
+// most often a write of half a microsecond.
+const (
+	gateSpins  = 8  // looks at the gate, each after
+	gatePause  = 16 // loads of it
+	gateYields = 2  // then tries after letting others run
+)
+
+// gateStarve is how long a waiter lets newcomers overtake it.
+const gateStarve = time.Millisecond
+
+// The state of a gate is looked at gateTicks times per busy while somebody waits;
+// it takes one look less to call a section stuck, so that nobody waits longer
+// than busy for one.
+const gateTicks = 8
+
+func (g *gate) init(busy time.Duration) {
+	g.busy = busy
+	g.wake = make(chan struct{}, 1)
+}
+
+// entry says how an attempt to enter a gate ended.
+type entry uint8
+
+const (
+	entered entry = iota
+	turnedAway
+	foundClosed
+)
+
+// tryLock enters if that is possible at once.
+func (g *gate) tryLock() bool {
+	s := g.state.Load()
+	return s&gateBarred == 0 && g.state.CompareAndSwap(s, s|gateHeld)
+}
+
+// unlock ends a section that was entered by tryLock or lock.
+func (g *gate) unlock() {
+	s := g.state.Load()
+	if s&gateSlow != 0 || !g.state.CompareAndSwap(s, s-gateHeld+gateDone) {
+		g.leave(gateDone, 0)
+	}
+}
+
+// lock is for those whom tryLock did not let in.
+func (g *gate) lock() entry {
+	for i := range gateSpins + gateYields {
+		s := g.state.Load()
+		if s&(gateClosed|gateStuck) != 0 {
+			return refusal(s)
+		}
+		if s&gateStarved != 0 {
+			break
+		}
+		if s&gateHeld == 0 {
+			if g.state.CompareAndSwap(s, s|gateHeld) {
+				return entered
+			}
+			continue
+		}
+		if i >= gateSpins {
+			runtime.Gosched()
+			continue
+		}
+		for range gatePause {
+			if g.state.Load()&gateHeld == 0 {
+				break
+			}
+		}
+	}
+	return g.queue()
+}
+
+func refusal(s uint64) entry {
+	if s&gateClosed != 0 {
+		return foundClosed
+	}
+	return turnedAway
+}
+
+// queue waits for the token until it may enter or is turned away.
+func (g *gate) queue() entry {
+	for { // join
+		s := g.state.Load()
+		switch {
+		case s&(gateClosed|gateStuck) != 0:
+			return refusal(s)
+		case s&(gateHeld|gateStarved) == 0:
+			if g.state.CompareAndSwap(s, s|gateHeld) {
+				return entered
+			}
+			continue
+		}
+		// With waiters in the very state in which the gate is held, the end of the
+		// section cannot miss them.
+		if g.state.CompareAndSwap(s, s+gateWaiter) {
+			break
+		}
+	}
+	begun := time.Now()
+	g.arm(begun)
+	for {
+		<-g.wake
+		for {
+			s := g.state.Load()
+			if s&(gateClosed|gateStuck) != 0 {
+				g.resign()
+				return refusal(s)
+			}
+			if s&gateHeld == 0 {
+				if g.state.CompareAndSwap(s, (s|gateHeld)&^gateStarved-gateWaiter) {
+					return entered
+				}
+				continue
+			}
+			// Somebody overtook us. The end of that section sends a token again.
+			if s&gateStarved == 0 && time.Since(begun) > gateStarve {
+				if !g.state.CompareAndSwap(s, s|gateStarved) {
+					continue
+				}
+			}
+			break
+		}
+	}
+}
+
+// resign takes a waiter out and lets the next one see why.
+func (g *gate) resign() {
+	for {
+		s := g.state.Load()
+		n := s - gateWaiter
+		if n&gateWaiters == 0 {
+			n &^= gateStarved
+		}
+		if g.state.CompareAndSwap(s, n) {
+			if n&gateWaiters != 0 {
+				g.token()
+			}
+			return
+		}
+	}
+}
+
+func (g *gate) token() {
+	select {
+	case g.wake <- struct{}{}:
+	default: // one is under way: whoever takes it looks at the state after this
+	}
+}
+
+// leave ends a section in whatever state the gate is: it adds add to the state,
+// sets the flags in set, and tells those who wait.
+func (g *gate) leave(add, set uint64) {
+	var s uint64
+	for {
+		s = g.state.Load()
+		n := s&^(gateHeld|gateStuck|gateWatched|gateAside) + add | set
+		if s&gateFold != 0 {
+			if g.fold(s, n&^gateFold) {
+				break
+			}
+			continue
+		}
+		if g.state.CompareAndSwap(s, n) {
+			break
+		}
+	}
+	if s&gateWatched != 0 {
+		g.mu.Lock()
+		if g.freed != nil {
+			close(g.freed)
+			g.freed = nil
+		}
+		g.mu.Unlock()
+	}
+	if s&gateWaiters != 0 {
+		g.token()
+	}
+	if s&gateStuck != 0 && g.onFree != nil {
+		g.onFree()
+	}
+}
+
+// fold replaces s by n, which has lost its top bit, and keeps the bit's worth.
+func (g *gate) fold(s, n uint64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.state.CompareAndSwap(s, n) {
+		return false
+	}
+	g.folded += gateFoldCount
+	return true
+}
+
+// lockCtx enters for something other than a write, also where others are turned
+// away, and waits for that until ctx ends. Closed gates let it in.
+func (g *gate) lockCtx(ctx context.Context) error {
+	for {
+		s := g.state.Load()
+		if s&gateHeld == 0 {
+			if g.state.CompareAndSwap(s, s|gateHeld|gateAside) {
+				return nil
+			}
+			continue
+		}
+		g.mu.Lock()
+		if g.freed == nil {
+			g.freed = make(chan struct{})
+		}
+		freed := g.freed
+		// Under mu, so that whoever ends the section finds the channel.
+		ok := g.state.CompareAndSwap(s, s|gateWatched)
+		g.mu.Unlock()
+		if !ok {
+			continue
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// unlockCtx ends a section that was entered by lockCtx, for good if closed.
+func (g *gate) unlockCtx(closed bool) {
+	if closed {
+		g.leave(0, gateClosed)
+		return
+	}
+	g.leave(0, 0)
+}
+
+// bar lets nobody in any more. A section under way goes on.
+func (g *gate) bar() { g.state.Or(gateClosed) }
+
+// gateCount is what a gate knows of the writes that went through it.
+type gateCount struct {
+	done    uint64 // sections completed
+	pending uint64 // sections begun or waited for
+	stuck   bool
+}
+
+// count never waits.
+func (g *gate) count() gateCount {
+	g.mu.Lock()
+	s := g.state.Load()
+	c := gateCount{done: g.folded + s/gateDone, pending: s & gateWaiters / gateWaiter, stuck: s&gateStuck != 0}
+	g.mu.Unlock()
+	if s&(gateHeld|gateAside) == gateHeld {
+		c.pending++
+	}
+	return c
+}
+
+// arm makes sure that somebody looks after the section that is waited for.
+func (g *gate) arm(now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.watch != nil {
+		// A timer of a synctest bubble that has ended never ticks. Nor does it
+		// belong to this bubble if its clock shows another time.
+		if d := now.Sub(g.ticked); d >= 0 && d < 4*g.busy {
+			return
+		}
+	}
+	g.watchID++
+	id := g.watchID
+	g.ticked, g.seen, g.idle = now, g.state.Load()/gateDone, 0
+	g.watch = time.AfterFunc(g.tick(), func() { g.look(id) })
+}
+
+func (g *gate) tick() time.Duration { return max(g.busy/gateTicks, 1) }
+
+// look is one tick of the watch.
+func (g *gate) look(id uint64) {
+	if g.lookLocked(id) {
+		g.token() // each waiter that resigns passes it on
+		if g.onStuck != nil {
+			g.onStuck()
+		}
+	}
+}
+
+// lookLocked reports whether the section has just been found stuck. It takes mu
+// itself.
+func (g *gate) lookLocked(id uint64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if id != g.watchID {
+		return false
+	}
+	for {
+		s := g.state.Load()
+		if s&gateWaiters == 0 || s&gateStuck != 0 {
+			g.watch = nil
+			return false
+		}
+		if done := s / gateDone; done != g.seen || s&gateHeld == 0 {
+			g.seen, g.idle = done, 0
+			break
+		}
+		if g.idle+1 < gateTicks-1 {
+			g.idle++
+			break
+		}
+		// The count is part of s: if this succeeds, no section has ended since.
+		if g.state.CompareAndSwap(s, s|gateStuck) {
+			g.watch = nil
+			return true
+		}
+	}
+	g.ticked = time.Now()
+	g.watch.Reset(g.tick())
+	return false
+}

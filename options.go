@@ -1,0 +1,150 @@
+package forebay
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// DefaultBusyTimeout is how long a caller waits for a write to a direct output
+// that does not end.
+const DefaultBusyTimeout = 250 * time.Millisecond
+
+// An Option configures a [Router]. The options are [Route], [OnError],
+// [BusyTimeout], [Context] and [CloseOnExit].
+type Option interface{ applyRouter(*config) }
+
+// An OutputOption configures one output. The options are [Name], [OnError] and
+// [BusyTimeout].
+type OutputOption interface{ applyOutput(*OutputSpec) }
+
+// A CommonOption can be given to [NewRouter], where it holds for all outputs, or
+// to one output.
+type CommonOption interface {
+	Option
+	OutputOption
+}
+
+// config is what the options of NewRouter come to.
+type config struct {
+	routes   []routeSpec
+	onError  func(batch.Event)
+	busy     time.Duration
+	contexts []ContextFunc
+	onExit   bool
+}
+
+type routeSpec struct {
+	enc     encode.Encoder
+	outputs []OutputSpec
+}
+
+type optionFunc func(*config)
+
+func (f optionFunc) applyRouter(c *config) { f(c) }
+
+// Route adds a route: records are encoded by enc, once, and given to each of
+// outputs whose level admits them. A Router needs at least one.
+func Route(enc encode.Encoder, outputs ...OutputSpec) Option {
+	return optionFunc(func(c *config) { c.routes = append(c.routes, routeSpec{enc, outputs}) })
+}
+
+// A ContextFunc appends to dst the attributes that ctx carries, such as a trace
+// id, and returns the result. It must not keep dst. ctx may be nil.
+type ContextFunc func(ctx context.Context, dst []slog.Attr) []slog.Attr
+
+// Context makes the router ask fn for attributes of the context of each record.
+// They stand before the attributes of the call, in the group that is open. It
+// may be given several times. A panic in fn costs the record the attributes of
+// fn, not the record.
+func Context(fn ContextFunc) Option {
+	return optionFunc(func(c *config) { c.contexts = append(c.contexts, fn) })
+}
+
+// CloseOnExit makes [Exit] close the router. The router is then kept in memory
+// until it is closed.
+func CloseOnExit() Option {
+	return optionFunc(func(c *config) { c.onExit = true })
+}
+
+// OnError sets what is told of transitions: the first failure of an output, its
+// recovery, an output that is stuck, an encoder that fails. It runs on a
+// goroutine of its own behind a bounded queue, so it may block, panic, and log
+// into this very router. Given to an output it holds for that one. The default
+// writes a line to standard error; a function that does nothing makes it silent.
+//
+// What happens behind a buffered output, that output reports itself.
+func OnError(fn func(batch.Event)) CommonOption { return onError(fn) }
+
+type onError func(batch.Event)
+
+func (f onError) applyRouter(c *config)     { c.onError = f }
+func (f onError) applyOutput(o *OutputSpec) { o.onError = f }
+
+// BusyTimeout sets how long a caller waits for a direct output that is stuck in
+// one Write; it must be positive. The default is [DefaultBusyTimeout].
+func BusyTimeout(d time.Duration) CommonOption { return busyTimeout(d) }
+
+type busyTimeout time.Duration
+
+func (d busyTimeout) applyRouter(c *config)     { c.busy = time.Duration(d) }
+func (d busyTimeout) applyOutput(o *OutputSpec) { o.busy, o.busySet = time.Duration(d), true }
+
+// Name sets the output's name in stats, reports and events. Two outputs cannot
+// have one name. The default is the writer's own, if it has a method Name, or
+// its type.
+func Name(name string) OutputOption { return outputName(name) }
+
+type outputName string
+
+func (n outputName) applyOutput(o *OutputSpec) { o.name = string(n) }
+
+// An OutputSpec describes one output of a [Route]. Make it with [Output] or
+// [OutputCloser].
+type OutputSpec struct {
+	level   slog.Leveler
+	w       io.Writer
+	closes  bool
+	name    string
+	onError func(batch.Event)
+	busy    time.Duration
+	busySet bool
+	nilOpt  bool
+}
+
+// Output is an output that takes records from level on (nil: slog.LevelInfo) and
+// writes them to w, which stays open when the router is closed. The level may
+// change at any time, as a *slog.LevelVar does.
+//
+// If w has a method WriteRecord(p []byte, m batch.Meta) error, it is a buffered
+// output and that method is used. Otherwise each record is one Write of the
+// calling goroutine; calls are serialised, also when w is given to several
+// outputs. w must not keep p.
+//
+// A direct output finishes short writes. A write that fails is not repeated: the
+// record counts as dropped{failed}. If a part of it did get written, the
+// rest is tried once more, and if that fails too, the next record begins
+// with a newline (where records end with one), so that only the torn one is
+// damaged.
+func Output(level slog.Leveler, w io.Writer, opts ...OutputOption) OutputSpec {
+	o := OutputSpec{level: level, w: w}
+	for _, opt := range opts {
+		if opt == nil {
+			o.nilOpt = true
+			continue
+		}
+		opt.applyOutput(&o)
+	}
+	return o
+}
+
+// OutputCloser is like [Output], and [Router.Close] closes wc.
+func OutputCloser(level slog.Leveler, wc io.WriteCloser, opts ...OutputOption) OutputSpec {
+	o := Output(level, wc, opts...)
+	o.closes = true
+	return o
+}

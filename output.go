@@ -1,0 +1,106 @@
+package forebay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// What an output's writer may offer beside Write. A slab.Writer offers all.
+type (
+	// A recorder takes records one by one, with what is known of them, and
+	// returns without waiting for their destination: it is a buffered output.
+	// It must be safe for concurrent use.
+	recorder interface {
+		WriteRecord(p []byte, m batch.Meta) error
+	}
+
+	// A shutdowner can be closed with a deadline.
+	shutdowner interface {
+		Shutdown(ctx context.Context) (batch.Report, error)
+	}
+
+	// A coded writer knows the wire form it takes.
+	coded interface{ Codec() batch.Codec }
+
+	named interface{ Name() string }
+
+	// A lateRecorder is a recorder that may write in the caller, and so is
+	// served with the direct outputs.
+	lateRecorder interface{ writesInCaller() }
+)
+
+// output is one output of a route.
+type output struct {
+	name   string
+	level  threshold
+	w      io.Writer // as given
+	closes bool      // given by OutputCloser, and the first with this writer
+	first  bool      // the first output with this writer
+	events *reporter
+
+	rec     recorder        // a buffered output, or nil
+	account batch.Accounter // of rec, or nil
+
+	dir    *direct // a direct output, or nil
+	shared bool    // dir has other outputs too
+
+	tally
+}
+
+func (o *output) admits(l slog.Level) bool { return o.level.admits(l) }
+
+// writeBuffered hands a record to a buffered output.
+func (o *output) writeBuffered(p []byte, m batch.Meta) error {
+	err := o.rec.WriteRecord(p, m)
+	if err != nil {
+		o.fail(err)
+	}
+	if o.account != nil {
+		return err
+	}
+	switch {
+	case err == nil:
+		o.accepted.Add(1)
+		o.delivered.Add(1)
+	case errors.Is(err, batch.ErrClosed):
+		o.refused.Add(1)
+	default:
+		o.accepted.Add(1)
+		o.failed.Add(1)
+	}
+	return err
+}
+
+// writeDirect writes a record to a direct output.
+func (o *output) writeDirect(p []byte) error {
+	if !o.shared {
+		return o.dir.write(p, &o.tally)
+	}
+	o.accepted.Add(1)
+	err := o.dir.write(p, &o.tally)
+	if err == nil {
+		o.delivered.Add(1)
+	}
+	return err
+}
+
+// abandon notes that a write did not return.
+func (o *output) abandon(p []byte, recovered any) error {
+	if o.dir != nil {
+		return o.dir.abandon(p, &o.tally, recovered)
+	}
+	err := unwound(recovered)
+	if o.account == nil {
+		o.accepted.Add(1)
+		o.failed.Add(1)
+	}
+	o.fail(err)
+	if o.panics.Add(1) == 1 {
+		o.events.post(batch.Event{Output: o.name, Op: "panic", Err: err, Count: 1})
+	}
+	return err
+}

@@ -1,0 +1,413 @@
+package forebay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// DefaultSlotBytes is how much a [Slot] holds when [NewSlot] is given no limit.
+const DefaultSlotBytes = 1 << 20
+
+// slotRecordBytes is what a record costs a Slot besides its own bytes.
+const slotRecordBytes = 32
+
+var (
+	// ErrFull is returned by [Slot.WriteRecord] for a record that found no room
+	// while there was no destination. It is counted as dropped{full}.
+	ErrFull = errors.New("forebay: slot is full and has no destination yet")
+
+	errSlotSet = errors.New("forebay: cannot set destination of slot: it has one already")
+)
+
+// A Slot is an output whose destination is given later, by [Slot.Set]: for what
+// is logged before the configuration has been read, or a connection is up. Until
+// then it holds records in memory. Give it to [Output] or [OutputCloser] like any
+// other writer. All methods may be called from any goroutine.
+type Slot struct {
+	name   string
+	limit  int
+	busy   time.Duration
+	events *reporter
+
+	// dst is nil until the destination has all that was held.
+	dst     atomic.Pointer[output]
+	refused atomic.Uint64
+	late    atomic.Uint64 // dropped: Set did not get done with what was held
+	moving  atomic.Int64  // records that Set has taken and not yet passed on
+
+	// mu guards what follows. It is a leaf lock, held for a copy at most: no
+	// destination is called under it.
+	mu       sync.Mutex
+	data     []byte
+	recs     []slotRecord
+	taken    int           // bytes that Set has taken
+	full     uint64        // dropped: no room
+	shutdown uint64        // dropped: closed without a destination
+	setting  chan struct{} // a Set is under way; closed when it ends
+	barred   bool          // Set is at the last records: wait for it to end
+	closed   bool
+	tried    []*output // destinations that took a part of what was held, and failed
+}
+
+type slotRecord struct {
+	n int
+	m batch.Meta
+}
+
+// NewSlot returns a Slot without a destination. It holds up to maxBytes bytes
+// (0 or less: [DefaultSlotBytes]), 32 per record included; what comes after that is
+// dropped and counted. The options are those of an output; BusyTimeout and
+// OnError concern a destination that is direct.
+func NewSlot(maxBytes int, opts ...OutputOption) *Slot {
+	spec := OutputSpec{name: "slot"}
+	for _, opt := range opts {
+		if opt != nil {
+			opt.applyOutput(&spec)
+		}
+	}
+	if maxBytes <= 0 {
+		maxBytes = DefaultSlotBytes
+	}
+	if spec.busy <= 0 {
+		spec.busy = DefaultBusyTimeout
+	}
+	return &Slot{name: spec.name, limit: maxBytes, busy: spec.busy, events: newReporter(spec.onError)}
+}
+
+// Name returns the name given to NewSlot, or "slot".
+func (s *Slot) Name() string { return s.name }
+
+func (s *Slot) writesInCaller() {}
+
+// Write is WriteRecord for a record of which nothing is known. It returns nil for
+// a record that found no room.
+func (s *Slot) Write(p []byte) (int, error) {
+	if err := s.WriteRecord(p, batch.Meta{}); err != nil && !errors.Is(err, ErrFull) {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// WriteRecord passes p on to the destination, or keeps a copy of it until there
+// is one. It returns ErrFull if there is no room for it, ErrClosed after Close,
+// and what the destination answers.
+func (s *Slot) WriteRecord(p []byte, m batch.Meta) error {
+	for {
+		if dst := s.dst.Load(); dst != nil {
+			return passOn(dst, p, m)
+		}
+		wait, err := s.hold(p, m)
+		if wait == nil {
+			return err
+		}
+		t := time.NewTimer(s.busy)
+		select {
+		case <-wait:
+			t.Stop()
+		case <-t.C:
+			s.late.Add(1)
+			return ErrBusy
+		}
+	}
+}
+
+// passOn contains panics of the destination.
+func passOn(dst *output, p []byte, m batch.Meta) (err error) {
+	finished := false
+	defer func() {
+		if !finished {
+			err = dst.abandon(p, recover())
+		}
+	}()
+	if dst.rec != nil {
+		err = dst.writeBuffered(p, m)
+	} else {
+		err = dst.writeDirect(p)
+	}
+	finished = true
+	return err
+}
+
+// hold keeps a copy of p, unless it returns what to wait for before another try.
+func (s *Slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.dst.Load() != nil:
+		return closedChan, nil
+	case s.closed:
+		s.refused.Add(1)
+		return nil, ErrClosed
+	case s.barred:
+		return s.setting, nil
+	case s.heldLocked()+len(p)+slotRecordBytes > s.limit:
+		s.full++
+		return nil, ErrFull
+	}
+	s.data = append(s.data, p...)
+	s.recs = append(s.recs, slotRecord{len(p), m})
+	return nil, nil
+}
+
+var closedChan = func() chan struct{} {
+	ch := make(chan struct{})
+	close(ch)
+	return ch
+}()
+
+func (s *Slot) heldLocked() int {
+	return s.taken + len(s.data) + slotRecordBytes*len(s.recs)
+}
+
+// Set gives the slot its destination. What was held is passed on in order, by the
+// calling goroutine and before anything newer, and then records go straight to w:
+// through WriteRecord if it has that method, else as a direct output does. The
+// slot closes w if it is closed itself.
+//
+// If w fails before it has all that was held, Set returns the error, the slot
+// keeps the rest, the record at fault included, and Set may be called again, with
+// w or another writer. A record that a buffered w takes into its own account and
+// drops is no failure. Once set, a destination stays.
+func (s *Slot) Set(w io.Writer) error {
+	if isNil(w) {
+		return errors.New("forebay: cannot set destination of slot: the writer is nil")
+	}
+	if w == io.Writer(s) {
+		return errors.New("forebay: cannot set destination of slot: it is the slot itself")
+	}
+	s.mu.Lock()
+	if s.closed || s.setting != nil || s.dst.Load() != nil {
+		defer s.mu.Unlock()
+		if s.closed {
+			return ErrClosed
+		}
+		return errSlotSet
+	}
+	s.setting = make(chan struct{})
+	s.mu.Unlock()
+
+	m := &slotMove{slot: s, dst: s.output(w)}
+	defer m.end()
+	for m.take() {
+		for m.i < len(m.recs) {
+			if err := m.one(); err != nil {
+				return fmt.Errorf("forebay: slot %s: destination failed with %d records to go: %w", s.name, len(m.recs)-m.i, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Slot) output(w io.Writer) *output {
+	o := &output{w: w, name: s.name, events: s.events, closes: true, first: true}
+	if rec, ok := w.(recorder); ok {
+		o.rec = rec
+		o.account, _ = w.(batch.Accounter)
+		return o
+	}
+	o.dir = newDirect(w, s.name, s.busy, s.events)
+	o.shared = true // counts what it accepts one by one: not all goes through writeDirect
+	return o
+}
+
+// slotMove is one Set under way.
+type slotMove struct {
+	slot   *Slot
+	dst    *output
+	data   []byte
+	recs   []slotRecord
+	off, i int // the next record
+	pass   int
+}
+
+// take takes all that is held, or makes dst the destination if nothing is. From
+// the second time on, writers wait for the end: they could otherwise be faster
+// than the destination for ever.
+func (m *slotMove) take() bool {
+	s := m.slot
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken = 0
+	if len(s.recs) == 0 {
+		s.dst.Store(m.dst)
+		s.data, s.recs = nil, nil
+		return false
+	}
+	if m.pass++; m.pass > 1 {
+		s.barred = true
+	}
+	s.taken = s.heldLocked()
+	m.data, m.recs, m.off, m.i = s.data, s.recs, 0, 0
+	s.data, s.recs = nil, nil
+	s.moving.Store(int64(len(m.recs)))
+	return true
+}
+
+// one passes the next record on.
+func (m *slotMove) one() (err error) {
+	o, rec := m.dst, m.recs[m.i]
+	p := m.data[m.off : m.off+rec.n]
+	var t tally // a record that fails is kept, not dropped
+	finished := false
+	defer func() {
+		if finished {
+			return
+		}
+		if o.dir != nil {
+			err = o.dir.abandon(p, &t, recover())
+		} else {
+			err = unwound(recover())
+		}
+		o.fail(err)
+	}()
+	if o.rec == nil {
+		err = o.dir.write(p, &t)
+	} else if err = o.rec.WriteRecord(p, rec.m); err != nil && o.account != nil && !refusedForGood(err) {
+		err = nil // in the writer's own account
+	}
+	finished = true
+	if err != nil {
+		o.fail(err)
+		return err
+	}
+	if o.account == nil {
+		o.accepted.Add(1)
+		o.delivered.Add(1)
+	}
+	m.off += rec.n
+	m.i++
+	m.slot.moving.Add(-1)
+	return nil
+}
+
+func sameWriter(a, b io.Writer) bool {
+	return reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.ValueOf(a).Comparable() && a == b
+}
+
+func refusedForGood(err error) bool {
+	return errors.Is(err, batch.ErrClosed) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
+}
+
+// end gives back what was not passed on, and lets the waiting go on.
+func (m *slotMove) end() {
+	s := m.slot
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.i < len(m.recs) {
+		s.data = append(m.data[m.off:len(m.data):len(m.data)], s.data...)
+		s.recs = append(m.recs[m.i:len(m.recs):len(m.recs)], s.recs...)
+		s.tried = append(s.tried, m.dst)
+	}
+	s.moving.Store(0)
+	s.taken, s.barred = 0, false
+	close(s.setting)
+	s.setting = nil
+}
+
+// settled waits until no Set is under way.
+func (s *Slot) settled(ctx context.Context) error {
+	s.mu.Lock()
+	wait := s.setting
+	s.mu.Unlock()
+	if wait == nil {
+		return nil
+	}
+	select {
+	case <-wait:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Flush flushes the destination. It is an error to flush a slot that holds records
+// and has none.
+func (s *Slot) Flush(ctx context.Context) error {
+	if err := s.settled(ctx); err != nil {
+		return err
+	}
+	if dst := s.dst.Load(); dst != nil {
+		if !dst.flushes() {
+			return nil
+		}
+		_, err := dst.flush(ctx)
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.recs); n > 0 {
+		return fmt.Errorf("forebay: slot %s has no destination yet for %d records", s.name, n)
+	}
+	return nil
+}
+
+// Sync reaches stable storage, if there is a destination that has such a thing.
+func (s *Slot) Sync() error {
+	if err := s.settled(context.Background()); err != nil {
+		return err
+	}
+	if dst := s.dst.Load(); dst != nil {
+		return dst.sync()
+	}
+	return nil
+}
+
+// Close is Shutdown without a limit in time.
+func (s *Slot) Close() error {
+	_, err := s.Shutdown(context.Background())
+	return err
+}
+
+// Shutdown refuses new records and closes the destination, if that can be closed.
+// Without a destination, what is held is dropped and counted. It may be called
+// twice.
+func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
+	err := s.settled(ctx)
+	s.mu.Lock()
+	again := s.closed
+	s.closed = true
+	if s.setting == nil && s.dst.Load() == nil {
+		s.shutdown += uint64(len(s.recs))
+		s.data, s.recs = nil, nil
+	}
+	s.mu.Unlock()
+	var unknown uint64
+	if dst := s.dst.Load(); dst != nil && err == nil && !again {
+		unknown, err = dst.end(ctx)
+	}
+	return batch.Report{Account: s.Account(), Unknown: unknown}, err
+}
+
+// Account returns where the records went: the destination's account, and what is
+// held or found no room.
+func (s *Slot) Account() batch.Account {
+	s.mu.Lock()
+	pending := uint64(len(s.recs)) + uint64(max(s.moving.Load(), 0))
+	var a batch.Account
+	a.Dropped[batch.Full] = s.full
+	a.Dropped[batch.Shutdown] = s.shutdown
+	tried := s.tried
+	s.mu.Unlock()
+	a.Dropped[batch.Busy] = s.late.Load()
+	a.Pending.Slab = pending
+	a.Accepted = pending + a.Dropped.Total()
+	dst := s.dst.Load()
+	for _, o := range tried {
+		if o.account == nil || dst == nil || !sameWriter(o.w, dst.w) {
+			a.Add(o.books())
+		}
+	}
+	if dst != nil {
+		a.Add(dst.books())
+	}
+	return a
+}
