@@ -1,0 +1,205 @@
+package record
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+)
+
+// Levels beyond the four of slog.
+const (
+	Trace = slog.LevelDebug - 4
+	Fatal = slog.LevelError + 4
+)
+
+// ParseLevel reads the name of a level, in any case: those of slog (with an
+// offset, as in "info+2"), and what other loggers call theirs.
+func ParseLevel(s string) (slog.Level, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(s)); err == nil {
+		return l, nil
+	}
+	if l, ok := levelOf([]byte(s)); ok {
+		return l, nil
+	}
+	return 0, fmt.Errorf("%q is no level: use trace, debug, info, warn, error or fatal", s)
+}
+
+// levelOf returns the level that a word names, in any case.
+func levelOf(word []byte) (slog.Level, bool) {
+	if len(word) < 3 || len(word) > 13 {
+		return 0, false
+	}
+	var low [13]byte
+	for i, c := range word {
+		if 'A' <= c && c <= 'Z' {
+			c |= 0x20
+		}
+		low[i] = c
+	}
+	switch string(low[:len(word)]) {
+	case "trace", "finest", "finer", "verbose":
+		return Trace, true
+	case "debug", "dbg", "fine", "config":
+		return slog.LevelDebug, true
+	case "info", "information", "informational", "inf", "notice":
+		return slog.LevelInfo, true
+	case "warn", "warning", "wrn":
+		return slog.LevelWarn, true
+	case "error", "err", "severe":
+		return slog.LevelError, true
+	case "fatal", "critical", "crit", "panic", "dpanic", "alert", "emerg", "emergency":
+		return Fatal, true
+	}
+	return 0, false
+}
+
+// isLevelKey knows the names that the usual loggers give the level.
+func isLevelKey(key []byte) bool {
+	switch string(key) {
+	case "level", "lvl", "severity", "Level", "LEVEL", "SEVERITY", "log.level", "@level", "@l", "levelname", "loglevel", "severity_text", "PRIORITY":
+		return true
+	}
+	return false
+}
+
+// fieldLevel reads the value of a level field: a name, or the numbers of pino
+// and bunyan (10 to 60), or those of syslog where the key is one of syslog's.
+func fieldLevel(key, value []byte) (slog.Level, bool) {
+	if l, ok := levelOf(value); ok {
+		return l, true
+	}
+	n, err := strconv.Atoi(string(value))
+	switch {
+	case err != nil:
+		var l slog.Level
+		if err := l.UnmarshalText(value); err == nil { // slog's INFO+2
+			return l, true
+		}
+		return 0, false
+	case n >= 10 && n < 100:
+		return slog.Level((n/10-3)*4 + n%10*4/10), true
+	case n >= 0 && n <= 7 && (strings.EqualFold(string(key), "severity") || string(key) == "PRIORITY"):
+		return syslogLevel(n), true
+	}
+	return 0, false
+}
+
+// syslogLevel maps the severities of RFC 5424.
+func syslogLevel(n int) slog.Level {
+	switch n {
+	case 7:
+		return slog.LevelDebug
+	case 6, 5:
+		return slog.LevelInfo
+	case 4:
+		return slog.LevelWarn
+	case 3:
+		return slog.LevelError
+	}
+	return Fatal
+}
+
+// levelWithin is how far into a text line a level may begin.
+const levelWithin = 256
+
+// textLevel finds the level in a line of text. To be one, a word must stand
+// where levels stand: in capitals ("INFO", "WARN:"), in brackets ("[notice]",
+// "[core:error]"), before a colon ("error: no such file") or behind a name
+// ("level=info"). A syslog priority ("<34>") and the first letter of glog
+// ("E0102 15:04:05") count too. The first one wins.
+func textLevel(line []byte) (slog.Level, bool) {
+	if l, ok := prefixLevel(line); ok {
+		return l, true
+	}
+	end := min(len(line), levelWithin)
+	for i := 0; i < end; {
+		if !isLetter(line[i]) {
+			i++
+			continue
+		}
+		j := i + 1
+		for j < len(line) && isWord(line[j]) {
+			j++
+		}
+		if l, ok := levelOf(line[i:j]); ok && standsForLevel(line, i, j) {
+			return l, true
+		}
+		i = j
+	}
+	return 0, false
+}
+
+// standsForLevel reports whether the word line[i:j] stands where levels stand.
+func standsForLevel(line []byte, i, j int) bool {
+	before, after := byte(' '), byte(' ')
+	if i > 0 {
+		before = line[i-1]
+	}
+	if j < len(line) {
+		after = line[j]
+	}
+	if before == '=' || before == '"' || before == '\'' {
+		k := bytes.TrimRight(line[:i], `="': `)
+		from := bytes.LastIndexFunc(k, func(r rune) bool { return r > 0x7f || !isWord(byte(r)) }) + 1
+		return isLevelKey(k[from:])
+	}
+	if !strings.ContainsRune(" \t[(<|,;:", rune(before)) {
+		return false
+	}
+	rest := bytes.TrimLeft(line[j:], " ")
+	closed := len(rest) > 0 && strings.IndexByte("])>|", rest[0]) >= 0
+	switch {
+	case closed && strings.IndexByte("[(<|:", before) >= 0:
+		return true
+	case isUpper(line[i:j]):
+		return strings.ContainsRune(" \t:])>|,;", rune(after))
+	}
+	return after == ':' && (before == ' ' || before == '\t')
+}
+
+// prefixLevel reads a syslog priority or the head of a glog line.
+func prefixLevel(line []byte) (slog.Level, bool) {
+	if len(line) > 2 && line[0] == '<' {
+		n, i := 0, 1
+		for ; i < len(line) && i < 4 && isDigit(line[i]); i++ {
+			n = n*10 + int(line[i]-'0')
+		}
+		if i > 1 && i < len(line) && line[i] == '>' && n <= 191 {
+			return syslogLevel(n & 7), true
+		}
+		return 0, false
+	}
+	if len(line) > 13 && isDigit(line[1]) && isDigit(line[4]) && line[5] == ' ' && line[8] == ':' && line[11] == ':' {
+		switch line[0] {
+		case 'I':
+			return slog.LevelInfo, true
+		case 'W':
+			return slog.LevelWarn, true
+		case 'E':
+			return slog.LevelError, true
+		case 'F':
+			return Fatal, true
+		}
+	}
+	return 0, false
+}
+
+func isUpper(word []byte) bool {
+	for _, c := range word {
+		if c < 'A' || c > 'Z' {
+			return false
+		}
+	}
+	return true
+}
+
+func isDigit(c byte) bool  { return c-'0' < 10 }
+func isLetter(c byte) bool { return c|0x20-'a' < 26 }
+
+// isWord reports whether c can be part of a name.
+func isWord(c byte) bool {
+	return isLetter(c) || isDigit(c) || c == '_' || c == '-' || c == '.' || c == '@'
+}

@@ -1,0 +1,347 @@
+// Package stamp finds the time in a line of a log.
+package stamp
+
+import (
+	"strings"
+	"time"
+)
+
+// within is how far into a line a time may begin: behind a host name, a process
+// or a file, but not somewhere in the message.
+const within = 96
+
+// Find returns the first time in the beginning of line. A time without a zone is
+// in loc. A time without a year, as syslog writes it, is in the year 2000, which
+// has all days, and hasYear is false.
+//
+// It knows
+//
+//	2006-01-02T15:04:05.999999999Z   RFC 3339, with a space or comma too, with +0100 or no zone
+//	2006/01/02 15:04:05.999999       Go's log package, nginx
+//	06/01/02 15:04:05                Spark
+//	060102 150405                    HDFS
+//	Sun Jan _2 15:04:05.999 2006     Apache, ctime
+//	Sun, 02 Jan 2006 15:04:05 GMT    HTTP, mail
+//	02/Jan/2006:15:04:05 -0700       access logs
+//	Jan _2 15:04:05                  syslog
+//	I0102 15:04:05.999999            glog, klog
+//	1136214245.999                   seconds since 1970, as the first word only
+func Find(line []byte, loc *time.Location) (t time.Time, hasYear, ok bool) {
+	for i := range min(len(line), within) {
+		if i > 0 && (isDigit(line[i-1]) || isLetter(line[i-1])) {
+			continue // not the beginning of a word
+		}
+		p := parser{b: line, i: i, loc: loc}
+		switch c := line[i]; {
+		case isDigit(c):
+			ok = p.try(isoForm) || p.try(slashesForm) || p.try(accessForm) || p.try(compactForm) ||
+				i == 0 && p.try(epochForm)
+		case isLetter(c):
+			ok = p.try(namedForm) || p.try(glogForm)
+		}
+		if ok {
+			return p.t, !p.noYear, true
+		}
+	}
+	return time.Time{}, false, false
+}
+
+// FromNumber returns the time that a decimal number stands for: seconds,
+// milliseconds, microseconds or nanoseconds since 1970, whichever lies between
+// the years 1973 and 5138.
+func FromNumber(s string) (time.Time, bool) {
+	whole, frac, _ := strings.Cut(s, ".")
+	if len(whole) < 9 || len(whole) > 19 {
+		return time.Time{}, false
+	}
+	var n int64
+	for _, c := range []byte(whole) {
+		if !isDigit(c) || n > (1<<63-1-9)/10 {
+			return time.Time{}, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	unit := int64(time.Second)
+	for limit := int64(1e11); n >= limit && unit > 1; limit *= 1000 {
+		unit /= 1000
+	}
+	per := int64(time.Second) / unit
+	sec, nsec := n/per, n%per*unit
+	for _, c := range []byte(frac) {
+		if !isDigit(c) {
+			return time.Time{}, false
+		}
+		unit /= 10
+		nsec += int64(c-'0') * unit
+	}
+	return time.Unix(sec, nsec).UTC(), true
+}
+
+// parser reads one time at b[i:]. Its methods return false as soon as something
+// does not fit; try then goes back to where it began.
+type parser struct {
+	b   []byte
+	i   int
+	loc *time.Location
+
+	year, month, day, hour, min, sec, nsec int
+	noYear                                 bool
+	t                                      time.Time
+}
+
+// A form is one way to write a time.
+type form uint8
+
+const (
+	isoForm form = iota
+	slashesForm
+	accessForm
+	compactForm
+	epochForm
+	namedForm
+	glogForm
+)
+
+// try is a switch, and not a call of a function value, to keep p off the heap.
+func (p *parser) try(f form) bool {
+	saved := *p
+	ok := false
+	switch f {
+	case isoForm:
+		ok = p.iso()
+	case slashesForm:
+		ok = p.slashes()
+	case accessForm:
+		ok = p.access()
+	case compactForm:
+		ok = p.compact()
+	case epochForm:
+		ok = p.epoch()
+	case namedForm:
+		ok = p.named()
+	case glogForm:
+		ok = p.glog()
+	}
+	if ok && p.finish() {
+		return true
+	}
+	*p = saved
+	return false
+}
+
+// finish checks the fields and makes the time. Nothing may stick to its end.
+func (p *parser) finish() bool {
+	if p.i < len(p.b) && isDigit(p.b[p.i]) {
+		return false
+	}
+	if !p.t.IsZero() {
+		return true
+	}
+	if p.month < 1 || p.month > 12 || p.day < 1 || p.hour > 23 || p.min > 59 || p.sec > 60 {
+		return false
+	}
+	if p.noYear {
+		p.year = 2000
+	}
+	p.t = time.Date(p.year, time.Month(p.month), p.day, p.hour, p.min, min(p.sec, 59), p.nsec, p.loc)
+	return p.t.Day() == p.day
+}
+
+func (p *parser) iso() bool {
+	if !(p.num(4, &p.year) && p.lit('-') && p.num(2, &p.month) && p.lit('-') && p.num(2, &p.day)) {
+		return false
+	}
+	if !(p.lit('T') || p.lit(' ') || p.lit('t')) || !p.clock(':') {
+		return false
+	}
+	p.zone()
+	return true
+}
+
+func (p *parser) slashes() bool {
+	if p.num(4, &p.year) {
+	} else if p.num(2, &p.year) {
+		p.year += 2000
+	} else {
+		return false
+	}
+	return p.lit('/') && p.num(2, &p.month) && p.lit('/') && p.num(2, &p.day) && p.lit(' ') && p.clock(':')
+}
+
+func (p *parser) access() bool {
+	if !(p.num(2, &p.day) && p.lit('/') && p.monthName() && p.lit('/') && p.num(4, &p.year) && p.lit(':') && p.clock(':')) {
+		return false
+	}
+	p.zone()
+	return true
+}
+
+func (p *parser) compact() bool {
+	if !(p.num(2, &p.year) && p.num(2, &p.month) && p.num(2, &p.day) && p.lit(' ') &&
+		p.num(2, &p.hour) && p.num(2, &p.min) && p.num(2, &p.sec)) {
+		return false
+	}
+	p.year += 2000
+	return true
+}
+
+func (p *parser) epoch() bool {
+	start := p.i
+	for p.i < len(p.b) && p.i-start < 30 && (isDigit(p.b[p.i]) || p.b[p.i] == '.') {
+		p.i++
+	}
+	if p.i < len(p.b) && p.b[p.i] != ' ' && p.b[p.i] != '\t' {
+		return false
+	}
+	word := string(p.b[start:p.i])
+	if len(word) < 10 || word[9] == '.' { // 1973 to 2001 is more often something else
+		return false
+	}
+	t, ok := FromNumber(word)
+	p.t = t
+	return ok
+}
+
+// named reads what begins with the name of a month or weekday.
+func (p *parser) named() bool {
+	if p.monthName() { // syslog
+		p.noYear = true
+		return p.lit(' ') && p.dayOfMonth() && p.lit(' ') && p.clock(':')
+	}
+	if !p.weekday() {
+		return false
+	}
+	if p.lit(',') { // Sun, 02 Jan 2006 15:04:05 GMT
+		if !(p.lit(' ') && p.num(2, &p.day) && p.lit(' ') && p.monthName() && p.lit(' ') && p.num(4, &p.year) && p.lit(' ') && p.clock(':')) {
+			return false
+		}
+		p.zone()
+		return true
+	}
+	return p.lit(' ') && p.monthName() && p.lit(' ') && p.dayOfMonth() && p.lit(' ') && p.clock(':') && p.lit(' ') && p.num(4, &p.year)
+}
+
+func (p *parser) glog() bool {
+	if strings.IndexByte("IWEFD", p.b[p.i]) < 0 {
+		return false
+	}
+	p.i++
+	p.noYear = true
+	return p.num(2, &p.month) && p.num(2, &p.day) && p.lit(' ') && p.clock(':') && p.nsec > 0
+}
+
+// clock reads hours, minutes, seconds and an optional fraction.
+func (p *parser) clock(sep byte) bool {
+	if !(p.num(2, &p.hour) && p.lit(sep) && p.num(2, &p.min) && p.lit(sep) && p.num(2, &p.sec)) {
+		return false
+	}
+	if p.i+1 < len(p.b) && (p.b[p.i] == '.' || p.b[p.i] == ',') && isDigit(p.b[p.i+1]) {
+		p.i++
+		unit := int(time.Second)
+		for ; p.i < len(p.b) && isDigit(p.b[p.i]); p.i++ {
+			unit /= 10
+			p.nsec += int(p.b[p.i]-'0') * unit
+		}
+	}
+	return true
+}
+
+// zone reads a zone if there is one, behind a space or at once.
+func (p *parser) zone() {
+	i := p.i
+	spaced := p.lit(' ')
+	switch {
+	case p.lit('Z') || p.lit('z'):
+		if !spaced {
+			p.loc = time.UTC
+			return
+		}
+	case p.word("UTC") || p.word("GMT"):
+		p.loc = time.UTC
+		return
+	case p.i < len(p.b) && (p.b[p.i] == '+' || p.b[p.i] == '-'):
+		sign := 1
+		if p.b[p.i] == '-' {
+			sign = -1
+		}
+		p.i++
+		var h, m int
+		if p.num(2, &h) {
+			p.lit(':')
+			if p.num(2, &m) && h < 24 && m < 60 {
+				p.loc = time.FixedZone("", sign*(h*3600+m*60))
+				return
+			}
+		}
+	}
+	p.i = i
+}
+
+// num reads exactly n digits.
+func (p *parser) num(n int, v *int) bool {
+	if p.i+n > len(p.b) {
+		return false
+	}
+	x := 0
+	for _, c := range p.b[p.i : p.i+n] {
+		if !isDigit(c) {
+			return false
+		}
+		x = x*10 + int(c-'0')
+	}
+	*v = x
+	p.i += n
+	return true
+}
+
+// dayOfMonth reads one or two digits, the first of which may be a space.
+func (p *parser) dayOfMonth() bool {
+	p.lit(' ')
+	return p.num(2, &p.day) || p.num(1, &p.day)
+}
+
+func (p *parser) lit(c byte) bool {
+	if p.i < len(p.b) && p.b[p.i] == c {
+		p.i++
+		return true
+	}
+	return false
+}
+
+func (p *parser) word(s string) bool {
+	if p.i+len(s) <= len(p.b) && string(p.b[p.i:p.i+len(s)]) == s {
+		p.i += len(s)
+		return true
+	}
+	return false
+}
+
+const (
+	months   = "JanFebMarAprMayJunJulAugSepOctNovDec"
+	weekdays = "SunMonTueWedThuFriSat"
+)
+
+func (p *parser) monthName() bool {
+	k := p.name(months)
+	p.month = k + 1
+	return k >= 0
+}
+
+func (p *parser) weekday() bool { return p.name(weekdays) >= 0 }
+
+// name reads one of the three-letter names in list and returns its number.
+func (p *parser) name(list string) int {
+	if p.i+3 > len(p.b) {
+		return -1
+	}
+	for k := 0; k < len(list); k += 3 {
+		if string(p.b[p.i:p.i+3]) == list[k:k+3] {
+			p.i += 3
+			return k / 3
+		}
+	}
+	return -1
+}
+
+func isDigit(c byte) bool  { return c-'0' < 10 }
+func isLetter(c byte) bool { return c|0x20-'a' < 26 }
