@@ -296,3 +296,24 @@ func TestThisMachine(t *testing.T) {
 		t.Error("the machine's name is in the results")
 	}
 }
+
+func TestLoadMeter(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("needs /proc/stat")
+	}
+	m := startLoadMeter()
+	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {
+	}
+	if cpuTime()-m.own < 20*time.Millisecond {
+		t.Errorf("this process used %v in 100 ms of spinning", cpuTime()-m.own)
+	}
+	if o := m.others(); o < 0 || o > 1 {
+		t.Errorf("share of others %v", o)
+	}
+	// All that this process used, and more, counts as others when it is not
+	// subtracted.
+	m.own = cpuTime()
+	if o := m.others(); o == 0 {
+		t.Error("a busy processor does not show")
+	}
+}

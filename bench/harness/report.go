@@ -14,6 +14,11 @@ import (
 	"text/tabwriter"
 )
 
+// busyShare is the share of the processors from which a row says that others
+// were using the machine. Its figures are then to be repeated, above all those
+// of rows that need more than one processor at a time.
+const busyShare = 0.05
+
 // Report is what is written to results/latest.json.
 type Report struct {
 	Machine Machine   `json:"machine"`
@@ -95,7 +100,7 @@ func (r *Result) Print(w io.Writer) {
 	if len(cols) > 0 {
 		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 		keys := r.moreKeys()
-		fmt.Fprintf(tw, "\t%s\t±MAD\tmin\tmax\tratio\tB/op\tallocs\tB/record\t", r.Unit)
+		fmt.Fprintf(tw, "\t%s\t±MAD\tmin\tmax\tratio\tcpu ns\tB/op\tallocs\tB/record\t", r.Unit)
 		for _, k := range keys {
 			fmt.Fprintf(tw, "%s\t", k)
 		}
@@ -107,6 +112,9 @@ func (r *Result) Print(w io.Writer) {
 		for i := range cols {
 			printNotes(w, &cols[i])
 		}
+	}
+	if r.Others >= busyShare {
+		fmt.Fprintf(w, "  the machine was busy: other processes used %.0f %% of its processors\n", 100*r.Others)
 	}
 	for _, c := range r.Checks {
 		fmt.Fprintf(w, "  %s: %s\n", c.Status, c.Text)
@@ -142,8 +150,8 @@ func printColumn(w io.Writer, c *Column, keys []string, ref string) {
 	if c.Name == ref {
 		ratio = "= 1"
 	}
-	fmt.Fprintf(w, "%s\t%s\t%.0f%%\t%s\t%s\t%s\t%.0f\t%s\t%.0f\t", name, figure(c.Median), 100*c.MAD/c.Median,
-		figure(c.Min), figure(c.Max), ratio, c.AllocBytes, allocs(c.Allocs), c.RecordBytes)
+	fmt.Fprintf(w, "%s\t%s\t%.0f%%\t%s\t%s\t%s\t%s\t%.0f\t%s\t%.0f\t", name, figure(c.Median), 100*c.MAD/c.Median,
+		figure(c.Min), figure(c.Max), ratio, figure(c.CPU), c.AllocBytes, allocs(c.Allocs), c.RecordBytes)
 	for _, k := range keys {
 		if v, ok := c.More[k]; ok {
 			fmt.Fprintf(w, "%s\t", figure(v))
@@ -177,7 +185,11 @@ func (rep *Report) Summary(w io.Writer) {
 		for i, c := range r.Checks {
 			found[i] = c.Text
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", r.Name, r.Target, r.Status, strings.Join(found, "; "))
+		busy := ""
+		if r.Others >= busyShare {
+			busy = fmt.Sprintf(" (machine %.0f %% busy with others)", 100*r.Others)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s%s\n", r.Name, r.Target, r.Status, strings.Join(found, "; "), busy)
 	}
 	tw.Flush()
 	fmt.Fprintf(w, "\n%d rows: %d ok, %d short, %d not measured\n",

@@ -9,17 +9,20 @@ import (
 
 // A Result is one measured row.
 type Result struct {
-	Name      string    `json:"name"`
-	What      string    `json:"what,omitempty"`
-	Target    string    `json:"target"`
-	Unit      string    `json:"unit"`
-	Reference string    `json:"reference"` // contender of the ratio column
-	Rounds    int       `json:"rounds"`
-	Commit    string    `json:"commit"`
-	Date      time.Time `json:"date"`
-	Status    Status    `json:"status"`
-	Checks    []Check   `json:"checks"`
-	Columns   []Column  `json:"contenders"`
+	Name      string `json:"name"`
+	What      string `json:"what,omitempty"`
+	Target    string `json:"target"`
+	Unit      string `json:"unit"`
+	Reference string `json:"reference"` // contender of the ratio column
+	Rounds    int    `json:"rounds"`
+	// Others is the share of all processors that other processes used while the
+	// row was measured, 0 to 1; -1 unknown.
+	Others  float64   `json:"others"`
+	Commit  string    `json:"commit"`
+	Date    time.Time `json:"date"`
+	Status  Status    `json:"status"`
+	Checks  []Check   `json:"checks"`
+	Columns []Column  `json:"contenders"`
 }
 
 // A Column is what was measured of one contender. Figures are medians over the
@@ -35,6 +38,7 @@ type Column struct {
 	MAD         float64            `json:"mad"`
 	Min         float64            `json:"min"`
 	Max         float64            `json:"max"`
+	CPU         float64            `json:"cpu"` // processor ns per operation
 	Allocs      float64            `json:"allocs"`
 	AllocBytes  float64            `json:"allocBytes"`
 	RecordBytes float64            `json:"recordBytes,omitempty"`
@@ -67,6 +71,7 @@ func (c *Column) fill(samples []*Sample) {
 	c.Values = pick(func(s *Sample) float64 { return s.Value })
 	c.Median, c.MAD = Median(c.Values), MAD(c.Values)
 	c.Min, c.Max = slices.Min(c.Values), slices.Max(c.Values)
+	c.CPU = Median(pick(func(s *Sample) float64 { return s.CPU }))
 	c.Allocs = Median(pick(func(s *Sample) float64 { return s.Allocs }))
 	c.AllocBytes = Median(pick(func(s *Sample) float64 { return s.AllocBytes }))
 	c.RecordBytes = Median(pick(func(s *Sample) float64 { return s.RecordBytes }))

@@ -71,6 +71,7 @@ func Run(row Row, o Options) (*Result, error) {
 		res.Rounds = min(res.Rounds, row.MaxCount)
 	}
 	rnd := rand.New(rand.NewPCG(o.Seed, uint64(len(row.Name))))
+	load := startLoadMeter()
 	samples := make([][]*Sample, len(cols))
 	for range res.Rounds {
 		for _, i := range rnd.Perm(len(cols)) {
@@ -85,6 +86,7 @@ func Run(row Row, o Options) (*Result, error) {
 			samples[i] = append(samples[i], s)
 		}
 	}
+	res.Others = load.others()
 	for i := range cols {
 		if cols[i].Error == "" {
 			cols[i].fill(samples[i])

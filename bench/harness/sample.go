@@ -38,6 +38,10 @@ type Sample struct {
 	Value float64 `json:"value"`
 	// Ops is the number of operations behind it.
 	Ops int `json:"ops"`
+	// CPU is the processor time of the whole process per operation in
+	// nanoseconds, 0 where it is not known. Unlike Value it hardly grows when
+	// others use the machine.
+	CPU float64 `json:"cpu"`
 	// Allocs and AllocBytes are heap allocations per operation, by every
 	// goroutine of the process.
 	Allocs     float64 `json:"allocs"`
@@ -71,7 +75,9 @@ func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
+	cpu := cpuTime()
 	elapsed, err := timed(sub, r.goroutines(), n)
+	cpu = cpuTime() - cpu
 	runtime.ReadMemStats(&after)
 	if err != nil {
 		return nil, err
@@ -79,6 +85,7 @@ func measure(r *Row, c *Contender, env *Env, n int) (s *Sample, err error) {
 	s = &Sample{
 		Value:      float64(elapsed.Nanoseconds()) / float64(n),
 		Ops:        n,
+		CPU:        float64(cpu.Nanoseconds()) / float64(n),
 		Allocs:     float64(after.Mallocs-before.Mallocs) / float64(n),
 		AllocBytes: float64(after.TotalAlloc-before.TotalAlloc) / float64(n),
 	}

@@ -1,0 +1,8 @@
+package rivals
+
+import "log/slog"
+
+// AppendAttrs is forebay's idiom for objects.
+func (u *User) AppendAttrs(dst []slog.Attr) []slog.Attr {
+	return append(dst, slog.Int("id", u.ID), slog.String("name", u.Name), slog.Bool("admin", u.Admin))
+}
