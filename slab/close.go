@@ -88,6 +88,10 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	close(w.closing)
 	w.unlock()
 
+	if d, ok := w.sink.(batch.Drainer); ok {
+		deadline, _ := ctx.Deadline()
+		d.Drain(deadline)
+	}
 	// A destination that honours its context is told a little before the
 	// deadline, so that what it says can still be accounted for.
 	if deadline, ok := ctx.Deadline(); ok {
@@ -106,6 +110,7 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 			finished = false
 		}
 	}
+	_ = w.last.Wait(ctx) // what it has not written by then is accounted for
 	err := w.conclude(ctx, finished)
 	w.giveUp()
 	close(w.reported)
@@ -132,6 +137,8 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 			w.unqueueLocked(w.queue.pop()) // its memory may be in use: leak it
 		}
 	}
+	w.acc.Dropped[batch.Shutdown] += uint64(w.lastPending)
+	w.lastPending, w.lastAbandoned = 0, true
 	w.refuseWaitersLocked()
 	for _, o := range w.ops {
 		o.ch <- ErrClosed

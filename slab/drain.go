@@ -118,6 +118,7 @@ func (w *Writer) gather() bool {
 			return false
 		}
 		w.sleep = awake
+		w.seen = d.since
 		w.settled = w.watermarkLocked()
 		if o := w.readyOpLocked(); o != nil {
 			w.mu.Unlock()
@@ -158,6 +159,7 @@ func (w *Writer) gather() bool {
 // from its start again, and a drop episode is over.
 func (w *Writer) restLocked() {
 	if b := w.cur; b != nil && b.refs == 0 && b.old == nil {
+		w.rewound += uint64(w.slabBytes - b.room())
 		b.reset()
 	}
 	if w.dropping {
@@ -274,6 +276,7 @@ func (w *Writer) takeLocked() {
 	d.timerDue = d.timerDue && w.limited && w.queue.n > 0
 	d.rest = &d.all
 	w.inflight = d.all.Len()
+	w.inflightTime = d.all.Runs[0].Slot(0).Time
 }
 
 // fitLimits returns how many records of p the batch still takes, at least one if

@@ -53,7 +53,45 @@ func (w *Writer) refuseOversize(p []byte) error {
 }
 
 // policyFor returns what a write of level l does when no slab is free.
-func (w *Writer) policyFor(l slog.Level) WhenFull { return w.policy }
+func (w *Writer) policyFor(l slog.Level) WhenFull {
+	if l >= w.o.ImportantLevel.Level() {
+		return w.o.ImportantWhenFull
+	}
+	return w.o.WhenFull
+}
+
+// giveUpLocked ends the attempt to place p: the last resort takes it if it is
+// important, else it is dropped as full.
+func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
+	if w.o.LastResort == nil || m.Level < w.o.ImportantLevel.Level() || w.lastPending >= LastResortQueue {
+		return w.dropLocked(batch.Full)
+	}
+	w.acc.Accepted++
+	w.lastPending++
+	w.last.Post(append(make([]byte, 0, len(p)), p...))
+	return nil
+}
+
+// writeLastResort runs on the goroutine of w.last.
+func (w *Writer) writeLastResort(p []byte) {
+	ok := false
+	defer func() {
+		_ = recover() // counted below; a panicking last resort has nobody to tell
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.lastAbandoned {
+			return
+		}
+		w.lastPending--
+		if ok {
+			w.acc.Handled++
+		} else {
+			w.countDropLocked(batch.Full, 1)
+		}
+	}()
+	n, err := w.o.LastResort.Write(p)
+	ok = err == nil && n == len(p)
+}
 
 // putOversizeLocked accepts a record that fits no slab into a buffer of its own.
 // The budget is reserved first and the copy made without the lock, so that a
@@ -161,7 +199,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	pol := w.policyFor(m.Level)
 	wait := pol.kind == whenFullBlock || pol.kind == whenFullBlockFor && pol.wait > 0 && !w.saturated
 	if !wait || !oversize && w.belowReserveLocked(m) {
-		return w.dropLocked(batch.Full)
+		return w.giveUpLocked(p, m)
 	}
 	wt := w.newWaiterLocked(p, m, oversize)
 	w.waiters.push(wt)
@@ -189,7 +227,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 		w.waiters.remove(wt)
 		w.saturated = true
 		w.setRoomLocked()
-		err = w.dropLocked(batch.Full)
+		err = w.giveUpLocked(p, m)
 	case timedOut:
 		<-wt.ch // the answer crossed the timer
 		fallthrough

@@ -3,6 +3,7 @@ package slab
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"time"
@@ -22,14 +23,17 @@ const (
 	DefaultRetryMin      = 200 * time.Millisecond
 	DefaultRetryMax      = 30 * time.Second
 
+	// LastResortQueue is how many records wait for Options.LastResort at most.
+	LastResortQueue = 256
+
 	MinSlabBytes = 512
 	MaxSlabBytes = 64 << 20
 	MaxSlabCount = 1 << 16
 )
 
 var (
-	// ErrClosed is returned for a write after Close.
-	ErrClosed = errors.New("slab: writer is closed")
+	// ErrClosed is returned for a write after Close. It wraps [batch.ErrClosed].
+	ErrClosed = fmt.Errorf("slab: writer is closed: %w", batch.ErrClosed)
 	// ErrDropped is returned by WriteRecord, wrapped with the reason, for a
 	// record that the policy dropped.
 	ErrDropped = errors.New("slab: record dropped")
@@ -67,6 +71,18 @@ type Options struct {
 	Reserve int
 	// ReserveLevel is the level Reserve is kept for. Default slog.LevelInfo.
 	ReserveLevel slog.Leveler
+	// ImportantLevel is the level from which ImportantWhenFull and LastResort
+	// apply. It is read on every write that finds no room. Default
+	// slog.LevelError.
+	ImportantLevel slog.Leveler
+	// ImportantWhenFull is what an important record does when no slab is free,
+	// such as Block() while others drop. Default: as WhenFull.
+	ImportantWhenFull WhenFull
+	// LastResort is written to, on a goroutine of its own, when an important
+	// record would be dropped as full: os.Stderr, say. What
+	// it takes counts as handled. At most LastResortQueue records wait for it;
+	// more are dropped. Default nil.
+	LastResort io.Writer
 	// CloseTimeout bounds Close and Sync, which take no context. Default 5 s.
 	CloseTimeout time.Duration
 	// RetryMin and RetryMax bound the full-jitter backoff after an error of the

@@ -37,6 +37,12 @@ func (o Options) resolve() (Options, error) {
 	if o.WhenFull.kind == whenFullDefault {
 		o.WhenFull = BlockFor(DefaultBlockFor)
 	}
+	if o.ImportantLevel == nil {
+		o.ImportantLevel = slog.LevelError
+	}
+	if o.ImportantWhenFull.kind == whenFullDefault {
+		o.ImportantWhenFull = o.WhenFull
+	}
 	if o.SlabBytes < MinSlabBytes || o.SlabBytes > MaxSlabBytes {
 		bad("SlabBytes", o.SlabBytes, fmt.Sprintf("%d to %d", MinSlabBytes, MaxSlabBytes))
 	}
@@ -59,8 +65,8 @@ func (o Options) resolve() (Options, error) {
 	if o.RetryMin < 0 || o.RetryMax < o.RetryMin {
 		bad("RetryMin, RetryMax", fmt.Sprintf("%v, %v", o.RetryMin, o.RetryMax), "positive, and RetryMax not below RetryMin")
 	}
-	if o.WhenFull.wait < 0 {
-		bad("WhenFull", o.WhenFull, "a wait of 0 or more")
+	if o.WhenFull.wait < 0 || o.ImportantWhenFull.wait < 0 {
+		bad("WhenFull, ImportantWhenFull", fmt.Sprintf("%v, %v", o.WhenFull, o.ImportantWhenFull), "a wait of 0 or more")
 	}
 	return o, errors.Join(errs...)
 }

@@ -2,6 +2,7 @@ package slab
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -14,11 +15,19 @@ type Stats struct {
 	SlabCount   int
 	SlabBytes   int
 	SlabsInUse  int
-	OversizeMem int    // bytes held by records larger than a slab
-	Waiting     int    // callers blocked in a write
-	Sends       uint64 // answers that settled records
-	SendErrors  uint64
-	LastError   string // of the failure under way; empty when the destination is well
+	OversizeMem int // bytes held by records larger than a slab
+	Waiting     int // callers blocked in a write
+	// Rate is the rate of acceptance in bytes per second, slots included, over
+	// the last seconds; BurstLeft is how long the free slabs last at that rate if
+	// the destination takes nothing (a day at most).
+	Rate      float64
+	BurstLeft time.Duration
+	// OldestAge is the age of the oldest undelivered record by its own time, or,
+	// if it has none, by when the drain first saw it. 0 when nothing is pending.
+	OldestAge  time.Duration
+	Sends      uint64 // answers that settled records
+	SendErrors uint64
+	LastError  string // of the failure under way; empty when the destination is well
 }
 
 // Stats returns a snapshot. It never waits for the destination.
@@ -27,6 +36,7 @@ func (w *Writer) Stats() Stats {
 	if a, ok := w.sink.(batch.Accounter); ok {
 		sinkAcc = a.Account()
 	}
+	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := Stats{
@@ -38,6 +48,9 @@ func (w *Writer) Stats() Stats {
 	if b := w.cur; b != nil && b.n == b.cut && b.refs == 0 {
 		s.SlabsInUse-- // attached, but empty
 	}
+	s.Rate = w.rate.update(now, w.acceptedBytesLocked())
+	s.BurstLeft = w.burstLeftLocked(s.Rate)
+	s.OldestAge = w.oldestAgeLocked(now)
 	if w.lastErr != nil {
 		s.LastError = fmt.Sprint(w.lastErr)
 	}
@@ -62,7 +75,7 @@ func (w *Writer) accountLocked(sink batch.Account) batch.Account {
 	a := w.acc
 	a.Accepted += w.next
 	a.Pending.Slab = w.pendingSlabLocked()
-	a.Pending.Inflight = uint64(w.inflight)
+	a.Pending.Inflight = uint64(w.inflight + w.lastPending)
 	if w.abandoned {
 		a.Pending = batch.Pending{}
 	}

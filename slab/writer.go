@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
@@ -29,7 +30,6 @@ type Writer struct {
 	slabBytes  int
 	maxRecord  int
 	flushLevel int
-	policy     WhenFull
 
 	// mu guards everything down to the next comment. It is a leaf lock: nothing
 	// sleeps, sends to a destination or calls back while holding it.
@@ -48,6 +48,7 @@ type Writer struct {
 	ops          []*op
 
 	acc         batch.Account // Pending is not kept here but walked by Stats
+	lastPending int           // records waiting for the last resort
 	taken       uint64        // settled into the sink's own custody
 	inflight    int           // records of the batch under way that are not settled
 	settled     uint64        // every ticket up to it is accounted for
@@ -57,14 +58,20 @@ type Writer struct {
 	sendErrors  uint64
 	lastErr     error
 
-	sleep     sleepState
-	needWake  bool   // send to wake after unlocking
-	urgent    uint64 // the last record of FlushLevel
-	saturated bool   // BlockFor timed out and no slab was freed since
-	dropping  bool   // a drop episode is under way
-	marked    batch.Drops
-	closed    bool
-	abandoned bool // Shutdown ran out of time and settled the account itself
+	rate         rateMeter
+	rewound      uint64    // bytes of slabs that were filled again without being sealed
+	inflightTime int64     // time of the first record of the batch under way
+	seen         time.Time // when the drain first saw the oldest record
+
+	sleep         sleepState
+	needWake      bool   // send to wake after unlocking
+	urgent        uint64 // the last record of FlushLevel
+	saturated     bool   // BlockFor timed out and no slab was freed since
+	dropping      bool   // a drop episode is under way
+	marked        batch.Drops
+	closed        bool
+	lastAbandoned bool
+	abandoned     bool // Shutdown ran out of time and settled the account itself
 
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
 	spins  bool          // there is a processor to spare for that
@@ -75,6 +82,7 @@ type Writer struct {
 	ctx     context.Context
 	giveUp  context.CancelFunc // ends ctx: no more attempts
 	events  *callback.Runner[batch.Event]
+	last    *callback.Runner[[]byte] // writes to Options.LastResort
 
 	d drain // owned by the drain goroutine
 
@@ -126,10 +134,10 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &Writer{
 		o: r, sink: dst, slabBytes: r.SlabBytes, maxRecord: r.MaxRecord,
-		flushLevel: int(r.FlushLevel.Level()), policy: r.WhenFull,
-		free:  newArena(r.SlabBytes, r.SlabCount),
-		queue: newQueue(r.SlabCount + 2),
-		wake:  make(chan struct{}, 1), closing: make(chan struct{}),
+		flushLevel: int(r.FlushLevel.Level()),
+		free:       newArena(r.SlabBytes, r.SlabCount),
+		queue:      newQueue(r.SlabCount + 2),
+		wake:       make(chan struct{}, 1), closing: make(chan struct{}),
 		done: make(chan struct{}), reported: make(chan struct{}),
 		ctx: ctx, giveUp: cancel,
 		room: -1, sleep: awake, spins: runtime.GOMAXPROCS(0) > 1,
@@ -143,6 +151,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		report = reportToStderr
 	}
 	w.events = callback.New(report, 64)
+	w.last = callback.New(w.writeLastResort, LastResortQueue+1)
 	w.d.init(w)
 	go w.run()
 	return w, nil

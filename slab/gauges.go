@@ -1,0 +1,78 @@
+package slab
+
+import "time"
+
+// rateMeter measures a rate from a rising total, with no cost to those who raise
+// it: whoever looks (Stats, and the drain with every batch) moves the window on.
+type rateMeter struct {
+	old, mid sample
+}
+
+type sample struct {
+	at    time.Time
+	total uint64
+}
+
+// rateWindow is how far apart the two samples are kept; the rate covers between
+// one and two of it.
+const rateWindow = time.Second
+
+// update returns the rate per second up to now.
+func (r *rateMeter) update(now time.Time, total uint64) float64 {
+	if r.old.at.IsZero() {
+		r.old, r.mid = sample{now, total}, sample{now, total}
+		return 0
+	}
+	if now.Sub(r.mid.at) >= rateWindow {
+		r.old, r.mid = r.mid, sample{now, total}
+	}
+	d := now.Sub(r.old.at).Seconds()
+	if d <= 0 || total < r.old.total {
+		return 0
+	}
+	return float64(total-r.old.total) / d
+}
+
+// acceptedBytesLocked returns how many slab bytes were used up so far, to within
+// one slab.
+func (w *Writer) acceptedBytesLocked() uint64 {
+	n := uint64(w.sealed.Load()) * uint64(w.slabBytes)
+	if b := w.cur; b != nil {
+		n += uint64(w.slabBytes - b.room())
+	}
+	return n + w.rewound
+}
+
+// maxBurst caps BurstLeft, for rates near zero.
+const maxBurst = 24 * time.Hour
+
+func (w *Writer) burstLeftLocked(rate float64) time.Duration {
+	free := float64(len(w.free) * w.slabBytes)
+	if b := w.cur; b != nil {
+		free += float64(b.room())
+	}
+	if rate <= 0 || free/rate > maxBurst.Seconds() {
+		return maxBurst
+	}
+	return time.Duration(free / rate * float64(time.Second))
+}
+
+// oldestAgeLocked returns the age of the oldest record that is not settled.
+func (w *Writer) oldestAgeLocked(now time.Time) time.Duration {
+	var t int64
+	switch b := w.cur; {
+	case w.inflight > 0:
+		t = w.inflightTime
+	case w.queue.n > 0:
+		p := w.queue.at(0)
+		t = p.blk.slot(p.from).Time
+	case b != nil && b.n > b.cut:
+		t = b.slot(b.cut).Time
+	default:
+		return 0
+	}
+	if t == 0 {
+		t = w.seen.UnixNano()
+	}
+	return max(0, time.Duration(now.UnixNano()-t))
+}

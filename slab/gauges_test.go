@@ -1,0 +1,161 @@
+package slab
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+func TestImportantRecordsHaveTheirOwnPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(), ImportantWhenFull: Block()})
+		for i := 0; w.WriteRecord(line(i, 50), batch.Meta{}) == nil; i++ {
+		}
+		start := time.Now()
+		time.AfterFunc(time.Minute, g.open)
+		if err := w.WriteRecord(line(9999, 50), batch.Meta{Level: slog.LevelError}); err != nil {
+			t.Errorf("an Error that should wait: %v", err)
+		}
+		if d := time.Since(start); d != time.Minute {
+			t.Errorf("it waited %v, want until the destination lived", d)
+		}
+		closeNow(t, w)
+		if ns := numbers(t, g.String()); ns[len(ns)-1] != 9999 {
+			t.Errorf("the last record is %d", ns[len(ns)-1])
+		}
+	})
+}
+
+func TestLastResort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		var last memory
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(), LastResort: &last})
+		n := 0
+		for w.WriteRecord(line(n, 50), batch.Meta{}) == nil {
+			n++
+		}
+		n++
+		const important = 20
+		for i := range important {
+			if err := w.WriteRecord(line(1000+i, 50), batch.Meta{Level: slog.LevelError}); err != nil {
+				t.Errorf("important record: %v", err)
+			}
+		}
+		synctest.Wait()
+		wantSequence(t, numbers(t, last.String()), 1000, 1000+important)
+		a := w.Account()
+		if a.Handled != important || a.Check() != nil {
+			t.Errorf("account %v", a)
+		}
+		g.open()
+		closeNow(t, w)
+		if a := w.Account(); a.Accepted != uint64(n+important) || a.Check() != nil || a.Pending.Total() != 0 {
+			t.Errorf("account %v, %d written", a, n+important)
+		}
+	})
+}
+
+func TestLastResortFailsOrHangs(t *testing.T) {
+	fail := map[string]func() io.Writer{
+		"fails":  func() io.Writer { return writerFunc(func([]byte) (int, error) { return 0, errDown }) },
+		"panics": func() io.Writer { return writerFunc(func([]byte) (int, error) { panic("no") }) },
+	}
+	for name, dst := range fail {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate()
+				w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(), LastResort: dst()})
+				for w.WriteRecord(line(0, 50), batch.Meta{}) == nil {
+				}
+				w.WriteRecord(line(1, 50), batch.Meta{Level: slog.LevelError})
+				synctest.Wait()
+				if a := w.Account(); a.Dropped[batch.Full] != 2 || a.Handled != 0 || a.Check() != nil {
+					t.Errorf("account %v", a)
+				}
+				g.open()
+				closeNow(t, w)
+			})
+		})
+	}
+	t.Run("hangs", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g, last := newGate(), newGate()
+			w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(), LastResort: last})
+			for w.WriteRecord(line(0, 50), batch.Meta{}) == nil {
+			}
+			var dropped int
+			for range 2 * LastResortQueue {
+				if errors.Is(w.WriteRecord(line(1, 50), batch.Meta{Level: slog.LevelError}), ErrDropped) {
+					dropped++
+				}
+			}
+			if dropped != LastResortQueue {
+				t.Errorf("%d dropped, want all above the queue of %d", dropped, LastResortQueue)
+			}
+			g.open()
+			start := time.Now()
+			if err := w.Close(); err == nil {
+				t.Error("Close lost records and said nothing")
+			}
+			if d := time.Since(start); d > DefaultCloseTimeout {
+				t.Errorf("Close took %v", d)
+			}
+			a := w.Account()
+			if a.Dropped[batch.Shutdown] != LastResortQueue || a.Check() != nil || a.Pending.Total() != 0 {
+				t.Errorf("account %v", a)
+			}
+			last.open()
+			synctest.Wait()
+			if b := w.Account(); a != b {
+				t.Errorf("account changed after Close: %v, then %v", a, b)
+			}
+		})
+	})
+}
+
+func TestGauges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &Options{SlabBytes: 8192, SlabCount: 8})
+		if s := w.Stats(); s.OldestAge != 0 || s.Rate != 0 || s.BurstLeft != maxBurst || s.SlabsInUse != 0 {
+			t.Errorf("idle: %+v", s)
+		}
+		// 1000 records/s of 32+32 bytes into a destination that hangs.
+		start := time.Now()
+		for range 500 {
+			w.WriteRecord(make([]byte, 32), batch.Meta{Time: time.Now().UnixNano()})
+			w.Stats()
+			time.Sleep(time.Millisecond)
+		}
+		s := w.Stats()
+		if s.Rate < 60000 || s.Rate > 68000 {
+			t.Errorf("rate %v bytes/s, want about 64000", s.Rate)
+		}
+		// 64 KiB hold 1.024 s of it, half of that is used.
+		if s.BurstLeft < 450*time.Millisecond || s.BurstLeft > 600*time.Millisecond {
+			t.Errorf("burst left %v, want about 0.52s", s.BurstLeft)
+		}
+		if s.OldestAge != time.Since(start) {
+			t.Errorf("oldest record is %v old, want %v", s.OldestAge, time.Since(start))
+		}
+		if s.SlabsInUse != 4 {
+			t.Errorf("%d slabs in use, want 4", s.SlabsInUse)
+		}
+		g.open()
+		closeNow(t, w)
+		if s := w.Stats(); s.OldestAge != 0 || s.SlabsInUse != 0 {
+			t.Errorf("after Close: %+v", s)
+		}
+		if !strings.Contains(g.String(), "\x00") {
+			t.Error("nothing arrived")
+		}
+	})
+}
