@@ -317,3 +317,32 @@ func TestLoadMeter(t *testing.T) {
 		t.Error("a busy processor does not show")
 	}
 }
+
+// TestInterleaved: each round measures every contender once, and not always in
+// the same order.
+func TestInterleaved(t *testing.T) {
+	var order string
+	mk := func(name string) Contender {
+		return Contender{Name: name, Sample: func(*Env) (*Sample, error) { order += name; return &Sample{Value: 1}, nil }}
+	}
+	row := Row{Name: "test", Target: "t", Contenders: []Contender{mk("a"), mk("b"), mk("c")}, Verdict: ZeroAllocs("a")}
+	seen := map[string]bool{}
+	if _, err := Run(row, Options{Count: 20, Dir: t.TempDir(), Seed: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if len(order) != 60 {
+		t.Fatalf("%d samples of 3 contenders in 20 rounds", len(order))
+	}
+	for ; order != ""; order = order[3:] {
+		round := order[:3]
+		for _, name := range []string{"a", "b", "c"} {
+			if strings.Count(round, name) != 1 {
+				t.Fatalf("a round measured %q", round)
+			}
+		}
+		seen[round] = true
+	}
+	if len(seen) < 4 {
+		t.Errorf("20 rounds knew only the orders %v", seen)
+	}
+}
