@@ -35,7 +35,7 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 			return fmt.Errorf("slab: flush: %w", context.Cause(ctx))
 		}
 	}
-	o := &op{target: w.next, kind: kind, ch: make(chan error, 1)}
+	o := &op{target: w.ticketsLocked(), kind: kind, ch: make(chan error, 1)}
 	w.ops = append(w.ops, o)
 	w.flushTarget = max(w.flushTarget, o.target)
 	w.wakeLocked()
@@ -84,6 +84,7 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	w.mu.Lock()
 	w.closed = true
 	w.setRoomLocked()
+	w.closeLanesLocked()
 	w.wakeLocked()
 	close(w.closing)
 	w.unlock()
@@ -132,10 +133,7 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 		left := uint64(w.inflight) + w.pendingSlabLocked()
 		w.acc.Dropped[batch.Shutdown] += left
 		w.inflight = 0
-		w.cutLocked()
-		for w.queue.n > 0 {
-			w.unqueueLocked(w.queue.pop()) // its memory may be in use: leak it
-		}
+		w.discardLocked()
 	}
 	w.acc.Dropped[batch.Shutdown] += uint64(w.lastPending)
 	w.lastPending, w.lastAbandoned = 0, true

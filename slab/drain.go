@@ -47,6 +47,7 @@ type drain struct {
 
 	closedSink bool
 	spinning   bool
+	merge      merger
 	locked     bool // mu is held from settle on to gather
 }
 
@@ -123,6 +124,25 @@ func (w *Writer) gather() bool {
 		if o := w.readyOpLocked(); o != nil {
 			w.mu.Unlock()
 			w.do(o)
+			continue
+		}
+		if w.sh.left > 0 {
+			w.unlock()
+			d.since = time.Now()
+			w.mark()
+			w.buildMerged()
+			return true
+		}
+		if w.sh.multi {
+			if w.dueLanesLocked() {
+				w.sweepLocked(d.timerDue || w.closed)
+				w.unlock()
+				d.since = time.Now()
+				continue
+			}
+			w.sleep = timed
+			w.unlock()
+			w.sleepTimed()
 			continue
 		}
 		if w.dueLocked() {
@@ -216,6 +236,11 @@ func (w *Writer) sleepTimed() {
 // watermarkLocked returns the last ticket before which nothing is pending. It is
 // called when nothing is in flight.
 func (w *Writer) watermarkLocked() uint64 {
+	if g := &w.d.merge; w.sh.left > 0 {
+		return g.lo + uint64(g.at) - 1
+	} else if w.sh.multi {
+		return w.lanesWatermarkLocked()
+	}
 	if w.queue.n > 0 {
 		p := w.queue.at(0)
 		return p.blk.slot(p.from).Ticket - 1
@@ -508,6 +533,7 @@ func (w *Writer) finishLocked() {
 	}
 	d.pieces = d.pieces[:0]
 	d.failed = 0
+	w.endMergeLocked()
 	if w.waiters.n > 0 {
 		w.serveLocked()
 	}
@@ -559,13 +585,11 @@ func (w *Writer) surrender() {
 	w.acc.Dropped[batch.Shutdown] += uint64(w.inflight)
 	w.inflight = 0
 	w.finishLocked()
-	w.cutLocked()
-	for w.queue.n > 0 {
-		p := w.queue.pop()
-		w.unqueueLocked(p)
-		w.acc.Dropped[batch.Shutdown] += uint64(p.len())
+	w.acc.Dropped[batch.Shutdown] += w.pendingSlabLocked()
+	for _, p := range w.discardLocked() {
 		w.releaseLocked(p)
 	}
+	w.endMergeLocked()
 	w.refuseWaitersLocked()
 }
 

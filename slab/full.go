@@ -128,15 +128,14 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	}
 	w.cutLocked()
 	s := b.slot(0)
-	w.next++
 	*s = batch.Slot{
-		Ticket: w.next, Time: m.Time, Len: uint32(len(p)),
+		Ticket: w.ticketLocked(), Time: m.Time, Len: uint32(len(p)),
 		Stream: m.Stream, Level: batch.ClampLevel(m.Level),
 	}
 	b.refs = 0
 	w.pushLocked(b, 0, 1)
 	if int(m.Level) >= w.flushLevel {
-		w.urgent = w.next
+		w.urgent = w.ticketsLocked()
 	}
 	w.wakeLocked()
 	w.setRoomLocked()

@@ -59,6 +59,9 @@ func (o Options) resolve() (Options, error) {
 	if o.Reserve < 0 || o.Reserve >= o.SlabCount {
 		bad("Reserve", o.Reserve, fmt.Sprintf("0 to SlabCount-1 (%d)", o.SlabCount-1))
 	}
+	if o.Shards < AutoShards || o.Shards > maxShards {
+		bad("Shards", o.Shards, fmt.Sprintf("0 to %d, or AutoShards", maxShards))
+	}
 	if o.CloseTimeout < 0 {
 		bad("CloseTimeout", o.CloseTimeout, "0 or more")
 	}

@@ -73,7 +73,7 @@ func (w *Writer) Report() batch.Report { return batch.Report{Account: w.Account(
 // records into its own custody.
 func (w *Writer) accountLocked(sink batch.Account) batch.Account {
 	a := w.acc
-	a.Accepted += w.next
+	a.Accepted += w.ticketsLocked()
 	a.Pending.Slab = w.pendingSlabLocked()
 	a.Pending.Inflight = uint64(w.inflight + w.lastPending)
 	if w.abandoned {
@@ -93,5 +93,5 @@ func (w *Writer) pendingSlabLocked() uint64 {
 	if b := w.cur; b != nil {
 		n += b.n - b.cut
 	}
-	return uint64(n)
+	return uint64(n + w.lanesPendingLocked())
 }

@@ -73,6 +73,7 @@ type Writer struct {
 	lastAbandoned bool
 	abandoned     bool // Shutdown ran out of time and settled the account itself
 
+	sh     shards
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
 	spins  bool          // there is a processor to spare for that
 
@@ -151,6 +152,12 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		report = reportToStderr
 	}
 	w.events = callback.New(report, 64)
+	if w.sh.max = laneLimit(&r); w.sh.max > 0 {
+		w.sh.lanes = make([]lane, w.sh.max)
+		for i := range w.sh.lanes {
+			w.sh.lanes[i].room = -1
+		}
+	}
 	w.last = callback.New(w.writeLastResort, LastResortQueue+1)
 	w.d.init(w)
 	go w.run()
@@ -188,7 +195,14 @@ func (w *Writer) put(p []byte, m batch.Meta) error {
 	if len(p) > w.maxRecord {
 		return w.refuseOversize(p)
 	}
-	w.mu.Lock()
+	if w.sh.max == 0 {
+		w.mu.Lock()
+	} else {
+		if n := w.sh.active.Load(); n != 0 {
+			return w.putLane(p, m, n)
+		}
+		w.lockCounting()
+	}
 	if len(p)+batch.SlotBytes > w.room {
 		return w.putSlow(p, m)
 	}
@@ -228,13 +242,13 @@ func (w *Writer) wakeLocked() {
 }
 
 func (w *Writer) urgentLocked() {
-	w.urgent = w.next
+	w.urgent = w.ticketsLocked()
 	w.wakeLocked()
 }
 
 // setRoomLocked decides whether the next write may take the fast path.
 func (w *Writer) setRoomLocked() {
-	if w.closed || w.cur == nil || w.cur.old != nil || w.waiters.n > 0 || w.sleep == parked {
+	if w.closed || w.sh.multi || w.cur == nil || w.cur.old != nil || w.waiters.n > 0 || w.sleep == parked {
 		w.room = -1
 		return
 	}
@@ -265,8 +279,7 @@ func (w *Writer) placeLocked(p []byte, m batch.Meta) bool {
 			return false
 		}
 	}
-	w.next++
-	w.cur.store(p, m, w.next)
+	w.cur.store(p, m, w.ticketLocked())
 	if w.sleep == parked {
 		w.wakeLocked()
 	}
@@ -288,7 +301,13 @@ func (w *Writer) openLocked(n int, m batch.Meta) bool {
 	if w.belowReserveLocked(m) {
 		return false
 	}
+	if w.cur != nil {
+		w.contendedLocked(w.cur.n)
+	}
 	w.sealLocked()
+	if len(w.free) == 0 { // the lanes took the last
+		return false
+	}
 	k := len(w.free) - 1
 	w.cur, w.free = w.free[k], w.free[:k]
 	w.cur.reset()
