@@ -39,25 +39,10 @@ func (c *class) hint() uint32 {
 	return uint32(page*0x9E3779B97F4A7C15>>32) & c.mask
 }
 
-// take returns a free buffer, or nil and the list a new one belongs to.
-func (c *class) take() (*byte, *list) {
-	h := c.hint()
-	l := &c.lists[h]
-	free := l.mu.TryLock()
-	if free {
-		if len(l.items) > 0 {
-			mem, _ := l.popLocked()
-			l.mu.Unlock()
-			return mem, nil
-		}
-		l.mu.Unlock()
-	}
-	return c.takeElsewhere(h, !free)
-}
-
-// takeElsewhere tries the lists beside h, then waits for h if it was busy. What
-// it finds moves to h, so that the next Get finds it there.
-func (c *class) takeElsewhere(h uint32, busy bool) (*byte, *list) {
+// takeElsewhere returns a free buffer, or nil, when list h had none or was busy.
+// It tries the others, then waits for h if that was busy. What it finds
+// elsewhere moves to h, so that the next Get finds it there.
+func (c *class) takeElsewhere(h uint32, busy bool) *byte {
 	home := &c.lists[h]
 	for i := uint32(1); i <= c.mask; i++ {
 		l := &c.lists[(h+i)&c.mask]
@@ -68,20 +53,19 @@ func (c *class) takeElsewhere(h uint32, busy bool) (*byte, *list) {
 			mem, n := l.popLocked()
 			n.home.Store(home)
 			l.mu.Unlock()
-			return mem, nil
+			return mem
 		}
 		l.mu.Unlock()
 	}
 	if busy {
 		home.mu.Lock()
+		defer home.mu.Unlock()
 		if len(home.items) > 0 {
 			mem, _ := home.popLocked()
-			home.mu.Unlock()
-			return mem, nil
+			return mem
 		}
-		home.mu.Unlock()
 	}
-	return nil, home
+	return nil
 }
 
 // lockHome locks the list n is at home in and returns it.

@@ -50,3 +50,24 @@ func checkBalance(t testing.TB, s Stats) {
 
 // addrOf returns where buf begins, for comparison only.
 func addrOf(buf []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(buf))) }
+
+// checkLists checks that free buffers lie where their nodes say, within the
+// limits.
+func checkLists(t testing.TB, p *Pool) {
+	t.Helper()
+	for _, c := range p.classes {
+		for i := range c.lists {
+			l := &c.lists[i]
+			l.mu.Lock()
+			if len(l.items) > l.limit || l.low > len(l.items) {
+				t.Errorf("class %d, list %d: %d items, limit %d, low %d", c.size, i, len(l.items), l.limit, l.low)
+			}
+			for _, f := range l.items {
+				if f.node.home.Load() != l || !f.node.free || c.nodes.find(f.node.addr) != f.node {
+					t.Errorf("class %d, list %d: a free buffer whose node does not know", c.size, i)
+				}
+			}
+			l.mu.Unlock()
+		}
+	}
+}

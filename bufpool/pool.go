@@ -87,9 +87,22 @@ func (p *Pool) Get(size int) (buf []byte, class int) {
 	if p.debug != nil {
 		return p.debugGet(c)[:size], c.size
 	}
-	mem, home := c.take()
-	if mem == nil {
-		return p.newBuffer(c, home, nil)[:size], c.size
+	// The common case is written out here, and in Put: as a call it cost a
+	// fifth of the whole (see the bench's ledger).
+	var mem *byte
+	h := c.hint()
+	home := &c.lists[h]
+	locked := home.mu.TryLock()
+	if locked && len(home.items) > 0 {
+		mem, _ = home.popLocked()
+		home.mu.Unlock()
+	} else {
+		if locked {
+			home.mu.Unlock()
+		}
+		if mem = c.takeElsewhere(h, !locked); mem == nil {
+			return p.newBuffer(c, home, nil)[:size], c.size
+		}
 	}
 	buf = unsafe.Slice(mem, c.size)
 	if !p.noZero {
@@ -135,6 +148,15 @@ func (p *Pool) Put(buf []byte) {
 		p.debugPut(c, mem, n)
 		return
 	}
+	l := n.home.Load()
+	l.mu.Lock()
+	if n.home.Load() == l && !n.free && len(l.items) < l.limit {
+		l.puts++
+		l.pushLocked(mem, n)
+		l.mu.Unlock()
+		return
+	}
+	l.mu.Unlock()
 	if !c.give(mem, n) {
 		p.refused[refusedTwice].Add(1)
 	}
@@ -183,14 +205,19 @@ func (p *Pool) newBuffer(c *class, home *list, t *trace) []byte {
 	mem := unsafe.SliceData(buf)
 	n := &node{addr: uintptr(unsafe.Pointer(mem)), trace: t}
 	n.home.Store(home)
-	if stale := c.nodes.add(n); stale != nil {
-		// Its buffer is gone, since this one has its address, but the
-		// collector has yet to say so.
-		p.lose(c, stale)
-	}
+	p.register(c, n)
 	home.mu.Lock()
 	home.misses++
 	home.mu.Unlock()
 	runtime.AddCleanup(mem, collected, corpse{p.self, c.index, n.addr, n.id})
 	return buf
+}
+
+// register makes n known to c.
+func (p *Pool) register(c *class, n *node) {
+	if stale := c.nodes.add(n); stale != nil {
+		// Its buffer is gone, since n's has its address, but the collector has
+		// yet to say so.
+		p.lose(c, stale)
+	}
 }

@@ -67,6 +67,7 @@ func TestManyGoroutines(t *testing.T) {
 			}
 			s := p.Stats()
 			checkBalance(t, s)
+			checkLists(t, p)
 			var gets uint64
 			for _, c := range s.Classes {
 				gets += c.Gets
@@ -209,5 +210,31 @@ func TestGetWaitsForABusyList(t *testing.T) {
 	l.mu.Unlock()
 	if b := <-got; &b[0] != &buf[0] {
 		t.Error("another buffer")
+	}
+}
+
+// Who waits for the lock of a buffer's list while the buffer moves to another
+// list ends up with the other one's.
+func TestLockHomeFollows(t *testing.T) {
+	p := mustPool(t, Config{SizeClasses: []int{64}})
+	c := p.classes[0]
+	buf, _ := p.Get(64)
+	n := c.nodes.find(addrOf(buf))
+	from, to := &c.lists[0], &c.lists[1]
+	n.home.Store(from)
+	from.mu.Lock()
+	got := make(chan *list)
+	go func() {
+		l := n.lockHome()
+		l.mu.Unlock()
+		got <- l
+	}()
+	for range 100 {
+		runtime.Gosched()
+	}
+	n.home.Store(to)
+	from.mu.Unlock()
+	if <-got != to {
+		t.Error("locked the list the buffer left")
 	}
 }

@@ -54,10 +54,28 @@ func TestRegistryAgreesWithMap(t *testing.T) {
 				if n != len(model) || r.live != n {
 					t.Fatalf("each visits %d, live is %d, want %d", n, r.live, len(model))
 				}
-				if slots := len(r.table.Load().slots); slots > max(16, 16*(len(model)+r.used+1)) {
-					t.Fatalf("%d slots for %d nodes", slots, len(model))
+				slots := len(r.table.Load().slots)
+				if 2*r.used > slots || slots > max(1<<minTableBits, 8*(r.used+1)) {
+					t.Fatalf("%d slots for %d nodes and tombstones", slots, r.used)
 				}
 			},
 		})
 	})
+}
+
+// Buffers that come and go do not make the table grow, nor be rebuilt each time.
+func TestRegistryChurn(t *testing.T) {
+	var r registry
+	r.table.Store(newNodeTable(minTableBits))
+	tables := map[*nodeTable]bool{}
+	const n = 1000
+	for i := range n {
+		x := &node{addr: uintptr(i+1) * 64}
+		r.add(x)
+		r.remove(x)
+		tables[r.table.Load()] = true
+	}
+	if slots := len(r.table.Load().slots); slots != 1<<minTableBits || len(tables) > n/4 {
+		t.Errorf("%d slots, %d rebuilds", slots, len(tables)-1)
+	}
 }

@@ -127,6 +127,26 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// A dropped buffer of the smallest class is noticed although others, allocated
+// beside it, are kept.
+func TestLostBesideKept(t *testing.T) {
+	p := mustPool(t, Config{})
+	const n = 100
+	var kept [][]byte
+	for range n {
+		p.Get(1)
+		buf, _ := p.Get(1)
+		kept = append(kept, buf)
+	}
+	collectUntil(t, "buffers lost", func() bool { return classStats(t, p, 2).Lost == n })
+	for _, buf := range kept {
+		p.Put(buf)
+	}
+	if c := classStats(t, p, 2); c.Retained != n || c.InUse != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
 // Outgrowing a buffer with append drops it, which is counted as well.
 func TestAppendBeyondTheClassIsLost(t *testing.T) {
 	p := mustPool(t, Config{})
@@ -150,11 +170,7 @@ func TestAddressUsedAgain(t *testing.T) {
 	stale := &node{addr: n.addr, trace: &trace{}}
 	stale.home.Store(&c.lists[0])
 	c.nodes.add(stale)
-	if old := c.nodes.add(n); old != stale {
-		t.Fatal("add did not return the node it replaced")
-	}
-	p.lose(c, stale)
-	p.lose(c, stale)
+	p.register(c, n)
 	collected(corpse{p.self, c.index, stale.addr, stale.id})
 	if s := classStats(t, p, c.size); s.Lost != 1 {
 		t.Errorf("%+v", s)
@@ -200,4 +216,14 @@ func TestDroppedPoolIsCollected(t *testing.T) {
 	p, buf = nil, nil
 	collectUntil(t, "pool collected", func() bool { return pool.Value() == nil && mem.Value() == nil })
 	kept[0] = 1
+}
+
+// A list does not hold on to a buffer it has handed out.
+func TestHandedOutIsNotHeld(t *testing.T) {
+	for _, debug := range []bool{false, true} {
+		p := mustPool(t, Config{Debug: debug})
+		fill(p, 4096, 1)
+		p.Get(4096) // reused, then dropped
+		collectUntil(t, "buffer lost", func() bool { return classStats(t, p, 4096).Lost == 1 })
+	}
 }

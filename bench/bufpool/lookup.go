@@ -1,9 +1,10 @@
 package bufpool
 
-import "github.com/forebay-log/forebay/bufpool"
+import (
+	"runtime"
 
-// total keeps the results of lookups from being optimised away.
-var total int
+	"github.com/forebay-log/forebay/bufpool"
+)
 
 // classLookup finds the class of sizes in turn.
 func classLookup(pool *bufpool.Pool, sizes []int) run {
@@ -13,7 +14,7 @@ func classLookup(pool *bufpool.Pool, sizes []int) run {
 		for i := range n {
 			sum += pool.Class(sizes[i&mask])
 		}
-		total = sum
+		runtime.KeepAlive(sum)
 	}
 }
 
@@ -31,7 +32,7 @@ func linearLookup(classes, sizes []int) run {
 				}
 			}
 		}
-		total = sum
+		runtime.KeepAlive(sum)
 	}
 }
 
@@ -47,7 +48,7 @@ func mapLookup(classes, sizes []int) run {
 		for i := range n {
 			sum += m[sizes[i&mask]]
 		}
-		total = sum
+		runtime.KeepAlive(sum)
 	}
 }
 
@@ -61,6 +62,6 @@ func stats(p pattern) run {
 			s := pool.Stats()
 			sum += int(s.Classes[0].Gets)
 		}
-		total = sum
+		runtime.KeepAlive(sum)
 	}
 }
