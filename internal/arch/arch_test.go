@@ -1,0 +1,106 @@
+// Package arch keeps the arrows of ARCHITECTURE.md true: who may import whom, and
+// what the core may link.
+package arch
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/forebay-log/forebay"
+
+// allowed lists, for each room, the rooms it may reach, directly or not. A room
+// that is missing here may reach none, so that a new one has to be entered.
+var allowed = map[string][]string{
+	"batch":             {},
+	"bufpool":           {},
+	"internal/callback": {},
+	"internal/arch":     {},
+	"internal/vfs":      {},
+	"internal/testkit":  {"batch", "bufpool", "internal"},
+	"encode":            {"batch", "bufpool", "internal"},
+	"slab":              {"batch", "bufpool", "internal"},
+	"deliver":           {"batch", "bufpool", "internal"},
+	"spool":             {"batch", "bufpool", "internal"},
+	"file":              {"batch", "bufpool", "internal"},
+	"netsink":           {"batch", "bufpool", "internal"},
+	"":                  {"encode", "batch", "bufpool", "internal"},
+	"fluent":            {"", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},
+	"loki":              {"", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},
+	"cmd":               {"*"},
+}
+
+// coreMayLink are the modules that the library, without the program, may bring
+// into a user's binary.
+var coreMayLink = []string{
+	"github.com/tinylib/msgp", "github.com/philhofer/fwd", "github.com/klauspost/compress",
+	"github.com/VictoriaMetrics/easyproto", "github.com/cenkalti/backoff", "github.com/sony/gobreaker",
+	"github.com/gofrs/flock", "golang.org/x/sys", "github.com/DeRuina/timberjack",
+}
+
+func golist(t *testing.T, args ...string) []string {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list %v: %v", args, err)
+	}
+	return strings.Fields(string(out))
+}
+
+// room returns the room of an import path of this module.
+func room(path string) string {
+	r := strings.TrimPrefix(strings.TrimPrefix(path, module), "/")
+	if strings.HasPrefix(r, "cmd/") {
+		return "cmd"
+	}
+	return r
+}
+
+func may(from, to string) bool {
+	for r := from; ; {
+		if ok, known := allowed[r]; known {
+			return slices.Contains(ok, "*") || slices.Contains(ok, to) ||
+				slices.ContainsFunc(ok, func(a string) bool { return a != "" && strings.HasPrefix(to, a+"/") })
+		}
+		i := strings.LastIndex(r, "/")
+		if i < 0 {
+			return false
+		}
+		r = r[:i] // a subfolder has the rights of its room
+	}
+}
+
+func TestArrowsPointOneWay(t *testing.T) {
+	for _, pkg := range golist(t, "./...") {
+		from := room(pkg)
+		for _, dep := range golist(t, "-deps", pkg) {
+			if dep == pkg || dep != module && !strings.HasPrefix(dep, module+"/") {
+				continue
+			}
+			if to := room(dep); !may(from, to) && to != from {
+				t.Errorf("%q reaches %q, which it may not know", from, to)
+			}
+		}
+	}
+}
+
+func TestCoreLinksFewModules(t *testing.T) {
+	for _, pkg := range golist(t, "./...") {
+		if r := room(pkg); r == "cmd" || strings.HasPrefix(r, "internal/") {
+			continue
+		}
+		for _, dep := range golist(t, "-deps", pkg) {
+			first, _, _ := strings.Cut(dep, "/")
+			if !strings.Contains(first, ".") || strings.HasPrefix(dep, module) {
+				continue
+			}
+			if !slices.ContainsFunc(coreMayLink, func(m string) bool { return strings.HasPrefix(dep, m) }) {
+				t.Errorf("%s links %s", pkg, dep)
+			}
+		}
+	}
+}
