@@ -99,18 +99,17 @@ type direct struct {
 	torn    bool   // the last record stands there in part: begin with a newline
 	failing uint64 // failures since the last success
 
-	turned atomic.Uint64 // turned away since the writer got stuck
+	turned atomic.Uint64 // turned away since the writer was last stuck
 }
 
 func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *direct {
 	d := &direct{w: w, name: name, events: events}
 	d.gate.init(busy)
 	d.onStuck = func() {
-		d.turned.Store(0)
 		d.events.post(batch.Event{Output: d.name, Op: "drop", Err: ErrBusy})
 	}
 	d.onFree = func() {
-		d.events.post(batch.Event{Output: d.name, Op: "recovered", Count: d.turned.Load()})
+		d.events.post(batch.Event{Output: d.name, Op: "recovered", Count: d.turned.Swap(0)})
 	}
 	return d
 }
@@ -159,6 +158,7 @@ func (d *direct) settle(p []byte, t *tally) error {
 func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	var (
 		done    = 0
+		unknown = false // how much was written
 		zeros   = 0
 		retried = false
 		start   time.Time // of the waiting
@@ -166,7 +166,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	)
 	for {
 		if n < 0 || n > len(q)-done {
-			n, err = 0, errBadCount
+			n, err, unknown = 0, errBadCount, true
 		}
 		done += n
 		if done == len(q) {
@@ -190,7 +190,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 				pause = min(2*pause, 20*time.Millisecond)
 				err = nil
 			}
-		case done > 0 && !retried:
+		case done > 0 && !retried && !unknown:
 			// The alternative is a torn record: try once more.
 			retried = true
 			t.fail(err)
@@ -203,7 +203,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	}
 	skip := len(q) - len(p) // 1 if there was a newline to write first
 	if done < len(q) {
-		d.torn = d.torn && done == 0 || done > skip && lineBased(p)
+		d.torn = d.torn && done == 0 || (done > skip || unknown) && lineBased(p)
 		d.fail(err, t, "write")
 		d.unlock()
 		t.failed.Add(1)

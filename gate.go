@@ -27,10 +27,11 @@ type gate struct {
 	wake  chan struct{} // capacity 1: the token
 	busy  time.Duration
 
-	onStuck func() // called with no lock held when a section is found stuck
-	onFree  func() // called by the end of a section that was stuck
+	onStuck func() // called under mu when a section is found stuck
+	onFree  func() // called under mu by the end of that section
 
-	// mu is a leaf lock, held for a few instructions.
+	// mu is held for a few instructions; the only lock taken inside it is the one
+	// of the event queue.
 	mu      sync.Mutex
 	folded  uint64        // completed sections that no longer fit into state
 	freed   chan struct{} // closed when the current section ends, see lockCtx
@@ -238,7 +239,9 @@ func (g *gate) leave(add, set uint64) {
 		g.token()
 	}
 	if s&gateStuck != 0 && g.onFree != nil {
+		g.mu.Lock() // so after onStuck
 		g.onFree()
+		g.mu.Unlock()
 	}
 }
 
@@ -335,22 +338,17 @@ func (g *gate) tick() time.Duration { return max(g.busy/gateTicks, 1) }
 
 // look is one tick of the watch.
 func (g *gate) look(id uint64) {
-	if g.lookLocked(id) {
+	g.mu.Lock()
+	stuck := id == g.watchID && g.lookLocked()
+	g.mu.Unlock()
+	if stuck {
 		g.token() // each waiter that resigns passes it on
-		if g.onStuck != nil {
-			g.onStuck()
-		}
 	}
 }
 
-// lookLocked reports whether the section has just been found stuck. It takes mu
-// itself.
-func (g *gate) lookLocked(id uint64) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if id != g.watchID {
-		return false
-	}
+// lookLocked reports whether the section has just been found stuck. Otherwise,
+// and if somebody waits, it sees to it that there is another tick.
+func (g *gate) lookLocked() bool {
 	for {
 		s := g.state.Load()
 		if s&gateWaiters == 0 || s&gateStuck != 0 {
@@ -368,6 +366,9 @@ func (g *gate) lookLocked(id uint64) bool {
 		// The count is part of s: if this succeeds, no section has ended since.
 		if g.state.CompareAndSwap(s, s|gateStuck) {
 			g.watch = nil
+			if g.onStuck != nil {
+				g.onStuck()
+			}
 			return true
 		}
 	}

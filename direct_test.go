@@ -1,0 +1,403 @@
+package forebay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// script is a writer that answers each Write as the next step says, and keeps
+// what it took. After the last step it takes everything.
+type script struct {
+	steps []func(p []byte) (int, error)
+	calls int
+	got   bytes.Buffer
+}
+
+func (s *script) Write(p []byte) (int, error) {
+	s.calls++
+	n, err := len(p), error(nil)
+	if len(s.steps) > 0 {
+		step := s.steps[0]
+		s.steps = s.steps[1:]
+		n, err = step(p)
+	}
+	if n > 0 && n <= len(p) {
+		s.got.Write(p[:n])
+	}
+	return n, err
+}
+
+func answer2(n int, err error) func([]byte) (int, error) {
+	return func([]byte) (int, error) { return n, err }
+}
+
+func half(err error) func([]byte) (int, error) {
+	return func(p []byte) (int, error) { return len(p) / 2, err }
+}
+
+var errTest = errors.New("test error")
+
+// Three records, of which the second meets with what steps say.
+func TestDirectWrite(t *testing.T) {
+	one, two, three := msg("one"), msg("two"), msg("three")
+	h := len(two) / 2
+	for _, tt := range []struct {
+		name      string
+		steps     []func([]byte) (int, error)
+		want      string // after the first record
+		delivered uint64
+		errors    uint64
+		panics    uint64
+		err       string // of the second record
+		ops       []string
+	}{
+		{name: "short write", steps: []func([]byte) (int, error){half(nil)},
+			want: two + three, delivered: 3},
+		{name: "short write after short write", steps: []func([]byte) (int, error){half(nil), half(nil), half(nil)},
+			want: two + three, delivered: 3},
+		{name: "short write with ErrShortWrite", steps: []func([]byte) (int, error){half(io.ErrShortWrite)},
+			want: two + three, delivered: 3},
+		{name: "nothing written, once", steps: []func([]byte) (int, error){answer2(0, nil)},
+			want: two + three, delivered: 3},
+		{name: "nothing written, ever", steps: []func([]byte) (int, error){answer2(0, nil), answer2(0, nil), answer2(0, nil)},
+			want: three, delivered: 2, errors: 1, err: errNoProgress.Error(), ops: []string{"w write", "w recovered"}},
+		{name: "error", steps: []func([]byte) (int, error){answer2(0, errTest)},
+			want: three, delivered: 2, errors: 1, err: "test error", ops: []string{"w write", "w recovered"}},
+		{name: "partial write, then the rest", steps: []func([]byte) (int, error){half(errTest)},
+			want: two + three, delivered: 3, errors: 1},
+		{name: "partial write, and no more", steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest)},
+			want: two[:h] + "\n" + three, delivered: 2, errors: 2, err: "test error", ops: []string{"w write", "w recovered"}},
+		{name: "torn, and torn again", steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest), answer2(1, errTest), answer2(0, errTest)},
+			want: two[:h] + "\n" + "!", delivered: 1, errors: 4, err: "test error", ops: []string{"w write"}},
+		{name: "all written, and an error", steps: []func([]byte) (int, error){func(p []byte) (int, error) { return len(p), errTest }},
+			want: two + three, delivered: 3, errors: 1, ops: []string{"w write", "w recovered"}},
+		{name: "impossible count", steps: []func([]byte) (int, error){func(p []byte) (int, error) { return len(p) + 1, nil }},
+			want: "\n" + three, delivered: 2, errors: 1, err: errBadCount.Error(), ops: []string{"w write", "w recovered"}},
+		{name: "negative count", steps: []func([]byte) (int, error){answer2(-1, nil)},
+			want: "\n" + three, delivered: 2, errors: 1, err: errBadCount.Error(), ops: []string{"w write", "w recovered"}},
+		{name: "would block", steps: []func([]byte) (int, error){answer2(0, syscall.EAGAIN), half(fmt.Errorf("write: %w", syscall.EAGAIN)), answer2(0, syscall.EINTR)},
+			want: two + three, delivered: 3},
+		{name: "panic", steps: []func([]byte) (int, error){func([]byte) (int, error) { panic("oops") }},
+			want: "\n" + three, delivered: 2, errors: 1, panics: 1, err: "panic: oops", ops: []string{"w panic", "w recovered"}},
+		{name: "panic with a nil error", steps: []func([]byte) (int, error){func([]byte) (int, error) { panic((*os.PathError)(nil)) }},
+			want: "\n" + three, delivered: 2, errors: 1, panics: 1, err: "panic: <nil>", ops: []string{"w panic", "w recovered"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, ev := &script{}, &eventLog{}
+				r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"))), OnError(ev.add))
+				log := slog.New(r)
+				log.Info("one")
+				w.got.Reset()
+				w.steps = tt.steps
+				rec := slog.NewRecord(time.Now(), slog.LevelInfo, "two", 0)
+				err := r.Handle(t.Context(), rec)
+				if got := fmt.Sprint(err); tt.err != "" && !strings.Contains(got, tt.err) || tt.err == "" && err != nil {
+					t.Errorf("Handle: %v, want %q", err, tt.err)
+				}
+				log.Info("three")
+				got := w.got.String()
+				if strings.HasSuffix(tt.want, "!") { // three was torn too
+					log.Info("four")
+					got = w.got.String()
+					tt.want, tt.delivered = strings.TrimSuffix(tt.want, "!")+msg("four"), tt.delivered+1
+					tt.ops = append(tt.ops, "w recovered")
+				}
+				if got != tt.want {
+					t.Errorf("written %q\nwant    %q", got, tt.want)
+				}
+				ev.wantOps(t, r, tt.ops...)
+				st := outputStats(t, r, "w")
+				if st.Delivered != tt.delivered || st.Errors != tt.errors || st.Panics != tt.panics {
+					t.Errorf("%v panics=%d, want delivered=%d errors=%d panics=%d", st, st.Panics, tt.delivered, tt.errors, tt.panics)
+				}
+				if st.Dropped.Total() != st.Dropped[batch.Failed] {
+					t.Errorf("dropped for another reason: %v", st)
+				}
+				if tt.err != "" && !strings.Contains(st.LastError, tt.err) {
+					t.Errorf("LastError %q, want %q", st.LastError, tt.err)
+				}
+				_ = one
+			})
+		})
+	}
+}
+
+// A destination that would block for longer than BusyTimeout is given up.
+func TestDirectWouldBlockForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := writerFunc(func(p []byte) (int, error) { return 0, syscall.EAGAIN })
+		r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"))), quiet())
+		begun := time.Now()
+		slog.New(r).Info("one")
+		if d := time.Since(begun); d > DefaultBusyTimeout || d < DefaultBusyTimeout/2 {
+			t.Errorf("gave up after %v", d)
+		}
+		if st := outputStats(t, r, "w"); st.Dropped[batch.Failed] != 1 {
+			t.Errorf("%v", st)
+		}
+	})
+}
+
+// Records that are not lines are not repaired with newlines.
+func TestDirectBinaryIsNotRepaired(t *testing.T) {
+	w := &script{steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest)}}
+	d := newDirect(w, "w", time.Second, nil)
+	var tl tally
+	if err := d.write([]byte("abcd"), &tl); err == nil {
+		t.Error("no error")
+	}
+	if err := d.write([]byte("efgh"), &tl); err != nil {
+		t.Error(err)
+	}
+	if got := w.got.String(); got != "abefgh" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Goexit in an output ends the goroutine that logs, as it says, and nothing else:
+// the output goes on, and the other outputs get the record.
+func TestDirectGoexit(t *testing.T) {
+	before, after, buffered := &lines{}, &lines{}, &tank{}
+	first := true
+	bad := writerFunc(func(p []byte) (int, error) {
+		if first {
+			first = false
+			runtime.Goexit()
+		}
+		return len(p), nil
+	})
+	ev := &eventLog{}
+	r := newRouter(t, OnError(ev.add),
+		Route(plain(), Output(slog.LevelInfo, before, Name("before")), Output(slog.LevelInfo, bad, Name("bad")),
+			Output(slog.LevelInfo, after, Name("after"))),
+		Route(plain(), Output(slog.LevelInfo, buffered, Name("buffered"))))
+	log := slog.New(r)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		log.Info("one")
+		t.Error("the goroutine went on")
+	})
+	wg.Wait()
+	log.Info("two")
+	for name, got := range map[string][]string{"before": before.all(), "after": after.all(), "buffered": buffered.all()} {
+		if len(got) != 2 || got[0] != msg("one") || got[1] != msg("two") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	st := outputStats(t, r, "bad")
+	if st.Panics != 1 || st.Dropped[batch.Failed] != 1 || st.Delivered != 1 {
+		t.Errorf("%v", st)
+	}
+	ev.wantOps(t, r, "bad panic", "bad recovered")
+}
+
+// The record is in the file when Handle returns, in one Write, and no goroutine
+// is there to be waited for.
+func TestDirectFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "log")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	r := newRouter(t, Route(plain(), OutputCloser(slog.LevelInfo, f)))
+	log := slog.New(r)
+	want := ""
+	for i := range 10 {
+		m := fmt.Sprintf("record %d", i)
+		log.Info(m)
+		want += msg(m)
+		got, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != want {
+			t.Fatalf("after record %d: %q", i, got)
+		}
+	}
+	if n := runtime.NumGoroutine(); n > before {
+		t.Errorf("%d goroutines, %d before", n, before)
+	}
+	if st := r.Stats().Outputs[0]; st.Name != name || st.Buffered || st.Delivered != 10 {
+		t.Errorf("%+v", st)
+	}
+	if _, err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.Write(nil); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the file is not closed: %v", err)
+	}
+}
+
+// Writes of 64 goroutines to a writer that is not safe for concurrent use, also
+// when it is given to two routes.
+func TestDirectRace(t *testing.T) {
+	var buf bytes.Buffer
+	r := newRouter(t,
+		Route(plain(), Output(slog.LevelInfo, &buf, Name("a"))),
+		Route(plain(), Output(slog.LevelInfo, &buf, Name("b"))))
+	const goroutines, per = 64, 50
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			log := slog.New(r).With("g", g)
+			for i := range per {
+				log.Info("m", "i", i)
+				if i%10 == 0 {
+					r.Stats()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	seen := map[string]int{}
+	last := map[float64]float64{}
+	for _, m := range parseLines(t, &buf) {
+		g, i := m["g"].(float64), m["i"].(float64)
+		seen[fmt.Sprint(g, i)]++
+		if i < last[g] {
+			t.Fatalf("goroutine %v: %v after %v", g, i, last[g])
+		}
+		last[g] = i
+	}
+	if len(seen) != goroutines*per {
+		t.Errorf("%d records, want %d", len(seen), goroutines*per)
+	}
+	for k, n := range seen {
+		if n != 2 {
+			t.Errorf("record %s is there %d times", k, n)
+		}
+	}
+	for _, name := range []string{"a", "b"} {
+		if st := outputStats(t, r, name); st.Delivered != goroutines*per || st.Accepted != goroutines*per {
+			t.Errorf("%v", st)
+		}
+	}
+}
+
+// One direct output hangs: buffered outputs and their callers are held up for
+// BusyTimeout at most, once; everything is accounted for.
+func TestHangBesideBuffered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		hang := false
+		stuck := &lines{}
+		w := writerFunc(func(p []byte) (int, error) {
+			if hang {
+				<-release
+			}
+			return stuck.Write(p)
+		})
+		buffered, direct := &tank{}, &lines{}
+		ev := &eventLog{}
+		r := newRouter(t, OnError(ev.add),
+			Route(plain(), Output(slog.LevelInfo, w, Name("stuck")), Output(slog.LevelInfo, buffered, Name("buffered"))),
+			Route(plain(), Output(slog.LevelInfo, direct, Name("direct"))))
+		log := slog.New(r)
+		log.Info("0")
+		hang = true
+		var wg sync.WaitGroup
+		wg.Go(func() { log.Info("1") }) // hangs
+		synctest.Wait()
+		if got := buffered.len(); got != 2 {
+			t.Fatalf("buffered has %d records while direct hangs, want 2", got)
+		}
+		if st := outputStats(t, r, "stuck"); st.Pending.Inflight != 1 || st.Check() != nil {
+			t.Errorf("%v", st)
+		}
+		begun := time.Now()
+		for i := range 1000 {
+			log.Info(fmt.Sprint(i + 2))
+			if got := buffered.len(); got != i+3 {
+				t.Fatalf("buffered has %d records, want %d", got, i+3)
+			}
+		}
+		if d := time.Since(begun); d > DefaultBusyTimeout {
+			t.Errorf("1000 calls took %v", d)
+		}
+		st := outputStats(t, r, "stuck")
+		if !st.Stuck || st.Dropped[batch.Busy] != 1000 || st.Pending.Inflight != 1 || st.Check() != nil {
+			t.Errorf("%v", st)
+		}
+		hang = false
+		close(release)
+		wg.Wait()
+		log.Info("last")
+		st = outputStats(t, r, "stuck")
+		if st.Stuck || st.Delivered != 3 || st.Dropped[batch.Busy] != 1000 {
+			t.Errorf("%v", st)
+		}
+		if n := direct.len(); n != 1003 {
+			t.Errorf("the direct output after it has %d records, want 1003", n)
+		}
+		ev.wantOps(t, r, "stuck drop", "stuck recovered")
+	})
+}
+
+// A writer that logs to its own router waits for itself no longer than
+// BusyTimeout.
+func TestDirectLogsIntoItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log *slog.Logger
+		n := 0
+		w := writerFunc(func(p []byte) (int, error) {
+			if n++; n < 5 {
+				log.Info("from within")
+			}
+			return len(p), nil
+		})
+		r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"))), quiet())
+		log = slog.New(r)
+		log.Info("one")
+		st := outputStats(t, r, "w")
+		if st.Delivered != 1 || st.Dropped[batch.Busy] != 1 {
+			t.Errorf("%v", st)
+		}
+	})
+}
+
+// Healthy writers that contend never lose a record.
+func TestContentionDropsNothing(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRouter(t, Route(plain(), OutputCloser(slog.LevelInfo, f, Name("f"))), BusyTimeout(50*time.Millisecond))
+	log := r.Logger()
+	const goroutines, per = 64, 200
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for range per {
+				log.Info("m")
+			}
+		})
+	}
+	wg.Wait()
+	st := outputStats(t, r, "f")
+	if st.Delivered != goroutines*per || st.Dropped.Total() != 0 {
+		t.Errorf("%v", st)
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := int64(goroutines * per * len(msg("m"))); fi.Size() != want {
+		t.Errorf("the file has %d bytes, want %d", fi.Size(), want)
+	}
+}

@@ -1,0 +1,375 @@
+package forebay
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func newGate(busy time.Duration) *gate {
+	g := new(gate)
+	g.init(busy)
+	return g
+}
+
+// enter is what a writer does.
+func (g *gate) enter() entry {
+	if g.tryLock() {
+		return entered
+	}
+	return g.lock()
+}
+
+// Sections exclude each other, every caller gets in however many there are, and
+// all are counted.
+func TestGateExclusion(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		g := newGate(time.Minute)
+		n, inside := 0, 0
+		const goroutines = 64
+		per := 2000
+		if slow {
+			per = 30
+		}
+		var wg sync.WaitGroup
+		for range goroutines {
+			wg.Go(func() {
+				for range per {
+					if e := g.enter(); e != entered {
+						t.Errorf("entry %d", e)
+						return
+					}
+					if inside++; inside != 1 {
+						t.Error("two in one section")
+					}
+					n++
+					if slow {
+						runtime.Gosched() // so that others find it held
+					}
+					inside--
+					g.unlock()
+				}
+			})
+		}
+		wg.Wait()
+		want := goroutines * per
+		if c := g.count(); n != want || c.done != uint64(want) || c.pending != 0 || c.stuck {
+			t.Errorf("slow=%t: %d sections, count %+v, want %d", slow, n, c, want)
+		}
+		if s := g.state.Load() & (gateDone - 1); s != 0 {
+			t.Errorf("flags left: %b", s)
+		}
+	}
+}
+
+// However slow the sections are, as long as each ends in time all callers get in.
+func TestGateSlowIsNotStuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const busy = 80 * time.Millisecond
+		g := newGate(busy)
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if e := g.enter(); e != entered {
+					t.Errorf("entry %d", e)
+					return
+				}
+				time.Sleep(busy * 6 / gateTicks)
+				g.unlock()
+			})
+		}
+		wg.Wait()
+		if c := g.count(); c.done != 50 {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// A caller waits at most busy for a section that does not end, whenever it comes;
+// later ones do not wait at all, until it ends.
+func TestGateStuck(t *testing.T) {
+	for _, late := range []time.Duration{0, 1, 37 * time.Millisecond, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			const busy = 250 * time.Millisecond
+			g := newGate(busy)
+			var events []string
+			g.onStuck = func() { events = append(events, "stuck") }
+			g.onFree = func() { events = append(events, "free") }
+			// Some healthy contention first, so that the watch is running.
+			if late > 0 {
+				g.tryLock()
+				var wg sync.WaitGroup
+				for range 3 {
+					wg.Go(func() {
+						g.enter()
+						time.Sleep(time.Millisecond)
+						g.unlock()
+					})
+				}
+				synctest.Wait()
+				g.unlock()
+				wg.Wait()
+				time.Sleep(late)
+			}
+			if !g.tryLock() {
+				t.Fatal("not free")
+			}
+			var wg sync.WaitGroup
+			for i := range 10 {
+				wg.Go(func() {
+					time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+					begun := time.Now()
+					if e := g.enter(); e != turnedAway {
+						t.Errorf("entry %d", e)
+					}
+					d := time.Since(begun)
+					if d > busy || i == 0 && d < busy*3/4 {
+						t.Errorf("caller %d waited %v", i, d)
+					}
+				})
+			}
+			wg.Wait()
+			begun := time.Now()
+			for range 100 {
+				if e := g.enter(); e != turnedAway {
+					t.Errorf("entry %d", e)
+				}
+			}
+			if d := time.Since(begun); d != 0 {
+				t.Errorf("100 later callers waited %v", d)
+			}
+			if c := g.count(); !c.stuck || c.pending != 1 {
+				t.Errorf("%+v", c)
+			}
+			g.unlock()
+			if e := g.enter(); e != entered {
+				t.Errorf("after the end: entry %d", e)
+			}
+			g.unlock()
+			synctest.Wait()
+			if len(events) != 2 || events[0] != "stuck" || events[1] != "free" {
+				t.Errorf("events %q", events)
+			}
+			if s := g.state.Load() & (gateDone - 1); s != 0 {
+				t.Errorf("flags left: %b", s)
+			}
+		})
+	}
+}
+
+// A gate outlives a synctest bubble in which its watch was armed.
+func TestGateForgetsLostWatch(t *testing.T) {
+	g := newGate(20 * time.Millisecond)
+	contend := func() {
+		if !g.tryLock() {
+			t.Fatal("held")
+		}
+		done := make(chan entry)
+		go func() { done <- g.enter() }()
+		for g.state.Load()&gateWaiters == 0 {
+			runtime.Gosched()
+		}
+		g.unlock()
+		<-done
+		g.unlock()
+	}
+	synctest.Test(t, func(t *testing.T) { contend() })
+	if g.watch == nil {
+		t.Fatal("the watch was not armed")
+	}
+	if !g.tryLock() {
+		t.Fatal("held")
+	}
+	if e := g.enter(); e != turnedAway { // hangs, if nobody looks
+		t.Errorf("entry %d", e)
+	}
+	g.unlock()
+}
+
+// A waiter is not overtaken for ever by callers that never queue.
+func TestGateStarvation(t *testing.T) {
+	g := newGate(time.Minute)
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for !stop.Load() {
+				if g.enter() == entered {
+					for range 100 {
+						g.state.Load()
+					}
+					g.unlock()
+				}
+			}
+		})
+	}
+	for range 200 {
+		if e := g.queue(); e != entered {
+			t.Errorf("entry %d", e)
+			break
+		}
+		g.unlock()
+	}
+	stop.Store(true)
+	wg.Wait()
+	if s := g.state.Load() & (gateDone - 1); s != 0 {
+		t.Errorf("flags left: %b", s)
+	}
+}
+
+func TestGateLockCtx(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(time.Second)
+		g.tryLock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := g.lockCtx(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("beside a section that does not end: %v", err)
+		}
+		got := make(chan error, 3)
+		for range 3 {
+			go func() {
+				err := g.lockCtx(t.Context())
+				if err == nil {
+					if c := g.count(); c.pending != 0 {
+						t.Errorf("a flush counts as a write: %+v", c)
+					}
+					g.unlockCtx(false)
+				}
+				got <- err
+			}()
+		}
+		synctest.Wait()
+		g.unlock()
+		for range 3 {
+			if err := <-got; err != nil {
+				t.Error(err)
+			}
+		}
+		if c := g.count(); c.done != 1 {
+			t.Errorf("%+v", c)
+		}
+		if err := g.lockCtx(ctx); err != nil { // free, so no need to wait
+			t.Error(err)
+		}
+		g.unlockCtx(true)
+		if e := g.enter(); e != foundClosed {
+			t.Errorf("after closing: entry %d", e)
+		}
+	})
+}
+
+// Barring turns away those who wait, and the section under way still ends.
+func TestGateBar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(time.Second)
+		g.tryLock()
+		got := make(chan entry, 5)
+		for range 5 {
+			go func() { got <- g.enter() }()
+		}
+		synctest.Wait()
+		g.bar()
+		if e := g.enter(); e != foundClosed {
+			t.Errorf("entry %d", e)
+		}
+		g.unlock()
+		for range 5 {
+			if e := <-got; e != foundClosed {
+				t.Errorf("a waiter: entry %d", e)
+			}
+		}
+		if c := g.count(); c.done != 1 || c.pending != 0 {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// The count does not overflow: at its top, half of it moves out of the state.
+func TestGateFold(t *testing.T) {
+	g := newGate(time.Second)
+	g.state.Store((gateFoldCount - 3) * gateDone)
+	want := uint64(gateFoldCount - 3)
+	for range 10 {
+		if e := g.enter(); e != entered {
+			t.Fatalf("entry %d", e)
+		}
+		if c := g.count(); c.done != want || c.pending != 1 {
+			t.Fatalf("inside: %+v, want %d", c, want)
+		}
+		g.unlock()
+		want++
+		if c := g.count(); c.done != want || c.pending != 0 {
+			t.Fatalf("%+v, want %d", c, want)
+		}
+	}
+	if g.folded != gateFoldCount {
+		t.Errorf("folded %d", g.folded)
+	}
+}
+
+// Random sections, waits, stuck ones and outsiders: nothing hangs, nothing is
+// counted twice.
+func TestGateRandom(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			const busy = 16 * time.Millisecond
+			g := newGate(busy)
+			var in, away atomic.Uint64
+			inside := 0
+			var wg sync.WaitGroup
+			for i := range 12 {
+				wg.Go(func() {
+					rnd := rand.New(rand.NewPCG(seed, uint64(i)))
+					for range 60 {
+						if rnd.IntN(20) == 0 {
+							if err := g.lockCtx(t.Context()); err != nil {
+								t.Error(err)
+							}
+							inside++
+							inside--
+							g.unlockCtx(false)
+							continue
+						}
+						begun := time.Now()
+						switch g.enter() {
+						case entered:
+							in.Add(1)
+							if inside++; inside != 1 {
+								t.Error("two in one section")
+							}
+							switch rnd.IntN(30) {
+							case 0:
+								time.Sleep(4 * busy) // stuck
+							case 1, 2, 3:
+								time.Sleep(time.Duration(rnd.IntN(int(busy / 2))))
+							case 4, 5, 6, 7:
+								runtime.Gosched()
+							}
+							inside--
+							g.unlock()
+						case turnedAway:
+							away.Add(1)
+							time.Sleep(busy) // as a program would between records
+						}
+						_ = begun
+					}
+				})
+			}
+			wg.Wait()
+			c := g.count()
+			if c.done != in.Load() || c.pending != 0 || c.stuck {
+				t.Errorf("seed %d: %+v, %d entered, %d turned away", seed, c, in.Load(), away.Load())
+			}
+			if s := g.state.Load() & (gateDone - 1); s != 0 {
+				t.Errorf("seed %d: flags left: %b", seed, s)
+			}
+		})
+	}
+}

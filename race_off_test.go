@@ -1,0 +1,5 @@
+//go:build !race
+
+package forebay
+
+const raceEnabled = false

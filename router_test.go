@@ -1,0 +1,511 @@
+package forebay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/slogtest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+func TestSlogtest(t *testing.T) {
+	var buf bytes.Buffer
+	slogtest.Run(t, func(t *testing.T) slog.Handler {
+		buf.Reset()
+		return newRouter(t, Route(encode.JSON(nil), Output(slog.LevelInfo, &buf)))
+	}, func(t *testing.T) map[string]any {
+		return parseLines(t, &buf)[0]
+	})
+}
+
+// The same, through Logger.Slog and a buffered output.
+func TestSlogtestLogger(t *testing.T) {
+	var k *tank
+	slogtest.Run(t, func(t *testing.T) slog.Handler {
+		k = &tank{}
+		return newRouter(t, Route(encode.JSON(nil), Output(slog.LevelInfo, k))).Logger().Slog().Handler()
+	}, func(t *testing.T) map[string]any {
+		return parseLines(t, strings.NewReader(strings.Join(k.all(), "")))[0]
+	})
+}
+
+// One encode per route, however many outputs; none for a route whose outputs do
+// not admit the level.
+func TestOneEncodePerRoute(t *testing.T) {
+	a, b := &countingEncoder{Encoder: plain()}, &countingEncoder{Encoder: plain()}
+	var outs [5]lines
+	r := newRouter(t,
+		Route(a, Output(slog.LevelInfo, &outs[0]), Output(slog.LevelWarn, &outs[1]), Output(slog.LevelDebug, &outs[2])),
+		Route(b, Output(slog.LevelError, &outs[3]), Output(slog.LevelError+4, &outs[4])))
+	log := slog.New(r)
+	log.Debug("d")
+	log.Info("i")
+	log.Warn("w")
+	if a.n != 3 || b.n != 0 {
+		t.Errorf("encoded %d and %d times, want 3 and 0", a.n, b.n)
+	}
+	log.Error("e")
+	if a.n != 4 || b.n != 1 {
+		t.Errorf("encoded %d and %d times, want 4 and 1", a.n, b.n)
+	}
+	for i, want := range []int{3, 2, 4, 1, 0} {
+		if got := outs[i].len(); got != want {
+			t.Errorf("output %d has %d records, want %d", i, got, want)
+		}
+		if st := r.Stats().Outputs[i]; st.Accepted != uint64(want) {
+			t.Errorf("output %d accepted %d records, want %d", i, st.Accepted, want)
+		}
+	}
+	if r.Enabled(t.Context(), slog.LevelDebug-1) || !r.Enabled(t.Context(), slog.LevelDebug) {
+		t.Error("Enabled does not follow the lowest output")
+	}
+}
+
+// A custom Leveler, and one that panics: everything is admitted then.
+type leveler func() slog.Level
+
+func (f leveler) Level() slog.Level { return f() }
+
+// Levels change at run time, each output its own.
+func TestLevelsChange(t *testing.T) {
+	var a, b lines
+	va, vb := new(slog.LevelVar), new(slog.LevelVar)
+	custom := slog.LevelInfo
+	var c lines
+	r := newRouter(t, Route(plain(), Output(va, &a), Output(vb, &b), Output(leveler(func() slog.Level { return custom }), &c)))
+	log, nat := slog.New(r), r.Logger()
+	counts := func() string { return fmt.Sprint(a.len(), b.len(), c.len()) }
+	step := func(l slog.Level, want string) {
+		t.Helper()
+		log.Log(t.Context(), l, "m")
+		if got := counts(); got != want {
+			t.Errorf("counts %s, want %s", got, want)
+		}
+	}
+	step(slog.LevelInfo, "1 1 1")
+	step(slog.LevelDebug, "1 1 1")
+	va.Set(slog.LevelDebug)
+	step(slog.LevelDebug, "2 1 1")
+	vb.Set(slog.LevelError)
+	step(slog.LevelInfo, "3 1 2")
+	custom = slog.LevelError
+	step(slog.LevelInfo, "4 1 2")
+	va.Set(slog.LevelError + 1)
+	if nat.Enabled(slog.LevelWarn) || r.Enabled(t.Context(), slog.LevelWarn) {
+		t.Error("enabled for a level that no output takes")
+	}
+	if got := r.Stats().Outputs[0].Level; got != slog.LevelError+1 {
+		t.Errorf("Stats shows level %v", got)
+	}
+}
+
+func TestLevelerPanics(t *testing.T) {
+	var a lines
+	r := newRouter(t, Route(plain(), Output(leveler(func() slog.Level { panic("oops") }), &a)))
+	slog.New(r).Debug("m")
+	r.Logger().Debug("m")
+	if a.len() != 2 {
+		t.Errorf("%d records, want 2", a.len())
+	}
+}
+
+// A nil level is that of slog.HandlerOptions.
+func TestNilLevel(t *testing.T) {
+	var a lines
+	r := newRouter(t, Route(plain(), Output(nil, &a)))
+	r.Logger().Debug("m")
+	r.Logger().Info("m")
+	if a.len() != 1 {
+		t.Errorf("%d records, want 1", a.len())
+	}
+}
+
+func TestFloor(t *testing.T) {
+	v, w := new(slog.LevelVar), new(slog.LevelVar)
+	out := func(ls ...slog.Leveler) (os []*output) {
+		for _, l := range ls {
+			os = append(os, &output{level: newThreshold(l)})
+		}
+		return os
+	}
+	c := leveler(func() slog.Level { return 0 })
+	for _, tt := range []struct {
+		ls   []slog.Leveler
+		want any // a level, a variable or nil
+	}{
+		{[]slog.Leveler{slog.LevelWarn}, slog.LevelWarn},
+		{[]slog.Leveler{slog.LevelWarn, slog.LevelDebug, slog.LevelError}, slog.LevelDebug},
+		{[]slog.Leveler{v}, v},
+		{[]slog.Leveler{v, v}, v},
+		{[]slog.Leveler{v, w}, nil},
+		{[]slog.Leveler{v, slog.LevelWarn}, nil},
+		{[]slog.Leveler{slog.LevelWarn, v}, nil},
+		{[]slog.Leveler{c}, nil},
+		{[]slog.Leveler{c, c}, nil},
+		{[]slog.Leveler{c, v}, nil},
+		{[]slog.Leveler{v, c}, nil},
+	} {
+		got := floorOf(out(tt.ls...))
+		switch want := tt.want.(type) {
+		case slog.Level:
+			if got == nil || got.Level() != want {
+				t.Errorf("%v: %v, want %v", tt.ls, got, want)
+			}
+		case *slog.LevelVar:
+			if got != want {
+				t.Errorf("%v: not the variable", tt.ls)
+			}
+		default:
+			if got != nil {
+				t.Errorf("%v: %v, want none", tt.ls, got)
+			}
+		}
+	}
+}
+
+// Attributes and groups, alike on every route and through both front ends.
+func TestDerived(t *testing.T) {
+	var a, b lines
+	r := newRouter(t,
+		Route(plain(), Output(slog.LevelInfo, &a)),
+		Route(encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-"}), Output(slog.LevelInfo, &b)))
+	log := slog.New(r).With("x", 1).WithGroup("g").With("y", 2)
+	log.Info("m", "z", 3)
+	r.Logger().With(slog.Int("x", 1)).WithGroup("g").With(slog.Int("y", 2)).Info("m", slog.Int("z", 3))
+	r.Logger().With(slog.Int("x", 1)).WithGroup("g").With(slog.Int("y", 2)).Slog().Info("m", "z", 3)
+	r.Logger().Info("bare")
+	wantA := `{"level":"INFO","msg":"m","x":1,"g":{"y":2,"z":3}}` + "\n"
+	wantB := "level=INFO msg=m x=1 g.y=2 g.z=3\n"
+	for i := range 3 {
+		if got := a.all()[i]; got != wantA {
+			t.Errorf("%d: %q, want %q", i, got, wantA)
+		}
+		if got := b.all()[i]; got != wantB {
+			t.Errorf("%d: %q, want %q", i, got, wantB)
+		}
+	}
+	if got := a.all()[3]; got != msg("bare") {
+		t.Errorf("the router itself has changed: %q", got)
+	}
+}
+
+// With keeps nothing of the caller's slice.
+func TestWithCopies(t *testing.T) {
+	var a lines
+	r := newRouter(t, Route(&countingEncoder{Encoder: plain()}, Output(slog.LevelInfo, &a)))
+	attrs := []slog.Attr{slog.Int("x", 1)}
+	l := r.Logger().With(attrs...)
+	attrs[0] = slog.Int("x", 2)
+	l.Info("m", attrs...)
+	if got, want := a.all()[0], `{"level":"INFO","msg":"m","x":1,"x":2}`+"\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestMetaReachesBuffered(t *testing.T) {
+	k := &tank{}
+	r := newRouter(t, Route(plain(), Output(slog.LevelDebug, k)))
+	now := time.Unix(1234, 5678)
+	if err := r.Handle(t.Context(), slog.NewRecord(now, slog.LevelWarn, "m", 0)); err != nil {
+		t.Error(err)
+	}
+	if got, want := k.metas[0], (batch.Meta{Time: now.UnixNano(), Level: slog.LevelWarn}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// The end of the context does not drop the record.
+func TestContextEnded(t *testing.T) {
+	var a lines
+	r := newRouter(t, Route(plain(), Output(slog.LevelInfo, &a)))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	slog.New(r).InfoContext(ctx, "m")
+	slog.New(r).InfoContext(nil, "m") //nolint:staticcheck // on purpose
+	if a.len() != 2 {
+		t.Errorf("%d records, want 2", a.len())
+	}
+}
+
+type ctxKey struct{}
+
+func TestContextAttrs(t *testing.T) {
+	var a lines
+	ev := &eventLog{}
+	static := make([]slog.Attr, 1, 10)
+	static[0] = slog.Int("static", 1)
+	r := newRouter(t, OnError(ev.add),
+		Context(func(ctx context.Context, dst []slog.Attr) []slog.Attr {
+			if len(dst) != 0 {
+				t.Errorf("an extractor sees %v", dst)
+			}
+			if ctx == nil {
+				return dst
+			}
+			switch v := ctx.Value(ctxKey{}).(type) {
+			case string:
+				return append(dst, slog.String("trace_id", v))
+			case int:
+				for i := range v {
+					dst = append(dst, slog.Int(fmt.Sprint("n", i), i))
+				}
+			case error:
+				panic(v)
+			}
+			return dst
+		}),
+		Context(func(ctx context.Context, dst []slog.Attr) []slog.Attr { return static[:1] }),
+		Context(func(ctx context.Context, dst []slog.Attr) []slog.Attr {
+			return append(dst, slog.Int("gone", 1))[:0]
+		}),
+		Route(plain(), Output(slog.LevelInfo, &a)))
+	log := slog.New(r)
+	ctx := context.WithValue(t.Context(), ctxKey{}, "abc")
+	for _, tt := range []struct {
+		log  func()
+		want string
+	}{
+		{func() { log.InfoContext(ctx, "m", "x", 1) }, `"trace_id":"abc","static":1,"x":1}`},
+		{func() { log.Info("m", "x", 1) }, `"static":1,"x":1}`},
+		{func() { log.WithGroup("g").InfoContext(ctx, "m", "x", 1) }, `"g":{"trace_id":"abc","static":1,"x":1}}`},
+		{func() { log.InfoContext(context.WithValue(ctx, ctxKey{}, errTest), "m", "x", 1) }, `"static":1,"x":1}`},
+		{func() { r.Logger().Info("m", slog.Int("x", 1)) }, `"x":1}`},
+		{func() { r.Logger().WithContext(ctx).Info("m", slog.Int("x", 1)) }, `"trace_id":"abc","static":1,"x":1}`},
+		{func() { log.InfoContext(context.WithValue(ctx, ctxKey{}, 2), "m") }, `"n0":0,"n1":1,"static":1}`},
+	} {
+		n := a.len()
+		tt.log()
+		want := `{"level":"INFO","msg":"m",` + tt.want + "\n"
+		if got := a.all()[n]; got != want {
+			t.Errorf("%q\nwant %q", got, want)
+		}
+	}
+	// More than scratch has room for, again and again.
+	log.InfoContext(context.WithValue(ctx, ctxKey{}, 100), "m", "last", true)
+	if got := a.all()[a.len()-1]; !strings.Contains(got, `"n99":99,"static":1,"last":true`) {
+		t.Errorf("%q", got)
+	}
+	if static[0].Key != "static" || !slices.EqualFunc(static[1:10], make([]slog.Attr, 9), slog.Attr.Equal) {
+		t.Errorf("the extractor's own slice was changed: %v", static[:10])
+	}
+	ev.wantOps(t, r, "context panic")
+}
+
+// The place of the call, through every way in, also where methods are inlined.
+func TestSource(t *testing.T) {
+	var a lines
+	enc := &countingEncoder{Encoder: encode.JSON(&encode.JSONOptions{AddSource: true})}
+	r := newRouter(t, Route(enc, Output(slog.LevelDebug, &a)))
+	l, log := r.Logger(), slog.New(r)
+	_, _, line, _ := runtime.Caller(0)
+	l.Debug("m")
+	l.Info("m", slog.Int("x", 1))
+	l.Warn("m")
+	l.Error("m")
+	l.Log(slog.LevelInfo, "m")
+	l.Slog().Info("m")
+	log.Info("m")
+	l.With(slog.Int("x", 1)).Info("m")
+	for i, got := range parseLines(t, strings.NewReader(strings.Join(a.all(), ""))) {
+		src := got["source"].(map[string]any)
+		if int(src["line"].(float64)) != line+1+i || !strings.HasSuffix(src["file"].(string), "router_test.go") {
+			t.Errorf("call %d: %v, want line %d", i, src, line+1+i)
+		}
+	}
+}
+
+// An encoder that fails costs its own route's outputs the record, those that
+// would have got it, and nobody else.
+func TestEncodeFails(t *testing.T) {
+	for _, how := range []string{"error", "panic", "goexit", "shrunk"} {
+		t.Run(how, func(t *testing.T) {
+			bad := &countingEncoder{Encoder: plain()}
+			bad.fail = func(n int) error {
+				if n > 2 {
+					return nil
+				}
+				switch how {
+				case "panic":
+					panic("oops")
+				case "goexit":
+					runtime.Goexit()
+				}
+				return errTest
+			}
+			var enc encode.Encoder = bad
+			if how == "shrunk" {
+				enc = shrinking{plain(), bad}
+			}
+			var a, b, c, d lines
+			k := &tank{}
+			ev := &eventLog{}
+			r := newRouter(t, OnError(ev.add),
+				Route(plain(), Output(slog.LevelInfo, &a, Name("a"))),
+				Route(enc, Output(slog.LevelInfo, &b, Name("b")), Output(slog.LevelError, &c, Name("c")), Output(slog.LevelInfo, k, Name("k"))),
+				Route(plain(), Output(slog.LevelInfo, &d, Name("d"))))
+			log := slog.New(r)
+			for range 3 {
+				var wg sync.WaitGroup
+				wg.Go(func() { log.Info("m") })
+				wg.Wait()
+			}
+			if a.len() != 3 || b.len() != 1 || k.len() != 1 || c.len() != 0 || d.len() != 3 {
+				t.Errorf("records: a %d, b %d, c %d, k %d, d %d", a.len(), b.len(), c.len(), k.len(), d.len())
+			}
+			for name, want := range map[string]uint64{"a": 0, "b": 2, "c": 0, "k": 2, "d": 0} {
+				st := outputStats(t, r, name)
+				if st.Dropped[batch.Encode] != want || st.Dropped.Total() != want || st.Check() != nil {
+					t.Errorf("%v, want %d", st, want)
+				}
+			}
+			ev.wantOps(t, r, "b encode", "k encode", "b recovered", "c recovered", "k recovered")
+		})
+	}
+}
+
+// shrinking is an encoder that at first returns less than it was given.
+type shrinking struct {
+	encode.Encoder
+	n *countingEncoder
+}
+
+type shrinkingScope struct {
+	encode.Scope
+	n *countingEncoder
+}
+
+func (e shrinking) Scope() encode.Scope { return shrinkingScope{e.Encoder.Scope(), e.n} }
+
+func (s shrinkingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+	if s.n.n++; s.n.n <= 2 {
+		return nil, batch.Meta{}, nil
+	}
+	return s.Scope.Append(dst, r)
+}
+
+// Encoders whose derivation fails keep the scope they have.
+type brokenScope struct{ encode.Scope }
+
+func (brokenScope) WithAttrs([]slog.Attr) encode.Scope { panic("oops") }
+func (brokenScope) WithGroup(string) encode.Scope      { return nil }
+
+type brokenEncoder struct{ encode.Encoder }
+
+func (e brokenEncoder) Scope() encode.Scope { return brokenScope{e.Encoder.Scope()} }
+
+func TestDeriveFails(t *testing.T) {
+	var a, b lines
+	ev := &eventLog{}
+	r := newRouter(t, OnError(ev.add), Route(brokenEncoder{plain()}, Output(nil, &a, Name("a"))), Route(plain(), Output(nil, &b)))
+	slog.New(r).With("x", 1).WithGroup("g").Info("m", "y", 2)
+	if got, want := a.all()[0], `{"level":"INFO","msg":"m","y":2}`+"\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := b.all()[0], `{"level":"INFO","msg":"m","x":1,"g":{"y":2}}`+"\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	ev.wantOps(t, r, "a encode")
+}
+
+// Buffered outputs that fail: the router goes on and says so.
+func TestBufferedFails(t *testing.T) {
+	var a lines
+	own, bare, panics := &tank{fail: errTest}, &bareTank{}, &panicTank{}
+	bare.t.fail = errTest
+	ev := &eventLog{}
+	r := newRouter(t, OnError(ev.add), Route(plain(),
+		Output(nil, own, Name("own")), Output(nil, bare, Name("bare")), Output(nil, panics, Name("panics")), Output(nil, &a, Name("a"))))
+	for range 2 {
+		err := r.Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelInfo, "m", 0))
+		if !errors.Is(err, errTest) {
+			t.Errorf("Handle: %v", err)
+		}
+	}
+	bare.t.fail = batch.ErrClosed
+	slog.New(r).Info("m")
+	if a.len() != 3 {
+		t.Errorf("the last output has %d records", a.len())
+	}
+	if st := outputStats(t, r, "own"); st.Errors != 3 || st.Accepted != 0 || st.LastError != "test error" {
+		t.Errorf("%v", st)
+	}
+	if st := outputStats(t, r, "bare"); st.Errors != 3 || st.Accepted != 2 || st.Dropped[batch.Failed] != 2 {
+		t.Errorf("%v", st)
+	}
+	if st := outputStats(t, r, "panics"); st.Panics != 3 || st.Dropped[batch.Failed] != 3 {
+		t.Errorf("%v panics=%d", st, st.Panics)
+	}
+	if st := r.Stats(); st.Refused != 1 {
+		t.Errorf("refused %d, want 1", st.Refused)
+	}
+	ev.wantOps(t, r, "panics panic")
+}
+
+type panicTank struct{ io.Writer }
+
+func (panicTank) WriteRecord([]byte, batch.Meta) error { panic("oops") }
+
+func (panicTank) Name() string { panic("oops") }
+
+// Stats contains the panics of an Account.
+type badAccount struct{ tank }
+
+func (*badAccount) Account() batch.Account { panic("oops") }
+
+func TestBadAccount(t *testing.T) {
+	r := newRouter(t, Route(plain(), Output(nil, &badAccount{})))
+	if st := r.Stats().Outputs[0]; st.Accepted != 0 {
+		t.Errorf("%v", st)
+	}
+}
+
+func TestZeroRouter(t *testing.T) {
+	var r Router
+	if r.Enabled(t.Context(), slog.LevelError) {
+		t.Error("enabled")
+	}
+	log := slog.New(r.WithAttrs([]slog.Attr{slog.Int("x", 1)}).WithGroup("g"))
+	log.Error("m")
+	r.Logger().With(slog.Int("x", 1)).WithGroup("g").Error("m")
+	if err := r.Handle(t.Context(), slog.Record{}); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := r.Close(t.Context()); err != nil || r.Flush(t.Context()) != nil || len(r.Stats().Outputs) != 0 {
+		t.Error("a zero Router does something")
+	}
+}
+
+func TestNilLogger(t *testing.T) {
+	var l *Logger
+	l.Debug("m")
+	l.Info("m")
+	l.Warn("m")
+	l.Error("m", slog.Int("x", 1))
+	l.Log(slog.LevelError, "m")
+	l.With(slog.Int("x", 1)).WithGroup("g").WithContext(t.Context()).Slog().Error("m")
+	if l.Enabled(slog.LevelError) {
+		t.Error("enabled")
+	}
+}
+
+func TestStatsString(t *testing.T) {
+	st := Stats{Refused: 3, Outputs: []OutputStats{
+		{Name: "a", Account: batch.Account{Accepted: 2, Delivered: 2}},
+		{Name: "b", Account: batch.Account{Accepted: 1, Dropped: batch.Drops{batch.Busy: 1}}, Errors: 4, Stuck: true},
+	}}
+	want := "a: accepted=2 delivered=2\nb: accepted=1 delivered=0 dropped=1{busy=1} errors=4 stuck\nrefused=3"
+	if got := st.String(); got != want {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+}
