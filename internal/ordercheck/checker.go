@@ -75,13 +75,27 @@ func (k *Caller) End(accepted bool) {
 	k.call[len(k.call)-1] = call{ret: k.c.clock.After(), ended: true, accepted: accepted}
 }
 
-// Deliver takes the next record that arrived. It returns an error for what is
-// wrong with it for certain; order in time is left to Check.
-func (c *Checker) Deliver(p []byte) error {
-	r, err := parse(p)
-	if err != nil {
-		return err
+// LastAccepted returns the last record of this round that was accepted, if any.
+func (k *Caller) LastAccepted() (ID, bool) {
+	for i := len(k.call) - 1; i >= 0; i-- {
+		if k.call[i].accepted {
+			return ID{k.id, k.base + uint32(i)}, true
+		}
 	}
+	return ID{}, false
+}
+
+// Deliver takes the next record that arrived and returns whose it is. The error
+// says what is wrong with it for certain; order in time is left to Check.
+func (c *Checker) Deliver(p []byte) (ID, error) {
+	r, err := parse(p)
+	if err == nil {
+		err = c.deliver(r)
+	}
+	return r.ID, err
+}
+
+func (c *Checker) deliver(r record) error {
 	if int(r.Caller) >= len(c.callers) || r.Seq < c.callers[r.Caller].base {
 		return fmt.Errorf("ordercheck: record %v arrived, which nobody wrote in this round", r.ID)
 	}
@@ -128,7 +142,7 @@ func (c *Checker) Write(p []byte) (int, error) {
 		if len(p) < int(k) {
 			break
 		}
-		if err := c.Deliver(p[:k]); err != nil {
+		if _, err := c.Deliver(p[:k]); err != nil {
 			return 0, err
 		}
 		p = p[k:]

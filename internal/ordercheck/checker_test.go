@@ -43,7 +43,7 @@ func play(t *testing.T, calls []made, order []int) (Result, error) {
 		k.End(!m.refused)
 	}
 	for _, i := range order {
-		if err := c.Deliver(recs[i]); err != nil {
+		if _, err := c.Deliver(recs[i]); err != nil {
 			return Result{}, err
 		}
 	}
@@ -179,7 +179,7 @@ func TestRealCallers(t *testing.T) {
 				wg.Wait()
 				var err error
 				for _, rec := range out {
-					if err = c.Deliver(rec); err != nil {
+					if _, err = c.Deliver(rec); err != nil {
 						break
 					}
 				}
@@ -210,24 +210,24 @@ func TestRounds(t *testing.T) {
 		return p
 	}
 	first := write(0, 1, 2)
-	if err := c.Deliver(first); err != nil {
+	if _, err := c.Deliver(first); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Check(); err != nil {
 		t.Fatal(err)
 	}
 	c.Next()
-	if err := c.Deliver(first); err == nil {
+	if _, err := c.Deliver(first); err == nil {
 		t.Error("a record of the last round arrived again unnoticed")
 	}
-	if err := c.Deliver(write(0, 3, 4)); err != nil {
+	if _, err := c.Deliver(write(0, 3, 4)); err != nil {
 		t.Fatal(err)
 	}
 	if res, err := c.Check(); err != nil || res.Calls != 1 || res.Delivered != 1 {
 		t.Errorf("second round: %+v, %v", res, err)
 	}
 	// A call before the last round began returned too early for this round.
-	if err := c.Deliver(write(1, 1, 2)); err != nil {
+	if _, err := c.Deliver(write(1, 1, 2)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Check(); err == nil {
@@ -284,21 +284,21 @@ func TestDamageIsSeen(t *testing.T) {
 			t.Errorf("the first %d bytes pass for a record", n)
 		}
 	}
-	if err := c.Deliver(record{ID: ID{Caller: 9}}.append(nil, 50)); err == nil {
+	if _, err := c.Deliver(record{ID: ID{Caller: 9}}.append(nil, 50)); err == nil {
 		t.Error("a record of an unknown caller passes")
 	}
 }
 
 func TestSurplusAndUnendedCalls(t *testing.T) {
 	c := New(1, NewLogical())
-	if err := c.Deliver(record{}.append(nil, 50)); err != nil {
+	if _, err := c.Deliver(record{}.append(nil, 50)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Check(); err == nil || !strings.Contains(err.Error(), "did not write") {
 		t.Errorf("a record that nobody wrote: %v", err)
 	}
 	c = New(1, NewLogical())
-	if err := c.Deliver(c.Caller(0).Begin(nil, 50, 0)); err != nil {
+	if _, err := c.Deliver(c.Caller(0).Begin(nil, 50, 0)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Check(); err == nil || !strings.Contains(err.Error(), "not ended") {
@@ -319,7 +319,7 @@ func FuzzDeliver(f *testing.F) {
 				t.Fatalf("%v is read from other bytes than it is written as", r)
 			}
 		}
-		_ = c.Deliver(p)
+		_, _ = c.Deliver(p)
 		_, _ = c.Write(p)
 		_, _ = c.Check()
 	})
@@ -333,8 +333,8 @@ func ExampleChecker() {
 	second := b.Begin(nil, 64, 0) // begins after the first has returned
 	b.End(true)
 
-	_ = c.Deliver(second)
-	_ = c.Deliver(first)
+	_, _ = c.Deliver(second)
+	_, _ = c.Deliver(first)
 	_, err := c.Check()
 	fmt.Println(err)
 	// Output: ordercheck: record 0/0, whose call returned at 1, arrived after record 1/0, whose call began at 2: order is broken

@@ -1,0 +1,300 @@
+package slab
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/ordercheck"
+)
+
+// The promise: if call A returned before call B began, A's record comes first at
+// the destination. It is checked three ways at once (see package ordercheck): by
+// the times of the calls, without any clock by numbers counted up and written
+// under one mutex, and by program order.
+
+// An orderRun is one configuration under which the promise is tried.
+type orderRun struct {
+	name    string
+	o       Options
+	callers int
+	clock   func() ordercheck.Clock
+	size    func(*rand.Rand) int // of a record
+	chain   int                  // one call in so many belongs to the chain
+	flush   int                  // one call in so many is followed by a Flush
+	procs   bool                 // GOMAXPROCS changes between 1 and 16 meanwhile
+	faulty  bool                 // the destination fails now and then
+	bytes   bool                 // the destination is an io.Writer, not a Sink
+}
+
+func lengths(from, to int) func(*rand.Rand) int {
+	return func(rng *rand.Rand) int { return from + rng.IntN(to-from+1) }
+}
+
+// mixed gives records most of which are short, and one in twenty of which fits
+// no slab of 512 bytes.
+func mixed(rng *rand.Rand) int {
+	if rng.IntN(20) == 0 {
+		return 500 + rng.IntN(1500)
+	}
+	return 40 + rng.IntN(60)
+}
+
+func orderRuns() []orderRun {
+	const quick = 50 * time.Microsecond // idle flushes all the time
+	tiny := Options{SlabBytes: 512, SlabCount: 4, FlushInterval: quick}
+	with := func(o Options, w WhenFull) Options { o.WhenFull = w; return o }
+	return []orderRun{
+		{name: "defaults", callers: 8, clock: ordercheck.NewLogical, size: lengths(40, 200), chain: 10, procs: true},
+		{name: "defaults, bytes", callers: 8, clock: ordercheck.NewMonotonic, size: lengths(40, 200), chain: 10, bytes: true},
+		{name: "tiny slabs", o: with(tiny, Block()), callers: 6, clock: ordercheck.NewLogical, size: lengths(40, 200), chain: 5, flush: 500, procs: true},
+		{name: "tiny slabs, monotonic", o: with(tiny, Block()), callers: 6, clock: ordercheck.NewMonotonic, size: lengths(40, 90), flush: 500, procs: true},
+		{name: "oversize", o: with(tiny, Block()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true},
+		{name: "oversize, faulty bytes", o: with(tiny, Block()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, bytes: true, faulty: true},
+		{name: "faulty", o: with(tiny, Block()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true, faulty: true},
+		{name: "block-for", o: with(tiny, BlockFor(100*time.Microsecond)), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, procs: true, faulty: true},
+		{name: "drop-newest", o: with(tiny, DropNewest()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true},
+		{name: "drop-oldest", o: with(tiny, DropOldest()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true},
+		{name: "many callers", o: Options{SlabBytes: 4096, SlabCount: 6, WhenFull: Block()}, callers: 64, clock: ordercheck.NewLogical, size: lengths(40, 120), chain: 20, procs: true},
+	}
+}
+
+func TestOrder(t *testing.T) {
+	perRun, rounds := 100_000, 1
+	if os.Getenv("FOREBAY_TORTURE") != "" {
+		perRun, rounds = 1_000_000, 10 // 10⁸ and a little over all runs
+	}
+	if testing.Short() {
+		perRun = 10_000
+	}
+	for _, run := range orderRuns() {
+		t.Run(run.name, func(t *testing.T) { run.do(t, perRun, rounds) })
+	}
+}
+
+// do makes rounds of about n calls each.
+func (run orderRun) do(t *testing.T, n, rounds int) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	c := ordercheck.New(run.callers, run.clock())
+	o := run.o
+	o.RetryMin, o.RetryMax = time.Microsecond, 10*time.Microsecond
+	d := &orderDest{c: c, arrived: make([]atomic.Uint32, run.callers)}
+	if run.faulty {
+		d.rng = rand.New(rand.NewPCG(seed, 1))
+	}
+	var w *Writer
+	if run.bytes {
+		w = mustNew(t, d, &o)
+	} else {
+		w = mustSink(t, d, &o)
+	}
+	var mu sync.Mutex // of the chain
+	var chain uint64
+	var calls, delivered, refused uint64
+	for round := range rounds {
+		var wg sync.WaitGroup
+		for g := range run.callers {
+			wg.Go(func() {
+				k := c.Caller(g)
+				rng := rand.New(rand.NewPCG(seed, uint64(round*run.callers+g+100)))
+				buf := make([]byte, 0, 4096)
+				write := func(chain uint64) {
+					buf = k.Begin(buf[:0], run.size(rng), chain)
+					m := batch.Meta{}
+					if rng.IntN(1000) == 0 {
+						m.Level = slog.LevelError
+					}
+					err := w.WriteRecord(buf, m)
+					k.End(err == nil)
+					if err != nil && !errors.Is(err, ErrDropped) {
+						t.Errorf("seed %d: %v", seed, err)
+					}
+				}
+				for i := range n / run.callers {
+					if run.chain > 0 && rng.IntN(run.chain) == 0 {
+						mu.Lock()
+						chain++
+						write(chain)
+						mu.Unlock()
+					} else {
+						write(0)
+					}
+					if run.flush > 0 && rng.IntN(run.flush) == 0 {
+						d.checkFlush(t, w, k, o.WhenFull)
+					}
+					if run.procs && g == 0 && i%1000 == 0 {
+						runtime.GOMAXPROCS(1 + rng.IntN(16))
+					}
+					if rng.IntN(100) == 0 {
+						runtime.Gosched()
+						_ = w.Stats()
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if round == rounds-1 {
+			closeNow(t, w)
+		} else if err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d.err != nil {
+			t.Fatalf("seed %d: %v", seed, d.err)
+		}
+		res, err := c.Check()
+		if err != nil {
+			t.Fatalf("seed %d: %d records out of order: %v", seed, res.Broken, err)
+		}
+		if res.Lost > 0 && o.WhenFull.kind != whenFullDropOldest {
+			t.Fatalf("seed %d: %d accepted records did not arrive", seed, res.Lost)
+		}
+		calls += uint64(res.Calls)
+		delivered += uint64(res.Delivered)
+		refused += uint64(res.Calls - res.Accepted)
+		c.Next()
+	}
+	a := w.Account()
+	if err := a.Check(); err != nil || a.Accepted != calls || a.Delivered != delivered || a.Dropped.Total() != calls-delivered {
+		t.Errorf("seed %d: %d calls, %d arrived, account %v, %v", seed, calls, delivered, a, err)
+	}
+	t.Logf("%d calls, %d refused, %d evicted", calls, refused, a.Dropped.Total()-refused)
+}
+
+// An orderDest hands what it takes to a Checker.
+type orderDest struct {
+	c       *ordercheck.Checker
+	rng     *rand.Rand // not nil: fails now and then
+	err     error      // the first that was found wrong
+	arrived []atomic.Uint32
+}
+
+func (d *orderDest) Send(_ context.Context, b *batch.Batch) error {
+	n, err := b.Len(), error(nil)
+	if d.rng != nil {
+		switch d.rng.IntN(10) {
+		case 0:
+			return errDown
+		case 1:
+			n = d.rng.IntN(n + 1)
+			err = batch.Prefix(n, errDown)
+		case 2:
+			if n > 1 {
+				return batch.TooLarge(errDown)
+			}
+		case 3:
+			if d.rng.IntN(10) == 0 {
+				panic("destination")
+			}
+		}
+	}
+	for i, r := range b.All() {
+		if i == n {
+			break
+		}
+		id, err := d.c.Deliver(r.Data)
+		if err != nil && d.err == nil {
+			d.err = err
+		}
+		d.arrived[id.Caller].Store(id.Seq + 1)
+	}
+	return err
+}
+
+func (d *orderDest) Write(p []byte) (int, error) {
+	n, err := len(p), error(nil)
+	if d.rng != nil {
+		switch d.rng.IntN(10) {
+		case 0:
+			n = d.rng.IntN(n + 1)
+		case 1:
+			n, err = d.rng.IntN(n+1), errDown
+		}
+	}
+	if _, e := d.c.Write(p[:n]); e != nil && d.err == nil {
+		d.err = e
+	}
+	return n, err
+}
+
+// checkFlush flushes and requires that what the caller wrote has arrived.
+func (d *orderDest) checkFlush(t *testing.T, w *Writer, k *ordercheck.Caller, pol WhenFull) {
+	if err := w.Flush(t.Context()); err != nil {
+		t.Errorf("flush: %v", err)
+		return
+	}
+	id, ok := k.LastAccepted()
+	if !ok || pol.kind == whenFullDropOldest {
+		return
+	}
+	if got := d.arrived[id.Caller].Load(); got <= id.Seq {
+		t.Errorf("Flush returned, and record %v had not arrived, only %d of that caller", id, got)
+	}
+}
+
+// Close beside writers: what was accepted arrives, in order, and nothing else.
+func TestOrderUntilClose(t *testing.T) {
+	rounds := 200
+	if os.Getenv("FOREBAY_TORTURE") != "" {
+		rounds = 20_000
+	}
+	for round := range rounds {
+		seed := uint64(time.Now().UnixNano())
+		rng := rand.New(rand.NewPCG(seed, uint64(round)))
+		const callers = 4
+		c := ordercheck.New(callers, ordercheck.NewLogical())
+		d := &orderDest{c: c, arrived: make([]atomic.Uint32, callers)}
+		o := &Options{SlabBytes: 512, SlabCount: 2 + rng.IntN(3), WhenFull: Block(), FlushInterval: 50 * time.Microsecond,
+			RetryMin: time.Microsecond, RetryMax: time.Microsecond}
+		if rng.IntN(2) == 0 {
+			d.rng = rand.New(rand.NewPCG(seed, 1))
+		}
+		w := mustSink(t, d, o)
+		var wg sync.WaitGroup
+		var calls atomic.Int64
+		closeAt := int64(rng.IntN(300))
+		for g := range callers {
+			wg.Go(func() {
+				k := c.Caller(g)
+				rng := rand.New(rand.NewPCG(seed, uint64(g)))
+				var buf []byte
+				for {
+					if calls.Add(1) == closeAt {
+						wg.Go(func() { closeNow(t, w) })
+					}
+					buf = k.Begin(buf[:0], mixed(rng), 0)
+					err := w.WriteRecord(buf, batch.Meta{})
+					k.End(err == nil)
+					if errors.Is(err, ErrClosed) {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+					}
+					if calls.Load() > 5*closeAt {
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		closeNow(t, w)
+		res, err := c.Check()
+		if err != nil || d.err != nil || res.Lost > 0 {
+			t.Fatalf("seed %d: %+v, %v, %v", seed, res, err, d.err)
+		}
+		if a := w.Account(); a.Delivered != uint64(res.Accepted) || a.Check() != nil {
+			t.Fatalf("seed %d: account %v, %d accepted", seed, a, res.Accepted)
+		}
+	}
+}
+
