@@ -110,7 +110,9 @@ func (r *route) encodeRecovered() {
 		return // somebody else was first
 	}
 	for _, o := range r.outputs {
-		o.events.post(batch.Event{Output: o.name, Op: "recovered", Count: n})
+		if o.encode.Load() > 0 {
+			o.events.post(batch.Event{Output: o.name, Op: "recovered", Count: n})
+		}
 	}
 }
 

@@ -1,0 +1,132 @@
+package forebay
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The clock shows the time, and does not run backwards for one goroutine.
+func TestClock(t *testing.T) {
+	c := newClock()
+	begun := time.Now()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			last := time.Time{}
+			for time.Since(begun) < 100*time.Millisecond {
+				before := time.Now()
+				got := c.now()
+				after := time.Now()
+				if got.Before(last) {
+					t.Errorf("%v after %v", got, last)
+					return
+				}
+				// Wall clocks only: that of the test is not immune to being set.
+				if d := before.Round(0).Sub(got); d > time.Millisecond {
+					t.Errorf("%v behind", d)
+				}
+				if d := got.Sub(after.Round(0)); d > time.Millisecond {
+					t.Errorf("%v ahead", d)
+				}
+				last = got
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A wall clock that is set shows after clockResync.
+func TestClockFollowsSteps(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour, time.Millisecond, -time.Millisecond} {
+		c := newClock()
+		c.offset.Add(int64(step)) // as if the wall had been set by -step since
+		begun := time.Now()
+		for time.Since(begun) < 2*clockResync {
+			c.now()
+		}
+		if d := time.Since(begun) - c.now().Sub(begun); d.Abs() > 500*time.Microsecond {
+			t.Errorf("after a step of %v: %v off", -step, d)
+		}
+	}
+}
+
+// Noise does not make the clock jump.
+func TestClockIgnoresNoise(t *testing.T) {
+	c := newClock()
+	for i := range 50 {
+		want := c.offset.Load() + int64(clockJitter)/2*int64(i%2*2-1)
+		c.offset.Store(want)
+		c.until.Store(-1)
+		c.now()
+		if got := c.offset.Load(); got != want {
+			t.Fatalf("the offset moved by %d ns", got-want)
+		}
+	}
+}
+
+// In a bubble the clock is the bubble's, and outside the real one, also for a
+// clock that is used in both.
+func TestClockInBubble(t *testing.T) {
+	c := newClock()
+	for range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			for _, d := range []time.Duration{0, time.Nanosecond, time.Millisecond, time.Hour, 0} {
+				time.Sleep(d)
+				if got, want := c.now(), time.Now(); !got.Equal(want) {
+					t.Errorf("%v, want %v", got, want)
+				}
+			}
+		})
+		if d := time.Since(c.now()); d.Abs() > time.Second {
+			t.Errorf("outside: %v off", d)
+		}
+	}
+	// Both at once.
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if d := time.Since(c.now()); d.Abs() > time.Second {
+				t.Errorf("beside a bubble: %v off", d)
+				return
+			}
+		}
+	})
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			for range 200 {
+				if got, want := c.now(), time.Now(); !got.Equal(want) {
+					t.Errorf("%v, want %v", got, want)
+				}
+			}
+		})
+	}
+	close(stop)
+	wg.Wait()
+}
+
+func TestClockAllocs(t *testing.T) {
+	c := newClock()
+	allocs(t, "now", 0, func() { c.now() })
+	allocs(t, "measure", 0, func() { c.until.Store(-1); c.now() })
+}
+
+func BenchmarkClock(b *testing.B) {
+	b.Run("time.Now", func(b *testing.B) {
+		for b.Loop() {
+			time.Now()
+		}
+	})
+	b.Run("clock", func(b *testing.B) {
+		for b.Loop() {
+			wallClock.now()
+		}
+	})
+}

@@ -1,0 +1,514 @@
+package forebay
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// device is a writer with everything that Flush and Close may use. Each method
+// notes its name and does as told.
+type device struct {
+	lines
+	calls []string
+	do    func(op string) error
+}
+
+func (d *device) op(name string) error {
+	d.mu.Lock()
+	d.calls = append(d.calls, name)
+	d.mu.Unlock()
+	if d.do != nil {
+		return d.do(name)
+	}
+	return nil
+}
+
+func (d *device) called() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.calls, " ")
+}
+
+type (
+	devFlushCtx struct{ *device }
+	devFlush    struct{ *device }
+	devSync     struct{ *device }
+	devClose    struct{ *device }
+	devFile     struct{ *device } // Sync and Close
+	devBuffer   struct{ *device } // Flush, Sync and Close
+	devShutdown struct{ *device }
+	devTank     struct{ *device } // a buffered output with Flush(ctx), Sync and Close
+)
+
+func (d devFlushCtx) Flush(context.Context) error { return d.op("flushctx") }
+func (d devFlush) Flush() error                   { return d.op("flush") }
+func (d devSync) Sync() error                     { return d.op("sync") }
+func (d devClose) Close() error                   { return d.op("close") }
+func (d devFile) Sync() error                     { return d.op("sync") }
+func (d devFile) Close() error                    { return d.op("close") }
+func (d devBuffer) Flush() error                  { return d.op("flush") }
+func (d devBuffer) Sync() error                   { return d.op("sync") }
+func (d devBuffer) Close() error                  { return d.op("close") }
+func (d devShutdown) Close() error                { return d.op("close") }
+func (d devShutdown) Shutdown(context.Context) (batch.Report, error) {
+	return batch.Report{Unknown: 7}, d.op("shutdown")
+}
+func (d devTank) WriteRecord(p []byte, m batch.Meta) error { _, err := d.Write(p); return err }
+func (d devTank) Flush(context.Context) error              { return d.op("flushctx") }
+func (d devTank) Sync() error                              { return d.op("sync") }
+func (d devTank) Close() error                             { return d.op("close") }
+
+type shutdownTank struct{ devShutdown }
+
+func (d shutdownTank) WriteRecord(p []byte, m batch.Meta) error { _, err := d.Write(p); return err }
+
+// Which of its methods Flush and Close use, of an output that is to be closed and
+// one that is not.
+func TestWhatCloseCalls(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		w    func(*device) io.Writer
+
+		flush, output, closer string // calls of Flush, Close, Close of an OutputCloser
+	}{
+		{"writer", func(d *device) io.Writer { return d }, "", "", ""},
+		{"Flush(ctx)", func(d *device) io.Writer { return devFlushCtx{d} }, "flushctx", "flushctx", ""},
+		{"Flush", func(d *device) io.Writer { return devFlush{d} }, "flush", "flush", ""},
+		{"Sync", func(d *device) io.Writer { return devSync{d} }, "sync", "sync", ""},
+		{"Close", func(d *device) io.Writer { return devClose{d} }, "", "", "close"},
+		{"file", func(d *device) io.Writer { return devFile{d} }, "sync", "sync", "sync close"},
+		{"buffer", func(d *device) io.Writer { return devBuffer{d} }, "flush", "flush", "flush sync close"},
+		{"Shutdown", func(d *device) io.Writer { return devShutdown{d} }, "", "", "shutdown"},
+		{"buffered", func(d *device) io.Writer { return devTank{d} }, "flushctx", "flushctx", "flushctx sync close"},
+		{"buffered with Shutdown", func(d *device) io.Writer { return shutdownTank{devShutdown{d}} }, "", "", "shutdown"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var d device
+			r := newRouter(t, Route(plain(), Output(nil, tt.w(&d))))
+			if err := r.Flush(t.Context()); err != nil || d.called() != tt.flush {
+				t.Errorf("Flush: %q, want %q; %v", d.called(), tt.flush, err)
+			}
+			d.calls = nil
+			if _, err := r.Close(t.Context()); err != nil || d.called() != tt.output {
+				t.Errorf("Close: %q, want %q; %v", d.called(), tt.output, err)
+			}
+			if err := r.Flush(t.Context()); err != nil || d.called() != tt.output {
+				t.Errorf("Flush after Close: %q; %v", d.called(), err)
+			}
+			wc, ok := tt.w(&d).(io.WriteCloser)
+			if !ok {
+				return
+			}
+			d.calls = nil
+			// Twice the same writer: closed once.
+			r = newRouter(t, Route(plain(), Output(nil, wc), OutputCloser(nil, wc)))
+			rep, err := r.Close(t.Context())
+			if err != nil || d.called() != tt.closer {
+				t.Errorf("Close of an OutputCloser: %q, want %q; %v", d.called(), tt.closer, err)
+			}
+			if wantUnknown := uint64(0); tt.name == "buffered with Shutdown" {
+				wantUnknown = 7
+				if rep.Outputs[0].Unknown != wantUnknown {
+					t.Errorf("unknown %d, want %d", rep.Outputs[0].Unknown, wantUnknown)
+				}
+			}
+		})
+	}
+}
+
+// What fails at the end is in report and error, under the output's name, and does
+// not keep the others from being closed.
+func TestCloseErrors(t *testing.T) {
+	bad, panics, exits, good := &device{}, &device{}, &device{}, &device{}
+	bad.do = func(op string) error { return fmt.Errorf("%s failed", op) }
+	panics.do = func(string) error { panic("oops") }
+	exits.do = func(string) error { runtime.Goexit(); return nil }
+	r := newRouter(t, quiet(), Route(plain(),
+		OutputCloser(nil, devBuffer{bad}, Name("bad")), OutputCloser(nil, devTank{panics}, Name("panics")),
+		OutputCloser(nil, devFile{exits}, Name("exits")), OutputCloser(nil, devFile{good}, Name("good"))))
+	err := r.Flush(t.Context())
+	for _, want := range []string{"output bad: flush failed", "output panics: panic: oops", "output exits: runtime.Goexit"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Flush: %v\nlacks %q", err, want)
+		}
+	}
+	r.Logger().Info("m") // nothing is locked
+	rep, err := r.Close(t.Context())
+	for _, want := range []string{"output bad: flush failed", "sync failed", "close failed", "output panics: panic: oops", "output exits: runtime.Goexit"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Close: %v\nlacks %q", err, want)
+		}
+	}
+	if got := good.called(); got != "sync sync close" {
+		t.Errorf("the good one: %q", got)
+	}
+	for i, wantErr := range []bool{true, true, true, false} {
+		if o := rep.Outputs[i]; (o.Err != nil) != wantErr || o.Unfinished || o.Accepted != 1 {
+			t.Errorf("%+v", o)
+		}
+	}
+	if s := rep.String(); !strings.Contains(s, "bad: accepted=1 delivered=1: forebay: output bad: flush failed") {
+		t.Errorf("report %q", s)
+	}
+}
+
+// Syncing a terminal or a pipe is no error.
+func TestCloseSyncUnsupported(t *testing.T) {
+	for _, e := range []error{syscall.EINVAL, syscall.ENOTSUP, syscall.ENOTTY} {
+		d := &device{do: func(op string) error {
+			if op == "sync" {
+				return &os.PathError{Op: "sync", Path: "x", Err: e}
+			}
+			return nil
+		}}
+		r := newRouter(t, Route(plain(), OutputCloser(nil, devFile{d})))
+		if _, err := r.Close(t.Context()); err != nil {
+			t.Errorf("%v: %v", e, err)
+		}
+	}
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pr.Close()
+	r := newRouter(t, Route(plain(), OutputCloser(nil, pw)))
+	if _, err := r.Close(t.Context()); err != nil {
+		t.Errorf("pipe: %v", err)
+	}
+}
+
+// A hung output does not hold Close beyond its context; the report says which one
+// did not finish; it is closed once it does.
+func TestCloseHang(t *testing.T) {
+	for _, where := range []string{"write", "flush", "sync", "close"} {
+		t.Run(where, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				var stuck atomic.Bool
+				d := &device{}
+				d.do = func(op string) error {
+					if op == where {
+						stuck.Store(true)
+						<-release
+					}
+					return nil
+				}
+				w := hungWriter{devBuffer{d}, func() { _ = d.do("write") }}
+				good, k := &device{}, &device{}
+				r := newRouter(t, quiet(), Route(plain(), OutputCloser(nil, w, Name("hung")), OutputCloser(nil, devFile{good}, Name("good")),
+					OutputCloser(nil, devTank{k}, Name("tank"))))
+				log := slog.New(r)
+				var wg sync.WaitGroup
+				wg.Go(func() { log.Info("m") })
+				synctest.Wait()
+				if k.len() != 1 {
+					t.Errorf("the buffered output has %d records", k.len())
+				}
+
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				begun := time.Now()
+				rep, err := r.Close(ctx)
+				if d := time.Since(begun); d != time.Second {
+					t.Errorf("Close took %v", d)
+				}
+				if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "output hung: not finished in time") {
+					t.Errorf("Close: %v", err)
+				}
+				for _, o := range rep.Outputs {
+					if o.Unfinished != (o.Name == "hung") {
+						t.Errorf("%s unfinished=%t", o.Name, o.Unfinished)
+					}
+				}
+				if good.called() != "sync close" || k.called() != "flushctx sync close" {
+					t.Errorf("the others: %q, %q", good.called(), k.called())
+				}
+				wantPending := uint64(0)
+				if where == "write" {
+					wantPending = 1
+				}
+				if o := rep.Outputs[0]; o.Pending.Inflight != wantPending || o.Check() != nil || rep.Undelivered() != wantPending {
+					t.Errorf("%s", o.Account)
+				}
+				if !strings.Contains(rep.String(), " unfinished: ") {
+					t.Errorf("report %q", rep)
+				}
+				if err := r.Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelInfo, "late", 0)); !errors.Is(err, ErrClosed) {
+					t.Errorf("Handle after Close: %v", err)
+				}
+				again, err2 := r.Close(t.Context())
+				if again.String() != rep.String() || err2 == nil || err2.Error() != err.Error() {
+					t.Error("the second Close says something else")
+				}
+				close(release)
+				wg.Wait()
+				synctest.Wait()
+				if got := d.called(); got != "flush sync close" {
+					t.Errorf("after the hang: %q", got)
+				}
+			})
+		})
+	}
+}
+
+type hungWriter struct {
+	devBuffer
+	before func()
+}
+
+func (h hungWriter) Write(p []byte) (int, error) { h.before(); return h.devBuffer.Write(p) }
+
+// Flush is bounded too, and does not wait for a stuck output to write.
+func TestFlushHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		d, good := &device{}, &device{}
+		w := hungWriter{devBuffer{d}, func() { <-release }}
+		r := newRouter(t, quiet(), Route(plain(), Output(nil, w, Name("hung")), Output(nil, devBuffer{good}, Name("good"))))
+		var wg sync.WaitGroup
+		wg.Go(func() { r.Logger().Info("m") })
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		err := r.Flush(ctx)
+		if d := time.Since(begun); d != time.Second || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Flush took %v: %v", d, err)
+		}
+		if good.called() != "flush" || d.called() != "" {
+			t.Errorf("calls %q, %q", good.called(), d.called())
+		}
+		close(release)
+		wg.Wait()
+		if err := r.Flush(t.Context()); err != nil || d.called() != "flush" {
+			t.Errorf("%q, %v", d.called(), err)
+		}
+	})
+}
+
+// A bufio.Writer is a direct output like others: flushed beside writes, without a
+// race.
+func TestFlushBufio(t *testing.T) {
+	var buf bytes.Buffer
+	r := newRouter(t, Route(plain(), Output(nil, bufio.NewWriter(&buf), Name("b"))))
+	log := r.Logger()
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range 100 {
+				log.Info("m")
+				if i%10 == 0 {
+					if err := r.Flush(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if _, err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := len(parseLines(t, &buf)); got != 800 {
+		t.Errorf("%d records, want 800", got)
+	}
+}
+
+// Handle after Close, and beside it: a counted ErrClosed, never a panic; what is
+// accepted is delivered.
+func TestCloseBesideHandle(t *testing.T) {
+	var d device
+	k := &tank{}
+	r := newRouter(t, Route(plain(), OutputCloser(nil, devFile{&d}, Name("d")), OutputCloser(nil, k, Name("k"))))
+	log := slog.New(r)
+	var wg sync.WaitGroup
+	const goroutines, per = 16, 200
+	var ok, refused atomic.Uint64
+	for range goroutines {
+		wg.Go(func() {
+			for range per {
+				switch err := log.Handler().Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelInfo, "m", 0)); {
+				case err == nil:
+					ok.Add(1)
+				case errors.Is(err, ErrClosed) && errors.Is(err, batch.ErrClosed):
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	var reps [3]Report
+	for i := range reps {
+		wg.Go(func() {
+			for ok.Load() < 100 {
+				runtime.Gosched()
+			}
+			var err error
+			if reps[i], err = r.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if reps[0].String() != reps[1].String() || reps[0].String() != reps[2].String() {
+		t.Errorf("reports differ: %v", reps)
+	}
+	st := outputStats(t, r, "d")
+	if got := d.len(); uint64(got) != st.Delivered || st.Dropped.Total() != 0 {
+		t.Errorf("written %d: %v", got, st)
+	}
+	if n := r.Stats().Refused; n < refused.Load() || ok.Load()+refused.Load() != goroutines*per {
+		t.Errorf("refused %d of which counted %d", refused.Load(), n)
+	}
+}
+
+// A second Close waits for the first, but no longer than its own context.
+func TestCloseWaitsForClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		d := &device{do: func(string) error { <-release; return nil }}
+		r := newRouter(t, Route(plain(), OutputCloser(nil, devClose{d})))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := r.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := r.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		close(release)
+		wg.Wait()
+	})
+}
+
+// The last events are told before Close returns, unless OnError takes long.
+func TestCloseWaitsForEvents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ev := &eventLog{}
+		slow := func(e batch.Event) { time.Sleep(callbackGrace / 2); ev.add(e) }
+		bad := writerFunc(func([]byte) (int, error) { return 0, errTest })
+		r := newRouter(t, OnError(slow), Route(plain(), Output(nil, bad, Name("bad"))))
+		r.Logger().Info("m")
+		_, _ = r.Close(t.Context())
+		if got := ev.ops(); len(got) != 1 {
+			t.Errorf("events %q", got)
+		}
+
+		hang := make(chan struct{})
+		r = newRouter(t, OnError(func(batch.Event) { <-hang }), Route(plain(), Output(nil, bad, Name("bad"))))
+		r.Logger().Info("m")
+		begun := time.Now()
+		_, _ = r.Close(t.Context())
+		if d := time.Since(begun); d != callbackGrace {
+			t.Errorf("Close took %v", d)
+		}
+		close(hang)
+	})
+}
+
+// An OnError that logs into the router that called it, and one that is too slow.
+func TestOnErrorLogs(t *testing.T) {
+	var r *Router
+	n := 0
+	bad := writerFunc(func(p []byte) (int, error) { return 0, errTest })
+	good := &lines{}
+	r = newRouter(t, OnError(func(e batch.Event) {
+		if n++; n < 10 {
+			r.Logger().Error("output failed", slog.Any("error", e.Err))
+		}
+	}), Route(plain(), Output(nil, bad, Name("bad")), Output(nil, good, Name("good"))))
+	r.Logger().Info("m")
+	r.h.core.events.wait(t.Context())
+	if got := good.len(); got != 2 {
+		t.Errorf("%d records, want 2", got)
+	}
+
+	release := make(chan struct{})
+	flip := 0
+	flapping := writerFunc(func(p []byte) (int, error) {
+		if flip++; flip%2 == 1 {
+			return 0, errTest
+		}
+		return len(p), nil
+	})
+	r = newRouter(t, OnError(func(batch.Event) { <-release }), Route(plain(), Output(nil, flapping)))
+	for range 200 {
+		r.Logger().Info("m")
+	}
+	if lost := r.Stats().EventsLost; lost < 200-eventQueue-1 {
+		t.Errorf("lost %d events", lost)
+	}
+	close(release)
+}
+
+// A slab.Writer, as Output and as OutputCloser: everything that was logged is
+// there when Close returns, and its account is the output's.
+func TestSlabOutput(t *testing.T) {
+	for _, closes := range []bool{false, true} {
+		var dst lines
+		sw, err := slab.New(&dst, &slab.Options{SlabCount: 4, SlabBytes: 4096})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := Output(nil, sw, Name("slab"))
+		if closes {
+			out = OutputCloser(nil, sw, Name("slab"))
+		}
+		r := newRouter(t, Route(encode.JSON(nil), out))
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for i := range 500 {
+					r.Logger().Info("m", slog.Int("i", i))
+				}
+			})
+		}
+		wg.Wait()
+		if err := r.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := len(parseLines(t, strings.NewReader(strings.Join(dst.all(), "")))); got != 4000 {
+			t.Errorf("closes=%t: %d records after Flush, want 4000", closes, got)
+		}
+		r.Logger().Info("last")
+		rep, err := r.Close(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		if got := len(parseLines(t, strings.NewReader(strings.Join(dst.all(), "")))); got != 4001 {
+			t.Errorf("closes=%t: %d records after Close, want 4001", closes, got)
+		}
+		if _, ok := any(sw).(batch.Accounter); ok && rep.Outputs[0].Delivered != 4001 {
+			t.Errorf("%s", rep)
+		}
+		if _, err := sw.Write([]byte("x\n")); (err != nil) != closes {
+			t.Errorf("closes=%t: write after Close: %v", closes, err)
+		}
+		if err := sw.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
