@@ -39,6 +39,9 @@ func (f *File) startLocked() error {
 		MaxAge:      int((f.o.KeepFor + day - 1) / day),
 		Compression: "none",
 		FileMode:    f.o.Mode,
+		// Old files are counted by the time in their name: with milliseconds,
+		// two of one millisecond would count as one.
+		BackupTimeFormat: "2006-01-02T15-04-05.000000",
 	}
 	if f.o.Compress != "" {
 		f.rotator.tj.Compression = f.o.Compress

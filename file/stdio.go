@@ -42,8 +42,9 @@ type Stdio struct {
 
 	mu     sync.Mutex // guards the rest, and the order of writes
 	gone   error
-	torn   int    // bytes of the record below that are written
-	ticket uint64 // the record whose end could not be written
+	done   chan struct{} // closed when gone is set
+	torn   int           // bytes of the record below that are written
+	ticket uint64        // the record whose end could not be written
 
 }
 
@@ -59,12 +60,15 @@ func Stderr() *Stdio { return NewStdio(os.Stderr, "stderr") }
 // NewStdio returns the sink for f, which errors call name. f stays the caller's
 // and must be open as long as the sink is used.
 func NewStdio(f *os.File, name string) *Stdio {
-	s := &Stdio{f: f, name: name, max: pipeBuf, wait: true}
+	s := &Stdio{f: f, name: name, max: pipeBuf, wait: true, done: make(chan struct{})}
 	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
 		s.max, s.wait = 0, false
 	}
 	return s
 }
+
+// Gone returns a channel that is closed when the reader is gone.
+func (s *Stdio) Gone() <-chan struct{} { return s.done }
 
 // Send implements [batch.Sink].
 func (s *Stdio) Send(ctx context.Context, b *batch.Batch) error {
@@ -133,6 +137,7 @@ func (s *Stdio) fail(b *batch.Batch, k, torn int, err error) error {
 	err = fmt.Errorf("file: cannot write %s: %w", s.name, cause(err))
 	if s.wait && readerGone(err) { // EIO of a disk is another matter
 		s.gone = fmt.Errorf("%w: %w", err, ErrGone)
+		close(s.done)
 		if k == 0 {
 			return batch.Permanent(s.gone)
 		}

@@ -194,7 +194,13 @@ func TestStdioReaderGone(t *testing.T) {
 		r.Close()
 		read <- n
 	}()
+	select {
+	case <-s.Gone():
+		t.Error("gone before anything was sent")
+	default:
+	}
 	err := s.Send(t.Context(), b)
+	<-s.Gone()
 	e := batch.Inspect(err)
 	if e.Kind != batch.KindReject || !errors.Is(err, ErrGone) || !errors.Is(err, syscall.EPIPE) || !strings.Contains(err.Error(), "stdout") {
 		t.Fatalf("%v (%v)", err, e.Kind)

@@ -158,6 +158,8 @@ func Duration(d time.Duration) string {
 		return d.Round(100 * time.Microsecond).String()
 	case d >= time.Millisecond:
 		return d.Round(10 * time.Microsecond).String()
+	case d >= 10*time.Microsecond:
+		return d.Round(100 * time.Nanosecond).String()
 	}
 	return d.String()
 }

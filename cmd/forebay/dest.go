@@ -1,0 +1,121 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A destination is a kind of place that --to can name. To add one, write a type
+// and add it to destinations.
+type destination interface {
+	// Scheme is what --to begins with, without the colon.
+	Scheme() string
+	// Usage is its form and what it does, for --help.
+	Usage() (form, what string)
+	// Flags defines the flags of this kind of destination.
+	Flags(cmd *cobra.Command)
+	// Open opens what follows the colon. It is called after the flags were
+	// parsed, once for each --to.
+	Open(rest string) (*target, error)
+}
+
+// destinations returns all kinds, in the order of --help. Each call returns
+// values of their own, because they hold flags.
+func destinations() []destination {
+	return []destination{
+		new(fileDest),
+		stdioDest{name: "stdout", what: "standard output"},
+		stdioDest{name: "stderr", what: "standard error"},
+	}
+}
+
+// A target is a destination that was opened. Either writer or sink is set.
+type target struct {
+	writer io.WriteCloser // closed when all is delivered
+	sink   batch.Sink     // closed likewise, if it is a batch.Closer
+
+	// encode writes the wire form that the destination wants, in place of
+	// --encode, and codec reads it. Nil: --encode decides.
+	encode func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error)
+	codec  batch.Codec
+
+	reopen func() error    // at SIGHUP; nil: nothing to do
+	gone   <-chan struct{} // closed when the destination takes no more, ever; nil: never
+	tty    bool            // it is a terminal, so the live line would be in the way
+}
+
+// newWriter puts slabs in front of the target.
+func (t *target) newWriter(o *slab.Options) (*slab.Writer, error) {
+	if t.sink != nil {
+		return slab.NewSink(t.sink, o)
+	}
+	return slab.New(t.writer, o)
+}
+
+// close gives up a target that was opened and is not used.
+func (t *target) close() {
+	if t.writer != nil {
+		t.writer.Close()
+	}
+}
+
+// openTarget opens what --to says.
+func openTarget(dests []destination, to string) (*target, error) {
+	scheme, rest, found := strings.Cut(to, ":")
+	for _, d := range dests {
+		if found && scheme == d.Scheme() {
+			t, err := d.Open(rest)
+			if err != nil {
+				return nil, fmt.Errorf("--to %s: %s", to, strings.TrimPrefix(err.Error(), "file: "))
+			}
+			return t, nil
+		}
+	}
+	var why string
+	switch {
+	case to == "":
+		why = "it is empty"
+	case to == "-":
+		why = "for standard output, write stdout:"
+	case found && (len(scheme) == 1 || strings.ContainsAny(scheme, `/\.`)), !found && strings.ContainsAny(to, `/\.`):
+		why = fmt.Sprintf("for a file, write file:%s", to)
+	case !found:
+		for _, d := range dests {
+			if to == d.Scheme() {
+				form, _ := d.Usage()
+				why = fmt.Sprintf("write %s, with the colon", form)
+			}
+		}
+		if why == "" {
+			why = fmt.Sprintf("it names no kind of destination; for a file, write file:%s", to)
+		}
+	default:
+		why = fmt.Sprintf("no destination is called %q", scheme)
+	}
+	return nil, errors.New("--to " + quoteEmpty(to) + ": " + why + "\nDestinations are:\n" + strings.TrimRight(usageOf(dests), "\n"))
+}
+
+func quoteEmpty(s string) string {
+	if s == "" {
+		return `""`
+	}
+	return s
+}
+
+// usageOf lists the destinations, one per line.
+func usageOf(dests []destination) string {
+	var sb strings.Builder
+	for _, d := range dests {
+		form, what := d.Usage()
+		fmt.Fprintf(&sb, "  %-12s %s\n", form, what)
+	}
+	return sb.String()
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"errors"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/forebay-log/forebay/file"
+)
+
+// stdioDest is stdout: or stderr:.
+type stdioDest struct{ name, what string }
+
+func (d stdioDest) Scheme() string             { return d.name }
+func (d stdioDest) Usage() (form, what string) { return d.name + ":", d.what }
+func (d stdioDest) Flags(*cobra.Command)       {}
+func (d stdioDest) Open(rest string) (*target, error) {
+	if rest != "" {
+		return nil, errors.New("nothing goes behind the colon: write " + d.name + ":")
+	}
+	f := os.Stdout
+	if d.name == "stderr" {
+		f = os.Stderr
+	}
+	s := file.NewStdio(f, d.name)
+	return &target{sink: s, gone: s.Gone(), tty: isTerminal(f)}, nil
+}
+
+func isTerminal(f *os.File) bool {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	tty := false
+	// Not f.Fd(), which would change the mode of a file others share.
+	c.Control(func(fd uintptr) { tty = term.IsTerminal(int(fd)) })
+	return tty
+}

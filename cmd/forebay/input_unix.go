@@ -1,0 +1,72 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// inputWait is a pipe that wakes up a poll.
+type inputWait struct {
+	fd   int // of the input
+	r, w *os.File
+}
+
+func (iw *inputWait) init(f *os.File) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("cannot read %s: %w", f.Name(), err)
+	}
+	// Not f.Fd(), which would change the mode of a file others share. The file
+	// stays open as long as the program runs.
+	if err := c.Control(func(fd uintptr) { iw.fd = int(fd) }); err != nil {
+		return fmt.Errorf("cannot read %s: %w", f.Name(), err)
+	}
+	if iw.r, iw.w, err = os.Pipe(); err != nil {
+		return fmt.Errorf("cannot make a pipe: %w", err)
+	}
+	return nil
+}
+
+func (iw *inputWait) wakeUp() { iw.w.Close() }
+
+// close releases the pipe; the input must not be read any more.
+func (in *input) close() {
+	in.stop()
+	in.r.Close()
+}
+
+// Read waits for the input or for stop. It deals with an input that is
+// non-blocking, as some programs leave theirs.
+func (in *input) Read(p []byte) (int, error) {
+	for {
+		if in.isStopped() {
+			return 0, errStopped
+		}
+		fds := [2]unix.PollFd{{Fd: int32(in.fd), Events: unix.POLLIN}, {Fd: int32(in.r.Fd()), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds[:], -1); err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return 0, err
+		}
+		if fds[1].Revents != 0 {
+			return 0, errStopped
+		}
+		if fds[0].Revents == 0 {
+			continue
+		}
+		n, err := unix.Read(in.fd, p)
+		switch {
+		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
+			continue
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		}
+		return n, nil
+	}
+}

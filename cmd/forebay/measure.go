@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/forebay/internal/lines"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/stamp"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// measured is what can be read off a log.
+type measured struct {
+	File      string  `json:"file"`
+	Lines     uint64  `json:"lines"`
+	Bytes     int64   `json:"bytes"`
+	MeanBytes float64 `json:"mean_bytes"`
+	// Timed is how many lines have a time; the rates are 0 if it is 0.
+	Timed    uint64    `json:"timed_lines"`
+	MeanRate float64   `json:"mean_records_per_second"`
+	PeakRate float64   `json:"peak_records_per_second"` // of the busiest second
+	First    time.Time `json:"first,omitzero"`
+	Last     time.Time `json:"last,omitzero"`
+}
+
+// Span is the time from the first line to the last.
+func (m *measured) Span() time.Duration { return m.Last.Sub(m.First) }
+
+// maxSeconds bounds the memory for seconds that are still counted: a log that is
+// not in order, such as several merged into one, is counted right as long as its
+// lines are out of order by fewer seconds that occur.
+const maxSeconds = 1 << 16
+
+// measureLog reads a log to its end.
+//
+// Lines without a time, such as those of a stack trace, count to the second of
+// the line before. Times without a year are in years that follow each other: a
+// log that goes from December to January has been written over New Year.
+func measureLog(name string, r io.Reader) (*measured, error) {
+	m := &measured{File: name}
+	p := record.Parser{Location: time.UTC}
+	var ev record.Event
+	seconds := map[int64]uint64{}
+	var peak uint64
+	var second int64
+	counting := false
+	clock := yearless{}
+	src := lines.New(r, slab.MaxSlabBytes)
+	for {
+		line, err := src.Next()
+		if lines.IsTooLong(err) {
+			m.Lines++
+			continue
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot measure: reading %s: %w", name, err)
+		}
+		m.Lines++
+		p.Parse(line, &ev)
+		t, ok := ev.Time, !ev.Time.IsZero()
+		if !ok && ev.Format == record.Text {
+			if at, hasYear, found := stamp.Find(ev.Line, time.UTC); found && !hasYear {
+				t, ok = clock.year(at), true
+			}
+		}
+		if ok {
+			m.Timed++
+			if m.First.IsZero() || t.Before(m.First) {
+				m.First = t
+			}
+			if t.After(m.Last) {
+				m.Last = t
+			}
+			second, counting = t.Unix(), true
+		}
+		if counting {
+			seconds[second]++
+			peak = max(peak, seconds[second])
+			if len(seconds) > maxSeconds {
+				last := seconds[second]
+				clear(seconds)
+				seconds[second] = last
+			}
+		}
+	}
+	m.Bytes = src.Offset()
+	if m.Lines == 0 {
+		return nil, fmt.Errorf("cannot measure: %s is empty", name)
+	}
+	m.MeanBytes = float64(m.Bytes) / float64(m.Lines)
+	if m.Timed > 0 {
+		m.PeakRate = float64(peak)
+		// The span begins and ends within a second that is counted whole.
+		m.MeanRate = float64(m.Lines) / max(m.Span().Seconds(), 1)
+	}
+	return m, nil
+}
+
+// yearless puts times without a year into years that follow each other.
+type yearless struct {
+	last  time.Time
+	years int
+}
+
+func (y *yearless) year(t time.Time) time.Time {
+	if t.Month() == time.January && y.last.Month() == time.December {
+		y.years++
+	} else if t.Month() == time.December && y.last.Month() == time.January && !y.last.IsZero() && y.years > 0 {
+		y.years-- // a line that is late
+	}
+	y.last = t
+	return t.AddDate(y.years, 0, 0)
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// maxRecordFlag is the most that --max-record takes. Written as JSON a line can
+// become longer than it is, and a record cannot exceed slab.MaxSlabBytes.
+const maxRecordFlag = slab.MaxSlabBytes / 2
+
+// pipeConfig is what the flags of pipe say.
+type pipeConfig struct {
+	name          string
+	to            []string
+	dests         []destination
+	format        record.Format
+	encoding      record.Encoding
+	level         level
+	slabSize      size
+	slabs         int
+	flushInterval duration
+	whenFull      whenFull
+	maxRecord     size
+	drainTimeout  duration
+	failOnDrop    bool
+	quiet         bool
+}
+
+func newPipe(stdin, stderr *os.File) *cobra.Command {
+	c := &pipeConfig{
+		dests:         destinations(),
+		slabSize:      size{slab.DefaultSlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes},
+		flushInterval: duration(slab.DefaultFlushInterval),
+		whenFull:      whenFull{slab.Block()},
+		maxRecord:     size{slab.DefaultMaxRecord, 1, maxRecordFlag},
+		drainTimeout:  duration(30 * time.Second),
+	}
+	format := choice{value: record.Auto.String(), of: record.Formats()}
+	encoding := choice{value: record.AsRaw.String(), of: record.Encodings()}
+	cmd := &cobra.Command{
+		Use:   "pipe",
+		Short: "Read lines from standard input and deliver them",
+		Long: `Read lines from standard input and deliver them to every --to.
+
+Each destination has a pool of memory of its own (--slabs × --slab-size). As long
+as it is not full, a destination that stalls is not noticed by the program that
+writes. When it is full, --when-full says what happens: in a pipe, reading waits.
+
+A line is a record, an empty one too. It may be of any length up to --max-record,
+and hold any bytes. With --encode raw it is delivered byte for byte; json and
+logfmt make a record of it, with the time and level that the line has.
+
+--format auto looks at each line: a JSON object, logfmt, or text. What cannot be
+parsed is text, never lost.
+
+--level drops lines below a level. Lines without a recognisable level stay.
+
+At the end of the input, and when stopped (Ctrl-C, SIGTERM), everything read is
+delivered, for at most --drain-timeout; a second signal gives up at once. SIGHUP
+opens files anew. One line on standard error tells what became of every record.
+
+Destinations:
+` + usageOf(c.dests) + "\n" + exitHelp,
+		Example: `  myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB --keep 7 --compress gzip
+  forebay pipe --encode json --level warn --to file:warnings.jsonl < app.log
+  myapp | forebay pipe --to stdout: --to file:all.log --when-full drop-newest | less`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.format, _ = record.ParseFormat(format.value)
+			c.encoding, _ = record.ParseEncoding(encoding.value)
+			if c.slabs < 2 || c.slabs > slab.MaxSlabCount {
+				return usageError(fmt.Errorf("--slabs %d: use 2 (one is filled while the other is written) to %d", c.slabs, slab.MaxSlabCount))
+			}
+			if len(c.to) == 0 {
+				c.to = []string{"stdout:"}
+			}
+			return runPipe(c, stdin, stderr)
+		},
+	}
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringArrayVar(&c.to, "to", nil, "`DEST` to deliver to, see above; may be repeated (default stdout:)")
+	format.add(cmd, "format", "f", "what the lines are")
+	encoding.add(cmd, "encode", "", "what to deliver them as")
+	fs.Var(&c.level, "level", "the lowest level to deliver: trace, debug, info, warn, error or fatal")
+	fs.Var(&c.slabSize, "slab-size", "size of one slab of memory, and of one write")
+	fs.IntVar(&c.slabs, "slabs", slab.DefaultSlabCount, "use `N` slabs for each destination (see forebay size)")
+	fs.Var(&c.flushInterval, "flush-interval", "how long a line waits at most for its slab to fill")
+	fs.Var(&c.whenFull, "when-full", "when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest")
+	fs.Var(&c.maxRecord, "max-record", "the longest line; longer ones are dropped, and counted")
+	fs.Var(&c.drainTimeout, "drain-timeout", "how long to go on delivering after the end of the input or a signal")
+	fs.BoolVar(&c.failOnDrop, "fail-on-drop", false, "exit with 3 if a record was dropped")
+	fs.StringVar(&c.name, "name", "forebay", "`NAME` of this pipe in messages")
+	fs.BoolVarP(&c.quiet, "quiet", "q", false, "no live line and no summary, errors only")
+	for _, d := range c.dests {
+		d.Flags(cmd)
+	}
+	var schemes []string
+	for _, d := range c.dests {
+		schemes = append(schemes, d.Scheme()+":")
+	}
+	if err := cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(schemes, cobra.ShellCompDirectiveNoSpace)); err != nil {
+		panic(err) // no such flag
+	}
+	complete(cmd, "level", "trace", "debug", "info", "warn", "error", "fatal")
+	complete(cmd, "when-full", "block", "block-for=250ms", "drop-newest", "drop-oldest")
+	return cmd
+}
+
+// noArgs refuses arguments and guesses what was meant.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return usageError(fmt.Errorf("%s takes no argument, and %q is one; the input is standard input (< %s) and destinations are given with --to",
+		cmd.CommandPath(), args[0], args[0]))
+}
+
+// slabOptions returns the options of an output.
+func (c *pipeConfig) slabOptions(t *target) *slab.Options {
+	o := &slab.Options{
+		SlabBytes:     int(c.slabSize.value),
+		SlabCount:     c.slabs,
+		FlushInterval: max(time.Duration(c.flushInterval), time.Microsecond), // 0 is "at once" here
+		WhenFull:      c.whenFull.WhenFull,
+		Codec:         c.encoding.Codec(),
+		CloseDst:      true,
+	}
+	switch {
+	case t.encode != nil:
+		o.MaxRecord, o.Codec = slab.MaxSlabBytes, t.codec
+	case c.encoding == record.AsRaw:
+		o.MaxRecord = int(c.maxRecord.value) + len("\r\n")
+	default:
+		// A line at the limit may grow: "\u0000" stands for one byte.
+		o.MaxRecord = int(min(6*c.maxRecord.value+4<<10, slab.MaxSlabBytes))
+	}
+	return o
+}
+
+// memory describes what the outputs take.
+func (c *pipeConfig) memory() string {
+	return fmt.Sprintf("%d × %s", c.slabs, units.Size(float64(c.slabSize.value)))
+}

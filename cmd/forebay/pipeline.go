@@ -1,0 +1,437 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/lines"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A pipeline is one run of `forebay pipe`.
+//
+// Goroutines: the reader takes lines from the input and puts them into every
+// output; each output's slab.Writer has a drain; one writes the live line; the
+// one that called run waits for signals, and ends the others.
+type pipeline struct {
+	c    *pipeConfig
+	in   *input
+	outs []*output
+	con  *console
+	term *os.File // for the live line; nil: none
+
+	parser record.Parser // owned by the reader
+
+	// What the reader has done.
+	records  atomic.Uint64 // lines read, those below included
+	bytes    atomic.Uint64
+	oversize atomic.Uint64
+	filtered atomic.Uint64
+	unparsed atomic.Uint64
+	broken   atomic.Uint64 // could not be encoded
+}
+
+// An output is a destination behind its slabs.
+type output struct {
+	to string
+	t  *target
+	w  *slab.Writer
+
+	report batch.Report // of Shutdown
+	err    error
+}
+
+// runPipe opens everything, runs, and reports.
+func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
+	p := &pipeline{c: c, con: &console{w: stderr, name: c.name}, parser: record.Parser{Format: c.format}}
+	if err := p.open(); err != nil {
+		return configError(err)
+	}
+	in, err := newInput(stdin)
+	if err != nil {
+		p.abandon()
+		return runtimeError(err)
+	}
+	defer in.close()
+	p.in = in
+	if isTerminal(stderr) && !c.quiet && os.Getenv("TERM") != "dumb" && !p.onTerminal() {
+		p.term = stderr
+	}
+	if isTerminal(stdin) && !c.quiet {
+		p.con.say("reading from the terminal; Ctrl-D ends the input, Ctrl-C the program")
+	}
+	return p.run()
+}
+
+// open opens the destinations. A failure closes those that are open already.
+func (p *pipeline) open() error {
+	seen := map[string]bool{}
+	for _, to := range p.c.to {
+		if seen[to] {
+			p.abandon()
+			return fmt.Errorf("--to %s is given twice: every line would be there twice", to)
+		}
+		seen[to] = true
+		t, err := openTarget(p.c.dests, to)
+		if err != nil {
+			p.abandon()
+			return err
+		}
+		out := &output{to: strings.TrimSuffix(to, ":"), t: t}
+		o := p.c.slabOptions(t)
+		o.Name, o.OnError = out.to, p.event
+		if out.w, err = t.newWriter(o); err != nil {
+			t.close()
+			p.abandon()
+			return err
+		}
+		p.outs = append(p.outs, out)
+	}
+	return nil
+}
+
+// abandon closes outputs that nothing was written to.
+func (p *pipeline) abandon() {
+	for _, out := range p.outs {
+		out.w.Close()
+	}
+}
+
+// onTerminal reports whether an output is a terminal.
+func (p *pipeline) onTerminal() bool {
+	for _, out := range p.outs {
+		if out.t.tty {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *pipeline) run() error {
+	start := time.Now()
+	signals := make(chan os.Signal, 4)
+	notify(signals)
+	defer signal.Stop(signals)
+
+	read := make(chan error, 1)
+	go func() { read <- p.read() }()
+	quit := make(chan struct{})
+	var beside sync.WaitGroup
+	if p.term != nil {
+		beside.Go(func() { p.show(quit) })
+	}
+	allGone := p.watchGone(&beside, quit)
+
+	// Until the input ends.
+	ctx, cancel := context.WithCancelCause(context.Background())
+	defer cancel(nil)
+	var readErr error
+	readDone, stopping := false, false
+	stop := func() {
+		if !stopping {
+			stopping = true
+			p.in.stop()
+			t := time.AfterFunc(time.Duration(p.c.drainTimeout), func() { cancel(errDeadline) })
+			context.AfterFunc(ctx, func() { t.Stop() })
+		}
+	}
+	for stuck := false; !readDone && !stuck; {
+		select {
+		case readErr = <-read:
+			readDone = true
+		case s := <-signals:
+			p.signal(s, stopping, stop, cancel)
+		case <-allGone:
+			allGone = nil
+			stop()
+		case <-ctx.Done():
+			stuck = true // in a write that waits for room: Shutdown ends it
+		}
+	}
+	stop()
+
+	// Until everything is delivered, or the time is up.
+	down := make(chan struct{})
+	go func() {
+		defer close(down)
+		var wg sync.WaitGroup
+		for _, out := range p.outs {
+			wg.Go(func() { out.report, out.err = out.w.Shutdown(ctx) })
+		}
+		wg.Wait()
+	}()
+	for down != nil {
+		select {
+		case <-down:
+			down = nil
+		case s := <-signals:
+			p.signal(s, true, stop, cancel)
+		}
+	}
+	if !readDone {
+		readErr = <-read
+	}
+	close(quit)
+	beside.Wait()
+	p.con.clear()
+	return p.conclude(time.Since(start), readErr, context.Cause(ctx))
+}
+
+var (
+	errDeadline = errors.New("--drain-timeout passed")
+	errForced   = errors.New("stopped by a second signal")
+)
+
+// signal acts on a signal: reopen, stop, or give up.
+func (p *pipeline) signal(s os.Signal, stopping bool, stop func(), cancel context.CancelCauseFunc) {
+	switch {
+	case isReopen(s):
+		for _, out := range p.outs {
+			if out.t.reopen == nil {
+				continue
+			}
+			if err := out.t.reopen(); err != nil {
+				p.con.say("%s", plain(err))
+			}
+		}
+	case !stopping:
+		stop()
+	default:
+		cancel(errForced)
+	}
+}
+
+// watchGone returns a channel that is closed when every output has lost its
+// reader.
+func (p *pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan struct{} {
+	for _, out := range p.outs {
+		if out.t.gone == nil {
+			return nil
+		}
+	}
+	all := make(chan struct{})
+	wg.Go(func() {
+		for _, out := range p.outs {
+			select {
+			case <-out.t.gone:
+			case <-quit:
+				return
+			}
+		}
+		close(all)
+	})
+	return all
+}
+
+// read takes lines from the input until it ends.
+func (p *pipeline) read() error {
+	src := lines.New(p.in, int(p.c.maxRecord.value))
+	enc := record.NewEncoder(p.c.encoding)
+	parse := p.c.level.set || p.c.encoding != record.AsRaw
+	for _, out := range p.outs {
+		parse = parse || out.t.encode != nil
+	}
+	var ev record.Event
+	var buf []byte
+	for {
+		line, err := src.Next()
+		p.bytes.Store(uint64(src.Offset()))
+		if err != nil {
+			switch {
+			case lines.IsTooLong(err):
+				p.records.Add(1)
+				p.oversize.Add(1)
+				continue
+			case err == io.EOF, errors.Is(err, errStopped):
+				return nil
+			}
+			return fmt.Errorf("cannot read standard input: %w", err)
+		}
+		p.records.Add(1)
+		var meta batch.Meta
+		rec := line
+		if parse {
+			p.parser.Parse(line, &ev)
+			p.unparsed.Store(p.parser.Unparsed)
+			if p.c.level.set && ev.HasLevel && ev.Level < p.c.level.Level {
+				p.filtered.Add(1)
+				continue
+			}
+			meta = record.Meta(&ev)
+			if p.c.encoding != record.AsRaw {
+				if buf, err = enc.Append(buf[:0], &ev); err != nil {
+					p.broken.Add(1)
+					continue
+				}
+				rec = buf
+			}
+		}
+		for _, out := range p.outs {
+			if out.t.encode == nil {
+				out.w.WriteRecord(rec, meta) // what is dropped is counted there
+				continue
+			}
+			own, m, err := out.t.encode(nil, &ev)
+			if err != nil {
+				p.broken.Add(1)
+				continue
+			}
+			out.w.WriteRecord(own, m)
+		}
+	}
+}
+
+// show writes the live line until quit.
+func (p *pipeline) show(quit <-chan struct{}) {
+	tick := time.NewTicker(liveEvery)
+	defer tick.Stop()
+	before, at := p.progress(), time.Now()
+	for {
+		select {
+		case <-quit:
+			return
+		case now := <-tick.C:
+			cur := p.progress()
+			p.con.show(liveLine(before, cur, now.Sub(at), liveWidth(p.term)))
+			before, at = cur, now
+		}
+	}
+}
+
+func (p *pipeline) progress() progress {
+	now := progress{records: p.records.Load(), bytes: p.bytes.Load(), dropped: p.oversize.Load() + p.broken.Load()}
+	for _, out := range p.outs {
+		s := out.w.Stats()
+		now.dropped += s.Dropped.Total()
+		now.waiting = now.waiting || s.Waiting > 0
+		if s.SlabsInUse >= now.inUse {
+			now.inUse, now.slabs = s.SlabsInUse, s.SlabCount
+		}
+		if s.LastError != "" {
+			now.failing = out.to
+		}
+	}
+	return now
+}
+
+// event tells of what happens to an output, as it happens.
+func (p *pipeline) event(e batch.Event) {
+	switch e.Op {
+	case "send", "write":
+		if batch.Inspect(e.Err).Kind == batch.KindReject {
+			p.con.say("%s: %s; this output ends here", e.Output, plain(e.Err))
+			return
+		}
+		p.con.say("%s: %s; trying again, up to %s of lines wait", e.Output, plain(e.Err), p.c.memory())
+	case "recovered":
+		p.con.say("%s: works again", e.Output)
+	case "drop":
+		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // others have been said, or are in the summary
+			p.con.say("%s: full, dropping records (--when-full %s)", e.Output, p.c.whenFull.String())
+		}
+	case "drop-end":
+		p.con.say("%s: no longer dropping, %d records so far", e.Output, e.Count)
+	case "panic":
+		p.con.say("%s: %v", e.Output, e.Err)
+	default:
+		p.con.say("%s: %s: %s", e.Output, e.Op, plain(e.Err))
+	}
+}
+
+// plain is an error without the name of the package it comes from.
+func plain(err error) string {
+	if err == nil {
+		return "unknown"
+	}
+	s := err.Error()
+	for _, prefix := range []string{"file: ", "slab: "} {
+		s = strings.TrimPrefix(s, prefix)
+	}
+	return s
+}
+
+// conclude prints the summary and decides how the program ends.
+func (p *pipeline) conclude(took time.Duration, readErr, cause error) error {
+	if !p.c.quiet {
+		p.con.say("%s", p.summary(took))
+	}
+	dropped, lost, late := p.oversize.Load()+p.broken.Load(), uint64(0), uint64(0)
+	for _, out := range p.outs {
+		s := out.w.Stats()
+		dropped += out.report.Dropped.Total() + s.Refused
+		// What a policy drops was asked for. What the destination did not take,
+		// or not in time, is lost.
+		late += out.report.Dropped[batch.Shutdown]
+		missing := out.report.Undelivered() - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize] + s.Refused
+		lost += missing
+		if out.err != nil && missing == 0 {
+			p.con.say("%s: %s", out.to, plain(out.err))
+			lost++
+		}
+		if err := out.report.Check(); err != nil {
+			p.con.say("%s: %v; please report this", out.to, err)
+			lost++
+		}
+	}
+	if readErr != nil {
+		p.con.say("%s", readErr)
+	}
+	if lost > 0 {
+		why := ""
+		if cause == nil && late > 0 {
+			cause = errDeadline // Shutdown keeps a moment of it to settle the account
+		}
+		if cause != nil && cause != context.Canceled {
+			why = ": " + cause.Error()
+		}
+		p.con.say("%d records were not delivered%s", lost, why)
+	}
+	switch {
+	case p.c.failOnDrop && dropped+lost > 0:
+		return &codeError{code: exitDrops}
+	case lost > 0 || readErr != nil:
+		return &codeError{code: exitRuntime}
+	}
+	return nil
+}
+
+// summary is one line: what was read, what became of it, and the account of each
+// output.
+func (p *pipeline) summary(took time.Duration) string {
+	var sb strings.Builder
+	fmt.Fprintf(&sb, "read %d records, %s in %s", p.records.Load(), units.Size(float64(p.bytes.Load())), units.Duration(took))
+	for _, part := range []struct {
+		name string
+		n    uint64
+	}{
+		{"below --level", p.filtered.Load()},
+		{"longer than --max-record (dropped)", p.oversize.Load()},
+		{"could not be encoded (dropped)", p.broken.Load()},
+		{"not in --format, taken as text", p.unparsed.Load()},
+	} {
+		if part.n > 0 {
+			fmt.Fprintf(&sb, ", %d %s", part.n, part.name)
+		}
+	}
+	for _, out := range p.outs {
+		fmt.Fprintf(&sb, "; %s %s", out.to, out.report.Account)
+		if out.report.Unknown > 0 {
+			fmt.Fprintf(&sb, " unknown=%d", out.report.Unknown)
+		}
+		if n := out.w.Stats().Refused; n > 0 {
+			fmt.Fprintf(&sb, " refused=%d", n)
+		}
+	}
+	return sb.String()
+}

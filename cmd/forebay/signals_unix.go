@@ -1,0 +1,22 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// notify delivers the signals that end the program, and the one that reopens
+// files.
+func notify(c chan<- os.Signal) {
+	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+}
+
+func isReopen(s os.Signal) bool { return s == syscall.SIGHUP }
+
+// ignoreBrokenPipes turns the death by a signal into an error of the write that
+// caused it: an output whose reader is gone is no reason to stop the others, and
+// a file at its size limit (SIGXFSZ) none to lose what waits.
+func ignoreBrokenPipes() { signal.Ignore(syscall.SIGPIPE, syscall.SIGXFSZ) }
