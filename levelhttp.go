@@ -124,7 +124,7 @@ func jsonLevel(text string) (slog.Level, error) {
 	if err := json.Unmarshal([]byte(text), &body); err != nil {
 		return 0, badRequest("cannot read the JSON: %v", err)
 	}
-	if body.Level == nil {
+	if body.Level == nil || string(body.Level) == "null" {
 		return 0, badRequest(`the object has no member "level"; send {"level":"debug"}`)
 	}
 	var name string

@@ -55,6 +55,7 @@ type Slot struct {
 	setting  chan struct{} // a Set is under way; closed when it ends
 	barred   bool          // Set is at the last records: wait for it to end
 	closed   bool
+	target   *output   // the destination of the Set under way
 	tried    []*output // destinations that took a part of what was held, and failed
 }
 
@@ -192,10 +193,10 @@ func (s *Slot) Set(w io.Writer) error {
 		}
 		return errSlotSet
 	}
-	s.setting = make(chan struct{})
+	m := &slotMove{slot: s, dst: s.output(w)}
+	s.setting, s.target = make(chan struct{}), m.dst
 	s.mu.Unlock()
 
-	m := &slotMove{slot: s, dst: s.output(w)}
 	defer m.end()
 	for m.take() {
 		for m.i < len(m.recs) {
@@ -239,7 +240,7 @@ func (m *slotMove) take() bool {
 	s.taken = 0
 	if len(s.recs) == 0 {
 		s.dst.Store(m.dst)
-		s.data, s.recs = nil, nil
+		s.target, s.data, s.recs = nil, nil, nil
 		return false
 	}
 	if m.pass++; m.pass > 1 {
@@ -307,6 +308,7 @@ func (m *slotMove) end() {
 		s.recs = append(m.recs[m.i:len(m.recs):len(m.recs)], s.recs...)
 		s.tried = append(s.tried, m.dst)
 	}
+	s.target = nil
 	s.moving.Store(0)
 	s.taken, s.barred = 0, false
 	close(s.setting)
@@ -395,12 +397,14 @@ func (s *Slot) Account() batch.Account {
 	var a batch.Account
 	a.Dropped[batch.Full] = s.full
 	a.Dropped[batch.Shutdown] = s.shutdown
-	tried := s.tried
+	tried, dst := s.tried, s.target
+	if dst == nil {
+		dst = s.dst.Load()
+	}
 	s.mu.Unlock()
 	a.Dropped[batch.Busy] = s.late.Load()
 	a.Pending.Slab = pending
 	a.Accepted = pending + a.Dropped.Total()
-	dst := s.dst.Load()
 	for _, o := range tried {
 		if o.account == nil || dst == nil || !sameWriter(o.w, dst.w) {
 			a.Add(o.books())

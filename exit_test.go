@@ -1,0 +1,157 @@
+package forebay
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/slab"
+)
+
+// Exit closes the routers that asked for it, then ends the program.
+func TestExit(t *testing.T) {
+	var code int
+	osExit = func(c int) { code = c }
+	defer func() { osExit = os.Exit }()
+	var dst lines
+	sw, err := slab.New(&dst, &slab.Options{FlushInterval: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &device{}
+	a := newRouter(t, CloseOnExit(), Route(plain(), OutputCloser(nil, sw)))
+	b := newRouter(t, CloseOnExit(), Route(plain(), OutputCloser(nil, devClose{d})))
+	c := newRouter(t, Route(plain(), OutputCloser(nil, devClose{&device{}})))
+	for _, r := range []*Router{a, b, c} {
+		r.Logger().Info("last words")
+	}
+	Exit(3)
+	if code != 3 || len(dst.all()) != 1 || d.called() != "close" {
+		t.Errorf("code %d, slab wrote %q, device %q", code, dst.all(), d.called())
+	}
+	if c.h.core.closed.Load() {
+		t.Error("a router was closed that did not ask for it")
+	}
+	if n := len(exitList.all()); n != 0 {
+		t.Errorf("%d routers still listed", n)
+	}
+}
+
+// A router that hangs does not keep the program from ending.
+func TestExitHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took time.Duration
+		begun := time.Now()
+		osExit = func(int) { took = time.Since(begun) }
+		defer func() { osExit = os.Exit }()
+		stderr := captureStderr(t)
+		release := make(chan struct{})
+		d := &device{do: func(string) error { <-release; return nil }}
+		newRouter(t, quiet(), CloseOnExit(), Route(plain(), OutputCloser(nil, devClose{d}, Name("hung"))))
+		newRouter(t, quiet(), CloseOnExit(), Route(plain(), OutputCloser(nil, NewSlot(0), Name("never set")))).Logger().Info("m")
+		Exit(0)
+		if took != DefaultExitTimeout {
+			t.Errorf("Exit took %v", took)
+		}
+		close(release)
+		got := stderr()
+		for _, want := range []string{"output hung: not finished in time", "1 records not delivered: never set: accepted=1 delivered=0 dropped=1{shutdown=1}"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("standard error %q\nlacks %q", got, want)
+			}
+		}
+	})
+}
+
+// captureStderr redirects os.Stderr to a file until the result is called.
+func captureStderr(t *testing.T) (text func() string) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := os.Stderr
+	os.Stderr = f
+	back := sync.OnceFunc(func() { os.Stderr = old; f.Close() })
+	t.Cleanup(back)
+	return func() string {
+		back()
+		b, err := os.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+}
+
+// Without OnError, a failing output is reported on standard error, once.
+func TestDefaultReport(t *testing.T) {
+	stderr := captureStderr(t)
+	n := 0
+	w := writerFunc(func(p []byte) (int, error) {
+		if n++; n < 4 {
+			return 0, errTest
+		}
+		return len(p), nil
+	})
+	r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("disk"))))
+	for range 5 {
+		r.Logger().Info("m")
+	}
+	r.h.core.events.wait(context.Background())
+	if got, want := stderr(), "forebay: disk: write: test error\nforebay: disk: recovered (3 records)\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestCrashOutput(t *testing.T) {
+	if err := CrashOutput(filepath.Join(t.TempDir(), "no", "such", "dir")); err == nil || !strings.HasPrefix(err.Error(), "forebay: cannot open crash output: ") {
+		t.Error(err)
+	}
+	name := filepath.Join(t.TempDir(), "crash")
+	if err := os.WriteFile(name, []byte("earlier\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := os.StartProcess(exe, []string{exe, "-test.run", "^TestCrashChild$"}, &os.ProcAttr{
+		Env: append(os.Environ(), "FOREBAY_CRASH="+name),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st, err := p.Wait(); err != nil || st.Success() {
+		t.Fatalf("the child ended with %v, %v", st, err)
+	}
+	got, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(got), "earlier\n") || !strings.Contains(string(got), "panic: a crash on purpose") {
+		t.Errorf("%q", got)
+	}
+	if fi, err := os.Stat(name); err != nil || runtime.GOOS != "windows" && fi.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", fi.Mode(), err)
+	}
+}
+
+// TestCrashChild is the child of TestCrashOutput.
+func TestCrashChild(t *testing.T) {
+	name := os.Getenv("FOREBAY_CRASH")
+	if name == "" {
+		t.Skip("run by TestCrashOutput")
+	}
+	if err := CrashOutput(name); err != nil {
+		t.Fatal(err)
+	}
+	panic("a crash on purpose")
+}

@@ -1,0 +1,444 @@
+package forebay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// checkSlot fails if the slot's account does not balance, or is not as wanted.
+func checkSlot(t *testing.T, s *Slot, want string) {
+	t.Helper()
+	a := s.Account()
+	if err := a.Check(); err != nil {
+		t.Error(err)
+	}
+	if got := a.String(); got != want {
+		t.Errorf("account %s, want %s", got, want)
+	}
+}
+
+// What was held comes first and in order, with what is known of each record, and
+// then everything goes straight through.
+func TestSlot(t *testing.T) {
+	for _, kind := range []string{"direct", "buffered"} {
+		t.Run(kind, func(t *testing.T) {
+			s := NewSlot(0)
+			r := newRouter(t, Route(plain(), Output(slog.LevelDebug, s)))
+			log := r.Logger()
+			var want []string
+			for i := range 10 {
+				log.Info(fmt.Sprint(i))
+				want = append(want, msg(fmt.Sprint(i)))
+			}
+			checkSlot(t, s, "accepted=10 delivered=0 pending=10{slab=10 spill=0 inflight=0}")
+			if err := r.Flush(t.Context()); err == nil || !strings.Contains(err.Error(), "no destination yet for 10 records") {
+				t.Errorf("Flush without destination: %v", err)
+			}
+			var d lines
+			k := &tank{}
+			got := d.all
+			var w io.Writer = &d
+			if kind == "buffered" {
+				w, got = k, k.all
+			}
+			if err := s.Set(w); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got(), want) {
+				t.Errorf("after Set: %q", got())
+			}
+			log.Log(slog.LevelDebug, "after")
+			if n := len(got()); n != 11 {
+				t.Errorf("%d records, want 11", n)
+			}
+			if kind == "buffered" && (k.metas[3].Level != slog.LevelInfo || k.metas[3].Time == 0 || k.metas[10].Level != slog.LevelDebug) {
+				t.Errorf("metas %+v", k.metas)
+			}
+			if err := r.Flush(t.Context()); err != nil {
+				t.Error(err)
+			}
+			checkSlot(t, s, "accepted=11 delivered=11")
+			if err := s.Set(&d); !errors.Is(err, errSlotSet) {
+				t.Errorf("second Set: %v", err)
+			}
+		})
+	}
+}
+
+// The bound holds, and what does not fit is counted; a smaller one may still fit.
+func TestSlotFull(t *testing.T) {
+	s := NewSlot(3*(slotRecordBytes+10), Name("early"))
+	if s.Name() != "early" {
+		t.Error(s.Name())
+	}
+	rec := []byte("0123456789")
+	for i := range 5 {
+		if err := s.WriteRecord(rec, batch.Meta{}); (err != nil) != (i > 2) || err != nil && !errors.Is(err, ErrFull) {
+			t.Errorf("record %d: %v", i, err)
+		}
+	}
+	if n, err := s.Write(rec); n != 10 || err != nil {
+		t.Errorf("Write: %d, %v", n, err)
+	}
+	checkSlot(t, s, "accepted=6 delivered=0 dropped=3{full=3} pending=3{slab=3 spill=0 inflight=0}")
+	var d lines
+	if err := s.Set(&d); err != nil {
+		t.Error(err)
+	}
+	if d.len() != 3 {
+		t.Errorf("%d records, want 3", d.len())
+	}
+	checkSlot(t, s, "accepted=6 delivered=3 dropped=3{full=3}")
+}
+
+// A destination that fails on the way loses nothing: Set says so, and another one
+// goes on where it stopped.
+func TestSlotSetFails(t *testing.T) {
+	ten := func() (*Slot, string) {
+		s, want := NewSlot(0, quiet()), ""
+		for i := range 10 {
+			p := fmt.Sprintf("record %d\n", i)
+			if err := s.WriteRecord([]byte(p), batch.Meta{}); err != nil {
+				t.Fatal(err)
+			}
+			want += p
+		}
+		return s, want
+	}
+	for name, fault := range map[string]func([]byte) (int, error){
+		"error": answer2(0, errTest),
+		"panic": func([]byte) (int, error) { panic("oops") },
+	} {
+		for _, at := range []int{0, 4, 9} {
+			t.Run(fmt.Sprint(name, at), func(t *testing.T) {
+				s, want := ten()
+				bad := &script{}
+				for range at {
+					bad.steps = append(bad.steps, func(p []byte) (int, error) { return len(p), nil })
+				}
+				bad.steps = append(bad.steps, fault)
+				err := s.Set(bad)
+				if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("failed with %d records to go", 10-at)) {
+					t.Errorf("Set: %v", err)
+				}
+				newer := "newer\n"
+				if _, err := s.Write([]byte(newer)); err != nil {
+					t.Error(err)
+				}
+				a := s.Account()
+				if a.Check() != nil || a.Delivered != uint64(at) || a.Pending.Slab != uint64(11-at) {
+					t.Errorf("%s", a)
+				}
+				good := &script{}
+				if err := s.Set(good); err != nil {
+					t.Error(err)
+				}
+				if got := bad.got.String() + good.got.String(); got != want+newer {
+					t.Errorf("%q", got)
+				}
+				checkSlot(t, s, "accepted=11 delivered=11")
+			})
+		}
+	}
+	t.Run("buffered", func(t *testing.T) {
+		// Closed half-way, then opened again: the same writer, one account.
+		s, want := ten()
+		k := &closingTank{after: 5}
+		if err := s.Set(k); !errors.Is(err, batch.ErrClosed) {
+			t.Errorf("Set: %v", err)
+		}
+		checkSlot(t, s, "accepted=10 delivered=5 pending=5{slab=5 spill=0 inflight=0}")
+		k.after = 100
+		if err := s.Set(k); err != nil {
+			t.Error(err)
+		}
+		if got := strings.Join(k.all(), ""); got != want {
+			t.Errorf("%q", got)
+		}
+		checkSlot(t, s, "accepted=10 delivered=10")
+	})
+	t.Run("buffered that drops", func(t *testing.T) {
+		s, _ := ten()
+		k := &droppingTank{}
+		if err := s.Set(k); err != nil {
+			t.Error(err)
+		}
+		checkSlot(t, s, "accepted=10 delivered=0 dropped=10{full=10}")
+	})
+	t.Run("goexit", func(t *testing.T) {
+		s, want := ten()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_ = s.Set(writerFunc(func([]byte) (int, error) { runtime.Goexit(); return 0, nil }))
+		})
+		wg.Wait()
+		good := &script{}
+		if err := s.Set(good); err != nil || good.got.String() != want {
+			t.Errorf("%q, %v", good.got.String(), err)
+		}
+		checkSlot(t, s, "accepted=10 delivered=10")
+	})
+}
+
+// closingTank is closed after some records.
+type closingTank struct {
+	tank
+	after int
+}
+
+func (k *closingTank) WriteRecord(p []byte, m batch.Meta) error {
+	if k.len() >= k.after {
+		return fmt.Errorf("tank: %w", batch.ErrClosed)
+	}
+	return k.tank.WriteRecord(p, m)
+}
+
+// droppingTank takes every record into its account and drops it.
+type droppingTank struct {
+	tank
+	n uint64
+}
+
+func (k *droppingTank) WriteRecord([]byte, batch.Meta) error { k.n++; return errTest }
+func (k *droppingTank) Account() batch.Account {
+	return batch.Account{Accepted: k.n, Dropped: batch.Drops{batch.Full: k.n}}
+}
+
+func TestSlotSetRefuses(t *testing.T) {
+	s := NewSlot(0)
+	var f *os.File
+	for _, w := range []io.Writer{nil, f, s} {
+		if err := s.Set(w); err == nil {
+			t.Errorf("Set(%v) is accepted", w)
+		}
+	}
+	if _, err := s.Write([]byte("x")); err != nil {
+		t.Error(err)
+	}
+	if err := s.Set(&lines{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// After Set the destination fails: counted, reported, the caller unharmed.
+func TestSlotDestinationFails(t *testing.T) {
+	s := NewSlot(0, quiet())
+	w := &script{}
+	if err := s.Set(w); err != nil {
+		t.Fatal(err)
+	}
+	r := newRouter(t, quiet(), Route(plain(), Output(nil, s)))
+	w.steps = append(w.steps, answer2(0, errTest), func([]byte) (int, error) { panic("oops") },
+		func([]byte) (int, error) { runtime.Goexit(); return 0, nil })
+	for range 4 {
+		var wg sync.WaitGroup
+		wg.Go(func() { r.Logger().Info("m") })
+		wg.Wait()
+	}
+	checkSlot(t, s, "accepted=4 delivered=1 dropped=3{failed=3}")
+}
+
+// A destination that hangs after Set is skipped, like any direct output, and does
+// not keep the others waiting.
+func TestSlotDestinationHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := NewSlot(0, quiet())
+		if err := s.Set(writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil })); err != nil {
+			t.Fatal(err)
+		}
+		k := &tank{}
+		r := newRouter(t, Route(plain(), Output(nil, s), Output(nil, k)))
+		var wg sync.WaitGroup
+		wg.Go(func() { r.Logger().Info("m") })
+		synctest.Wait()
+		if k.len() != 1 {
+			t.Errorf("the buffered output has %d records", k.len())
+		}
+		begun := time.Now()
+		for range 100 {
+			r.Logger().Info("m")
+		}
+		if d := time.Since(begun); d > DefaultBusyTimeout {
+			t.Errorf("100 calls took %v", d)
+		}
+		close(release)
+		wg.Wait()
+		checkSlot(t, s, "accepted=101 delivered=1 dropped=100{busy=100}")
+	})
+}
+
+// Writers beside Set: nothing lost, each goroutine's records in order, and Set
+// ends although they do not.
+func TestSlotSetBesideWriters(t *testing.T) {
+	s := NewSlot(64 << 20)
+	w := &script{}
+	const goroutines, per = 8, 2000
+	var wg sync.WaitGroup
+	for g := range goroutines {
+		wg.Go(func() {
+			for i := range per {
+				if err := s.WriteRecord(fmt.Appendf(nil, "%d %d\n", g, i), batch.Meta{}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		if err := s.Set(w); err != nil {
+			t.Error(err)
+		}
+	})
+	wg.Wait()
+	var last [goroutines]int
+	n := 0
+	for line := range strings.Lines(w.got.String()) {
+		var g, i int
+		if _, err := fmt.Sscan(line, &g, &i); err != nil {
+			t.Fatal(err)
+		}
+		if i != last[g] {
+			t.Fatalf("goroutine %d: record %d, want %d", g, i, last[g])
+		}
+		last[g]++
+		n++
+	}
+	if n != goroutines*per {
+		t.Errorf("%d records, want %d", n, goroutines*per)
+	}
+	checkSlot(t, s, fmt.Sprintf("accepted=%d delivered=%d", n, n))
+}
+
+// While Set is stuck with the last of what was held, writers wait no longer than
+// BusyTimeout, and Flush and Shutdown no longer than their contexts.
+func TestSlotSetHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := NewSlot(0)
+		n := 0
+		w := writerFunc(func(p []byte) (int, error) {
+			if n++; n == 1 {
+				_, _ = s.Write([]byte("newer\n")) // so that there is a second round
+			} else {
+				<-release
+			}
+			return len(p), nil
+		})
+		_, _ = s.Write([]byte("held\n"))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := s.Set(w); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if err := s.Set(&lines{}); !errors.Is(err, errSlotSet) {
+			t.Errorf("Set beside Set: %v", err)
+		}
+		begun := time.Now()
+		if err := s.WriteRecord([]byte("late\n"), batch.Meta{}); !errors.Is(err, ErrBusy) || time.Since(begun) != DefaultBusyTimeout {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Flush: %v", err)
+		}
+		if _, err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Shutdown: %v", err)
+		}
+		checkSlot(t, s, "accepted=3 delivered=1 dropped=1{busy=1} pending=1{slab=1 spill=0 inflight=0}")
+		close(release)
+		wg.Wait()
+		checkSlot(t, s, "accepted=3 delivered=2 dropped=1{busy=1}")
+	})
+}
+
+// Closing: with a destination that is closed, without one what is held is dropped
+// and counted; writes after that are refused.
+func TestSlotClose(t *testing.T) {
+	d := &device{}
+	s := NewSlot(0)
+	_, _ = s.Write([]byte("x\n"))
+	if err := s.Set(devFile{d}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sync(); err != nil || d.called() != "sync" {
+		t.Errorf("%q, %v", d.called(), err)
+	}
+	r := newRouter(t, Route(plain(), OutputCloser(nil, s)))
+	if _, err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil || d.called() != "sync sync close" {
+		t.Errorf("%q, %v", d.called(), err)
+	}
+	if _, err := s.Write([]byte("x\n")); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+
+	s = NewSlot(0)
+	_, _ = s.Write([]byte("x\n"))
+	if err := s.Sync(); err != nil {
+		t.Error(err)
+	}
+	rep, err := s.Shutdown(t.Context())
+	if err != nil || rep.Dropped[batch.Shutdown] != 1 {
+		t.Errorf("%v, %v", rep, err)
+	}
+	if err := s.WriteRecord([]byte("x\n"), batch.Meta{}); !errors.Is(err, batch.ErrClosed) {
+		t.Error(err)
+	}
+	if err := s.Set(&lines{}); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	checkSlot(t, s, "accepted=1 delivered=0 dropped=1{shutdown=1}")
+}
+
+// A slot in front of a slab.Writer: Set, then Flush, and all is at the end of the
+// line.
+func TestSlotSlab(t *testing.T) {
+	s := NewSlot(0)
+	r := newRouter(t, Route(plain(), OutputCloser(nil, s)))
+	for range 100 {
+		r.Logger().Info("m")
+	}
+	var dst lines
+	sw, err := slab.New(&dst, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Set(sw); err != nil {
+		t.Error(err)
+	}
+	if err := r.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := strings.Count(strings.Join(dst.all(), ""), "\n"); got != 100 {
+		t.Errorf("%d records, want 100", got)
+	}
+	if _, err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := sw.Write([]byte("x")); err == nil {
+		t.Error("the slab writer is not closed")
+	}
+}
