@@ -33,7 +33,7 @@ var (
 	benchStrings = []string{"alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa"}
 	benchTimes   = []time.Time{benchTime, benchTime.Add(time.Hour), benchTime.Add(2 * time.Hour)}
 	benchOne     = &benchUser{"Jane Doe", "jane@test.com", benchTime}
-	benchErr     = errors.New("connection reset by peer")
+	errBench     = errors.New("connection reset by peer")
 )
 
 func tenScalars() []slog.Attr {
@@ -49,7 +49,7 @@ func tenMixed() []slog.Attr {
 	return []slog.Attr{
 		slog.Int("int", 42), slog.Any("ints", &benchInts), slog.String("string", "some text here"), slog.Any("strings", &benchStrings),
 		slog.Time("time", benchTime), slog.Any("times", &benchTimes), slog.Any("user1", appender{benchOne}), slog.Any("user2", appender{benchOne}),
-		slog.Any("users", &users), slog.Any("error", benchErr),
+		slog.Any("users", &users), slog.Any("error", errBench),
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
-	"mime"
 	"strconv"
 	"strings"
 	"time"
@@ -44,11 +43,8 @@ var (
 // application/json, application/jsonl and application/ndjson mean JSON lines
 // too.
 func CodecFor(contentType string) (batch.Codec, bool) {
-	t, _, err := mime.ParseMediaType(contentType)
-	if err != nil {
-		t = strings.ToLower(strings.TrimSpace(contentType))
-	}
-	switch t {
+	t, _, _ := strings.Cut(contentType, ";")
+	switch strings.ToLower(strings.TrimSpace(t)) {
 	case ContentTypeJSON, "application/ndjson", "application/jsonl", "application/json":
 		return JSONCodec(), true
 	case ContentTypeLogfmt:

@@ -104,8 +104,17 @@ func (s *scope) seal() {
 	for _, name := range s.groups[s.opened:] {
 		s.lazy += jsonKey(name) + "{"
 	}
-	s.tail = strings.Repeat("}", s.opened+1) + "\n"
-	s.tailAll = strings.Repeat("}", len(s.groups)+1) + "\n"
+	s.tail, s.tailAll = closing(s.opened+1), closing(len(s.groups)+1)
+}
+
+const closers = "}}}}}}}}}}}}}}}}\n"
+
+// closing returns n braces and the end of the line.
+func closing(n int) string {
+	if n < len(closers) {
+		return closers[len(closers)-1-n:]
+	}
+	return strings.Repeat("}", n) + "\n"
 }
 
 func (s *scope) WithGroup(name string) Scope {
@@ -125,9 +134,9 @@ func (s *scope) WithAttrs(attrs []slog.Attr) Scope {
 	if len(attrs) == 0 {
 		return s
 	}
-	n := *s
-	w := walker{leaf: leaf{s.e, new(timeCache), s.e.form}, scope: s, base: -1}
-	pre := s.pre[:len(s.pre):len(s.pre)]
+	w := walker{leaf: leaf{s.e, nil, s.e.form}, scope: s, base: -1}
+	pre := make([]byte, 0, len(s.pre)+len(s.lazy)+2+48*len(attrs))
+	pre = append(pre, s.pre...)
 	if s.e.form == formJSON && len(pre) == 0 {
 		pre = append(pre, ',')
 	}
@@ -140,6 +149,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) Scope {
 	if len(pre) == start {
 		return s // nothing but empty groups and attributes
 	}
+	n := *s
 	n.pre = pre[:len(pre):len(pre)]
 	n.opened = len(s.groups)
 	n.trail = append(s.trail[:len(s.trail):len(s.trail)], w.trail...)

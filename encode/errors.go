@@ -42,18 +42,24 @@ func verbose(f fmt.Formatter) (s string, ok bool) {
 // chain appends the chain and the stack of err, as far as there are any.
 func (w *walker) chain(dst []byte, key string, err error) []byte {
 	c := chain{leaf: w.leaf}
-	c.form = formJSON
 	c.look(err, 1)
-	next, joined := unwrap(err)
+	joined, next := unwrap(err)
 	if next != nil || len(joined) > 0 {
 		start := len(dst)
 		dst = w.suffixed(dst, key, ".chain")
-		value := len(dst)
-		dst = c.follow(append(dst, '['), next, joined, 1)
-		if len(dst) == value+1 {
+		c.start = len(dst)
+		if w.form == formJSON {
+			dst = append(dst, '[')
+			c.start++
+		}
+		dst = c.follow(dst, joined, next, 1)
+		switch {
+		case len(dst) == c.start:
 			dst = dst[:start] // nothing but nil
-		} else {
-			dst = w.quote(append(dst, ']'), value)
+		case w.form == formJSON:
+			dst = append(dst, ']')
+		default:
+			dst = w.quote(dst, c.start)
 		}
 	}
 	if c.carrier == nil {
@@ -64,8 +70,12 @@ func (w *walker) chain(dst []byte, key string, err error) []byte {
 
 // A chain is what is known on the way through a chain of errors. Each of them
 // is asked once for its message and once for what it wraps.
+//
+// In JSON a chain is an array of messages and, for each branch of a joined
+// error, another such array. The text forms write it as a <- b [c <- d] [e].
 type chain struct {
 	leaf
+	start   int // where its text begins
 	links   int
 	carrier error // the deepest error that carries a stack
 	kind    stackKind
@@ -83,39 +93,53 @@ func (c *chain) look(err error, depth int) {
 }
 
 // follow appends what an error wraps: one error and its chain, or, for joined
-// ones, an array for each.
-func (c *chain) follow(dst []byte, next error, joined []error, depth int) []byte {
+// ones, a chain for each.
+func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte {
 	for next != nil {
 		if depth++; depth > maxChain || c.links >= maxLinks {
-			return c.text(comma(dst), "(and more)")
+			return c.link(dst, "(and more)")
 		}
-		c.links++
 		c.look(next, depth)
-		dst = c.text(comma(dst), message(next))
-		next, joined = unwrap(next)
+		dst = c.link(dst, message(next))
+		joined, next = unwrap(next)
 	}
 	for _, err := range joined {
 		if err == nil {
 			continue
 		}
 		if depth >= maxChain || c.links >= maxLinks {
-			return c.text(comma(dst), "(and more)")
+			return c.link(dst, "(and more)")
 		}
-		c.links++
 		c.look(err, depth+1)
-		dst = append(comma(dst), '[')
-		dst = c.text(dst, message(err))
-		one, more := unwrap(err)
-		dst = append(c.follow(dst, one, more, depth+1), ']')
+		if c.form == formJSON {
+			dst = comma(dst)
+		} else if len(dst) > c.start {
+			dst = append(dst, ' ')
+		}
+		dst = c.link(append(dst, '['), message(err))
+		more, one := unwrap(err)
+		dst = append(c.follow(dst, more, one, depth+1), ']')
 	}
 	return dst
 }
 
+// link appends one message.
+func (c *chain) link(dst []byte, s string) []byte {
+	c.links++
+	if c.form == formJSON {
+		return appendString(comma(dst), s)
+	}
+	if len(dst) > c.start && dst[len(dst)-1] != '[' {
+		dst = append(dst, " <- "...)
+	}
+	return append(dst, s...)
+}
+
 // unwrap returns what err wraps. A panic on the way is one more error.
-func unwrap(err error) (next error, joined []error) {
+func unwrap(err error) (joined []error, next error) {
 	defer func() {
 		if p := recover(); p != nil {
-			next, joined = fault(panicText(p)), nil
+			joined, next = nil, fault(panicText(p))
 			if isNilPointer(err) {
 				next = nil
 			}
@@ -123,9 +147,9 @@ func unwrap(err error) (next error, joined []error) {
 	}()
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
-		return e.Unwrap(), nil
-	case interface{ Unwrap() []error }:
 		return nil, e.Unwrap()
+	case interface{ Unwrap() []error }:
+		return e.Unwrap(), nil
 	}
 	return nil, nil
 }

@@ -18,7 +18,7 @@ const (
 
 var (
 	errNesting = errors.New("encode: the value is cyclic, or nested deeper than 1000 levels")
-	errNodes   = errors.New("encode: the value holds more than 1048576 values")
+	errNodes   = errors.New("encode: the value holds more than 1048576 others")
 )
 
 // A shape is what can be said of all values of a type.

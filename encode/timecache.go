@@ -40,7 +40,7 @@ type timeSpec struct {
 // numeric reports whether times are written as integers.
 func (s *timeSpec) numeric() bool { return s.kind >= timeUnix && s.kind <= timeUnixNano }
 
-// append appends t, unquoted. slot says which entry of c to use.
+// append appends t, unquoted. slot says which entry of c to use; c may be nil.
 func (s *timeSpec) append(dst []byte, t time.Time, c *timeCache, slot int) []byte {
 	switch s.kind {
 	case timeNano, timeMicro, timeMilli, timeSecond:
@@ -69,7 +69,11 @@ func (s *timeSpec) appendRFC3339(dst []byte, t time.Time, c *timeCache, slot int
 		loc = t.Location()
 	}
 	sec := t.Unix()
-	e := &c.entries[slot]
+	var fresh timeEntry
+	e := &fresh
+	if c != nil {
+		e = &c.entries[slot]
+	}
 	if e.sec != sec || e.loc != loc {
 		if !e.fill(t, sec, loc) {
 			return t.In(loc).AppendFormat(dst, time.RFC3339Nano) // the year has not four digits
@@ -104,23 +108,71 @@ func (s *timeSpec) appendRFC3339(dst []byte, t time.Time, c *timeCache, slot int
 	return append(dst[:n], e.zone[:e.zlen]...)
 }
 
-// fill formats the second and reports whether it could.
+// fill formats the second and reports whether it could: if the year has four
+// digits and the zone whole minutes.
 func (e *timeEntry) fill(t time.Time, sec int64, loc *time.Location) bool {
-	t = t.In(loc)
-	if y := t.Year(); y < 0 || y > 9999 {
+	offset := 0
+	if loc != time.UTC {
+		_, offset = t.In(loc).Zone()
+	}
+	const minSec, maxSec = -62167219200, 253402300799 // years 0 to 9999
+	local := sec + int64(offset)
+	if local < minSec || local > maxSec || offset%60 != 0 || offset <= -100*3600 || offset >= 100*3600 {
 		return false
 	}
-	var buf [len(time.RFC3339Nano)]byte
-	b := t.AppendFormat(buf[:0], time.RFC3339)
-	const second = len("2006-01-02T15:04:05")
-	if len(b) > second+len(e.zone) {
-		return false // a zone with an odd offset
+	since := uint64(local - minSec)
+	days := since / 86400
+	clock := uint32(since - days*86400)
+	y, m, d := civil(uint32(days))
+	copy2 := func(at int, v uint32) { e.text[at], e.text[at+1] = pairs[2*v], pairs[2*v+1] }
+	copy2(0, y/100)
+	copy2(2, y%100)
+	e.text[4] = '-'
+	copy2(5, m)
+	e.text[7] = '-'
+	copy2(8, d)
+	e.text[10] = 'T'
+	copy2(11, clock/3600)
+	e.text[13] = ':'
+	copy2(14, clock/60%60)
+	e.text[16] = ':'
+	copy2(17, clock%60)
+	e.text[19] = '.'
+
+	e.zone[0], e.zlen = 'Z', 1
+	if offset != 0 {
+		e.zone[0], e.zlen = '+', 6
+		if offset < 0 {
+			e.zone[0], offset = '-', -offset
+		}
+		h, m := offset/3600, offset/60%60
+		e.zone[1], e.zone[2], e.zone[3] = pairs[2*h], pairs[2*h+1], ':'
+		e.zone[4], e.zone[5] = pairs[2*m], pairs[2*m+1]
 	}
-	copy(e.text[:], b[:second])
-	e.text[second] = '.'
-	e.zlen = uint8(copy(e.zone[:], b[second:]))
 	e.sec, e.loc = sec, loc
 	return true
+}
+
+// civil returns the date of a day, counted from 0000-01-01 in the Gregorian
+// calendar. It counts in years that begin in March, so that the leap day comes
+// last, and in the 400 years after which the calendar repeats.
+func civil(day uint32) (y, m, d uint32) {
+	day += 146097 - 60 // now from 1 March of 400 years earlier
+	era := day / 146097
+	doe := day - era*146097                                // day of the era
+	yoe := (doe - doe/1460 + doe/36524 - doe/146096) / 365 // year of the era
+	doy := doe - (365*yoe + yoe/4 - yoe/100)               // day of the year, from 1 March
+	mp := (5*doy + 2) / 153                                // month, from March
+	d = doy - (153*mp+2)/5 + 1
+	m = mp + 3
+	if m > 12 {
+		m -= 12
+	}
+	y = era*400 + yoe - 400
+	if mp >= 10 {
+		y++
+	}
+	return y, m, d
 }
 
 // appendUnix appends t as an integer of 1/unit seconds since 1970. It is exact

@@ -1,0 +1,231 @@
+package encode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// countingError counts how often it is asked.
+type countingError struct {
+	msg           string
+	next          error
+	asked, unwrap int
+}
+
+func (e *countingError) Error() string { e.asked++; return e.msg }
+func (e *countingError) Unwrap() error { e.unwrap++; return e.next }
+
+type countingJoin struct {
+	msg           string
+	next          []error
+	asked, unwrap int
+}
+
+func (e *countingJoin) Error() string   { e.asked++; return e.msg }
+func (e *countingJoin) Unwrap() []error { e.unwrap++; return e.next }
+
+func TestErrorsAskedOnce(t *testing.T) {
+	leaf1, leaf2 := &countingError{msg: "leaf1"}, &countingError{msg: "leaf2"}
+	mid := &countingError{msg: "mid", next: leaf2}
+	join := &countingJoin{msg: "join", next: []error{leaf1, nil, mid}}
+	top := &countingError{msg: "top", next: join}
+	for _, e := range []Encoder{JSON(nil), Logfmt(nil), Console(nil)} {
+		encodeOne(t, e, slog.Any("err", top))
+		for _, l := range []*countingError{leaf1, leaf2, mid, top} {
+			if l.asked != 1 || l.unwrap != 1 {
+				t.Errorf("%s: Error asked %d times, Unwrap %d times, want 1 and 1", l.msg, l.asked, l.unwrap)
+			}
+			l.asked, l.unwrap = 0, 0
+		}
+		if join.asked != 1 || join.unwrap != 1 {
+			t.Errorf("join: Error asked %d times, Unwrap %d times, want 1 and 1", join.asked, join.unwrap)
+		}
+		join.asked, join.unwrap = 0, 0
+	}
+}
+
+func cyclicError() error {
+	a, b := &countingError{msg: "a"}, &countingError{msg: "b"}
+	a.next, b.next = b, a
+	return a
+}
+
+func wideError() error {
+	err := error(&countingError{msg: "x"})
+	for range 18 {
+		err = &countingJoin{msg: "j", next: []error{err, err}}
+	}
+	return err
+}
+
+func TestErrorFormats(t *testing.T) {
+	path := &fs.PathError{Op: "open", Path: "/x", Err: fs.ErrNotExist}
+	for _, c := range []struct {
+		name   string
+		format ErrorFormat
+		err    error
+		want   string
+	}{
+		{"plain", ErrorChain, io.EOF, `"err":"EOF"`},
+		{"wrapped", ErrorChain, fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF","err.chain":["EOF"]`},
+		{"twice", ErrorChain, fmt.Errorf("start: %w", path), `"err":"start: open /x: file does not exist","err.chain":["open /x: file does not exist","file does not exist"]`},
+		{"joined", ErrorChain, errors.Join(io.EOF, fmt.Errorf("b: %w", io.ErrClosedPipe)),
+			`"err":"EOF\nb: io: read/write on closed pipe","err.chain":[["EOF"],["b: io: read/write on closed pipe","io: read/write on closed pipe"]]`},
+		{"several %w", ErrorChain, fmt.Errorf("%w and %w", io.EOF, io.ErrNoProgress), `"err":"EOF and multiple Read calls return no data or error","err.chain":[["EOF"],["multiple Read calls return no data or error"]]`},
+		{"join below", ErrorChain, fmt.Errorf("c: %w", errors.Join(io.EOF)), `"err":"c: EOF","err.chain":["EOF",["EOF"]]`},
+		{"unwraps nil", ErrorChain, &countingError{msg: "e"}, `"err":"e"`},
+		{"unwraps nothing", ErrorChain, &countingJoin{msg: "e", next: []error{nil, nil}}, `"err":"e"`},
+		{"panics", ErrorChain, panicUnwrap{}, `"err":"outside","err.chain":["!PANIC: unwrap"]`},
+		{"nil pointer", ErrorChain, (*ptrError)(nil), `"err":"<nil>"`},
+		{"text", ErrorText, fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF"`},
+		{"verbose", ErrorVerbose, verboseError{}, `"err":"short","err.verbose":"long\nversion"`},
+		{"verbose without", ErrorVerbose, fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF"`},
+		{"marshaler", ErrorChain, jsonError{"x"}, `"err":{"e":"x"}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := encodeOne(t, JSON(&JSONOptions{LevelKey: "-", MessageKey: "-", Errors: c.format}), slog.Any("err", c.err))
+			if want := "{" + c.want + "}\n"; got != want {
+				t.Errorf("got %swant %s", got, want)
+			}
+		})
+	}
+}
+
+type verboseError struct{}
+
+func (verboseError) Error() string { return "short" }
+func (verboseError) Format(f fmt.State, verb rune) {
+	if f.Flag('+') {
+		io.WriteString(f, "long\nversion")
+	} else {
+		io.WriteString(f, "short")
+	}
+}
+
+func TestErrorChainIsBounded(t *testing.T) {
+	for _, err := range []error{cyclicError(), wideError()} {
+		got := encodeOne(t, JSON(nil), slog.Any("err", err))
+		if n := strings.Count(got, `"`)/2 - 6; n > maxLinks+25 || !strings.Contains(got, "(and more)") {
+			t.Errorf("%d links: %.400s", n, got)
+		}
+	}
+	deep := io.EOF
+	for i := range 19 {
+		deep = &countingError{msg: fmt.Sprint(i), next: deep}
+	}
+	if got := encodeOne(t, JSON(nil), slog.Any("err", deep)); strings.Contains(got, "more") || !strings.Contains(got, `"0","EOF"]`) {
+		t.Errorf("20 links are within bounds: %s", got)
+	}
+}
+
+// The shapes in which errors carry stacks.
+type (
+	pkgFrame  uintptr
+	pkgStack  []pkgFrame
+	pkgError  struct{ pcs pkgStack }
+	goError   struct{ pcs []uintptr }
+	textError struct{ s string }
+	rtError   struct{ frames []runtime.Frame }
+	iterError struct{ pcs []uintptr }
+	badStack  struct{}
+	oddStack  struct{}
+	wrapStack struct {
+		goError
+		err error
+	}
+)
+
+func (e pkgError) Error() string                { return "pkg" }
+func (e pkgError) StackTrace() pkgStack         { return e.pcs }
+func (e goError) Error() string                 { return "go" }
+func (e goError) Callers() []uintptr            { return e.pcs }
+func (e textError) Error() string               { return "text" }
+func (e textError) StackTrace() string          { return e.s }
+func (e rtError) Error() string                 { return "rt" }
+func (e rtError) StackTrace() []runtime.Frame   { return e.frames }
+func (e iterError) Error() string               { return "iter" }
+func (e iterError) StackTrace() *runtime.Frames { return runtime.CallersFrames(e.pcs) }
+func (e badStack) Error() string                { return "bad" }
+func (e badStack) Callers() []uintptr           { panic("no stack") }
+func (e oddStack) Error() string                { return "odd" }
+func (e oddStack) StackTrace(int) []uintptr     { panic("must not be called") }
+func (e wrapStack) Unwrap() error               { return e.err }
+
+func callers() []uintptr {
+	pcs := make([]uintptr, 8)
+	return pcs[:runtime.Callers(1, pcs)]
+}
+
+func TestErrorStacks(t *testing.T) {
+	pcs := callers()
+	frames := runtime.CallersFrames(pcs)
+	first, _ := frames.Next()
+	rt := []runtime.Frame{first}
+	pkg := make(pkgStack, len(pcs))
+	for i, pc := range pcs {
+		pkg[i] = pkgFrame(pc)
+	}
+	for name, err := range map[string]error{
+		"pkg": pkgError{pkg}, "go": goError{pcs}, "rt": rtError{rt}, "iter": iterError{pcs},
+		"wrapped":  fmt.Errorf("outer: %w", goError{pcs}),
+		"deepest":  wrapStack{goError{[]uintptr{1}}, goError{pcs}},
+		"branches": errors.Join(io.EOF, goError{pcs}, goError{[]uintptr{1}}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := encodeOne(t, JSON(nil), slog.Any("err", err))
+			want := `"err.stack":["github.com/forebay-log/forebay/encode.callers ` + first.File
+			if !strings.Contains(got, want) {
+				t.Errorf("no %s in %s", want, got)
+			}
+			if name != "rt" && !strings.Contains(got, "encode.TestErrorStacks ") {
+				t.Errorf("no second frame in %s", got)
+			}
+			console := encodeOne(t, Console(nil), slog.Any("err", err))
+			if !strings.Contains(console, "\n    err stack:\n        github.com/forebay-log/forebay/encode.callers "+first.File) {
+				t.Errorf("not on lines of its own: %s", console)
+			}
+			s := Console(nil).Scope().WithAttrs([]slog.Attr{slog.Any("err", err)})
+			console = encodeScope(t, s, slog.Int("n", 1))
+			if i, j := strings.Index(console, "n=1"), strings.Index(console, "err stack:"); i < 0 || j < i {
+				t.Errorf("not behind the record: %s", console)
+			}
+			checkLine(t, Console(nil), []byte(console))
+		})
+	}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{textError{"line\nline"}, `"err":"text","err.stack":"line\nline"`},
+		{textError{}, `"err":"text"`},
+		{goError{}, `"err":"go"`},
+		{badStack{}, `"err":"bad","err.stack":"!PANIC: no stack"`},
+		{oddStack{}, `"err":"odd"`},
+		{(*goError)(nil), `"err":"<nil>"`},
+	} {
+		if got := encodeOne(t, JSON(&JSONOptions{LevelKey: "-", MessageKey: "-"}), slog.Any("err", c.err)); got != "{"+c.want+"}\n" {
+			t.Errorf("got %s want %s", got, c.want)
+		}
+	}
+	// A long stack is cut, and one of nonsense harms nobody.
+	got := encodeOne(t, JSON(nil), slog.Any("err", goError{make([]uintptr, 1<<20)}))
+	if n := strings.Count(got, `":0"`); n > maxFrames {
+		t.Errorf("%d frames", n)
+	}
+}
+
+func TestFramesAreKept(t *testing.T) {
+	pcs := callers()
+	if a, b := frameOf(pcs[0]), frameOf(pcs[0]); a != b {
+		t.Error("looked up twice")
+	}
+	if n := testing.AllocsPerRun(100, func() { frameOf(pcs[0]) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

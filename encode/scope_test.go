@@ -1,0 +1,278 @@
+package encode
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestGroupsAndEmptiness(t *testing.T) {
+	empty := valuer{slog.GroupValue()}
+	w, n := slog.Int("w", 1), slog.Int("n", 2)
+	with := func(s Scope, attrs ...slog.Attr) Scope { return s.WithAttrs(attrs) }
+	for _, c := range []struct {
+		scope        func(Scope) Scope
+		attrs        []slog.Attr
+		json, logfmt string
+	}{
+		{func(s Scope) Scope { return s }, nil, ``, ``},
+		{func(s Scope) Scope { return s.WithGroup("g") }, nil, ``, ``},
+		{func(s Scope) Scope { return s.WithGroup("g").WithGroup("h") }, nil, ``, ``},
+		{func(s Scope) Scope { return s.WithGroup("g").WithGroup("h") }, []slog.Attr{n}, `,"g":{"h":{"n":2}}`, ` g.h.n=2`},
+		{func(s Scope) Scope { return with(s.WithGroup("g"), w).WithGroup("h") }, nil, `,"g":{"w":1}`, ` g.w=1`},
+		{func(s Scope) Scope { return with(s.WithGroup("g"), w).WithGroup("h") }, []slog.Attr{n}, `,"g":{"w":1,"h":{"n":2}}`, ` g.w=1 g.h.n=2`},
+		{func(s Scope) Scope { return with(s, w) }, []slog.Attr{n}, `,"w":1,"n":2`, ` w=1 n=2`},
+		{func(s Scope) Scope { return with(with(s, w), w) }, nil, `,"w":1,"w":1`, ` w=1 w=1`},
+		{func(s Scope) Scope { return with(s.WithGroup("g"), slog.Group("e"), slog.Attr{}) }, []slog.Attr{n}, `,"g":{"n":2}`, ` g.n=2`},
+		{func(s Scope) Scope { return with(s.WithGroup("g"), slog.Any("e", empty)) }, nil, ``, ``},
+		{func(s Scope) Scope { return s.WithGroup("g") }, []slog.Attr{slog.Any("e", empty), {}, slog.Group("x", slog.Attr{})}, ``, ``},
+		{func(s Scope) Scope { return s.WithGroup("g") }, []slog.Attr{slog.Group("a", slog.Group("b", slog.Attr{})), n}, `,"g":{"n":2}`, ` g.n=2`},
+		{func(s Scope) Scope { return s.WithGroup("") }, []slog.Attr{slog.Group("", n, slog.Group("", w))}, `,"n":2,"w":1`, ` n=2 w=1`},
+		{func(s Scope) Scope { return with(s.WithGroup("g"), slog.Group("", w)) }, []slog.Attr{slog.Any("", valuer{slog.GroupValue(n)})}, `,"g":{"w":1,"n":2}`, ` g.w=1 g.n=2`},
+		{func(s Scope) Scope { return s }, []slog.Attr{{Key: "", Value: slog.IntValue(1)}, slog.Any("k", nil)}, `,"":1,"k":null`, ` _=1 k=<nil>`},
+		{func(s Scope) Scope { return with(s.WithGroup("a.b"), w).WithGroup("c d") }, []slog.Attr{n}, `,"a.b":{"w":1,"c d":{"n":2}}`, ` a.b.w=1 a.b.c_d.n=2`},
+	} {
+		if got, want := encodeScope(t, c.scope(JSON(nil).Scope()), c.attrs...), `{"level":"INFO","msg":"m"`+c.json+"}\n"; got != want {
+			t.Errorf("got %swant %s", got, want)
+		}
+		if got, want := encodeScope(t, c.scope(Logfmt(nil).Scope()), c.attrs...), `level=INFO msg=m`+c.logfmt+"\n"; got != want {
+			t.Errorf("got %swant %s", got, want)
+		}
+		// A ReplaceAttr that changes nothing changes nothing.
+		same := func(_ []string, a slog.Attr) slog.Attr { return a }
+		a := encodeScope(t, c.scope(JSON(nil).Scope()), c.attrs...)
+		if b := encodeScope(t, c.scope(JSON(&JSONOptions{ReplaceAttr: same}).Scope()), c.attrs...); a != b {
+			t.Errorf("with ReplaceAttr %swithout %s", b, a)
+		}
+	}
+	s := JSON(nil).Scope()
+	if s.WithGroup("") != s || s.WithAttrs(nil) != s || s.WithAttrs([]slog.Attr{{}}) != s {
+		t.Error("a scope that adds nothing is not the scope itself")
+	}
+	deep := s
+	for range 40 {
+		deep = deep.WithGroup("g")
+	}
+	line := encodeScope(t, deep, n)
+	if strings.Count(line, `"g":{`) != 40 || !json.Valid([]byte(line)) {
+		t.Error(line)
+	}
+}
+
+// What is handed to WithAttrs is encoded then, once.
+func TestWithResolvesNow(t *testing.T) {
+	v := &ptrValuer{"before"}
+	s := JSON(nil).Scope().WithAttrs([]slog.Attr{slog.Any("v", v)})
+	v.s = "after"
+	if got := encodeScope(t, s); got != `{"level":"INFO","msg":"m","v":"before"}`+"\n" {
+		t.Error(got)
+	}
+}
+
+// Scopes derived from one another do not share memory that is still written.
+func TestScopesAreImmutable(t *testing.T) {
+	for _, e := range []Encoder{JSON(nil), Logfmt(nil), Console(nil)} {
+		base := e.Scope().WithAttrs([]slog.Attr{slog.Int("base", 1)}).WithGroup("g")
+		a := base.WithAttrs([]slog.Attr{slog.String("k", "aaa"), slog.Any("err", textError{"stack a"})})
+		wantA := encodeScope(t, a, slog.Int("n", 1))
+		b := base.WithAttrs([]slog.Attr{slog.String("k", "bbb"), slog.Any("err", textError{"stack b"})})
+		b.WithGroup("x")
+		base.WithGroup("y").WithAttrs([]slog.Attr{slog.Int("z", 1)})
+		if got := encodeScope(t, a, slog.Int("n", 1)); got != wantA {
+			t.Errorf("got %swant %s", got, wantA)
+		}
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	same := func(_ []string, a slog.Attr) slog.Attr { return a }
+	for _, e := range []Encoder{JSON(nil), JSON(&JSONOptions{ReplaceAttr: same, AddSource: true}), Logfmt(nil), Console(&ConsoleOptions{Color: true})} {
+		base := e.Scope().WithGroup("g").WithAttrs(tenScalars())
+		attrs := append(tenMixed(), slog.Group("h", slog.Group("i", slog.Int("n", 1))), slog.Any("map", map[string]any{"a": 1}), slog.Any("err", fmt.Errorf("w: %w", goError{callers()})))
+		want, _, _ := base.WithGroup("z").Append(nil, &Record{Time: benchTime, Message: "m", Attrs: attrs})
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				r := new(Record)
+				var dst []byte
+				for range 100 {
+					r.Time, r.Message, r.Attrs = benchTime, "m", attrs
+					dst, _, _ = base.WithGroup("z").Append(dst[:0], r)
+					if string(dst) != string(want) {
+						t.Errorf("got %swant %s", dst, want)
+						return
+					}
+					base.WithAttrs(attrs[:3]).WithGroup("w")
+					dst = e.Codec().AppendJSON(dst[:0], want, unknownMeta)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+type account struct {
+	ID    int
+	Owner *benchUser
+	Inner *account
+}
+
+func (a *account) AppendAttrs(dst []slog.Attr) []slog.Attr {
+	dst = append(dst, slog.Int("id", a.ID))
+	if a.Owner != nil {
+		dst = append(dst, slog.Any("owner", appender{a.Owner}))
+	}
+	if a.Inner != nil {
+		dst = append(dst, slog.Any("inner", a.Inner), slog.Group("", slog.Int("inline", 1)))
+	}
+	return dst
+}
+
+type noAttrs struct{}
+
+func (noAttrs) AppendAttrs(dst []slog.Attr) []slog.Attr { return dst }
+
+// shrinker returns less than it was given, and nothing of it.
+type shrinker struct{}
+
+func (shrinker) AppendAttrs([]slog.Attr) []slog.Attr { return nil }
+
+func TestAttrAppender(t *testing.T) {
+	acc := &account{ID: 1, Inner: &account{ID: 2}}
+	list := []account{{ID: 1}, {ID: 2}}
+	for _, c := range []struct {
+		attr         slog.Attr
+		json, logfmt string
+	}{
+		{slog.Any("a", acc), `,"a":{"id":1,"inner":{"id":2},"inline":1}`, ` a.id=1 a.inner.id=2 a.inline=1`},
+		{slog.Any("", acc), `,"id":1,"inner":{"id":2},"inline":1`, ` id=1 inner.id=2 inline=1`},
+		{slog.Group("g", slog.Any("a", acc)), `,"g":{"a":{"id":1,"inner":{"id":2},"inline":1}}`, ` g.a.id=1 g.a.inner.id=2 g.a.inline=1`},
+		{slog.Any("a", noAttrs{}), ``, ``},
+		{slog.Any("a", shrinker{}), ``, ``},
+		{slog.Any("a", list), `,"a":[{"id":1},{"id":2}]`, ` a="[{\"id\":1},{\"id\":2}]"`},
+		{slog.Any("a", &list), `,"a":[{"id":1},{"id":2}]`, ` a="[{\"id\":1},{\"id\":2}]"`},
+		{slog.Any("a", []*account{acc}), `,"a":[{"id":1,"inner":{"id":2},"inline":1}]`, ` a="[{\"id\":1,\"inner\":{\"id\":2},\"inline\":1}]"`},
+		{slog.Any("a", []AttrAppender{noAttrs{}}), `,"a":[{}]`, ` a=[{}]`},
+		{slog.Any("a", []account{}), `,"a":[]`, ` a=[]`},
+		{slog.Any("a", []account(nil)), `,"a":null`, ` a=<nil>`},
+	} {
+		if got, want := encodeOne(t, JSON(nil), c.attr), `{"level":"INFO","msg":"m"`+c.json+"}\n"; got != want {
+			t.Errorf("got %swant %s", got, want)
+		}
+		if got, want := encodeOne(t, Logfmt(nil), c.attr), `level=INFO msg=m`+c.logfmt+"\n"; got != want {
+			t.Errorf("got %swant %s", got, want)
+		}
+	}
+	// ReplaceAttr sees what is in it, as in a group.
+	redact := func(groups []string, a slog.Attr) slog.Attr {
+		if a.Key == "email" {
+			return slog.String("email", strings.Join(groups, "/"))
+		}
+		return a
+	}
+	got := encodeOne(t, JSON(&JSONOptions{ReplaceAttr: redact}), slog.Any("u", appender{benchOne}))
+	if !strings.Contains(got, `"email":"u"`) {
+		t.Error(got)
+	}
+	got = encodeOne(t, Logfmt(&LogfmtOptions{ReplaceAttr: redact}), slog.Group("g", slog.Any("u", []appender{{benchOne}})))
+	if !strings.Contains(got, `\"email\":\"g\"`) {
+		t.Error(got)
+	}
+}
+
+// The kinds that are encoded without encoding/json come out as it has them.
+func TestFastKindsMatchJSON(t *testing.T) {
+	s, i, u, f, b, d := "x\n", -3, uint(7), 1e21, true, 3*time.Second
+	i64, i32, u64, u32 := int64(-5), int32(6), uint64(8), uint32(9)
+	tm := benchTime
+	strs, ints, f32s := []string{"a", "\xff\u2028<"}, []int{1, -2}, []float32{0.1, 1e21, -1e-7, 16777216}
+	i64s, i32s, us, u64s, u32s := []int64{1 << 62}, []int32{-1 << 31}, []uint{1}, []uint64{1 << 63}, []uint32{1 << 31}
+	f64s, bs, ds, ts, by := []float64{0.1, 1e-9}, []bool{true, false}, []time.Duration{1}, []time.Time{tm}, []byte{0, 1, 255}
+	raw := json.RawMessage(`{"a":[1,2.50,"x"]}`)
+	for _, v := range []any{
+		&s, &i, &u, &f, &b, &d, &i64, &i32, &u64, &u32, &tm,
+		strs, ints, f32s, i64s, i32s, us, u64s, u32s, f64s, bs, ds, ts, by, raw,
+		&strs, &ints, &f32s, &i64s, &i32s, &us, &u64s, &u32s, &f64s, &bs, &ds, &ts, &by, &raw,
+		(*string)(nil), (*int)(nil), (*uint)(nil), (*float64)(nil), (*bool)(nil), (*time.Duration)(nil), (*time.Time)(nil), (*int64)(nil), (*int32)(nil), (*uint64)(nil), (*uint32)(nil),
+		[]string(nil), []int(nil), []float32(nil), []byte(nil), []time.Time(nil), json.RawMessage(nil), (*[]int)(nil), (*[]byte)(nil), (*json.RawMessage)(nil),
+		[]string{}, []int{}, []byte{}, &[]string{},
+	} {
+		var buf strings.Builder
+		enc := json.NewEncoder(&buf)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(v); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := value(t, JSON(nil), v), strings.TrimSuffix(buf.String(), "\n"); got != want {
+			t.Errorf("%T: got %s want %s", v, got, want)
+		}
+	}
+}
+
+func TestTextValues(t *testing.T) {
+	for _, c := range []struct {
+		v    any
+		want string
+	}{
+		{netip.MustParseAddr("10.0.0.1"), "10.0.0.1"}, {time.March, "March"}, {point{X: 1, Tags: []string{"a"}}, `"{\"X\":1,\"Y\":0,\"tags\":[\"a\"]}"`},
+		{map[string]int{"a": 1}, `"{\"a\":1}"`}, {[]byte("a b"), `"a b"`}, {textual{"x=y"}, `"x=y"`}, {errors.New("e"), "e"}, {jsonError{"own words"}, `"own words"`},
+		{make(chan int), `"!ERROR:json: unsupported type: chan int"`}, {slog.LevelWarn, "WARN"}, {numbered(3), "3"}, {"", `""`}, {"\u00a0", "\"\u00a0\""},
+		{"a\\b", `a\b`}, {`"`, `"\""`}, {"日本", "日本"}, {"🌍", "🌍"}, {"\U000e0041", `"\udb40\udc41"`}, {"e\u200dx", "e\u200dx"}, {"\ufeff", `"\ufeff"`}, {"\x7f", `"\u007f"`},
+	} {
+		if got, want := encodeOne(t, Logfmt(nil), slog.Any("k", c.v)), "level=INFO msg=m k="+c.want+"\n"; got != want {
+			t.Errorf("got %swant %s", got, want)
+		}
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	user := &account{ID: 1, Owner: benchOne}
+	users := []*account{user, user}
+	raw := json.RawMessage(`{"a":1}`)
+	fast := []slog.Attr{
+		slog.Any("ints", &benchInts), slog.Any("strings", &benchStrings), slog.Any("times", &benchTimes), slog.Any("error", errBench),
+		slog.Any("wrapped", fmt.Errorf("w: %w", io.EOF)), slog.Any("user", user), slog.Any("users", &users),
+		slog.Time("t", benchTime), slog.Any("nil", nil), slog.Any("level", slog.LevelInfo), slog.Group("g", slog.Int("a", 1), slog.Group("h", slog.Int("b", 2))),
+		slog.String("bad", "\xff\n"), slog.Float64("f", 0.1234567890123), slog.Any("raw", &raw), slog.Any("bytes", &[]byte{1, 2, 3}),
+	}
+	var pcs = callers()
+	r := new(Record)
+	dst := make([]byte, 0, 64<<10)
+	for _, c := range []struct {
+		name  string
+		scope Scope
+		attrs []slog.Attr
+		max   float64
+	}{
+		{"message", JSON(nil).Scope(), nil, 0},
+		{"ten scalars", JSON(nil).Scope(), tenScalars(), 0},
+		{"ten mixed", JSON(nil).Scope(), tenMixed(), 0},
+		{"fast kinds", JSON(nil).Scope(), fast, 0},
+		{"context", JSON(nil).Scope().WithGroup("g").WithAttrs(tenScalars()).WithGroup("h"), tenScalars(), 0},
+		{"formats", JSON(&JSONOptions{AddSource: true, Duration: DurationText, Level: LevelLower, Time: TimeUnixMilli, Caller: CallerShort}).Scope(), tenScalars(), 0},
+		{"source", JSON(&JSONOptions{AddSource: true}).Scope(), tenScalars(), 0},
+		{"own location", JSON(&JSONOptions{OwnLocation: true}).Scope(), tenScalars(), 0},
+		{"logfmt", Logfmt(nil).Scope().WithGroup("g").WithAttrs(tenScalars()), append(tenScalars(), slog.Group("x", slog.Int("y", 1))), 0},
+		{"console", Console(&ConsoleOptions{Color: true}).Scope(), tenScalars(), 0},
+	} {
+		sec := 0
+		n := testing.AllocsPerRun(100, func() {
+			sec++
+			r.Time, r.Message, r.Attrs, r.PC = benchTime.Add(time.Duration(sec)*time.Second), "message", c.attrs, pcs[0]
+			var err error
+			if dst, _, err = c.scope.Append(dst[:0], r); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if n > c.max && !raceEnabled {
+			t.Errorf("%s: %v allocations, want %v", c.name, n, c.max)
+		}
+	}
+}
