@@ -183,7 +183,9 @@ func (rep *Report) Summary(w io.Writer) {
 		count[r.Status]++
 		found := make([]string, len(r.Checks))
 		for i, c := range r.Checks {
-			found[i] = c.Text
+			if found[i] = c.Text; c.Aside != "" && r.Others >= busyShare {
+				found[i] += " [" + c.Aside + "]"
+			}
 		}
 		busy := ""
 		if r.Others >= busyShare {

@@ -58,8 +58,8 @@ func VersusFastest(ours string, factor float64) func(*Result) []Check {
 		}
 		c := versus(r, ours, ref.Name, factor)
 		if any := r.Fastest(false); c.Status != NotMeasured && any != ref {
-			c.Aside = fmt.Sprintf("%.2f × %s, whose output is invalid (%s)",
-				ratio(r.Column(ours), any), any.Name, strings.Join(any.Invalid, "; "))
+			c.Aside = join(c.Aside, fmt.Sprintf("%.2f × %s, whose output is invalid (%s)",
+				ratio(r.Column(ours), any), any.Name, strings.Join(any.Invalid, "; ")))
 		}
 		return []Check{c}
 	}
@@ -79,7 +79,18 @@ func versus(r *Result, ours, ref string, factor float64) Check {
 		return missing(factor, r.failure(ref))
 	}
 	q := ratio(a, b)
-	return atMost(q, factor, fmt.Sprintf("%s %.2f × %s (target ≤ %.2f)", ours, q, ref, factor))
+	c := atMost(q, factor, fmt.Sprintf("%s %.2f × %s (target ≤ %.2f)", ours, q, ref, factor))
+	if r.Others >= busyShare && b.CPU > 0 {
+		c.Aside = fmt.Sprintf("by processor time %.2f", a.CPU/b.CPU)
+	}
+	return c
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
 }
 
 func ratio(a, b *Column) float64 { return Median(ratios(a.Values, b.Values)) }
