@@ -1,0 +1,275 @@
+package forebay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// noTime is JSON whose lines are the same in every run.
+var noTime = encode.JSON(&encode.JSONOptions{TimeKey: "-"})
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// One encoder, two outputs: everything into a file, through slabs, so that the
+// program does not wait for the disk; errors to standard output as well, at once.
+func ExampleNewRouter() {
+	dir, err := os.MkdirTemp("", "forebay")
+	check(err)
+	defer os.RemoveAll(dir)
+	name := filepath.Join(dir, "app.log")
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	check(err)
+	buffered, err := slab.New(f, &slab.Options{CloseDst: true})
+	check(err)
+
+	r, err := forebay.NewRouter(forebay.Route(noTime,
+		forebay.OutputCloser(slog.LevelInfo, buffered),
+		forebay.Output(slog.LevelError, os.Stdout)))
+	check(err)
+
+	log := slog.New(r)
+	log.Info("starting", "port", 8080)
+	log.Error("cannot bind", "port", 8080)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, err = r.Close(ctx)
+	check(err)
+	content, err := os.ReadFile(name)
+	check(err)
+	fmt.Printf("%s:\n%s", filepath.Base(name), content)
+	// Output:
+	// {"level":"ERROR","msg":"cannot bind","port":8080}
+	// app.log:
+	// {"level":"INFO","msg":"starting","port":8080}
+	// {"level":"ERROR","msg":"cannot bind","port":8080}
+}
+
+// All faults are reported together.
+func ExampleNewRouter_faults() {
+	_, err := forebay.NewRouter(
+		forebay.Route(noTime, forebay.Output(slog.LevelInfo, nil)),
+		forebay.Route(nil, forebay.Output(slog.LevelInfo, os.Stdout, forebay.BusyTimeout(-1))))
+	fmt.Println(err)
+	// Output:
+	// forebay: cannot make router: route 1, output 1: the writer is nil
+	// forebay: cannot make router: route 2: the encoder is nil
+	// forebay: cannot make router: route 2, output 1: BusyTimeout -1ns is not positive; the default is 250ms
+}
+
+func ExampleRoute() {
+	// Two forms of the same records.
+	r, err := forebay.NewRouter(
+		forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)),
+		forebay.Route(encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-"}), forebay.Output(slog.LevelInfo, os.Stdout)))
+	check(err)
+	slog.New(r).Info("hello", "n", 1)
+	// Output:
+	// {"level":"INFO","msg":"hello","n":1}
+	// level=INFO msg=hello n=1
+}
+
+// A level can change while the program runs.
+func ExampleOutput() {
+	level := new(slog.LevelVar)
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Output(level, os.Stdout, forebay.Name("console"))))
+	check(err)
+	log := r.Logger()
+	log.Debug("one")
+	level.Set(slog.LevelDebug)
+	log.Debug("two")
+	// Output:
+	// {"level":"DEBUG","msg":"two"}
+}
+
+func ExampleOutputCloser() {
+	f, err := os.CreateTemp("", "forebay")
+	check(err)
+	defer os.Remove(f.Name())
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.OutputCloser(slog.LevelInfo, f, forebay.Name("file"))))
+	check(err)
+	r.Logger().Info("hello")
+	rep, err := r.Close(context.Background())
+	check(err)
+	fmt.Println(rep)
+	_, err = f.WriteString("more")
+	fmt.Println(errors.Is(err, os.ErrClosed))
+	// Output:
+	// file: accepted=1 delivered=1
+	// true
+}
+
+func ExampleLogger() {
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)))
+	check(err)
+	log := r.Logger().With(slog.String("service", "shop"))
+	log.Info("order", slog.Int("items", 3), slog.Duration("took", time.Millisecond))
+	req := log.WithGroup("request")
+	req.Warn("slow", slog.String("path", "/cart"))
+	req.Debug("not shown")
+	// Output:
+	// {"level":"INFO","msg":"order","service":"shop","items":3,"took":1000000}
+	// {"level":"WARN","msg":"slow","service":"shop","request":{"path":"/cart"}}
+}
+
+func ExampleLogger_Slog() {
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)))
+	check(err)
+	log := r.Logger().With(slog.String("service", "shop"))
+	log.Slog().Info("order", "items", 3)
+	// Output:
+	// {"level":"INFO","msg":"order","service":"shop","items":3}
+}
+
+type traceKey struct{}
+
+func ExampleContext() {
+	trace := func(ctx context.Context, dst []slog.Attr) []slog.Attr {
+		if id, ok := ctx.Value(traceKey{}).(string); ok {
+			dst = append(dst, slog.String("trace_id", id))
+		}
+		return dst
+	}
+	r, err := forebay.NewRouter(forebay.Context(trace), forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)))
+	check(err)
+	ctx := context.WithValue(context.Background(), traceKey{}, "4bf92f35")
+	slog.New(r).InfoContext(ctx, "hello", "n", 1)
+	r.Logger().WithContext(ctx).Info("hello")
+	// Output:
+	// {"level":"INFO","msg":"hello","trace_id":"4bf92f35","n":1}
+	// {"level":"INFO","msg":"hello","trace_id":"4bf92f35"}
+}
+
+// flaky fails its first write.
+type flaky struct{ n int }
+
+func (f *flaky) Write(p []byte) (int, error) {
+	if f.n++; f.n == 1 {
+		return 0, errors.New("disk full")
+	}
+	return len(p), nil
+}
+
+func ExampleOnError() {
+	told := make(chan batch.Event, 10)
+	r, err := forebay.NewRouter(
+		forebay.OnError(func(ev batch.Event) { told <- ev }),
+		forebay.Route(noTime, forebay.Output(slog.LevelInfo, &flaky{}, forebay.Name("disk"))))
+	check(err)
+	log := r.Logger()
+	log.Info("one")
+	log.Info("two")
+	for range 2 {
+		ev := <-told
+		fmt.Println(ev.Output, ev.Op, ev.Err)
+	}
+	fmt.Println(r.Stats())
+	// Output:
+	// disk write disk full
+	// disk recovered <nil>
+	// disk: accepted=2 delivered=1 dropped=1{failed=1} errors=1
+}
+
+func ExampleRouter_Stats() {
+	r, err := forebay.NewRouter(forebay.Route(noTime,
+		forebay.Output(slog.LevelInfo, io.Discard, forebay.Name("all")),
+		forebay.Output(slog.LevelError, io.Discard, forebay.Name("errors"))))
+	check(err)
+	log := r.Logger()
+	log.Info("one")
+	log.Error("two")
+	for _, o := range r.Stats().Outputs {
+		fmt.Println(o)
+	}
+	// Output:
+	// all: accepted=2 delivered=2
+	// errors: accepted=1 delivered=1
+}
+
+func ExampleRouter_Flush() {
+	var dst strings.Builder
+	buffered, err := slab.New(&dst, nil)
+	check(err)
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.OutputCloser(slog.LevelInfo, buffered)))
+	check(err)
+	defer r.Close(context.Background())
+	r.Logger().Info("hello")
+	check(r.Flush(context.Background()))
+	fmt.Print(dst.String())
+	// Output:
+	// {"level":"INFO","msg":"hello"}
+}
+
+// What is logged before the destination is known is not lost.
+func ExampleSlot() {
+	slot := forebay.NewSlot(64 << 10)
+	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.OutputCloser(slog.LevelInfo, slot)))
+	check(err)
+	log := r.Logger()
+	log.Info("reading the configuration")
+	fmt.Println(slot.Account())
+
+	check(slot.Set(os.Stdout)) // as the configuration says
+	log.Info("ready")
+	// Output:
+	// accepted=1 delivered=0 pending=1{slab=1 spill=0 inflight=0}
+	// {"level":"INFO","msg":"reading the configuration"}
+	// {"level":"INFO","msg":"ready"}
+}
+
+func ExampleLevelHandler() {
+	level := new(slog.LevelVar)
+	srv := httptest.NewServer(forebay.LevelHandler(level))
+	defer srv.Close()
+
+	req, err := http.NewRequest(http.MethodPut, srv.URL, strings.NewReader(`{"level":"debug"}`))
+	check(err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	check(err)
+	defer resp.Body.Close()
+	_, err = io.Copy(os.Stdout, resp.Body)
+	check(err)
+	fmt.Println(level.Level())
+	http.DefaultClient.CloseIdleConnections()
+	// Output:
+	// {"level":"DEBUG"}
+	// DEBUG
+}
+
+// In place of os.Exit and log.Fatal, which would lose the last records.
+func ExampleExit() {
+	main := func(buffered io.WriteCloser) {
+		r, err := forebay.NewRouter(forebay.CloseOnExit(), forebay.Route(noTime, forebay.OutputCloser(slog.LevelInfo, buffered)))
+		check(err)
+		r.Logger().Error("cannot go on")
+		forebay.Exit(1)
+	}
+	_ = main
+}
+
+func ExampleCrashOutput() {
+	if err := forebay.CrashOutput(filepath.Join(os.TempDir(), "no", "such", "directory", "crash.txt")); err != nil {
+		fmt.Println(errors.Is(err, os.ErrNotExist))
+	}
+	// Output:
+	// true
+}
