@@ -1,0 +1,66 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrClosed is returned after [Spool.Close].
+	ErrClosed = errors.New("spool: closed")
+	// ErrFull is returned, wrapped, by [Spool.Append] when the batch does not
+	// fit into [Options.MaxBytes] and nothing may be dropped for it.
+	ErrFull = errors.New("spool: full")
+	// ErrTooLarge is returned, wrapped, by [Spool.Append] for a batch of more
+	// than [MaxBatchBytes].
+	ErrTooLarge = errors.New("spool: batch too large")
+	// ErrLocked is returned, wrapped, by [Open] and [Purge] when another
+	// process (or another Spool of this one) has the directory open.
+	ErrLocked = errors.New("directory is in use by another process")
+	// ErrCorrupt matches every [CorruptError] under errors.Is.
+	ErrCorrupt = errors.New("spool: corrupt")
+)
+
+// What is wrong with a segment; the causes a [CorruptError] wraps.
+var (
+	errHeader     = errors.New("segment header is damaged")
+	errVersion    = errors.New("segment was written by a newer version of this program")
+	errMisnamed   = errors.New("segment header and file name disagree")
+	errOrder      = errors.New("segment overlaps the one before it")
+	errMissing    = errors.New("segment file is missing")
+	errTruncated  = errors.New("segment ends early")
+	errFrame      = errors.New("frame header is damaged")
+	errBody       = errors.New("frame body is damaged")
+	errSequence   = errors.New("frame is out of sequence")
+	errTooLong    = errors.New("frame is longer than any this program writes")
+	errStreams    = errors.New("stream definitions cannot be read")
+	errIndex      = errors.New("record index cannot be read")
+	errCursor     = errors.New("cursor cannot be read; everything that is there is replayed")
+	errUnreadable = errors.New("file cannot be read")
+)
+
+// A CorruptError says where a segment cannot be read and what that cost.
+type CorruptError struct {
+	// Segment is the file's name within the spool directory.
+	Segment string
+	// Offset is the position in bytes of the first frame that cannot be read,
+	// 0 for the segment header.
+	Offset int64
+	// Records is how many records are lost with it, as far as is known: what
+	// lies behind a damaged frame at the end of the last segment cannot always
+	// be counted.
+	Records uint64
+	// Err is the cause.
+	Err error
+}
+
+// Error says what is wrong, where, and how much is lost.
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("spool: %s: offset %d: %v (%d records lost)", e.Segment, e.Offset, e.Err, e.Records)
+}
+
+// Unwrap returns the cause.
+func (e *CorruptError) Unwrap() error { return e.Err }
+
+// Is reports whether target is [ErrCorrupt].
+func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }

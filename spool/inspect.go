@@ -1,0 +1,277 @@
+package spool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// SegmentInfo says what is in one file of a spool.
+type SegmentInfo struct {
+	Name        string // file name
+	ContentType string
+	Schema      uint32
+	Begun       time.Time // when the segment was made
+	Bytes       int64
+	Batches     uint64
+	Records     uint64 // without gap markers
+	Pending     uint64 // of Records, those not acknowledged
+	First, Last uint64 // batch numbers; Last < First: none
+	// Torn: the file ends inside a frame, because an Append is under way or was
+	// killed. That is no damage.
+	Torn bool
+	// Damage is what is wrong with the file; the counts above are of what comes
+	// before it.
+	Damage *CorruptError
+	// Aside: the file was set aside for damage by an earlier process. Nothing
+	// else is known of it.
+	Aside bool
+}
+
+// Listing says what is in a spool directory.
+type Listing struct {
+	Files []SegmentInfo // oldest first, files set aside last
+	Acked uint64        // number of the last batch acknowledged
+	Bytes int64         // of all files listed
+}
+
+// Pending returns how many records are not acknowledged.
+func (l *Listing) Pending() (n uint64) {
+	for i := range l.Files {
+		n += l.Files[i].Pending
+	}
+	return n
+}
+
+// Damaged returns how many files are damaged or set aside.
+func (l *Listing) Damaged() (n int) {
+	for i := range l.Files {
+		if f := &l.Files[i]; f.Damage != nil || f.Aside {
+			n++
+		}
+	}
+	return n
+}
+
+// List says what is in the spool directory dir, from the headers of its frames.
+// It writes nothing and takes no lock: a process may be using the spool.
+func List(dir string) (*Listing, error) { return inspect(vfs.OS, dir, false) }
+
+// Verify is [List], and reads and checks every byte as well, one batch in memory
+// at a time.
+func Verify(dir string) (*Listing, error) { return inspect(vfs.OS, dir, true) }
+
+func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
+	v, err := openView(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &Listing{Acked: v.acked.seq - 1}
+	for i := range v.segs {
+		in, err := v.inspect(i, full)
+		if err != nil {
+			return nil, err
+		}
+		if in != nil {
+			l.Files = append(l.Files, *in)
+			l.Bytes += in.Bytes
+		}
+	}
+	for _, a := range v.aside {
+		l.Files = append(l.Files, SegmentInfo{Name: a.name, Bytes: a.disk, Aside: true})
+		l.Bytes += a.disk
+	}
+	return l, nil
+}
+
+// view is a spool directory seen from outside: read only, without the lock.
+// Files may vanish and the last one may grow while it is used.
+type view struct {
+	fs    vfs.FS
+	dir   string
+	acked mark
+	segs  []viewSegment
+	aside []aside
+}
+
+// viewSegment is one segment of a view.
+type viewSegment struct {
+	*segment
+	bad   error // why its header cannot be used
+	limit mark  // where the next segment there is begins; its frames end before
+	whole bool  // that one is the very next: frames must reach up to it
+}
+
+// openView reads names, cursor and headers.
+func openView(fsys vfs.FS, dir string) (*view, error) {
+	v := &view{fs: fsys, dir: dir, acked: mark{seq: 1}}
+	names, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("spool: cannot list %s: %w", dir, err)
+	}
+	if f, err := openIn(fsys, dir, cursorName); err == nil {
+		if c, _, err := readCursor(f); err == nil {
+			v.acked = c.acked
+		}
+		_ = f.Close()
+	} else if !isNotExist(err) {
+		return nil, fmt.Errorf("spool: cannot read %s: %w", dir, err)
+	}
+	for _, name := range names {
+		id, isSegment := segmentID(name)
+		if isSegment {
+			g, err := loadSegment(fsys, dir, id)
+			switch {
+			case isNotExist(err):
+				continue
+			case err != nil && !damaged(err) && !errors.Is(err, errUnreadable):
+				return nil, fmt.Errorf("spool: cannot read %s: %w", name, err)
+			}
+			g.id = id
+			v.segs = append(v.segs, viewSegment{segment: g, bad: err})
+		} else if id, ok := corruptID(name); ok {
+			if size, err := fsys.Size(filepath.Join(dir, name)); err == nil {
+				v.aside = append(v.aside, aside{name: name, id: id, disk: size})
+			}
+		}
+	}
+	slices.SortFunc(v.segs, func(a, b viewSegment) int { return cmp.Compare(a.id, b.id) })
+	limit, before := mark{seq: maxNumber, rec: maxNumber}, uint64(0)
+	for i := len(v.segs) - 1; i >= 0; i-- {
+		g := &v.segs[i]
+		g.limit, g.whole = limit, before == g.id+1
+		if before = 0; g.bad == nil {
+			limit, before = g.start(), g.id
+		}
+	}
+	return v, nil
+}
+
+// inspect returns what is known of segment i, nil if it has vanished.
+func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
+	g := v.segs[i]
+	in := &SegmentInfo{
+		Name: g.name, ContentType: g.contentType, Schema: g.schema, Bytes: g.disk,
+		Begun: time.Unix(0, g.created), First: g.firstSeq, Last: g.firstSeq - 1,
+	}
+	last := i == len(v.segs)-1
+	if g.bad != nil {
+		if in.Torn = last && g.bad == errTruncated; !in.Torn {
+			in.Damage = &CorruptError{Segment: g.name, Err: g.bad}
+		}
+		in.First, in.Last, in.Begun = 0, 0, time.Time{}
+		return in, nil
+	}
+	var r segmentReader
+	if err := r.open(v.fs, v.dir, g.name, &g.segmentHeader, g.size, &Options{}); err != nil {
+		if isNotExist(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("spool: cannot read %s: %w", g.name, err)
+	}
+	defer r.close()
+	var check func(*frameHeader) error
+	if full {
+		var s stored
+		check = func(*frameHeader) error { _, err := r.next(&s); return err }
+	}
+	end, torn, damage := scanFrames(&r.frames, check)
+	if end.seq >= g.limit.seq {
+		end, damage = g.limit, nil // what lies behind was written anew elsewhere
+	} else if g.whole && damage == nil {
+		damage, torn = &CorruptError{Offset: r.frames.off, Err: errTruncated}, false
+	}
+	if damage != nil {
+		damage.Segment = g.name
+		if g.whole {
+			damage.Records = g.limit.rec - min(end.rec, g.limit.rec)
+		}
+	}
+	g.end = end
+	in.Torn, in.Damage = torn, damage
+	in.Batches, in.Records = end.seq-g.firstSeq, end.rec-g.firstRec
+	in.Last = end.seq - 1
+	if !g.done(v.acked) {
+		in.Pending = g.pending(v.acked)
+	}
+	return in, nil
+}
+
+// An Entry is one batch as [Scan] finds it.
+type Entry struct {
+	Segment string // file name
+	Seq     uint64
+	Time    time.Time    // of its Append
+	Acked   bool         // acknowledged; its segment is not deleted yet
+	Batch   *batch.Batch // valid until the next step
+}
+
+// Scan iterates over the batches in the spool directory dir, oldest first, one in
+// memory at a time. It writes nothing and takes no lock. Of o it uses Codec and
+// Streams. Damage is yielded as a [*CorruptError] with a zero Entry, and the scan
+// goes on with the next segment; any other error ends it.
+func Scan(dir string, o *Options) iter.Seq2[Entry, error] { return scan(vfs.OS, dir, o) }
+
+func scan(fsys vfs.FS, dir string, o *Options) iter.Seq2[Entry, error] {
+	if o == nil {
+		o = &Options{}
+	}
+	return func(yield func(Entry, error) bool) {
+		v, err := openView(fsys, dir)
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		for i := range v.segs {
+			if !v.scan(i, o, yield) {
+				return
+			}
+		}
+	}
+}
+
+// scan yields the batches of segment i and reports whether to go on.
+func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) bool {
+	g := v.segs[i]
+	if g.bad != nil {
+		if g.bad == errTruncated && i == len(v.segs)-1 {
+			return true
+		}
+		return yield(Entry{}, &CorruptError{Segment: g.name, Err: g.bad})
+	}
+	var r segmentReader
+	if err := r.open(v.fs, v.dir, g.name, &g.segmentHeader, g.size, o); err != nil {
+		return isNotExist(err) || yield(Entry{}, fmt.Errorf("spool: cannot read %s: %w", g.name, err)) && false
+	}
+	defer r.close()
+	var s stored
+	for r.frames.seq < g.limit.seq {
+		h, err := r.next(&s)
+		if err == io.EOF || err == errTorn {
+			if !g.whole {
+				return true
+			}
+			err = errTruncated
+		}
+		if err != nil {
+			e := &CorruptError{Segment: g.name, Offset: r.frames.off, Err: cause(err)}
+			if g.whole {
+				e.Records = g.limit.rec - min(r.frames.rec, g.limit.rec)
+			}
+			return yield(Entry{}, e)
+		}
+		e := Entry{Segment: g.name, Seq: h.seq, Time: time.Unix(0, h.at), Acked: h.seq < v.acked.seq, Batch: &s.batch}
+		if !yield(e, nil) {
+			return false
+		}
+	}
+	return true
+}

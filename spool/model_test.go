@@ -1,0 +1,335 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// modelBatch is one batch the model knows.
+type modelBatch struct {
+	seq uint64
+	ns  []int
+	may bool // its Append was cut short by the death of the process
+}
+
+// model does random operations on a spool over a file system that fails, dies
+// and comes back, and knows what must come out.
+type model struct {
+	t      *testing.T
+	r      *rand.Rand
+	mem    *vfs.Mem
+	faults float64 // probability that an operation of the file system fails
+	quota  int64
+
+	fs   *vfs.Faulty
+	s    *Spool
+	dict *testDict
+
+	all     []modelBatch // not acknowledged for sure, oldest first
+	read    int          // of all, how many were handed out
+	acked   int          // of all, how many Ack has settled in this process
+	settled uint64       // last number whose Ack was certainly noted on disk
+	next    int          // number of the next record
+	dropped uint64       // records of all that DroppedQuota must account for
+	killIn  int          // operations until the process dies; 0: it does not
+
+	// What may be there after a restart and need not: batches dropped by a
+	// process that died before their file was deleted, and one whose Append
+	// failed so that not even cutting it off worked.
+	ghosts  map[uint64][]int
+	phantom modelBatch
+}
+
+var errInjected = errors.New("injected")
+
+// hook decides what becomes of an operation of the file system.
+func (m *model) hook(c vfs.Call) (int, error) {
+	if m.killIn > 0 {
+		if m.killIn--; m.killIn == 0 {
+			return m.r.Intn(c.Len + 1), vfs.ErrKilled
+		}
+	}
+	switch c.Op {
+	case vfs.OpWrite:
+		if m.r.Float64() < m.faults {
+			return m.r.Intn(c.Len + 1), fmt.Errorf("%w: %w", errInjected, syscall.ENOSPC)
+		}
+	case vfs.OpCreate, vfs.OpTruncate, vfs.OpRemove, vfs.OpSync, vfs.OpSyncDir, vfs.OpOpen:
+		if m.r.Float64() < m.faults {
+			return 0, fmt.Errorf("%w: %w", errInjected, syscall.EIO)
+		}
+	}
+	return 0, nil
+}
+
+func (m *model) options() *Options {
+	o := &Options{SegmentBytes: 4<<10 + m.r.Int63n(16<<10), Streams: m.dict, Codec: testCodecs, MaxBytes: m.quota}
+	if m.r.Intn(4) == 0 {
+		o.Sync = SyncAlways
+	}
+	return o
+}
+
+// start opens the spool as a new process does and compares everything in it with
+// the model.
+func (m *model) start() {
+	m.dict = newTestDict(uint32(m.r.Intn(100)))
+	m.fs = vfs.NewFaulty(m.mem, nil)
+	s, err := open(m.fs, testDir, m.options())
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.s = s
+	var found []modelBatch
+	for e, err := range scan(m.mem, testDir, &Options{Streams: m.dict}) {
+		if err != nil {
+			m.t.Fatal("damage after the death of a process: ", err)
+		}
+		if e.Acked {
+			continue
+		}
+		ns, err := numbers(e.Batch, m.dict)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		found = append(found, modelBatch{seq: e.Seq, ns: ns})
+	}
+	m.compare(found)
+	m.all, m.read, m.acked = found, 0, 0
+	m.phantom = modelBatch{}
+	records := uint64(0)
+	for _, b := range found {
+		records += uint64(len(b.ns))
+	}
+	if st := s.Stats(); st.Recovered != records || st.Records != records {
+		m.t.Fatalf("%d records on disk, stats %+v", records, st)
+	}
+	m.dropped = 0
+	m.fs.SetHook(m.hook)
+}
+
+// compare checks what a new process finds: everything whose Append returned and
+// whose Ack did not, in order; besides that only batches whose Append or Ack was
+// cut short.
+func (m *model) compare(found []modelBatch) {
+	k := 0
+	ghost := func(limit uint64) {
+		for k < len(found) && found[k].seq < limit && slices.Equal(m.ghosts[found[k].seq], found[k].ns) {
+			k++
+		}
+	}
+	for i, b := range m.all {
+		ghost(b.seq)
+		if k < len(found) && found[k].seq == b.seq && slices.Equal(found[k].ns, b.ns) {
+			if b.seq <= m.settled {
+				m.t.Fatalf("batch %d is back though its Ack returned", b.seq)
+			}
+			k++
+			continue
+		}
+		if i < m.acked || b.may {
+			continue
+		}
+		m.t.Fatalf("batch %d (records %d…) is lost; found %d of %d batches", b.seq, b.ns[0], k, len(m.all))
+	}
+	ghost(1 << 62)
+	if k < len(found) && found[k].seq == m.phantom.seq && slices.Equal(found[k].ns, m.phantom.ns) {
+		k++
+	}
+	if k != len(found) {
+		m.t.Fatalf("batch %d (records %v…) was made up or is out of order", found[k].seq, found[k].ns[0])
+	}
+}
+
+// died reports whether err says that the process is dead, and starts the next.
+func (m *model) died(err error) bool {
+	if !errors.Is(err, vfs.ErrKilled) {
+		return false
+	}
+	m.killIn = 0
+	m.start()
+	return true
+}
+
+func (m *model) append() {
+	n := 1 + m.r.Intn(30)
+	form := batch.Codec(formA)
+	if m.r.Intn(20) == 0 {
+		form = formB
+	}
+	b := numbered(m.next, n, m.dict, form)
+	ns := make([]int, n)
+	for i := range ns {
+		ns[i] = m.next + i
+	}
+	m.next += n
+	seq, err := m.s.Append(b)
+	if err == nil {
+		m.all = append(m.all, modelBatch{seq: seq, ns: ns})
+		m.drops()
+		return
+	}
+	m.drops()
+	if errors.Is(err, vfs.ErrKilled) {
+		m.s.mu.Lock()
+		seq = m.s.next.seq
+		m.s.mu.Unlock()
+		m.all = append(m.all, modelBatch{seq: seq, ns: ns, may: true})
+	} else if errors.Is(err, errInjected) {
+		m.s.mu.Lock()
+		m.phantom = modelBatch{seq: m.s.next.seq, ns: ns}
+		m.s.mu.Unlock()
+	} else if !errors.Is(err, ErrFull) {
+		m.t.Fatal(err)
+	}
+	m.died(err)
+}
+
+// drops removes from the model what the quota took: the spool says how many
+// records, and which segments are left.
+func (m *model) drops() {
+	n := m.s.Stats().DroppedQuota - m.dropped
+	if n == 0 {
+		return
+	}
+	m.dropped += n
+	keep := m.all[:0]
+	m.s.mu.Lock()
+	segs := slices.Clone(m.s.segs)
+	m.s.mu.Unlock()
+	read, acked := m.read, m.acked
+	for i, b := range m.all {
+		there := slices.ContainsFunc(segs, func(g *segment) bool { return g.firstSeq <= b.seq && b.seq < g.end.seq })
+		switch {
+		case there || i < m.acked:
+			keep = append(keep, b)
+		case i < m.read:
+			m.t.Fatalf("batch %d was dropped while handed out", b.seq)
+		default:
+			n -= uint64(len(b.ns))
+			m.ghosts[b.seq] = b.ns
+		}
+	}
+	m.all, m.read, m.acked = keep, read, acked
+	if n != 0 {
+		m.t.Fatalf("the count of dropped records is off by %d", int64(n))
+	}
+}
+
+func (m *model) next1() {
+	b, seq, err := m.s.Next()
+	switch {
+	case m.died(err):
+	case errors.Is(err, io.EOF):
+		if m.read != len(m.all) {
+			m.t.Fatalf("no more batches, but %d is missing", m.all[m.read].seq)
+		}
+	case err != nil:
+		if !errors.Is(err, errInjected) {
+			m.t.Fatal(err)
+		}
+	case m.read == len(m.all):
+		m.t.Fatalf("batch %d was made up", seq)
+	default:
+		ns, err := numbers(b, m.dict)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		want := m.all[m.read]
+		if want.seq != seq || !slices.Equal(ns, want.ns) {
+			m.t.Fatalf("batch %d: records %v, want batch %d: %v", seq, ns, want.seq, want.ns)
+		}
+		m.read++
+	}
+}
+
+func (m *model) ack() {
+	if m.acked == m.read {
+		return
+	}
+	k := m.acked + m.r.Intn(m.read-m.acked)
+	seq := m.all[k].seq
+	err := m.s.Ack(seq)
+	m.acked = k + 1
+	if err == nil {
+		m.settled = seq
+	} else if !errors.Is(err, errInjected) && !errors.Is(err, vfs.ErrKilled) {
+		m.t.Fatal(err)
+	}
+	m.died(err)
+}
+
+func (m *model) step() {
+	switch p := m.r.Intn(100); {
+	case p < 40:
+		m.append()
+	case p < 70:
+		m.next1()
+	case p < 88:
+		m.ack()
+	case p < 91:
+		m.s.Rewind()
+		m.read = m.acked
+	case p < 93:
+		m.died(m.s.Sync())
+	case p < 94:
+		m.fs.SetHook(nil)
+		m.killIn = 0
+		if err := m.s.Close(); err != nil {
+			m.t.Fatal(err)
+		}
+		m.start()
+	case p < 97:
+		m.killIn = 1 + m.r.Intn(20)
+	case p < 98:
+		m.fs.Kill()
+		m.killIn = 0
+		m.start()
+	default:
+		if err := m.s.Account().Check(); err != nil {
+			m.t.Fatal(err)
+		}
+		if st := m.s.Stats(); m.quota != 0 && st.Bytes > m.quota {
+			m.t.Fatalf("%d bytes on disk, the quota is %d", st.Bytes, m.quota)
+		}
+	}
+}
+
+// Random appends, reads, acks, failures of the file system, deaths and restarts,
+// beside a model of what must come out.
+func TestModel(t *testing.T) {
+	steps := 1500
+	if torture() {
+		steps = 400_000
+	}
+	for _, c := range []struct {
+		name   string
+		faults float64
+		quota  int64
+	}{{"quiet", 0, 0}, {"faults", 0.05, 0}, {"quota", 0, 64 << 10}} {
+		t.Run(c.name, func(t *testing.T) {
+			m := &model{t: t, ghosts: map[uint64][]int{}, r: testSeed(t), mem: vfs.NewMem(), faults: c.faults, quota: c.quota}
+			m.start()
+			for range steps {
+				m.step()
+			}
+			m.fs.SetHook(nil)
+			m.killIn = 0
+			mustBalance(t, m.s)
+			if err := m.s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if m.next < steps {
+				t.Errorf("only %d records", m.next)
+			}
+		})
+	}
+}

@@ -1,0 +1,292 @@
+package spool
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// reader is where Next is; Spool.readMu guards it.
+type reader struct {
+	seg   *segment
+	open  segmentReader
+	fails int // failed reads in a row
+}
+
+// giveUpAfter is how often a read may fail at one place before the place counts
+// as damaged: a bad sector stays bad, and must not hold up what is behind it.
+const giveUpAfter = 3
+
+// handout is one batch that Next handed out, or a gap before one.
+type handout struct {
+	through mark // what settling it settles
+	gap     bool // batches that are gone: settled with the batch before
+	at      int64
+	stored
+}
+
+const (
+	keepHandouts = 8       // handouts kept for reuse
+	keepBytes    = 8 << 20 // ceiling of the buffers in them, in bytes
+)
+
+// Next returns the oldest batch that was not handed out yet, with its number. It
+// returns io.EOF when there is none now; after more was appended it may return
+// one. It never waits.
+//
+// The batch belongs to the caller until it is acknowledged or the spool rewound;
+// several may be handed out at once. Its Codec comes from [Options.Codec].
+// Damaged batches are skipped and reported, see [Options.OnEvent]; any other
+// error (of the file system) leaves everything as it is, to be tried again.
+func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) {
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	for {
+		if s.isClosed() {
+			return nil, 0, ErrClosed
+		}
+		g, size := s.pick()
+		if g == nil {
+			return nil, 0, io.EOF
+		}
+		o := s.spare()
+		err := s.load(g, size, o)
+		if err == nil {
+			s.handed = append(s.handed, o)
+			return &o.batch, o.through.seq - 1, nil
+		}
+		s.free = append(s.free, o)
+		if err := s.setback(g, err); err != nil {
+			return nil, 0, err
+		}
+	}
+}
+
+// pick returns the segment that holds the next batch and how much of it may be
+// read, stepping over what is gone. It returns nil if there is no such segment.
+func (s *Spool) pick() (g *segment, size int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.segs {
+		if g.end.seq <= s.read.seq {
+			continue
+		}
+		if g.firstSeq > s.read.seq {
+			if s.acked == s.read {
+				s.acked = g.start()
+			} else {
+				s.handed = append(s.handed, &handout{through: g.start(), gap: true})
+			}
+			s.read = g.start()
+		}
+		s.readSeg = g
+		return g, g.size
+	}
+	return nil, 0
+}
+
+// load reads the batch at s.read from g.
+func (s *Spool) load(g *segment, size int64, o *handout) error {
+	r := &s.r
+	if r.seg != g {
+		r.close()
+		if err := r.open.open(s.fs, s.dir, g.name, &g.segmentHeader, size, &s.opt); err != nil {
+			return err
+		}
+		r.seg = g
+		if err := r.open.skipTo(s.read.seq); err != nil {
+			return err
+		}
+	}
+	r.open.frames.size = size
+	h, err := r.open.next(&o.stored)
+	if err != nil {
+		return err
+	}
+	r.fails = 0
+	o.at, o.gap = h.at, false
+	o.through = mark{seq: h.seq + 1, rec: h.rec + uint64(h.records)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read = o.through
+	return nil
+}
+
+// setback deals with a failed load. It returns an error for the caller of Next
+// if that should be tried again, and nil if the segment is given up.
+func (s *Spool) setback(g *segment, err error) error {
+	r := &s.r
+	off := int64(0)
+	if r.seg == g {
+		off = r.open.frames.off
+	}
+	switch {
+	case isNotExist(err):
+		err = errMissing
+	case err == io.EOF, err == errTorn:
+		err = errTruncated // there should be more
+	}
+	if !damaged(err) {
+		r.fails++
+		opened := r.seg == g
+		r.close() // begin at the segment's start, as after any doubt
+		if r.fails < giveUpAfter || !opened {
+			return fmt.Errorf("spool: cannot read %s: %w", g.name, err)
+		}
+	}
+	r.fails = 0
+	r.close()
+	s.spoil(g, off, cause(err))
+	return nil
+}
+
+// spoil ends g at s.read because what is there cannot be read.
+func (s *Spool) spoil(g *segment, off int64, cause error) {
+	s.mu.Lock()
+	if g.gone {
+		s.mu.Unlock()
+		return // dropped over quota meanwhile; its records are counted
+	}
+	e := &CorruptError{Segment: g.name, Offset: off, Records: g.end.rec - s.read.rec, Err: cause}
+	g.damage, g.end = e, s.read
+	s.count.corrupt += e.Records
+	s.mu.Unlock()
+	s.report(e)
+	s.sweep()
+}
+
+// close lets go of the open segment.
+func (r *reader) close() {
+	if r.seg != nil {
+		r.open.close()
+		r.seg = nil
+	}
+}
+
+// spare returns a handout to fill.
+func (s *Spool) spare() *handout {
+	if n := len(s.free); n > 0 {
+		o := s.free[n-1]
+		s.free = s.free[:n-1]
+		return o
+	}
+	return new(handout)
+}
+
+// Rewind makes Next begin again with the oldest batch that is not acknowledged.
+// Batches handed out before stay readable, but are no longer known to Ack unless
+// handed out again.
+func (s *Spool) Rewind() {
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	clear(s.handed)
+	s.handed = s.handed[:0]
+	s.r.close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.read, s.readSeg = s.acked, nil
+}
+
+// Ack settles all batches up to and including number seq, which must have been
+// handed out; what was settled before stays so. The caller no longer reads those
+// batches: their memory serves the next ones.
+//
+// When Ack returns nil they are not handed out again after the death of the
+// process. If the file system refuses to note that, Ack returns its error: they
+// are settled for this process, but the next may hand them out again.
+func (s *Spool) Ack(seq uint64) error {
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	s.mu.Lock()
+	switch {
+	case s.closed:
+		s.mu.Unlock()
+		return ErrClosed
+	case seq >= s.read.seq:
+		last := s.read.seq - 1
+		s.mu.Unlock()
+		return fmt.Errorf("spool: cannot acknowledge batch %d: the last one handed out is %d", seq, last)
+	}
+	n := 0
+	for n < len(s.handed) && (s.handed[n].through.seq <= seq+1 || s.handed[n].gap) {
+		o := s.handed[n]
+		if !o.gap {
+			s.count.acked += o.through.rec - s.acked.rec
+		}
+		s.acked = o.through
+		n++
+	}
+	acked, lastID := s.acked, s.lastID
+	s.mu.Unlock()
+	if n == 0 {
+		return nil
+	}
+	s.reuse(n)
+	err := s.cur.write(acked, lastID)
+	if s.settled(s.r.seg) {
+		s.r.close() // some systems delete no open file
+	}
+	s.sweep()
+	s.trimTail()
+	if err != nil {
+		return fmt.Errorf("spool: cannot note what is acknowledged: %w", err)
+	}
+	return nil
+}
+
+// settled reports whether g, which may be nil, is about to be swept.
+func (s *Spool) settled(g *segment) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return g != nil && g != s.active && g.done(s.acked)
+}
+
+// reuse takes the first n handouts back.
+func (s *Spool) reuse(n int) {
+	kept := 0
+	for _, o := range s.free {
+		kept += o.bytes()
+	}
+	for _, o := range s.handed[:n] {
+		if kept += o.bytes(); !o.gap && len(s.free) < keepHandouts && kept <= keepBytes {
+			s.free = append(s.free, o)
+		}
+	}
+	k := copy(s.handed, s.handed[n:])
+	clear(s.handed[k:])
+	s.handed = s.handed[:k]
+}
+
+// trimTail ends the last segment once all of it is acknowledged, so that a spool
+// that has been emptied does not keep megabytes of old records. A small rest may
+// stay until Close: making a new file for every batch would cost more.
+func (s *Spool) trimTail() {
+	s.mu.Lock()
+	g := s.active
+	worth := g != nil && g.done(s.acked) && g.size >= s.opt.SegmentBytes/8
+	s.mu.Unlock()
+	if !worth || !s.writeMu.TryLock() { // an Append under way means there is more
+		return
+	}
+	defer s.writeMu.Unlock()
+	if s.w.seg == g {
+		s.r.close()
+		_ = s.seal()
+	}
+}
+
+// Appended returns when a batch that is handed out and not acknowledged was
+// appended, the zero time for any other. It is how a deliverer knows the age of
+// what it replays.
+func (s *Spool) Appended(seq uint64) time.Time {
+	s.readMu.Lock()
+	defer s.readMu.Unlock()
+	for _, o := range s.handed {
+		if !o.gap && o.through.seq == seq+1 {
+			return time.Unix(0, o.at)
+		}
+	}
+	return time.Time{}
+}

@@ -1,0 +1,135 @@
+package spool
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Defaults of [Options].
+const (
+	DefaultSegmentBytes = 8 << 20
+	DefaultMaxBytes     = 1 << 30
+	DefaultSyncInterval = time.Second
+
+	// MinSegmentBytes and MaxSegmentBytes bound [Options.SegmentBytes].
+	MinSegmentBytes = 4 << 10
+	MaxSegmentBytes = 1 << 30
+)
+
+// Options configures a [Spool]. The zero value is useful: each field states its
+// default and unit.
+type Options struct {
+	// Name stands in events. Default "spool".
+	Name string
+	// SegmentBytes is the size in bytes at which a segment ends; a batch that is
+	// larger gets a segment of its own. It is lowered to a quarter of MaxBytes.
+	// Default 8 MiB.
+	SegmentBytes int64
+	// MaxBytes is how many bytes all segments together may take on disk.
+	// Default 1 GiB.
+	MaxBytes int64
+	// OverQuota is what Append does when MaxBytes is reached. Default
+	// [DropOldest].
+	OverQuota OverQuota
+	// Sync says when Append reaches stable storage. Default [SyncNever]: what
+	// Append stored survives the death of the process, but not that of the
+	// machine.
+	Sync SyncPolicy
+	// SyncInterval is the period of [SyncInterval]. Default 1 s.
+	SyncInterval time.Duration
+	// Streams translates stream numbers to what is stored of them and back.
+	// Default nil: numbers are stored and handed out as they are.
+	Streams batch.Dictionary
+	// Codec returns the codec of stored batches by content type and schema
+	// version ([batch.Versioned]). Where it is nil, or returns nil, a batch gets
+	// a codec that knows its content type and renders every record as
+	// {"raw":"…"}, so that a sink can see that the form is foreign to it.
+	Codec func(contentType string, schema uint32) batch.Codec
+	// OnEvent is told of damage ("corrupt", Err is a [*CorruptError]), of
+	// segments dropped over quota ("drop"), of unacknowledged records found by
+	// Open ("recover") and of a background Sync that fails ("sync") and
+	// recovers. It runs on a goroutine of its own behind a bounded queue.
+	// Default nil.
+	OnEvent func(batch.Event)
+}
+
+// OverQuota says what Append does when the quota is reached.
+type OverQuota uint8
+
+const (
+	// DropOldest deletes the oldest segment of which no batch is handed out,
+	// counts its records ([Stats].DroppedQuota) and tells OnEvent. If no segment
+	// may go, Append returns ErrFull.
+	DropOldest OverQuota = iota
+	// RefuseNew makes Append return ErrFull.
+	RefuseNew
+)
+
+// SyncPolicy says when what Append stored is put on stable storage.
+type SyncPolicy uint8
+
+const (
+	// SyncNever leaves it to the operating system, and to calls of Sync.
+	SyncNever SyncPolicy = iota
+	// SyncInterval does so in the background, SyncInterval after an Append.
+	SyncInterval
+	// SyncAlways does so before Append returns.
+	SyncAlways
+)
+
+var syncNames = [...]string{"never", "interval", "always"}
+
+// String returns the policy as [ParseSyncPolicy] reads it.
+func (p SyncPolicy) String() string {
+	if int(p) < len(syncNames) {
+		return syncNames[p]
+	}
+	return fmt.Sprintf("sync(%d)", p)
+}
+
+// ParseSyncPolicy reads "never", "interval" or "always".
+func ParseSyncPolicy(s string) (SyncPolicy, error) {
+	for i, name := range syncNames {
+		if s == name {
+			return SyncPolicy(i), nil
+		}
+	}
+	return 0, fmt.Errorf("spool: sync policy %q is not one of never, interval, always", s)
+}
+
+// withDefaults returns o with its defaults filled in, or says which field is
+// wrong.
+func (o *Options) withDefaults() (Options, error) {
+	var opt Options
+	if o != nil {
+		opt = *o
+	}
+	if opt.Name == "" {
+		opt.Name = "spool"
+	}
+	if opt.MaxBytes == 0 {
+		opt.MaxBytes = DefaultMaxBytes
+	}
+	if opt.SegmentBytes == 0 {
+		opt.SegmentBytes = DefaultSegmentBytes
+	}
+	if opt.SyncInterval == 0 {
+		opt.SyncInterval = DefaultSyncInterval
+	}
+	switch {
+	case opt.MaxBytes < 4*MinSegmentBytes:
+		return opt, fmt.Errorf("spool: MaxBytes %d is below %d, four of the smallest segments", opt.MaxBytes, 4*MinSegmentBytes)
+	case opt.SegmentBytes < MinSegmentBytes || opt.SegmentBytes > MaxSegmentBytes:
+		return opt, fmt.Errorf("spool: SegmentBytes %d is outside %d…%d", opt.SegmentBytes, MinSegmentBytes, MaxSegmentBytes)
+	case opt.SyncInterval < 0:
+		return opt, fmt.Errorf("spool: SyncInterval %v is negative", opt.SyncInterval)
+	case opt.Sync > SyncAlways:
+		return opt, fmt.Errorf("spool: unknown sync policy %d", opt.Sync)
+	case opt.OverQuota > RefuseNew:
+		return opt, fmt.Errorf("spool: unknown over-quota policy %d", opt.OverQuota)
+	}
+	opt.SegmentBytes = min(opt.SegmentBytes, opt.MaxBytes/4)
+	return opt, nil
+}

@@ -1,0 +1,49 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// Purge deletes what is in the spool directory dir: all segments, or with
+// onlyAside just the damaged files that were set aside. It returns how many files
+// and bytes went, and [ErrLocked], wrapped, while a process has the spool open.
+func Purge(dir string, onlyAside bool) (files int, bytes int64, err error) {
+	return purge(vfs.OS, dir, onlyAside)
+}
+
+func purge(fsys vfs.FS, dir string, onlyAside bool) (files int, bytes int64, err error) {
+	lock, err := lockDir(fsys, dir)
+	if err != nil {
+		return 0, 0, fmt.Errorf("spool: cannot purge %s: %w", dir, err)
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	names, err := fsys.ReadDir(dir)
+	if err != nil {
+		return 0, 0, fmt.Errorf("spool: cannot purge %s: %w", dir, err)
+	}
+	for _, name := range names {
+		_, segment := segmentID(name)
+		_, set := corruptID(name)
+		if !set && (onlyAside || !segment) {
+			continue
+		}
+		path := filepath.Join(dir, name)
+		size, err := fsys.Size(path)
+		if err == nil {
+			err = fsys.Remove(path)
+		}
+		if isNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return files, bytes, fmt.Errorf("spool: cannot purge: %w", err)
+		}
+		files++
+		bytes += size
+	}
+	return files, bytes, nil
+}

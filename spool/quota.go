@@ -1,0 +1,98 @@
+package spool
+
+import (
+	"fmt"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// room makes sure that need more bytes, with the header of a new segment where
+// there is none to add to, stay within the quota. What goes first: settled
+// batches of the current segment, damaged files, then, with [DropOldest], the
+// oldest segment of which nothing is handed out. The caller holds writeMu.
+func (s *Spool) room(need int64, contentType string) error {
+	for {
+		header := int64(0)
+		if s.w.seg == nil {
+			header = segmentHeaderBytes + int64(len(contentType))
+		}
+		if need+header > s.opt.MaxBytes {
+			return fmt.Errorf("%w: a batch of %d bytes does not fit into a quota of %d", ErrFull, need, s.opt.MaxBytes)
+		}
+		over, victim, settled := s.overQuota(need + header)
+		switch {
+		case !over:
+			return nil
+		case settled:
+			_ = s.seal() // deletes it
+		case victim.name == "":
+			return fmt.Errorf("%w: quota of %d bytes reached", ErrFull, s.opt.MaxBytes)
+		case victim.sealFirst:
+			_ = s.seal()
+		default:
+			s.remove(victim.name)
+		}
+	}
+}
+
+// victim is a file to delete for the quota.
+type victim struct {
+	name      string
+	sealFirst bool // it is the current segment: end it, then ask again
+}
+
+// overQuota reports whether need more bytes are too many, and which file should
+// go: that file is then no longer among s.segs or s.aside, and its records are
+// counted as dropped. settled says that ending the current segment frees bytes
+// without loss.
+func (s *Spool) overQuota(need int64) (over bool, v victim, settled bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.diskLocked()+need <= s.opt.MaxBytes {
+		return false, v, false
+	}
+	if g := s.active; g != nil && g.done(s.acked) {
+		return true, v, true
+	}
+	if len(s.aside) > 0 {
+		v.name = s.aside[0].name
+		s.aside = append(s.aside[:0], s.aside[1:]...)
+		return true, v, false
+	}
+	if s.opt.OverQuota != DropOldest {
+		return true, v, false
+	}
+	for i, g := range s.segs {
+		if s.pinnedLocked(g) {
+			continue
+		}
+		if g == s.active {
+			return true, victim{name: g.name, sealFirst: true}, false
+		}
+		n := g.pending(s.acked)
+		s.count.droppedQuota += n
+		s.count.droppedSegments++
+		g.gone = true
+		s.segs = append(s.segs[:i], s.segs[i+1:]...)
+		s.events.Post(batch.Event{Output: s.opt.Name, Op: "drop", Err: ErrFull, Count: n})
+		return true, victim{name: g.name}, false
+	}
+	return true, v, false
+}
+
+// pinnedLocked reports whether g must stay: Next is in it, or a batch of it is
+// handed out and not acknowledged.
+func (s *Spool) pinnedLocked(g *segment) bool {
+	return g == s.readSeg || max(g.firstSeq, s.acked.seq) < min(g.end.seq, s.read.seq)
+}
+
+// diskLocked returns the bytes that segments and damaged files take.
+func (s *Spool) diskLocked() (n int64) {
+	for _, g := range s.segs {
+		n += g.disk
+	}
+	for _, a := range s.aside {
+		n += a.disk
+	}
+	return n
+}

@@ -1,0 +1,320 @@
+package spool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+// recover makes s say what is in the directory:
+//
+//	list     names, ascending; damaged files set aside earlier
+//	cursor   how far batches were acknowledged
+//	headers  one read per segment; a bad one is set aside
+//	ends     a segment ends where the next begins; where the next is missing its
+//	         frame headers are walked, and the last segment is read whole
+//	settle   what is acknowledged is deleted
+//
+// The caller is Open; nobody else knows s yet.
+func (s *Spool) recover() error {
+	names, err := s.fs.ReadDir(s.dir)
+	if err != nil {
+		return err
+	}
+	if err := s.openCursor(); err != nil {
+		return err
+	}
+	s.acked = s.cur.state.acked
+	s.lastID = max(s.lastID, s.cur.state.segment)
+	bad, err := s.loadHeaders(names)
+	if err != nil {
+		return err
+	}
+	if err := s.findEnds(); err != nil {
+		return err
+	}
+	for _, g := range bad {
+		s.rejectHeader(g)
+	}
+	s.settle()
+	slices.SortFunc(s.aside, func(a, b aside) int { return cmp.Compare(a.id, b.id) })
+	s.pruneAside(keepAside)
+	s.touch()
+	if s.opt.Sync != SyncNever {
+		return s.syncNames()
+	}
+	return nil
+}
+
+// openCursor opens or makes the cursor file and reads it.
+func (s *Spool) openCursor() error {
+	f, err := s.fs.OpenFile(s.path(cursorName), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	s.cur.f = f
+	state, blank, err := readCursor(f)
+	if err != nil {
+		return err
+	}
+	s.cur.state = state
+	if state.gen == 0 {
+		if !blank {
+			s.report(&CorruptError{Segment: cursorName, Err: errCursor})
+		}
+		// Both slots, so that no later write needs room on a full disk.
+		for range 2 {
+			if err := s.cur.write(state.acked, state.segment); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// badSegment is a segment whose header cannot be used.
+type badSegment struct {
+	name  string
+	id    uint64
+	disk  int64
+	cause error
+	lost  uint64
+}
+
+// loadHeaders fills s.segs, in order, and s.aside. It returns the segments that
+// cannot be used.
+func (s *Spool) loadHeaders(names []string) (bad []*badSegment, err error) {
+	var ids []uint64
+	for _, name := range names {
+		if id, ok := segmentID(name); ok {
+			ids = append(ids, id)
+			s.lastID = max(s.lastID, id)
+		} else if id, ok := corruptID(name); ok {
+			s.lastID = max(s.lastID, id)
+			size, err := s.fs.Size(s.path(name))
+			if err != nil {
+				return nil, err
+			}
+			s.aside = append(s.aside, aside{name: name, id: id, disk: size})
+		}
+	}
+	slices.Sort(ids) // longer numbers sort wrongly as names
+	var prev *segment
+	for i, id := range ids {
+		g, err := loadSegment(s.fs, s.dir, id)
+		if err != nil && !damaged(err) && !errors.Is(err, errUnreadable) {
+			return nil, err
+		}
+		if err == nil && prev != nil && (g.firstSeq < prev.firstSeq || g.firstRec < prev.firstRec) {
+			err = errOrder
+		}
+		switch {
+		case err == nil:
+			s.segs = append(s.segs, g)
+			prev = g
+		case err == errTruncated && i == len(ids)-1:
+			s.remove(g.name) // killed while making it: it never held a batch
+		default:
+			bad = append(bad, &badSegment{name: g.name, id: id, disk: g.disk, cause: err})
+		}
+	}
+	return bad, nil
+}
+
+// loadSegment reads the header of segment id. On error g has name and disk only.
+func loadSegment(fsys vfs.FS, dir string, id uint64) (g *segment, err error) {
+	g = &segment{name: segmentName(id)}
+	f, err := openIn(fsys, dir, g.name)
+	if err != nil {
+		return g, err
+	}
+	defer f.Close()
+	if g.disk, err = f.Size(); err != nil {
+		return g, err
+	}
+	h, err := readSegmentHeader(f, g.disk)
+	if err != nil && !damaged(err) {
+		err = fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	if err == nil && h.id != id {
+		err = errMisnamed
+	}
+	g.segmentHeader, g.size = h, g.disk
+	return g, err
+}
+
+// findEnds sets the end of every segment and s.next.
+func (s *Spool) findEnds() error {
+	s.next = mark{seq: 1}
+	for i, g := range s.segs {
+		last := i == len(s.segs)-1
+		if !last && s.segs[i+1].id == g.id+1 {
+			g.end = s.segs[i+1].start()
+			continue
+		}
+		torn, err := s.scan(g, last)
+		if err != nil {
+			return err
+		}
+		if last {
+			s.next = g.end
+			s.mendTail(g, torn)
+		} else if start := s.segs[i+1].start(); g.end.seq > start.seq || g.end.rec > start.rec {
+			g.end = start // the rest was written over by what follows
+		}
+	}
+	return nil
+}
+
+// scan finds the end of g by walking its frames; whole checks their content as
+// well. Damage is noted in g, with what lies behind it counted as far as frame
+// headers allow. It reports whether the segment ends in a torn frame.
+func (s *Spool) scan(g *segment, whole bool) (torn bool, err error) {
+	f, err := openIn(s.fs, s.dir, g.name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	w := startFrames(f, g.size, &g.segmentHeader)
+	var check func(*frameHeader) error
+	if whole {
+		scratch := make([]byte, 64<<10)
+		check = func(h *frameHeader) error { return w.verify(h, scratch) }
+	}
+	end, torn, damage := scanFrames(&w, check)
+	g.end = end
+	if damage != nil {
+		damage.Segment = g.name
+		g.damage = damage
+		s.report(damage)
+		return false, nil
+	}
+	g.size = w.off
+	return torn, nil
+}
+
+// scanFrames walks to the end of the frames that can be read and returns it.
+// check, if there is one, reads a frame and steps over it. A damaged frame ends
+// the walk; it goes on behind it to count what is lost.
+func scanFrames(w *frames, check func(*frameHeader) error) (end mark, torn bool, damage *CorruptError) {
+	var h frameHeader
+	for {
+		err := w.header(&h)
+		if err == nil && check != nil && damage == nil {
+			off := w.off
+			if err = check(&h); err != nil {
+				end = mark{seq: w.seq, rec: w.rec}
+				damage = &CorruptError{Offset: off, Err: cause(err)}
+				w.skip(&h)
+			}
+			continue
+		}
+		if err == nil {
+			w.skip(&h)
+			continue
+		}
+		if damage != nil {
+			damage.Records = w.rec - end.rec
+			return end, false, damage
+		}
+		end = mark{seq: w.seq, rec: w.rec}
+		if err == io.EOF || err == errTorn {
+			return end, err == errTorn, nil
+		}
+		return end, false, &CorruptError{Offset: w.off, Err: cause(err)}
+	}
+}
+
+// cause turns the failure of a read into one of the causes of a CorruptError.
+func cause(err error) error {
+	if damaged(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUnreadable, err)
+}
+
+// mendTail prepares the last segment: a torn frame is cut off, and batch numbers
+// go on behind whatever is damaged, so that the gap in them tells every later
+// Open that something is missing there.
+func (s *Spool) mendTail(g *segment, torn bool) {
+	if g.damage != nil {
+		s.next.seq++
+		s.next.rec += g.damage.Records
+		return
+	}
+	if !torn {
+		return
+	}
+	s.count.tornFrames++
+	f, err := s.fs.OpenFile(s.path(g.name), os.O_RDWR, 0)
+	if err != nil {
+		return // reading stops at g.end anyway
+	}
+	defer f.Close()
+	if f.Truncate(g.size) == nil {
+		g.disk = g.size
+	}
+}
+
+// rejectHeader reports and sets aside a segment whose header cannot be used. How
+// much it held is known where both neighbours are there.
+func (s *Spool) rejectHeader(b *badSegment) {
+	i, _ := slices.BinarySearchFunc(s.segs, b.id, func(g *segment, id uint64) int { return cmp.Compare(g.id, id) })
+	if i > 0 && i < len(s.segs) && s.segs[i-1].id == b.id-1 && s.segs[i].id == b.id+1 {
+		from := max(s.segs[i-1].end.rec, s.acked.rec)
+		b.lost = max(s.segs[i].firstRec, from) - from
+		if b.lost == 0 && b.cause == errTruncated {
+			s.remove(b.name) // making it failed, and it never held a batch
+			return
+		}
+	}
+	s.report(&CorruptError{Segment: b.name, Records: b.lost, Err: b.cause})
+	s.setAside(b.name, b.id, b.disk)
+}
+
+// settle places the marks, deletes what is acknowledged and counts the rest.
+func (s *Spool) settle() {
+	s.sweep()
+	if len(s.segs) > 0 {
+		first := s.segs[0]
+		if s.acked.seq <= first.firstSeq {
+			s.acked = first.start() // what was before is gone
+		}
+		s.acked.rec = min(max(s.acked.rec, first.firstRec), first.end.rec)
+	}
+	s.next.seq = max(s.next.seq, s.acked.seq)
+	s.next.rec = max(s.next.rec, s.acked.rec)
+	if len(s.segs) == 0 {
+		s.acked = s.next
+	}
+	s.read = s.acked
+	for _, g := range s.segs {
+		s.count.recovered += g.pending(s.acked)
+	}
+	if n := s.count.recovered; n > 0 {
+		s.events.Post(batch.Event{Output: s.opt.Name, Op: "recover", Count: n})
+	}
+	// Go on in the last segment while it is small, or a process that is
+	// restarted again and again would leave a file each time.
+	if n := len(s.segs); n > 0 {
+		g := s.segs[n-1]
+		if g.damage == nil && g.size == g.disk && g.end == s.next && g.size < s.opt.SegmentBytes/2 {
+			s.w.seg, s.active = g, g
+		}
+	}
+}
+
+// openIn opens a file of dir for reading.
+func openIn(fsys vfs.FS, dir, name string) (vfs.File, error) {
+	return fsys.OpenFile(filepath.Join(dir, name), os.O_RDONLY, 0)
+}

@@ -1,0 +1,69 @@
+package spool
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+const (
+	segmentSuffix = ".seg"
+	corruptSuffix = ".corrupt"
+	cursorName    = "cursor"
+	lockName      = "LOCK"
+)
+
+// segment is what is known of one segment file. Fields that can change are
+// guarded by Spool.mu.
+type segment struct {
+	segmentHeader
+	name string // within the directory
+
+	end    mark  // of the frames that can be read, or are expected to be there
+	size   int64 // bytes that may be read
+	disk   int64 // bytes the file takes, which damage does not shrink
+	synced int64 // bytes that this process has put on stable storage
+
+	damage *CorruptError // why reading ends at end
+	gone   bool          // deleted, renamed or dropped
+}
+
+// mark is a position between two batches, counted from the beginning of the
+// spool: the number of batches and of records before it, plus one batch.
+type mark struct {
+	seq uint64 // of the batch after the mark
+	rec uint64 // records before the mark
+}
+
+// start returns the mark before the segment's first frame.
+func (g *segment) start() mark { return mark{seq: g.firstSeq, rec: g.firstRec} }
+
+// pending returns how many of the segment's records lie behind m.
+func (g *segment) pending(m mark) uint64 {
+	return g.end.rec - min(max(m.rec, g.firstRec), g.end.rec)
+}
+
+// done reports whether no batch of the segment lies behind m.
+func (g *segment) done(m mark) bool { return g.end.seq <= m.seq }
+
+// segmentName returns the file name of segment id.
+func segmentName(id uint64) string { return fmt.Sprintf("%08d%s", id, segmentSuffix) }
+
+// segmentID reads a segment's number from its file name.
+func segmentID(name string) (uint64, bool) {
+	digits, ok := strings.CutSuffix(name, segmentSuffix)
+	if !ok {
+		return 0, false
+	}
+	id, err := strconv.ParseUint(digits, 10, 62)
+	return id, err == nil && segmentName(id) == name
+}
+
+// corruptID reads the segment number from the name of a file that was set aside.
+func corruptID(name string) (uint64, bool) {
+	i := strings.Index(name, segmentSuffix)
+	if i < 0 || !strings.HasSuffix(name, corruptSuffix) {
+		return 0, false
+	}
+	return segmentID(name[:i+len(segmentSuffix)])
+}

@@ -1,0 +1,82 @@
+package spool
+
+import (
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// counters count since Open; Spool.mu guards them.
+type counters struct {
+	batches, appended uint64
+	appendErrors      uint64
+	recovered         uint64
+	acked             uint64
+	droppedQuota      uint64
+	droppedSegments   uint64
+	corrupt           uint64
+	tornFrames        uint64
+	syncs, syncErrors uint64
+}
+
+// Stats is a snapshot of a [Spool]. Counts are of records where nothing else is
+// said, and since Open; gap markers are no records.
+type Stats struct {
+	Records  uint64    // not acknowledged, counted by walking the segments
+	Bytes    int64     // on disk, damaged files included
+	MaxBytes int64     // the quota
+	Segments int       // files that are in use
+	Oldest   time.Time // beginning of the oldest segment with records not acknowledged; zero: none
+
+	Appended     uint64
+	Batches      uint64 // batches appended
+	AppendErrors uint64 // calls of Append that stored nothing
+	Recovered    uint64 // found by Open, of earlier processes
+	TornFrames   uint64 // found by Open: an Append that did not return
+	Acked        uint64
+
+	DroppedQuota    uint64
+	DroppedSegments uint64 // files dropped over quota
+	Corrupt         uint64 // counted as appended or recovered, but unreadable later
+	AsideFiles      int    // damaged files set aside
+	AsideBytes      int64
+
+	Syncs, SyncErrors uint64 // calls of Sync and background syncs
+}
+
+// Stats returns a consistent snapshot. It never waits for I/O, and works after
+// Close.
+func (s *Spool) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.count
+	st := Stats{
+		Bytes: s.diskLocked(), MaxBytes: s.opt.MaxBytes, Segments: len(s.segs),
+		Appended: c.appended, Batches: c.batches, AppendErrors: c.appendErrors,
+		Recovered: c.recovered, TornFrames: c.tornFrames, Acked: c.acked,
+		DroppedQuota: c.droppedQuota, DroppedSegments: c.droppedSegments, Corrupt: c.corrupt,
+		AsideFiles: len(s.aside), Syncs: c.syncs, SyncErrors: c.syncErrors,
+	}
+	for _, g := range s.segs {
+		n := g.pending(s.acked)
+		if n > 0 && st.Oldest.IsZero() {
+			st.Oldest = time.Unix(0, g.created)
+		}
+		st.Records += n
+	}
+	for _, a := range s.aside {
+		st.AsideBytes += a.disk
+	}
+	return st
+}
+
+// Account returns the spool's account since Open: what was appended is accepted,
+// what is acknowledged is delivered. It balances at every moment.
+func (s *Spool) Account() batch.Account {
+	st := s.Stats()
+	a := batch.Account{Accepted: st.Appended, Recovered: st.Recovered, Delivered: st.Acked}
+	a.Dropped[batch.Quota] = st.DroppedQuota
+	a.Dropped[batch.Corrupt] = st.Corrupt
+	a.Pending.Spill = st.Records
+	return a
+}

@@ -1,0 +1,164 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// syncer is the goroutine that syncs in the background.
+type syncer struct {
+	wake chan struct{} // holds one: something was appended
+	stop chan struct{}
+	done chan struct{}
+}
+
+// startSyncer starts the goroutine if the policy wants one.
+func (s *Spool) startSyncer() {
+	if s.opt.Sync != SyncInterval {
+		return
+	}
+	s.syncer = syncer{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	go s.syncLoop()
+}
+
+// stopSyncer ends the goroutine and waits for it.
+func (s *Spool) stopSyncer() {
+	if s.syncer.stop != nil {
+		close(s.syncer.stop)
+		<-s.syncer.done
+	}
+}
+
+// wakeSyncer tells the goroutine that there is something to sync.
+func (s *Spool) wakeSyncer() {
+	select {
+	case s.syncer.wake <- struct{}{}: // never, where there is no goroutine
+	default:
+	}
+}
+
+// syncLoop syncs an interval after the first Append since the last sync.
+func (s *Spool) syncLoop() {
+	defer close(s.syncer.done)
+	timer := time.NewTimer(s.opt.SyncInterval)
+	timer.Stop()
+	defer timer.Stop()
+	failing := false
+	for {
+		select {
+		case <-s.syncer.stop:
+			return
+		case <-s.syncer.wake:
+		}
+		timer.Reset(s.opt.SyncInterval)
+		select {
+		case <-s.syncer.stop:
+			return
+		case <-timer.C:
+		}
+		err := s.Sync()
+		if errors.Is(err, ErrClosed) {
+			return
+		}
+		if err != nil != failing { // transitions only
+			failing = err != nil
+			s.events.Post(batch.Event{Output: s.opt.Name, Op: "sync", Err: err})
+		}
+		if err != nil {
+			s.wakeSyncer() // try again
+		}
+	}
+}
+
+// Sync puts everything appended so far, and what is acknowledged, on stable
+// storage. After an error nobody can say what of it is there.
+func (s *Spool) Sync() error {
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
+	if s.isClosed() {
+		return ErrClosed
+	}
+	return s.syncAll()
+}
+
+// syncAll syncs segments oldest first, then the cursor, then the names. The
+// caller holds syncMu.
+func (s *Spool) syncAll() error {
+	type job struct {
+		g    *segment
+		size int64
+	}
+	var jobs []job
+	s.mu.Lock()
+	for _, g := range s.segs {
+		if g.synced < g.size {
+			jobs = append(jobs, job{g, g.size})
+		}
+	}
+	s.mu.Unlock()
+	for _, j := range jobs {
+		if err := syncFile(s.fs, s.path(j.g.name)); err != nil {
+			s.countSync(false)
+			return fmt.Errorf("spool: cannot sync %s: %w", j.g.name, err)
+		}
+		s.mu.Lock()
+		j.g.synced = max(j.g.synced, j.size)
+		s.mu.Unlock()
+	}
+	err := s.cur.f.Sync()
+	if err != nil {
+		err = fmt.Errorf("spool: cannot sync the cursor: %w", err)
+	}
+	err = errors.Join(err, s.syncNames())
+	s.countSync(err == nil)
+	return err
+}
+
+// syncFile syncs a file by name, so that it need not be the one open for
+// writing: a sync covers a file, whoever wrote to it. A file that is gone was
+// acknowledged or dropped meanwhile.
+func syncFile(fsys vfs.FS, name string) error {
+	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	return errors.Join(err, f.Close())
+}
+
+// syncNames syncs the directory if names changed since the last time.
+func (s *Spool) syncNames() error {
+	s.mu.Lock()
+	now, ok := s.names, s.names == s.namesOK
+	s.mu.Unlock()
+	if ok {
+		return nil
+	}
+	if err := s.fs.SyncDir(s.dir); err != nil {
+		return fmt.Errorf("spool: cannot sync directory %s: %w", s.dir, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.namesOK = max(s.namesOK, now)
+	return nil
+}
+
+// countSync counts a sync of everything.
+func (s *Spool) countSync(ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ok {
+		s.count.syncs++
+	} else {
+		s.count.syncErrors++
+	}
+}
