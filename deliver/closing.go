@@ -1,0 +1,129 @@
+package deliver
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// primaryShare is how much of the time to the deadline of Close belongs to the
+// destination itself.
+const primaryShare = 0.7
+
+// closing is how far a close has come. It passes through four states and never
+// back:
+//
+//	running ──begin──▶ hurried ──70 % of the time to the deadline──▶ late ──end──▶ over
+//
+// Hurried, waits between attempts are short. Late, what can be settled without
+// the destination is. Over, nothing is attempted any more.
+type closing struct {
+	hurried chan struct{} // closed by begin
+	late    chan struct{} // closed when the share of the destination is used up
+	over    chan struct{} // closed by end
+
+	mu       sync.Mutex // leaf
+	begun    bool
+	deadline time.Time
+	timer    *time.Timer
+	atLate   []func()
+	atOver   []func()
+}
+
+func newClosing() *closing {
+	return &closing{hurried: make(chan struct{}), late: make(chan struct{}), over: make(chan struct{})}
+}
+
+// begin begins to close. A zero deadline means none; a later call may only
+// bring the deadline forward.
+func (c *closing) begin(deadline time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.begun {
+		c.begun = true
+		close(c.hurried)
+	}
+	if deadline.IsZero() || !c.deadline.IsZero() && !deadline.Before(c.deadline) {
+		return
+	}
+	c.deadline = deadline
+	share := time.Duration(primaryShare * float64(time.Until(deadline)))
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	c.timer = time.AfterFunc(share, c.beLate)
+}
+
+// beLate makes it late.
+func (c *closing) beLate() {
+	c.mu.Lock()
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	first := !is(c.late)
+	if first {
+		close(c.late)
+	}
+	c.mu.Unlock()
+	if first {
+		for _, fn := range c.atLate {
+			fn()
+		}
+	}
+}
+
+// end makes it over.
+func (c *closing) end() {
+	c.begin(time.Time{})
+	c.beLate()
+	c.mu.Lock()
+	first := !is(c.over)
+	if first {
+		close(c.over)
+	}
+	c.mu.Unlock()
+	if first {
+		for _, fn := range c.atOver {
+			fn()
+		}
+	}
+}
+
+// is reports whether ch is closed.
+func is(ch chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// sleep waits for d, or for brief from the moment the close has begun, or until
+// it becomes late. It reports false if ctx has ended or it is over.
+func (c *closing) sleep(ctx context.Context, d, brief time.Duration) bool {
+	hurried, late := c.hurried, c.late
+	if is(hurried) {
+		d, hurried = min(d, brief), nil
+	}
+	if is(late) {
+		late = nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			return ctx.Err() == nil && !is(c.over)
+		case <-ctx.Done():
+			return false
+		case <-c.over:
+			return false
+		case <-late:
+			return ctx.Err() == nil && !is(c.over)
+		case <-hurried:
+			hurried = nil
+			t.Reset(min(d, brief))
+		}
+	}
+}

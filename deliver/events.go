@@ -1,0 +1,61 @@
+package deliver
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
+)
+
+// events tells an operator of transitions. Posting never blocks; the callback
+// runs on a goroutine of its own.
+type events struct {
+	name string
+	run  *callback.Runner[batch.Event]
+}
+
+// newEvents returns events for OnError; those who set none are told on standard
+// error, because silence would be worse.
+func newEvents(name string, onError func(batch.Event)) *events {
+	if name == "" {
+		name = "deliver"
+	}
+	if onError == nil {
+		onError = printEvent
+	}
+	return &events{name: name, run: callback.New(onError, 0)}
+}
+
+func (e *events) post(op string, err error, count uint64) {
+	e.run.Post(batch.Event{Output: e.name, Op: op, Err: err, Count: count})
+}
+
+func printEvent(e batch.Event) {
+	line := "forebay: " + e.Output + ": " + e.Op
+	if e.Err != nil {
+		line += ": " + e.Err.Error()
+	}
+	if e.Count > 0 {
+		line += fmt.Sprintf(" (%d records)", e.Count)
+	}
+	fmt.Fprintln(os.Stderr, line)
+}
+
+// An episode is a state of failure that is reported once when it begins and once
+// when it ends.
+type episode struct{ on bool }
+
+// begin reports whether the episode begins now.
+func (e *episode) begin() bool {
+	was := e.on
+	e.on = true
+	return !was
+}
+
+// end reports whether the episode ends now.
+func (e *episode) end() bool {
+	was := e.on
+	e.on = false
+	return was
+}

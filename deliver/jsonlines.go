@@ -1,0 +1,147 @@
+package deliver
+
+import (
+	"errors"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// lineChunk is how many bytes of lines are written at once; lines are never
+// split over two writes.
+const lineChunk = 64 << 10
+
+// jsonLines writes records to an io.Writer, a line each.
+type jsonLines struct {
+	// line appends one line, newline included.
+	line func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte
+
+	mu   sync.Mutex // guards the rest; held during writes
+	w    io.Writer
+	buf  []byte
+	torn bool // the last write ended within a line
+}
+
+// HandleError writes the records of b. If the writer fails, it returns
+// [batch.Prefix] with the number of records whose lines are whole.
+func (j *jsonLines) HandleError(cause error, b *batch.Batch) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.buf = j.buf[:0]
+	if j.torn {
+		j.buf = append(j.buf, '\n') // ends the piece of a line
+	}
+	written := 0
+	var ends []int // where in buf the lines end
+	for i, rec := range b.All() {
+		j.buf = j.line(j.buf, b, &rec, cause)
+		ends = append(ends, len(j.buf))
+		if len(j.buf) < lineChunk && i < b.Len()-1 {
+			continue
+		}
+		n, err := j.write()
+		if err != nil {
+			for _, end := range ends {
+				if end <= n {
+					written++
+				}
+			}
+			if written == 0 {
+				return err
+			}
+			return batch.Prefix(written, err)
+		}
+		written += len(ends)
+		ends, j.buf = ends[:0], j.buf[:0]
+	}
+	return nil
+}
+
+// write writes buf and notes whether that left a torn line.
+func (j *jsonLines) write() (done int, err error) {
+	for idle := 0; done < len(j.buf) && err == nil; {
+		var n int
+		n, err = j.w.Write(j.buf[done:])
+		if n < 0 || n > len(j.buf)-done {
+			n, err = 0, errors.New("writer returned an invalid count")
+		}
+		done += n
+		if n > 0 {
+			idle = 0
+		} else if idle++; err == nil && idle == 8 {
+			err = io.ErrNoProgress
+		}
+	}
+	if done > 0 {
+		j.torn = j.buf[done-1] != '\n'
+	}
+	if done == len(j.buf) {
+		err = nil
+	}
+	return done, err
+}
+
+// JSONLines returns an [ErrorHandler] that writes each record to w as one JSON
+// object on a line of its own, through the batch's [batch.Codec]. A record that
+// cannot be read as its codec says comes as {"raw":"…"}, or {"raw_base64":"…"}
+// if it is not even text, and spoils nothing for the others. Lines are never
+// torn by a failure of w: what is left of one is ended before the next. The
+// handler may serve several engines. It does not close w.
+func JSONLines(w io.Writer) ErrorHandler {
+	return &jsonLines{w: w, line: func(dst []byte, b *batch.Batch, rec *batch.Record, _ error) []byte {
+		return append(appendRecord(dst, b.Codec, rec), '\n')
+	}}
+}
+
+// DeadLetters returns an [ErrorHandler] that writes each record to w as a line
+//
+//	{"time":"2026-01-02T15:04:05.123456789Z","destination":"loki","status":400,
+//	 "reason":"entry too far behind","record_time":"…","level":"ERROR","stream":7,"record":{…}}
+//
+// time is now, in UTC; status, record_time and stream are left out where they are
+// 0 or unknown; record is as in [JSONLines]. The handler may serve several
+// engines. It does not close w.
+func DeadLetters(w io.Writer, destination string) ErrorHandler {
+	return &jsonLines{w: w, line: func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte {
+		e := batch.Inspect(cause)
+		dst = append(dst, `{"time":"`...)
+		dst = time.Now().UTC().AppendFormat(dst, time.RFC3339Nano)
+		dst = append(dst, `","destination":`...)
+		dst = appendString(dst, destination)
+		if e.Status != 0 {
+			dst = append(dst, `,"status":`...)
+			dst = strconv.AppendInt(dst, int64(e.Status), 10)
+		}
+		dst = append(dst, `,"reason":`...)
+		dst = appendString(dst, reason(cause, &e))
+		if rec.Time != 0 {
+			dst = append(dst, `,"record_time":"`...)
+			dst = time.Unix(0, rec.Time).UTC().AppendFormat(dst, time.RFC3339Nano)
+			dst = append(dst, '"')
+		}
+		dst = append(dst, `,"level":`...)
+		dst = appendString(dst, rec.Level.String())
+		if rec.Stream != 0 {
+			dst = append(dst, `,"stream":`...)
+			dst = strconv.AppendUint(dst, uint64(rec.Stream), 10)
+		}
+		dst = append(dst, `,"record":`...)
+		dst = appendRecord(dst, b.Codec, rec)
+		return append(dst, "}\n"...)
+	}}
+}
+
+// reason is the text of the destination's own error.
+func reason(cause error, e *batch.SendError) string {
+	switch {
+	case e.Err != nil:
+		return e.Err.Error()
+	case cause != nil:
+		return cause.Error()
+	default:
+		return "refused"
+	}
+}

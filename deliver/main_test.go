@@ -1,0 +1,41 @@
+package deliver
+
+import (
+	"context"
+	"testing"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// produce sends b as a producer does that holds what is not settled, until it is.
+func produce(t testing.TB, ctx context.Context, m *testkit.Model, s batch.Sink, b *batch.Batch) {
+	t.Helper()
+	for rest := b; rest != nil; {
+		err := s.Send(ctx, rest)
+		rest = m.Sent(rest, err)
+		if rest != nil && ctx.Err() != nil {
+			t.Fatalf("not settled when ctx ended: %d records: %v", rest.Len(), err)
+		}
+	}
+}
+
+// balance checks the account of s against the model and returns it.
+func balance(t testing.TB, m *testkit.Model, s batch.Sink) batch.Account {
+	t.Helper()
+	var custody batch.Account
+	if a, ok := s.(batch.Accounter); ok {
+		custody = a.Account()
+	}
+	a, err := m.Account(custody, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// lines makes a batch of n records of 32 bytes with tickets from 1.
+func lines(n int) *batch.Batch { return new(testkit.Model).Batch(n, 32, batch.Meta{}) }

@@ -1,0 +1,74 @@
+package deliver
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// appendRecord appends rec as one JSON object on one line, without a newline,
+// whatever its codec does. Bytes that the codec cannot read, or that no codec
+// knows, come as {"raw":"…"}, and as {"raw_base64":"…"} where they are no UTF-8
+// text, so that none is lost.
+func appendRecord(dst []byte, c batch.Codec, rec *batch.Record) []byte {
+	at := len(dst)
+	if c != nil {
+		var ok bool
+		if dst, ok = viaCodec(dst, c, rec); ok {
+			return dst
+		}
+	}
+	return appendRaw(dst[:at], rec.Data)
+}
+
+// viaCodec reports false if what the codec made is no JSON object.
+func viaCodec(dst []byte, c batch.Codec, rec *batch.Record) (out []byte, ok bool) {
+	at := len(dst)
+	out = dst
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	made := c.AppendJSON(dst, rec.Data, rec.Meta)
+	if len(made) <= at {
+		return dst, false
+	}
+	obj := made[at:]
+	if obj[0] != '{' || !json.Valid(obj) {
+		return dst, false
+	}
+	// Newlines in valid JSON are white space between tokens.
+	for i, ch := range obj {
+		if ch == '\n' || ch == '\r' {
+			obj[i] = ' '
+		}
+	}
+	return made, true
+}
+
+// appendRaw appends the bytes of a record that no codec can read. A newline that
+// ends a line is no part of it.
+func appendRaw(dst, data []byte) []byte {
+	data = bytes.TrimSuffix(data, []byte{'\n'})
+	if !utf8.Valid(data) {
+		dst = append(dst, `{"raw_base64":"`...)
+		dst = base64.StdEncoding.AppendEncode(dst, data)
+		return append(dst, `"}`...)
+	}
+	dst = append(dst, `{"raw":`...)
+	dst = appendString(dst, string(data))
+	return append(dst, '}')
+}
+
+// appendString appends s as a JSON string. Invalid UTF-8 is replaced.
+func appendString(dst []byte, s string) []byte {
+	p, err := json.Marshal(s)
+	if err != nil { // a string always marshals
+		return append(dst, `""`...)
+	}
+	return append(dst, p...)
+}

@@ -1,0 +1,285 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Defaults of [RetryOptions].
+const (
+	DefaultRetryMin   = 200 * time.Millisecond
+	DefaultRetryMax   = 30 * time.Second
+	DefaultFatalDelay = time.Minute
+	DefaultMaxAge     = 24 * time.Hour
+)
+
+// RetryOptions configures a [Retry]. The zero value is useful: each field states
+// its default and unit.
+type RetryOptions struct {
+	// Name stands in events. Default "deliver".
+	Name string
+	// Min and Max bound the delay before an attempt: the first is uniform in
+	// [0, Min], each later one in a range twice as wide, up to [0, Max].
+	// Defaults 200 ms and 30 s.
+	Min, Max time.Duration
+	// FatalDelay is the least delay after [batch.Fatal]. Default 1 min.
+	FatalDelay time.Duration
+	// MaxAge is the age from which a record that failed is dropped with
+	// [batch.Expired] rather than sent again. Age counts from Meta.Time, or from
+	// the first attempt where that is unknown. Default 24 h; negative: no limit.
+	MaxAge time.Duration
+	// Budget bounds retries; share one between several. Default: one of its own
+	// (see [NewBudget]).
+	Budget *Budget
+	// OnError is told of transitions: "send" at the first failure of a row,
+	// "hold" at the first of a row that is [batch.Fatal], "recovered" at the end
+	// of the row, "expired" at the first records of a row that became too old. It runs on a
+	// goroutine of its own behind a bounded queue. Default nil: a line on
+	// standard error.
+	OnError func(batch.Event)
+}
+
+// A Retry is a [batch.Sink] that sends again what another Sink could not take.
+//
+//	          nil                        too old
+//	send ────────────▶ settled ◀───────────────────┐
+//	  │ ▲                                           │
+//	  │ └──────────── delay over ───────────────┐   │
+//	  ▼                                          │   │
+//	failed ─▶ keep what is not settled ─▶ waiting ───┘
+//	  │                                     │
+//	  │ Reject, TooLarge                    │ ctx ends
+//	  ▼                                     ▼
+//	returned with the records concerned   returned as Prefix, Partial or retry
+//
+// Send returns only when all records are settled, refused, or ctx has ended. The
+// delay before attempt n has full jitter, with what the destination asked for
+// ([batch.RetryAfter]) as a floor, and with what the [Budget] says. An answer
+// that settled something begins a new row of attempts. [batch.Fatal] waits at
+// least FatalDelay. An error that wraps [ErrOpen] waits exactly as long as the
+// [Breaker] said and costs nothing of the budget, for nothing was sent.
+//
+// Order is kept: nothing newer is sent before Send returns. Send may be called
+// from several goroutines at once if the Sink within allows that.
+type Retry struct {
+	inner
+	r *retrier
+}
+
+// NewRetry returns a Retry around sink. o may be nil.
+func NewRetry(sink batch.Sink, o *RetryOptions) (*Retry, error) {
+	if sink == nil {
+		return nil, errNilSink
+	}
+	r, err := newRetrier(o, nil, newClosing())
+	if err != nil {
+		return nil, err
+	}
+	return &Retry{inner{sink}, r}, nil
+}
+
+var errNilSink = errors.New("deliver: sink is nil")
+
+// Send sends b as long as it takes, see [Retry].
+func (r *Retry) Send(ctx context.Context, b *batch.Batch) error {
+	return r.r.send(ctx, r.sink, b)
+}
+
+// Drain makes the waits between attempts short, at most Min: see
+// [batch.Drainer].
+func (r *Retry) Drain(deadline time.Time) {
+	r.r.closing.begin(deadline)
+	r.inner.Drain(deadline)
+}
+
+// Retries returns how many times something was sent again.
+func (r *Retry) Retries() uint64 { return r.r.retries.Load() }
+
+// retrier is the policy of a Retry, apart from the sink.
+type retrier struct {
+	o       RetryOptions
+	backoff backoff
+	budget  *Budget
+	events  *events
+	closing *closing
+
+	retries atomic.Uint64
+	expired atomic.Uint64
+
+	mu       sync.Mutex // leaf; guards down to lastErr
+	failing  episode
+	fatal    episode
+	expiring episode
+	lastErr  error
+	down     atomic.Bool // failing.on, for a look without the lock
+}
+
+func newRetrier(opt *RetryOptions, ev *events, c *closing) (*retrier, error) {
+	var o RetryOptions
+	if opt != nil {
+		o = *opt
+	}
+	setDefault(&o.Min, DefaultRetryMin)
+	setDefault(&o.Max, DefaultRetryMax)
+	setDefault(&o.FatalDelay, DefaultFatalDelay)
+	setDefault(&o.MaxAge, DefaultMaxAge)
+	switch {
+	case o.Min < 0:
+		return nil, fmt.Errorf("deliver: retry: Min is %s: want more than 0", o.Min)
+	case o.Max < o.Min:
+		return nil, fmt.Errorf("deliver: retry: Max is %s, below Min, which is %s", o.Max, o.Min)
+	case o.FatalDelay < 0:
+		return nil, fmt.Errorf("deliver: retry: FatalDelay is %s: want more than 0", o.FatalDelay)
+	}
+	if o.Budget == nil {
+		o.Budget = NewBudget(0, 0)
+	}
+	if ev == nil {
+		ev = newEvents(o.Name, o.OnError)
+	}
+	return &retrier{o: o, backoff: backoff{o.Min, o.Max}, budget: o.Budget, events: ev, closing: c}, nil
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// send sends b to sink until it is settled.
+func (r *retrier) send(ctx context.Context, sink batch.Sink, b *batch.Batch) error {
+	err := sink.Send(ctx, b)
+	if err == nil {
+		r.settled(&b.Tally)
+		return nil
+	}
+	return r.again(ctx, sink, b, err)
+}
+
+// settled notes that a batch was settled. That is no news of the destination if
+// something else took the records.
+func (r *retrier) settled(t *batch.Tally) {
+	if t.Taken == 0 && t.Handled == 0 {
+		r.succeeded()
+	}
+}
+
+// again deals with a b that failed with err.
+func (r *retrier) again(ctx context.Context, sink batch.Sink, b *batch.Batch, err error) error {
+	var p progress
+	p.begin(b)
+	began := time.Now()
+	for n := 0; ; n++ {
+		if p.settle(err) > 0 {
+			n = 0
+		}
+		if p.done() {
+			r.settled(&p.tally)
+			return p.result(nil)
+		}
+		e := batch.Inspect(err)
+		if e.Kind == batch.KindReject || e.Kind == batch.KindTooLarge {
+			return p.result(err)
+		}
+		if ctx.Err() != nil || is(r.closing.over) {
+			return p.result(err)
+		}
+		r.failed(err, e.Kind, p.cur.Len())
+		if r.expire(&p, began); p.done() {
+			return p.result(nil)
+		}
+		if !r.wait(ctx, n, err, &e) {
+			return p.result(err)
+		}
+		if !errors.Is(err, ErrOpen) {
+			r.retries.Add(1)
+		}
+		p.cur.Tally = batch.Tally{}
+		err = sink.Send(ctx, p.cur)
+	}
+}
+
+// wait waits before attempt n after err. It reports false if ctx ended.
+func (r *retrier) wait(ctx context.Context, n int, err error, e *batch.SendError) bool {
+	d := e.After
+	if !errors.Is(err, ErrOpen) {
+		d = max(d, r.backoff.delay(n), r.budget.take(time.Now()))
+		if e.Kind == batch.KindFatal {
+			d = max(d, r.o.FatalDelay)
+		}
+	}
+	return r.closing.sleep(ctx, d, r.o.Min)
+}
+
+// expire drops what is too old to be sent again.
+func (r *retrier) expire(p *progress, began time.Time) {
+	if r.o.MaxAge < 0 {
+		return
+	}
+	now := time.Now()
+	limit := now.Add(-r.o.MaxAge).UnixNano()
+	unknown := now.Sub(began) > r.o.MaxAge
+	n := p.drop(batch.Expired, func(s *batch.Slot) bool {
+		if s.Time == 0 {
+			return unknown
+		}
+		return s.Time < limit
+	})
+	if n == 0 {
+		return
+	}
+	r.expired.Add(n)
+	r.mu.Lock()
+	first := r.expiring.begin()
+	r.mu.Unlock()
+	if first {
+		r.events.post("expired", fmt.Errorf("not delivered within %s", r.o.MaxAge), n)
+	}
+}
+
+// succeeded notes that the destination took a batch.
+func (r *retrier) succeeded() {
+	r.budget.success()
+	if !r.down.Load() {
+		return
+	}
+	r.mu.Lock()
+	end := r.failing.end()
+	r.fatal.end()
+	r.expiring.end()
+	r.lastErr = nil
+	r.down.Store(false)
+	r.mu.Unlock()
+	if end {
+		r.events.post("recovered", nil, 0)
+	}
+}
+
+// failed notes a failed attempt and reports the first of a row.
+func (r *retrier) failed(err error, kind batch.Kind, n int) {
+	r.mu.Lock()
+	first := r.failing.begin()
+	alarm := kind == batch.KindFatal && r.fatal.begin()
+	r.lastErr = err
+	r.down.Store(true)
+	r.mu.Unlock()
+	if alarm {
+		r.events.post("hold", err, uint64(n))
+	} else if first {
+		r.events.post("send", err, uint64(n))
+	}
+}
+
+// lastError returns the error of the failure under way, nil if there is none.
+func (r *retrier) lastError() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lastErr
+}

@@ -1,0 +1,29 @@
+package deliver
+
+import (
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A Spill is a queue of batches that outlives an outage, and maybe the process:
+// package spool has one on disk. It is not closed by what uses it.
+type Spill interface {
+	// Append copies b and adds it at the end. Numbers rise. On error nothing was
+	// added, and a later call may succeed.
+	Append(b *batch.Batch) (seq uint64, err error)
+
+	// Next returns the oldest batch that it has not returned yet, and its number,
+	// or io.EOF if there is none now. The batch may be read until it is
+	// acknowledged; several may be out at once. Any other error leaves everything
+	// as it is, to be tried again.
+	Next() (b *batch.Batch, seq uint64, err error)
+
+	// Ack settles all batches up to number seq. A batch that is out is never
+	// dropped for a quota before.
+	Ack(seq uint64) error
+
+	// Account says how many records are in the spill (Pending.Spill: all that
+	// are not acknowledged), how many of them an earlier process left
+	// (Recovered), and which it lost by itself (Dropped: quota, corrupt). It does
+	// not wait for I/O.
+	Account() batch.Account
+}

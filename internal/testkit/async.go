@@ -1,0 +1,123 @@
+package testkit
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// An AsyncSink is a [Sink] that pipelines. Batches arrive one after the other, in
+// the order of the calls of Start; each answer comes after a delay of its own, so
+// answers come in any order.
+type AsyncSink struct {
+	Sink
+	window int
+	delay  func() time.Duration
+
+	mu     sync.Mutex
+	under  int
+	most   int
+	faults []string // breaches of the contract by the caller
+	inCall bool
+	tail   chan struct{} // closed when the batch started last has arrived
+}
+
+// NewAsyncSink returns an AsyncSink with a window whose answers take up to delay.
+func NewAsyncSink(answer Answer, window int, rng *rand.Rand, delay time.Duration) *AsyncSink {
+	s := &AsyncSink{window: window}
+	s.Answer(answer)
+	if rng != nil {
+		rng = Rand(rng.Uint64())
+	}
+	var mu sync.Mutex
+	s.delay = func() time.Duration {
+		if rng == nil || delay == 0 {
+			return delay
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return time.Duration(rng.Int64N(int64(delay) + 1))
+	}
+	return s
+}
+
+// Window returns the window.
+func (s *AsyncSink) Window() int { return s.window }
+
+// Start takes b as [Sink.Send] does and answers later.
+func (s *AsyncSink) Start(ctx context.Context, b *batch.Batch, done func(error)) {
+	s.mu.Lock()
+	if s.inCall {
+		s.faults = append(s.faults, "two calls of Start at a time")
+	}
+	s.inCall = true
+	s.under++
+	s.most = max(s.most, s.under)
+	if s.under > s.window {
+		s.faults = append(s.faults, fmt.Sprintf("%d batches under way, window %d", s.under, s.window))
+	}
+	arrived, earlier := make(chan struct{}), s.tail
+	s.tail = arrived
+	s.mu.Unlock()
+	before := checksum(b)
+	go s.serve(ctx, b, done, before, earlier, arrived)
+	s.mu.Lock()
+	s.inCall = false
+	s.mu.Unlock()
+}
+
+// serve lets b arrive behind the batch before it, and answers after a while.
+func (s *AsyncSink) serve(ctx context.Context, b *batch.Batch, done func(error), before uint64, earlier, arrived chan struct{}) {
+	if earlier != nil {
+		<-earlier
+	}
+	err := s.Sink.Send(ctx, b)
+	close(arrived)
+	t := time.NewTimer(s.delay())
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	s.under--
+	if checksum(b) != before {
+		s.faults = append(s.faults, "the batch changed before done was called")
+	}
+	s.mu.Unlock()
+	done(err)
+}
+
+// Send sends by itself and waits.
+func (s *AsyncSink) Send(ctx context.Context, b *batch.Batch) error {
+	return batch.SendAsync(ctx, s, b)
+}
+
+// Faults returns how the caller broke the contract.
+func (s *AsyncSink) Faults() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.faults...)
+}
+
+// Most returns the largest number of batches that were under way at once.
+func (s *AsyncSink) Most() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most
+}
+
+// checksum sums up the bytes and tickets of b.
+func checksum(b *batch.Batch) (sum uint64) {
+	for _, rec := range b.All() {
+		sum = sum*31 + rec.Ticket
+		for _, c := range rec.Data {
+			sum = sum*31 + uint64(c)
+		}
+	}
+	return sum
+}

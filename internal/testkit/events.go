@@ -1,0 +1,51 @@
+package testkit
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Events collects what OnError is told.
+type Events struct {
+	mu  sync.Mutex
+	all []batch.Event
+}
+
+// Add is an OnError.
+func (e *Events) Add(ev batch.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.all = append(e.all, ev)
+}
+
+// Ops returns the Op of all events so far.
+func (e *Events) Ops() (ops []string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.all {
+		ops = append(ops, e.all[i].Op)
+	}
+	return ops
+}
+
+// Count returns how many events have the given Op.
+func (e *Events) Count(op string) (n int) {
+	for _, o := range e.Ops() {
+		if o == op {
+			n++
+		}
+	}
+	return n
+}
+
+// Has reports whether there is an event with the given Op.
+func (e *Events) Has(op string) bool { return slices.Contains(e.Ops(), op) }
+
+// All returns all events so far.
+func (e *Events) All() []batch.Event {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.all)
+}

@@ -1,0 +1,130 @@
+package testkit
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A Model stands beside the producer of one destination. It knows every record
+// that was handed in, and from what the destination, the handlers and the spill
+// got it says what the account must be.
+type Model struct {
+	mu       sync.Mutex
+	accepted uint64 // tickets 1 to accepted were handed in
+	tally    batch.Tally
+	account  batch.Account // of the records the producer still answers for
+}
+
+// Batch makes a batch of n records with the next tickets and the given size in
+// bytes each, at least 21. Records are lines that begin with their ticket.
+func (m *Model) Batch(n, size int, meta batch.Meta) *batch.Batch {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var build batch.Builder
+	buf := make([]byte, 0, size)
+	for range n {
+		m.accepted++
+		buf = fmt.Appendf(buf[:0], "%020d", m.accepted)
+		for len(buf) < size-1 {
+			buf = append(buf, 'x')
+		}
+		build.Append(append(buf, '\n'), m.accepted, meta)
+	}
+	return build.Batch(nil)
+}
+
+// Sent notes the result of a Send of b, as the producer of a slab does: what is
+// not settled is returned.
+func (m *Model) Sent(b *batch.Batch, err error) (rest *batch.Batch) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := b.Len()
+	var open []int
+	e := batch.Inspect(err)
+	switch {
+	case err == nil:
+	case e.Kind == batch.KindPrefix:
+		for i := e.Acked; i < n; i++ {
+			open = append(open, i)
+		}
+	case e.Kind == batch.KindPartial, e.Kind == batch.KindReject && e.Records != nil:
+		open = e.Records
+	default:
+		open = upTo(n)
+	}
+	if len(open) < n {
+		settled := uint64(n - len(open))
+		m.tally.Add(b.Tally)
+		m.account.Delivered += settled - b.Tally.Settled()
+		m.account.Handled += b.Tally.Handled
+		m.account.Dropped.Add(b.Tally.Dropped)
+	}
+	b.Tally = batch.Tally{}
+	if len(open) == 0 {
+		return nil
+	}
+	return b.Select(nil, open)
+}
+
+// Taken returns how many records the sink took into its custody.
+func (m *Model) Taken() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.tally.Taken
+}
+
+// Accepted returns how many records were made.
+func (m *Model) Accepted() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.accepted
+}
+
+// Account returns the account of the producer and of a sink that took records
+// into custody, merged as a slab.Writer does, after held records of the producer
+// that are still its own.
+func (m *Model) Account(sink batch.Account, held uint64) (batch.Account, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if sink.Accepted != m.tally.Taken {
+		return sink, fmt.Errorf("the sink accepted %d records into custody, but said Taken of %d", sink.Accepted, m.tally.Taken)
+	}
+	if err := sink.Check(); err != nil {
+		return sink, fmt.Errorf("custody: %w", err)
+	}
+	a := m.account
+	a.Accepted = m.accepted
+	a.Pending.Slab = held
+	sink.Accepted = 0
+	a.Add(sink)
+	return a, a.Check()
+}
+
+// Verify checks that the last copies in got are in order, and that exactly want
+// records of 1 to accepted are among them.
+func (m *Model) Verify(got []uint64, want uint64) error {
+	last, _ := LastCopies(got)
+	for i := 1; i < len(last); i++ {
+		if last[i] <= last[i-1] {
+			return fmt.Errorf("order: the last copy of record %d came after that of %d", last[i], last[i-1])
+		}
+	}
+	if uint64(len(last)) != want {
+		return fmt.Errorf("%d different records arrived, want %d%s", len(last), want, m.missing(last))
+	}
+	return nil
+}
+
+// missing names the first record that is not in last.
+func (m *Model) missing(last []uint64) string {
+	want := uint64(1)
+	for _, t := range last {
+		if t != want {
+			return fmt.Sprintf("; the first missing is %d", want)
+		}
+		want++
+	}
+	return ""
+}

@@ -1,0 +1,150 @@
+package testkit
+
+import (
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// ErrDisk is what a spill answers that fails on purpose.
+var ErrDisk = errors.New("no space left on device")
+
+// A Spill is a queue of batches in memory that behaves like one on disk.
+type Spill struct {
+	mu     sync.Mutex
+	frames []spillFrame // not acknowledged
+	next   int          // of the frame that Next returns
+	seq    uint64
+	acc    batch.Account // without Pending
+	quota  int           // records; 0: none
+	fail   error         // of Append
+	bad    error         // of Next
+	peak   int           // most records held
+}
+
+type spillFrame struct {
+	seq  uint64
+	b    *batch.Batch
+	recs uint64
+}
+
+// Quota makes the spill drop its oldest batches, of which none is handed out,
+// when it holds more than n records.
+func (s *Spill) Quota(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.quota = n
+}
+
+// Fail makes Append fail with err; nil ends that.
+func (s *Spill) Fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = err
+}
+
+// FailNext makes Next fail with err; nil ends that.
+func (s *Spill) FailNext(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bad = err
+}
+
+// Append copies b and adds it at the end.
+func (s *Spill) Append(b *batch.Batch) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail != nil {
+		return 0, s.fail
+	}
+	var build batch.Builder
+	for _, rec := range b.All() {
+		build.Append(rec.Data, rec.Ticket, rec.Meta)
+	}
+	n := records(b)
+	for s.quota > 0 && s.pendingLocked()+n > uint64(s.quota) && s.next < len(s.frames) {
+		s.acc.Dropped[batch.Quota] += s.frames[s.next].recs
+		s.frames = append(s.frames[:s.next], s.frames[s.next+1:]...)
+	}
+	s.seq++
+	copied := build.Batch(b.Codec)
+	s.frames = append(s.frames, spillFrame{seq: s.seq, b: copied, recs: n})
+	s.acc.Accepted += n
+	s.peak = max(s.peak, int(s.pendingLocked()))
+	return s.seq, nil
+}
+
+// Next hands out the oldest batch that is not handed out.
+func (s *Spill) Next() (*batch.Batch, uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.bad != nil:
+		return nil, 0, s.bad
+	case s.next == len(s.frames):
+		return nil, 0, io.EOF
+	}
+	f := s.frames[s.next]
+	s.next++
+	return f.b, f.seq, nil
+}
+
+// Ack settles all batches up to seq.
+func (s *Spill) Ack(seq uint64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.frames) > 0 && s.frames[0].seq <= seq {
+		if s.next == 0 {
+			return errors.New("acknowledged what was not handed out")
+		}
+		s.acc.Delivered += s.frames[0].recs
+		s.frames[0].b.Reset() // nobody may read it any more
+		s.frames, s.next = s.frames[1:], s.next-1
+	}
+	return nil
+}
+
+// Reopen does what a restart of the process does: what is not acknowledged is
+// recovered and handed out again, and counting begins anew.
+func (s *Spill) Reopen() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = 0
+	s.acc = batch.Account{Recovered: s.pendingLocked()}
+}
+
+// Account says how many records are in the spill.
+func (s *Spill) Account() batch.Account {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.acc
+	a.Pending.Spill = s.pendingLocked()
+	return a
+}
+
+// Peak returns the most records the spill has held.
+func (s *Spill) Peak() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.peak
+}
+
+func (s *Spill) pendingLocked() (n uint64) {
+	for i := range s.frames {
+		n += s.frames[i].recs
+	}
+	return n
+}
+
+func records(b *batch.Batch) (n uint64) {
+	for i := range b.Runs {
+		for j := range b.Runs[i].Len() {
+			if b.Runs[i].Slot(j).Flags&batch.FlagMarker == 0 {
+				n++
+			}
+		}
+	}
+	return n
+}
