@@ -87,7 +87,7 @@ func (d *duration) String() string {
 	}
 	return time.Duration(*d).String()
 }
-func (*duration) Type() string     { return "DURATION" }
+func (*duration) Type() string { return "DURATION" }
 func (d *duration) Set(text string) error {
 	v, err := units.ParseDuration(text)
 	*d = duration(v)

@@ -138,6 +138,15 @@ func (p *pipeline) run() error {
 	defer cancel(nil)
 	var readErr error
 	readDone, stopping := false, false
+	var lastSignal os.Signal
+	var lastAt time.Time
+	// repeated reports whether s came twice for one reason: timeout(1), for
+	// one, signals the process and then its group.
+	repeated := func(s os.Signal) bool {
+		again := s == lastSignal && time.Since(lastAt) < sameSignal
+		lastSignal, lastAt = s, time.Now()
+		return again
+	}
 	stop := func() {
 		if !stopping {
 			stopping = true
@@ -151,7 +160,9 @@ func (p *pipeline) run() error {
 		case readErr = <-read:
 			readDone = true
 		case s := <-signals:
-			p.signal(s, stopping, stop, cancel)
+			if !repeated(s) {
+				p.signal(s, stopping, stop, cancel)
+			}
 		case <-allGone:
 			allGone = nil
 			stop()
@@ -176,7 +187,9 @@ func (p *pipeline) run() error {
 		case <-down:
 			down = nil
 		case s := <-signals:
-			p.signal(s, true, stop, cancel)
+			if !repeated(s) {
+				p.signal(s, true, stop, cancel)
+			}
 		}
 	}
 	if !readDone {
@@ -187,6 +200,9 @@ func (p *pipeline) run() error {
 	p.con.clear()
 	return p.conclude(time.Since(start), readErr, context.Cause(ctx))
 }
+
+// sameSignal is how soon after a signal the same one is not a second one.
+const sameSignal = 250 * time.Millisecond
 
 var (
 	errDeadline = errors.New("--drain-timeout passed")
@@ -353,6 +369,9 @@ func (p *pipeline) event(e batch.Event) {
 func plain(err error) string {
 	if err == nil {
 		return "unknown"
+	}
+	if e := batch.Inspect(err); e.Err != nil {
+		err = e.Err // without how many records came through before
 	}
 	s := err.Error()
 	for _, prefix := range []string{"file: ", "slab: "} {
