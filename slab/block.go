@@ -83,6 +83,9 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	b.n++
 	b.slotOff -= batch.SlotBytes
 	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
+	if points {
+		point(ptCopiedLocked)
+	}
 	s.Ticket = ticket
 }
 

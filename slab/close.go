@@ -24,6 +24,9 @@ func (w *Writer) Sync() error {
 }
 
 func (w *Writer) request(ctx context.Context, kind opKind) error {
+	if points {
+		point(ptFlush)
+	}
 	w.mu.Lock()
 	if w.closed {
 		w.mu.Unlock()
@@ -40,6 +43,9 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 	w.flushTarget = max(w.flushTarget, o.target)
 	w.wakeLocked()
 	w.unlock()
+	if points {
+		point(ptFlushQueued)
+	}
 	select {
 	case err := <-o.ch:
 		if err != nil {
@@ -81,6 +87,9 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 		return w.report, w.closeErr
 	}
 
+	if points {
+		point(ptClose)
+	}
 	w.mu.Lock()
 	w.closed = true
 	w.setRoomLocked()
@@ -88,6 +97,9 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	w.wakeLocked()
 	close(w.closing)
 	w.unlock()
+	if points {
+		point(ptClosed)
+	}
 
 	if d, ok := w.sink.(batch.Drainer); ok {
 		deadline, _ := ctx.Deadline()
@@ -123,6 +135,9 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	var sinkAcc batch.Account
 	if a, ok := w.sink.(batch.Accounter); ok {
 		sinkAcc = a.Account()
+	}
+	if points {
+		point(ptConclude)
 	}
 	w.mu.Lock()
 	defer w.unlock()

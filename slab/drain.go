@@ -111,6 +111,9 @@ func (w *Writer) gather() bool {
 	d := &w.d
 	for {
 		if !d.locked { // settle hands over to gather without letting go
+			if points {
+				point(ptGather)
+			}
 			w.mu.Lock()
 		}
 		d.locked = false
@@ -142,12 +145,21 @@ func (w *Writer) gather() bool {
 			}
 			w.sleep = timed
 			w.unlock()
+			if points {
+				point(ptSleep)
+			}
 			w.sleepTimed()
 			continue
 		}
 		if w.dueLocked() {
+			if points {
+				point(ptTakeLocked)
+			}
 			w.takeLocked()
 			w.unlock()
+			if points {
+				point(ptTaken)
+			}
 			d.since = time.Now()
 			w.mark()
 			return true
@@ -162,6 +174,9 @@ func (w *Writer) gather() bool {
 			w.restLocked()
 			w.setRoomLocked()
 			w.unlock()
+			if points {
+				point(ptPark)
+			}
 			<-w.wake
 			d.since = time.Now()
 			continue
@@ -199,6 +214,9 @@ func (w *Writer) spin() bool {
 	}
 	before := w.sealed.Load()
 	w.unlock()
+	if points {
+		point(ptSpin)
+	}
 	for range spinRounds {
 		if w.sealed.Load() != before {
 			return true
@@ -227,6 +245,9 @@ func (w *Writer) sleepTimed() {
 		d.spinning = w.spins && time.Since(asleep) < spinWorth
 	case <-d.timer.C:
 		d.timerDue = true
+		if points {
+			point(ptTimer)
+		}
 		w.mu.Lock()
 		w.sleep = awake
 		w.mu.Unlock()
@@ -374,6 +395,9 @@ func (w *Writer) attempt() {
 		d.sent = d.rest.Slice(&d.part, 0, d.maxRecs)
 	}
 	d.sent.Tally = batch.Tally{}
+	if points {
+		point(ptSend)
+	}
 	w.after(w.send(d.sent))
 }
 
@@ -401,6 +425,9 @@ func (w *Writer) send(b *batch.Batch) (err error) {
 
 // after deals with the result of a Send of d.sent.
 func (w *Writer) after(err error) {
+	if points {
+		point(ptSent)
+	}
 	d := &w.d
 	if err == nil {
 		w.settle(d.sent.Len(), nil, batch.Tally{})
@@ -477,11 +504,17 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 	if d.maxRecs > 0 {
 		d.maxRecs *= 2
 	}
+	if points {
+		point(ptSettle)
+	}
 	w.mu.Lock()
 	if w.abandoned {
 		w.mu.Unlock()
 		d.rest = nil
 		return
+	}
+	if points {
+		point(ptSettleLocked)
 	}
 	w.acc.Delivered += uint64(total) - t.Settled()
 	w.acc.Handled += t.Handled
@@ -524,6 +557,9 @@ func (d *drain) keep(n int, open []int) int {
 
 // finishLocked ends the batch under way.
 func (w *Writer) finishLocked() {
+	if points {
+		point(ptFinishLocked)
+	}
 	d := &w.d
 	d.rest, d.sent = nil, nil
 	for i, p := range d.pieces {
@@ -560,6 +596,9 @@ func (w *Writer) backoff(after time.Duration, fatal bool) {
 		wait = min(wait, w.o.RetryMin)
 	default:
 	}
+	if points {
+		point(ptBackoff)
+	}
 	d.timer.Reset(wait)
 	select {
 	case <-d.timer.C:
@@ -576,6 +615,9 @@ func (w *Writer) backoff(after time.Duration, fatal bool) {
 // surrender accounts for everything that is left as dropped{shutdown}: Close has
 // run out of time.
 func (w *Writer) surrender() {
+	if points {
+		point(ptSurrender)
+	}
 	w.mu.Lock()
 	defer w.unlock()
 	if w.abandoned {
@@ -629,6 +671,9 @@ func (w *Writer) readyOpLocked() *op {
 
 // do performs o on the destination and answers it.
 func (w *Writer) do(o *op) {
+	if points {
+		point(ptDo)
+	}
 	err := errGoexit
 	defer func() {
 		if r := recover(); r != nil {

@@ -12,6 +12,9 @@ import "github.com/forebay-log/forebay/batch"
 // fit. It reports false if that cannot be had, because the old generation is in
 // flight or the block is too full of new records.
 func (w *Writer) evictLocked(b *block, n int) bool {
+	if points {
+		point(ptEvictLocked)
+	}
 	p := b.old
 	if p.inflight {
 		return false
@@ -64,6 +67,9 @@ func (w *Writer) overwriteLocked(n int) bool {
 			w.cur, w.free = w.free[k], w.free[:k]
 			w.cur.reset()
 			return true
+		}
+		if points {
+			point(ptOverwriteLocked)
 		}
 		b.retired, b.old = false, p
 		b.rewind()

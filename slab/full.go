@@ -119,7 +119,13 @@ func (w *Writer) reserveOversizeLocked(n int, l slog.Level) bool {
 // drops the lock while it copies and takes the ticket after.
 func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	w.unlock()
+	if points {
+		point(ptOversizeCopy)
+	}
 	b := newOversize(p)
+	if points {
+		point(ptOversizeCopied)
+	}
 	w.mu.Lock()
 	if w.closed {
 		w.oversizeUsed -= len(p)
@@ -134,6 +140,9 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	}
 	b.refs = 0
 	w.pushLocked(b, 0, 1)
+	if points {
+		point(ptOversizeStoredLocked)
+	}
 	if int(m.Level) >= w.flushLevel {
 		w.urgent = w.ticketsLocked()
 	}
@@ -205,6 +214,9 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	w.setRoomLocked()
 	w.wakeLocked()
 	w.unlock()
+	if points {
+		point(ptWait)
+	}
 
 	timedOut := false
 	if pol.kind == whenFullBlock {
@@ -219,6 +231,9 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 		}
 	}
 
+	if points {
+		point(ptWoken)
+	}
 	w.mu.Lock()
 	var err error
 	switch {
@@ -261,6 +276,9 @@ func (w *Writer) freeWaiterLocked(wt *waiter) {
 // serveLocked places the records of blocked writes, oldest first, while there is
 // room.
 func (w *Writer) serveLocked() {
+	if points {
+		point(ptServeLocked)
+	}
 	served := false
 	for wt := w.waiters.head; wt != nil; wt = w.waiters.head {
 		switch {
@@ -285,6 +303,9 @@ func (w *Writer) serveLocked() {
 }
 
 func (w *Writer) answerLocked(wt *waiter, err error) {
+	if points {
+		point(ptAnswerLocked)
+	}
 	w.waiters.remove(wt)
 	wt.answered, wt.err = true, err
 	wt.ch <- struct{}{} // capacity 1, one answer per wait: never blocks

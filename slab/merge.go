@@ -71,6 +71,9 @@ func (w *Writer) sweepLocked(stop bool) {
 		}
 	}
 	upTo := s.g.Load()
+	if points {
+		point(ptSweepLocked)
+	}
 	w.cutLocked()
 	for w.queue.n > 0 {
 		p := w.queue.pop()
@@ -79,6 +82,9 @@ func (w *Writer) sweepLocked(stop bool) {
 	}
 	for i := range s.lanes {
 		l := &s.lanes[i]
+		if points {
+			point(ptSweepLaneLocked)
+		}
 		if !stop {
 			l.mu.Lock()
 		}
@@ -95,6 +101,9 @@ func (w *Writer) sweepLocked(stop bool) {
 		l.mu.Unlock()
 	}
 	if stop {
+		if points {
+			point(ptStopLocked)
+		}
 		s.multi = false
 		w.next = upTo
 	}
@@ -150,6 +159,9 @@ func (g *merger) scatter(upTo uint64) (n, over int) {
 // A record that fits no slab is a batch of its own. It runs without w.mu, which
 // it takes for a moment at the end.
 func (w *Writer) buildMerged() {
+	if points {
+		point(ptMerge)
+	}
 	d, g, b := &w.d, &w.d.merge, w.sh.merge
 	b.reset()
 	d.all.Reset()
@@ -190,6 +202,9 @@ func (w *Writer) buildMerged() {
 	}
 	d.rest = &d.all
 
+	if points {
+		point(ptMerged)
+	}
 	w.mu.Lock()
 	w.sh.left -= taken
 	w.inflight = taken

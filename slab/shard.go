@@ -125,6 +125,9 @@ func (w *Writer) activateLocked() {
 	k := len(w.free) - 1
 	s.merge, w.free = w.free[k], w.free[:k]
 	s.g.Store(w.next)
+	if points {
+		point(ptActivateLocked)
+	}
 	s.multi = true
 	w.setRoomLocked()
 	for i := range n {
@@ -133,6 +136,9 @@ func (w *Writer) activateLocked() {
 		l.open, l.room, l.cur = true, -1, nil
 		l.mu.Unlock()
 	}
+	if points {
+		point(ptActivatingLocked)
+	}
 	s.active.Store(int32(n))
 	w.wakeLocked()
 }
@@ -140,6 +146,9 @@ func (w *Writer) activateLocked() {
 // putLane writes to one of n lanes. Each goroutine prefers the lane its stack
 // address points at and tries the next one when that is taken.
 func (w *Writer) putLane(p []byte, m batch.Meta, n int32) error {
+	if points {
+		point(ptLane)
+	}
 	var here byte
 	h := uintptr(unsafe.Pointer(&here)) >> 11
 	h = (h ^ h>>7) % uintptr(n)
@@ -152,13 +161,22 @@ func (w *Writer) putLane(p []byte, m batch.Meta, n int32) error {
 			l.mu.Lock()
 		}
 	}
+	if points {
+		point(ptLaneLocked)
+	}
 	if len(p)+batch.SlotBytes > l.room { // also when the lane is closed
 		l.mu.Unlock()
+		if points {
+			point(ptLaneSlow)
+		}
 		w.mu.Lock()
 		return w.putSlowLane(l, p, m)
 	}
 	t := w.storeLane(l, p, m)
 	l.mu.Unlock()
+	if points {
+		point(ptLaneReturn)
+	}
 	w.urgentLane(t, m)
 	return nil
 }
@@ -168,7 +186,13 @@ func (w *Writer) putLane(p []byte, m batch.Meta, n int32) error {
 func (w *Writer) storeLane(l *lane, p []byte, m batch.Meta) uint64 {
 	b := l.cur
 	b.store(p, m, 0)
+	if points {
+		point(ptLaneCopiedLocked)
+	}
 	t := w.sh.g.Add(1)
+	if points {
+		point(ptLaneTicketLocked)
+	}
 	b.slot(b.n - 1).Ticket = t
 	l.room = b.room()
 	return t
@@ -192,6 +216,9 @@ func (w *Writer) putSlowLane(l *lane, p []byte, m batch.Meta) error {
 		return w.putSlow(p, m)
 	}
 	l.mu.Lock()
+	if points {
+		point(ptLaneOpenLocked)
+	}
 	if len(p)+batch.SlotBytes > l.room {
 		if !l.open || len(w.free) == 0 || w.belowReserveLocked(m) {
 			l.mu.Unlock()

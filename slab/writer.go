@@ -195,6 +195,9 @@ func (w *Writer) put(p []byte, m batch.Meta) error {
 	if len(p) > w.maxRecord {
 		return w.refuseOversize(p)
 	}
+	if points {
+		point(ptPut)
+	}
 	if w.sh.max == 0 {
 		w.mu.Lock()
 	} else {
@@ -210,12 +213,18 @@ func (w *Writer) put(p []byte, m batch.Meta) error {
 	w.next++
 	urgent := int(m.Level) >= w.flushLevel
 	w.cur.store(p, m, w.next)
+	if points {
+		point(ptStoredLocked)
+	}
 	if urgent {
 		w.urgentLocked()
 		w.unlock()
 		return nil
 	}
 	w.mu.Unlock()
+	if points {
+		point(ptReturn)
+	}
 	return nil
 }
 
@@ -259,6 +268,9 @@ func (w *Writer) setRoomLocked() {
 // returns without it.
 func (w *Writer) putSlow(p []byte, m batch.Meta) error {
 	defer w.unlock()
+	if points {
+		point(ptSlowLocked)
+	}
 	if w.closed {
 		w.refused++
 		return ErrClosed
@@ -292,6 +304,9 @@ func (w *Writer) placeLocked(p []byte, m batch.Meta) bool {
 
 // openLocked makes a current block with room for n bytes, if there can be one.
 func (w *Writer) openLocked(n int, m batch.Meta) bool {
+	if points {
+		point(ptOpenLocked)
+	}
 	if w.cur != nil && w.cur.old != nil && w.evictLocked(w.cur, n) {
 		return true
 	}
@@ -323,6 +338,9 @@ func (w *Writer) sealLocked() {
 	b := w.cur
 	if b == nil {
 		return
+	}
+	if points {
+		point(ptSealLocked)
 	}
 	w.cutLocked()
 	w.cur = nil

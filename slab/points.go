@@ -1,0 +1,75 @@
+package slab
+
+// Test points: the steps of the write and drain paths at which a test may delay
+// a goroutine. They are compiled in with the build tag forebay_points only;
+// without it each is a branch on a constant, which leaves no instruction behind.
+//
+// A point whose name ends in Locked is reached with Writer.mu or the lock of a
+// lane held: there a test may spin or yield, but must not sleep.
+const (
+	// A write, one shard.
+	ptPut          = "put"          // before the lock
+	ptCopiedLocked = "copiedLocked" // payload and slot are there, the ticket is not
+	ptStoredLocked = "storedLocked" // the ticket is there
+	ptReturn       = "return"       // after the lock
+	ptSlowLocked   = "slowLocked"   // the fast path did not do
+	ptOpenLocked   = "openLocked"   // a new slab is needed
+	ptSealLocked   = "sealLocked"   // the current slab is about to be retired
+
+	// A record that fits no slab.
+	ptOversizeCopy         = "oversizeCopy"         // budget reserved, lock released
+	ptOversizeCopied       = "oversizeCopied"       // copied, before the lock
+	ptOversizeStoredLocked = "oversizeStoredLocked" // queued
+
+	// A blocked write.
+	ptWait         = "wait"         // queued, before it waits
+	ptWoken        = "woken"        // answered or timed out, before the lock
+	ptServeLocked  = "serveLocked"  // the drain begins to place waiting records
+	ptAnswerLocked = "answerLocked" // one is placed or refused
+
+	// DropOldest.
+	ptEvictLocked     = "evictLocked"     // before records are evicted
+	ptOverwriteLocked = "overwriteLocked" // a slab is about to become current again
+
+	// The drain.
+	ptGather       = "gather"       // before the lock
+	ptTakeLocked   = "takeLocked"   // a batch is about to be taken
+	ptTaken        = "taken"        // it is taken
+	ptPark         = "park"         // before it sleeps with nothing to do
+	ptSleep        = "sleep"        // before it sleeps until a slab is full
+	ptTimer        = "timer"        // the flush interval is over, before the lock
+	ptSpin         = "spin"         // lock released, before it looks for a slab
+	ptSend         = "send"         // before the destination is called
+	ptSent         = "sent"         // after it
+	ptSettle       = "settle"       // before the lock
+	ptSettleLocked = "settleLocked" // before the account is changed
+	ptFinishLocked = "finishLocked" // before memory is freed
+	ptBackoff      = "backoff"      // before it waits to try again
+	ptSurrender    = "surrender"    // Close has run out of time
+	ptDo           = "do"           // before a Flush or Sync is performed
+
+	// Flush, Sync and Close.
+	ptFlush       = "flush"       // before the lock
+	ptFlushQueued = "flushQueued" // before it waits
+	ptClose       = "close"       // before the lock
+	ptClosed      = "closed"      // further writes are refused
+	ptConclude    = "conclude"    // before the final account
+
+	// A write, several shards.
+	ptLane             = "lane"             // before the lock of a lane
+	ptLaneLocked       = "laneLocked"       // after it
+	ptLaneCopiedLocked = "laneCopiedLocked" // before the ticket
+	ptLaneTicketLocked = "laneTicketLocked" // after the ticket, before it is stored
+	ptLaneReturn       = "laneReturn"       // after the lock
+	ptLaneSlow         = "laneSlow"         // no lock held, the fast path did not do
+	ptLaneOpenLocked   = "laneOpenLocked"   // a new slab is needed
+
+	// The drain, several shards.
+	ptActivateLocked   = "activateLocked"   // the tickets are handed over, no lane is open
+	ptActivatingLocked = "activatingLocked" // the lanes are open, nobody knows
+	ptSweepLocked      = "sweepLocked"      // the cut is fixed, no lane is swept
+	ptSweepLaneLocked  = "sweepLaneLocked"  // before one lane is swept
+	ptStopLocked       = "stopLocked"       // all locks were held, one shard goes on
+	ptMerge            = "merge"            // before records are merged
+	ptMerged           = "merged"           // after it, before the lock
+)
