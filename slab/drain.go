@@ -152,9 +152,6 @@ func (w *Writer) gather() bool {
 			continue
 		}
 		if w.dueLocked() {
-			if points {
-				point(ptTakeLocked)
-			}
 			w.takeLocked()
 			w.unlock()
 			if points {
@@ -186,6 +183,9 @@ func (w *Writer) gather() bool {
 		}
 		w.sleep = timed
 		w.unlock()
+		if points {
+			point(ptSleep)
+		}
 		w.sleepTimed()
 	}
 }
@@ -293,6 +293,9 @@ func (w *Writer) dueLocked() bool {
 
 // takeLocked moves the oldest pieces, up to the sink's limits, into the batch.
 func (w *Writer) takeLocked() {
+	if points {
+		point(ptTakeLocked)
+	}
 	d := &w.d
 	d.all.Reset()
 	for w.queue.n > 0 {
