@@ -1,0 +1,267 @@
+package msgpack
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// ErrJSON says that what should be JSON is not.
+var ErrJSON = errors.New("msgpack: invalid JSON")
+
+// AppendFromJSON appends the JSON value at the beginning of js, white space
+// before it included, as MessagePack, and returns what follows. Keys stay in
+// their order, repeated ones too. Numbers without fraction and exponent become
+// integers if 64 bits hold them, others float64, and those beyond its range
+// text. Invalid UTF-8 is replaced.
+func AppendFromJSON(dst, js []byte) (out, rest []byte, err error) { return fromJSON(dst, js, 0) }
+
+func fromJSON(dst, js []byte, depth int) ([]byte, []byte, error) {
+	js = space(js)
+	if len(js) == 0 {
+		return dst, js, ErrJSON
+	}
+	switch c := js[0]; {
+	case c == '{' || c == '[':
+		if depth == MaxDepth {
+			return dst, js, ErrDepth
+		}
+		return compound(dst, js[1:], depth, c == '{')
+	case c == '"':
+		return jsonString(dst, js)
+	case c == '-' || c >= '0' && c <= '9':
+		return jsonNumber(dst, js)
+	}
+	for _, w := range [...]struct {
+		word string
+		code byte
+	}{{"null", cNil}, {"true", cTrue}, {"false", cFalse}} {
+		if len(js) >= len(w.word) && string(js[:len(w.word)]) == w.word {
+			return append(dst, w.code), js[len(w.word):], nil
+		}
+	}
+	return dst, js, ErrJSON
+}
+
+func space(js []byte) []byte {
+	for len(js) > 0 && (js[0] == ' ' || js[0] == '\t' || js[0] == '\n' || js[0] == '\r') {
+		js = js[1:]
+	}
+	return js
+}
+
+func compound(dst, js []byte, depth int, object bool) ([]byte, []byte, error) {
+	at, n := len(dst), 0
+	end := byte(']')
+	if object {
+		end = '}'
+	}
+	dst = AppendOpenMap(dst)
+	if !object {
+		dst[at] = cArray32
+	}
+	var err error
+	for {
+		js = space(js)
+		if len(js) > 0 && js[0] == end && n == 0 {
+			break
+		}
+		if object {
+			if len(js) == 0 || js[0] != '"' {
+				return dst, js, ErrJSON
+			}
+			if dst, js, err = jsonString(dst, js); err != nil {
+				return dst, js, err
+			}
+			js = space(js)
+			if len(js) == 0 || js[0] != ':' {
+				return dst, js, ErrJSON
+			}
+			js = js[1:]
+		}
+		if dst, js, err = fromJSON(dst, js, depth+1); err != nil {
+			return dst, js, err
+		}
+		n++
+		js = space(js)
+		if len(js) == 0 || js[0] != ',' && js[0] != end {
+			return dst, js, ErrJSON
+		}
+		if js[0] == end {
+			break
+		}
+		js = js[1:]
+	}
+	if object {
+		return CloseMap(dst, at, n), js[1:], nil
+	}
+	return closeArray(dst, at, n), js[1:], nil
+}
+
+func closeArray(dst []byte, at, n int) []byte {
+	dst = CloseMap(dst, at, n)
+	if dst[at]&0xf0 == 0x80 {
+		dst[at] |= 0x10
+	}
+	return dst
+}
+
+// jsonString appends the string that js begins with.
+func jsonString(dst, js []byte) ([]byte, []byte, error) {
+	i := 1
+	for ; i < len(js) && js[i] != '"' && js[i] != '\\'; i++ {
+		if js[i] < ' ' {
+			return dst, js, ErrJSON
+		}
+	}
+	if i == len(js) {
+		return dst, js, ErrJSON
+	}
+	if js[i] == '"' {
+		return AppendStrBytes(dst, js[1:i]), js[i+1:], nil
+	}
+	text := make([]byte, 0, len(js[1:i])+64)
+	text = append(text, js[1:i]...)
+	for i < len(js) {
+		switch c := js[i]; {
+		case c == '"':
+			return AppendStrBytes(dst, text), js[i+1:], nil
+		case c < ' ':
+			return dst, js, ErrJSON
+		case c != '\\':
+			text = append(text, c)
+			i++
+		default:
+			var n int
+			if text, n = unescape(text, js[i:]); n == 0 {
+				return dst, js, ErrJSON
+			}
+			i += n
+		}
+	}
+	return dst, js, ErrJSON
+}
+
+// unescape appends what the escape at the beginning of s stands for, and returns
+// how long it is, 0 if it is none.
+func unescape(text, s []byte) ([]byte, int) {
+	if len(s) < 2 {
+		return text, 0
+	}
+	switch s[1] {
+	case '"', '\\', '/':
+		return append(text, s[1]), 2
+	case 'b':
+		return append(text, '\b'), 2
+	case 'f':
+		return append(text, '\f'), 2
+	case 'n':
+		return append(text, '\n'), 2
+	case 'r':
+		return append(text, '\r'), 2
+	case 't':
+		return append(text, '\t'), 2
+	case 'u':
+		r, ok := hex4(s)
+		if !ok {
+			return text, 0
+		}
+		if utf16.IsSurrogate(r) {
+			if low, ok := hex4(s[6:]); ok {
+				if both := utf16.DecodeRune(r, low); both != utf8.RuneError {
+					return utf8.AppendRune(text, both), 12
+				}
+			}
+			r = utf8.RuneError
+		}
+		return utf8.AppendRune(text, r), 6
+	}
+	return text, 0
+}
+
+// hex4 reads \uXXXX.
+func hex4(s []byte) (r rune, ok bool) {
+	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
+		return 0, false
+	}
+	for _, c := range s[2:6] {
+		switch {
+		case c >= '0' && c <= '9':
+			c -= '0'
+		case c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		case c >= 'A' && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
+
+func jsonNumber(dst, js []byte) ([]byte, []byte, error) {
+	n, whole, ok := scanNumber(js)
+	if !ok {
+		return dst, js, ErrJSON
+	}
+	return AppendNumber(dst, string(js[:n]), whole), js[n:], nil
+}
+
+// AppendNumber appends the number that text is in JSON; whole says that it has
+// neither fraction nor exponent.
+func AppendNumber(dst []byte, text string, whole bool) []byte {
+	if whole && text != "-0" {
+		if v, err := strconv.ParseInt(text, 10, 64); err == nil {
+			return AppendInt(dst, v)
+		}
+		if v, err := strconv.ParseUint(text, 10, 64); err == nil {
+			return AppendUint(dst, v)
+		}
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsInf(f, 0) {
+		return AppendStr(dst, text)
+	}
+	return AppendFloat64(dst, f)
+}
+
+// scanNumber returns the length of the number at the beginning of js.
+func scanNumber(js []byte) (n int, whole, ok bool) {
+	digits := func() bool {
+		from := n
+		for n < len(js) && js[n] >= '0' && js[n] <= '9' {
+			n++
+		}
+		return n > from
+	}
+	if js[0] == '-' {
+		n++
+	}
+	if n < len(js) && js[n] == '0' {
+		n++
+	} else if !digits() {
+		return 0, false, false
+	}
+	whole = true
+	if n < len(js) && js[n] == '.' {
+		n++
+		whole = false
+		if !digits() {
+			return 0, false, false
+		}
+	}
+	if n < len(js) && (js[n] == 'e' || js[n] == 'E') {
+		n++
+		whole = false
+		if n < len(js) && (js[n] == '+' || js[n] == '-') {
+			n++
+		}
+		if !digits() {
+			return 0, false, false
+		}
+	}
+	return n, whole, true
+}

@@ -1,0 +1,227 @@
+package msgpack
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func TestIntegersAreShortest(t *testing.T) {
+	for _, c := range []struct {
+		v int64
+		n int
+	}{{0, 1}, {127, 1}, {128, 2}, {255, 2}, {256, 3}, {65535, 3}, {65536, 5}, {1<<32 - 1, 5}, {1 << 32, 9}, {math.MaxInt64, 9},
+		{-1, 1}, {-32, 1}, {-33, 2}, {-128, 2}, {-129, 3}, {-32768, 3}, {-32769, 5}, {math.MinInt32, 5}, {math.MinInt32 - 1, 9}, {math.MinInt64, 9}} {
+		b := AppendInt(nil, c.v)
+		if len(b) != c.n {
+			t.Errorf("%d takes %d bytes, want %d", c.v, len(b), c.n)
+		}
+		tok, rest, err := Next(b)
+		if err != nil || len(rest) != 0 || int64(tok.Num) != c.v || (tok.Kind == Int) != (c.v < 0) {
+			t.Errorf("%d is read as %+v, %v", c.v, tok, err)
+		}
+	}
+}
+
+func TestLengthsOfStringsAndContainers(t *testing.T) {
+	for _, n := range []int{0, 1, 15, 16, 31, 32, 255, 256, 65535, 65536} {
+		s := strings.Repeat("x", n)
+		for _, b := range [][]byte{AppendStr(nil, s), AppendStrBytes(nil, []byte(s)), AppendBin(nil, []byte(s))} {
+			tok, rest, err := Next(b)
+			if err != nil || len(rest) != 0 || string(tok.Bytes) != s {
+				t.Errorf("%d bytes: %v, %v", n, tok.Kind, err)
+			}
+			for cut := range min(len(b), 8) {
+				if _, _, err := Next(b[:cut]); err != ErrShort {
+					t.Errorf("%d bytes cut at %d: %v", n, cut, err)
+				}
+			}
+		}
+		for _, b := range [][]byte{AppendArrayHeader(nil, n), AppendMapHeader(nil, n)} {
+			if tok, _, err := Next(b); err != nil || tok.Len != n {
+				t.Errorf("header of %d: %+v, %v", n, tok, err)
+			}
+		}
+	}
+}
+
+func TestInvalidUTF8IsReplacedRunByRun(t *testing.T) {
+	for _, s := range []string{"a\xffb", "\xff\xfe", "ok\xed\xa0\x80", "\ufffd\xff", "é\xc3"} {
+		want := strings.ToValidUTF8(s, "\ufffd")
+		for _, b := range [][]byte{AppendStr(nil, s), AppendStrBytes(nil, []byte(s))} {
+			tok, rest, err := Next(b)
+			if err != nil || len(rest) != 0 || string(tok.Bytes) != want {
+				t.Errorf("%q became %q, want %q (%v)", s, tok.Bytes, want, err)
+			}
+		}
+	}
+}
+
+func TestCloseMapShortens(t *testing.T) {
+	for _, n := range []int{0, 1, 15, 16, 70000} {
+		b := AppendOpenMap([]byte{cNil})
+		for range n {
+			b = append(b, 1, 2)
+		}
+		b = CloseMap(b, 1, n)
+		tok, _, err := Next(b[1:])
+		if err != nil || tok.Len != n || tok.Kind != Map {
+			t.Fatalf("%d: %+v %v", n, tok, err)
+		}
+		if rest, err := Skip(b[1:]); err != nil || len(rest) != 0 {
+			t.Fatalf("%d: %d bytes left, %v", n, len(rest), err)
+		}
+	}
+}
+
+func TestSkipIsBounded(t *testing.T) {
+	deep := bytes.Repeat([]byte{0x91}, 100000)
+	if _, err := Skip(append(deep, cNil)); err != ErrDepth {
+		t.Errorf("deep: %v", err)
+	}
+	if _, err := Skip([]byte{cArray32, 0xff, 0xff, 0xff, 0xff}); err != ErrShort {
+		t.Errorf("long array: %v", err)
+	}
+	if _, err := Skip([]byte{0xc1}); err != ErrInvalid {
+		t.Errorf("0xc1: %v", err)
+	}
+	if _, _, err := AppendJSON(nil, append(deep, cNil)); err != ErrDepth {
+		t.Errorf("deep to JSON: %v", err)
+	}
+	if _, _, err := AppendFromJSON(nil, bytes.Repeat([]byte{'['}, 100000)); err != ErrDepth {
+		t.Errorf("deep from JSON: %v", err)
+	}
+}
+
+// What JSON says, MessagePack says, and back.
+func TestJSONRoundTrip(t *testing.T) {
+	for _, js := range []string{
+		`null`, `true`, `false`, `0`, `-1`, `1.5`, `1e300`, `18446744073709551615`, `-9223372036854775808`, `""`, `"a\nb"`, `[]`, `{}`,
+		`{"a":[1,2,{"b":null}],"":"\u00e9\ud83d\ude00","q":"\"\\/\b\f\n\r\t\u0001"}`, ` { "a" : [ 1 , 2 ] } `,
+		`[` + strings.Repeat(`1,`, 300) + `1]`, `-0`, `1E-7`, `123456789012345678901234567890`,
+	} {
+		mp, rest, err := AppendFromJSON(nil, []byte(js))
+		if err != nil || len(space(rest)) != 0 {
+			t.Errorf("%s: %v, %q left", js, err, rest)
+			continue
+		}
+		if ok, err := IsClean(mp); !ok || err != nil {
+			t.Errorf("%s is not clean: %v", js, err)
+		}
+		back, rest, err := AppendJSON(nil, mp)
+		if err != nil || len(rest) != 0 || !sameJSON(t, js, string(back)) {
+			t.Errorf("%s came back as %s (%v)", js, back, err)
+		}
+	}
+	for _, js := range []string{``, `{`, `{"a"}`, `{"a":}`, `{"a":1,}`, `[1,]`, `01`, `1.`, `1e`, `-`, `+1`, `nul`, `"a`, "\"\n\"", `"\x"`, `"\u12"`, `{1:2}`, `,`} {
+		if _, rest, err := AppendFromJSON(nil, []byte(js)); err == nil && len(rest) == 0 {
+			t.Errorf("%s was taken", js)
+		}
+	}
+}
+
+func sameJSON(t *testing.T, a, b string) bool {
+	var x, y any
+	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
+		return false
+	}
+	return reflect.DeepEqual(x, y) || reflect.DeepEqual(y, "123456789012345678901234567890")
+}
+
+func TestSurrogatesAlone(t *testing.T) {
+	mp, _, err := AppendFromJSON(nil, []byte(`"a\ud800b\udc00\ud83d\u0041"`))
+	tok, _, _ := Next(mp)
+	if err != nil || string(tok.Bytes) != "a\ufffdb\ufffd\ufffdA" {
+		t.Errorf("%q, %v", tok.Bytes, err)
+	}
+}
+
+func TestClean(t *testing.T) {
+	dirty := AppendMapHeader(nil, 6)
+	dirty = AppendStr(AppendInt(dirty, 7), "seven")
+	dirty = AppendFloat64(AppendStr(dirty, "nan"), math.NaN())
+	dirty = append(AppendStr(dirty, "msgp"), cExt8, 12, 5, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2)
+	dirty = append(AppendStr(dirty, "stamp"), cFixext4, 0xff, 0, 0, 0, 9)
+	dirty = append(AppendStr(dirty, "other"), cFixext1, 77, 1)
+	dirty = append(AppendStr(dirty, "bad"), 0xa1, 0xff)
+	if ok, err := IsClean(dirty); ok || err != nil {
+		t.Fatalf("taken for clean (%v)", err)
+	}
+	out, rest, err := AppendClean(nil, dirty)
+	if err != nil || len(rest) != 0 {
+		t.Fatal(err)
+	}
+	if ok, err := IsClean(out); !ok || err != nil {
+		t.Fatalf("not clean afterwards: %v", err)
+	}
+	js, _, _ := AppendJSON(nil, out)
+	var m map[string]any
+	if err := json.Unmarshal(js, &m); err != nil {
+		t.Fatal(err)
+	}
+	at, _ := time.Parse(time.RFC3339Nano, m["msgp"].(string))
+	if m["7"] != "seven" || m["nan"] != "NaN" || !at.Equal(time.Unix(1, 2)) || m["bad"] != "\ufffd" || m["other"] != "AQ==" {
+		t.Errorf("%s", js)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add([]byte{0x82, 0xa1, 'a', 0xd7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0xa1, 'b', 0xcb, 0x7f, 0xf0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{0x81, 0x90, 0xc1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		rest, err := Skip(b)
+		js, jrest, jerr := AppendJSON(nil, b)
+		if (err == nil) != (jerr == nil) && !errors.Is(err, ErrDepth) && !errors.Is(jerr, ErrDepth) {
+			t.Fatalf("Skip says %v, AppendJSON %v", err, jerr)
+		}
+		if err != nil || jerr != nil {
+			return
+		}
+		if len(rest) != len(jrest) {
+			t.Fatalf("Skip leaves %d bytes, AppendJSON %d", len(rest), len(jrest))
+		}
+		if !json.Valid(js) || !utf8.Valid(js) {
+			t.Fatalf("no JSON: %q", js)
+		}
+		out, crest, err := AppendClean(nil, b)
+		if err != nil {
+			return
+		}
+		if len(crest) != len(rest) {
+			t.Fatalf("AppendClean leaves %d bytes, Skip %d", len(crest), len(rest))
+		}
+		if ok, err := IsClean(out); !ok || err != nil {
+			t.Fatalf("not clean: %x, %v", out, err)
+		}
+	})
+}
+
+func FuzzFromJSON(f *testing.F) {
+	f.Add([]byte(`{"a":[1,-2.5e3,"x\u00e9\\",null,true]}`))
+	f.Fuzz(func(t *testing.T, js []byte) {
+		mp, rest, err := AppendFromJSON(nil, js)
+		ok := err == nil && len(space(rest)) == 0
+		if err == ErrDepth {
+			return
+		}
+		if ok != json.Valid(js) {
+			t.Fatalf("%q: taken %v (%v), json.Valid %v", js, ok, err, json.Valid(js))
+		}
+		if !ok {
+			return
+		}
+		if c, err := IsClean(mp); !c || err != nil {
+			t.Fatalf("%q gives %x: %v", js, mp, err)
+		}
+		back, _, err := AppendJSON(nil, mp)
+		if err != nil || !json.Valid(back) {
+			t.Fatalf("%q came back as %q: %v", js, back, err)
+		}
+	})
+}

@@ -1,0 +1,209 @@
+package msgpack
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+)
+
+var (
+	// ErrShort says that the bytes end within a value: more may complete it.
+	ErrShort = errors.New("msgpack: value is cut short")
+	// ErrInvalid says that the bytes are no MessagePack.
+	ErrInvalid = errors.New("msgpack: invalid bytes")
+	// ErrDepth says that values lie too deep within each other.
+	ErrDepth = errors.New("msgpack: nested too deep")
+)
+
+// MaxDepth is how deep values may lie within each other for [Skip] and
+// [AppendJSON].
+const MaxDepth = 256
+
+// Kind is the kind of a [Token].
+type Kind uint8
+
+// The kinds.
+const (
+	Nil Kind = iota
+	Bool
+	Int  // negative: Int64 holds it
+	Uint // not negative: Uint64 holds it
+	Float32
+	Float64
+	Str
+	Bin
+	Array
+	Map
+	Ext
+)
+
+var kindNames = [...]string{"nil", "bool", "int", "int", "float", "float", "str", "bin", "array", "map", "ext"}
+
+// String returns the name of the kind.
+func (k Kind) String() string { return kindNames[k] }
+
+// A Token is one value, or the header of an array or map.
+type Token struct {
+	Kind  Kind
+	Ext   int8   // type of an Ext
+	Bool  bool   // of a Bool
+	Len   int    // elements of an Array, pairs of a Map
+	Num   uint64 // of Int (two's complement), Uint, and the bits of floats
+	Bytes []byte // of Str, Bin, Ext; shares the memory that was read
+}
+
+// Int64 returns the value of an Int.
+func (t *Token) Int64() int64 { return int64(t.Num) }
+
+// Float returns the value of a float of either size.
+func (t *Token) Float() float64 {
+	if t.Kind == Float32 {
+		return float64(math.Float32frombits(uint32(t.Num)))
+	}
+	return math.Float64frombits(t.Num)
+}
+
+// Text reports whether t is str or bin, which some servers do not tell apart.
+func (t *Token) Text() bool { return t.Kind == Str || t.Kind == Bin }
+
+// Next reads one token and returns what follows it. The error is [ErrShort] or
+// [ErrInvalid].
+func Next(b []byte) (t Token, rest []byte, err error) {
+	if len(b) == 0 {
+		return t, b, ErrShort
+	}
+	c := b[0]
+	switch {
+	case c < 0x80:
+		return Token{Kind: Uint, Num: uint64(c)}, b[1:], nil
+	case c < 0x90:
+		return Token{Kind: Map, Len: int(c & 0x0f)}, b[1:], nil
+	case c < 0xa0:
+		return Token{Kind: Array, Len: int(c & 0x0f)}, b[1:], nil
+	case c < 0xc0:
+		return payload(Str, 0, b, 1, uint64(c&0x1f))
+	case c >= 0xe0:
+		return Token{Kind: Int, Num: uint64(int64(int8(c)))}, b[1:], nil
+	}
+	switch c {
+	case cNil:
+		return Token{Kind: Nil}, b[1:], nil
+	case cFalse, cTrue:
+		return Token{Kind: Bool, Bool: c == cTrue}, b[1:], nil
+	case cFixext1, cFixext2, cFixext4, cFixext8, cFixext16:
+		if len(b) < 2 {
+			return t, b, ErrShort
+		}
+		return payload(Ext, int8(b[1]), b, 2, 1<<(c-cFixext1))
+	}
+	size := sizeOf(c)
+	if size == 0 {
+		return t, b, ErrInvalid
+	}
+	n, ok := number(b[1:], size)
+	if !ok {
+		return t, b, ErrShort
+	}
+	at := 1 + size
+	switch c {
+	case cBin8, cBin16, cBin32:
+		return payload(Bin, 0, b, at, n)
+	case cStr8, cStr16, cStr32:
+		return payload(Str, 0, b, at, n)
+	case cExt8, cExt16, cExt32:
+		if len(b) <= at {
+			return t, b, ErrShort
+		}
+		return payload(Ext, int8(b[at]), b, at+1, n)
+	case cFloat32:
+		t = Token{Kind: Float32, Num: n}
+	case cFloat64:
+		t = Token{Kind: Float64, Num: n}
+	case cUint8, cUint16, cUint32, cUint64:
+		t = Token{Kind: Uint, Num: n}
+	case cInt8, cInt16, cInt32, cInt64:
+		shift := 64 - 8*size
+		v := int64(n<<shift) >> shift
+		t = Token{Kind: Int, Num: uint64(v)}
+		if v >= 0 {
+			t.Kind = Uint
+		}
+	case cArray16, cArray32:
+		t = Token{Kind: Array, Len: int(n)}
+	default:
+		t = Token{Kind: Map, Len: int(n)}
+	}
+	return t, b[at:], nil
+}
+
+// sizeOf returns how many bytes of a number follow the first byte, 0 if c is no
+// such format.
+func sizeOf(c byte) int {
+	switch c {
+	case cBin8, cExt8, cUint8, cInt8, cStr8:
+		return 1
+	case cBin16, cExt16, cUint16, cInt16, cStr16, cArray16, cMap16:
+		return 2
+	case cBin32, cExt32, cFloat32, cUint32, cInt32, cStr32, cArray32, cMap32:
+		return 4
+	case cFloat64, cUint64, cInt64:
+		return 8
+	}
+	return 0
+}
+
+func number(b []byte, size int) (uint64, bool) {
+	if len(b) < size {
+		return 0, false
+	}
+	switch size {
+	case 1:
+		return uint64(b[0]), true
+	case 2:
+		return uint64(binary.BigEndian.Uint16(b)), true
+	case 4:
+		return uint64(binary.BigEndian.Uint32(b)), true
+	}
+	return binary.BigEndian.Uint64(b), true
+}
+
+func payload(k Kind, ext int8, b []byte, at int, n uint64) (Token, []byte, error) {
+	if uint64(len(b)-at) < n {
+		return Token{}, b, ErrShort
+	}
+	end := at + int(n)
+	return Token{Kind: k, Ext: ext, Bytes: b[at:end:end]}, b[end:], nil
+}
+
+// Skip returns what follows the value at the beginning of b.
+func Skip(b []byte) (rest []byte, err error) {
+	// left holds how many values are to come at each depth.
+	var left [MaxDepth]uint64
+	left[0] = 1
+	for depth := 0; depth >= 0; {
+		if left[depth] == 0 {
+			depth--
+			continue
+		}
+		left[depth]--
+		var t Token
+		if t, b, err = Next(b); err != nil {
+			return b, err
+		}
+		n := uint64(t.Len)
+		switch t.Kind {
+		case Map:
+			n *= 2
+			fallthrough
+		case Array:
+			if n > uint64(len(b)) {
+				return b, ErrShort // each value is a byte at least
+			}
+			if depth++; depth == MaxDepth {
+				return b, ErrDepth
+			}
+			left[depth] = n
+		}
+	}
+	return b, nil
+}
