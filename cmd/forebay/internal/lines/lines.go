@@ -76,7 +76,7 @@ func (r *Reader) Next() ([]byte, error) {
 
 // take returns the first n bytes as a line unless it is too long.
 func (r *Reader) take(n int, ended bool) ([]byte, error) {
-	line := r.buf[r.start : r.start+n]
+	line := r.buf[r.start : r.start+n : r.start+n]
 	r.start, r.seen = r.start+n, 0
 	r.offset += int64(n)
 	if n > r.max {

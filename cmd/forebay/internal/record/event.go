@@ -97,11 +97,13 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 
 // TrimEnd returns the line without "\n" or "\r\n".
 func TrimEnd(raw []byte) []byte {
-	line, ok := bytes.CutSuffix(raw, []byte{'\n'})
-	if !ok {
-		return raw
+	n := len(raw)
+	if n > 0 && raw[n-1] == '\n' {
+		if n--; n > 0 && raw[n-1] == '\r' {
+			n--
+		}
 	}
-	return bytes.TrimSuffix(line, []byte{'\r'})
+	return raw[:n:n] // so that appending to it leaves raw alone
 }
 
 func (p *Parser) location() *time.Location {

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// config is what pipe has without flags.
+func config(to ...string) *pipeConfig {
+	return &pipeConfig{
+		name: "forebay", to: to, dests: destinations(),
+		slabSize: size{value: 4 << 10}, slabs: 4,
+		flushInterval: duration(slab.DefaultFlushInterval), whenFull: whenFull{slab.Block()},
+		maxRecord: size{value: 1 << 20}, drainTimeout: duration(time.Minute),
+	}
+}
+
+// run runs a pipeline on text and returns what it said.
+func run(t *testing.T, c *pipeConfig, text string) (stderr string, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	open := func(name, text string) *os.File {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	said := open("stderr", "")
+	err = runPipe(c, open("stdin", text), said)
+	b, _ := os.ReadFile(said.Name())
+	return string(b), err
+}
+
+func TestRunLeavesNothingBehind(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	dir := t.TempDir()
+	c := config("file:"+filepath.Join(dir, "a.log"), "file:"+filepath.Join(dir, "b.log"))
+	c.dests[0].(*fileDest).rotateSize.value = 100
+	c.dests[0].(*fileDest).compress.value = "gzip"
+	stderr, err := run(t, c, strings.Repeat("a line of some length\n", 1000))
+	if err != nil || !strings.Contains(stderr, "a.log accepted=1000 delivered=1000; ") {
+		t.Error(err, stderr)
+	}
+}
+
+// A destination that cannot be opened closes those that were: their locks are
+// free again.
+func TestOpenFailure(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	dir := t.TempDir()
+	to := "file:" + filepath.Join(dir, "a.log")
+	for range 2 {
+		c := config(to, "file:"+filepath.Join(dir, "no", "b.log"))
+		c.dests[0].(*fileDest).rotateSize.value = 1 << 20
+		_, err := run(t, c, "x\n")
+		if codeOf(err) != exitConfig || !strings.Contains(err.Error(), "b.log") {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A fake destination has a wire form of its own.
+type fake struct {
+	mu   sync.Mutex
+	got  []string
+	meta []batch.Meta
+	err  error
+}
+
+func (*fake) Scheme() string             { return "fake" }
+func (*fake) Usage() (form, what string) { return "fake:", "nowhere" }
+func (*fake) Flags(*cobra.Command)       {}
+func (f *fake) Open(rest string) (*target, error) {
+	if rest != "" {
+		return nil, errors.New("file: no")
+	}
+	return &target{
+		sink: batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			for _, r := range b.All() {
+				f.got = append(f.got, string(r.Data))
+				f.meta = append(f.meta, r.Meta)
+			}
+			return f.err
+		}),
+		encode: func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+			if string(ev.Line) == "bad" {
+				return nil, batch.Meta{}, errors.New("cannot be encoded")
+			}
+			return append(append(dst, '<'), append(ev.Line, '>')...), record.Meta(ev), nil
+		},
+	}, nil
+}
+
+func TestOwnWireForm(t *testing.T) {
+	f := new(fake)
+	path := filepath.Join(t.TempDir(), "a.log")
+	c := config("fake:", "file:"+path)
+	c.dests = append(c.dests, f)
+	stderr, err := run(t, c, "one\n[error] two\nbad\n")
+	if err != nil || !strings.Contains(stderr, "1 could not be encoded (dropped); fake accepted=2 delivered=2; file:"+path+" accepted=3 delivered=3") {
+		t.Error(err, stderr)
+	}
+	if strings.Join(f.got, " ") != "<one> <[error] two>" || f.meta[1].Level != slog.LevelError {
+		t.Errorf("%q, %+v", f.got, f.meta)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "one\n[error] two\nbad\n" {
+		t.Errorf("beside it: %q", b)
+	}
+	if _, err := openTarget(c.dests, "fake:x"); err == nil || err.Error() != "--to fake:x: no" {
+		t.Error(err)
+	}
+	if _, err := openTarget(c.dests, "nope:"); err == nil || !strings.Contains(err.Error(), "\n  fake:        nowhere") {
+		t.Error(err)
+	}
+}
+
+// Records that a destination refuses are lost, which is an error; those that a
+// policy drops are not, unless --fail-on-drop says so.
+func TestRefusedRecords(t *testing.T) {
+	for _, failOnDrop := range []bool{false, true} {
+		f := &fake{err: batch.Permanent(errors.New("never"))}
+		c := config("fake:")
+		c.dests = append(c.dests, f)
+		c.failOnDrop = failOnDrop
+		stderr, err := run(t, c, "one\ntwo\n")
+		want := exitRuntime
+		if failOnDrop {
+			want = exitDrops
+		}
+		if codeOf(err) != want || !strings.Contains(stderr, "forebay: fake: never; this output ends here\n") ||
+			!strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "forebay: 2 records were not delivered\n") {
+			t.Error(codeOf(err), stderr)
+		}
+	}
+	c := config("stdout:") // nothing gets there
+	c.maxRecord.value = 2
+	if stderr, err := run(t, c, "one\ntwo\n"); err != nil || !strings.Contains(stderr, "2 longer than --max-record (dropped)") {
+		t.Error(err, stderr)
+	}
+	c.quiet = true
+	if stderr, err := run(t, c, "one\n"); err != nil || stderr != "" {
+		t.Errorf("quiet: %v, %q", err, stderr)
+	}
+}
+
+// An output that fails for a while is mentioned when it begins and when it ends.
+func TestTransientFailure(t *testing.T) {
+	c := config("fake:")
+	n := 0
+	c.dests = append(c.dests, &flaky{fail: func() error {
+		if n++; n < 3 {
+			return errors.New("busy")
+		}
+		return nil
+	}})
+	stderr, err := run(t, c, "one\n")
+	if err != nil || strings.Count(stderr, "fake: busy; trying again, up to 4 × 4 KiB of lines wait\n") != 1 || strings.Count(stderr, "fake: works again\n") != 1 {
+		t.Error(err, stderr)
+	}
+}
+
+type flaky struct {
+	fake
+	fail func() error
+}
+
+func (f *flaky) Open(string) (*target, error) {
+	return &target{sink: batch.SinkFunc(func(context.Context, *batch.Batch) error { return f.fail() })}, nil
+}
+
+func TestWithVerb(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, c := range []struct {
+		args, want string
+		stdin      *os.File
+	}{
+		{"", "pipe", file},
+		{"", "", null},
+		{"--to file:x", "pipe --to file:x", null},
+		{"-q", "pipe -q", file},
+		{"--help", "--help", file},
+		{"--version", "--version", file},
+		{"size -q", "size -q", file},
+	} {
+		if got := strings.Join(withVerb(strings.Fields(c.args), c.stdin), " "); got != c.want {
+			t.Errorf("%q becomes %q, want %q", c.args, got, c.want)
+		}
+	}
+}
