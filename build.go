@@ -255,19 +255,28 @@ func isNil(v any) bool {
 	return false
 }
 
-// floorOf returns a variable whose level is always the lowest of the outputs, or
-// nil if there is none to be had.
-func floorOf(outputs []*output) *slog.LevelVar {
+// floorOf returns a variable with a level below which no output takes anything,
+// and whether it always is the lowest of the outputs.
+func floorOf(outputs []*output) (floor *slog.LevelVar, exact bool) {
 	low := &outputs[0].level
 	for _, o := range outputs {
 		l := &o.level
 		switch {
-		case l.v == low.v: // the same variable, or two Levelers of another kind
+		case l.v == nil:
+			return lowest, false
+		case l.v == low.v:
 		case !l.fixed || !low.fixed:
-			return nil
+			return lowest, false
 		case l.level() < low.level():
 			low = l
 		}
 	}
-	return low.v
+	return low.v, true
 }
+
+// lowest admits everything.
+var lowest = func() *slog.LevelVar {
+	v := new(slog.LevelVar)
+	v.Set(minLevel)
+	return v
+}()

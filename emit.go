@@ -20,42 +20,75 @@ func (h *handler) emit(s *scratch) {
 			h.resume(s, recover())
 		}
 	}()
+	if o := c.sole; o != nil && s.step == 0 {
+		// What follows, unrolled for the most frequent case: a tenth of the time.
+		s.step = 1
+		if o.admits(s.rec.Level) {
+			buf, _, err := h.scopes[0].Append(s.buf, &s.rec)
+			if err != nil {
+				c.encodeFailed(s, c.routes[0], err)
+			} else {
+				if c.routes[0].failing.Load() != 0 {
+					c.routes[0].encodeRecovered()
+				}
+				s.buf = buf
+				sp := &s.spans[0]
+				sp.from, sp.to = 0, len(buf)
+				s.step = 2
+				s.err = o.dir.write(buf, &o.tally)
+			}
+		}
+		finished = true
+		return
+	}
 	for s.step < len(c.steps) {
 		st := &c.steps[s.step]
 		s.step++
-		sp := &s.spans[st.route]
-		switch st.kind {
-		case stepEncode:
-			r := c.routes[st.route]
-			sp.ok = false
-			if !r.admits(s.rec.Level) {
-				continue
-			}
-			n := len(s.buf)
-			buf, meta, err := h.scopes[st.route].Append(s.buf, &s.rec)
-			if err == nil && len(buf) < n {
-				err = errShrunk
-			}
-			if err != nil {
-				c.encodeFailed(s, r, err)
-				continue
-			}
-			if r.failing.Load() != 0 {
-				r.encodeRecovered()
-			}
-			s.buf = buf
-			*sp = span{ok: true, from: n, to: len(buf), meta: meta}
-		case stepBuffered:
-			if sp.ok && (st.sole || st.out.admits(s.rec.Level)) {
-				s.note(st.out.writeBuffered(sp.of(s.buf), sp.meta))
-			}
-		case stepDirect:
-			if sp.ok && (st.sole || st.out.admits(s.rec.Level)) {
-				s.note(st.out.writeDirect(sp.of(s.buf)))
-			}
+		if st.out == nil {
+			h.encode(s, st)
+		} else if s.spans[st.route].ok && (st.sole || st.out.admits(s.rec.Level)) {
+			s.note(st.write(s))
 		}
 	}
 	finished = true
+}
+
+// encode encodes the record for a route, if any of its outputs takes it.
+func (h *handler) encode(s *scratch, st *step) bool {
+	c := h.core
+	r := c.routes[st.route]
+	sp := &s.spans[st.route]
+	sp.ok = false
+	if !r.admits(s.rec.Level) {
+		return false
+	}
+	n := len(s.buf)
+	buf, meta, err := h.scopes[st.route].Append(s.buf, &s.rec)
+	if err == nil && len(buf) < n {
+		err = errShrunk
+	}
+	if err != nil {
+		c.encodeFailed(s, r, err)
+		return false
+	}
+	if r.failing.Load() != 0 {
+		r.encodeRecovered()
+	}
+	s.buf = buf
+	sp.ok, sp.from, sp.to = true, n, len(buf)
+	if st.meta {
+		sp.meta = meta
+	}
+	return true
+}
+
+// write hands what was encoded to an output.
+func (st *step) write(s *scratch) error {
+	sp := &s.spans[st.route]
+	if st.out.dir != nil {
+		return st.out.writeDirect(sp.of(s.buf))
+	}
+	return st.out.writeBuffered(sp.of(s.buf), sp.meta)
 }
 
 func (s *scratch) note(err error) {
@@ -68,12 +101,10 @@ func (s *scratch) note(err error) {
 // runs in a deferred call, so after runtime.Goexit too.
 func (h *handler) resume(s *scratch, recovered any) {
 	c := h.core
-	switch st := &c.steps[s.step-1]; st.kind {
-	case stepEncode:
+	if st := &c.steps[s.step-1]; st.out == nil {
 		c.encodeFailed(s, c.routes[st.route], unwound(recovered))
-	default:
-		sp := &s.spans[st.route]
-		s.note(st.out.abandon(sp.of(s.buf), recovered))
+	} else {
+		s.note(st.out.abandon(s.spans[st.route].of(s.buf), recovered))
 	}
 	h.emit(s)
 }

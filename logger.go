@@ -14,58 +14,53 @@ import (
 // the same attributes and groups.
 type Logger struct {
 	h     handler
-	floor *slog.LevelVar // as in core
+	floor *slog.LevelVar // as in core: what is below, no output takes
 }
 
 // Debug logs at slog.LevelDebug. attrs may be reused after the call.
 func (l *Logger) Debug(msg string, attrs ...slog.Attr) {
-	if l.Enabled(slog.LevelDebug) {
+	if l.may(slog.LevelDebug) {
 		l.log(slog.LevelDebug, msg, attrs)
 	}
 }
 
 // Info logs at slog.LevelInfo. attrs may be reused after the call.
 func (l *Logger) Info(msg string, attrs ...slog.Attr) {
-	if l.Enabled(slog.LevelInfo) {
+	if l.may(slog.LevelInfo) {
 		l.log(slog.LevelInfo, msg, attrs)
 	}
 }
 
 // Warn logs at slog.LevelWarn. attrs may be reused after the call.
 func (l *Logger) Warn(msg string, attrs ...slog.Attr) {
-	if l.Enabled(slog.LevelWarn) {
+	if l.may(slog.LevelWarn) {
 		l.log(slog.LevelWarn, msg, attrs)
 	}
 }
 
 // Error logs at slog.LevelError. attrs may be reused after the call.
 func (l *Logger) Error(msg string, attrs ...slog.Attr) {
-	if l.Enabled(slog.LevelError) {
+	if l.may(slog.LevelError) {
 		l.log(slog.LevelError, msg, attrs)
 	}
 }
 
 // Log logs at any level. attrs may be reused after the call.
 func (l *Logger) Log(level slog.Level, msg string, attrs ...slog.Attr) {
-	if l.Enabled(level) {
+	if l.may(level) {
 		l.log(level, msg, attrs)
 	}
 }
 
+// may is a quick look that turns away most of what is disabled.
+func (l *Logger) may(level slog.Level) bool { return l != nil && level >= l.floor.Level() }
+
 // Enabled reports whether any output takes records of that level.
-func (l *Logger) Enabled(level slog.Level) bool {
-	if l == nil {
-		return false
-	}
-	if l.floor != nil {
-		return level >= l.floor.Level()
-	}
-	return l.h.enabled(level)
-}
+func (l *Logger) Enabled(level slog.Level) bool { return l.may(level) && l.h.enabled(level) }
 
 // With returns a Logger that adds attrs, encoded now, to every record.
 func (l *Logger) With(attrs ...slog.Attr) *Logger {
-	if l == nil || l.h.core == nil || len(attrs) == 0 {
+	if l == nil || len(attrs) == 0 {
 		return l
 	}
 	// A copy: an encoder may keep what it is given.
@@ -74,7 +69,7 @@ func (l *Logger) With(attrs ...slog.Attr) *Logger {
 
 // WithGroup returns a Logger that puts all later attributes into a group.
 func (l *Logger) WithGroup(name string) *Logger {
-	if l == nil || l.h.core == nil || name == "" {
+	if l == nil || name == "" {
 		return l
 	}
 	return &Logger{h: l.h.withGroup(name), floor: l.floor}
@@ -83,7 +78,7 @@ func (l *Logger) WithGroup(name string) *Logger {
 // WithContext returns a Logger that adds the attributes that ctx carries
 // (see [Context]), asked for and encoded now, to every record.
 func (l *Logger) WithContext(ctx context.Context) *Logger {
-	if l == nil || l.h.core == nil || len(l.h.core.contexts) == 0 {
+	if l == nil || len(l.h.core.contexts) == 0 {
 		return l
 	}
 	s := l.h.core.pool.get()
@@ -103,6 +98,9 @@ func (l *Logger) Slog() *slog.Logger {
 // log is behind every method that logs, so that the caller is two frames up.
 func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr) {
 	c := l.h.core
+	if !c.exact && !l.h.enabled(level) {
+		return
+	}
 	if c.closed.Load() {
 		c.refused.Add(1)
 		return

@@ -51,6 +51,8 @@ type output struct {
 	tally
 }
 
+func (o *output) buffered() bool { return o.rec != nil }
+
 func (o *output) admits(l slog.Level) bool { return o.level.admits(l) }
 
 // writeBuffered hands a record to a buffered output.

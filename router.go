@@ -32,7 +32,12 @@ func (r *Router) WithAttrs(attrs []slog.Attr) slog.Handler { return r.h.WithAttr
 func (r *Router) WithGroup(name string) slog.Handler { return r.h.WithGroup(name) }
 
 // Logger returns a Logger on this router.
-func (r *Router) Logger() *Logger { return &Logger{h: r.h, floor: r.h.floor()} }
+func (r *Router) Logger() *Logger {
+	if r.h.core == nil {
+		return nil
+	}
+	return &Logger{h: r.h, floor: r.h.core.floor}
+}
 
 // handler is a router under attributes and groups. It is immutable.
 type handler struct {
@@ -45,8 +50,10 @@ type core struct {
 	routes   []*route
 	outputs  []*output // of all routes
 	steps    []step
+	sole     *output // the only output of the only route, if that is direct
 	pool     scratchPool
-	floor    *slog.LevelVar // nil: ask the outputs
+	floor    *slog.LevelVar // no output takes what is below
+	exact    bool           // some output takes everything else
 	needsPC  bool
 	contexts []ContextFunc
 
@@ -67,50 +74,38 @@ type route struct {
 	failing atomic.Uint64 // records that could not be encoded since the last that could
 }
 
-// A step is one thing to do with a record.
+// A step is one thing to do with a record: encoding it for a route, or writing
+// that to an output.
 type step struct {
-	kind  stepKind
-	sole  bool // the route has no other output: its level was looked at when encoding
 	route int
-	out   *output
+	out   *output // nil: encode
+	sole  bool    // the route has no other output: its level was looked at when encoding
+	meta  bool    // of encoding: an output of the route wants to know of the Meta
 }
-
-type stepKind uint8
-
-const (
-	stepEncode stepKind = iota
-	stepBuffered
-	stepDirect
-)
 
 // plan lays out what happens with each record: all routes are encoded and given
 // to buffered outputs before any output is written in the caller.
 func (c *core) plan() {
-	c.floor = floorOf(c.outputs)
+	c.floor, c.exact = floorOf(c.outputs)
 	c.pool.routes = len(c.routes)
-	var last []step
+	var slots, direct []step
 	for i, r := range c.routes {
-		c.steps = append(c.steps, step{kind: stepEncode, route: i})
+		c.steps = append(c.steps, step{route: i, meta: slices.ContainsFunc(r.outputs, (*output).buffered)})
 		for _, o := range r.outputs {
-			s := step{kind: stepBuffered, route: i, out: o, sole: len(r.outputs) == 1}
+			s := step{route: i, out: o, sole: len(r.outputs) == 1}
 			if _, late := o.w.(lateRecorder); late {
-				last = slices.Insert(last, 0, s)
-			} else if o.rec != nil {
+				slots = append(slots, s)
+			} else if o.buffered() {
 				c.steps = append(c.steps, s)
 			} else {
-				s.kind = stepDirect
-				last = append(last, s)
+				direct = append(direct, s)
 			}
 		}
 	}
-	c.steps = append(c.steps, last...)
-}
-
-func (h *handler) floor() *slog.LevelVar {
-	if h.core == nil {
-		return nil
+	c.steps = append(append(c.steps, slots...), direct...)
+	if len(c.outputs) == 1 && len(direct) == 1 {
+		c.sole = c.outputs[0]
 	}
-	return h.core.floor
 }
 
 func (h *handler) enabled(level slog.Level) bool {
@@ -118,7 +113,7 @@ func (h *handler) enabled(level slog.Level) bool {
 	if c == nil {
 		return false
 	}
-	if c.floor != nil {
+	if c.exact {
 		return level >= c.floor.Level()
 	}
 	for _, o := range c.outputs {

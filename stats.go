@@ -91,7 +91,7 @@ func (o *output) stats() OutputStats {
 	st := OutputStats{
 		Name:     o.name,
 		Level:    o.level.level(),
-		Buffered: o.rec != nil,
+		Buffered: o.buffered(),
 		Account:  o.books(),
 		Errors:   o.errors.Load(),
 		Panics:   o.panics.Load(),
