@@ -53,6 +53,28 @@ func tenMixed() []slog.Attr {
 	}
 }
 
+// tenPlain is ten mixed fields with a small slice and a small object.
+func tenPlain(user any) []slog.Attr {
+	ints := []int{1, 22, 333, 4444, 55555}
+	return []slog.Attr{
+		slog.Int("status", 200), slog.Int64("size", 15342), slog.Float64("load", 0.7312), slog.Bool("cached", true),
+		slog.String("path", "/api/v1/orders/4711/items"), slog.Duration("elapsed", 1234567), slog.Time("at", benchTime.AddDate(0, 1, 1)),
+		slog.Any("err", errBench), slog.Any("ints", &ints), slog.Any("user", user),
+	}
+}
+
+type smallUser struct {
+	ID    int    `json:"id"`
+	Name  string `json:"name"`
+	Admin bool   `json:"admin"`
+}
+
+type loggedUser smallUser
+
+func (u *loggedUser) AppendAttrs(dst []slog.Attr) []slog.Attr {
+	return append(dst, slog.Int("id", u.ID), slog.String("name", u.Name), slog.Bool("admin", u.Admin))
+}
+
 // appender hides the LogValue method, which the kind of a slog.Value would find.
 type appender struct{ u *benchUser }
 
@@ -73,6 +95,8 @@ func benchRows() []benchRow {
 		{name: "two", msg: msg, at: []slog.Attr{slog.String("user", "jane"), slog.Int("n", 42)}},
 		{name: "scalars10", msg: msg, at: tenScalars()},
 		{name: "mixed10", msg: msg, at: tenMixed()},
+		{name: "plain10", msg: msg, at: tenPlain(&loggedUser{4711, "jane.doe", true})},
+		{name: "struct10", msg: msg, at: tenPlain(&smallUser{4711, "jane.doe", true})},
 		{name: "context10", msg: msg, with: tenScalars()},
 		{name: "group", msg: msg, grp: "req", at: []slog.Attr{slog.String("user", "jane"), slog.Int("n", 42)}},
 		{name: "1KB-ascii", msg: msg, at: []slog.Attr{slog.String("body", escapeTexts["ascii"])}},

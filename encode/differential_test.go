@@ -9,7 +9,6 @@ import (
 	"math"
 	"math/big"
 	"net/netip"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -120,7 +119,7 @@ func (p *program) value(depth int) slog.Value {
 	case 16:
 		return slog.AnyValue([]int{int(p.int64()), 7})
 	case 17:
-		s := []float64{float64(p.int64()), 1e-7, -0.0}
+		s := []float64{float64(p.int64()), 1e-7, math.Copysign(0, -1)}
 		return slog.AnyValue(&s)
 	case 18:
 		return slog.AnyValue([]float32{float32(p.int64()) / 8, 1e21, 1e-7, 0.1})
@@ -320,13 +319,7 @@ func FuzzDifferential(f *testing.F) {
 }
 
 func TestDifferentialRandom(t *testing.T) {
-	n := uint64(2000)
-	if testing.Short() {
-		n = 200
-	}
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		n = 1_000_000
-	}
+	n := uint64(effort(2000))
 	for i := range n {
 		differential(t, seedBytes(1000+i, int(50+i%500)))
 	}

@@ -15,10 +15,10 @@ type encoder struct {
 	root  *scope
 
 	// What stands between the parts of a record, encoded once.
-	timeHead string // {"time":", in logfmt time=
-	timeTail string // ",
-	levels   [levelCount]string
-	msgHead  string // "msg":"
+	timeHead string             // {"time":", in logfmt time=
+	timeTail string             // ",
+	levels   [levelCount]string // in JSON timeTail, the level and, without a source, msgHead; elsewhere the level
+	msgHead  string             // "msg":"
 }
 
 // The levels whose text is encoded once: all that have a name and those near
@@ -33,7 +33,10 @@ func newEncoder(c config) *encoder {
 	e.root = &scope{e: e}
 	switch c.form {
 	case formJSON:
-		e.timeHead, e.msgHead = "{"+jsonKey(c.timeKey), jsonKey(c.messageKey)+`"`
+		e.timeHead = "{" + jsonKey(c.timeKey)
+		if c.messageKey != omitted {
+			e.msgHead = jsonKey(c.messageKey) + `"`
+		}
 		e.timeTail = ","
 		if !c.time.numeric() {
 			e.timeHead += `"`
@@ -49,24 +52,33 @@ func newEncoder(c config) *encoder {
 	return e
 }
 
-// levelPart returns the level attribute as it stands in a record, with what
-// separates it from what follows.
+// levelPart returns the level attribute as it stands in a record, with what is
+// always beside it.
 func (e *encoder) levelPart(l slog.Level) string {
-	if e.levelKey == omitted {
-		return ""
-	}
 	text := levelText(l, e.level)
 	switch e.form {
 	case formJSON:
-		if e.level != LevelNumber {
-			text = `"` + text + `"`
+		part := e.timeTail
+		if e.levelKey != omitted {
+			if e.level != LevelNumber {
+				text = `"` + text + `"`
+			}
+			part += jsonKey(e.levelKey) + text + ","
 		}
-		return jsonKey(e.levelKey) + text + ","
+		if !e.source {
+			part += e.msgHead
+		}
+		return part
 	case formLogfmt:
-		return textKey(e.levelKey) + text + " "
+		if e.levelKey != omitted {
+			return textKey(e.levelKey) + text + " "
+		}
 	default:
-		return consoleLevel(l, text, e.color) + " "
+		if e.levelKey != omitted {
+			return consoleLevel(l, text, e.color) + " "
+		}
 	}
+	return ""
 }
 
 func (e *encoder) levelString(l slog.Level) string {
@@ -160,14 +172,15 @@ func (s *scope) WithAttrs(attrs []slog.Attr) Scope {
 func (s *scope) Append(dst []byte, r *Record) ([]byte, batch.Meta, error) {
 	m := batch.Meta{Time: unixNano(r.Time), Level: r.Level}
 	e := s.e
+	if e.form == formJSON && e.replace == nil {
+		return s.appendJSON(dst, r), m, nil
+	}
 	w := walker{leaf: leaf{e, &r.cache, e.form}, scope: s, base: len(dst)}
 	switch {
 	case e.form == formConsole:
 		dst = w.headConsole(dst, r)
 	case e.replace != nil:
 		dst = w.builtins(dst, r)
-	case e.form == formJSON:
-		dst = e.appendHeadJSON(dst, r)
 	default:
 		dst = w.headLogfmt(dst, r)
 	}

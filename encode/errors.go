@@ -1,6 +1,7 @@
 package encode
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -41,6 +42,9 @@ func verbose(f fmt.Formatter) (s string, ok bool) {
 
 // chain appends the chain and the stack of err, as far as there are any.
 func (w *walker) chain(dst []byte, key string, err error) []byte {
+	if reflect.TypeOf(err) == plainError {
+		return dst
+	}
 	c := chain{leaf: w.leaf}
 	c.look(err, 1)
 	joined, next := unwrap(err)
@@ -67,6 +71,10 @@ func (w *walker) chain(dst []byte, key string, err error) []byte {
 	}
 	return w.stack(dst, key, c.carrier, c.kind)
 }
+
+// plainError is the type of what errors.New returns: the most common, and
+// neither a chain nor a stack.
+var plainError = reflect.TypeOf(errors.New(""))
 
 // A chain is what is known on the way through a chain of errors. Each of them
 // is asked once for its message and once for what it wraps.

@@ -52,37 +52,59 @@ func loadShort(s string) uint64 {
 // whole words.
 const slack = 16
 
+// short is the length up to which strings, and so nearly all keys and most
+// values, are copied without a loop.
+const short = 32
+
+// copyShort copies s, of up to short bytes, to b and returns unsafeASCII of all
+// of it. The words overlap; what is behind the end of s in b is overwritten.
+func copyShort(b *[short]byte, s string) uint64 {
+	n := len(s)
+	if n > 16 {
+		w0, w1, w2, w3 := load64(s), load64(s[8:]), load64(s[n-16:]), load64(s[n-8:])
+		binary.LittleEndian.PutUint64(b[:], w0)
+		binary.LittleEndian.PutUint64(b[8:], w1)
+		binary.LittleEndian.PutUint64(b[n-16:], w2)
+		binary.LittleEndian.PutUint64(b[n-8:], w3)
+		return unsafeASCII(w0) | unsafeASCII(w1) | unsafeASCII(w2) | unsafeASCII(w3)
+	}
+	if n >= 8 {
+		w0, w1 := load64(s), load64(s[n-8:])
+		binary.LittleEndian.PutUint64(b[:], w0)
+		binary.LittleEndian.PutUint64(b[n-8:], w1)
+		return unsafeASCII(w0) | unsafeASCII(w1)
+	}
+	if n == 0 {
+		return 0
+	}
+	w := uint64(0x20*ones) << (8 * n & 63)
+	if n >= 4 {
+		w |= load32(s) | load32(s[n-4:])<<(8*(n-4)&63)
+	} else {
+		w |= uint64(s[0]) | uint64(s[n>>1])<<(8*(n>>1)&63) | uint64(s[n-1])<<(8*(n-1)&63)
+	}
+	binary.LittleEndian.PutUint64(b[:], w)
+	return unsafeASCII(w)
+}
+
 // appendEscaped appends s as the inside of a JSON string. Like slog, it escapes
 // what RFC 8259 demands, writes each invalid byte as \ufffd, and escapes U+2028
 // and U+2029, which some readers take for the end of a line.
 func appendEscaped(dst []byte, s string) []byte {
 	n, j := len(s), len(dst)
-	if n > 16 {
-		k := spanASCII(s)
-		dst = append(dst, s[:k]...)
-		if k == n {
-			return dst
-		}
-		return escapeRest(dst, s, k)
-	}
-	// Short: one or two words, which may overlap.
-	dst = spare(dst, 16)
-	b := dst[j : j+16]
-	if n >= 8 {
-		v, w := load64(s), load64(s[n-8:])
-		binary.LittleEndian.PutUint64(b, v)
-		binary.LittleEndian.PutUint64(b[n-8:], w)
-		if unsafeASCII(v)|unsafeASCII(w) == 0 {
+	if n <= short {
+		dst = spare(dst, short)
+		if copyShort((*[short]byte)(dst[j:j+short]), s) == 0 {
 			return dst[:j+n]
 		}
 		return escapeRest(dst, s, 0)
 	}
-	w := loadShort(s)
-	binary.LittleEndian.PutUint64(b, w)
-	if unsafeASCII(w) == 0 {
-		return dst[:j+n]
+	k := spanASCII(s)
+	dst = append(dst, s[:k]...)
+	if k == n {
+		return dst
 	}
-	return escapeRest(dst, s, 0)
+	return escapeRest(dst, s, k)
 }
 
 // spanASCII returns the length of the longest beginning of s that can be copied

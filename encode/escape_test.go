@@ -64,7 +64,7 @@ func TestEscape(t *testing.T) {
 
 func TestEscapeRandom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 20000 {
+	for range effort(20_000) {
 		var sb strings.Builder
 		for range rng.IntN(12) {
 			switch rng.IntN(4) {
@@ -85,10 +85,7 @@ func TestEscapeRandom(t *testing.T) {
 // Every sequence of up to three bytes, behind and before others, so that all
 // loops see it. Four bytes are covered by their leading parts and at random.
 func TestEscapeEveryShortSequence(t *testing.T) {
-	step := 7
-	if testing.Short() {
-		step = 31
-	}
+	step := 1 + 300/effort(60)
 	for v := 0; v < 1<<24; v += step {
 		s := string([]byte{byte(v >> 16), byte(v >> 8), byte(v)})
 		if v>>16 < 0x80 && v>>8&255 < 0x80 {

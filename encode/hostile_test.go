@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -177,7 +176,7 @@ func hostileValues() map[string]any {
 		"panic with nil error":   panicError{error(nilError)},
 		"panicking Unwrap":       panicUnwrap{},
 		"nil error":              error(nilError),
-		"errors":                 []error{nil, nilError, panicError{1}, io1},
+		"errors":                 []error{nil, nilError, panicError{1}, errLine},
 		"nil errors":             (*[]error)(nil),
 		"panicking Stringer":     panicStringer{},
 		"nil Stringer":           nilStringer,
@@ -234,7 +233,7 @@ func hostileValues() map[string]any {
 	}
 }
 
-var io1 = errors.New("plain\n")
+var errLine = fmt.Errorf("plain%s", "\n")
 
 type point2 struct{ x, y int }
 
@@ -511,10 +510,7 @@ func TestUnixNanoBeyondInt64(t *testing.T) {
 // Neither depth nor width brings the process down: a stack overflow could not be
 // recovered from.
 func TestDepthIsBounded(t *testing.T) {
-	n := 200_000
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		n = 20_000_000 // encoding/json alone dies of this
-	}
+	n := effort(100_000) // in full, encoding/json alone dies of it
 	const deep = `"!ERROR:encode: the value is cyclic, or nested deeper than 1000 levels"`
 	for _, v := range []any{deepList(n), deepSlice(n)} {
 		if got := value(t, JSON(nil), v); got != deep {
@@ -528,7 +524,10 @@ func TestDepthIsBounded(t *testing.T) {
 	if got := value(t, JSON(nil), shared); got != `"!ERROR:encode: the value holds more than 1048576 others"` {
 		t.Errorf("%.200s", got)
 	}
-	if got := value(t, JSON(nil), make([]any, 1<<21)); len(got) != 5<<21+1 {
+	if raceEnabled {
+		return // the rest only takes long
+	}
+	if got := value(t, JSON(nil), make([]any, maxNodes+1)); len(got) != 5*(maxNodes+1)+1 {
 		t.Errorf("a long list of simple values: %d bytes", len(got))
 	}
 	for _, v := range []any{groupValuer{2}, &selfAppender{2}, &selfListAppender{}} {

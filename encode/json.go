@@ -92,9 +92,21 @@ func jsonKey(key string) string {
 
 // appendString appends s as a JSON string.
 func appendString(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	dst = appendEscaped(dst, s)
-	return append(dst, '"')
+	n, j := len(s), len(dst)
+	if n > short {
+		dst = append(dst, '"')
+		dst = appendEscaped(dst, s)
+		return append(dst, '"')
+	}
+	// As appendEscaped, but the room is looked for once.
+	dst = spare(dst, short+2)
+	b := dst[j : j+short+2]
+	b[0] = '"'
+	if copyShort((*[short]byte)(b[1:]), s) != 0 {
+		return append(escapeRest(dst[:j+1], s, 0), '"')
+	}
+	b[n+1] = '"'
+	return dst[:j+n+2]
 }
 
 // comma appends a comma unless there is one or the object or array has just
@@ -109,34 +121,61 @@ func comma(dst []byte) []byte {
 // appendKeyJSON appends the key, what separates it from the member before, and
 // the colon.
 func appendKeyJSON(dst []byte, key string) []byte {
-	dst = append(comma(dst), '"')
-	dst = appendEscaped(dst, key)
-	return append(dst, '"', ':')
+	n, j := len(key), len(dst)
+	if n > short {
+		dst = append(comma(dst), '"')
+		dst = appendEscaped(dst, key)
+		return append(dst, '"', ':')
+	}
+	// As appendEscaped, but the room is looked for once.
+	dst = spare(dst, short+4)
+	b := dst[j-1 : j+short+4]
+	i := 1
+	if last := b[0]; last != ',' && last|0x20 != '{' { // as in comma
+		b[1] = ','
+		i = 2
+	}
+	b[i] = '"'
+	i++
+	if copyShort((*[short]byte)(b[i:]), key) != 0 {
+		return append(escapeRest(dst[:j+i-1], key, 0), '"', ':')
+	}
+	i += n
+	b[i], b[i+1] = '"', ':'
+	return dst[:j+i+1]
 }
 
-// appendHeadJSON appends the built-in attributes as they are without a
-// ReplaceAttr.
-func (e *encoder) appendHeadJSON(dst []byte, r *Record) []byte {
+// appendJSON is Append for JSON without a ReplaceAttr.
+func (s *scope) appendJSON(dst []byte, r *Record) []byte {
+	e := s.e
+	rest := e.levelString(r.Level)
 	if r.Time.IsZero() || e.timeKey == omitted {
 		dst = append(dst, '{')
+		rest = rest[len(e.timeTail):]
 	} else {
 		dst = append(dst, e.timeHead...)
-		dst = e.appendTimeJSON(dst, r)
-		dst = append(dst, e.timeTail...)
+		if e.time.kind == timeNano {
+			dst = e.time.appendRFC3339(dst, r.Time, &r.cache, ownTime)
+		} else {
+			dst = e.appendTimeJSON(dst, r)
+		}
 	}
-	dst = append(dst, e.levelString(r.Level)...)
+	dst = append(dst, rest...)
 	if e.source {
 		dst = e.appendSourceJSON(dst, r.PC)
+		dst = append(dst, e.msgHead...)
 	}
-	if e.messageKey == omitted {
-		if last := len(dst) - 1; dst[last] == ',' {
-			dst = dst[:last]
-		}
-		return dst
+	if e.messageKey != omitted {
+		dst = appendEscaped(dst, r.Message)
+		dst = append(dst, '"')
+	} else if last := len(dst) - 1; dst[last] == ',' {
+		dst = dst[:last]
 	}
-	dst = append(dst, e.msgHead...)
-	dst = appendEscaped(dst, r.Message)
-	return append(dst, '"')
+	if len(r.Attrs) == 0 {
+		return append(s.appendPreJSON(dst), s.tail...)
+	}
+	w := walker{leaf: leaf{e, &r.cache, formJSON}, scope: s}
+	return s.appendAttrsJSON(&w, dst, r.Attrs)
 }
 
 func (e *encoder) appendTimeJSON(dst []byte, r *Record) []byte {
@@ -148,18 +187,21 @@ func (e *encoder) appendTimeJSON(dst []byte, r *Record) []byte {
 	return dst
 }
 
+// appendPreJSON appends the attributes of the scope.
+func (s *scope) appendPreJSON(dst []byte) []byte {
+	pre := s.pre
+	if len(pre) == 0 {
+		return dst
+	}
+	if dst[len(dst)-1] == '{' {
+		pre = pre[1:]
+	}
+	return append(dst, pre...)
+}
+
 // appendAttrsJSON appends what follows the built-in attributes.
 func (s *scope) appendAttrsJSON(w *walker, dst []byte, attrs []slog.Attr) []byte {
-	if len(s.pre) > 0 {
-		pre := s.pre
-		if dst[len(dst)-1] == '{' {
-			pre = pre[1:]
-		}
-		dst = append(dst, pre...)
-	}
-	if len(attrs) == 0 {
-		return append(dst, s.tail...)
-	}
+	dst = s.appendPreJSON(dst)
 	start := len(dst)
 	if s.lazy != "" {
 		dst = append(comma(dst), s.lazy...)
@@ -192,6 +234,12 @@ func (w *walker) attrsJSON(dst []byte, attrs []slog.Attr) []byte {
 			dst = w.duration(appendKeyJSON(dst, a.Key), a.Value.Duration())
 		case slog.KindTime:
 			dst = w.time(appendKeyJSON(dst, a.Key), a.Value.Time(), attrTime)
+		case slog.KindGroup:
+			dst = w.group(dst, a.Key, a.Value.Group(), false)
+		case slog.KindAny:
+			if v := a.Value.Any(); v != nil || a.Key != "" {
+				dst = w.any(dst, a.Key, v)
+			}
 		default:
 			dst = w.attr(dst, *a)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"sync"
 	"unicode/utf8"
 )
@@ -74,8 +75,9 @@ func (l leaf) raw(dst []byte, v json.RawMessage) []byte {
 
 // other appends a value that only its methods, or reflection, can tell about.
 func (w *walker) other(dst []byte, v any) []byte {
-	if dst, ok := w.objects(dst, v); ok {
-		return dst
+	tr := traitsOf(reflect.TypeOf(v))
+	if tr.objects != notObjects {
+		return w.array(dst, v, tr.objects)
 	}
 	if w.form != formJSON {
 		switch v.(type) {
@@ -83,7 +85,12 @@ func (w *walker) other(dst []byte, v any) []byte {
 			return w.described(dst, v)
 		}
 	}
-	return w.marshal(dst, v)
+	if tr.plan == nil {
+		return w.marshal(dst, v)
+	}
+	start, in := len(dst), w.leaf
+	in.form = formJSON
+	return w.quote(in.planned(dst, tr.plan, reflect.ValueOf(v)), start)
 }
 
 // described appends what MarshalText or String says.

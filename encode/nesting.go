@@ -27,23 +27,12 @@ type shape struct {
 	leaf    bool // a method says what it is; encoding/json does not look inside
 	leafPtr bool // so it is if the value is addressable
 	fields  []int
-	objects objects
 }
 
-// objects says whether a type is a slice of AttrAppenders.
-type objects uint8
-
-const (
-	notObjects objects = iota
-	objectsByValue
-	objectsByAddress // it is the pointers to the elements that are AttrAppenders
-)
-
 var (
-	shapes       sync.Map // reflect.Type → *shape
-	jsonType     = reflect.TypeFor[json.Marshaler]()
-	textType     = reflect.TypeFor[encoding.TextMarshaler]()
-	appenderType = reflect.TypeFor[AttrAppender]()
+	shapes   sync.Map // reflect.Type → *shape
+	jsonType = reflect.TypeFor[json.Marshaler]()
+	textType = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
 func shapeOf(t reflect.Type) *shape {
@@ -89,14 +78,6 @@ func makeShape(t reflect.Type, outer map[reflect.Type]bool) *shape {
 			}
 		default:
 			s.bounded = true
-		}
-	}
-	if t.Kind() == reflect.Slice {
-		switch e := t.Elem(); {
-		case e.Implements(appenderType):
-			s.objects = objectsByValue
-		case reflect.PointerTo(e).Implements(appenderType):
-			s.objects = objectsByAddress
 		}
 	}
 	shapes.Store(t, s)

@@ -61,33 +61,33 @@ func appendUint(dst []byte, v uint64) []byte {
 		return append(dst, byte('0'+v))
 	case v < 100:
 		return append(dst, pairs[2*v], pairs[2*v+1])
+	case v < 10000:
+		hi := v / 100
+		lo := v - hi*100
+		if hi < 10 {
+			return append(dst, byte('0'+hi), pairs[2*lo], pairs[2*lo+1])
+		}
+		return append(dst, pairs[2*hi], pairs[2*hi+1], pairs[2*lo], pairs[2*lo+1])
 	case v < 1e8:
 		// All eight digits at once; the leading zeros are shifted out.
 		n := len(dst)
 		dst = spare(dst, 8)
 		x := digits8(uint32(v))
 		zeros := leadingZeros(x)
-		binary.LittleEndian.PutUint64(dst[n:n+8], x>>(8*zeros))
+		binary.LittleEndian.PutUint64(dst[n:n+8], x>>(8*zeros&63))
 		return dst[:n+8-zeros]
-	case v < 1e16:
-		hi := v / 1e8
-		lo := v - hi*1e8
-		dst = appendUint(dst, hi)
-		n := len(dst)
-		dst = spare(dst, 8)[:n+8]
-		binary.LittleEndian.PutUint64(dst[n:], digits8(uint32(lo)))
-		return dst
-	default:
-		hi := v / 1e16
-		lo := v - hi*1e16
-		mid := lo / 1e8
-		dst = appendUint(dst, hi)
-		n := len(dst)
-		dst = spare(dst, 16)[:n+16]
-		binary.LittleEndian.PutUint64(dst[n:], digits8(uint32(mid)))
-		binary.LittleEndian.PutUint64(dst[n+8:], digits8(uint32(lo-mid*1e8)))
-		return dst
 	}
+	return appendLarge(dst, v)
+}
+
+// appendLarge is appendUint for more than eight digits.
+func appendLarge(dst []byte, v uint64) []byte {
+	hi := v / 1e8
+	dst = appendUint(dst, hi)
+	n := len(dst)
+	dst = spare(dst, 8)[:n+8]
+	binary.LittleEndian.PutUint64(dst[n:], digits8(uint32(v-hi*1e8)))
+	return dst
 }
 
 // appendInt appends v in decimal.

@@ -19,7 +19,7 @@ func TestInts(t *testing.T) {
 			t.Fatalf("got %s want %s", got, want)
 		}
 	}
-	for v := range uint64(100_000) {
+	for v := range uint64(effort(50_000)) {
 		check(v)
 	}
 	for p := uint64(1); ; p *= 10 {
@@ -32,7 +32,7 @@ func TestInts(t *testing.T) {
 		}
 	}
 	rng := rand.New(rand.NewPCG(5, 6))
-	for range 100_000 {
+	for range effort(50_000) {
 		check(rng.Uint64() >> rng.UintN(64))
 	}
 }
@@ -64,7 +64,7 @@ func TestFloats(t *testing.T) {
 		checkFloat(t, math.Nextafter(f, -1e300))
 	}
 	rng := rand.New(rand.NewPCG(7, 8))
-	for range 200_000 {
+	for range effort(100_000) {
 		checkFloat(t, math.Float64frombits(rng.Uint64()))
 		checkFloat(t, float64(rng.IntN(1e9))/1e6)
 		checkFloat(t, float64(rng.Int64N(1e15))/1e6)

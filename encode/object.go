@@ -42,30 +42,45 @@ func (w *walker) object(dst []byte, key string, o AttrAppender) []byte {
 	return dst
 }
 
-// objects appends v if it is a slice of AttrAppenders, or a pointer to one, and
-// reports whether it was.
-func (w *walker) objects(dst []byte, v any) ([]byte, bool) {
-	t := reflect.TypeOf(v)
-	pointer := t.Kind() == reflect.Pointer
-	if pointer {
+// objects says whether a type is a slice of AttrAppenders.
+type objects uint8
+
+const (
+	notObjects objects = iota
+	objectsByValue
+	objectsByAddress // it is the pointers to the elements that are AttrAppenders
+)
+
+var appenderType = reflect.TypeFor[AttrAppender]()
+
+// objectsOf returns what t, or what it points to, is a slice of.
+func objectsOf(t reflect.Type) objects {
+	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if t.Kind() != reflect.Slice {
-		return dst, false
+		return notObjects
 	}
-	kind := shapeOf(t).objects
-	if kind == notObjects {
-		return dst, false
+	switch e := t.Elem(); {
+	case e.Implements(appenderType):
+		return objectsByValue
+	case reflect.PointerTo(e).Implements(appenderType):
+		return objectsByAddress
 	}
+	return notObjects
+}
+
+// array appends a slice of AttrAppenders, or a pointer to one.
+func (w *walker) array(dst []byte, v any, kind objects) []byte {
 	rv := reflect.ValueOf(v)
-	if pointer {
+	if rv.Kind() == reflect.Pointer {
 		if rv.IsNil() {
-			return w.null(dst), true
+			return w.null(dst)
 		}
 		rv = rv.Elem()
 	}
 	if rv.IsNil() {
-		return w.null(dst), true
+		return w.null(dst)
 	}
 	start, form := len(dst), w.form
 	w.form = formJSON
@@ -81,7 +96,7 @@ func (w *walker) objects(dst []byte, v any) ([]byte, bool) {
 	}
 	dst = append(dst, ']')
 	w.form = form
-	return w.quote(dst, start), true
+	return w.quote(dst, start)
 }
 
 // element appends an AttrAppender within an array.

@@ -3,6 +3,7 @@ package encode
 import (
 	"math"
 	"math/rand/v2"
+	"os"
 	"testing"
 	"time"
 )
@@ -64,4 +65,16 @@ func seedBytes(seed uint64, n int) []byte {
 		b[i] = byte(rng.Uint32())
 	}
 	return b
+}
+
+// effort scales the work of a random test: n is for a plain run, the race
+// detector does a tenth of it, and FOREBAY_TORTURE a hundred times as much.
+func effort(n int) int {
+	switch {
+	case os.Getenv("FOREBAY_TORTURE") != "":
+		return 100 * n
+	case raceEnabled || testing.Short():
+		return n / 10
+	}
+	return n
 }
