@@ -68,6 +68,7 @@ func New(sink batch.Sink, o *Options) (*Engine, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, err
 	}
+	e.retry.elsewhere = l.elsewhere
 	e.poison.sink = e.breaker
 	top := batch.Sink(e.poison)
 	if e.fallback != nil {

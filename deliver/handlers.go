@@ -115,6 +115,7 @@ func (l logTo) handle(ctx context.Context, cause error, b *batch.Batch) error {
 		return cause
 	}
 	r := slog.NewRecord(time.Now(), slog.LevelError, "log records were not delivered", 0)
+	r.AddAttrs(slog.Any("error", cause), slog.Uint64("records", countable(b)), slog.Int("bytes", b.Bytes()))
 	if err := l.h.Handle(ctx, r); err != nil {
 		return errors.Join(cause, err)
 	}

@@ -45,7 +45,7 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) error {
 		n, err := j.write()
 		if err != nil {
 			for _, end := range ends {
-				if end <= n {
+				if end-1 <= n { // a newline that is missing is written first the next time
 					written++
 				}
 			}

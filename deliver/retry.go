@@ -108,6 +108,9 @@ type retrier struct {
 	budget  *Budget
 	events  *events
 	closing *closing
+	// elsewhere says that something else may take the records while the breaker
+	// is open, so that it makes sense to offer them before the next probe.
+	elsewhere bool
 
 	retries atomic.Uint64
 	expired atomic.Uint64
@@ -209,11 +212,14 @@ func (r *retrier) again(ctx context.Context, sink batch.Sink, b *batch.Batch, er
 // wait waits before attempt n after err. It reports false if ctx ended.
 func (r *retrier) wait(ctx context.Context, n int, err error, e *batch.SendError) bool {
 	d := e.After
-	if !errors.Is(err, ErrOpen) {
+	switch {
+	case !errors.Is(err, ErrOpen):
 		d = max(d, r.backoff.delay(n), r.budget.take(time.Now()))
 		if e.Kind == batch.KindFatal {
 			d = max(d, r.o.FatalDelay)
 		}
+	case r.elsewhere:
+		d = min(d, r.backoff.delay(n))
 	}
 	return r.closing.sleep(ctx, d, r.o.Min)
 }
