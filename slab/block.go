@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
@@ -31,6 +32,12 @@ type block struct {
 	// retired: no longer the current block; freed when refs reaches 0.
 	retired  bool
 	oversize bool // a heap buffer for one record, discarded when freed
+	rescued  bool // a heap copy of what a damaged mapping held, likewise
+	unsafe   bool // an oversize record that has no copy on disk
+
+	head      *slabHead // in mapped memory; nil on the heap
+	cutTicket uint64    // ticket of the first record that belongs to no piece
+	cutOff    int       // where its payload begins
 
 	// old is the piece of an earlier generation that DropOldest is overwriting
 	// from its front; nil otherwise. See evict.go.
@@ -43,6 +50,14 @@ type piece struct {
 	blk      *block
 	from, to int  // slots
 	inflight bool // being read by a Send
+	// first and size repeat what the slots say, so that nobody has to look into
+	// mapped memory for it with a lock held.
+	first uint64 // ticket of the first record
+	size  int    // payload bytes
+	// rest is, for the head of a piece that was split while DropOldest overwrites
+	// it, what is still queued: nothing before it may be overwritten until the
+	// head is settled.
+	rest *piece
 }
 
 func (p *piece) len() int { return p.to - p.from }
@@ -57,15 +72,24 @@ func (b *block) slot(i int) *batch.Slot { return &b.slots[len(b.slots)-1-i] }
 // room returns how many bytes, slot included, the next record may take.
 func (b *block) room() int { return len(b.mem) - b.off - b.n*batch.SlotBytes }
 
-func (b *block) reset() {
-	b.rewind()
+// reset makes the block empty. No record it takes will have a ticket below first.
+func (b *block) reset(first uint64) {
 	b.refs, b.retired, b.old = 0, false, nil
+	b.rewind(first)
 }
 
 // rewind makes the next record the first one.
-func (b *block) rewind() {
-	b.off, b.n, b.cut = 0, 0, 0
+func (b *block) rewind(first uint64) {
+	b.off, b.n, b.cut, b.cutOff = 0, 0, 0, 0
 	b.slotOff = len(b.mem) - batch.SlotBytes
+	if h := b.head; h != nil {
+		var old uint64
+		if p := b.old; p != nil {
+			old = uint64(p.from)<<32 | uint64(p.to)
+		}
+		atomic.StoreUint64(&h.old, old)
+		atomic.StoreUint64(&h.first, first)
+	}
 }
 
 // store copies p, which must fit. The ticket is what makes the record count; it
@@ -79,10 +103,17 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	s.Stream = m.Stream
 	s.Level = batch.ClampLevel(m.Level)
 	s.Flags = 0
+	if b.n == b.cut {
+		b.cutTicket = ticket
+	}
 	b.off = off + len(p)
 	b.n++
 	b.slotOff -= batch.SlotBytes
 	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
+	if b.head != nil {
+		atomic.StoreUint64(&s.Ticket, ticket) // the commit word of a crash-safe slab
+		return
+	}
 	if points {
 		point(ptCopiedLocked)
 	}
@@ -118,13 +149,15 @@ func newOversize(p []byte) *block {
 	}
 }
 
-// bytes returns the payload bytes of the piece.
-func (p *piece) bytes() int {
+// measure sets first and size from the slots, after from or to has moved.
+func (p *piece) measure() {
 	if p.from == p.to {
-		return 0
+		p.size = 0
+		return
 	}
-	last := p.blk.slot(p.to - 1)
-	return int(last.Off) + int(last.Len) - int(p.blk.slot(p.from).Off)
+	head, last := p.blk.slot(p.from), p.blk.slot(p.to-1)
+	p.first = head.Ticket
+	p.size = int(last.Off) + int(last.Len) - int(head.Off)
 }
 
 // fits reports whether a record of n bytes has room. A block that is being

@@ -145,10 +145,14 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	if !finished {
 		w.abandoned = true
 		unknown = uint64(w.inflight)
-		left := uint64(w.inflight) + w.pendingSlabLocked()
-		w.acc.Dropped[batch.Shutdown] += left
-		w.inflight = 0
-		w.discardLocked()
+		w.unrecoverLocked()
+		if w.keepsLocked() {
+			w.keepLocked()
+		} else {
+			w.acc.Dropped[batch.Shutdown] += uint64(w.inflight) + w.pendingSlabLocked()
+			w.inflight = 0
+			w.discardLocked()
+		}
 	}
 	w.acc.Dropped[batch.Shutdown] += uint64(w.lastPending)
 	w.lastPending, w.lastAbandoned = 0, true
@@ -159,6 +163,7 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	w.ops = nil
 	w.report = batch.Report{Account: w.accountLocked(sinkAcc), Unknown: unknown}
 
+	w.endCrashLocked()
 	err := w.closeErr
 	if !finished && err == nil {
 		err = context.Cause(ctx)
@@ -166,6 +171,9 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	if n := w.report.Dropped[batch.Shutdown]; n > 0 {
 		err = fmt.Errorf("slab: close: %d records not delivered, %d of them unknown: %w", n, unknown,
 			errors.Join(err, w.lastErr))
+	} else if w.kept > 0 {
+		err = fmt.Errorf("slab: close: %d records not delivered, kept in %s for the next start: %w", w.kept,
+			w.o.Crash.Dir, errors.Join(err, w.lastErr))
 	} else if err != nil {
 		err = fmt.Errorf("slab: close: %w", err)
 	}

@@ -48,6 +48,7 @@ type drain struct {
 	closedSink bool
 	spinning   bool
 	merge      merger
+	cloned     bool // the batch under way was copied out of a broken mapping
 	locked     bool // mu is held from settle on to gather
 }
 
@@ -92,6 +93,9 @@ func (w *Writer) run() {
 			go w.run()
 		}
 	}()
+	if w.crash != nil {
+		debug.SetPanicOnFault(true) // for this goroutine, for life
+	}
 	w.d.inMarker = false
 	if w.d.sending { // the last goroutine ended inside Send
 		w.d.sending = false
@@ -117,7 +121,7 @@ func (w *Writer) gather() bool {
 			w.mu.Lock()
 		}
 		d.locked = false
-		if w.abandoned {
+		if w.abandoned || w.retained {
 			w.mu.Unlock()
 			return false
 		}
@@ -151,8 +155,18 @@ func (w *Writer) gather() bool {
 			w.sleepTimed()
 			continue
 		}
+		if len(w.recovery) > 0 {
+			w.unlock()
+			if w.nextRecovered() {
+				return true
+			}
+			continue
+		}
 		if w.dueLocked() {
-			w.takeLocked()
+			if !w.take() {
+				w.unlock()
+				continue
+			}
 			w.unlock()
 			if points {
 				point(ptTaken)
@@ -171,6 +185,9 @@ func (w *Writer) gather() bool {
 			w.restLocked()
 			w.setRoomLocked()
 			w.unlock()
+			if w.crash != nil {
+				w.emptyBig()
+			}
 			if points {
 				point(ptPark)
 			}
@@ -195,7 +212,7 @@ func (w *Writer) gather() bool {
 func (w *Writer) restLocked() {
 	if b := w.cur; b != nil && b.refs == 0 && b.old == nil {
 		w.rewound += uint64(w.slabBytes - b.room())
-		b.reset()
+		b.reset(w.ticketsLocked() + 1)
 	}
 	if w.dropping {
 		w.dropping = false
@@ -264,10 +281,10 @@ func (w *Writer) watermarkLocked() uint64 {
 	}
 	if w.queue.n > 0 {
 		p := w.queue.at(0)
-		return p.blk.slot(p.from).Ticket - 1
+		return p.first - 1
 	}
 	if b := w.cur; b != nil && b.n > b.cut {
-		return b.slot(b.cut).Ticket - 1
+		return b.cutTicket - 1
 	}
 	return w.next
 }
@@ -309,7 +326,7 @@ func (w *Writer) takeLocked() {
 		if n < p.len() { // split: the head of the piece goes, the rest stays queued
 			head := w.queue.split(p, n)
 			w.queuedRecs -= n
-			w.queuedBytes -= head.bytes()
+			w.queuedBytes -= head.size
 			p = head
 		} else {
 			w.queue.pop()
@@ -390,6 +407,9 @@ func (w *Writer) attempt() {
 	d := &w.d
 	if w.ctx.Err() != nil {
 		w.surrender()
+		return
+	}
+	if w.crash != nil && !w.rescueBatch() {
 		return
 	}
 	d.sent = d.rest
@@ -565,6 +585,10 @@ func (w *Writer) finishLocked() {
 	}
 	d := &w.d
 	d.rest, d.sent = nil, nil
+	d.cloned, w.recovering = false, false
+	if w.mapped() {
+		w.ackLocked()
+	}
 	for i, p := range d.pieces {
 		p.inflight = false
 		w.releaseLocked(p)
@@ -624,6 +648,12 @@ func (w *Writer) surrender() {
 	w.mu.Lock()
 	defer w.unlock()
 	if w.abandoned {
+		w.d.rest = nil
+		return
+	}
+	w.unrecoverLocked()
+	if w.keepsLocked() {
+		w.keepLocked()
 		w.d.rest = nil
 		return
 	}

@@ -1,6 +1,10 @@
 package slab
 
-import "github.com/forebay-log/forebay/batch"
+import (
+	"sync/atomic"
+
+	"github.com/forebay-log/forebay/batch"
+)
 
 // DropOldest treats the oldest slab that no Send is reading as a ring: it becomes
 // the current block again, new records are written over its front, and of its
@@ -28,6 +32,9 @@ func (w *Writer) evictLocked(b *block, n int) bool {
 		w.unqueueFrontLocked(p)
 		evicted++
 	}
+	if b.head != nil && evicted > 0 { // before anything is written over them
+		atomic.StoreUint64(&b.head.old, uint64(p.from)<<32|uint64(p.to))
+	}
 	w.countDropLocked(batch.Full, evicted)
 	if p.from == p.to {
 		w.dropEmptyLocked(p)
@@ -37,9 +44,13 @@ func (w *Writer) evictLocked(b *block, n int) bool {
 
 // unqueueFrontLocked takes the first record out of a queued piece.
 func (w *Writer) unqueueFrontLocked(p *piece) {
-	w.queuedBytes -= int(p.blk.slot(p.from).Len)
+	n := int(p.blk.slot(p.from).Len)
+	w.queuedBytes -= n
 	w.queuedRecs--
-	p.from++
+	p.size -= n
+	if p.from++; p.from < p.to {
+		p.first = p.blk.slot(p.from).Ticket
+	}
 }
 
 // dropEmptyLocked removes an emptied piece from the queue.
@@ -65,14 +76,14 @@ func (w *Writer) overwriteLocked(n int) bool {
 		if len(w.free) > 0 { // the sealed block was empty and is free now
 			k := len(w.free) - 1
 			w.cur, w.free = w.free[k], w.free[:k]
-			w.cur.reset()
+			w.cur.reset(w.ticketsLocked() + 1)
 			return true
 		}
 		if points {
 			point(ptOverwriteLocked)
 		}
 		b.retired, b.old = false, p
-		b.rewind()
+		b.rewind(w.ticketsLocked() + 1)
 		w.cur = b
 		return w.evictLocked(b, n)
 	}

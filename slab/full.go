@@ -139,7 +139,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 		Stream: m.Stream, Level: batch.ClampLevel(m.Level),
 	}
 	b.refs = 0
-	w.pushLocked(b, 0, 1)
+	w.pushLocked(b, 0, 1, s.Ticket, len(p))
 	if points {
 		point(ptOversizeStoredLocked)
 	}
@@ -148,6 +148,9 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	}
 	w.wakeLocked()
 	w.setRoomLocked()
+	if w.mapped() {
+		w.keepOversizeLocked(b, p, *s)
+	}
 	return nil
 }
 
@@ -291,7 +294,7 @@ func (w *Writer) serveLocked() {
 			w.answerLocked(wt, w.dropLocked(batch.Full))
 			served = true
 			continue
-		case !w.placeLocked(wt.p, wt.m):
+		case !w.place(wt.p, wt.m):
 			return
 		}
 		w.answerLocked(wt, nil)

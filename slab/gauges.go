@@ -64,14 +64,17 @@ func (w *Writer) oldestAgeLocked(now time.Time) time.Duration {
 	case w.inflight > 0:
 		t = w.inflightTime
 	case w.queue.n > 0:
-		p := w.queue.at(0)
-		t = p.blk.slot(p.from).Time
+		if p := w.queue.at(0); p.blk.head == nil {
+			t = p.blk.slot(p.from).Time
+		}
 	case b != nil && b.n > b.cut:
-		t = b.slot(b.cut).Time
+		if b.head == nil {
+			t = b.slot(b.cut).Time
+		}
 	default:
 		return 0
 	}
-	if t == 0 {
+	if t == 0 || w.crash != nil {
 		t = w.seen.UnixNano()
 	}
 	return max(0, time.Duration(now.UnixNano()-t))

@@ -163,7 +163,7 @@ func (w *Writer) buildMerged() {
 		point(ptMerge)
 	}
 	d, g, b := &w.d, &w.d.merge, w.sh.merge
-	b.reset()
+	b.reset(g.lo + uint64(g.at))
 	d.all.Reset()
 	var big *piece
 	taken := 0

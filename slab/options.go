@@ -100,6 +100,9 @@ type Options struct {
 	// panics. It runs on a goroutine of its own behind a bounded queue, so it
 	// may log into this very writer. Default nil.
 	OnError func(batch.Event)
+	// Crash makes the slabs survive the death of the process; see [CrashSafe].
+	// Not together with Shards. Default nil: slabs are on the heap.
+	Crash *Crash
 	// CloseDst makes Close close the destination, if it is an io.Closer.
 	CloseDst bool
 }

@@ -19,9 +19,9 @@ func newQueue(capacity int) queue {
 }
 
 // push appends a piece and returns it.
-func (q *queue) push(b *block, from, to int) *piece {
+func (q *queue) push(b *block, from, to int, first uint64, size int) *piece {
 	p := q.get()
-	*p = piece{blk: b, from: from, to: to}
+	*p = piece{blk: b, from: from, to: to, first: first, size: size}
 	if q.n == len(q.ring) {
 		ring := make([]*piece, 2*len(q.ring))
 		for i := range q.n {
@@ -71,6 +71,11 @@ func (q *queue) split(p *piece, n int) *piece {
 	*head = piece{blk: p.blk, from: p.from, to: p.from + n}
 	p.blk.refs++
 	p.from += n
+	if p.blk.old == p {
+		head.rest, p.blk.old = p, head
+	}
+	head.measure()
+	p.measure()
 	return head
 }
 

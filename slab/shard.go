@@ -70,7 +70,7 @@ func laneLimit(o *Options) int {
 	if n == AutoShards {
 		n = maxShards
 	}
-	if n < 2 || o.WhenFull.kind == whenFullDropOldest || o.ImportantWhenFull.kind == whenFullDropOldest {
+	if n < 2 || o.Crash != nil || o.WhenFull.kind == whenFullDropOldest || o.ImportantWhenFull.kind == whenFullDropOldest {
 		return 0
 	}
 	if n = min(n, (o.SlabCount-1)/2, maxShards); n < 2 {
@@ -227,7 +227,7 @@ func (w *Writer) putSlowLane(l *lane, p []byte, m batch.Meta) error {
 		w.sealLaneLocked(l)
 		k := len(w.free) - 1
 		l.cur, w.free = w.free[k], w.free[:k]
-		l.cur.reset()
+		l.cur.reset(w.sh.g.Load() + 1)
 	}
 	t := w.storeLane(l, p, m)
 	l.mu.Unlock()
@@ -256,9 +256,9 @@ func (w *Writer) sealLaneLocked(l *lane) {
 func (w *Writer) cutLaneLocked(l *lane) {
 	if b := l.cur; b != nil && b.n > b.cut {
 		p := w.queue.get()
-		*p = piece{blk: b, from: b.cut, to: b.n}
+		*p = piece{blk: b, from: b.cut, to: b.n, first: b.cutTicket, size: b.off - b.cutOff}
 		b.refs++
-		b.cut = b.n
+		b.cut, b.cutOff = b.n, b.off
 		l.full = append(l.full, p)
 	}
 }

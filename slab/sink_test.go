@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -371,6 +373,9 @@ func TestRandom(t *testing.T) {
 		seeds = 50
 	}
 	base := time.Now().UnixNano()
+	if s, err := strconv.ParseInt(os.Getenv("FOREBAY_SEED"), 10, 64); err == nil {
+		base, seeds = s, 1
+	}
 	for s := range seeds {
 		seed := uint64(base) + uint64(s)
 		if !t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -393,6 +398,11 @@ func randomRun(t *testing.T, seed uint64) {
 		o.Codec = lines{}
 	}
 	r := &recorder{}
+	defer func() {
+		if t.Failed() {
+			t.Logf("options %+v", *o)
+		}
+	}()
 	if rng.IntN(3) == 0 {
 		r.limits = batch.Limits{Bytes: rng.IntN(4000), Records: rng.IntN(50), Age: time.Duration(rng.IntN(30)) * time.Millisecond}
 	}

@@ -24,10 +24,15 @@ type Stats struct {
 	BurstLeft time.Duration
 	// OldestAge is the age of the oldest undelivered record by its own time, or,
 	// if it has none, by when the drain first saw it. 0 when nothing is pending.
-	OldestAge  time.Duration
-	Sends      uint64 // answers that settled records
-	SendErrors uint64
-	LastError  string // of the failure under way; empty when the destination is well
+	OldestAge time.Duration
+	// CrashUnsafe says why the slabs are on the heap although Options.Crash is set;
+	// empty when all is well. HeapOnly is how many pending oversize records have no
+	// copy outside this process.
+	CrashUnsafe string
+	HeapOnly    int
+	Sends       uint64 // answers that settled records
+	SendErrors  uint64
+	LastError   string // of the failure under way; empty when the destination is well
 }
 
 // Stats returns a snapshot. It never waits for the destination.
@@ -48,6 +53,7 @@ func (w *Writer) Stats() Stats {
 	if b := w.cur; b != nil && b.n == b.cut && b.refs == 0 {
 		s.SlabsInUse-- // attached, but empty
 	}
+	w.crashStatsLocked(&s)
 	s.Rate = w.rate.update(now, w.acceptedBytesLocked())
 	s.BurstLeft = w.burstLeftLocked(s.Rate)
 	s.OldestAge = w.oldestAgeLocked(now)
@@ -76,8 +82,9 @@ func (w *Writer) accountLocked(sink batch.Account) batch.Account {
 	a.Accepted += w.ticketsLocked()
 	a.Pending.Slab = w.pendingSlabLocked()
 	a.Pending.Inflight = uint64(w.inflight + w.lastPending)
-	if w.abandoned {
-		a.Pending = batch.Pending{}
+	a.Pending.Slab += uint64(w.recLeft)
+	if w.abandoned || w.retained {
+		a.Pending = batch.Pending{Slab: uint64(w.kept)}
 	}
 	sink.Accepted = 0 // what the Writer handed over was accepted here already
 	a.Add(sink)

@@ -71,7 +71,17 @@ type Writer struct {
 	marked        batch.Drops
 	closed        bool
 	lastAbandoned bool
+	kept          int  // records left in crash files for the next start
+	retained      bool // … and nothing more is attempted
+	recovering    bool // the batch under way comes from a dead process
 	abandoned     bool // Shutdown ran out of time and settled the account itself
+
+	crash     *crashFile // nil: heap slabs
+	crashErr  error      // why the slabs are on the heap although Options.Crash is set
+	heapSpare []*block   // for the slabs of a broken mapping, as they come back
+	heapOnly  int        // oversize records pending that have no copy on disk
+	recovery  []*orphan  // files of dead processes, to be delivered first
+	recLeft   int        // records in them that are not settled
 
 	sh     shards
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
@@ -136,22 +146,25 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 	w := &Writer{
 		o: r, sink: dst, slabBytes: r.SlabBytes, maxRecord: r.MaxRecord,
 		flushLevel: int(r.FlushLevel.Level()),
-		free:       newArena(r.SlabBytes, r.SlabCount),
 		queue:      newQueue(r.SlabCount + 2),
 		wake:       make(chan struct{}, 1), closing: make(chan struct{}),
 		done: make(chan struct{}), reported: make(chan struct{}),
 		ctx: ctx, giveUp: cancel,
 		room: -1, sleep: awake, spins: runtime.GOMAXPROCS(0) > 1,
 	}
-	if l, ok := dst.(batch.Limiter); ok {
-		w.limits = l.Limits()
-		w.limited = w.limits.Bytes > 0 || w.limits.Records > 0
-	}
 	report := r.OnError
 	if report == nil {
 		report = reportToStderr
 	}
 	w.events = callback.New(report, 64)
+	if err := w.openSlabs(); err != nil {
+		cancel()
+		return nil, err
+	}
+	if l, ok := dst.(batch.Limiter); ok {
+		w.limits = l.Limits()
+		w.limited = w.limits.Bytes > 0 || w.limits.Records > 0
+	}
 	if w.sh.max = laneLimit(&r); w.sh.max > 0 {
 		w.sh.lanes = make([]lane, w.sh.max)
 		for i := range w.sh.lanes {
@@ -257,7 +270,7 @@ func (w *Writer) urgentLocked() {
 
 // setRoomLocked decides whether the next write may take the fast path.
 func (w *Writer) setRoomLocked() {
-	if w.closed || w.sh.multi || w.cur == nil || w.cur.old != nil || w.waiters.n > 0 || w.sleep == parked {
+	if w.closed || w.sh.multi || w.mapped() || w.cur == nil || w.cur.old != nil || w.waiters.n > 0 || w.sleep == parked {
 		w.room = -1
 		return
 	}
@@ -278,10 +291,18 @@ func (w *Writer) putSlow(p []byte, m batch.Meta) error {
 	if len(p)+batch.SlotBytes > w.slabBytes {
 		return w.putOversizeLocked(p, m)
 	}
-	if w.waiters.n == 0 && w.placeLocked(p, m) {
+	if w.waiters.n == 0 && w.place(p, m) {
 		return nil
 	}
 	return w.fullLocked(p, m, false)
+}
+
+// place stores p if a slab has room for it. mu is held.
+func (w *Writer) place(p []byte, m batch.Meta) bool {
+	if w.mapped() {
+		return w.placeGuardedLocked(p, m)
+	}
+	return w.placeLocked(p, m)
 }
 
 // placeLocked stores p if a slab has room for it.
@@ -325,7 +346,7 @@ func (w *Writer) openLocked(n int, m batch.Meta) bool {
 	}
 	k := len(w.free) - 1
 	w.cur, w.free = w.free[k], w.free[:k]
-	w.cur.reset()
+	w.cur.reset(w.ticketsLocked() + 1)
 	return true
 }
 
@@ -357,39 +378,53 @@ func (w *Writer) sealLocked() {
 // The block stays current.
 func (w *Writer) cutLocked() {
 	if b := w.cur; b != nil && b.n > b.cut {
-		w.pushLocked(b, b.cut, b.n)
-		b.cut = b.n
+		w.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff)
+		b.cut, b.cutOff = b.n, b.off
 	}
 }
 
-func (w *Writer) pushLocked(b *block, from, to int) *piece {
+func (w *Writer) pushLocked(b *block, from, to int, first uint64, size int) {
 	b.refs++
-	p := w.queue.push(b, from, to)
-	w.queuedRecs += p.len()
-	w.queuedBytes += p.bytes()
-	return p
+	w.queue.push(b, from, to, first, size)
+	w.queuedRecs += to - from
+	w.queuedBytes += size
 }
 
 // unqueueLocked keeps the sums true for a piece that has left the queue.
 func (w *Writer) unqueueLocked(p *piece) {
 	w.queuedRecs -= p.len()
-	w.queuedBytes -= p.bytes()
+	w.queuedBytes -= p.size
 }
 
 // releaseLocked gives up a piece; its block is freed with the last one.
 func (w *Writer) releaseLocked(p *piece) {
 	b := p.blk
 	if b.old == p {
-		b.old = nil
+		b.old = p.rest
 	}
 	w.queue.put(p)
+	w.dropRefLocked(b)
+}
+
+// dropRefLocked gives up one piece of b; with the last one of a retired block its
+// memory is free again.
+func (w *Writer) dropRefLocked(b *block) {
 	if b.refs--; b.refs > 0 || !b.retired {
 		return
 	}
-	if b.oversize {
+	w.saturated = false
+	switch {
+	case b.oversize:
 		w.oversizeUsed -= len(b.mem)
-	} else {
+		if b.unsafe {
+			w.heapOnly--
+		}
+	case b.rescued:
+	case b.head != nil && w.crash.broken != nil: // its mapping is gone
+		k := len(w.heapSpare) - 1
+		w.free = append(w.free, w.heapSpare[k])
+		w.heapSpare = w.heapSpare[:k]
+	default:
 		w.free = append(w.free, b)
 	}
-	w.saturated = false
 }

@@ -1,0 +1,387 @@
+package slab
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Crash makes the slabs of a [Writer] survive the death of the process: they lie
+// in a file that is mapped into memory, so that a record is in the page cache,
+// which outlives the process, as soon as its write has returned. Use [CrashSafe]
+// to make one. The layout is docs/format/crash-slabs.md.
+//
+// It protects against SIGKILL, the OOM killer, panics, os.Exit and faults of the
+// runtime. It does not protect against loss of power or a kernel crash.
+type Crash struct {
+	// Dir holds the file of this process and is searched for those of dead
+	// ones. It is made, 0700, if it is missing. A tmpfs is the best place:
+	// write-back to a busy disk can stall a store into a mapped page.
+	Dir string
+	// Required makes New fail where the file cannot be had. Default false: New
+	// uses heap slabs, reports once, and Stats.CrashUnsafe says why.
+	Required bool
+	// Codec renders recovered records of a content type other than that of
+	// Options.Codec. Default nil: files of other content types are set aside.
+	// Reserved for destinations that transcode.
+	Codec func(contentType string) (batch.Codec, bool)
+}
+
+// CrashSafe returns the option for slabs that survive the process, with files in
+// dir. Linux and macOS; elsewhere New fails or, unless Required, says so.
+func CrashSafe(dir string) *Crash { return &Crash{Dir: dir} }
+
+// ErrNotSupported is wrapped by the error for crash-safe slabs on a platform
+// that has none.
+var ErrNotSupported = errors.New("crash-safe slabs are not supported on " + runtime.GOOS)
+
+// The file, little-endian:
+//
+//	page 0            identity, written once, CRC32C over it
+//	page 1            state: words that change, each on its own cache line
+//	dictionary        64 KiB: stream definitions, appended, length in the state
+//	slab headers      64 B each
+//	slabs             as in memory
+const (
+	crashMagic    = "FBSLAB1\n"
+	crashVersion  = 1
+	crashPage     = 4096
+	crashDictOff  = 2 * crashPage
+	crashDictLen  = 64 << 10
+	crashHeadsOff = crashDictOff + crashDictLen
+	crashSuffix   = ".slab"
+	bigSuffix     = ".big"
+	badSuffix     = ".damaged"
+	maxCrashBytes = 4 << 30
+)
+
+// crashState is page 1.
+type crashState struct {
+	acked    uint64 // every ticket up to it is settled
+	_        [56]byte
+	heapHeld uint64 // records accepted that are in this process's heap only
+	_        [56]byte
+	dictLen  uint64 // bytes of the dictionary that are valid
+	_        [56]byte
+}
+
+// slabHead is the header of one slab, 64 bytes.
+type slabHead struct {
+	// first is the lowest ticket the slab may hold: older slots are leftovers of
+	// an earlier use, which is why nothing needs to be zeroed.
+	first uint64
+	// old are the slots [from, to) of an earlier generation that DropOldest is
+	// writing over, as from<<32 | to; 0: none.
+	old uint64
+	// crc is over the payload of the slots below crcN, crcN<<32 | CRC32C; only
+	// slabs that were sealed and offered have it. 0: none.
+	crc uint64
+	_   [40]byte
+}
+
+// crashFile is the mapped file of this process.
+type crashFile struct {
+	path  string
+	f     *os.File // holds the lock for life
+	mem   []byte
+	state *crashState
+	uuid  [16]byte
+
+	// broken: the mapping faulted; slabs are on the heap from then on. Guarded
+	// by Writer.mu.
+	broken error
+	fault  atomic.Bool // broken is set
+	dict   batch.Dictionary
+	known  map[uint32]bool // streams in the dictionary, guarded by Writer.mu
+
+	bigMu sync.Mutex
+	big   *os.File
+	bigN  int64
+}
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+func crashSize(slabBytes, slabCount int) int {
+	return crashHeadsOff + roundUp(64*slabCount, crashPage) + slabBytes*slabCount
+}
+
+// openCrash creates the file of this process.
+func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) {
+	size := crashSize(o.SlabBytes, o.SlabCount)
+	if size > maxCrashBytes {
+		return nil, nil, fmt.Errorf("slab: %d slabs of %d bytes are more than the %d a crash-safe file holds", o.SlabCount, o.SlabBytes, maxCrashBytes)
+	}
+	if err := os.MkdirAll(o.Crash.Dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("slab: cannot make the directory for crash-safe slabs: %w", err)
+	}
+	c := &crashFile{dict: dict, known: map[uint32]bool{}}
+	if err := randomID(&c.uuid); err != nil {
+		return nil, nil, err
+	}
+	c.path = filepath.Join(o.Crash.Dir, fmt.Sprintf("%016x-%x%s", time.Now().UnixNano(), c.uuid[:4], crashSuffix))
+	f, mem, err := mapFile(c.path, size)
+	if err != nil {
+		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
+	}
+	c.f, c.mem = f, mem
+	c.state = (*crashState)(unsafe.Pointer(&mem[crashPage]))
+	var ct string
+	var schema uint32
+	if o.Codec != nil {
+		ct = o.Codec.ContentType()
+		if v, ok := o.Codec.(batch.Versioned); ok {
+			schema = v.SchemaVersion()
+		}
+	}
+	c.writeIdentity(o.SlabBytes, o.SlabCount, ct, schema)
+
+	heads := unsafe.Slice((*slabHead)(unsafe.Pointer(&mem[crashHeadsOff])), o.SlabCount)
+	base := crashHeadsOff + roundUp(64*o.SlabCount, crashPage)
+	blocks := make([]*block, o.SlabCount)
+	for i := range blocks {
+		m := mem[base+i*o.SlabBytes : base+(i+1)*o.SlabBytes : base+(i+1)*o.SlabBytes]
+		slots := unsafe.Slice((*batch.Slot)(unsafe.Pointer(&m[0])), len(m)/batch.SlotBytes)
+		heads[i].first = ^uint64(0)
+		blocks[i] = &block{mem: m, slots: slots, base: unsafe.Pointer(&m[0]), head: &heads[i]}
+	}
+	return c, blocks, nil
+}
+
+// writeIdentity fills page 0: magic, version, crc, uuid, boot id, creation time,
+// pid, geometry, schema version, content type.
+func (c *crashFile) writeIdentity(slabBytes, slabCount int, contentType string, schema uint32) {
+	b := make([]byte, 0, crashPage)
+	b = append(b, crashMagic...)
+	b = binary.LittleEndian.AppendUint32(b, crashVersion)
+	b = binary.LittleEndian.AppendUint32(b, 0) // crc
+	b = append(b, c.uuid[:]...)
+	boot := bootID()
+	b = append(b, boot[:]...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(time.Now().UnixNano()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(os.Getpid()))
+	b = binary.LittleEndian.AppendUint32(b, uint32(slabBytes))
+	b = binary.LittleEndian.AppendUint32(b, uint32(slabCount))
+	b = binary.LittleEndian.AppendUint32(b, schema)
+	contentType = contentType[:min(len(contentType), 255)]
+	b = append(b, byte(len(contentType)))
+	b = append(b, contentType...)
+	b = b[:crashPage]
+	binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:], castagnoli))
+	copy(c.mem, b)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ack notes that every ticket up to t is settled. It must come before the memory
+// of those records is used again.
+func (c *crashFile) ack(t uint64) { atomic.StoreUint64(&c.state.acked, t) }
+
+// addStream writes the definition of a stream before the first record that uses
+// it. Entries are id, length, bytes; the length word of the state publishes them.
+// A full dictionary leaves the stream undefined: recovery then sets its records
+// aside.
+func (c *crashFile) addStream(id uint32) {
+	if c.dict == nil || c.known[id] {
+		return
+	}
+	c.known[id] = true
+	var buf []byte
+	def, ok := c.dict.AppendStream(buf, id)
+	at := int(atomic.LoadUint64(&c.state.dictLen))
+	if !ok || at+8+len(def) > crashDictLen {
+		return
+	}
+	d := c.mem[crashDictOff+at:]
+	binary.LittleEndian.PutUint32(d, id)
+	binary.LittleEndian.PutUint32(d[4:], uint32(len(def)))
+	copy(d[8:], def)
+	atomic.StoreUint64(&c.state.dictLen, uint64(at+8+len(def)))
+}
+
+// remove unlinks the file and lets go of the lock. The memory stays mapped: a
+// Send that hangs may still be reading it.
+func (c *crashFile) remove() {
+	c.bigMu.Lock()
+	if c.big != nil {
+		c.big.Close()
+		os.Remove(c.path + bigSuffix)
+	}
+	c.bigMu.Unlock()
+	os.Remove(c.path)
+	c.f.Close()
+}
+
+// release lets go of the lock and leaves the file for the next process.
+func (c *crashFile) release() {
+	c.bigMu.Lock()
+	if c.big != nil {
+		c.big.Close()
+	}
+	c.bigMu.Unlock()
+	c.f.Close()
+}
+
+// placeGuardedLocked is placeLocked into mapped memory. A fault in it (somebody
+// truncated the file) becomes a panic, which moves the slabs to the heap; then
+// the record is placed there.
+func (w *Writer) placeGuardedLocked(p []byte, m batch.Meta) bool {
+	placed, faulted := w.tryMappedLocked(p, m)
+	if faulted {
+		return w.placeLocked(p, m)
+	}
+	return placed
+}
+
+func (w *Writer) tryMappedLocked(p []byte, m batch.Meta) (placed, faulted bool) {
+	defer w.catchFault(debug.SetPanicOnFault(true), &faulted)
+	if m.Stream != 0 && !w.crash.known[m.Stream] {
+		w.crash.addStream(m.Stream)
+	}
+	return w.placeLocked(p, m), false
+}
+
+// catchFault is deferred by code that touches mapped memory with mu held.
+func (w *Writer) catchFault(old bool, faulted *bool) {
+	debug.SetPanicOnFault(old)
+	if r := recover(); r != nil {
+		if !w.isFault(r) {
+			panic(r)
+		}
+		*faulted = true
+		w.toHeapLocked(fmt.Errorf("slab: the mapped file %s is damaged: %v", w.crash.path, r))
+	}
+}
+
+// isFault reports whether a recovered value is a memory fault in the mapping.
+func (w *Writer) isFault(r any) bool {
+	e, ok := r.(interface {
+		error
+		Addr() uintptr
+	})
+	if !ok || w.crash == nil {
+		return false
+	}
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(w.crash.mem)))
+	return e.Addr() >= start && e.Addr() < start+uintptr(len(w.crash.mem))
+}
+
+// toHeapLocked goes on with heap slabs after a fault. What can still be read is
+// copied; what cannot is dropped as corrupt.
+func (w *Writer) toHeapLocked(cause error) {
+	c := w.crash
+	if c.broken != nil {
+		return
+	}
+	c.broken = cause
+	c.fault.Store(true)
+	w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Err: cause})
+	heap := newArena(w.slabBytes, w.o.SlabCount)
+	take := func() *block {
+		b := heap[len(heap)-1]
+		heap = heap[:len(heap)-1]
+		b.reset(0)
+		return b
+	}
+	for i := range w.free {
+		w.free[i] = take()
+	}
+	if b := w.cur; b != nil {
+		if b.old != nil { // two generations: give both up to the queue
+			b.old = nil
+		}
+		w.cutLocked()
+		b.retired = true
+		w.cur = nil
+		if b.refs == 0 {
+			w.free = append(w.free, take())
+		}
+	}
+	w.heapSpare = heap
+	for i := 0; i < w.queue.n; {
+		p := w.queue.at(i)
+		if p.blk.oversize || w.rescueLocked(p) {
+			i++
+			continue
+		}
+		w.queue.remove(i)
+		w.unqueueLocked(p)
+		w.countDropLocked(batch.Corrupt, p.len())
+		w.releaseLocked(p)
+	}
+	w.setRoomLocked()
+}
+
+// rescueLocked copies a queued piece to the heap. It reports false if the memory
+// cannot be read.
+func (w *Writer) rescueLocked(p *piece) (ok bool) {
+	defer func(old bool) {
+		debug.SetPanicOnFault(old)
+		if r := recover(); r != nil && !w.isFault(r) {
+			panic(r)
+		}
+	}(debug.SetPanicOnFault(true))
+	r := p.run()
+	data := append([]byte(nil), r.Data()...)
+	slots := make([]batch.Slot, p.len())
+	for i := range slots {
+		s := *r.Slot(i)
+		s.Off -= r.Slot(0).Off
+		slots[len(slots)-1-i] = s
+	}
+	b := &block{mem: data, slots: slots, off: len(data), n: len(slots), cut: len(slots), refs: 1, retired: true, rescued: true}
+	src := p.blk
+	p.blk, p.from, p.to = b, 0, len(slots)
+	w.dropRefLocked(src)
+	return true
+}
+
+// sync64 keeps atomic 64-bit words usable on every platform that can map files.
+var _ = [1]struct{}{}[unsafe.Sizeof(slabHead{})-64]
+
+func (c *crashFile) storeBig(p []byte, s batch.Slot) error {
+	c.bigMu.Lock()
+	defer c.bigMu.Unlock()
+	if c.big == nil {
+		f, err := os.OpenFile(c.path+bigSuffix, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		c.big, c.bigN = f, 0
+	}
+	frame := appendBigFrame(make([]byte, 0, bigHeadLen+len(p)), p, s)
+	if _, err := c.big.WriteAt(frame, c.bigN); err != nil {
+		_ = c.big.Truncate(c.bigN) // a torn frame would hide those behind it
+		return err
+	}
+	c.bigN += int64(len(frame))
+	return nil
+}
+
+const bigHeadLen = 40
+
+// appendBigFrame appends the frame of an oversize record: CRC32C over all that
+// follows it, length, ticket, time, stream, level, payload.
+func appendBigFrame(dst, p []byte, s batch.Slot) []byte {
+	at := len(dst)
+	dst = binary.LittleEndian.AppendUint32(dst, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(p)))
+	dst = binary.LittleEndian.AppendUint64(dst, s.Ticket)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Time))
+	dst = binary.LittleEndian.AppendUint32(dst, s.Stream)
+	dst = append(dst, byte(s.Level), 0, 0, 0)
+	dst = binary.LittleEndian.AppendUint64(dst, 0)
+	dst = append(dst, p...)
+	binary.LittleEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], castagnoli))
+	return dst
+}

@@ -1,0 +1,38 @@
+package slab
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// allocate reserves every block of the file, so that a store into the mapping can
+// never find the disk full.
+func allocate(f *os.File, size int64) error {
+	for {
+		err := unix.Fallocate(int(f.Fd()), 0, 0, size)
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// populate takes all page faults now instead of in the callers. Older kernels do
+// not know it; then the first writes are slower.
+func populate(mem []byte) { _ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) }
+
+// Magic numbers of statfs(2) for file systems on which neither locks nor mapped
+// pages mean what they mean locally.
+var networkFS = map[int64]string{0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB2"}
+
+func refuseNetworkFS(f *os.File) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if name, bad := networkFS[int64(st.Type)]; bad {
+		return fmt.Errorf("the directory is on %s, which cannot keep mapped pages of a dead process: choose a local one", name)
+	}
+	return nil
+}

@@ -1,0 +1,15 @@
+//go:build !linux && !darwin
+
+package slab
+
+import "os"
+
+func randomID(*[16]byte) error { return ErrNotSupported }
+
+func mapFile(string, int) (*os.File, []byte, error) { return nil, nil, ErrNotSupported }
+
+func lockFile(*os.File) error { return ErrNotSupported }
+
+func locked(error) bool { return false }
+
+func bootID() (id [16]byte) { return id }
