@@ -1,0 +1,170 @@
+package fluent
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// ContentType is the content type of Forward entries: each record is one
+// [time, map] in MessagePack.
+const ContentType = "application/x-fluent-entry"
+
+// A TimeForm says how times within a record are written.
+type TimeForm uint8
+
+const (
+	// TimeText writes RFC 3339 text with up to nine digits of a second.
+	TimeText TimeForm = iota
+	// TimeEvent writes times that are fields of the record itself (not of what
+	// is nested in it) as EventTime, the protocol's own form, and others as text.
+	TimeEvent
+)
+
+var timeForms = [...]string{"rfc3339", "event-time"}
+
+// String returns "rfc3339" or "event-time".
+func (f TimeForm) String() string {
+	if int(f) < len(timeForms) {
+		return timeForms[f]
+	}
+	return fmt.Sprintf("TimeForm(%d)", f)
+}
+
+// MarshalText is the inverse of UnmarshalText.
+func (f TimeForm) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads "rfc3339" or "event-time".
+func (f *TimeForm) UnmarshalText(text []byte) error {
+	for i, name := range timeForms {
+		if string(text) == name {
+			*f = TimeForm(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("fluent: %q is no form of times: use rfc3339 or event-time", text)
+}
+
+// maxSeconds is the last second that is written: Fluent Bit takes the two above
+// it for marks of its own.
+const maxSeconds = math.MaxUint32 - 2
+
+// appendEventTime appends t as EventTime. Times it cannot hold, before 1970 and
+// after 2106, become the nearest it can.
+func appendEventTime(dst []byte, t time.Time) []byte {
+	sec, nsec := t.Unix(), uint32(t.Nanosecond())
+	switch {
+	case sec < 0:
+		sec, nsec = 0, 0
+	case sec > maxSeconds:
+		sec, nsec = maxSeconds, 999_999_999
+	}
+	return msgpack.AppendEventTime(dst, uint32(sec), nsec)
+}
+
+// appendEntryTime appends the beginning of an entry, up to the map.
+func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
+	dst = msgpack.AppendArrayHeader(dst, 2)
+	if integer {
+		return msgpack.AppendUint(dst, uint64(max(0, min(t.Unix(), maxSeconds))))
+	}
+	return appendEventTime(dst, t)
+}
+
+// unixNano is t for a slot: 0 if it has no room for it.
+func unixNano(t time.Time) int64 {
+	if y := t.Year(); y < 1678 || y >= 2262 {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// AppendEvent appends an event as the Forward protocol wants it, the entry
+// [time, map], to dst. A v that is no map or struct becomes the field "message";
+// nil becomes an empty map. See [Logger.Post] for how values are written. The
+// error wraps [ErrDepth], [ErrCycle] or [ErrTooLarge]; dst's content beyond its
+// original length is then undefined.
+func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
+	s := borrow(math.MaxInt32, TimeText)
+	dst, err := s.record(appendEntryTime(dst, t, false), v, "message")
+	s.free()
+	if err != nil {
+		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)
+	}
+	return dst, nil
+}
+
+// EntryCodec returns the codec of Forward entries.
+func EntryCodec() batch.Codec { return entryCodec{} }
+
+type entryCodec struct{}
+
+func (entryCodec) ContentType() string { return ContentType }
+
+// AppendJSON renders an entry as {"tag":"…","time":"…","record":{…}}; the tag is
+// left out where it is unknown.
+func (entryCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
+	at := len(dst)
+	dst = append(dst, '{')
+	if tag, ok := tagOf(m.Stream); ok {
+		dst = append(dst, `"tag":`...)
+		dst, _, _ = msgpack.AppendJSON(dst, msgpack.AppendStr(nil, tag))
+		dst = append(dst, ',')
+	}
+	if out, ok := appendEntryJSON(dst, rec); ok {
+		return append(out, '}')
+	}
+	dst = append(dst[:at], `{"raw":`...)
+	dst, _, _ = msgpack.AppendJSON(dst, msgpack.AppendBin(nil, rec))
+	return append(dst, `,"encoding":"base64"}`...)
+}
+
+// appendEntryJSON appends the members time and record.
+func appendEntryJSON(dst, rec []byte) ([]byte, bool) {
+	head, rest, err := msgpack.Next(rec)
+	if err != nil || head.Kind != msgpack.Array || head.Len != 2 {
+		return dst, false
+	}
+	t, rest, err := msgpack.Next(rest)
+	if err != nil {
+		return dst, false
+	}
+	at, ok := msgpack.EventTime(&t)
+	if !ok && t.Kind == msgpack.Uint && t.Num <= math.MaxUint32 {
+		at, ok = time.Unix(int64(t.Num), 0), true
+	}
+	body, _, err := msgpack.Next(rest)
+	if !ok || err != nil || body.Kind != msgpack.Map {
+		return dst, false
+	}
+	dst = append(dst, `"time":"`...)
+	dst = at.UTC().AppendFormat(dst, time.RFC3339Nano)
+	dst = append(dst, `","record":`...)
+	dst, rest, err = msgpack.AppendJSON(dst, rest)
+	return dst, err == nil && len(rest) == 0
+}
+
+// AppendMarker appends an entry that tells of dropped ones.
+func (entryCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
+	reasons := 0
+	for _, n := range d {
+		if n != 0 {
+			reasons++
+		}
+	}
+	dst = appendEntryTime(dst, now, false)
+	dst = msgpack.AppendMapHeader(dst, 4)
+	dst = msgpack.AppendStr(msgpack.AppendStr(dst, "level"), "WARN")
+	dst = msgpack.AppendStr(msgpack.AppendStr(dst, "message"), "records dropped")
+	dst = msgpack.AppendUint(msgpack.AppendStr(dst, "dropped"), d.Total())
+	dst = msgpack.AppendMapHeader(msgpack.AppendStr(dst, "reasons"), reasons)
+	for i, n := range d {
+		if n != 0 {
+			dst = msgpack.AppendUint(msgpack.AppendStr(dst, batch.Reason(i).String()), n)
+		}
+	}
+	return dst
+}

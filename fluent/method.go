@@ -1,0 +1,228 @@
+package fluent
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"reflect"
+
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// method appends a value through a method of its own. What a method does (panic,
+// fail) ends in a text in its place, not in the loss of the record.
+func (s *valuer) method(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
+	if p.byAddr && !v.CanAddr() || p.method == stringText && s.level == 0 && isRecord(v.Kind()) {
+		// A record that can describe itself is still a record.
+		return s.value(dst, v, p.without)
+	}
+	var recv any
+	if v.CanAddr() {
+		recv = v.Addr().Interface()
+	} else {
+		if k := v.Kind(); (k == reflect.Map || k == reflect.Slice || k == reflect.Func || k == reflect.Chan) && v.IsNil() {
+			return msgpack.AppendNil(dst), nil
+		}
+		recv = v.Interface()
+	}
+	if p.method == logValue {
+		if err := s.enter(dst, nil); err != nil { // LogValue may return the like for ever
+			return dst, err
+		}
+		s.level--
+		dst, err := s.attr(dst, slog.AnyValue(recv).Resolve())
+		s.level++
+		s.leave()
+		return dst, err
+	}
+	at := len(dst)
+	out, err := s.call(dst, recv, p.method)
+	if err != nil {
+		return msgpack.AppendStr(dst[:at], "!ERROR: "+err.Error()), nil
+	}
+	return out, nil
+}
+
+func isRecord(k reflect.Kind) bool { return k == reflect.Struct || k == reflect.Map }
+
+// call calls the method of recv and appends what it says.
+func (s *valuer) call(dst []byte, recv any, m method) (out []byte, err error) {
+	at := len(dst)
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = msgpack.AppendStr(dst[:at], panicText(p)), nil
+		}
+	}()
+	switch m {
+	case marshalMsg:
+		return appendMarshaled(dst, recv.(Marshaler))
+	case marshalJSON:
+		js, err := recv.(json.Marshaler).MarshalJSON()
+		if err != nil {
+			return dst, err
+		}
+		return rawJSON(dst, js), nil
+	case marshalText:
+		text, err := recv.(encoding.TextMarshaler).MarshalText()
+		if err != nil {
+			return dst, err
+		}
+		return msgpack.AppendStrBytes(dst, text), nil
+	case errorText:
+		return msgpack.AppendStr(dst, recv.(error).Error()), nil
+	}
+	return msgpack.AppendStr(dst, recv.(fmt.Stringer).String()), nil
+}
+
+// appendMarshaled appends what MarshalMsg makes, and sees to it that receivers
+// can take it: generated code writes times as ext 5, on which fluentd resets the
+// connection.
+func appendMarshaled(dst []byte, m Marshaler) ([]byte, error) {
+	at := len(dst)
+	out, err := m.MarshalMsg(dst)
+	if err != nil {
+		return dst, err
+	}
+	if len(out) < at {
+		return dst, fmt.Errorf("MarshalMsg returned less than it was given")
+	}
+	ok, err := msgpack.IsClean(out[at:])
+	if err != nil {
+		return dst, fmt.Errorf("MarshalMsg appended no single MessagePack value: %w", err)
+	}
+	if ok {
+		return out, nil
+	}
+	fixed, _, err := msgpack.AppendClean(nil, out[at:])
+	if err != nil {
+		return dst, err
+	}
+	return append(out[:at], fixed...), nil
+}
+
+func textOf(t encoding.TextMarshaler) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = panicText(p)
+		}
+	}()
+	b, err := t.MarshalText()
+	if err != nil {
+		return "!ERROR: " + err.Error()
+	}
+	return string(b)
+}
+
+// panicText describes a panic. Of composite values only the type is said: they
+// could be cyclic, and fmt would follow them for ever.
+func panicText(p any) string {
+	switch p := p.(type) {
+	case string:
+		return "!PANIC: " + p
+	case error:
+		return "!PANIC: " + safeError(p)
+	}
+	switch reflect.TypeOf(p).Kind() {
+	case reflect.Map, reflect.Slice, reflect.Array, reflect.Struct, reflect.Pointer, reflect.Interface:
+		return fmt.Sprintf("!PANIC: (a value of type %T)", p)
+	}
+	return fmt.Sprint("!PANIC: ", p)
+}
+
+func safeError(err error) (text string) {
+	defer func() {
+		if recover() != nil {
+			text = "(its Error method panics)"
+		}
+	}()
+	return err.Error()
+}
+
+// attr appends a value of slog.
+func (s *valuer) attr(dst []byte, v slog.Value) ([]byte, error) {
+	switch v.Kind() {
+	case slog.KindString:
+		return msgpack.AppendStr(dst, v.String()), nil
+	case slog.KindInt64:
+		return msgpack.AppendInt(dst, v.Int64()), nil
+	case slog.KindUint64:
+		return msgpack.AppendUint(dst, v.Uint64()), nil
+	case slog.KindFloat64:
+		return appendFloat(dst, v.Float64()), nil
+	case slog.KindBool:
+		return msgpack.AppendBool(dst, v.Bool()), nil
+	case slog.KindDuration:
+		return msgpack.AppendInt(dst, int64(v.Duration())), nil
+	case slog.KindTime:
+		return s.time(dst, v.Time()), nil
+	case slog.KindLogValuer:
+		if err := s.enter(dst, nil); err != nil {
+			return dst, err
+		}
+		s.level--
+		dst, err := s.attr(dst, v.Resolve())
+		s.level++
+		s.leave()
+		return dst, err
+	case slog.KindGroup:
+		if err := s.enter(dst, nil); err != nil {
+			return dst, err
+		}
+		at := len(dst)
+		dst = msgpack.AppendOpenMap(dst)
+		dst, n, err := s.attrs(dst, v.Group())
+		if err != nil {
+			return dst, err
+		}
+		s.leave()
+		return msgpack.CloseMap(dst, at, n), nil
+	}
+	if l, ok := v.Any().(slog.LogValuer); ok {
+		return s.attr(dst, slog.AnyValue(l).Resolve())
+	}
+	return s.any(dst, v.Any())
+}
+
+// attrs appends attributes as pairs and returns their number. As in slog, an
+// attribute without key and value is none, an empty group neither, and a group
+// without a key lays its attributes among the others.
+func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int, error) {
+	n := 0
+	for i := range attrs {
+		a := &attrs[i]
+		v := a.Value
+		if v.Kind() == slog.KindLogValuer {
+			v = v.Resolve()
+		}
+		if v.Kind() == slog.KindGroup {
+			g := v.Group()
+			if len(g) == 0 {
+				continue
+			}
+			if a.Key == "" {
+				if err := s.enter(dst, nil); err != nil {
+					return dst, n, err
+				}
+				var k int
+				var err error
+				if dst, k, err = s.attrs(dst, g); err != nil {
+					return dst, n, err
+				}
+				s.leave()
+				n += k
+				continue
+			}
+		} else if a.Key == "" && v.Kind() == slog.KindAny && v.Any() == nil {
+			continue
+		}
+		dst = msgpack.AppendStr(dst, a.Key)
+		var err error
+		if dst, err = s.attr(dst, v); err != nil {
+			s.in(a.Key)
+			return dst, n, err
+		}
+		n++
+	}
+	return dst, n, nil
+}

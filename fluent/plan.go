@@ -1,0 +1,393 @@
+package fluent
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// A Marshaler appends itself as MessagePack, as the code that tinylib/msgp
+// generates does.
+type Marshaler interface {
+	MarshalMsg(dst []byte) ([]byte, error)
+}
+
+// op is how the values of a type are written.
+type op uint8
+
+const (
+	opUnsupported op = iota
+	opBool
+	opInt
+	opUint
+	opFloat32
+	opFloat64
+	opComplex
+	opString
+	opBytes
+	opSlice
+	opArray
+	opAnyMap    // map[string]any
+	opStringMap // map[string]string
+	opMap       // any other
+	opStruct
+	opPointer
+	opInterface
+	opTime
+	opNumber // json.Number
+	opRaw    // json.RawMessage
+	opAttr   // slog.Value
+	opMethod // see plan.method
+)
+
+// method is the method that writes a type with op opMethod.
+type method uint8
+
+const (
+	noMethod method = iota
+	marshalMsg
+	logValue
+	marshalJSON
+	marshalText
+	errorText
+	stringText
+)
+
+// A plan is how to write the values of one type; it is made once per type.
+type plan struct {
+	op      op
+	method  method
+	byAddr  bool // the method has a pointer receiver: without an address, without says how
+	without *plan
+	typ     reflect.Type
+	elem    *plan
+	keyKind keyKind
+	fields  []field
+	fixed   bool // a struct that always has all its fields
+}
+
+type field struct {
+	key       []byte // encoded
+	name      string
+	index     []int // path from the outer struct
+	plan      *plan
+	omitEmpty bool
+	omitZero  bool
+	quote     bool // encoding/json's ",string"
+	inlineMap bool
+}
+
+// keyKind is how the keys of a map become strings.
+type keyKind uint8
+
+const (
+	keyString keyKind = iota
+	keyText           // encoding.TextMarshaler
+	keyInt
+	keyUint
+	keyOther // as the text of the value
+)
+
+var (
+	timeType     = reflect.TypeFor[time.Time]()
+	durationType = reflect.TypeFor[time.Duration]()
+	numberType   = reflect.TypeFor[json.Number]()
+	rawType      = reflect.TypeFor[json.RawMessage]()
+	attrType     = reflect.TypeFor[slog.Value]()
+	textType     = reflect.TypeFor[encoding.TextMarshaler]()
+)
+
+var methods = []struct {
+	m method
+	t reflect.Type
+}{
+	{marshalMsg, reflect.TypeFor[Marshaler]()},
+	{logValue, reflect.TypeFor[slog.LogValuer]()},
+	{marshalJSON, reflect.TypeFor[json.Marshaler]()},
+	{marshalText, textType},
+	{errorText, reflect.TypeFor[error]()},
+	{stringText, reflect.TypeFor[fmt.Stringer]()},
+}
+
+var (
+	plans    sync.Map   // reflect.Type → *plan
+	planning sync.Mutex // held while a plan is made
+)
+
+func planOf(t reflect.Type) *plan {
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan)
+	}
+	planning.Lock()
+	defer planning.Unlock()
+	b := planner{made: map[reflect.Type]*plan{}}
+	p := b.plan(t)
+	for t, p := range b.made {
+		plans.LoadOrStore(t, p)
+	}
+	return p
+}
+
+// A planner makes the plans of a type and of all within it. Types may contain
+// themselves: a plan is known before it is complete, and published after.
+type planner struct{ made map[reflect.Type]*plan }
+
+func (b *planner) plan(t reflect.Type) *plan {
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan)
+	}
+	if p, ok := b.made[t]; ok {
+		return p
+	}
+	p := &plan{typ: t}
+	b.made[t] = p
+	switch t {
+	case timeType:
+		p.op = opTime
+		return p
+	case durationType:
+		p.op = opInt
+		return p
+	case numberType:
+		p.op = opNumber
+		return p
+	case rawType:
+		p.op = opRaw
+		return p
+	case attrType:
+		p.op = opAttr
+		return p
+	}
+	if k := t.Kind(); k != reflect.Pointer && k != reflect.Interface {
+		for _, m := range methods {
+			byAddr := !t.Implements(m.t)
+			if byAddr && !reflect.PointerTo(t).Implements(m.t) {
+				continue
+			}
+			p.op, p.method, p.byAddr = opMethod, m.m, byAddr
+			if byAddr || m.m == stringText {
+				p.without = &plan{typ: t}
+				b.byKind(p.without, t)
+			}
+			return p
+		}
+	}
+	b.byKind(p, t)
+	return p
+}
+
+// byKind fills p without a look at t's methods.
+func (b *planner) byKind(p *plan, t reflect.Type) {
+	switch t.Kind() {
+	case reflect.Bool:
+		p.op = opBool
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		p.op = opInt
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		p.op = opUint
+	case reflect.Float32:
+		p.op = opFloat32
+	case reflect.Float64:
+		p.op = opFloat64
+	case reflect.Complex64, reflect.Complex128:
+		p.op = opComplex
+	case reflect.String:
+		p.op = opString
+	case reflect.Slice:
+		if p.elem = b.plan(t.Elem()); t.Elem().Kind() == reflect.Uint8 && p.elem.op == opUint {
+			p.op = opBytes
+			return
+		}
+		p.op = opSlice
+	case reflect.Array:
+		p.op, p.elem = opArray, b.plan(t.Elem())
+	case reflect.Pointer:
+		p.op, p.elem = opPointer, b.plan(t.Elem())
+	case reflect.Interface:
+		p.op = opInterface
+	case reflect.Map:
+		b.mapPlan(p, t)
+	case reflect.Struct:
+		p.op = opStruct
+		b.structPlan(p, t)
+	}
+}
+
+func (b *planner) mapPlan(p *plan, t reflect.Type) {
+	p.op, p.elem = opMap, b.plan(t.Elem())
+	k := t.Key()
+	switch {
+	case k.Kind() == reflect.String:
+		p.keyKind = keyString
+		if k.Implements(textType) {
+			p.keyKind = keyText
+		} else if k == reflect.TypeFor[string]() && t.Elem() == reflect.TypeFor[any]() {
+			p.op = opAnyMap
+		} else if k == reflect.TypeFor[string]() && t.Elem() == reflect.TypeFor[string]() {
+			p.op = opStringMap
+		}
+	case k.Implements(textType):
+		p.keyKind = keyText
+	case k.Kind() >= reflect.Int && k.Kind() <= reflect.Int64:
+		p.keyKind = keyInt
+	case k.Kind() >= reflect.Uint && k.Kind() <= reflect.Uintptr:
+		p.keyKind = keyUint
+	default:
+		p.keyKind = keyOther
+	}
+}
+
+// tagKeys are the struct tags that are looked at; the first that is there counts.
+var tagKeys = []string{"fluent", "msgpack", "msg", "json"}
+
+type tag struct {
+	name                               string
+	skip, named                        bool
+	omitEmpty, omitZero, inline, quote bool
+	noInline                           bool
+}
+
+func parseTag(f *reflect.StructField) (t tag) {
+	var text string
+	var from string
+	for _, key := range tagKeys {
+		var ok bool
+		if text, ok = f.Tag.Lookup(key); ok {
+			from = key
+			break
+		}
+	}
+	if text == "-" {
+		return tag{skip: true}
+	}
+	name, opts, _ := strings.Cut(text, ",")
+	t.name, t.named = name, name != ""
+	for o := range strings.SplitSeq(opts, ",") {
+		switch o {
+		case "omitempty":
+			t.omitEmpty = true
+		case "omitzero":
+			t.omitZero = true
+		case "inline", "flatten":
+			t.inline = true
+		case "noinline":
+			t.noInline = true
+		case "string":
+			t.quote = from == "json"
+		}
+	}
+	if !t.named {
+		t.name = f.Name
+	}
+	return t
+}
+
+// candidate is a field on its way into a struct's plan.
+type candidate struct {
+	field
+	depth  int
+	tagged bool
+}
+
+// structPlan finds the fields of t by the rules of encoding/json: those of
+// embedded structs count as t's own; of several of one name the least deep is
+// taken, then the one with a tag, and if that does not decide it, none.
+func (b *planner) structPlan(p *plan, t reflect.Type) {
+	var all []candidate
+	b.collect(t, nil, map[reflect.Type]bool{}, &all)
+	byName := map[string][]int{}
+	for i := range all {
+		byName[all[i].name] = append(byName[all[i].name], i)
+	}
+	p.fixed = true
+	for i := range all {
+		c := &all[i]
+		if !c.inlineMap && !dominant(all, byName[c.name], i) {
+			continue
+		}
+		if c.omitEmpty || c.omitZero || c.inlineMap || b.throughPointer(t, c.index) {
+			p.fixed = false
+		}
+		p.fields = append(p.fields, c.field)
+	}
+}
+
+// dominant reports whether of the fields of one name the one with index i counts.
+func dominant(all []candidate, same []int, i int) bool {
+	for _, j := range same {
+		o, c := &all[j], &all[i]
+		if j == i || o.inlineMap {
+			continue
+		}
+		if o.depth < c.depth || o.depth == c.depth && (o.tagged || !c.tagged) {
+			return false
+		}
+	}
+	return true
+}
+
+// throughPointer reports whether the way to a field leads through a pointer.
+func (b *planner) throughPointer(t reflect.Type, index []int) bool {
+	for _, i := range index[:len(index)-1] {
+		t = t.Field(i).Type
+		if t.Kind() == reflect.Pointer {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *planner) collect(t reflect.Type, index []int, within map[reflect.Type]bool, all *[]candidate) {
+	if within[t] {
+		return // a struct embedded in itself adds nothing
+	}
+	within[t] = true
+	defer delete(within, t)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		ft := f.Type
+		if ft.Kind() == reflect.Pointer {
+			ft = ft.Elem()
+		}
+		if f.Anonymous {
+			if !f.IsExported() && ft.Kind() != reflect.Struct {
+				continue
+			}
+		} else if !f.IsExported() {
+			continue
+		}
+		tg := parseTag(&f)
+		if tg.skip {
+			continue
+		}
+		path := append(slices.Clone(index), i)
+		isStruct := ft.Kind() == reflect.Struct && ft != timeType
+		if isStruct && !tg.noInline && (f.Anonymous && !tg.named || tg.inline) {
+			b.collect(ft, path, within, all)
+			continue
+		}
+		if !f.IsExported() {
+			continue
+		}
+		c := candidate{depth: len(path), tagged: tg.named, field: field{
+			name: tg.name, index: path, plan: b.plan(f.Type), omitEmpty: tg.omitEmpty, omitZero: tg.omitZero,
+		}}
+		c.key = msgpack.AppendStr(nil, tg.name)
+		switch ft.Kind() {
+		case reflect.Map:
+			c.inlineMap = tg.inline && f.Type.Kind() == reflect.Map
+		case reflect.String, reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+			reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
+			c.quote = tg.quote && ft.Kind() != reflect.String
+		}
+		*all = append(*all, c)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package fluent
+
+const raceEnabled = false

@@ -1,0 +1,620 @@
+package fluent
+
+import (
+	"encoding"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+const (
+	// maxDepth is how deep values may lie within each other.
+	maxDepth = 128
+	// trackDepth is the depth from which pointers are remembered, to find cycles.
+	trackDepth = 8
+)
+
+var (
+	// ErrDepth is wrapped by the error of a value that is nested too deep.
+	ErrDepth = errors.New("values nested too deep")
+	// ErrCycle is wrapped by the error of a value that contains itself.
+	ErrCycle = errors.New("value contains itself")
+	// ErrTooLarge is wrapped by the error of a record that is too large.
+	ErrTooLarge = errors.New("record too large")
+)
+
+// valuer writes Go values as MessagePack. It is borrowed from a pool, one for
+// each record.
+type valuer struct {
+	base  int              // where the record begins in dst
+	limit int              // bytes of a record
+	depth int              // of values within each other, pointers too
+	level int              // of maps and lists only
+	way   []unsafe.Pointer // pointers, maps and slices we are in, from trackDepth on
+	path  []string         // where an error lies, innermost first
+	rec   []byte           // scratch
+	times TimeForm
+}
+
+var valuers = sync.Pool{New: func() any { return &valuer{rec: make([]byte, 0, 1024)} }}
+
+func borrow(limit int, times TimeForm) *valuer {
+	s := valuers.Get().(*valuer)
+	s.base, s.limit, s.depth, s.level, s.times = 0, limit, 0, 0, times
+	return s
+}
+
+// keepScratch is the ceiling of a pooled buffer, in bytes.
+const keepScratch = 64 << 10
+
+func (s *valuer) free() {
+	clear(s.way[:cap(s.way)])
+	s.way, s.path = s.way[:0], s.path[:0]
+	if cap(s.rec) > keepScratch || cap(s.way) > 2*maxDepth {
+		return
+	}
+	s.rec = s.rec[:0]
+	valuers.Put(s)
+}
+
+// record appends v as the map of an event: a value that is no map becomes one of
+// key, and nil an empty one.
+func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
+	at := len(dst)
+	s.base = at
+	var err error
+	switch m := v.(type) {
+	case map[string]any:
+		dst, err = s.anyMap(dst, m)
+	case map[string]string:
+		dst, err = s.stringMap(dst, m)
+	default:
+		dst, err = s.any(dst, v)
+	}
+	if err == nil && len(dst)-at > s.limit {
+		err = s.tooLarge(dst)
+	}
+	if err != nil {
+		return dst, s.explain(err)
+	}
+	switch c := dst[at]; {
+	case c&0xf0 == 0x80 || c >= 0xde && c <= 0xdf:
+		return dst, nil
+	case c == 0xc0:
+		dst[at] = 0x80
+		return dst, nil
+	}
+	var head [64]byte
+	h := msgpack.AppendStr(msgpack.AppendMapHeader(head[:0], 1), key)
+	return slices.Insert(dst, at, h...), nil
+}
+
+// explain adds where the error lies.
+func (s *valuer) explain(err error) error {
+	if len(s.path) == 0 {
+		return err
+	}
+	const show = 8
+	names := slices.Clone(s.path)
+	slices.Reverse(names)
+	more := ""
+	if len(names) > show {
+		names, more = names[:show], "…"
+	}
+	return fmt.Errorf("at %s%s: %w", strings.Join(names, "."), more, err)
+}
+
+// in notes that the error lies within name.
+func (s *valuer) in(name string) {
+	if len(s.path) < maxDepth {
+		if len(name) > 40 {
+			name = strings.ToValidUTF8(name[:40], "") + "…"
+		}
+		s.path = append(s.path, name)
+	}
+}
+
+func (s *valuer) tooLarge(dst []byte) error {
+	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.limit)
+}
+
+// enter begins a container. p is its identity, nil if it has none.
+func (s *valuer) enter(dst []byte, p unsafe.Pointer) error {
+	s.depth++
+	s.level++
+	if s.depth < trackDepth {
+		return nil
+	}
+	if s.depth > maxDepth {
+		return fmt.Errorf("%w: more than %d levels", ErrDepth, maxDepth)
+	}
+	if len(dst)-s.base > s.limit {
+		return s.tooLarge(dst)
+	}
+	if p != nil && slices.Contains(s.way, p) {
+		return ErrCycle
+	}
+	s.way = append(s.way, p)
+	return nil
+}
+
+func (s *valuer) leave() {
+	if s.depth >= trackDepth && len(s.way) > 0 {
+		s.way = s.way[:len(s.way)-1]
+	}
+	s.depth--
+	s.level--
+}
+
+func mapPointer[M any](m M) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&m)) }
+
+// mapOf reads a map as M, which is its type or the type it is named after: a map
+// is one pointer.
+func mapOf[M any](v reflect.Value) M {
+	p := v.UnsafePointer()
+	return *(*M)(unsafe.Pointer(&p))
+}
+
+func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
+	if m == nil {
+		return msgpack.AppendNil(dst), nil
+	}
+	if err := s.enter(dst, mapPointer(m)); err != nil {
+		return dst, err
+	}
+	dst = msgpack.AppendMapHeader(dst, len(m))
+	for k, v := range m {
+		dst = msgpack.AppendStr(dst, k)
+		switch v := v.(type) {
+		case string:
+			dst = msgpack.AppendStr(dst, v)
+		case int:
+			dst = msgpack.AppendInt(dst, int64(v))
+		default:
+			var err error
+			if dst, err = s.any(dst, v); err != nil {
+				s.in(k)
+				return dst, err
+			}
+		}
+	}
+	s.leave()
+	return dst, nil
+}
+
+func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
+	if m == nil {
+		return msgpack.AppendNil(dst), nil
+	}
+	dst = msgpack.AppendMapHeader(dst, len(m))
+	for k, v := range m {
+		dst = msgpack.AppendStr(msgpack.AppendStr(dst, k), v)
+	}
+	return dst, nil
+}
+
+// any appends a value of any type: the common ones without reflection.
+func (s *valuer) any(dst []byte, v any) ([]byte, error) {
+	switch v := v.(type) {
+	case nil:
+		return msgpack.AppendNil(dst), nil
+	case string:
+		return msgpack.AppendStr(dst, v), nil
+	case bool:
+		return msgpack.AppendBool(dst, v), nil
+	case int:
+		return msgpack.AppendInt(dst, int64(v)), nil
+	case int64:
+		return msgpack.AppendInt(dst, v), nil
+	case int32:
+		return msgpack.AppendInt(dst, int64(v)), nil
+	case uint:
+		return msgpack.AppendUint(dst, uint64(v)), nil
+	case uint64:
+		return msgpack.AppendUint(dst, v), nil
+	case uint32:
+		return msgpack.AppendUint(dst, uint64(v)), nil
+	case uint8:
+		return msgpack.AppendUint(dst, uint64(v)), nil
+	case float64:
+		return appendFloat(dst, v), nil
+	case float32:
+		return appendFloat32(dst, v), nil
+	case time.Duration:
+		return msgpack.AppendInt(dst, int64(v)), nil
+	case time.Time:
+		return s.time(dst, v), nil
+	case []byte:
+		if v == nil {
+			return msgpack.AppendNil(dst), nil
+		}
+		return msgpack.AppendBin(dst, v), nil
+	case map[string]any:
+		return s.anyMap(dst, v)
+	case map[string]string:
+		return s.stringMap(dst, v)
+	case []any:
+		return s.anySlice(dst, v)
+	case []string:
+		if v == nil {
+			return msgpack.AppendNil(dst), nil
+		}
+		dst = msgpack.AppendArrayHeader(dst, len(v))
+		for _, e := range v {
+			dst = msgpack.AppendStr(dst, e)
+		}
+		return dst, nil
+	}
+	rv := reflect.ValueOf(v)
+	return s.value(dst, rv, planOf(rv.Type()))
+}
+
+func (s *valuer) anySlice(dst []byte, v []any) ([]byte, error) {
+	if v == nil {
+		return msgpack.AppendNil(dst), nil
+	}
+	if err := s.enter(dst, unsafe.Pointer(unsafe.SliceData(v))); err != nil {
+		return dst, err
+	}
+	dst = msgpack.AppendArrayHeader(dst, len(v))
+	for i, e := range v {
+		var err error
+		if dst, err = s.any(dst, e); err != nil {
+			s.in(strconv.Itoa(i))
+			return dst, err
+		}
+	}
+	s.leave()
+	return dst, nil
+}
+
+func appendFloat(dst []byte, f float64) []byte {
+	if f-f != 0 {
+		return msgpack.AppendStr(dst, msgpack.FloatText(f))
+	}
+	return msgpack.AppendFloat64(dst, f)
+}
+
+func appendFloat32(dst []byte, f float32) []byte {
+	if f-f != 0 {
+		return msgpack.AppendStr(dst, msgpack.FloatText(float64(f)))
+	}
+	return msgpack.AppendFloat32(dst, f)
+}
+
+// time appends a time within a record.
+func (s *valuer) time(dst []byte, t time.Time) []byte {
+	if s.times == TimeEvent && s.level == 1 {
+		return appendEventTime(dst, t)
+	}
+	return msgpack.AppendTime(dst, t)
+}
+
+// value appends v as p, the plan of its type, says.
+func (s *valuer) value(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
+	switch p.op {
+	case opString:
+		return msgpack.AppendStr(dst, v.String()), nil
+	case opInt:
+		return msgpack.AppendInt(dst, v.Int()), nil
+	case opUint:
+		return msgpack.AppendUint(dst, v.Uint()), nil
+	case opBool:
+		return msgpack.AppendBool(dst, v.Bool()), nil
+	case opFloat64:
+		return appendFloat(dst, v.Float()), nil
+	case opFloat32:
+		return appendFloat32(dst, float32(v.Float())), nil
+	case opComplex:
+		return msgpack.AppendStr(dst, strconv.FormatComplex(v.Complex(), 'g', -1, 128)), nil
+	case opBytes:
+		if v.IsNil() {
+			return msgpack.AppendNil(dst), nil
+		}
+		return msgpack.AppendBin(dst, v.Bytes()), nil
+	case opTime:
+		if v.CanAddr() {
+			return s.time(dst, *v.Addr().Interface().(*time.Time)), nil
+		}
+		return s.time(dst, v.Interface().(time.Time)), nil
+	case opInterface:
+		if v.IsNil() {
+			return msgpack.AppendNil(dst), nil
+		}
+		if v.NumMethod() == 0 {
+			return s.any(dst, v.Interface())
+		}
+		return s.any(dst, v.Elem().Interface())
+	case opPointer:
+		if v.IsNil() {
+			return msgpack.AppendNil(dst), nil
+		}
+		if err := s.enter(dst, v.UnsafePointer()); err != nil {
+			return dst, err
+		}
+		s.level-- // a pointer is no level of the output
+		dst, err := s.value(dst, v.Elem(), p.elem)
+		s.level++
+		s.leave()
+		return dst, err
+	case opAnyMap:
+		return s.anyMap(dst, mapOf[map[string]any](v))
+	case opStringMap:
+		return s.stringMap(dst, mapOf[map[string]string](v))
+	case opStruct:
+		return s.structure(dst, v, p)
+	case opMap:
+		return s.otherMap(dst, v, p)
+	case opSlice:
+		if v.IsNil() {
+			return msgpack.AppendNil(dst), nil
+		}
+		return s.list(dst, v, p, v.UnsafePointer())
+	case opArray:
+		return s.list(dst, v, p, nil)
+	case opNumber:
+		return number(dst, v.String()), nil
+	case opRaw:
+		return rawJSON(dst, v.Bytes()), nil
+	case opAttr:
+		if v.CanAddr() {
+			return s.attr(dst, *v.Addr().Interface().(*slog.Value))
+		}
+		return s.attr(dst, v.Interface().(slog.Value))
+	case opMethod:
+		return s.method(dst, v, p)
+	}
+	return msgpack.AppendStr(dst, "!ERROR: cannot encode a value of type "+p.typ.String()), nil
+}
+
+// list appends a slice or array.
+func (s *valuer) list(dst []byte, v reflect.Value, p *plan, id unsafe.Pointer) ([]byte, error) {
+	n := v.Len()
+	if n == 0 {
+		return msgpack.AppendArrayHeader(dst, 0), nil
+	}
+	if err := s.enter(dst, id); err != nil {
+		return dst, err
+	}
+	dst = msgpack.AppendArrayHeader(dst, n)
+	for i := range n {
+		var err error
+		if dst, err = s.value(dst, v.Index(i), p.elem); err != nil {
+			s.in(strconv.Itoa(i))
+			return dst, err
+		}
+		if len(dst)-s.base > s.limit {
+			return dst, s.tooLarge(dst)
+		}
+	}
+	s.leave()
+	return dst, nil
+}
+
+// structure appends a struct as a map.
+func (s *valuer) structure(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
+	if err := s.enter(dst, nil); err != nil {
+		return dst, err
+	}
+	at, n := len(dst), 0
+	if p.fixed {
+		dst = msgpack.AppendMapHeader(dst, len(p.fields))
+	} else {
+		dst = msgpack.AppendOpenMap(dst)
+	}
+	for i := range p.fields {
+		f := &p.fields[i]
+		fv := v
+		if len(f.index) == 1 {
+			fv = v.Field(f.index[0])
+		} else {
+			var ok bool
+			if fv, ok = walk(v, f.index); !ok {
+				continue
+			}
+		}
+		if f.omitEmpty && isEmpty(fv) || f.omitZero && isZero(fv) {
+			continue
+		}
+		var err error
+		if f.inlineMap {
+			var pairs int
+			dst, pairs, err = s.pairs(dst, fv, f.plan)
+			n += pairs
+		} else {
+			dst = append(dst, f.key...)
+			n++
+			if f.quote {
+				dst, err = s.quoted(dst, fv, f.plan)
+			} else {
+				dst, err = s.value(dst, fv, f.plan)
+			}
+		}
+		if err != nil {
+			s.in(f.name)
+			return dst, err
+		}
+	}
+	if !p.fixed {
+		dst = msgpack.CloseMap(dst, at, n)
+	}
+	s.leave()
+	return dst, nil
+}
+
+// walk follows a path of field indexes. It reports false if a pointer on the way
+// is nil.
+func walk(v reflect.Value, index []int) (reflect.Value, bool) {
+	for i, x := range index {
+		if i > 0 && v.Kind() == reflect.Pointer {
+			if v.IsNil() {
+				return v, false
+			}
+			v = v.Elem()
+		}
+		v = v.Field(x)
+	}
+	return v, true
+}
+
+// isEmpty is what omitempty means in encoding/json.
+func isEmpty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Array, reflect.Map, reflect.Slice, reflect.String:
+		return v.Len() == 0
+	case reflect.Struct:
+		return false
+	}
+	return v.IsZero()
+}
+
+// isZero is what omitzero means in encoding/json.
+func isZero(v reflect.Value) bool {
+	at := v
+	if v.CanAddr() {
+		at = v.Addr()
+	}
+	if z, ok := at.Interface().(interface{ IsZero() bool }); ok && (v.Kind() != reflect.Pointer || !v.IsNil()) {
+		return z.IsZero()
+	}
+	return v.IsZero()
+}
+
+// quoted appends a number or bool as a string.
+func (s *valuer) quoted(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
+	for v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return msgpack.AppendNil(dst), nil
+		}
+		v = v.Elem()
+	}
+	at := len(dst)
+	dst, err := s.value(dst, v, planOf(v.Type()))
+	if err != nil {
+		return dst, err
+	}
+	if t, _, err := msgpack.Next(dst[at:]); err != nil || t.Kind == msgpack.Str {
+		return dst, nil
+	}
+	text, _, err := msgpack.AppendJSON(nil, dst[at:])
+	if err != nil {
+		return dst, nil
+	}
+	return msgpack.AppendStrBytes(dst[:at], text), nil
+}
+
+// otherMap appends a map of any type.
+func (s *valuer) otherMap(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
+	if v.IsNil() {
+		return msgpack.AppendNil(dst), nil
+	}
+	dst = msgpack.AppendMapHeader(dst, v.Len())
+	dst, _, err := s.pairs(dst, v, p)
+	return dst, err
+}
+
+// pairs appends the pairs of a map without a header, and returns their number.
+func (s *valuer) pairs(dst []byte, v reflect.Value, p *plan) ([]byte, int, error) {
+	for p.op == opMethod && p.without != nil {
+		p = p.without
+	}
+	n := v.Len()
+	if n == 0 {
+		return dst, 0, nil
+	}
+	if p.elem == nil {
+		return dst, 0, fmt.Errorf("cannot inline a map of type %s: it writes itself", p.typ)
+	}
+	if err := s.enter(dst, v.UnsafePointer()); err != nil {
+		return dst, 0, err
+	}
+	for iter := v.MapRange(); iter.Next(); {
+		var err error
+		at := len(dst)
+		if dst, err = s.key(dst, iter.Key(), p.keyKind); err == nil {
+			dst, err = s.value(dst, iter.Value(), p.elem)
+		}
+		if err != nil {
+			if t, _, e := msgpack.Next(dst[at:]); e == nil {
+				s.in(string(t.Bytes))
+			}
+			return dst, 0, err
+		}
+		if len(dst)-s.base > s.limit {
+			return dst, 0, s.tooLarge(dst)
+		}
+	}
+	s.leave()
+	return dst, n, nil
+}
+
+// key appends the key of a map as a string.
+func (s *valuer) key(dst []byte, k reflect.Value, kind keyKind) ([]byte, error) {
+	var num [24]byte
+	switch kind {
+	case keyString:
+		return msgpack.AppendStr(dst, k.String()), nil
+	case keyInt:
+		return msgpack.AppendStrBytes(dst, strconv.AppendInt(num[:0], k.Int(), 10)), nil
+	case keyUint:
+		return msgpack.AppendStrBytes(dst, strconv.AppendUint(num[:0], k.Uint(), 10)), nil
+	case keyText:
+		if k.Kind() == reflect.Pointer && k.IsNil() {
+			return msgpack.AppendStr(dst, ""), nil
+		}
+		return msgpack.AppendStr(dst, textOf(k.Interface().(encoding.TextMarshaler))), nil
+	}
+	if k.Kind() == reflect.Interface && !k.IsNil() {
+		if t, ok := k.Interface().(encoding.TextMarshaler); ok {
+			return msgpack.AppendStr(dst, textOf(t)), nil
+		}
+	}
+	at := len(dst)
+	dst, err := s.value(dst, k, planOf(k.Type()))
+	if err != nil {
+		return dst, err
+	}
+	if t, _, err := msgpack.Next(dst[at:]); err != nil || t.Kind == msgpack.Str {
+		return dst, nil
+	}
+	text, _, err := msgpack.AppendJSON(nil, dst[at:])
+	if err != nil {
+		text = []byte("!ERROR: " + err.Error())
+	}
+	return msgpack.AppendStrBytes(dst[:at], text), nil
+}
+
+func number(dst []byte, text string) []byte {
+	if text == "" {
+		text = "0" // as encoding/json has it
+	}
+	at := len(dst)
+	if out, rest, err := msgpack.AppendFromJSON(dst, []byte(text)); err == nil && len(rest) == 0 {
+		if t, _, _ := msgpack.Next(out[at:]); t.Kind >= msgpack.Int && t.Kind <= msgpack.Float64 {
+			return out
+		}
+	}
+	return msgpack.AppendStr(dst[:at], text)
+}
+
+// rawJSON appends JSON that somebody else has made.
+func rawJSON(dst, js []byte) []byte {
+	if js == nil {
+		return msgpack.AppendNil(dst)
+	}
+	at := len(dst)
+	out, rest, err := msgpack.AppendFromJSON(dst, js)
+	if err != nil || len(strings.TrimSpace(string(rest))) > 0 {
+		return msgpack.AppendStrBytes(dst[:at], js)
+	}
+	return out
+}

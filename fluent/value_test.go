@@ -1,0 +1,481 @@
+package fluent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/netip"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// encoded returns v as JSON by way of the wire form.
+func encoded(t *testing.T, v any) string {
+	t.Helper()
+	s := borrow(1<<20, TimeText)
+	defer s.free()
+	mp, err := s.record(nil, v, "message")
+	if err != nil {
+		t.Fatalf("%T: %v", v, err)
+	}
+	if ok, err := msgpack.IsClean(mp); !ok || err != nil {
+		t.Fatalf("%T: %x is not clean: %v", v, mp, err)
+	}
+	js, _, err := msgpack.AppendJSON(nil, mp)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(js)
+}
+
+func equalJSON(a, b string) bool {
+	var x, y any
+	da, db := json.NewDecoder(strings.NewReader(a)), json.NewDecoder(strings.NewReader(b))
+	da.UseNumber()
+	db.UseNumber()
+	return da.Decode(&x) == nil && db.Decode(&y) == nil && reflect.DeepEqual(x, y)
+}
+
+type (
+	named    string
+	level    int
+	inner    struct{ A, B int }
+	Embedded struct {
+		ID   string `json:"id"`
+		Deep int
+	}
+	hidden struct{ Shown string }
+	Tagged struct {
+		Fluent  string `fluent:"f" json:"j" msgpack:"m"`
+		Pack    string `msgpack:"p" json:"j2"`
+		Msg     string `msg:"g"`
+		JSON    string `json:"js,omitempty"`
+		Skip    string `fluent:"-" json:"seen"`
+		private int
+	}
+	outer struct {
+		Embedded
+		*hidden
+		inner `fluent:",inline"`
+		Named inner `fluent:"named"`
+		Flat  inner `fluent:",inline"`
+		Deep  string
+		Extra map[string]int `fluent:",inline"`
+	}
+	msgpTime struct{ at time.Time }
+	jsonSelf struct{ n int }
+	textSelf struct{ s string }
+	pointed  struct{ s string }
+	describe struct{ A int }
+	bomb     struct{}
+	valuerT  struct{ n int }
+	endless  struct{}
+	errNil   struct{}
+	node     struct {
+		Name string
+		Next *node
+	}
+)
+
+func (l level) String() string { return fmt.Sprintf("level-%d", int(l)) }
+func (j jsonSelf) MarshalJSON() ([]byte, error) {
+	return fmt.Appendf(nil, `{"n":[%d,null,"x\u00e9"]}`, j.n), nil
+}
+func (x textSelf) MarshalText() ([]byte, error) { return []byte("text " + x.s), nil }
+func (x *pointed) MarshalText() ([]byte, error) { return []byte("pointed " + x.s), nil }
+func (d describe) String() string               { return "described" }
+func (bomb) Error() string                      { panic("boom") }
+func (v valuerT) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int("n", v.n), slog.Group("g", slog.String("s", "x")), slog.Group("empty"), slog.Attr{})
+}
+func (endless) LogValue() slog.Value { return slog.GroupValue(slog.Any("more", endless{})) }
+func (m *msgpTime) MarshalMsg(b []byte) ([]byte, error) {
+	b = append(b, 0x81, 0xa1, 't', 0xc7, 12, 5)
+	b = append(b, make([]byte, 4)...)
+	s := uint32(m.at.Unix())
+	return append(b, byte(s>>24), byte(s>>16), byte(s>>8), byte(s), 0, 0, 0, 7), nil
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestValues(t *testing.T) {
+	at := time.Date(2026, 3, 19, 12, 34, 56, 123456789, time.FixedZone("", 3600))
+	var nilMap map[string]any
+	var nilStruct *Tagged
+	for _, c := range []struct {
+		v    any
+		want string
+	}{
+		{nil, `{}`},
+		{nilMap, `{}`},
+		{nilStruct, `{}`},
+		{"text", `{"message":"text"}`},
+		{named("n"), `{"message":"n"}`},
+		{42, `{"message":42}`},
+		{[]int{1, 2}, `{"message":[1,2]}`},
+		{errors.New("oops"), `{"message":"oops"}`},
+		{at, `{"message":"2026-03-19T12:34:56.123456789+01:00"}`},
+		{level(3), `{"message":"level-3"}`},
+		{describe{5}, `{"A":5}`}, // a record is a record
+		{map[string]any{"d": describe{5}}, `{"d":"described"}`},
+		{map[string]any{"a": nil, "b": true, "c": -1.5, "d": []byte("hi"), "e": named("n"), "f": []any{1, "x", nil}}, `{"a":null,"b":true,"c":-1.5,"d":"aGk=","e":"n","f":[1,"x",null]}`},
+		{map[string]string{"a": "b"}, `{"a":"b"}`},
+		{map[named]int{"k": 1}, `{"k":1}`},
+		{map[int]string{-7: "x"}, `{"-7":"x"}`},
+		{map[uint8]string{7: "x"}, `{"7":"x"}`},
+		{map[any]any{1: 1, "s": 2, true: 3, netip.MustParseAddr("::1"): 4}, `{"1":1,"s":2,"true":3,"::1":4}`},
+		{map[float64]int{1.5: 1}, `{"1.5":1}`},
+		{map[textSelf]int{{"k"}: 1}, `{"text k":1}`},
+		{Tagged{"a", "b", "c", "", "e", 1}, `{"f":"a","p":"b","g":"c"}`},
+		{&Tagged{JSON: "x"}, `{"f":"","p":"","g":"","js":"x"}`},
+		{outer{Embedded: Embedded{"i", 1}, inner: inner{1, 2}, Flat: inner{3, 4}, Named: inner{5, 6}, Deep: "d", Extra: map[string]int{"x": 9}},
+			`{"id":"i","named":{"A":5,"B":6},"Deep":"d","x":9}`}, // A and B are twice there, so not at all
+		{outer{hidden: &hidden{"h"}}, `{"id":"","Shown":"h","named":{"A":0,"B":0},"Deep":""}`},
+		{struct {
+			D  time.Duration
+			T  time.Time
+			P  *time.Time
+			Z  *int
+			PP **int
+			N  float64
+			I  float32
+			C  complex128
+			Ch chan int
+			F  func()
+		}{time.Second, at, &at, nil, ptr(ptr(5)), math.NaN(), float32(math.Inf(-1)), 1 + 2i, nil, nil},
+			`{"D":1000000000,"T":"2026-03-19T12:34:56.123456789+01:00","P":"2026-03-19T12:34:56.123456789+01:00","Z":null,"PP":5,"N":"NaN","I":"-Inf","C":"(1+2i)",
+			"Ch":"!ERROR: cannot encode a value of type chan int","F":"!ERROR: cannot encode a value of type func()"}`},
+		{struct {
+			E error
+			S fmt.Stringer
+			J json.Marshaler
+			X textSelf
+			P pointed
+			Q *pointed
+		}{errors.New("e"), level(1), jsonSelf{2}, textSelf{"x"}, pointed{"p"}, &pointed{"q"}},
+			`{"E":"e","S":"level-1","J":{"n":[2,null,"xé"]},"X":"text x","P":{},"Q":"pointed q"}`},
+		{&struct{ P pointed }{pointed{"p"}}, `{"P":"pointed p"}`},
+		{struct{ E error }{bomb{}}, `{"E":"!PANIC: boom"}`},
+		{struct {
+			N json.Number
+			R json.RawMessage
+			A any
+			B [2]bool
+			U uint64
+		}{"12.50", json.RawMessage(`{"x": [1]}`), map[string]any{"k": 1}, [2]bool{true, false}, math.MaxUint64},
+			`{"N":12.5,"R":{"x":[1]},"A":{"k":1},"B":[true,false],"U":18446744073709551615}`},
+		{struct {
+			I int       `json:"i,string"`
+			B bool      `json:"b,string"`
+			F float64   `json:"f,string"`
+			Z time.Time `json:"z,omitzero"`
+		}{1, true, 1.5, time.Time{}}, `{"i":"1","b":"true","f":"1.5"}`},
+		{valuerT{4}, `{"n":4,"g":{"s":"x"}}`},
+		{map[string]any{"v": valuerT{4}}, `{"v":{"n":4,"g":{"s":"x"}}}`},
+		{slog.GroupValue(slog.Int("a", 1)), `{"a":1}`},
+		{&msgpTime{time.Unix(1, 0)}, `{"t":"` + time.Unix(1, 7).Format(time.RFC3339Nano) + `"}`},
+		{map[string]any{"ip": net.IPv4(1, 2, 3, 4), "u": url.URL{Scheme: "http", Host: "h"}, "up": &url.URL{Scheme: "http", Host: "h"}},
+			`{"ip":"1.2.3.4","u":{"Scheme":"http","Opaque":"","User":null,"Host":"h","Path":"","Fragment":"","RawQuery":"","RawPath":"","RawFragment":"","ForceQuery":false,"OmitHost":false},"up":"http://h"}`},
+		{map[string]any{"bad\xff": "x\xfe"}, "{\"bad\ufffd\":\"x\ufffd\"}"},
+	} {
+		if got := encoded(t, c.v); !equalJSON(got, c.want) {
+			t.Errorf("%T:\n got %s\nwant %s", c.v, got, c.want)
+		}
+	}
+}
+
+// The rules of field names are those of encoding/json.
+func TestFieldsAsEncodingJSON(t *testing.T) {
+	type L2 struct{ X, Y int }
+	type L1 struct {
+		L2
+		Y int
+		Z int `json:"z"`
+	}
+	type M1 struct{ Y int }
+	type N1 struct {
+		W string `json:"w"`
+	}
+	type N2 struct{ W string }
+	type mine struct{ Q int }
+	for _, v := range []any{
+		struct {
+			L1
+			M1
+			N1
+			N2
+		}{L1{L2{1, 2}, 3, 4}, M1{5}, N1{"a"}, N2{"b"}},
+		struct {
+			*L1
+			X string
+		}{nil, "x"},
+		struct {
+			mine
+			L1 `json:"named"`
+		}{mine{7}, L1{}},
+		struct {
+			A int            `json:",omitempty"`
+			B []int          `json:",omitempty"`
+			C *int           `json:",omitempty"`
+			D struct{}       `json:",omitempty"`
+			E [0]int         `json:",omitempty"`
+			F map[string]int `json:"f,omitempty"`
+			G any            `json:"-,"`
+		}{},
+		node{"a", &node{"b", nil}},
+	} {
+		want, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := encoded(t, v); !equalJSON(got, strings.ReplaceAll(string(want), `"-"`, `"-"`)) {
+			t.Errorf("%T:\n got %s\nwant %s", v, got, want)
+		}
+	}
+}
+
+func TestEventTimeAtTheTopOnly(t *testing.T) {
+	at := time.Unix(1, 2)
+	s := borrow(1<<20, TimeEvent)
+	defer s.free()
+	for _, v := range []any{
+		map[string]any{"t": at, "n": map[string]any{"t": at}},
+		&struct {
+			T time.Time      `json:"t"`
+			N map[string]any `json:"n"`
+		}{at, map[string]any{"t": at}},
+	} {
+		mp, err := s.record(nil, v, "m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(mp), "\xd7\x00\x00\x00\x00\x01\x00\x00\x00\x02"); n != 1 {
+			t.Errorf("%T: %d EventTimes in %x", v, n, mp)
+		}
+	}
+}
+
+func TestCyclesAndDepthAreErrors(t *testing.T) {
+	m := map[string]any{}
+	m["self"] = m
+	list := []any{nil}
+	list[0] = list
+	ring := &node{"a", nil}
+	ring.Next = ring
+	type P *P
+	var p P
+	p = &p
+	type S []S
+	sl := S{nil}
+	sl[0] = sl
+	deep := any("x")
+	for range 500 {
+		deep = []any{deep}
+	}
+	wide := map[string]any{}
+	wide["a"], wide["b"] = wide, wide
+	for _, c := range []struct {
+		name string
+		v    any
+		want error
+	}{
+		{"map", m, ErrCycle}, {"slice", map[string]any{"l": list}, ErrCycle}, {"pointer", ring, ErrCycle}, {"type P *P", p, ErrCycle},
+		{"type S []S", sl, ErrCycle}, {"deep", deep, ErrDepth}, {"wide", wide, ErrCycle}, {"LogValuer", endless{}, ErrDepth},
+	} {
+		_, err := AppendEvent(nil, time.Now(), c.v)
+		if !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	_, err := AppendEvent(nil, time.Now(), map[string]any{"a": map[string]any{"b": ring}})
+	if err == nil || !strings.Contains(err.Error(), "a.b.Next") {
+		t.Errorf("where? %v", err)
+	}
+	// Shared is not cyclic.
+	one := &node{Name: "n"}
+	if got := encoded(t, []*node{one, one}); !strings.Contains(got, "[{") {
+		t.Error(got)
+	}
+}
+
+func TestSharedValuesDoNotExplode(t *testing.T) {
+	v := any(map[string]any{"x": 1})
+	for range 60 {
+		v = []any{v, v}
+	}
+	s := borrow(1<<20, TimeText)
+	defer s.free()
+	if _, err := s.record(nil, v, "m"); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("2^60 values: %v", err)
+	}
+}
+
+type benchRecord struct {
+	ID, Name, Host, Path, Agent, Method string
+	Status, Size, Port, PID             int
+	Elapsed                             float64
+	Cached                              bool
+	At                                  time.Time
+	Tags                                []string
+	Sub                                 inner
+	Ref                                 *inner
+}
+
+func TestEncodingAllocatesNothing(t *testing.T) {
+	rec := benchRecord{ID: "abc", Status: 200, At: time.Now(), Tags: []string{"a", "b"}, Ref: &inner{1, 2}}
+	wide := map[string]any{}
+	for i := range 26 {
+		wide[string(rune('a'+i))] = "value"
+	}
+	wide["n"], wide["f"], wide["at"], wide["rec"] = 5, 1.5, rec.At, rec
+	dst := make([]byte, 0, 4096)
+	for name, v := range map[string]any{"struct": rec, "pointer": &rec, "map": wide, "strings": map[string]string{"a": "b"}, "text": "x"} {
+		n := testing.AllocsPerRun(200, func() {
+			var err error
+			if dst, err = AppendEvent(dst[:0], rec.At, v); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if n != 0 && !raceEnabled {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func TestEntriesAsJSON(t *testing.T) {
+	id, err := streamOf("app.test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := AppendEvent(nil, time.Unix(1, 5), map[string]any{"a": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := EntryCodec()
+	m := metaOf(id)
+	for _, tc := range []struct{ rec, want string }{
+		{string(entry), `{"tag":"app.test","time":"1970-01-01T00:00:01.000000005Z","record":{"a":1}}`},
+		{"\x92\x05\x80", `{"tag":"app.test","time":"1970-01-01T00:00:05Z","record":{}}`},
+		{"\x92\x05", `{"raw":"kgU=","encoding":"base64"}`},
+		{string(entry) + "x", ""},
+		{"", `{"raw":"","encoding":"base64"}`},
+		{string(c.AppendMarker(nil, [10]uint64{3, 0, 1}, time.Unix(1, 0))),
+			`{"tag":"app.test","time":"1970-01-01T00:00:01Z","record":{"level":"WARN","message":"records dropped","dropped":4,"reasons":{"full":3,"encode":1}}}`},
+	} {
+		got := string(c.AppendJSON(nil, []byte(tc.rec), m))
+		if tc.want != "" && got != tc.want || !json.Valid([]byte(got)) {
+			t.Errorf("%x:\n got %s\nwant %s", tc.rec, got, tc.want)
+		}
+	}
+	if got := string(c.AppendJSON(nil, entry, metaOf(0))); strings.Contains(got, "tag") {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestTimesOutOfRange(t *testing.T) {
+	for _, c := range []struct {
+		t    time.Time
+		want string
+	}{
+		{time.Unix(-5, 0), "1970-01-01T00:00:00Z"},
+		{time.Unix(1<<32-1, 0), "2106-02-07T06:28:13.999999999Z"},
+		{time.Unix(1<<40, 0), "2106-02-07T06:28:13.999999999Z"},
+	} {
+		for _, integer := range []bool{false, true} {
+			entry := msgpack.AppendMapHeader(appendEntryTime(nil, c.t, integer), 0)
+			want := c.want
+			if integer {
+				want = strings.Replace(want, ".999999999", "", 1)
+			}
+			if got := string(EntryCodec().AppendJSON(nil, entry, metaOf(0))); !strings.Contains(got, want) {
+				t.Errorf("%v: %s", c.t, got)
+			}
+		}
+	}
+}
+
+func TestTags(t *testing.T) {
+	a, err := streamOf("one")
+	b, _ := streamOf("two")
+	again, _ := streamOf("one")
+	if err != nil || a != again || a == b || a < firstTag {
+		t.Errorf("%d %d %d %v", a, b, again, err)
+	}
+	for _, bad := range []string{"", "a\nb", "\xff", strings.Repeat("x", MaxTagBytes+1)} {
+		if _, err := streamOf(bad); !errors.Is(err, ErrTag) {
+			t.Errorf("%.20q: %v", bad, err)
+		}
+	}
+	d := Tags()
+	def, ok := d.AppendStream(nil, a)
+	if !ok || d.Stream(def) != a || d.Stream(nil) != noTag || d.Stream([]byte("\xff")) != invalidTag {
+		t.Errorf("%q %v", def, ok)
+	}
+	if _, ok := d.AppendStream(nil, 1<<30); ok {
+		t.Error("a stream that was never given out is defined")
+	}
+	if n := testing.AllocsPerRun(100, func() { streamOf("one") }); n != 0 {
+		t.Errorf("looking up a tag: %v allocations", n)
+	}
+}
+
+func FuzzRecordFromJSON(f *testing.F) {
+	f.Add(`{"a":[1,2.5,"x",null,{"b":true}]}`)
+	f.Fuzz(func(t *testing.T, js string) {
+		var v map[string]any
+		d := json.NewDecoder(strings.NewReader(js))
+		d.UseNumber()
+		if d.Decode(&v) != nil || v == nil {
+			return
+		}
+		s := borrow(1<<20, TimeText)
+		defer s.free()
+		mp, err := s.record(nil, v, "m")
+		if err != nil {
+			return
+		}
+		got, _, err := msgpack.AppendJSON(nil, mp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, have any
+		norm, _ := json.Marshal(v)
+		if json.Unmarshal(norm, &want) != nil { // a number beyond float64
+			return
+		}
+		if json.Unmarshal(got, &have) != nil || !reflect.DeepEqual(want, have) {
+			t.Fatalf("%s became %s", norm, got)
+		}
+	})
+}
+
+func BenchmarkAppendEvent(b *testing.B) {
+	rec := benchRecord{ID: "abc", Name: "some name", Host: "host-1", Path: "/a/b/c", Status: 200, At: time.Now(), Tags: []string{"a", "b"}, Ref: &inner{1, 2}}
+	wide := map[string]any{}
+	for i := range 26 {
+		wide["key_"+string(rune('a'+i))] = "value of it"
+	}
+	dst := make([]byte, 0, 4096)
+	for _, c := range []struct {
+		name string
+		v    any
+	}{{"struct", rec}, {"pointer", &rec}, {"map26", wide}, {"count", map[string]any{"count": 1}}} {
+		b.Run(c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				dst, _ = AppendEvent(dst[:0], rec.At, c.v)
+			}
+		})
+	}
+}
+
+func metaOf(stream uint32) batch.Meta { return batch.Meta{Stream: stream} }
