@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"log/slog"
+	"reflect"
 	"time"
 )
 
@@ -30,55 +31,55 @@ func (w *walker) any(dst []byte, key string, v any) []byte {
 	case []string:
 		return list(w.leaf, w.key(dst, key), v, leaf.text)
 	case *[]string:
-		return listAt(w.leaf, w.key(dst, key), v, leaf.text)
+		return list(w.leaf, w.key(dst, key), at(v), leaf.text)
 	case []int:
-		return list(w.leaf, w.key(dst, key), v, integer)
+		return integers(w.leaf, w.key(dst, key), v)
 	case *[]int:
-		return listAt(w.leaf, w.key(dst, key), v, integer)
+		return integers(w.leaf, w.key(dst, key), at(v))
 	case []int64:
-		return list(w.leaf, w.key(dst, key), v, integer)
+		return integers(w.leaf, w.key(dst, key), v)
 	case *[]int64:
-		return listAt(w.leaf, w.key(dst, key), v, integer)
+		return integers(w.leaf, w.key(dst, key), at(v))
 	case []int32:
-		return list(w.leaf, w.key(dst, key), v, integer)
+		return integers(w.leaf, w.key(dst, key), v)
 	case *[]int32:
-		return listAt(w.leaf, w.key(dst, key), v, integer)
+		return integers(w.leaf, w.key(dst, key), at(v))
 	case []uint:
-		return list(w.leaf, w.key(dst, key), v, natural)
+		return naturals(w.leaf, w.key(dst, key), v)
 	case *[]uint:
-		return listAt(w.leaf, w.key(dst, key), v, natural)
+		return naturals(w.leaf, w.key(dst, key), at(v))
 	case []uint64:
-		return list(w.leaf, w.key(dst, key), v, natural)
+		return naturals(w.leaf, w.key(dst, key), v)
 	case *[]uint64:
-		return listAt(w.leaf, w.key(dst, key), v, natural)
+		return naturals(w.leaf, w.key(dst, key), at(v))
 	case []uint32:
-		return list(w.leaf, w.key(dst, key), v, natural)
+		return naturals(w.leaf, w.key(dst, key), v)
 	case *[]uint32:
-		return listAt(w.leaf, w.key(dst, key), v, natural)
+		return naturals(w.leaf, w.key(dst, key), at(v))
 	case []float64:
 		return list(w.leaf, w.key(dst, key), v, float64Of)
 	case *[]float64:
-		return listAt(w.leaf, w.key(dst, key), v, float64Of)
+		return list(w.leaf, w.key(dst, key), at(v), float64Of)
 	case []float32:
 		return list(w.leaf, w.key(dst, key), v, float32Of)
 	case *[]float32:
-		return listAt(w.leaf, w.key(dst, key), v, float32Of)
+		return list(w.leaf, w.key(dst, key), at(v), float32Of)
 	case []bool:
 		return list(w.leaf, w.key(dst, key), v, boolOf)
 	case *[]bool:
-		return listAt(w.leaf, w.key(dst, key), v, boolOf)
+		return list(w.leaf, w.key(dst, key), at(v), boolOf)
 	case []time.Duration:
 		return list(w.leaf, w.key(dst, key), v, leaf.duration)
 	case *[]time.Duration:
-		return listAt(w.leaf, w.key(dst, key), v, leaf.duration)
+		return list(w.leaf, w.key(dst, key), at(v), leaf.duration)
 	case []time.Time:
 		return list(w.leaf, w.key(dst, key), v, timeOf)
 	case *[]time.Time:
-		return listAt(w.leaf, w.key(dst, key), v, timeOf)
+		return list(w.leaf, w.key(dst, key), at(v), timeOf)
 	case []error:
 		return list(w.leaf, w.key(dst, key), v, errorOf)
 	case *[]error:
-		return listAt(w.leaf, w.key(dst, key), v, errorOf)
+		return list(w.leaf, w.key(dst, key), at(v), errorOf)
 	case []byte:
 		return w.bytes(w.key(dst, key), v)
 	case *[]byte:
@@ -87,27 +88,27 @@ func (w *walker) any(dst []byte, key string, v any) []byte {
 		}
 		return w.bytes(w.key(dst, key), *v)
 	case *string:
-		return at(w.leaf, w.key(dst, key), v, leaf.text)
+		return pointed(w.leaf, w.key(dst, key), v, leaf.text)
 	case *int:
-		return at(w.leaf, w.key(dst, key), v, integer)
+		return pointed(w.leaf, w.key(dst, key), v, integer)
 	case *int64:
-		return at(w.leaf, w.key(dst, key), v, integer)
+		return pointed(w.leaf, w.key(dst, key), v, integer)
 	case *int32:
-		return at(w.leaf, w.key(dst, key), v, integer)
+		return pointed(w.leaf, w.key(dst, key), v, integer)
 	case *uint:
-		return at(w.leaf, w.key(dst, key), v, natural)
+		return pointed(w.leaf, w.key(dst, key), v, natural)
 	case *uint64:
-		return at(w.leaf, w.key(dst, key), v, natural)
+		return pointed(w.leaf, w.key(dst, key), v, natural)
 	case *uint32:
-		return at(w.leaf, w.key(dst, key), v, natural)
+		return pointed(w.leaf, w.key(dst, key), v, natural)
 	case *float64:
-		return at(w.leaf, w.key(dst, key), v, float64Of)
+		return pointed(w.leaf, w.key(dst, key), v, float64Of)
 	case *bool:
-		return at(w.leaf, w.key(dst, key), v, boolOf)
+		return pointed(w.leaf, w.key(dst, key), v, boolOf)
 	case *time.Duration:
-		return at(w.leaf, w.key(dst, key), v, leaf.duration)
+		return pointed(w.leaf, w.key(dst, key), v, leaf.duration)
 	case *time.Time:
-		return at(w.leaf, w.key(dst, key), v, timeOf)
+		return pointed(w.leaf, w.key(dst, key), v, timeOf)
 	case json.RawMessage:
 		return w.raw(w.key(dst, key), v)
 	case *json.RawMessage:
@@ -115,6 +116,9 @@ func (w *walker) any(dst []byte, key string, v any) []byte {
 			return w.null(w.key(dst, key))
 		}
 		return w.raw(w.key(dst, key), *v)
+	}
+	if reflect.TypeOf(v) == plainError {
+		return w.text(w.key(dst, key), message(v.(error)))
 	}
 	if o, ok := v.(AttrAppender); ok {
 		return w.object(dst, key, o)
@@ -145,18 +149,49 @@ func errorOf(l leaf, dst []byte, v error) []byte {
 	return l.text(dst, message(v))
 }
 
-func at[T any](l leaf, dst []byte, v *T, elem func(leaf, []byte, T) []byte) []byte {
+func pointed[T any](l leaf, dst []byte, v *T, elem func(leaf, []byte, T) []byte) []byte {
 	if v == nil {
 		return l.null(dst)
 	}
 	return elem(l, dst, *v)
 }
 
-func listAt[T any](l leaf, dst []byte, v *[]T, elem func(leaf, []byte, T) []byte) []byte {
+// at returns the slice that v points to, which is nil if v is.
+func at[T any](v *[]T) []T {
+	if v == nil {
+		return nil
+	}
+	return *v
+}
+
+// integers and naturals are list for the most common elements, without a call
+// through a function value for each.
+func integers[I int | int32 | int64](l leaf, dst []byte, v []I) []byte {
 	if v == nil {
 		return l.null(dst)
 	}
-	return list(l, dst, *v, elem)
+	dst = append(dst, '[')
+	for i, e := range v {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendInt(dst, int64(e))
+	}
+	return append(dst, ']')
+}
+
+func naturals[U uint | uint32 | uint64](l leaf, dst []byte, v []U) []byte {
+	if v == nil {
+		return l.null(dst)
+	}
+	dst = append(dst, '[')
+	for i, e := range v {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendUint(dst, uint64(e))
+	}
+	return append(dst, ']')
 }
 
 // list appends the elements as a JSON array. The forms that have no arrays

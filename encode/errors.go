@@ -42,9 +42,6 @@ func verbose(f fmt.Formatter) (s string, ok bool) {
 
 // chain appends the chain and the stack of err, as far as there are any.
 func (w *walker) chain(dst []byte, key string, err error) []byte {
-	if reflect.TypeOf(err) == plainError {
-		return dst
-	}
 	c := chain{leaf: w.leaf}
 	c.look(err, 1)
 	joined, next := unwrap(err)
@@ -73,7 +70,7 @@ func (w *walker) chain(dst []byte, key string, err error) []byte {
 }
 
 // plainError is the type of what errors.New returns: the most common, and
-// neither a chain nor a stack.
+// neither a chain nor a stack, nor anything but a message in any format.
 var plainError = reflect.TypeOf(errors.New(""))
 
 // A chain is what is known on the way through a chain of errors. Each of them

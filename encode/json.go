@@ -1,6 +1,7 @@
 package encode
 
 import (
+	"encoding/binary"
 	"log/slog"
 	"time"
 )
@@ -93,20 +94,49 @@ func jsonKey(key string) string {
 // appendString appends s as a JSON string.
 func appendString(dst []byte, s string) []byte {
 	n, j := len(s), len(dst)
-	if n > short {
-		dst = append(dst, '"')
-		dst = appendEscaped(dst, s)
-		return append(dst, '"')
+	if n > short || cap(dst)-j < short+2 {
+		return appendAnyString(dst, s)
 	}
-	// As appendEscaped, but the room is looked for once.
-	dst = spare(dst, short+2)
-	b := dst[j : j+short+2]
+	// As copyShort, but written out: this is the most frequent of all values.
+	b := (*[short + 2]byte)(dst[j : j+short+2])
 	b[0] = '"'
-	if copyShort((*[short]byte)(b[1:]), s) != 0 {
-		return append(escapeRest(dst[:j+1], s, 0), '"')
+	var m uint64
+	switch {
+	case n > 16:
+		w0, w1, w2, w3 := load64(s), load64(s[8:]), load64(s[n-16:]), load64(s[n-8:])
+		binary.LittleEndian.PutUint64(b[1:], w0)
+		binary.LittleEndian.PutUint64(b[9:], w1)
+		binary.LittleEndian.PutUint64(b[n-15:], w2)
+		binary.LittleEndian.PutUint64(b[n-7:], w3)
+		m = unsafeASCII(w0) | unsafeASCII(w1) | unsafeASCII(w2) | unsafeASCII(w3)
+	case n >= 8:
+		v, w := load64(s), load64(s[n-8:])
+		binary.LittleEndian.PutUint64(b[1:], v)
+		binary.LittleEndian.PutUint64(b[n-7:], w)
+		m = unsafeASCII(v) | unsafeASCII(w)
+	case n >= 4:
+		v, w := uint32(load32(s)), uint32(load32(s[n-4:]))
+		binary.LittleEndian.PutUint32(b[1:], v)
+		binary.LittleEndian.PutUint32(b[n-3:], w)
+		m = unsafeASCII(uint64(v) | uint64(w)<<32)
+	case n > 0:
+		v, w, x := s[0], s[n>>1], s[n-1]
+		b[1], b[1+n>>1], b[n] = v, w, x
+		m = unsafeASCII(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
+	}
+	if m != 0 {
+		return appendAnyString(dst, s)
 	}
 	b[n+1] = '"'
 	return dst[:j+n+2]
+}
+
+// appendAnyString is appendString for strings that are long or have to be
+// escaped.
+func appendAnyString(dst []byte, s string) []byte {
+	dst = append(spare(dst, len(s)+64), '"')
+	dst = appendEscaped(dst, s)
+	return append(dst, '"')
 }
 
 // comma appends a comma unless there is one or the object or array has just
@@ -122,27 +152,43 @@ func comma(dst []byte) []byte {
 // the colon.
 func appendKeyJSON(dst []byte, key string) []byte {
 	n, j := len(key), len(dst)
-	if n > short {
-		dst = append(comma(dst), '"')
-		dst = appendEscaped(dst, key)
-		return append(dst, '"', ':')
+	last := dst[j-1]
+	if n == 0 || n > 16 || cap(dst)-j < 24 || last == ',' || last|0x20 == '{' { // see comma
+		return appendAnyKey(dst, key)
 	}
-	// As appendEscaped, but the room is looked for once.
-	dst = spare(dst, short+4)
-	b := dst[j-1 : j+short+4]
-	i := 1
-	if last := b[0]; last != ',' && last|0x20 != '{' { // as in comma
-		b[1] = ','
-		i = 2
+	// As copyShort, but written out: this is the most frequent of all steps.
+	b := (*[24]byte)(dst[j : j+24])
+	b[0], b[1] = ',', '"'
+	var m uint64
+	switch {
+	case n >= 8:
+		v, w := load64(key), load64(key[n-8:])
+		binary.LittleEndian.PutUint64(b[2:], v)
+		binary.LittleEndian.PutUint64(b[n-6:], w)
+		m = unsafeASCII(v) | unsafeASCII(w)
+	case n >= 4:
+		v, w := uint32(load32(key)), uint32(load32(key[n-4:]))
+		binary.LittleEndian.PutUint32(b[2:], v)
+		binary.LittleEndian.PutUint32(b[n-2:], w)
+		m = unsafeASCII(uint64(v) | uint64(w)<<32)
+	default:
+		v, w, x := key[0], key[n>>1], key[n-1]
+		b[2], b[2+n>>1], b[1+n] = v, w, x
+		m = unsafeASCII(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
 	}
-	b[i] = '"'
-	i++
-	if copyShort((*[short]byte)(b[i:]), key) != 0 {
-		return append(escapeRest(dst[:j+i-1], key, 0), '"', ':')
+	if m != 0 {
+		return appendAnyKey(dst, key)
 	}
-	i += n
-	b[i], b[i+1] = '"', ':'
-	return dst[:j+i+1]
+	b[n+2], b[n+3] = '"', ':'
+	return dst[:j+n+4]
+}
+
+// appendAnyKey is appendKeyJSON for keys that are long, or first, or have to be
+// escaped.
+func appendAnyKey(dst []byte, key string) []byte {
+	dst = append(comma(dst), '"')
+	dst = appendEscaped(spare(dst, 64), key)
+	return append(dst, '"', ':')
 }
 
 // appendJSON is Append for JSON without a ReplaceAttr.
