@@ -81,6 +81,9 @@ func (o *BreakerOptions) resolve() (BreakerOptions, error) {
 // does a Send whose ctx ended. The Send that opens the breaker returns the
 // destination's own error, wrapping ErrOpen too.
 //
+// A [Poison] belongs within a Breaker, not around it: otherwise a probe that is
+// refused is searched after what came behind it was delivered.
+//
 // Use one Breaker per destination. Send may be called from several goroutines at
 // once if the Sink within allows that.
 type Breaker struct {

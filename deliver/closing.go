@@ -10,20 +10,20 @@ import (
 // destination itself.
 const primaryShare = 0.7
 
-// closing is how far a close has come. It passes through four states and never
+// closing is how far a close has come. It passes through five states and never
 // back:
 //
-//	running ──begin──▶ hurried ──70 % of the time to the deadline──▶ late ──end──▶ over
+//	running ──begin──▶ begun ──a deadline──▶ hurried ──70 % of the time──▶ late ──end──▶ over
 //
 // Hurried, waits between attempts are short. Late, what can be settled without
 // the destination is. Over, nothing is attempted any more.
 type closing struct {
-	hurried chan struct{} // closed by begin
+	begun   chan struct{} // closed by begin
+	hurried chan struct{} // closed when there is a deadline
 	late    chan struct{} // closed when the share of the destination is used up
 	over    chan struct{} // closed by end
 
 	mu       sync.Mutex // leaf
-	begun    bool
 	deadline time.Time
 	timer    *time.Timer
 	atLate   []func()
@@ -31,7 +31,10 @@ type closing struct {
 }
 
 func newClosing() *closing {
-	return &closing{hurried: make(chan struct{}), late: make(chan struct{}), over: make(chan struct{})}
+	return &closing{
+		begun: make(chan struct{}), hurried: make(chan struct{}),
+		late: make(chan struct{}), over: make(chan struct{}),
+	}
 }
 
 // begin begins to close. A zero deadline means none; a later call may only
@@ -39,12 +42,14 @@ func newClosing() *closing {
 func (c *closing) begin(deadline time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.begun {
-		c.begun = true
-		close(c.hurried)
+	if !is(c.begun) {
+		close(c.begun)
 	}
 	if deadline.IsZero() || !c.deadline.IsZero() && !deadline.Before(c.deadline) {
 		return
+	}
+	if c.deadline.IsZero() {
+		close(c.hurried)
 	}
 	c.deadline = deadline
 	share := time.Duration(primaryShare * float64(time.Until(deadline)))

@@ -11,10 +11,10 @@
 //
 // An [Engine] is all of them in the order of an outage:
 //
-//	Send ─▶ Retry ─▶ Keeper ─▶ Fallback ─▶ Poison ─▶ Breaker ─▶ destination
-//	                   │  ▲        │           │
-//	                   ▼  │        ▼           ▼
-//	                  spill     handler   dead letters
+//	Send ─▶ Retry ─▶ Keeper ─▶ Fallback ─▶ Breaker ─▶ Poison ─▶ destination
+//	                   │  ▲        │                     │
+//	                   ▼  │        ▼                     ▼
+//	                  spill     handler             dead letters
 //
 // A failed Send comes back from the right. It is tried again after a delay until
 // the breaker opens. From then on the handler is asked, once more than

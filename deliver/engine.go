@@ -69,10 +69,12 @@ func New(sink batch.Sink, o *Options) (*Engine, error) {
 		return nil, err
 	}
 	e.retry.elsewhere = l.elsewhere
-	e.poison.sink = e.breaker
-	top := batch.Sink(e.poison)
+	// Poison is within the breaker, so that a probe of which records are refused
+	// is settled before anything behind it is sent.
+	e.breaker.sink = e.poison
+	top := batch.Sink(e.breaker)
 	if e.fallback != nil {
-		e.fallback.sink = e.poison
+		e.fallback.sink = e.breaker
 		e.fallback.late = func() bool { return is(c.late) }
 		top = e.fallback
 	}

@@ -41,7 +41,7 @@ func TestRandomFaults(t *testing.T) {
 			for _, partial := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
 					seed := testkit.Seed(t)
-					for round := range testkit.Rounds(50, 2000) {
+					for round := range testkit.Rounds(25, 2000) {
 						randomFaults(t, seed+uint64(round), async, spill, partial)
 					}
 				})

@@ -273,7 +273,7 @@ func (k *Keeper) spillable(ctx context.Context, err error) bool {
 	if kind := batch.Inspect(err).Kind; kind == batch.KindReject || kind == batch.KindTooLarge {
 		return false
 	}
-	if is(k.closing.late) || is(k.closing.hurried) && ctx.Err() != nil {
+	if is(k.closing.late) || is(k.closing.begun) && ctx.Err() != nil {
 		return true
 	}
 	return ctx.Err() == nil && k.when(err)
@@ -406,10 +406,10 @@ func (k *Keeper) beginSpillLocked(seq, n uint64, cause error) {
 
 // put takes b into the window.
 func (k *Keeper) put(ctx context.Context, b *batch.Batch) error {
-	limit := k.bound()
-	if limit == 0 || b.Bytes() <= limit || b.Len() == 1 {
+	if k.fits(b) {
 		return k.putOne(ctx, b)
 	}
+	limit := k.bound()
 	a := assembly{b: b}
 	var part batch.Batch
 	for i := 0; i < b.Len(); {

@@ -84,7 +84,7 @@ func (k *Keeper) head(e *entry) {
 	switch {
 	case state == answered:
 		k.closeHead(e, e.b.Tally)
-	case state == queued && k.lane.async != nil && k.well() && !k.lane.ended():
+	case state == queued && k.mayFlow(e.b):
 		k.relaunch()
 	default:
 		k.single(e, state)
@@ -106,6 +106,10 @@ func (k *Keeper) relaunch() {
 			break
 		}
 		e := (*ring)[i]
+		if !k.fits(e.b) { // by itself, in smaller pieces
+			k.broken = true
+			break
+		}
 		e.state = started
 		k.under++
 		k.mu.Unlock()
@@ -115,6 +119,17 @@ func (k *Keeper) relaunch() {
 	}
 	k.launching = false
 	k.mu.Unlock()
+}
+
+// mayFlow reports whether b may be started rather than sent by itself.
+func (k *Keeper) mayFlow(b *batch.Batch) bool {
+	return k.lane.async != nil && k.fits(b) && k.well() && !k.lane.ended()
+}
+
+// fits reports whether b is no larger than the destination takes.
+func (k *Keeper) fits(b *batch.Batch) bool {
+	limit := k.bound()
+	return limit == 0 || b.Bytes() <= limit || b.Len() == 1
 }
 
 // ringLocked returns what is to be delivered first: what the spill handed out,
@@ -340,13 +355,13 @@ func (k *Keeper) isBroken() bool {
 
 // handOut sends batch seq of the spill on its way.
 func (k *Keeper) handOut(b *batch.Batch, seq uint64) {
-	well := k.lane.async != nil && k.well() && !k.lane.ended()
+	may := k.mayFlow(b)
 	n := countable(b)
 	k.mu.Lock()
 	e := k.freeLocked()
 	e.b, e.seq, e.n = b, seq, n
 	k.back = append(k.back, e)
-	if !well || k.broken {
+	if !may || k.broken {
 		k.broken = true
 		k.mu.Unlock()
 		return

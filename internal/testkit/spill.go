@@ -59,18 +59,13 @@ func (s *Spill) Append(b *batch.Batch) (uint64, error) {
 	if s.fail != nil {
 		return 0, s.fail
 	}
-	var build batch.Builder
-	for _, rec := range b.All() {
-		build.Append(rec.Data, rec.Ticket, rec.Meta)
-	}
 	n := records(b)
 	for s.quota > 0 && s.pendingLocked()+n > uint64(s.quota) && s.next < len(s.frames) {
 		s.acc.Dropped[batch.Quota] += s.frames[s.next].recs
 		s.frames = append(s.frames[:s.next], s.frames[s.next+1:]...)
 	}
 	s.seq++
-	copied := build.Batch(b.Codec)
-	s.frames = append(s.frames, spillFrame{seq: s.seq, b: copied, recs: n})
+	s.frames = append(s.frames, spillFrame{seq: s.seq, b: clone(b), recs: n})
 	s.acc.Accepted += n
 	s.peak = max(s.peak, int(s.pendingLocked()))
 	return s.seq, nil
@@ -147,4 +142,22 @@ func records(b *batch.Batch) (n uint64) {
 		}
 	}
 	return n
+}
+
+// clone copies b with all that its slots say.
+func clone(b *batch.Batch) *batch.Batch {
+	data := b.AppendTo(make([]byte, 0, b.Bytes()))
+	slots := make([]batch.Slot, 0, b.Len())
+	off := uint32(0)
+	for i := range b.Runs {
+		for j := range b.Runs[i].Len() {
+			s := *b.Runs[i].Slot(j)
+			s.Off = off
+			off += s.Len
+			slots = append(slots, s)
+		}
+	}
+	c := &batch.Batch{Codec: b.Codec}
+	c.Add(batch.NewRun(data, slots))
+	return c
 }
