@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
 )
 
 // script is a writer that answers each Write as the next step says, and keeps
@@ -400,4 +402,92 @@ func TestContentionDropsNothing(t *testing.T) {
 	if want := int64(goroutines * per * len(msg("m"))); fi.Size() != want {
 		t.Errorf("the file has %d bytes, want %d", fi.Size(), want)
 	}
+}
+
+// Whatever a line-based writer does, a record that counts as delivered stands
+// there whole, once, and on a line of its own, in order; the others are at most
+// parts of lines.
+func TestDirectRandom(t *testing.T) {
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		var got bytes.Buffer
+		w := writerFunc(func(p []byte) (n int, err error) {
+			defer func() {
+				if n > 0 && n <= len(p) {
+					got.Write(p[:n])
+				}
+			}()
+			switch rnd.IntN(12) {
+			case 0:
+				return 0, errTest
+			case 1, 2:
+				return rnd.IntN(len(p) + 1), errTest
+			case 3:
+				return rnd.IntN(len(p) + 1), nil
+			case 4:
+				got.Write(p[:rnd.IntN(len(p)+1)])
+				panic("oops")
+			case 5:
+				got.Write(p[:rnd.IntN(len(p))])
+				return len(p) + 7, nil
+			case 6:
+				return 0, nil
+			case 7:
+				return rnd.IntN(len(p) + 1), io.ErrShortWrite
+			}
+			return len(p), nil
+		})
+		r := newRouter(t, quiet(), Route(encode.JSON(&encode.JSONOptions{TimeKey: "-"}), Output(nil, w, Name("w"))))
+		var want []string
+		for i := range 200 {
+			m := fmt.Sprintf("record %d", i)
+			if r.Handle(t.Context(), slog.NewRecord(time.Time{}, slog.LevelInfo, m, 0)) == nil {
+				want = append(want, msg(m))
+			}
+		}
+		if st := outputStats(t, r, "w"); st.Delivered != uint64(len(want)) || st.Accepted != 200 {
+			t.Fatalf("seed %d: %v, want %d delivered", seed, st, len(want))
+		}
+		// A record that counts as dropped may have arrived whole all the same,
+		// where the writer did not tell the truth.
+		k := 0
+		for line := range strings.Lines(got.String()) {
+			if k < len(want) && line == want[k] {
+				k++
+			}
+		}
+		if k != len(want) {
+			t.Fatalf("seed %d: %q is not there, or not in order", seed, want[k])
+		}
+	}
+}
+
+// Files that fail: a full disk, and a pipe whose reader is gone.
+func TestDirectRealFailures(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("no /dev/full here:", err)
+	}
+	pr, pw, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pr.Close()
+	var d lines
+	ev := &eventLog{}
+	r := newRouter(t, OnError(ev.add), Route(plain(),
+		OutputCloser(nil, full, Name("full")), OutputCloser(nil, pw, Name("pipe")), Output(nil, &d)))
+	for range 3 {
+		r.Logger().Info("m")
+	}
+	if d.len() != 3 {
+		t.Errorf("the healthy output has %d records", d.len())
+	}
+	for name, want := range map[string]error{"full": syscall.ENOSPC, "pipe": syscall.EPIPE} {
+		st := outputStats(t, r, name)
+		if st.Dropped[batch.Failed] != 3 || !strings.Contains(st.LastError, want.Error()) {
+			t.Errorf("%v: %s", st, st.LastError)
+		}
+	}
+	ev.wantOps(t, r, "full write", "pipe write")
 }
