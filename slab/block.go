@@ -103,21 +103,19 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	s.Stream = m.Stream
 	s.Level = batch.ClampLevel(m.Level)
 	s.Flags = 0
+	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
+	if b.head != nil {
+		atomic.StoreUint64(&s.Ticket, ticket) // the commit word of a crash-safe slab
+	} else {
+		s.Ticket = ticket
+	}
+	// Only now does the block know of the record: mapped memory may fault above.
 	if b.n == b.cut {
 		b.cutTicket = ticket
 	}
 	b.off = off + len(p)
 	b.n++
 	b.slotOff -= batch.SlotBytes
-	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
-	if b.head != nil {
-		atomic.StoreUint64(&s.Ticket, ticket) // the commit word of a crash-safe slab
-		return
-	}
-	if points {
-		point(ptCopiedLocked)
-	}
-	s.Ticket = ticket
 }
 
 // newArena returns count blocks of size bytes each, carved from one allocation.

@@ -62,6 +62,7 @@ const (
 	crashHeadsOff = crashDictOff + crashDictLen
 	crashSuffix   = ".slab"
 	bigSuffix     = ".big"
+	newSuffix     = ".new"
 	badSuffix     = ".damaged"
 	maxCrashBytes = 4 << 30
 )
@@ -130,7 +131,7 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 		return nil, nil, err
 	}
 	c.path = filepath.Join(o.Crash.Dir, fmt.Sprintf("%016x-%x%s", time.Now().UnixNano(), c.uuid[:4], crashSuffix))
-	f, mem, err := mapFile(c.path, size)
+	f, mem, err := mapFile(c.path+newSuffix, size)
 	if err != nil {
 		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
 	}
@@ -145,6 +146,11 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 		}
 	}
 	c.writeIdentity(o.SlabBytes, o.SlabCount, ct, schema)
+	if err := os.Rename(c.path+newSuffix, c.path); err != nil { // complete from its first moment
+		os.Remove(c.path + newSuffix)
+		f.Close()
+		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
+	}
 
 	heads := unsafe.Slice((*slabHead)(unsafe.Pointer(&mem[crashHeadsOff])), o.SlabCount)
 	base := crashHeadsOff + roundUp(64*o.SlabCount, crashPage)
@@ -229,6 +235,7 @@ func (c *crashFile) release() {
 		c.big.Close()
 	}
 	c.bigMu.Unlock()
+	unlockFile(c.f) // closing is not enough: the mapping holds the lock, too
 	c.f.Close()
 }
 
@@ -236,8 +243,10 @@ func (c *crashFile) release() {
 // truncated the file) becomes a panic, which moves the slabs to the heap; then
 // the record is placed there.
 func (w *Writer) placeGuardedLocked(p []byte, m batch.Meta) bool {
+	next := w.next
 	placed, faulted := w.tryMappedLocked(p, m)
 	if faulted {
+		w.next = next // the ticket of a record that was not stored is given out again
 		return w.placeLocked(p, m)
 	}
 	return placed

@@ -10,6 +10,8 @@ func mapFile(string, int) (*os.File, []byte, error) { return nil, nil, ErrNotSup
 
 func lockFile(*os.File) error { return ErrNotSupported }
 
+func unlockFile(*os.File) {}
+
 func locked(error) bool { return false }
 
 func bootID() (id [16]byte) { return id }

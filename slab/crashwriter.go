@@ -186,11 +186,6 @@ func (w *Writer) endCrashLocked() {
 	if w.recLeft > 0 {
 		w.kept, w.retained, w.recLeft = w.recLeft, true, 0
 	}
-	if !w.abandoned { // else the drain may still be using them
-		for _, o := range w.recovery {
-			o.f.Close()
-		}
-	}
 }
 
 func (w *Writer) crashStatsLocked(s *Stats) {

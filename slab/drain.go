@@ -105,6 +105,9 @@ func (w *Writer) run() {
 		w.attempt()
 	}
 	w.closeSink()
+	for _, o := range w.recovery { // not delivered: the next process's again
+		o.f.Close()
+	}
 	finished = true
 	close(w.done)
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
@@ -229,6 +230,7 @@ type orphan struct {
 // here keeps the Writer from starting.
 func (w *Writer) adopt(dict batch.Dictionary) {
 	dir := w.o.Crash.Dir
+	removeUnborn(dir)
 	names, _ := filepath.Glob(filepath.Join(globEscape(dir), "*"+crashSuffix))
 	slices.Sort(names) // names begin with the time of creation
 	for _, path := range names {
@@ -258,6 +260,23 @@ func (w *Writer) adopt(dict batch.Dictionary) {
 	}
 	if w.recLeft > 0 {
 		w.events.Post(batch.Event{Output: w.o.Name, Op: "recovered-from-disk", Count: uint64(w.recLeft)})
+	}
+}
+
+// removeUnborn removes files whose process died while it made them: they hold no
+// record yet.
+func removeUnborn(dir string) {
+	names, _ := filepath.Glob(filepath.Join(globEscape(dir), "*"+crashSuffix+newSuffix))
+	for _, path := range names {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			continue
+		}
+		// A minute, because a living process may be about to take the lock.
+		if st, err := f.Stat(); err == nil && time.Since(st.ModTime()) > time.Minute && lockFile(f) == nil {
+			os.Remove(path)
+		}
+		f.Close()
 	}
 }
 
