@@ -192,20 +192,25 @@ func TestKill(t *testing.T) {
 		if n != len(kept) {
 			t.Fatalf("round %d: %d batches, %d of them different", round, n, len(kept))
 		}
+		if n < 500 && round < rounds-1 {
+			continue
+		}
+		s, err := Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rest := drain(t, s, true)
+		i := len(order) - 1
+		if delivered < i && (len(rest) == 0 || rest[len(rest)-1] != order[i]+childBatch(order[i])-1) {
+			t.Fatalf("round %d: the last batch is %d, but the spool ends otherwise", round, order[i])
+		}
+		delivered = i
+		if st := s.Stats(); st.Corrupt != 0 {
+			t.Fatalf("round %d: damage %+v", round, st)
+		}
+		mustClose(t, s)
 	}
-	s, err := Open(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rest := drain(t, s, true)
-	if i := len(order) - 1; delivered < i && (len(rest) == 0 || rest[len(rest)-1] != order[i]+childBatch(order[i])-1) {
-		t.Errorf("the last batch is %d, but the spool ends otherwise", order[i])
-	}
-	if st := s.Stats(); st.Corrupt != 0 {
-		t.Errorf("damage after %d kills: %+v", rounds, st)
-	}
-	mustClose(t, s)
-	t.Logf("%d kills, %d torn frames, %d batches appended, %d delivered before the last", rounds, torn, len(order), delivered+1)
+	t.Logf("%d kills, %d torn frames, %d batches", rounds, torn, len(order))
 }
 
 // indexOf finds n in an ascending list.

@@ -265,7 +265,7 @@ func (s *Spool) reuse(n int) {
 func (s *Spool) trimTail() {
 	s.mu.Lock()
 	g := s.active
-	worth := g != nil && g.done(s.acked) && g.size >= s.opt.SegmentBytes/8
+	worth := g != nil && g.done(s.acked) && g.size >= s.opt.SegmentBytes/4
 	s.mu.Unlock()
 	if !worth || !s.writeMu.TryLock() { // an Append under way means there is more
 		return

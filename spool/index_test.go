@@ -1,0 +1,128 @@
+package spool
+
+import (
+	"bytes"
+	"math"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// same is the translation of streams that changes nothing.
+func same(id uint32) (uint32, bool) { return id, true }
+
+// indexOfSlots returns the index of slots and the frame header that goes with it.
+func indexOfSlots(slots []batch.Slot, payload int) ([]byte, frameHeader) {
+	b := &batch.Batch{}
+	b.Add(batch.NewRun(make([]byte, payload), slots))
+	p, records := appendIndex(nil, b)
+	return p, frameHeader{entries: uint32(len(slots)), records: uint32(records), payload: uint32(payload), index: uint32(len(p))}
+}
+
+// Whatever slots hold, the index gives it back.
+func TestIndexRoundTrip(t *testing.T) {
+	r := testSeed(t)
+	extreme := []int64{0, 1, -1, math.MaxInt64, math.MinInt64, 1_700_000_000_000_000_000}
+	for range 500 {
+		var slots []batch.Slot
+		off := uint32(0)
+		for range r.Intn(50) {
+			s := batch.Slot{Off: off, Len: uint32(r.Intn(300)), Ticket: uint64(len(slots) + 1)}
+			if r.Intn(3) == 0 {
+				s.Ticket = r.Uint64()
+			}
+			if r.Intn(2) == 0 {
+				s.Time = extreme[r.Intn(len(extreme))]
+			}
+			if r.Intn(4) == 0 {
+				s.Stream, s.Level, s.Flags = r.Uint32(), int8(r.Intn(256)-128), uint8(r.Intn(256))
+			}
+			off += s.Len
+			slots = append(slots, s)
+		}
+		p, h := indexOfSlots(slots, int(off))
+		if len(slots) == 0 {
+			p, h = nil, frameHeader{}
+		}
+		got, err := decodeIndex(nil, p, &h, same)
+		if err != nil || !slices.Equal(got, slots) {
+			t.Fatalf("%v\ngot  %+v\nwant %+v", err, got, slots)
+		}
+		if len(p) > len(slots)*maxEntryBytes || len(p) < len(slots)*minEntryBytes {
+			t.Fatalf("%d bytes for %d entries", len(p), len(slots))
+		}
+	}
+}
+
+// The common case stays small: consecutive tickets, one stream, close times.
+func TestIndexIsSmall(t *testing.T) {
+	b := benchBatch(64 << 10)
+	p, _ := appendIndex(nil, b)
+	if per := float64(len(p)) / float64(b.Len()); per > 6.5 {
+		t.Errorf("%.1f bytes per record", per)
+	}
+}
+
+// FuzzIndex gives arbitrary bytes to the decoder: it must not panic, must not
+// take more memory than the bytes allow, and what it accepts must add up.
+func FuzzIndex(f *testing.F) {
+	r := rand.New(rand.NewSource(1))
+	for range 10 {
+		var slots []batch.Slot
+		off := uint32(0)
+		for i := range 1 + r.Intn(9) {
+			s := batch.Slot{Ticket: uint64(i * i), Time: int64(i % 3), Off: off, Len: uint32(r.Intn(30)), Stream: uint32(i / 3), Level: int8(i), Flags: uint8(i % 2)}
+			off += s.Len
+			slots = append(slots, s)
+		}
+		p, h := indexOfSlots(slots, int(off))
+		f.Add(p, h.entries, h.records, h.payload)
+	}
+	f.Add([]byte{0, 0}, uint32(math.MaxUint32), uint32(0), uint32(0))
+	f.Add(bytes.Repeat([]byte{255}, 40), uint32(3), uint32(3), uint32(10))
+	f.Fuzz(func(t *testing.T, p []byte, entries, records, payload uint32) {
+		h := frameHeader{entries: entries, records: records, payload: payload}
+		slots, err := decodeIndex(nil, p, &h, same)
+		if cap(slots) > len(p)+64 {
+			t.Fatalf("room for %d slots from %d bytes", cap(slots), len(p))
+		}
+		if err != nil {
+			return
+		}
+		off, n := uint64(0), uint32(0)
+		for _, s := range slots {
+			if uint64(s.Off) != off {
+				t.Fatalf("offset %d, want %d", s.Off, off)
+			}
+			off += uint64(s.Len)
+			if s.Flags&batch.FlagMarker == 0 {
+				n++
+			}
+		}
+		if off != uint64(payload) || uint32(len(slots)) != entries || n != records {
+			t.Fatalf("%d entries, %d records, %d bytes; the header says %d, %d, %d", len(slots), n, off, entries, records, payload)
+		}
+	})
+}
+
+func BenchmarkIndex(b *testing.B) {
+	in := benchBatch(64 << 10)
+	p, records := appendIndex(nil, in)
+	h := frameHeader{entries: uint32(in.Len()), records: uint32(records), payload: uint32(in.Bytes())}
+	b.Run("append", func(b *testing.B) {
+		for b.Loop() {
+			p, _ = appendIndex(p[:0], in)
+		}
+	})
+	b.Run("decode", func(b *testing.B) {
+		var slots []batch.Slot
+		for b.Loop() {
+			var err error
+			if slots, err = decodeIndex(slots[:0], p, &h, same); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
