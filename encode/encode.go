@@ -15,7 +15,8 @@ import (
 // A Record is one log event on its way into an encoder.
 //
 // It is meant to be pooled: keep the Record between calls and overwrite its
-// exported fields, and what it caches (the last second, formatted) is reused.
+// exported fields, and what it caches (the last second, formatted, and room for
+// the attributes of AttrAppenders) is reused.
 // Never use one Record from two goroutines at once.
 type Record struct {
 	Time    time.Time // zero: the record has no time
@@ -24,7 +25,7 @@ type Record struct {
 	PC      uintptr     // of the log call, for encoders that add the source; 0: unknown
 	Attrs   []slog.Attr // in call order; read during Append only, never kept
 
-	cache timeCache
+	cache recordCache
 }
 
 // An Encoder makes the scopes of one route. It must be safe for concurrent use.

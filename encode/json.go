@@ -152,13 +152,17 @@ func comma(dst []byte) []byte {
 // the colon.
 func appendKeyJSON(dst []byte, key string) []byte {
 	n, j := len(key), len(dst)
-	last := dst[j-1]
-	if n == 0 || n > 16 || cap(dst)-j < 24 || last == ',' || last|0x20 == '{' { // see comma
+	if n == 0 || n > 16 || cap(dst)-j < 24 {
 		return appendAnyKey(dst, key)
+	}
+	sep := byte(',')
+	if last := dst[j-1]; last == ',' || last|0x20 == '{' { // as in comma: written once more
+		sep = last
+		j--
 	}
 	// As copyShort, but written out: this is the most frequent of all steps.
 	b := (*[24]byte)(dst[j : j+24])
-	b[0], b[1] = ',', '"'
+	b[0], b[1] = sep, '"'
 	var m uint64
 	switch {
 	case n >= 8:
@@ -183,8 +187,7 @@ func appendKeyJSON(dst []byte, key string) []byte {
 	return dst[:j+n+4]
 }
 
-// appendAnyKey is appendKeyJSON for keys that are long, or first, or have to be
-// escaped.
+// appendAnyKey is appendKeyJSON for keys that are long or have to be escaped.
 func appendAnyKey(dst []byte, key string) []byte {
 	dst = append(comma(dst), '"')
 	dst = appendEscaped(spare(dst, 64), key)
@@ -201,7 +204,7 @@ func (s *scope) appendJSON(dst []byte, r *Record) []byte {
 	} else {
 		dst = append(dst, e.timeHead...)
 		if e.time.kind == timeNano {
-			dst = e.time.appendRFC3339(dst, r.Time, &r.cache, ownTime)
+			dst = e.time.appendRFC3339(dst, r.Time, &r.cache.times, ownTime)
 		} else {
 			dst = e.appendTimeJSON(dst, r)
 		}
@@ -226,7 +229,7 @@ func (s *scope) appendJSON(dst []byte, r *Record) []byte {
 
 func (e *encoder) appendTimeJSON(dst []byte, r *Record) []byte {
 	start := len(dst)
-	dst = e.time.append(dst, r.Time, &r.cache, ownTime)
+	dst = e.time.append(dst, r.Time, &r.cache.times, ownTime)
 	if e.time.kind == timeLayout {
 		return appendEscaped(dst[:start], string(dst[start:]))
 	}

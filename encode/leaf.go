@@ -10,8 +10,16 @@ import (
 // go through function values without an allocation.
 type leaf struct {
 	e    *encoder
-	tc   *timeCache
-	form form // that of e, but inside an array always formJSON
+	tc   *recordCache // of the record; nil: none
+	form form         // that of e, but inside an array always formJSON
+}
+
+// times returns where formatted times are kept, or nil.
+func (l leaf) times() *timeCache {
+	if l.tc == nil {
+		return nil
+	}
+	return &l.tc.times
 }
 
 // quote appends text, which stands at the end of dst from start on, again as a
@@ -97,14 +105,14 @@ func (l leaf) time(dst []byte, t time.Time, slot int) []byte {
 	case spec.kind == timeLayout:
 		// A layout, or the name of a zone, may hold anything.
 		start := len(dst)
-		dst = spec.append(dst, t, l.tc, slot)
+		dst = spec.append(dst, t, l.times(), slot)
 		return l.text(dst[:start], string(dst[start:]))
 	case l.form == formJSON && !spec.numeric():
 		dst = append(dst, '"')
-		dst = spec.append(dst, t, l.tc, slot)
+		dst = spec.append(dst, t, l.times(), slot)
 		return append(dst, '"')
 	default:
-		return spec.append(dst, t, l.tc, slot)
+		return spec.append(dst, t, l.times(), slot)
 	}
 }
 

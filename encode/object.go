@@ -3,42 +3,68 @@ package encode
 import (
 	"log/slog"
 	"reflect"
-	"sync"
 )
 
-// attrPool holds what AttrAppenders append to.
-var attrPool = sync.Pool{New: func() any { s := make([]slog.Attr, 0, 16); return &s }}
+// attrScratch is what AttrAppenders append to: used like a stack, as their
+// attributes can be AttrAppenders again. Owned by a Record.
+type attrScratch struct {
+	attrs []slog.Attr
+	more  int // the next capacity, if one of them found no room
+}
 
-// collect returns the attributes of o in borrowed memory, for putAttrs, or a
-// text that says why there are none.
-func collect(o AttrAppender) (attrs *[]slog.Attr, fault string) {
+const (
+	minScratch = 16
+	maxScratch = 1024 // attributes; more than that is left to the garbage collector
+)
+
+// collect returns the attributes of o, and where the scratch ended before, for
+// release. If the method panics, fault says so.
+func (s *attrScratch) collect(o AttrAppender) (attrs []slog.Attr, mark int, fault string) {
+	mark = len(s.attrs)
+	if s.attrs == nil || mark == 0 && s.more > cap(s.attrs) {
+		s.attrs = make([]slog.Attr, 0, max(minScratch, s.more))
+	}
 	defer func() {
 		if p := recover(); p != nil {
+			clear(s.attrs[mark:cap(s.attrs)])
 			attrs, fault = nil, faultText(o, p)
 		}
 	}()
-	attrs = attrPool.Get().(*[]slog.Attr)
-	*attrs = o.AppendAttrs((*attrs)[:0])
-	return attrs, ""
+	room := s.attrs[mark:mark:cap(s.attrs)]
+	attrs = o.AppendAttrs(room)
+	if len(attrs) <= cap(room) && len(attrs) > 0 && &attrs[0] == &room[:1][0] {
+		s.attrs = s.attrs[:mark+len(attrs)]
+	} else if len(attrs) > cap(room) {
+		// Not adopted: o may have returned a slice of its own, which is not ours
+		// to clear and to use again.
+		s.more = min(maxScratch, mark+len(attrs))
+	}
+	return attrs, mark, ""
 }
 
-func putAttrs(attrs *[]slog.Attr) {
-	if cap(*attrs) > 1024 {
-		return
+// release forgets what has been collected since the mark.
+func (s *attrScratch) release(mark int) {
+	clear(s.attrs[mark:])
+	s.attrs = s.attrs[:mark]
+}
+
+// scratch returns the scratch of the record.
+func (w *walker) scratch() *attrScratch {
+	if w.tc == nil {
+		w.tc = new(recordCache) // With has no record
 	}
-	clear(*attrs)
-	*attrs = (*attrs)[:0]
-	attrPool.Put(attrs)
+	return &w.tc.scratch
 }
 
 // object appends an AttrAppender as a group.
 func (w *walker) object(dst []byte, key string, o AttrAppender) []byte {
-	attrs, fault := collect(o)
-	if attrs == nil {
+	scratch := w.scratch()
+	attrs, mark, fault := scratch.collect(o)
+	if fault != "" {
 		return w.text(w.key(dst, key), fault)
 	}
-	dst = w.group(dst, key, *attrs, true)
-	putAttrs(attrs)
+	dst = w.group(dst, key, attrs, true)
+	scratch.release(mark)
 	return dst
 }
 
@@ -111,14 +137,15 @@ func (w *walker) element(dst []byte, o AttrAppender) []byte {
 	case w.depth >= maxGroups:
 		return w.text(dst, tooDeep)
 	}
-	attrs, fault := collect(o)
-	if attrs == nil {
+	scratch := w.scratch()
+	attrs, mark, fault := scratch.collect(o)
+	if fault != "" {
 		return w.text(dst, fault)
 	}
 	w.depth++
 	dst = append(dst, '{')
-	dst = append(w.attrs(dst, *attrs), '}')
+	dst = append(w.attrs(dst, attrs), '}')
 	w.depth--
-	putAttrs(attrs)
+	scratch.release(mark)
 	return dst
 }

@@ -6,9 +6,14 @@ import (
 	"time"
 )
 
+// recordCache is what a Record keeps from one use to the next.
+type recordCache struct {
+	times   timeCache
+	scratch attrScratch
+}
+
 // timeCache remembers the last second formatted as RFC 3339, so that times
-// within one second cost a copy and the digits of the fraction. Owned by a
-// Record.
+// within one second cost a copy and the digits of the fraction.
 //
 // What is kept does not depend on the encoder, only on the second and the
 // location, so encoders with different formats can share one Record. There is

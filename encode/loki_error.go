@@ -1,0 +1,146 @@
+package encode
+
+import (
+	"log/slog"
+	"reflect"
+	"runtime"
+)
+
+// AppendError appends err as a member of the JSON object that dst ends in, with
+// the comma before it where one is due:
+//
+//	{"Type":"*fs.PathError","Message":"…","Source":"dir/file.go:12",
+//	 "StackTrace":"function /path/file.go:12\n…","Inner":{…}}
+//
+// Source is the first frame of the stack, and both it and StackTrace are left out
+// for errors that carry none (see [ErrorChain] for which do). Inner is the error
+// that err wraps, or a list of those it joins. Errors nested deeper than 20, or
+// beyond 100 in all, are left out and said to be. Error, Unwrap and the method
+// that tells the stack are each called once for each error; frames are looked up
+// once per program counter. Panics of those methods become part of the text.
+func (v *Values) AppendError(dst []byte, key string, err error) []byte {
+	links := 0
+	return appendErrorObject(appendKeyJSON(dst, key), err, 1, &links)
+}
+
+func appendErrorObject(dst []byte, err error, depth int, links *int) []byte {
+	*links++
+	dst = append(dst, `{"Type":`...)
+	dst = appendString(dst, reflect.TypeOf(err).String())
+	dst = append(dst, `,"Message":`...)
+	dst = appendString(dst, message(err))
+	if reflect.TypeOf(err) == plainError {
+		return append(dst, '}')
+	}
+	if kind := stackOf(err); kind != noStack {
+		dst = appendErrorStack(dst, err, kind)
+	}
+	joined, next := unwrap(err)
+	switch {
+	case next != nil:
+		dst = appendInner(append(dst, `,"Inner":`...), next, depth+1, links)
+	case len(joined) > 0:
+		dst = append(dst, `,"Inner":[`...)
+		for _, e := range joined {
+			if e == nil {
+				continue
+			}
+			before := *links
+			dst = appendInner(comma(dst), e, depth+1, links)
+			if *links == before {
+				break // it has been said that there are more
+			}
+		}
+		dst = append(dst, ']')
+	}
+	return append(dst, '}')
+}
+
+func appendInner(dst []byte, err error, depth int, links *int) []byte {
+	if depth > maxChain || *links >= maxLinks {
+		return append(dst, `"(and more)"`...)
+	}
+	return appendErrorObject(dst, err, depth, links)
+}
+
+// appendErrorStack appends Source and StackTrace.
+func appendErrorStack(dst []byte, err error, kind stackKind) (out []byte) {
+	start := len(dst)
+	defer func() {
+		if p := recover(); p != nil {
+			out = dst[:start]
+			if !isNilPointer(err) {
+				out = appendString(append(out, `,"StackTrace":`...), panicText(p))
+			}
+		}
+	}()
+	switch kind {
+	case stackString:
+		s := err.(interface{ StackTrace() string }).StackTrace()
+		if s == "" {
+			return dst
+		}
+		return appendString(append(dst, `,"StackTrace":`...), s)
+	case stackCalled:
+		pcs := err.(interface{ Callers() []uintptr }).Callers()
+		for i, pc := range pcs[:min(len(pcs), maxFrames)] {
+			f := frameOf(pc)
+			dst = appendFrame(dst, i, f.short, f.call)
+		}
+	case stackSlice:
+		if pcs, ok := err.(interface{ StackTrace() []uintptr }); ok {
+			list := pcs.StackTrace()
+			for i, pc := range list[:min(len(list), maxFrames)] {
+				f := frameOf(pc)
+				dst = appendFrame(dst, i, f.short, f.call)
+			}
+			break
+		}
+		pcs := reflect.ValueOf(err).MethodByName("StackTrace").Call(nil)[0]
+		for i := range min(pcs.Len(), maxFrames) {
+			f := frameOf(uintptr(pcs.Index(i).Uint()))
+			dst = appendFrame(dst, i, f.short, f.call)
+		}
+	case stackFrames:
+		frames := err.(interface{ StackTrace() []runtime.Frame }).StackTrace()
+		for i, rf := range frames[:min(len(frames), maxFrames)] {
+			dst = appendRuntimeFrame(dst, i, rf)
+		}
+	case stackIter:
+		it := err.(interface{ StackTrace() *runtime.Frames }).StackTrace()
+		for i := 0; it != nil && i < maxFrames; i++ {
+			rf, more := it.Next()
+			if rf == (runtime.Frame{}) {
+				break
+			}
+			if dst = appendRuntimeFrame(dst, i, rf); !more {
+				break
+			}
+		}
+	}
+	if len(dst) == start {
+		return dst
+	}
+	return append(dst, '"')
+}
+
+func appendRuntimeFrame(dst []byte, i int, rf runtime.Frame) []byte {
+	f := newFrame(frameSource(rf))
+	return appendFrame(dst, i, f.short, f.call)
+}
+
+// appendFrame appends frame i of a stack; the first one brings what stands before
+// it.
+func appendFrame(dst []byte, i int, short, call string) []byte {
+	if i > 0 {
+		dst = append(dst, `\n`...)
+		return appendEscaped(dst, call)
+	}
+	dst = appendString(append(dst, `,"Source":`...), short)
+	dst = append(dst, `,"StackTrace":"`...)
+	return appendEscaped(dst, call)
+}
+
+func frameSource(rf runtime.Frame) slog.Source {
+	return slog.Source{Function: rf.Function, File: rf.File, Line: rf.Line}
+}
