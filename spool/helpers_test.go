@@ -318,3 +318,5 @@ func (l *eventLog) of(t testing.TB, s *Spool, op string) (es []batch.Event) {
 	}
 	return es
 }
+
+func checksum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }

@@ -62,6 +62,10 @@ func (s *Spool) syncLoop() {
 			return
 		case <-timer.C:
 		}
+		select {
+		case <-s.syncer.wake: // what was appended meanwhile is covered as well
+		default:
+		}
 		err := s.Sync()
 		if errors.Is(err, ErrClosed) {
 			return

@@ -1,0 +1,241 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// A full disk: Append says so, stores nothing, and works again when there is
+// room.
+func TestNoSpace(t *testing.T) {
+	mem := vfs.NewMem()
+	fs := vfs.NewFaulty(mem, nil)
+	s := mustOpen(t, fs, nil)
+	hook, free := vfs.NoSpace(5000)
+	fs.SetHook(hook)
+	stored := 0
+	for i := range 50 {
+		_, err := s.Append(numbered(stored*5, 5, nil, nil))
+		switch {
+		case err == nil:
+			stored++
+		case !errors.Is(err, syscall.ENOSPC) || !strings.HasPrefix(err.Error(), "spool: cannot"):
+			t.Fatal(err)
+		case i%10 == 9:
+			free(2000)
+		}
+	}
+	if stored < 4 || s.Stats().AppendErrors == 0 {
+		t.Fatalf("stored %d", stored)
+	}
+	check := func() {
+		t.Helper()
+		s.Rewind()
+		got := drain(t, s, false)
+		if err := consecutive(got, 0); err != nil || len(got) != stored*5 {
+			t.Fatal(len(got), stored, err)
+		}
+		mustBalance(t, s)
+	}
+	check()
+	// Acknowledging needs no room: the cursor has it from the beginning.
+	mem.ReleaseLocks()
+	fs = vfs.NewFaulty(mem, nil)
+	s = mustOpen(t, fs, nil)
+	check()
+	mustClose(t, s)
+}
+
+// Every operation that can fail does, in turn: nothing that Append returned nil
+// for is lost, and the spool works again afterwards.
+func TestEveryOperationFails(t *testing.T) {
+	for _, op := range []vfs.Op{vfs.OpOpen, vfs.OpCreate, vfs.OpWrite, vfs.OpTruncate, vfs.OpSync, vfs.OpSyncDir, vfs.OpRemove, vfs.OpRename, vfs.OpRead} {
+		for _, policy := range []SyncPolicy{SyncNever, SyncAlways} {
+			t.Run(fmt.Sprint(op, " ", policy), func(t *testing.T) {
+				mem := vfs.NewMem()
+				fs := vfs.NewFaulty(mem, nil)
+				s := mustOpen(t, fs, &Options{SegmentBytes: 4 << 10, Sync: policy})
+				next := 0
+				store := func() {
+					if _, err := s.Append(numbered(next, 5, nil, nil)); err == nil {
+						next += 5
+					} else if !errors.Is(err, syscall.EIO) {
+						t.Fatal(err)
+					}
+				}
+				for range 10 {
+					store()
+				}
+				fs.SetHook(func(c vfs.Call) (int, error) {
+					if c.Op == op || c.Op == vfs.OpWrite && op == vfs.OpTruncate {
+						return c.Len / 2, syscall.EIO
+					}
+					return 0, nil
+				})
+				first := 0
+				for range 12 {
+					store()
+					_, seq, err := s.Next()
+					if err == nil {
+						_ = s.Ack(seq) // settled, even where it cannot be noted
+						first += 5
+					}
+				}
+				_ = s.Sync()
+				fs.SetHook(nil)
+				store()
+				mustBalance(t, s)
+				s.Rewind()
+				got := drain(t, s, false)
+				if op == vfs.OpRead { // counted as unreadable at last, see TestReadErrors
+					if len(got) == 0 || got[len(got)-1] != next-1 {
+						t.Error(got, next)
+					}
+				} else if err := consecutive(got, got[0]); err != nil || got[0] > first || got[len(got)-1] != next-1 {
+					t.Errorf("records %d…%d, want %d…%d: %v", got[0], got[len(got)-1], first, next-1, err)
+				}
+				mem.ReleaseLocks()
+				if op != vfs.OpRead {
+					s = mustOpen(t, mem, nil)
+					again := drain(t, s, false)
+					if err := consecutive(again, again[0]); err != nil || again[0] > got[0] || again[len(again)-1] != next-1 {
+						t.Errorf("after a restart: records %v: %v", again, err)
+					}
+					mustBalance(t, s)
+				}
+				mustClose(t, s)
+			})
+		}
+	}
+}
+
+// Under SyncAlways a batch that could not be synced is not stored, and its
+// segment is trusted no more.
+func TestSyncAlwaysFails(t *testing.T) {
+	mem := vfs.NewMem()
+	fs := vfs.NewFaulty(mem, nil)
+	s := mustOpen(t, fs, &Options{Sync: SyncAlways})
+	mustAppend(t, s, 0, 5)
+	fs.SetHook(vfs.FailOn(syscall.EIO, vfs.OpSync))
+	if _, err := s.Append(numbered(5, 5, nil, nil)); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "not on stable storage") {
+		t.Fatal(err)
+	}
+	fs.SetHook(nil)
+	mustAppend(t, s, 10, 5)
+	if st := s.Stats(); st.Segments != 2 || st.Records != 10 {
+		t.Errorf("stats %+v", st)
+	}
+	if got := drain(t, s, true); len(got) != 10 || got[5] != 10 {
+		t.Errorf("records %v", got)
+	}
+	mustClose(t, s)
+}
+
+// The background sync comes an interval after an Append, and tells of failure
+// and recovery once each.
+func TestSyncInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem := vfs.NewMem()
+		fs := vfs.NewFaulty(mem, nil)
+		var log eventLog
+		s := mustOpen(t, fs, &Options{Sync: SyncInterval, SyncInterval: time.Second, OnEvent: log.add})
+		mustAppend(t, s, 0, 5)
+		mustAppend(t, s, 5, 5)
+		time.Sleep(999 * time.Millisecond)
+		synctest.Wait()
+		if st := s.Stats(); st.Syncs != 0 {
+			t.Fatalf("%d syncs before the interval", st.Syncs)
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if st := s.Stats(); st.Syncs != 1 {
+			t.Fatalf("%d syncs after the interval", st.Syncs)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if st := s.Stats(); st.Syncs != 1 {
+			t.Fatalf("%d syncs of an idle spool", st.Syncs)
+		}
+		fs.SetHook(vfs.FailOn(syscall.EIO, vfs.OpSync))
+		mustAppend(t, s, 10, 5)
+		time.Sleep(time.Minute)
+		fs.SetHook(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		es := log.of(t, s, "sync")
+		if len(es) != 2 || !errors.Is(es[0].Err, syscall.EIO) || es[1].Err != nil {
+			t.Errorf("events %v", es)
+		}
+		if st := s.Stats(); st.SyncErrors < 50 || st.Syncs != 2 {
+			t.Errorf("stats %+v", st)
+		}
+		mustClose(t, s)
+		if st := s.Stats(); st.Syncs != 3 {
+			t.Error("Close did not sync")
+		}
+	})
+}
+
+func TestLocked(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, s, 0, 5)
+	// Another Spool of this process, and another process.
+	if _, err := Open(dir, nil); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v", err)
+	}
+	if _, _, err := Purge(dir, false); !errors.Is(err, ErrLocked) {
+		t.Errorf("Purge: %v", err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+dir, childFirstEnv+"=1", childLagEnv+"=0")
+	out, err := cmd.Output()
+	if err == nil || !strings.Contains(string(out), ErrLocked.Error()) {
+		t.Errorf("another process says %q, %v", out, err)
+	}
+	// Looking is allowed.
+	if l, err := List(dir); err != nil || l.Pending() != 5 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	mustClose(t, s)
+	s, err = Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+}
+
+func TestOpenErrors(t *testing.T) {
+	for _, c := range []struct {
+		op  vfs.Op
+		err error
+	}{
+		{vfs.OpMkdir, syscall.EROFS}, {vfs.OpLock, syscall.EROFS}, {vfs.OpLock, syscall.EACCES},
+		{vfs.OpReadDir, syscall.EACCES}, {vfs.OpCreate, syscall.ENOSPC}, {vfs.OpWrite, syscall.ENOSPC},
+	} {
+		mem := vfs.NewMem()
+		fs := vfs.NewFaulty(mem, vfs.FailOn(c.err, c.op))
+		_, err := open(fs, testDir, nil)
+		if !errors.Is(err, c.err) || !strings.HasPrefix(err.Error(), "spool: cannot ") || !strings.Contains(err.Error(), testDir) {
+			t.Errorf("%s: %v", c.op, err)
+		}
+		fs.SetHook(nil)
+		s := mustOpen(t, fs, nil) // the lock is free
+		mustClose(t, s)
+	}
+	if _, err := Open(os.Args[0], nil); err == nil {
+		t.Error("a file was taken for a directory")
+	}
+}

@@ -1,0 +1,184 @@
+package spool
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// small options: four segments of 4 KiB; twenty-odd records each.
+func smallQuota(o Options) *Options {
+	o.MaxBytes, o.SegmentBytes = 16<<10, 4<<10
+	return &o
+}
+
+// Over quota the oldest segments go, counted by record; what is left is the
+// newest, without a gap, and stays within the quota.
+func TestQuotaDropsOldest(t *testing.T) {
+	mem := vfs.NewMem()
+	var log eventLog
+	s := mustOpen(t, mem, smallQuota(Options{OnEvent: log.add}))
+	for i := range 100 {
+		mustAppend(t, s, i*5, 5)
+		mustBalance(t, s)
+		if st := s.Stats(); st.Bytes > 16<<10 {
+			t.Fatalf("%d bytes", st.Bytes)
+		}
+	}
+	st := s.Stats()
+	if st.DroppedQuota == 0 || st.Records+st.DroppedQuota != 500 {
+		t.Fatalf("stats %+v", st)
+	}
+	told := uint64(0)
+	for _, e := range log.of(t, s, "drop") {
+		told += e.Count
+	}
+	if told != st.DroppedQuota {
+		t.Errorf("told of %d records dropped, counted %d", told, st.DroppedQuota)
+	}
+	got := drain(t, s, true)
+	if err := consecutive(got, int(st.DroppedQuota)); err != nil || got[len(got)-1] != 499 {
+		t.Error(err, got)
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+}
+
+// What is handed out is not dropped, whoever is in the way.
+func TestQuotaSparesWhatIsHandedOut(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), smallQuota(Options{}))
+	mustAppend(t, s, 0, 5)
+	first, seq, err := s.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 1; i < 100; i++ {
+		mustAppend(t, s, i*5, 5)
+		mustBalance(t, s)
+	}
+	if ns, err := numbers(first, nil); err != nil || consecutive(ns, 0) != nil {
+		t.Fatal(ns, err)
+	}
+	// The retry of it fails, the window is sent again: it is still there.
+	s.Rewind()
+	got := drain(t, s, false)
+	st := s.Stats()
+	if !slices.Equal(got[:5], []int{0, 1, 2, 3, 4}) || uint64(len(got))+st.DroppedQuota != 500 || !slices.IsSorted(got) {
+		t.Errorf("records %v, dropped %d", got, st.DroppedQuota)
+	}
+	if err := s.Ack(seq); err != nil {
+		t.Fatal(err)
+	}
+	mustBalance(t, s)
+	if st := s.Stats(); st.Acked != 5 {
+		t.Errorf("acked %d", st.Acked)
+	}
+	mustClose(t, s)
+}
+
+// A restart in the middle of a segment: what is acknowledged of a dropped segment
+// is not counted as dropped.
+func TestQuotaCountsOnlyPending(t *testing.T) {
+	mem := vfs.NewMem()
+	s := mustOpen(t, mem, smallQuota(Options{}))
+	for i := range 8 {
+		mustAppend(t, s, i*5, 5)
+	}
+	for range 2 {
+		_, seq, err := s.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Ack(seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mem.ReleaseLocks()
+	s = mustOpen(t, mem, smallQuota(Options{}))
+	if st := s.Stats(); st.Recovered != 30 {
+		t.Fatalf("stats %+v", st)
+	}
+	for i := 8; s.Stats().DroppedQuota == 0; i++ {
+		mustAppend(t, s, i*5, 5)
+	}
+	mustBalance(t, s)
+	got := drain(t, s, false)
+	if st := s.Stats(); got[0] != 10+int(st.DroppedQuota) {
+		t.Errorf("begins with %d, dropped %d", got[0], st.DroppedQuota)
+	}
+	mustClose(t, s)
+}
+
+func TestQuotaRefuses(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), smallQuota(Options{OverQuota: RefuseNew}))
+	n, refused := 0, 0
+	for i := range 200 {
+		switch _, err := s.Append(numbered(i*5, 5, nil, nil)); {
+		case err == nil && refused == 0:
+			n++
+		case errors.Is(err, ErrFull):
+			refused++
+		case err != nil:
+			t.Fatal(err)
+		}
+	}
+	if refused == 0 {
+		t.Fatal("nothing was refused")
+	}
+	st := s.Stats()
+	if st.DroppedQuota != 0 || st.AppendErrors == 0 {
+		t.Errorf("stats %+v", st)
+	}
+	// Room comes back as batches are acknowledged.
+	if err := consecutive(drain(t, s, true)[:n*5], 0); err != nil {
+		t.Error(err)
+	}
+	mustAppend(t, s, 0, 5)
+	mustBalance(t, s)
+	mustClose(t, s)
+}
+
+func TestQuotaTooLargeBatch(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), smallQuota(Options{}))
+	mustAppend(t, s, 0, 5)
+	if _, err := s.Append(numbered(0, 200, nil, nil)); !errors.Is(err, ErrFull) {
+		t.Errorf("got %v", err)
+	}
+	if st := s.Stats(); st.Records != 5 || st.DroppedQuota != 0 {
+		t.Errorf("a batch that never fits made room for itself: %+v", st)
+	}
+	mustClose(t, s)
+}
+
+// Damaged files count, and go first.
+func TestQuotaDropsAsideFirst(t *testing.T) {
+	mem := vfs.NewMem()
+	setContent(t, mem, segmentName(1)+corruptSuffix, make([]byte, 8<<10))
+	s := mustOpen(t, mem, smallQuota(Options{}))
+	for i := 0; s.Stats().AsideFiles == 1; i++ {
+		mustAppend(t, s, i*5, 5)
+	}
+	if st := s.Stats(); st.DroppedQuota != 0 || slices.Contains(names(t, mem), segmentName(1)+corruptSuffix) {
+		t.Errorf("stats %+v", st)
+	}
+	mustClose(t, s)
+}
+
+// A lowered quota applies to what is there.
+func TestQuotaLowered(t *testing.T) {
+	mem := vfs.NewMem()
+	s := mustOpen(t, mem, &Options{SegmentBytes: 4 << 10})
+	for i := range 40 {
+		mustAppend(t, s, i*5, 5)
+	}
+	mem.ReleaseLocks()
+	s = mustOpen(t, mem, smallQuota(Options{}))
+	mustAppend(t, s, 200, 5)
+	mustBalance(t, s)
+	if st := s.Stats(); st.Bytes > 16<<10 || st.Recovered != 200 || st.Records+st.DroppedQuota != 205 {
+		t.Errorf("stats %+v", st)
+	}
+	mustClose(t, s)
+}

@@ -1,0 +1,101 @@
+package spool
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// mountTmpfs mounts a file system of the given size, or skips the test.
+func mountTmpfs(t *testing.T, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
+		t.Skipf("SKIPPED: a tmpfs cannot be mounted here (%v); internal/vfs stands in for it in TestNoSpace and TestOpenErrors", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// A disk that is really full.
+func TestFullDisk(t *testing.T) {
+	dir := mountTmpfs(t, "size=256k")
+	s, err := Open(filepath.Join(dir, "spool"), &Options{SegmentBytes: 32 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := func(from int) int {
+		t.Helper()
+		for n := from; ; n += 5 {
+			if _, err := s.Append(numbered(n, 5, nil, nil)); errors.Is(err, unix.ENOSPC) {
+				return n
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n := fill(0)
+	if n < 100 {
+		t.Fatalf("full after %d records", n)
+	}
+	// Half is delivered, which needs no room and makes some.
+	for range n / 10 {
+		_, seq, err := s.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Ack(seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := fill(n)
+	if end < n+50 {
+		t.Errorf("no room after %d records were delivered", n/2)
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+	// A full disk does not keep what is there from being opened and delivered.
+	if s, err = Open(filepath.Join(dir, "spool"), nil); err != nil {
+		t.Fatal(err)
+	}
+	got := drain(t, s, true)
+	if err := consecutive(got, n/10*5); err != nil || got[len(got)-1] != end-1 {
+		t.Error(err, len(got))
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+}
+
+// A read-only directory is refused in plain words, and can still be looked at.
+func TestReadOnlyDirectory(t *testing.T) {
+	dir := mountTmpfs(t, "size=1m")
+	s, err := Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, s, 0, 5)
+	mustClose(t, s)
+	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Skipf("SKIPPED: cannot remount read-only: %v", err)
+	}
+	if _, err := Open(dir, nil); !errors.Is(err, unix.EROFS) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Open(filepath.Join(dir, "new"), nil); !errors.Is(err, unix.EROFS) {
+		t.Errorf("got %v", err)
+	}
+	if l, err := Verify(dir); err != nil || l.Pending() != 5 {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if es, err := os.ReadDir(dir); err != nil || len(es) != 3 {
+		t.Error(es, err)
+	}
+}
