@@ -439,10 +439,10 @@ func TestLock(t *testing.T) {
 	}
 
 	f := mustOpen(t, path, rotating)
-	for _, o := range []*Options{nil, rotating} {
+	for o, what := range map[*Options]string{nil: "writes to it and rotates it", rotating: "it is to be rotated"} {
 		_, err := Open(path, o)
 		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), fmt.Sprintf("process (%d)", os.Getpid())) ||
-			!strings.Contains(err.Error(), "rotate") {
+			!strings.Contains(err.Error(), what) {
 			t.Errorf("second Open with %+v: %v", o, err)
 		}
 	}

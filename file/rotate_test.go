@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -205,7 +206,12 @@ func TestRotationFails(t *testing.T) {
 		// Long enough for the name of an old file to be too long.
 		path := filepath.Join(t.TempDir(), strings.Repeat("x", 245)+".log")
 		var errs []error
-		f, err := Open(path, &Options{RotateBytes: 10, OnError: func(err error) { errs = append(errs, err) }})
+		opened := 0
+		f, err := openWith(path, &Options{RotateBytes: 10, OnError: func(err error) { errs = append(errs, err) }},
+			func(name string, flag int, perm fs.FileMode) (handle, error) {
+				opened++
+				return os.OpenFile(name, flag, perm)
+			})
 		if err != nil {
 			t.Skip(err) // a file system with shorter names
 		}
@@ -218,6 +224,9 @@ func TestRotationFails(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		wantFile(t, path, want)
+		if opened < 3 || opened > 5 {
+			t.Errorf("opened %d times: tried to rotate more than once a minute, or never again", opened)
+		}
 		if len(errs) != 1 || !strings.Contains(errs[0].Error(), "cannot rotate") || !strings.Contains(errs[0].Error(), "writing goes on") {
 			t.Errorf("reported %q", errs)
 		}
