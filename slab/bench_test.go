@@ -1,7 +1,10 @@
 package slab
 
 import (
+	"bufio"
 	"io"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 )
@@ -45,4 +48,48 @@ func BenchmarkWriteDiscard(b *testing.B) {
 		b.Run(sizeName(size), func(b *testing.B) { benchWrite(b, nil, size) })
 		b.Run(sizeName(size)+"/1MiB", func(b *testing.B) { benchWrite(b, &Options{SlabBytes: 1 << 20}, size) })
 	}
+}
+
+// The row "10 goroutines, file" in small: what others do beside what we do.
+func BenchmarkFile10(b *testing.B) {
+	run := func(b *testing.B, w io.Writer, done func()) {
+		p := make([]byte, 256)
+		b.SetBytes(256)
+		b.SetParallelism(5)
+		b.ReportAllocs()
+		b.ResetTimer()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				w.Write(p)
+			}
+		})
+		done()
+	}
+	open := func(b *testing.B) *os.File {
+		f, err := os.OpenFile(filepath.Join(b.TempDir(), "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { f.Close() })
+		return f
+	}
+	b.Run("bufio", func(b *testing.B) {
+		bw := &lockedBufio{w: bufio.NewWriterSize(open(b), 256<<10)}
+		run(b, bw, func() { bw.w.Flush() })
+	})
+	b.Run("slab", func(b *testing.B) {
+		w := mustNew(b, open(b), &Options{WhenFull: Block()})
+		run(b, w, func() { w.Close() })
+	})
+}
+
+type lockedBufio struct {
+	mu sync.Mutex
+	w  *bufio.Writer
+}
+
+func (l *lockedBufio) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
 }

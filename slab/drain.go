@@ -338,7 +338,7 @@ func (w *Writer) takeLocked() {
 		p.inflight = true
 		d.pieces = append(d.pieces, p)
 		d.all.Add(p.run())
-		if !w.limited {
+		if !w.limited && len(d.pieces) >= w.gatherMax {
 			break
 		}
 	}

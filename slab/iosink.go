@@ -17,6 +17,9 @@ import (
 type ioSink struct {
 	w io.Writer
 
+	vec  VecWriter // nil: one slab at a time
+	bufs [][]byte
+
 	torn   int    // bytes of the record below that are written already
 	ticket uint64 // the torn record
 }
@@ -34,6 +37,9 @@ func (s *ioSink) Send(_ context.Context, b *batch.Batch) error {
 			return permanent(err)
 		}
 	}
+	if s.vec != nil && len(b.Runs) > 1 {
+		return s.sendVec(b, skip)
+	}
 	done := 0 // bytes of b that are written
 	for i := range b.Runs {
 		data := b.Runs[i].Data()
@@ -43,6 +49,30 @@ func (s *ioSink) Send(_ context.Context, b *batch.Batch) error {
 		if err != nil {
 			return s.fail(b, done, err)
 		}
+	}
+	s.torn = 0
+	return nil
+}
+
+// sendVec writes several slabs in one call.
+func (s *ioSink) sendVec(b *batch.Batch, skip int) error {
+	s.bufs = s.bufs[:0]
+	first := skip
+	for i := range b.Runs {
+		s.bufs = append(s.bufs, b.Runs[i].Data()[skip:])
+		skip = 0
+	}
+	n, err := s.vec.Writev(s.bufs)
+	clear(s.bufs)
+	done := first + int(n)
+	if done > b.Bytes() || n < 0 {
+		return fmt.Errorf("destination returned an invalid count %d for %d bytes", n, b.Bytes())
+	}
+	if err == nil && done < b.Bytes() {
+		err = io.ErrShortWrite
+	}
+	if err != nil {
+		return s.fail(b, done, err)
 	}
 	s.torn = 0
 	return nil

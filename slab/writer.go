@@ -27,6 +27,7 @@ type Writer struct {
 	sink       batch.Sink
 	limits     batch.Limits
 	limited    bool
+	gatherMax  int // slabs per batch where the sink has no limits
 	slabBytes  int
 	maxRecord  int
 	flushLevel int
@@ -125,7 +126,7 @@ func New(dst io.Writer, o *Options) (*Writer, error) {
 	if dst == nil {
 		return nil, errors.New("slab: destination is nil")
 	}
-	return NewSink(&ioSink{w: dst}, o)
+	return NewSink(&ioSink{w: dst, vec: vecWriterFor(dst)}, o)
 }
 
 // NewSink returns a Writer whose destination is a sink. A [batch.Limiter] is
@@ -160,6 +161,10 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 	if err := w.openSlabs(); err != nil {
 		cancel()
 		return nil, err
+	}
+	w.gatherMax = 1
+	if s, ok := dst.(*ioSink); ok && s.vec != nil {
+		w.gatherMax = max(1, r.SlabCount/2)
 	}
 	if l, ok := dst.(batch.Limiter); ok {
 		w.limits = l.Limits()
