@@ -17,10 +17,13 @@ const (
 
 // unsafeASCII marks the bytes of w that cannot be copied without a closer look:
 // control characters, '"', '\\' and all that is not ASCII.
-func unsafeASCII(w uint64) uint64 {
+func unsafeASCII(w uint64) uint64 { return odd(w) & highs }
+
+// odd is unsafeASCII with noise in the bits other than 7.
+func odd(w uint64) uint64 {
 	// Flipping bit 1 swaps '"' with the space and keeps the control characters
 	// among themselves, so one comparison finds both.
-	return ((w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones) | w) & highs
+	return (w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones) | w
 }
 
 func load64(s string) uint64 {
@@ -66,13 +69,13 @@ func copyShort(b *[short]byte, s string) uint64 {
 		binary.LittleEndian.PutUint64(b[8:], w1)
 		binary.LittleEndian.PutUint64(b[n-16:], w2)
 		binary.LittleEndian.PutUint64(b[n-8:], w3)
-		return unsafeASCII(w0) | unsafeASCII(w1) | unsafeASCII(w2) | unsafeASCII(w3)
+		return (odd(w0) | odd(w1) | odd(w2) | odd(w3)) & highs
 	}
 	if n >= 8 {
 		w0, w1 := load64(s), load64(s[n-8:])
 		binary.LittleEndian.PutUint64(b[:], w0)
 		binary.LittleEndian.PutUint64(b[n-8:], w1)
-		return unsafeASCII(w0) | unsafeASCII(w1)
+		return (odd(w0) | odd(w1)) & highs
 	}
 	if n == 0 {
 		return 0
@@ -114,7 +117,7 @@ func spanASCII(s string) int {
 	for ; len(s)-i >= 32; i += 32 {
 		p := s[i : i+32]
 		w0, w1, w2, w3 := load64(p), load64(p[8:]), load64(p[16:]), load64(p[24:])
-		if unsafeASCII(w0)|unsafeASCII(w1)|unsafeASCII(w2)|unsafeASCII(w3) != 0 {
+		if (odd(w0)|odd(w1)|odd(w2)|odd(w3))&highs != 0 {
 			break
 		}
 	}
@@ -222,11 +225,15 @@ func spanUTF8(s string, i int) int {
 		for n-i >= 8 {
 			w := load64(s[i:])
 			lead := w & (w << 1)                          // 11xxxxxx
-			bad := lead & (w << 2)                        // 111xxxxx: not for this loop
-			bad |= (lead<<8 | carry) ^ (w &^ (w << 1))    // 10xxxxxx exactly where one is due
+			bad := (lead<<8 | carry) ^ (w &^ (w << 1))    // 10xxxxxx exactly where one is due
 			bad |= (w&(0xfe*ones) ^ 0xc0*ones - ones) & w // c0 and c1 say in two bytes what fits in one
-			bad |= ((w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones)) &^ w
-			if bad&highs != 0 {
+			bad |= odd(w) &^ w
+			long := lead & (w << 2) & highs // 111xxxxx: not for this loop
+			if bad&highs|long != 0 {
+				if first := long & -long; first != 0 && bad&highs&(first|(first-1)) == 0 {
+					i += bits.TrailingZeros64(first) >> 3
+					carry = 0
+				}
 				break
 			}
 			carry = lead >> 56

@@ -140,6 +140,7 @@ var escapeTexts = map[string]string{
 	"german":   cut(strings.Repeat("Die Überprüfung der Größe schlägt für größere Straßen fehl. ", 30)),
 	"chinese":  cut(strings.Repeat("与服务器的连接已断开，将在五秒后重试。", 30)),
 	"mixed":    cut(strings.Repeat("Grüße, мир, 世界 🌍 ok. ", 60)),
+	"scripts":  cut(strings.Repeat("Größe žluťoučký 試験データ проверка 🙂 ", 40)),
 	"stack":    strings.Repeat("main.handler(0xc000123456)\n\t/srv/app/internal/http/handler.go:123 +0x1d\n", 15)[:1024],
 }
 
@@ -149,7 +150,7 @@ func cut(s string) string {
 }
 
 func BenchmarkEscape(b *testing.B) {
-	for _, name := range []string{"ascii", "cyrillic", "german", "chinese", "mixed", "stack"} {
+	for _, name := range []string{"ascii", "cyrillic", "german", "chinese", "mixed", "scripts", "stack"} {
 		s := escapeTexts[name]
 		dst := make([]byte, 0, 8192)
 		b.Run(name, func(b *testing.B) {

@@ -108,23 +108,23 @@ func appendString(dst []byte, s string) []byte {
 		binary.LittleEndian.PutUint64(b[9:], w1)
 		binary.LittleEndian.PutUint64(b[n-15:], w2)
 		binary.LittleEndian.PutUint64(b[n-7:], w3)
-		m = unsafeASCII(w0) | unsafeASCII(w1) | unsafeASCII(w2) | unsafeASCII(w3)
+		m = odd(w0) | odd(w1) | odd(w2) | odd(w3)
 	case n >= 8:
 		v, w := load64(s), load64(s[n-8:])
 		binary.LittleEndian.PutUint64(b[1:], v)
 		binary.LittleEndian.PutUint64(b[n-7:], w)
-		m = unsafeASCII(v) | unsafeASCII(w)
+		m = odd(v) | odd(w)
 	case n >= 4:
 		v, w := uint32(load32(s)), uint32(load32(s[n-4:]))
 		binary.LittleEndian.PutUint32(b[1:], v)
 		binary.LittleEndian.PutUint32(b[n-3:], w)
-		m = unsafeASCII(uint64(v) | uint64(w)<<32)
+		m = odd(uint64(v) | uint64(w)<<32)
 	case n > 0:
 		v, w, x := s[0], s[n>>1], s[n-1]
 		b[1], b[1+n>>1], b[n] = v, w, x
-		m = unsafeASCII(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
+		m = odd(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
 	}
-	if m != 0 {
+	if m&highs != 0 {
 		return appendAnyString(dst, s)
 	}
 	b[n+1] = '"'
@@ -169,18 +169,18 @@ func appendKeyJSON(dst []byte, key string) []byte {
 		v, w := load64(key), load64(key[n-8:])
 		binary.LittleEndian.PutUint64(b[2:], v)
 		binary.LittleEndian.PutUint64(b[n-6:], w)
-		m = unsafeASCII(v) | unsafeASCII(w)
+		m = odd(v) | odd(w)
 	case n >= 4:
 		v, w := uint32(load32(key)), uint32(load32(key[n-4:]))
 		binary.LittleEndian.PutUint32(b[2:], v)
 		binary.LittleEndian.PutUint32(b[n-2:], w)
-		m = unsafeASCII(uint64(v) | uint64(w)<<32)
+		m = odd(uint64(v) | uint64(w)<<32)
 	default:
 		v, w, x := key[0], key[n>>1], key[n-1]
 		b[2], b[2+n>>1], b[1+n] = v, w, x
-		m = unsafeASCII(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
+		m = odd(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
 	}
-	if m != 0 {
+	if m&highs != 0 {
 		return appendAnyKey(dst, key)
 	}
 	b[n+2], b[n+3] = '"', ':'

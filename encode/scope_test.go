@@ -276,3 +276,27 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 }
+
+// The result does not depend on how much room there is, nor on what is in it.
+func TestAnyCapacity(t *testing.T) {
+	attrs := append(tenMixed(), slog.Group("g", slog.Int("n", 1), slog.String("", "")), slog.String("a key of more than sixteen bytes", "x"),
+		slog.String("a key of more than thirty-two bytes, which is rare", strings.Repeat("v", 100)), slog.String("esc\"", "\x00\xff日本\u2028"), slog.Any("raw", json.RawMessage(`[1]`)))
+	for i := range 40 {
+		attrs = append(attrs, slog.String(strings.Repeat("k", i), strings.Repeat("v", 40-i)))
+	}
+	for _, e := range []Encoder{JSON(nil), JSON(&JSONOptions{AddSource: true, OwnLocation: true}), Logfmt(nil), Console(&ConsoleOptions{Color: true})} {
+		s := e.Scope().WithGroup("w").WithAttrs(attrs[:3]).WithGroup("x")
+		r := &Record{Time: benchTime, Message: "message \n of some length, longer than a word or four of them", PC: callers()[0], Attrs: attrs}
+		want, _, _ := s.Append(nil, r)
+		for c := 0; c < len(want)+100; c += 1 + c/50 {
+			dst := make([]byte, c)
+			for i := range dst {
+				dst[i] = '{' // what is there before is nobody's business
+			}
+			got, _, _ := s.Append(dst[:min(c, 3)], r)
+			if string(got[min(c, 3):]) != string(want) {
+				t.Fatalf("capacity %d:\n got %s\nwant %s", c, got, want)
+			}
+		}
+	}
+}

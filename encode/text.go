@@ -42,6 +42,9 @@ func appendText(dst []byte, s string) []byte {
 	if s == "" {
 		return append(dst, `""`...)
 	}
+	if plainWords(s) {
+		return append(dst, s...)
+	}
 	quote := false
 	for i := 0; i < len(s); i++ {
 		c := s[i]
@@ -54,6 +57,28 @@ func appendText(dst []byte, s string) []byte {
 		return appendString(dst, s)
 	}
 	return append(dst, s...)
+}
+
+// plainWords reports whether a string of eight bytes or more is ASCII and needs
+// no quotes. It looks at eight bytes at a time, see escape.go.
+func plainWords(s string) bool {
+	if len(s) < 8 {
+		return false // the loop over bytes is as good
+	}
+	for i := 0; ; i += 8 {
+		last := len(s)-i <= 8
+		if last {
+			i = len(s) - 8
+		}
+		w := load64(s[i:])
+		bad := (w - 0x21*ones) | (w ^ '"'*ones - ones) | (w ^ '='*ones - ones) | (w ^ 0x7f*ones - ones) | w
+		if bad&highs != 0 {
+			return false
+		}
+		if last {
+			return true
+		}
+	}
 }
 
 func appendTextSlow(dst []byte, s string) []byte {
@@ -80,7 +105,12 @@ func appendTextSlow(dst []byte, s string) []byte {
 // appendShown appends s with everything escaped that is not to be shown as it
 // is, with \u and, in quotes, the escapes of JSON.
 func appendShown(dst []byte, s string, quotes bool) []byte {
-	for i := 0; i < len(s); {
+	i := 0
+	for i < len(s) && s[i] < utf8.RuneSelf && classes[s[i]] != classEscape && (!quotes || escapes[s[i]].n == 0) {
+		i++
+	}
+	dst = append(dst, s[:i]...)
+	for i < len(s) {
 		c := s[i]
 		if c < utf8.RuneSelf {
 			switch {
@@ -124,7 +154,12 @@ func appendName(dst []byte, s string) []byte {
 	if s == "" {
 		return append(dst, '_')
 	}
-	for i := 0; i < len(s); {
+	i := 0
+	for i < len(s) && s[i] < utf8.RuneSelf && classes[s[i]] == classPlain {
+		i++
+	}
+	dst = append(dst, s[:i]...)
+	for i < len(s) {
 		c := s[i]
 		if c < utf8.RuneSelf {
 			if classes[c] != classPlain {

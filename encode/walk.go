@@ -58,11 +58,17 @@ func (w *walker) path() *[]string {
 // attrs appends attrs and what separates them. It appends nothing if there is
 // nothing to show.
 func (w *walker) attrs(dst []byte, attrs []slog.Attr) []byte {
-	if w.form == formJSON && w.e.replace == nil {
+	switch {
+	case w.e.replace != nil:
+		for i := range attrs {
+			dst = w.attr(dst, attrs[i])
+		}
+		return dst
+	case w.form == formJSON:
 		return w.attrsJSON(dst, attrs)
 	}
 	for i := range attrs {
-		dst = w.attr(dst, attrs[i])
+		dst = w.shown(dst, attrs[i], false)
 	}
 	return dst
 }
