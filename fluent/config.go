@@ -1,0 +1,417 @@
+package fluent
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// Defaults of [Config].
+const (
+	DefaultServer           = "127.0.0.1:24224"
+	DefaultPort             = 24224
+	DefaultWindow           = 4
+	DefaultAckTimeout       = 30 * time.Second
+	DefaultDialTimeout      = 5 * time.Second
+	DefaultHandshakeTimeout = 5 * time.Second
+	DefaultWriteTimeout     = 15 * time.Second
+	DefaultIdleTimeout      = 5 * time.Minute
+	DefaultFailback         = time.Minute
+	DefaultReconnectMin     = 100 * time.Millisecond
+	DefaultReconnectMax     = 5 * time.Second
+	DefaultFrameBytes       = 64 << 10
+	DefaultMaxFrameBytes    = 6_000_000
+	DefaultPoisonCloses     = 3
+	DefaultBufferBytes      = 4 << 20
+	DefaultSyncTimeout      = 10 * time.Second
+	DefaultCloseTimeout     = 5 * time.Second
+
+	// fluentBitLimit is the largest frame that Fluent Bit takes.
+	fluentBitLimit = 6_144_000
+	maxWindow      = 1024
+)
+
+// A Secret is a string that no formatting shows.
+type Secret string
+
+// String returns a placeholder.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "(secret)"
+}
+
+// GoString returns a placeholder.
+func (s Secret) GoString() string { return strconv.Quote(s.String()) }
+
+// LogValue returns a placeholder.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText returns a placeholder, so that a printed Config gives nothing away.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText sets the secret.
+func (s *Secret) UnmarshalText(text []byte) error {
+	*s = Secret(text)
+	return nil
+}
+
+// TLS says how servers named tls:// are spoken to.
+type TLS struct {
+	// CAFile is a PEM file with the authorities that may sign server
+	// certificates. Default: those of the system.
+	CAFile string `yaml:"ca_file"`
+	// CertFile and KeyFile are PEM files with the client's own certificate, for
+	// servers that ask for one. Default: none.
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	// ServerName is the name that the server's certificate must have, and that is
+	// sent to it. Default: the host of the address.
+	ServerName string `yaml:"server_name"`
+	// MinVersion is "1.2" or "1.3". Default "1.2".
+	MinVersion string `yaml:"min_version"`
+	// AcceptAnyCertificate turns verification off: anybody in between can read
+	// and change what is sent. For tests only. Default false.
+	AcceptAnyCertificate bool `yaml:"accept_any_certificate"`
+	// Config is the base that the fields above are applied to. Default nil.
+	Config *tls.Config `yaml:"-"`
+}
+
+// Config configures a [Sink] and a [Logger]. The zero value is useful: each field
+// states its default and unit. It can be decoded from YAML.
+type Config struct {
+	// Servers are the addresses, in the order of preference: HOST, HOST:PORT,
+	// tcp://HOST:PORT, tls://HOST:PORT or unix:PATH. The first that works is
+	// used. Default 127.0.0.1:24224.
+	Servers []string `yaml:"servers"`
+	// Tag is the tag of records that bring none. Default "forebay".
+	Tag string `yaml:"tag"`
+	TLS TLS    `yaml:"tls"`
+
+	// SharedKey is the key of a server with a security section. SharedKeyFile
+	// names a file that holds it, without the newline at its end. Default: none.
+	SharedKey     Secret `yaml:"shared_key"`
+	SharedKeyFile string `yaml:"shared_key_file"`
+	// Secured says that the server begins with a handshake even though there is
+	// no key (Fluent Bit's empty_shared_key). Default: if there is a key or user.
+	Secured bool `yaml:"secured"`
+	// User and Password authenticate a user beside the key. Default: none.
+	User         string `yaml:"user"`
+	Password     Secret `yaml:"password"`
+	PasswordFile string `yaml:"password_file"`
+	// Hostname is the name this client gives itself in the handshake. fluentd
+	// refuses clients with its own name. Default: the machine's name followed by
+	// ".forebay".
+	Hostname string `yaml:"hostname"`
+
+	// NoAck does without acknowledgements: faster on a good line, and what the
+	// kernel or the server held when the connection ended is lost. Default false.
+	NoAck bool `yaml:"no_ack"`
+	// Window is how many batches may be unacknowledged at once. Default 4.
+	Window int `yaml:"window"`
+	// AckTimeout is how long an acknowledgement may take. Default 30 s.
+	AckTimeout time.Duration `yaml:"ack_timeout"`
+	// DialTimeout, HandshakeTimeout (TLS included) and WriteTimeout (of one
+	// batch) bound what they are named after. Defaults 5 s, 5 s, 15 s.
+	DialTimeout      time.Duration `yaml:"dial_timeout"`
+	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
+	WriteTimeout     time.Duration `yaml:"write_timeout"`
+	// IdleTimeout is after which time without use a connection is closed, before
+	// something on the way forgets it. Default 5 min; negative: never.
+	IdleTimeout time.Duration `yaml:"idle_timeout"`
+	// Failback is how often a server before the one in use is tried. Default
+	// 1 min; negative: only when the one in use fails.
+	Failback time.Duration `yaml:"failback"`
+	// ReconnectMin and ReconnectMax bound the jittered delay after a server that
+	// could not be connected to, which doubles with each attempt. Defaults
+	// 100 ms and 5 s.
+	ReconnectMin time.Duration `yaml:"reconnect_min"`
+	ReconnectMax time.Duration `yaml:"reconnect_max"`
+
+	// Compress is "" or "gzip". Default "".
+	Compress string `yaml:"compress"`
+	// FrameBytes is how many payload bytes a frame has at most, unless a single
+	// record is larger. Default 64 KiB.
+	FrameBytes int `yaml:"frame_bytes"`
+	// MaxFrameBytes is the size no frame exceeds, in bytes, before compression
+	// too; a record that does is refused. Fluent Bit takes 6,144,000. Default
+	// 6,000,000.
+	MaxFrameBytes int `yaml:"max_frame_bytes"`
+	// PoisonCloses is how many times a chunk may end the connection before it is
+	// split to find the record at fault. Default 3.
+	PoisonCloses int `yaml:"poison_closes"`
+
+	// IntegerTime writes the time of events in whole seconds, for receivers of
+	// before 2016. Default false.
+	IntegerTime bool `yaml:"integer_time"`
+	// TimeFields is how times within records are written. Default TimeText.
+	TimeFields TimeForm `yaml:"time_fields"`
+	// MessageKey is the field of records that are no map or struct. Default
+	// "message".
+	MessageKey string `yaml:"message_key"`
+
+	// Name stands in reports and events. Default "fluent".
+	Name string `yaml:"name"`
+	// Dial makes connections. Default: a net.Dialer, which looks names up anew
+	// each time.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
+
+	// What follows is for [NewLogger] only.
+
+	// Sync makes Post wait until the record is acknowledged (with NoAck:
+	// written), for at most SyncTimeout (default 10 s). Default false.
+	Sync        bool          `yaml:"sync"`
+	SyncTimeout time.Duration `yaml:"sync_timeout"`
+	// BufferBytes is the memory for records that wait, in slabs of SlabBytes.
+	// Defaults 4 MiB and 64 KiB.
+	BufferBytes int `yaml:"buffer_bytes"`
+	SlabBytes   int `yaml:"slab_bytes"`
+	// WhenFull is what Post does when the buffer is full: drop-newest,
+	// drop-oldest, block, or block-for=DURATION. Default drop-newest.
+	WhenFull string `yaml:"when_full"`
+	// FlushInterval is how long a record waits for others at most. Default
+	// 100 ms.
+	FlushInterval time.Duration `yaml:"flush_interval"`
+	// MaxRecord is the largest record in bytes. Default 1 MiB.
+	MaxRecord int `yaml:"max_record"`
+	// CloseTimeout bounds Close where its context has no deadline. Default 5 s.
+	CloseTimeout time.Duration `yaml:"close_timeout"`
+	// PendingLimit is how many records may wait, while the server is down, before
+	// ErrorHandler is asked. Default 0: at once.
+	PendingLimit int `yaml:"pending_limit"`
+	// ErrorHandler is offered what the server does not take, see
+	// [deliver.ErrorHandler], [FallbackTo] and [deliver.JSONLines]. Default nil.
+	ErrorHandler deliver.ErrorHandler `yaml:"-"`
+	// DeadLetter is handed records that were refused for good, see
+	// [deliver.DeadLetters]. Default nil: they are counted.
+	DeadLetter deliver.ErrorHandler `yaml:"-"`
+	// Spill holds what waits on disk, see package spool. Default nil.
+	Spill deliver.Spill `yaml:"-"`
+	// Retry and Breaker set how often is tried. Default nil: their defaults.
+	Retry   *deliver.RetryOptions   `yaml:"-"`
+	Breaker *deliver.BreakerOptions `yaml:"-"`
+	// OnError is told of transitions: failure, recovery, drops. It runs on a
+	// goroutine of its own behind a bounded queue. Default nil: a line on
+	// standard error.
+	OnError func(batch.Event) `yaml:"-"`
+}
+
+// resolved is a Config with defaults, ready to use.
+type resolved struct {
+	Config
+	servers  []*server
+	whenFull slab.WhenFull
+	tls      *tls.Config
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate says everything that is wrong with c, files it names included.
+func (c Config) Validate() error {
+	_, err := c.resolve()
+	return err
+}
+
+func (c Config) resolve() (*resolved, error) {
+	setDefault(&c.Tag, "forebay")
+	setDefault(&c.Window, DefaultWindow)
+	setDefault(&c.AckTimeout, DefaultAckTimeout)
+	setDefault(&c.DialTimeout, DefaultDialTimeout)
+	setDefault(&c.HandshakeTimeout, DefaultHandshakeTimeout)
+	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
+	setDefault(&c.IdleTimeout, DefaultIdleTimeout)
+	setDefault(&c.Failback, DefaultFailback)
+	setDefault(&c.ReconnectMin, DefaultReconnectMin)
+	setDefault(&c.ReconnectMax, max(DefaultReconnectMax, c.ReconnectMin))
+	setDefault(&c.FrameBytes, DefaultFrameBytes)
+	setDefault(&c.MaxFrameBytes, max(DefaultMaxFrameBytes, min(c.FrameBytes, fluentBitLimit)))
+	setDefault(&c.PoisonCloses, DefaultPoisonCloses)
+	setDefault(&c.MessageKey, "message")
+	setDefault(&c.Name, "fluent")
+	setDefault(&c.SyncTimeout, DefaultSyncTimeout)
+	setDefault(&c.BufferBytes, DefaultBufferBytes)
+	setDefault(&c.SlabBytes, min(slab.DefaultSlabBytes, max(slab.MinSlabBytes, c.BufferBytes/2)))
+	setDefault(&c.WhenFull, "drop-newest")
+	setDefault(&c.MaxRecord, min(slab.DefaultMaxRecord, max(1, c.MaxFrameBytes-maxHead)))
+	setDefault(&c.CloseTimeout, DefaultCloseTimeout)
+	if len(c.Servers) == 0 {
+		c.Servers = []string{DefaultServer}
+	}
+	if c.Dial == nil {
+		c.Dial = new(net.Dialer).DialContext
+	}
+	r := &resolved{Config: c}
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("fluent: "+format, args...))
+	}
+	for _, d := range []struct {
+		name string
+		v    time.Duration
+	}{
+		{"AckTimeout", c.AckTimeout}, {"DialTimeout", c.DialTimeout}, {"HandshakeTimeout", c.HandshakeTimeout},
+		{"WriteTimeout", c.WriteTimeout}, {"ReconnectMin", c.ReconnectMin}, {"ReconnectMax", c.ReconnectMax},
+		{"SyncTimeout", c.SyncTimeout}, {"CloseTimeout", c.CloseTimeout},
+	} {
+		if d.v < 0 {
+			bad("Config.%s is %s, must be more than 0", d.name, d.v)
+		}
+	}
+	if c.ReconnectMax < c.ReconnectMin {
+		bad("Config.ReconnectMax is %s, below ReconnectMin, which is %s", c.ReconnectMax, c.ReconnectMin)
+	}
+	for _, n := range []struct {
+		name        string
+		v, min, max int
+	}{
+		{"Window", c.Window, 1, maxWindow},
+		{"FrameBytes", c.FrameBytes, 1, c.MaxFrameBytes},
+		{"MaxFrameBytes", c.MaxFrameBytes, 2 * maxHead, 1 << 30},
+		{"PoisonCloses", c.PoisonCloses, 1, 1000},
+		{"SlabBytes", c.SlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes},
+		{"BufferBytes", c.BufferBytes, 2 * slab.MinSlabBytes, 1 << 40},
+		{"MaxRecord", c.MaxRecord, 1, c.MaxFrameBytes - maxHead},
+	} {
+		if n.v < n.min || n.v > n.max {
+			bad("Config.%s is %d, must be %d to %d", n.name, n.v, n.min, n.max)
+		}
+	}
+	if c.Compress != "" && c.Compress != "gzip" {
+		bad("Config.Compress is %q, must be empty or gzip", c.Compress)
+	}
+	if c.TimeFields > TimeEvent {
+		bad("Config.TimeFields is %d, must be TimeText or TimeEvent", c.TimeFields)
+	}
+	if err := checkTag(c.Tag); err != nil {
+		bad("Config.Tag: %w", err)
+	}
+	var err error
+	if r.whenFull, err = slab.ParseWhenFull(c.WhenFull); err != nil {
+		bad("Config.WhenFull: %w", err)
+	}
+	usesTLS := false
+	for _, text := range c.Servers {
+		s, err := parseServer(text)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		usesTLS = usesTLS || s.tls
+		r.servers = append(r.servers, s)
+	}
+	r.secrets(bad)
+	if usesTLS {
+		if r.tls, err = c.TLS.config(); err != nil {
+			errs = append(errs, err)
+		}
+	} else if c.TLS != (TLS{}) {
+		bad("Config.TLS is set, but no server is named tls://")
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return r, nil
+}
+
+// secrets reads keys from files and completes the handshake's part.
+func (r *resolved) secrets(bad func(string, ...any)) {
+	for _, s := range []struct {
+		name  string
+		value *Secret
+		file  string
+	}{{"SharedKey", &r.SharedKey, r.SharedKeyFile}, {"Password", &r.Password, r.PasswordFile}} {
+		if s.file == "" {
+			continue
+		}
+		if *s.value != "" {
+			bad("Config.%s and Config.%sFile are both set", s.name, s.name)
+			continue
+		}
+		text, err := os.ReadFile(s.file)
+		if err != nil {
+			bad("cannot read Config.%sFile: %w", s.name, err)
+			continue
+		}
+		*s.value = Secret(strings.TrimRight(string(text), "\r\n"))
+		if *s.value == "" {
+			bad("Config.%sFile: %s is empty", s.name, s.file)
+		}
+	}
+	if r.User == "" && r.Password != "" {
+		bad("Config.Password is set without User")
+	}
+	r.Secured = r.Secured || r.SharedKey != "" || r.User != ""
+	if r.Hostname == "" {
+		name, err := os.Hostname()
+		if err != nil || name == "" {
+			name = "localhost"
+		}
+		if len(name) > 200 {
+			name = name[:200]
+		}
+		r.Hostname = name + ".forebay"
+	}
+	if n := len(r.Hostname) + len(r.User); n > 600 {
+		bad("Config.Hostname and Config.User have %d bytes together: servers want a handshake of less than 1 KB", n)
+	}
+}
+
+func (t TLS) config() (*tls.Config, error) {
+	c := &tls.Config{}
+	if t.Config != nil {
+		c = t.Config.Clone()
+	}
+	switch t.MinVersion {
+	case "", "1.2":
+		c.MinVersion = max(c.MinVersion, tls.VersionTLS12)
+	case "1.3":
+		c.MinVersion = tls.VersionTLS13
+	default:
+		return nil, fmt.Errorf("fluent: Config.TLS.MinVersion is %q, must be 1.2 or 1.3", t.MinVersion)
+	}
+	if t.ServerName != "" {
+		c.ServerName = t.ServerName
+	}
+	if t.AcceptAnyCertificate {
+		c.InsecureSkipVerify = true
+	}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("fluent: cannot read Config.TLS.CAFile: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("fluent: Config.TLS.CAFile: %s has no PEM certificate", t.CAFile)
+		}
+	}
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		return nil, errors.New("fluent: Config.TLS.CertFile and Config.TLS.KeyFile belong together: one is missing")
+	}
+	if t.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("fluent: cannot load the client certificate (Config.TLS.CertFile, KeyFile): %w", err)
+		}
+		c.Certificates = []tls.Certificate{cert}
+	}
+	return c, nil
+}

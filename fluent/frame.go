@@ -1,0 +1,358 @@
+package fluent
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"slices"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// chunkID names a frame for its acknowledgement: base64 of 16 bytes.
+type chunkID [24]byte
+
+// A frame is one message: records of one tag, in order.
+type frame struct {
+	tag    string
+	stream uint32
+	// The records are order[from:to] of the layout, or, if that is nil, those
+	// with the indexes from up to, but not including, to.
+	from, to int
+	bytes    int // payload
+	id       chunkID
+	acked    bool
+}
+
+// A layout is how a batch is cut into frames. It is reused.
+type layout struct {
+	frames  []frame
+	order   []int // record indexes, by tag; nil: one tag, in order
+	refs    []ref // of all records, for order
+	groups  []group
+	byID    map[uint32]int
+	refused []int // records that no frame may hold, ascending
+	why     error
+	named   bool // the error that ends it names the records itself
+}
+
+type ref struct {
+	data  []byte
+	group int
+}
+
+type group struct {
+	stream uint32
+	n, at  int
+}
+
+// foreign is why records of another wire form are refused.
+func foreign(c batch.Codec) error {
+	switch {
+	case c == nil:
+		return nil // raw entries: whoever wrote them says so
+	case c.ContentType() != ContentType:
+		return fmt.Errorf("fluent: cannot send records of content type %q: only %s", c.ContentType(), ContentType)
+	}
+	return nil
+}
+
+// cut lays out b.
+func (l *layout) cut(b *batch.Batch, c *resolved) {
+	l.frames, l.order, l.refused, l.why = l.frames[:0], l.order[:0], l.refused[:0], nil
+	l.named = false
+	if err := foreign(b.Codec); err != nil {
+		l.why = err
+		for i := range b.Len() {
+			l.refused = append(l.refused, i)
+		}
+		return
+	}
+	if stream, ok := single(b, c.MaxFrameBytes); ok {
+		tag, ok := c.tag(stream)
+		if !ok {
+			l.refuseAll(b.Len(), stream)
+			return
+		}
+		l.order = nil
+		l.sequence(b, tag, stream, c.FrameBytes)
+		return
+	}
+	l.sort(b, c)
+}
+
+// maxHead is more than a frame takes beside its payload.
+const maxHead = MaxTagBytes + 128
+
+// single reports whether all records have the same stream, and none is too large.
+func single(b *batch.Batch, limit int) (stream uint32, ok bool) {
+	first := true
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		for j := range r.Len() {
+			s := r.Slot(j)
+			if first {
+				stream, first = s.Stream, false
+			}
+			if s.Stream != stream || int(s.Len) > limit-maxHead || s.Len == 0 {
+				return 0, false
+			}
+		}
+	}
+	return stream, true
+}
+
+func (c *resolved) tag(stream uint32) (string, bool) {
+	if stream == noTag {
+		return c.Tag, true
+	}
+	return tagOf(stream)
+}
+
+func (l *layout) refuseAll(n int, stream uint32) {
+	l.why = unknownStream(stream)
+	for i := range n {
+		l.refused = append(l.refused, i)
+	}
+}
+
+func unknownStream(stream uint32) error {
+	return fmt.Errorf("fluent: cannot send a record of stream %d: it has no tag that can be used", stream)
+}
+
+// sequence cuts a batch of one tag.
+func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) {
+	f := frame{tag: tag, stream: stream}
+	k := 0
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		for j := range r.Len() {
+			n := int(r.Slot(j).Len)
+			if f.bytes > 0 && f.bytes+n > limit {
+				l.frames = append(l.frames, f)
+				f = frame{tag: tag, stream: stream, from: k}
+			}
+			f.bytes += n
+			k++
+			f.to = k
+		}
+	}
+	if f.to > f.from {
+		l.frames = append(l.frames, f)
+	}
+}
+
+// sort cuts a batch of several tags: those of one tag stay in order.
+func (l *layout) sort(b *batch.Batch, c *resolved) {
+	l.refs, l.groups = l.refs[:0], l.groups[:0]
+	if l.byID == nil {
+		l.byID = map[uint32]int{}
+	}
+	clear(l.byID)
+	for i, rec := range b.All() {
+		g, known := l.byID[rec.Stream]
+		if !known {
+			if g = -1; rec.Stream == noTag {
+				g = len(l.groups)
+			} else if _, ok := tagOf(rec.Stream); ok {
+				g = len(l.groups)
+			}
+			l.byID[rec.Stream] = g
+			if g >= 0 {
+				l.groups = append(l.groups, group{stream: rec.Stream})
+			}
+		}
+		switch {
+		case g < 0:
+			l.why = unknownStream(rec.Stream)
+		case len(rec.Data) > c.MaxFrameBytes-maxHead:
+			g = -1
+			l.why = fmt.Errorf("fluent: cannot send a record of %d bytes: frames are limited to %d", len(rec.Data), c.MaxFrameBytes)
+		case len(rec.Data) == 0:
+			g = -1
+			l.why = fmt.Errorf("fluent: cannot send an empty record: it is no event")
+		}
+		l.refs = append(l.refs, ref{rec.Data, g})
+		if g < 0 {
+			l.refused = append(l.refused, i)
+			continue
+		}
+		l.groups[g].n++
+	}
+	at := 0
+	for g := range l.groups {
+		l.groups[g].at = at
+		at += l.groups[g].n
+	}
+	l.order = slices.Grow(l.order[:0], at)[:at]
+	for i := range l.refs {
+		if g := l.refs[i].group; g >= 0 {
+			l.order[l.groups[g].at] = i
+			l.groups[g].at++
+		}
+	}
+	at = 0
+	for _, g := range l.groups {
+		tag, _ := c.tag(g.stream)
+		f := frame{tag: tag, stream: g.stream, from: at, to: at}
+		for range g.n {
+			n := len(l.refs[l.order[at]].data)
+			if f.bytes > 0 && f.bytes+n > c.FrameBytes {
+				l.frames = append(l.frames, f)
+				f = frame{tag: tag, stream: g.stream, from: at}
+			}
+			f.bytes += n
+			at++
+			f.to = at
+		}
+		if f.to > f.from {
+			l.frames = append(l.frames, f)
+		}
+	}
+}
+
+// forget lets go of the batch's memory.
+func (l *layout) forget() {
+	clear(l.refs)
+	if cap(l.refs) > 1<<16 {
+		l.refs, l.order = nil, nil
+	}
+}
+
+// indexes appends the record indexes of f.
+func (l *layout) indexes(dst []int, f *frame) []int {
+	if l.order != nil {
+		return append(dst, l.order[f.from:f.to]...)
+	}
+	for i := f.from; i < f.to; i++ {
+		dst = append(dst, i)
+	}
+	return dst
+}
+
+// pieces calls fn with the payload of f, piece by piece.
+func (l *layout) pieces(b *batch.Batch, f *frame, fn func([]byte)) {
+	if l.order != nil {
+		for _, i := range l.order[f.from:f.to] {
+			fn(l.refs[i].data)
+		}
+		return
+	}
+	i, j := f.from, f.to
+	for k := range b.Runs {
+		n := b.Runs[k].Len()
+		if lo, hi := max(i, 0), min(j, n); lo < hi {
+			r := b.Runs[k].Slice(lo, hi)
+			fn(r.Data())
+		}
+		i, j = i-n, j-n
+	}
+}
+
+// name gives the frames their ids. Equal content gets the same id each time it is
+// sent by this process; salt tells sinks apart.
+func (l *layout) name(b *batch.Batch, seed maphash.Seed, salt uint64) {
+	var h maphash.Hash
+	for i := range l.frames {
+		f := &l.frames[i]
+		h.SetSeed(seed)
+		l.pieces(b, f, func(p []byte) { h.Write(p) })
+		sum := h.Sum64()
+		first := f.from
+		if l.order != nil {
+			first = l.order[f.from]
+		}
+		h.Reset()
+		var meta [20]byte
+		binary.LittleEndian.PutUint64(meta[:], b.At(first).Ticket)
+		binary.LittleEndian.PutUint64(meta[8:], uint64(f.to-f.from))
+		binary.LittleEndian.PutUint32(meta[16:], f.stream)
+		h.Write(meta[:])
+		f.id = makeID(sum^salt, h.Sum64())
+	}
+}
+
+func makeID(a, b uint64) (id chunkID) {
+	var raw [16]byte
+	binary.BigEndian.PutUint64(raw[:], a)
+	binary.BigEndian.PutUint64(raw[8:], b)
+	base64.StdEncoding.Encode(id[:], raw[:])
+	return id
+}
+
+// next returns another id, for one that is in use.
+func (id chunkID) next() chunkID {
+	var raw [18]byte
+	base64.StdEncoding.Decode(raw[:], id[:])
+	return makeID(binary.BigEndian.Uint64(raw[:]), binary.BigEndian.Uint64(raw[8:])+1)
+}
+
+// A framer writes frames.
+type framer struct {
+	ack  bool
+	zip  *gzip.Writer // nil: as they are
+	into appender
+}
+
+type appender struct{ b []byte }
+
+func (a *appender) Write(p []byte) (int, error) {
+	a.b = append(a.b, p...)
+	return len(p), nil
+}
+
+func newFramer(c *resolved) *framer {
+	w := &framer{ack: !c.NoAck}
+	if c.Compress == "gzip" {
+		w.zip, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed)
+	}
+	return w
+}
+
+// head appends what stands before the payload of n bytes.
+func (w *framer) head(dst []byte, f *frame, n int) []byte {
+	dst = msgpack.AppendArrayHeader(dst, 3)
+	dst = msgpack.AppendStr(dst, f.tag)
+	return msgpack.AppendBinHeader(dst, n)
+}
+
+// tail appends what stands after it.
+func (w *framer) tail(dst []byte, f *frame) []byte {
+	n := 1
+	if w.ack {
+		n++
+	}
+	if w.zip != nil {
+		n++
+	}
+	dst = msgpack.AppendMapHeader(dst, n)
+	dst = msgpack.AppendUint(msgpack.AppendStr(dst, "size"), uint64(f.to-f.from))
+	if w.ack {
+		dst = msgpack.AppendStr(dst, "chunk")
+		dst = append(msgpack.AppendStrHeader(dst, len(f.id)), f.id[:]...)
+	}
+	if w.zip != nil {
+		dst = msgpack.AppendStr(msgpack.AppendStr(dst, "compressed"), "gzip")
+	}
+	return dst
+}
+
+// append appends f.
+func (w *framer) append(dst []byte, l *layout, b *batch.Batch, f *frame) []byte {
+	if w.zip == nil {
+		dst = w.head(dst, f, f.bytes)
+		l.pieces(b, f, func(p []byte) { dst = append(dst, p...) })
+		return w.tail(dst, f)
+	}
+	w.into.b = w.into.b[:0]
+	w.zip.Reset(&w.into)
+	l.pieces(b, f, func(p []byte) { w.zip.Write(p) })
+	w.zip.Close()
+	dst = w.head(dst, f, len(w.into.b))
+	dst = append(dst, w.into.b...)
+	return w.tail(dst, f)
+}

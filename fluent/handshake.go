@@ -1,0 +1,205 @@
+package fluent
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/sha512"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// ErrRefused is wrapped by the error of a server that does not accept this
+// client: another shared key, user, password or certificate.
+var ErrRefused = errors.New("refused by the server")
+
+// maxMessage is the longest message that a server may send, in bytes.
+const maxMessage = 16 << 10
+
+// helo is what a server says first if it is secured.
+type helo struct {
+	nonce, auth []byte
+	keepalive   bool
+}
+
+// A handshaker speaks the handshake of the Forward protocol, as
+// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1 has it
+// and fluentd, Fluent Bit and npm's server read it.
+type handshaker struct {
+	nc       net.Conn
+	in       []byte // read and not used
+	hostname string
+	key      string
+	user     string
+	password string
+}
+
+// do runs the handshake. It reports whether the server keeps the connection.
+func (h *handshaker) do() (keepalive bool, err error) {
+	msg, err := h.read()
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			return false, errors.New("the server closed the connection before its HELO")
+		}
+		return false, fmt.Errorf("no HELO from the server (it may not ask for a shared key): %w", err)
+	}
+	hl, err := parseHelo(msg)
+	if err != nil {
+		return false, err
+	}
+	var random [16]byte
+	rand.Read(random[:])
+	salt := hex.EncodeToString(random[:])
+	if _, err := h.nc.Write(h.ping(salt, &hl)); err != nil {
+		return false, fmt.Errorf("cannot send PING: %w", err)
+	}
+	msg, err = h.read()
+	if err != nil {
+		if isGone(err) {
+			return false, fmt.Errorf("the server closed the connection instead of answering PING: its shared key may be another: %w", err)
+		}
+		return false, fmt.Errorf("no PONG from the server: %w", err)
+	}
+	return hl.keepalive, h.checkPong(msg, salt, hl.nonce)
+}
+
+// read returns one message. What follows it stays in h.in.
+func (h *handshaker) read() ([]byte, error) {
+	var chunk [2048]byte
+	for {
+		if len(h.in) > 0 {
+			rest, err := msgpack.Skip(h.in)
+			if err == nil {
+				msg := h.in[:len(h.in)-len(rest)]
+				h.in = bytes.Clone(rest)
+				return msg, nil
+			}
+			if err != msgpack.ErrShort {
+				return nil, errors.New("what the server says is not the Forward protocol")
+			}
+			if len(h.in) > maxMessage {
+				return nil, fmt.Errorf("the server's message is longer than %d bytes", maxMessage)
+			}
+		}
+		n, err := h.nc.Read(chunk[:])
+		h.in = append(h.in, chunk[:n]...)
+		if n == 0 && err != nil {
+			return nil, err
+		}
+	}
+}
+
+func parseHelo(msg []byte) (hl helo, err error) {
+	bad := errors.New("what the server says first is no HELO")
+	hl.keepalive = true
+	t, msg, err := msgpack.Next(msg)
+	if err != nil || t.Kind != msgpack.Array || t.Len < 2 {
+		return hl, bad
+	}
+	if t, msg, err = msgpack.Next(msg); err != nil || !t.Text() || string(t.Bytes) != "HELO" {
+		return hl, bad
+	}
+	if t, msg, err = msgpack.Next(msg); err != nil || t.Kind != msgpack.Map {
+		return hl, bad
+	}
+	for range t.Len {
+		var k, v msgpack.Token
+		if k, msg, err = msgpack.Next(msg); err != nil {
+			return hl, bad
+		}
+		value := msg
+		if msg, err = msgpack.Skip(msg); err != nil {
+			return hl, bad
+		}
+		v, _, _ = msgpack.Next(value)
+		switch {
+		case !k.Text():
+		case string(k.Bytes) == "nonce" && v.Text():
+			hl.nonce = v.Bytes
+		case string(k.Bytes) == "auth" && v.Text():
+			hl.auth = v.Bytes
+		case string(k.Bytes) == "keepalive" && v.Kind == msgpack.Bool:
+			hl.keepalive = v.Bool
+		}
+	}
+	return hl, nil
+}
+
+func digest(parts ...string) string {
+	h := sha512.New()
+	for _, p := range parts {
+		io.WriteString(h, p)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// ping returns the PING message. The salt is text: Fluent Bit takes no other.
+func (h *handshaker) ping(salt string, hl *helo) []byte {
+	m := msgpack.AppendArrayHeader(make([]byte, 0, 1024), 6)
+	m = msgpack.AppendStr(m, "PING")
+	m = msgpack.AppendStr(m, h.hostname)
+	m = msgpack.AppendStr(m, salt)
+	m = msgpack.AppendStr(m, digest(salt, h.hostname, string(hl.nonce), h.key))
+	if h.user == "" {
+		return msgpack.AppendStr(msgpack.AppendStr(m, ""), "")
+	}
+	m = msgpack.AppendStr(m, h.user)
+	return msgpack.AppendStr(m, digest(string(hl.auth), h.user, h.password))
+}
+
+func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
+	bad := errors.New("the server's answer to PING is no PONG")
+	t, msg, err := msgpack.Next(msg)
+	if err != nil || t.Kind != msgpack.Array || t.Len < 2 {
+		return bad
+	}
+	n := t.Len
+	if t, msg, err = msgpack.Next(msg); err != nil || !t.Text() || string(t.Bytes) != "PONG" {
+		return bad
+	}
+	if t, msg, err = msgpack.Next(msg); err != nil || t.Kind != msgpack.Bool {
+		return bad
+	}
+	ok := t.Bool
+	var texts [3]string // reason, host, digest
+	for i := range min(n-2, 3) {
+		if t, msg, err = msgpack.Next(msg); err != nil {
+			return bad
+		}
+		texts[i] = string(t.Bytes)
+	}
+	if !ok {
+		return fmt.Errorf("%w: it says %q", ErrRefused, printable(texts[0], h.key, h.password))
+	}
+	want := digest(salt, texts[1], string(nonce), h.key)
+	if subtle.ConstantTimeCompare([]byte(want), []byte(texts[2])) != 1 {
+		return fmt.Errorf("%w: it does not know the shared key itself", ErrRefused)
+	}
+	return nil
+}
+
+// printable makes the text of a server fit to be shown: short, on one line, and
+// without secrets, should it repeat them.
+func printable(text string, secrets ...string) string {
+	for _, s := range secrets {
+		if s != "" {
+			text = strings.ReplaceAll(text, s, "(secret)")
+		}
+	}
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\ufffd"))
+	if len(text) > 200 {
+		text = strings.ToValidUTF8(text[:200], "") + "…"
+	}
+	return text
+}

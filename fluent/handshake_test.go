@@ -1,0 +1,203 @@
+package fluent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// Servers as they are: see the protocol digest in the package comment.
+func TestHandshakes(t *testing.T) {
+	raw := []byte{0, 0xff, 1, 0xfe, 'n', 'o', 'n', 'c', 'e', 2, 3, 4, 5, 6, 7, 8}
+	for _, tc := range []struct {
+		name string
+		auth testkit.ForwardAuth
+		c    Config
+	}{
+		{"fluentd", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, BinNonce: true, Auth: raw}, Config{SharedKey: "k"}},
+		{"fluentd with users", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, BinNonce: true, Auth: raw, User: "u", Password: "p"}, Config{SharedKey: "k", User: "u", Password: "p"}},
+		{"Fluent Bit", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, LeaveKeepalive: true}, Config{SharedKey: "k"}},
+		{"npm", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, BinNonce: true}, Config{SharedKey: "k"}},
+		{"empty key", testkit.ForwardAuth{Hostname: "s", Nonce: raw}, Config{Secured: true}},
+		{"long names", testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: raw, Auth: raw, User: strings.Repeat("u", 300), Password: "p"},
+			Config{SharedKey: "k", User: strings.Repeat("u", 300), Password: "p", Hostname: strings.Repeat("h", 300)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var r received
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+				if ok, err := c.Handshake(&tc.auth); !ok {
+					r.fault(fmt.Errorf("refused: %v", err))
+					return
+				}
+				r.obedient(c)
+			}}
+			tc.c.Servers = []string{listen(t, f)}
+			s := newTestSink(t, tc.c)
+			sendOK(t, s, numbers(t, 0, 10))
+			if !slices.Equal(r.get("forebay"), seq(0, 10)) {
+				t.Error("records are missing")
+			}
+			r.check(t)
+		})
+	}
+}
+
+func TestHandshakeFailures(t *testing.T) {
+	auth := &testkit.ForwardAuth{Hostname: "s", Key: "right-key", Nonce: []byte("nonce"), Auth: []byte("salt"), User: "u", Password: "right-password"}
+	ask := func(c *testkit.ForwardConn, a *testkit.ForwardAuth) { c.Handshake(a); c.Raw() }
+	pong := func(answer func(salt []byte) []byte) func(c *testkit.ForwardConn) {
+		return func(c *testkit.ForwardConn) {
+			c.Write(auth.HELO())
+			raw, err := c.Raw()
+			if err != nil {
+				return
+			}
+			salt, _, _ := auth.CheckPing(raw)
+			c.Write(answer(salt))
+			c.Raw()
+		}
+	}
+	good := Config{SharedKey: "right-key", User: "u", Password: "right-password"}
+	for _, tc := range []struct {
+		name   string
+		script func(c *testkit.ForwardConn)
+		c      Config
+		fatal  bool
+		text   string
+	}{
+		{"wrong key", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "wrong-key", User: "u", Password: "right-password"}, true, `says "shared_key mismatch"`},
+		{"wrong password", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "right-key", User: "u", Password: "wrong-password"}, true, "username/password mismatch"},
+		{"own name", func(c *testkit.ForwardConn) { ask(c, auth) }, Config{SharedKey: "right-key", Hostname: "s"}, true, "same hostname"},
+		{"closed without PONG", func(c *testkit.ForwardConn) { c.Write(auth.HELO()); c.Raw() }, good, false, "its shared key may be another"},
+		{"reset without PONG", func(c *testkit.ForwardConn) { c.Write(auth.HELO()); c.Raw(); c.Reset() }, good, false, "its shared key may be another"},
+		{"closed before HELO", func(c *testkit.ForwardConn) {}, good, false, "before its HELO"},
+		{"PONG of another key", pong(func(salt []byte) []byte {
+			other := *auth
+			other.Key = "not-the-key"
+			return other.PONG(salt, "")
+		}), good, true, "does not know the shared key"},
+		{"PONG too short", pong(func([]byte) []byte { return []byte{0x92, 0xa4, 'P', 'O', 'N', 'G', 0xc3} }), good, true, "does not know the shared key"},
+		{"PONG garbage", pong(func([]byte) []byte { return []byte("PONG\n") }), good, false, "no PONG"},
+		{"HELO garbage", func(c *testkit.ForwardConn) { c.Write([]byte("220 mail\r\n")); c.Raw() }, good, false, "no HELO"},
+		{"HELO invalid", func(c *testkit.ForwardConn) { c.Write([]byte{0xc1}); c.Raw() }, good, false, "not the Forward protocol"},
+		{"a reason that repeats secrets", pong(func(salt []byte) []byte {
+			return auth.PONG(salt, "key right-key\nof u is not right-password "+strings.Repeat("x", 500))
+		}), good, true, `says "key (secret) of u is not (secret) xxx`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { tc.script(c) }}
+			tc.c.Servers = []string{listen(t, f)}
+			s := newTestSink(t, tc.c)
+			err := s.Send(context.Background(), numbers(t, 0, 1))
+			if err == nil || !strings.Contains(err.Error(), tc.text) {
+				t.Errorf("%v\nwant %s", err, tc.text)
+			}
+			if (batch.Inspect(err).Kind == batch.KindFatal) != tc.fatal || errors.Is(err, ErrRefused) != tc.fatal {
+				t.Errorf("fatal: %v", err)
+			}
+			for _, secret := range []string{"right-key", "wrong-key", "right-password", "wrong-password"} {
+				if err != nil && strings.Contains(err.Error(), secret) {
+					t.Errorf("%v gives away %s", err, secret)
+				}
+			}
+		})
+	}
+}
+
+// HELO and PONG may come in any pieces; what follows PONG is read as well.
+func TestHandshakeInPieces(t *testing.T) {
+	auth := &testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: []byte("nonce"), BinNonce: true}
+	var r received
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+		drip := func(b []byte) {
+			for _, x := range b {
+				c.Write([]byte{x})
+			}
+		}
+		drip(auth.HELO())
+		raw, err := c.Raw()
+		if err != nil {
+			return
+		}
+		salt, _, _ := auth.CheckPing(raw)
+		drip(auth.PONG(salt, ""))
+		r.obedient(c)
+	}}
+	s := newTestSink(t, Config{Dial: f.Dial, SharedKey: "k"})
+	t.Cleanup(f.Close)
+	sendOK(t, s, numbers(t, 0, 10))
+	s.Close(context.Background())
+	r.check(t)
+}
+
+// The PING is one write, or Fluent Bit does not see it.
+func TestPingIsOneWrite(t *testing.T) {
+	client, server := net.Pipe()
+	defer client.Close()
+	defer server.Close()
+	a := &testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: []byte("nonce")}
+	h := &handshaker{nc: client, hostname: "me", key: "k"}
+	result := make(chan error, 1)
+	go func() { _, err := h.do(); result <- err }()
+	server.Write(a.HELO())
+	buf := make([]byte, 4096)
+	n, err := server.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	salt, refusal, err := a.CheckPing(buf[:n])
+	if err != nil || refusal != "" {
+		t.Fatalf("%q, %v", refusal, err)
+	}
+	server.Write(append(a.PONG(salt, ""), 0x81, 0xa1))
+	if err := <-result; err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(h.in, []byte{0x81, 0xa1}) {
+		t.Errorf("left: %x", h.in)
+	}
+}
+
+func TestServerThatAsksForAHandshake(t *testing.T) {
+	a := &testkit.ForwardAuth{Nonce: []byte("n")}
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write(a.HELO()); c.Raw(); c.Raw() }}
+	s := newTestSink(t, Config{Servers: []string{listen(t, f)}})
+	err := s.Send(context.Background(), numbers(t, 0, 1))
+	if batch.Inspect(err).Kind != batch.KindFatal || !strings.Contains(err.Error(), "set Config.SharedKey") {
+		t.Error(err)
+	}
+}
+
+// replay is a connection that says what it was given.
+type replay struct {
+	net.Conn
+	r *bytes.Reader
+}
+
+func (r replay) Read(p []byte) (int, error)  { return r.r.Read(p) }
+func (r replay) Write(p []byte) (int, error) { return len(p), nil }
+func (r replay) SetDeadline(time.Time) error { return nil }
+
+func FuzzHandshake(f *testing.F) {
+	a := &testkit.ForwardAuth{Hostname: "s", Key: "k", Nonce: []byte("nonce")}
+	f.Add(append(a.HELO(), a.PONG([]byte("salt"), "")...))
+	f.Add(append(a.HELO(), a.PONG(nil, "no")...))
+	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h := &handshaker{nc: replay{r: bytes.NewReader(b)}, hostname: "me", key: "a long key that nobody guesses"}
+		if _, err := h.do(); err == nil {
+			t.Fatalf("%x passes for a server that knows the key", b)
+		}
+		msgpack.Skip(h.in)
+	})
+}

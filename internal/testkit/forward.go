@@ -1,0 +1,366 @@
+package testkit
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// A Forward is a scripted peer of the Forward protocol: each connection runs a
+// script, which reads messages and answers, or misbehaves. It is reached over a
+// listener ([Forward.Serve]) or in-process pipes ([Forward.Dial]).
+type Forward struct {
+	// Script runs for each connection, n counting from 0. The connection is
+	// closed when it returns.
+	Script func(n int, c *ForwardConn)
+
+	mu      sync.Mutex
+	n       int
+	conns   map[net.Conn]bool
+	closed  bool
+	running sync.WaitGroup
+	lis     []net.Listener
+}
+
+// ForwardConn is the server's side of one connection.
+type ForwardConn struct {
+	net.Conn
+	in    []byte
+	limit int
+}
+
+// A ForwardMessage is one PackedForward message.
+type ForwardMessage struct {
+	Tag        string
+	Entries    [][]byte // each [time, record]
+	Size       int      // option; -1: none
+	Chunk      string   // option; empty: none
+	Compressed string   // option
+	Payload    int      // bytes of the payload as it came
+	Total      int      // bytes of the message
+}
+
+// Serve accepts connections until Close.
+func (f *Forward) Serve(l net.Listener) {
+	f.mu.Lock()
+	f.lis = append(f.lis, l)
+	f.mu.Unlock()
+	f.running.Add(1)
+	go func() {
+		defer f.running.Done()
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			f.start(nc)
+		}
+	}()
+}
+
+// Dial connects through an in-process pipe.
+func (f *Forward) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	client, server := net.Pipe()
+	if !f.start(server) {
+		return nil, errors.New("connection refused")
+	}
+	return client, nil
+}
+
+func (f *Forward) start(nc net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		nc.Close()
+		return false
+	}
+	if f.conns == nil {
+		f.conns = map[net.Conn]bool{}
+	}
+	f.conns[nc] = true
+	n := f.n
+	f.n++
+	f.running.Add(1)
+	go func() {
+		defer f.running.Done()
+		defer func() {
+			nc.Close()
+			f.mu.Lock()
+			delete(f.conns, nc)
+			f.mu.Unlock()
+		}()
+		f.Script(n, &ForwardConn{Conn: nc, limit: 64 << 20})
+	}()
+	return true
+}
+
+// Conns returns how many connections there were.
+func (f *Forward) Conns() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.n
+}
+
+// Close ends everything and waits for the scripts.
+func (f *Forward) Close() {
+	f.mu.Lock()
+	f.closed = true
+	for _, l := range f.lis {
+		l.Close()
+	}
+	for c := range f.conns {
+		c.Close()
+	}
+	f.mu.Unlock()
+	f.running.Wait()
+}
+
+// Raw reads one MessagePack value.
+func (c *ForwardConn) Raw() ([]byte, error) {
+	for {
+		rest, err := msgpack.Skip(c.in)
+		if err == nil {
+			msg := c.in[:len(c.in)-len(rest)]
+			c.in = bytes.Clone(rest)
+			return msg, nil
+		}
+		if err != msgpack.ErrShort || len(c.in) > c.limit {
+			return nil, fmt.Errorf("testkit: not the Forward protocol: %w", err)
+		}
+		buf := make([]byte, 64<<10)
+		n, err := c.Read(buf)
+		c.in = append(c.in, buf[:n]...)
+		if n == 0 && err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Next reads one message.
+func (c *ForwardConn) Next() (*ForwardMessage, error) {
+	raw, err := c.Raw()
+	if err != nil {
+		return nil, err
+	}
+	return ParseForward(raw)
+}
+
+// ParseForward reads one PackedForward message and is strict about it.
+func ParseForward(raw []byte) (*ForwardMessage, error) {
+	m := &ForwardMessage{Size: -1, Total: len(raw)}
+	bad := func(what string) (*ForwardMessage, error) { return nil, errors.New("testkit: message: " + what) }
+	t, b, err := msgpack.Next(raw)
+	if err != nil || t.Kind != msgpack.Array || t.Len != 3 {
+		return bad("not an array of three")
+	}
+	if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Str {
+		return bad("the tag is no str")
+	}
+	m.Tag = string(t.Bytes)
+	payload, b, err := msgpack.Next(b)
+	if err != nil || payload.Kind != msgpack.Bin {
+		return bad("the payload is no bin")
+	}
+	m.Payload = len(payload.Bytes)
+	if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Map {
+		return bad("the option is no map")
+	}
+	for range t.Len {
+		var k, v msgpack.Token
+		if k, b, err = msgpack.Next(b); err != nil || k.Kind != msgpack.Str {
+			return bad("a key of the option is no str")
+		}
+		if v, b, err = msgpack.Next(b); err != nil {
+			return bad("the option")
+		}
+		switch string(k.Bytes) {
+		case "size":
+			m.Size = int(v.Num)
+		case "chunk":
+			if v.Kind != msgpack.Str {
+				return bad("the chunk is no str")
+			}
+			m.Chunk = string(v.Bytes)
+		case "compressed":
+			m.Compressed = string(v.Bytes)
+		default:
+			return bad("unknown option " + string(k.Bytes))
+		}
+	}
+	data := payload.Bytes
+	if m.Compressed == "gzip" {
+		z, err := gzip.NewReader(bytes.NewReader(data))
+		if err != nil {
+			return bad(err.Error())
+		}
+		if data, err = io.ReadAll(z); err != nil {
+			return bad(err.Error())
+		}
+	}
+	if len(data) == 0 {
+		return bad("an empty pack")
+	}
+	for len(data) > 0 {
+		rest, err := msgpack.Skip(data)
+		if err != nil {
+			return bad("an entry: " + err.Error())
+		}
+		entry := data[:len(data)-len(rest)]
+		if err := checkEntry(entry); err != nil {
+			return nil, err
+		}
+		m.Entries = append(m.Entries, entry)
+		data = rest
+	}
+	if m.Size != len(m.Entries) {
+		return bad(fmt.Sprintf("size is %d, there are %d entries", m.Size, len(m.Entries)))
+	}
+	return m, nil
+}
+
+// checkEntry refuses what any of the known servers refuses.
+func checkEntry(e []byte) error {
+	t, b, err := msgpack.Next(e)
+	if err != nil || t.Kind != msgpack.Array || t.Len != 2 {
+		return errors.New("testkit: entry: not an array of two")
+	}
+	if t, b, err = msgpack.Next(b); err != nil {
+		return err
+	}
+	if _, ok := msgpack.EventTime(&t); !ok && t.Kind != msgpack.Uint {
+		return fmt.Errorf("testkit: entry: time is %v", t.Kind)
+	}
+	if t, _, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Map {
+		return fmt.Errorf("testkit: entry: record is %v", t.Kind)
+	}
+	if ok, err := msgpack.IsClean(b); !ok || err != nil {
+		return fmt.Errorf("testkit: entry: record is not clean: %x", b)
+	}
+	return nil
+}
+
+// Ack acknowledges a chunk.
+func (c *ForwardConn) Ack(chunk string) error {
+	b := msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(nil, 1), "ack"), chunk)
+	_, err := c.Write(b)
+	return err
+}
+
+// Reset closes the connection with a RST, where it is TCP.
+func (c *ForwardConn) Reset() {
+	if t, ok := c.Conn.(*net.TCPConn); ok {
+		t.SetLinger(0)
+	}
+	c.Close()
+}
+
+// ForwardAuth is the security section of a server.
+type ForwardAuth struct {
+	Hostname, Key  string
+	User, Password string // empty: no users
+	Auth           []byte // the salt of HELO; Fluentd sends one even without users
+	Nonce          []byte
+	BinNonce       bool
+	NoKeepalive    bool // keepalive: false
+	LeaveKeepalive bool // keepalive is not named
+}
+
+// HELO returns the message.
+func (a *ForwardAuth) HELO() []byte {
+	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 2), "HELO")
+	n := 3
+	if a.LeaveKeepalive {
+		n--
+	}
+	b = msgpack.AppendMapHeader(b, n)
+	b = msgpack.AppendStr(b, "nonce")
+	if a.BinNonce {
+		b = msgpack.AppendBin(b, a.Nonce)
+	} else {
+		b = append(msgpack.AppendStrHeader(b, len(a.Nonce)), a.Nonce...)
+	}
+	b = msgpack.AppendStr(b, "auth")
+	b = append(msgpack.AppendStrHeader(b, len(a.Auth)), a.Auth...)
+	if !a.LeaveKeepalive {
+		b = msgpack.AppendBool(msgpack.AppendStr(b, "keepalive"), !a.NoKeepalive)
+	}
+	return b
+}
+
+// CheckPing reads a PING as strictly as Fluent Bit does. It returns its salt and
+// why it is refused, empty if it is not.
+func (a *ForwardAuth) CheckPing(raw []byte) (salt []byte, refusal string, err error) {
+	t, b, err := msgpack.Next(raw)
+	if err != nil || t.Kind != msgpack.Array || t.Len != 6 {
+		return nil, "", errors.New("testkit: PING is no array of six")
+	}
+	var part [6][]byte
+	for i := range part {
+		if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Str {
+			return nil, "", fmt.Errorf("testkit: part %d of PING is no str", i)
+		}
+		part[i] = t.Bytes
+	}
+	switch {
+	case string(part[0]) != "PING":
+		return nil, "", errors.New("testkit: not a PING")
+	case len(raw) >= 1024:
+		return nil, "", fmt.Errorf("testkit: PING of %d bytes", len(raw))
+	case string(part[1]) == a.Hostname:
+		return part[2], "same hostname between input and output", nil
+	case string(part[3]) != sum(string(part[2]), string(part[1]), string(a.Nonce), a.Key):
+		return part[2], "shared_key mismatch", nil
+	case a.User != "" && (string(part[4]) != a.User || string(part[5]) != sum(string(a.Auth), a.User, a.Password)):
+		return part[2], "username/password mismatch", nil
+	}
+	return part[2], "", nil
+}
+
+// PONG returns the message.
+func (a *ForwardAuth) PONG(salt []byte, refusal string) []byte {
+	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 5), "PONG")
+	b = msgpack.AppendBool(b, refusal == "")
+	b = msgpack.AppendStr(b, refusal)
+	if refusal != "" {
+		return msgpack.AppendStr(msgpack.AppendStr(b, ""), "")
+	}
+	b = msgpack.AppendStr(b, a.Hostname)
+	return msgpack.AppendStr(b, sum(string(salt), a.Hostname, string(a.Nonce), a.Key))
+}
+
+func sum(parts ...string) string {
+	h := sha512.New()
+	for _, p := range parts {
+		io.WriteString(h, p)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Handshake runs the server's side. It reports whether the client may go on.
+func (c *ForwardConn) Handshake(a *ForwardAuth) (bool, error) {
+	if _, err := c.Write(a.HELO()); err != nil {
+		return false, err
+	}
+	raw, err := c.Raw()
+	if err != nil {
+		return false, err
+	}
+	salt, refusal, err := a.CheckPing(raw)
+	if err != nil {
+		return false, err
+	}
+	_, err = c.Write(a.PONG(salt, refusal))
+	return refusal == "" && err == nil, err
+}
