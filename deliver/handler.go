@@ -147,6 +147,11 @@ func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) o
 	case o := <-ch:
 		return o
 	case <-ctx.Done():
+	}
+	select {
+	case o := <-ch: // just in time
+		return o
+	default:
 		g.late, g.mem = ch, nil
 		return outcome{err: context.Cause(ctx)}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -403,7 +404,7 @@ func accountRound(t *testing.T, seed uint64, async bool) {
 			store.Quota(50 + rng.IntN(500))
 		}
 	}
-	handled := 0
+	var handled atomic.Uint64
 	if rng.IntN(3) == 0 {
 		o.Handler, o.PendingLimit = handler, rng.IntN(100)
 		own := testkit.Rand(seed + 1)
@@ -411,7 +412,7 @@ func accountRound(t *testing.T, seed uint64, async bool) {
 			if own.IntN(2) == 0 {
 				return err
 			}
-			handled += b.Len()
+			handled.Add(uint64(b.Len()))
 			return nil
 		}
 	}
@@ -467,11 +468,11 @@ func accountRound(t *testing.T, seed uint64, async bool) {
 	// order, and so is one that went elsewhere the second time.
 	last, _ := testkit.LastCopies(arrived)
 	last = slices.DeleteFunc(last, func(ticket uint64) bool { return slices.Contains(poison, ticket) })
-	if handled == 0 && a.Pending.Total()+a.Dropped[batch.Quota]+a.Dropped[batch.Shutdown] == 0 && !slices.IsSorted(last) {
+	if handled.Load() == 0 && a.Pending.Total()+a.Dropped[batch.Quota]+a.Dropped[batch.Shutdown] == 0 && !slices.IsSorted(last) {
 		fail("order of the last copies: %v", last)
 	}
-	if a.Dropped[batch.Poison] != uint64(len(dead.all())) || a.Handled > uint64(handled) {
-		fail("%d dead letters, %d handled: %s", len(dead.all()), handled, a)
+	if a.Dropped[batch.Poison] != uint64(len(dead.all())) || a.Handled > handled.Load() {
+		fail("%d dead letters, %d handled: %s", len(dead.all()), handled.Load(), a)
 	}
 	// Every record is somewhere, or one of those that the account says are
 	// missing.

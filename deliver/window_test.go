@@ -272,7 +272,7 @@ func TestWindowSpills(t *testing.T) {
 // waits behind the spill and in front of everything newer.
 func TestWindowSpillFailsHalfway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := testkit.NewAsyncSink(testkit.Fail(testkit.ErrDown), 4, nil, 0)
+		sink := testkit.NewAsyncSink(testkit.Fail(testkit.ErrDown), 4, nil, time.Second)
 		store := &halfSpill{left: 2}
 		e := mustNew(t, sink, &Options{Spill: store, Breaker: &BreakerOptions{Failures: 1}})
 		m := &testkit.Model{}
