@@ -162,23 +162,17 @@ func (c *core) each(ctx context.Context, applies func(*output) bool, do func(*ou
 		pending++
 		go o.run(ctx, i, do, ch)
 	}
-	for ; pending > 0; pending-- {
+	for pending > 0 {
 		select {
 		case r := <-ch:
 			results[r.i] = r
-			continue
-		default:
-		}
-		select {
-		case r := <-ch:
-			results[r.i] = r
+			pending--
 		case <-ctx.Done():
-			// What is done at the same moment counts.
-			for len(ch) > 0 {
+			for len(ch) > 0 { // what is done at this very moment counts
 				r := <-ch
 				results[r.i] = r
 			}
-			pending = 1
+			pending = 0
 		}
 	}
 	for i := range results {

@@ -75,6 +75,8 @@ func TestDirectWrite(t *testing.T) {
 			want: two + three, delivered: 3},
 		{name: "nothing written, once", steps: []func([]byte) (int, error){answer2(0, nil)},
 			want: two + three, delivered: 3},
+		{name: "nothing written, twice", steps: []func([]byte) (int, error){answer2(0, nil), answer2(0, nil)},
+			want: two + three, delivered: 3},
 		{name: "nothing written, ever", steps: []func([]byte) (int, error){answer2(0, nil), answer2(0, nil), answer2(0, nil)},
 			want: three, delivered: 2, errors: 1, err: errNoProgress.Error(), ops: []string{"w write", "w recovered"}},
 		{name: "error", steps: []func([]byte) (int, error){answer2(0, errTest)},
@@ -153,6 +155,20 @@ func TestDirectWouldBlockForLong(t *testing.T) {
 			t.Errorf("%v", st)
 		}
 	})
+}
+
+// A torn record is ended once, not before every later failure.
+func TestDirectRepairsOnce(t *testing.T) {
+	w := &script{steps: []func([]byte) (int, error){half(errTest), answer2(0, errTest), // torn
+		func(p []byte) (int, error) { return len(p), nil }, answer2(0, errTest)}}
+	d := newDirect(w, "w", time.Second, nil)
+	var tl tally
+	for range 4 {
+		_ = d.write([]byte("abc\n"), &tl)
+	}
+	if got, want := w.got.String(), "ab\nabc\nabc\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // Records that are not lines are not repaired with newlines.
@@ -348,6 +364,9 @@ func TestHangBesideBuffered(t *testing.T) {
 			t.Errorf("the direct output after it has %d records, want 1003", n)
 		}
 		ev.wantOps(t, r, "stuck drop", "stuck recovered")
+		if n := ev.got[1].Count; n != 1000 {
+			t.Errorf("the recovery tells of %d records, want 1000", n)
+		}
 	})
 }
 

@@ -158,7 +158,6 @@ func (c *core) addContextOf(ctx context.Context, fn ContextFunc, s *scratch) {
 	n := len(s.attrs)
 	defer func() {
 		if p := recover(); p != nil {
-			s.attrs = s.attrs[:n]
 			c.events.post(batch.Event{Output: "context", Op: "panic", Err: panicError{p}})
 		}
 		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // what fn appended and took back

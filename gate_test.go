@@ -223,6 +223,49 @@ func TestGateStarvation(t *testing.T) {
 	}
 }
 
+// One that has waited for long keeps newcomers out until it has entered, or has
+// given up.
+func TestGateStarved(t *testing.T) {
+	for _, stuck := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate(time.Second)
+			g.tryLock()
+			in := make(chan entry)
+			go func() { in <- g.queue() }()
+			synctest.Wait()
+			overtake := func() bool { g.unlock(); return g.tryLock() } // before the waiter has a chance
+			if !overtake() {
+				t.Error("the first time, nobody has waited for long")
+			}
+			time.Sleep(2 * gateStarve)
+			if !overtake() {
+				t.Error("the waiter has not woken yet")
+			}
+			synctest.Wait()
+			if stuck {
+				if e := <-in; e != turnedAway {
+					t.Errorf("entry %d", e)
+				}
+				g.unlock()
+				if !g.tryLock() {
+					t.Error("nobody waits, and yet newcomers are kept out")
+				}
+				return
+			}
+			if overtake() {
+				t.Error("one that starves was overtaken")
+			}
+			if e := <-in; e != entered {
+				t.Errorf("entry %d", e)
+			}
+			g.unlock()
+			if !g.tryLock() {
+				t.Error("nobody waits, and yet newcomers are kept out")
+			}
+		})
+	}
+}
+
 func TestGateLockCtx(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(time.Second)

@@ -304,6 +304,16 @@ func TestContextAttrs(t *testing.T) {
 		t.Errorf("the extractor's own slice was changed: %v", static[:10])
 	}
 	ev.wantOps(t, r, "context panic")
+
+	// What an extractor appended and took back is not kept.
+	s := r.h.core.pool.get()
+	r.h.core.addContext(ctx, s)
+	for _, a := range s.attrs[:cap(s.attrs)] {
+		if a.Key == "gone" {
+			t.Error("scratch keeps what was taken back")
+		}
+	}
+	r.h.core.pool.put(s)
 }
 
 // The place of the call, through every way in, also where methods are inlined.
@@ -374,6 +384,23 @@ func TestEncodeFails(t *testing.T) {
 				}
 			}
 			ev.wantOps(t, r, "b encode", "k encode", "b recovered", "k recovered")
+
+			if how == "shrunk" {
+				return // there is nothing before the record that could be missing
+			}
+			// The same with one route and one output.
+			bad.n = 0
+			ev = &eventLog{}
+			r = newRouter(t, OnError(ev.add), Route(enc, Output(nil, &lines{}, Name("b"))))
+			for range 3 {
+				var wg sync.WaitGroup
+				wg.Go(func() { r.Logger().Info("m") })
+				wg.Wait()
+			}
+			if st := outputStats(t, r, "b"); st.Dropped[batch.Encode] != 2 || st.Delivered != 1 {
+				t.Errorf("%v", st)
+			}
+			ev.wantOps(t, r, "b encode", "b recovered")
 		})
 	}
 }
