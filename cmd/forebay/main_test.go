@@ -12,6 +12,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the files in testdata with what the program prints")
 
 func TestMain(m *testing.M) {
+	// A program built with the race detector waits a second before it ends.
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	testscript.Main(m, map[string]func(){"forebay": main})
 }
 
@@ -33,6 +35,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("LOGS", logs)
 			env.Setenv("TZ", "UTC")
+			env.Setenv("GORACE", os.Getenv("GORACE"))
 			return nil
 		},
 	})

@@ -118,14 +118,16 @@ func (p *pipeline) onTerminal() bool {
 	return false
 }
 
+// run reads until the input ends or a signal says so, then waits until
+// everything is delivered or the time is up.
 func (p *pipeline) run() error {
 	start := time.Now()
 	signals := make(chan os.Signal, 4)
 	notify(signals)
 	defer signal.Stop(signals)
+	end := newEnding(p.in, time.Duration(p.c.drainTimeout))
+	defer end.release()
 
-	read := make(chan error, 1)
-	go func() { read <- p.read() }()
 	quit := make(chan struct{})
 	var beside sync.WaitGroup
 	if p.term != nil {
@@ -133,63 +135,33 @@ func (p *pipeline) run() error {
 	}
 	allGone := p.watchGone(&beside, quit)
 
-	// Until the input ends.
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
+	read := make(chan error, 1)
+	go func() { read <- p.read() }()
 	var readErr error
-	readDone, stopping := false, false
-	var lastSignal os.Signal
-	var lastAt time.Time
-	// repeated reports whether s came twice for one reason: timeout(1), for
-	// one, signals the process and then its group.
-	repeated := func(s os.Signal) bool {
-		again := s == lastSignal && time.Since(lastAt) < sameSignal
-		lastSignal, lastAt = s, time.Now()
-		return again
-	}
-	stop := func() {
-		if !stopping {
-			stopping = true
-			p.in.stop()
-			t := time.AfterFunc(time.Duration(p.c.drainTimeout), func() { cancel(errDeadline) })
-			context.AfterFunc(ctx, func() { t.Stop() })
-		}
-	}
+	readDone := false
 	for stuck := false; !readDone && !stuck; {
 		select {
 		case readErr = <-read:
 			readDone = true
 		case s := <-signals:
-			if !repeated(s) {
-				p.signal(s, stopping, stop, cancel)
-			}
+			p.signal(s, end)
 		case <-allGone:
 			allGone = nil
-			stop()
-		case <-ctx.Done():
+			end.begin()
+		case <-end.ctx.Done():
 			stuck = true // in a write that waits for room: Shutdown ends it
 		}
 	}
-	stop()
+	end.begin()
 
-	// Until everything is delivered, or the time is up.
 	down := make(chan struct{})
-	go func() {
-		defer close(down)
-		var wg sync.WaitGroup
-		for _, out := range p.outs {
-			wg.Go(func() { out.report, out.err = out.w.Shutdown(ctx) })
-		}
-		wg.Wait()
-	}()
+	go func() { defer close(down); p.shutdown(end.ctx) }()
 	for down != nil {
 		select {
 		case <-down:
 			down = nil
 		case s := <-signals:
-			if !repeated(s) {
-				p.signal(s, true, stop, cancel)
-			}
+			p.signal(s, end)
 		}
 	}
 	if !readDone {
@@ -198,33 +170,31 @@ func (p *pipeline) run() error {
 	close(quit)
 	beside.Wait()
 	p.con.clear()
-	return p.conclude(time.Since(start), readErr, context.Cause(ctx))
+	return p.conclude(time.Since(start), readErr, context.Cause(end.ctx))
 }
 
-// sameSignal is how soon after a signal the same one is not a second one.
-const sameSignal = 250 * time.Millisecond
+// shutdown delivers what the outputs hold, all at the same time.
+func (p *pipeline) shutdown(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, out := range p.outs {
+		wg.Go(func() { out.report, out.err = out.w.Shutdown(ctx) })
+	}
+	wg.Wait()
+}
 
-var (
-	errDeadline = errors.New("--drain-timeout passed")
-	errForced   = errors.New("stopped by a second signal")
-)
-
-// signal acts on a signal: reopen, stop, or give up.
-func (p *pipeline) signal(s os.Signal, stopping bool, stop func(), cancel context.CancelCauseFunc) {
-	switch {
-	case isReopen(s):
-		for _, out := range p.outs {
-			if out.t.reopen == nil {
-				continue
-			}
-			if err := out.t.reopen(); err != nil {
-				p.con.say("%s", plain(err))
-			}
+// signal acts on a signal: files are opened anew, or the end comes nearer.
+func (p *pipeline) signal(s os.Signal, end *ending) {
+	if !isReopen(s) {
+		end.signal(s)
+		return
+	}
+	for _, out := range p.outs {
+		if out.t.reopen == nil {
+			continue
 		}
-	case !stopping:
-		stop()
-	default:
-		cancel(errForced)
+		if err := out.t.reopen(); err != nil {
+			p.con.say("%s", plain(err))
+		}
 	}
 }
 

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+)
+
+// Why delivery ended before everything was delivered.
+var (
+	errDeadline = errors.New("--drain-timeout passed")
+	errForced   = errors.New("stopped by a second signal")
+)
+
+// sameSignal is how soon after a signal the same one is not a second one:
+// timeout(1), for one, signals the process and then its group.
+const sameSignal = 250 * time.Millisecond
+
+// ending is how a pipeline comes to its end: first the input is stopped, from
+// then on a deadline runs, and a second signal makes it pass at once. It belongs
+// to the goroutine of pipeline.run.
+type ending struct {
+	in      *input
+	timeout time.Duration
+
+	base   context.Context
+	force  context.CancelCauseFunc
+	ctx    context.Context // base until begin; then with the deadline
+	cancel context.CancelFunc
+	begun  bool
+
+	last   os.Signal
+	lastAt time.Time
+}
+
+func newEnding(in *input, timeout time.Duration) *ending {
+	e := &ending{in: in, timeout: timeout}
+	e.base, e.force = context.WithCancelCause(context.Background())
+	e.ctx, e.cancel = e.base, func() {}
+	return e
+}
+
+// begin stops the input and starts the clock; once.
+func (e *ending) begin() {
+	if !e.begun {
+		e.begun = true
+		e.in.stop()
+		e.ctx, e.cancel = context.WithTimeoutCause(e.base, e.timeout, errDeadline)
+	}
+}
+
+// signal takes a signal to end: the first begins, the second forces.
+func (e *ending) signal(s os.Signal) {
+	again := s == e.last && time.Since(e.lastAt) < sameSignal
+	e.last, e.lastAt = s, time.Now()
+	switch {
+	case again:
+	case e.begun:
+		e.force(errForced)
+	default:
+		e.begin()
+	}
+}
+
+// release frees the clock.
+func (e *ending) release() {
+	e.cancel()
+	e.force(nil)
+}
