@@ -37,6 +37,9 @@ bench-once:  ## each benchmark runs once
 bench:  ## ours and the rivals, interleaved: make bench ROWS=regexp
 	$(GO) -C bench run . -rows '$(ROWS)'
 
+plots:  ## the picture of the README: what callers notice of a stall
+	$(GO) run ./cmd/forebay spike --plot docs/img/spike.svg
+
 fuzz:  ## every fuzz target for FUZZTIME each
 	@./tools/fuzz.sh $(FUZZTIME)
 

@@ -52,8 +52,8 @@ func newSpike() *cobra.Command {
 		Short: "Show what callers notice when the destination stalls",
 		Long: `Drive a load at a destination that stalls now and then, and show how long the
 calls take that log: with one write per record (sync), behind a mutex and a buffer
-of the same size as the slabs (buffered), and behind slabs (forebay), planned as
-forebay size does for the stall unless --slabs is given.
+of 64 KiB (buffered), and behind slabs (forebay), planned as forebay size does for
+the stall unless --slabs is given.
 
 The load is paced by a schedule. A call that was due while an earlier one hung
 counts from when it was due.
@@ -275,4 +275,3 @@ func check(bounds []bound, results []*spike.Result) error {
 	}
 	return nil
 }
-

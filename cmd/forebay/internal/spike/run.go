@@ -36,6 +36,9 @@ type Config struct {
 // Modes are what can be compared.
 func Modes() []string { return []string{"sync", "buffered", "forebay"} }
 
+// BufferBytes is the buffer of the mode "buffered".
+const BufferBytes = 64 << 10
+
 // bucket is the width of a column of the plot.
 const bucket = 100 * time.Millisecond
 
@@ -124,9 +127,8 @@ func (c *Config) open(mode string, d *dst) (*writer, error) {
 	case "sync":
 		return &writer{Writer: &locked{w: d}, close: func(context.Context) (uint64, error) { return 0, nil }}, nil
 	case "buffered":
-		size := int(c.Slabs.MemoryBytes) // the same memory as the slabs
-		b := bufio.NewWriterSize(d, size)
-		return &writer{Writer: &locked{w: b}, memory: size,
+		b := bufio.NewWriterSize(d, BufferBytes)
+		return &writer{Writer: &locked{w: b}, memory: BufferBytes,
 			close: func(context.Context) (uint64, error) { return 0, b.Flush() }}, nil
 	case "forebay":
 		o := c.Slabs.Options()

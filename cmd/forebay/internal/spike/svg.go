@@ -11,7 +11,7 @@ import (
 // Colours and names of the modes, chosen to be told apart by everybody.
 var looks = map[string]struct{ colour, label string }{
 	"sync":     {"#b3402a", "sync: one write per record"},
-	"buffered": {"#c98a1b", "buffered: mutex and bufio, same memory"},
+	"buffered": {"#c98a1b", "buffered: mutex and bufio, 64 KiB"},
 	"forebay":  {"#1f6f8b", "forebay"},
 }
 
