@@ -1,0 +1,277 @@
+package fluent
+
+import (
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// EncoderOptions configures [NewEncoder]. The zero value is useful: each field
+// states its default.
+type EncoderOptions struct {
+	// Tag is the tag of records. Default: the sink's own, Config.Tag.
+	Tag string
+	// TagKey names an attribute, outside of groups, whose text is the tag of the
+	// record and is left out of it. A text that cannot be a tag stays in the
+	// record, which then has the tag it would have without. Default "": none.
+	TagKey string
+	// LevelKey, MessageKey and SourceKey name the built-in fields; "-" leaves
+	// one out. Defaults "level", "message", "source".
+	LevelKey, MessageKey, SourceKey string
+	// AddSource adds the source position. Default false.
+	AddSource bool
+	// IntegerTime and TimeFields are as in [Config].
+	IntegerTime bool
+	TimeFields  TimeForm
+}
+
+// NewEncoder returns an encoder of Forward entries for a route of a Router, whose
+// outputs are a [Logger.Writer] or other buffers in front of a [Sink]. The time
+// of a record is that of the entry; level, message and attributes are its fields,
+// groups are maps. Values are written as [Logger.Post] does; a value that cannot
+// be written leaves a text that says why. o may be nil.
+func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
+	e := &encoder{}
+	if o != nil {
+		e.o = *o
+	}
+	setDefault(&e.o.LevelKey, "level")
+	setDefault(&e.o.MessageKey, "message")
+	setDefault(&e.o.SourceKey, "source")
+	e.root = &scope{e: e, levels: []groupLevel{{}}}
+	if e.o.Tag != "" {
+		stream, err := streamOf(e.o.Tag)
+		if err != nil {
+			return nil, err
+		}
+		e.root.stream = stream
+	}
+	if e.o.TimeFields > TimeEvent {
+		return nil, fmt.Errorf("fluent: EncoderOptions.TimeFields is %d, must be TimeText or TimeEvent", e.o.TimeFields)
+	}
+	if e.o.LevelKey != omitted {
+		e.levelKey = msgpack.AppendStr(nil, e.o.LevelKey)
+	}
+	if e.o.MessageKey != omitted {
+		e.messageKey = msgpack.AppendStr(nil, e.o.MessageKey)
+	}
+	return e, nil
+}
+
+const omitted = "-"
+
+type encoder struct {
+	o                    EncoderOptions
+	root                 *scope
+	levelKey, messageKey []byte // encoded; nil: left out
+}
+
+func (e *encoder) Scope() encode.Scope { return e.root }
+func (e *encoder) Codec() batch.Codec  { return EntryCodec() }
+func (e *encoder) NeedsPC() bool       { return e.o.AddSource && e.o.SourceKey != omitted }
+
+// scope is immutable.
+type scope struct {
+	e      *encoder
+	stream uint32
+	levels []groupLevel // the root and the open groups
+}
+
+// A groupLevel is what is known of a group: its key and the pairs of With.
+type groupLevel struct {
+	key   []byte // encoded
+	pairs []byte
+	n     int
+}
+
+func (s *scope) WithGroup(name string) encode.Scope {
+	if name == "" {
+		return s
+	}
+	n := *s
+	n.levels = append(slices.Clone(s.levels), groupLevel{key: msgpack.AppendStr(nil, name)})
+	return &n
+}
+
+func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
+	if len(attrs) == 0 {
+		return s
+	}
+	n := *s
+	n.levels = slices.Clone(s.levels)
+	last := &n.levels[len(n.levels)-1]
+	v := borrow(slabRecord, s.e.o.TimeFields)
+	v.level = len(n.levels)
+	pairs, k := n.attrs(v, slices.Clone(last.pairs), attrs)
+	v.free()
+	last.pairs, last.n = pairs[:len(pairs):len(pairs)], last.n+k
+	return &n
+}
+
+// slabRecord bounds what the values of a record may come to, in bytes.
+const slabRecord = 1 << 20
+
+// attrs appends attributes as pairs; one that names the tag sets s.stream.
+func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
+	n := 0
+	for i := range attrs {
+		a := &attrs[i]
+		if s.e.o.TagKey != "" && a.Key == s.e.o.TagKey && len(s.levels) == 1 {
+			val := a.Value.Resolve()
+			if stream, err := streamOf(val.String()); err == nil && val.Kind() != slog.KindGroup {
+				s.stream = stream
+				continue
+			}
+		}
+		at, depth, level, way := len(dst), v.depth, v.level, len(v.way)
+		out, k, err := v.attrs(dst, attrs[i:i+1])
+		if err != nil {
+			v.depth, v.level, v.way, v.path = depth, level, v.way[:way], v.path[:0]
+			dst = msgpack.AppendStr(dst[:at], a.Key)
+			dst = msgpack.AppendStr(dst, "!ERROR: "+err.Error())
+			n++
+			continue
+		}
+		dst = out
+		n += k
+	}
+	return dst, n
+}
+
+// Append appends [time, {…}].
+func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+	e := s.e
+	t := r.Time
+	m := batch.Meta{Level: r.Level, Stream: s.stream}
+	if t.IsZero() {
+		t = time.Now() // an entry has a time
+	}
+	m.Time = unixNano(t)
+	v := borrow(slabRecord, e.o.TimeFields)
+	dst = appendEntryTime(dst, t, e.o.IntegerTime)
+	v.base = len(dst)
+
+	var starts [8]int // where the maps of the levels begin
+	at := starts[:0]
+	var counts [8]int
+	n := counts[:0]
+	for i := range s.levels {
+		l := &s.levels[i]
+		at = append(at, len(dst))
+		dst = append(dst, l.key...)
+		dst = append(dst, 0xde, 0, 0)
+		k := l.n
+		if i == 0 {
+			var builtin int
+			dst, builtin = e.builtins(dst, r)
+			k += builtin
+		}
+		dst = append(dst, l.pairs...)
+		n = append(n, k)
+	}
+	last := len(s.levels) - 1
+	v.level = len(s.levels)
+	if len(r.Attrs) > 0 {
+		if e.o.TagKey != "" && last == 0 {
+			tagged := *s // attrs may find another tag
+			var k int
+			dst, k = tagged.attrs(v, dst, r.Attrs)
+			n[last] += k
+			m.Stream = tagged.stream
+		} else {
+			var k int
+			dst, k = s.attrs(v, dst, r.Attrs)
+			n[last] += k
+		}
+	}
+	v.free()
+	for i := last; i >= 0; i-- {
+		if i > 0 && n[i] == 0 {
+			dst = dst[:at[i]] // an empty group is none
+			continue
+		}
+		head := at[i] + len(s.levels[i].key)
+		if n[i] > math.MaxUint16 {
+			dst = slices.Insert(dst, head+1, 0, 0)
+			dst[head] = 0xdf
+			binary.BigEndian.PutUint32(dst[head+1:], uint32(n[i]))
+		} else {
+			binary.BigEndian.PutUint16(dst[head+1:], uint16(n[i]))
+		}
+		if i > 0 {
+			n[i-1]++
+		}
+	}
+	return dst, m, nil
+}
+
+func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
+	n := 0
+	if e.levelKey != nil {
+		dst = append(dst, e.levelKey...)
+		dst = appendLevel(dst, r.Level)
+		n++
+	}
+	if e.messageKey != nil {
+		dst = append(dst, e.messageKey...)
+		dst = msgpack.AppendStr(dst, r.Message)
+		n++
+	}
+	if e.NeedsPC() && r.PC != 0 {
+		f, _ := runtime.CallersFrames([]uintptr{r.PC}).Next()
+		dst = msgpack.AppendStr(dst, e.o.SourceKey)
+		dst = msgpack.AppendMapHeader(dst, 3)
+		dst = msgpack.AppendStr(msgpack.AppendStr(dst, "function"), f.Function)
+		dst = msgpack.AppendStr(msgpack.AppendStr(dst, "file"), f.File)
+		dst = msgpack.AppendInt(msgpack.AppendStr(dst, "line"), int64(f.Line))
+		n++
+	}
+	return dst, n
+}
+
+// appendLevel appends a level by slog's names, without an allocation where there
+// is one.
+func appendLevel(dst []byte, l slog.Level) []byte {
+	switch l {
+	case slog.LevelDebug:
+		return msgpack.AppendStr(dst, "DEBUG")
+	case slog.LevelInfo:
+		return msgpack.AppendStr(dst, "INFO")
+	case slog.LevelWarn:
+		return msgpack.AppendStr(dst, "WARN")
+	case slog.LevelError:
+		return msgpack.AppendStr(dst, "ERROR")
+	}
+	return msgpack.AppendStr(dst, l.String())
+}
+
+// AppendJSONEvent appends an event whose record is the JSON object js: what a
+// program wrote to its output, say. Anything else than one object is an error.
+func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
+	dst = appendEntryTime(dst, t, false)
+	at := len(dst)
+	dst, rest, err := msgpack.AppendFromJSON(dst, js)
+	if err != nil {
+		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)
+	}
+	if strings.TrimSpace(string(rest)) != "" {
+		return dst, fmt.Errorf("fluent: cannot encode event: there is more than one JSON value")
+	}
+	if c := dst[at]; c&0xf0 != 0x80 && c != 0xde && c != 0xdf {
+		return dst, fmt.Errorf("fluent: cannot encode event: a record is a JSON object")
+	}
+	return dst, nil
+}
+
+// Stream returns the number of a tag for [batch.Meta], and gives one out if there
+// is none. The error wraps [ErrTag].
+func Stream(tag string) (uint32, error) { return streamOf(tag) }

@@ -1,0 +1,527 @@
+package fluent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+func newTestLogger(t *testing.T, c Config) *Logger {
+	t.Helper()
+	if c.OnError == nil {
+		c.OnError = func(batch.Event) {}
+	}
+	l, err := NewLogger(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func closeLogger(t *testing.T, l *Logger) batch.Report {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	rep, err := l.Close(ctx)
+	if err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if err := rep.Check(); err != nil {
+		t.Error(err)
+	}
+	return rep
+}
+
+func TestPostArrivesInOrder(t *testing.T) {
+	var r received
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+	l := newTestLogger(t, Config{Servers: []string{listen(t, f)}})
+	m := map[string]any{}
+	for i := range 5000 {
+		m["n"] = i // the caller may change its map at once
+		if err := l.Post("app."+string(rune('a'+i%2)), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rep := closeLogger(t, l)
+	if rep.Delivered != 5000 || rep.Accepted != 5000 {
+		t.Errorf("%s", rep.Account)
+	}
+	for i, tag := range []string{"app.a", "app.b"} {
+		got := r.get(tag)
+		if len(got) != 2500 || got[0] != i || !slices.IsSorted(got) {
+			t.Errorf("%s: %d records", tag, len(got))
+		}
+	}
+	r.check(t)
+	if err := l.Post("x", nil); !errors.Is(err, ErrClosed) || !errors.Is(err, batch.ErrClosed) {
+		t.Errorf("Post after Close: %v", err)
+	}
+	if l.Stats().Refused != 1 {
+		t.Errorf("refused: %d", l.Stats().Refused)
+	}
+	closeLogger(t, l) // twice is fine
+}
+
+func TestPostErrorsAreCounted(t *testing.T) {
+	l := newTestLogger(t, Config{Servers: []string{"127.0.0.1:1"}, MaxRecord: 1000, BufferBytes: 64 << 10, SlabBytes: 16 << 10})
+	cyc := map[string]any{}
+	cyc["c"] = cyc
+	if err := l.Post("t", cyc); !errors.Is(err, ErrCycle) {
+		t.Error(err)
+	}
+	if err := l.Post("t", strings.Repeat("x", 2000)); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+	if err := l.Post("", 1); !errors.Is(err, ErrTag) {
+		t.Error(err)
+	}
+	full := 0
+	for range 1000 {
+		start := time.Now()
+		if err := l.Post("t", strings.Repeat("x", 500)); errors.Is(err, ErrDropped) {
+			full++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		_ = start
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	rep, err := l.Close(ctx)
+	if err == nil || full == 0 {
+		t.Errorf("%v, %d dropped", err, full)
+	}
+	d := rep.Dropped
+	if rep.Accepted != 1003 || d[batch.Encode] != 2 || d[batch.Oversize] != 1 || d[batch.Full] != uint64(full) || rep.Check() != nil {
+		t.Errorf("%s", rep.Account)
+	}
+}
+
+func TestSyncPost(t *testing.T) {
+	var r received
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+	l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, Sync: true})
+	for i := range 20 {
+		if err := l.Post("s", map[string]any{"n": i}); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.get("s"); len(got) != i+1 {
+			t.Fatalf("after %d posts %d records are there", i+1, len(got))
+		}
+	}
+	closeLogger(t, l)
+
+	l = newTestLogger(t, Config{Servers: []string{"127.0.0.1:1"}, Sync: true, SyncTimeout: 50 * time.Millisecond})
+	err := l.Post("s", 1)
+	if err == nil || !strings.Contains(err.Error(), "not acknowledged yet") {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	l.Close(ctx)
+}
+
+// A server that is down: fallback as JSON lines, subscription, and Close in time.
+func TestOutageGoesToTheHandler(t *testing.T) {
+	var buf bytes.Buffer
+	var mu sync.Mutex
+	l := newTestLogger(t, Config{
+		Servers: []string{"127.0.0.1:1"}, PendingLimit: 5, ReconnectMin: time.Millisecond, ReconnectMax: 2 * time.Millisecond,
+		ErrorHandler: deliver.JSONLines(writerFunc(func(p []byte) (int, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return buf.Write(p)
+		})),
+		Breaker: &deliver.BreakerOptions{Failures: 1, OpenMin: 10 * time.Millisecond, OpenMax: 20 * time.Millisecond},
+		Retry:   &deliver.RetryOptions{Min: time.Millisecond, Max: 5 * time.Millisecond},
+	})
+	ch, cancel := l.Subscribe()
+	defer cancel()
+	for i := range 10 {
+		l.PostWithTime("fallback.tag", time.Unix(1, 0), map[string]any{"n": i, "nan": nan()})
+	}
+	if tr := <-ch; tr.To != deliver.Open {
+		t.Errorf("%+v", tr)
+	}
+	rep := closeLogger(t, l)
+	if rep.Handled != 10 {
+		t.Errorf("%s", rep.Account)
+	}
+	lines := strings.Split(strings.TrimSpace(buf.String()), "\n")
+	for i, line := range lines {
+		want := fmt.Sprintf(`{"tag":"fallback.tag","time":"1970-01-01T00:00:01Z","record":{"n":%d,"nan":"NaN"}}`, i)
+		if !equalJSON(line, want) {
+			t.Errorf("%s", line)
+		}
+	}
+	if len(lines) != 10 {
+		t.Errorf("%d lines", len(lines))
+	}
+	for range ch {
+	}
+}
+
+func nan() float64 { z := 0.0; return z / z }
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestFallbackToAnotherLogger(t *testing.T) {
+	var r received
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+	other := newTestLogger(t, Config{Servers: []string{listen(t, f)}})
+	l := newTestLogger(t, Config{
+		Servers: []string{"127.0.0.1:1"}, ErrorHandler: FallbackTo(other), ReconnectMin: time.Millisecond, ReconnectMax: 2 * time.Millisecond,
+		Breaker: &deliver.BreakerOptions{Failures: 1, OpenMin: 10 * time.Millisecond, OpenMax: 20 * time.Millisecond},
+	})
+	for i := range 100 {
+		l.Post("fb", map[string]any{"n": i})
+	}
+	rep := closeLogger(t, l)
+	closeLogger(t, other)
+	if got := r.get("fb"); rep.Handled != 100 || !slices.Equal(got, seq(0, 100)) {
+		t.Errorf("%s; %v", rep.Account, got)
+	}
+}
+
+// Close returns in time against a dead, a stalled and a hostile peer, twice,
+// beside Post, and says what was not delivered.
+func TestCloseKeepsItsDeadline(t *testing.T) {
+	for name, dial := range map[string]func(stop chan struct{}) func(context.Context, string, string) (net.Conn, error){
+		"dead": func(chan struct{}) func(context.Context, string, string) (net.Conn, error) {
+			return func(ctx context.Context, _, _ string) (net.Conn, error) { return nil, errors.New("refused") }
+		},
+		"stalled": func(stop chan struct{}) func(context.Context, string, string) (net.Conn, error) {
+			return (&testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}).Dial
+		},
+		"never acknowledges": func(stop chan struct{}) func(context.Context, string, string) (net.Conn, error) {
+			return (&testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+				for {
+					if _, err := c.Next(); err != nil {
+						return
+					}
+				}
+			}}).Dial
+		},
+		"closes at once": func(stop chan struct{}) func(context.Context, string, string) (net.Conn, error) {
+			return (&testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {}}).Dial
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stop := make(chan struct{})
+				l := newTestLogger(t, Config{Dial: dial(stop)})
+				for i := range 1000 {
+					l.Post("t", map[string]any{"n": i})
+				}
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+				defer cancel()
+				start := time.Now()
+				var wg sync.WaitGroup
+				for range 2 {
+					wg.Go(func() {
+						rep, err := l.Close(ctx)
+						if err == nil || rep.Undelivered() < 1000 || rep.Check() != nil {
+							t.Errorf("%v: %s", err, rep.Account)
+						}
+					})
+				}
+				wg.Go(func() {
+					for range 10 {
+						if err := l.Post("t", 1); err != nil && !errors.Is(err, ErrClosed) {
+							t.Error(err)
+						}
+						time.Sleep(time.Millisecond)
+					}
+				})
+				time.Sleep(time.Microsecond)
+				wg.Wait()
+				if took := time.Since(start); took > 3100*time.Millisecond {
+					t.Errorf("took %v", took)
+				}
+				close(stop)
+			})
+		})
+	}
+}
+
+// The server is restarted with what it had received and not acknowledged: nothing
+// is lost, and what is there twice is bounded by the window.
+func TestRestartOfTheServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, total = 5000, 15000
+		var mu sync.Mutex
+		seen := map[int]int{}
+		up := true
+		stopped := make(chan struct{})
+		f := &testkit.Forward{}
+		f.Script = func(n int, c *testkit.ForwardConn) {
+			backlog := 300 * time.Millisecond // taken in, and not worked off when the server dies
+			var queue []*testkit.ForwardMessage
+			var at []time.Time
+			var qmu sync.Mutex
+			done := make(chan struct{})
+			if n == 0 {
+				go func() { <-stopped; c.Close() }()
+			}
+			go func() {
+				defer close(done)
+				for {
+					m, err := c.Next()
+					if err != nil {
+						return
+					}
+					qmu.Lock()
+					queue, at = append(queue, m), append(at, time.Now())
+					qmu.Unlock()
+				}
+			}()
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(5 * time.Millisecond):
+				}
+				qmu.Lock()
+				for len(queue) > 0 && time.Since(at[0]) >= backlog {
+					m := queue[0]
+					queue, at = queue[1:], at[1:]
+					mu.Lock()
+					for _, e := range m.Entries {
+						seen[number1(e)]++
+					}
+					mu.Unlock()
+					if c.Ack(m.Chunk) != nil {
+						break
+					}
+				}
+				qmu.Unlock()
+			}
+		}
+		dial := func(ctx context.Context, n, a string) (net.Conn, error) {
+			mu.Lock()
+			ok := up
+			mu.Unlock()
+			if !ok {
+				return nil, errors.New("connection refused")
+			}
+			return f.Dial(ctx, n, a)
+		}
+		l := newTestLogger(t, Config{Dial: dial, WhenFull: "block"})
+		go func() {
+			time.Sleep(time.Second)
+			mu.Lock()
+			up = false
+			mu.Unlock()
+			close(stopped)
+			time.Sleep(time.Second)
+			mu.Lock()
+			up = true
+			mu.Unlock()
+		}()
+		for i := range total {
+			if err := l.Post("t", map[string]any{"n": i}); err != nil {
+				t.Fatal(err)
+			}
+			if i%50 == 49 {
+				time.Sleep(50 * time.Second / rate)
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		rep, err := l.Close(ctx)
+		if err != nil || rep.Delivered != total {
+			t.Errorf("%v: %s", err, rep.Account)
+		}
+		lost, twice := 0, 0
+		for i := range total {
+			switch seen[i] {
+			case 0:
+				lost++
+			case 1:
+			default:
+				twice += seen[i] - 1
+			}
+		}
+		if lost > 0 {
+			t.Errorf("%d records lost", lost)
+		}
+		t.Logf("%d records twice", twice)
+		if limit := DefaultWindow * DefaultFrameBytes / 20; twice > limit {
+			t.Errorf("%d records twice, more than the window's %d", twice, limit)
+		}
+		f.Close()
+	})
+}
+
+func TestRouterEncoder(t *testing.T) {
+	var r received
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+	l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, Tag: "default.tag"})
+	enc, err := NewEncoder(&EncoderOptions{TagKey: "tag"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Writer())))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(router)
+	log.Info("one", "a", 1)
+	log.With("tag", "with.tag", "b", 2).WithGroup("g").With("c", 3).Info("two", "tag", "stays", slog.Group("h", "d", 4))
+	log.WithGroup("empty").Warn("three")
+	log.Info("four", "tag", "own.tag")
+	log.Info("five", "tag", "", "e", endless{})
+	if _, err := router.Close(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	closeLogger(t, l)
+	want := map[string][]string{
+		"default.tag": {`{"level":"INFO","message":"one","a":1}`, `{"level":"WARN","message":"three"}`, `{"level":"INFO","message":"five","tag":"","e":"!ERROR"}`},
+		"with.tag":    {`{"level":"INFO","message":"two","b":2,"g":{"c":3,"tag":"stays","h":{"d":4}}}`},
+		"own.tag":     {`{"level":"INFO","message":"four"}`},
+	}
+	got := map[string][]string{}
+	for _, m := range r.messages() {
+		for _, e := range m.Entries {
+			var v struct{ Record json.RawMessage }
+			if err := json.Unmarshal(EntryCodec().AppendJSON(nil, e, batch.Meta{}), &v); err != nil {
+				t.Fatal(err)
+			}
+			text := string(v.Record)
+			if i := strings.Index(text, "!ERROR"); i > 0 {
+				text = text[:i+6] + `"}`
+			}
+			got[m.Tag] = append(got[m.Tag], text)
+		}
+	}
+	for tag := range want {
+		if !slices.EqualFunc(got[tag], want[tag], equalJSON) {
+			t.Errorf("%s:\n got %s\nwant %s", tag, got[tag], want[tag])
+		}
+	}
+}
+
+func TestScopeManyAttributes(t *testing.T) {
+	enc, _ := NewEncoder(nil)
+	attrs := make([]slog.Attr, 70000)
+	for i := range attrs {
+		attrs[i] = slog.Int("k", 1)
+	}
+	rec := encode.Record{Time: time.Unix(1, 0), Attrs: attrs}
+	out, _, err := enc.Scope().WithGroup("g").Append(nil, &rec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := msgpack.Skip(out); err != nil || len(rest) > 0 {
+		t.Errorf("%v, %d bytes left", err, len(rest))
+	}
+}
+
+func TestScopeAllocatesNothing(t *testing.T) {
+	enc, _ := NewEncoder(&EncoderOptions{Tag: "t", TagKey: "tag"})
+	s := enc.Scope().WithAttrs([]slog.Attr{slog.Int("a", 1)}).WithGroup("g")
+	rec := encode.Record{Time: time.Now(), Message: "m", Attrs: []slog.Attr{slog.String("b", "x"), slog.Time("c", time.Now()), slog.Group("d", slog.Int("e", 1))}}
+	dst := make([]byte, 0, 1024)
+	n := testing.AllocsPerRun(100, func() { dst, _, _ = s.Append(dst[:0], &rec) })
+	if n != 0 && !raceEnabled {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestPostAllocatesNothing(t *testing.T) {
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).obedient(c) }}
+	l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, FlushInterval: time.Hour})
+	rec := benchRecord{ID: "x", At: time.Now()}
+	m := map[string]any{"a": "b", "n": 1}
+	for name, v := range map[string]any{"struct": rec, "pointer": &rec, "map": m} {
+		n := testing.AllocsPerRun(50, func() {
+			if err := l.Post("alloc.tag", v); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if n != 0 && !raceEnabled {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+	closeLogger(t, l)
+}
+
+func TestConfigFromYAML(t *testing.T) {
+	var c Config
+	err := yaml.UnmarshalWithOptions([]byte(`
+servers: ["tls://logs.example:24225", "unix:/run/fluent.sock"]
+tag: app
+tls: {ca_file: ca.pem, min_version: "1.3"}
+shared_key: s3cret
+user: u
+password: pa55
+window: 8
+ack_timeout: 10s
+compress: gzip
+time_fields: event-time
+when_full: block-for=1s
+buffer_bytes: 1048576
+pending_limit: 10
+`), &c, yaml.DisallowUnknownField())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Servers) != 2 || c.SharedKey != "s3cret" || c.AckTimeout != 10*time.Second || c.TimeFields != TimeEvent || c.TLS.CAFile != "ca.pem" || c.Window != 8 || c.PendingLimit != 10 {
+		t.Errorf("%+v", c)
+	}
+	for _, text := range []string{fmt.Sprint(c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), fmt.Sprint(slog.AnyValue(c.SharedKey).Resolve())} {
+		if strings.Contains(text, "s3cret") || strings.Contains(text, "pa55") {
+			t.Errorf("gives away secrets: %s", text)
+		}
+	}
+	out, err := yaml.Marshal(struct{ S Secret }{c.SharedKey})
+	if err != nil || strings.Contains(string(out), "s3cret") {
+		t.Errorf("%s, %v", out, err)
+	}
+}
+
+func TestValidateNamesEverything(t *testing.T) {
+	err := Config{
+		Servers: []string{"host:0", "user:pa55word@host", "http://x", "unix:", "[::1", "a b"}, Window: -1, AckTimeout: -1, Compress: "zstd",
+		Tag: "\n", WhenFull: "never", Password: "secret1", PasswordFile: "/nonexistent", FrameBytes: -1,
+	}.Validate()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{"host:0", "http://x", `"unix:"`, "user and password", "Window is -1", "AckTimeout", "zstd", "Tag", "WhenFull", "Password is set without", "FrameBytes"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in:\n%v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "pa55word") || strings.Contains(err.Error(), "secret1") {
+		t.Errorf("gives away secrets: %v", err)
+	}
+	for _, ok := range []Config{{}, {Servers: []string{"h", "h:1", "[::1]:5", "::1", "tcp://h", "tls://h:5", "unix:/x", "unix:///x"}}} {
+		if err := ok.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+}
