@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // Values renders single attributes as [JSON] renders them among others, for
@@ -146,4 +147,9 @@ func appendUUID(dst []byte, x any) []byte {
 		dst = append(dst, hex[b>>4], hex[b&15])
 	}
 	return dst
+}
+
+// AppendEscapedBytes is [AppendEscaped] for bytes. They must not change meanwhile.
+func AppendEscapedBytes(dst, b []byte) []byte {
+	return appendEscaped(dst, unsafe.String(unsafe.SliceData(b), len(b))) // appendEscaped keeps nothing of it
 }

@@ -1,0 +1,151 @@
+package loki
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/netip"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/encode"
+)
+
+type testUUID [16]byte
+
+func (u testUUID) String() string               { return strings.ToUpper(fmt.Sprintf("%x", u[:])) }
+func (u testUUID) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+var someUUID = testUUID{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0xfe, 0xdc, 0xba, 0x98, 0x76, 0x54, 0x32, 0x10}
+
+type attrUser struct{ id int }
+
+func (u attrUser) AppendAttrs(dst []slog.Attr) []slog.Attr {
+	return append(dst, slog.Int("id", u.id), slog.Int("id", u.id))
+}
+
+type valuer struct{ v slog.Value }
+
+func (v valuer) LogValue() slog.Value { return v.v }
+
+func TestLine(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.FixedZone("x", 3600))
+	for _, tt := range []struct {
+		name  string
+		c     Config
+		with  []func(encode.Scope) encode.Scope
+		attrs []slog.Attr
+		want  string
+	}{
+		{name: "message", want: `{"Message":"hi"}`},
+		{name: "values", attrs: []slog.Attr{
+			slog.Int("i", -3), slog.Uint64("u", 7), slog.Float64("f", 1.5), slog.Bool("b", true), slog.String("s", "a\"b\n"),
+			slog.Duration("d", 1500*time.Millisecond), slog.Time("t", at), slog.Any("id", someUUID), slog.Any("n", nil),
+			slog.Float64("nan", math.NaN()), slog.Float64("inf", math.Inf(-1)), slog.Any("ip", netip.MustParseAddr("10.0.0.1")),
+			slog.Any("list", []int{1, 2}), slog.Any("map", map[string]int{"a": 1}), slog.Any("lv", slog.LevelWarn),
+		}, want: `{"Message":"hi","i":-3,"u":7,"f":1.5,"b":true,"s":"a\"b\n","d":"1.5s","t":"2026-01-02T02:04:05.000006000Z",` +
+			`"id":"01234567-89ab-cdef-fedc-ba9876543210","n":null,"nan":"NaN","inf":"-Inf","ip":"10.0.0.1","list":[1,2],"map":{"a":1},"lv":"warn"}`},
+		{name: "collisions", attrs: []slog.Attr{slog.Int("Message", 1), slog.Int("a", 1), slog.Int("a", 2), slog.Int("a_", 3), slog.Int("Message", 4)},
+			want: `{"Message":"hi","Message_":1,"a":1,"a_":2,"a__":3,"Message__":4}`},
+		{name: "groups", attrs: []slog.Attr{slog.Group("g", slog.Int("x", 1), slog.Int("x", 2), slog.Group("empty")), slog.Group("", slog.Int("g", 1)), slog.Group("none")},
+			want: `{"Message":"hi","g":{"x":1,"x_":2},"g_":1}`},
+		{name: "with", with: []func(encode.Scope) encode.Scope{with(slog.Int("a", 1)), inGroup("a"), with(slog.Int("b", 2)), inGroup("c")},
+			attrs: []slog.Attr{slog.Int("a", 3)}, want: `{"Message":"hi","a":1,"a_":{"b":2,"c":{"a":3}}}`},
+		{name: "with, no attributes", with: []func(encode.Scope) encode.Scope{with(slog.Int("a", 1)), inGroup("g")}, want: `{"Message":"hi","a":1}`},
+		{name: "group first", with: []func(encode.Scope) encode.Scope{inGroup("g"), inGroup("h"), with(slog.Int("a", 1))}, attrs: []slog.Attr{slog.Int("a", 2)},
+			want: `{"Message":"hi","g":{"h":{"a":1,"a_":2}}}`},
+		{name: "valuers", attrs: []slog.Attr{slog.Any("v", valuer{slog.IntValue(1)}), slog.Any("g", valuer{slog.GroupValue(slog.Int("x", 1))}), slog.Any("u", attrUser{3})},
+			want: `{"Message":"hi","v":1,"g":{"x":1},"u":{"id":3,"id_":3}}`},
+		{name: "no level label", c: Config{NoLevelLabel: true}, want: `{"Message":"hi","level":"warn"}`},
+		{name: "logfmt", c: Config{Body: BodyLogfmt}, attrs: []slog.Attr{slog.String("a", "b c")}, want: `Message=hi a="b c"`},
+		{name: "message key", c: Config{MessageKey: "msg"}, attrs: []slog.Attr{slog.Int("Message", 1)}, want: `{"msg":"hi","Message":1}`},
+		{name: "formatter", c: Config{Formatter: encode.JSON(&encode.JSONOptions{TimeKey: "-"})}, attrs: []slog.Attr{slog.Int("a", 1)}, want: `{"level":"WARN","msg":"hi","a":1}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, w := range []Wire{Protobuf, JSON, JSONGzip} {
+				tt.c.Wire = w
+				got, _ := one(t, tt.c, encode.Record{Level: slog.LevelWarn, Message: "hi", Attrs: tt.attrs}, tt.with...)
+				if got.Line != tt.want {
+					t.Errorf("%s:\n got %s\nwant %s", w, got.Line, tt.want)
+				}
+			}
+		})
+	}
+}
+
+// countingError counts the calls of its methods.
+type countingError struct {
+	text                  string
+	inner                 error
+	errors, unwrap, stack *int
+	pcs                   []uintptr
+}
+
+func (e *countingError) Error() string      { *e.errors++; return e.text }
+func (e *countingError) Unwrap() error      { *e.unwrap++; return e.inner }
+func (e *countingError) Callers() []uintptr { *e.stack++; return e.pcs }
+
+func newCounting(text string, inner error) *countingError {
+	pcs := make([]uintptr, 1)
+	runtime.Callers(1, pcs)
+	return &countingError{text, inner, new(int), new(int), new(int), pcs}
+}
+
+func TestErrorsAreAskedOnce(t *testing.T) {
+	in := newCounting("in", nil)
+	out := newCounting("out", in)
+	got, _ := one(t, Config{}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", out)}})
+	for _, e := range []*countingError{in, out} {
+		if *e.errors != 1 || *e.unwrap != 1 || *e.stack != 1 {
+			t.Errorf("%s: Error called %d times, Unwrap %d, Callers %d", e.text, *e.errors, *e.unwrap, *e.stack)
+		}
+	}
+	for _, want := range []string{`"err":{"Type":"*loki.countingError","Message":"out","Source":"loki/body_test.go:`, `"StackTrace":"github.com/forebay-log/forebay/loki.newCounting `, `"Inner":{"Type":"*loki.countingError","Message":"in"`} {
+		if !strings.Contains(got.Line, want) {
+			t.Errorf("%s lacks %s", got.Line, want)
+		}
+	}
+}
+
+func TestErrorForms(t *testing.T) {
+	chain := error(errors.New("end"))
+	for range 30 {
+		chain = fmt.Errorf("w: %w", chain)
+	}
+	got, _ := one(t, Config{}, encode.Record{Message: "m", Attrs: []slog.Attr{
+		slog.Any("plain", errors.New("a")),
+		slog.Any("joined", errors.Join(errors.New("x"), nil, errors.New("y"))),
+	}})
+	want := `{"Message":"m","plain":{"Type":"*errors.errorString","Message":"a"},"joined":{"Type":"*errors.joinError","Message":"x\ny",` +
+		`"Inner":[{"Type":"*errors.errorString","Message":"x"},{"Type":"*errors.errorString","Message":"y"}]}}`
+	if got.Line != want {
+		t.Errorf("got %s\nwant %s", got.Line, want)
+	}
+	got, _ = one(t, Config{}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", chain)}})
+	if n := strings.Count(got.Line, `"Type"`); n != 20 || !strings.Contains(got.Line, `"Inner":"(and more)"`) {
+		t.Errorf("%d errors of a chain of 31: %s", n, got.Line)
+	}
+}
+
+type panicky struct{}
+
+func (panicky) Error() string { panic("boom") }
+
+type endless struct{}
+
+func (endless) LogValue() slog.Value {
+	return slog.GroupValue(slog.Any("", endless{}), slog.Any("a", endless{}))
+}
+
+func TestHostileValues(t *testing.T) {
+	got, _ := one(t, Config{MetadataAll: true}, encode.Record{Message: "bad \xff", Attrs: []slog.Attr{
+		slog.Any("p", panicky{}), slog.Any("e", endless{}), slog.String("s\xff", "v\xff"), slog.Any("", nil), slog.Any("f", func() {}),
+		slog.Any("nilerr", (*countingError)(nil)),
+	}})
+	if !strings.HasPrefix(got.Line, `{"Message":"bad \ufffd","p":{"Type":"loki.panicky","Message":"!PANIC: boom"}`) {
+		t.Errorf("%.200s", got.Line)
+	}
+}

@@ -1,0 +1,185 @@
+package loki
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// newClient makes the client of those who bring none. It follows no redirects,
+// which would turn a push into a GET.
+func newClient(c *Config) (*http.Client, error) {
+	t := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		MaxIdleConns:          c.Concurrency,
+		MaxIdleConnsPerHost:   c.Concurrency,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: c.Timeout,
+		ForceAttemptHTTP2:     true,
+		DisableCompression:    true,
+	}
+	if c.NoProxy {
+		t.Proxy = nil
+	}
+	if c.UnixSocket != "" {
+		t.Proxy = nil
+		path := c.UnixSocket
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		}
+	}
+	if c.TLS != (TLS{}) {
+		conf, err := c.TLS.config()
+		if err != nil {
+			return nil, err
+		}
+		t.TLSClientConfig = conf
+	}
+	return &http.Client{
+		Transport:     t,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+func (t *TLS) config() (*tls.Config, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("loki: cannot read tls.ca_file: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("loki: cannot use tls.ca_file %s: there is no PEM certificate in it", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		// Read again for each connection, so that a renewed certificate is used.
+		load := func() (*tls.Certificate, error) {
+			cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+			if err != nil {
+				return nil, errors.New("loki: cannot use tls.cert_file and key_file: " + err.Error())
+			}
+			return &cert, nil
+		}
+		if _, err := load(); err != nil {
+			return nil, err
+		}
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+	}
+	return conf, nil
+}
+
+// tokenEvery is how often the file of the bearer token is looked at.
+const tokenEvery = 10 * time.Second
+
+// headers are the headers of requests, one set for each tenant. They are shared by
+// requests, which do not change them.
+type headers struct {
+	c     *Config
+	base  http.Header
+	token atomic.Pointer[string] // from the file
+
+	mu       sync.Mutex
+	byTenant map[string]http.Header
+	looked   time.Time
+	modified time.Time
+}
+
+func (h *headers) init(c *Config) error {
+	h.c = c
+	h.base = http.Header{
+		"User-Agent": {"forebay"},
+		// With this key and no value the transport takes a push for one that may
+		// be sent again on a new connection, and sends no header.
+		"Idempotency-Key": {},
+	}
+	for name, value := range c.Headers {
+		h.base.Set(name, value)
+	}
+	h.base.Set("Content-Type", "application/x-protobuf")
+	switch c.Wire {
+	case JSON:
+		h.base.Set("Content-Type", "application/json")
+	case JSONGzip:
+		h.base.Set("Content-Type", "application/json")
+		h.base.Set("Content-Encoding", "gzip")
+	}
+	switch {
+	case c.BearerToken != "":
+		h.base.Set("Authorization", "Bearer "+c.BearerToken)
+	case c.Username != "" || c.Password != "":
+		h.base.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password)))
+	case c.BearerTokenFile != "":
+		if err := h.readToken(time.Now()); err != nil {
+			return err
+		}
+	}
+	h.byTenant = map[string]http.Header{}
+	return nil
+}
+
+// readToken reads the file of the bearer token if it has changed.
+func (h *headers) readToken(now time.Time) error {
+	h.looked = now
+	st, err := os.Stat(h.c.BearerTokenFile)
+	if err == nil && st.ModTime().Equal(h.modified) {
+		return nil
+	}
+	token, err := readToken(h.c.BearerTokenFile)
+	if err != nil {
+		return err
+	}
+	if st != nil {
+		h.modified = st.ModTime()
+	}
+	h.token.Store(&token)
+	h.base.Set("Authorization", "Bearer "+token)
+	return nil
+}
+
+// get returns the headers for a tenant; "" is that of the Config.
+func (h *headers) get(tenant string) (http.Header, error) {
+	if tenant == "" {
+		tenant = h.c.Tenant
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := time.Now(); h.c.BearerTokenFile != "" && now.Sub(h.looked) > tokenEvery {
+		before := h.token.Load()
+		base := h.base
+		h.base = maps.Clone(base) // requests under way may read the old ones
+		if err := h.readToken(now); err != nil && before == nil {
+			return nil, err
+		}
+		if h.token.Load() != before {
+			clear(h.byTenant)
+		}
+	}
+	if have, ok := h.byTenant[tenant]; ok {
+		return have, nil
+	}
+	n := maps.Clone(h.base)
+	if tenant != "" {
+		n["X-Scope-Orgid"] = []string{tenant}
+	}
+	if len(h.byTenant) < maxTenants {
+		h.byTenant[tenant] = n
+	}
+	return n, nil
+}
+
+// maxTenants is for how many tenants headers are kept.
+const maxTenants = 1024

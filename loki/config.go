@@ -1,0 +1,446 @@
+package loki
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// Defaults of [Config]. The limits are Loki's own defaults.
+const (
+	DefaultLevelName        = "level"
+	DefaultMessageKey       = "Message"
+	DefaultTraceIDKey       = "trace_id"
+	DefaultSpanIDKey        = "span_id"
+	DefaultTimeout          = 10 * time.Second
+	DefaultBatchBytes       = 1 << 20
+	DefaultBatchAge         = time.Second
+	DefaultConcurrency      = 4
+	DefaultMaxRequestBytes  = 3 << 20
+	DefaultMaxStreams       = 4096
+	DefaultMaxLabels        = 15
+	DefaultMaxLabelName     = 1024
+	DefaultMaxLabelValue    = 2048
+	DefaultMaxLine          = 256 << 10
+	DefaultMaxAge           = 7 * 24 * time.Hour
+	DefaultMaxFuture        = 10 * time.Minute
+	DefaultMaxMetadataPairs = 128
+	DefaultMaxMetadataBytes = 64 << 10
+
+	// limitRequestBytes is what Loki's components exchange at most, by default.
+	limitRequestBytes = 4 << 20
+)
+
+// A Wire is the form of requests.
+type Wire string
+
+// The forms.
+const (
+	Protobuf Wire = "protobuf"  // protobuf compressed with snappy
+	JSON     Wire = "json"      // JSON
+	JSONGzip Wire = "json+gzip" // JSON compressed with gzip
+)
+
+// A Placement says where a trace or span id goes.
+type Placement string
+
+// The placements.
+const (
+	InBody     Placement = "body"     // it is an attribute like others
+	InMetadata Placement = "metadata" // it becomes structured metadata and is no part of the line
+	Nowhere    Placement = "none"     // it is left out
+)
+
+// A Body is the form of lines.
+type Body string
+
+// The forms of lines.
+const (
+	BodyJSON   Body = "json"
+	BodyLogfmt Body = "logfmt"
+)
+
+// A LongLine says what is done with lines longer than MaxLine.
+type LongLine string
+
+// What can be done with long lines.
+const (
+	Truncate LongLine = "truncate" // cut, with a mark, and counted
+	Refuse   LongLine = "refuse"   // never sent: to the dead letters, if there are any
+)
+
+// Config configures a [Sink]. Only URL is required. Each field states its default
+// and unit. A Config can be decoded from YAML; the names are those of the fields
+// in lower case with underscores. Durations are written as 1s or 500ms.
+type Config struct {
+	// URL is where Loki is: http or https, a host, and maybe the prefix of a
+	// path, to which /loki/api/v1/push is appended unless it ends in that.
+	URL string `yaml:"url"`
+
+	// Labels are those of every stream. Names are made to fit Loki's grammar
+	// ([SanitizeName]). Beside them or the level's there must be one.
+	Labels map[string]string `yaml:"labels"`
+	// NoLevelLabel leaves the level out of the labels and puts it into the line.
+	NoLevelLabel bool `yaml:"no_level_label"`
+	// LevelName is the name of the level's label. Default "level".
+	LevelName string `yaml:"level_name"`
+	// LabelAttrs names attributes that become labels too, such as "region" or
+	// "http.method" for one in a group. They stay in the line. Labels win over
+	// the level, the level over attributes.
+	LabelAttrs []string `yaml:"label_attrs"`
+	// MetadataAttrs names attributes that become structured metadata too.
+	MetadataAttrs []string `yaml:"metadata_attrs"`
+	// MetadataAll makes all attributes metadata. Names of groups are put in
+	// front, with a "_".
+	MetadataAll bool `yaml:"metadata_all"`
+	// TraceID and SpanID say where the attributes TraceIDKey ("trace_id") and
+	// SpanIDKey ("span_id") go. Default [InBody].
+	TraceID    Placement `yaml:"trace_id"`
+	SpanID     Placement `yaml:"span_id"`
+	TraceIDKey string    `yaml:"trace_id_key"`
+	SpanIDKey  string    `yaml:"span_id_key"`
+
+	// Body is the form of lines. Default [BodyJSON]: an object of the message,
+	// under MessageKey, and the attributes; see the package's documentation.
+	Body Body `yaml:"body"`
+	// MessageKey is the key of the message. Default "Message".
+	MessageKey string `yaml:"message_key"`
+	// Formatter makes the lines instead, if not nil. It is used from several
+	// goroutines at once. A newline at the end is taken off.
+	Formatter encode.Encoder `yaml:"-"`
+
+	// Wire is the form of requests. Default [Protobuf].
+	Wire Wire `yaml:"wire"`
+	// Tenant is sent as X-Scope-OrgID. Default "": none.
+	Tenant string `yaml:"tenant"`
+	// TenantAttr names an attribute whose value is the tenant of its record
+	// instead. It is no part of the line.
+	TenantAttr string `yaml:"tenant_attr"`
+	// Username and Password are for basic authentication.
+	Username string `yaml:"username"`
+	Password string `yaml:"password"`
+	// BearerToken is sent as a bearer token; BearerTokenFile is a file that holds
+	// it and is read again when it changes.
+	BearerToken     string `yaml:"bearer_token"`
+	BearerTokenFile string `yaml:"bearer_token_file"`
+	// Headers are sent with every request.
+	Headers map[string]string `yaml:"headers"`
+	// TLS is for https.
+	TLS TLS `yaml:"tls"`
+	// NoProxy ignores the environment's HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
+	NoProxy bool `yaml:"no_proxy"`
+	// UnixSocket is the path of a socket to connect to instead of URL's host.
+	UnixSocket string `yaml:"unix_socket"`
+	// Client makes the requests, if not nil; TLS, NoProxy and UnixSocket are
+	// then not used. It should not follow redirects.
+	Client *http.Client `yaml:"-"`
+	// Timeout is how long one request may take. Default 10 s.
+	Timeout time.Duration `yaml:"timeout"`
+
+	// BatchBytes, BatchRecords and BatchAge say when a batch is sent: with so
+	// many bytes before compression (default 1 MiB), so many records (default 0:
+	// no limit), or when its oldest record has waited so long (default 1 s).
+	BatchBytes   int           `yaml:"batch_bytes"`
+	BatchRecords int           `yaml:"batch_records"`
+	BatchAge     time.Duration `yaml:"batch_age"`
+	// Concurrency is how many requests may be under way at once. Default 4.
+	Concurrency int `yaml:"concurrency"`
+	// Pack puts several streams into one request. Loki answers such a request
+	// with 204 although it refused entries of any stream but the last: they are
+	// lost without anyone being told. Default false: one stream in each.
+	Pack bool `yaml:"pack"`
+	// MaxRequestBytes is the size of a request before compression at most.
+	// Default 3 MiB; Loki's limit is 4 MiB after it has added something to
+	// each entry.
+	MaxRequestBytes int `yaml:"max_request_bytes"`
+	// Nudge gives records of a stream that have the same time times 1 ns apart,
+	// up to 1 ms from their own, because Loki keeps only one of several entries
+	// that are alike and have the same time. It does so before the record is
+	// stored anywhere, so a record sent twice is still one.
+	Nudge bool `yaml:"nudge"`
+
+	// MaxStreams is how many streams, label sets times tenants, records may
+	// make. The labels of further ones become metadata. Default 4096.
+	MaxStreams int `yaml:"max_streams"`
+	// What Loki takes. Defaults are Loki's: 15 labels, names of 1024 bytes,
+	// values of 2048, lines of 256 KiB, 128 items of metadata with 64 KiB.
+	MaxLabels        int `yaml:"max_labels"`
+	MaxLabelName     int `yaml:"max_label_name"`
+	MaxLabelValue    int `yaml:"max_label_value"`
+	MaxLine          int `yaml:"max_line"`
+	MaxMetadataPairs int `yaml:"max_metadata_pairs"`
+	MaxMetadataBytes int `yaml:"max_metadata_bytes"`
+	// LongLines says what becomes of lines above MaxLine. Default [Truncate].
+	LongLines LongLine `yaml:"long_lines"`
+	// MaxAge and MaxFuture are how far from the present the time of a record may
+	// be; others are refused before they are sent. Defaults 7 days and 10
+	// minutes; negative: no limit.
+	MaxAge    time.Duration `yaml:"max_age"`
+	MaxFuture time.Duration `yaml:"max_future"`
+
+	// What follows is used by [NewOutput] and [NewHandler] only.
+
+	// Name is the output's in reports. Default "loki".
+	Name string `yaml:"name"`
+	// Level is the lowest level of records that [NewHandler] takes. Default
+	// slog.LevelInfo.
+	Level slog.Leveler `yaml:"-"`
+	// Slab is the memory in front of the sink. Default: 16 slabs of 256 KiB,
+	// enough for a batch of 1 MiB to fill while another is sent.
+	Slab *slab.Options `yaml:"-"`
+	// Deliver is how outages are dealt with. Default nil: its defaults.
+	Deliver *deliver.Options `yaml:"-"`
+	// OnError is told of transitions. Default nil: a line on standard error.
+	OnError func(batch.Event) `yaml:"-"`
+
+	labels   []label  // of Labels, by name, set by resolve
+	endpoint *url.URL // of URL, likewise
+}
+
+type label struct{ name, value string }
+
+// TLS says how https is made. All fields are optional; files are PEM.
+type TLS struct {
+	CAFile   string `yaml:"ca_file"`   // authorities to trust instead of the system's
+	CertFile string `yaml:"cert_file"` // the client's certificate, with KeyFile
+	KeyFile  string `yaml:"key_file"`
+	// ServerName is the name to check the server's certificate for, if it is not
+	// URL's host.
+	ServerName string `yaml:"server_name"`
+	// InsecureSkipVerify takes any certificate: anyone can then be the server.
+	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
+}
+
+// Validate returns what is wrong with c, all of it, each with what would be right.
+// No secret is part of the error. Files are not read.
+func (c Config) Validate() error {
+	_, err := c.resolve()
+	return err
+}
+
+func (c Config) resolve() (Config, error) {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("loki: config: "+format, args...))
+	}
+	defaultTo(&c.LevelName, DefaultLevelName)
+	defaultTo(&c.MessageKey, DefaultMessageKey)
+	defaultTo(&c.TraceIDKey, DefaultTraceIDKey)
+	defaultTo(&c.SpanIDKey, DefaultSpanIDKey)
+	defaultTo(&c.TraceID, InBody)
+	defaultTo(&c.SpanID, InBody)
+	defaultTo(&c.Body, BodyJSON)
+	defaultTo(&c.Wire, Protobuf)
+	defaultTo(&c.LongLines, Truncate)
+	defaultTo(&c.Timeout, DefaultTimeout)
+	defaultTo(&c.BatchBytes, DefaultBatchBytes)
+	defaultTo(&c.BatchAge, DefaultBatchAge)
+	defaultTo(&c.Concurrency, DefaultConcurrency)
+	defaultTo(&c.MaxRequestBytes, DefaultMaxRequestBytes)
+	defaultTo(&c.MaxStreams, DefaultMaxStreams)
+	defaultTo(&c.MaxLabels, DefaultMaxLabels)
+	defaultTo(&c.MaxLabelName, DefaultMaxLabelName)
+	defaultTo(&c.MaxLabelValue, DefaultMaxLabelValue)
+	defaultTo(&c.MaxLine, DefaultMaxLine)
+	defaultTo(&c.MaxMetadataPairs, DefaultMaxMetadataPairs)
+	defaultTo(&c.MaxMetadataBytes, DefaultMaxMetadataBytes)
+	defaultTo(&c.MaxAge, DefaultMaxAge)
+	defaultTo(&c.MaxFuture, DefaultMaxFuture)
+	defaultTo(&c.Name, "loki")
+	var why string
+	if c.endpoint, why = endpoint(c.URL); why != "" {
+		bad("url: %s; use http://host:3100 or https://host/prefix", why)
+	} else if u := c.endpoint.User; u != nil {
+		if c.Username == "" && c.Password == "" {
+			c.Username = u.Username()
+			c.Password, _ = u.Password()
+		}
+		c.endpoint.User = nil
+	}
+	c.resolveLabels(bad)
+	for _, p := range []struct {
+		field string
+		value Placement
+	}{{"trace_id", c.TraceID}, {"span_id", c.SpanID}} {
+		if !slices.Contains([]Placement{InBody, InMetadata, Nowhere}, p.value) {
+			bad("%s is %q; use body, metadata or none", p.field, p.value)
+		}
+	}
+	if c.Body != BodyJSON && c.Body != BodyLogfmt {
+		bad("body is %q; use json or logfmt", c.Body)
+	}
+	if c.Wire != Protobuf && c.Wire != JSON && c.Wire != JSONGzip {
+		bad("wire is %q; use protobuf, json or json+gzip", c.Wire)
+	}
+	if c.LongLines != Truncate && c.LongLines != Refuse {
+		bad("long_lines is %q; use truncate or refuse", c.LongLines)
+	}
+	if w := checkTenant([]byte(c.Tenant)); w != "" {
+		bad("tenant: %s", w)
+	}
+	c.checkAuth(bad)
+	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
+		bad("tls: cert_file and key_file belong together; give both")
+	}
+	for _, n := range []struct {
+		field          string
+		value, lo, hi  int
+		unit, whatElse string
+	}{
+		{"batch_bytes", c.BatchBytes, 1, slab.MaxSlabBytes, "bytes", ""},
+		{"batch_records", c.BatchRecords, 0, 1 << 30, "records", ""},
+		{"concurrency", c.Concurrency, 1, 1024, "requests", ""},
+		{"max_request_bytes", c.MaxRequestBytes, 1024, 1 << 30, "bytes", ""},
+		{"max_streams", c.MaxStreams, 8, 1 << 24, "streams", ""},
+		{"max_labels", c.MaxLabels, 1, 1 << 16, "labels", ""},
+		{"max_label_name", c.MaxLabelName, 1, 1 << 20, "bytes", ""},
+		{"max_label_value", c.MaxLabelValue, 1, 1 << 20, "bytes", ""},
+		{"max_line", c.MaxLine, 64, maxPadded >> 1, "bytes", ""},
+		{"max_metadata_pairs", c.MaxMetadataPairs, 1, 1 << 20, "pairs", ""},
+		{"max_metadata_bytes", c.MaxMetadataBytes, 1, 1 << 24, "bytes", ""},
+	} {
+		if n.value < n.lo || n.value > n.hi {
+			bad("%s is %d; use %d to %d %s", n.field, n.value, n.lo, n.hi, n.unit)
+		}
+	}
+	if c.Timeout < 0 || c.BatchAge < 0 {
+		bad("timeout (%v) and batch_age (%v) must be positive", c.Timeout, c.BatchAge)
+	}
+	return c, errors.Join(errs...)
+}
+
+func (c *Config) resolveLabels(bad func(string, ...any)) {
+	names := map[string]string{}
+	c.LevelName = SanitizeName(c.LevelName)
+	c.labels = nil
+	for given, value := range c.Labels {
+		name := SanitizeName(given)
+		switch {
+		case given == "":
+			bad("labels: a name is empty")
+			continue
+		case names[name] != "":
+			bad("labels: %q and %q are both %s to Loki", min(given, names[name]), max(given, names[name]), name)
+			continue
+		case len(name) > c.MaxLabelName:
+			bad("labels: the name %.40q… has %d bytes, more than max_label_name (%d)", name, len(name), c.MaxLabelName)
+		case value == "":
+			bad("labels: %s is empty, which Loki takes for no label; leave it out", given)
+		case len(value) > c.MaxLabelValue:
+			bad("labels: the value of %s has %d bytes, more than max_label_value (%d)", given, len(value), c.MaxLabelValue)
+		}
+		names[name] = given
+		c.labels = append(c.labels, label{name, strings.ToValidUTF8(value, "\ufffd")})
+	}
+	slices.SortFunc(c.labels, func(a, b label) int { return strings.Compare(a.name, b.name) })
+	n := len(c.labels)
+	if names[c.LevelName] != "" {
+		c.NoLevelLabel = true // a label of the user's own wins
+	}
+	if !c.NoLevelLabel {
+		n++
+	}
+	if n > c.MaxLabels {
+		bad("labels: there are %d, the level included, more than max_labels (%d)", n, c.MaxLabels)
+	}
+	if n == 0 {
+		bad("labels: there is none and no_level_label is set, but Loki wants one; add one such as app: myapp")
+	}
+	for _, a := range c.LabelAttrs {
+		if a == "" || len(SanitizeName(a)) > c.MaxLabelName {
+			bad("label_attrs: the name %.40q has %d bytes; use 1 to max_label_name (%d)", a, len(a), c.MaxLabelName)
+		}
+	}
+	if slices.Contains(c.MetadataAttrs, "") {
+		bad("metadata_attrs: a name is empty")
+	}
+}
+
+func (c *Config) checkAuth(bad func(string, ...any)) {
+	ways := 0
+	for _, used := range []bool{c.Username != "" || c.Password != "", c.BearerToken != "", c.BearerTokenFile != ""} {
+		if used {
+			ways++
+		}
+	}
+	for name, value := range c.Headers {
+		canonical := http.CanonicalHeaderKey(name)
+		switch canonical {
+		case "Content-Type", "Content-Encoding", "Content-Length", "Host", "Transfer-Encoding":
+			bad("headers: %s is made by the client; leave it out", canonical)
+		case "X-Scope-Orgid":
+			bad("headers: give X-Scope-OrgID as tenant")
+		case "Authorization":
+			ways++
+		}
+		if name == "" || strings.ContainsAny(name, " \t\r\n:") || strings.ContainsAny(value, "\r\n\x00") {
+			bad("headers: %.40q is no header", name)
+		}
+	}
+	if ways > 1 {
+		bad("authentication: use one of username and password, bearer_token, bearer_token_file and an Authorization header")
+	}
+	if strings.ContainsAny(c.BearerToken, "\r\n\x00") {
+		bad("bearer_token: there is a newline in it")
+	}
+}
+
+const pushPath = "/loki/api/v1/push"
+
+// endpoint returns the URL that pushes go to, or what is wrong with raw, which
+// may hold a password.
+func endpoint(raw string) (*url.URL, string) {
+	if raw == "" {
+		return nil, "it is empty"
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil:
+		return nil, "it cannot be read"
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Sprintf("its scheme is %q", u.Scheme)
+	case u.Host == "":
+		return nil, "it has no host"
+	case u.Fragment != "":
+		return nil, "it has a #fragment"
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/")
+	u.RawPath = ""
+	if !strings.HasSuffix(u.Path, pushPath) {
+		u.Path += pushPath
+	}
+	return u, ""
+}
+
+func defaultTo[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+func sortStrings(s []string) { slices.Sort(s) }
+
+// readToken returns the token in a file.
+func readToken(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("loki: cannot read bearer_token_file: %w", err)
+	}
+	t := strings.TrimSpace(string(b))
+	if t == "" || strings.ContainsAny(t, "\r\n\x00") {
+		return "", fmt.Errorf("loki: cannot use bearer_token_file %s: it is empty or has several lines", path)
+	}
+	return t, nil
+}

@@ -1,0 +1,41 @@
+// Package loki sends records to Grafana Loki, and loses none without saying so.
+//
+//	h, err := loki.NewHandler(loki.Config{
+//		URL:    "http://localhost:3100",
+//		Labels: map[string]string{"app": "shop"},
+//	})
+//	…
+//	defer h.Close(ctx)
+//	slog.SetDefault(slog.New(h))
+//
+// # Parts
+//
+//	Encoder  renders a record, in the caller, as the entry that the request will have
+//	Sink     gathers the entries of a batch by stream, pushes them, reads the answer
+//	Output   a Sink behind memory (slab.Writer) and delivery (deliver.Engine)
+//	Handler  an Output behind a forebay.Router
+//
+// # Lines
+//
+// A line is a JSON object: the message, then the attributes in their order. Values
+// are those of package encode: times as RFC 3339 with nanoseconds in UTC, durations
+// as text, UUIDs in lower case with hyphens, NaN and the infinities as strings; in
+// labels and metadata they have the same text. An error is an object of Type,
+// Message, Source, StackTrace and Inner, see [encode.Values.AppendError]. No key
+// stands twice in an object: a later one gets a "_" for each before it. What
+// encoding/json writes is left as it is.
+//
+// # What Loki refuses
+//
+// What the limits of the [Config] say is looked at before sending; what Loki
+// refuses itself is found by its answer. Each is counted by [Reason] in [Stats],
+// and refused records go to the dead letters of the deliver.Engine, if it has
+// some. One refused entry costs no other one its place.
+//
+// Loki stores an entry once that it is sent twice in a row with the same time and
+// labels, so a push that was not answered is sent again. See [Config.Nudge] for
+// records that are alike and meant to be two.
+//
+// Protocol: https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs
+// and pkg/push of Loki 3.7.
+package loki

@@ -1,0 +1,473 @@
+package loki
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// errStreams is the error of a record whose tenant would be one stream too many.
+var errStreams = errors.New("loki: cannot encode: its tenant is new, and Config.MaxStreams streams exist")
+
+// An Encoder makes entries of records: it is the [encode.Encoder] of the Sink it
+// belongs to ([Sink.Encoder]), which gives out the streams. The content type of
+// its codec says whether entries are protobuf or JSON.
+//
+// Each record is rendered once, in the caller, in the form that the request will
+// have. It allocates nothing once its pools are filled, but for what the values of
+// the attributes allocate themselves.
+type Encoder struct {
+	s           *Sink
+	line        encode.Encoder
+	values      *encode.Values
+	json        bool // entries are JSON
+	root        *scope
+	picks       *pick // nil: no attribute is more than a part of the line
+	metadataAll bool
+	slots       []labelSlot
+	parts       []labelPart
+	fixed       int // labels every stream has
+	byLevel     [len(levelNames)]uint32
+	codec       codec
+}
+
+// A labelSlot is a label made of an attribute.
+type labelSlot struct {
+	name []byte
+}
+
+// A labelPart is one label, in the order of names.
+type labelPart struct {
+	text  string // name="value", or name= if the value depends on the record
+	level bool
+	slot  int
+}
+
+func newEncoder(s *Sink) *Encoder {
+	c := &s.c
+	e := &Encoder{s: s, json: c.Wire != Protobuf, metadataAll: c.MetadataAll}
+	e.values = encode.NewValues(&encode.JSONOptions{Duration: encode.DurationText, Level: encode.LevelLower})
+	levelKey := ""
+	if c.NoLevelLabel {
+		levelKey = c.LevelName
+	}
+	switch {
+	case c.Formatter != nil:
+		e.line = c.Formatter
+	case c.Body == BodyLogfmt:
+		key := "-"
+		if levelKey != "" {
+			key = levelKey
+		}
+		e.line = encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-", LevelKey: key, MessageKey: c.MessageKey, Level: encode.LevelLower})
+	default:
+		e.line = newBody(c.MessageKey, levelKey)
+	}
+	e.plan(c)
+	for i := range e.byLevel {
+		e.byLevel[i] = s.streams.add(e.appendStream(nil, nil, i, nil), true).id
+	}
+	e.codec = codec{e}
+	e.root = &scope{e: e, inner: e.line.Scope(), node: e.picks}
+	return e
+}
+
+// plan lays out labels and picks.
+func (e *Encoder) plan(c *Config) {
+	root := &pick{slot: -1}
+	taken := map[string]bool{}
+	var names []string
+	parts := map[string]labelPart{}
+	add := func(name string, p labelPart) bool {
+		if taken[name] {
+			return false
+		}
+		taken[name] = true
+		names = append(names, name)
+		parts[name] = p
+		return true
+	}
+	for _, l := range c.labels {
+		add(l.name, labelPart{text: string(appendQuoted([]byte(l.name+"="), []byte(l.value))), slot: -1})
+	}
+	if !c.NoLevelLabel {
+		add(c.LevelName, labelPart{text: c.LevelName + "=", level: true, slot: -1})
+	}
+	e.fixed = len(names)
+	for _, path := range c.LabelAttrs {
+		name := SanitizeName(path)
+		if len(name) > c.MaxLabelName {
+			continue // Validate has said so
+		}
+		at := root.at(strings.Split(path, "."))
+		if add(name, labelPart{text: name + "=", slot: len(e.slots)}) {
+			at.slot = len(e.slots)
+			e.slots = append(e.slots, labelSlot{[]byte(name)})
+		}
+	}
+	for _, path := range c.MetadataAttrs {
+		root.at(strings.Split(path, ".")).meta = []byte(SanitizeName(path))
+	}
+	special := func(key string, where Placement) {
+		if where == InBody {
+			return
+		}
+		p := root.at([]string{key})
+		p.anywhere, p.drop = true, true
+		if where == InMetadata {
+			p.meta = []byte(SanitizeName(key))
+		}
+	}
+	special(c.TraceIDKey, c.TraceID)
+	special(c.SpanIDKey, c.SpanID)
+	if c.TenantAttr != "" {
+		p := root.at([]string{c.TenantAttr})
+		p.anywhere, p.drop, p.tenant = true, true, true
+	}
+	sortStrings(names)
+	for _, n := range names {
+		e.parts = append(e.parts, parts[n])
+	}
+	if root.children != nil || e.metadataAll {
+		e.picks = root
+	}
+}
+
+// Scope returns the scope without attributes or groups.
+func (e *Encoder) Scope() encode.Scope { return e.root }
+
+// Codec reads entries.
+func (e *Encoder) Codec() batch.Codec { return e.codec }
+
+// NeedsPC reports whether the formatter of the line wants source positions.
+func (e *Encoder) NeedsPC() bool { return e.line.NeedsPC() }
+
+// appendStream appends the definition of a stream. values are those of the slots.
+func (e *Encoder) appendStream(dst, tenant []byte, level int, values [][]byte) []byte {
+	dst = append(appendStreamDef(dst, tenant), '{')
+	first := true
+	for i := range e.parts {
+		p := &e.parts[i]
+		if p.slot >= 0 && (p.slot >= len(values) || len(values[p.slot]) == 0) {
+			continue
+		}
+		if !first {
+			dst = append(dst, ", "...)
+		}
+		first = false
+		dst = append(dst, p.text...)
+		switch {
+		case p.level:
+			dst = append(dst, '"')
+			dst = append(dst, levelNames[level]...)
+			dst = append(dst, '"')
+		case p.slot >= 0:
+			dst = appendQuoted(dst, values[p.slot])
+		}
+	}
+	return append(dst, '}')
+}
+
+// scope is the encoder under attributes and groups.
+type scope struct {
+	e      *Encoder
+	inner  encode.Scope
+	node   *pick
+	path   string // the open groups as a prefix of metadata names
+	labels [][]byte
+	meta   []pair
+	tenant []byte
+}
+
+func (s *scope) WithGroup(name string) encode.Scope {
+	if name == "" {
+		return s
+	}
+	n := *s
+	n.inner = s.inner.WithGroup(name)
+	n.node = s.node.group(name)
+	n.path += name + "_"
+	return &n
+}
+
+func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
+	if len(attrs) == 0 {
+		return s
+	}
+	n := *s
+	if s.e.picks == nil {
+		n.inner = s.inner.WithAttrs(attrs)
+		return &n
+	}
+	p := new(picked) // not pooled: the scope keeps what is found
+	p.labels = make([][]byte, len(s.e.slots))
+	s.pick(p, nil, attrs)
+	n.labels, n.meta, n.tenant = p.labels, p.meta[:len(p.meta):len(p.meta)], p.tenant
+	n.inner = s.inner.WithAttrs(s.rest(p, attrs))
+	return &n
+}
+
+// pick fills p with what the scope and attrs have to say.
+func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
+	copy(p.labels, s.labels)
+	p.meta = append(p.meta, s.meta...)
+	p.tenant = s.tenant
+	p.path = append(p.path, s.path...)
+	s.e.walk(p, r, s.node, attrs, 0)
+}
+
+// rest returns the attributes that belong into the line.
+func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
+	if s.node == nil {
+		return attrs
+	}
+	for i := range attrs {
+		if c := s.node.children[attrs[i].Key]; c == nil || !c.drop {
+			continue
+		}
+		p.attrs = append(p.attrs, attrs[:i]...)
+		for _, a := range attrs[i+1:] {
+			if c := s.node.children[a.Key]; c == nil || !c.drop {
+				p.attrs = append(p.attrs, a)
+			}
+		}
+		return p.attrs
+	}
+	return attrs
+}
+
+// Append appends r as an entry. Records without a time get the present one.
+func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+	e := s.e
+	t := r.Time
+	if t.IsZero() {
+		t = time.Now()
+	}
+	m := batch.Meta{Time: t.UnixNano(), Level: r.Level}
+	var p *picked
+	var st *stream
+	attrs := r.Attrs
+	if e.picks == nil {
+		m.Stream = e.byLevel[levelIndex(r.Level)]
+	} else {
+		p = getPicked(len(e.slots))
+		defer p.free()
+		s.pick(p, r, attrs)
+		var err error
+		if st, err = e.stream(p, levelIndex(r.Level)); err != nil {
+			return dst, m, err
+		}
+		m.Stream = st.id
+		if rest := s.rest(p, attrs); len(rest) != len(attrs) {
+			r.Attrs = rest
+			defer func() { r.Attrs = attrs }()
+		}
+	}
+	if e.s.streams.nudge {
+		if st == nil {
+			st = e.s.streams.get(m.Stream)
+		}
+		m.Time = st.recent.next(m.Time)
+	}
+	if e.json {
+		return e.appendJSON(dst, s.inner, p, r, m)
+	}
+	start := len(dst)
+	dst = beginEntry(dst, m.Time)
+	dst, _, err := s.inner.Append(dst, r)
+	if err != nil {
+		return dst, m, fmt.Errorf("loki: cannot render line: %w", err)
+	}
+	dst = e.trim(dst, start+lineHead)
+	endLine(dst, start)
+	if p != nil {
+		dst = e.appendMeta(dst, p.meta)
+	}
+	endEntry(dst, start)
+	if len(dst)-start > maxPadded {
+		return dst, m, fmt.Errorf("loki: cannot encode: entry has %d bytes, more than %d", len(dst)-start, maxPadded)
+	}
+	return dst, m, nil
+}
+
+func (e *Encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encode.Record, m batch.Meta) ([]byte, batch.Meta, error) {
+	if p == nil {
+		p = getPicked(0)
+		defer p.free()
+	}
+	var err error
+	if p.line, _, err = inner.Append(p.line[:0], r); err != nil {
+		return dst, m, fmt.Errorf("loki: cannot render line: %w", err)
+	}
+	p.line = e.trim(p.line, 0)
+	dst = beginJSON(dst, m.Time)
+	dst = encode.AppendEscapedBytes(dst, p.line)
+	dst = append(dst, '"')
+	if len(p.meta) > 0 {
+		at := len(dst)
+		dst = append(dst, ",{"...)
+		inside := len(dst)
+		if dst = e.appendMeta(dst, p.meta); len(dst) == inside {
+			dst = dst[:at]
+		} else {
+			dst = append(dst, '}')
+		}
+	}
+	return append(dst, ']'), m, nil
+}
+
+// appendMeta appends metadata as far as the limits allow and counts what is left
+// out.
+func (e *Encoder) appendMeta(dst []byte, meta []pair) []byte {
+	c := &e.s.c
+	size, n := 0, 0
+	for i := range meta {
+		m := &meta[i]
+		if len(m.value) == 0 {
+			continue // Loki does not keep it
+		}
+		if more := len(m.name) + len(m.value); n >= c.MaxMetadataPairs || size+more > c.MaxMetadataBytes {
+			e.s.count(MetadataLeftOut, 1)
+			continue
+		} else {
+			n, size = n+1, size+more
+		}
+		if e.json {
+			dst = encode.AppendKey(dst, string(m.name))
+			dst = append(dst, '"')
+			dst = encode.AppendEscapedBytes(dst, m.value)
+			dst = append(dst, '"')
+		} else {
+			dst = appendMetadata(dst, m.name, m.value)
+		}
+	}
+	return dst
+}
+
+// trim takes the newline off the line that begins at start, and cuts it to the
+// size Loki takes if that is wanted.
+func (e *Encoder) trim(dst []byte, start int) []byte {
+	if n := len(dst); n > start && dst[n-1] == '\n' {
+		dst = dst[:n-1]
+	}
+	limit := e.s.c.MaxLine
+	if len(dst)-start <= limit || e.s.c.LongLines != Truncate {
+		return dst
+	}
+	total := len(dst) - start
+	room := max(limit-len(cutMark)-20, 0)
+	dst = dst[:start+len(cutUTF8(dst[start:], room))]
+	cut := total - (len(dst) - start)
+	dst = append(dst, cutMark...)
+	dst = strconv.AppendInt(dst, int64(cut), 10)
+	e.s.count(LineTruncated, 1)
+	return append(dst, " B]"...)
+}
+
+// cutMark stands, with a number of bytes, where a line was cut.
+const cutMark = "…[cut "
+
+// stream returns the stream of a record. Labels that exceed the limits become
+// metadata.
+func (e *Encoder) stream(p *picked, level int) (*stream, error) {
+	c := &e.s.c
+	if len(p.tenant) > 0 {
+		if why := checkTenant(p.tenant); why != "" {
+			e.s.count(BadTenant, 1)
+			return nil, fmt.Errorf("loki: cannot encode: tenant %.160q: %s", p.tenant, why)
+		}
+	}
+	tenant := p.tenant
+	if string(tenant) == c.Tenant {
+		tenant = nil
+	}
+	n := e.fixed
+	for i, v := range p.labels {
+		switch {
+		case len(v) == 0:
+		case n >= c.MaxLabels:
+			e.demote(p, i, LabelTooMany)
+		case len(v) > c.MaxLabelValue:
+			e.demote(p, i, LabelTooLong)
+		default:
+			n++
+		}
+	}
+	p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
+	if st := e.s.streams.find(p.key); st != nil {
+		return st, nil
+	}
+	if st := e.s.streams.add(p.key, false); st != nil {
+		return st, nil
+	}
+	for i, v := range p.labels {
+		if len(v) > 0 {
+			e.demote(p, i, StreamsFull)
+		}
+	}
+	p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
+	if st := e.s.streams.find(p.key); st != nil {
+		return st, nil
+	}
+	if st := e.s.streams.add(p.key, false); st != nil {
+		return st, nil
+	}
+	e.s.count(StreamsFull, 1)
+	return nil, errStreams
+}
+
+// demote makes a label metadata.
+func (e *Encoder) demote(p *picked, slot int, why Reason) {
+	p.setMeta(e.slots[slot].name, p.labels[slot])
+	p.labels[slot] = nil
+	e.s.count(why, 1)
+}
+
+// AppendLine appends an entry whose line is given to dst: for programs that ship
+// lines they did not log themselves. attrs are no part of the line, but what the
+// Config makes of attributes beside it (labels, metadata, the tenant) is made of
+// them. It keeps nothing it is given.
+func (s *Sink) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
+	e := s.enc
+	m := batch.Meta{Time: t.UnixNano(), Level: level}
+	if t.IsZero() {
+		m.Time = time.Now().UnixNano()
+	}
+	p := getPicked(len(e.slots))
+	defer p.free()
+	if e.picks != nil {
+		e.root.pick(p, nil, attrs)
+	}
+	st, err := e.stream(p, levelIndex(level))
+	if err != nil {
+		return dst, m, err
+	}
+	m.Stream = st.id
+	if e.s.streams.nudge {
+		m.Time = st.recent.next(m.Time)
+	}
+	p.line = append(p.line[:0], bytes.ToValidUTF8(line, []byte("\ufffd"))...)
+	p.line = e.trim(p.line, 0)
+	if e.json {
+		dst = beginJSON(dst, m.Time)
+		dst = append(encode.AppendEscapedBytes(dst, p.line), '"')
+		if len(p.meta) > 0 {
+			dst = append(dst, ",{"...)
+			dst = append(e.appendMeta(dst, p.meta), '}')
+		}
+		return append(dst, ']'), m, nil
+	}
+	start := len(dst)
+	dst = append(beginEntry(dst, m.Time), p.line...)
+	endLine(dst, start)
+	dst = e.appendMeta(dst, p.meta)
+	endEntry(dst, start)
+	return dst, m, nil
+}

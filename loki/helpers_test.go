@@ -1,0 +1,173 @@
+package loki
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"))
+}
+
+// a request as a peer saw it.
+type request struct {
+	header  http.Header
+	url     string
+	streams []gotStream
+	err     error
+}
+
+// peer is a Loki that answers as a script says. It needs no network, so it works
+// in synctest bubbles.
+type peer struct {
+	mu     sync.Mutex
+	got    []request
+	answer func(n int, r *request) (status int, text string, h http.Header)
+}
+
+func (p *peer) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	r.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	req := request{header: r.Header, url: r.URL.String()}
+	switch {
+	case r.Header.Get("Content-Type") == "application/x-protobuf":
+		req.streams, req.err = decodeSnappy(body)
+	case r.Header.Get("Content-Encoding") == "gzip":
+		z, err := gzip.NewReader(strings.NewReader(string(body)))
+		if err == nil {
+			body, err = io.ReadAll(z)
+		}
+		if req.err = err; err == nil {
+			req.streams, req.err = decodeJSON(body)
+		}
+	default:
+		req.streams, req.err = decodeJSON(body)
+	}
+	p.mu.Lock()
+	n := len(p.got)
+	p.got = append(p.got, req)
+	answer := p.answer
+	p.mu.Unlock()
+	status, text, h := http.StatusNoContent, "", http.Header{}
+	if answer != nil {
+		s, t, hh := answer(n, &req)
+		status, text = s, t
+		if hh != nil {
+			h = hh
+		}
+	}
+	if status == 0 {
+		return nil, fmt.Errorf("%s", text)
+	}
+	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+}
+
+func (p *peer) requests() []request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.got)
+}
+
+// lines returns all lines that came, of requests with that many streams.
+func (p *peer) lines() (out []string) {
+	for _, r := range p.requests() {
+		for _, s := range r.streams {
+			for _, e := range s.Entries {
+				out = append(out, e.Line)
+			}
+		}
+	}
+	return out
+}
+
+// sinkFor returns a Sink that talks to p.
+func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Sink {
+	t.Helper()
+	if c.URL == "" {
+		c.URL = "http://loki.test:3100"
+	}
+	if c.Labels == nil {
+		c.Labels = map[string]string{"app": "test"}
+	}
+	if p != nil {
+		c.Client = &http.Client{Transport: p, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// encoded is a builder of batches of the records of one sink.
+type encoded struct {
+	t testing.TB
+	s *Sink
+	batch.Builder
+}
+
+func (e *encoded) add(scope encode.Scope, r encode.Record) *encoded {
+	e.t.Helper()
+	if scope == nil {
+		scope = e.s.Encoder().Scope()
+	}
+	rec, m, err := scope.Append(nil, &r)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	e.Append(rec, 0, m)
+	return e
+}
+
+func (e *encoded) send() error {
+	e.t.Helper()
+	return e.s.Send(context.Background(), e.Batch(e.s.Codec()))
+}
+
+// one encodes and decodes one record.
+func one(t testing.TB, c Config, r encode.Record, with ...func(encode.Scope) encode.Scope) (gotEntry, string) {
+	t.Helper()
+	p := new(peer)
+	s := sinkFor(t, p, c)
+	scope := s.Encoder().Scope()
+	for _, w := range with {
+		scope = w(scope)
+	}
+	if r.Time.IsZero() {
+		r.Time = time.Now()
+	}
+	e := &encoded{t: t, s: s}
+	if err := e.add(scope, r).send(); err != nil {
+		t.Fatal(err)
+	}
+	got := p.requests()
+	if len(got) != 1 || got[0].err != nil || len(got[0].streams) != 1 || len(got[0].streams[0].Entries) != 1 {
+		t.Fatalf("got %+v", got)
+	}
+	return got[0].streams[0].Entries[0], got[0].streams[0].Labels
+}
+
+func with(attrs ...slog.Attr) func(encode.Scope) encode.Scope {
+	return func(s encode.Scope) encode.Scope { return s.WithAttrs(attrs) }
+}
+
+func inGroup(name string) func(encode.Scope) encode.Scope {
+	return func(s encode.Scope) encode.Scope { return s.WithGroup(name) }
+}

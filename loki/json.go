@@ -1,0 +1,39 @@
+package loki
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+
+	"github.com/forebay-log/forebay/encode"
+)
+
+// appendLabelsJSON appends labels, as appendStream writes them, as a JSON object.
+func appendLabelsJSON(dst, labels []byte) []byte {
+	dst = append(dst, '{')
+	rest := bytes.TrimSuffix(bytes.TrimPrefix(labels, []byte{'{'}), []byte{'}'})
+	for len(rest) > 0 {
+		name, after, ok := bytes.Cut(rest, []byte{'='})
+		n := stringLen(after)
+		if !ok || n == 0 {
+			break
+		}
+		value, err := strconv.Unquote(string(after[:n]))
+		if err != nil {
+			break
+		}
+		dst = encode.AppendString(encode.AppendKey(dst, string(name)), value)
+		rest = bytes.TrimPrefix(after[n:], []byte(", "))
+	}
+	return append(dst, '}')
+}
+
+// lineLenJSON returns the length of the line as Loki counts it.
+func lineLenJSON(rec []byte) int {
+	e, ok := parseJSON(rec)
+	var s string
+	if !ok || json.Unmarshal(e.line, &s) != nil {
+		return len(rec)
+	}
+	return len(s)
+}

@@ -1,0 +1,122 @@
+package loki
+
+import (
+	"log/slog"
+	"strings"
+	"unicode/utf8"
+)
+
+// Names of levels as Loki and Grafana know them.
+var levelNames = [...]string{"trace", "debug", "info", "warn", "error", "fatal"}
+
+// levelIndex maps a level to levelNames: what lies between two of slog's levels
+// belongs to the lower one, below Debug is trace, and from Error+4 on fatal.
+func levelIndex(l slog.Level) int {
+	switch {
+	case l < slog.LevelDebug:
+		return 0
+	case l < slog.LevelInfo:
+		return 1
+	case l < slog.LevelWarn:
+		return 2
+	case l < slog.LevelError:
+		return 3
+	case l < slog.LevelError+4:
+		return 4
+	}
+	return 5
+}
+
+func levelName(l slog.Level) string { return levelNames[levelIndex(l)] }
+
+// SanitizeName returns name as Loki's grammar for label names has it,
+// [a-zA-Z_][a-zA-Z0-9_]*: every other character becomes "_", a digit in front
+// gets one before it, and names that begin with "__", which Loki keeps for itself,
+// lose all but one of those. An empty name becomes "_".
+func SanitizeName(name string) string {
+	ok := name != "" && !strings.HasPrefix(name, "__")
+	for i := 0; i < len(name) && ok; i++ {
+		ok = nameByte(name[i], i == 0)
+	}
+	if ok {
+		return name
+	}
+	out := make([]byte, 0, len(name)+1)
+	for _, r := range name {
+		switch {
+		case r < utf8.RuneSelf && nameByte(byte(r), false):
+			if len(out) == 0 && r >= '0' && r <= '9' {
+				out = append(out, '_')
+			}
+			out = append(out, byte(r))
+		default:
+			out = append(out, '_')
+		}
+	}
+	s := string(out)
+	if strings.HasPrefix(s, "__") {
+		s = "_" + strings.TrimLeft(s, "_")
+	}
+	if s == "" {
+		return "_"
+	}
+	return s
+}
+
+func nameByte(c byte, first bool) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || !first && c >= '0' && c <= '9'
+}
+
+// appendQuoted appends a label value quoted as LogQL reads it, which is how Go
+// quotes strings.
+func appendQuoted(dst, value []byte) []byte {
+	const hex = "0123456789abcdef"
+	dst = append(dst, '"')
+	for _, c := range value {
+		switch {
+		case c == '"' || c == '\\':
+			dst = append(dst, '\\', c)
+		case c == '\n':
+			dst = append(dst, `\n`...)
+		case c == '\r':
+			dst = append(dst, `\r`...)
+		case c == '\t':
+			dst = append(dst, `\t`...)
+		case c < 0x20 || c == 0x7f:
+			dst = append(dst, '\\', 'x', hex[c>>4], hex[c&15])
+		default:
+			dst = append(dst, c)
+		}
+	}
+	return append(dst, '"')
+}
+
+// cutUTF8 returns the longest beginning of s of at most n bytes that does not end
+// within a character.
+func cutUTF8(s []byte, n int) []byte {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// checkTenant returns what is wrong with a tenant, "" if nothing: the rules of
+// https://grafana.com/docs/mimir/latest/configure/about-tenant-ids/, which are
+// Loki's.
+func checkTenant(t []byte) string {
+	if len(t) > 150 {
+		return "it has more than 150 bytes"
+	}
+	if s := string(t); s == "." || s == ".." {
+		return "it is . or .."
+	}
+	for _, c := range t {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!-_.*'()", c) >= 0) {
+			return "it has characters other than letters, digits and !-_.*'()"
+		}
+	}
+	return ""
+}

@@ -1,0 +1,208 @@
+package loki
+
+import (
+	"bytes"
+	"log/slog"
+	"sync"
+
+	"github.com/forebay-log/forebay/encode"
+)
+
+// A pick says what an attribute is besides a part of the line. Picks form a tree
+// along the groups.
+type pick struct {
+	slot     int    // of the label it becomes, -1: none
+	meta     []byte // name of the metadata it becomes, nil: none
+	tenant   bool   // it names the tenant
+	drop     bool   // it is no part of the line
+	anywhere bool   // its group does not matter
+	children map[string]*pick
+}
+
+// at returns the pick of a path, making it where it is missing.
+func (p *pick) at(path []string) *pick {
+	for _, name := range path {
+		if p.children == nil {
+			p.children = map[string]*pick{}
+		}
+		c := p.children[name]
+		if c == nil {
+			c = &pick{slot: -1}
+			p.children[name] = c
+		}
+		p = c
+	}
+	return p
+}
+
+// group returns the tree of what lies in an open group. Trace ids and tenants
+// count in any.
+func (p *pick) group(name string) *pick {
+	if p == nil {
+		return nil
+	}
+	n := &pick{slot: -1, children: map[string]*pick{}}
+	if c := p.children[name]; c != nil {
+		for k, v := range c.children {
+			n.children[k] = v
+		}
+	}
+	for k, v := range p.children {
+		if v.anywhere && n.children[k] == nil {
+			n.children[k] = v
+		}
+	}
+	return n
+}
+
+// A pair is one item of metadata. Its bytes are never written to again.
+type pair struct{ name, value []byte }
+
+// picked is what was found in the attributes of one record, and room to work in.
+type picked struct {
+	labels [][]byte // by slot, nil: no such attribute
+	meta   []pair
+	tenant []byte
+	attrs  []slog.Attr // what is left for the line
+	buf    []byte      // holds values and names
+	path   []byte      // the open groups as a prefix of metadata names
+	key    []byte      // a stream's definition
+	line   []byte
+	spent  int
+}
+
+var pickedPool = sync.Pool{New: func() any { return new(picked) }}
+
+func getPicked(slots int) *picked {
+	p := pickedPool.Get().(*picked)
+	if cap(p.labels) < slots {
+		p.labels = make([][]byte, slots)
+	}
+	p.labels = p.labels[:slots]
+	return p
+}
+
+// maxKept is the size, in bytes, above which buffers go to the garbage collector.
+const maxKept = 64 << 10
+
+func (p *picked) free() {
+	if cap(p.buf)+cap(p.line)+cap(p.key) > maxKept || cap(p.meta)+cap(p.attrs) > 1024 {
+		return
+	}
+	clear(p.labels)
+	clear(p.meta)
+	clear(p.attrs)
+	p.meta, p.attrs, p.tenant, p.spent = p.meta[:0], p.attrs[:0], nil, 0
+	p.buf, p.path, p.key, p.line = p.buf[:0], p.path[:0], p.key[:0], p.line[:0]
+	pickedPool.Put(p)
+}
+
+// walk notes what e picks of attrs, which lie at node.
+func (e *Encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Attr, depth int) {
+	for i := range attrs {
+		a := &attrs[i]
+		var c *pick
+		if node != nil {
+			c = node.children[a.Key]
+		}
+		kind := a.Value.Kind()
+		if c == nil && !e.metadataAll && a.Key != "" {
+			continue
+		}
+		v := a.Value
+		if kind == slog.KindLogValuer {
+			v = v.Resolve()
+			kind = v.Kind()
+		}
+		if kind == slog.KindAny {
+			if x := v.Any(); x == nil {
+				continue
+			} else if o, ok := x.(encode.AttrAppender); ok {
+				if list, ok := collect(o); ok {
+					e.walkGroup(p, r, node, c, a.Key, *list, depth)
+					putAttrs(list)
+				}
+				continue
+			}
+		}
+		if kind == slog.KindGroup {
+			e.walkGroup(p, r, node, c, a.Key, v.Group(), depth)
+			continue
+		}
+		e.note(p, r, c, a.Key, v)
+	}
+}
+
+func (e *Encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
+	if p.spent++; depth >= maxDepth || p.spent > maxExpansions {
+		return
+	}
+	if name == "" {
+		e.walk(p, r, node, attrs, depth+1)
+		return
+	}
+	before := len(p.path)
+	if e.metadataAll {
+		p.path = append(append(p.path, name...), '_')
+	}
+	if c != nil || e.metadataAll {
+		e.walk(p, r, c, attrs, depth+1)
+	}
+	p.path = p.path[:before]
+}
+
+// note takes one value.
+func (e *Encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.Value) {
+	start := len(p.buf)
+	p.buf = e.values.AppendText(p.buf, r, v)
+	text := p.buf[start:len(p.buf):len(p.buf)]
+	if c != nil {
+		if c.tenant {
+			p.tenant = text
+			return
+		}
+		if c.slot >= 0 {
+			p.labels[c.slot] = text
+		}
+		if c.meta != nil {
+			p.setMeta(c.meta, text)
+			return
+		}
+		if c.drop {
+			return
+		}
+	}
+	if e.metadataAll {
+		start := len(p.buf)
+		p.buf = append(p.buf, p.path...)
+		p.buf = append(p.buf, key...)
+		name := sanitizeTail(p.buf, start)
+		p.buf = p.buf[:start+len(name)]
+		p.setMeta(name[:len(name):len(name)], text)
+	}
+}
+
+// setMeta notes an item of metadata; of several with one name the last counts.
+func (p *picked) setMeta(name, value []byte) {
+	for i := range p.meta {
+		if bytes.Equal(p.meta[i].name, name) {
+			p.meta[i].value = value
+			return
+		}
+	}
+	p.meta = append(p.meta, pair{name, value})
+}
+
+// sanitizeTail returns buf[start:] as [SanitizeName] has it, in place if it is
+// that already.
+func sanitizeTail(buf []byte, start int) []byte {
+	name := buf[start:]
+	ok := len(name) > 0 && !bytes.HasPrefix(name, []byte("__"))
+	for i := 0; i < len(name) && ok; i++ {
+		ok = nameByte(name[i], i == 0)
+	}
+	if ok {
+		return name
+	}
+	return append(buf[:start], SanitizeName(string(name))...)[start:]
+}

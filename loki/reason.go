@@ -1,0 +1,91 @@
+package loki
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A Reason says what a [Sink] noticed about a record before or while sending.
+type Reason uint8
+
+// The reasons. After the first group the record is delivered, changed; after the
+// second it is refused.
+const (
+	LabelTooMany    Reason = iota // more than MaxLabels: the label became metadata
+	LabelTooLong                  // longer than MaxLabelValue: the label became metadata
+	StreamsFull                   // MaxStreams exist: the labels became metadata; of a new tenant: refused
+	MetadataLeftOut               // an item beyond MaxMetadataPairs or MaxMetadataBytes
+	LineTruncated                 // longer than MaxLine, cut
+
+	LineTooLong  // longer than MaxLine, or than Loki takes
+	TooOld       // older than MaxAge, or than Loki takes
+	TooNew       // further in the future than MaxFuture, or than Loki takes
+	TooFarBehind // too far behind the newest entry of its stream, says Loki
+	BadTenant    // the tenant is none: never sent
+	Malformed    // not an entry, or of an unknown stream
+	Invalid      // Loki refused it for another reason
+
+	Reasons = 12 // number of reasons
+)
+
+var reasonNames = [Reasons]string{
+	"label-too-many", "label-too-long", "streams-full", "metadata-left-out", "line-truncated",
+	"line-too-long", "too-old", "too-new", "too-far-behind", "bad-tenant", "malformed", "invalid",
+}
+
+// String returns the reason's name as it stands in reports.
+func (r Reason) String() string {
+	if int(r) < len(reasonNames) {
+		return reasonNames[r]
+	}
+	return fmt.Sprintf("reason(%d)", r)
+}
+
+// Counts counts by reason.
+type Counts [Reasons]uint64
+
+// String lists the reasons that occurred, such as "too-old=3 line-truncated=1".
+func (c Counts) String() string {
+	var sb strings.Builder
+	for i, n := range c {
+		if n != 0 {
+			if sb.Len() > 0 {
+				sb.WriteByte(' ')
+			}
+			fmt.Fprintf(&sb, "%s=%d", Reason(i), n)
+		}
+	}
+	return sb.String()
+}
+
+// Stats are the counters of a [Sink] since it was made.
+type Stats struct {
+	Requests    uint64 // pushes made
+	Failed      uint64 // pushes that were not taken as a whole
+	Splits      uint64 // times a push was too large and was halved
+	WireBytes   uint64 // bytes of request bodies, compressed, of all attempts
+	BodyBytes   uint64 // the same before compression
+	Streams     int    // label sets in use
+	LastError   string // of the last push that failed
+	ByReason    Counts // records, labels or items of metadata noticed
+	Unreachable bool   // the last push got no answer
+}
+
+// count adds to a reason.
+func (s *Sink) count(r Reason, n uint64) { s.reasons[r].Add(n) }
+
+// Stats returns the counters. It does not block.
+func (s *Sink) Stats() Stats {
+	st := Stats{
+		Requests: s.requests.Load(), Failed: s.failed.Load(), Splits: s.splits.Load(),
+		WireBytes: s.wireBytes.Load(), BodyBytes: s.bodyBytes.Load(),
+		Streams: s.streams.len(), Unreachable: s.unreachable.Load(),
+	}
+	if p := s.lastErr.Load(); p != nil {
+		st.LastError = *p
+	}
+	for i := range st.ByReason {
+		st.ByReason[i] = s.reasons[i].Load()
+	}
+	return st
+}

@@ -1,0 +1,250 @@
+package loki
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A PushError is Loki's refusal of a request, or the lack of an answer.
+type PushError struct {
+	Status  int    // HTTP status; 0: no answer
+	Message string // the beginning of the answer; never holds a credential of the Config
+	Labels  string // of the first stream of the request
+	cause   error
+}
+
+// Error returns status, message and stream.
+func (e *PushError) Error() string {
+	if e.Status == 0 {
+		return "loki: cannot push: " + e.Message
+	}
+	text := fmt.Sprintf("loki: push answered %d", e.Status)
+	if t := http.StatusText(e.Status); t != "" {
+		text += " " + t
+	}
+	if e.Message != "" {
+		text += ": " + e.Message
+	}
+	if e.Labels != "" && !strings.Contains(e.Message, e.Labels) {
+		text += " (stream " + e.Labels + ")"
+	}
+	return text
+}
+
+// Unwrap returns the error of the connection, if that was it.
+func (e *PushError) Unwrap() error { return e.cause }
+
+// A verdict is what an answer means for the request.
+type verdict uint8
+
+const (
+	taken          verdict = iota
+	tryAgain               // nothing is stored, and later it may be
+	hold                   // nothing will be until somebody changes something
+	tooLarge               // parts of it may be taken
+	tooManyStreams         // the stream is one too many
+	entriesRefused         // some entries are refused and the others stored
+	requestRefused         // all of it is refused, maybe because of one entry
+)
+
+// An answer is an answer of Loki, understood.
+type answer struct {
+	verdict verdict
+	err     error  // nil if taken
+	faults  faults // of entriesRefused
+}
+
+// judge reads an answer. What Loki 3.7 says and means by it:
+//
+//	204       stored (of the last stream of a request, that is)
+//	260       ingestion is blocked: nothing is stored
+//	400       either the request could not be read, or some entries were refused
+//	          and the others stored; only the text tells
+//	413, 500  larger than a component takes; 429 too, if it exceeds what the rate
+//	          limit lets through at once
+//	429       too much at present, or too many streams
+func (s *Sink) judge(res *http.Response, text []byte, size int, segs []segment) answer {
+	status := res.StatusCode
+	if status == http.StatusNoContent || status == http.StatusOK || status == http.StatusAccepted {
+		return answer{}
+	}
+	message := string(bytes.TrimSpace(cutUTF8(text, 1024)))
+	if !utf8.ValidString(message) {
+		message = strings.ToValidUTF8(message, "\ufffd")
+	}
+	pe := &PushError{Status: status, Message: s.redact(message), Labels: segs[0].st.describe()}
+	after := retryAfter(res.Header.Get("Retry-After"), time.Now())
+	again := func() answer {
+		return answer{verdict: tryAgain, err: &batch.SendError{Kind: batch.KindRetry, Err: pe, After: after, Status: status}}
+	}
+	holds := func() answer {
+		return answer{verdict: hold, err: &batch.SendError{Kind: batch.KindFatal, Err: pe, After: after, Status: status}}
+	}
+	refusedFor := func(v verdict, f faults) answer { return answer{verdict: v, err: pe, faults: f} }
+	switch {
+	case status == http.StatusBadRequest:
+		if f := findFaults(text); len(f) > 0 {
+			return refusedFor(entriesRefused, f)
+		}
+		return refusedFor(requestRefused, nil)
+	case status == http.StatusUnprocessableEntity:
+		return refusedFor(requestRefused, nil)
+	case status == http.StatusRequestEntityTooLarge:
+		return refusedFor(tooLarge, nil)
+	case status == http.StatusTooManyRequests:
+		switch {
+		case bytes.Contains(text, []byte("stream limit exceeded")):
+			a := again()
+			a.verdict = tooManyStreams
+			return a
+		case entriesOf(segs) > 1 && exceedsBurst(text, size):
+			return refusedFor(tooLarge, nil)
+		}
+		return again()
+	case status == http.StatusInternalServerError && isTooLarge(text):
+		return refusedFor(tooLarge, nil)
+	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:
+		return again()
+	case status >= 300 && status < 400:
+		pe.Message = "a redirect; set url to where it leads, which is not followed"
+		return holds()
+	}
+	return holds() // 401, 403, 404, 260 and whatever else is no answer of a working Loki
+}
+
+func entriesOf(segs []segment) (n int) {
+	for _, s := range segs {
+		n += len(s.order)
+	}
+	return n
+}
+
+// isTooLarge knows what gRPC says of a message above its limit.
+func isTooLarge(text []byte) bool {
+	return bytes.Contains(text, []byte("larger than max")) || bytes.Contains(text, []byte("ResourceExhausted"))
+}
+
+var (
+	rateLimit   = regexp.MustCompile(`limit: (\d+) bytes/sec\).* totaling '(\d+)' bytes`)
+	streamLimit = regexp.MustCompile(`(?i)per stream rate limit exceeded \(limit: (\d+(?:\.\d+)?)\s?([KMGT]?)B/sec\)`)
+)
+
+// exceedsBurst reports whether a rate limit speaks of more bytes than it lets
+// through in a second: then the request may be more than it ever lets through.
+func exceedsBurst(text []byte, size int) bool {
+	if m := rateLimit.FindSubmatch(text); m != nil {
+		limit, _ := strconv.ParseFloat(string(m[1]), 64)
+		total, _ := strconv.ParseFloat(string(m[2]), 64)
+		return total > limit
+	}
+	if m := streamLimit.FindSubmatch(text); m != nil {
+		limit, _ := strconv.ParseFloat(string(m[1]), 64)
+		if len(m[2]) == 1 {
+			for range strings.IndexByte("KMGT", m[2][0]&^0x20) + 1 {
+				limit *= 1024
+			}
+		}
+		return float64(size) > limit
+	}
+	return false
+}
+
+// retryAfter reads the header of that name: seconds or a date.
+func retryAfter(h string, now time.Time) time.Duration {
+	if h == "" {
+		return 0
+	}
+	if n, err := strconv.ParseUint(h, 10, 31); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if t, err := http.ParseTime(h); err == nil {
+		return max(t.Sub(now), 0)
+	}
+	return 0
+}
+
+// A fault is why entries were refused, and which.
+type fault struct {
+	why    Reason
+	before int64 // entries with an earlier time, in Unix ns, if not 0
+	second int64 // entries in this second of Unix time, if not 0
+	from   int64 // entries from this time on, if not 0
+	line   int   // entries with a longer line, if not 0
+}
+
+type faults []fault
+
+// find returns why a record was refused, if it was.
+func (f faults) find(r *rec) (Reason, bool) {
+	for i := range f {
+		x := &f[i]
+		switch {
+		case x.before != 0 && r.time < x.before,
+			x.second != 0 && floorSecond(r.time) == x.second,
+			x.from != 0 && r.time >= x.from,
+			x.line != 0 && int(r.line) > x.line:
+			return x.why, true
+		}
+	}
+	return 0, false
+}
+
+func floorSecond(t int64) int64 {
+	s := t / 1e9
+	if t%1e9 < 0 {
+		s--
+	}
+	return s
+}
+
+// The texts that name entries, from pkg/validation and pkg/chunkenc of Loki 3.7.
+// Times are cut to seconds, so those of the limit's own second are told by the
+// time of the entry.
+var (
+	tooOldText  = regexp.MustCompile(`timestamp too old: ([0-9TZ:+-]+), oldest acceptable timestamp is: ([0-9TZ:+-]+)`)
+	tooNewText  = regexp.MustCompile(`timestamp too new: ([0-9TZ:+-]+)`)
+	behindText  = regexp.MustCompile(`entry too far behind, entry timestamp is: ([0-9TZ:+-]+), oldest acceptable timestamp is: ([0-9TZ:+-]+)`)
+	tooLongText = regexp.MustCompile(`(?i)max entry size '(\d+)' bytes exceeded`)
+)
+
+// findFaults reads which entries a 400 is about. One answer can name several
+// reasons; there is none if the request was refused as a whole.
+func findFaults(text []byte) (f faults) {
+	for _, x := range []struct {
+		re  *regexp.Regexp
+		why Reason
+	}{{tooOldText, TooOld}, {behindText, TooFarBehind}} {
+		for _, m := range x.re.FindAllSubmatch(text, 64) {
+			own, err1 := parseTime(m[1])
+			oldest, err2 := parseTime(m[2])
+			if err := errors.Join(err1, err2); err == nil {
+				f = append(f, fault{why: x.why, before: oldest * 1e9, second: own})
+			}
+		}
+	}
+	for _, m := range tooNewText.FindAllSubmatch(text, 64) {
+		if own, err := parseTime(m[1]); err == nil {
+			f = append(f, fault{why: TooNew, from: own * 1e9})
+		}
+	}
+	for _, m := range tooLongText.FindAllSubmatch(text, 64) {
+		if n, err := strconv.Atoi(string(m[1])); err == nil && n > 0 {
+			f = append(f, fault{why: LineTooLong, line: n})
+		}
+	}
+	return f
+}
+
+func parseTime(b []byte) (int64, error) {
+	t, err := time.Parse(time.RFC3339, string(b))
+	return t.Unix(), err
+}

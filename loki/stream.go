@@ -1,0 +1,177 @@
+package loki
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A stream is a set of labels of one tenant. It is immutable but
+// for what is atomic.
+type stream struct {
+	id     uint32
+	key    []byte // what identifies it: see [appendStreamDef]
+	labels []byte // {a="b", c="d"}, names sorted; part of key
+	tenant string // "": that of the Config
+	broken bool   // made of bytes that could not be read: its records are refused
+
+	recent *recent      // times given out, nil without Config.Nudge
+	full   atomic.Int64 // until then, in Unix ns, Loki has too many streams to take this one
+}
+
+// A registry gives numbers to streams and finds them again without a lock. It is
+// the [batch.Dictionary] of a [Sink].
+type registry struct {
+	seed  maphash.Seed
+	limit int  // streams that records may make; those read from disk may exceed it
+	nudge bool // streams remember times
+
+	table atomic.Pointer[streamTable]
+	mu    sync.Mutex // held to add a stream
+}
+
+// streamTable is one state of a registry. Streams are only ever added; a table
+// that gets too full is replaced by a larger one.
+type streamTable struct {
+	slots []atomic.Pointer[stream] // open addressing, a power of two
+	byID  []atomic.Pointer[stream] // half as many
+	n     atomic.Int64
+}
+
+func newStreamTable(size int) *streamTable {
+	return &streamTable{slots: make([]atomic.Pointer[stream], size), byID: make([]atomic.Pointer[stream], size/2)}
+}
+
+func newRegistry(limit int, nudge bool) *registry {
+	r := &registry{seed: maphash.MakeSeed(), limit: limit, nudge: nudge}
+	r.table.Store(newStreamTable(64))
+	return r
+}
+
+// find returns the stream with the given definition, nil if there is none.
+func (r *registry) find(key []byte) *stream {
+	return r.table.Load().find(maphash.Bytes(r.seed, key), key)
+}
+
+func (t *streamTable) find(h uint64, key []byte) *stream {
+	mask := uint64(len(t.slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		s := t.slots[i].Load()
+		if s == nil || bytes.Equal(s.key, key) {
+			return s
+		}
+	}
+}
+
+func (t *streamTable) insert(h uint64, s *stream) {
+	mask := uint64(len(t.slots) - 1)
+	for i := h & mask; ; i = (i + 1) & mask {
+		if t.slots[i].Load() == nil {
+			t.byID[s.id].Store(s)
+			t.slots[i].Store(s)
+			return
+		}
+	}
+}
+
+// get returns the stream of a number, nil if it was never given out.
+func (r *registry) get(id uint32) *stream {
+	t := r.table.Load()
+	if uint64(id) >= uint64(len(t.byID)) {
+		return nil
+	}
+	return t.byID[id].Load()
+}
+
+// add returns the stream with the given definition and makes it if there is none.
+// It returns nil if that would be one too many. It copies key.
+func (r *registry) add(key []byte, unbounded bool) *stream {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.table.Load()
+	h := maphash.Bytes(r.seed, key)
+	if s := t.find(h, key); s != nil {
+		return s
+	}
+	n := int(t.n.Load())
+	if n >= r.limit && !unbounded {
+		return nil
+	}
+	s := &stream{id: uint32(n), key: bytes.Clone(key)}
+	tenant, labels, ok := parseStreamDef(s.key)
+	s.tenant, s.labels, s.broken = tenant, labels, !ok
+	if r.nudge {
+		s.recent = new(recent)
+	}
+	if n == len(t.byID) {
+		larger := newStreamTable(2 * len(t.slots))
+		for i := range t.byID {
+			old := t.byID[i].Load()
+			larger.insert(maphash.Bytes(r.seed, old.key), old)
+		}
+		larger.n.Store(int64(n))
+		t = larger
+	}
+	t.insert(h, s)
+	t.n.Store(int64(n + 1))
+	r.table.Store(t)
+	return s
+}
+
+func (r *registry) len() int { return int(r.table.Load().n.Load()) }
+
+// defVersion is the first byte of a stream's definition.
+const defVersion = 1
+
+// appendStreamDef appends the beginning of the definition of a stream; its labels
+// follow. A definition is a version, the tenant with its length, and the labels
+// as Loki reads them.
+func appendStreamDef(dst, tenant []byte) []byte {
+	dst = append(dst, defVersion)
+	dst = binary.AppendUvarint(dst, uint64(len(tenant)))
+	return append(dst, tenant...)
+}
+
+func parseStreamDef(def []byte) (tenant string, labels []byte, ok bool) {
+	if len(def) < 2 || def[0] != defVersion {
+		return "", nil, false
+	}
+	n, k := binary.Uvarint(def[1:])
+	rest := def[1+max(k, 0):]
+	if k <= 0 || n > uint64(len(rest)) || checkTenant(rest[:n]) != "" {
+		return "", nil, false
+	}
+	labels = rest[n:]
+	if len(labels) < 2 || labels[0] != '{' || labels[len(labels)-1] != '}' {
+		return "", nil, false
+	}
+	return string(rest[:n]), labels, true
+}
+
+// AppendStream appends the definition of stream id: its tenant and labels.
+func (s *Sink) AppendStream(dst []byte, id uint32) ([]byte, bool) {
+	st := s.streams.get(id)
+	if st == nil {
+		return dst, false
+	}
+	return append(dst, st.key...), true
+}
+
+// Stream returns the number of the stream with that definition and gives one out
+// if there is none.
+func (s *Sink) Stream(def []byte) uint32 { return s.streams.add(def, true).id }
+
+// fullFor is how long a stream that Loki had no room for is not tried again.
+const fullFor = 10 * time.Minute
+
+// describe is the stream in an error.
+func (s *stream) describe() string {
+	if s.tenant == "" {
+		return string(cutUTF8(s.labels, 200))
+	}
+	return fmt.Sprintf("%s of tenant %s", cutUTF8(s.labels, 200), s.tenant)
+}

@@ -1,0 +1,240 @@
+package loki
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+
+	"github.com/forebay-log/forebay/encode"
+)
+
+// The protobuf form of an entry, as it stands in the slab and, unchanged, in a
+// request (push.proto of github.com/grafana/loki/pkg/push: EntryAdapter as field 2
+// of StreamAdapter):
+//
+//	12 len4  0a 0c 08 sec5 10 nsec5  12 len4 line  (1a len4 0a len name 12 len4 value)*
+//
+// Lengths that are only known after what they describe, and the time, are varints
+// padded to a fixed number of bytes, which protobuf decoders take. So an entry is
+// written from front to back without moving a byte, and the line's length can be
+// read at a fixed place.
+const (
+	tagLabels   = 0x0a // in a stream
+	tagEntry    = 0x12 // in a stream
+	tagStreams  = 0x0a // in a request
+	tagTime     = 0x0a // in an entry
+	tagLine     = 0x12
+	tagMetadata = 0x1a
+
+	lenBytes   = 4 // of padded lengths: up to 2^28-1
+	timeBytes  = 14
+	entryHead  = 1 + lenBytes
+	lineHead   = entryHead + timeBytes + 1 + lenBytes // bytes before the line
+	maxPadded  = 1<<28 - 1
+	maxSeconds = 1<<35 - 1
+)
+
+// putPadded writes v as a varint of as many bytes as b has.
+func putPadded(b []byte, v uint64) {
+	last := len(b) - 1
+	for i := range last {
+		b[i] = byte(v) | 0x80
+		v >>= 7
+	}
+	b[last] = byte(v)
+}
+
+func padded(b []byte) (v uint64) {
+	for i, c := range b {
+		v |= uint64(c&0x7f) << (7 * i)
+	}
+	return v
+}
+
+// beginEntry appends everything before the line.
+func beginEntry(dst []byte, t int64) []byte {
+	n := len(dst)
+	var head [lineHead]byte
+	head[0] = tagEntry
+	putTime(head[entryHead:], t)
+	head[entryHead+timeBytes] = tagLine
+	dst = append(dst, head[:]...)
+	return dst[:n+lineHead]
+}
+
+func putTime(b []byte, t int64) {
+	sec, nsec := t/1e9, t%1e9
+	if t < 0 || sec > maxSeconds {
+		sec, nsec = 0, 0
+	}
+	b[0], b[1], b[2] = tagTime, timeBytes-2, 0x08
+	putPadded(b[3:8], uint64(sec))
+	b[8] = 0x10
+	putPadded(b[9:14], uint64(nsec))
+}
+
+// endLine notes the length of the line that began at start+lineHead.
+func endLine(dst []byte, start int) {
+	putPadded(dst[start+lineHead-lenBytes:start+lineHead], uint64(len(dst)-start-lineHead))
+}
+
+// endEntry notes the length of the entry that began at start.
+func endEntry(dst []byte, start int) {
+	putPadded(dst[start+1:start+entryHead], uint64(len(dst)-start-entryHead))
+}
+
+func appendMetadata(dst, name, value []byte) []byte {
+	at := len(dst)
+	dst = append(dst, tagMetadata, 0, 0, 0, 0, 0x0a)
+	dst = binary.AppendUvarint(dst, uint64(len(name)))
+	dst = append(dst, name...)
+	dst = append(dst, 0x12)
+	dst = binary.AppendUvarint(dst, uint64(len(value)))
+	dst = append(dst, value...)
+	putPadded(dst[at+1:at+1+lenBytes], uint64(len(dst)-at-1-lenBytes))
+	return dst
+}
+
+// An entry is one record read back.
+type entry struct {
+	time int64
+	line []byte // in JSON as a JSON string, with its quotes and escapes
+	meta []byte // as it stands behind the line
+}
+
+// checkProto returns the length of the line of a record in protobuf form, and
+// whether the record is one. It looks at fixed places only.
+func checkProto(rec []byte) (line int, ok bool) {
+	if len(rec) < lineHead || rec[0] != tagEntry || rec[entryHead] != tagTime || rec[entryHead+timeBytes] != tagLine ||
+		padded(rec[1:entryHead]) != uint64(len(rec)-entryHead) {
+		return 0, false
+	}
+	n := padded(rec[lineHead-lenBytes : lineHead])
+	return int(n), n <= uint64(len(rec)-lineHead)
+}
+
+func parseProto(rec []byte) (e entry, ok bool) {
+	n, ok := checkProto(rec)
+	if !ok {
+		return e, false
+	}
+	e.time = int64(padded(rec[entryHead+3:entryHead+8]))*1e9 + int64(padded(rec[entryHead+9:entryHead+14]))
+	e.line, e.meta = rec[lineHead:lineHead+n], rec[lineHead+n:]
+	return e, true
+}
+
+// eachMetadata calls f with the pairs of an entry in protobuf form and reports
+// whether all could be read.
+func eachMetadata(meta []byte, f func(name, value []byte)) bool {
+	for len(meta) > 0 {
+		if len(meta) < 1+lenBytes || meta[0] != tagMetadata {
+			return false
+		}
+		n := padded(meta[1 : 1+lenBytes])
+		if n > uint64(len(meta)-1-lenBytes) {
+			return false
+		}
+		pair := meta[1+lenBytes : 1+lenBytes+n]
+		meta = meta[1+lenBytes+n:]
+		name, pair, ok := field(pair, 0x0a)
+		if !ok {
+			return false
+		}
+		value, pair, ok := field(pair, 0x12)
+		if !ok || len(pair) != 0 {
+			return false
+		}
+		f(name, value)
+	}
+	return true
+}
+
+func field(b []byte, tag byte) (value, rest []byte, ok bool) {
+	if len(b) == 0 || b[0] != tag {
+		return nil, nil, false
+	}
+	n, k := binary.Uvarint(b[1:])
+	if k <= 0 || n > uint64(len(b)-1-k) {
+		return nil, nil, false
+	}
+	return b[1+k : 1+k+int(n)], b[1+k+int(n):], true
+}
+
+// The JSON form of an entry, as in the slab and in a request:
+//
+//	["1763651094123456789","line",{"name":"value"}]
+
+// checkJSON returns the length of the line of a record in JSON form, as long as it
+// is in the request, and whether the record looks like one.
+func checkJSON(rec []byte) (line int, ok bool) {
+	e, ok := parseJSON(rec)
+	return max(len(e.line)-2, 0), ok
+}
+
+func parseJSON(rec []byte) (e entry, ok bool) {
+	const open, mid = `["`, `",`
+	if !bytes.HasPrefix(rec, []byte(open)) || rec[len(rec)-1] != ']' {
+		return e, false
+	}
+	rest := rec[len(open) : len(rec)-1]
+	i := bytes.IndexByte(rest, '"')
+	if i < 1 || i > 20 || !bytes.HasPrefix(rest[i:], []byte(mid)) {
+		return e, false
+	}
+	t, err := strconv.ParseInt(string(rest[:i]), 10, 64)
+	if err != nil {
+		return e, false
+	}
+	rest = rest[i+len(mid):]
+	n := stringLen(rest)
+	if n == 0 {
+		return e, false
+	}
+	e.time, e.line, rest = t, rest[:n], rest[n:]
+	if len(rest) > 0 {
+		if rest[0] != ',' {
+			return e, false
+		}
+		e.meta = rest[1:]
+	}
+	return e, true
+}
+
+// stringLen returns the length of the JSON string at the beginning of b, with its
+// quotes, 0 if there is none.
+func stringLen(b []byte) int {
+	if len(b) < 2 || b[0] != '"' {
+		return 0
+	}
+	for i := 1; i < len(b); {
+		k := bytes.IndexByte(b[i:], '"')
+		if k < 0 {
+			return 0
+		}
+		i += k
+		slashes := 0
+		for b[i-1-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return i + 1
+		}
+		i++
+	}
+	return 0
+}
+
+func beginJSON(dst []byte, t int64) []byte {
+	dst = append(dst, `["`...)
+	if t < 0 {
+		t = 0
+	}
+	dst = encode.AppendUint(dst, uint64(t))
+	return append(dst, `","`...)
+}
+
+// malformed is the error of a record that this package did not encode.
+func malformed(rec []byte) error {
+	return fmt.Errorf("loki: cannot send record %.40q: it is no entry; write with the Sink's own encoder", rec)
+}
