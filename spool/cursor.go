@@ -59,10 +59,11 @@ func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
 	for off := int64(0); off < cursorFileBytes; off += cursorStride {
 		var p [cursorSlotBytes]byte
 		var s cursorState
-		if _, err := f.ReadAt(p[:], off); err != nil && err != io.EOF {
+		n, err := f.ReadAt(p[:], off)
+		if err != nil && err != io.EOF {
 			return c, false, err
 		}
-		if s.parse(p[:]) && (!found || s.gen > c.gen) {
+		if n == len(p) && s.parse(p[:]) && (!found || s.gen > c.gen) {
 			c, found = s, true
 		}
 		blank = blank && allZero(p[:])

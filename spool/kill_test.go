@@ -117,7 +117,7 @@ func TestKill(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		killAfter, lines, at := 1+r.Intn(400), 0, -1
+		killAfter, lines, at := 1+r.Intn(250), 0, -1
 		in := bufio.NewScanner(out)
 		for in.Scan() {
 			var op string

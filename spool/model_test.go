@@ -306,7 +306,7 @@ func (m *model) step() {
 // Random appends, reads, acks, failures of the file system, deaths and restarts,
 // beside a model of what must come out.
 func TestModel(t *testing.T) {
-	steps := 1500
+	steps := 800
 	if torture() {
 		steps = 400_000
 	}

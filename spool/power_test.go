@@ -121,7 +121,7 @@ func (p *powerRun) check(s *Spool, d *testDict) {
 // What a loss of power leaves: the last synced state of every page and name, and
 // any part of what came later.
 func TestPowerLoss(t *testing.T) {
-	runs := 150
+	runs := 60
 	if torture() {
 		runs = 20_000
 	}
@@ -130,7 +130,7 @@ func TestPowerLoss(t *testing.T) {
 			p := &powerRun{t: t, r: testSeed(t), stored: map[uint64][]int{}}
 			mem := vfs.NewMem()
 			for i := range runs {
-				if i%20 == 0 {
+				if i%10 == 0 {
 					mem = vfs.NewMem()
 					clear(p.stored)
 					p.safe, p.settled = 0, 0

@@ -5,8 +5,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -376,4 +378,75 @@ func TestSteadyStateAllocs(t *testing.T) {
 	if n := testing.AllocsPerRun(20, step); n > 0 && !raceEnabled {
 		t.Errorf("%v allocations per Append, Next and Ack", n)
 	}
+}
+
+// Everything at once: one appends, one reads and settles, others look and sync.
+func TestConcurrent(t *testing.T) {
+	mem := vfs.NewMem() // the real one would sync more than it does anything else
+	s := mustOpen(t, mem, &Options{SegmentBytes: 16 << 10, Sync: SyncInterval, SyncInterval: time.Millisecond})
+	const total = 3000
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for n := 0; n < total; n += 5 {
+			if _, err := s.Append(numbered(n, 5, nil, nil)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	wg.Go(func() {
+		defer close(done)
+		next, step := 0, 0
+		for next < total {
+			b, seq, err := s.Next()
+			if err == io.EOF {
+				runtime.Gosched()
+				continue
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if step++; step%17 == 0 {
+				s.Rewind()
+				continue
+			}
+			ns, err := numbers(b, nil)
+			if err != nil || consecutive(ns, next) != nil {
+				t.Error(ns, next, err)
+				return
+			}
+			if err := s.Ack(seq); err != nil {
+				t.Error(err)
+				return
+			}
+			next += len(ns)
+		}
+	})
+	for _, look := range []func() error{
+		func() error { return s.Account().Check() },
+		s.Sync,
+		func() error { s.Appended(3); _, err := inspect(mem, testDir, false); return err },
+	} {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if err := look(); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	mustBalance(t, s)
+	if st := s.Stats(); st.Acked != total || st.Corrupt != 0 {
+		t.Errorf("stats %+v", st)
+	}
+	mustClose(t, s)
 }

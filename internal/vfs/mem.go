@@ -269,6 +269,21 @@ func (n *node) resize(size int64) {
 	}
 }
 
+// sync makes the content durable; the caller holds m.mu. Pages that are not dirty
+// are the same already.
+func (n *node) sync() {
+	if grow := len(n.data) - len(n.synced); grow > 0 {
+		n.synced = append(n.synced, make([]byte, grow)...)
+	}
+	n.synced = n.synced[:len(n.data)]
+	for p := range n.dirty {
+		if lo := p * PageBytes; lo < int64(len(n.data)) {
+			copy(n.synced[lo:min(lo+PageBytes, int64(len(n.data)))], n.data[lo:])
+		}
+	}
+	clear(n.dirty)
+}
+
 // memFile is one open file of a [Mem].
 type memFile struct {
 	m      *Mem
@@ -353,8 +368,7 @@ func (f *memFile) Sync() error {
 		return err
 	}
 	defer unlock()
-	f.n.synced = slices.Clone(f.n.data)
-	clear(f.n.dirty)
+	f.n.sync()
 	return nil
 }
 

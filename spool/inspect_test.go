@@ -1,0 +1,229 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// List and Verify say what is there, while the spool is in use.
+func TestList(t *testing.T) {
+	mem := vfs.NewMem()
+	s := mustOpen(t, mem, &Options{SegmentBytes: 4 << 10})
+	for i := range 12 {
+		if _, err := s.Append(numbered(i*5+1, 5, nil, formA)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 4 {
+		_, seq, err := s.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Ack(seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, full := range []bool{false, true} {
+		l, err := inspect(mem, testDir, full)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Acked != 4 || l.Pending() != 40 || l.Damaged() != 0 || l.Bytes != s.Stats().Bytes || len(l.Files) != s.Stats().Segments {
+			t.Errorf("%+v", l)
+		}
+		next := l.Files[0].First
+		for _, f := range l.Files {
+			if f.ContentType != "test/a" || f.Schema != 1 || f.First != next || f.Last-f.First+1 != f.Batches || f.Records != f.Batches*5 || f.Begun.IsZero() {
+				t.Errorf("%+v", f)
+			}
+			next = f.Last + 1
+		}
+	}
+	acked, pending := 0, 0
+	for e, err := range scan(mem, testDir, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Acked {
+			acked += e.Batch.Len()
+			continue
+		}
+		if pending += e.Batch.Len(); pending == 15 {
+			break // a scan may end early
+		}
+	}
+	if pending != 15 || acked%5 != 0 || acked > 20 {
+		t.Errorf("%d pending, %d acknowledged", pending, acked)
+	}
+	mustClose(t, s)
+	if _, err := List(t.TempDir() + "/none"); err == nil {
+		t.Error("a directory that is not there")
+	}
+	for _, err := range Scan(t.TempDir()+"/none", nil) {
+		if err == nil {
+			t.Error("a directory that is not there")
+		}
+	}
+}
+
+// A frame being written looks torn, not damaged.
+func TestListBesideWriter(t *testing.T) {
+	mem := threeSegments(t)
+	p := content(t, mem, segmentName(3))
+	setContent(t, mem, segmentName(3), append(p, p[len(p)-100:len(p)-60]...))
+	l, err := inspect(mem, testDir, true)
+	if err != nil || l.Damaged() != 0 || !l.Files[2].Torn || l.Pending() != 120 {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
+func TestReplay(t *testing.T) {
+	mem := vfs.NewMem()
+	s := mustOpen(t, mem, nil)
+	for i := range 10 {
+		mustAppend(t, s, i*10, 10)
+	}
+	if _, _, err := s.Next(); err != nil { // Replay begins again
+		t.Fatal(err)
+	}
+	var got []int
+	broken := errors.New("broken")
+	sink := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		if len(got) == 40 {
+			return broken
+		}
+		ns, err := numbers(b, nil)
+		got = append(got, ns...)
+		b.Tally.Dropped[batch.Poison]++
+		return err
+	})
+	done, err := s.Replay(t.Context(), sink)
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "batch 5") || done.Batches != 4 || done.Records != 40 || done.Tally.Dropped[batch.Poison] != 4 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	mustClose(t, s)
+	s = mustOpen(t, mem, nil)
+	if st := s.Stats(); st.Records != 60 {
+		t.Errorf("stats %+v", st)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Replay(ctx, sink); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	got = got[:0]
+	sink = func(_ context.Context, b *batch.Batch) error {
+		ns, err := numbers(b, nil)
+		got = append(got, ns...)
+		return err
+	}
+	if done, err := s.Replay(t.Context(), sink); err != nil || done.Records != 60 || consecutive(got, 40) != nil {
+		t.Errorf("%+v, %v, %v", done, err, got)
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+	if _, err := s.Replay(t.Context(), sink); !errors.Is(err, ErrClosed) {
+		t.Error(err)
+	}
+}
+
+func TestPurge(t *testing.T) {
+	mem := threeSegments(t)
+	setContent(t, mem, segmentName(9)+corruptSuffix, make([]byte, 100))
+	setContent(t, mem, "something else", nil)
+	if n, bytes, err := purge(mem, testDir, true); n != 1 || bytes != 100 || err != nil {
+		t.Errorf("%d files, %d bytes, %v", n, bytes, err)
+	}
+	if n, bytes, err := purge(mem, testDir, false); n != 3 || bytes == 0 || err != nil {
+		t.Errorf("%d files, %d bytes, %v", n, bytes, err)
+	}
+	if got := names(t, mem); !slices.Equal(got, []string{lockName, cursorName, "something else"}) {
+		t.Errorf("left %v", got)
+	}
+	s := mustOpen(t, mem, nil)
+	if st := s.Stats(); st.Recovered != 0 {
+		t.Errorf("%+v", st)
+	}
+	mustAppend(t, s, 0, 5)
+	if got := drain(t, s, true); len(got) != 5 {
+		t.Error(got)
+	}
+	mustClose(t, s)
+	if _, _, err := Purge(t.TempDir()+"/none", false); err == nil {
+		t.Error("a directory that is not there")
+	}
+}
+
+// Reading a spool takes memory for one batch, not for a segment.
+func TestReadsInBoundedMemory(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(dir, &Options{SegmentBytes: 64 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := benchBatch(64 << 10)
+	const batches = 256 // 16 MiB in one segment
+	for range batches {
+		if _, err := s.Append(b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, s)
+	for name, read := range map[string]func() int{
+		"Open and Next": func() int {
+			s, err := Open(dir, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := 0
+			for {
+				_, _, err := s.Next()
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.readMu.Lock()
+				s.reuse(len(s.handed)) // as Ack does, but read again below
+				s.readMu.Unlock()
+				n++
+			}
+			mustClose(t, s)
+			return n
+		},
+		"Scan": func() int {
+			n := 0
+			for _, err := range Scan(dir, nil) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				n++
+			}
+			return n
+		},
+		"Verify": func() int {
+			l, err := Verify(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return int(l.Files[0].Batches)
+		},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		n := read()
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; n != batches || used > 1<<20 {
+			t.Errorf("%s: %d batches, %d bytes allocated", name, n, used)
+		}
+	}
+}
