@@ -144,7 +144,9 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	var unknown uint64
 	if !finished {
 		w.abandoned = true
-		unknown = uint64(w.inflight)
+		if w.asked.Load() {
+			unknown = uint64(w.inflight)
+		}
 		w.unrecoverLocked()
 		if w.keepsLocked() {
 			w.keepLocked()

@@ -443,6 +443,8 @@ func (w *Writer) send(b *batch.Batch) (err error) {
 			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("%w\n%s", err, debug.Stack())})
 		}
 	}()
+	w.asked.Store(!d.inMarker)
+	defer w.asked.Store(false)
 	err = w.sink.Send(w.ctx, b)
 	returned = true
 	d.sending = false

@@ -86,6 +86,7 @@ type Writer struct {
 
 	sh     shards
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
+	asked  atomic.Bool   // a Send has not returned
 	spins  bool          // there is a processor to spare for that
 
 	wake    chan struct{} // capacity 1

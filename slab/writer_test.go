@@ -827,3 +827,18 @@ func TestParseWhenFull(t *testing.T) {
 		}
 	}
 }
+
+// Nothing is unknown while no Send is under way: between two attempts it is known
+// that the records were not taken.
+func TestNothingIsUnknownBetweenAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := mustSink(t, &recorder{answer: func(int, *batch.Batch) error { return errDown }}, &Options{RetryMin: time.Hour, RetryMax: time.Hour})
+		mustWrite(t, w, 0, 10)
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if r, err := w.Shutdown(ctx); err == nil || r.Unknown != 0 || r.Dropped[batch.Shutdown] != 1 {
+			t.Errorf("report %+v, %v", r, err)
+		}
+	})
+}
