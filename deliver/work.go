@@ -64,6 +64,7 @@ func (k *Keeper) step() bool {
 func (k *Keeper) endWorkLocked() {
 	k.working = false
 	close(k.idle)
+	k.tellChange()
 }
 
 // sleep waits until something changes.
