@@ -169,26 +169,37 @@ func (s *bodyScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, er
 		dst = append(dst, s.lazy...)
 	}
 	inside := len(dst)
-	w := bodyWalker{values: s.b.values, scope: s, rec: r, mask: s.level.mask}
-	w.keys = w.own[:0]
+	w := walkers.Get().(*bodyWalker)
+	w.values, w.scope, w.rec, w.mask = s.b.values, s, r, s.level.mask
 	dst = w.attrs(dst, r.Attrs)
+	w.free()
 	if len(dst) == inside {
 		return append(dst[:start], s.tail...), batch.Meta{}, nil
 	}
 	return append(dst, s.full...), batch.Meta{}, nil
 }
 
+var walkers = sync.Pool{New: func() any { return &bodyWalker{keys: make([]string, 0, 16)} }}
+
 // A bodyWalker writes the attributes of one record, or of one With.
 type bodyWalker struct {
 	values *encode.Values
 	scope  *bodyScope
 	rec    *encode.Record
-	own    [16]string
 	keys   []string // of the objects that are open, outermost first
 	from   int      // where those of the innermost begin
 	mask   uint64   // of the innermost
 	depth  int
 	spent  int
+}
+
+func (w *bodyWalker) free() {
+	if cap(w.keys) > 1024 {
+		return
+	}
+	clear(w.keys)
+	*w = bodyWalker{keys: w.keys[:0]}
+	walkers.Put(w)
 }
 
 func (w *bodyWalker) attrs(dst []byte, attrs []slog.Attr) []byte {

@@ -171,3 +171,12 @@ func with(attrs ...slog.Attr) func(encode.Scope) encode.Scope {
 func inGroup(name string) func(encode.Scope) encode.Scope {
 	return func(s encode.Scope) encode.Scope { return s.WithGroup(name) }
 }
+
+// stored204 takes everything.
+type stored204 struct{}
+
+func (stored204) RoundTrip(r *http.Request) (*http.Response, error) {
+	io.Copy(io.Discard, r.Body)
+	r.Body.Close()
+	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: r}, nil
+}

@@ -1,0 +1,392 @@
+package loki
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+func TestLabelsAndMetadata(t *testing.T) {
+	long := strings.Repeat("x", 3000)
+	many := Config{Labels: map[string]string{}, LabelAttrs: []string{"p1", "p2", "p3"}}
+	for i := range 13 {
+		many.Labels[fmt.Sprintf("s%02d", i)] = "v"
+	}
+	for _, tt := range []struct {
+		name   string
+		c      Config
+		with   []func(encode.Scope) encode.Scope
+		attrs  []slog.Attr
+		labels string
+		meta   map[string]string
+		line   string
+		count  Counts
+	}{
+		{name: "level", labels: `{app="test", level="warn"}`},
+		{name: "no level", c: Config{NoLevelLabel: true}, labels: `{app="test"}`},
+		{name: "global wins over level", c: Config{Labels: map[string]string{"level": "mine"}}, labels: `{level="mine"}`},
+		{name: "level name", c: Config{LevelName: "sev.erity"}, labels: `{app="test", sev_erity="warn"}`},
+		{name: "attributes", c: Config{LabelAttrs: []string{"b", "http.method", "level", "app", "1x"}},
+			attrs: []slog.Attr{slog.Int("b", 2), slog.Group("http", slog.String("method", "GET\n\"")), slog.String("level", "no"), slog.String("app", "no"), slog.String("1x", "y")},
+			// what is promoted stays in the line
+			labels: `{_1x="y", app="test", b="2", http_method="GET\n\"", level="warn"}`,
+			line:   `{"Message":"hi","b":2,"http":{"method":"GET\n\""},"level":"no","app":"no","1x":"y"}`},
+		{name: "attribute of With, record wins", c: Config{LabelAttrs: []string{"a", "b"}}, with: []func(encode.Scope) encode.Scope{with(slog.Int("a", 1), slog.Int("b", 1))},
+			attrs: []slog.Attr{slog.Int("b", 2)}, labels: `{a="1", app="test", b="2", level="warn"}`},
+		{name: "attribute in open group", c: Config{LabelAttrs: []string{"g.a", "a"}}, with: []func(encode.Scope) encode.Scope{inGroup("g")},
+			attrs: []slog.Attr{slog.Int("a", 2)}, labels: `{app="test", g_a="2", level="warn"}`},
+		{name: "too long", c: Config{LabelAttrs: []string{"a"}}, attrs: []slog.Attr{slog.String("a", long)}, labels: `{app="test", level="warn"}`,
+			meta: map[string]string{"a": long}, count: Counts{LabelTooLong: 1}},
+		{name: "too many", c: many, attrs: []slog.Attr{slog.Int("p2", 2), slog.Int("p3", 3), slog.Int("p1", 1)},
+			labels: `{level="warn", p1="1", s00="v", s01="v", s02="v", s03="v", s04="v", s05="v", s06="v", s07="v", s08="v", s09="v", s10="v", s11="v", s12="v"}`,
+			meta:   map[string]string{"p2": "2", "p3": "3"}, count: Counts{LabelTooMany: 2}},
+		{name: "typed values are alike", c: Config{LabelAttrs: []string{"id", "d", "t"}, MetadataAttrs: []string{"f", "e", "nan", "l"}},
+			attrs: []slog.Attr{slog.Any("id", someUUID), slog.Duration("d", time.Second), slog.Time("t", time.Unix(1, 5)), slog.Float64("f", 1.5), slog.Any("e", errors.New("bad")), slog.Float64("nan", nan()), slog.Any("l", []int{1})},
+			labels: `{app="test", d="1s", id="01234567-89ab-cdef-fedc-ba9876543210", level="warn", t="1970-01-01T00:00:01.000000005Z"}`,
+			meta:   map[string]string{"f": "1.5", "e": "bad", "nan": "NaN", "l": "[1]"}},
+		{name: "metadata all", c: Config{MetadataAll: true}, with: []func(encode.Scope) encode.Scope{with(slog.Int("w", 1)), inGroup("g")},
+			attrs:  []slog.Attr{slog.Int("a.b", 1), slog.Group("h", slog.Int("x", 2)), slog.Int("a_b", 3), slog.String("none", "")},
+			labels: `{app="test", level="warn"}`, meta: map[string]string{"w": "1", "g_a_b": "3", "g_h_x": "2"}},
+		{name: "trace in metadata", c: Config{TraceID: InMetadata, SpanID: Nowhere}, with: []func(encode.Scope) encode.Scope{inGroup("g")},
+			attrs:  []slog.Attr{slog.String("trace_id", "t1"), slog.String("span_id", "s1"), slog.Int("a", 1)},
+			labels: `{app="test", level="warn"}`, meta: map[string]string{"trace_id": "t1"}, line: `{"Message":"hi","g":{"a":1}}`},
+		{name: "trace of With", c: Config{TraceID: InMetadata}, with: []func(encode.Scope) encode.Scope{with(slog.String("trace_id", "t1"), slog.Int("a", 1))},
+			labels: `{app="test", level="warn"}`, meta: map[string]string{"trace_id": "t1"}, line: `{"Message":"hi","a":1}`},
+		{name: "metadata limits", c: Config{MetadataAll: true, MaxMetadataPairs: 2, MaxMetadataBytes: 10},
+			attrs:  []slog.Attr{slog.String("a", "1234567890"), slog.Int("b", 1), slog.Int("c", 2), slog.Int("d", 3)},
+			labels: `{app="test", level="warn"}`, meta: map[string]string{"b": "1", "c": "2"}, count: Counts{MetadataLeftOut: 2}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, w := range []Wire{Protobuf, JSON} {
+				c := tt.c
+				c.Wire = w
+				if c.Labels == nil {
+					c.Labels = map[string]string{"app": "test"}
+				}
+				p := new(peer)
+				e := &encoded{t: t, s: sinkFor(t, p, c)}
+				scope := e.s.Encoder().Scope()
+				for _, f := range tt.with {
+					scope = f(scope)
+				}
+				if err := e.add(scope, encode.Record{Level: slog.LevelWarn, Message: "hi", Attrs: tt.attrs}).send(); err != nil {
+					t.Fatal(err)
+				}
+				r := p.requests()[0]
+				if r.err != nil {
+					t.Fatal(r.err)
+				}
+				st := r.streams[0]
+				if w == Protobuf && st.Labels != tt.labels {
+					t.Errorf("labels %s\nwant %s", st.Labels, tt.labels)
+				}
+				if !maps.Equal(st.Entries[0].Meta, tt.meta) {
+					t.Errorf("%s: metadata %v, want %v", w, st.Entries[0].Meta, tt.meta)
+				}
+				if tt.line != "" && st.Entries[0].Line != tt.line {
+					t.Errorf("%s: line %s, want %s", w, st.Entries[0].Line, tt.line)
+				}
+				if got := e.s.Stats().ByReason; got != tt.count {
+					t.Errorf("%s: counted %v, want %v", w, got, tt.count)
+				}
+			}
+		})
+	}
+}
+
+func nan() float64 { z := 0.0; return z / z }
+
+func TestLevels(t *testing.T) {
+	for l, want := range map[slog.Level]string{-8: "trace", -5: "trace", -4: "debug", -1: "debug", 0: "info", 3: "info", 4: "warn", 8: "error", 11: "error", 12: "fatal", 100: "fatal"} {
+		if got := levelName(l); got != want {
+			t.Errorf("%d: %s, want %s", l, got, want)
+		}
+	}
+}
+
+func TestSanitizeName(t *testing.T) {
+	for in, want := range map[string]string{"a": "a", "a.b-c": "a_b_c", "1a": "_1a", "": "_", "__name__": "_name__", "é": "_", "a:b": "a_b", "_x": "_x", "..x": "_x"} {
+		if got := SanitizeName(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzSanitizeName(f *testing.F) {
+	f.Add("a.b")
+	f.Add("__1")
+	f.Fuzz(func(t *testing.T, in string) {
+		got := SanitizeName(in)
+		for i := range len(got) {
+			if !nameByte(got[i], i == 0) {
+				t.Fatalf("%q: %q", in, got)
+			}
+		}
+		if got == "" || strings.HasPrefix(got, "__") || SanitizeName(got) != got {
+			t.Fatalf("%q: %q", in, got)
+		}
+		if tail := sanitizeTail([]byte("xx"+in), 2); string(tail) != got {
+			t.Fatalf("%q: %q and %q", in, got, tail)
+		}
+	})
+}
+
+func TestTenants(t *testing.T) {
+	p := new(peer)
+	e := &encoded{t: t, s: sinkFor(t, p, Config{Tenant: "main", TenantAttr: "org", Concurrency: 1, Pack: true})}
+	scope := e.s.Encoder().Scope()
+	now := time.Now()
+	e.add(nil, event(now, 0, "a"))
+	e.add(nil, event(now, 0, "b", slog.String("org", "other")))
+	e.add(scope.WithAttrs([]slog.Attr{slog.String("org", "third")}), event(now, 0, "c"))
+	e.add(scope.WithGroup("g"), event(now, 0, "d", slog.String("org", "main")))
+	if _, _, err := scope.Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("org", "no/slash")}}); err == nil || e.s.Stats().ByReason[BadTenant] != 1 {
+		t.Errorf("a bad tenant: %v", err)
+	}
+	if err := e.send(); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, r := range p.requests() {
+		for _, en := range r.streams[0].Entries {
+			got[en.Line] = r.header["X-Scope-Orgid"][0]
+		}
+	}
+	if want := map[string]string{`{"Message":"a"}`: "main", `{"Message":"b"}`: "other", `{"Message":"c"}`: "third", `{"Message":"d"}`: "main"}; !maps.Equal(got, want) {
+		t.Errorf("tenants %v, want %v", got, want)
+	}
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	p := new(peer)
+	e := &encoded{t: t, s: sinkFor(t, p, Config{MaxStreams: 10, LabelAttrs: []string{"user"}, TenantAttr: "org"})}
+	for i := range 100 {
+		e.add(nil, event(time.Now(), 0, "x", slog.Int("user", i)))
+	}
+	if n := e.s.Stats().Streams; n > 10 {
+		t.Errorf("%d streams", n)
+	}
+	if err := e.send(); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, r := range p.requests() {
+		for _, en := range r.streams[0].Entries {
+			if m := en.Meta["user"]; m != "" {
+				seen[m] = true
+			} else {
+				_, after, _ := strings.Cut(r.streams[0].Labels, `user="`)
+				seen[strings.TrimSuffix(after, `"}`)] = true
+			}
+		}
+	}
+	if len(seen) != 100 {
+		t.Errorf("%d users are told of", len(seen))
+	}
+	if _, _, err := e.s.Encoder().Scope().Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("org", "new")}}); err == nil {
+		t.Error("a new tenant beyond the limit: no error")
+	}
+}
+
+// TestDictionary: what one process wrote another one reads, and bytes that make no
+// sense get a number whose records are refused.
+func TestDictionary(t *testing.T) {
+	a, b := sinkFor(t, new(peer), Config{LabelAttrs: []string{"x"}, TenantAttr: "org"}), sinkFor(t, new(peer), Config{})
+	_, m, err := a.Encoder().Scope().Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("x", "y\""), slog.String("org", "o")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	def, ok := a.AppendStream([]byte("head"), m.Stream)
+	if !ok || !bytes.HasPrefix(def, []byte("head")) {
+		t.Fatalf("%q %v", def, ok)
+	}
+	id := b.Stream(def[4:])
+	st := b.streams.get(id)
+	if string(st.labels) != `{app="test", level="info", x="y\""}` || st.tenant != "o" || b.Stream(def[4:]) != id {
+		t.Errorf("stream %s of %s", st.labels, st.tenant)
+	}
+	if _, ok := a.AppendStream(nil, 999999); ok {
+		t.Error("an unknown stream is known")
+	}
+	for _, bad := range []string{"", "\x02", "\x01\xff", "\x01\x03ab", "\x01\x01/{}", "\x01\x00x"} {
+		if st := b.streams.get(b.Stream([]byte(bad))); st == nil || !st.broken {
+			t.Errorf("%q: %+v", bad, st)
+		}
+	}
+	for i := range 1000 {
+		def := append(appendStreamDef(nil, nil), fmt.Sprintf(`{a="%d"}`, i)...)
+		if id := b.Stream(def); b.Stream(def) != id || !bytes.Equal(b.streams.get(id).key, def) {
+			t.Fatal(i)
+		}
+	}
+}
+
+func TestRegistryConcurrently(t *testing.T) {
+	r := newRegistry(1<<20, false)
+	var wg sync.WaitGroup
+	ids := make([][]uint32, 4)
+	for w := range ids {
+		wg.Go(func() {
+			for i := range 3000 {
+				key := append(appendStreamDef(nil, nil), fmt.Sprintf(`{a="%d"}`, i)...)
+				st := r.find(key)
+				if st == nil {
+					st = r.add(key, false)
+				}
+				if got := r.get(st.id); got != st {
+					t.Errorf("stream %d is another", st.id)
+				}
+				ids[w] = append(ids[w], st.id)
+			}
+		})
+	}
+	wg.Wait()
+	for w := range ids {
+		if !reflect.DeepEqual(ids[w], ids[0]) {
+			t.Error("the numbers differ")
+		}
+	}
+}
+
+func TestCodec(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
+	for _, w := range []Wire{Protobuf, JSON} {
+		s := sinkFor(t, new(peer), Config{Wire: w, MetadataAttrs: []string{"k"}, TenantAttr: "org"})
+		rec, m, err := s.Encoder().Scope().Append(nil, &encode.Record{Time: at, Message: "a\"b", Attrs: []slog.Attr{slog.String("k", "v"), slog.String("org", "o")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := string(s.Codec().AppendJSON([]byte("x"), rec, m))
+		want := `x{"time":"2026-01-02T03:04:05.000000006Z","labels":"{app=\"test\", level=\"info\"}","tenant":"o","line":{"Message":"a\"b","k":"v"},"metadata":{"k":"v"}}`
+		if got != want {
+			t.Errorf("%s:\n got %s\nwant %s", w, got, want)
+		}
+		p := new(peer)
+		s = sinkFor(t, p, Config{Wire: w})
+		e := &encoded{t: t, s: s}
+		e.Append(s.Codec().AppendMarker(nil, batch.Drops{batch.Full: 3}, time.Now()), 0, batch.Meta{Time: time.Now().UnixNano()})
+		if err := e.send(); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.lines(); len(got) != 1 || got[0] != `{"Message":"records dropped","dropped":3,"dropped_full":3}` {
+			t.Errorf("marker %v", got)
+		}
+	}
+}
+
+func FuzzCodec(f *testing.F) {
+	pb, js := sinkFor(f, new(peer), Config{MetadataAll: true}), sinkFor(f, new(peer), Config{Wire: JSON, MetadataAll: true})
+	for _, s := range []*Sink{pb, js} {
+		rec, _, _ := s.Encoder().Scope().Append(nil, &encode.Record{Time: time.Unix(1, 1), Message: "m\\\"", Attrs: []slog.Attr{slog.Int("a", 1)}})
+		f.Add(rec)
+		f.Add(rec[:len(rec)-2])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, s := range []*Sink{pb, js} {
+			if out := s.Codec().AppendJSON(nil, b, batch.Meta{}); !json.Valid(out) {
+				t.Fatalf("%q becomes %q", b, out)
+			}
+			e := &encoded{t: t, s: s}
+			e.Append(b, 0, batch.Meta{Time: time.Now().UnixNano()})
+			_ = e.send() // must not panic
+		}
+	})
+}
+
+// FuzzEntry: whatever is logged, a strict reader reads the same from both forms.
+func FuzzEntry(f *testing.F) {
+	f.Add("m", "k", "v", int64(1))
+	f.Add("\xff\u2028", "a.b", "\"\\\n\x00", int64(-5))
+	f.Fuzz(func(t *testing.T, msg, key, value string, n int64) {
+		r := encode.Record{Time: time.Now(), Message: msg, Attrs: []slog.Attr{slog.String(key, value), slog.Int64(key, n), slog.Group(key, slog.String("x", value))}}
+		a, la := one(t, Config{LabelAttrs: []string{"k"}, MetadataAll: true}, r)
+		b, _ := one(t, Config{LabelAttrs: []string{"k"}, MetadataAll: true, Wire: JSON}, r)
+		if a.Line != b.Line || !maps.Equal(a.Meta, b.Meta) || !a.Time.Equal(b.Time) {
+			t.Fatalf("protobuf %+v\njson %+v", a, b)
+		}
+		var m map[string]any
+		if err := json.Unmarshal([]byte(a.Line), &m); err != nil {
+			t.Fatalf("%s: %v", a.Line, err)
+		}
+		if _, labels, ok := parseStreamDef(append(appendStreamDef(nil, nil), la...)); !ok || !json.Valid(appendLabelsJSON(nil, labels)) {
+			t.Fatalf("labels %s", la)
+		}
+	})
+}
+
+func TestAppendLine(t *testing.T) {
+	for _, w := range []Wire{Protobuf, JSON} {
+		p := new(peer)
+		s := sinkFor(t, p, Config{Wire: w, MetadataAttrs: []string{"k"}})
+		rec, m, err := s.AppendLine(nil, time.Now(), slog.LevelError, []byte("raw \xff line"), []slog.Attr{slog.String("k", "v"), slog.String("z", "v")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &encoded{t: t, s: s}
+		e.Append(rec, 0, m)
+		if err := e.send(); err != nil {
+			t.Fatal(err)
+		}
+		got := p.requests()[0].streams[0]
+		if got.Entries[0].Line != "raw \ufffd line" || !maps.Equal(got.Entries[0].Meta, map[string]string{"k": "v"}) || !strings.Contains(got.Labels, "error") {
+			t.Errorf("%s: %+v", w, got)
+		}
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes sync.Pool lose things at random")
+	}
+	err := newCounting("outer", newCounting("inner", nil))
+	simple := []slog.Attr{slog.Int("UserId", 42), slog.String("Action", "buy"), slog.String("ResourceId", "r-1"), slog.Float64("Elapsed", 1.25), slog.Bool("Ok", true), slog.Any("CorrelationId", someUUID)}
+	for _, tt := range []struct {
+		name  string
+		c     Config
+		attrs []slog.Attr
+	}{
+		{"simple", Config{}, simple},
+		{"json", Config{Wire: JSON}, simple},
+		{"labels and metadata", Config{LabelAttrs: []string{"Action"}, MetadataAttrs: []string{"ResourceId", "UserId"}, Nudge: true}, simple},
+		{"trace in metadata", Config{TraceID: InMetadata}, append(simple, slog.String("trace_id", "abc"))},
+		{"errors", Config{}, []slog.Attr{slog.Any("err", err)}},
+	} {
+		s := sinkFor(t, new(peer), tt.c)
+		scope := s.Encoder().Scope()
+		r := encode.Record{Time: time.Now(), Message: "hello", Attrs: tt.attrs}
+		dst := make([]byte, 0, 4096)
+		if n := testing.AllocsPerRun(200, func() {
+			var err error
+			if dst, _, err = scope.Append(dst[:0], &r); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", tt.name, n)
+		}
+	}
+	s := sinkFor(t, stored204{}, Config{})
+	e := &encoded{t: t, s: s}
+	for i := range 3000 {
+		e.add(nil, event(time.Now(), 0, fmt.Sprint(i), simple...))
+	}
+	b := e.Batch(s.Codec())
+	if n := testing.AllocsPerRun(20, func() {
+		if err := s.Send(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+	}); n > 40 {
+		t.Errorf("a push of 3000 records: %v allocations", n)
+	}
+}
