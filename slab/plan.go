@@ -40,8 +40,9 @@ type Workload struct {
 	// caller shall notice. Default 0: none.
 	Spike time.Duration
 	// Window is how many more slabs the destination holds on to while it works,
-	// such as those sent and not yet acknowledged. Default 0: one write at a
-	// time, which needs no more than the slab in flight.
+	// such as those sent and not yet acknowledged. A batch bounded by the bytes
+	// that n slabs hold can lie in n+1 of them: its Window is n. Default 0: one
+	// write at a time, which needs no more than the slab in flight.
 	Window int
 	// MemoryBytes is the most that all slabs together may take. Default 0: as
 	// much as needed.
