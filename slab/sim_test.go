@@ -153,34 +153,34 @@ func (s simulation) waits(t *testing.T, moments []time.Duration) (waited, at tim
 	return 0, 0
 }
 
-const simMs = time.Millisecond
+const milli = time.Millisecond
 
 // simGrid is what is planned and run: the rows of the sizing tables this project
 // started from, and what lies around them.
 func simGrid(all bool) []Workload {
 	grid := []Workload{
 		// The source's tables.
-		{Rate: 10_000, RecordBytes: 256, Latency: simMs},
-		{Rate: 10_000, RecordBytes: 256, Latency: 10 * simMs, Spike: 200 * simMs},
-		{Rate: 100_000, RecordBytes: 200, Latency: 10 * simMs, Spike: 20 * simMs},
-		{Rate: 10_000, RecordBytes: 256, Spike: 50 * simMs, SlabBytes: 64 << 10},
-		{Rate: 10_000, RecordBytes: 256, Latency: simMs, Spike: 200 * simMs, SlabBytes: 64 << 10},
-		{Rate: 50_000, RecordBytes: 256, Latency: simMs, Spike: 100 * simMs, SlabBytes: 64 << 10},
+		{Rate: 10_000, RecordBytes: 256, Latency: milli},
+		{Rate: 10_000, RecordBytes: 256, Latency: 10 * milli, Spike: 200 * milli},
+		{Rate: 100_000, RecordBytes: 200, Latency: 10 * milli, Spike: 20 * milli},
+		{Rate: 10_000, RecordBytes: 256, Spike: 50 * milli, SlabBytes: 64 << 10},
+		{Rate: 10_000, RecordBytes: 256, Latency: milli, Spike: 200 * milli, SlabBytes: 64 << 10},
+		{Rate: 50_000, RecordBytes: 256, Latency: milli, Spike: 100 * milli, SlabBytes: 64 << 10},
 		// Few records per slab; a slab that barely keeps up; partial flushes.
-		{Rate: 100, RecordBytes: 4000, Latency: 20 * simMs, Spike: 300 * simMs},
-		{Rate: 5550, RecordBytes: 256, Latency: 10 * simMs, Spike: 30 * simMs},
-		{Rate: 200, RecordBytes: 256, Latency: 5 * simMs, Spike: time.Second},
-		{Rate: 1000, RecordBytes: 100, Latency: 50 * simMs, Spike: 250 * simMs, MemoryBytes: 56 << 10},
-		{Rate: 10_000, RecordBytes: 256, Latency: simMs, Spike: 60 * simMs, SlabBytes: 16 << 10, Window: 2},
+		{Rate: 100, RecordBytes: 4000, Latency: 20 * milli, Spike: 300 * milli},
+		{Rate: 5550, RecordBytes: 256, Latency: 10 * milli, Spike: 30 * milli},
+		{Rate: 200, RecordBytes: 256, Latency: 5 * milli, Spike: time.Second},
+		{Rate: 1000, RecordBytes: 100, Latency: 50 * milli, Spike: 250 * milli, MemoryBytes: 56 << 10},
+		{Rate: 10_000, RecordBytes: 256, Latency: milli, Spike: 60 * milli, SlabBytes: 16 << 10, Window: 2},
 	}
 	if !all {
 		return grid
 	}
-	grid = append(grid, Workload{Rate: 100_000, RecordBytes: 200, Latency: 10 * simMs, Spike: 100 * simMs})
+	grid = append(grid, Workload{Rate: 100_000, RecordBytes: 200, Latency: 10 * milli, Spike: 100 * milli})
 	for _, rate := range []float64{50, 1000, 12_345, 100_000} {
 		for _, bytes := range []float64{1, 100, 256, 1000, 5000} {
-			for _, latency := range []time.Duration{0, 100 * time.Microsecond, 3 * simMs, 30 * simMs} {
-				for _, spike := range []time.Duration{0, simMs, 37 * simMs, 333 * simMs} {
+			for _, latency := range []time.Duration{0, 100 * time.Microsecond, 3 * milli, 30 * milli} {
+				for _, spike := range []time.Duration{0, milli, 37 * milli, 333 * milli} {
 					for _, window := range []int{0, 1} {
 						grid = append(grid, Workload{Rate: rate, RecordBytes: bytes, Latency: latency, Spike: spike, Window: window})
 					}
@@ -240,7 +240,7 @@ func TestAbsorbBySimulation(t *testing.T) {
 			if !torture && (rate > 10_000 || c.count*c.slabBytes > 512<<10) {
 				continue // the same once more, with more records
 			}
-			w := Workload{Rate: rate, RecordBytes: 256, Latency: simMs}
+			w := Workload{Rate: rate, RecordBytes: 256, Latency: milli}
 			p, err := Absorb(w, c.slabBytes, c.count)
 			if err != nil {
 				t.Error(err)
