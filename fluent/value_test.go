@@ -79,7 +79,6 @@ type (
 	bomb     struct{}
 	valuerT  struct{ n int }
 	endless  struct{}
-	errNil   struct{}
 	node     struct {
 		Name string
 		Next *node
@@ -229,7 +228,6 @@ func TestFieldsAsEncodingJSON(t *testing.T) {
 			D struct{}       `json:",omitempty"`
 			E [0]int         `json:",omitempty"`
 			F map[string]int `json:"f,omitempty"`
-			G any            `json:"-,"`
 		}{},
 		node{"a", &node{"b", nil}},
 	} {
@@ -237,7 +235,7 @@ func TestFieldsAsEncodingJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := encoded(t, v); !equalJSON(got, strings.ReplaceAll(string(want), `"-"`, `"-"`)) {
+		if got := encoded(t, v); !equalJSON(got, string(want)) {
 			t.Errorf("%T:\n got %s\nwant %s", v, got, want)
 		}
 	}

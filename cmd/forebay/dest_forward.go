@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/fluent"
+)
+
+// forwardDest is forward://HOST:PORT, forward+tls://HOST:PORT or
+// forward+unix:PATH. The three share their flags.
+type forwardDest struct {
+	scheme string
+	f      *forwardFlags
+}
+
+// forwardFlags holds what the flags were defined on: destinations of other kinds
+// may have flags of the same name, and then share them.
+type forwardFlags struct{ cmd *cobra.Command }
+
+func (f *forwardFlags) text(name string) string { return f.cmd.Flags().Lookup(name).Value.String() }
+func (f *forwardFlags) on(name string) bool     { return f.text(name) == "true" }
+
+// forwardDests returns the three kinds.
+func forwardDests() []destination {
+	f := new(forwardFlags)
+	return []destination{forwardDest{"forward", f}, forwardDest{"forward+tls", f}, forwardDest{"forward+unix", f}}
+}
+
+func (d forwardDest) Scheme() string { return d.scheme }
+
+func (d forwardDest) Usage() (form, what string) {
+	switch d.scheme {
+	case "forward+tls":
+		return "forward+tls://HOST:PORT", "the same over TLS; see --tls-ca, --tls-cert, --tls-key"
+	case "forward+unix":
+		return "forward+unix:PATH", "the same over a unix socket"
+	}
+	return "forward://HOST:PORT", "a Fluentd, Fluent Bit or OpenTelemetry receiver, port 24224"
+}
+
+// Flags defines the flags once for all three.
+func (d forwardDest) Flags(cmd *cobra.Command) {
+	if d.f.cmd == cmd {
+		return
+	}
+	d.f.cmd = cmd
+	fs := cmd.Flags()
+	for _, fl := range []struct{ name, value, usage string }{
+		{"tag", "forebay", "forward: `TAG` of the events"},
+		{"shared-key-file", "", "forward: `FILE` with the shared key of the server"},
+		{"user", "", "forward: `NAME` of the user at the server"},
+		{"password-file", "", "forward: `FILE` with the password of --user"},
+		{"tls-ca", "", "forward+tls: `FILE` with the authorities that sign server certificates (default: the system's)"},
+		{"tls-cert", "", "forward+tls: `FILE` with a client certificate"},
+		{"tls-key", "", "forward+tls: `FILE` with its key"},
+	} {
+		if fs.Lookup(fl.name) == nil {
+			fs.String(fl.name, fl.value, fl.usage)
+		}
+	}
+	for _, fl := range []struct{ name, usage string }{
+		{"no-ack", "forward: do not wait for acknowledgements: what is under way when a connection ends is lost"},
+		{"dry-run", "forward: send nothing and show the frames on standard output"},
+	} {
+		if fs.Lookup(fl.name) == nil {
+			fs.Bool(fl.name, false, fl.usage)
+		}
+	}
+}
+
+func (d forwardDest) Open(rest string) (*target, error) {
+	c := fluent.Config{
+		Tag: d.f.text("tag"), NoAck: d.f.on("no-ack"), SharedKeyFile: d.f.text("shared-key-file"),
+		User: d.f.text("user"), PasswordFile: d.f.text("password-file"),
+		Name: d.scheme + ":" + rest,
+	}
+	switch d.scheme {
+	case "forward+unix":
+		if rest == "" || rest == "//" {
+			return nil, errors.New("it names no socket: write forward+unix:PATH")
+		}
+		c.Servers = []string{"unix:" + rest}
+	default:
+		host, ok := strings.CutPrefix(rest, "//")
+		if !ok || host == "" {
+			return nil, fmt.Errorf("it names no server: write %s://HOST:PORT", d.scheme)
+		}
+		if strings.Contains(host, "@") {
+			return nil, errors.New("no user and password go into it: use --user and --password-file")
+		}
+		c.Servers = []string{host}
+		if d.scheme == "forward+tls" {
+			c.Servers[0] = "tls://" + host
+			c.TLS = fluent.TLS{CAFile: d.f.text("tls-ca"), CertFile: d.f.text("tls-cert"), KeyFile: d.f.text("tls-key")}
+		}
+	}
+	if f := d.f.cmd.Flags().Lookup("compress"); f != nil && f.Changed {
+		switch v := f.Value.String(); v {
+		case "none":
+		case "gzip":
+			c.Compress = v
+		default:
+			return nil, fmt.Errorf("--compress %s: receivers take gzip", v)
+		}
+	}
+	t := &target{encode: newForwardEncoder(), codec: fluent.EntryCodec()}
+	if d.f.on("dry-run") {
+		sink, err := fluent.DryRun(os.Stdout, c)
+		t.sink = sink
+		return t, plainForward(err)
+	}
+	sink, err := fluent.New(c)
+	if err != nil {
+		return nil, plainForward(err)
+	}
+	if t.sink, err = deliver.New(sink, &deliver.Options{Name: c.Name}); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// plainForward takes the name of the package out of an error.
+func plainForward(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(strings.ReplaceAll(err.Error(), "fluent: ", ""))
+}
+
+// newForwardEncoder returns what makes an event of a line: a JSON object is the
+// record as it is, logfmt and text become one.
+func newForwardEncoder() func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+	enc := record.NewEncoder(record.AsJSON)
+	var js, buf []byte
+	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+		m := record.Meta(ev)
+		var err error
+		if js, err = enc.Append(js[:0], ev); err != nil {
+			return dst, m, err
+		}
+		at := ev.Time
+		if at.IsZero() {
+			at = time.Now()
+		}
+		if dst == nil {
+			dst = buf[:0]
+		}
+		dst, err = fluent.AppendJSONEvent(dst, at, js)
+		buf = dst
+		return dst, m, err
+	}
+}

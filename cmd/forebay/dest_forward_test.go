@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// forwardTarget opens --to with the given flags.
+func forwardTarget(t *testing.T, to string, args ...string) (*target, error) {
+	t.Helper()
+	cmd := &cobra.Command{}
+	dests := append([]destination{new(fileDest)}, forwardDests()...)
+	for _, d := range dests {
+		d.Flags(cmd)
+	}
+	if err := cmd.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	return openTarget(dests, to)
+}
+
+func TestForwardSendsLinesAsRecords(t *testing.T) {
+	var got bytes.Buffer
+	done := make(chan string, 1)
+	auth := &testkit.ForwardAuth{Hostname: "s", Key: "key", Nonce: []byte("n"), Auth: []byte("a"), User: "u", Password: "p"}
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+		if ok, _ := c.Handshake(auth); !ok {
+			return
+		}
+		m, err := c.Next()
+		if err != nil {
+			return
+		}
+		got.WriteString(m.Tag + " " + m.Compressed + "\n")
+		for _, e := range m.Entries {
+			got.Write(append(fluent.EntryCodec().AppendJSON(nil, e, batch.Meta{}), '\n'))
+		}
+		done <- got.String()
+		c.Ack(m.Chunk)
+		c.Next()
+	}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Serve(l)
+	defer f.Close()
+	key, pass := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "pass")
+	os.WriteFile(key, []byte("key\n"), 0o600)
+	os.WriteFile(pass, []byte("p\n"), 0o600)
+	tg, err := forwardTarget(t, "forward://"+l.Addr().String(), "--tag", "app.x", "--compress", "gzip",
+		"--shared-key-file", key, "--user", "u", "--password-file", pass)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b batch.Builder
+	for _, line := range []string{`{"a":1,"time":"2026-01-02T03:04:05Z"}`, `level=warn n=5 time=2026-01-02T03:04:06Z`, "2026-01-02T03:04:07Z plain text"} {
+		var ev record.Event
+		(&record.Parser{Location: time.UTC}).Parse([]byte(line+"\n"), &ev)
+		rec, m, err := tg.encode(nil, &ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Append(rec, 0, m)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := tg.sink.Send(ctx, b.Batch(tg.codec)); err != nil {
+		t.Fatal(err)
+	}
+	text := <-done
+	for _, want := range []string{"app.x gzip\n", `"time":"2026-01-02T03:04:05Z","record":{"a":1`, `"time":"2026-01-02T03:04:06Z","record":{"level":"warn","n":5`, `"time":"2026-01-02T03:04:07Z"`, "plain text"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not in\n%s", want, text)
+		}
+	}
+	if err := tg.sink.(batch.Closer).Close(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestForwardErrors(t *testing.T) {
+	for to, want := range map[string]string{
+		"forward:host":         "write forward://HOST:PORT",
+		"forward://":           "it names no server",
+		"forward+tls:host":     "write forward+tls://HOST:PORT",
+		"forward+unix:":        "write forward+unix:PATH",
+		"forward://host:99999": "the port must be",
+		"forward://u:secret@h": "use --user and --password-file",
+	} {
+		_, err := forwardTarget(t, to)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+	if _, err := forwardTarget(t, "forward://h", "--compress", "zstd"); err == nil || !strings.Contains(err.Error(), "gzip") {
+		t.Error(err)
+	}
+	if _, err := forwardTarget(t, "forward://h", "--shared-key-file", "/nonexistent"); err == nil {
+		t.Error("a key file that is not there")
+	}
+}
