@@ -1,0 +1,165 @@
+package fluent
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// A Receiver takes connections on loopback, decodes what comes and counts
+// events. It acknowledges chunks.
+type Receiver struct {
+	Addr    string
+	Events  atomic.Uint64
+	Bytes   atomic.Uint64
+	discard bool
+	delay   time.Duration // each way
+	l       net.Listener
+	mu      sync.Mutex
+	conns   []net.Conn
+	wg      sync.WaitGroup
+}
+
+// NewReceiver starts a receiver. One that discards only reads. delay is added
+// before each acknowledgement, twice, for a line that is so long.
+func NewReceiver(discard bool, delay time.Duration) (*Receiver, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	r := &Receiver{Addr: l.Addr().String(), discard: discard, delay: delay, l: l}
+	r.wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r.mu.Lock()
+			r.conns = append(r.conns, c)
+			r.mu.Unlock()
+			r.wg.Go(func() { r.serve(c) })
+		}
+	})
+	return r, nil
+}
+
+// Close ends it.
+func (r *Receiver) Close() error {
+	r.l.Close()
+	r.mu.Lock()
+	for _, c := range r.conns {
+		c.Close()
+	}
+	r.mu.Unlock()
+	r.wg.Wait()
+	return nil
+}
+
+func (r *Receiver) serve(c net.Conn) {
+	defer c.Close()
+	if r.discard {
+		io.Copy(io.Discard, struct{ io.Reader }{c})
+		return
+	}
+	acks := make(chan ack, 1<<16)
+	defer close(acks)
+	r.wg.Go(func() {
+		for a := range acks {
+			time.Sleep(time.Until(a.at))
+			if _, err := c.Write(a.msg); err != nil {
+				c.Close()
+			}
+		}
+	})
+	buf, from := make([]byte, 0, 1<<20), 0
+	for {
+		if cap(buf)-len(buf) < 64<<10 {
+			if from == 0 {
+				buf = append(buf, make([]byte, len(buf)+64<<10)...)[:len(buf)]
+			} else {
+				n := copy(buf, buf[from:])
+				buf, from = buf[:n], 0
+			}
+		}
+		n, err := c.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		for from < len(buf) {
+			rest, err := msgpack.Skip(buf[from:])
+			if err != nil {
+				break
+			}
+			msg := buf[from : len(buf)-len(rest)]
+			events, id := count(msg)
+			r.Events.Add(events)
+			r.Bytes.Add(uint64(len(msg)))
+			if len(id) > 0 {
+				m := msgpack.AppendStr(msgpack.AppendMapHeader(nil, 1), "ack")
+				acks <- ack{append(m, id...), time.Now().Add(2 * r.delay)}
+			}
+			from = len(buf) - len(rest)
+		}
+		if from == len(buf) {
+			buf, from = buf[:0], 0
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+type ack struct {
+	msg []byte
+	at  time.Time
+}
+
+// count returns the number of events of a message, each of which it decodes, and
+// the chunk as MessagePack.
+func count(msg []byte) (n uint64, chunk []byte) {
+	head, b, _ := msgpack.Next(msg)
+	_, b, _ = msgpack.Next(b) // tag
+	t, after, _ := msgpack.Next(b)
+	switch {
+	case t.Text():
+		for p := t.Bytes; len(p) > 0; n++ {
+			rest, err := msgpack.Skip(p)
+			if err != nil {
+				return n, nil
+			}
+			p = rest
+		}
+		b = after
+	case t.Kind == msgpack.Array:
+		n = uint64(t.Len)
+		b, _ = msgpack.Skip(b)
+	default:
+		n = 1
+		b = after
+		b, _ = msgpack.Skip(b)
+	}
+	if head.Len < 3 || len(b) == 0 {
+		return n, nil
+	}
+	opt, b, err := msgpack.Next(b)
+	if err != nil || opt.Kind != msgpack.Map {
+		return n, nil
+	}
+	for range opt.Len {
+		k, v, err := msgpack.Next(b)
+		if err != nil {
+			return n, nil
+		}
+		rest, err := msgpack.Skip(v)
+		if err != nil {
+			return n, nil
+		}
+		if string(k.Bytes) == "chunk" {
+			chunk = v[:len(v)-len(rest)]
+		}
+		b = rest
+	}
+	return n, chunk
+}

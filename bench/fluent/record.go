@@ -1,0 +1,95 @@
+package fluent
+
+import "fmt"
+
+// Tag is the tag of all events.
+const Tag = "debug.test"
+
+// Event is the struct of the rows, with 26 fields; Wide the same as a map.
+type Event struct {
+	A string `msg:"a" msgpack:"a"`
+	B string `msg:"b" msgpack:"b"`
+	C string `msg:"c" msgpack:"c"`
+	D string `msg:"d" msgpack:"d"`
+	E string `msg:"e" msgpack:"e"`
+	F string `msg:"f" msgpack:"f"`
+	G string `msg:"g" msgpack:"g"`
+	H string `msg:"h" msgpack:"h"`
+	I string `msg:"i" msgpack:"i"`
+	J string `msg:"j" msgpack:"j"`
+	K string `msg:"k" msgpack:"k"`
+	L string `msg:"l" msgpack:"l"`
+	M string `msg:"m" msgpack:"m"`
+	N string `msg:"n" msgpack:"n"`
+	O string `msg:"o" msgpack:"o"`
+	P string `msg:"p" msgpack:"p"`
+	Q string `msg:"q" msgpack:"q"`
+	R string `msg:"r" msgpack:"r"`
+	S string `msg:"s" msgpack:"s"`
+	T string `msg:"t" msgpack:"t"`
+	U string `msg:"u" msgpack:"u"`
+	V string `msg:"v" msgpack:"v"`
+	W string `msg:"w" msgpack:"w"`
+	X string `msg:"x" msgpack:"x"`
+	Y string `msg:"y" msgpack:"y"`
+	Z string `msg:"z" msgpack:"z"`
+}
+
+const value = "value"
+
+// NewEvent returns an Event with all fields set.
+func NewEvent() Event {
+	return Event{value, value, value, value, value, value, value, value, value, value, value, value, value,
+		value, value, value, value, value, value, value, value, value, value, value, value, value}
+}
+
+// NewWide returns a map of 26 keys.
+func NewWide() map[string]any {
+	m := map[string]any{}
+	for c := 'a'; c <= 'z'; c++ {
+		m[fmt.Sprintf("%c", c)] = value
+	}
+	return m
+}
+
+// A What is what is posted.
+type What uint8
+
+const (
+	Struct What = iota
+	Map26
+	Count
+)
+
+var (
+	event = NewEvent()
+	wide  = NewWide()
+)
+
+// each calls post n times.
+func (w What) each(n int, post func(v any)) {
+	switch w {
+	case Struct:
+		for range n {
+			post(event)
+		}
+	case Map26:
+		for range n {
+			post(wide)
+		}
+	case Count:
+		for j := range n {
+			post(map[string]any{"count": j})
+		}
+	}
+}
+
+// A Poster is a client under test: what posts, and what ends it when all is out.
+type Poster struct {
+	Post  func(v any)
+	Drain func() error
+	Batch int // events that one call posts; 0: one
+}
+
+// Run posts n events.
+func (p *Poster) Run(w What, n int) { w.each(n, p.Post) }
