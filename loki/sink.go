@@ -390,3 +390,6 @@ type ticketSet struct{ at [1024]atomic.Uint64 }
 func (t *ticketSet) add(ticket uint64) bool {
 	return ticket == 0 || t.at[ticket%uint64(len(t.at))].Swap(ticket) != ticket
 }
+
+// Accepts reports whether records of that content type can be sent.
+func (s *Sink) Accepts(contentType string) bool { return contentType == s.enc.codec.ContentType() }

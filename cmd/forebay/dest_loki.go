@@ -1,0 +1,180 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/loki"
+)
+
+// lokiDest is loki://HOST:PORT or loki+https://HOST. The two share their flags.
+type lokiDest struct {
+	scheme string
+	f      *lokiFlags
+}
+
+// lokiFlags holds what the flags were defined on: destinations of other kinds may
+// have flags of the same name, and then share them.
+type lokiFlags struct {
+	cmd              *cobra.Command
+	labels, metadata []string
+}
+
+func (f *lokiFlags) text(name string) string { return f.cmd.Flags().Lookup(name).Value.String() }
+
+// lokiDests returns the two kinds.
+func lokiDests() []destination {
+	f := new(lokiFlags)
+	return []destination{lokiDest{"loki", f}, lokiDest{"loki+https", f}}
+}
+
+func (d lokiDest) Scheme() string { return d.scheme }
+
+func (d lokiDest) Usage() (form, what string) {
+	if d.scheme == "loki" {
+		return "loki://HOST:PORT", "Grafana Loki, port 3100, over http; see --label. A path is a prefix"
+	}
+	return "loki+https://HOST", "the same over https; see --tls-ca, --tls-cert, --tls-key"
+}
+
+// Flags defines the flags once for both.
+func (d lokiDest) Flags(cmd *cobra.Command) {
+	if d.f.cmd == cmd {
+		return
+	}
+	d.f.cmd = cmd
+	fs := cmd.Flags()
+	fs.StringArrayVar(&d.f.labels, "label", nil, "loki: a label of all lines, `NAME=VALUE`; may be repeated (default job=forebay)")
+	fs.StringArrayVar(&d.f.metadata, "metadata", nil, "loki: make the field `NAME` of JSON and logfmt lines structured metadata; may be repeated")
+	for _, fl := range []struct{ name, value, usage string }{
+		{"tenant", "", "loki: `NAME` of the tenant (X-Scope-OrgID)"},
+		{"bearer-token-file", "", "loki: `FILE` with a bearer token"},
+		{"user", "", "loki: `NAME` of the user at the server"},
+		{"password-file", "", "loki: `FILE` with the password of --user"},
+		{"tls-ca", "", "loki+https: `FILE` with the authorities that sign server certificates (default: the system's)"},
+		{"tls-cert", "", "loki+https: `FILE` with a client certificate"},
+		{"tls-key", "", "loki+https: `FILE` with its key"},
+	} {
+		if fs.Lookup(fl.name) == nil {
+			fs.String(fl.name, fl.value, fl.usage)
+		}
+	}
+	if fs.Lookup("dry-run") == nil {
+		fs.Bool("dry-run", false, "loki: send nothing and show the entries on standard output")
+	}
+}
+
+func (d lokiDest) Open(rest string) (*target, error) {
+	host, ok := strings.CutPrefix(rest, "//")
+	if !ok || host == "" {
+		return nil, fmt.Errorf("it names no server: write %s://HOST", d.scheme)
+	}
+	if strings.Contains(host, "@") {
+		return nil, errors.New("no user and password go into it: use --user and --password-file")
+	}
+	c := loki.Config{
+		URL: "http://" + host, Name: d.scheme + ":" + rest, Labels: map[string]string{},
+		MetadataAttrs: d.f.metadata, Tenant: d.f.text("tenant"), Username: d.f.text("user"),
+		BearerTokenFile: d.f.text("bearer-token-file"),
+	}
+	if d.scheme == "loki+https" {
+		c.URL = "https://" + host
+		c.TLS = loki.TLS{CAFile: d.f.text("tls-ca"), CertFile: d.f.text("tls-cert"), KeyFile: d.f.text("tls-key")}
+	}
+	for _, l := range d.f.labels {
+		name, value, ok := strings.Cut(l, "=")
+		if !ok || name == "" || value == "" {
+			return nil, fmt.Errorf("--label %s: write NAME=VALUE", l)
+		}
+		c.Labels[name] = value
+	}
+	if len(c.Labels) == 0 {
+		c.Labels["job"] = "forebay"
+	}
+	if file := d.f.text("password-file"); file != "" {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("--password-file: %w", err)
+		}
+		c.Password = strings.TrimRight(string(b), "\r\n")
+	}
+	s, err := loki.New(c)
+	if err != nil {
+		return nil, plainLoki(err)
+	}
+	t := &target{encode: newLokiEncoder(s, d.f.metadata), codec: s.Codec()}
+	if d.f.text("dry-run") == "true" {
+		t.sink = loki.DryRun(os.Stdout, s)
+		return t, nil
+	}
+	if t.sink, err = deliver.New(s, &deliver.Options{Name: c.Name}); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// plainLoki takes the name of the package out of an error.
+func plainLoki(err error) error {
+	return errors.New(strings.NewReplacer("loki: config: ", "", "loki: ", "").Replace(err.Error()))
+}
+
+// newLokiEncoder returns what makes an entry of a line: the line as it came, with
+// its time and level, and with metadata of the fields so named.
+func newLokiEncoder(s *loki.Sink, metadata []string) func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+	var attrs []slog.Attr
+	var js []byte
+	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+		attrs = attrs[:0]
+		if len(metadata) > 0 && ev.Format != record.Text {
+			line := ev.Line
+			if ev.Format == record.Logfmt {
+				js = encode.LogfmtCodec().AppendJSON(js[:0], ev.Line, batch.Meta{})
+				line = js
+			}
+			attrs = appendFields(attrs, line, metadata)
+		}
+		return s.AppendLine(dst, ev.Time, ev.Level, ev.Line, attrs)
+	}
+}
+
+// appendFields appends the fields of a JSON object that have one of the names.
+func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(obj, &fields) != nil {
+		return dst
+	}
+	for _, name := range names {
+		head, tail, nested := strings.Cut(name, ".")
+		if v, ok := fields[name]; ok {
+			// The Sink knows a name with a dot as one in a group.
+			dst = append(dst, within(strings.Split(name, "."), v))
+		} else if v, ok := fields[head]; ok && nested {
+			if in := appendFields(nil, v, []string{tail}); len(in) > 0 {
+				dst = append(dst, slog.Attr{Key: head, Value: slog.GroupValue(in...)})
+			}
+		}
+	}
+	return dst
+}
+
+func within(path []string, v json.RawMessage) slog.Attr {
+	value := slog.AnyValue(v)
+	var s string
+	if json.Unmarshal(v, &s) == nil && v[0] == '"' {
+		value = slog.StringValue(s)
+	}
+	for i := len(path) - 1; i > 0; i-- {
+		value = slog.GroupValue(slog.Attr{Key: path[i], Value: value})
+	}
+	return slog.Attr{Key: path[0], Value: value}
+}

@@ -1,0 +1,59 @@
+package loki
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// DryRun is a Sink that sends nothing and writes to w what it would send: a line
+// for each request, and its entries as JSON below. What the Sink would refuse is
+// written as such. Make its Sink with [New].
+func DryRun(w io.Writer, s *Sink) batch.Sink { return &dryRun{w: w, s: s} }
+
+type dryRun struct {
+	w io.Writer
+	s *Sink
+}
+
+// Limits is that of a Sink.
+func (d *dryRun) Limits() batch.Limits { return d.s.Limits() }
+
+func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
+	s := d.s
+	p := s.pushes.Get().(*push)
+	defer s.release(p)
+	s.gather(p, b)
+	var out []byte
+	codec := s.enc.codec
+	for i := range p.groups {
+		g := &p.groups[i]
+		out = fmt.Appendf(out, "POST %s", s.c.endpoint.Redacted())
+		tenant := g.st.tenant
+		if tenant == "" {
+			tenant = s.c.Tenant
+		}
+		if tenant != "" {
+			out = fmt.Appendf(out, " tenant=%s", tenant)
+		}
+		out = fmt.Appendf(out, " %s: %d entries, %d bytes\n", g.st.labels, len(g.order), g.bytes)
+		for _, k := range g.order {
+			out = append(out, "  "...)
+			out = codec.AppendJSON(out, p.recs[k].data, batch.Meta{Stream: unknownStream})
+			out = append(out, '\n')
+		}
+	}
+	if _, err := d.w.Write(out); err != nil {
+		return batch.Permanent(errors.New("loki: cannot write dry run: " + err.Error()))
+	}
+	if p.why != nil {
+		return batch.Reject(p.why, p.indexes(refused)...)
+	}
+	return nil
+}
+
+// unknownStream is a number no stream has.
+const unknownStream = 1<<32 - 1
