@@ -80,7 +80,7 @@ func NewLogger(c Config) (*Logger, error) {
 //
 // v is a map or a struct, or a pointer to one; anything else becomes the field
 // Config.MessageKey of a record of its own, and nil an empty record. Fields of
-// structs are named by the tags fluent, msgpack, msg and json, the first that is
+// structs are named by the tags fluent, msgpack, msg, codec and json, the first that is
 // there, and follow the rules of encoding/json: omitempty, omitzero, embedded
 // structs; inline (or flatten) also lays the fields of named structs, and the
 // pairs of maps, among the others. Within a record

@@ -246,7 +246,7 @@ func (b *planner) mapPlan(p *plan, t reflect.Type) {
 }
 
 // tagKeys are the struct tags that are looked at; the first that is there counts.
-var tagKeys = []string{"fluent", "msgpack", "msg", "json"}
+var tagKeys = []string{"fluent", "msgpack", "msg", "codec", "json"}
 
 type tag struct {
 	name                               string

@@ -1,0 +1,21 @@
+// Package fluent sends events to Fluentd, Fluent Bit, OpenTelemetry's
+// fluentforwardreceiver and whatever else speaks the Forward protocol.
+//
+//   - [Logger] is a client of its own: Post a value under a tag.
+//   - [NewEncoder] makes a Router's records into events; its output is
+//     [Logger.Writer].
+//   - [Sink] is the bare destination, for a pipeline put together by hand:
+//     slab.Writer, deliver.Engine, Sink.
+//
+// # The wire
+//
+// The protocol is that of
+// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1, of
+// which only what all the servers above take is spoken: PackedForward messages,
+// on request compressed with gzip, with an option map; entries of an EventTime
+// and a map; no extension type but EventTime, no empty messages. The tag of a
+// record is its stream ([batch.Meta]).
+//
+// Acknowledgements are on by default. A chunk keeps its id when it is sent again,
+// within one process. No receiver removes duplicates: delivery is at least once.
+package fluent

@@ -1,0 +1,123 @@
+package fluent_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// receiver stands for a Fluentd: it prints what it gets.
+func receiver() (addr string, stop func()) {
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+		for {
+			m, err := c.Next()
+			if err != nil {
+				return
+			}
+			for _, e := range m.Entries {
+				fmt.Printf("%s %s\n", m.Tag, fluent.EntryCodec().AppendJSON(nil, e, batch.Meta{}))
+			}
+			c.Ack(m.Chunk)
+		}
+	}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	f.Serve(l)
+	return l.Addr().String(), f.Close
+}
+
+func ExampleLogger_Post() {
+	addr, stop := receiver()
+	defer stop()
+	l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}})
+	if err != nil {
+		panic(err)
+	}
+	type order struct {
+		ID    string  `fluent:"id"`
+		Total float64 `fluent:"total,omitempty"`
+	}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	l.PostWithTime("shop.order", at, order{ID: "A-17", Total: 12.5})
+	l.PostWithTime("shop.order", at, map[string]string{"note": "by hand"})
+	rep, err := l.Close(context.Background())
+	fmt.Println(rep.Delivered, err)
+	// Output:
+	// shop.order {"time":"2026-01-02T03:04:05Z","record":{"id":"A-17","total":12.5}}
+	// shop.order {"time":"2026-01-02T03:04:05Z","record":{"note":"by hand"}}
+	// 2 <nil>
+}
+
+// Records of a server that is down go to standard output as JSON lines.
+func ExampleConfig_errorHandler() {
+	l, err := fluent.NewLogger(fluent.Config{
+		Servers:      []string{"127.0.0.1:1"},
+		ErrorHandler: deliver.JSONLines(os.Stdout),
+		OnError:      func(batch.Event) {}, // silent
+	})
+	if err != nil {
+		panic(err)
+	}
+	l.PostWithTime("app", time.Unix(0, 0), map[string]any{"n": 1})
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	rep, _ := l.Close(ctx)
+	fmt.Println(rep.Account)
+	// Output:
+	// {"tag":"app","time":"1970-01-01T00:00:00Z","record":{"n":1}}
+	// accepted=1 delivered=0 handled=1
+}
+
+// slog records through a Router.
+func ExampleNewEncoder() {
+	addr, stop := receiver()
+	defer stop()
+	l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}})
+	if err != nil {
+		panic(err)
+	}
+	enc, err := fluent.NewEncoder(&fluent.EncoderOptions{Tag: "app", TagKey: "tag"})
+	if err != nil {
+		panic(err)
+	}
+	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Writer())))
+	if err != nil {
+		panic(err)
+	}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	r := slog.NewRecord(at, slog.LevelInfo, "hello", 0)
+	r.AddAttrs(slog.Int("n", 1), slog.String("tag", "app.greeting"))
+	router.Handle(context.Background(), r)
+	router.Close(context.Background())
+	l.Close(context.Background())
+	// Output:
+	// app.greeting {"time":"2026-01-02T03:04:05Z","record":{"level":"INFO","message":"hello","n":1}}
+}
+
+func ExampleDryRun() {
+	sink, err := fluent.DryRun(os.Stdout, fluent.Config{Tag: "app", NoAck: true})
+	if err != nil {
+		panic(err)
+	}
+	rec, err := fluent.AppendJSONEvent(nil, time.Unix(0, 0), []byte(`{"n": 1}`))
+	if err != nil {
+		panic(err)
+	}
+	var b batch.Builder
+	b.Append(rec, 0, batch.Meta{})
+	sink.Send(context.Background(), b.Batch(fluent.EntryCodec()))
+	// Output:
+	// frame 1: PackedForward tag="app" size=1 payload=15 bytes, message=29 bytes
+	//   {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
+}
