@@ -32,6 +32,30 @@ func (w *Writer) openSlabs() error {
 	return nil
 }
 
+// putMapped is put into mapped memory.
+func (w *Writer) putMapped(p []byte, m batch.Meta) error {
+	w.mu.Lock()
+	b := w.cur
+	if b == nil || b.head == nil || b.old != nil || w.sleep == parked || w.closed || w.waiters.n > 0 ||
+		int(m.Level) >= w.flushLevel || m.Stream != 0 && !w.crash.known[m.Stream] || !b.fits(len(p)) {
+		return w.putSlow(p, m)
+	}
+	w.next++
+	faulted := w.storeGuarded(b, p, m)
+	if faulted {
+		w.next-- // the ticket of a record that was not stored is given out again
+		return w.putSlow(p, m)
+	}
+	w.mu.Unlock()
+	return nil
+}
+
+func (w *Writer) storeGuarded(b *block, p []byte, m batch.Meta) (faulted bool) {
+	defer w.catchFault(debug.SetPanicOnFault(true), &faulted)
+	b.store(p, m, w.next)
+	return false
+}
+
 // mapped reports whether new records go to mapped memory. mu is held.
 func (w *Writer) mapped() bool { return w.crash != nil && w.crash.broken == nil }
 

@@ -217,6 +217,9 @@ func (w *Writer) put(p []byte, m batch.Meta) error {
 	if points {
 		point(ptPut)
 	}
+	if w.crash != nil {
+		return w.putMapped(p, m)
+	}
 	if w.sh.max == 0 {
 		w.mu.Lock()
 	} else {

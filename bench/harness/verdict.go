@@ -121,6 +121,22 @@ func AtMost(ours string, limit float64) func(*Result) []Check {
 	}
 }
 
+// Difference requires that ours takes at most extra units more than ref, both as
+// medians.
+func Difference(ours, ref string, extra float64) func(*Result) []Check {
+	return func(r *Result) []Check {
+		a, b := r.Column(ours), r.Column(ref)
+		if a == nil {
+			return []Check{missing(extra, r.failure(ours))}
+		}
+		if b == nil {
+			return []Check{missing(extra, r.failure(ref))}
+		}
+		d := a.Median - b.Median
+		return []Check{atMost(d, extra, fmt.Sprintf("%s %s %s more than %s (target ≤ %g)", ours, figure(d), r.Unit, ref, extra))}
+	}
+}
+
 // Figure requires that the further figure key of ours is at most limit.
 func Figure(ours, key string, limit float64) func(*Result) []Check {
 	return func(r *Result) []Check {
