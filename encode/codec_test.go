@@ -37,6 +37,7 @@ func TestAppendJSON(t *testing.T) {
 		{JSONCodec(), `{"a":1}` + "\n", `{"a":1}`},
 		{JSONCodec(), ` {"a": 1}` + "\r\n", `{"a": 1}`},
 		{JSONCodec(), "{\n \"a\": [1,\r 2]\n}\n", `{"a":[1,2]}`},
+		{JSONCodec(), "{\"a\":\r1}", `{"a":1}`},
 		{JSONCodec(), "{\"a\":\"\xff\"}\n", "{\"a\":\"\ufffd\"}"},
 		{JSONCodec(), "[1]\n", `{"raw":"[1]"}`},
 		{JSONCodec(), "\n", `{"raw":""}`},

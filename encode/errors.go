@@ -230,9 +230,7 @@ func (w *walker) stack(dst []byte, key string, err error, kind stackKind) (out [
 	}
 	var calls []string
 	add := func(s string) bool {
-		if len(calls) < maxFrames {
-			calls = append(calls, s)
-		}
+		calls = append(calls, s)
 		return len(calls) < maxFrames
 	}
 	switch kind {

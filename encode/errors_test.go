@@ -115,6 +115,9 @@ func TestErrorChainIsBounded(t *testing.T) {
 			t.Errorf("%d links: %.400s", n, got)
 		}
 	}
+	if got := encodeOne(t, JSON(nil), slog.Any("err", cyclicError())); !strings.Contains(got, `"err.chain":[`+strings.Repeat(`"b","a",`, 9)+`"b","(and more)"]`) {
+		t.Errorf("not 20 links: %s", got)
+	}
 	deep := io.EOF
 	for i := range 19 {
 		deep = &countingError{msg: fmt.Sprint(i), next: deep}
@@ -215,7 +218,7 @@ func TestErrorStacks(t *testing.T) {
 	}
 	// A long stack is cut, and one of nonsense harms nobody.
 	got := encodeOne(t, JSON(nil), slog.Any("err", goError{make([]uintptr, 1<<20)}))
-	if n := strings.Count(got, `":0"`); n > maxFrames {
+	if n := strings.Count(got, `":0"`); n != maxFrames {
 		t.Errorf("%d frames", n)
 	}
 }
@@ -224,6 +227,16 @@ func TestFramesAreKept(t *testing.T) {
 	pcs := callers()
 	if a, b := frameOf(pcs[0]), frameOf(pcs[0]); a != b {
 		t.Error("looked up twice")
+	}
+	other := pcs[0] + 1
+	for frameSlot(other) != frameSlot(pcs[0]) {
+		other++
+	}
+	if f := frameOf(other); f.pc != other {
+		t.Error("took another position's frame from the same place")
+	}
+	if f := frameOf(pcs[0]); f.pc != pcs[0] || f.source.Function == "" {
+		t.Errorf("%+v", f)
 	}
 	if n := testing.AllocsPerRun(100, func() { frameOf(pcs[0]) }); n != 0 {
 		t.Errorf("%v allocations", n)

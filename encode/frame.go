@@ -23,10 +23,14 @@ type frame struct {
 // fixed size, and a newer frame takes the place of an older one.
 var frames [1 << 12]atomic.Pointer[frame]
 
+func frameSlot(pc uintptr) *atomic.Pointer[frame] {
+	return &frames[uint32(uint64(pc)*0x9e3779b97f4a7c15>>32)>>20]
+}
+
 // frameOf returns the frame of a program counter as runtime.Callers reports it.
 // It allocates the first time only.
 func frameOf(pc uintptr) *frame {
-	at := &frames[uint32(uint64(pc)*0x9e3779b97f4a7c15>>32)>>20]
+	at := frameSlot(pc)
 	if f := at.Load(); f != nil && f.pc == pc {
 		return f
 	}

@@ -443,6 +443,14 @@ func TestHiddenCycles(t *testing.T) {
 	if got, want := value(t, JSON(nil), l), `{"a":[{"b":[1,"x",null]}],"n":{"Name":"n","Next":null}}`; got != want {
 		t.Errorf("got %s want %s", got, want)
 	}
+	loop := map[string]any{}
+	loop["loop"] = loop
+	if got := value(t, JSON(nil), []ownByAddress{{loop}}); got != `["own"]` {
+		t.Error(got)
+	}
+	if got := value(t, JSON(nil), ownByAddress{loop}); got != `"!ERROR:encode: the value is cyclic, or nested deeper than 1000 levels"` {
+		t.Error(got)
+	}
 	own := &ownMarshaler{}
 	own.Self = own
 	if got := value(t, JSON(nil), own); got != `"own"` {
@@ -452,6 +460,12 @@ func TestHiddenCycles(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// ownByAddress has its own MarshalJSON only where encoding/json can take its
+// address, and there its fields are nobody's business.
+type ownByAddress struct{ Any any }
+
+func (*ownByAddress) MarshalJSON() ([]byte, error) { return []byte(`"own"`), nil }
 
 type ownMarshaler struct{ Self *ownMarshaler }
 

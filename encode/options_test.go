@@ -139,6 +139,10 @@ func TestCallerFormats(t *testing.T) {
 		if strings.Contains(string(out), "source") {
 			t.Errorf("a source without a PC: %s", out)
 		}
+		nonsense, _, _ := c.e.Scope().Append(nil, &Record{Message: "m", PC: 1})
+		if string(nonsense) != string(out) {
+			t.Errorf("a PC of no function: %s", nonsense)
+		}
 	}
 	// A source among the attributes follows the same format.
 	src := &slog.Source{Function: "f", File: "/a/b/c.go", Line: 3}

@@ -91,6 +91,38 @@ func TestScopesAreImmutable(t *testing.T) {
 	}
 }
 
+// ReplaceAttr is told the groups an attribute lies in, whatever other scopes are
+// derived in between; the built-in attributes lie in none.
+func TestReplaceAttrPath(t *testing.T) {
+	var paths []string
+	replace := func(groups []string, a slog.Attr) slog.Attr {
+		paths = append(paths, strings.Join(groups, "/")+":"+a.Key)
+		if a.Key == "level" {
+			return slog.Group("level", slog.Int("n", 1))
+		}
+		return a
+	}
+	for name, c := range map[string]struct {
+		e    Encoder
+		want string
+	}{
+		"json":    {JSON(&JSONOptions{ReplaceAttr: replace}), `{"level":{"n":1},"msg":"m","a":{"b":{"c":{"x":{"k":1,"g":{"h":2}}}}}}`},
+		"logfmt":  {Logfmt(&LogfmtOptions{ReplaceAttr: replace}), `level.n=1 msg=m a.b.c.x.k=1 a.b.c.x.g.h=2`},
+		"console": {Console(&ConsoleOptions{ReplaceAttr: replace}), `level.n=1 m  a.b.c.x.k=1 a.b.c.x.g.h=2`},
+	} {
+		base := c.e.Scope().WithGroup("a").WithGroup("b").WithGroup("c")
+		x := base.WithGroup("x")
+		base.WithGroup("y")
+		paths = nil
+		if got := encodeScope(t, x, slog.Int("k", 1), slog.Group("g", slog.Int("h", 2))); got != c.want+"\n" {
+			t.Errorf("%s: got %swant %s", name, got, c.want)
+		}
+		if got, want := strings.Join(paths, " "), ":level level:n :msg a/b/c/x:k a/b/c/x/g:h"; got != want {
+			t.Errorf("%s: got %s want %s", name, got, want)
+		}
+	}
+}
+
 func TestConcurrentUse(t *testing.T) {
 	same := func(_ []string, a slog.Attr) slog.Attr { return a }
 	for _, e := range []Encoder{JSON(nil), JSON(&JSONOptions{ReplaceAttr: same, AddSource: true}), Logfmt(nil), Console(&ConsoleOptions{Color: true})} {
@@ -143,6 +175,85 @@ func (noAttrs) AppendAttrs(dst []slog.Attr) []slog.Attr { return dst }
 type shrinker struct{}
 
 func (shrinker) AppendAttrs([]slog.Attr) []slog.Attr { return nil }
+
+// wide has n attributes of its own around those of in.
+type wide struct {
+	n  int
+	in *wide
+}
+
+func (w *wide) AppendAttrs(dst []slog.Attr) []slog.Attr {
+	for i := range w.n {
+		dst = append(dst, slog.Int("a", i))
+	}
+	if w.in != nil {
+		dst = append(dst, slog.Any("in", w.in))
+	}
+	for i := range w.n {
+		dst = append(dst, slog.Int("z", i))
+	}
+	return dst
+}
+
+// cached returns a slice of its own.
+type cached []slog.Attr
+
+func (c cached) AppendAttrs([]slog.Attr) []slog.Attr { return c }
+
+func TestAttrAppenderScratch(t *testing.T) {
+	r := &Record{Message: "m"}
+	s := JSON(&JSONOptions{LevelKey: "-"}).Scope()
+	var dst []byte
+	encode := func(v any) string {
+		r.Attrs = []slog.Attr{slog.Any("v", v)}
+		dst, _, _ = s.Append(dst[:0], r)
+		return string(dst)
+	}
+	// Nested ones do not overwrite what they lie in.
+	for _, n := range []int{1, 2, 3, 5, 20, 100} {
+		want := `{"msg":"m","v":{`
+		members := func(key string) (m string) {
+			for i := range n {
+				m += fmt.Sprintf(`,"%s":%d`, key, i)
+			}
+			return m
+		}
+		in := strings.TrimPrefix(members("a")+members("z"), ",")
+		mid := strings.TrimPrefix(members("a"), ",") + `,"in":{` + in + `}` + members("z")
+		want += strings.TrimPrefix(members("a"), ",") + `,"in":{` + mid + `}` + members("z") + "}}\n"
+		v := &wide{n, &wide{n, &wide{n, nil}}}
+		for range 3 {
+			if got := encode(v); got != want {
+				t.Fatalf("%d:\n got %s\nwant %s", n, got, want)
+			}
+		}
+		if allocs := testing.AllocsPerRun(20, func() { encode(v) }); allocs > 3 && !raceEnabled {
+			t.Errorf("%d attributes: %v allocations", n, allocs)
+		}
+	}
+	// Nothing is kept, not even by one that panics half-way.
+	encode(&wide{5, &wide{5, nil}})
+	encode(halfway{})
+	for i, a := range r.cache.scratch.attrs[:cap(r.cache.scratch.attrs)] {
+		if !a.Equal(slog.Attr{}) {
+			t.Errorf("attribute %d is still there: %v", i, a)
+		}
+	}
+	// What is not ours is neither cleared nor written to.
+	own := cached{slog.Int("x", 1), slog.Any("y", &wide{2, nil}), slog.Int("z", 3)}
+	for range 2 {
+		if got, want := encode(own), `{"msg":"m","v":{"x":1,"y":{"a":0,"a":1,"z":0,"z":1},"z":3}}`+"\n"; got != want {
+			t.Errorf("got %swant %s", got, want)
+		}
+	}
+}
+
+type halfway struct{}
+
+func (halfway) AppendAttrs(dst []slog.Attr) []slog.Attr {
+	_ = append(dst, slog.String("secret", "s"))
+	panic("half-way")
+}
 
 func TestAttrAppender(t *testing.T) {
 	acc := &account{ID: 1, Inner: &account{ID: 2}}
@@ -224,6 +335,7 @@ func TestTextValues(t *testing.T) {
 		{netip.MustParseAddr("10.0.0.1"), "10.0.0.1"}, {time.March, "March"}, {point{X: 1, Tags: []string{"a"}}, `"{\"X\":1,\"Y\":0,\"tags\":[\"a\"]}"`},
 		{map[string]int{"a": 1}, `"{\"a\":1}"`}, {[]byte("a b"), `"a b"`}, {textual{"x=y"}, `"x=y"`}, {errors.New("e"), "e"}, {jsonError{"own words"}, `"own words"`},
 		{make(chan int), `"!ERROR:json: unsupported type: chan int"`}, {slog.LevelWarn, "WARN"}, {numbered(3), "3"}, {"", `""`}, {"\u00a0", "\"\u00a0\""},
+		{"0123456=89", `"0123456=89"`}, {"0123456\x7f89", `"0123456\u007f89"`}, {"0123456\"89", `"0123456\"89"`}, {"0123456 89", `"0123456 89"`},
 		{"a\\b", `a\b`}, {`"`, `"\""`}, {"日本", "日本"}, {"🌍", "🌍"}, {"\U000e0041", `"\udb40\udc41"`}, {"e\u200dx", "e\u200dx"}, {"\ufeff", `"\ufeff"`}, {"\x7f", `"\u007f"`},
 	} {
 		if got, want := encodeOne(t, Logfmt(nil), slog.Any("k", c.v)), "level=INFO msg=m k="+c.want+"\n"; got != want {

@@ -50,6 +50,7 @@ func TestTimeRFC3339(t *testing.T) {
 	for _, odd := range []time.Time{
 		time.Date(10000, 1, 1, 0, 0, 0, 1, time.UTC), time.Date(-1, 12, 31, 0, 0, 0, 1, time.UTC),
 		time.Date(1880, 1, 1, 0, 0, 0, 1, berlin), time.Date(2000, 1, 1, 0, 0, 0, 1, time.FixedZone("", 90)),
+		time.Date(2000, 1, 1, 0, 0, 0, 1, time.FixedZone("", -30)), time.Date(2000, 1, 1, 0, 0, 0, 1, time.FixedZone("", 100*3600)),
 		time.Unix(math.MaxInt64/2, 1).UTC(), time.Unix(math.MinInt64/2, 1).UTC(),
 	} {
 		if got, want := string(spec.append(nil, odd, &c, 0)), odd.Format(time.RFC3339Nano); got != want {
