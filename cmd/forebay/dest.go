@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // A destination is a kind of place that --to can name. To add one, write a type
@@ -47,17 +47,21 @@ type target struct {
 	encode func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error)
 	codec  batch.Codec
 
+	// engine puts a deliver.Engine in front of sink, whatever the flags: it is
+	// across a network. Open must not make one.
+	engine bool
+
 	reopen func() error    // at SIGHUP; nil: nothing to do
 	gone   <-chan struct{} // closed when the destination takes no more, ever; nil: never
 	tty    bool            // it is a terminal, so the live line would be in the way
 }
 
-// newWriter puts slabs in front of the target.
-func (t *target) newWriter(o *slab.Options) (*slab.Writer, error) {
+// asSink returns the sink of the target.
+func (t *target) asSink() batch.Sink {
 	if t.sink != nil {
-		return slab.NewSink(t.sink, o)
+		return t.sink
 	}
-	return slab.New(t.writer, o)
+	return &lineSink{w: t.writer}
 }
 
 // close gives up a target that was opened and is not used.
@@ -65,16 +69,27 @@ func (t *target) close() {
 	if t.writer != nil {
 		t.writer.Close()
 	}
+	switch s := t.sink.(type) {
+	case batch.Closer:
+		s.Close(context.Background())
+	case io.Closer:
+		s.Close()
+	}
 }
 
 // openTarget opens what --to says.
 func openTarget(dests []destination, to string) (*target, error) {
+	return openAt(dests, "--to", to)
+}
+
+// openAt opens the destination that a flag names.
+func openAt(dests []destination, flag, to string) (*target, error) {
 	scheme, rest, found := strings.Cut(to, ":")
 	for _, d := range dests {
 		if found && scheme == d.Scheme() {
 			t, err := d.Open(rest)
 			if err != nil {
-				return nil, fmt.Errorf("--to %s: %s", to, strings.TrimPrefix(err.Error(), "file: "))
+				return nil, fmt.Errorf("%s %s: %s", flag, to, strings.TrimPrefix(err.Error(), "file: "))
 			}
 			return t, nil
 		}
@@ -100,7 +115,7 @@ func openTarget(dests []destination, to string) (*target, error) {
 	default:
 		why = fmt.Sprintf("no destination is called %q", scheme)
 	}
-	return nil, errors.New("--to " + quoteEmpty(to) + ": " + why + "\nDestinations are:\n" + strings.TrimRight(usageOf(dests), "\n"))
+	return nil, errors.New(flag + " " + quoteEmpty(to) + ": " + why + "\nDestinations are:\n" + strings.TrimRight(usageOf(dests), "\n"))
 }
 
 func quoteEmpty(s string) string {

@@ -7,6 +7,7 @@ const (
 	exitRuntime = 1  // something went wrong while running: records were lost, or input could not be read
 	exitUsage   = 2  // the command line is wrong
 	exitDrops   = 3  // records were dropped, and --fail-on-drop was given
+	exitKept    = 75 // the time was up, and the rest is kept for the next run (EX_TEMPFAIL of sysexits.h)
 	exitConfig  = 78 // a destination is wrong or cannot be opened (EX_CONFIG of sysexits.h)
 )
 
@@ -15,6 +16,7 @@ const exitHelp = `Exit codes:
   1   records were lost, or standard input could not be read
   2   the command line is wrong
   3   a record was dropped, and --fail-on-drop was given
+  75  the time was up; what was not delivered is kept in --spool or --crash-safe
   78  a destination is wrong or cannot be opened`
 
 // A codeError is an error that decides the exit code.

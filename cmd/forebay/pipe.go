@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,6 +33,7 @@ type pipeConfig struct {
 	drainTimeout  duration
 	failOnDrop    bool
 	quiet         bool
+	deliveryFlags
 }
 
 func newPipe(stdin, stderr *os.File) *cobra.Command {
@@ -42,6 +44,7 @@ func newPipe(stdin, stderr *os.File) *cobra.Command {
 		whenFull:      whenFull{slab.Block()},
 		maxRecord:     size{slab.DefaultMaxRecord, 1, maxRecordFlag},
 		drainTimeout:  duration(30 * time.Second),
+		deliveryFlags: newDeliveryFlags(),
 	}
 	format := choice{value: record.Auto.String(), of: record.Formats()}
 	encoding := choice{value: record.AsRaw.String(), of: record.Encodings()}
@@ -67,17 +70,29 @@ At the end of the input, and when stopped (Ctrl-C, SIGTERM), everything read is
 delivered, for at most --drain-timeout; a second signal gives up at once. SIGHUP
 opens files anew. One line on standard error tells what became of every record.
 
+What a destination does not take is tried again, in order. With any of the flags
+--fallback, --spool, --dead-letter and --retry-age, a destination that is down is
+left alone for a while; meanwhile lines go to --fallback (once more than
+--pending-limit wait), else into --spool. A spool is read by the next run with
+the same --to, which delivers it first. Lines that a destination refuses for good
+go to --dead-letter. --crash-safe keeps what was read and not yet delivered even
+if the program is killed; a tmpfs is the best place for it.
+
 Destinations:
 ` + usageOf(c.dests) + "\n" + exitHelp,
 		Example: `  myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB --keep 7 --compress gzip
   forebay pipe --encode json --level warn --to file:warnings.jsonl < app.log
-  myapp | forebay pipe --to stdout: --to file:all.log --when-full drop-newest | less`,
+  myapp | forebay pipe --to stdout: --to file:all.log --when-full drop-newest | less
+  myapp | forebay pipe --to file:/mnt/nfs/app.log --spool /var/spool/forebay --spool-max 10GiB`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.format, _ = record.ParseFormat(format.value)
 			c.encoding, _ = record.ParseEncoding(encoding.value)
 			if c.slabs < 2 || c.slabs > slab.MaxSlabCount {
 				return usageError(fmt.Errorf("--slabs %d: use 2 (one is filled while the other is written) to %d", c.slabs, slab.MaxSlabCount))
+			}
+			if err := c.deliveryFlags.check(cmd); err != nil {
+				return usageError(err)
 			}
 			if len(c.to) == 0 {
 				c.to = []string{"stdout:"}
@@ -100,6 +115,7 @@ Destinations:
 	fs.BoolVar(&c.failOnDrop, "fail-on-drop", false, "exit with 3 if a record was dropped")
 	fs.StringVar(&c.name, "name", "forebay", "`NAME` of this pipe in messages")
 	fs.BoolVarP(&c.quiet, "quiet", "q", false, "no live line and no summary, errors only")
+	c.deliveryFlags.add(cmd)
 	for _, d := range c.dests {
 		d.Flags(cmd)
 	}
@@ -107,8 +123,10 @@ Destinations:
 	for _, d := range c.dests {
 		schemes = append(schemes, d.Scheme()+":")
 	}
-	if err := cmd.RegisterFlagCompletionFunc("to", cobra.FixedCompletions(schemes, cobra.ShellCompDirectiveNoSpace)); err != nil {
-		panic(err) // no such flag
+	for _, flag := range []string{"to", "fallback"} {
+		if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(schemes, cobra.ShellCompDirectiveNoSpace)); err != nil {
+			panic(err) // no such flag
+		}
 	}
 	complete(cmd, "level", "trace", "debug", "info", "warn", "error", "fatal")
 	complete(cmd, "when-full", "block", "block-for=250ms", "drop-newest", "drop-oldest")
@@ -125,7 +143,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 }
 
 // slabOptions returns the options of an output.
-func (c *pipeConfig) slabOptions(t *target) *slab.Options {
+func (c *pipeConfig) slabOptions(to string, t *target) *slab.Options {
 	o := &slab.Options{
 		SlabBytes:     int(c.slabSize.value),
 		SlabCount:     c.slabs,
@@ -133,6 +151,9 @@ func (c *pipeConfig) slabOptions(t *target) *slab.Options {
 		WhenFull:      c.whenFull.WhenFull,
 		Codec:         c.encoding.Codec(),
 		CloseDst:      true,
+	}
+	if c.crashSafe != "" {
+		o.Crash = slab.CrashSafe(filepath.Join(c.crashSafe, safeName(to)))
 	}
 	switch {
 	case t.encode != nil:

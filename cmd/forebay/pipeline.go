@@ -31,6 +31,8 @@ type pipeline struct {
 	con  *console
 	term *os.File // for the live line; nil: none
 
+	fallback *fallback // nil: none
+
 	parser record.Parser // owned by the reader
 
 	// What the reader has done.
@@ -46,6 +48,7 @@ type pipeline struct {
 type output struct {
 	to string
 	t  *target
+	d  *delivery // between w and t; nil: none
 	w  *slab.Writer
 
 	report batch.Report // of Shutdown
@@ -75,25 +78,29 @@ func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
 }
 
 // open opens the destinations. A failure closes those that are open already.
-func (p *pipeline) open() error {
+func (p *pipeline) open() (err error) {
+	defer func() {
+		if err != nil {
+			p.abandon()
+		}
+	}()
+	if p.c.fallback != "" {
+		if p.fallback, err = openFallback(p.c); err != nil {
+			return err
+		}
+	}
 	seen := map[string]bool{}
 	for _, to := range p.c.to {
 		if seen[to] {
-			p.abandon()
 			return fmt.Errorf("--to %s is given twice: every line would be there twice", to)
 		}
 		seen[to] = true
 		t, err := openTarget(p.c.dests, to)
 		if err != nil {
-			p.abandon()
 			return err
 		}
 		out := &output{to: strings.TrimSuffix(to, ":"), t: t}
-		o := p.c.slabOptions(t)
-		o.Name, o.OnError = out.to, p.event
-		if out.w, err = t.newWriter(o); err != nil {
-			t.close()
-			p.abandon()
+		if err := p.connect(out); err != nil {
 			return err
 		}
 		p.outs = append(p.outs, out)
@@ -101,10 +108,48 @@ func (p *pipeline) open() error {
 	return nil
 }
 
+// connect puts slabs, and an engine if it takes one, in front of the target of
+// out.
+func (p *pipeline) connect(out *output) (err error) {
+	t := out.t
+	o := p.c.slabOptions(out.to, t)
+	o.Name, o.OnError = out.to, p.event
+	switch {
+	case p.c.given || t.engine:
+		if out.d, err = p.newDelivery(out.to, t); err != nil {
+			t.close()
+			return err
+		}
+		if out.w, err = out.d.writer(t, o); err != nil {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			out.d.Close(ctx)
+			out.d.release()
+		}
+		return err
+	case t.sink != nil:
+		out.w, err = slab.NewSink(t.sink, o)
+	default:
+		out.w, err = slab.New(t.writer, o)
+	}
+	if err != nil {
+		t.close()
+	}
+	return err
+}
+
 // abandon closes outputs that nothing was written to.
 func (p *pipeline) abandon() {
+	ctx, cancel := context.WithTimeout(context.Background(), spoolGrace)
+	defer cancel()
 	for _, out := range p.outs {
-		out.w.Close()
+		out.w.Shutdown(ctx)
+		if out.d != nil {
+			out.d.release()
+		}
+	}
+	if p.fallback != nil {
+		p.fallback.close(ctx)
 	}
 }
 
@@ -127,6 +172,7 @@ func (p *pipeline) run() error {
 	defer signal.Stop(signals)
 	end := newEnding(p.in, time.Duration(p.c.drainTimeout))
 	defer end.release()
+	end.onBegin = p.drain
 
 	quit := make(chan struct{})
 	var beside sync.WaitGroup
@@ -173,13 +219,54 @@ func (p *pipeline) run() error {
 	return p.conclude(time.Since(start), readErr, context.Cause(end.ctx))
 }
 
-// shutdown delivers what the outputs hold, all at the same time.
+// drain tells the engines that the end has begun: the reader may be waiting for
+// room that only a spool can make.
+func (p *pipeline) drain(deadline time.Time) {
+	for _, out := range p.outs {
+		if out.d != nil {
+			out.d.Drain(deadline)
+		}
+	}
+}
+
+// shutdown delivers what the outputs hold, all at the same time, then closes
+// what they share.
 func (p *pipeline) shutdown(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, out := range p.outs {
-		wg.Go(func() { out.report, out.err = out.w.Shutdown(ctx) })
+		wg.Go(func() { out.shutdown(ctx) })
 	}
 	wg.Wait()
+	if p.fallback == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spoolGrace)
+	defer cancel()
+	if err := errors.Join(p.fallback.Sync(), p.fallback.close(ctx)); err != nil {
+		p.con.say("--fallback %s: %s", p.fallback.to, plain(err))
+	}
+}
+
+// shutdown delivers what the output holds, until end.
+func (out *output) shutdown(end context.Context) {
+	if out.d == nil {
+		out.report, out.err = out.w.Shutdown(end)
+		return
+	}
+	ctx, cancel := out.d.until(end)
+	defer cancel()
+	out.report, out.err = out.w.Shutdown(ctx)
+	// It was closed by the Writer, unless that ran out of time.
+	brief, cancel := context.WithTimeout(context.Background(), spoolGrace)
+	defer cancel()
+	report, err := out.d.Shutdown(brief)
+	if out.report.Pending.Inflight > 0 {
+		out.report.Account, out.err = out.w.Account(), errors.Join(out.err, err)
+	}
+	out.report.Unknown += report.Unknown
+	if err := out.d.release(); err != nil && out.err == nil {
+		out.err = err
+	}
 }
 
 // signal acts on a signal: files are opened anew, or the end comes nearer.
@@ -188,11 +275,18 @@ func (p *pipeline) signal(s os.Signal, end *ending) {
 		end.signal(s)
 		return
 	}
+	targets := make([]*target, 0, len(p.outs)+1)
 	for _, out := range p.outs {
-		if out.t.reopen == nil {
+		targets = append(targets, out.t)
+	}
+	if p.fallback != nil {
+		targets = append(targets, p.fallback.t)
+	}
+	for _, t := range targets {
+		if t.reopen == nil {
 			continue
 		}
-		if err := out.t.reopen(); err != nil {
+		if err := t.reopen(); err != nil {
 			p.con.say("%s", plain(err))
 		}
 	}
@@ -225,8 +319,10 @@ func (p *pipeline) read() error {
 	src := lines.New(p.in, int(p.c.maxRecord.value))
 	enc := record.NewEncoder(p.c.encoding)
 	parse := p.c.level.set || p.c.encoding != record.AsRaw
+	engines := false
 	for _, out := range p.outs {
 		parse = parse || out.t.encode != nil
+		engines = engines || out.d != nil
 	}
 	var ev record.Event
 	var buf []byte
@@ -245,7 +341,7 @@ func (p *pipeline) read() error {
 			return fmt.Errorf("cannot read standard input: %w", err)
 		}
 		p.records.Add(1)
-		var meta batch.Meta
+		var meta, retry batch.Meta
 		rec := line
 		if parse {
 			p.parser.Parse(line, &ev)
@@ -263,9 +359,24 @@ func (p *pipeline) read() error {
 				rec = buf
 			}
 		}
+		if p.c.keeps() && p.c.encoding == record.AsRaw && line[len(line)-1] != '\n' {
+			// What the next run reads comes behind it.
+			buf = append(append(buf[:0], line...), '\n')
+			rec = buf
+		}
+		if engines {
+			// --retry-age counts from here, not from the time in a line, which may
+			// come out of an archive.
+			retry = meta
+			retry.Time = time.Now().UnixNano()
+		}
 		for _, out := range p.outs {
 			if out.t.encode == nil {
-				out.w.WriteRecord(rec, meta) // what is dropped is counted there
+				m := meta
+				if out.d != nil {
+					m = retry
+				}
+				out.w.WriteRecord(rec, m) // what is dropped is counted there
 				continue
 			}
 			own, m, err := out.t.encode(nil, &ev)
@@ -304,7 +415,7 @@ func (p *pipeline) progress() progress {
 		if s.SlabsInUse >= now.inUse {
 			now.inUse, now.slabs = s.SlabsInUse, s.SlabCount
 		}
-		if s.LastError != "" {
+		if s.LastError != "" || out.d != nil && out.d.Stats().LastError != "" {
 			now.failing = out.to
 		}
 	}
@@ -330,6 +441,10 @@ func (p *pipeline) event(e batch.Event) {
 		p.con.say("%s: no longer dropping, %d records so far", e.Output, e.Count)
 	case "panic":
 		p.con.say("%s: %v", e.Output, e.Err)
+	case "recovered-from-disk":
+		p.con.say("%s: %d records of an earlier run come first", e.Output, e.Count)
+	case "crash-safe", "recover":
+		p.con.say("%s: --crash-safe: %s", e.Output, plain(e.Err))
 	default:
 		p.con.say("%s: %s: %s", e.Output, e.Op, plain(e.Err))
 	}
@@ -344,7 +459,7 @@ func plain(err error) string {
 		err = e.Err // without how many records came through before
 	}
 	s := err.Error()
-	for _, prefix := range []string{"file: ", "slab: "} {
+	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: "} {
 		s = strings.TrimPrefix(s, prefix)
 	}
 	return s
@@ -355,16 +470,21 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) error {
 	if !p.c.quiet {
 		p.con.say("%s", p.summary(took))
 	}
-	dropped, lost, late := p.oversize.Load()+p.broken.Load(), uint64(0), uint64(0)
+	dropped := p.oversize.Load() + p.broken.Load()
+	var lost, late, kept uint64
 	for _, out := range p.outs {
 		s := out.w.Stats()
 		dropped += out.report.Dropped.Total() + s.Refused
 		// What a policy drops was asked for. What the destination did not take,
 		// or not in time, is lost.
 		late += out.report.Dropped[batch.Shutdown]
-		missing := out.report.Undelivered() - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize] + s.Refused
+		left := out.report.Pending.Slab + out.report.Pending.Spill
+		kept += left
+		missing := out.report.Undelivered() - left - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize] + s.Refused
 		lost += missing
-		if out.err != nil && missing == 0 {
+		if left > 0 {
+			p.con.say("%s: %d records are kept for the next run, in %s", out.to, left, p.c.keptIn(out.report.Pending))
+		} else if out.err != nil && missing == 0 {
 			p.con.say("%s: %s", out.to, plain(out.err))
 			lost++
 		}
@@ -391,6 +511,8 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) error {
 		return &codeError{code: exitDrops}
 	case lost > 0 || readErr != nil:
 		return &codeError{code: exitRuntime}
+	case kept > 0:
+		return &codeError{code: exitKept}
 	}
 	return nil
 }

@@ -30,6 +30,8 @@ type ending struct {
 	cancel context.CancelFunc
 	begun  bool
 
+	onBegin func(deadline time.Time) // nil: nobody wants to know
+
 	last   os.Signal
 	lastAt time.Time
 }
@@ -47,6 +49,10 @@ func (e *ending) begin() {
 		e.begun = true
 		e.in.stop()
 		e.ctx, e.cancel = context.WithTimeoutCause(e.base, e.timeout, errDeadline)
+		if e.onBegin != nil {
+			deadline, _ := e.ctx.Deadline()
+			e.onBegin(deadline)
+		}
 	}
 }
 

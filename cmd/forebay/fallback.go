@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// A fallback is the destination of --fallback: a batch.Sink that the engines of
+// all outputs share. Records come in the form of the output that could not
+// deliver them, and go on in the form that this destination wants.
+type fallback struct {
+	to string
+	t  *target
+
+	mu     sync.Mutex // guards the rest; held during Send
+	sink   batch.Sink
+	lines  record.Parser // of lines as they came
+	parser record.Parser // of what was made of them
+	buf    []byte
+}
+
+// openFallback opens what --fallback says.
+func openFallback(c *pipeConfig) (*fallback, error) {
+	for _, to := range c.to {
+		if to == c.fallback {
+			return nil, fmt.Errorf("--fallback %s: it is given as --to, too: name another destination", to)
+		}
+	}
+	t, err := openAt(c.dests, "--fallback", c.fallback)
+	if err != nil {
+		return nil, err
+	}
+	return &fallback{
+		to: strings.TrimSuffix(c.fallback, ":"), t: t, sink: t.asSink(),
+		lines: record.Parser{Format: c.format},
+	}, nil
+}
+
+// Send sends b, in another form if it takes one.
+func (f *fallback) Send(ctx context.Context, b *batch.Batch) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.t.takes(b.Codec) {
+		return f.sink.Send(ctx, b)
+	}
+	var build batch.Builder
+	for _, rec := range b.All() {
+		data, m := f.transcode(b.Codec, &rec)
+		build.Append(data, rec.Ticket, m)
+	}
+	codec := f.t.codec
+	if f.t.encode == nil {
+		codec = encode.JSONCodec()
+	}
+	out := build.Batch(codec)
+	err := f.sink.Send(ctx, out)
+	b.Tally = out.Tally
+	return err
+}
+
+// takes reports whether the destination takes records of this form as they are.
+func (t *target) takes(c batch.Codec) bool {
+	if t.encode == nil {
+		return isLines(c)
+	}
+	if c == nil || t.codec == nil || c.ContentType() != t.codec.ContentType() {
+		return false
+	}
+	switch t.sink.(type) {
+	case batch.Dictionary, *deliver.Engine: // its numbers of streams are its own
+		return false
+	}
+	return true
+}
+
+// isLines reports whether records of this form are lines that a file can take.
+func isLines(c batch.Codec) bool {
+	if c == nil {
+		return true
+	}
+	_, ok := encode.CodecFor(c.ContentType())
+	return ok
+}
+
+// transcode returns a record in the form of the destination. What cannot be
+// encoded there goes as text, in quotes.
+func (f *fallback) transcode(c batch.Codec, rec *batch.Record) ([]byte, batch.Meta) {
+	line, parser := rec.Data, &f.lines
+	if c != nil {
+		parser = &f.parser
+	}
+	if !isLines(c) {
+		f.buf = append(c.AppendJSON(f.buf[:0], rec.Data, rec.Meta), '\n')
+		line = f.buf
+	}
+	if f.t.encode == nil {
+		return line, rec.Meta
+	}
+	var ev record.Event
+	parser.Parse(line, &ev)
+	out, m, err := f.t.encode(nil, &ev)
+	if err != nil {
+		quoted := strconv.AppendQuoteToASCII(nil, string(record.TrimEnd(line)))
+		out, m, _ = f.t.encode(nil, &record.Event{Raw: quoted, Line: quoted, Format: record.Text, Time: ev.Time, Level: ev.Level, HasLevel: ev.HasLevel})
+	}
+	return out, m
+}
+
+// Sync puts what was sent on stable storage, if the destination can.
+func (f *fallback) Sync() error {
+	if s, ok := f.sink.(batch.Syncer); ok {
+		return s.Sync()
+	}
+	return nil
+}
+
+// close closes the destination. It does not wait for a Send that hangs, beyond
+// the end of ctx.
+func (f *fallback) close(ctx context.Context) error {
+	switch s := f.sink.(type) {
+	case batch.Closer:
+		return s.Close(ctx)
+	case io.Closer:
+		return s.Close()
+	}
+	return nil
+}

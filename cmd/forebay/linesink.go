@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A lineSink is a batch.Sink for a writer of lines, for use behind a
+// deliver.Engine. It remembers how far into a record a failed write came: if that
+// record is the next one it goes on from there, else it ends the torn line. Send
+// may be called from several goroutines at once.
+type lineSink struct {
+	mu   sync.Mutex // guards the rest; held during writes
+	w    io.WriteCloser
+	torn []byte // the bytes of a record that were written
+}
+
+func (s *lineSink) Send(_ context.Context, b *batch.Batch) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	skip := 0
+	if len(s.torn) > 0 && b.Len() > 0 {
+		if bytes.HasPrefix(b.At(0).Data, s.torn) {
+			skip = len(s.torn)
+		} else if _, err := s.w.Write([]byte{'\n'}); err != nil {
+			return sinkError(err)
+		}
+	}
+	settled := 0
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		data := r.Data()
+		n, err := s.write(data[skip:])
+		n += skip
+		skip = 0
+		if err != nil {
+			return s.fail(b, r, settled, n, err)
+		}
+		settled += r.Len()
+	}
+	s.torn = s.torn[:0]
+	return nil
+}
+
+// write writes p, in several calls if the writer takes only parts. It returns the
+// number of bytes written.
+func (s *lineSink) write(p []byte) (done int, err error) {
+	for idle := 0; done < len(p); {
+		n, err := s.w.Write(p[done:])
+		if n < 0 || n > len(p)-done {
+			return done, fmt.Errorf("destination returned an invalid count %d for a write of %d bytes", n, len(p)-done)
+		}
+		done += n
+		if err != nil {
+			return done, err
+		}
+		if n > 0 {
+			idle = 0
+		} else if idle++; idle == 8 {
+			return done, io.ErrNoProgress
+		}
+	}
+	return done, nil
+}
+
+// fail says that b is settled up to its record number settled, plus what the
+// first n bytes of r complete.
+func (s *lineSink) fail(b *batch.Batch, r *batch.Run, settled, n int, err error) error {
+	s.torn = s.torn[:0]
+	for i := range r.Len() {
+		rec := r.Record(i)
+		if n < len(rec) {
+			s.torn = append(s.torn, rec[:n]...)
+			break
+		}
+		n -= len(rec)
+		settled++
+	}
+	err = sinkError(err)
+	switch {
+	case settled == 0:
+		return err
+	case batch.Inspect(err).Kind != batch.KindReject:
+		return batch.Prefix(settled, err)
+	}
+	var rest []int
+	for i := settled; i < b.Len(); i++ {
+		rest = append(rest, i)
+	}
+	return batch.Reject(err, rest...)
+}
+
+// sinkError marks errors after which the writer never takes anything again.
+func sinkError(err error) error {
+	for _, gone := range []error{os.ErrClosed, io.ErrClosedPipe, syscall.EPIPE} {
+		if errors.Is(err, gone) {
+			return batch.Permanent(err)
+		}
+	}
+	return err
+}
+
+// Sync puts what was written on stable storage, if the writer can.
+func (s *lineSink) Sync() error {
+	if f, ok := s.w.(batch.Syncer); ok {
+		return f.Sync()
+	}
+	return nil
+}
+
+// Close closes the writer.
+func (s *lineSink) Close(context.Context) error { return s.w.Close() }
