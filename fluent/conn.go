@@ -28,8 +28,9 @@ type conn struct {
 	gone chan struct{} // closed when it is dead
 
 	// Under Sink.mu:
-	pending []*sent // in the order written
-	byID    map[chunkID]*sent
+	pending []sent // in the order written
+	base    uint64 // number of the first
+	byID    map[chunkID]uint64
 	acked   bool // something was
 	used    bool // something was written
 	dead    bool
@@ -41,11 +42,10 @@ type conn struct {
 
 // sent is a frame that waits for its answer.
 type sent struct {
-	j     *job
+	j     *job // nil once it has it
 	frame int
 	id    chunkID
 	at    time.Time
-	acked bool
 }
 
 // connection returns a connection that is alive.
@@ -221,7 +221,7 @@ func (s *Sink) dial(ctx context.Context, index int) (_ *conn, err error) {
 	defer cancel()
 	c := &conn{
 		nc: nc, label: srv.label, index: index, keepalive: true, gone: make(chan struct{}),
-		byID: map[chunkID]*sent{}, looked: time.Now(), last: time.Now(),
+		byID: map[chunkID]uint64{}, looked: time.Now(), last: time.Now(),
 	}
 	if srv.tls {
 		conf := s.c.tls
@@ -304,13 +304,12 @@ func (s *Sink) register(c *conn, j *job) bool {
 				continue
 			}
 		} else {
-			for c.byID[f.id] != nil {
+			for _, used := c.byID[f.id]; used; _, used = c.byID[f.id] {
 				f.id = f.id.next()
 			}
 		}
-		e := &sent{j: j, frame: i, id: f.id, at: now}
-		c.byID[f.id] = e
-		c.pending = append(c.pending, e)
+		c.byID[f.id] = c.base + uint64(len(c.pending))
+		c.pending = append(c.pending, sent{j: j, frame: i, id: f.id, at: now})
 	}
 	c.used, c.last = true, now
 	c.deadlineLocked(s.c)
@@ -357,7 +356,7 @@ func (s *Sink) write(c *conn, j *job) {
 		s.stats.Frames += uint64(frames)
 	}
 	c.last = time.Now()
-	var fin func()
+	var fin answer
 	switch {
 	case !s.c.NoAck && j.open == 0: // all of it was acknowledged meanwhile
 		fin = s.finishLocked(j, nil)
@@ -365,11 +364,9 @@ func (s *Sink) write(c *conn, j *job) {
 		fin = s.finishLocked(j, j.failure)
 	case err == nil && s.c.NoAck && c.keepalive:
 		fin = s.finishLocked(j, nil)
-	default:
-		fin = nothing
 	}
 	s.mu.Unlock()
-	fin()
+	fin.give()
 	if err != nil {
 		if errors.Is(err, os.ErrDeadlineExceeded) && j.ctx.Err() == nil {
 			err = fmt.Errorf("the server did not read a batch within %s", s.c.WriteTimeout)
@@ -434,8 +431,8 @@ func (s *Sink) fail(c *conn, err error) {
 	after := s.lost(c, err)
 	c.err = after
 	var jobs []*job
-	for _, e := range c.pending {
-		if len(jobs) == 0 || jobs[len(jobs)-1] != e.j {
+	for i := range c.pending {
+		if e := &c.pending[i]; e.j != nil && (len(jobs) == 0 || jobs[len(jobs)-1] != e.j) {
 			jobs = append(jobs, e.j)
 		}
 	}
@@ -452,7 +449,7 @@ func (s *Sink) fail(c *conn, err error) {
 	}
 	c.pending = nil
 	clear(c.byID)
-	fins := make([]func(), 0, len(jobs))
+	fins := make([]answer, 0, len(jobs))
 	for _, j := range jobs {
 		result := after
 		if oneShot {
@@ -463,7 +460,7 @@ func (s *Sink) fail(c *conn, err error) {
 	s.mu.Unlock()
 	c.nc.Close()
 	for _, fin := range fins {
-		fin()
+		fin.give()
 	}
 	signal(s.moved)
 }
@@ -576,35 +573,37 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 // ack notes that the server has taken a frame.
 func (s *Sink) ack(c *conn, id chunkID) {
 	s.mu.Lock()
-	e := c.byID[id]
-	if e == nil {
+	no, known := c.byID[id]
+	if !known {
 		s.stats.UnknownAcks++
 		s.mu.Unlock()
 		return
 	}
 	delete(c.byID, id)
 	delete(s.suspects, id)
-	e.acked = true
+	e := c.pending[no-c.base]
+	c.pending[no-c.base].j = nil
 	c.acked = true
 	c.last = time.Now()
 	s.stats.Acks++
 	e.j.mem.lay.frames[e.frame].acked = true
 	e.j.open--
 	n := 0
-	for n < len(c.pending) && c.pending[n].acked {
+	for n < len(c.pending) && c.pending[n].j == nil {
 		n++
 	}
 	if n > 0 {
 		c.pending = slices.Delete(c.pending, 0, n)
+		c.base += uint64(n)
 		c.deadlineLocked(s.c)
 	}
-	fin := nothing
+	var fin answer
 	if e.j.open == 0 && !e.j.writing {
 		fin = s.finishLocked(e.j, nil)
 	}
 	over := !c.keepalive && len(c.pending) == 0
 	s.mu.Unlock()
-	fin()
+	fin.give()
 	signal(s.moved)
 	if over {
 		s.fail(c, io.EOF) // the server is about to close it

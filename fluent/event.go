@@ -21,6 +21,8 @@ const (
 	TimeText TimeForm = iota
 	// TimeEvent writes times that are fields of the record itself (not of what
 	// is nested in it) as EventTime, the protocol's own form, and others as text.
+	// Fluentd and Fluent Bit keep it as a time; OpenTelemetry's receiver makes
+	// text of it that is of little use.
 	TimeEvent
 )
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -69,6 +70,7 @@ type Sink struct {
 	trying   bool
 	suspects map[chunkID]int // how many connections ended at a chunk
 	spare    []*memory
+	watches  []*watch
 	stats    Stats
 }
 
@@ -91,7 +93,8 @@ type job struct {
 	b     *batch.Batch
 	done  func(error)
 	epoch uint64
-	stop  func() bool // ends the watch over ctx
+	watch *watch      // over ctx; nil for parts
+	stop  func() bool // ends that of a part
 	part  bool        // of a job that is sent in parts
 
 	mem *memory
@@ -177,13 +180,12 @@ func (s *Sink) Start(ctx context.Context, b *batch.Batch, done func(error)) {
 	s.under++
 	j.epoch = s.epoch
 	s.queue = append(s.queue, j)
+	j.watch = s.watchLocked(ctx)
+	j.watch.jobs = append(j.watch.jobs, j)
 	s.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() { s.abort(j) })
-	s.mu.Lock()
-	if j.stop = stop; j.finished {
-		stop()
+	if ctx.Err() != nil { // the watch may have looked before j was there
+		s.abort(j)
 	}
-	s.mu.Unlock()
 	signal(s.wake)
 }
 
@@ -194,6 +196,41 @@ func signal(ch chan struct{}) {
 	}
 }
 
+// A watch ends the jobs of one context when it ends. A producer comes with the
+// same context each time, so that one watch does for many jobs.
+type watch struct {
+	ctx  context.Context // nil: for one job only
+	stop func() bool
+	jobs []*job // under Sink.mu
+}
+
+// watchLocked returns the watch of ctx.
+func (s *Sink) watchLocked(ctx context.Context) *watch {
+	comparable := reflect.TypeOf(ctx).Comparable()
+	for _, w := range s.watches {
+		if comparable && w.ctx == ctx {
+			return w
+		}
+	}
+	s.watches = slices.DeleteFunc(s.watches, func(w *watch) bool {
+		return len(w.jobs) == 0 && w.stop() || w.ctx != nil && w.ctx.Err() != nil && len(w.jobs) == 0
+	})
+	w := new(watch)
+	if comparable {
+		w.ctx = ctx
+	}
+	w.stop = context.AfterFunc(ctx, func() {
+		s.mu.Lock()
+		jobs := slices.Clone(w.jobs)
+		s.mu.Unlock()
+		for _, j := range jobs {
+			s.abort(j)
+		}
+	})
+	s.watches = append(s.watches, w)
+	return w
+}
+
 // abort gives up a job whose ctx has ended.
 func (s *Sink) abort(j *job) {
 	err := context.Cause(j.ctx)
@@ -202,7 +239,7 @@ func (s *Sink) abort(j *job) {
 		s.queue = slices.Delete(s.queue, i, i+1)
 		fin := s.finishLocked(j, err)
 		s.mu.Unlock()
-		fin()
+		fin.give()
 		return
 	}
 	c := j.conn
@@ -215,16 +252,27 @@ func (s *Sink) abort(j *job) {
 	}
 }
 
-func nothing() {}
+// An answer is what is told the caller of Start, without mu.
+type answer struct {
+	done func(error)
+	err  error
+}
 
-// finishLocked ends a job with err. What it returns is to be called without mu.
-func (s *Sink) finishLocked(j *job, err error) func() {
+func (a answer) give() {
+	if a.done != nil {
+		a.done(a.err)
+	}
+}
+
+// finishLocked ends a job with err. The answer it returns is to be given without
+// mu.
+func (s *Sink) finishLocked(j *job, err error) answer {
 	if j.finished {
-		return nothing
+		return answer{}
 	}
 	if j.writing {
 		j.late, j.failure = true, err // b is still being read
-		return nothing
+		return answer{}
 	}
 	j.finished = true
 	err = s.resultLocked(j, err)
@@ -237,6 +285,10 @@ func (s *Sink) finishLocked(j *job, err error) func() {
 	if j.stop != nil {
 		j.stop()
 	}
+	if j.watch != nil {
+		i := slices.Index(j.watch.jobs, j)
+		j.watch.jobs = slices.Delete(j.watch.jobs, i, i+1)
+	}
 	if m := j.mem; m != nil {
 		j.mem = nil
 		m.lay.forget()
@@ -245,8 +297,7 @@ func (s *Sink) finishLocked(j *job, err error) func() {
 			s.spare = append(s.spare, m)
 		}
 	}
-	done := j.done
-	return func() { done(err) }
+	return answer{j.done, err}
 }
 
 // resultLocked returns what the caller of Start is told. Of each tag the frames
@@ -289,7 +340,7 @@ func (s *Sink) finish(j *job, err error) {
 	s.mu.Lock()
 	fin := s.finishLocked(j, err)
 	s.mu.Unlock()
-	fin()
+	fin.give()
 }
 
 // failed notes a failure: what is queued behind it is not sent.
@@ -305,7 +356,7 @@ func (s *Sink) failed(j *job, err error) {
 	s.stats.LastError = err.Error()
 	fin := s.finishLocked(j, err)
 	s.mu.Unlock()
-	fin()
+	fin.give()
 }
 
 // run is the sender.
@@ -350,7 +401,7 @@ func (s *Sink) flushQueue() {
 		s.queue = slices.Delete(s.queue, 0, 1)
 		fin := s.finishLocked(j, ErrClosed)
 		s.mu.Unlock()
-		fin()
+		fin.give()
 	}
 }
 
@@ -440,6 +491,15 @@ func (s *Sink) Close(ctx context.Context) error {
 	}
 	signal(s.quiet) // for another Close
 	s.cancel()
+	s.mu.Lock()
+	watches := s.watches
+	s.watches = nil
+	s.mu.Unlock()
+	defer func() {
+		for _, w := range watches {
+			w.stop()
+		}
+	}()
 	s.mu.Lock()
 	conns := []*conn{s.conn, s.better}
 	s.mu.Unlock()

@@ -835,7 +835,7 @@ func FuzzAcks(f *testing.F) {
 	f.Add([]byte{0x92, 0xa4, 'H', 'E', 'L', 'O', 0x80})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := &Sink{c: &resolved{}, suspects: map[chunkID]int{}}
-		c := &conn{byID: map[chunkID]*sent{}, keepalive: true}
+		c := &conn{byID: map[chunkID]uint64{}, keepalive: true}
 		rest, err := s.consume(c, slices.Clone(b))
 		if err == nil && len(rest) > len(b) {
 			t.Fatalf("%d bytes became %d", len(b), len(rest))
