@@ -31,6 +31,7 @@ type Writer struct {
 	slabBytes  int
 	maxRecord  int
 	flushLevel int
+	special    bool // slabs may be sharded, or are mapped
 
 	// mu guards everything down to the next comment. It is a leaf lock: nothing
 	// sleeps, sends to a destination or calls back while holding it.
@@ -177,6 +178,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 			w.sh.lanes[i].room = -1
 		}
 	}
+	w.special = w.sh.max > 0 || w.crash != nil
 	w.last = callback.New(w.writeLastResort, LastResortQueue+1)
 	w.d.init(w)
 	go w.run()
@@ -217,15 +219,13 @@ func (w *Writer) put(p []byte, m batch.Meta) error {
 	if points {
 		point(ptPut)
 	}
-	if w.crash != nil {
-		return w.putMapped(p, m)
-	}
-	if w.sh.max == 0 {
+	if !w.special {
 		w.mu.Lock()
+	} else if w.crash != nil {
+		return w.putMapped(p, m)
+	} else if n := w.sh.active.Load(); n != 0 {
+		return w.putLane(p, m, n)
 	} else {
-		if n := w.sh.active.Load(); n != 0 {
-			return w.putLane(p, m, n)
-		}
 		w.lockCounting()
 	}
 	if len(p)+batch.SlotBytes > w.room {
