@@ -104,10 +104,14 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	s.Level = batch.ClampLevel(m.Level)
 	s.Flags = 0
 	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
-	// The commit word of a crash-safe slab. A plain store will do: it is aligned,
-	// the compiler moves no store across the call that copies, and a process that
-	// dies leaves its stores in program order. Nobody else reads it meanwhile.
-	s.Ticket = ticket
+	if points {
+		point(ptCopiedLocked)
+	}
+	if b.head != nil {
+		atomic.StoreUint64(&s.Ticket, ticket) // the commit word of a crash-safe slab
+	} else {
+		s.Ticket = ticket
+	}
 	// Only now does the block know of the record: mapped memory may fault above.
 	if b.n == b.cut {
 		b.cutTicket = ticket

@@ -35,6 +35,7 @@ type orderRun struct {
 	faulty  bool                 // the destination fails now and then
 	bytes   bool                 // the destination is an io.Writer, not a Sink
 	shards  bool                 // the lanes are opened again and again
+	crash   bool                 // crash-safe slabs
 	closes  bool                 // Shutdown beside the writes, with little time
 	bubble  bool                 // runs in a synctest bubble: nobody may wait for a sync.Mutex
 }
@@ -81,12 +82,14 @@ func orderRuns() []orderRun {
 			clock: ordercheck.NewLogical, size: lengths(40, 200), chain: 5, procs: true, shards: true},
 		{name: "shards, drop-newest", o: Options{Shards: 3, SlabBytes: 512, SlabCount: 9, FlushInterval: -1, WhenFull: DropNewest()}, callers: 8,
 			clock: ordercheck.NewLogical, size: mixed, chain: 5, procs: true, bytes: true, shards: true},
+		{name: "crash-safe", o: with(tiny, Block()), callers: 6, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 200, procs: true, crash: true},
+		{name: "crash-safe, drop-oldest", o: with(tiny, DropOldest()), callers: 6, clock: ordercheck.NewLogical, size: lengths(40, 120), procs: true, crash: true},
 		{name: "many callers", o: Options{SlabBytes: 4096, SlabCount: 6, WhenFull: Block()}, callers: 64, clock: ordercheck.NewLogical, size: lengths(40, 120), chain: 20, procs: true},
 	}
 }
 
 func TestOrder(t *testing.T) {
-	perRun, rounds := 70_000, 1 // 10⁶ and a little over all runs
+	perRun, rounds := 63_000, 1 // 10⁶ and a little over all runs
 	if os.Getenv("FOREBAY_TORTURE") != "" {
 		perRun, rounds = 1_000_000, 10 // 10⁸ and a little over all runs
 	}
@@ -105,6 +108,9 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	c := ordercheck.New(run.callers, run.clock())
 	o := run.o
 	o.RetryMin, o.RetryMax = time.Microsecond, 10*time.Microsecond
+	if run.crash {
+		o.Crash = CrashSafe(t.TempDir()) // heap slabs where there are none
+	}
 	d := &orderDest{c: c, arrived: make([]atomic.Uint32, run.callers)}
 	if run.faulty {
 		d.rng = rand.New(rand.NewPCG(seed, 1))

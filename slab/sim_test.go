@@ -33,6 +33,7 @@ type simulation struct {
 	records          int
 	stallAt          time.Duration // from the first record; negative: never
 	stall            time.Duration
+	vec              bool // the destination takes several slabs at once, Latency for each
 }
 
 // span is a write of the destination, from the first record on.
@@ -63,7 +64,9 @@ func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 		}
 		o := &Options{SlabBytes: s.slabBytes, SlabCount: s.count, FlushInterval: s.flush, WhenFull: Block(), OnError: quiet}
 		var w *Writer
-		if s.Window == 0 {
+		if s.vec {
+			w = mustSink(t, &ioSink{w: vecDest{send}, vec: vecDest{send}}, o)
+		} else if s.Window == 0 {
 			w = mustNew(t, writerFunc(func(p []byte) (int, error) { send(); return len(p), nil }), o)
 		} else {
 			// As many bytes as so many slabs hold may lie in one more.
@@ -95,6 +98,19 @@ func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 		closeNow(t, w)
 	})
 	return waited, writes
+}
+
+// vecDest takes several slabs at once.
+type vecDest struct{ send func() }
+
+func (d vecDest) Write(p []byte) (int, error) { d.send(); return len(p), nil }
+
+func (d vecDest) Writev(bufs [][]byte) (n int64, err error) {
+	for _, b := range bufs {
+		d.send()
+		n += int64(len(b))
+	}
+	return n, nil
 }
 
 // windowSink takes several slabs at once.
@@ -229,6 +245,22 @@ func TestPlanBySimulation(t *testing.T) {
 				t.Errorf("%v, and %d slabs would do", p, least)
 			}
 		})
+	}
+}
+
+// A destination that takes several slabs at once, and Latency for each of them,
+// gets no more than leaves the callers room meanwhile.
+func TestPlanBySimulationGathering(t *testing.T) {
+	known(t, "a batch of several slabs frees none before all are written; callers wait if fewer are free than are taken")
+	for _, w := range simGrid(os.Getenv("FOREBAY_TORTURE") != "") {
+		p, err := Plan(w)
+		if err != nil || w.Window > 0 {
+			continue
+		}
+		s := simulation{Workload: w, slabBytes: p.SlabBytes, count: p.SlabCount, flush: -1, callers: 2, stall: w.Spike, vec: true}
+		if waited, at := s.waits(t, s.moments(t, false)); waited > 0 {
+			t.Errorf("%+v, %v: a caller waits %v when the stall begins at %v", w, p, waited, at)
+		}
 	}
 }
 
