@@ -1,0 +1,244 @@
+package loki
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+func TestConfigFaults(t *testing.T) {
+	good := Config{URL: "http://x:1", Labels: map[string]string{"a": "b"}}
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	many := map[string]string{}
+	for i := range 15 {
+		many[string(rune('a'+i))] = "v"
+	}
+	for want, change := range map[string]func(*Config){
+		"url: it is empty":                       func(c *Config) { c.URL = "" },
+		`url: its scheme is "ftp"`:               func(c *Config) { c.URL = "ftp://x" },
+		"url: it has no host":                    func(c *Config) { c.URL = "http:///x" },
+		"url: it cannot be read":                 func(c *Config) { c.URL = "http://u:s3cret@%zz" },
+		"labels: there is none":                  func(c *Config) { c.Labels, c.NoLevelLabel = nil, true },
+		"labels: there are 16":                   func(c *Config) { c.Labels = many },
+		`"a-b" and "a.b" are both a_b`:           func(c *Config) { c.Labels = map[string]string{"a.b": "1", "a-b": "2"} },
+		"labels: a is empty":                     func(c *Config) { c.Labels = map[string]string{"a": ""} },
+		"max_label_value (2048)":                 func(c *Config) { c.Labels = map[string]string{"a": strings.Repeat("x", 2049)} },
+		"max_label_name (1024)":                  func(c *Config) { c.Labels = map[string]string{strings.Repeat("x", 1025): "x"} },
+		"label_attrs":                            func(c *Config) { c.LabelAttrs = []string{""} },
+		"trace_id is":                            func(c *Config) { c.TraceID = "no" },
+		"wire is":                                func(c *Config) { c.Wire = "xml" },
+		"tenant: it is . or ..":                  func(c *Config) { c.Tenant = ".." },
+		"authentication: use one of":             func(c *Config) { c.Username, c.BearerToken = "u", "t" },
+		"give X-Scope-OrgID as tenant":           func(c *Config) { c.Headers = map[string]string{"x-scope-orgid": "t"} },
+		"is no header":                           func(c *Config) { c.Headers = map[string]string{"a": "b\r\nc: d"} },
+		"cert_file and key_file belong together": func(c *Config) { c.TLS.CertFile = "x" },
+		"batch_bytes is -1":                      func(c *Config) { c.BatchBytes = -1 },
+		"long_lines is":                          func(c *Config) { c.LongLines = "x" },
+		"body is":                                func(c *Config) { c.Body = "xml" },
+		"timeout (-1s)":                          func(c *Config) { c.Timeout = -time.Second },
+		"bearer_token: there is a newline":       func(c *Config) { c.BearerToken = "s3cret\n" },
+		"headers: Content-Type is made by the":   func(c *Config) { c.Headers = map[string]string{"content-type": "x"} },
+	} {
+		c := good
+		change(&c)
+		_, err := New(c)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	for in, want := range map[string]string{
+		"http://h:3100":               "http://h:3100/loki/api/v1/push",
+		"https://h/prefix/":           "https://h/prefix/loki/api/v1/push",
+		"http://h/a/loki/api/v1/push": "http://h/a/loki/api/v1/push",
+		"http://h/?x=1":               "http://h/loki/api/v1/push?x=1",
+	} {
+		u, why := endpoint(in)
+		if why != "" || u.String() != want {
+			t.Errorf("%s: %v %s, want %s", in, u, why, want)
+		}
+	}
+}
+
+func TestConfigFromYAML(t *testing.T) {
+	var c Config
+	err := yaml.UnmarshalWithOptions([]byte(`
+url: http://loki:3100
+labels: {app: shop}
+label_attrs: [region]
+trace_id: metadata
+wire: json+gzip
+batch_age: 500ms
+max_age: 48h
+tls: {insecure_skip_verify: true}
+headers: {X-A: b}
+pack: true
+`), &c, yaml.Strict())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.URL != "http://loki:3100" || c.Labels["app"] != "shop" || c.TraceID != InMetadata || c.Wire != JSONGzip || c.BatchAge != 500*time.Millisecond || c.MaxAge != 48*time.Hour || !c.TLS.InsecureSkipVerify || !c.Pack {
+		t.Errorf("got %+v", c)
+	}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// serve starts a server that notes requests.
+func serve(t *testing.T, s *httptest.Server, got *[]*http.Request) {
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*got = append(*got, r)
+		if r.URL.Path == "/moved/loki/api/v1/push" {
+			http.Redirect(w, r, "/elsewhere", http.StatusFound)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	t.Cleanup(s.Close)
+}
+
+func pushOne(t *testing.T, c Config) error {
+	t.Helper()
+	s := sinkFor(t, nil, c)
+	defer s.Close(context.Background())
+	e := &encoded{t: t, s: s}
+	return e.add(nil, event(time.Now(), 0, "x")).send()
+}
+
+func TestTransports(t *testing.T) {
+	t.Setenv("HTTP_PROXY", "")
+	var got []*http.Request
+	plain := httptest.NewUnstartedServer(nil)
+	serve(t, plain, &got)
+	plain.Start()
+	file := filepath.Join(t.TempDir(), "token")
+	os.WriteFile(file, []byte("from-file\n"), 0o600)
+	for want, c := range map[string]Config{
+		"Basic dTpw":       {URL: plain.URL, Username: "u", Password: "p"},
+		"Bearer tok":       {URL: plain.URL + "/prefix", BearerToken: "tok", Tenant: "ten"},
+		"Bearer from-file": {URL: plain.URL, BearerTokenFile: file},
+		"Own x":            {URL: plain.URL, Headers: map[string]string{"authorization": "Own x"}},
+	} {
+		got = nil
+		if err := pushOne(t, c); err != nil {
+			t.Fatal(err)
+		}
+		if r := got[0]; r.Header.Get("Authorization") != want || r.Header.Get("X-Scope-Orgid") != c.Tenant || r.Method != "POST" || r.Header.Get("Idempotency-Key") != "" {
+			t.Errorf("%s: %v", want, r.Header)
+		}
+	}
+	got = nil
+	if e := batch.Inspect(pushOne(t, Config{URL: plain.URL + "/moved"})); e.Kind != batch.KindFatal || len(got) != 1 {
+		t.Errorf("a redirect: %+v, %d requests", e, len(got))
+	}
+	if _, err := New(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, BearerTokenFile: "/does/not/exist"}); err == nil {
+		t.Error("no error for a missing token file")
+	}
+
+	sock := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix := httptest.NewUnstartedServer(nil)
+	serve(t, unix, &got)
+	unix.Listener = l
+	unix.Start()
+	got = nil
+	if err := pushOne(t, Config{URL: "http://nowhere.invalid", UnixSocket: sock}); err != nil || got[0].Host != "nowhere.invalid" {
+		t.Errorf("unix socket: %v", err)
+	}
+}
+
+func TestMutualTLS(t *testing.T) {
+	dir := t.TempDir()
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "client"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+		&x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "client"}}, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, _ := x509.MarshalPKCS8PrivateKey(key)
+	write := func(name, kind string, b []byte) string {
+		path := filepath.Join(dir, name)
+		os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: b}), 0o600)
+		return path
+	}
+	cert, keyFile := write("cert", "CERTIFICATE", der), write("key", "PRIVATE KEY", pkcs8)
+	var got []*http.Request
+	s := httptest.NewUnstartedServer(nil)
+	serve(t, s, &got)
+	s.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	ca := write("ca", "CERTIFICATE", s.Certificate().Raw)
+	if err := pushOne(t, Config{URL: s.URL, TLS: TLS{CAFile: ca, CertFile: cert, KeyFile: keyFile}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := got[0].TLS.PeerCertificates[0].Subject.CommonName; n != "client" {
+		t.Errorf("client %s", n)
+	}
+	if err := pushOne(t, Config{URL: s.URL, TLS: TLS{CertFile: cert, KeyFile: keyFile}}); !batch.Retryable(err) {
+		t.Errorf("an unknown authority: %v", err)
+	}
+	if _, err := New(Config{URL: s.URL, TLS: TLS{CAFile: keyFile}}); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestTokenFileChanges(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	os.WriteFile(file, []byte("one"), 0o600)
+	var h headers
+	c := Config{BearerTokenFile: file, Wire: Protobuf}
+	if err := h.init(&c); err != nil {
+		t.Fatal(err)
+	}
+	get := func() string {
+		hd, err := h.get("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return hd.Get("Authorization")
+	}
+	if got := get(); got != "Bearer one" {
+		t.Error(got)
+	}
+	os.WriteFile(file, []byte("two"), 0o600)
+	os.Chtimes(file, time.Now(), time.Now().Add(time.Second))
+	h.looked = time.Now().Add(-time.Minute)
+	if got := get(); got != "Bearer two" {
+		t.Error(got)
+	}
+	os.Remove(file)
+	h.looked = time.Now().Add(-time.Minute)
+	if got := get(); got != "Bearer two" {
+		t.Error("a missing file: ", got)
+	}
+}

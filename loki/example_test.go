@@ -1,0 +1,106 @@
+package loki_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/loki"
+)
+
+// server is a Loki that takes everything.
+func server() *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+}
+
+func ExampleNewHandler() {
+	srv := server()
+	defer srv.Close()
+
+	h, err := loki.NewHandler(loki.Config{URL: srv.URL, Labels: map[string]string{"app": "shop"}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	log := slog.New(h)
+	log.Info("order placed", "order", 4711)
+
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	report, err := h.Close(ctx)
+	fmt.Println(report.Account, err)
+	// Output: accepted=1 delivered=1 <nil>
+}
+
+// An Output is one of several of a Router.
+func ExampleNewOutput() {
+	srv := server()
+	defer srv.Close()
+
+	out, err := loki.NewOutput(loki.Config{URL: srv.URL, Labels: map[string]string{"app": "shop"}, LabelAttrs: []string{"region"}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r, err := forebay.NewRouter(
+		forebay.Route(out.Encoder(), forebay.OutputCloser(slog.LevelInfo, out)),
+		forebay.Route(encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-"}), forebay.Output(slog.LevelError, os.Stdout)))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	slog.New(r).Error("no stock", "region", "eu")
+	report, _ := r.Close(context.Background())
+	fmt.Println(report.Outputs[0].Name, report.Outputs[0].Delivered)
+	// Output:
+	// level=ERROR msg="no stock" region=eu
+	// loki 1
+}
+
+func ExampleSink_Send() {
+	srv := server()
+	defer srv.Close()
+
+	sink, err := loki.New(loki.Config{URL: srv.URL, Labels: map[string]string{"app": "shop"}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer sink.Close(context.Background())
+	rec, meta, _ := sink.Encoder().Scope().Append(nil, &encode.Record{Time: time.Now(), Message: "hi"})
+	var b batch.Builder
+	b.Append(rec, 0, meta)
+	fmt.Println(sink.Send(context.Background(), b.Batch(sink.Codec())))
+	// Output: <nil>
+}
+
+func ExampleSanitizeName() {
+	fmt.Println(loki.SanitizeName("http.method"))
+	// Output: http_method
+}
+
+func ExampleDryRun() {
+	sink, err := loki.New(loki.Config{URL: "http://localhost:3100", Labels: map[string]string{"app": "shop"}, MaxAge: -1})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	rec, meta, _ := sink.Encoder().Scope().Append(nil, &encode.Record{Time: time.Unix(1, 0), Message: "hi", Attrs: []slog.Attr{slog.Int("n", 1)}})
+	var b batch.Builder
+	b.Append(rec, 0, meta)
+	loki.DryRun(os.Stdout, sink).Send(context.Background(), b.Batch(sink.Codec()))
+	// Output:
+	// POST http://localhost:3100/loki/api/v1/push {app="shop", level="info"}: 1 entries, 46 bytes
+	//   {"time":"1970-01-01T00:00:01Z","line":{"Message":"hi","n":1}}
+}
