@@ -14,7 +14,8 @@ import (
 // allocations: dst has room to spare and is used again. AppendAttrs appends to
 // dst and returns the result, and keeps neither. To log such a value without an
 // allocation, hand in a pointer: slog.Any("user", &user). Slices of
-// AttrAppenders, and pointers to them, are written as arrays in JSON.
+// AttrAppenders, and pointers to them, are written as arrays in JSON. A value
+// that is a LogValuer as well is asked as that.
 type AttrAppender interface {
 	AppendAttrs(dst []slog.Attr) []slog.Attr
 }

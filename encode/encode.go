@@ -1,8 +1,10 @@
 // Package encode turns records into wire-ready bytes, in the caller's goroutine
 // and into the caller's buffer.
 //
-// An [Encoder] is what the user configures; its [Scope] is what a logger holds:
-// the attributes and groups of With and WithGroup, encoded once.
+// An [Encoder] is what the user configures, made by [JSON], [Logfmt] or
+// [Console]; its [Scope] is what a logger holds: the attributes and groups of
+// With and WithGroup, encoded once. [CodecFor] finds who can read records that
+// somebody else has encoded.
 package encode
 
 import (

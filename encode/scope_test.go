@@ -232,11 +232,12 @@ func TestAttrAppenderScratch(t *testing.T) {
 		}
 	}
 	// Nothing is kept, not even by one that panics half-way.
-	encode(&wide{5, &wide{5, nil}})
-	encode(halfway{})
-	for i, a := range r.cache.scratch.attrs[:cap(r.cache.scratch.attrs)] {
-		if !a.Equal(slog.Attr{}) {
-			t.Errorf("attribute %d is still there: %v", i, a)
+	for _, v := range []any{&wide{5, &wide{5, nil}}, halfway{}} {
+		encode(v)
+		for i, a := range r.cache.scratch.attrs[:cap(r.cache.scratch.attrs)] {
+			if !a.Equal(slog.Attr{}) {
+				t.Errorf("%T: attribute %d is still there: %v", v, i, a)
+			}
 		}
 	}
 	// What is not ours is neither cleared nor written to.
