@@ -57,9 +57,12 @@ func borrow(limit int, times TimeForm) *valuer {
 const keepScratch = 64 << 10
 
 func (s *valuer) free() {
-	clear(s.way[:cap(s.way)])
-	s.way, s.path = s.way[:0], s.path[:0]
-	if cap(s.rec) > keepScratch || cap(s.way) > 2*maxDepth {
+	if cap(s.way) > 0 { // only values that lie deep leave something there
+		clear(s.way[:cap(s.way)])
+		s.way = s.way[:0]
+	}
+	s.path = s.path[:0]
+	if cap(s.rec) > keepScratch {
 		return
 	}
 	s.rec = s.rec[:0]

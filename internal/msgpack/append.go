@@ -115,6 +115,22 @@ func AppendStrHeader(dst []byte, n int) []byte {
 // AppendStr appends s. The format wants UTF-8: each run of invalid bytes becomes
 // U+FFFD.
 func AppendStr(dst []byte, s string) []byte {
+	if n, at := len(s), len(dst); n <= 16 && cap(dst)-at > n {
+		// Most keys and many values are this short, and ASCII: copied and checked
+		// in one go.
+		d := dst[at : at+n+1]
+		d[0] = 0xa0 | byte(n)
+		d = d[1:]
+		var all byte
+		for i := range len(s) {
+			c := s[i]
+			d[i] = c
+			all |= c
+		}
+		if all < utf8.RuneSelf {
+			return dst[:at+n+1]
+		}
+	}
 	if !utf8.ValidString(s) {
 		return appendRepaired(dst, s)
 	}

@@ -129,9 +129,9 @@ func Next(b []byte) (t Token, rest []byte, err error) {
 			t.Kind = Uint
 		}
 	case cArray16, cArray32:
-		t = Token{Kind: Array, Len: int(n)}
+		t = Token{Kind: Array, Len: int(min(n, math.MaxInt32))}
 	default:
-		t = Token{Kind: Map, Len: int(n)}
+		t = Token{Kind: Map, Len: int(min(n, math.MaxInt32))}
 	}
 	return t, b[at:], nil
 }
@@ -176,33 +176,36 @@ func payload(k Kind, ext int8, b []byte, at int, n uint64) (Token, []byte, error
 }
 
 // Skip returns what follows the value at the beginning of b.
-func Skip(b []byte) (rest []byte, err error) {
-	// left holds how many values are to come at each depth.
-	var left [MaxDepth]uint64
-	left[0] = 1
-	for depth := 0; depth >= 0; {
-		if left[depth] == 0 {
-			depth--
-			continue
+func Skip(b []byte) (rest []byte, err error) { return skip(b, 0) }
+
+func skip(b []byte, depth int) ([]byte, error) {
+	t, b, err := Next(b)
+	if err != nil || t.Kind != Array && t.Kind != Map {
+		return b, err
+	}
+	n := t.Len
+	if t.Kind == Map {
+		n *= 2
+	}
+	if n < 0 || n > len(b) {
+		return b, ErrShort // each value is a byte at least
+	}
+	if depth++; depth == MaxDepth {
+		return b, ErrDepth
+	}
+	for range n {
+		if len(b) == 0 {
+			return b, ErrShort
 		}
-		left[depth]--
-		var t Token
-		if t, b, err = Next(b); err != nil {
-			return b, err
-		}
-		n := uint64(t.Len)
-		switch t.Kind {
-		case Map:
-			n *= 2
-			fallthrough
-		case Array:
-			if n > uint64(len(b)) {
-				return b, ErrShort // each value is a byte at least
+		switch c := b[0]; { // the values of most records, without a call
+		case c < 0x80 || c >= 0xe0:
+			b = b[1:]
+		case c >= 0xa0 && c < 0xc0 && len(b) > int(c&0x1f):
+			b = b[1+int(c&0x1f):]
+		default:
+			if b, err = skip(b, depth); err != nil {
+				return b, err
 			}
-			if depth++; depth == MaxDepth {
-				return b, ErrDepth
-			}
-			left[depth] = n
 		}
 	}
 	return b, nil
