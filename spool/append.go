@@ -130,9 +130,8 @@ func (s *Spool) resume() {
 		_ = s.seal()
 		return
 	}
-	// Stream numbers of the earlier process mean nothing here: all that are
+	// Its stream numbers mean nothing here: w.defined is empty, so all that are
 	// used are defined anew.
-	clear(s.w.defined)
 	s.w.f = f
 }
 
@@ -144,7 +143,7 @@ func (s *Spool) fits(need int64, contentType string, schema uint32) bool {
 	if g.damage != nil || g.contentType != contentType || g.schema != schema {
 		return false
 	}
-	return g.size+need <= s.opt.SegmentBytes || g.size == g.bytes()
+	return g.size+need <= s.opt.SegmentBytes
 }
 
 // frame builds in scratch what precedes the payload, except the header, and

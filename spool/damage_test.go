@@ -145,6 +145,15 @@ func TestDamage(t *testing.T) {
 			break_: func(t *testing.T, mem *vfs.Mem, _ []int64) { setContent(t, mem, seg(2), content(t, mem, seg(3))) },
 			aside:  []string{seg(2) + corruptSuffix},
 		}, {
+			name: "out of order", in: 3, lost: []int{8, 9, 10, 11}, cause: errOrder, atOpen: true,
+			break_: func(t *testing.T, mem *vfs.Mem, _ []int64) {
+				p := content(t, mem, seg(1)) // a copy of the first, renumbered
+				p[40] = 3
+				le.PutUint32(p[8:], checksum(p[12:segmentHeaderBytes]))
+				setContent(t, mem, seg(3), p)
+			},
+			aside: []string{seg(3) + corruptSuffix},
+		}, {
 			name: "frames of another segment", in: 2, lost: []int{5, 6, 7}, cause: errFrame, counts: true,
 			break_: func(t *testing.T, mem *vfs.Mem, offs []int64) {
 				p, other := content(t, mem, seg(2)), content(t, mem, seg(1))

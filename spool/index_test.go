@@ -15,8 +15,7 @@ func same(id uint32) (uint32, bool) { return id, true }
 
 // indexOfSlots returns the index of slots and the frame header that goes with it.
 func indexOfSlots(slots []batch.Slot, payload int) ([]byte, frameHeader) {
-	b := &batch.Batch{}
-	b.Add(batch.NewRun(make([]byte, payload), slots))
+	b := &batch.Batch{Runs: []batch.Run{batch.NewRun(nil, slots)}}
 	p, records := appendIndex(nil, b)
 	return p, frameHeader{entries: uint32(len(slots)), records: uint32(records), payload: uint32(payload), index: uint32(len(p))}
 }
@@ -28,12 +27,14 @@ func TestIndexRoundTrip(t *testing.T) {
 	for range 500 {
 		var slots []batch.Slot
 		off := uint32(0)
+		now := r.Int63()
 		for range r.Intn(50) {
-			s := batch.Slot{Off: off, Len: uint32(r.Intn(300)), Ticket: uint64(len(slots) + 1)}
+			now += r.Int63n(1<<(r.Intn(60)+1)) - r.Int63n(1<<(r.Intn(60)+1))
+			s := batch.Slot{Off: off, Len: uint32(r.Intn(1 << (r.Intn(25) + 1))), Ticket: uint64(len(slots) + 1), Time: now}
 			if r.Intn(3) == 0 {
 				s.Ticket = r.Uint64()
 			}
-			if r.Intn(2) == 0 {
+			if r.Intn(5) == 0 {
 				s.Time = extreme[r.Intn(len(extreme))]
 			}
 			if r.Intn(4) == 0 {
@@ -53,6 +54,35 @@ func TestIndexRoundTrip(t *testing.T) {
 		if len(p) > len(slots)*maxEntryBytes || len(p) < len(slots)*minEntryBytes {
 			t.Fatalf("%d bytes for %d entries", len(p), len(slots))
 		}
+	}
+}
+
+// What does not add up is refused, whole.
+func TestIndexMustAddUp(t *testing.T) {
+	slots := []batch.Slot{{Ticket: 1, Len: 5}, {Ticket: 2, Off: 5, Len: 7, Flags: batch.FlagMarker}}
+	p, h := indexOfSlots(slots, 12)
+	if _, err := decodeIndex(nil, p, &h, same); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(h *frameHeader, p []byte) []byte{
+		"a payload too long":  func(h *frameHeader, p []byte) []byte { h.payload++; return p },
+		"a payload too short": func(h *frameHeader, p []byte) []byte { h.payload--; return p },
+		"an entry more":       func(h *frameHeader, p []byte) []byte { h.entries++; return p },
+		"an entry less":       func(h *frameHeader, p []byte) []byte { h.entries--; return p },
+		"a record more":       func(h *frameHeader, p []byte) []byte { h.records++; return p },
+		"a record less":       func(h *frameHeader, p []byte) []byte { h.records--; return p },
+		"a byte more":         func(_ *frameHeader, p []byte) []byte { return append(p, 0) },
+		"a byte less":         func(_ *frameHeader, p []byte) []byte { return p[:len(p)-1] },
+		"an unknown field":    func(_ *frameHeader, p []byte) []byte { p[0] |= 0x80; return p },
+	} {
+		h := h
+		if _, err := decodeIndex(nil, change(&h, slices.Clone(p)), &h, same); err != errIndex {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	refuse := func(uint32) (uint32, bool) { return 0, false }
+	if _, err := decodeIndex(nil, p, &h, refuse); err != errStreams {
+		t.Errorf("a stream nobody knows: %v", err)
 	}
 }
 

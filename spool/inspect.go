@@ -144,6 +144,14 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 		}
 	}
 	slices.SortFunc(v.segs, func(a, b viewSegment) int { return cmp.Compare(a.id, b.id) })
+	var prev *segment
+	for i := range v.segs {
+		if g := &v.segs[i]; g.bad == nil {
+			if g.bad = outOfOrder(prev, g.segment); g.bad == nil {
+				prev = g.segment
+			}
+		}
+	}
 	limit, before := mark{seq: maxNumber, rec: maxNumber}, uint64(0)
 	for i := len(v.segs) - 1; i >= 0; i-- {
 		g := &v.segs[i]

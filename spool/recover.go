@@ -49,10 +49,7 @@ func (s *Spool) recover() error {
 	s.settle()
 	slices.SortFunc(s.aside, func(a, b aside) int { return cmp.Compare(a.id, b.id) })
 	s.pruneAside(keepAside)
-	s.touch()
-	if s.opt.Sync != SyncNever {
-		return s.syncNames()
-	}
+	s.touch() // for the next sync: an earlier process may have had none
 	return nil
 }
 
@@ -115,8 +112,8 @@ func (s *Spool) loadHeaders(names []string) (bad []*badSegment, err error) {
 		if err != nil && !damaged(err) && !errors.Is(err, errUnreadable) {
 			return nil, err
 		}
-		if err == nil && prev != nil && (g.firstSeq < prev.firstSeq || g.firstRec < prev.firstRec) {
-			err = errOrder
+		if err == nil {
+			err = outOfOrder(prev, g)
 		}
 		switch {
 		case err == nil:
@@ -129,6 +126,14 @@ func (s *Spool) loadHeaders(names []string) (bad []*badSegment, err error) {
 		}
 	}
 	return bad, nil
+}
+
+// outOfOrder returns errOrder if g cannot be behind prev, which may be nil.
+func outOfOrder(prev, g *segment) error {
+	if prev != nil && (g.firstSeq < prev.firstSeq || g.firstRec < prev.firstRec) {
+		return errOrder
+	}
+	return nil
 }
 
 // loadSegment reads the header of segment id. On error g has name and disk only.

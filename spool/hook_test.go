@@ -1,0 +1,316 @@
+package spool
+
+import (
+	"io/fs"
+	"slices"
+	"testing"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// hookFS calls a function before reads and writes, with no lock held: what the
+// function does to the spool happens in the middle of another call.
+type hookFS struct {
+	vfs.FS
+	read, write func()
+}
+
+type hookFile struct {
+	vfs.File
+	fs *hookFS
+}
+
+func (h *hookFS) OpenFile(name string, flag int, perm fs.FileMode) (vfs.File, error) {
+	f, err := h.FS.OpenFile(name, flag, perm)
+	return &hookFile{f, h}, err
+}
+
+// once runs *f, if there is one, and forgets it.
+func once(f *func()) {
+	if run := *f; run != nil {
+		*f = nil
+		run()
+	}
+}
+
+func (f *hookFile) ReadAt(p []byte, off int64) (int, error) {
+	once(&f.fs.read)
+	return f.File.ReadAt(p, off)
+}
+
+func (f *hookFile) WriteAt(p []byte, off int64) (int, error) {
+	once(&f.fs.write)
+	return f.File.WriteAt(p, off)
+}
+
+// A reader finds damage in the segment that is being appended to: what is
+// appended meanwhile goes where it can be reached.
+func TestDamageFoundDuringAppend(t *testing.T) {
+	mem := vfs.NewMem()
+	h := &hookFS{FS: mem}
+	s := mustOpen(t, h, nil)
+	mustAppend(t, s, 0, 10)
+	mustAppend(t, s, 10, 10)
+	if got := drain(t, s, true); len(got) != 20 {
+		t.Fatal(got)
+	}
+	mustAppend(t, s, 20, 10)
+	offs := frameOffsets(t, mem, segmentName(1))
+	f, err := mem.OpenFile(testDir+"/"+segmentName(1), 2, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{0}, offs[2]+60); err != nil {
+		t.Fatal(err)
+	}
+	h.write = func() {
+		if got := drain(t, s, false); len(got) != 0 {
+			t.Error(got)
+		}
+	}
+	mustAppend(t, s, 30, 10)
+	if got := drain(t, s, true); len(got) != 10 || got[0] != 30 {
+		t.Errorf("records %v", got)
+	}
+	mustBalance(t, s)
+	if st := s.Stats(); st.Corrupt != 10 || st.Batches != 4 {
+		t.Errorf("stats %+v", st)
+	}
+	mustClose(t, s)
+}
+
+// The segment that is being read is not dropped under the reader.
+func TestQuotaDuringNext(t *testing.T) {
+	h := &hookFS{FS: vfs.NewMem()}
+	s := mustOpen(t, h, smallQuota(Options{}))
+	for i := range 10 {
+		mustAppend(t, s, i*5+1, 5)
+	}
+	h.read = func() {
+		for i := 10; i < 30; i++ {
+			mustAppend(t, s, i*5+1, 5)
+		}
+	}
+	got := drain(t, s, true)
+	if got[0] != 1 || s.Stats().DroppedQuota == 0 {
+		t.Errorf("records %v, stats %+v", got, s.Stats())
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+}
+
+// With everything else pinned, the current segment is what the quota takes; the
+// next one knows all its streams.
+func TestQuotaTakesCurrentSegment(t *testing.T) {
+	d := newTestDict(0)
+	o := smallQuota(Options{Streams: d})
+	s := mustOpen(t, vfs.NewMem(), o)
+	next := 1
+	add := func() {
+		if _, err := s.Append(numbered(next, 5, d, nil)); err != nil {
+			t.Fatal(err)
+		}
+		next += 5
+	}
+	if _, err := s.Append(numbered(next, 36, d, nil)); err != nil { // more than half the quota
+		t.Fatal(err)
+	}
+	next += 36
+	for s.Stats().Segments < 3 {
+		add()
+	}
+	for s.read.seq < s.active.firstSeq {
+		if _, _, err := s.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for s.Stats().DroppedQuota == 0 {
+		add()
+	}
+	s.Rewind()
+	var got []int
+	for {
+		b, _, err := s.Next()
+		if err != nil {
+			break
+		}
+		ns, err := numbers(b, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, ns...)
+	}
+	if st := s.Stats(); st.Corrupt != 0 || uint64(len(got))+st.DroppedQuota != uint64(next-1) || !slices.IsSorted(got) {
+		t.Errorf("%d records of %d, stats %+v", len(got), next-1, st)
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+}
+
+// Stream definitions in batches already settled are checked too: damage there
+// must not give later records another stream.
+func TestDamagedDefinitions(t *testing.T) {
+	mem := vfs.NewMem()
+	d := newTestDict(0)
+	s := mustOpen(t, mem, &Options{Streams: d})
+	for i := range 4 {
+		if _, err := s.Append(numbered(1+i*30, 30, d, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, seq, err := s.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ack(seq); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, s)
+	// The last segment is read whole by Open, which would find it: add another.
+	s = mustOpen(t, mem, &Options{Streams: d})
+	if _, err := s.Append(numbered(200, 5, d, formA)); err != nil {
+		t.Fatal(err)
+	}
+	mem.ReleaseLocks()
+	flip(t, mem, segmentName(1), frameOffsets(t, mem, segmentName(1))[0]+frameHeaderBytes+4)
+	s = mustOpen(t, mem, &Options{Streams: d})
+	for {
+		b, _, err := s.Next()
+		if err != nil {
+			break
+		}
+		if _, err := numbers(b, d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustBalance(t, s)
+	if st := s.Stats(); st.Corrupt != 90 {
+		t.Errorf("stats %+v", st)
+	}
+	mustClose(t, s)
+}
+
+// Rewind takes no memory away from those who still read.
+func TestRewindLeavesBatches(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), nil)
+	for i := range 6 {
+		mustAppend(t, s, 1+i*20, 20)
+	}
+	var out []*batch.Batch
+	for range 3 {
+		for range 6 {
+			b, _, err := s.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, b)
+		}
+		s.Rewind()
+	}
+	for i, b := range out {
+		if ns, err := numbers(b, nil); err != nil || consecutive(ns, 1+i%6*20) != nil {
+			t.Fatal(i, ns, err)
+		}
+	}
+	mustClose(t, s)
+}
+
+// Sync covers what an earlier process left unsynced, and what is acknowledged.
+func TestSyncCoversEverything(t *testing.T) {
+	mem := vfs.NewMem()
+	s := mustOpen(t, mem, nil)
+	mustAppend(t, s, 1, 10)
+	mustAppend(t, s, 11, 10)
+	mem.ReleaseLocks()
+	s = mustOpen(t, mem, nil)
+	_, seq, err := s.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ack(seq); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	r := testSeed(t)
+	c := mustOpen(t, mem.CrashClone(r, 0), nil)
+	if err := consecutive(drain(t, c, false), 11); err != nil || c.Stats().Records != 10 {
+		t.Errorf("stats %+v: %v", c.Stats(), err)
+	}
+	mustClose(t, c)
+	mustClose(t, s)
+}
+
+// A file that cannot be deleted now is deleted later.
+func TestDeletionIsTriedAgain(t *testing.T) {
+	mem := threeSegments(t)
+	fs := vfs.NewFaulty(mem, nil)
+	s := mustOpen(t, fs, nil)
+	fs.SetHook(vfs.FailOn(errInjected, vfs.OpRemove))
+	for range 9 {
+		_, seq, err := s.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Ack(seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := names(t, mem); len(got) != 5 {
+		t.Fatal(got)
+	}
+	fs.SetHook(nil)
+	drain(t, s, true)
+	mustClose(t, s)
+	if got := names(t, mem); !slices.Equal(got, []string{lockName, cursorName}) {
+		t.Errorf("left %v", got)
+	}
+}
+
+// A loss of power can take batches that the cursor knows to be acknowledged: what
+// is appended next must not get their numbers, or it would count as settled.
+func TestCursorAhead(t *testing.T) {
+	for _, lose := range []func(mem *vfs.Mem){
+		func(mem *vfs.Mem) { setContent(t, mem, segmentName(3), nil) },
+		func(mem *vfs.Mem) {
+			for i := range 3 {
+				_ = mem.Remove(testDir + "/" + segmentName(uint64(i+1)))
+			}
+		},
+	} {
+		mem := threeSegments(t)
+		s := mustOpen(t, mem, nil)
+		for range 11 {
+			_, seq, err := s.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Ack(seq); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mem.ReleaseLocks()
+		lose(mem)
+		for range 2 {
+			s = mustOpen(t, mem, nil)
+			if st := s.Stats(); st.Recovered != 0 {
+				t.Fatalf("stats %+v", st)
+			}
+			if seq := mustAppend(t, s, 500, 10); seq != 12 {
+				t.Errorf("number %d, want 12", seq)
+			}
+			mem.ReleaseLocks()
+			s = mustOpen(t, mem, nil)
+			if got := drain(t, s, false); len(got) != 10 || got[0] != 500 {
+				t.Errorf("records %v", got)
+			}
+			mustBalance(t, s)
+			mustClose(t, s)
+			if _, _, err := purge(mem, testDir, false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
