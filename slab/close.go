@@ -144,7 +144,7 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	var unknown uint64
 	if !finished {
 		w.abandoned = true
-		if w.asked.Load() {
+		if !w.resting.Load() {
 			unknown = uint64(w.inflight)
 		}
 		w.unrecoverLocked()

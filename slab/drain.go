@@ -338,7 +338,7 @@ func (w *Writer) takeLocked() {
 		p.inflight = true
 		d.pieces = append(d.pieces, p)
 		d.all.Add(p.run())
-		if !w.limited && len(d.pieces) >= w.gatherMax {
+		if !w.limited && len(d.pieces) >= w.gatherNowLocked() {
 			break
 		}
 	}
@@ -346,6 +346,16 @@ func (w *Writer) takeLocked() {
 	d.rest = &d.all
 	w.inflight = d.all.Len()
 	w.inflightTime = d.all.Runs[0].Slot(0).Time
+}
+
+// gatherNowLocked returns how many slabs a VecWriter gets at once. None of them is
+// free before all are written, so that there must be as many free ones for the
+// callers meanwhile, unless they wait already: then only throughput counts.
+func (w *Writer) gatherNowLocked() int {
+	if w.waiters.n > 0 {
+		return w.gatherMax
+	}
+	return min(w.gatherMax, max(1, len(w.free)))
 }
 
 // fitLimits returns how many records of p the batch still takes, at least one if
@@ -443,8 +453,6 @@ func (w *Writer) send(b *batch.Batch) (err error) {
 			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("%w\n%s", err, debug.Stack())})
 		}
 	}()
-	w.asked.Store(!d.inMarker)
-	defer w.asked.Store(false)
 	err = w.sink.Send(w.ctx, b)
 	returned = true
 	d.sending = false
@@ -632,6 +640,8 @@ func (w *Writer) backoff(after time.Duration, fatal bool) {
 		point(ptBackoff)
 	}
 	d.timer.Reset(wait)
+	w.resting.Store(true)
+	defer w.resting.Store(false)
 	select {
 	case <-d.timer.C:
 	case <-closing:

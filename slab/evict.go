@@ -66,28 +66,67 @@ func (w *Writer) dropEmptyLocked(p *piece) {
 
 // overwriteLocked makes the oldest evictable slab the current block.
 func (w *Writer) overwriteLocked(n int) bool {
+	p := w.evictableLocked()
+	if p == nil {
+		// Perhaps the current slab is the only one that nobody reads.
+		if b := w.cur; b == nil || b.refs > 0 || b.n == b.cut {
+			return false
+		}
+	}
+	w.sealLocked()
+	if p == nil {
+		p = w.evictableLocked()
+	}
+	if len(w.free) > 0 { // the sealed block was empty and is free now
+		k := len(w.free) - 1
+		w.cur, w.free = w.free[k], w.free[:k]
+		w.cur.reset(w.ticketsLocked() + 1)
+		return true
+	}
+	b := p.blk
+	b.retired, b.old = false, p
+	b.rewind(w.ticketsLocked() + 1)
+	w.cur = b
+	return w.evictLocked(b, n)
+}
+
+// evictableLocked returns the one queued piece of the oldest slab that is sealed
+// and that no Send is reading. Records larger than a slab, and slabs flushed before
+// they were full, leave several pieces of one slab in the queue, with others
+// between them: then all but the last are evicted first, since an overwritten
+// slab can have only one old generation.
+func (w *Writer) evictableLocked() *piece {
 	for i := range w.queue.n {
-		p := w.queue.at(i)
-		b := p.blk
-		if b.oversize || !b.retired || b.refs != 1 || b.old != nil {
+		b := w.queue.at(i).blk
+		if b.oversize || b.rescued || !b.retired || b.old != nil {
 			continue
 		}
-		w.sealLocked()
-		if len(w.free) > 0 { // the sealed block was empty and is free now
-			k := len(w.free) - 1
-			w.cur, w.free = w.free[k], w.free[:k]
-			w.cur.reset(w.ticketsLocked() + 1)
-			return true
+		queued, last := 0, 0
+		for k := i; k < w.queue.n; k++ {
+			if w.queue.at(k).blk == b {
+				queued++
+				last = k
+			}
 		}
-		if points {
-			point(ptOverwriteLocked)
+		if queued != b.refs { // part of it is being read
+			continue
 		}
-		b.retired, b.old = false, p
-		b.rewind(w.ticketsLocked() + 1)
-		w.cur = b
-		return w.evictLocked(b, n)
+		keep := w.queue.at(last)
+		for k := i; queued > 1; {
+			p := w.queue.at(k)
+			if p.blk != b {
+				k++
+				continue
+			}
+			w.queue.remove(k)
+			w.unqueueLocked(p)
+			w.countDropLocked(batch.Full, p.len())
+			w.releaseLocked(p)
+			queued--
+		}
+		return keep
 	}
-	return false
+	return nil
 }
 
 // evictOversizeLocked evicts queued oversize records, oldest first, until n

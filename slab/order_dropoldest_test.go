@@ -2,22 +2,12 @@ package slab
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
-
-// known skips a test of something that is known not to hold yet.
-// FOREBAY_KNOWN=1 runs it.
-func known(t *testing.T, why string) {
-	t.Helper()
-	if os.Getenv("FOREBAY_KNOWN") == "" {
-		t.Skip("known: " + why)
-	}
-}
 
 // DropOldest promises that the oldest records that no Send is reading make room:
 // while the destination hangs no write is refused, however the slabs are cut.
@@ -26,9 +16,6 @@ func TestDropOldestRefusesNobody(t *testing.T) {
 		slabs, oversizeEvery int
 	}{{4, 0}, {3, 0}, {2, 0}, {8, 10}, {4, 10}} {
 		t.Run(fmt.Sprintf("%d slabs, oversize every %d", tt.slabs, tt.oversizeEvery), func(t *testing.T) {
-			if tt.slabs == 2 || tt.oversizeEvery > 0 {
-				known(t, "a slab of which two pieces are queued is never overwritten, nor is the current one")
-			}
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &Options{SlabBytes: 1024, SlabCount: tt.slabs, WhenFull: DropOldest(), OversizeBytes: 1 << 20})

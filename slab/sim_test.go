@@ -251,7 +251,6 @@ func TestPlanBySimulation(t *testing.T) {
 // A destination that takes several slabs at once, and Latency for each of them,
 // gets no more than leaves the callers room meanwhile.
 func TestPlanBySimulationGathering(t *testing.T) {
-	known(t, "a batch of several slabs frees none before all are written; callers wait if fewer are free than are taken")
 	for _, w := range simGrid(os.Getenv("FOREBAY_TORTURE") != "") {
 		p, err := Plan(w)
 		if err != nil || w.Window > 0 {

@@ -87,8 +87,9 @@ type Writer struct {
 
 	sh     shards
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
-	asked  atomic.Bool   // a Send has not returned
-	spins  bool          // there is a processor to spare for that
+	// resting: the drain waits between two attempts, no Send is under way.
+	resting atomic.Bool
+	spins   bool // there is a processor to spare for that
 
 	wake    chan struct{} // capacity 1
 	closing chan struct{} // closed when Close begins
