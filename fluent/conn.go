@@ -19,11 +19,12 @@ import (
 // A conn is one connection. Sink.mu guards what says so.
 type conn struct {
 	nc        net.Conn
-	label     string // of the server
-	index     int    // of the server
-	keepalive bool   // false: the server closes after one message
-	vectors   bool   // writev works
-	read      []byte // what the handshake read beyond its end
+	raw       net.Conn // below TLS
+	label     string   // of the server
+	index     int      // of the server
+	keepalive bool     // false: the server closes after one message
+	vectors   bool     // writev works
+	read      []byte   // what the handshake read beyond its end
 
 	gone chan struct{} // closed when it is dead
 
@@ -220,7 +221,7 @@ func (s *Sink) dial(ctx context.Context, index int) (_ *conn, err error) {
 	hctx, cancel := context.WithTimeoutCause(ctx, s.c.HandshakeTimeout, fmt.Errorf("not finished within %s", s.c.HandshakeTimeout))
 	defer cancel()
 	c := &conn{
-		nc: nc, label: srv.label, index: index, keepalive: true, gone: make(chan struct{}),
+		nc: nc, raw: nc, label: srv.label, index: index, keepalive: true, gone: make(chan struct{}),
 		byID: map[chunkID]uint64{}, looked: time.Now(), last: time.Now(),
 	}
 	if srv.tls {
@@ -458,11 +459,22 @@ func (s *Sink) fail(c *conn, err error) {
 		fins = append(fins, s.finishLocked(j, result))
 	}
 	s.mu.Unlock()
-	c.nc.Close()
+	c.close()
 	for _, fin := range fins {
 		fin.give()
 	}
 	signal(s.moved)
+}
+
+// farewell is how long TLS may take to say goodbye to a peer that does not read.
+const farewell = 200 * time.Millisecond
+
+func (c *conn) close() {
+	if c.nc != c.raw {
+		t := time.AfterFunc(farewell, func() { c.raw.Close() })
+		defer t.Stop()
+	}
+	c.nc.Close()
 }
 
 // reader reads acknowledgements until the connection ends.
