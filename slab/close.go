@@ -116,6 +116,9 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	select {
 	case <-w.done:
 	case <-ctx.Done():
+		w.mu.Lock()
+		w.stopped = w.resting
+		w.mu.Unlock()
 		w.giveUp()
 		select {
 		case <-w.done:
@@ -144,7 +147,7 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	var unknown uint64
 	if !finished {
 		w.abandoned = true
-		if !w.resting.Load() {
+		if !w.stopped {
 			unknown = uint64(w.inflight)
 		}
 		w.unrecoverLocked()

@@ -640,8 +640,7 @@ func (w *Writer) backoff(after time.Duration, fatal bool) {
 		point(ptBackoff)
 	}
 	d.timer.Reset(wait)
-	w.resting.Store(true)
-	defer w.resting.Store(false)
+	w.rest(true)
 	select {
 	case <-d.timer.C:
 	case <-closing:
@@ -649,9 +648,18 @@ func (w *Writer) backoff(after time.Duration, fatal bool) {
 	case <-w.ctx.Done():
 		d.timer.Stop()
 	}
-	if w.ctx.Err() != nil {
+	if w.rest(false) || w.ctx.Err() != nil {
 		w.surrender()
 	}
+}
+
+// rest notes that the drain waits between two attempts, so that no Send is under
+// way. It reports whether Shutdown has seen it waiting and counts on that.
+func (w *Writer) rest(on bool) (stop bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.resting = on
+	return w.stopped
 }
 
 // surrender accounts for everything that is left as dropped{shutdown}: Close has

@@ -74,6 +74,8 @@ type Writer struct {
 	closed        bool
 	lastAbandoned bool
 	kept          int  // records left in crash files for the next start
+	resting       bool // the drain waits between two attempts
+	stopped       bool // Shutdown saw it resting: there will be no further attempt
 	retained      bool // … and nothing more is attempted
 	recovering    bool // the batch under way comes from a dead process
 	abandoned     bool // Shutdown ran out of time and settled the account itself
@@ -87,9 +89,7 @@ type Writer struct {
 
 	sh     shards
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
-	// resting: the drain waits between two attempts, no Send is under way.
-	resting atomic.Bool
-	spins   bool // there is a processor to spare for that
+	spins  bool          // there is a processor to spare for that
 
 	wake    chan struct{} // capacity 1
 	closing chan struct{} // closed when Close begins
