@@ -22,6 +22,24 @@ type Receiver struct {
 	mu      sync.Mutex
 	conns   []net.Conn
 	wg      sync.WaitGroup
+
+	// Made beforehand, as clients connect when they like: within the measured
+	// time or before it.
+	ready chan space
+}
+
+// space is what serving a connection takes.
+type space struct {
+	buf  []byte
+	acks chan ack
+}
+
+func newSpace() space {
+	s := space{make([]byte, 1<<20), make(chan ack, 1<<12)}
+	for i := range s.buf {
+		s.buf[i] = 1 // touched, so that the kernel gives it now
+	}
+	return s
 }
 
 // NewReceiver starts a receiver. One that discards only reads. delay is added
@@ -31,7 +49,8 @@ func NewReceiver(discard bool, delay time.Duration) (*Receiver, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Receiver{Addr: l.Addr().String(), discard: discard, delay: delay, l: l}
+	r := &Receiver{Addr: l.Addr().String(), discard: discard, delay: delay, l: l, ready: make(chan space, 1)}
+	r.ready <- newSpace()
 	r.wg.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -65,7 +84,13 @@ func (r *Receiver) serve(c net.Conn) {
 		io.Copy(io.Discard, struct{ io.Reader }{c})
 		return
 	}
-	acks := make(chan ack, 1<<16)
+	var mem space
+	select {
+	case mem = <-r.ready:
+	default:
+		mem = newSpace()
+	}
+	acks := mem.acks
 	defer close(acks)
 	r.wg.Go(func() {
 		for a := range acks {
@@ -75,7 +100,7 @@ func (r *Receiver) serve(c net.Conn) {
 			}
 		}
 	})
-	buf, from := make([]byte, 0, 1<<20), 0
+	buf, from := mem.buf[:0], 0
 	for {
 		if cap(buf)-len(buf) < 64<<10 {
 			if from == 0 {
