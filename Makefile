@@ -26,7 +26,9 @@ cross:  ## the library and the program compile everywhere they claim to
 		GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) build ./... || exit 1; done
 
 test:  ## unit tests with the race detector, fuzz seeds and examples
-	$(GO) test -race -timeout 10m ./...
+	$(GO) test -race -timeout 20m ./...
+	$(GO) test -tags forebay_points -timeout 10m ./slab
+	$(GO) -C bench test ./harness ./rivals
 
 race: test
 

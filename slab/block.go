@@ -86,6 +86,8 @@ func (b *block) rewind(first uint64) {
 		var old uint64
 		if p := b.old; p != nil {
 			old = uint64(p.from)<<32 | uint64(p.to)
+		} else {
+			b.slot(0).Ticket = 0
 		}
 		atomic.StoreUint64(&h.old, old)
 		atomic.StoreUint64(&h.first, first)
@@ -97,6 +99,9 @@ func (b *block) rewind(first uint64) {
 func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	off := b.off
 	s := (*batch.Slot)(unsafe.Add(b.base, b.slotOff))
+	if b.head != nil {
+		b.fence(s, off+len(p))
+	}
 	s.Time = m.Time
 	s.Off = uint32(off)
 	s.Len = uint32(len(p))
@@ -107,11 +112,10 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	if points {
 		point(ptCopiedLocked)
 	}
-	if b.head != nil {
-		atomic.StoreUint64(&s.Ticket, ticket) // the commit word of a crash-safe slab
-	} else {
-		s.Ticket = ticket
-	}
+	// The commit word of a crash-safe slab. A plain store will do: it is aligned,
+	// the compiler moves no store across the call that copies, and a process that
+	// dies leaves its stores in program order. Nobody else reads it meanwhile.
+	s.Ticket = ticket
 	// Only now does the block know of the record: mapped memory may fault above.
 	if b.n == b.cut {
 		b.cutTicket = ticket
@@ -147,6 +151,16 @@ func newOversize(p []byte) *block {
 	return &block{
 		mem: append(make([]byte, 0, len(p)), p...), slots: make([]batch.Slot, 1),
 		off: len(p), n: 1, cut: 1, refs: 1, retired: true, oversize: true,
+	}
+}
+
+// fence makes sure that neither the slot about to be written nor the one behind it
+// passes for a record before its ticket is stored: where they lie, an earlier use of
+// the slab may have had payload. end is where the payload of the new record ends.
+func (b *block) fence(s *batch.Slot, end int) {
+	s.Ticket = 0
+	if next := b.slotOff - batch.SlotBytes; next >= end && b.old == nil {
+		(*batch.Slot)(unsafe.Add(b.base, next)).Ticket = 0
 	}
 }
 

@@ -132,7 +132,6 @@ func TestOrderWithDelays(t *testing.T) {
 func TestUnknownCoversWhatArrived(t *testing.T) {
 	for _, at := range []string{ptSend, ptSent, ptSettle} {
 		t.Run(at, func(t *testing.T) {
-			known(t, "the flag for a Send under way is set after the check of the context and cleared before records are settled")
 			setHook(t, func(name string) {
 				if name == at {
 					time.Sleep(time.Minute)
@@ -158,7 +157,6 @@ func TestUnknownCoversWhatArrived(t *testing.T) {
 // A process that is killed inside a write leaves a slot without a ticket, whatever
 // lay in that memory before: here the bytes of a long record.
 func TestHalfStoredRecordIsNotRecovered(t *testing.T) {
-	known(t, "payload of earlier records, where a slot is about to be, passes for a ticket")
 	live, killed := t.TempDir(), t.TempDir()
 	w := mustNew(t, &memory{}, &Options{SlabBytes: 4096, SlabCount: 2, FlushInterval: -1, Crash: CrashSafe(live)})
 	for range 4 {
