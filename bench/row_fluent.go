@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/forebay-log/forebay/bench/fluent"
@@ -67,7 +68,60 @@ func versusRival(ref string, factor float64) func(*h.Result) []h.Check {
 	return func(*h.Result) []h.Check { return nil }
 }
 
+// stalledPost measures how long calls of Post take while the receiver stalls.
+func stalledPost(name string, kind h.Kind, note string, mk func(addr string) (*fluent.Poster, error)) h.Contender {
+	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
+		r, err := fluent.NewReceiver(false, 0)
+		if err != nil {
+			return nil, err
+		}
+		defer r.Close()
+		r.Stall(200 * time.Millisecond)
+		p, err := mk(r.Addr)
+		if err != nil {
+			return nil, err
+		}
+		length := 3 * time.Second
+		if env.Quick {
+			length = 50 * time.Millisecond
+		}
+		rec := map[string]any{"line": strings.Repeat("x", 4<<10)}
+		hist := newHistogram()
+		next := time.Now()
+		for end := next.Add(length); next.Before(end); {
+			time.Sleep(time.Until(next))
+			for range 20 {
+				t := time.Now()
+				p.Post(rec)
+				hist.RecordValue(int64(time.Since(t)))
+			}
+			if next = next.Add(time.Millisecond); next.Before(time.Now()) {
+				next = time.Now()
+			}
+		}
+		if err := p.Drain(); err != nil {
+			return nil, err
+		}
+		s := latencies(hist)
+		for end := time.Now().Add(5 * time.Second); r.Events.Load() < uint64(hist.TotalCount()) && time.Now().Before(end); {
+			time.Sleep(10 * time.Millisecond)
+		}
+		s.More["lost"] = float64(hist.TotalCount()) - float64(r.Events.Load())
+		return s, nil
+	}}
+}
+
 func init() {
+	stalls := []h.Contender{stalledPost(ours, h.Ours, "fluent.Logger, acks, 32 MiB", fluent.OursPlanned)}
+	for _, r := range fluent.Rivals() {
+		stalls = append(stalls, stalledPost(r.Name, h.Rival, r.Note, r.New))
+	}
+	h.Register(h.Row{
+		Name: "fluent/stall-200ms", What: "records of 4 KB, 20 per ms, 3 s; the receiver stops reading for 200 ms each second; duration of each call in µs",
+		Target: "p99 ≤ 5 µs, max ≤ 1 ms, nothing lost", Unit: "p99 µs", MaxCount: 3, Contenders: stalls,
+		Verdict: h.Verdict(h.AtMost(ours, 5), h.Figure(ours, "max", 1000), h.Figure(ours, "lost", 0)),
+	})
+
 	const tags = "; fluent-logger-golang, or IBM's client with -tags ibm"
 	for _, r := range []struct {
 		name, what, target string

@@ -17,6 +17,7 @@ type Receiver struct {
 	Events  atomic.Uint64
 	Bytes   atomic.Uint64
 	discard bool
+	stall   time.Duration
 	delay   time.Duration // each way
 	l       net.Listener
 	mu      sync.Mutex
@@ -78,6 +79,10 @@ func (r *Receiver) Close() error {
 	return nil
 }
 
+// Stall makes the receiver stop reading for d, once a second. To be called before
+// anybody connects.
+func (r *Receiver) Stall(d time.Duration) { r.stall = d }
+
 func (r *Receiver) serve(c net.Conn) {
 	defer c.Close()
 	if r.discard {
@@ -101,7 +106,12 @@ func (r *Receiver) serve(c net.Conn) {
 		}
 	})
 	buf, from := mem.buf[:0], 0
+	next := time.Now().Add(time.Second / 2)
 	for {
+		if now := time.Now(); r.stall > 0 && now.After(next) {
+			time.Sleep(r.stall)
+			next = now.Add(time.Second)
+		}
 		if cap(buf)-len(buf) < 64<<10 {
 			if from == 0 {
 				buf = append(buf, make([]byte, len(buf)+64<<10)...)[:len(buf)]
