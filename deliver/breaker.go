@@ -36,8 +36,7 @@ func (o *BreakerOptions) resolve() (BreakerOptions, error) {
 		r = *o
 	}
 	setDefault(&r.Failures, DefaultBreakerFailures)
-	setDefault(&r.OpenMin, DefaultBreakerOpenMin)
-	setDefault(&r.OpenMax, DefaultBreakerOpenMax)
+	setRange(&r.OpenMin, &r.OpenMax, DefaultBreakerOpenMin, DefaultBreakerOpenMax)
 	setDefault(&r.FatalDelay, DefaultFatalDelay)
 	setDefault(&r.ProbeRecords, DefaultBreakerProbe)
 	setDefault(&r.Successes, DefaultBreakerSuccesses)

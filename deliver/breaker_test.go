@@ -343,7 +343,7 @@ func TestBreakerEmptyBatch(t *testing.T) {
 }
 
 func TestBreakerOptions(t *testing.T) {
-	for _, o := range []*BreakerOptions{{Failures: -1}, {OpenMin: -1}, {OpenMin: time.Hour}, {FatalDelay: -1}, {ProbeRecords: -1}, {Successes: -1}} {
+	for _, o := range []*BreakerOptions{{Failures: -1}, {OpenMin: -1}, {OpenMin: time.Hour, OpenMax: time.Minute}, {OpenMax: -1}, {FatalDelay: -1}, {ProbeRecords: -1}, {Successes: -1}} {
 		if _, err := NewBreaker(testkit.NewSink(nil), o); err == nil {
 			t.Errorf("%+v: no error", *o)
 		}

@@ -128,8 +128,7 @@ func newRetrier(opt *RetryOptions, ev *events, c *closing) (*retrier, error) {
 	if opt != nil {
 		o = *opt
 	}
-	setDefault(&o.Min, DefaultRetryMin)
-	setDefault(&o.Max, DefaultRetryMax)
+	setRange(&o.Min, &o.Max, DefaultRetryMin, DefaultRetryMax)
 	setDefault(&o.FatalDelay, DefaultFatalDelay)
 	setDefault(&o.MaxAge, DefaultMaxAge)
 	switch {
@@ -147,6 +146,12 @@ func newRetrier(opt *RetryOptions, ev *events, c *closing) (*retrier, error) {
 		ev = newEvents(o.Name, o.OnError)
 	}
 	return &retrier{o: o, backoff: backoff{o.Min, o.Max}, budget: o.Budget, events: ev, closing: c}, nil
+}
+
+// setRange fills in the bounds that are not given, so that they fit one that is.
+func setRange(least, most *time.Duration, defaultLeast, defaultMost time.Duration) {
+	setDefault(most, max(defaultMost, *least))
+	setDefault(least, min(defaultLeast, *most))
 }
 
 func setDefault[T comparable](field *T, value T) {

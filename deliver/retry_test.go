@@ -312,9 +312,14 @@ func TestRetryDrain(t *testing.T) {
 }
 
 func TestRetryOptions(t *testing.T) {
-	for _, o := range []*RetryOptions{{Min: -1}, {Min: time.Minute}, {Max: time.Millisecond}, {FatalDelay: -1}} {
+	for _, o := range []*RetryOptions{{Min: -1}, {Max: -1}, {Min: time.Minute, Max: time.Second}, {FatalDelay: -1}} {
 		if _, err := NewRetry(testkit.NewSink(nil), o); err == nil {
 			t.Errorf("%+v: no error", *o)
+		}
+	}
+	for _, o := range []*RetryOptions{{Min: time.Hour}, {Max: time.Millisecond}} { // the other bound follows
+		if r, err := newRetrier(o, nil, newClosing()); err != nil || r.o.Min > r.o.Max || o.Min > 0 && r.o.Min != o.Min || o.Max > 0 && r.o.Max != o.Max {
+			t.Errorf("%+v: %v", *o, err)
 		}
 	}
 	if _, err := NewRetry(nil, nil); err == nil {

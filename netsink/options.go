@@ -1,0 +1,92 @@
+package netsink
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+)
+
+// Defaults of [Options].
+const (
+	DefaultDialTimeout  = 10 * time.Second
+	DefaultWriteTimeout = 10 * time.Second
+	DefaultKeepAlive    = 15 * time.Second
+	DefaultRetryMin     = 100 * time.Millisecond
+	DefaultRetryMax     = 10 * time.Second
+)
+
+// Options configures a [Sink]. The zero value is useful: each field states its
+// default and unit.
+type Options struct {
+	// TLS configures the TLS of tls:// and syslog+tls://. ServerName defaults to
+	// the host. Default nil: the system's roots.
+	TLS *tls.Config
+	// DialTimeout bounds making a connection, handshake included. Default 10 s.
+	DialTimeout time.Duration
+	// WriteTimeout is how long the peer may take no byte of a write of up to 64
+	// KiB before it counts as dead. On Linux it also bounds, for TCP, how long
+	// bytes may stay unacknowledged by the peer's kernel. Default 10 s.
+	WriteTimeout time.Duration
+	// KeepAlive is the idle time after which TCP asks whether the peer is still
+	// there, and the time between questions; after three without an answer it is
+	// not. Default 15 s; negative: never.
+	KeepAlive time.Duration
+	// RetryMin and RetryMax bound the time between attempts to connect: it is
+	// uniform in [0, RetryMin] after the first failure, in a range twice as wide
+	// after each further one, up to [0, RetryMax]. Until it is over Send fails
+	// without an attempt. Defaults 100 ms and 10 s.
+	RetryMin, RetryMax time.Duration
+	// Syslog configures the messages of the syslog destinations.
+	Syslog Syslog
+	// Dial makes connections. Default nil: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+func (o *Options) resolve() (Options, error) {
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	for _, f := range []struct {
+		name  string
+		field *time.Duration
+		value time.Duration
+	}{
+		{"DialTimeout", &r.DialTimeout, DefaultDialTimeout},
+		{"WriteTimeout", &r.WriteTimeout, DefaultWriteTimeout},
+		{"RetryMax", &r.RetryMax, max(DefaultRetryMax, r.RetryMin)},
+		{"RetryMin", &r.RetryMin, DefaultRetryMin},
+	} {
+		if *f.field < 0 {
+			return r, fmt.Errorf("netsink: %s is %s: want more than 0", f.name, *f.field)
+		}
+		if *f.field == 0 {
+			*f.field = f.value
+			if f.field == &r.RetryMin {
+				r.RetryMin = min(r.RetryMin, r.RetryMax)
+			}
+		}
+	}
+	if r.KeepAlive == 0 {
+		r.KeepAlive = DefaultKeepAlive
+	}
+	if r.RetryMax < r.RetryMin {
+		return r, errors.New("netsink: RetryMax is below RetryMin")
+	}
+	if err := r.Syslog.resolve(); err != nil {
+		return r, err
+	}
+	if r.Dial == nil {
+		d := &net.Dialer{Control: r.control, KeepAliveConfig: net.KeepAliveConfig{
+			Enable: r.KeepAlive > 0, Idle: r.KeepAlive, Interval: r.KeepAlive, Count: 3,
+		}}
+		if r.KeepAlive < 0 {
+			d.KeepAlive = -1
+		}
+		r.Dial = d.DialContext
+	}
+	return r, nil
+}

@@ -1,0 +1,171 @@
+package netsink
+
+import (
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Syslog configures syslog messages (RFC 5424 §6):
+//
+//	<PRI>1 TIMESTAMP HOSTNAME APP-NAME PROCID MSGID - MSG
+//
+// PRI is the facility and the severity of the record's level: below Info debug,
+// below Info+2 informational, below Warn notice, below Error warning, below
+// Error+4 error, else critical. TIMESTAMP is the record's time in UTC with
+// microseconds, the finest that the RFC allows, or "-" where that is unknown.
+// MSG is the record, without the newline at its end; records in a binary form
+// come as JSON ([batch.Codec]). Newlines within a record stay: the count of
+// octets says where it ends.
+type Syslog struct {
+	// Facility is a name such as "user", "daemon" or "local0", or a number from
+	// 0 to 23. Default "user".
+	Facility string
+	// Hostname, AppName, ProcID and MsgID are the fields of the header.
+	// Characters other than printable ASCII become "_", and each is cut at the
+	// length that the RFC allows (255, 48, 128, 32). Defaults: the system's
+	// hostname, the name of the program, its process id, and "-".
+	Hostname, AppName, ProcID, MsgID string
+
+	facility int
+}
+
+// facilities are the names of RFC 5424 §6.2.1, as syslog.conf(5) spells them.
+var facilities = []string{
+	"kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
+	"ntp", "security", "console", "solaris-cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
+}
+
+func (s *Syslog) resolve() error {
+	if s.Facility == "" {
+		s.Facility = "user"
+	}
+	s.facility = slices.Index(facilities, strings.ToLower(s.Facility))
+	if s.facility < 0 {
+		n, err := strconv.Atoi(s.Facility)
+		if err != nil || n < 0 || n >= len(facilities) {
+			return fmt.Errorf("netsink: facility %q is not one of %s, or a number up to 23", s.Facility, strings.Join(facilities, ", "))
+		}
+		s.facility = n
+	}
+	if s.Hostname == "" {
+		s.Hostname, _ = os.Hostname()
+	}
+	if s.AppName == "" && len(os.Args) > 0 {
+		s.AppName = filepath.Base(os.Args[0])
+	}
+	if s.ProcID == "" {
+		s.ProcID = strconv.Itoa(os.Getpid())
+	}
+	s.Hostname = field(s.Hostname, 255)
+	s.AppName = field(s.AppName, 48)
+	s.ProcID = field(s.ProcID, 128)
+	s.MsgID = field(s.MsgID, 32)
+	return nil
+}
+
+// override sets fields from the query of a destination.
+func (s *Syslog) override(q url.Values) error {
+	for name, values := range q {
+		value := values[len(values)-1]
+		switch name {
+		case "facility":
+			s.Facility = value
+		case "hostname":
+			s.Hostname = value
+		case "app":
+			s.AppName = value
+		case "procid":
+			s.ProcID = value
+		case "msgid":
+			s.MsgID = value
+		default:
+			return fmt.Errorf("unknown parameter %q: want facility, hostname, app, procid or msgid", name)
+		}
+	}
+	return nil
+}
+
+// field makes a header field of s: PRINTUSASCII of at most n characters, "-" for
+// nothing.
+func field(s string, n int) string {
+	out := make([]byte, 0, min(len(s), n))
+	for _, r := range s {
+		if len(out) == n {
+			break
+		}
+		if r <= ' ' || r > '~' {
+			r = '_'
+		}
+		out = append(out, byte(r))
+	}
+	if len(out) == 0 {
+		return "-"
+	}
+	return string(out)
+}
+
+// severity returns the severity of RFC 5424 §6.2.1 for a level.
+func severity(l slog.Level) int {
+	switch {
+	case l < slog.LevelInfo:
+		return 7
+	case l < slog.LevelInfo+2:
+		return 6
+	case l < slog.LevelWarn:
+		return 5
+	case l < slog.LevelError:
+		return 4
+	case l < slog.LevelError+4:
+		return 3
+	default:
+		return 2
+	}
+}
+
+// stamp is TIMESTAMP of RFC 5424 §6.2.3.
+const stamp = "2006-01-02T15:04:05.000000Z"
+
+// message appends a SYSLOG-MSG.
+func (s *Syslog) message(dst []byte, c batch.Codec, rec *batch.Record) []byte {
+	dst = append(dst, '<')
+	dst = strconv.AppendInt(dst, int64(s.facility*8+severity(rec.Level)), 10)
+	dst = append(dst, ">1 "...)
+	if rec.Time == 0 {
+		dst = append(dst, '-')
+	} else {
+		dst = time.Unix(0, rec.Time).UTC().AppendFormat(dst, stamp)
+	}
+	for _, f := range [...]string{s.Hostname, s.AppName, s.ProcID, s.MsgID} {
+		dst = append(dst, ' ')
+		dst = append(dst, f...)
+	}
+	dst = append(dst, " - "...)
+	if textual(c) {
+		return append(dst, trimNewline(rec.Data)...)
+	}
+	return c.AppendJSON(dst, rec.Data, rec.Meta)
+}
+
+func trimNewline(p []byte) []byte {
+	if n := len(p); n > 0 && p[n-1] == '\n' {
+		p = p[:n-1]
+	}
+	return p
+}
+
+// textual reports whether records of a codec are text as they are.
+func textual(c batch.Codec) bool { return c == nil || textualType(c.ContentType()) }
+
+func textualType(contentType string) bool {
+	return contentType == "" || strings.HasPrefix(contentType, "text/") ||
+		strings.Contains(contentType, "json") || strings.HasSuffix(contentType, "/logfmt")
+}

@@ -1,0 +1,83 @@
+package netsink
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+)
+
+// A target is a destination as [New] reads it.
+type target struct {
+	network string // "tcp" or "unix"
+	address string
+	tls     bool
+	syslog  bool
+	query   url.Values
+}
+
+// forms is what a destination may look like.
+const forms = "tcp://HOST:PORT, tls://HOST:PORT, unix:PATH, or one of them with syslog+ before it"
+
+// parse reads a destination. Its errors never contain more than the scheme of
+// what cannot be read, for that may hold a password.
+func parse(s string) (t target, err error) {
+	scheme, rest, ok := strings.Cut(s, ":")
+	if !ok {
+		return t, errors.New("it has no scheme: want " + forms)
+	}
+	kind := strings.ToLower(scheme)
+	kind, t.syslog = strings.CutPrefix(kind, "syslog+")
+	rest, query, hasQuery := strings.Cut(rest, "?")
+	if hasQuery {
+		if t.query, err = url.ParseQuery(query); err != nil {
+			return t, errors.New("what follows the ? is no query, such as ?app=name")
+		}
+	}
+	switch kind {
+	case "tcp", "tls":
+		t.network, t.tls = "tcp", kind == "tls"
+		t.address, err = hostPort(kind, rest)
+	case "unix":
+		t.network = "unix"
+		t.address = strings.TrimPrefix(rest, "//")
+		if t.address == "" {
+			err = errors.New("it names no socket: want unix:PATH")
+		}
+	default:
+		err = fmt.Errorf("unknown scheme %q: want %s", scheme, forms)
+	}
+	return t, err
+}
+
+func hostPort(kind, rest string) (string, error) {
+	rest, ok := strings.CutPrefix(rest, "//")
+	if !ok {
+		return "", fmt.Errorf("want %s://HOST:PORT", kind)
+	}
+	rest = strings.TrimSuffix(rest, "/")
+	if strings.ContainsAny(rest, "@/#") {
+		return "", fmt.Errorf("want %s://HOST:PORT and nothing else: this protocol knows no users and no paths", kind)
+	}
+	host, port, err := net.SplitHostPort(rest)
+	if err != nil || host == "" || port == "" {
+		return "", fmt.Errorf("%q is no host and port: want %s://HOST:PORT, with brackets around an IPv6 address", rest, kind)
+	}
+	return rest, nil
+}
+
+// String returns the destination without its query.
+func (t *target) String() string {
+	kind := t.network
+	if t.tls {
+		kind = "tls"
+	}
+	if t.syslog {
+		kind = "syslog+" + kind
+	}
+	if t.network == "unix" {
+		return kind + ":" + t.address
+	}
+	return kind + "://" + t.address
+}
