@@ -64,7 +64,7 @@ const (
 	bigSuffix     = ".big"
 	newSuffix     = ".new"
 	badSuffix     = ".damaged"
-	maxCrashBytes = 4 << 30
+	maxCrashBytes = 1<<31 - 1
 )
 
 // crashState is page 1.
@@ -113,8 +113,8 @@ type crashFile struct {
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
-func crashSize(slabBytes, slabCount int) int {
-	return crashHeadsOff + roundUp(64*slabCount, crashPage) + slabBytes*slabCount
+func crashSize(slabBytes, slabCount int) int64 {
+	return int64(crashHeadsOff+roundUp(64*slabCount, crashPage)) + int64(slabBytes)*int64(slabCount)
 }
 
 // openCrash creates the file of this process.
@@ -131,7 +131,7 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 		return nil, nil, err
 	}
 	c.path = filepath.Join(o.Crash.Dir, fmt.Sprintf("%016x-%x%s", time.Now().UnixNano(), c.uuid[:4], crashSuffix))
-	f, mem, err := mapFile(c.path+newSuffix, size)
+	f, mem, err := mapFile(c.path+newSuffix, int(size))
 	if err != nil {
 		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
 	}

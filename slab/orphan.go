@@ -118,7 +118,7 @@ func parseImage(data []byte) (*Image, error) {
 		count < 2 || count > MaxSlabCount || crashSize(slabBytes, count) > maxCrashBytes {
 		return nil, damaged("%d slabs of %d bytes are impossible", count, slabBytes)
 	}
-	if want := crashSize(slabBytes, count); len(data) < want {
+	if want := crashSize(slabBytes, count); int64(len(data)) < want {
 		return nil, damaged("it has %d bytes, its slabs need %d", len(data), want)
 	}
 	im.Acked = le.Uint64(data[crashPage:])
