@@ -1,0 +1,10 @@
+package experiments
+
+import (
+	"testing"
+
+	"github.com/forebay-log/forebay/bench/harness"
+)
+
+// BenchmarkRow runs each variant of each row.
+func BenchmarkRow(b *testing.B) { harness.Benchmark(b) }

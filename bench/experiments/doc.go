@@ -1,0 +1,17 @@
+// Package experiments holds writers that were tried against the slab writer, each
+// with as little code as an honest comparison needs: a pool of slabs, one
+// goroutine that writes them to the destination, callers that wait when no slab
+// is free, and a Drain that delivers everything. None is for use.
+//
+//	mutex        lock and copy; the swap of slabs under the lock
+//	atomics      the same, its counters atomic
+//	cas          a reservation by compare-and-swap, the copy beside others
+//	outside      a reservation under the lock, the copy outside
+//	spin         lock and copy under a spinlock in plain Go
+//	naive(n)     n of "mutex", picked by stack address: no order
+//	ticketed(n)  n shards, a ticket per record, merged by the drain: strict order
+//	clock(n)     n shards, a time per record: strict only with a wait
+//
+// All but naive and the clock without its wait claim that a call that returned
+// before another began comes first at the destination; the tests check that.
+package experiments

@@ -1,0 +1,95 @@
+package experiments
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/forebay-log/forebay/bench/rivals"
+	"github.com/forebay-log/forebay/slab"
+)
+
+const (
+	slabSize  = 64 << 10
+	slabCount = 8
+)
+
+// A variant is one experiment.
+type variant struct {
+	name string
+	note string
+	// ordered says that the variant claims strict order.
+	ordered bool
+	mk      func(io.Writer) rivals.Writer
+}
+
+const (
+	shipped     = "slab.Writer"
+	shippedMany = "slab.Writer, shards"
+	mutex       = "mutex"
+	atomics     = "atomics"
+)
+
+// variants returns all experiments.
+func variants() []variant {
+	vs := []variant{
+		{shipped, "one shard, the default", true, func(d io.Writer) rivals.Writer { return newSlab(d, &slab.Options{}) }},
+		{shippedMany, "as many as processors while contention lasts, at least 4", true, func(d io.Writer) rivals.Writer {
+			return newSlab(d, &slab.Options{Shards: max(4, runtime.GOMAXPROCS(0)), SlabCount: slabCount + 2*max(4, runtime.GOMAXPROCS(0))})
+		}},
+		{mutex, "lock, copy, plain counters", true, func(d io.Writer) rivals.Writer { return newMutex(d, slabSize, slabCount) }},
+		{atomics, "the same, atomic counters under the lock", true, func(d io.Writer) rivals.Writer { return newAtomics(d, slabSize, slabCount) }},
+		{"cas", "reserve by compare-and-swap", true, func(d io.Writer) rivals.Writer { return newCAS(d, slabSize, slabCount) }},
+		{"outside", "reserve under the lock, copy outside", true, func(d io.Writer) rivals.Writer { return newOutside(d, slabSize, slabCount) }},
+		{"spin", "spinlock in plain Go", true, func(d io.Writer) rivals.Writer { return newSpin(d, slabSize, slabCount) }},
+	}
+	for _, n := range shardCounts() {
+		vs = append(vs,
+			variant{fmt.Sprintf("naive(%d)", n), "no order", n == 1, func(d io.Writer) rivals.Writer { return newNaive(d, slabSize, slabCount, n) }},
+			variant{fmt.Sprintf("ticketed(%d)", n), "atomic ticket, scatter merge", true,
+				func(d io.Writer) rivals.Writer { return newSharded(d, slabSize, slabCount, n, tickets) }},
+		)
+	}
+	last := shardCounts()[len(shardCounts())-1]
+	return append(vs,
+		variant{fmt.Sprintf("clock(%d)", last), "time, waited out, k-way merge", true,
+			func(d io.Writer) rivals.Writer { return newSharded(d, slabSize, slabCount, last, clockWait) }},
+		variant{fmt.Sprintf("clock(%d), no wait", last), "time, k-way merge", false,
+			func(d io.Writer) rivals.Writer { return newSharded(d, slabSize, slabCount, last, clockPlain) }},
+	)
+}
+
+// shardCounts are 1, 2, 4 and the number of processors, if that is more.
+func shardCounts() []int {
+	ns := []int{1, 2, 4}
+	if n := runtime.GOMAXPROCS(0); n > 4 {
+		ns = append(ns, min(n, 64))
+	}
+	return ns
+}
+
+// slabWriter is the shipped writer.
+type slabWriter struct{ *slab.Writer }
+
+func newSlab(dst io.Writer, o *slab.Options) slabWriter {
+	o.SlabBytes = slabSize
+	if o.SlabCount == 0 {
+		o.SlabCount = slabCount
+	}
+	o.WhenFull = slab.Block()
+	w, err := slab.New(dst, o)
+	if err != nil {
+		panic(err)
+	}
+	return slabWriter{w}
+}
+
+// Drain closes the writer and requires that nothing was left behind.
+func (w slabWriter) Drain() error {
+	rep, err := w.Shutdown(context.Background())
+	if err == nil && rep.Undelivered() > 0 {
+		err = fmt.Errorf("%s", rep.Account)
+	}
+	return err
+}
