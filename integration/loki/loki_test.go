@@ -1,0 +1,399 @@
+package loki
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	ours "github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/slab"
+)
+
+type uuid [16]byte
+
+func (u uuid) String() string { return fmt.Sprintf("%x", u[:]) }
+
+// sink returns a sink of the server.
+func (s *server) sink(c ours.Config) *ours.Sink {
+	s.t.Helper()
+	c.URL = s.url
+	out, err := ours.New(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { out.Close(context.Background()) })
+	return out
+}
+
+type records struct {
+	t *testing.T
+	s *ours.Sink
+	batch.Builder
+}
+
+func (r *records) add(at time.Time, level slog.Level, msg string, attrs ...slog.Attr) {
+	r.t.Helper()
+	rec, m, err := r.s.Encoder().Scope().Append(nil, &encode.Record{Time: at, Level: level, Message: msg, Attrs: attrs})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.Append(rec, 0, m)
+}
+
+func (r *records) send() error { return r.s.Send(context.Background(), r.Batch(r.s.Codec())) }
+
+// deliver sends until Loki has everything: its rate limit takes a while.
+func (r *records) deliver() {
+	r.t.Helper()
+	e, err := deliver.New(r.s, &deliver.Options{Retry: &deliver.RetryOptions{Min: 200 * time.Millisecond, Max: time.Second}, OnError: func(batch.Event) {}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	defer e.Close(ctx)
+	if err := e.Send(ctx, r.Batch(r.s.Codec())); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func labels(kv ...string) map[string]string {
+	m := map[string]string{}
+	for i := 0; i < len(kv); i += 2 {
+		m[kv[i]] = kv[i+1]
+	}
+	return m
+}
+
+func TestLoki(t *testing.T) {
+	s := start(t)
+	now := time.Now()
+
+	t.Run("types round trip", func(t *testing.T) {
+		inner := fmt.Errorf("outer: %w", errors.New("inner"))
+		attrs := []slog.Attr{slog.Int("i", -1), slog.Uint64("u", math.MaxUint64), slog.Float64("f", 0.1), slog.Bool("b", true),
+			slog.Duration("d", 1500*time.Millisecond), slog.Time("t", time.Unix(1, 2)), slog.Any("id", uuid{1}), slog.Float64("nan", math.NaN()),
+			slog.String("s", "quote \" back \\ newline \n unicode é 🙂"), slog.Any("err", inner), slog.Group("g", slog.Int("x", 1))}
+		for _, w := range []ours.Wire{ours.Protobuf, ours.JSON, ours.JSONGzip} {
+			r := &records{t: t, s: s.sink(ours.Config{Wire: w, Labels: labels("test", "types", "wire", strings.ReplaceAll(string(w), "+", "_"))})}
+			at := now.Add(123456789)
+			r.add(at, slog.LevelWarn, "hi", attrs...)
+			if err := r.send(); err != nil {
+				t.Fatal(err)
+			}
+			got := s.await("", fmt.Sprintf(`{test="types",wire="%s"}`, strings.ReplaceAll(string(w), "+", "_")), now.Add(-time.Minute), 1)
+			if len(got) != 1 {
+				continue
+			}
+			want := `{"Message":"hi","i":-1,"u":18446744073709551615,"f":0.1,"b":true,"d":"1.5s","t":"1970-01-01T00:00:01.000000002Z",` +
+				`"id":"01000000-0000-0000-0000-000000000000","nan":"NaN","s":"quote \" back \\ newline \n unicode é 🙂",` +
+				`"err":{"Type":"*fmt.wrapError","Message":"outer: inner","Inner":{"Type":"*errors.errorString","Message":"inner"}},"g":{"x":1}}`
+			if got[0].line != want || !got[0].at.Equal(at) || got[0].labels["level"] != "warn" {
+				t.Errorf("%s: got %+v\nwant %s at %v", w, got[0], want, at.UTC())
+			}
+		}
+	})
+
+	t.Run("labels and metadata", func(t *testing.T) {
+		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "labels", "a.b", "sanitised", "quote", "x\"y\\z\n"),
+			LabelAttrs: []string{"region", "http.method"}, MetadataAttrs: []string{"user", "n"}, TraceID: ours.InMetadata})}
+		r.add(now, 0, "hi", slog.String("region", "eu"), slog.Group("http", slog.String("method", "GET")), slog.String("user", "jané"), slog.Int("n", 7), slog.String("trace_id", "abc"))
+		if err := r.send(); err != nil {
+			t.Fatal(err)
+		}
+		got := s.await("", `{test="labels"}`, now.Add(-time.Minute), 1)
+		for k, v := range labels("a_b", "sanitised", "quote", "x\"y\\z\n", "region", "eu", "http_method", "GET", "user", "jané", "n", "7", "trace_id", "abc", "level", "info") {
+			if len(got) == 1 && got[0].labels[k] != v {
+				t.Errorf("%s is %q, want %q", k, got[0].labels[k], v)
+			}
+		}
+		if got := s.query("", `{test="labels", region="eu"} | user="jané"`, now.Add(-time.Minute)); len(got) != 1 {
+			t.Errorf("metadata cannot be queried: %v", got)
+		}
+	})
+
+	t.Run("bad label name and numeric metadata kill a request", func(t *testing.T) {
+		ns := now.UnixNano()
+		for _, bad := range []string{
+			fmt.Sprintf(`{"streams":[{"stream":{"test":"trap","good":"1"},"values":[["%d","good"]]},{"stream":{"test":"trap","a.b":"1"},"values":[["%d","bad"]]}]}`, ns, ns),
+			fmt.Sprintf(`{"streams":[{"stream":{"test":"trap","good":"1"},"values":[["%d","good"]]},{"stream":{"test":"trap"},"values":[["%d","bad",{"n":1}]]}]}`, ns, ns),
+		} {
+			if status, text := s.push("", bad); status != 400 {
+				t.Errorf("the trap is gone: %d %s", status, text)
+			}
+		}
+		if got := s.query("", `{test="trap"}`, now.Add(-time.Minute)); len(got) != 0 {
+			t.Errorf("stored %v", got)
+		}
+	})
+
+	t.Run("twins", func(t *testing.T) {
+		for _, nudge := range []bool{false, true} {
+			r := &records{t: t, s: s.sink(ours.Config{Nudge: nudge, Labels: labels("test", "twins", "nudge", fmt.Sprint(nudge))})}
+			for range 3 {
+				r.add(now, 0, "twin")
+			}
+			for range 2 { // the second time is a resend: no more of them
+				if err := r.send(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want := 1
+			if nudge {
+				want = 3
+			}
+			s.await("", fmt.Sprintf(`{test="twins",nudge="%v"}`, nudge), now.Add(-time.Minute), want)
+		}
+	})
+
+	t.Run("order", func(t *testing.T) {
+		// Entries of one time come out of a query in any order, so they are nudged.
+		r := &records{t: t, s: s.sink(ours.Config{Nudge: true, Labels: labels("test", "order")})}
+		for i := range 200 {
+			r.add(now.Add(time.Duration(i/10)*time.Millisecond), 0, fmt.Sprintf("%03d", i))
+		}
+		if err := r.send(); err != nil {
+			t.Fatal(err)
+		}
+		for i, e := range s.await("", `{test="order"}`, now.Add(-time.Minute), 200) {
+			if want := fmt.Sprintf(`{"Message":"%03d"}`, i); e.line != want {
+				t.Fatalf("%d is %s", i, e.line)
+			}
+		}
+	})
+
+	t.Run("too far behind hides behind a 204", func(t *testing.T) {
+		// The trap: the good stream comes last and so the answer is 204.
+		seed := fmt.Sprintf(`{"streams":[{"stream":{"test":"behind","s":"a"},"values":[["%d","newest"]]}]}`, now.UnixNano())
+		if status, text := s.push("", seed); status != 204 {
+			t.Fatal(status, text)
+		}
+		old := now.Add(-5 * time.Hour)
+		trap := fmt.Sprintf(`{"streams":[{"stream":{"test":"behind","s":"a"},"values":[["%d","lost"]]},{"stream":{"test":"behind","s":"b"},"values":[["%d","good"]]}]}`, old.UnixNano(), now.UnixNano())
+		if status, text := s.push("", trap); status != 204 {
+			t.Errorf("the trap is gone: %d %s", status, text)
+		}
+		// Ours: one request per stream, so it is told, and only that entry is refused.
+		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "behind2")})}
+		r.add(now, 0, "newest")
+		r.add(now, slog.LevelWarn, "good")
+		if err := r.send(); err != nil {
+			t.Fatal(err)
+		}
+		r.Reset()
+		r.add(old, 0, "behind")
+		r.add(now.Add(1), 0, "good 2")
+		r.add(now.Add(2), slog.LevelWarn, "good 3")
+		e := batch.Inspect(r.send())
+		if e.Kind != batch.KindReject || fmt.Sprint(e.Records) != "[0]" {
+			t.Errorf("got %+v", e)
+		}
+		if n := r.s.Stats().ByReason[ours.TooFarBehind]; n != 1 {
+			t.Errorf("counted %d", n)
+		}
+		s.await("", `{test="behind2"}`, now.Add(-6*time.Hour), 4)
+	})
+
+	t.Run("too old, too new, too long", func(t *testing.T) {
+		for _, check := range []bool{true, false} { // found before sending, and by the answer
+			c := ours.Config{Labels: labels("test", "limits", "check", fmt.Sprint(check)), LongLines: ours.Refuse}
+			if !check {
+				c.MaxAge, c.MaxFuture, c.MaxLine = -1, -1, 1<<20
+			}
+			r := &records{t: t, s: s.sink(c)}
+			r.add(now, 0, "good")
+			r.add(now.Add(-8*24*time.Hour), 0, "old")
+			r.add(now.Add(time.Hour), 0, "new")
+			r.add(now, 0, strings.Repeat("x", 300<<10))
+			r.add(now.Add(1), 0, "good")
+			e := batch.Inspect(r.send())
+			if e.Kind != batch.KindReject || fmt.Sprint(e.Records) != "[1 2 3]" {
+				t.Errorf("check %v: %+v", check, e)
+			}
+			by := r.s.Stats().ByReason
+			if by[ours.TooOld] != 1 || by[ours.TooNew] != 1 || by[ours.LineTooLong] != 1 {
+				t.Errorf("check %v: counted %v", check, by)
+			}
+			s.await("", fmt.Sprintf(`{test="limits",check="%v"}`, check), now.Add(-time.Minute), 2)
+		}
+		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "truncated")})}
+		r.add(now, 0, strings.Repeat("x", 300<<10))
+		if err := r.send(); err != nil {
+			t.Fatal(err)
+		}
+		s.await("", `{test="truncated"}`, now.Add(-time.Minute), 1)
+	})
+
+	t.Run("more than 4 MiB is split", func(t *testing.T) {
+		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "large"), MaxRequestBytes: 64 << 20})}
+		for i := range 50 {
+			r.add(now.Add(time.Duration(i)), 0, fmt.Sprintf("%02d%s", i, strings.Repeat("x", 100<<10)))
+		}
+		r.deliver()
+		if r.s.Stats().Splits == 0 {
+			t.Error("the trap is gone: nothing was split")
+		}
+		s.await("", `{test="large"} | line_format "x"`, now.Add(-time.Minute), 50)
+	})
+
+	t.Run("too many labels become metadata", func(t *testing.T) {
+		c := ours.Config{Labels: labels("test", "many")}
+		var attrs []slog.Attr
+		for i := range 20 {
+			c.LabelAttrs = append(c.LabelAttrs, fmt.Sprintf("l%02d", i))
+			attrs = append(attrs, slog.Int(fmt.Sprintf("l%02d", i), i))
+		}
+		r := &records{t: t, s: s.sink(c)}
+		r.add(now, 0, "x", attrs...)
+		if err := r.send(); err != nil {
+			t.Fatal(err)
+		}
+		got := s.await("", `{test="many"}`, now.Add(-time.Minute), 1)
+		if len(got) == 1 && got[0].labels["l19"] != "19" {
+			t.Errorf("labels %v", got[0].labels)
+		}
+	})
+}
+
+func TestTenantsAndLimits(t *testing.T) {
+	s := start(t, [2]string{`auth_enabled: false`, "auth_enabled: true"},
+		[2]string{`limits_config:`, "limits_config:\n  per_tenant_override_config: overrides.yaml"}, [2]string{"file:overrides.yaml", `overrides:
+  slow: {ingestion_rate_mb: 0.05, ingestion_burst_size_mb: 0.05}
+  few: {max_global_streams_per_user: 3}
+  blocked: {block_ingestion_until: "2099-01-01T00:00:00Z", block_ingestion_status_code: 260}
+`})
+	now := time.Now()
+
+	t.Run("tenants", func(t *testing.T) {
+		r := &records{t: t, s: s.sink(ours.Config{Tenant: "one", TenantAttr: "org", Labels: labels("test", "tenants")})}
+		r.add(now, 0, "a")
+		r.add(now, 0, "b", slog.String("org", "two"))
+		if err := r.send(); err != nil {
+			t.Fatal(err)
+		}
+		for tenant, want := range labels("one", "a", "two", "b") {
+			got := s.await(tenant, `{test="tenants"}`, now.Add(-time.Minute), 1)
+			if len(got) == 1 && got[0].line != fmt.Sprintf(`{"Message":"%s"}`, want) {
+				t.Errorf("%s has %s", tenant, got[0].line)
+			}
+		}
+		none := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "tenants")})}
+		none.add(now, 0, "x")
+		if e := batch.Inspect(none.send()); e.Kind != batch.KindFatal || e.Status != 401 {
+			t.Errorf("without a tenant: %+v", e)
+		}
+	})
+
+	t.Run("blocked ingestion", func(t *testing.T) {
+		if status, _ := s.push("blocked", fmt.Sprintf(`{"streams":[{"stream":{"a":"b"},"values":[["%d","x"]]}]}`, now.UnixNano())); status != 260 {
+			t.Errorf("the trap is gone: %d", status)
+		}
+		r := &records{t: t, s: s.sink(ours.Config{Tenant: "blocked", Labels: labels("test", "blocked")})}
+		r.add(now, 0, "x")
+		if e := batch.Inspect(r.send()); e.Kind != batch.KindFatal || e.Status != 260 {
+			t.Errorf("got %+v", e)
+		}
+	})
+
+	t.Run("rate and burst", func(t *testing.T) {
+		// 200 KB against a burst of 50 KB: never taken as a whole, whatever time passes.
+		s2 := s.sink(ours.Config{Tenant: "slow", Labels: labels("test", "rate")})
+		r := &records{t: t, s: s2}
+		for i := range 20 {
+			r.add(now.Add(time.Duration(i)), 0, fmt.Sprintf("%02d%s", i, strings.Repeat("x", 10<<10)))
+		}
+		r.deliver()
+		if s2.Stats().Splits == 0 {
+			t.Error("the trap is gone: nothing was split")
+		}
+		s.await("slow", `{test="rate"} | line_format "x"`, now.Add(-time.Minute), 20)
+	})
+
+	t.Run("streams", func(t *testing.T) {
+		r := &records{t: t, s: s.sink(ours.Config{Tenant: "few", Labels: labels("test", "streams"), LabelAttrs: []string{"user"}, Concurrency: 1})}
+		r.add(now, 0, "base")
+		for i := range 6 {
+			r.add(now.Add(time.Duration(i)), 0, fmt.Sprint(i), slog.Int("user", i))
+		}
+		if err := r.send(); err != nil {
+			t.Fatal(err)
+		}
+		if r.s.Stats().ByReason[ours.StreamsFull] == 0 {
+			t.Error("the trap is gone: no stream was too many")
+		}
+		s.await("few", `{test="streams"}`, now.Add(-time.Minute), 7)
+	})
+}
+
+// TestRestart kills Loki in the middle of 100,000 records: afterwards all of them
+// are there, once.
+func TestRestart(t *testing.T) {
+	const total = 100_000
+	s := start(t)
+	began := time.Now()
+	h, err := ours.NewHandler(ours.Config{URL: s.url, Labels: labels("test", "restart"), Nudge: true, BatchAge: 100 * time.Millisecond,
+		Slab: &slab.Options{SlabBytes: 256 << 10, SlabCount: 16, WhenFull: slab.Block()},
+		Deliver: &deliver.Options{Retry: &deliver.RetryOptions{Min: 100 * time.Millisecond, Max: time.Second}}, OnError: func(batch.Event) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(h)
+	down := make(chan struct{})
+	for i := range total {
+		if i == total/3 {
+			s.kill()
+			go func() {
+				defer close(down)
+				time.Sleep(time.Second)
+				s.up()
+			}()
+		}
+		if i == total/3+1000 {
+			<-down
+		}
+		log.Info("record", "i", i)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	rep, err := h.Close(ctx)
+	if err != nil || rep.Delivered != total {
+		t.Fatalf("%v, %v", rep, err)
+	}
+	seen := make([]int, total)
+	from, n := began.Add(-time.Second), 0
+	for {
+		got := s.query("", `{test="restart"}`, from)
+		for _, e := range got {
+			var i int
+			if _, err := fmt.Sscanf(e.line, `{"Message":"record","i":%d}`, &i); err != nil {
+				t.Fatal(e.line)
+			}
+			seen[i]++
+			n++
+		}
+		if len(got) < 5000 {
+			break
+		}
+		from = got[len(got)-1].at.Add(1)
+	}
+	missing, twice := 0, 0
+	for _, k := range seen {
+		if k == 0 {
+			missing++
+		} else if k > 1 {
+			twice++
+		}
+	}
+	if missing+twice > 0 {
+		t.Errorf("%d found: %d are missing, %d came twice", n, missing, twice)
+	}
+	t.Logf("%d records, %+v", n, h.Output().Sink().Stats())
+}
