@@ -83,6 +83,12 @@ func (f *deliveryFlags) maxAge() time.Duration {
 	return time.Duration(f.retryAge)
 }
 
+// tooOld reports whether a record with this time would be given up after its
+// first failure. Times are Unix nanoseconds.
+func (f *deliveryFlags) tooOld(at, now int64) bool {
+	return f.retryAge > 0 && at < now-int64(f.retryAge)
+}
+
 // A delivery is the deliver.Engine of an output and what it needs: the spool and
 // the dead-letter file. Close, which the slab.Writer calls, closes the engine;
 // release the rest.
@@ -252,7 +258,7 @@ func (p *pipeline) deliveryEvent(e batch.Event) {
 	case "recovered":
 		say("works again")
 	case "expired":
-		say("records older than --retry-age %s are dropped", time.Duration(p.c.retryAge))
+		say("records older than --retry-age %s are dropped", p.c.retryAge.String())
 	case "handler":
 		say("--fallback %s: %s; trying again", p.c.fallback, plain(e.Err))
 	case "handler-recovered":

@@ -30,11 +30,11 @@ type destination interface {
 // destinations returns all kinds, in the order of --help. Each call returns
 // values of their own, because they hold flags.
 func destinations() []destination {
-	return []destination{
+	return append([]destination{
 		new(fileDest),
 		stdioDest{name: "stdout", what: "standard output"},
 		stdioDest{name: "stderr", what: "standard error"},
-	}
+	}, netDests()...)
 }
 
 // A target is a destination that was opened. Either writer or sink is set.
@@ -50,6 +50,9 @@ type target struct {
 	// engine puts a deliver.Engine in front of sink, whatever the flags: it is
 	// across a network. Open must not make one.
 	engine bool
+	// header says that the destination shows the time and the level of a record
+	// (batch.Meta) beside the record.
+	header bool
 
 	reopen func() error    // at SIGHUP; nil: nothing to do
 	gone   <-chan struct{} // closed when the destination takes no more, ever; nil: never
@@ -127,10 +130,15 @@ func quoteEmpty(s string) string {
 
 // usageOf lists the destinations, one per line.
 func usageOf(dests []destination) string {
+	width := 0
+	for _, d := range dests {
+		form, _ := d.Usage()
+		width = max(width, len(form))
+	}
 	var sb strings.Builder
 	for _, d := range dests {
 		form, what := d.Usage()
-		fmt.Fprintf(&sb, "  %-12s %s\n", form, what)
+		fmt.Fprintf(&sb, "  %-*s  %s\n", width, form, what)
 	}
 	return sb.String()
 }

@@ -85,7 +85,13 @@ func (d *duration) String() string {
 	if *d == 0 {
 		return "0" // which --help leaves out
 	}
-	return time.Duration(*d).String()
+	text := time.Duration(*d).String()
+	for _, unit := range []string{"s", "m"} { // 24h, not 24h0m0s
+		if short := strings.TrimSuffix(text, "0"+unit); short != text && strings.ContainsAny(short[len(short)-1:], "hm") {
+			text = short
+		}
+	}
+	return text
 }
 func (*duration) Type() string { return "DURATION" }
 func (d *duration) Set(text string) error {

@@ -321,7 +321,7 @@ func (p *pipeline) read() error {
 	parse := p.c.level.set || p.c.encoding != record.AsRaw
 	engines := false
 	for _, out := range p.outs {
-		parse = parse || out.t.encode != nil
+		parse = parse || out.t.encode != nil || out.t.header
 		engines = engines || out.d != nil
 	}
 	var ev record.Event
@@ -341,7 +341,8 @@ func (p *pipeline) read() error {
 			return fmt.Errorf("cannot read standard input: %w", err)
 		}
 		p.records.Add(1)
-		var meta, retry batch.Meta
+		var meta batch.Meta
+		var now int64
 		rec := line
 		if parse {
 			p.parser.Parse(line, &ev)
@@ -366,15 +367,15 @@ func (p *pipeline) read() error {
 		}
 		if engines {
 			// --retry-age counts from here, not from the time in a line, which may
-			// come out of an archive.
-			retry = meta
-			retry.Time = time.Now().UnixNano()
+			// come out of an archive. A destination that shows that time gets it, unless
+			// the line would be too old from the start.
+			now = time.Now().UnixNano()
 		}
 		for _, out := range p.outs {
 			if out.t.encode == nil {
 				m := meta
-				if out.d != nil {
-					m = retry
+				if out.d != nil && (!out.t.header || m.Time == 0 || p.c.tooOld(m.Time, now)) {
+					m.Time = now
 				}
 				out.w.WriteRecord(rec, m) // what is dropped is counted there
 				continue
@@ -459,7 +460,7 @@ func plain(err error) string {
 		err = e.Err // without how many records came through before
 	}
 	s := err.Error()
-	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: "} {
+	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: ", "netsink: "} {
 		s = strings.TrimPrefix(s, prefix)
 	}
 	return s

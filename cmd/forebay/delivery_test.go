@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// faulty returns the configuration of a pipeline to a fake destination that
+// returns what fail does.
+func faulty(fail func() error, adjust func(*deliveryFlags)) *pipeConfig {
+	c := config("fake:")
+	c.deliveryFlags = newDeliveryFlags()
+	c.given = true
+	c.drainTimeout = duration(300 * time.Millisecond)
+	adjust(&c.deliveryFlags)
+	c.dests = append(c.dests, &flaky{fail: fail})
+	return c
+}
+
+// What one run leaves in the spool the next one delivers.
+func TestSpoolSurvives(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	dir := t.TempDir()
+	down := func() error { return errors.New("down") }
+	up := func() error { return nil }
+	spooled := func(f *deliveryFlags) { f.spool = dir }
+	stderr, err := run(t, faulty(down, spooled), "one\ntwo")
+	if codeOf(err) != exitKept || !strings.Contains(stderr, "pending=2{slab=0 spill=2 inflight=0}") ||
+		!strings.Contains(stderr, "fake: 2 records are kept for the next run, in "+dir) {
+		t.Fatal(err, stderr)
+	}
+	stderr, err = run(t, faulty(up, spooled), "three\n")
+	if err != nil || !strings.Contains(stderr, "fake: 2 records of an earlier run come first\n") ||
+		!strings.Contains(stderr, "fake accepted=1 recovered=2 delivered=3\n") {
+		t.Fatal(err, stderr)
+	}
+}
+
+// Without a spool, what is left is lost, and counted.
+func TestEngineWithoutSpool(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	stderr, err := run(t, faulty(func() error { return errors.New("down") }, func(*deliveryFlags) {}), "one\ntwo\n")
+	if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{shutdown=2}") {
+		t.Error(err, stderr)
+	}
+}
+
+// Lines that are refused for good are in the file of dead letters.
+func TestDeadLetter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dead")
+	c := faulty(func() error { return batch.Permanent(errors.New("never")) }, func(f *deliveryFlags) { f.deadLetter = path })
+	stderr, err := run(t, c, "one\ntwo\n")
+	if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "refuses records for good: never; see "+path) {
+		t.Error(err, stderr)
+	}
+	b, _ := os.ReadFile(path)
+	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
+		if !json.Valid([]byte(line)) || !strings.Contains(line, []string{"one", "two"}[i]) {
+			t.Errorf("%q", line)
+		}
+	}
+}
+
+// The time in a line says nothing about how long it was tried.
+func TestRetryAgeCountsFromReading(t *testing.T) {
+	n := 0
+	fail := func() error {
+		if n++; n < 3 {
+			return errors.New("down")
+		}
+		return nil
+	}
+	c := faulty(fail, func(f *deliveryFlags) {})
+	c.drainTimeout = duration(time.Minute)
+	c.level.set = true // so that the time is known
+	stderr, err := run(t, c, "2001-02-03T04:05:06Z ERROR one\n")
+	if err != nil || !strings.Contains(stderr, "accepted=1 delivered=1\n") {
+		t.Error(err, stderr)
+	}
+}
+
+// A fallback gets records in its own form, whatever the form of the output.
+func TestFallbackTranscodes(t *testing.T) {
+	batchOf := func(c batch.Codec, rec string) *batch.Batch {
+		var b batch.Builder
+		b.Append([]byte(rec), 7, batch.Meta{Time: 1})
+		return b.Batch(c)
+	}
+	for _, test := range []struct {
+		name     string
+		ownForm  bool
+		codec    batch.Codec
+		rec      string
+		want     string
+		wantType string
+	}{
+		{"raw to lines", false, nil, "one\n", "one\n", ""},
+		{"logfmt to lines", false, encode.LogfmtCodec(), "msg=one\n", "msg=one\n", encode.ContentTypeLogfmt},
+		{"foreign to lines", false, foreign{encode.LogfmtCodec()}, "msg=one", `{"msg":"one"}` + "\n", encode.ContentTypeJSON},
+		{"raw to own", true, nil, "one\n", "<one>", ""},
+		{"foreign to own", true, foreign{encode.LogfmtCodec()}, "msg=one", `<{"msg":"one"}>`, ""},
+		{"not to be encoded", true, nil, "bad\n", `<"bad">`, ""},
+	} {
+		var got, gotType string
+		target, err := new(fake).Open("")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !test.ownForm {
+			target.encode = nil
+		}
+		target.sink = batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+			got = string(b.AppendTo(nil))
+			if b.Codec != nil {
+				gotType = b.Codec.ContentType()
+			}
+			b.Tally.Handled = 1
+			return nil
+		})
+		f := &fallback{t: target, sink: target.asSink(), lines: record.Parser{Format: record.Text}}
+		b := batchOf(test.codec, test.rec)
+		if err := f.Send(t.Context(), b); err != nil || got != test.want || gotType != test.wantType || b.Tally.Handled != 1 {
+			t.Errorf("%s: %q of type %q, %+v, %v", test.name, got, gotType, b.Tally, err)
+		}
+	}
+}
+
+// foreign is a form that no file takes.
+type foreign struct{ batch.Codec }
+
+func (foreign) ContentType() string { return "application/foreign" }
+
+func TestSafeName(t *testing.T) {
+	seen := map[string]bool{}
+	for _, to := range []string{"file:a", "file:./a", "file:../../a", "tcp://a:1", "stdout", "", "file:" + strings.Repeat("x", 300), "..", "file:ä"} {
+		name := safeName(to)
+		if seen[name] || len(name) > 80 || name[0] == '.' || strings.ContainsAny(name, `/\:`) {
+			t.Errorf("%q becomes %q", to, name)
+		}
+		seen[name] = true
+	}
+}
+
+// shortWriter takes n bytes, then fails once.
+type shortWriter struct {
+	strings.Builder
+	n int
+}
+
+func (w *shortWriter) Write(p []byte) (int, error) {
+	if w.n < 0 || len(p) <= w.n {
+		return w.Builder.Write(p)
+	}
+	n, _ := w.Builder.Write(p[:w.n])
+	w.n = -1
+	return n, errors.New("full")
+}
+
+func (*shortWriter) Close() error { return nil }
+
+// A line that was cut is continued, or ended if another one comes.
+func TestLineSinkTornLines(t *testing.T) {
+	three := func(recs ...string) *batch.Batch {
+		var b batch.Builder
+		for _, r := range recs {
+			b.Append([]byte(r), 0, batch.Meta{})
+		}
+		return b.Batch(nil)
+	}
+	for n := range len("one\ntwo\nthree\n") {
+		for _, other := range []bool{false, true} {
+			w := &shortWriter{n: n}
+			s := &lineSink{w: w}
+			recs := []string{"one\n", "two\n", "three\n"}
+			err := s.Send(t.Context(), three(recs...))
+			done := batch.Inspect(err).Acked
+			if err == nil || done != strings.Count("one\ntwo\nthree\n"[:n], "\n") {
+				t.Fatalf("%d bytes: %v", n, err)
+			}
+			rest, want := recs[done:], "one\ntwo\nthree\n"
+			if other {
+				want = want[:n]
+				if n > 0 && want[n-1] != '\n' {
+					want += "\n"
+				}
+				rest, want = []string{"zero\n"}, want+"zero\n"
+			}
+			if err := s.Send(t.Context(), three(rest...)); err != nil || w.String() != want {
+				t.Errorf("%d bytes: %q, want %q, %v", n, w.String(), want, err)
+			}
+		}
+	}
+	w := &shortWriter{}
+	gone := &lineSink{w: goneWriter{w}}
+	if err := gone.Send(t.Context(), three("one\n")); batch.Inspect(err).Kind != batch.KindReject {
+		t.Error(err)
+	}
+}
+
+type goneWriter struct{ *shortWriter }
+
+func (goneWriter) Write([]byte) (int, error) { return 0, os.ErrClosed }
