@@ -67,3 +67,11 @@ func corruptID(name string) (uint64, bool) {
 	}
 	return segmentID(name[:i+len(segmentSuffix)])
 }
+
+// IsFile reports whether a file of this name belongs to a spool: a segment, one
+// that was set aside, the cursor or the lock.
+func IsFile(name string) bool {
+	_, segment := segmentID(name)
+	_, set := corruptID(name)
+	return segment || set || name == cursorName || name == lockName
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// spoolListing is what spool ls and spool verify print of one directory.
+type spoolListing struct {
+	Dir     string      `json:"dir"`
+	Acked   uint64      `json:"acked_batch"`
+	Pending uint64      `json:"pending_records"`
+	Bytes   int64       `json:"bytes"`
+	Files   []spoolFile `json:"files"`
+}
+
+// spoolFile is one file of a spoolListing.
+type spoolFile struct {
+	Name        string     `json:"file"`
+	ContentType string     `json:"content_type,omitempty"`
+	Begun       *time.Time `json:"begun,omitempty"`
+	Bytes       int64      `json:"bytes"`
+	Batches     uint64     `json:"batches"`
+	Records     uint64     `json:"records"`
+	Pending     uint64     `json:"pending_records"`
+	Health      string     `json:"health"`
+}
+
+// listSpool reads one directory with spool.List or spool.Verify.
+func listSpool(dir string, list func(string) (*spool.Listing, error)) (*spool.Listing, spoolListing, error) {
+	l, err := list(dir)
+	if err != nil {
+		return nil, spoolListing{}, runtimeError(errors.New(spoolText(err)))
+	}
+	out := spoolListing{Dir: dir, Acked: l.Acked, Pending: l.Pending(), Bytes: l.Bytes, Files: []spoolFile{}}
+	for i := range l.Files {
+		f := &l.Files[i]
+		file := spoolFile{
+			Name: f.Name, ContentType: f.ContentType, Bytes: f.Bytes,
+			Batches: f.Batches, Records: f.Records, Pending: f.Pending, Health: health(f),
+		}
+		if !f.Begun.IsZero() {
+			begun := f.Begun.UTC()
+			file.Begun = &begun
+		}
+		out.Files = append(out.Files, file)
+	}
+	return l, out, nil
+}
+
+// health says how a file is.
+func health(f *spool.SegmentInfo) string {
+	switch {
+	case f.Aside:
+		return "damaged, set aside"
+	case f.Damage != nil && f.Damage.Records > 0:
+		return fmt.Sprintf("damaged at byte %d: %v, %d records lost", f.Damage.Offset, f.Damage.Err, f.Damage.Records)
+	case f.Damage != nil:
+		return fmt.Sprintf("damaged at byte %d: %v", f.Damage.Offset, f.Damage.Err)
+	case f.Torn:
+		return "ok, the last batch is unfinished"
+	}
+	return "ok"
+}
+
+func newSpoolLs() *cobra.Command {
+	output := choice{value: "text", of: []string{"text", "json"}}
+	cmd := &cobra.Command{
+		Use:   "ls DIR",
+		Short: "List what is in a spool",
+		Long: `List what is in a spool: its files, the batches and records in them, how many of
+those are not delivered yet (pending), and whether the files can be read. Only the
+headers of the batches are looked at; forebay spool verify checks every byte.`,
+		Args: oneDir,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dirs, err := spoolDirs(args[0])
+			if err != nil {
+				return err
+			}
+			all := []spoolListing{}
+			for _, dir := range dirs {
+				_, l, err := listSpool(dir, spool.List)
+				if err != nil {
+					return err
+				}
+				all = append(all, l)
+			}
+			if output.value == "json" {
+				return printSpoolJSON(cmd.OutOrStdout(), all)
+			}
+			return printSpools(cmd.OutOrStdout(), all, time.Now())
+		},
+	}
+	output.add(cmd, "output", "o", "how to print it")
+	return cmd
+}
+
+func printSpoolJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return runtimeErrorIf(enc.Encode(v))
+}
+
+// runtimeErrorIf is runtimeError for an error that may be nil.
+func runtimeErrorIf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return runtimeError(err)
+}
+
+func printSpools(w io.Writer, all []spoolListing, now time.Time) error {
+	var sb strings.Builder
+	for i, l := range all {
+		if i > 0 {
+			sb.WriteByte('\n')
+		}
+		fmt.Fprintf(&sb, "%s: %s of %s in %s\n", filepath.Clean(l.Dir), plural(l.Pending, "pending record"), units.Size(float64(l.Bytes)), plural(uint64(len(l.Files)), "file"))
+		if len(l.Files) == 0 {
+			continue
+		}
+		tw := tabwriter.NewWriter(&sb, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(tw, "FILE\tBATCHES\tRECORDS\tPENDING\tSIZE\tAGE\tTYPE\tHEALTH")
+		for _, f := range l.Files {
+			age := "-"
+			if f.Begun != nil {
+				age = units.Duration(now.Sub(*f.Begun).Round(time.Second))
+			}
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Name, units.Count(f.Batches), units.Count(f.Records),
+				units.Count(f.Pending), units.Size(float64(f.Bytes)), age, dash(f.ContentType), f.Health)
+		}
+		if err := tw.Flush(); err != nil {
+			return runtimeError(err)
+		}
+	}
+	_, err := io.WriteString(w, sb.String())
+	return runtimeErrorIf(err)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// plural writes a number and what it counts.
+func plural(n uint64, noun string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(noun, "ch"):
+		noun += "es"
+	default:
+		noun += "s"
+	}
+	return units.Count(n) + " " + noun
+}
+
+func newSpoolVerify() *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify DIR",
+		Short: "Read and check every byte of a spool",
+		Long: `Read and check every byte of a spool, and say where it is damaged. The exit code
+is 1 if anything is: a file that cannot be read to its end, or one that was set
+aside for that before (delete those with forebay spool purge --damaged). A last
+batch that is unfinished, because it is being written or its writer was killed, is
+no damage.`,
+		Args: oneDir,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dirs, err := spoolDirs(args[0])
+			if err != nil {
+				return err
+			}
+			files, damaged := 0, 0
+			for _, dir := range dirs {
+				l, out, err := listSpool(dir, spool.Verify)
+				if err != nil {
+					return err
+				}
+				for _, f := range out.Files {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s: %s\n", filepath.Join(dir, f.Name),
+						plural(f.Records, "record"), plural(f.Batches, "batch"), f.Health)
+				}
+				files += len(l.Files)
+				damaged += l.Damaged()
+			}
+			if damaged > 0 {
+				return runtimeError(fmt.Errorf("%d of %d files are damaged", damaged, files))
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+	"github.com/forebay-log/forebay/spool"
+)
+
+func newSpoolPurge() *cobra.Command {
+	var yes, damaged bool
+	cmd := &cobra.Command{
+		Use:   "purge DIR --yes",
+		Short: "Delete what is in a spool",
+		Long: `Delete what is in a spool: all records, delivered or not, or with --damaged only
+the files that were set aside because they could not be read. Without --yes it
+says what it would delete, and deletes nothing.`,
+		Args: oneDir,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dirs, err := spoolDirs(args[0])
+			if err != nil {
+				return err
+			}
+			files := uint64(0)
+			for _, dir := range dirs {
+				l, _, err := listSpool(dir, spool.List)
+				if err != nil {
+					return err
+				}
+				n, bytes := uint64(0), int64(0)
+				for _, f := range l.Files {
+					if f.Aside || !damaged {
+						n++
+						bytes += f.Bytes
+					}
+				}
+				what := plural(n, "file")
+				if !damaged {
+					what += " with " + plural(l.Pending(), "pending record")
+				}
+				if !yes {
+					files += n
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: would delete %s, %s\n", dir, what, units.Size(float64(bytes)))
+					continue
+				}
+				gone, freed, err := spool.Purge(dir, damaged)
+				if err != nil {
+					return runtimeError(errors.New(spoolText(err)))
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: deleted %s, %s\n", dir, plural(uint64(gone), "file"), units.Size(float64(freed)))
+			}
+			if files > 0 {
+				return usageError(errors.New("nothing was deleted: say --yes if that is what you want"))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "yes, delete")
+	cmd.Flags().BoolVar(&damaged, "damaged", false, "delete damaged files only, those that were set aside")
+	return cmd
+}

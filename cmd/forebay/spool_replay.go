@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// A replayTarget is where spool replay delivers to.
+type replayTarget struct {
+	sink    batch.Sink
+	codec   batch.Codec      // of the form it takes as it is stored; nil: see sink
+	streams batch.Dictionary // of the streams of that form
+	close   func() error
+}
+
+// A replayOpener opens what --to of spool replay names.
+type replayOpener func(to string, dests []destination) (*replayTarget, error)
+
+// openReplay opens any destination of forebay pipe. Records that are stored in
+// another form than it wants go there as --fallback sends them.
+func openReplay(to string, dests []destination) (*replayTarget, error) {
+	t, err := openTarget(dests, to)
+	if err != nil {
+		return nil, err
+	}
+	r := &replaySink{direct: t.asSink(), lines: t.encode == nil, other: &fallback{to: to, t: t, sink: t.asSink()}}
+	out := &replayTarget{sink: r, close: func() error { return closeTarget(t) }}
+	if dict := dictionaryOf(t.sink); dict != nil {
+		// Records in its own form go there as they are: their streams, which
+		// the spool knows by name, get the numbers they have there.
+		r.codec, out.codec, out.streams = t.codec, t.codec, dict
+	}
+	return out, nil
+}
+
+// dictionaryOf returns the dictionary of a sink that is one or has one, else nil.
+func dictionaryOf(sink batch.Sink) batch.Dictionary {
+	switch s := sink.(type) {
+	case batch.Dictionary:
+		return s
+	case interface{ Dictionary() batch.Dictionary }:
+		return s.Dictionary()
+	}
+	return nil
+}
+
+// closeTarget closes a target and says whether that worked.
+func closeTarget(t *target) error {
+	if t.writer != nil {
+		return t.writer.Close()
+	}
+	if c, ok := t.sink.(batch.Closer); ok {
+		return c.Close(context.Background())
+	}
+	return nil
+}
+
+// A replaySink gives batches to a destination as they are, if it can take them,
+// and otherwise in the form it wants.
+type replaySink struct {
+	direct batch.Sink
+	codec  batch.Codec // of the form it takes as it is; nil: none
+	lines  bool        // it takes lines of any kind
+	other  *fallback
+}
+
+// Send sends b.
+func (r *replaySink) Send(ctx context.Context, b *batch.Batch) error {
+	same := r.codec != nil && b.Codec != nil && r.codec.ContentType() == b.Codec.ContentType()
+	if same || r.lines && isLines(b.Codec) {
+		return r.direct.Send(ctx, b)
+	}
+	return r.other.Send(ctx, b)
+}
+
+func newSpoolReplay(open replayOpener) *cobra.Command {
+	dests := destinations()
+	var to string
+	cmd := &cobra.Command{
+		Use:   "replay DIR --to DEST",
+		Short: "Deliver what is in a spool",
+		Long: `Deliver what is in a spool, oldest first, and delete it as it is delivered. At the
+first failure it stops; what was not delivered stays in the spool, and the last
+batch may arrive twice when it is tried again.
+
+Destinations:
+` + usageOf(dests) + `
+Exit codes:
+  0   everything was delivered, or the spool was empty
+  1   the spool could not be read
+  75  the destination failed; the rest is still in the spool
+  78  the destination or the spool cannot be opened`,
+		Args: oneDir,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if to == "" {
+				return usageError(errors.New("--to is needed: where to deliver to"))
+			}
+			dirs, err := spoolDirs(args[0])
+			if err != nil {
+				return err
+			}
+			target, err := open(to, dests)
+			if err != nil {
+				return configError(err)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			err = replayAll(ctx, cmd, dirs, target)
+			return errors.Join(err, runtimeErrorIf(target.close()))
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "`DEST` to deliver to, see above")
+	for _, d := range dests {
+		d.Flags(cmd)
+	}
+	return cmd
+}
+
+// replayAll replays one spool after the other.
+func replayAll(ctx context.Context, cmd *cobra.Command, dirs []string, target *replayTarget) error {
+	o, err := storedForms()
+	if err != nil {
+		return runtimeError(err)
+	}
+	if target.codec != nil {
+		stored, wanted := o.Codec, target.codec.ContentType()
+		o.Streams = target.streams
+		o.Codec = func(contentType string, schema uint32) batch.Codec {
+			if contentType == wanted {
+				return target.codec
+			}
+			return stored(contentType, schema)
+		}
+	}
+
+	for _, dir := range dirs {
+		s, err := spool.Open(dir, o)
+		if err != nil {
+			return configError(errors.New(spoolText(err)))
+		}
+		done, err := s.Replay(ctx, target.sink)
+		left, lost := s.Stats().Records, s.Stats().Corrupt
+		if cerr := s.Close(); err == nil && cerr != nil {
+			err = cerr
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s delivered, %s left", dir, plural(done.Records, "record"), units.Count(left))
+		if n := done.Tally.Dropped.Total(); n > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), ", %s of them refused for good", units.Count(n))
+		}
+		if lost > 0 {
+			fmt.Fprintf(cmd.ErrOrStderr(), ", %s unreadable", units.Count(lost))
+		}
+		fmt.Fprintln(cmd.ErrOrStderr())
+		if err != nil {
+			return &codeError{exitKept, errors.New(spoolText(err))}
+		}
+		if lost > 0 {
+			return runtimeError(fmt.Errorf("%s could not be read; see forebay spool verify %s", plural(lost, "record"), dir))
+		}
+	}
+	return nil
+}
