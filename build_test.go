@@ -105,3 +105,14 @@ func TestDefaultNames(t *testing.T) {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 }
+
+// Outputs with one writer wait for it no longer than the shorter BusyTimeout.
+func TestSharedBusyTimeout(t *testing.T) {
+	var w lines
+	r := newRouter(t, BusyTimeout(time.Minute), Route(plain(), Output(nil, &w), Output(nil, &w, BusyTimeout(time.Second)), Output(nil, &w)))
+	for _, o := range r.h.core.outputs {
+		if o.dir.busy != time.Second || !o.shared {
+			t.Errorf("busy %v, shared %t", o.dir.busy, o.shared)
+		}
+	}
+}

@@ -49,10 +49,8 @@ func newClock() *clock {
 func (c *clock) now() time.Time {
 	m := int64(time.Since(clockBase))
 	until := c.until.Load()
-	offset := c.offset.Load()
-	// until differs after each measurement: unchanged, offset belongs to it.
-	if uint64(until-m-1) < uint64(clockResync) && c.until.Load() == until {
-		return time.Unix(0, m+offset)
+	if uint64(until-m-1) < uint64(clockResync) {
+		return time.Unix(0, m+c.offset.Load()) // if that is newer, all the better
 	}
 	return c.measure(m, until)
 }

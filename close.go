@@ -270,11 +270,9 @@ func (o *output) end(ctx context.Context) (uint64, error) {
 	return 0, errors.Join(err, o.sync(), o.closeWriter())
 }
 
-// endDirect closes the writer of a direct output. If a write to it does not end,
-// nobody is let in any more, and the writer is closed when it does.
+// endDirect closes the writer of a direct output. If a write to it does not end
+// within ctx, the writer is closed when it does.
 func (o *output) endDirect(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, o.dir.bar)
-	defer stop()
 	if err := o.dir.lockCtx(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}

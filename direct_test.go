@@ -427,7 +427,7 @@ func TestContentionDropsNothing(t *testing.T) {
 // there whole, once, and on a line of its own, in order; the others are at most
 // parts of lines.
 func TestDirectRandom(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range rounds(100) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var got bytes.Buffer
 		w := writerFunc(func(p []byte) (n int, err error) {

@@ -21,7 +21,8 @@ func (h *handler) emit(s *scratch) {
 		}
 	}()
 	if o := c.sole; o != nil && s.step == 0 {
-		// What follows, unrolled for the most frequent case: a tenth of the time.
+		// What follows, unrolled for the most frequent case, where it saves 6 %.
+		// The span stays not ok, so that after a panic there is nothing left to do.
 		s.step = 1
 		if o.admits(s.rec.Level) {
 			buf, _, err := h.scopes[0].Append(s.buf, &s.rec)

@@ -295,9 +295,6 @@ func (g *gate) unlockCtx(closed bool) {
 	g.leave(0, 0)
 }
 
-// bar lets nobody in any more. A section under way goes on.
-func (g *gate) bar() { g.state.Or(gateClosed) }
-
 // gateCount is what a gate knows of the writes that went through it.
 type gateCount struct {
 	done    uint64 // sections completed

@@ -308,27 +308,31 @@ func TestGateLockCtx(t *testing.T) {
 	})
 }
 
-// Barring turns away those who wait, and the section under way still ends.
-func TestGateBar(t *testing.T) {
+// Closing turns away those who wait.
+func TestGateClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(time.Second)
-		g.tryLock()
+		if err := g.lockCtx(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		got := make(chan entry, 5)
 		for range 5 {
 			go func() { got <- g.enter() }()
 		}
 		synctest.Wait()
-		g.bar()
-		if e := g.enter(); e != foundClosed {
-			t.Errorf("entry %d", e)
+		if c := g.count(); c.pending != 5 {
+			t.Errorf("%+v", c)
 		}
-		g.unlock()
+		g.unlockCtx(true)
 		for range 5 {
 			if e := <-got; e != foundClosed {
 				t.Errorf("a waiter: entry %d", e)
 			}
 		}
-		if c := g.count(); c.done != 1 || c.pending != 0 {
+		if e := g.enter(); e != foundClosed {
+			t.Errorf("entry %d", e)
+		}
+		if c := g.count(); c.done != 0 || c.pending != 0 {
 			t.Errorf("%+v", c)
 		}
 	})
@@ -360,7 +364,7 @@ func TestGateFold(t *testing.T) {
 // Random sections, waits, stuck ones and outsiders: nothing hangs, nothing is
 // counted twice.
 func TestGateRandom(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range rounds(20) {
 		synctest.Test(t, func(t *testing.T) {
 			const busy = 16 * time.Millisecond
 			g := newGate(busy)

@@ -1,11 +1,11 @@
 package forebay
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -215,4 +215,10 @@ func (s countingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta,
 	return s.Scope.Append(dst, r)
 }
 
-var _ = bytes.NewReader
+// rounds is n, or very many more in a torture run.
+func rounds(n uint64) uint64 {
+	if os.Getenv("FOREBAY_TORTURE") == "1" {
+		return 500 * n
+	}
+	return n
+}

@@ -203,10 +203,29 @@ func TestDerived(t *testing.T) {
 	}
 }
 
-// With keeps nothing of the caller's slice.
+// keepingScope encodes the attributes of With late.
+type keepingScope struct {
+	encode.Scope
+	attrs []slog.Attr
+}
+
+type keepingEncoder struct{ encode.Encoder }
+
+func (e keepingEncoder) Scope() encode.Scope { return keepingScope{e.Encoder.Scope(), nil} }
+
+func (s keepingScope) WithAttrs(attrs []slog.Attr) encode.Scope {
+	return keepingScope{s.Scope, attrs}
+}
+
+func (s keepingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+	return s.Scope.WithAttrs(s.attrs).Append(dst, r)
+}
+
+// With keeps nothing of the caller's slice, although the encoder may keep what it
+// gets.
 func TestWithCopies(t *testing.T) {
 	var a lines
-	r := newRouter(t, Route(&countingEncoder{Encoder: plain()}, Output(slog.LevelInfo, &a)))
+	r := newRouter(t, Route(keepingEncoder{plain()}, Output(slog.LevelInfo, &a)))
 	attrs := []slog.Attr{slog.Int("x", 1)}
 	l := r.Logger().With(attrs...)
 	attrs[0] = slog.Int("x", 2)
@@ -498,6 +517,24 @@ func TestBadAccount(t *testing.T) {
 	r := newRouter(t, Route(plain(), Output(nil, &badAccount{})))
 	if st := r.Stats().Outputs[0]; st.Accepted != 0 {
 		t.Errorf("%v", st)
+	}
+}
+
+// What no output takes is not refused after Close, whichever way it is found out.
+func TestRefusedOnlyWhatIsEnabled(t *testing.T) {
+	for _, levels := range [][2]slog.Leveler{{slog.LevelInfo, slog.LevelWarn}, {new(slog.LevelVar), new(slog.LevelVar)}} {
+		r := newRouter(t, Route(plain(), Output(levels[0], &lines{}), Output(levels[1], &lines{})))
+		if _, err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		r.Logger().Debug("m")
+		if st := r.Stats(); st.Refused != 0 {
+			t.Errorf("refused %d", st.Refused)
+		}
+		r.Logger().Info("m")
+		if st := r.Stats(); st.Refused != 1 {
+			t.Errorf("refused %d, want 1", st.Refused)
+		}
 	}
 }
 

@@ -332,9 +332,11 @@ func TestSlotSetHangs(t *testing.T) {
 		s := NewSlot(0)
 		n := 0
 		w := writerFunc(func(p []byte) (int, error) {
-			if n++; n == 1 {
-				_, _ = s.Write([]byte("newer\n")) // so that there is a second round
-			} else {
+			switch n++; n {
+			case 1: // so that there is a second round
+				_, _ = s.Write([]byte("newer\n"))
+				_, _ = s.Write([]byte("newest\n"))
+			case 3:
 				<-release
 			}
 			return len(p), nil
@@ -362,10 +364,58 @@ func TestSlotSetHangs(t *testing.T) {
 		if _, err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Shutdown: %v", err)
 		}
-		checkSlot(t, s, "accepted=3 delivered=1 dropped=1{busy=1} pending=1{slab=1 spill=0 inflight=0}")
+		checkSlot(t, s, "accepted=4 delivered=2 dropped=1{busy=1} pending=1{slab=1 spill=0 inflight=0}")
 		close(release)
 		wg.Wait()
-		checkSlot(t, s, "accepted=3 delivered=2 dropped=1{busy=1}")
+		checkSlot(t, s, "accepted=4 delivered=3 dropped=1{busy=1}")
+	})
+}
+
+// What Set is about to pass on still counts against the bound.
+func TestSlotBoundDuringSet(t *testing.T) {
+	s := NewSlot(2 * (slotRecordBytes + 2))
+	n := 0
+	w := writerFunc(func(p []byte) (int, error) {
+		if n++; n == 1 {
+			if err := s.WriteRecord([]byte("c\n"), batch.Meta{}); !errors.Is(err, ErrFull) {
+				t.Errorf("during Set: %v", err)
+			}
+		}
+		return len(p), nil
+	})
+	for _, p := range []string{"a\n", "b\n"} {
+		if err := s.WriteRecord([]byte(p), batch.Meta{}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := s.Set(w); err != nil {
+		t.Error(err)
+	}
+	// Whoever found no destination just before Set was done must look again.
+	if wait, err := s.hold([]byte("d\n"), batch.Meta{}); wait == nil || err != nil {
+		t.Errorf("held although there is a destination: %v", err)
+	}
+	checkSlot(t, s, "accepted=3 delivered=2 dropped=1{full=1}")
+}
+
+// Slots come before other direct outputs, which may hang.
+func TestSlotBeforeDirect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s, k := NewSlot(0), &tank{}
+		if err := s.Set(k); err != nil {
+			t.Fatal(err)
+		}
+		hung := writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil })
+		r := newRouter(t, Route(plain(), Output(nil, hung), Output(nil, s)))
+		var wg sync.WaitGroup
+		wg.Go(func() { r.Logger().Info("m") })
+		synctest.Wait()
+		if k.len() != 1 {
+			t.Errorf("%d records behind the slot, want 1", k.len())
+		}
+		close(release)
+		wg.Wait()
 	})
 }
 
