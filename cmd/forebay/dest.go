@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,11 +31,11 @@ type destination interface {
 // destinations returns all kinds, in the order of --help. Each call returns
 // values of their own, because they hold flags.
 func destinations() []destination {
-	return append([]destination{
+	return slices.Concat([]destination{
 		new(fileDest),
 		stdioDest{name: "stdout", what: "standard output"},
 		stdioDest{name: "stderr", what: "standard error"},
-	}, netDests()...)
+	}, netDests(), forwardDests(), lokiDests())
 }
 
 // A target is a destination that was opened. Either writer or sink is set.

@@ -74,6 +74,6 @@ for what stores them, and it accounts for every line.`,
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetVersionTemplate("forebay {{.Version}}\n")
-	root.AddCommand(newPipe(stdin, stderr), newSize(), newSpike(), newVersion())
+	root.AddCommand(newPipe(stdin, stderr), newSize(), newSpike(), newSpoolCmd(), newVersion())
 	return root
 }
