@@ -218,7 +218,7 @@ func (s countingScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta,
 // rounds is n, or very many more in a torture run.
 func rounds(n uint64) uint64 {
 	if os.Getenv("FOREBAY_TORTURE") == "1" {
-		return 500 * n
+		return 50 * n
 	}
 	return n
 }
