@@ -84,6 +84,9 @@ func (w *Writer) overwriteLocked(n int) bool {
 		return true
 	}
 	b := p.blk
+	if points {
+		point(ptOverwriteLocked)
+	}
 	b.retired, b.old = false, p
 	b.rewind(w.ticketsLocked() + 1)
 	w.cur = b

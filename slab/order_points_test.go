@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/ordercheck"
 )
 
@@ -120,6 +121,19 @@ func TestOrderWithDelays(t *testing.T) {
 			return
 		}
 	}
+	t.Run("give up", func(t *testing.T) { // rare in the runs above
+		setHook(t, delay(seed, &hits))
+		synctest.Test(t, func(t *testing.T) {
+			w := mustSink(t, &recorder{answer: func(int, *batch.Batch) error { return errDown }}, nil)
+			mustWrite(t, w, 0, 50)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if r, _ := w.Shutdown(ctx); r.Dropped[batch.Shutdown] != 1 {
+				t.Errorf("report %v", r)
+			}
+			<-w.done
+		})
+	})
 	for _, p := range allPoints {
 		if _, ok := hits.Load(p); !ok {
 			t.Errorf("point %s was never reached", p)
