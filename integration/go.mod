@@ -2,6 +2,4 @@ module github.com/forebay-log/forebay/integration
 
 go 1.26.0
 
-require github.com/forebay-log/forebay v0.0.0
-
 replace github.com/forebay-log/forebay => ../
