@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +47,48 @@ func TestSpoolSurvives(t *testing.T) {
 	if err != nil || !strings.Contains(stderr, "fake: 2 records of an earlier run come first\n") ||
 		!strings.Contains(stderr, "fake accepted=1 recovered=2 delivered=3\n") {
 		t.Fatal(err, stderr)
+	}
+}
+
+// A server that is gone, and comes back between two runs.
+func TestSpoolForServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	conf := func() *pipeConfig {
+		c := config("tcp://" + addr)
+		c.deliveryFlags = newDeliveryFlags()
+		c.spool, c.given = t.TempDir(), true
+		c.drainTimeout = duration(300 * time.Millisecond)
+		return c
+	}
+	first := conf()
+	if stderr, err := run(t, first, "one\ntwo\n"); codeOf(err) != exitKept {
+		t.Fatal(err, stderr)
+	}
+	if l, err = net.Listen("tcp", addr); err != nil {
+		t.Skip("somebody took the port: ", err)
+	}
+	defer l.Close()
+	got := make(chan string, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		b, _ := io.ReadAll(conn)
+		conn.Close()
+		got <- string(b)
+	}()
+	second := conf()
+	second.spool, second.drainTimeout = first.spool, duration(time.Minute)
+	stderr, err := run(t, second, "three\n")
+	if text := <-got; err != nil || text != "one\ntwo\nthree\n" || !strings.Contains(stderr, "accepted=1 recovered=2 delivered=3\n") {
+		t.Errorf("%q arrived, %v, %s", text, err, stderr)
 	}
 }
 

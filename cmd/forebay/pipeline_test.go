@@ -130,7 +130,7 @@ func TestOwnWireForm(t *testing.T) {
 	if _, err := openTarget(c.dests, "fake:x"); err == nil || err.Error() != "--to fake:x: no" {
 		t.Error(err)
 	}
-	if _, err := openTarget(c.dests, "nope:"); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "  ", ""), "\nfake:nowhere") {
+	if _, err := openTarget(c.dests, "nope:"); err == nil || !strings.Contains(strings.Join(strings.Fields(err.Error()), " "), "fake: nowhere") {
 		t.Error(err)
 	}
 }
