@@ -39,6 +39,10 @@ func openFallback(c *pipeConfig) (*fallback, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, is := t.sink.(*deliver.Engine); is { // it would say that it has what it only holds
+		t.close()
+		return nil, fmt.Errorf("--fallback %s: this kind of destination cannot be one yet", c.fallback)
+	}
 	return &fallback{
 		to: strings.TrimSuffix(c.fallback, ":"), t: t, sink: t.asSink(),
 		lines: record.Parser{Format: c.format},
