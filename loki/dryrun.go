@@ -24,7 +24,7 @@ func (d *dryRun) Limits() batch.Limits { return d.s.Limits() }
 
 func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
 	s := d.s
-	p := s.pushes.Get().(*push)
+	p := s.getPush()
 	defer s.release(p)
 	s.gather(p, b)
 	var out []byte

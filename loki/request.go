@@ -35,6 +35,31 @@ type requestBuf struct {
 	wire []byte
 }
 
+// A bufStack holds requestBufs that are not in use. The one used last comes out
+// first, so that there are no more large ones than requests at once.
+type bufStack struct {
+	mu   sync.Mutex
+	free []*requestBuf
+}
+
+func (s *bufStack) get() *requestBuf {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(s.free) - 1
+	if n < 0 {
+		return new(requestBuf)
+	}
+	b := s.free[n]
+	s.free = s.free[:n]
+	return b
+}
+
+func (s *bufStack) put(b *requestBuf) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free = append(s.free, b)
+}
+
 // A bodyReader is the body of a request. It reads from a requestBuf.
 type bodyReader struct {
 	b   *requestBuf
@@ -138,12 +163,12 @@ func (s *Sink) compress(b *requestBuf) []byte {
 
 // post makes one request of segs, all of one tenant, and reads the answer.
 func (s *Sink) post(ctx context.Context, p *push, segs ...segment) (out answer) {
-	var b *requestBuf
 	select {
-	case b = <-s.bufs:
+	case s.slots <- struct{}{}:
 	case <-ctx.Done():
 		return answer{verdict: tryAgain, err: batch.RetryAfter(errors.New("loki: cannot push: "+context.Cause(ctx).Error()), 0)}
 	}
+	b := s.bufs.get()
 	defer func() {
 		if v := recover(); v != nil {
 			out = answer{verdict: tryAgain, err: panicked(v)}
@@ -154,7 +179,8 @@ func (s *Sink) post(ctx context.Context, p *push, segs ...segment) (out answer) 
 			s.lastErr.Store(&text)
 		}
 		b.end()
-		s.bufs <- b
+		s.bufs.put(b)
+		<-s.slots
 	}()
 	b.plain = s.build(b.plain[:0], p, segs)
 	wire := s.compress(b)

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/klauspost/compress/s2"
+
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 )
@@ -27,8 +29,9 @@ type Sink struct {
 	own     bool // the client is of our making
 	headers headers
 	secrets []string
-	bufs    chan *requestBuf // Concurrency of them
-	pushes  sync.Pool        // of *push
+	slots   chan struct{} // one taken for each request under way
+	pushes  chan *push    // kept for reuse
+	bufs    bufStack
 	counted ticketSet
 
 	requests, failed, splits, wireBytes, bodyBytes atomic.Uint64
@@ -64,13 +67,42 @@ func New(c Config) (*Sink, error) {
 			s.secrets = append(s.secrets, value)
 		}
 	}
-	s.bufs = make(chan *requestBuf, c.Concurrency)
-	for range c.Concurrency {
-		s.bufs <- new(requestBuf)
-	}
-	s.pushes.New = func() any { return &push{groupOf: map[uint32]int32{}} }
+	s.slots = make(chan struct{}, c.Concurrency)
+	s.pushes = make(chan *push, c.Concurrency)
 	s.enc = newEncoder(s)
+	s.reserve()
 	return s, nil
+}
+
+// reserve makes the memory for batches of the usual size, so that sending
+// allocates next to nothing from the first record on.
+func (s *Sink) reserve() {
+	b := new(requestBuf)
+	const usual = 128 // bytes of a short record
+	size := min(s.c.BatchBytes, s.c.MaxRequestBytes)
+	size += size/16 + 4<<10
+	b.plain = make([]byte, 0, size)
+	if s.c.Wire == Protobuf {
+		b.snap = make([]byte, s2.MaxEncodedLen(size))
+	}
+	s.bufs.put(b)
+	n := s.c.BatchBytes/usual + 64
+	p := newPush()
+	p.recs, p.fates, p.order = make([]rec, 0, n), make([]fate, 0, n), make([]int32, 0, n)
+	p.groups = make([]group, 0, 16)
+	s.pushes <- p
+}
+
+func newPush() *push { return &push{groupOf: map[uint32]int32{}} }
+
+// getPush returns an empty push for release.
+func (s *Sink) getPush() *push {
+	select {
+	case p := <-s.pushes:
+		return p
+	default:
+		return newPush()
+	}
 }
 
 // Encoder returns the encoder of the records this Sink takes.
@@ -155,7 +187,7 @@ func (s *Sink) Send(ctx context.Context, b *batch.Batch) error {
 		return batch.Permanent(fmt.Errorf("loki: cannot send: records are %s, this sink takes %s; use its own encoder",
 			b.Codec.ContentType(), s.enc.codec.ContentType()))
 	}
-	p := s.pushes.Get().(*push)
+	p := s.getPush()
 	defer s.release(p)
 	s.gather(p, b)
 	if s.c.Pack {
@@ -173,7 +205,10 @@ func (s *Sink) release(p *push) {
 	clear(p.recs)
 	clear(p.groups)
 	p.recs, p.fates, p.groups, p.order, p.why = p.recs[:0], p.fates[:0], p.groups[:0], p.order[:0], nil
-	s.pushes.Put(p)
+	select {
+	case s.pushes <- p:
+	default:
+	}
 }
 
 // gather sorts the records of b by stream and time and finds those that will not
@@ -181,7 +216,9 @@ func (s *Sink) release(p *push) {
 func (s *Sink) gather(p *push, b *batch.Batch) {
 	now := time.Now().UnixNano()
 	clear(p.groupOf)
-	p.fates = append(p.fates, make([]fate, b.Len())...)
+	p.fates = slices.Grow(p.fates, b.Len())[:b.Len()]
+	clear(p.fates)
+	p.recs = slices.Grow(p.recs, b.Len())
 	last, lastGroup := uint32(0), int32(-1)
 	for i := range b.Runs {
 		run := &b.Runs[i]

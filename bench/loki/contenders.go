@@ -1,0 +1,147 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+
+	rival "github.com/grafana/loki-client-go/loki"
+	"github.com/prometheus/common/model"
+	slogloki "github.com/samber/slog-loki/v3"
+
+	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/slab"
+)
+
+const label = "benchmarks"
+
+// through hands prebuilt records to a slog.Handler.
+func through(hd slog.Handler, recs []slog.Record) func(int, int) {
+	ctx := context.Background()
+	return func(_, n int) {
+		for i := range n {
+			hd.Handle(ctx, recs[i%len(recs)])
+		}
+	}
+}
+
+func ours(name string, wire loki.Wire, exception bool) h.Contender {
+	return h.Contender{Name: name, Kind: h.Ours, Note: "slog handler, slab, delivery, push", New: func(*h.Env) (*h.Subject, error) {
+		s := new(sink204)
+		hd, err := loki.NewHandler(loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Client: s.client(), Wire: wire,
+			Slab: &slab.Options{SlabBytes: 256 << 10, SlabCount: 16, WhenFull: slab.Block()}})
+		if err != nil {
+			return nil, err
+		}
+		var delivered uint64
+		return &h.Subject{Run: through(hd, records(exception)), Drain: func() error {
+			rep, err := hd.Close(context.Background())
+			delivered = rep.Delivered
+			return err
+		}, Tally: func() (h.Tally, error) { return h.Tally{Records: delivered, Bytes: s.bytes.Load()}, nil }}, nil
+	}}
+}
+
+// clientGo is loki-client-go behind a line of slog's JSON handler.
+func clientGo(exception bool) h.Contender {
+	return h.Contender{Name: "loki-client-go", Kind: h.Rival, Note: "slog.JSONHandler's line, labels app and level", New: func(*h.Env) (*h.Subject, error) {
+		s := new(sink204)
+		c, err := newClient(s)
+		if err != nil {
+			return nil, err
+		}
+		var buf bytes.Buffer
+		js := slog.NewJSONHandler(&buf, nil)
+		recs := records(exception)
+		labels := map[slog.Level]model.LabelSet{}
+		for _, l := range []slog.Level{slog.LevelInfo, slog.LevelError} {
+			labels[l] = model.LabelSet{"app": label, "level": model.LabelValue(l.String())}
+		}
+		ctx := context.Background()
+		n0 := uint64(0)
+		return &h.Subject{Run: func(_, n int) {
+			for i := range n {
+				r := &recs[i%len(recs)]
+				buf.Reset()
+				js.Handle(ctx, *r)
+				c.Handle(labels[r.Level], r.Time, string(buf.Bytes()[:buf.Len()-1]))
+			}
+			n0 += uint64(n)
+		}, Drain: func() error { c.Stop(); return nil },
+			Tally: func() (h.Tally, error) { return h.Tally{Records: n0, Bytes: s.bytes.Load()}, nil }}, nil
+	}}
+}
+
+// slogLoki is samber/slog-loki with its defaults: every attribute a label.
+func slogLoki(exception bool) h.Contender {
+	return h.Contender{Name: "slog-loki", Kind: h.Rival, Note: "3.5.2, defaults", New: func(*h.Env) (*h.Subject, error) {
+		s := new(sink204)
+		c, err := newClient(s)
+		if err != nil {
+			return nil, err
+		}
+		n0 := uint64(0)
+		run := through(slogloki.Option{Client: c, Level: slog.LevelInfo}.NewLokiHandler(), records(exception))
+		return &h.Subject{Run: func(w, n int) { run(w, n); n0 += uint64(n) }, Drain: func() error { c.Stop(); return nil },
+			Tally: func() (h.Tally, error) { return h.Tally{Records: n0, Bytes: s.bytes.Load()}, nil }}, nil
+	}}
+}
+
+func newClient(s *sink204) (*rival.Client, error) {
+	c, err := rival.NewDefaultConfig("http://loki.invalid/loki/api/v1/push")
+	if err != nil {
+		return nil, err
+	}
+	c.TenantID = ""
+	cl, err := rival.New(c)
+	if err != nil {
+		return nil, fmt.Errorf("loki-client-go: %w", err)
+	}
+	s.swap(cl)
+	return cl, nil
+}
+
+// encodeOnly renders entries and nothing else.
+func encodeOnly(name string, wire loki.Wire, exception bool) h.Contender {
+	return h.Contender{Name: name, Kind: h.Ours, Note: "Encoder.Append into one buffer", New: func(*h.Env) (*h.Subject, error) {
+		s, err := loki.New(loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Wire: wire})
+		if err != nil {
+			return nil, err
+		}
+		scope := s.Encoder().Scope()
+		recs := plain(records(exception))
+		var dst []byte
+		return &h.Subject{Run: func(_, n int) {
+			for i := range n {
+				dst, _, _ = scope.Append(dst[:0], &recs[i%len(recs)])
+			}
+		}}, nil
+	}}
+}
+
+func plain(in []slog.Record) []encode.Record {
+	out := make([]encode.Record, len(in))
+	for i, r := range in {
+		out[i] = encode.Record{Time: r.Time, Level: r.Level, Message: r.Message}
+		r.Attrs(func(a slog.Attr) bool { out[i].Attrs = append(out[i].Attrs, a); return true })
+	}
+	return out
+}
+
+// handWritten appends the bytes of one Simple entry with code that knows the
+// event: keys and escapes are constants, strings are looked through for what
+// needs an escape, which none does.
+func handWritten() h.Contender {
+	return h.Contender{Name: "hand-written", Kind: h.Reference, Note: "append of the same bytes, strings checked", New: func(*h.Env) (*h.Subject, error) {
+		recs := plain(records(false))
+		var dst []byte
+		return &h.Subject{Run: func(_, n int) {
+			for i := range n {
+				dst = appendByHand(dst[:0], &recs[i%len(recs)])
+			}
+		}}, nil
+	}}
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+)
+
+// The two events of the suite: Simple has a message and six scalars, Exception a
+// message, three scalars and a chain of two errors with a frame each.
+
+type uuid [16]byte
+
+const hexDigits = "0123456789abcdef"
+
+func (u uuid) append(dst []byte) []byte {
+	for i, b := range u {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			dst = append(dst, '-')
+		}
+		dst = append(dst, hexDigits[b>>4], hexDigits[b&15])
+	}
+	return dst
+}
+
+func (u uuid) String() string               { return string(u.append(nil)) }
+func (u uuid) MarshalText() ([]byte, error) { return u.append(nil), nil }
+
+type thrown struct {
+	text  string
+	inner error
+	pcs   []uintptr
+}
+
+func (e *thrown) Error() string         { return e.text }
+func (e *thrown) Unwrap() error         { return e.inner }
+func (e *thrown) StackTrace() []uintptr { return e.pcs }
+
+func throw(text string, inner error) error {
+	pcs := make([]uintptr, 1)
+	runtime.Callers(2, pcs)
+	return &thrown{text, inner, pcs}
+}
+
+const distinct = 1000 // events, used in turn
+
+func records(exception bool) []slog.Record {
+	out := make([]slog.Record, distinct)
+	at := time.Now()
+	inner := throw("connection refused", nil)
+	for i := range out {
+		at = at.Add(time.Microsecond)
+		if exception {
+			r := slog.NewRecord(at, slog.LevelError, fmt.Sprintf("Operation %d on billing failed", i), 0)
+			r.AddAttrs(slog.Int("OperationId", i), slog.String("Service", "billing"), slog.Bool("Retryable", true),
+				slog.Any("Exception", throw("operation failed", inner)))
+			out[i] = r
+			continue
+		}
+		r := slog.NewRecord(at, slog.LevelInfo, fmt.Sprintf("User %d performed purchase on resource res-%d", i, i*7), 0)
+		r.AddAttrs(slog.Int("UserId", i), slog.String("Action", "purchase"), slog.String("ResourceId", fmt.Sprintf("res-%d", i*7)),
+			slog.Float64("Duration", 12.5+float64(i)), slog.Bool("Success", i%2 == 0), slog.Any("CorrelationId", uuid{byte(i), byte(i >> 8), 3, 4, 5, 6, 7, 8}))
+		out[i] = r
+	}
+	return out
+}
