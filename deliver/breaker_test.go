@@ -127,6 +127,10 @@ func TestBreakerOpensForLonger(t *testing.T) {
 			if e.After != tt.want {
 				t.Errorf("%v: After %s, want %s", tt.err, e.After, tt.want)
 			}
+			time.Sleep(tt.want - 1)
+			if err := k.Send(t.Context(), lines(1)); batch.Inspect(err).After != 1 {
+				t.Errorf("%v: probed before its time: %v", tt.err, err)
+			}
 		}
 	})
 }

@@ -76,13 +76,79 @@ func TestDrain(t *testing.T) {
 		if d := time.Since(began); d != 7*time.Second {
 			t.Errorf("settled after %s, want 7 s", d)
 		}
+		sink.Answer(testkit.Take)
+		calls := sink.Calls()
 		send(t, m, e, m.Batch(10, 32, batch.Meta{}))
+		if sink.Calls() != calls {
+			t.Error("the destination was asked when its time was over")
+		}
 		r, err := e.Shutdown(t.Context())
 		if a, bad := m.Account(r.Account, 0); err != nil || bad != nil || a.Pending.Spill != 20 {
 			t.Errorf("%v, %v: %s", err, bad, a)
 		}
 		if time.Since(began) != 7*time.Second {
 			t.Errorf("Shutdown waited for a destination that is given up: %s", time.Since(began))
+		}
+	})
+}
+
+// A long wait between attempts ends when it is late.
+func TestDrainEndsWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := mustNew(t, testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Hour))),
+			&Options{Spill: &testkit.Spill{}, Retry: &RetryOptions{Min: time.Hour}})
+		m := &testkit.Model{}
+		b := m.Batch(10, 32, batch.Meta{})
+		began := time.Now()
+		e.Drain(began.Add(10 * time.Second))
+		if err := e.Send(t.Context(), b); m.Sent(b, err) != nil || time.Since(began) != 7*time.Second {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		mustClose(t, e)
+	})
+}
+
+// Late, the destination is not asked any more.
+func TestLateAsksNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := testkit.NewSink(nil)
+		h := &handlerLog{}
+		e := mustNew(t, sink, &Options{Handler: h, PendingLimit: 1000})
+		m := &testkit.Model{}
+		e.Drain(time.Now().Add(10 * time.Second))
+		send(t, m, e, m.Batch(10, 32, batch.Meta{}))
+		time.Sleep(8 * time.Second)
+		send(t, m, e, m.Batch(10, 32, batch.Meta{}))
+		if a := balance(t, m, e); a.Delivered != 10 || a.Handled != 10 || sink.Calls() != 1 {
+			t.Errorf("%d attempts: %s", sink.Calls(), a)
+		}
+		mustClose(t, e)
+	})
+}
+
+// What is answered when the destination was told to give up still counts.
+func TestCloseLastAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &handSink{window: 3}
+		store := &testkit.Spill{}
+		m := &testkit.Model{}
+		for range 3 {
+			if _, err := store.Append(m.Batch(10, 32, batch.Meta{})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store.Reopen()
+		k, _ := mustKeeper(t, sink, KeeperOptions{Spill: store})
+		mustFirsts(t, sink, 1, 11, 21)
+		go func() {
+			<-sink.ctx.Done()
+			for i := range 3 {
+				sink.started[i].done(nil)
+			}
+		}()
+		r, err := k.Shutdown(closeCtx(t, 10*time.Second))
+		if err != nil || r.Check() != nil || r.Delivered != 30 || store.Account().Pending.Spill != 0 {
+			t.Errorf("%v: %s, %d left in the spill", err, r.Account, store.Account().Pending.Spill)
 		}
 	})
 }

@@ -59,8 +59,8 @@ type guarded struct {
 	timeout time.Duration
 
 	token chan struct{} // held during a call; capacity 1
-	late  chan outcome  // of a call that timed out; nil: none
-	mem   *copied       // nil: lent to a call that timed out
+	late  chan outcome  // of a call that timed out and has not returned; nil: none
+	mem   copied        // lent to the handler until it returns
 
 	calls  atomic.Uint64
 	errors atomic.Uint64
@@ -105,7 +105,7 @@ func (c *copied) set(b *batch.Batch) {
 }
 
 func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
-	return &guarded{h: h, timeout: timeout, token: make(chan struct{}, 1), mem: new(copied)}
+	return &guarded{h: h, timeout: timeout, token: make(chan struct{}, 1)}
 }
 
 // call offers b to the handler because of cause. It returns the handler's
@@ -134,9 +134,6 @@ func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) o
 			return outcome{err: errHandlerBusy}
 		}
 	}
-	if g.mem == nil {
-		g.mem = new(copied)
-	}
 	g.mem.set(b)
 	g.calls.Add(1)
 	ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, errHandlerTimeout)
@@ -152,7 +149,7 @@ func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) o
 	case o := <-ch: // just in time
 		return o
 	default:
-		g.late, g.mem = ch, nil
+		g.late = ch
 		return outcome{err: context.Cause(ctx)}
 	}
 }

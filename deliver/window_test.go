@@ -321,26 +321,26 @@ func TestWindowKeepsSize(t *testing.T) {
 		sink := testkit.NewAsyncSink(testkit.AtMost(320), 4, testkit.Rand(1), 10*time.Millisecond)
 		e := mustNew(t, sink, &Options{})
 		m := &testkit.Model{}
-		for range 20 {
-			send(t, m, e, m.Batch(64, 32, batch.Meta{}))
+		for i := range 20 {
+			send(t, m, e, m.Batch([]int{64, 5, 64, 64}[i%4], 32, batch.Meta{}))
 		}
 		if err := e.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if a := balance(t, m, e); a.Delivered != 64*20 {
+		if a := balance(t, m, e); a.Delivered != m.Accepted() {
 			t.Error(a)
 		}
-		if err := m.Verify(sink.Got(), 64*20); err != nil {
+		if err := m.Verify(sink.Got(), m.Accepted()); err != nil {
 			t.Error(err)
 		}
 		large := 0
-		for _, n := range sink.Sizes()[20:] {
+		for _, n := range sink.Sizes() {
 			if n > 10 {
 				large++
 			}
 		}
-		if large > 0 {
-			t.Errorf("%d batches too large after the size was known", large)
+		if large > 3+3 { // those in flight at first, and the steps from 64 records down
+			t.Errorf("%d batches too large", large)
 		}
 		mustClose(t, e)
 	})
@@ -385,6 +385,66 @@ func (s *panicSink) Start(ctx context.Context, b *batch.Batch, done func(error))
 
 func (s *panicSink) Send(ctx context.Context, b *batch.Batch) error {
 	return batch.SendAsync(ctx, s, b)
+}
+
+// A Flush follows a batch from the window into the spill.
+func TestFlushFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &handSink{window: 3}
+		k, _ := mustKeeper(t, sink, KeeperOptions{Spill: &testkit.Spill{}})
+		m := &testkit.Model{}
+		send(t, m, k, m.Batch(10, 32, batch.Meta{}))
+		send(t, m, k, m.Batch(10, 32, batch.Meta{}))
+		flushed := make(chan error, 1)
+		go func() { flushed <- k.Flush(t.Context()) }()
+		synctest.Wait()
+		sink.answer(0, testkit.ErrDown)
+		sink.answer(1, nil)
+		time.Sleep(time.Minute)
+		mustFirsts(t, sink, 1, 11, 1, 11) // from the spill
+		sink.answer(2, nil)
+		if len(flushed) > 0 {
+			t.Error("Flush did not wait for the second batch")
+		}
+		sink.answer(3, nil)
+		if err := <-flushed; err != nil {
+			t.Error(err)
+		}
+		if a := balance(t, m, k); a.Delivered != 20 {
+			t.Error(a)
+		}
+		if err := k.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A Flush that waits when the destination goes down ends then.
+func TestFlushEndsWithOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &handSink{window: 3}
+		e := mustNew(t, sink, &Options{Breaker: &BreakerOptions{Failures: 1}})
+		m := &testkit.Model{}
+		send(t, m, e, m.Batch(10, 32, batch.Meta{}))
+		flushed := make(chan error, 1)
+		go func() { flushed <- e.Flush(t.Context()) }()
+		synctest.Wait()
+		sink.answer(0, testkit.ErrDown)
+		select {
+		case err := <-flushed:
+			if !errors.Is(err, ErrOpen) || !errors.Is(err, testkit.ErrDown) {
+				t.Errorf("got %v", err)
+			}
+		default:
+			t.Error("Flush waits for a destination that is down")
+		}
+		time.Sleep(time.Minute)
+		sink.answer(1, nil)
+		if err := e.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		mustClose(t, e)
+	})
 }
 
 // The goroutine that replays survives a destination that panics or ends it.
