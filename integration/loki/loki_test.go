@@ -340,7 +340,7 @@ func TestRestart(t *testing.T) {
 	s := start(t)
 	began := time.Now()
 	h, err := ours.NewHandler(ours.Config{URL: s.url, Labels: labels("test", "restart"), Nudge: true, BatchAge: 100 * time.Millisecond,
-		Slab: &slab.Options{SlabBytes: 256 << 10, SlabCount: 16, WhenFull: slab.Block()},
+		Slab:    &slab.Options{SlabBytes: 256 << 10, SlabCount: 16, WhenFull: slab.Block()},
 		Deliver: &deliver.Options{Retry: &deliver.RetryOptions{Min: 100 * time.Millisecond, Max: time.Second}}, OnError: func(batch.Event) {}})
 	if err != nil {
 		t.Fatal(err)
