@@ -197,7 +197,8 @@ type Config struct {
 	// slog.LevelInfo.
 	Level slog.Leveler `yaml:"-"`
 	// Slab is the memory in front of the sink. Default: 16 slabs of 256 KiB,
-	// enough for a batch of 1 MiB to fill while another is sent.
+	// enough for a batch of 1 MiB to fill while another is sent. Its FlushLevel is
+	// none by default: errors wait for their batch like others.
 	Slab *slab.Options `yaml:"-"`
 	// Deliver is how outages are dealt with. Default nil: its defaults.
 	Deliver *deliver.Options `yaml:"-"`

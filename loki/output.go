@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
@@ -18,6 +19,8 @@ import (
 const (
 	defaultSlabBytes = 256 << 10
 	defaultSlabCount = 16
+
+	never = slog.Level(math.MaxInt8 + 1)
 )
 
 // An Output is a Sink with everything in front of it: memory (a slab.Writer) and
@@ -58,6 +61,9 @@ func NewOutput(c Config) (*Output, error) {
 		o = *c.Slab
 	}
 	defaultTo(&o.Name, s.c.Name)
+	if o.FlushLevel == nil {
+		o.FlushLevel = never // a burst of errors would be a burst of requests
+	}
 	if o.OnError == nil {
 		o.OnError = c.OnError
 	}

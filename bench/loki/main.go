@@ -27,9 +27,9 @@ func rows() []h.Row {
 			v = h.Verdict(v, h.Versus(name, "slog-loki", 1.0/25))
 		}
 		return h.Row{
-			Name: label, What: fmt.Sprintf("%d events of prebuilt slog.Records, one stream, proto and snappy", n),
+			Name: label, What: fmt.Sprintf("%d events of prebuilt slog.Records, one stream, proto and snappy, after as many to fill pools", n),
 			Target:    fmt.Sprintf("≤ %.3f × loki-client-go, ≤ %.2f MB in all, ≤ 0.02 allocs/op", factor, mb),
-			Reference: "loki-client-go", MaxOps: n, Contenders: cs, Verdict: v,
+			Reference: "loki-client-go", MaxOps: n, Warm: n, Contenders: cs, Verdict: v,
 		}
 	}
 	return []h.Row{
@@ -48,7 +48,7 @@ func rows() []h.Row {
 			Verdict:    h.Verdict(h.ZeroAllocs("simple"), h.ZeroAllocs("exception")),
 		},
 		{
-			Name: "loki/json", What: "10,000 Simple events, JSON, end to end", Target: "≤ 0.02 allocs/op", MaxOps: 10_000, Reference: "loki-client-go",
+			Name: "loki/json", What: "10,000 Simple events, JSON, end to end", Target: "≤ 0.02 allocs/op", MaxOps: 10_000, Warm: 10_000, Reference: "loki-client-go",
 			Contenders: []h.Contender{ours("json", loki.JSON, false), ours("json+gzip", loki.JSONGzip, false), clientGo(false)},
 			Verdict:    h.Verdict(allocs("json", 0.02), allocs("json+gzip", 0.02)),
 		},

@@ -12,7 +12,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
-	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/loki"
 )
@@ -117,9 +116,7 @@ func (d lokiDest) Open(rest string) (*target, error) {
 		t.sink = loki.DryRun(os.Stdout, s)
 		return t, nil
 	}
-	if t.sink, err = deliver.New(s, &deliver.Options{Name: c.Name}); err != nil {
-		return nil, err
-	}
+	t.sink, t.engine = s, true
 	return t, nil
 }
 

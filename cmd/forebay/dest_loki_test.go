@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// lokiTarget opens a destination with the given flags.
+func lokiTarget(t *testing.T, rest string, flags ...string) (*target, error) {
+	t.Helper()
+	cmd := &cobra.Command{Use: "pipe"}
+	dests := lokiDests()
+	for _, d := range dests {
+		d.Flags(cmd)
+	}
+	if err := cmd.ParseFlags(flags); err != nil {
+		t.Fatal(err)
+	}
+	return dests[0].Open(rest)
+}
+
+func TestLokiDestination(t *testing.T) {
+	var tenant string
+	var pushed int
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		tenant, pushed = r.Header.Get("X-Scope-Orgid"), pushed+len(b)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer srv.Close()
+	tgt, err := lokiTarget(t, strings.TrimPrefix(srv.URL, "http:"), "--label", "app=x", "--metadata", "user.id", "--metadata", "k", "--tenant", "t1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := tgt.newWriter(&slab.Options{Codec: tgt.codec, CloseDst: true, OnError: func(batch.Event) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := record.Parser{}
+	for line, want := range map[string]map[string]string{
+		`{"level":"warn","user":{"id":7},"k":"v"}`: {"user_id": "7", "k": "v"},
+		`level=info k="a b" msg=x`:                 {"k": "a b"},
+		`plain k=v text`:                           nil,
+		`{"user.id":"flat"}`:                       {"user_id": "flat"},
+	} {
+		var ev record.Event
+		p.Parse([]byte(line+"\n"), &ev)
+		rec, m, err := tgt.encode(nil, &ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Labels   string
+			Line     json.RawMessage
+			Metadata map[string]string
+		}
+		if err := json.Unmarshal(tgt.codec.AppendJSON(nil, rec, m), &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Metadata) != len(want) || !strings.Contains(got.Labels, `app="x"`) {
+			t.Errorf("%s: %+v, want metadata %v", line, got, want)
+		}
+		for k, v := range want {
+			if got.Metadata[k] != v {
+				t.Errorf("%s: %s is %q, want %q", line, k, got.Metadata[k], v)
+			}
+		}
+		if err := w.WriteRecord(rec, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	rep, err := w.Shutdown(ctx)
+	if err != nil || rep.Delivered != 4 || tenant != "t1" || pushed == 0 {
+		t.Errorf("%v, %v, tenant %q, %d bytes", rep, err, tenant, pushed)
+	}
+}
+
+func TestLokiDestinationFaults(t *testing.T) {
+	for want, args := range map[string][]string{
+		"it names no server":    {""},
+		"use --user":            {"//u:p@host"},
+		"write NAME=VALUE":      {"//host", "--label", "x"},
+		"--password-file":       {"//host", "--password-file", "/does/not/exist"},
+		"tenant: it has charac": {"//host", "--tenant", "a/b"},
+	} {
+		if _, err := lokiTarget(t, args[0], args[1:]...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: got %v, want %s", args, err, want)
+		}
+	}
+	if tgt, err := lokiTarget(t, "//host:3100", "--dry-run"); err != nil || tgt.sink == nil {
+		t.Errorf("dry run: %v", err)
+	}
+}
