@@ -60,35 +60,28 @@ func (c *closing) begin(deadline time.Time) {
 }
 
 // beLate makes it late.
-func (c *closing) beLate() {
-	c.mu.Lock()
-	if c.timer != nil {
-		c.timer.Stop()
-	}
-	first := !is(c.late)
-	if first {
-		close(c.late)
-	}
-	c.mu.Unlock()
-	if first {
-		for _, fn := range c.atLate {
-			fn()
-		}
-	}
-}
+func (c *closing) beLate() { c.pass(c.late, c.atLate) }
 
 // end makes it over.
 func (c *closing) end() {
 	c.begin(time.Time{})
 	c.beLate()
+	c.pass(c.over, c.atOver)
+}
+
+// pass closes state and calls hooks, the first time.
+func (c *closing) pass(state chan struct{}, hooks []func()) {
 	c.mu.Lock()
-	first := !is(c.over)
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	first := !is(state)
 	if first {
-		close(c.over)
+		close(state)
 	}
 	c.mu.Unlock()
 	if first {
-		for _, fn := range c.atOver {
+		for _, fn := range hooks {
 			fn()
 		}
 	}

@@ -1,0 +1,180 @@
+package testkit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// The model notices what must not be.
+func TestModel(t *testing.T) {
+	sent := func(tally batch.Tally, err error) *Model {
+		m := &Model{}
+		b := m.Batch(10, 32, batch.Meta{})
+		b.Tally = tally
+		m.Sent(b, err)
+		return m
+	}
+	if _, err := sent(batch.Tally{}, nil).Account(batch.Account{}, 0); err != nil {
+		t.Error(err)
+	}
+	if _, err := sent(batch.Tally{}, ErrDown).Account(batch.Account{}, 0); err == nil {
+		t.Error("ten records are nowhere, and that is fine?")
+	}
+	if _, err := sent(batch.Tally{}, ErrDown).Account(batch.Account{}, 10); err != nil {
+		t.Error(err)
+	}
+	if _, err := sent(batch.Tally{Taken: 10}, nil).Account(batch.Account{}, 0); err == nil {
+		t.Error("ten records were taken, and the sink knows nothing of them")
+	}
+	if _, err := sent(batch.Tally{Taken: 10}, nil).Account(batch.Account{Accepted: 10, Delivered: 9}, 0); err == nil {
+		t.Error("the sink lost one")
+	}
+	m := sent(batch.Tally{}, nil)
+	for _, got := range [][]uint64{expectTo(9), append(expectTo(10), 1), {2, 1, 3, 4, 5, 6, 7, 8, 9, 10}} {
+		if m.Verify(got, 10) == nil {
+			t.Errorf("%v passes", got)
+		}
+	}
+	if err := m.Verify(append(expectTo(5), expectTo(10)...), 10); err != nil {
+		t.Error(err)
+	}
+}
+
+func expectTo(n uint64) (out []uint64) {
+	for i := uint64(1); i <= n; i++ {
+		out = append(out, i)
+	}
+	return out
+}
+
+func TestLastCopies(t *testing.T) {
+	last, copies := LastCopies([]uint64{1, 2, 3, 2, 3, 4})
+	if !slices.Equal(last, expectTo(4)) || copies != 2 {
+		t.Errorf("%v, %d copies", last, copies)
+	}
+}
+
+// A spill in memory keeps order and quota, and hands out again after a restart.
+func TestSpill(t *testing.T) {
+	s := &Spill{}
+	s.Quota(25)
+	m := &Model{}
+	for range 5 {
+		if _, err := s.Append(m.Batch(10, 32, batch.Meta{})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := s.Account()
+	if a.Check() != nil || a.Dropped[batch.Quota] != 30 || a.Pending.Spill != 20 || s.Peak() != 20 {
+		t.Error(a)
+	}
+	b, seq, err := s.Next()
+	if err != nil || b.First() != 31 || seq != 4 {
+		t.Errorf("%v: batch %d from %d", err, seq, b.First())
+	}
+	s.Reopen()
+	if b, _, _ = s.Next(); b.First() != 31 || s.Account().Recovered != 20 {
+		t.Errorf("after a restart: %d, %s", b.First(), s.Account())
+	}
+	if err := s.Ack(4); err != nil {
+		t.Error(err)
+	}
+	if _, seq, _ := s.Next(); seq != 5 {
+		t.Errorf("batch %d", seq)
+	}
+	if _, _, err := s.Next(); err != io.EOF {
+		t.Error(err)
+	}
+}
+
+// An AsyncSink notices a caller that breaks the contract.
+func TestAsyncSinkFaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := NewAsyncSink(nil, 1, nil, time.Second)
+		m := &Model{}
+		b := m.Batch(1, 32, batch.Meta{})
+		s.Start(t.Context(), b, func(error) {})
+		s.Start(t.Context(), m.Batch(1, 32, batch.Meta{}), func(error) {})
+		b.At(0).Data[0] = '#'
+		time.Sleep(time.Minute)
+		if got := s.Faults(); len(got) != 2 || s.Most() != 2 {
+			t.Errorf("faults %q, %d at once", got, s.Most())
+		}
+	})
+}
+
+// Connections fail to the byte.
+func TestNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n Network
+		if _, err := n.Dial(t.Context(), "tcp", "a"); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("got %v", err)
+		}
+		p := n.Listen("a", func(i int) Behaviour { return Behaviour{Limit: 5 * (1 + i), Chunk: 2} })
+		for i := range 2 {
+			c, err := n.Dial(t.Context(), "tcp", "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if k, err := c.Write(make([]byte, 100)); k != 5*(1+i) || err == nil {
+				t.Errorf("wrote %d bytes, %v", k, err)
+			}
+			c.Close()
+		}
+		p.Close()
+		p.Close()
+		if got := p.Got(); p.Conns() != 2 || n.Dials() != 3 || len(got[0]) != 5 || len(got[1]) != 10 {
+			t.Errorf("%d connections of %d, got %q", p.Conns(), n.Dials(), got)
+		}
+	})
+}
+
+func TestFaulty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		faults := []Fault{
+			{}, {Take: 3, Err: syscall.EPIPE}, {Drip: time.Second}, {Stall: release}, {Stall: release}, {Take: 1, Reset: true},
+		}
+		client, server := net.Pipe()
+		c := Faulty(client, func(i int, _ []byte) Fault { return faults[i] })
+		var got []byte
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			got, _ = io.ReadAll(server)
+		}()
+		write := func(want int, wantErr error, took time.Duration) {
+			t.Helper()
+			began := time.Now()
+			n, err := c.Write([]byte("hello"))
+			if n != want || !errors.Is(err, wantErr) || time.Since(began) != took {
+				t.Errorf("%d, %v after %s, want %d, %v after %s", n, err, time.Since(began), want, wantErr, took)
+			}
+		}
+		write(5, nil, 0)
+		write(3, syscall.EPIPE, 0)
+		write(5, nil, 5*time.Second)
+		_ = c.SetWriteDeadline(time.Now().Add(2 * time.Second))
+		write(0, context.DeadlineExceeded, 2*time.Second)
+		_ = c.SetWriteDeadline(time.Time{})
+		time.AfterFunc(time.Hour, func() { close(release) })
+		write(5, nil, time.Hour)
+		write(1, syscall.ECONNRESET, 0)
+		<-done
+		if string(got) != "hellohelhellohelloh" {
+			t.Errorf("got %q", got)
+		}
+	})
+}
