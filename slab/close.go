@@ -129,9 +129,17 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	_ = w.last.Wait(ctx) // what it has not written by then is accounted for
 	err := w.conclude(ctx, finished)
 	w.giveUp()
+	// What happened on the way is told before Close returns, unless OnError is
+	// slow: it must not hold up anybody's end.
+	told, cancel := context.WithTimeout(ctx, eventGrace)
+	defer cancel()
+	_ = w.events.Wait(told)
 	close(w.reported)
 	return w.report, err
 }
+
+// eventGrace is how long Shutdown waits at most for OnError to be told everything.
+const eventGrace = 100 * time.Millisecond
 
 // conclude settles what is left and makes the report.
 func (w *Writer) conclude(ctx context.Context, finished bool) error {

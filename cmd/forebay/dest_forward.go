@@ -11,7 +11,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
-	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 )
 
@@ -122,9 +121,7 @@ func (d forwardDest) Open(rest string) (*target, error) {
 	if err != nil {
 		return nil, plainForward(err)
 	}
-	if t.sink, err = deliver.New(sink, &deliver.Options{Name: c.Name}); err != nil {
-		return nil, err
-	}
+	t.sink, t.engine = sink, true
 	return t, nil
 }
 

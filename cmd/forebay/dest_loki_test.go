@@ -44,7 +44,7 @@ func TestLokiDestination(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := tgt.newWriter(&slab.Options{Codec: tgt.codec, CloseDst: true, OnError: func(batch.Event) {}})
+	w, err := slab.NewSink(tgt.sink, &slab.Options{Codec: tgt.codec, CloseDst: true, OnError: func(batch.Event) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
