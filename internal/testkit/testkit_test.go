@@ -107,6 +107,7 @@ func TestAsyncSinkFaults(t *testing.T) {
 		b := m.Batch(1, 32, batch.Meta{})
 		s.Start(t.Context(), b, func(error) {})
 		s.Start(t.Context(), m.Batch(1, 32, batch.Meta{}), func(error) {})
+		synctest.Wait()
 		b.At(0).Data[0] = '#'
 		time.Sleep(time.Minute)
 		if got := s.Faults(); len(got) != 2 || s.Most() != 2 {
