@@ -37,9 +37,6 @@ const (
 	DefaultMaxFuture        = 10 * time.Minute
 	DefaultMaxMetadataPairs = 128
 	DefaultMaxMetadataBytes = 64 << 10
-
-	// limitRequestBytes is what Loki's components exchange at most, by default.
-	limitRequestBytes = 4 << 20
 )
 
 // A Wire is the form of requests.
