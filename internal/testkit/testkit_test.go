@@ -109,6 +109,7 @@ func TestAsyncSinkFaults(t *testing.T) {
 		s.Start(t.Context(), m.Batch(1, 32, batch.Meta{}), func(error) {})
 		synctest.Wait()
 		b.At(0).Data[0] = '#'
+		_ = s.Most() // takes the lock under which the sink looks at b
 		time.Sleep(time.Minute)
 		if got := s.Faults(); len(got) != 2 || s.Most() != 2 {
 			t.Errorf("faults %q, %d at once", got, s.Most())
