@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 
 	rival "github.com/grafana/loki-client-go/loki"
 	"github.com/prometheus/common/model"
@@ -47,7 +48,7 @@ func ours(name string, wire loki.Wire, exception bool) h.Contender {
 
 // clientGo is loki-client-go behind a line of slog's JSON handler.
 func clientGo(exception bool) h.Contender {
-	return h.Contender{Name: "loki-client-go", Kind: h.Rival, Note: "slog.JSONHandler's line, labels app and level", New: func(*h.Env) (*h.Subject, error) {
+	return h.Contender{Name: "loki-client-go", Kind: h.Rival, Note: "slog.JSONHandler's line, labels app and level; errors with type, message and stack by LogValuer", New: func(*h.Env) (*h.Subject, error) {
 		s := new(sink204)
 		c, err := newClient(s)
 		if err != nil {
@@ -55,7 +56,7 @@ func clientGo(exception bool) h.Contender {
 		}
 		var buf bytes.Buffer
 		js := slog.NewJSONHandler(&buf, nil)
-		recs := records(exception)
+		recs := spelled(records(exception))
 		labels := map[slog.Level]model.LabelSet{}
 		for _, l := range []slog.Level{slog.LevelInfo, slog.LevelError} {
 			labels[l] = model.LabelSet{"app": label, "level": model.LabelValue(l.String())}
@@ -75,6 +76,35 @@ func clientGo(exception bool) h.Contender {
 	}}
 }
 
+// spelled returns the records with errors as slog.LogValuers that say as much of
+// them as our lines do: the usual way to have that in slog.
+func spelled(in []slog.Record) []slog.Record {
+	out := make([]slog.Record, len(in))
+	for i, r := range in {
+		out[i] = slog.NewRecord(r.Time, r.Level, r.Message, 0)
+		r.Attrs(func(a slog.Attr) bool {
+			if e, ok := a.Value.Any().(*thrown); ok {
+				a.Value = slog.AnyValue(exception{e})
+			}
+			out[i].AddAttrs(a)
+			return true
+		})
+	}
+	return out
+}
+
+type exception struct{ e *thrown }
+
+func (x exception) LogValue() slog.Value {
+	f, _ := runtime.CallersFrames(x.e.pcs).Next()
+	attrs := []slog.Attr{slog.String("Type", fmt.Sprintf("%T", x.e)), slog.String("Message", x.e.Error()),
+		slog.String("StackTrace", fmt.Sprintf("%s %s:%d", f.Function, f.File, f.Line))}
+	if in, ok := x.e.Unwrap().(*thrown); ok {
+		attrs = append(attrs, slog.Any("Inner", exception{in}))
+	}
+	return slog.GroupValue(attrs...)
+}
+
 // slogLoki is samber/slog-loki with its defaults: every attribute a label.
 func slogLoki(exception bool) h.Contender {
 	return h.Contender{Name: "slog-loki", Kind: h.Rival, Note: "3.5.2, defaults", New: func(*h.Env) (*h.Subject, error) {
@@ -84,7 +114,7 @@ func slogLoki(exception bool) h.Contender {
 			return nil, err
 		}
 		n0 := uint64(0)
-		run := through(slogloki.Option{Client: c, Level: slog.LevelInfo}.NewLokiHandler(), records(exception))
+		run := through(slogloki.Option{Client: c, Level: slog.LevelInfo}.NewLokiHandler(), spelled(records(exception)))
 		return &h.Subject{Run: func(w, n int) { run(w, n); n0 += uint64(n) }, Drain: func() error { c.Stop(); return nil },
 			Tally: func() (h.Tally, error) { return h.Tally{Records: n0, Bytes: s.bytes.Load()}, nil }}, nil
 	}}

@@ -43,7 +43,7 @@ func throw(text string, inner error) error {
 	return &thrown{text, inner, pcs}
 }
 
-const distinct = 1000 // events, used in turn
+const distinct = 10_000 // events, used in turn
 
 func records(exception bool) []slog.Record {
 	out := make([]slog.Record, distinct)
