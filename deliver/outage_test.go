@@ -278,3 +278,65 @@ func ExampleJSONLines() {
 type stdout struct{ io.Writer }
 
 func (stdout) Write(p []byte) (int, error) { return fmt.Print(string(p)) }
+
+func ExampleBreaker_Subscribe() {
+	down := batch.SinkFunc(func(context.Context, *batch.Batch) error { return errors.New("connection refused") })
+	k, err := deliver.NewBreaker(down, &deliver.BreakerOptions{Failures: 2})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	transitions, cancel := k.Subscribe()
+	defer cancel()
+	var build batch.Builder
+	build.Append([]byte("hello\n"), 0, batch.Meta{})
+	for range 3 {
+		err := k.Send(context.Background(), build.Batch(nil))
+		fmt.Println(err, errors.Is(err, deliver.ErrOpen))
+	}
+	t := <-transitions
+	fmt.Println(t.From, "to", t.To)
+	// Output:
+	// connection refused false
+	// circuit breaker is open: connection refused true
+	// circuit breaker is open: connection refused true
+	// closed to open
+}
+
+func ExampleKeeper() {
+	up := false
+	destination := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		if !up {
+			return errors.New("connection refused")
+		}
+		fmt.Printf("delivered %q\n", b.AppendTo(nil))
+		return nil
+	})
+	k, err := deliver.NewKeeper(destination, &deliver.KeeperOptions{
+		Spill: &testkit.Spill{}, // in earnest: a *spool.Spool
+		Retry: &deliver.RetryOptions{Min: time.Hour},
+		When: func(error) bool {
+			up = true // so that the example comes to an end
+			return true
+		},
+		OnError: func(batch.Event) {},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var build batch.Builder
+	build.Append([]byte("hello\n"), 0, batch.Meta{})
+	b := build.Batch(nil)
+	fmt.Println(k.Send(context.Background(), b), b.Tally.Taken, "taken")
+	if err := k.Flush(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println(k.Account())
+	fmt.Println(k.Close(context.Background()))
+	// Unordered output:
+	// <nil> 1 taken
+	// delivered "hello\n"
+	// accepted=1 delivered=1
+	// <nil>
+}
