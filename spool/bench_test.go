@@ -111,6 +111,15 @@ func benchAppend(b *testing.B, in *batch.Batch, rounds int) time.Duration {
 func benchWrite(b *testing.B, data []byte, rounds int) time.Duration {
 	name := filepath.Join(b.TempDir(), "plain")
 	start := time.Now()
+	writeFile(b, name, data, rounds)
+	d := time.Since(start)
+	if err := os.Remove(name); err != nil {
+		b.Fatal(err)
+	}
+	return d
+}
+
+func writeFile(b *testing.B, name string, data []byte, rounds int) {
 	f, err := os.Create(name)
 	if err != nil {
 		b.Fatal(err)
@@ -123,11 +132,6 @@ func benchWrite(b *testing.B, data []byte, rounds int) time.Duration {
 	if err := f.Close(); err != nil {
 		b.Fatal(err)
 	}
-	d := time.Since(start)
-	if err := os.Remove(name); err != nil {
-		b.Fatal(err)
-	}
-	return d
 }
 
 func benchNext(b *testing.B, in *batch.Batch, rounds int, settle bool) time.Duration {
@@ -168,18 +172,7 @@ func benchNext(b *testing.B, in *batch.Batch, rounds int, settle bool) time.Dura
 // those it is read in: the page cache is as warm, and as finely cut, as ours.
 func benchRead(b *testing.B, data []byte, rounds int, remove bool) time.Duration {
 	name := filepath.Join(b.TempDir(), "plain")
-	w, err := os.Create(name)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for range rounds {
-		if _, err := w.Write(data); err != nil {
-			b.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		b.Fatal(err)
-	}
+	writeFile(b, name, data, rounds)
 	buf := make([]byte, len(data))
 	start := time.Now()
 	f, err := os.Open(name)

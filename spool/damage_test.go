@@ -349,15 +349,7 @@ func TestDamagedCursor(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			mem := threeSegments(t)
 			s := mustOpen(t, mem, nil)
-			for range 6 {
-				_, seq, err := s.Next()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := s.Ack(seq); err != nil {
-					t.Fatal(err)
-				}
-			}
+			settle(t, s, 6)
 			mem.ReleaseLocks()
 			c.break_(mem)
 			var log eventLog
@@ -378,15 +370,7 @@ func TestDamagedCursor(t *testing.T) {
 func TestCursorSlots(t *testing.T) {
 	mem := threeSegments(t)
 	s := mustOpen(t, mem, nil)
-	for range 3 {
-		_, seq, err := s.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Ack(seq); err != nil {
-			t.Fatal(err)
-		}
-	}
+	settle(t, s, 3)
 	mem.ReleaseLocks()
 	newest := int64(s.cur.state.gen%2) * cursorStride
 	flip(t, mem, cursorName, newest+20)

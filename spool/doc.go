@@ -37,5 +37,6 @@
 //
 // With [SyncInterval] one goroutine, started by Open and ended by Close, calls
 // Sync. Events run on one that lives only while there are any. Locks are taken
-// in the order writeMu, readMu, syncMu, mu; mu is a leaf, held for no I/O.
+// in the order writeMu, readMu, syncMu, mu; who holds readMu takes writeMu only
+// with TryLock. mu is a leaf, held for no I/O.
 package spool

@@ -225,6 +225,20 @@ func drain(t testing.TB, s *Spool, ack bool) (ns []int) {
 	}
 }
 
+// settle takes the next n batches and acknowledges each.
+func settle(t testing.TB, s *Spool, n int) {
+	t.Helper()
+	for range n {
+		_, seq, err := s.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Ack(seq); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func mustClose(t testing.TB, s *Spool) {
 	t.Helper()
 	if err := s.Close(); err != nil {

@@ -159,13 +159,7 @@ func TestDamagedDefinitions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, seq, err := s.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Ack(seq); err != nil {
-		t.Fatal(err)
-	}
+	settle(t, s, 1)
 	mustClose(t, s)
 	// The last segment is read whole by Open, which would find it: add another.
 	s = mustOpen(t, mem, &Options{Streams: d})
@@ -224,13 +218,7 @@ func TestSyncCoversEverything(t *testing.T) {
 	mustAppend(t, s, 11, 10)
 	mem.ReleaseLocks()
 	s = mustOpen(t, mem, nil)
-	_, seq, err := s.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Ack(seq); err != nil {
-		t.Fatal(err)
-	}
+	settle(t, s, 1)
 	if err := s.Sync(); err != nil {
 		t.Fatal(err)
 	}
@@ -249,15 +237,7 @@ func TestDeletionIsTriedAgain(t *testing.T) {
 	fs := vfs.NewFaulty(mem, nil)
 	s := mustOpen(t, fs, nil)
 	fs.SetHook(vfs.FailOn(errInjected, vfs.OpRemove))
-	for range 9 {
-		_, seq, err := s.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Ack(seq); err != nil {
-			t.Fatal(err)
-		}
-	}
+	settle(t, s, 9)
 	if got := names(t, mem); len(got) != 5 {
 		t.Fatal(got)
 	}
@@ -282,15 +262,7 @@ func TestCursorAhead(t *testing.T) {
 	} {
 		mem := threeSegments(t)
 		s := mustOpen(t, mem, nil)
-		for range 11 {
-			_, seq, err := s.Next()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := s.Ack(seq); err != nil {
-				t.Fatal(err)
-			}
-		}
+		settle(t, s, 11)
 		mem.ReleaseLocks()
 		lose(mem)
 		for range 2 {

@@ -22,15 +22,7 @@ func TestList(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 4 {
-		_, seq, err := s.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Ack(seq); err != nil {
-			t.Fatal(err)
-		}
-	}
+	settle(t, s, 4)
 	for _, full := range []bool{false, true} {
 		l, err := inspect(mem, testDir, full)
 		if err != nil {

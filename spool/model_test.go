@@ -308,7 +308,7 @@ func (m *model) step() {
 func TestModel(t *testing.T) {
 	steps := 800
 	if torture() {
-		steps = 400_000
+		steps = 60_000
 	}
 	for _, c := range []struct {
 		name   string

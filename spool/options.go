@@ -25,7 +25,8 @@ type Options struct {
 	Name string
 	// SegmentBytes is the size in bytes at which a segment ends; a batch that is
 	// larger gets a segment of its own. It is lowered to a quarter of MaxBytes.
-	// Default 8 MiB.
+	// Default 8 MiB; with a quota of 100 GiB and more use larger ones, since
+	// some work is done per segment.
 	SegmentBytes int64
 	// MaxBytes is how many bytes all segments together may take on disk.
 	// Default 1 GiB.

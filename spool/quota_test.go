@@ -86,15 +86,7 @@ func TestQuotaCountsOnlyPending(t *testing.T) {
 	for i := range 8 {
 		mustAppend(t, s, i*5, 5)
 	}
-	for range 2 {
-		_, seq, err := s.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Ack(seq); err != nil {
-			t.Fatal(err)
-		}
-	}
+	settle(t, s, 2)
 	mem.ReleaseLocks()
 	s = mustOpen(t, mem, smallQuota(Options{}))
 	if st := s.Stats(); st.Recovered != 30 {

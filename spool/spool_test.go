@@ -366,13 +366,7 @@ func TestSteadyStateAllocs(t *testing.T) {
 		if _, err := s.Append(b); err != nil {
 			t.Fatal(err)
 		}
-		_, seq, err := s.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Ack(seq); err != nil {
-			t.Fatal(err)
-		}
+		settle(t, s, 1)
 	}
 	for range 8 {
 		step()
