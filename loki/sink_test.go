@@ -139,7 +139,7 @@ func TestTooLargeIsSplit(t *testing.T) {
 func TestRefusedEntries(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	old := func(d time.Duration) time.Time { return now.Add(-d) }
-	limit := old(time.Hour)
+	limit := old(time.Hour).Add(500 * time.Millisecond) // told in whole seconds
 	text := map[string]func(e gotEntry) string{
 		"too old": func(e gotEntry) string {
 			if e.Time.Before(limit) {
@@ -176,15 +176,20 @@ func TestRefusedEntries(t *testing.T) {
 			e.add(nil, event(old(2*time.Hour), 0, bad))
 			e.add(nil, event(old(3*time.Hour), 0, bad))
 			e.add(nil, event(now, 0, "good too"))
+			want := []int{1, 2}
+			if name != "line too long" {
+				e.add(nil, event(old(time.Hour).Add(200*time.Millisecond), 0, "in the second of the limit"))
+				want = append(want, 4)
+			}
 			got := batch.Inspect(e.send())
-			if got.Kind != batch.KindReject || !slices.Equal(got.Records, []int{1, 2}) {
+			if got.Kind != batch.KindReject || !slices.Equal(got.Records, want) {
 				t.Fatalf("got %+v", got)
 			}
 			last := p.requests()[len(p.requests())-1].streams[0].Entries
 			if len(last) != 2 {
 				t.Errorf("the last request has %v", last)
 			}
-			if s := e.s.Stats().ByReason; s[TooOld]+s[TooFarBehind]+s[LineTooLong] != 2 {
+			if s := e.s.Stats().ByReason; int(s[TooOld]+s[TooFarBehind]+s[LineTooLong]) != len(want) {
 				t.Errorf("counted %v", s)
 			}
 		})
@@ -475,6 +480,9 @@ func TestBodyOutlivesRequest(t *testing.T) {
 	var kept []*http.Request
 	s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 		kept = append(kept, r)
+		if n, err := kept[0].Body.Read(make([]byte, 10)); len(kept) > 1 && (n != 0 || err != errStale) {
+			t.Errorf("the first body reads %d bytes of the second, %v", n, err)
+		}
 		return nil, errors.New("reset")
 	}), Config{})
 	e := &encoded{t: t, s: s}
