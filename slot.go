@@ -52,6 +52,7 @@ type Slot struct {
 	taken    int           // bytes that Set has taken
 	full     uint64        // dropped: no room
 	shutdown uint64        // dropped: closed without a destination
+	failed   *output       // of the last Set that failed
 	setting  chan struct{} // a Set is under way; closed when it ends
 	barred   bool          // Set is at the last records: wait for it to end
 	closed   bool
@@ -201,6 +202,9 @@ func (s *Slot) Set(w io.Writer) error {
 	for m.take() {
 		for m.i < len(m.recs) {
 			if err := m.one(); err != nil {
+				s.mu.Lock()
+				s.failed = m.dst
+				s.mu.Unlock()
 				return fmt.Errorf("forebay: slot %s: destination failed with %d records to go: %w", s.name, len(m.recs)-m.i, err)
 			}
 		}
@@ -215,7 +219,11 @@ func (s *Slot) output(w io.Writer) *output {
 		o.account, _ = w.(batch.Accounter)
 		return o
 	}
-	o.dir = newDirect(w, s.name, s.busy, s.events)
+	if f := s.failed; f != nil && f.dir != nil && sameWriter(f.w, w) {
+		o.dir = f.dir // knows how far into a line an earlier Set came
+	} else {
+		o.dir = newDirect(w, s.name, s.busy, s.events)
+	}
 	o.shared = true // counts what it accepts one by one: not all goes through writeDirect
 	return o
 }

@@ -492,3 +492,51 @@ func TestSlotSlab(t *testing.T) {
 		t.Error("the slab writer is not closed")
 	}
 }
+
+// A second Set with the same writer goes on where the first one tore a line.
+func TestSlotSetAgainAfterATornLine(t *testing.T) {
+	s := NewSlot(1<<16, OnError(func(batch.Event) {}))
+	for range 5 {
+		if _, err := s.Write([]byte("0123456789\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &tearing{at: 3}
+	if err := s.Set(w); err == nil {
+		t.Fatal("the first Set did not fail")
+	}
+	if err := s.Set(w); err != nil {
+		t.Fatal(err)
+	}
+	whole := 0
+	for l := range strings.Lines(w.got.String()) {
+		switch {
+		case l == "0123456789\n":
+			whole++
+		case !strings.HasPrefix("0123456789\n", strings.TrimSuffix(l, "\n")):
+			t.Errorf("two records in one line: %q", l)
+		}
+	}
+	if whole != 5 {
+		t.Errorf("%d whole records of 5: %q", whole, w.got.String())
+	}
+}
+
+// tearing takes four bytes of its at-th write and fails, and fails once more.
+type tearing struct {
+	got   strings.Builder
+	calls int
+	at    int
+}
+
+func (w *tearing) Write(p []byte) (int, error) {
+	w.calls++
+	switch w.calls {
+	case w.at:
+		w.got.Write(p[:4])
+		return 4, errors.New("torn")
+	case w.at + 1:
+		return 0, errors.New("still down")
+	}
+	return w.got.Write(p)
+}

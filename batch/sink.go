@@ -50,7 +50,8 @@ type Limits struct {
 type Limiter interface{ Limits() Limits }
 
 // A Flusher is a [Sink] that may still hold records after Send has returned.
-// Flush waits until all of them are delivered or accounted for, or ctx ends.
+// Flush waits until all of them are delivered or accounted for, or ctx ends. It may
+// be called beside Send.
 type Flusher interface {
 	Flush(ctx context.Context) error
 }

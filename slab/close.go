@@ -48,6 +48,11 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 	}
 	select {
 	case err := <-o.ch:
+		if _, ok := w.sink.(*ioSink); !ok && err == nil {
+			// Not on the drain: a sink that delivers what it holds, such as a spool,
+			// may take long, and the slabs must not wait for that.
+			err = w.flushSink(ctx, kind)
+		}
 		if err != nil {
 			return fmt.Errorf("slab: flush: %w", err)
 		}

@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -738,12 +739,20 @@ func (w *Writer) do(o *op) {
 		o.ch <- err
 	}()
 	err = nil
-	if f, ok := w.sink.(batch.Flusher); ok {
-		err = f.Flush(w.ctx)
+	if _, ok := w.sink.(*ioSink); ok { // an io.Writer is used by one goroutine only
+		err = w.flushSink(w.ctx, o.kind)
 	}
-	if s, ok := w.sink.(batch.Syncer); ok && err == nil && o.kind == opSync {
+}
+
+// flushSink has the sink deliver and, for opSync, store what it still holds.
+func (w *Writer) flushSink(ctx context.Context, kind opKind) (err error) {
+	if f, ok := w.sink.(batch.Flusher); ok {
+		err = f.Flush(ctx)
+	}
+	if s, ok := w.sink.(batch.Syncer); ok && err == nil && kind == opSync {
 		err = s.Sync()
 	}
+	return err
 }
 
 // closeSink closes the destination, as far as the Writer owns it.

@@ -52,6 +52,10 @@ func (w *Writer) refuseOversize(p []byte) error {
 	return w.dropLocked(batch.Oversize)
 }
 
+// RefuseOversize counts a record that its producer found to be above MaxRecord
+// before it had all of it: dropped{oversize}, as if it had been written.
+func (w *Writer) RefuseOversize() error { return w.refuseOversize(nil) }
+
 // policyFor returns what a write of level l does when no slab is free.
 func (w *Writer) policyFor(l slog.Level) WhenFull {
 	if l >= w.o.ImportantLevel.Level() {

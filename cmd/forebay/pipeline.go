@@ -334,6 +334,9 @@ func (p *pipeline) read() error {
 			case lines.IsTooLong(err):
 				p.records.Add(1)
 				p.oversize.Add(1)
+				for _, out := range p.outs {
+					out.w.RefuseOversize()
+				}
 				continue
 			case err == io.EOF, errors.Is(err, errStopped):
 				return nil
@@ -471,7 +474,7 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) error {
 	if !p.c.quiet {
 		p.con.say("%s", p.summary(took))
 	}
-	dropped := p.oversize.Load() + p.broken.Load()
+	dropped := p.broken.Load() // the oversize ones are in every account
 	var lost, late, kept uint64
 	for _, out := range p.outs {
 		s := out.w.Stats()

@@ -401,7 +401,11 @@ func memoryFor(t *testing.T, n int64, args string) int64 {
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	wantMatch(t, stderr, fmt.Sprintf(`accepted=%d delivered=%d$`, lines+1-tooLong, lines+1-tooLong))
+	want := fmt.Sprintf(`accepted=%d delivered=%d`, lines+1, lines+1-tooLong)
+	if tooLong > 0 {
+		want += fmt.Sprintf(` dropped=%d\{oversize=%d\}`, tooLong, tooLong)
+	}
+	wantMatch(t, stderr, want+"$")
 	if args == "--encode raw" {
 		if st, err := os.Stat(path); err != nil || st.Size() != raw+int64(1-tooLong)*4 {
 			t.Errorf("%d bytes arrived, want %d, %v", st.Size(), raw, err)
