@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,10 +33,13 @@ func lokiTarget(t *testing.T, rest string, flags ...string) (*target, error) {
 }
 
 func TestLokiDestination(t *testing.T) {
+	var mu sync.Mutex // several requests are under way at once
 	var tenant string
 	var pushed int
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
 		tenant, pushed = r.Header.Get("X-Scope-Orgid"), pushed+len(b)
 		w.WriteHeader(http.StatusNoContent)
 	}))
