@@ -37,7 +37,6 @@ type orderRun struct {
 	shards  bool                 // the lanes are opened again and again
 	crash   bool                 // crash-safe slabs
 	closes  bool                 // Shutdown beside the writes, with little time
-	calls   int                  // at least, where delays are tried
 	bubble  bool                 // runs in a synctest bubble: nobody may wait for a sync.Mutex
 }
 
