@@ -294,6 +294,8 @@ func dropEmpty(s string) (string, bool) {
 			return `\b`
 		case `\u000c`:
 			return `\f`
+		case `\ufffd`: // before Go 1.27
+			return "\ufffd"
 		}
 		return e
 	})

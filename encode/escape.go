@@ -91,7 +91,7 @@ func copyShort(b *[short]byte, s string) uint64 {
 }
 
 // appendEscaped appends s as the inside of a JSON string. Like slog, it escapes
-// what RFC 8259 demands, writes each invalid byte as \ufffd, and escapes U+2028
+// what RFC 8259 demands, replaces each invalid byte by U+FFFD, and escapes U+2028
 // and U+2029, which some readers take for the end of a line.
 func appendEscaped(dst []byte, s string) []byte {
 	n, j := len(s), len(dst)
@@ -211,7 +211,7 @@ func escapeRune(s string, i int) (esc string, size int) {
 			return `\u2029`, 3
 		}
 	}
-	return `\ufffd`, 1
+	return "\ufffd", 1
 }
 
 // spanUTF8 returns the end of the span of s, beginning at i, that can be copied

@@ -20,7 +20,12 @@ func marshalString(s string) string {
 	}
 	out := strings.TrimSuffix(buf.String(), "\n")
 	// encoding/json has short forms of these two, slog has not.
-	return strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`).Replace(out[1 : len(out)-1])
+	return strings.NewReplacer(`\\`, `\\`, `\b`, `\u0008`, `\f`, `\u000c`, `\ufffd`, "\ufffd").Replace(out[1 : len(out)-1])
+}
+
+// literal writes U+FFFD as itself, as encoding/json does from Go 1.27 on.
+func literal(text string) string {
+	return strings.NewReplacer(`\\`, `\\`, `\ufffd`, "\ufffd").Replace(text)
 }
 
 func checkEscape(t *testing.T, s string) {
@@ -105,7 +110,7 @@ func marshalString2(s string) string {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		switch {
 		case r == utf8.RuneError && n == 1:
-			sb.WriteString(`\ufffd`)
+			sb.WriteString("\ufffd")
 		case r == '\u2028' || r == '\u2029':
 			fmt.Fprintf(&sb, `\u%x`, r)
 		case r == '"' || r == '\\':

@@ -164,7 +164,7 @@ func TestKeys(t *testing.T) {
 		want string
 	}{
 		{JSON(&JSONOptions{TimeKey: "ts", LevelKey: "severity", MessageKey: "message"}), `{"ts":"2026-11-20T13:44:10.123456789Z","severity":"INFO","message":"m"}`},
-		{JSON(&JSONOptions{TimeKey: "a\"\n", LevelKey: "-", MessageKey: "\xff"}), `{"a\"\n":"2026-11-20T13:44:10.123456789Z","\ufffd":"m"}`},
+		{JSON(&JSONOptions{TimeKey: "a\"\n", LevelKey: "-", MessageKey: "\xff"}), `{"a\"\n":"2026-11-20T13:44:10.123456789Z","` + "\ufffd" + `":"m"}`},
 		{JSON(&JSONOptions{TimeKey: "-", LevelKey: "-", MessageKey: "-"}), `{}`},
 		{JSON(&JSONOptions{MessageKey: "-"}), `{"time":"2026-11-20T13:44:10.123456789Z","level":"INFO"}`},
 		{JSON(&JSONOptions{LevelKey: "-", MessageKey: "-"}), `{"time":"2026-11-20T13:44:10.123456789Z"}`},

@@ -91,9 +91,9 @@ func TestPlans(t *testing.T) {
 		if err := enc.Encode(c.v); err != nil {
 			want = string(appendString(nil, "!ERROR:"+err.Error()))
 		} else {
-			want = strings.TrimSuffix(buf.String(), "\n")
+			want = literal(strings.TrimSuffix(buf.String(), "\n"))
 		}
-		if got := value(t, JSON(nil), c.v); got != want {
+		if got := literal(value(t, JSON(nil), c.v)); got != want {
 			t.Errorf("%T:\n got %s\nwant %s", c.v, got, want)
 		}
 	}

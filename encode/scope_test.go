@@ -322,7 +322,7 @@ func TestFastKindsMatchJSON(t *testing.T) {
 		if err := enc.Encode(v); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := value(t, JSON(nil), v), strings.TrimSuffix(buf.String(), "\n"); got != want {
+		if got, want := value(t, JSON(nil), v), literal(strings.TrimSuffix(buf.String(), "\n")); got != want {
 			t.Errorf("%T: got %s want %s", v, got, want)
 		}
 	}

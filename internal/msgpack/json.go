@@ -142,7 +142,7 @@ func appendQuoted(dst, s []byte) []byte {
 		case c >= utf8.RuneSelf:
 			r, n := utf8.DecodeRune(s[i:])
 			if r == utf8.RuneError && n == 1 {
-				dst = append(dst, `\ufffd`...)
+				dst = append(dst, "\ufffd"...)
 			} else {
 				dst = append(dst, s[i:i+n]...)
 			}
