@@ -145,7 +145,7 @@ func TestHostileValues(t *testing.T) {
 		slog.Any("p", panicky{}), slog.Any("e", endless{}), slog.String("s\xff", "v\xff"), slog.Any("", nil), slog.Any("f", func() {}),
 		slog.Any("nilerr", (*countingError)(nil)),
 	}})
-	if !strings.HasPrefix(got.Line, "{\"Message\":\"bad \ufffd\"," + `"p":{"Type":"loki.panicky","Message":"!PANIC: boom"}`) {
+	if !strings.HasPrefix(got.Line, "{\"Message\":\"bad \ufffd\","+`"p":{"Type":"loki.panicky","Message":"!PANIC: boom"}`) {
 		t.Errorf("%.200s", got.Line)
 	}
 }
