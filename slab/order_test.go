@@ -37,7 +37,9 @@ type orderRun struct {
 	shards  bool                 // the lanes are opened again and again
 	crash   bool                 // crash-safe slabs
 	closes  bool                 // Shutdown beside the writes, with little time
-	bubble  bool                 // runs in a synctest bubble: nobody may wait for a sync.Mutex
+	//lint:ignore U1000 read by the tests of the build tag forebay_points
+	calls  int  // at least, where delays are tried
+	bubble bool // runs in a synctest bubble: nobody may wait for a sync.Mutex
 }
 
 // A chanLock is a mutex that a bubble counts as durably blocking.
