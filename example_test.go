@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -233,26 +231,6 @@ func ExampleSlot() {
 	// accepted=1 delivered=0 pending=1{slab=1 spill=0 inflight=0}
 	// {"level":"INFO","msg":"reading the configuration"}
 	// {"level":"INFO","msg":"ready"}
-}
-
-func ExampleLevelHandler() {
-	level := new(slog.LevelVar)
-	srv := httptest.NewServer(forebay.LevelHandler(level))
-	defer srv.Close()
-
-	req, err := http.NewRequest(http.MethodPut, srv.URL, strings.NewReader(`{"level":"debug"}`))
-	check(err)
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	check(err)
-	defer resp.Body.Close()
-	_, err = io.Copy(os.Stdout, resp.Body)
-	check(err)
-	fmt.Println(level.Level())
-	http.DefaultClient.CloseIdleConnections()
-	// Output:
-	// {"level":"DEBUG"}
-	// DEBUG
 }
 
 // In place of os.Exit and log.Fatal, which would lose the last records.

@@ -29,6 +29,7 @@ var allowed = map[string][]string{
 	"":                  {"encode", "batch", "bufpool", "internal"},
 	"fluent":            {"", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},
 	"loki":              {"", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},
+	"levelhttp":         {},
 	"cmd":               {"*"},
 }
 
@@ -100,6 +101,17 @@ func TestCoreLinksFewModules(t *testing.T) {
 			}
 			if !slices.ContainsFunc(coreMayLink, func(m string) bool { return strings.HasPrefix(dep, m) }) {
 				t.Errorf("%s links %s", pkg, dep)
+			}
+		}
+	}
+}
+
+// A program that logs into files does not pay for an HTTP stack: docs/adr/0010.
+func TestCoreLinksNoHTTP(t *testing.T) {
+	for _, r := range []string{"", "/encode", "/slab", "/file", "/batch", "/bufpool", "/netsink", "/spool", "/deliver"} {
+		for _, dep := range golist(t, "-deps", module+r) {
+			if dep == "net/http" {
+				t.Errorf("%s reaches %s", module+r, dep)
 			}
 		}
 	}

@@ -1,4 +1,6 @@
-package forebay
+// Package levelhttp shows and sets a level over HTTP. It is apart from the front
+// door so that programs without it do not link net/http.
+package levelhttp
 
 import (
 	"encoding/json"
@@ -13,10 +15,11 @@ import (
 	"strings"
 )
 
-// maxLevelBody bounds what LevelHandler reads, in bytes.
-const maxLevelBody = 4 << 10
+// maxBody bounds what the handler reads, in bytes.
+const maxBody = 4 << 10
 
-// LevelHandler shows and sets a level over HTTP, usually that of an [Output].
+// New returns a handler that shows and sets v, usually the level of a
+// forebay.Output.
 //
 //	GET            {"level":"INFO"}
 //	PUT {"level":"debug"}   as application/json
@@ -25,10 +28,11 @@ const maxLevelBody = 4 << 10
 //
 // A level is a name, also with an offset (WARN+2), or a number. PUT answers with
 // the level that now holds; a fault is answered with {"error":"…"} and 400, 404
-// (v is nil), 405, 413 or 415. Who may call it is for the caller to see to.
-func LevelHandler(v *slog.LevelVar) http.Handler { return &levelHandler{v} }
+// (v is nil), 405, 413 or 415. It may be used by several goroutines at once. Who
+// may call it is for the caller to see to.
+func New(v *slog.LevelVar) http.Handler { return &handler{v} }
 
-type levelHandler struct{ v *slog.LevelVar }
+type handler struct{ v *slog.LevelVar }
 
 // httpError is a fault with the status that goes with it.
 type httpError struct {
@@ -44,7 +48,7 @@ func badRequest(format string, args ...any) error {
 }
 
 // ServeHTTP answers GET, HEAD and PUT.
-func (h *levelHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.v == nil {
 		answer(w, http.StatusNotFound, map[string]string{"error": "this handler was made without a level"})
 		return
@@ -80,11 +84,11 @@ func answer(w http.ResponseWriter, status int, body map[string]string) {
 
 // requestedLevel reads the level that a PUT asks for.
 func requestedLevel(w http.ResponseWriter, r *http.Request) (slog.Level, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxLevelBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			return 0, &httpError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", maxLevelBody)}
+			return 0, &httpError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is longer than %d bytes", maxBody)}
 		}
 		return 0, badRequest("cannot read the body: %v", err)
 	}

@@ -1,4 +1,4 @@
-package forebay
+package levelhttp
 
 import (
 	"io"
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestLevelHandler(t *testing.T) {
+func TestHandler(t *testing.T) {
 	const (
 		asJSON = "application/json; charset=utf-8"
 		asForm = "application/x-www-form-urlencoded"
@@ -42,13 +42,13 @@ func TestLevelHandler(t *testing.T) {
 		{"PUT", asForm, "level=%zz", 400, "cannot read the form", slog.LevelWarn},
 		{"PUT", "/;", "debug", 400, "cannot read the Content-Type", slog.LevelWarn},
 		{"PUT", "application/xml", "<level/>", 415, "content type application/xml is not one of", slog.LevelWarn},
-		{"PUT", asText, strings.Repeat(" ", maxLevelBody) + "info", 413, "longer than 4096 bytes", slog.LevelWarn},
+		{"PUT", asText, strings.Repeat(" ", maxBody) + "info", 413, "longer than 4096 bytes", slog.LevelWarn},
 		{"POST", asText, "info", 405, "use GET to see the level", slog.LevelWarn},
 		{"DELETE", "", "", 405, "use GET", slog.LevelWarn},
 	} {
 		v := new(slog.LevelVar)
 		v.Set(slog.LevelWarn)
-		srv := httptest.NewServer(LevelHandler(v))
+		srv := httptest.NewServer(New(v))
 		req, err := http.NewRequestWithContext(t.Context(), tt.method, srv.URL, strings.NewReader(tt.body))
 		if err != nil {
 			t.Fatal(err)
@@ -78,9 +78,9 @@ func TestLevelHandler(t *testing.T) {
 	}
 }
 
-func TestLevelHandlerNil(t *testing.T) {
+func TestWithoutLevel(t *testing.T) {
 	rec := httptest.NewRecorder()
-	LevelHandler(nil).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "PUT", "/", strings.NewReader("info")))
+	New(nil).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "PUT", "/", strings.NewReader("info")))
 	if rec.Code != http.StatusNotFound {
 		t.Errorf("%d %s", rec.Code, rec.Body)
 	}
