@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
 )
 
 // Defaults of [Config].
@@ -195,17 +196,43 @@ type Config struct {
 	// ErrorHandler is offered what the server does not take, see
 	// [deliver.ErrorHandler], [FallbackTo] and [deliver.JSONLines]. Default nil.
 	ErrorHandler deliver.ErrorHandler `yaml:"-"`
+	// FallbackFile is an ErrorHandler that decodes: what the server does not take
+	// is appended to this file as JSON lines (0600), where it counts as handled.
+	// Not together with ErrorHandler. Default: none.
+	FallbackFile string `yaml:"fallback_file"`
 	// DeadLetter is handed records that were refused for good, see
-	// [deliver.DeadLetters]. Default nil: they are counted.
-	DeadLetter deliver.ErrorHandler `yaml:"-"`
-	// Spill holds what waits on disk, see package spool. Default nil.
-	Spill deliver.Spill `yaml:"-"`
+	// [deliver.DeadLetters]; DeadLetterFile is a file they are appended to as JSON
+	// lines (0600) instead. Default: none, they are counted.
+	DeadLetter     deliver.ErrorHandler `yaml:"-"`
+	DeadLetterFile string               `yaml:"dead_letter_file"`
+	// SpoolDir is a directory that holds, on disk, what waits while the server is
+	// down and ErrorHandler does not take it. What Close could not deliver stays
+	// there: the next Logger with this directory, in this process or another,
+	// delivers it before anything newer. It belongs to one Logger at a time.
+	// Default: none. Spill is another such store, see package spool.
+	SpoolDir string        `yaml:"spool_dir"`
+	Spill    deliver.Spill `yaml:"-"`
+	// SpoolBytes is what SpoolDir may take on disk; over it the oldest records
+	// are dropped and counted. Default 1 GiB.
+	SpoolBytes int64 `yaml:"spool_bytes"`
+	// SpoolSync says when the spool is put on stable storage: never (it survives
+	// the death of the process, not that of the machine), interval (each second)
+	// or always. Default never.
+	SpoolSync string `yaml:"spool_sync"`
+	// CrashDir is a directory for a file that holds the buffer, so that what Post
+	// has returned from survives the death of the process: SIGKILL, os.Exit, a
+	// panic. The next Logger with this directory delivers it first; what Close
+	// could not deliver and no spool takes stays there, too. Of FlushInterval's
+	// time nothing is lost then. It is for Loggers only, and a tmpfs is the best
+	// place. Linux and macOS; where it cannot be had OnError is told, and the
+	// buffer is in memory. Default: none.
+	CrashDir string `yaml:"crash_dir"`
 	// Retry and Breaker set how often is tried. Default nil: their defaults.
 	Retry   *deliver.RetryOptions   `yaml:"-"`
 	Breaker *deliver.BreakerOptions `yaml:"-"`
-	// OnError is told of transitions: failure, recovery, drops. It runs on a
-	// goroutine of its own behind a bounded queue. Default nil: a line on
-	// standard error.
+	// OnError is told of transitions: failure, recovery, drops, what was found on
+	// disk. The buffer, the delivery and the spool each call it on a goroutine of
+	// their own behind a bounded queue. Default nil: a line on standard error.
 	OnError func(batch.Event) `yaml:"-"`
 }
 
@@ -215,6 +242,8 @@ type resolved struct {
 	servers  []*server
 	whenFull slab.WhenFull
 	tls      *tls.Config
+
+	spoolSync spool.SyncPolicy
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -252,6 +281,8 @@ func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.WhenFull, "drop-newest")
 	setDefault(&c.MaxRecord, min(slab.DefaultMaxRecord, max(1, c.MaxFrameBytes-maxHead)))
 	setDefault(&c.CloseTimeout, DefaultCloseTimeout)
+	setDefault(&c.SpoolBytes, spool.DefaultMaxBytes)
+	setDefault(&c.SpoolSync, spool.SyncNever.String())
 	if len(c.Servers) == 0 {
 		c.Servers = []string{DefaultServer}
 	}
@@ -306,6 +337,24 @@ func (c Config) resolve() (*resolved, error) {
 	var err error
 	if r.whenFull, err = slab.ParseWhenFull(c.WhenFull); err != nil {
 		bad("Config.WhenFull: %w", err)
+	}
+	if r.spoolSync, err = spool.ParseSyncPolicy(c.SpoolSync); err != nil {
+		bad("Config.SpoolSync: %w", err)
+	}
+	if least := int64(4 * spool.MinSegmentBytes); c.SpoolBytes < least {
+		bad("Config.SpoolBytes is %d, must be at least %d", c.SpoolBytes, least)
+	}
+	for _, two := range []struct {
+		a, b string
+		both bool
+	}{
+		{"FallbackFile", "ErrorHandler", c.FallbackFile != "" && c.ErrorHandler != nil},
+		{"DeadLetterFile", "DeadLetter", c.DeadLetterFile != "" && c.DeadLetter != nil},
+		{"SpoolDir", "Spill", c.SpoolDir != "" && c.Spill != nil},
+	} {
+		if two.both {
+			bad("Config.%s and Config.%s are both set", two.a, two.b)
+		}
 	}
 	usesTLS := false
 	for _, text := range c.Servers {

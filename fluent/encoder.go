@@ -76,7 +76,7 @@ type encoder struct {
 }
 
 func (e *encoder) Scope() encode.Scope { return e.root }
-func (e *encoder) Codec() batch.Codec  { return EntryCodec() }
+func (e *encoder) Codec() batch.Codec  { return Codec() }
 func (e *encoder) NeedsPC() bool       { return e.o.AddSource && e.o.SourceKey != omitted }
 
 // scope is immutable.

@@ -99,8 +99,10 @@ func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 	return dst, nil
 }
 
-// EntryCodec returns the codec of Forward entries.
-func EntryCodec() batch.Codec { return entryCodec{} }
+// Codec returns the codec of Forward entries ([ContentType]). It renders them as
+// JSON, and needs no sink: any process can read with it what another has stored,
+// given [Tags] for the streams.
+func Codec() batch.Codec { return entryCodec{} }
 
 type entryCodec struct{}
 

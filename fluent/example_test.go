@@ -24,7 +24,7 @@ func receiver() (addr string, stop func()) {
 				return
 			}
 			for _, e := range m.Entries {
-				fmt.Printf("%s %s\n", m.Tag, fluent.EntryCodec().AppendJSON(nil, e, batch.Meta{}))
+				fmt.Printf("%s %s\n", m.Tag, fluent.Codec().AppendJSON(nil, e, batch.Meta{}))
 			}
 			c.Ack(m.Chunk)
 		}
@@ -116,7 +116,7 @@ func ExampleDryRun() {
 	}
 	var b batch.Builder
 	b.Append(rec, 0, batch.Meta{})
-	sink.Send(context.Background(), b.Batch(fluent.EntryCodec()))
+	sink.Send(context.Background(), b.Batch(fluent.Codec()))
 	// Output:
 	// frame 1: PackedForward tag="app" size=1 payload=15 bytes, message=29 bytes
 	//   {"time":"1970-01-01T00:00:00Z","record":{"n":1}}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
 )
 
 // ErrDropped is wrapped by the error of Post for a record that was dropped
@@ -31,6 +33,12 @@ type Logger struct {
 	sink   *Sink
 	engine *deliver.Engine
 	w      *slab.Writer
+	kept   kept
+	spills bool // the engine has a spill
+
+	ended    chan struct{} // closed when Close has set what follows
+	report   batch.Report
+	closeErr error
 
 	encodeDrops atomic.Uint64
 	tooLarge    atomic.Uint64
@@ -45,9 +53,12 @@ func NewLogger(c Config) (*Logger, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Logger{c: r, sink: newSink(r)}
+	if r.OnError == nil {
+		r.OnError = report
+	}
+	l := &Logger{c: r, sink: newSink(r), ended: make(chan struct{})}
 	var w atomic.Pointer[slab.Writer] // for what runs before there is one
-	l.engine, err = deliver.New(l.sink, &deliver.Options{
+	o := &deliver.Options{
 		Name: r.Name, Retry: r.Retry, Breaker: r.Breaker, Handler: r.ErrorHandler, PendingLimit: r.PendingLimit,
 		DeadLetter: r.DeadLetter, Spill: r.Spill, OnError: r.OnError,
 		Pending: func() uint64 {
@@ -56,23 +67,53 @@ func NewLogger(c Config) (*Logger, error) {
 			}
 			return 0
 		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("fluent: %w", err)
 	}
-	l.w, err = slab.NewSink(l.engine, &slab.Options{
+	if err := l.kept.open(r, o); err != nil {
+		return nil, err
+	}
+	l.spills = o.Spill != nil
+	var sink batch.Sink = l.sink
+	if r.CrashDir != "" {
+		sink = l.sink.Blocking()
+	}
+	if l.engine, err = deliver.New(sink, o); err != nil {
+		return nil, errors.Join(fmt.Errorf("fluent: %w", err), l.kept.close())
+	}
+	so := &slab.Options{
 		Name: r.Name, SlabBytes: r.SlabBytes, SlabCount: max(2, r.BufferBytes/r.SlabBytes),
 		MaxRecord: r.MaxRecord, FlushInterval: r.FlushInterval, WhenFull: r.whenFull,
-		CloseTimeout: r.CloseTimeout, Codec: EntryCodec(), OnError: r.OnError, CloseDst: true,
-	})
-	if err != nil {
+		CloseTimeout: r.CloseTimeout, Codec: Codec(), OnError: r.OnError, CloseDst: true,
+	}
+	if r.CrashDir != "" {
+		so.Crash = slab.CrashSafe(r.CrashDir)
+	}
+	if l.w, err = slab.NewSink(front{l.engine, Tags()}, so); err != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		l.engine.Close(ctx)
-		return nil, fmt.Errorf("fluent: %w", err)
+		return nil, errors.Join(fmt.Errorf("fluent: %w", err), l.kept.close())
 	}
 	w.Store(l.w)
 	return l, nil
+}
+
+// report is the default of Config.OnError.
+func report(e batch.Event) {
+	line := "fluent: " + e.Output + ": " + e.Op
+	if e.Err != nil {
+		line += ": " + e.Err.Error()
+	}
+	if e.Count > 0 {
+		line += fmt.Sprintf(" (%d records)", e.Count)
+	}
+	fmt.Fprintln(os.Stderr, line)
+}
+
+// front is the engine as the slabs see it: with the dictionary of the streams, so
+// that crash-safe slabs hold the tags.
+type front struct {
+	*deliver.Engine
+	batch.Dictionary
 }
 
 // Post posts v under tag with the present time. It copies what it needs: the
@@ -100,11 +141,23 @@ func NewLogger(c Config) (*Logger, error) {
 // [ErrClosed]; all of these are counted. With Config.Sync it also says that the
 // record was not acknowledged in time; unless it was refused, it is then still
 // on its way.
-func (l *Logger) Post(tag string, v any) error { return l.PostWithTime(tag, time.Now(), v) }
+func (l *Logger) Post(tag string, v any) error {
+	now := time.Now()
+	return l.post(tag, now, now, v)
+}
 
-// PostWithTime is [Logger.Post] with a time of the caller's. A zero t is the
-// present.
+// PostWithTime is [Logger.Post] with a time of the caller's, of any age. A zero t
+// is the present.
 func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
+	// What waits is given up by its age since it was posted, not since t.
+	now := time.Now()
+	if t.IsZero() {
+		t = now
+	}
+	return l.post(tag, t, now, v)
+}
+
+func (l *Logger) post(tag string, t, now time.Time, v any) error {
 	if l.closed.Load() {
 		l.refused.Add(1)
 		return ErrClosed
@@ -114,13 +167,10 @@ func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 		l.encodeDrops.Add(1)
 		return err
 	}
-	if t.IsZero() {
-		t = time.Now()
-	}
 	s := borrow(l.c.MaxRecord, l.c.TimeFields)
 	rec, err := s.record(appendEntryTime(s.rec[:0], t, l.c.IntegerTime), v, l.c.MessageKey)
 	if err == nil {
-		err = l.w.WriteRecord(rec, batch.Meta{Time: unixNano(t), Level: slog.LevelInfo, Stream: stream})
+		err = l.w.WriteRecord(rec, batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream})
 		s.rec = rec
 		s.free()
 		if err != nil {
@@ -194,6 +244,7 @@ type LoggerStats struct {
 	Buffer  slab.Stats
 	Deliver deliver.Stats
 	Sink    Stats
+	Spool   spool.Stats // of Config.SpoolDir
 }
 
 // Stats returns a snapshot. It never waits for the server.
@@ -201,6 +252,9 @@ func (l *Logger) Stats() LoggerStats {
 	s := LoggerStats{Sink: l.sink.Stats(), Deliver: l.engine.Stats(), Buffer: l.w.Stats()}
 	s.Account = l.complete(s.Buffer.Account)
 	s.Refused = s.Buffer.Refused + l.refused.Load()
+	if l.kept.spool != nil {
+		s.Spool = l.kept.spool.Stats()
+	}
 	return s
 }
 
@@ -216,25 +270,58 @@ func (l *Logger) Writer() *slab.Writer { return l.w }
 // Close refuses further posts, delivers what was posted, closes the connection
 // and reports. It returns when that is done, or soon after ctx has ended,
 // whatever the server does. Where ctx has no deadline, Config.CloseTimeout holds.
-// What is not delivered by then goes to the error handler, the spill, or is
-// dropped and counted. It may be called twice, and beside Post.
+// What the server has not taken after 70 % of the time goes to the error handler
+// or the spool, for which Close takes up to half a second more if it must; what
+// remains is left in Config.CrashDir, or dropped and counted. It may be called
+// twice, and beside Post.
 func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
-	l.closed.Store(true)
+	first := !l.closed.Swap(true)
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, l.c.CloseTimeout)
 		defer cancel()
 	}
+	if !first {
+		select {
+		case <-l.ended:
+			return l.report, l.closeErr
+		case <-ctx.Done():
+			rep := l.w.Report()
+			rep.Account = l.complete(rep.Account)
+			return rep, fmt.Errorf("fluent: close: %w", context.Cause(ctx))
+		}
+	}
+	ctx, cancel := l.until(ctx)
+	defer cancel()
 	rep, err := l.w.Shutdown(ctx)
+	err = errors.Join(err, l.free(&rep))
 	rep.Account = l.complete(rep.Account)
+	l.report, l.closeErr = rep, err
+	close(l.ended)
 	return rep, err
+}
+
+// free closes what the engine uses. The slabs have closed the engine, unless
+// their time was over before.
+func (l *Logger) free(rep *batch.Report) error {
+	if l.spills {
+		brief, cancel := context.WithTimeout(context.Background(), keepGrace)
+		defer cancel()
+		engine, err := l.engine.Shutdown(brief)
+		if rep.Pending.Inflight > 0 { // it had not answered yet
+			rep.Account = l.w.Account()
+		}
+		rep.Unknown += engine.Unknown
+		_ = err // the slabs have said it, or have been told to give up
+	}
+	return l.kept.close()
 }
 
 // FallbackTo returns an error handler that sends records to the server of
 // another Logger. They count as handled once that server has acknowledged them;
 // until then they stay here. It closes nothing.
 func FallbackTo(other *Logger) deliver.ErrorHandler {
-	h, err := deliver.ToSink(other.sink, &deliver.ToSinkOptions{Codec: EntryCodec()})
+	h, err := deliver.ToSink(other.sink, &deliver.ToSinkOptions{Codec: Codec()})
 	if err != nil {
 		return deliver.ErrorHandlerFunc(func(error, *batch.Batch) error { return err })
 	}

@@ -407,7 +407,7 @@ func TestRouterEncoder(t *testing.T) {
 	for _, m := range r.messages() {
 		for _, e := range m.Entries {
 			var v struct{ Record json.RawMessage }
-			if err := json.Unmarshal(EntryCodec().AppendJSON(nil, e, batch.Meta{}), &v); err != nil {
+			if err := json.Unmarshal(Codec().AppendJSON(nil, e, batch.Meta{}), &v); err != nil {
 				t.Fatal(err)
 			}
 			text := string(v.Record)

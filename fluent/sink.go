@@ -150,8 +150,8 @@ func (s *Sink) Accepts(t string) bool { return t == ContentType }
 // Dictionary returns [Tags].
 func (s *Sink) Dictionary() batch.Dictionary { return Tags() }
 
-// Codec returns [EntryCodec].
-func (s *Sink) Codec() batch.Codec { return EntryCodec() }
+// Codec returns the codec of Forward entries, see [Codec].
+func (s *Sink) Codec() batch.Codec { return Codec() }
 
 // Send sends b and waits for the answer.
 func (s *Sink) Send(ctx context.Context, b *batch.Batch) error { return batch.SendAsync(ctx, s, b) }

@@ -139,7 +139,7 @@ func numbers(t testing.TB, from, to int, tags ...string) *batch.Batch {
 		}
 		b.Append(rec, uint64(n+1), batch.Meta{Stream: stream})
 	}
-	return b.Batch(EntryCodec())
+	return b.Batch(Codec())
 }
 
 func seq(from, to int) (s []int) {
@@ -206,7 +206,7 @@ func TestFramesStayBelowTheirLimits(t *testing.T) {
 		rec, _ := AppendEvent(nil, time.Unix(1, 0), map[string]any{"n": i, "x": strings.Repeat("x", n)})
 		b.Append(rec, 0, batch.Meta{})
 	}
-	err := s.Send(context.Background(), b.Batch(EntryCodec()))
+	err := s.Send(context.Background(), b.Batch(Codec()))
 	if e := batch.Inspect(err); e.Kind != batch.KindReject || !slices.Equal(e.Records, []int{6}) {
 		t.Errorf("%v: %+v", err, e)
 	}
@@ -233,7 +233,7 @@ func TestForeignRecordsAndUnknownStreamsAreRefused(t *testing.T) {
 	s := newTestSink(t, Config{Servers: []string{"127.0.0.1:1"}})
 	var b batch.Builder
 	b.Append([]byte("{}\n"), 0, batch.Meta{})
-	err := s.Send(context.Background(), b.Batch(otherCodec{EntryCodec()}))
+	err := s.Send(context.Background(), b.Batch(otherCodec{Codec()}))
 	if e := batch.Inspect(err); e.Kind != batch.KindReject || !strings.Contains(err.Error(), "application/x-other") {
 		t.Error(err)
 	}
@@ -243,7 +243,7 @@ func TestForeignRecordsAndUnknownStreamsAreRefused(t *testing.T) {
 	for _, id := range []uint32{invalidTag, 1 << 30} {
 		b.Reset()
 		b.Append([]byte{0x92, 1, 0x80}, 0, batch.Meta{Stream: id})
-		err = s.Send(context.Background(), b.Batch(EntryCodec()))
+		err = s.Send(context.Background(), b.Batch(Codec()))
 		if e := batch.Inspect(err); e.Kind != batch.KindReject {
 			t.Error(err)
 		}

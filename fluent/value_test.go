@@ -358,7 +358,7 @@ func TestEntriesAsJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := EntryCodec()
+	c := Codec()
 	m := metaOf(id)
 	for _, tc := range []struct{ rec, want string }{
 		{string(entry), `{"tag":"app.test","time":"1970-01-01T00:00:01.000000005Z","record":{"a":1}}`},
@@ -394,7 +394,7 @@ func TestTimesOutOfRange(t *testing.T) {
 			if integer {
 				want = strings.Replace(want, ".999999999", "", 1)
 			}
-			if got := string(EntryCodec().AppendJSON(nil, entry, metaOf(0))); !strings.Contains(got, want) {
+			if got := string(Codec().AppendJSON(nil, entry, metaOf(0))); !strings.Contains(got, want) {
 				t.Errorf("%v: %s", c.t, got)
 			}
 		}

@@ -111,7 +111,7 @@ func (d forwardDest) Open(rest string) (*target, error) {
 			return nil, fmt.Errorf("--compress %s: receivers take gzip", v)
 		}
 	}
-	t := &target{encode: newForwardEncoder(), codec: fluent.EntryCodec()}
+	t := &target{encode: newForwardEncoder(), codec: fluent.Codec()}
 	if d.f.on("dry-run") {
 		sink, err := fluent.DryRun(os.Stdout, c)
 		t.sink = sink
@@ -122,6 +122,9 @@ func (d forwardDest) Open(rest string) (*target, error) {
 		return nil, plainForward(err)
 	}
 	t.sink, t.engine = sink, true
+	if f := d.f.cmd.Flags().Lookup("crash-safe"); f != nil && f.Changed {
+		t.sink = sink.Blocking() // what is under way stays in the slabs
+	}
 	return t, nil
 }
 

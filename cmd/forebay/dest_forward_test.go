@@ -46,7 +46,7 @@ func TestForwardSendsLinesAsRecords(t *testing.T) {
 		}
 		got.WriteString(m.Tag + " " + m.Compressed + "\n")
 		for _, e := range m.Entries {
-			got.Write(append(fluent.EntryCodec().AppendJSON(nil, e, batch.Meta{}), '\n'))
+			got.Write(append(fluent.Codec().AppendJSON(nil, e, batch.Meta{}), '\n'))
 		}
 		done <- got.String()
 		c.Ack(m.Chunk)

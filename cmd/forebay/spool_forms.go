@@ -11,7 +11,7 @@ import (
 // storedForms returns the options that read every form this program can store,
 // without a destination.
 func storedForms() (*spool.Options, error) {
-	codecs := map[string]batch.Codec{fluent.ContentType: fluent.EntryCodec()}
+	codecs := map[string]batch.Codec{fluent.ContentType: fluent.Codec()}
 	var streams lokiStreams
 	for i, wire := range []loki.Wire{loki.Protobuf, loki.JSON} {
 		s, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire}) // it is never asked to send

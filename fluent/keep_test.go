@@ -1,0 +1,327 @@
+package fluent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// down is a Config of a server that is down, and known to be after the first
+// attempt.
+func down() Config {
+	return Config{
+		Dial:         func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") },
+		ReconnectMin: time.Millisecond, ReconnectMax: 2 * time.Millisecond, FlushInterval: time.Millisecond,
+		Breaker: &deliver.BreakerOptions{Failures: 1, OpenMin: time.Minute, OpenMax: time.Minute},
+		Retry:   &deliver.RetryOptions{Min: time.Millisecond, Max: 5 * time.Millisecond},
+	}
+}
+
+// obey starts a receiver that takes everything.
+func obey(t *testing.T, r *received) string {
+	return listen(t, &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }})
+}
+
+// What was posted while the server was down is delivered by the next Logger,
+// before anything newer.
+func TestSpoolHoldsAnOutage(t *testing.T) {
+	dir := t.TempDir()
+	c := down()
+	c.SpoolDir = filepath.Join(dir, "spool")
+	l := newTestLogger(t, c)
+	if _, err := NewLogger(c); !errors.Is(err, spool.ErrLocked) {
+		t.Errorf("a second Logger with the spool of the first: %v", err)
+	}
+	for i := range 1000 {
+		if err := l.Post([]string{"spool.a", "spool.b"}[i%2], map[string]any{"n": i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rep, err := l.Close(context.Background())
+	if err != nil || rep.Pending.Spill != 1000 || rep.Check() != nil {
+		t.Fatalf("%v: %s", err, rep.Account)
+	}
+	if s := l.Stats().Spool; s.Records != 1000 || s.Appended != 1000 {
+		t.Errorf("%+v", s)
+	}
+
+	var r received
+	l = newTestLogger(t, Config{SpoolDir: c.SpoolDir, Servers: []string{obey(t, &r)}})
+	for i := range 10 {
+		l.Post("spool.a", map[string]any{"n": 2000 + 2*i})
+	}
+	rep = closeLogger(t, l)
+	if rep.Recovered != 1000 || rep.Delivered != 1010 {
+		t.Errorf("%s", rep.Account)
+	}
+	for i, tag := range []string{"spool.a", "spool.b"} {
+		got := r.get(tag)
+		if want := []int{510, 500}[i]; len(got) != want || got[0] != i || !slices.IsSorted(got) {
+			t.Errorf("%s: %d records, from %v on", tag, len(got), got[:min(len(got), 3)])
+		}
+	}
+}
+
+// A context that has ended leaves no time for the server, but some for the spool.
+func TestCloseAtOnceSpools(t *testing.T) {
+	c := down()
+	c.SpoolDir = t.TempDir()
+	l := newTestLogger(t, c)
+	for i := range 100 {
+		l.Post("spool.c", map[string]any{"n": i})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	start := time.Now()
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() { l.Close(ctx) })
+	}
+	wg.Wait()
+	rep, _ := l.Close(context.Background())
+	if rep.Pending.Spill != 100 || rep.Check() != nil {
+		t.Errorf("%s", rep.Account)
+	}
+	if took := time.Since(start); took > 5*keepGrace {
+		t.Errorf("took %v", took)
+	}
+}
+
+func TestFilesOfConfig(t *testing.T) {
+	dir := t.TempDir()
+	c := down()
+	c.FallbackFile, c.Name = filepath.Join(dir, "fallback.jsonl"), "files"
+	l := newTestLogger(t, c)
+	l.PostWithTime("files.tag", time.Unix(1, 0), map[string]any{"n": 1})
+	rep := closeLogger(t, l)
+	text, err := os.ReadFile(c.FallbackFile)
+	if err != nil || rep.Handled != 1 || !equalJSON(string(text), `{"tag":"files.tag","time":"1970-01-01T00:00:01Z","record":{"n":1}}`) {
+		t.Errorf("%v, %s: %s", err, rep.Account, text)
+	}
+
+	// A server that chokes on what holds the word poison.
+	var r received
+	addr := listen(t, &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+		for {
+			m, err := c.Next()
+			if err != nil || bytes.Contains(bytes.Join(m.Entries, nil), []byte("poison")) {
+				return
+			}
+			r.add(m)
+			c.Ack(m.Chunk)
+		}
+	}})
+	letters := filepath.Join(dir, "letters.jsonl")
+	l = newTestLogger(t, Config{Servers: []string{addr}, DeadLetterFile: letters, Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: 5 * time.Millisecond}})
+	for i := range 10 {
+		v := map[string]any{"n": i}
+		if i == 5 {
+			v = map[string]any{"poison": i}
+		}
+		l.Post("files.tag", v)
+	}
+	rep = closeLogger(t, l)
+	text, err = os.ReadFile(letters)
+	if err != nil || rep.Delivered != 9 || rep.Dropped[batch.Poison] != 1 || !strings.Contains(string(text), `"record":{"poison":5}`) || !strings.Contains(string(text), `"tag":"files.tag"`) {
+		t.Errorf("%v, %s: %s", err, rep.Account, text)
+	}
+	for _, c := range []Config{
+		{FallbackFile: dir}, {DeadLetterFile: dir}, {SpoolDir: c.FallbackFile}, {SpoolDir: "x", SpoolSync: "maybe"}, {SpoolBytes: 1},
+		{FallbackFile: "x", ErrorHandler: deliver.JSONLines(os.Stdout)},
+		{SpoolDir: filepath.Join(dir, "s"), FallbackFile: filepath.Join(dir, "f"), DeadLetterFile: dir}, // the spool must be free again
+		{SpoolDir: filepath.Join(dir, "s"), FallbackFile: filepath.Join(dir, "f"), DeadLetterFile: dir},
+	} {
+		if _, err := NewLogger(c); err == nil || errors.Is(err, spool.ErrLocked) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// An event of long ago is not too old to be tried again: what counts is when it
+// was posted.
+func TestOldEventsSurviveAnOutage(t *testing.T) {
+	var r received
+	var mu sync.Mutex
+	refused := 0
+	addr := obey(t, &r)
+	l := newTestLogger(t, Config{
+		Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond, MaxAge: time.Hour}, ReconnectMin: time.Millisecond, ReconnectMax: time.Millisecond,
+		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if refused++; refused < 3 {
+				return nil, errors.New("connection refused")
+			}
+			return net.Dial("tcp", addr)
+		},
+	})
+	if err := l.PostWithTime("old", time.Unix(1, 0), map[string]any{"n": 1}); err != nil {
+		t.Fatal(err)
+	}
+	if rep := closeLogger(t, l); rep.Delivered != 1 {
+		t.Errorf("%s", rep.Account)
+	}
+}
+
+const (
+	envKillDir = "FOREBAY_FLUENT_KILL_DIR"
+	envKillHow = "FOREBAY_FLUENT_KILL_HOW"
+)
+
+// A process that is killed with records in its buffer loses none that Post had
+// returned from, and the next one knows their tags and can render them.
+func TestKilledProcess(t *testing.T) {
+	if dir := os.Getenv(envKillDir); dir != "" {
+		killedChild(dir)
+		return
+	}
+	// Numbers of tags differ between the processes.
+	if _, err := streamOf("kill.parent"); err != nil {
+		t.Fatal(err)
+	}
+	for _, how := range []string{"to the server", "as JSON", "unacknowledged"} {
+		t.Run(how, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := exec.Command(os.Args[0], "-test.run=^TestKilledProcess$")
+			cmd.Env = append(os.Environ(), envKillDir+"="+dir, envKillHow+"="+how)
+			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			posted := 0
+			for sc := bufio.NewScanner(out); sc.Scan(); {
+				if n, err := fmt.Sscanf(sc.Text(), "posted %d", &posted); n != 1 {
+					t.Fatalf("%q: %v", sc.Text(), err)
+				}
+				if posted == 300 {
+					cmd.Process.Kill()
+				}
+			}
+			cmd.Wait()
+			if posted < 300 {
+				t.Skipf("SKIPPED: crash-safe buffers are not to be had here (%d records)", posted)
+			}
+			if how == "as JSON" {
+				c := down()
+				c.CrashDir, c.FallbackFile = dir, filepath.Join(dir, "fallback.jsonl")
+				rep := closeLogger(t, newTestLogger(t, c))
+				text, err := os.ReadFile(c.FallbackFile)
+				if err != nil || rep.Recovered < 300 || rep.Handled != rep.Recovered {
+					t.Fatalf("%v: %s", err, rep.Account)
+				}
+				for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+					var v struct {
+						Tag    string
+						Record struct{ N int }
+					}
+					if err := json.Unmarshal([]byte(line), &v); err != nil || v.Record.N != i+1 || v.Tag != fmt.Sprint("kill.", (i+1)%3) {
+						t.Fatalf("line %d: %s", i, line)
+					}
+				}
+				return
+			}
+			var r received
+			rep := closeLogger(t, newTestLogger(t, Config{CrashDir: dir, Servers: []string{obey(t, &r)}}))
+			if rep.Recovered < 300 || rep.Delivered != rep.Recovered {
+				t.Errorf("%s", rep.Account)
+			}
+			for k := range 3 {
+				got := r.get(fmt.Sprint("kill.", k))
+				if len(got) < 100 {
+					t.Fatalf("tag %d: %d records", k, len(got))
+				}
+				for i, n := range got {
+					if want := 3*i + (k+2)%3 + 1; n != want {
+						t.Fatalf("tag %d: record %d is %d, not %d", k, i, n, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+func killedChild(dir string) {
+	c := down()
+	c.CrashDir, c.FlushInterval = dir, time.Hour
+	reading := make(chan struct{})
+	if os.Getenv(envKillHow) == "unacknowledged" {
+		c.FlushInterval = time.Millisecond
+		c.Dial = (&testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			c.Next()
+			close(reading)
+			c.Next()
+		}}).Dial
+	} else {
+		close(reading)
+	}
+	c.OnError = func(e batch.Event) { fmt.Fprintln(os.Stderr, e.Op, e.Err) }
+	l, err := NewLogger(c)
+	if err != nil || l.Stats().Buffer.CrashUnsafe != "" {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(0)
+	}
+	for i := 1; ; i++ {
+		if err := l.Post(fmt.Sprint("kill.", i%3), map[string]any{"n": i}); err != nil {
+			select {}
+		}
+		if i == 200 { // a part of them is under way
+			<-reading
+		}
+		fmt.Println("posted", i)
+	}
+}
+
+// What Close could not deliver stays in CrashDir where there is no spool.
+func TestCrashDirKeepsWhatCloseCouldNotDeliver(t *testing.T) {
+	c := down()
+	c.CrashDir = t.TempDir()
+	l := newTestLogger(t, c)
+	if why := l.Stats().Buffer.CrashUnsafe; why != "" {
+		t.Skip("SKIPPED: ", why)
+	}
+	for i := range 100 {
+		l.Post("crash.dir", map[string]any{"n": i})
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	rep, err := l.Close(ctx)
+	if err == nil || rep.Pending.Total() != 100 || rep.Check() != nil {
+		t.Errorf("%v: %s", err, rep.Account)
+	}
+	var r received
+	rep = closeLogger(t, newTestLogger(t, Config{CrashDir: c.CrashDir, Servers: []string{obey(t, &r)}}))
+	if !slices.Equal(r.get("crash.dir"), seq(0, 100)) {
+		t.Errorf("%s: %v", rep.Account, r.get("crash.dir"))
+	}
+}
+
+func TestCodecFor(t *testing.T) {
+	for form, want := range map[string]string{ContentType: ContentType, "application/json": "application/x-ndjson", "application/logfmt": "application/logfmt"} {
+		if c := CodecFor(form, 0); c == nil || c.ContentType() != want {
+			t.Errorf("%s: %v", form, c)
+		}
+	}
+	if c := CodecFor("image/png", 0); c != nil {
+		t.Errorf("%v", c)
+	}
+}
