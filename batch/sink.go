@@ -154,6 +154,15 @@ func Reject(err error, records ...int) error {
 	return wrap(err, SendError{Kind: KindReject, Records: records})
 }
 
+// Lost says that the destination has ended for good, as a pipe without a reader
+// has, after it took the first n records of b, the batch that Send was given. The
+// others are dropped with [Failed], which Lost notes in b.Tally: it is not they
+// that are at fault, as [Poison] would say.
+func Lost(b *Batch, n int, err error) error {
+	b.Tally.Dropped[Failed] += uint64(b.Len() - n)
+	return wrap(err, SendError{Kind: KindReject, Records: []int{}})
+}
+
 // TooLarge says that the destination takes such records, but not so many at
 // once: send smaller batches.
 func TooLarge(err error) error { return wrap(err, SendError{Kind: KindTooLarge}) }
@@ -207,4 +216,18 @@ func Retryable(err error) bool {
 	}
 	k := Inspect(err).Kind
 	return k == KindRetry || k == KindPrefix || k == KindPartial || k == KindTooLarge
+}
+
+// ValidIndexes reports whether indexes can name records of a batch of n: they
+// ascend, and none is below 0 or above n-1. Whoever deals with the records that a
+// [SendError] names asks this first, because a sink may be wrong.
+func ValidIndexes(indexes []int, n int) bool {
+	last := -1
+	for _, i := range indexes {
+		if i <= last || i >= n {
+			return false
+		}
+		last = i
+	}
+	return true
 }
