@@ -13,13 +13,13 @@ const (
 	Full     Reason = iota // no free slab, and the policy said not to wait (longer)
 	Oversize               // larger than MaxRecord, or than the oversize budget
 	Encode                 // the encoder could not render it
-	Poison                 // the destination refused it for good
+	Poison                 // the destination refused this record for good
 	Expired                // older than the retry age
 	Quota                  // the spool was over its quota
 	Busy                   // a direct output was stuck
 	Shutdown               // not delivered when the deadline of Close passed
 	Corrupt                // stored on disk, and no longer readable there
-	Failed                 // a direct output failed: there is no second attempt
+	Failed                 // the destination ended for good, or a direct output failed: there is no second attempt
 
 	Reasons = 10 // number of reasons
 )
