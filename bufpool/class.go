@@ -1,24 +1,28 @@
 package bufpool
 
-import "unsafe"
+import (
+	"runtime"
+	"unsafe"
+)
 
 // A class is one size with its lists and the registry of its buffers.
 type class struct {
 	size  int
-	index int // in Pool.classes
 	lists []list
 	mask  uint32 // len(lists)-1, a power of two less one
 	nodes registry
+
+	dropped func(mem *byte) // the finalizer of its buffers
 }
 
 // newClass returns a class that keeps at most limit free buffers of size bytes,
 // spread over at most maxLists lists; maxLists is a power of two.
-func newClass(index, size, limit, maxLists int) *class {
+func newClass(size, limit, maxLists int) *class {
 	n := 1
 	for n < maxLists && 8*n <= limit { // leaves four buffers for each
 		n *= 2
 	}
-	c := &class{size: size, index: index, lists: make([]list, n), mask: uint32(n - 1)}
+	c := &class{size: size, lists: make([]list, n), mask: uint32(n - 1)}
 	for i := range c.lists {
 		c.lists[i].limit = limit / n
 		if i < limit%n {
@@ -118,5 +122,12 @@ func (c *class) giveElsewhereUnlock(home *list, mem *byte, n *node) {
 	home.discarded++
 	n.free = true
 	home.mu.Unlock()
+	c.forget(mem, n)
+}
+
+// forget lets the buffer of n, whose first byte is mem, go: when its owner
+// drops it the collector may free it at once.
+func (c *class) forget(mem *byte, n *node) {
 	c.nodes.remove(n)
+	runtime.SetFinalizer(mem, nil)
 }

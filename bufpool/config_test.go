@@ -74,7 +74,7 @@ func TestLimit(t *testing.T) {
 func TestListLimitsAddUp(t *testing.T) {
 	for limit := range 300 {
 		sum := 0
-		c := newClass(0, 64, limit, 64)
+		c := newClass(64, limit, 64)
 		for i := range c.lists {
 			sum += c.lists[i].limit
 		}

@@ -221,7 +221,7 @@ func (p *Pool) debugPut(c *class, mem *byte, n *node) {
 	if len(l.items) >= l.limit {
 		n.free = true
 		l.discarded++
-		c.nodes.remove(n)
+		c.forget(mem, n)
 		return
 	}
 	buf := unsafe.Slice(mem, c.size)
@@ -263,7 +263,7 @@ func (p *Pool) damagedLocked(c *class, l *list, f free) bool {
 	}
 	p.debug.fault(Fault{Kind: WriteAfterPut, Class: c.size, Offset: at, Got: f.node.trace.got, Put: f.node.trace.put})
 	l.discarded++
-	c.nodes.remove(f.node)
+	c.forget(f.mem, f.node)
 	return true
 }
 

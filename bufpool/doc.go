@@ -57,7 +57,9 @@
 // busy or empty. Which buffers are the pool's is known by address, in a table
 // that Put reads without a lock. A cleanup on a sentinel object runs after each
 // garbage collection and drops from every stack as many buffers as it had at its
-// emptiest since the last one. A cleanup on each buffer tells the pool if the
-// collector frees it while in use. sync.Pool offers no ceiling, and cannot say
-// how much it holds.
+// emptiest since the last one. A finalizer on each buffer tells the pool if it is
+// dropped while in use; until then its memory is nobody else's, so that no other
+// slice passes for it. Do not set a finalizer of your own on the first byte of a
+// buffer: the runtime allows one. sync.Pool offers no ceiling, and cannot say how
+// much it holds.
 package bufpool

@@ -49,10 +49,13 @@ func newPool(cfg Config) (*Pool, error) {
 		p.debug = new(faultLog)
 		lists = 1 // strictly the oldest buffer first
 	}
-	for i, size := range cfg.SizeClasses {
-		p.classes = append(p.classes, newClass(i, size, cfg.limit(size), lists))
+	for _, size := range cfg.SizeClasses {
+		p.classes = append(p.classes, newClass(size, cfg.limit(size), lists))
 	}
 	p.self = weak.Make(p)
+	for i, c := range p.classes {
+		c.dropped = whenDropped(p.self, i)
+	}
 	return p, nil
 }
 
@@ -205,19 +208,10 @@ func (p *Pool) newBuffer(c *class, home *list, t *trace) []byte {
 	mem := unsafe.SliceData(buf)
 	n := &node{addr: uintptr(unsafe.Pointer(mem)), trace: t}
 	n.home.Store(home)
-	p.register(c, n)
+	c.nodes.add(n)
 	home.mu.Lock()
 	home.misses++
 	home.mu.Unlock()
-	runtime.AddCleanup(mem, collected, corpse{p.self, c.index, n.addr, n.id})
+	runtime.SetFinalizer(mem, c.dropped)
 	return buf
-}
-
-// register makes n known to c.
-func (p *Pool) register(c *class, n *node) {
-	if stale := c.nodes.add(n); stale != nil {
-		// Its buffer is gone, since n's has its address, but the collector has
-		// yet to say so.
-		p.lose(c, stale)
-	}
 }

@@ -9,7 +9,6 @@ import (
 // alive: only a list does, and only while the buffer is free.
 type node struct {
 	addr uintptr // of the buffer's first byte
-	id   uint64  // tells this buffer from a later one at the same address
 
 	// home is the list the buffer was last taken from or made for, and returns
 	// to. It changes only under the lock of the list it names.
@@ -23,12 +22,16 @@ type node struct {
 
 	// Nodes of different owners must not share a cache line, or each Put would
 	// slow down the other one's.
-	_ [24]byte
+	_ [32]byte
 }
 
 // A registry knows the buffers of one class by address, so that Put can tell a
 // buffer of this pool from any other slice of the same capacity: one resliced
 // from the front of a larger class, or grown by append.
+//
+// No other object can lie at an address it knows: a buffer has a finalizer, and
+// the collector frees no object before its finalizer has returned. The finalizer
+// removes the address.
 //
 // It is an open-addressing hash table with linear probing. Reading takes no
 // lock and happens on every Put; writing happens only when a buffer is made or
@@ -37,10 +40,9 @@ type registry struct {
 	table atomic.Pointer[nodeTable]
 
 	// mu guards what follows, and storing into table. It is a leaf lock.
-	mu     sync.Mutex
-	live   int // nodes in table
-	used   int // nodes and tombstones in table
-	lastID uint64
+	mu   sync.Mutex
+	live int // nodes in table
+	used int // nodes and tombstones in table
 }
 
 type nodeTable struct {
@@ -78,31 +80,27 @@ func (r *registry) find(addr uintptr) *node {
 	}
 }
 
-// add registers n, gives it its id, and returns the node of an earlier buffer
-// at the same address, if one was still registered.
-func (r *registry) add(n *node) (stale *node) {
+// add registers n, whose address must not be registered.
+func (r *registry) add(n *node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lastID++
-	n.id = r.lastID
 	t := r.table.Load()
 	if 2*(r.used+1) > len(t.slots) {
 		t = r.rebuildLocked()
 	}
+	t.place(n)
+	r.live++
+	r.used++
+}
+
+// place stores n in the first slot it may have.
+func (t *nodeTable) place(n *node) {
 	mask := len(t.slots) - 1
-	for i := t.start(n.addr); ; i++ {
-		slot := &t.slots[i&mask]
-		switch old := slot.Load(); {
-		case old == nil:
-			r.live++
-			r.used++
-			slot.Store(n)
-			return nil
-		case old.addr == n.addr:
-			slot.Store(n)
-			return old
-		}
+	i := t.start(n.addr)
+	for t.slots[i&mask].Load() != nil {
+		i++
 	}
+	t.slots[i&mask].Store(n)
 }
 
 // remove forgets n, if it is registered.
@@ -132,17 +130,11 @@ func (r *registry) rebuildLocked() *nodeTable {
 		bits++
 	}
 	old, t := r.table.Load(), newNodeTable(bits)
-	mask := len(t.slots) - 1
 	for i := range old.slots {
 		n := old.slots[i].Load()
-		if n == nil || n == tombstone {
-			continue
+		if n != nil && n != tombstone {
+			t.place(n)
 		}
-		j := t.start(n.addr)
-		for t.slots[j&mask].Load() != nil {
-			j++
-		}
-		t.slots[j&mask].Store(n)
 	}
 	r.used = r.live
 	r.table.Store(t)

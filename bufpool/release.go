@@ -2,13 +2,15 @@ package bufpool
 
 import (
 	"runtime"
+	"slices"
+	"unsafe"
 	"weak"
 )
 
 // How the pool gives memory back, and learns that a buffer will never come.
 // Both ride on the garbage collector, so that no goroutine or timer is needed.
-// Cleanups must not reach the pool but through a weak pointer: it reaches the
-// free buffers, which would then never be collected with it.
+// Cleanups and finalizers must not reach the pool but through a weak pointer: it
+// reaches the free buffers, which would then never be collected with it.
 
 // trimAfterGC has the pool trimmed after each collection, as long as it lives.
 func trimAfterGC(self weak.Pointer[Pool]) {
@@ -35,9 +37,7 @@ func (p *Pool) trim() {
 				p.checkFreeLocked(c, l)
 			}
 			idle := l.low
-			for _, f := range l.items[:idle] {
-				c.nodes.remove(f.node)
-			}
+			gone := slices.Clone(l.items[:idle])
 			l.dropLocked(idle)
 			l.released += uint64(idle)
 			l.low = len(l.items)
@@ -45,41 +45,37 @@ func (p *Pool) trim() {
 				l.items = nil // a burst may have made it long
 			}
 			l.mu.Unlock()
+			for _, f := range gone { // unlocked: it may take a while
+				c.forget(f.mem, f.node)
+			}
 		}
 	}
 }
 
-// A corpse names a buffer that has been collected.
-type corpse struct {
-	pool  weak.Pointer[Pool]
-	class int
-	addr  uintptr
-	id    uint64
+// whenDropped returns the finalizer of the buffers of class i: it accounts for
+// one that was dropped in use.
+//
+// A finalizer, not a cleanup: a cleanup runs some time after the memory may be
+// in use again, and until it has run any slice that begins there would pass for
+// the buffer. The price is that the memory is free one collection later.
+func whenDropped(self weak.Pointer[Pool], i int) func(*byte) {
+	return func(mem *byte) {
+		p := self.Value()
+		if p == nil {
+			return
+		}
+		c := p.classes[i]
+		if n := c.nodes.find(uintptr(unsafe.Pointer(mem))); n != nil {
+			p.lose(c, n)
+			c.nodes.remove(n)
+		}
+	}
 }
 
-// collected is the cleanup of every buffer.
-func collected(x corpse) {
-	p := x.pool.Value()
-	if p == nil {
-		return
-	}
-	c := p.classes[x.class]
-	// Given up before, mostly; or the address is a later buffer's by now.
-	n := c.nodes.find(x.addr)
-	if n == nil || n.id != x.id {
-		return
-	}
-	p.lose(c, n)
-	c.nodes.remove(n)
-}
-
-// lose accounts for a buffer that was collected while in use.
+// lose accounts for a buffer that was dropped in use.
 func (p *Pool) lose(c *class, n *node) {
 	l := n.lockHome()
 	defer l.mu.Unlock()
-	if n.free {
-		return
-	}
 	n.free = true
 	l.lost++
 	if p.debug != nil {

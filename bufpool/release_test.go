@@ -160,30 +160,6 @@ func TestAppendBeyondTheClassIsLost(t *testing.T) {
 	collectUntil(t, "buffer lost", func() bool { return classStats(t, p, 64).Lost == 1 })
 }
 
-// A buffer made where one lies that the collector has yet to report takes its
-// place in the registry, and the late report does no harm.
-func TestAddressUsedAgain(t *testing.T) {
-	p := mustPool(t, Config{Debug: true})
-	c := p.classes[5]
-	buf, _ := p.Get(c.size)
-	n := c.nodes.find(addrOf(buf))
-	stale := &node{addr: n.addr, trace: &trace{}}
-	stale.home.Store(&c.lists[0])
-	c.nodes.add(stale)
-	p.register(c, n)
-	collected(corpse{p.self, c.index, stale.addr, stale.id})
-	if s := classStats(t, p, c.size); s.Lost != 1 {
-		t.Errorf("%+v", s)
-	}
-	p.Put(buf)
-	if s := classStats(t, p, c.size); s.Retained != 1 || s.Puts != 1 {
-		t.Errorf("%+v", s)
-	}
-	if r := p.Stats().Refused.Total(); r != 0 {
-		t.Errorf("%d refused", r)
-	}
-}
-
 // The pool keeps nothing larger than its largest class alive, nor anything it
 // refused or discarded.
 func TestKeepsNoFreaks(t *testing.T) {
@@ -202,7 +178,7 @@ func TestKeepsNoFreaks(t *testing.T) {
 }
 
 // A dropped pool is collected with all it retains, although buffers and the
-// sentinel have cleanups that name it.
+// sentinel have finalizers and cleanups that name it.
 func TestDroppedPoolIsCollected(t *testing.T) {
 	p, err := New(Config{})
 	if err != nil {

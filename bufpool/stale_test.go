@@ -1,0 +1,97 @@
+package bufpool
+
+import (
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+)
+
+// dropped gets n buffers of size and forgets them.
+func dropped(p *Pool, size, n int) {
+	for range n {
+		p.Get(size)
+	}
+}
+
+// putForeign puts n slices of a class's capacity that the pool did not make, and
+// checks that all are refused.
+func putForeign(t *testing.T, p *Pool, size, n int) {
+	t.Helper()
+	before := p.Stats().Refused.Foreign
+	for range n {
+		p.Put(make([]byte, size))
+	}
+	if got := p.Stats().Refused.Foreign - before; got != uint64(n) {
+		t.Fatalf("%d of %d foreign slices were taken in", uint64(n)-got, n)
+	}
+}
+
+// Where a buffer of the pool was dropped and collected, the program's next slice
+// of that size often lies at the same address. It must not pass for the buffer,
+// however soon it comes.
+func TestForeignWhereABufferLay(t *testing.T) {
+	rounds := 300
+	if os.Getenv("FOREBAY_TORTURE") == "1" {
+		rounds = 10_000
+	}
+	p := mustPool(t, Config{})
+	for range rounds {
+		dropped(p, 4096, 64)
+		runtime.GC()
+		putForeign(t, p, 4096, 64)
+	}
+	if c := classStats(t, p, 4096); c.Puts != 0 || c.Retained != 0 {
+		t.Errorf("mixed in: %+v", c)
+	}
+}
+
+// The same with the runtime kept from telling the pool of any dropped buffer: as
+// long as the pool knows an address, no other object can have it.
+func TestAddressesAreHeldUntilForgotten(t *testing.T) {
+	p := mustPool(t, Config{})
+	gate, entered := make(chan struct{}), make(chan struct{})
+	type object struct{ next *object }
+	runtime.SetFinalizer(new(object), func(*object) {
+		close(entered)
+		<-gate // nobody else's runs meanwhile
+	})
+	for waiting := true; waiting; {
+		runtime.GC()
+		select {
+		case <-entered:
+			waiting = false
+		default:
+			runtime.Gosched()
+		}
+	}
+	dropped(p, 4096, 64)
+	known := map[uintptr]bool{}
+	c := p.classes[p.sizes.index(4096)]
+	c.nodes.each(func(n *node) { known[n.addr] = true })
+	for range 5 {
+		runtime.GC()
+		var fresh [][]byte
+		for range 2000 {
+			buf := make([]byte, 4096)
+			fresh = append(fresh, buf)
+			if known[addrOf(buf)] {
+				t.Fatal("the address of a known buffer was given away")
+			}
+		}
+		runtime.KeepAlive(fresh)
+		putForeign(t, p, 4096, 64)
+	}
+	if s := classStats(t, p, 4096); s.Lost != 0 {
+		t.Errorf("%d are lost although nobody could say so", s.Lost)
+	}
+	close(gate)
+	collectUntil(t, "buffers lost", func() bool { return classStats(t, p, 4096).Lost == 64 })
+	collectUntil(t, "addresses used again", func() bool {
+		var fresh [][]byte
+		for range 2000 {
+			fresh = append(fresh, make([]byte, 4096))
+		}
+		return slices.ContainsFunc(fresh, func(buf []byte) bool { return known[addrOf(buf)] })
+	})
+}
