@@ -32,6 +32,12 @@ type EncoderOptions struct {
 	// IntegerTime and TimeFields are as in [Config].
 	IntegerTime bool
 	TimeFields  TimeForm
+	// ReplaceAttr rewrites or removes attributes: see [slog.HandlerOptions] for
+	// what it is called with and when. Level, message and source come under the
+	// keys above; the time of a record is not offered to it, as it is the entry's.
+	// TagKey applies to what it returns. It may be called from several goroutines
+	// at once. If it panics, the attribute's value is replaced by the panic's text.
+	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
 }
 
 // NewEncoder returns an encoder of Forward entries for a route of a Router, whose
@@ -84,6 +90,7 @@ type scope struct {
 	e      *encoder
 	stream uint32
 	levels []groupLevel // the root and the open groups
+	names  []string     // of the open groups
 }
 
 // A groupLevel is what is known of a group: its key and the pairs of With.
@@ -99,6 +106,7 @@ func (s *scope) WithGroup(name string) encode.Scope {
 	}
 	n := *s
 	n.levels = append(slices.Clone(s.levels), groupLevel{key: msgpack.AppendStr(nil, name)})
+	n.names = append(slices.Clone(s.names), name)
 	return &n
 }
 
@@ -109,12 +117,21 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	n := *s
 	n.levels = slices.Clone(s.levels)
 	last := &n.levels[len(n.levels)-1]
-	v := borrow(slabRecord, s.e.o.TimeFields)
-	v.level = len(n.levels)
+	v := s.borrow()
 	pairs, k := n.attrs(v, slices.Clone(last.pairs), attrs)
 	v.free()
 	last.pairs, last.n = pairs[:len(pairs):len(pairs)], last.n+k
 	return &n
+}
+
+// borrow returns a valuer for the attributes of s.
+func (s *scope) borrow() *valuer {
+	v := borrow(slabRecord, s.e.o.TimeFields)
+	v.level = len(s.levels)
+	if v.replace = s.e.o.ReplaceAttr; v.replace != nil {
+		v.groups = append(v.groups[:0], s.names...)
+	}
+	return v
 }
 
 // slabRecord bounds what the values of a record may come to, in bytes.
@@ -124,16 +141,15 @@ const slabRecord = 1 << 20
 func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 	n := 0
 	for i := range attrs {
-		a := &attrs[i]
-		if s.e.o.TagKey != "" && a.Key == s.e.o.TagKey && len(s.levels) == 1 {
-			val := a.Value.Resolve()
-			if stream, err := streamOf(val.String()); err == nil && val.Kind() != slog.KindGroup {
+		a := v.offer(attrs[i])
+		if s.e.o.TagKey != "" && a.Key == s.e.o.TagKey && len(s.levels) == 1 && a.Value.Kind() != slog.KindGroup {
+			if stream, err := streamOf(a.Value.String()); err == nil {
 				s.stream = stream
 				continue
 			}
 		}
 		at, depth, level, way := len(dst), v.depth, v.level, len(v.way)
-		out, k, err := v.attrs(dst, attrs[i:i+1])
+		out, k, err := v.shown(dst, a)
 		if err != nil {
 			v.depth, v.level, v.way, v.path = depth, level, v.way[:way], v.path[:0]
 			dst = msgpack.AppendStr(dst[:at], a.Key)
@@ -156,7 +172,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		t = time.Now() // an entry has a time
 	}
 	m.Time = unixNano(t)
-	v := borrow(slabRecord, e.o.TimeFields)
+	v := s.borrow()
 	dst = appendEntryTime(dst, t, e.o.IntegerTime)
 	v.base = len(dst)
 
@@ -172,14 +188,17 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		k := l.n
 		if i == 0 {
 			var builtin int
-			dst, builtin = e.builtins(dst, r)
+			if v.replace != nil {
+				dst, builtin = e.replaced(v, dst, r)
+			} else {
+				dst, builtin = e.builtins(dst, r)
+			}
 			k += builtin
 		}
 		dst = append(dst, l.pairs...)
 		n = append(n, k)
 	}
 	last := len(s.levels) - 1
-	v.level = len(s.levels)
 	if len(r.Attrs) > 0 {
 		if e.o.TagKey != "" && last == 0 {
 			tagged := *s // attrs may find another tag
@@ -235,6 +254,34 @@ func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
 		dst = msgpack.AppendInt(msgpack.AppendStr(dst, "line"), int64(f.Line))
 		n++
 	}
+	return dst, n
+}
+
+// replaced is builtins by way of ReplaceAttr.
+func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int) {
+	groups, level := v.groups, v.level
+	v.groups, v.level = nil, 1 // they lie in no group
+	n := 0
+	add := func(a slog.Attr) {
+		at := len(dst)
+		out, k, err := v.shown(dst, v.offer(a))
+		if err != nil {
+			v.depth, v.level, v.way, v.path = 0, 1, v.way[:0], v.path[:0]
+			out, k = msgpack.AppendStr(msgpack.AppendStr(dst[:at], a.Key), "!ERROR: "+err.Error()), 1
+		}
+		dst, n = out, n+k
+	}
+	if e.levelKey != nil {
+		add(slog.Any(e.o.LevelKey, r.Level))
+	}
+	if e.messageKey != nil {
+		add(slog.String(e.o.MessageKey, r.Message))
+	}
+	if e.NeedsPC() && r.PC != 0 {
+		f, _ := runtime.CallersFrames([]uintptr{r.PC}).Next()
+		add(slog.Any(e.o.SourceKey, &slog.Source{Function: f.Function, File: f.File, Line: f.Line}))
+	}
+	v.groups, v.level = groups, level
 	return dst, n
 }
 

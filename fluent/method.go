@@ -165,64 +165,15 @@ func (s *valuer) attr(dst []byte, v slog.Value) ([]byte, error) {
 		s.level++
 		s.leave()
 		return dst, err
-	case slog.KindGroup:
-		if err := s.enter(dst, nil); err != nil {
-			return dst, err
-		}
-		at := len(dst)
-		dst = msgpack.AppendOpenMap(dst)
-		dst, n, err := s.attrs(dst, v.Group())
-		if err != nil {
-			return dst, err
-		}
-		s.leave()
-		return msgpack.CloseMap(dst, at, n), nil
+	case slog.KindGroup: // within another value: no attribute of the record
+		replace := s.replace
+		s.replace = nil
+		dst, _, err := s.group(dst, v.Group())
+		s.replace = replace
+		return dst, err
 	}
 	if l, ok := v.Any().(slog.LogValuer); ok {
 		return s.attr(dst, slog.AnyValue(l).Resolve())
 	}
 	return s.any(dst, v.Any())
-}
-
-// attrs appends attributes as pairs and returns their number. As in slog, an
-// attribute without key and value is none, an empty group neither, and a group
-// without a key lays its attributes among the others.
-func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int, error) {
-	n := 0
-	for i := range attrs {
-		a := &attrs[i]
-		v := a.Value
-		if v.Kind() == slog.KindLogValuer {
-			v = v.Resolve()
-		}
-		if v.Kind() == slog.KindGroup {
-			g := v.Group()
-			if len(g) == 0 {
-				continue
-			}
-			if a.Key == "" {
-				if err := s.enter(dst, nil); err != nil {
-					return dst, n, err
-				}
-				var k int
-				var err error
-				if dst, k, err = s.attrs(dst, g); err != nil {
-					return dst, n, err
-				}
-				s.leave()
-				n += k
-				continue
-			}
-		} else if a.Key == "" && v.Kind() == slog.KindAny && v.Any() == nil {
-			continue
-		}
-		dst = msgpack.AppendStr(dst, a.Key)
-		var err error
-		if dst, err = s.attr(dst, v); err != nil {
-			s.in(a.Key)
-			return dst, n, err
-		}
-		n++
-	}
-	return dst, n, nil
 }

@@ -43,6 +43,10 @@ type valuer struct {
 	path  []string         // where an error lies, innermost first
 	rec   []byte           // scratch
 	times TimeForm
+
+	// Of a scope that replaces attributes:
+	replace func(groups []string, a slog.Attr) slog.Attr // nil: none
+	groups  []string                                     // open
 }
 
 var valuers = sync.Pool{New: func() any { return &valuer{rec: make([]byte, 0, 1024)} }}
@@ -62,6 +66,11 @@ func (s *valuer) free() {
 		s.way = s.way[:0]
 	}
 	s.path = s.path[:0]
+	if s.replace != nil {
+		s.replace = nil
+		clear(s.groups[:cap(s.groups)])
+		s.groups = s.groups[:0]
+	}
 	if cap(s.rec) > keepScratch {
 		return
 	}

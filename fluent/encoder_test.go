@@ -1,0 +1,172 @@
+package fluent
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// asJSON encodes a record under a scope and returns its fields as JSON.
+func asJSON(t *testing.T, s encode.Scope, r *encode.Record) string {
+	t.Helper()
+	out, m, err := s.Append(nil, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v struct{ Record json.RawMessage }
+	if err := json.Unmarshal(Codec().AppendJSON(nil, out, m), &v); err != nil {
+		t.Fatal(err)
+	}
+	return string(v.Record)
+}
+
+// What ReplaceAttr is called with, and what comes of it, is as in package encode.
+func TestReplaceAttrIsAsInJSON(t *testing.T) {
+	var paths []string
+	replace := func(groups []string, a slog.Attr) slog.Attr {
+		paths = append(paths, strings.Join(append(slices.Clone(groups), a.Key), "."))
+		switch a.Key {
+		case "gone", slog.TimeKey:
+			return slog.Attr{}
+		case "secret":
+			return slog.String("secret", "xxx")
+		case "group":
+			return slog.Group("made", "secret", 1, "gone", 2, "left", 3)
+		case "spread":
+			return slog.Group("", "a", 1, "b", 2)
+		case "valuer":
+			return slog.Any("valuer", wrapped{slog.StringValue("resolved")})
+		case "panics":
+			panic("no")
+		case slog.LevelKey:
+			if a.Value.Any() == slog.LevelWarn {
+				return slog.String("severity", "warning")
+			}
+		case "msg":
+			return slog.String("text", a.Value.String()+"!")
+		}
+		return a
+	}
+	mine, err := NewEncoder(&EncoderOptions{MessageKey: "msg", ReplaceAttr: replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(s encode.Scope) []encode.Scope {
+		base := s.WithAttrs([]slog.Attr{slog.Int("gone", 1), slog.Int("kept", 2)})
+		in := base.WithGroup("g").WithAttrs([]slog.Attr{slog.String("secret", "s"), slog.Any("valuer", wrapped{slog.GroupValue(slog.Int("gone", 1), slog.Int("x", 2))})})
+		return []encode.Scope{s, base, in, in.WithGroup("h"), s.WithGroup("e").WithAttrs([]slog.Attr{slog.Int("gone", 1)})}
+	}
+	attrs := [][]slog.Attr{
+		nil,
+		{slog.String("secret", "s"), slog.Int("gone", 1), slog.Int("n", 1)},
+		{slog.Group("sub", "secret", 1, "gone", 2, slog.Group("deep", "secret", 3, "gone", 4), slog.Group("all", "gone", 1))},
+		{slog.Group("all", "gone", 1), slog.Int("group", 1), slog.Int("spread", 1), slog.Int("panics", 1)},
+		{slog.Group("", "secret", 1, "gone", 2), slog.Any("valuer", 1), slog.Any("m", map[string]any{"secret": 1, "v": slog.GroupValue(slog.Int("secret", 1))})},
+		{{}, slog.Group("none"), slog.Any("nil", nil)},
+	}
+	theirs := encode.JSON(&encode.JSONOptions{ReplaceAttr: replace})
+	mineScopes, theirScopes := with(mine.Scope()), with(theirs.Scope())
+	for i := range mineScopes {
+		for j, as := range attrs {
+			if j == 4 { // encoding/json does not know slog.Value
+				as = as[:2]
+			}
+			r := encode.Record{Time: time.Unix(1, 0), Level: slog.Level(4 * (j % 2)), Message: "m", Attrs: as}
+			paths = nil
+			got := asJSON(t, mineScopes[i], &r)
+			calls := paths
+			paths = nil
+			line, _, err := theirScopes[i].Append(nil, &r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !equalJSON(got, string(line)) {
+				t.Errorf("scope %d, attributes %d:\n got %swant %s", i, j, got+"\n", line)
+			}
+			paths = slices.DeleteFunc(paths, func(p string) bool { return p == slog.TimeKey })
+			if !slices.Equal(calls, paths) {
+				t.Errorf("scope %d, attributes %d: called with\n%q, want\n%q", i, j, calls, paths)
+			}
+		}
+	}
+	// What lies within other values is not offered.
+	r := encode.Record{Attrs: attrs[4][2:]}
+	if got := asJSON(t, mine.Scope(), &r); !strings.Contains(got, `"secret":1`) || strings.Contains(got, "xxx") {
+		t.Error(got)
+	}
+}
+
+type wrapped struct{ v slog.Value }
+
+func (w wrapped) LogValue() slog.Value { return w.v }
+
+func TestReplaceAttrTagsAndSource(t *testing.T) {
+	enc, err := NewEncoder(&EncoderOptions{TagKey: "tag", AddSource: true, SourceKey: "src", ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		switch a.Key {
+		case "service":
+			return slog.String("tag", "svc."+a.Value.String())
+		case "src":
+			if src, ok := a.Value.Any().(*slog.Source); ok {
+				return slog.String("src", "in "+src.Function[strings.LastIndexByte(src.Function, '.')+1:])
+			}
+		case "loop":
+			return slog.Any("loop", endless{})
+		}
+		return a
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := encode.Record{PC: callerPC(), Message: "m", Attrs: []slog.Attr{slog.String("service", "x"), slog.Int("loop", 1)}}
+	out, m, err := enc.Scope().Append(nil, &r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(Codec().AppendJSON(nil, out, m))
+	for _, want := range []string{`"tag":"svc.x"`, `"src":"in callerPC"`, `"level":"INFO"`, `"loop":"!ERROR`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not in %s", want, text)
+		}
+	}
+	// With, too, and a time it cannot change.
+	s := enc.Scope().WithAttrs([]slog.Attr{slog.String("service", "y")})
+	out, m, err = s.Append(nil, &encode.Record{Time: time.Unix(7, 0)})
+	if text := string(Codec().AppendJSON(nil, out, m)); err != nil || !strings.Contains(text, `"tag":"svc.y","time":"1970-01-01T00:00:07Z"`) {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// A group that turns out empty is left out, with ReplaceAttr or without.
+func TestEmptyGroupsAreLeftOut(t *testing.T) {
+	enc, _ := NewEncoder(&EncoderOptions{LevelKey: "-", MessageKey: "-"})
+	r := encode.Record{Attrs: []slog.Attr{slog.Group("a", slog.Group("b"), slog.Attr{}), slog.Int("n", 1)}}
+	if got := asJSON(t, enc.Scope(), &r); got != `{"n":1}` {
+		t.Error(got)
+	}
+}
+
+func TestReplaceAttrAllocatesNothing(t *testing.T) {
+	enc, _ := NewEncoder(&EncoderOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr { return a }})
+	s := enc.Scope().WithGroup("g")
+	r := encode.Record{Time: time.Now(), Message: "m", Attrs: []slog.Attr{slog.String("b", "x"), slog.Group("d", slog.Int("e", 1))}}
+	dst := bytes.NewBuffer(make([]byte, 0, 1024)).AvailableBuffer()
+	var m batch.Meta
+	n := testing.AllocsPerRun(100, func() { dst, m, _ = s.Append(dst[:0], &r) })
+	if n > 1 && !raceEnabled { // the level, as an any
+		t.Errorf("%v allocations (%v)", n, m)
+	}
+}
+
+func callerPC() uintptr {
+	var pcs [1]uintptr
+	runtime.Callers(1, pcs[:])
+	return pcs[0]
+}
