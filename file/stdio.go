@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -26,7 +27,9 @@ const pipeBuf = 4096
 //     somebody makes it so later, Send waits until it takes more instead of
 //     failing with EAGAIN.
 //   - When the reader is gone (EPIPE, a terminal that was hung up), Send fails
-//     for good with an error that wraps [ErrGone], this time and ever after.
+//     for good with an error that wraps [ErrGone], this time and ever after, and
+//     the records are dropped with [batch.Failed]. So it does for a file that is
+//     not open for writing.
 //
 // On Unix, Send to a pipe or terminal returns soon after its context ends.
 // Elsewhere it waits for the operating system.
@@ -45,11 +48,14 @@ type Stdio struct {
 	done   chan struct{} // closed when gone is set
 	torn   int           // bytes of the record below that are written
 	ticket uint64        // the record whose end could not be written
-
 }
 
-// ErrGone says that nobody reads this output any more.
+// ErrGone says that nothing written to this output will ever arrive.
 var ErrGone = errors.New("its reader is gone")
+
+// ErrNotOpen says that an output was closed, or not open for writing, when the
+// program began.
+var ErrNotOpen = errors.New("it is not open for writing")
 
 // Stdout returns the sink for standard output.
 func Stdout() *Stdio { return NewStdio(os.Stdout, "stdout") }
@@ -67,6 +73,19 @@ func NewStdio(f *os.File, name string) *Stdio {
 	return s
 }
 
+// Check returns an error that wraps [ErrNotOpen] if nothing that is sent can
+// arrive: the file is not open for writing, or it is a standard stream that was
+// closed when the program began. In place of such a stream the Go runtime opens
+// /dev/null for reading and writing, so that what was opened like that on purpose
+// is taken for closed, too; /dev/null opened for writing is not. Elsewhere than on
+// Unix Check knows only files that are closed.
+func (s *Stdio) Check() error {
+	if err := checkOpen(s.f); err != nil {
+		return fmt.Errorf("file: cannot write %s: %w", s.name, err)
+	}
+	return nil
+}
+
 // Gone returns a channel that is closed when the reader is gone.
 func (s *Stdio) Gone() <-chan struct{} { return s.done }
 
@@ -75,7 +94,7 @@ func (s *Stdio) Send(ctx context.Context, b *batch.Batch) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone != nil {
-		return batch.Permanent(s.gone)
+		return batch.Lost(b, 0, s.gone)
 	}
 	skip := 0
 	if s.torn > 0 {
@@ -135,17 +154,10 @@ func whole(r *batch.Run, n int) (records, rest int) {
 // written.
 func (s *Stdio) fail(b *batch.Batch, k, torn int, err error) error {
 	err = fmt.Errorf("file: cannot write %s: %w", s.name, cause(err))
-	if s.wait && readerGone(err) { // EIO of a disk is another matter
+	if s.wait && readerGone(err) || errors.Is(err, syscall.EBADF) || errors.Is(err, os.ErrClosed) { // EIO of a disk is another matter
 		s.gone = fmt.Errorf("%w: %w", err, ErrGone)
 		close(s.done)
-		if k == 0 {
-			return batch.Permanent(s.gone)
-		}
-		rest := make([]int, 0, b.Len()-k)
-		for i := k; i < b.Len(); i++ {
-			rest = append(rest, i)
-		}
-		return batch.Reject(s.gone, rest...)
+		return batch.Lost(b, k, s.gone)
 	}
 	if k < b.Len() {
 		s.torn, s.ticket = torn, b.At(k).Ticket

@@ -5,6 +5,7 @@ package file
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"syscall"
@@ -18,4 +19,12 @@ func (s *Stdio) write(_ context.Context, p []byte) (int, error) { return s.f.Wri
 func readerGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.Errno(109)) || errors.Is(err, syscall.Errno(232)) ||
 		errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
+}
+
+// checkOpen implements Check.
+func checkOpen(f *os.File) error {
+	if _, err := f.SyscallConn(); err != nil {
+		return fmt.Errorf("%w: %w", ErrNotOpen, cause(err))
+	}
+	return nil
 }

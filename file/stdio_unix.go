@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -77,4 +78,33 @@ func waitWritable(ctx context.Context, fd int) error {
 // readerGone reports whether err means that nobody will ever read again.
 func readerGone(err error) bool {
 	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EIO)
+}
+
+// checkOpen implements Check.
+func checkOpen(f *os.File) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNotOpen, cause(err))
+	}
+	var std bool
+	var mode int
+	var st, null unix.Stat_t
+	if cerr := c.Control(func(fd uintptr) {
+		std = fd <= 2
+		if mode, err = unix.FcntlInt(fd, unix.F_GETFL, 0); err == nil {
+			err = unix.Fstat(int(fd), &st)
+		}
+	}); cerr != nil {
+		err = cerr
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrNotOpen, err)
+	case mode&unix.O_ACCMODE == unix.O_RDONLY:
+		return ErrNotOpen
+	case std && mode&unix.O_ACCMODE == unix.O_RDWR && unix.Stat(os.DevNull, &null) == nil &&
+		st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == null.Rdev:
+		return fmt.Errorf("%w: it was closed when the program began", ErrNotOpen)
+	}
+	return nil
 }

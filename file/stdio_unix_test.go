@@ -205,14 +205,15 @@ func TestStdioReaderGone(t *testing.T) {
 	if e.Kind != batch.KindReject || !errors.Is(err, ErrGone) || !errors.Is(err, syscall.EPIPE) || !strings.Contains(err.Error(), "stdout") {
 		t.Fatalf("%v (%v)", err, e.Kind)
 	}
-	if len(e.Records) == 0 || len(e.Records) == b.Len() || e.Records[len(e.Records)-1] != b.Len()-1 {
-		t.Errorf("%d of %d records refused", len(e.Records), b.Len())
+	if n := b.Tally.Dropped[batch.Failed]; n == 0 || n == uint64(b.Len()) || n != b.Tally.Settled() || e.Records == nil || len(e.Records) > 0 {
+		t.Errorf("%+v for %d records, refused %v", b.Tally, b.Len(), e.Records)
 	}
 	if got := <-read; got != 50_000 {
 		t.Errorf("read %d", got)
 	}
 	for range 2 {
-		if err := s.Send(t.Context(), b); batch.Inspect(err).Kind != batch.KindReject || !errors.Is(err, ErrGone) {
+		b.Tally = batch.Tally{}
+		if err := s.Send(t.Context(), b); b.Tally.Dropped[batch.Failed] != uint64(b.Len()) || batch.Inspect(err).Kind != batch.KindReject || !errors.Is(err, ErrGone) {
 			t.Errorf("again: %v", err)
 		}
 	}
@@ -285,8 +286,14 @@ func TestStdioRegularFile(t *testing.T) {
 		t.Error(err)
 	}
 	wantFile(t, path, string(b.AppendTo(nil)))
+	if err := s.Check(); err != nil {
+		t.Error(err)
+	}
 	f.Close()
-	if err := s.Send(t.Context(), b); err == nil || !strings.Contains(err.Error(), "stdout") {
+	if err := s.Check(); !errors.Is(err, ErrNotOpen) {
+		t.Errorf("closed file: %v", err)
+	}
+	if err := s.Send(t.Context(), b); !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "stdout") {
 		t.Errorf("closed file: %v", err)
 	}
 	if err := s.Sync(); err == nil {
@@ -326,5 +333,33 @@ func TestStdioBehindSlab(t *testing.T) {
 	w.Close()
 	if p := <-got; !bytes.Equal(p, want) {
 		t.Errorf("%d bytes arrived, want %d", len(p), len(want))
+	}
+}
+
+// What is open for reading only takes nothing, and says so before and after.
+func TestStdioNotForWriting(t *testing.T) {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	s := NewStdio(f, "stdout")
+	if err := s.Check(); !errors.Is(err, ErrNotOpen) {
+		t.Error(err)
+	}
+	b := records(rand.New(rand.NewPCG(9, 10)), 3, 10)
+	if err := s.Send(t.Context(), b); !errors.Is(err, ErrGone) || b.Tally.Dropped[batch.Failed] != 3 {
+		t.Error(err, b.Tally)
+	}
+	<-s.Gone()
+	for _, mode := range []int{os.O_WRONLY, os.O_RDWR} { // not a standard stream
+		null, err := os.OpenFile(os.DevNull, mode, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := NewStdio(null, "x").Check(); err != nil {
+			t.Error(err)
+		}
+		null.Close()
 	}
 }

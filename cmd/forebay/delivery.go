@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -107,6 +108,7 @@ func (p *pipeline) newDelivery(to string, t *target) (*delivery, error) {
 	if _, is := sink.(*deliver.Engine); is {
 		return nil, fmt.Errorf("--to %s: this kind of destination does not take --fallback, --spool, --dead-letter and --retry-age yet", to)
 	}
+	sink = c.outlive(sink)
 	d := new(delivery)
 	o := &deliver.Options{
 		Name: to, PendingLimit: c.pendingLimit, Pending: d.waiting, OnError: p.deliveryEvent,
@@ -208,8 +210,9 @@ func safeName(to string) string {
 	return safe + "-" + hex.EncodeToString(sum[:4])
 }
 
-// spoolGrace is how much more time a closing output with an engine gets when the
-// end comes at once: to put what it holds into the spool.
+// spoolGrace is how much more time a closing output with an engine gets to put
+// what it holds into the spool: when the end comes at once, and when the disk is
+// slow just then.
 const spoolGrace = 500 * time.Millisecond
 
 // until returns the context of the end of an output with an engine. When end is
@@ -218,7 +221,9 @@ func (d *delivery) until(end context.Context) (context.Context, context.CancelFu
 	ctx, cancel := context.WithCancel(context.WithoutCancel(end))
 	stopTimer := func() {}
 	if deadline, ok := end.Deadline(); ok {
-		deadline = later(deadline, time.Now().Add(spoolGrace))
+		if deadline = later(deadline, time.Now().Add(spoolGrace)); d.spool != nil {
+			deadline = deadline.Add(spoolGrace)
+		}
 		ctx, stopTimer = context.WithDeadlineCause(ctx, deadline, errDeadline)
 	}
 	stop := context.AfterFunc(end, func() {
@@ -250,6 +255,10 @@ func (f *deliveryFlags) keptIn(p batch.Pending) string {
 // destination.
 func (p *pipeline) deliveryEvent(e batch.Event) {
 	say := func(format string, args ...any) { p.con.say("%s: "+format, append([]any{e.Output}, args...)...) }
+	if errors.Is(e.Err, file.ErrGone) && (e.Op == "send" || e.Op == "hold" || e.Op == "poison") {
+		say("%s; %s", plain(e.Err), p.c.goneText())
+		return
+	}
 	switch e.Op {
 	case "send":
 		say("%s; trying again", plain(e.Err))

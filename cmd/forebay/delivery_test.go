@@ -248,8 +248,9 @@ func TestLineSinkTornLines(t *testing.T) {
 	}
 	w := &shortWriter{}
 	gone := &lineSink{w: goneWriter{w}}
-	if err := gone.Send(t.Context(), three("one\n")); batch.Inspect(err).Kind != batch.KindReject {
-		t.Error(err)
+	b := three("one\n")
+	if err := gone.Send(t.Context(), b); batch.Inspect(err).Kind != batch.KindReject || b.Tally.Dropped[batch.Failed] != 1 {
+		t.Error(err, b.Tally)
 	}
 }
 

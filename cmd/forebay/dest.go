@@ -81,6 +81,16 @@ func (t *target) close() {
 	}
 }
 
+// isGone reports whether the destination takes no more, ever.
+func (t *target) isGone() bool {
+	select {
+	case <-t.gone: // nil: never
+		return true
+	default:
+		return false
+	}
+}
+
 // openTarget opens what --to says.
 func openTarget(dests []destination, to string) (*target, error) {
 	return openAt(dests, "--to", to)
@@ -93,7 +103,7 @@ func openAt(dests []destination, flag, to string) (*target, error) {
 		if found && scheme == d.Scheme() {
 			t, err := d.Open(rest)
 			if err != nil {
-				return nil, fmt.Errorf("%s %s: %s", flag, to, strings.TrimPrefix(err.Error(), "file: "))
+				return nil, fmt.Errorf("%s %s: %s", flag, strings.TrimSuffix(to, ":"), strings.TrimPrefix(err.Error(), "file: "))
 			}
 			return t, nil
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,9 @@ func (d stdioDest) Open(rest string) (*target, error) {
 		f = os.Stderr
 	}
 	s := file.NewStdio(f, d.name)
+	if s.Check() != nil {
+		return nil, fmt.Errorf("%s is closed, or not open for writing: nothing would get there (--to file:/dev/null throws lines away on purpose)", d.what)
+	}
 	return &target{sink: s, gone: s.Gone(), tty: isTerminal(f)}, nil
 }
 

@@ -31,7 +31,10 @@ func (s *lineSink) Send(_ context.Context, b *batch.Batch) error {
 		if bytes.HasPrefix(b.At(0).Data, s.torn) {
 			skip = len(s.torn)
 		} else if _, err := s.w.Write([]byte{'\n'}); err != nil {
-			return sinkError(err)
+			if ended(err) {
+				return batch.Lost(b, 0, err)
+			}
+			return err
 		}
 	}
 	settled := 0
@@ -84,28 +87,18 @@ func (s *lineSink) fail(b *batch.Batch, r *batch.Run, settled, n int, err error)
 		n -= len(rec)
 		settled++
 	}
-	err = sinkError(err)
 	switch {
+	case ended(err):
+		return batch.Lost(b, settled, err)
 	case settled == 0:
 		return err
-	case batch.Inspect(err).Kind != batch.KindReject:
-		return batch.Prefix(settled, err)
 	}
-	var rest []int
-	for i := settled; i < b.Len(); i++ {
-		rest = append(rest, i)
-	}
-	return batch.Reject(err, rest...)
+	return batch.Prefix(settled, err)
 }
 
-// sinkError marks errors after which the writer never takes anything again.
-func sinkError(err error) error {
-	for _, gone := range []error{os.ErrClosed, io.ErrClosedPipe, syscall.EPIPE} {
-		if errors.Is(err, gone) {
-			return batch.Permanent(err)
-		}
-	}
-	return err
+// ended reports whether err means that the writer never takes anything again.
+func ended(err error) bool {
+	return errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE)
 }
 
 // Sync puts what was written on stable storage, if the writer can.

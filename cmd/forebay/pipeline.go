@@ -32,6 +32,7 @@ type pipeline struct {
 	term *os.File // for the live line; nil: none
 
 	fallback *fallback // nil: none
+	full     sync.Map  // names of outputs that were said to be full and drop
 
 	parser record.Parser // owned by the reader
 
@@ -439,10 +440,13 @@ func (p *pipeline) event(e batch.Event) {
 		p.con.say("%s: works again", e.Output)
 	case "drop":
 		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // others have been said, or are in the summary
+			p.full.Store(e.Output, true)
 			p.con.say("%s: full, dropping records (--when-full %s)", e.Output, p.c.whenFull.String())
 		}
 	case "drop-end":
-		p.con.say("%s: no longer dropping, %d records so far", e.Output, e.Count)
+		if _, said := p.full.LoadAndDelete(e.Output); said {
+			p.con.say("%s: no longer dropping, %d records so far", e.Output, e.Count)
+		}
 	case "panic":
 		p.con.say("%s: %v", e.Output, e.Err)
 	case "recovered-from-disk":
@@ -541,6 +545,9 @@ func (p *pipeline) summary(took time.Duration) string {
 	}
 	for _, out := range p.outs {
 		fmt.Fprintf(&sb, "; %s %s", out.to, out.report.Account)
+		if out.t.isGone() {
+			sb.WriteString(" (its reader is gone)")
+		}
 		if out.report.Unknown > 0 {
 			fmt.Fprintf(&sb, " unknown=%d", out.report.Unknown)
 		}

@@ -280,13 +280,45 @@ func TestBrokenPipe(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	wantMatch(t, stderr, `^forebay: stdout: cannot write stdout: broken pipe: its reader is gone; this output ends here$`)
-	wantMatch(t, stderr, `stdout accepted=2 delivered=0 dropped=2\{poison=2\}; file:.* accepted=2 delivered=2$`)
+	wantMatch(t, stderr, `stdout accepted=2 delivered=0 dropped=2\{failed=2\} \(its reader is gone\); file:.* accepted=2 delivered=2$`)
 
 	p = start(t, "pipe")
 	p.out.Close()
 	p.write("one\n")
 	if code, stderr := p.wait(); code != 1 { // with the input still open
 		t.Error(code, stderr)
+	}
+}
+
+// Where there is another place for them, the lines of an output whose reader is
+// gone go there.
+func TestBrokenPipeElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, 1, `dropped=3\{failed=3\} \(its reader is gone\)$`},
+		{[]string{"--retry-age", "1h"}, 1, `^forebay: stdout: cannot write stdout: broken pipe: its reader is gone; this output ends here\n.*dropped=3\{failed=3\}`},
+		{[]string{"--dead-letter", dir + "/dead"}, 1, `dropped=3\{poison=3\} \(its reader is gone\)$`},
+		{[]string{"--fallback", "file:" + dir + "/fallback"}, 0, `delivered=0 handled=3 \(its reader is gone\)$`},
+		{[]string{"--spool", dir + "/spool"}, 75, `3 records are kept for the next run, in `},
+	} {
+		p := start(t, append([]string{"pipe"}, tt.args...)...)
+		p.out.Close()
+		p.write("one\ntwo\nthree\n")
+		code, stderr := p.wait() // with the input still open
+		if code != tt.code || strings.Contains(stderr, "no longer dropping") {
+			t.Errorf("%q: exit code %d, %s", tt.args, code, stderr)
+		}
+		wantMatch(t, stderr, tt.want)
+	}
+	if b, _ := os.ReadFile(dir + "/fallback"); string(b) != "one\ntwo\nthree\n" {
+		t.Errorf("fallback %q", b)
+	}
+	if b, _ := os.ReadFile(dir + "/dead"); bytes.Count(b, []byte("broken pipe")) != 3 {
+		t.Errorf("dead letters %q", b)
 	}
 }
 
