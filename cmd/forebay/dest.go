@@ -103,11 +103,12 @@ func openAt(dests []destination, flag, to string) (*target, error) {
 		if found && scheme == d.Scheme() {
 			t, err := d.Open(rest)
 			if err != nil {
-				return nil, fmt.Errorf("%s %s: %s", flag, strings.TrimSuffix(to, ":"), strings.TrimPrefix(err.Error(), "file: "))
+				return nil, fmt.Errorf("%s %s: %s", flag, strings.TrimSuffix(redact(to), ":"), strings.TrimPrefix(redactError(err, to), "file: "))
 			}
 			return t, nil
 		}
 	}
+	to = redact(to)
 	var why string
 	switch {
 	case to == "":

@@ -22,7 +22,7 @@ import (
 func forwardTarget(t *testing.T, to string, args ...string) (*target, error) {
 	t.Helper()
 	cmd := &cobra.Command{}
-	dests := append([]destination{new(fileDest)}, forwardDests()...)
+	dests := destinations()
 	for _, d := range dests {
 		d.Flags(cmd)
 	}

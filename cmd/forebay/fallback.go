@@ -32,7 +32,7 @@ type fallback struct {
 func openFallback(c *pipeConfig) (*fallback, error) {
 	for _, to := range c.to {
 		if to == c.fallback {
-			return nil, fmt.Errorf("--fallback %s: it is given as --to, too: name another destination", to)
+			return nil, fmt.Errorf("--fallback %s: it is given as --to, too: name another destination", redact(to))
 		}
 	}
 	t, err := openAt(c.dests, "--fallback", c.fallback)

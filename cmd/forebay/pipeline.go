@@ -93,7 +93,7 @@ func (p *pipeline) open() (err error) {
 	seen := map[string]bool{}
 	for _, to := range p.c.to {
 		if seen[to] {
-			return fmt.Errorf("--to %s is given twice: every line would be there twice", to)
+			return fmt.Errorf("--to %s is given twice: every line would be there twice", redact(to))
 		}
 		seen[to] = true
 		t, err := openTarget(p.c.dests, to)

@@ -29,7 +29,7 @@ func report(w io.Writer, cmd *cobra.Command, err error) {
 	if text == "" {
 		return
 	}
-	fmt.Fprintf(w, "forebay: %s\n", strings.TrimRight(text, "\n"))
+	fmt.Fprintf(w, "forebay: %s\n", redactText(strings.TrimRight(text, "\n")))
 	if codeOf(err) == exitUsage {
 		fmt.Fprintf(w, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
