@@ -18,10 +18,9 @@ type block struct {
 	mem   []byte
 	slots []batch.Slot
 
-	// base is the start of mem, and slotOff where slot n begins: the next record
-	// is stored without bounds checks, because fits or room has said yes before.
-	base    unsafe.Pointer
-	slotOff int
+	// base is the start of mem, and top where slot 0 begins: records are stored
+	// without bounds checks, because fits or room has said yes before.
+	base, top unsafe.Pointer
 
 	off int // payload end
 	n   int // slots in use
@@ -81,7 +80,6 @@ func (b *block) reset(first uint64) {
 // rewind makes the next record the first one.
 func (b *block) rewind(first uint64) {
 	b.off, b.n, b.cut, b.cutOff = 0, 0, 0, 0
-	b.slotOff = len(b.mem) - batch.SlotBytes
 	if h := b.head; h != nil {
 		var old uint64
 		if p := b.old; p != nil {
@@ -98,7 +96,7 @@ func (b *block) rewind(first uint64) {
 // is written last.
 func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	off := b.off
-	s := (*batch.Slot)(unsafe.Add(b.base, b.slotOff))
+	s := (*batch.Slot)(unsafe.Add(b.top, -b.n*batch.SlotBytes))
 	if b.head != nil {
 		b.fence(s, off+len(p))
 	}
@@ -122,7 +120,6 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	}
 	b.off = off + len(p)
 	b.n++
-	b.slotOff -= batch.SlotBytes
 }
 
 // newArena returns count blocks of size bytes each, carved from one allocation.
@@ -134,10 +131,17 @@ func newArena(size, count int) []*block {
 	out := make([]*block, count)
 	for i := range out {
 		s := arena[i*per : (i+1)*per : (i+1)*per]
-		blocks[i] = block{slots: s, mem: slotBytes(s), base: unsafe.Pointer(unsafe.SliceData(s))}
+		blocks[i] = block{slots: s, mem: slotBytes(s)}
+		blocks[i].aim()
 		out[i] = &blocks[i]
 	}
 	return out
+}
+
+// aim points base and top into mem.
+func (b *block) aim() {
+	b.base = unsafe.Pointer(unsafe.SliceData(b.mem))
+	b.top = unsafe.Pointer(&b.slots[len(b.slots)-1])
 }
 
 // slotBytes views slots as bytes. Slots hold no pointer and no padding that the
@@ -159,7 +163,7 @@ func newOversize(p []byte) *block {
 // the slab may have had payload. end is where the payload of the new record ends.
 func (b *block) fence(s *batch.Slot, end int) {
 	s.Ticket = 0
-	if next := b.slotOff - batch.SlotBytes; next >= end && b.old == nil {
+	if next := len(b.mem) - (b.n+2)*batch.SlotBytes; next >= end && b.old == nil {
 		(*batch.Slot)(unsafe.Add(b.base, next)).Ticket = 0
 	}
 }

@@ -159,7 +159,8 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 		m := mem[base+i*o.SlabBytes : base+(i+1)*o.SlabBytes : base+(i+1)*o.SlabBytes]
 		slots := unsafe.Slice((*batch.Slot)(unsafe.Pointer(&m[0])), len(m)/batch.SlotBytes)
 		heads[i].first = ^uint64(0)
-		blocks[i] = &block{mem: m, slots: slots, base: unsafe.Pointer(&m[0]), head: &heads[i]}
+		blocks[i] = &block{mem: m, slots: slots, head: &heads[i]}
+		blocks[i].aim()
 	}
 	return c, blocks, nil
 }

@@ -63,8 +63,12 @@ func crashChild(dir, mode string) {
 	}
 	witness, err := mapWitness(filepath.Join(dir, "witness"))
 	die(err)
-	out, err := os.OpenFile(filepath.Join(dir, "out"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	out, err := os.OpenFile(filepath.Join(dir, "out"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	die(err)
+	// The kill before can have cut its last write(2) short, between two pages.
+	text, err := io.ReadAll(out)
+	die(err)
+	die(out.Truncate(int64(bytes.LastIndexByte(text, '\n') + 1)))
 	pid := os.Getpid()
 	rng := rand.New(rand.NewPCG(uint64(pid), 1))
 	o := &Options{SlabBytes: 4096, SlabCount: 8, FlushInterval: time.Millisecond, WhenFull: Block(), OnError: quiet,

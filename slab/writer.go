@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
@@ -232,14 +233,25 @@ func (w *Writer) put(p []byte, m batch.Meta) error {
 	if len(p)+batch.SlotBytes > w.room {
 		return w.putSlow(p, m)
 	}
+	// What block.store does, for a record that is not the first of its piece, on
+	// the heap: see there. Written out, as it is most of what a call costs.
 	w.room -= len(p) + batch.SlotBytes
 	w.next++
-	urgent := int(m.Level) >= w.flushLevel
-	w.cur.store(p, m, w.next)
+	b := w.cur
+	off := b.off
+	*(*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes)) = slotWords{
+		w.next, uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m),
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
+	if points {
+		point(ptCopiedLocked)
+	}
+	b.off = off + len(p)
+	b.n++
 	if points {
 		point(ptStoredLocked)
 	}
-	if urgent {
+	if int(m.Level) >= w.flushLevel {
 		w.urgentLocked()
 		w.unlock()
 		return nil
@@ -280,7 +292,7 @@ func (w *Writer) urgentLocked() {
 
 // setRoomLocked decides whether the next write may take the fast path.
 func (w *Writer) setRoomLocked() {
-	if w.closed || w.sh.multi || w.mapped() || w.cur == nil || w.cur.old != nil || w.waiters.n > 0 || w.sleep == parked {
+	if w.closed || w.sh.multi || w.mapped() || w.cur == nil || w.cur.old != nil || w.cur.n == w.cur.cut || w.waiters.n > 0 || w.sleep == parked {
 		w.room = -1
 		return
 	}
@@ -390,6 +402,7 @@ func (w *Writer) cutLocked() {
 	if b := w.cur; b != nil && b.n > b.cut {
 		w.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff)
 		b.cut, b.cutOff = b.n, b.off
+		w.room = -1 // the next record is the first of its piece
 	}
 }
 
