@@ -18,7 +18,8 @@ import (
 //
 // Every byte is appended (O_APPEND), so that several processes may write to one
 // file that nobody rotates. A file that rotates belongs to one process: Open
-// takes a lock beside it.
+// takes a lock beside it and, where the system has flock(2), one on the file
+// itself, so that it is found under every name: links, symbolic or hard.
 type File struct {
 	o    Options
 	name string // as given, for messages
@@ -91,9 +92,7 @@ func openWith(path string, o *Options, open func(string, int, fs.FileMode) (hand
 	}
 	if r.rotates() {
 		// Rotation moves what the name stands for: the file, not a link to it.
-		if real, err := filepath.EvalSymlinks(f.path); err == nil {
-			f.path = real
-		}
+		f.path = resolve(f.path)
 		if st, err := os.Stat(f.path); err == nil && !st.Mode().IsRegular() {
 			return fail(errIrregular)
 		}
@@ -127,6 +126,10 @@ func (f *File) openLocked() error {
 	if err != nil {
 		h.Close()
 		return cause(err)
+	}
+	if st.Mode().IsRegular() && !claim(h, f.o.rotates()) {
+		h.Close()
+		return errClaimed(f.o.rotates())
 	}
 	f.h = h
 	f.regular = st.Mode().IsRegular()
@@ -274,7 +277,13 @@ func (f *File) Reopen() error {
 
 func (f *File) reopenLocked() error {
 	old := f.h
+	if old != nil {
+		unclaim(old) // it may be the same file
+	}
 	if err := f.openLocked(); err != nil {
+		if old != nil {
+			claim(old, f.o.rotates())
+		}
 		return fmt.Errorf("file: cannot reopen %q, the old file stays in use: %w", f.name, err)
 	}
 	if f.o.rotates() {
@@ -308,6 +317,7 @@ func (f *File) Close() error {
 
 func (f *File) releaseLocked() (err error) {
 	if f.h != nil {
+		unclaim(f.h)
 		err = f.h.Close()
 		f.h = nil
 	}

@@ -471,6 +471,83 @@ func TestLock(t *testing.T) {
 	}
 }
 
+// A file is found under its other names, and by those who came before the lock
+// file. Rotation takes the lock along, and reopening keeps it.
+func TestLockOfLinks(t *testing.T) {
+	switch runtime.GOOS {
+	case "darwin", "dragonfly", "freebsd", "linux", "netbsd", "openbsd":
+	default:
+		t.Skip("no flock(2)")
+	}
+	dir := t.TempDir()
+	path, hard, dangling := filepath.Join(dir, "x.log"), filepath.Join(dir, "hard.log"), filepath.Join(dir, "soft.log")
+	rotating := &Options{RotateBytes: 10}
+	refused := func(when, name string, o *Options) {
+		t.Helper()
+		g, err := Open(name, o)
+		if err == nil {
+			g.Close()
+			t.Errorf("%s: opened %s with %+v", when, name, o)
+		} else if !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "another process") {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+
+	plain := mustOpen(t, path, nil) // no lock file yet
+	refused("in use", path, rotating)
+	plain.Close()
+
+	if err := os.Symlink("x.log", dangling); err != nil {
+		t.Skip(err)
+	}
+	os.Remove(path)
+	f := mustOpen(t, dangling, rotating)
+	refused("symbolic link that led nowhere", path, rotating)
+	refused("symbolic link that led nowhere", path, nil)
+	link := func() {
+		t.Helper()
+		os.Remove(hard)
+		os.Remove(hard + ".lock")
+		if err := os.Link(path, hard); err != nil {
+			t.Skip(err)
+		}
+	}
+	link()
+	refused("hard link", hard, rotating)
+	refused("hard link", hard, nil)
+
+	write(t, f, "one1\n")
+	write(t, f, "two2two2\n") // rotates
+	wantFile(t, path, "two2two2\n")
+	old := mustOpen(t, hard, nil) // that file is nobody's now
+	old.Close()
+	link()
+	refused("after rotation", hard, rotating)
+	if err := f.Reopen(); err != nil { // the same file
+		t.Fatal(err)
+	}
+	refused("after reopening", hard, nil)
+	write(t, f, "3\n")
+	f.Close()
+
+	// One who reopens what somebody else rotates by now stays in the old file.
+	g := mustOpen(t, filepath.Join(dir, "g.log"), nil)
+	defer g.Close()
+	if err := os.Rename(hard, filepath.Join(dir, "g2.log")); err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(filepath.Join(dir, "g.log"))
+	if err := os.Link(path, filepath.Join(dir, "g.log")); err != nil {
+		t.Fatal(err)
+	}
+	f = mustOpen(t, path, rotating)
+	defer f.Close()
+	if err := g.Reopen(); err == nil || !strings.Contains(err.Error(), "the old file stays in use") {
+		t.Error(err)
+	}
+	write(t, g, "still\n")
+}
+
 func TestLockOfAnotherProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	cmd := exec.Command(os.Args[0])

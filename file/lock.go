@@ -11,19 +11,48 @@ import (
 	"github.com/gofrs/flock"
 )
 
+// resolve returns path without symbolic links, also if what they lead to does not
+// exist yet.
+func resolve(path string) string {
+	for range 40 { // as many as Linux follows
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			return real
+		}
+		to, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+	}
+	return path
+}
+
+// errClaimed says that somebody has a lock on the file itself. Who rotates it
+// under this name would have been found by acquire.
+func errClaimed(rotates bool) error {
+	if rotates {
+		return errors.New("another process writes to it, under this name or another (a hard link), and it is to be rotated: " +
+			"stop that one or give this one a file of its own")
+	}
+	return errors.New("another process writes to it under another name (a hard link) and rotates it: " +
+		"stop that one or give this one a file of its own")
+}
+
 // acquire takes the lock of the file: exclusive for a file that rotates, because
 // two rotations would move each other's files away. Others share it, if somebody
 // rotates this file at times, as their records would end up in a file that is
-// compressed and removed; without a lock file there is nothing to share.
+// compressed and removed; without a lock file there is nothing to share. The lock
+// on the file itself (claim) finds those that this one does not.
 //
 // The lock file stays when the process ends: removing it would let two processes
 // lock two files of the same name.
 func (f *File) acquire() error {
 	path := f.path + ".lock"
 	if !f.o.rotates() {
-		if real, err := filepath.EvalSymlinks(f.path); err == nil {
-			path = real + ".lock"
-		}
+		path = resolve(f.path) + ".lock"
 		if _, err := os.Stat(path); err != nil {
 			return nil
 		}

@@ -55,6 +55,7 @@ func (f *File) startLocked() error {
 		return cause(err)
 	}
 	if now, err := os.Stat(f.path); err != nil || !os.SameFile(ours, now) {
+		unclaim(f.h)
 		f.h.Close() // nothing was written through it yet
 		f.h = nil
 		return f.openLocked()
@@ -100,6 +101,7 @@ func (f *File) rotateLocked(reason string) error {
 	}
 	// Closed first: the old file is compressed from now on, and Windows moves
 	// no open files.
+	unclaim(f.h)
 	err := f.h.Close()
 	f.h = nil
 	if err == nil {
