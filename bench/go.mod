@@ -15,6 +15,7 @@ require (
 require (
 	github.com/IBM/fluent-forward-go v0.4.0
 	github.com/fluent/fluent-logger-golang v1.10.2
+	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/gorilla/websocket v1.4.2 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
