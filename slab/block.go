@@ -33,6 +33,8 @@ type block struct {
 	oversize bool // a heap buffer for one record, discarded when freed
 	rescued  bool // a heap copy of what a damaged mapping held, likewise
 	unsafe   bool // an oversize record that has no copy on disk
+	evicted  bool // an oversize record that was evicted by policy
+	summed   bool // its header holds a checksum
 
 	head      *slabHead // in mapped memory; nil on the heap
 	cutTicket uint64    // ticket of the first record that belongs to no piece
@@ -84,11 +86,22 @@ func (b *block) rewind(first uint64) {
 		var old uint64
 		if p := b.old; p != nil {
 			old = uint64(p.from)<<32 | uint64(p.to)
-		} else {
+		}
+		if points {
+			point(ptRewindLocked)
+		}
+		if b.summed { // before anything that it covers
+			b.summed = false
+			atomic.StoreUint64(&h.sum, 0)
+		}
+		if b.old == nil {
 			b.slot(0).Ticket = 0
 		}
 		atomic.StoreUint64(&h.old, old)
 		atomic.StoreUint64(&h.first, first)
+		if points {
+			point(ptRewoundLocked)
+		}
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -26,20 +25,23 @@ import (
 // runtime. It does not protect against loss of power or a kernel crash.
 type Crash struct {
 	// Dir holds the file of this process and is searched for those of dead
-	// ones. It is made, 0700, if it is missing. A tmpfs is the best place:
-	// write-back to a busy disk can stall a store into a mapped page.
+	// ones. It is made, 0700, if it is missing. Give each output a directory of
+	// its own: whoever looks into one first takes what it finds. A tmpfs is the
+	// best place: write-back to a busy disk can stall a store into a mapped page.
 	Dir string
 	// Required makes New fail where the file cannot be had. Default false: New
 	// uses heap slabs, reports once, and Stats.CrashUnsafe says why.
 	Required bool
-	// Codec renders recovered records of a content type other than that of
-	// Options.Codec. Default nil: files of other content types are set aside.
-	// Reserved for destinations that transcode.
-	Codec func(contentType string) (batch.Codec, bool)
+	// Codec is asked about files of a content type, or of a newer schema, other
+	// than that of Options.Codec. It returns the codec and true if the destination
+	// takes such records as they are; their batches then carry that codec. Default
+	// nil: such files are reported and stay where they are.
+	Codec func(contentType string, schema uint32) (batch.Codec, bool)
 }
 
 // CrashSafe returns the option for slabs that survive the process, with files in
-// dir. Linux and macOS; elsewhere New fails or, unless Required, says so.
+// dir. Linux and macOS; elsewhere New reports that and uses heap slabs or, with
+// Required, fails with [ErrNotSupported].
 func CrashSafe(dir string) *Crash { return &Crash{Dir: dir} }
 
 // ErrNotSupported is wrapped by the error for crash-safe slabs on a platform
@@ -67,14 +69,18 @@ const (
 	maxCrashBytes = 1<<31 - 1
 )
 
-// crashState is page 1.
+// crashState is page 1. Each word is stored atomically, with Writer.mu held.
 type crashState struct {
 	acked    uint64 // every ticket up to it is settled
 	_        [56]byte
-	heapHeld uint64 // records accepted that are in this process's heap only
-	_        [56]byte
+	heapHeld uint64 // oversize records pending that are in this process's heap only
+	heapFrom uint64 // 0, or: records with this ticket and later ones are on the heap
+	_        [48]byte
 	dictLen  uint64 // bytes of the dictionary that are valid
 	_        [56]byte
+	evicted  uint64 // records that DropOldest evicted so far
+	skipped  uint64 // as many of them have tickets up to acked
+	_        [48]byte
 }
 
 // slabHead is the header of one slab, 64 bytes.
@@ -85,10 +91,12 @@ type slabHead struct {
 	// old are the slots [from, to) of an earlier generation that DropOldest is
 	// writing over, as from<<32 | to; 0: none.
 	old uint64
-	// crc is over the payload of the slots below crcN, crcN<<32 | CRC32C; only
-	// slabs that were sealed and offered have it. 0: none.
-	crc uint64
-	_   [40]byte
+	// sum is the number of slots of a sealed slab <<32 | CRC32C over its payload,
+	// those slots, first and last. 0: none, the tickets alone vouch for the slab.
+	sum uint64
+	// last is the ticket of the last of those slots.
+	last uint64
+	_    [32]byte
 }
 
 // crashFile is the mapped file of this process.
@@ -106,9 +114,7 @@ type crashFile struct {
 	dict   batch.Dictionary
 	known  map[uint32]bool // streams in the dictionary, guarded by Writer.mu
 
-	bigMu sync.Mutex
-	big   *os.File
-	bigN  int64
+	big bigFile
 }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
@@ -136,20 +142,20 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
 	}
 	c.f, c.mem = f, mem
+	c.big.path = c.path + bigSuffix
 	c.state = (*crashState)(unsafe.Pointer(&mem[crashPage]))
-	var ct string
-	var schema uint32
-	if o.Codec != nil {
-		ct = o.Codec.ContentType()
-		if v, ok := o.Codec.(batch.Versioned); ok {
-			schema = v.SchemaVersion()
-		}
-	}
+	ct, schema := codecForm(o.Codec)
 	c.writeIdentity(o.SlabBytes, o.SlabCount, ct, schema)
+	if points {
+		point(ptCreate)
+	}
 	if err := os.Rename(c.path+newSuffix, c.path); err != nil { // complete from its first moment
 		os.Remove(c.path + newSuffix)
 		f.Close()
 		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
+	}
+	if points {
+		point(ptCreated)
 	}
 
 	heads := unsafe.Slice((*slabHead)(unsafe.Pointer(&mem[crashHeadsOff])), o.SlabCount)
@@ -219,25 +225,33 @@ func (c *crashFile) addStream(id uint32) {
 // remove unlinks the file and lets go of the lock. The memory stays mapped: a
 // Send that hangs may still be reading it.
 func (c *crashFile) remove() {
-	c.bigMu.Lock()
-	if c.big != nil {
-		c.big.Close()
-		os.Remove(c.path + bigSuffix)
-	}
-	c.bigMu.Unlock()
-	os.Remove(c.path)
+	c.big.close()
+	removeCrash(c.path)
 	c.f.Close()
 }
 
 // release lets go of the lock and leaves the file for the next process.
 func (c *crashFile) release() {
-	c.bigMu.Lock()
-	if c.big != nil {
-		c.big.Close()
-	}
-	c.bigMu.Unlock()
+	c.big.close()
 	unlockFile(c.f) // closing is not enough: the mapping holds the lock, too
 	c.f.Close()
+}
+
+// removeCrash unlinks a crash-safe file and what belongs to it, that itself last:
+// a kill on the way leaves a file of which everything is settled.
+func removeCrash(path string) {
+	if points {
+		point(ptUnlink)
+	}
+	os.Remove(path + bigSuffix + newSuffix)
+	os.Remove(path + bigSuffix)
+	if points {
+		point(ptUnlinkBetween)
+	}
+	os.Remove(path)
+	if points {
+		point(ptUnlinked)
+	}
 }
 
 // placeGuardedLocked is placeLocked into mapped memory. A fault in it (somebody
@@ -295,6 +309,7 @@ func (w *Writer) toHeapLocked(cause error) {
 	}
 	c.broken = cause
 	c.fault.Store(true)
+	w.noteHeapFromLocked()
 	w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Err: cause})
 	heap := newArena(w.slabBytes, w.o.SlabCount)
 	take := func() *block {
@@ -358,40 +373,3 @@ func (w *Writer) rescueLocked(p *piece) (ok bool) {
 
 // sync64 keeps atomic 64-bit words usable on every platform that can map files.
 var _ = [1]struct{}{}[unsafe.Sizeof(slabHead{})-64]
-
-func (c *crashFile) storeBig(p []byte, s batch.Slot) error {
-	c.bigMu.Lock()
-	defer c.bigMu.Unlock()
-	if c.big == nil {
-		f, err := os.OpenFile(c.path+bigSuffix, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
-		if err != nil {
-			return err
-		}
-		c.big, c.bigN = f, 0
-	}
-	frame := appendBigFrame(make([]byte, 0, bigHeadLen+len(p)), p, s)
-	if _, err := c.big.WriteAt(frame, c.bigN); err != nil {
-		_ = c.big.Truncate(c.bigN) // a torn frame would hide those behind it
-		return err
-	}
-	c.bigN += int64(len(frame))
-	return nil
-}
-
-const bigHeadLen = 40
-
-// appendBigFrame appends the frame of an oversize record: CRC32C over all that
-// follows it, length, ticket, time, stream, level, payload.
-func appendBigFrame(dst, p []byte, s batch.Slot) []byte {
-	at := len(dst)
-	dst = binary.LittleEndian.AppendUint32(dst, 0)
-	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(p)))
-	dst = binary.LittleEndian.AppendUint64(dst, s.Ticket)
-	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Time))
-	dst = binary.LittleEndian.AppendUint32(dst, s.Stream)
-	dst = append(dst, byte(s.Level), 0, 0, 0)
-	dst = binary.LittleEndian.AppendUint64(dst, 0)
-	dst = append(dst, p...)
-	binary.LittleEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], castagnoli))
-	return dst
-}

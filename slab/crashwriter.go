@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -28,7 +29,7 @@ func (w *Writer) openSlabs() error {
 		w.free = newArena(o.SlabBytes, o.SlabCount)
 		w.events.Post(batch.Event{Output: o.Name, Op: "crash-safe", Err: fmt.Errorf("%w; going on with slabs on the heap, which do not survive this process", err)})
 	}
-	w.adopt(dict)
+	w.adopt()
 	return nil
 }
 
@@ -107,22 +108,39 @@ func (w *Writer) tryTakeLocked(faulted *bool) {
 func (w *Writer) ackLocked() {
 	var faulted bool
 	defer w.catchFault(debug.SetPanicOnFault(true), &faulted)
-	w.crash.ack(w.watermarkLocked())
+	if points {
+		point(ptAckLocked)
+	}
+	t := w.watermarkLocked()
+	w.crash.ack(t)
+	if points {
+		point(ptAckedLocked)
+	}
+	if w.evicted > 0 {
+		atomic.StoreUint64(&w.crash.state.skipped, t-min(t, w.sentTickets))
+	}
 }
 
-// rescueBatch copies the batch under way out of a mapping that has faulted. It
-// reports false if that cannot be read: then the batch is settled as corrupt.
+// rescueBatch copies the batch under way out of mapped memory, if that has
+// faulted, or if the sink may read it from goroutines of its own, where a fault
+// would end the process. It reports false if the memory cannot be read: then the
+// batch is settled as corrupt.
 func (w *Writer) rescueBatch() bool {
 	d := &w.d
-	if d.cloned || !w.crash.fault.Load() {
+	if d.cloned {
+		return true
+	}
+	if d.failed > 0 && !w.crash.fault.Load() && !w.crash.intact() {
+		w.faulted(errTruncated)
+	}
+	if _, same := w.sink.(*ioSink); same && !w.crash.fault.Load() {
 		return true
 	}
 	d.cloned = true
-	var b batch.Builder
-	if w.copyOut(&b) {
-		*d.rest = *b.Batch(w.o.Codec)
+	if w.copyOut() {
 		return true
 	}
+	w.faulted(errTruncated)
 	d.sent = d.rest
 	d.sent.Tally = batch.Tally{}
 	var t batch.Tally
@@ -131,48 +149,165 @@ func (w *Writer) rescueBatch() bool {
 	return false
 }
 
-func (w *Writer) copyOut(b *batch.Builder) (ok bool) {
+// faulted moves the slabs to the heap because of a fault outside of mu.
+func (w *Writer) faulted(cause error) {
+	w.mu.Lock()
+	defer w.unlock()
+	w.toHeapLocked(cause)
+}
+
+// copyOut replaces the batch under way by a copy on the heap. It runs on the
+// drain, where a fault is a panic.
+func (w *Writer) copyOut() (ok bool) {
+	d := &w.d
 	defer func() {
 		if r := recover(); r != nil && !w.isFault(r) {
 			panic(r)
 		}
 	}()
-	for _, r := range w.d.rest.All() {
-		b.Append(r.Data, r.Ticket, r.Meta)
+	c := &d.copied
+	c.data, c.slots = c.data[:0], c.slots[:0]
+	for i := range d.rest.Runs {
+		r := &d.rest.Runs[i]
+		c.data = append(c.data, r.Data()...)
 	}
+	off := uint32(0)
+	for i := range d.rest.Runs {
+		r := &d.rest.Runs[i]
+		for k := range r.Len() {
+			s := *r.Slot(k)
+			s.Off = off
+			off += s.Len
+			c.slots = append(c.slots, s)
+		}
+	}
+	next := &d.copied.batch
+	next.Reset()
+	next.Codec = d.rest.Codec
+	next.Add(batch.NewRun(c.data, c.slots))
+	d.rest = next
 	return true
+}
+
+// batchCopy is a batch that was copied out of mapped memory.
+type batchCopy struct {
+	data  []byte
+	slots []batch.Slot
+	batch batch.Batch
 }
 
 // keepOversizeLocked writes an oversize record to the file beside the slabs. It
 // lets go of mu meanwhile. The call that brought the record returns after.
 func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) {
+	big := &w.crash.big
+	gone := big.goneLocked()
 	w.unlock()
-	err := w.crash.storeBig(p, s)
+	err := big.store(p, s, gone, w.o.OversizeBytes)
 	w.mu.Lock()
-	if err == nil || b.refs == 0 {
+	switch {
+	case err != nil && b.refs > 0:
+		b.unsafe = true
+		w.heapOnly++
+		w.noteHeapHeldLocked()
+		if w.heapOnly == 1 {
+			w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Count: 1,
+				Err: fmt.Errorf("slab: cannot keep a record larger than a slab on disk, it is only in memory: %w", err)})
+		}
+	case err == nil && b.refs == 0: // it went before its frame was there
+		w.buryLocked(s.Ticket, b.evicted)
+		if b.evicted {
+			w.unlock()
+			w.buryEvicted()
+			w.mu.Lock()
+		}
+	}
+}
+
+// leaveBigLocked is told that an oversize record is pending no more.
+func (w *Writer) leaveBigLocked(b *block) {
+	switch {
+	case b.unsafe:
+		w.heapOnly--
+		w.noteHeapHeldLocked()
+	case w.mapped():
+		w.buryLocked(b.slot(0).Ticket, b.evicted)
+	}
+}
+
+// buryLocked notes that an oversize record is pending no more.
+func (w *Writer) buryLocked(ticket uint64, evicted bool) {
+	w.crash.big.gone = append(w.crash.big.gone, bigGone{ticket, evicted})
+}
+
+// buryEvicted marks evicted records in the file now rather than with the next
+// record, so that they do not come back.
+func (w *Writer) buryEvicted() {
+	big := &w.crash.big
+	w.mu.Lock()
+	gone := big.goneLocked()
+	w.mu.Unlock()
+	big.mu.Lock()
+	defer big.mu.Unlock()
+	if big.f != nil {
+		_ = big.bury(gone) // if it fails they come back once more: never lost
+	}
+}
+
+// guardLocked runs f, which touches mapped memory, with mu held. After a fault
+// the slabs are on the heap.
+func (w *Writer) guardLocked(f func()) {
+	if !w.mapped() {
 		return
 	}
-	b.unsafe = true
-	w.heapOnly++
-	if w.heapOnly == 1 {
-		w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Count: 1,
-			Err: fmt.Errorf("slab: cannot keep a record larger than a slab on disk, it is only in memory: %w", err)})
+	var faulted bool
+	defer w.catchFault(debug.SetPanicOnFault(true), &faulted)
+	f()
+}
+
+// noteEvictedLocked counts n evicted records in the file, so that recovery can
+// tell them from calls that never returned. It may fault.
+func (w *Writer) noteEvictedLocked(n int) {
+	if n > 0 && w.mapped() {
+		w.evicted += uint64(n)
+		atomic.StoreUint64(&w.crash.state.evicted, w.evicted)
 	}
+}
+
+func (w *Writer) noteHeapHeldLocked() {
+	w.guardLocked(func() { atomic.StoreUint64(&w.crash.state.heapHeld, uint64(w.heapOnly)) })
+}
+
+// noteHeapFromLocked says in the file that later records are not in it, if that
+// can still be written.
+func (w *Writer) noteHeapFromLocked() {
+	defer func(old bool) {
+		debug.SetPanicOnFault(old)
+		if r := recover(); r != nil && !w.isFault(r) {
+			panic(r)
+		}
+	}(debug.SetPanicOnFault(true))
+	atomic.StoreUint64(&w.crash.state.heapFrom, w.next+1)
+}
+
+// resetLocked is block.reset for a block that may be mapped. It reports false
+// after a fault: then the slabs are on the heap.
+func (w *Writer) resetLocked(b *block, first uint64) bool {
+	if b.head == nil {
+		b.reset(first)
+		return true
+	}
+	done := false
+	w.guardLocked(func() { b.reset(first); done = true })
+	return done
 }
 
 // emptyBig truncates the file of oversize records once none is pending.
 func (w *Writer) emptyBig() {
-	c := w.crash
-	c.bigMu.Lock()
-	defer c.bigMu.Unlock()
-	if c.big == nil || c.bigN == 0 {
-		return
-	}
 	w.mu.Lock()
-	idle := w.oversizeUsed == 0
+	none := len(w.crash.big.gone) == 0
 	w.mu.Unlock()
-	if idle && c.big.Truncate(0) == nil {
-		c.bigN = 0
+	if !none {
+		w.buryEvicted()
 	}
 }
 
@@ -183,6 +318,7 @@ func (w *Writer) keepsLocked() bool { return w.mapped() }
 // crash files, for the next process. Records that have no copy there are dropped.
 func (w *Writer) keepLocked() {
 	lost := w.heapOnly
+	w.sumAllLocked()
 	w.kept = w.inflight + int(w.pendingSlabLocked()) + w.recLeft - lost
 	w.acc.Dropped[batch.Shutdown] += uint64(lost)
 	w.inflight, w.recLeft = 0, 0
@@ -213,7 +349,7 @@ func (w *Writer) endCrashLocked() {
 }
 
 func (w *Writer) crashStatsLocked(s *Stats) {
-	s.HeapOnly = w.heapOnly
+	s.HeapOnly, s.Recovery = w.heapOnly, w.recStats
 	switch {
 	case w.crashErr != nil:
 		s.CrashUnsafe = w.crashErr.Error()

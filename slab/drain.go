@@ -49,7 +49,8 @@ type drain struct {
 	closedSink bool
 	spinning   bool
 	merge      merger
-	cloned     bool // the batch under way was copied out of a broken mapping
+	cloned     bool // the batch under way was copied out of mapped memory
+	copied     batchCopy
 	locked     bool // mu is held from settle on to gather
 }
 
@@ -216,7 +217,7 @@ func (w *Writer) gather() bool {
 func (w *Writer) restLocked() {
 	if b := w.cur; b != nil && b.refs == 0 && b.old == nil {
 		w.rewound += uint64(w.slabBytes - b.room())
-		b.reset(w.ticketsLocked() + 1)
+		w.resetLocked(b, w.ticketsLocked()+1)
 	}
 	if w.dropping {
 		w.dropping = false
@@ -450,6 +451,11 @@ func (w *Writer) send(b *batch.Batch) (err error) {
 		}
 		if r := recover(); r != nil {
 			d.sending = false
+			if w.isFault(r) {
+				err = fmt.Errorf("slab: the mapped file %s is damaged: %v", w.crash.path, r)
+				w.faulted(err)
+				return
+			}
 			err = fmt.Errorf("destination panicked: %v", r)
 			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("%w\n%s", err, debug.Stack())})
 		}
@@ -485,13 +491,13 @@ func (w *Writer) after(err error) {
 			w.settle(k, nil, batch.Tally{})
 		}
 	case batch.KindPartial:
-		if valid(e.Records, n) && len(e.Records) < n {
+		if batch.ValidIndexes(e.Records, n) && len(e.Records) < n {
 			d.failed = 0
 			w.settle(n, e.Records, batch.Tally{})
 		}
 	case batch.KindReject:
 		var t batch.Tally
-		if e.Records == nil || !valid(e.Records, n) {
+		if e.Records == nil || !batch.ValidIndexes(e.Records, n) {
 			t.Dropped[batch.Poison] = uint64(n) - min(uint64(n), d.sent.Tally.Settled())
 		} else {
 			t.Dropped[batch.Poison] = uint64(len(e.Records))
@@ -511,18 +517,6 @@ func (w *Writer) after(err error) {
 	if d.rest != nil {
 		w.backoff(e.After, e.Kind == batch.KindFatal)
 	}
-}
-
-// valid reports whether indexes are ascending and below n.
-func valid(indexes []int, n int) bool {
-	last := -1
-	for _, i := range indexes {
-		if i <= last || i >= n {
-			return false
-		}
-		last = i
-	}
-	return true
 }
 
 // settle accounts for the first n unsettled records, except those in open (nil:
@@ -599,6 +593,9 @@ func (w *Writer) finishLocked() {
 	}
 	d := &w.d
 	d.rest, d.sent = nil, nil
+	if !w.recovering {
+		w.sentTickets += uint64(d.all.Len())
+	}
 	d.cloned, w.recovering = false, false
 	if w.mapped() {
 		w.ackLocked()
@@ -639,6 +636,9 @@ func (w *Writer) backoff(after time.Duration, fatal bool) {
 	}
 	if points {
 		point(ptBackoff)
+	}
+	if w.crash != nil {
+		w.sumWaiting()
 	}
 	d.timer.Reset(wait)
 	w.rest(true)

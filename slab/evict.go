@@ -32,12 +32,14 @@ func (w *Writer) evictLocked(b *block, n int) bool {
 		w.unqueueFrontLocked(p)
 		evicted++
 	}
-	if b.head != nil && evicted > 0 { // before anything is written over them
-		atomic.StoreUint64(&b.head.old, uint64(p.from)<<32|uint64(p.to))
-	}
 	w.countDropLocked(batch.Full, evicted)
-	if p.from == p.to {
+	from, to := p.from, p.to
+	if from == to {
 		w.dropEmptyLocked(p)
+	}
+	if b.head != nil && evicted > 0 { // before anything is written over them
+		atomic.StoreUint64(&b.head.old, uint64(from)<<32|uint64(to))
+		w.noteEvictedLocked(evicted)
 	}
 	return b.fits(n)
 }
@@ -88,8 +90,8 @@ func (w *Writer) overwriteLocked(n int) bool {
 		point(ptOverwriteLocked)
 	}
 	b.retired, b.old = false, p
-	b.rewind(w.ticketsLocked() + 1)
 	w.cur = b
+	b.rewind(w.ticketsLocked() + 1)
 	return w.evictLocked(b, n)
 }
 
@@ -123,9 +125,13 @@ func (w *Writer) evictableLocked() *piece {
 			}
 			w.queue.remove(k)
 			w.unqueueLocked(p)
-			w.countDropLocked(batch.Full, p.len())
+			n := p.len()
+			w.countDropLocked(batch.Full, n)
 			w.releaseLocked(p)
 			queued--
+			if b.head != nil {
+				w.noteEvictedLocked(n)
+			}
 		}
 		return keep
 	}
@@ -135,6 +141,7 @@ func (w *Writer) evictableLocked() *piece {
 // evictOversizeLocked evicts queued oversize records, oldest first, until n
 // bytes of the budget are free.
 func (w *Writer) evictOversizeLocked(n int) {
+	evicted := 0
 	for i := 0; i < w.queue.n && w.oversizeUsed+n > w.o.OversizeBytes; {
 		p := w.queue.at(i)
 		if !p.blk.oversize {
@@ -144,6 +151,9 @@ func (w *Writer) evictOversizeLocked(n int) {
 		w.queue.remove(i)
 		w.unqueueLocked(p)
 		w.countDropLocked(batch.Full, 1)
+		p.blk.evicted = true
 		w.releaseLocked(p)
+		evicted++
 	}
+	w.guardLocked(func() { w.noteEvictedLocked(evicted) })
 }

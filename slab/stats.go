@@ -30,9 +30,11 @@ type Stats struct {
 	// copy outside this process.
 	CrashUnsafe string
 	HeapOnly    int
-	Sends       uint64 // answers that settled records
-	SendErrors  uint64
-	LastError   string // of the failure under way; empty when the destination is well
+	// Recovery is what New found in the files of dead processes.
+	Recovery   CrashRecovery
+	Sends      uint64 // answers that settled records
+	SendErrors uint64
+	LastError  string // of the failure under way; empty when the destination is well
 }
 
 // Stats returns a snapshot. It never waits for the destination.

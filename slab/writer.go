@@ -85,8 +85,12 @@ type Writer struct {
 	crashErr  error      // why the slabs are on the heap although Options.Crash is set
 	heapSpare []*block   // for the slabs of a broken mapping, as they come back
 	heapOnly  int        // oversize records pending that have no copy on disk
+	evicted   uint64     // tickets evicted by policy
 	recovery  []*orphan  // files of dead processes, to be delivered first
 	recLeft   int        // records in them that are not settled
+	recStats  CrashRecovery
+
+	sentTickets uint64 // tickets that went through the drain
 
 	sh     shards
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
@@ -439,8 +443,8 @@ func (w *Writer) dropRefLocked(b *block) {
 	switch {
 	case b.oversize:
 		w.oversizeUsed -= len(b.mem)
-		if b.unsafe {
-			w.heapOnly--
+		if w.crash != nil {
+			w.leaveBigLocked(b)
 		}
 	case b.rescued:
 	case b.head != nil && w.crash.broken != nil: // its mapping is gone

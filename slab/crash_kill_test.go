@@ -1,0 +1,441 @@
+//go:build linux || darwin
+
+package slab
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// The child of the kill tests: it logs from several goroutines into crash-safe
+// slabs and notes in a second mapping how many of its calls have returned.
+const (
+	killGoroutines = 4
+	killChain      = killGoroutines - 1 // two goroutines that take turns: one order
+	childRecords   = 1000               // per goroutine, in mode "ends"
+
+	envChild = "FOREBAY_CRASH_CHILD" // directory
+	envMode  = "FOREBAY_CRASH_MODE"
+	envEnd   = "FOREBAY_CRASH_END"   // how it ends by itself
+	envLife  = "FOREBAY_CRASH_LIFE"  // the number of its process
+	envPoint = "FOREBAY_CRASH_POINT" // name:n, where it kills itself
+
+	envCgroup = "FOREBAY_CRASH_CGROUP" // files that a process is put into its group with
+)
+
+// installKillPoint arranges for the kill at envPoint, in builds with test points.
+var installKillPoint = func(string) {}
+
+func init() {
+	if dir := os.Getenv(envChild); dir != "" {
+		installKillPoint(os.Getenv(envPoint))
+		crashChild(dir, os.Getenv(envMode), os.Getenv(envEnd))
+		os.Exit(0)
+	}
+}
+
+func mapWitness(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := f.Truncate(4096); err != nil {
+		return nil, err
+	}
+	return unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+func crashChild(dir, mode, end string) {
+	die := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(9)
+		}
+	}
+	is := func(what string) bool { return slices.Contains(strings.Split(mode, ","), what) }
+	witness, err := mapWitness(filepath.Join(dir, "witness"))
+	die(err)
+	out, err := os.OpenFile(filepath.Join(dir, "out."+os.Getenv(envLife)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	die(err)
+	pid := os.Getpid()
+	rng := rand.New(rand.NewPCG(uint64(pid), 1))
+	o := &Options{SlabBytes: 4096, SlabCount: 8, FlushInterval: time.Millisecond, WhenFull: Block(), OnError: quiet,
+		RetryMin: time.Millisecond, RetryMax: 2 * time.Millisecond, CloseTimeout: time.Minute,
+		Crash: &Crash{Dir: filepath.Join(dir, "slabs"), Required: true}, MaxRecord: 10000, OversizeBytes: 30000}
+	if is("evict") {
+		o.WhenFull = DropOldest()
+	}
+	if is("roomy") { // all records of one life fit
+		o.SlabCount, o.OversizeBytes = 512, 1<<20
+	}
+	calls := 0
+	w, err := New(writerFunc(func(p []byte) (int, error) {
+		calls++
+		switch {
+		case is("hang") && calls > 20:
+			select {}
+		case is("slow"):
+			time.Sleep(time.Millisecond)
+		case is("fail") && calls%3 == 0:
+			return 0, errDown
+		case rng.IntN(10) == 0:
+			time.Sleep(time.Duration(rng.IntN(2000)) * time.Microsecond)
+		}
+		return out.Write(p)
+	}), o)
+	die(err)
+	limit := ^uint64(0)
+	if is("ends") || end != "" {
+		limit = childRecords
+	}
+	var wg sync.WaitGroup
+	for g := range killGoroutines {
+		callers := 1
+		var turn sync.Mutex
+		if g == killChain {
+			callers = 2
+		}
+		start := binary.LittleEndian.Uint64(witness[8*g:])
+		next := start
+		for c := range callers {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(uint64(pid), uint64(g+c*killGoroutines)))
+				for {
+					size := r.IntN(100)
+					if r.IntN(200) == 0 && !is("small") {
+						size = 5000
+					}
+					turn.Lock()
+					i := next
+					if i-start >= limit {
+						turn.Unlock()
+						return
+					}
+					next++
+					_, err := w.Write(killLine(g, i, size))
+					if err == nil {
+						binary.LittleEndian.PutUint64(witness[8*g:], i+1) // this call returned
+					}
+					turn.Unlock()
+					if err != nil {
+						return
+					}
+					if is("ends") && i%500 == 499 {
+						_ = w.Flush(context.Background())
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if end != "" {
+		endChild(end)
+	}
+	die(w.Close())
+}
+
+// endChild ends the process in one of the ways that run no deferred call.
+func endChild(how string) {
+	switch how {
+	case "exit":
+		os.Exit(3)
+	case "panic":
+		panic("on purpose")
+	case "throw": // the runtime ends the process, and nothing can catch that
+		m := map[int]int{}
+		for range 8 {
+			go func() {
+				for i := 0; ; i++ {
+					m[i%8] = i
+				}
+			}()
+		}
+	case "stack":
+		debug.SetMaxStack(1 << 20)
+		var f func(n int) int
+		f = func(n int) int { return f(n+1) + n }
+		f(0)
+	case "limit": // setrlimit: the next memory that the runtime asks for is refused
+		if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(9)
+		}
+		eatMemory()
+	case "cgroup": // the OOM killer of the group that the parent has made
+		for _, f := range strings.Split(os.Getenv(envCgroup), ":") {
+			if err := os.WriteFile(f, []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+				fmt.Fprintln(os.Stderr, "child:", err)
+				os.Exit(9)
+			}
+		}
+		eatMemory()
+	}
+	select {}
+}
+
+var eaten [][]byte
+
+func eatMemory() {
+	for {
+		p := make([]byte, 8<<20)
+		for i := 0; i < len(p); i += 4096 {
+			p[i] = 1
+		}
+		eaten = append(eaten, p)
+	}
+}
+
+// killLine is a record that shows when it is torn or invented: its end repeats
+// its beginning.
+func killLine(g int, i uint64, pad int) []byte {
+	return fmt.Appendf(nil, "%d %d %s %d %d\n", g, i, strings.Repeat("x", pad), g, i)
+}
+
+func parseKillLine(l string) (g int, i uint64, err error) {
+	f := strings.Fields(l)
+	if !strings.HasSuffix(l, "\n") || len(f) < 4 || f[0] != f[len(f)-2] || f[1] != f[len(f)-1] {
+		return 0, 0, fmt.Errorf("torn or invented record %.80q", l)
+	}
+	if g, err = strconv.Atoi(f[0]); err == nil {
+		i, err = strconv.ParseUint(f[1], 10, 64)
+	}
+	return g, i, err
+}
+
+// startChild starts life number life.
+func startChild(t *testing.T, dir, mode string, life int, env ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), envChild+"="+dir, envMode+"="+mode, envLife+"="+strconv.Itoa(life))
+	cmd.Env = append(cmd.Env, env...)
+	stderr := new(bytes.Buffer)
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, stderr
+}
+
+// killOnce starts the child, kills it after a while, and returns.
+func killOnce(t *testing.T, dir, mode string, life int, after time.Duration) {
+	t.Helper()
+	cmd, stderr := startChild(t, dir, mode, life)
+	time.Sleep(after) // real time: a real process is killed
+	_ = cmd.Process.Kill()
+	if err := cmd.Wait(); err == nil || strings.Contains(stderr.String(), "child:") {
+		t.Fatalf("child ended by itself: %v %s", err, stderr.String())
+	}
+}
+
+// recoverAll adopts what is in dir and returns what came out, with the account.
+func recoverAll(t *testing.T, dir string) (string, batch.Account) {
+	t.Helper()
+	var m memory
+	var mu sync.Mutex
+	var events []batch.Event
+	w := mustNew(t, &m, &Options{SlabBytes: 4096, OnError: func(e batch.Event) {
+		mu.Lock()
+		events = append(events, e)
+		mu.Unlock()
+	}, Crash: &Crash{Dir: filepath.Join(dir, "slabs"), Required: true}})
+	closeNow(t, w)
+	mu.Lock()
+	defer mu.Unlock()
+	for _, e := range events {
+		if e.Op == "recover" {
+			t.Errorf("recovery: %v", e.Err)
+		}
+	}
+	a := w.Account()
+	if err := a.Check(); err != nil {
+		t.Error(err)
+	}
+	if a.Recovered != a.Delivered {
+		t.Errorf("recovered %v", a)
+	}
+	// A file that was being made when the kill came is removed a minute later.
+	if left, _ := filepath.Glob(filepath.Join(dir, "slabs", "*"+crashSuffix)); len(left) > 0 {
+		t.Errorf("files left after recovery: %v", left)
+	}
+	return m.String(), a
+}
+
+// checkKilled compares what arrived in each life, the recovery at last included,
+// with what had been returned from: every record at least once, none torn or
+// invented, and in each life in the order of the calls. (The call that was under
+// way at a kill may have left its record, and is made again by the next life.)
+func checkKilled(t *testing.T, dir, recovered string, complete bool) {
+	t.Helper()
+	witness, err := os.ReadFile(filepath.Join(dir, "witness"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for life := 0; ; life++ {
+		out, err := os.ReadFile(filepath.Join(dir, "out."+strconv.Itoa(life)))
+		if errors.Is(err, os.ErrNotExist) {
+			if life > 4 {
+				break
+			}
+			continue
+		}
+		texts = append(texts, string(out[:bytes.LastIndexByte(out, '\n')+1])) // the kill can cut the last write(2) short
+	}
+	seen := make([]map[uint64]bool, killGoroutines)
+	for g := range seen {
+		seen[g] = map[uint64]bool{}
+	}
+	for life, text := range append(texts, recovered) {
+		last := make([]uint64, killGoroutines)
+		for l := range strings.Lines(text) {
+			g, i, err := parseKillLine(l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i < last[g] {
+				t.Fatalf("life %d, goroutine %d: record %d after %d", life, g, i, last[g])
+			}
+			last[g] = i
+			seen[g][i] = true
+		}
+	}
+	for g := range killGoroutines {
+		returned := binary.LittleEndian.Uint64(witness[8*g:])
+		for i := range returned {
+			if complete && !seen[g][i] {
+				t.Fatalf("goroutine %d: record %d of %d, whose call had returned, is lost", g, i, returned)
+			}
+		}
+		for i := range seen[g] {
+			if i > returned { // at most the one call that was under way
+				t.Fatalf("goroutine %d: record %d was never written, %d returned", g, i, returned)
+			}
+		}
+	}
+}
+
+func kills(short int) int {
+	if os.Getenv("FOREBAY_TORTURE") != "" {
+		if n, err := strconv.Atoi(os.Getenv("FOREBAY_KILLS")); err == nil {
+			return n
+		}
+		return 10000
+	}
+	return short
+}
+
+// begun reports whether the child came so far that there is something to compare.
+func begun(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "out.0"))
+	return err == nil
+}
+
+func millis(from, to int) time.Duration {
+	return time.Duration(1000*from+rand.IntN(1000*(to-from))) * time.Microsecond
+}
+
+func TestKill(t *testing.T) {
+	modes := []string{"write", "fail", "hang", "hang,evict", "fail,evict"}
+	n := (kills(30) + len(modes) - 1) / len(modes)
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			records := uint64(0)
+			for range n {
+				dir := t.TempDir()
+				killOnce(t, dir, mode, 0, millis(15, 70))
+				if !begun(dir) {
+					continue // killed before it began
+				}
+				got, a := recoverAll(t, dir)
+				checkKilled(t, dir, got, !strings.Contains(mode, "evict"))
+				if t.Failed() {
+					return
+				}
+				records += a.Recovered
+				os.RemoveAll(dir)
+			}
+			if records == 0 {
+				t.Error("nothing was ever recovered")
+			}
+			t.Logf("%d kills, %d records recovered", n, records)
+		})
+	}
+}
+
+// Killed, and killed again while it recovers and goes on.
+func TestKillDuringRecovery(t *testing.T) {
+	recovered := uint64(0)
+	for range max(3, kills(30)/10) {
+		dir := t.TempDir()
+		killOnce(t, dir, "hang", 0, millis(25, 50))
+		for life := range 3 {
+			killOnce(t, dir, "slow", life+1, millis(10, 30))
+		}
+		if !begun(dir) {
+			continue
+		}
+		got, a := recoverAll(t, dir)
+		checkKilled(t, dir, got, true)
+		recovered += a.Recovered
+		if t.Failed() {
+			return
+		}
+		os.RemoveAll(dir)
+	}
+	if recovered == 0 {
+		t.Error("nothing was left to the last life")
+	}
+}
+
+// Every way to end that runs no deferred call.
+func TestExitPanicThrow(t *testing.T) {
+	for end, says := range map[string]string{
+		"exit": "", "panic": "panic: on purpose", "throw": "fatal error: concurrent map", "stack": "stack overflow", "limit": "out of memory",
+	} {
+		t.Run(end, func(t *testing.T) {
+			dir := t.TempDir()
+			cmd, stderr := startChild(t, dir, "hang,roomy", 0, envEnd+"="+end)
+			err := cmd.Wait()
+			if err == nil || strings.Contains(stderr.String(), "child:") || !strings.Contains(stderr.String(), says) {
+				t.Fatalf("child ended with %v: %.500s", err, stderr.String())
+			}
+			afterEnd(t, dir)
+		})
+	}
+}
+
+// afterEnd compares after the child has logged all it wanted and ended.
+func afterEnd(t *testing.T, dir string) {
+	t.Helper()
+	witness, err := os.ReadFile(filepath.Join(dir, "witness"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := binary.LittleEndian.Uint64(witness); n != childRecords {
+		t.Fatalf("the child had written %d records", n)
+	}
+	got, a := recoverAll(t, dir)
+	checkKilled(t, dir, got, true)
+	if a.Recovered < childRecords {
+		t.Errorf("%d recovered", a.Recovered)
+	}
+}

@@ -1,0 +1,197 @@
+package slab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A CrashFile is a crash-safe file in a directory. Other tools may look at it
+// while its process lives.
+type CrashFile struct {
+	Path  string
+	Bytes int64 // that of oversize records beside it included
+	Alive bool  // a process holds its lock: it is that process's
+	Aside bool  // damaged, and renamed so by an earlier process
+	// Unborn: its process died, or is about to go on, while it made the file. It
+	// holds no record.
+	Unborn bool
+}
+
+// IsCrashFile reports whether a file of this name is a crash-safe file, one that
+// was set aside, or an unfinished one. Those that belong to another are none.
+func IsCrashFile(name string) bool {
+	for _, suffix := range []string{newSuffix, badSuffix} {
+		name = strings.TrimSuffix(name, suffix)
+	}
+	return strings.HasSuffix(name, crashSuffix)
+}
+
+// CrashFiles lists the crash-safe files in dir, oldest first. It changes nothing;
+// each lock is tried for a moment.
+func CrashFiles(dir string) ([]CrashFile, error) {
+	entries, err := os.ReadDir(dir) // names begin with the time of creation
+	if err != nil {
+		return nil, fmt.Errorf("slab: cannot list crash-safe files: %w", err)
+	}
+	var files []CrashFile
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() || !IsCrashFile(name) {
+			continue
+		}
+		st, err := e.Info()
+		if err != nil { // it vanished
+			continue
+		}
+		f := CrashFile{
+			Path: filepath.Join(dir, name), Bytes: st.Size(),
+			Aside: strings.HasSuffix(name, badSuffix), Unborn: strings.HasSuffix(name, newSuffix),
+		}
+		if st, err := os.Stat(f.Path + bigSuffix); err == nil {
+			f.Bytes += st.Size()
+		}
+		f.Alive = inUse(f.Path)
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// inUse reports whether somebody holds the lock of a file.
+func inUse(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	err = lockFile(f)
+	if err == nil {
+		unlockFile(f)
+	}
+	return locked(err)
+}
+
+// ReadLive is [ReadImage] for the file of a process that lives: it reads the file
+// twice and leaves out what changed meanwhile, so that no record is torn.
+func ReadLive(path string) (*Image, error) {
+	before, err := ReadImage(path)
+	if err != nil {
+		return nil, err
+	}
+	im, err := ReadImage(path)
+	if err != nil {
+		return nil, err
+	}
+	old, k := before.Records, 0
+	kept := im.Records[:0]
+	for _, r := range im.Records {
+		for k < len(old) && old[k].Ticket < r.Ticket {
+			k++
+		}
+		if k < len(old) && old[k].Ticket == r.Ticket && bytes.Equal(old[k].Data, r.Data) {
+			kept = append(kept, r)
+		}
+	}
+	im.Records = kept
+	return im, nil
+}
+
+// CrashReplay is what [ReplayCrash] did.
+type CrashReplay struct {
+	Records uint64      // settled
+	Tally   batch.Tally // of Records, those that were settled otherwise than delivered
+	Left    uint64      // still in the file
+	Damaged uint64      // in slabs that fail their checksum; the file was then set aside
+}
+
+// CrashReplayOptions say how records are read. Nil is the zero value.
+type CrashReplayOptions struct {
+	// Streams translates the numbers of streams. Default nil: they stay.
+	Streams batch.Dictionary
+	// Codec returns the codec of a content type. Default nil: batches have none.
+	Codec func(contentType string, schema uint32) batch.Codec
+}
+
+// replayBytes bounds a batch of ReplayCrash, unless the sink has limits.
+const replayBytes = 64 << 10
+
+// ReplayCrash delivers what is in the crash-safe file of a dead process to sink, in
+// order, notes after each batch how far it came, and removes the file in the end. At
+// the first error it stops; the batch concerned may arrive twice when it is tried
+// again. The file of a living process is left alone: [ErrInUse]. One that cannot be
+// read is left as it is: [ErrDamaged].
+func ReplayCrash(ctx context.Context, path string, sink batch.Sink, o *CrashReplayOptions) (done CrashReplay, err error) {
+	if o == nil {
+		o = &CrashReplayOptions{}
+	}
+	f, err := openOrphan(path)
+	if err != nil {
+		if f != nil {
+			f.f.Close()
+		}
+		return done, err
+	}
+	done.Left, done.Damaged = uint64(len(f.Records)), f.Damaged
+	if o.Codec != nil {
+		f.codec = o.Codec(f.ContentType, f.Schema)
+	}
+	f.translate(o.Streams)
+	limits := batch.Limits{Bytes: replayBytes}
+	if l, ok := sink.(batch.Limiter); ok {
+		limits = l.Limits()
+		if limits.Bytes <= 0 {
+			limits.Bytes = replayBytes
+		}
+	}
+	for f.next < len(f.Records) {
+		if err = ctx.Err(); err == nil {
+			var build batch.Builder
+			f.take(&build, limits)
+			b := build.Batch(f.codec)
+			if err = sink.Send(ctx, b); err == nil {
+				f.persist()
+				done.Records += uint64(b.Len())
+				done.Left -= uint64(b.Len())
+				done.Tally.Add(b.Tally)
+				continue
+			}
+		}
+		f.f.Close()
+		return done, fmt.Errorf("slab: replay of %s stopped: %w", path, err)
+	}
+	if fl, ok := sink.(batch.Flusher); ok {
+		if err := fl.Flush(ctx); err != nil {
+			f.f.Close()
+			return done, fmt.Errorf("slab: replay of %s: %w", path, err)
+		}
+	}
+	f.finish()
+	return done, nil
+}
+
+// PurgeCrash deletes a crash-safe file, whatever is in it, and what belongs to it. It
+// returns how many bytes went, and [ErrInUse], wrapped, while a process uses the
+// file.
+func PurgeCrash(path string) (bytes int64, err error) {
+	f, err := lockOrphan(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.f.Close()
+	for _, p := range []string{path, path + bigSuffix} {
+		if st, err := os.Stat(p); err == nil {
+			bytes += st.Size()
+		}
+	}
+	removeCrash(path)
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("slab: cannot delete %s", path)
+	}
+	return bytes, nil
+}

@@ -1,0 +1,120 @@
+package slab
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"runtime/debug"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Checksums vouch for sealed slabs that wait: what lies on a disk for hours may
+// decay or be cut short by a crash of the machine. They are made by the drain when
+// a Send has failed, and by Close for what it leaves behind; never by a caller, and
+// never for a slab that is still being filled. A slab without one is judged by its
+// tickets alone.
+
+// slabSum is CRC32C over first, last, the payload of a slab and its slots.
+func slabSum(first, last uint64, payload, slots []byte) uint32 {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:], first)
+	binary.LittleEndian.PutUint64(b[8:], last)
+	sum := crc32.Update(0, castagnoli, b[:])
+	sum = crc32.Update(sum, castagnoli, payload)
+	return crc32.Update(sum, castagnoli, slots)
+}
+
+// sum writes the checksum of a sealed block into its header.
+func (b *block) sum() {
+	if points {
+		point(ptSum)
+	}
+	h, last := b.head, b.slot(b.n-1).Ticket
+	from := len(b.mem) - b.n*batch.SlotBytes
+	sum := slabSum(atomic.LoadUint64(&h.first), last, b.mem[:b.off], unsafe.Slice((*byte)(unsafe.Add(b.base, from)), b.n*batch.SlotBytes))
+	atomic.StoreUint64(&h.last, last)
+	atomic.StoreUint64(&h.sum, uint64(b.n)<<32|uint64(sum))
+	if points {
+		point(ptSummed)
+	}
+}
+
+// wantsSum reports whether b is sealed and has no checksum.
+func (b *block) wantsSum() bool {
+	return b.head != nil && b.retired && !b.summed && b.old == nil && b.n > 0
+}
+
+// sumWaiting makes the checksums of the sealed slabs that wait. It runs on the
+// drain, which lets go of mu while it computes; the block is pinned meanwhile.
+func (w *Writer) sumWaiting() {
+	w.mu.Lock()
+	defer w.unlock()
+	for w.mapped() {
+		b := w.unsummedLocked()
+		if b == nil {
+			return
+		}
+		b.refs++
+		w.unlock()
+		ok := w.trySum(b)
+		w.mu.Lock()
+		b.summed = true
+		w.dropRefLocked(b)
+		if !ok {
+			w.toHeapLocked(errTruncated)
+		}
+	}
+}
+
+func (w *Writer) unsummedLocked() *block {
+	for _, p := range w.d.pieces {
+		if p.blk.wantsSum() {
+			return p.blk
+		}
+	}
+	for i := range w.queue.n {
+		if b := w.queue.at(i).blk; b.wantsSum() {
+			return b
+		}
+	}
+	return nil
+}
+
+// trySum reports false after a fault.
+func (w *Writer) trySum(b *block) (ok bool) {
+	defer func(old bool) {
+		debug.SetPanicOnFault(old)
+		if r := recover(); r != nil && !w.isFault(r) {
+			panic(r)
+		}
+	}(debug.SetPanicOnFault(true))
+	b.sum()
+	return true
+}
+
+// sumAllLocked makes the checksums of all that Close leaves in the file.
+func (w *Writer) sumAllLocked() {
+	if !w.mapped() {
+		return
+	}
+	sum := func(b *block) {
+		if b.wantsSum() {
+			b.summed = w.trySum(b)
+		}
+	}
+	for _, p := range w.d.pieces {
+		if p != nil {
+			sum(p.blk)
+		}
+	}
+	for i := range w.queue.n {
+		sum(w.queue.at(i).blk)
+	}
+	if b := w.cur; b != nil { // no more is written into it
+		b.retired = true
+		sum(b)
+		b.retired = false
+	}
+}
