@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/bench/rivals"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// Rows about order and scale: what the ticket costs, whether callers that collide
+// slow each other down, what shards bring, and what a planned pool of slabs keeps
+// from callers.
+
+// sharded are slabs with as many shards as processors while contention lasts.
+func sharded(w io.Writer) rivals.Writer {
+	n := max(4, runtime.GOMAXPROCS(0))
+	return newSlab(w, &slab.Options{Shards: n, SlabCount: 8 + 2*n})
+}
+
+// steady requires that the slowest round took at most factor × the median.
+func steady(ours string, factor float64) func(*h.Result) []h.Check {
+	return func(r *h.Result) []h.Check {
+		c := r.Column(ours)
+		if c == nil || c.Error != "" || c.Median == 0 {
+			return []h.Check{{Text: ours + " was not measured", Limit: factor, Status: h.NotMeasured}}
+		}
+		got := c.Max / c.Median
+		check := h.Check{Text: fmt.Sprintf("%s: slowest of %d rounds %.2f × the median (target ≤ %g)", ours, len(c.Values), got, factor),
+			Got: got, Limit: factor, Status: h.OK}
+		if got > factor {
+			check.Status = h.Short
+		}
+		return []h.Check{check}
+	}
+}
+
+// merging runs the benchmark of the merge, which needs the inside of package slab,
+// and reports what it says of one record.
+func merging(env *h.Env) (*h.Sample, error) {
+	length := "300ms"
+	if env.Quick {
+		length = "1x"
+	}
+	dir, err := moduleRoot()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command("go", "test", "./slab", "-run", "^$", "-bench", "^BenchmarkMerge$", "-benchtime", length, "-count", "1")
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
+	}
+	s := &h.Sample{Ops: 1, More: map[string]float64{}}
+	for _, m := range mergeMetric.FindAllSubmatch(out, -1) {
+		v, _ := strconv.ParseFloat(string(m[1]), 64)
+		if string(m[2]) == "extra" {
+			s.Value = v
+		} else {
+			s.More[string(m[2])] = v
+		}
+	}
+	if len(s.More) == 0 {
+		return nil, fmt.Errorf("no figures in %s", bytes.TrimSpace(out))
+	}
+	return s, nil
+}
+
+var mergeMetric = regexp.MustCompile(`([\d.]+) (extra|merge|copy)-ns/record`)
+
+// moduleRoot returns the directory of the module that is measured: the rows run in
+// the bench module or below it.
+func moduleRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir != filepath.Dir(dir) {
+		if st, err := os.Stat(filepath.Join(dir, "slab")); err == nil && st.IsDir() {
+			return dir, nil
+		}
+		dir = filepath.Dir(dir)
+	}
+	return "", fmt.Errorf("no directory above the working directory holds package slab")
+}
+
+// The load of order/stall-200ms.
+const (
+	spikeCallers = 4
+	spikeRate    = 10_000 // records per second, all callers together
+	spikeStall   = 200 * time.Millisecond
+	spikeEvery   = 5 * time.Second
+	spikeBytes   = 256
+)
+
+// spiky stalls once per spikeEvery, the first time after half of it.
+type spiky struct {
+	mu    sync.Mutex
+	next  time.Time
+	stall time.Duration
+	bytes int
+}
+
+func (s *spiky) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); now.After(s.next) {
+		s.next = s.next.Add(spikeEvery)
+		time.Sleep(s.stall)
+	}
+	s.bytes += len(p)
+	return len(p), nil
+}
+
+// spiked measures the latency of paced calls. A call that was due while the one
+// before it hung counts from when it was due (no coordinated omission); a caller
+// that overslept while idle counts from when it woke.
+func spiked(name string, kind h.Kind, note string, mk func(io.Writer) (io.Writer, func() error, error)) h.Contender {
+	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
+		length, stall := spikeEvery+spikeEvery/10, spikeStall
+		if env.Quick {
+			length, stall = 20*time.Millisecond, time.Millisecond
+		}
+		dst := &spiky{stall: stall, next: time.Now().Add(length / 2)}
+		w, drain, err := mk(dst)
+		if err != nil {
+			return nil, err
+		}
+		runtime.GC()
+		hists := make([]*hdrhistogram.Histogram, spikeCallers)
+		var wg sync.WaitGroup
+		start := time.Now()
+		for i := range hists {
+			hists[i] = newHistogram()
+			wg.Go(func() {
+				p := record(spikeBytes)
+				const gap = time.Second * spikeCallers / spikeRate
+				due, free := start.Add(time.Duration(i)*gap/spikeCallers), start
+				for end := start.Add(length); due.Before(end); due = due.Add(gap) {
+					if wait := time.Until(due); wait > 0 {
+						time.Sleep(wait)
+					}
+					from := time.Now()
+					if due.Before(free) { // it waited for the call before
+						from = due
+					}
+					_, _ = w.Write(p) // what is lost shows in the count
+					free = time.Now()
+					hists[i].RecordValue(int64(free.Sub(from)))
+				}
+			})
+		}
+		wg.Wait()
+		if err := drain(); err != nil {
+			return nil, err
+		}
+		for _, o := range hists[1:] {
+			hists[0].Merge(o)
+		}
+		s := latencies(hists[0])
+		s.More["lost"] = float64(hists[0].TotalCount()) - float64(dst.bytes)/spikeBytes
+		return s, nil
+	}}
+}
+
+func plannedSlabs(dst io.Writer) (io.Writer, func() error, error) {
+	plan, err := slab.Plan(slab.Workload{Rate: spikeRate, RecordBytes: spikeBytes, Spike: spikeStall})
+	if err != nil {
+		return nil, nil, err
+	}
+	o := plan.Options()
+	o.WhenFull = slab.Block() // what does not fit shows as latency
+	w, err := slab.New(dst, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	return w, func() error { _, err := w.Shutdown(context.Background()); return err }, nil
+}
+
+func mutexed(dst io.Writer) (io.Writer, func() error, error) {
+	return &lockedWriter{w: dst}, func() error { return nil }, nil
+}
+
+func mutexedBufio(dst io.Writer) (io.Writer, func() error, error) {
+	b := bufio.NewWriterSize(dst, 64<<10)
+	return &lockedWriter{w: b}, b.Flush, nil
+}
+
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+func init() {
+	const (
+		one   = "one shard"
+		many  = "shards"
+		floor = "mutex+copy"
+		merge = "merge"
+		slabs = "planned slabs"
+	)
+	bare := writerTo(floor, h.Reference, "lock and copy into 64 KiB, nothing delivered", 200,
+		func(io.Writer) rivals.Writer { return new(rivals.MutexCopy) })
+	h.Register(h.Row{
+		Name: "order/discard-1g", What: "records of 200 B with their ticket, slabs 8 × 64 KiB, 1 goroutine, discard, drain timed",
+		Target: "≤ 1.3 × a bare mutex + copy", Reference: floor,
+		Contenders: []h.Contender{
+			writerTo(one, h.Ours, "the default", 200, newSlabs(64<<10, 8)),
+			writerTo(many, h.Ours, "allowed, one active", 200, sharded),
+			bare,
+		},
+		Verdict: h.Verdict(h.Versus(one, floor, 1.3), h.Versus(many, floor, 1.3)),
+	})
+	h.Register(h.Row{
+		Name: "order/discard-10g", What: "records of 200 B, slabs 8 × 64 KiB, 10 goroutines, discard, drain timed",
+		Target: "no collapse: slowest of 10 rounds ≤ 1.5 × the median", Reference: floor, Goroutines: 10,
+		Contenders: []h.Contender{writerTo(one, h.Ours, "the default", 200, newSlabs(64<<10, 8)), bare},
+		Verdict:    steady(one, 1.5),
+	})
+	h.Register(h.Row{
+		Name: "order/file-10g", What: "records of 200 B, slabs 8 × 64 KiB, 10 goroutines, file, drain timed, no fsync",
+		Target: "no collapse: slowest of 10 rounds ≤ 1.5 × the median", Reference: one, Goroutines: 10, MaxOps: fileOps,
+		Contenders: []h.Contender{writerToFile(one, h.Ours, "the default", 200, newSlabs(64<<10, 8))},
+		Verdict:    steady(one, 1.5),
+	})
+	for _, g := range []int{4, 8, 16, 32, 64} {
+		verdict, target := h.AtMost(many, 1e9), "throughput does not fall from row to row"
+		if g == 16 {
+			verdict, target = h.Versus(many, one, 0.5), "shards ≥ 2 × one shard"
+		}
+		h.Register(h.Row{
+			Name: fmt.Sprintf("order/scale-%dg", g), What: fmt.Sprintf("records of 200 B, %d goroutines, discard, drain timed, 8 processors or more", g),
+			Target: target, Reference: one, Goroutines: g, MinCPU: 8,
+			Contenders: []h.Contender{
+				writerTo(one, h.Ours, "the default", 200, newSlabs(64<<10, 8)),
+				writerTo(many, h.Ours, "as many as processors while contention lasts", 200, sharded),
+			},
+			Verdict: h.Verdict(verdict),
+		})
+	}
+	h.Register(h.Row{
+		Name: "order/merge", What: "records of 200 B that alternate between 4 lanes; what sweep and merge cost beyond copying the same records",
+		Target: "≤ 20 ns per record", Unit: "ns/record", MaxCount: 5,
+		Contenders: []h.Contender{{Name: merge, Kind: h.Ours, Note: "BenchmarkMerge of package slab", Sample: merging}},
+		Verdict:    h.Verdict(h.AtMost(merge, 20)),
+	})
+	h.Register(h.Row{
+		Name: "order/stall-200ms", What: "records of 256 B, 10 000 per second from 4 paced callers, the destination stalls 200 ms every 5 s; " +
+			"latency of a call in µs, from when it was due where the call before it hung; further figures are medians over the rounds",
+		Target: "p99 ≤ 2 µs, p99.9 ≤ 20 µs, nothing lost", Unit: "p99 µs", Reference: slabs, MaxCount: 3,
+		Contenders: []h.Contender{
+			spiked(slabs, h.Ours, "as slab.Plan says", plannedSlabs),
+			spiked("sync", h.Rival, "mutexed, every record is a write", mutexed),
+			spiked("bufio+mutex", h.Rival, "64 KiB", mutexedBufio),
+		},
+		Verdict: h.Verdict(h.AtMost(slabs, 2), h.Figure(slabs, "p99.9", 20), h.Figure(slabs, "lost", 0)),
+	})
+}
