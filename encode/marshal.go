@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"sync"
@@ -34,7 +35,8 @@ func (m *marshaler) free() {
 	}
 }
 
-// marshal appends v as encoding/json does, or a text that says why not.
+// marshal appends v as encoding/json does, with strings for NaN and the
+// infinities, or a text that says why not.
 func (l leaf) marshal(dst []byte, v any) (out []byte) {
 	start := len(dst)
 	defer func() {
@@ -47,7 +49,15 @@ func (l leaf) marshal(dst []byte, v any) (out []byte) {
 		return l.text(dst, "!ERROR:"+err.Error())
 	}
 	m := marshalers.Get().(*marshaler)
-	if err := m.enc.Encode(v); err != nil {
+	err, changed := m.enc.Encode(v), false
+	if unsupported := (*json.UnsupportedValueError)(nil); errors.As(err, &unsupported) {
+		var rv reflect.Value
+		if rv, changed = finite(reflect.ValueOf(v)); changed {
+			m.buf.Reset()
+			err = m.enc.Encode(rv.Interface())
+		}
+	}
+	if err != nil {
 		text := "!ERROR:" + err.Error()
 		m.free()
 		return l.text(dst, text)
@@ -56,7 +66,11 @@ func (l leaf) marshal(dst []byte, v any) (out []byte) {
 	if !utf8.Valid(b) { // what a json.Marshaler returns is not checked for it
 		b = bytes.ToValidUTF8(b, []byte("\ufffd"))
 	}
-	out = append(dst, b...)
+	if changed {
+		out = appendStoodIn(dst, b)
+	} else {
+		out = append(dst, b...)
+	}
 	m.free()
 	return l.quote(out, start)
 }
