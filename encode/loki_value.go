@@ -1,13 +1,15 @@
 package encode
 
 import (
+	"bytes"
 	"encoding"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"reflect"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 	"unsafe"
 )
@@ -115,38 +117,221 @@ func (v *Values) leaf(r *Record) leaf {
 	return l
 }
 
-// uuidTypes says which types are arrays of 16 bytes that call themselves UUIDs
-// and have a text of their own; all such types agree on the form.
-var uuidTypes sync.Map // reflect.Type → bool
+// AppendMembers appends attrs as members of the JSON object that dst ends in, from
+// the first one on as long as their values are strings, numbers, booleans or UUIDs,
+// and returns how many it has appended; the one behind them is for [Values.AppendMember]
+// or for the caller. nested says that the object itself stands in a JSON string, so
+// that everything is escaped once more: what is appended is what [EscapeTail] would
+// make of the members.
+func (v *Values) AppendMembers(dst []byte, attrs []slog.Attr, nested bool) ([]byte, int) {
+	if nested {
+		return v.appendNested(dst, attrs)
+	}
+	for i := range attrs {
+		a := &attrs[i]
+		switch a.Value.Kind() {
+		case slog.KindString:
+			dst = appendString(appendKeyJSON(dst, a.Key), a.Value.String())
+		case slog.KindInt64:
+			dst = appendInt(appendKeyJSON(dst, a.Key), a.Value.Int64())
+		case slog.KindUint64:
+			dst = appendUint(appendKeyJSON(dst, a.Key), a.Value.Uint64())
+		case slog.KindBool:
+			dst = appendBool(appendKeyJSON(dst, a.Key), a.Value.Bool())
+		case slog.KindFloat64:
+			f := a.Value.Float64()
+			if f-f != 0 {
+				return dst, i
+			}
+			dst = appendFloat(appendKeyJSON(dst, a.Key), f, 64)
+		case slog.KindAny:
+			x := a.Value.Any()
+			if !isUUID(x) {
+				return dst, i
+			}
+			dst = append(appendKeyJSON(dst, a.Key), '"')
+			dst = append(appendUUID(dst, x), '"')
+		default:
+			return dst, i
+		}
+	}
+	return dst, len(attrs)
+}
+
+func (v *Values) appendNested(dst []byte, attrs []slog.Attr) ([]byte, int) {
+	for i := range attrs {
+		a := &attrs[i]
+		switch a.Value.Kind() {
+		case slog.KindString:
+			dst = appendStringNested(appendKeyNested(dst, a.Key), a.Value.String())
+		case slog.KindInt64:
+			dst = appendInt(appendKeyNested(dst, a.Key), a.Value.Int64())
+		case slog.KindUint64:
+			dst = appendUint(appendKeyNested(dst, a.Key), a.Value.Uint64())
+		case slog.KindBool:
+			dst = appendBool(appendKeyNested(dst, a.Key), a.Value.Bool())
+		case slog.KindFloat64:
+			f := a.Value.Float64()
+			if f-f != 0 {
+				return dst, i
+			}
+			dst = appendFloat(appendKeyNested(dst, a.Key), f, 64)
+		case slog.KindAny:
+			x := a.Value.Any()
+			if !isUUID(x) {
+				return dst, i
+			}
+			dst = append(appendKeyNested(dst, a.Key), '\\', '"')
+			dst = append(appendUUID(dst, x), '\\', '"')
+		default:
+			return dst, i
+		}
+	}
+	return dst, len(attrs)
+}
+
+// appendKeyNested is appendKeyJSON within a JSON string.
+func appendKeyNested(dst []byte, key string) []byte {
+	n, j := len(key), len(dst)
+	if n == 0 || n > 16 || cap(dst)-j < 40 {
+		return appendAnyKeyNested(dst, key)
+	}
+	sep := byte(',')
+	if last := dst[j-1]; last == ',' || last == '{' {
+		sep = last
+		j--
+	}
+	b := (*[40]byte)(dst[j : j+40])
+	b[0], b[1], b[2] = sep, '\\', '"'
+	if copyShort((*[short]byte)(b[3:3+short]), key) != 0 {
+		return appendAnyKeyNested(dst, key)
+	}
+	b[n+3], b[n+4], b[n+5] = '\\', '"', ':'
+	return dst[:j+n+6]
+}
+
+// appendAnyKeyNested is appendKeyNested for all keys.
+func appendAnyKeyNested(dst []byte, key string) []byte {
+	start := len(dst)
+	return EscapeTail(appendAnyKey(spare(dst, 64), key), start)
+}
+
+// appendStringNested is appendString within a JSON string.
+func appendStringNested(dst []byte, s string) []byte {
+	n, j := len(s), len(dst)
+	if n <= short {
+		dst = spare(dst, short+4)
+		b := (*[short + 4]byte)(dst[j : j+short+4])
+		if copyShort((*[short]byte)(b[2:2+short]), s) == 0 {
+			b[0], b[1], b[n+2], b[n+3] = '\\', '"', '\\', '"'
+			return dst[:j+n+4]
+		}
+	}
+	return append(AppendEscapedNested(append(dst, '\\', '"'), s), '\\', '"')
+}
+
+// AppendEscapedNested appends s as the inside of a JSON string that stands in a
+// JSON string.
+func AppendEscapedNested(dst []byte, s string) []byte {
+	start := len(dst)
+	if len(s) >= 8 && spanASCII(s) == len(s) {
+		return append(dst, s...)
+	}
+	return EscapeTail(appendEscaped(dst, s), start)
+}
+
+// EscapeTail escapes what stands in dst from start on, which must be valid UTF-8,
+// as the inside of a JSON string.
+func EscapeTail(dst []byte, start int) []byte {
+	tail := dst[start:]
+	if bytes.IndexByte(tail, '"') < 0 && bytes.IndexByte(tail, '\\') < 0 && spanned(tail) {
+		return dst
+	}
+	// It is appended once more behind itself and then moved.
+	end := len(dst)
+	dst = appendEscaped(dst, unsafe.String(unsafe.SliceData(tail), len(tail)))
+	return dst[:start+copy(dst[start:], dst[end:])]
+}
+
+// spanned reports whether nothing in b has to be escaped, quotes and backslashes
+// apart.
+func spanned(b []byte) bool {
+	for _, c := range b {
+		if c < 0x20 || c >= 0x80 {
+			return utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return r < 0x20 || r == 0x2028 || r == 0x2029 })
+		}
+	}
+	return true
+}
+
+// uuids says for the types met lately whether they are arrays of 16 bytes that call
+// themselves UUIDs and have a text of their own; all such types agree on the form.
+// An entry is the address of a type, which ends in zeros, and the answer; types are
+// never freed.
+var uuids [64]atomic.Uintptr
 
 func isUUID(x any) bool {
+	typ := uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[0])
+	known := &uuids[(typ>>5^typ>>11)%uintptr(len(uuids))]
+	if k := known.Load(); k&^1 == typ {
+		return k&1 != 0
+	}
+	is := asksForUUID(x)
+	if typ&1 == 0 {
+		if is {
+			typ |= 1
+		}
+		known.Store(typ)
+	}
+	return is
+}
+
+func asksForUUID(x any) bool {
 	t := reflect.TypeOf(x)
 	if t == nil || t.Kind() != reflect.Array || t.Len() != 16 || t.Elem().Kind() != reflect.Uint8 {
 		return false
 	}
-	if known, ok := uuidTypes.Load(t); ok {
-		return known.(bool)
-	}
 	name := strings.ToLower(t.Name())
 	_, text := x.(encoding.TextMarshaler)
 	_, str := x.(fmt.Stringer)
-	is := (text || str) && (strings.Contains(name, "uuid") || strings.Contains(name, "guid"))
-	uuidTypes.Store(t, is)
-	return is
+	return (text || str) && (strings.Contains(name, "uuid") || strings.Contains(name, "guid"))
 }
+
+// hexPairs are the two digits of each byte.
+var hexPairs = func() (t [256]uint16) {
+	const hex = "0123456789abcdef"
+	for i := range t {
+		t[i] = uint16(hex[i>>4]) | uint16(hex[i&15])<<8
+	}
+	return t
+}()
 
 // appendUUID appends an array of 16 bytes as RFC 9562 section 4 has it.
 func appendUUID(dst []byte, x any) []byte {
-	const hex = "0123456789abcdef"
 	// An array of 16 bytes lies behind the second word of the interface. Reflection
 	// would ask for each byte by itself, which takes longer than all the rest.
 	u := (*[16]byte)((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[1])
-	for i, b := range u {
-		if i == 4 || i == 6 || i == 8 || i == 10 {
-			dst = append(dst, '-')
-		}
-		dst = append(dst, hex[b>>4], hex[b&15])
-	}
+	n := len(dst)
+	dst = spare(dst, 36)[:n+36]
+	b := (*[36]byte)(dst[n:])
+	put := func(at int, c byte) { binary.LittleEndian.PutUint16(b[at:], hexPairs[c]) }
+	put(0, u[0])
+	put(2, u[1])
+	put(4, u[2])
+	put(6, u[3])
+	put(9, u[4])
+	put(11, u[5])
+	put(14, u[6])
+	put(16, u[7])
+	put(19, u[8])
+	put(21, u[9])
+	put(24, u[10])
+	put(26, u[11])
+	put(28, u[12])
+	put(30, u[13])
+	put(32, u[14])
+	put(34, u[15])
+	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
 	return dst
 }
 

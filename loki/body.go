@@ -27,6 +27,7 @@ const (
 type body struct {
 	messageKey string
 	levelKey   string // "": left out
+	levelHead  texts  // "level":" without the comma
 	values     *encode.Values
 	root       *bodyScope
 }
@@ -36,13 +37,27 @@ func newBody(messageKey, levelKey string) *body {
 		messageKey: messageKey, levelKey: levelKey,
 		values: encode.NewValues(&encode.JSONOptions{Duration: encode.DurationText, Level: encode.LevelLower}),
 	}
-	b.root = &bodyScope{b: b, lead: string(append(encode.AppendKey([]byte{'{'}, messageKey), '"'))}
+	b.root = &bodyScope{b: b, lead: both(append(encode.AppendKey([]byte{'{'}, messageKey), '"'))}
 	b.root.level.add(messageKey)
 	if levelKey != "" {
 		b.root.level.add(levelKey)
+		b.levelHead = both(append(encode.AppendKey([]byte{'{'}, levelKey)[1:], '"'))
 	}
 	b.root.seal()
 	return b
+}
+
+// texts are the same in a line, and in a line that stands in a JSON string.
+type texts [2]string
+
+// Indexes of texts.
+const (
+	bare   = 0
+	nested = 1
+)
+
+func both(text []byte) texts {
+	return texts{string(text), string(encode.EscapeTail(append([]byte(nil), text...), 0))}
 }
 
 func (b *body) Scope() encode.Scope { return b.root }
@@ -52,12 +67,12 @@ func (b *body) NeedsPC() bool       { return false }
 // bodyScope is the body under attributes and groups.
 type bodyScope struct {
 	b      *body
-	lead   string   // {"Message":"
-	pre    []byte   // encoded attributes, each with a comma before it
+	lead   texts    // {"Message":"
+	pre    texts    // encoded attributes, each with a comma before it
 	groups []string // open groups, by the names they have in the object
 	opened int      // how many of them pre opens
 	level  level    // keys of the innermost object
-	lazy   string   // opens the groups that pre does not
+	lazy   texts    // opens the groups that pre does not
 	tail   string   // closes those that pre opens, and the object
 	full   string   // closes all
 }
@@ -101,10 +116,11 @@ func (l *level) unique(key string) string {
 }
 
 func (s *bodyScope) seal() {
-	s.lazy = ""
+	var lazy []byte
 	for _, g := range s.groups[s.opened:] {
-		s.lazy += string(encode.AppendKey([]byte{','}, g)[1:]) + "{"
+		lazy = append(append(lazy, encode.AppendKey([]byte{'{'}, g)[1:]...), '{')
 	}
+	s.lazy = both(lazy)
 	s.tail, s.full = strings.Repeat("}", s.opened+1), strings.Repeat("}", len(s.groups)+1)
 }
 
@@ -124,11 +140,11 @@ func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 		return s
 	}
 	w := bodyWalker{values: s.b.values, scope: s}
-	pre := append(make([]byte, 0, len(s.pre)+len(s.lazy)+64*len(attrs)+1), '{') // '{' takes the comma away from the first
-	pre = append(pre, s.pre...)
-	if s.lazy != "" {
+	pre := append(make([]byte, 0, len(s.pre[bare])+len(s.lazy[bare])+64*len(attrs)+1), '{') // '{' takes the comma away from the first
+	pre = append(pre, s.pre[bare]...)
+	if s.lazy[bare] != "" {
 		pre = append(pre, ',')
-		pre = append(pre, s.lazy...)
+		pre = append(pre, s.lazy[bare]...)
 	}
 	start := len(pre)
 	w.mask = s.level.mask
@@ -137,10 +153,10 @@ func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 		return s
 	}
 	n := *s
-	n.pre = pre[1:len(pre):len(pre)]
-	if n.pre[0] != ',' {
-		n.pre = append([]byte{','}, n.pre...)
+	if pre = pre[1:]; pre[0] != ',' {
+		pre = append([]byte{','}, pre...)
 	}
+	n.pre = both(pre)
 	n.opened = len(s.groups)
 	n.level.keys = s.level.keys[:len(s.level.keys):len(s.level.keys)]
 	for _, k := range w.keys {
@@ -151,32 +167,44 @@ func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 }
 
 func (s *bodyScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
-	dst = append(dst, s.lead...)
-	dst = encode.AppendEscaped(dst, r.Message)
-	dst = append(dst, '"')
+	return s.append(dst, r, bare), batch.Meta{}, nil
+}
+
+// append appends the line of r: form says whether bare or nested.
+func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
+	dst = append(dst, s.lead[form]...)
+	if form == bare {
+		dst = append(encode.AppendEscaped(dst, r.Message), '"')
+	} else {
+		dst = append(encode.AppendEscapedNested(dst, r.Message), '\\', '"')
+	}
 	if s.b.levelKey != "" {
-		dst = append(encode.AppendKey(dst, s.b.levelKey), '"')
+		dst = append(dst, ',')
+		dst = append(dst, s.b.levelHead[form]...)
 		dst = append(dst, levelName(r.Level)...)
+		if form == nested {
+			dst = append(dst, '\\')
+		}
 		dst = append(dst, '"')
 	}
-	dst = append(dst, s.pre...)
+	dst = append(dst, s.pre[form]...)
 	if len(r.Attrs) == 0 {
-		return append(dst, s.tail...), batch.Meta{}, nil
+		return append(dst, s.tail...)
 	}
 	start := len(dst)
-	if s.lazy != "" {
+	if s.lazy[form] != "" {
 		dst = append(dst, ',')
-		dst = append(dst, s.lazy...)
+		dst = append(dst, s.lazy[form]...)
 	}
 	inside := len(dst)
 	w := walkers.Get().(*bodyWalker)
-	w.values, w.scope, w.rec, w.mask = s.b.values, s, r, s.level.mask
-	dst = w.attrs(dst, r.Attrs)
+	w.values, w.scope, w.rec, w.mask, w.nested = s.b.values, s, r, s.level.mask, form == nested
+	dst = w.object(dst, r.Attrs)
 	w.free()
 	if len(dst) == inside {
-		return append(dst[:start], s.tail...), batch.Meta{}, nil
+		return append(dst[:start], s.tail...)
 	}
-	return append(dst, s.full...), batch.Meta{}, nil
+	return append(dst, s.full...)
 }
 
 var walkers = sync.Pool{New: func() any { return &bodyWalker{keys: make([]string, 0, 16)} }}
@@ -186,6 +214,7 @@ type bodyWalker struct {
 	values *encode.Values
 	scope  *bodyScope
 	rec    *encode.Record
+	nested bool     // the line stands in a JSON string
 	keys   []string // of the objects that are open, outermost first
 	from   int      // where those of the innermost begin
 	mask   uint64   // of the innermost
@@ -202,39 +231,101 @@ func (w *bodyWalker) free() {
 	walkers.Put(w)
 }
 
+// object writes all that is left of the innermost object. Where no key stands
+// twice, which can be told beforehand, none has to be remembered.
+func (w *bodyWalker) object(dst []byte, attrs []slog.Attr) []byte {
+	if !w.unique(attrs) {
+		return w.attrs(dst, attrs)
+	}
+	for {
+		var n int
+		dst, n = w.values.AppendMembers(dst, attrs, w.nested)
+		if attrs = attrs[n:]; len(attrs) == 0 {
+			return dst
+		}
+		dst = w.attr(dst, &attrs[0], true)
+		attrs = attrs[1:]
+	}
+}
+
+// unique reports whether every attribute has a key, and none one that there is
+// already.
+func (w *bodyWalker) unique(attrs []slog.Attr) bool {
+	mask := w.mask
+	for i := range attrs {
+		key := attrs[i].Key
+		if key == "" {
+			return false
+		}
+		bit := keyBit(key)
+		if mask&bit != 0 {
+			if w.taken(key) {
+				return false
+			}
+			for k := range attrs[:i] {
+				if attrs[k].Key == key {
+					return false
+				}
+			}
+		}
+		mask |= bit
+	}
+	return true
+}
+
 func (w *bodyWalker) attrs(dst []byte, attrs []slog.Attr) []byte {
 	for i := range attrs {
-		a := &attrs[i]
-		switch a.Value.Kind() {
-		case slog.KindAny:
-			v := a.Value.Any()
-			if v == nil && a.Key == "" {
-				continue
-			}
-			if err, ok := v.(error); ok {
-				dst = w.values.AppendError(dst, w.key(a.Key), err)
-				continue
-			}
-			if o, ok := v.(encode.AttrAppender); ok {
-				dst = w.object(dst, a.Key, o)
-				continue
-			}
-			dst = w.values.AppendMember(dst, w.rec, w.key(a.Key), a.Value)
-		case slog.KindLogValuer:
-			b := slog.Attr{Key: a.Key, Value: a.Value.Resolve()}
-			if b.Value.Kind() == slog.KindGroup {
-				dst = w.group(dst, b.Key, b.Value.Group(), true)
-				continue
-			}
-			one := [1]slog.Attr{b}
-			dst = w.attrs(dst, one[:])
-		case slog.KindGroup:
-			dst = w.group(dst, a.Key, a.Value.Group(), false)
-		default:
-			dst = w.values.AppendMember(dst, w.rec, w.key(a.Key), a.Value)
-		}
+		dst = w.attr(dst, &attrs[i], false)
 	}
 	return dst
+}
+
+// attr writes one attribute. alone says that no other has its key.
+func (w *bodyWalker) attr(dst []byte, a *slog.Attr, alone bool) []byte {
+	switch a.Value.Kind() {
+	case slog.KindAny:
+		v := a.Value.Any()
+		if v == nil && a.Key == "" {
+			return dst
+		}
+		if err, ok := v.(error); ok {
+			start := len(dst)
+			return w.nest(w.values.AppendError(dst, w.keyUnless(alone, a.Key), err), start)
+		}
+		if o, ok := v.(encode.AttrAppender); ok {
+			return w.appender(dst, a.Key, o)
+		}
+	case slog.KindLogValuer:
+		b := slog.Attr{Key: a.Key, Value: a.Value.Resolve()}
+		if b.Value.Kind() == slog.KindGroup {
+			return w.group(dst, b.Key, b.Value.Group(), true)
+		}
+		return w.attr(dst, &b, alone)
+	case slog.KindGroup:
+		return w.group(dst, a.Key, a.Value.Group(), false)
+	}
+	return w.member(dst, w.keyUnless(alone, a.Key), a.Value)
+}
+
+// member writes a value that is neither a group nor an error.
+func (w *bodyWalker) member(dst []byte, key string, v slog.Value) []byte {
+	start := len(dst)
+	return w.nest(w.values.AppendMember(dst, w.rec, key, v), start)
+}
+
+// nest escapes what was written from start on, if the line stands in a string.
+func (w *bodyWalker) nest(dst []byte, start int) []byte {
+	if w.nested {
+		return encode.EscapeTail(dst, start)
+	}
+	return dst
+}
+
+func (w *bodyWalker) keyUnless(alone bool, key string) string {
+	if alone {
+		return key
+	}
+	return w.key(key)
 }
 
 // key notes that key stands in the innermost object and returns what it is to be
@@ -269,27 +360,27 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 	}
 	if made {
 		if w.spent++; w.spent > maxExpansions {
-			return w.values.AppendMember(dst, w.rec, w.key(name), slog.StringValue(tooMany))
+			return w.member(dst, w.key(name), slog.StringValue(tooMany))
 		}
 	}
 	if w.depth >= maxDepth {
-		return w.values.AppendMember(dst, w.rec, w.key(name), slog.StringValue(tooDeep))
+		return w.member(dst, w.key(name), slog.StringValue(tooDeep))
 	}
 	if name == "" {
 		// The keys are those of the object around it, so depth must not hide them
 		// from taken: the limit is kept by counting expansions.
 		if w.spent++; w.spent > maxExpansions/64 {
-			return w.values.AppendMember(dst, w.rec, w.key("group"), slog.StringValue(tooDeep))
+			return w.member(dst, w.key("group"), slog.StringValue(tooDeep))
 		}
 		return w.attrs(dst, attrs)
 	}
 	start := len(dst)
-	dst = append(encode.AppendKey(dst, w.key(name)), '{')
+	dst = append(w.nest(encode.AppendKey(dst, w.key(name)), start), '{')
 	inside := len(dst)
 	from, mask := w.from, w.mask
 	w.from, w.mask = len(w.keys), 0
 	w.depth++
-	dst = w.attrs(dst, attrs)
+	dst = w.object(dst, attrs)
 	w.depth--
 	clear(w.keys[w.from:])
 	w.keys = w.keys[:w.from]
@@ -302,11 +393,11 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 
 var attrPool = sync.Pool{New: func() any { s := make([]slog.Attr, 0, 16); return &s }}
 
-// object writes an AttrAppender as a group.
-func (w *bodyWalker) object(dst []byte, key string, o encode.AttrAppender) []byte {
+// appender writes an AttrAppender as a group.
+func (w *bodyWalker) appender(dst []byte, key string, o encode.AttrAppender) []byte {
 	attrs, ok := collect(o)
 	if !ok { // it panicked: encode says so
-		return w.values.AppendMember(dst, w.rec, w.key(key), slog.AnyValue(o))
+		return w.member(dst, w.key(key), slog.AnyValue(o))
 	}
 	dst = w.group(dst, key, *attrs, true)
 	putAttrs(attrs)

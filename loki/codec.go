@@ -10,14 +10,14 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// The content types of the records of a [Sink].
+// The content types of the records of a [Pusher].
 const (
 	ContentTypeProtobuf = "application/vnd.forebay.loki-entry+protobuf"
 	ContentTypeJSON     = "application/vnd.forebay.loki-entry+json"
 )
 
-// codec reads entries. Those of one form are read by any Sink's codec of that
-// form; only the labels, which are no part of them, are the Sink's own.
+// codec reads entries. Those of one form are read by any Pusher's codec of that
+// form; only the labels, which are no part of them, are the Pusher's own.
 type codec struct{ e *Encoder }
 
 func (c codec) ContentType() string {

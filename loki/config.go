@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"os"
@@ -37,6 +38,8 @@ const (
 	DefaultMaxFuture        = 10 * time.Minute
 	DefaultMaxMetadataPairs = 128
 	DefaultMaxMetadataBytes = 64 << 10
+	DefaultSlabBytes        = 256 << 10
+	DefaultBufferBytes      = 4 << 20
 )
 
 // A Wire is the form of requests.
@@ -77,7 +80,7 @@ const (
 	Refuse   LongLine = "refuse"   // never sent: to the dead letters, if there are any
 )
 
-// Config configures a [Sink]. Only URL is required. Each field states its default
+// Config configures a [Sink] and a [Pusher]. Only URL is required. Each field states its default
 // and unit. A Config can be decoded from YAML; the names are those of the fields
 // in lower case with underscores. Durations are written as 1s or 500ms.
 type Config struct {
@@ -186,24 +189,57 @@ type Config struct {
 	MaxAge    time.Duration `yaml:"max_age"`
 	MaxFuture time.Duration `yaml:"max_future"`
 
-	// What follows is used by [NewOutput] and [NewHandler] only.
+	// What follows is used by [New] and [NewHandler] only.
 
-	// Name is the output's in reports. Default "loki".
+	// Name stands in reports and events. Default "loki".
 	Name string `yaml:"name"`
 	// Level is the lowest level of records that [NewHandler] takes. Default
 	// slog.LevelInfo.
 	Level slog.Leveler `yaml:"-"`
-	// Slab is the memory in front of the sink. Default: 16 slabs of 256 KiB,
-	// enough for a batch of 1 MiB to fill while another is sent. Its FlushLevel is
-	// none by default: errors wait for their batch like others.
+	// BufferBytes is the memory for records that wait, in slabs of SlabBytes.
+	// Defaults: four times BatchBytes, but at least 4 MiB, so that a batch can fill
+	// while others are sent; and 256 KiB.
+	BufferBytes int `yaml:"buffer_bytes"`
+	SlabBytes   int `yaml:"slab_bytes"`
+	// WhenFull is what a call does when no memory is left: block-for=DURATION,
+	// block, drop-newest or drop-oldest. Default block-for=250ms.
+	WhenFull string `yaml:"when_full"`
+	// CrashDir is a directory for files that the memory lies in: what a call has
+	// returned from then survives the death of the process, and the next one
+	// delivers it. Give each Sink its own. Default: none. See [slab.Crash].
+	CrashDir string `yaml:"crash_dir"`
+	// SpoolDir is a directory for what Loki does not take while it is down, up to
+	// SpoolBytes (default 1 GiB), delivered in order when it is back. Give each
+	// Sink its own. Default: none; records then wait in memory. See package spool.
+	SpoolDir   string `yaml:"spool_dir"`
+	SpoolBytes int64  `yaml:"spool_bytes"`
+	// PendingLimit is how many records may wait, while Loki is down, before
+	// ErrorHandler is asked. Default 0: at once.
+	PendingLimit int `yaml:"pending_limit"`
+	// ErrorHandler is offered what Loki does not take while it is down, such as
+	// [deliver.JSONLines] or [deliver.ToSink]. What it takes is handled, what it
+	// does not stays. Default nil.
+	ErrorHandler deliver.ErrorHandler `yaml:"-"`
+	// DeadLetter is handed records that were refused for good, see
+	// [deliver.DeadLetters]. Default nil: they are counted.
+	DeadLetter deliver.ErrorHandler `yaml:"-"`
+	// Spill is used instead of SpoolDir. Default nil.
+	Spill deliver.Spill `yaml:"-"`
+	// Retry and Breaker set how often is tried. Default nil: their defaults.
+	Retry   *deliver.RetryOptions   `yaml:"-"`
+	Breaker *deliver.BreakerOptions `yaml:"-"`
+	// Slab are the options of the memory that have no field here; what is set in
+	// it counts. Its FlushLevel is none by default: errors wait for their batch like
+	// others. Default nil.
 	Slab *slab.Options `yaml:"-"`
-	// Deliver is how outages are dealt with. Default nil: its defaults.
-	Deliver *deliver.Options `yaml:"-"`
-	// OnError is told of transitions. Default nil: a line on standard error.
+	// OnError is told of transitions: failure, recovery, drops. It runs on a
+	// goroutine of its own behind a bounded queue. Default nil: a line on standard
+	// error.
 	OnError func(batch.Event) `yaml:"-"`
 
-	labels   []label  // of Labels, by name, set by resolve
-	endpoint *url.URL // of URL, likewise
+	whenFull slab.WhenFull // of WhenFull, set by resolve
+	labels   []label       // of Labels, by name, set by resolve
+	endpoint *url.URL      // of URL, likewise
 }
 
 type label struct{ name, value string }
@@ -256,6 +292,17 @@ func (c Config) resolve() (Config, error) {
 	defaultTo(&c.MaxAge, DefaultMaxAge)
 	defaultTo(&c.MaxFuture, DefaultMaxFuture)
 	defaultTo(&c.Name, "loki")
+	defaultTo(&c.SlabBytes, DefaultSlabBytes)
+	defaultTo(&c.BufferBytes, max(DefaultBufferBytes, 4*c.BatchBytes))
+	if c.WhenFull != "" {
+		var err error
+		if c.whenFull, err = slab.ParseWhenFull(c.WhenFull); err != nil {
+			bad("when_full: %s", strings.TrimPrefix(err.Error(), "slab: when-full "))
+		}
+	}
+	if c.SpoolDir != "" && c.Spill != nil {
+		bad("spool_dir and Spill are both given; use one of them")
+	}
 	var why string
 	if c.endpoint, why = endpoint(c.URL); why != "" {
 		bad("url: %s; use http://host:3100 or https://host/prefix", why)
@@ -292,21 +339,24 @@ func (c Config) resolve() (Config, error) {
 		bad("tls: cert_file and key_file belong together; give both")
 	}
 	for _, n := range []struct {
-		field          string
-		value, lo, hi  int
-		unit, whatElse string
+		field         string
+		value, lo, hi int
+		unit          string
 	}{
-		{"batch_bytes", c.BatchBytes, 1, slab.MaxSlabBytes, "bytes", ""},
-		{"batch_records", c.BatchRecords, 0, 1 << 30, "records", ""},
-		{"concurrency", c.Concurrency, 1, 1024, "requests", ""},
-		{"max_request_bytes", c.MaxRequestBytes, 1024, 1 << 30, "bytes", ""},
-		{"max_streams", c.MaxStreams, 8, 1 << 24, "streams", ""},
-		{"max_labels", c.MaxLabels, 1, 1 << 16, "labels", ""},
-		{"max_label_name", c.MaxLabelName, 1, 1 << 20, "bytes", ""},
-		{"max_label_value", c.MaxLabelValue, 1, 1 << 20, "bytes", ""},
-		{"max_line", c.MaxLine, 64, maxPadded >> 1, "bytes", ""},
-		{"max_metadata_pairs", c.MaxMetadataPairs, 1, 1 << 20, "pairs", ""},
-		{"max_metadata_bytes", c.MaxMetadataBytes, 1, 1 << 24, "bytes", ""},
+		{"batch_bytes", c.BatchBytes, 1, slab.MaxSlabBytes, "bytes"},
+		{"batch_records", c.BatchRecords, 0, 1 << 30, "records"},
+		{"concurrency", c.Concurrency, 1, 1024, "requests"},
+		{"max_request_bytes", c.MaxRequestBytes, 1024, 1 << 30, "bytes"},
+		{"max_streams", c.MaxStreams, 8, 1 << 24, "streams"},
+		{"max_labels", c.MaxLabels, 1, 1 << 16, "labels"},
+		{"max_label_name", c.MaxLabelName, 1, 1 << 20, "bytes"},
+		{"max_label_value", c.MaxLabelValue, 1, 1 << 20, "bytes"},
+		{"max_line", c.MaxLine, 64, maxPadded >> 1, "bytes"},
+		{"max_metadata_pairs", c.MaxMetadataPairs, 1, 1 << 20, "pairs"},
+		{"max_metadata_bytes", c.MaxMetadataBytes, 1, 1 << 24, "bytes"},
+		{"slab_bytes", c.SlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes, "bytes"},
+		{"buffer_bytes", c.BufferBytes, 2 * slab.MinSlabBytes, slab.MaxSlabBytes * 64, "bytes"},
+		{"pending_limit", c.PendingLimit, 0, math.MaxInt, "records"},
 	} {
 		if n.value < n.lo || n.value > n.hi {
 			bad("%s is %d; use %d to %d %s", n.field, n.value, n.lo, n.hi, n.unit)

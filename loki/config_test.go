@@ -63,7 +63,7 @@ func TestConfigFaults(t *testing.T) {
 	} {
 		c := good
 		change(&c)
-		_, err := New(c)
+		_, err := NewPusher(c)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -156,7 +156,7 @@ func TestTransports(t *testing.T) {
 	if e := batch.Inspect(pushOne(t, Config{URL: plain.URL + "/moved"})); e.Kind != batch.KindFatal || len(got) != 1 {
 		t.Errorf("a redirect: %+v, %d requests", e, len(got))
 	}
-	if _, err := New(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, BearerTokenFile: "/does/not/exist"}); err == nil {
+	if _, err := NewPusher(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, BearerTokenFile: "/does/not/exist"}); err == nil {
 		t.Error("no error for a missing token file")
 	}
 
@@ -207,7 +207,7 @@ func TestMutualTLS(t *testing.T) {
 	if err := pushOne(t, Config{URL: s.URL, TLS: TLS{CertFile: cert, KeyFile: keyFile}}); !batch.Retryable(err) {
 		t.Errorf("an unknown authority: %v", err)
 	}
-	if _, err := New(Config{URL: s.URL, TLS: TLS{CAFile: keyFile}}); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
+	if _, err := NewPusher(Config{URL: s.URL, TLS: TLS{CAFile: keyFile}}); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
 		t.Errorf("got %v", err)
 	}
 }

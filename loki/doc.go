@@ -11,9 +11,15 @@
 // # Parts
 //
 //	Encoder  renders a record, in the caller, as the entry that the request will have
-//	Sink     gathers the entries of a batch by stream, pushes them, reads the answer
-//	Output   a Sink behind memory (slab.Writer) and delivery (deliver.Engine)
-//	Handler  an Output behind a forebay.Router
+//	Pusher   gathers the entries of a batch by stream, pushes them, reads the answer
+//	Sink     a Pusher behind memory (slab.Writer) and delivery (deliver.Engine)
+//	Handler  a Sink behind a forebay.Router
+//
+// A record's way, with the room where records wait (‖) and what is asked when Loki
+// is down:
+//
+//	slog ─▶ Encoder ─▶ slab.Writer ‖ deliver.Engine ─▶ Pusher ─▶ Loki
+//	                                  └▶ ErrorHandler, SpoolDir
 //
 // # Lines
 //

@@ -9,17 +9,17 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// DryRun is a Sink that sends nothing and writes to w what it would send: a line
-// for each request, and its entries as JSON below. What the Sink would refuse is
-// written as such. Make its Sink with [New].
-func DryRun(w io.Writer, s *Sink) batch.Sink { return &dryRun{w: w, s: s} }
+// DryRun is a Pusher that sends nothing and writes to w what it would send: a line
+// for each request, and its entries as JSON below. What the Pusher would refuse is
+// written as such. Make its Pusher with [NewPusher].
+func DryRun(w io.Writer, s *Pusher) batch.Sink { return &dryRun{w: w, s: s} }
 
 type dryRun struct {
 	w io.Writer
-	s *Sink
+	s *Pusher
 }
 
-// Limits is that of a Sink.
+// Limits is that of a Pusher.
 func (d *dryRun) Limits() batch.Limits { return d.s.Limits() }
 
 func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {

@@ -2,6 +2,7 @@ package loki
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,18 +17,19 @@ import (
 // errStreams is the error of a record whose tenant would be one stream too many.
 var errStreams = errors.New("loki: cannot encode: its tenant is new, and Config.MaxStreams streams exist")
 
-// An Encoder makes entries of records: it is the [encode.Encoder] of the Sink it
-// belongs to ([Sink.Encoder]), which gives out the streams. The content type of
+// An Encoder makes entries of records: it is the [encode.Encoder] of the Pusher it
+// belongs to ([Pusher.Encoder]), which gives out the streams. The content type of
 // its codec says whether entries are protobuf or JSON.
 //
 // Each record is rendered once, in the caller, in the form that the request will
 // have. It allocates nothing once its pools are filled, but for what the values of
 // the attributes allocate themselves.
 type Encoder struct {
-	s           *Sink
+	s           *Pusher
 	line        encode.Encoder
 	values      *encode.Values
 	json        bool // entries are JSON
+	direct      bool // and lines are made by a body
 	root        *scope
 	picks       *pick // nil: no attribute is more than a part of the line
 	metadataAll bool
@@ -50,7 +52,7 @@ type labelPart struct {
 	slot  int
 }
 
-func newEncoder(s *Sink) *Encoder {
+func newEncoder(s *Pusher) *Encoder {
 	c := &s.c
 	e := &Encoder{s: s, json: c.Wire != Protobuf, metadataAll: c.MetadataAll}
 	e.values = encode.NewValues(&encode.JSONOptions{Duration: encode.DurationText, Level: encode.LevelLower})
@@ -69,6 +71,7 @@ func newEncoder(s *Sink) *Encoder {
 		e.line = encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-", LevelKey: key, MessageKey: c.MessageKey, Level: encode.LevelLower})
 	default:
 		e.line = newBody(c.MessageKey, levelKey)
+		e.direct = e.json
 	}
 	e.plan(c)
 	for i := range e.byLevel {
@@ -298,19 +301,27 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 }
 
 func (e *Encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encode.Record, m batch.Meta) ([]byte, batch.Meta, error) {
-	if p == nil {
+	if p == nil && !e.direct {
 		p = getPicked(0)
 		defer p.free()
 	}
-	var err error
-	if p.line, _, err = inner.Append(p.line[:0], r); err != nil {
-		return dst, m, fmt.Errorf("loki: cannot render line: %w", err)
-	}
-	p.line = e.trim(p.line, 0)
 	dst = beginJSON(dst, m.Time)
-	dst = encode.AppendEscapedBytes(dst, p.line)
+	start := len(dst)
+	if s, ok := inner.(*bodyScope); ok {
+		// The line is written as it stands in the request.
+		if dst = s.append(dst, r, nested); len(dst)-start > e.s.c.MaxLine {
+			dst = e.trimNested(dst, start)
+		}
+	} else {
+		var err error
+		if p.line, _, err = inner.Append(p.line[:0], r); err != nil {
+			return dst, m, fmt.Errorf("loki: cannot render line: %w", err)
+		}
+		p.line = e.trim(p.line, 0)
+		dst = encode.AppendEscapedBytes(dst, p.line)
+	}
 	dst = append(dst, '"')
-	if len(p.meta) > 0 {
+	if p != nil && len(p.meta) > 0 {
 		at := len(dst)
 		dst = append(dst, ",{"...)
 		inside := len(dst)
@@ -369,6 +380,17 @@ func (e *Encoder) trim(dst []byte, start int) []byte {
 	dst = strconv.AppendInt(dst, int64(cut), 10)
 	e.s.count(LineTruncated, 1)
 	return append(dst, " B]"...)
+}
+
+// trimNested is trim for a line that begins at start and stands in a JSON string:
+// escapes are longer than what they stand for.
+func (e *Encoder) trimNested(dst []byte, start int) []byte {
+	quoted := append(append([]byte{'"'}, dst[start:]...), '"')
+	var line string
+	if json.Unmarshal(quoted, &line) != nil || len(line) <= e.s.c.MaxLine {
+		return dst
+	}
+	return encode.AppendEscapedBytes(dst[:start], e.trim([]byte(line), 0))
 }
 
 // cutMark stands, with a number of bytes, where a line was cut.
@@ -434,7 +456,7 @@ func (e *Encoder) demote(p *picked, slot int, why Reason) {
 // lines they did not log themselves. attrs are no part of the line, but what the
 // Config makes of attributes beside it (labels, metadata, the tenant) is made of
 // them. It keeps nothing it is given.
-func (s *Sink) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
+func (s *Pusher) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	e := s.enc
 	m := batch.Meta{Time: t.UnixNano(), Level: level}
 	if t.IsZero() {

@@ -288,13 +288,13 @@ func TestCodec(t *testing.T) {
 
 func FuzzCodec(f *testing.F) {
 	pb, js := sinkFor(f, new(peer), Config{MetadataAll: true}), sinkFor(f, new(peer), Config{Wire: JSON, MetadataAll: true})
-	for _, s := range []*Sink{pb, js} {
+	for _, s := range []*Pusher{pb, js} {
 		rec, _, _ := s.Encoder().Scope().Append(nil, &encode.Record{Time: time.Unix(1, 1), Message: "m\\\"", Attrs: []slog.Attr{slog.Int("a", 1)}})
 		f.Add(rec)
 		f.Add(rec[:len(rec)-2])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, s := range []*Sink{pb, js} {
+		for _, s := range []*Pusher{pb, js} {
 			if out := s.Codec().AppendJSON(nil, b, batch.Meta{}); !json.Valid(out) {
 				t.Fatalf("%q becomes %q", b, out)
 			}

@@ -43,18 +43,18 @@ func ExampleNewHandler() {
 	// Output: accepted=1 delivered=1 <nil>
 }
 
-// An Output is one of several of a Router.
-func ExampleNewOutput() {
+// A Sink is one of several outputs of a Router.
+func ExampleNew() {
 	srv := server()
 	defer srv.Close()
 
-	out, err := loki.NewOutput(loki.Config{URL: srv.URL, Labels: map[string]string{"app": "shop"}, LabelAttrs: []string{"region"}})
+	sink, err := loki.New(loki.Config{URL: srv.URL, Labels: map[string]string{"app": "shop"}, LabelAttrs: []string{"region"}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	r, err := forebay.NewRouter(
-		forebay.Route(out.Encoder(), forebay.OutputCloser(slog.LevelInfo, out)),
+		forebay.Route(sink.Encoder(), sink.Output(slog.LevelInfo)),
 		forebay.Route(encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-"}), forebay.Output(slog.LevelError, os.Stdout)))
 	if err != nil {
 		fmt.Println(err)
@@ -68,20 +68,20 @@ func ExampleNewOutput() {
 	// loki 1
 }
 
-func ExampleSink_Send() {
+func ExamplePusher_Send() {
 	srv := server()
 	defer srv.Close()
 
-	sink, err := loki.New(loki.Config{URL: srv.URL, Labels: map[string]string{"app": "shop"}})
+	pusher, err := loki.NewPusher(loki.Config{URL: srv.URL, Labels: map[string]string{"app": "shop"}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer sink.Close(context.Background())
-	rec, meta, _ := sink.Encoder().Scope().Append(nil, &encode.Record{Time: time.Now(), Message: "hi"})
+	defer pusher.Close(context.Background())
+	rec, meta, _ := pusher.Encoder().Scope().Append(nil, &encode.Record{Time: time.Now(), Message: "hi"})
 	var b batch.Builder
 	b.Append(rec, 0, meta)
-	fmt.Println(sink.Send(context.Background(), b.Batch(sink.Codec())))
+	fmt.Println(pusher.Send(context.Background(), b.Batch(pusher.Codec())))
 	// Output: <nil>
 }
 
@@ -91,15 +91,15 @@ func ExampleSanitizeName() {
 }
 
 func ExampleDryRun() {
-	sink, err := loki.New(loki.Config{URL: "http://localhost:3100", Labels: map[string]string{"app": "shop"}, MaxAge: -1})
+	pusher, err := loki.NewPusher(loki.Config{URL: "http://localhost:3100", Labels: map[string]string{"app": "shop"}, MaxAge: -1})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	rec, meta, _ := sink.Encoder().Scope().Append(nil, &encode.Record{Time: time.Unix(1, 0), Message: "hi", Attrs: []slog.Attr{slog.Int("n", 1)}})
+	rec, meta, _ := pusher.Encoder().Scope().Append(nil, &encode.Record{Time: time.Unix(1, 0), Message: "hi", Attrs: []slog.Attr{slog.Int("n", 1)}})
 	var b batch.Builder
 	b.Append(rec, 0, meta)
-	loki.DryRun(os.Stdout, sink).Send(context.Background(), b.Batch(sink.Codec()))
+	loki.DryRun(os.Stdout, pusher).Send(context.Background(), b.Batch(pusher.Codec()))
 	// Output:
 	// POST http://localhost:3100/loki/api/v1/push {app="shop", level="info"}: 1 entries, 46 bytes
 	//   {"time":"1970-01-01T00:00:01Z","line":{"Message":"hi","n":1}}

@@ -11,7 +11,7 @@ import (
 )
 
 // sendGroups sends every group in requests of its own.
-func (s *Sink) sendGroups(ctx context.Context, p *push) {
+func (s *Pusher) sendGroups(ctx context.Context, p *push) {
 	if len(p.groups) == 1 {
 		s.sendGroup(ctx, p, &p.groups[0])
 		return
@@ -21,7 +21,7 @@ func (s *Sink) sendGroups(ctx context.Context, p *push) {
 
 // parallel calls f for 0 to n-1, in this order, from up to Concurrency goroutines,
 // and returns when all calls have.
-func (s *Sink) parallel(n int, f func(int)) {
+func (s *Pusher) parallel(n int, f func(int)) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(n, s.c.Concurrency) {
@@ -39,7 +39,7 @@ func (s *Sink) parallel(n int, f func(int)) {
 }
 
 // sendGroup sends one stream's records, in their order.
-func (s *Sink) sendGroup(ctx context.Context, p *push, g *group) {
+func (s *Pusher) sendGroup(ctx context.Context, p *push, g *group) {
 	seg := segment{st: g.st, level: g.level}
 	for from := 0; from < len(g.order); {
 		to, size := from, 0
@@ -73,7 +73,7 @@ type segment struct {
 // sendRange sends one request and deals with the answer: what is too large is
 // halved, what is refused is left out and the rest is sent again. It returns nil
 // if all records are stored or refused, else why they are not.
-func (s *Sink) sendRange(ctx context.Context, p *push, seg segment) error {
+func (s *Pusher) sendRange(ctx context.Context, p *push, seg segment) error {
 	for tries := 0; ; tries++ {
 		if seg.st.full.Load() > time.Now().UnixNano() {
 			if spare := s.spareStream(seg); spare != nil {
@@ -141,7 +141,7 @@ func (p *push) settle(order []int32, f fate) {
 
 // spareStream returns the stream that records go to when Loki has too many: that
 // of their level without labels of attributes. It returns nil if seg is it.
-func (s *Sink) spareStream(seg segment) *stream {
+func (s *Pusher) spareStream(seg segment) *stream {
 	def := s.enc.appendStream(nil, []byte(seg.st.tenant), seg.level, nil)
 	if string(def) == string(seg.st.key) {
 		return nil
@@ -152,7 +152,7 @@ func (s *Sink) spareStream(seg segment) *stream {
 // sendPacked sends groups of one tenant together as far as they fit into a
 // request. A request that is not taken is sent again group by group, which tells
 // what is wrong with which.
-func (s *Sink) sendPacked(ctx context.Context, p *push) {
+func (s *Pusher) sendPacked(ctx context.Context, p *push) {
 	byTenant := map[string][]int{}
 	var tenants []string
 	for i := range p.groups {

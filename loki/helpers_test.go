@@ -97,8 +97,8 @@ func (p *peer) lines() (out []string) {
 	return out
 }
 
-// sinkFor returns a Sink that talks to p.
-func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Sink {
+// sinkFor returns a Pusher that talks to p.
+func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Pusher {
 	t.Helper()
 	if c.URL == "" {
 		c.URL = "http://loki.test:3100"
@@ -109,7 +109,7 @@ func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Sink {
 	if p != nil {
 		c.Client = &http.Client{Transport: p, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	}
-	s, err := New(c)
+	s, err := NewPusher(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Sink {
 // encoded is a builder of batches of the records of one sink.
 type encoded struct {
 	t testing.TB
-	s *Sink
+	s *Pusher
 	batch.Builder
 }
 

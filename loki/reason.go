@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// A Reason says what a [Sink] noticed about a record before or while sending.
+// A Reason says what a [Pusher] noticed about a record before or while sending.
 type Reason uint8
 
 // The reasons. After the first group the record is delivered, changed; after the
@@ -58,7 +58,7 @@ func (c Counts) String() string {
 	return sb.String()
 }
 
-// Stats are the counters of a [Sink] since it was made.
+// Stats are the counters of a [Pusher] since it was made.
 type Stats struct {
 	Requests    uint64 // pushes made
 	Failed      uint64 // pushes that were not taken as a whole
@@ -72,10 +72,10 @@ type Stats struct {
 }
 
 // count adds to a reason.
-func (s *Sink) count(r Reason, n uint64) { s.reasons[r].Add(n) }
+func (s *Pusher) count(r Reason, n uint64) { s.reasons[r].Add(n) }
 
 // Stats returns the counters. It does not block.
-func (s *Sink) Stats() Stats {
+func (s *Pusher) Stats() Stats {
 	st := Stats{
 		Requests: s.requests.Load(), Failed: s.failed.Load(), Splits: s.splits.Load(),
 		WireBytes: s.wireBytes.Load(), BodyBytes: s.bodyBytes.Load(),

@@ -72,7 +72,7 @@ type answer struct {
 //	413, 500  larger than a component takes; 429 too, if it exceeds what the rate
 //	          limit lets through at once
 //	429       too much at present, or too many streams
-func (s *Sink) judge(res *http.Response, text []byte, size int, segs []segment) answer {
+func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment) answer {
 	status := res.StatusCode
 	if status == http.StatusNoContent || status == http.StatusOK || status == http.StatusAccepted {
 		return answer{}

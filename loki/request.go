@@ -1,31 +1,34 @@
 package loki
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 
 	"github.com/klauspost/compress/gzip"
-	"github.com/klauspost/compress/s2"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/bufpool"
 )
 
 // maxAnswer is how much of an answer is read, in bytes.
 const maxAnswer = 64 << 10
 
-// A requestBuf is the memory of one request. There are as many as requests may be
-// under way at once.
+// A requestBuf is what one request is made in. There are as many as requests may
+// be under way at once. The first has memory of its own for a batch of the usual
+// size; all other memory is borrowed for one request at a time, and goes back to the
+// garbage collector when requests have become fewer or smaller.
 type requestBuf struct {
-	plain []byte
+	own   [2][]byte // for plain and out; nil: none
+	plain []byte    // the body before compression
+	out   []byte    // and after
+	snap  *snappy
 	zip   *gzip.Writer
-	out   bytes.Buffer // of zip
-	snap  []byte
 	in    []byte
 
 	// A transport may still read a request's body after it has answered. Since
@@ -35,12 +38,38 @@ type requestBuf struct {
 	wire []byte
 }
 
+// Write appends p to out: the gzip.Writer writes to it.
+func (b *requestBuf) Write(p []byte) (int, error) {
+	b.out = append(b.out, p...)
+	return len(p), nil
+}
+
 // A bufStack holds requestBufs that are not in use. The one used last comes out
-// first, so that there are no more large ones than requests at once.
+// first, so the one with memory of its own is used where one is enough.
 type bufStack struct {
 	mu   sync.Mutex
 	free []*requestBuf
+	pool *bufpool.Pool
 }
+
+// newPool returns the pool that memory is borrowed from: sizes are those of a
+// usual batch, plain and compressed, and powers of four around them.
+func newPool(usual, largest, each int) (*bufpool.Pool, error) {
+	classes := []int{usual, snappyBound(usual)}
+	for n := 4 << 10; ; n *= 4 {
+		classes = append(classes, n)
+		if n >= snappyBound(largest) {
+			break
+		}
+	}
+	slices.Sort(classes)
+	classes = slices.Compact(classes)
+	return bufpool.New(bufpool.Config{SizeClasses: classes, NoZero: true, Debug: debugPool,
+		MaxRetainedBytes: each * classes[len(classes)-1]})
+}
+
+// debugPool makes pools find misuse, see bufpool.Config: tests set it.
+var debugPool = false
 
 func (s *bufStack) get() *requestBuf {
 	s.mu.Lock()
@@ -54,10 +83,34 @@ func (s *bufStack) get() *requestBuf {
 	return b
 }
 
+// put takes b back. Nobody reads it any more.
 func (s *bufStack) put(b *requestBuf) {
+	s.repay(b.plain, b.own[0])
+	s.repay(b.out, b.own[1])
+	b.plain, b.out = nil, nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.free = append(s.free, b)
+	if b.own[0] != nil || len(s.free) == 0 {
+		s.free = append(s.free, b)
+		return
+	}
+	// The one with memory of its own stays on top.
+	s.free = slices.Insert(s.free, len(s.free)-1, b)
+}
+
+// borrow returns memory for n bytes: own, if it is enough.
+func (s *bufStack) borrow(own []byte, n int) []byte {
+	if cap(own) >= n {
+		return own[:0]
+	}
+	b, _ := s.pool.Get(n)
+	return b[:0]
+}
+
+func (s *bufStack) repay(b, own []byte) {
+	if cap(b) > 0 && (cap(own) == 0 || &b[:1][0] != &own[:1][0]) {
+		s.pool.Put(b)
+	}
 }
 
 // A bodyReader is the body of a request. It reads from a requestBuf.
@@ -101,22 +154,38 @@ func (b *requestBuf) end() {
 	b.wire = nil
 }
 
-// build makes the request's body before compression.
-func (s *Sink) build(dst []byte, p *push, segs []segment) []byte {
-	if s.enc.json {
-		return buildJSON(dst, p, segs)
+// bodySize returns how long the body of segs will be at most, before compression.
+func bodySize(p *push, segs []segment) int {
+	n := len(`{"streams":[]}`)
+	for i := range segs {
+		seg := &segs[i]
+		n += 64 + 2*len(seg.st.labels) // as JSON they may be longer
+		for _, k := range seg.order {
+			n += len(p.recs[k].data) + 1
+		}
 	}
-	for _, seg := range segs {
+	return n
+}
+
+// build makes the request's body before compression.
+func (s *Pusher) build(b *requestBuf, p *push, segs []segment) {
+	dst := s.bufs.borrow(b.own[0], bodySize(p, segs))
+	if s.enc.json {
+		b.plain = buildJSON(dst, p, segs)
+		return
+	}
+	for i := range segs {
+		seg := &segs[i]
 		at := len(dst)
 		dst = append(dst, tagStreams, 0, 0, 0, 0, tagLabels)
 		dst = binary.AppendUvarint(dst, uint64(len(seg.st.labels)))
 		dst = append(dst, seg.st.labels...)
-		for _, i := range seg.order {
-			dst = append(dst, p.recs[i].data...)
+		for _, k := range seg.order {
+			dst = append(dst, p.recs[k].data...)
 		}
 		putPadded(dst[at+1:at+1+lenBytes], uint64(len(dst)-at-1-lenBytes))
 	}
-	return dst
+	b.plain = dst
 }
 
 func buildJSON(dst []byte, p *push, segs []segment) []byte {
@@ -140,29 +209,34 @@ func buildJSON(dst []byte, p *push, segs []segment) []byte {
 }
 
 // compress returns b.plain as it goes over the wire. The result is b's memory.
-func (s *Sink) compress(b *requestBuf) []byte {
+func (s *Pusher) compress(b *requestBuf) []byte {
 	switch s.c.Wire {
 	case Protobuf:
-		if n := s2.MaxEncodedLen(len(b.plain)); cap(b.snap) < n {
-			b.snap = make([]byte, n)
+		if b.snap == nil {
+			b.snap = new(snappy)
 		}
-		return s2.EncodeSnappy(b.snap[:cap(b.snap)], b.plain)
+		b.out = b.snap.encode(s.bufs.borrow(b.own[1], snappyBound(len(b.plain))), b.plain)
+		return b.out
 	case JSONGzip:
-		b.out.Reset()
+		b.out = s.bufs.borrow(b.own[1], gzipBound(len(b.plain)))
 		if b.zip == nil {
-			b.zip, _ = gzip.NewWriterLevel(&b.out, gzip.BestSpeed) // the level is one
+			b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed) // the level is one
 		} else {
-			b.zip.Reset(&b.out)
+			b.zip.Reset(b)
 		}
-		b.zip.Write(b.plain) // a bytes.Buffer does not fail
+		b.zip.Write(b.plain) // a requestBuf does not fail
 		b.zip.Close()
-		return b.out.Bytes()
+		return b.out
 	}
 	return b.plain
 }
 
+// gzipBound is how long n bytes can be after gzip: stored blocks, with a header
+// for each, and what is around them.
+func gzipBound(n int) int { return n + n/1024 + 1024 }
+
 // post makes one request of segs, all of one tenant, and reads the answer.
-func (s *Sink) post(ctx context.Context, p *push, segs ...segment) (out answer) {
+func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer) {
 	select {
 	case s.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -182,7 +256,7 @@ func (s *Sink) post(ctx context.Context, p *push, segs ...segment) (out answer) 
 		s.bufs.put(b)
 		<-s.slots
 	}()
-	b.plain = s.build(b.plain[:0], p, segs)
+	s.build(b, p, segs)
 	wire := s.compress(b)
 	s.requests.Add(1)
 	s.bodyBytes.Add(uint64(len(b.plain)))

@@ -4,429 +4,200 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"slices"
-	"strings"
-	"sync"
+	"log/slog"
+	"math"
 	"sync/atomic"
-	"time"
 
-	"github.com/klauspost/compress/s2"
-
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
 )
 
-// A Sink pushes entries to Loki. It is the [batch.Sink] behind a slab.Writer,
-// mostly with a deliver.Engine between them, and owns the [Encoder] whose records
-// it takes; [NewOutput] wires all of them. All methods may be called from any
-// goroutine. A Sink starts no goroutine but those of a Send, which end with it.
-type Sink struct {
-	c       Config
-	streams *registry
-	enc     *Encoder
-	client  *http.Client
-	own     bool // the client is of our making
-	headers headers
-	secrets []string
-	slots   chan struct{} // one taken for each request under way
-	pushes  chan *push    // kept for reuse
-	bufs    bufStack
-	counted ticketSet
+// never is a level no record has.
+const never = slog.Level(math.MaxInt8 + 1)
 
-	requests, failed, splits, wireBytes, bodyBytes atomic.Uint64
-	unreachable                                    atomic.Bool
-	lastErr                                        atomic.Pointer[string]
-	reasons                                        [Reasons]atomic.Uint64
+// A Sink takes records to Loki: memory (a slab.Writer), delivery (a
+// deliver.Engine) and a [Pusher], wired. It is an output of a forebay.Router whose
+// route encodes with [Sink.Encoder]:
+//
+//	sink, err := loki.New(cfg)
+//	…
+//	r, err := forebay.NewRouter(forebay.Route(sink.Encoder(), sink.Output(slog.LevelInfo)))
+//
+// All methods may be called from any goroutine, also beside and after Close.
+type Sink struct {
+	w        *slab.Writer
+	delivery *delivery
 }
 
-// New returns a Sink. The error names everything that is wrong with c. No
-// connection is made.
+// delivery is what a slab.Writer sends to.
+type delivery struct {
+	*deliver.Engine
+	*dictionary
+	spool *spool.Spool // of our making, or nil
+	feed  atomic.Pointer[slab.Writer]
+}
+
+// dictionary is the part of a Pusher that crash files and spools need.
+type dictionary struct{ p *Pusher }
+
+func (d dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
+	return d.p.AppendStream(dst, id)
+}
+func (d dictionary) Stream(def []byte) uint32 { return d.p.Stream(def) }
+
+// New returns a Sink. Loki need not be up. The error names everything that is
+// wrong with c. Its goroutines end with [Sink.Close].
 func New(c Config) (*Sink, error) {
-	c, err := c.resolve()
+	p, err := NewPusher(c)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sink{c: c, streams: newRegistry(c.MaxStreams, c.Nudge)}
-	if s.client = c.Client; s.client == nil {
-		if s.client, err = newClient(&c); err != nil {
-			return nil, err
+	d := &delivery{dictionary: &dictionary{p}}
+	fail := func(err error) (*Sink, error) {
+		if d.Engine != nil { // it closes the Pusher
+			return nil, errors.Join(err, d.Close(context.Background()))
 		}
-		s.own = true
+		return nil, errors.Join(err, d.release())
 	}
-	if err := s.headers.init(&s.c); err != nil {
-		return nil, err
+	c = p.c
+	o := &deliver.Options{
+		Name: c.Name, Retry: c.Retry, Breaker: c.Breaker, Handler: c.ErrorHandler, PendingLimit: c.PendingLimit,
+		DeadLetter: c.DeadLetter, Spill: c.Spill, OnError: c.OnError, Pending: d.waiting,
 	}
-	for _, secret := range []string{c.Password, c.BearerToken} {
-		if secret != "" {
-			s.secrets = append(s.secrets, secret)
+	if c.SpoolDir != "" {
+		d.spool, err = spool.Open(c.SpoolDir, &spool.Options{
+			Name: c.Name, MaxBytes: c.SpoolBytes, Streams: d.dictionary, Codec: p.codecFor, OnEvent: c.OnError,
+		})
+		if err != nil {
+			return fail(fmt.Errorf("loki: config: spool_dir: %w", err))
 		}
+		o.Spill = d.spool
 	}
-	for _, value := range c.Headers {
-		if len(value) >= 4 {
-			s.secrets = append(s.secrets, value)
-		}
+	if d.Engine, err = deliver.New(p, o); err != nil {
+		return fail(fmt.Errorf("loki: config: %w", err))
 	}
-	s.slots = make(chan struct{}, c.Concurrency)
-	s.pushes = make(chan *push, c.Concurrency)
-	s.enc = newEncoder(s)
-	s.reserve()
-	return s, nil
+	w, err := slab.NewSink(d, c.slab(p))
+	if err != nil {
+		return fail(fmt.Errorf("loki: config: %w", err))
+	}
+	d.feed.Store(w)
+	return &Sink{w, d}, nil
 }
 
-// reserve makes the memory for batches of the usual size, so that sending
-// allocates next to nothing from the first record on.
-func (s *Sink) reserve() {
-	b := new(requestBuf)
-	const usual = 128 // bytes of a short record
-	size := min(s.c.BatchBytes, s.c.MaxRequestBytes)
-	size += size/16 + 4<<10
-	b.plain = make([]byte, 0, size)
-	if s.c.Wire == Protobuf {
-		b.snap = make([]byte, s2.MaxEncodedLen(size))
+// slab returns the options of the memory in front of p.
+func (c *Config) slab(p *Pusher) *slab.Options {
+	var o slab.Options
+	if c.Slab != nil {
+		o = *c.Slab
 	}
-	s.bufs.put(b)
-	n := s.c.BatchBytes/usual + 64
-	p := newPush()
-	p.recs, p.fates, p.order = make([]rec, 0, n), make([]fate, 0, n), make([]int32, 0, n)
-	p.groups = make([]group, 0, 16)
-	s.pushes <- p
-}
-
-func newPush() *push { return &push{groupOf: map[uint32]int32{}} }
-
-// getPush returns an empty push for release.
-func (s *Sink) getPush() *push {
-	select {
-	case p := <-s.pushes:
-		return p
-	default:
-		return newPush()
+	defaultTo(&o.Name, c.Name)
+	defaultTo(&o.SlabBytes, c.SlabBytes)
+	defaultTo(&o.SlabCount, max(2, c.BufferBytes/o.SlabBytes))
+	defaultTo(&o.WhenFull, c.whenFull)
+	if o.FlushLevel == nil {
+		o.FlushLevel = never // a burst of errors would be a burst of requests
 	}
+	if o.OnError == nil {
+		o.OnError = c.OnError
+	}
+	if o.Crash == nil && c.CrashDir != "" {
+		o.Crash = slab.CrashSafe(c.CrashDir)
+	}
+	o.Codec, o.CloseDst = p.Codec(), true
+	return &o
 }
 
-// Encoder returns the encoder of the records this Sink takes.
-func (s *Sink) Encoder() encode.Encoder { return s.enc }
-
-// Codec reads the records this Sink takes.
-func (s *Sink) Codec() batch.Codec { return s.enc.codec }
-
-// Name is Config.Name.
-func (s *Sink) Name() string { return s.c.Name }
-
-// Limits are those of a batch.
-func (s *Sink) Limits() batch.Limits {
-	return batch.Limits{Bytes: s.c.BatchBytes, Records: s.c.BatchRecords, Age: s.c.BatchAge}
-}
-
-// Close closes idle connections of a client that the Sink has made. It may be
-// called more than once.
-func (s *Sink) Close(context.Context) error {
-	if s.own {
-		s.client.CloseIdleConnections()
+// codecFor returns the codec of records of that form, if they can be sent.
+func (s *Pusher) codecFor(contentType string, _ uint32) batch.Codec {
+	if s.Accepts(contentType) {
+		return s.Codec()
 	}
 	return nil
 }
 
-// fate is what became of one record of a Send.
-type fate uint8
-
-const (
-	open    fate = iota // not settled: may be sent again
-	stored              // Loki has it
-	refused             // it will never be taken
-	unclear             // it, or another of its request, will never be taken
-)
-
-// rec is one record of a Send.
-type rec struct {
-	data  []byte // belongs to the batch
-	time  int64
-	line  int32
-	group int32
+// waiting returns how many records are in front of the engine.
+func (d *delivery) waiting() uint64 {
+	if w := d.feed.Load(); w != nil {
+		return w.Account().Pending.Slab
+	}
+	return 0
 }
 
-// A group is the records of one stream in one Send.
-type group struct {
-	st    *stream
-	level int // of its first record
-	order []int32
-	bytes int
-	err   error // why some are open or unclear; a *batch.SendError, or one to retry
+// Close closes the engine, and then what it used.
+func (d *delivery) Close(ctx context.Context) error {
+	return errors.Join(d.Engine.Close(ctx), d.release())
 }
 
-// A push is the state of one Send.
-type push struct {
-	recs    []rec
-	fates   []fate
-	groups  []group
-	order   []int32 // what the groups' orders are made of
-	groupOf map[uint32]int32
-	why     error // of the first record refused
-	mu      sync.Mutex
-}
-
-// Send pushes b: per stream one request, up to Config.Concurrency of them at a
-// time, streams in the order of their first records and the records of each by
-// their time, those of one time in the order they came. It returns
-//
-//	nil              everything is stored
-//	Reject           the named records were refused, by the limits of the Config
-//	                 or by Loki; all others are stored
-//	Permanent        Loki refused, and does not say which record it means
-//	Partial          the named records are open; all others are stored
-//	RetryAfter       nothing was stored: no answer, 429 or 5xx
-//	Fatal            Loki refuses all: 401, 403, 404, 260, a redirect
-//
-// What was too large for one request has been split before Send returns.
-func (s *Sink) Send(ctx context.Context, b *batch.Batch) error {
-	if b.Len() == 0 {
+func (d *delivery) release() error {
+	if d.spool == nil {
 		return nil
 	}
-	if b.Codec != nil && b.Codec.ContentType() != s.enc.codec.ContentType() {
-		return batch.Permanent(fmt.Errorf("loki: cannot send: records are %s, this sink takes %s; use its own encoder",
-			b.Codec.ContentType(), s.enc.codec.ContentType()))
-	}
-	p := s.getPush()
-	defer s.release(p)
-	s.gather(p, b)
-	if s.c.Pack {
-		s.sendPacked(ctx, p)
-	} else {
-		s.sendGroups(ctx, p)
-	}
-	return p.result(b)
+	return d.spool.Close()
 }
 
-func (s *Sink) release(p *push) {
-	if cap(p.recs) > 1<<16 {
-		return
-	}
-	clear(p.recs)
-	clear(p.groups)
-	p.recs, p.fates, p.groups, p.order, p.why = p.recs[:0], p.fates[:0], p.groups[:0], p.order[:0], nil
-	select {
-	case s.pushes <- p:
-	default:
-	}
+// Encoder returns the encoder of the records that s takes: give it to the
+// forebay.Route whose output s is.
+func (s *Sink) Encoder() encode.Encoder { return s.pusher().Encoder() }
+
+// Output returns s as an output of a forebay.Route, from a level on. The Router
+// closes s when it is closed itself. To keep s open give it to forebay.Output.
+func (s *Sink) Output(level slog.Leveler, opts ...forebay.OutputOption) forebay.OutputSpec {
+	return forebay.OutputCloser(level, s.w, opts...)
 }
 
-// gather sorts the records of b by stream and time and finds those that will not
-// be taken.
-func (s *Sink) gather(p *push, b *batch.Batch) {
-	now := time.Now().UnixNano()
-	clear(p.groupOf)
-	p.fates = slices.Grow(p.fates, b.Len())[:b.Len()]
-	clear(p.fates)
-	p.recs = slices.Grow(p.recs, b.Len())
-	last, lastGroup := uint32(0), int32(-1)
-	for i := range b.Runs {
-		run := &b.Runs[i]
-		for k := range run.Len() {
-			slot := run.Slot(k)
-			r := rec{data: run.Record(k), time: slot.Time}
-			st := s.streams.get(slot.Stream)
-			line, why, err := s.inspect(&r, st, now)
-			if err != nil {
-				p.fates[len(p.recs)] = refused
-				if p.why == nil {
-					p.why = err
-				}
-				if s.counted.add(slot.Ticket) {
-					s.count(why, 1)
-				}
-				r.group = -1
-				p.recs = append(p.recs, r)
-				continue
-			}
-			r.line = int32(line)
-			g := lastGroup
-			if g < 0 || slot.Stream != last {
-				var ok bool
-				if g, ok = p.groupOf[slot.Stream]; !ok {
-					g = int32(len(p.groups))
-					p.groups = append(p.groups, group{st: st, level: levelIndex(slot.Meta().Level)})
-					p.groupOf[slot.Stream] = g
-				}
-				last, lastGroup = slot.Stream, g
-			}
-			r.group = g
-			p.groups[g].bytes++ // a count, until there is an order
-			p.recs = append(p.recs, r)
-		}
-	}
-	p.order = slices.Grow(p.order, len(p.recs))[:len(p.recs)]
-	at := 0
-	for i := range p.groups {
-		g := &p.groups[i]
-		n := g.bytes
-		g.order, g.bytes = p.order[at:at:at+n], 0
-		at += n
-	}
-	for i := range p.recs {
-		r := &p.recs[i]
-		if r.group < 0 {
-			continue
-		}
-		g := &p.groups[r.group]
-		g.order = append(g.order, int32(i))
-		g.bytes += len(r.data)
-	}
-	for i := range p.groups {
-		p.sort(p.groups[i].order)
-	}
+// Write writes p as one record. p must be an entry of [Sink.Encoder], and belongs
+// to the first stream: use [Sink.WriteRecord].
+func (s *Sink) Write(p []byte) (int, error) { return s.w.Write(p) }
+
+// WriteRecord takes a record and what the encoder said of it. It copies p. The
+// error wraps slab.ErrDropped for what found no room (Config.WhenFull) and
+// batch.ErrClosed; both are counted.
+func (s *Sink) WriteRecord(p []byte, m batch.Meta) error { return s.w.WriteRecord(p, m) }
+
+// Codec reads the records that s takes.
+func (s *Sink) Codec() batch.Codec { return s.w.Codec() }
+
+// Name is Config.Name.
+func (s *Sink) Name() string { return s.w.Name() }
+
+// Flush waits until everything accepted before it is at Loki or accounted for.
+func (s *Sink) Flush(ctx context.Context) error { return s.w.Flush(ctx) }
+
+// Account says what became of the records.
+func (s *Sink) Account() batch.Account { return s.w.Account() }
+
+// Stats returns the counters of the pushes.
+func (s *Sink) Stats() Stats { return s.pusher().Stats() }
+
+// Pusher returns what makes the requests.
+func (s *Sink) Pusher() *Pusher { return s.pusher() }
+
+// Engine returns the delivery, for its Stats and to subscribe to its transitions.
+func (s *Sink) Engine() *deliver.Engine { return s.delivery.Engine }
+
+// Writer returns the memory, for its Stats.
+func (s *Sink) Writer() *slab.Writer { return s.w }
+
+func (s *Sink) pusher() *Pusher { return s.delivery.p }
+
+// Shutdown is [Sink.Close]: the name by which a Router knows it.
+func (s *Sink) Shutdown(ctx context.Context) (batch.Report, error) { return s.Close(ctx) }
+
+// Close refuses new records, delivers what was accepted until ctx ends, and
+// reports what became of all. The error says if anything was not delivered. Later
+// calls return the same report.
+func (s *Sink) Close(ctx context.Context) (batch.Report, error) {
+	rep, err := s.w.Shutdown(ctx)
+	return rep, errors.Join(err, undelivered(&rep))
 }
 
-// sort orders records by time, and those of one time by their order in the batch.
-func (p *push) sort(order []int32) {
-	for i := 1; i < len(order); i++ {
-		if p.recs[order[i]].time < p.recs[order[i-1]].time {
-			slices.SortStableFunc(order, func(a, b int32) int {
-				switch ta, tb := p.recs[a].time, p.recs[b].time; {
-				case ta < tb:
-					return -1
-				case ta > tb:
-					return 1
-				}
-				return 0
-			})
-			return
-		}
+func undelivered(r *batch.Report) error {
+	if n := r.Undelivered(); n > 0 {
+		return fmt.Errorf("loki: %d records were not delivered: %s", n, r.Account)
 	}
+	return nil
 }
-
-// inspect returns the length of the line, or why the record will not be taken.
-func (s *Sink) inspect(r *rec, st *stream, now int64) (line int, why Reason, err error) {
-	c := &s.c
-	var ok bool
-	if s.enc.json {
-		line, ok = checkJSON(r.data)
-		if ok && line > c.MaxLine { // escapes are longer than what they stand for
-			line = lineLenJSON(r.data)
-		}
-	} else {
-		line, ok = checkProto(r.data)
-	}
-	switch {
-	case !ok:
-		return 0, Malformed, malformed(r.data)
-	case st == nil || st.broken:
-		return 0, Malformed, errors.New("loki: cannot send a record: its stream is unknown; write with the Sink's own encoder")
-	case line > c.MaxLine:
-		return 0, LineTooLong, fmt.Errorf("loki: cannot send a line of %d bytes: max_line is %d", line, c.MaxLine)
-	case c.MaxAge >= 0 && r.time < now-int64(c.MaxAge):
-		return 0, TooOld, fmt.Errorf("loki: cannot send a record of %s: it is older than max_age (%v)", stamp(r.time), c.MaxAge)
-	case c.MaxFuture >= 0 && r.time > now+int64(c.MaxFuture):
-		return 0, TooNew, fmt.Errorf("loki: cannot send a record of %s: it is further in the future than max_future (%v)", stamp(r.time), c.MaxFuture)
-	}
-	return line, 0, nil
-}
-
-func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }
-
-// result tells the caller of Send what became of the records.
-func (p *push) result(b *batch.Batch) error {
-	var n [4]int
-	for _, f := range p.fates {
-		n[f]++
-	}
-	if n[open]+n[refused]+n[unclear] == 0 {
-		return nil
-	}
-	if n[open]+n[unclear] == 0 {
-		return batch.Reject(p.why, p.indexes(refused)...)
-	}
-	if n[unclear] == len(p.fates) {
-		return batch.Permanent(p.cause())
-	}
-	// What was refused is refused again when it is sent again; so all that is
-	// not stored is said to be open.
-	cause := p.cause()
-	e := batch.Inspect(cause)
-	if n[stored] == 0 && n[unclear] == 0 {
-		return cause
-	}
-	if n[stored] == 0 { // some are unclear and some not: the next attempt tells
-		return batch.RetryAfter(e.Err, e.After)
-	}
-	out := batch.SendError{Kind: batch.KindPartial, Err: e.Err, After: e.After, Status: e.Status, Records: p.indexes(open, refused, unclear)}
-	return &out
-}
-
-// cause returns the gravest of the groups' errors: with the longest wait of those
-// that are to be sent again, and fatal only if all are.
-func (p *push) cause() error {
-	var retry, fatal, other error
-	var after time.Duration
-	for i := range p.groups {
-		err := p.groups[i].err
-		if err == nil {
-			continue
-		}
-		switch e := batch.Inspect(err); e.Kind {
-		case batch.KindFatal:
-			fatal = err
-		case batch.KindReject:
-			other = err
-		default:
-			after = max(after, e.After)
-			if retry == nil {
-				retry = err
-			}
-		}
-	}
-	switch {
-	case retry != nil:
-		e := batch.Inspect(retry)
-		e.After = after
-		return &e
-	case fatal != nil:
-		return fatal
-	case other != nil:
-		return other
-	}
-	return p.why
-}
-
-func (p *push) indexes(fates ...fate) (out []int) {
-	for i, f := range p.fates {
-		if slices.Contains(fates, f) {
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
-// refuse notes that a record will not be taken.
-func (s *Sink) refuse(p *push, i int32, why Reason, err error) {
-	p.mu.Lock()
-	if p.why == nil {
-		p.why = err
-	}
-	p.mu.Unlock()
-	p.fates[i] = refused
-	s.count(why, 1)
-}
-
-// redact takes what is secret out of a text that came from outside.
-func (s *Sink) redact(text string) string {
-	for _, secret := range s.secrets {
-		text = strings.ReplaceAll(text, secret, "[secret]")
-	}
-	if t := s.headers.token.Load(); t != nil && *t != "" {
-		text = strings.ReplaceAll(text, *t, "[secret]")
-	}
-	return text
-}
-
-// ticketSet remembers the last tickets counted, so that a record that is sent
-// again is not counted again.
-type ticketSet struct{ at [1024]atomic.Uint64 }
-
-// add reports whether ticket is new.
-func (t *ticketSet) add(ticket uint64) bool {
-	return ticket == 0 || t.at[ticket%uint64(len(t.at))].Swap(ticket) != ticket
-}
-
-// Accepts reports whether records of that content type can be sent.
-func (s *Sink) Accepts(contentType string) bool { return contentType == s.enc.codec.ContentType() }

@@ -24,7 +24,7 @@ type stream struct {
 }
 
 // A registry gives numbers to streams and finds them again without a lock. It is
-// the [batch.Dictionary] of a [Sink].
+// the [batch.Dictionary] of a [Pusher].
 type registry struct {
 	seed  maphash.Seed
 	limit int  // streams that records may make; those read from disk may exceed it
@@ -153,7 +153,7 @@ func parseStreamDef(def []byte) (tenant string, labels []byte, ok bool) {
 }
 
 // AppendStream appends the definition of stream id: its tenant and labels.
-func (s *Sink) AppendStream(dst []byte, id uint32) ([]byte, bool) {
+func (s *Pusher) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	st := s.streams.get(id)
 	if st == nil {
 		return dst, false
@@ -163,7 +163,7 @@ func (s *Sink) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 
 // Stream returns the number of the stream with that definition and gives one out
 // if there is none.
-func (s *Sink) Stream(def []byte) uint32 { return s.streams.add(def, true).id }
+func (s *Pusher) Stream(def []byte) uint32 { return s.streams.add(def, true).id }
 
 // fullFor is how long a stream that Loki had no room for is not tried again.
 const fullFor = 10 * time.Minute

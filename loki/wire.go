@@ -27,23 +27,23 @@ const (
 	tagLine     = 0x12
 	tagMetadata = 0x1a
 
-	lenBytes   = 4 // of padded lengths: up to 2^28-1
-	timeBytes  = 14
-	entryHead  = 1 + lenBytes
-	lineHead   = entryHead + timeBytes + 1 + lenBytes // bytes before the line
-	maxPadded  = 1<<28 - 1
-	maxSeconds = 1<<35 - 1
+	lenBytes  = 4 // of padded lengths: up to 2^28-1
+	timeBytes = 14
+	entryHead = 1 + lenBytes
+	lineHead  = entryHead + timeBytes + 1 + lenBytes // bytes before the line
+	maxPadded = 1<<28 - 1
 )
 
-// putPadded writes v as a varint of as many bytes as b has.
-func putPadded(b []byte, v uint64) {
-	last := len(b) - 1
-	for i := range last {
-		b[i] = byte(v) | 0x80
-		v >>= 7
-	}
-	b[last] = byte(v)
+// pad4 and pad5 are v as a varint of four and of five bytes, the first of them
+// lowest.
+func pad4(v uint64) uint64 {
+	return v&0x7f | v<<1&0x7f00 | v<<2&0x7f_0000 | v<<3&0x7f00_0000 | 0x80_8080
 }
+
+func pad5(v uint64) uint64 { return pad4(v) | 0x8000_0000 | v<<4&0x7f_0000_0000 }
+
+// putPadded writes v, up to maxPadded, as a varint of four bytes.
+func putPadded(b []byte, v uint64) { binary.LittleEndian.PutUint32(b, uint32(pad4(v))) }
 
 func padded(b []byte) (v uint64) {
 	for i, c := range b {
@@ -54,24 +54,13 @@ func padded(b []byte) (v uint64) {
 
 // beginEntry appends everything before the line.
 func beginEntry(dst []byte, t int64) []byte {
-	n := len(dst)
+	sec := uint64(max(t, 0)) / 1e9
+	nsec := pad5(uint64(max(t, 0)) - sec*1e9)
 	var head [lineHead]byte
-	head[0] = tagEntry
-	putTime(head[entryHead:], t)
-	head[entryHead+timeBytes] = tagLine
-	dst = append(dst, head[:]...)
-	return dst[:n+lineHead]
-}
-
-func putTime(b []byte, t int64) {
-	sec, nsec := t/1e9, t%1e9
-	if t < 0 || sec > maxSeconds {
-		sec, nsec = 0, 0
-	}
-	b[0], b[1], b[2] = tagTime, timeBytes-2, 0x08
-	putPadded(b[3:8], uint64(sec))
-	b[8] = 0x10
-	putPadded(b[9:14], uint64(nsec))
+	binary.LittleEndian.PutUint64(head[:], tagEntry|tagTime<<40|(timeBytes-2)<<48|0x08<<56)
+	binary.LittleEndian.PutUint64(head[8:], pad5(sec)|0x10<<40|nsec<<48)
+	binary.LittleEndian.PutUint64(head[16:], nsec>>16|tagLine<<24)
+	return append(dst, head[:]...)
 }
 
 // endLine notes the length of the line that began at start+lineHead.
@@ -236,5 +225,5 @@ func beginJSON(dst []byte, t int64) []byte {
 
 // malformed is the error of a record that this package did not encode.
 func malformed(rec []byte) error {
-	return fmt.Errorf("loki: cannot send record %.40q: it is no entry; write with the Sink's own encoder", rec)
+	return fmt.Errorf("loki: cannot send record %.40q: it is no entry; write with the encoder of its destination", rec)
 }

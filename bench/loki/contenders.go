@@ -14,7 +14,6 @@ import (
 	h "github.com/forebay-log/forebay/bench/harness"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/loki"
-	"github.com/forebay-log/forebay/slab"
 )
 
 const label = "benchmarks"
@@ -33,7 +32,7 @@ func ours(name string, wire loki.Wire, exception bool) h.Contender {
 	return h.Contender{Name: name, Kind: h.Ours, Note: "slog handler, slab, delivery, push", New: func(*h.Env) (*h.Subject, error) {
 		s := new(sink204)
 		hd, err := loki.NewHandler(loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Client: s.client(), Wire: wire,
-			Slab: &slab.Options{SlabBytes: 256 << 10, SlabCount: 16, WhenFull: slab.Block()}})
+			WhenFull: "block"})
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +136,7 @@ func newClient(s *sink204) (*rival.Client, error) {
 // encodeOnly renders entries and nothing else.
 func encodeOnly(name string, wire loki.Wire, exception bool) h.Contender {
 	return h.Contender{Name: name, Kind: h.Ours, Note: "Encoder.Append into one buffer", New: func(*h.Env) (*h.Subject, error) {
-		s, err := loki.New(loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Wire: wire})
+		s, err := loki.NewPusher(loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Wire: wire})
 		if err != nil {
 			return nil, err
 		}

@@ -107,7 +107,7 @@ func (d lokiDest) Open(rest string) (*target, error) {
 		}
 		c.Password = strings.TrimRight(string(b), "\r\n")
 	}
-	s, err := loki.New(c)
+	s, err := loki.NewPusher(c)
 	if err != nil {
 		return nil, plainLoki(err)
 	}
@@ -127,7 +127,7 @@ func plainLoki(err error) error {
 
 // newLokiEncoder returns what makes an entry of a line: the line as it came, with
 // its time and level, and with metadata of the fields so named.
-func newLokiEncoder(s *loki.Sink, metadata []string) func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+func newLokiEncoder(s *loki.Pusher, metadata []string) func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 	var attrs []slog.Attr
 	var js []byte
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {

@@ -14,7 +14,7 @@ func storedForms() (*spool.Options, error) {
 	codecs := map[string]batch.Codec{fluent.ContentType: fluent.Codec()}
 	var streams lokiStreams
 	for i, wire := range []loki.Wire{loki.Protobuf, loki.JSON} {
-		s, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire}) // it is never asked to send
+		s, err := loki.NewPusher(loki.Config{URL: "http://localhost", Wire: wire}) // it is never asked to send
 		if err != nil {
 			return nil, err
 		}
@@ -33,7 +33,7 @@ func storedForms() (*spool.Options, error) {
 // lokiStreams gives out numbers that both sinks know: they are told of the same
 // streams in the same order. (Other destinations have no streams in what their
 // codecs print.)
-type lokiStreams [2]*loki.Sink
+type lokiStreams [2]*loki.Pusher
 
 func (s lokiStreams) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 	return s[0].AppendStream(dst, id)

@@ -204,7 +204,7 @@ func TestSpoolPurge(t *testing.T) {
 func TestSpoolForms(t *testing.T) {
 	dir := t.TempDir()
 	for _, wire := range []loki.Wire{loki.Protobuf, loki.JSON} {
-		sink, err := loki.New(loki.Config{URL: "http://localhost", Wire: wire, Labels: map[string]string{"job": "x-" + string(wire)}})
+		sink, err := loki.NewPusher(loki.Config{URL: "http://localhost", Wire: wire, Labels: map[string]string{"job": "x-" + string(wire)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	ours "github.com/forebay-log/forebay/loki"
-	"github.com/forebay-log/forebay/slab"
 )
 
 type uuid [16]byte
@@ -22,10 +21,10 @@ type uuid [16]byte
 func (u uuid) String() string { return fmt.Sprintf("%x", u[:]) }
 
 // sink returns a sink of the server.
-func (s *server) sink(c ours.Config) *ours.Sink {
+func (s *server) sink(c ours.Config) *ours.Pusher {
 	s.t.Helper()
 	c.URL = s.url
-	out, err := ours.New(c)
+	out, err := ours.NewPusher(c)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -35,7 +34,7 @@ func (s *server) sink(c ours.Config) *ours.Sink {
 
 type records struct {
 	t *testing.T
-	s *ours.Sink
+	s *ours.Pusher
 	batch.Builder
 }
 
@@ -340,8 +339,7 @@ func TestRestart(t *testing.T) {
 	s := start(t)
 	began := time.Now()
 	h, err := ours.NewHandler(ours.Config{URL: s.url, Labels: labels("test", "restart"), Nudge: true, BatchAge: 100 * time.Millisecond,
-		Slab:    &slab.Options{SlabBytes: 256 << 10, SlabCount: 16, WhenFull: slab.Block()},
-		Deliver: &deliver.Options{Retry: &deliver.RetryOptions{Min: 100 * time.Millisecond, Max: time.Second}}, OnError: func(batch.Event) {}})
+		WhenFull: "block", Retry: &deliver.RetryOptions{Min: 100 * time.Millisecond, Max: time.Second}, OnError: func(batch.Event) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,5 +393,5 @@ func TestRestart(t *testing.T) {
 	if missing+twice > 0 {
 		t.Errorf("%d found: %d are missing, %d came twice", n, missing, twice)
 	}
-	t.Logf("%d records, %+v", n, h.Output().Sink().Stats())
+	t.Logf("%d records, %+v", n, h.Sink().Stats())
 }

@@ -63,7 +63,7 @@ func pushRequest(t *testing.T) protoreflect.MessageDescriptor {
 // field it does not know.
 func TestGoldenWithProtobuf(t *testing.T) {
 	var wire []byte
-	s, err := ours.New(ours.Config{
+	s, err := ours.NewPusher(ours.Config{
 		URL: "http://x", Labels: map[string]string{"app": "golden"}, MetadataAttrs: []string{"k"}, MaxAge: -1,
 		Client: &http.Client{Transport: transport(func(r *http.Request) (*http.Response, error) {
 			wire, _ = io.ReadAll(r.Body)

@@ -1,0 +1,126 @@
+package loki
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/encode"
+)
+
+type groupValuer struct{ attrs []slog.Attr }
+
+func (g groupValuer) LogValue() slog.Value { return slog.GroupValue(g.attrs...) }
+
+type appender []slog.Attr
+
+func (a appender) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, a...) }
+
+// randomAttrs draws attributes of all kinds, with keys that often stand twice.
+func randomAttrs(rng *rand.Rand, depth int) []slog.Attr {
+	attrs := make([]slog.Attr, rng.IntN(6))
+	for i := range attrs {
+		key := []string{"a", "b", "c", "a_", "Message", "level", "", "key \"x\"", "é"}[rng.IntN(9)]
+		n := 9
+		if depth > 2 {
+			n = 6
+		}
+		switch rng.IntN(n) {
+		case 0:
+			attrs[i] = slog.Int(key, rng.IntN(100))
+		case 1:
+			attrs[i] = slog.String(key, []string{"x", "quote \" and \\", "\n"}[rng.IntN(3)])
+		case 2:
+			attrs[i] = slog.Any(key, fmt.Errorf("outer \"x\": %w", errors.New("inner")))
+		case 3:
+			attrs[i] = slog.Duration(key, time.Millisecond)
+		case 4:
+			attrs[i] = slog.Any(key, []any{nil, someUUID, []string{"a", "\""}, time.Unix(1, 2)}[rng.IntN(4)])
+		case 5:
+			attrs[i] = slog.Float64(key, 1.5)
+		case 6:
+			attrs[i] = slog.Attr{Key: key, Value: slog.GroupValue(randomAttrs(rng, depth+1)...)}
+		case 7:
+			attrs[i] = slog.Any(key, groupValuer{randomAttrs(rng, depth+1)})
+		case 8:
+			attrs[i] = slog.Any(key, appender(randomAttrs(rng, depth+1)))
+		}
+	}
+	return attrs
+}
+
+// uniqueKeys fails if an object of a JSON text has a key twice.
+func uniqueKeys(d *json.Decoder) error {
+	tok, err := d.Token()
+	if err != nil {
+		return err
+	}
+	switch tok {
+	case json.Delim('{'):
+		seen := map[any]bool{}
+		for d.More() {
+			key, err := d.Token()
+			if err != nil {
+				return err
+			}
+			if seen[key] {
+				return fmt.Errorf("%v stands twice", key)
+			}
+			seen[key] = true
+			if err := uniqueKeys(d); err != nil {
+				return err
+			}
+		}
+		_, err = d.Token()
+	case json.Delim('['):
+		for d.More() {
+			if err := uniqueKeys(d); err != nil {
+				return err
+			}
+		}
+		_, err = d.Token()
+	}
+	return err
+}
+
+// TestBodyForms: a line in a request is the line escaped, whatever is in it; the
+// way for records without keys that stand twice writes what the other one does; and
+// no key does stand twice.
+func TestBodyForms(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 1))
+	for i := range 5000 {
+		levelKey := []string{"", "level"}[rng.IntN(2)]
+		b := newBody("Message", levelKey)
+		var s encode.Scope = b.root
+		for range rng.IntN(4) {
+			if rng.IntN(2) == 0 {
+				s = s.WithGroup([]string{"a", "g", "", "Message"}[rng.IntN(4)])
+			} else {
+				s = s.WithAttrs(randomAttrs(rng, 0))
+			}
+		}
+		r := &encode.Record{Message: []string{"hi", "a \"quoted\" message\n"}[rng.IntN(2)], Attrs: randomAttrs(rng, 0)}
+		bs := s.(*bodyScope)
+		line := string(bs.append(nil, r, bare))
+		var back string
+		if err := json.Unmarshal([]byte(`"`+string(bs.append(nil, r, nested))+`"`), &back); err != nil || back != line {
+			t.Fatalf("%d: %v\n%s\n%s", i, err, line, back)
+		}
+		if err := uniqueKeys(json.NewDecoder(strings.NewReader(line))); err != nil {
+			t.Fatalf("%d: %v\n%s", i, err, line)
+		}
+		slow := walkers.Get().(*bodyWalker)
+		slow.values, slow.scope, slow.rec, slow.mask = b.values, bs, r, ^uint64(0)
+		members := string(slow.attrs([]byte(","), r.Attrs))
+		fast := &bodyWalker{values: b.values, scope: bs, rec: r, mask: bs.level.mask}
+		if got := string(fast.object([]byte(","), r.Attrs)); got != members {
+			t.Fatalf("%d: got\n%s want\n%s", i, got, members)
+		}
+		slow.free()
+	}
+}

@@ -1,0 +1,55 @@
+package loki
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A Handler is a [slog.Handler] that logs to Loki. Close it, or the last records
+// are lost.
+type Handler struct {
+	*forebay.Router
+	sink *Sink
+}
+
+// NewHandler returns a Handler: everything there is between slog and Loki in one
+// line.
+//
+//	h, err := loki.NewHandler(loki.Config{URL: "http://localhost:3100", Labels: map[string]string{"app": "x"}})
+//	…
+//	defer h.Close(ctx)
+//	slog.SetDefault(slog.New(h))
+func NewHandler(c Config) (*Handler, error) {
+	s, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	level := c.Level
+	if level == nil {
+		level = slog.LevelInfo
+	}
+	r, err := forebay.NewRouter(forebay.Route(s.Encoder(), s.Output(level)))
+	if err != nil {
+		_, cerr := s.Close(context.Background())
+		return nil, errors.Join(err, cerr)
+	}
+	return &Handler{r, s}, nil
+}
+
+// Sink returns what stands behind the handler.
+func (h *Handler) Sink() *Sink { return h.sink }
+
+// Close refuses new records, delivers what was logged until ctx ends, and reports
+// what became of it. The error says if anything was not delivered.
+func (h *Handler) Close(ctx context.Context) (batch.Report, error) {
+	rep, err := h.Router.Close(ctx)
+	var out batch.Report
+	if len(rep.Outputs) > 0 {
+		out = rep.Outputs[0].Report
+	}
+	return out, errors.Join(err, undelivered(&out))
+}
