@@ -8,6 +8,9 @@ require (
 	google.golang.org/protobuf v1.36.10
 )
 
-require golang.org/x/sys v0.49.0 // indirect
+require (
+	github.com/gofrs/flock v0.13.1 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)
 
 replace github.com/forebay-log/forebay => ../../
