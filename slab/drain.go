@@ -52,6 +52,7 @@ type drain struct {
 	cloned     bool // the batch under way was copied out of mapped memory
 	copied     batchCopy
 	locked     bool // mu is held from settle on to gather
+	waited     bool // callers waited for the end of the last batch
 }
 
 // The drain spins for at most spinRounds yields, and only after a sleep shorter
@@ -352,9 +353,10 @@ func (w *Writer) takeLocked() {
 
 // gatherNowLocked returns how many slabs a VecWriter gets at once. None of them is
 // free before all are written, so that there must be as many free ones for the
-// callers meanwhile, unless they wait already: then only throughput counts.
+// callers meanwhile, unless they wait already, or waited for the batch before: then
+// only throughput counts.
 func (w *Writer) gatherNowLocked() int {
-	if w.waiters.n > 0 {
+	if w.waiters.n > 0 || w.d.waited {
 		return w.gatherMax
 	}
 	return min(w.gatherMax, max(1, len(w.free)))
@@ -608,7 +610,7 @@ func (w *Writer) finishLocked() {
 	d.pieces = d.pieces[:0]
 	d.failed = 0
 	w.endMergeLocked()
-	if w.waiters.n > 0 {
+	if d.waited = w.waiters.n > 0; d.waited {
 		w.serveLocked()
 	}
 	w.setRoomLocked()
