@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
+
+	"github.com/forebay-log/forebay/internal/wallclock"
 )
 
 // A Logger is the shortest way into a [Router]: records with typed attributes, no
@@ -106,7 +108,7 @@ func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr) {
 		return
 	}
 	s := c.pool.get()
-	s.rec.Time = wallClock.now()
+	s.rec.Time = wallclock.Now()
 	s.rec.Level = level
 	s.rec.Message = msg
 	s.rec.PC = 0

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/wallclock"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -142,7 +143,7 @@ type front struct {
 // record was not acknowledged in time; unless it was refused, it is then still
 // on its way.
 func (l *Logger) Post(tag string, v any) error {
-	now := time.Now()
+	now := wallclock.Now()
 	return l.post(tag, now, now, v)
 }
 
@@ -150,7 +151,7 @@ func (l *Logger) Post(tag string, v any) error {
 // is the present.
 func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 	// What waits is given up by its age since it was posted, not since t.
-	now := time.Now()
+	now := wallclock.Now()
 	if t.IsZero() {
 		t = now
 	}

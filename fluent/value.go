@@ -185,13 +185,13 @@ func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	}
 	dst = msgpack.AppendMapHeader(dst, len(m))
 	for k, v := range m {
-		dst = msgpack.AppendStr(dst, k)
 		switch v := v.(type) {
 		case string:
-			dst = msgpack.AppendStr(dst, v)
+			dst = msgpack.AppendStrs(dst, k, v)
 		case int:
-			dst = msgpack.AppendInt(dst, int64(v))
+			dst = msgpack.AppendInt(msgpack.AppendStr(dst, k), int64(v))
 		default:
+			dst = msgpack.AppendStr(dst, k)
 			var err error
 			if dst, err = s.any(dst, v); err != nil {
 				s.in(k)
@@ -209,7 +209,7 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 	}
 	dst = msgpack.AppendMapHeader(dst, len(m))
 	for k, v := range m {
-		dst = msgpack.AppendStr(msgpack.AppendStr(dst, k), v)
+		dst = msgpack.AppendStrs(dst, k, v)
 	}
 	return dst, nil
 }

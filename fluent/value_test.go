@@ -462,11 +462,15 @@ func BenchmarkAppendEvent(b *testing.B) {
 	for i := range 26 {
 		wide["key_"+string(rune('a'+i))] = "value of it"
 	}
+	letters := map[string]any{} // the map of the article
+	for c := 'a'; c <= 'z'; c++ {
+		letters[string(c)] = "value"
+	}
 	dst := make([]byte, 0, 4096)
 	for _, c := range []struct {
 		name string
 		v    any
-	}{{"struct", rec}, {"pointer", &rec}, {"map26", wide}, {"count", map[string]any{"count": 1}}} {
+	}{{"letters", letters}, {"struct", rec}, {"pointer", &rec}, {"map26", wide}, {"count", map[string]any{"count": 1}}} {
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"math"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // First bytes of the formats that are not a range.
@@ -115,22 +116,95 @@ func AppendStrHeader(dst []byte, n int) []byte {
 // AppendStr appends s. The format wants UTF-8: each run of invalid bytes becomes
 // U+FFFD.
 func AppendStr(dst []byte, s string) []byte {
-	if n, at := len(s), len(dst); n <= 16 && cap(dst)-at > n {
-		// Most keys and many values are this short, and ASCII: copied and checked
-		// in one go.
-		d := dst[at : at+n+1]
+	// Most keys and many values are short and ASCII: copied, in words that may
+	// overlap, and checked in one go.
+	if n, at := len(s), len(dst); n <= 16 && cap(dst)-at > 16 {
+		d := (*[17]byte)(dst[at : at+17])
+		p := unsafe.StringData(s)
 		d[0] = 0xa0 | byte(n)
-		d = d[1:]
-		var all byte
-		for i := range len(s) {
-			c := s[i]
-			d[i] = c
-			all |= c
-		}
-		if all < utf8.RuneSelf {
-			return dst[:at+n+1]
+		switch {
+		case n >= 8:
+			lo, hi := binary.LittleEndian.Uint64(word64(p, 0)[:]), binary.LittleEndian.Uint64(word64(p, n-8)[:])
+			if (lo|hi)&ascii64 == 0 {
+				binary.LittleEndian.PutUint64(word64(&d[0], 1)[:], lo)
+				binary.LittleEndian.PutUint64(word64(&d[0], n-7)[:], hi)
+				return dst[:at+1+n]
+			}
+		case n >= 4:
+			lo, hi := binary.LittleEndian.Uint32(word32(p, 0)[:]), binary.LittleEndian.Uint32(word32(p, n-4)[:])
+			if (lo|hi)&ascii32 == 0 {
+				binary.LittleEndian.PutUint32(word32(&d[0], 1)[:], lo)
+				binary.LittleEndian.PutUint32(word32(&d[0], n-3)[:], hi)
+				return dst[:at+1+n]
+			}
+		case n > 0:
+			a, b, c := s[0], s[n>>1], s[n-1]
+			if a|b|c < utf8.RuneSelf {
+				d[1], d[1+n>>1], d[n] = a, b, c
+				return dst[:at+1+n]
+			}
+		default:
+			return dst[:at+1]
 		}
 	}
+	return appendLongStr(dst, s)
+}
+
+// AppendStrs appends k and v, as two calls of [AppendStr] would: a pair of a map,
+// of which there are many.
+func AppendStrs(dst []byte, k, v string) []byte {
+	at := len(dst)
+	if len(k) <= 16 && len(v) <= 16 && cap(dst)-at >= 2*17 {
+		s := k
+		for d, second := unsafe.Add(unsafe.Pointer(unsafe.SliceData(dst)), at), false; ; second = true {
+			n := len(s)
+			p := unsafe.StringData(s)
+			*(*byte)(d) = 0xa0 | byte(n)
+			switch {
+			case n >= 8:
+				lo, hi := binary.LittleEndian.Uint64(word64(p, 0)[:]), binary.LittleEndian.Uint64(word64(p, n-8)[:])
+				if (lo|hi)&ascii64 != 0 {
+					goto slow
+				}
+				binary.LittleEndian.PutUint64(word64((*byte)(d), 1)[:], lo)
+				binary.LittleEndian.PutUint64(word64((*byte)(d), n-7)[:], hi)
+			case n >= 4:
+				lo, hi := binary.LittleEndian.Uint32(word32(p, 0)[:]), binary.LittleEndian.Uint32(word32(p, n-4)[:])
+				if (lo|hi)&ascii32 != 0 {
+					goto slow
+				}
+				binary.LittleEndian.PutUint32(word32((*byte)(d), 1)[:], lo)
+				binary.LittleEndian.PutUint32(word32((*byte)(d), n-3)[:], hi)
+			case n > 0:
+				a, b, c := s[0], s[n>>1], s[n-1]
+				if a|b|c >= utf8.RuneSelf {
+					goto slow
+				}
+				*(*byte)(unsafe.Add(d, 1)), *(*byte)(unsafe.Add(d, 1+n>>1)), *(*byte)(unsafe.Add(d, n)) = a, b, c
+			}
+			at += 1 + n
+			if second {
+				return dst[:at]
+			}
+			d = unsafe.Add(d, 1+n)
+			s = v
+		}
+	}
+slow:
+	return AppendStr(AppendStr(dst, k), v)
+}
+
+const (
+	ascii64 = 0x8080808080808080 // the bits that ASCII has not
+	ascii32 = 0x80808080
+)
+
+// word64 and word32 are the words at p+i, which need not be aligned: the compiler
+// knows what to do where that matters.
+func word64(p *byte, i int) *[8]byte { return (*[8]byte)(unsafe.Add(unsafe.Pointer(p), i)) }
+func word32(p *byte, i int) *[4]byte { return (*[4]byte)(unsafe.Add(unsafe.Pointer(p), i)) }
+
+func appendLongStr(dst []byte, s string) []byte {
 	if !utf8.ValidString(s) {
 		return appendRepaired(dst, s)
 	}

@@ -225,3 +225,45 @@ func FuzzFromJSON(f *testing.F) {
 		}
 	})
 }
+
+// Short strings are written in words: every length, with a byte that is not ASCII
+// at every place, into every capacity, and nothing beyond.
+func TestShortStrings(t *testing.T) {
+	slow := func(dst []byte, s string) []byte {
+		s = strings.ToValidUTF8(s, "\ufffd")
+		return append(AppendStrHeader(dst, len(s)), s...)
+	}
+	for n := range 20 {
+		for place := -1; place < n; place++ {
+			b := []byte("abcdefghijklmnopqrst")[:n]
+			if place >= 0 {
+				b[place] = 0xfe
+			}
+			s := string(b)
+			want := slow([]byte("x"), s)
+			for room := range 60 {
+				mem := bytes.Repeat([]byte{'-'}, 80)
+				mem[0] = 'x'
+				if got := AppendStr(mem[:1:1+room], s); !bytes.Equal(got, want) {
+					t.Fatalf("%q, room for %d: %x, want %x", s, room, got, want)
+				}
+				if len(bytes.Trim(mem[1+room:], "-")) > 0 {
+					t.Fatalf("%q, room for %d: wrote beyond: %q", s, room, mem)
+				}
+				for _, other := range []string{"", "k", "value", "longer one", "ä", strings.Repeat("z", 17)} {
+					for _, pair := range [][2]string{{s, other}, {other, s}} {
+						mem := bytes.Repeat([]byte{'-'}, 80)
+						mem[0] = 'x'
+						want := slow(slow([]byte("x"), pair[0]), pair[1])
+						if got := AppendStrs(mem[:1:1+room], pair[0], pair[1]); !bytes.Equal(got, want) {
+							t.Fatalf("%q, room for %d: %x, want %x", pair, room, got, want)
+						}
+						if len(bytes.Trim(mem[1+room:], "-")) > 0 {
+							t.Fatalf("%q, room for %d: wrote beyond: %q", pair, room, mem)
+						}
+					}
+				}
+			}
+		}
+	}
+}

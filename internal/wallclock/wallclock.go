@@ -1,13 +1,14 @@
-package forebay
+// Package wallclock gives the time of a record for a little more than half of what
+// time.Now costs.
+package wallclock
 
 import (
 	"sync/atomic"
 	"time"
 )
 
-// clock gives the time of a record for a little more than half of what time.Now
-// costs: reading the monotonic clock is cheap, and its distance from the wall
-// clock hardly ever changes. That distance is measured anew every clockResync, so
+// clock relies on this: reading the monotonic clock is cheap, and its distance
+// from the wall clock hardly ever changes. That distance is measured anew every clockResync, so
 // a wall clock that is set shows within that time.
 //
 // Between two measurements, and across those that find no difference beyond what
@@ -34,8 +35,12 @@ const (
 // clock, which is decades from any range in which an offset holds.
 var clockBase = time.Now()
 
-// wallClock is shared by all routers: there is one wall.
-var wallClock = newClock()
+// shared by all: there is one wall.
+var shared = newClock()
+
+// Now returns the current time, without a monotonic reading, as time.Now does in
+// time.Local. It may be called from several goroutines at once.
+func Now() time.Time { return shared.now() }
 
 func newClock() *clock {
 	c := new(clock)
@@ -44,8 +49,6 @@ func newClock() *clock {
 	return c
 }
 
-// now returns the current time, without a monotonic reading, as time.Now does in
-// time.Local.
 func (c *clock) now() time.Time {
 	m := int64(time.Since(clockBase))
 	until := c.until.Load()
