@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime"
+	"sync/atomic"
+	"unsafe"
 )
 
 // AppendError appends err as a member of the JSON object that dst ends in, with
@@ -25,14 +27,13 @@ func (v *Values) AppendError(dst []byte, key string, err error) []byte {
 
 func appendErrorObject(dst []byte, err error, depth int, links *int) []byte {
 	*links++
-	dst = append(dst, `{"Type":`...)
-	dst = appendString(dst, reflect.TypeOf(err).String())
-	dst = append(dst, `,"Message":`...)
+	known := errorTypeOf(err)
+	dst = append(dst, known.head...)
 	dst = appendString(dst, message(err))
-	if reflect.TypeOf(err) == plainError {
+	if known.plain {
 		return append(dst, '}')
 	}
-	if kind := stackOf(err); kind != noStack {
+	if kind := known.stack; kind != noStack {
 		dst = appendErrorStack(dst, err, kind)
 	}
 	joined, next := unwrap(err)
@@ -54,6 +55,31 @@ func appendErrorObject(dst []byte, err error, depth int, links *int) []byte {
 		dst = append(dst, ']')
 	}
 	return append(dst, '}')
+}
+
+// An errorType is what has to be known of a type of errors.
+type errorType struct {
+	typ   uintptr // address of the type
+	head  string  // {"Type":"…","Message":
+	plain bool    // one of package errors: there is nothing in it but the text
+	stack stackKind
+}
+
+// errorTypes remembers the types met lately. Types are never freed.
+var errorTypes [64]atomic.Pointer[errorType]
+
+func errorTypeOf(err error) *errorType {
+	x := any(err)
+	typ := uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[0])
+	at := &errorTypes[(typ>>5^typ>>11)%uintptr(len(errorTypes))]
+	if k := at.Load(); k != nil && k.typ == typ {
+		return k
+	}
+	t := reflect.TypeOf(err)
+	k := &errorType{typ: typ, head: string(append(appendString([]byte(`{"Type":`), t.String()), `,"Message":`...)),
+		plain: t == plainError, stack: stackOf(err)}
+	at.Store(k)
+	return k
 }
 
 func appendInner(dst []byte, err error, depth int, links *int) []byte {
@@ -83,23 +109,15 @@ func appendErrorStack(dst []byte, err error, kind stackKind) (out []byte) {
 		return appendString(append(dst, `,"StackTrace":`...), s)
 	case stackCalled:
 		pcs := err.(interface{ Callers() []uintptr }).Callers()
-		for i, pc := range pcs[:min(len(pcs), maxFrames)] {
-			f := frameOf(pc)
-			dst = appendFrame(dst, i, f.short, f.call)
-		}
+		dst = appendFrames(dst, pcs)
 	case stackSlice:
 		if pcs, ok := err.(interface{ StackTrace() []uintptr }); ok {
-			list := pcs.StackTrace()
-			for i, pc := range list[:min(len(list), maxFrames)] {
-				f := frameOf(pc)
-				dst = appendFrame(dst, i, f.short, f.call)
-			}
+			dst = appendFrames(dst, pcs.StackTrace())
 			break
 		}
 		pcs := reflect.ValueOf(err).MethodByName("StackTrace").Call(nil)[0]
 		for i := range min(pcs.Len(), maxFrames) {
-			f := frameOf(uintptr(pcs.Index(i).Uint()))
-			dst = appendFrame(dst, i, f.short, f.call)
+			dst = append(dst, writtenFrame(uintptr(pcs.Index(i).Uint()), i)...)
 		}
 	case stackFrames:
 		frames := err.(interface{ StackTrace() []runtime.Frame }).StackTrace()
@@ -122,6 +140,36 @@ func appendErrorStack(dst []byte, err error, kind stackKind) (out []byte) {
 		return dst
 	}
 	return append(dst, '"')
+}
+
+func appendFrames(dst []byte, pcs []uintptr) []byte {
+	for i, pc := range pcs[:min(len(pcs), maxFrames)] {
+		dst = append(dst, writtenFrame(pc, i)...)
+	}
+	return dst
+}
+
+// A written is a frame as it stands in a stack.
+type written struct {
+	pc          uintptr
+	first, more string // at the top, and below
+}
+
+var writtenFrames [512]atomic.Pointer[written]
+
+// writtenFrame returns frame i of a stack, as appendFrame writes it.
+func writtenFrame(pc uintptr, i int) string {
+	at := &writtenFrames[(pc^pc>>9)%uintptr(len(writtenFrames))]
+	w := at.Load()
+	if w == nil || w.pc != pc {
+		f := frameOf(pc)
+		w = &written{pc, string(appendFrame(nil, 0, f.short, f.call)), string(appendFrame(nil, 1, f.short, f.call))}
+		at.Store(w)
+	}
+	if i == 0 {
+		return w.first
+	}
+	return w.more
 }
 
 func appendRuntimeFrame(dst []byte, i int, rf runtime.Frame) []byte {

@@ -40,6 +40,28 @@ func AppendEscaped(dst []byte, s string) []byte { return appendEscaped(dst, s) }
 // AppendUint appends v in decimal.
 func AppendUint(dst []byte, v uint64) []byte { return appendUint(dst, v) }
 
+// AppendUnixNano appends ns, a time in Unix nanoseconds, in decimal. What is before
+// 1970 becomes 0.
+func AppendUnixNano(dst []byte, ns int64) []byte {
+	if ns < 1e18 {
+		return appendUint(dst, uint64(max(ns, 0)))
+	}
+	// From 2001 on there are 19 digits.
+	n := len(dst)
+	dst = spare(dst, 24)[:n+19]
+	sec := uint64(ns) / 1e9 // ten digits
+	rest := uint32(uint64(ns) - sec*1e9)
+	high := uint32(sec / 100)
+	b := dst[n : n+19]
+	binary.LittleEndian.PutUint64(b, digits8(high))
+	low := 2 * (sec - uint64(high)*100)
+	b[8], b[9] = pairs[low], pairs[low+1]
+	q := rest / 10
+	binary.LittleEndian.PutUint64(b[10:], digits8(q))
+	b[18] = byte('0' + rest - q*10)
+	return dst
+}
+
 // AppendKey appends a key of a JSON object with the colon and, unless dst ends
 // where the object begins, the comma before it. dst must not be empty.
 func AppendKey(dst []byte, key string) []byte { return appendKeyJSON(dst, key) }
@@ -193,7 +215,7 @@ func (v *Values) appendNested(dst []byte, attrs []slog.Attr) ([]byte, int) {
 // appendKeyNested is appendKeyJSON within a JSON string.
 func appendKeyNested(dst []byte, key string) []byte {
 	n, j := len(key), len(dst)
-	if n == 0 || n > 16 || cap(dst)-j < 40 {
+	if n == 0 || n > 16 || cap(dst)-j < 24 {
 		return appendAnyKeyNested(dst, key)
 	}
 	sep := byte(',')
@@ -201,9 +223,27 @@ func appendKeyNested(dst []byte, key string) []byte {
 		sep = last
 		j--
 	}
-	b := (*[40]byte)(dst[j : j+40])
+	// As copyShort, but written out: this is the most frequent of all steps.
+	b := (*[24]byte)(dst[j : j+24])
 	b[0], b[1], b[2] = sep, '\\', '"'
-	if copyShort((*[short]byte)(b[3:3+short]), key) != 0 {
+	var m uint64
+	switch {
+	case n >= 8:
+		v, w := load64(key), load64(key[n-8:])
+		binary.LittleEndian.PutUint64(b[3:], v)
+		binary.LittleEndian.PutUint64(b[n-5:], w)
+		m = odd(v) | odd(w)
+	case n >= 4:
+		v, w := uint32(load32(key)), uint32(load32(key[n-4:]))
+		binary.LittleEndian.PutUint32(b[3:], v)
+		binary.LittleEndian.PutUint32(b[n-1:], w)
+		m = odd(uint64(v) | uint64(w)<<32)
+	default:
+		v, w, x := key[0], key[n>>1], key[n-1]
+		b[3], b[3+n>>1], b[2+n] = v, w, x
+		m = odd(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
+	}
+	if m&highs != 0 {
 		return appendAnyKeyNested(dst, key)
 	}
 	b[n+3], b[n+4], b[n+5] = '\\', '"', ':'

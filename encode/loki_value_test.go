@@ -144,3 +144,12 @@ func ExampleValues_AppendMembers() {
 	fmt.Println(string(dst), n)
 	// Output: {"n":1,"s":"x" 2
 }
+
+func TestAppendUnixNano(t *testing.T) {
+	for _, ns := range []int64{-1, 0, 1, 999_999_999, 1e18 - 1, 1e18, 1763651094123456789, 1700000000000000000, 1699999999999999999, math.MaxInt64, math.MinInt64} {
+		want := fmt.Sprint(max(ns, 0))
+		if got := string(AppendUnixNano([]byte{}, ns)); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}

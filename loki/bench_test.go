@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/encode"
 )
 
 func BenchmarkHandler(b *testing.B) {
@@ -18,7 +18,7 @@ func BenchmarkHandler(b *testing.B) {
 		{"errors", []slog.Attr{slog.Int("OperationId", 1), slog.Any("err", newCounting("outer", newCounting("inner", nil)))}},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			h := handlerFor(b, stored204{}, Config{Labels: map[string]string{"app": "x"}, Slab: &slab.Options{SlabBytes: 256 << 10, SlabCount: 16, WhenFull: slab.Block()}})
+			h := handlerFor(b, stored204{}, Config{Labels: map[string]string{"app": "x"}, WhenFull: "block"})
 			r := slog.NewRecord(time.Now(), slog.LevelInfo, "User 1 performed buy on resource r-1", 0)
 			r.AddAttrs(bc.attrs...)
 			b.ReportAllocs()
@@ -27,6 +27,27 @@ func BenchmarkHandler(b *testing.B) {
 			}
 			if _, err := h.Close(context.Background()); err != nil {
 				b.Fatal(err)
+			}
+		})
+	}
+}
+
+// BenchmarkEncode renders entries and nothing else.
+func BenchmarkEncode(b *testing.B) {
+	simple := []slog.Attr{slog.Int("UserId", 42), slog.String("Action", "purchase"), slog.String("ResourceId", "res-42"), slog.Float64("Duration", 54.5), slog.Bool("Success", true), slog.Any("CorrelationId", someUUID)}
+	failed := []slog.Attr{slog.Int("OperationId", 1), slog.String("Service", "billing"), slog.Bool("Retryable", true), slog.Any("Exception", newCounting("operation failed", newCounting("connection refused", nil)))}
+	for _, bc := range []struct {
+		name  string
+		wire  Wire
+		attrs []slog.Attr
+	}{{"simple/protobuf", Protobuf, simple}, {"simple/json", JSON, simple}, {"exception/protobuf", Protobuf, failed}, {"exception/json", JSON, failed}} {
+		b.Run(bc.name, func(b *testing.B) {
+			scope := sinkFor(b, stored204{}, Config{Wire: bc.wire}).Encoder().Scope()
+			r := &encode.Record{Time: time.Now(), Message: "User 42 performed purchase on resource res-42", Attrs: bc.attrs}
+			var dst []byte
+			b.ReportAllocs()
+			for b.Loop() {
+				dst, _, _ = scope.Append(dst[:0], r)
 			}
 		})
 	}

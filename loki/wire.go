@@ -215,12 +215,8 @@ func stringLen(b []byte) int {
 }
 
 func beginJSON(dst []byte, t int64) []byte {
-	dst = append(dst, `["`...)
-	if t < 0 {
-		t = 0
-	}
-	dst = encode.AppendUint(dst, uint64(t))
-	return append(dst, `","`...)
+	dst = encode.AppendUnixNano(append(dst, '[', '"'), t)
+	return append(dst, '"', ',', '"')
 }
 
 // malformed is the error of a record that this package did not encode.
