@@ -2,6 +2,7 @@ package bufpool
 
 import (
 	"runtime"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -13,6 +14,19 @@ type class struct {
 	nodes registry
 
 	dropped func(mem *byte) // the finalizer of its buffers
+
+	_ [64]byte // what follows changes
+	counters
+}
+
+// counters counts what happens seldom in a class.
+type counters struct {
+	misses    atomic.Uint64 // Gets that found no free buffer and made one
+	settles   atomic.Uint64 // Puts into a vacant seat
+	discarded atomic.Uint64 // accepted Puts that found no room
+	damaged   atomic.Uint64 // free buffers given up because of a write: debug mode
+	released  atomic.Uint64 // free buffers given back by trim
+	lost      atomic.Uint64 // buffers dropped without a Put
 }
 
 // newClass returns a class that keeps at most limit free buffers of size bytes,
@@ -24,7 +38,7 @@ func newClass(size, limit, maxLists int) *class {
 	}
 	c := &class{size: size, lists: make([]list, n), mask: uint32(n - 1)}
 	for i := range c.lists {
-		c.lists[i].limit = limit / n
+		c.lists[i].limit = int32(limit / n)
 		if i < limit%n {
 			c.lists[i].limit++
 		}
@@ -43,30 +57,52 @@ func (c *class) hint() uint32 {
 	return uint32(page*0x9E3779B97F4A7C15>>32) & c.mask
 }
 
-// takeElsewhere returns a free buffer, or nil, when list h had none or was busy.
-// It tries the others, then waits for h if that was busy. What it finds
-// elsewhere moves to h, so that the next Get finds it there.
-func (c *class) takeElsewhere(h uint32, busy bool) *byte {
+// take returns a free buffer, or nil, when the seat of list h has none. It looks
+// into the other lists before it waits for h. What it finds elsewhere moves to h,
+// so that the next Get finds it there.
+func (c *class) take(h uint32) *byte {
 	home := &c.lists[h]
-	for i := uint32(1); i <= c.mask; i++ {
-		l := &c.lists[(h+i)&c.mask]
-		if !l.mu.TryLock() {
-			continue
-		}
-		if len(l.items) > 0 {
-			mem, n := l.popLocked()
-			n.home.Store(home)
-			l.mu.Unlock()
+	waited := home.mu.TryLock()
+	if waited {
+		mem := home.getLocked()
+		home.mu.Unlock()
+		if mem != nil {
 			return mem
 		}
-		l.mu.Unlock()
 	}
-	if busy {
-		home.mu.Lock()
-		defer home.mu.Unlock()
-		if len(home.items) > 0 {
-			mem, _ := home.popLocked()
-			return mem
+	if mem := c.takeElsewhere(h); mem != nil || waited {
+		return mem
+	}
+	home.mu.Lock()
+	defer home.mu.Unlock()
+	return home.getLocked()
+}
+
+// takeElsewhere looks into the lists other than h, as far as they are not busy:
+// first for a buffer of a stack, which nobody expects there.
+func (c *class) takeElsewhere(h uint32) *byte {
+	home := &c.lists[h]
+	for _, steal := range []bool{false, true} {
+		for i := uint32(1); i <= c.mask; i++ {
+			l := &c.lists[(h+i)&c.mask]
+			if !l.mu.TryLock() {
+				continue
+			}
+			var mem *byte
+			var n *node
+			switch {
+			case len(l.items) > 0:
+				mem, n = l.popLocked()
+			case steal:
+				mem, n = l.stealLocked()
+			}
+			if mem != nil {
+				n.home.Store(home)
+			}
+			l.mu.Unlock()
+			if mem != nil {
+				return mem
+			}
 		}
 	}
 	return nil
@@ -87,14 +123,35 @@ func (n *node) lockHome() *list {
 // give returns the buffer of n, whose first byte is mem, to the class. It
 // reports false if the buffer was free already.
 func (c *class) give(mem *byte, n *node) bool {
+	l := n.home.Load()
+	if l.give(mem) {
+		return true
+	}
+	// The common case first: there is room in the stack.
+	l.mu.Lock()
+	if n.home.Load() == l && !n.free && l.seated != n && l.seated != nil && len(l.items)+1 < int(l.limit) {
+		l.pushLocked(mem, n)
+		l.mu.Unlock()
+		return true
+	}
+	l.mu.Unlock()
+	return c.giveSlowly(mem, n)
+}
+
+// giveSlowly is give in full.
+func (c *class) giveSlowly(mem *byte, n *node) bool {
 	l := n.lockHome()
+	if l.seated == n {
+		// It came to this seat only now, or is free.
+		ok := l.seat.give(mem)
+		l.mu.Unlock()
+		return ok
+	}
 	if n.free {
 		l.mu.Unlock()
 		return false
 	}
-	l.puts++
-	if len(l.items) < l.limit {
-		l.pushLocked(mem, n)
+	if l.storeLocked(c, mem, n) {
 		l.mu.Unlock()
 		return true
 	}
@@ -110,16 +167,15 @@ func (c *class) giveElsewhereUnlock(home *list, mem *byte, n *node) {
 		if l == home || !l.mu.TryLock() {
 			continue
 		}
-		if len(l.items) < l.limit {
+		if l.storeLocked(c, mem, n) {
 			n.home.Store(l)
-			l.pushLocked(mem, n)
 			l.mu.Unlock()
 			home.mu.Unlock()
 			return
 		}
 		l.mu.Unlock()
 	}
-	home.discarded++
+	c.discarded.Add(1)
 	n.free = true
 	home.mu.Unlock()
 	c.forget(mem, n)

@@ -76,7 +76,7 @@ func TestListLimitsAddUp(t *testing.T) {
 		sum := 0
 		c := newClass(64, limit, 64)
 		for i := range c.lists {
-			sum += c.lists[i].limit
+			sum += int(c.lists[i].limit)
 		}
 		if sum != limit {
 			t.Fatalf("limits add up to %d, want %d", sum, limit)

@@ -192,7 +192,7 @@ func (p *Pool) debugGet(c *class) []byte {
 		if p.damagedLocked(c, l, f) {
 			continue
 		}
-		l.hits++
+		l.pops++
 		f.node.free = false
 		f.node.trace = t
 		l.mu.Unlock()
@@ -217,10 +217,9 @@ func (p *Pool) debugPut(c *class, mem *byte, n *node) {
 		return
 	}
 	n.trace.put = now
-	l.puts++
-	if len(l.items) >= l.limit {
+	if len(l.items) >= int(l.limit) {
 		n.free = true
-		l.discarded++
+		c.discarded.Add(1)
 		c.forget(mem, n)
 		return
 	}
@@ -256,13 +255,13 @@ func (p *Pool) debugRefused(buf []byte) {
 
 // damagedLocked reports whether somebody wrote into f, a free buffer of l, and if
 // so gives it up.
-func (p *Pool) damagedLocked(c *class, l *list, f free) bool {
+func (p *Pool) damagedLocked(c *class, l *list, f item) bool {
 	at := intact(unsafe.Slice(f.mem, c.size))
 	if at < 0 {
 		return false
 	}
 	p.debug.fault(Fault{Kind: WriteAfterPut, Class: c.size, Offset: at, Got: f.node.trace.got, Put: f.node.trace.put})
-	l.discarded++
+	c.damaged.Add(1)
 	c.forget(f.mem, f.node)
 	return true
 }
@@ -277,7 +276,7 @@ func (p *Pool) checkFreeLocked(c *class, l *list) {
 	}
 	clear(l.items[len(ok):])
 	l.items = ok
-	l.low = min(l.low, len(ok))
+	l.low = min(l.low, int32(len(ok)))
 }
 
 // callers is the stack from the caller of the Pool's method on, which lies inner

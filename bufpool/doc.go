@@ -52,14 +52,19 @@
 //
 // # How it works
 //
-// Each class has some stacks of free buffers, each with its lock; a goroutine
-// picks one by where its own stack lies, and tries the others when that one is
-// busy or empty. Which buffers are the pool's is known by address, in a table
-// that Put reads without a lock. A cleanup on a sentinel object runs after each
-// garbage collection and drops from every stack as many buffers as it had at its
-// emptiest since the last one. A finalizer on each buffer tells the pool if it is
-// dropped while in use; until then its memory is nobody else's, so that no other
-// slice passes for it. Do not set a finalizer of your own on the first byte of a
-// buffer: the runtime allows one. sync.Pool offers no ceiling, and cannot say how
-// much it holds.
+// Each class has some lists of free buffers; a goroutine picks one by where its
+// own stack lies. A list has a seat, whose buffer one compare-and-swap takes and
+// another gives back, and behind it a stack with a lock; when both are empty or
+// the lock is busy, the other lists are tried. Which buffers are the pool's is
+// known by address, in a table that Put reads without a lock.
+//
+// A cleanup on a sentinel object runs after each garbage collection and drops
+// from every list as many buffers as it had at its emptiest since the last one. A
+// finalizer on each buffer tells the pool if it is dropped while in use; until
+// then its memory is nobody else's, so that no other slice passes for it. Do not
+// set a finalizer of your own on the first byte of a buffer: the runtime allows
+// one, and ends the program at the second.
+//
+// docs/adr/0007 and 0008 tell why there are lists and not sync.Pool, and why
+// there is a table.
 package bufpool

@@ -1,51 +1,60 @@
 package bufpool
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
-// A free is one buffer nobody owns. The list holds it by mem and so keeps it
+// An item is one buffer nobody owns. The list holds it by mem and so keeps it
 // alive.
-type free struct {
+type item struct {
 	mem  *byte // its first byte
 	node *node
 }
 
-// A list is one of the stacks of free buffers of a class, with the counters of
-// what went through it. A class has several so that goroutines seldom meet on
-// one lock.
+// A list holds some of the free buffers of a class: one in its seat, the others
+// in a stack. A class has several lists so that goroutines seldom meet on one.
 //
 // No lock of another list is waited for while holding mu; a second one is only
 // ever tried. The registry's lock and the fault log's are taken inside mu.
 type list struct {
-	mu    sync.Mutex
-	items []free // the last is the one used last
-	limit int    // of items
-	low   int    // the fewest items there were since the last trim
-	counters
+	seat
 
-	_ [128 - 96]byte // two cache lines: neighbours are prefetched in pairs
+	mu     sync.Mutex
+	items  []item // the stack; the last is the one used last
+	pushes uint64 // buffers that Put stored in the stack
+	pops   uint64 // buffers that Get took from it
+	limit  int32  // of free buffers
+	low    int32  // the fewest items there were since the last trim
+
+	seated   *node  // of the buffer in the seat; nil if vacant
+	stale    uint64 // the seat's word when last a Get found its buffer lent
+	reviewed uint64 // the seat's word at the last review
+
+	told published
+
+	// No padding: these are two cache lines, and neighbours are prefetched in
+	// pairs.
 }
 
-// counters counts what happened at one list. Guarded by its lock.
-type counters struct {
-	hits      uint64 // Gets served from this list
-	misses    uint64 // Gets that found no free buffer and made one for this list
-	puts      uint64 // accepted Puts of buffers whose home was this list
-	discarded uint64 // of those, or of free ones: given up, see ClassStats.Discarded
-	released  uint64 // free buffers given back by trim
-	lost      uint64 // buffers collected before a Put
+// published is what the holder of the lock made known of the list, for who does
+// not want to wait for the lock: every tellEvery operations, and whenever Stats
+// holds it.
+type published struct {
+	pushes, pops atomic.Uint64
+	held         atomic.Int32 // len(items)
 }
 
-func (c *counters) add(d *counters) {
-	c.hits += d.hits
-	c.misses += d.misses
-	c.puts += d.puts
-	c.discarded += d.discarded
-	c.released += d.released
-	c.lost += d.lost
+const tellEvery = 64
+
+func (l *list) tellLocked() {
+	l.told.pushes.Store(l.pushes)
+	l.told.pops.Store(l.pops)
+	l.told.held.Store(int32(len(l.items)))
 }
 
 // popLocked takes the free buffer used last, which is the one most likely in a
-// cache. The list must not be empty.
+// cache. There must be one in the stack.
 func (l *list) popLocked() (*byte, *node) {
 	last := len(l.items) - 1
 	it := &l.items[last]
@@ -53,23 +62,60 @@ func (l *list) popLocked() (*byte, *node) {
 	n.free = false
 	it.mem = nil // or the list would keep alive what its owner drops
 	l.items = l.items[:last]
-	if last < l.low {
-		l.low = last
+	l.low = min(l.low, int32(last))
+	if l.pops++; l.pops%tellEvery == 0 {
+		l.tellLocked()
 	}
-	l.hits++
 	return mem, n
 }
 
-// pushLocked stores a buffer whose node has home l. There must be room.
-func (l *list) pushLocked(mem *byte, n *node) {
-	n.free = true
-	l.items = append(l.items, free{mem, n})
+// getLocked returns a free buffer, or nil. The seat had none just now.
+func (l *list) getLocked() *byte {
+	if len(l.items) == 0 {
+		return l.take()
+	}
+	// The seat is for who comes most often. If its buffer is out all the while,
+	// its owner is not running, or keeps it: leave the seat to another.
+	if l.seated != nil {
+		if w := l.word.Load(); w != l.stale {
+			l.stale = w
+		} else {
+			l.evictLocked()
+		}
+	}
+	mem, _ := l.popLocked()
+	return mem
 }
 
-// dropLocked takes the i buffers unused for longest out of the list.
+// pushLocked stores a buffer in the stack. There must be room.
+func (l *list) pushLocked(mem *byte, n *node) {
+	n.free = true
+	l.items = append(l.items, item{mem, n})
+	if l.pushes++; l.pushes%tellEvery == 0 {
+		l.tellLocked()
+	}
+}
+
+// storeLocked stores a buffer whose node has home l, or reports that l is full.
+func (l *list) storeLocked(c *class, mem *byte, n *node) bool {
+	switch {
+	case len(l.items) >= int(l.limit):
+		return false
+	case l.seated != nil && len(l.items)+1 < int(l.limit):
+		l.pushLocked(mem, n)
+		return true
+	case l.seated != nil && !l.evictLocked(): // there is one place left, for who comes first
+		return false
+	}
+	l.settleLocked(mem, n)
+	c.settles.Add(1)
+	return true
+}
+
+// dropLocked takes the i buffers unused for longest out of the stack.
 func (l *list) dropLocked(i int) {
 	rest := copy(l.items, l.items[i:])
 	clear(l.items[rest:])
 	l.items = l.items[:rest]
-	l.low = min(l.low, rest)
+	l.low = min(l.low, int32(rest))
 }

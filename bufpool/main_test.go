@@ -59,8 +59,17 @@ func checkLists(t testing.TB, p *Pool) {
 		for i := range c.lists {
 			l := &c.lists[i]
 			l.mu.Lock()
-			if len(l.items) > l.limit || l.low > len(l.items) {
-				t.Errorf("class %d, list %d: %d items, limit %d, low %d", c.size, i, len(l.items), l.limit, l.low)
+			n := len(l.items)
+			if l.word.Load()&stateMask == free {
+				n++
+			}
+			if n > int(l.limit) || int(l.low) > len(l.items) {
+				t.Errorf("class %d, list %d: %d free, limit %d, low %d", c.size, i, n, l.limit, l.low)
+			}
+			if state, n := l.word.Load()&stateMask, l.seated; (state == vacant) != (n == nil) || (state == vacant) != (l.mem.Load() == nil) {
+				t.Errorf("class %d, list %d: seat in state %d, node %p", c.size, i, state, n)
+			} else if n != nil && (n.home.Load() != l || n.free || c.nodes.find(n.addr) != n || n.addr != uintptr(unsafe.Pointer(l.mem.Load()))) {
+				t.Errorf("class %d, list %d: a buffer in the seat whose node does not know", c.size, i)
 			}
 			for _, f := range l.items {
 				if f.node.home.Load() != l || !f.node.free || c.nodes.find(f.node.addr) != f.node {

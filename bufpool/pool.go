@@ -90,20 +90,11 @@ func (p *Pool) Get(size int) (buf []byte, class int) {
 	if p.debug != nil {
 		return p.debugGet(c)[:size], c.size
 	}
-	// The common case is written out here, and in Put: as calls, which the
-	// compiler does not inline, it took a fifth longer.
-	var mem *byte
 	h := c.hint()
 	home := &c.lists[h]
-	locked := home.mu.TryLock()
-	if locked && len(home.items) > 0 {
-		mem, _ = home.popLocked()
-		home.mu.Unlock()
-	} else {
-		if locked {
-			home.mu.Unlock()
-		}
-		if mem = c.takeElsewhere(h, !locked); mem == nil {
+	mem := home.take()
+	if mem == nil {
+		if mem = c.take(h); mem == nil {
 			return p.newBuffer(c, home, nil)[:size], c.size
 		}
 	}
@@ -142,25 +133,16 @@ func (p *Pool) Put(buf []byte) {
 		return
 	}
 	mem := unsafe.SliceData(buf)
+	if c.lists[c.hint()].give(mem) {
+		return
+	}
 	n := c.nodes.find(uintptr(unsafe.Pointer(mem)))
-	if n == nil {
+	switch {
+	case n == nil:
 		p.refuse(refusedForeign, buf)
-		return
-	}
-	if p.debug != nil {
+	case p.debug != nil:
 		p.debugPut(c, mem, n)
-		return
-	}
-	l := n.home.Load()
-	l.mu.Lock()
-	if n.home.Load() == l && !n.free && len(l.items) < l.limit {
-		l.puts++
-		l.pushLocked(mem, n)
-		l.mu.Unlock()
-		return
-	}
-	l.mu.Unlock()
-	if !c.give(mem, n) {
+	case !c.give(mem, n):
 		p.refused[refusedTwice].Add(1)
 	}
 }
@@ -209,9 +191,7 @@ func (p *Pool) newBuffer(c *class, home *list, t *trace) []byte {
 	n := &node{addr: uintptr(unsafe.Pointer(mem)), trace: t}
 	n.home.Store(home)
 	c.nodes.add(n)
-	home.mu.Lock()
-	home.misses++
-	home.mu.Unlock()
+	c.misses.Add(1)
 	runtime.SetFinalizer(mem, c.dropped)
 	return buf
 }

@@ -364,27 +364,3 @@ func TestLayout(t *testing.T) {
 		t.Errorf("a node has %d bytes, want whole cache lines", s)
 	}
 }
-
-// A buffer found in another list belongs to the one that looked for it from
-// then on, so that the next Get finds it at once.
-func TestFoundElsewhereMoves(t *testing.T) {
-	p := mustPool(t, Config{SizeClasses: []int{64}})
-	c := p.classes[0]
-	here := c.hint()
-	there := &c.lists[(here+1)&c.mask]
-	buf, _ := p.Get(64)
-	n := c.nodes.find(addrOf(buf))
-	n.home.Store(there)
-	p.Put(buf)
-	if len(there.items) != 1 {
-		t.Fatal("a buffer does not return to its list")
-	}
-	mem := c.takeElsewhere(here, false)
-	if mem != &buf[0] {
-		t.Fatal("not found")
-	}
-	p.Put(buf)
-	if len(c.lists[here].items) != 1 || len(there.items) != 0 {
-		t.Error("the buffer did not move")
-	}
-}

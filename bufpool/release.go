@@ -36,14 +36,17 @@ func (p *Pool) trim() {
 			if p.debug != nil {
 				p.checkFreeLocked(c, l)
 			}
-			idle := l.low
+			idle := int(l.low)
 			gone := slices.Clone(l.items[:idle])
 			l.dropLocked(idle)
-			l.released += uint64(idle)
-			l.low = len(l.items)
+			l.low = int32(len(l.items))
 			if idle > 0 && l.low == 0 {
 				l.items = nil // a burst may have made it long
 			}
+			if it, ok := l.reviewLocked(); ok {
+				gone = append(gone, it)
+			}
+			c.released.Add(uint64(len(gone)))
 			l.mu.Unlock()
 			for _, f := range gone { // unlocked: it may take a while
 				c.forget(f.mem, f.node)
@@ -77,7 +80,7 @@ func (p *Pool) lose(c *class, n *node) {
 	l := n.lockHome()
 	defer l.mu.Unlock()
 	n.free = true
-	l.lost++
+	c.lost.Add(1)
 	if p.debug != nil {
 		p.debug.leaked(Leak{Class: c.size, Collected: true, Got: n.trace.got})
 	}

@@ -10,10 +10,12 @@ type Stats struct {
 	Refused Refusals
 }
 
-// ClassStats is one size class. At every moment
+// ClassStats is one size class. When no call is running
 //
 //	Gets   = Puts + Lost + InUse
 //	Misses = Retained + InUse + Discarded + Released + Lost
+//
+// See [Pool.Stats] for what holds while calls run.
 type ClassStats struct {
 	Size int // capacity of each buffer in bytes
 
@@ -82,9 +84,20 @@ const (
 // stackClasses is how many classes Stats can report without allocating.
 const stackClasses = 32
 
-// Stats returns the counters. Each class is a consistent snapshot; classes are
-// read one after the other. It takes some hundred nanoseconds per class and may
-// hold up Gets and Puts of one class for as long: once a second is nothing.
+// Stats returns the counters. It waits for nobody and takes some hundred
+// nanoseconds per class: once a second is nothing, however busy the pool is.
+//
+// It reads the lists of each class one after the other. While calls run (a trim
+// after a collection is one) the figures therefore belong to slightly different
+// moments:
+//   - No counter ever goes backwards, none counts what did not happen, and
+//     Retained is never above the ceiling.
+//   - Of a list whose lock is held just then, the last 63 Gets and the last 63
+//     Puts may be missing; the next call has them.
+//   - InUse is Gets - Puts - Lost of these figures, or 0 if that is negative, so
+//     it is off by what they miss.
+//
+// Only in debug mode it waits for the locks, one by one.
 //
 // With at most 32 classes it allocates nothing if the result stays on the
 // caller's stack; [Pool.AppendClassStats] allocates nothing if dst has room.
@@ -110,38 +123,79 @@ func (p *Pool) stats(classes []ClassStats) Stats {
 // first, and returns it. dst stays the caller's.
 func (p *Pool) AppendClassStats(dst []ClassStats) []ClassStats {
 	for _, c := range p.classes {
-		dst = append(dst, c.stats())
+		dst = append(dst, c.stats(p.debug != nil))
 	}
 	return dst
 }
 
-// stats sums up the lists. It holds all their locks at once, so that a buffer
-// moving from one to another is counted once. Nobody who holds one of them
-// waits for a second.
-func (c *class) stats() ClassStats {
-	var sum counters
-	retained := 0
-	for i := range c.lists {
-		c.lists[i].mu.Lock()
+// tally is what one list has to say.
+type tally struct {
+	hits uint64 // Gets it served
+	puts uint64 // Puts into its stack, or back into its seat
+	free int
+}
+
+// tallyTries is how often tally tries for the lock of a list. It is held for
+// some nanoseconds, except by who is interrupted meanwhile, and then trying does
+// not help.
+const tallyTries = 4
+
+// tally reads l at one moment if it gets the lock, or may wait for it. Else it
+// reads the seat as it is, and the stack as it was last told of.
+func (l *list) tally(wait bool) tally {
+	for range tallyTries {
+		if wait {
+			l.mu.Lock()
+		} else if !l.mu.TryLock() {
+			continue
+		}
+		l.tellLocked() // or the next call, without the lock, might tell of less
+		t := l.told.with(&l.seat)
+		l.mu.Unlock()
+		return t
 	}
-	for i := range c.lists {
-		sum.add(&c.lists[i].counters)
-		retained += len(c.lists[i].items)
+	t := l.told.with(&l.seat)
+	t.free = min(t.free, int(l.limit))
+	return t
+}
+
+// with adds what the seat says.
+func (told *published) with(s *seat) tally {
+	for {
+		evictions, word := s.evictions.Load(), s.word.Load()
+		if evictions != s.evictions.Load() {
+			continue // each time round, one has taken place
+		}
+		takes, gives, isFree := counts(word, evictions)
+		t := tally{takes + told.pops.Load(), gives + told.pushes.Load(), int(told.held.Load())}
+		if isFree {
+			t.free++
+		}
+		return t
 	}
+}
+
+// stats sums up the lists, one after the other.
+func (c *class) stats(wait bool) ClassStats {
+	var sum tally
 	for i := range c.lists {
-		c.lists[i].mu.Unlock()
+		t := c.lists[i].tally(wait)
+		sum.hits += t.hits
+		sum.puts += t.puts
+		sum.free += t.free
 	}
-	gets := sum.hits + sum.misses
-	return ClassStats{
+	discarded, lost, misses := c.discarded.Load(), c.lost.Load(), c.misses.Load()
+	s := ClassStats{
 		Size:          c.size,
-		Gets:          gets,
-		Puts:          sum.puts,
-		Misses:        sum.misses,
-		Discarded:     sum.discarded,
-		Released:      sum.released,
-		Lost:          sum.lost,
-		Retained:      retained,
-		RetainedBytes: int64(retained) * int64(c.size),
-		InUse:         int(gets - sum.puts - sum.lost),
+		Gets:          sum.hits + misses,
+		Puts:          sum.puts + c.settles.Load() + discarded,
+		Misses:        misses,
+		Discarded:     discarded + c.damaged.Load(),
+		Released:      c.released.Load(),
+		Lost:          lost,
+		Retained:      sum.free,
+		RetainedBytes: int64(sum.free) * int64(c.size),
 	}
+	s.InUse = max(int(s.Gets-s.Puts-s.Lost), 0)
+	return s
 }

@@ -1,0 +1,134 @@
+package bufpool
+
+import "sync/atomic"
+
+// A seat holds the one buffer of a list that comes and goes without a lock: a
+// Get takes it and a Put gives it back with one compare-and-swap each, which
+// counts them too.
+//
+// The buffer stays the seat's while it is lent out, and the seat keeps it alive,
+// so that give need only compare addresses. It ends when the buffer was lent for
+// long (see [list.reviewLocked] and [list.evictLocked]).
+//
+// Nobody is ever given a buffer that somebody else has: the state is lent only
+// after a take, and a take makes the word one that never was before, so a give
+// that was held up between reading and swapping the word fails.
+type seat struct {
+	// word is the state in bits 0 and 1, in bits 2 to 9 how often a free buffer
+	// left the seat, and above the number of takes. So a word of state free or
+	// lent never returns, or, in bits 2 to 9, not before 256 collections have
+	// passed without a take; a take held up for as long would get a buffer that
+	// the pool has forgotten, which is nobody else's.
+	word atomic.Uint64
+	mem  atomic.Pointer[byte] // first byte of the buffer; nil if vacant
+
+	// evictions is twice the number of lent buffers that left the seat, plus one
+	// while one is leaving. Written under the list's lock.
+	evictions atomic.Uint64
+}
+
+// States of a seat.
+const (
+	vacant    = 0
+	free      = 1 // its buffer is free
+	lent      = 2 // its buffer is in use
+	stateMask = 3
+
+	leaveStep = 1 << 2 // in the bits of leaveMask
+	leaveMask = 0xFF << 2
+	takesBit  = 10
+	takeStep  = 1<<takesBit + lent - free
+)
+
+// take returns the buffer if it is free, else nil.
+func (s *seat) take() *byte {
+	w := s.word.Load()
+	mem := s.mem.Load()
+	if w&stateMask == free && s.word.CompareAndSwap(w, w+takeStep) {
+		return mem
+	}
+	return nil
+}
+
+// give takes the buffer at mem back if it is the seat's and lent.
+func (s *seat) give(mem *byte) bool {
+	w := s.word.Load()
+	// The word first: if the seat gets another buffer in between, it changes.
+	return w&stateMask == lent && s.mem.Load() == mem && s.word.CompareAndSwap(w, w-lent+free)
+}
+
+// counts returns how many takes and gives the seat has seen, and whether its
+// buffer is free, from a reading of word and one of evictions that held both
+// before and after it.
+func counts(word, evictions uint64) (takes, gives uint64, isFree bool) {
+	takes = word >> takesBit
+	gone := evictions / 2
+	switch word & stateMask {
+	case free:
+		isFree = true
+	case lent:
+		return takes, takes - 1 - gone, false
+	case vacant:
+		gone += evictions & 1 // it has just left
+	}
+	return takes, takes - gone, isFree
+}
+
+// settleLocked seats the free buffer of n in the vacant seat.
+func (l *list) settleLocked(mem *byte, n *node) {
+	n.free = false // the seat knows
+	l.seated = n
+	l.mem.Store(mem)
+	l.word.Store(l.word.Load() + free - vacant)
+}
+
+// evictLocked makes the seat vacant if its buffer is lent. The owner puts it into
+// the list, or the collector finds that it has none any more.
+func (l *list) evictLocked() bool {
+	w := l.word.Load()
+	if w&stateMask != lent {
+		return false
+	}
+	l.evictions.Add(1)
+	if !l.word.CompareAndSwap(w, w-lent+vacant) {
+		l.evictions.Add(^uint64(0)) // it came back
+		return false
+	}
+	l.mem.Store(nil)
+	l.seated = nil
+	l.evictions.Add(1)
+	return true
+}
+
+// stealLocked takes the buffer, if it is free, for good.
+func (l *list) stealLocked() (*byte, *node) {
+	mem, n := l.take(), l.seated
+	if mem != nil {
+		l.evictLocked()
+	}
+	return mem, n
+}
+
+// reviewLocked makes the seat vacant if nothing happened there since it was
+// called last, and returns the buffer if it was free.
+func (l *list) reviewLocked() (gone item, ok bool) {
+	w := l.word.Load()
+	if w != l.reviewed {
+		l.reviewed = w
+		return item{}, false
+	}
+	switch w & stateMask {
+	case lent: // for long: let the collector see whether by anybody
+		l.evictLocked()
+	case free:
+		left := w&^leaveMask | (w+leaveStep)&leaveMask
+		if l.word.CompareAndSwap(w, left-free+vacant) {
+			gone = item{l.mem.Load(), l.seated}
+			gone.node.free = true
+			l.mem.Store(nil)
+			l.seated = nil
+			return gone, true
+		}
+	}
+	return item{}, false
+}

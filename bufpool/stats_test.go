@@ -1,0 +1,102 @@
+package bufpool
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// Stats waits for no list: with the locks of all held it still returns, with
+// what it was told last of the stacks and with the seats as they are.
+func TestStatsWaitsForNobody(t *testing.T) {
+	p, l := oneList(t, 100)
+	fill(p, 64, 10)
+	wantCounts(t, p, 10, 10, 10, 0)
+	l.mu.Lock()
+	for range 5 {
+		p.Put(get(p))
+	}
+	wantHeld := func(gets, puts uint64, retained int) {
+		t.Helper()
+		if c := p.Stats().Classes[0]; c.Gets != gets || c.Puts != puts || c.Retained != retained {
+			t.Errorf("%+v, want %d gets, %d puts, %d retained", c, gets, puts, retained)
+		}
+	}
+	wantHeld(15, 15, 10)
+	l.mu.Unlock()
+	fill(p, 64, 3) // one by the seat, two by the stack
+	l.mu.Lock()
+	wantHeld(16, 16, 10)
+	l.mu.Unlock()
+	wantCounts(t, p, 18, 18, 10, 0)
+}
+
+// What Stats does not see of a busy stack are its last operations only.
+func TestStatsOfABusyStackLagsLittle(t *testing.T) {
+	p, l := oneList(t, 4000)
+	a := get(p)
+	p.Put(a)
+	a = get(p) // keeps the seat lent; the first of the others takes it over
+	const n = 3000
+	fill(p, 64, n)
+	fill(p, 64, n)
+	l.mu.Lock()
+	c := p.Stats().Classes[0]
+	l.mu.Unlock()
+	if c.Gets > 2*n+2 || c.Gets <= 2*n+2-tellEvery {
+		t.Errorf("%d of %d Gets are told of", c.Gets, 2*n+2)
+	}
+	if c.Puts > 2*n+1 || c.Puts <= 2*n+1-tellEvery {
+		t.Errorf("%d of %d Puts are told of", c.Puts, 2*n+1)
+	}
+	p.Put(a)
+	wantCounts(t, p, 2*n+2, 2*n+2, n+1, 0)
+}
+
+// No counter ever goes backwards, and no class is over its ceiling, whatever runs
+// meanwhile.
+func TestStatsUnderLoad(t *testing.T) {
+	p := mustPool(t, Config{SizeClasses: []int{64, 1024}, MaxRetainedBytes: 40 << 10})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			var bufs [20][]byte
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				for i := range bufs[:1+g%3*9] {
+					bufs[i], _ = p.Get(64 << (g % 2 * 4))
+				}
+				for i := range bufs[:1+g%3*9] {
+					p.Put(bufs[i])
+				}
+				runtime.Gosched() // or a collection takes a second
+			}
+		})
+	}
+	var last [2]ClassStats
+	for i := range 6000 {
+		if i%1000 == 0 {
+			runtime.GC()
+			p.trim()
+		}
+		for k, c := range p.Stats().Classes {
+			was := last[k]
+			if c.Gets < was.Gets || c.Puts < was.Puts || c.Misses < was.Misses || c.Discarded < was.Discarded || c.Released < was.Released {
+				t.Fatalf("a counter went backwards: %+v after %+v", c, was)
+			}
+			if c.RetainedBytes > 40<<10 || c.Retained < 0 || c.InUse < 0 {
+				t.Fatalf("out of bounds: %+v", c)
+			}
+			last[k] = c
+		}
+	}
+	close(stop)
+	wg.Wait()
+	checkBalance(t, p.Stats())
+	checkLists(t, p)
+}
