@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/forebay/internal/lines"
@@ -58,7 +60,7 @@ func measureLog(name string, r io.Reader) (*measured, error) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("cannot measure: reading %s: %w", name, err)
+			return nil, fmt.Errorf("cannot measure %s: %w", name, unpathed(err))
 		}
 		m.Lines++
 		p.Parse(line, &ev)
@@ -115,4 +117,12 @@ func (y *yearless) year(t time.Time) time.Time {
 	}
 	y.last = t
 	return t.AddDate(y.years, 0, 0)
+}
+
+// unpathed is err without the path that a message has already.
+func unpathed(err error) error {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
 }

@@ -138,8 +138,15 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return usageError(fmt.Errorf("%s takes no argument, and %q is one; the input is standard input (< %s) and destinations are given with --to",
-		cmd.CommandPath(), args[0], args[0]))
+	const head = "%s takes no argument, and %q is one; "
+	switch path, arg := cmd.CommandPath(), args[0]; cmd.Name() {
+	case "pipe":
+		return usageError(fmt.Errorf(head+"the input is standard input (< %s) and destinations are given with --to", path, arg, arg))
+	case "size":
+		return usageError(fmt.Errorf(head+"to measure a file, write --measure %s", path, arg, arg))
+	default:
+		return usageError(fmt.Errorf(head+"use its flags", path, arg))
+	}
 }
 
 // slabOptions returns the options of an output.

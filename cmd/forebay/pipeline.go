@@ -431,6 +431,9 @@ func (p *pipeline) progress() progress {
 func (p *pipeline) event(e batch.Event) {
 	switch e.Op {
 	case "send", "write":
+		if errors.Is(e.Err, context.Canceled) {
+			return // the time was up, as the summary says
+		}
 		if batch.Inspect(e.Err).Kind == batch.KindReject {
 			p.con.say("%s: %s; this output ends here", e.Output, plain(e.Err))
 			return

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -13,14 +15,42 @@ import (
 // execute runs the command line and returns the exit code.
 func execute(args []string) int {
 	ignoreBrokenPipes()
-	root := newRoot(os.Stdin, os.Stdout, os.Stderr)
+	out := &answers{w: os.Stdout}
+	root := newRoot(os.Stdin, out, os.Stderr)
 	root.SetArgs(withVerb(args, os.Stdin))
 	cmd, err := root.ExecuteC()
+	if out.err != nil {
+		err = out.failure()
+	}
 	if err == nil {
 		return 0
 	}
 	report(os.Stderr, cmd, err)
 	return codeOf(err)
+}
+
+// answers is where commands print what they were asked for. It remembers that this
+// failed, which not every command looks at.
+type answers struct {
+	w   io.Writer
+	err error
+}
+
+func (a *answers) Write(p []byte) (int, error) {
+	n, err := a.w.Write(p)
+	if a.err == nil {
+		a.err = err
+	}
+	return n, err
+}
+
+// failure is how the program ends then. A reader that has seen enough (| head)
+// need not be told so.
+func (a *answers) failure() error {
+	if errors.Is(a.err, syscall.EPIPE) {
+		return runtimeError(nil)
+	}
+	return runtimeError(fmt.Errorf("cannot write standard output: %w", unpathed(a.err)))
 }
 
 // report says what is wrong, and where help is.
@@ -55,7 +85,7 @@ func withVerb(args []string, stdin *os.File) []string {
 	return []string{"pipe"}
 }
 
-func newRoot(stdin, stdout, stderr *os.File) *cobra.Command {
+func newRoot(stdin *os.File, stdout io.Writer, stderr *os.File) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "forebay",
 		Short: "Take log lines to where they belong; nobody waits for the disk",

@@ -259,7 +259,7 @@ func measureFile(path string, stdin io.Reader) (*measured, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("cannot measure: %w", err)
+		return nil, fmt.Errorf("cannot measure %s: %w", path, unpathed(err))
 	}
 	defer f.Close()
 	return measureLog(path, f)

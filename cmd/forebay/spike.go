@@ -236,6 +236,9 @@ func printChart(out io.Writer, results []*spike.Result) {
 	colours := []asciigraph.AnsiColor{asciigraph.Red, asciigraph.Yellow, asciigraph.Blue}
 	fmt.Fprintf(out, "\nworst call per 0.1 s, log10 of microseconds (0 = 1 µs, 3 = 1 ms, 5 = 100 ms)\n")
 	opts := []asciigraph.Option{asciigraph.Height(12), asciigraph.Width(100), asciigraph.Precision(0)}
+	if a, ok := out.(*answers); ok {
+		out = a.w
+	}
 	if f, ok := out.(*os.File); ok && isTerminal(f) {
 		opts = append(opts, asciigraph.SeriesColors(colours[:len(series)]...), asciigraph.SeriesLegends(names...))
 		fmt.Fprintln(out, asciigraph.PlotMany(series, opts...))

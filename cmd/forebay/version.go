@@ -52,7 +52,7 @@ func newVersion() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output.value == "text" {
 				fmt.Fprintf(cmd.OutOrStdout(), "forebay %s\n", version())
