@@ -158,7 +158,7 @@ func judge(ctx context.Context, n int, err error) verdict {
 			return neutral
 		}
 	case batch.KindPartial:
-		if len(e.Records) < n && valid(e.Records, n) {
+		if len(e.Records) < n && batch.ValidIndexes(e.Records, n) {
 			return neutral
 		}
 	}

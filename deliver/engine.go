@@ -56,7 +56,10 @@ func New(sink batch.Sink, o *Options) (*Engine, error) {
 	c := newClosing()
 	l := newLane(sink, ev, c, o.Spill != nil || o.Handler != nil)
 	e := &Engine{name: ev.name}
-	var errs [4]error
+	var errs [5]error
+	if l.detached = o.SpillWhenFull; l.detached && o.Spill == nil {
+		errs[4] = errNoSpill
+	}
 	e.retry, errs[0] = newRetrier(o.Retry, ev, c)
 	e.breaker, errs[1] = NewBreaker(l, o.Breaker)
 	e.poison, errs[2] = newPoison(l, PoisonOptions{DeadLetter: o.DeadLetter, HandlerTimeout: o.HandlerTimeout}, ev)

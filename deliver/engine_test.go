@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -73,8 +74,12 @@ func randomFaults(t *testing.T, seed uint64, async, spill, partial bool) {
 	if spill {
 		store = &testkit.Spill{}
 		o.Spill = store
+		o.SpillWhenFull = rng.IntN(2) == 0
 	}
 	e := mustNew(t, sink, o)
+	if o.SpillWhenFull {
+		defer pressAtRandom(t, e, rng)()
+	}
 	m := &testkit.Model{}
 	for range 40 {
 		produce(t, t.Context(), m, e, m.Batch(1+rng.IntN(60), 32, batch.Meta{}))
@@ -108,6 +113,33 @@ func randomFaults(t *testing.T, seed uint64, async, spill, partial bool) {
 		}
 	}
 	mustClose(t, e)
+}
+
+// pressAtRandom says at random that a producer is full, until stop is called.
+func pressAtRandom(t *testing.T, e *Engine, rng *rand.Rand) (stop func()) {
+	t.Helper()
+	var full atomic.Bool
+	press, err := e.SpillWhen(full.Load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng = testkit.Rand(rng.Uint64())
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			case <-time.After(time.Duration(rng.IntN(2000)) * time.Millisecond):
+			}
+			full.Store(rng.IntN(3) == 0)
+			if full.Load() {
+				press()
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
 }
 
 // An outage, stage by stage: retry, breaker, handler once the limit is passed,

@@ -25,6 +25,7 @@ type entry struct {
 	n     uint64 // records that count
 	over  uint64 // records of them that are accounted for
 	moved bool   // out of the window, into the spill
+	ceded bool   // the spill has a copy that counts in its place
 }
 
 type entryState uint8

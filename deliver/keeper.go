@@ -26,6 +26,8 @@ type KeeperOptions struct {
 	// those that refuse records (Reject, TooLarge), for which it never does.
 	// Default nil: for all.
 	When func(err error) bool
+	// SpillWhenFull is [Options].SpillWhenFull.
+	SpillWhenFull bool
 	// Retry is how the Keeper sends again what it delivers by itself. Default
 	// nil: as a Retry without options.
 	Retry *RetryOptions
@@ -107,6 +109,7 @@ type Keeper struct {
 	spillUse chan struct{} // held while adding to the spill, or ending it; capacity 1
 	wake     chan struct{} // for the goroutine; capacity 1
 	room     chan struct{} // for a Send that waits; capacity 1
+	pressed  chan struct{} // for a Send that waits: the producer is full; capacity 1
 	changed  chan struct{} // for Close; capacity 1
 	closed   chan struct{} // closed by Close
 	stop     chan struct{} // closed when the goroutine must end
@@ -118,6 +121,7 @@ type Keeper struct {
 	back      []*entry // handed out by the spill, oldest first
 	live      []*entry // taken from producers; behind the spill, if that is not empty
 	spare     []*entry
+	moving    bool // the window is being put into the spill; spillUse is held
 	under     int  // started and not answered
 	broken    bool // something is to be delivered one by one
 	launching bool // the goroutine starts the window again
@@ -137,6 +141,7 @@ type Keeper struct {
 	serving  *entry // delivered one by one just now
 	spillBad episode
 	readBad  episode
+	full     []func() bool // of producers that would rather spill than wait
 
 	closeOnce sync.Once
 	reported  chan struct{}
@@ -168,6 +173,9 @@ func NewKeeper(sink batch.Sink, o *KeeperOptions) (*Keeper, error) {
 		return nil, err
 	}
 	l := newLane(sink, ev, c, o.Spill != nil)
+	if l.detached = o.SpillWhenFull; l.detached && o.Spill == nil {
+		return nil, errNoSpill
+	}
 	k := newKeeper(l, l, o.Spill, o.When, retry, ev, c)
 	k.begin()
 	return k, nil
@@ -182,7 +190,7 @@ func newKeeper(through batch.Sink, l *lane, s Spill, when func(error) bool, r *r
 		went:   func() {},
 		down:   func() bool { return false },
 		turn:   make(chan struct{}, 1), spillUse: make(chan struct{}, 1),
-		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), pressed: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		closed: make(chan struct{}), stop: make(chan struct{}), reported: make(chan struct{}),
 	}
 	if k.when == nil {
@@ -245,7 +253,7 @@ func (k *Keeper) send(ctx context.Context, b *batch.Batch) error {
 			return err
 		}
 	}
-	if k.lane.async != nil {
+	if k.lane.flows() {
 		return k.put(ctx, b)
 	}
 	err := k.sink.Send(ctx, b)
@@ -291,6 +299,9 @@ func (k *Keeper) divert(b *batch.Batch, err error, e *entry) error {
 	}
 	k.spillUse <- struct{}{}
 	defer func() { <-k.spillUse }()
+	if k.isShut() || e != nil && k.isInSpill(e) { // meanwhile
+		return p.result(err)
+	}
 	seq, bad := k.store(p.cur)
 	if bad != nil {
 		return p.result(err)
@@ -314,6 +325,9 @@ func (k *Keeper) divert(b *batch.Batch, err error, e *entry) error {
 func (k *Keeper) append(b *batch.Batch) (ok bool, err error) {
 	k.spillUse <- struct{}{}
 	defer func() { <-k.spillUse }()
+	if k.isShut() {
+		return false, errClosed
+	}
 	if !k.isSpilling() {
 		return false, nil
 	}
@@ -336,7 +350,8 @@ func (k *Keeper) append(b *batch.Batch) (ok bool, err error) {
 func held(err error) error { return fmt.Errorf("deliver: cannot spill: %w", err) }
 
 // moveLive puts the batches of the window, which are behind the spill, into it.
-// The caller holds spillUse, and no batch of the window is in flight.
+// The caller holds spillUse. A batch that is in flight stays, and with it all that
+// are behind it: the error says so.
 func (k *Keeper) moveLive(cause error) error {
 	for {
 		k.mu.Lock()
@@ -345,7 +360,11 @@ func (k *Keeper) moveLive(cause error) error {
 			return nil
 		}
 		e := k.live[0]
+		busy := e.state == started
 		k.mu.Unlock()
+		if busy {
+			return errInFlight
+		}
 		seq, err := k.store(e.b)
 		if err != nil {
 			return err
@@ -430,8 +449,13 @@ func (k *Keeper) putOne(ctx context.Context, b *batch.Batch) error {
 	n := countable(b)
 	well := k.well()
 	var e *entry
+	var again <-chan time.Time
 	for {
 		k.mu.Lock()
+		if k.shut {
+			k.mu.Unlock()
+			return errClosed
+		}
 		if k.spilling {
 			if e != nil {
 				k.recycleLocked(e)
@@ -453,8 +477,19 @@ func (k *Keeper) putOne(ctx context.Context, b *batch.Batch) error {
 			break // with mu held
 		}
 		k.mu.Unlock()
+		late, now := k.lateFor()
+		if again == nil && (now || k.isFull()) {
+			if k.aside() == nil {
+				continue
+			}
+			again = time.After(spillRetry)
+		}
 		select {
 		case <-k.room:
+		case <-k.pressed:
+		case <-late:
+		case <-again:
+			again = nil
 		case <-k.closed:
 			return errClosed
 		case <-ctx.Done():
@@ -497,24 +532,28 @@ func (k *Keeper) finish(e *entry, err error) {
 		e.state, e.err = failedEntry, err
 		k.broken = true
 	}
-	popped := false
-	if !k.broken && !k.spilling {
-		for len(k.live) > 0 && k.live[0].state == answered {
-			k.endLocked(popLocked(&k.live))
-			popped = true
-		}
-	}
+	k.popAnsweredLocked()
 	if k.spilling || k.broken {
 		k.workLocked()
-	}
-	if popped {
-		k.tellRoom()
-		k.flushedLocked()
 	}
 	k.mu.Unlock()
 	if err == nil {
 		k.went()
 		k.retry.succeeded()
+	}
+}
+
+// popAnsweredLocked settles the oldest batches of the window, if they were
+// answered and nothing is in the way.
+func (k *Keeper) popAnsweredLocked() {
+	popped := false
+	for !k.broken && !k.spilling && !k.moving && len(k.live) > 0 && k.live[0].state == answered {
+		k.endLocked(popLocked(&k.live))
+		popped = true
+	}
+	if popped {
+		k.tellRoom()
+		k.flushedLocked()
 	}
 }
 

@@ -403,6 +403,7 @@ func accountRound(t *testing.T, seed uint64, async bool) {
 		if rng.IntN(2) == 0 {
 			store.Quota(50 + rng.IntN(500))
 		}
+		o.SpillWhenFull = rng.IntN(2) == 0
 	}
 	var handled atomic.Uint64
 	if rng.IntN(3) == 0 {
@@ -417,6 +418,9 @@ func accountRound(t *testing.T, seed uint64, async bool) {
 		}
 	}
 	e := mustNew(t, sink, o)
+	if o.SpillWhenFull {
+		defer pressAtRandom(t, e, rng)()
+	}
 	m := &testkit.Model{}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(600))*time.Second)
 	defer cancel()

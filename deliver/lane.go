@@ -17,9 +17,12 @@ import (
 // panic becomes an error, and when a close is late, attempts end.
 type lane struct {
 	inner
-	async   batch.AsyncSink // nil: it cannot pipeline
-	events  *events
-	closing *closing
+	async batch.AsyncSink // nil: it cannot pipeline
+	// detached says that what is started is sent by a goroutine of its own, so that
+	// nobody has to wait for a destination that cannot pipeline.
+	detached bool
+	events   *events
+	closing  *closing
 	// elsewhere says that records can be settled without the destination, so
 	// that it gets its share of the time of a close only.
 	elsewhere bool
@@ -58,6 +61,10 @@ func newLane(sink batch.Sink, ev *events, c *closing, elsewhere bool) *lane {
 	return l
 }
 
+// flows reports whether batches may be started: they are in custody then, while
+// they are sent.
+func (l *lane) flows() bool { return l.async != nil || l.detached }
+
 // window returns how many batches may be in flight.
 func (l *lane) window() int {
 	if l.async == nil {
@@ -79,6 +86,11 @@ func (l *lane) Send(ctx context.Context, b *batch.Batch) (err error) {
 			return err
 		}
 	}
+	return l.call(ctx, b)
+}
+
+// call calls the sink in its turn.
+func (l *lane) call(ctx context.Context, b *batch.Batch) (err error) {
 	select {
 	case l.use <- struct{}{}:
 	default:
@@ -112,6 +124,14 @@ func (l *lane) panicked(r any) error {
 
 // start starts b. done is called exactly once, whatever the sink does in Start.
 func (l *lane) start(ctx context.Context, b *batch.Batch, done func(error)) {
+	if l.async == nil {
+		go func() {
+			err := errNoReturn
+			defer func() { done(err) }()
+			err = l.call(ctx, b)
+		}()
+		return
+	}
 	returned := false
 	defer func() {
 		if returned {

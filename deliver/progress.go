@@ -35,18 +35,6 @@ func countSome(b *batch.Batch, indexes []int) (n uint64) {
 	return n
 }
 
-// valid reports whether indexes are ascending and below n.
-func valid(indexes []int, n int) bool {
-	last := -1
-	for _, i := range indexes {
-		if i <= last || i >= n {
-			return false
-		}
-		last = i
-	}
-	return true
-}
-
 // span returns the numbers from i up to, but not including, j.
 func span(dst []int, i, j int) []int {
 	for ; i < j; i++ {
@@ -66,11 +54,11 @@ func left(n int, err error) []int {
 	case batch.KindPrefix:
 		return span(nil, max(0, min(e.Acked, n)), n)
 	case batch.KindPartial:
-		if valid(e.Records, n) {
+		if batch.ValidIndexes(e.Records, n) {
 			return slices.Clone(e.Records)
 		}
 	case batch.KindReject:
-		if e.Records != nil && valid(e.Records, n) {
+		if e.Records != nil && batch.ValidIndexes(e.Records, n) {
 			return slices.Clone(e.Records)
 		}
 	}

@@ -205,7 +205,7 @@ func (s *search) judge(pc piece, part *batch.Batch, err error) fate {
 	switch {
 	case err == nil:
 		s.p.wentThrough(part.Bytes())
-	case e.Kind == batch.KindReject && e.Records != nil && valid(e.Records, n):
+	case e.Kind == batch.KindReject && e.Records != nil && batch.ValidIndexes(e.Records, n):
 		s.a.tally.Add(tallied(part, n-len(e.Records)))
 		lost := slices.Clone(e.Records)
 		for k := range lost {

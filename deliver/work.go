@@ -124,7 +124,7 @@ func (k *Keeper) relaunch() {
 
 // mayFlow reports whether b may be started rather than sent by itself.
 func (k *Keeper) mayFlow(b *batch.Batch) bool {
-	return k.lane.async != nil && k.fits(b) && k.well() && !k.lane.ended()
+	return k.lane.flows() && k.fits(b) && k.well() && !k.lane.ended()
 }
 
 // fits reports whether b is no larger than the destination takes.
@@ -200,7 +200,7 @@ func (k *Keeper) attempt(ctx context.Context, e *entry, b *batch.Batch) error {
 		k.failFlushes(err)
 		k.tellChange()
 	}
-	if e.seq == 0 && k.spillable(ctx, err) {
+	if !k.isInSpill(e) && k.spillable(ctx, err) {
 		return k.divert(b, err, e)
 	}
 	if k.spill != nil {
@@ -239,9 +239,9 @@ func (k *Keeper) conclude(e *entry, err error) {
 		return
 	}
 	// ctx has ended: Close decides about the rest.
-	k.mu.Lock()
+	k.lockStill()
 	defer k.mu.Unlock()
-	if k.abandoned {
+	if k.abandoned || e.ceded {
 		return
 	}
 	if len(rest) < n {
@@ -256,8 +256,8 @@ func (k *Keeper) conclude(e *entry, err error) {
 
 // closeHead accounts for e, which is the first, as t says, and lets go of it.
 func (k *Keeper) closeHead(e *entry, t batch.Tally) {
-	k.mu.Lock()
-	if k.abandoned {
+	k.lockStill()
+	if k.abandoned || e.ceded {
 		k.mu.Unlock()
 		return
 	}

@@ -146,16 +146,38 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 // eventGrace is how long Shutdown waits at most for OnError to be told everything.
 const eventGrace = 100 * time.Millisecond
 
+// lockWithSink locks mu and returns what the sink has in its custody, as of a
+// moment when everything that a Send which has returned gave it was counted here.
+func (w *Writer) lockWithSink() (sink batch.Account) {
+	a, ok := w.sink.(batch.Accounter)
+	w.mu.Lock()
+	for ok {
+		taken := w.taken
+		w.unlock()
+		sink = a.Account()
+		w.mu.Lock()
+		if w.taken == taken {
+			break
+		}
+	}
+	return sink
+}
+
+// lateLocked returns how many records of a Send that was abandoned the sink has
+// taken all the same. They are in its account, and must not be in ours as well.
+func (w *Writer) lateLocked(sink batch.Account) uint64 {
+	if sink.Accepted <= w.taken {
+		return 0
+	}
+	return min(sink.Accepted-w.taken, uint64(w.d.givenUp))
+}
+
 // conclude settles what is left and makes the report.
 func (w *Writer) conclude(ctx context.Context, finished bool) error {
-	var sinkAcc batch.Account
-	if a, ok := w.sink.(batch.Accounter); ok {
-		sinkAcc = a.Account()
-	}
 	if points {
 		point(ptConclude)
 	}
-	w.mu.Lock()
+	sinkAcc := w.lockWithSink()
 	defer w.unlock()
 	var unknown uint64
 	if !finished {
@@ -164,6 +186,8 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 			unknown = uint64(w.inflight)
 		}
 		w.unrecoverLocked()
+		w.d.givenUp = w.inflight
+		unknown -= min(unknown, w.lateLocked(sinkAcc))
 		if w.keepsLocked() {
 			w.keepLocked()
 		} else {
@@ -179,6 +203,7 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 		o.ch <- ErrClosed
 	}
 	w.ops = nil
+	unknown += w.d.sinkUnknown
 	w.report = batch.Report{Account: w.accountLocked(sinkAcc), Unknown: unknown}
 
 	w.endCrashLocked()

@@ -46,6 +46,10 @@ type drain struct {
 	lastMark time.Time
 	inMarker bool
 
+	press       func() // tells the sink that writes wait for room; nil: it does not care
+	sinkUnknown uint64 // of the report of the sink; guarded by mu
+	givenUp     int    // records of a Send that Shutdown has abandoned; guarded by mu
+
 	closedSink bool
 	spinning   bool
 	merge      merger
@@ -776,6 +780,12 @@ func (w *Writer) closeSink() {
 		w.mu.Unlock()
 	}()
 	switch s := w.sink.(type) {
+	case batch.Reporter:
+		var r batch.Report
+		r, err = s.Shutdown(w.ctx)
+		w.mu.Lock()
+		w.d.sinkUnknown = r.Unknown
+		w.mu.Unlock()
 	case batch.Closer:
 		err = s.Close(w.ctx)
 	case io.Closer:

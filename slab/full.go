@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -212,7 +213,7 @@ const maxSpareWaiters = 64
 // called and returns with mu held, but releases it while waiting.
 func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	pol := w.policyFor(m.Level)
-	wait := pol.kind == whenFullBlock || pol.kind == whenFullBlockFor && pol.wait > 0 && !w.saturated
+	wait := pol.kind == whenFullBlock || pol.waits() && pol.wait > 0 && !w.saturated
 	if !wait || !oversize && w.belowReserveLocked(m) {
 		return w.giveUpLocked(p, m)
 	}
@@ -221,6 +222,9 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	w.setRoomLocked()
 	w.wakeLocked()
 	w.unlock()
+	if w.d.press != nil {
+		w.d.press()
+	}
 	if points {
 		point(ptWait)
 	}
@@ -259,6 +263,32 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	}
 	w.freeWaiterLocked(wt)
 	return err
+}
+
+// waits reports whether a write waits for a time.
+func (f WhenFull) waits() bool { return f.kind == whenFullBlockFor || f.kind == whenFullSpill }
+
+// isFull reports whether writes wait for room, or no longer do because it was in
+// vain.
+func (w *Writer) isFull() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.waiters.n > 0 || w.saturated
+}
+
+// askSpill tells the sink that it is to put records aside when the Writer is full.
+func (w *Writer) askSpill() (err error) {
+	if w.o.WhenFull.kind != whenFullSpill && w.o.ImportantWhenFull.kind != whenFullSpill {
+		return nil
+	}
+	s, ok := w.sink.(batch.Spiller)
+	if !ok {
+		return errors.New("slab: Options.WhenFull is spill, but the destination has nowhere to put records: put a deliver.Engine with a Spill before it")
+	}
+	if w.d.press, err = s.SpillWhen(w.isFull); err != nil {
+		return fmt.Errorf("slab: Options.WhenFull is spill, but the destination cannot: %w", err)
+	}
+	return nil
 }
 
 func (w *Writer) newWaiterLocked(p []byte, m batch.Meta, oversize bool) *waiter {

@@ -107,8 +107,8 @@ type Options struct {
 	CloseDst bool
 }
 
-// WhenFull says what a write does when no slab is free. Use [BlockFor],
-// [Block] or [DropNewest] to make one.
+// WhenFull says what a write does when no slab is free. Use [BlockFor], [Block],
+// [DropNewest], [DropOldest] or [Spill] to make one.
 type WhenFull struct {
 	kind whenFullKind
 	wait time.Duration
@@ -122,6 +122,7 @@ const (
 	whenFullBlock
 	whenFullDropNewest
 	whenFullDropOldest
+	whenFullSpill
 )
 
 // BlockFor waits at most d for a free slab, in the order of arrival, then drops
@@ -140,8 +141,20 @@ func DropNewest() WhenFull { return WhenFull{kind: whenFullDropNewest} }
 // for the new one, and are counted.
 func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 
-// ParseWhenFull reads "block", "block-for=250ms", "drop-newest" or
-// "drop-oldest".
+// SpillPatience is how long a write waits at most under [Spill].
+const SpillPatience = 5 * time.Second
+
+// Spill has the destination put the slabs aside, oldest first, on disk say,
+// whatever state it is in: it must be a [batch.Spiller], such as a deliver.Engine
+// with a spool. A write waits for that, in the order of arrival, and not for the
+// delivery. Order is kept: what was put aside is delivered before anything newer.
+// If it takes longer than [SpillPatience], because the disk is full or stuck too,
+// the record is dropped, and as with [BlockFor] the next ones are at once, until
+// a slab is freed.
+func Spill() WhenFull { return WhenFull{kind: whenFullSpill, wait: SpillPatience} }
+
+// ParseWhenFull reads "block", "block-for=250ms", "drop-newest", "drop-oldest" or
+// "spill".
 func ParseWhenFull(s string) (WhenFull, error) {
 	name, arg, hasArg := strings.Cut(s, "=")
 	switch {
@@ -151,6 +164,8 @@ func ParseWhenFull(s string) (WhenFull, error) {
 		return DropNewest(), nil
 	case name == "drop-oldest" && !hasArg:
 		return DropOldest(), nil
+	case name == "spill" && !hasArg:
+		return Spill(), nil
 	case name == "block-for" && !hasArg:
 		return BlockFor(DefaultBlockFor), nil
 	case name == "block-for":
@@ -160,7 +175,7 @@ func ParseWhenFull(s string) (WhenFull, error) {
 		}
 		return BlockFor(d), nil
 	}
-	return WhenFull{}, fmt.Errorf("slab: when-full %q is not one of block, block-for=DURATION, drop-newest, drop-oldest", s)
+	return WhenFull{}, fmt.Errorf("slab: when-full %q is not one of block, block-for=DURATION, drop-newest, drop-oldest, spill", s)
 }
 
 // String is the inverse of [ParseWhenFull].
@@ -174,6 +189,8 @@ func (w WhenFull) String() string {
 		return "drop-newest"
 	case whenFullDropOldest:
 		return "drop-oldest"
+	case whenFullSpill:
+		return "spill"
 	}
 	return BlockFor(DefaultBlockFor).String()
 }

@@ -88,6 +88,12 @@ func (w *Writer) accountLocked(sink batch.Account) batch.Account {
 	if w.abandoned || w.retained {
 		a.Pending = batch.Pending{Slab: uint64(w.kept)}
 	}
+	if w.abandoned {
+		late := w.lateLocked(sink)
+		kept := min(late, a.Pending.Slab)
+		a.Pending.Slab -= kept
+		a.Dropped[batch.Shutdown] -= min(late-kept, a.Dropped[batch.Shutdown])
+	}
 	sink.Accepted = 0 // what the Writer handed over was accepted here already
 	a.Add(sink)
 	return a

@@ -166,6 +166,10 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		report = reportToStderr
 	}
 	w.events = callback.New(report, 64)
+	if err := w.askSpill(); err != nil {
+		cancel()
+		return nil, err
+	}
 	if err := w.openSlabs(); err != nil {
 		cancel()
 		return nil, err

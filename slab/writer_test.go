@@ -815,7 +815,7 @@ func TestOptionsAreChecked(t *testing.T) {
 }
 
 func TestParseWhenFull(t *testing.T) {
-	for _, s := range []string{"block", "block-for=50ms", "drop-newest", "drop-oldest"} {
+	for _, s := range []string{"block", "block-for=50ms", "drop-newest", "drop-oldest", "spill"} {
 		p, err := ParseWhenFull(s)
 		if err != nil || p.String() != s {
 			t.Errorf("%q: %v, %v", s, p, err)
