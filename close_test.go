@@ -512,3 +512,51 @@ func TestSlabOutput(t *testing.T) {
 		}
 	}
 }
+
+// A destination that hangs behind one slab.Writer costs the callers one timeout of
+// its policy and the other destination nothing; both accounts are exact.
+func TestStalledSlabBesideHealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		stalled := writerFunc(func(p []byte) (int, error) {
+			<-release
+			return len(p), nil
+		})
+		healthy := &lines{}
+		var sw [2]*slab.Writer
+		for i, dst := range []io.Writer{stalled, healthy} {
+			var err error
+			if sw[i], err = slab.New(dst, &slab.Options{SlabCount: 2, SlabBytes: 4096}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := newRouter(t,
+			Route(encode.JSON(nil), OutputCloser(nil, sw[0], Name("stalled"))),
+			Route(encode.JSON(nil), OutputCloser(nil, sw[1], Name("healthy"))))
+		log := slog.New(r)
+		begun := time.Now()
+		const n = 1000
+		for i := range n {
+			log.Info("m", "i", i)
+		}
+		if d := time.Since(begun); d > slab.DefaultBlockFor+slab.DefaultBlockFor/2 {
+			t.Errorf("%d calls took %v", n, d)
+		}
+		if err := sw[1].Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := len(parseLines(t, strings.NewReader(strings.Join(healthy.all(), "")))); got != n {
+			t.Errorf("the healthy one has %d records of %d", got, n)
+		}
+		close(release)
+		if _, err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		for i, w := range sw {
+			a := w.Account()
+			if err := a.Check(); err != nil || a.Accepted != n || (a.Dropped[batch.Full] > 0) != (i == 0) || a.Pending.Total() != 0 {
+				t.Errorf("output %d: %s, %v", i, a, err)
+			}
+		}
+	})
+}
