@@ -83,6 +83,11 @@ type field struct {
 	omitZero  bool
 	quote     bool // encoding/json's ",string"
 	inlineMap bool
+
+	// direct is the kind of a field that can be read where it lies, offset bytes
+	// from the beginning of the struct; reflect.Invalid: it cannot.
+	direct reflect.Kind
+	offset uintptr
 }
 
 // keyKind is how the keys of a map become strings.
@@ -381,12 +386,22 @@ func (b *planner) collect(t reflect.Type, index []int, within map[reflect.Type]b
 			name: tg.name, index: path, plan: b.plan(f.Type), omitEmpty: tg.omitEmpty, omitZero: tg.omitZero,
 		}}
 		c.key = msgpack.AppendStr(nil, tg.name)
+		if len(path) == 1 {
+			c.offset = f.Offset
+		}
 		switch ft.Kind() {
 		case reflect.Map:
 			c.inlineMap = tg.inline && f.Type.Kind() == reflect.Map
 		case reflect.String, reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
 			reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
 			c.quote = tg.quote && ft.Kind() != reflect.String
+		}
+		if len(path) == 1 && !c.quote && !c.omitZero {
+			switch k := f.Type.Kind(); {
+			case c.plan.op == opString, c.plan.op == opBool, c.plan.op == opFloat64,
+				c.plan.op == opInt && (k == reflect.Int || k == reflect.Int64):
+				c.direct = k
+			}
 		}
 		*all = append(*all, c)
 	}

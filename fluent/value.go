@@ -267,7 +267,11 @@ func (s *valuer) any(dst []byte, v any) ([]byte, error) {
 		return dst, nil
 	}
 	rv := reflect.ValueOf(v)
-	return s.value(dst, rv, planOf(rv.Type()))
+	p := planOf(rv.Type())
+	if p.op == opStruct && p.typ.Size() > unsafe.Sizeof(uintptr(0)) {
+		return s.structure(dst, rv, p, dataOf(&v))
+	}
+	return s.value(dst, rv, p)
 }
 
 func (s *valuer) anySlice(dst []byte, v []any) ([]byte, error) {
@@ -363,7 +367,7 @@ func (s *valuer) value(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
 	case opStringMap:
 		return s.stringMap(dst, mapOf[map[string]string](v))
 	case opStruct:
-		return s.structure(dst, v, p)
+		return s.structure(dst, v, p, nil)
 	case opMap:
 		return s.otherMap(dst, v, p)
 	case opSlice:
@@ -412,12 +416,40 @@ func (s *valuer) list(dst []byte, v reflect.Value, p *plan, id unsafe.Pointer) (
 	return dst, nil
 }
 
-// structure appends a struct as a map.
-func (s *valuer) structure(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
+// dataOf returns where a value lies that is in an interface. It must be larger
+// than a pointer: such a value is never in the interface itself.
+func dataOf(v *any) unsafe.Pointer { return (*[2]unsafe.Pointer)(unsafe.Pointer(v))[1] }
+
+// direct appends a field of a kind that field.direct names, which lies at p.
+func direct(dst []byte, kind reflect.Kind, p unsafe.Pointer) (out []byte, empty bool) {
+	switch kind {
+	case reflect.String:
+		v := *(*string)(p)
+		return msgpack.AppendStr(dst, v), v == ""
+	case reflect.Int:
+		v := *(*int)(p)
+		return msgpack.AppendInt(dst, int64(v)), v == 0
+	case reflect.Int64:
+		v := *(*int64)(p)
+		return msgpack.AppendInt(dst, v), v == 0
+	case reflect.Bool:
+		v := *(*bool)(p)
+		return msgpack.AppendBool(dst, v), !v
+	}
+	v := *(*float64)(p)
+	return appendFloat(dst, v), v == 0
+}
+
+// structure appends a struct as a map. at is where it lies; nil: v knows, if
+// anybody does.
+func (s *valuer) structure(dst []byte, v reflect.Value, p *plan, at unsafe.Pointer) ([]byte, error) {
+	if at == nil && v.CanAddr() {
+		at = v.Addr().UnsafePointer()
+	}
 	if err := s.enter(dst, nil); err != nil {
 		return dst, err
 	}
-	at, n := len(dst), 0
+	head, n := len(dst), 0
 	if p.fixed {
 		dst = msgpack.AppendMapHeader(dst, len(p.fields))
 	} else {
@@ -425,6 +457,14 @@ func (s *valuer) structure(dst []byte, v reflect.Value, p *plan) ([]byte, error)
 	}
 	for i := range p.fields {
 		f := &p.fields[i]
+		if f.direct != reflect.Invalid && at != nil {
+			out, empty := direct(append(dst, f.key...), f.direct, unsafe.Add(at, f.offset))
+			if !empty || !f.omitEmpty {
+				dst = out
+				n++
+			}
+			continue
+		}
 		fv := v
 		if len(f.index) == 1 {
 			fv = v.Field(f.index[0])
@@ -457,7 +497,7 @@ func (s *valuer) structure(dst []byte, v reflect.Value, p *plan) ([]byte, error)
 		}
 	}
 	if !p.fixed {
-		dst = msgpack.CloseMap(dst, at, n)
+		dst = msgpack.CloseMap(dst, head, n)
 	}
 	s.leave()
 	return dst, nil

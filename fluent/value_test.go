@@ -481,3 +481,52 @@ func BenchmarkAppendEvent(b *testing.B) {
 }
 
 func metaOf(stream uint32) batch.Meta { return batch.Meta{Stream: stream} }
+
+// Fields that are read where they lie come out as those that reflect reads, of
+// structs of any size, by value and by pointer, empty or not.
+func TestDirectFields(t *testing.T) {
+	type text string
+	type one struct {
+		B bool `json:"b"`
+	}
+	type word struct {
+		S *string `json:"s"`
+	}
+	type small struct {
+		I int `json:"i,omitempty"`
+	}
+	type all struct {
+		one           // embedded
+		S     string  `json:"s,omitempty"`
+		T     text    `json:"t"`
+		I     int     `json:"i,omitempty"`
+		L     int64   `json:"l"`
+		H     int16   `json:"h"`
+		F     float64 `json:"f,omitempty"`
+		Q     int     `json:"q,string"`
+		Z     int     `json:"z,omitzero"`
+		Small small   `json:"small"`
+		P     *small  `json:"p"`
+		A     any     `json:"a"`
+		End   bool    `json:"end,omitempty"`
+	}
+	x := "x"
+	for _, v := range []any{
+		one{true}, word{&x}, word{}, small{}, small{3}, all{},
+		all{one{true}, "s", "t", -1, 2, 3, 1.5, 4, 5, small{6}, &small{7}, small{8}, true},
+		all{F: math.Copysign(0, -1), A: all{S: "in", A: word{&x}}, P: &small{}},
+		[]all{{S: "a"}, {I: 1}}, map[string]all{"k": {T: "m"}}, [1]all{{End: true}},
+	} {
+		want, err := json.Marshal(map[string]any{"v": v})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := reflect.New(reflect.TypeOf(v))
+		p.Elem().Set(reflect.ValueOf(v))
+		for _, v := range []any{v, p.Interface()} {
+			if got := encoded(t, map[string]any{"v": v}); !equalJSON(got, string(want)) {
+				t.Errorf("%T:\n got %s\nwant %s", v, got, want)
+			}
+		}
+	}
+}
