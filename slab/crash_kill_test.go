@@ -95,6 +95,7 @@ func crashChild(dir, mode, end string) {
 			select {}
 		case is("slow"):
 			time.Sleep(time.Millisecond)
+		case is("idle"):
 		case is("fail") && calls%3 == 0:
 			return 0, errDown
 		case rng.IntN(10) == 0:
@@ -123,6 +124,9 @@ func crashChild(dir, mode, end string) {
 					size := r.IntN(100)
 					if r.IntN(200) == 0 && !is("small") {
 						size = 5000
+					}
+					if is("idle") && r.IntN(50) == 0 {
+						time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
 					}
 					turn.Lock()
 					i := next

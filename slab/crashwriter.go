@@ -47,7 +47,13 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 		w.next-- // the ticket of a record that was not stored is given out again
 		return w.putSlow(p, m)
 	}
+	if points {
+		point(ptStoredLocked)
+	}
 	w.mu.Unlock()
+	if points {
+		point(ptReturn)
+	}
 	return nil
 }
 

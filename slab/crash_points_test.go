@@ -1,0 +1,131 @@
+//go:build forebay_points && (linux || darwin)
+
+package slab
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The child kills itself at a point, the n-th time it gets there.
+var _ = func() bool {
+	installKillPoint = func(at string) {
+		name, count, ok := strings.Cut(at, ":")
+		if !ok {
+			return
+		}
+		n, _ := strconv.ParseInt(count, 10, 64)
+		var seen atomic.Int64
+		hook := func(p string) {
+			if p == name && seen.Add(1) == n {
+				_ = unix.Kill(os.Getpid(), unix.SIGKILL)
+				select {} // not one step further
+			}
+		}
+		pointHook.Store(&hook)
+	}
+	return true
+}()
+
+// crashPoints are reached with crash-safe slabs only.
+var crashPoints = []string{
+	ptCreate, ptCreated, ptBigWrite, ptBigWritten, ptBigCompact, ptAckLocked, ptAckedLocked,
+	ptRewindLocked, ptRewoundLocked, ptSum, ptSummed, ptUnlink, ptUnlinkBetween, ptUnlinked,
+}
+
+// recoveryPoints are reached with the file of a dead process only.
+var recoveryPoints = []string{ptAdopt, ptRecover, ptPersist, ptPersisted, ptUnlink, ptUnlinkBetween, ptUnlinked}
+
+// dieAt runs life number life and reports whether it died at the point.
+func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
+	t.Helper()
+	cmd, stderr := startChild(t, dir, mode, life, envPoint+"="+point+":"+strconv.Itoa(n))
+	stuck := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	err := cmd.Wait()
+	if !stuck.Stop() {
+		t.Fatalf("%s, life %d: it neither ended nor reached %s %d times", mode, life, point, n)
+	}
+	if stderr.Len() > 0 {
+		t.Fatalf("%s: %v %s", mode, err, stderr.String())
+	}
+	return err != nil
+}
+
+// A process that is killed at any step of write, seal, drain, checksum, Close and
+// unlink loses nothing that a call returned from.
+func TestKillAtPoints(t *testing.T) {
+	counts := []int{1, 7, 60}
+	if os.Getenv("FOREBAY_TORTURE") != "" {
+		counts = []int{1, 2, 3, 4, 5, 7, 10, 20, 40, 80, 160, 320, 640, 1280}
+	}
+	points := append(append([]string{}, singlePoints...), crashPoints...)
+	for _, p := range points {
+		if p == ptSurrender { // Close out of time: TestUndeliveredRecordsAreKept
+			continue
+		}
+		t.Run(p, func(t *testing.T) {
+			died := 0
+			for _, n := range counts {
+				before := died
+				for _, mode := range []string{"ends,fail", "ends,fail,evict", "ends,idle"} {
+					if mode == "ends,idle" && died > before {
+						break // it is for the points that a busy drain never reaches
+					}
+					dir := t.TempDir()
+					if !dieAt(t, dir, mode, 0, p, n) {
+						continue
+					}
+					died++
+					if !begun(dir) {
+						t.Fatal("it died before it began")
+					}
+					got, _ := recoverAll(t, dir)
+					checkKilled(t, dir, got, !strings.Contains(mode, "evict"))
+					if t.Failed() {
+						t.Fatalf("mode %s, n=%d", mode, n)
+					}
+				}
+			}
+			if died == 0 {
+				t.Error("it was never reached")
+			}
+		})
+	}
+}
+
+// A process is killed, the next is killed at a step of its recovery, and the third
+// delivers everything.
+func TestKillAtRecoveryPoints(t *testing.T) {
+	for _, p := range recoveryPoints {
+		t.Run(p, func(t *testing.T) {
+			died := 0
+			for _, n := range []int{1, 2, 3} {
+				dir := t.TempDir()
+				for life := range 2 { // two files wait
+					if !dieAt(t, dir, "hang", life, ptStoredLocked, 40) {
+						t.Fatal("it did not die")
+					}
+				}
+				if !dieAt(t, dir, "ends", 2, p, n) {
+					continue
+				}
+				died++
+				got, _ := recoverAll(t, dir)
+				checkKilled(t, dir, got, true)
+				if t.Failed() {
+					t.Fatal(fmt.Sprint("n=", n))
+				}
+			}
+			if died == 0 {
+				t.Error("it was never reached")
+			}
+		})
+	}
+}
