@@ -1,0 +1,133 @@
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// pages are the pages whose `file.go` and `file.go: (*Type).method → other` must
+// name what exists.
+var pages = []string{"ARCHITECTURE.md", "README.md", "CONTRIBUTING.md"}
+
+var (
+	codeSpan = regexp.MustCompile("`([^`\n]+)`")
+	fileName = regexp.MustCompile(`^([a-z0-9_/]+\.go)(?:: (.+))?$`)
+	testName = regexp.MustCompile(`^(Test|Fuzz|Benchmark|Example)[A-Z_]\w*$`)
+)
+
+// declared returns the names of the functions in a file, methods as (*T).m, T.m and
+// m.
+func declared(t *testing.T, path string) []string {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		names = append(names, fn.Name.Name)
+		if fn.Recv == nil {
+			continue
+		}
+		recv := fn.Recv.List[0].Type
+		star, isPtr := recv.(*ast.StarExpr)
+		if isPtr {
+			recv = star.X
+		}
+		if ix, ok := recv.(*ast.IndexExpr); ok {
+			recv = ix.X
+		}
+		if id, ok := recv.(*ast.Ident); ok {
+			name := id.Name + "." + fn.Name.Name
+			if isPtr {
+				name = "(*" + id.Name + ")." + fn.Name.Name
+			}
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestPagesNameWhatExists(t *testing.T) {
+	const root = "../.."
+	tests := map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && strings.HasSuffix(path, "_test.go") {
+			for _, name := range declared(t, path) {
+				tests[name] = true
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, span := range codeSpan.FindAllStringSubmatch(string(text), -1) {
+			if testName.MatchString(span[1]) && !tests[span[1]] {
+				t.Errorf("%s: there is no %s", page, span[1])
+			}
+			m := fileName.FindStringSubmatch(span[1])
+			if m == nil {
+				continue
+			}
+			path := filepath.Join(root, filepath.FromSlash(m[1]))
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s: there is no %s", page, m[1])
+				continue
+			}
+			if m[2] == "" {
+				continue
+			}
+			names := declared(t, path)
+			for _, name := range regexp.MustCompile(` → |, `).Split(m[2], -1) {
+				pairs++
+				if !slices.Contains(names, name) {
+					t.Errorf("%s: %s has no function %s", page, m[1], name)
+				}
+			}
+		}
+	}
+	if pairs < 5 {
+		t.Errorf("only %d functions are named", pairs)
+	}
+}
+
+// The lines of Go in the README are those of an example, so that they compile and
+// do what they say.
+func TestReadmeIsAnExample(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("../../example_readme_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, ok := strings.Cut(string(readme), "```go\n")
+	block, _, _ = strings.Cut(block, "```")
+	if !ok || strings.Count(block, "\n") != 6 {
+		t.Errorf("not six lines of Go:\n%s", block)
+	}
+	for line := range strings.Lines(block) {
+		if !strings.Contains(string(example), "\t"+line) {
+			t.Errorf("not in the example: %s", line)
+		}
+	}
+}
