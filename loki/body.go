@@ -162,6 +162,9 @@ func (s *bodyScope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	for _, k := range w.keys {
 		n.level.add(k)
 	}
+	if w.names != nil {
+		w.free()
+	}
 	n.seal()
 	return &n
 }
@@ -197,38 +200,42 @@ func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
 		dst = append(dst, s.lazy[form]...)
 	}
 	inside := len(dst)
-	w := walkers.Get().(*bodyWalker)
-	w.values, w.scope, w.rec, w.mask, w.nested = s.b.values, s, r, s.level.mask, form == nested
+	w := bodyWalker{values: s.b.values, scope: s, rec: r, mask: s.level.mask, nested: form == nested}
 	dst = w.object(dst, r.Attrs)
-	w.free()
+	if w.names != nil {
+		w.free()
+	}
 	if len(dst) == inside {
 		return append(dst[:start], s.tail...)
 	}
 	return append(dst, s.full...)
 }
 
-var walkers = sync.Pool{New: func() any { return &bodyWalker{keys: make([]string, 0, 16)} }}
+// keyPool holds what bodyWalkers remember keys in.
+var keyPool = sync.Pool{New: func() any { s := make([]string, 0, 16); return &s }}
 
-// A bodyWalker writes the attributes of one record, or of one With.
+// A bodyWalker writes the attributes of one record, or of one With. It lives on the
+// stack of its maker.
 type bodyWalker struct {
 	values *encode.Values
 	scope  *bodyScope
 	rec    *encode.Record
-	nested bool     // the line stands in a JSON string
-	keys   []string // of the objects that are open, outermost first
-	from   int      // where those of the innermost begin
-	mask   uint64   // of the innermost
+	nested bool      // the line stands in a JSON string
+	names  *[]string // where keys is from, nil: nowhere yet
+	keys   []string  // of the objects that are open, outermost first
+	from   int       // where those of the innermost begin
+	mask   uint64    // of the innermost
 	depth  int
 	spent  int
 }
 
 func (w *bodyWalker) free() {
-	if cap(w.keys) > 1024 {
-		return
+	if cap(w.keys) <= 1024 {
+		clear(w.keys[:cap(w.keys)])
+		*w.names = w.keys[:0]
+		keyPool.Put(w.names)
 	}
-	clear(w.keys)
-	*w = bodyWalker{keys: w.keys[:0]}
-	walkers.Put(w)
+	w.names, w.keys = nil, nil
 }
 
 // object writes all that is left of the innermost object. Where no key stands
@@ -339,6 +346,10 @@ func (w *bodyWalker) key(key string) string {
 		bit = keyBit(key)
 	}
 	w.mask |= bit
+	if w.names == nil {
+		w.names = keyPool.Get().(*[]string)
+		w.keys = (*w.names)[:0]
+	}
 	w.keys = append(w.keys, key)
 	return key
 }

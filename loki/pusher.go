@@ -157,6 +157,7 @@ type rec struct {
 	time  int64
 	line  int32
 	group int32
+	next  bool // data lies right behind that of the record before, in one piece of memory
 }
 
 // A group is the records of one stream in one Send.
@@ -232,13 +233,16 @@ func (s *Pusher) gather(p *push, b *batch.Batch) {
 	p.fates = slices.Grow(p.fates, b.Len())[:b.Len()]
 	clear(p.fates)
 	p.recs = slices.Grow(p.recs, b.Len())
-	last, lastGroup := uint32(0), int32(-1)
+	var st *stream // of the record before
+	last, g := uint32(0), int32(-1)
 	for i := range b.Runs {
 		run := &b.Runs[i]
 		for k := range run.Len() {
 			slot := run.Slot(k)
-			r := rec{data: run.Record(k), time: slot.Time}
-			st := s.streams.get(slot.Stream)
+			r := rec{data: run.Record(k), time: slot.Time, group: -1, next: k > 0}
+			if st == nil || slot.Stream != last {
+				st, last, g = s.streams.get(slot.Stream), slot.Stream, -1
+			}
 			line, why, err := s.inspect(&r, st, now)
 			if err != nil {
 				p.fates[len(p.recs)] = refused
@@ -248,22 +252,18 @@ func (s *Pusher) gather(p *push, b *batch.Batch) {
 				if s.counted.add(slot.Ticket) {
 					s.count(why, 1)
 				}
-				r.group = -1
 				p.recs = append(p.recs, r)
 				continue
 			}
-			r.line = int32(line)
-			g := lastGroup
-			if g < 0 || slot.Stream != last {
+			if g < 0 {
 				var ok bool
-				if g, ok = p.groupOf[slot.Stream]; !ok {
+				if g, ok = p.groupOf[last]; !ok {
 					g = int32(len(p.groups))
 					p.groups = append(p.groups, group{st: st, level: levelIndex(slot.Meta().Level)})
-					p.groupOf[slot.Stream] = g
+					p.groupOf[last] = g
 				}
-				last, lastGroup = slot.Stream, g
 			}
-			r.group = g
+			r.line, r.group = int32(line), g
 			p.groups[g].bytes++ // a count, until there is an order
 			p.recs = append(p.recs, r)
 		}

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"unsafe"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -180,12 +181,26 @@ func (s *Pusher) build(b *requestBuf, p *push, segs []segment) {
 		dst = append(dst, tagStreams, 0, 0, 0, 0, tagLabels)
 		dst = binary.AppendUvarint(dst, uint64(len(seg.st.labels)))
 		dst = append(dst, seg.st.labels...)
-		for _, k := range seg.order {
-			dst = append(dst, p.recs[k].data...)
-		}
+		dst = p.appendRecords(dst, seg.order)
 		putPadded(dst[at+1:at+1+lenBytes], uint64(len(dst)-at-1-lenBytes))
 	}
 	b.plain = dst
+}
+
+// appendRecords appends records in an order. Those that also lie so in memory, as
+// those of one stream in one slab do, are copied together.
+func (p *push) appendRecords(dst []byte, order []int32) []byte {
+	for i := 0; i < len(order); {
+		k := order[i]
+		first := p.recs[k].data
+		n := len(first)
+		for i++; i < len(order) && order[i] == k+1 && p.recs[k+1].next; i++ {
+			k++
+			n += len(p.recs[k].data)
+		}
+		dst = append(dst, unsafe.Slice(unsafe.SliceData(first), n)...)
+	}
+	return dst
 }
 
 func buildJSON(dst []byte, p *push, segs []segment) []byte {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/common/model"
 	slogloki "github.com/samber/slog-loki/v3"
 
+	"github.com/forebay-log/forebay"
 	h "github.com/forebay-log/forebay/bench/harness"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/loki"
@@ -28,21 +29,62 @@ func through(hd slog.Handler, recs []slog.Record) func(int, int) {
 	}
 }
 
-func ours(name string, wire loki.Wire, exception bool) h.Contender {
-	return h.Contender{Name: name, Kind: h.Ours, Note: "slog handler, slab, delivery, push", New: func(*h.Env) (*h.Subject, error) {
+// A way is how records are handed over.
+type way string
+
+const (
+	handler way = "slog.Handler, prebuilt slog.Records"
+	native  way = "forebay.Logger, prebuilt attributes"
+)
+
+// ours is the whole of it: encoder, slab, delivery, push. With warm events before
+// the clock starts all memory has been used once.
+func ours(name string, by way, wire loki.Wire, exception bool, warm int) h.Contender {
+	note := string(by)
+	if warm > 0 {
+		note += fmt.Sprintf(", after %d events to fill pools", warm)
+	}
+	return h.Contender{Name: name, Kind: h.Ours, Note: note, New: func(*h.Env) (*h.Subject, error) {
 		s := new(sink204)
-		hd, err := loki.NewHandler(loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Client: s.client(), Wire: wire,
-			WhenFull: "block"})
+		hd, err := newHandler(s, wire)
 		if err != nil {
 			return nil, err
 		}
+		recs := records(exception)
+		run := through(hd, recs)
+		if by == native {
+			run = throughLogger(hd.Logger(), plain(recs))
+		}
+		if warm > 0 {
+			run(0, warm)
+			if err := hd.Flush(context.Background()); err != nil {
+				return nil, err
+			}
+		}
+		before := s.bytes.Load()
 		var delivered uint64
-		return &h.Subject{Run: through(hd, records(exception)), Drain: func() error {
+		return &h.Subject{Run: run, Drain: func() error {
 			rep, err := hd.Close(context.Background())
 			delivered = rep.Delivered
 			return err
-		}, Tally: func() (h.Tally, error) { return h.Tally{Records: delivered, Bytes: s.bytes.Load()}, nil }}, nil
+		}, Tally: func() (h.Tally, error) {
+			return h.Tally{Records: delivered - uint64(warm), Bytes: s.bytes.Load() - before}, nil
+		}}, nil
 	}}
+}
+
+func newHandler(s *sink204, wire loki.Wire) (*loki.Handler, error) {
+	return loki.NewHandler(loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Client: s.client(), Wire: wire, WhenFull: "block"})
+}
+
+// throughLogger hands prebuilt attributes to a forebay.Logger.
+func throughLogger(l *forebay.Logger, recs []encode.Record) func(int, int) {
+	return func(_, n int) {
+		for i := range n {
+			r := &recs[i%len(recs)]
+			l.Log(r.Level, r.Message, r.Attrs...)
+		}
+	}
 }
 
 // clientGo is loki-client-go behind a line of slog's JSON handler.
@@ -142,7 +184,7 @@ func encodeOnly(name string, wire loki.Wire, exception bool) h.Contender {
 		}
 		scope := s.Encoder().Scope()
 		recs := plain(records(exception))
-		var dst []byte
+		dst := make([]byte, 0, 4096)
 		return &h.Subject{Run: func(_, n int) {
 			for i := range n {
 				dst, _, _ = scope.Append(dst[:0], &recs[i%len(recs)])
@@ -166,7 +208,7 @@ func plain(in []slog.Record) []encode.Record {
 func handWritten() h.Contender {
 	return h.Contender{Name: "hand-written", Kind: h.Reference, Note: "append of the same bytes, strings checked", New: func(*h.Env) (*h.Subject, error) {
 		recs := plain(records(false))
-		var dst []byte
+		dst := make([]byte, 0, 4096)
 		return &h.Subject{Run: func(_, n int) {
 			for i := range n {
 				dst = appendByHand(dst[:0], &recs[i%len(recs)])
