@@ -28,7 +28,11 @@ func (l leaf) quote(dst []byte, start int) []byte {
 	if l.form == formJSON {
 		return dst
 	}
-	return l.text(dst[:start], string(dst[start:]))
+	made, _ := scratch.Get(len(dst) - start)
+	copy(made, dst[start:])
+	dst = l.textOf(dst[:start], made)
+	scratch.Put(made)
+	return dst
 }
 
 // text appends a string value.

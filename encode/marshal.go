@@ -14,25 +14,20 @@ import (
 // marshaler is a json.Encoder, which can leave HTML unescaped where
 // json.Marshal cannot, with what it writes to.
 type marshaler struct {
-	buf bytes.Buffer
+	out scratchWriter
 	enc *json.Encoder
 }
 
 var marshalers = sync.Pool{New: func() any {
 	m := new(marshaler)
-	m.enc = json.NewEncoder(&m.buf)
+	m.enc = json.NewEncoder(&m.out)
 	m.enc.SetEscapeHTML(false)
 	return m
 }}
 
-// maxPooled is the size above which buffers are left to the garbage collector.
-const maxPooled = 64 << 10
-
 func (m *marshaler) free() {
-	if m.buf.Cap() <= maxPooled {
-		m.buf.Reset()
-		marshalers.Put(m)
-	}
+	m.out.free()
+	marshalers.Put(m)
 }
 
 // marshal appends v as encoding/json does, with strings for NaN and the
@@ -53,7 +48,7 @@ func (l leaf) marshal(dst []byte, v any) (out []byte) {
 	if unsupported := (*json.UnsupportedValueError)(nil); errors.As(err, &unsupported) {
 		var rv reflect.Value
 		if rv, changed = finite(reflect.ValueOf(v)); changed {
-			m.buf.Reset()
+			m.out.free()
 			err = m.enc.Encode(rv.Interface())
 		}
 	}
@@ -62,7 +57,7 @@ func (l leaf) marshal(dst []byte, v any) (out []byte) {
 		m.free()
 		return l.text(dst, text)
 	}
-	b := bytes.TrimSuffix(m.buf.Bytes(), []byte{'\n'})
+	b := bytes.TrimSuffix(m.out.buf, []byte{'\n'})
 	if !utf8.Valid(b) { // what a json.Marshaler returns is not checked for it
 		b = bytes.ToValidUTF8(b, []byte("\ufffd"))
 	}

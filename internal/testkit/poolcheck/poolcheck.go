@@ -1,0 +1,74 @@
+// Package poolcheck runs the tests of a package with its pools in debug mode.
+//
+//	var pools = poolcheck.Use{Pool: &scratch, Make: newScratch}
+//
+//	func TestMain(m *testing.M) { os.Exit(poolcheck.Tests(m, pools).Run()) }
+//
+// Tests that count allocations take [Use.Plain] first: debug mode allocates.
+package poolcheck
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/forebay-log/forebay/bufpool"
+)
+
+// A Use is one pool that a package keeps in a variable.
+type Use struct {
+	Pool **bufpool.Pool                 // the variable
+	Make func(debug bool) *bufpool.Pool // what it is set to, in debug mode or not
+}
+
+// Plain sets the variable to a pool without debug mode until t is done. Nothing
+// else may use it when Plain is called, nor when t ends.
+func (u Use) Plain(t testing.TB) {
+	was := *u.Pool
+	*u.Pool = u.Make(false)
+	t.Cleanup(func() { *u.Pool = was })
+}
+
+// A Runner runs tests and then checks the pools. It is what goleak.VerifyTestMain
+// takes in place of a testing.M.
+type Runner struct {
+	tests interface{ Run() int }
+	uses  []Use
+	out   io.Writer
+}
+
+// Tests returns a Runner of the tests of m, with all pools in debug mode.
+func Tests(m interface{ Run() int }, uses ...Use) *Runner {
+	return &Runner{tests: m, uses: uses, out: os.Stderr}
+}
+
+// Run runs the tests and returns the exit code: not 0 if a test failed, or if a
+// buffer was misused or never put back, which it reports. Benchmarks it leaves
+// to the pools as they are.
+func (r *Runner) Run() int {
+	flag.Parse()
+	if f := flag.Lookup("test.bench"); f != nil && f.Value.String() != "" {
+		return r.tests.Run()
+	}
+	return r.check()
+}
+
+func (r *Runner) check() int {
+	for _, u := range r.uses {
+		*u.Pool = u.Make(true)
+	}
+	code := r.tests.Run()
+	for _, u := range r.uses {
+		for _, f := range (*u.Pool).Faults() {
+			fmt.Fprintln(r.out, f)
+			code = max(code, 1)
+		}
+		for _, l := range (*u.Pool).Leaks() {
+			fmt.Fprintln(r.out, l)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
