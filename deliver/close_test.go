@@ -374,3 +374,38 @@ func TestCloseEndsSubscriptions(t *testing.T) {
 		t.Error("open after Close")
 	}
 }
+
+// What happened is told before Shutdown returns, but a callback that hangs holds
+// it up for a moment only.
+func TestCloseTellsEvents(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			release := make(chan struct{})
+			told := 0
+			e := mustNew(t, testkit.NewSink(testkit.Fail(testkit.ErrDown)), &Options{Spill: &testkit.Spill{}, OnError: func(batch.Event) {
+				if hangs {
+					<-release
+				}
+				time.Sleep(10 * time.Millisecond)
+				told++
+			}})
+			if err := e.Send(t.Context(), lines(3)); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			began := time.Now()
+			if _, err := e.Shutdown(ctx); err != nil {
+				t.Error(err)
+			}
+			switch d := time.Since(began); {
+			case !hangs && told != 2: // "send" and "spill"
+				t.Errorf("%d events told", told)
+			case hangs && d > 2*eventGrace:
+				t.Errorf("closing took %s", d)
+			}
+			close(release)
+			time.Sleep(time.Second)
+		})
+	}
+}

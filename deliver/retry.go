@@ -31,8 +31,10 @@ type RetryOptions struct {
 	// FatalDelay is the least delay after [batch.Fatal]. Default 1 min.
 	FatalDelay time.Duration
 	// MaxAge is the age from which a record that failed is dropped with
-	// [batch.Expired] rather than sent again. Age counts from Meta.Time, or from
-	// the first attempt where that is unknown. Default 24 h; negative: no limit.
+	// [batch.Expired] rather than sent again. Age counts from Meta.Time. It counts
+	// from the first attempt where that is unknown, and where the record was older
+	// than MaxAge when the Retry was made: it comes out of an archive, or the
+	// process before was long dead. Default 24 h; negative: no limit.
 	MaxAge time.Duration
 	// Budget bounds retries; share one between several. Default: one of its own
 	// (see [NewBudget]).
@@ -108,6 +110,9 @@ type retrier struct {
 	budget  *Budget
 	events  *events
 	closing *closing
+	// oldest is the time of a record, in Unix nanoseconds, that was just not too
+	// old when the retrier was made.
+	oldest int64
 	// elsewhere says that something else may take the records while the breaker
 	// is open, so that it makes sense to offer them before the next probe.
 	elsewhere bool
@@ -145,7 +150,10 @@ func newRetrier(opt *RetryOptions, ev *events, c *closing) (*retrier, error) {
 	if ev == nil {
 		ev = newEvents(o.Name, o.OnError)
 	}
-	return &retrier{o: o, backoff: backoff{o.Min, o.Max}, budget: o.Budget, events: ev, closing: c}, nil
+	return &retrier{
+		o: o, backoff: backoff{o.Min, o.Max}, budget: o.Budget, events: ev, closing: c,
+		oldest: time.Now().Add(-o.MaxAge).UnixNano(),
+	}, nil
 }
 
 // setRange fills in the bounds that are not given, so that they fit one that is.
@@ -238,7 +246,7 @@ func (r *retrier) expire(p *progress, began time.Time) {
 	limit := now.Add(-r.o.MaxAge).UnixNano()
 	unknown := now.Sub(began) > r.o.MaxAge
 	n := p.drop(batch.Expired, func(s *batch.Slot) bool {
-		if s.Time == 0 {
+		if s.Time == 0 || s.Time < r.oldest {
 			return unknown
 		}
 		return s.Time < limit

@@ -128,6 +128,9 @@ func TestRetryFatalHolds(t *testing.T) {
 // Records that are too old when an attempt has failed are dropped, and no others.
 func TestRetryAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		sink := testkit.NewSink(nil)
+		r, ev := mustRetry(t, sink, &RetryOptions{})
+		time.Sleep(2 * time.Hour)
 		now := time.Now()
 		var build batch.Builder
 		for i, age := range []time.Duration{25 * time.Hour, time.Hour, 24*time.Hour - 10*time.Minute, -time.Hour} {
@@ -135,8 +138,7 @@ func TestRetryAge(t *testing.T) {
 		}
 		build.Append([]byte("no time\n"), 5, batch.Meta{})
 		b := build.Batch(nil)
-		sink := testkit.NewSink(testkit.DownUntil(now.Add(time.Hour), testkit.Take))
-		r, ev := mustRetry(t, sink, &RetryOptions{})
+		sink.Answer(testkit.DownUntil(now.Add(time.Hour), testkit.Take))
 		if err := r.Send(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
@@ -156,15 +158,18 @@ func TestRetryAge(t *testing.T) {
 		if err := r.Send(t.Context(), old); err != nil || old.Tally.Settled() != 0 {
 			t.Errorf("old records: %v, tally %+v", err, old.Tally)
 		}
-		// Where time is unknown, age counts from the first attempt.
+		// Where time is unknown, age counts from the first attempt, and so it does
+		// where a record was too old before there was anything to send it with.
 		sink.Answer(testkit.Fail(testkit.ErrDown))
-		began := time.Now()
-		b = lines(2)
-		if err := r.Send(t.Context(), b); err != nil || b.Tally.Dropped[batch.Expired] != 2 {
-			t.Errorf("%v, tally %+v", err, b.Tally)
-		}
-		if d := time.Since(began); d < 24*time.Hour || d > 24*time.Hour+time.Minute {
-			t.Errorf("gave up after %s, want 24 h", d)
+		for _, at := range []int64{0, 1, now.Add(-27 * time.Hour).UnixNano()} {
+			began := time.Now()
+			b = new(testkit.Model).Batch(2, 32, batch.Meta{Time: at})
+			if err := r.Send(t.Context(), b); err != nil || b.Tally.Dropped[batch.Expired] != 2 {
+				t.Errorf("%v, tally %+v", err, b.Tally)
+			}
+			if d := time.Since(began); d < 24*time.Hour || d > 24*time.Hour+time.Minute {
+				t.Errorf("gave up after %s, want 24 h", d)
+			}
 		}
 	})
 }

@@ -70,6 +70,9 @@ const (
 const markerEvery = time.Second
 
 func (d *drain) init(w *Writer) {
+	if s, ok := w.sink.(*ioSink); ok {
+		s.report = func(err error) { w.events.Post(batch.Event{Output: w.o.Name, Op: "count", Err: err}) }
+	}
 	d.all.Codec = w.o.Codec
 	d.timer = time.NewTimer(time.Hour)
 	d.timer.Stop()

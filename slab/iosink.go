@@ -22,6 +22,9 @@ type ioSink struct {
 
 	torn   int    // bytes of the record below that are written already
 	ticket uint64 // the torn record
+
+	report func(error) // told the first time that the destination miscounts
+	lied   bool
 }
 
 // maxNoProgress is how many times in a row a destination may take nothing and
@@ -64,10 +67,8 @@ func (s *ioSink) sendVec(b *batch.Batch, skip int) error {
 	}
 	n, err := s.vec.Writev(s.bufs)
 	clear(s.bufs)
-	done := first + int(n)
-	if done > b.Bytes() || n < 0 {
-		return fmt.Errorf("destination returned an invalid count %d for %d bytes", n, b.Bytes())
-	}
+	written, err := s.credible(n, b.Bytes()-first, err)
+	done := first + written
 	if err == nil && done < b.Bytes() {
 		err = io.ErrShortWrite
 	}
@@ -81,10 +82,8 @@ func (s *ioSink) sendVec(b *batch.Batch, skip int) error {
 // writeAll finishes short writes. It returns the number of bytes written.
 func (s *ioSink) writeAll(p []byte) (done int, err error) {
 	for idle := 0; done < len(p); {
-		n, err := s.w.Write(p[done:])
-		if n < 0 || n > len(p)-done {
-			return done, fmt.Errorf("destination returned an invalid count %d for a write of %d bytes", n, len(p)-done)
-		}
+		count, err := s.w.Write(p[done:])
+		n, err := s.credible(int64(count), len(p)-done, err)
 		done += n
 		if err != nil {
 			return done, err
@@ -96,6 +95,27 @@ func (s *ioSink) writeAll(p []byte) (done int, err error) {
 		}
 	}
 	return done, nil
+}
+
+// credible returns what to believe of a destination that said it has written n of
+// size bytes. More than there were means all of them: to send them again would not
+// make it say anything else. Fewer than none means none, and is an error.
+func (s *ioSink) credible(n int64, size int, err error) (int, error) {
+	if n >= 0 && n <= int64(size) {
+		return int(n), err
+	}
+	lie := fmt.Errorf("destination returned an invalid count %d for a write of %d bytes", n, size)
+	if n < 0 {
+		if err == nil {
+			err = lie
+		}
+		return 0, err
+	}
+	if !s.lied && s.report != nil {
+		s.lied = true
+		s.report(lie)
+	}
+	return size, err
 }
 
 // fail finds the record at which byte done of b lies.

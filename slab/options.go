@@ -97,7 +97,8 @@ type Options struct {
 	// bytes, no markers.
 	Codec batch.Codec
 	// OnError is told of transitions: first failure, recovery, drop episodes,
-	// panics. It runs on a goroutine of its own behind a bounded queue, so it
+	// panics, and once of an io.Writer that says it has written more than it was
+	// given ("count"; such a write counts as complete). It runs on a goroutine of its own behind a bounded queue, so it
 	// may log into this very writer. Default nil.
 	OnError func(batch.Event)
 	// Crash makes the slabs survive the death of the process; see [CrashSafe].

@@ -157,25 +157,6 @@ func TestDestinationMisbehaves(t *testing.T) {
 	}
 }
 
-func TestInvalidCountFromDestination(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bad := true
-		w := mustNew(t, writerFunc(func(p []byte) (int, error) {
-			if bad {
-				bad = false
-				return len(p) + 7, nil
-			}
-			return len(p), nil
-		}), nil)
-		mustWrite(t, w, 1, 10)
-		closeNow(t, w)
-		checkAccount(t, w, 1, 1, batch.Drops{})
-		if w.Stats().SendErrors != 1 {
-			t.Error("the invalid count was not reported")
-		}
-	})
-}
-
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }

@@ -1,0 +1,156 @@
+package slab
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A spillSink hangs in every Send until its producer is full, then takes.
+type spillSink struct {
+	full   func() bool
+	press  chan struct{}
+	refuse error
+	report batch.Report
+
+	mu    sync.Mutex
+	taken batch.Account
+	wait  bool // hang although the producer is full
+}
+
+func (s *spillSink) SpillWhen(full func() bool) (func(), error) {
+	s.full, s.press = full, make(chan struct{}, 1)
+	return func() {
+		select {
+		case s.press <- struct{}{}:
+		default:
+		}
+	}, s.refuse
+}
+
+func (s *spillSink) Send(ctx context.Context, b *batch.Batch) error {
+	for {
+		s.mu.Lock()
+		if s.full() && !s.wait {
+			b.Tally.Taken = uint64(b.Len())
+			s.taken.Accepted += b.Tally.Taken
+			s.taken.Pending.Spill += b.Tally.Taken
+			s.mu.Unlock()
+			return nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-s.press:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *spillSink) Account() batch.Account {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken
+}
+
+func (s *spillSink) Shutdown(context.Context) (batch.Report, error) { return s.report, nil }
+
+// Writes wait for the sink to put slabs aside, never for the destination, and
+// what is in the last slabs stays there while there is room.
+func TestSpill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &spillSink{}
+		w, err := NewSink(s, &Options{SlabBytes: 1024, SlabCount: 3, WhenFull: Spill()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 100 {
+					if err := w.WriteRecord(make([]byte, 100), batch.Meta{}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if d := time.Since(began); d > 0 {
+			t.Errorf("writes waited for %s", d)
+		}
+		a := w.Account()
+		if err := a.Check(); err != nil || a.Accepted != 800 || a.Pending.Spill == 0 || a.Dropped.Total() != 0 {
+			t.Errorf("%v: %s", err, a)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r, _ := w.Shutdown(ctx)
+		if err := r.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A sink that puts nothing aside although it should costs each write no more than
+// the patience, and those after it nothing.
+func TestSpillPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &spillSink{wait: true}
+		w, err := NewSink(s, &Options{SlabBytes: 1024, SlabCount: 2, WhenFull: Spill(), OnError: func(batch.Event) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		lost := 0
+		for range 100 {
+			if err := w.WriteRecord(make([]byte, 100), batch.Meta{}); errors.Is(err, ErrDropped) {
+				lost++
+			}
+		}
+		if d := time.Since(began); d != SpillPatience || lost == 0 {
+			t.Errorf("%d lost after %s", lost, d)
+		}
+		if !s.full() {
+			t.Error("not full although writes are dropped")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		r, _ := w.Shutdown(ctx)
+		if err := r.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Spill needs a sink that can.
+func TestSpillNeedsSpiller(t *testing.T) {
+	for _, o := range []*Options{{WhenFull: Spill()}, {ImportantWhenFull: Spill()}} {
+		if _, err := NewSink(batch.SinkFunc(nil), o); err == nil || !strings.Contains(err.Error(), "nowhere to put records") {
+			t.Error(err)
+		}
+		s := &spillSink{refuse: errors.New("no disk")}
+		if _, err := NewSink(s, o); !errors.Is(err, s.refuse) {
+			t.Error(err)
+		}
+	}
+}
+
+// What the sink does not know of the records in its custody is part of the report.
+func TestReportOfSinkIsPartOfReport(t *testing.T) {
+	s := &spillSink{report: batch.Report{Unknown: 7}}
+	w, err := NewSink(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := w.Shutdown(t.Context())
+	if err != nil || r.Unknown != 7 {
+		t.Errorf("%v, %d unknown", err, r.Unknown)
+	}
+}
