@@ -69,10 +69,10 @@ func (f *File) acquire() error {
 	case err != nil:
 		return nil // not ours to read, so not a process of ours either
 	case !got && f.o.rotates():
-		return errors.New("another process" + holder(path) + " writes to it and it is to be rotated: " +
+		return errors.New(holder(path) + " writes to it and it is to be rotated: " +
 			"stop that one or give this one a file of its own (lock " + path + ")")
 	case !got:
-		return errors.New("another process" + holder(path) + " writes to it and rotates it: " +
+		return errors.New(holder(path) + " writes to it and rotates it: " +
 			"stop that one or give this one a file of its own (lock " + path + ")")
 	}
 	f.lock = l
@@ -83,14 +83,18 @@ func (f *File) acquire() error {
 	return nil
 }
 
-// holder names the process that holds the lock, if it said so.
+// holder names the process that holds the lock.
 func holder(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) > 20 {
-		return ""
+		return "another process"
 	}
-	if pid, err := strconv.Atoi(string(bytes.TrimSpace(b))); err == nil && pid > 0 {
-		return fmt.Sprintf(" (%d)", pid)
+	pid, err := strconv.Atoi(string(bytes.TrimSpace(b)))
+	switch {
+	case err != nil || pid <= 0: // it did not say
+		return "another process"
+	case pid == os.Getpid():
+		return fmt.Sprintf("this process (%d)", pid)
 	}
-	return ""
+	return fmt.Sprintf("another process (%d)", pid)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 
@@ -55,6 +57,7 @@ type target struct {
 	// (batch.Meta) beside the record.
 	header bool
 
+	file   fs.FileInfo     // the regular file it writes to; nil: none
 	reopen func() error    // at SIGHUP; nil: nothing to do
 	gone   <-chan struct{} // closed when the destination takes no more, ever; nil: never
 	tty    bool            // it is a terminal, so the live line would be in the way
@@ -79,6 +82,11 @@ func (t *target) close() {
 	case io.Closer:
 		s.Close()
 	}
+}
+
+// sameFile reports whether both are the same regular file.
+func sameFile(a, b fs.FileInfo) bool {
+	return a != nil && b != nil && a.Mode().IsRegular() && os.SameFile(a, b)
 }
 
 // isGone reports whether the destination takes no more, ever.

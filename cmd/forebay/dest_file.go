@@ -76,7 +76,8 @@ func (d *fileDest) Open(rest string) (*target, error) {
 		}
 		return nil, err
 	}
-	return &target{writer: f, reopen: f.Reopen}, nil
+	info, _ := os.Stat(path)
+	return &target{writer: f, file: info, reopen: f.Reopen}, nil
 }
 
 // openDevice opens a pipe with a name, a terminal or another device, which have

@@ -29,7 +29,8 @@ func (d stdioDest) Open(rest string) (*target, error) {
 	if s.Check() != nil {
 		return nil, fmt.Errorf("%s is closed, or not open for writing: nothing would get there (--to file:/dev/null throws lines away on purpose)", d.what)
 	}
-	return &target{sink: s, gone: s.Gone(), tty: isTerminal(f)}, nil
+	info, _ := f.Stat()
+	return &target{sink: s, file: info, gone: s.Gone(), tty: isTerminal(f)}, nil
 }
 
 func isTerminal(f *os.File) bool {

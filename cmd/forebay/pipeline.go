@@ -59,7 +59,7 @@ type output struct {
 // runPipe opens everything, runs, and reports.
 func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
 	p := &pipeline{c: c, con: &console{w: stderr, name: c.name}, parser: record.Parser{Format: c.format}}
-	if err := p.open(); err != nil {
+	if err := p.open(stdin); err != nil {
 		return configError(err)
 	}
 	in, err := newInput(stdin)
@@ -79,7 +79,7 @@ func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
 }
 
 // open opens the destinations. A failure closes those that are open already.
-func (p *pipeline) open() (err error) {
+func (p *pipeline) open(stdin *os.File) (err error) {
 	defer func() {
 		if err != nil {
 			p.abandon()
@@ -100,11 +100,29 @@ func (p *pipeline) open() (err error) {
 		if err != nil {
 			return err
 		}
+		if err := p.distinct(to, t, stdin); err != nil {
+			t.close()
+			return err
+		}
 		out := &output{to: strings.TrimSuffix(to, ":"), t: t}
 		if err := p.connect(out); err != nil {
 			return err
 		}
 		p.outs = append(p.outs, out)
+	}
+	return nil
+}
+
+// distinct returns an error if t writes to a file that is the input, which would
+// never end, or that another output writes to.
+func (p *pipeline) distinct(to string, t *target, stdin *os.File) error {
+	if in, err := stdin.Stat(); err == nil && sameFile(in, t.file) {
+		return fmt.Errorf("--to %s: it is the file that standard input reads: what is written there would be read again, without end", to)
+	}
+	for _, out := range p.outs {
+		if sameFile(out.t.file, t.file) {
+			return fmt.Errorf("--to %s: it is the same file as --to %s: every line would be there twice", to, out.to)
+		}
 	}
 	return nil
 }
