@@ -17,6 +17,10 @@ import (
 // become longer than it is, and a record cannot exceed slab.MaxSlabBytes.
 const maxRecordFlag = slab.MaxSlabBytes / 2
 
+// maxMemory is the most memory that the slabs of one destination may take. Beyond
+// what a machine has, the Go runtime ends the program without a useful word.
+const maxMemory = 64 << 30
+
 // pipeConfig is what the flags of pipe say.
 type pipeConfig struct {
 	name          string
@@ -90,6 +94,10 @@ Destinations:
 			c.encoding, _ = record.ParseEncoding(encoding.value)
 			if c.slabs < 2 || c.slabs > slab.MaxSlabCount {
 				return usageError(fmt.Errorf("--slabs %d: use 2 (one is filled while the other is written) to %d", c.slabs, slab.MaxSlabCount))
+			}
+			if total := int64(c.slabs) * c.slabSize.value; total > maxMemory {
+				return usageError(fmt.Errorf("--slabs %d of --slab-size %s are %s of memory for each destination: use %s or less",
+					c.slabs, units.FlagSize(c.slabSize.value), units.FlagSize(total), units.FlagSize(maxMemory)))
 			}
 			if err := c.deliveryFlags.check(cmd); err != nil {
 				return usageError(err)
