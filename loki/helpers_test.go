@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	debugPool = true
+	if dir := os.Getenv(crashEnv); dir != "" {
+		crashingChild(dir)
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"))
 }
 
@@ -113,7 +118,23 @@ func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Pusher {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { checkMemory(t, s) })
 	return s
+}
+
+// checkMemory fails if memory of requests was used after it was given back, or was
+// not given back.
+func checkMemory(t testing.TB, s *Pusher) {
+	t.Helper()
+	for _, f := range s.bufs.pool.Faults() {
+		t.Errorf("memory: %v", f)
+	}
+	for _, l := range s.bufs.pool.Leaks() {
+		t.Errorf("memory: %v", l)
+	}
+	if st := s.bufs.pool.Stats(); st.Refused.Total() > 0 {
+		t.Errorf("memory: outgrown %+v", st.Refused)
+	}
 }
 
 // encoded is a builder of batches of the records of one sink.

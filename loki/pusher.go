@@ -95,6 +95,7 @@ func (s *Pusher) reserve() (err error) {
 		b.own[1] = make([]byte, gzipBound(usual))
 		b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed)
 		b.zip.Write(b.own[0][:1]) // it makes its tables now
+		b.out = nil
 	}
 	s.bufs.put(b)
 	const short = 128 // bytes of a short record

@@ -127,9 +127,15 @@ func (d *delivery) waiting() uint64 {
 	return 0
 }
 
-// Close closes the engine, and then what it used.
+// Shutdown closes the engine, and then what it used.
+func (d *delivery) Shutdown(ctx context.Context) (batch.Report, error) {
+	rep, err := d.Engine.Shutdown(ctx)
+	return rep, errors.Join(err, d.release())
+}
+
 func (d *delivery) Close(ctx context.Context) error {
-	return errors.Join(d.Engine.Close(ctx), d.release())
+	_, err := d.Shutdown(ctx)
+	return err
 }
 
 func (d *delivery) release() error {

@@ -3,17 +3,23 @@ package loki
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
 )
 
 func quiet(batch.Event) {}
@@ -28,6 +34,7 @@ func handlerFor(t testing.TB, p http.RoundTripper, c Config) *Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { checkMemory(t, h.Sink().Pusher()) })
 	return h
 }
 
@@ -155,4 +162,165 @@ func TestDryRun(t *testing.T) {
 	if got := out.String(); !strings.HasPrefix(got, "POST http://loki.test:3100/loki/api/v1/push tenant=t {app=\"test\", level=\"info\"}: 1 entries,") || !strings.Contains(got, `"line":{"Message":"hi"}`) {
 		t.Error(got)
 	}
+}
+
+// TestSinkAsOutput: a Router closes what Sink.Output made, and leaves open what was
+// given to forebay.Output.
+func TestSinkAsOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(peer)
+		for _, closes := range []bool{true, false} {
+			s, err := New(Config{URL: "http://x", Labels: map[string]string{"app": "test"}, Client: &http.Client{Transport: p}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			spec := forebay.Output(slog.LevelInfo, s)
+			if closes {
+				spec = s.Output(slog.LevelWarn, forebay.Name("renamed"))
+			}
+			r, err := forebay.NewRouter(forebay.Route(s.Encoder(), spec))
+			if err != nil {
+				t.Fatal(err)
+			}
+			slog.New(r).Warn("one")
+			slog.New(r).Debug("not this")
+			rep, err := r.Close(context.Background())
+			if err != nil || rep.Outputs[0].Name != map[bool]string{true: "renamed", false: "loki"}[closes] {
+				t.Errorf("%v %v", rep, err)
+			}
+			rec, m, _ := s.Encoder().Scope().Append(nil, &encode.Record{Time: time.Now(), Message: "two"})
+			err = s.WriteRecord(rec, m)
+			if closes != errors.Is(err, batch.ErrClosed) {
+				t.Errorf("closes %v: %v", closes, err)
+			}
+			if err := s.Flush(context.Background()); err != nil && !closes {
+				t.Error(err)
+			}
+			want := uint64(2)
+			if closes {
+				want = 1
+			}
+			if got := s.Account(); got.Delivered != want {
+				t.Errorf("%v", got)
+			}
+			rep1, err := s.Close(context.Background())
+			rep2, err2 := s.Close(context.Background())
+			if err != nil || err2 != nil || rep1.Delivered != want || rep2.Delivered != want || rep1.Check() != nil {
+				t.Errorf("%v %v, again %v %v", rep1, err, rep2, err2)
+			}
+			if st := s.Stats(); st.Requests == 0 || st.LastError != "" {
+				t.Errorf("%+v", st)
+			}
+		}
+	})
+}
+
+// TestSpoolDir: what Loki does not take before the end of the process is in the
+// spool, and reaches it from another Sink, with its labels.
+func TestSpoolDir(t *testing.T) {
+	dir := t.TempDir()
+	down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+	c := Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, TenantAttr: "org", SpoolDir: dir,
+		Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
+	h := handlerFor(t, down, c)
+	for i := range 50 {
+		slog.New(h).Info("kept", "i", i, "region", fmt.Sprint("r", i%3), "org", "o")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	rep, err := h.Close(ctx)
+	if err == nil || rep.Pending.Spill != 50 || rep.Check() != nil {
+		t.Fatalf("%v %v", rep, err)
+	}
+	p := new(peer)
+	h = handlerFor(t, p, c)
+	slog.New(h).Info("new", "region", "r9", "org", "o")
+	if err := h.Flush(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := h.Close(context.Background()); err != nil || rep.Recovered != 50 || rep.Delivered != 51 {
+		t.Errorf("%v %v", rep, err)
+	}
+	byLabels := map[string]int{}
+	for _, r := range p.requests() {
+		if got := r.header.Get("X-Scope-OrgID"); got != "o" {
+			t.Errorf("tenant %q", got)
+		}
+		for _, s := range r.streams {
+			byLabels[s.Labels] += len(s.Entries)
+		}
+	}
+	if byLabels[`{app="test", level="info", region="r0"}`] != 17 || byLabels[`{app="test", level="info", region="r9"}`] != 1 || len(byLabels) != 4 {
+		t.Errorf("%v", byLabels)
+	}
+}
+
+const crashEnv = "FOREBAY_LOKI_CRASH_TEST"
+
+// crashingChild logs and ends as the worst case does: without a word.
+func crashingChild(dir string) {
+	h, err := NewHandler(Config{URL: "http://127.0.0.1:1", Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, CrashDir: dir, BatchAge: time.Hour})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	for i := range 100 {
+		slog.New(h).Info("survives", "i", i, "region", fmt.Sprint("r", i%2))
+	}
+	self, _ := os.FindProcess(os.Getpid())
+	self.Kill()
+	select {}
+}
+
+// TestCrashDir: what a killed process has logged reaches Loki from the next one,
+// with its labels.
+func TestCrashDir(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("needs a kill that is told")
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), crashEnv+"="+dir)
+	out, err := cmd.CombinedOutput()
+	if len(out) > 0 || err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	p := new(peer)
+	h := handlerFor(t, p, Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, CrashDir: dir})
+	slog.New(h).Info("new")
+	if err := h.Flush(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := h.Close(context.Background()); err != nil || rep.Recovered != 100 || rep.Delivered != 101 {
+		t.Errorf("%v %v", rep, err)
+	}
+	byLabels := map[string]int{}
+	for _, r := range p.requests() {
+		for _, s := range r.streams {
+			byLabels[s.Labels] += len(s.Entries)
+		}
+	}
+	if byLabels[`{app="test", level="info", region="r0"}`] != 50 || byLabels[`{app="test", level="info", region="r1"}`] != 50 {
+		t.Errorf("%v", byLabels)
+	}
+}
+
+// TestErrorHandler: while Loki is down the handler gets the records, readable.
+func TestErrorHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+		var aside bytes.Buffer
+		h := handlerFor(t, down, Config{Labels: map[string]string{"app": "test"}, ErrorHandler: deliver.JSONLines(&aside), PendingLimit: 5,
+			Breaker: &deliver.BreakerOptions{Failures: 1}})
+		for range 10 {
+			slog.New(h).Info("aside")
+		}
+		if err := h.Flush(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		rep, err := h.Close(context.Background())
+		if err != nil || rep.Handled != 10 || strings.Count(aside.String(), `"labels":"{app=\"test\", level=\"info\"}","line":{"Message":"aside"}`) != 10 {
+			t.Errorf("%v %v\n%s", rep, err, aside.String())
+		}
+	})
 }

@@ -1,0 +1,147 @@
+package loki
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// FuzzReply: no answer, whatever it says, panics, is taken for stored if it is not
+// 200, 202 or 204, blames a record that was not in the request, or brings a secret
+// into an error.
+func FuzzReply(f *testing.F) {
+	for _, s := range []struct {
+		status      int
+		text, after string
+	}{
+		{204, "", ""},
+		{260, "ingestion blocked", ""},
+		{400, "entry for stream '{a=\"b\"}' has timestamp too old: 2020-01-01T00:00:00Z, oldest acceptable timestamp is: 2026-01-01T00:00:00Z", ""},
+		{400, "entry with timestamp 2020-01-01 00:00:00 ignored, reason: 'entry too far behind, entry timestamp is: 2020-01-01T00:00:00Z, oldest acceptable timestamp is: 2020-01-01T00:00:01Z'", ""},
+		{400, "timestamp too new: 2030-01-01T00:00:00Z", ""},
+		{400, "Max entry size '1' bytes exceeded", ""},
+		{401, "no org id, hunter22", ""},
+		{413, "", ""},
+		{429, "Ingestion rate limit exceeded for user fake (limit: 10 bytes/sec) while attempting to ingest '2' lines totaling '99' bytes", "7"},
+		{429, "Per stream rate limit exceeded (limit: 1.5KB/sec)", "Fri, 31 Dec 1999 23:59:59 GMT"},
+		{429, "Maximum active stream limit exceeded", ""},
+		{500, "rpc error: code = ResourceExhausted desc = grpc: received message larger than max (5 vs. 4)", ""},
+		{503, "\xff", "-1"},
+	} {
+		f.Add(s.status, s.text, s.after)
+	}
+	const secret = "hunter22"
+	s := sinkFor(f, new(peer), Config{Username: "u", Password: secret})
+	p := newPush()
+	now := time.Now().UnixNano()
+	for i := range 5 {
+		p.recs = append(p.recs, rec{time: now + int64(i)*int64(time.Hour), line: int32(i)})
+	}
+	segs := []segment{{st: s.streams.get(0), order: []int32{0, 1, 2, 3, 4}}}
+	f.Fuzz(func(t *testing.T, status int, text, after string) {
+		a := s.judge(&http.Response{StatusCode: status, Header: http.Header{"Retry-After": {after}}}, []byte(text), 1000, segs)
+		if fine := status == 200 || status == 202 || status == 204; fine != (a.verdict == taken) || fine != (a.err == nil) {
+			t.Fatalf("%d is %d, %v", status, a.verdict, a.err)
+		}
+		if a.err == nil {
+			return
+		}
+		if msg := a.err.Error(); strings.Contains(msg, secret) || !utf8.ValidString(msg) || len(msg) > 8<<10 {
+			t.Errorf("error %q", msg)
+		}
+		if d := batch.Inspect(a.err).After; d < 0 {
+			t.Errorf("comes again after %v", d)
+		}
+		if (a.verdict == entriesRefused) != (len(a.faults) > 0) {
+			t.Errorf("verdict %d with %d faults", a.verdict, len(a.faults))
+		}
+		for i := range p.recs {
+			if why, is := a.faults.find(&p.recs[i]); is && why >= Reasons {
+				t.Errorf("reason %d", why)
+			}
+		}
+	})
+}
+
+var lokiName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+// readLabels reads a label set as Loki does: names and Go strings in braces. It
+// fails on what Loki refuses.
+func readLabels(text string) (map[string]string, error) {
+	rest, ok := strings.CutPrefix(text, "{")
+	if !ok || !utf8.ValidString(text) {
+		return nil, fmt.Errorf("no label set")
+	}
+	out := map[string]string{}
+	for {
+		name, after, ok := strings.Cut(rest, "=")
+		if !ok || !lokiName.MatchString(name) || strings.HasPrefix(name, "__") {
+			return nil, fmt.Errorf("name %q", name)
+		}
+		quoted, err := strconv.QuotedPrefix(after)
+		if err != nil || quoted[0] != '"' {
+			return nil, fmt.Errorf("value of %s: %v", name, err)
+		}
+		value, _ := strconv.Unquote(quoted)
+		if _, twice := out[name]; twice || value == "" {
+			return nil, fmt.Errorf("%s stands twice or is empty", name)
+		}
+		out[name] = value
+		rest = after[len(quoted):]
+		if rest == "}" {
+			return out, nil
+		}
+		if rest, ok = strings.CutPrefix(rest, ", "); !ok {
+			return nil, fmt.Errorf("%q follows %s", rest, name)
+		}
+	}
+}
+
+// FuzzLabels: whatever labels and attributes are called and hold, Loki's grammar
+// takes the label set, within its limits, and reads the values that were meant.
+func FuzzLabels(f *testing.F) {
+	f.Add("a.b", "x", "user", "u\"1\"", "extra", "\n", 3)
+	f.Add("__name__", "\xff", "1", "é", "level", "x", -1)
+	f.Add("app", "\u2028", "app", "other", "a-b", "", 1)
+	f.Fuzz(func(t *testing.T, name, value, attr1, value1, attr2, value2 string, limit int) {
+		c := Config{Labels: map[string]string{name: value}, LabelAttrs: []string{attr1, attr2}, MaxLabels: 2 + max(limit, 0)%20, MaxLabelValue: 64}
+		c.URL = "http://x"
+		if c.Validate() != nil {
+			return // says so before anything is sent
+		}
+		rec := encode.Record{Time: time.Now(), Message: "m", Attrs: []slog.Attr{slog.String(attr1, value1), slog.String(attr2, value2)}}
+		for _, w := range []Wire{Protobuf, JSON} {
+			c.Wire = w
+			_, text := one(t, c, rec)
+			if w == JSON {
+				continue // the strict reader of the tests has read an object
+			}
+			got, err := readLabels(text)
+			if err != nil || len(got) > c.MaxLabels {
+				t.Fatalf("%s: %v", text, err)
+			}
+			for n, v := range got {
+				if len(v) > c.MaxLabelValue {
+					t.Errorf("%s has %d bytes", n, len(v))
+				}
+			}
+			if want := strings.ToValidUTF8(value, "\ufffd"); got[SanitizeName(name)] != want {
+				t.Errorf("%s: label is %q, want %q", text, got[SanitizeName(name)], want)
+			}
+			if n := SanitizeName(attr1); n != SanitizeName(name) && n != "level" && n != SanitizeName(attr2) && !strings.Contains(attr1, ".") {
+				if v, is := got[n]; is && v != strings.ToValidUTF8(value1, "\ufffd") {
+					t.Errorf("%s: label %s is %q, want %q", text, n, v, value1)
+				}
+			}
+		}
+	})
+}
