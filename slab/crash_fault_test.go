@@ -1,0 +1,267 @@
+//go:build linux || darwin
+
+package slab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+func truncate(t *testing.T, w *Writer) {
+	t.Helper()
+	if err := os.Truncate(w.crash.path, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Without a guard the store of a record into a truncated mapping ends the process:
+// what the tests below show is shown of something that really happens.
+func TestTruncatedMappingKillsTheUnguarded(t *testing.T) {
+	if dir := os.Getenv("FOREBAY_SIGBUS"); dir != "" {
+		w := crashWriter(t, dir, &memory{}, Options{FlushInterval: -1})
+		mustWrite(t, w, 0, 50)
+		truncate(t, w)
+		w.mu.Lock()
+		w.cur.store([]byte("x"), batch.Meta{}, 2)
+		t.Fatal("it lives")
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestTruncatedMappingKillsTheUnguarded$")
+	cmd.Env = append(os.Environ(), "FOREBAY_SIGBUS="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "SIGBUS") && !strings.Contains(string(out), "unexpected fault address") {
+		t.Errorf("%v\n%.500s", err, out)
+	}
+}
+
+// A store of a caller faults: nobody has looked at the length of the file since.
+func TestTruncatedStoreFaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m memory
+		w := crashWriter(t, t.TempDir(), &m, Options{FlushInterval: -1})
+		for i := range 10 {
+			mustWrite(t, w, i, 100)
+		}
+		truncate(t, w)
+		for i := 10; i < 20; i++ {
+			mustWrite(t, w, i, 100)
+		}
+		if s := w.Stats(); s.CrashUnsafe == "" {
+			t.Error("the store was not noticed: the gauge is not raised")
+		}
+		closeNow(t, w)
+		a := w.Account()
+		// What was in the file is gone with it, and is counted; the rest arrives.
+		wantSequence(t, numbers(t, m.String()), 10, 20)
+		if a.Check() != nil || a.Accepted != 20 || a.Dropped != drops(batch.Corrupt, 10) {
+			t.Errorf("account %v", a)
+		}
+	})
+}
+
+// Nobody writes: the destination, in the drain, is the first to touch the memory.
+func TestTruncatedUnderTheDestination(t *testing.T) {
+	for _, name := range []string{"a fault", "an EFAULT"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			g := newGate()
+			out, err := os.Create(filepath.Join(dir, "out"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			reads := g.memory.Write
+			if name == "an EFAULT" { // write(2) of memory that is not there
+				reads = out.Write
+			}
+			w := crashWriter(t, filepath.Join(dir, "slabs"), writerFunc(func(p []byte) (int, error) {
+				select {
+				case <-g.opened:
+				default:
+					g.entered <- struct{}{}
+					<-g.opened
+				}
+				return reads(p)
+			}), Options{RetryMin: time.Millisecond, RetryMax: time.Millisecond, FlushInterval: time.Millisecond})
+			for i := range 10 {
+				mustWrite(t, w, i, 1000)
+			}
+			<-g.entered
+			truncate(t, w)
+			g.open()
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if err := w.Flush(ctx); err != nil {
+				t.Fatalf("it goes on trying: %v", err)
+			}
+			mustWrite(t, w, 10, 100)
+			closeNow(t, w)
+			if a := w.Account(); a.Check() != nil || a.Accepted != 11 || a.Pending.Total() != 0 || a.Delivered == 0 {
+				t.Errorf("account %v", a)
+			}
+			if w.Stats().CrashUnsafe == "" {
+				t.Error("the gauge is not raised")
+			}
+		})
+	}
+}
+
+// A sink with goroutines of its own never sees mapped memory, since a fault there
+// could not be caught.
+func TestSinksGetCopies(t *testing.T) {
+	var r recorder
+	var w *Writer
+	hold, entered := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	r.answer = func(_ int, b *batch.Batch) error {
+		once.Do(func() { close(entered); <-hold })
+		for _, rec := range b.All() {
+			if p := w.crash.mem; len(rec.Data) > 0 && within(p, rec.Data) {
+				t.Error("a record is in mapped memory")
+			}
+		}
+		return nil
+	}
+	w = mustSink(t, &r, &Options{SlabBytes: 1024, Crash: &Crash{Dir: t.TempDir(), Required: true}, FlushInterval: time.Millisecond, WhenFull: Block()})
+	const n = 500
+	for i := range 3 {
+		mustWrite(t, w, i, 100)
+	}
+	<-entered
+	close(hold)
+	for i := 3; i < n; i++ {
+		mustWrite(t, w, i, i%300)
+	}
+	closeNow(t, w)
+	wantSequence(t, numbers(t, r.joined()), 0, n)
+	for i, ticket := range r.tickets {
+		if ticket != uint64(i+1) {
+			t.Fatalf("ticket %d at %d", ticket, i)
+		}
+	}
+}
+
+// within reports whether p lies in mem.
+func within(mem, p []byte) bool {
+	lo, at := uintptr(unsafe.Pointer(&mem[0])), uintptr(unsafe.Pointer(&p[0]))
+	return at >= lo && at < lo+uintptr(len(mem))
+}
+
+// Truncated while all is delivered and nothing happens.
+func TestTruncatedAtRest(t *testing.T) {
+	for _, gone := range []bool{false, true} { // only truncated, or replaced as well
+		t.Run(fmt.Sprint("replaced=", gone), func(t *testing.T) {
+			var m memory
+			w := crashWriter(t, t.TempDir(), &m, Options{})
+			mustWrite(t, w, 0, 50)
+			if err := w.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			truncate(t, w)
+			if gone {
+				os.Remove(w.crash.path)
+			}
+			for i := 1; i < 100; i++ {
+				mustWrite(t, w, i, 50)
+				if i%10 == 0 {
+					if err := w.Flush(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			closeNow(t, w)
+			wantSequence(t, numbers(t, m.String()), 0, 100)
+			if a := w.Account(); a.Check() != nil || a.Delivered != 100 {
+				t.Errorf("account %v", a)
+			}
+		})
+	}
+}
+
+// An evicting write faults: the account stays exact.
+func TestTruncatedWhileEvicting(t *testing.T) {
+	for _, size := range []int{40, 150, 400} {
+		g := newGate()
+		w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 3, WhenFull: DropOldest(), FlushInterval: -1, OversizeBytes: 10000, MaxRecord: 5000})
+		i := 0
+		for ; i < 100; i++ {
+			mustWrite(t, w, i, size)
+			if i%20 == 19 {
+				mustWrite(t, w, i, 3000)
+			}
+		}
+		truncate(t, w)
+		for ; i < 200; i++ {
+			w.Write(line(i, size))
+			if i%20 == 19 {
+				w.Write(line(i, 3000))
+			}
+		}
+		g.open()
+		closeNow(t, w)
+		if a := w.Account(); a.Check() != nil || a.Accepted != 210 || a.Pending.Total() != 0 {
+			t.Errorf("size %d: %v, %v", size, a.Check(), a)
+		}
+	}
+}
+
+// recoverEvents adopts what is in dir and returns the reports, too.
+func recoverEvents(t *testing.T, dir string) (string, Stats, []batch.Event) {
+	t.Helper()
+	var m memory
+	var mu sync.Mutex
+	var events []batch.Event
+	w := crashWriter(t, dir, &m, Options{SlabBytes: 1024, OnError: func(e batch.Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}})
+	closeNow(t, w)
+	if err := w.events.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	s := w.Stats()
+	if err := s.Account.Check(); err != nil {
+		t.Error(err)
+	}
+	return m.String(), s, events
+}
+
+// killedCopy copies the files of a living Writer, as a kill would leave them.
+func killedCopy(t *testing.T, w *Writer) string {
+	t.Helper()
+	dir := t.TempDir()
+	copyKilled(t, w, dir)
+	return dir
+}
+
+func copyKilled(t *testing.T, w *Writer, dir string) {
+	t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, suffix := range []string{"", bigSuffix} {
+		b, err := os.ReadFile(w.crash.path + suffix)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, filepath.Base(w.crash.path)+suffix), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package slab
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// mount mounts a file system, or skips the test.
+func mount(t *testing.T, kind, options string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount(kind, dir, kind, 0, options); err != nil {
+		t.Skipf("SKIPPED: a %s cannot be mounted here (%v); TestNoPlaceForTheFile stands in for it", kind, err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// Where the file cannot be had, Required refuses, and otherwise the slabs are on
+// the heap, the gauge is raised, and there is one message that says why.
+func TestUnfitPlaces(t *testing.T) {
+	for _, c := range []struct {
+		name, says string
+		is         error
+		dir        func(t *testing.T) string
+	}{
+		{"no room", "cannot allocate", unix.ENOSPC, func(t *testing.T) string { return mount(t, "tmpfs", "size=256k") }},
+		{"no fallocate", "cannot allocate", unix.EOPNOTSUPP, func(t *testing.T) string { return mount(t, "ramfs", "") }},
+		{"read-only", "read-only file system", unix.EROFS, func(t *testing.T) string {
+			dir := mount(t, "tmpfs", "size=4m")
+			if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+				t.Skipf("SKIPPED: cannot remount read-only: %v", err)
+			}
+			return dir
+		}},
+		{"NFS", "is on NFS, which cannot keep mapped pages", nil, func(t *testing.T) string {
+			var st unix.Statfs_t
+			dir := t.TempDir()
+			if err := unix.Statfs(dir, &st); err != nil {
+				t.Fatal(err)
+			}
+			networkFS[int64(st.Type)] = "NFS" // as if it were
+			t.Cleanup(func() { delete(networkFS, int64(st.Type)) })
+			return dir
+		}},
+		{"a file", "not a directory", unix.ENOTDIR, func(t *testing.T) string {
+			path := filepath.Join(t.TempDir(), "file")
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := c.dir(t)
+			_, err := New(&memory{}, &Options{Crash: &Crash{Dir: dir, Required: true}})
+			if err == nil || !strings.Contains(err.Error(), c.says) || c.is != nil && !errors.Is(err, c.is) {
+				t.Errorf("Required: %v", err)
+			}
+			var mu sync.Mutex
+			var events []batch.Event
+			var m memory
+			w := mustNew(t, &m, &Options{Crash: CrashSafe(dir), OnError: func(e batch.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				events = append(events, e)
+			}})
+			for i := range 1000 {
+				mustWrite(t, w, i, 200)
+			}
+			if s := w.Stats(); !strings.Contains(s.CrashUnsafe, c.says) {
+				t.Errorf("the gauge says %q", s.CrashUnsafe)
+			}
+			closeNow(t, w)
+			wantSequence(t, numbers(t, m.String()), 0, 1000)
+			mu.Lock()
+			defer mu.Unlock()
+			if len(events) != 1 || !says(events, "crash-safe", c.says) || !says(events, "crash-safe", "going on with slabs on the heap") {
+				t.Errorf("events %v", events)
+			}
+			if left, _ := os.ReadDir(dir); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+// The disk is full when an oversize record comes: the slabs are safe, that record
+// is not, and the gauge says so while it is pending.
+func TestNoRoomForOversizeRecords(t *testing.T) {
+	dir := mount(t, "tmpfs", "size=256k")
+	g := newGate()
+	w := crashWriter(t, dir, g, Options{SlabBytes: 4096, SlabCount: 16, MaxRecord: 300 << 10})
+	defer w.Close()
+	defer g.open()
+	mustWrite(t, w, 0, 100)
+	<-g.entered
+	mustWrite(t, w, 1, 200<<10)
+	mustWrite(t, w, 2, 100)
+	if s := w.Stats(); s.HeapOnly != 1 || s.CrashUnsafe != "" {
+		t.Errorf("heap only %d, %q", s.HeapOnly, s.CrashUnsafe)
+	}
+	im, err := ReadImage(w.crash.path)
+	if err != nil || len(im.Records) != 2 || im.HeapOnly != 1 || im.Unreturned != 0 {
+		t.Errorf("%v, %+v", err, im)
+	}
+	g.open()
+	if err := w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.Stats(); s.HeapOnly != 0 {
+		t.Errorf("heap only %d", s.HeapOnly)
+	}
+	mustWrite(t, w, 3, 50<<10) // now there is room
+	if err := w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	closeNow(t, w)
+	wantSequence(t, numbers(t, g.String()), 0, 4)
+}

@@ -1,0 +1,556 @@
+//go:build linux || darwin
+
+package slab
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// oneFile returns the only crash-safe file in dir.
+func oneFile(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := CrashFiles(dir)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	return files[0].Path
+}
+
+// Recovery tells apart what was evicted, what was only in memory and what is
+// larger than a slab, and counts each.
+func TestRecoveryTellsApart(t *testing.T) {
+	g := newGate()
+	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 4, WhenFull: DropOldest(), MaxRecord: 3000, OversizeBytes: 6000})
+	defer w.Close()
+	defer g.open()
+	mustWrite(t, w, 0, 50)
+	if _, err := w.Write(line(1, 2000)); err != nil { // larger than a slab
+		t.Fatal(err)
+	}
+	<-g.entered
+	for i := 2; i < 100; i++ {
+		mustWrite(t, w, i, 90)
+	}
+	// One that cannot be kept on disk: a directory stands where its file would be
+	// written anew.
+	w.crash.big.mu.Lock()
+	f := w.crash.big.f
+	w.crash.big.f = nil
+	w.crash.big.path = filepath.Join(w.crash.path, "no such directory")
+	w.crash.big.mu.Unlock()
+	mustWrite(t, w, 100, 2000)
+	w.crash.big.mu.Lock()
+	w.crash.big.f, w.crash.big.path = f, w.crash.path+bigSuffix
+	w.crash.big.mu.Unlock()
+	for i := 101; i < 105; i++ {
+		mustWrite(t, w, i, 90)
+	}
+	if s := w.Stats(); s.HeapOnly != 1 {
+		t.Errorf("%d are on the heap only", s.HeapOnly)
+	}
+	evicted := w.Account().Dropped[batch.Full]
+	dir := killedCopy(t, w)
+	im, err := ReadImage(oneFile(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if evicted == 0 || im.Evicted != evicted || im.HeapOnly != 1 || im.Oversize != 1 || im.Unreturned != 0 ||
+		im.Holes != evicted+1 || len(im.Records) != 104-int(evicted) {
+		t.Errorf("%d were evicted: evicted=%d heap=%d oversize=%d unreturned=%d holes=%d records=%d", evicted,
+			im.Evicted, im.HeapOnly, im.Oversize, im.Unreturned, im.Holes, len(im.Records))
+	}
+	_, s, events := recoverEvents(t, dir)
+	r := s.Recovery
+	if r.Files != 1 || r.Records != uint64(len(im.Records)) || r.Oversize != 1 || r.Evicted != evicted || r.HeapOnly != 1 || r.Unreturned != 0 {
+		t.Errorf("recovery %+v", r)
+	}
+	if !says(events, "recover", "1 records larger than a slab were only in the memory") {
+		t.Errorf("events %v", events)
+	}
+}
+
+func says(events []batch.Event, op, text string) bool {
+	for _, e := range events {
+		if e.Op == op && e.Err != nil && strings.Contains(e.Err.Error(), text) {
+			return true
+		}
+	}
+	return false
+}
+
+// What was evicted and settled does not count as evicted of what is left.
+func TestEvictedBeforeProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 4, WhenFull: DropOldest()})
+		for i := range 100 {
+			mustWrite(t, w, i, 90)
+		}
+		if w.Account().Dropped[batch.Full] == 0 {
+			t.Fatal("nothing was evicted")
+		}
+		g.open()
+		if err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		im, err := ReadImage(oneFile(t, killedCopy(t, w)))
+		if err != nil || im.Acked != 100 || im.Evicted != 0 || len(im.Records) != 0 || im.Unreturned != 0 {
+			t.Errorf("%v, %+v", err, im)
+		}
+		closeNow(t, w)
+	})
+}
+
+// Evicted oversize records do not come back, and their file stays small however
+// long the destination is down.
+func TestEvictedOversizeRecords(t *testing.T) {
+	g := newGate()
+	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 4, WhenFull: DropOldest(), MaxRecord: 3000, OversizeBytes: 10000})
+	defer w.Close()
+	defer g.open()
+	mustWrite(t, w, 0, 50)
+	<-g.entered
+	for i := 1; i < 200; i++ {
+		mustWrite(t, w, i, 2500)
+	}
+	st, err := os.Stat(w.crash.path + bigSuffix)
+	if err != nil || st.Size() > 2*10000+5*(2500+bigHeadLen) {
+		t.Errorf("%v, the file has %d bytes", err, st.Size())
+	}
+	dir := killedCopy(t, w)
+	got, s, _ := recoverEvents(t, dir)
+	want := append([]int{0}, 196, 197, 198, 199)
+	if ns := numbers(t, got); fmt.Sprint(ns) != fmt.Sprint(want) || s.Recovery.Evicted != 195 || s.Recovery.Unreturned != 0 {
+		t.Errorf("recovered %v, %+v", ns, s.Recovery)
+	}
+	// Delivered ones leave the file as well, though others wait all the time.
+	g.open()
+	if err := w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		mustWrite(t, w, i, 2500)
+		if err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st, err := os.Stat(w.crash.path + bigSuffix); err != nil || st.Size() > 30000 {
+		t.Errorf("%v, the file has %d bytes", err, st.Size())
+	}
+}
+
+// sealedFile returns the copy of a file whose slabs were sealed, have waited while
+// the destination failed, and so have checksums; and how many records it holds.
+func sealedFile(t *testing.T) (dir string, n int) {
+	dir = t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		w := crashWriter(t, t.TempDir(), writerFunc(func([]byte) (int, error) { return 0, errDown }), Options{SlabBytes: 1024, SlabCount: 16})
+		for n = 0; n < 50; n++ {
+			mustWrite(t, w, n, 100)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		copyKilled(t, w, dir)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _ = w.Shutdown(ctx)
+	})
+	return dir, n
+}
+
+func TestSealedSlabsHaveChecksums(t *testing.T) {
+	dir, n := sealedFile(t)
+	path := oneFile(t, dir)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	summed := 0
+	for i := range 16 {
+		if binary.LittleEndian.Uint64(data[crashHeadsOff+64*i+16:]) != 0 {
+			summed++
+		}
+	}
+	if summed != 7 { // seven records fit one slab; the eighth slab is being filled
+		t.Errorf("%d slabs have a checksum", summed)
+	}
+	im, err := ReadImage(path)
+	if err != nil || len(im.Records) != n || im.DamagedSlabs != 0 {
+		t.Errorf("%v: %d records, %d slabs damaged", err, len(im.Records), im.DamagedSlabs)
+	}
+	// Any byte that a checksum covers: no record of that slab comes out, all others
+	// do.
+	base := crashHeadsOff + roundUp(64*16, crashPage)
+	for _, at := range []int{0, 350, 699, 1023, 1000, 1024 - 7*32} {
+		for i := range 16 {
+			if binary.LittleEndian.Uint64(data[crashHeadsOff+64*i+16:]) == 0 {
+				continue
+			}
+			bad := append([]byte(nil), data...)
+			bad[base+1024*i+at] ^= 4
+			im, err := parseImage(bad)
+			if err != nil {
+				t.Fatal(err)
+			}
+			im.finish()
+			if im.DamagedSlabs != 1 || im.Damaged != 7 || len(im.Records) != n-7 {
+				t.Errorf("byte %d of slab %d: %d slabs, %d records damaged, %d left", at, i, im.DamagedSlabs, im.Damaged, len(im.Records))
+			}
+		}
+	}
+}
+
+// A damaged slab is left out, reported and counted; the rest is delivered, and the
+// file is kept for a person to look at.
+func TestDamagedSlabIsSetAside(t *testing.T) {
+	dir, n := sealedFile(t)
+	path := oneFile(t, dir)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := int64(crashHeadsOff + roundUp(64*16, crashPage))
+	for i := range int64(16) { // the slab with the first record
+		var b [3]byte
+		if _, err := f.ReadAt(b[:], base+1024*i); err != nil {
+			t.Fatal(err)
+		}
+		if b == [3]byte{'0', '.', '.'} {
+			if _, err := f.WriteAt([]byte("9"), base+1024*i); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	f.Close()
+	got, s, events := recoverEvents(t, dir)
+	wantSequence(t, numbers(t, got), 7, n)
+	a := s.Account
+	if a.Recovered != uint64(n) || a.Delivered != uint64(n-7) || a.Dropped != drops(batch.Corrupt, 7) || s.Recovery.Damaged != 7 || s.Recovery.DamagedFiles != 1 {
+		t.Errorf("%v, %+v", a, s.Recovery)
+	}
+	if !says(events, "recover", "1 slabs with 7 records fail their checksum") {
+		t.Errorf("events %v", events)
+	}
+	if _, err := os.Stat(path + badSuffix); err != nil {
+		t.Error(err)
+	}
+}
+
+// What Close leaves behind has checksums, that of the slab being filled included.
+func TestCloseMakesChecksums(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		g := newGate()
+		w := crashWriter(t, dir, g, Options{SlabBytes: 1024})
+		for i := range 20 {
+			mustWrite(t, w, i, 100)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _ = w.Shutdown(ctx)
+		g.open()
+		synctest.Wait()
+		data, err := os.ReadFile(oneFile(t, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		summed := 0
+		for i := range w.o.SlabCount {
+			if binary.LittleEndian.Uint64(data[crashHeadsOff+64*i+16:]) != 0 {
+				summed++
+			}
+		}
+		if summed != 3 {
+			t.Errorf("%d slabs have a checksum", summed)
+		}
+		got, _ := recoverInto(t, dir)
+		wantSequence(t, numbers(t, got), 0, 20)
+	})
+}
+
+// A slab that is used again has no checksum any more: a kill then must not make it
+// look damaged. DropOldest overwrites sealed slabs record by record.
+func TestChecksumsOfOverwrittenSlabs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := crashWriter(t, t.TempDir(), writerFunc(func([]byte) (int, error) { return 0, errDown }),
+			Options{SlabBytes: 1024, SlabCount: 4, WhenFull: DropOldest()})
+		for i := range 300 {
+			mustWrite(t, w, i, 100)
+			if i%5 == 0 {
+				time.Sleep(time.Second)
+			}
+			if i%7 == 0 {
+				im, err := ReadImage(oneFile(t, killedCopy(t, w)))
+				if err != nil || im.DamagedSlabs != 0 || im.Unreturned != 0 || im.Records[len(im.Records)-1].Ticket != uint64(i+1) {
+					t.Fatalf("record %d: %v, %+v", i, err, im)
+				}
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _ = w.Shutdown(ctx)
+	})
+}
+
+// kind is a codec that is only a name and a version.
+type kind struct {
+	batch.Codec
+	name   string
+	schema uint32
+}
+
+func (k kind) ContentType() string   { return k.name }
+func (k kind) SchemaVersion() uint32 { return k.schema }
+func (k kind) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte {
+	return dst
+}
+
+// Files of another form stay where they are, unless the destination takes them.
+func TestFilesOfOtherForms(t *testing.T) {
+	a1, a2, b := kind{name: "a", schema: 1}, kind{name: "a", schema: 2}, kind{name: "b"}
+	for _, c := range []struct {
+		was, is kind
+		takes   bool
+		says    string // "": they are delivered
+	}{
+		{a1, a1, false, ""},
+		{a1, a2, false, ""}, // an older version
+		{a2, a1, false, `version 2 of type "a", this output knows up to 1: left where it is`},
+		{a2, a1, true, ""},
+		{a1, b, false, `records of type "a", this output takes "b": left where it is`},
+		{a1, b, true, ""},
+	} {
+		t.Run(fmt.Sprint(c.was, c.is, c.takes), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				g := newGate()
+				w := crashWriter(t, dir, g, Options{Codec: c.was})
+				mustWrite(t, w, 0, 50)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, _ = w.Shutdown(ctx)
+				g.open()
+				synctest.Wait()
+
+				var events []batch.Event
+				var got []string
+				sink := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+					got = append(got, fmt.Sprintf("%s:%d", b.Codec.ContentType(), b.Len()))
+					return nil
+				})
+				o := &Options{Codec: c.is, Crash: &Crash{Dir: dir, Required: true}, OnError: func(e batch.Event) { events = append(events, e) }}
+				if c.takes {
+					o.Crash.Codec = func(contentType string, schema uint32) (batch.Codec, bool) {
+						return c.was, contentType == c.was.name && schema == c.was.schema
+					}
+				}
+				w = mustSink(t, sink, o)
+				mustWrite(t, w, 1, 50)
+				closeNow(t, w)
+				synctest.Wait()
+				files, _ := CrashFiles(dir)
+				if c.says == "" {
+					if len(got) != 2 || got[0] != c.was.name+":1" || got[1] != c.is.name+":1" || len(files) != 0 {
+						t.Errorf("got %v, files %v", got, files)
+					}
+				} else if len(got) != 1 || len(files) != 1 || files[0].Alive || files[0].Aside || !says(events, "recover", c.says) {
+					t.Errorf("got %v, files %v, events %v", got, files, events)
+				}
+			})
+		})
+	}
+}
+
+// The file of a later version is not damaged: it stays for that version.
+func TestLaterVersionIsLeft(t *testing.T) {
+	dir, _ := sealedFile(t)
+	path := oneFile(t, dir)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{crashVersion + 1}, 8); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	got, s, events := recoverEvents(t, dir)
+	if got != "" || s.Recovered != 0 || !says(events, "recover", "a later version has written") {
+		t.Errorf("%q, %v, %v", got, s.Account, events)
+	}
+	if oneFile(t, dir) != path {
+		t.Error("it was renamed")
+	}
+}
+
+func TestCrashOptions(t *testing.T) {
+	for _, o := range []Options{
+		{Crash: &Crash{}},
+		{Crash: CrashSafe(t.TempDir()), Shards: 2, SlabCount: 16},
+		{Crash: CrashSafe(t.TempDir()), Shards: AutoShards, SlabCount: 16},
+	} {
+		if _, err := New(&memory{}, &o); err == nil || !strings.Contains(err.Error(), "Crash") {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+// ReplayCrash, PurgeCrash and ReadLive leave the file of a living process alone.
+func TestReplayAndPurge(t *testing.T) {
+	g := newGate()
+	own := t.TempDir()
+	w := crashWriter(t, own, g, Options{SlabBytes: 1024, MaxRecord: 3000})
+	defer w.Close()
+	defer g.open()
+	for i := range 20 {
+		mustWrite(t, w, i, 100)
+	}
+	mustWrite(t, w, 20, 2000)
+	path := oneFile(t, own)
+	if files, _ := CrashFiles(own); !files[0].Alive || files[0].Bytes != crashSize(1024, 8)+2000+bigHeadLen {
+		t.Errorf("%+v", files)
+	}
+	var r recorder
+	if _, err := ReplayCrash(t.Context(), path, &r, nil); !errors.Is(err, ErrInUse) || len(r.got) > 0 {
+		t.Errorf("replay: %v", err)
+	}
+	if _, err := PurgeCrash(path); !errors.Is(err, ErrInUse) {
+		t.Errorf("purge: %v", err)
+	}
+	if im, err := ReadLive(path); err != nil || len(im.Records) != 21 {
+		t.Errorf("read: %v", err)
+	}
+
+	dir := killedCopy(t, w)
+	path = oneFile(t, dir)
+	r.limits = batch.Limits{Records: 4}
+	r.answer = func(call int, _ *batch.Batch) error {
+		if call == 2 {
+			return errDown
+		}
+		return nil
+	}
+	done, err := ReplayCrash(t.Context(), path, &r, nil)
+	if !errors.Is(err, errDown) || done.Records != 8 || done.Left != 13 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	done, err = ReplayCrash(t.Context(), path, &r, nil)
+	if err != nil || done.Records != 13 || done.Left != 0 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	wantSequence(t, numbers(t, r.joined()), 0, 21)
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+
+	dir = killedCopy(t, w)
+	if n, err := PurgeCrash(oneFile(t, dir)); err != nil || n != crashSize(1024, 8)+2000+bigHeadLen {
+		t.Errorf("%d, %v", n, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// A record that ReadLive shows is whole, though the process writes all the time.
+func TestReadLiveIsNeverTorn(t *testing.T) {
+	own := t.TempDir()
+	w := crashWriter(t, own, &memory{act: func(call int, p []byte) (int, error) { return len(p), nil }}, Options{SlabBytes: 1024, SlabCount: 4, FlushInterval: time.Microsecond, WhenFull: DropOldest()})
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := uint64(0); ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				w.Write(killLine(0, i, int(i%70)))
+			}
+		}
+	}()
+	path := oneFile(t, own)
+	n := 0
+	for range 300 {
+		im, err := ReadLive(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range im.Records {
+			if _, i, err := parseKillLine(string(r.Data)); err != nil || i+1 != r.Ticket {
+				t.Fatalf("ticket %d: %v", r.Ticket, err)
+			}
+			n++
+		}
+	}
+	close(stop)
+	<-ended
+	closeNow(t, w)
+	t.Log(n, "records seen")
+}
+
+// Whatever happens to slabs that have checksums: what comes out is what went in.
+func FuzzSealedSlabs(f *testing.F) {
+	dir := f.TempDir()
+	g := newGate()
+	w, err := New(g, &Options{SlabBytes: 512, SlabCount: 8, OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for i := range uint64(40) {
+		w.Write(killLine(0, i, int(i)))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _ = w.Shutdown(ctx)
+	g.open()
+	<-w.done
+	sample, err := os.ReadFile(w.crash.path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	slabs := crashHeadsOff + crashPage
+	sound, err := parseImage(sample)
+	if err != nil {
+		f.Fatal(err)
+	}
+	sound.finish()
+	want := map[uint64]string{}
+	for _, r := range sound.Records {
+		want[r.Ticket] = string(r.Data)
+	}
+	if len(want) < 20 {
+		f.Fatal(len(want), "records")
+	}
+	f.Add([]byte{0, 0, 1})
+	f.Add([]byte{1, 255, 1})
+	f.Add([]byte{7, 7, 7, 8, 8, 8})
+	f.Fuzz(func(t *testing.T, patch []byte) {
+		data := append([]byte(nil), sample...)
+		for ; len(patch) >= 3; patch = patch[3:] {
+			data[slabs+int(binary.LittleEndian.Uint16(patch))%(len(data)-slabs)] ^= patch[2]
+		}
+		im, err := parseImage(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		im.finish()
+		for _, r := range im.Records {
+			if want[r.Ticket] != string(r.Data) {
+				t.Fatalf("ticket %d became %q", r.Ticket, r.Data)
+			}
+		}
+		if len(im.Records)+int(im.Damaged) < len(want) {
+			t.Fatalf("%d records and %d damaged of %d", len(im.Records), im.Damaged, len(want))
+		}
+	})
+}
