@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ func allocs(t *testing.T, name string, want float64, f func()) {
 		f()
 		return
 	}
+	bigPool.Plain(t)
 	if got := testing.AllocsPerRun(2000, f); got != want {
 		t.Errorf("%s: %v allocations per call, want %v", name, got, want)
 	}
@@ -111,7 +113,7 @@ func TestScratchCeiling(t *testing.T) {
 		s.attrs = append(s.attrs, slog.String("k", "secret"))
 	}
 	p.put(s)
-	if cap(s.buf) > maxScratchBytes || cap(s.attrs) > maxScratchAttrs {
+	if cap(s.buf) > ownScratchBytes || s.want != 0 || cap(s.attrs) > maxScratchAttrs {
 		t.Errorf("scratch keeps %d bytes and %d attributes", cap(s.buf), cap(s.attrs))
 	}
 	// What fits is kept, but nothing of its content.
@@ -121,4 +123,61 @@ func TestScratchCeiling(t *testing.T) {
 	if len(s.attrs) != 0 || !s.attrs[:1][0].Equal(slog.Attr{}) || s.rec.Message != "" || s.rec.Attrs != nil || s.err != nil {
 		t.Errorf("scratch keeps %+v", s)
 	}
+}
+
+// A scratch that has seen a large record borrows memory for the next ones, gives
+// it back after each, and stops when large ones no longer come.
+func TestScratchBorrows(t *testing.T) {
+	before := bigRecords.Stats()
+	s := newScratch(1)
+	record := func(n, borrows int) {
+		t.Helper()
+		if s.want > 0 { // as scratchPool.get does
+			s.borrow()
+		}
+		if cap(s.borrowed) != borrows {
+			t.Fatalf("borrows %d bytes for a record of %d, want %d", cap(s.borrowed), n, borrows)
+		}
+		s.buf = append(s.buf, make([]byte, n)...)
+		s.reset()
+		if s.borrowed != nil || cap(s.buf) != ownScratchBytes || len(s.buf) != 0 {
+			t.Fatalf("keeps %d borrowed bytes, %d of its own", cap(s.borrowed), cap(s.buf))
+		}
+	}
+	record(ownScratchBytes, 0)
+	record(ownScratchBytes+1, 0) // append moves it
+	record(100, 4<<10)
+	record(5000, 4<<10) // and here
+	for range shrinkAfter - 1 {
+		record(100, 16<<10)
+	}
+	record(10_000, 16<<10)
+	record(maxScratchBytes+1, 16<<10) // not a size to be prepared for
+	for range shrinkAfter {
+		record(100, 16<<10)
+	}
+	record(100, 0)
+	after := bigRecords.Stats()
+	for i, c := range after.Classes {
+		if c.InUse != before.Classes[i].InUse {
+			t.Errorf("not given back: %+v", c)
+		}
+	}
+	if after.Refused != before.Refused {
+		t.Errorf("refused: %+v", after.Refused)
+	}
+}
+
+// Large records cost no memory either, also among small ones.
+func TestLargeRecordsAllocateNothing(t *testing.T) {
+	r, err := NewRouter(Route(encode.JSON(nil), Output(slog.LevelInfo, io.Discard)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := r.Logger()
+	big := strings.Repeat("a", 20_000)
+	allocs(t, "20 kB and 1 B", 0, func() {
+		l.Info(big)
+		l.Info("m")
+	})
 }

@@ -14,9 +14,12 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit/poolcheck"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var bigPool = poolcheck.Use{Pool: &bigRecords, Make: newBigRecords}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(poolcheck.Tests(m, bigPool)) }
 
 // lines collects what is written, one entry per Write.
 type lines struct {

@@ -5,15 +5,39 @@ import (
 	"sync"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/bufpool"
 	"github.com/forebay-log/forebay/encode"
 )
 
-// Above these sizes, scratch memory is left to the garbage collector instead of
-// being kept for the next record.
 const (
+	// ownScratchBytes is what a scratch has for the encoded record. Larger ones
+	// go through the memory of bigRecords.
+	ownScratchBytes = 1 << 10
+
+	// Above these sizes, scratch memory is left to the garbage collector instead
+	// of being kept for the next record.
 	maxScratchBytes = 64 << 10
 	maxScratchAttrs = 256
+
+	// shrinkAfter is the number of records in a row that would have fitted
+	// ownScratchBytes after which a scratch no longer borrows.
+	shrinkAfter = 1 << 10
 )
+
+// bigRecords lends the memory for encoded records larger than ownScratchBytes.
+var bigRecords = newBigRecords(false)
+
+func newBigRecords(debug bool) *bufpool.Pool {
+	p, err := bufpool.New(bufpool.Config{
+		SizeClasses: []int{4 << 10, 16 << 10, maxScratchBytes},
+		NoZero:      true, // only what was written is read
+		Debug:       debug,
+	})
+	if err != nil {
+		panic(err) // nothing a caller could have caused
+	}
+	return p
+}
 
 // scratch is what one call needs. Only that call uses it.
 type scratch struct {
@@ -23,6 +47,11 @@ type scratch struct {
 	spans []span      // by route
 	step  int         // the next of core.steps
 	err   error       // the first one
+
+	own      []byte // what buf begins as, unless
+	borrowed []byte // this, from bigRecords, which holds
+	want     int    // so many bytes, because a record needed them; 0: own will do
+	small    int    // how many records in a row did not
 }
 
 // span is one route's part of scratch.buf.
@@ -40,35 +69,64 @@ type scratchPool struct {
 }
 
 func (sp *scratchPool) get() *scratch {
-	if s, ok := sp.pool.Get().(*scratch); ok {
-		return s
+	s, ok := sp.pool.Get().(*scratch)
+	if !ok {
+		return newScratch(sp.routes)
 	}
-	return &scratch{
-		attrs: make([]slog.Attr, 0, 16),
-		buf:   make([]byte, 0, 1<<10),
-		spans: make([]span, sp.routes),
+	if s.want > 0 {
+		s.borrow()
 	}
+	return s
 }
 
-// put takes s back. Nothing of the caller's stays reachable through it.
 func (sp *scratchPool) put(s *scratch) {
-	clear(s.attrs)
-	s.attrs = s.attrs[:0]
-	s.buf = s.buf[:0]
-	s.rec.Attrs = nil
-	s.rec.Message = ""
-	s.step, s.err = 0, nil
-	if cap(s.buf) > maxScratchBytes || cap(s.attrs) > maxScratchAttrs {
-		s.trim()
-	}
+	s.reset()
 	sp.pool.Put(s)
 }
 
-func (s *scratch) trim() {
-	if cap(s.buf) > maxScratchBytes {
-		s.buf = make([]byte, 0, 1<<10)
+func newScratch(routes int) *scratch {
+	own := make([]byte, 0, ownScratchBytes)
+	return &scratch{attrs: make([]slog.Attr, 0, 16), own: own, buf: own, spans: make([]span, routes)}
+}
+
+// borrow has the record encoded into memory as large as the largest of late.
+func (s *scratch) borrow() {
+	s.borrowed, _ = bigRecords.Get(s.want)
+	s.buf = s.borrowed[:0]
+}
+
+// reset makes s ready for another record. Nothing of the caller's stays reachable
+// through it.
+func (s *scratch) reset() {
+	clear(s.attrs)
+	s.attrs = s.attrs[:0]
+	s.rec.Attrs = nil
+	s.rec.Message = ""
+	s.step, s.err = 0, nil
+	if s.want > 0 || cap(s.buf) > ownScratchBytes {
+		s.giveBack()
 	}
+	s.buf = s.own
 	if cap(s.attrs) > maxScratchAttrs {
 		s.attrs = make([]slog.Attr, 0, 16)
+	}
+}
+
+// giveBack gives back what was borrowed, and learns what to borrow next time.
+// Where the record outgrew its memory, append has moved it to some of its own,
+// which is dropped.
+func (s *scratch) giveBack() {
+	if s.borrowed != nil {
+		bigRecords.Put(s.borrowed)
+		s.borrowed = nil
+	}
+	switch n := len(s.buf); {
+	case n > maxScratchBytes:
+	case n > ownScratchBytes:
+		s.want, s.small = max(s.want, n), 0
+	default:
+		if s.small++; s.small >= shrinkAfter {
+			s.want, s.small = 0, 0
+		}
 	}
 }
