@@ -84,12 +84,6 @@ func (f *deliveryFlags) maxAge() time.Duration {
 	return time.Duration(f.retryAge)
 }
 
-// tooOld reports whether a record with this time would be given up after its
-// first failure. Times are Unix nanoseconds.
-func (f *deliveryFlags) tooOld(at, now int64) bool {
-	return f.retryAge > 0 && at < now-int64(f.retryAge)
-}
-
 // A delivery is the deliver.Engine of an output and what it needs: the spool and
 // the dead-letter file. Close, which the slab.Writer calls, closes the engine;
 // release the rest.
@@ -98,6 +92,7 @@ type delivery struct {
 	spool   *spool.Spool            // nil: none
 	letters *deliver.DeadLetterFile // nil: none
 	feed    atomic.Pointer[slab.Writer]
+	told    atomic.Bool // the slab.Writer has the report of the engine
 }
 
 // newDelivery puts an engine in front of t. fb may be nil. The target remains the
@@ -112,7 +107,7 @@ func (p *pipeline) newDelivery(to string, t *target) (*delivery, error) {
 	d := new(delivery)
 	o := &deliver.Options{
 		Name: to, PendingLimit: c.pendingLimit, Pending: d.waiting, OnError: p.deliveryEvent,
-		Retry: &deliver.RetryOptions{MaxAge: c.maxAge()},
+		Retry: &deliver.RetryOptions{MaxAge: c.maxAge()}, SpillWhenFull: c.spills(),
 	}
 	fail := func(err error) (*delivery, error) {
 		d.release()
@@ -155,6 +150,13 @@ func (d *delivery) waiting() uint64 {
 		return w.Account().Pending.Slab
 	}
 	return 0
+}
+
+// Shutdown is [deliver.Engine.Shutdown], for the slab.Writer.
+func (d *delivery) Shutdown(ctx context.Context) (batch.Report, error) {
+	r, err := d.Engine.Shutdown(ctx)
+	d.told.Store(true)
+	return r, err
 }
 
 // writer puts slabs in front of the engine.
@@ -283,7 +285,11 @@ func (p *pipeline) deliveryEvent(e batch.Event) {
 	case "too-large":
 		say("%s; sending less at once", plain(e.Err))
 	case "spill":
-		say("is down, lines go to --spool %s", p.c.spool)
+		what := "is down"
+		if errors.Is(e.Err, deliver.ErrFull) {
+			what = "is too slow"
+		}
+		say("%s, lines go to --spool %s", what, p.c.spool)
 	case "spilled":
 		say("nothing is left in --spool %s", p.c.spool)
 	case "spill-error":

@@ -52,15 +52,13 @@ func (d forwardDest) Flags(cmd *cobra.Command) {
 		return
 	}
 	d.f.cmd = cmd
+	addTLS(cmd)
 	fs := cmd.Flags()
 	for _, fl := range []struct{ name, value, usage string }{
 		{"tag", "forebay", "forward: `TAG` of the events"},
 		{"shared-key-file", "", "forward: `FILE` with the shared key of the server"},
 		{"user", "", "forward: `NAME` of the user at the server"},
 		{"password-file", "", "forward: `FILE` with the password of --user"},
-		{"tls-ca", "", "forward+tls: `FILE` with the authorities that sign server certificates (default: the system's)"},
-		{"tls-cert", "", "forward+tls: `FILE` with a client certificate"},
-		{"tls-key", "", "forward+tls: `FILE` with its key"},
 	} {
 		if fs.Lookup(fl.name) == nil {
 			fs.String(fl.name, fl.value, fl.usage)

@@ -52,6 +52,7 @@ func (d lokiDest) Flags(cmd *cobra.Command) {
 		return
 	}
 	d.f.cmd = cmd
+	addTLS(cmd)
 	fs := cmd.Flags()
 	fs.StringArrayVar(&d.f.labels, "label", nil, "loki: a label of all lines, `NAME=VALUE`; may be repeated (default job=forebay)")
 	fs.StringArrayVar(&d.f.metadata, "metadata", nil, "loki: make the field `NAME` of JSON and logfmt lines structured metadata; may be repeated")
@@ -60,9 +61,6 @@ func (d lokiDest) Flags(cmd *cobra.Command) {
 		{"bearer-token-file", "", "loki: `FILE` with a bearer token"},
 		{"user", "", "loki: `NAME` of the user at the server"},
 		{"password-file", "", "loki: `FILE` with the password of --user"},
-		{"tls-ca", "", "loki+https: `FILE` with the authorities that sign server certificates (default: the system's)"},
-		{"tls-cert", "", "loki+https: `FILE` with a client certificate"},
-		{"tls-key", "", "loki+https: `FILE` with its key"},
 	} {
 		if fs.Lookup(fl.name) == nil {
 			fs.String(fl.name, fl.value, fl.usage)

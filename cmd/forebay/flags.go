@@ -126,7 +126,7 @@ func (*whenFull) Type() string { return "POLICY" }
 func (w *whenFull) Set(text string) error {
 	v, err := slab.ParseWhenFull(text)
 	if err != nil {
-		return fmt.Errorf("%q is not one of block, block-for=DURATION (such as block-for=250ms), drop-newest, drop-oldest", text)
+		return fmt.Errorf("%q is not one of block, block-for=DURATION (such as block-for=250ms), drop-newest, drop-oldest, spill", text)
 	}
 	w.WhenFull = v
 	return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,6 +61,7 @@ func newPipe(stdin, stderr *os.File) *cobra.Command {
 Each destination has a pool of memory of its own (--slabs × --slab-size). As long
 as it is not full, a destination that stalls is not noticed by the program that
 writes. When it is full, --when-full says what happens: in a pipe, reading waits.
+With spill the oldest lines go to --spool instead, and come back from there in order.
 
 A line is a record, an empty one too. It may be of any length up to --max-record,
 and hold any bytes. With --encode raw it is delivered byte for byte; json and
@@ -102,6 +104,9 @@ Destinations:
 			if err := c.deliveryFlags.check(cmd); err != nil {
 				return usageError(err)
 			}
+			if c.spills() && c.spool == "" {
+				return usageError(errors.New("--when-full spill needs a place for what it puts aside: add --spool DIR"))
+			}
 			if len(c.to) == 0 {
 				c.to = []string{"stdout:"}
 			}
@@ -117,7 +122,7 @@ Destinations:
 	fs.Var(&c.slabSize, "slab-size", "size of one slab of memory, and of one write")
 	fs.IntVar(&c.slabs, "slabs", slab.DefaultSlabCount, "use `N` slabs for each destination (see forebay size)")
 	fs.Var(&c.flushInterval, "flush-interval", "how long a line waits at most for its slab to fill")
-	fs.Var(&c.whenFull, "when-full", "when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest")
+	fs.Var(&c.whenFull, "when-full", "when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest, spill")
 	fs.Var(&c.maxRecord, "max-record", "the longest line; longer ones are dropped, and counted")
 	fs.Var(&c.drainTimeout, "drain-timeout", "how long to go on delivering after the end of the input or a signal")
 	fs.BoolVar(&c.failOnDrop, "fail-on-drop", false, "exit with 3 if a record was dropped")
@@ -137,7 +142,7 @@ Destinations:
 		}
 	}
 	complete(cmd, "level", "trace", "debug", "info", "warn", "error", "fatal")
-	complete(cmd, "when-full", "block", "block-for=250ms", "drop-newest", "drop-oldest")
+	complete(cmd, "when-full", "block", "block-for=250ms", "drop-newest", "drop-oldest", "spill")
 	return cmd
 }
 
@@ -156,6 +161,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return usageError(fmt.Errorf(head+"use its flags", path, arg))
 	}
 }
+
+// spills reports whether lines go to the spool when the slabs are full.
+func (c *pipeConfig) spills() bool { return c.whenFull.WhenFull == slab.Spill() }
 
 // slabOptions returns the options of an output.
 func (c *pipeConfig) slabOptions(to string, t *target) *slab.Options {

@@ -278,11 +278,12 @@ func (out *output) shutdown(end context.Context) {
 	// It was closed by the Writer, unless that ran out of time.
 	brief, cancel := context.WithTimeout(context.Background(), spoolGrace)
 	defer cancel()
-	report, err := out.d.Shutdown(brief)
-	if out.report.Pending.Inflight > 0 {
+	told := out.d.told.Load()
+	report, err := out.d.Engine.Shutdown(brief)
+	if !told {
 		out.report.Account, out.err = out.w.Account(), errors.Join(out.err, err)
+		out.report.Unknown += report.Unknown
 	}
-	out.report.Unknown += report.Unknown
 	if err := out.d.release(); err != nil && out.err == nil {
 		out.err = err
 	}
@@ -388,15 +389,14 @@ func (p *pipeline) read() error {
 			rec = buf
 		}
 		if engines {
-			// --retry-age counts from here, not from the time in a line, which may
-			// come out of an archive. A destination that shows that time gets it, unless
-			// the line would be too old from the start.
+			// --retry-age counts from here, not from the time in a line, unless the
+			// destination shows that time.
 			now = time.Now().UnixNano()
 		}
 		for _, out := range p.outs {
 			if out.t.encode == nil {
 				m := meta
-				if out.d != nil && (!out.t.header || m.Time == 0 || p.c.tooOld(m.Time, now)) {
+				if out.d != nil && (!out.t.header || m.Time == 0) {
 					m.Time = now
 				}
 				out.w.WriteRecord(rec, m) // what is dropped is counted there
