@@ -1,158 +1,97 @@
 package main
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/forebay-log/forebay/bench/fluent"
+	"github.com/forebay-log/forebay/bench/fluent/official"
 	h "github.com/forebay-log/forebay/bench/harness"
 )
 
-// posting measures a client in front of a receiver. With await the clock runs
-// until the receiver has decoded everything.
-func posting(name string, kind h.Kind, note string, w fluent.What, await bool, delay time.Duration, mk func(addr string) (*fluent.Poster, error)) h.Contender {
-	return h.Contender{Name: name, Kind: kind, Note: note, New: func(*h.Env) (*h.Subject, error) {
-		r, err := fluent.NewReceiver(!await, delay)
-		if err != nil {
-			return nil, err
+// posters returns the contenders of a row about the Forward protocol.
+func posters(s fluent.Setup) []h.Contender {
+	if s.Stall {
+		cs := []h.Contender{s.Contender(ours, h.Ours, "fluent.Logger, acks, 32 MiB", fluent.OursPlanned)}
+		for _, r := range official.Rivals() {
+			cs = append(cs, s.Contender(r.Name, h.Rival, r.Note, r.New))
 		}
-		p, err := mk(r.Addr)
-		if err != nil {
-			r.Close()
-			return nil, err
+		for _, r := range fluent.IBM(s.Workers) {
+			cs = append(cs, fluent.Elsewhere(r, s))
 		}
-		posted := uint64(0)
-		s := &h.Subject{
-			Run: func(_, n int) { p.Run(w, n); posted += uint64(n) },
-			Drain: func() error {
-				if err := p.Drain(); err != nil {
-					return err
-				}
-				for end := time.Now().Add(20 * time.Second); await && r.Events.Load() < posted; time.Sleep(100 * time.Microsecond) {
-					if time.Now().After(end) {
-						return fmt.Errorf("%d of %d events arrived", r.Events.Load(), posted)
-					}
-				}
-				return nil
-			},
-			Close: r.Close,
-		}
-		if await {
-			s.Tally = func() (h.Tally, error) { return h.Tally{Records: r.Events.Load(), Bytes: r.Bytes.Load()}, nil }
-		}
-		return s, nil
-	}}
-}
-
-func posters(w fluent.What, await, acks bool, delay time.Duration) []h.Contender {
-	cs := []h.Contender{posting(ours, h.Ours, "fluent.Logger, 4 MiB", w, await, delay, func(a string) (*fluent.Poster, error) { return fluent.Ours(a, acks) })}
-	if !acks {
-		cs = append(cs, posting("floor", h.Reference, "written for this record alone", w, await, delay, fluent.Floor))
+		return cs
 	}
-	for _, r := range fluent.Rivals() {
-		if r.Acks == acks && (r.Skip == nil || !r.Skip(w)) {
-			cs = append(cs, posting(r.Name, h.Rival, r.Note, w, await, delay, r.New))
+	cs := []h.Contender{s.Contender(ours, h.Ours, "fluent.Logger, 4 MiB", fluent.Ours(s.Acks, false))}
+	if !s.Acks {
+		cs = append(cs, s.Contender("floor", h.Reference, "written for this record alone", fluent.Floor))
+	}
+	if !s.Await {
+		cs = append(cs, s.Contender("forebay sync", h.Reference, "fluent.Logger, Sync: until it is written", fluent.Ours(false, true)))
+	}
+	for _, r := range official.Rivals() {
+		if r.Acks == s.Acks {
+			cs = append(cs, s.Contender(r.Name, h.Rival, r.Note, r.New))
+		}
+	}
+	for _, r := range fluent.IBM(s.Workers) {
+		if r.Acks == s.Acks && !(r.NoStruct && s.What == fluent.Struct) {
+			cs = append(cs, fluent.Elsewhere(r, s))
 		}
 	}
 	return cs
 }
 
-// versusRival is Versus for a rival that the program may not be built with.
-func versusRival(ref string, factor float64) func(*h.Result) []h.Check {
-	for _, r := range fluent.Rivals() {
-		if r.Name == ref {
-			return h.Versus(ours, ref, factor)
-		}
-	}
-	return func(*h.Result) []h.Check { return nil }
-}
-
-// stalledPost measures how long calls of Post take while the receiver stalls.
-func stalledPost(name string, kind h.Kind, note string, mk func(addr string) (*fluent.Poster, error)) h.Contender {
-	return h.Contender{Name: name, Kind: kind, Note: note, Sample: func(env *h.Env) (*h.Sample, error) {
-		r, err := fluent.NewReceiver(false, 0)
-		if err != nil {
-			return nil, err
-		}
-		defer r.Close()
-		r.Stall(200 * time.Millisecond)
-		p, err := mk(r.Addr)
-		if err != nil {
-			return nil, err
-		}
-		length := 3 * time.Second
-		if env.Quick {
-			length = 50 * time.Millisecond
-		}
-		rec := map[string]any{"line": strings.Repeat("x", 4<<10)}
-		hist := newHistogram()
-		next := time.Now()
-		for end := next.Add(length); next.Before(end); {
-			time.Sleep(time.Until(next))
-			for range 20 {
-				t := time.Now()
-				p.Post(rec)
-				hist.RecordValue(int64(time.Since(t)))
-			}
-			if next = next.Add(time.Millisecond); next.Before(time.Now()) {
-				next = time.Now()
-			}
-		}
-		if err := p.Drain(); err != nil {
-			return nil, err
-		}
-		s := latencies(hist)
-		for end := time.Now().Add(5 * time.Second); r.Events.Load() < uint64(hist.TotalCount()) && time.Now().Before(end); {
-			time.Sleep(10 * time.Millisecond)
-		}
-		s.More["lost"] = float64(hist.TotalCount()) - float64(r.Events.Load())
-		return s, nil
-	}}
-}
-
 func init() {
-	stalls := []h.Contender{stalledPost(ours, h.Ours, "fluent.Logger, acks, 32 MiB", fluent.OursPlanned)}
-	for _, r := range fluent.Rivals() {
-		stalls = append(stalls, stalledPost(r.Name, h.Rival, r.Note, r.New))
+	row := func(name, what, target string, s fluent.Setup, maxCount int, verdict func(*h.Result) []h.Check) {
+		r := h.Row{
+			Name: "fluent/" + name, What: what, Target: target, Goroutines: s.Workers, MaxOps: s.MaxOps, MaxCount: maxCount,
+			Contenders: posters(s), Verdict: verdict,
+		}
+		if s.Stall {
+			r.Unit = "p99 µs"
+		}
+		h.Register(r)
 	}
-	h.Register(h.Row{
-		Name: "fluent/stall-200ms", What: "records of 4 KB, 20 per ms, 3 s; the receiver stops reading for 200 ms each second; duration of each call in µs",
-		Target: "p99 ≤ 5 µs, max ≤ 1 ms, nothing lost", Unit: "p99 µs", MaxCount: 3, Contenders: stalls,
-		Verdict: h.Verdict(h.AtMost(ours, 5), h.Figure(ours, "max", 1000), h.Figure(ours, "lost", 0)),
-	})
+	const async, packed, acked, packedAcked = "official async", "IBM packed", "official acked", "IBM packed acked"
+	const discard = ", 1 goroutine, a receiver that discards; until all is written"
 
-	const tags = "; fluent-logger-golang, or IBM's client with -tags ibm"
-	for _, r := range []struct {
-		name, what, target string
-		w                  fluent.What
-		verdict            func(*h.Result) []h.Check
-	}{
-		{"struct", "a struct of 26 strings", "≤ 1/8 of fluent-logger-golang async, 0 allocations of ours", fluent.Struct, versusRival("official async", 1./8)},
-		{"map26", "a map of 26 strings", "≤ 1/18 of fluent-logger-golang async, 0 allocations", fluent.Map26,
-			h.Verdict(versusRival("official async", 1./18), h.ZeroAllocs(ours))},
-		{"count", `map[string]any{"count": j}`, "≤ 1.25 × the floor", fluent.Count, h.Versus(ours, "floor", 1.25)},
-	} {
-		h.Register(h.Row{
-			Name: "fluent/post-" + r.name, What: "Post, " + r.what + ", 1 goroutine, a receiver that discards; until all is written" + tags,
-			Target: r.target, MaxOps: 100_000, Contenders: posters(r.w, false, false, 0), Verdict: r.verdict,
-		})
+	row("post-struct", "Post, a struct of 26 strings"+discard, "≤ 1/8 of fluent-logger-golang async, 0 allocations of ours",
+		fluent.Setup{What: fluent.Struct, MaxOps: 100_000}, 0,
+		h.Verdict(h.Versus(ours, async, 1./8), sameAllocs))
+	row("post-map26", "Post, a map of 26 strings"+discard, "≤ 1/18 of fluent-logger-golang async, 0 allocations",
+		fluent.Setup{What: fluent.Map26, MaxOps: 100_000}, 0, h.Verdict(h.Versus(ours, async, 1./18), h.ZeroAllocs(ours)))
+	row("post-count", `Post, map[string]any{"count": j}`+discard, "≤ 1.25 × the floor, at most the caller's own allocations",
+		fluent.Setup{What: fluent.Count, MaxOps: 100_000}, 0, h.Verdict(h.Versus(ours, "floor", 1.25), sameAllocs))
+
+	const decoded = "a map of 26 strings, until all is decoded"
+	for _, p := range []struct {
+		workers    int
+		tail, note string
+	}{{1, "", ", 1 goroutine"}, {4, "-4", ", 4 goroutines, one connection (\"own\": four)"}} {
+		row("end-to-end"+p.tail, decoded+p.note, "≥ 6 × fluent-logger-golang, ≥ 1.3 × IBM packed",
+			fluent.Setup{What: fluent.Map26, Workers: p.workers, Await: true, MaxOps: 100_000}, 0,
+			h.Verdict(h.Versus(ours, async, 1./6), h.Versus(ours, packed, 1/1.3)))
+		row("acked"+p.tail, decoded+" and acknowledged"+p.note, "≥ 2 × IBM packed with acks",
+			fluent.Setup{What: fluent.Map26, Workers: p.workers, Await: true, Acks: true, MaxOps: 50_000}, 0,
+			h.Verdict(h.Versus(ours, acked, 1./2), h.Versus(ours, packedAcked, 1./2)))
 	}
-	h.Register(
-		h.Row{
-			Name: "fluent/end-to-end", What: "a map of 26 strings, 1 goroutine, until all is decoded" + tags, MaxOps: 100_000,
-			Target:     "≥ 6 × fluent-logger-golang, ≥ 1.3 × IBM packed",
-			Contenders: posters(fluent.Map26, true, false, 0),
-			Verdict:    h.Verdict(versusRival("official async", 1./6), versusRival("IBM packed", 1/1.3)),
-		},
-		h.Row{
-			Name: "fluent/acked", What: "the same, acknowledged", MaxOps: 50_000, Target: "≥ 2 × IBM packed with acks",
-			Contenders: posters(fluent.Map26, true, true, 0), Verdict: h.Verdict(versusRival("official acked", 1./2), versusRival("IBM packed acked", 1./2)),
-		},
-		h.Row{
-			Name: "fluent/acked-1ms", What: "the same over a round trip of 1 ms", MaxOps: 20_000, MaxCount: 3, Target: "≥ 4 × IBM packed with acks",
-			Contenders: posters(fluent.Map26, true, true, 500*time.Microsecond),
-			Verdict:    h.Verdict(versusRival("official acked", 1./4), versusRival("IBM packed acked", 1./4)),
-		},
-	)
+	row("acked-1ms", decoded+" and acknowledged, over a round trip of 1 ms, 1 goroutine", "≥ 4 × IBM packed with acks",
+		fluent.Setup{What: fluent.Map26, Await: true, Acks: true, Delay: 500 * time.Microsecond, MaxOps: 20_000}, 3,
+		h.Verdict(h.Versus(ours, acked, 1./4), h.Versus(ours, packedAcked, 1./4)))
+	row("stall-200ms", "records of 4 KB, 20 per ms, 3 s; the receiver stops reading for 200 ms each second; duration of each call in µs",
+		"p99 ≤ 5 µs, max ≤ 1 ms, nothing lost", fluent.Setup{Stall: true}, 3,
+		h.Verdict(h.AtMost(ours, 5), h.Figure(ours, "max", 1000), h.Figure(ours, "lost", 0)))
+}
+
+// sameAllocs requires that ours allocates no more than the floor: what it does is
+// the caller's.
+func sameAllocs(r *h.Result) []h.Check {
+	a, floor := r.Column(ours), r.Column("floor")
+	if a == nil || floor == nil {
+		return nil
+	}
+	c := h.Check{Text: "allocations beyond those of the floor", Got: a.Allocs - floor.Allocs, Limit: 0.01, Status: h.OK}
+	if c.Got > c.Limit {
+		c.Status = h.Short
+	}
+	return []h.Check{c}
 }

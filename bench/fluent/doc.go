@@ -1,7 +1,9 @@
 // Package fluent has the contenders of the rows about the Forward protocol: a
-// receiver that counts, and what posts to it.
+// receiver that counts, what posts to it, and how that is measured.
 //
-// fluent-logger-golang and IBM/fluent-forward-go cannot be in one program: both
-// register MessagePack extension 0, and the second panics. The tag ibm builds
-// with the latter instead of the former: go -C bench run -tags ibm . -rows fluent/
+// fluent-logger-golang (package official) and IBM/fluent-forward-go (command ibm)
+// cannot be in one program: both register MessagePack extension 0, and the second
+// panics. So the latter is measured by a program of its own, which has the same
+// receiver and the same clock: see [Elsewhere]. Of the other Go clients
+// (daichirata, k0kubun, lestrrat) the module proxy serves none.
 package fluent

@@ -13,40 +13,46 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// Ours returns a fluent.Logger.
-func Ours(addr string, acks bool) (*Poster, error) {
-	l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}, NoAck: !acks, WhenFull: "block", OnError: func(batch.Event) {}})
-	if err != nil {
-		return nil, err
+// Ours returns a way of making a fluent.Logger. With sync each Post waits until its
+// record is written, or acknowledged.
+func Ours(acks, sync bool) func(addr string, workers int) (*Poster, error) {
+	return func(addr string, _ int) (*Poster, error) {
+		l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}, NoAck: !acks, Sync: sync, WhenFull: "block", OnError: func(batch.Event) {}})
+		if err != nil {
+			return nil, err
+		}
+		return &Poster{
+			Post: func(_ int, v any) {
+				if err := l.Post(Tag, v); err != nil {
+					panic(err)
+				}
+			},
+			Drain: func() error { return drain(l) },
+		}, nil
 	}
-	return &Poster{
-		Post: func(v any) {
-			if err := l.Post(Tag, v); err != nil {
-				panic(err)
-			}
-		},
-		Drain: func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			defer cancel()
-			rep, err := l.Close(ctx)
-			if err == nil && rep.Undelivered() > 0 {
-				err = fmt.Errorf("%s", rep.Account)
-			}
-			return err
-		},
-	}, nil
+}
+
+// drain closes l and requires that nothing was left behind.
+func drain(l *fluent.Logger) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	rep, err := l.Close(ctx)
+	if err == nil && rep.Undelivered() > 0 {
+		err = fmt.Errorf("%s", rep.Account)
+	}
+	return err
 }
 
 // OursPlanned returns a fluent.Logger with as much memory as the stall row needs:
 // 20 000 records/s × 4 KiB × 200 ms, twice. What finds no room is dropped.
-func OursPlanned(addr string) (*Poster, error) {
+func OursPlanned(addr string, _ int) (*Poster, error) {
 	l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}, BufferBytes: 32 << 20, SlabBytes: 256 << 10, FrameBytes: 256 << 10,
 		OnError: func(batch.Event) {}})
 	if err != nil {
 		return nil, err
 	}
 	return &Poster{
-		Post: func(v any) { _ = l.Post(Tag, v) }, // what is lost is missing at the receiver
+		Post: func(_ int, v any) { _ = l.Post(Tag, v) }, // what is lost is missing at the receiver
 		Drain: func() error {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
@@ -59,7 +65,7 @@ func OursPlanned(addr string) (*Poster, error) {
 // Floor is the least that a client written for these records alone would do:
 // encode by hand under a lock into one of two buffers, and write frames of 64 KiB
 // from another goroutine.
-func Floor(addr string) (*Poster, error) {
+func Floor(addr string, _ int) (*Poster, error) {
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
@@ -69,7 +75,7 @@ func Floor(addr string) (*Poster, error) {
 	f.free <- make([]byte, 0, 80<<10)
 	f.cur = <-f.free
 	go f.run()
-	return &Poster{Post: f.post, Drain: f.drain}, nil
+	return &Poster{Post: func(_ int, v any) { f.post(v) }, Drain: f.drain}, nil
 }
 
 type floor struct {

@@ -86,10 +86,9 @@ func (w What) each(n int, post func(v any)) {
 
 // A Poster is a client under test: what posts, and what ends it when all is out.
 type Poster struct {
-	Post  func(v any)
+	Post  func(worker int, v any) // worker counts from 0
 	Drain func() error
-	Batch int // events that one call posts; 0: one
 }
 
 // Run posts n events.
-func (p *Poster) Run(w What, n int) { w.each(n, p.Post) }
+func (p *Poster) Run(worker int, w What, n int) { w.each(n, func(v any) { p.Post(worker, v) }) }

@@ -1,0 +1,121 @@
+package fluent
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	h "github.com/forebay-log/forebay/bench/harness"
+)
+
+// A Setup is what a row does with its contenders.
+type Setup struct {
+	What    What
+	Workers int           // goroutines that post
+	Await   bool          // the clock runs until the receiver has decoded everything; else it discards
+	Acks    bool          // acknowledged
+	Delay   time.Duration // of an acknowledgement, each way
+	Stall   bool          // how long calls take while the receiver stalls, see stalled
+	MaxOps  int
+}
+
+// Contender returns what measures a client in front of a receiver.
+func (s Setup) Contender(name string, kind h.Kind, note string, mk func(addr string, workers int) (*Poster, error)) h.Contender {
+	c := h.Contender{Name: name, Kind: kind, Note: note}
+	if s.Stall {
+		c.Sample = func(env *h.Env) (*h.Sample, error) { return stalled(env, mk) }
+		return c
+	}
+	c.New = func(*h.Env) (*h.Subject, error) {
+		r, err := NewReceiver(!s.Await, s.Delay)
+		if err != nil {
+			return nil, err
+		}
+		p, err := mk(r.Addr, max(1, s.Workers))
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+		return s.subject(r, p), nil
+	}
+	return c
+}
+
+func (s Setup) subject(r *Receiver, p *Poster) *h.Subject {
+	posted := make([]struct {
+		n uint64
+		_ [56]byte
+	}, max(1, s.Workers))
+	sub := &h.Subject{
+		Run: func(worker, n int) { p.Run(worker, s.What, n); posted[worker].n += uint64(n) },
+		Drain: func() error {
+			if err := p.Drain(); err != nil {
+				return err
+			}
+			want := uint64(0)
+			for i := range posted {
+				want += posted[i].n
+			}
+			for end := time.Now().Add(20 * time.Second); s.Await && r.Events.Load() < want; time.Sleep(100 * time.Microsecond) {
+				if time.Now().After(end) {
+					return fmt.Errorf("%d of %d events arrived", r.Events.Load(), want)
+				}
+			}
+			return nil
+		},
+		Close: r.Close,
+	}
+	if s.Await {
+		sub.Tally = func() (h.Tally, error) { return h.Tally{Records: r.Events.Load(), Bytes: r.Bytes.Load()}, nil }
+	}
+	return sub
+}
+
+// stalled measures how long calls of Post take while the receiver stalls: records
+// of 4 KB, 20 per millisecond.
+func stalled(env *h.Env, mk func(addr string, workers int) (*Poster, error)) (*h.Sample, error) {
+	r, err := NewReceiver(false, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	r.Stall(200 * time.Millisecond)
+	p, err := mk(r.Addr, 1)
+	if err != nil {
+		return nil, err
+	}
+	length := 3 * time.Second
+	if env.Quick {
+		length = 50 * time.Millisecond
+	}
+	rec := map[string]any{"line": strings.Repeat("x", 4<<10)}
+	hist := hdrhistogram.New(1, int64(10*time.Second), 3)
+	next := time.Now()
+	for end := next.Add(length); next.Before(end); {
+		time.Sleep(time.Until(next))
+		for range 20 {
+			t := time.Now()
+			p.Post(0, rec)
+			hist.RecordValue(int64(time.Since(t)))
+		}
+		if next = next.Add(time.Millisecond); next.Before(time.Now()) {
+			next = time.Now()
+		}
+	}
+	if err := p.Drain(); err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(5 * time.Second); r.Events.Load() < uint64(hist.TotalCount()) && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	us := func(q float64) float64 { return float64(hist.ValueAtQuantile(q)) / 1e3 }
+	return &h.Sample{
+		Value: us(99), Ops: int(hist.TotalCount()),
+		More: map[string]float64{
+			"p50": us(50), "p99.9": us(99.9), "max": float64(hist.Max()) / 1e3,
+			"lost": float64(hist.TotalCount()) - float64(r.Events.Load()),
+		},
+	}, nil
+}
