@@ -75,6 +75,7 @@ func BenchmarkSlabAllocator_MemoryPressure(b *testing.B) {
 	b.Run(zeroing, func(b *testing.B) { measure(b, oursPressure(false), 1) })
 	b.Run(noZero, func(b *testing.B) { measure(b, oursPressure(true), 1) })
 	b.Run("sync.Pool", func(b *testing.B) { measure(b, syncPoolPressure(), 1) })
+	b.Run("bytebufferpool", func(b *testing.B) { measure(b, byteBuffersPressure(), 1) })
 	b.Run("make", func(b *testing.B) { measure(b, directPressure(), 1) })
 }
 

@@ -267,6 +267,33 @@ func syncPoolPressure() run {
 	}
 }
 
+func byteBuffersPressure() run {
+	pool := new(bytebufferpool.Pool)
+	bufs := make([]*bytebufferpool.ByteBuffer, pressureBuffers)
+	return func(n int) {
+		for k := range n {
+			for i := range bufs {
+				b := pool.Get()
+				if size := medium[i&3]; cap(b.B) < size {
+					b.B = make([]byte, size)
+				}
+				b.B = b.B[:medium[i&3]]
+				touch(b.B)
+				bufs[i] = b
+			}
+			for _, b := range bufs[:pressureBuffers/2] {
+				pool.Put(b)
+			}
+			if k%pressureGC == 0 {
+				runtime.GC()
+			}
+			for _, b := range bufs[pressureBuffers/2:] {
+				pool.Put(b)
+			}
+		}
+	}
+}
+
 func directPressure() run {
 	bufs := make([][]byte, pressureBuffers)
 	return func(n int) {

@@ -38,18 +38,33 @@ func contenders(p pattern) []h.Contender {
 
 var noAllocs = h.Verdict(h.ZeroAllocs(zeroing), h.ZeroAllocs(noZero))
 
-// versusBare is a row judged by a bare sync.Pool Get and Put of a pointer, and
-// where ours clears, by that and clearing as much.
+// versusBare is a row judged by a bare sync.Pool Get and Put of a pointer.
 func versusBare(p pattern) h.Row {
 	return h.Row{
 		Name: "bufpool/" + p.name, What: p.what,
-		Target: "0 allocations, ≤ 2.2 × a bare sync.Pool pair (clearing: and clear of the class)", Reference: barePair, Warm: 1000,
+		Target: "0 allocations, ≤ 2.2 × a bare sync.Pool pair, NoZero and clearing", Reference: barePair, Warm: 1000,
 		Contenders: append(contenders(p),
 			contender(barePair, h.Reference, "of a pointer", func() run { return bare(p) }),
 			contender(bareClear, h.Reference, "and clears the class", func() run { return bareAndClear(p) })),
-		Verdict: h.Verdict(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, bareClear, perBare)),
+		Verdict: h.Verdict(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, barePair, perBare)),
 	}
 }
+
+// versusBareAndClear is versusBare for classes so large that clearing them takes
+// many times the bound, whoever does it: the pool that clears is judged by a bare
+// pair that clears as much, and shown beside the bound.
+func versusBareAndClear(p pattern, clears string) h.Row {
+	row := versusBare(p)
+	row.What += "; " + clears
+	row.Target = "0 allocations, NoZero ≤ 2.2 × a bare sync.Pool pair, clearing ≤ 2.2 × that and a clear of the class"
+	row.Verdict = h.Verdict(noAllocs, h.Versus(noZero, barePair, perBare), h.Versus(zeroing, bareClear, perBare))
+	return row
+}
+
+// clearingInexact is why the pool that clears cannot reach the bound in the row
+// inexact.
+const clearingInexact = "the classes have 21 760 B on average, and clearing them takes as long as 16 to 20 bare pairs " +
+	"(260 to 290 ns, some 80 GB/s), so no pool that clears can keep to 2.2"
 
 // plain is a row without a target beyond allocating nothing.
 func plain(p pattern) h.Row {
@@ -67,7 +82,8 @@ func init() {
 	over.Target = "≤ 1.1 × make"
 	over.Verdict = h.Verdict(h.Versus(zeroing, "make", 1.1), h.Versus(noZero, "make", 1.1))
 	over.Warm = 0
-	h.Register(b, versusBare(smalls), plain(larges), plain(exact), versusBare(inexact), over,
+	h.Register(b, versusBare(smalls), plain(larges), plain(exact),
+		versusBareAndClear(inexact, clearingInexact), over,
 		versusBare(frequent), plain(mixed), plain(defaults))
 	registerBatches()
 	registerLookups()
@@ -85,23 +101,20 @@ func registerBatches() {
 		{"batch", "100 buffers out at once, 1 and 4 KiB in turn, then all back; one operation is the whole batch",
 			oursBatch, syncPoolBatch, byteBuffersBatch, directBatch, noAllocs, "0 allocations"},
 		{"pressure", "50 buffers out, 1 to 64 KiB; half back, a collection every 100 operations, half back; one operation is all 50",
-			oursPressure, syncPoolPressure, nil, directPressure,
+			oursPressure, syncPoolPressure, byteBuffersPressure, directPressure,
 			h.Verdict(h.Versus(zeroing, "make", 1), h.Versus(noZero, "make", 1)), "no slower than make"},
 	} {
-		row := h.Row{
+		h.Register(h.Row{
 			Name: "bufpool/" + r.name, What: r.what, Target: r.target, Reference: "make", Warm: 200,
 			Contenders: []h.Contender{
 				contender(zeroing, h.Ours, "clears the whole class", func() run { return r.ours(false) }),
 				contender(noZero, h.Ours, "", func() run { return r.ours(true) }),
 				contender("sync.Pool", h.Rival, "of *[]byte", r.syncPool),
+				contender("bytebufferpool", h.Rival, "", r.buffers),
 				contender("make", h.Rival, "", r.direct),
 			},
 			Verdict: r.verdict,
-		}
-		if r.buffers != nil {
-			row.Contenders = append(row.Contenders, contender("bytebufferpool", h.Rival, "", r.buffers))
-		}
-		h.Register(row)
+		})
 	}
 }
 
@@ -142,7 +155,7 @@ func registerParallel() {
 	name := func(lender string, g int) string { return fmt.Sprintf("%s %dg", lender, g) }
 	row := h.Row{
 		Name: "bufpool/parallel", What: "64 to 512 B in turn, by 2 and by 10 goroutines; ns of all together per operation",
-		Target: "10 goroutines ≥ the throughput of 2 (5 % for noise), 0 allocations", Warm: 1000, MinCPU: 2, Reference: name("sync.Pool", 10),
+		Target: "10 goroutines ≥ the throughput of 2, 0 allocations", Warm: 1000, MinCPU: 2, Reference: name("sync.Pool", 10),
 	}
 	for _, l := range lenders {
 		kind := h.Rival
@@ -155,7 +168,7 @@ func registerParallel() {
 		}
 	}
 	row.Verdict = h.Verdict(
-		h.Versus(name(zeroing, 10), name(zeroing, 2), 1.05), h.Versus(name(noZero, 10), name(noZero, 2), 1.05),
+		h.Versus(name(zeroing, 10), name(zeroing, 2), 1), h.Versus(name(noZero, 10), name(noZero, 2), 1),
 		h.ZeroAllocs(name(zeroing, 10)), h.ZeroAllocs(name(noZero, 10)))
 	h.Register(row)
 }
