@@ -121,7 +121,7 @@ func (h *headers) init(c *Config) error {
 	case c.BearerToken != "":
 		h.base.Set("Authorization", "Bearer "+c.BearerToken)
 	case c.Username != "" || c.Password != "":
-		h.base.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password)))
+		h.base.Set("Authorization", "Basic "+basic(c.Username, c.Password))
 	case c.BearerTokenFile != "":
 		if err := h.readToken(time.Now()); err != nil {
 			return err
@@ -129,6 +129,15 @@ func (h *headers) init(c *Config) error {
 	}
 	h.byTenant = map[string]http.Header{}
 	return nil
+}
+
+// basic returns the credentials of basic authentication as they are sent, "" if
+// there are none.
+func basic(user, password string) string {
+	if user == "" && password == "" {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
 }
 
 // readToken reads the file of the bearer token if it has changed.

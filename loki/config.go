@@ -150,7 +150,9 @@ type Config struct {
 
 	// BatchBytes, BatchRecords and BatchAge say when a batch is sent: with so
 	// many bytes before compression (default 1 MiB), so many records (default 0:
-	// no limit), or when its oldest record has waited so long (default 1 s).
+	// no limit), or when its oldest record has waited so long (default 1 s). No
+	// batch has more; bytes and records are looked at each time one of the slabs
+	// is full that records wait in, see SlabBytes.
 	BatchBytes   int           `yaml:"batch_bytes"`
 	BatchRecords int           `yaml:"batch_records"`
 	BatchAge     time.Duration `yaml:"batch_age"`
@@ -198,7 +200,8 @@ type Config struct {
 	Level slog.Leveler `yaml:"-"`
 	// BufferBytes is the memory for records that wait, in slabs of SlabBytes.
 	// Defaults: four times BatchBytes, but at least 4 MiB, so that a batch can fill
-	// while others are sent; and 256 KiB.
+	// while others are sent; and 256 KiB, but less where BatchBytes or BatchRecords
+	// is small.
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
 	// WhenFull is what a call does when no memory is left: block-for=DURATION,
@@ -256,6 +259,23 @@ type TLS struct {
 	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
 }
 
+// String returns the address and the labels, and none of the credentials: this is
+// what fmt and slog show of a Config.
+func (c Config) String() string {
+	u, why := endpoint(c.URL)
+	if why != "" {
+		return "loki.Config{…}"
+	}
+	u.User, u.RawQuery = nil, ""
+	return fmt.Sprintf("loki.Config{URL: %s, Labels: %v, …}", u, c.Labels)
+}
+
+// GoString is String.
+func (c Config) GoString() string { return c.String() }
+
+// LogValue is String.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
 // Validate returns what is wrong with c, all of it, each with what would be right.
 // No secret is part of the error. Files are not read.
 func (c Config) Validate() error {
@@ -292,7 +312,7 @@ func (c Config) resolve() (Config, error) {
 	defaultTo(&c.MaxAge, DefaultMaxAge)
 	defaultTo(&c.MaxFuture, DefaultMaxFuture)
 	defaultTo(&c.Name, "loki")
-	defaultTo(&c.SlabBytes, DefaultSlabBytes)
+	defaultTo(&c.SlabBytes, c.slabBytes())
 	defaultTo(&c.BufferBytes, max(DefaultBufferBytes, 4*c.BatchBytes))
 	if c.WhenFull != "" {
 		var err error
@@ -366,6 +386,18 @@ func (c Config) resolve() (Config, error) {
 		bad("timeout (%v) and batch_age (%v) must be positive", c.Timeout, c.BatchAge)
 	}
 	return c, errors.Join(errs...)
+}
+
+// slabBytes returns the size of slabs for batches like those of c. Since a batch goes
+// when full slabs have enough for it, there are to be some slabs to a batch: four of
+// BatchBytes, and about four of BatchRecords records of the shortest kind. Below
+// 4 KiB a slab would hold too few.
+func (c *Config) slabBytes() int {
+	n := min(DefaultSlabBytes, c.BatchBytes/4)
+	if c.BatchRecords > 0 {
+		n = min(n, 32*c.BatchRecords)
+	}
+	return max(n, 4<<10)
 }
 
 func (c *Config) resolveLabels(bad func(string, ...any)) {

@@ -9,8 +9,10 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -59,6 +61,9 @@ func TestConfigFaults(t *testing.T) {
 		"body is":                                func(c *Config) { c.Body = "xml" },
 		"timeout (-1s)":                          func(c *Config) { c.Timeout = -time.Second },
 		"bearer_token: there is a newline":       func(c *Config) { c.BearerToken = "s3cret\n" },
+		`when_full: "never" is not one of`:       func(c *Config) { c.WhenFull = "never" },
+		"slab_bytes is 1":                        func(c *Config) { c.SlabBytes = 1 },
+		"pending_limit is -1":                    func(c *Config) { c.PendingLimit = -1 },
 		"headers: Content-Type is made by the":   func(c *Config) { c.Headers = map[string]string{"content-type": "x"} },
 	} {
 		c := good
@@ -97,6 +102,20 @@ max_age: 48h
 tls: {insecure_skip_verify: true}
 headers: {X-A: b}
 pack: true
+buffer_bytes: 8388608
+slab_bytes: 131072
+when_full: drop-oldest
+crash_dir: /dev/shm/x
+spool_dir: /var/spool/x
+spool_bytes: 1000000
+pending_limit: 100
+bearer_token_file: /run/token
+tenant: t
+batch_bytes: 500000
+batch_records: 1000
+no_proxy: true
+unix_socket: /run/loki
+nudge: true
 `), &c, yaml.Strict())
 	if err != nil {
 		t.Fatal(err)
@@ -104,8 +123,35 @@ pack: true
 	if c.URL != "http://loki:3100" || c.Labels["app"] != "shop" || c.TraceID != InMetadata || c.Wire != JSONGzip || c.BatchAge != 500*time.Millisecond || c.MaxAge != 48*time.Hour || !c.TLS.InsecureSkipVerify || !c.Pack {
 		t.Errorf("got %+v", c)
 	}
+	if c.BufferBytes != 8<<20 || c.SlabBytes != 128<<10 || c.WhenFull != "drop-oldest" || c.CrashDir != "/dev/shm/x" || c.SpoolDir != "/var/spool/x" ||
+		c.SpoolBytes != 1e6 || c.PendingLimit != 100 || c.BearerTokenFile != "/run/token" || c.BatchRecords != 1000 || !c.Nudge {
+		t.Errorf("got %#v", c)
+	}
 	if err := c.Validate(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestConfigShowsNoSecrets: printing a Config in whatever way shows no credential.
+func TestConfigShowsNoSecrets(t *testing.T) {
+	c := Config{URL: "http://u:s3cret@x/p?token=s3cret", Password: "s3cret", BearerToken: "s3cret", Headers: map[string]string{"K": "s3cret"}, Labels: map[string]string{"app": "x"}}
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("starting", "config", c)
+	got := fmt.Sprintf("%v %+v %#v %s %v", c, c, c, c, &c) + log.String()
+	if strings.Contains(got, "s3cret") || strings.Count(got, "http://x/p/loki/api/v1/push") != 6 {
+		t.Error(got)
+	}
+}
+
+func TestProxyFromEnvironment(t *testing.T) {
+	for _, none := range []bool{false, true} {
+		c, err := newClient(&Config{NoProxy: none})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Transport.(*http.Transport).Proxy; (got == nil) != none {
+			t.Errorf("no_proxy %v: a proxy is asked for: %v", none, got != nil)
+		}
 	}
 }
 

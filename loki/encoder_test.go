@@ -311,8 +311,10 @@ func FuzzEntry(f *testing.F) {
 	f.Add("\xff\u2028", "a.b", "\"\\\n\x00", int64(-5))
 	f.Fuzz(func(t *testing.T, msg, key, value string, n int64) {
 		r := encode.Record{Time: time.Now(), Message: msg, Attrs: []slog.Attr{slog.String(key, value), slog.Int64(key, n), slog.Group(key, slog.String("x", value))}}
-		a, la := one(t, Config{LabelAttrs: []string{"k"}, MetadataAll: true}, r)
-		b, _ := one(t, Config{LabelAttrs: []string{"k"}, MetadataAll: true, Wire: JSON}, r)
+		c := Config{LabelAttrs: []string{"k"}, MetadataAll: true, BatchBytes: 4 << 10}
+		a, la := one(t, c, r)
+		c.Wire = JSON
+		b, _ := one(t, c, r)
 		if a.Line != b.Line || !maps.Equal(a.Meta, b.Meta) || !a.Time.Equal(b.Time) {
 			t.Fatalf("protobuf %+v\njson %+v", a, b)
 		}

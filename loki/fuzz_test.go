@@ -113,7 +113,8 @@ func FuzzLabels(f *testing.F) {
 	f.Add("__name__", "\xff", "1", "é", "level", "x", -1)
 	f.Add("app", "\u2028", "app", "other", "a-b", "", 1)
 	f.Fuzz(func(t *testing.T, name, value, attr1, value1, attr2, value2 string, limit int) {
-		c := Config{Labels: map[string]string{name: value}, LabelAttrs: []string{attr1, attr2}, MaxLabels: 2 + max(limit, 0)%20, MaxLabelValue: 64}
+		c := Config{Labels: map[string]string{name: value}, LabelAttrs: []string{attr1, attr2}, MaxLabels: 2 + max(limit, 0)%20, MaxLabelValue: 64,
+			BatchBytes: 4 << 10} // little memory, so that there are many runs
 		c.URL = "http://x"
 		if c.Validate() != nil {
 			return // says so before anything is sent

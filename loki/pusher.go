@@ -58,7 +58,7 @@ func NewPusher(c Config) (*Pusher, error) {
 	if err := s.headers.init(&s.c); err != nil {
 		return nil, err
 	}
-	for _, secret := range []string{c.Password, c.BearerToken} {
+	for _, secret := range []string{c.Password, c.BearerToken, basic(c.Username, c.Password)} {
 		if secret != "" {
 			s.secrets = append(s.secrets, secret)
 		}

@@ -72,6 +72,34 @@ func TestHandler(t *testing.T) {
 	})
 }
 
+// TestBatches: a batch goes when there are records or bytes enough, whatever its age,
+// and has no more.
+func TestBatches(t *testing.T) {
+	const size = 24 + len(`{"Message":"a record"}`)
+	for name, c := range map[string]Config{"count": {BatchRecords: 100}, "bytes": {BatchBytes: 100 * size}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := new(peer)
+			c.BatchAge = time.Hour
+			h := handlerFor(t, p, c)
+			for range 1000 {
+				slog.New(h).Info("a record")
+			}
+			synctest.Wait()
+			if got := len(p.lines()); got < 900 {
+				t.Errorf("%s: %d sent", name, got)
+			}
+			for i, r := range p.requests() {
+				if n := len(r.streams[0].Entries); n != 100 {
+					t.Errorf("%s: request %d has %d records", name, i, n)
+				}
+			}
+			if rep, err := h.Close(context.Background()); err != nil || rep.Delivered != 1000 {
+				t.Errorf("%s: %v %v", name, rep, err)
+			}
+		})
+	}
+}
+
 // TestOutage: through failures of every kind nothing is lost, and what is refused
 // is in the dead letters.
 func TestOutage(t *testing.T) {
