@@ -1,6 +1,7 @@
 package bufpool
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -18,7 +19,8 @@ func TestNewRefusesMisuse(t *testing.T) {
 		{"negative class behind", Config{SizeClasses: []int{8, -1}}, "SizeClasses[1] is -1: a class is 1 byte or more"},
 		{"unsorted", Config{SizeClasses: []int{8, 16, 12}}, "SizeClasses[2] is 12, less than 16"},
 		{"duplicate", Config{SizeClasses: []int{8, 8}}, "SizeClasses[1] is 8, the same"},
-		{"too large", Config{SizeClasses: []int{8, math.MaxInt}}, "SizeClasses[1] is"},
+		{"too large", Config{SizeClasses: []int{8, math.MaxInt}}, fmt.Sprintf("SizeClasses[1] is %d: a class is at most bufpool.MaxClassBytes, %d;", math.MaxInt, MaxClassBytes)},
+		{"just too large", Config{SizeClasses: []int{MaxClassBytes + 1}}, "SizeClasses[0] is"},
 		{"negative ceiling", Config{MaxRetainedBytes: -1}, "MaxRetainedBytes is -1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,5 +83,27 @@ func TestListLimitsAddUp(t *testing.T) {
 		if sum != limit {
 			t.Fatalf("limits add up to %d, want %d", sum, limit)
 		}
+	}
+}
+
+// The largest class is accepted, and one above 1 GiB works like any other.
+func TestHugeClasses(t *testing.T) {
+	mustPool(t, Config{SizeClasses: []int{1, MaxClassBytes}})
+	if raceEnabled || testing.Short() || math.MaxInt == math.MaxInt32 {
+		t.Skip("takes address space, and under the race detector memory")
+	}
+	shift := 31 // no constant: where int has 32 bits it would not compile
+	class := 1<<shift + 4096
+	p := mustPool(t, Config{SizeClasses: []int{64, class}, NoZero: true}) // untouched, it takes no memory
+	buf, got := p.Get(1<<30 + 1)
+	if len(buf) != 1<<30+1 || cap(buf) != class || got != class {
+		t.Fatalf("len %d, cap %d, class %d", len(buf), cap(buf), got)
+	}
+	p.Put(buf)
+	if c := classStats(t, p, class); c.Retained != 1 || c.RetainedBytes != int64(class) {
+		t.Errorf("%+v", c)
+	}
+	if again, _ := p.Get(65); &again[0] != &buf[0] {
+		t.Error("not reused")
 	}
 }

@@ -77,7 +77,8 @@ func listsPerClass(procs int) int {
 //
 // A size above the largest class gives a plain allocation of just that size,
 // which no pool ever keeps: class is 0 and [Stats.Oversize] counts it. Like make,
-// Get panics if no memory could ever hold size. A negative size counts as 0.
+// Get panics if no memory could ever hold size, or its class. A negative size
+// counts as 0.
 func (p *Pool) Get(size int) (buf []byte, class int) {
 	if uint(size) > uint(p.sizes.max) {
 		if size >= 0 {
