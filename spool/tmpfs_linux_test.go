@@ -8,26 +8,13 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-)
 
-// mountTmpfs mounts a file system of the given size, or skips the test.
-func mountTmpfs(t *testing.T, options string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		t.Skipf("SKIPPED: a tmpfs cannot be mounted here (%v); internal/vfs stands in for it in TestNoSpace and TestOpenErrors", err)
-	}
-	t.Cleanup(func() {
-		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
+	"github.com/forebay-log/forebay/internal/testkit"
+)
 
 // A disk that is really full.
 func TestFullDisk(t *testing.T) {
-	dir := mountTmpfs(t, "size=256k")
+	dir := testkit.Tmpfs(t, "size=256k")
 	s, err := Open(filepath.Join(dir, "spool"), &Options{SegmentBytes: 32 << 10})
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +55,7 @@ func TestFullDisk(t *testing.T) {
 
 // A read-only directory is refused in plain words, and can still be looked at.
 func TestReadOnlyDirectory(t *testing.T) {
-	dir := mountTmpfs(t, "size=1m")
+	dir := testkit.Tmpfs(t, "size=1m")
 	s, err := Open(dir, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -1,10 +1,19 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // What was read is there after SIGKILL, with --crash-safe.
@@ -46,4 +55,94 @@ func TestForcedEndSpools(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	wantMatch(t, stderr, `file:/dev/full accepted=2 delivered=0 pending=2\{slab=0 spill=2 inflight=0\}`)
+}
+
+// A spool on a disk that is full: reading waits, nothing is lost, and all comes in
+// order when the destination is back.
+func TestFullDisk(t *testing.T) {
+	disk := testkit.Tmpfs(t, "size=512k")
+	dir := t.TempDir()
+	sock := filepath.Join(dir, "sock")
+	said, err := os.Create(filepath.Join(dir, "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	p := startWith(t, func(_ *process, cmd *exec.Cmd) { cmd.Stderr = said }, "pipe", "--to", "unix:"+sock, "--spool", disk, "--slab-size", "4KiB")
+	var text strings.Builder
+	for i := range 40_000 { // 1 MB, twice the disk
+		fmt.Fprintf(&text, "a line of some length, %d\n", i)
+	}
+	written := make(chan error, 1)
+	go func() {
+		_, err := io.WriteString(p.in, text.String())
+		written <- errors.Join(err, p.in.Close())
+	}()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		b, _ := os.ReadFile(said.Name())
+		if strings.Contains(string(b), "no space left on device; trying again") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the disk is not full: %s", b)
+		}
+	}
+	l, err := net.Listen("unix", sock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	got := make(chan string, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		defer conn.Close()
+		b, _ := io.ReadAll(conn)
+		got <- string(b)
+	}()
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
+	code, _ := p.wait()
+	b, _ := os.ReadFile(said.Name())
+	if code != 0 {
+		t.Errorf("exit code %d: %s", code, b)
+	}
+	wantMatch(t, string(b), `sock accepted=40000 delivered=40000$`)
+	if <-got != text.String() {
+		t.Error("the lines did not come in order")
+	}
+}
+
+// A spool that is in use, or cannot be written, is refused before anything is read.
+func TestSpoolThatCannotBeUsed(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"pipe", "--to", "file:/dev/full", "--spool", filepath.Join(dir, "spool")}
+	first := start(t, append(args, "--to", "file:"+filepath.Join(dir, "beside"))...)
+	first.write("one\n")
+	await(t, filepath.Join(dir, "beside"), "one\n")
+	second := start(t, args...)
+	second.in.Close()
+	code, stderr := second.wait()
+	if code != exitConfig {
+		t.Errorf("exit code %d", code)
+	}
+	wantMatch(t, stderr, `^forebay: --spool .*: .*another process`)
+	first.signal(syscall.SIGTERM)
+	first.signal(syscall.SIGTERM)
+	if code, stderr := first.wait(); code != exitKept {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+
+	disk := testkit.Tmpfs(t, "size=64k,ro")
+	p := start(t, "pipe", "--to", "file:"+filepath.Join(dir, "out"), "--spool", disk)
+	p.in.Close()
+	code, stderr = p.wait()
+	if code != exitConfig {
+		t.Errorf("exit code %d", code)
+	}
+	wantMatch(t, stderr, `^forebay: --spool .*: .*read-only file system`)
 }
