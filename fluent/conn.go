@@ -332,7 +332,7 @@ func (c *conn) deadlineLocked(r *resolved) {
 // write writes the frames of j.
 func (s *Sink) write(c *conn, j *job) {
 	m := j.mem
-	m.buf, m.vec = m.buf[:0], m.vec[:0]
+	m.vec = m.vec[:0]
 	c.nc.SetWriteDeadline(time.Now().Add(s.c.WriteTimeout))
 	var err error
 	var n int64
@@ -341,11 +341,8 @@ func (s *Sink) write(c *conn, j *job) {
 	} else if c.vectors && s.framer.zip == nil && m.lay.order == nil {
 		n, err = s.writeVectors(c, j)
 	} else {
-		for i := range m.lay.frames {
-			m.buf = s.framer.append(m.buf, &m.lay, j.b, &m.lay.frames[i])
-		}
 		var k int
-		k, err = c.nc.Write(m.buf)
+		k, err = s.framer.whole(&m.lay, j.b, c.nc.Write)
 		n = int64(k)
 	}
 	frames := len(m.lay.frames)
@@ -384,17 +381,19 @@ func (s *Sink) writeVectors(c *conn, j *job) (int64, error) {
 	for i := range m.lay.frames {
 		size += maxHead + len(m.lay.frames[i].tag)
 	}
-	m.buf = slices.Grow(m.buf, size) // must not move below
+	lent, _ := scratch.Get(size)
+	defer scratch.Put(lent)
+	buf := lent[:0] // has room for all of it: it must not move
 	add := func(p []byte) { m.vec = append(m.vec, p) }
 	for i := range m.lay.frames {
 		f := &m.lay.frames[i]
-		at := len(m.buf)
-		m.buf = s.framer.head(m.buf, f, f.bytes)
-		add(m.buf[at:len(m.buf):len(m.buf)])
+		at := len(buf)
+		buf = s.framer.head(buf, f, f.bytes)
+		add(buf[at:len(buf):len(buf)])
 		m.lay.pieces(j.b, f, add)
-		at = len(m.buf)
-		m.buf = s.framer.tail(m.buf, f)
-		add(m.buf[at:len(m.buf):len(m.buf)])
+		at = len(buf)
+		buf = s.framer.tail(buf, f)
+		add(buf[at:len(buf):len(buf)])
 	}
 	v := net.Buffers(m.vec)
 	return v.WriteTo(c.nc)

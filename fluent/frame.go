@@ -348,11 +348,14 @@ func (w *framer) append(dst []byte, l *layout, b *batch.Batch, f *frame) []byte 
 		l.pieces(b, f, func(p []byte) { dst = append(dst, p...) })
 		return w.tail(dst, f)
 	}
-	w.into.b = w.into.b[:0]
+	lent, _ := scratch.Get(w.bound(f.bytes))
+	defer scratch.Put(lent)
+	w.into.b = lent[:0]
 	w.zip.Reset(&w.into)
 	l.pieces(b, f, func(p []byte) { w.zip.Write(p) })
 	w.zip.Close()
 	dst = w.head(dst, f, len(w.into.b))
 	dst = append(dst, w.into.b...)
+	w.into.b = nil
 	return w.tail(dst, f)
 }

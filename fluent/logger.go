@@ -169,10 +169,10 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		return err
 	}
 	s := borrow(l.c.MaxRecord, l.c.TimeFields)
-	rec, err := s.record(appendEntryTime(s.rec[:0], t, l.c.IntegerTime), v, l.c.MessageKey)
+	rec, err := s.record(appendEntryTime(s.room(), t, l.c.IntegerTime), v, l.c.MessageKey)
 	if err == nil {
 		err = l.w.WriteRecord(rec, batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream})
-		s.rec = rec
+		s.done(rec)
 		s.free()
 		if err != nil {
 			return l.explain(err)
@@ -182,7 +182,7 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		}
 		return nil
 	}
-	s.rec = rec
+	s.done(rec)
 	s.free()
 	if errors.Is(err, ErrTooLarge) {
 		l.tooLarge.Add(1)

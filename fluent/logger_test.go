@@ -452,11 +452,13 @@ func TestScopeAllocatesNothing(t *testing.T) {
 }
 
 func TestPostAllocatesNothing(t *testing.T) {
+	pools.Plain(t)
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).obedient(c) }}
 	l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, FlushInterval: time.Hour})
 	rec := benchRecord{ID: "x", At: time.Now()}
 	m := map[string]any{"a": "b", "n": 1}
-	for name, v := range map[string]any{"struct": rec, "pointer": &rec, "map": m} {
+	long := map[string]any{"a": strings.Repeat("long ", 1000)}
+	for name, v := range map[string]any{"struct": rec, "pointer": &rec, "map": m, "long": long} {
 		n := testing.AllocsPerRun(50, func() {
 			if err := l.Post("alloc.tag", v); err != nil {
 				t.Fatal(err)

@@ -111,12 +111,8 @@ type job struct {
 // memory is what a job needs while it is under way, for reuse.
 type memory struct {
 	lay layout
-	buf []byte
 	vec [][]byte
 }
-
-// keepBuffer is the ceiling of a send buffer kept for reuse, in bytes.
-const keepBuffer = 1 << 20
 
 // New returns a Sink. It connects when there is something to send, so the server
 // may come up later. The error names everything that is wrong with c.
@@ -293,7 +289,7 @@ func (s *Sink) finishLocked(j *job, err error) answer {
 		j.mem = nil
 		m.lay.forget()
 		clear(m.vec[:cap(m.vec)])
-		if cap(m.buf) <= keepBuffer && len(s.spare) <= s.c.Window {
+		if len(s.spare) <= s.c.Window {
 			s.spare = append(s.spare, m)
 		}
 	}

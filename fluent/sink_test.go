@@ -18,9 +18,12 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/poolcheck"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var pools = poolcheck.Use{Pool: &scratch, Make: newScratch}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(poolcheck.Tests(m, pools)) }
 
 // received collects what a peer was sent: the field n of the records, by tag.
 type received struct {

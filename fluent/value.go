@@ -41,24 +41,24 @@ type valuer struct {
 	level int              // of maps and lists only
 	way   []unsafe.Pointer // pointers, maps and slices we are in, from trackDepth on
 	path  []string         // where an error lies, innermost first
-	rec   []byte           // scratch
 	times TimeForm
 
 	// Of a scope that replaces attributes:
 	replace func(groups []string, a slog.Attr) slog.Attr // nil: none
 	groups  []string                                     // open
+
+	// Memory of records, see room:
+	own, lent   []byte
+	want, small int // what to borrow, 0: nothing; how many records in a row did not need it
 }
 
-var valuers = sync.Pool{New: func() any { return &valuer{rec: make([]byte, 0, 1024)} }}
+var valuers = sync.Pool{New: func() any { return &valuer{own: make([]byte, 0, ownScratchBytes)} }}
 
 func borrow(limit int, times TimeForm) *valuer {
 	s := valuers.Get().(*valuer)
 	s.base, s.limit, s.depth, s.level, s.times = 0, limit, 0, 0, times
 	return s
 }
-
-// keepScratch is the ceiling of a pooled buffer, in bytes.
-const keepScratch = 64 << 10
 
 func (s *valuer) free() {
 	if cap(s.way) > 0 { // only values that lie deep leave something there
@@ -71,10 +71,6 @@ func (s *valuer) free() {
 		clear(s.groups[:cap(s.groups)])
 		s.groups = s.groups[:0]
 	}
-	if cap(s.rec) > keepScratch {
-		return
-	}
-	s.rec = s.rec[:0]
 	valuers.Put(s)
 }
 
