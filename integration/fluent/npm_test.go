@@ -16,12 +16,33 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/fluent"
 )
+
+// installNPM installs what npm/package-lock.json names, unless it is there.
+var installNPM = sync.OnceValue(func() error {
+	if _, err := os.Stat("npm/node_modules/@fluent-org/logger/package.json"); err == nil {
+		return nil
+	}
+	npm, err := exec.LookPath("npm")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+	cmd.Dir = "npm"
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("npm ci: %w\n%s", err, out)
+	}
+	return nil
+})
 
 // startNPM runs FluentServer and returns its port and what it prints.
 func startNPM(t *testing.T, options map[string]any) (port int, lines <-chan map[string]any) {
@@ -30,8 +51,8 @@ func startNPM(t *testing.T, options map[string]any) (port int, lines <-chan map[
 	if err != nil {
 		t.Skip("SKIPPED: node is not installed")
 	}
-	if _, err := os.Stat("npm/node_modules/@fluent-org/logger"); err != nil {
-		t.Skip("SKIPPED: @fluent-org/logger is not there; run npm install in integration/fluent/npm")
+	if err := installNPM(); err != nil {
+		t.Skipf("SKIPPED: @fluent-org/logger cannot be had: %v", err)
 	}
 	js, _ := json.Marshal(options)
 	cmd := exec.Command(node, "server.js", string(js))
