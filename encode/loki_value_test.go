@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,25 @@ func TestAppendUnixNano(t *testing.T) {
 		want := fmt.Sprint(max(ns, 0))
 		if got := string(AppendUnixNano([]byte{}, ns)); got != want {
 			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// TestWrittenFrame: two program counters in one place of the cache are not mixed up.
+func TestWrittenFrame(t *testing.T) {
+	var pcs [1]uintptr
+	runtime.Callers(1, pcs[:])
+	slot := func(pc uintptr) uintptr { return (pc ^ pc>>9) % uintptr(len(writtenFrames)) }
+	other := pcs[0] + 1<<12
+	for slot(other) != slot(pcs[0]) {
+		other++
+	}
+	for range 2 {
+		if got := writtenFrame(pcs[0], 0); !strings.Contains(got, "TestWrittenFrame ") || !strings.HasPrefix(got, `,"Source":"encode/loki_value_test.go:`) {
+			t.Error(got)
+		}
+		if got := writtenFrame(other, 1); strings.Contains(got, "TestWrittenFrame ") {
+			t.Error(got)
 		}
 	}
 }

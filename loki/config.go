@@ -405,7 +405,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 	c.LevelName = SanitizeName(c.LevelName)
 	c.labels = nil
 	for given, value := range c.Labels {
-		name := SanitizeName(given)
+		name, value := SanitizeName(given), strings.ToValidUTF8(value, "\ufffd")
 		switch {
 		case given == "":
 			bad("labels: a name is empty")
@@ -421,7 +421,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 			bad("labels: the value of %s has %d bytes, more than max_label_value (%d)", given, len(value), c.MaxLabelValue)
 		}
 		names[name] = given
-		c.labels = append(c.labels, label{name, strings.ToValidUTF8(value, "\ufffd")})
+		c.labels = append(c.labels, label{name, value})
 	}
 	slices.SortFunc(c.labels, func(a, b label) int { return strings.Compare(a.name, b.name) })
 	n := len(c.labels)

@@ -47,6 +47,7 @@ func TestConfigFaults(t *testing.T) {
 		`"a-b" and "a.b" are both a_b`:           func(c *Config) { c.Labels = map[string]string{"a.b": "1", "a-b": "2"} },
 		"labels: a is empty":                     func(c *Config) { c.Labels = map[string]string{"a": ""} },
 		"max_label_value (2048)":                 func(c *Config) { c.Labels = map[string]string{"a": strings.Repeat("x", 2049)} },
+		"has 2049 bytes, more than max_label_va": func(c *Config) { c.Labels = map[string]string{"a": strings.Repeat("\xff.", 512) + "x"} },
 		"max_label_name (1024)":                  func(c *Config) { c.Labels = map[string]string{strings.Repeat("x", 1025): "x"} },
 		"label_attrs":                            func(c *Config) { c.LabelAttrs = []string{""} },
 		"trace_id is":                            func(c *Config) { c.TraceID = "no" },

@@ -137,7 +137,7 @@ func FuzzSanitizeName(f *testing.F) {
 		if got == "" || strings.HasPrefix(got, "__") || SanitizeName(got) != got {
 			t.Fatalf("%q: %q", in, got)
 		}
-		if tail := sanitizeTail([]byte("xx"+in), 2); string(tail) != got {
+		if tail := sanitizeTail([]byte("xx"+in), 2); string(tail) != "xx"+got {
 			t.Fatalf("%q: %q and %q", in, got, tail)
 		}
 	})
@@ -282,6 +282,19 @@ func TestCodec(t *testing.T) {
 		}
 		if got := p.lines(); len(got) != 1 || got[0] != `{"Message":"records dropped","dropped":3,"dropped_full":3}` {
 			t.Errorf("marker %v", got)
+		}
+	}
+}
+
+// TestSanitizeTail: a name that grows is found in memory that has no room for it.
+func TestSanitizeTail(t *testing.T) {
+	for _, name := range []string{"", "a", "010", "__x", "a.b", "é"} {
+		for room := range 4 {
+			buf := append(make([]byte, 0, 1+len(name)+room), 'x')
+			got := sanitizeTail(append(buf, name...), 1)
+			if want := "x" + SanitizeName(name); string(got) != want {
+				t.Errorf("%q: got %q, want %q", name, got, want)
+			}
 		}
 	}
 }

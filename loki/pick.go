@@ -176,9 +176,8 @@ func (e *Encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.
 		start := len(p.buf)
 		p.buf = append(p.buf, p.path...)
 		p.buf = append(p.buf, key...)
-		name := sanitizeTail(p.buf, start)
-		p.buf = p.buf[:start+len(name)]
-		p.setMeta(name[:len(name):len(name)], text)
+		p.buf = sanitizeTail(p.buf, start)
+		p.setMeta(p.buf[start:len(p.buf):len(p.buf)], text)
 	}
 }
 
@@ -193,8 +192,8 @@ func (p *picked) setMeta(name, value []byte) {
 	p.meta = append(p.meta, pair{name, value})
 }
 
-// sanitizeTail returns buf[start:] as [SanitizeName] has it, in place if it is
-// that already.
+// sanitizeTail makes of buf[start:] what [SanitizeName] makes of it, and returns buf,
+// which may have grown.
 func sanitizeTail(buf []byte, start int) []byte {
 	name := buf[start:]
 	ok := len(name) > 0 && !bytes.HasPrefix(name, []byte("__"))
@@ -202,7 +201,7 @@ func sanitizeTail(buf []byte, start int) []byte {
 		ok = nameByte(name[i], i == 0)
 	}
 	if ok {
-		return name
+		return buf
 	}
-	return append(buf[:start], SanitizeName(string(name))...)[start:]
+	return append(buf[:start], SanitizeName(string(name))...)
 }

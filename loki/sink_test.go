@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -337,8 +338,17 @@ func TestCrashDir(t *testing.T) {
 func TestErrorHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+		// Up to the limit records wait.
+		h := handlerFor(t, down, Config{ErrorHandler: deliver.JSONLines(io.Discard), PendingLimit: 100, Labels: map[string]string{"app": "test"}})
+		slog.New(h).Info("waits")
+		time.Sleep(time.Minute)
+		if a := h.Sink().Account(); a.Handled != 0 || a.Pending.Total() != 1 {
+			t.Errorf("%v", a)
+		}
+		h.Close(context.Background())
+
 		var aside bytes.Buffer
-		h := handlerFor(t, down, Config{Labels: map[string]string{"app": "test"}, ErrorHandler: deliver.JSONLines(&aside), PendingLimit: 5,
+		h = handlerFor(t, down, Config{Labels: map[string]string{"app": "test"}, ErrorHandler: deliver.JSONLines(&aside), PendingLimit: 5,
 			Breaker: &deliver.BreakerOptions{Failures: 1}})
 		for range 10 {
 			slog.New(h).Info("aside")

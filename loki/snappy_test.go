@@ -60,6 +60,14 @@ func TestSnappy(t *testing.T) {
 		out := checkSnappy(t, e, src)
 		t.Logf("%s: %d to %d bytes", name, len(src), len(out))
 	}
+	// What lies in front of src in memory, and was compressed before, is out of reach.
+	mem := bytes.Repeat([]byte("some line or other\n"), 2000)
+	for _, at := range []int{0, len(mem) / 2} {
+		src := mem[at : at+len(mem)/2]
+		if got, err := s2.Decode(nil, e.encode(nil, src)); err != nil || !bytes.Equal(got, src) {
+			t.Errorf("from %d on: %v", at, err)
+		}
+	}
 	for n := range 300 {
 		checkSnappy(t, e, noise[:n])
 		checkSnappy(t, e, letters[:n])
