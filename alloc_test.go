@@ -148,6 +148,7 @@ func TestScratchBorrows(t *testing.T) {
 	record(ownScratchBytes+1, 0) // append moves it
 	record(100, 4<<10)
 	record(5000, 4<<10) // and here
+	record(2000, 16<<10)
 	for range shrinkAfter - 1 {
 		record(100, 16<<10)
 	}
