@@ -181,7 +181,8 @@ type Config struct {
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
 	// WhenFull is what Post does when the buffer is full: drop-newest,
-	// drop-oldest, block, or block-for=DURATION. Default drop-newest.
+	// drop-oldest, block, block-for=DURATION, or spill, which puts the oldest
+	// records into SpoolDir or Spill. Default drop-newest.
 	WhenFull string `yaml:"when_full"`
 	// FlushInterval is how long a record waits for others at most. Default
 	// 100 ms.

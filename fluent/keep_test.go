@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -323,5 +324,66 @@ func TestCodecFor(t *testing.T) {
 	}
 	if c := CodecFor("image/png", 0); c != nil {
 		t.Errorf("%v", c)
+	}
+}
+
+// With the policy spill a server that stalls, and is not known to be down, costs
+// neither records nor the callers' time: the oldest go to the spool.
+func TestWhenFullSpill(t *testing.T) {
+	stop := make(chan struct{})
+	stalled := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}
+	dir := t.TempDir()
+	l := newTestLogger(t, Config{Servers: []string{listen(t, stalled)}, SpoolDir: dir, WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 16 << 10})
+	const n = 5000
+	text := strings.Repeat("x", 100)
+	for i := range n {
+		if err := l.Post("full.spill", map[string]any{"n": i}); err != nil {
+			t.Fatal(err)
+		}
+		l.Post("full.other", text)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	rep, err := l.Close(ctx)
+	close(stop)
+	if rep.Dropped.Total() > 0 || rep.Pending.Spill != 2*n || rep.Check() != nil {
+		t.Fatalf("%v: %s", err, rep.Account)
+	}
+	var r received
+	rep = closeLogger(t, newTestLogger(t, Config{Servers: []string{obey(t, &r)}, SpoolDir: dir}))
+	if !slices.Equal(r.get("full.spill"), seq(0, n)) {
+		t.Errorf("%s: %d records", rep.Account, len(r.get("full.spill")))
+	}
+	if _, err := NewLogger(Config{WhenFull: "spill"}); err == nil {
+		t.Error("spill without a spool is accepted")
+	}
+}
+
+// A full buffer holds a caller as long as its policy says, and no longer.
+func TestFullBufferHoldsNobodyLonger(t *testing.T) {
+	for policy, want := range map[string]time.Duration{"": 0, "drop-newest": 0, "drop-oldest": 0, "block-for=100ms": 100 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			stop := make(chan struct{})
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}
+			l := newTestLogger(t, Config{Dial: f.Dial, WhenFull: policy, BufferBytes: 4 << 10, SlabBytes: 1 << 10})
+			longest, dropped := time.Duration(0), 0
+			for range 500 {
+				start := time.Now()
+				if err := l.Post("t", "some text of some length"); errors.Is(err, ErrDropped) {
+					dropped++
+				} else if err != nil {
+					t.Error(err)
+				}
+				longest = max(longest, time.Since(start))
+			}
+			if longest != want || dropped == 0 && policy != "drop-oldest" || l.Account().Dropped[batch.Full] == 0 {
+				t.Errorf("%q: %v, %d dropped, %s", policy, longest, dropped, l.Account())
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			l.Close(ctx)
+			close(stop)
+			f.Close()
+		})
 	}
 }

@@ -488,7 +488,7 @@ func plain(err error) string {
 		err = e.Err // without how many records came through before
 	}
 	s := err.Error()
-	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: ", "netsink: "} {
+	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: ", "netsink: ", "fluent: "} {
 		s = strings.TrimPrefix(s, prefix)
 	}
 	return s

@@ -191,4 +191,8 @@ func TestOpenTelemetryRestart(t *testing.T) {
 	if len(seen) != total {
 		t.Errorf("%d records lost", total-len(seen))
 	}
+	const least = 15 // bytes of an event: no frame holds more of them
+	if limit := fluent.DefaultWindow * fluent.DefaultFrameBytes / least; twice > limit {
+		t.Errorf("%d records twice, more than the window's %d", twice, limit)
+	}
 }
