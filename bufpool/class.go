@@ -62,17 +62,23 @@ func (c *class) hint() uint32 {
 // so that the next Get finds it there.
 func (c *class) take(h uint32) *byte {
 	home := &c.lists[h]
-	waited := home.mu.TryLock()
-	if waited {
-		mem := home.getLocked()
-		home.mu.Unlock()
-		if mem != nil {
-			return mem
-		}
+	if !home.mu.TryLock() {
+		return c.takeBusy(h)
 	}
-	if mem := c.takeElsewhere(h); mem != nil || waited {
+	mem := home.getLocked()
+	home.mu.Unlock()
+	if mem == nil {
+		mem = c.takeElsewhere(h)
+	}
+	return mem
+}
+
+// takeBusy is take where somebody holds the lock of h.
+func (c *class) takeBusy(h uint32) *byte {
+	if mem := c.takeElsewhere(h); mem != nil {
 		return mem
 	}
+	home := &c.lists[h]
 	home.mu.Lock()
 	defer home.mu.Unlock()
 	return home.getLocked()
