@@ -131,3 +131,53 @@ func TestReadmeIsAnExample(t *testing.T) {
 		}
 	}
 }
+
+// Every file that starts a goroutine is named in the table of goroutines.
+func TestGoroutinesAreListed(t *testing.T) {
+	const root = "../.."
+	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## Goroutines\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	err = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(root, path)
+		name = filepath.ToSlash(name)
+		if d.IsDir() {
+			switch name {
+			case "bench", "integration", "tools", "internal/testkit", ".git":
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		starts := false
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				starts = true
+			case *ast.CallExpr: // sync.WaitGroup.Go
+				sel, ok := n.Fun.(*ast.SelectorExpr)
+				starts = starts || ok && sel.Sel.Name == "Go"
+			}
+			return !starts
+		})
+		if starts && !strings.Contains(table, "`"+name+"`") {
+			t.Errorf("%s starts a goroutine that ARCHITECTURE.md does not list", name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
