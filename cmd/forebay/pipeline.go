@@ -119,6 +119,9 @@ func (p *pipeline) distinct(to string, t *target, stdin *os.File) error {
 	if in, err := stdin.Stat(); err == nil && sameFile(in, t.file) {
 		return fmt.Errorf("--to %s: it is the file that standard input reads: what is written there would be read again, without end", to)
 	}
+	if p.fallback != nil && sameFile(p.fallback.t.file, t.file) {
+		return fmt.Errorf("--to %s: it is the same file as --fallback %s", to, p.c.fallback)
+	}
 	for _, out := range p.outs {
 		if sameFile(out.t.file, t.file) {
 			return fmt.Errorf("--to %s: it is the same file as --to %s: every line would be there twice", to, out.to)
