@@ -63,8 +63,8 @@ func versusBareAndClear(p pattern, clears string) h.Row {
 
 // clearingInexact is why the pool that clears cannot reach the bound in the row
 // inexact.
-const clearingInexact = "the classes have 21 760 B on average, and clearing them takes as long as 16 to 20 bare pairs " +
-	"(260 to 290 ns, some 80 GB/s), so no pool that clears can keep to 2.2"
+const clearingInexact = "the classes have 21 760 B on average, and clearing them takes as long as 18 bare pairs " +
+	"(194 ns, 112 GB/s, on a quiet processor), so no pool that clears can keep to 2.2"
 
 // plain is a row without a target beyond allocating nothing.
 func plain(p pattern) h.Row {
