@@ -219,12 +219,20 @@ func TestCrashStreamsAreTranslated(t *testing.T) {
 	close(first.hang)
 	<-w.done
 	second := &dictSink{names: []string{"", "other", "app.b", "app.a"}}
-	w = mustSink(t, second, &Options{Crash: &Crash{Dir: dir, Required: true}})
+	w = mustSink(t, hasDict{second, second}, &Options{Crash: &Crash{Dir: dir, Required: true}})
 	closeNow(t, w)
 	if got := strings.Join(second.got, ","); got != "app.a:a\n,app.b:b\n" {
 		t.Errorf("recovered %q", got)
 	}
 }
+
+// hasDict is a sink that has a dictionary rather than being one.
+type hasDict struct {
+	batch.Sink
+	dict batch.Dictionary
+}
+
+func (h hasDict) Dictionary() batch.Dictionary { return h.dict }
 
 type dictSink struct {
 	mu    sync.Mutex

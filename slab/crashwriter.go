@@ -17,7 +17,7 @@ func (w *Writer) openSlabs() error {
 		w.free = newArena(o.SlabBytes, o.SlabCount)
 		return nil
 	}
-	dict, _ := w.sink.(batch.Dictionary)
+	dict := dictionaryOf(w.sink)
 	c, blocks, err := openCrash(o, dict)
 	switch {
 	case err == nil:
@@ -30,6 +30,17 @@ func (w *Writer) openSlabs() error {
 		w.events.Post(batch.Event{Output: o.Name, Op: "crash-safe", Err: fmt.Errorf("%w; going on with slabs on the heap, which do not survive this process", err)})
 	}
 	w.adopt()
+	return nil
+}
+
+// dictionaryOf returns the dictionary of a sink that is one or has one, else nil.
+func dictionaryOf(sink batch.Sink) batch.Dictionary {
+	switch s := sink.(type) {
+	case batch.Dictionary:
+		return s
+	case interface{ Dictionary() batch.Dictionary }:
+		return s.Dictionary()
+	}
 	return nil
 }
 

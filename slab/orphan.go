@@ -286,8 +286,7 @@ func (w *Writer) nextRecovered() bool {
 		return false
 	}
 	if o.streams == nil {
-		dict, _ := w.sink.(batch.Dictionary)
-		o.translate(dict)
+		o.translate(dictionaryOf(w.sink))
 	}
 	o.persist()
 	if o.next == len(o.Records) {

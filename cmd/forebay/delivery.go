@@ -30,6 +30,7 @@ type deliveryFlags struct {
 	deadLetter   string
 	retryAge     duration
 	crashSafe    string
+	mustBeSafe   bool
 
 	given bool // one of those above, apart from --crash-safe
 }
@@ -51,6 +52,7 @@ func (f *deliveryFlags) add(cmd *cobra.Command) {
 	fs.StringVar(&f.deadLetter, "dead-letter", "", "append lines that a destination refuses for good to `FILE`, as JSON")
 	fs.Var(&f.retryAge, "retry-age", "how long to try to deliver a line that failed (0: for ever)")
 	fs.StringVar(&f.crashSafe, "crash-safe", "", "keep the slabs in `DIR`, where they survive the death of the program")
+	fs.BoolVar(&f.mustBeSafe, "crash-safe-required", false, "do not start where --crash-safe cannot be had (default: say so and go on)")
 }
 
 // check looks at what was given. The error is about the command line.
@@ -63,6 +65,8 @@ func (f *deliveryFlags) check(cmd *cobra.Command) error {
 		return errors.New("--pending-limit is about --fallback, which is not given")
 	case changed("spool-max") && f.spool == "":
 		return errors.New("--spool-max is about --spool, which is not given")
+	case changed("crash-safe-required") && f.crashSafe == "":
+		return errors.New("--crash-safe-required is about --crash-safe, which is not given")
 	}
 	for _, name := range []string{"fallback", "spool", "dead-letter", "crash-safe"} {
 		if changed(name) && cmd.Flag(name).Value.String() == "" {
@@ -126,7 +130,7 @@ func (p *pipeline) newDelivery(to string, t *target) (*delivery, error) {
 		o.DeadLetter = d.letters
 	}
 	if c.spool != "" {
-		dict, _ := sink.(batch.Dictionary)
+		dict := dictionaryOf(sink)
 		d.spool, err = spool.Open(filepath.Join(c.spool, safeName(to)), &spool.Options{
 			Name: to, MaxBytes: c.spoolMax.value, Streams: dict, Codec: t.codecFor, OnEvent: p.spoolEvent,
 		})
@@ -162,7 +166,7 @@ func (d *delivery) Shutdown(ctx context.Context) (batch.Report, error) {
 // writer puts slabs in front of the engine.
 func (d *delivery) writer(t *target, o *slab.Options) (*slab.Writer, error) {
 	var sink batch.Sink = d
-	if dict, ok := t.sink.(batch.Dictionary); ok {
+	if dict := dictionaryOf(t.sink); dict != nil {
 		sink = struct {
 			*delivery
 			batch.Dictionary
@@ -194,6 +198,13 @@ func (t *target) codecFor(contentType string, _ uint32) batch.Codec {
 	}
 	c, _ := encode.CodecFor(contentType)
 	return c
+}
+
+// isSafeName reports whether safeName may have made a name.
+func isSafeName(name string) bool {
+	i := strings.LastIndexByte(name, '-')
+	sum, err := hex.DecodeString(name[i+1:])
+	return i > 0 && err == nil && len(sum) == 4
 }
 
 // safeName makes a name for a directory of a destination: readable, and another

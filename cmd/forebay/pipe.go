@@ -9,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -76,20 +78,26 @@ At the end of the input, and when stopped (Ctrl-C, SIGTERM), everything read is
 delivered, for at most --drain-timeout; a second signal gives up at once. SIGHUP
 opens files anew. One line on standard error tells what became of every record.
 
+An output whose reader is gone (| head) ends. Its lines are counted as failed, or
+go to --fallback, --spool or --dead-letter if there is one; the others go on.
+
 What a destination does not take is tried again, in order. With any of the flags
 --fallback, --spool, --dead-letter and --retry-age, a destination that is down is
 left alone for a while; meanwhile lines go to --fallback (once more than
 --pending-limit wait), else into --spool. A spool is read by the next run with
 the same --to, which delivers it first. Lines that a destination refuses for good
 go to --dead-letter. --crash-safe keeps what was read and not yet delivered even
-if the program is killed; a tmpfs is the best place for it.
+if the program is killed; the next run delivers it first, and forebay spool shows
+it. A tmpfs is the best place for it. Where it cannot be had, that is said, and the
+slabs are in memory as ever, unless --crash-safe-required is given.
 
 Destinations:
 ` + usageOf(c.dests) + "\n" + exitHelp,
 		Example: `  myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB --keep 7 --compress gzip
   forebay pipe --encode json --level warn --to file:warnings.jsonl < app.log
   myapp | forebay pipe --to stdout: --to file:all.log --when-full drop-newest | less
-  myapp | forebay pipe --to file:/mnt/nfs/app.log --spool /var/spool/forebay --spool-max 10GiB`,
+  myapp | forebay pipe --to file:/mnt/nfs/app.log --spool /var/spool/forebay --spool-max 10GiB
+  myapp | forebay pipe --to tcp://logs:5170 --crash-safe /dev/shm/forebay`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.format, _ = record.ParseFormat(format.value)
@@ -177,6 +185,10 @@ func (c *pipeConfig) slabOptions(to string, t *target) *slab.Options {
 	}
 	if c.crashSafe != "" {
 		o.Crash = slab.CrashSafe(filepath.Join(c.crashSafe, safeName(to)))
+		o.Crash.Required = c.mustBeSafe
+		if t.encode == nil { // it takes lines of any kind, such as those of another --encode
+			o.Crash.Codec = lineCodec
+		}
 	}
 	switch {
 	case t.encode != nil:
@@ -188,6 +200,14 @@ func (c *pipeConfig) slabOptions(to string, t *target) *slab.Options {
 		o.MaxRecord = int(min(6*c.maxRecord.value+4<<10, slab.MaxSlabBytes))
 	}
 	return o
+}
+
+// lineCodec returns the codec of a form whose records are lines.
+func lineCodec(contentType string, _ uint32) (batch.Codec, bool) {
+	if contentType == "" {
+		return nil, true
+	}
+	return encode.CodecFor(contentType)
 }
 
 // memory describes what the outputs take.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
 
@@ -23,17 +24,21 @@ func newSpool(replay replayOpener) *cobra.Command {
 		Short: "Look into a spool, check it, deliver or delete what is in it",
 		Long: `Look into a spool, check it, deliver or delete what is in it. A spool is where
 forebay pipe --spool, and programs that use forebay as a library, keep records
-that could not be delivered yet.
+that could not be delivered yet. The slabs that forebay pipe --crash-safe keeps,
+which outlive a program that is killed, are dealt with likewise.
 
-DIR is the directory of one spool, or one that holds several, as --spool does for
-several destinations.
+DIR is the directory of one spool or of crash-safe slabs, or one that holds
+several, as --spool and --crash-safe do for several destinations.
 
 ls, cat and verify read only, and may be used while a program uses the spool.
-replay and purge need it for themselves.`,
+replay and purge need a spool for themselves; crash-safe slabs of a program that
+lives they leave alone.`,
 		Example: `  forebay spool ls /var/spool/forebay
   forebay spool cat /var/spool/forebay | jq .msg
   forebay spool verify /var/spool/forebay || mail -s 'spool is damaged' root
   forebay spool replay /var/spool/forebay --to file:late.log
+  forebay spool ls /dev/shm/forebay                        # what a killed pipe --crash-safe has left
+  forebay spool replay /dev/shm/forebay --to file:late.log
   forebay spool purge /var/spool/forebay --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -54,49 +59,58 @@ func oneDir(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// spoolDirs returns dir if it is a spool, else the spools in it.
-func spoolDirs(dir string) ([]string, error) {
-	is, err := isSpool(dir)
+// spoolDir is a directory with segments of a spool, crash-safe slabs, or both.
+type spoolDir struct {
+	dir             string
+	segments, slabs bool
+}
+
+// spoolDirs returns dir if records are kept in it, else those in it that keep any.
+func spoolDirs(dir string) ([]spoolDir, error) {
+	d, err := lookInto(dir)
 	if err != nil {
 		return nil, configError(errors.New(plainPath(err)))
 	}
-	if is {
-		return []string{dir}, nil
+	if d.segments || d.slabs {
+		return []spoolDir{d}, nil
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, configError(errors.New(plainPath(err)))
 	}
-	var dirs []string
+	var dirs []spoolDir
+	empty := false
 	for _, e := range entries {
-		sub := filepath.Join(dir, e.Name())
 		if !e.IsDir() {
 			continue
 		}
-		if is, err := isSpool(sub); err != nil {
+		d, err := lookInto(filepath.Join(dir, e.Name()))
+		if err != nil {
 			return nil, configError(errors.New(plainPath(err)))
-		} else if is {
-			dirs = append(dirs, sub)
 		}
+		if d.segments || d.slabs {
+			dirs = append(dirs, d)
+		}
+		empty = empty || isSafeName(e.Name())
 	}
-	if len(dirs) == 0 {
+	if len(dirs) == 0 && !empty {
 		return nil, configError(fmt.Errorf("%s: there is no spool here", dir))
 	}
 	return dirs, nil
 }
 
-// isSpool reports whether files of a spool are in dir.
-func isSpool(dir string) (bool, error) {
+// lookInto finds out what is in dir.
+func lookInto(dir string) (spoolDir, error) {
+	d := spoolDir{dir: dir}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return false, err
+		return d, err
 	}
 	for _, e := range entries {
-		if name := e.Name(); !e.IsDir() && spool.IsFile(name) {
-			return true, nil
-		}
+		d.segments = d.segments || !e.IsDir() && spool.IsFile(e.Name())
+		d.slabs = d.slabs || !e.IsDir() && slab.IsCrashFile(e.Name())
 	}
-	return false, nil
+	return d, nil
 }
 
 // plainPath says what is wrong with a path, path first.

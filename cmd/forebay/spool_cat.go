@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -35,33 +37,28 @@ Damage is reported and skipped; the exit code is then 1.`,
 			out := bufio.NewWriterSize(cmd.OutOrStdout(), 64<<10)
 			damaged := 0
 			var line []byte
-			for _, dir := range dirs {
-				for e, err := range spool.Scan(dir, forms) {
-					switch {
-					case errors.Is(err, spool.ErrCorrupt):
-						damaged++
-						fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s\n", dir, spoolText(err))
-						continue
-					case err != nil:
-						return runtimeError(errors.New(spoolText(err)))
-					case e.Acked && !all:
-						continue
-					}
-					c := e.Batch.Codec
-					if c == nil {
-						c = encode.RawCodec()
-					}
-					for _, r := range e.Batch.All() {
-						rec := r.Data
-						if !raw {
-							line = append(c.AppendJSON(line[:0], rec, r.Meta), '\n')
-							rec = line
-						}
-						if _, err := out.Write(rec); err != nil {
-							return outputError(err)
-						}
-					}
+			print := func(c batch.Codec, r batch.Record) error {
+				rec := r.Data
+				if !raw {
+					line = append(c.AppendJSON(line[:0], rec, r.Meta), '\n')
+					rec = line
 				}
+				_, err := out.Write(rec)
+				return err
+			}
+			for _, d := range dirs {
+				if d.segments {
+					n, err := catSegments(cmd.ErrOrStderr(), d.dir, forms, all, print)
+					if err != nil {
+						return err
+					}
+					damaged += n
+				}
+				n, err := catSlabs(cmd.ErrOrStderr(), d, forms, print)
+				if err != nil {
+					return err
+				}
+				damaged += n
 			}
 			if err := out.Flush(); err != nil {
 				return outputError(err)
@@ -75,6 +72,61 @@ Damage is reported and skipped; the exit code is then 1.`,
 	cmd.Flags().BoolVar(&raw, "raw", false, "print records as they are stored")
 	cmd.Flags().BoolVar(&all, "all", false, "print delivered records too, as far as they are still there")
 	return cmd
+}
+
+// catSegments prints the records of a spool. It returns how many files are damaged.
+func catSegments(stderr io.Writer, dir string, forms *spool.Options, all bool, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
+	for e, err := range spool.Scan(dir, forms) {
+		switch {
+		case errors.Is(err, spool.ErrCorrupt):
+			damaged++
+			fmt.Fprintf(stderr, "forebay: %s: %s\n", dir, spoolText(err))
+			continue
+		case err != nil:
+			return damaged, runtimeError(errors.New(spoolText(err)))
+		case e.Acked && !all:
+			continue
+		}
+		c := e.Batch.Codec
+		if c == nil {
+			c = encode.RawCodec()
+		}
+		for _, r := range e.Batch.All() {
+			if err := print(c, r); err != nil {
+				return damaged, outputError(err)
+			}
+		}
+	}
+	return damaged, nil
+}
+
+// catSlabs prints the records in crash-safe slabs. It returns how many files are
+// damaged.
+func catSlabs(stderr io.Writer, d spoolDir, forms *spool.Options, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
+	if !d.slabs {
+		return 0, nil
+	}
+	files, err := crashFiles(d.dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range files {
+		bad, err := catCrash(&f, forms, print)
+		if done, ok := errors.AsType[outputDone](err); ok {
+			return damaged, outputError(done.error)
+		}
+		if bad {
+			damaged++
+			why := "damaged, set aside"
+			if err != nil {
+				why = healthOf(err)
+			} else if !f.Aside {
+				why = "a part of it is damaged"
+			}
+			fmt.Fprintf(stderr, "forebay: %s: %s\n", f.Path, why)
+		}
+	}
+	return damaged, nil
 }
 
 // outputError is nil when whoever reads the output has seen enough, as head does.

@@ -28,6 +28,9 @@ type spoolListing struct {
 // spoolFile is one file of a spoolListing.
 type spoolFile struct {
 	Name        string     `json:"file"`
+	Kind        string     `json:"kind"`
+	Owner       string     `json:"owner,omitempty"` // of slabs: alive or dead
+	PID         uint32     `json:"pid,omitempty"`   // its number, for people: another process may have it now
 	ContentType string     `json:"content_type,omitempty"`
 	Begun       *time.Time `json:"begun,omitempty"`
 	Bytes       int64      `json:"bytes"`
@@ -35,6 +38,42 @@ type spoolFile struct {
 	Records     uint64     `json:"records"`
 	Pending     uint64     `json:"pending_records"`
 	Health      string     `json:"health"`
+}
+
+// The kinds of files.
+const (
+	kindSegment = "segment"
+	kindSlabs   = "crash-safe slabs"
+)
+
+// listDir lists one directory, with list for the segments in it. It returns how
+// many files are damaged.
+func listDir(d spoolDir, list func(string) (*spool.Listing, error)) (out spoolListing, damaged int, err error) {
+	out = spoolListing{Dir: d.dir, Files: []spoolFile{}}
+	if d.segments {
+		l, listed, err := listSpool(d.dir, list)
+		if err != nil {
+			return out, 0, err
+		}
+		out, damaged = listed, l.Damaged()
+	}
+	if !d.slabs {
+		return out, damaged, nil
+	}
+	files, err := crashFiles(d.dir)
+	if err != nil {
+		return out, 0, err
+	}
+	for _, f := range files {
+		file, bad := crashListing(&f)
+		if bad {
+			damaged++
+		}
+		out.Files = append(out.Files, file)
+		out.Bytes += file.Bytes
+		out.Pending += file.Pending
+	}
+	return out, damaged, nil
 }
 
 // listSpool reads one directory with spool.List or spool.Verify.
@@ -47,7 +86,7 @@ func listSpool(dir string, list func(string) (*spool.Listing, error)) (*spool.Li
 	for i := range l.Files {
 		f := &l.Files[i]
 		file := spoolFile{
-			Name: f.Name, ContentType: f.ContentType, Bytes: f.Bytes,
+			Name: f.Name, Kind: kindSegment, ContentType: f.ContentType, Bytes: f.Bytes,
 			Batches: f.Batches, Records: f.Records, Pending: f.Pending, Health: health(f),
 		}
 		if !f.Begun.IsZero() {
@@ -81,7 +120,11 @@ func newSpoolLs() *cobra.Command {
 		Short: "List what is in a spool",
 		Long: `List what is in a spool: its files, the batches and records in them, how many of
 those are not delivered yet (pending), and whether the files can be read. Only the
-headers of the batches are looked at; forebay spool verify checks every byte.`,
+headers of the batches are looked at; forebay spool verify checks every byte.
+
+Of crash-safe slabs it says whether the program that they belong to lives. If so
+they change all the time, and what is listed is a moment of it; if not, the next
+run of that program delivers them, or forebay spool replay.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := spoolDirs(args[0])
@@ -89,8 +132,8 @@ headers of the batches are looked at; forebay spool verify checks every byte.`,
 				return err
 			}
 			all := []spoolListing{}
-			for _, dir := range dirs {
-				_, l, err := listSpool(dir, spool.List)
+			for _, d := range dirs {
+				l, _, err := listDir(d, spool.List)
 				if err != nil {
 					return err
 				}
@@ -131,14 +174,18 @@ func printSpools(w io.Writer, all []spoolListing, now time.Time) error {
 			continue
 		}
 		tw := tabwriter.NewWriter(&sb, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(tw, "FILE\tBATCHES\tRECORDS\tPENDING\tSIZE\tAGE\tTYPE\tHEALTH")
+		fmt.Fprintln(tw, "FILE\tBATCHES\tRECORDS\tPENDING\tSIZE\tAGE\tKIND\tOWNER\tTYPE\tHEALTH")
 		for _, f := range l.Files {
 			age := "-"
 			if f.Begun != nil {
 				age = units.Duration(now.Sub(*f.Begun).Round(time.Second))
 			}
-			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Name, units.Count(f.Batches), units.Count(f.Records),
-				units.Count(f.Pending), units.Size(float64(f.Bytes)), age, dash(f.ContentType), f.Health)
+			batches := units.Count(f.Batches)
+			if f.Kind == kindSlabs {
+				batches = "-"
+			}
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Name, batches, units.Count(f.Records),
+				units.Count(f.Pending), units.Size(float64(f.Bytes)), age, f.Kind, f.owner(), dash(f.ContentType), f.Health)
 		}
 		if err := tw.Flush(); err != nil {
 			return runtimeError(err)
@@ -146,6 +193,14 @@ func printSpools(w io.Writer, all []spoolListing, now time.Time) error {
 	}
 	_, err := io.WriteString(w, sb.String())
 	return runtimeErrorIf(err)
+}
+
+// owner is the owner with the number of the process, if that lives.
+func (f *spoolFile) owner() string {
+	if f.Owner == "alive" && f.PID != 0 {
+		return fmt.Sprintf("alive (pid %d)", f.PID)
+	}
+	return dash(f.Owner)
 }
 
 func dash(s string) string {
@@ -175,7 +230,8 @@ func newSpoolVerify() *cobra.Command {
 is 1 if anything is: a file that cannot be read to its end, or one that was set
 aside for that before (delete those with forebay spool purge --damaged). A last
 batch that is unfinished, because it is being written or its writer was killed, is
-no damage.`,
+no damage. Crash-safe slabs are checked by their checksums, which sealed slabs have
+that had to wait; the others record by record for what is possible.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := spoolDirs(args[0])
@@ -183,17 +239,21 @@ no damage.`,
 				return err
 			}
 			files, damaged := 0, 0
-			for _, dir := range dirs {
-				l, out, err := listSpool(dir, spool.Verify)
+			for _, d := range dirs {
+				l, bad, err := listDir(d, spool.Verify)
 				if err != nil {
 					return err
 				}
-				for _, f := range out.Files {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s: %s\n", filepath.Join(dir, f.Name),
-						plural(f.Records, "record"), plural(f.Batches, "batch"), f.Health)
+				for _, f := range l.Files {
+					in := plural(f.Batches, "batch")
+					if f.Kind == kindSlabs {
+						in = "slabs of " + map[string]string{"alive": "a living program", "dead": "a dead program"}[f.Owner]
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s: %s\n", filepath.Join(d.dir, f.Name),
+						plural(f.Records, "record"), in, f.Health)
 				}
 				files += len(l.Files)
-				damaged += l.Damaged()
+				damaged += bad
 			}
 			if damaged > 0 {
 				return runtimeError(fmt.Errorf("%d of %d files are damaged", damaged, files))

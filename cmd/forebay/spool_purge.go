@@ -17,7 +17,8 @@ func newSpoolPurge() *cobra.Command {
 		Short: "Delete what is in a spool",
 		Long: `Delete what is in a spool: all records, delivered or not, or with --damaged only
 the files that were set aside because they could not be read. Without --yes it
-says what it would delete, and deletes nothing.`,
+says what it would delete, and deletes nothing. Crash-safe slabs of a program that
+lives stay.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := spoolDirs(args[0])
@@ -25,7 +26,17 @@ says what it would delete, and deletes nothing.`,
 				return err
 			}
 			files := uint64(0)
-			for _, dir := range dirs {
+			var inUse error
+			for _, d := range dirs {
+				dir := d.dir
+				if d.slabs {
+					n, err := purgeCrash(cmd.OutOrStdout(), dir, damaged, yes)
+					files += n
+					inUse = errors.Join(inUse, err)
+				}
+				if !d.segments {
+					continue
+				}
 				l, _, err := listSpool(dir, spool.List)
 				if err != nil {
 					return err
@@ -51,6 +62,9 @@ says what it would delete, and deletes nothing.`,
 					return runtimeError(errors.New(spoolText(err)))
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s: deleted %s, %s\n", dir, plural(uint64(gone), "file"), units.Size(float64(freed)))
+			}
+			if inUse != nil {
+				return runtimeError(inUse)
 			}
 			if files > 0 {
 				return usageError(errors.New("nothing was deleted: say --yes if that is what you want"))

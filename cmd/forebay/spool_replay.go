@@ -91,7 +91,8 @@ func newSpoolReplay(open replayOpener) *cobra.Command {
 		Short: "Deliver what is in a spool",
 		Long: `Deliver what is in a spool, oldest first, and delete it as it is delivered. At the
 first failure it stops; what was not delivered stays in the spool, and the last
-batch may arrive twice when it is tried again.
+batch may arrive twice when it is tried again. Of crash-safe slabs, those of dead
+programs are delivered; what a living one has it delivers itself.
 
 Destinations:
 ` + usageOf(dests) + `
@@ -99,7 +100,9 @@ Exit codes:
   0   everything was delivered, or the spool was empty
   1   the spool could not be read
   75  the destination failed; the rest is still in the spool
-  78  the destination or the spool cannot be opened`,
+  78  the destination or the spool cannot be opened, or is in use`,
+		Example: `  forebay spool replay /var/spool/forebay --to file:late.log
+  forebay spool replay /dev/shm/forebay --to tcp://logs:5170`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
@@ -127,7 +130,7 @@ Exit codes:
 }
 
 // replayAll replays one spool after the other.
-func replayAll(ctx context.Context, cmd *cobra.Command, dirs []string, target *replayTarget) error {
+func replayAll(ctx context.Context, cmd *cobra.Command, dirs []spoolDir, target *replayTarget) error {
 	o, err := storedForms()
 	if err != nil {
 		return runtimeError(err)
@@ -143,30 +146,45 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []string, target *r
 		}
 	}
 
-	for _, dir := range dirs {
-		s, err := spool.Open(dir, o)
-		if err != nil {
-			return configError(errors.New(spoolText(err)))
+	for _, d := range dirs {
+		if d.segments { // what is in them is older than what is in slabs
+			if err := replaySegments(ctx, cmd, d.dir, o, target.sink); err != nil {
+				return err
+			}
 		}
-		done, err := s.Replay(ctx, target.sink)
-		left, lost := s.Stats().Records, s.Stats().Corrupt
-		if cerr := s.Close(); err == nil && cerr != nil {
-			err = cerr
+		if d.slabs {
+			if err := replayCrash(ctx, cmd.ErrOrStderr(), d.dir, o, target.sink); err != nil {
+				return err
+			}
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s delivered, %s left", dir, plural(done.Records, "record"), units.Count(left))
-		if n := done.Tally.Dropped.Total(); n > 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), ", %s of them refused for good", units.Count(n))
-		}
-		if lost > 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), ", %s unreadable", units.Count(lost))
-		}
-		fmt.Fprintln(cmd.ErrOrStderr())
-		if err != nil {
-			return &codeError{exitKept, errors.New(spoolText(err))}
-		}
-		if lost > 0 {
-			return runtimeError(fmt.Errorf("%s could not be read; see forebay spool verify %s", plural(lost, "record"), dir))
-		}
+	}
+	return nil
+}
+
+// replaySegments replays one spool.
+func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spool.Options, sink batch.Sink) error {
+	s, err := spool.Open(dir, o)
+	if err != nil {
+		return configError(errors.New(spoolText(err)))
+	}
+	done, err := s.Replay(ctx, sink)
+	left, lost := s.Stats().Records, s.Stats().Corrupt
+	if cerr := s.Close(); err == nil && cerr != nil {
+		err = cerr
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s delivered, %s left", dir, plural(done.Records, "record"), units.Count(left))
+	if n := done.Tally.Dropped.Total(); n > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), ", %s of them refused for good", units.Count(n))
+	}
+	if lost > 0 {
+		fmt.Fprintf(cmd.ErrOrStderr(), ", %s unreadable", units.Count(lost))
+	}
+	fmt.Fprintln(cmd.ErrOrStderr())
+	if err != nil {
+		return &codeError{exitKept, errors.New(spoolText(err))}
+	}
+	if lost > 0 {
+		return runtimeError(fmt.Errorf("%s could not be read; see forebay spool verify %s", plural(lost, "record"), dir))
 	}
 	return nil
 }

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// Crash-safe slabs are what forebay pipe --crash-safe, and programs that use
+// slab.CrashSafe, leave behind when they are killed.
+
+// crashFiles lists those in dir.
+func crashFiles(dir string) ([]slab.CrashFile, error) {
+	files, err := slab.CrashFiles(dir)
+	if err != nil {
+		return nil, runtimeError(errors.New(slabText(err)))
+	}
+	return files, nil
+}
+
+// slabText is the text of an error of package slab without its prefix.
+func slabText(err error) string { return strings.TrimPrefix(err.Error(), "slab: ") }
+
+// readCrash reads a file, with care if its process lives.
+func readCrash(f *slab.CrashFile) (*slab.Image, error) {
+	if f.Alive {
+		return slab.ReadLive(f.Path)
+	}
+	return slab.ReadImage(f.Path)
+}
+
+// crashListing says what is in a file.
+func crashListing(f *slab.CrashFile) (out spoolFile, damaged bool) {
+	out = spoolFile{Name: filepath.Base(f.Path), Kind: kindSlabs, Bytes: f.Bytes, Owner: "dead"}
+	if f.Alive {
+		out.Owner = "alive"
+	}
+	switch {
+	case f.Aside:
+		out.Health = "damaged, set aside"
+		return out, true
+	case f.Unborn:
+		out.Health = "ok, unfinished and empty"
+		return out, false
+	}
+	im, err := readCrash(f)
+	if err != nil {
+		out.Health = healthOf(err)
+		return out, errors.Is(err, slab.ErrDamaged)
+	}
+	begun := time.Unix(0, im.Created).UTC()
+	out.Begun, out.ContentType, out.PID = &begun, im.ContentType, im.PID
+	out.Records = uint64(len(im.Records))
+	out.Pending = out.Records
+	return out, crashHealth(im, &out)
+}
+
+// crashHealth says how a file is, and whether it is damaged.
+func crashHealth(im *slab.Image, out *spoolFile) bool {
+	var notes []string
+	if im.Evicted > 0 {
+		notes = append(notes, plural(im.Evicted, "record")+" dropped by DropOldest")
+	}
+	if im.HeapOnly > 0 {
+		notes = append(notes, plural(im.HeapOnly, "record")+" only in memory")
+	}
+	if im.MovedToHeap {
+		notes = append(notes, "its process went on without it")
+	}
+	out.Health = "ok"
+	if im.DamagedSlabs > 0 {
+		out.Health = fmt.Sprintf("damaged: %s in %s", plural(im.Damaged, "record"), plural(uint64(im.DamagedSlabs), "slab"))
+	}
+	if len(notes) > 0 {
+		out.Health += ", " + strings.Join(notes, ", ")
+	}
+	return im.DamagedSlabs > 0
+}
+
+// healthOf is what ls shows of a file that cannot be read.
+func healthOf(err error) string {
+	text := slabText(err)
+	if _, why, ok := strings.Cut(text, slabText(slab.ErrDamaged)+": "); ok {
+		return "damaged: " + why
+	}
+	return text
+}
+
+// catCrash prints the records of a file.
+func catCrash(f *slab.CrashFile, forms *spool.Options, print func(batch.Codec, batch.Record) error) (damaged bool, err error) {
+	if f.Aside || f.Unborn {
+		return f.Aside, nil
+	}
+	im, err := readCrash(f)
+	if err != nil {
+		return true, errors.New(slabText(err))
+	}
+	streams := map[uint32]uint32{}
+	for id, def := range im.Streams {
+		streams[id] = forms.Streams.Stream(def)
+	}
+	codec := forms.Codec(im.ContentType, im.Schema)
+	if codec == nil {
+		codec = encode.RawCodec()
+	}
+	for _, r := range im.Records {
+		if id, ok := streams[r.Stream]; ok {
+			r.Stream = id
+		}
+		if err := print(codec, r); err != nil {
+			return false, outputDone{err}
+		}
+	}
+	return im.DamagedSlabs > 0, nil
+}
+
+// outputDone is an error of the output rather than of the file.
+type outputDone struct{ error }
+
+// replayCrash delivers what the dead processes have left in dir. Files of living
+// ones are left alone.
+func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options, sink batch.Sink) error {
+	files, err := crashFiles(dir)
+	if err != nil {
+		return err
+	}
+	var bad error
+	for _, f := range files {
+		if f.Aside || f.Unborn {
+			continue
+		}
+		done, err := slab.ReplayCrash(ctx, f.Path, sink, &slab.CrashReplayOptions{Streams: o.Streams, Codec: o.Codec})
+		switch {
+		case errors.Is(err, slab.ErrInUse):
+			fmt.Fprintf(w, "forebay: %s: in use by a living process, left alone\n", f.Path)
+			bad = configError(fmt.Errorf("%s is in use by a living process, which will deliver what is in it", f.Path))
+			continue
+		case errors.Is(err, slab.ErrDamaged):
+			fmt.Fprintf(w, "forebay: %s\n", slabText(err))
+			bad = runtimeError(fmt.Errorf("%s could not be read", f.Path))
+			continue
+		}
+		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left", f.Path, plural(done.Records, "record"), units.Count(done.Left))
+		if n := done.Tally.Dropped.Total(); n > 0 {
+			fmt.Fprintf(w, ", %s of them refused for good", units.Count(n))
+		}
+		if done.Damaged > 0 {
+			fmt.Fprintf(w, ", %s unreadable", units.Count(done.Damaged))
+		}
+		fmt.Fprintln(w)
+		if err != nil {
+			return &codeError{exitKept, errors.New(slabText(err))}
+		}
+		if done.Damaged > 0 {
+			bad = runtimeError(fmt.Errorf("%s of %s could not be read; the file was set aside", plural(done.Damaged, "record"), f.Path))
+		}
+	}
+	return bad
+}
+
+// purgeCrash deletes files of dead processes, or says which it would.
+func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
+	files, err := crashFiles(dir)
+	if err != nil {
+		return 0, err
+	}
+	var n, pending, alive uint64
+	var bytes int64
+	for _, f := range files {
+		if onlyAside && !f.Aside {
+			continue
+		}
+		if f.Alive {
+			alive++
+			fmt.Fprintf(w, "%s: in use by a living process, left alone\n", f.Path)
+			continue
+		}
+		size := f.Bytes
+		if yes {
+			size, err = slab.PurgeCrash(f.Path)
+			if errors.Is(err, slab.ErrInUse) {
+				alive++
+				continue
+			} else if err != nil {
+				return 0, runtimeError(errors.New(slabText(err)))
+			}
+		} else if l, _ := crashListing(&f); true {
+			pending += l.Pending
+		}
+		n++
+		bytes += size
+	}
+	switch {
+	case yes:
+		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, plural(n, "file"), units.Size(float64(bytes)))
+	case onlyAside:
+		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, plural(n, "file"), units.Size(float64(bytes)))
+	default:
+		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, plural(n, "file"), plural(pending, "pending record"), units.Size(float64(bytes)))
+	}
+	if alive > 0 && !onlyAside {
+		err = runtimeError(fmt.Errorf("%s: %s in use by another process", dir, plural(alive, "file")))
+	}
+	if yes {
+		n = 0
+	}
+	return n, err
+}
