@@ -357,14 +357,32 @@ func millis(from, to int) time.Duration {
 	return time.Duration(1000*from+rand.IntN(1000*(to-from))) * time.Microsecond
 }
 
+// places are the kinds of directories that the tests of kills use in turn.
+var places = []string{"disk", "tmpfs"}
+
+// place returns a new directory on a tmpfs, if there is one, or elsewhere.
+func place(t *testing.T, kind string) string {
+	t.Helper()
+	if kind != "tmpfs" {
+		return t.TempDir()
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "forebay-test-*")
+	if err != nil {
+		t.Logf("SKIPPED: no tmpfs (%v), on disk instead", err)
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
 func TestKill(t *testing.T) {
 	modes := []string{"write", "fail", "hang", "hang,evict", "fail,evict"}
 	n := (kills(30) + len(modes) - 1) / len(modes)
 	for _, mode := range modes {
 		t.Run(mode, func(t *testing.T) {
 			records := uint64(0)
-			for range n {
-				dir := t.TempDir()
+			for i := range n {
+				dir := place(t, places[i%len(places)])
 				killOnce(t, dir, mode, 0, millis(15, 70))
 				if !begun(dir) {
 					continue // killed before it began
@@ -388,8 +406,8 @@ func TestKill(t *testing.T) {
 // Killed, and killed again while it recovers and goes on.
 func TestKillDuringRecovery(t *testing.T) {
 	recovered := uint64(0)
-	for range max(3, kills(30)/10) {
-		dir := t.TempDir()
+	for i := range max(4, kills(30)/10) {
+		dir := place(t, places[i%len(places)])
 		killOnce(t, dir, "hang", 0, millis(25, 50))
 		for life := range 3 {
 			killOnce(t, dir, "slow", life+1, millis(10, 30))
@@ -415,15 +433,17 @@ func TestExitPanicThrow(t *testing.T) {
 	for end, says := range map[string]string{
 		"exit": "", "panic": "panic: on purpose", "throw": "fatal error: concurrent map", "stack": "stack overflow", "limit": "out of memory",
 	} {
-		t.Run(end, func(t *testing.T) {
-			dir := t.TempDir()
-			cmd, stderr := startChild(t, dir, "hang,roomy", 0, envEnd+"="+end)
-			err := cmd.Wait()
-			if err == nil || strings.Contains(stderr.String(), "child:") || !strings.Contains(stderr.String(), says) {
-				t.Fatalf("child ended with %v: %.500s", err, stderr.String())
-			}
-			afterEnd(t, dir)
-		})
+		for _, where := range places {
+			t.Run(end+"/"+where, func(t *testing.T) {
+				dir := place(t, where)
+				cmd, stderr := startChild(t, dir, "hang,roomy", 0, envEnd+"="+end)
+				err := cmd.Wait()
+				if err == nil || strings.Contains(stderr.String(), "child:") || !strings.Contains(stderr.String(), says) {
+					t.Fatalf("child ended with %v: %.500s", err, stderr.String())
+				}
+				afterEnd(t, dir)
+			})
+		}
 	}
 }
 

@@ -49,15 +49,19 @@ func memoryGroup(t *testing.T, n int) []string {
 // The OOM killer kills the process for the memory of its group.
 func TestOOMKill(t *testing.T) {
 	procs := memoryGroup(t, 96<<20)
-	dir := t.TempDir()
-	cmd, stderr := startChild(t, dir, "hang,roomy", 0, envEnd+"=cgroup", envCgroup+"="+strings.Join(procs, ":"))
-	err := cmd.Wait()
-	var ee *exec.ExitError
-	if strings.Contains(stderr.String(), "child:") {
-		t.Skipf("SKIPPED: %s", stderr.String())
+	for _, where := range places {
+		t.Run(where, func(t *testing.T) {
+			dir := place(t, where)
+			cmd, stderr := startChild(t, dir, "hang,roomy", 0, envEnd+"=cgroup", envCgroup+"="+strings.Join(procs, ":"))
+			err := cmd.Wait()
+			var ee *exec.ExitError
+			if strings.Contains(stderr.String(), "child:") {
+				t.Skipf("SKIPPED: %s", stderr.String())
+			}
+			if !errors.As(err, &ee) || ee.Sys().(syscall.WaitStatus).Signal() != unix.SIGKILL {
+				t.Fatalf("child ended with %v: %.500s", err, stderr.String())
+			}
+			afterEnd(t, dir)
+		})
 	}
-	if !errors.As(err, &ee) || ee.Sys().(syscall.WaitStatus).Signal() != unix.SIGKILL {
-		t.Fatalf("child ended with %v: %.500s", err, stderr.String())
-	}
-	afterEnd(t, dir)
 }

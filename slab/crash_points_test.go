@@ -78,7 +78,7 @@ func TestKillAtPoints(t *testing.T) {
 					if mode == "ends,idle" && died > before {
 						break // it is for the points that a busy drain never reaches
 					}
-					dir := t.TempDir()
+					dir := place(t, places[n%len(places)])
 					if !dieAt(t, dir, mode, 0, p, n) {
 						continue
 					}
@@ -107,7 +107,7 @@ func TestKillAtRecoveryPoints(t *testing.T) {
 		t.Run(p, func(t *testing.T) {
 			died := 0
 			for _, n := range []int{1, 2, 3} {
-				dir := t.TempDir()
+				dir := place(t, places[n%len(places)])
 				for life := range 2 { // two files wait
 					if !dieAt(t, dir, "hang", life, ptStoredLocked, 40) {
 						t.Fatal("it did not die")
