@@ -259,7 +259,7 @@ func FuzzNonFinite(f *testing.F) {
 }
 
 func TestNonFiniteRandom(t *testing.T) {
-	for i := range uint64(effort(3000)) {
+	for i := range uint64(effort(1000)) {
 		nonFiniteTree(t, seedBytes(5000+i, int(20+i%300)))
 	}
 }
