@@ -205,7 +205,8 @@ type Config struct {
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
 	// WhenFull is what a call does when no memory is left: block-for=DURATION,
-	// block, drop-newest or drop-oldest. Default block-for=250ms.
+	// block, drop-newest, drop-oldest, or spill, which needs SpoolDir or Spill.
+	// Default block-for=250ms.
 	WhenFull string `yaml:"when_full"`
 	// CrashDir is a directory for files that the memory lies in: what a call has
 	// returned from then survives the death of the process, and the next one
@@ -319,6 +320,9 @@ func (c Config) resolve() (Config, error) {
 		if c.whenFull, err = slab.ParseWhenFull(c.WhenFull); err != nil {
 			bad("when_full: %s", strings.TrimPrefix(err.Error(), "slab: when-full "))
 		}
+	}
+	if c.whenFull == slab.Spill() && c.SpoolDir == "" && c.Spill == nil {
+		bad("when_full is spill, but there is no spool_dir")
 	}
 	if c.SpoolDir != "" && c.Spill != nil {
 		bad("spool_dir and Spill are both given; use one of them")

@@ -26,6 +26,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/spool"
 )
 
 func TestConfigFaults(t *testing.T) {
@@ -63,6 +64,8 @@ func TestConfigFaults(t *testing.T) {
 		"timeout (-1s)":                          func(c *Config) { c.Timeout = -time.Second },
 		"bearer_token: there is a newline":       func(c *Config) { c.BearerToken = "s3cret\n" },
 		`when_full: "never" is not one of`:       func(c *Config) { c.WhenFull = "never" },
+		"when_full is spill, but there is no sp": func(c *Config) { c.WhenFull = "spill" },
+		"spool_dir and Spill are both given":     func(c *Config) { c.SpoolDir, c.Spill = "x", new(spool.Spool) },
 		"slab_bytes is 1":                        func(c *Config) { c.SlabBytes = 1 },
 		"pending_limit is -1":                    func(c *Config) { c.PendingLimit = -1 },
 		"headers: Content-Type is made by the":   func(c *Config) { c.Headers = map[string]string{"content-type": "x"} },

@@ -64,9 +64,10 @@ func New(c Config) (*Sink, error) {
 		return nil, errors.Join(err, d.release())
 	}
 	c = p.c
+	so := c.slab(p)
 	o := &deliver.Options{
 		Name: c.Name, Retry: c.Retry, Breaker: c.Breaker, Handler: c.ErrorHandler, PendingLimit: c.PendingLimit,
-		DeadLetter: c.DeadLetter, Spill: c.Spill, OnError: c.OnError, Pending: d.waiting,
+		DeadLetter: c.DeadLetter, Spill: c.Spill, OnError: c.OnError, Pending: d.waiting, SpillWhenFull: so.WhenFull == slab.Spill(),
 	}
 	if c.SpoolDir != "" {
 		d.spool, err = spool.Open(c.SpoolDir, &spool.Options{
@@ -80,7 +81,7 @@ func New(c Config) (*Sink, error) {
 	if d.Engine, err = deliver.New(p, o); err != nil {
 		return fail(fmt.Errorf("loki: config: %w", err))
 	}
-	w, err := slab.NewSink(d, c.slab(p))
+	w, err := slab.NewSink(d, so)
 	if err != nil {
 		return fail(fmt.Errorf("loki: config: %w", err))
 	}

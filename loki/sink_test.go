@@ -284,6 +284,32 @@ func TestSpoolDir(t *testing.T) {
 	}
 }
 
+// TestSpillWhenFull: with a Loki that does not answer, calls go on at the speed of
+// the disk, far beyond the memory, and all records are kept.
+func TestSpillWhenFull(t *testing.T) {
+	release := make(chan struct{})
+	c := Config{Labels: map[string]string{"app": "test"}, SpoolDir: t.TempDir(), WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 8 << 10,
+		Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
+	h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) {
+		<-release
+		return &http.Response{StatusCode: 204, Body: http.NoBody}, nil
+	}), c)
+	const n = 5000 // half a megabyte
+	for i := range n {
+		slog.New(h).Info("a record of some length", "i", i)
+	}
+	if a := h.Sink().Account(); a.Dropped.Total() != 0 || a.Pending.Spill == 0 {
+		t.Errorf("%v", a)
+	}
+	close(release)
+	if err := h.Flush(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if rep, err := h.Close(context.Background()); err != nil || rep.Delivered != n || rep.Check() != nil {
+		t.Errorf("%v %v", rep, err)
+	}
+}
+
 const crashEnv = "FOREBAY_LOKI_CRASH_TEST"
 
 // crashingChild logs and ends as the worst case does: without a word.
