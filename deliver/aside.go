@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -78,6 +79,21 @@ func (k *Keeper) lateFor() (late chan struct{}, now bool) {
 		return nil, true
 	}
 	return k.closing.late, false
+}
+
+// untilSafe waits until batch no of the window is settled, or in the spill. Only
+// then does a Send return whose batch a goroutine of the lane's own sends: the
+// memory of the producer may be all that survives the process.
+func (k *Keeper) untilSafe(ctx context.Context, no uint64) {
+	var again <-chan time.Time
+	for {
+		k.mu.Lock()
+		safe := k.shut || len(k.live) == 0 || k.live[0].no > no
+		k.mu.Unlock()
+		if safe || k.awaitRoom(ctx, &again) != nil {
+			return
+		}
+	}
 }
 
 // aside puts the window into the spill, whatever state its batches are in. On

@@ -75,6 +75,9 @@ func randomFaults(t *testing.T, seed uint64, async, spill, partial bool) {
 		store = &testkit.Spill{}
 		o.Spill = store
 		o.SpillWhenFull = rng.IntN(2) == 0
+		if rng.IntN(2) == 0 {
+			store.Slow(rng, 200*time.Millisecond)
+		}
 	}
 	e := mustNew(t, sink, o)
 	if o.SpillWhenFull {

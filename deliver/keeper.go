@@ -477,24 +477,12 @@ func (k *Keeper) putOne(ctx context.Context, b *batch.Batch) error {
 			break // with mu held
 		}
 		k.mu.Unlock()
-		late, now := k.lateFor()
-		if again == nil && (now || k.isFull()) {
-			if k.aside() == nil {
-				continue
-			}
-			again = time.After(spillRetry)
+		if err := k.awaitRoom(ctx, &again); err != nil {
+			return err
 		}
-		select {
-		case <-k.room:
-		case <-k.pressed:
-		case <-late:
-		case <-again:
-			again = nil
-		case <-k.closed:
-			return errClosed
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	}
+	if k.lane.detached {
+		defer k.untilSafe(ctx, k.lastNo+1)
 	}
 	k.lastNo++
 	k.taken += n
@@ -513,6 +501,30 @@ func (k *Keeper) putOne(ctx context.Context, b *batch.Batch) error {
 		k.workLocked()
 	}
 	k.mu.Unlock()
+	return nil
+}
+
+// awaitRoom waits until there may be room in the window, making some if the
+// producer is full. again is when that may be tried once more, after it failed.
+func (k *Keeper) awaitRoom(ctx context.Context, again *<-chan time.Time) error {
+	late, now := k.lateFor()
+	if *again == nil && (now || k.isFull()) {
+		if k.aside() == nil {
+			return nil
+		}
+		*again = time.After(spillRetry)
+	}
+	select {
+	case <-k.room:
+	case <-k.pressed:
+	case <-late:
+	case <-*again:
+		*again = nil
+	case <-k.closed:
+		return errClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	return nil
 }
 

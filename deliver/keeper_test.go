@@ -404,6 +404,9 @@ func accountRound(t *testing.T, seed uint64, async bool) {
 			store.Quota(50 + rng.IntN(500))
 		}
 		o.SpillWhenFull = rng.IntN(2) == 0
+		if rng.IntN(2) == 0 {
+			store.Slow(rng, 200*time.Millisecond)
+		}
 	}
 	var handled atomic.Uint64
 	if rng.IntN(3) == 0 {

@@ -40,8 +40,8 @@ type Options struct {
 	// SpillWhenFull is for a producer that puts records into the spill when it is
 	// full rather than wait, such as a slab.Writer whose policy is Spill: see
 	// [Engine.SpillWhen]. The engine then sends copies from a goroutine of its own,
-	// so that a destination that hangs holds nothing of the producer's; that costs
-	// a copy and a switch of goroutines per batch. Default false.
+	// so that a destination that hangs holds nothing of the producer's; Send
+	// still returns when they are settled or in the spill. That costs a copy and a switch of goroutines per batch. Default false.
 	SpillWhenFull bool
 	// OnError is told of transitions, see the parts: "send", "recovered", "hold",
 	// "expired" ([RetryOptions]), "handler", "handler-recovered"

@@ -18,12 +18,21 @@ import (
 
 // What was read is there after SIGKILL, with --crash-safe.
 func TestCrashSafe(t *testing.T) {
+	for _, flags := range []string{"", "--spool spool --when-full spill"} {
+		t.Run(flags, func(t *testing.T) { crashSafe(t, strings.Fields(flags)) })
+	}
+}
+
+func crashSafe(t *testing.T, flags []string) {
 	dir := t.TempDir()
+	if len(flags) > 0 {
+		flags[1] = filepath.Join(dir, flags[1])
+	}
 	path := filepath.Join(dir, "out")
 	if err := os.Symlink("/dev/full", path); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "crash")}
+	args := append([]string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "crash")}, flags...)
 	p := start(t, append(args, "--to", "file:"+filepath.Join(dir, "beside"))...)
 	p.write("one\ntwo\n")
 	await(t, filepath.Join(dir, "beside"), "one\ntwo\n") // so that they are in all slabs

@@ -3,7 +3,9 @@ package testkit
 import (
 	"errors"
 	"io"
+	"math/rand/v2"
 	"sync"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -22,6 +24,7 @@ type Spill struct {
 	fail   error         // of Append
 	bad    error         // of Next
 	peak   int           // most records held
+	slow   func() time.Duration
 }
 
 type spillFrame struct {
@@ -52,8 +55,30 @@ func (s *Spill) FailNext(err error) {
 	s.bad = err
 }
 
+// Slow makes Append and Next take up to d, at random.
+func (s *Spill) Slow(rng *rand.Rand, d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rng = Rand(rng.Uint64())
+	s.slow = func() time.Duration { return time.Duration(rng.Int64N(int64(d))) }
+}
+
+// seek takes its time.
+func (s *Spill) seek() {
+	s.mu.Lock()
+	var d time.Duration
+	if s.slow != nil {
+		d = s.slow()
+	}
+	s.mu.Unlock()
+	if d > 0 {
+		time.Sleep(d)
+	}
+}
+
 // Append copies b and adds it at the end.
 func (s *Spill) Append(b *batch.Batch) (uint64, error) {
+	s.seek()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fail != nil {
@@ -73,6 +98,7 @@ func (s *Spill) Append(b *batch.Batch) (uint64, error) {
 
 // Next hands out the oldest batch that is not handed out.
 func (s *Spill) Next() (*batch.Batch, uint64, error) {
+	s.seek()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
