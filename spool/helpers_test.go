@@ -312,7 +312,7 @@ func testSeed(t *testing.T) *rand.Rand {
 }
 
 // torture reports whether long runs are wanted.
-func torture() bool { return os.Getenv("FOREBAY_TORTURE") == "1" }
+func torture() bool { return os.Getenv("FOREBAY_TORTURE") != "" }
 
 // eventLog collects events.
 type eventLog struct {

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // The environment of the child process that TestKill kills: its spool directory,
@@ -93,10 +95,7 @@ func TestKill(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no SIGKILL on windows")
 	}
-	rounds := 20
-	if torture() {
-		rounds = 3000
-	}
+	rounds := testkit.Rounds(20, 3000)
 	r := testSeed(t)
 	dir := t.TempDir()
 	var (

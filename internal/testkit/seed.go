@@ -30,10 +30,15 @@ func Seed(t testing.TB) uint64 {
 // Rand returns the random source of a seed.
 func Rand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed^0x9e3779b97f4a7c15)) }
 
-// Rounds returns n, or long when FOREBAY_TORTURE is set.
+// Rounds returns n, or long when FOREBAY_TORTURE is set; a number above 1 there is
+// a bound of long.
 func Rounds(n, long int) int {
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		return long
+	text := os.Getenv("FOREBAY_TORTURE")
+	if text == "" {
+		return n
 	}
-	return n
+	if most, err := strconv.Atoi(text); err == nil && most > 1 {
+		return max(n, min(long, most))
+	}
+	return long
 }
