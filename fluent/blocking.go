@@ -11,9 +11,9 @@ import (
 // way stays theirs until the server has acknowledged it, whereas a deliver.Engine
 // would copy the batches of a window and take them over. It asks for batches of
 // Window frames instead, which are under way together all the same.
-func (s *Sink) Blocking() batch.Sink { return blocking{s} }
+func (s *Client) Blocking() batch.Sink { return blocking{s} }
 
-type blocking struct{ s *Sink }
+type blocking struct{ s *Client }
 
 func (b blocking) Send(ctx context.Context, batch *batch.Batch) error { return b.s.Send(ctx, batch) }
 func (b blocking) Limits() batch.Limits {

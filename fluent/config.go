@@ -91,7 +91,7 @@ type TLS struct {
 	Config *tls.Config `yaml:"-"`
 }
 
-// Config configures a [Sink] and a [Logger]. The zero value is useful: each field
+// Config configures a [Sink], a [Logger] and a [Client]. The zero value is useful: each field
 // states its default and unit. It can be decoded from YAML.
 type Config struct {
 	// Servers are the addresses, in the order of preference: HOST, HOST:PORT,
@@ -170,9 +170,9 @@ type Config struct {
 	// each time.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
 
-	// What follows is for [NewLogger] only.
+	// What follows is not for a bare [Client].
 
-	// Sync makes Post wait until the record is acknowledged (with NoAck:
+	// Sync makes [Logger.Post] wait until the record is acknowledged (with NoAck:
 	// written), for at most SyncTimeout (default 10 s). Default false.
 	Sync        bool          `yaml:"sync"`
 	SyncTimeout time.Duration `yaml:"sync_timeout"`
@@ -208,7 +208,7 @@ type Config struct {
 	DeadLetterFile string               `yaml:"dead_letter_file"`
 	// SpoolDir is a directory that holds, on disk, what waits while the server is
 	// down and ErrorHandler does not take it. What Close could not deliver stays
-	// there: the next Logger with this directory, in this process or another,
+	// there: the next Sink with this directory, in this process or another,
 	// delivers it before anything newer. It belongs to one Logger at a time.
 	// Default: none. Spill is another such store, see package spool.
 	SpoolDir string        `yaml:"spool_dir"`
@@ -222,11 +222,11 @@ type Config struct {
 	SpoolSync string `yaml:"spool_sync"`
 	// CrashDir is a directory for a file that holds the buffer, so that what Post
 	// has returned from survives the death of the process: SIGKILL, os.Exit, a
-	// panic. The next Logger with this directory delivers it first; what Close
-	// could not deliver and no spool takes stays there, too. Of FlushInterval's
-	// time nothing is lost then. It is for Loggers only, and a tmpfs is the best
-	// place. Linux and macOS; where it cannot be had OnError is told, and the
-	// buffer is in memory. Default: none.
+	// panic. The next Sink with this directory delivers it first; what Close could
+	// not deliver and no spool takes stays there, too. Of FlushInterval's time
+	// nothing is lost then. One batch of Window frames is under way at a time. A
+	// tmpfs is the best place. Linux and macOS; where it cannot be had OnError is
+	// told, and the buffer is in memory. Default: none.
 	CrashDir string `yaml:"crash_dir"`
 	// Retry and Breaker set how often is tried. Default nil: their defaults.
 	Retry   *deliver.RetryOptions   `yaml:"-"`

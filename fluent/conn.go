@@ -16,7 +16,7 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A conn is one connection. Sink.mu guards what says so.
+// A conn is one connection. Client.mu guards what says so.
 type conn struct {
 	nc        net.Conn
 	raw       net.Conn // below TLS
@@ -28,7 +28,7 @@ type conn struct {
 
 	gone chan struct{} // closed when it is dead
 
-	// Under Sink.mu:
+	// Under Client.mu:
 	pending []sent // in the order written
 	base    uint64 // number of the first
 	byID    map[chunkID]uint64
@@ -50,7 +50,7 @@ type sent struct {
 }
 
 // connection returns a connection that is alive.
-func (s *Sink) connection(ctx context.Context) (*conn, error) {
+func (s *Client) connection(ctx context.Context) (*conn, error) {
 	for {
 		s.mu.Lock()
 		c, better := s.conn, s.better
@@ -111,7 +111,7 @@ func (s *Sink) connection(ctx context.Context) (*conn, error) {
 var errReplaced = errors.New("replaced by a connection to a preferred server")
 
 // connect connects to the first server that can be connected to.
-func (s *Sink) connect(ctx context.Context) (*conn, error) {
+func (s *Client) connect(ctx context.Context) (*conn, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() { cancel(ErrClosed) })()
@@ -156,7 +156,7 @@ func (s *Sink) connect(ctx context.Context) (*conn, error) {
 }
 
 // adopt makes c the connection in use.
-func (s *Sink) adopt(c *conn) {
+func (s *Client) adopt(c *conn) {
 	s.mu.Lock()
 	s.conn = c
 	s.stats.Connects++
@@ -170,7 +170,7 @@ func (s *Sink) adopt(c *conn) {
 }
 
 // lookBack tries the servers before the one with that index.
-func (s *Sink) lookBack(index int) {
+func (s *Client) lookBack(index int) {
 	defer s.beside.Done()
 	var found *conn
 	for i := range index {
@@ -199,7 +199,7 @@ func (s *Sink) lookBack(index int) {
 }
 
 // dial connects to a server, TLS and handshake included.
-func (s *Sink) dial(ctx context.Context, index int) (_ *conn, err error) {
+func (s *Client) dial(ctx context.Context, index int) (_ *conn, err error) {
 	srv := s.c.servers[index]
 	fail := func(what string, err error) (*conn, error) {
 		if isRefusal(err) {
@@ -287,7 +287,7 @@ func isGone(err error) bool {
 
 // register notes that the frames of j are about to be written to c. It reports
 // false if c is dead.
-func (s *Sink) register(c *conn, j *job) bool {
+func (s *Client) register(c *conn, j *job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.dead {
@@ -330,7 +330,7 @@ func (c *conn) deadlineLocked(r *resolved) {
 }
 
 // write writes the frames of j.
-func (s *Sink) write(c *conn, j *job) {
+func (s *Client) write(c *conn, j *job) {
 	m := j.mem
 	m.vec = m.vec[:0]
 	c.nc.SetWriteDeadline(time.Now().Add(s.c.WriteTimeout))
@@ -375,7 +375,7 @@ func (s *Sink) write(c *conn, j *job) {
 }
 
 // writeVectors writes frames from where their records lie.
-func (s *Sink) writeVectors(c *conn, j *job) (int64, error) {
+func (s *Client) writeVectors(c *conn, j *job) (int64, error) {
 	m := j.mem
 	size := 0
 	for i := range m.lay.frames {
@@ -400,7 +400,7 @@ func (s *Sink) writeVectors(c *conn, j *job) (int64, error) {
 }
 
 // lost is the error of what waits on a connection that ended because of err.
-func (s *Sink) lost(c *conn, err error) error {
+func (s *Client) lost(c *conn, err error) error {
 	if errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -420,7 +420,7 @@ func (s *Sink) lost(c *conn, err error) error {
 
 // fail ends a connection because of err, and with it everything that waits on it
 // for an answer.
-func (s *Sink) fail(c *conn, err error) {
+func (s *Client) fail(c *conn, err error) {
 	s.mu.Lock()
 	if c.dead {
 		s.mu.Unlock()
@@ -477,7 +477,7 @@ func (c *conn) close() {
 }
 
 // reader reads acknowledgements until the connection ends.
-func (s *Sink) reader(c *conn) {
+func (s *Client) reader(c *conn) {
 	defer s.beside.Done()
 	buf := append(make([]byte, 0, 1024), c.read...)
 	c.read = nil
@@ -511,7 +511,7 @@ func (s *Sink) reader(c *conn) {
 var errIdle = errors.New("not used for a while")
 
 // overdue says why the reader's deadline passed, nil if it was moved meanwhile.
-func (s *Sink) overdue(c *conn) error {
+func (s *Client) overdue(c *conn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -527,7 +527,7 @@ func (s *Sink) overdue(c *conn) error {
 }
 
 // consume takes the messages at the beginning of buf.
-func (s *Sink) consume(c *conn, buf []byte) ([]byte, error) {
+func (s *Client) consume(c *conn, buf []byte) ([]byte, error) {
 	rest := buf
 	for len(rest) > 0 {
 		next, err := msgpack.Skip(rest)
@@ -582,7 +582,7 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 }
 
 // ack notes that the server has taken a frame.
-func (s *Sink) ack(c *conn, id chunkID) {
+func (s *Client) ack(c *conn, id chunkID) {
 	s.mu.Lock()
 	no, known := c.byID[id]
 	if !known {

@@ -2,10 +2,10 @@
 // fluentforwardreceiver and whatever else speaks the Forward protocol.
 //
 //   - [Logger] is a client of its own: Post a value under a tag.
-//   - [NewEncoder] makes a Router's records into events; its output is
-//     [Logger.Writer].
-//   - [Sink] is the bare destination, for a pipeline put together by hand:
-//     slab.Writer, deliver.Engine, Sink.
+//   - [Sink] is an output of a forebay.Router, whose records [Sink.Encoder] makes
+//     into events.
+//   - [Client] is the bare destination behind both, for a pipeline put together by
+//     hand: slab.Writer, deliver.Engine, Client.
 //
 // # The wire
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// DryRun returns a sink that sends nothing and writes to w what a [Sink] with the
+// DryRun returns a sink that sends nothing and writes to w what a [Client] with the
 // same Config would send: a line for each frame, and its records as JSON below.
 func DryRun(w io.Writer, c Config) (batch.Sink, error) {
 	r, err := c.resolve()
@@ -28,10 +28,10 @@ type dryRun struct {
 	frames int
 }
 
-// Limits is that of a Sink.
+// Limits is that of a Client.
 func (d *dryRun) Limits() batch.Limits { return batch.Limits{Bytes: d.c.FrameBytes} }
 
-// Accepts is that of a Sink.
+// Accepts is that of a Client.
 func (d *dryRun) Accepts(t string) bool { return t == ContentType }
 
 // Send writes the frames of b.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/goccy/go-yaml"
+
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
@@ -120,4 +122,66 @@ func ExampleDryRun() {
 	// Output:
 	// frame 1: PackedForward tag="app" size=1 payload=15 bytes, message=29 bytes
 	//   {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
+}
+
+// A Router logs to Fluentd in JSON's stead.
+func ExampleNew() {
+	addr, stop := receiver()
+	defer stop()
+	sink, err := fluent.New(fluent.Config{Servers: []string{addr}, Tag: "app"})
+	if err != nil {
+		panic(err)
+	}
+	router, err := forebay.NewRouter(forebay.Route(sink.Encoder(), sink.Output(slog.LevelInfo)))
+	if err != nil {
+		panic(err)
+	}
+	r := slog.NewRecord(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), slog.LevelInfo, "started", 0)
+	r.AddAttrs(slog.Int("port", 8080))
+	router.Handle(context.Background(), r)
+	router.Close(context.Background())
+	// Output:
+	// app {"time":"2026-01-02T03:04:05Z","record":{"level":"INFO","message":"started","port":8080}}
+}
+
+// What waits while the server is down is kept on disk, and delivered by the next
+// Logger before anything newer.
+func ExampleConfig_spool() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	var c fluent.Config
+	err = yaml.Unmarshal([]byte(`
+servers: ["127.0.0.1:1"]
+spool_dir: `+dir+`
+spool_bytes: 1048576
+reconnect_min: 1ms
+close_timeout: 200ms
+`), &c)
+	if err != nil {
+		panic(err)
+	}
+	c.OnError = func(batch.Event) {}
+	l, err := fluent.NewLogger(c)
+	if err != nil {
+		panic(err)
+	}
+	l.PostWithTime("app", time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), map[string]any{"n": 1})
+	rep, _ := l.Close(context.Background())
+	fmt.Println("in the spool:", rep.Pending.Spill)
+
+	addr, stop := receiver()
+	defer stop()
+	c.Servers = []string{addr}
+	if l, err = fluent.NewLogger(c); err != nil {
+		panic(err)
+	}
+	rep, _ = l.Close(context.Background())
+	fmt.Println("delivered:", rep.Delivered)
+	// Output:
+	// in the spool: 1
+	// app {"time":"2026-01-02T03:04:05Z","record":{"n":1}}
+	// delivered: 1
 }

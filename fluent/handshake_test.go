@@ -42,7 +42,7 @@ func TestHandshakes(t *testing.T) {
 				r.obedient(c)
 			}}
 			tc.c.Servers = []string{listen(t, f)}
-			s := newTestSink(t, tc.c)
+			s := newTestClient(t, tc.c)
 			sendOK(t, s, numbers(t, 0, 10))
 			if !slices.Equal(r.get("forebay"), seq(0, 10)) {
 				t.Error("records are missing")
@@ -97,7 +97,7 @@ func TestHandshakeFailures(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { tc.script(c) }}
 			tc.c.Servers = []string{listen(t, f)}
-			s := newTestSink(t, tc.c)
+			s := newTestClient(t, tc.c)
 			err := s.Send(context.Background(), numbers(t, 0, 1))
 			if err == nil || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("%v\nwant %s", err, tc.text)
@@ -133,7 +133,7 @@ func TestHandshakeInPieces(t *testing.T) {
 		drip(auth.PONG(salt, ""))
 		r.obedient(c)
 	}}
-	s := newTestSink(t, Config{Dial: f.Dial, SharedKey: "k"})
+	s := newTestClient(t, Config{Dial: f.Dial, SharedKey: "k"})
 	t.Cleanup(f.Close)
 	sendOK(t, s, numbers(t, 0, 10))
 	s.Close(context.Background())
@@ -171,7 +171,7 @@ func TestPingIsOneWrite(t *testing.T) {
 func TestServerThatAsksForAHandshake(t *testing.T) {
 	a := &testkit.ForwardAuth{Nonce: []byte("n")}
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write(a.HELO()); c.Raw(); c.Raw() }}
-	s := newTestSink(t, Config{Servers: []string{listen(t, f)}})
+	s := newTestClient(t, Config{Servers: []string{listen(t, f)}})
 	err := s.Send(context.Background(), numbers(t, 0, 1))
 	if batch.Inspect(err).Kind != batch.KindFatal || !strings.Contains(err.Error(), "set Config.SharedKey") {
 		t.Error(err)

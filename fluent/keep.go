@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// kept is what a Logger keeps on disk, as its Config names it.
+// kept is what a Sink keeps on disk, as its Config names it.
 type kept struct {
 	spool    *spool.Spool            // nil: none
 	letters  *deliver.DeadLetterFile // nil: none
@@ -83,8 +83,8 @@ const keepGrace = 500 * time.Millisecond
 
 // until returns the context of the end: when ctx ends the engine stops trying,
 // and what is left of the time is for the spool.
-func (l *Logger) until(ctx context.Context) (context.Context, context.CancelFunc) {
-	if !l.spills {
+func (s *Sink) until(ctx context.Context) (context.Context, context.CancelFunc) {
+	if !s.spills {
 		return ctx, func() {}
 	}
 	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -98,7 +98,7 @@ func (l *Logger) until(ctx context.Context) (context.Context, context.CancelFunc
 		longer = withDeadline
 	}
 	stop := context.AfterFunc(ctx, func() {
-		l.engine.Drain(time.Now())
+		s.engine.Drain(time.Now())
 		time.AfterFunc(keepGrace, func() { cancel(context.Cause(ctx)) })
 	})
 	return longer, func() { stop(); stopTimer(); cancel(nil) }

@@ -17,7 +17,7 @@ import (
 const maxSuspects = 256
 
 // suspectLocked notes that a connection ended at a chunk.
-func (s *Sink) suspectLocked(id chunkID) {
+func (s *Client) suspectLocked(id chunkID) {
 	if len(s.suspects) >= maxSuspects {
 		clear(s.suspects)
 	}
@@ -25,7 +25,7 @@ func (s *Sink) suspectLocked(id chunkID) {
 }
 
 // suspicious reports whether j has a chunk that has ended enough connections.
-func (s *Sink) suspicious(j *job) bool {
+func (s *Client) suspicious(j *job) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.suspects) == 0 {
@@ -49,7 +49,7 @@ const (
 )
 
 // ask sends the records of j with the given indexes and waits for the answer.
-func (s *Sink) ask(j *job, indexes []int) (outcome, error) {
+func (s *Client) ask(j *job, indexes []int) (outcome, error) {
 	ch := make(chan error, 1)
 	p := &job{ctx: j.ctx, b: j.b.Select(nil, indexes), part: true, done: func(err error) { ch <- err }}
 	p.stop = context.AfterFunc(j.ctx, func() { s.abort(p) })
@@ -70,7 +70,7 @@ func (s *Sink) ask(j *job, indexes []int) (outcome, error) {
 
 // A search finds the records of a job that the server cannot take.
 type search struct {
-	s   *Sink
+	s   *Client
 	j   *job
 	bad []int
 	why error // of the last bad one
@@ -84,7 +84,7 @@ type search struct {
 }
 
 // interrogate sends j piece by piece.
-func (s *Sink) interrogate(j *job) {
+func (s *Client) interrogate(j *job) {
 	l := &j.mem.lay
 	x := &search{s: s, j: j}
 	for i := range l.frames {
@@ -232,7 +232,7 @@ func (x *search) often(indexes []int) bool {
 
 // oneByOne sends the frames of j one after the other, each with a connection of
 // its own, for servers that close after one message.
-func (s *Sink) oneByOne(j *job) {
+func (s *Client) oneByOne(j *job) {
 	l := &j.mem.lay
 	for i := range l.frames {
 		f := &l.frames[i]

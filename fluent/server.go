@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A server is one address and how it has done lately. The Sink's sender alone
+// A server is one address and how it has done lately. The Client's sender alone
 // uses what changes.
 type server struct {
 	network string // tcp or unix

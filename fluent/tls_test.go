@@ -112,7 +112,7 @@ func TestTLS(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			var r received
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
-			s := newTestSink(t, Config{Servers: []string{listenTLS(t, f, a, "logs.test", tc.mutual)}, TLS: tc.c})
+			s := newTestClient(t, Config{Servers: []string{listenTLS(t, f, a, "logs.test", tc.mutual)}, TLS: tc.c})
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			var err error
@@ -157,7 +157,7 @@ func TestUnixSocket(t *testing.T) {
 	}
 	f.Serve(l)
 	t.Cleanup(f.Close)
-	s := newTestSink(t, Config{Servers: []string{"unix:" + path}})
+	s := newTestClient(t, Config{Servers: []string{"unix:" + path}})
 	sendOK(t, s, numbers(t, 0, 1000))
 	if !slices.Equal(r.get("forebay"), seq(0, 1000)) {
 		t.Error("records are missing")

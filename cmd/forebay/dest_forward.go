@@ -115,7 +115,7 @@ func (d forwardDest) Open(rest string) (*target, error) {
 		t.sink = sink
 		return t, plainForward(err)
 	}
-	sink, err := fluent.New(c)
+	sink, err := fluent.NewClient(c)
 	if err != nil {
 		return nil, plainForward(err)
 	}
