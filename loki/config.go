@@ -97,7 +97,8 @@ type Config struct {
 	LevelName string `yaml:"level_name"`
 	// LabelAttrs names attributes that become labels too, such as "region" or
 	// "http.method" for one in a group. They stay in the line. Labels win over
-	// the level, the level over attributes.
+	// the level, the level over attributes. An error that becomes a label or
+	// metadata too is asked for its text once for that and once for the line.
 	LabelAttrs []string `yaml:"label_attrs"`
 	// MetadataAttrs names attributes that become structured metadata too.
 	MetadataAttrs []string `yaml:"metadata_attrs"`
@@ -379,7 +380,7 @@ func (c Config) resolve() (Config, error) {
 		{"max_metadata_pairs", c.MaxMetadataPairs, 1, 1 << 20, "pairs"},
 		{"max_metadata_bytes", c.MaxMetadataBytes, 1, 1 << 24, "bytes"},
 		{"slab_bytes", c.SlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes, "bytes"},
-		{"buffer_bytes", c.BufferBytes, 2 * slab.MinSlabBytes, slab.MaxSlabBytes * 64, "bytes"},
+		{"buffer_bytes", c.BufferBytes, 2 * slab.MinSlabBytes, math.MaxInt, "bytes"},
 		{"pending_limit", c.PendingLimit, 0, math.MaxInt, "records"},
 	} {
 		if n.value < n.lo || n.value > n.hi {
