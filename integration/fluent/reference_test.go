@@ -15,6 +15,7 @@ import (
 // would see it.
 func FuzzReferenceDecoder(f *testing.F) {
 	f.Add(`{"a":[1,2.5,"x",null,{"b":true}],"big":18446744073709551615,"neg":-129}`, "s", int64(-5), 2.5)
+	f.Add("{}", "0\xb7\xb6", int64(40000), 0.0)
 	f.Fuzz(func(t *testing.T, js, s string, i int64, x float64) {
 		v := map[string]any{}
 		if json.Unmarshal([]byte(js), &v) != nil || v == nil {

@@ -113,8 +113,7 @@ func AppendStrHeader(dst []byte, n int) []byte {
 	return append(dst, cStr32, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// AppendStr appends s. The format wants UTF-8: each run of invalid bytes becomes
-// U+FFFD.
+// AppendStr appends s. The format wants UTF-8: each invalid byte becomes U+FFFD.
 func AppendStr(dst []byte, s string) []byte {
 	// Most keys and many values are short and ASCII: copied, in words that may
 	// overlap, and checked in one go.
@@ -219,35 +218,16 @@ func AppendStrBytes(dst, s []byte) []byte {
 	return append(AppendStrHeader(dst, len(s)), s...)
 }
 
+// appendRepaired appends s with U+FFFD in place of each byte that belongs to no
+// character, as encoding/json has it.
 func appendRepaired(dst []byte, s string) []byte {
-	n, bad := 0, false
-	for i, r := range s {
-		if r == utf8.RuneError {
-			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
-				if !bad {
-					n += 3
-				}
-				bad = true
-				continue
-			}
-		}
+	n := 0
+	for _, r := range s { // U+FFFD itself has three bytes as well
 		n += utf8.RuneLen(r)
-		bad = false
 	}
 	dst = AppendStrHeader(dst, n)
-	bad = false
-	for i, r := range s {
-		if r == utf8.RuneError {
-			if _, size := utf8.DecodeRuneInString(s[i:]); size == 1 {
-				if !bad {
-					dst = append(dst, "\ufffd"...)
-				}
-				bad = true
-				continue
-			}
-		}
+	for _, r := range s {
 		dst = utf8.AppendRune(dst, r)
-		bad = false
 	}
 	return dst
 }
