@@ -36,7 +36,7 @@ func Find(line []byte, loc *time.Location) (t time.Time, hasYear, ok bool) {
 		case isDigit(c):
 			ok = p.try(isoForm) || p.try(slashesForm) || p.try(accessForm) || p.try(compactForm) ||
 				i == 0 && p.try(epochForm)
-		case isLetter(c):
+		case c >= 'A' && c <= 'Z': // as all names and glog's letters do
 			ok = p.try(namedForm) || p.try(glogForm)
 		}
 		if ok {
