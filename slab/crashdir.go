@@ -149,11 +149,10 @@ func ReplayCrash(ctx context.Context, path string, sink batch.Sink, o *CrashRepl
 			limits.Bytes = replayBytes
 		}
 	}
+	var c batchCopy
 	for f.next < len(f.Records) {
 		if err = ctx.Err(); err == nil {
-			var build batch.Builder
-			f.take(&build, limits)
-			b := build.Batch(f.codec)
+			b := f.take(&c, limits)
 			if err = sink.Send(ctx, b); err == nil {
 				f.persist()
 				done.Records += uint64(b.Len())

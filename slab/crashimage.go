@@ -180,7 +180,10 @@ func parseImage(data []byte) (*Image, error) {
 	}
 	first := func(i int) uint64 { return le.Uint64(data[crashHeadsOff+64*i:]) }
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(first(a), first(b)) })
-	for _, i := range order {
+	for k, i := range order {
+		if n := len(im.Records); k > 0 && n > 0 && n+n/k > cap(im.Records) { // as many in each slab as so far
+			im.Records = slices.Grow(im.Records, min(n/k*(count-k+1), len(data)/batch.SlotBytes)+1)
+		}
 		head := data[crashHeadsOff+64*i:]
 		im.parseSlab(data[base+i*slabBytes:base+(i+1)*slabBytes], head)
 	}

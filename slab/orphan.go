@@ -236,19 +236,28 @@ func (o *orphan) translate(dict batch.Dictionary) {
 	}
 }
 
-// take copies the next records, up to the limits, into b. At least one, if one is
-// left.
-func (o *orphan) take(b *batch.Builder, l batch.Limits) {
+// take makes b of the next records, up to the limits: at least one, if one is left.
+// The copy belongs to c, and is overwritten by the next.
+func (o *orphan) take(c *batchCopy, l batch.Limits) *batch.Batch {
+	c.data, c.slots = c.data[:0], c.slots[:0]
 	for _, r := range o.Records[o.next:] {
-		if b.Len() > 0 && (b.Bytes()+len(r.Data) > l.Bytes || l.Records > 0 && b.Len() == l.Records) {
+		if n := len(c.slots); n > 0 && (len(c.data)+len(r.Data) > l.Bytes || l.Records > 0 && n == l.Records) {
 			break
 		}
 		if id, ok := o.streams[r.Stream]; ok {
 			r.Stream = id
 		}
-		b.Append(r.Data, r.Ticket, r.Meta)
+		c.slots = append(c.slots, batch.Slot{
+			Ticket: r.Ticket, Time: r.Time, Off: uint32(len(c.data)), Len: uint32(len(r.Data)),
+			Stream: r.Stream, Level: batch.ClampLevel(r.Level),
+		})
+		c.data = append(c.data, r.Data...)
 	}
-	o.next += b.Len()
+	o.next += len(c.slots)
+	c.batch.Reset()
+	c.batch.Codec = o.codec
+	c.batch.Add(batch.NewRun(c.data, c.slots))
+	return &c.batch
 }
 
 // persist notes in the file how far its records are settled.
@@ -303,13 +312,10 @@ func (w *Writer) nextRecovered() bool {
 	if l.Bytes <= 0 || l.Bytes > w.slabBytes {
 		l.Bytes = w.slabBytes
 	}
-	var b batch.Builder
-	o.take(&b, l)
+	b := o.take(&d.copied, l)
 	d.all.Reset()
 	d.all.Codec = o.codec
-	for _, r := range b.Batch(nil).Runs {
-		d.all.Add(r)
-	}
+	d.all.Add(b.Runs[0])
 	d.rest = &d.all
 	d.cloned = true // it is on the heap
 	w.mu.Lock()
