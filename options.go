@@ -118,7 +118,8 @@ type OutputSpec struct {
 
 // Output is an output that takes records from level on (nil: slog.LevelInfo) and
 // writes them to w, which stays open when the router is closed. The level may
-// change at any time, as a *slog.LevelVar does.
+// change at any time, as a *slog.LevelVar does; package levelhttp makes an
+// http.Handler of one.
 //
 // If w has a method WriteRecord(p []byte, m batch.Meta) error, it is a buffered
 // output and that method is used. Otherwise each record is one Write of the
