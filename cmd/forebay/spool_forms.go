@@ -1,6 +1,8 @@
 package main
 
 import (
+	"sync"
+
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/fluent"
@@ -11,15 +13,14 @@ import (
 // storedForms returns the options that read every form this program can store,
 // without a destination.
 func storedForms() (*spool.Options, error) {
-	codecs := map[string]batch.Codec{fluent.ContentType: fluent.Codec()}
-	var streams lokiStreams
-	for i, wire := range []loki.Wire{loki.Protobuf, loki.JSON} {
+	streams := new(storedStreams)
+	codecs := map[string]batch.Codec{fluent.ContentType: storedCodec{fluent.Codec(), fluent.Tags(), streams}}
+	for _, wire := range []loki.Wire{loki.Protobuf, loki.JSON} {
 		s, err := loki.NewPusher(loki.Config{URL: "http://localhost", Wire: wire}) // it is never asked to send
 		if err != nil {
 			return nil, err
 		}
-		streams[i] = s
-		codecs[s.Codec().ContentType()] = s.Codec()
+		codecs[s.Codec().ContentType()] = storedCodec{s.Codec(), s, streams}
 	}
 	return &spool.Options{Streams: streams, Codec: func(contentType string, _ uint32) batch.Codec {
 		if c := codecs[contentType]; c != nil {
@@ -30,16 +31,62 @@ func storedForms() (*spool.Options, error) {
 	}}, nil
 }
 
-// lokiStreams gives out numbers that both sinks know: they are told of the same
-// streams in the same order. (Other destinations have no streams in what their
-// codecs print.)
-type lokiStreams [2]*loki.Pusher
+// storedStreams gives out numbers for the streams of what is stored before it is
+// known what form that has: a tag, a label set.
+type storedStreams struct {
+	to batch.Dictionary // gives them out instead, if not nil: where they go to
 
-func (s lokiStreams) AppendStream(dst []byte, id uint32) ([]byte, bool) {
-	return s[0].AppendStream(dst, id)
+	mu   sync.Mutex
+	ids  map[string]uint32 // by definition
+	defs map[uint32]string // by number
 }
 
-func (s lokiStreams) Stream(def []byte) uint32 {
-	s[1].Stream(def)
-	return s[0].Stream(def)
+// AppendStream appends the definition of a number.
+func (s *storedStreams) AppendStream(dst []byte, id uint32) ([]byte, bool) {
+	def, ok := s.def(id)
+	return append(dst, def...), ok || id == 0
+}
+
+// Stream returns the number of a definition; 0 is that of an empty one.
+func (s *storedStreams) Stream(def []byte) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id, ok := s.ids[string(def)]
+	switch {
+	case ok:
+		return id
+	case s.to != nil:
+		id = s.to.Stream(def)
+	case len(def) > 0:
+		id = uint32(len(s.ids) + 1)
+	}
+	if s.ids == nil {
+		s.ids, s.defs = map[string]uint32{}, map[uint32]string{}
+	}
+	s.ids[string(def)], s.defs[id] = id, string(def)
+	return id
+}
+
+func (s *storedStreams) def(id uint32) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	def, ok := s.defs[id]
+	return def, ok
+}
+
+// storedCodec reads records whose streams have the numbers of from.
+type storedCodec struct {
+	batch.Codec
+	own  batch.Dictionary // of Codec
+	from *storedStreams
+}
+
+// AppendJSON appends a record, with what its form says of its stream.
+func (c storedCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
+	if def, ok := c.from.def(m.Stream); ok && def != "" {
+		m.Stream = c.own.Stream([]byte(def))
+	} else {
+		m.Stream = 0
+	}
+	return c.Codec.AppendJSON(dst, rec, m)
 }

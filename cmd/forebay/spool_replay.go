@@ -137,7 +137,7 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []spoolDir, target 
 	}
 	if target.codec != nil {
 		stored, wanted := o.Codec, target.codec.ContentType()
-		o.Streams = target.streams
+		o.Streams.(*storedStreams).to = target.streams
 		o.Codec = func(contentType string, schema uint32) batch.Codec {
 			if contentType == wanted {
 				return target.codec
