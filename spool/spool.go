@@ -1,11 +1,13 @@
 package spool
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
@@ -132,8 +134,16 @@ func (s *Spool) Close() error {
 	s.sweep()
 	err = errors.Join(err, s.releaseFiles())
 	s.events.Close()
+	// What happened on the way is told before Close returns, unless OnEvent is
+	// slow: it must not hold up anybody's end.
+	told, cancel := context.WithTimeout(context.Background(), eventGrace)
+	defer cancel()
+	_ = s.events.Wait(told)
 	return err
 }
+
+// eventGrace is how long Close waits at most for OnEvent to be told everything.
+const eventGrace = 100 * time.Millisecond
 
 // releaseFiles closes the cursor and gives the lock up.
 func (s *Spool) releaseFiles() error {
