@@ -25,7 +25,7 @@ type rig struct {
 	events *testkit.Events
 }
 
-func openRig(t *testing.T, dir string, sink batch.Sink, quota int64) *rig {
+func openRig(t *testing.T, dir string, sink batch.Sink, quota int64, adjust ...func(*slab.Options)) *rig {
 	t.Helper()
 	r := &rig{events: &testkit.Events{}}
 	var err error
@@ -35,10 +35,11 @@ func openRig(t *testing.T, dir string, sink batch.Sink, quota int64) *rig {
 	if r.engine, err = deliver.New(sink, &deliver.Options{Spill: r.store, SpillWhenFull: true, OnError: r.events.Add}); err != nil {
 		t.Fatal(err)
 	}
-	r.w, err = slab.NewSink(r.engine, &slab.Options{
-		SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Spill(), OnError: r.events.Add,
-	})
-	if err != nil {
+	o := &slab.Options{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Spill(), OnError: r.events.Add}
+	for _, fn := range adjust {
+		fn(o)
+	}
+	if r.w, err = slab.NewSink(r.engine, o); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -106,6 +107,8 @@ func (l *lineOrder) Send(_ context.Context, b *batch.Batch) error {
 	return nil
 }
 
+func deaf(release chan struct{}) batch.Sink { return testkit.NewSink(testkit.Deaf(release)) }
+
 // A destination hangs for ever, whether or not it heeds its context. Writers whose
 // policy is Spill wait for the spool only; the next process has everything, in
 // order. Over quota, exactly the counted records are missing.
@@ -115,19 +118,26 @@ func TestSpillWhenFull(t *testing.T) {
 		name  string
 		sink  func(release chan struct{}) batch.Sink
 		quota int64
+		slabs func(o *slab.Options, dir string)
 	}{
-		{"deaf", func(c chan struct{}) batch.Sink { return testkit.NewSink(testkit.Deaf(c)) }, 1 << 30},
-		{"heeds its context", func(c chan struct{}) batch.Sink { return testkit.NewSink(testkit.Hang(c)) }, 1 << 30},
+		{"deaf", deaf, 1 << 30, nil},
+		{"heeds its context", func(c chan struct{}) batch.Sink { return testkit.NewSink(testkit.Hang(c)) }, 1 << 30, nil},
 		{"pipelined", func(c chan struct{}) batch.Sink {
 			return testkit.NewAsyncSink(testkit.Hang(c), 4, nil, 0)
-		}, 1 << 30},
-		{"over quota", func(c chan struct{}) batch.Sink { return testkit.NewSink(testkit.Deaf(c)) }, 256 << 10},
+		}, 1 << 30, nil},
+		{"over quota", deaf, 256 << 10, nil},
+		{"sharded", deaf, 1 << 30, func(o *slab.Options, _ string) { o.SlabCount, o.Shards = 16, 4 }},
+		{"crash-safe", deaf, 1 << 30, func(o *slab.Options, dir string) { o.Crash = slab.CrashSafe(dir) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			dir := t.TempDir()
+			dir, crash := t.TempDir(), t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
-				r := openRig(t, dir, tt.sink(release), tt.quota)
+				r := openRig(t, dir, tt.sink(release), tt.quota, func(o *slab.Options) {
+					if tt.slabs != nil {
+						tt.slabs(o, crash)
+					}
+				})
 				if slowest := r.flood(t); slowest > 0 {
 					t.Errorf("a writer waited for %s", slowest)
 				}

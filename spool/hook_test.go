@@ -4,6 +4,8 @@ import (
 	"io/fs"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -284,5 +286,39 @@ func TestCursorAhead(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+// What happened is told before Close returns, but a callback that hangs holds it up
+// for a moment only.
+func TestCloseTellsEvents(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			release := make(chan struct{})
+			told := 0
+			s, err := open(vfs.NewMem(), "dir", &Options{MaxBytes: 4 * MinSegmentBytes, OnEvent: func(batch.Event) {
+				if hangs {
+					<-release
+				}
+				time.Sleep(10 * time.Millisecond)
+				told++
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for n := 0; s.Stats().DroppedSegments == 0; n += 50 {
+				mustAppend(t, s, n, 50)
+			}
+			began := time.Now()
+			mustClose(t, s)
+			switch d := time.Since(began); {
+			case !hangs && told != 1:
+				t.Errorf("%d events told", told)
+			case hangs && d > 2*eventGrace:
+				t.Errorf("closing took %s", d)
+			}
+			close(release)
+			time.Sleep(time.Second)
+		})
 	}
 }
