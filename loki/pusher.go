@@ -89,8 +89,11 @@ func (s *Pusher) reserve() (err error) {
 	b.own[0] = make([]byte, usual)
 	switch s.c.Wire {
 	case Protobuf:
-		b.own[1] = make([]byte, snappyBound(usual))
+		const spans = 64 // of a batch, if they are long enough not to be copied
+		b.own[1] = make([]byte, snappySpansBound(usual, spans))
 		b.snap = new(snappy)
+		b.spans = make([][]byte, 0, spans)
+		b.heads = make([]byte, 0, 1<<10)
 	case JSONGzip:
 		b.own[1] = make([]byte, gzipBound(usual))
 		b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed)

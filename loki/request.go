@@ -26,8 +26,11 @@ const maxAnswer = 64 << 10
 // garbage collector when requests have become fewer or smaller.
 type requestBuf struct {
 	own   [2][]byte // for plain and out; nil: none
-	plain []byte    // the body before compression
-	out   []byte    // and after
+	heads []byte    // what stands before the entries of each stream
+	spans [][]byte  // the body before compression, piece by piece; they belong to the batch
+	size  int       // its length
+	plain []byte    // the body in one piece, if it was put into one
+	out   []byte    // and compressed
 	snap  *snappy
 	zip   *gzip.Writer
 	in    []byte
@@ -89,6 +92,8 @@ func (s *bufStack) put(b *requestBuf) {
 	s.repay(b.plain, b.own[0])
 	s.repay(b.out, b.own[1])
 	b.plain, b.out = nil, nil
+	clear(b.spans)
+	b.spans = b.spans[:0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if b.own[0] != nil || len(s.free) == 0 {
@@ -155,55 +160,96 @@ func (b *requestBuf) end() {
 	b.wire = nil
 }
 
-// bodySize returns how long the body of segs will be at most, before compression.
-func bodySize(p *push, segs []segment) int {
+// layout finds the pieces that the body of segs consists of, before compression, in
+// protobuf: what stands before the entries of a stream, and then those. Entries that
+// lie one behind the other in memory, as those of one stream in one slab do, are
+// one piece.
+func (b *requestBuf) layout(p *push, segs []segment) {
+	const before = 1 + lenBytes + 1 + binary.MaxVarintLen32 // the labels
+	n := 0
+	for i := range segs {
+		n += before + len(segs[i].st.labels)
+	}
+	heads := slices.Grow(b.heads[:0], n)
+	b.size = 0
+	for i := range segs {
+		seg := &segs[i]
+		at := len(heads)
+		heads = append(heads, tagStreams, 0, 0, 0, 0, tagLabels)
+		heads = binary.AppendUvarint(heads, uint64(len(seg.st.labels)))
+		heads = append(heads, seg.st.labels...)
+		head := heads[at:]
+		b.spans = append(b.spans, head)
+		entries := 0
+		for k := 0; k < len(seg.order); {
+			r := seg.order[k]
+			first := p.recs[r].data
+			n := len(first)
+			for k++; k < len(seg.order) && seg.order[k] == r+1 && p.recs[r+1].next; k++ {
+				r++
+				n += len(p.recs[r].data)
+			}
+			b.spans = append(b.spans, unsafe.Slice(unsafe.SliceData(first), n))
+			entries += n
+		}
+		putPadded(head[1:1+lenBytes], uint64(len(head)-1-lenBytes+entries))
+		b.size += len(head) + entries
+	}
+	b.heads = heads
+}
+
+// minSpan is how long pieces must be, on average, to be compressed where they are.
+const minSpan = 8 << 10
+
+// build makes the request's body as it goes over the wire. The result is b's memory.
+func (s *Pusher) build(b *requestBuf, p *push, segs []segment) []byte {
+	switch s.c.Wire {
+	case Protobuf:
+		b.layout(p, segs)
+		b.out = s.bufs.borrow(b.own[1], snappySpansBound(b.size, len(b.spans)))
+		if b.snap == nil {
+			b.snap = new(snappy)
+		}
+		if b.size/len(b.spans) >= minSpan {
+			b.out = b.snap.encodeSpans(b.out, b.spans, b.size)
+			return b.out
+		}
+		b.plain = s.bufs.borrow(b.own[0], b.size)
+		for _, span := range b.spans {
+			b.plain = append(b.plain, span...)
+		}
+		b.out = b.snap.encode(b.out, b.plain)
+		return b.out
+	case JSONGzip:
+		s.buildJSON(b, p, segs)
+		b.out = s.bufs.borrow(b.own[1], gzipBound(b.size))
+		if b.zip == nil {
+			b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed) // the level is one
+		} else {
+			b.zip.Reset(b)
+		}
+		b.zip.Write(b.plain) // a requestBuf does not fail
+		b.zip.Close()
+		return b.out
+	}
+	s.buildJSON(b, p, segs)
+	return b.plain
+}
+
+func (s *Pusher) buildJSON(b *requestBuf, p *push, segs []segment) {
 	n := len(`{"streams":[]}`)
 	for i := range segs {
 		seg := &segs[i]
-		n += 64 + 2*len(seg.st.labels) // as JSON they may be longer
+		n += 64 + 2*len(seg.st.labels) // quotes have to be escaped
 		for _, k := range seg.order {
 			n += len(p.recs[k].data) + 1
 		}
 	}
-	return n
+	b.plain = appendJSON(s.bufs.borrow(b.own[0], n), p, segs)
+	b.size = len(b.plain)
 }
 
-// build makes the request's body before compression.
-func (s *Pusher) build(b *requestBuf, p *push, segs []segment) {
-	dst := s.bufs.borrow(b.own[0], bodySize(p, segs))
-	if s.enc.json {
-		b.plain = buildJSON(dst, p, segs)
-		return
-	}
-	for i := range segs {
-		seg := &segs[i]
-		at := len(dst)
-		dst = append(dst, tagStreams, 0, 0, 0, 0, tagLabels)
-		dst = binary.AppendUvarint(dst, uint64(len(seg.st.labels)))
-		dst = append(dst, seg.st.labels...)
-		dst = p.appendRecords(dst, seg.order)
-		putPadded(dst[at+1:at+1+lenBytes], uint64(len(dst)-at-1-lenBytes))
-	}
-	b.plain = dst
-}
-
-// appendRecords appends records in an order. Those that also lie so in memory, as
-// those of one stream in one slab do, are copied together.
-func (p *push) appendRecords(dst []byte, order []int32) []byte {
-	for i := 0; i < len(order); {
-		k := order[i]
-		first := p.recs[k].data
-		n := len(first)
-		for i++; i < len(order) && order[i] == k+1 && p.recs[k+1].next; i++ {
-			k++
-			n += len(p.recs[k].data)
-		}
-		dst = append(dst, unsafe.Slice(unsafe.SliceData(first), n)...)
-	}
-	return dst
-}
-
-func buildJSON(dst []byte, p *push, segs []segment) []byte {
+func appendJSON(dst []byte, p *push, segs []segment) []byte {
 	dst = append(dst, `{"streams":[`...)
 	for k, seg := range segs {
 		if k > 0 {
@@ -221,29 +267,6 @@ func buildJSON(dst []byte, p *push, segs []segment) []byte {
 		dst = append(dst, "]}"...)
 	}
 	return append(dst, "]}"...)
-}
-
-// compress returns b.plain as it goes over the wire. The result is b's memory.
-func (s *Pusher) compress(b *requestBuf) []byte {
-	switch s.c.Wire {
-	case Protobuf:
-		if b.snap == nil {
-			b.snap = new(snappy)
-		}
-		b.out = b.snap.encode(s.bufs.borrow(b.own[1], snappyBound(len(b.plain))), b.plain)
-		return b.out
-	case JSONGzip:
-		b.out = s.bufs.borrow(b.own[1], gzipBound(len(b.plain)))
-		if b.zip == nil {
-			b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed) // the level is one
-		} else {
-			b.zip.Reset(b)
-		}
-		b.zip.Write(b.plain) // a requestBuf does not fail
-		b.zip.Close()
-		return b.out
-	}
-	return b.plain
 }
 
 // gzipBound is how long n bytes can be after gzip: stored blocks, with a header
@@ -271,10 +294,9 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 		s.bufs.put(b)
 		<-s.slots
 	}()
-	s.build(b, p, segs)
-	wire := s.compress(b)
+	wire := s.build(b, p, segs)
 	s.requests.Add(1)
-	s.bodyBytes.Add(uint64(len(b.plain)))
+	s.bodyBytes.Add(uint64(b.size))
 	s.wireBytes.Add(uint64(len(wire)))
 	header, err := s.headers.get(segs[0].st.tenant)
 	if err != nil {
@@ -300,7 +322,7 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 	}
 	s.unreachable.Store(false)
 	text := b.read(res.Body)
-	return s.judge(res, text, len(b.plain), segs)
+	return s.judge(res, text, b.size, segs)
 }
 
 // read returns the beginning of an answer, and takes the rest so that the

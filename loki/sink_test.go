@@ -101,6 +101,42 @@ func TestBatches(t *testing.T) {
 	}
 }
 
+// TestManyRecords: requests made of whole slabs, and of records picked from them,
+// hold what was logged, in order.
+func TestManyRecords(t *testing.T) {
+	for _, streams := range []int{1, 3} {
+		p := new(peer)
+		h := handlerFor(t, p, Config{BatchBytes: 200 << 10, WhenFull: "block", Nudge: true})
+		const n = 12_000
+		for i := range n {
+			slog.New(h).Log(context.Background(), slog.Level(i%streams*4), "a record", "i", i)
+		}
+		if rep, err := h.Close(context.Background()); err != nil || rep.Delivered != n {
+			t.Fatalf("%v %v", rep, err)
+		}
+		next := make([]int, streams)
+		seen := 0
+		for _, r := range p.requests() {
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			for _, st := range r.streams {
+				for _, e := range st.Entries {
+					var i int
+					if _, err := fmt.Sscanf(e.Line, `{"Message":"a record","i":%d}`, &i); err != nil || i/streams != next[i%streams] {
+						t.Fatalf("%d streams: %q, want record %d of its stream", streams, e.Line, next[i%streams])
+					}
+					next[i%streams]++
+					seen++
+				}
+			}
+		}
+		if st := h.Sink().Stats(); seen != n || st.BodyBytes < 6*st.WireBytes/5 {
+			t.Errorf("%d streams: %d records, %+v", streams, seen, st)
+		}
+	}
+}
+
 // TestOutage: through failures of every kind nothing is lost, and what is refused
 // is in the dead letters.
 func TestOutage(t *testing.T) {

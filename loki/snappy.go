@@ -54,10 +54,33 @@ func (e *snappy) encode(dst, src []byte) []byte {
 		dst = make([]byte, n)
 	}
 	dst = dst[:cap(dst)]
-	d := binary.PutUvarint(dst, uint64(len(src)))
+	return dst[:e.block(dst, binary.PutUvarint(dst, uint64(len(src))), src)]
+}
+
+// encodeSpans returns compressed what the n bytes of spans are one after the other.
+// No match reaches from one span into another, so short ones are better copied
+// together before.
+func (e *snappy) encodeSpans(dst []byte, spans [][]byte, n int) []byte {
+	if bound := snappySpansBound(n, len(spans)); cap(dst) < bound {
+		dst = make([]byte, bound)
+	}
+	dst = dst[:cap(dst)]
+	d := binary.PutUvarint(dst, uint64(n))
+	for _, src := range spans {
+		d = e.block(dst, d, src)
+	}
+	return dst[:d]
+}
+
+// snappySpansBound is snappyBound for n bytes in several spans.
+func snappySpansBound(n, spans int) int { return snappyBound(n) + 8*spans }
+
+// block writes src compressed to dst[d:], where there must be room for
+// snappyBound(len(src)) bytes, and returns where it ends.
+func (e *snappy) block(dst []byte, d int, src []byte) int {
 	n := len(src)
 	if n <= snappyMargin {
-		return dst[:d+putLiteral(dst[d:], src)]
+		return d + putLiteral(dst[d:], src)
 	}
 	if uint64(e.base)+snappyWindow+1+uint64(n) > math.MaxUint32 {
 		*e = snappy{}
@@ -145,7 +168,7 @@ func (e *snappy) encode(dst, src []byte) []byte {
 			table[snappyHash(at64(p, s-2))] = base + uint32(s-2)
 		}
 	}
-	return dst[:d+putLiteral(dst[d:], src[lit:])]
+	return d + putLiteral(dst[d:], src[lit:])
 }
 
 // putLiteral writes lit as a literal and returns the number of bytes.

@@ -78,6 +78,32 @@ func TestSnappy(t *testing.T) {
 	}
 }
 
+// TestSnappySpans: spans come back as one, within the memory that is promised to be
+// enough.
+func TestSnappySpans(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	e := new(snappy)
+	for range 300 {
+		var spans [][]byte
+		var whole []byte
+		for range rng.IntN(20) {
+			span := bytes.Repeat([]byte("entry of some length "), 400)[:rng.IntN(90)*rng.IntN(90)]
+			for i := range span {
+				if rng.IntN(3) == 0 {
+					span[i] = byte(rng.Uint32())
+				}
+			}
+			spans = append(spans, span)
+			whole = append(whole, span...)
+		}
+		dst := make([]byte, snappySpansBound(len(whole), len(spans)))
+		out := e.encodeSpans(dst[:0], spans, len(whole))
+		if got, err := s2.Decode(nil, out); err != nil || !bytes.Equal(got, whole) || &out[0] != &dst[0] {
+			t.Fatalf("%d spans of %d bytes: %v", len(spans), len(whole), err)
+		}
+	}
+}
+
 // TestSnappyWraps: positions are counted on from call to call and begin again
 // before they overflow.
 func TestSnappyWraps(t *testing.T) {
