@@ -23,6 +23,9 @@
 // else Send waits, the producer's slabs fill up, and its when-full policy
 // decides.
 //
+// A producer whose policy is to spill when it is full (slab.Spill) does not wait
+// for a destination that is slow or hangs either: see [Engine.SpillWhen].
+//
 // # What is counted where
 //
 // Records that a Send settles are the producer's to count, with the help of
