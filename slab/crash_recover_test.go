@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,6 +109,21 @@ func TestEvictedBeforeProgress(t *testing.T) {
 		if err != nil || im.Acked != 100 || im.Evicted != 0 || len(im.Records) != 0 || im.Unreturned != 0 {
 			t.Errorf("%v, %+v", err, im)
 		}
+		// A hole that comes later is none of them: here the record whose call was
+		// under way when its frame was to be written.
+		g.opened, g.once = make(chan struct{}), sync.Once{}
+		for i := range 3 {
+			mustWrite(t, w, i, 90)
+		}
+		mustWrite(t, w, 3, 2000)
+		mustWrite(t, w, 4, 90)
+		dir := killedCopy(t, w)
+		os.Remove(oneFile(t, dir) + bigSuffix)
+		im, err = ReadImage(oneFile(t, dir))
+		if err != nil || im.Evicted != 0 || len(im.Records) != 4 || im.Unreturned != 1 {
+			t.Errorf("%v, %+v", err, im)
+		}
+		g.open()
 		closeNow(t, w)
 	})
 }
@@ -123,6 +139,9 @@ func TestEvictedOversizeRecords(t *testing.T) {
 	<-g.entered
 	for i := 1; i < 200; i++ {
 		mustWrite(t, w, i, 2500)
+		if im, err := ReadImage(w.crash.path); err != nil || len(im.Records) != min(i, 4)+1 || im.Unreturned != 0 {
+			t.Fatalf("after %d: %v, %d records, %d not returned", i, err, len(im.Records), im.Unreturned)
+		}
 	}
 	st, err := os.Stat(w.crash.path + bigSuffix)
 	if err != nil || st.Size() > 2*10000+5*(2500+bigHeadLen) {
