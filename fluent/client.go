@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
+	"net"
 	"reflect"
 	"slices"
 	"sync"
@@ -112,6 +113,7 @@ type job struct {
 type memory struct {
 	lay layout
 	vec [][]byte
+	out net.Buffers
 }
 
 // NewClient returns a Client. It connects when there is something to send, so the server

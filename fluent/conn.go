@@ -395,8 +395,8 @@ func (s *Client) writeVectors(c *conn, j *job) (int64, error) {
 		buf = s.framer.tail(buf, f)
 		add(buf[at:len(buf):len(buf)])
 	}
-	v := net.Buffers(m.vec)
-	return v.WriteTo(c.nc)
+	m.out = m.vec // which WriteTo eats up
+	return m.out.WriteTo(c.nc)
 }
 
 // lost is the error of what waits on a connection that ended because of err.
