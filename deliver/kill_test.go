@@ -144,13 +144,20 @@ func killChild(t *testing.T, dir string) {
 		_, err := delivered.Write(buf) // one write: a kill does not tear it
 		return err
 	})
+	// Every other process puts batches aside while they are being sent, too.
+	full := os.Getpid()%2 == 0
 	e, err := deliver.New(sink, &deliver.Options{
-		Spill: store, OnError: func(batch.Event) {},
+		Spill: store, SpillWhenFull: full, OnError: func(batch.Event) {},
 		Retry:   &deliver.RetryOptions{Min: 10 * time.Microsecond, Max: 100 * time.Microsecond, Budget: deliver.NewBudget(1, 1e6)},
 		Breaker: &deliver.BreakerOptions{Failures: 2, OpenMin: time.Microsecond, OpenMax: 50 * time.Microsecond, Successes: 1},
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if asked := 0; full {
+		if _, err := e.SpillWhen(func() bool { asked++; return asked%3 == 0 }); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if lastRun {
 		time.Sleep(10 * time.Millisecond)
