@@ -25,11 +25,31 @@ func (v *Values) AppendError(dst []byte, key string, err error) []byte {
 	return appendErrorObject(appendKeyJSON(dst, key), err, 1, &links)
 }
 
+// A KnownError is an error that has been asked for its text, for those who need that
+// in several places. [Values.AppendError] and [Values.AppendText] take a pointer to one
+// for Err, and do not ask again.
+type KnownError struct {
+	Err  error
+	Text string
+}
+
+// Know asks err for its text. A panic becomes the text.
+func Know(err error) KnownError { return KnownError{err, message(err)} }
+
+// Error returns Text.
+func (k *KnownError) Error() string { return k.Text }
+
 func appendErrorObject(dst []byte, err error, depth int, links *int) []byte {
 	*links++
+	var text string
+	if k, ok := err.(*KnownError); ok {
+		err, text = k.Err, k.Text
+	} else {
+		text = message(err)
+	}
 	known := errorTypeOf(err)
 	dst = append(dst, known.head...)
-	dst = appendString(dst, message(err))
+	dst = appendString(dst, text)
 	if known.plain {
 		return append(dst, '}')
 	}

@@ -173,3 +173,18 @@ func TestWrittenFrame(t *testing.T) {
 		}
 	}
 }
+
+type askedError struct{ n *int }
+
+func (e askedError) Error() string { *e.n++; return "text" }
+
+func TestKnownError(t *testing.T) {
+	n := 0
+	k := Know(askedError{&n})
+	v := NewValues(nil)
+	line := v.AppendError([]byte("{"), "err", &k)
+	text := v.AppendText(nil, nil, slog.AnyValue(&k))
+	if n != 1 || string(line) != `{"err":{"Type":"encode.askedError","Message":"text"}` || string(text) != "text" {
+		t.Errorf("asked %d times: %s %s", n, line, text)
+	}
+}

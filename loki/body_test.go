@@ -110,6 +110,44 @@ func TestErrorsAreAskedOnce(t *testing.T) {
 	}
 }
 
+type countingValuer struct{ asked *int }
+
+func (v countingValuer) LogValue() slog.Value {
+	*v.asked++
+	return slog.IntValue(*v.asked)
+}
+
+// TestPromotedIsAskedOnce: what is in the line and beside it has been asked once and
+// is the same.
+func TestPromotedIsAskedOnce(t *testing.T) {
+	for _, w := range []Wire{Protobuf, JSON} {
+		for _, c := range []Config{{MetadataAll: true, Wire: w}, {MetadataAttrs: []string{"err", "v", "made"}, LabelAttrs: []string{"err", "v"}, Wire: w}} {
+			err, made, asked := newCounting("text", newCounting("in", nil)), newCounting("made", nil), 0
+			attrs := []slog.Attr{slog.Any("err", err), slog.Any("v", countingValuer{&asked}), slog.Any("made", valuerOf{slog.AnyValue(made)})}
+			for _, scoped := range []bool{false, true} {
+				*err.errors, *made.errors, asked = 0, 0, 0
+				var got gotEntry
+				if scoped {
+					got, _ = one(t, c, encode.Record{Message: "m"}, with(attrs...))
+				} else {
+					got, _ = one(t, c, encode.Record{Message: "m", Attrs: attrs})
+				}
+				if *err.errors != 1 || *made.errors != 1 || asked != 1 {
+					t.Errorf("errors were asked %d and %d times, the valuer %d times", *err.errors, *made.errors, asked)
+				}
+				if got.Meta["err"] != "text" || got.Meta["v"] != "1" || got.Meta["made"] != "made" || !strings.Contains(got.Line, `"v":1,"made":{"Type":"*loki.countingError","Message":"made"`) ||
+					!strings.Contains(got.Line, `"err":{"Type":"*loki.countingError","Message":"text","Source":`) {
+					t.Errorf("%v %s", got.Meta, got.Line)
+				}
+			}
+		}
+	}
+}
+
+type valuerOf struct{ v slog.Value }
+
+func (v valuerOf) LogValue() slog.Value { return v.v }
+
 func TestErrorForms(t *testing.T) {
 	chain := error(errors.New("end"))
 	for range 30 {

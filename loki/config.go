@@ -97,8 +97,7 @@ type Config struct {
 	LevelName string `yaml:"level_name"`
 	// LabelAttrs names attributes that become labels too, such as "region" or
 	// "http.method" for one in a group. They stay in the line. Labels win over
-	// the level, the level over attributes. An error that becomes a label or
-	// metadata too is asked for its text once for that and once for the line.
+	// the level, the level over attributes.
 	LabelAttrs []string `yaml:"label_attrs"`
 	// MetadataAttrs names attributes that become structured metadata too.
 	MetadataAttrs []string `yaml:"metadata_attrs"`

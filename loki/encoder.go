@@ -29,7 +29,7 @@ type Encoder struct {
 	line        encode.Encoder
 	values      *encode.Values
 	json        bool // entries are JSON
-	direct      bool // and lines are made by a body
+	body        bool // lines are made by a body
 	root        *scope
 	picks       *pick // nil: no attribute is more than a part of the line
 	metadataAll bool
@@ -71,7 +71,7 @@ func newEncoder(s *Pusher) *Encoder {
 		e.line = encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-", LevelKey: key, MessageKey: c.MessageKey, Level: encode.LevelLower})
 	default:
 		e.line = newBody(c.MessageKey, levelKey)
-		e.direct = e.json
+		e.body = true
 	}
 	e.plan(c)
 	for i := range e.byLevel {
@@ -211,6 +211,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	}
 	p := new(picked) // not pooled: the scope keeps what is found
 	p.labels = make([][]byte, len(s.e.slots))
+	attrs = s.settle(p, attrs)
 	s.pick(p, nil, attrs)
 	n.labels, n.meta, n.tenant = p.labels, p.meta[:len(p.meta):len(p.meta)], p.tenant
 	n.inner = s.inner.WithAttrs(s.rest(p, attrs))
@@ -262,13 +263,14 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	} else {
 		p = getPicked(len(e.slots))
 		defer p.free()
-		s.pick(p, r, attrs)
+		settled := s.settle(p, attrs)
+		s.pick(p, r, settled)
 		var err error
 		if st, err = e.stream(p, levelIndex(r.Level)); err != nil {
 			return dst, m, err
 		}
 		m.Stream = st.id
-		if rest := s.rest(p, attrs); len(rest) != len(attrs) {
+		if rest := s.rest(p, settled); len(rest) != len(attrs) || len(p.once) > 0 {
 			r.Attrs = rest
 			defer func() { r.Attrs = attrs }()
 		}
@@ -301,7 +303,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 }
 
 func (e *Encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encode.Record, m batch.Meta) ([]byte, batch.Meta, error) {
-	if p == nil && !e.direct {
+	if p == nil && !e.body {
 		p = getPicked(0)
 		defer p.free()
 	}

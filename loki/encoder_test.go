@@ -377,6 +377,7 @@ func TestAllocations(t *testing.T) {
 		{"labels and metadata", Config{LabelAttrs: []string{"Action"}, MetadataAttrs: []string{"ResourceId", "UserId"}, Nudge: true}, simple},
 		{"trace in metadata", Config{TraceID: InMetadata}, append(simple, slog.String("trace_id", "abc"))},
 		{"errors", Config{}, []slog.Attr{slog.Any("err", err)}},
+		{"errors in metadata", Config{MetadataAll: true}, []slog.Attr{slog.Any("err", err), slog.Int("n", 1)}},
 	} {
 		s := sinkFor(t, new(peer), tt.c)
 		scope := s.Encoder().Scope()
