@@ -63,6 +63,17 @@ func TestSpoolHoldsAnOutage(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 
+	// What is stored are tags, not their numbers.
+	defs := definitions{}
+	for e, err := range spool.Scan(c.SpoolDir, &spool.Options{Streams: defs}) {
+		if err != nil || e.Batch == nil {
+			t.Fatalf("%v", err)
+		}
+	}
+	if !defs["spool.a"] || !defs["spool.b"] || len(defs) != 2 {
+		t.Errorf("%v", defs)
+	}
+
 	var r received
 	l = newTestLogger(t, Config{SpoolDir: c.SpoolDir, Servers: []string{obey(t, &r)}})
 	for i := range 10 {
@@ -78,6 +89,15 @@ func TestSpoolHoldsAnOutage(t *testing.T) {
 			t.Errorf("%s: %d records, from %v on", tag, len(got), got[:min(len(got), 3)])
 		}
 	}
+}
+
+// definitions are those of streams that a spool holds.
+type definitions map[string]bool
+
+func (d definitions) AppendStream(dst []byte, _ uint32) ([]byte, bool) { return dst, false }
+func (d definitions) Stream(def []byte) uint32 {
+	d[string(def)] = true
+	return uint32(len(d))
 }
 
 // A context that has ended leaves no time for the server, but some for the spool.
@@ -158,27 +178,61 @@ func TestFilesOfConfig(t *testing.T) {
 // An event of long ago is not too old to be tried again: what counts is when it
 // was posted.
 func TestOldEventsSurviveAnOutage(t *testing.T) {
-	var r received
-	var mu sync.Mutex
-	refused := 0
-	addr := obey(t, &r)
-	l := newTestLogger(t, Config{
-		Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond, MaxAge: time.Hour}, ReconnectMin: time.Millisecond, ReconnectMax: time.Millisecond,
-		Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			if refused++; refused < 3 {
-				return nil, errors.New("connection refused")
+	synctest.Test(t, func(t *testing.T) {
+		var r received
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		refused := 0
+		l := newTestLogger(t, Config{
+			Retry: &deliver.RetryOptions{MaxAge: time.Hour},
+			Dial: func(ctx context.Context, n, a string) (net.Conn, error) {
+				if refused++; refused < 3 {
+					return nil, errors.New("connection refused")
+				}
+				return f.Dial(ctx, n, a)
+			},
+		})
+		time.Sleep(5 * time.Hour) // what is older than the process has no age
+		for i, at := range []time.Time{time.Unix(1, 0), time.Now().Add(-2 * time.Hour), time.Now()} {
+			if err := l.PostWithTime("old", at, map[string]any{"n": i}); err != nil {
+				t.Fatal(err)
 			}
-			return net.Dial("tcp", addr)
-		},
+		}
+		time.Sleep(time.Minute)
+		rep := closeLogger(t, l)
+		if got := r.get("old"); !slices.Equal(got, seq(0, 3)) {
+			t.Errorf("%v, %s", got, rep.Account)
+		}
+		f.Close()
 	})
-	if err := l.PostWithTime("old", time.Unix(1, 0), map[string]any{"n": 1}); err != nil {
-		t.Fatal(err)
+}
+
+// An error handler that hangs does not hold Close beyond the spool's time.
+func TestCloseDoesNotWaitForAHandler(t *testing.T) {
+	c := down()
+	c.SpoolDir = t.TempDir()
+	hang, called := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	c.ErrorHandler = deliver.ErrorHandlerFunc(func(err error, _ *batch.Batch) error {
+		once.Do(func() { close(called) })
+		<-hang
+		return err
+	})
+	l := newTestLogger(t, c)
+	for i := range 10 {
+		l.Post("hang", map[string]any{"n": i})
 	}
-	if rep := closeLogger(t, l); rep.Delivered != 1 {
+	<-called
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	start := time.Now()
+	rep, _ := l.Close(ctx)
+	if took := time.Since(start); took > 5*keepGrace {
+		t.Errorf("took %v", took)
+	}
+	if rep.Pending.Spill+rep.Dropped[batch.Shutdown] != 10 || rep.Check() != nil {
 		t.Errorf("%s", rep.Account)
 	}
+	close(hang)
 }
 
 const (
