@@ -86,20 +86,29 @@ func TestSnappySpans(t *testing.T) {
 	for range 300 {
 		var spans [][]byte
 		var whole []byte
+		small := rng.IntN(2) == 0 // of noise
 		for range rng.IntN(20) {
 			span := bytes.Repeat([]byte("entry of some length "), 400)[:rng.IntN(90)*rng.IntN(90)]
+			if small {
+				span = span[:min(len(span), rng.IntN(40))]
+			}
 			for i := range span {
-				if rng.IntN(3) == 0 {
+				if small || rng.IntN(3) == 0 {
 					span[i] = byte(rng.Uint32())
 				}
 			}
 			spans = append(spans, span)
 			whole = append(whole, span...)
 		}
-		dst := make([]byte, snappySpansBound(len(whole), len(spans)))
-		out := e.encodeSpans(dst[:0], spans, len(whole))
-		if got, err := s2.Decode(nil, out); err != nil || !bytes.Equal(got, whole) || &out[0] != &dst[0] {
+		// The memory is just as large as is promised to be enough, between guards.
+		bound := snappySpansBound(len(whole), len(spans))
+		mem := bytes.Repeat([]byte{0xa5}, bound+128)
+		out := e.encodeSpans(mem[64:64:64+bound], spans, len(whole))
+		if got, err := s2.Decode(nil, out); err != nil || !bytes.Equal(got, whole) || &out[0] != &mem[64] {
 			t.Fatalf("%d spans of %d bytes: %v", len(spans), len(whole), err)
+		}
+		if !bytes.Equal(mem[:64], mem[64+bound:]) || bytes.Count(mem[:64], []byte{0xa5}) != 64 {
+			t.Fatalf("%d spans of %d bytes: wrote outside", len(spans), len(whole))
 		}
 	}
 }
