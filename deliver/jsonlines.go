@@ -1,13 +1,13 @@
 package deliver
 
 import (
-	"errors"
 	"io"
 	"strconv"
 	"sync"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/written"
 )
 
 // lineChunk is how many bytes of lines are written at once; lines are never
@@ -34,7 +34,7 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) error {
 	if j.torn {
 		j.buf = append(j.buf, '\n') // ends the piece of a line
 	}
-	written := 0
+	settled := 0
 	var ends []int // where in buf the lines end
 	for i, rec := range b.All() {
 		j.buf = j.line(j.buf, b, &rec, cause)
@@ -46,15 +46,15 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) error {
 		if err != nil {
 			for _, end := range ends {
 				if end-1 <= n { // a newline that is missing is written first the next time
-					written++
+					settled++
 				}
 			}
-			if written == 0 {
+			if settled == 0 {
 				return err
 			}
-			return batch.Prefix(written, err)
+			return batch.Prefix(settled, err)
 		}
-		written += len(ends)
+		settled += len(ends)
 		ends, j.buf = ends[:0], j.buf[:0]
 	}
 	return nil
@@ -65,9 +65,7 @@ func (j *jsonLines) write() (done int, err error) {
 	for idle := 0; done < len(j.buf) && err == nil; {
 		var n int
 		n, err = j.w.Write(j.buf[done:])
-		if n < 0 || n > len(j.buf)-done {
-			n, err = 0, errors.New("writer returned an invalid count")
-		}
+		n, _, err = written.Count(int64(n), len(j.buf)-done, err)
 		done += n
 		if n > 0 {
 			idle = 0

@@ -3,13 +3,13 @@ package slab
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
 	"syscall"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/written"
 )
 
 // ioSink delivers to an io.Writer. It remembers how far into a record a failed
@@ -67,8 +67,8 @@ func (s *ioSink) sendVec(b *batch.Batch, skip int) error {
 	}
 	n, err := s.vec.Writev(s.bufs)
 	clear(s.bufs)
-	written, err := s.credible(n, b.Bytes()-first, err)
-	done := first + written
+	more, err := s.credible(n, b.Bytes()-first, err)
+	done := first + more
 	if err == nil && done < b.Bytes() {
 		err = io.ErrShortWrite
 	}
@@ -98,24 +98,14 @@ func (s *ioSink) writeAll(p []byte) (done int, err error) {
 }
 
 // credible returns what to believe of a destination that said it has written n of
-// size bytes. More than there were means all of them: to send them again would not
-// make it say anything else. Fewer than none means none, and is an error.
+// size bytes. The first lie is told.
 func (s *ioSink) credible(n int64, size int, err error) (int, error) {
-	if n >= 0 && n <= int64(size) {
-		return int(n), err
-	}
-	lie := fmt.Errorf("destination returned an invalid count %d for a write of %d bytes", n, size)
-	if n < 0 {
-		if err == nil {
-			err = lie
-		}
-		return 0, err
-	}
-	if !s.lied && s.report != nil {
+	done, lie, err := written.Count(n, size, err)
+	if lie != nil && !s.lied && s.report != nil {
 		s.lied = true
 		s.report(lie)
 	}
-	return size, err
+	return done, err
 }
 
 // fail finds the record at which byte done of b lies.

@@ -4,13 +4,13 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"sync"
 	"syscall"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/written"
 )
 
 // A lineSink is a batch.Sink for a writer of lines, for use behind a
@@ -58,9 +58,7 @@ func (s *lineSink) Send(_ context.Context, b *batch.Batch) error {
 func (s *lineSink) write(p []byte) (done int, err error) {
 	for idle := 0; done < len(p); {
 		n, err := s.w.Write(p[done:])
-		if n < 0 || n > len(p)-done {
-			return done, fmt.Errorf("destination returned an invalid count %d for a write of %d bytes", n, len(p)-done)
-		}
+		n, _, err = written.Count(int64(n), len(p)-done, err)
 		done += n
 		if err != nil {
 			return done, err
