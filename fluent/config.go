@@ -338,6 +338,8 @@ func (c Config) resolve() (*resolved, error) {
 	var err error
 	if r.whenFull, err = slab.ParseWhenFull(c.WhenFull); err != nil {
 		bad("Config.WhenFull: %w", err)
+	} else if r.whenFull == slab.Spill() && c.SpoolDir == "" && c.Spill == nil {
+		bad("Config.WhenFull is %s, but there is no SpoolDir and no Spill", c.WhenFull)
 	}
 	if r.spoolSync, err = spool.ParseSyncPolicy(c.SpoolSync); err != nil {
 		bad("Config.SpoolSync: %w", err)

@@ -487,11 +487,18 @@ time_fields: event-time
 when_full: block-for=1s
 buffer_bytes: 1048576
 pending_limit: 10
+fallback_file: fallback.jsonl
+dead_letter_file: letters.jsonl
+spool_dir: /var/spool/app
+spool_bytes: 10485760
+spool_sync: interval
+crash_dir: /dev/shm/app
 `), &c, yaml.DisallowUnknownField())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Servers) != 2 || c.SharedKey != "s3cret" || c.AckTimeout != 10*time.Second || c.TimeFields != TimeEvent || c.TLS.CAFile != "ca.pem" || c.Window != 8 || c.PendingLimit != 10 {
+	if len(c.Servers) != 2 || c.SharedKey != "s3cret" || c.AckTimeout != 10*time.Second || c.TimeFields != TimeEvent || c.TLS.CAFile != "ca.pem" || c.Window != 8 || c.PendingLimit != 10 ||
+		c.FallbackFile != "fallback.jsonl" || c.DeadLetterFile != "letters.jsonl" || c.SpoolDir != "/var/spool/app" || c.SpoolBytes != 10<<20 || c.SpoolSync != "interval" || c.CrashDir != "/dev/shm/app" {
 		t.Errorf("%+v", c)
 	}
 	for _, text := range []string{fmt.Sprint(c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), fmt.Sprint(slog.AnyValue(c.SharedKey).Resolve())} {
@@ -508,12 +515,12 @@ pending_limit: 10
 func TestValidateNamesEverything(t *testing.T) {
 	err := Config{
 		Servers: []string{"host:0", "user:pa55word@host", "http://x", "unix:", "[::1", "a b"}, Window: -1, AckTimeout: -1, Compress: "zstd",
-		Tag: "\n", WhenFull: "never", Password: "secret1", PasswordFile: "/nonexistent", FrameBytes: -1,
+		Tag: "\n", WhenFull: "spill", SpoolSync: "often", SpoolBytes: 1, Password: "secret1", PasswordFile: "/nonexistent", FrameBytes: -1,
 	}.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"host:0", "http://x", `"unix:"`, "user and password", "Window is -1", "AckTimeout", "zstd", "Tag", "WhenFull", "Password is set without", "FrameBytes"} {
+	for _, want := range []string{"host:0", "http://x", `"unix:"`, "user and password", "Window is -1", "AckTimeout", "zstd", "Tag", "WhenFull", "SpoolSync", "SpoolBytes", "Password is set without", "FrameBytes"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in:\n%v", want, err)
 		}
