@@ -10,6 +10,7 @@ import (
 	"iter"
 	"log/slog"
 	"math"
+	"slices"
 )
 
 // Meta is what is known of one encoded record beside its bytes.
@@ -109,6 +110,30 @@ func (r *Run) Slice(i, j int) Run {
 		return Run{block: r.block, slots: r.slots[n-j : n-i], back: true}
 	}
 	return Run{block: r.block, slots: r.slots[i:j]}
+}
+
+// AppendSlots appends the index entries of the run to dst in record order, as they
+// are when its bytes begin at off, and returns it.
+func (r *Run) AppendSlots(dst []Slot, off uint32) []Slot {
+	n, at := len(r.slots), len(dst)
+	if n == 0 {
+		return dst
+	}
+	dst = slices.Grow(dst, n)[:at+n]
+	out := dst[at:]
+	delta := off - r.Slot(0).Off // may wrap, and back
+	if !r.back {
+		copy(out, r.slots)
+		for i := range out {
+			out[i].Off += delta
+		}
+		return dst
+	}
+	for i, s := range slices.Backward(r.slots) {
+		out[n-1-i] = s
+		out[n-1-i].Off += delta
+	}
+	return dst
 }
 
 // A Record is one record of a [Batch].

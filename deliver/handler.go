@@ -90,14 +90,8 @@ func (c *copied) set(b *batch.Batch) {
 	c.data, c.slots = c.data[:0], c.slots[:0]
 	for i := range b.Runs {
 		r := &b.Runs[i]
-		off := len(c.data)
+		c.slots = r.AppendSlots(c.slots, uint32(len(c.data)))
 		c.data = append(c.data, r.Data()...)
-		for j := range r.Len() {
-			s := *r.Slot(j)
-			s.Off = uint32(off)
-			off += int(s.Len)
-			c.slots = append(c.slots, s)
-		}
 	}
 	c.b.Reset()
 	c.b.Codec = b.Codec
