@@ -16,6 +16,8 @@ import (
 	"time"
 	"unsafe"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forebay-log/forebay/batch"
 )
 
@@ -263,5 +265,64 @@ func copyKilled(t *testing.T, w *Writer, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A fault that leaves the file as it is (a disk that returns an error): the process
+// goes on with heap slabs and says so in the file, so that whoever recovers it knows
+// that there were more records.
+func TestRecoveryKnowsOfTheMoveToTheHeap(t *testing.T) {
+	g := newGate()
+	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 8})
+	defer w.Close()
+	defer g.open()
+	for i := range 5 {
+		mustWrite(t, w, i, 100)
+	}
+	<-g.entered
+	w.mu.Lock()
+	slabs := w.crash.mem[crashHeadsOff+crashPage:]
+	w.mu.Unlock()
+	if err := unix.Mprotect(slabs, unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	for i := 5; i < 50; i++ {
+		mustWrite(t, w, i, 100)
+	}
+	if s := w.Stats(); !strings.Contains(s.CrashUnsafe, "is damaged") {
+		t.Errorf("the gauge says %q", s.CrashUnsafe)
+	}
+	if err := unix.Mprotect(slabs, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		t.Fatal(err)
+	}
+	got, s, events := recoverEvents(t, killedCopy(t, w))
+	wantSequence(t, numbers(t, got), 0, 5)
+	if s.Recovered != 5 || !says(events, "recover", "what that accepted later was only in its memory") {
+		t.Errorf("%v, %v", s.Account, events)
+	}
+	g.open()
+	closeNow(t, w)
+	if a := w.Account(); a.Check() != nil || a.Accepted != 50 || a.Delivered+a.Dropped[batch.Corrupt] != 50 {
+		t.Errorf("account %v", a)
+	}
+}
+
+// A file whose process died while it made it is removed, but not one that may
+// still be under way.
+func TestUnfinishedFilesAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	for name, age := range map[string]time.Duration{"old": time.Hour, "young": time.Second} {
+		path := filepath.Join(dir, name+crashSuffix+newSuffix)
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeNow(t, crashWriter(t, dir, &memory{}, Options{}))
+	files, err := CrashFiles(dir)
+	if err != nil || len(files) != 1 || !files[0].Unborn || !strings.Contains(files[0].Path, "young") {
+		t.Errorf("%v, %+v", err, files)
 	}
 }

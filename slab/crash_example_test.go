@@ -1,0 +1,78 @@
+//go:build linux || darwin
+
+package slab_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// What one process could not deliver, the next delivers first. Here the first one
+// closes out of time; had it been killed, the same would come out.
+func ExampleCrashSafe() {
+	dir, err := os.MkdirTemp("", "forebay-*")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	down := batch.SinkFunc(func(context.Context, *batch.Batch) error { return fmt.Errorf("connection refused") })
+	quiet := func(batch.Event) {}
+	w, err := slab.NewSink(down, &slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond, OnError: quiet})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(w, "before the end")
+	w.Close()
+
+	w, err = slab.New(os.Stdout, &slab.Options{Crash: slab.CrashSafe(dir), OnError: quiet})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(w, "after it")
+	w.Close()
+	fmt.Println(w.Account())
+	// Output:
+	// before the end
+	// after it
+	// accepted=1 recovered=1 delivered=2
+}
+
+// The files of dead processes can be looked at and delivered by hand.
+func ExampleReplayCrash() {
+	dir, err := os.MkdirTemp("", "forebay-*")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	down := batch.SinkFunc(func(context.Context, *batch.Batch) error { return fmt.Errorf("connection refused") })
+	w, err := slab.NewSink(down, &slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(w, "left behind")
+	w.Close()
+
+	files, err := slab.CrashFiles(dir)
+	for _, f := range files {
+		done, err := slab.ReplayCrash(context.Background(), f.Path, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+			_, err := os.Stdout.Write(b.AppendTo(nil))
+			return err
+		}), nil)
+		fmt.Println(done.Records, done.Left, err)
+	}
+	fmt.Println(len(files), err)
+	// Output:
+	// left behind
+	// 1 0 <nil>
+	// 1 <nil>
+}
