@@ -12,39 +12,6 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// What one process could not deliver, the next delivers first. Here the first one
-// closes out of time; had it been killed, the same would come out.
-func ExampleCrashSafe() {
-	dir, err := os.MkdirTemp("", "forebay-*")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer os.RemoveAll(dir)
-	down := batch.SinkFunc(func(context.Context, *batch.Batch) error { return fmt.Errorf("connection refused") })
-	quiet := func(batch.Event) {}
-	w, err := slab.NewSink(down, &slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond, OnError: quiet})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Fprintln(w, "before the end")
-	w.Close()
-
-	w, err = slab.New(os.Stdout, &slab.Options{Crash: slab.CrashSafe(dir), OnError: quiet})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Fprintln(w, "after it")
-	w.Close()
-	fmt.Println(w.Account())
-	// Output:
-	// before the end
-	// after it
-	// accepted=1 recovered=1 delivered=2
-}
-
 // The files of dead processes can be looked at and delivered by hand.
 func ExampleReplayCrash() {
 	dir, err := os.MkdirTemp("", "forebay-*")
