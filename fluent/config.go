@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"strconv"
@@ -319,7 +320,7 @@ func (c Config) resolve() (*resolved, error) {
 		{"MaxFrameBytes", c.MaxFrameBytes, 2 * maxHead, 1 << 30},
 		{"PoisonCloses", c.PoisonCloses, 1, 1000},
 		{"SlabBytes", c.SlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes},
-		{"BufferBytes", c.BufferBytes, 2 * slab.MinSlabBytes, 1 << 40},
+		{"BufferBytes", c.BufferBytes, 2 * slab.MinSlabBytes, math.MaxInt},
 		{"MaxRecord", c.MaxRecord, 1, c.MaxFrameBytes - maxHead},
 	} {
 		if n.v < n.min || n.v > n.max {
