@@ -140,6 +140,9 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 func newArena(size, count int) []*block {
 	per := size / batch.SlotBytes
 	arena := make([]batch.Slot, per*count)
+	for i := 0; i < len(arena); i += 4096 / batch.SlotBytes {
+		arena[i].Flags = 0 // a page comes with its first store: not while a caller waits for it
+	}
 	blocks := make([]block, count)
 	out := make([]*block, count)
 	for i := range out {

@@ -37,7 +37,10 @@ func (s *ioSink) Send(_ context.Context, b *batch.Batch) error {
 		if b.First() == s.ticket {
 			skip = s.torn
 		} else if _, err := s.writeAll([]byte{'\n'}); err != nil { // it was given up: end its line
-			return permanent(err)
+			if err = permanent(err); batch.Inspect(err).Kind == batch.KindReject {
+				return batch.Lost(b, 0, err)
+			}
+			return err
 		}
 	}
 	if s.vec != nil && len(b.Runs) > 1 {
@@ -122,23 +125,12 @@ func (s *ioSink) fail(b *batch.Batch, done int, err error) error {
 	s.torn = done
 	err = permanent(err)
 	if batch.Inspect(err).Kind == batch.KindReject {
-		if k == 0 {
-			return err
-		}
-		return batch.Reject(err, indexes(k, b.Len())...)
+		return batch.Lost(b, k, err)
 	}
 	if k == 0 {
 		return err
 	}
 	return batch.Prefix(k, err)
-}
-
-func indexes(from, to int) []int {
-	out := make([]int, 0, to-from)
-	for i := from; i < to; i++ {
-		out = append(out, i)
-	}
-	return out
 }
 
 // permanent marks errors after which this destination never takes anything

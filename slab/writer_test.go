@@ -172,8 +172,12 @@ func TestGoneDestinationDropsAtOnce(t *testing.T) {
 	for i := range 10 {
 		mustWrite(t, w, i, 10)
 	}
+	if err := w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, w, 10, 10) // the torn line cannot be ended either
 	closeNow(t, w)
-	checkAccount(t, w, 10, 2, drops(batch.Poison, 8))
+	checkAccount(t, w, 11, 2, drops(batch.Failed, 9))
 }
 
 func TestWriteAfterClose(t *testing.T) {
