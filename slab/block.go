@@ -109,16 +109,11 @@ func (b *block) rewind(first uint64) {
 // is written last.
 func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	off := b.off
-	s := (*batch.Slot)(unsafe.Add(b.top, -b.n*batch.SlotBytes))
+	s := (*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes))
 	if b.head != nil {
 		b.fence(s, off+len(p))
 	}
-	s.Time = m.Time
-	s.Off = uint32(off)
-	s.Len = uint32(len(p))
-	s.Stream = m.Stream
-	s.Level = batch.ClampLevel(m.Level)
-	s.Flags = 0
+	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)
 	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
 	if points {
 		point(ptCopiedLocked)
@@ -126,7 +121,7 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	// The commit word of a crash-safe slab. A plain store will do: it is aligned,
 	// the compiler moves no store across the call that copies, and a process that
 	// dies leaves its stores in program order. Nobody else reads it meanwhile.
-	s.Ticket = ticket
+	s[0] = ticket
 	// Only now does the block know of the record: mapped memory may fault above.
 	if b.n == b.cut {
 		b.cutTicket = ticket
@@ -177,10 +172,10 @@ func newOversize(p []byte) *block {
 // fence makes sure that neither the slot about to be written nor the one behind it
 // passes for a record before its ticket is stored: where they lie, an earlier use of
 // the slab may have had payload. end is where the payload of the new record ends.
-func (b *block) fence(s *batch.Slot, end int) {
-	s.Ticket = 0
+func (b *block) fence(s *slotWords, end int) {
+	s[0] = 0
 	if next := len(b.mem) - (b.n+2)*batch.SlotBytes; next >= end && b.old == nil {
-		(*batch.Slot)(unsafe.Add(b.base, next)).Ticket = 0
+		*(*uint64)(unsafe.Add(b.base, next)) = 0
 	}
 }
 

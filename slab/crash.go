@@ -279,12 +279,18 @@ func (w *Writer) tryMappedLocked(p []byte, m batch.Meta) (placed, faulted bool) 
 func (w *Writer) catchFault(old bool, faulted *bool) {
 	debug.SetPanicOnFault(old)
 	if r := recover(); r != nil {
-		if !w.isFault(r) {
-			panic(r)
-		}
+		w.caught(r)
 		*faulted = true
-		w.toHeapLocked(fmt.Errorf("slab: the mapped file %s is damaged: %v", w.crash.path, r))
 	}
+}
+
+// caught deals with a recovered panic: after a fault in mapped memory the slabs are
+// on the heap, any other goes on. mu is held.
+func (w *Writer) caught(r any) {
+	if !w.isFault(r) {
+		panic(r)
+	}
+	w.toHeapLocked(fmt.Errorf("slab: the mapped file %s is damaged: %v", w.crash.path, r))
 }
 
 // isFault reports whether a recovered value is a memory fault in the mapping.
