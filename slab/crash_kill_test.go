@@ -121,8 +121,11 @@ func crashChild(dir, mode, end string) {
 			wg.Go(func() {
 				r := rand.New(rand.NewPCG(uint64(pid), uint64(g+c*killGoroutines)))
 				for {
-					size := r.IntN(100)
-					if r.IntN(200) == 0 && !is("small") {
+					size, rare := r.IntN(100), 200
+					if is("big") {
+						rare = 5
+					}
+					if r.IntN(rare) == 0 {
 						size = 5000
 					}
 					if is("idle") && r.IntN(50) == 0 {
