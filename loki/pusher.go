@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/golang/snappy"
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/forebay-log/forebay/batch"
@@ -89,10 +90,8 @@ func (s *Pusher) reserve() (err error) {
 	b.own[0] = make([]byte, usual)
 	switch s.c.Wire {
 	case Protobuf:
-		const spans = 64 // of a batch, if they are long enough not to be copied
-		b.own[1] = make([]byte, snappySpansBound(usual, spans))
-		b.snap = new(snappy)
-		b.spans = make([][]byte, 0, spans)
+		b.own[1] = make([]byte, snappy.MaxEncodedLen(usual))
+		b.spans = make([][]byte, 0, 64)
 		b.heads = make([]byte, 0, 1<<10)
 	case JSONGzip:
 		b.own[1] = make([]byte, gzipBound(usual))

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/golang/snappy"
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/forebay-log/forebay/batch"
@@ -29,9 +30,8 @@ type requestBuf struct {
 	heads []byte    // what stands before the entries of each stream
 	spans [][]byte  // the body before compression, piece by piece; they belong to the batch
 	size  int       // its length
-	plain []byte    // the body in one piece, if it was put into one
+	plain []byte    // the body in one piece
 	out   []byte    // and compressed
-	snap  *snappy
 	zip   *gzip.Writer
 	in    []byte
 
@@ -59,10 +59,10 @@ type bufStack struct {
 // newPool returns the pool that memory is borrowed from: sizes are those of a
 // usual batch, plain and compressed, and powers of four around them.
 func newPool(usual, largest, each int) (*bufpool.Pool, error) {
-	classes := []int{usual, snappyBound(usual)}
+	classes := []int{usual, snappy.MaxEncodedLen(usual)}
 	for n := 4 << 10; ; n *= 4 {
 		classes = append(classes, n)
-		if n >= snappyBound(largest) {
+		if n >= snappy.MaxEncodedLen(largest) {
 			break
 		}
 	}
@@ -198,27 +198,17 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 	b.heads = heads
 }
 
-// minSpan is how long pieces must be, on average, to be compressed where they are.
-const minSpan = 8 << 10
-
 // build makes the request's body as it goes over the wire. The result is b's memory.
 func (s *Pusher) build(b *requestBuf, p *push, segs []segment) []byte {
 	switch s.c.Wire {
 	case Protobuf:
 		b.layout(p, segs)
-		b.out = s.bufs.borrow(b.own[1], snappySpansBound(b.size, len(b.spans)))
-		if b.snap == nil {
-			b.snap = new(snappy)
-		}
-		if b.size/len(b.spans) >= minSpan {
-			b.out = b.snap.encodeSpans(b.out, b.spans, b.size)
-			return b.out
-		}
 		b.plain = s.bufs.borrow(b.own[0], b.size)
 		for _, span := range b.spans {
 			b.plain = append(b.plain, span...)
 		}
-		b.out = b.snap.encode(b.out, b.plain)
+		b.out = s.bufs.borrow(b.own[1], snappy.MaxEncodedLen(b.size))
+		b.out = snappy.Encode(b.out[:cap(b.out)], b.plain)
 		return b.out
 	case JSONGzip:
 		s.buildJSON(b, p, segs)
