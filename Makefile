@@ -1,10 +1,10 @@
 # Every target works from a clean checkout on a machine with Go; nothing else is needed.
 GO      ?= go
-MODULES := . bench integration tools
+MODULES := . bench bench/loki integration integration/fluent integration/loki tools
 TOOL    := $(GO) tool -modfile=tools/go.mod
 FUZZTIME ?= 30s
 
-.PHONY: check fmt vet lint test race fuzz torture bench build golden cross plots
+.PHONY: check fmt vet lint test race integration fuzz torture bench bench-once build golden cross plots
 
 check: fmt vet lint build test bench-once  ## everything CI runs
 	@echo "make check: all green"
@@ -31,6 +31,10 @@ test:  ## unit tests with the race detector, fuzz seeds and examples
 	$(GO) -C bench test ./harness ./rivals
 
 race: test
+
+integration:  ## real servers: the OpenTelemetry receiver, npm's FluentServer, Loki (built once, ten minutes of processor time)
+	$(GO) -C integration/fluent test -count 1 -timeout 10m ./...
+	FOREBAY_LOKI_BUILD=1 $(GO) -C integration/loki test -count 1 -timeout 50m ./...
 
 bench-once:  ## each benchmark runs once
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...

@@ -22,7 +22,8 @@ import (
 // Loki's parts exchange.
 var client = &http.Client{Timeout: 10 * time.Second}
 
-const cached = "../.cache/loki-3.7.8"
+// name is the binary's, in the user's cache, where every checkout finds it.
+const name = "loki-3.7.8"
 
 // binary returns the path of a Loki, or skips the test.
 func binary(t *testing.T) string {
@@ -30,15 +31,19 @@ func binary(t *testing.T) string {
 	if p := os.Getenv("FOREBAY_LOKI"); p != "" {
 		return p
 	}
-	p, err := filepath.Abs(cached)
+	cache, err := os.UserCacheDir()
 	if err != nil {
-		t.Fatal(err)
+		t.Skip("SKIPPED: no place for a Loki: ", err)
 	}
+	p := filepath.Join(cache, "forebay", name)
 	if _, err := os.Stat(p); err == nil {
 		return p
 	}
 	if os.Getenv("FOREBAY_LOKI_BUILD") == "" {
-		t.Skip("SKIPPED: no Loki in integration/.cache; FOREBAY_LOKI_BUILD=1 builds it (ten minutes)")
+		t.Skipf("SKIPPED: there is no %s; FOREBAY_LOKI_BUILD=1 builds it (ten minutes of processor time)", p)
+	}
+	if err := os.MkdirAll(filepath.Dir(p), 0o700); err != nil {
+		t.Fatal(err)
 	}
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", p, "github.com/grafana/loki/v3/cmd/loki")
 	cmd.Dir = "server"
