@@ -36,7 +36,7 @@ var allowed = map[string][]string{
 // coreMayLink are the modules that the library, without the program, may bring
 // into a user's binary.
 var coreMayLink = []string{
-	"github.com/tinylib/msgp", "github.com/philhofer/fwd", "github.com/klauspost/compress",
+	"github.com/tinylib/msgp", "github.com/philhofer/fwd", "github.com/klauspost/compress", "github.com/golang/snappy",
 	"github.com/VictoriaMetrics/easyproto", "github.com/cenkalti/backoff", "github.com/sony/gobreaker",
 	"github.com/gofrs/flock", "golang.org/x/sys", "github.com/DeRuina/timberjack",
 }
