@@ -132,7 +132,8 @@ const (
 func BlockFor(d time.Duration) WhenFull { return WhenFull{kind: whenFullBlockFor, wait: d} }
 
 // Block waits as long as it takes. A destination that logs through its own
-// logger can so wait on itself for ever: prefer [BlockFor].
+// logger can so wait on itself for ever: prefer [BlockFor]. While a caller waits,
+// so does what it would log to other outputs: a destination that hangs holds them up.
 func Block() WhenFull { return WhenFull{kind: whenFullBlock} }
 
 // DropNewest never waits: the record is dropped and counted.

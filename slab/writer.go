@@ -131,7 +131,7 @@ const (
 // not close dst unless Options.CloseDst is set. New fails if an option is out of
 // range, naming all that are.
 func New(dst io.Writer, o *Options) (*Writer, error) {
-	if dst == nil {
+	if f, ok := dst.(*os.File); dst == nil || ok && f == nil {
 		return nil, errors.New("slab: destination is nil")
 	}
 	return NewSink(&ioSink{w: dst, vec: vecWriterFor(dst)}, o)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -793,6 +794,9 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 	if _, err := New(nil, nil); err == nil {
 		t.Error("nil destination accepted")
+	}
+	if _, err := New((*os.File)(nil), nil); err == nil || err.Error() != "slab: destination is nil" {
+		t.Errorf("a file that was never opened: %v", err)
 	}
 	if _, err := NewSink(nil, nil); err == nil {
 		t.Error("nil sink accepted")
