@@ -141,6 +141,17 @@ func (r *registry) rebuildLocked() *nodeTable {
 	return t
 }
 
+// shrink gives the table's memory back if a burst has left it much too long:
+// less than a sixteenth of it is taken. A quarter is after it, so that it neither
+// grows nor shrinks again soon.
+func (r *registry) shrink() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.table.Load().slots); n > 1<<minTableBits && n > 16*(r.live+1) {
+		r.rebuildLocked()
+	}
+}
+
 // each calls f for every node there is at some moment during the call.
 func (r *registry) each(f func(*node)) {
 	t := r.table.Load()

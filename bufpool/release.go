@@ -52,6 +52,7 @@ func (p *Pool) trim() {
 				c.forget(f.mem, f.node)
 			}
 		}
+		c.nodes.shrink()
 	}
 }
 
