@@ -17,6 +17,8 @@ type class struct {
 
 	_ [64]byte // what follows changes
 	counters
+
+	held []item // debug mode: the quarantine, the oldest first; guarded by the lock of the only list
 }
 
 // counters counts what happens seldom in a class.
@@ -24,7 +26,6 @@ type counters struct {
 	misses    atomic.Uint64 // Gets that found no free buffer and made one
 	settles   atomic.Uint64 // Puts into a vacant seat
 	discarded atomic.Uint64 // accepted Puts that found no room
-	damaged   atomic.Uint64 // free buffers given up because of a write: debug mode
 	released  atomic.Uint64 // free buffers given back by trim
 	lost      atomic.Uint64 // buffers dropped without a Put
 }

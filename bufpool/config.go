@@ -32,10 +32,12 @@ type Config struct {
 	// last owner.
 	NoZero bool
 
-	// Debug finds misuse: see [Pool.Faults] and [Pool.Leaks]. It fills every
-	// free buffer with a pattern, checks the pattern before the buffer is used
-	// again, and records the call stack of each Get and Put; it costs
-	// microseconds and allocations per call and is meant for tests.
+	// Debug finds misuse: see [Pool.Faults] and [Pool.Leaks]. Each Get gives
+	// memory that was never handed out before, with NoZero filled with a pattern;
+	// what is Put is filled with the pattern and kept for a while, to see whether
+	// it changes; the call stack of each Get and Put is recorded. That costs
+	// microseconds and allocations per call, and memory beyond the ceiling: in
+	// each class 4 MiB, or one buffer. It is meant for tests.
 	Debug bool
 }
 

@@ -6,15 +6,17 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
+	"weak"
 )
 
 // A FaultKind is a way to misuse a buffer.
 type FaultKind uint8
 
 const (
-	// DoublePut: a buffer was Put while it was free. The second Put was refused.
+	// DoublePut: a buffer was Put a second time. That Put was refused.
 	DoublePut FaultKind = iota + 1
-	// WriteAfterPut: somebody wrote into a free buffer. It was given up.
+	// WriteAfterPut: somebody wrote into a buffer after its Put. Each buffer is
+	// reported once.
 	WriteAfterPut
 	// Resliced: part of a buffer was Put instead of the whole. It was refused.
 	Resliced
@@ -38,8 +40,8 @@ type Fault struct {
 	Kind   FaultKind
 	Class  int   // size class of the buffer in bytes
 	Offset int   // WriteAfterPut: the first byte changed; Resliced: where the slice begins
-	Got    Stack // the Get that handed the buffer out last
-	Put    Stack // the Put that took it back last; nil if it is in use
+	Got    Stack // the Get that handed the buffer out
+	Put    Stack // the Put that took it back; nil if it is in use
 	Found  Stack // the refused Put; nil for WriteAfterPut
 }
 
@@ -93,8 +95,13 @@ func (s Stack) String() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// trace is where a buffer was last got and put.
-type trace struct{ got, put Stack }
+// trace is what debug mode knows of a buffer beside its node. mem is set before
+// the buffer is handed out; the rest is guarded like the node.
+type trace struct {
+	mem      weak.Pointer[byte] // first byte of the buffer
+	got, put Stack
+	damaged  bool // a write after Put was found and reported
+}
 
 // maxReports bounds the faults, and the leaks, kept: the first ones tell most.
 const maxReports = 100
@@ -123,22 +130,32 @@ func (d *faultLog) leaked(l Leak) {
 }
 
 // Faults returns the misuse found so far, the first 100 of it, after checking
-// every free buffer for writes. It returns nil without [Config.Debug].
+// for writes every buffer that was Put and that the pool or anybody else still
+// holds. It returns nil without [Config.Debug].
 //
-// One thing no pool can see: a second Put of a buffer that has meanwhile been
-// handed out again. Debug mode makes it unlikely by reusing the buffer that was
-// free for longest.
+// A second Put of the same slice is always found, whatever happened in between:
+// in debug mode the pool hands out the same memory once only, and knows it until
+// the garbage collector has found that nobody can Put it any more.
+//
+// A write after Put is found, with certainty, as long as the pool itself holds
+// the buffer: while it is free, and then until another 1024 buffers of its class,
+// or 4 MiB if that is less, were given up or handed out anew. Later it is found
+// as long as somebody holds the buffer, or when the garbage collector frees it.
 func (p *Pool) Faults() []Fault {
 	if p.debug == nil {
 		return nil
 	}
 	for _, c := range p.classes {
-		for i := range c.lists {
-			l := &c.lists[i]
-			l.mu.Lock()
-			p.checkFreeLocked(c, l)
-			l.mu.Unlock()
-		}
+		c.nodes.each(func(n *node) {
+			l := n.lockHome()
+			defer l.mu.Unlock()
+			if !n.free {
+				return
+			}
+			if mem := n.trace.mem.Value(); mem != nil {
+				p.inspectLocked(c, mem, n)
+			}
+		})
 	}
 	p.debug.mu.Lock()
 	defer p.debug.mu.Unlock()
@@ -167,43 +184,29 @@ func (p *Pool) Leaks() []Leak {
 	return leaks
 }
 
-// poison fills free buffers. Not zero, which is what a caller expects of a new
-// buffer and so might well write.
-const poison = 0xDB
-
-// intact returns the offset of the first byte of buf that is not poison, or -1.
-func intact(buf []byte) int {
-	for i, b := range buf {
-		if b != poison {
-			return i
-		}
-	}
-	return -1
-}
-
-// debugGet is Get for class c in debug mode.
+// debugGet is Get for class c in debug mode. The buffer is always new memory: the
+// free one it stands for goes into quarantine.
 func (p *Pool) debugGet(c *class) []byte {
 	t := &trace{got: callers(1)}
 	l := &c.lists[0]
 	l.mu.Lock()
-	for len(l.items) > 0 {
+	hit := len(l.items) > 0
+	if hit {
 		f := l.items[0]
 		l.dropLocked(1)
-		if p.damagedLocked(c, l, f) {
-			continue
-		}
 		l.pops++
-		f.node.free = false
-		f.node.trace = t
-		l.mu.Unlock()
-		buf := unsafe.Slice(f.mem, c.size)
-		if !p.noZero {
-			clear(buf)
-		}
-		return buf
+		p.holdLocked(c, f)
 	}
 	l.mu.Unlock()
-	return p.newBuffer(c, l, t)
+	if !hit {
+		c.misses.Add(1)
+	}
+	buf := c.newMemory(l, t)
+	t.mem = weak.Make(unsafe.SliceData(buf))
+	if p.noZero {
+		fillPoison(buf)
+	}
+	return buf
 }
 
 // debugPut is Put for the buffer of n in debug mode.
@@ -217,17 +220,14 @@ func (p *Pool) debugPut(c *class, mem *byte, n *node) {
 		return
 	}
 	n.trace.put = now
-	if len(l.items) >= int(l.limit) {
-		n.free = true
-		c.discarded.Add(1)
-		c.forget(mem, n)
+	fillPoison(unsafe.Slice(mem, c.size))
+	if len(l.items) < int(l.limit) {
+		l.pushLocked(mem, n)
 		return
 	}
-	buf := unsafe.Slice(mem, c.size)
-	for i := range buf {
-		buf[i] = poison
-	}
-	l.pushLocked(mem, n)
+	n.free = true
+	c.discarded.Add(1)
+	p.holdLocked(c, item{mem, n})
 }
 
 // debugRefused looks for the buffer that buf, which is none of ours as a whole,
@@ -251,32 +251,7 @@ func (p *Pool) debugRefused(buf []byte) {
 			})
 		})
 	}
-}
-
-// damagedLocked reports whether somebody wrote into f, a free buffer of l, and if
-// so gives it up.
-func (p *Pool) damagedLocked(c *class, l *list, f item) bool {
-	at := intact(unsafe.Slice(f.mem, c.size))
-	if at < 0 {
-		return false
-	}
-	p.debug.fault(Fault{Kind: WriteAfterPut, Class: c.size, Offset: at, Got: f.node.trace.got, Put: f.node.trace.put})
-	c.damaged.Add(1)
-	c.forget(f.mem, f.node)
-	return true
-}
-
-// checkFreeLocked gives up the free buffers of l that somebody wrote into.
-func (p *Pool) checkFreeLocked(c *class, l *list) {
-	ok := l.items[:0]
-	for _, f := range l.items {
-		if !p.damagedLocked(c, l, f) {
-			ok = append(ok, f)
-		}
-	}
-	clear(l.items[len(ok):])
-	l.items = ok
-	l.low = min(l.low, int32(len(ok)))
+	runtime.KeepAlive(buf) // or another buffer might by now lie at its address
 }
 
 // callers is the stack from the caller of the Pool's method on, which lies inner

@@ -2,6 +2,8 @@ package bufpool
 
 import (
 	"bytes"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -74,17 +76,21 @@ func TestDebugDoublePut(t *testing.T) {
 }
 
 func TestDebugWriteAfterPut(t *testing.T) {
-	for name, find := range map[string]func(p *Pool){
-		"next Get": func(p *Pool) { p.Get(100) },
-		"trim":     func(p *Pool) { p.trim() },
-		"Faults":   func(*Pool) {},
+	for name, tt := range map[string]struct {
+		ceiling int
+		then    func(p *Pool)
+	}{
+		"free":       {128, func(*Pool) {}},
+		"handed out": {128, func(p *Pool) { p.Get(100) }},
+		"released":   {128, func(p *Pool) { p.trim(); p.trim() }},
+		"discarded":  {1, func(*Pool) {}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := mustPool(t, Config{Debug: true})
+			p := mustPool(t, Config{Debug: true, MaxRetainedBytes: tt.ceiling})
 			buf := getHere(p, 100)
 			putHere(p, buf)
+			tt.then(p)
 			buf[:128][127] = 0
-			find(p)
 			f := oneFault(t, p, WriteAfterPut)
 			if f.Class != 128 || f.Offset != 127 {
 				t.Errorf("%+v", f)
@@ -94,12 +100,118 @@ func TestDebugWriteAfterPut(t *testing.T) {
 			if !strings.Contains(f.String(), "write after Put, 128 B buffer, at byte 127") {
 				t.Error(f)
 			}
-			// It still has a writer somewhere: never again.
-			if again := getHere(p, 100); &again[0] == &buf[0] {
-				t.Error("the damaged buffer was handed out")
-			}
+			buf[0] = 1
+			oneFault(t, p, WriteAfterPut) // once is enough
 			checkBalance(t, p.Stats())
 		})
+	}
+}
+
+// What has left the quarantine is looked at then, or when it is collected, or by
+// Faults if somebody still has it.
+func TestDebugWriteIsFoundLate(t *testing.T) {
+	const size = maxHeldBytes // one is held
+	leave := func(p *Pool) { fill(p, size, 2); fill(p, size, 2) }
+	newOne := func(t *testing.T) *Pool {
+		return mustPool(t, Config{Debug: true, SizeClasses: []int{size}, MaxRetainedBytes: size})
+	}
+	found := func(p *Pool) bool {
+		p.debug.mu.Lock()
+		defer p.debug.mu.Unlock()
+		return len(p.debug.faults) == 1 && p.debug.faults[0].Offset == size-1
+	}
+	t.Run("leaves", func(t *testing.T) {
+		p := newOne(t)
+		buf := getHere(p, size)
+		p.Put(buf)
+		buf[size-1] = 0
+		leave(p)
+		if !found(p) {
+			t.Error("not found")
+		}
+	})
+	t.Run("held", func(t *testing.T) {
+		p := newOne(t)
+		buf := getHere(p, size)
+		p.Put(buf)
+		leave(p)
+		buf[size-1] = 0
+		if found(p) {
+			t.Error("found by nobody")
+		}
+		oneFault(t, p, WriteAfterPut)
+	})
+	t.Run("collected", func(t *testing.T) {
+		p := newOne(t)
+		buf := getHere(p, size)
+		p.Put(buf)
+		leave(p)
+		buf[size-1] = 0
+		buf = nil
+		collectUntil(t, "write found", func() bool { return found(p) })
+	})
+}
+
+// A second Put is found whatever became of the buffer after the first.
+func TestDebugDoublePutIsFoundLate(t *testing.T) {
+	for name, then := range map[string]func(p *Pool){
+		"handed out": func(p *Pool) { getHere(p, 100) },
+		"released":   func(p *Pool) { p.trim(); p.trim() },
+		"discarded":  func(*Pool) {}, // there is room for one
+		"out of the quarantine": func(p *Pool) {
+			fill(p, 100, 2*maxHeld)
+			fill(p, 100, 2*maxHeld)
+		},
+		"collections": func(p *Pool) {
+			fill(p, 100, 2*maxHeld)
+			for range 4 {
+				p.trim()
+				runtime.GC()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := mustPool(t, Config{Debug: true, MaxRetainedBytes: 128})
+			if name == "discarded" {
+				fill(p, 100, 1)
+				kept := getHere(p, 100)
+				defer p.Put(kept)
+			}
+			buf := getHere(p, 100)
+			other := getHere(p, 100)
+			p.Put(other)
+			putHere(p, buf)
+			then(p)
+			putAgain(p, buf)
+			f := oneFault(t, p, DoublePut)
+			wantStack(t, "Got", f.Got, "getHere")
+			wantStack(t, "Put", f.Put, "putHere")
+			wantStack(t, "Found", f.Found, "putAgain")
+			if r := p.Stats().Refused; r != (Refusals{Twice: 1}) {
+				t.Errorf("refused %+v", r)
+			}
+			checkBalance(t, p.Stats())
+			runtime.KeepAlive(other)
+		})
+	}
+}
+
+// A double Put with a Get in between does not give two owners one buffer.
+func TestDebugPutOfSomebodyElses(t *testing.T) {
+	p := mustPool(t, Config{Debug: true})
+	a := getHere(p, 100)
+	putHere(p, a)
+	b := getHere(p, 100)
+	putAgain(p, a)
+	c := getHere(p, 100)
+	if &b[0] == &c[0] {
+		t.Error("one buffer has two owners")
+	}
+	oneFault(t, p, DoublePut)
+	p.Put(b)
+	p.Put(c)
+	if l := p.Leaks(); len(l) != 0 {
+		t.Errorf("leaks: %v", l)
 	}
 }
 
@@ -159,13 +271,35 @@ func TestDebugLeaks(t *testing.T) {
 	}
 }
 
-func TestDebugReusesTheOldest(t *testing.T) {
+// A leak is reported with its own Get, also where a buffer had been free.
+func TestDebugLeakAfterReuse(t *testing.T) {
 	p := mustPool(t, Config{Debug: true})
-	a, b := getHere(p, 64), getHere(p, 64)
-	p.Put(a)
-	p.Put(b)
-	if c := getHere(p, 64); &c[0] != &a[0] {
-		t.Error("not the one free for longest")
+	p.Put(getBefore(p, 100))
+	buf := getHere(p, 100)
+	leaks := p.Leaks()
+	if len(leaks) != 1 {
+		t.Fatalf("leaks %v", leaks)
+	}
+	wantStack(t, "Got", leaks[0].Got, "getHere")
+	if c := classStats(t, p, 100+28); c.Misses != 1 || c.Gets != 2 {
+		t.Errorf("counted otherwise than without debug mode: %+v", c)
+	}
+	runtime.KeepAlive(buf)
+}
+
+func getBefore(p *Pool, size int) []byte { buf, _ := p.Get(size); return buf }
+
+// The quarantine is bounded, in buffers and in bytes.
+func TestDebugQuarantineIsBounded(t *testing.T) {
+	for _, tt := range []struct{ size, want int }{{16, maxHeld}, {maxHeldBytes / 4, 4}, {2 * maxHeldBytes, 1}} {
+		p := mustPool(t, Config{Debug: true, SizeClasses: []int{tt.size}, MaxRetainedBytes: 1})
+		fill(p, tt.size, 1)
+		first := p.classes[0].held[0].node
+		fill(p, tt.size, tt.want)
+		held := p.classes[0].held
+		if len(held) != tt.want || slices.ContainsFunc(held, func(f item) bool { return f.node == first }) {
+			t.Errorf("%d buffers of %d B, want the last %d", len(held), tt.size, tt.want)
+		}
 	}
 }
 
@@ -173,7 +307,6 @@ func TestDebugReusesTheOldest(t *testing.T) {
 // did not write.
 func TestDebugNoZero(t *testing.T) {
 	p := mustPool(t, Config{Debug: true, NoZero: true})
-	fill(p, 64, 1)
 	if buf := getHere(p, 64); !bytes.Equal(buf, bytes.Repeat([]byte{poison}, 64)) {
 		t.Errorf("%x", buf)
 	}

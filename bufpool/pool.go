@@ -47,7 +47,7 @@ func newPool(cfg Config) (*Pool, error) {
 	lists := listsPerClass(runtime.GOMAXPROCS(0))
 	if cfg.Debug {
 		p.debug = new(faultLog)
-		lists = 1 // strictly the oldest buffer first
+		lists = 1 // debug mode knows of no others
 	}
 	for _, size := range cfg.SizeClasses {
 		p.classes = append(p.classes, newClass(size, cfg.limit(size), lists))
@@ -96,7 +96,8 @@ func (p *Pool) Get(size int) (buf []byte, class int) {
 	mem := home.take()
 	if mem == nil {
 		if mem = c.take(h); mem == nil {
-			return p.newBuffer(c, home, nil)[:size], c.size
+			c.misses.Add(1)
+			return c.newMemory(home, nil)[:size], c.size
 		}
 	}
 	buf = unsafe.Slice(mem, c.size)
@@ -185,14 +186,13 @@ func (p *Pool) Grow(buf []byte, n int) []byte {
 // without pointers together, and then cannot tell when one of them is collected.
 const minAlloc = 16
 
-// newBuffer makes a buffer of class c for its list home.
-func (p *Pool) newBuffer(c *class, home *list, t *trace) []byte {
+// newMemory makes a buffer of class c for its list home.
+func (c *class) newMemory(home *list, t *trace) []byte {
 	buf := make([]byte, c.size, max(c.size, minAlloc))[:c.size:c.size]
 	mem := unsafe.SliceData(buf)
 	n := &node{addr: uintptr(unsafe.Pointer(mem)), trace: t}
 	n.home.Store(home)
 	c.nodes.add(n)
-	c.misses.Add(1)
 	runtime.SetFinalizer(mem, c.dropped)
 	return buf
 }

@@ -33,9 +33,6 @@ func (p *Pool) trim() {
 		for i := range c.lists {
 			l := &c.lists[i]
 			l.mu.Lock()
-			if p.debug != nil {
-				p.checkFreeLocked(c, l)
-			}
 			idle := int(l.low)
 			gone := slices.Clone(l.items[:idle])
 			l.dropLocked(idle)
@@ -47,6 +44,12 @@ func (p *Pool) trim() {
 				gone = append(gone, it)
 			}
 			c.released.Add(uint64(len(gone)))
+			if p.debug != nil {
+				for _, f := range gone {
+					p.holdLocked(c, f)
+				}
+				gone = nil
+			}
 			l.mu.Unlock()
 			for _, f := range gone { // unlocked: it may take a while
 				c.forget(f.mem, f.node)
@@ -57,7 +60,8 @@ func (p *Pool) trim() {
 }
 
 // whenDropped returns the finalizer of the buffers of class i: it accounts for
-// one that was dropped in use.
+// one that was dropped in use, and in debug mode looks once more at one that was
+// not.
 //
 // A finalizer, not a cleanup: a cleanup runs some time after the memory may be
 // in use again, and until it has run any slice that begins there would pass for
@@ -70,16 +74,21 @@ func whenDropped(self weak.Pointer[Pool], i int) func(*byte) {
 		}
 		c := p.classes[i]
 		if n := c.nodes.find(uintptr(unsafe.Pointer(mem))); n != nil {
-			p.lose(c, n)
+			p.lose(c, mem, n)
 			c.nodes.remove(n)
 		}
 	}
 }
 
-// lose accounts for a buffer that was dropped in use.
-func (p *Pool) lose(c *class, n *node) {
+// lose accounts for a buffer that was dropped in use, or, in debug mode, has left
+// the quarantine.
+func (p *Pool) lose(c *class, mem *byte, n *node) {
 	l := n.lockHome()
 	defer l.mu.Unlock()
+	if p.debug != nil && n.free {
+		p.inspectLocked(c, mem, n)
+		return
+	}
 	n.free = true
 	c.lost.Add(1)
 	if p.debug != nil {

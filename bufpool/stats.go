@@ -24,7 +24,7 @@ type ClassStats struct {
 	Misses uint64 // Gets that found no free buffer and allocated one
 
 	// Discarded counts buffers taken back and given up because the class was at
-	// its ceiling (in debug mode also those found damaged).
+	// its ceiling.
 	Discarded uint64
 	// Released counts free buffers given back to the garbage collector because
 	// nobody needed them for a whole collection cycle.
@@ -97,7 +97,8 @@ const stackClasses = 32
 //   - InUse is Gets - Puts - Lost of these figures, or 0 if that is negative, so
 //     it is off by what they miss.
 //
-// Only in debug mode it waits for the locks, one by one.
+// Only in debug mode it waits for the locks, one by one. The figures are those of
+// the same pool without [Config.Debug], although memory is used only once then.
 //
 // With at most 32 classes it allocates nothing if the result stays on the
 // caller's stack; [Pool.AppendClassStats] allocates nothing if dst has room.
@@ -190,7 +191,7 @@ func (c *class) stats(wait bool) ClassStats {
 		Gets:          sum.hits + misses,
 		Puts:          sum.puts + c.settles.Load() + discarded,
 		Misses:        misses,
-		Discarded:     discarded + c.damaged.Load(),
+		Discarded:     discarded,
 		Released:      c.released.Load(),
 		Lost:          lost,
 		Retained:      sum.free,

@@ -1,6 +1,7 @@
 package poolcheck
 
 import (
+	"runtime"
 	"strings"
 	"testing"
 
@@ -15,6 +16,17 @@ func make64(debug bool) *bufpool.Pool {
 	return p
 }
 
+// collectUntilReleased has the collector take away what p retains.
+func collectUntilReleased(p *bufpool.Pool) {
+	for range 1000 {
+		if p.Stats().Classes[0].Released > 0 {
+			return
+		}
+		runtime.GC()
+		runtime.Gosched()
+	}
+}
+
 type tests func() int
 
 func (f tests) Run() int { return f() }
@@ -27,6 +39,25 @@ func TestRunnerReportsMisuse(t *testing.T) {
 	}{
 		{"clean", "", func(p *bufpool.Pool) { buf, _ := p.Get(5); p.Put(buf) }, 0},
 		{"double Put", "double Put", func(p *bufpool.Pool) { buf, _ := p.Get(5); p.Put(buf); p.Put(buf) }, 1},
+		{"double Put of what somebody else may have", "double Put", func(p *bufpool.Pool) {
+			a, _ := p.Get(5)
+			p.Put(a)
+			b, _ := p.Get(5)
+			p.Put(a)
+			p.Put(b)
+		}, 1},
+		{"double Put of what was given up", "double Put", func(p *bufpool.Pool) {
+			a, _ := p.Get(5)
+			p.Put(a)
+			collectUntilReleased(p)
+			p.Put(a)
+		}, 1},
+		{"write to what was given up", "write after Put", func(p *bufpool.Pool) {
+			a, _ := p.Get(5)
+			p.Put(a)
+			collectUntilReleased(p)
+			a[0] = 1
+		}, 1},
 		{"write after Put", "write after Put", func(p *bufpool.Pool) { buf, _ := p.Get(5); p.Put(buf); buf[1] = 1 }, 1},
 		{"leak", "never Put", func(p *bufpool.Pool) { p.Get(5) }, 1},
 	} {
