@@ -155,7 +155,7 @@ func (w *Writer) gather() bool {
 		}
 		if w.sh.multi {
 			if w.dueLanesLocked() {
-				w.sweepLocked(d.timerDue || w.closed)
+				w.sweepLocked(d.timerDue || w.closed || int(w.sh.active.Load()) > w.laneBound())
 				w.unlock()
 				d.since = time.Now()
 				continue
@@ -318,7 +318,7 @@ func (w *Writer) dueLocked() bool {
 	}
 	l := &w.limits
 	return l.Bytes > 0 && w.queuedBytes >= l.Bytes || l.Records > 0 && w.queuedRecs >= l.Records ||
-		len(w.free) <= w.o.SlabCount/4 || w.waiters.n > 0
+		len(w.free) <= w.o.SlabCount/4 || w.waitingLocked() > 0
 }
 
 // takeLocked moves the oldest pieces, up to the sink's limits, into the batch.
@@ -565,6 +565,9 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 		}
 	}
 	w.inflight = left
+	if left > 0 {
+		w.inflightTime = d.rest.Runs[0].Slot(0).Time
+	}
 	w.sends++
 	if left == 0 {
 		w.finishLocked()
@@ -602,6 +605,7 @@ func (w *Writer) finishLocked() {
 	}
 	d := &w.d
 	d.rest, d.sent = nil, nil
+	w.rate.update(d.since, w.acceptedBytesLocked())
 	if !w.recovering {
 		w.sentTickets += uint64(d.all.Len())
 	}
@@ -617,7 +621,8 @@ func (w *Writer) finishLocked() {
 	d.pieces = d.pieces[:0]
 	d.failed = 0
 	w.endMergeLocked()
-	if d.waited = w.waiters.n > 0; d.waited {
+	d.waited = w.waiters.n > 0
+	if w.waitingLocked() > 0 {
 		w.serveLocked()
 	}
 	w.setRoomLocked()

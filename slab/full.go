@@ -102,7 +102,7 @@ func (w *Writer) writeLastResort(p []byte) {
 // The budget is reserved first and the copy made without the lock, so that a
 // large record delays nobody.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
-	if w.waiters.n > 0 || !w.reserveOversizeLocked(len(p), m.Level) {
+	if w.bigs.n > 0 || !w.reserveOversizeLocked(len(p), m.Level) {
 		return w.fullLocked(p, m, true)
 	}
 	return w.storeOversizeLocked(p, m)
@@ -218,7 +218,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 		return w.giveUpLocked(p, m)
 	}
 	wt := w.newWaiterLocked(p, m, oversize)
-	w.waiters.push(wt)
+	w.lineOf(wt).push(wt)
 	w.setRoomLocked()
 	w.wakeLocked()
 	w.unlock()
@@ -249,7 +249,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	var err error
 	switch {
 	case timedOut && !wt.answered:
-		w.waiters.remove(wt)
+		w.lineOf(wt).remove(wt)
 		w.saturated = true
 		w.setRoomLocked()
 		err = w.giveUpLocked(p, m)
@@ -265,6 +265,17 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	return err
 }
 
+// lineOf returns the line in which wt waits.
+func (w *Writer) lineOf(wt *waiter) *waiterList {
+	if wt.oversize {
+		return &w.bigs
+	}
+	return &w.waiters
+}
+
+// waitingLocked returns how many writes wait.
+func (w *Writer) waitingLocked() int { return w.waiters.n + w.bigs.n }
+
 // waits reports whether a write waits for a time.
 func (f WhenFull) waits() bool { return f.kind == whenFullBlockFor || f.kind == whenFullSpill }
 
@@ -273,7 +284,7 @@ func (f WhenFull) waits() bool { return f.kind == whenFullBlockFor || f.kind == 
 func (w *Writer) isFull() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.waiters.n > 0 || w.saturated
+	return w.waitingLocked() > 0 || w.saturated
 }
 
 // askSpill tells the sink that it is to put records aside when the Writer is full.
@@ -316,22 +327,19 @@ func (w *Writer) serveLocked() {
 	if points {
 		point(ptServeLocked)
 	}
+	for wt := w.bigs.head; wt != nil && w.reserveOversizeLocked(len(wt.p), wt.m.Level); wt = w.bigs.head {
+		w.answerLocked(wt, nil)
+	}
 	served := false
 	for wt := w.waiters.head; wt != nil; wt = w.waiters.head {
-		switch {
-		case wt.oversize:
-			if !w.reserveOversizeLocked(len(wt.p), wt.m.Level) {
-				return
-			}
-		case w.belowReserveLocked(wt.m) && (w.cur == nil || !w.cur.fits(len(wt.p))):
+		if w.belowReserveLocked(wt.m) && (w.cur == nil || !w.cur.fits(len(wt.p))) {
 			// The reserve is not for it, and those behind may be entitled.
 			w.answerLocked(wt, w.dropLocked(batch.Full))
-			served = true
-			continue
-		case !w.place(wt.p, wt.m):
-			return
+		} else if w.place(wt.p, wt.m) {
+			w.answerLocked(wt, nil)
+		} else {
+			break
 		}
-		w.answerLocked(wt, nil)
 		served = true
 	}
 	if served {
@@ -343,15 +351,17 @@ func (w *Writer) answerLocked(wt *waiter, err error) {
 	if points {
 		point(ptAnswerLocked)
 	}
-	w.waiters.remove(wt)
+	w.lineOf(wt).remove(wt)
 	wt.answered, wt.err = true, err
 	wt.ch <- struct{}{} // capacity 1, one answer per wait: never blocks
 }
 
 // refuseWaitersLocked answers all blocked writes with ErrClosed.
 func (w *Writer) refuseWaitersLocked() {
-	for wt := w.waiters.head; wt != nil; wt = w.waiters.head {
-		w.refused++
-		w.answerLocked(wt, ErrClosed)
+	for _, line := range []*waiterList{&w.waiters, &w.bigs} {
+		for wt := line.head; wt != nil; wt = line.head {
+			w.refused++
+			w.answerLocked(wt, ErrClosed)
+		}
 	}
 }

@@ -40,6 +40,14 @@ func (w *Writer) acceptedBytesLocked() uint64 {
 	if b := w.cur; b != nil {
 		n += uint64(w.slabBytes - b.room())
 	}
+	for i := range w.sh.lanes {
+		l := &w.sh.lanes[i]
+		l.mu.Lock()
+		if b := l.cur; b != nil {
+			n += uint64(w.slabBytes - b.room())
+		}
+		l.mu.Unlock()
+	}
 	return n + w.rewound
 }
 
@@ -47,6 +55,9 @@ func (w *Writer) acceptedBytesLocked() uint64 {
 const maxBurst = 24 * time.Hour
 
 func (w *Writer) burstLeftLocked(rate float64) time.Duration {
+	if len(w.free) == 0 && (w.waiters.n > 0 || w.dropping) {
+		return 0 // what room there is was too small
+	}
 	free := float64(len(w.free) * w.slabBytes)
 	if b := w.cur; b != nil {
 		free += float64(b.room())
@@ -71,6 +82,11 @@ func (w *Writer) oldestAgeLocked(now time.Time) time.Duration {
 		if b.head == nil {
 			t = b.slot(b.cut).Time
 		}
+	case w.sh.multi || w.sh.left > 0:
+		var pending bool
+		if t, pending = w.oldestInLanesLocked(); !pending {
+			return 0
+		}
 	default:
 		return 0
 	}
@@ -78,4 +94,31 @@ func (w *Writer) oldestAgeLocked(now time.Time) time.Duration {
 		t = w.seen.UnixNano()
 	}
 	return max(0, time.Duration(now.UnixNano()-t))
+}
+
+// oldestInLanesLocked returns the time of the oldest record in the lanes, 0 if it is
+// not known, and whether there is any. What was swept and is not merged yet is of
+// unknown time: the drain is at it.
+func (w *Writer) oldestInLanesLocked() (t int64, pending bool) {
+	look := func(b *block, i int) {
+		if at := b.slot(i).Time; !pending || at < t {
+			t = at
+		}
+		pending = true
+	}
+	for i := range w.sh.lanes {
+		l := &w.sh.lanes[i]
+		l.mu.Lock()
+		if len(l.full) > 0 {
+			p := l.full[0]
+			look(p.blk, p.from)
+		} else if b := l.cur; b != nil && b.n > b.cut {
+			look(b, b.cut)
+		}
+		l.mu.Unlock()
+	}
+	if w.sh.left+w.sh.over > 0 {
+		return 0, true
+	}
+	return t, pending
 }

@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -157,5 +158,73 @@ func TestGauges(t *testing.T) {
 		if !strings.Contains(g.String(), "\x00") {
 			t.Error("nothing arrived")
 		}
+	})
+}
+
+// Nothing is left of a pool that is full, whatever the rate of what it accepts.
+func TestNoBurstIsLeftWhenFull(t *testing.T) {
+	for _, pol := range []WhenFull{DropNewest(), Block()} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate()
+			w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: pol})
+			go func() {
+				for i := range 100 {
+					_ = w.WriteRecord(line(i, 92), batch.Meta{})
+				}
+			}()
+			for range 5 {
+				time.Sleep(time.Second)
+				if s := w.Stats(); s.BurstLeft != 0 || s.SlabsInUse != 4 {
+					t.Errorf("%v: burst left %v with %d of 4 slabs in use", pol, s.BurstLeft, s.SlabsInUse)
+				}
+			}
+			g.open()
+			synctest.Wait()
+			closeNow(t, w)
+		})
+	}
+}
+
+// The oldest record's age is that of what is left of a batch, and of what lies in
+// the lanes.
+func TestOldestAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		took := false
+		w := mustSink(t, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+			if !took && b.Len() == 3 {
+				took = true
+				return batch.Prefix(2, errDown)
+			}
+			return errDown
+		}), nil)
+		for _, age := range []time.Duration{100 * time.Minute, 50 * time.Minute, 10 * time.Minute} {
+			if err := w.WriteRecord(line(1, 50), batch.Meta{Time: start.Add(-age).UnixNano()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		if age := w.Stats().OldestAge; age != 10*time.Minute+time.Second {
+			t.Errorf("age %v of the one record left, which is 10 minutes old", age)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, _ = w.Shutdown(ctx)
+
+		w = mustNew(t, &memory{}, &Options{Shards: 2, SlabCount: 16, FlushInterval: 10 * time.Second})
+		if !w.shardNow() {
+			t.Fatal("the lanes do not open")
+		}
+		start = time.Now()
+		for i := range 5 {
+			if err := w.WriteRecord(line(i, 50), batch.Meta{Time: time.Now().UnixNano()}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		if s := w.Stats(); s.OldestAge != time.Since(start) || s.Pending.Slab != 5 {
+			t.Errorf("age %v, want %v, pending %v", s.OldestAge, time.Since(start), s.Pending)
+		}
+		closeNow(t, w)
 	})
 }

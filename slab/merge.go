@@ -40,7 +40,7 @@ func (s *source) pop() *piece {
 
 // dueLanesLocked says whether the lanes should be swept.
 func (w *Writer) dueLanesLocked() bool {
-	if w.d.timerDue || w.closed || w.urgent > w.settled || w.flushTarget > w.settled || w.waiters.n > 0 || w.queue.n > 0 {
+	if w.d.timerDue || w.closed || w.urgent > w.settled || w.flushTarget > w.settled || w.waitingLocked() > 0 || w.queue.n > 0 {
 		return true
 	}
 	for i := range w.sh.lanes {
@@ -214,7 +214,7 @@ func (w *Writer) buildMerged() {
 		g.done[i] = nil
 	}
 	g.done = g.done[:0]
-	if w.waiters.n > 0 {
+	if w.waitingLocked() > 0 {
 		w.serveLocked()
 		w.setRoomLocked()
 	}

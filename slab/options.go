@@ -63,9 +63,9 @@ type Options struct {
 	// slog.LevelError.
 	FlushLevel slog.Leveler
 	// Shards is how many shards contended writers may be spread over, up to half
-	// of SlabCount; order stays strict. They are used only while contention
-	// lasts. [AutoShards]: as many as processors, from 4 on. Default 0: one. With
-	// DropOldest there is always one.
+	// of SlabCount, and up to what GOMAXPROCS is at the time; order stays strict.
+	// They are used only while contention lasts. [AutoShards]: as many as
+	// processors, from 4 on. Default 0: one. With DropOldest there is always one.
 	Shards int
 	// WhenFull is what a write does when no slab is free. Default
 	// BlockFor(250 ms).

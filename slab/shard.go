@@ -28,6 +28,7 @@ type shards struct {
 	max    int          // lanes there may be; 0: never shard
 	active atomic.Int32 // open lanes; 0: single
 	lanes  []lane
+	forced bool // by tests: more lanes than processors
 
 	// Guarded by Writer.mu.
 	multi  bool
@@ -105,19 +106,24 @@ func (w *Writer) contendedLocked(records int) {
 	}
 }
 
-// activateLocked opens as many lanes as there are processors, if the pool has
-// the slabs for it.
+// laneBound returns how many lanes may be open now: as many as processors, at most.
+func (w *Writer) laneBound() int {
+	if w.sh.forced {
+		return w.sh.max
+	}
+	procs := runtime.GOMAXPROCS(0)
+	if w.o.Shards == AutoShards && procs < minAutoProcs {
+		return 0
+	}
+	return min(w.sh.max, procs)
+}
+
+// activateLocked opens as many lanes as may be open, if the pool has the slabs for
+// it.
 func (w *Writer) activateLocked() {
 	s := &w.sh
 	s.hot = 0
-	procs := runtime.GOMAXPROCS(0)
-	if w.o.Shards == AutoShards && procs < minAutoProcs {
-		return
-	}
-	n := s.max
-	if w.o.Shards == AutoShards {
-		n = min(n, procs)
-	}
+	n := w.laneBound()
 	if n < 2 || s.multi || s.left > 0 || s.merge != nil || w.closed || w.waiters.n > 0 || len(w.free) < n+1 {
 		return
 	}

@@ -19,8 +19,48 @@ import (
 func (w *Writer) shardNow() bool {
 	w.mu.Lock()
 	defer w.unlock()
+	w.sh.forced = w.o.Shards != AutoShards
 	w.activateLocked()
 	return w.sh.multi
+}
+
+// There are never more lanes than processors, which may become fewer.
+func TestLanesFollowProcessors(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	for _, shards := range []int{8, AutoShards} {
+		runtime.GOMAXPROCS(4)
+		var m memory
+		w := mustNew(t, &m, &Options{Shards: shards, SlabCount: 32, SlabBytes: 1024, WhenFull: Block(), FlushInterval: time.Hour})
+		open := func() int32 {
+			w.mu.Lock()
+			defer w.unlock()
+			w.activateLocked()
+			return w.sh.active.Load()
+		}
+		if n := open(); n != 4 {
+			t.Errorf("%d lanes on 4 processors", n)
+		}
+		runtime.GOMAXPROCS(2)
+		const n = 2000
+		for i := range n { // slabs are swept meanwhile
+			mustWrite(t, w, i, 50)
+		}
+		if err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := w.sh.active.Load(); n > 2 {
+			t.Errorf("%d lanes are left on 2 processors", n)
+		}
+		if n, want := open(), map[int]int32{8: 2, AutoShards: 0}[shards]; n != want {
+			t.Errorf("Shards %d: %d lanes on 2 processors, want %d", shards, n, want)
+		}
+		runtime.GOMAXPROCS(1)
+		if err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		closeNow(t, w)
+		wantSequence(t, numbers(t, m.String()), 0, n)
+	}
 }
 
 func (w *Writer) isSharded() bool {

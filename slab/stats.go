@@ -19,11 +19,14 @@ type Stats struct {
 	Waiting     int // callers blocked in a write
 	// Rate is the rate of acceptance in bytes per second, slots included, over
 	// the last seconds; BurstLeft is how long the free slabs last at that rate if
-	// the destination takes nothing (a day at most).
+	// the destination takes nothing (a day at most; 0 while writes wait or are
+	// dropped).
 	Rate      float64
 	BurstLeft time.Duration
 	// OldestAge is the age of the oldest undelivered record by its own time, or,
-	// if it has none, by when the drain first saw it. 0 when nothing is pending.
+	// if it has none, by when the drain first saw it. 0 when nothing is pending
+	// here: what a sink has taken into its custody, such as a spool, is not
+	// looked at.
 	OldestAge time.Duration
 	// CrashUnsafe says why the slabs are on the heap although Options.Crash is set;
 	// empty when all is well. HeapOnly is how many pending oversize records have no
@@ -50,7 +53,7 @@ func (w *Writer) Stats() Stats {
 		Name: w.o.Name, Account: w.accountLocked(sinkAcc), Refused: w.refused,
 		SlabCount: w.o.SlabCount, SlabBytes: w.slabBytes,
 		SlabsInUse: w.o.SlabCount - len(w.free), OversizeMem: w.oversizeUsed,
-		Waiting: w.waiters.n, Sends: w.sends, SendErrors: w.sendErrors,
+		Waiting: w.waitingLocked(), Sends: w.sends, SendErrors: w.sendErrors,
 	}
 	if b := w.cur; b != nil && b.n == b.cut && b.refs == 0 {
 		s.SlabsInUse-- // attached, but empty

@@ -45,8 +45,9 @@ type Writer struct {
 	queue        queue // pieces waiting for the drain, oldest first
 	queuedBytes  int
 	queuedRecs   int
-	waiters      waiterList
-	spare        []*waiter // pooled waiters
+	waiters      waiterList // writes that wait for a slab
+	bigs         waiterList // … and those that wait for the oversize budget: they hold up nobody else
+	spare        []*waiter  // pooled waiters
 	oversizeUsed int
 	ops          []*op
 
@@ -321,7 +322,9 @@ func (w *Writer) putSlow(p []byte, m batch.Meta) error {
 	if len(p)+batch.SlotBytes > w.slabBytes {
 		return w.putOversizeLocked(p, m)
 	}
-	if w.waiters.n == 0 && w.place(p, m) {
+	// Who waits is not overtaken, except by records for which the oldest make room:
+	// their calls are under way at the same time, and these never wait.
+	if (w.waiters.n == 0 || w.policyFor(m.Level).kind == whenFullDropOldest) && w.place(p, m) {
 		return nil
 	}
 	return w.fullLocked(p, m, false)
