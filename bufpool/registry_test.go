@@ -81,6 +81,37 @@ func TestRegistryChurn(t *testing.T) {
 	}
 }
 
+// A table that was much larger than it need be is made as small as after a
+// growth, and not made anew again while little changes.
+func TestRegistryShrinks(t *testing.T) {
+	var r registry
+	r.table.Store(newNodeTable(minTableBits))
+	nodes := make([]*node, 4000)
+	for i := range nodes {
+		nodes[i] = &node{addr: uintptr(i+1) * 64}
+		r.add(nodes[i])
+	}
+	for _, tt := range []struct{ live, slots int }{{4000, 16384}, {1100, 16384}, {1000, 4096}, {900, 4096}, {100, 512}, {0, 16}} {
+		for len(nodes) > tt.live {
+			r.remove(nodes[len(nodes)-1])
+			nodes = nodes[:len(nodes)-1]
+		}
+		r.shrink()
+		table := r.table.Load()
+		if len(table.slots) != tt.slots {
+			t.Errorf("%d slots for %d nodes, want %d", len(table.slots), tt.live, tt.slots)
+		}
+		for _, n := range nodes {
+			if r.find(n.addr) != n {
+				t.Fatalf("of %d nodes one is missing", tt.live)
+			}
+		}
+		if r.shrink(); r.table.Load() != table {
+			t.Errorf("%d nodes: the table was made anew twice", tt.live)
+		}
+	}
+}
+
 // After a burst the pool gives back what it needed to know the buffers, too.
 func TestBurstIsGivenBack(t *testing.T) {
 	p, err := New(Config{SizeClasses: []int{16}})
