@@ -7,76 +7,105 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 // A mutant is a change to the Writer that breaks the order, or what rests on it.
-// The tests of order must turn red with each of them: with misplaced tickets
-// above all.
+// The tests of order must turn red with each of them, and for that reason: with
+// misplaced tickets above all.
 type mutant struct {
 	name  string
 	edits []edit
+	bears bool           // with the edits "bearing"
+	run   string         // the test that sees it first; empty: all of them
+	seen  *regexp.Regexp // what it must say; nil: order
 }
 
 // An edit replaces old, which must occur exactly once in file.
 type edit struct{ file, old, new string }
 
 var mutants = []mutant{
-	{"the ticket is taken before the lock", []edit{
+	// Every record has its ticket, none is wasted, and so the account stays right:
+	// a call that needs the slow path leaves its ticket there for a record that is
+	// stored, which with Block every record is.
+	{name: "the ticket is taken before the lock", run: "^TestOrder$/^tiny_slabs$", edits: []edit{
 		{"writer.go", "\tif !w.special {\n\t\tw.mu.Lock()\n", "\tearly := atomic.AddUint64(&w.next, 1)\n\tif !w.special {\n\t\tw.mu.Lock()\n"},
+		{"writer.go", "\t\treturn w.putSlow(p, m)\n\t}\n\t// What block.store", "\t\tw.early = append(w.early, early)\n\t\treturn w.putSlow(p, m)\n\t}\n\t// What block.store"},
 		{"writer.go", "\tw.next++\n\tb := w.cur\n", "\tb := w.cur\n"},
 		{"writer.go", "\t\tw.next, uint64(m.Time), ", "\t\tearly, uint64(m.Time), "},
+		{"writer.go", "\tnext uint64 // tickets given out so far\n", "\tnext uint64 // tickets given out so far\n\tearly []uint64\n"},
+		{"shard.go", "\tw.next++\n\treturn w.next\n", "\tt := w.early[0]\n\tw.early = w.early[1:]\n\treturn t\n"},
 	}},
-	{"the ticket is taken before the lock of the lane", []edit{
+	{name: "the ticket is taken before the lock of the lane", run: "^TestOrder$/^shards$", bears: true, edits: []edit{
 		{"shard.go", "\tl := &w.sh.lanes[h]\n\tif !l.mu.TryLock() {", "\tearly := w.sh.g.Add(1)\n\tl := &w.sh.lanes[h]\n\tif !l.mu.TryLock() {"},
-		{"shard.go", "\tt := w.storeLane(l, p, m)\n\tl.mu.Unlock()\n\tif points {", "\tt := early\n\tw.storeLane(l, p, m)\n\tl.cur.slot(l.cur.n - 1).Ticket = early\n\tl.mu.Unlock()\n\tif points {"},
+		{"shard.go", "\tt := w.storeLane(l, p, m)\n\tl.mu.Unlock()\n\tif points {", "\tt := w.storeLane(l, p, m, early)\n\tl.mu.Unlock()\n\tif points {"},
+		{"shard.go", "\t\tw.mu.Lock()\n\t\treturn w.putSlowLane(l, p, m)\n", "\t\tw.mu.Lock()\n\t\tw.early = append(w.early, early)\n\t\treturn w.putSlowLane(l, p, m)\n"},
+		{"shard.go", "\tt := w.storeLane(l, p, m)\n\tl.mu.Unlock()\n\tw.wakeLocked()", "\tt := w.storeLane(l, p, m, w.ticketLocked())\n\tl.mu.Unlock()\n\tw.wakeLocked()"},
+		{"shard.go", "storeLane(l *lane, p []byte, m batch.Meta) uint64 {", "storeLane(l *lane, p []byte, m batch.Meta, early ...uint64) uint64 {"},
+		{"shard.go", "\tt := w.sh.g.Add(1)\n", "\tif len(early) == 0 {\n\t\tearly = append(early, w.sh.g.Add(1))\n\t}\n\tt := early[0]\n"},
+		{"shard.go", "\tif w.sh.multi {\n\t\treturn w.sh.g.Add(1)\n", "\tif len(w.early) > 0 {\n\t\tt := w.early[0]\n\t\tw.early = w.early[1:]\n\t\treturn t\n\t}\n\tif w.sh.multi {\n\t\treturn w.sh.g.Add(1)\n"},
+		{"writer.go", "\tnext uint64 // tickets given out so far\n", "\tnext uint64 // tickets given out so far\n\tearly []uint64\n"},
 	}},
-	{"the cut is fixed after the lanes were swept", []edit{
+	{name: "the cut is fixed after the lanes were swept", edits: []edit{
 		{"merge.go", "\ts.left, s.over = g.scatter(upTo)\n", "\tupTo = s.g.Load()\n\ts.left, s.over = g.scatter(upTo)\n"},
 	}},
-	{"the lanes begin with old tickets", []edit{
+	{name: "the lanes begin with old tickets", bears: true, edits: []edit{
 		{"shard.go", "\ts.g.Store(w.next)\n", ""},
 	}},
-	{"one shard goes on with old tickets", []edit{
+	{name: "one shard goes on with old tickets", bears: true, edits: []edit{
 		{"merge.go", "\t\tw.next = upTo\n", ""},
 	}},
-	{"a write beside the lanes takes a plain ticket", []edit{
+	{name: "a write beside the lanes takes a plain ticket", bears: true, edits: []edit{
 		{"shard.go", "\tif w.sh.multi {\n\t\treturn w.sh.g.Add(1)\n\t}\n\tw.next++\n", "\tw.next++\n"},
 	}},
-	{"an idle flush overtakes full slabs", []edit{
+	{name: "an idle flush overtakes full slabs", edits: []edit{
 		{"drain.go", "\tif w.queue.n > 0 && !w.limited {\n\t\treturn true\n", "\tif n := w.queue.n; w.d.timerDue && n > 0 {\n" +
 			"\t\tif w.cutLocked(); w.queue.n > n {\n\t\t\tp := w.queue.remove(n)\n" +
 			"\t\t\tw.queue.head = (w.queue.head - 1 + len(w.queue.ring)) % len(w.queue.ring)\n" +
 			"\t\t\tw.queue.ring[w.queue.head] = p\n\t\t\tw.queue.n++\n\t\t}\n\t}\n" +
 			"\tif w.queue.n > 0 && !w.limited {\n\t\treturn true\n"},
 	}},
-	{"an oversize record overtakes the slab before it", []edit{
+	{name: "an oversize record overtakes the slab before it", edits: []edit{
 		{"full.go", "\tw.cutLocked()\n\ts := b.slot(0)\n", "\ts := b.slot(0)\n"},
 	}},
-	{"Flush does not wait for what is queued", []edit{
+	{name: "Flush does not wait for what is queued", seen: flushBroken, edits: []edit{
 		{"drain.go", "\t\tp := w.queue.at(0)\n\t\treturn p.first - 1\n", "\t\treturn w.next\n"},
 	}},
 }
 
-// reasons find why a test turned red, the best first.
-var reasons = []*regexp.Regexp{
-	regexp.MustCompile(`record .*(order is broken|order of a mutex is broken)|record .* arrived after.*`),
-	regexp.MustCompile(`Flush returned, and.*|.*did not arrive`),
-	regexp.MustCompile(`account does not balance.*|panic: .*|.*damaged.*`),
+// bearing makes the merge bear tickets that are given twice or out of order, so
+// that what is wrong with them arrives at the destination instead of ending the
+// drain.
+var bearing = []edit{
+	{"merge.go", "\t\t\tp := s.pieces[s.head]\n\t\t\tlo = min(lo, p.blk.slot(p.from).Ticket)\n",
+		"\t\t\tfor _, p := range s.pieces[s.head:] {\n\t\t\t\tfor k := p.from; k < p.to; k++ {\n" +
+			"\t\t\t\t\tlo = min(lo, p.blk.slot(k).Ticket)\n\t\t\t\t}\n\t\t\t}\n"},
+	{"merge.go", "\t\t\t\tg.of[t-lo] = uint8(i + 1)\n\t\t\t\tn++\n",
+		"\t\t\t\tif g.of[t-lo] == 0 {\n\t\t\t\t\tn++\n\t\t\t\t}\n\t\t\t\tg.of[t-lo] = uint8(i + 1)\n"},
 }
 
-func reason(out string) string {
-	for _, r := range reasons {
-		if why := r.FindString(out); why != "" {
-			return why
-		}
-	}
-	return ""
+// What the tests say of a broken order: by the tickets, by the times of the calls,
+// by the numbers of the chain, or by program order. A panic or an account that does
+// not balance is no answer: they would be seen without any check of the order.
+var (
+	orderBroken = regexp.MustCompile(`record .*(order is broken|order of a mutex is broken)|record .* has ticket \d+ and arrived after ticket \d+`)
+	flushBroken = regexp.MustCompile(`Flush returned, and.*`)
+)
+
+// blind are edits that switch every check of the order off.
+var blind = []edit{
+	{"order_test.go", "if r.Ticket <= d.ticket && ", "if false && r.Ticket <= d.ticket && "},
+	{"../internal/ordercheck/checker.go", "if r.chain <= c.chain {", "if false && r.chain <= c.chain {"},
+	{"../internal/ordercheck/checker.go", "case cl.ret < s.bound:", "case false && cl.ret < s.bound:"},
+	{"../internal/ordercheck/checker.go", "\tif i < len(*s) {\n", "\tif i < len(*s) {\n\t\tif !(*s)[i].here {\n\t\t\treturn nil\n\t\t}\n"},
 }
 
-// Every mutant must still fit the code. The first, the misplaced ticket, is tried
-// always; the others, which compile the package once each, under torture.
+// Every mutant must still fit the code. The first two, the misplaced tickets, are
+// tried always, by the test that sees them soonest; under torture all of them, by
+// all tests of order, and with the checks of the order off, when the misplaced
+// tickets must go unseen.
 func TestMutantsAreSeen(t *testing.T) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
@@ -86,38 +115,83 @@ func TestMutantsAreSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	torture := os.Getenv("FOREBAY_TORTURE") != ""
 	for i, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
 			overlay, err := m.overlay(here, t.TempDir())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if i > 0 && os.Getenv("FOREBAY_TORTURE") == "" {
+			if i > 1 && !torture {
 				return
 			}
-			cmd := exec.Command(goTool, "test", "-tags", "forebay_points", "-overlay", overlay, "-count", "1", "-timeout", "1m",
-				"-run", "^TestOrder(|WithDelays)$", ".")
-			cmd.Env = append(os.Environ(), "FOREBAY_TORTURE=")
-			out, err := cmd.CombinedOutput()
-			switch why := reason(string(out)); {
-			case strings.Contains(string(out), "[build failed]") || strings.Contains(string(out), "[setup failed]"):
-				t.Errorf("does not compile any more, adapt it:\n%s", out)
-			case err == nil:
-				t.Errorf("no test turned red")
-			case why == "":
-				t.Errorf("turned red for another reason:\n%s", out)
-			default:
+			if why, out := m.try(t, goTool, overlay); why == "" {
+				t.Errorf("no test saw it. The last run said:\n%s", out)
+			} else {
 				t.Logf("seen: %s", why)
 			}
 		})
+		if m.run == "" {
+			continue
+		}
+		t.Run(m.name+", checks off", func(t *testing.T) {
+			m.edits = slices.Concat(m.edits, blind)
+			overlay, err := m.overlay(here, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !torture {
+				return
+			}
+			if why, _ := m.try(t, goTool, overlay); why != "" {
+				t.Errorf("seen with every check of the order off: %s", why)
+			}
+		})
 	}
+}
+
+// try runs the tests of the changed package, several times if need be: whether two
+// callers meet is chance. It returns what the mutant was seen by, or "" and the
+// output of the last run.
+func (m mutant) try(t *testing.T, goTool, overlay string) (why string, out []byte) {
+	t.Helper()
+	bin := filepath.Join(t.TempDir(), "slab.test")
+	args := []string{"test", "-c", "-o", bin, "-overlay", overlay}
+	run := m.run
+	if run == "" {
+		args = append(args, "-tags", "forebay_points")
+		run = "^TestOrder(|WithDelays)$"
+	}
+	if out, err := exec.Command(goTool, append(args, ".")...).CombinedOutput(); err != nil {
+		t.Fatalf("does not compile any more, adapt it: %v\n%s", err, out)
+	}
+	seen := m.seen
+	if seen == nil {
+		seen = orderBroken
+	}
+	for range 5 {
+		cmd := exec.Command(bin, "-test.short", "-test.timeout", "1m", "-test.run", run)
+		cmd.Env = append(os.Environ(), "FOREBAY_TORTURE=")
+		var err error
+		if out, err = cmd.CombinedOutput(); err == nil {
+			continue
+		}
+		if why = string(seen.Find(out)); why != "" {
+			return why, out
+		}
+	}
+	return "", out
 }
 
 // overlay writes the changed files to dir and returns the file for go test
 // -overlay.
 func (m mutant) overlay(here, dir string) (string, error) {
 	text := map[string]string{}
-	for _, e := range m.edits {
+	edits := m.edits
+	if m.bears {
+		edits = slices.Concat(edits, bearing)
+	}
+	for _, e := range edits {
 		if text[e.file] == "" {
 			b, err := os.ReadFile(filepath.Join(here, e.file))
 			if err != nil {
@@ -133,7 +207,7 @@ func (m mutant) overlay(here, dir string) (string, error) {
 	var o struct{ Replace map[string]string }
 	o.Replace = map[string]string{}
 	for file, s := range text {
-		changed := filepath.Join(dir, file)
+		changed := filepath.Join(dir, filepath.Base(file))
 		if err := os.WriteFile(changed, []byte(s), 0o600); err != nil {
 			return "", err
 		}
