@@ -289,7 +289,7 @@ func TestDebugLeakAfterReuse(t *testing.T) {
 
 func getBefore(p *Pool, size int) []byte { buf, _ := p.Get(size); return buf }
 
-// The quarantine is bounded, in buffers and in bytes.
+// The quarantine is bounded, in buffers and in bytes, and lets go what leaves it.
 func TestDebugQuarantineIsBounded(t *testing.T) {
 	for _, tt := range []struct{ size, want int }{{16, maxHeld}, {maxHeldBytes / 4, 4}, {2 * maxHeldBytes, 1}} {
 		p := mustPool(t, Config{Debug: true, SizeClasses: []int{tt.size}, MaxRetainedBytes: 1})
@@ -300,6 +300,8 @@ func TestDebugQuarantineIsBounded(t *testing.T) {
 		if len(held) != tt.want || slices.ContainsFunc(held, func(f item) bool { return f.node == first }) {
 			t.Errorf("%d buffers of %d B, want the last %d", len(held), tt.size, tt.want)
 		}
+		collectUntil(t, "buffer collected", func() bool { return first.trace.mem.Value() == nil })
+		runtime.KeepAlive(p)
 	}
 }
 
