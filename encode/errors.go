@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 )
 
@@ -63,10 +64,7 @@ func (w *walker) chain(dst []byte, key string, err error) []byte {
 			dst = w.quote(dst, c.start)
 		}
 	}
-	if c.carrier == nil {
-		return dst
-	}
-	return w.stack(dst, key, c.carrier, c.kind)
+	return w.stack(dst, key, &c)
 }
 
 // plainError is the type of what errors.New returns: the most common, and
@@ -74,26 +72,46 @@ func (w *walker) chain(dst []byte, key string, err error) []byte {
 var plainError = reflect.TypeOf(errors.New(""))
 
 // A chain is what is known on the way through a chain of errors. Each of them
-// is asked once for its message and once for what it wraps.
+// is asked once for its message, once for what it wraps, and at most once for its
+// stack.
 //
 // In JSON a chain is an array of messages and, for each branch of a joined
 // error, another such array. The text forms write it as a <- b [c <- d] [e].
 type chain struct {
 	leaf
-	start   int // where its text begins
-	links   int
-	carrier error // the deepest error that carries a stack
-	kind    stackKind
-	depth   int // of carrier
+	start  int // where its text begins
+	links  int
+	deep   carrier   // the deepest; most chains have one carrier or none
+	others []carrier // deepest first, and those of one depth in their order
 }
 
-// look takes err for the carrier of the stack if it lies deepest.
+// A carrier is an error that has a method for its stack. Whether it has a stack
+// only that method tells.
+type carrier struct {
+	err   error
+	kind  stackKind
+	depth int
+}
+
+// look takes err for a carrier if it is one. It calls none of its methods.
 func (c *chain) look(err error, depth int) {
-	if depth <= c.depth {
+	k := stackOf(err)
+	if k == noStack {
 		return
 	}
-	if k := stackOf(err); k != noStack {
-		c.carrier, c.kind, c.depth = err, k, depth
+	found := carrier{err, k, depth}
+	switch {
+	case c.deep.kind == noStack:
+		c.deep = found
+	case depth > c.deep.depth:
+		c.others = slices.Insert(c.others, 0, c.deep)
+		c.deep = found
+	default:
+		i := len(c.others)
+		for i > 0 && c.others[i-1].depth < depth {
+			i--
+		}
+		c.others = slices.Insert(c.others, i, found)
 	}
 }
 
@@ -210,44 +228,69 @@ func makeStackKind(err error, t reflect.Type) stackKind {
 	return noStack
 }
 
-// stack appends the stack that err carries.
-func (w *walker) stack(dst []byte, key string, err error, kind stackKind) (out []byte) {
-	start := len(dst)
+// stack appends the stack of the deepest error that has one. If none has one, but
+// one panicked, it appends that.
+func (w *walker) stack(dst []byte, key string, c *chain) []byte {
+	fault := ""
+	for at, i := &c.deep, 0; at.kind != noStack; at, i = &c.others[i], i+1 {
+		calls, text, failure := at.ask()
+		switch {
+		case text != "":
+			return w.text(w.suffixed(dst, key, ".stack"), text)
+		case len(calls) == 0:
+			if fault == "" {
+				fault = failure
+			}
+		case w.form == formConsole:
+			w.trail = appendTrail(w.trail, key, calls)
+			return dst
+		default:
+			return list(w.leaf, w.suffixed(dst, key, ".stack"), calls, leaf.text)
+		}
+		if i == len(c.others) {
+			break
+		}
+	}
+	if fault != "" {
+		return w.text(w.suffixed(dst, key, ".stack"), fault)
+	}
+	return dst
+}
+
+// ask returns the stack of c, as calls or as a text, or how asking failed.
+func (c *carrier) ask() (calls []string, text, failure string) {
 	defer func() {
 		if p := recover(); p != nil {
-			out = dst[:start]
-			if !isNilPointer(err) {
-				out = w.text(w.suffixed(out, key, ".stack"), panicText(p))
+			calls = nil
+			if !isNilPointer(c.err) {
+				failure = panicText(p)
 			}
 		}
 	}()
-	if kind == stackString {
-		s := err.(interface{ StackTrace() string }).StackTrace()
-		if s == "" {
-			return dst
-		}
-		return w.text(w.suffixed(dst, key, ".stack"), s)
-	}
-	var calls []string
 	add := func(s string) bool {
+		if calls == nil {
+			calls = make([]string, 0, 16)
+		}
 		calls = append(calls, s)
 		return len(calls) < maxFrames
 	}
-	switch kind {
+	switch c.kind {
+	case stackString:
+		text = c.err.(interface{ StackTrace() string }).StackTrace()
 	case stackCalled:
-		for _, pc := range err.(interface{ Callers() []uintptr }).Callers() {
+		for _, pc := range c.err.(interface{ Callers() []uintptr }).Callers() {
 			if !add(frameOf(pc).call) {
 				break
 			}
 		}
 	case stackFrames:
-		for _, f := range err.(interface{ StackTrace() []runtime.Frame }).StackTrace() {
+		for _, f := range c.err.(interface{ StackTrace() []runtime.Frame }).StackTrace() {
 			if !add(callText(f)) {
 				break
 			}
 		}
 	case stackIter:
-		it := err.(interface{ StackTrace() *runtime.Frames }).StackTrace()
+		it := c.err.(interface{ StackTrace() *runtime.Frames }).StackTrace()
 		for it != nil {
 			f, more := it.Next()
 			if f == (runtime.Frame{}) || !add(callText(f)) || !more {
@@ -255,19 +298,12 @@ func (w *walker) stack(dst []byte, key string, err error, kind stackKind) (out [
 			}
 		}
 	case stackSlice:
-		pcs := reflect.ValueOf(err).MethodByName("StackTrace").Call(nil)[0]
+		pcs := reflect.ValueOf(c.err).MethodByName("StackTrace").Call(nil)[0]
 		for i := range pcs.Len() {
 			if !add(frameOf(uintptr(pcs.Index(i).Uint())).call) {
 				break
 			}
 		}
 	}
-	if len(calls) == 0 {
-		return dst
-	}
-	if w.form == formConsole {
-		w.trail = appendTrail(w.trail, key, calls)
-		return dst
-	}
-	return list(w.leaf, w.suffixed(dst, key, ".stack"), calls, leaf.text)
+	return calls, text, failure
 }

@@ -223,6 +223,87 @@ func TestErrorStacks(t *testing.T) {
 	}
 }
 
+// A maybeStack counts how often it is asked for its stack.
+type maybeStack struct {
+	pcs     []uintptr
+	next    error
+	crashes bool
+	asked   int
+}
+
+func (e *maybeStack) Error() string { return "asked" }
+func (e *maybeStack) Unwrap() error { return e.next }
+func (e *maybeStack) Callers() []uintptr {
+	e.asked++
+	if e.crashes {
+		panic("no stack")
+	}
+	return e.pcs
+}
+
+// An error that has the method but no stack hides none of another, and none is
+// asked twice.
+func TestStackOfTheNextCarrier(t *testing.T) {
+	pcs := callers()
+	const found, crashed = `"err.stack":["github.com/forebay-log/forebay/encode.callers `, `"err.stack":"!PANIC: no stack"`
+	for name, c := range map[string]struct {
+		make func() []*maybeStack // the first is what is logged
+		want string
+	}{
+		"empty below": {func() []*maybeStack {
+			below := &maybeStack{}
+			return []*maybeStack{{pcs: pcs, next: below}, below}
+		}, found},
+		"three deep": {func() []*maybeStack {
+			c := &maybeStack{}
+			b := &maybeStack{next: c}
+			return []*maybeStack{{pcs: pcs, next: b}, b, c}
+		}, found},
+		"empty branch first": {func() []*maybeStack {
+			a, b := &maybeStack{}, &maybeStack{pcs: pcs}
+			return []*maybeStack{{next: errors.Join(a, b)}, a, b}
+		}, found},
+		"panics below": {func() []*maybeStack {
+			below := &maybeStack{crashes: true}
+			return []*maybeStack{{pcs: pcs, next: below}, below}
+		}, found},
+		"panics above": {func() []*maybeStack {
+			below := &maybeStack{pcs: pcs}
+			return []*maybeStack{{crashes: true, next: below}, below}
+		}, found},
+		"panics, others empty": {func() []*maybeStack {
+			below := &maybeStack{crashes: true}
+			return []*maybeStack{{next: below}, below}
+		}, crashed},
+		"none": {func() []*maybeStack {
+			below := &maybeStack{}
+			return []*maybeStack{{next: below}, below}
+		}, ""},
+	} {
+		for _, enc := range []Encoder{JSON(nil), Logfmt(nil), Console(nil)} {
+			links := c.make()
+			got := encodeOne(t, enc, slog.Any("err", links[0]))
+			if strings.HasPrefix(got, "{") && (!strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "err.stack")) {
+				t.Errorf("%s: want %s in %s", name, c.want, got)
+			}
+			if has := strings.Contains(got, "encode.callers"); has != (c.want == found) {
+				t.Errorf("%s: a stack: %v in %s", name, has, got)
+			}
+			for i, l := range links {
+				if l.asked > 1 {
+					t.Errorf("%s: link %d was asked %d times for its stack", name, i, l.asked)
+				}
+			}
+		}
+	}
+	// The two at which this was found, one of them without a link above.
+	for _, err := range []error{wrapStack{goError{pcs}, goError{}}, errors.Join(goError{}, goError{pcs}), errors.Join(textError{}, goError{pcs})} {
+		if got := encodeOne(t, JSON(nil), slog.Any("err", err)); !strings.Contains(got, found) {
+			t.Errorf("no stack: %s", got)
+		}
+	}
+}
+
 func TestFramesAreKept(t *testing.T) {
 	pcs := callers()
 	if a, b := frameOf(pcs[0]), frameOf(pcs[0]); a != b {

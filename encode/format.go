@@ -189,7 +189,14 @@ const (
 	// errors as "<key>.chain" and the stack an error of the chain carries as
 	// "<key>.stack". The chain leaves out the error itself; each branch of a
 	// joined error is a list of its own. The stack is that of the deepest
-	// error that carries one; of several, the first.
+	// error that carries one; of several, the first. One whose method returns
+	// nothing, or panics, carries none. (If no error does but one panicked, what
+	// it panicked with is written.)
+	//
+	// Each error of the chain is asked once for its message, once for what it
+	// wraps and at most once for its stack, each time the record is encoded: in a
+	// Router that is once per route, however many outputs the route has. An
+	// error that is reached by several ways is asked on each of them.
 	//
 	// An error carries a stack if it has a method Callers() []uintptr, or a
 	// method StackTrace() whose result is a string, a slice with elements of
