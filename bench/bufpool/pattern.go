@@ -32,7 +32,7 @@ var (
 	inexact  = pattern{"inexact", "512 B, 2, 8 and 32 KiB from classes of 1, 4, 16 and 64 KiB", medium, []int{512, 2 * kib, 8 * kib, 32 * kib}}
 	oversize = pattern{"oversize", "128, 256, 512 KiB and 1 MiB, classes up to 64 KiB", medium, []int{128 * kib, 256 * kib, 512 * kib, 1024 * kib}}
 	frequent = pattern{"frequent", "1 KiB over and over", medium, []int{1 * kib}}
-	mixed    = pattern{"mixed", "50 % of 64 to 256 B, 30 % of 1 to 4 KiB, 20 % of 16 to 64 KiB, shuffled", all, mixedSizes()}
+	mixed    = pattern{"mixed", "of 32 sizes 16 of 64 to 256 B, 10 of 1 to 4 KiB, 6 of 16 to 64 KiB (50, 31 and 19 %), shuffled", all, mixedSizes()}
 	defaults = pattern{"default", "common sizes, default classes", nil, []int{16, 100, 256, 1000, 1500, 4096, 10_000, 65_536}}
 )
 
