@@ -58,7 +58,7 @@
 // the lock is busy, the other lists are tried. Which buffers are the pool's is
 // known by address, in a table that Put reads without a lock.
 //
-// A cleanup on a sentinel object runs after each garbage collection and drops
+// The finalizer of a sentinel object runs after each garbage collection and drops
 // from every list as many buffers as it had at its emptiest since the last one. A
 // finalizer on each buffer tells the pool if it is dropped while in use; until
 // then its memory is nobody else's, so that no other slice passes for it. Do not

@@ -9,19 +9,23 @@ import (
 
 // How the pool gives memory back, and learns that a buffer will never come.
 // Both ride on the garbage collector, so that no goroutine or timer is needed.
-// Cleanups and finalizers must not reach the pool but through a weak pointer: it
-// reaches the free buffers, which would then never be collected with it.
+// Finalizers must not reach the pool but through a weak pointer: it reaches the
+// free buffers, which would then never be collected with it.
 
-// trimAfterGC has the pool trimmed after each collection, as long as it lives.
+// A sentinel has its pool trimmed after each collection, as long as the pool
+// lives. Nobody holds it but its finalizer, which sets itself again: other than a
+// new object with a cleanup each time, that allocates nothing.
+type sentinel struct{ pool weak.Pointer[Pool] }
+
 func trimAfterGC(self weak.Pointer[Pool]) {
-	// Unreachable at once, so the next collection finds it.
-	sentinel := new([minAlloc]byte)
-	runtime.AddCleanup(sentinel, func(self weak.Pointer[Pool]) {
-		if p := self.Value(); p != nil {
-			p.trim()
-			trimAfterGC(self)
-		}
-	}, self)
+	runtime.SetFinalizer(&sentinel{self}, (*sentinel).collected)
+}
+
+func (s *sentinel) collected() {
+	if p := s.pool.Value(); p != nil {
+		p.trim()
+		runtime.SetFinalizer(s, (*sentinel).collected)
+	}
 }
 
 // trim gives up the free buffers that were not needed since the last trim: as

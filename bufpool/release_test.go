@@ -151,6 +151,20 @@ func TestLostBesideKept(t *testing.T) {
 	}
 }
 
+// A busy pool allocates nothing for being trimmed after each collection.
+func TestCollectionsAllocateNothing(t *testing.T) {
+	p := mustPool(t, Config{})
+	s := &sentinel{p.self}
+	if n := testing.AllocsPerRun(20, func() {
+		buf, _ := p.Get(100)
+		s.collected()
+		p.Put(buf)
+		runtime.SetFinalizer(s, nil) // or it could not set it again
+	}); n != 0 {
+		t.Errorf("%v allocations per collection", n)
+	}
+}
+
 // Outgrowing a buffer with append drops it, which is counted as well.
 func TestAppendBeyondTheClassIsLost(t *testing.T) {
 	p := mustPool(t, Config{})
