@@ -18,7 +18,8 @@ type BreakerOptions struct {
 	// OpenMin and OpenMax bound how long the breaker stays open before it
 	// probes: half to the whole of OpenMin at first, twice as long each time the
 	// probe fails, up to OpenMax. What the destination asked for
-	// ([batch.RetryAfter]) is a floor. Defaults 1 s and 1 min.
+	// ([batch.RetryAfter]) is a floor, up to [MaxRetryAfter]. Defaults 1 s and
+	// 1 min.
 	OpenMin, OpenMax time.Duration
 	// FatalDelay is the least time it stays open after [batch.Fatal], which
 	// opens it at once. Default 1 min.
@@ -60,7 +61,7 @@ func (o *BreakerOptions) resolve() (BreakerOptions, error) {
 // A Breaker is a [batch.Sink] that stops sending to a destination that is down,
 // so that neither waits for the other.
 //
-//		          5 failures in a row, 10 of the last 20, or Fatal
+//		  5 failures in a row, 10 of the last 20, Fatal, or Retry-After of 5 s or more
 //		closed ──────────────────────────────────────────────────▶ open ◀─┐
 //		   ▲                                                        │      │
 //		   │ 2 successes              time over, someone sends      │      │ failure
@@ -77,7 +78,8 @@ func (o *BreakerOptions) resolve() (BreakerOptions, error) {
 //
 // A destination that refuses records (Reject, TooLarge) is well. One that takes
 // a part of a batch before it fails counts neither as well nor as failed, and so
-// does a Send whose ctx ended. The Send that opens the breaker returns the
+// does a Send whose ctx ended. A Send that was admitted before the last transition
+// counts for nothing when it returns: the probe alone decides. The Send that opens the breaker returns the
 // destination's own error, wrapping ErrOpen too.
 //
 // A [Poison] belongs within a Breaker, not around it: otherwise a probe that is
@@ -108,22 +110,22 @@ func (k *Breaker) Send(ctx context.Context, b *batch.Batch) error {
 	if n == 0 {
 		return nil
 	}
-	may, wait := k.c.admit(n)
+	may, epoch, wait := k.c.admit(n)
 	if may == n {
-		return k.try(ctx, b, n, n)
+		return k.try(ctx, b, epoch, n, n)
 	}
 	a := assembly{b: b}
 	var part batch.Batch
 	for at := 0; at < n; {
 		if at > 0 {
-			may, wait = k.c.admit(n - at)
+			may, epoch, wait = k.c.admit(n - at)
 		}
 		if may == 0 {
 			a.stop(at, n, &batch.SendError{Kind: batch.KindRetry, After: wait, Err: &openError{k.c.lastCause()}})
 			break
 		}
 		part.Reset()
-		err := k.try(ctx, b.Slice(&part, at, at+may), may, n)
+		err := k.try(ctx, b.Slice(&part, at, at+may), epoch, may, n)
 		more := a.add(at, &part, err)
 		if at += may; !more {
 			if at < n {
@@ -135,23 +137,24 @@ func (k *Breaker) Send(ctx context.Context, b *batch.Batch) error {
 	return a.result()
 }
 
-// try sends b, which has may of the n records of a batch, and tells the circuit.
-func (k *Breaker) try(ctx context.Context, b *batch.Batch, may, n int) (err error) {
+// try sends b, which has may of the n records of a batch and was admitted in
+// epoch, and tells the circuit.
+func (k *Breaker) try(ctx context.Context, b *batch.Batch, epoch uint64, may, n int) (err error) {
 	returned := false
 	defer func() {
 		if !returned { // a panic or Goexit of the sink: it goes on, but the probe is over
-			k.c.observe(failure, may, n, errNoReturn)
+			k.c.observe(epoch, failure, may, n, errNoReturn)
 		}
 	}()
 	err = k.sink.Send(ctx, b)
 	returned = true
-	wait, opened := k.c.observe(judge(ctx, may, err), may, n, err)
+	wait, opened := k.c.observe(epoch, judge(ctx, may, err), may, n, err)
 	if !opened {
 		return err
 	}
 	e := restate(err)
 	e.Err = &openError{e.Err}
-	e.After = max(e.After, wait)
+	e.After = wait // what the destination asked for is in it
 	return &e
 }
 

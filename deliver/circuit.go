@@ -76,7 +76,20 @@ const (
 
 	// transitionsKept is the capacity of a subscriber's channel.
 	transitionsKept = 16
+
+	// longAfter is from which Retry-After on the destination counts as down at
+	// once: it has said so itself, and counting further failures would take as
+	// many such waits, with the spill and the handler unused.
+	longAfter = 5 * time.Second
 )
+
+// MaxRetryAfter is the longest wait that a destination may ask for
+// ([batch.RetryAfter]); longer ones count as this. A clock that is wrong at the
+// other end must not stop delivery for days.
+const MaxRetryAfter = 10 * time.Minute
+
+// floor returns the wait that e asks for.
+func floor(e *batch.SendError) time.Duration { return min(max(e.After, 0), MaxRetryAfter) }
 
 // circuit is the state machine of a [Breaker], apart from the sink.
 type circuit struct {
@@ -86,6 +99,7 @@ type circuit struct {
 	// for under it, except that subscribers are told without waiting.
 	mu          sync.Mutex
 	state       State
+	epoch       uint64 // counts transitions
 	consecutive int    // failures in a row
 	window      uint32 // the last results, the newest in bit 0; 1: failure
 	results     int    // how many of them there are
@@ -108,29 +122,29 @@ type subscriber struct {
 
 // admit asks whether n records may be sent now. It returns how many, n or fewer;
 // 0 with the time until it makes sense to ask again. Who is admitted must call
-// observe.
-func (c *circuit) admit(n int) (k int, wait time.Duration) {
+// observe with epoch.
+func (c *circuit) admit(n int) (k int, epoch uint64, wait time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch c.state {
 	case Closed:
 		if c.ramp > 0 {
-			return min(n, c.ramp), 0
+			return min(n, c.ramp), c.epoch, 0
 		}
-		return n, 0
+		return n, c.epoch, 0
 	case Open:
 		if wait = time.Until(c.until); wait > 0 {
-			return 0, wait
+			return 0, c.epoch, wait
 		}
 		c.setLocked(HalfOpen, nil)
 		c.successes = 0
 	case HalfOpen:
 		if c.probing {
-			return 0, probeBusy
+			return 0, c.epoch, probeBusy
 		}
 	}
 	c.probing = true
-	return min(n, c.o.ProbeRecords), 0
+	return min(n, c.o.ProbeRecords), c.epoch, 0
 }
 
 // A verdict is what a result says of the health of the destination.
@@ -153,8 +167,13 @@ func judge(ctx context.Context, n int, err error) verdict {
 	switch e.Kind {
 	case batch.KindReject, batch.KindTooLarge:
 		return success
+	}
+	if e.After >= longAfter && ctx.Err() == nil {
+		return failure // it wants to be left alone, whatever it took
+	}
+	switch e.Kind {
 	case batch.KindPrefix:
-		if e.Acked > 0 && n > 0 {
+		if e.Acked > 0 && e.Acked <= n {
 			return neutral
 		}
 	case batch.KindPartial:
@@ -168,10 +187,16 @@ func judge(ctx context.Context, n int, err error) verdict {
 	return failure
 }
 
-// observe notes the result of a Send of k of the n records of a batch. If it opens the circuit, observe returns the wait until the first probe.
-func (c *circuit) observe(v verdict, k, n int, err error) (wait time.Duration, opened bool) {
+// observe notes the result of a Send of k of the n records of a batch that was
+// admitted in epoch. One that was admitted before the last transition says
+// nothing any more: it is no probe, and what it met with has been dealt with. If
+// the result opens the circuit, observe returns the wait until the first probe.
+func (c *circuit) observe(epoch uint64, v verdict, k, n int, err error) (wait time.Duration, opened bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if epoch != c.epoch {
+		return 0, false
+	}
 	switch c.state {
 	case HalfOpen:
 		c.probing = false
@@ -201,12 +226,28 @@ func (c *circuit) observe(v verdict, k, n int, err error) (wait time.Duration, o
 			c.consecutive++
 			c.noteLocked(1)
 			if c.consecutive >= c.o.Failures || c.results == breakerWindow && bits.OnesCount32(c.window) >= breakerRatio ||
-				batch.Inspect(err).Kind == batch.KindFatal {
+				atOnce(err) {
 				return c.tripLocked(err), true
 			}
 		}
 	}
 	return 0, false
+}
+
+// atOnce reports whether err alone opens the circuit.
+func atOnce(err error) bool {
+	e := batch.Inspect(err)
+	return e.Kind == batch.KindFatal || e.After >= longAfter
+}
+
+// flowed notes that a batch that was not asked for here was delivered.
+func (c *circuit) flowed() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == Closed && c.ramp == 0 {
+		c.consecutive = 0
+		c.noteLocked(0)
+	}
 }
 
 // noteLocked adds a result to the window.
@@ -219,7 +260,7 @@ func (c *circuit) noteLocked(bit uint32) {
 func (c *circuit) tripLocked(err error) time.Duration {
 	e := batch.Inspect(err)
 	ceil := backoff{c.o.OpenMin, c.o.OpenMax}.ceil(c.opened)
-	wait := max(jitter(ceil/2, ceil), e.After)
+	wait := max(jitter(ceil/2, ceil), floor(&e))
 	if e.Kind == batch.KindFatal {
 		wait = max(wait, c.o.FatalDelay)
 	}
@@ -236,6 +277,7 @@ func (c *circuit) tripLocked(err error) time.Duration {
 func (c *circuit) setLocked(to State, err error) {
 	t := Transition{Time: time.Now(), From: c.state, To: to, Err: err}
 	c.state = to
+	c.epoch++
 	if to == Closed {
 		c.cause = nil
 	}

@@ -95,7 +95,7 @@ func TestDrain(t *testing.T) {
 // A long wait between attempts ends when it is late.
 func TestDrainEndsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := mustNew(t, testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Hour))),
+		e := mustNew(t, testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, 4*time.Second))),
 			&Options{Spill: &testkit.Spill{}, Retry: &RetryOptions{Min: time.Hour}})
 		m := &testkit.Model{}
 		b := m.Batch(10, 32, batch.Meta{})

@@ -85,7 +85,7 @@ func New(sink batch.Sink, o *Options) (*Engine, error) {
 	k.well = e.breaker.c.clear
 	k.down = e.breaker.c.isOpen
 	k.bound = e.poison.bound
-	k.went = func() { e.breaker.c.observe(success, 1, 1, nil) }
+	k.went = e.breaker.c.flowed
 	e.keeper = k
 	if e.fallback != nil {
 		e.fallback.o.Pending = e.waiting(o.Pending)

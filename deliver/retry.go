@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,7 +35,9 @@ type RetryOptions struct {
 	// [batch.Expired] rather than sent again. Age counts from Meta.Time. It counts
 	// from the first attempt where that is unknown, and where the record was older
 	// than MaxAge when the Retry was made: it comes out of an archive, or the
-	// process before was long dead. Default 24 h; negative: no limit.
+	// process before was long dead. A wait ends for records whose time has come,
+	// to a second, whatever the destination asked for. Default 24 h; negative: no
+	// limit.
 	MaxAge time.Duration
 	// Budget bounds retries; share one between several. Default: one of its own
 	// (see [NewBudget]).
@@ -62,7 +65,7 @@ type RetryOptions struct {
 //
 // Send returns only when all records are settled, refused, or ctx has ended. The
 // delay before attempt n has full jitter, with what the destination asked for
-// ([batch.RetryAfter]) as a floor, and with what the [Budget] says. An answer
+// ([batch.RetryAfter]) as a floor, up to [MaxRetryAfter], and with what the [Budget] says. An answer
 // that settled something begins a new row of attempts. [batch.Fatal] waits at
 // least FatalDelay. An error that wraps [ErrOpen] waits exactly as long as the
 // [Breaker] said and costs nothing of the budget, for nothing was sent.
@@ -173,16 +176,16 @@ func setDefault[T comparable](field *T, value T) {
 func (r *retrier) send(ctx context.Context, sink batch.Sink, b *batch.Batch) error {
 	err := sink.Send(ctx, b)
 	if err == nil {
-		r.settled(&b.Tally)
+		r.settled(b, &b.Tally)
 		return nil
 	}
 	return r.again(ctx, sink, b, err)
 }
 
-// settled notes that a batch was settled. That is no news of the destination if
-// something else took the records.
-func (r *retrier) settled(t *batch.Tally) {
-	if t.Taken == 0 && t.Handled == 0 {
+// settled notes that b was settled as t says. That is news of the destination
+// only if it took records: all of them may be in a spill, or dropped.
+func (r *retrier) settled(b *batch.Batch, t *batch.Tally) {
+	if n := t.Settled(); n == 0 || t.Taken == 0 && t.Handled == 0 && n < countable(b) {
 		r.succeeded()
 	}
 }
@@ -197,7 +200,7 @@ func (r *retrier) again(ctx context.Context, sink batch.Sink, b *batch.Batch, er
 			n = 0
 		}
 		if p.done() {
-			r.settled(&p.tally)
+			r.settled(p.whole, &p.tally)
 			return p.result(nil)
 		}
 		e := batch.Inspect(err)
@@ -211,8 +214,11 @@ func (r *retrier) again(ctx context.Context, sink batch.Sink, b *batch.Batch, er
 		if r.expire(&p, began); p.done() {
 			return p.result(nil)
 		}
-		if !r.wait(ctx, n, err, &e) {
+		if !r.wait(ctx, r.delay(n, err, &e), &p, began) {
 			return p.result(err)
+		}
+		if p.done() {
+			return p.result(nil)
 		}
 		if !errors.Is(err, ErrOpen) {
 			r.retries.Add(1)
@@ -222,19 +228,64 @@ func (r *retrier) again(ctx context.Context, sink batch.Sink, b *batch.Batch, er
 	}
 }
 
-// wait waits before attempt n after err. It reports false if ctx ended.
-func (r *retrier) wait(ctx context.Context, n int, err error, e *batch.SendError) bool {
-	d := e.After
-	switch {
-	case !errors.Is(err, ErrOpen):
-		d = max(d, r.backoff.delay(n), r.budget.take(time.Now()))
-		if e.Kind == batch.KindFatal {
-			d = max(d, r.o.FatalDelay)
+// delay returns the delay before attempt n after err.
+func (r *retrier) delay(n int, err error, e *batch.SendError) time.Duration {
+	if errors.Is(err, ErrOpen) {
+		if r.elsewhere {
+			return min(e.After, r.backoff.delay(n))
 		}
-	case r.elsewhere:
-		d = min(d, r.backoff.delay(n))
+		return e.After
 	}
-	return r.closing.sleep(ctx, d, r.o.Min)
+	d := max(floor(e), r.backoff.delay(n), r.budget.take(time.Now()))
+	if e.Kind == batch.KindFatal {
+		d = max(d, r.o.FatalDelay)
+	}
+	return d
+}
+
+// wait waits for d, and meanwhile drops what becomes too old. It reports false if
+// ctx ended.
+func (r *retrier) wait(ctx context.Context, d time.Duration, p *progress, began time.Time) bool {
+	until := time.Now().Add(d)
+	for {
+		next := r.aging(p, began)
+		if left := time.Until(until); next >= left || is(r.closing.hurried) {
+			return r.closing.sleep(ctx, left, r.o.Min)
+		}
+		if !r.closing.sleep(ctx, next, r.o.Min) {
+			return false
+		}
+		if is(r.closing.hurried) { // sleep has been brief
+			return true
+		}
+		if r.expire(p, began); p.done() {
+			return true
+		}
+	}
+}
+
+// aging returns the time until the next of the open records is too old, at least
+// a second (or a tenth of MaxAge), so that they go in sweeps.
+func (r *retrier) aging(p *progress, began time.Time) time.Duration {
+	if r.o.MaxAge < 0 {
+		return math.MaxInt64
+	}
+	oldest := int64(math.MaxInt64)
+	for k := range p.cur.Runs {
+		run := &p.cur.Runs[k]
+		for j := range run.Len() {
+			t := run.Slot(j).Time
+			if t == 0 || t < r.oldest {
+				t = began.UnixNano()
+			}
+			oldest = min(oldest, t)
+		}
+	}
+	if oldest == math.MaxInt64 {
+		return math.MaxInt64
+	}
+	left := time.Until(time.Unix(0, oldest).Add(r.o.MaxAge + 1))
+	return max(left, min(time.Second, r.o.MaxAge/10)+1)
 }
 
 // expire drops what is too old to be sent again.
