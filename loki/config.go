@@ -89,7 +89,8 @@ type Config struct {
 	URL string `yaml:"url"`
 
 	// Labels are those of every stream. Names are made to fit Loki's grammar
-	// ([SanitizeName]). Beside them or the level's there must be one.
+	// ([SanitizeName]); in values, of any label, "?" stands for what is no UTF-8
+	// and for U+FFFD. Beside them or the level's there must be one.
 	Labels map[string]string `yaml:"labels"`
 	// NoLevelLabel leaves the level out of the labels and puts it into the line.
 	NoLevelLabel bool `yaml:"no_level_label"`

@@ -91,13 +91,7 @@ func (s *Pusher) sendRange(ctx context.Context, p *push, seg segment) error {
 				return nil
 			}
 			s.splits.Add(1)
-			half := len(seg.order) / 2
-			left, right := seg, seg
-			left.order, right.order = seg.order[:half], seg.order[half:]
-			if err := s.sendRange(ctx, p, left); err != nil {
-				return err
-			}
-			return s.sendRange(ctx, p, right)
+			return s.halves(ctx, p, seg)
 		case tooManyStreams:
 			if s.spareStream(seg) != nil && tries <= 10 {
 				seg.st.full.Store(time.Now().Add(fullFor).UnixNano())
@@ -105,32 +99,73 @@ func (s *Pusher) sendRange(ctx context.Context, p *push, seg segment) error {
 				continue
 			}
 			return r.err
-		case entriesRefused:
-			rest := make([]int32, 0, len(seg.order))
+		case labelsRefused:
 			for _, i := range seg.order {
-				if why, is := r.faults.find(&p.recs[i]); is {
-					s.refuse(p, i, why, r.err)
+				s.refuse(p, i, Invalid, r.err)
+			}
+			return nil
+		case entriesRefused:
+			whys, n, sure := r.faults.mark(s, p, seg.order)
+			rest := make([]int32, 0, len(seg.order))
+			for k, i := range seg.order {
+				if whys[k] != notRefused {
+					s.refuse(p, i, whys[k], r.err)
 				} else {
 					rest = append(rest, i)
 				}
 			}
-			if len(rest) == len(seg.order) || tries > 10 {
-				p.settle(rest, unclear)
-				return batch.Permanent(r.err)
+			if n == 0 || tries > 10 {
+				return s.search(ctx, p, seg, r.err)
 			}
-			if len(rest) == 0 {
+			if sure || len(rest) == 0 {
+				// Not sent again: what is stored now could then be too old, or too
+				// far behind what was stored with it.
+				p.settle(rest, stored)
 				return nil
 			}
 			// Loki has stored the rest, if it is what we take it for. Sending it
 			// again makes sure, and no duplicates.
 			seg.order = rest
 		case requestRefused:
-			p.settle(seg.order, unclear)
-			return batch.Permanent(r.err)
+			return s.search(ctx, p, seg, r.err)
 		default:
 			return r.err
 		}
 	}
+}
+
+// search halves a request that was refused for a reason that does not say for
+// which entry. What is left when that has taken too many requests stays unclear:
+// the deliver.Engine goes on.
+func (s *Pusher) search(ctx context.Context, p *push, seg segment, err error) error {
+	if len(seg.order) == 1 {
+		s.refuse(p, seg.order[0], Invalid, err)
+		return nil
+	}
+	if p.searched.Add(1) > maxSearch {
+		p.settle(seg.order, unclear)
+		return batch.Permanent(err)
+	}
+	return s.halves(ctx, p, seg)
+}
+
+// maxSearch is how many requests of one Send are halved to find an entry: enough
+// for a few among ten thousand.
+const maxSearch = 64
+
+// halves sends the halves of a segment.
+func (s *Pusher) halves(ctx context.Context, p *push, seg segment) error {
+	half := len(seg.order) / 2
+	left, right := seg, seg
+	left.order, right.order = seg.order[:half], seg.order[half:]
+	err := s.sendRange(ctx, p, left)
+	if err != nil && batch.Inspect(err).Kind != batch.KindReject {
+		return err
+	}
+	if err2 := s.sendRange(ctx, p, right); err2 != nil {
+		return err2
+	}
+	return err
 }
 
 func (p *push) settle(order []int32, f fate) {

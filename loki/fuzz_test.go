@@ -61,12 +61,21 @@ func FuzzReply(f *testing.F) {
 		if d := batch.Inspect(a.err).After; d < 0 {
 			t.Errorf("comes again after %v", d)
 		}
-		if (a.verdict == entriesRefused) != (len(a.faults) > 0) {
-			t.Errorf("verdict %d with %d faults", a.verdict, len(a.faults))
+		if (a.verdict == entriesRefused) != (a.faults != nil) {
+			t.Errorf("verdict %d with faults %v", a.verdict, a.faults)
 		}
-		for i := range p.recs {
-			if why, is := a.faults.find(&p.recs[i]); is && why >= Reasons {
-				t.Errorf("reason %d", why)
+		if a.verdict == entriesRefused {
+			whys, n, all := a.faults.mark(s, p, segs[0].order)
+			for _, why := range whys {
+				if why != notRefused && why >= Reasons {
+					t.Errorf("reason %d", why)
+				}
+				if why != notRefused {
+					n--
+				}
+			}
+			if n != 0 || all && len(whys) != len(segs[0].order) {
+				t.Errorf("%d of %v", n, whys)
 			}
 		}
 	})
@@ -95,6 +104,9 @@ func readLabels(text string) (map[string]string, error) {
 		if _, twice := out[name]; twice || value == "" {
 			return nil, fmt.Errorf("%s stands twice or is empty", name)
 		}
+		if strings.ContainsRune(value, '\ufffd') {
+			return nil, fmt.Errorf("value of %s: invalid UTF-8 rune", name)
+		}
 		out[name] = value
 		rest = after[len(quoted):]
 		if rest == "}" {
@@ -104,6 +116,11 @@ func readLabels(text string) (map[string]string, error) {
 			return nil, fmt.Errorf("%q follows %s", rest, name)
 		}
 	}
+}
+
+// readable is what becomes of a value: see [Config.Labels].
+func readable(value string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(value, "?"), "\ufffd", "?")
 }
 
 // FuzzLabels: whatever labels and attributes are called and hold, Loki's grammar
@@ -135,11 +152,11 @@ func FuzzLabels(f *testing.F) {
 					t.Errorf("%s has %d bytes", n, len(v))
 				}
 			}
-			if want := strings.ToValidUTF8(value, "\ufffd"); got[SanitizeName(name)] != want {
+			if want := readable(value); got[SanitizeName(name)] != want {
 				t.Errorf("%s: label is %q, want %q", text, got[SanitizeName(name)], want)
 			}
 			if n := SanitizeName(attr1); n != SanitizeName(name) && n != "level" && n != SanitizeName(attr2) && !strings.Contains(attr1, ".") {
-				if v, is := got[n]; is && v != strings.ToValidUTF8(value1, "\ufffd") {
+				if v, is := got[n]; is && v != readable(value1) {
 					t.Errorf("%s: label %s is %q, want %q", text, n, v, value1)
 				}
 			}

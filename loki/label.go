@@ -68,12 +68,22 @@ func nameByte(c byte, first bool) bool {
 }
 
 // appendQuoted appends a label value quoted as LogQL reads it, which is how Go
-// quotes strings.
+// quotes strings. Loki refuses a request for U+FFFD in a label, as for bytes that
+// are no UTF-8: a "?" stands for both.
 func appendQuoted(dst, value []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
-	for _, c := range value {
+	for i := 0; i < len(value); i++ {
+		c := value[i]
 		switch {
+		case c >= utf8.RuneSelf:
+			r, n := utf8.DecodeRune(value[i:])
+			if r == utf8.RuneError {
+				dst = append(dst, '?')
+			} else {
+				dst = append(dst, value[i:i+n]...)
+			}
+			i += n - 1
 		case c == '"' || c == '\\':
 			dst = append(dst, '\\', c)
 		case c == '\n':

@@ -181,6 +181,8 @@ type push struct {
 	groupOf map[uint32]int32
 	why     error // of the first record refused
 	mu      sync.Mutex
+
+	searched atomic.Int64 // requests halved to find what was refused
 }
 
 // Send pushes b: per stream one request, up to Config.Concurrency of them at a
@@ -222,6 +224,7 @@ func (s *Pusher) release(p *push) {
 	clear(p.recs)
 	clear(p.groups)
 	p.recs, p.fates, p.groups, p.order, p.why = p.recs[:0], p.fates[:0], p.groups[:0], p.order[:0], nil
+	p.searched.Store(0)
 	select {
 	case s.pushes <- p:
 	default:

@@ -2,7 +2,6 @@ package loki
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -52,6 +51,7 @@ const (
 	hold                   // nothing will be until somebody changes something
 	tooLarge               // parts of it may be taken
 	tooManyStreams         // the stream is one too many
+	labelsRefused          // the labels are refused, and so all entries
 	entriesRefused         // some entries are refused and the others stored
 	requestRefused         // all of it is refused, maybe because of one entry
 )
@@ -59,8 +59,8 @@ const (
 // An answer is an answer of Loki, understood.
 type answer struct {
 	verdict verdict
-	err     error  // nil if taken
-	faults  faults // of entriesRefused
+	err     error   // nil if taken
+	faults  *faults // of entriesRefused
 }
 
 // judge reads an answer. What Loki 3.7 says and means by it:
@@ -89,11 +89,14 @@ func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment
 	holds := func() answer {
 		return answer{verdict: hold, err: &batch.SendError{Kind: batch.KindFatal, Err: pe, After: after, Status: status}}
 	}
-	refusedFor := func(v verdict, f faults) answer { return answer{verdict: v, err: pe, faults: f} }
+	refusedFor := func(v verdict, f *faults) answer { return answer{verdict: v, err: pe, faults: f} }
 	switch {
 	case status == http.StatusBadRequest:
-		if f := findFaults(text); len(f) > 0 {
+		if f := findFaults(text); f != nil {
 			return refusedFor(entriesRefused, f)
+		}
+		if labelsText.Match(text) {
+			return refusedFor(labelsRefused, nil)
 		}
 		return refusedFor(requestRefused, nil)
 	case status == http.StatusUnprocessableEntity:
@@ -170,81 +173,4 @@ func retryAfter(h string, now time.Time) time.Duration {
 		return max(t.Sub(now), 0)
 	}
 	return 0
-}
-
-// A fault is why entries were refused, and which.
-type fault struct {
-	why    Reason
-	before int64 // entries with an earlier time, in Unix ns, if not 0
-	second int64 // entries in this second of Unix time, if not 0
-	from   int64 // entries from this time on, if not 0
-	line   int   // entries with a longer line, if not 0
-}
-
-type faults []fault
-
-// find returns why a record was refused, if it was.
-func (f faults) find(r *rec) (Reason, bool) {
-	for i := range f {
-		x := &f[i]
-		switch {
-		case x.before != 0 && r.time < x.before,
-			x.second != 0 && floorSecond(r.time) == x.second,
-			x.from != 0 && r.time >= x.from,
-			x.line != 0 && int(r.line) > x.line:
-			return x.why, true
-		}
-	}
-	return 0, false
-}
-
-func floorSecond(t int64) int64 {
-	s := t / 1e9
-	if t%1e9 < 0 {
-		s--
-	}
-	return s
-}
-
-// The texts that name entries, from pkg/validation and pkg/chunkenc of Loki 3.7.
-// Times are cut to seconds, so those of the limit's own second are told by the
-// time of the entry.
-var (
-	tooOldText  = regexp.MustCompile(`timestamp too old: ([0-9TZ:+-]+), oldest acceptable timestamp is: ([0-9TZ:+-]+)`)
-	tooNewText  = regexp.MustCompile(`timestamp too new: ([0-9TZ:+-]+)`)
-	behindText  = regexp.MustCompile(`entry too far behind, entry timestamp is: ([0-9TZ:+-]+), oldest acceptable timestamp is: ([0-9TZ:+-]+)`)
-	tooLongText = regexp.MustCompile(`(?i)max entry size '(\d+)' bytes exceeded`)
-)
-
-// findFaults reads which entries a 400 is about. One answer can name several
-// reasons; there is none if the request was refused as a whole.
-func findFaults(text []byte) (f faults) {
-	for _, x := range []struct {
-		re  *regexp.Regexp
-		why Reason
-	}{{tooOldText, TooOld}, {behindText, TooFarBehind}} {
-		for _, m := range x.re.FindAllSubmatch(text, 64) {
-			own, err1 := parseTime(m[1])
-			oldest, err2 := parseTime(m[2])
-			if err := errors.Join(err1, err2); err == nil {
-				f = append(f, fault{why: x.why, before: oldest * 1e9, second: own})
-			}
-		}
-	}
-	for _, m := range tooNewText.FindAllSubmatch(text, 64) {
-		if own, err := parseTime(m[1]); err == nil {
-			f = append(f, fault{why: TooNew, from: own * 1e9})
-		}
-	}
-	for _, m := range tooLongText.FindAllSubmatch(text, 64) {
-		if n, err := strconv.Atoi(string(m[1])); err == nil && n > 0 {
-			f = append(f, fault{why: LineTooLong, line: n})
-		}
-	}
-	return f
-}
-
-func parseTime(b []byte) (int64, error) {
-	t, err := time.Parse(time.RFC3339, string(b))
-	return t.Unix(), err
 }

@@ -1,0 +1,260 @@
+package loki
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// faults are what an answer says of the entries that were refused. Entries are
+// told by the limits it names, or by their times: Loki checks the entries of a
+// stream in the order of the request, against one limit, so those refused for
+// their time are the earliest, or the latest ones.
+type faults struct {
+	limits []limitFault
+	old    secondFault // the earliest entries, of TooOld and TooFarBehind
+	fresh  secondFault // the latest, of TooNew
+	exact  []int64     // times, in Unix ns, of entries too far behind
+	whole  bool        // exact are all of them
+
+	told    int  // how many entries it says are refused
+	reached int  // of how many; 0: it does not say
+	clear   bool // all of the text was understood
+}
+
+// A secondFault is a limit known to the second.
+type secondFault struct {
+	why    Reason
+	given  bool
+	second int64 // of Unix time, in which the limit lies
+	n      int   // how many entries of that second are refused, the outer ones
+}
+
+// A limitFault is a limit that an entry exceeds by itself. Each is what is still
+// allowed.
+type limitFault struct {
+	why                Reason
+	line, pairs, bytes int
+}
+
+const noLimit = math.MaxInt
+
+// notRefused is no Reason.
+const notRefused Reason = math.MaxUint8
+
+// The texts that name entries, from pkg/validation, pkg/distributor, pkg/chunkenc
+// and pkg/ingester of Loki 3.7. Equal ones are counted: "3 errors like: …". Times
+// are cut to seconds, but for those of entries too far behind, of which the first
+// ten are named exactly.
+const (
+	inLabels = `'(?:[^'"]|"(?:[^"\\]|\\.)*")*'`
+	inTime   = `([0-9TZ:+-]+)`
+	likes    = `(?:(\d+) errors like: )?`
+)
+
+var (
+	timeText    = regexp.MustCompile(likes + `entry for stream ` + inLabels + ` has timestamp too (?:old: ` + inTime + `, oldest acceptable timestamp is: ` + inTime + `|new: ` + inTime + `)`)
+	behindText  = regexp.MustCompile(`(?:entry with timestamp (\S+ \S+ [-+]\d{4}) \S+ ignored, reason: ')?entry too far behind, entry timestamp is: ` + inTime + `, oldest acceptable timestamp is: ` + inTime)
+	ignoredText = regexp.MustCompile(`total ignored: (\d+) out of (\d+) for stream`)
+	longText    = regexp.MustCompile(likes + `max entry size '(\d+)' bytes exceeded for stream`)
+	metaText    = regexp.MustCompile(likes + `stream ` + inLabels + ` (?:(includes structured metadata, but)|has structured metadata too large: '\d+' bytes, limit: '(\d+)' bytes|has too many structured metadata labels: '\d+', limit: '(\d+)')`)
+
+	streamText = regexp.MustCompile(`stream ` + inLabels)
+
+	// labelsText is what is said of labels.
+	labelsText = regexp.MustCompile(`couldn't parse labels|error parsing labels|has \d+ label names; limit|has label (?:name|value) too long|has duplicate label name|missing required labels|at least one label pair`)
+)
+
+var likeText = []byte(" errors like: ")
+
+// findFaults reads which entries a 400 is about. It returns nil if the text names
+// none.
+func findFaults(text []byte) *faults {
+	var f faults
+	messages, counted := 0, 0
+	seen := func(n []byte) int {
+		messages++
+		k, err := strconv.Atoi(string(n))
+		if err != nil || k < 1 {
+			k = 1
+		} else {
+			counted++
+		}
+		f.told += k
+		return k
+	}
+	for _, m := range timeText.FindAllSubmatch(text, -1) {
+		n := seen(m[1])
+		if m[4] != nil {
+			if own, ok := parseSecond(m[4]); ok {
+				f.fresh.add(TooNew, own, own, n, own < f.fresh.second)
+			}
+			continue
+		}
+		own, ok1 := parseSecond(m[2])
+		if oldest, ok2 := parseSecond(m[3]); ok1 && ok2 {
+			f.old.add(TooOld, own, oldest, n, oldest > f.old.second)
+		}
+	}
+	for _, m := range longText.FindAllSubmatch(text, -1) {
+		seen(m[1])
+		if n, err := strconv.Atoi(string(m[2])); err == nil && n > 0 {
+			f.limits = append(f.limits, limitFault{LineTooLong, n, noLimit, noLimit})
+		}
+	}
+	for _, m := range metaText.FindAllSubmatch(text, -1) {
+		seen(m[1])
+		l := limitFault{Invalid, noLimit, noLimit, noLimit}
+		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
+			if m[2+i] != nil {
+				*limit, _ = strconv.Atoi(string(m[2+i])) // none are allowed: 0
+			}
+		}
+		f.limits = append(f.limits, l)
+	}
+	f.clear = len(text) < maxAnswer && counted == bytes.Count(streamText.ReplaceAll(text, nil), likeText) && (messages == 1 || counted == messages)
+	f.behind(text)
+	if !f.old.given && !f.fresh.given && len(f.limits)+len(f.exact) == 0 {
+		return nil
+	}
+	return &f
+}
+
+// behind reads what is said of entries too far behind. Such an answer says nothing
+// of entries that never came to where it was made.
+func (f *faults) behind(text []byte) {
+	for _, m := range behindText.FindAllSubmatch(text, -1) {
+		own, ok1 := parseSecond(m[2])
+		oldest, ok2 := parseSecond(m[3])
+		if !ok1 || !ok2 {
+			continue
+		}
+		f.clear = false
+		t, err := time.Parse("2006-01-02 15:04:05 -0700", string(m[1]))
+		if err != nil {
+			f.old.add(TooFarBehind, own, oldest, 1, oldest > f.old.second)
+			continue
+		}
+		f.exact = append(f.exact, t.UnixNano())
+		f.old.add(TooFarBehind, own, oldest, 0, oldest > f.old.second)
+	}
+	m := ignoredText.FindSubmatch(text)
+	if m == nil || len(f.exact) == 0 {
+		return
+	}
+	f.told, _ = strconv.Atoi(string(m[1]))
+	f.reached, _ = strconv.Atoi(string(m[2]))
+	f.whole = f.told == len(f.exact)
+	f.clear = !bytes.Contains(text, []byte("rate limit"))
+}
+
+// add notes n entries of the second own, if the limit lies there.
+func (s *secondFault) add(why Reason, own, limit int64, n int, further bool) {
+	if !s.given || further {
+		*s = secondFault{why: why, given: true, second: limit}
+	}
+	if own == s.second {
+		s.n += n
+	}
+}
+
+func parseSecond(b []byte) (int64, bool) {
+	t, err := time.Parse(time.RFC3339, string(b))
+	return t.Unix(), err == nil
+}
+
+func floorSecond(t int64) int64 {
+	s := t / 1e9
+	if t%1e9 < 0 {
+		s--
+	}
+	return s
+}
+
+// mark says for each entry of order, which is sorted by time, why it was refused,
+// or notRefused; how many were; and whether the answer leaves no doubt that the
+// others are stored.
+func (f *faults) mark(s *Pusher, p *push, order []int32) (whys []Reason, n int, sure bool) {
+	whys = make([]Reason, len(order))
+	hit := func(k int, why Reason) {
+		if whys[k] == notRefused {
+			whys[k] = why
+			n++
+		}
+	}
+	latest := int64(math.MinInt64) // of exact
+	exact := map[int64]bool{}
+	for _, t := range f.exact {
+		exact[t] = true
+		latest = max(latest, t)
+	}
+	inOld := 0
+	for k, i := range order {
+		whys[k] = notRefused
+		r := &p.recs[i]
+		for _, l := range f.limits {
+			if l.exceeded(s, r) {
+				hit(k, l.why)
+			}
+		}
+		second := floorSecond(r.time)
+		switch {
+		case exact[r.time]:
+			hit(k, f.old.why)
+		case f.whole, !f.old.given || second > f.old.second:
+		case second < f.old.second, r.time <= latest:
+			hit(k, f.old.why)
+		case len(f.exact) > 0:
+			// More are too far behind than the answer names, and these are next.
+			if f.clear && n < f.told {
+				hit(k, f.old.why)
+			}
+		case inOld < f.old.n:
+			inOld++
+			hit(k, f.old.why)
+		}
+	}
+	if f.fresh.given {
+		left := f.fresh.n
+		for k := len(order) - 1; k >= 0; k-- {
+			second := floorSecond(p.recs[order[k]].time)
+			if second < f.fresh.second || second == f.fresh.second && left == 0 {
+				break
+			}
+			if second == f.fresh.second {
+				left--
+			}
+			hit(k, f.fresh.why)
+		}
+	}
+	return whys, n, f.clear && n == f.told && (f.reached == 0 || f.reached == len(order))
+}
+
+func (l *limitFault) exceeded(s *Pusher, r *rec) bool {
+	if l.line != noLimit {
+		return int(r.line) > l.line
+	}
+	pairs, size := s.enc.metaSize(r.data)
+	return pairs > l.pairs || size > l.bytes
+}
+
+// metaSize returns how many items of metadata an entry has and their bytes, as
+// Loki counts them.
+func (e *Encoder) metaSize(rec []byte) (pairs, size int) {
+	if e.json {
+		var items map[string]string
+		if en, ok := parseJSON(rec); ok && json.Unmarshal(en.meta, &items) == nil {
+			for name, value := range items {
+				pairs, size = pairs+1, size+len(name)+len(value)
+			}
+		}
+		return pairs, size
+	}
+	if en, ok := parseProto(rec); ok {
+		eachMetadata(en.meta, func(name, value []byte) { pairs, size = pairs+1, size+len(name)+len(value) })
+	}
+	return pairs, size
+}

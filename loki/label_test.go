@@ -1,0 +1,28 @@
+package loki
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+
+	"github.com/forebay-log/forebay/encode"
+)
+
+// TestLabelValues: no value, of whatever bytes, makes labels that Loki cannot
+// parse. It takes neither invalid UTF-8 nor U+FFFD.
+func TestLabelValues(t *testing.T) {
+	for value, want := range map[string]string{
+		"caf\xe9":  "caf?",
+		"a\ufffdb": "a?b",
+		"\xff\xfe": "?",
+		"é🙂\u2028": "é🙂\u2028",
+	} {
+		for w, form := range map[Wire]string{Protobuf: `{app="%s", x="%s"}`, JSON: `map[app:%s x:%s]`} {
+			_, labels := one(t, Config{Wire: w, NoLevelLabel: true, Labels: map[string]string{"app": value}, LabelAttrs: []string{"x"}},
+				encode.Record{Attrs: []slog.Attr{slog.String("x", value)}})
+			if wanted := fmt.Sprintf(form, want, want); labels != wanted {
+				t.Errorf("%s %q: got %s, want %s", w, value, labels, wanted)
+			}
+		}
+	}
+}
