@@ -31,8 +31,9 @@ type pipeline struct {
 	con  *console
 	term *os.File // for the live line; nil: none
 
-	fallback *fallback // nil: none
-	full     sync.Map  // names of outputs that were said to be full and drop
+	fallback *fallback      // nil: none
+	full     sync.Map       // names of outputs that were said to be full and drop
+	early    sync.WaitGroup // outputs that unstick ends
 
 	parser record.Parser // owned by the reader
 
@@ -52,8 +53,11 @@ type output struct {
 	d  *delivery // between w and t; nil: none
 	w  *slab.Writer
 
-	report batch.Report // of Shutdown
-	err    error
+	once    sync.Once    // for shutdown
+	early   bool         // shutdown was begun while the reader was still at it
+	report  batch.Report // of Shutdown
+	err     error
+	refused uint64 // records that came when the time was up; settle puts them into report
 }
 
 // runPipe opens everything, runs, and reports.
@@ -216,6 +220,8 @@ func (p *pipeline) run() error {
 		case <-allGone:
 			allGone = nil
 			end.begin()
+		case <-end.late:
+			p.unstick(end)
 		case <-end.ctx.Done():
 			stuck = true // in a write that waits for room: Shutdown ends it
 		}
@@ -235,6 +241,9 @@ func (p *pipeline) run() error {
 	if !readDone {
 		readErr = <-read
 	}
+	for _, out := range p.outs {
+		out.settle()
+	}
 	close(quit)
 	beside.Wait()
 	p.con.clear()
@@ -251,6 +260,26 @@ func (p *pipeline) drain(deadline time.Time) {
 	}
 }
 
+// unstick ends the outputs that the reader waits for, a little before the time is
+// up: what it still holds can then go to the others.
+func (p *pipeline) unstick(end *ending) {
+	end.late = time.After(max(end.reserve()/10, time.Millisecond)) // the reader may meet another one
+	if len(p.outs) == 1 {
+		return
+	}
+	for _, out := range p.outs {
+		if out.early || out.w.Stats().Waiting == 0 {
+			continue
+		}
+		out.early = true
+		now, cancel := context.WithDeadlineCause(end.ctx, time.Now(), errDeadline)
+		p.early.Go(func() {
+			defer cancel()
+			out.shutdown(now)
+		})
+	}
+}
+
 // shutdown delivers what the outputs hold, all at the same time, then closes
 // what they share.
 func (p *pipeline) shutdown(ctx context.Context) {
@@ -259,6 +288,7 @@ func (p *pipeline) shutdown(ctx context.Context) {
 		wg.Go(func() { out.shutdown(ctx) })
 	}
 	wg.Wait()
+	p.early.Wait()
 	if p.fallback == nil {
 		return
 	}
@@ -269,8 +299,12 @@ func (p *pipeline) shutdown(ctx context.Context) {
 	}
 }
 
-// shutdown delivers what the output holds, until end.
+// shutdown delivers what the output holds, until end; once.
 func (out *output) shutdown(end context.Context) {
+	out.once.Do(func() { out.deliverUntil(end) })
+}
+
+func (out *output) deliverUntil(end context.Context) {
 	if out.d == nil {
 		out.report, out.err = out.w.Shutdown(end)
 		return
@@ -290,6 +324,15 @@ func (out *output) shutdown(end context.Context) {
 	if err := out.d.release(); err != nil && out.err == nil {
 		out.err = err
 	}
+}
+
+// settle puts what the reader still held when the output was closed into the
+// account: it had been read, and nobody else will deliver it. The output must be
+// shut down and the reader done.
+func (out *output) settle() {
+	out.refused = out.w.Stats().Refused
+	out.report.Accepted += out.refused
+	out.report.Dropped[batch.Shutdown] += out.refused
 }
 
 // signal acts on a signal: files are opened anew, or the end comes nearer.
@@ -505,15 +548,17 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) error {
 	dropped := p.broken.Load() // the oversize ones are in every account
 	var lost, late, kept uint64
 	for _, out := range p.outs {
-		s := out.w.Stats()
-		dropped += out.report.Dropped.Total() + s.Refused
+		dropped += out.report.Dropped.Total()
 		// What a policy drops was asked for. What the destination did not take,
 		// or not in time, is lost.
 		late += out.report.Dropped[batch.Shutdown]
 		left := out.report.Pending.Slab + out.report.Pending.Spill
 		kept += left
-		missing := out.report.Undelivered() - left - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize] + s.Refused
+		missing := out.report.Undelivered() - left - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize]
 		lost += missing
+		if out.refused > 0 {
+			p.con.say("%s: %d records had been read and found no room in the slabs until the end; they count as dropped{shutdown}", out.to, out.refused)
+		}
 		if left > 0 {
 			p.con.say("%s: %d records are kept for the next run, in %s", out.to, left, p.c.keptIn(out.report.Pending))
 		} else if out.err != nil && missing == 0 {
@@ -574,9 +619,6 @@ func (p *pipeline) summary(took time.Duration) string {
 		}
 		if out.report.Unknown > 0 {
 			fmt.Fprintf(&sb, " unknown=%d", out.report.Unknown)
-		}
-		if n := out.w.Stats().Refused; n > 0 {
-			fmt.Fprintf(&sb, " refused=%d", n)
 		}
 	}
 	return sb.String()

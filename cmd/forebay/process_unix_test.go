@@ -202,6 +202,28 @@ func TestDrainTimeout(t *testing.T) {
 	}
 }
 
+// What the reader still held when the time was up is in the account: dropped by
+// the output that hung, with and without slabs that are kept, and delivered by the
+// one beside it.
+func TestDrainTimeoutCoversEveryLine(t *testing.T) {
+	dir := t.TempDir()
+	safe, path := filepath.Join(dir, "safe"), filepath.Join(dir, "beside.log")
+	p := stalled(t, "--drain-timeout", "500ms", "--to", "stdout:", "--to", "file:"+path, "--crash-safe", safe)
+	p.signal(syscall.SIGTERM)
+	code, stderr := p.wait()
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	wantBalance(t, stderr)
+	wantMatch(t, stderr, `stdout accepted=[0-9]+ delivered=[0-9]+ dropped=[0-9]+\{shutdown=[0-9]+\} pending=[1-9]`)
+	wantMatch(t, stderr, `^forebay: stdout: [1-9][0-9]* records had been read and found no room in the slabs until the end; they count as dropped\{shutdown\}$`)
+	beside, err := os.ReadFile(path)
+	if n := bytes.Count(beside, []byte("\n")); err != nil || !strings.Contains(stderr, fmt.Sprintf("read %d records", n)) ||
+		!strings.Contains(stderr, fmt.Sprintf("beside.log accepted=%d delivered=%d\n", n, n)) {
+		t.Errorf("%d lines in the file beside it, %v: %s", n, err, stderr)
+	}
+}
+
 // wantBalance checks that every record that was read is in the summary.
 func wantBalance(t *testing.T, stderr string) {
 	t.Helper()
@@ -212,7 +234,8 @@ func wantBalance(t *testing.T, stderr string) {
 		}
 		return n
 	}
-	if read, sum := field("read"), field("delivered")+field("dropped")+field("refused"); read == 0 || read != sum || field("accepted")+field("refused") != read {
+	read, sum := field("read"), field("delivered")+field("dropped")+field("pending")
+	if read == 0 || read != sum || field("accepted") != read || strings.Contains(stderr, "refused") {
 		t.Errorf("%d records read, %d accounted for: %s", read, sum, stderr)
 	}
 }

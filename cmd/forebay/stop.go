@@ -29,6 +29,7 @@ type ending struct {
 	ctx    context.Context // base until begin; then with the deadline
 	cancel context.CancelFunc
 	begun  bool
+	late   <-chan time.Time // nil until begin; then tells that little time is left
 
 	onBegin func(deadline time.Time) // nil: nobody wants to know
 
@@ -48,6 +49,7 @@ func (e *ending) begin() {
 	if !e.begun {
 		e.begun = true
 		e.in.stop()
+		e.late = time.After(e.timeout - e.reserve())
 		e.ctx, e.cancel = context.WithTimeoutCause(e.base, e.timeout, errDeadline)
 		if e.onBegin != nil {
 			deadline, _ := e.ctx.Deadline()
@@ -55,6 +57,9 @@ func (e *ending) begin() {
 		}
 	}
 }
+
+// reserve is how much of the time is little time.
+func (e *ending) reserve() time.Duration { return min(e.timeout/10, 100*time.Millisecond) }
 
 // signal takes a signal to end: the first begins, the second forces.
 func (e *ending) signal(s os.Signal) {
