@@ -17,8 +17,9 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// sizeConfig is what the flags of size say.
-type sizeConfig struct {
+// load is what the flags say that size and spike share: what arrives, what the
+// destination does, and what is known of the slabs.
+type load struct {
 	rate     rate
 	msgSize  size
 	latency  duration
@@ -29,18 +30,106 @@ type sizeConfig struct {
 	window   int
 	drain    size
 	measure  string
-	output   choice
+}
+
+func newLoad() load {
+	return load{
+		rate:     10_000,
+		msgSize:  size{value: 256, min: 1, max: slab.MaxSlabBytes},
+		spike:    duration(200 * time.Millisecond),
+		slabSize: size{min: slab.MinSlabBytes, max: slab.MaxSlabBytes},
+	}
+}
+
+// add defines the flags; what --slabs says differs.
+func (l *load) add(cmd *cobra.Command, slabs string) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.VarP(&l.rate, "rate", "R", "records per second, such as 10k/s or 600/min")
+	fs.VarP(&l.msgSize, "msg-size", "M", "mean length of a record")
+	fs.VarP(&l.latency, "latency", "L", "how long the destination takes for one write")
+	fs.VarP(&l.spike, "spike", "S", "the longest stall that nobody shall notice")
+	fs.Var(&l.memory, "memory", "the most memory to use (0: as much as it takes)")
+	fs.Var(&l.slabSize, "slab-size", "use slabs of this size (0: work it out)")
+	fs.IntVar(&l.slabs, "slabs", 0, slabs)
+	fs.IntVar(&l.window, "window", 0, "`N` writes may be unanswered besides the one in flight")
+	fs.Var(&l.drain, "drain-rate", "bytes per second the destination takes at most (0: one slab per --latency)")
+	fs.StringVar(&l.measure, "measure", "", "read --rate and --msg-size off this `FILE` (-: standard input)")
+}
+
+// workload checks the flags and returns the load they describe, and what was
+// measured, if anything was. The rate is 0 if it was to be measured and the log
+// has none.
+func (l *load) workload(cmd *cobra.Command) (w slab.Workload, m *measured, err error) {
+	fs := cmd.Flags()
+	switch {
+	case l.rate == 0:
+		return w, nil, usageError(errors.New("--rate 0: without records there is nothing to " + cmd.Name()))
+	case l.slabs < 0:
+		return w, nil, usageError(fmt.Errorf("--slabs %d: use 0 or more", l.slabs))
+	case l.window < 0:
+		return w, nil, usageError(fmt.Errorf("--window %d: use 0 or more", l.window))
+	case l.slabs != 0 && l.memory.value != 0:
+		return w, nil, usageError(errors.New("--slabs and --memory: given slabs have the memory they have; use one of the two"))
+	case l.slabs != 0 && fs.Changed("spike"):
+		return w, nil, usageError(errors.New("--slabs and --spike: either ask how long a stall given slabs absorb, or how many slabs a stall takes"))
+	}
+	w = slab.Workload{
+		Rate: float64(l.rate), RecordBytes: float64(l.msgSize.value),
+		Latency: time.Duration(l.latency), Spike: time.Duration(l.spike),
+		Window: l.window, MemoryBytes: l.memory.value, SlabBytes: int(l.slabSize.value),
+		DrainBytesPerSecond: float64(l.drain.value),
+	}
+	if l.measure == "" {
+		return w, nil, nil
+	}
+	if m, err = measureFile(l.measure, cmd.InOrStdin()); err != nil {
+		return w, nil, runtimeError(err)
+	}
+	if !fs.Changed("msg-size") {
+		w.RecordBytes = m.MeanBytes
+	}
+	if !fs.Changed("rate") {
+		w.Rate = m.PeakRate
+	}
+	return w, m, nil
+}
+
+// plan asks slab.Plan or, if the number of slabs is given, slab.Absorb.
+func (l *load) plan(w slab.Workload) (s slab.Sizing, err error) {
+	if l.slabs == 0 {
+		s, err = slab.Plan(w)
+	} else {
+		bytes := int(l.slabSize.value)
+		if bytes == 0 {
+			alone := w
+			alone.Spike = 0
+			if s, err = slab.Plan(alone); err == nil {
+				bytes = s.SlabBytes
+			}
+		}
+		if err == nil {
+			s, err = slab.Absorb(w, bytes, l.slabs)
+		}
+	}
+	if err != nil {
+		return s, runtimeError(errors.New(plain(err)))
+	}
+	return s, nil
+}
+
+// errNoRate is about --measure.
+var errNoRate = errors.New("no line has a time that is known here, so there is no rate: add --rate to get a plan")
+
+// sizeConfig is what the flags of size say.
+type sizeConfig struct {
+	load
+	output choice
 }
 
 func newSize() *cobra.Command {
-	c := &sizeConfig{
-		rate:     10_000,
-		msgSize:  size{value: 256, min: 1, max: slab.MaxSlabBytes},
-		latency:  duration(10 * time.Millisecond),
-		spike:    duration(200 * time.Millisecond),
-		slabSize: size{min: slab.MinSlabBytes, max: slab.MaxSlabBytes},
-		output:   choice{value: "text", of: []string{"text", "json", "go"}},
-	}
+	c := &sizeConfig{load: newLoad(), output: choice{value: "text", of: []string{"text", "json", "go"}}}
+	c.latency = duration(10 * time.Millisecond)
 	cmd := &cobra.Command{
 		Use:   "size",
 		Short: "Work out how many slabs it takes, and of what size",
@@ -63,18 +152,7 @@ and one partly filled when it begins.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSize(c, cmd) },
 	}
-	fs := cmd.Flags()
-	fs.SortFlags = false
-	fs.VarP(&c.rate, "rate", "R", "records per second, such as 10k/s or 600/min")
-	fs.VarP(&c.msgSize, "msg-size", "M", "mean length of a record")
-	fs.VarP(&c.latency, "latency", "L", "how long the destination takes for one write")
-	fs.VarP(&c.spike, "spike", "S", "the longest stall that nobody shall notice")
-	fs.Var(&c.memory, "memory", "the most memory to use (0: as much as it takes)")
-	fs.Var(&c.slabSize, "slab-size", "use slabs of this size (0: work it out)")
-	fs.IntVar(&c.slabs, "slabs", 0, "how long a stall do `N` slabs absorb? (0: work out how many it takes)")
-	fs.IntVar(&c.window, "window", 0, "`N` writes may be unanswered besides the one in flight")
-	fs.Var(&c.drain, "drain-rate", "bytes per second the destination takes at most (0: one slab per --latency)")
-	fs.StringVar(&c.measure, "measure", "", "read --rate and --msg-size off this `FILE` (-: standard input)")
+	c.add(cmd, "how long a stall do `N` slabs absorb? (0: work out how many it takes)")
 	c.output.add(cmd, "output", "o", "how to print it")
 	return cmd
 }
@@ -88,42 +166,15 @@ type answer struct {
 }
 
 func runSize(c *sizeConfig, cmd *cobra.Command) error {
-	fs := cmd.Flags()
-	a := answer{Inverse: c.slabs != 0}
-	a.Workload = slab.Workload{
-		Rate: float64(c.rate), RecordBytes: float64(c.msgSize.value),
-		Latency: time.Duration(c.latency), Spike: time.Duration(c.spike),
-		Window: c.window, MemoryBytes: c.memory.value, SlabBytes: int(c.slabSize.value),
-		DrainBytesPerSecond: float64(c.drain.value),
+	w, m, err := c.workload(cmd)
+	if err != nil {
+		return err
 	}
-	switch {
-	case c.rate == 0:
-		return usageError(errors.New("--rate 0: without records there is nothing to size"))
-	case c.window < 0:
-		return usageError(fmt.Errorf("--window %d: use 0 or more", c.window))
-	case a.Inverse && c.memory.value != 0:
-		return usageError(errors.New("--slabs and --memory: given slabs have the memory they have; use one of the two"))
-	case a.Inverse && fs.Changed("spike"):
-		return usageError(errors.New("--slabs and --spike: either ask how long a stall given slabs absorb, or how many slabs a stall takes"))
-	}
-	known := true
-	if c.measure != "" {
-		m, err := measureFile(c.measure, cmd.InOrStdin())
+	a := answer{Measured: m, Workload: w, Inverse: c.slabs != 0}
+	if w.Rate > 0 {
+		s, err := c.plan(w)
 		if err != nil {
-			return runtimeError(err)
-		}
-		a.Measured = m
-		if !fs.Changed("msg-size") {
-			a.Workload.RecordBytes = m.MeanBytes
-		}
-		if !fs.Changed("rate") {
-			a.Workload.Rate, known = m.PeakRate, m.PeakRate > 0
-		}
-	}
-	if known {
-		s, err := a.plan(c)
-		if err != nil {
-			return runtimeError(errors.New(plain(err)))
+			return err
 		}
 		a.Sizing = &s
 	}
@@ -136,31 +187,13 @@ func runSize(c *sizeConfig, cmd *cobra.Command) error {
 	return a.printText(cmd.OutOrStdout())
 }
 
-// plan asks slab.Plan or, if the number of slabs is given, slab.Absorb.
-func (a *answer) plan(c *sizeConfig) (slab.Sizing, error) {
-	if !a.Inverse {
-		return slab.Plan(a.Workload)
-	}
-	bytes := int(c.slabSize.value)
-	if bytes == 0 {
-		w := a.Workload
-		w.Spike = 0
-		s, err := slab.Plan(w)
-		if err != nil {
-			return s, err
-		}
-		bytes = s.SlabBytes
-	}
-	return slab.Absorb(a.Workload, bytes, c.slabs)
-}
-
 func (a *answer) printText(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
 	if m := a.Measured; m != nil {
 		row("measured", "%s: %s lines, %s, %s each", m.File, units.Count(m.Lines), units.Size(float64(m.Bytes)), units.Size(m.MeanBytes))
 		if m.Timed == 0 {
-			row("", "no line has a time that is known here, so there is no rate: add --rate to get a plan")
+			row("", "%v", errNoRate)
 		} else {
 			row("", "%s/s in its busiest second, %s/s over %s", units.Rate(m.PeakRate), units.Rate(m.MeanRate), units.Duration(m.Span()))
 		}
@@ -197,7 +230,7 @@ func (a *answer) stall() time.Duration {
 func (a *answer) printGo(w io.Writer) error {
 	s := a.Sizing
 	if s == nil {
-		return runtimeError(errors.New("no line has a time that is known here, so there is no rate: add --rate to get a plan"))
+		return runtimeError(errNoRate)
 	}
 	size := fmt.Sprint(s.SlabBytes)
 	for _, u := range []struct{ bits, size int }{{20, 1 << 20}, {10, 1 << 10}} {

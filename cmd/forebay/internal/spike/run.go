@@ -26,6 +26,7 @@ type Config struct {
 	Size     int           // bytes of a record
 	Callers  int           // goroutines that write
 	Latency  time.Duration // of each write of the destination
+	Drain    float64       // bytes per second that the destination takes; 0: any
 	Stall    time.Duration // how long the destination stalls
 	Every    time.Duration // from the start of one stall to that of the next
 	Duration time.Duration
@@ -50,8 +51,14 @@ type Result struct {
 	Written uint64                  // records handed in
 	Arrived uint64                  // records that the destination got
 	Lost    uint64
-	Stalls  []time.Duration // their beginnings, counted from the start
-	Memory  int             // bytes set aside for records
+	// Late is how many calls were due and could not be made in time, because those
+	// before them hung. Hist and Worst have them with what they had waited when the
+	// run ended.
+	Late   uint64
+	Stalls []time.Duration // their beginnings, counted from the start
+	// Stalled is how many of the stalls held up a write.
+	Stalled int
+	Memory  int // bytes set aside for records
 }
 
 // Quantile returns the latency that a share q (0 to 1) of the calls did not
@@ -63,35 +70,9 @@ func (r *Result) Quantile(q float64) time.Duration {
 	return time.Duration(r.Hist.ValueAtPercentile(q * 100))
 }
 
-// dst counts bytes and stalls.
-type dst struct {
-	mu      sync.Mutex
-	start   time.Time
-	latency time.Duration
-	stalls  []time.Duration
-	stall   time.Duration
-	bytes   uint64
-}
-
-func (d *dst) Write(p []byte) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.latency > 0 {
-		time.Sleep(d.latency)
-	}
-	now := time.Since(d.start)
-	for _, s := range d.stalls {
-		if now >= s && now < s+d.stall {
-			time.Sleep(s + d.stall - now)
-			break
-		}
-	}
-	d.bytes += uint64(len(p))
-	return len(p), nil
-}
-
 // stalls returns when the destination stalls: about every c.Every, not at the very
-// start, each shifted by up to a tenth.
+// start, each shifted by up to a tenth. If the run is too short for that, there is
+// one in its middle. None begins that would not end within the run by half.
 func (c *Config) stalls() []time.Duration {
 	if c.Stall <= 0 || c.Every <= 0 {
 		return nil
@@ -99,7 +80,12 @@ func (c *Config) stalls() []time.Duration {
 	rng := rand.New(rand.NewPCG(c.Seed, 1))
 	var out []time.Duration
 	for at := c.Every / 2; at < c.Duration; at += c.Every {
-		out = append(out, at+time.Duration(rng.Float64()*0.1*float64(c.Every)))
+		if s := at + time.Duration(rng.Float64()*0.1*float64(c.Every)); s+c.Stall/2 < c.Duration {
+			out = append(out, s)
+		}
+	}
+	if len(out) == 0 && c.Stall < c.Duration {
+		out = append(out, (c.Duration-c.Stall)/2)
 	}
 	return out
 }
@@ -133,6 +119,7 @@ func (c *Config) open(mode string, d *dst) (*writer, error) {
 	case "forebay":
 		o := c.Slabs.Options()
 		o.WhenFull = slab.Block() // what does not fit shows as latency
+		o.MaxRecord = max(slab.DefaultMaxRecord, c.Size)
 		w, err := slab.New(d, o)
 		if err != nil {
 			return nil, err
@@ -151,77 +138,129 @@ func (c *Config) open(mode string, d *dst) (*writer, error) {
 // one before it hung counts from when it was due, so that a stall is not measured
 // as a single slow call (coordinated omission). A caller that overslept while
 // idle counts from when it woke: that is the timer's fault and nobody's latency.
+//
+// Callers that are behind when c.Duration is over may catch up for as long as a
+// stall and half a second more. Then, or when ctx is done, the destination stops
+// delaying, and Run returns what there is with a nil error; see Result.Late.
 func (c *Config) Run(ctx context.Context, mode string) (*Result, error) {
-	d := &dst{latency: c.Latency, stalls: c.stalls(), stall: c.Stall, start: time.Now()}
+	run, end := context.WithTimeout(ctx, c.Duration+c.Stall+grace)
+	defer end()
+	d := &dst{ctx: run, latency: c.Latency, rate: c.Drain, stalls: c.stalls(), stall: c.Stall, start: time.Now()}
 	w, err := c.open(mode, d)
 	if err != nil {
 		return nil, err
 	}
 	res := &Result{Mode: mode, Stalls: d.stalls, Memory: w.memory, Hist: newHist(),
-		Worst: make([]float64, int(c.Duration/bucket)+1)}
+		Worst: make([]float64, c.buckets())}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	runtime.GC()
 	d.start = time.Now()
 	for i := range c.Callers {
 		wg.Go(func() {
-			h, worst, n := c.drive(ctx, w, d.start, i)
+			k := c.drive(run, w, d.start, i)
 			mu.Lock()
 			defer mu.Unlock()
-			res.Hist.Merge(h)
-			res.Written += n
-			for k := range worst {
-				res.Worst[k] = max(res.Worst[k], worst[k])
+			res.Hist.Merge(k.hist)
+			res.Written += k.calls
+			res.Late += k.late
+			for i := range k.worst {
+				res.Worst[i] = max(res.Worst[i], k.worst[i])
 			}
 		})
 	}
 	wg.Wait()
-	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second+2*c.Stall)
+	end() // nobody waits for what is left
+	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closing)
 	defer cancel()
 	lost, err := w.close(closeCtx)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	res.Stalled = d.hit
 	res.Arrived = d.bytes / uint64(c.Size)
 	res.Lost = max(lost, res.Written-min(res.Written, res.Arrived))
 	return res, err
 }
 
+const (
+	grace   = 500 * time.Millisecond // to catch up, besides the length of a stall
+	closing = 5 * time.Second        // for a destination that does not delay any more
+	// nap is how long a caller may sleep without looking whether the run is over.
+	nap = 20 * time.Millisecond
+)
+
+func (c *Config) buckets() int { return int(c.Duration/bucket) + 1 }
+
 func newHist() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(10*time.Minute), 3) }
 
+// caller is what one caller found.
+type caller struct {
+	hist        *hdrhistogram.Histogram
+	worst       []float64
+	calls, late uint64
+}
+
+// note adds n calls that were due at from and took lat.
+func (k *caller) note(from, lat time.Duration, n int64) {
+	_ = k.hist.RecordValues(min(max(1, int64(lat)), k.hist.HighestTrackableValue()), n)
+	if b := int(from / bucket); b < len(k.worst) {
+		k.worst[b] = max(k.worst[b], lat.Seconds())
+	}
+}
+
+// giveUp notes the calls from due on that should have been made by now.
+func (k *caller) giveUp(due, until, now time.Duration, gap float64) {
+	left := int64(math.Ceil(float64(min(until, now)-due) / gap))
+	if left <= 0 {
+		return
+	}
+	k.late += uint64(left)
+	step := max(1, left/1000) // close enough, and quick however many they are
+	for i := int64(0); i < left; i += step {
+		from := due + time.Duration(float64(i)*gap)
+		k.note(from, now-from, min(step, left-i))
+	}
+}
+
 // drive is one caller.
-func (c *Config) drive(ctx context.Context, w io.Writer, start time.Time, k int) (*hdrhistogram.Histogram, []float64, uint64) {
-	rng := rand.New(rand.NewPCG(c.Seed, uint64(100+k)))
-	h := newHist()
-	worst := make([]float64, int(c.Duration/bucket)+1)
+func (c *Config) drive(ctx context.Context, w io.Writer, start time.Time, id int) *caller {
+	rng := rand.New(rand.NewPCG(c.Seed, uint64(100+id)))
+	k := &caller{hist: newHist(), worst: make([]float64, c.buckets())}
 	p := make([]byte, c.Size)
-	copy(p, fmt.Sprintf("caller %d ", k))
+	copy(p, fmt.Sprintf("caller %d ", id))
 	p[len(p)-1] = '\n'
 	gap := float64(time.Second) * float64(c.Callers) / c.Rate
 	due := rng.Float64() * gap // from start
-	var n uint64
 	for {
 		at := time.Duration(due)
-		if at >= c.Duration || ctx.Err() != nil {
-			return h, worst, n
+		if at >= c.Duration {
+			return k
 		}
 		from := time.Since(start)
+		if ctx.Err() != nil {
+			k.giveUp(at, c.Duration, from, gap)
+			return k
+		}
 		if from < at {
-			time.Sleep(at - from)
+			if at-from > nap {
+				pause(ctx, at-from)
+			} else {
+				time.Sleep(at - from)
+			}
+			if ctx.Err() != nil {
+				return k // it was not due yet
+			}
 			from = time.Since(start)
 		} else {
 			from = at // it was due while the call before was under way
 		}
 		woke := from
-		for { // everything that is due by now
+		for ctx.Err() == nil { // everything that is due by now
 			begin := from
-			_, _ = w.Write(p)
+			_, _ = w.Write(p) // what is lost shows in the count
 			end := time.Since(start)
-			lat := end - begin
-			_ = h.RecordValue(max(1, int64(lat)))
-			if b := int(begin / bucket); b < len(worst) {
-				worst[b] = max(worst[b], lat.Seconds())
-			}
-			n++
+			k.note(begin, end-begin, 1)
+			k.calls++
 			due += -math.Log(1-rng.Float64()) * gap // Poisson arrivals
 			if next := time.Duration(due); next > end || next >= c.Duration {
 				break
