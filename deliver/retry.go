@@ -183,11 +183,13 @@ func (r *retrier) send(ctx context.Context, sink batch.Sink, b *batch.Batch) err
 }
 
 // settled notes that b was settled as t says. That is news of the destination
-// only if it took records: all of them may be in a spill, or dropped.
+// only if it took records: all of them may be in a spill, or dropped, or there may
+// be nothing but a gap marker, for which no spill reports anything.
 func (r *retrier) settled(b *batch.Batch, t *batch.Tally) {
-	if n := t.Settled(); n == 0 || t.Taken == 0 && t.Handled == 0 && n < countable(b) {
-		r.succeeded()
+	if t.Taken != 0 || t.Handled != 0 || r.down.Load() && t.Settled() >= countable(b) {
+		return
 	}
+	r.succeeded()
 }
 
 // again deals with a b that failed with err.

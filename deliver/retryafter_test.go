@@ -165,5 +165,19 @@ func TestRecoveredMeansDelivered(t *testing.T) {
 			t.Errorf("events %v", ev.Ops())
 		}
 		mustClose(t, e)
+
+		// A gap marker that goes into the spill is not even in a tally.
+		e = mustNew(t, testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute))), &Options{Spill: &testkit.Spill{}, OnError: ev.Add})
+		send(t, m, e, m.Batch(4, 32, batch.Meta{}))
+		var marker batch.Batch
+		marker.Add(batch.NewRun([]byte("gap\n"), []batch.Slot{{Len: 4, Flags: batch.FlagMarker}}))
+		if err := e.Send(t.Context(), &marker); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if ev.Count("recovered") != 0 {
+			t.Errorf("events %v", ev.Ops())
+		}
+		mustClose(t, e)
 	})
 }
