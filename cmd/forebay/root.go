@@ -105,5 +105,6 @@ for what stores them, and it accounts for every line.`,
 	root.SetErr(stderr)
 	root.SetVersionTemplate("forebay {{.Version}}\n")
 	root.AddCommand(newPipe(stdin, stderr), newSize(), newSpike(), newSpoolCmd(), newVersion())
+	strict(root)
 	return root
 }

@@ -40,12 +40,7 @@ lives they leave alone.`,
   forebay spool ls /dev/shm/forebay                        # what a killed pipe --crash-safe has left
   forebay spool replay /dev/shm/forebay --to file:late.log
   forebay spool purge /var/spool/forebay --yes`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("there is no forebay spool %s", args[0])
-			}
-			return cmd.Help()
-		},
+		RunE: needsCommand,
 	}
 	cmd.AddCommand(newSpoolLs(), newSpoolCat(), newSpoolVerify(), newSpoolReplay(replay), newSpoolPurge())
 	return cmd

@@ -241,7 +241,7 @@ func TestSpoolCommand(t *testing.T) {
 	var out bytes.Buffer
 	cmd := newSpoolCmd()
 	cmd.SetOut(&out)
-	cmd.SetArgs(nil)
+	cmd.SetArgs([]string{"--help"})
 	if err := cmd.Execute(); err != nil {
 		t.Fatal(err)
 	}
