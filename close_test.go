@@ -516,6 +516,12 @@ func TestSlabOutput(t *testing.T) {
 // A destination that hangs behind one slab.Writer costs the callers one timeout of
 // its policy and the other destination nothing; both accounts are exact.
 func TestStalledSlabBesideHealthy(t *testing.T) {
+	for _, oneRoute := range []bool{false, true} {
+		t.Run(fmt.Sprintf("one route %v", oneRoute), func(t *testing.T) { stalledBesideHealthy(t, oneRoute) })
+	}
+}
+
+func stalledBesideHealthy(t *testing.T, oneRoute bool) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		stalled := writerFunc(func(p []byte) (int, error) {
@@ -530,9 +536,12 @@ func TestStalledSlabBesideHealthy(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r := newRouter(t,
-			Route(encode.JSON(nil), OutputCloser(nil, sw[0], Name("stalled"))),
-			Route(encode.JSON(nil), OutputCloser(nil, sw[1], Name("healthy"))))
+		outputs := []OutputSpec{OutputCloser(nil, sw[0], Name("stalled")), OutputCloser(nil, sw[1], Name("healthy"))}
+		routes := []Option{Route(encode.JSON(nil), outputs[0]), Route(encode.JSON(nil), outputs[1])}
+		if oneRoute {
+			routes = []Option{Route(encode.JSON(nil), outputs...)}
+		}
+		r := newRouter(t, routes...)
 		log := slog.New(r)
 		begun := time.Now()
 		const n = 1000
@@ -557,6 +566,45 @@ func TestStalledSlabBesideHealthy(t *testing.T) {
 			if err := a.Check(); err != nil || a.Accepted != n || (a.Dropped[batch.Full] > 0) != (i == 0) || a.Pending.Total() != 0 {
 				t.Errorf("output %d: %s, %v", i, a, err)
 			}
+		}
+	})
+}
+
+// With slab.Block there is no timeout: the caller is held, and so is what it would
+// log to the healthy output. When the destination goes on, nothing has been lost.
+func TestBlockedSlabHoldsItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		stalled := writerFunc(func(p []byte) (int, error) {
+			<-release
+			return len(p), nil
+		})
+		full, err := slab.New(stalled, &slab.Options{SlabCount: 2, SlabBytes: 4096, WhenFull: slab.Block()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		healthy := &tank{}
+		r := newRouter(t, Route(plain(), OutputCloser(nil, full, Name("stalled")), Output(nil, healthy, Name("healthy"))))
+		const n = 1000
+		called, returned := 0, make(chan struct{})
+		go func() {
+			defer close(returned)
+			for ; called < n; called++ {
+				r.Logger().Info("m")
+			}
+		}()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := healthy.len(); called == n || got != called {
+			t.Errorf("after an hour %d calls of %d have returned, and the healthy output has %d records", called, n, got)
+		}
+		close(release)
+		<-returned
+		if _, err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if a := full.Account(); a.Delivered != n || healthy.len() != n {
+			t.Errorf("stalled: %s; healthy: %d records", a, healthy.len())
 		}
 	})
 }

@@ -23,7 +23,13 @@
 // that hangs cannot keep a record from them. While a write to a direct output
 // does not end, others wait for it, at most BusyTimeout; then they skip it, at
 // once, until it does end, and each such record is counted as dropped{busy}.
-// Isolation from hangs is the promise of buffered outputs.
+// Isolation from hangs is the promise of buffered outputs; one whose policy is to
+// wait without end (slab.Block) holds its caller while its destination hangs, and
+// so what that caller would log anywhere else.
+//
+// A record is encoded once per route. What is asked for the text of a value
+// (LogValue, String, the methods of an error) is so asked once per route and
+// record, however many outputs the route has.
 //
 // A program that writes to a broken pipe as its file descriptor 1 or 2 is ended
 // by the Go runtime (SIGPIPE), which no library can prevent; on other

@@ -168,3 +168,23 @@ func TestHostileReentrant(t *testing.T) {
 type valuer func() slog.Value
 
 func (f valuer) LogValue() slog.Value { return f() }
+
+// An error is asked once per route and record, by however many outputs.
+func TestErrorsAreAskedOncePerRoute(t *testing.T) {
+	var text, unwrap, stack int
+	e := &askedError{&text, &unwrap, &stack}
+	out := func(name string) OutputSpec { return Output(nil, &lines{}, Name(name)) }
+	r := newRouter(t,
+		Route(encode.JSON(nil), out("a"), out("b"), out("c")),
+		Route(encode.Logfmt(nil), out("d"), out("e")))
+	r.Logger().Info("m", slog.Any("err", e))
+	if text != 2 || unwrap != 2 || stack != 2 {
+		t.Errorf("two routes: Error was called %d times, Unwrap %d, Callers %d", text, unwrap, stack)
+	}
+}
+
+type askedError struct{ text, unwrap, stack *int }
+
+func (e *askedError) Error() string      { *e.text++; return "asked" }
+func (e *askedError) Unwrap() error      { *e.unwrap++; return nil }
+func (e *askedError) Callers() []uintptr { *e.stack++; return nil }

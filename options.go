@@ -48,7 +48,8 @@ type optionFunc func(*config)
 func (f optionFunc) applyRouter(c *config) { f(c) }
 
 // Route adds a route: records are encoded by enc, once, and given to each of
-// outputs whose level admits them. A Router needs at least one.
+// outputs whose level admits them. With several routes a value or an error is asked
+// for what it has to say once for each of them. A Router needs at least one.
 func Route(enc encode.Encoder, outputs ...OutputSpec) Option {
 	return optionFunc(func(c *config) { c.routes = append(c.routes, routeSpec{enc, outputs}) })
 }
@@ -122,9 +123,12 @@ type OutputSpec struct {
 // http.Handler of one.
 //
 // If w has a method WriteRecord(p []byte, m batch.Meta) error, it is a buffered
-// output and that method is used. Otherwise each record is one Write of the
-// calling goroutine; calls are serialised, also when w is given to several
-// outputs. w must not keep p.
+// output and that method is used. If its policy is to wait without end when it is
+// full (slab.Block), a destination of it that hangs holds the caller, and with it
+// what the caller would log to other outputs; with the default (slab.BlockFor) that
+// ends after one timeout. Otherwise each record is one Write of the calling
+// goroutine; calls are serialised, also when w is given to several outputs. w must
+// not keep p.
 //
 // A direct output finishes short writes. A write that fails is not repeated: the
 // record counts as dropped{failed}. If a part of it did get written, the

@@ -296,6 +296,11 @@ func TestStackOfTheNextCarrier(t *testing.T) {
 			}
 		}
 	}
+	// One that two branches share is a link of each.
+	shared := &maybeStack{}
+	if got := encodeOne(t, JSON(nil), slog.Any("err", errors.Join(shared, shared))); shared.asked != 2 || strings.Contains(got, "stack") {
+		t.Errorf("asked %d times: %s", shared.asked, got)
+	}
 	// The two at which this was found, one of them without a link above.
 	for _, err := range []error{wrapStack{goError{pcs}, goError{}}, errors.Join(goError{}, goError{pcs}), errors.Join(textError{}, goError{pcs})} {
 		if got := encodeOne(t, JSON(nil), slog.Any("err", err)); !strings.Contains(got, found) {
