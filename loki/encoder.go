@@ -279,7 +279,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		if st == nil {
 			st = e.s.streams.get(m.Stream)
 		}
-		m.Time = st.recent.next(m.Time)
+		m.Time = e.s.nudge(st, m.Time)
 	}
 	if e.json {
 		return e.appendJSON(dst, s.inner, p, r, m)
@@ -475,7 +475,7 @@ func (s *Pusher) AppendLine(dst []byte, t time.Time, level slog.Level, line []by
 	}
 	m.Stream = st.id
 	if e.s.streams.nudge {
-		m.Time = st.recent.next(m.Time)
+		m.Time = e.s.nudge(st, m.Time)
 	}
 	p.line = append(p.line[:0], bytes.ToValidUTF8(line, []byte("\ufffd"))...)
 	p.line = e.trim(p.line, 0)

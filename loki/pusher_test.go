@@ -320,7 +320,10 @@ func TestNudge(t *testing.T) {
 	seen := map[int64]bool{}
 	far := 0
 	for range int(maxNudge) + 10 {
-		n := r.next(1e18)
+		n, own := r.spend(1e18)
+		if own == seen[n] {
+			t.Fatalf("%d: own %v", n, own)
+		}
 		if n-1e18 > maxNudge {
 			t.Fatalf("moved by %d", n-1e18)
 		}
@@ -343,7 +346,8 @@ func TestNudgeConcurrently(t *testing.T) {
 		go func() {
 			twice := 0
 			for range n {
-				if seen[r.next(1e18)-1e18].Swap(true) {
+				at, _ := r.spend(1e18)
+				if seen[at-1e18].Swap(true) {
 					twice++
 				}
 			}

@@ -16,6 +16,7 @@ const (
 	StreamsFull                   // MaxStreams exist: the labels became metadata; of a new tenant: refused
 	MetadataLeftOut               // an item beyond MaxMetadataPairs or MaxMetadataBytes
 	LineTruncated                 // longer than MaxLine, cut
+	Twin                          // with Nudge: no time was left for it alone, or it came too late to tell; if it is like another, Loki may keep one
 
 	LineTooLong  // longer than MaxLine, or than Loki takes
 	TooOld       // older than MaxAge, or than Loki takes
@@ -25,11 +26,11 @@ const (
 	Malformed    // not an entry, or of an unknown stream
 	Invalid      // Loki refused it for another reason
 
-	Reasons = 12 // number of reasons
+	Reasons = 13 // number of reasons
 )
 
 var reasonNames = [Reasons]string{
-	"label-too-many", "label-too-long", "streams-full", "metadata-left-out", "line-truncated",
+	"label-too-many", "label-too-long", "streams-full", "metadata-left-out", "line-truncated", "twin",
 	"line-too-long", "too-old", "too-new", "too-far-behind", "bad-tenant", "malformed", "invalid",
 }
 

@@ -27,8 +27,9 @@ type stream struct {
 // the [batch.Dictionary] of a [Pusher].
 type registry struct {
 	seed  maphash.Seed
-	limit int  // streams that records may make; those read from disk may exceed it
-	nudge bool // streams remember times
+	limit int          // streams that records may make; those read from disk may exceed it
+	nudge bool         // streams remember times
+	pages atomic.Int64 // of times, see recent
 
 	table atomic.Pointer[streamTable]
 	mu    sync.Mutex // held to add a stream
@@ -105,7 +106,7 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 	tenant, labels, ok := parseStreamDef(s.key)
 	s.tenant, s.labels, s.broken = tenant, labels, !ok
 	if r.nudge {
-		s.recent = new(recent)
+		s.recent = &recent{budget: &r.pages}
 	}
 	if n == len(t.byID) {
 		larger := newStreamTable(2 * len(t.slots))

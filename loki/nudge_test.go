@@ -1,0 +1,96 @@
+package loki
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/encode"
+)
+
+// TestNudgeInterleaved: twins of several sources, whose clocks are any distance
+// apart, are told apart.
+func TestNudgeInterleaved(t *testing.T) {
+	gaps := []int64{1 << 26, 10e9, 40e9, 3600e9, -1 << 26, 1<<26 - 1, 1}
+	for k := range 200 {
+		gaps = append(gaps, int64(k)*1e9, int64(1)<<(k%62), int64(k)<<pageBits)
+	}
+	for _, gap := range gaps {
+		r := new(recent)
+		seen := map[int64]bool{}
+		for range 10 {
+			for _, source := range []int64{0, gap} {
+				at, own := r.spend(1e18 + source)
+				if seen[at] || !own {
+					t.Fatalf("%d apart: %d was given out twice", gap, at)
+				}
+				seen[at] = true
+			}
+		}
+	}
+	// Forty sources of a record each millisecond, 50 seconds apart.
+	r := new(recent)
+	for ms := range int64(1000) {
+		for source := range int64(40) {
+			for k := range int64(2) {
+				at, own := r.spend(1e18 + ms*1e6 + source*50e9)
+				if want := 1e18 + ms*1e6 + source*50e9 + k; at != want || !own {
+					t.Fatalf("source %d, %d ms: got %d, want %d", source, ms, at-1e18, want-1e18)
+				}
+			}
+		}
+	}
+}
+
+// TestNudgeModel: against all times that were ever given out. None is given out
+// twice unless it is said, and none is moved further than need be.
+func TestNudgeModel(t *testing.T) {
+	seed := rand.Uint64()
+	rng := rand.New(rand.NewPCG(seed, 1))
+	r := new(recent)
+	seen := map[int64]bool{}
+	for i := range 200_000 {
+		at := 1e18 + rng.Int64N(1<<[]int{4, 21, 28, 40}[i%4])
+		got, own := r.spend(at)
+		switch {
+		case own && seen[got]:
+			t.Fatalf("seed %d: %d was given out twice", seed, got)
+		case got < at || got-at > maxNudge:
+			t.Fatalf("seed %d: moved by %d", seed, got-at)
+		}
+		seen[got] = true
+	}
+	if len(r.pages) > maxPages || len(r.bygone) > maxBygone {
+		t.Errorf("%d pages, %d bygone", len(r.pages), len(r.bygone))
+	}
+}
+
+// TestNudgeForgets: what is no longer known is counted, and the memory of many
+// streams is bounded.
+func TestNudgeForgets(t *testing.T) {
+	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{Nudge: true})}
+	now := time.Now()
+	for i := range maxPages + 1 {
+		e.add(nil, encode.Record{Time: now.Add(-time.Duration(i) << pageBits), Message: "x"})
+	}
+	if n := e.s.Stats().ByReason[Twin]; n != 0 {
+		t.Fatalf("counted %d", n)
+	}
+	e.add(nil, encode.Record{Time: now, Message: "x"})
+	if n := e.s.Stats().ByReason[Twin]; n != 1 {
+		t.Errorf("counted %d, want one", n)
+	}
+	var budget atomic.Int64
+	budget.Store(allPages - 10)
+	r := &recent{budget: &budget}
+	for i := range int64(1000) {
+		r.spend(i << pageBits)
+	}
+	if len(r.pages) != ownPages+10 || budget.Load() != allPages {
+		t.Errorf("%d pages, budget %d", len(r.pages), budget.Load())
+	}
+	if n := testing.AllocsPerRun(100, func() { r.spend(time.Now().UnixNano()) }); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
