@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"time"
 
+	_ "github.com/forebay-log/forebay/bench/experiments"
 	"github.com/forebay-log/forebay/bench/harness"
 	_ "github.com/forebay-log/forebay/bench/utc"
 )
@@ -22,8 +23,25 @@ func main() {
 	os.Exit(run())
 }
 
+// selectRows returns the rows whose names match; without a pattern, all that are
+// not set apart.
+func selectRows(pattern string) ([]harness.Row, error) {
+	if pattern == "" {
+		return harness.Rows(nil), nil
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, err
+	}
+	rows := harness.Rows(re)
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("no row matches %q; -list shows them all", pattern)
+	}
+	return rows, nil
+}
+
 func run() int {
-	rows := flag.String("rows", "", "measure only rows whose names match this `regexp`")
+	rows := flag.String("rows", "", "measure only rows whose names match this `regexp`; without it, all but those that are set apart")
 	list := flag.Bool("list", false, "list rows and targets, measure nothing")
 	out := flag.String("out", "results/latest.json", "write results to this `file`; empty: nowhere")
 	strict := flag.Bool("strict", false, "exit with 1 when a row is short of its target")
@@ -34,19 +52,22 @@ func run() int {
 	flag.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "`seed` of the order of contenders")
 	flag.Parse()
 
-	re, err := regexp.Compile(*rows)
+	pattern := *rows
+	if *list && pattern == "" {
+		pattern = "." // those that are set apart, too
+	}
+	selected, err := selectRows(pattern)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "bench: -rows: %v\n", err)
 		return 2
 	}
-	selected := harness.Rows(re)
-	if len(selected) == 0 {
-		fmt.Fprintf(os.Stderr, "bench: no row matches %q; -list shows them all\n", *rows)
-		return 2
-	}
 	if *list {
 		for _, r := range selected {
-			fmt.Printf("%-24s %s\n", r.Name, r.Target)
+			apart := ""
+			if r.Apart {
+				apart = " (only with -rows)"
+			}
+			fmt.Printf("%-24s %s%s\n", r.Name, r.Target, apart)
 		}
 		return 0
 	}

@@ -244,21 +244,7 @@ func init() {
 		Contenders: []h.Contender{writerToFile(one, h.Ours, "the default", 200, newSlabs(64<<10, 8))},
 		Verdict:    steady(one, 1.5),
 	})
-	for _, g := range []int{4, 8, 16, 32, 64} {
-		verdict, target := h.AtMost(many, 1e9), "throughput does not fall from row to row"
-		if g == 16 {
-			verdict, target = h.Versus(many, one, 0.5), "shards ≥ 2 × one shard"
-		}
-		h.Register(h.Row{
-			Name: fmt.Sprintf("order/scale-%dg", g), What: fmt.Sprintf("records of 200 B, %d goroutines, discard, drain timed, 8 processors or more", g),
-			Target: target, Reference: one, Goroutines: g, MinCPU: 8,
-			Contenders: []h.Contender{
-				writerTo(one, h.Ours, "the default", 200, newSlabs(64<<10, 8)),
-				writerTo(many, h.Ours, "as many as processors while contention lasts", 200, sharded),
-			},
-			Verdict: h.Verdict(verdict),
-		})
-	}
+	h.Register(scaleRow())
 	h.Register(h.Row{
 		Name: "order/merge", What: "records of 200 B that alternate between 4 lanes; what sweep and merge cost beyond copying the same records",
 		Target: "≤ 20 ns per record", Unit: "ns/record", MaxCount: 5,

@@ -92,7 +92,7 @@ func registerPressure() {
 		for _, v := range variants() {
 			cs = append(cs, pressed(v.name, v.note, kindOf(v), v.mk, g))
 		}
-		h.Register(h.Row{
+		register(h.Row{
 			Name: "experiments/pressure-" + strconv.Itoa(g) + "g",
 			What: "the experiments under cache pressure: pool, rendering, 32 lines of 256 KiB of its own between two writes of 200 B, discard, drain timed",
 			// The figure to compare is the difference to "no write".

@@ -84,23 +84,29 @@ func measured(ours string) func(*h.Result) []h.Check {
 	}
 }
 
+// register adds a row that is measured only if it is named.
+func register(r h.Row) {
+	r.Apart = true
+	h.Register(r)
+}
+
 func init() {
 	const floor = "mutex+copy"
 	bare := contender(floor, "lock and copy, nothing delivered", h.Reference, func(io.Writer) rivals.Writer { return new(rivals.MutexCopy) })
 	for _, g := range []int{1, 10} {
-		h.Register(h.Row{
+		register(h.Row{
 			Name: fmt.Sprintf("experiments/discard-%dg", g), What: "the experiments: records of 200 B, slabs of 64 KiB, discard, drain timed",
 			Target: "none: what else was tried", Reference: mutex, Goroutines: g,
 			Contenders: append(all(discard), bare), Verdict: measured(shipped),
 		})
 	}
-	h.Register(h.Row{
+	register(h.Row{
 		Name: "experiments/file-10g", What: "the experiments: records of 200 B, 10 goroutines, file, drain timed, no fsync",
 		Target: "none: what else was tried", Reference: mutex, Goroutines: 10, MaxOps: 400_000,
 		Contenders: all(contenderToFile), Verdict: measured(shipped),
 	})
 	for _, g := range []int{4, 8, 16, 32, 64} {
-		h.Register(h.Row{
+		register(h.Row{
 			Name: fmt.Sprintf("experiments/discard-%dg", g), What: "the experiments: records of 200 B, slabs of 64 KiB, discard, drain timed",
 			Target: "shards ≥ 2 × one shard at 16", Reference: shipped, Goroutines: g, MinCPU: 8,
 			Contenders: all(discard), Verdict: scaling(g),

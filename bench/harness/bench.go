@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Benchmark runs every contender of every registered row as a sub-benchmark
-// named row/contender, for `go test -bench`. Samples are not interleaved there:
+// Benchmark runs every contender of the rows as a sub-benchmark named
+// row/contender, for `go test -bench`. Samples are not interleaved there:
 // use it to see that everything works and for profiles, and the program for
 // comparisons.
-func Benchmark(b *testing.B) {
-	for _, row := range registry {
+func Benchmark(b *testing.B, rows []Row) {
+	for _, row := range rows {
 		for i := range row.Contenders {
 			c := &row.Contenders[i]
 			b.Run(row.Name+"/"+c.Name, func(b *testing.B) { benchmark(b, &row, c) })

@@ -3,7 +3,6 @@ package harness
 import (
 	"fmt"
 	"regexp"
-	"slices"
 )
 
 // Kind says what a contender is to the row.
@@ -46,6 +45,9 @@ type Row struct {
 	// Silent rows must leave no record at the destination, such as those below
 	// the level.
 	Silent bool
+	// Apart rows are measured only when asked for by name: what else was tried,
+	// say, which nobody wants to wait for.
+	Apart bool
 
 	Contenders []Contender
 	// Verdict judges the medians of the contenders. It must not be nil.
@@ -106,14 +108,11 @@ func Register(rows ...Row) {
 }
 
 // Rows returns the registered rows whose names match re, in the order of
-// registration; all with nil.
+// registration; with nil, all that are not Apart.
 func Rows(re *regexp.Regexp) []Row {
-	if re == nil {
-		return slices.Clone(registry)
-	}
 	var rows []Row
 	for _, r := range registry {
-		if re.MatchString(r.Name) {
+		if re == nil && !r.Apart || re != nil && re.MatchString(r.Name) {
 			rows = append(rows, r)
 		}
 	}

@@ -70,6 +70,17 @@ func Versus(ours, ref string, factor float64) func(*Result) []Check {
 	return func(r *Result) []Check { return []Check{versus(r, ours, ref, factor)} }
 }
 
+// NeverSlower requires that each of the contenders named takes at most factor ×
+// the one before it.
+func NeverSlower(names []string, factor float64) func(*Result) []Check {
+	return func(r *Result) (checks []Check) {
+		for i := 1; i < len(names); i++ {
+			checks = append(checks, versus(r, names[i], names[i-1], factor))
+		}
+		return checks
+	}
+}
+
 func versus(r *Result, ours, ref string, factor float64) Check {
 	a, b := r.Column(ours), r.Column(ref)
 	switch {

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"testing"
+
+	h "github.com/forebay-log/forebay/bench/harness"
+)
+
+// The row is judged from step to step, and against one shard.
+func TestScaleVerdict(t *testing.T) {
+	row := scaleRow()
+	for _, c := range []struct {
+		name        string
+		one, shards [5]float64 // ns/op at 4, 8, 16, 32, 64
+		want        []h.Status
+	}{
+		{"scales", [5]float64{50, 60, 80, 90, 90}, [5]float64{40, 30, 30, 31, 30}, []h.Status{h.OK, h.OK, h.OK, h.OK, h.OK}},
+		{"falls at 32", [5]float64{50, 60, 80, 90, 90}, [5]float64{40, 30, 20, 22, 22}, []h.Status{h.OK, h.OK, h.Short, h.OK, h.OK}},
+		{"no gain at 16", [5]float64{50, 50, 50, 50, 50}, [5]float64{40, 30, 30, 30, 30}, []h.Status{h.OK, h.OK, h.OK, h.OK, h.Short}},
+	} {
+		r := &h.Result{Unit: "ns/op"}
+		for i, g := range scaleSteps {
+			r.Columns = append(r.Columns,
+				h.Column{Name: scaleName("one shard", g), Median: c.one[i], Values: []float64{c.one[i]}},
+				h.Column{Name: scaleName("shards", g), Median: c.shards[i], Values: []float64{c.shards[i]}})
+		}
+		checks := row.Verdict(r)
+		if len(checks) != len(c.want) {
+			t.Fatalf("%s: %d checks, want %d", c.name, len(checks), len(c.want))
+		}
+		for i, got := range checks {
+			if got.Status != c.want[i] {
+				t.Errorf("%s: check %d is %s, want %s: %s", c.name, i, got.Status, c.want[i], got.Text)
+			}
+		}
+	}
+	for _, c := range row.Verdict(new(h.Result)) {
+		if c.Status != h.NotMeasured {
+			t.Errorf("nothing was measured, and %s: %s", c.Status, c.Text)
+		}
+	}
+}
+
+func TestShare(t *testing.T) {
+	for _, n := range []int{0, 1, 3, 4, 1001} {
+		sum := 0
+		for g := range 4 {
+			sum += share(n, 4, g)
+		}
+		if sum != n {
+			t.Errorf("%d operations were shared, want %d", sum, n)
+		}
+	}
+}
+
+// The experiments are there for those who name them, and make nobody else wait.
+func TestExperimentsAreApart(t *testing.T) {
+	all, err := selectRows("")
+	if err != nil || len(all) == 0 {
+		t.Fatal(len(all), err)
+	}
+	for _, r := range all {
+		if r.Apart {
+			t.Errorf("%s is measured without being named", r.Name)
+		}
+	}
+	named, err := selectRows("experiments")
+	if err != nil || len(named) < 5 {
+		t.Errorf("%d rows of experiments, %v", len(named), err)
+	}
+	for _, r := range named {
+		if !r.Apart {
+			t.Errorf("%s is not apart", r.Name)
+		}
+	}
+	if _, err := selectRows("("); err == nil {
+		t.Error("( is a pattern")
+	}
+	if _, err := selectRows("no such row"); err == nil {
+		t.Error("no such row was found")
+	}
+}
