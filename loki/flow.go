@@ -76,14 +76,13 @@ type segment struct {
 func (s *Pusher) sendRange(ctx context.Context, p *push, seg segment) error {
 	for tries := 0; ; tries++ {
 		if seg.st.full.Load() > time.Now().UnixNano() {
-			if spare := s.spareStream(seg); spare != nil {
-				seg.st = spare
-			}
+			s.move(p, &seg)
 		}
 		r := s.post(ctx, p, seg)
 		switch r.verdict {
 		case taken:
 			p.settle(seg.order, stored)
+			s.arrived(p, seg)
 			return nil
 		case tooLarge:
 			if len(seg.order) == 1 {
@@ -92,14 +91,15 @@ func (s *Pusher) sendRange(ctx context.Context, p *push, seg segment) error {
 			}
 			s.splits.Add(1)
 			return s.halves(ctx, p, seg)
-		case tooManyStreams:
-			if s.spareStream(seg) != nil && tries <= 10 {
+		case tooManyStreams, labelsRefused:
+			if s.spareStream(seg) != nil {
+				seg.st.why.Store(uint32(r.why))
 				seg.st.full.Store(time.Now().Add(fullFor).UnixNano())
-				s.count(StreamsFull, uint64(len(seg.order)))
 				continue
 			}
-			return r.err
-		case labelsRefused:
+			if r.verdict == tooManyStreams {
+				return r.err
+			}
 			for _, i := range seg.order {
 				s.refuse(p, i, Invalid, r.err)
 			}
@@ -172,16 +172,6 @@ func (p *push) settle(order []int32, f fate) {
 	for _, i := range order {
 		p.fates[i] = f
 	}
-}
-
-// spareStream returns the stream that records go to when Loki has too many: that
-// of their level without labels of attributes. It returns nil if seg is it.
-func (s *Pusher) spareStream(seg segment) *stream {
-	def := s.enc.appendStream(nil, []byte(seg.st.tenant), seg.level, nil)
-	if string(def) == string(seg.st.key) {
-		return nil
-	}
-	return s.streams.add(def, true)
 }
 
 // sendPacked sends groups of one tenant together as far as they fit into a

@@ -11,21 +11,28 @@ import (
 // appendLabelsJSON appends labels, as appendStream writes them, as a JSON object.
 func appendLabelsJSON(dst, labels []byte) []byte {
 	dst = append(dst, '{')
+	eachLabel(labels, func(name []byte, value string) {
+		dst = encode.AppendString(encode.AppendKey(dst, string(name)), value)
+	})
+	return append(dst, '}')
+}
+
+// eachLabel calls f with the labels that appendStream has written.
+func eachLabel(labels []byte, f func(name []byte, value string)) {
 	rest := bytes.TrimSuffix(bytes.TrimPrefix(labels, []byte{'{'}), []byte{'}'})
 	for len(rest) > 0 {
 		name, after, ok := bytes.Cut(rest, []byte{'='})
 		n := stringLen(after)
 		if !ok || n == 0 {
-			break
+			return
 		}
 		value, err := strconv.Unquote(string(after[:n]))
 		if err != nil {
-			break
+			return
 		}
-		dst = encode.AppendString(encode.AppendKey(dst, string(name)), value)
+		f(name, value)
 		rest = bytes.TrimPrefix(after[n:], []byte(", "))
 	}
-	return append(dst, '}')
 }
 
 // lineLenJSON returns the length of the line as Loki counts it.

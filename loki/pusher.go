@@ -34,6 +34,7 @@ type Pusher struct {
 	pushes  chan *push    // kept for reuse
 	bufs    bufStack
 	counted ticketSet
+	moves   moves
 
 	requests, failed, splits, wireBytes, bodyBytes atomic.Uint64
 	unreachable                                    atomic.Bool
@@ -182,7 +183,8 @@ type push struct {
 	why     error // of the first record refused
 	mu      sync.Mutex
 
-	searched atomic.Int64 // requests halved to find what was refused
+	searched atomic.Int64       // requests halved to find what was refused
+	moved    map[int32]movedKey // records that go to another stream; guarded by mu
 }
 
 // Send pushes b: per stream one request, up to Config.Concurrency of them at a
@@ -225,6 +227,7 @@ func (s *Pusher) release(p *push) {
 	clear(p.groups)
 	p.recs, p.fates, p.groups, p.order, p.why = p.recs[:0], p.fates[:0], p.groups[:0], p.order[:0], nil
 	p.searched.Store(0)
+	clear(p.moved)
 	select {
 	case s.pushes <- p:
 	default:

@@ -61,6 +61,7 @@ type answer struct {
 	verdict verdict
 	err     error   // nil if taken
 	faults  *faults // of entriesRefused
+	why     Reason  // of tooManyStreams and labelsRefused
 }
 
 // judge reads an answer. What Loki 3.7 says and means by it:
@@ -96,7 +97,11 @@ func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment
 			return refusedFor(entriesRefused, f)
 		}
 		if labelsText.Match(text) {
-			return refusedFor(labelsRefused, nil)
+			a := refusedFor(labelsRefused, nil)
+			if a.why = LabelTooMany; bytes.Contains(text, []byte("too long")) {
+				a.why = LabelTooLong
+			}
+			return a
 		}
 		return refusedFor(requestRefused, nil)
 	case status == http.StatusUnprocessableEntity:
@@ -107,7 +112,7 @@ func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment
 		switch {
 		case bytes.Contains(text, []byte("stream limit exceeded")):
 			a := again()
-			a.verdict = tooManyStreams
+			a.verdict, a.why = tooManyStreams, StreamsFull
 			return a
 		case entriesOf(segs) > 1 && exceedsBurst(text, size):
 			return refusedFor(tooLarge, nil)

@@ -19,8 +19,9 @@ type stream struct {
 	tenant string // "": that of the Config
 	broken bool   // made of bytes that could not be read: its records are refused
 
-	recent *recent      // times given out, nil without Config.Nudge
-	full   atomic.Int64 // until then, in Unix ns, Loki has too many streams to take this one
+	recent *recent       // times given out, nil without Config.Nudge
+	full   atomic.Int64  // until then, in Unix ns, Loki does not take this one, see move
+	why    atomic.Uint32 // the Reason of that
 }
 
 // A registry gives numbers to streams and finds them again without a lock. It is

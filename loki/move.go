@@ -1,0 +1,174 @@
+package loki
+
+import (
+	"bytes"
+	"encoding/json"
+	"hash/maphash"
+	"slices"
+	"sync"
+
+	"github.com/forebay-log/forebay/encode"
+)
+
+// moves remembers the times of records that were moved to another stream, so that
+// they have the same when they are sent again, and are counted once.
+type moves struct {
+	mu sync.Mutex
+	at map[movedKey]int64
+}
+
+// A movedKey is a record that was moved.
+type movedKey struct {
+	from *stream
+	time int64
+	hash uint64 // of the entry
+}
+
+// maxMoves is how many moved records on their way are remembered.
+const maxMoves = 1 << 16
+
+// spareStream returns the stream that records go to when Loki does not take their
+// own: that of their level without labels of attributes. It returns nil if seg is
+// it.
+func (s *Pusher) spareStream(seg segment) *stream {
+	def := s.enc.appendStream(nil, []byte(seg.st.tenant), seg.level, nil)
+	if bytes.Equal(def, seg.st.key) {
+		return nil
+	}
+	return s.streams.add(def, true)
+}
+
+// move makes entries of a stream that Loki does not take, because there are too
+// many or for its labels, entries of the spare one, if there is one. The labels it has not
+// become metadata. With Config.Nudge times are given out anew, since the streams
+// that come together there may have had the same.
+func (s *Pusher) move(p *push, seg *segment) {
+	spare := s.spareStream(*seg)
+	if spare == nil {
+		return
+	}
+	var lost []pair
+	kept := map[string]bool{}
+	eachLabel(spare.labels, func(name []byte, _ string) { kept[string(name)] = true })
+	eachLabel(seg.st.labels, func(name []byte, value string) {
+		if !kept[string(name)] {
+			lost = append(lost, pair{name, []byte(value)})
+		}
+	})
+	for _, i := range seg.order {
+		r := &p.recs[i]
+		key := movedKey{seg.st, r.time, maphash.Bytes(s.streams.seed, r.data)}
+		at, before := s.moves.find(key)
+		if !before {
+			at = r.time
+			if s.streams.nudge {
+				at = s.nudge(spare, at)
+			}
+			s.moves.add(key, at)
+			s.count(Reason(seg.st.why.Load()), 1)
+		}
+		p.mu.Lock()
+		if p.moved == nil {
+			p.moved = map[int32]movedKey{}
+		}
+		p.moved[i] = key
+		p.mu.Unlock()
+		r.data, r.time, r.next = s.enc.moved(r.data, at, lost, !before), at, false
+	}
+	p.sort(seg.order)
+	seg.st = spare
+}
+
+// arrived forgets records that were moved and are stored.
+func (s *Pusher) arrived(p *push, seg segment) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.moved) == 0 {
+		return
+	}
+	for _, i := range seg.order {
+		if key, ok := p.moved[i]; ok {
+			s.moves.remove(key)
+		}
+	}
+}
+
+func (m *moves) find(k movedKey) (at int64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, ok = m.at[k]
+	return at, ok
+}
+
+func (m *moves) add(k movedKey, at int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.at == nil || len(m.at) >= maxMoves {
+		m.at = map[movedKey]int64{}
+	}
+	m.at[k] = at
+}
+
+func (m *moves) remove(k movedKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.at, k)
+}
+
+// moved returns a copy of an entry with another time and more metadata, as far as
+// the limits allow. What has no room is counted, if that is wanted.
+func (e *Encoder) moved(rec []byte, at int64, more []pair, count bool) []byte {
+	c := &e.s.c
+	have := map[string]bool{}
+	note := func(name, _ []byte) { have[string(name)] = true }
+	var out []byte
+	if e.json {
+		en, _ := parseJSON(rec)
+		var items map[string]string
+		if len(en.meta) > 0 && json.Unmarshal(en.meta, &items) == nil {
+			for name := range items {
+				note([]byte(name), nil)
+			}
+		}
+		head := bytes.IndexByte(rec[2:], '"') + 2 // behind the time
+		out = append(beginJSON(nil, at), rec[head+len(`","`):]...)
+		out = out[:len(out)-1] // the bracket
+		if len(en.meta) > 0 {
+			out = out[:len(out)-1]
+		} else {
+			out = append(out, ",{"...)
+		}
+	} else {
+		en, _ := parseProto(rec)
+		eachMetadata(en.meta, note)
+		out = slices.Clone(rec)
+		copy(out[entryHead:entryHead+timeBytes], beginEntry(nil, at)[entryHead:])
+	}
+	pairs, size := e.metaSize(rec)
+	for _, m := range more {
+		if have[string(m.name)] {
+			continue
+		}
+		n := len(m.name) + len(m.value)
+		if pairs >= c.MaxMetadataPairs || size+n > c.MaxMetadataBytes {
+			if count {
+				e.s.count(MetadataLeftOut, 1)
+			}
+			continue
+		}
+		pairs, size = pairs+1, size+n
+		if e.json {
+			out = encode.AppendString(encode.AppendKey(out, string(m.name)), string(m.value))
+		} else {
+			out = appendMetadata(out, m.name, m.value)
+		}
+	}
+	if !e.json {
+		endEntry(out, 0)
+		return out
+	}
+	if out[len(out)-1] == '{' {
+		return append(out[:len(out)-2], ']')
+	}
+	return append(out, "}]"...)
+}

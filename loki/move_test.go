@@ -1,0 +1,80 @@
+package loki
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// TestMoved: what goes to the spare stream because Loki does not take its own has
+// the labels as metadata and a time of its own, the same when it is sent again,
+// and is counted once.
+func TestMoved(t *testing.T) {
+	for _, w := range []Wire{Protobuf, JSON} {
+		for text, why := range map[string]Reason{
+			"maximum active stream limit exceeded when trying to create stream {}, reduce": StreamsFull,
+			"entry for stream '{}' has 4 label names; limit 2":                             LabelTooMany,
+			"stream '{}' has label value too long: 'x'":                                    LabelTooLong,
+		} {
+			t.Run(fmt.Sprint(w, why), func(t *testing.T) {
+				now := time.Now()
+				p := &peer{}
+				down := true
+				var tried [][]gotStream
+				p.answer = func(_ int, r *request) (int, string, http.Header) {
+					if strings.Contains(r.streams[0].Labels, "user") {
+						if why == StreamsFull {
+							return 429, text, nil
+						}
+						return 400, text, nil
+					}
+					if len(r.streams[0].Entries) > 0 && strings.Contains(fmt.Sprint(r.streams[0].Entries), "user") {
+						tried = append(tried, r.streams)
+					}
+					if down {
+						return 503, "", nil
+					}
+					return 204, "", nil
+				}
+				e := &encoded{t: t, s: sinkFor(t, p, Config{Wire: w, Nudge: true, Concurrency: 1, LabelAttrs: []string{"user", "zone"}, MetadataAttrs: []string{"m", "zone"}})}
+				e.add(nil, event(now, 0, "x"))
+				for i := range 3 {
+					e.add(nil, event(now, 0, "x", slog.Int("user", i), slog.String("zone", "a\"b")))
+					e.add(nil, event(now, 0, "x", slog.Int("user", i), slog.String("m", "more")))
+				}
+				if k := batch.Inspect(e.send()).Kind; k != batch.KindRetry {
+					t.Fatal(k)
+				}
+				n := len(tried)
+				down = false
+				if err := e.send(); err != nil {
+					t.Fatal(err)
+				}
+				if n == 0 || !reflect.DeepEqual(tried[:n], tried[n:2*n]) {
+					t.Errorf("first %v\nthen %v", tried[:n], tried[n:])
+				}
+				times := map[int64]bool{}
+				users := map[string]int{}
+				for _, st := range tried[n:] {
+					for _, en := range st[0].Entries {
+						times[en.Time.UnixNano()] = true
+						users[en.Meta["user"]+" "+en.Meta["zone"]+en.Meta["m"]]++
+					}
+				}
+				want := map[string]int{"0 a\"b": 1, "0 more": 1, "1 a\"b": 1, "1 more": 1, "2 a\"b": 1, "2 more": 1}
+				if !reflect.DeepEqual(users, want) || len(times) != 6 || times[now.UnixNano()] {
+					t.Errorf("metadata %v, %d times", users, len(times))
+				}
+				if by := e.s.Stats().ByReason; by[why] != 6 || len(e.s.moves.at) != 0 {
+					t.Errorf("counted %v, %d remembered", by, len(e.s.moves.at))
+				}
+			})
+		}
+	}
+}
