@@ -125,6 +125,7 @@ func TestMutantsAreSeen(t *testing.T) {
 			if i > 1 && !torture {
 				return
 			}
+			t.Parallel()
 			if why, out := m.try(t, goTool, overlay); why == "" {
 				t.Errorf("no test saw it. The last run said:\n%s", out)
 			} else {
@@ -156,7 +157,7 @@ func TestMutantsAreSeen(t *testing.T) {
 func (m mutant) try(t *testing.T, goTool, overlay string) (why string, out []byte) {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "slab.test")
-	args := []string{"test", "-c", "-o", bin, "-overlay", overlay}
+	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", bin, "-overlay", overlay}
 	run := m.run
 	if run == "" {
 		args = append(args, "-tags", "forebay_points")
