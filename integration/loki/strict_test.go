@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
 	ours "github.com/forebay-log/forebay/loki"
 )
 
@@ -61,4 +62,88 @@ func TestStrict(t *testing.T) {
 			s.await("", fmt.Sprintf(`{test="%s"}`, test), now.Add(-2*time.Hour), n/2+1)
 		}
 	})
+}
+
+// TestStrictLimits is about limits that a server may have and a client cannot know.
+func TestStrictLimits(t *testing.T) {
+	s := start(t, [2]string{`auth_enabled: false`, "auth_enabled: true"},
+		[2]string{`limits_config:`, "limits_config:\n  per_tenant_override_config: overrides.yaml"}, [2]string{"file:overrides.yaml", `overrides:
+  one: {max_global_streams_per_user: 1}
+  labels: {max_label_names_per_series: 3}
+  fewmeta: {max_structured_metadata_entries_count: 3}
+  nometa: {allow_structured_metadata: false}
+`})
+	now := time.Now()
+
+	t.Run("one stream", func(t *testing.T) {
+		for _, nudge := range []bool{true, false} {
+			test := fmt.Sprint("one", nudge)
+			for _, w := range []ours.Wire{ours.Protobuf, ours.JSON} {
+				// The formatter leaves attributes out, so that lines are alike.
+				r := &records{t: t, s: s.sink(ours.Config{Wire: w, Tenant: "one", Labels: labels("test", "one"), LabelAttrs: []string{"user"}, Concurrency: 1, Formatter: messages{}, Nudge: nudge})}
+				msg := test + string(w)
+				r.add(now, 0, msg)
+				for i := range 4 {
+					r.add(now, 0, msg, slog.Int("user", i))
+				}
+				if err := r.send(); err != nil {
+					t.Fatal(err)
+				}
+				if by := r.s.Stats().ByReason; by[ours.StreamsFull] != 4 {
+					t.Errorf("counted %v", by)
+				}
+				users := map[string]bool{}
+				for _, e := range s.await("one", `{test="one"} |= "`+msg+`"`, now.Add(-time.Minute), 5) {
+					users[e.labels["user"]] = true
+				}
+				if len(users) != 5 {
+					t.Errorf("users %v", users)
+				}
+			}
+		}
+	})
+
+	t.Run("labels", func(t *testing.T) {
+		r := &records{t: t, s: s.sink(ours.Config{Tenant: "labels", Labels: labels("test", "l3"), LabelAttrs: []string{"a", "b"}})}
+		r.add(now, 0, "fine", slog.Int("a", 1))
+		r.add(now.Add(1), 0, "many", slog.Int("a", 1), slog.Int("b", 2))
+		if err := r.send(); err != nil {
+			t.Fatal(err)
+		}
+		if by := r.s.Stats().ByReason; by[ours.LabelTooMany] != 1 {
+			t.Errorf("counted %v", by)
+		}
+		s.await("labels", `{test="l3"} | b="2"`, now.Add(-time.Minute), 1)
+		s.await("labels", `{test="l3"}`, now.Add(-time.Minute), 2)
+	})
+
+	t.Run("metadata", func(t *testing.T) {
+		for tenant, refused := range map[string]string{"fewmeta": "[3]", "nometa": "[1 3]"} {
+			r := &records{t: t, s: s.sink(ours.Config{Tenant: tenant, Labels: labels("test", "meta"), MetadataAll: true})}
+			for i := range 6 {
+				var a []slog.Attr
+				for k := range map[int]int{1: 1, 3: 5}[i] {
+					a = append(a, slog.Int(fmt.Sprint("k", k), k))
+				}
+				r.add(now.Add(time.Duration(i)), 0, fmt.Sprint(i), a...)
+			}
+			e := batch.Inspect(r.send())
+			if e.Kind != batch.KindReject || fmt.Sprint(e.Records) != refused || int(r.s.Stats().ByReason[ours.Invalid]) != len(e.Records) {
+				t.Errorf("%s: %v %v, counted %v", tenant, e.Kind, e.Records, r.s.Stats().ByReason)
+			}
+			s.await(tenant, `{test="meta"}`, now.Add(-time.Minute), 6-len(e.Records))
+		}
+	})
+}
+
+// messages is a formatter of lines that are the message only.
+type messages struct{}
+
+func (messages) Scope() encode.Scope                { return messages{} }
+func (messages) Codec() batch.Codec                 { return encode.JSONCodec() }
+func (messages) NeedsPC() bool                      { return false }
+func (messages) WithAttrs([]slog.Attr) encode.Scope { return messages{} }
+func (messages) WithGroup(string) encode.Scope      { return messages{} }
+func (messages) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+	return append(dst, r.Message...), batch.Meta{}, nil
 }
