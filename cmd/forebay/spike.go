@@ -148,8 +148,8 @@ func (c *spikeConfig) resolve(cmd *cobra.Command) (*spike.Config, []bound, error
 		return nil, nil, usageError(errors.New("--assert is about forebay, which --compare leaves out"))
 	case c.callers < 1 || c.callers > 10_000:
 		return nil, nil, usageError(fmt.Errorf("--callers %d: use 1 to 10000", c.callers))
-	case length <= 0:
-		return nil, nil, usageError(errors.New("--duration: use more than 0"))
+	case length <= 0 || length > 24*time.Hour:
+		return nil, nil, usageError(fmt.Errorf("--duration %v: use more than 0 and at most 24h", length))
 	case stall > 0 && every <= stall:
 		return nil, nil, usageError(fmt.Errorf("--every %v: the destination would stall all the time, use more than --stall %v", every, stall))
 	case stall > 0 && length <= stall:

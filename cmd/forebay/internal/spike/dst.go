@@ -24,7 +24,6 @@ type dst struct {
 	free  time.Duration // when what it took is done, counted from start
 	bytes uint64
 	hit   int // stalls that held up a write
-	next  int // the first stall that has not held up any
 }
 
 func (d *dst) Write(p []byte) (int, error) {
@@ -42,11 +41,10 @@ func (d *dst) Write(p []byte) (int, error) {
 		pause(d.ctx, wait)
 		now = time.Since(d.start)
 	}
-	for i, s := range d.stalls {
+	for _, s := range d.stalls {
 		if now >= s && now < s+d.stall {
-			if i >= d.next && d.ctx.Err() == nil {
+			if d.ctx.Err() == nil { // once per stall: the next write comes after it
 				d.hit++
-				d.next = i + 1
 			}
 			pause(d.ctx, s+d.stall-now)
 			break
