@@ -16,11 +16,34 @@ const (
 	cursorFileBytes = 2 * cursorStride
 )
 
+// missing returns how many batches and records are gone from the end of a spool
+// whose last segment ends at end, as far as the cursor tells.
+func (c *cursorState) missing(end mark) (batches, records uint64) {
+	if c.acked.seq > end.seq {
+		end = c.acked
+	}
+	if c.end.seq <= end.seq {
+		return 0, 0
+	}
+	return c.end.seq - end.seq, max(c.end.rec, end.rec) - end.rec
+}
+
 // cursorState is what the cursor file remembers.
 type cursorState struct {
 	gen     uint64 // of this write; the higher slot counts
 	acked   mark   // everything before it is settled
 	segment uint64 // highest segment number given out
+	end     mark   // where the last segment ended then; a lower bound for later; seq 0: unknown
+}
+
+// cutOff is what is said of records that are missing at the end of a spool; last is
+// the last segment there, nil if there is none.
+func (c *cursorState) cutOff(last *segment, records uint64) *CorruptError {
+	e := &CorruptError{Segment: segmentName(c.segment), Records: records, Err: errCut}
+	if last != nil && last.id >= c.segment {
+		e.Segment, e.Offset = last.name, last.size
+	}
+	return e
 }
 
 func (c *cursorState) append(dst []byte) []byte {
@@ -32,6 +55,8 @@ func (c *cursorState) append(dst []byte) []byte {
 	dst = le.AppendUint64(dst, c.acked.seq)
 	dst = le.AppendUint64(dst, c.acked.rec)
 	dst = le.AppendUint64(dst, c.segment)
+	dst = le.AppendUint64(dst, c.end.seq)
+	dst = le.AppendUint64(dst, c.end.rec)
 	dst = append(dst, make([]byte, cursorSlotBytes-(len(dst)-at))...)
 	le.PutUint32(dst[at+8:], crc32.Checksum(dst[at+12:], castagnoli))
 	return dst
@@ -46,8 +71,10 @@ func (c *cursorState) parse(p []byte) bool {
 		gen:     le.Uint64(p[16:]),
 		acked:   mark{seq: le.Uint64(p[24:]), rec: le.Uint64(p[32:])},
 		segment: le.Uint64(p[40:]),
+		end:     mark{seq: le.Uint64(p[48:]), rec: le.Uint64(p[56:])},
 	}
-	return c.acked.seq >= 1 && c.acked.seq <= maxNumber && c.acked.rec <= maxNumber && c.segment <= maxNumber
+	return c.acked.seq >= 1 && c.acked.seq <= maxNumber && c.acked.rec <= maxNumber && c.segment <= maxNumber &&
+		c.end.seq <= maxNumber && c.end.rec <= maxNumber
 }
 
 // readCursor returns the newer of the two slots. Without a readable one it
@@ -78,10 +105,10 @@ type cursor struct {
 	buf   []byte
 }
 
-// write stores m as acknowledged. When it returns nil that survives the death of
-// the process.
-func (c *cursor) write(m mark, segment uint64) error {
-	next := cursorState{gen: c.state.gen + 1, acked: m, segment: segment}
+// write stores m as acknowledged, and where the last segment ends. When it returns
+// nil that survives the death of the process.
+func (c *cursor) write(m mark, segment uint64, end mark) error {
+	next := cursorState{gen: c.state.gen + 1, acked: m, segment: segment, end: end}
 	c.buf = next.append(c.buf[:0])
 	if _, err := c.f.WriteAt(c.buf, int64(next.gen%2)*cursorStride); err != nil {
 		return err // the other slot still holds the state before

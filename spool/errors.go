@@ -29,6 +29,7 @@ var (
 	errOrder      = errors.New("segment overlaps the one before it")
 	errMissing    = errors.New("segment file is missing")
 	errTruncated  = errors.New("segment ends early")
+	errCut        = errors.New("batches that were there are missing at the end")
 	errFrame      = errors.New("frame header is damaged")
 	errBody       = errors.New("frame body is damaged")
 	errSequence   = errors.New("frame is out of sequence")
@@ -36,6 +37,8 @@ var (
 	errStreams    = errors.New("stream definitions cannot be read")
 	errIndex      = errors.New("record index cannot be read")
 	errCursor     = errors.New("cursor cannot be read; everything that is there is replayed")
+	errNotPlain   = errors.New("not a plain file")
+	errGrown      = errors.New("segment is longer than any this program writes")
 	errUnreadable = errors.New("file cannot be read")
 )
 

@@ -17,6 +17,9 @@ const (
 	// MaxBatchBytes is the largest batch Append takes: payload, index and
 	// stream definitions together.
 	MaxBatchBytes = 256 << 20
+
+	// maxSegmentFile bounds what is read of one file: no segment is larger.
+	maxSegmentFile = MaxSegmentBytes + MaxBatchBytes
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -71,10 +71,10 @@ func (w *frames) header(h *frameHeader) error {
 // zerosToEnd reports whether nothing but zeros follows: room that a file system
 // had given to the file when the power failed, but not filled yet.
 func (w *frames) zerosToEnd() (bool, error) {
-	if !allZero(w.ahead[:]) {
+	if !allZero(w.ahead[:]) || w.size >= maxSegmentFile { // no writer leaves that much
 		return false, nil
 	}
-	var buf [4096]byte
+	buf := make([]byte, 64<<10)
 	for off := w.off; off < w.size; off += int64(len(buf)) {
 		p := buf[:min(int64(len(buf)), w.size-off)]
 		if err := readFull(w.f, p, off); err != nil {
@@ -158,7 +158,7 @@ func (w *frames) verify(h *frameHeader, scratch []byte) error {
 func damaged(err error) bool {
 	switch err {
 	case errHeader, errVersion, errMisnamed, errOrder, errMissing, errTruncated, errFrame, errBody,
-		errSequence, errTooLong, errStreams, errIndex, errTorn:
+		errSequence, errTooLong, errStreams, errIndex, errTorn, errNotPlain, errGrown, errCut:
 		return true
 	}
 	return false

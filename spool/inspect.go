@@ -85,6 +85,15 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 			l.Bytes += in.Bytes
 		}
 	}
+	if d := v.missing(); d != nil {
+		if n := len(l.Files); n > 0 && l.Files[n-1].Name == d.Segment {
+			if f := &l.Files[n-1]; f.Damage == nil {
+				f.Damage, f.Torn = d, false
+			}
+		} else {
+			l.Files = append(l.Files, SegmentInfo{Name: d.Segment, Damage: d})
+		}
+	}
 	for _, a := range v.aside {
 		l.Files = append(l.Files, SegmentInfo{Name: a.name, Bytes: a.disk, Aside: true})
 		l.Bytes += a.disk
@@ -98,6 +107,7 @@ type view struct {
 	fs    vfs.FS
 	dir   string
 	acked mark
+	cur   cursorState
 	segs  []viewSegment
 	aside []aside
 }
@@ -119,10 +129,10 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 	}
 	if f, err := openIn(fsys, dir, cursorName); err == nil {
 		if c, _, err := readCursor(f); err == nil {
-			v.acked = c.acked
+			v.acked, v.cur = c.acked, c
 		}
 		_ = f.Close()
-	} else if !isNotExist(err) {
+	} else if !isNotExist(err) && !errors.Is(err, vfs.ErrNotRegular) {
 		return nil, fmt.Errorf("spool: cannot read %s: %w", dir, err)
 	}
 	for _, name := range names {
@@ -163,6 +173,35 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 	return v, nil
 }
 
+// missing says what the cursor tells of and is not there, once all segments have
+// been looked at. It returns nil if nothing is missing, and while a process changes
+// the spool.
+func (v *view) missing() *CorruptError {
+	end := v.acked
+	for i := range v.segs {
+		if g := &v.segs[i]; g.bad == nil {
+			end = g.end
+		}
+	}
+	_, records := v.cur.missing(end)
+	if records == 0 {
+		return nil
+	}
+	f, err := openIn(v.fs, v.dir, cursorName)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if c, _, err := readCursor(f); err != nil || c.gen != v.cur.gen {
+		return nil
+	}
+	var last *segment
+	if n := len(v.segs); n > 0 {
+		last = v.segs[n-1].segment
+	}
+	return v.cur.cutOff(last, records)
+}
+
 // inspect returns what is known of segment i, nil if it has vanished.
 func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	g := v.segs[i]
@@ -196,6 +235,9 @@ func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 		end, damage = g.limit, nil // what lies behind was written anew elsewhere
 	} else if g.whole && damage == nil {
 		damage, torn = &CorruptError{Offset: r.frames.off, Err: errTruncated}, false
+	}
+	if damage == nil && last && g.size < g.disk {
+		damage, torn = &CorruptError{Offset: r.frames.off, Err: errGrown}, false
 	}
 	if damage != nil {
 		damage.Segment = g.name
@@ -238,34 +280,45 @@ func scan(fsys vfs.FS, dir string, o *Options) iter.Seq2[Entry, error] {
 			yield(Entry{}, err)
 			return
 		}
+		whole := true
 		for i := range v.segs {
-			if !v.scan(i, o, yield) {
+			more, damaged := v.scan(i, o, yield)
+			if !more {
 				return
 			}
+			whole = whole && !damaged
+		}
+		if !whole {
+			return
+		}
+		if d := v.missing(); d != nil {
+			yield(Entry{}, d)
 		}
 	}
 }
 
-// scan yields the batches of segment i and reports whether to go on.
-func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) bool {
+// scan yields the batches of segment i and reports whether to go on, and whether
+// it is damaged.
+func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) (more, damaged bool) {
 	g := v.segs[i]
 	if g.bad != nil {
 		if g.bad == errTruncated && i == len(v.segs)-1 {
-			return true
+			return true, false
 		}
-		return yield(Entry{}, &CorruptError{Segment: g.name, Err: g.bad})
+		return yield(Entry{}, &CorruptError{Segment: g.name, Err: g.bad}), true
 	}
 	var r segmentReader
 	if err := r.open(v.fs, v.dir, g.name, &g.segmentHeader, g.size, o); err != nil {
-		return isNotExist(err) || yield(Entry{}, fmt.Errorf("spool: cannot read %s: %w", g.name, err)) && false
+		return isNotExist(err) || yield(Entry{}, fmt.Errorf("spool: cannot read %s: %w", g.name, err)) && false, true
 	}
 	defer r.close()
+	defer func() { g.end = mark{seq: r.frames.seq, rec: r.frames.rec} }()
 	var s stored
 	for r.frames.seq < g.limit.seq {
 		h, err := r.next(&s)
 		if err == io.EOF || err == errTorn {
 			if !g.whole {
-				return true
+				return true, false
 			}
 			err = errTruncated
 		}
@@ -274,12 +327,12 @@ func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) bool {
 			if g.whole {
 				e.Records = g.limit.rec - min(r.frames.rec, g.limit.rec)
 			}
-			return yield(Entry{}, e)
+			return yield(Entry{}, e), true
 		}
 		e := Entry{Segment: g.name, Seq: h.seq, Time: time.Unix(0, h.at), Acked: h.seq < v.acked.seq, Batch: &s.batch}
 		if !yield(e, nil) {
-			return false
+			return false, false
 		}
 	}
-	return true
+	return true, false
 }

@@ -218,13 +218,13 @@ func (s *Spool) Ack(seq uint64) error {
 		s.acked = o.through
 		n++
 	}
-	acked, lastID := s.acked, s.lastID
+	acked, lastID, end := s.acked, s.lastID, s.tailLocked()
 	s.mu.Unlock()
 	if n == 0 {
 		return nil
 	}
 	s.reuse(n)
-	err := s.cur.write(acked, lastID)
+	err := s.cur.write(acked, lastID, end)
 	if s.settled(s.r.seg) {
 		s.r.close() // some systems delete no open file
 	}
@@ -234,6 +234,14 @@ func (s *Spool) Ack(seq uint64) error {
 		return fmt.Errorf("spool: cannot note what is acknowledged: %w", err)
 	}
 	return nil
+}
+
+// tailLocked returns where the last segment ends.
+func (s *Spool) tailLocked() mark {
+	if n := len(s.segs); n > 0 {
+		return s.segs[n-1].end
+	}
+	return s.acked
 }
 
 // settled reports whether g, which may be nil, is about to be swept.

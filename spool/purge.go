@@ -3,6 +3,7 @@ package spool
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -45,5 +46,23 @@ func purge(fsys vfs.FS, dir string, onlyAside bool) (files int, bytes int64, err
 		files++
 		bytes += size
 	}
+	if !onlyAside {
+		forgetEnd(fsys, filepath.Join(dir, cursorName))
+	}
 	return files, bytes, nil
+}
+
+// forgetEnd makes the cursor expect no more than is acknowledged. It changes
+// nothing if the cursor cannot be read or written: the next Open says then that
+// batches are missing.
+func forgetEnd(fsys vfs.FS, name string) {
+	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if state, _, err := readCursor(f); err == nil && state.gen > 0 {
+		c := cursor{f: f, state: state}
+		_ = c.write(state.acked, state.segment, mark{})
+	}
 }

@@ -43,12 +43,16 @@ func (s *Spool) recover() error {
 	if err := s.findEnds(); err != nil {
 		return err
 	}
+	s.missTail(bad)
 	for _, g := range bad {
 		s.rejectHeader(g)
 	}
 	s.settle()
 	slices.SortFunc(s.aside, func(a, b aside) int { return cmp.Compare(a.id, b.id) })
 	s.pruneAside(keepAside)
+	if s.tailMissed {
+		s.noteEnd() // told once
+	}
 	s.touch() // for the next sync: an earlier process may have had none
 	return nil
 }
@@ -56,6 +60,13 @@ func (s *Spool) recover() error {
 // openCursor opens or makes the cursor file and reads it.
 func (s *Spool) openCursor() error {
 	f, err := s.fs.OpenFile(s.path(cursorName), os.O_RDWR|os.O_CREATE, 0o600)
+	replaced := errors.Is(err, vfs.ErrNotRegular)
+	if replaced {
+		if err := s.fs.Rename(s.path(cursorName), s.path(cursorName+corruptSuffix)); err != nil {
+			return err
+		}
+		f, err = s.fs.OpenFile(s.path(cursorName), os.O_RDWR|os.O_CREATE, 0o600)
+	}
 	if err != nil {
 		return err
 	}
@@ -66,12 +77,12 @@ func (s *Spool) openCursor() error {
 	}
 	s.cur.state = state
 	if state.gen == 0 {
-		if !blank {
+		if !blank || replaced {
 			s.report(&CorruptError{Segment: cursorName, Err: errCursor})
 		}
 		// Both slots, so that no later write needs room on a full disk.
 		for range 2 {
-			if err := s.cur.write(state.acked, state.segment); err != nil {
+			if err := s.cur.write(state.acked, state.segment, mark{}); err != nil {
 				return err
 			}
 		}
@@ -140,6 +151,9 @@ func outOfOrder(prev, g *segment) error {
 func loadSegment(fsys vfs.FS, dir string, id uint64) (g *segment, err error) {
 	g = &segment{name: segmentName(id)}
 	f, err := openIn(fsys, dir, g.name)
+	if errors.Is(err, vfs.ErrNotRegular) {
+		return g, errNotPlain
+	}
 	if err != nil {
 		return g, err
 	}
@@ -154,7 +168,7 @@ func loadSegment(fsys vfs.FS, dir string, id uint64) (g *segment, err error) {
 	if err == nil && h.id != id {
 		err = errMisnamed
 	}
-	g.segmentHeader, g.size = h, g.disk
+	g.segmentHeader, g.size = h, min(g.disk, maxSegmentFile)
 	return g, err
 }
 
@@ -204,8 +218,34 @@ func (s *Spool) scan(g *segment, whole bool) (torn bool, err error) {
 		s.report(damage)
 		return false, nil
 	}
+	if g.size < g.disk {
+		g.damage = &CorruptError{Segment: g.name, Offset: w.off, Err: errGrown}
+		s.report(g.damage)
+		return false, nil
+	}
 	g.size = w.off
 	return torn, nil
+}
+
+// missTail reports what the cursor says was there at the end of the spool, and is
+// not: the last segments were cut off, or deleted. bad are those whose damage is
+// reported anyway.
+func (s *Spool) missTail(bad []*badSegment) {
+	n := len(s.segs)
+	batches, records := s.cur.state.missing(s.next)
+	if batches == 0 || n > 0 && s.segs[n-1].damage != nil {
+		return
+	}
+	if k := len(bad); k > 0 && (n == 0 || bad[k-1].id > s.segs[n-1].id) {
+		bad[k-1].lost = records
+	} else {
+		var tail *segment
+		if n > 0 {
+			tail = s.segs[n-1]
+		}
+		s.report(s.cur.state.cutOff(tail, records))
+	}
+	s.tailMissed = true
 }
 
 // scanFrames walks to the end of the frames that can be read and returns it.
@@ -275,7 +315,7 @@ func (s *Spool) mendTail(g *segment, torn bool) {
 // much it held is known where both neighbours are there.
 func (s *Spool) rejectHeader(b *badSegment) {
 	i, _ := slices.BinarySearchFunc(s.segs, b.id, func(g *segment, id uint64) int { return cmp.Compare(g.id, id) })
-	if i > 0 && i < len(s.segs) && s.segs[i-1].id == b.id-1 && s.segs[i].id == b.id+1 {
+	if b.cause != errNotPlain && i > 0 && i < len(s.segs) && s.segs[i-1].id == b.id-1 && s.segs[i].id == b.id+1 {
 		from := max(s.segs[i-1].end.rec, s.acked.rec)
 		b.lost = max(s.segs[i].firstRec, from) - from
 		if b.lost == 0 && b.cause == errTruncated {

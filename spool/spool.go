@@ -53,7 +53,10 @@ type Spool struct {
 	namesOK uint64     // of them, those on stable storage
 	aside   []aside    // damaged files, ascending
 	garbage []string   // files whose deletion failed; tried again
-	count   counters
+
+	// tailMissed says that Open has found less than the cursor tells of.
+	tailMissed bool
+	count      counters
 }
 
 // aside is a damaged file that was set aside.
@@ -130,6 +133,7 @@ func (s *Spool) Close() error {
 		err = s.syncAll()
 	}
 	s.r.close()
+	s.noteEnd()
 	err = errors.Join(err, s.seal())
 	s.sweep()
 	err = errors.Join(err, s.releaseFiles())
@@ -140,6 +144,17 @@ func (s *Spool) Close() error {
 	defer cancel()
 	_ = s.events.Wait(told)
 	return err
+}
+
+// noteEnd makes the cursor tell the next Open where the last segment ends. If that
+// fails, what is cut off the end until then is not missed: no reason to fail.
+func (s *Spool) noteEnd() {
+	s.mu.Lock()
+	acked, lastID, end := s.acked, s.lastID, s.tailLocked()
+	s.mu.Unlock()
+	if c := &s.cur.state; c.end != end || c.acked != acked {
+		_ = s.cur.write(acked, lastID, end)
+	}
 }
 
 // eventGrace is how long Close waits at most for OnEvent to be told everything.
@@ -164,6 +179,9 @@ func (s *Spool) isClosed() bool {
 
 // report tells OnEvent of damage.
 func (s *Spool) report(e *CorruptError) {
+	s.mu.Lock()
+	s.count.damages++
+	s.mu.Unlock()
 	s.events.Post(batch.Event{Output: s.opt.Name, Op: "corrupt", Err: e, Count: e.Records})
 }
 

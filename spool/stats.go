@@ -15,6 +15,7 @@ type counters struct {
 	droppedQuota      uint64
 	droppedSegments   uint64
 	corrupt           uint64
+	damages           uint64
 	tornFrames        uint64
 	syncs, syncErrors uint64
 }
@@ -38,6 +39,7 @@ type Stats struct {
 	DroppedQuota    uint64
 	DroppedSegments uint64 // files dropped over quota
 	Corrupt         uint64 // counted as appended or recovered, but unreadable later
+	Damages         uint64 // times damage was found, by Open or later, each told OnEvent ("corrupt")
 	AsideFiles      int    // damaged files set aside
 	AsideBytes      int64
 
@@ -54,7 +56,7 @@ func (s *Spool) Stats() Stats {
 		Bytes: s.diskLocked(), MaxBytes: s.opt.MaxBytes, Segments: len(s.segs),
 		Appended: c.appended, Batches: c.batches, AppendErrors: c.appendErrors,
 		Recovered: c.recovered, TornFrames: c.tornFrames, Acked: c.acked,
-		DroppedQuota: c.droppedQuota, DroppedSegments: c.droppedSegments, Corrupt: c.corrupt,
+		DroppedQuota: c.droppedQuota, DroppedSegments: c.droppedSegments, Corrupt: c.corrupt, Damages: c.damages,
 		AsideFiles: len(s.aside), Syncs: c.syncs, SyncErrors: c.syncErrors,
 	}
 	for _, g := range s.segs {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -98,7 +99,7 @@ Destinations:
 ` + usageOf(dests) + `
 Exit codes:
   0   everything was delivered, or the spool was empty
-  1   the spool could not be read
+  1   the spool was damaged: what could be read of it was delivered
   75  the destination failed; the rest is still in the spool
   78  the destination or the spool cannot be opened, or is in use`,
 		Example: `  forebay spool replay /var/spool/forebay --to file:late.log
@@ -163,15 +164,31 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []spoolDir, target 
 
 // replaySegments replays one spool.
 func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spool.Options, sink batch.Sink) error {
-	s, err := spool.Open(dir, o)
+	var mu sync.Mutex
+	var damage []string
+	own := *o
+	own.OnEvent = func(e batch.Event) {
+		if e.Op == "corrupt" {
+			mu.Lock()
+			defer mu.Unlock()
+			damage = append(damage, spoolText(e.Err))
+		}
+	}
+	s, err := spool.Open(dir, &own)
 	if err != nil {
 		return configError(errors.New(spoolText(err)))
 	}
 	done, err := s.Replay(ctx, sink)
-	left, lost := s.Stats().Records, s.Stats().Corrupt
 	if cerr := s.Close(); err == nil && cerr != nil {
 		err = cerr
 	}
+	mu.Lock() // Close has waited for OnEvent, within reason
+	for _, text := range damage {
+		fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s\n", dir, text)
+	}
+	mu.Unlock()
+	st := s.Stats()
+	left, lost := st.Records, st.Corrupt
 	fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s delivered, %s left", dir, plural(done.Records, "record"), units.Count(left))
 	if n := done.Tally.Dropped.Total(); n > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), ", %s of them refused for good", units.Count(n))
@@ -183,8 +200,8 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	if err != nil {
 		return &codeError{exitKept, errors.New(spoolText(err))}
 	}
-	if lost > 0 {
-		return runtimeError(fmt.Errorf("%s could not be read; see forebay spool verify %s", plural(lost, "record"), dir))
+	if st.Damages > 0 { // each of them was told
+		return runtimeError(fmt.Errorf("%s: the spool was damaged: not all of it could be delivered", dir))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -30,11 +31,25 @@ func (osFS) Remove(name string) error                    { return os.Remove(name
 func (osFS) Rename(oldname, newname string) error        { return os.Rename(oldname, newname) }
 
 func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
-	f, err := os.OpenFile(name, flag, perm)
+	f, err := os.OpenFile(name, flag|plainOnly, perm)
 	if err != nil {
+		if st, bad := os.Lstat(name); bad == nil && !st.Mode().IsRegular() && !errors.Is(err, fs.ErrExist) {
+			return nil, notRegular("open", name)
+		}
 		return nil, err
 	}
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = notRegular("open", name)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
 	return osFile{f}, nil
+}
+
+func notRegular(op, name string) error {
+	return &fs.PathError{Op: op, Path: name, Err: ErrNotRegular}
 }
 
 func (osFS) ReadDir(dir string) ([]string, error) {
@@ -44,15 +59,13 @@ func (osFS) ReadDir(dir string) ([]string, error) {
 	}
 	names := make([]string, 0, len(es))
 	for _, e := range es {
-		if !e.IsDir() {
-			names = append(names, e.Name())
-		}
+		names = append(names, e.Name())
 	}
 	return names, nil
 }
 
 func (osFS) Size(name string) (int64, error) {
-	st, err := os.Stat(name)
+	st, err := os.Lstat(name)
 	if err != nil {
 		return 0, err
 	}

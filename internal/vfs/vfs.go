@@ -15,6 +15,10 @@ import (
 // ErrLocked is returned by [FS.Lock] when another holder has the lock.
 var ErrLocked = errors.New("locked by another process")
 
+// ErrNotRegular is returned, wrapped, by [FS.OpenFile] for what is no plain file: a
+// directory, a symbolic link, a named pipe, a device.
+var ErrNotRegular = errors.New("not a plain file")
+
 // An FS is a file system.
 //
 // Errors say what package os says: they match fs.ErrNotExist, fs.ErrExist,
@@ -22,16 +26,17 @@ var ErrLocked = errors.New("locked by another process")
 type FS interface {
 	// MkdirAll makes dir and its parents where they do not exist.
 	MkdirAll(dir string, perm fs.FileMode) error
-	// OpenFile opens a file; flag is made of os.O_RDONLY, os.O_RDWR,
-	// os.O_CREATE, os.O_EXCL and os.O_TRUNC.
+	// OpenFile opens a plain file; flag is made of os.O_RDONLY, os.O_RDWR,
+	// os.O_CREATE, os.O_EXCL and os.O_TRUNC. It never waits, as opening a named
+	// pipe would, and returns ErrNotRegular, wrapped, for anything else.
 	OpenFile(name string, flag int, perm fs.FileMode) (File, error)
 	// Remove deletes a file.
 	Remove(name string) error
 	// Rename gives a file another name, replacing what has it.
 	Rename(oldname, newname string) error
-	// ReadDir returns the base names of the files in dir, sorted.
+	// ReadDir returns the base names of what is in dir, sorted.
 	ReadDir(dir string) ([]string, error)
-	// Size returns a file's size in bytes.
+	// Size returns a file's size in bytes. It follows no symbolic link.
 	Size(name string) (int64, error)
 	// SyncDir puts the names in dir on stable storage: which files exist, not
 	// what is in them.

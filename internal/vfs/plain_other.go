@@ -1,0 +1,6 @@
+//go:build !unix
+
+package vfs
+
+// plainOnly are no flags: an open does not wait here.
+const plainOnly = 0
