@@ -208,7 +208,7 @@ func TestDrainTimeout(t *testing.T) {
 func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 	dir := t.TempDir()
 	safe, path := filepath.Join(dir, "safe"), filepath.Join(dir, "beside.log")
-	p := stalled(t, "--drain-timeout", "500ms", "--to", "stdout:", "--to", "file:"+path, "--crash-safe", safe)
+	p := stalled(t, "--drain-timeout", "1s", "--to", "stdout:", "--to", "file:"+path, "--crash-safe", safe)
 	p.signal(syscall.SIGTERM)
 	code, stderr := p.wait()
 	if code != 1 {
