@@ -154,6 +154,12 @@ type Batch struct {
 	// Codec knows how the bytes are to be read. It is nil for plain lines of
 	// unknown content.
 	Codec Codec
+	// Origin names, together with its ticket, a record that may arrive twice
+	// because the process that accepted it died: it is the id of the crash-safe file
+	// that held it, and the same when that process sent it first and when another
+	// sends it again. Zero where slabs are on the heap. It is set in what a
+	// slab.Writer hands its sink; what passes through a spool loses it.
+	Origin [16]byte
 	// Tally is where Send notes what became of records it did not deliver but
 	// settled all the same. The caller of Send resets it and reads it after.
 	Tally Tally
@@ -172,7 +178,8 @@ func (b *Batch) Add(r Run) {
 	b.bytes += len(r.Data())
 }
 
-// Reset empties b for reuse; the capacity of Runs and the Codec are kept.
+// Reset empties b for reuse; the capacity of Runs, the Codec and the
+// Origin are kept.
 func (b *Batch) Reset() {
 	clear(b.Runs)
 	b.Runs, b.n, b.bytes, b.Tally = b.Runs[:0], 0, 0, Tally{}
@@ -238,7 +245,7 @@ func (b *Batch) Slice(dst *Batch, i, j int) *Batch {
 	if dst == nil {
 		dst = new(Batch)
 	}
-	dst.Codec = b.Codec
+	dst.Codec, dst.Origin = b.Codec, b.Origin
 	for k := range b.Runs {
 		r := &b.Runs[k]
 		n := len(r.slots)
@@ -258,7 +265,7 @@ func (b *Batch) Select(dst *Batch, indexes []int) *Batch {
 	if dst == nil {
 		dst = new(Batch)
 	}
-	dst.Codec = b.Codec
+	dst.Codec, dst.Origin = b.Codec, b.Origin
 	base, k := 0, 0
 	for x := 0; x < len(indexes) && k < len(b.Runs); {
 		r := &b.Runs[k]

@@ -64,9 +64,15 @@ const (
 	crashHeadsOff = crashDictOff + crashDictLen
 	crashSuffix   = ".slab"
 	bigSuffix     = ".big"
+	streamSuffix  = ".streams"
 	newSuffix     = ".new"
 	badSuffix     = ".damaged"
 	maxCrashBytes = 1<<31 - 1
+
+	identFlags    = 336
+	identOversize = 344
+	identStreams  = 1 // flag: every stream of a record is in the dictionary
+	identTracked  = 2 // flag: the state names the oversize records beside the file
 )
 
 // crashState is page 1. Each word is stored atomically, with Writer.mu held.
@@ -81,7 +87,14 @@ type crashState struct {
 	evicted  uint64 // records that DropOldest evicted so far
 	skipped  uint64 // as many of them have tickets up to acked
 	_        [48]byte
+	damaged  uint64 // set by who recovers: records that were lost to damage, at least 1
+	bigMore  uint64 // records with a frame beside the file that are not in big
+	_        [1024 - 272]byte
+	big      [bigTracked]uint64 // tickets of pending records with a frame beside the file; 0: none
 }
+
+// bigTracked is how many oversize records the state names.
+const bigTracked = (crashPage - 1024) / 8
 
 // slabHead is the header of one slab, 64 bytes.
 type slabHead struct {
@@ -111,10 +124,9 @@ type crashFile struct {
 	// by Writer.mu.
 	broken error
 	fault  atomic.Bool // broken is set
-	dict   batch.Dictionary
-	known  map[uint32]bool // streams in the dictionary, guarded by Writer.mu
-
-	big bigFile
+	big    bigFile
+	streamTable
+	bigTable
 }
 
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
@@ -132,7 +144,7 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 	if err := os.MkdirAll(o.Crash.Dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("slab: cannot make the directory for crash-safe slabs: %w", err)
 	}
-	c := &crashFile{dict: dict, known: map[uint32]bool{}}
+	c := &crashFile{streamTable: streamTable{dict: dict, known: map[uint32]bool{}}, bigTable: newBigTable()}
 	if err := randomID(&c.uuid); err != nil {
 		return nil, nil, err
 	}
@@ -143,9 +155,10 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 	}
 	c.f, c.mem = f, mem
 	c.big.path = c.path + bigSuffix
+	c.streamTable.path = c.path + streamSuffix
 	c.state = (*crashState)(unsafe.Pointer(&mem[crashPage]))
 	ct, schema := codecForm(o.Codec)
-	c.writeIdentity(o.SlabBytes, o.SlabCount, ct, schema)
+	c.writeIdentity(o, ct, schema)
 	if points {
 		point(ptCreate)
 	}
@@ -172,8 +185,8 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 }
 
 // writeIdentity fills page 0: magic, version, crc, uuid, boot id, creation time,
-// pid, geometry, schema version, content type.
-func (c *crashFile) writeIdentity(slabBytes, slabCount int, contentType string, schema uint32) {
+// pid, geometry, schema version, content type, flags, oversize budget.
+func (c *crashFile) writeIdentity(o *Options, contentType string, schema uint32) {
 	b := make([]byte, 0, crashPage)
 	b = append(b, crashMagic...)
 	b = binary.LittleEndian.AppendUint32(b, crashVersion)
@@ -183,13 +196,19 @@ func (c *crashFile) writeIdentity(slabBytes, slabCount int, contentType string, 
 	b = append(b, boot[:]...)
 	b = binary.LittleEndian.AppendUint64(b, uint64(time.Now().UnixNano()))
 	b = binary.LittleEndian.AppendUint32(b, uint32(os.Getpid()))
-	b = binary.LittleEndian.AppendUint32(b, uint32(slabBytes))
-	b = binary.LittleEndian.AppendUint32(b, uint32(slabCount))
+	b = binary.LittleEndian.AppendUint32(b, uint32(o.SlabBytes))
+	b = binary.LittleEndian.AppendUint32(b, uint32(o.SlabCount))
 	b = binary.LittleEndian.AppendUint32(b, schema)
 	contentType = contentType[:min(len(contentType), 255)]
 	b = append(b, byte(len(contentType)))
 	b = append(b, contentType...)
 	b = b[:crashPage]
+	flags := uint32(identTracked)
+	if c.dict != nil {
+		flags |= identStreams
+	}
+	binary.LittleEndian.PutUint32(b[identFlags:], flags)
+	binary.LittleEndian.PutUint64(b[identOversize:], uint64(o.OversizeBytes))
 	binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:], castagnoli))
 	copy(c.mem, b)
 }
@@ -200,39 +219,28 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // of those records is used again.
 func (c *crashFile) ack(t uint64) { atomic.StoreUint64(&c.state.acked, t) }
 
-// addStream writes the definition of a stream before the first record that uses
-// it. Entries are id, length, bytes; the length word of the state publishes them.
-// A full dictionary leaves the stream undefined: recovery then sets its records
-// aside.
-func (c *crashFile) addStream(id uint32) {
-	if c.dict == nil || c.known[id] {
-		return
-	}
-	c.known[id] = true
-	var buf []byte
-	def, ok := c.dict.AppendStream(buf, id)
-	at := int(atomic.LoadUint64(&c.state.dictLen))
-	if !ok || at+8+len(def) > crashDictLen {
-		return
-	}
-	d := c.mem[crashDictOff+at:]
-	binary.LittleEndian.PutUint32(d, id)
-	binary.LittleEndian.PutUint32(d[4:], uint32(len(def)))
-	copy(d[8:], def)
-	atomic.StoreUint64(&c.state.dictLen, uint64(at+8+len(def)))
+// inPlace reports whether the file of that name is still this one.
+func (c *crashFile) inPlace() bool {
+	own, err1 := c.f.Stat()
+	now, err2 := os.Lstat(c.path)
+	return err1 != nil || err2 != nil || os.SameFile(own, now)
 }
 
 // remove unlinks the file and lets go of the lock. The memory stays mapped: a
 // Send that hangs may still be reading it.
 func (c *crashFile) remove() {
 	c.big.close()
-	removeCrash(c.path)
+	c.streamTable.close()
+	if c.inPlace() {
+		removeCrash(c.path)
+	}
 	c.f.Close()
 }
 
 // release lets go of the lock and leaves the file for the next process.
 func (c *crashFile) release() {
 	c.big.close()
+	c.streamTable.close()
 	unlockFile(c.f) // closing is not enough: the mapping holds the lock, too
 	c.f.Close()
 }
@@ -245,6 +253,7 @@ func removeCrash(path string) {
 	}
 	os.Remove(path + bigSuffix + newSuffix)
 	os.Remove(path + bigSuffix)
+	os.Remove(path + streamSuffix)
 	if points {
 		point(ptUnlinkBetween)
 	}
@@ -269,9 +278,7 @@ func (w *Writer) placeGuardedLocked(p []byte, m batch.Meta) bool {
 
 func (w *Writer) tryMappedLocked(p []byte, m batch.Meta) (placed, faulted bool) {
 	defer w.catchFault(debug.SetPanicOnFault(true), &faulted)
-	if m.Stream != 0 && !w.crash.known[m.Stream] {
-		w.crash.addStream(m.Stream)
-	}
+	w.defineStreamLocked(m.Stream)
 	return w.placeLocked(p, m), false
 }
 
@@ -378,4 +385,7 @@ func (w *Writer) rescueLocked(p *piece) (ok bool) {
 }
 
 // sync64 keeps atomic 64-bit words usable on every platform that can map files.
-var _ = [1]struct{}{}[unsafe.Sizeof(slabHead{})-64]
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(slabHead{})-64]
+	_ = [1]struct{}{}[unsafe.Sizeof(crashState{})-crashPage]
+)

@@ -254,7 +254,7 @@ func copyKilled(t *testing.T, w *Writer, dir string) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, suffix := range []string{"", bigSuffix} {
+	for _, suffix := range []string{"", bigSuffix, streamSuffix} {
 		b, err := os.ReadFile(w.crash.path + suffix)
 		if errors.Is(err, os.ErrNotExist) {
 			continue

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -73,4 +74,25 @@ func bootID() (id [16]byte) {
 		}
 	}
 	return id
+}
+
+// openRegular opens a file that is one: no link, and nothing that could make the
+// call wait, such as a FIFO.
+func openRegular(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENXIO) {
+		return nil, fmt.Errorf("%s is %w", path, errNotRegular)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return regular(f)
+}
+
+// links returns how many names a file has.
+func links(st os.FileInfo) uint64 {
+	if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		return uint64(s.Nlink)
+	}
+	return 1
 }

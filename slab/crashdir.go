@@ -17,7 +17,7 @@ import (
 type CrashFile struct {
 	Path  string
 	Bytes int64 // that of oversize records beside it included
-	Alive bool  // a process holds its lock: it is that process's
+	Alive bool  // a process holds its lock: it is that process's. Not looked at if Unborn
 	Aside bool  // damaged, and renamed so by an earlier process
 	// Unborn: its process died, or is about to go on, while it made the file. It
 	// holds no record.
@@ -54,10 +54,12 @@ func CrashFiles(dir string) ([]CrashFile, error) {
 			Path: filepath.Join(dir, name), Bytes: st.Size(),
 			Aside: strings.HasSuffix(name, badSuffix), Unborn: strings.HasSuffix(name, newSuffix),
 		}
-		if st, err := os.Stat(f.Path + bigSuffix); err == nil {
-			f.Bytes += st.Size()
+		for _, suffix := range []string{bigSuffix, streamSuffix} {
+			if st, err := os.Lstat(f.Path + suffix); err == nil {
+				f.Bytes += st.Size()
+			}
 		}
-		f.Alive = inUse(f.Path)
+		f.Alive = !f.Unborn && inUse(f.Path) // its maker must not find it locked
 		files = append(files, f)
 	}
 	return files, nil
@@ -65,7 +67,7 @@ func CrashFiles(dir string) ([]CrashFile, error) {
 
 // inUse reports whether somebody holds the lock of a file.
 func inUse(path string) bool {
-	f, err := os.Open(path)
+	f, err := openRegular(path, os.O_RDONLY)
 	if err != nil {
 		return false
 	}
@@ -99,6 +101,9 @@ func ReadLive(path string) (*Image, error) {
 		}
 	}
 	im.Records = kept
+	// What settled between two looks at its two files looks like a loss.
+	im.Damaged -= im.DamagedBig
+	im.DamagedBig = 0
 	return im, nil
 }
 
@@ -107,7 +112,9 @@ type CrashReplay struct {
 	Records uint64      // settled
 	Tally   batch.Tally // of Records, those that were settled otherwise than delivered
 	Left    uint64      // still in the file
-	Damaged uint64      // in slabs that fail their checksum; the file was then set aside
+	// Damaged could not be read, by this or an earlier recovery, or are of streams
+	// that are not defined; the file is then set aside in the end.
+	Damaged uint64
 }
 
 // CrashReplayOptions say how records are read. Nil is the zero value.
@@ -130,18 +137,18 @@ func ReplayCrash(ctx context.Context, path string, sink batch.Sink, o *CrashRepl
 	if o == nil {
 		o = &CrashReplayOptions{}
 	}
-	f, err := openOrphan(path)
+	f, err := openOrphan(path, o.Streams)
 	if err != nil {
 		if f != nil {
 			f.f.Close()
 		}
 		return done, err
 	}
-	done.Left, done.Damaged = uint64(len(f.Records)), f.Damaged
+	done.Left, done.Damaged = uint64(len(f.Records)), f.Damaged+f.lost+f.DamagedBefore
 	if o.Codec != nil {
 		f.codec = o.Codec(f.ContentType, f.Schema)
 	}
-	f.translate(o.Streams)
+	f.translate()
 	limits := batch.Limits{Bytes: replayBytes}
 	if l, ok := sink.(batch.Limiter); ok {
 		limits = l.Limits()
@@ -183,7 +190,7 @@ func PurgeCrash(path string) (bytes int64, err error) {
 		return 0, err
 	}
 	defer f.f.Close()
-	for _, p := range []string{path, path + bigSuffix} {
+	for _, p := range []string{path, path + bigSuffix, path + streamSuffix} {
 		if st, err := os.Stat(p); err == nil {
 			bytes += st.Size()
 		}

@@ -41,6 +41,28 @@ type Image struct {
 	// after that was only in its memory.
 	MovedToHeap bool
 
+	// DamagedBig is how many of Damaged are larger than a slab: their frames in the
+	// file beside are damaged or missing. Zeroed is how many lay in pages that never
+	// reached the disk.
+	DamagedBig, Zeroed uint64
+	// DamagedBefore is how many records an earlier recovery, which did not come to
+	// its end, could not read.
+	DamagedBefore uint64
+	// Undefined is how many of Records are of streams that are not [Image.Defined].
+	Undefined uint64
+	// OtherBoot: the machine was started anew since. What had not reached the disk
+	// is missing.
+	OtherBoot bool
+
+	streams  bool     // numbers of streams have definitions
+	plain    []uint32 // but for these
+	tracked  bool     // bigWant is known
+	oversize uint64   // the budget of oversize records
+	bigWant  map[uint64]bool
+	bigMore  uint64
+
+	checkZero bool // the slab being read may lack pages
+
 	buried map[uint64]bool // evicted oversize records
 }
 
@@ -54,7 +76,10 @@ type CrashRecovery struct {
 	HeapOnly     uint64
 	Unreturned   uint64
 	Damaged      uint64 // counted as recovered, and as dropped{corrupt}
+	Undefined    uint64 // of streams that are not defined, likewise; not part of Records
 	DamagedFiles uint64 // renamed aside
+	MovedToHeap  uint64 // files whose process went on without them
+	OtherBoot    uint64 // files from before the machine was started
 }
 
 func (r *CrashRecovery) add(im *Image) {
@@ -65,6 +90,12 @@ func (r *CrashRecovery) add(im *Image) {
 	r.HeapOnly += im.HeapOnly
 	r.Unreturned += im.Unreturned
 	r.Damaged += im.Damaged
+	if im.MovedToHeap {
+		r.MovedToHeap++
+	}
+	if im.OtherBoot {
+		r.OtherBoot++
+	}
 }
 
 // ErrDamaged is wrapped by the error for a crash-safe file that cannot be read.
@@ -72,6 +103,22 @@ var ErrDamaged = errors.New("slab: damaged crash-safe file")
 
 // errNewer: the file is sound as far as one can tell, and not for this version.
 var errNewer = errors.New("slab: a later version has written this crash-safe file")
+
+// errNotRegular: a link, a FIFO or the like.
+var errNotRegular = errors.New("no regular file")
+
+// regular returns f if it is a regular file, else closes it.
+func regular(f *os.File) (*os.File, error) {
+	st, err := f.Stat()
+	if err == nil && !st.Mode().IsRegular() {
+		err = fmt.Errorf("%s is %w", f.Name(), errNotRegular)
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
 
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
@@ -81,7 +128,7 @@ func damaged(format string, args ...any) error {
 // beside it. It takes no lock: the file of a living process changes under it,
 // and what it returns then is a moment of that.
 func ReadImage(path string) (*Image, error) {
-	f, err := os.Open(path)
+	f, err := openRegular(path, os.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("slab: cannot read crash-safe file: %w", err)
 	}
@@ -90,53 +137,87 @@ func ReadImage(path string) (*Image, error) {
 }
 
 func readImage(f *os.File, path string) (*Image, error) {
-	data, err := readBounded(f)
+	size, err := imageSize(f)
+	var data []byte
+	if err == nil {
+		data, err = readBounded(f, size)
+	}
+	var im *Image
+	if err == nil {
+		im, err = parseImage(data)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("slab: cannot read crash-safe file %s: %w", path, err)
 	}
-	im, err := parseImage(data)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if data, err = readBeside(path+streamSuffix, maxStreamBytes); err != nil {
+		return nil, err
 	}
-	if data, err := readBig(path); err == nil {
-		im.parseBig(data)
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("slab: cannot read oversize records: %w", err)
+	im.parseStreams(data)
+	// At most twice the budget, a frame and tombstones.
+	if data, err = readBeside(path+bigSuffix, min(4*int64(im.oversize)+1<<20, maxCrashBytes)); err != nil {
+		return nil, err
 	}
+	im.parseBig(data)
 	im.finish()
 	return im, nil
 }
 
-func readBig(path string) ([]byte, error) {
-	f, err := os.Open(path + bigSuffix)
+// readBeside reads a file that belongs to another, up to limit bytes. Whatever else
+// stands there counts as none.
+func readBeside(path string, limit int64) ([]byte, error) {
+	f, err := openRegular(path, os.O_RDONLY)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, errNotRegular) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("slab: cannot read what belongs to a crash-safe file: %w", err)
 	}
 	defer f.Close()
-	return readBounded(f)
-}
-
-func readBounded(f *os.File) ([]byte, error) {
 	st, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("slab: cannot read what belongs to a crash-safe file: %w", err)
 	}
-	if st.Size() > maxCrashBytes {
-		return nil, damaged("%d bytes are more than such a file can have", st.Size())
+	return readBounded(f, min(st.Size(), limit))
+}
+
+// imageSize returns how long a file must be by its identity, which is checked first:
+// what is no crash-safe file is not read, however large it is.
+func imageSize(f *os.File) (int64, error) {
+	st, err := f.Stat()
+	if err != nil {
+		return 0, err
 	}
-	data := make([]byte, st.Size())
-	n, err := io.ReadFull(io.NewSectionReader(f, 0, st.Size()), data)
+	page, err := readBounded(f, min(st.Size(), crashPage))
+	if err != nil {
+		return 0, err
+	}
+	id, err := parseIdentity(page)
+	if err != nil {
+		return 0, err
+	}
+	if want := crashSize(id.slabBytes, id.slabCount); st.Size() < want {
+		return 0, damaged("it has %d bytes, its slabs need %d", st.Size(), want)
+	}
+	return crashSize(id.slabBytes, id.slabCount), nil
+}
+
+func readBounded(f *os.File, size int64) ([]byte, error) {
+	data := make([]byte, size)
+	n, err := io.ReadFull(io.NewSectionReader(f, 0, size), data)
 	if err == io.ErrUnexpectedEOF || err == io.EOF { // it shrank
 		err = nil
 	}
 	return data[:n], err
 }
 
-// parseImage reads the identity, the dictionary and every slab. It trusts nothing
-// but the checksum of the identity: each slot must fit where the one before ended,
-// and its ticket must be plausible for this use of the slab.
-func parseImage(data []byte) (*Image, error) {
-	if len(data) < crashHeadsOff {
+// identity is page 0 of a file.
+type identity struct {
+	Image
+	slabBytes, slabCount int
+}
+
+func parseIdentity(data []byte) (*identity, error) {
+	if len(data) < crashPage {
 		return nil, damaged("it has %d bytes, too few for its header", len(data))
 	}
 	le := binary.LittleEndian
@@ -151,27 +232,50 @@ func parseImage(data []byte) (*Image, error) {
 	if crc32.Checksum(data[16:crashPage], castagnoli) != le.Uint32(data[12:]) {
 		return nil, damaged("the checksum of the header is wrong")
 	}
-	im := &Image{
-		Created: int64(le.Uint64(data[48:])), PID: le.Uint32(data[56:]), Schema: le.Uint32(data[68:]),
-		Streams: map[uint32][]byte{},
+	flags := le.Uint32(data[identFlags:])
+	id := &identity{
+		Image: Image{
+			Created: int64(le.Uint64(data[48:])), PID: le.Uint32(data[56:]), Schema: le.Uint32(data[68:]),
+			ContentType: string(data[73 : 73+int(data[72])]), Streams: map[uint32][]byte{},
+			streams: flags&identStreams != 0, tracked: flags&identTracked != 0,
+			oversize: min(le.Uint64(data[identOversize:]), maxCrashBytes),
+		},
+		slabBytes: int(le.Uint32(data[60:])), slabCount: int(le.Uint32(data[64:])),
 	}
-	copy(im.UUID[:], data[16:])
-	copy(im.BootID[:], data[32:])
-	slabBytes, count := int(le.Uint32(data[60:])), int(le.Uint32(data[64:]))
-	im.ContentType = string(data[73 : 73+int(data[72])])
-	if slabBytes < MinSlabBytes || slabBytes > MaxSlabBytes || slabBytes%batch.SlotBytes != 0 ||
-		count < 2 || count > MaxSlabCount || crashSize(slabBytes, count) > maxCrashBytes {
-		return nil, damaged("%d slabs of %d bytes are impossible", count, slabBytes)
+	copy(id.UUID[:], data[16:])
+	copy(id.BootID[:], data[32:])
+	if id.slabBytes < MinSlabBytes || id.slabBytes > MaxSlabBytes || id.slabBytes%batch.SlotBytes != 0 ||
+		id.slabCount < 2 || id.slabCount > MaxSlabCount || crashSize(id.slabBytes, id.slabCount) > maxCrashBytes {
+		return nil, damaged("%d slabs of %d bytes are impossible", id.slabCount, id.slabBytes)
 	}
+	boot := bootID()
+	id.OtherBoot = boot != [16]byte{} && id.BootID != [16]byte{} && boot != id.BootID
+	return id, nil
+}
+
+// parseImage reads the identity, the dictionary and every slab. It trusts nothing
+// but the checksum of the identity: each slot must fit where the one before ended,
+// and its ticket must be plausible for this use of the slab.
+func parseImage(data []byte) (*Image, error) {
+	id, err := parseIdentity(data[:min(len(data), crashPage)])
+	if err != nil {
+		return nil, err
+	}
+	im, slabBytes, count := &id.Image, id.slabBytes, id.slabCount
 	if want := crashSize(slabBytes, count); int64(len(data)) < want {
 		return nil, damaged("it has %d bytes, its slabs need %d", len(data), want)
 	}
+	le := binary.LittleEndian
 	im.Acked = le.Uint64(data[crashPage:])
 	im.HeapOnly = le.Uint64(data[crashPage+64:])
 	im.MovedToHeap = le.Uint64(data[crashPage+72:]) != 0
 	im.Evicted = le.Uint64(data[crashPage+192:])
 	im.Evicted -= min(im.Evicted, le.Uint64(data[crashPage+200:]))
 	im.parseDict(data[crashDictOff:crashDictOff+crashDictLen], le.Uint64(data[crashPage+128:]))
+	im.DamagedBefore = le.Uint64(data[crashPage+256:])
+	if im.tracked {
+		im.parseBigTable(data[crashPage : 2*crashPage])
+	}
 	base := crashHeadsOff + roundUp(64*count, crashPage)
 	// In the order of their tickets, so that nearly nothing is left to sort.
 	order := make([]int, count)
@@ -190,18 +294,6 @@ func parseImage(data []byte) (*Image, error) {
 	return im, nil
 }
 
-func (im *Image) parseDict(d []byte, n uint64) {
-	d = d[:min(n, uint64(len(d)))]
-	for len(d) >= 8 {
-		id, size := binary.LittleEndian.Uint32(d), binary.LittleEndian.Uint32(d[4:])
-		if uint64(size) > uint64(len(d)-8) {
-			return
-		}
-		im.Streams[id] = d[8 : 8+size]
-		d = d[8+size:]
-	}
-}
-
 // parseSlab takes the records of one slab: slots from the back while their
 // tickets rise from first on, and those of an older generation in [from, to). A
 // slab that was sealed and fails its checksum is left out, whatever it says.
@@ -216,6 +308,7 @@ func (im *Image) parseSlab(mem, head []byte) {
 		}
 		return
 	}
+	im.checkZero = im.OtherBoot && sum == 0
 	if first != ^uint64(0) && first != 0 {
 		im.parseSlots(mem, 0, n, first)
 	}
@@ -259,6 +352,11 @@ func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 		if ticket <= im.Acked {
 			continue
 		}
+		if im.checkZero && zeroPage(mem, int(off), int(off+size)) {
+			im.Zeroed++
+			im.Damaged++
+			continue
+		}
 		im.Records = append(im.Records, batch.Record{
 			Data: mem[off : off+size : off+size], Ticket: ticket,
 			Meta: slotMeta(s),
@@ -266,36 +364,33 @@ func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 	}
 }
 
+// zeroPage reports whether a record lies in part in a page of nothing but zeros,
+// as one that never reached the disk is. Slabs begin at any multiple of a slot, so
+// that it is half a page at least that is looked at.
+func zeroPage(mem []byte, from, to int) bool {
+	const half = crashPage / 2
+	for at := from / half * half; at < to; at += half {
+		end := min(at+half, len(mem))
+		if lo, hi := max(at, from), min(end, to); isZero(mem[lo:hi]) && isZero(mem[at:end]) {
+			return true
+		}
+	}
+	return false
+}
+
+func isZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return len(b) > 0
+}
+
 func slotMeta(s []byte) batch.Meta {
 	le := binary.LittleEndian
 	slot := batch.Slot{Time: int64(le.Uint64(s[8:])), Stream: le.Uint32(s[24:]), Level: int8(s[28])}
 	return slot.Meta()
-}
-
-// parseBig takes the oversize records, up to the first frame that is torn.
-func (im *Image) parseBig(d []byte) {
-	le := binary.LittleEndian
-	for len(d) >= bigHeadLen {
-		size := uint64(le.Uint32(d[4:]))
-		if size > uint64(len(d)-bigHeadLen) || crc32.Checksum(d[4:bigHeadLen+size], castagnoli) != le.Uint32(d) {
-			return
-		}
-		slot := batch.Slot{Time: int64(le.Uint64(d[16:])), Stream: le.Uint32(d[24:]), Level: int8(d[28])}
-		switch t := le.Uint64(d[8:]); {
-		case t <= im.Acked:
-		case d[29]&flagEvicted != 0:
-			if im.buried == nil {
-				im.buried = map[uint64]bool{}
-			}
-			im.buried[t] = true
-		default:
-			im.Oversize++
-			im.Records = append(im.Records, batch.Record{
-				Data: d[bigHeadLen : bigHeadLen+size : bigHeadLen+size], Ticket: t, Meta: slot.Meta(),
-			})
-		}
-		d = d[bigHeadLen+size:]
-	}
 }
 
 // finish puts the records in order, leaves out evicted ones, and tells the holes
@@ -314,6 +409,12 @@ func (im *Image) finish() {
 	if n := len(im.Records); n > 0 {
 		im.Holes = im.Records[n-1].Ticket - im.Acked - uint64(n)
 	}
+	for i := range im.Records {
+		if !im.Defined(im.Records[i].Stream) {
+			im.Undefined++
+		}
+	}
+	im.finishBig()
 	left := im.Holes
 	for _, n := range []uint64{im.Damaged, im.HeapOnly} {
 		left -= min(left, n)

@@ -23,6 +23,7 @@ func (w *Writer) openSlabs() error {
 	switch {
 	case err == nil:
 		w.crash, w.free = c, blocks
+		w.d.all.Origin = c.uuid
 	case o.Crash.Required:
 		return err
 	default:
@@ -32,6 +33,14 @@ func (w *Writer) openSlabs() error {
 	}
 	w.adopt()
 	return nil
+}
+
+// origin is what names the records of this Writer together with their tickets.
+func (w *Writer) origin() (id [16]byte) {
+	if w.crash != nil {
+		id = w.crash.uuid
+	}
+	return id
 }
 
 // dictionaryOf returns the dictionary of a sink that is one or has one, else nil.
@@ -50,7 +59,7 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	w.mu.Lock()
 	b := w.cur
 	if b == nil || b.head == nil || b.old != nil || w.sleep == parked || w.closed || w.waiters.n > 0 ||
-		int(m.Level) >= w.flushLevel || m.Stream != 0 && !w.crash.known[m.Stream] || !b.fits(len(p)) {
+		int(m.Level) >= w.flushLevel || !w.crash.isKnown(m.Stream) || !b.fits(len(p)) {
 		return w.putSlow(p, m)
 	}
 	w.next++
@@ -225,7 +234,7 @@ func (w *Writer) copyOut() (ok bool) {
 	}
 	next := &d.copied.batch
 	next.Reset()
-	next.Codec = d.rest.Codec
+	next.Codec, next.Origin = d.rest.Codec, d.rest.Origin
 	next.Add(batch.NewRun(c.data, c.slots))
 	d.rest = next
 	return true
@@ -243,6 +252,7 @@ type batchCopy struct {
 func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) {
 	big := &w.crash.big
 	gone := big.goneLocked()
+	w.guardLocked(func() { w.defineStreamLocked(s.Stream) })
 	w.unlock()
 	err := big.store(p, s, gone, w.o.OversizeBytes)
 	w.mu.Lock()
@@ -255,7 +265,9 @@ func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) {
 			w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Count: 1,
 				Err: fmt.Errorf("slab: cannot keep a record larger than a slab on disk, it is only in memory: %w", err)})
 		}
-	case err == nil && b.refs == 0: // it went before its frame was there
+	case err == nil && b.refs > 0:
+		w.expectBigLocked(s.Ticket)
+	case err == nil: // it went before its frame was there
 		w.buryLocked(s.Ticket, b.evicted)
 		if b.evicted {
 			w.unlock()
@@ -272,6 +284,7 @@ func (w *Writer) leaveBigLocked(b *block) {
 		w.heapOnly--
 		w.noteHeapHeldLocked()
 	case w.mapped():
+		w.forgetBigLocked(b.slot(0).Ticket)
 		w.buryLocked(b.slot(0).Ticket, b.evicted)
 	}
 }

@@ -23,6 +23,9 @@ type orphan struct {
 	next    int               // records from here on are not offered yet
 	codec   batch.Codec       // of its records
 	streams map[uint32]uint32 // its stream numbers in this process
+	dict    batch.Dictionary  // gives them out; nil: they stay as they are
+	lost    uint64            // records of streams that are not defined, left out
+	marked  bool              // the file says that it is damaged
 }
 
 // adopt locks the files of dead processes in the directory and counts what is in
@@ -37,10 +40,11 @@ func (w *Writer) adopt() {
 		names = slices.DeleteFunc(names, func(p string) bool { return p == w.crash.path })
 	}
 	var found []*orphan
-	busy := w.claim(names, &found)
+	dict := dictionaryOf(w.sink)
+	busy := w.claim(names, dict, &found)
 	if len(busy) > 0 { // perhaps somebody just looked whether they are in use
 		time.Sleep(lookTime)
-		w.claim(busy, &found)
+		w.claim(busy, dict, &found)
 		slices.SortFunc(found, func(a, b *orphan) int { return strings.Compare(a.path, b.path) })
 	}
 	for _, o := range found {
@@ -63,9 +67,9 @@ func (w *Writer) adopt() {
 const lookTime = 2 * time.Millisecond
 
 // claim opens and locks the files and returns those that are in use.
-func (w *Writer) claim(paths []string, found *[]*orphan) (busy []string) {
+func (w *Writer) claim(paths []string, dict batch.Dictionary, found *[]*orphan) (busy []string) {
 	for _, path := range paths {
-		o, err := openOrphan(path)
+		o, err := openOrphan(path, dict)
 		if errors.Is(err, ErrInUse) {
 			busy = append(busy, path)
 			continue
@@ -90,14 +94,18 @@ func (w *Writer) countOrphan(o *orphan) {
 	o.n = len(o.Records)
 	w.recLeft += o.n
 	w.recStats.add(o.Image)
-	w.acc.Recovered += uint64(o.n) + o.Damaged
-	w.acc.Dropped[batch.Corrupt] += o.Damaged
+	w.recStats.Undefined += o.lost
+	w.acc.Recovered += uint64(o.n) + o.Damaged + o.lost
+	w.acc.Dropped[batch.Corrupt] += o.Damaged + o.lost
 	report := func(n uint64, format string, args ...any) {
 		w.events.Post(batch.Event{Output: w.o.Name, Op: "recover", Count: n, Err: fmt.Errorf("slab: %s: "+format, append([]any{o.path}, args...)...)})
 	}
-	if o.DamagedSlabs > 0 {
+	if o.isDamaged() {
 		w.recStats.DamagedFiles++
-		report(o.Damaged, "%d slabs with %d records fail their checksum and are left out; the file will be renamed to %s", o.DamagedSlabs, o.Damaged, badSuffix)
+		report(o.Damaged+o.lost, "it is damaged, %s: left out; the file will be renamed to %s", o.Damage(), badSuffix)
+	}
+	if o.OtherBoot && o.n > 0 {
+		report(0, "it is from before this machine was started: what had not reached the disk by then is missing")
 	}
 	if o.HeapOnly > 0 {
 		report(o.HeapOnly, "%d records larger than a slab were only in the memory of the process, and are lost", o.HeapOnly)
@@ -112,7 +120,7 @@ func (w *Writer) countOrphan(o *orphan) {
 func removeUnborn(dir string) {
 	names, _ := filepath.Glob(filepath.Join(globEscape(dir), "*"+crashSuffix+newSuffix))
 	for _, path := range names {
-		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		f, err := openRegular(path, os.O_RDWR)
 		if err != nil {
 			continue
 		}
@@ -147,27 +155,28 @@ func (w *Writer) setAside(o *orphan, path string, err error) {
 }
 
 func renameAside(path string) error {
-	err := os.Rename(path, path+badSuffix)
-	if err == nil {
-		_ = os.Rename(path+bigSuffix, path+badSuffix+bigSuffix)
+	// What belongs to it first: a kill on the way leaves a file that is renamed later.
+	for _, suffix := range []string{bigSuffix, streamSuffix} {
+		_ = os.Rename(path+suffix, path+badSuffix+suffix)
 	}
-	return err
+	return os.Rename(path, path+badSuffix)
 }
 
 // ErrInUse is wrapped by the error for a crash-safe file whose process lives.
 var ErrInUse = errors.New("in use by a living process")
 
-func openOrphan(path string) (*orphan, error) {
+func openOrphan(path string, dict batch.Dictionary) (*orphan, error) {
 	o, err := lockOrphan(path)
 	if err != nil {
 		return nil, err
 	}
+	o.dict = dict
 	return o, o.load()
 }
 
 // lockOrphan opens and locks a file.
 func lockOrphan(path string) (*orphan, error) {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := openRegular(path, os.O_RDWR)
 	if err != nil {
 		return nil, fmt.Errorf("slab: cannot open crash-safe file: %w", err)
 	}
@@ -180,7 +189,7 @@ func lockOrphan(path string) (*orphan, error) {
 	}
 	// The process that had it may have removed it just before we got the lock.
 	st, err1 := f.Stat()
-	now, err2 := os.Stat(path)
+	now, err2 := os.Lstat(path)
 	if err1 != nil || err2 != nil || !os.SameFile(st, now) {
 		f.Close()
 		return nil, os.ErrNotExist
@@ -191,6 +200,30 @@ func lockOrphan(path string) (*orphan, error) {
 // load reads the file.
 func (o *orphan) load() (err error) {
 	o.Image, err = readImage(o.f, o.path)
+	o.lost = 0
+	if err == nil && o.dict != nil && o.Undefined > 0 { // they must not pass for others
+		o.lost = o.Undefined
+		o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool { return !o.Defined(r.Stream) })
+	}
+	return err
+}
+
+// isDamaged reports whether records are lost, now or in an earlier recovery: then
+// the file is kept.
+func (o *orphan) isDamaged() bool {
+	return o.DamagedSlabs > 0 || o.Damaged+o.lost+o.DamagedBefore > 0
+}
+
+// mark notes in the file that it is damaged, before progress is: an interrupted
+// recovery must not make it look sound.
+func (o *orphan) mark() error {
+	if o.marked || !o.isDamaged() {
+		return nil
+	}
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], max(1, o.DamagedBefore+o.Damaged+o.lost))
+	_, err := o.f.WriteAt(b[:], crashPage+256)
+	o.marked = err == nil
 	return err
 }
 
@@ -226,12 +259,12 @@ func codecForm(c batch.Codec) (contentType string, schema uint32) {
 	return c.ContentType(), schema
 }
 
-// translate finds out which numbers the streams of the file have in dict.
-func (o *orphan) translate(dict batch.Dictionary) {
+// translate finds out which numbers the streams of the file have here.
+func (o *orphan) translate() {
 	o.streams = map[uint32]uint32{}
 	for id, def := range o.Streams {
-		if dict != nil {
-			o.streams[id] = dict.Stream(def)
+		if o.dict != nil {
+			o.streams[id] = o.dict.Stream(def)
 		}
 	}
 }
@@ -255,7 +288,7 @@ func (o *orphan) take(c *batchCopy, l batch.Limits) *batch.Batch {
 	}
 	o.next += len(c.slots)
 	c.batch.Reset()
-	c.batch.Codec = o.codec
+	c.batch.Codec, c.batch.Origin = o.codec, o.UUID
 	c.batch.Add(batch.NewRun(c.data, c.slots))
 	return &c.batch
 }
@@ -268,6 +301,9 @@ func (o *orphan) persist() {
 	if points {
 		point(ptPersist)
 	}
+	if o.mark() != nil {
+		return // they are delivered twice rather than the damage be forgotten
+	}
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], o.Records[o.next-1].Ticket)
 	_, _ = o.f.WriteAt(b[:], crashPage) // if it fails they are delivered twice, never lost
@@ -278,7 +314,7 @@ func (o *orphan) persist() {
 
 // finish ends a file of which everything is settled.
 func (o *orphan) finish() {
-	if o.DamagedSlabs > 0 {
+	if o.isDamaged() {
 		_ = renameAside(o.path)
 	} else {
 		removeCrash(o.path)
@@ -295,14 +331,14 @@ func (w *Writer) nextRecovered() bool {
 		return false
 	}
 	if o.streams == nil {
-		o.translate(dictionaryOf(w.sink))
+		o.translate()
 	}
 	o.persist()
 	if o.next == len(o.Records) {
 		o.finish()
 		w.recovery[0] = nil
 		w.recovery = w.recovery[1:]
-		d.all.Codec = w.o.Codec
+		d.all.Codec, d.all.Origin = w.o.Codec, w.origin()
 		return false
 	}
 	if points {
@@ -314,7 +350,7 @@ func (w *Writer) nextRecovered() bool {
 	}
 	b := o.take(&d.copied, l)
 	d.all.Reset()
-	d.all.Codec = o.codec
+	d.all.Codec, d.all.Origin = o.codec, o.UUID
 	d.all.Add(b.Runs[0])
 	d.rest = &d.all
 	d.cloned = true // it is on the heap

@@ -1,0 +1,345 @@
+//go:build linux || darwin
+
+package slab
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// patch changes a file.
+func patch(t *testing.T, path string, f func([]byte)) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(b)
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// keepStreams writes records of streams into crash-safe slabs of a sink that hangs, and
+// leaves them in dir.
+func keepStreams(t *testing.T, dir string, d *dictSink, write func(w *Writer)) {
+	t.Helper()
+	d.hang = make(chan struct{})
+	w := mustSink(t, d, &Options{Crash: &Crash{Dir: dir, Required: true}, MaxRecord: 200000})
+	write(w)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = w.Shutdown(ctx)
+	close(d.hang)
+	<-w.done
+}
+
+// recoverStreams adopts what is in dir.
+func recoverStreams(t *testing.T, dir string, d *dictSink) (Stats, []batch.Event) {
+	t.Helper()
+	var events []batch.Event
+	w := mustSink(t, d, &Options{Crash: &Crash{Dir: dir, Required: true}, OnError: func(e batch.Event) { events = append(events, e) }})
+	closeNow(t, w)
+	if err := w.events.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Account().Check(); err != nil {
+		t.Error(err)
+	}
+	return w.Stats(), events
+}
+
+// Stream 0 is a stream like any other where the dictionary has it.
+func TestStreamZeroIsTranslated(t *testing.T) {
+	dir := t.TempDir()
+	keepStreams(t, dir, &dictSink{names: []string{"{app=a}", "{app=b}"}}, func(w *Writer) {
+		_ = w.WriteRecord([]byte("a\n"), batch.Meta{})
+		_ = w.WriteRecord([]byte("b\n"), batch.Meta{Stream: 1})
+	})
+	d := &dictSink{names: []string{"{app=b}", "{app=a}"}}
+	recoverStreams(t, dir, d)
+	if got := strings.Join(d.got, ""); got != "{app=a}:a\n{app=b}:b\n" {
+		t.Errorf("recovered %q", got)
+	}
+}
+
+// noZero is a dictionary in which 0 stands for no stream.
+type noZero struct{ *dictSink }
+
+func (d noZero) AppendStream(dst []byte, id uint32) ([]byte, bool) {
+	if id == 0 {
+		return dst, false
+	}
+	return d.dictSink.AppendStream(dst, id)
+}
+
+func TestStreamZeroOfNoStream(t *testing.T) {
+	dir := t.TempDir()
+	d := &dictSink{names: []string{"none", "app"}}
+	d.hang = make(chan struct{})
+	w := mustSink(t, hasDict{d, noZero{d}}, &Options{Crash: &Crash{Dir: dir, Required: true}})
+	_ = w.WriteRecord([]byte("a\n"), batch.Meta{})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = w.Shutdown(ctx)
+	close(d.hang)
+	<-w.done
+	d = &dictSink{names: []string{"none", "app"}}
+	if s, _ := recoverStreams(t, dir, d); len(d.got) != 1 || d.got[0] != "none:a\n" || s.Recovery.Undefined != 0 {
+		t.Errorf("recovered %q", d.got)
+	}
+}
+
+// The dictionary has room for all streams, also first seen with a record that is
+// larger than a slab, and every record finds its own again.
+func TestDictionaryGrows(t *testing.T) {
+	dir := t.TempDir()
+	const n = 200
+	first := &dictSink{names: []string{""}}
+	second := &dictSink{names: []string{""}}
+	for i := 1; i <= n; i++ {
+		first.names = append(first.names, fmt.Sprintf("first-%d-%s", i, strings.Repeat("x", 1000)))
+		second.names = append(second.names, fmt.Sprintf("SECOND-%d", i))
+	}
+	second.names = append(second.names, first.names[1:]...)
+	keepStreams(t, dir, first, func(w *Writer) {
+		for i := 1; i <= n; i++ {
+			rec := fmt.Appendf(nil, "of first-%d-", i)
+			if i == n {
+				rec = append(rec, strings.Repeat("y", 100000)...)
+			}
+			if err := w.WriteRecord(rec, batch.Meta{Stream: uint32(i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if files, _ := CrashFiles(dir); len(files) != 1 || files[0].Bytes < crashSize(DefaultSlabBytes, DefaultSlabCount)+100000+int64(n-70)*1000 {
+		t.Errorf("files %+v", files)
+	}
+	s, events := recoverStreams(t, dir, second)
+	for i, g := range second.got {
+		if want := fmt.Sprintf("first-%d-", i+1); !strings.HasPrefix(g, want) || !strings.Contains(g, ":of "+want) {
+			t.Fatalf("%d: %.100q", i, g)
+		}
+	}
+	if len(second.got) != n || s.Delivered != n || s.Recovery.Undefined != 0 {
+		t.Errorf("%d recovered, %v, %v", len(second.got), s.Account, events)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Records of a stream that is not defined never pass for those of another: they are
+// counted, reported and kept, however often the recovery is cut short.
+func TestUndefinedStreamsAreSetAside(t *testing.T) {
+	dir := t.TempDir()
+	names := []string{""}
+	for i := 1; i <= 100; i++ {
+		names = append(names, fmt.Sprintf("%d-%s", i, strings.Repeat("x", 1000)))
+	}
+	keepStreams(t, dir, &dictSink{names: names}, func(w *Writer) {
+		for i := 1; i <= 100; i++ {
+			_ = w.WriteRecord(fmt.Appendf(nil, "%d\n", i), batch.Meta{Stream: uint32(i)})
+		}
+	})
+	path := oneFile(t, dir)
+	patch(t, path+streamSuffix, func(b []byte) { b[500] ^= 1 }) // the first entry beside
+	var fits int
+	if im, err := ReadImage(path); err != nil || im.Undefined == 0 || !strings.Contains(im.Damage(), "of streams that are not defined") {
+		t.Fatalf("%v, %v", err, im)
+	} else {
+		fits = len(im.Streams)
+	}
+	d := &dictSink{names: names}
+	slices.Reverse(d.names[1:])
+	s, events := recoverStreams(t, dir, d)
+	lost := uint64(100 - fits)
+	if len(d.got) != fits || s.Recovery.Undefined != lost || s.Dropped != drops(batch.Corrupt, lost) || s.Delivered != uint64(fits) {
+		t.Errorf("%d recovered, %+v, %v", len(d.got), s.Recovery, s.Account)
+	}
+	for i, g := range d.got {
+		if want := fmt.Sprintf("%d-", i+1); !strings.HasPrefix(g, want) || !strings.HasSuffix(g, fmt.Sprintf(":%d\n", i+1)) {
+			t.Fatalf("%d: %.100q", i, g)
+		}
+	}
+	if !says(events, "recover", fmt.Sprintf("%d records of streams that are not defined", lost)) {
+		t.Errorf("events %v", events)
+	}
+	if _, err := os.Stat(path + badSuffix + streamSuffix); err != nil {
+		t.Error(err)
+	}
+}
+
+// bigKilled returns a directory with five records larger than a slab.
+func bigKilled(t *testing.T) string {
+	t.Helper()
+	g := newGate()
+	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 8, MaxRecord: 3000, OversizeBytes: 30000})
+	t.Cleanup(func() { g.open(); w.Close() })
+	for i := range 5 {
+		mustWrite(t, w, i, 2000)
+	}
+	mustWrite(t, w, 5, 50)
+	return killedCopy(t, w)
+}
+
+// What is damaged of the oversize records, or missing, is counted, reported and
+// kept, and all that is sound is delivered.
+func TestDamagedOversizeRecords(t *testing.T) {
+	const frame = 2000 + bigHeadLen
+	for _, c := range []struct {
+		name   string
+		damage func([]byte) []byte // nil: the file is gone
+		want   []int
+	}{
+		{"payload of the first", func(b []byte) []byte { b[100] ^= 1; return b }, []int{1, 2, 3, 4, 5}},
+		{"payload of two in a row", func(b []byte) []byte { b[frame+100] ^= 1; b[2*frame+100] ^= 1; return b }, []int{0, 3, 4, 5}},
+		{"length", func(b []byte) []byte { b[frame+5] ^= 1; return b }, []int{0, 2, 3, 4, 5}},
+		{"length, beyond the end", func(b []byte) []byte { b[frame+7] ^= 0x40; return b }, []int{0, 2, 3, 4, 5}},
+		{"ticket", func(b []byte) []byte { b[8] ^= 1; return b }, []int{1, 2, 3, 4, 5}},
+		{"last", func(b []byte) []byte { b[4*frame+50] ^= 1; return b }, []int{0, 1, 2, 3, 5}},
+		{"cut short", func(b []byte) []byte { return b[:3*frame+17] }, []int{0, 1, 2, 5}},
+		{"zeros", func(b []byte) []byte { clear(b[:2*frame]); return b }, []int{2, 3, 4, 5}},
+		{"gone", nil, []int{5}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := bigKilled(t)
+			path := oneFile(t, dir)
+			if c.damage == nil {
+				os.Remove(path + bigSuffix)
+			} else {
+				b, _ := os.ReadFile(path + bigSuffix)
+				if err := os.WriteFile(path+bigSuffix, c.damage(b), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lost := uint64(6 - len(c.want))
+			im, err := ReadImage(path)
+			if err != nil || im.DamagedBig != lost || im.Damaged != lost || im.Unreturned != 0 || im.Damage() == "" {
+				t.Errorf("%v, %d damaged, %d unreturned, %q", err, im.DamagedBig, im.Unreturned, im.Damage())
+			}
+			got, s, events := recoverEvents(t, dir)
+			if ns := numbers(t, got); !slices.Equal(ns, c.want) {
+				t.Errorf("recovered %v", ns)
+			}
+			if s.Recovered != 6 || s.Dropped != drops(batch.Corrupt, lost) || s.Recovery.Damaged != lost || s.Recovery.DamagedFiles != 1 {
+				t.Errorf("%v, %+v", s.Account, s.Recovery)
+			}
+			if !says(events, "recover", "larger than a slab: left out") {
+				t.Errorf("events %v", events)
+			}
+			if _, err := os.Stat(path + badSuffix); err != nil {
+				t.Error(err)
+			}
+			if _, err := os.Stat(path + badSuffix + bigSuffix); err != nil && c.damage != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// What is evicted, settled or was under way is not missed, whenever the process dies.
+func TestOversizeRecordsAreNotMissed(t *testing.T) {
+	g := newGate()
+	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest(), MaxRecord: 3000, OversizeBytes: 500 * 600})
+	defer w.Close()
+	look := func(what string) {
+		t.Helper()
+		if im, err := ReadImage(oneFile(t, killedCopy(t, w))); err != nil || im.Damaged != 0 || im.Damage() != "" {
+			t.Fatalf("%s: %v, %q", what, err, im.Damage())
+		}
+	}
+	for i := range 600 { // more than the state names, and more than the budget
+		mustWrite(t, w, i, 590)
+		if i%50 == 0 || i > 495 && i%10 == 0 {
+			look(fmt.Sprint("write ", i))
+		}
+	}
+	g.open()
+	if err := w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	look("all delivered")
+	w.mu.Lock()
+	if len(w.crash.at) != 0 || len(w.crash.free) != bigTracked || w.crash.state.bigMore != 0 {
+		t.Errorf("%d are still expected, %d places free, %d more", len(w.crash.at), len(w.crash.free), w.crash.state.bigMore)
+	}
+	w.mu.Unlock()
+}
+
+// damagedFile returns a file of which one slab, the first, is damaged.
+func damagedFile(t *testing.T) (dir string, n int) {
+	t.Helper()
+	dir, n = sealedFile(t)
+	patch(t, oneFile(t, dir), func(b []byte) {
+		base := crashHeadsOff + roundUp(64*16, crashPage)
+		for i := range 16 {
+			if binary.LittleEndian.Uint64(b[crashHeadsOff+64*i:]) == 1 {
+				b[base+1024*i] ^= 1
+			}
+		}
+	})
+	return dir, n
+}
+
+// A damaged file is kept also when the recovery that found it was cut short after
+// it had gone past the damage.
+func TestDamageIsNotForgotten(t *testing.T) {
+	for _, tool := range []bool{false, true} {
+		t.Run(fmt.Sprint("replay=", tool), func(t *testing.T) {
+			dir, n := damagedFile(t)
+			path := oneFile(t, dir)
+			calls := 0
+			sink := &recorder{limits: batch.Limits{Records: 5}}
+			sink.answer = func(int, *batch.Batch) error {
+				if calls++; calls > 2 && calls < 1000 {
+					return errors.New("down")
+				}
+				return nil
+			}
+			for round := range 2 {
+				var damaged uint64
+				if tool {
+					done, _ := ReplayCrash(t.Context(), path, sink, nil)
+					damaged = done.Damaged
+				} else {
+					synctest.Test(t, func(t *testing.T) {
+						var events []batch.Event
+						w := mustSink(t, sink, &Options{SlabBytes: 1024, Crash: &Crash{Dir: dir, Required: true},
+							OnError: func(e batch.Event) { events = append(events, e) }})
+						w.Close()
+						synctest.Wait()
+						if r := w.Stats().Recovery; r.DamagedFiles != 1 {
+							t.Errorf("round %d: %+v, %v", round, r, events)
+						}
+						if err := w.Account().Check(); err != nil {
+							t.Error(err)
+						}
+					})
+					damaged = 7
+				}
+				if damaged != 7 {
+					t.Errorf("round %d: %d damaged", round, damaged)
+				}
+				if im, err := ReadImage(path); round == 0 && (err != nil || im.DamagedBefore != 7 || !strings.Contains(im.Damage(), "7 records that an earlier recovery")) {
+					t.Errorf("%v, %+v", err, im)
+				}
+				calls = 1000
+			}
+			wantSequence(t, numbers(t, sink.joined()), 7, n)
+			if _, err := os.Stat(path + badSuffix); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,167 @@
+package slab
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"sync/atomic"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A streamTable says what the stream numbers of the records stand for: 64 KiB in
+// the mapped file, and what does not fit there in a file beside it. All of it is
+// guarded by Writer.mu.
+type streamTable struct {
+	dict  batch.Dictionary // nil: the sink knows no streams
+	known map[uint32]bool  // streams that need not be looked at again
+	zero  bool             // stream 0 is one of them
+	path  string
+	f     *os.File
+	n     int64
+}
+
+const (
+	// maxStreamBytes bounds the file beside.
+	maxStreamBytes = 256 << 20
+	// noDefinition, as a length, is that of a stream that the dictionary does not
+	// know and that is used all the same: 0 of destinations that have no such stream.
+	noDefinition = ^uint32(0)
+	// streamHeadLen is what comes before the bytes of an entry in the file beside:
+	// CRC32C, number, length.
+	streamHeadLen = 12
+)
+
+// isKnown reports whether a record of stream id can be stored as it is.
+func (t *streamTable) isKnown(id uint32) bool {
+	return t.dict == nil || id == 0 && t.zero || t.known[id]
+}
+
+// defineStreamLocked writes the definition of a stream before the first record that
+// uses it. One that cannot be written is reported: recovery leaves its records out.
+func (w *Writer) defineStreamLocked(id uint32) {
+	c := w.crash
+	if c.isKnown(id) {
+		return
+	}
+	c.known[id] = true
+	c.zero = c.zero || id == 0
+	if err := c.addStream(id); err != nil {
+		w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Err: fmt.Errorf(
+			"slab: cannot keep what stream %d stands for: what is left of it when this process dies will be set aside: %w", id, err)})
+	}
+}
+
+// addStream writes an entry. Those in the mapped file are id, length, bytes; the
+// length word of the state publishes them.
+func (c *crashFile) addStream(id uint32) error {
+	def, ok := c.dict.AppendStream(nil, id)
+	size := uint32(len(def))
+	switch {
+	case !ok && id == 0:
+		def, size = nil, noDefinition
+	case !ok:
+		return fmt.Errorf("the destination does not know it")
+	}
+	at := int(atomic.LoadUint64(&c.state.dictLen))
+	if at+8+len(def) > crashDictLen {
+		return c.streamTable.append(id, size, def)
+	}
+	d := c.mem[crashDictOff+at:]
+	binary.LittleEndian.PutUint32(d, id)
+	binary.LittleEndian.PutUint32(d[4:], size)
+	copy(d[8:], def)
+	atomic.StoreUint64(&c.state.dictLen, uint64(at+8+len(def)))
+	return nil
+}
+
+// append writes an entry to the file beside. It is a system call with mu held, once
+// per stream.
+func (t *streamTable) append(id, size uint32, def []byte) error {
+	if t.n+streamHeadLen+int64(len(def)) > maxStreamBytes {
+		return fmt.Errorf("%s is full", t.path)
+	}
+	if t.f == nil {
+		f, err := openRegular(t.path, os.O_CREATE|os.O_EXCL|os.O_RDWR)
+		if err != nil {
+			return err
+		}
+		t.f = f
+	}
+	e := make([]byte, 4, streamHeadLen+len(def))
+	e = binary.LittleEndian.AppendUint32(e, id)
+	e = binary.LittleEndian.AppendUint32(e, size)
+	e = append(e, def...)
+	binary.LittleEndian.PutUint32(e, crc32.Checksum(e[4:], castagnoli))
+	if _, err := t.f.WriteAt(e, t.n); err != nil {
+		return err // the next entry is written over what is there of it
+	}
+	t.n += int64(len(e))
+	return nil
+}
+
+func (t *streamTable) close() {
+	if t.f != nil {
+		t.f.Close()
+		t.f = nil
+	}
+}
+
+// parseDict reads the entries in the mapped file.
+func (im *Image) parseDict(d []byte, n uint64) {
+	d = d[:min(n, uint64(len(d)))]
+	for len(d) >= 8 {
+		id, size := binary.LittleEndian.Uint32(d), binary.LittleEndian.Uint32(d[4:])
+		if d = d[8:]; !im.define(id, size, d) {
+			return
+		}
+		if size != noDefinition {
+			d = d[size:]
+		}
+	}
+}
+
+// parseStreams reads the entries in the file beside, up to the first that is torn.
+func (im *Image) parseStreams(d []byte) {
+	le := binary.LittleEndian
+	for len(d) >= streamHeadLen {
+		id, size := le.Uint32(d[4:]), le.Uint32(d[8:])
+		n := streamHeadLen
+		if size != noDefinition {
+			n += int(size)
+		}
+		if n > len(d) || crc32.Checksum(d[4:n], castagnoli) != le.Uint32(d) || !im.define(id, size, d[streamHeadLen:n]) {
+			return
+		}
+		d = d[n:]
+	}
+}
+
+// define enters a stream. It reports false if there are fewer bytes than that.
+func (im *Image) define(id, size uint32, d []byte) bool {
+	if size == noDefinition {
+		im.plain = append(im.plain, id)
+		return true
+	}
+	if uint64(size) > uint64(len(d)) {
+		return false
+	}
+	im.Streams[id] = d[:size:size]
+	return true
+}
+
+// Defined reports whether the file says what stream id stands for, or that it
+// stands for nothing. It is true of files whose destination knew no streams, where
+// numbers mean nothing.
+func (im *Image) Defined(id uint32) bool {
+	if _, ok := im.Streams[id]; ok || !im.streams {
+		return true
+	}
+	for _, p := range im.plain {
+		if p == id {
+			return true
+		}
+	}
+	return false
+}
