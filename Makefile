@@ -28,7 +28,7 @@ cross:  ## the library and the program compile everywhere they claim to
 test:  ## unit tests with the race detector, fuzz seeds and examples
 	$(GO) test -race -timeout 20m ./...
 	$(GO) test -tags forebay_points -timeout 10m ./slab
-	$(GO) -C bench test ./harness ./rivals
+	$(GO) -C bench test ./...
 
 race: test
 
