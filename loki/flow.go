@@ -78,6 +78,9 @@ func (s *Pusher) sendRange(ctx context.Context, p *push, seg segment) error {
 		if seg.st.full.Load() > time.Now().UnixNano() {
 			s.move(p, &seg)
 		}
+		if s.tooLargeNow(p, seg) {
+			return s.halves(ctx, p, seg)
+		}
 		r := s.post(ctx, p, seg)
 		switch r.verdict {
 		case taken:

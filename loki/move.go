@@ -3,7 +3,6 @@ package loki
 import (
 	"bytes"
 	"encoding/json"
-	"hash/maphash"
 	"slices"
 	"sync"
 
@@ -14,11 +13,12 @@ import (
 // they have the same when they are sent again, and are counted once.
 type moves struct {
 	mu sync.Mutex
-	at map[movedKey]int64
+	at map[recordKey]int64
 }
 
-// A movedKey is a record that was moved.
-type movedKey struct {
+// A recordKey is a record on its way, told by what it is: tickets can be of several
+// memories.
+type recordKey struct {
 	from *stream
 	time int64
 	hash uint64 // of the entry
@@ -57,7 +57,7 @@ func (s *Pusher) move(p *push, seg *segment) {
 	})
 	for _, i := range seg.order {
 		r := &p.recs[i]
-		key := movedKey{seg.st, r.time, maphash.Bytes(s.streams.seed, r.data)}
+		key := s.keyOf(seg.st, r)
 		at, before := s.moves.find(key)
 		if !before {
 			at = r.time
@@ -69,7 +69,7 @@ func (s *Pusher) move(p *push, seg *segment) {
 		}
 		p.mu.Lock()
 		if p.moved == nil {
-			p.moved = map[int32]movedKey{}
+			p.moved = map[int32]recordKey{}
 		}
 		p.moved[i] = key
 		p.mu.Unlock()
@@ -93,23 +93,23 @@ func (s *Pusher) arrived(p *push, seg segment) {
 	}
 }
 
-func (m *moves) find(k movedKey) (at int64, ok bool) {
+func (m *moves) find(k recordKey) (at int64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	at, ok = m.at[k]
 	return at, ok
 }
 
-func (m *moves) add(k movedKey, at int64) {
+func (m *moves) add(k recordKey, at int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.at == nil || len(m.at) >= maxMoves {
-		m.at = map[movedKey]int64{}
+		m.at = map[recordKey]int64{}
 	}
 	m.at[k] = at
 }
 
-func (m *moves) remove(k movedKey) {
+func (m *moves) remove(k recordKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.at, k)

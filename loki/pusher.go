@@ -33,7 +33,7 @@ type Pusher struct {
 	slots   chan struct{} // one taken for each request under way
 	pushes  chan *push    // kept for reuse
 	bufs    bufStack
-	counted ticketSet
+	known   refusals
 	moves   moves
 
 	requests, failed, splits, wireBytes, bodyBytes atomic.Uint64
@@ -183,8 +183,9 @@ type push struct {
 	why     error // of the first record refused
 	mu      sync.Mutex
 
-	searched atomic.Int64       // requests halved to find what was refused
-	moved    map[int32]movedKey // records that go to another stream; guarded by mu
+	searched atomic.Int64        // requests halved to find what was refused
+	moved    map[int32]recordKey // records that go to another stream; guarded by mu
+	refused  []refusal           // records that will not be taken; guarded by mu
 }
 
 // Send pushes b: per stream one request, up to Config.Concurrency of them at a
@@ -216,6 +217,7 @@ func (s *Pusher) Send(ctx context.Context, b *batch.Batch) error {
 	} else {
 		s.sendGroups(ctx, p)
 	}
+	s.remember(p)
 	return p.result(b)
 }
 
@@ -228,6 +230,8 @@ func (s *Pusher) release(p *push) {
 	p.recs, p.fates, p.groups, p.order, p.why = p.recs[:0], p.fates[:0], p.groups[:0], p.order[:0], nil
 	p.searched.Store(0)
 	clear(p.moved)
+	clear(p.refused)
+	p.refused = p.refused[:0]
 	select {
 	case s.pushes <- p:
 	default:
@@ -238,6 +242,7 @@ func (s *Pusher) release(p *push) {
 // be taken.
 func (s *Pusher) gather(p *push, b *batch.Batch) {
 	now := time.Now().UnixNano()
+	s.known.sweep(now)
 	clear(p.groupOf)
 	p.fates = slices.Grow(p.fates, b.Len())[:b.Len()]
 	clear(p.fates)
@@ -253,13 +258,15 @@ func (s *Pusher) gather(p *push, b *batch.Batch) {
 				st, last, g = s.streams.get(slot.Stream), slot.Stream, -1
 			}
 			line, why, err := s.inspect(&r, st, now)
+			if before := s.refusedBefore(p, st, &r); before != nil {
+				err = before
+			} else if err != nil {
+				s.noteRefused(p, int32(len(p.recs)), st, &r, why, err)
+			}
 			if err != nil {
 				p.fates[len(p.recs)] = refused
 				if p.why == nil {
 					p.why = err
-				}
-				if s.counted.add(slot.Ticket) {
-					s.count(why, 1)
 				}
 				p.recs = append(p.recs, r)
 				continue
@@ -427,7 +434,8 @@ func (s *Pusher) refuse(p *push, i int32, why Reason, err error) {
 	}
 	p.mu.Unlock()
 	p.fates[i] = refused
-	s.count(why, 1)
+	r := &p.recs[i]
+	s.noteRefused(p, i, p.groups[r.group].st, r, why, err)
 }
 
 // redact takes what is secret out of a text that came from outside.
@@ -439,15 +447,6 @@ func (s *Pusher) redact(text string) string {
 		text = strings.ReplaceAll(text, *t, "[secret]")
 	}
 	return text
-}
-
-// ticketSet remembers the last tickets counted, so that a record that is sent
-// again is not counted again.
-type ticketSet struct{ at [1024]atomic.Uint64 }
-
-// add reports whether ticket is new.
-func (t *ticketSet) add(ticket uint64) bool {
-	return ticket == 0 || t.at[ticket%uint64(len(t.at))].Swap(ticket) != ticket
 }
 
 // Accepts reports whether records of that content type can be sent.

@@ -544,3 +544,41 @@ func TestSecrets(t *testing.T) {
 		}
 	}
 }
+
+// TestCountedOnce: a record that is refused is counted once, however often it comes
+// again because others of its batch are open, and twins are two.
+func TestCountedOnce(t *testing.T) {
+	down := true
+	p := &peer{}
+	p.answer = func(_ int, r *request) (int, string, http.Header) {
+		for _, e := range r.streams[0].Entries {
+			if strings.Contains(e.Line, "bad") {
+				return 400, "no reason", nil
+			}
+		}
+		if down && strings.Contains(r.streams[0].Labels, "warn") {
+			return 503, "", nil
+		}
+		return 204, "", nil
+	}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{})}
+	now := time.Now()
+	for i := range 3000 {
+		e.add(nil, event(now.Add(-30*24*time.Hour-time.Duration(i/2)), 0, "old"))
+	}
+	e.add(nil, event(now, 0, "bad")).add(nil, event(now, 0, "good")).add(nil, event(now, slog.LevelWarn, "later"))
+	for i := range 4 {
+		down = i < 3
+		got := batch.Inspect(e.send())
+		if want := []batch.Kind{batch.KindPartial, batch.KindPartial, batch.KindPartial, batch.KindReject}[i]; got.Kind != want {
+			t.Errorf("%d: got %v", i, got.Kind)
+		}
+		if by := e.s.Stats().ByReason; by != (Counts{TooOld: 3000, Invalid: 1}) {
+			t.Errorf("%d: counted %v", i, by)
+		}
+	}
+	e.s.known.sweep(time.Now().Add(refusalsKnown).UnixNano())
+	if n := len(e.s.known.why); n != 0 {
+		t.Errorf("%d are remembered", n)
+	}
+}

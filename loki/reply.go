@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -64,7 +63,8 @@ type answer struct {
 	why     Reason  // of tooManyStreams and labelsRefused
 }
 
-// judge reads an answer. What Loki 3.7 says and means by it:
+// judge reads an answer to a request of size bytes whose first record has the time
+// first. What Loki 3.7 says and means by it:
 //
 //	204       stored (of the last stream of a request, that is)
 //	260       ingestion is blocked: nothing is stored
@@ -73,7 +73,7 @@ type answer struct {
 //	413, 500  larger than a component takes; 429 too, if it exceeds what the rate
 //	          limit lets through at once
 //	429       too much at present, or too many streams
-func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment) answer {
+func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment, first int64) answer {
 	status := res.StatusCode
 	if status == http.StatusNoContent || status == http.StatusOK || status == http.StatusAccepted {
 		return answer{}
@@ -114,7 +114,7 @@ func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment
 			a := again()
 			a.verdict, a.why = tooManyStreams, StreamsFull
 			return a
-		case entriesOf(segs) > 1 && exceedsBurst(text, size):
+		case s.overBurst(text, size, segs, first, time.Now()):
 			return refusedFor(tooLarge, nil)
 		}
 		return again()
@@ -139,31 +139,6 @@ func entriesOf(segs []segment) (n int) {
 // isTooLarge knows what gRPC says of a message above its limit.
 func isTooLarge(text []byte) bool {
 	return bytes.Contains(text, []byte("larger than max")) || bytes.Contains(text, []byte("ResourceExhausted"))
-}
-
-var (
-	rateLimit   = regexp.MustCompile(`limit: (\d+) bytes/sec\).* totaling '(\d+)' bytes`)
-	streamLimit = regexp.MustCompile(`(?i)per stream rate limit exceeded \(limit: (\d+(?:\.\d+)?)\s?([KMGT]?)B/sec\)`)
-)
-
-// exceedsBurst reports whether a rate limit speaks of more bytes than it lets
-// through in a second: then the request may be more than it ever lets through.
-func exceedsBurst(text []byte, size int) bool {
-	if m := rateLimit.FindSubmatch(text); m != nil {
-		limit, _ := strconv.ParseFloat(string(m[1]), 64)
-		total, _ := strconv.ParseFloat(string(m[2]), 64)
-		return total > limit
-	}
-	if m := streamLimit.FindSubmatch(text); m != nil {
-		limit, _ := strconv.ParseFloat(string(m[1]), 64)
-		if len(m[2]) == 1 {
-			for range strings.IndexByte("KMGT", m[2][0]&^0x20) + 1 {
-				limit *= 1024
-			}
-		}
-		return float64(size) > limit
-	}
-	return false
 }
 
 // retryAfter reads the header of that name: seconds or a date.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/golang/snappy"
@@ -312,7 +313,11 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 	}
 	s.unreachable.Store(false)
 	text := b.read(res.Body)
-	return s.judge(res, text, b.size, segs)
+	out = s.judge(res, text, b.size, segs, p.recs[segs[0].order[0]].time)
+	if out.verdict == taken {
+		paced(segs, time.Now())
+	}
+	return out
 }
 
 // read returns the beginning of an answer, and takes the rest so that the

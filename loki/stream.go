@@ -19,6 +19,9 @@ type stream struct {
 	tenant string // "": that of the Config
 	broken bool   // made of bytes that could not be read: its records are refused
 
+	pace       pace  // of the limit of the stream
+	tenantPace *pace // of that of its tenant
+
 	recent *recent       // times given out, nil without Config.Nudge
 	full   atomic.Int64  // until then, in Unix ns, Loki does not take this one, see move
 	why    atomic.Uint32 // the Reason of that
@@ -33,7 +36,8 @@ type registry struct {
 	pages atomic.Int64 // of times, see recent
 
 	table atomic.Pointer[streamTable]
-	mu    sync.Mutex // held to add a stream
+	mu    sync.Mutex       // held to add a stream
+	paces map[string]*pace // of tenants; guarded by mu
 }
 
 // streamTable is one state of a registry. Streams are only ever added; a table
@@ -49,7 +53,7 @@ func newStreamTable(size int) *streamTable {
 }
 
 func newRegistry(limit int, nudge bool) *registry {
-	r := &registry{seed: maphash.MakeSeed(), limit: limit, nudge: nudge}
+	r := &registry{seed: maphash.MakeSeed(), limit: limit, nudge: nudge, paces: map[string]*pace{}}
 	r.table.Store(newStreamTable(64))
 	return r
 }
@@ -106,6 +110,10 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 	s := &stream{id: uint32(n), key: bytes.Clone(key)}
 	tenant, labels, ok := parseStreamDef(s.key)
 	s.tenant, s.labels, s.broken = tenant, labels, !ok
+	if s.tenantPace = r.paces[tenant]; s.tenantPace == nil {
+		s.tenantPace = new(pace)
+		r.paces[tenant] = s.tenantPace
+	}
 	if r.nudge {
 		s.recent = &recent{budget: &r.pages}
 	}
