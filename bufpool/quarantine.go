@@ -9,7 +9,7 @@ import (
 // would hand out again, or leave to the garbage collector, goes into quarantine:
 // it stays poisoned, and is looked at again when it leaves, when Faults is called,
 // and when it is collected. Its node stays registered until then, so that whoever
-// still has the slice can Put it as often as he likes, and is told each time.
+// still has the slice and Puts it is found out, however late.
 
 // What the quarantine of a class holds: buffers, and bytes unless it is only one
 // buffer.
