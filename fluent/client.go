@@ -56,10 +56,11 @@ type Client struct {
 	quiet  chan struct{} // nothing is under way, for Close; capacity 1
 	beside sync.WaitGroup
 
-	framer *framer // the sender's
+	framer  *framer // the sender's
+	awaited *awaited
 
-	// mu guards the rest and what says so in conn and job. It is a leaf: nothing
-	// waits or calls back under it.
+	// mu guards the rest and what says so in conn and job. Nothing waits or
+	// calls back under it; only awaited.mu is taken within.
 	mu       sync.Mutex
 	queue    []*job
 	under    int    // jobs without an answer
@@ -130,7 +131,7 @@ func newClient(r *resolved) *Client {
 	s := &Client{
 		c: r, seed: maphash.MakeSeed(), salt: rand.Uint64(), framer: newFramer(r),
 		wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), quiet: make(chan struct{}, 1),
-		ended: make(chan struct{}), suspects: map[chunkID]int{},
+		ended: make(chan struct{}), suspects: map[chunkID]int{}, awaited: newAwaited(),
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
@@ -309,8 +310,11 @@ func (s *Client) resultLocked(j *job, err error) error {
 	if err == nil {
 		if len(l.refused) > 0 {
 			s.stats.Refused += uint64(len(l.refused))
+			s.awaited.settled(j.b, l.refused)
+			s.awaited.refused(j.b, l.refused, l.why)
 			return batch.Reject(l.why, slices.Clone(l.refused)...)
 		}
+		s.awaited.settled(j.b, nil)
 		return nil
 	}
 	if l.named {
@@ -330,6 +334,7 @@ func (s *Client) resultLocked(j *job, err error) error {
 		return err
 	}
 	slices.Sort(open)
+	s.awaited.settled(j.b, open)
 	return batch.Partial(err, open...)
 }
 

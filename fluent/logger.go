@@ -64,9 +64,13 @@ func NewLogger(c Config) (*Logger, error) {
 //
 // The error wraps [ErrTag], [ErrDepth], [ErrCycle] or [ErrTooLarge] for what
 // cannot be posted, [ErrDropped] for what found no room (Config.WhenFull), and
-// [ErrClosed]; all of these are counted. With Config.Sync it also says that the
-// record was not acknowledged in time; unless it was refused, it is then still
-// on its way.
+// [ErrClosed]; all of these are counted.
+//
+// With Config.Sync nil means that the server has acknowledged this very record
+// (with Config.NoAck: that it was written). Otherwise the error wraps [ErrDropped]
+// if the record was dropped for whatever reason, [ErrHandled] if the error handler
+// has it, or says that it was not acknowledged in time: it is then still on its
+// way. What becomes of other records makes no Post fail.
 func (l *Logger) Post(tag string, v any) error {
 	now := wallclock.Now()
 	return l.post(tag, now, now, v)
@@ -96,14 +100,14 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 	s := borrow(l.s.c.MaxRecord, l.s.c.TimeFields)
 	rec, err := s.record(appendEntryTime(s.room(), t, l.s.c.IntegerTime), v, l.s.c.MessageKey)
 	if err == nil {
+		if l.s.c.Sync {
+			return l.postAndWait(s, rec, now.UnixNano(), stream)
+		}
 		err = l.s.w.WriteRecord(rec, batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream})
 		s.done(rec)
 		s.free()
 		if err != nil {
 			return l.explain(err)
-		}
-		if l.s.c.Sync {
-			return l.await()
 		}
 		return nil
 	}
@@ -124,27 +128,55 @@ func (l *Logger) explain(err error) error {
 	return fmt.Errorf("fluent: event not posted: %w", err)
 }
 
-// await waits until everything posted so far is acknowledged or given up.
-func (l *Logger) await() error {
-	before := l.lostSoFar()
+// postAndWait writes a record and waits until the server has it, or it is known
+// that it will not.
+func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) error {
+	at := l.s.client.awaited
+	now = at.stamp(now)
+	w := at.add(now, rec)
+	before := l.s.w.Account()
+	err := l.s.w.WriteRecord(rec, batch.Meta{Time: now, Level: slog.LevelInfo, Stream: stream})
+	s.done(rec)
+	s.free()
+	if err != nil {
+		at.remove(w)
+		return l.explain(err)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.s.c.SyncTimeout)
 	defer cancel()
-	if err := l.s.w.Flush(ctx); err != nil {
+	err = l.s.w.Flush(ctx)
+	acked, why := at.remove(w)
+	switch {
+	case acked:
+		return nil
+	case why != nil:
+		return fmt.Errorf("fluent: event refused: %w: %w", ErrDropped, why)
+	case err != nil:
 		if last := l.s.engine.Stats().LastError; last != "" {
 			return fmt.Errorf("fluent: event not acknowledged yet: %w; the server: %s", err, last)
 		}
 		return fmt.Errorf("fluent: event not acknowledged yet: %w", err)
 	}
-	if n := l.lostSoFar() - before; n > 0 {
-		return fmt.Errorf("fluent: %d events were refused or given up meanwhile, maybe this one: %w", n, ErrDropped)
-	}
-	return nil
+	return unacknowledged(before, l.s.w.Account())
 }
 
-// lostSoFar counts what was accepted and will not be delivered.
-func (l *Logger) lostSoFar() uint64 {
-	d := l.s.w.Account().Dropped
-	return d[batch.Poison] + d[batch.Expired] + d[batch.Shutdown]
+// unacknowledged says what probably became of a record that is settled without
+// the server.
+func unacknowledged(before, after batch.Account) error {
+	var drops batch.Drops
+	for i := range drops {
+		drops[i] = after.Dropped[i] - min(before.Dropped[i], after.Dropped[i])
+	}
+	handled := after.Handled > before.Handled
+	switch {
+	case drops.Total() > 0 && handled:
+		return fmt.Errorf("fluent: event not acknowledged: %w, or %w (meanwhile %s)", ErrHandled, ErrDropped, drops)
+	case handled:
+		return fmt.Errorf("fluent: event not acknowledged: %w", ErrHandled)
+	case after.Pending.Spill > 0:
+		return errors.New("fluent: event not acknowledged yet: it waits in the spool")
+	}
+	return fmt.Errorf("fluent: event not acknowledged: %w (meanwhile %s)", ErrDropped, drops)
 }
 
 // Flush waits until everything posted before is delivered or accounted for, or

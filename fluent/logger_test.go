@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -532,5 +533,101 @@ func TestValidateNamesEverything(t *testing.T) {
 		if err := ok.Validate(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// postAll posts n records at once and returns the errors, by record.
+func postAll(l *Logger, n int, value func(i int) any) []error {
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { errs[i] = l.Post("sync", value(i)) })
+	}
+	wg.Wait()
+	return errs
+}
+
+// Sync: nil is what this record's acknowledgement is, whatever becomes of others.
+func TestSyncPostTellsOfItsOwnRecord(t *testing.T) {
+	const bad = 25
+	var r received
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+		for {
+			m, err := c.Next()
+			if err != nil || slices.ContainsFunc(m.Entries, func(e []byte) bool { return number1(e) == bad }) {
+				return
+			}
+			r.add(m)
+			c.Ack(m.Chunk)
+		}
+	}}
+	l := newTestLogger(t, Config{
+		Servers: []string{listen(t, f)}, Sync: true,
+		Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: 2 * time.Millisecond},
+	})
+	for i, err := range postAll(l, 50, func(i int) any { return map[string]any{"n": i} }) {
+		if (err == nil) == (i == bad) {
+			t.Errorf("%d: %v", i, err)
+		}
+		if i == bad && !errors.Is(err, ErrDropped) {
+			t.Errorf("the one that was refused: %v", err)
+		}
+	}
+	closeLogger(t, l)
+}
+
+// Sync: every way not to be delivered is an error.
+func TestSyncPostIsNeverNilForWhatIsLost(t *testing.T) {
+	mute := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+		for {
+			if _, err := c.Next(); err != nil {
+				return
+			}
+		}
+	}}
+	brief := func(l *Logger) {
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		l.Close(ctx)
+	}
+	t.Run("drop-oldest", func(t *testing.T) {
+		l := newTestLogger(t, Config{
+			Servers: []string{listen(t, mute)}, Sync: true, SyncTimeout: 300 * time.Millisecond,
+			WhenFull: "drop-oldest", BufferBytes: 128 << 10, SlabBytes: 16 << 10,
+		})
+		text := strings.Repeat("y", 4000)
+		for i, err := range postAll(l, 100, func(i int) any { return map[string]any{"n": i, "x": text} }) {
+			if err == nil {
+				t.Errorf("%d: nil", i)
+			}
+		}
+		if l.Account().Dropped[batch.Full] == 0 {
+			t.Error("nothing was dropped: the test says nothing")
+		}
+		brief(l)
+	})
+	t.Run("fallback", func(t *testing.T) {
+		l := newTestLogger(t, Config{
+			Servers: []string{"127.0.0.1:1"}, Sync: true, SyncTimeout: 10 * time.Second, FallbackFile: filepath.Join(t.TempDir(), "f"),
+			Retry:   &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond},
+			Breaker: &deliver.BreakerOptions{Failures: 1},
+		})
+		if err := l.Post("sync", 1); !errors.Is(err, ErrHandled) {
+			t.Error(err)
+		}
+		brief(l)
+	})
+}
+
+func TestUnacknowledgedSaysWhy(t *testing.T) {
+	for r := range batch.Reason(batch.Reasons) {
+		var after batch.Account
+		after.Dropped[r] = 1
+		if err := unacknowledged(batch.Account{}, after); !errors.Is(err, ErrDropped) || !strings.Contains(err.Error(), r.String()) {
+			t.Errorf("%s: %v", r, err)
+		}
+	}
+	if err := unacknowledged(batch.Account{}, batch.Account{Pending: batch.Pending{Spill: 1}}); errors.Is(err, ErrDropped) || !strings.Contains(err.Error(), "spool") {
+		t.Error(err)
 	}
 }
