@@ -71,6 +71,9 @@ func TestStrictLimits(t *testing.T) {
   one: {max_global_streams_per_user: 1}
   labels: {max_label_names_per_series: 3}
   fewmeta: {max_structured_metadata_entries_count: 3}
+  burst: {ingestion_rate_mb: 4, ingestion_burst_size_mb: 0.2}
+  sburst: {per_stream_rate_limit: 3MB, per_stream_rate_limit_burst: 200KB}
+  slow: {ingestion_rate_mb: 0.05, ingestion_burst_size_mb: 0.05}
   nometa: {allow_structured_metadata: false}
 `})
 	now := time.Now()
@@ -115,6 +118,37 @@ func TestStrictLimits(t *testing.T) {
 		}
 		s.await("labels", `{test="l3"} | b="2"`, now.Add(-time.Minute), 1)
 		s.await("labels", `{test="l3"}`, now.Add(-time.Minute), 2)
+	})
+
+	t.Run("burst below rate", func(t *testing.T) {
+		for _, tenant := range []string{"burst", "sburst"} {
+			r := &records{t: t, s: s.sink(ours.Config{Tenant: tenant, Labels: labels("test", "burst")})}
+			for i := range 50 {
+				r.add(now.Add(time.Duration(i)), 0, fmt.Sprintf("%02d%s", i, strings.Repeat("x", 10<<10)))
+			}
+			began := time.Now()
+			r.deliver()
+			if took := time.Since(began); took > 15*time.Second || r.s.Stats().Splits == 0 {
+				t.Errorf("%s took %v, %+v", tenant, took, r.s.Stats())
+			}
+			s.await(tenant, `{test="burst"} | line_format "x"`, now.Add(-time.Minute), 50)
+		}
+	})
+
+	t.Run("one record above the burst", func(t *testing.T) {
+		if testing.Short() {
+			t.Skip("takes half a minute")
+		}
+		r := &records{t: t, s: s.sink(ours.Config{Tenant: "slow", Labels: labels("test", "above")})}
+		r.add(now, 0, strings.Repeat("x", 100<<10))
+		for i := range 5 {
+			r.add(now.Add(time.Duration(1+i)), 0, fmt.Sprint("good", i))
+		}
+		r.deliver()
+		if by := r.s.Stats().ByReason; by[ours.LineTooLong] != 1 {
+			t.Errorf("counted %v", by)
+		}
+		s.await("slow", `{test="above"}`, now.Add(-time.Minute), 5)
 	})
 
 	t.Run("metadata", func(t *testing.T) {
