@@ -153,7 +153,10 @@ type Config struct {
 	// 6,000,000.
 	MaxFrameBytes int `yaml:"max_frame_bytes"`
 	// PoisonCloses is how many times a chunk may end the connection before it is
-	// split to find the record at fault. Default 3.
+	// split to find the records at fault, and how often such a record must do so
+	// alone. None is given up unless the server has acknowledged something before
+	// and after that; where the chunk holds nothing else that could show it, a
+	// record of level WARN under Config.Tag that says so is sent. Default 3.
 	PoisonCloses int `yaml:"poison_closes"`
 
 	// IntegerTime writes the time of events in whole seconds, for receivers of

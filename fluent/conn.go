@@ -444,7 +444,8 @@ func (s *Client) fail(c *conn, err error) {
 		s.stats.Lost++
 		s.stats.LastError = after.Error()
 		if !errors.Is(err, ErrClosed) && jobs[0].ctx.Err() == nil {
-			s.suspectLocked(c.pending[0].id)
+			first := &c.pending[0]
+			s.suspectLocked(first.j, &first.j.mem.lay.frames[first.frame])
 		}
 	}
 	c.pending = nil
@@ -591,13 +592,13 @@ func (s *Client) ack(c *conn, id chunkID) {
 		return
 	}
 	delete(c.byID, id)
-	delete(s.suspects, id)
 	e := c.pending[no-c.base]
 	c.pending[no-c.base].j = nil
 	c.acked = true
 	c.last = time.Now()
 	s.stats.Acks++
 	e.j.mem.lay.frames[e.frame].acked = true
+	s.clearLocked(e.j, &e.j.mem.lay.frames[e.frame])
 	e.j.open--
 	n := 0
 	for n < len(c.pending) && c.pending[n].j == nil {

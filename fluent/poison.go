@@ -2,26 +2,51 @@ package fluent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
 // No message of the Forward protocol refuses records. A server that cannot take
 // one closes the connection, or never acknowledges its chunk, and will do so each
 // time. Acknowledgements come in order from the servers that matter, so the
-// chunk at fault is the first without one. After PoisonCloses such ends it is
-// sent in halves, one at a time, until the record at fault is found.
+// chunk at fault is the first without one. After PoisonCloses such ends its
+// records are sent piece by piece, one piece at a time, until those at fault are
+// found: see search. All of it is part of one Send, so that a breaker in front of
+// it has nothing to count.
 
 const maxSuspects = 256
 
-// suspectLocked notes that a connection ended at a chunk.
-func (s *Client) suspectLocked(id chunkID) {
+// beginning names a frame by its first record: a chunk that is sent again may be
+// cut elsewhere, as by the probes of a breaker.
+func (s *Client) beginning(j *job, f *frame) chunkID {
+	l := &j.mem.lay
+	first := f.from
+	if l.order != nil {
+		first = l.order[f.from]
+	}
+	rec := j.b.At(first)
+	return makeID(maphash.Bytes(s.seed, rec.Data)^s.salt, rec.Ticket<<32^uint64(rec.Stream))
+}
+
+// suspectLocked notes that a connection ended at a frame of j.
+func (s *Client) suspectLocked(j *job, f *frame) {
 	if len(s.suspects) >= maxSuspects {
 		clear(s.suspects)
 	}
-	s.suspects[id]++
+	s.suspects[s.beginning(j, f)]++
+}
+
+// clearLocked notes that the server has taken a frame of j.
+func (s *Client) clearLocked(j *job, f *frame) {
+	if len(s.suspects) > 0 {
+		delete(s.suspects, s.beginning(j, f))
+	}
 }
 
 // suspicious reports whether j has a chunk that has ended enough connections.
@@ -32,7 +57,7 @@ func (s *Client) suspicious(j *job) bool {
 		return false
 	}
 	for i := range j.mem.lay.frames {
-		if s.suspects[j.mem.lay.frames[i].id] >= s.c.PoisonCloses {
+		if s.suspects[s.beginning(j, &j.mem.lay.frames[i])] >= s.c.PoisonCloses {
 			return true
 		}
 	}
@@ -50,8 +75,13 @@ const (
 
 // ask sends the records of j with the given indexes and waits for the answer.
 func (s *Client) ask(j *job, indexes []int) (outcome, error) {
+	return s.askWith(j, j.b.Select(nil, indexes))
+}
+
+// askWith sends b while j is under way.
+func (s *Client) askWith(j *job, b *batch.Batch) (outcome, error) {
 	ch := make(chan error, 1)
-	p := &job{ctx: j.ctx, b: j.b.Select(nil, indexes), part: true, done: func(err error) { ch <- err }}
+	p := &job{ctx: j.ctx, b: b, part: true, done: func(err error) { ch <- err }}
 	p.stop = context.AfterFunc(j.ctx, func() { s.abort(p) })
 	s.prepare(p)
 	s.transmit(p)
@@ -68,17 +98,30 @@ func (s *Client) ask(j *job, indexes []int) (outcome, error) {
 	return ended, err
 }
 
-// A search finds the records of a job that the server cannot take.
+// A search finds the records of a job that the server cannot take. It goes through
+// them from the first to the last with pieces of changing size: half as large
+// after one that ended the connection, twice as large after one that was taken.
+// So n bad records among m cost O(n log m) connections, and a row of bad ones
+// hardly more than its length.
+//
+// A single record that has ended PoisonCloses connections is doubtful. It is
+// condemned when the server took something before that and something after it: a
+// server that takes nothing is at fault itself. Where no record of the job can
+// show that, one of our own does (see control); until the server has shown for the
+// first time that it is well, doubtful records get another chance then.
 type search struct {
-	s   *Client
-	j   *job
-	bad []int
-	why error // of the last bad one
+	s        *Client
+	j        *job
+	bad      []int
+	why      error // of the last bad one
+	well     bool  // the server has acknowledged something
+	controls int
+	ended    bool // the last request has ended the connection
+	mute     int  // records that were not acknowledged in time, in a row
 	// doubtful records have ended the connection often enough, but the server has
 	// not shown yet that it is well.
 	doubtful []int
 	last     error // of the last doubtful one
-	taken    int   // requests that were acknowledged
 	open     []int // not settled
 	err      error // why
 }
@@ -91,13 +134,9 @@ func (s *Client) interrogate(j *job) {
 		f := &l.frames[i]
 		indexes := l.indexes(nil, f)
 		s.mu.Lock()
-		suspect := s.suspects[f.id] >= s.c.PoisonCloses
+		suspect := s.suspects[s.beginning(j, f)] >= s.c.PoisonCloses
 		s.mu.Unlock()
-		if suspect {
-			x.split(indexes)
-		} else {
-			x.try(indexes)
-		}
+		x.scan(indexes, suspect)
 		f.acked = true // what is open is named below
 	}
 	x.conclude()
@@ -117,70 +156,108 @@ func (s *Client) interrogate(j *job) {
 	default:
 		l.refused = sorted(refused)
 		s.mu.Lock()
-		for _, f := range l.frames {
-			delete(s.suspects, f.id)
+		for i := range l.frames {
+			s.clearLocked(j, &l.frames[i])
 		}
 		s.mu.Unlock()
 		s.finish(j, nil)
 	}
 }
 
-// try sends records together, and in halves if that ends the connection.
-func (x *search) try(indexes []int) {
-	if x.err != nil {
-		x.open = append(x.open, indexes...)
-		return
+// probeDelay is how long the search waits after a connection that ended.
+const probeDelay = 50 * time.Millisecond
+
+// ask sends records of the job.
+func (x *search) ask(indexes []int) (outcome, error) {
+	return x.send(x.j.b.Select(nil, indexes))
+}
+
+func (x *search) send(b *batch.Batch) (outcome, error) {
+	if x.ended {
+		t := time.NewTimer(probeDelay)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-x.j.ctx.Done():
+			return outage, context.Cause(x.j.ctx)
+		case <-x.s.ctx.Done():
+			return outage, ErrClosed
+		}
 	}
-	switch o, err := x.s.ask(x.j, indexes); {
-	case o == taken:
-		x.resolve()
-	case o == outage:
-		x.err = err
-		x.open = append(x.open, indexes...)
-	case len(indexes) == 1:
-		x.single(indexes, err)
-	default:
-		x.split(indexes)
+	o, err := x.s.askWith(x.j, b)
+	x.ended = o != taken
+	if errors.Is(err, errNoAck) {
+		x.mute++
+	} else {
+		x.mute = 0
+	}
+	return o, err
+}
+
+// scan sends records from the first to the last. suspect says that some of them
+// are known to end the connection when they are sent together.
+func (x *search) scan(indexes []int, suspect bool) {
+	known := 0 // of so many at the beginning some are bad
+	size := len(indexes)
+	if suspect {
+		known, size = size, max(1, size/2)
+	}
+	for len(indexes) > 0 {
+		if x.err != nil {
+			x.open = append(x.open, indexes...)
+			return
+		}
+		size = min(size, len(indexes))
+		o, err := x.ask(indexes[:size])
+		switch {
+		case o == taken:
+			indexes = indexes[size:]
+			if known -= size; known > 0 {
+				size = max(1, known/2)
+			} else {
+				known, size = 0, 2*size
+			}
+			x.proved()
+		case o == outage:
+			x.err = err
+		case size > 1:
+			known, size = size, size/2
+		default:
+			x.single(indexes[0], err)
+			known, size = 0, 1
+			indexes = indexes[1:]
+		}
 	}
 }
 
-func (x *search) split(indexes []int) {
-	if len(indexes) == 1 {
-		x.try(indexes)
-		return
+// enoughDoubts is how many doubtful records there may be before the server has to
+// show that it is well: few at first, and where each costs the time of an
+// acknowledgement.
+func (x *search) enoughDoubts() int {
+	if x.mute > 0 {
+		return 1
 	}
-	mid := len(indexes) / 2
-	x.try(indexes[:mid])
-	x.try(indexes[mid:])
+	return min(4<<(2*x.controls), 256)
 }
-
-// maxDoubtful is how many records in a row may end the connection before the
-// search gives up: the server itself is at fault then.
-const maxDoubtful = 4
 
 // single deals with one record that has ended the connection.
-func (x *search) single(indexes []int, err error) {
+func (x *search) single(index int, err error) {
 	for n := 1; n < x.s.c.PoisonCloses; n++ {
 		var o outcome
-		o, err = x.s.ask(x.j, indexes)
-		if o == taken {
-			x.resolve()
+		if o, err = x.ask([]int{index}); o == taken {
+			x.proved()
 			return
 		}
 		if o == outage {
 			x.err = err
-			x.open = append(x.open, indexes...)
+			x.open = append(x.open, index)
 			return
 		}
 	}
 	x.last = err
-	if x.taken > 0 || x.often(indexes) {
-		x.condemn(indexes[0], err)
-		return
-	}
-	x.doubtful = append(x.doubtful, indexes[0])
-	if len(x.doubtful) == maxDoubtful {
-		x.err = err
+	x.doubtful = append(x.doubtful, index)
+	if len(x.doubtful) >= x.enoughDoubts() {
+		x.control()
 	}
 }
 
@@ -189,16 +266,29 @@ func (x *search) condemn(index int, err error) {
 	x.why = fmt.Errorf("fluent: the server ended connections at this record: %w", err)
 }
 
-// resolve decides about doubtful records now that the server has acknowledged
-// something: they get one more chance.
-func (x *search) resolve() {
-	x.taken++
-	for len(x.doubtful) > 0 && x.err == nil {
-		i := x.doubtful[0]
-		x.doubtful = x.doubtful[1:]
-		switch o, err := x.s.ask(x.j, []int{i}); o {
+// proved decides about doubtful records now that the server has acknowledged
+// something.
+func (x *search) proved() {
+	before := x.well
+	x.well = true
+	if before {
+		for _, i := range x.doubtful {
+			x.condemn(i, x.last)
+		}
+		x.doubtful = x.doubtful[:0]
+		return
+	}
+	again := x.doubtful
+	x.doubtful = nil
+	for _, i := range again {
+		if x.err != nil {
+			x.open = append(x.open, i)
+			continue
+		}
+		switch o, err := x.ask([]int{i}); o {
 		case ended:
-			x.condemn(i, err)
+			x.last = err
+			x.doubtful = append(x.doubtful, i)
 		case outage:
 			x.err = err
 			x.open = append(x.open, i)
@@ -206,28 +296,42 @@ func (x *search) resolve() {
 	}
 }
 
-// conclude says of doubtful records that they are not settled.
-func (x *search) conclude() {
-	if len(x.doubtful) > 0 {
-		x.open = append(x.open, x.doubtful...)
-		x.err = x.last
+// controlText is the message of the record that control sends.
+const controlText = "forebay: the server has ended connections at records before this one; this one shows whether it takes any"
+
+// control sends a record of our own, under Config.Tag, as bad ones alone do not
+// tell whether the server is well.
+func (x *search) control() {
+	if x.err != nil {
+		return
+	}
+	rec := appendEntryTime(nil, time.Now(), x.s.c.IntegerTime)
+	rec = msgpack.AppendMapHeader(rec, 2)
+	rec = msgpack.AppendStrs(rec, "level", "WARN")
+	rec = msgpack.AppendStrs(rec, x.s.c.MessageKey, controlText)
+	var b batch.Builder
+	b.Append(rec, 0, batch.Meta{Stream: noTag})
+	x.controls++
+	switch o, err := x.send(b.Batch(Codec())); o {
+	case taken:
+		x.proved()
+	default:
+		x.err = err
 	}
 }
 
-// often reports whether a record has ended three times as many connections as
-// make it suspect: then it is at fault though the server shows no sign of being
-// well, as when there is no other record.
-func (x *search) often(indexes []int) bool {
-	p := &job{b: x.j.b.Select(nil, indexes)}
-	x.s.prepare(p)
-	x.s.mu.Lock()
-	defer x.s.mu.Unlock()
-	n := 0
-	for i := range p.mem.lay.frames {
-		n = max(n, x.s.suspects[p.mem.lay.frames[i].id])
+// conclude decides about the doubtful records that are left, or says that they
+// are not settled.
+func (x *search) conclude() {
+	for x.err == nil && len(x.doubtful) > 0 {
+		x.control()
 	}
-	x.s.spare = append(x.s.spare, p.mem)
-	return n >= 3*x.s.c.PoisonCloses
+	if len(x.doubtful) > 0 {
+		x.open = append(x.open, x.doubtful...)
+		if x.err == nil {
+			x.err = x.last
+		}
+	}
 }
 
 // oneByOne sends the frames of j one after the other, each with a connection of

@@ -2,9 +2,13 @@ package fluent
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -60,4 +64,95 @@ func TestPoisonGoesToTheDeadLetter(t *testing.T) {
 	if !slices.Equal(first, want) {
 		t.Errorf("%d records arrived, in order: %v", len(first), slices.IsSorted(first))
 	}
+}
+
+// Many bad records at the head of a chunk hold up the good ones behind them for a
+// bounded time, and all of them are found, with the default Config.
+func TestManyBadRecords(t *testing.T) {
+	for _, tt := range []struct {
+		bad, good int
+		pause     time.Duration // between the two: they go in chunks of their own
+		within    time.Duration
+	}{
+		{bad: 1, good: 0, within: 5 * time.Second},
+		{bad: 4, good: 96, within: 5 * time.Second},
+		{bad: 20, good: 80, within: 10 * time.Second},
+		{bad: 300, good: 100, within: 2 * time.Minute},
+		{bad: 300, good: 100, pause: 150 * time.Millisecond, within: 2 * time.Minute},
+	} {
+		t.Run(fmt.Sprintf("%d+%d %s", tt.bad, tt.good, tt.pause), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var r received
+				f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+					for {
+						m, err := c.Next()
+						if err != nil || slices.ContainsFunc(m.Entries, func(e []byte) bool { return bytes.Contains(e, []byte("BAD")) }) {
+							return
+						}
+						if !bytes.Contains(m.Entries[0], []byte(controlText)) {
+							r.add(m)
+						}
+						c.Ack(m.Chunk)
+					}
+				}}
+				defer f.Close()
+				l := newTestLogger(t, Config{Dial: f.Dial})
+				began := time.Now()
+				for i := range tt.bad {
+					l.Post("x", map[string]any{"n": -i, "x": "BAD"})
+				}
+				time.Sleep(tt.pause)
+				for i := range tt.good {
+					l.Post("x", map[string]any{"n": i})
+				}
+				if err := l.Flush(t.Context()); err != nil {
+					t.Error(err)
+				}
+				took := time.Since(began)
+				a := l.Account()
+				if a.Delivered != uint64(tt.good) || a.Dropped[batch.Poison] != uint64(tt.bad) || took > tt.within {
+					t.Errorf("after %s: %s", took, a)
+				}
+				if got := r.get("x"); !slices.Equal(got, seq(0, tt.good)) {
+					t.Errorf("arrived: %v", got)
+				}
+				t.Logf("%s, %d connections", took, f.Conns())
+				l.Close(context.Background())
+			})
+		})
+	}
+}
+
+// A server that ends every connection condemns nothing, however long that lasts.
+func TestBrokenServerIsNoPoison(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r received
+		var well atomic.Bool
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			if well.Load() {
+				r.obedient(c)
+				return
+			}
+			c.Next()
+		}}
+		defer f.Close()
+		l := newTestLogger(t, Config{Dial: f.Dial, OnError: func(batch.Event) {}})
+		for i := range 100 {
+			l.Post("x", map[string]any{"n": i})
+		}
+		time.Sleep(time.Hour)
+		t.Logf("%d connections", f.Conns())
+		if n := f.Conns(); n > 3600 {
+			t.Errorf("%d connections in an hour", n)
+		}
+		well.Store(true)
+		time.Sleep(5 * time.Minute)
+		if err := l.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got := r.get("x"); !slices.Equal(got, seq(0, 100)) || l.Account().Dropped.Total() > 0 {
+			t.Errorf("%s, arrived: %v", l.Account(), got)
+		}
+		l.Close(context.Background())
+	})
 }
