@@ -49,9 +49,13 @@ func newClient(c *Config) (*http.Client, error) {
 	}
 	return &http.Client{
 		Transport:     t,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		CheckRedirect: noRedirect,
 	}, nil
 }
+
+// noRedirect makes a redirect the answer. To follow one would turn a push into a
+// GET, and what answers that is not Loki.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 func (t *TLS) config() (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify}
@@ -123,7 +127,7 @@ func (h *headers) init(c *Config) error {
 	case c.Username != "" || c.Password != "":
 		h.base.Set("Authorization", "Basic "+basic(c.Username, c.Password))
 	case c.BearerTokenFile != "":
-		if err := h.readToken(time.Now()); err != nil {
+		if err := h.readToken(time.Now(), true); err != nil {
 			return err
 		}
 	}
@@ -140,11 +144,11 @@ func basic(user, password string) string {
 	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
 }
 
-// readToken reads the file of the bearer token if it has changed.
-func (h *headers) readToken(now time.Time) error {
+// readToken reads the file of the bearer token if it has changed, or anyway.
+func (h *headers) readToken(now time.Time, anyway bool) error {
 	h.looked = now
 	st, err := os.Stat(h.c.BearerTokenFile)
-	if err == nil && st.ModTime().Equal(h.modified) {
+	if err == nil && !anyway && st.ModTime().Equal(h.modified) {
 		return nil
 	}
 	token, err := readToken(h.c.BearerTokenFile)
@@ -154,31 +158,26 @@ func (h *headers) readToken(now time.Time) error {
 	if st != nil {
 		h.modified = st.ModTime()
 	}
+	if t := h.token.Load(); t != nil && *t == token {
+		return nil
+	}
 	h.token.Store(&token)
 	h.base.Set("Authorization", "Bearer "+token)
 	return nil
 }
 
 // get returns the headers for a tenant; "" is that of the Config.
-func (h *headers) get(tenant string) (http.Header, error) {
+func (h *headers) get(tenant string) http.Header {
 	if tenant == "" {
 		tenant = h.c.Tenant
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if now := time.Now(); h.c.BearerTokenFile != "" && now.Sub(h.looked) > tokenEvery {
-		before := h.token.Load()
-		base := h.base
-		h.base = maps.Clone(base) // requests under way may read the old ones
-		if err := h.readToken(now); err != nil && before == nil {
-			return nil, err
-		}
-		if h.token.Load() != before {
-			clear(h.byTenant)
-		}
+		h.renew(now, false)
 	}
 	if have, ok := h.byTenant[tenant]; ok {
-		return have, nil
+		return have
 	}
 	n := maps.Clone(h.base)
 	if tenant != "" {
@@ -187,7 +186,28 @@ func (h *headers) get(tenant string) (http.Header, error) {
 	if len(h.byTenant) < maxTenants {
 		h.byTenant[tenant] = n
 	}
-	return n, nil
+	return n
+}
+
+// renew looks for a new token. While the file cannot be read the old one counts.
+func (h *headers) renew(now time.Time, anyway bool) {
+	before := h.token.Load()
+	h.base = maps.Clone(h.base) // requests under way may read the old ones
+	if h.readToken(now, anyway) == nil && h.token.Load() != before {
+		clear(h.byTenant)
+	}
+}
+
+// renewed reads the file of the token after a request with these headers was
+// answered with 401, and reports whether there is another one.
+func (h *headers) renewed(used http.Header) bool {
+	if h.c.BearerTokenFile == "" {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.renew(time.Now(), true)
+	return h.base.Get("Authorization") != used.Get("Authorization")
 }
 
 // maxTenants is for how many tenants headers are kept.

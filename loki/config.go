@@ -126,13 +126,16 @@ type Config struct {
 	// Tenant is sent as X-Scope-OrgID. Default "": none.
 	Tenant string `yaml:"tenant"`
 	// TenantAttr names an attribute whose value is the tenant of its record
-	// instead. It is no part of the line.
+	// instead. It is no part of the line. Where a tenant that Loki has never taken
+	// anything of is answered with 403, while others are taken, its records are
+	// refused ([BadTenant]); any other 403 holds everything, for it is more likely
+	// the credentials.
 	TenantAttr string `yaml:"tenant_attr"`
 	// Username and Password are for basic authentication.
 	Username string `yaml:"username"`
 	Password string `yaml:"password"`
 	// BearerToken is sent as a bearer token; BearerTokenFile is a file that holds
-	// it and is read again when it changes.
+	// it and is read again when it changes, and after a 401.
 	BearerToken     string `yaml:"bearer_token"`
 	BearerTokenFile string `yaml:"bearer_token_file"`
 	// Headers are sent with every request.
@@ -144,7 +147,7 @@ type Config struct {
 	// UnixSocket is the path of a socket to connect to instead of URL's host.
 	UnixSocket string `yaml:"unix_socket"`
 	// Client makes the requests, if not nil; TLS, NoProxy and UnixSocket are
-	// then not used. It should not follow redirects.
+	// then not used. It is copied, and does not follow redirects.
 	Client *http.Client `yaml:"-"`
 	// Timeout is how long one request may take. Default 10 s.
 	Timeout time.Duration `yaml:"timeout"`
@@ -435,6 +438,9 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 	}
 	if !c.NoLevelLabel {
 		n++
+	}
+	if len(c.LevelName) > c.MaxLabelName {
+		bad("level_name: %.40s… has %d bytes, more than max_label_name (%d)", c.LevelName, len(c.LevelName), c.MaxLabelName)
 	}
 	if n > c.MaxLabels {
 		bad("labels: there are %d, the level included, more than max_labels (%d)", n, c.MaxLabels)

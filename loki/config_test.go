@@ -271,11 +271,7 @@ func TestTokenFileChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	get := func() string {
-		hd, err := h.get("")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return hd.Get("Authorization")
+		return h.get("").Get("Authorization")
 	}
 	if got := get(); got != "Bearer one" {
 		t.Error(got)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
@@ -30,6 +31,7 @@ type Encoder struct {
 	values      *encode.Values
 	json        bool // entries are JSON
 	body        bool // lines are made by a body
+	foreign     bool // they are made by a Formatter
 	root        *scope
 	picks       *pick // nil: no attribute is more than a part of the line
 	metadataAll bool
@@ -62,7 +64,7 @@ func newEncoder(s *Pusher) *Encoder {
 	}
 	switch {
 	case c.Formatter != nil:
-		e.line = c.Formatter
+		e.line, e.foreign = c.Formatter, true
 	case c.Body == BodyLogfmt:
 		key := "-"
 		if levelKey != "" {
@@ -289,6 +291,10 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	dst, _, err := s.inner.Append(dst, r)
 	if err != nil {
 		return dst, m, fmt.Errorf("loki: cannot render line: %w", err)
+	}
+	if e.foreign && !utf8.Valid(dst[start+lineHead:]) {
+		line := bytes.ToValidUTF8(dst[start+lineHead:], []byte("\ufffd"))
+		dst = append(dst[:start+lineHead], line...)
 	}
 	dst = e.trim(dst, start+lineHead)
 	endLine(dst, start)

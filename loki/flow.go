@@ -107,6 +107,15 @@ func (s *Pusher) sendRange(ctx context.Context, p *push, seg segment) error {
 				s.refuse(p, i, Invalid, r.err)
 			}
 			return nil
+		case tenantRefused:
+			for _, i := range seg.order {
+				s.refuse(p, i, BadTenant, r.err)
+			}
+			return nil
+		case renewed:
+			if tries > 10 {
+				return r.err
+			}
 		case entriesRefused:
 			whys, n, sure := r.faults.mark(s, p, seg.order)
 			rest := make([]int32, 0, len(seg.order))

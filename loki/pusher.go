@@ -51,7 +51,11 @@ func NewPusher(c Config) (*Pusher, error) {
 		return nil, err
 	}
 	s := &Pusher{c: c, streams: newRegistry(c.MaxStreams, c.Nudge)}
-	if s.client = c.Client; s.client == nil {
+	if c.Client != nil {
+		client := *c.Client
+		client.CheckRedirect = noRedirect
+		s.client = &client
+	} else {
 		if s.client, err = newClient(&c); err != nil {
 			return nil, err
 		}

@@ -35,7 +35,7 @@ func TestReplies(t *testing.T) {
 		ok     bool
 	}{
 		{name: "stored", status: 204, ok: true},
-		{name: "ok", status: 200, ok: true},
+		{name: "a page", status: 200, text: "log in", kind: batch.KindFatal},
 		{name: "blocked", status: 260, text: "ingestion blocked for user 'fake' until '2030-01-01T00:00:00Z' with status code '260'", kind: batch.KindFatal},
 		{name: "decode", status: 400, text: "couldn't parse push request", kind: batch.KindReject},
 		{name: "label", status: 400, text: `error parsing labels '{a.b="c"}' with error: 1:3: parse error`, kind: batch.KindReject},

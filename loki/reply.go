@@ -51,6 +51,8 @@ const (
 	tooLarge               // parts of it may be taken
 	tooManyStreams         // the stream is one too many
 	labelsRefused          // the labels are refused, and so all entries
+	tenantRefused          // the tenant is, and it is the tenant of records
+	renewed                // as hold, but there is another token now
 	entriesRefused         // some entries are refused and the others stored
 	requestRefused         // all of it is refused, maybe because of one entry
 )
@@ -66,7 +68,8 @@ type answer struct {
 // judge reads an answer to a request of size bytes whose first record has the time
 // first. What Loki 3.7 says and means by it:
 //
-//	204       stored (of the last stream of a request, that is)
+//	204       stored (of the last stream of a request, that is); 200 is no answer of
+//	          Loki, but that of a page to log in
 //	260       ingestion is blocked: nothing is stored
 //	400       either the request could not be read, or some entries were refused
 //	          and the others stored; only the text tells
@@ -75,14 +78,14 @@ type answer struct {
 //	429       too much at present, or too many streams
 func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment, first int64) answer {
 	status := res.StatusCode
-	if status == http.StatusNoContent || status == http.StatusOK || status == http.StatusAccepted {
+	if status == http.StatusNoContent {
 		return answer{}
 	}
 	message := string(bytes.TrimSpace(cutUTF8(text, 1024)))
 	if !utf8.ValidString(message) {
 		message = strings.ToValidUTF8(message, "\ufffd")
 	}
-	pe := &PushError{Status: status, Message: s.redact(message), Labels: segs[0].st.describe()}
+	pe := &PushError{Status: status, Message: printable(s.redact(message)), Labels: printable(segs[0].st.describe())}
 	after := retryAfter(res.Header.Get("Retry-After"), time.Now())
 	again := func() answer {
 		return answer{verdict: tryAgain, err: &batch.SendError{Kind: batch.KindRetry, Err: pe, After: after, Status: status}}
@@ -139,6 +142,30 @@ func entriesOf(segs []segment) (n int) {
 // isTooLarge knows what gRPC says of a message above its limit.
 func isTooLarge(text []byte) bool {
 	return bytes.Contains(text, []byte("larger than max")) || bytes.Contains(text, []byte("ResourceExhausted"))
+}
+
+// onlyTenant reports whether a 403 is about the tenant of records alone: it was
+// never accepted, and others were.
+func (s *Pusher) onlyTenant(st *stream) bool {
+	return st.tenant != "" && st.tenantPace.passed.Load() == 0 && s.streams.anyPassed()
+}
+
+// printable escapes what a terminal or a reader of a log could take for more than
+// text.
+func printable(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return s
+	}
+	var sb strings.Builder
+	for _, r := range s {
+		if strconv.IsPrint(r) {
+			sb.WriteRune(r)
+		} else {
+			q := strconv.QuoteRuneToASCII(r)
+			sb.WriteString(q[1 : len(q)-1])
+		}
+	}
+	return sb.String()
 }
 
 // retryAfter reads the header of that name: seconds or a date.

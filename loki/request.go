@@ -289,10 +289,7 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 	s.requests.Add(1)
 	s.bodyBytes.Add(uint64(b.size))
 	s.wireBytes.Add(uint64(len(wire)))
-	header, err := s.headers.get(segs[0].st.tenant)
-	if err != nil {
-		return answer{verdict: hold, err: batch.Fatal(err)}
-	}
+	header := s.headers.get(segs[0].st.tenant)
 	req := (&http.Request{
 		Method: http.MethodPost, URL: s.c.endpoint, Host: s.c.endpoint.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -309,13 +306,18 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 		if errors.As(err, &ue) {
 			err = ue.Err // without the URL, which may have a secret in its query
 		}
-		return answer{verdict: tryAgain, err: batch.RetryAfter(&PushError{Message: s.redact(err.Error()), cause: err}, 0)}
+		return answer{verdict: tryAgain, err: batch.RetryAfter(&PushError{Message: printable(s.redact(err.Error())), cause: err}, 0)}
 	}
 	s.unreachable.Store(false)
 	text := b.read(res.Body)
 	out = s.judge(res, text, b.size, segs, p.recs[segs[0].order[0]].time)
-	if out.verdict == taken {
+	switch {
+	case out.verdict == taken:
 		paced(segs, time.Now())
+	case res.StatusCode == http.StatusUnauthorized && s.headers.renewed(header):
+		out.verdict = renewed
+	case res.StatusCode == http.StatusForbidden && s.onlyTenant(segs[0].st):
+		out.verdict, out.err = tenantRefused, errors.Unwrap(out.err)
 	}
 	return out
 }

@@ -80,7 +80,7 @@ func (d lokiDest) Open(rest string) (*target, error) {
 		return nil, errors.New("no user and password go into it: use --user and --password-file")
 	}
 	c := loki.Config{
-		URL: "http://" + host, Name: d.scheme + ":" + rest, Labels: map[string]string{},
+		URL: "http://" + withPort(host, "3100"), Name: d.scheme + ":" + rest, Labels: map[string]string{},
 		MetadataAttrs: d.f.metadata, Tenant: d.f.text("tenant"), Username: d.f.text("user"),
 		BearerTokenFile: d.f.text("bearer-token-file"),
 	}
@@ -92,6 +92,9 @@ func (d lokiDest) Open(rest string) (*target, error) {
 		name, value, ok := strings.Cut(l, "=")
 		if !ok || name == "" || value == "" {
 			return nil, fmt.Errorf("--label %s: write NAME=VALUE", l)
+		}
+		if _, twice := c.Labels[name]; twice {
+			return nil, fmt.Errorf("--label %s: %s is given twice; a label has one value", l, name)
 		}
 		c.Labels[name] = value
 	}
@@ -116,6 +119,18 @@ func (d lokiDest) Open(rest string) (*target, error) {
 	}
 	t.sink, t.engine = s, true
 	return t, nil
+}
+
+// withPort adds a port to HOST/PATH if there is none.
+func withPort(rest, port string) string {
+	host, path, slash := strings.Cut(rest, "/")
+	if i := strings.LastIndexByte(host, ':'); i < 0 || strings.HasSuffix(host, "]") {
+		host += ":" + port
+	}
+	if slash {
+		host += "/"
+	}
+	return host + path
 }
 
 // plainLoki takes the name of the package out of an error.

@@ -109,3 +109,17 @@ func TestLokiDestinationFaults(t *testing.T) {
 		t.Errorf("dry run: %v", err)
 	}
 }
+
+func TestLokiPortAndLabels(t *testing.T) {
+	for rest, want := range map[string]string{
+		"host": "host:3100", "host/prefix": "host:3100/prefix", "host/": "host:3100/", "host:80/x:y": "host:80/x:y",
+		"[::1]": "[::1]:3100", "[::1]:80": "[::1]:80", "host/a:b": "host:3100/a:b",
+	} {
+		if got := withPort(rest, "3100"); got != want {
+			t.Errorf("%s became %s, want %s", rest, got, want)
+		}
+	}
+	if _, err := lokiTarget(t, "//host", "--label", "app=a", "--label", "app=b"); err == nil || !strings.Contains(err.Error(), "app is given twice") {
+		t.Errorf("got %v", err)
+	}
+}

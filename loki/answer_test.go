@@ -1,0 +1,167 @@
+package loki
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+func answerOf(r *http.Request, status int, h http.Header) (*http.Response, error) {
+	if r.Body != nil {
+		io.Copy(io.Discard, r.Body)
+		r.Body.Close()
+	}
+	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
+}
+
+// TestLoginPage: a proxy that redirects to a page to log in has stored nothing,
+// also with a client of the user's that follows redirects; and that client stays
+// what it was.
+func TestLoginPage(t *testing.T) {
+	client := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if r.Method == "POST" {
+			return answerOf(r, 302, http.Header{"Location": {"/login"}})
+		}
+		t.Error("the redirect was followed")
+		return answerOf(r, 200, nil)
+	})}
+	s, err := NewPusher(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, Client: client})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &encoded{t: t, s: s}
+	if got := batch.Inspect(e.add(nil, event(time.Now(), 0, "x")).send()); got.Kind != batch.KindFatal {
+		t.Errorf("got %+v", got)
+	}
+	if client.CheckRedirect != nil {
+		t.Error("the client was changed")
+	}
+}
+
+// TestTokenAfter401: the file of the token is read at once, whenever it was read
+// last.
+func TestTokenAfter401(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	os.WriteFile(file, []byte("old"), 0o600)
+	at := time.Now()
+	os.Chtimes(file, at, at)
+	var got []string
+	p := roundTrip(func(r *http.Request) (*http.Response, error) {
+		got = append(got, r.Header.Get("Authorization"))
+		if got[len(got)-1] != "Bearer new" {
+			return answerOf(r, 401, nil)
+		}
+		return answerOf(r, 204, nil)
+	})
+	e := &encoded{t: t, s: sinkFor(t, p, Config{BearerTokenFile: file})}
+	e.add(nil, event(time.Now(), 0, "x"))
+	if k := batch.Inspect(e.send()).Kind; k != batch.KindFatal {
+		t.Fatal(k)
+	}
+	os.WriteFile(file, []byte("new"), 0o600)
+	os.Chtimes(file, at, at) // not even its time tells
+	if err := e.send(); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"Bearer old", "Bearer old", "Bearer new"}; !slices.Equal(got, want) {
+		t.Errorf("sent %v, want %v", got, want)
+	}
+}
+
+// TestForbiddenTenant: the tenant of one record stops no others. A tenant that was
+// taken before, and all of them at once, are held.
+func TestForbiddenTenant(t *testing.T) {
+	forbidden := map[string]bool{"b": true}
+	p := roundTrip(func(r *http.Request) (*http.Response, error) {
+		if forbidden[r.Header.Get("X-Scope-Orgid")] {
+			return answerOf(r, 403, nil)
+		}
+		return answerOf(r, 204, nil)
+	})
+	s := sinkFor(t, p, Config{TenantAttr: "t", Concurrency: 1})
+	send := func(tenants ...string) batch.SendError {
+		e := &encoded{t: t, s: s}
+		for _, tenant := range tenants {
+			e.add(nil, event(time.Now(), 0, "x", slog.String("t", tenant)))
+		}
+		err := e.send()
+		if err == nil {
+			return batch.SendError{Kind: 99}
+		}
+		return batch.Inspect(err)
+	}
+	if got := send("b"); got.Kind != batch.KindFatal {
+		t.Errorf("nothing was taken yet: %v", got.Kind)
+	}
+	if got := send("a", "b", "a"); got.Kind != batch.KindReject || !slices.Equal(got.Records, []int{1}) {
+		t.Errorf("got %+v", got)
+	}
+	if got := send("a"); got.Kind != 99 {
+		t.Errorf("got %+v", got)
+	}
+	forbidden["a"] = true
+	if got := send("a"); got.Kind != batch.KindFatal {
+		t.Errorf("a tenant that was taken before: %+v", got)
+	}
+	if n := s.Stats().ByReason[BadTenant]; n != 1 {
+		t.Errorf("counted %d", n)
+	}
+}
+
+// TestPrintable: what a server answers is text and nothing more where it is shown.
+func TestPrintable(t *testing.T) {
+	p := &peer{answer: func(int, *request) (int, string, http.Header) {
+		return 503, "red \x1b[31m\r\n\u202e\x00\u0085 é🙂", nil
+	}}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{Labels: map[string]string{"a": "\u202e\x1b"}})}
+	err := e.add(nil, event(time.Now(), 0, "x")).send()
+	if want := `red \x1b[31m\r\n\u202e\x00\u0085 é🙂`; !strings.Contains(err.Error(), want) {
+		t.Errorf("got %q, want %q", err, want)
+	}
+	if e.s.Stats().LastError != err.Error() || strings.Contains(err.Error(), "\u202e") {
+		t.Errorf("got %q", e.s.Stats().LastError)
+	}
+	down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("no \x1b route") })
+	err = (&encoded{t: t, s: sinkFor(t, down, Config{})}).add(nil, event(time.Now(), 0, "x")).send()
+	if !strings.Contains(err.Error(), `no \x1b route`) {
+		t.Errorf("got %q", err)
+	}
+}
+
+// bytesAsLines is a Formatter that writes messages as they are.
+type bytesAsLines struct{}
+
+func (bytesAsLines) Scope() encode.Scope                { return bytesAsLines{} }
+func (bytesAsLines) Codec() batch.Codec                 { return encode.JSONCodec() }
+func (bytesAsLines) NeedsPC() bool                      { return false }
+func (bytesAsLines) WithAttrs([]slog.Attr) encode.Scope { return bytesAsLines{} }
+func (bytesAsLines) WithGroup(string) encode.Scope      { return bytesAsLines{} }
+func (bytesAsLines) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+	return append(dst, r.Message...), batch.Meta{}, nil
+}
+
+func TestFormatterInvalidUTF8(t *testing.T) {
+	for _, w := range []Wire{Protobuf, JSON} {
+		e, _ := one(t, Config{Wire: w, Formatter: bytesAsLines{}}, encode.Record{Message: "a\xffb\n"})
+		if e.Line != "a\ufffdb" {
+			t.Errorf("%s: got %q", w, e.Line)
+		}
+	}
+}
+
+func TestLevelNameTooLong(t *testing.T) {
+	_, err := NewPusher(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, LevelName: strings.Repeat("l", 2000)})
+	if err == nil || !strings.Contains(err.Error(), "level_name") || !strings.Contains(err.Error(), "2000 bytes") {
+		t.Errorf("got %v", err)
+	}
+}
