@@ -125,6 +125,7 @@ type crashFile struct {
 	broken error
 	fault  atomic.Bool // broken is set
 	big    bigFile
+	watch  *time.Timer // looks after a Send that takes long
 	streamTable
 	bigTable
 }
@@ -277,7 +278,17 @@ func (w *Writer) placeGuardedLocked(p []byte, m batch.Meta) bool {
 }
 
 func (w *Writer) tryMappedLocked(p []byte, m batch.Meta) (placed, faulted bool) {
-	defer w.catchFault(debug.SetPanicOnFault(true), &faulted)
+	next := w.next
+	defer func(old bool) {
+		debug.SetPanicOnFault(old)
+		if r := recover(); r != nil {
+			if !w.isFault(r) {
+				w.next = next // what was not stored has no ticket
+			}
+			w.caught(r)
+			faulted = true
+		}
+	}(debug.SetPanicOnFault(true))
 	w.defineStreamLocked(m.Stream)
 	return w.placeLocked(p, m), false
 }
@@ -369,6 +380,9 @@ func (w *Writer) rescueLocked(p *piece) (ok bool) {
 			panic(r)
 		}
 	}(debug.SetPanicOnFault(true))
+	if !p.sound() {
+		return false
+	}
 	r := p.run()
 	data := append([]byte(nil), r.Data()...)
 	slots := make([]batch.Slot, p.len())
@@ -383,6 +397,11 @@ func (w *Writer) rescueLocked(p *piece) (ok bool) {
 	w.dropRefLocked(src)
 	return true
 }
+
+// sound reports whether the index of a piece is as it was written. A file that was
+// truncated and made longer again has zeros from some point on, and the index of a
+// slab lies behind what it describes.
+func (p *piece) sound() bool { return p.from == p.to || p.blk.slot(p.from).Ticket == p.first }
 
 // sync64 keeps atomic 64-bit words usable on every platform that can map files.
 var (

@@ -46,6 +46,7 @@ func TestRecoveryTellsApart(t *testing.T) {
 	// One that cannot be kept on disk: a directory stands where its file would be
 	// written anew.
 	w.crash.big.mu.Lock()
+	w.o.Crash.Required = false
 	f := w.crash.big.f
 	w.crash.big.f = nil
 	w.crash.big.path = filepath.Join(w.crash.path, "no such directory")

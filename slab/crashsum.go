@@ -5,6 +5,7 @@ import (
 	"hash/crc32"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
@@ -12,8 +13,8 @@ import (
 
 // Checksums vouch for sealed slabs that wait: what lies on a disk for hours may
 // decay or be cut short by a crash of the machine. They are made by the drain when
-// a Send has failed, and by Close for what it leaves behind; never by a caller, and
-// never for a slab that is still being filled. A slab without one is judged by its
+// a Send has failed, beside it when one takes long, and by Close for what it leaves
+// behind; never by a caller, and never for a slab that is still being filled. A slab without one is judged by its
 // tickets alone.
 
 // slabSum is CRC32C over first, last, the payload of a slab and its slots.
@@ -46,22 +47,50 @@ func (b *block) wantsSum() bool {
 	return b.head != nil && b.retired && !b.summed && b.old == nil && b.n > 0
 }
 
-// sumWaiting makes the checksums of the sealed slabs that wait. It runs on the
-// drain, which lets go of mu while it computes; the block is pinned meanwhile.
+// watchAfter is how long a Send takes at least before somebody looks after it, and
+// how often then.
+const watchAfter = 100 * time.Millisecond
+
+// watchSend looks after a Send that takes long, since the drain cannot: it makes the
+// checksums of the slabs that wait, and notices what happens to the file. It runs on
+// a goroutine of its timer.
+func (w *Writer) watchSend() {
+	w.mu.Lock()
+	if w.inflight == 0 || w.abandoned || w.retained || !w.mapped() {
+		w.mu.Unlock()
+		return
+	}
+	if err := w.crash.intact(); err != nil {
+		w.toHeapLocked(err)
+		w.unlock()
+		return
+	}
+	w.unlock()
+	w.sumWaiting()
+	w.crash.watch.Reset(watchAfter)
+}
+
+// sumWaiting makes the checksums of the sealed slabs that wait. It lets go of mu
+// while it computes; the block is pinned meanwhile.
 func (w *Writer) sumWaiting() {
 	w.mu.Lock()
 	defer w.unlock()
-	for w.mapped() {
+	for w.mapped() && !w.retained && !w.abandoned {
 		b := w.unsummedLocked()
 		if b == nil {
 			return
 		}
 		b.refs++
+		b.summed = true // nobody else needs to
 		w.unlock()
 		ok := w.trySum(b)
 		w.mu.Lock()
-		b.summed = true
+		free := len(w.free)
 		w.dropRefLocked(b)
+		if len(w.free) > free && !w.closed { // it was settled meanwhile
+			w.serveLocked()
+			w.setRoomLocked()
+		}
 		if !ok {
 			w.toHeapLocked(errTruncated)
 		}

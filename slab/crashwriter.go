@@ -3,8 +3,12 @@ package slab
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
@@ -24,6 +28,8 @@ func (w *Writer) openSlabs() error {
 	case err == nil:
 		w.crash, w.free = c, blocks
 		w.d.all.Origin = c.uuid
+		c.watch = time.AfterFunc(time.Hour, w.watchSend)
+		c.watch.Stop()
 	case o.Crash.Required:
 		return err
 	default:
@@ -103,20 +109,44 @@ func (w *Writer) storeGuarded(b *block, p []byte, m *batch.Meta) (faulted bool) 
 // catchStore is deferred by storeGuarded. A panic that is no fault goes on.
 func (w *Writer) catchStore(old bool, faulted *bool) {
 	debug.SetPanicOnFault(old)
-	if *faulted {
-		w.caught(recover())
+	if !*faulted {
+		return
 	}
+	r := recover()
+	if !w.isFault(r) { // in the caller's own bytes, say: it is the caller's to deal with
+		w.next--
+		w.mu.Unlock()
+		panic(r)
+	}
+	w.caught(r)
 }
 
 // mapped reports whether new records go to mapped memory. mu is held.
 func (w *Writer) mapped() bool { return w.crash != nil && w.crash.broken == nil }
 
-var errTruncated = errors.New("slab: the crash-safe file was truncated")
+var (
+	errTruncated = errors.New("slab: the crash-safe file was truncated")
+	errUnlinked  = errors.New("slab: the crash-safe file was deleted: no other process would find it")
+)
 
-// intact reports whether the file still has the length that is mapped.
-func (c *crashFile) intact() bool {
+// intact says what has become of the file: nil if it has the length that is mapped,
+// a name, and still begins as it did, which it does not if it was truncated and made
+// longer again.
+func (c *crashFile) intact() error {
 	st, err := c.f.Stat()
-	return err == nil && st.Size() >= int64(len(c.mem))
+	switch {
+	case err != nil:
+		return fmt.Errorf("slab: cannot look at the crash-safe file: %w", err)
+	case st.Size() < int64(len(c.mem)):
+		return errTruncated
+	case links(st) == 0:
+		return errUnlinked
+	}
+	var b [len(crashMagic)]byte
+	if _, err := c.f.ReadAt(b[:], 0); err != nil || string(b[:]) != crashMagic {
+		return errTruncated
+	}
+	return nil
 }
 
 // take is takeLocked where mapped memory may be damaged. It reports false if it
@@ -127,10 +157,10 @@ func (w *Writer) take() bool {
 		return true
 	}
 	faulted := false
-	if w.crash.intact() {
+	if err := w.crash.intact(); err == nil {
 		w.tryTakeLocked(&faulted)
 	} else {
-		w.toHeapLocked(errTruncated)
+		w.toHeapLocked(err)
 		faulted = true
 	}
 	if !faulted {
@@ -152,6 +182,13 @@ func (w *Writer) take() bool {
 func (w *Writer) tryTakeLocked(faulted *bool) {
 	defer w.catchFault(true, faulted)
 	w.takeLocked()
+	for _, p := range w.d.pieces {
+		if !p.sound() { // truncated, and made longer again
+			w.toHeapLocked(errTruncated)
+			*faulted = true
+			return
+		}
+	}
 }
 
 // ackLocked persists how far everything is settled, before the memory is used
@@ -173,18 +210,21 @@ func (w *Writer) ackLocked() {
 }
 
 // rescueBatch copies the batch under way out of mapped memory, if that has
-// faulted, or if the sink may read it from goroutines of its own, where a fault
-// would end the process. It reports false if the memory cannot be read: then the
+// faulted, or if the sink may read it from goroutines of its own, as the writing end
+// of an io.Pipe does, where a fault would end the process. It reports false if the memory cannot be read: then the
 // batch is settled as corrupt.
 func (w *Writer) rescueBatch() bool {
+	w.crash.watch.Reset(watchAfter)
 	d := &w.d
 	if d.cloned {
 		return true
 	}
-	if d.failed > 0 && !w.crash.fault.Load() && !w.crash.intact() {
-		w.faulted(errTruncated)
+	if d.failed > 0 && !w.crash.fault.Load() {
+		if err := w.crash.intact(); err != nil {
+			w.faulted(err)
+		}
 	}
-	if _, same := w.sink.(*ioSink); same && !w.crash.fault.Load() {
+	if s, same := w.sink.(*ioSink); same && s.readsHere() && !w.crash.fault.Load() {
 		return true
 	}
 	d.cloned = true
@@ -197,6 +237,25 @@ func (w *Writer) rescueBatch() bool {
 	var t batch.Tally
 	t.Dropped[batch.Corrupt] = uint64(d.rest.Len())
 	w.settle(d.rest.Len(), nil, t)
+	return false
+}
+
+// readsHere reports whether the destination reads what it is given only on the
+// goroutine that calls it and only in the kernel, which answers EFAULT where memory
+// is gone: it may be handed mapped memory.
+func (s *ioSink) readsHere() bool {
+	if s.w == io.Discard {
+		return true
+	}
+	switch s.vec.(type) {
+	case nil, fileVec:
+	default:
+		return false
+	}
+	switch s.w.(type) {
+	case *os.File, *net.TCPConn, *net.UnixConn:
+		return true
+	}
 	return false
 }
 
@@ -220,17 +279,8 @@ func (w *Writer) copyOut() (ok bool) {
 	c.data, c.slots = c.data[:0], c.slots[:0]
 	for i := range d.rest.Runs {
 		r := &d.rest.Runs[i]
+		c.slots = r.AppendSlots(c.slots, uint32(len(c.data)))
 		c.data = append(c.data, r.Data()...)
-	}
-	off := uint32(0)
-	for i := range d.rest.Runs {
-		r := &d.rest.Runs[i]
-		for k := range r.Len() {
-			s := *r.Slot(k)
-			s.Off = off
-			off += s.Len
-			c.slots = append(c.slots, s)
-		}
 	}
 	next := &d.copied.batch
 	next.Reset()
@@ -248,8 +298,10 @@ type batchCopy struct {
 }
 
 // keepOversizeLocked writes an oversize record to the file beside the slabs. It
-// lets go of mu meanwhile. The call that brought the record returns after.
-func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) {
+// lets go of mu meanwhile. The call that brought the record returns after. What
+// cannot be written is only in memory or, where Crash.Required is set, refused, unless
+// the destination has got it meanwhile.
+func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) (refused error) {
 	big := &w.crash.big
 	gone := big.goneLocked()
 	w.guardLocked(func() { w.defineStreamLocked(s.Stream) })
@@ -258,6 +310,10 @@ func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) {
 	w.mu.Lock()
 	switch {
 	case err != nil && b.refs > 0:
+		if w.o.Crash.Required && w.withdrawLocked(b) {
+			refused = dropErrors[batch.Failed]
+			break
+		}
 		b.unsafe = true
 		w.heapOnly++
 		w.noteHeapHeldLocked()
@@ -275,6 +331,25 @@ func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) {
 			w.mu.Lock()
 		}
 	}
+	return refused
+}
+
+// withdrawLocked takes an oversize record out of the queue again and counts it as
+// dropped. It reports false if the drain has it.
+func (w *Writer) withdrawLocked(b *block) bool {
+	for i := range w.queue.n {
+		p := w.queue.at(i)
+		if p.blk != b {
+			continue
+		}
+		w.queue.remove(i)
+		w.unqueueLocked(p)
+		w.countDropLocked(batch.Failed, 1)
+		w.guardLocked(func() { w.noteEvictedLocked(1) })
+		w.releaseLocked(p)
+		return true
+	}
+	return false
 }
 
 // leaveBigLocked is told that an oversize record is pending no more.
@@ -392,6 +467,7 @@ func (w *Writer) unrecoverLocked() {
 // endCrashLocked lets go of the files: those with nothing left are removed.
 func (w *Writer) endCrashLocked() {
 	if c := w.crash; c != nil {
+		c.watch.Stop()
 		if w.retained {
 			c.release()
 		} else {

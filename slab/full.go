@@ -154,7 +154,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	w.wakeLocked()
 	w.setRoomLocked()
 	if w.mapped() {
-		w.keepOversizeLocked(b, p, *s)
+		return w.keepOversizeLocked(b, p, *s)
 	}
 	return nil
 }

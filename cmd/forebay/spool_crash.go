@@ -78,13 +78,17 @@ func crashHealth(im *slab.Image, out *spoolFile) bool {
 		notes = append(notes, "its process went on without it")
 	}
 	out.Health = "ok"
-	if im.DamagedSlabs > 0 {
-		out.Health = fmt.Sprintf("damaged: %s in %s", plural(im.Damaged, "record"), plural(uint64(im.DamagedSlabs), "slab"))
+	damage := im.Damage()
+	if damage != "" {
+		out.Health = "damaged: " + damage
+	}
+	if im.OtherBoot {
+		notes = append(notes, "from before this machine was started")
 	}
 	if len(notes) > 0 {
 		out.Health += ", " + strings.Join(notes, ", ")
 	}
-	return im.DamagedSlabs > 0
+	return damage != ""
 }
 
 // healthOf is what ls shows of a file that cannot be read.
@@ -116,13 +120,18 @@ func catCrash(f *slab.CrashFile, forms *spool.Options, print func(batch.Codec, b
 	for _, r := range im.Records {
 		if id, ok := streams[r.Stream]; ok {
 			r.Stream = id
+		} else if !im.Defined(r.Stream) { // it must not pass for another
+			r.Stream = forms.Streams.Stream([]byte(undefined))
 		}
 		if err := print(codec, r); err != nil {
 			return false, outputDone{err}
 		}
 	}
-	return im.DamagedSlabs > 0, nil
+	return im.Damage() != "", nil
 }
+
+// undefined, as the definition of a stream, is one that no destination can read.
+const undefined = "\xff"
 
 // outputDone is an error of the output rather than of the file.
 type outputDone struct{ error }

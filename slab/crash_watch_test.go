@@ -1,0 +1,434 @@
+//go:build linux || darwin
+
+package slab
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// The other end of a pipe reads what it is given on a goroutine of its own, where
+// nothing catches a fault: it must not be mapped memory.
+func TestTruncatedUnderAPipe(t *testing.T) {
+	if kind := os.Getenv("FOREBAY_PIPE"); kind != "" {
+		var dst io.WriteCloser
+		var src io.Reader
+		if kind == "io" {
+			src, dst = io.Pipe()
+		} else {
+			a, b := net.Pipe()
+			src, dst = a, b
+		}
+		w := crashWriter(t, os.Getenv("FOREBAY_PIPE_DIR"), dst, Options{FlushInterval: time.Millisecond})
+		mustWrite(t, w, 0, 20000)
+		for w.Stats().Pending.Inflight == 0 {
+			time.Sleep(time.Millisecond) // a real process is looked at
+		}
+		time.Sleep(10 * time.Millisecond)
+		truncate(t, w)
+		got := make(chan int64)
+		go func() { n, _ := io.Copy(io.Discard, src); got <- n }()
+		closeNow(t, w)
+		dst.Close()
+		if n := <-got; n != 20000 {
+			t.Error(n, "bytes")
+		}
+		return
+	}
+	for _, kind := range []string{"io", "net"} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestTruncatedUnderAPipe$")
+		cmd.Env = append(os.Environ(), "FOREBAY_PIPE="+kind, "FOREBAY_PIPE_DIR="+t.TempDir())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%.1000s", kind, err, out)
+		}
+	}
+}
+
+// Which destinations get mapped memory, and which a copy.
+func TestWhoReadsMappedMemory(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, c := range []struct {
+		dst  io.Writer
+		here bool
+	}{
+		{f, true}, {io.Discard, true}, {&net.TCPConn{}, true}, {&net.UnixConn{}, true},
+		{&bytes.Buffer{}, false}, {&heldVec{}, false}, {struct{ io.Writer }{f}, false},
+	} {
+		if s := (&ioSink{w: c.dst, vec: vecWriterFor(c.dst)}); s.readsHere() != c.here {
+			t.Errorf("%T: %v", c.dst, !c.here)
+		}
+	}
+}
+
+// Bytes of the caller that fault are the caller's trouble alone: the Writer goes on.
+func TestFaultInTheCallersBytes(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(8192); err != nil {
+		t.Fatal(err)
+	}
+	m, err := unix.Mmap(int(f.Fd()), 0, 8192, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(m)
+	if err := f.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var out memory
+		w := crashWriter(t, t.TempDir(), &out, Options{FlushInterval: -1})
+		bad := func() {
+			t.Helper()
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			w.Write(m[:100])
+		}
+		bad() // the slow path
+		mustWrite(t, w, 0, 50)
+		bad() // the fast one
+		mustWrite(t, w, 1, 50)
+		closeNow(t, w)
+		wantSequence(t, numbers(t, out.String()), 0, 2)
+		checkAccount(t, w, 2, 2, batch.Drops{})
+		if s := w.Stats().CrashUnsafe; s != "" {
+			t.Error(s)
+		}
+	})
+}
+
+// Whatever lies in the directory under such a name: New starts, soon, in little
+// memory.
+func TestStrangeFilesDoNotBlock(t *testing.T) {
+	dir := t.TempDir()
+	sparse := filepath.Join(dir, "1.slab")
+	if err := os.WriteFile(sparse, []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(sparse, maxCrashBytes); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"2.slab", "3.slab.new"} {
+		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("/dev/zero", filepath.Join(dir, "4.slab")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "5.slab"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	g := newGate()
+	w := crashWriter(t, t.TempDir(), g, Options{})
+	mustWrite(t, w, 0, 50)
+	copyKilled(t, w, dir)
+	g.open()
+	closeNow(t, w)
+	if err := unix.Mkfifo(filepath.Join(dir, filepath.Base(w.crash.path)+bigSuffix), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got, s, events := recoverEvents(t, dir)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; n > 8<<20 {
+		t.Errorf("%d bytes were allocated", n)
+	}
+	wantSequence(t, numbers(t, got), 0, 1)
+	if s.Recovery.DamagedFiles != 1 || !says(events, "recover", "does not begin with") || !says(events, "recover", "no regular file") {
+		t.Errorf("%+v, %v", s.Recovery, events)
+	}
+	if _, err := CrashFiles(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whoever lists files does not lock one that is being made.
+func TestListingDoesNotDisturbNewFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "1.slab"+newSuffix)
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := lockFile(f); err != nil {
+		t.Fatal(err)
+	}
+	files, err := CrashFiles(dir)
+	if err != nil || len(files) != 1 || !files[0].Unborn || files[0].Alive {
+		t.Errorf("%v, %+v", err, files)
+	}
+}
+
+// Slabs that wait behind a Send which hangs get their checksums all the same.
+func TestHungSendHasChecksums(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 16})
+		sums := func() (n int) {
+			b, err := os.ReadFile(w.crash.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 16 {
+				if binary.LittleEndian.Uint64(b[crashHeadsOff+64*i+16:]) != 0 {
+					n++
+				}
+			}
+			return n
+		}
+		i := 0
+		for want := range 3 {
+			for ; i < 22*(want+1); i++ {
+				mustWrite(t, w, i, 90) // eight per slab
+			}
+			time.Sleep(3 * watchAfter)
+			synctest.Wait()
+			if n := sums(); n != (i-1)/8 {
+				t.Errorf("after %d records %d slabs have a checksum", i, n)
+			}
+		}
+		dir := killedCopy(t, w)
+		patch(t, oneFile(t, dir), func(b []byte) { b[bytes.Index(b, []byte("\n9."))+1] = '8' })
+		if im, err := ReadImage(oneFile(t, dir)); err != nil || im.DamagedSlabs != 1 || im.Damaged != 8 {
+			t.Errorf("%v, %q", err, im.Damage())
+		}
+		g.open()
+		closeNow(t, w)
+		wantSequence(t, numbers(t, g.String()), 0, i)
+	})
+}
+
+// Callers that wait for a slab which is being summed when its records are settled
+// get it.
+func TestSumsWhileWritersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		w := crashWriter(t, t.TempDir(), writerFunc(func(p []byte) (int, error) {
+			time.Sleep(watchAfter)
+			n += bytes.Count(p, []byte("\n"))
+			return len(p), nil
+		}), Options{SlabBytes: 1024, SlabCount: 3, WhenFull: Block()})
+		for i := range 300 {
+			mustWrite(t, w, i, 90)
+		}
+		closeNow(t, w)
+		if n != 300 {
+			t.Error(n)
+		}
+		checkAccount(t, w, 300, 300, batch.Drops{})
+	})
+}
+
+// A file that is deleted, or truncated and made longer again, is no good any more:
+// it is noticed, also while the destination hangs, and no record becomes zeros.
+func TestDeletedAndExtended(t *testing.T) {
+	for _, what := range []string{"deleted", "replaced", "extended", "half extended"} {
+		for _, hung := range []bool{false, true} {
+			t.Run(fmt.Sprint(what, hung), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					g := newGate()
+					w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 64, FlushInterval: -1})
+					first := 1
+					if hung {
+						first = 20
+					}
+					for i := range first {
+						mustWrite(t, w, i, 90)
+					}
+					synctest.Wait()
+					size := int64(len(w.crash.mem))
+					at := int64(0)
+					switch what {
+					case "replaced":
+						os.Remove(w.crash.path)
+						if err := os.WriteFile(w.crash.path, []byte("of somebody else"), 0o600); err != nil {
+							t.Fatal(err)
+						}
+					case "deleted":
+						os.Remove(w.crash.path)
+					case "half extended":
+						at = crashHeadsOff + crashPage
+						fallthrough
+					default:
+						if err := errors.Join(os.Truncate(w.crash.path, at), os.Truncate(w.crash.path, size)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					time.Sleep(3 * watchAfter)
+					synctest.Wait()
+					if hung && what != "half extended" && w.Stats().CrashUnsafe == "" {
+						t.Error("nobody noticed while the destination hangs")
+					}
+					for i := first; i < 60; i++ {
+						mustWrite(t, w, i, 90)
+					}
+					g.open()
+					closeNow(t, w)
+					a := w.Account()
+					if a.Check() != nil || a.Accepted != 60 || a.Pending.Total() != 0 || strings.Contains(g.String(), "\x00") {
+						t.Errorf("%v, %.40q", a, g.String())
+					}
+					if strings.HasPrefix(what, "del") || what == "replaced" {
+						wantSequence(t, numbers(t, g.String()), 0, 60)
+					}
+					if w.Stats().CrashUnsafe == "" {
+						t.Error("the gauge is not raised")
+					}
+					if _, err := os.Stat(w.crash.path); what == "replaced" && err != nil {
+						t.Error("the file of somebody else was deleted")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A file from before the machine was started is reported as such, and of what lies
+// in pages that never reached the disk nothing is delivered.
+func TestOtherBoot(t *testing.T) {
+	if bootID() == [16]byte{} {
+		t.Skip("SKIPPED: this system has no boot id")
+	}
+	g := newGate()
+	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 16384, SlabCount: 8})
+	for i := range 60 {
+		mustWrite(t, w, i, 190)
+	}
+	dir := killedCopy(t, w)
+	g.open()
+	closeNow(t, w)
+	path := oneFile(t, dir)
+	patch(t, path, func(b []byte) {
+		b[32] ^= 0xff
+		binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:crashPage], castagnoli))
+		at := bytes.Index(b, line(20, 190)) &^ (crashPage - 1)
+		clear(b[at : at+crashPage])
+	})
+	got, s, events := recoverEvents(t, dir)
+	if strings.Contains(got, "\x00") || s.Recovery.OtherBoot != 1 || s.Recovery.Damaged == 0 || s.Recovery.Damaged > 23 || s.Delivered != 60-s.Recovery.Damaged {
+		t.Errorf("%+v, %v", s.Recovery, s.Account)
+	}
+	if !says(events, "recover", "from before this machine was started") || !says(events, "recover", "never reached the disk") {
+		t.Errorf("%v", events)
+	}
+	if _, err := os.Stat(path + badSuffix); err != nil {
+		t.Error(err)
+	}
+}
+
+// The id of the file and the ticket name a record, whoever sends it.
+func TestOrigin(t *testing.T) {
+	type key struct {
+		id     [16]byte
+		ticket uint64
+	}
+	dir := t.TempDir()
+	seen := map[key]string{}
+	again := 0
+	var fail error
+	sink := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		for _, r := range b.All() {
+			k := key{b.Origin, r.Ticket}
+			if old, ok := seen[k]; ok {
+				again++
+				if old != string(r.Data) {
+					t.Errorf("%v is %q and %q", k, old, r.Data)
+				}
+			}
+			seen[k] = string(r.Data)
+		}
+		return fail
+	})
+	for life := range 3 {
+		fail = errDown // it arrived, and the answer did not
+		synctest.Test(t, func(t *testing.T) {
+			w := mustSink(t, sink, &Options{Crash: &Crash{Dir: dir, Required: true}})
+			if life == 2 {
+				fail = nil
+			}
+			for i := range 5 {
+				mustWrite(t, w, life*5+i, 50)
+			}
+			time.Sleep(time.Second)
+			w.Close()
+		})
+	}
+	if len(seen) != 15 || again < 10 {
+		t.Errorf("%d records, %d came again", len(seen), again)
+	}
+	for k := range seen {
+		if k.id == [16]byte{} {
+			t.Error("a record without an origin")
+		}
+	}
+	w := mustSink(t, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		if b.Origin != [16]byte{} {
+			t.Error("an origin on the heap")
+		}
+		return nil
+	}), nil)
+	mustWrite(t, w, 0, 50)
+	closeNow(t, w)
+}
+
+// Where crash-safety is required, a record that cannot be kept is refused and
+// counted.
+func TestRequiredRefusesWhatItCannotKeep(t *testing.T) {
+	for _, required := range []bool{true, false} {
+		g := newGate()
+		w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, MaxRecord: 3000})
+		w.o.Crash.Required = required
+		mustWrite(t, w, 0, 50)
+		<-g.entered
+		w.crash.big.path = filepath.Join(w.crash.path, "nowhere")
+		err := w.WriteRecord(line(1, 2000), batch.Meta{})
+		if required != errors.Is(err, ErrDropped) || !required && err != nil {
+			t.Errorf("required=%v: %v", required, err)
+		}
+		mustWrite(t, w, 2, 50)
+		if s := w.Stats(); required == (s.HeapOnly == 1) || s.Account.Check() != nil {
+			t.Errorf("required=%v: %d on the heap only, %v", required, s.HeapOnly, s.Account)
+		}
+		if im, err := ReadImage(oneFile(t, killedCopy(t, w))); err != nil || im.Unreturned != 0 || im.Damaged != 0 {
+			t.Errorf("required=%v: %v, %+v", required, err, im)
+		}
+		g.open()
+		closeNow(t, w)
+		if required {
+			checkAccount(t, w, 3, 2, drops(batch.Failed, 1))
+		} else {
+			checkAccount(t, w, 3, 3, batch.Drops{})
+		}
+	}
+}
