@@ -91,6 +91,7 @@ type scope struct {
 	stream uint32
 	levels []groupLevel // the root and the open groups
 	names  []string     // of the open groups
+	deep   bool         // its pairs may have more than maxLevels levels
 }
 
 // A groupLevel is what is known of a group: its key and the pairs of With.
@@ -119,6 +120,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	last := &n.levels[len(n.levels)-1]
 	v := s.borrow()
 	pairs, k := n.attrs(v, slices.Clone(last.pairs), attrs)
+	n.deep = s.deep || v.deep
 	v.free()
 	last.pairs, last.n = pairs[:len(pairs):len(pairs)], last.n+k
 	return &n
@@ -212,6 +214,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 			n[last] += k
 		}
 	}
+	base, deep := v.base, s.deep || v.deep || len(s.levels) >= maxLevels
 	v.free()
 	for i := last; i >= 0; i-- {
 		if i > 0 && n[i] == 0 {
@@ -229,6 +232,9 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		if i > 0 {
 			n[i-1]++
 		}
+	}
+	if deep {
+		dst = flat(dst, base)
 	}
 	return dst, m, nil
 }
@@ -303,6 +309,7 @@ func appendLevel(dst []byte, l slog.Level) []byte {
 
 // AppendJSONEvent appends an event whose record is the JSON object js: what a
 // program wrote to its output, say. Anything else than one object is an error.
+// Levels that receivers do not decode become JSON text, as with [Logger.Post].
 func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 	dst = appendEntryTime(dst, t, false)
 	at := len(dst)
@@ -315,6 +322,9 @@ func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 	}
 	if c := dst[at]; c&0xf0 != 0x80 && c != 0xde && c != 0xdf {
 		return dst, fmt.Errorf("fluent: cannot encode event: a record is a JSON object")
+	}
+	if brackets(js) > maxLevels && msgpack.Nested(dst[at:], maxLevels+1) > maxLevels {
+		dst = flat(dst, at)
 	}
 	return dst, nil
 }

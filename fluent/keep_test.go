@@ -384,10 +384,15 @@ func TestCodecFor(t *testing.T) {
 // With the policy spill a server that stalls, and is not known to be down, costs
 // neither records nor the callers' time: the oldest go to the spool.
 func TestWhenFullSpill(t *testing.T) {
+	t.Run("memory", func(t *testing.T) { testWhenFullSpill(t, "") })
+	t.Run("crash-safe", func(t *testing.T) { testWhenFullSpill(t, t.TempDir()) })
+}
+
+func testWhenFullSpill(t *testing.T, crash string) {
 	stop := make(chan struct{})
 	stalled := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}
 	dir := t.TempDir()
-	l := newTestLogger(t, Config{Servers: []string{listen(t, stalled)}, SpoolDir: dir, WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 16 << 10})
+	l := newTestLogger(t, Config{Servers: []string{listen(t, stalled)}, SpoolDir: dir, CrashDir: crash, WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 16 << 10})
 	const n = 5000
 	text := strings.Repeat("x", 100)
 	for i := range n {

@@ -60,7 +60,10 @@ func NewLogger(c Config) (*Logger, error) {
 //     them that they have; what such a method fails or panics with stands in
 //     its place;
 //   - channels, functions and the like become a text that says so;
-//   - invalid UTF-8 is replaced.
+//   - invalid UTF-8 is replaced;
+//   - maps and lists that lie within more than 29 others, the record among them,
+//     become the text of their JSON, whoever has written them: Fluent Bit decodes
+//     no entry of more levels.
 //
 // The error wraps [ErrTag], [ErrDepth], [ErrCycle] or [ErrTooLarge] for what
 // cannot be posted, [ErrDropped] for what found no room (Config.WhenFull), and

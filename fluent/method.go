@@ -56,13 +56,17 @@ func (s *valuer) call(dst []byte, recv any, m method) (out []byte, err error) {
 	}()
 	switch m {
 	case marshalMsg:
-		return appendMarshaled(dst, recv.(Marshaler))
+		out, err := appendMarshaled(dst, recv.(Marshaler))
+		if err == nil {
+			s.passed(out[at:], len(out)-at)
+		}
+		return out, err
 	case marshalJSON:
 		js, err := recv.(json.Marshaler).MarshalJSON()
 		if err != nil {
 			return dst, err
 		}
-		return rawJSON(dst, js), nil
+		return s.rawJSON(dst, js), nil
 	case marshalText:
 		text, err := recv.(encoding.TextMarshaler).MarshalText()
 		if err != nil {

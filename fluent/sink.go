@@ -78,6 +78,7 @@ func New(c Config) (*Sink, error) {
 	var to batch.Sink = s.client
 	if r.CrashDir != "" {
 		to = s.client.Blocking()
+		o.SpillWhenFull = r.whenFull == slab.Spill() // a sink that pipelines needs no help
 	}
 	if s.engine, err = deliver.New(to, o); err != nil {
 		return nil, errors.Join(fmt.Errorf("fluent: %w", err), s.kept.close())

@@ -1,6 +1,7 @@
 package fluent
 
 import (
+	"bytes"
 	"encoding"
 	"errors"
 	"fmt"
@@ -19,6 +20,10 @@ import (
 const (
 	// maxDepth is how deep values may lie within each other.
 	maxDepth = 128
+	// maxLevels is how many maps and lists of a record may lie within each other,
+	// the record included: with the entry around it that is what Fluent Bit
+	// decodes, 31. Those below become text, see flat.
+	maxLevels = 30
 	// trackDepth is the depth from which pointers are remembered, to find cycles.
 	trackDepth = 8
 )
@@ -39,6 +44,7 @@ type valuer struct {
 	limit int              // bytes of a record
 	depth int              // of values within each other, pointers too
 	level int              // of maps and lists only
+	deep  bool             // there may be more than maxLevels of them
 	way   []unsafe.Pointer // pointers, maps and slices we are in, from trackDepth on
 	path  []string         // where an error lies, innermost first
 	times TimeForm
@@ -56,7 +62,7 @@ var valuers = sync.Pool{New: func() any { return &valuer{own: make([]byte, 0, ow
 
 func borrow(limit int, times TimeForm) *valuer {
 	s := valuers.Get().(*valuer)
-	s.base, s.limit, s.depth, s.level, s.times = 0, limit, 0, 0, times
+	s.base, s.limit, s.depth, s.level, s.deep, s.times = 0, limit, 0, 0, false, times
 	return s
 }
 
@@ -88,8 +94,13 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	default:
 		dst, err = s.any(dst, v)
 	}
-	if err == nil && len(dst)-at > s.limit {
-		err = s.tooLarge(dst)
+	if err == nil {
+		if s.deep {
+			dst = flat(dst, at)
+		}
+		if len(dst)-at > s.limit {
+			err = s.tooLarge(dst)
+		}
 	}
 	if err != nil {
 		return dst, s.explain(err)
@@ -104,6 +115,24 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	var head [64]byte
 	h := msgpack.AppendStr(msgpack.AppendMapHeader(head[:0], 1), key)
 	return slices.Insert(dst, at, h...), nil
+}
+
+// flat rewrites the value at dst[at:], which is a record or will be, so that it has
+// no more than maxLevels levels.
+func flat(dst []byte, at int) []byte {
+	out, _, err := msgpack.AppendShallow(nil, dst[at:], maxLevels)
+	if err != nil {
+		return dst // it is no MessagePack: our own it always is
+	}
+	return append(dst[:at], out...)
+}
+
+// passed looks at a value that somebody else has made, n of whose bytes could begin
+// a list or map.
+func (s *valuer) passed(b []byte, n int) {
+	if room := maxLevels - s.level; n > room && !s.deep {
+		s.deep = msgpack.Nested(b, room+1) > room
+	}
 }
 
 // explain adds where the error lies.
@@ -141,6 +170,9 @@ func (s *valuer) enter(dst []byte, p unsafe.Pointer) error {
 	s.level++
 	if s.depth < trackDepth {
 		return nil
+	}
+	if s.level >= maxLevels { // some lists and maps do not come by here
+		s.deep = true
 	}
 	if s.depth > maxDepth {
 		return fmt.Errorf("%w: more than %d levels", ErrDepth, maxDepth)
@@ -376,7 +408,7 @@ func (s *valuer) value(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
 	case opNumber:
 		return number(dst, v.String()), nil
 	case opRaw:
-		return rawJSON(dst, v.Bytes()), nil
+		return s.rawJSON(dst, v.Bytes()), nil
 	case opAttr:
 		if v.CanAddr() {
 			return s.attr(dst, *v.Addr().Interface().(*slog.Value))
@@ -655,7 +687,7 @@ func number(dst []byte, text string) []byte {
 }
 
 // rawJSON appends JSON that somebody else has made.
-func rawJSON(dst, js []byte) []byte {
+func (s *valuer) rawJSON(dst, js []byte) []byte {
 	if js == nil {
 		return msgpack.AppendNil(dst)
 	}
@@ -664,5 +696,9 @@ func rawJSON(dst, js []byte) []byte {
 	if err != nil || len(strings.TrimSpace(string(rest))) > 0 {
 		return msgpack.AppendStrBytes(dst[:at], js)
 	}
+	s.passed(out[at:], brackets(js))
 	return out
 }
+
+// brackets counts what could begin lists and objects in js.
+func brackets(js []byte) int { return bytes.Count(js, []byte{'['}) + bytes.Count(js, []byte{'{'}) }

@@ -1,6 +1,7 @@
 package fluent
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
@@ -528,5 +530,81 @@ func TestDirectFields(t *testing.T) {
 				t.Errorf("%T:\n got %s\nwant %s", v, got, want)
 			}
 		}
+	}
+}
+
+// deepJSON and deepMsg write themselves with so many levels.
+type (
+	deepJSON int
+	deepMsg  int
+)
+
+func (d deepJSON) MarshalJSON() ([]byte, error) {
+	return []byte(strings.Repeat("[", int(d)) + strings.Repeat("]", int(d))), nil
+}
+
+func (d deepMsg) MarshalMsg(dst []byte) ([]byte, error) {
+	return append(append(dst, bytes.Repeat([]byte{0x91}, int(d))...), 1), nil
+}
+
+func nest(n int, v any) any {
+	for range n {
+		v = []any{v}
+	}
+	return v
+}
+
+// No entry has more levels than Fluent Bit decodes, 31, whatever it is made of,
+// and below nothing is lost.
+func TestLevelsOfAnEntry(t *testing.T) {
+	const limit = 31
+	check := func(what string, e []byte, err error) {
+		t.Helper()
+		if err != nil {
+			if !errors.Is(err, ErrDepth) {
+				t.Errorf("%s: %v", what, err)
+			}
+			return
+		}
+		if n := msgpack.Nested(e, 200); n > limit {
+			t.Errorf("%s: %d levels", what, n)
+		}
+		if rest, err := msgpack.Skip(e); err != nil || len(rest) > 0 {
+			t.Errorf("%s: %v, %d bytes behind it", what, err, len(rest))
+		}
+		if _, ok := appendEntryJSON(nil, e); !ok {
+			t.Errorf("%s: no JSON", what)
+		}
+	}
+	for n := range 126 {
+		for _, in := range []any{
+			1, []string{"a"}, map[string]string{"a": "b"}, []int{}, map[string]int{"a": 1}, struct{ A int }{1}, json.RawMessage(`{"a":[{}]}`),
+			deepJSON(1), deepJSON(40), deepJSON(9000), deepMsg(1), deepMsg(40), deepMsg(120), deepMsg(9000), slog.GroupValue(slog.Int("a", 1)),
+		} {
+			e, err := AppendEvent(nil, time.Unix(1, 0), map[string]any{"d": nest(n, in)})
+			check(fmt.Sprintf("%d levels and %T(%v)", n, in, in), e, err)
+		}
+		js := `{"a":` + strings.Repeat("[", n) + "1" + strings.Repeat("]", n) + "}"
+		e, err := AppendJSONEvent(nil, time.Unix(1, 0), []byte(js))
+		check("JSON", e, err)
+		enc, err := NewEncoder(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := enc.Scope()
+		for range n {
+			s = s.WithGroup("g")
+		}
+		s = s.WithAttrs([]slog.Attr{slog.Any("w", nest(n, 1))})
+		e, _, err = s.Append(nil, &encode.Record{Time: time.Unix(1, 0), Attrs: []slog.Attr{slog.Any("a", deepJSON(n)), slog.Any("b", nest(n, 1))}})
+		check("slog", e, err)
+	}
+	// Exactly as deep as may be is left as it is.
+	e, err := AppendEvent(nil, time.Unix(1, 0), map[string]any{"d": nest(29, 1)})
+	if err != nil || msgpack.Nested(e, 99) != limit || bytes.Contains(e, []byte("[1]")) {
+		t.Errorf("%x: %v", e, err)
+	}
+	if e, err = AppendEvent(nil, time.Unix(1, 0), map[string]any{"d": nest(31, 1)}); err != nil || !bytes.Contains(e, []byte("[[1]]")) {
+		t.Errorf("%x: %v", e, err)
 	}
 }
