@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -729,6 +730,53 @@ func TestFailoverFromAServerThatOnlyAccepts(t *testing.T) {
 	if !slices.Equal(good.get("forebay"), seq(0, 10)) {
 		t.Error(good.get("forebay"))
 	}
+}
+
+// A first server that takes connections and acknowledges nothing is tried again
+// ever more seldom; once it acknowledges, it is used.
+func TestFailoverFromAServerThatStaysMute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a, b received
+		var well atomic.Bool
+		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			if well.Load() {
+				a.obedient(c)
+			}
+			for {
+				if _, err := c.Next(); err != nil {
+					return
+				}
+			}
+		}}
+		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.obedient(c) }}
+		defer fa.Close()
+		defer fb.Close()
+		s := newTestClient(t, Config{Servers: []string{"a", "b"}, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+			if addr[:1] == "a" {
+				return fa.Dial(ctx, n, addr)
+			}
+			return fb.Dial(ctx, n, addr)
+		}})
+		send := func(d time.Duration) {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(10 * time.Second) {
+				for s.Send(context.Background(), numbers(t, 0, 1)) != nil {
+				}
+			}
+		}
+		send(2 * time.Hour)
+		if n := fa.Conns(); n < 4 || n > 30 {
+			t.Errorf("the mute server was tried %d times in two hours", n)
+		}
+		if st := s.Stats(); !strings.HasPrefix(st.Server, "b:") {
+			t.Errorf("%+v", st)
+		}
+		well.Store(true)
+		send(20 * time.Minute)
+		if st := s.Stats(); !strings.HasPrefix(st.Server, "a:") {
+			t.Errorf("it is well again: %+v", st)
+		}
+		s.Close(context.Background())
+	})
 }
 
 func TestKeepaliveFalse(t *testing.T) {

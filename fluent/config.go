@@ -134,8 +134,9 @@ type Config struct {
 	// IdleTimeout is after which time without use a connection is closed, before
 	// something on the way forgets it. Default 5 min; negative: never.
 	IdleTimeout time.Duration `yaml:"idle_timeout"`
-	// Failback is how often a server before the one in use is tried. Default
-	// 1 min; negative: only when the one in use fails.
+	// Failback is how often a server before the one in use is tried. One that
+	// took connections and acknowledged nothing is passed over for longer, up to
+	// 10 min. Default 1 min; negative: only when the one in use fails.
 	Failback time.Duration `yaml:"failback"`
 	// ReconnectMin and ReconnectMax bound the jittered delay after a server that
 	// could not be connected to, which doubles with each attempt. Defaults

@@ -34,6 +34,7 @@ type conn struct {
 	byID    map[chunkID]uint64
 	acked   bool // something was
 	used    bool // something was written
+	probed  bool // what is maybe bad was written
 	dead    bool
 	err     error     // why
 	judged  bool      // the sender has seen that
@@ -56,16 +57,16 @@ func (s *Client) connection(ctx context.Context) (*conn, error) {
 		c, better := s.conn, s.better
 		switch {
 		case c == nil || c.dead:
-			shaky := c != nil && !c.judged && c.used && !c.acked && !s.c.NoAck
-			if c != nil {
+			if c != nil && !c.judged && len(s.c.servers) > 1 && !s.c.NoAck {
 				c.judged = true
+				switch srv := s.c.servers[c.index]; {
+				case c.acked:
+					srv.mute = 0
+				case c.used && !c.probed: // it takes connections, but nothing else
+					srv.silent(c.err, s.c.ReconnectMax)
+				}
 			}
 			s.mu.Unlock()
-			if shaky && len(s.c.servers) > 1 { // it takes connections, but nothing else
-				srv := s.c.servers[c.index]
-				srv.failed(c.err, s.c.ReconnectMin, s.c.ReconnectMax)
-				srv.shaky = true
-			}
 			return s.connect(ctx)
 		case !c.keepalive && c.used: // the server is about to close it
 			s.mu.Unlock()
@@ -97,10 +98,12 @@ func (s *Client) connection(ctx context.Context) (*conn, error) {
 			}
 		default:
 			if c.index > 0 && s.c.Failback > 0 && !s.trying && time.Since(c.looked) >= s.c.Failback {
-				s.trying = true
 				c.looked = time.Now()
-				s.beside.Add(1)
-				go s.lookBack(c.index)
+				if before := s.promising(c.index); len(before) > 0 {
+					s.trying = true
+					s.beside.Add(1)
+					go s.lookBack(before)
+				}
 			}
 			s.mu.Unlock()
 			return c, nil
@@ -169,11 +172,23 @@ func (s *Client) adopt(c *conn) {
 	}
 }
 
-// lookBack tries the servers before the one with that index.
-func (s *Client) lookBack(index int) {
+// promising returns the servers before the one with that index, but for those that
+// are passed over because they acknowledge nothing.
+func (s *Client) promising(index int) (before []int) {
+	now := time.Now()
+	for i, srv := range s.c.servers[:index] {
+		if srv.mute == 0 || !now.Before(srv.until) {
+			before = append(before, i)
+		}
+	}
+	return before
+}
+
+// lookBack tries these servers.
+func (s *Client) lookBack(before []int) {
 	defer s.beside.Done()
 	var found *conn
-	for i := range index {
+	for _, i := range before {
 		if c, err := s.dial(s.ctx, i); err == nil {
 			found = c
 			break
@@ -313,6 +328,7 @@ func (s *Client) register(c *conn, j *job) bool {
 		c.pending = append(c.pending, sent{j: j, frame: i, id: f.id, at: now})
 	}
 	c.used, c.last = true, now
+	c.probed = c.probed || j.part
 	c.deadlineLocked(s.c)
 	return true
 }

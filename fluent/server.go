@@ -22,7 +22,8 @@ type server struct {
 	failures int // to connect, in a row
 	until    time.Time
 	err      error
-	shaky    bool // it takes connections, but acknowledges nothing
+	shaky    bool // it takes connections, but acknowledged nothing the last time
+	mute     int  // connections in a row without an acknowledgement
 }
 
 func parseServer(text string) (*server, error) {
@@ -78,4 +79,21 @@ func (s *server) failed(err error, lo, hi time.Duration) {
 	s.until = time.Now().Add(d/2 + rand.N(d/2+1))
 }
 
+// worked notes that the server could be connected to. That is no proof that it
+// acknowledges anything.
 func (s *server) worked() { s.failures, s.until, s.err, s.shaky = 0, time.Time{}, nil, false }
+
+// muteMax bounds how long a server that only takes connections is passed over.
+const muteMax = 10 * time.Minute
+
+// silent notes that the server took a connection and records, and acknowledged
+// none: it is passed over for a while, twice as long each time.
+func (s *server) silent(err error, lo time.Duration) {
+	s.err, s.shaky = err, true
+	d := muteMax
+	if s.mute < 20 {
+		d = min(muteMax, lo<<s.mute)
+	}
+	s.mute++
+	s.until = time.Now().Add(d/2 + rand.N(d/2+1))
+}
