@@ -64,6 +64,8 @@ type drain struct {
 const (
 	spinRounds = 100
 	spinWorth  = 30 * time.Microsecond
+	// patience is how often the drain tries to get the lock before it waits for it.
+	patience = 100
 )
 
 // markerEvery is the shortest time between two markers.
@@ -131,7 +133,7 @@ func (w *Writer) gather() bool {
 			if points {
 				point(ptGather)
 			}
-			w.mu.Lock()
+			w.lockPatiently()
 		}
 		d.locked = false
 		if w.abandoned || w.retained {
@@ -220,6 +222,24 @@ func (w *Writer) gather() bool {
 	}
 }
 
+// lockPatiently locks mu for the drain, which meets a caller inside it at every
+// other attempt where one caller writes as fast as it can. A sync.Mutex that is
+// waited for makes its holder wake the waiter, about a microsecond of the caller's
+// time; so the drain tries for as long before it waits.
+func (w *Writer) lockPatiently() {
+	if w.spins {
+		for range patience {
+			if w.mu.TryLock() {
+				return
+			}
+			for i := 0; i < 8; i++ {
+				w.sealed.Load()
+			}
+		}
+	}
+	w.mu.Lock()
+}
+
 // restLocked is called when nothing is pending: the current block can be filled
 // from its start again, and a drop episode is over.
 func (w *Writer) restLocked() {
@@ -247,13 +267,14 @@ func (w *Writer) spin() bool {
 	if points {
 		point(ptSpin)
 	}
+	want := max(1, uint32(w.o.SlabCount/4))
 	for range spinRounds {
-		if w.sealed.Load() != before {
+		if w.sealed.Load()-before >= want {
 			return true
 		}
 		runtime.Gosched()
 	}
-	d.spinning = false
+	d.spinning = w.sealed.Load() != before
 	return true // look again, then sleep
 }
 
@@ -547,7 +568,7 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 	if points {
 		point(ptSettle)
 	}
-	w.mu.Lock()
+	w.lockPatiently()
 	if w.abandoned {
 		w.mu.Unlock()
 		d.rest = nil

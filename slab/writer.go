@@ -176,8 +176,11 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		return nil, err
 	}
 	w.gatherMax = 1
-	if s, ok := dst.(*ioSink); ok && s.vec != nil {
-		w.gatherMax = max(1, r.SlabCount/2)
+	if s, ok := dst.(*ioSink); ok {
+		w.gatherMax = max(1, r.SlabCount/4)
+		if s.vec != nil {
+			w.gatherMax = max(1, r.SlabCount/2)
+		}
 	}
 	if l, ok := dst.(batch.Limiter); ok {
 		w.limits = l.Limits()
