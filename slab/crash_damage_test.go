@@ -62,12 +62,12 @@ func recoverStreams(t *testing.T, dir string, d *dictSink) (Stats, []batch.Event
 func TestStreamZeroIsTranslated(t *testing.T) {
 	dir := t.TempDir()
 	keepStreams(t, dir, &dictSink{names: []string{"{app=a}", "{app=b}"}}, func(w *Writer) {
-		_ = w.WriteRecord([]byte("a\n"), batch.Meta{})
 		_ = w.WriteRecord([]byte("b\n"), batch.Meta{Stream: 1})
+		_ = w.WriteRecord([]byte("a\n"), batch.Meta{})
 	})
 	d := &dictSink{names: []string{"{app=b}", "{app=a}"}}
 	recoverStreams(t, dir, d)
-	if got := strings.Join(d.got, ""); got != "{app=a}:a\n{app=b}:b\n" {
+	if got := strings.Join(d.got, ""); got != "{app=b}:b\n{app=a}:a\n" {
 		t.Errorf("recovered %q", got)
 	}
 }

@@ -114,6 +114,7 @@ func (p *pipeline) open(stdin *os.File) (err error) {
 		}
 		p.outs = append(p.outs, out)
 	}
+	p.tellOfOrphans()
 	return nil
 }
 

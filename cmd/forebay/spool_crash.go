@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -37,6 +38,35 @@ func readCrash(f *slab.CrashFile) (*slab.Image, error) {
 		return slab.ReadLive(f.Path)
 	}
 	return slab.ReadImage(f.Path)
+}
+
+// tellOfOrphans says that dead programs have left records of destinations in the
+// directory of --crash-safe that this one has not, so that nobody delivers them.
+func (p *pipeline) tellOfOrphans() {
+	if p.c.crashSafe == "" {
+		return
+	}
+	own := map[string]bool{}
+	for _, out := range p.outs {
+		own[safeName(out.to)] = true
+	}
+	entries, _ := os.ReadDir(p.c.crashSafe)
+	var records uint64
+	for _, e := range entries {
+		if !e.IsDir() || own[e.Name()] {
+			continue
+		}
+		files, _ := slab.CrashFiles(filepath.Join(p.c.crashSafe, e.Name()))
+		for _, f := range files {
+			if !f.Alive && !f.Unborn && !f.Aside {
+				l, _ := crashListing(&f)
+				records += l.Pending
+			}
+		}
+	}
+	if records > 0 {
+		p.con.say("--crash-safe: %s of other destinations wait in %s: see forebay spool ls and replay", plural(records, "record"), p.c.crashSafe)
+	}
 }
 
 // crashListing says what is in a file.

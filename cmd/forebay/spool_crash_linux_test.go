@@ -331,3 +331,75 @@ func TestSpoolDamagedSlabs(t *testing.T) {
 		t.Errorf("purge: %d %s", code, out)
 	}
 }
+
+// What dead programs have left for destinations that this one has not is said at the
+// start, once; what is this one's own is delivered and not mentioned.
+func TestCrashSafeOfOtherDestinations(t *testing.T) {
+	dir := t.TempDir()
+	slabs, out := filepath.Join(dir, "slabs"), filepath.Join(dir, "late")
+	beside := filepath.Join(dir, "beside")
+	p := start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+full(t, dir), "--to", "file:"+beside)
+	p.write("one\ntwo\n")
+	await(t, beside, "one\ntwo\n")
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	p = start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+out)
+	p.in.Close()
+	code, stderr := p.wait()
+	if code != 0 || strings.Count(stderr, "--crash-safe: 2 records of other destinations wait in "+slabs) != 1 {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	os.Remove(filepath.Join(dir, "out"))
+	p = start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+filepath.Join(dir, "out"))
+	p.in.Close()
+	if code, stderr := p.wait(); code != 0 || strings.Contains(stderr, "other destinations") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+// Damage of records that are larger than a slab is seen by verify, cat and replay.
+func TestSpoolDamagedOversize(t *testing.T) {
+	dir := t.TempDir()
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w, err := slab.New(f, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}, SlabBytes: 1024, CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		fmt.Fprintf(w, "line %d%s\n", i, strings.Repeat(".", 2000))
+	}
+	w.Close()
+	files, err := slab.CrashFiles(dir)
+	if err != nil || len(files) != 1 {
+		t.Fatal(err, files)
+	}
+	b, err := os.ReadFile(files[0].Path + ".big")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[100] ^= 1
+	if err := os.WriteFile(files[0].Path+".big", b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, code := runSpool(t, nil, "verify", dir)
+	if code != exitRuntime || !strings.Contains(out, "4 records in slabs of a dead program: damaged: 1 record larger than a slab") {
+		t.Errorf("verify: %d %s%s", code, out, errs)
+	}
+	if out, errs, code := runSpool(t, nil, "ls", dir); code != 0 || !strings.Contains(out, "damaged: 1 record larger than a slab") {
+		t.Errorf("ls: %d %s%s", code, out, errs)
+	}
+	if out, errs, code := runSpool(t, nil, "cat", "--raw", dir); code != exitRuntime || strings.Count(out, "\n") != 4 {
+		t.Errorf("cat: %d %s", code, errs)
+	}
+	late := filepath.Join(t.TempDir(), "late")
+	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "file:"+late); code != exitRuntime || !strings.Contains(errs, "4 records delivered, 0 left, 1 unreadable") {
+		t.Errorf("replay: %d %s", code, errs)
+	}
+	if out, _, _ := runSpool(t, nil, "ls", dir); !strings.Contains(out, "damaged, set aside") {
+		t.Errorf("ls: %s", out)
+	}
+}
