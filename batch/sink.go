@@ -131,6 +131,9 @@ func (k Kind) String() string {
 
 // Error returns the cause and what follows from it.
 func (e *SendError) Error() string {
+	if e == nil {
+		return "batch: nil *SendError"
+	}
 	switch e.Kind {
 	case KindPrefix:
 		return fmt.Sprintf("first %d records taken, then: %v", e.Acked, e.Err)
@@ -142,7 +145,12 @@ func (e *SendError) Error() string {
 }
 
 // Unwrap returns the cause.
-func (e *SendError) Unwrap() error { return e.Err }
+func (e *SendError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // Permanent says that the destination will never take this batch: it must not
 // be sent again. It returns nil if err is nil.
@@ -177,13 +185,14 @@ func RetryAfter(err error, d time.Duration) error {
 // configuration will remove.
 func Fatal(err error) error { return wrap(err, SendError{Kind: KindFatal}) }
 
-// Prefix says that the first n records are settled and the rest is not.
+// Prefix says that the first n records are settled and the rest is not. More records
+// than the batch has, or fewer than none, make no sense: then nothing is settled.
 func Prefix(n int, err error) error {
 	return wrap(err, SendError{Kind: KindPrefix, Acked: n})
 }
 
 // Partial says that all records are settled but those with the given ascending
-// indexes.
+// indexes. Indexes that make no sense ([ValidIndexes]) settle nothing.
 func Partial(err error, records ...int) error {
 	return wrap(err, SendError{Kind: KindPartial, Records: records})
 }
@@ -197,13 +206,14 @@ func wrap(err error, e SendError) error {
 }
 
 // Inspect returns what may be done after Send returned err. An error that is no
-// [SendError] is one to retry. It returns the zero value for nil.
+// [SendError], or a nil *SendError, is one to retry. It returns the zero value for
+// nil.
 func Inspect(err error) SendError {
 	if err == nil {
 		return SendError{}
 	}
 	var se *SendError
-	if errors.As(err, &se) {
+	if errors.As(err, &se) && se != nil {
 		return *se
 	}
 	return SendError{Kind: KindRetry, Err: err}

@@ -78,6 +78,7 @@ func New(sink batch.Sink, o *Options) (*Engine, error) {
 	top := batch.Sink(e.breaker)
 	if e.fallback != nil {
 		e.fallback.sink = e.breaker
+		e.fallback.bury = e.poison.bury
 		e.fallback.late = func() bool { return is(c.late) }
 		top = e.fallback
 	}

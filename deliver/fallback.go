@@ -65,6 +65,8 @@ type Fallback struct {
 	due     atomic.Uint64 // records to offer before the limit counts again
 	mu      sync.Mutex    // leaf; guards failing
 	failing episode
+	// bury drops records that the handler will never take and returns how many count.
+	bury func(context.Context, *batch.Batch, error) uint64
 	// late makes the limit and When not count: the producer is closing and
 	// nothing will be sent to the sink any more.
 	late func() bool
@@ -93,6 +95,7 @@ func newFallback(sink batch.Sink, h ErrorHandler, o FallbackOptions, ev *events)
 	return &Fallback{
 		inner: inner{sink}, o: o, g: newGuarded(h, o.HandlerTimeout), events: ev,
 		late: func() bool { return false },
+		bury: func(_ context.Context, b *batch.Batch, _ error) uint64 { return countable(b) },
 	}, nil
 }
 
@@ -125,7 +128,7 @@ func (f *Fallback) offer(ctx context.Context, b *batch.Batch, err error) error {
 	}
 	o := f.g.call(ctx, whole(err), p.cur)
 	f.note(o.err, waiting)
-	f.account(&p, o)
+	f.account(ctx, &p, o)
 	return p.result(err)
 }
 
@@ -157,13 +160,21 @@ func (f *Fallback) reached(n uint64, late bool) bool {
 	return true
 }
 
-// account settles what the handler took of the open records of p.
-func (f *Fallback) account(p *progress, o outcome) {
+// account settles what the handler took of the open records of p, and what it will
+// never take.
+func (f *Fallback) account(ctx context.Context, p *progress, o outcome) {
 	rest := left(p.cur.Len(), o.err)
-	if e := batch.Inspect(o.err); o.err != nil && e.Kind != batch.KindPrefix && e.Kind != batch.KindPartial {
-		return
+	var refused []int
+	if o.err != nil {
+		switch e := batch.Inspect(o.err); {
+		case e.Kind == batch.KindPrefix, e.Kind == batch.KindPartial:
+		case refusesSome(&e, p.cur.Len()):
+			refused, rest = rest, nil
+		default:
+			return
+		}
 	}
-	taken := countable(p.cur) - countSome(p.cur, rest)
+	taken := countable(p.cur) - countSome(p.cur, rest) - countSome(p.cur, refused)
 	dropped := o.dropped.Total()
 	if dropped > taken {
 		o.dropped, dropped = batch.Drops{}, 0
@@ -171,9 +182,20 @@ func (f *Fallback) account(p *progress, o outcome) {
 	p.tally.Dropped.Add(o.dropped)
 	p.tally.Handled += taken - dropped
 	f.handled.Add(taken - dropped)
+	if len(refused) > 0 {
+		n := f.bury(ctx, p.cur.Select(nil, refused), o.err)
+		p.tally.Dropped[batch.Poison] += n
+		taken += n
+	}
 	p.keep(rest)
 	due := f.due.Load()
 	f.due.Store(due - min(due, taken))
+}
+
+// refusesSome reports whether e refuses records among n by name, and settles the
+// others.
+func refusesSome(e *batch.SendError, n int) bool {
+	return e.Kind == batch.KindReject && e.Records != nil && batch.ValidIndexes(e.Records, n)
 }
 
 // note reports the first error of the handler of a row, and the end of the row.

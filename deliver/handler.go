@@ -19,6 +19,10 @@ import (
 //   - nil: the records count as handled and are not sent again.
 //   - [batch.Prefix] or [batch.Partial]: so do some of them; the named rest
 //     stays.
+//   - [batch.Reject] with records: so do all but those, which the handler will never
+//     take. They are dropped with [batch.Poison], as those are that the destination
+//     refuses: nothing else would ever settle them while it is down, and everything
+//     behind them would wait.
 //   - any other error: all of them stay pending, and are offered again after the
 //     retry delay.
 //
@@ -112,7 +116,7 @@ func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) outcome
 	}
 	defer func() { <-g.token }()
 	o := g.callLocked(ctx, cause, b)
-	if o.err != nil {
+	if o.err = sane(b.Len(), o.err); o.err != nil {
 		g.errors.Add(1)
 	}
 	return o

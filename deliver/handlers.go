@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -32,8 +33,11 @@ type ToSinkOptions struct {
 // ToSink returns an [ErrorHandler] that sends records to another sink, the
 // fallback, once per offer: what that sink does not take stays pending, and is
 // offered again after the retry delay. Records that the fallback drops by itself
-// (its Tally) are counted as dropped, not as handled. The handler does not close
-// the fallback.
+// (its Tally) are counted as dropped, not as handled. Records that it refuses for
+// good are searched for as [Poison] does and named to the engine, which drops them;
+// but if it has not taken any since it refused whole batches, all stays pending: then
+// it is the fallback that is at fault. What it drops because it has ended for good
+// ([batch.Lost]) stays pending, too. The handler does not close the fallback.
 //
 // It is an error if the fallback is an [Accepter] that takes neither the content
 // type of Codec nor, with Transcode, that of Form.
@@ -51,7 +55,14 @@ func ToSink(fallback batch.Sink, o *ToSinkOptions) (ErrorHandler, error) {
 	if a, ok := fallback.(Accepter); ok && !a.Accepts(contentType(form)) {
 		return nil, fmt.Errorf("deliver: fallback does not take records of content type %q: give a Transcode", contentType(form))
 	}
-	return &toSink{sink: fallback, o: *o}, nil
+	t := &toSink{o: *o}
+	quiet := func(batch.Event) {} // what fails is told by whoever offers
+	p, err := newPoison(keepLost{fallback}, PoisonOptions{}, newEvents("", quiet))
+	if err != nil {
+		return nil, err
+	}
+	p.naming, t.sink = true, p
+	return t, nil
 }
 
 // contentType returns the content type of c, "" for plain lines.
@@ -63,8 +74,46 @@ func contentType(c batch.Codec) string {
 }
 
 type toSink struct {
-	sink batch.Sink
+	sink *Poison
 	o    ToSinkOptions
+	// takes says that the fallback took records, and has not refused all of several
+	// since.
+	takes atomic.Bool
+}
+
+// keepLost is a fallback whose losses are none: the destination may come back, so
+// what the fallback drops because it has ended itself stays pending.
+type keepLost struct{ sink batch.Sink }
+
+func (k keepLost) Send(ctx context.Context, b *batch.Batch) error {
+	err := k.sink.Send(ctx, b)
+	if err == nil {
+		return nil
+	}
+	e := batch.Inspect(err)
+	lost := b.Tally.Dropped[batch.Failed]
+	if e.Kind != batch.KindReject || e.Records == nil || len(e.Records) > 0 || lost == 0 || lost > uint64(b.Len()) {
+		return err
+	}
+	b.Tally.Dropped[batch.Failed] = 0
+	return batch.Prefix(b.Len()-int(lost), plainly(&e))
+}
+
+// send sends b.
+func (t *toSink) send(ctx context.Context, b *batch.Batch) error {
+	err := sane(b.Len(), t.sink.Send(ctx, b))
+	e := batch.Inspect(err)
+	switch n := b.Len(); {
+	case err == nil:
+		t.takes.Store(true)
+	case !refusesSome(&e, n):
+	case len(e.Records) < n:
+		t.takes.Store(true)
+	case n > 1 || !t.takes.Load():
+		t.takes.Store(false)
+		return fmt.Errorf("fallback refuses everything: %w", plainly(&e))
+	}
+	return err
 }
 
 // HandleError sends b with a deadline of DefaultHandlerTimeout.
@@ -76,7 +125,7 @@ func (t *toSink) HandleError(cause error, b *batch.Batch) error {
 
 func (t *toSink) handle(ctx context.Context, _ error, b *batch.Batch) error {
 	if t.o.Transcode == nil {
-		return t.sink.Send(ctx, b)
+		return t.send(ctx, b)
 	}
 	var build batch.Builder
 	var buf []byte
@@ -85,7 +134,7 @@ func (t *toSink) handle(ctx context.Context, _ error, b *batch.Batch) error {
 		build.Append(buf, rec.Ticket, rec.Meta)
 	}
 	out := build.Batch(t.o.Form)
-	err := t.sink.Send(ctx, out)
+	err := t.send(ctx, out)
 	b.Tally = out.Tally
 	return err
 }
@@ -145,7 +194,7 @@ func (f firstOf) handle(ctx context.Context, cause error, b *batch.Batch) error 
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if k := batch.Inspect(err).Kind; k == batch.KindPrefix || k == batch.KindPartial {
+		if e := batch.Inspect(err); e.Kind == batch.KindPrefix || e.Kind == batch.KindPartial || refusesSome(&e, b.Len()) {
 			return err
 		}
 	}

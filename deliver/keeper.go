@@ -370,6 +370,10 @@ func (k *Keeper) moveLive(cause error) error {
 			return err
 		}
 		k.mu.Lock()
+		if k.abandoned { // Close has counted them; this is too late
+			k.mu.Unlock()
+			return nil
+		}
 		k.leaveWindowLocked(e, seq)
 		k.beginSpillLocked(seq, e.unsettled(), cause)
 		k.recycleLocked(e)
@@ -538,10 +542,12 @@ func (k *Keeper) finish(e *entry, err error) {
 	if k.under--; k.under == 0 {
 		k.tellChange()
 	}
-	if err == nil {
+	news := err == nil // of the destination: it took records
+	if news {
 		e.state = answered
+		news = e.b.Tally.Settled() == 0 || e.b.Tally.Settled() < countable(e.b)
 	} else {
-		e.state, e.err = failedEntry, err
+		e.state, e.err = failedEntry, sane(e.b.Len(), err)
 		k.broken = true
 	}
 	k.popAnsweredLocked()
@@ -549,7 +555,7 @@ func (k *Keeper) finish(e *entry, err error) {
 		k.workLocked()
 	}
 	k.mu.Unlock()
-	if err == nil {
+	if news {
 		k.went()
 		k.retry.succeeded()
 	}

@@ -398,6 +398,7 @@ func accountRound(t *testing.T, seed uint64, async bool) {
 	dead, handler := &handlerLog{}, &handlerLog{}
 	o := &Options{DeadLetter: dead}
 	store := &testkit.Spill{}
+	slack := 3 * closeGrace
 	if rng.IntN(3) > 0 {
 		o.Spill = store
 		if rng.IntN(2) == 0 {
@@ -406,6 +407,7 @@ func accountRound(t *testing.T, seed uint64, async bool) {
 		o.SpillWhenFull = rng.IntN(2) == 0
 		if rng.IntN(2) == 0 {
 			store.Slow(rng, 200*time.Millisecond)
+			slack += 5 * 200 * time.Millisecond // the window goes there in the end
 		}
 	}
 	var handled atomic.Uint64
@@ -460,7 +462,7 @@ func accountRound(t *testing.T, seed uint64, async bool) {
 	}
 	began := time.Now()
 	r, _ := e.Shutdown(closing)
-	if d := time.Since(began); d > 5*time.Second+3*closeGrace {
+	if d := time.Since(began); d > 5*time.Second+slack {
 		fail("Shutdown took %s", d)
 	}
 	a, err := m.Account(r.Account, held)

@@ -105,7 +105,7 @@ func (l *lane) call(ctx context.Context, b *batch.Batch) (err error) {
 		return errLate
 	}
 	l.sends.Add(1)
-	return l.sink.Send(l.limit(ctx), b)
+	return sane(b.Len(), l.sink.Send(l.limit(ctx), b))
 }
 
 // leave ends a call of the sink. A panic ends here; a Goexit goes on.

@@ -34,12 +34,15 @@ type PoisonOptions struct {
 //	Reject of a batch    the batch is halved until the records at fault are found
 //	TooLarge             the batch is halved, and the new size is remembered
 //
-// Bisecting a batch of n records costs at most 2·log2(n) + 8 requests, where
-// log2 is rounded up; that is enough for one record at fault anywhere, and for
-// several that lie together. Where it is not enough, what is not told apart by
-// then is dropped together. A record is sent alone before it is dropped, as far
-// as the requests go: a batch may have been refused for what its records had in
-// common.
+// Bisecting a batch of n records costs about 2·log2(n) requests for each record at
+// fault, however many there are: a record is dropped only after it was refused
+// alone, because a batch may have been refused for what its records had in common.
+//
+// A destination that refuses everything is recognised. After 2·log2(n) + 8 requests
+// that were all refused, up to eight records from different places of what is left
+// are sent alone; if all of these are refused too, what is left is dropped with the
+// last refusal, else the search goes on. A record that is taken in such a survey
+// precedes older ones of its batch; otherwise order is kept.
 //
 // After TooLarge no batch is sent that has more payload bytes than half of the
 // one that was too large, until 256 that were cut to size went through; then the
@@ -53,6 +56,7 @@ type Poison struct {
 	inner
 	g      *guarded // nil: no dead letters
 	events *events
+	naming bool // refused records are named to the caller, not dropped
 
 	cap        atomic.Int64 // payload bytes per Send; 0: no cap
 	streak     atomic.Int64 // Sends cut to size that went through since cap changed

@@ -1,6 +1,8 @@
 package deliver
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/forebay-log/forebay/batch"
@@ -44,7 +46,7 @@ func span(dst []int, i, j int) []int {
 }
 
 // left returns which of n records a Send that returned err has not settled,
-// ascending. A list of records that makes no sense counts as all of them.
+// ascending. A list or number of records that makes no sense counts as all of them.
 func left(n int, err error) []int {
 	if err == nil {
 		return nil
@@ -52,7 +54,9 @@ func left(n int, err error) []int {
 	e := batch.Inspect(err)
 	switch e.Kind {
 	case batch.KindPrefix:
-		return span(nil, max(0, min(e.Acked, n)), n)
+		if e.Acked >= 0 && e.Acked <= n {
+			return span(nil, e.Acked, n)
+		}
 	case batch.KindPartial:
 		if batch.ValidIndexes(e.Records, n) {
 			return slices.Clone(e.Records)
@@ -63,6 +67,30 @@ func left(n int, err error) []int {
 		}
 	}
 	return span(nil, 0, n)
+}
+
+// sane returns err, the result of a Send of n records, or, if it names records that
+// there are not, an error that says so and settles nothing.
+func sane(n int, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := batch.Inspect(err)
+	switch {
+	case e.Kind == batch.KindPrefix && (e.Acked < 0 || e.Acked > n):
+		return batch.RetryAfter(fmt.Errorf("answer makes no sense: the first %d of %d records are settled: %w", e.Acked, n, plainly(&e)), e.After)
+	case e.Kind == batch.KindPartial && !batch.ValidIndexes(e.Records, n):
+		return batch.RetryAfter(fmt.Errorf("answer makes no sense: %d records are named that are not among the %d sent: %w", len(e.Records), n, plainly(&e)), e.After)
+	}
+	return err
+}
+
+// plainly returns the cause of e.
+func plainly(e *batch.SendError) error {
+	if e.Err == nil {
+		return errors.New("no reason given")
+	}
+	return e.Err
 }
 
 // tallied returns what a Send that settled n records of b said of them. A sink

@@ -18,10 +18,13 @@ import (
 //	            refused ─▶ suspect
 //	suspect   it, or a larger piece around it, was refused
 //	            one record, refused alone ─▶ dropped
-//	            no requests left ─▶ dropped
 //	            else its first half is sent
 //	              taken ─▶ the second half is suspect
 //	              refused ─▶ the first half is suspect, the second untold
+//
+// There is no bound on how many records are found so; each costs about 2·log2(n)
+// requests. But when that many and 8 were refused in a row, a survey asks whether
+// the destination takes anything at all.
 type search struct {
 	p     *Poison
 	ctx   context.Context
@@ -29,7 +32,8 @@ type search struct {
 	a     assembly
 	part  batch.Batch
 	stack []piece
-	left  int // requests
+	dry   int // requests refused in a row
+	most  int // of them before a survey
 }
 
 // A piece is a part of the batch: records i up to, but not including, j.
@@ -65,14 +69,26 @@ func (p *Poison) search(ctx context.Context, b *batch.Batch, err error) error {
 		ok = s.follow(all, s.judge(all, b, err), err)
 	}
 	for ok && len(s.stack) > 0 {
-		last := len(s.stack) - 1
-		pc := s.stack[last]
-		s.stack = s.stack[:last]
-		if ok = s.step(pc); !ok && pc.j < b.Len() {
-			s.a.stop(pc.j, b.Len(), s.a.err)
+		if s.most > 0 && s.dry >= s.most {
+			ok = s.survey()
+		} else {
+			ok = s.step(s.pop())
 		}
 	}
+	for len(s.stack) > 0 { // something failed: the rest is for the next time
+		pc := s.pop()
+		s.a.stop(pc.i, pc.j, s.a.err)
+	}
+	slices.Sort(s.a.open)
+	slices.Sort(s.a.refused)
 	return s.a.result()
+}
+
+func (s *search) pop() piece {
+	last := len(s.stack) - 1
+	pc := s.stack[last]
+	s.stack = s.stack[:last]
+	return pc
 }
 
 func (s *search) push(pieces ...piece) { s.stack = append(s.stack, pieces...) }
@@ -95,7 +111,7 @@ func (s *search) follow(pc piece, f fate, err error) bool {
 	switch f {
 	case rejected:
 		if pc.top {
-			s.left = requests(pc.j - pc.i)
+			s.dry, s.most = 0, requests(pc.j-pc.i)
 		}
 		s.push(piece{i: pc.i, j: pc.j, refusal: err, alone: true})
 	case tooLarge:
@@ -106,9 +122,80 @@ func (s *search) follow(pc piece, f fate, err error) bool {
 	return true
 }
 
-// requests returns how many requests the search for the records at fault among n
-// may cost.
+// requests returns how many requests the search for one record at fault among n
+// may cost, and how many may be refused in a row before a survey.
 func requests(n int) int { return 2*bits.Len(uint(max(n-1, 0))) + 8 }
+
+// samples is how many records a survey sends alone.
+const samples = 8
+
+// survey sends records from different places of what is left of the search alone,
+// until one is taken: then the search goes on. If all of them are refused, the
+// destination refuses everything, and what is left is dropped. It is the only thing
+// that goes out of order: a record that is taken precedes older ones.
+func (s *search) survey() bool {
+	s.dry = 0
+	from := len(s.stack)
+	for from > 0 && !s.stack[from-1].top {
+		from--
+	}
+	left := 0
+	for _, pc := range s.stack[from:] {
+		left += pc.j - pc.i
+	}
+	if left <= samples {
+		s.most = 0 // they are sent one by one soon
+		return true
+	}
+	var refusal error
+	for k := samples; k > 0; k-- {
+		at := s.take(from, left*k/samples-1)
+		left--
+		f, err := s.try(at)
+		switch f {
+		case taken:
+			return true
+		case failed:
+			return false
+		case rejected:
+			refusal = err
+			if !s.bury(at.all(), err) {
+				return false
+			}
+		}
+	}
+	if refusal == nil {
+		return true
+	}
+	var rest []int
+	for len(s.stack) > from {
+		rest = append(rest, s.pop().all()...)
+	}
+	return s.bury(rest, refusal)
+}
+
+// take takes a record out of the pieces from s.stack[from] up and returns it; k
+// counts the records in them in their order. What is left of its piece is untold:
+// the fault may have been this one.
+func (s *search) take(from, k int) piece {
+	for n := len(s.stack) - 1; ; n-- {
+		pc := s.stack[n]
+		if size := pc.j - pc.i; k >= size {
+			k -= size
+			continue
+		}
+		at := piece{i: pc.i + k, j: pc.i + k + 1}
+		var parts []piece // the top of the stack is its end
+		if at.j < pc.j {
+			parts = append(parts, piece{i: at.j, j: pc.j})
+		}
+		if pc.i < at.i {
+			parts = append(parts, piece{i: pc.i, j: at.i})
+		}
+		s.stack = slices.Replace(s.stack, n, n+1, parts...)
+		return at
+	}
+}
 
 // cut replaces a piece with more payload than one Send may have by two smaller
 // ones. It reports false if there is no need.
@@ -136,15 +223,15 @@ func (s *search) cut(pc piece) bool {
 
 // suspect narrows down what is at fault in a piece that was refused.
 func (s *search) suspect(pc piece) bool {
-	n, untold := pc.j-pc.i, s.untold()
-	if n == 1 && !pc.alone && s.left > untold {
+	n := pc.j - pc.i
+	if n == 1 && !pc.alone {
 		f, err := s.try(pc)
 		if f == rejected {
 			return s.bury(pc.all(), err)
 		}
 		return f != failed
 	}
-	if n == 1 || s.left < untold+2 { // an untold second half needs a request too
+	if n == 1 {
 		return s.bury(pc.all(), pc.refusal)
 	}
 	first, second := piece{i: pc.i, j: pc.i + n/2}, piece{i: pc.i + n/2, j: pc.j}
@@ -168,21 +255,10 @@ func (s *search) suspect(pc piece) bool {
 	case tooLarge:
 		s.push(second, first)
 	case failed:
-		s.a.stop(second.i, second.j, s.a.err)
+		s.push(second)
 		return false
 	}
 	return true
-}
-
-// untold returns how many pieces wait to be sent whose requests are part of the
-// search.
-func (s *search) untold() (n int) {
-	for i := range s.stack {
-		if s.stack[i].refusal == nil && !s.stack[i].top {
-			n++
-		}
-	}
-	return n
 }
 
 func (s *search) slice(pc piece) *batch.Batch {
@@ -192,10 +268,13 @@ func (s *search) slice(pc piece) *batch.Batch {
 
 // try sends a piece.
 func (s *search) try(pc piece) (fate, error) {
-	s.left--
 	part := s.slice(pc)
 	err := s.p.sink.Send(s.ctx, part)
-	return s.judge(pc, part, err), err
+	f := s.judge(pc, part, err)
+	if s.dry++; f != rejected {
+		s.dry = 0
+	}
+	return f, err
 }
 
 // judge notes the result of a Send of part, which is the piece pc.
@@ -234,6 +313,10 @@ func (s *search) bury(indexes []int, err error) bool {
 	if s.ctx.Err() != nil {
 		s.a.open, s.a.err = append(s.a.open, indexes...), batch.RetryAfter(err, 0)
 		return false
+	}
+	if s.p.naming {
+		s.a.refused, s.a.refusal = append(s.a.refused, indexes...), err
+		return true
 	}
 	s.a.tally.Dropped[batch.Poison] += s.p.bury(s.ctx, s.b.Select(nil, indexes), err)
 	return true
