@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
@@ -38,8 +39,9 @@ func newBody(messageKey, levelKey string) *body {
 		values: encode.NewValues(&encode.JSONOptions{Duration: encode.DurationText, Level: encode.LevelLower}),
 	}
 	b.root = &bodyScope{b: b, lead: both(append(encode.AppendKey([]byte{'{'}, messageKey), '"'))}
-	b.root.level.add(messageKey)
+	b.root.level.add(readKey(messageKey))
 	if levelKey != "" {
+		levelKey = b.root.level.unique(readKey(levelKey))
 		b.root.level.add(levelKey)
 		b.levelHead = both(append(encode.AppendKey([]byte{'{'}, levelKey)[1:], '"'))
 	}
@@ -91,6 +93,15 @@ func keyBit(key string) uint64 {
 	return 1 << ((uint(n)*7 + uint(key[0])*31 + uint(key[n-1])) & 63)
 }
 
+// readKey is key as a reader of the line gets it: each byte that is no UTF-8 is
+// U+FFFD there.
+func readKey(key string) string {
+	if utf8.ValidString(key) {
+		return key
+	}
+	return string([]rune(key))
+}
+
 func (l *level) add(key string) {
 	l.mask |= keyBit(key)
 	l.keys = append(l.keys[:len(l.keys):len(l.keys)], key)
@@ -129,7 +140,7 @@ func (s *bodyScope) WithGroup(name string) encode.Scope {
 		return s
 	}
 	n := *s
-	n.groups = append(s.groups[:len(s.groups):len(s.groups)], s.level.unique(name))
+	n.groups = append(s.groups[:len(s.groups):len(s.groups)], s.level.unique(readKey(name)))
 	n.level = level{}
 	n.seal()
 	return &n
@@ -261,7 +272,7 @@ func (w *bodyWalker) unique(attrs []slog.Attr) bool {
 	mask := w.mask
 	for i := range attrs {
 		key := attrs[i].Key
-		if key == "" {
+		if key == "" || !utf8.ValidString(key) {
 			return false
 		}
 		bit := keyBit(key)
@@ -338,6 +349,7 @@ func (w *bodyWalker) keyUnless(alone bool, key string) string {
 // key notes that key stands in the innermost object and returns what it is to be
 // called there.
 func (w *bodyWalker) key(key string) string {
+	key = readKey(key)
 	bit := keyBit(key)
 	if w.mask&bit != 0 {
 		for w.taken(key) {

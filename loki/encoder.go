@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -44,7 +43,7 @@ type Encoder struct {
 
 // A labelSlot is a label made of an attribute.
 type labelSlot struct {
-	name []byte
+	name, from []byte
 }
 
 // A labelPart is one label, in the order of names.
@@ -111,14 +110,15 @@ func (e *Encoder) plan(c *Config) {
 		if len(name) > c.MaxLabelName {
 			continue // Validate has said so
 		}
-		at := root.at(strings.Split(path, "."))
+		at := root.named(path)
 		if add(name, labelPart{text: name + "=", slot: len(e.slots)}) {
 			at.slot = len(e.slots)
-			e.slots = append(e.slots, labelSlot{[]byte(name)})
+			e.slots = append(e.slots, labelSlot{[]byte(name), []byte(path)})
 		}
 	}
 	for _, path := range c.MetadataAttrs {
-		root.at(strings.Split(path, ".")).meta = []byte(SanitizeName(path))
+		at := root.named(path)
+		at.meta, at.from = []byte(SanitizeName(path)), []byte(path)
 	}
 	special := func(key string, where Placement) {
 		if where == InBody {
@@ -127,7 +127,7 @@ func (e *Encoder) plan(c *Config) {
 		p := root.at([]string{key})
 		p.anywhere, p.drop = true, true
 		if where == InMetadata {
-			p.meta = []byte(SanitizeName(key))
+			p.meta, p.from = []byte(SanitizeName(key)), []byte(key)
 		}
 	}
 	special(c.TraceIDKey, c.TraceID)
@@ -198,7 +198,7 @@ func (s *scope) WithGroup(name string) encode.Scope {
 	n := *s
 	n.inner = s.inner.WithGroup(name)
 	n.node = s.node.group(name)
-	n.path += name + "_"
+	n.path += name + "."
 	return &n
 }
 
@@ -455,7 +455,7 @@ func (e *Encoder) stream(p *picked, level int) (*stream, error) {
 
 // demote makes a label metadata.
 func (e *Encoder) demote(p *picked, slot int, why Reason) {
-	p.setMeta(e.slots[slot].name, p.labels[slot])
+	p.setMeta(e.slots[slot].name, p.labels[slot], e.slots[slot].from)
 	p.labels[slot] = nil
 	e.s.count(why, 1)
 }

@@ -58,7 +58,7 @@ func TestLabelsAndMetadata(t *testing.T) {
 			meta:   map[string]string{"f": "1.5", "e": "bad", "nan": "NaN", "l": "[1]"}},
 		{name: "metadata all", c: Config{MetadataAll: true}, with: []func(encode.Scope) encode.Scope{with(slog.Int("w", 1)), inGroup("g")},
 			attrs:  []slog.Attr{slog.Int("a.b", 1), slog.Group("h", slog.Int("x", 2)), slog.Int("a_b", 3), slog.String("none", "")},
-			labels: `{app="test", level="warn"}`, meta: map[string]string{"w": "1", "g_a_b": "3", "g_h_x": "2"}},
+			labels: `{app="test", level="warn"}`, meta: map[string]string{"w": "1", "g_a_b": "1", "g_a_b_": "3", "g_h_x": "2"}},
 		{name: "trace in metadata", c: Config{TraceID: InMetadata, SpanID: Nowhere}, with: []func(encode.Scope) encode.Scope{inGroup("g")},
 			attrs:  []slog.Attr{slog.String("trace_id", "t1"), slog.String("span_id", "s1"), slog.Int("a", 1)},
 			labels: `{app="test", level="warn"}`, meta: map[string]string{"trace_id": "t1"}, line: `{"Message":"hi","g":{"a":1}}`},

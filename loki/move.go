@@ -52,7 +52,7 @@ func (s *Pusher) move(p *push, seg *segment) {
 	eachLabel(spare.labels, func(name []byte, _ string) { kept[string(name)] = true })
 	eachLabel(seg.st.labels, func(name []byte, value string) {
 		if !kept[string(name)] {
-			lost = append(lost, pair{name, []byte(value)})
+			lost = append(lost, pair{name: name, value: []byte(value)})
 		}
 	})
 	for _, i := range seg.order {

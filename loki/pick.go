@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/encode"
 )
@@ -14,6 +16,7 @@ import (
 type pick struct {
 	slot     int    // of the label it becomes, -1: none
 	meta     []byte // name of the metadata it becomes, nil: none
+	from     []byte // its own name, if meta is set
 	tenant   bool   // it names the tenant
 	drop     bool   // it is no part of the line
 	anywhere bool   // its group does not matter
@@ -36,6 +39,25 @@ func (p *pick) at(path []string) *pick {
 	return p
 }
 
+// named returns the pick of an attribute by its name: a dot in it is one of the
+// name, or stands between a group and what is in it.
+func (p *pick) named(name string) *pick {
+	c := p.at(strings.Split(name, "."))
+	for i := len(name); i >= 0; i = strings.LastIndexByte(name[:i], '.') {
+		in, flat := p, name
+		if i < len(name) {
+			in, flat = p.at(strings.Split(name[:i], ".")), name[i+1:]
+		}
+		if in.children[flat] == nil {
+			if in.children == nil {
+				in.children = map[string]*pick{}
+			}
+			in.children[flat] = c
+		}
+	}
+	return c
+}
+
 // group returns the tree of what lies in an open group. Trace ids and tenants
 // count in any.
 func (p *pick) group(name string) *pick {
@@ -56,8 +78,9 @@ func (p *pick) group(name string) *pick {
 	return n
 }
 
-// A pair is one item of metadata. Its bytes are never written to again.
-type pair struct{ name, value []byte }
+// A pair is one item of metadata. Its bytes are never written to again. from is the
+// name of the attribute: two can be one name to Loki.
+type pair struct{ name, value, from []byte }
 
 // picked is what was found in the attributes of one record, and room to work in.
 type picked struct {
@@ -192,7 +215,7 @@ func (e *Encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name str
 	}
 	before := len(p.path)
 	if e.metadataAll {
-		p.path = append(append(p.path, name...), '_')
+		p.path = append(append(p.path, name...), '.')
 	}
 	if c != nil || e.metadataAll {
 		e.walk(p, r, c, attrs, depth+1)
@@ -214,7 +237,7 @@ func (e *Encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.
 			p.labels[c.slot] = text
 		}
 		if c.meta != nil {
-			p.setMeta(c.meta, text)
+			p.setMeta(c.meta, text, c.from)
 			return
 		}
 		if c.drop {
@@ -225,32 +248,53 @@ func (e *Encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.
 		start := len(p.buf)
 		p.buf = append(p.buf, p.path...)
 		p.buf = append(p.buf, key...)
-		p.buf = sanitizeTail(p.buf, start)
-		p.setMeta(p.buf[start:len(p.buf):len(p.buf)], text)
+		from := p.buf[start:len(p.buf):len(p.buf)]
+		start = len(p.buf)
+		p.buf = sanitizeTail(append(p.buf, from...), start)
+		p.setMeta(p.buf[start:len(p.buf):len(p.buf)], text, from)
 	}
 }
 
-// setMeta notes an item of metadata; of several with one name the last counts.
-func (p *picked) setMeta(name, value []byte) {
-	for i := range p.meta {
-		if bytes.Equal(p.meta[i].name, name) {
-			p.meta[i].value = value
+// setMeta notes an item of metadata; of several attributes of one name the last
+// counts. What has a name that another attribute has to Loki gets a "_".
+func (p *picked) setMeta(name, value, from []byte) {
+	for i := 0; i < len(p.meta); i++ {
+		m := &p.meta[i]
+		if !bytes.Equal(m.name, name) {
+			continue
+		}
+		if bytes.Equal(m.from, from) {
+			m.value = value
 			return
 		}
+		name = append(name[:len(name):len(name)], '_')
+		i = -1
 	}
-	p.meta = append(p.meta, pair{name, value})
+	p.meta = append(p.meta, pair{name, value, from})
 }
 
 // sanitizeTail makes of buf[start:] what [SanitizeName] makes of it, and returns buf,
 // which may have grown.
 func sanitizeTail(buf []byte, start int) []byte {
 	name := buf[start:]
-	ok := len(name) > 0 && !bytes.HasPrefix(name, []byte("__"))
-	for i := 0; i < len(name) && ok; i++ {
-		ok = nameByte(name[i], i == 0)
+	if len(name) > 0 && name[0] >= '0' && name[0] <= '9' || len(name) == 0 {
+		return append(buf[:start], SanitizeName(string(name))...)
 	}
-	if ok {
-		return buf
+	to := 0
+	for i := 0; i < len(name); {
+		c, n := name[i], 1
+		if !nameByte(c, false) {
+			if c >= utf8.RuneSelf {
+				_, n = utf8.DecodeRune(name[i:])
+			}
+			c = '_'
+		}
+		name[to] = c
+		to, i = to+1, i+n
 	}
-	return append(buf[:start], SanitizeName(string(name))...)
+	name = name[:to]
+	for len(name) > 1 && name[0] == '_' && name[1] == '_' {
+		name = name[:copy(name, name[1:])]
+	}
+	return buf[:start+len(name)]
 }
