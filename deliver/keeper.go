@@ -306,11 +306,14 @@ func (k *Keeper) divert(b *batch.Batch, err error, e *entry) error {
 	if bad != nil {
 		return p.result(err)
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if e != nil && k.abandoned { // Close has counted it; this is too late
+		return p.result(err)
+	}
 	n := countable(p.cur)
 	p.tally.Taken += n
 	p.keep(nil)
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	if e == nil {
 		k.taken += n
 	} else {
