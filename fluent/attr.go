@@ -63,7 +63,7 @@ func (s *valuer) shown(dst []byte, a slog.Attr) (_ []byte, n int, err error) {
 		return dst, 0, nil
 	}
 	if a.Key == "" {
-		if err := s.enter(dst, nil); err != nil {
+		if err := s.enter(dst, place{}); err != nil {
 			return dst, 0, err
 		}
 		if dst, n, err = s.attrs(dst, g); err == nil {
@@ -89,7 +89,7 @@ func (s *valuer) shown(dst []byte, a slog.Attr) (_ []byte, n int, err error) {
 
 // group appends attributes as a map, and returns their number.
 func (s *valuer) group(dst []byte, attrs []slog.Attr) (_ []byte, n int, err error) {
-	if err := s.enter(dst, nil); err != nil {
+	if err := s.enter(dst, place{}); err != nil {
 		return dst, 0, err
 	}
 	at := len(dst)

@@ -104,7 +104,8 @@ type Config struct {
 	TLS TLS    `yaml:"tls"`
 
 	// SharedKey is the key of a server with a security section. SharedKeyFile
-	// names a file that holds it, without the newline at its end. Default: none.
+	// names a file that holds it, without the newline at its end; it may be empty
+	// where Secured is set. Default: none.
 	SharedKey     Secret `yaml:"shared_key"`
 	SharedKeyFile string `yaml:"shared_key_file"`
 	// Secured says that the server begins with a handshake even though there is
@@ -181,8 +182,12 @@ type Config struct {
 	// written), for at most SyncTimeout (default 10 s). Default false.
 	Sync        bool          `yaml:"sync"`
 	SyncTimeout time.Duration `yaml:"sync_timeout"`
-	// BufferBytes is the memory for records that wait, in slabs of SlabBytes.
-	// Defaults 4 MiB and 64 KiB.
+	// BufferBytes is the memory for records that wait, in slabs of SlabBytes, of
+	// which there are at least two. Defaults 4 MiB and 64 KiB, or half of
+	// BufferBytes. What is under way to the server comes on top of it: copies of
+	// up to Window batches of FrameBytes each (with CrashDir none), and the
+	// memory frames are put together in; a record larger than a slab has memory
+	// of its own, within the bounds of package slab.
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
 	// WhenFull is what Post does when the buffer is full: drop-newest,
@@ -331,6 +336,9 @@ func (c Config) resolve() (*resolved, error) {
 			bad("Config.%s is %d, must be %d to %d", n.name, n.v, n.min, n.max)
 		}
 	}
+	if c.BufferBytes >= 2*slab.MinSlabBytes && c.SlabBytes <= slab.MaxSlabBytes && c.SlabBytes > c.BufferBytes/2 {
+		bad("Config.SlabBytes is %d, more than half of BufferBytes, which is %d: there must be two slabs", c.SlabBytes, c.BufferBytes)
+	}
 	if c.Compress != "" && c.Compress != "gzip" {
 		bad("Config.Compress is %q, must be empty or gzip", c.Compress)
 	}
@@ -408,8 +416,13 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 			continue
 		}
 		*s.value = Secret(strings.TrimRight(string(text), "\r\n"))
-		if *s.value == "" {
+		if *s.value != "" {
+			continue
+		}
+		if s.name == "Password" {
 			bad("Config.%sFile: %s is empty", s.name, s.file)
+		} else if !r.Secured && r.User == "" {
+			bad("Config.%sFile: %s is empty: if the server's key is, set Config.Secured", s.name, s.file)
 		}
 	}
 	if r.User == "" && r.Password != "" {

@@ -575,7 +575,7 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	t, msg, err := msgpack.Next(msg)
 	if err == nil && t.Kind == msgpack.Array && t.Len > 0 {
 		if w, _, err := msgpack.Next(msg); err == nil && w.Text() && string(w.Bytes) == "HELO" {
-			return id, false, fmt.Errorf("%w: it asks for a handshake: set Config.SharedKey, or Secured if the key is empty", ErrRefused)
+			return id, false, fmt.Errorf("%w: it asks for a handshake: set Config.SharedKey, or Secured if the key is empty (--shared-key-file, --secured)", ErrRefused)
 		}
 	}
 	if err != nil || t.Kind != msgpack.Map {

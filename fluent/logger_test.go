@@ -526,6 +526,9 @@ func TestValidateNamesEverything(t *testing.T) {
 			t.Errorf("%q is not in:\n%v", want, err)
 		}
 	}
+	if err := (Config{BufferBytes: 128 << 10, SlabBytes: 8 << 20}).Validate(); err == nil || !strings.Contains(err.Error(), "more than half of BufferBytes") {
+		t.Error(err)
+	}
 	if strings.Contains(err.Error(), "pa55word") || strings.Contains(err.Error(), "secret1") {
 		t.Errorf("gives away secrets: %v", err)
 	}

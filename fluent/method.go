@@ -13,7 +13,7 @@ import (
 // method appends a value through a method of its own. What a method does (panic,
 // fail) ends in a text in its place, not in the loss of the record.
 func (s *valuer) method(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
-	if p.byAddr && !v.CanAddr() || p.method == stringText && s.level == 0 && isRecord(v.Kind()) {
+	if p.byAddr && !v.CanAddr() || !v.CanInterface() || p.method == stringText && s.level == 0 && isRecord(v.Kind()) {
 		// A record that can describe itself is still a record.
 		return s.value(dst, v, p.without)
 	}
@@ -21,13 +21,16 @@ func (s *valuer) method(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
 	if v.CanAddr() {
 		recv = v.Addr().Interface()
 	} else {
-		if k := v.Kind(); (k == reflect.Map || k == reflect.Slice || k == reflect.Func || k == reflect.Chan) && v.IsNil() {
+		switch k := v.Kind(); {
+		case (p.method == marshalText || p.method == marshalJSON) && (k == reflect.Map || k == reflect.Slice):
+			// As in encoding/json the method decides, also about nil.
+		case (k == reflect.Map || k == reflect.Slice || k == reflect.Func || k == reflect.Chan) && v.IsNil():
 			return msgpack.AppendNil(dst), nil
 		}
 		recv = v.Interface()
 	}
 	if p.method == logValue {
-		if err := s.enter(dst, nil); err != nil { // LogValue may return the like for ever
+		if err := s.enter(dst, place{}); err != nil { // LogValue may return the like for ever
 			return dst, err
 		}
 		s.level--
@@ -161,7 +164,7 @@ func (s *valuer) attr(dst []byte, v slog.Value) ([]byte, error) {
 	case slog.KindTime:
 		return s.time(dst, v.Time()), nil
 	case slog.KindLogValuer:
-		if err := s.enter(dst, nil); err != nil {
+		if err := s.enter(dst, place{}); err != nil {
 			return dst, err
 		}
 		s.level--

@@ -83,6 +83,7 @@ type field struct {
 	omitZero  bool
 	quote     bool // encoding/json's ",string"
 	inlineMap bool
+	hidden    bool // an embedded interface whose name is not exported
 
 	// direct is the kind of a field that can be read where it lies, offset bytes
 	// from the beginning of the struct; reflect.Invalid: it cannot.
@@ -107,6 +108,7 @@ var (
 	numberType   = reflect.TypeFor[json.Number]()
 	rawType      = reflect.TypeFor[json.RawMessage]()
 	attrType     = reflect.TypeFor[slog.Value]()
+	errorType    = reflect.TypeFor[error]()
 	textType     = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
@@ -171,22 +173,49 @@ func (b *planner) plan(t reflect.Type) *plan {
 		p.op = opAttr
 		return p
 	}
-	if k := t.Kind(); k != reflect.Pointer && k != reflect.Interface {
-		for _, m := range methods {
-			byAddr := !t.Implements(m.t)
-			if byAddr && !reflect.PointerTo(t).Implements(m.t) {
-				continue
-			}
-			p.op, p.method, p.byAddr = opMethod, m.m, byAddr
-			if byAddr || m.m == stringText {
-				p.without = &plan{typ: t}
-				b.byKind(p.without, t)
-			}
-			return p
+	b.byMethod(p, t, 0)
+	return p
+}
+
+// byMethod fills p with the first of methods[from:] that t has, or by its kind.
+func (b *planner) byMethod(p *plan, t reflect.Type, from int) {
+	if k := t.Kind(); k == reflect.Pointer || k == reflect.Interface {
+		from = len(methods)
+	}
+	for i, m := range methods[from:] {
+		byAddr := !t.Implements(m.t)
+		if byAddr && !reflect.PointerTo(t).Implements(m.t) || inherited(t, m.m) {
+			continue
 		}
+		p.op, p.method, p.byAddr = opMethod, m.m, byAddr
+		p.without = &plan{typ: t}
+		if byAddr { // without an address another method may do
+			b.byMethod(p.without, t, from+i+1)
+		} else {
+			b.byKind(p.without, t)
+		}
+		return
 	}
 	b.byKind(p, t)
-	return p
+}
+
+// inherited reports whether t is a struct that has its Error or String from an
+// interface that is embedded in it, beside fields of its own: as in encoding/json
+// it is then a struct. The text of the interface is one of its fields, see
+// collect.
+func inherited(t reflect.Type, m method) bool {
+	if m != errorText && m != stringText || t.Kind() != reflect.Struct || t.NumField() < 2 {
+		return false
+	}
+	embeds, own := false, false
+	for f := range t.Fields() {
+		if f.Anonymous && f.Type.Kind() == reflect.Interface {
+			embeds = embeds || f.Type.Implements(methods[m-marshalMsg].t)
+		} else {
+			own = own || f.IsExported()
+		}
+	}
+	return embeds && own
 }
 
 // byKind fills p without a look at t's methods.
@@ -363,7 +392,7 @@ func (b *planner) collect(t reflect.Type, index []int, within map[reflect.Type]b
 			ft = ft.Elem()
 		}
 		if f.Anonymous {
-			if !f.IsExported() && ft.Kind() != reflect.Struct {
+			if k := ft.Kind(); !f.IsExported() && k != reflect.Struct && !(k == reflect.Interface && f.Type.Implements(errorType)) {
 				continue
 			}
 		} else if !f.IsExported() {
@@ -379,11 +408,12 @@ func (b *planner) collect(t reflect.Type, index []int, within map[reflect.Type]b
 			b.collect(ft, path, within, all)
 			continue
 		}
-		if !f.IsExported() {
-			continue
+		hidden := !f.IsExported() && ft.Kind() == reflect.Interface
+		if hidden && (len(path) > 1 || f.Type.Kind() == reflect.Pointer) {
+			continue // out of reach
 		}
 		c := candidate{depth: len(path), tagged: tg.named, field: field{
-			name: tg.name, index: path, plan: b.plan(f.Type), omitEmpty: tg.omitEmpty, omitZero: tg.omitZero,
+			name: tg.name, index: path, plan: b.plan(f.Type), hidden: hidden, omitEmpty: tg.omitEmpty || hidden, omitZero: tg.omitZero,
 		}}
 		c.key = msgpack.AppendStr(nil, tg.name)
 		if len(path) == 1 {

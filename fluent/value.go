@@ -40,13 +40,13 @@ var (
 // valuer writes Go values as MessagePack. It is borrowed from a pool, one for
 // each record.
 type valuer struct {
-	base  int              // where the record begins in dst
-	limit int              // bytes of a record
-	depth int              // of values within each other, pointers too
-	level int              // of maps and lists only
-	deep  bool             // there may be more than maxLevels of them
-	way   []unsafe.Pointer // pointers, maps and slices we are in, from trackDepth on
-	path  []string         // where an error lies, innermost first
+	base  int      // where the record begins in dst
+	limit int      // bytes of a record
+	depth int      // of values within each other, pointers too
+	level int      // of maps and lists only
+	deep  bool     // there may be more than maxLevels of them
+	way   []place  // pointers, maps and slices we are in, from trackDepth on
+	path  []string // where an error lies, innermost first
 	times TimeForm
 
 	// Of a scope that replaces attributes:
@@ -164,8 +164,17 @@ func (s *valuer) tooLarge(dst []byte) error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.limit)
 }
 
-// enter begins a container. p is its identity, nil if it has none.
-func (s *valuer) enter(dst []byte, p unsafe.Pointer) error {
+// A place is what a pointer, map or slice refers to: an address alone is not
+// enough, as a struct begins where its first field does, and a slice where a part
+// of it does.
+type place struct {
+	at  unsafe.Pointer
+	typ *plan // nil: of a type that has no plan
+	n   int   // of a slice
+}
+
+// enter begins a container. p is its identity, without an address if it has none.
+func (s *valuer) enter(dst []byte, p place) error {
 	s.depth++
 	s.level++
 	if s.depth < trackDepth {
@@ -180,7 +189,7 @@ func (s *valuer) enter(dst []byte, p unsafe.Pointer) error {
 	if len(dst)-s.base > s.limit {
 		return s.tooLarge(dst)
 	}
-	if p != nil && slices.Contains(s.way, p) {
+	if p.at != nil && slices.Contains(s.way, p) {
 		return ErrCycle
 	}
 	s.way = append(s.way, p)
@@ -208,7 +217,7 @@ func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	if m == nil {
 		return msgpack.AppendNil(dst), nil
 	}
-	if err := s.enter(dst, mapPointer(m)); err != nil {
+	if err := s.enter(dst, place{at: mapPointer(m)}); err != nil {
 		return dst, err
 	}
 	dst = msgpack.AppendMapHeader(dst, len(m))
@@ -306,7 +315,7 @@ func (s *valuer) anySlice(dst []byte, v []any) ([]byte, error) {
 	if v == nil {
 		return msgpack.AppendNil(dst), nil
 	}
-	if err := s.enter(dst, unsafe.Pointer(unsafe.SliceData(v))); err != nil {
+	if err := s.enter(dst, place{at: unsafe.Pointer(unsafe.SliceData(v)), n: len(v)}); err != nil {
 		return dst, err
 	}
 	dst = msgpack.AppendArrayHeader(dst, len(v))
@@ -382,7 +391,7 @@ func (s *valuer) value(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
 		if v.IsNil() {
 			return msgpack.AppendNil(dst), nil
 		}
-		if err := s.enter(dst, v.UnsafePointer()); err != nil {
+		if err := s.enter(dst, place{at: v.UnsafePointer(), typ: p}); err != nil {
 			return dst, err
 		}
 		s.level-- // a pointer is no level of the output
@@ -426,7 +435,7 @@ func (s *valuer) list(dst []byte, v reflect.Value, p *plan, id unsafe.Pointer) (
 	if n == 0 {
 		return msgpack.AppendArrayHeader(dst, 0), nil
 	}
-	if err := s.enter(dst, id); err != nil {
+	if err := s.enter(dst, place{id, p, n}); err != nil {
 		return dst, err
 	}
 	dst = msgpack.AppendArrayHeader(dst, n)
@@ -474,7 +483,7 @@ func (s *valuer) structure(dst []byte, v reflect.Value, p *plan, at unsafe.Point
 	if at == nil && v.CanAddr() {
 		at = v.Addr().UnsafePointer()
 	}
-	if err := s.enter(dst, nil); err != nil {
+	if err := s.enter(dst, place{}); err != nil {
 		return dst, err
 	}
 	head, n := len(dst), 0
@@ -501,6 +510,17 @@ func (s *valuer) structure(dst []byte, v reflect.Value, p *plan, at unsafe.Point
 			if fv, ok = walk(v, f.index); !ok {
 				continue
 			}
+		}
+		if f.hidden {
+			if at == nil && v.CanInterface() {
+				c := reflect.New(p.typ)
+				c.Elem().Set(v)
+				at = c.UnsafePointer()
+			}
+			if at == nil {
+				continue
+			}
+			fv = reflect.NewAt(fv.Type(), unsafe.Add(at, f.offset)).Elem()
 		}
 		if f.omitEmpty && isEmpty(fv) || f.omitZero && isZero(fv) {
 			continue
@@ -558,7 +578,15 @@ func isEmpty(v reflect.Value) bool {
 }
 
 // isZero is what omitzero means in encoding/json.
-func isZero(v reflect.Value) bool {
+func isZero(v reflect.Value) (zero bool) {
+	defer func() {
+		if recover() != nil {
+			zero = false // a method that panics says nothing
+		}
+	}()
+	if !v.CanInterface() {
+		return v.IsZero()
+	}
 	at := v
 	if v.CanAddr() {
 		at = v.Addr()
@@ -614,7 +642,7 @@ func (s *valuer) pairs(dst []byte, v reflect.Value, p *plan) ([]byte, int, error
 	if p.elem == nil {
 		return dst, 0, fmt.Errorf("cannot inline a map of type %s: it writes itself", p.typ)
 	}
-	if err := s.enter(dst, v.UnsafePointer()); err != nil {
+	if err := s.enter(dst, place{at: v.UnsafePointer()}); err != nil {
 		return dst, 0, err
 	}
 	for iter := v.MapRange(); iter.Next(); {

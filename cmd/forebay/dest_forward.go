@@ -65,6 +65,7 @@ func (d forwardDest) Flags(cmd *cobra.Command) {
 		}
 	}
 	for _, fl := range []struct{ name, usage string }{
+		{"secured", "forward: the server begins with a handshake though its shared key is empty"},
 		{"no-ack", "forward: do not wait for acknowledgements: what is under way when a connection ends is lost"},
 		{"dry-run", "forward: send nothing and show the frames on standard output"},
 	} {
@@ -77,8 +78,18 @@ func (d forwardDest) Flags(cmd *cobra.Command) {
 func (d forwardDest) Open(rest string) (*target, error) {
 	c := fluent.Config{
 		Tag: d.f.text("tag"), NoAck: d.f.on("no-ack"), SharedKeyFile: d.f.text("shared-key-file"),
-		User: d.f.text("user"), PasswordFile: d.f.text("password-file"),
+		Secured: d.f.on("secured"), User: d.f.text("user"), PasswordFile: d.f.text("password-file"),
 		Name: d.scheme + ":" + rest,
+	}
+	if d.f.text("tag") == "" {
+		return nil, errors.New("--tag is empty: an event has a tag")
+	}
+	if d.scheme != "forward+tls" {
+		for _, name := range []string{"tls-ca", "tls-cert", "tls-key"} {
+			if d.f.cmd.Flags().Lookup(name).Changed {
+				return nil, fmt.Errorf("--%s is given, but %s is not encrypted: write forward+tls://HOST:PORT", name, d.scheme)
+			}
+		}
 	}
 	switch d.scheme {
 	case "forward+unix":
@@ -126,12 +137,26 @@ func (d forwardDest) Open(rest string) (*target, error) {
 	return t, nil
 }
 
-// plainForward takes the name of the package out of an error.
+// forwardFlagNames are the flags that set the fields of a Config, as its errors
+// name them; longer names come before those that they begin with.
+var forwardFlagNames = strings.NewReplacer(
+	"fluent: ", "",
+	"Config.TLS.CAFile", "--tls-ca", "Config.TLS.CertFile, KeyFile", "--tls-cert, --tls-key",
+	"Config.TLS.CertFile", "--tls-cert", "Config.TLS.KeyFile", "--tls-key",
+	"Config.SharedKeyFile", "--shared-key-file", "Config.SharedKey, or Secured", "--shared-key-file, or --secured",
+	"Config.SharedKey", "--shared-key-file",
+	"Config.PasswordFile", "--password-file", "Config.Password is set without User", "--password-file is given without --user",
+	"Config.Password", "--password-file", "Config.Secured", "--secured", "Config.User", "--user",
+	"Config.Hostname and ", "the name of this machine and ", "Config.Tag", "--tag", "Config.Compress", "--compress", "Config.", "",
+)
+
+// plainForward takes the name of the package out of an error, and names flags
+// where it names fields.
 func plainForward(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.New(strings.ReplaceAll(err.Error(), "fluent: ", ""))
+	return errors.New(forwardFlagNames.Replace(err.Error()))
 }
 
 // newForwardEncoder returns what makes an event of a line: a JSON object is the

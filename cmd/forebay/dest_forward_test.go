@@ -113,3 +113,42 @@ func TestForwardErrors(t *testing.T) {
 		t.Error("a key file that is not there")
 	}
 }
+
+// What is wrong with flags is said in terms of flags, also without a server.
+func TestForwardFlagErrors(t *testing.T) {
+	dir := t.TempDir()
+	empty, key := filepath.Join(dir, "empty"), filepath.Join(dir, "key")
+	os.WriteFile(empty, []byte("\n"), 0o600)
+	os.WriteFile(key, []byte("k\n"), 0o600)
+	for _, tt := range []struct {
+		to   string
+		args []string
+		want string // empty: no error
+	}{
+		{"forward://h", []string{"--tag", ""}, "--tag is empty"},
+		{"forward://h", []string{"--tls-ca", key}, "forward+tls://"},
+		{"forward+unix:/s", []string{"--tls-cert", key}, "--tls-cert is given"},
+		{"forward+tls://h", []string{"--tls-ca", key}, "--tls-ca: "},
+		{"forward+tls://h", []string{"--tls-cert", key}, "--tls-cert and --tls-key belong together"},
+		{"forward://h", []string{"--shared-key-file", empty}, "--secured"},
+		{"forward://h", []string{"--shared-key-file", empty, "--secured"}, ""},
+		{"forward://h", []string{"--secured"}, ""},
+		{"forward://h", []string{"--password-file", key}, "--password-file is given without --user"},
+		{"forward://h", []string{"--user", "u", "--password-file", empty}, "--password-file: "},
+	} {
+		for _, more := range [][]string{nil, {"--dry-run"}} {
+			tg, err := forwardTarget(t, tt.to, append(more, tt.args...)...)
+			if tt.want == "" {
+				if err != nil {
+					t.Errorf("%s %q: %v", tt.to, tt.args, err)
+				} else if c, ok := tg.sink.(batch.Closer); ok {
+					c.Close(context.Background())
+				}
+				continue
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "Config") {
+				t.Errorf("%s %q: %v", tt.to, tt.args, err)
+			}
+		}
+	}
+}
