@@ -1,9 +1,11 @@
 package deliver
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -40,7 +42,8 @@ func (d *DeadLetterFile) HandleError(cause error, b *batch.Batch) error {
 	return d.h.HandleError(cause, b)
 }
 
-// Close puts the file on stable storage and closes it. It may be called twice.
+// Close puts the file on stable storage, if it is of a kind that can be, which a
+// terminal, a pipe and /dev/null are not, and closes it. It may be called twice.
 func (d *DeadLetterFile) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -49,6 +52,9 @@ func (d *DeadLetterFile) Close() error {
 	}
 	d.closed = true
 	err := d.f.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		err = nil
+	}
 	if e := d.f.Close(); err == nil {
 		err = e
 	}

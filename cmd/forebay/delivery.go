@@ -47,7 +47,7 @@ func (f *deliveryFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&f.fallback, "fallback", "", "`DEST` for lines that wait while a destination is down")
 	fs.IntVar(&f.pendingLimit, "pending-limit", 0, "go to --fallback when more than `N` lines wait")
-	fs.StringVar(&f.spool, "spool", "", "keep lines in `DIR` while a destination is down, also for the next run")
+	fs.StringVar(&f.spool, "spool", "", "keep lines in `DIR` while a destination is down, also for the next run; with --when-full spill also while it is slow")
 	fs.Var(&f.spoolMax, "spool-max", "size of the spool of each destination; over it the oldest lines are dropped")
 	fs.StringVar(&f.deadLetter, "dead-letter", "", "append lines that a destination refuses for good to `FILE`, as JSON")
 	fs.Var(&f.retryAge, "retry-age", "how long to try to deliver a line that failed (0: for ever)")
@@ -130,6 +130,9 @@ func (p *pipeline) newDelivery(to string, t *target) (*delivery, error) {
 		o.DeadLetter = d.letters
 	}
 	if c.spool != "" {
+		if policy := c.whenFull.String(); len(p.outs) == 0 && strings.HasPrefix(policy, "drop-") {
+			p.con.say("--when-full %s drops lines while a destination is slow, whatever room is in --spool; --when-full spill puts them there", policy)
+		}
 		dict := dictionaryOf(sink)
 		d.spool, err = spool.Open(filepath.Join(c.spool, safeName(to)), &spool.Options{
 			Name: to, MaxBytes: c.spoolMax.value, Streams: dict, Codec: t.codecFor, OnEvent: p.spoolEvent,

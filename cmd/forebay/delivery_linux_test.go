@@ -155,3 +155,33 @@ func TestSpoolThatCannotBeUsed(t *testing.T) {
 	}
 	wantMatch(t, stderr, `^forebay: --spool .*: .*read-only file system`)
 }
+
+// A dead-letter file may be anything that can be written to; that it cannot be
+// synced is no failure.
+func TestDeadLetterToNoFile(t *testing.T) {
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, to := range []string{os.DevNull, pipe, "/dev/stderr"} {
+		p := start(t, "pipe", "--to", "file:"+filepath.Join(dir, "out"), "--dead-letter", to)
+		p.write("one\n")
+		p.in.Close()
+		if code, stderr := p.wait(); code != 0 || strings.Contains(stderr, "not delivered") || strings.Contains(stderr, "cannot") {
+			t.Errorf("%s: %d %s", to, code, stderr)
+		}
+	}
+}
+
+// A policy that drops is said to make little of a spool.
+func TestSpoolBesideDrop(t *testing.T) {
+	dir := t.TempDir()
+	for policy, warned := range map[string]bool{"drop-newest": true, "drop-oldest": true, "block": false, "spill": false} {
+		p := start(t, "pipe", "--to", "file:"+filepath.Join(dir, "out"), "--spool", filepath.Join(dir, "spool"), "--when-full", policy)
+		p.in.Close()
+		if code, stderr := p.wait(); code != 0 || strings.Contains(stderr, "--when-full spill puts them there") != warned {
+			t.Errorf("%s: %d %s", policy, code, stderr)
+		}
+	}
+}
