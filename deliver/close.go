@@ -205,7 +205,7 @@ func (k *Keeper) finalize(ctx context.Context, stopped bool) error {
 			}
 		}
 		dropped += n
-		if e.state == started || e == serving && !stopped {
+		if e.state == started || e == serving && !stopped && len(k.lane.use) > 0 { // else it waits for another attempt
 			unknown += n
 		}
 	}
