@@ -70,6 +70,7 @@ type plan struct {
 	typ     reflect.Type
 	elem    *plan
 	keyKind keyKind
+	maps    *mapMemories // of opMap
 	fields  []field
 	fixed   bool // a struct that always has all its fields
 }
@@ -256,7 +257,7 @@ func (b *planner) byKind(p *plan, t reflect.Type) {
 }
 
 func (b *planner) mapPlan(p *plan, t reflect.Type) {
-	p.op, p.elem = opMap, b.plan(t.Elem())
+	p.op, p.elem, p.maps = opMap, b.plan(t.Elem()), new(mapMemories)
 	k := t.Key()
 	switch {
 	case k.Kind() == reflect.String:

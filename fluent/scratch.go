@@ -12,7 +12,7 @@ const (
 	// maxScratchBytes is the largest record that memory is borrowed for, and
 	// maxSendBytes the most that is borrowed to put frames together: what is
 	// larger is left to the garbage collector.
-	maxScratchBytes = 64 << 10
+	maxScratchBytes = 1<<20 + 4<<10
 	maxSendBytes    = 8 << 20
 	// shrinkAfter is the number of records in a row that would have fitted
 	// ownScratchBytes after which a valuer no longer borrows.
@@ -25,7 +25,7 @@ var scratch = newScratch(false)
 func newScratch(debug bool) *bufpool.Pool {
 	p, err := bufpool.New(bufpool.Config{
 		// Beside powers of four, frames of the default size and windows of them.
-		SizeClasses: []int{4 << 10, 16 << 10, maxScratchBytes, 68 << 10, 272 << 10, 1 << 20, 4 << 20, maxSendBytes},
+		SizeClasses: []int{4 << 10, 16 << 10, 64 << 10, 68 << 10, 272 << 10, maxScratchBytes, 4 << 20, maxSendBytes},
 		NoZero:      true, // only what was written is read
 		Debug:       debug,
 	})

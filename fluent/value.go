@@ -645,24 +645,48 @@ func (s *valuer) pairs(dst []byte, v reflect.Value, p *plan) ([]byte, int, error
 	if err := s.enter(dst, place{at: v.UnsafePointer()}); err != nil {
 		return dst, 0, err
 	}
-	for iter := v.MapRange(); iter.Next(); {
-		var err error
-		at := len(dst)
-		if dst, err = s.key(dst, iter.Key(), p.keyKind); err == nil {
-			dst, err = s.value(dst, iter.Value(), p.elem)
-		}
-		if err != nil {
-			if t, _, e := msgpack.Next(dst[at:]); e == nil {
-				s.in(string(t.Bytes))
+	mem := p.maps.get(p, v)
+	if mem == nil {
+		for iter := v.MapRange(); iter.Next(); {
+			var err error
+			if dst, err = s.pair(dst, iter.Key(), iter.Value(), p); err != nil {
+				return dst, 0, err
 			}
+		}
+		s.leave()
+		return dst, n, nil
+	}
+	for mem.iter.Next() {
+		mem.key.SetIterKey(&mem.iter)
+		mem.val.SetIterValue(&mem.iter)
+		var err error
+		if dst, err = s.pair(dst, mem.key, mem.val, p); err != nil {
+			p.maps.put(mem)
 			return dst, 0, err
 		}
-		if len(dst)-s.base > s.limit {
-			return dst, 0, s.tooLarge(dst)
-		}
 	}
+	p.maps.put(mem)
 	s.leave()
 	return dst, n, nil
+}
+
+// pair appends one pair of a map.
+func (s *valuer) pair(dst []byte, k, v reflect.Value, p *plan) ([]byte, error) {
+	at := len(dst)
+	dst, err := s.key(dst, k, p.keyKind)
+	if err == nil {
+		dst, err = s.value(dst, v, p.elem)
+	}
+	if err != nil {
+		if t, _, e := msgpack.Next(dst[at:]); e == nil {
+			s.in(string(t.Bytes))
+		}
+		return dst, err
+	}
+	if len(dst)-s.base > s.limit {
+		return dst, s.tooLarge(dst)
+	}
+	return dst, nil
 }
 
 // key appends the key of a map as a string.
@@ -691,8 +715,16 @@ func (s *valuer) key(dst []byte, k reflect.Value, kind keyKind) ([]byte, error) 
 	if err != nil {
 		return dst, err
 	}
-	if t, _, err := msgpack.Next(dst[at:]); err != nil || t.Kind == msgpack.Str {
+	t, _, err := msgpack.Next(dst[at:])
+	switch {
+	case err != nil || t.Kind == msgpack.Str:
 		return dst, nil
+	case t.Kind == msgpack.Int:
+		return msgpack.AppendStrBytes(dst[:at], strconv.AppendInt(num[:0], t.Int64(), 10)), nil
+	case t.Kind == msgpack.Uint:
+		return msgpack.AppendStrBytes(dst[:at], strconv.AppendUint(num[:0], t.Num, 10)), nil
+	case t.Kind == msgpack.Bool:
+		return msgpack.AppendStr(dst[:at], strconv.FormatBool(t.Bool)), nil
 	}
 	text, _, err := msgpack.AppendJSON(nil, dst[at:])
 	if err != nil {
@@ -706,7 +738,7 @@ func number(dst []byte, text string) []byte {
 		text = "0" // as encoding/json has it
 	}
 	at := len(dst)
-	if out, rest, err := msgpack.AppendFromJSON(dst, []byte(text)); err == nil && len(rest) == 0 {
+	if out, rest, err := msgpack.AppendFromJSON(dst, unsafe.Slice(unsafe.StringData(text), len(text))); err == nil && len(rest) == 0 {
 		if t, _, _ := msgpack.Next(out[at:]); t.Kind >= msgpack.Int && t.Kind <= msgpack.Float64 {
 			return out
 		}
