@@ -67,7 +67,7 @@ type (
 		F [0]int            `json:"f,omitempty"`
 		G struct{}          `json:"g,omitempty"`
 		H time.Time         `json:"h,omitzero"`
-		I bool              `json:"-,"`
+		I bool              `json:"i i,omitempty"`
 		J string            `json:"j,omitempty"`
 		K map[int]string    `json:"k"`
 		L map[uint8][]int   `json:"l"`
