@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// Rows about delivery: what an engine adds to a Send when all is well, and how
+// fast a spool writes and replays beside plain files.
+
+// aSlab is one slab of 64 KiB with records of 200 bytes, as a Writer hands it over.
+func aSlab() *batch.Batch {
+	var b batch.Builder
+	rec := record(200)
+	for i := 0; b.Bytes()+len(rec) <= 64<<10; i++ {
+		b.Append(rec, uint64(i+1), batch.Meta{Time: 1_700_000_000_000_000_000 + int64(i)*100_000})
+	}
+	return b.Batch(nil)
+}
+
+// counting takes everything.
+type counting struct{ batches uint64 }
+
+func (c *counting) Send(context.Context, *batch.Batch) error {
+	c.batches++
+	return nil
+}
+
+// sends makes a contender that sends slabs through what wrap puts around a sink
+// that takes everything.
+func sends(name string, kind h.Kind, note string, wrap func(batch.Sink, *h.Env) (batch.Sink, func() error, error)) h.Contender {
+	return h.Contender{Name: name, Kind: kind, Note: note, New: func(env *h.Env) (*h.Subject, error) {
+		dst := new(counting)
+		sink, end, err := wrap(dst, env)
+		if err != nil {
+			return nil, err
+		}
+		b, ctx := aSlab(), context.Background()
+		return &h.Subject{
+			Run: func(_, n int) {
+				for range n {
+					b.Tally = batch.Tally{}
+					if err := sink.Send(ctx, b); err != nil {
+						panic(err)
+					}
+				}
+			},
+			Tally: func() (h.Tally, error) {
+				return h.Tally{Records: dst.batches, Bytes: dst.batches * uint64(b.Bytes())}, nil
+			},
+			Close: end,
+		}, nil
+	}}
+}
+
+func bare(s batch.Sink, _ *h.Env) (batch.Sink, func() error, error) {
+	return s, func() error { return nil }, nil
+}
+
+// engine is an engine with all that it can have: handler, dead letters, a spool.
+func engine(s batch.Sink, env *h.Env) (batch.Sink, func() error, error) {
+	dir, err := os.MkdirTemp(env.Dir, "spool-*")
+	if err != nil {
+		return nil, nil, err
+	}
+	sp, err := spool.Open(dir, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err := deliver.New(s, &deliver.Options{
+		Handler: deliver.JSONLines(io.Discard), DeadLetter: deliver.DeadLetters(io.Discard, "bench"), Spill: sp,
+		OnError: func(batch.Event) {},
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, sp.Close())
+	}
+	return e, func() error {
+		return errors.Join(e.Close(context.Background()), sp.Close(), os.RemoveAll(dir))
+	}, nil
+}
+
+// spoolBytes is how much is written and read per sample.
+const spoolBytes = 32 << 20
+
+// spoolSample measures body, which handles slabs of in in dir.
+func spoolSample(env *h.Env, body func(dir string, in *batch.Batch, slabs int) (time.Duration, error)) (*h.Sample, error) {
+	dir, err := os.MkdirTemp(env.Dir, "spool-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	in := aSlab()
+	slabs := spoolBytes / in.Bytes()
+	if env.Quick {
+		slabs = 8
+	}
+	took, err := body(dir, in, slabs)
+	if err != nil {
+		return nil, err
+	}
+	return &h.Sample{
+		Value: took.Seconds() * 1e3, Ops: 1,
+		More: map[string]float64{"MB/s": float64(slabs*in.Bytes()) / took.Seconds() / 1e6},
+	}, nil
+}
+
+func spoolWrite(dir string, in *batch.Batch, slabs int) (time.Duration, error) {
+	start := time.Now()
+	s, err := spool.Open(dir, nil)
+	if err != nil {
+		return 0, err
+	}
+	for range slabs {
+		if _, err := s.Append(in); err != nil {
+			return 0, errors.Join(err, s.Close())
+		}
+	}
+	err = s.Close()
+	return time.Since(start), err
+}
+
+// spoolReplay reads, acknowledges and deletes what spoolWrite left.
+func spoolReplay(dir string, in *batch.Batch, slabs int) (time.Duration, error) {
+	if _, err := spoolWrite(dir, in, slabs); err != nil {
+		return 0, err
+	}
+	s, err := spool.Open(dir, nil)
+	if err != nil {
+		return 0, err
+	}
+	dst := new(counting)
+	start := time.Now()
+	_, err = s.Replay(context.Background(), dst)
+	took := time.Since(start)
+	if err = errors.Join(err, s.Close()); err == nil && dst.batches != uint64(slabs) {
+		err = errors.New("not everything was replayed")
+	}
+	return took, err
+}
+
+// plainWrite writes the same bytes to a file, a slab at a time.
+func plainWrite(dir string, in *batch.Batch, slabs int) (time.Duration, error) {
+	data := in.AppendTo(nil)
+	start := time.Now()
+	f, err := os.Create(filepath.Join(dir, "plain"))
+	if err != nil {
+		return 0, err
+	}
+	for range slabs {
+		if _, err := f.Write(data); err != nil {
+			return 0, errors.Join(err, f.Close())
+		}
+	}
+	err = f.Close()
+	return time.Since(start), err
+}
+
+// plainRead reads and deletes what plainWrite left.
+func plainRead(dir string, in *batch.Batch, slabs int) (time.Duration, error) {
+	if _, err := plainWrite(dir, in, slabs); err != nil {
+		return 0, err
+	}
+	buf := make([]byte, in.Bytes())
+	start := time.Now()
+	f, err := os.Open(filepath.Join(dir, "plain"))
+	if err != nil {
+		return 0, err
+	}
+	for range slabs {
+		if _, err := io.ReadFull(f, buf); err != nil {
+			return 0, errors.Join(err, f.Close())
+		}
+	}
+	err = errors.Join(f.Close(), os.Remove(f.Name()))
+	return time.Since(start), err
+}
+
+// allocsAtMost requires that ours allocates no more than limit per operation.
+func allocsAtMost(ours string, limit float64) func(*h.Result) []h.Check {
+	return func(r *h.Result) []h.Check {
+		c := r.Column(ours)
+		if c == nil || c.Error != "" {
+			return []h.Check{{Text: ours + " was not measured", Limit: limit, Status: h.NotMeasured}}
+		}
+		check := h.Check{Text: fmt.Sprintf("%s %.2f allocs/op (target ≤ %g)", ours, c.Allocs, limit), Got: c.Allocs, Limit: limit, Status: h.OK}
+		if c.Allocs > limit+0.01 {
+			check.Status = h.Short
+		}
+		return []h.Check{check}
+	}
+}
+
+func init() {
+	const (
+		through = "deliver.Engine"
+		direct  = "the sink itself"
+		spooled = "spool"
+		plain   = "plain file"
+	)
+	h.Register(h.Row{
+		Name: "delivery/engine", What: "slabs of 64 KiB with records of 200 B to a sink that takes everything; handler, dead letters and spool unused",
+		Target: "≤ 2 µs and ≤ 1 allocation per batch over the sink itself", Reference: direct,
+		Contenders: []h.Contender{
+			sends(through, h.Ours, "all is well", engine),
+			sends(direct, h.Reference, "", bare),
+		},
+		Verdict: h.Verdict(h.Difference(through, direct, 2000), allocsAtMost(through, 1)),
+	})
+	for _, r := range []struct {
+		name, what  string
+		ours, other func(string, *batch.Batch, int) (time.Duration, error)
+	}{
+		{"spool/append", "32 MiB in slabs of 64 KiB, written and closed, no sync", spoolWrite, plainWrite},
+		{"spool/replay", "32 MiB in slabs of 64 KiB, read from the page cache, acknowledged and deleted", spoolReplay, plainRead},
+	} {
+		h.Register(h.Row{
+			Name: r.name, What: r.what, Target: "≥ 0.5 × a plain file with the same bytes", Unit: "ms", Reference: plain,
+			Contenders: []h.Contender{
+				{Name: spooled, Kind: h.Ours, Sample: func(env *h.Env) (*h.Sample, error) { return spoolSample(env, r.ours) }},
+				{Name: plain, Kind: h.Reference, Sample: func(env *h.Env) (*h.Sample, error) { return spoolSample(env, r.other) }},
+			},
+			Verdict: h.Versus(spooled, plain, 2),
+		})
+	}
+}
