@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 	"unicode/utf8"
 	"unsafe"
 )
@@ -66,6 +69,19 @@ func AppendUnixNano(dst []byte, ns int64) []byte {
 // where the object begins, the comma before it. dst must not be empty.
 func AppendKey(dst []byte, key string) []byte { return appendKeyJSON(dst, key) }
 
+// LogfmtKey returns key, or a part of one, as [Logfmt] writes it.
+func LogfmtKey(key string) string {
+	for i := range len(key) {
+		if c := key[i]; c >= utf8.RuneSelf || classes[c] != classPlain {
+			return string(appendName(nil, key))
+		}
+	}
+	if key == "" {
+		return "_"
+	}
+	return key
+}
+
 // AppendMember appends key and value as a member of the JSON object that dst ends
 // in, with the comma before it where one is due. value must be resolved and no
 // group. r lends its cache of formatted seconds; it may be nil.
@@ -87,11 +103,96 @@ func (v *Values) AppendMember(dst []byte, r *Record, key string, value slog.Valu
 			dst = append(appendKeyJSON(dst, key), '"')
 			return append(appendUUID(dst, x), '"')
 		}
+		if out, ok := v.appendTree(appendKeyJSON(dst, key), r, x, 0); ok {
+			return out
+		}
 		w := walker{leaf: v.leaf(r), scope: v.e.root}
 		return w.any(dst, key, x)
 	}
 	return v.leaf(r).scalar(appendKeyJSON(dst, key), value)
 }
+
+// maxTree is how deep lists and maps are looked into. Deeper ones, which may be
+// cyclic, are left to encoding/json and what guards it.
+const maxTree = 32
+
+// appendTree appends a list or a map of values of any type, each as it stands by
+// itself; errors are their message. It reports false, and has appended nothing, if
+// x is none of these.
+func (v *Values) appendTree(dst []byte, r *Record, x any, depth int) (out []byte, ok bool) {
+	start := len(dst)
+	switch x := x.(type) {
+	case []any:
+		if x == nil {
+			return dst, false
+		}
+		dst = append(dst, '[')
+		for i, e := range x {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if dst, ok = v.appendBranch(dst, r, e, depth); !ok {
+				return dst[:start], false
+			}
+		}
+		return append(dst, ']'), true
+	case map[string]any:
+		return appendMap(v, dst, r, x, depth)
+	case map[string]error:
+		return appendMap(v, dst, r, x, depth)
+	case map[string]time.Duration:
+		return appendMap(v, dst, r, x, depth)
+	}
+	return dst, false
+}
+
+// appendMap appends a map with its keys in order, as encoding/json has them.
+func appendMap[T any](v *Values, dst []byte, r *Record, m map[string]T, depth int) (out []byte, ok bool) {
+	start := len(dst)
+	if m == nil {
+		return dst, false
+	}
+	dst = append(dst, '{')
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if dst, ok = v.appendBranch(appendKeyJSON(dst, key), r, m[key], depth); !ok {
+			return dst[:start], false
+		}
+	}
+	return append(dst, '}'), true
+}
+
+// appendBranch appends a value in a list or a map.
+func (v *Values) appendBranch(dst []byte, r *Record, x any, depth int) (out []byte, ok bool) {
+	if depth >= maxTree {
+		return dst, false
+	}
+	if out, ok := v.appendTree(dst, r, x, depth+1); ok {
+		return out, true
+	}
+	switch x.(type) {
+	case []any, map[string]any:
+		if !reflect.ValueOf(x).IsNil() {
+			return dst, false // too deep
+		}
+	}
+	// AppendText does not fit: it takes the quotes off. So a member without its key.
+	const head = `"":`
+	start := len(dst)
+	dst = append(dst, '{')
+	value := slog.AnyValue(x)
+	switch k := value.Kind(); {
+	case k == slog.KindLogValuer || k == slog.KindGroup || k == slog.KindAny && isAppender(x):
+		dst = v.leaf(r).marshal(append(dst, head...), x) // as encoding/json has it
+	case k == slog.KindAny && isError(x):
+		dst = appendString(append(dst, head...), message(x.(error)))
+	default:
+		dst = v.AppendMember(dst, r, "", value)
+	}
+	return append(dst[:start], dst[start+1+len(head):]...), true
+}
+
+func isError(x any) bool    { _, ok := x.(error); return ok }
+func isAppender(x any) bool { _, ok := x.(AttrAppender); return ok }
 
 // AppendText appends value as it stands in a JSON record, a string without its
 // quotes and escapes: what a label or a header of that value is. Errors are their

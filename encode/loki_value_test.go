@@ -3,6 +3,7 @@ package encode
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -186,5 +187,37 @@ func TestKnownError(t *testing.T) {
 	text := v.AppendText(nil, nil, slog.AnyValue(&k))
 	if n != 1 || string(line) != `{"err":{"Type":"encode.askedError","Message":"text"}` || string(text) != "text" {
 		t.Errorf("asked %d times: %s %s", n, line, text)
+	}
+}
+
+// TestValuesTree: in lists and maps of any type each value is what it is by itself.
+func TestValuesTree(t *testing.T) {
+	v := NewValues(&JSONOptions{Duration: DurationText})
+	cyclic := map[string]any{}
+	cyclic["self"] = cyclic
+	deep := any("x")
+	for range 100 {
+		deep = []any{deep}
+	}
+	for _, tt := range []struct {
+		v    any
+		want string
+	}{
+		{[]any{time.Second, errors.New("e\""), nil, math.NaN(), "s", 1, map[string]any{"b": time.Minute, "a": []any{}}}, `["1s","e\"",null,"NaN","s",1,{"a":[],"b":"1m0s"}]`},
+		{map[string]error{"b": errors.New("m"), "a": nil}, `{"a":null,"b":"m"}`},
+		{map[string]time.Duration{"x\"": 1}, `{"x\"":"1ns"}`},
+		{[]any(nil), `null`}, {map[string]any(nil), `null`},
+		{[]any{[]any(nil), []any{[]time.Duration{1}}}, `[null,[["1ns"]]]`},
+		{deep, strings.Repeat("[", 100) + `"x"` + strings.Repeat("]", 100)},
+	} {
+		if got := string(v.AppendMember([]byte{'{'}, nil, "k", slog.AnyValue(tt.v))); got != `{"k":`+tt.want {
+			t.Errorf("%v: got %s, want %s", tt.v, got, tt.want)
+		}
+		if got := string(v.AppendText(nil, nil, slog.AnyValue(tt.v))); got != tt.want {
+			t.Errorf("%v: text %s, want %s", tt.v, got, tt.want)
+		}
+	}
+	if got := string(v.AppendText(nil, nil, slog.AnyValue(cyclic))); !strings.Contains(got, "!ERROR") {
+		t.Errorf("got %.100s", got)
 	}
 }

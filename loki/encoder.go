@@ -65,11 +65,7 @@ func newEncoder(s *Pusher) *Encoder {
 	case c.Formatter != nil:
 		e.line, e.foreign = c.Formatter, true
 	case c.Body == BodyLogfmt:
-		key := "-"
-		if levelKey != "" {
-			key = levelKey
-		}
-		e.line = encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-", LevelKey: key, MessageKey: c.MessageKey, Level: encode.LevelLower})
+		e.line = newLogfmt(c.MessageKey, levelKey, e.values)
 	default:
 		e.line = newBody(c.MessageKey, levelKey)
 		e.body = true

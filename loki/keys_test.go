@@ -1,8 +1,10 @@
 package loki
 
 import (
+	"errors"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/forebay-log/forebay/encode"
 )
@@ -25,6 +27,38 @@ func TestNoKeyTwice(t *testing.T) {
 			e, _ := one(t, tt.c, encode.Record{Message: "m", Attrs: tt.attrs}, tt.with...)
 			if e.Line != tt.want {
 				t.Errorf("%s: got %q, want %q", name, e.Line, tt.want)
+			}
+		}
+	}
+}
+
+type count int
+
+func (c count) String() string { return "counted" }
+
+// TestLogfmtLines: keys stand once, and values are what they are in labels and
+// metadata.
+func TestLogfmtLines(t *testing.T) {
+	for name, tt := range map[string]struct {
+		c     Config
+		attrs []slog.Attr
+		with  []func(encode.Scope) encode.Scope
+		want  string
+	}{
+		"keys":    {attrs: []slog.Attr{slog.String("Message", "x"), slog.Int("a", 1), slog.Int("a", 2), slog.Group("g", "b", 3), slog.Int("g.b", 4), slog.Int("a b", 5), slog.Int("a_b", 6)}, want: `Message=m Message_=x a=1 a_=2 g.b=3 g.b_=4 a_b=5 a_b_=6`},
+		"with":    {with: []func(encode.Scope) encode.Scope{with(slog.Int("a", 1)), inGroup("g"), with(slog.Int("a", 2))}, attrs: []slog.Attr{slog.Int("a", 3), slog.Group("", slog.Int("a", 4))}, want: `Message=m a=1 g.a=2 g.a_=3 g.a__=4`},
+		"level":   {c: Config{NoLevelLabel: true, MessageKey: "level"}, attrs: []slog.Attr{slog.Int("level", 1)}, want: `level_=info level=m level__=1`},
+		"values":  {attrs: []slog.Attr{slog.Any("b", []byte("hey")), slog.Any("c", count(3)), slog.Any("d", []any{time.Second, errors.New("e")})}, want: `Message=m b=aGV5 c=3 d="[\"1s\",\"e\"]"`},
+		"nothing": {want: `Message=m`},
+	} {
+		tt.c.Body, tt.c.MetadataAll = BodyLogfmt, true
+		e, _ := one(t, tt.c, encode.Record{Message: "m", Attrs: tt.attrs}, tt.with...)
+		if e.Line != tt.want {
+			t.Errorf("%s: got  %s\nwant %s", name, e.Line, tt.want)
+		}
+		for key, value := range map[string]string{"b": "aGV5", "c": "3", "d": `["1s","e"]`} {
+			if name == "values" && e.Meta[key] != value {
+				t.Errorf("metadata %s is %s", key, e.Meta[key])
 			}
 		}
 	}

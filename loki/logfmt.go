@@ -1,0 +1,173 @@
+package loki
+
+import (
+	"hash/maphash"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// logfmt is the form of lines of [BodyLogfmt]: encode.Logfmt, with the values as
+// they are in labels and metadata, and no key twice: the later one gets a "_".
+type logfmt struct {
+	encode.Encoder
+	values *encode.Values
+	root   *logfmtScope
+}
+
+func newLogfmt(messageKey, levelKey string, values *encode.Values) *logfmt {
+	l := &logfmt{values: values}
+	root := &logfmtScope{l: l}
+	root.seen = append(root.seen, hashKey([]byte(encode.LogfmtKey(messageKey))))
+	if levelKey == "" {
+		levelKey = "-"
+	} else {
+		for encode.LogfmtKey(levelKey) == encode.LogfmtKey(messageKey) {
+			levelKey += "_"
+		}
+		root.seen = append(root.seen, hashKey([]byte(encode.LogfmtKey(levelKey))))
+	}
+	l.Encoder = encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-", LevelKey: levelKey, MessageKey: messageKey, Level: encode.LevelLower})
+	root.Scope = l.Encoder.Scope()
+	l.root = root
+	return l
+}
+
+func (l *logfmt) Scope() encode.Scope { return l.root }
+
+// logfmtScope is a logfmt under attributes and groups.
+type logfmtScope struct {
+	encode.Scope
+	l      *logfmt
+	prefix string
+	seen   []uint64 // of the keys there are
+}
+
+func (s *logfmtScope) WithGroup(name string) encode.Scope {
+	if name == "" {
+		return s
+	}
+	n := *s
+	n.Scope = s.Scope.WithGroup(name)
+	n.prefix += encode.LogfmtKey(name) + "."
+	return &n
+}
+
+func (s *logfmtScope) WithAttrs(attrs []slog.Attr) encode.Scope {
+	w := logfmtWalker{s: s, seen: slices.Clip(s.seen), key: []byte(s.prefix)}
+	attrs = w.settle(attrs, 0)
+	n := *s
+	n.Scope, n.seen = s.Scope.WithAttrs(attrs), slices.Clip(w.seen)
+	return &n
+}
+
+func (s *logfmtScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+	w := logfmtWalkers.Get().(*logfmtWalker)
+	w.s, w.rec = s, r
+	w.seen = append(w.seen[:0], s.seen...)
+	w.key = append(w.key[:0], s.prefix...)
+	attrs := r.Attrs
+	r.Attrs = w.settle(attrs, 0)
+	dst, m, err := s.Scope.Append(dst, r)
+	r.Attrs = attrs
+	w.s, w.rec, w.spent = nil, nil, 0
+	if cap(w.seen)+cap(w.key) < 4096 {
+		logfmtWalkers.Put(w)
+	}
+	return dst, m, err
+}
+
+var logfmtWalkers = sync.Pool{New: func() any { return new(logfmtWalker) }}
+
+// A logfmtWalker makes attributes fit for a line.
+type logfmtWalker struct {
+	s     *logfmtScope
+	rec   *encode.Record
+	seen  []uint64
+	key   []byte // the prefix, and behind it the key looked at
+	spent int
+}
+
+// settle returns attrs, or a copy of them if something in it is to be different.
+func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
+	var own []slog.Attr
+	for i := range attrs {
+		a := attrs[i]
+		changed := false
+		if a.Value.Kind() == slog.KindLogValuer {
+			if w.spent++; w.spent > maxExpansions {
+				a.Value = slog.StringValue(tooMany)
+			}
+			a.Value, changed = a.Value.Resolve(), true
+		}
+		switch a.Value.Kind() {
+		case slog.KindGroup:
+			in := a.Value.Group()
+			if depth >= maxDepth || len(in) == 0 {
+				break
+			}
+			before := len(w.key)
+			if a.Key != "" {
+				w.key = append(append(w.key, encode.LogfmtKey(a.Key)...), '.')
+			}
+			out := w.settle(in, depth+1)
+			w.key = w.key[:before]
+			if &out[0] != &in[0] {
+				a.Value, changed = slog.GroupValue(out...), true
+			}
+		default:
+			if a.Equal(slog.Attr{}) {
+				break
+			}
+			if name := w.unique(a.Key); name != a.Key {
+				a.Key, changed = name, true
+			}
+			if a.Value.Kind() == slog.KindAny && !alike(a.Value.Any()) {
+				a.Value, changed = slog.StringValue(string(w.s.l.values.AppendText(nil, w.rec, a.Value))), true
+			}
+		}
+		if changed && own == nil {
+			own = append(make([]slog.Attr, 0, len(attrs)), attrs[:i]...)
+		}
+		if own != nil {
+			own = append(own, a)
+		}
+	}
+	if own != nil {
+		return own
+	}
+	return attrs
+}
+
+// unique notes a key and returns what it is to be called.
+func (w *logfmtWalker) unique(key string) string {
+	before := len(w.key)
+	w.key = append(w.key, encode.LogfmtKey(key)...)
+	h := hashKey(w.key)
+	for slices.Contains(w.seen, h) {
+		key += "_"
+		w.key = append(w.key, '_')
+		h = hashKey(w.key)
+	}
+	w.seen = append(w.seen, h)
+	w.key = w.key[:before]
+	return key
+}
+
+var keySeed = maphash.MakeSeed()
+
+func hashKey(key []byte) uint64 { return maphash.Bytes(keySeed, key) }
+
+// alike reports whether encode.Logfmt writes v as it is in JSON, or has a form of
+// its own for it that takes several keys.
+func alike(v any) bool {
+	switch v.(type) {
+	case error, encode.AttrAppender, []string, []int, []int64, []bool, []float64, []time.Duration, []time.Time:
+		return true
+	}
+	return false
+}
