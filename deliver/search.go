@@ -149,7 +149,7 @@ func (s *search) survey() bool {
 	}
 	var refusal error
 	for k := samples; k > 0; k-- {
-		at := s.take(from, left*k/samples-1)
+		at := s.take(from, max(0, left*k/samples-1))
 		left--
 		f, err := s.try(at)
 		switch f {
