@@ -23,14 +23,21 @@ import (
 //
 // It protects against SIGKILL, the OOM killer, panics, os.Exit and faults of the
 // runtime. It does not protect against loss of power or a kernel crash.
+//
+// A record may arrive twice, at the seam between two processes: batch.Batch.Origin
+// and its ticket tell. The destination is given a copy of what is mapped, one memcpy
+// per slab, unless it is an *os.File, a TCP or Unix connection or io.Discard that New
+// was given.
 type Crash struct {
 	// Dir holds the file of this process and is searched for those of dead
 	// ones. It is made, 0700, if it is missing. Give each output a directory of
 	// its own: whoever looks into one first takes what it finds. A tmpfs is the
 	// best place: write-back to a busy disk can stall a store into a mapped page.
 	Dir string
-	// Required makes New fail where the file cannot be had. Default false: New
-	// uses heap slabs, reports once, and Stats.CrashUnsafe says why.
+	// Required makes New fail where the file cannot be had, and has a record refused,
+	// as dropped{failed}, that is larger than a slab and finds no room on the disk.
+	// Default false: New uses heap slabs, reports once, and Stats.CrashUnsafe says
+	// why; such a record is in memory only, which Stats.HeapOnly counts.
 	Required bool
 	// Codec is asked about files of a content type, or of a newer schema, other
 	// than that of Options.Codec. It returns the codec and true if the destination
@@ -78,7 +85,8 @@ const (
 // crashState is page 1. Each word is stored atomically, with Writer.mu held.
 type crashState struct {
 	acked    uint64 // every ticket up to it is settled
-	_        [56]byte
+	ackedToo uint64 // the same, stored after it: the lower of the two counts
+	_        [48]byte
 	heapHeld uint64 // oversize records pending that are in this process's heap only
 	heapFrom uint64 // 0, or: records with this ticket and later ones are on the heap
 	_        [48]byte
@@ -218,7 +226,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // ack notes that every ticket up to t is settled. It must come before the memory
 // of those records is used again.
-func (c *crashFile) ack(t uint64) { atomic.StoreUint64(&c.state.acked, t) }
+func (c *crashFile) ack(t uint64) {
+	atomic.StoreUint64(&c.state.acked, t)
+	if points {
+		point(ptAckHalfLocked)
+	}
+	atomic.StoreUint64(&c.state.ackedToo, t)
+}
 
 // inPlace reports whether the file of that name is still this one.
 func (c *crashFile) inPlace() bool {

@@ -3,6 +3,7 @@
 package slab
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -290,6 +291,45 @@ func damagedFile(t *testing.T) (dir string, n int) {
 		}
 	})
 	return dir, n
+}
+
+// A note of progress that is damaged loses nothing.
+func TestDamagedProgress(t *testing.T) {
+	for _, at := range []int{5, 8 + 5} {
+		dir, n := sealedFile(t)
+		patch(t, oneFile(t, dir), func(b []byte) { b[crashPage+at] ^= 1 })
+		got, _ := recoverInto(t, dir)
+		wantSequence(t, numbers(t, got), 0, n)
+	}
+}
+
+// A recovery that is cut short before it comes to the damage does not count it twice.
+func TestDamageIsCountedOnce(t *testing.T) {
+	dir, n := sealedFile(t)
+	path := oneFile(t, dir)
+	patch(t, path, func(b []byte) { b[bytes.Index(b, line(30, 100))] ^= 1 })
+	sink := &recorder{limits: batch.Limits{Records: 5}}
+	sink.answer = func(call int, _ *batch.Batch) error {
+		if call%2 == 1 {
+			return errDown
+		}
+		return nil
+	}
+	for round := range 20 {
+		done, err := ReplayCrash(t.Context(), path, sink, nil)
+		if done.Damaged != 7 {
+			t.Errorf("round %d: %d damaged", round, done.Damaged)
+		}
+		if err == nil {
+			break
+		}
+	}
+	if got := len(numbers(t, sink.joined())); got != n-7 {
+		t.Errorf("%d of %d arrived", got, n)
+	}
+	if _, err := os.Stat(path + badSuffix); err != nil {
+		t.Error(err)
+	}
 }
 
 // A damaged file is kept also when the recovery that found it was cut short after

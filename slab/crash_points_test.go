@@ -7,11 +7,15 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/batch"
 )
 
 // The child kills itself at a point, the n-th time it gets there.
@@ -36,7 +40,7 @@ var _ = func() bool {
 
 // crashPoints are reached with crash-safe slabs only.
 var crashPoints = []string{
-	ptCreate, ptCreated, ptBigWrite, ptBigWritten, ptBigCompact, ptAckLocked, ptAckedLocked,
+	ptCreate, ptCreated, ptBigWrite, ptBigWritten, ptBigNotedLocked, ptBigCompact, ptAckLocked, ptAckHalfLocked, ptAckedLocked,
 	ptRewindLocked, ptRewoundLocked, ptSum, ptSummed, ptUnlink, ptUnlinkBetween, ptUnlinked,
 }
 
@@ -132,4 +136,30 @@ func TestKillAtRecoveryPoints(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A slab that is being summed when its records are settled is free after, and a caller
+// that waits for it gets it: by then the drain has nothing to do any more.
+func TestSummedSlabServesWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		var once sync.Once
+		hook := func(name string) {
+			if name == ptSum {
+				once.Do(func() {
+					g.open()
+					time.Sleep(time.Second)
+				})
+			}
+		}
+		pointHook.Store(&hook)
+		defer pointHook.Store(nil)
+		w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 2, WhenFull: Block()})
+		for i := range 40 {
+			mustWrite(t, w, i, 90)
+		}
+		closeNow(t, w)
+		wantSequence(t, numbers(t, g.String()), 0, 40)
+		checkAccount(t, w, 40, 40, batch.Drops{})
+	})
 }

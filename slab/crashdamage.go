@@ -38,6 +38,9 @@ func (w *Writer) expectBigLocked(ticket uint64) {
 		}
 		c.at[ticket] = at
 	})
+	if points {
+		point(ptBigNotedLocked)
+	}
 }
 
 // forgetBigLocked notes that the record is pending no more.
@@ -189,6 +192,9 @@ func (im *Image) Damage() string {
 	add(im.Zeroed, "%s in pages that never reached the disk", count(im.Zeroed, "record"))
 	add(im.Undefined, "%s of streams that are not defined", count(im.Undefined, "record"))
 	add(im.DamagedBefore, "%s that an earlier recovery could not read", count(im.DamagedBefore, "record"))
+	if len(parts) == 0 {
+		add(im.mark, "%s that an earlier recovery could not read", count(im.mark, "record"))
+	}
 	return strings.Join(parts, ", ")
 }
 

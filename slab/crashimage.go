@@ -45,8 +45,8 @@ type Image struct {
 	// file beside are damaged or missing. Zeroed is how many lay in pages that never
 	// reached the disk.
 	DamagedBig, Zeroed uint64
-	// DamagedBefore is how many records an earlier recovery, which did not come to
-	// its end, could not read.
+	// DamagedBefore is how many records more an earlier recovery, which did not come
+	// to its end, could not read.
 	DamagedBefore uint64
 	// Undefined is how many of Records are of streams that are not [Image.Defined].
 	Undefined uint64
@@ -60,6 +60,7 @@ type Image struct {
 	oversize uint64   // the budget of oversize records
 	bigWant  map[uint64]bool
 	bigMore  uint64
+	mark     uint64 // what an earlier recovery could not read in all
 
 	checkZero bool // the slab being read may lack pages
 
@@ -267,12 +268,15 @@ func parseImage(data []byte) (*Image, error) {
 	}
 	le := binary.LittleEndian
 	im.Acked = le.Uint64(data[crashPage:])
+	if im.tracked { // one that is too high would lose records: rather deliver some twice
+		im.Acked = min(im.Acked, le.Uint64(data[crashPage+8:]))
+	}
 	im.HeapOnly = le.Uint64(data[crashPage+64:])
 	im.MovedToHeap = le.Uint64(data[crashPage+72:]) != 0
 	im.Evicted = le.Uint64(data[crashPage+192:])
 	im.Evicted -= min(im.Evicted, le.Uint64(data[crashPage+200:]))
 	im.parseDict(data[crashDictOff:crashDictOff+crashDictLen], le.Uint64(data[crashPage+128:]))
-	im.DamagedBefore = le.Uint64(data[crashPage+256:])
+	im.mark = le.Uint64(data[crashPage+256:])
 	if im.tracked {
 		im.parseBigTable(data[crashPage : 2*crashPage])
 	}
@@ -415,6 +419,7 @@ func (im *Image) finish() {
 		}
 	}
 	im.finishBig()
+	im.DamagedBefore = im.mark - min(im.mark, im.Damaged+im.Undefined)
 	left := im.Holes
 	for _, n := range []uint64{im.Damaged, im.HeapOnly} {
 		left -= min(left, n)

@@ -211,17 +211,17 @@ func (o *orphan) load() (err error) {
 // isDamaged reports whether records are lost, now or in an earlier recovery: then
 // the file is kept.
 func (o *orphan) isDamaged() bool {
-	return o.DamagedSlabs > 0 || o.Damaged+o.lost+o.DamagedBefore > 0
+	return o.DamagedSlabs > 0 || o.Damaged+o.lost+o.mark > 0
 }
 
-// mark notes in the file that it is damaged, before progress is: an interrupted
+// markDamaged notes in the file that it is damaged, before progress is: an interrupted
 // recovery must not make it look sound.
-func (o *orphan) mark() error {
+func (o *orphan) markDamaged() error {
 	if o.marked || !o.isDamaged() {
 		return nil
 	}
 	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], max(1, o.DamagedBefore+o.Damaged+o.lost))
+	binary.LittleEndian.PutUint64(b[:], max(1, o.mark, o.DamagedBefore+o.Damaged+o.lost))
 	_, err := o.f.WriteAt(b[:], crashPage+256)
 	o.marked = err == nil
 	return err
@@ -301,11 +301,12 @@ func (o *orphan) persist() {
 	if points {
 		point(ptPersist)
 	}
-	if o.mark() != nil {
+	if o.markDamaged() != nil {
 		return // they are delivered twice rather than the damage be forgotten
 	}
-	var b [8]byte
+	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], o.Records[o.next-1].Ticket)
+	copy(b[8:], b[:8])
 	_, _ = o.f.WriteAt(b[:], crashPage) // if it fails they are delivered twice, never lost
 	if points {
 		point(ptPersisted)
