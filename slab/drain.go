@@ -56,6 +56,7 @@ type drain struct {
 	cloned     bool // the batch under way was copied out of mapped memory
 	copied     batchCopy
 	locked     bool // mu is held from settle on to gather
+	few        int  // slabs to wait for while spinning, and to take at once
 	waited     bool // callers waited for the end of the last batch
 }
 
@@ -66,6 +67,9 @@ const (
 	spinWorth  = 30 * time.Microsecond
 	// patience is how often the drain tries to get the lock before it waits for it.
 	patience = 100
+	// fewSlabs is how many slabs the drain waits for while it spins, if they are no
+	// more than a quarter: each visit to the lock costs the caller whom it meets there.
+	fewSlabs = 4
 )
 
 // markerEvery is the shortest time between two markers.
@@ -267,7 +271,7 @@ func (w *Writer) spin() bool {
 	if points {
 		point(ptSpin)
 	}
-	want := max(1, uint32(w.o.SlabCount/4))
+	want := uint32(d.few)
 	for range spinRounds {
 		if w.sealed.Load()-before >= want {
 			return true

@@ -175,9 +175,9 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		cancel()
 		return nil, err
 	}
-	w.gatherMax = 1
+	w.gatherMax, w.d.few = 1, min(max(1, r.SlabCount/4), fewSlabs)
 	if s, ok := dst.(*ioSink); ok {
-		w.gatherMax = max(1, r.SlabCount/4)
+		w.gatherMax = w.d.few
 		if s.vec != nil {
 			w.gatherMax = max(1, r.SlabCount/2)
 		}
