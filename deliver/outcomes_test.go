@@ -42,7 +42,7 @@ func TestToSinkOutcomes(t *testing.T) {
 			if b.Len() > 3 {
 				return nil, batch.TooLarge(no)
 			}
-			return testkit.Take(nil, 0, b)
+			return testkit.Take(context.Background(), 0, b)
 		}, false, batch.Tally{Handled: 10}, 0, nil, 20},
 		{"refuses everything", testkit.Fail(batch.Permanent(no)), false, batch.Tally{}, 10, nil, 10000},
 		{"talks nonsense", testkit.Fail(batch.Prefix(99, no)), false, batch.Tally{}, 10, nil, 1000},
