@@ -151,12 +151,15 @@ func spiked(name string, kind h.Kind, note string, mk func(io.Writer) (io.Writer
 				p := record(spikeBytes)
 				const gap = time.Second * spikeCallers / spikeRate
 				due, free := start.Add(time.Duration(i)*gap/spikeCallers), start
+				woke := start
 				for end := start.Add(length); due.Before(end); due = due.Add(gap) {
 					if wait := time.Until(due); wait > 0 {
 						time.Sleep(wait)
+						woke = time.Now()
 					}
 					from := time.Now()
-					if due.Before(free) { // it waited for the call before
+					// Due while the call before it hung; not: while the caller overslept.
+					if due.Before(free) && due.After(woke) {
 						from = due
 					}
 					_, _ = w.Write(p) // what is lost shows in the count
