@@ -260,7 +260,9 @@ func (w *Writer) restLocked() {
 // spin looks for a sealed slab for a moment, with mu released, before the drain
 // goes to sleep: a producer that fills slabs faster than a sleeping goroutine can
 // be woken would otherwise pay for a wake-up (about a microsecond) per slab. It
-// does so only while it pays, that is while the last such look found one.
+// does so only while it pays, that is while the last such look found one. For more
+// than one it waits no longer than such a wake-up is worth: others may want the
+// processor, and a round can take as long as they run.
 func (w *Writer) spin() bool {
 	d := &w.d
 	if !d.spinning {
@@ -271,9 +273,9 @@ func (w *Writer) spin() bool {
 	if points {
 		point(ptSpin)
 	}
-	want := uint32(d.few)
+	want, began := uint32(d.few), time.Now()
 	for range spinRounds {
-		if w.sealed.Load()-before >= want {
+		if n := w.sealed.Load() - before; n >= want || n > 0 && time.Since(began) > spinWorth {
 			return true
 		}
 		runtime.Gosched()
