@@ -60,7 +60,7 @@ func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
 		}
 	}
 	if _, err := d.w.Write(out); err != nil {
-		return err
+		return batch.Permanent(fmt.Errorf("fluent: cannot write dry run: %w", err))
 	}
 	if len(l.refused) > 0 {
 		return batch.Reject(l.why, l.refused...)

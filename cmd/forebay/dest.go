@@ -30,6 +30,29 @@ type destination interface {
 	Open(rest string) (*target, error)
 }
 
+// A dryRunner is a destination that can show what it would send instead, with
+// --dry-run.
+type dryRunner interface{ canDryRun() }
+
+// addDryRun defines --dry-run once for all kinds of destinations that know it.
+func addDryRun(cmd *cobra.Command) {
+	if cmd.Flags().Lookup("dry-run") == nil {
+		cmd.Flags().Bool("dry-run", false, "forward, loki: show on standard output what would be sent, and send nothing")
+	}
+}
+
+// mayDryRun returns an error if --to names a destination without a dry run: it
+// would be written to. A destination that does not exist is not its matter.
+func mayDryRun(dests []destination, to string) error {
+	scheme, _, _ := strings.Cut(to, ":")
+	for _, d := range dests {
+		if _, can := d.(dryRunner); scheme == d.Scheme() && !can {
+			return fmt.Errorf("--to %s: it has no --dry-run: it would be written to", redact(strings.TrimSuffix(to, ":")))
+		}
+	}
+	return nil
+}
+
 // destinations returns all kinds, in the order of --help. Each call returns
 // values of their own, because they hold flags.
 func destinations() []destination {

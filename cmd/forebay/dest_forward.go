@@ -35,6 +35,7 @@ func forwardDests() []destination {
 }
 
 func (d forwardDest) Scheme() string { return d.scheme }
+func (d forwardDest) canDryRun()     {}
 
 func (d forwardDest) Usage() (form, what string) {
 	switch d.scheme {
@@ -67,12 +68,12 @@ func (d forwardDest) Flags(cmd *cobra.Command) {
 	for _, fl := range []struct{ name, usage string }{
 		{"secured", "forward: the server begins with a handshake though its shared key is empty"},
 		{"no-ack", "forward: do not wait for acknowledgements: what is under way when a connection ends is lost"},
-		{"dry-run", "forward: send nothing and show the frames on standard output"},
 	} {
 		if fs.Lookup(fl.name) == nil {
 			fs.Bool(fl.name, false, fl.usage)
 		}
 	}
+	addDryRun(cmd)
 }
 
 func (d forwardDest) Open(rest string) (*target, error) {

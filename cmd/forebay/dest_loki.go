@@ -38,6 +38,7 @@ func lokiDests() []destination {
 }
 
 func (d lokiDest) Scheme() string { return d.scheme }
+func (d lokiDest) canDryRun()     {}
 
 func (d lokiDest) Usage() (form, what string) {
 	if d.scheme == "loki" {
@@ -66,9 +67,7 @@ func (d lokiDest) Flags(cmd *cobra.Command) {
 			fs.String(fl.name, fl.value, fl.usage)
 		}
 	}
-	if fs.Lookup("dry-run") == nil {
-		fs.Bool("dry-run", false, "loki: send nothing and show the entries on standard output")
-	}
+	addDryRun(cmd)
 }
 
 func (d lokiDest) Open(rest string) (*target, error) {

@@ -40,6 +40,7 @@ type pipeConfig struct {
 	drainTimeout  duration
 	failOnDrop    bool
 	quiet         bool
+	dryRun        bool
 	deliveryFlags
 }
 
@@ -91,6 +92,11 @@ if the program is killed; the next run delivers it first, and forebay spool show
 it. A tmpfs is the best place for it. Where it cannot be had, that is said, and the
 slabs are in memory as ever, unless --crash-safe-required is given.
 
+With --dry-run nothing is sent: what would be is shown on standard output. What an
+earlier run has left is not shown and stays where it is, and --fallback, --spool,
+--dead-letter and --crash-safe are left alone. Destinations that have no dry run are
+refused, not written to.
+
 Destinations:
 ` + usageOf(c.dests) + "\n" + exitHelp,
 		Example: `  myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB --keep 7 --compress gzip
@@ -117,6 +123,14 @@ Destinations:
 			}
 			if len(c.to) == 0 {
 				c.to = []string{"stdout:"}
+			}
+			if c.dryRun = cmd.Flag("dry-run").Value.String() == "true"; c.dryRun {
+				// Nothing is sent: what an earlier run has left stays where it is, and
+				// nothing is added to it.
+				c.deliveryFlags = newDeliveryFlags()
+				if c.spills() {
+					c.whenFull = whenFull{slab.Block()}
+				}
 			}
 			return runPipe(c, stdin, stderr)
 		},

@@ -100,6 +100,11 @@ func (p *pipeline) open(stdin *os.File) (err error) {
 			return fmt.Errorf("--to %s is given twice: every line would be there twice", redact(to))
 		}
 		seen[to] = true
+		if p.c.dryRun {
+			if err := mayDryRun(p.c.dests, to); err != nil {
+				return err
+			}
+		}
 		t, err := openTarget(p.c.dests, to)
 		if err != nil {
 			return err
@@ -500,7 +505,11 @@ func (p *pipeline) event(e batch.Event) {
 			return // the time was up, as the summary says
 		}
 		if batch.Inspect(e.Err).Kind == batch.KindReject {
-			p.con.say("%s: %s; this output ends here", e.Output, plain(e.Err))
+			then := "this output ends here"
+			if p.c.dryRun {
+				then = "it would be refused"
+			}
+			p.con.say("%s: %s; %s", e.Output, plain(e.Err), then)
 			return
 		}
 		p.con.say("%s: %s; trying again, up to %s of lines wait", e.Output, plain(e.Err), p.c.memory())
@@ -582,7 +591,11 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) error {
 		if cause != nil && cause != context.Canceled {
 			why = ": " + cause.Error()
 		}
-		p.con.say("%d records were not delivered%s", lost, why)
+		done := "delivered"
+		if p.c.dryRun {
+			done = "shown, or would be refused"
+		}
+		p.con.say("%d records were not %s%s", lost, done, why)
 	}
 	switch {
 	case p.c.failOnDrop && dropped+lost > 0:
@@ -599,6 +612,9 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) error {
 // output.
 func (p *pipeline) summary(took time.Duration) string {
 	var sb strings.Builder
+	if p.c.dryRun {
+		sb.WriteString("dry run, nothing was sent: ")
+	}
 	fmt.Fprintf(&sb, "read %d records, %s in %s", p.records.Load(), units.Size(float64(p.bytes.Load())), units.Duration(took))
 	for _, part := range []struct {
 		name string
@@ -614,7 +630,11 @@ func (p *pipeline) summary(took time.Duration) string {
 		}
 	}
 	for _, out := range p.outs {
-		fmt.Fprintf(&sb, "; %s %s", out.to, out.report.Account)
+		account := out.report.Account.String()
+		if p.c.dryRun {
+			account = strings.Replace(account, " delivered=", " shown=", 1)
+		}
+		fmt.Fprintf(&sb, "; %s %s", out.to, account)
 		if out.t.isGone() {
 			sb.WriteString(" (its reader is gone)")
 		}
