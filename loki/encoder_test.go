@@ -233,6 +233,37 @@ func TestDictionary(t *testing.T) {
 	}
 }
 
+// TestDictionaryOfAnotherVersion: values that Loki refuses a request for are as this
+// version writes them, and all else is as it was.
+func TestDictionaryOfAnotherVersion(t *testing.T) {
+	s := sinkFor(t, new(peer), Config{TenantAttr: "org"})
+	for in, want := range map[string]string{
+		"{a=\"x\ufffdy\", b=\"é\"}":        `{a="x?y", b="é"}`,
+		"{a=\"x\xffy\"}":                   `{a="x?y"}`,
+		`{a="\ufffd", b="\xff\"", c="ok"}`: `{a="?", b="?\"", c="ok"}`,
+		`{a="\U0000fffd\377"}`:             `{a="??"}`,
+		`{a="\x01\n\\", b="ö"}`:            `{a="\x01\n\\", b="ö"}`,
+		`{a="\ufffd", b=nonsense}`:         `{a="\ufffd", b=nonsense}`,
+		`{a="\ufffd"; b="x"}`:              `{a="\ufffd"; b="x"}`,
+		`{a="1", b="2"}`:                   `{a="1", b="2"}`,
+		`{}`:                               `{}`,
+	} {
+		st := s.streams.get(s.Stream(append(appendStreamDef(nil, []byte("t")), in...)))
+		if string(st.labels) != want || st.tenant != "t" || st.broken {
+			t.Errorf("%s: got %s of %q", in, st.labels, st.tenant)
+		}
+	}
+	// Such a stream and that of a record are one.
+	c := sinkFor(t, new(peer), Config{LabelAttrs: []string{"x"}})
+	_, m, err := c.Encoder().Scope().Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("x", "a\xff")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id := c.Stream(append(appendStreamDef(nil, nil), "{app=\"test\", level=\"info\", x=\"a\ufffd\"}"...)); id != m.Stream {
+		t.Errorf("stream %d and %d", id, m.Stream)
+	}
+}
+
 func TestRegistryConcurrently(t *testing.T) {
 	r := newRegistry(1<<20, false)
 	var wg sync.WaitGroup

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 )
 
 // A stream is a set of labels of one tenant. It is immutable but
@@ -184,8 +185,46 @@ func (s *Pusher) AppendStream(dst []byte, id uint32) ([]byte, bool) {
 }
 
 // Stream returns the number of the stream with that definition and gives one out
-// if there is none.
-func (s *Pusher) Stream(def []byte) uint32 { return s.streams.add(def, true).id }
+// if there is none. A definition that another version has written with values that
+// Loki refuses is that of the stream this one would have made.
+func (s *Pusher) Stream(def []byte) uint32 {
+	if !plainDef(def) {
+		if tenant, labels, ok := parseStreamDef(def); ok {
+			def = appendFit(appendStreamDef(nil, []byte(tenant)), labels)
+		}
+	}
+	return s.streams.add(def, true).id
+}
+
+// plainDef reports whether nothing in a definition can stand for a character that
+// Loki refuses in a label: U+FFFD, or bytes that are no UTF-8, as they are or escaped.
+func plainDef(def []byte) bool {
+	for i, c := range def {
+		if c >= utf8.RuneSelf || c == '\\' && i+1 < len(def) && bytes.IndexByte([]byte(`xuU01234567`), def[i+1]) >= 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// appendFit appends labels with their values as [appendQuoted] writes them. What it
+// cannot read it appends as it is.
+func appendFit(dst, labels []byte) []byte {
+	start, read := len(dst), 1
+	dst = append(dst, '{')
+	eachLabel(labels, func(name []byte, value string) {
+		if read > 1 {
+			read += len(", ")
+			dst = append(dst, ", "...)
+		}
+		read += len(name) + 1 + stringLen(labels[read+len(name)+1:])
+		dst = appendQuoted(append(append(dst, name...), '='), []byte(value))
+	})
+	if read != len(labels)-1 {
+		return append(dst[:start], labels...)
+	}
+	return append(dst, '}')
+}
 
 // fullFor is how long a stream that Loki had no room for is not tried again.
 const fullFor = 10 * time.Minute
