@@ -78,46 +78,6 @@ func TestTokenAfter401(t *testing.T) {
 	}
 }
 
-// TestForbiddenTenant: the tenant of one record stops no others. A tenant that was
-// taken before, and all of them at once, are held.
-func TestForbiddenTenant(t *testing.T) {
-	forbidden := map[string]bool{"b": true}
-	p := roundTrip(func(r *http.Request) (*http.Response, error) {
-		if forbidden[r.Header.Get("X-Scope-Orgid")] {
-			return answerOf(r, 403, nil)
-		}
-		return answerOf(r, 204, nil)
-	})
-	s := sinkFor(t, p, Config{TenantAttr: "t", Concurrency: 1})
-	send := func(tenants ...string) batch.SendError {
-		e := &encoded{t: t, s: s}
-		for _, tenant := range tenants {
-			e.add(nil, event(time.Now(), 0, "x", slog.String("t", tenant)))
-		}
-		err := e.send()
-		if err == nil {
-			return batch.SendError{Kind: 99}
-		}
-		return batch.Inspect(err)
-	}
-	if got := send("b"); got.Kind != batch.KindFatal {
-		t.Errorf("nothing was taken yet: %v", got.Kind)
-	}
-	if got := send("a", "b", "a"); got.Kind != batch.KindReject || !slices.Equal(got.Records, []int{1}) {
-		t.Errorf("got %+v", got)
-	}
-	if got := send("a"); got.Kind != 99 {
-		t.Errorf("got %+v", got)
-	}
-	forbidden["a"] = true
-	if got := send("a"); got.Kind != batch.KindFatal {
-		t.Errorf("a tenant that was taken before: %+v", got)
-	}
-	if n := s.Stats().ByReason[BadTenant]; n != 1 {
-		t.Errorf("counted %d", n)
-	}
-}
-
 // TestPrintable: what a server answers is text and nothing more where it is shown.
 func TestPrintable(t *testing.T) {
 	p := &peer{answer: func(int, *request) (int, string, http.Header) {

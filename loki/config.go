@@ -126,10 +126,15 @@ type Config struct {
 	// Tenant is sent as X-Scope-OrgID. Default "": none.
 	Tenant string `yaml:"tenant"`
 	// TenantAttr names an attribute whose value is the tenant of its record
-	// instead. It is no part of the line. Where a tenant that Loki has never taken
-	// anything of is answered with 403, while others are taken, its records are
-	// refused ([BadTenant]); any other 403 holds everything, for it is more likely
-	// the credentials.
+	// instead. It is no part of the line.
+	//
+	// A 401 or 403 holds everything, with an alarm, if it is about the credentials.
+	// If Loki lets in another tenant after it, it is about the one tenant, and its
+	// records are refused ([BadTenant]), so that the others' are not held up; where
+	// no other was let in of late, up to four are asked with a push of nothing. A
+	// tenant that was taken before is held for 5 minutes first, and with it what was
+	// logged after its records, because batches are delivered in order. To hold one
+	// tenant for longer without the others give it a Sink of its own.
 	TenantAttr string `yaml:"tenant_attr"`
 	// Username and Password are for basic authentication.
 	Username string `yaml:"username"`

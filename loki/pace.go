@@ -21,6 +21,7 @@ type pace struct {
 	stuck   atomic.Int64 // time of a single record that was refused, in Unix ns
 	since   atomic.Int64 // when it was refused first, likewise
 	refused atomic.Int64 // how often it was refused although it should not
+	denied  atomic.Int64 // since when a tenant is answered with 401 or 403, in Unix ns; 0: it is not
 }
 
 const (
@@ -110,6 +111,9 @@ func paced(segs []segment, now time.Time) {
 		st := segs[i].st
 		st.pace.passed.Store(now.UnixNano())
 		st.tenantPace.passed.Store(now.UnixNano())
+		if st.tenantPace.denied.Load() != 0 {
+			st.tenantPace.denied.Store(0)
+		}
 	}
 }
 

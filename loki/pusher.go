@@ -202,7 +202,8 @@ type push struct {
 //	Permanent        Loki refused, and does not say which record it means
 //	Partial          the named records are open; all others are stored
 //	RetryAfter       nothing was stored: no answer, 429 or 5xx
-//	Fatal            Loki refuses all: 401, 403, 404, 260, a redirect
+//	Fatal            Loki refuses all: 401, 403, 404, 260, a redirect; a 401 or 403 of
+//	                 one tenant, while others are let in, is a Reject
 //
 // What was too large for one request has been split before Send returns.
 func (s *Pusher) Send(ctx context.Context, b *batch.Batch) error {

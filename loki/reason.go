@@ -22,7 +22,7 @@ const (
 	TooOld       // older than MaxAge, or than Loki takes
 	TooNew       // further in the future than MaxFuture, or than Loki takes
 	TooFarBehind // too far behind the newest entry of its stream, says Loki
-	BadTenant    // the tenant is none: never sent; or Loki forbids it (403) and takes others
+	BadTenant    // the tenant is none: never sent; or Loki refuses it (401, 403) and lets in others
 	Malformed    // not an entry, or of an unknown stream
 	Invalid      // Loki refused it for another reason
 

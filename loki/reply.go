@@ -51,7 +51,7 @@ const (
 	tooLarge               // parts of it may be taken
 	tooManyStreams         // the stream is one too many
 	labelsRefused          // the labels are refused, and so all entries
-	tenantRefused          // the tenant is, and it is the tenant of records
+	tenantRefused          // the tenant is, and others are taken, see onlyTenant
 	renewed                // as hold, but there is another token now
 	entriesRefused         // some entries are refused and the others stored
 	requestRefused         // all of it is refused, maybe because of one entry
@@ -142,12 +142,6 @@ func entriesOf(segs []segment) (n int) {
 // isTooLarge knows what gRPC says of a message above its limit.
 func isTooLarge(text []byte) bool {
 	return bytes.Contains(text, []byte("larger than max")) || bytes.Contains(text, []byte("ResourceExhausted"))
-}
-
-// onlyTenant reports whether a 403 is about the tenant of records alone: it was
-// never accepted, and others were.
-func (s *Pusher) onlyTenant(st *stream) bool {
-	return st.tenant != "" && st.tenantPace.passed.Load() == 0 && s.streams.anyPassed()
 }
 
 // printable escapes what a terminal or a reader of a log could take for more than

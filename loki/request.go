@@ -297,9 +297,10 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 	})
 	gen := b.gen
 	req.GetBody = func() (io.ReadCloser, error) { return &bodyReader{b: b, gen: gen}, nil }
-	ctx, cancel := context.WithTimeout(ctx, s.c.Timeout)
+	within, cancel := context.WithTimeout(ctx, s.c.Timeout)
 	defer cancel()
-	res, err := s.client.Do(req.WithContext(ctx))
+	sent := time.Now()
+	res, err := s.client.Do(req.WithContext(within))
 	if err != nil {
 		s.unreachable.Store(true)
 		var ue *url.Error
@@ -316,7 +317,7 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 		paced(segs, time.Now())
 	case res.StatusCode == http.StatusUnauthorized && s.headers.renewed(header):
 		out.verdict = renewed
-	case res.StatusCode == http.StatusForbidden && s.onlyTenant(segs[0].st):
+	case (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden) && s.onlyTenant(ctx, segs[0].st, sent):
 		out.verdict, out.err = tenantRefused, errors.Unwrap(out.err)
 	}
 	return out

@@ -133,18 +133,6 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 	return s
 }
 
-// anyPassed reports whether anything of any tenant was stored.
-func (r *registry) anyPassed() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, pc := range r.paces {
-		if pc.passed.Load() != 0 {
-			return true
-		}
-	}
-	return false
-}
-
 func (r *registry) len() int { return int(r.table.Load().n.Load()) }
 
 // defVersion is the first byte of a stream's definition.

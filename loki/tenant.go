@@ -1,0 +1,108 @@
+package loki
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// A 401 or 403 is about the credentials, and then everything waits until somebody
+// changes them; or it is about the tenant of the request, and then nothing of other
+// tenants should. Which it is another tenant tells, with the same credentials and
+// after the refusal. Where none was let in of late, some are asked, with a push of
+// nothing: without that, one forbidden tenant whose records come first would hold up
+// all others for ever, since what is behind them is never sent.
+
+const (
+	// deniedFor is how long a tenant that was taken before is held, and with it what
+	// is behind its records, before its records are refused: permissions that are
+	// being changed may be back by then.
+	deniedFor = 5 * time.Minute
+	// maxAsked is how many tenants are asked about one refusal.
+	maxAsked = 4
+)
+
+// onlyTenant reports whether the tenant of st alone is refused, by a 401 or 403
+// that answered a request made at the time sent.
+func (s *Pusher) onlyTenant(ctx context.Context, st *stream, sent time.Time) bool {
+	pc, now := st.tenantPace, time.Now()
+	pc.denied.CompareAndSwap(0, now.UnixNano())
+	if pc.passed.Load() != 0 && now.Sub(time.Unix(0, pc.denied.Load())) < deniedFor {
+		return false
+	}
+	ask, let := s.streams.others(pc, sent)
+	return let || slices.ContainsFunc(ask, func(tenant string) bool { return s.letsIn(ctx, tenant) })
+}
+
+// others returns a few tenants other than that of pc, those that were let in last
+// first, and whether one was let in since the given time.
+func (r *registry) others(pc *pace, since time.Time) (tenants []string, let bool) {
+	type known struct {
+		tenant string
+		passed int64
+	}
+	var all []known
+	r.mu.Lock()
+	for tenant, other := range r.paces {
+		if other != pc {
+			all = append(all, known{tenant, other.passed.Load()})
+		}
+	}
+	r.mu.Unlock()
+	// Those that never were stay in the order of the map, which is another one each time.
+	slices.SortStableFunc(all, func(a, b known) int {
+		switch {
+		case a.passed > b.passed:
+			return -1
+		case a.passed < b.passed:
+			return 1
+		}
+		return 0
+	})
+	for _, k := range all[:min(len(all), maxAsked)] {
+		let = let || k.passed > since.UnixNano()
+		tenants = append(tenants, k.tenant)
+	}
+	return tenants, let
+}
+
+// letsIn reports whether a push of nothing for a tenant comes through to Loki: it is
+// answered with 204, or with what Loki says of a request without streams.
+func (s *Pusher) letsIn(ctx context.Context, tenant string) bool {
+	body := []byte{0} // nothing, in snappy
+	if s.c.Wire != Protobuf {
+		body = []byte(`{"streams":[]}`)
+	}
+	if s.c.Wire == JSONGzip {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		z.Write(body)
+		z.Close()
+		body = b.Bytes()
+	}
+	s.requests.Add(1)
+	s.bodyBytes.Add(uint64(len(body)))
+	s.wireBytes.Add(uint64(len(body)))
+	ctx, cancel := context.WithTimeout(ctx, s.c.Timeout)
+	defer cancel()
+	res, err := s.client.Do((&http.Request{
+		Method: http.MethodPost, URL: s.c.endpoint, Host: s.c.endpoint.Host, Header: s.headers.get(tenant),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+	}).WithContext(ctx))
+	if err != nil {
+		return false
+	}
+	defer res.Body.Close()
+	io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))
+	switch res.StatusCode {
+	case http.StatusNoContent, http.StatusBadRequest, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
