@@ -117,6 +117,12 @@ func (w *walker) any(dst []byte, key string, v any) []byte {
 			return w.null(w.key(dst, key))
 		}
 		return w.raw(w.key(dst, key), *v)
+	case *KnownError:
+		return w.known(dst, key, v)
+	case *knownWrap:
+		return w.known(dst, key, &v.KnownError)
+	case *knownJoin:
+		return w.known(dst, key, &v.KnownError)
 	}
 	if reflect.TypeOf(v) == plainError {
 		return w.text(w.key(dst, key), message(v.(error)))

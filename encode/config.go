@@ -28,6 +28,7 @@ type config struct {
 	caller   CallerFormat
 	errors   ErrorFormat
 	replace  func(groups []string, a slog.Attr) slog.Attr
+	typed    bool // what lies in values is what it is by itself, see tree
 
 	timeKey, levelKey, messageKey, sourceKey string // "-": left out
 }

@@ -18,7 +18,11 @@ const (
 // error appends an error as a string and, beside it, what the format asks for.
 func (w *walker) error(dst []byte, key string, err error) []byte {
 	dst = w.key(dst, key)
-	dst = w.text(dst, message(err))
+	if k := knownOf(err); k != nil {
+		dst, err = w.text(dst, k.Text), k.Err
+	} else {
+		dst = w.text(dst, message(err))
+	}
 	switch w.e.errors {
 	case ErrorChain:
 		return w.chain(dst, key, err)

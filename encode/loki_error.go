@@ -18,31 +18,18 @@ import (
 // for errors that carry none (see [ErrorChain] for which do). Inner is the error
 // that err wraps, or a list of those it joins. Errors nested deeper than 20, or
 // beyond 100 in all, are left out and said to be. Error, Unwrap and the method
-// that tells the stack are each called once for each error; frames are looked up
-// once per program counter. Panics of those methods become part of the text.
+// that tells the stack are each called once for each error, Error not at all for a
+// [KnownError]; frames are looked up once per program counter. Panics of those methods
+// become part of the text.
 func (v *Values) AppendError(dst []byte, key string, err error) []byte {
 	links := 0
 	return appendErrorObject(appendKeyJSON(dst, key), err, 1, &links)
 }
 
-// A KnownError is an error that has been asked for its text, for those who need that
-// in several places. [Values.AppendError] and [Values.AppendText] take a pointer to one
-// for Err, and do not ask again.
-type KnownError struct {
-	Err  error
-	Text string
-}
-
-// Know asks err for its text. A panic becomes the text.
-func Know(err error) KnownError { return KnownError{err, message(err)} }
-
-// Error returns Text.
-func (k *KnownError) Error() string { return k.Text }
-
 func appendErrorObject(dst []byte, err error, depth int, links *int) []byte {
 	*links++
 	var text string
-	if k, ok := err.(*KnownError); ok {
+	if k := knownOf(err); k != nil {
 		err, text = k.Err, k.Text
 	} else {
 		text = message(err)

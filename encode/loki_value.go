@@ -2,14 +2,11 @@ package encode
 
 import (
 	"bytes"
-	"encoding"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -25,13 +22,20 @@ type Values struct{ e *encoder }
 // NewValues returns Values that follow o; nil means the defaults of [JSON].
 // ReplaceAttr and the built-in keys are not used. Errors are rendered by
 // [Values.AppendError] and, where they lie within other values, as their message.
+//
+// Unlike in JSON, what lies within others, in lists, maps and the fields of structs, is
+// what it is by itself: errors, durations, times, levels, UUIDs, NaN. All else is what
+// encoding/json makes of it, with its tags, and types that write themselves
+// (json.Marshaler, encoding.TextMarshaler) do.
 func NewValues(o *JSONOptions) *Values {
 	var own JSONOptions
 	if o != nil {
 		own = *o
 	}
 	own.ReplaceAttr, own.Errors = nil, ErrorText
-	return &Values{JSON(&own).(*encoder)}
+	e := JSON(&own).(*encoder)
+	e.typed = true
+	return &Values{e}
 }
 
 // AppendString appends s as a JSON string, as [JSON] writes it.
@@ -103,8 +107,9 @@ func (v *Values) AppendMember(dst []byte, r *Record, key string, value slog.Valu
 			dst = append(appendKeyJSON(dst, key), '"')
 			return append(appendUUID(dst, x), '"')
 		}
-		if out, ok := v.appendTree(appendKeyJSON(dst, key), r, x, 0); ok {
-			return out
+		switch x.(type) {
+		case []any, map[string]any, map[string]error, map[string]time.Duration, Rendered:
+			return v.leaf(r).typed(appendKeyJSON(dst, key), x)
 		}
 		w := walker{leaf: v.leaf(r), scope: v.e.root}
 		return w.any(dst, key, x)
@@ -112,87 +117,56 @@ func (v *Values) AppendMember(dst []byte, r *Record, key string, value slog.Valu
 	return v.leaf(r).scalar(appendKeyJSON(dst, key), value)
 }
 
-// maxTree is how deep lists and maps are looked into. Deeper ones, which may be
-// cyclic, are left to encoding/json and what guards it.
-const maxTree = 32
-
-// appendTree appends a list or a map of values of any type, each as it stands by
-// itself; errors are their message. It reports false, and has appended nothing, if
-// x is none of these.
-func (v *Values) appendTree(dst []byte, r *Record, x any, depth int) (out []byte, ok bool) {
-	start := len(dst)
-	switch x := x.(type) {
-	case []any:
-		if x == nil {
-			return dst, false
-		}
-		dst = append(dst, '[')
-		for i, e := range x {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			if dst, ok = v.appendBranch(dst, r, e, depth); !ok {
-				return dst[:start], false
-			}
-		}
-		return append(dst, ']'), true
-	case map[string]any:
-		return appendMap(v, dst, r, x, depth)
-	case map[string]error:
-		return appendMap(v, dst, r, x, depth)
-	case map[string]time.Duration:
-		return appendMap(v, dst, r, x, depth)
-	}
-	return dst, false
-}
-
-// appendMap appends a map with its keys in order, as encoding/json has them.
-func appendMap[T any](v *Values, dst []byte, r *Record, m map[string]T, depth int) (out []byte, ok bool) {
-	start := len(dst)
-	if m == nil {
-		return dst, false
-	}
-	dst = append(dst, '{')
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		if dst, ok = v.appendBranch(appendKeyJSON(dst, key), r, m[key], depth); !ok {
-			return dst[:start], false
+// AppendValue appends value as JSON, as [Values.AppendMember] does, without a key.
+// Errors are their message. value must be resolved and no group.
+func (v *Values) AppendValue(dst []byte, r *Record, value slog.Value) []byte {
+	if value.Kind() == slog.KindAny {
+		if err, ok := value.Any().(error); ok {
+			return appendString(dst, message(err))
 		}
 	}
-	return append(dst, '}'), true
-}
-
-// appendBranch appends a value in a list or a map.
-func (v *Values) appendBranch(dst []byte, r *Record, x any, depth int) (out []byte, ok bool) {
-	if depth >= maxTree {
-		return dst, false
-	}
-	if out, ok := v.appendTree(dst, r, x, depth+1); ok {
-		return out, true
-	}
-	switch x.(type) {
-	case []any, map[string]any:
-		if !reflect.ValueOf(x).IsNil() {
-			return dst, false // too deep
-		}
-	}
-	// AppendText does not fit: it takes the quotes off. So a member without its key.
 	const head = `"":`
 	start := len(dst)
-	dst = append(dst, '{')
-	value := slog.AnyValue(x)
-	switch k := value.Kind(); {
-	case k == slog.KindLogValuer || k == slog.KindGroup || k == slog.KindAny && isAppender(x):
-		dst = v.leaf(r).marshal(append(dst, head...), x) // as encoding/json has it
-	case k == slog.KindAny && isError(x):
-		dst = appendString(append(dst, head...), message(x.(error)))
-	default:
-		dst = v.AppendMember(dst, r, "", value)
-	}
-	return append(dst[:start], dst[start+1+len(head):]...), true
+	dst = v.AppendMember(append(dst, '{'), r, "", value)
+	return append(dst[:start], dst[start+1+len(head):]...)
 }
 
-func isError(x any) bool    { _, ok := x.(error); return ok }
-func isAppender(x any) bool { _, ok := x.(AttrAppender); return ok }
+// Rendered is a value as [Values.AppendValue] has rendered it, for those who need it in
+// several places: in place of the value it is what that would be.
+type Rendered []byte
+
+// Asks reports whether to render x means to call methods that should be called once for
+// a record, Error or AppendAttrs: its own, or those of what lies in it, or may. It goes by
+// the type of x.
+func (v *Values) Asks(x any) bool {
+	typ := uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[0])
+	known := &asking[(typ>>5^typ>>11)%uintptr(len(asking))]
+	if k := known.Load(); k&^1 == typ {
+		return k&1 != 0
+	}
+	asks := asksByType(x)
+	if typ&1 == 0 {
+		if asks {
+			typ |= 1
+		}
+		known.Store(typ)
+	}
+	return asks
+}
+
+// asking remembers the answers of Asks as uuids does those of isUUID.
+var asking [64]atomic.Uintptr
+
+func asksByType(x any) bool {
+	switch x.(type) {
+	case nil, Rendered:
+		return false
+	case error, AttrAppender:
+		return true
+	}
+	tr := traitsOf(reflect.TypeOf(x))
+	return tr.objects != notObjects || tr.tree.asks
+}
 
 // AppendText appends value as it stands in a JSON record, a string without its
 // quotes and escapes: what a label or a header of that value is. Errors are their
@@ -429,14 +403,18 @@ func isUUID(x any) bool {
 
 func asksForUUID(x any) bool {
 	t := reflect.TypeOf(x)
-	if t == nil || t.Kind() != reflect.Array || t.Len() != 16 || t.Elem().Kind() != reflect.Uint8 {
+	return t != nil && uuidType(t)
+}
+
+func uuidType(t reflect.Type) bool {
+	if t.Kind() != reflect.Array || t.Len() != 16 || t.Elem().Kind() != reflect.Uint8 {
 		return false
 	}
 	name := strings.ToLower(t.Name())
-	_, text := x.(encoding.TextMarshaler)
-	_, str := x.(fmt.Stringer)
-	return (text || str) && (strings.Contains(name, "uuid") || strings.Contains(name, "guid"))
+	return (t.Implements(textType) || t.Implements(stringerType)) && (strings.Contains(name, "uuid") || strings.Contains(name, "guid"))
 }
+
+var stringerType = reflect.TypeFor[fmt.Stringer]()
 
 // hexPairs are the two digits of each byte.
 var hexPairs = func() (t [256]uint16) {

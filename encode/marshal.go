@@ -88,6 +88,9 @@ func (w *walker) other(dst []byte, v any) []byte {
 	if tr.objects != notObjects {
 		return w.array(dst, v, tr.objects)
 	}
+	if w.e.typed && tr.tree.needed {
+		return w.typed(dst, v)
+	}
 	if w.form != formJSON {
 		switch v.(type) {
 		case encoding.TextMarshaler, fmt.Stringer:

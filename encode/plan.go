@@ -31,6 +31,7 @@ type planField struct {
 type traits struct {
 	objects objects
 	plan    *plan // nil: leave it to encoding/json
+	tree    *treePlan
 }
 
 var traitsByType sync.Map // reflect.Type → *traits
@@ -39,7 +40,7 @@ func traitsOf(t reflect.Type) *traits {
 	if tr, ok := traitsByType.Load(t); ok {
 		return tr.(*traits)
 	}
-	tr := &traits{objects: objectsOf(t)}
+	tr := &traits{objects: objectsOf(t), tree: treeOf(t)}
 	if tr.objects == notObjects && shapeOf(t).bounded {
 		tr.plan = makePlan(t)
 	}

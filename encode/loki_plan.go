@@ -1,0 +1,250 @@
+package encode
+
+import (
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+)
+
+// treeOp says what the values of a type are to a [tree].
+type treeOp uint8
+
+const (
+	treeByKind treeOp = iota // what their kind says
+	treeTime
+	treeDuration
+	treeLevel
+	treeUUID
+	treeError
+	treeMethod // a method for JSON or text says it
+)
+
+// A treePlan is how a [tree] writes the values of a type. It is made once per type.
+type treePlan struct {
+	op     treeOp
+	byAddr bool // of treeMethod: only if the value has an address
+	bytes  bool // a slice in base64
+	needed bool // something in it is not, or may not be, written as encoding/json does
+	asks   bool // something in it is, or may be, an error
+	elem   *treePlan
+	fields []treeField
+}
+
+type treeField struct {
+	name        string
+	key         string // `"name":`
+	index       []int  // path from the outer struct
+	plan        *treePlan
+	omitEmpty   bool
+	omitZero    bool
+	quote       bool // a number or bool that is to be a string
+	quoteString bool // a string that is to be one once more
+	tagged      bool
+}
+
+var (
+	treePlans    sync.Map // reflect.Type → *treePlan
+	treePlanning sync.Mutex
+
+	errorIface   = reflect.TypeFor[error]()
+	timeType     = reflect.TypeFor[time.Time]()
+	durationType = reflect.TypeFor[time.Duration]()
+	levelType    = reflect.TypeFor[slog.Level]()
+)
+
+func treeOf(t reflect.Type) *treePlan {
+	if p, ok := treePlans.Load(t); ok {
+		return p.(*treePlan)
+	}
+	treePlanning.Lock()
+	defer treePlanning.Unlock()
+	made := treePlanner{}
+	p := made.plan(t)
+	for _, p := range made {
+		p.needed = made.any(p, map[*treePlan]bool{}, func(p *treePlan) bool { return p.needed })
+		p.asks = made.any(p, map[*treePlan]bool{}, func(p *treePlan) bool { return p.asks })
+	}
+	for t, p := range made {
+		treePlans.LoadOrStore(t, p)
+	}
+	return p
+}
+
+// A treePlanner makes the plans of a type and of all in it. Types may contain
+// themselves: a plan is known before it is complete, and published after.
+type treePlanner map[reflect.Type]*treePlan
+
+// any reports whether p, or one within it, is what is asked.
+func (b treePlanner) any(p *treePlan, seen map[*treePlan]bool, is func(*treePlan) bool) bool {
+	if seen[p] {
+		return false
+	}
+	seen[p] = true
+	if p.op == treeMethod && !p.byAddr {
+		return false // what is in it is not looked at
+	}
+	if is(p) || p.elem != nil && b.any(p.elem, seen, is) {
+		return true
+	}
+	return slices.ContainsFunc(p.fields, func(f treeField) bool { return b.any(f.plan, seen, is) })
+}
+
+func (b treePlanner) plan(t reflect.Type) *treePlan {
+	if p, ok := treePlans.Load(t); ok {
+		return p.(*treePlan)
+	}
+	if p, ok := b[t]; ok {
+		return p
+	}
+	p := new(treePlan)
+	b[t] = p
+	switch {
+	case t == timeType:
+		p.op, p.needed = treeTime, true
+		return p
+	case t == durationType:
+		p.op, p.needed = treeDuration, true
+		return p
+	case t == levelType:
+		p.op, p.needed = treeLevel, true
+		return p
+	case uuidType(t):
+		p.op, p.needed = treeUUID, true
+		return p
+	}
+	if t.Kind() != reflect.Interface {
+		if t.Implements(errorIface) {
+			p.op, p.needed, p.asks = treeError, true, true
+		} else if t.Kind() != reflect.Pointer || !uuidType(t.Elem()) && t.Elem() != timeType && t.Elem() != levelType {
+			p.op, p.byAddr = methodOf(t)
+		}
+	}
+	switch t.Kind() {
+	case reflect.Interface:
+		p.needed, p.asks = true, true
+	case reflect.Pointer, reflect.Array, reflect.Map:
+		p.elem = b.plan(t.Elem())
+	case reflect.Slice:
+		p.elem = b.plan(t.Elem())
+		if e := t.Elem(); e.Kind() == reflect.Uint8 {
+			op, _ := methodOf(e)
+			p.bytes = op != treeMethod
+		}
+	case reflect.Struct:
+		b.structure(p, t)
+	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
+		p.needed = true // encoding/json would give up all that it lies in
+	}
+	return p
+}
+
+// methodOf reports whether a method for JSON or text writes values of t, and if it is
+// one of their address.
+func methodOf(t reflect.Type) (op treeOp, byAddr bool) {
+	if t.Implements(jsonType) || t.Implements(textType) {
+		return treeMethod, false
+	}
+	if p := reflect.PointerTo(t); t.Kind() != reflect.Pointer && (p.Implements(jsonType) || p.Implements(textType)) {
+		return treeMethod, true
+	}
+	return treeByKind, false
+}
+
+// structure finds the fields of t by the rules of encoding/json: those of embedded
+// structs count as t's own; of several of one name the least deep is taken, then the
+// one with a tag, and if that does not decide it, none.
+func (b treePlanner) structure(p *treePlan, t reflect.Type) {
+	var all []treeField
+	b.collect(t, nil, map[reflect.Type]bool{}, &all)
+	byName := map[string][]int{}
+	for i := range all {
+		byName[all[i].name] = append(byName[all[i].name], i)
+	}
+	for i := range all {
+		f := &all[i]
+		taken := slices.ContainsFunc(byName[f.name], func(k int) bool {
+			o := &all[k]
+			return k != i && (len(o.index) < len(f.index) || len(o.index) == len(f.index) && (o.tagged || !f.tagged))
+		})
+		if taken {
+			continue
+		}
+		f.key = jsonKey(f.name)
+		f.plan = b.plan(t.FieldByIndex(f.index).Type)
+		p.fields = append(p.fields, *f)
+	}
+}
+
+func (b treePlanner) collect(t reflect.Type, index []int, within map[reflect.Type]bool, all *[]treeField) {
+	if within[t] {
+		return // a struct embedded in itself adds nothing
+	}
+	within[t] = true
+	defer delete(within, t)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		ft := f.Type
+		if f.Anonymous {
+			if ft.Kind() == reflect.Pointer {
+				ft = ft.Elem()
+			}
+			if !f.IsExported() && ft.Kind() != reflect.Struct {
+				continue
+			}
+		} else if !f.IsExported() {
+			continue
+		}
+		tag := f.Tag.Get("json")
+		if tag == "-" {
+			continue
+		}
+		name, options, _ := strings.Cut(tag, ",")
+		if !validTag(name) {
+			name = ""
+		}
+		path := append(slices.Clone(index), i)
+		if name == "" && f.Anonymous && ft.Kind() == reflect.Struct {
+			b.collect(ft, path, within, all)
+			continue
+		}
+		field := treeField{name: name, index: path, tagged: name != ""}
+		if name == "" {
+			field.name = f.Name
+		}
+		for o := range strings.SplitSeq(options, ",") {
+			switch o {
+			case "omitempty":
+				field.omitEmpty = true
+			case "omitzero":
+				field.omitZero = true
+			case "string":
+				if ft = f.Type; ft.Name() == "" && ft.Kind() == reflect.Pointer {
+					ft = ft.Elem()
+				}
+				op, _ := methodOf(ft)
+				switch k := ft.Kind(); {
+				case op == treeMethod || ft.Implements(errorIface):
+				case k == reflect.String && ft != numberType:
+					field.quoteString = true
+				case k >= reflect.Bool && k <= reflect.Float64, k == reflect.String:
+					field.quote = true
+				}
+			}
+		}
+		*all = append(*all, field)
+	}
+}
+
+// validTag reports whether encoding/json takes a name in a tag.
+func validTag(name string) bool {
+	for _, r := range name {
+		if !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			return false
+		}
+	}
+	return name != ""
+}
