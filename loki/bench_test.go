@@ -38,11 +38,16 @@ func BenchmarkEncode(b *testing.B) {
 	failed := []slog.Attr{slog.Int("OperationId", 1), slog.String("Service", "billing"), slog.Bool("Retryable", true), slog.Any("Exception", newCounting("operation failed", newCounting("connection refused", nil)))}
 	for _, bc := range []struct {
 		name  string
-		wire  Wire
+		c     Config
 		attrs []slog.Attr
-	}{{"simple/protobuf", Protobuf, simple}, {"simple/json", JSON, simple}, {"exception/protobuf", Protobuf, failed}, {"exception/json", JSON, failed}} {
+	}{
+		{"simple/protobuf", Config{}, simple}, {"simple/json", Config{Wire: JSON}, simple}, {"exception/protobuf", Config{}, failed}, {"exception/json", Config{Wire: JSON}, failed},
+		{"simple/labels", Config{LabelAttrs: []string{"Action", "Success"}}, simple}, {"simple/metadata", Config{MetadataAll: true}, simple}, {"exception/metadata", Config{MetadataAll: true}, failed},
+		{"groups/metadata", Config{MetadataAll: true}, []slog.Attr{slog.Group("a", "b", 1, slog.Group("c", "d", "e"), "f", true)}},
+		{"simple/logfmt", Config{Body: BodyLogfmt}, simple}, {"simple/logfmt metadata", Config{Body: BodyLogfmt, MetadataAll: true}, simple},
+	} {
 		b.Run(bc.name, func(b *testing.B) {
-			scope := sinkFor(b, stored204{}, Config{Wire: bc.wire}).Encoder().Scope()
+			scope := sinkFor(b, stored204{}, bc.c).Encoder().Scope()
 			r := &encode.Record{Time: time.Now(), Message: "User 42 performed purchase on resource res-42", Attrs: bc.attrs}
 			var dst []byte
 			b.ReportAllocs()

@@ -119,6 +119,13 @@ type Config struct {
 	MessageKey string `yaml:"message_key"`
 	// Formatter makes the lines instead, if not nil. It is used from several
 	// goroutines at once. A newline at the end is taken off.
+	//
+	// What of an attribute goes elsewhere too is asked for its value once: a Formatter
+	// gets it with LogValuers resolved and AttrAppenders as groups, and errors, also
+	// those in a []error, []any or map, as an [encode.KnownError], in which errors.Is
+	// and errors.As find the error itself. It gets errors as they are that write
+	// themselves as JSON or text, and structs with errors in them; if it calls their
+	// Error, that is once more.
 	Formatter encode.Encoder `yaml:"-"`
 
 	// Wire is the form of requests. Default [Protobuf].

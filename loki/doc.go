@@ -28,8 +28,17 @@
 // as text, UUIDs in lower case with hyphens, NaN and the infinities as strings; in
 // labels and metadata they have the same text. An error is an object of Type,
 // Message, Source, StackTrace and Inner, see [encode.Values.AppendError]. No key
-// stands twice in an object: a later one gets a "_" for each before it. What
-// encoding/json writes is left as it is.
+// stands twice in an object: a later one gets a "_" for each before it.
+//
+// What lies in lists, maps and the fields of structs is what it is by itself, with an
+// error as its message. All else of these is what encoding/json makes of it, by its
+// tags, and types with methods for JSON or text (json.Marshaler,
+// encoding.TextMarshaler) write themselves, whatever is in them.
+//
+// Each value is asked once for what it is, although it stands in the line and beside
+// it: LogValue, AppendAttrs, Error, Unwrap and the methods of stacks are called once
+// for a record, of each error of a chain. Beyond 1024 groups that LogValuers and
+// AttrAppenders of one record make they are asked again where they are written.
 //
 // # What Loki refuses
 //

@@ -31,6 +31,7 @@ type Encoder struct {
 	json        bool // entries are JSON
 	body        bool // lines are made by a body
 	foreign     bool // they are made by a Formatter
+	ours        bool // which is one of package encode
 	root        *scope
 	picks       *pick // nil: no attribute is more than a part of the line
 	metadataAll bool
@@ -63,7 +64,7 @@ func newEncoder(s *Pusher) *Encoder {
 	}
 	switch {
 	case c.Formatter != nil:
-		e.line, e.foreign = c.Formatter, true
+		e.line, e.foreign, e.ours = c.Formatter, true, encode.KnowsErrors(c.Formatter)
 	case c.Body == BodyLogfmt:
 		e.line = newLogfmt(c.MessageKey, levelKey, e.values)
 	default:
@@ -209,7 +210,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	}
 	p := new(picked) // not pooled: the scope keeps what is found
 	p.labels = make([][]byte, len(s.e.slots))
-	attrs = s.settle(p, attrs)
+	attrs = s.settle(p, nil, attrs)
 	s.pick(p, nil, attrs)
 	n.labels, n.meta, n.tenant = p.labels, p.meta[:len(p.meta):len(p.meta)], p.tenant
 	n.inner = s.inner.WithAttrs(s.rest(p, attrs))
@@ -261,7 +262,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	} else {
 		p = getPicked(len(e.slots))
 		defer p.free()
-		settled := s.settle(p, attrs)
+		settled := s.settle(p, r, attrs)
 		s.pick(p, r, settled)
 		var err error
 		if st, err = e.stream(p, levelIndex(r.Level)); err != nil {

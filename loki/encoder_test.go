@@ -409,6 +409,7 @@ func TestAllocations(t *testing.T) {
 		{"trace in metadata", Config{TraceID: InMetadata}, append(simple, slog.String("trace_id", "abc"))},
 		{"errors", Config{}, []slog.Attr{slog.Any("err", err)}},
 		{"errors in metadata", Config{MetadataAll: true}, []slog.Attr{slog.Any("err", err), slog.Int("n", 1)}},
+		{"groups in metadata", Config{MetadataAll: true}, []slog.Attr{slog.Group("g", "a", 1, slog.Group("h", "b", someUUID))}},
 	} {
 		s := sinkFor(t, new(peer), tt.c)
 		scope := s.Encoder().Scope()

@@ -3,7 +3,6 @@ package loki
 import (
 	"bytes"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -88,13 +87,15 @@ type picked struct {
 	meta   []pair
 	tenant []byte
 	attrs  []slog.Attr // what is left for the line
-	once   []slog.Attr // the attributes, see settle
+	once   []slog.Attr // the attributes, see settler
 	known  []encode.KnownError
 	buf    []byte // holds values and names
 	path   []byte // the open groups as a prefix of metadata names
 	key    []byte // a stream's definition
 	line   []byte
 	spent  int
+
+	settled int // groups that were made, see settler
 }
 
 var pickedPool = sync.Pool{New: func() any { return new(picked) }}
@@ -121,52 +122,9 @@ func (p *picked) free() {
 	clear(p.once)
 	clear(p.known)
 	p.once, p.known = p.once[:0], p.known[:0]
-	p.meta, p.attrs, p.tenant, p.spent = p.meta[:0], p.attrs[:0], nil, 0
+	p.meta, p.attrs, p.tenant, p.spent, p.settled = p.meta[:0], p.attrs[:0], nil, 0, 0
 	p.buf, p.path, p.key, p.line = p.buf[:0], p.path[:0], p.key[:0], p.line[:0]
 	pickedPool.Put(p)
-}
-
-// settle returns attrs such that what is in them has to be asked for its value only
-// once, although it is written in two places: LogValuers are resolved, and errors that
-// are picked have told their text. It looks at attrs themselves, not into groups.
-func (s *scope) settle(p *picked, attrs []slog.Attr) []slog.Attr {
-	if !s.e.body {
-		return attrs // a formatter is to see what was logged
-	}
-	errs, valuers := 0, false
-	for i := range attrs {
-		switch a := &attrs[i]; a.Value.Kind() {
-		case slog.KindLogValuer:
-			valuers = true
-		case slog.KindAny:
-			if _, ok := a.Value.Any().(error); ok && s.picks(a.Key) {
-				errs++
-			}
-		}
-	}
-	if errs == 0 && !valuers {
-		return attrs
-	}
-	p.known = slices.Grow(p.known, errs+len(attrs)) // pointers to it must stay: LogValuers may return errors
-	for _, a := range attrs {
-		if a.Value.Kind() == slog.KindLogValuer {
-			a.Value = a.Value.Resolve()
-		}
-		if a.Value.Kind() == slog.KindAny {
-			if err, ok := a.Value.Any().(error); ok && s.picks(a.Key) {
-				p.known = append(p.known, encode.Know(err))
-				a.Value = slog.AnyValue(&p.known[len(p.known)-1])
-			}
-		}
-		p.once = append(p.once, a)
-	}
-	return p.once
-}
-
-// picks reports whether an attribute of that name may be more than a part of the
-// line.
-func (s *scope) picks(key string) bool {
-	return s.e.metadataAll || s.node != nil && s.node.children[key] != nil
 }
 
 // walk notes what e picks of attrs, which lie at node.

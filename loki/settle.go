@@ -1,0 +1,208 @@
+package loki
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/forebay-log/forebay/encode"
+)
+
+// maxSettled is how many groups that LogValuers and AttrAppenders of one record make
+// are kept until the record is written. What is beyond it is asked again wherever it is
+// written: a record that holds so many is out of control, and so would its memory be.
+const maxSettled = 1 << 10
+
+// A settler makes attributes such that each value is asked once for what it is, although
+// it is written in several places: in the line and beside it. LogValuers are resolved,
+// AttrAppenders become groups, errors have told their text, and lists, maps and structs
+// that hold such things are rendered. It looks at what is more than a part of the line.
+type settler struct {
+	e *Encoder
+	p *picked
+	r *encode.Record
+}
+
+// settle returns attrs, or a copy of them in p if something in it is to be different.
+func (s *scope) settle(p *picked, r *encode.Record, attrs []slog.Attr) []slog.Attr {
+	t := settler{s.e, p, r}
+	return t.attrs(s.node, attrs, 0)
+}
+
+// attrs is settle for attributes that lie at node. It picks what walk does.
+func (t *settler) attrs(node *pick, attrs []slog.Attr, depth int) []slog.Attr {
+	var own []slog.Attr
+	for i := range attrs {
+		a := &attrs[i]
+		switch a.Value.Kind() {
+		case slog.KindAny:
+			if !t.e.values.Asks(a.Value.Any()) {
+				break
+			}
+			fallthrough
+		case slog.KindGroup, slog.KindLogValuer:
+			var c *pick
+			if node != nil {
+				c = node.children[a.Key]
+			}
+			if c == nil && !t.e.metadataAll && a.Key != "" {
+				break
+			}
+			if a.Key == "" {
+				c = node // as walkGroup
+			}
+			v, changed := t.value(c, a.Value, depth)
+			if !changed {
+				break
+			}
+			if own == nil {
+				if depth == 0 {
+					own = t.p.once[:0]
+				}
+				own = append(slices.Grow(own, len(attrs)), attrs[:i]...)
+			}
+			own = append(own, slog.Attr{Key: a.Key, Value: v})
+			continue
+		}
+		if own != nil {
+			own = append(own, *a)
+		}
+	}
+	if own == nil {
+		return attrs
+	}
+	if depth == 0 {
+		t.p.once = own
+	}
+	return own
+}
+
+// value returns v, or what is to be in its place.
+func (t *settler) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed bool) {
+	if v.Kind() == slog.KindLogValuer {
+		if t.p.settled >= maxSettled {
+			return v, false
+		}
+		t.p.settled++
+		v, changed = v.Resolve(), true
+	}
+	switch v.Kind() {
+	case slog.KindGroup:
+		if in := v.Group(); depth < maxDepth && len(in) > 0 {
+			if out := t.attrs(c, in, depth+1); &out[0] != &in[0] {
+				return slog.GroupValue(out...), true
+			}
+		}
+	case slog.KindAny:
+		switch x := v.Any().(type) {
+		case nil:
+		case error:
+			return slog.AnyValue(t.known(x)), true
+		case encode.AttrAppender:
+			if depth >= maxDepth || t.p.settled >= maxSettled {
+				break
+			}
+			t.p.settled++
+			if list, ok := collect(x); ok {
+				out := t.attrs(c, *list, depth+1)
+				if len(out) > 0 && &out[0] == &(*list)[0] {
+					out = slices.Clone(out)
+				}
+				putAttrs(list)
+				return slog.GroupValue(out...), true
+			}
+		default:
+			if !t.e.values.Asks(x) { // of a LogValuer
+				break
+			}
+			if t.e.foreign {
+				if y, ok := t.knownIn(x, 0); ok {
+					return slog.AnyValue(y), true
+				}
+				break
+			}
+			start := len(t.p.buf)
+			t.p.buf = t.e.values.AppendValue(t.p.buf, t.r, v)
+			return slog.AnyValue(encode.Rendered(t.p.buf[start:len(t.p.buf):len(t.p.buf)])), true
+		}
+	}
+	return v, changed
+}
+
+// known returns err with its text. A formatter may look at what it wraps, or keep it,
+// and gets errors that write themselves as they are.
+func (t *settler) known(err error) error {
+	if t.e.foreign {
+		if encode.WritesItself(err) && !t.e.ours {
+			return err
+		}
+		return encode.Known(err)
+	}
+	p := t.p
+	p.known = append(p.known, encode.Know(err)) // where it moves, the old ones stay
+	return &p.known[len(p.known)-1]
+}
+
+// knownIn returns a copy of a list or map, as it is common, with errors that have told
+// their text, for formatters.
+func (t *settler) knownIn(x any, depth int) (any, bool) {
+	if depth > maxDepth {
+		return x, false
+	}
+	switch x := x.(type) {
+	case error:
+		return t.known(x), true
+	case []error:
+		return t.knownErrors(x), x != nil
+	case *[]error:
+		if x != nil {
+			return t.knownErrors(*x), *x != nil
+		}
+	}
+	if t.e.ours {
+		return x, false // all else is left to encoding/json, which asks no error
+	}
+	switch x := x.(type) {
+	case []any:
+		var own []any
+		for i, e := range x {
+			if y, ok := t.knownIn(e, depth+1); ok {
+				if own == nil {
+					own = slices.Clone(x)
+				}
+				own[i] = y
+			}
+		}
+		return own, own != nil
+	case map[string]any:
+		return knownMap(t, x, depth)
+	case map[string]error:
+		return knownMap(t, x, depth)
+	}
+	return x, false
+}
+
+func (t *settler) knownErrors(x []error) []error {
+	own := make([]error, len(x))
+	for i, err := range x {
+		if err != nil {
+			own[i] = t.known(err)
+		}
+	}
+	return own
+}
+
+func knownMap[T any](t *settler, m map[string]T, depth int) (any, bool) {
+	var own map[string]T
+	for key, e := range m {
+		if y, ok := t.knownIn(e, depth+1); ok {
+			if own == nil {
+				own = make(map[string]T, len(m))
+				for k, v := range m {
+					own[k] = v
+				}
+			}
+			own[key], _ = y.(T)
+		}
+	}
+	return own, own != nil
+}

@@ -1,0 +1,282 @@
+package loki
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// A joined error counts as countingError does.
+type joinedError struct {
+	countingError
+	inner []error
+}
+
+func (e *joinedError) Unwrap() []error { *e.unwrap++; return e.inner }
+
+// holdsError logs as a group with an error in it.
+type holdsError struct{ err error }
+
+func (h holdsError) AppendAttrs(dst []slog.Attr) []slog.Attr {
+	return append(dst, slog.Any("err", h.err))
+}
+
+// ownFormatter is a Formatter of somebody else's, which looks at errors with package
+// errors only.
+type ownFormatter struct {
+	groups string
+	attrs  []byte
+}
+
+func (f ownFormatter) Scope() encode.Scope { return f }
+func (ownFormatter) Codec() batch.Codec    { return encode.JSONCodec() }
+func (ownFormatter) NeedsPC() bool         { return false }
+func (f ownFormatter) WithGroup(name string) encode.Scope {
+	f.groups += name + "."
+	return f
+}
+func (f ownFormatter) WithAttrs(attrs []slog.Attr) encode.Scope {
+	f.attrs = f.append(bytes.Clone(f.attrs), f.groups, attrs)
+	return f
+}
+func (f ownFormatter) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+	return f.append(append(dst, f.attrs...), f.groups, r.Attrs), batch.Meta{}, nil
+}
+
+func (f ownFormatter) append(dst []byte, prefix string, attrs []slog.Attr) []byte {
+	for _, a := range attrs {
+		v := a.Value.Resolve()
+		if v.Kind() == slog.KindGroup {
+			dst = f.append(dst, prefix+a.Key+".", v.Group())
+			continue
+		}
+		if o, ok := v.Any().(encode.AttrAppender); ok {
+			dst = f.append(dst, prefix+a.Key+".", o.AppendAttrs(nil))
+			continue
+		}
+		dst = fmt.Appendf(dst, "%s%s=", prefix, a.Key)
+		if err, ok := v.Any().(error); ok {
+			dst = f.error(dst, err)
+		} else {
+			dst = fmt.Appendf(dst, "%v", v.Any())
+		}
+		dst = append(dst, ' ')
+	}
+	return dst
+}
+
+func (f ownFormatter) error(dst []byte, err error) []byte {
+	dst = append(dst, err.Error()...)
+	var stack interface{ Callers() []uintptr }
+	if errors.As(err, &stack) {
+		dst = fmt.Appendf(dst, "(%d)", len(stack.Callers()))
+	}
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range j.Unwrap() {
+			dst = f.error(dst, e)
+		}
+	} else if e := errors.Unwrap(err); e != nil {
+		dst = f.error(append(dst, "<-"...), e)
+	}
+	return dst
+}
+
+// TestErrorsAreAskedOnceEverywhere: the methods of each error of a chain are called
+// once for a record, whatever the form of its line, wherever the error goes beside it,
+// and whatever it lies in.
+func TestErrorsAreAskedOnceEverywhere(t *testing.T) {
+	bodies := []struct {
+		name  string
+		c     Config
+		json  bool // lists and maps are rendered as in metadata
+		other bool // it is a Formatter
+	}{
+		{name: "json", json: true}, {name: "json in json", c: Config{Wire: JSON}, json: true},
+		{name: "logfmt", c: Config{Body: BodyLogfmt}, json: true}, {name: "logfmt in json", c: Config{Body: BodyLogfmt, Wire: JSON}, json: true},
+		{name: "formatter json", c: Config{Formatter: encode.JSON(nil)}, other: true},
+		{name: "formatter logfmt", c: Config{Formatter: encode.Logfmt(nil)}, other: true},
+		{name: "formatter console", c: Config{Formatter: encode.Console(nil)}, other: true},
+		{name: "own formatter", c: Config{Formatter: ownFormatter{}}, other: true},
+	}
+	shapes := []struct {
+		name string
+		path string
+		deep bool // methods of what is wrapped are called, too
+		make func(err error) slog.Attr
+	}{
+		{"plain", "err", true, func(err error) slog.Attr { return slog.Any("err", err) }},
+		{"no key", "_", true, func(err error) slog.Attr { return slog.Any("", err) }},
+		{"group", "g.err", true, func(err error) slog.Attr { return slog.Group("g", "x", 1, "err", err) }},
+		{"groups", "g.h.err", true, func(err error) slog.Attr { return slog.Group("g", slog.Group("h", "err", err), "y", 2) }},
+		{"inline", "err", true, func(err error) slog.Attr { return slog.Group("", "x", 1, "err", err) }},
+		{"valuer", "err", true, func(err error) slog.Attr { return slog.Any("err", valuerOf{slog.AnyValue(err)}) }},
+		{"valuer of a group", "g.err", true, func(err error) slog.Attr {
+			return slog.Any("g", valuerOf{slog.GroupValue(slog.Any("err", valuerOf{slog.AnyValue(err)}))})
+		}},
+		{"appender", "g.err", true, func(err error) slog.Attr { return slog.Any("g", holdsError{err}) }},
+		{"appender in a group", "g.h.err", true, func(err error) slog.Attr { return slog.Group("g", "h", holdsError{err}) }},
+		{"list", "errs", false, func(err error) slog.Attr { return slog.Any("errs", []error{nil, err}) }},
+		{"list by address", "errs", false, func(err error) slog.Attr { return slog.Any("errs", &[]error{err}) }},
+		{"list in a group", "g.errs", false, func(err error) slog.Attr { return slog.Group("g", "errs", []error{err}) }},
+		{"any list", "errs", false, func(err error) slog.Attr { return slog.Any("errs", []any{1, []any{err}}) }},
+		{"map", "errs", false, func(err error) slog.Attr { return slog.Any("errs", map[string]error{"a": err, "b": nil}) }},
+		{"any map", "errs", false, func(err error) slog.Attr {
+			return slog.Any("errs", map[string]any{"a": []error{err}, "b": map[string]any{"c": 1}})
+		}},
+		{"struct", "s", false, func(err error) slog.Attr {
+			return slog.Any("s", &struct {
+				Err error
+				D   time.Duration
+			}{err, 1})
+		}},
+		{"appenders", "list", false, func(err error) slog.Attr { return slog.Any("list", []holdsError{{err}}) }},
+	}
+	places := []string{"line", "label", "metadata", "both", "all", "all and label", "dropped"}
+	for _, b := range bodies {
+		for _, sh := range shapes {
+			for _, place := range places {
+				for _, joined := range []bool{false, true} {
+					for _, scoped := range []string{"record", "with", "group", "with group"} {
+						if b.other && place != "line" && (sh.name == "appenders" || b.name == "own formatter" && sh.name == "struct") {
+							continue // as documented
+						}
+						name := fmt.Sprintf("%s: %s, %s, joined %v, %s", b.name, sh.name, place, joined, scoped)
+						a, bb := newCounting("inner a", nil), newCounting("inner b", nil)
+						links := []*countingError{a, bb}
+						var err error
+						if joined {
+							j := &joinedError{*newCounting("outer text", nil), []error{a, bb}}
+							err, links = j, append(links, &j.countingError)
+						} else {
+							a.inner = bb
+							outer := newCounting("outer text", a)
+							err, links = outer, append(links, outer)
+						}
+						c := b.c
+						path := sh.path
+						if strings.HasSuffix(scoped, "group") {
+							path = "open." + path
+						}
+						if sh.path == "_" && place != "line" && place != "all" && place != "dropped" {
+							continue // what has no name cannot be named
+						}
+						switch place {
+						case "label", "all and label":
+							c.LabelAttrs = []string{path}
+						case "metadata":
+							c.MetadataAttrs = []string{path}
+						case "both":
+							c.LabelAttrs, c.MetadataAttrs = []string{path}, []string{path}
+						case "dropped":
+							c.TraceIDKey, c.TraceID = "err", InMetadata
+						}
+						c.MetadataAll = strings.HasPrefix(place, "all")
+						attrs := []slog.Attr{slog.Int("n", 1), sh.make(err), slog.String("s2", "x")}
+						r := encode.Record{Message: "m"}
+						var scopes []func(encode.Scope) encode.Scope
+						if path != sh.path && strings.HasSuffix(scoped, "group") {
+							scopes = append(scopes, inGroup("open"))
+						}
+						if strings.HasPrefix(scoped, "with") {
+							scopes = append(scopes, with(attrs...))
+						} else {
+							r.Attrs = attrs
+						}
+						got, labels := one(t, c, r, scopes...)
+						stacks := 0
+						for _, e := range links {
+							stacks += *e.stack
+							if *e.errors > 1 || *e.unwrap > 1 || *e.stack > 1 {
+								t.Errorf("%s: %s: Error called %d times, Unwrap %d, Callers %d", name, e.text, *e.errors, *e.unwrap, *e.stack)
+							}
+							if sh.deep && place != "dropped" && (*e.errors != 1 || *e.unwrap != 1) {
+								t.Errorf("%s: %s: Error called %d times, Unwrap %d", name, e.text, *e.errors, *e.unwrap)
+							}
+						}
+						// Forms other than JSON take one stack only.
+						if sh.deep && place != "dropped" && stacks != len(links) && (stacks != 1 || b.json && c.Body == "") {
+							t.Errorf("%s: %d stacks", name, stacks)
+						}
+						in := got.Line
+						if place != "line" && place != "label" && place != "dropped" {
+							in = fmt.Sprint(got.Meta)
+						}
+						if place == "label" {
+							in = labels
+						}
+						if (b.json || sh.deep || place != "line") && place != "dropped" && !strings.Contains(in, "outer text") {
+							t.Errorf("%s: %s lacks the error", name, in)
+						}
+						if b.json && place != "dropped" && !strings.Contains(got.Line, "outer text") {
+							t.Errorf("%s: %s lacks the error", name, got.Line)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestSettledIsBounded: a record that expands without end is kept up to a bound, and
+// what is beyond that is written where it stands.
+func TestSettledIsBounded(t *testing.T) {
+	s := sinkFor(t, stored204{}, Config{MetadataAll: true})
+	p := getPicked(0)
+	defer p.free()
+	out := s.enc.root.settle(p, nil, []slog.Attr{slog.Any("e", endless{}), slog.Any("err", newCounting("x", nil))})
+	if p.settled != maxSettled {
+		t.Errorf("%d groups are kept", p.settled)
+	}
+	if _, ok := out[1].Value.Any().(*encode.KnownError); !ok || out[0].Value.Kind() != slog.KindGroup {
+		t.Errorf("got %v", out[1])
+	}
+	e, _ := one(t, Config{MetadataAll: true}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("g", groupValuer{[]slog.Attr{slog.Int("a", 1)}}), slog.Any("e", endless{})}})
+	if e.Meta["g_a"] != "1" || !strings.HasPrefix(e.Line, `{"Message":"m","g":{"a":1}`) {
+		t.Errorf("got %.100s %q", e.Line, e.Meta["g_a"])
+	}
+}
+
+// TestFormatterSeesErrors: a Formatter finds in an error that goes elsewhere too what was
+// logged, and one that goes nowhere else as it is.
+func TestFormatterSeesErrors(t *testing.T) {
+	for _, all := range []bool{false, true} {
+		f := &seeing{}
+		err := newCounting("text", errors.New("in"))
+		one(t, Config{Formatter: f, MetadataAll: all}, encode.Record{Attrs: []slog.Attr{slog.Any("err", fmt.Errorf("outer: %w", err)), slog.Any("json", asJSON{})}})
+		outer, ok := f.seen[0].Value.Any().(error)
+		var in *countingError
+		if !ok || !errors.As(outer, &in) || in != err || errors.Unwrap(outer) != error(err) {
+			t.Errorf("all %v: got %T %v", all, outer, outer)
+		}
+		if _, ok := outer.(*countingError); ok {
+			t.Error("it is the inner one")
+		}
+		if _, ok := f.seen[1].Value.Any().(asJSON); !ok {
+			t.Errorf("all %v: got %T", all, f.seen[1].Value.Any())
+		}
+	}
+}
+
+type asJSON struct{}
+
+func (asJSON) Error() string                { return "text" }
+func (asJSON) MarshalJSON() ([]byte, error) { return []byte("1"), nil }
+
+// seeing is a Formatter that keeps the attributes it saw.
+type seeing struct {
+	bytesAsLines
+	seen []slog.Attr
+}
+
+func (f *seeing) Scope() encode.Scope { return f }
+func (f *seeing) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+	f.seen = append(f.seen, r.Attrs...)
+	return append(dst, 'x'), batch.Meta{}, nil
+}
