@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
@@ -111,7 +112,11 @@ var (
 	attrType     = reflect.TypeFor[slog.Value]()
 	errorType    = reflect.TypeFor[error]()
 	textType     = reflect.TypeFor[encoding.TextMarshaler]()
+	zeroerType   = reflect.TypeFor[zeroer]()
 )
+
+// A zeroer says itself whether it is zero.
+type zeroer interface{ IsZero() bool }
 
 var methods = []struct {
 	m method
@@ -260,11 +265,9 @@ func (b *planner) mapPlan(p *plan, t reflect.Type) {
 	p.op, p.elem, p.maps = opMap, b.plan(t.Elem()), new(mapMemories)
 	k := t.Key()
 	switch {
-	case k.Kind() == reflect.String:
+	case k.Kind() == reflect.String: // as it is, as encoding/json has it, also one with MarshalText
 		p.keyKind = keyString
-		if k.Implements(textType) {
-			p.keyKind = keyText
-		} else if k == reflect.TypeFor[string]() && t.Elem() == reflect.TypeFor[any]() {
+		if k == reflect.TypeFor[string]() && t.Elem() == reflect.TypeFor[any]() {
 			p.op = opAnyMap
 		} else if k == reflect.TypeFor[string]() && t.Elem() == reflect.TypeFor[string]() {
 			p.op = opStringMap
@@ -319,10 +322,24 @@ func parseTag(f *reflect.StructField) (t tag) {
 			t.quote = from == "json"
 		}
 	}
+	if t.named && from == "json" && !validName(name) {
+		t.named = false
+	}
 	if !t.named {
 		t.name = f.Name
 	}
 	return t
+}
+
+// validName reports whether encoding/json takes the name in a tag; otherwise the
+// field has its own.
+func validName(name string) bool {
+	for _, c := range name {
+		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) {
+			return false
+		}
+	}
+	return true
 }
 
 // candidate is a field on its way into a struct's plan.
@@ -420,13 +437,10 @@ func (b *planner) collect(t reflect.Type, index []int, within map[reflect.Type]b
 		if len(path) == 1 {
 			c.offset = f.Offset
 		}
-		switch ft.Kind() {
-		case reflect.Map:
-			c.inlineMap = tg.inline && f.Type.Kind() == reflect.Map
-		case reflect.String, reflect.Bool, reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-			reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Float32, reflect.Float64:
-			c.quote = tg.quote && ft.Kind() != reflect.String
+		if k := ft.Kind(); tg.quote && (k >= reflect.Bool && k <= reflect.Float64 || k == reflect.String) {
+			c.quote = f.Type.Kind() != reflect.Pointer || f.Type.Name() == ""
 		}
+		c.inlineMap = tg.inline && f.Type.Kind() == reflect.Map
 		if len(path) == 1 && !c.quote && !c.omitZero {
 			switch k := f.Type.Kind(); {
 			case c.plan.op == opString, c.plan.op == opBool, c.plan.op == opFloat64,

@@ -58,6 +58,32 @@ type (
 		Z panicsZero `json:"z,omitzero"`
 		A int
 	}
+	wordText string // writes itself, but not as a key
+	zeroPtr  struct{ N int }
+	quoted   struct {
+		U uintptr      `json:"u,string"`
+		S string       `json:"s,string"`
+		P *string      `json:"p,string"`
+		N json.Number  `json:"n,string"`
+		W wordText     `json:"w,string"`
+		J jsonAndText  `json:"j,string"`
+		T textOnNumber `json:"t,string"`
+		F float32      `json:"f,string"`
+		A any          `json:"a,string"`
+	}
+	textOnNumber int
+	names        struct {
+		A int `json:"a\\b"`
+		B int `json:"b'c"`
+		C int `json:"é.-/"`
+		D int `json:"\u2028"`
+	}
+	zeros struct {
+		Z zeroPtr                    `json:"z,omitzero"`
+		I any                        `json:"i,omitzero"`
+		T interface{ IsZero() bool } `json:"t,omitzero"`
+		P *time.Time                 `json:"p,omitzero"`
+	}
 	options struct {
 		A int               `json:"a,string"`
 		B *int              `json:",omitempty"`
@@ -75,12 +101,15 @@ type (
 	}
 )
 
-func (p *jsonAndText) MarshalJSON() ([]byte, error) { return []byte(`"by address"`), nil }
-func (p jsonAndText) MarshalText() ([]byte, error)  { return []byte("by value"), nil }
-func (p *textOnAddr) MarshalText() ([]byte, error)  { return []byte("by address"), nil }
-func (n nilText) MarshalText() ([]byte, error)      { return fmt.Appendf(nil, "%d of them", len(n)), nil }
-func (n nilJSON) MarshalJSON() ([]byte, error)      { return fmt.Appendf(nil, "%d", len(n)), nil }
-func (panicsZero) IsZero() bool                     { panic("zero") }
+func (p *jsonAndText) MarshalJSON() ([]byte, error)  { return []byte(`"by address"`), nil }
+func (p jsonAndText) MarshalText() ([]byte, error)   { return []byte("by value"), nil }
+func (p *textOnAddr) MarshalText() ([]byte, error)   { return []byte("by address"), nil }
+func (n nilText) MarshalText() ([]byte, error)       { return fmt.Appendf(nil, "%d of them", len(n)), nil }
+func (n nilJSON) MarshalJSON() ([]byte, error)       { return fmt.Appendf(nil, "%d", len(n)), nil }
+func (panicsZero) IsZero() bool                      { panic("zero") }
+func (w wordText) MarshalText() ([]byte, error)      { return append([]byte("w:"), w...), nil }
+func (n *textOnNumber) MarshalText() ([]byte, error) { return []byte("by address"), nil }
+func (z *zeroPtr) IsZero() bool                      { return z.N == 5 }
 
 // Values are written as encoding/json writes them.
 func TestShapesAsEncodingJSON(t *testing.T) {
@@ -96,6 +125,8 @@ func TestShapesAsEncodingJSON(t *testing.T) {
 		jsonAndText{1, 2}, &jsonAndText{1, 2}, struct{ P jsonAndText }{}, &struct{ P jsonAndText }{}, []jsonAndText{{}}, [1]jsonAndText{}, map[string]jsonAndText{"a": {}},
 		textOnAddr{1}, &textOnAddr{1}, map[string]textOnAddr{"a": {}}, struct{ T textOnAddr }{}, &struct{ T textOnAddr }{},
 		map[string]struct{ T [1]textOnAddr }{"a": {}}, map[string]*textOnAddr{"a": {}, "b": nil}, map[string][]textOnAddr{"a": {{}}},
+		map[wordText]wordText{"k": "v"}, names{1, 2, 3, 4}, quoted{}, &quoted{}, quoted{1, "x\"<\xff", new(string), "1.50", "w", jsonAndText{}, 5, 1e-7, 1}, &quoted{T: 5, A: "s"},
+		zeros{}, zeros{Z: zeroPtr{5}, I: time.Time{}, T: time.Time{}, P: &time.Time{}}, &zeros{Z: zeroPtr{5}, T: (*time.Time)(nil)}, []any{zeros{Z: zeroPtr{4}, T: time.Unix(1, 0)}},
 		net.IP(nil), net.ParseIP("::1"), struct{ IP net.IP }{}, nilText(nil), nilJSON(nil), struct {
 			A nilText
 			B nilJSON

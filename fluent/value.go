@@ -3,6 +3,7 @@ package fluent
 import (
 	"bytes"
 	"encoding"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -584,40 +585,57 @@ func isZero(v reflect.Value) (zero bool) {
 			zero = false // a method that panics says nothing
 		}
 	}()
-	if !v.CanInterface() {
-		return v.IsZero()
-	}
-	at := v
-	if v.CanAddr() {
-		at = v.Addr()
-	}
-	if z, ok := at.Interface().(interface{ IsZero() bool }); ok && (v.Kind() != reflect.Pointer || !v.IsNil()) {
-		return z.IsZero()
+	t := v.Type()
+	switch {
+	case !v.CanInterface():
+	case t.Implements(zeroerType):
+		k := t.Kind()
+		if (k == reflect.Pointer || k == reflect.Interface) && v.IsNil() {
+			return true
+		}
+		if k == reflect.Interface && v.Elem().Kind() == reflect.Pointer && v.Elem().IsNil() {
+			return true
+		}
+		return v.Interface().(zeroer).IsZero()
+	case reflect.PointerTo(t).Implements(zeroerType):
+		if !v.CanAddr() { // encoding/json makes a copy, too
+			c := reflect.New(t).Elem()
+			c.Set(v)
+			v = c
+		}
+		return v.Addr().Interface().(zeroer).IsZero()
 	}
 	return v.IsZero()
 }
 
-// quoted appends a number or bool as a string.
+// quoted appends a field with encoding/json's option string: the JSON of a number,
+// bool or string as a string. Values that write themselves do not heed it.
 func (s *valuer) quoted(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
-	for v.Kind() == reflect.Pointer {
+	if p.op == opPointer {
 		if v.IsNil() {
 			return msgpack.AppendNil(dst), nil
 		}
-		v = v.Elem()
+		v, p = v.Elem(), p.elem
 	}
-	at := len(dst)
-	dst, err := s.value(dst, v, planOf(v.Type()))
-	if err != nil {
-		return dst, err
+	for p.op == opMethod && p.byAddr && !v.CanAddr() {
+		p = p.without
 	}
-	if t, _, err := msgpack.Next(dst[at:]); err != nil || t.Kind == msgpack.Str {
-		return dst, nil
+	switch p.op {
+	case opNumber:
+		text := v.String()
+		if text == "" {
+			text = "0"
+		}
+		return msgpack.AppendStr(dst, text), nil
+	case opBool, opInt, opUint, opFloat32, opFloat64, opString:
+	default:
+		return s.value(dst, v, p)
 	}
-	text, _, err := msgpack.AppendJSON(nil, dst[at:])
-	if err != nil {
-		return dst, nil
+	text, err := json.Marshal(v.Interface())
+	if err != nil { // NaN and the infinities, which are text
+		return s.value(dst, v, p)
 	}
-	return msgpack.AppendStrBytes(dst[:at], text), nil
+	return msgpack.AppendStrBytes(dst, text), nil
 }
 
 // otherMap appends a map of any type.
