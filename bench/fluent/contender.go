@@ -2,7 +2,10 @@ package fluent
 
 import (
 	"fmt"
+	"runtime"
+	"runtime/metrics"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -73,49 +76,109 @@ func (s Setup) subject(r *Receiver, p *Poster) *h.Subject {
 	return sub
 }
 
-// stalled measures how long calls of Post take while the receiver stalls: records
-// of 4 KB, 20 per millisecond.
+// The load of stalled.
+const (
+	stallRecord = 4 << 10
+	stallRate   = 20_000 // per second, in bursts of stallBurst
+	stallBurst  = 20
+	stallFor    = 200 * time.Millisecond
+)
+
+// stallLine is the one field of a record of stalled.
+const stallLine = "line"
+
+// stalled measures how long calls of Post take while the receiver stalls, and how
+// much memory that takes: records of 4 KB, 20 per millisecond.
 func stalled(env *h.Env, mk func(addr string, workers int) (*Poster, error)) (*h.Sample, error) {
 	r, err := NewReceiver(false, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	r.Stall(200 * time.Millisecond)
-	p, err := mk(r.Addr, 1)
-	if err != nil {
-		return nil, err
-	}
+	r.Stall(stallFor)
 	length := 3 * time.Second
 	if env.Quick {
 		length = 50 * time.Millisecond
 	}
-	rec := map[string]any{"line": strings.Repeat("x", 4<<10)}
+	rec := map[string]any{stallLine: strings.Repeat("x", stallRecord)}
 	hist := hdrhistogram.New(1, int64(10*time.Second), 3)
+	heap := watchHeap()
+	defer heap.end()
+	p, err := mk(r.Addr, 1)
+	if err != nil {
+		return nil, err
+	}
 	next := time.Now()
 	for end := next.Add(length); next.Before(end); {
 		time.Sleep(time.Until(next))
-		for range 20 {
+		for range stallBurst {
 			t := time.Now()
 			p.Post(0, rec)
 			hist.RecordValue(int64(time.Since(t)))
 		}
-		if next = next.Add(time.Millisecond); next.Before(time.Now()) {
+		if next = next.Add(time.Second * stallBurst / stallRate); next.Before(time.Now()) {
 			next = time.Now()
 		}
+	}
+	peak := heap.end()
+	more := map[string]float64{"MiB": float64(peak) / (1 << 20)}
+	if p.Held != nil {
+		more["slabs MiB"] = float64(p.Held()) / (1 << 20)
 	}
 	if err := p.Drain(); err != nil {
 		return nil, err
 	}
-	for end := time.Now().Add(5 * time.Second); r.Events.Load() < uint64(hist.TotalCount()) && time.Now().Before(end); {
+	for end := time.Now().Add(5 * time.Second); !p.Local && r.Events.Load() < uint64(hist.TotalCount()) && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	us := func(q float64) float64 { return float64(hist.ValueAtQuantile(q)) / 1e3 }
-	return &h.Sample{
-		Value: us(99), Ops: int(hist.TotalCount()),
-		More: map[string]float64{
-			"p50": us(50), "p99.9": us(99.9), "max": float64(hist.Max()) / 1e3,
-			"lost": float64(hist.TotalCount()) - float64(r.Events.Load()),
-		},
-	}, nil
+	more["p50"], more["p99.9"], more["max"] = us(50), us(99.9), float64(hist.Max())/1e3
+	if !p.Local {
+		more["lost"] = float64(hist.TotalCount()) - float64(r.Events.Load())
+	}
+	return &h.Sample{Value: us(99), Ops: int(hist.TotalCount()), More: more}, nil
+}
+
+// A heapWatch looks every few milliseconds how many bytes of objects are on the
+// heap, garbage that was not collected yet included.
+type heapWatch struct {
+	quit chan struct{}
+	done chan struct{}
+	once sync.Once
+	base uint64
+	peak uint64 // when done
+}
+
+func watchHeap() *heapWatch {
+	runtime.GC()
+	runtime.GC() // what pools have dropped, too
+	w := &heapWatch{quit: make(chan struct{}), done: make(chan struct{}), base: heapBytes()}
+	go func() {
+		defer close(w.done)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			w.peak = max(w.peak, heapBytes())
+			select {
+			case <-w.quit:
+				w.peak = max(w.peak, heapBytes())
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return w
+}
+
+// end ends it and returns by how much the heap has grown at most.
+func (w *heapWatch) end() uint64 {
+	w.once.Do(func() { close(w.quit) })
+	<-w.done
+	return w.peak - min(w.peak, w.base)
+}
+
+func heapBytes() uint64 {
+	s := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	metrics.Read(s)
+	return s[0].Value.Uint64()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // Ours returns a way of making a fluent.Logger. With sync each Post waits until its
@@ -43,10 +44,24 @@ func drain(l *fluent.Logger) error {
 	return err
 }
 
-// OursPlanned returns a fluent.Logger with as much memory as the stall row needs:
-// 20 000 records/s × 4 KiB × 200 ms, twice. What finds no room is dropped.
+// StallPlan is the memory for the stall row, as slab.Plan has it: the receiver
+// takes a slab in a few milliseconds, up to four frames are not acknowledged, and
+// the stall is half as long again as the one to be had.
+var StallPlan = func() slab.Sizing {
+	p, err := slab.Plan(slab.Workload{
+		Rate: stallRate, RecordBytes: stallRecord + 32, Latency: 5 * time.Millisecond, Spike: stallFor + stallFor/2, Window: 4,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return p
+}()
+
+// OursPlanned returns a fluent.Logger with the memory of StallPlan. What finds no
+// room is dropped.
 func OursPlanned(addr string, _ int) (*Poster, error) {
-	l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}, BufferBytes: 32 << 20, SlabBytes: 256 << 10, FrameBytes: 256 << 10,
+	bytes := StallPlan.SlabBytes * StallPlan.SlabCount
+	l, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}, BufferBytes: bytes, SlabBytes: StallPlan.SlabBytes, FrameBytes: 256 << 10,
 		OnError: func(batch.Event) {}})
 	if err != nil {
 		return nil, err
@@ -59,7 +74,67 @@ func OursPlanned(addr string, _ int) (*Poster, error) {
 			_, err := l.Close(ctx)
 			return err
 		},
+		Held: func() int {
+			s := l.Writer().Stats()
+			return s.SlabBytes*s.SlabCount + s.OversizeMem
+		},
 	}, nil
+}
+
+// Null is a poster that does nothing.
+func Null(string, int) (*Poster, error) {
+	return &Poster{Post: func(int, any) {}, Drain: func() error { return nil }, Local: true}, nil
+}
+
+// Copy is a poster that copies the line of a record into memory as large as that
+// of StallPlan, and no more.
+func Copy(string, int) (*Poster, error) {
+	ring := make([]byte, StallPlan.SlabBytes*StallPlan.SlabCount)
+	touch(ring)
+	at := 0
+	return &Poster{Drain: func() error { return nil }, Local: true, Post: func(_ int, v any) {
+		line := v.(map[string]any)[stallLine].(string)
+		if at+len(line) > len(ring) {
+			at = 0
+		}
+		at += copy(ring[at:], line)
+	}}, nil
+}
+
+// CopyAndSend is Copy into buffers of 256 KiB that another goroutine writes to the
+// receiver: the least that anybody does who sends.
+func CopyAndSend(addr string, _ int) (*Poster, error) {
+	const size = 256 << 10
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	n := StallPlan.SlabBytes * StallPlan.SlabCount / size
+	f := &floor{c: c, full: make(chan []byte, n), free: make(chan []byte, n), done: make(chan error, 1)}
+	for range n {
+		b := make([]byte, size)
+		touch(b)
+		f.free <- b[:0]
+	}
+	f.cur = <-f.free
+	go f.run()
+	return &Poster{Drain: f.drain, Post: func(_ int, v any) {
+		line := v.(map[string]any)[stallLine].(string)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if cap(f.cur)-len(f.cur) < len(line)+8 {
+			f.full <- f.cur
+			f.cur = <-f.free
+		}
+		f.cur = msgpack.AppendStr(f.cur, line) // the receiver counts values
+	}}, nil
+}
+
+// touch writes to every page, so that the kernel gives it now.
+func touch(b []byte) {
+	for i := 0; i < len(b); i += 4 << 10 {
+		b[i] = 1
+	}
 }
 
 // Floor is the least that a client written for these records alone would do:

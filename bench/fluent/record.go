@@ -88,6 +88,11 @@ func (w What) each(n int, post func(v any)) {
 type Poster struct {
 	Post  func(worker int, v any) // worker counts from 0
 	Drain func() error
+
+	// Local posters send no events: they show what the machine costs.
+	Local bool
+	// Held returns the memory that the client says it has for records. May be nil.
+	Held func() int
 }
 
 // Run posts n events.
