@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -80,7 +84,12 @@ func TestLoki(t *testing.T) {
 		inner := fmt.Errorf("outer: %w", errors.New("inner"))
 		attrs := []slog.Attr{slog.Int("i", -1), slog.Uint64("u", math.MaxUint64), slog.Float64("f", 0.1), slog.Bool("b", true),
 			slog.Duration("d", 1500*time.Millisecond), slog.Time("t", time.Unix(1, 2)), slog.Any("id", uuid{1}), slog.Float64("nan", math.NaN()),
-			slog.String("s", "quote \" back \\ newline \n unicode é 🙂"), slog.Any("err", inner), slog.Group("g", slog.Int("x", 1))}
+			slog.String("s", "quote \" back \\ newline \n unicode é 🙂"), slog.Any("err", inner), slog.Group("g", slog.Int("x", 1)),
+			slog.Any("in", struct {
+				Err error
+				D   time.Duration
+				NaN []any
+			}{inner, time.Second, []any{math.NaN(), uuid{1}}})}
 		for _, w := range []ours.Wire{ours.Protobuf, ours.JSON, ours.JSONGzip} {
 			r := &records{t: t, s: s.sink(ours.Config{Wire: w, Labels: labels("test", "types", "wire", strings.ReplaceAll(string(w), "+", "_"))})}
 			at := now.Add(123456789)
@@ -94,7 +103,8 @@ func TestLoki(t *testing.T) {
 			}
 			want := `{"Message":"hi","i":-1,"u":18446744073709551615,"f":0.1,"b":true,"d":"1.5s","t":"1970-01-01T00:00:01.000000002Z",` +
 				`"id":"01000000-0000-0000-0000-000000000000","nan":"NaN","s":"quote \" back \\ newline \n unicode é 🙂",` +
-				`"err":{"Type":"*fmt.wrapError","Message":"outer: inner","Inner":{"Type":"*errors.errorString","Message":"inner"}},"g":{"x":1}}`
+				`"err":{"Type":"*fmt.wrapError","Message":"outer: inner","Inner":{"Type":"*errors.errorString","Message":"inner"}},"g":{"x":1},` +
+				`"in":{"Err":"outer: inner","D":"1s","NaN":["NaN","01000000-0000-0000-0000-000000000000"]}}`
 			if got[0].line != want || !got[0].at.Equal(at) || got[0].labels["level"] != "warn" {
 				t.Errorf("%s: got %+v\nwant %s at %v", w, got[0], want, at.UTC())
 			}
@@ -288,6 +298,49 @@ func TestTenantsAndLimits(t *testing.T) {
 		none.add(now, 0, "x")
 		if e := batch.Inspect(none.send()); e.Kind != batch.KindFatal || e.Status != 401 {
 			t.Errorf("without a tenant: %+v", e)
+		}
+	})
+
+	t.Run("a forbidden tenant", func(t *testing.T) {
+		// What lies in front of Loki lets in some tenants only; Loki itself none
+		// without a name.
+		target, err := url.Parse(s.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := httputil.NewSingleHostReverseProxy(target)
+		gate := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Scope-OrgID") == "bad" {
+				http.Error(w, "not you", http.StatusForbidden)
+				return
+			}
+			to.ServeHTTP(w, r)
+		}))
+		defer gate.Close()
+		for _, wire := range []ours.Wire{ours.Protobuf, ours.JSON, ours.JSONGzip} {
+			front := *s
+			front.url = gate.URL
+			p := front.sink(ours.Config{TenantAttr: "org", Labels: labels("test", "forbidden "+string(wire)), Wire: wire})
+			push := func(org string) batch.SendError {
+				r := &records{t: t, s: p}
+				r.add(time.Now(), 0, "from "+org, slog.String("org", org))
+				return batch.Inspect(r.send())
+			}
+			if e := push("bad"); e.Kind != batch.KindFatal || e.Status != 403 {
+				t.Errorf("%s: nobody else is known: %+v", wire, e)
+			}
+			behind := &records{t: t, s: p} // not sent yet
+			behind.add(time.Now(), 0, "from good", slog.String("org", "good"))
+			if e := push("bad"); e.Kind != batch.KindReject {
+				t.Errorf("%s: Loki lets in another: %+v", wire, e)
+			}
+			if e := push(""); e.Kind != batch.KindReject {
+				t.Errorf("%s: no tenant: %+v", wire, e)
+			}
+			if err := behind.send(); err != nil {
+				t.Errorf("%s: %v", wire, err)
+			}
+			s.await("good", fmt.Sprintf(`{test="forbidden %s"}`, wire), now.Add(-time.Minute), 1)
 		}
 	})
 
