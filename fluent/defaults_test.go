@@ -1,0 +1,283 @@
+package fluent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// The zero Config is useful: one's own machine, 4 MiB, of which no caller is held
+// up and nothing is lost without a count, acknowledged frames of about 64 KiB.
+func TestZeroConfig(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		addrs := map[string]bool{}
+		up := false
+		var r received
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		defer f.Close()
+		l := newTestLogger(t, Config{Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			addrs[network+" "+addr] = true
+			if !up {
+				return nil, errors.New("connection refused")
+			}
+			return f.Dial(ctx, network, addr)
+		}})
+		s := l.Stats().Buffer
+		if s.SlabBytes*s.SlabCount != 4<<20 {
+			t.Errorf("%d × %d bytes of memory", s.SlabCount, s.SlabBytes)
+		}
+		start, dropped, n := time.Now(), 0, 0
+		for dropped < 10 {
+			if err := l.Post("t", map[string]any{"n": n, "text": strings.Repeat("x", 300)}); errors.Is(err, ErrDropped) {
+				dropped++
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("held up for %v", took)
+		}
+		if l.Account().Dropped[batch.Full] != 10 {
+			t.Errorf("%s", l.Account())
+		}
+		mu.Lock()
+		up = true
+		mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+		defer cancel()
+		if rep, err := l.Close(ctx); err != nil || rep.Delivered != uint64(n-10) {
+			t.Errorf("%v: %s", err, rep.Account)
+		}
+		if len(addrs) != 1 || !addrs["tcp 127.0.0.1:24224"] {
+			t.Errorf("%v", addrs)
+		}
+		full := 0
+		for _, m := range r.messages() {
+			if m.Chunk == "" || m.Total > 65<<10 {
+				t.Errorf("a frame of %d bytes, chunk %q", m.Total, m.Chunk)
+			}
+			if m.Total > 60<<10 {
+				full++
+			}
+		}
+		if full < len(r.messages())/2 {
+			t.Errorf("%d of %d frames have about 64 KiB", full, len(r.messages()))
+		}
+		r.check(t)
+	})
+}
+
+// As many batches as Window says are under way at once, and no more.
+func TestWindow(t *testing.T) {
+	for _, window := range []int{0, 1, 7} {
+		synctest.Test(t, func(t *testing.T) {
+			acks := make(chan struct{})
+			var mu sync.Mutex
+			arrived := 0
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+				ids := make(chan string, 100)
+				go func() {
+					for id := range ids {
+						<-acks
+						c.Ack(id)
+					}
+				}()
+				defer close(ids)
+				for {
+					m, err := c.Next()
+					if err != nil {
+						return
+					}
+					mu.Lock()
+					arrived++
+					mu.Unlock()
+					ids <- m.Chunk
+				}
+			}}
+			l := newTestLogger(t, Config{Dial: f.Dial, Window: window, FrameBytes: 1 << 10, SlabBytes: 1 << 10, MaxRecord: 700, BufferBytes: 64 << 10})
+			want := window
+			if want == 0 {
+				want = 4
+			}
+			const n = 20
+			for range n { // each fills a slab and a frame
+				if err := l.Post("t", strings.Repeat("x", 600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range n {
+				time.Sleep(time.Second)
+				synctest.Wait()
+				mu.Lock()
+				if now := min(want+i, n); arrived != now {
+					t.Errorf("window %d: %d frames after %d acknowledgements", window, arrived, i)
+				}
+				mu.Unlock()
+				acks <- struct{}{}
+			}
+			closeLogger(t, l)
+			f.Close()
+		})
+	}
+}
+
+// A connection that ends while nothing is under way is known to be at an end
+// before anything is written to it.
+func TestEndOfIdleConnectionIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r received
+		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
+			if n > 0 {
+				r.obedient(c)
+				return
+			}
+			if m, err := c.Next(); err == nil {
+				r.add(m)
+				c.Ack(m.Chunk)
+			}
+			time.Sleep(time.Second) // then FIN
+		}}
+		s := newTestClient(t, Config{Dial: f.Dial})
+		sendOK(t, s, numbers(t, 0, 10))
+		if s.Stats().Server == "" {
+			t.Error("not connected")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if s.Stats().Server != "" {
+			t.Error("the end was not seen")
+		}
+		sendOK(t, s, numbers(t, 10, 20))
+		if st := s.Stats(); st.Lost != 0 || st.Connects != 2 || !slices.Equal(r.get("forebay"), seq(0, 20)) {
+			t.Errorf("%+v, %v", st, r.get("forebay"))
+		}
+		s.Close(context.Background())
+		f.Close()
+	})
+}
+
+// A server that is down is asked again after a delay that doubles up to
+// ReconnectMax, and is never twice the same; by name each time, as names move.
+func TestReconnects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Time
+		s := newTestClient(t, Config{Servers: []string{"logs.test"}, ReconnectMin: time.Second, ReconnectMax: 8 * time.Second,
+			Dial: func(_ context.Context, network, addr string) (net.Conn, error) {
+				if at = append(at, time.Now()); addr != "logs.test:24224" {
+					t.Errorf("%s %s", network, addr)
+				}
+				return nil, errors.New("connection refused")
+			}})
+		for len(at) < 12 {
+			err := s.Send(context.Background(), numbers(t, 0, 1))
+			if !batch.Retryable(err) {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		seen := map[time.Duration]bool{}
+		for i := 1; i < len(at); i++ {
+			most := min(time.Second<<(i-1), 8*time.Second)
+			d := at[i].Sub(at[i-1])
+			if d < most/2 || d > most+2*time.Millisecond {
+				t.Errorf("attempt %d after %v, want %v to %v", i, d, most/2, most)
+			}
+			seen[d] = true
+		}
+		if len(seen) < 6 {
+			t.Errorf("no jitter: %v", seen)
+		}
+		s.Close(context.Background())
+	})
+}
+
+// IntegerTime writes whole seconds, for receivers that know no EventTime.
+func TestIntegerTime(t *testing.T) {
+	for _, integer := range []bool{false, true} {
+		var r received
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, IntegerTime: integer})
+		at := time.Unix(1_700_000_000, 123_456_789)
+		if err := l.PostWithTime("t", at, map[string]any{"n": 1}); err != nil {
+			t.Fatal(err)
+		}
+		closeLogger(t, l)
+		if len(r.messages()) != 1 {
+			t.Fatal("nothing arrived")
+		}
+		_, b, _ := msgpack.Next(r.messages()[0].Entries[0])
+		tok, _, _ := msgpack.Next(b)
+		got, ok := msgpack.EventTime(&tok)
+		if integer && (tok.Kind != msgpack.Uint || int64(tok.Num) != at.Unix()) || !integer && (!ok || !got.Equal(at)) {
+			t.Errorf("IntegerTime %v: %+v", integer, tok)
+		}
+	}
+}
+
+// The client names the host it means (SNI), and keeps to the version it was told.
+func TestTLSNameAndVersion(t *testing.T) {
+	a := newAuthority(t)
+	cert, key := a.issue(t, "logs.test")
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		server, min string
+		max         uint16
+		works       bool
+	}{
+		{"logs.test:24224", "", tls.VersionTLS12, true}, {"logs.test:24224", "1.3", tls.VersionTLS12, false},
+		{"logs.test:24224", "1.3", tls.VersionTLS13, true}, {"logs.test:24224", "", tls.VersionTLS11, false},
+	} {
+		var r received
+		names := make(chan string, 10)
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Serve(tls.NewListener(l, &tls.Config{
+			MinVersion: tls.VersionTLS10, MaxVersion: tc.max,
+			GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+				names <- h.ServerName
+				return &pair, nil
+			},
+		}))
+		s := newTestClient(t, Config{
+			Servers: []string{"tls://" + tc.server}, TLS: TLS{CAFile: a.file, MinVersion: tc.min},
+			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if addr != tc.server {
+					t.Error(addr)
+				}
+				return new(net.Dialer).DialContext(ctx, network, l.Addr().String())
+			},
+		})
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		err = s.Send(ctx, numbers(t, 0, 10))
+		cancel()
+		if (err == nil) != tc.works {
+			t.Errorf("%+v: %v", tc, err)
+		}
+		if tc.works && <-names != "logs.test" {
+			t.Error("the name of the server was not sent")
+		}
+		s.Close(context.Background())
+		f.Close()
+	}
+}
