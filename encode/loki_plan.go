@@ -64,9 +64,11 @@ func treeOf(t reflect.Type) *treePlan {
 	defer treePlanning.Unlock()
 	made := treePlanner{}
 	p := made.plan(t)
-	for _, p := range made {
-		p.needed = made.any(p, map[*treePlan]bool{}, func(p *treePlan) bool { return p.needed })
-		p.asks = made.any(p, map[*treePlan]bool{}, func(p *treePlan) bool { return p.asks })
+	for changed := true; changed; {
+		changed = false
+		for _, p := range made {
+			changed = p.learn() || changed
+		}
 	}
 	for t, p := range made {
 		treePlans.LoadOrStore(t, p)
@@ -78,19 +80,22 @@ func treeOf(t reflect.Type) *treePlan {
 // themselves: a plan is known before it is complete, and published after.
 type treePlanner map[reflect.Type]*treePlan
 
-// any reports whether p, or one within it, is what is asked.
-func (b treePlanner) any(p *treePlan, seen map[*treePlan]bool, is func(*treePlan) bool) bool {
-	if seen[p] {
-		return false
-	}
-	seen[p] = true
+// learn notes what is known of what lies in p, and reports whether that is news.
+func (p *treePlan) learn() bool {
 	if p.op == treeMethod && !p.byAddr {
 		return false // what is in it is not looked at
 	}
-	if is(p) || p.elem != nil && b.any(p.elem, seen, is) {
-		return true
+	needed, asks := p.needed, p.asks
+	if p.elem != nil {
+		needed, asks = needed || p.elem.needed, asks || p.elem.asks
 	}
-	return slices.ContainsFunc(p.fields, func(f treeField) bool { return b.any(f.plan, seen, is) })
+	for i := range p.fields {
+		f := p.fields[i].plan
+		needed, asks = needed || f.needed, asks || f.asks
+	}
+	news := needed != p.needed || asks != p.asks
+	p.needed, p.asks = needed, asks
+	return news
 }
 
 func (b treePlanner) plan(t reflect.Type) *treePlan {
@@ -130,10 +135,7 @@ func (b treePlanner) plan(t reflect.Type) *treePlan {
 		p.elem = b.plan(t.Elem())
 	case reflect.Slice:
 		p.elem = b.plan(t.Elem())
-		if e := t.Elem(); e.Kind() == reflect.Uint8 {
-			op, _ := methodOf(e)
-			p.bytes = op != treeMethod
-		}
+		p.bytes = t.Elem().Kind() == reflect.Uint8 && p.elem.op == treeByKind
 	case reflect.Struct:
 		b.structure(p, t)
 	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:

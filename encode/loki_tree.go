@@ -107,8 +107,8 @@ func (t *tree) any(dst []byte, x any) []byte {
 	if _, ok := x.(AttrAppender); ok || tr.objects != notObjects {
 		return t.marshal(dst, x)
 	}
-	if tr.tree.needed || tr.tree.op == treeUUID {
-		return t.value(dst, reflect.ValueOf(x), tr.tree)
+	if p := tr.tree(rt); p.needed {
+		return t.value(dst, reflect.ValueOf(x), p)
 	}
 	// As an attribute, but without its key.
 	const head = `"":`

@@ -272,6 +272,7 @@ type (
 	pointerError struct{ Code int }
 	errorAsJSON  struct{}
 	named        time.Duration
+	byteError    uint8
 	embedsError  struct {
 		error
 		Code int
@@ -279,6 +280,7 @@ type (
 )
 
 func (e valueError) Error() string               { return fmt.Sprint("value ", e.Code) }
+func (e byteError) Error() string                { return fmt.Sprint("byte ", uint8(e)) }
 func (e *pointerError) Error() string            { return fmt.Sprint("pointer ", e.Code) }
 func (errorAsJSON) Error() string                { return "message" }
 func (errorAsJSON) MarshalJSON() ([]byte, error) { return []byte(`"not this"`), nil }
@@ -333,6 +335,7 @@ func TestTreeForms(t *testing.T) {
 		{map[any]error{1: io.EOF}, `"!ERROR:json: unsupported type of keys: interface {}"`},
 		{struct{ E error }{panickyError{}}, `{"E":"!PANIC: boom"}`},
 		{map[panickyKey]any{{}: 1}, `"!PANIC: key"`},
+		{[]byteError{1, 2}, `["byte 1","byte 2"]`}, {[]named{1}, `[1]`}, {struct{ B []byteError }{}, `{"B":null}`},
 		{[]any{(*pointerError)(nil)}, `["<nil>"]`},
 	} {
 		for range 2 { // the second time the type is known

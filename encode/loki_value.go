@@ -164,8 +164,9 @@ func asksByType(x any) bool {
 	case error, AttrAppender:
 		return true
 	}
-	tr := traitsOf(reflect.TypeOf(x))
-	return tr.objects != notObjects || tr.tree.asks
+	t := reflect.TypeOf(x)
+	tr := traitsOf(t)
+	return tr.objects != notObjects || tr.tree(t).asks
 }
 
 // AppendText appends value as it stands in a JSON record, a string without its

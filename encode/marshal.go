@@ -84,11 +84,12 @@ func (l leaf) raw(dst []byte, v json.RawMessage) []byte {
 
 // other appends a value that only its methods, or reflection, can tell about.
 func (w *walker) other(dst []byte, v any) []byte {
-	tr := traitsOf(reflect.TypeOf(v))
+	t := reflect.TypeOf(v)
+	tr := traitsOf(t)
 	if tr.objects != notObjects {
 		return w.array(dst, v, tr.objects)
 	}
-	if w.e.typed && tr.tree.needed {
+	if w.e.typed && tr.tree(t).needed {
 		return w.typed(dst, v)
 	}
 	if w.form != formJSON {

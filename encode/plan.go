@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode"
 )
 
@@ -30,8 +31,18 @@ type planField struct {
 // traits are what is known of a type that none of the cases of any names.
 type traits struct {
 	objects objects
-	plan    *plan // nil: leave it to encoding/json
-	tree    *treePlan
+	plan    *plan                    // nil: leave it to encoding/json
+	made    atomic.Pointer[treePlan] // see tree
+}
+
+// tree returns how a [tree] writes values of the type t, which is that of tr.
+func (tr *traits) tree(t reflect.Type) *treePlan {
+	p := tr.made.Load()
+	if p == nil {
+		p = treeOf(t)
+		tr.made.Store(p)
+	}
+	return p
 }
 
 var traitsByType sync.Map // reflect.Type → *traits
@@ -40,7 +51,7 @@ func traitsOf(t reflect.Type) *traits {
 	if tr, ok := traitsByType.Load(t); ok {
 		return tr.(*traits)
 	}
-	tr := &traits{objects: objectsOf(t), tree: treeOf(t)}
+	tr := &traits{objects: objectsOf(t)}
 	if tr.objects == notObjects && shapeOf(t).bounded {
 		tr.plan = makePlan(t)
 	}

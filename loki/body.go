@@ -397,7 +397,7 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 		}
 		return w.attrs(dst, attrs)
 	}
-	start := len(dst)
+	start, keys := len(dst), len(w.keys)
 	dst = append(w.nest(encode.AppendKey(dst, w.key(name)), start), '{')
 	inside := len(dst)
 	from, mask := w.from, w.mask
@@ -409,6 +409,7 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 	w.keys = w.keys[:w.from]
 	w.from, w.mask = from, mask
 	if len(dst) == inside {
+		w.keys = w.keys[:keys] // nothing has that name
 		return dst[:start]
 	}
 	return append(dst, '}')

@@ -124,8 +124,8 @@ type Config struct {
 	// gets it with LogValuers resolved and AttrAppenders as groups, and errors, also
 	// those in a []error, []any or map, as an [encode.KnownError], in which errors.Is
 	// and errors.As find the error itself. It gets errors as they are that write
-	// themselves as JSON or text, and structs with errors in them; if it calls their
-	// Error, that is once more.
+	// themselves as JSON or text, structs with errors in them, and lists of
+	// AttrAppenders; if it calls their methods, that is once more.
 	Formatter encode.Encoder `yaml:"-"`
 
 	// Wire is the form of requests. Default [Protobuf].

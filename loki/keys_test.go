@@ -49,6 +49,7 @@ func TestLogfmtLines(t *testing.T) {
 		"with":    {with: []func(encode.Scope) encode.Scope{with(slog.Int("a", 1)), inGroup("g"), with(slog.Int("a", 2))}, attrs: []slog.Attr{slog.Int("a", 3), slog.Group("", slog.Int("a", 4))}, want: `Message=m a=1 g.a=2 g.a_=3 g.a__=4`},
 		"level":   {c: Config{NoLevelLabel: true, MessageKey: "level"}, attrs: []slog.Attr{slog.Int("level", 1)}, want: `level_=info level=m level__=1`},
 		"values":  {attrs: []slog.Attr{slog.Any("b", []byte("hey")), slog.Any("c", count(3)), slog.Any("d", []any{time.Second, errors.New("e")})}, want: `Message=m b=aGV5 c=3 d="[\"1s\",\"e\"]"`},
+		"groups":  {attrs: []slog.Attr{slog.Any("u", attrUser{1}), slog.Any("u", attrUser{2}), slog.Any("v", appender{slog.Any("c", count(3))})}, want: `Message=m u.id=1 u.id_=1 u.id__=2 u.id___=2 v.c=3`},
 		"nothing": {want: `Message=m`},
 	} {
 		tt.c.Body, tt.c.MetadataAll = BodyLogfmt, true

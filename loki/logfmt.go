@@ -104,6 +104,9 @@ func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
 			}
 			a.Value, changed = a.Value.Resolve(), true
 		}
+		if a.Value.Kind() == slog.KindAny && depth < maxDepth {
+			a.Value, changed = w.group(a.Value, changed)
+		}
 		switch a.Value.Kind() {
 		case slog.KindGroup:
 			in := a.Value.Group()
@@ -141,6 +144,23 @@ func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
 		return own
 	}
 	return attrs
+}
+
+// group returns an AttrAppender as the group it is, and all else as it is.
+func (w *logfmtWalker) group(v slog.Value, changed bool) (slog.Value, bool) {
+	o, ok := v.Any().(encode.AttrAppender)
+	if _, err := o.(error); !ok || err {
+		return v, changed
+	}
+	if w.spent++; w.spent > maxExpansions {
+		return slog.StringValue(tooMany), true
+	}
+	attrs, ok := collect(o)
+	if !ok {
+		return v, changed // encode says why
+	}
+	defer putAttrs(attrs)
+	return slog.GroupValue(slices.Clone(*attrs)...), true
 }
 
 // unique notes a key and returns what it is to be called.

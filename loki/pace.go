@@ -21,7 +21,7 @@ type pace struct {
 	stuck   atomic.Int64 // time of a single record that was refused, in Unix ns
 	since   atomic.Int64 // when it was refused first, likewise
 	refused atomic.Int64 // how often it was refused although it should not
-	denied  atomic.Int64 // since when a tenant is answered with 401 or 403, in Unix ns; 0: it is not
+	denied  atomic.Int64 // since when a tenant, and no other, is answered with 401 or 403, in Unix ns; 0: it is not
 }
 
 const (

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -279,4 +280,39 @@ func (f *seeing) Scope() encode.Scope { return f }
 func (f *seeing) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	f.seen = append(f.seen, r.Attrs...)
 	return append(dst, 'x'), batch.Meta{}, nil
+}
+
+// TestSettledLines: what goes elsewhere too is in the line what it is when it goes
+// nowhere else.
+func TestSettledLines(t *testing.T) {
+	rng := rand.New(rand.NewPCG(9, 2))
+	for i := range 2000 {
+		c := Config{Body: []Body{BodyJSON, BodyLogfmt}[i%2], Wire: []Wire{Protobuf, JSON}[i/2%2], MaxMetadataPairs: 1}
+		r := encode.Record{Time: time.Unix(1, 2), Message: "m", Attrs: randomAttrs(rng, 0)}
+		r.Attrs = append(r.Attrs, slog.Any("errs", []any{errors.New("x"), map[string]error{"k": nil}, struct{ E error }{errors.New("y")}}))
+		if rng.IntN(4) == 0 {
+			c.Formatter = []encode.Encoder{encode.JSON(nil), encode.Logfmt(nil), encode.Console(nil)}[rng.IntN(3)]
+		}
+		var lines [2]string
+		for k := range lines {
+			c.MetadataAll = k == 1
+			s := sinkFor(t, nil, c)
+			dst, _, err := s.Encoder().Scope().WithGroup("w").WithAttrs(r.Attrs[:i%3%len(r.Attrs)]).Append(nil, &r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			line, _, _ := codec{s.enc}.parts(func() entry {
+				if c.Wire == JSON {
+					e, _ := parseJSON(dst)
+					return e
+				}
+				e, _ := parseProto(dst)
+				return e
+			}())
+			lines[k] = string(line)
+		}
+		if lines[0] != lines[1] {
+			t.Fatalf("%d: got\n%s, want\n%s", i, lines[1], lines[0])
+		}
+	}
 }

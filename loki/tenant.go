@@ -30,13 +30,15 @@ const (
 // onlyTenant reports whether the tenant of st alone is refused, by a 401 or 403
 // that answered a request made at the time sent.
 func (s *Pusher) onlyTenant(ctx context.Context, st *stream, sent time.Time) bool {
-	pc, now := st.tenantPace, time.Now()
-	pc.denied.CompareAndSwap(0, now.UnixNano())
-	if pc.passed.Load() != 0 && now.Sub(time.Unix(0, pc.denied.Load())) < deniedFor {
+	pc := st.tenantPace
+	ask, let := s.streams.others(pc, sent)
+	if !let && !slices.ContainsFunc(ask, func(tenant string) bool { return s.letsIn(ctx, tenant) }) {
+		pc.denied.Store(0)
 		return false
 	}
-	ask, let := s.streams.others(pc, sent)
-	return let || slices.ContainsFunc(ask, func(tenant string) bool { return s.letsIn(ctx, tenant) })
+	now := time.Now()
+	pc.denied.CompareAndSwap(0, now.UnixNano())
+	return pc.passed.Load() == 0 || now.Sub(time.Unix(0, pc.denied.Load())) >= deniedFor
 }
 
 // others returns a few tenants other than that of pc, those that were let in last

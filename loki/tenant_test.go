@@ -119,7 +119,16 @@ func TestForbiddenTenant(t *testing.T) {
 			expect("a is back", send("b", "a"), 99)
 			g.denied["a"] = 401
 			expect("and held again", send("a"), batch.KindFatal)
-			if n := s.Stats().ByReason[BadTenant]; n != 5 {
+
+			// What was refused for the credentials counts for nothing.
+			g.denied["*"] = 401
+			time.Sleep(2 * deniedFor)
+			expect("all are held", send("a"), batch.KindFatal)
+			delete(g.denied, "*")
+			expect("a still is", send("a"), batch.KindFatal)
+			time.Sleep(deniedFor)
+			expect("but not for ever", send("a"), batch.KindReject, 0)
+			if n := s.Stats().ByReason[BadTenant]; n != 6 {
 				t.Errorf("%s: counted %d", wire, n)
 			}
 		})
