@@ -10,6 +10,8 @@ import (
 	"time"
 )
 
+//lint:file-ignore SA5008 the tags are meant to be strange
+
 // Shapes of types, as awkward as encoding/json allows them.
 type (
 	hiddenPart  struct{ A int }

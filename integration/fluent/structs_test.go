@@ -26,7 +26,7 @@ type (
 	Plain struct {
 		ID   int    `json:"id"`
 		Name string `json:"name,omitempty"`
-		none int
+		_    int
 	}
 	hidden struct {
 		Seen  bool
@@ -37,7 +37,7 @@ type (
 		*hidden2
 		hidden
 		Twice float64 `json:"twice"`
-		none  string
+		_     string
 	}
 	hidden2 struct{ Deep, Twice int }
 	Rec     struct {
