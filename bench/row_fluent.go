@@ -86,7 +86,7 @@ func init() {
 	row("stall-200ms", "records of 4 KB, 20 per ms, 3 s; the receiver stops reading for 200 ms each second; duration of each call in µs",
 		"p99 ≤ 5 µs, max ≤ 1 ms, heap ≤ 1.1 × the planned slabs, nothing lost", fluent.Setup{Stall: true}, 3,
 		h.Verdict(h.AtMost(ours, 5), h.Figure(ours, "max", 1000), h.Figure(ours, "lost", 0),
-			h.Figure(ours, "slabs MiB", plannedMiB), h.Figure(ours, "MiB", math.Round(stallMemory*plannedMiB))))
+			h.Figure(ours, "slabs-MiB", plannedMiB), h.Figure(ours, "MiB", math.Round(stallMemory*plannedMiB))))
 }
 
 // plannedMiB is the memory of the planned slabs of the stall row, and stallMemory

@@ -123,7 +123,7 @@ func stalled(env *h.Env, mk func(addr string, workers int) (*Poster, error)) (*h
 	peak := heap.end()
 	more := map[string]float64{"MiB": float64(peak) / (1 << 20)}
 	if p.Held != nil {
-		more["slabs MiB"] = float64(p.Held()) / (1 << 20)
+		more["slabs-MiB"] = float64(p.Held()) / (1 << 20)
 	}
 	if err := p.Drain(); err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ func TestStallPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	planned := float64(StallPlan.SlabBytes*StallPlan.SlabCount) / (1 << 20)
-	if s.More["slabs MiB"] != planned || s.More["MiB"] < planned || s.More["MiB"] > 1.1*planned || s.More["lost"] != 0 {
+	if s.More["slabs-MiB"] != planned || s.More["MiB"] < planned || s.More["MiB"] > 1.1*planned || s.More["lost"] != 0 {
 		t.Errorf("planned %v: %v", planned, s.More)
 	}
 	for name, mk := range map[string]func(string, int) (*Poster, error){"null": Null, "copy": Copy, "copy and send": CopyAndSend} {

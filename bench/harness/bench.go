@@ -35,6 +35,6 @@ func benchmark(b *testing.B, row *Row, c *Contender) {
 	b.ReportMetric(s.Allocs, "allocs/op")
 	b.ReportMetric(s.AllocBytes, "B/op")
 	for k, v := range s.More {
-		b.ReportMetric(v, k)
+		b.ReportMetric(v, strings.ReplaceAll(k, " ", "-"))
 	}
 }
