@@ -7,8 +7,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// maxSettled is how many groups that LogValuers and AttrAppenders of one record make
-// are kept until the record is written. What is beyond it is asked again wherever it is
+// maxSettled is how many groups that LogValuers and AttrAppenders of one record make,
+// and for Formatters how many lists and maps, are kept until the record is written. What is beyond it is asked again wherever it is
 // written: a record that holds so many is out of control, and so would its memory be.
 const maxSettled = 1 << 10
 
@@ -161,8 +161,12 @@ func (t *settler) knownIn(x any, depth int) (any, bool) {
 	if t.e.ours {
 		return x, false // all else is left to encoding/json, which asks no error
 	}
+	if t.p.settled >= maxSettled { // it may hold itself, many times
+		return x, false
+	}
 	switch x := x.(type) {
 	case []any:
+		t.p.settled++
 		var own []any
 		for i, e := range x {
 			if y, ok := t.knownIn(e, depth+1); ok {
@@ -192,6 +196,7 @@ func (t *settler) knownErrors(x []error) []error {
 }
 
 func knownMap[T any](t *settler, m map[string]T, depth int) (any, bool) {
+	t.p.settled++
 	var own map[string]T
 	for key, e := range m {
 		if y, ok := t.knownIn(e, depth+1); ok {

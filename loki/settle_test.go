@@ -238,6 +238,12 @@ func TestSettledIsBounded(t *testing.T) {
 	if _, ok := out[1].Value.Any().(*encode.KnownError); !ok || out[0].Value.Kind() != slog.KindGroup {
 		t.Errorf("got %v", out[1])
 	}
+	list := make([]any, 8)
+	for i := range list {
+		list[i] = list
+	}
+	list[3] = map[string]any{"list": list}
+	one(t, Config{MetadataAll: true, Formatter: bytesAsLines{}}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("list", list)}})
 	e, _ := one(t, Config{MetadataAll: true}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("g", groupValuer{[]slog.Attr{slog.Int("a", 1)}}), slog.Any("e", endless{})}})
 	if e.Meta["g_a"] != "1" || !strings.HasPrefix(e.Line, `{"Message":"m","g":{"a":1}`) {
 		t.Errorf("got %.100s %q", e.Line, e.Meta["g_a"])

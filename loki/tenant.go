@@ -32,7 +32,10 @@ const (
 func (s *Pusher) onlyTenant(ctx context.Context, st *stream, sent time.Time) bool {
 	pc := st.tenantPace
 	ask, let := s.streams.others(pc, sent)
-	if !let && !slices.ContainsFunc(ask, func(tenant string) bool { return s.letsIn(ctx, tenant) }) {
+	for i, answered := 0, true; i < len(ask) && answered && !let; i++ {
+		let, answered = s.letsIn(ctx, ask[i])
+	}
+	if !let {
 		pc.denied.Store(0)
 		return false
 	}
@@ -73,9 +76,10 @@ func (r *registry) others(pc *pace, since time.Time) (tenants []string, let bool
 	return tenants, let
 }
 
-// letsIn reports whether a push of nothing for a tenant comes through to Loki: it is
-// answered with 204, or with what Loki says of a request without streams.
-func (s *Pusher) letsIn(ctx context.Context, tenant string) bool {
+// letsIn reports whether a push of nothing for a tenant comes through to Loki (it is
+// answered with 204, or with what Loki says of a request without streams), and whether
+// it was answered at all.
+func (s *Pusher) letsIn(ctx context.Context, tenant string) (let, answered bool) {
 	body := []byte{0} // nothing, in snappy
 	if s.c.Wire != Protobuf {
 		body = []byte(`{"streams":[]}`)
@@ -98,13 +102,13 @@ func (s *Pusher) letsIn(ctx context.Context, tenant string) bool {
 		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
 	}).WithContext(ctx))
 	if err != nil {
-		return false
+		return false, false
 	}
 	defer res.Body.Close()
 	io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))
 	switch res.StatusCode {
 	case http.StatusNoContent, http.StatusBadRequest, http.StatusUnprocessableEntity:
-		return true
+		return true, true
 	}
-	return false
+	return false, true
 }

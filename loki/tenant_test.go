@@ -2,6 +2,7 @@ package loki
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -50,6 +51,9 @@ func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 			}
 		}
 	}
+	if status == 0 {
+		return nil, errors.New("no answer")
+	}
 	r.Body = nil
 	return answerOf(r, status, nil)
 }
@@ -85,6 +89,11 @@ func TestForbiddenTenant(t *testing.T) {
 			// Another tenant is known as soon as a record of it is encoded.
 			e := &encoded{t: t, s: s}
 			e.add(nil, event(time.Now(), 0, "x", slog.String("t", "a")))
+			g.empty, g.asked = 0, nil
+			expect("no answer", send("b"), batch.KindFatal)
+			if n := len(g.asked); n > 2 || g.asked[n-1] != "a" { // the other is refused
+				t.Errorf("asked %q", g.asked)
+			}
 			g.empty = 503
 			expect("Loki is down", send("b"), batch.KindFatal)
 			g.empty = 200
