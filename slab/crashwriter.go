@@ -62,7 +62,7 @@ func dictionaryOf(sink batch.Sink) batch.Dictionary {
 
 // putMapped is put into mapped memory.
 func (w *Writer) putMapped(p []byte, m batch.Meta) error {
-	w.mu.Lock()
+	w.mu.put.Lock() // alone, as nobody takes the other half alone: it is not quick
 	b := w.cur
 	if b == nil || b.head == nil || b.old != nil || w.sleep == parked || w.closed || w.waiters.n > 0 ||
 		int(m.Level) >= w.flushLevel || !w.crash.isKnown(m.Stream) || !b.fits(len(p)) {
@@ -77,7 +77,7 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	if points {
 		point(ptStoredLocked)
 	}
-	w.mu.Unlock()
+	w.mu.put.Unlock()
 	if points {
 		point(ptReturn)
 	}
@@ -115,7 +115,7 @@ func (w *Writer) catchStore(old bool, faulted *bool) {
 	r := recover()
 	if !w.isFault(r) { // in the caller's own bytes, say: it is the caller's to deal with
 		w.next--
-		w.mu.Unlock()
+		w.mu.put.Unlock()
 		panic(r)
 	}
 	w.caught(r)

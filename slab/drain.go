@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -55,7 +57,7 @@ type drain struct {
 	merge      merger
 	cloned     bool // the batch under way was copied out of mapped memory
 	copied     batchCopy
-	locked     bool // mu is held from settle on to gather
+	held       held // what is held from settle on to gather
 	few        int  // slabs to wait for while spinning, and to take at once
 	waited     bool // callers waited for the end of the last batch
 }
@@ -133,13 +135,21 @@ func (w *Writer) run() {
 func (w *Writer) gather() bool {
 	d := &w.d
 	for {
-		if !d.locked { // settle hands over to gather without letting go
-			if points {
-				point(ptGather)
-			}
-			w.lockPatiently()
+		if d.held == heldNone && points {
+			point(ptGather)
 		}
-		d.locked = false
+		if w.quick && d.held != heldAll {
+			switch w.gatherQuick() {
+			case stepTaken:
+				return true
+			case stepAgain:
+				continue
+			}
+		}
+		if d.held == heldNone { // else settle has handed over without letting go
+			patiently(&w.mu, w.spins)
+		}
+		d.held = heldNone
 		if w.abandoned || w.retained {
 			w.mu.Unlock()
 			return false
@@ -187,11 +197,7 @@ func (w *Writer) gather() bool {
 				continue
 			}
 			w.unlock()
-			if points {
-				point(ptTaken)
-			}
-			d.since = time.Now()
-			w.mark()
+			w.begin()
 			return true
 		}
 		d.timerDue = false
@@ -226,23 +232,30 @@ func (w *Writer) gather() bool {
 	}
 }
 
-// lockPatiently locks mu for the drain, which meets a caller inside it at every
-// other attempt where one caller writes as fast as it can. A sync.Mutex that is
-// waited for makes its holder wake the waiter, about a microsecond of the caller's
-// time; so the drain tries for as long before it waits.
-func (w *Writer) lockPatiently() {
-	if w.spins {
+// patiently locks mu, or half of it, for the drain, which may meet a caller inside
+// it at every other attempt where one caller writes as fast as it can. A sync.Mutex
+// that is waited for makes its holder wake the waiter, about a microsecond of the
+// caller's time; so the drain tries for as long before it waits, if there is another
+// processor for the caller.
+func patiently(mu interface {
+	sync.Locker
+	TryLock() bool
+}, spins bool) {
+	if spins {
 		for range patience {
-			if w.mu.TryLock() {
+			if mu.TryLock() {
 				return
 			}
 			for i := 0; i < 8; i++ {
-				w.sealed.Load()
+				pause.Load()
 			}
 		}
 	}
-	w.mu.Lock()
+	mu.Lock()
 }
+
+// pause is what patiently reads to pass the time: nobody writes to it.
+var pause atomic.Uint32
 
 // restLocked is called when nothing is pending: the current block can be filled
 // from its start again, and a drop episode is over.
@@ -264,24 +277,30 @@ func (w *Writer) restLocked() {
 // than one it waits no longer than such a wake-up is worth: others may want the
 // processor, and a round can take as long as they run.
 func (w *Writer) spin() bool {
-	d := &w.d
-	if !d.spinning {
+	if !w.d.spinning {
 		return false
 	}
 	before := w.sealed.Load()
 	w.unlock()
+	w.look(before)
+	return true // look again, then sleep
+}
+
+// look is spin with mu released. before is how many slabs were sealed when the queue
+// was found empty.
+func (w *Writer) look(before uint32) {
+	d := &w.d
 	if points {
 		point(ptSpin)
 	}
 	want, began := uint32(d.few), time.Now()
 	for range spinRounds {
 		if n := w.sealed.Load() - before; n >= want || n > 0 && time.Since(began) > spinWorth {
-			return true
+			return
 		}
 		runtime.Gosched()
 	}
 	d.spinning = w.sealed.Load() != before
-	return true // look again, then sleep
 }
 
 func (w *Writer) sleepTimed() {
@@ -309,6 +328,15 @@ func (w *Writer) sleepTimed() {
 		w.sleep = awake
 		w.mu.Unlock()
 	}
+}
+
+// begin is called once a batch is taken, with mu released.
+func (w *Writer) begin() {
+	if points {
+		point(ptTaken)
+	}
+	w.d.since = time.Now()
+	w.mark()
 }
 
 // watermarkLocked returns the last ticket before which nothing is pending. It is
@@ -343,9 +371,15 @@ func (w *Writer) dueLocked() bool {
 	if w.queue.n == 0 || force || !w.limited {
 		return w.queue.n > 0
 	}
+	return w.reachedLocked() || w.waitingLocked() > 0
+}
+
+// reachedLocked says whether the queue holds as much as a limited sink takes at once,
+// or the slabs run short.
+func (w *Writer) reachedLocked() bool {
 	l := &w.limits
 	return l.Bytes > 0 && w.queuedBytes >= l.Bytes || l.Records > 0 && w.queuedRecs >= l.Records ||
-		len(w.free) <= w.o.SlabCount/4 || w.waitingLocked() > 0
+		len(w.free) <= w.o.SlabCount/4
 }
 
 // takeLocked moves the oldest pieces, up to the sink's limits, into the batch.
@@ -426,9 +460,9 @@ func (w *Writer) mark() {
 	if w.o.Codec == nil {
 		return
 	}
-	w.mu.Lock()
+	w.mu.slabs.Lock()
 	drops := w.acc.Dropped
-	w.mu.Unlock()
+	w.mu.slabs.Unlock()
 	gap := drops
 	for i := range gap {
 		gap[i] -= w.marked[i]
@@ -574,7 +608,10 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 	if points {
 		point(ptSettle)
 	}
-	w.lockPatiently()
+	if w.quick && left == 0 && w.settleQuick(total, t) {
+		return
+	}
+	patiently(&w.mu, w.spins)
 	if w.abandoned {
 		w.mu.Unlock()
 		d.rest = nil
@@ -599,7 +636,7 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 	if left == 0 {
 		w.finishLocked()
 		if !w.needWake && !d.failing {
-			d.locked = true
+			d.held = heldAll
 			return
 		}
 	}
@@ -631,7 +668,6 @@ func (w *Writer) finishLocked() {
 		point(ptFinishLocked)
 	}
 	d := &w.d
-	d.rest, d.sent = nil, nil
 	w.rate.update(d.since, w.acceptedBytesLocked())
 	if !w.recovering {
 		w.sentTickets += uint64(d.all.Len())
@@ -640,6 +676,19 @@ func (w *Writer) finishLocked() {
 	if w.mapped() {
 		w.ackLocked()
 	}
+	w.freeBatchLocked()
+	w.endMergeLocked()
+	d.waited = w.waiters.n > 0
+	if w.waitingLocked() > 0 {
+		w.serveLocked()
+	}
+	w.setRoomLocked()
+}
+
+// freeBatchLocked gives up the batch under way and its slabs.
+func (w *Writer) freeBatchLocked() {
+	d := &w.d
+	d.rest, d.sent = nil, nil
 	for i, p := range d.pieces {
 		p.inflight = false
 		w.releaseLocked(p)
@@ -647,12 +696,6 @@ func (w *Writer) finishLocked() {
 	}
 	d.pieces = d.pieces[:0]
 	d.failed = 0
-	w.endMergeLocked()
-	d.waited = w.waiters.n > 0
-	if w.waitingLocked() > 0 {
-		w.serveLocked()
-	}
-	w.setRoomLocked()
 }
 
 // backoff waits before the next attempt: full jitter, at least after. When Close

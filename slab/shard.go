@@ -80,10 +80,10 @@ func laneLimit(o *Options) int {
 	return n
 }
 
-// lockCounting takes mu for a write that may be sharded, and notes a collision.
+// lockCounting takes mu.put for a write that may be sharded, and notes a collision.
 func (w *Writer) lockCounting() {
-	if !w.mu.TryLock() {
-		w.mu.Lock()
+	if !w.mu.put.TryLock() {
+		w.mu.put.Lock()
 		w.sh.misses++
 	}
 }
@@ -219,7 +219,7 @@ func (w *Writer) urgentLane(t uint64, m batch.Meta) {
 // writes, oversize records, no free slab) goes the way of a single shard.
 func (w *Writer) putSlowLane(l *lane, p []byte, m batch.Meta) error {
 	if !w.sh.multi || w.closed || w.waiters.n > 0 || len(p)+batch.SlotBytes > w.slabBytes {
-		return w.putSlow(p, m)
+		return w.putSlowLocked(p, m)
 	}
 	l.mu.Lock()
 	if points {
@@ -228,7 +228,7 @@ func (w *Writer) putSlowLane(l *lane, p []byte, m batch.Meta) error {
 	if len(p)+batch.SlotBytes > l.room {
 		if !l.open || len(w.free) == 0 || w.belowReserveLocked(m) {
 			l.mu.Unlock()
-			return w.putSlow(p, m)
+			return w.putSlowLocked(p, m)
 		}
 		w.sealLaneLocked(l)
 		k := len(w.free) - 1

@@ -24,22 +24,27 @@ import (
 // hang) is never felt by a caller, except through the when-full policy once all
 // slabs are in use.
 type Writer struct {
-	o          Options
-	sink       batch.Sink
-	limits     batch.Limits
-	limited    bool
-	gatherMax  int // slabs per batch where the sink has no limits
-	slabBytes  int
-	maxRecord  int
+	// What every call touches lies in one cache line.
 	flushLevel int
-	special    bool // slabs may be sharded, or are mapped
+	special    bool   // WriteRecord goes through putSpecial
+	room       int    // bytes the fast path may still put into cur; -1 forces the slow path
+	next       uint64 // tickets given out so far
+	cur        *block
 
-	// mu guards everything down to the next comment. It is a leaf lock: nothing
-	// sleeps, sends to a destination or calls back while holding it.
-	mu   sync.Mutex
-	room int // bytes the fast path may still put into cur; -1 forces the slow path
-	cur  *block
-	next uint64 // tickets given out so far
+	// mu guards all that is not set by NewSink or said to be otherwise: what stands
+	// above, and the payload end and slot count of cur, by its half mu.put alone. It
+	// is a leaf lock: nothing sleeps, sends to a destination or calls back while
+	// holding it.
+	mu locks
+
+	o         Options
+	sink      batch.Sink
+	limits    batch.Limits
+	limited   bool
+	gatherMax int // slabs per batch where the sink has no limits
+	slabBytes int
+	maxRecord int
+
 	free []*block
 
 	queue        queue // pieces waiting for the drain, oldest first
@@ -96,6 +101,7 @@ type Writer struct {
 	sh     shards
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
 	spins  bool          // there is a processor to spare for that
+	quick  bool          // the drain may go from slab to slab with half of mu
 
 	wake    chan struct{} // capacity 1
 	closing chan struct{} // closed when Close begins
@@ -120,6 +126,35 @@ const (
 	timed                    // sleeping until its timer, wake it for sealed slabs
 	parked                   // nothing to do, wake it for any record
 )
+
+// locks is a mutex of two halves. Who holds both may do anything. A call holds put
+// while it stores a record where there is room, and takes slabs as well for anything
+// else; the drain takes slabs alone while it goes from one full slab to the next, so
+// that it does not meet the callers at every record but once per slab. See quick.go.
+type locks struct {
+	put sync.Mutex
+	// The drain asks for slabs again and again: not in the cache line of put.
+	_     [64]byte
+	slabs sync.Mutex
+}
+
+func (l *locks) Lock() {
+	l.put.Lock()
+	l.slabs.Lock()
+}
+
+func (l *locks) Unlock() {
+	l.slabs.Unlock()
+	l.put.Unlock()
+}
+
+func (l *locks) TryLock() bool {
+	if !l.put.TryLock() {
+		return false
+	}
+	l.slabs.Lock()
+	return true
+}
 
 // New returns a Writer whose destination is an io.Writer. Every Write the
 // destination sees ends at the end of a record. A short write is finished; after
@@ -192,7 +227,9 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 			w.sh.lanes[i].room = -1
 		}
 	}
-	w.special = w.sh.max > 0 || w.crash != nil
+	w.special = w.sh.max > 0 || w.crash != nil || w.maxRecord+batch.SlotBytes < w.slabBytes
+	w.quick = w.crash == nil && w.sh.max == 0 &&
+		r.WhenFull.kind != whenFullDropOldest && r.ImportantWhenFull.kind != whenFullDropOldest
 	w.last = callback.New(w.writeLastResort, LastResortQueue+1)
 	w.d.init(w)
 	go w.run()
@@ -215,7 +252,7 @@ func reportToStderr(e batch.Event) {
 // It returns len(p), nil also for a record that the when-full policy dropped (the
 // policy was the user's, and the drop is counted), and [ErrClosed] after Close.
 func (w *Writer) Write(p []byte) (int, error) {
-	if err := w.put(p, batch.Meta{}); err != nil && !errors.Is(err, ErrDropped) {
+	if err := w.WriteRecord(p, batch.Meta{}); err != nil && !errors.Is(err, ErrDropped) {
 		return 0, err
 	}
 	return len(p), nil
@@ -224,29 +261,20 @@ func (w *Writer) Write(p []byte) (int, error) {
 // WriteRecord accepts p as one record. It copies p. It returns an error that
 // wraps [ErrDropped] for a record that was dropped (and counted), and
 // [ErrClosed] after Close.
-func (w *Writer) WriteRecord(p []byte, m batch.Meta) error { return w.put(p, m) }
-
-func (w *Writer) put(p []byte, m batch.Meta) error {
-	if len(p) > w.maxRecord {
-		return w.refuseOversize(p)
-	}
+func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	if points {
 		point(ptPut)
 	}
-	if !w.special {
-		w.mu.Lock()
-	} else if w.crash != nil {
-		return w.putMapped(p, m)
-	} else if n := w.sh.active.Load(); n != 0 {
-		return w.putLane(p, m, n)
-	} else {
-		w.lockCounting()
+	if w.special {
+		return w.putSpecial(p, m)
 	}
-	if len(p)+batch.SlotBytes > w.room {
+	w.mu.put.Lock()
+	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {
 		return w.putSlow(p, m)
 	}
 	// What block.store does, for a record that is not the first of its piece, on
-	// the heap: see there. Written out, as it is most of what a call costs.
+	// the heap: see there. Written out, as it is most of what a call costs; and with
+	// the copy last, so that little has to be kept across it.
 	w.room -= len(p) + batch.SlotBytes
 	w.next++
 	b := w.cur
@@ -254,21 +282,43 @@ func (w *Writer) put(p []byte, m batch.Meta) error {
 	*(*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes)) = slotWords{
 		w.next, uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m),
 	}
+	b.off = off + len(p)
+	b.n++
 	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
 	if points {
 		point(ptCopiedLocked)
+		point(ptStoredLocked)
 	}
-	b.off = off + len(p)
-	b.n++
+	w.mu.put.Unlock()
+	if points {
+		point(ptReturn)
+	}
+	return nil
+}
+
+// putSpecial is WriteRecord of a Writer whose slabs may be sharded, or are mapped,
+// or which takes no record that fills a slab.
+func (w *Writer) putSpecial(p []byte, m batch.Meta) error {
+	if len(p) > w.maxRecord {
+		return w.refuseOversize(p)
+	}
+	if w.crash != nil {
+		return w.putMapped(p, m)
+	}
+	if n := w.sh.active.Load(); n != 0 {
+		return w.putLane(p, m, n)
+	}
+	w.lockCounting()
+	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {
+		return w.putSlow(p, m)
+	}
+	w.room -= len(p) + batch.SlotBytes
+	w.next++
+	w.cur.store(p, m, w.next)
 	if points {
 		point(ptStoredLocked)
 	}
-	if int(m.Level) >= w.flushLevel {
-		w.urgentLocked()
-		w.unlock()
-		return nil
-	}
-	w.mu.Unlock()
+	w.mu.put.Unlock()
 	if points {
 		point(ptReturn)
 	}
@@ -311,9 +361,15 @@ func (w *Writer) setRoomLocked() {
 	w.room = w.cur.room()
 }
 
-// putSlow is put where the fast path does not do. It is called with mu held and
-// returns without it.
+// putSlow is WriteRecord where the fast path does not do. It is called with mu.put
+// held and returns without it.
 func (w *Writer) putSlow(p []byte, m batch.Meta) error {
+	w.mu.slabs.Lock()
+	return w.putSlowLocked(p, m)
+}
+
+// putSlowLocked is putSlow, called with mu held.
+func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	defer w.unlock()
 	if points {
 		point(ptSlowLocked)
@@ -321,6 +377,9 @@ func (w *Writer) putSlow(p []byte, m batch.Meta) error {
 	if w.closed {
 		w.refused++
 		return ErrClosed
+	}
+	if len(p) > w.maxRecord {
+		return w.dropLocked(batch.Oversize)
 	}
 	if len(p)+batch.SlotBytes > w.slabBytes {
 		return w.putOversizeLocked(p, m)
