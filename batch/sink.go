@@ -56,6 +56,15 @@ type Flusher interface {
 	Flush(ctx context.Context) error
 }
 
+// An InCallReader is a destination that reads what a Write hands it only on the
+// goroutine that calls it and only until the call returns. Crash-safe slabs hand it
+// the mapped memory itself; any other destination gets a copy, because a file that
+// somebody truncates under the mapping would end the process in a goroutine that is
+// not the slab.Writer's own. There the fault becomes a panic in Write, which locks
+// released by defer survive. *os.File, TCP and unix connections and io.Discard need no
+// such method. ReadsInCall is never called.
+type InCallReader interface{ ReadsInCall() }
+
 // A Syncer can put what it has been given on stable storage.
 type Syncer interface{ Sync() error }
 

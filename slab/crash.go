@@ -26,8 +26,8 @@ import (
 //
 // A record may arrive twice, at the seam between two processes: batch.Batch.Origin
 // and its ticket tell. The destination is given a copy of what is mapped, one memcpy
-// per slab, unless it is an *os.File, a TCP or Unix connection or io.Discard that New
-// was given.
+// per slab, unless New was given an *os.File, a file.File, a TCP or Unix connection,
+// io.Discard, or a [batch.InCallReader].
 type Crash struct {
 	// Dir holds the file of this process and is searched for those of dead
 	// ones. It is made, 0700, if it is missing. Give each output a directory of

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,7 +75,7 @@ func TestTruncatedStoreFaults(t *testing.T) {
 
 // Nobody writes: the destination, in the drain, is the first to touch the memory.
 func TestTruncatedUnderTheDestination(t *testing.T) {
-	for _, name := range []string{"a fault", "an EFAULT"} {
+	for _, name := range []string{"a fault", "a fault in the call", "an EFAULT"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			g := newGate()
@@ -87,19 +88,29 @@ func TestTruncatedUnderTheDestination(t *testing.T) {
 			if name == "an EFAULT" { // write(2) of memory that is not there
 				reads = out.Write
 			}
-			w := crashWriter(t, filepath.Join(dir, "slabs"), writerFunc(func(p []byte) (int, error) {
+			inMapping := false
+			var w *Writer
+			var dst io.Writer = writerFunc(func(p []byte) (int, error) {
 				select {
 				case <-g.opened:
 				default:
+					inMapping = within(w.crash.mem, p)
 					g.entered <- struct{}{}
 					<-g.opened
 				}
 				return reads(p)
-			}), Options{RetryMin: time.Millisecond, RetryMax: time.Millisecond, FlushInterval: time.Millisecond})
+			})
+			if name == "a fault in the call" {
+				dst = inCall{dst}
+			}
+			w = crashWriter(t, filepath.Join(dir, "slabs"), dst, Options{RetryMin: time.Millisecond, RetryMax: time.Millisecond, FlushInterval: time.Millisecond})
 			for i := range 10 {
 				mustWrite(t, w, i, 1000)
 			}
 			<-g.entered
+			if want := name == "a fault in the call"; inMapping != want {
+				t.Errorf("the destination reads the mapping: %t, want %t", inMapping, want)
+			}
 			truncate(t, w)
 			g.open()
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -118,6 +129,11 @@ func TestTruncatedUnderTheDestination(t *testing.T) {
 		})
 	}
 }
+
+// inCall is a destination that says when it reads.
+type inCall struct{ io.Writer }
+
+func (inCall) ReadsInCall() {}
 
 // A sink with goroutines of its own never sees mapped memory, since a fault there
 // could not be caught.

@@ -74,7 +74,7 @@ func TestWhoReadsMappedMemory(t *testing.T) {
 		here bool
 	}{
 		{f, true}, {io.Discard, true}, {&net.TCPConn{}, true}, {&net.UnixConn{}, true},
-		{&bytes.Buffer{}, false}, {&heldVec{}, false}, {struct{ io.Writer }{f}, false},
+		{inCall{f}, true}, {&bytes.Buffer{}, false}, {&heldVec{}, false}, {struct{ io.Writer }{f}, false},
 	} {
 		if s := (&ioSink{w: c.dst, vec: vecWriterFor(c.dst)}); s.readsHere() != c.here {
 			t.Errorf("%T: %v", c.dst, !c.here)

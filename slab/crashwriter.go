@@ -60,19 +60,16 @@ func dictionaryOf(sink batch.Sink) batch.Dictionary {
 	return nil
 }
 
-// putMapped is put into mapped memory.
+// putMapped is WriteRecord into mapped memory.
 func (w *Writer) putMapped(p []byte, m batch.Meta) error {
-	w.mu.put.Lock() // alone, as nobody takes the other half alone: it is not quick
-	b := w.cur
-	if b == nil || b.head == nil || b.old != nil || w.sleep == parked || w.closed || w.waiters.n > 0 ||
-		int(m.Level) >= w.flushLevel || !w.crash.isKnown(m.Stream) || !b.fits(len(p)) {
+	w.mu.put.Lock()
+	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel || !w.crash.isKnown(m.Stream) {
 		return w.putSlow(p, m)
 	}
 	w.next++
-	faulted := w.storeGuarded(b, p, &m)
-	if faulted {
+	if w.storeGuarded(w.cur, p, &m) {
 		w.next-- // the ticket of a record that was not stored is given out again
-		return w.putSlow(p, m)
+		return w.putSlowLocked(p, m)
 	}
 	if points {
 		point(ptStoredLocked)
@@ -84,8 +81,10 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// storeGuarded is block.store into mapped memory, written out: the call would be a
-// tenth of what it does. It reports true, with the slabs on the heap, after a fault.
+// storeGuarded is block.store into mapped memory, for a record that is not the first
+// of its piece, written out: the call would be a tenth of what it does. It is called
+// with mu.put held. After a fault it reports true, holds all of mu, and the slabs are on
+// the heap.
 func (w *Writer) storeGuarded(b *block, p []byte, m *batch.Meta) (faulted bool) {
 	faulted = true // until it is done
 	defer w.catchStore(debug.SetPanicOnFault(true), &faulted)
@@ -98,11 +97,9 @@ func (w *Writer) storeGuarded(b *block, p []byte, m *batch.Meta) (faulted bool) 
 		point(ptCopiedLocked)
 	}
 	s[0] = w.next
-	if b.n == b.cut {
-		b.cutTicket = w.next
-	}
 	b.off = off + len(p)
 	b.n++
+	w.room -= len(p) + batch.SlotBytes
 	return false
 }
 
@@ -118,6 +115,7 @@ func (w *Writer) catchStore(old bool, faulted *bool) {
 		w.mu.put.Unlock()
 		panic(r)
 	}
+	w.mu.slabs.Lock()
 	w.caught(r)
 }
 
@@ -149,6 +147,14 @@ func (c *crashFile) intact() error {
 	return nil
 }
 
+// lookAtFile looks whether the mapped file is intact, before mu is taken for a visit
+// that may take from it: system calls are nothing to let callers wait for.
+func (w *Writer) lookAtFile() {
+	if w.crash != nil && !w.crash.fault.Load() {
+		w.d.damage = w.crash.intact()
+	}
+}
+
 // take is takeLocked where mapped memory may be damaged. It reports false if it
 // was: the slabs are on the heap now, and the caller looks again.
 func (w *Writer) take() bool {
@@ -157,7 +163,7 @@ func (w *Writer) take() bool {
 		return true
 	}
 	faulted := false
-	if err := w.crash.intact(); err == nil {
+	if err := w.d.damage; err == nil {
 		w.tryTakeLocked(&faulted)
 	} else {
 		w.toHeapLocked(err)
@@ -211,8 +217,8 @@ func (w *Writer) ackLocked() {
 
 // rescueBatch copies the batch under way out of mapped memory, if that has
 // faulted, or if the sink may read it from goroutines of its own, as the writing end
-// of an io.Pipe does, where a fault would end the process. It reports false if the memory cannot be read: then the
-// batch is settled as corrupt.
+// of an io.Pipe does, where a fault would end the process. It reports false if the
+// memory cannot be read: then the batch is settled as corrupt.
 func (w *Writer) rescueBatch() bool {
 	w.crash.watch.Reset(watchAfter)
 	d := &w.d
@@ -241,10 +247,13 @@ func (w *Writer) rescueBatch() bool {
 }
 
 // readsHere reports whether the destination reads what it is given only on the
-// goroutine that calls it and only in the kernel, which answers EFAULT where memory
-// is gone: it may be handed mapped memory.
+// goroutine that calls it, where a fault is a panic, or in the kernel, which answers
+// EFAULT where memory is gone: it may be handed mapped memory.
 func (s *ioSink) readsHere() bool {
 	if s.w == io.Discard {
+		return true
+	}
+	if _, ok := s.w.(batch.InCallReader); ok {
 		return true
 	}
 	switch s.vec.(type) {

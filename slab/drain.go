@@ -55,7 +55,8 @@ type drain struct {
 	closedSink bool
 	spinning   bool
 	merge      merger
-	cloned     bool // the batch under way was copied out of mapped memory
+	cloned     bool  // the batch under way was copied out of mapped memory
+	damage     error // what was wrong with the mapped file before mu was taken
 	copied     batchCopy
 	held       held // what is held from settle on to gather
 	few        int  // slabs to wait for while spinning, and to take at once
@@ -147,6 +148,7 @@ func (w *Writer) gather() bool {
 			}
 		}
 		if d.held == heldNone { // else settle has handed over without letting go
+			w.lookAtFile()
 			patiently(&w.mu, w.spins)
 		}
 		d.held = heldNone
@@ -611,6 +613,7 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 	if w.quick && left == 0 && w.settleQuick(total, t) {
 		return
 	}
+	w.lookAtFile()
 	patiently(&w.mu, w.spins)
 	if w.abandoned {
 		w.mu.Unlock()

@@ -354,7 +354,7 @@ func (w *Writer) urgentLocked() {
 
 // setRoomLocked decides whether the next write may take the fast path.
 func (w *Writer) setRoomLocked() {
-	if w.closed || w.sh.multi || w.mapped() || w.cur == nil || w.cur.old != nil || w.cur.n == w.cur.cut || w.waiters.n > 0 || w.sleep == parked {
+	if w.closed || w.sh.multi || w.cur == nil || w.cur.old != nil || w.cur.n == w.cur.cut || w.waiters.n > 0 || w.sleep == parked {
 		w.room = -1
 		return
 	}
