@@ -17,7 +17,7 @@ type Receiver struct {
 	Events  atomic.Uint64
 	Bytes   atomic.Uint64
 	discard bool
-	stall   time.Duration
+	stall   atomic.Int64 // nanoseconds
 	delay   time.Duration // each way
 	l       net.Listener
 	mu      sync.Mutex
@@ -81,7 +81,7 @@ func (r *Receiver) Close() error {
 
 // Stall makes the receiver stop reading for d, once a second. To be called before
 // anybody connects.
-func (r *Receiver) Stall(d time.Duration) { r.stall = d }
+func (r *Receiver) Stall(d time.Duration) { r.stall.Store(int64(d)) }
 
 func (r *Receiver) serve(c net.Conn) {
 	defer c.Close()
@@ -108,8 +108,8 @@ func (r *Receiver) serve(c net.Conn) {
 	buf, from := mem.buf[:0], 0
 	next := time.Now().Add(time.Second / 2)
 	for {
-		if now := time.Now(); r.stall > 0 && now.After(next) {
-			time.Sleep(r.stall)
+		if now := time.Now(); r.stall.Load() > 0 && now.After(next) {
+			time.Sleep(time.Duration(r.stall.Load()))
 			next = now.Add(time.Second)
 		}
 		if cap(buf)-len(buf) < 64<<10 {
