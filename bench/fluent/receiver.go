@@ -17,7 +17,7 @@ type Receiver struct {
 	Events  atomic.Uint64
 	Bytes   atomic.Uint64
 	discard bool
-	stall   atomic.Int64 // nanoseconds
+	stall   atomic.Int64  // nanoseconds
 	delay   time.Duration // each way
 	l       net.Listener
 	mu      sync.Mutex
