@@ -161,6 +161,7 @@ func TestErrorsAreAskedOnceEverywhere(t *testing.T) {
 							err, links = outer, append(links, outer)
 						}
 						c := b.c
+						c.BatchBytes = 4 << 10
 						path := sh.path
 						if strings.HasSuffix(scoped, "group") {
 							path = "open." + path
@@ -292,8 +293,8 @@ func (f *seeing) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error
 // nowhere else.
 func TestSettledLines(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 2))
-	for i := range 2000 {
-		c := Config{Body: []Body{BodyJSON, BodyLogfmt}[i%2], Wire: []Wire{Protobuf, JSON}[i/2%2], MaxMetadataPairs: 1}
+	for i := range 1000 {
+		c := Config{Body: []Body{BodyJSON, BodyLogfmt}[i%2], Wire: []Wire{Protobuf, JSON}[i/2%2], MaxMetadataPairs: 1, BatchBytes: 4 << 10}
 		r := encode.Record{Time: time.Unix(1, 2), Message: "m", Attrs: randomAttrs(rng, 0)}
 		r.Attrs = append(r.Attrs, slog.Any("errs", []any{errors.New("x"), map[string]error{"k": nil}, struct{ E error }{errors.New("y")}}))
 		if rng.IntN(4) == 0 {
