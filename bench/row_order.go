@@ -204,6 +204,16 @@ func mutexedBufio(dst io.Writer) (io.Writer, func() error, error) {
 	return &lockedWriter{w: b}, b.Flush, nil
 }
 
+// copied is the floor: a lock and a copy, and nothing is delivered.
+func copied(io.Writer) (io.Writer, func() error, error) {
+	return new(rivals.MutexCopy), func() error { return nil }, nil
+}
+
+// nothing is what the pacing and the clock cost by themselves.
+func nothing(io.Writer) (io.Writer, func() error, error) {
+	return io.Discard, func() error { return nil }, nil
+}
+
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -260,6 +270,8 @@ func init() {
 		Target: "p99 ≤ 2 µs, p99.9 ≤ 20 µs, nothing lost", Unit: "p99 µs", Reference: slabs, MaxCount: 3,
 		Contenders: []h.Contender{
 			spiked(slabs, h.Ours, "as slab.Plan says", plannedSlabs),
+			spiked("null producer", h.Reference, "calls nothing", nothing),
+			spiked(floor, h.Reference, "lock and copy into 64 KiB, nothing delivered", copied),
 			spiked("sync", h.Rival, "mutexed, every record is a write", mutexed),
 			spiked("bufio+mutex", h.Rival, "64 KiB", mutexedBufio),
 		},
