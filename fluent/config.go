@@ -116,8 +116,9 @@ type Config struct {
 	Password     Secret `yaml:"password"`
 	PasswordFile string `yaml:"password_file"`
 	// Hostname is the name this client gives itself in the handshake. fluentd
-	// refuses clients with its own name. Default: the machine's name followed by
-	// ".forebay".
+	// refuses clients with its own name, and this client a server with its: the
+	// proof that such a server knows the key may be our own, sent back. Default: the
+	// machine's name followed by ".forebay".
 	Hostname string `yaml:"hostname"`
 
 	// NoAck does without acknowledgements: faster on a good line, and what the

@@ -177,6 +177,10 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 	if !ok {
 		return fmt.Errorf("%w: it says %q", ErrRefused, printable(texts[0], h.key, h.password))
 	}
+	if texts[1] == h.hostname {
+		// Its digest would be the one of our PING, which anybody can send back.
+		return fmt.Errorf("%w: it goes by the name of this client, %q, and so proves nothing", ErrRefused, printable(h.hostname))
+	}
 	want := digest(salt, texts[1], string(nonce), h.key)
 	if subtle.ConstantTimeCompare([]byte(want), []byte(texts[2])) != 1 {
 		return fmt.Errorf("%w: it does not know the shared key itself", ErrRefused)

@@ -86,6 +86,24 @@ func TestHandshakeFailures(t *testing.T) {
 			other.Key = "not-the-key"
 			return other.PONG(salt, "")
 		}), good, true, "does not know the shared key"},
+		{"PING sent back", func(c *testkit.ForwardConn) {
+			c.Write(auth.HELO())
+			raw, err := c.Raw()
+			if err != nil {
+				return
+			}
+			var part [6][]byte
+			_, rest, _ := msgpack.Next(raw)
+			for i := range part {
+				var tok msgpack.Token
+				tok, rest, _ = msgpack.Next(rest)
+				part[i] = tok.Bytes
+			}
+			b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 5), "PONG")
+			b = msgpack.AppendStrs(msgpack.AppendBool(b, true), "", string(part[1]))
+			c.Write(msgpack.AppendStr(b, string(part[3])))
+			c.Raw()
+		}, good, true, "by the name of this client"},
 		{"PONG too short", pong(func([]byte) []byte { return []byte{0x92, 0xa4, 'P', 'O', 'N', 'G', 0xc3} }), good, true, "does not know the shared key"},
 		{"PONG garbage", pong(func([]byte) []byte { return []byte("PONG\n") }), good, false, "no PONG"},
 		{"HELO garbage", func(c *testkit.ForwardConn) { c.Write([]byte("220 mail\r\n")); c.Raw() }, good, false, "no HELO"},
@@ -111,6 +129,77 @@ func TestHandshakeFailures(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Who does not know the key gets nothing, whatever it answers: digests of any
+// length, of other things than it should hold, and what it was sent itself.
+func TestWrongPongs(t *testing.T) {
+	auth := &testkit.ForwardAuth{Hostname: "s", Key: "right-key", Nonce: []byte("nonce")}
+	pong := func(name string, sum []byte, bin bool) []byte {
+		b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 5), "PONG")
+		b = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendBool(b, true), ""), name)
+		if bin {
+			return msgpack.AppendBin(b, sum)
+		}
+		return append(msgpack.AppendStrHeader(b, len(sum)), sum...)
+	}
+	type forgery struct {
+		name  string
+		works bool
+		make  func(ping [][]byte, right []byte) []byte
+	}
+	forgeries := []forgery{
+		{"right", true, func(_ [][]byte, right []byte) []byte { return pong("s", right, false) }},
+		{"right, as bin", true, func(_ [][]byte, right []byte) []byte { return pong("s", right, true) }},
+		{"our PING sent back", false, func(ping [][]byte, _ []byte) []byte { return pong(string(ping[1]), ping[3], false) }},
+		{"our digest under another name", false, func(ping [][]byte, _ []byte) []byte { return pong("s", ping[3], false) }},
+		{"our digest under no name", false, func(ping [][]byte, _ []byte) []byte { return pong("", ping[3], false) }},
+		{"upper case", false, func(_ [][]byte, right []byte) []byte { return pong("s", bytes.ToUpper(right), false) }},
+		{"nil instead of a digest", false, func(_ [][]byte, right []byte) []byte {
+			b := pong("s", nil, false)
+			b[len(b)-1] = 0xc0
+			return b
+		}},
+		{"another name", false, func(_ [][]byte, right []byte) []byte { return pong("t", right, false) }},
+		{"ok is no bool", false, func(_ [][]byte, right []byte) []byte {
+			b := pong("s", right, false)
+			b[6] = 1
+			return b
+		}},
+	}
+	for n := range 300 {
+		forgeries = append(forgeries, forgery{fmt.Sprint(n, " bytes"), n == 128, func(_ [][]byte, right []byte) []byte {
+			return pong("s", bytes.Repeat(right, 3)[:n], false)
+		}})
+	}
+	for i := range 128 {
+		forgeries = append(forgeries, forgery{fmt.Sprint("byte ", i), false, func(_ [][]byte, right []byte) []byte {
+			sum := bytes.Clone(right)
+			sum[i] ^= 1
+			return pong("s", sum, false)
+		}})
+	}
+	for _, tc := range forgeries {
+		h := &handshaker{hostname: "me", key: "right-key"}
+		hl := helo{nonce: auth.Nonce}
+		const salt = "0123456789abcdef0123456789abcdef"
+		ping := h.ping(salt, &hl)
+		var parts [][]byte
+		_, rest, _ := msgpack.Next(ping)
+		for len(rest) > 0 {
+			var tok msgpack.Token
+			tok, rest, _ = msgpack.Next(rest)
+			parts = append(parts, tok.Bytes)
+		}
+		right := []byte(digest(salt, "s", "nonce", "right-key"))
+		err := h.checkPong(tc.make(parts, right), salt, auth.Nonce)
+		if (err == nil) != tc.works {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		if err != nil && tc.name != "ok is no bool" && !errors.Is(err, ErrRefused) {
+			t.Errorf("%s: %v is no refusal", tc.name, err)
+		}
 	}
 }
 
