@@ -35,7 +35,7 @@ var mutants = []mutant{
 		{"writer.go", "\t\treturn w.putSlow(p, m)\n\t}\n\t// What block.store", "\t\tw.early = append(w.early, early)\n\t\treturn w.putSlow(p, m)\n\t}\n\t// What block.store"},
 		{"writer.go", "\tw.next++\n\tb := w.cur\n", "\tb := w.cur\n"},
 		{"writer.go", "\t\tw.next, uint64(m.Time), ", "\t\tearly, uint64(m.Time), "},
-		{"writer.go", "\tnext       uint64 // tickets given out so far\n", "\tnext       uint64 // tickets given out so far\n\tearly      []uint64\n"},
+		{"writer.go", "\tnext       uint64      // tickets given out so far\n", "\tnext       uint64      // tickets given out so far\n\tearly      []uint64\n"},
 		{"shard.go", "\tw.next++\n\treturn w.next\n", "\tt := w.early[0]\n\tw.early = w.early[1:]\n\treturn t\n"},
 	}},
 	{name: "the ticket is taken before the lock of the lane", run: "^TestOrder$/^shards$", bears: true, edits: []edit{
@@ -46,7 +46,7 @@ var mutants = []mutant{
 		{"shard.go", "storeLane(l *lane, p []byte, m batch.Meta) uint64 {", "storeLane(l *lane, p []byte, m batch.Meta, early ...uint64) uint64 {"},
 		{"shard.go", "\tt := w.sh.g.Add(1)\n", "\tif len(early) == 0 {\n\t\tearly = append(early, w.sh.g.Add(1))\n\t}\n\tt := early[0]\n"},
 		{"shard.go", "\tif w.sh.multi {\n\t\treturn w.sh.g.Add(1)\n", "\tif len(w.early) > 0 {\n\t\tt := w.early[0]\n\t\tw.early = w.early[1:]\n\t\treturn t\n\t}\n\tif w.sh.multi {\n\t\treturn w.sh.g.Add(1)\n"},
-		{"writer.go", "\tnext       uint64 // tickets given out so far\n", "\tnext       uint64 // tickets given out so far\n\tearly      []uint64\n"},
+		{"writer.go", "\tnext       uint64      // tickets given out so far\n", "\tnext       uint64      // tickets given out so far\n\tearly      []uint64\n"},
 	}},
 	{name: "the cut is fixed after the lanes were swept", edits: []edit{
 		{"merge.go", "\ts.left, s.over = g.scatter(upTo)\n", "\tupTo = s.g.Load()\n\ts.left, s.over = g.scatter(upTo)\n"},

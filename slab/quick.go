@@ -10,8 +10,8 @@ import "github.com/forebay-log/forebay/batch"
 //
 // Without mu.put it must neither read nor write room, next, cur, or the payload end
 // and slot count of any block that may be cur. DropOldest makes slabs in the queue
-// current again, shards and mapped slabs have more that goes together: such a Writer
-// is not quick.
+// current again, and mapped slabs have more that goes together: such a Writer is not
+// quick.
 
 // held says which locks the drain holds.
 type held uint8
@@ -31,9 +31,10 @@ const (
 	stepTaken              // a batch is under way
 )
 
-// calmLocked reports whether nothing but records is to be dealt with.
+// calmLocked reports whether nothing but records of a single shard is to be dealt with.
 func (w *Writer) calmLocked() bool {
-	return !w.closed && !w.abandoned && !w.retained && len(w.ops) == 0 && w.waitingLocked() == 0 && !w.dropping
+	return !w.closed && !w.abandoned && !w.retained && len(w.ops) == 0 && w.waitingLocked() == 0 && !w.dropping &&
+		!w.sh.multi && w.sh.left == 0 && w.sh.merge == nil
 }
 
 // gatherQuick is gather where half of mu does. It is called with that half, if the

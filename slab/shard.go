@@ -62,6 +62,9 @@ const (
 	// hotSlabs contended slabs in a row open the lanes: one collision is no
 	// contention.
 	hotSlabs = 4
+	// watchEvery is how many slabs there are for one that is watched for contention,
+	// while none was found: the counting costs a third of a call.
+	watchEvery = 8
 )
 
 // laneLimit returns how many lanes o allows. Each needs a slab to fill, the
@@ -89,7 +92,8 @@ func (w *Writer) lockCounting() {
 }
 
 // contendedLocked is asked whenever a slab has been filled: it opens the lanes
-// once several slabs in a row were filled under contention.
+// once several slabs in a row were filled under contention, and says whether the next
+// slab is watched.
 func (w *Writer) contendedLocked(records int) {
 	s := &w.sh
 	if s.max == 0 || s.multi {
@@ -104,6 +108,7 @@ func (w *Writer) contendedLocked(records int) {
 	if s.hot >= hotSlabs {
 		w.activateLocked()
 	}
+	w.special.Store(s.multi || s.hot > 0 || w.sealed.Load()%watchEvery == 0 || w.smallRecords())
 }
 
 // laneBound returns how many lanes may be open now: as many as processors, at most.
@@ -135,6 +140,7 @@ func (w *Writer) activateLocked() {
 		point(ptActivateLocked)
 	}
 	s.multi = true
+	w.special.Store(true)
 	w.setRoomLocked()
 	for i := range n {
 		l := &s.lanes[i]

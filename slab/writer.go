@@ -26,9 +26,9 @@ import (
 type Writer struct {
 	// What every call touches lies in one cache line.
 	flushLevel int
-	special    bool   // WriteRecord goes through putSpecial
-	room       int    // bytes the fast path may still put into cur; -1 forces the slow path
-	next       uint64 // tickets given out so far
+	special    atomic.Bool // WriteRecord goes through putSpecial
+	room       int         // bytes the fast path may still put into cur; -1 forces the slow path
+	next       uint64      // tickets given out so far
 	cur        *block
 
 	// mu guards all that is not set by NewSink or said to be otherwise: what stands
@@ -227,8 +227,8 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 			w.sh.lanes[i].room = -1
 		}
 	}
-	w.special = w.sh.max > 0 || w.crash != nil || w.maxRecord+batch.SlotBytes < w.slabBytes
-	w.quick = w.crash == nil && w.sh.max == 0 &&
+	w.special.Store(w.crash != nil || w.sh.max > 0 || w.smallRecords())
+	w.quick = w.crash == nil &&
 		r.WhenFull.kind != whenFullDropOldest && r.ImportantWhenFull.kind != whenFullDropOldest
 	w.last = callback.New(w.writeLastResort, LastResortQueue+1)
 	w.d.init(w)
@@ -265,7 +265,7 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	if points {
 		point(ptPut)
 	}
-	if w.special {
+	if w.special.Load() {
 		return w.putSpecial(p, m)
 	}
 	w.mu.put.Lock()
@@ -296,8 +296,8 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	return nil
 }
 
-// putSpecial is WriteRecord of a Writer whose slabs may be sharded, or are mapped,
-// or which takes no record that fills a slab.
+// putSpecial is WriteRecord of a Writer whose slabs are sharded or watched for
+// contention, or are mapped, or which takes no record that fills a slab.
 func (w *Writer) putSpecial(p []byte, m batch.Meta) error {
 	if len(p) > w.maxRecord {
 		return w.refuseOversize(p)
@@ -324,6 +324,10 @@ func (w *Writer) putSpecial(p []byte, m batch.Meta) error {
 	}
 	return nil
 }
+
+// smallRecords reports whether there are records that are too large though a slab has
+// room for them.
+func (w *Writer) smallRecords() bool { return w.maxRecord+batch.SlotBytes < w.slabBytes }
 
 // unlock releases mu and wakes the drain if that was asked for. The send does
 // not block and happens outside the critical section.
