@@ -3,6 +3,8 @@ module github.com/forebay-log/forebay/integration/fluent
 go 1.26.0
 
 require (
+	github.com/IBM/fluent-forward-go v0.4.0
+	github.com/fluent/fluent-logger-golang v1.10.2
 	github.com/forebay-log/forebay v0.0.0
 	github.com/open-telemetry/opentelemetry-collector-contrib/receiver/fluentforwardreceiver v0.164.0
 	github.com/vmihailenco/msgpack/v5 v5.4.1
@@ -18,6 +20,7 @@ require (
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/gofrs/flock v0.13.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/gorilla/websocket v1.4.2 // indirect
 	github.com/hashicorp/go-version v1.9.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/compress v1.20.3 // indirect
