@@ -46,10 +46,14 @@ type (
 func (k *knownWrap) Unwrap() error   { return k.Err.(interface{ Unwrap() error }).Unwrap() }
 func (k *knownJoin) Unwrap() []error { return k.Err.(interface{ Unwrap() []error }).Unwrap() }
 
-// knownOf returns err as a KnownError, nil if it is none.
+// knownOf returns err as a KnownError, nil if it is none, or one without an Err: it is
+// an error like others then.
 func knownOf(err error) *KnownError {
 	switch k := err.(type) {
 	case *KnownError:
+		if k == nil || k.Err == nil {
+			return nil
+		}
 		return k
 	case *knownWrap:
 		return &k.KnownError
@@ -76,6 +80,9 @@ func (k *KnownError) Format(s fmt.State, verb rune) {
 
 // Is reports whether Err is target, for [errors.Is].
 func (k *KnownError) Is(target error) bool {
+	if k == nil || k.Err == nil || target == nil {
+		return false
+	}
 	if reflect.TypeOf(target).Comparable() && reflect.TypeOf(k.Err).Comparable() && k.Err == target {
 		return true
 	}
@@ -85,6 +92,9 @@ func (k *KnownError) Is(target error) bool {
 
 // As sets target to Err, if it can be, for [errors.As].
 func (k *KnownError) As(target any) bool {
+	if k == nil || k.Err == nil {
+		return false
+	}
 	at := reflect.ValueOf(target).Elem()
 	if reflect.TypeOf(k.Err).AssignableTo(at.Type()) {
 		at.Set(reflect.ValueOf(k.Err))
@@ -96,6 +106,9 @@ func (k *KnownError) As(target any) bool {
 
 // known appends a KnownError as its Err, which is not asked for its text.
 func (w *walker) known(dst []byte, key string, k *KnownError) []byte {
+	if knownOf(k) == nil {
+		return w.error(dst, key, k)
+	}
 	if o, ok := k.Err.(AttrAppender); ok {
 		return w.object(dst, key, o)
 	}

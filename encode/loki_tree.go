@@ -60,6 +60,9 @@ func (t *tree) any(dst []byte, x any) []byte {
 	case nil:
 		return t.null(dst)
 	case Rendered:
+		if len(x) == 0 {
+			return t.null(dst)
+		}
 		return append(dst, x...)
 	case []any:
 		if x == nil {

@@ -486,3 +486,35 @@ func (formattedError) Format(s fmt.State, verb rune) {
 }
 func (appendingError) Error() string                           { return "text" }
 func (appendingError) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, slog.Int("a", 1)) }
+
+// TestKnownErrorsOfNothing: a KnownError that somebody made without an Err, or a nil
+// one, is an error like others, and a Rendered of nothing is null.
+func TestKnownErrorsOfNothing(t *testing.T) {
+	v := NewValues(nil)
+	for _, c := range []struct {
+		err  *KnownError
+		want string
+	}{{&KnownError{Text: "text"}, "text"}, {nil, "<nil>"}} {
+		if errors.Is(c.err, io.EOF) || errors.As(c.err, new(*pointerError)) || c.err.Is(nil) {
+			t.Errorf("%q is another error", c.want)
+		}
+		attrs := []slog.Attr{slog.Any("err", c.err), slog.Any("list", []any{c.err})}
+		for name, e := range map[string]Encoder{"json": JSON(nil), "logfmt": Logfmt(nil), "console": Console(nil), "verbose": JSON(&JSONOptions{Errors: ErrorVerbose})} {
+			dst, _, err := e.Scope().Append(nil, &Record{Attrs: attrs})
+			if err != nil || !strings.Contains(string(dst), c.want) {
+				t.Errorf("%s: got %s, want %s, error %v", name, dst, c.want, err)
+			}
+		}
+		if got := string(v.AppendError([]byte("{"), "e", c.err)); !strings.Contains(got, `"Message":"`+c.want+`"`) {
+			t.Errorf("got %s", got)
+		}
+		if got := string(v.AppendText(nil, nil, slog.AnyValue(Known(c.err)))); got != c.want {
+			t.Errorf("got %s, want %s", got, c.want)
+		}
+	}
+	for _, x := range []any{Rendered(nil), []any{Rendered{}}} {
+		if got := string(v.AppendValue(nil, nil, slog.AnyValue(x))); strings.Trim(got, "[]") != "null" {
+			t.Errorf("got %s", got)
+		}
+	}
+}
