@@ -189,7 +189,9 @@ type Config struct {
 	Nudge bool `yaml:"nudge"`
 
 	// MaxStreams is how many streams, label sets times tenants, records may
-	// make. The labels of further ones become metadata. Default 4096.
+	// make. The labels of further ones become metadata, in one more stream for each
+	// level of a tenant that has one; records of a tenant that has none are refused.
+	// Default 4096.
 	MaxStreams int `yaml:"max_streams"`
 	// What Loki takes. Defaults are Loki's: 15 labels, names of 1024 bytes,
 	// values of 2048, lines of 256 KiB, 128 items of metadata with 64 KiB.

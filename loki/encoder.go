@@ -443,7 +443,8 @@ func (e *Encoder) stream(p *picked, level int) (*stream, error) {
 	if st := e.s.streams.find(p.key); st != nil {
 		return st, nil
 	}
-	if st := e.s.streams.add(p.key, false); st != nil {
+	// Those of a tenant that has a stream are a few at most: one for each level.
+	if st := e.s.streams.add(p.key, e.s.streams.knows(tenant)); st != nil {
 		return st, nil
 	}
 	e.s.count(StreamsFull, 1)

@@ -438,3 +438,30 @@ func TestAllocations(t *testing.T) {
 		t.Errorf("a push of 3000 records: %v allocations", n)
 	}
 }
+
+// TestStreamsOfKnownTenant: when values of labels have used up MaxStreams, tenants that
+// are known lose a label, at any level, and no record.
+func TestStreamsOfKnownTenant(t *testing.T) {
+	p := new(peer)
+	e := &encoded{t: t, s: sinkFor(t, p, Config{MaxStreams: 10, LabelAttrs: []string{"user"}, TenantAttr: "org"})}
+	for i := range 40 {
+		for k, level := range []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError} {
+			e.add(nil, event(time.Now(), level, "x", slog.Int("user", 3*i+k), slog.String("org", "known")))
+		}
+	}
+	if err := e.send(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(p.lines()); n != 120 {
+		t.Errorf("%d of 120 records came", n)
+	}
+	if n := e.s.Stats().Streams; n > 10+len(levelNames) {
+		t.Errorf("%d streams", n)
+	}
+	if n := e.s.Stats().ByReason[StreamsFull]; n != 116 {
+		t.Errorf("%d labels are counted, want 116", n)
+	}
+	if _, _, err := e.s.Encoder().Scope().Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("org", "new")}}); err == nil {
+		t.Error("a new tenant beyond the limit: no error")
+	}
+}

@@ -133,6 +133,13 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 	return s
 }
 
+// knows reports whether there is a stream of that tenant.
+func (r *registry) knows(tenant []byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.paces[string(tenant)] != nil
+}
+
 func (r *registry) len() int { return int(r.table.Load().n.Load()) }
 
 // defVersion is the first byte of a stream's definition.
