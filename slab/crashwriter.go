@@ -66,9 +66,7 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel || !w.crash.isKnown(m.Stream) {
 		return w.putSlow(p, m)
 	}
-	w.next++
-	if w.storeGuarded(w.cur, p, &m) {
-		w.next-- // the ticket of a record that was not stored is given out again
+	if w.storeGuarded(p, m) {
 		return w.putSlowLocked(p, m)
 	}
 	if points {
@@ -83,35 +81,38 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 
 // storeGuarded is block.store into mapped memory, for a record that is not the first
 // of its piece, written out: the call would be a tenth of what it does. It is called
-// with mu.put held. After a fault it reports true, holds all of mu, and the slabs are on
-// the heap.
-func (w *Writer) storeGuarded(b *block, p []byte, m *batch.Meta) (faulted bool) {
+// with mu.put held. After a fault it reports true, holds all of mu, the slabs are on the
+// heap, and no ticket was given out.
+func (w *Writer) storeGuarded(p []byte, m batch.Meta) (faulted bool) {
+	old := debug.SetPanicOnFault(true)
 	faulted = true // until it is done
-	defer w.catchStore(debug.SetPanicOnFault(true), &faulted)
+	defer func() {
+		if faulted {
+			w.catchStore(old, recover())
+		}
+	}()
+	b := w.cur
 	off := b.off
 	s := (*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes))
 	b.fence(s, off+len(p))
-	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(*m)
+	s[1], s[2], s[3] = uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m)
 	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
 	if points {
 		point(ptCopiedLocked)
 	}
-	s[0] = w.next
+	s[0] = w.next + 1
+	debug.SetPanicOnFault(old)
+	w.next++
 	b.off = off + len(p)
 	b.n++
 	w.room -= len(p) + batch.SlotBytes
 	return false
 }
 
-// catchStore is deferred by storeGuarded. A panic that is no fault goes on.
-func (w *Writer) catchStore(old bool, faulted *bool) {
+// catchStore ends a store that has panicked. A panic that is no fault goes on.
+func (w *Writer) catchStore(old bool, r any) {
 	debug.SetPanicOnFault(old)
-	if !*faulted {
-		return
-	}
-	r := recover()
 	if !w.isFault(r) { // in the caller's own bytes, say: it is the caller's to deal with
-		w.next--
 		w.mu.put.Unlock()
 		panic(r)
 	}
