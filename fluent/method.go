@@ -84,28 +84,29 @@ func (s *valuer) call(dst []byte, recv any, m method) (out []byte, err error) {
 
 // appendMarshaled appends what MarshalMsg makes, and sees to it that receivers
 // can take it: generated code writes times as ext 5, on which fluentd resets the
-// connection.
+// connection. The method is given the room behind dst and nothing of dst itself,
+// which is the beginning of the entry.
 func appendMarshaled(dst []byte, m Marshaler) ([]byte, error) {
-	at := len(dst)
-	out, err := m.MarshalMsg(dst)
+	room := dst[len(dst):]
+	out, err := m.MarshalMsg(room)
 	if err != nil {
 		return dst, err
 	}
-	if len(out) < at {
-		return dst, fmt.Errorf("MarshalMsg returned less than it was given")
-	}
-	ok, err := msgpack.IsClean(out[at:])
+	ok, err := msgpack.IsClean(out)
 	if err != nil {
 		return dst, fmt.Errorf("MarshalMsg appended no single MessagePack value: %w", err)
 	}
-	if ok {
-		return out, nil
+	switch {
+	case !ok:
+		fixed, _, err := msgpack.AppendClean(nil, out)
+		if err != nil {
+			return dst, err
+		}
+		return append(dst, fixed...), nil
+	case cap(room) > 0 && &out[0] == &room[:1][0]: // it lies where it should
+		return dst[:len(dst)+len(out)], nil
 	}
-	fixed, _, err := msgpack.AppendClean(nil, out[at:])
-	if err != nil {
-		return dst, err
-	}
-	return append(out[:at], fixed...), nil
+	return append(dst, out...), nil
 }
 
 func textOf(t encoding.TextMarshaler) (text string) {

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -606,5 +607,45 @@ func TestLevelsOfAnEntry(t *testing.T) {
 	}
 	if e, err = AppendEvent(nil, time.Unix(1, 0), map[string]any{"d": nest(31, 1)}); err != nil || !bytes.Contains(e, []byte("[[1]]")) {
 		t.Errorf("%x: %v", e, err)
+	}
+}
+
+// overwriter is a Marshaler that does what it likes with what it is given.
+type overwriter func(b []byte) []byte
+
+func (o overwriter) MarshalMsg(b []byte) ([]byte, error) { return o(b), nil }
+
+// A MarshalMsg that is wrong spoils its own value at most: it sees nothing of the
+// entry that is being written.
+func TestMarshalMsgSeesNothingOfTheEntry(t *testing.T) {
+	kept := []byte{0xa1, 'k'}
+	for name, tc := range map[string]struct {
+		m    overwriter
+		want string // begins with
+	}{
+		"appends":        {func(b []byte) []byte { return append(b, 1) }, `1`},
+		"grows":          {func(b []byte) []byte { return msgpack.AppendStr(b, strings.Repeat("x", 200_000)) }, `"xxx`},
+		"its own memory": {func([]byte) []byte { return kept }, `"k"`},
+		"copies":         {func(b []byte) []byte { return append(slices.Clone(b), 1) }, `1`},
+		"overwrites": {func(b []byte) []byte {
+			for i := range b {
+				b[i] = 0xc1
+			}
+			return append(b, 1)
+		}, `1`},
+		"overwrites from the beginning": {func(b []byte) []byte { return append(b[:0], 1) }, `1`},
+		"returns nothing":               {func([]byte) []byte { return nil }, `"!ERROR: MarshalMsg appended no single`},
+		"appends nothing":               {func(b []byte) []byte { return b }, `"!ERROR: MarshalMsg appended no single`},
+		"appends two":                   {func(b []byte) []byte { return append(b, 1, 2) }, `"!ERROR: MarshalMsg appended no single`},
+		"appends half":                  {func(b []byte) []byte { return append(b, 0x92, 1) }, `"!ERROR: MarshalMsg appended no single`},
+		"panics":                        {func(b []byte) []byte { panic("no") }, `"!PANIC: no"`},
+	} {
+		got := encoded(t, map[string]any{"v": tc.m})
+		if !strings.HasPrefix(got, `{"v":`+tc.want) {
+			t.Errorf("%s: %.100s", name, got)
+		}
+	}
+	if string(kept) != "\xa1k" {
+		t.Errorf("%q", kept)
 	}
 }
