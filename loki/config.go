@@ -103,7 +103,8 @@ type Config struct {
 	// MetadataAttrs names attributes that become structured metadata too.
 	MetadataAttrs []string `yaml:"metadata_attrs"`
 	// MetadataAll makes all attributes metadata. Names of groups are put in
-	// front, with a "_".
+	// front, with a "_". Names are made to fit as those of labels are, without "_" in
+	// a row, which Loki makes one; "key_" stands for a name of nothing else.
 	MetadataAll bool `yaml:"metadata_all"`
 	// TraceID and SpanID say where the attributes TraceIDKey ("trace_id") and
 	// SpanIDKey ("span_id") go. Default [InBody].

@@ -42,9 +42,9 @@ type Encoder struct {
 	codec       codec
 }
 
-// A labelSlot is a label made of an attribute.
+// A labelSlot is a label made of an attribute. meta is its name as metadata.
 type labelSlot struct {
-	name, from []byte
+	meta, from []byte
 }
 
 // A labelPart is one label, in the order of names.
@@ -110,12 +110,12 @@ func (e *Encoder) plan(c *Config) {
 		at := root.named(path)
 		if add(name, labelPart{text: name + "=", slot: len(e.slots)}) {
 			at.slot = len(e.slots)
-			e.slots = append(e.slots, labelSlot{[]byte(name), []byte(path)})
+			e.slots = append(e.slots, labelSlot{metaName(path), []byte(path)})
 		}
 	}
 	for _, path := range c.MetadataAttrs {
 		at := root.named(path)
-		at.meta, at.from = []byte(SanitizeName(path)), []byte(path)
+		at.meta, at.from = metaName(path), []byte(path)
 	}
 	special := func(key string, where Placement) {
 		if where == InBody {
@@ -124,7 +124,7 @@ func (e *Encoder) plan(c *Config) {
 		p := root.at([]string{key})
 		p.anywhere, p.drop = true, true
 		if where == InMetadata {
-			p.meta, p.from = []byte(SanitizeName(key)), []byte(key)
+			p.meta, p.from = metaName(key), []byte(key)
 		}
 	}
 	special(c.TraceIDKey, c.TraceID)
@@ -453,7 +453,7 @@ func (e *Encoder) stream(p *picked, level int) (*stream, error) {
 
 // demote makes a label metadata.
 func (e *Encoder) demote(p *picked, slot int, why Reason) {
-	p.setMeta(e.slots[slot].name, p.labels[slot], e.slots[slot].from)
+	p.setMeta(e.slots[slot].meta, p.labels[slot], e.slots[slot].from)
 	p.labels[slot] = nil
 	e.s.count(why, 1)
 }

@@ -2,6 +2,7 @@ package loki
 
 import (
 	"log/slog"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 )
@@ -61,6 +62,48 @@ func SanitizeName(name string) string {
 		return "_"
 	}
 	return s
+}
+
+// metaName is [SanitizeName] for metadata, whose names Loki makes simpler still: of
+// several "_" in a row it keeps one, so that two names can become one, and for a name
+// of nothing else it answers 500, again and again (otlptranslator.LabelNamer).
+func metaName(name string) []byte { return simplify([]byte(SanitizeName(name)), 0) }
+
+// simplify makes of buf[start:], a name that is sanitised, one that Loki leaves as it
+// is: "key_" if it is of "_" alone.
+func simplify(buf []byte, start int) []byte {
+	name := buf[start:]
+	to, other := 0, false
+	for i, c := range name {
+		if c == '_' && i > 0 && name[i-1] == '_' {
+			continue
+		}
+		other = other || c != '_'
+		name[to] = c
+		to++
+	}
+	if !other {
+		return append(buf[:start], "key_"...)
+	}
+	return buf[:start+to]
+}
+
+// another appends to buf what an attribute is called in metadata whose name has
+// been given to n-1 others: a_b, a_b_, a_b_3, a_b_4. Loki leaves all of them as they
+// are.
+func another(buf, name []byte, n int) []byte {
+	buf = append(buf, name...)
+	if n == 1 {
+		return buf
+	}
+	open := name[len(name)-1] != '_'
+	if open {
+		buf = append(buf, '_')
+	}
+	if n == 2 && open {
+		return buf
+	}
+	return strconv.AppendInt(buf, int64(n), 10)
 }
 
 func nameByte(c byte, first bool) bool {

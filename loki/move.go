@@ -52,7 +52,7 @@ func (s *Pusher) move(p *push, seg *segment) {
 	eachLabel(spare.labels, func(name []byte, _ string) { kept[string(name)] = true })
 	eachLabel(seg.st.labels, func(name []byte, value string) {
 		if !kept[string(name)] {
-			lost = append(lost, pair{name: name, value: []byte(value)})
+			lost = append(lost, pair{name: metaName(string(name)), value: []byte(value)})
 		}
 	})
 	for _, i := range seg.order {
@@ -157,6 +157,7 @@ func (e *Encoder) moved(rec []byte, at int64, more []pair, count bool) []byte {
 			continue
 		}
 		pairs, size = pairs+1, size+n
+		have[string(m.name)] = true
 		if e.json {
 			out = encode.AppendString(encode.AppendKey(out, string(m.name)), string(m.value))
 		} else {

@@ -78,8 +78,8 @@ func (p *pick) group(name string) *pick {
 }
 
 // A pair is one item of metadata. Its bytes are never written to again. from is the
-// name of the attribute: two can be one name to Loki.
-type pair struct{ name, value, from []byte }
+// name of the attribute: two can be one name to Loki, base, and then name differs.
+type pair struct{ name, value, from, base []byte }
 
 // picked is what was found in the attributes of one record, and room to work in.
 type picked struct {
@@ -208,27 +208,46 @@ func (e *Encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.
 		p.buf = append(p.buf, key...)
 		from := p.buf[start:len(p.buf):len(p.buf)]
 		start = len(p.buf)
-		p.buf = sanitizeTail(append(p.buf, from...), start)
+		p.buf = simplify(sanitizeTail(append(p.buf, from...), start), start)
 		p.setMeta(p.buf[start:len(p.buf):len(p.buf)], text, from)
 	}
 }
 
 // setMeta notes an item of metadata; of several attributes of one name the last
-// counts. What has a name that another attribute has to Loki gets a "_".
+// counts. What has a name that another attribute has to Loki gets a "_", or a number.
 func (p *picked) setMeta(name, value, from []byte) {
-	for i := 0; i < len(p.meta); i++ {
+	n := 1
+	for i := range p.meta {
 		m := &p.meta[i]
-		if !bytes.Equal(m.name, name) {
+		if !bytes.Equal(m.base, name) {
 			continue
 		}
 		if bytes.Equal(m.from, from) {
 			m.value = value
 			return
 		}
-		name = append(name[:len(name):len(name)], '_')
-		i = -1
+		n++
 	}
-	p.meta = append(p.meta, pair{name, value, from})
+	base := name
+	for n > 1 || p.named(name) {
+		start := len(p.buf)
+		p.buf = another(p.buf, base, n)
+		if name = p.buf[start:len(p.buf):len(p.buf)]; !p.named(name) {
+			break
+		}
+		n++
+	}
+	p.meta = append(p.meta, pair{name, value, from, base})
+}
+
+// named reports whether an item of metadata has that name.
+func (p *picked) named(name []byte) bool {
+	for i := range p.meta {
+		if bytes.Equal(p.meta[i].name, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // sanitizeTail makes of buf[start:] what [SanitizeName] makes of it, and returns buf,

@@ -4,8 +4,11 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"testing"
+	"time"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 )
 
@@ -24,7 +27,7 @@ func TestDottedNames(t *testing.T) {
 		"group":          {Config{LabelAttrs: []string{"http.method"}}, []slog.Attr{slog.Group("http", "method", "PUT")}, "", `{app="test", http_method="PUT", level="info"}`, nil},
 		"open group":     {Config{LabelAttrs: []string{"a.b.c"}}, []slog.Attr{slog.Int("b.c", 1)}, "a", `{a_b_c="1", app="test", level="info"}`, nil},
 		"dotted group":   {Config{LabelAttrs: []string{"a.b.c"}}, []slog.Attr{slog.Group("a.b", "c", 1)}, "", `{app="test", level="info"}`, nil},
-		"alike":          {Config{MetadataAll: true}, []slog.Attr{slog.Int("a.b", 1), slog.Int("a_b", 2), slog.Int("a b", 3), slog.Int("a_b", 4)}, "", `{app="test", level="info"}`, map[string]string{"a_b": "1", "a_b_": "4", "a_b__": "3"}},
+		"alike":          {Config{MetadataAll: true}, []slog.Attr{slog.Int("a.b", 1), slog.Int("a_b", 2), slog.Int("a b", 3), slog.Int("a_b", 4)}, "", `{app="test", level="info"}`, map[string]string{"a_b": "1", "a_b_": "4", "a_b_3": "3"}},
 		"flat and group": {Config{MetadataAll: true}, []slog.Attr{slog.Group("g", "k", 1), slog.Int("g_k", 2)}, "", `{app="test", level="info"}`, map[string]string{"g_k": "1", "g_k_": "2"}},
 		"named alike":    {Config{MetadataAttrs: []string{"a.b", "a_b"}}, []slog.Attr{slog.Int("a_b", 1), slog.Int("a.b", 2)}, "", `{app="test", level="info"}`, map[string]string{"a_b": "1", "a_b_": "2"}},
 		"label and all":  {Config{MetadataAll: true, LabelAttrs: []string{"x.y"}, MaxLabels: 2}, []slog.Attr{slog.Int("x.y", 1)}, "", `{app="test", level="info"}`, map[string]string{"x_y": "1"}},
@@ -54,5 +57,64 @@ func TestSanitizeTailRandomly(t *testing.T) {
 		if got := string(sanitizeTail([]byte("keep"+name), 4)); got != "keep"+SanitizeName(name) {
 			t.Fatalf("%q: got %q, want %q", name, got, SanitizeName(name))
 		}
+	}
+}
+
+// TestMetadataNames: Loki 3.7 answers 500 to metadata with a name of "_" alone, and
+// makes one "_" of several, after which two names can be one. Names are such that it
+// changes none.
+func TestMetadataNames(t *testing.T) {
+	for name, tt := range map[string]struct {
+		attrs []slog.Attr
+		want  map[string]string
+	}{
+		"not of letters": {[]slog.Attr{slog.Int("名", 1), slog.Int("ключ", 2), slog.Int("_", 3), slog.Int("__", 4), slog.Int("key_", 5)},
+			map[string]string{"key_": "1", "key_2": "2", "key_3": "3", "key_4": "4", "key_5": "5"}},
+		"in a row":       {[]slog.Attr{slog.Int("a..b", 1), slog.Int("a__b", 2), slog.Int("a_b", 3)}, map[string]string{"a_b": "1", "a_b_": "2", "a_b_3": "3"}},
+		"as made":        {[]slog.Attr{slog.Int("a", 1), slog.Int("a.", 2), slog.Int("a", 3), slog.Int("a_", 4)}, map[string]string{"a": "3", "a_": "2", "a_2": "4"}},
+		"made before":    {[]slog.Attr{slog.Int("b", 1), slog.Int("é", 2), slog.Int("b.c", 3), slog.Int("b_c_", 4), slog.Int("b-c", 5)}, map[string]string{"b": "1", "key_": "2", "b_c": "3", "b_c_": "4", "b_c_3": "5"}},
+		"named":          {[]slog.Attr{slog.Int("имя", 1)}, map[string]string{"key_": "1"}},
+		"label too many": {[]slog.Attr{slog.Int("метка", 1)}, map[string]string{"key_": "1"}},
+	} {
+		for _, w := range []Wire{Protobuf, JSON} {
+			c := Config{Wire: w, MetadataAll: true}
+			switch name {
+			case "named":
+				c.MetadataAll, c.MetadataAttrs = false, []string{"имя"}
+			case "label too many":
+				c.MetadataAll, c.LabelAttrs, c.MaxLabels = false, []string{"метка"}, 2
+			}
+			if e, _ := one(t, c, encode.Record{Message: "m", Attrs: tt.attrs}); !maps.Equal(e.Meta, tt.want) {
+				t.Errorf("%s %s: got %v, want %v", name, w, e.Meta, tt.want)
+			}
+		}
+	}
+}
+
+// TestMetadataNameOfBefore: an entry whose metadata Loki can never read, of another
+// version, is refused alone.
+func TestMetadataNameOfBefore(t *testing.T) {
+	p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
+		for _, e := range r.streams[0].Entries {
+			if _, bad := e.Meta["_"]; bad {
+				return 500, `normalization for label name "_" resulted in invalid name "_"`, nil
+			}
+		}
+		return 204, "", nil
+	}}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{})}
+	now := time.Now()
+	for i := range 5 {
+		e.add(nil, event(now.Add(time.Duration(i)), 0, "good"))
+	}
+	rec, m, _ := e.s.Encoder().Scope().Append(nil, &encode.Record{Time: now, Message: "bad"})
+	rec = appendMetadata(rec, []byte("_"), []byte("v"))
+	endEntry(rec, 0)
+	e.Append(rec, 0, m)
+	if err := e.send(); batch.Inspect(err).Kind != batch.KindReject || len(batch.Inspect(err).Records) != 1 {
+		t.Errorf("got %v", err)
+	}
+	if n := e.s.Stats().ByReason[Invalid]; n != 1 {
+		t.Errorf("%d are counted", n)
 	}
 }

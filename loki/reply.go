@@ -75,6 +75,7 @@ type answer struct {
 //	          and the others stored; only the text tells
 //	413, 500  larger than a component takes; 429 too, if it exceeds what the rate
 //	          limit lets through at once
+//	500       also: metadata with a name of "_" alone; nothing is stored, nor ever is
 //	429       too much at present, or too many streams
 func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment, first int64) answer {
 	status := res.StatusCode
@@ -123,6 +124,8 @@ func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment
 		return again()
 	case status == http.StatusInternalServerError && isTooLarge(text):
 		return refusedFor(tooLarge, nil)
+	case status == http.StatusInternalServerError && bytes.Contains(text, []byte("normalization for label name")):
+		return refusedFor(requestRefused, nil) // for a name in metadata, see metaName
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:
 		return again()
 	case status >= 300 && status < 400:
