@@ -172,14 +172,25 @@ func TestEndOfIdleConnectionIsSeen(t *testing.T) {
 }
 
 // A server that is down is asked again after a delay that doubles up to
-// ReconnectMax, and is never twice the same; by name each time, as names move.
+// ReconnectMax, and is never twice the same; by name each time, as names move. Once
+// it was there the delay begins anew.
 func TestReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Time
+		up := false
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			if m, err := c.Next(); err == nil {
+				c.Ack(m.Chunk)
+			}
+		}}
+		defer f.Close()
 		s := newTestClient(t, Config{Servers: []string{"logs.test"}, ReconnectMin: time.Second, ReconnectMax: 8 * time.Second,
-			Dial: func(_ context.Context, network, addr string) (net.Conn, error) {
+			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				if at = append(at, time.Now()); addr != "logs.test:24224" {
 					t.Errorf("%s %s", network, addr)
+				}
+				if up {
+					return f.Dial(ctx, network, addr)
 				}
 				return nil, errors.New("connection refused")
 			}})
@@ -201,6 +212,18 @@ func TestReconnects(t *testing.T) {
 		}
 		if len(seen) < 6 {
 			t.Errorf("no jitter: %v", seen)
+		}
+		up = true
+		time.Sleep(8 * time.Second)
+		sendOK(t, s, numbers(t, 0, 1))
+		synctest.Wait() // the end of the connection is seen
+		up, at = false, nil
+		for len(at) < 2 {
+			s.Send(context.Background(), numbers(t, 0, 1))
+			time.Sleep(time.Millisecond)
+		}
+		if d := at[1].Sub(at[0]); d > time.Second+2*time.Millisecond {
+			t.Errorf("after a connection the first delay is %v, want %v at most", d, time.Second)
 		}
 		s.Close(context.Background())
 	})
