@@ -158,8 +158,8 @@ type Config struct {
 	// PoisonCloses is how many times a chunk may end the connection before it is
 	// split to find the records at fault, and how often such a record must do so
 	// alone. None is given up unless the server has acknowledged something before
-	// and after that; where the chunk holds nothing else that could show it, a
-	// record of level WARN under Config.Tag that says so is sent. Default 3.
+	// and after that; where nothing else in the chunk shows it, a record of level
+	// WARN under Config.Tag that says so is sent. Default 3.
 	PoisonCloses int `yaml:"poison_closes"`
 
 	// IntegerTime writes the time of events in whole seconds, for receivers of

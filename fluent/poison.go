@@ -106,9 +106,9 @@ func (s *Client) askWith(j *job, b *batch.Batch) (outcome, error) {
 //
 // A single record that has ended PoisonCloses connections is doubtful. It is
 // condemned when the server took something before that and something after it: a
-// server that takes nothing is at fault itself. Where no record of the job can
-// show that, one of our own does (see control); until the server has shown for the
-// first time that it is well, doubtful records get another chance then.
+// server that takes nothing is at fault itself. Where no record of the job has
+// shown that, one of our own does (see control); when the server has shown for the
+// first time that it is well, the doubtful record gets another chance.
 type search struct {
 	s        *Client
 	j        *job
@@ -232,9 +232,10 @@ func (x *search) scan(indexes []int, suspect bool) {
 
 // enoughDoubts is how many doubtful records there may be before the server has to
 // show that it is well: few at first, and where each costs the time of an
-// acknowledgement.
+// acknowledgement. As long as it has taken nothing, one: a doubtful record that
+// proves innocent must not come behind others.
 func (x *search) enoughDoubts() int {
-	if x.mute > 0 {
+	if x.mute > 0 || !x.well {
 		return 1
 	}
 	return min(4<<(2*x.controls), 256)

@@ -156,3 +156,41 @@ func TestBrokenServerIsNoPoison(t *testing.T) {
 		l.Close(context.Background())
 	})
 }
+
+// A server that is well again while it is searched for what is at fault gets the
+// records in order, whatever it takes first.
+func TestOrderWhenAServerRecovers(t *testing.T) {
+	for first := range 5 {
+		synctest.Test(t, func(t *testing.T) {
+			var r received
+			well := false
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+				for {
+					m, err := c.Next()
+					if err != nil {
+						return
+					}
+					control := bytes.Contains(m.Entries[0], []byte(controlText))
+					well = well || len(m.Entries) == 1 && (control || number1(m.Entries[0]) == first && first > 0)
+					if !well {
+						return
+					}
+					if !control {
+						r.add(m)
+					}
+					c.Ack(m.Chunk)
+				}
+			}}
+			defer f.Close()
+			l := newTestLogger(t, Config{Dial: f.Dial, OnError: func(batch.Event) {}})
+			for i := range 100 {
+				l.Post("x", map[string]any{"n": i})
+			}
+			time.Sleep(10 * time.Minute)
+			if got := r.get("x"); !slices.Equal(got, seq(0, 100)) || l.Account().Dropped.Total() > 0 {
+				t.Errorf("%s, arrived: %v", l.Account(), got)
+			}
+			closeLogger(t, l)
+		})
+	}
+}
