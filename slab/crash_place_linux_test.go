@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -94,6 +95,65 @@ func TestUnfitPlaces(t *testing.T) {
 				t.Errorf("left: %v", left)
 			}
 		})
+	}
+}
+
+// Where the file cannot be had, what dead processes left there is delivered first all
+// the same, with their origin; full slabs that queue up meanwhile wait for it.
+func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
+	var st unix.Statfs_t
+	dir := t.TempDir()
+	const old, all = 60, 200
+	g := newGate()
+	defer g.open()
+	w := crashWriter(t, dir, g, Options{SlabBytes: 1024, SlabCount: 32})
+	for i := range old {
+		mustWrite(t, w, i, 100)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.Shutdown(ctx)
+	<-w.reported
+
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	networkFS[int64(st.Type)] = "NFS" // as if it were
+	defer delete(networkFS, int64(st.Type))
+	var r recorder
+	entered, hold, most := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	seen, fresh := 0, 0
+	r.answer = func(call int, b *batch.Batch) error {
+		if call == 0 {
+			close(entered)
+			<-hold
+		}
+		if b.Origin != w.crash.uuid {
+			fresh += b.Len()
+		}
+		if seen < old+100 && seen+b.Len() >= old+100 {
+			close(most)
+		}
+		seen += b.Len()
+		return nil
+	}
+	next := mustSink(t, &r, &Options{SlabBytes: 1024, SlabCount: 32, Crash: CrashSafe(dir), FlushInterval: -1, WhenFull: Block()})
+	if next.crash != nil {
+		t.Fatal("the slabs are not on the heap")
+	}
+	<-entered
+	for i := old; i < all; i++ {
+		mustWrite(t, next, i, 100)
+	}
+	close(hold)
+	<-most // neither a Flush nor Close makes the drain look at more than the queue
+	closeNow(t, next)
+	wantSequence(t, numbers(t, r.joined()), 0, all)
+	if fresh != all-old {
+		t.Errorf("%d records have another origin than the dead process, want %d", fresh, all-old)
+	}
+	if a := next.Account(); a.Check() != nil || a.Recovered != old || a.Accepted != all-old || a.Delivered != all {
+		t.Errorf("account %v", a)
 	}
 }
 

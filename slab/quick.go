@@ -10,8 +10,9 @@ import "github.com/forebay-log/forebay/batch"
 //
 // Without mu.put it must neither read nor write room, next, cur, or the payload end
 // and slot count of any block that may be cur. DropOldest makes slabs in the queue
-// current again, and mapped slabs have more that goes together: such a Writer is not
-// quick.
+// current again, mapped slabs have more that goes together, and with Options.Crash what
+// dead processes left comes first, also where the slabs are on the heap: such a Writer
+// is not quick.
 
 // held says which locks the drain holds.
 type held uint8

@@ -228,7 +228,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		}
 	}
 	w.special.Store(w.crash != nil || w.sh.max > 0 || w.smallRecords())
-	w.quick = w.crash == nil &&
+	w.quick = r.Crash == nil &&
 		r.WhenFull.kind != whenFullDropOldest && r.ImportantWhenFull.kind != whenFullDropOldest
 	w.last = callback.New(w.writeLastResort, LastResortQueue+1)
 	w.d.init(w)
