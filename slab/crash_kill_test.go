@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -168,6 +169,7 @@ func endChild(how string) {
 	case "panic":
 		panic("on purpose")
 	case "throw": // the runtime ends the process, and nothing can catch that
+		runtime.GOMAXPROCS(8) // with one, they hardly ever meet
 		m := map[int]int{}
 		for range 8 {
 			go func() {
