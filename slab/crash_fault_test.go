@@ -73,6 +73,43 @@ func TestTruncatedStoreFaults(t *testing.T) {
 	})
 }
 
+// flushGate is a destination whose Flush hangs while it is shut.
+type flushGate struct{ *gate }
+
+func (g flushGate) Write(p []byte) (int, error) { return g.memory.Write(p) }
+
+func (g flushGate) Flush() error {
+	g.entered <- struct{}{}
+	<-g.opened
+	return nil
+}
+
+// All that waits for the drain is lost while no batch is under way: the slabs are free
+// then, and writes that wait for one get it.
+func TestTruncatedWhileWritesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := crashWriter(t, t.TempDir(), flushGate{g}, Options{SlabBytes: 1024, SlabCount: 2, WhenFull: Block(), FlushInterval: -1})
+		go w.Flush(t.Context())
+		<-g.entered
+		var done sync.WaitGroup
+		for i := range 4 { // two of them fill the slabs
+			done.Go(func() { mustWrite(t, w, i, 900) })
+		}
+		synctest.Wait()
+		if n := w.Stats().Waiting; n != 2 {
+			t.Fatalf("%d writes wait", n)
+		}
+		truncate(t, w)
+		g.open()
+		done.Wait()
+		closeNow(t, w)
+		if a := w.Account(); a.Check() != nil || a.Delivered != 2 || a.Dropped != drops(batch.Corrupt, 2) {
+			t.Errorf("account %v", a)
+		}
+	})
+}
+
 // Nobody writes: the destination, in the drain, is the first to touch the memory.
 func TestTruncatedUnderTheDestination(t *testing.T) {
 	for _, name := range []string{"a fault", "a fault in the call", "an EFAULT"} {

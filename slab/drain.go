@@ -208,6 +208,13 @@ func (w *Writer) gather() bool {
 			return false
 		}
 		if w.queue.n == 0 && (w.cur == nil || w.cur.n == w.cur.cut) {
+			if n := w.waitingLocked(); n > 0 { // what they waited for was lost with the mapped file
+				w.serveLocked()
+				if w.waitingLocked() < n {
+					w.unlock()
+					continue
+				}
+			}
 			w.sleep = parked
 			w.restLocked()
 			w.setRoomLocked()
