@@ -1,0 +1,74 @@
+package slab
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// The account balances whenever it is asked for, not only at rest: also while the drain
+// goes from slab to slab with half of the lock, and changes to all of it and back.
+func TestAccountAtEveryMoment(t *testing.T) {
+	for name, o := range map[string]Options{
+		"block":       {WhenFull: Block()},
+		"block-for":   {WhenFull: BlockFor(50 * time.Microsecond)},
+		"drop-oldest": {WhenFull: DropOldest()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.SlabBytes, o.SlabCount, o.FlushInterval = 512, 6, 100*time.Microsecond
+			o.RetryMin, o.RetryMax = time.Microsecond, 10*time.Microsecond
+			r := &recorder{answer: func(call int, b *batch.Batch) error {
+				switch {
+				case call%97 == 0:
+					return batch.Prefix(b.Len()/2, errDown)
+				case call%89 == 0:
+					return batch.Reject(errDown, 0)
+				case call%13 == 0:
+					b.Tally.Handled++
+				}
+				return nil
+			}}
+			w := mustSink(t, r, &o)
+			if want := name != "drop-oldest"; w.quick != want {
+				t.Errorf("quick: %t, want %t", w.quick, want)
+			}
+			var callers, asker sync.WaitGroup
+			for range 4 {
+				callers.Go(func() {
+					for i := range 3000 {
+						if _, err := w.Write(line(i, 40+i%70)); err != nil {
+							t.Error(err)
+						}
+						if i%500 == 0 {
+							_ = w.Flush(t.Context())
+						}
+					}
+				})
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			asker.Go(func() {
+				for ctx.Err() == nil {
+					if err := w.Account().Check(); err != nil {
+						t.Error(err)
+						return
+					}
+					runtime.Gosched()
+				}
+			})
+			callers.Wait()
+			stop()
+			asker.Wait()
+			if _, err := w.Shutdown(t.Context()); err != nil && !errors.Is(err, errDown) {
+				t.Error(err)
+			}
+			if a := w.Account(); a.Check() != nil || a.Accepted != 12000 || a.Pending.Total() != 0 {
+				t.Errorf("account %v", a)
+			}
+		})
+	}
+}
