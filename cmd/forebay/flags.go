@@ -60,7 +60,10 @@ func (s *size) Set(text string) error {
 	if err != nil {
 		return err
 	}
-	if n < s.min || s.max > 0 && n > s.max {
+	switch {
+	case n < s.min && s.max == 0:
+		return fmt.Errorf("%s is out of range, which is %s or more", text, units.FlagSize(s.min))
+	case n < s.min || s.max > 0 && n > s.max:
 		return fmt.Errorf("%s is out of range, which is %s to %s", text, units.FlagSize(s.min), units.FlagSize(s.max))
 	}
 	s.value = n

@@ -95,7 +95,8 @@ slabs are in memory as ever, unless --crash-safe-required is given.
 With --dry-run nothing is sent: what would be is shown on standard output. What an
 earlier run has left is not shown and stays where it is, and --fallback, --spool,
 --dead-letter and --crash-safe are left alone. Destinations that have no dry run are
-refused, not written to.
+refused (78), not written to. The program exits with 0 if every line was shown, with
+1 if one would be refused, or could not be shown.
 
 Destinations:
 ` + usageOf(c.dests) + "\n" + exitHelp,

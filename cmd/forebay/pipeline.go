@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -506,7 +507,7 @@ func (p *pipeline) event(e batch.Event) {
 		}
 		if batch.Inspect(e.Err).Kind == batch.KindReject {
 			then := "this output ends here"
-			if p.c.dryRun {
+			if p.c.dryRun && !errors.As(e.Err, new(*fs.PathError)) { // not standard output
 				then = "it would be refused"
 			}
 			p.con.say("%s: %s; %s", e.Output, plain(e.Err), then)
