@@ -292,11 +292,16 @@ func (w *Writer) ticketsLocked() uint64 {
 	return w.next
 }
 
-// lanesPendingLocked walks the lanes and counts the records in them.
-func (w *Writer) lanesPendingLocked() (n int) {
-	for i := range w.sh.lanes {
-		l := &w.sh.lanes[i]
-		l.mu.Lock()
+// lanesLocked walks the lanes, counts the records in them, and returns the last ticket
+// given out at that moment: all lanes stand still meanwhile.
+func (w *Writer) lanesLocked() (n int, tickets uint64) {
+	lanes := w.sh.lanes
+	for i := range lanes {
+		lanes[i].mu.Lock()
+	}
+	tickets = w.ticketsLocked()
+	for i := range lanes {
+		l := &lanes[i]
 		for _, p := range l.full {
 			n += p.len()
 		}
@@ -305,5 +310,5 @@ func (w *Writer) lanesPendingLocked() (n int) {
 		}
 		l.mu.Unlock()
 	}
-	return n + w.sh.left + w.sh.over
+	return n + w.sh.left + w.sh.over, tickets
 }

@@ -84,8 +84,9 @@ func (w *Writer) Report() batch.Report { return batch.Report{Account: w.Account(
 // records into its own custody.
 func (w *Writer) accountLocked(sink batch.Account) batch.Account {
 	a := w.acc
-	a.Accepted += w.ticketsLocked()
-	a.Pending.Slab = w.pendingSlabLocked()
+	pending, tickets := w.slabsLocked()
+	a.Accepted += tickets
+	a.Pending.Slab = pending
 	a.Pending.Inflight = uint64(w.inflight + w.lastPending)
 	a.Pending.Slab += uint64(w.recLeft)
 	if w.abandoned || w.retained {
@@ -104,12 +105,18 @@ func (w *Writer) accountLocked(sink batch.Account) batch.Account {
 
 // pendingSlabLocked walks the slabs and counts what the drain has not taken.
 func (w *Writer) pendingSlabLocked() uint64 {
-	n := 0
+	pending, _ := w.slabsLocked()
+	return pending
+}
+
+// slabsLocked is pendingSlabLocked with the last ticket given out at that moment.
+func (w *Writer) slabsLocked() (pending, tickets uint64) {
+	n, tickets := w.lanesLocked()
 	for i := range w.queue.n {
 		n += w.queue.at(i).len()
 	}
 	if b := w.cur; b != nil {
 		n += b.n - b.cut
 	}
-	return uint64(n + w.lanesPendingLocked())
+	return uint64(n), tickets
 }
