@@ -271,6 +271,39 @@ func TestTruncatedWhileEvicting(t *testing.T) {
 	}
 }
 
+// A write that evicts many records faults at one of them: those before it are counted.
+func TestFaultAmidEviction(t *testing.T) {
+	g := newGate()
+	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 8192, SlabCount: 2, WhenFull: DropOldest(), FlushInterval: -1})
+	n := 0
+	write := func(size int) {
+		mustWrite(t, w, n, size)
+		n++
+	}
+	for w.Stats().SlabsInUse < 2 {
+		write(10)
+	}
+	<-g.entered
+	for w.Account().Pending.Slab < 190 { // slots 128 and later lie in the first page of the slab
+		write(10)
+	}
+	w.mu.Lock()
+	page := w.cur.mem[:4096]
+	w.mu.Unlock()
+	if err := unix.Mprotect(page, unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	write(4000)
+	if err := unix.Mprotect(page, unix.PROT_READ|unix.PROT_WRITE); err != nil {
+		t.Fatal(err)
+	}
+	g.open()
+	closeNow(t, w)
+	if a := w.Account(); a.Check() != nil || a.Accepted != uint64(n) || a.Dropped[batch.Full] == 0 || a.Dropped[batch.Corrupt] == 0 {
+		t.Errorf("account %v, %v", a, a.Check())
+	}
+}
+
 // recoverEvents adopts what is in dir and returns the reports, too.
 func recoverEvents(t *testing.T, dir string) (string, Stats, []batch.Event) {
 	t.Helper()

@@ -27,13 +27,12 @@ func (w *Writer) evictLocked(b *block, n int) bool {
 	if b.off+n+(b.n+1)*batch.SlotBytes > len(b.mem) {
 		return false
 	}
-	evicted := 0
+	start := p.from
+	defer func() { w.countDropLocked(batch.Full, p.from-start) }() // also after a fault on the way
 	for p.from < p.to && !b.fits(n) {
 		w.unqueueFrontLocked(p)
-		evicted++
 	}
-	w.countDropLocked(batch.Full, evicted)
-	from, to := p.from, p.to
+	from, to, evicted := p.from, p.to, p.from-start
 	if from == to {
 		w.dropEmptyLocked(p)
 	}
