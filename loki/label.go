@@ -89,13 +89,10 @@ func simplify(buf []byte, start int) []byte {
 }
 
 // another appends to buf what an attribute is called in metadata whose name has
-// been given to n-1 others: a_b, a_b_, a_b_3, a_b_4. Loki leaves all of them as they
+// been given to n-1 others, n being 2 or more: a_b, a_b_, a_b_3, a_b_4. Loki leaves all of them as they
 // are.
 func another(buf, name []byte, n int) []byte {
 	buf = append(buf, name...)
-	if n == 1 {
-		return buf
-	}
 	open := name[len(name)-1] != '_'
 	if open {
 		buf = append(buf, '_')

@@ -78,7 +78,7 @@ func (p *pick) group(name string) *pick {
 }
 
 // A pair is one item of metadata. Its bytes are never written to again. from is the
-// name of the attribute: two can be one name to Loki, base, and then name differs.
+// name of the attribute: two can be one name to Loki; then name is another, and base is that one.
 type pair struct{ name, value, from, base []byte }
 
 // picked is what was found in the attributes of one record, and room to work in.
@@ -216,10 +216,15 @@ func (e *Encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.
 // setMeta notes an item of metadata; of several attributes of one name the last
 // counts. What has a name that another attribute has to Loki gets a "_", or a number.
 func (p *picked) setMeta(name, value, from []byte) {
-	n := 1
+	n, taken := 1, false
 	for i := range p.meta {
 		m := &p.meta[i]
-		if !bytes.Equal(m.base, name) {
+		same := bytes.Equal(m.name, name)
+		taken = taken || same
+		if m.base != nil {
+			same = bytes.Equal(m.base, name)
+		}
+		if !same {
 			continue
 		}
 		if bytes.Equal(m.from, from) {
@@ -228,14 +233,15 @@ func (p *picked) setMeta(name, value, from []byte) {
 		}
 		n++
 	}
+	if !taken {
+		p.meta = append(p.meta, pair{name, value, from, nil})
+		return
+	}
 	base := name
-	for n > 1 || p.named(name) {
+	for n = max(n, 2); p.named(name); n++ {
 		start := len(p.buf)
 		p.buf = another(p.buf, base, n)
-		if name = p.buf[start:len(p.buf):len(p.buf)]; !p.named(name) {
-			break
-		}
-		n++
+		name = p.buf[start:len(p.buf):len(p.buf)]
 	}
 	p.meta = append(p.meta, pair{name, value, from, base})
 }
