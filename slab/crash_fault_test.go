@@ -167,6 +167,44 @@ func TestTruncatedUnderTheDestination(t *testing.T) {
 	}
 }
 
+// A destination that has got a part of a record, and a file that was truncated and made
+// longer again before it gets the rest: there is no rest. The batch is given up, once.
+func TestTornRecordOfAnExtendedFile(t *testing.T) {
+	var w *Writer
+	var m memory
+	calls := 0
+	dst := writerFunc(func(p []byte) (int, error) {
+		if calls++; calls > 1 {
+			return m.Write(p)
+		}
+		slabs := int64(len(w.crash.mem) - 2*DefaultSlabBytes)
+		for _, size := range []int64{slabs, int64(len(w.crash.mem))} {
+			if err := os.Truncate(w.crash.path, size); err != nil {
+				t.Error(err)
+			}
+		}
+		return 10, errors.New("busy")
+	})
+	w = crashWriter(t, t.TempDir(), inCall{dst}, Options{SlabCount: 2, WhenFull: Block(),
+		RetryMin: time.Millisecond, RetryMax: time.Millisecond, FlushInterval: time.Millisecond})
+	for i := range 3 {
+		mustWrite(t, w, i, 100)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := w.Flush(ctx); err != nil {
+		t.Fatalf("it goes on trying: %v", err)
+	}
+	mustWrite(t, w, 3, 100)
+	closeNow(t, w)
+	if a := w.Account(); a.Check() != nil || a.Accepted != 4 || a.Delivered != 1 || a.Dropped != drops(batch.Corrupt, 3) {
+		t.Errorf("account %v", a)
+	}
+	if w.Stats().CrashUnsafe == "" {
+		t.Error("the gauge is not raised")
+	}
+}
+
 // inCall is a destination that says when it reads.
 type inCall struct{ io.Writer }
 

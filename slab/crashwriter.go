@@ -231,6 +231,9 @@ func (w *Writer) rescueBatch() bool {
 			w.faulted(err)
 		}
 	}
+	if d.failed > 0 && !w.batchSound() {
+		return w.corrupt()
+	}
 	if s, same := w.sink.(*ioSink); same && s.readsHere() && !w.crash.fault.Load() {
 		return true
 	}
@@ -238,6 +241,13 @@ func (w *Writer) rescueBatch() bool {
 	if w.copyOut() {
 		return true
 	}
+	return w.corrupt()
+}
+
+// corrupt settles what is left of the batch under way as dropped{corrupt}: its memory is
+// not what it was. It reports false, for rescueBatch.
+func (w *Writer) corrupt() bool {
+	d := &w.d
 	w.faulted(errTruncated)
 	d.sent = d.rest
 	d.sent.Tally = batch.Tally{}
@@ -245,6 +255,26 @@ func (w *Writer) rescueBatch() bool {
 	t.Dropped[batch.Corrupt] = uint64(d.rest.Len())
 	w.settle(d.rest.Len(), nil, t)
 	return false
+}
+
+// batchSound reports whether the index of the batch under way is as it was. A file that
+// was truncated and made longer again while the destination had the batch shows in that:
+// the destination would be offered zeros again and again.
+func (w *Writer) batchSound() (ok bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			if !w.isFault(r) {
+				panic(r)
+			}
+			ok = false
+		}
+	}()
+	for _, p := range w.d.pieces {
+		if p.blk.head != nil && !p.sound() {
+			return false
+		}
+	}
+	return true
 }
 
 // readsHere reports whether the destination reads what it is given only on the

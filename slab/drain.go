@@ -562,6 +562,10 @@ func (w *Writer) after(err error) {
 	w.lastErr = err
 	w.mu.Unlock()
 	w.failure(err)
+	if w.crash != nil && !d.cloned && !w.batchSound() { // nor is what err says of it
+		w.corrupt()
+		return
+	}
 	n := d.sent.Len()
 	switch e.Kind {
 	case batch.KindPrefix:

@@ -206,6 +206,10 @@ func (w *Writer) buildMerged() {
 		point(ptMerged)
 	}
 	w.mu.Lock()
+	if w.abandoned { // Shutdown has accounted for all of it meanwhile
+		w.mu.Unlock()
+		return
+	}
 	w.sh.left -= taken
 	w.inflight = taken
 	w.inflightTime = d.all.Runs[0].Slot(0).Time
