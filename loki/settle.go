@@ -8,8 +8,9 @@ import (
 )
 
 // maxSettled is how many groups that LogValuers and AttrAppenders of one record make,
-// and for Formatters how many lists and maps, are kept until the record is written. What is beyond it is asked again wherever it is
-// written: a record that holds so many is out of control, and so would its memory be.
+// and for Formatters how many lists and maps, are kept until the record is written.
+// What is beyond it is asked again wherever it is written: a record that holds so many
+// is out of control, and so would its memory be.
 const maxSettled = 1 << 10
 
 // A settler makes attributes such that each value is asked once for what it is, although

@@ -73,6 +73,10 @@ type target struct {
 	encode func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error)
 	codec  batch.Codec
 
+	// memory is how many bytes of slabs its batches want, unless flags say how many
+	// there are. 0: what the flags' defaults say will do.
+	memory int
+
 	// engine puts a deliver.Engine in front of sink, whatever the flags: it is
 	// across a network. Open must not make one.
 	engine bool

@@ -111,7 +111,7 @@ func (d lokiDest) Open(rest string) (*target, error) {
 	if err != nil {
 		return nil, plainLoki(err)
 	}
-	t := &target{encode: newLokiEncoder(s, d.f.metadata), codec: s.Codec()}
+	t := &target{encode: newLokiEncoder(s, d.f.metadata), codec: s.Codec(), memory: loki.DefaultBufferBytes}
 	if d.f.text("dry-run") == "true" {
 		t.sink = loki.DryRun(os.Stdout, s)
 		return t, nil

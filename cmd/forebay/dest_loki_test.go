@@ -123,3 +123,23 @@ func TestLokiPortAndLabels(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A batch for Loki has room, unless flags say how many slabs there are.
+func TestLokiSlabs(t *testing.T) {
+	tgt, err := lokiTarget(t, "//127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := tgt.sink.(batch.Limiter).Limits().Bytes
+	c := pipeConfig{slabs: slab.DefaultSlabCount, slabSize: size{value: slab.DefaultSlabBytes}, flushInterval: duration(time.Second)}
+	if o := c.slabOptions("loki:", tgt); o.SlabCount*o.SlabBytes < 2*limit {
+		t.Errorf("%d slabs of %d bytes for batches of %d", o.SlabCount, o.SlabBytes, limit)
+	}
+	if o := c.slabOptions("stdout:", &target{}); o.SlabCount != slab.DefaultSlabCount {
+		t.Errorf("%d slabs for standard output", o.SlabCount)
+	}
+	c.slabsGiven = true
+	if o := c.slabOptions("loki:", tgt); o.SlabCount != slab.DefaultSlabCount {
+		t.Errorf("%d slabs where %d were asked for", o.SlabCount, slab.DefaultSlabCount)
+	}
+}

@@ -37,6 +37,7 @@ type pipeConfig struct {
 	flushInterval duration
 	whenFull      whenFull
 	maxRecord     size
+	slabsGiven    bool // one of the two flags
 	drainTimeout  duration
 	failOnDrop    bool
 	quiet         bool
@@ -109,6 +110,7 @@ Destinations:
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.format, _ = record.ParseFormat(format.value)
 			c.encoding, _ = record.ParseEncoding(encoding.value)
+			c.slabsGiven = cmd.Flags().Changed("slabs") || cmd.Flags().Changed("slab-size")
 			if c.slabs < 2 || c.slabs > slab.MaxSlabCount {
 				return usageError(fmt.Errorf("--slabs %d: use 2 (one is filled while the other is written) to %d", c.slabs, slab.MaxSlabCount))
 			}
@@ -143,7 +145,7 @@ Destinations:
 	encoding.add(cmd, "encode", "", "what to deliver them as")
 	fs.Var(&c.level, "level", "the lowest level to deliver: trace, debug, info, warn, error or fatal")
 	fs.Var(&c.slabSize, "slab-size", "size of one slab of memory, and of one write")
-	fs.IntVar(&c.slabs, "slabs", slab.DefaultSlabCount, "use `N` slabs for each destination (see forebay size)")
+	fs.IntVar(&c.slabs, "slabs", slab.DefaultSlabCount, "use `N` slabs for each destination (see forebay size); loki: takes 64 unless told, for its batches")
 	fs.Var(&c.flushInterval, "flush-interval", "how long a line waits at most for its slab to fill")
 	fs.Var(&c.whenFull, "when-full", "when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest, spill")
 	fs.Var(&c.maxRecord, "max-record", "the longest line; longer ones are dropped, and counted")
@@ -205,6 +207,9 @@ func (c *pipeConfig) slabOptions(to string, t *target) *slab.Options {
 			o.Crash.Codec = lineCodec
 		}
 	}
+	if !c.slabsGiven {
+		o.SlabCount = max(o.SlabCount, t.memory/o.SlabBytes)
+	}
 	switch {
 	case t.encode != nil:
 		o.MaxRecord, o.Codec = slab.MaxSlabBytes, t.codec
@@ -225,7 +230,7 @@ func lineCodec(contentType string, _ uint32) (batch.Codec, bool) {
 	return encode.CodecFor(contentType)
 }
 
-// memory describes what the outputs take.
-func (c *pipeConfig) memory() string {
-	return fmt.Sprintf("%d × %s", c.slabs, units.Size(float64(c.slabSize.value)))
+// memory describes what an output takes.
+func memory(o *slab.Options) string {
+	return fmt.Sprintf("%d × %s", o.SlabCount, units.Size(float64(o.SlabBytes)))
 }

@@ -146,7 +146,7 @@ func (p *pipeline) distinct(to string, t *target, stdin *os.File) error {
 func (p *pipeline) connect(out *output) (err error) {
 	t := out.t
 	o := p.c.slabOptions(out.to, t)
-	o.Name, o.OnError = out.to, p.event
+	o.Name, o.OnError = out.to, func(e batch.Event) { p.event(e, memory(o)) }
 	switch {
 	case p.c.given || t.engine:
 		if out.d, err = p.newDelivery(out.to, t); err != nil {
@@ -498,8 +498,8 @@ func (p *pipeline) progress() progress {
 	return now
 }
 
-// event tells of what happens to an output, as it happens.
-func (p *pipeline) event(e batch.Event) {
+// event tells of what happens to an output with that much memory, as it happens.
+func (p *pipeline) event(e batch.Event, memory string) {
 	switch e.Op {
 	case "send", "write":
 		if errors.Is(e.Err, context.Canceled) {
@@ -513,7 +513,7 @@ func (p *pipeline) event(e batch.Event) {
 			p.con.say("%s: %s; %s", e.Output, plain(e.Err), then)
 			return
 		}
-		p.con.say("%s: %s; trying again, up to %s of lines wait", e.Output, plain(e.Err), p.c.memory())
+		p.con.say("%s: %s; trying again, up to %s of lines wait", e.Output, plain(e.Err), memory)
 	case "recovered":
 		p.con.say("%s: works again", e.Output)
 	case "drop":
