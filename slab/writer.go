@@ -299,11 +299,11 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 // putSpecial is WriteRecord of a Writer whose slabs are sharded or watched for
 // contention, or are mapped, or which takes no record that fills a slab.
 func (w *Writer) putSpecial(p []byte, m batch.Meta) error {
-	if w.crash != nil {
-		return w.putMapped(p, m)
-	}
 	if len(p) > w.maxRecord {
 		return w.refuseOversize(p)
+	}
+	if w.crash != nil {
+		return w.putMapped(p, m)
 	}
 	if n := w.sh.active.Load(); n != 0 {
 		return w.putLane(p, m, n)

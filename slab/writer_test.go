@@ -831,3 +831,40 @@ func TestNothingIsUnknownBetweenAttempts(t *testing.T) {
 		}
 	})
 }
+
+// MaxRecord holds also where the slab has room for more.
+func TestMaxRecordBelowTheSlab(t *testing.T) {
+	for name, o := range map[string]Options{
+		"heap":   {},
+		"mapped": {Crash: &Crash{Required: true}},
+		"shards": {Shards: 2, SlabCount: 8},
+		"oldest": {WhenFull: DropOldest()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if o.Crash != nil {
+				if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+					t.Skip("no crash-safe slabs here")
+				}
+				o.Crash.Dir = t.TempDir()
+			}
+			o.SlabBytes, o.MaxRecord, o.OversizeBytes = 4096, 100, 100
+			if name != "oldest" {
+				o.WhenFull = Block()
+			}
+			var m memory
+			w := mustNew(t, &m, &o)
+			const rounds = 300 // several slabs
+			for i := range rounds {
+				mustWrite(t, w, i, 100)
+				if err := w.WriteRecord(make([]byte, 101), batch.Meta{}); !errors.Is(err, ErrDropped) {
+					t.Fatalf("round %d: %v", i, err)
+				}
+			}
+			closeNow(t, w)
+			a := w.Account()
+			if a.Check() != nil || a.Accepted != 2*rounds || a.Dropped[batch.Oversize] != rounds {
+				t.Errorf("account %v", a)
+			}
+		})
+	}
+}
