@@ -75,9 +75,11 @@ type (
 	}
 	textOnNumber int
 	names        struct {
+		C int `json:"é.-/"`
+	}
+	noNames struct { // newer releases of encoding/json take some of them, or a part
 		A int `json:"a\\b"`
 		B int `json:"b'c"`
-		C int `json:"é.-/"`
 		D int `json:"\u2028"`
 	}
 	zeros struct {
@@ -127,7 +129,7 @@ func TestShapesAsEncodingJSON(t *testing.T) {
 		jsonAndText{1, 2}, &jsonAndText{1, 2}, struct{ P jsonAndText }{}, &struct{ P jsonAndText }{}, []jsonAndText{{}}, [1]jsonAndText{}, map[string]jsonAndText{"a": {}},
 		textOnAddr{1}, &textOnAddr{1}, map[string]textOnAddr{"a": {}}, struct{ T textOnAddr }{}, &struct{ T textOnAddr }{},
 		map[string]struct{ T [1]textOnAddr }{"a": {}}, map[string]*textOnAddr{"a": {}, "b": nil}, map[string][]textOnAddr{"a": {{}}},
-		map[wordText]wordText{"k": "v"}, names{1, 2, 3, 4}, quoted{}, &quoted{}, quoted{1, "x\"<\xff", new(string), "1.50", "w", jsonAndText{}, 5, 1e-7, 1}, &quoted{T: 5, A: "s"},
+		map[wordText]wordText{"k": "v"}, names{3}, quoted{}, &quoted{}, quoted{1, "x\"<\xff", new(string), "1.50", "w", jsonAndText{}, 5, 1e-7, 1}, &quoted{T: 5, A: "s"},
 		zeros{}, zeros{Z: zeroPtr{5}, I: time.Time{}, T: time.Time{}, P: &time.Time{}}, &zeros{Z: zeroPtr{5}, T: (*time.Time)(nil)}, []any{zeros{Z: zeroPtr{4}, T: time.Unix(1, 0)}},
 		net.IP(nil), net.ParseIP("::1"), struct{ IP net.IP }{}, nilText(nil), nilJSON(nil), struct {
 			A nilText
@@ -159,6 +161,7 @@ func TestShapesAsEncodingJSON(t *testing.T) {
 		{&embedsError{errors.New("x"), 3}, `{"error":"x","A":3}`},
 		{map[string]embedsError{"e": {errors.New("x"), 3}}, `{"e":{"error":"x","A":3}}`},
 		{map[string]any{"e": wrapsError{errors.New("x")}}, `{"e":"x"}`},
+		{noNames{1, 2, 4}, `{"A":1,"B":2,"D":4}`},
 		// A method that panics does not take the program with it.
 		{hasZero{A: 1}, `{"z":{"N":0},"A":1}`},
 	} {

@@ -116,7 +116,7 @@ func TestTLS(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			var err error
-			for range 3 { // the refusal may reset the connection before it is read
+			for range 30 { // the refusal may reset the connection before it is read
 				if err = s.Send(ctx, numbers(t, 0, 5000)); err == nil || batch.Inspect(err).Kind == batch.KindFatal {
 					break
 				}
