@@ -42,7 +42,8 @@ type block struct {
 
 	// old is the piece of an earlier generation that DropOldest is overwriting
 	// from its front; nil otherwise. See evict.go.
-	old *piece
+	old     *piece
+	oldHead uint64 // what head.old says
 }
 
 // A piece is a run of records of one block, in ticket order. Pieces travel
@@ -83,10 +84,6 @@ func (b *block) reset(first uint64) {
 func (b *block) rewind(first uint64) {
 	b.off, b.n, b.cut, b.cutOff = 0, 0, 0, 0
 	if h := b.head; h != nil {
-		var old uint64
-		if p := b.old; p != nil {
-			old = uint64(p.from)<<32 | uint64(p.to)
-		}
 		if points {
 			point(ptRewindLocked)
 		}
@@ -97,11 +94,28 @@ func (b *block) rewind(first uint64) {
 		if b.old == nil {
 			b.slot(0).Ticket = 0
 		}
-		atomic.StoreUint64(&h.old, old)
+		b.noteOld()
 		atomic.StoreUint64(&h.first, first)
 		if points {
 			point(ptRewoundLocked)
 		}
+	}
+}
+
+// noteOld has the header say what is left of the old generation. That must be so
+// before anything is stored: what has been evicted, or delivered, is written over.
+func (b *block) noteOld() {
+	var old uint64
+	if p := b.old; p != nil {
+		to := p.to
+		if p.rest != nil {
+			to = p.rest.to
+		}
+		old = uint64(p.from)<<32 | uint64(to)
+	}
+	if old != b.oldHead {
+		b.oldHead = old
+		atomic.StoreUint64(&b.head.old, old)
 	}
 }
 

@@ -318,7 +318,7 @@ func checkKilled(t *testing.T, dir, recovered string, complete bool) {
 		for l := range strings.Lines(text) {
 			g, i, err := parseKillLine(l)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("life %d: %v", life, err)
 			}
 			if i < last[g] {
 				t.Fatalf("life %d, goroutine %d: record %d after %d", life, g, i, last[g])

@@ -1,10 +1,6 @@
 package slab
 
-import (
-	"sync/atomic"
-
-	"github.com/forebay-log/forebay/batch"
-)
+import "github.com/forebay-log/forebay/batch"
 
 // DropOldest treats the oldest slab that no Send is reading as a ring: it becomes
 // the current block again, new records are written over its front, and of its
@@ -32,12 +28,12 @@ func (w *Writer) evictLocked(b *block, n int) bool {
 	for p.from < p.to && !b.fits(n) {
 		w.unqueueFrontLocked(p)
 	}
-	from, to, evicted := p.from, p.to, p.from-start
-	if from == to {
+	evicted := p.from - start
+	if p.from == p.to {
 		w.dropEmptyLocked(p)
 	}
-	if b.head != nil && evicted > 0 { // before anything is written over them
-		atomic.StoreUint64(&b.head.old, uint64(from)<<32|uint64(to))
+	if b.head != nil && evicted > 0 {
+		b.noteOld()
 		w.noteEvictedLocked(evicted)
 	}
 	return b.fits(n)

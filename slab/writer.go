@@ -358,7 +358,7 @@ func (w *Writer) urgentLocked() {
 
 // setRoomLocked decides whether the next write may take the fast path.
 func (w *Writer) setRoomLocked() {
-	if w.closed || w.sh.multi || w.cur == nil || w.cur.old != nil || w.cur.n == w.cur.cut || w.waiters.n > 0 || w.sleep == parked {
+	if w.closed || w.sh.multi || w.cur == nil || w.cur.old != nil || w.cur.oldHead != 0 || w.cur.n == w.cur.cut || w.waiters.n > 0 || w.sleep == parked {
 		w.room = -1
 		return
 	}
@@ -410,6 +410,9 @@ func (w *Writer) placeLocked(p []byte, m batch.Meta) bool {
 		if !w.openLocked(len(p), m) {
 			return false
 		}
+	}
+	if b := w.cur; b.head != nil {
+		b.noteOld() // the drain may have settled some of it
 	}
 	w.cur.store(p, m, w.ticketLocked())
 	if w.sleep == parked {
