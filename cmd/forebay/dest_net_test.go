@@ -226,7 +226,7 @@ func TestWhenFullSpill(t *testing.T) {
 		return run(t, c, text)
 	}
 	first := &stuck{release: make(chan struct{})}
-	said, err := pipe(first, 300*time.Millisecond, input.String())
+	said, err := pipe(first, time.Second, input.String())
 	close(first.release)
 	if codeOf(err) != exitKept || !strings.Contains(said, "fake: is too slow, lines go to --spool "+dir) ||
 		!strings.Contains(said, "fake accepted=20000 delivered=0 pending=20000{slab=0 spill=20000 inflight=0}") {
