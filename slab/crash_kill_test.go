@@ -244,14 +244,33 @@ func startChild(t *testing.T, dir, mode string, life int, env ...string) (*exec.
 	return cmd, stderr
 }
 
-// killOnce starts the child, kills it after a while, and returns.
+// killOnce starts the child, kills it a while after it has begun (now and then sooner)
+// and returns.
 func killOnce(t *testing.T, dir, mode string, life int, after time.Duration) {
 	t.Helper()
 	cmd, stderr := startChild(t, dir, mode, life)
+	if rand.IntN(8) > 0 {
+		awaitChild(dir, life)
+	}
 	time.Sleep(after) // real time: a real process is killed
 	_ = cmd.Process.Kill()
 	if err := cmd.Wait(); err == nil || strings.Contains(stderr.String(), "child:") {
 		t.Fatalf("child ended by itself: %v %s", err, stderr.String())
+	}
+}
+
+// awaitChild waits until a call of the first life has returned, or a later one is
+// about to recover. On a busy machine that takes any time.
+func awaitChild(dir string, life int) {
+	for range 10_000 {
+		if life > 0 {
+			if _, err := os.Stat(filepath.Join(dir, "out."+strconv.Itoa(life))); err == nil {
+				return
+			}
+		} else if b, err := os.ReadFile(filepath.Join(dir, "witness")); err == nil && len(bytes.Trim(b, "\x00")) > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -388,7 +407,7 @@ func TestKill(t *testing.T) {
 			records := uint64(0)
 			for i := range n {
 				dir := place(t, places[i%len(places)])
-				killOnce(t, dir, mode, 0, millis(15, 70))
+				killOnce(t, dir, mode, 0, millis(0, 50))
 				if !begun(dir) {
 					continue // killed before it began
 				}
@@ -413,9 +432,9 @@ func TestKillDuringRecovery(t *testing.T) {
 	recovered := uint64(0)
 	for i := range max(4, kills(30)/10) {
 		dir := place(t, places[i%len(places)])
-		killOnce(t, dir, "hang", 0, millis(25, 50))
+		killOnce(t, dir, "hang", 0, millis(10, 35))
 		for life := range 3 {
-			killOnce(t, dir, "slow", life+1, millis(10, 30))
+			killOnce(t, dir, "slow", life+1, millis(0, 20))
 		}
 		if !begun(dir) {
 			continue
