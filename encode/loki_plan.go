@@ -7,7 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
+
+	"github.com/forebay-log/forebay/internal/jsonfield"
 )
 
 // treeOp says what the values of a type are to a [tree].
@@ -44,6 +45,10 @@ type treeField struct {
 	quote       bool // a number or bool that is to be a string
 	quoteString bool // a string that is to be one once more
 	tagged      bool
+}
+
+func (f *treeField) jsonName() (jsonfield.Name, bool) {
+	return jsonfield.Name{Name: f.name, Depth: len(f.index), Tagged: f.tagged}, true
 }
 
 var (
@@ -157,24 +162,12 @@ func methodOf(t reflect.Type) (op treeOp, byAddr bool) {
 }
 
 // structure finds the fields of t by the rules of encoding/json: those of embedded
-// structs count as t's own; of several of one name the least deep is taken, then the
-// one with a tag, and if that does not decide it, none.
+// structs count as t's own.
 func (b treePlanner) structure(p *treePlan, t reflect.Type) {
 	var all []treeField
 	b.collect(t, nil, map[reflect.Type]bool{}, &all)
-	byName := map[string][]int{}
-	for i := range all {
-		byName[all[i].name] = append(byName[all[i].name], i)
-	}
-	for i := range all {
+	for _, i := range jsonfield.Visible(all, (*treeField).jsonName) {
 		f := &all[i]
-		taken := slices.ContainsFunc(byName[f.name], func(k int) bool {
-			o := &all[k]
-			return k != i && (len(o.index) < len(f.index) || len(o.index) == len(f.index) && (o.tagged || !f.tagged))
-		})
-		if taken {
-			continue
-		}
 		f.key = jsonKey(f.name)
 		f.plan = b.plan(t.FieldByIndex(f.index).Type)
 		p.fields = append(p.fields, *f)
@@ -205,7 +198,7 @@ func (b treePlanner) collect(t reflect.Type, index []int, within map[reflect.Typ
 			continue
 		}
 		name, options, _ := strings.Cut(tag, ",")
-		if !validTag(name) {
+		if !jsonfield.ValidName(name) {
 			name = ""
 		}
 		path := append(slices.Clone(index), i)
@@ -239,14 +232,4 @@ func (b treePlanner) collect(t reflect.Type, index []int, within map[reflect.Typ
 		}
 		*all = append(*all, field)
 	}
-}
-
-// validTag reports whether encoding/json takes a name in a tag.
-func validTag(name string) bool {
-	for _, r := range name {
-		if !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r) {
-			return false
-		}
-	}
-	return name != ""
 }

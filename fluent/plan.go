@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
+	"github.com/forebay-log/forebay/internal/jsonfield"
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
@@ -322,7 +322,7 @@ func parseTag(f *reflect.StructField) (t tag) {
 			t.quote = from == "json"
 		}
 	}
-	if t.named && from == "json" && !validName(name) {
+	if t.named && from == "json" && !jsonfield.ValidName(name) {
 		t.named = false
 	}
 	if !t.named {
@@ -331,59 +331,29 @@ func parseTag(f *reflect.StructField) (t tag) {
 	return t
 }
 
-// validName reports whether encoding/json takes the name in a tag; otherwise the
-// field has its own.
-func validName(name string) bool {
-	for _, c := range name {
-		if !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) {
-			return false
-		}
-	}
-	return true
-}
-
 // candidate is a field on its way into a struct's plan.
 type candidate struct {
 	field
-	depth  int
 	tagged bool
 }
 
+func (c *candidate) jsonName() (jsonfield.Name, bool) {
+	return jsonfield.Name{Name: c.name, Depth: len(c.index), Tagged: c.tagged}, !c.inlineMap
+}
+
 // structPlan finds the fields of t by the rules of encoding/json: those of
-// embedded structs count as t's own; of several of one name the least deep is
-// taken, then the one with a tag, and if that does not decide it, none.
+// embedded structs count as t's own.
 func (b *planner) structPlan(p *plan, t reflect.Type) {
 	var all []candidate
 	b.collect(t, nil, map[reflect.Type]bool{}, &all)
-	byName := map[string][]int{}
-	for i := range all {
-		byName[all[i].name] = append(byName[all[i].name], i)
-	}
 	p.fixed = true
-	for i := range all {
+	for _, i := range jsonfield.Visible(all, (*candidate).jsonName) {
 		c := &all[i]
-		if !c.inlineMap && !dominant(all, byName[c.name], i) {
-			continue
-		}
 		if c.omitEmpty || c.omitZero || c.inlineMap || b.throughPointer(t, c.index) {
 			p.fixed = false
 		}
 		p.fields = append(p.fields, c.field)
 	}
-}
-
-// dominant reports whether of the fields of one name the one with index i counts.
-func dominant(all []candidate, same []int, i int) bool {
-	for _, j := range same {
-		o, c := &all[j], &all[i]
-		if j == i || o.inlineMap {
-			continue
-		}
-		if o.depth < c.depth || o.depth == c.depth && (o.tagged || !c.tagged) {
-			return false
-		}
-	}
-	return true
 }
 
 // throughPointer reports whether the way to a field leads through a pointer.
@@ -430,7 +400,7 @@ func (b *planner) collect(t reflect.Type, index []int, within map[reflect.Type]b
 		if hidden && (len(path) > 1 || f.Type.Kind() == reflect.Pointer) {
 			continue // out of reach
 		}
-		c := candidate{depth: len(path), tagged: tg.named, field: field{
+		c := candidate{tagged: tg.named, field: field{
 			name: tg.name, index: path, plan: b.plan(f.Type), hidden: hidden, omitEmpty: tg.omitEmpty || hidden, omitZero: tg.omitZero,
 		}}
 		c.key = msgpack.AppendStr(nil, tg.name)
