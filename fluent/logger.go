@@ -67,9 +67,10 @@ func NewLogger(c Config) (*Logger, error) {
 //
 // Writing a record allocates nothing but what methods of its values do, with these
 // exceptions: keys of maps that are floats, structs or TextMarshalers, the option
-// string, omitzero with an IsZero of the pointer, complex numbers, maps whose values would be written otherwise if they
-// had an address, JSON strings with escapes within what MarshalJSON returns, invalid
-// UTF-8 in long text, values nested too deep, and records of more than 1 MiB.
+// string, omitzero with an IsZero of the pointer, complex numbers, maps whose values
+// would be written otherwise if they had an address, JSON strings with escapes within
+// what MarshalJSON returns, invalid UTF-8 in long text, values nested too deep, and
+// records of more than 1 MiB.
 //
 // The error wraps [ErrTag], [ErrDepth], [ErrCycle] or [ErrTooLarge] for what
 // cannot be posted, [ErrDropped] for what found no room (Config.WhenFull), and

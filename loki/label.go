@@ -89,8 +89,8 @@ func simplify(buf []byte, start int) []byte {
 }
 
 // another appends to buf what an attribute is called in metadata whose name has
-// been given to n-1 others, n being 2 or more: a_b, a_b_, a_b_3, a_b_4. Loki leaves all of them as they
-// are.
+// been given to n-1 others, n being 2 or more: a_b, a_b_, a_b_3, a_b_4. Loki leaves all
+// of them as they are.
 func another(buf, name []byte, n int) []byte {
 	buf = append(buf, name...)
 	open := name[len(name)-1] != '_'

@@ -78,7 +78,8 @@ func (p *pick) group(name string) *pick {
 }
 
 // A pair is one item of metadata. Its bytes are never written to again. from is the
-// name of the attribute: two can be one name to Loki; then name is another, and base is that one.
+// name of the attribute: two can be one name to Loki; then name is another, and base is
+// that one.
 type pair struct{ name, value, from, base []byte }
 
 // picked is what was found in the attributes of one record, and room to work in.

@@ -14,8 +14,8 @@ import (
 // Checksums vouch for sealed slabs that wait: what lies on a disk for hours may
 // decay or be cut short by a crash of the machine. They are made by the drain when
 // a Send has failed, beside it when one takes long, and by Close for what it leaves
-// behind; never by a caller, and never for a slab that is still being filled. A slab without one is judged by its
-// tickets alone.
+// behind; never by a caller, and never for a slab that is still being filled. A slab
+// without one is judged by its tickets alone.
 
 // slabSum is CRC32C over first, last, the payload of a slab and its slots.
 func slabSum(first, last uint64, payload, slots []byte) uint32 {

@@ -152,8 +152,8 @@ func TestMutantsAreSeen(t *testing.T) {
 }
 
 // try runs the tests of the changed package, often if need be: whether two callers
-// meet is chance, though the misplaced tickets let others go first now and then. It returns what the mutant was seen by, or "" and the
-// output of the last run.
+// meet is chance, though the misplaced tickets let others go first now and then. It
+// returns what the mutant was seen by, or "" and the output of the last run.
 func (m mutant) try(t *testing.T, goTool, overlay string) (why string, out []byte) {
 	t.Helper()
 	bin := filepath.Join(t.TempDir(), "slab.test")
