@@ -33,6 +33,8 @@ func (s *stepSink) Send(_ context.Context, b *batch.Batch) error {
 	return err
 }
 
+var imageWalks = 3 // of each kind
+
 // The file is right at every moment: after each call, and each step of the drain, it
 // holds whole records, all that are pending and none that was delivered.
 func TestImageAtEveryMoment(t *testing.T) {
@@ -44,7 +46,7 @@ func TestImageAtEveryMoment(t *testing.T) {
 		for _, limits := range []batch.Limits{{}, {Records: 1}, {Records: 4}, {Bytes: 200}} {
 			for _, full := range []WhenFull{DropOldest(), DropNewest()} {
 				t.Run(fmt.Sprintf("%dx%d/%v/%v", o.SlabCount, o.SlabBytes, limits, full), func(t *testing.T) {
-					for range kills(3) {
+					for range kills(imageWalks) {
 						o, seed := o, rand.Uint64()
 						o.WhenFull = full
 						synctest.Test(t, func(t *testing.T) { imageWalk(t, o, limits, seed) })
@@ -71,31 +73,37 @@ func imageWalk(t *testing.T, o Options, limits batch.Limits, seed uint64) {
 	stepping := 1 + rng.IntN(20) // how much more is written than taken
 	number := uint64(0)
 	for range 400 {
-		switch k := rng.IntN(20 + stepping); {
-		case k < 2:
-			time.Sleep(time.Millisecond)
-		case k < 8:
-			step := error(nil)
-			if rng.IntN(5) == 0 {
-				step = errDown
-			}
-			select {
-			case sink.step <- step:
+		imageAround(t, w, func() {
+			switch k := rng.IntN(20 + stepping); {
+			case k < 2:
+				time.Sleep(time.Millisecond)
+			case k < 8:
+				step := error(nil)
+				if rng.IntN(5) == 0 {
+					step = errDown
+				}
+				select {
+				case sink.step <- step:
+				default:
+				}
 			default:
+				size := rng.IntN(100)
+				if rng.IntN(20) == 0 {
+					size = rng.IntN(2000)
+				}
+				if err := w.WriteRecord(killLine(0, number, size), batch.Meta{}); err != nil && !errors.Is(err, ErrDropped) {
+					t.Fatal(err)
+				}
+				number++
 			}
-		default:
-			size := rng.IntN(100)
-			if rng.IntN(20) == 0 {
-				size = rng.IntN(2000)
-			}
-			if err := w.WriteRecord(killLine(0, number, size), batch.Meta{}); err != nil && !errors.Is(err, ErrDropped) {
-				t.Fatal(err)
-			}
-			number++
-		}
-		checkImage(t, w, sink, seed)
+			checkImage(t, w, sink, seed)
+		})
 	}
 }
+
+// imageAround does something, and in builds with test points looks at the file all
+// the while.
+var imageAround = func(_ *testing.T, _ *Writer, do func()) { do() }
 
 // checkImage compares the file of a Writer with what it and its destination know.
 func checkImage(t *testing.T, w *Writer, sink *stepSink, what uint64) {
