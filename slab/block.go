@@ -95,6 +95,9 @@ func (b *block) rewind(first uint64) {
 			b.slot(0).Ticket = 0
 		}
 		b.noteOld()
+		if points {
+			point(ptHalfWoundLocked)
+		}
 		atomic.StoreUint64(&h.first, first)
 		if points {
 			point(ptRewoundLocked)
