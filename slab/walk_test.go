@@ -1,0 +1,371 @@
+package slab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// walkCall is a call of WriteRecord and what became of its record.
+type walkCall struct {
+	begun, returned int // moments; 0: not yet
+	err             error
+	seen            bool // by the destination
+	settled         bool
+	refused         bool // by the destination, for good
+	resort          bool // the last resort got it
+}
+
+// A walk drives a Writer with random options by random steps and keeps book of what
+// each call and each Send did, apart from the Writer.
+type walk struct {
+	t    *testing.T
+	seed uint64
+	rng  *rand.Rand
+	o    Options
+	w    *Writer
+
+	mu       sync.Mutex
+	moment   int
+	calls    []*walkCall
+	running  int            // calls under way
+	lastCall int            // the latest beginning of a call whose record was seen
+	tickets  map[uint64]int // seen tickets → call
+	maxSeen  uint64
+	answers  *rand.Rand
+	steps    chan bool // true: an answer, false: an error
+	free     bool      // from now on everything is taken
+	settled  uint64
+	refused  uint64
+	handled  uint64
+	limits   batch.Limits
+}
+
+func (k *walk) errorf(format string, args ...any) {
+	k.t.Helper()
+	k.t.Errorf("FOREBAY_WALK=%d: %s", k.seed, fmt.Sprintf(format, args...))
+}
+
+func (k *walk) Limits() batch.Limits { return k.limits }
+
+func walkLine(call, size int) []byte {
+	return fmt.Appendf(nil, "%d %s %d\n", call, strings.Repeat("x", size), call)
+}
+
+func parseWalkLine(p []byte) (int, error) {
+	head, rest, _ := strings.Cut(string(p), " ")
+	if !strings.HasSuffix(rest, " "+head+"\n") {
+		return 0, fmt.Errorf("torn record %.60q", p)
+	}
+	return strconv.Atoi(head)
+}
+
+// see notes the records of a batch: whole, in the order of the calls, none settled
+// before.
+func (k *walk) see(b *batch.Batch) {
+	last := uint64(0)
+	for _, r := range b.All() {
+		call, err := parseWalkLine(r.Data)
+		if err != nil || call >= len(k.calls) {
+			k.errorf("ticket %d: %v", r.Ticket, err)
+			return
+		}
+		c := k.calls[call]
+		if r.Ticket <= last {
+			k.errorf("ticket %d after %d in a batch", r.Ticket, last)
+		}
+		last = r.Ticket
+		if before, ok := k.tickets[r.Ticket]; ok {
+			if before != call || c.settled || c.refused {
+				k.errorf("ticket %d again: call %d, then %d, %+v", r.Ticket, before, call, *c)
+			}
+			continue
+		}
+		if c.seen || c.resort || errors.Is(c.err, ErrDropped) || errors.Is(c.err, ErrClosed) {
+			k.errorf("call %d, ticket %d: %+v", call, r.Ticket, *c)
+		}
+		if r.Ticket < k.maxSeen {
+			k.errorf("ticket %d after %d", r.Ticket, k.maxSeen)
+		}
+		if c.returned > 0 && c.returned < k.lastCall {
+			k.errorf("call %d returned at %d, but a record of a call of %d came first", call, c.returned, k.lastCall)
+		}
+		c.seen = true
+		k.tickets[r.Ticket], k.maxSeen, k.lastCall = call, r.Ticket, max(k.lastCall, c.begun)
+	}
+}
+
+// settle notes the records of b with the given indexes.
+func (k *walk) settle(b *batch.Batch, which func(i int) (settled, refused bool)) {
+	for i, r := range b.All() {
+		c := k.calls[k.tickets[r.Ticket]]
+		s, no := which(i)
+		switch {
+		case no:
+			c.refused = true
+			k.refused++
+		case s:
+			c.settled = true
+			k.settled++
+		}
+	}
+}
+
+func (k *walk) Send(ctx context.Context, b *batch.Batch) error {
+	k.mu.Lock()
+	k.see(b)
+	free := k.free
+	k.mu.Unlock()
+	good := true
+	if !free {
+		select {
+		case good = <-k.steps:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	all := func(int) (bool, bool) { return true, false }
+	if good {
+		if k.answers.IntN(10) == 0 {
+			h := 1 + k.answers.IntN(b.Len())
+			b.Tally.Handled += uint64(h)
+			k.handled += uint64(h)
+		}
+		k.settle(b, all)
+		return nil
+	}
+	some := make([]int, 0, b.Len())
+	in := map[int]bool{}
+	for i := range b.Len() {
+		if k.answers.IntN(3) == 0 {
+			some, in[i] = append(some, i), true
+		}
+	}
+	switch k.answers.IntN(9) {
+	case 0:
+		n := k.answers.IntN(b.Len() + 1)
+		k.settle(b, func(i int) (bool, bool) { return i < n, false })
+		return batch.Prefix(n, errDown)
+	case 1:
+		k.settle(b, func(i int) (bool, bool) { return !in[i], false })
+		return batch.Partial(errDown, some...)
+	case 2:
+		k.settle(b, func(i int) (bool, bool) { return true, in[i] })
+		return batch.Reject(errDown, some...)
+	case 3:
+		k.settle(b, func(i int) (bool, bool) { return true, true })
+		return batch.Permanent(errDown)
+	case 4:
+		if b.Len() > 1 {
+			return batch.TooLarge(errDown)
+		}
+	case 5:
+		return batch.Fatal(errDown)
+	case 6:
+		return batch.RetryAfter(errDown, time.Duration(k.answers.IntN(3))*time.Millisecond)
+	case 7:
+		panic("on purpose")
+	case 8:
+		runtime.Goexit()
+	}
+	return errDown
+}
+
+// Write is the last resort.
+func (k *walk) Write(p []byte) (int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	call, err := parseWalkLine(p)
+	if err != nil || k.calls[call].seen || k.calls[call].resort {
+		k.errorf("last resort: %v, call %d", err, call)
+		return 0, io.ErrShortWrite
+	}
+	k.calls[call].resort = true
+	return len(p), nil
+}
+
+func (k *walk) options() {
+	r := k.rng
+	pick := func(w ...WhenFull) WhenFull { return w[r.IntN(len(w))] }
+	k.o = Options{
+		SlabBytes: 512 << r.IntN(3), SlabCount: 2 + r.IntN(6), OnError: quiet,
+		FlushInterval: []time.Duration{-1, time.Millisecond, 5 * time.Millisecond}[r.IntN(3)],
+		WhenFull:      pick(Block(), BlockFor(time.Millisecond), BlockFor(0), DropNewest(), DropOldest()),
+		RetryMin:      time.Microsecond, RetryMax: time.Millisecond,
+		MaxRecord: 200 + r.IntN(3000),
+	}
+	o := &k.o
+	o.OversizeBytes = o.MaxRecord + r.IntN(5000)
+	if r.IntN(2) == 0 {
+		o.Reserve = r.IntN(o.SlabCount)
+	}
+	if r.IntN(2) == 0 {
+		o.ImportantWhenFull = pick(Block(), BlockFor(time.Millisecond), DropNewest(), DropOldest())
+	}
+	if r.IntN(3) == 0 {
+		o.LastResort = k
+	}
+	if r.IntN(3) == 0 && o.WhenFull.kind != whenFullDropOldest && o.ImportantWhenFull.kind != whenFullDropOldest {
+		o.Shards = 2 + r.IntN(3)
+	}
+	k.limits = []batch.Limits{{}, {}, {Records: 1 + r.IntN(5)}, {Bytes: 100 + r.IntN(1000)}}[r.IntN(4)]
+}
+
+func (k *walk) call() {
+	size, level := k.rng.IntN(100), []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}[k.rng.IntN(4)]
+	switch k.rng.IntN(30) {
+	case 0:
+		size = k.rng.IntN(4000)
+	case 1:
+		size = k.o.SlabBytes - batch.SlotBytes - k.rng.IntN(20)
+	}
+	k.mu.Lock()
+	k.moment++
+	k.running++
+	n := len(k.calls)
+	c := &walkCall{begun: k.moment}
+	k.calls = append(k.calls, c)
+	k.mu.Unlock()
+	go func() {
+		err := k.w.WriteRecord(walkLine(n, size), batch.Meta{Level: level})
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.moment++
+		k.running--
+		c.returned, c.err = k.moment, err
+		if c.seen && err != nil {
+			k.errorf("call %d was delivered and returned %v", n, err)
+		}
+	}()
+}
+
+func (k *walk) run() {
+	stepping := 1 + k.rng.IntN(20)
+	for range 300 {
+		switch n := k.rng.IntN(24 + stepping); {
+		case n < 2:
+			time.Sleep(time.Duration(k.rng.IntN(3000)) * time.Microsecond)
+		case n < 4:
+			go func() {
+				ctx, cancel := context.WithTimeout(k.t.Context(), time.Millisecond)
+				defer cancel()
+				_ = k.w.Flush(ctx)
+			}()
+		case n < 5:
+			if k.o.Shards > 0 {
+				k.w.shardNow()
+			}
+		case n < 11:
+			select {
+			case k.steps <- k.rng.IntN(3) > 0:
+			default:
+			}
+		case k.running < 12:
+			for range 1 + k.rng.IntN(4) {
+				k.call()
+			}
+		}
+		synctest.Wait()
+		k.balance()
+	}
+}
+
+// balance compares the account with the book.
+func (k *walk) balance() batch.Account {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	a := k.w.Account()
+	if err := a.Check(); err != nil {
+		k.errorf("%v", err)
+	}
+	accepted, full, resort := uint64(0), uint64(0), uint64(0)
+	for _, c := range k.calls {
+		if c.returned > 0 && !errors.Is(c.err, ErrClosed) {
+			accepted++
+			if errors.Is(c.err, ErrDropped) {
+				full++
+			}
+		}
+		if c.resort {
+			resort++
+		}
+	}
+	if a.Accepted < accepted || a.Accepted > accepted+uint64(k.running) || a.Dropped.Total() < full+k.refused {
+		k.errorf("%d accepted, %d of them dropped, %d refused by the destination: %v", accepted, full, k.refused, a)
+	}
+	if a.Handled != k.handled+resort || a.Delivered+k.handled != k.settled {
+		k.errorf("%d settled, %d handled by the destination, %d by the last resort: %v", k.settled, k.handled, resort, a)
+	}
+	return a
+}
+
+// end closes the Writer and says what is missing.
+func (k *walk) end() {
+	patient := k.rng.IntN(4) > 0
+	ctx, cancel := context.WithTimeout(k.t.Context(), 2*time.Millisecond)
+	defer cancel()
+	if patient {
+		ctx = k.t.Context()
+		k.mu.Lock()
+		k.free = true
+		k.mu.Unlock()
+		close(k.steps)
+	}
+	_, err := k.w.Shutdown(ctx)
+	synctest.Wait()
+	if a := k.balance(); a.Pending.Total() != 0 || patient && a.Dropped[batch.Shutdown] > 0 {
+		k.errorf("after Close: %v, %v", a, err)
+	}
+	oldest := k.o.WhenFull.kind == whenFullDropOldest || k.o.ImportantWhenFull.kind == whenFullDropOldest
+	for i, c := range k.calls {
+		if c.returned == 0 {
+			k.errorf("call %d never returned", i)
+		} else if got := c.settled || c.refused || c.resort; patient && c.err == nil && !got && !oldest && k.o.LastResort == nil {
+			k.errorf("call %d: %+v is lost", i, *c)
+		}
+	}
+}
+
+// Random steps with random options: whatever comes in which order, records are whole,
+// in order, delivered once, and the account is the book's.
+func TestWalk(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0))))
+	seeds := make([]uint64, 300)
+	if os.Getenv("FOREBAY_TORTURE") != "" {
+		seeds = make([]uint64, 50_000)
+	}
+	for i := range seeds {
+		seeds[i] = rand.Uint64()
+	}
+	if s, err := strconv.ParseUint(os.Getenv("FOREBAY_WALK"), 10, 64); err == nil {
+		seeds = []uint64{s}
+	}
+	for _, seed := range seeds {
+		synctest.Test(t, func(t *testing.T) {
+			k := &walk{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), answers: rand.New(rand.NewPCG(seed, 2)),
+				steps: make(chan bool), tickets: map[uint64]int{}}
+			k.options()
+			k.w = mustSink(t, k, &k.o)
+			k.run()
+			k.end()
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
