@@ -373,10 +373,10 @@ func TestOrigin(t *testing.T) {
 	for life := range 3 {
 		fail = errDown // it arrived, and the answer did not
 		synctest.Test(t, func(t *testing.T) {
-			w := mustSink(t, sink, &Options{Crash: &Crash{Dir: dir, Required: true}})
 			if life == 2 {
 				fail = nil
 			}
+			w := mustSink(t, sink, &Options{Crash: &Crash{Dir: dir, Required: true}})
 			for i := range 5 {
 				mustWrite(t, w, life*5+i, 50)
 			}
