@@ -112,16 +112,22 @@ func (k *Keeper) aside() error {
 
 	var err error
 	copies := make([]ceded, 0, len(live))
+	out := true
 	for _, e := range live {
 		var c ceded
 		if c.seq, err = k.store(e.b); err != nil {
 			break
 		}
 		// The spill was empty, so what it hands out now is this batch, unless it
-		// cannot read it: then its copy counts, whatever is answered. Nobody else
-		// takes anything out of it before spilling is set.
-		_, seq, bad := k.spill.Next()
-		c.out = bad == nil && seq == c.seq
+		// cannot read it (or has a gap marker of an earlier process): then its copy
+		// counts, whatever is answered. So do those behind it, for what was handed
+		// out here next would be a copy that nobody sends. Nobody else takes
+		// anything out of it before spilling is set.
+		if out {
+			_, seq, bad := k.spill.Next()
+			out = bad == nil && seq == c.seq
+			c.out = out
+		}
 		copies = append(copies, c)
 	}
 	k.mu.Lock()
@@ -157,6 +163,7 @@ func (k *Keeper) cedeLocked(e *entry, c ceded) {
 		}
 	} else {
 		e.ceded = true
+		k.broken = true // its copy is not sent before it is answered
 	}
 	k.beginSpillLocked(c.seq, n, ErrFull)
 }

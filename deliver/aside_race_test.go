@@ -78,3 +78,75 @@ func TestAsideWhileStartingAgain(t *testing.T) {
 		}
 	})
 }
+
+// blinkSpill fails to read once.
+type blinkSpill struct {
+	testkit.Spill
+	reads atomic.Int32
+	fails int32 // which Next
+}
+
+func (s *blinkSpill) Next() (*batch.Batch, uint64, error) {
+	if s.reads.Add(1) == s.fails {
+		return nil, 0, testkit.ErrDisk
+	}
+	return s.Spill.Next()
+}
+
+// A read of the spill fails while the window is put aside, and the next one does not:
+// every batch is delivered and counted all the same, in order.
+func TestAsideReadFails(t *testing.T) {
+	for fails := range int32(4) {
+		for _, answer := range []error{nil, testkit.ErrDown} {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &handSink{window: 3}
+				store := &blinkSpill{fails: fails}
+				k, _ := mustKeeper(t, sink, KeeperOptions{Spill: store, When: func(error) bool { return false }})
+				var full atomic.Bool
+				press, err := k.SpillWhen(full.Load)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m := &testkit.Model{}
+				for range 3 {
+					send(t, m, k, m.Batch(1, 32, batch.Meta{}))
+				}
+				fourth := make(chan error)
+				go func() { fourth <- k.Send(t.Context(), m.Batch(1, 32, batch.Meta{})) }()
+				synctest.Wait()
+				full.Store(true)
+				press()
+				if err := <-fourth; err != nil {
+					t.Fatal(err)
+				}
+				full.Store(false)
+				time.Sleep(time.Minute)
+				mustFirsts(t, sink, 1, 2, 3) // nothing more than the window has room for
+				for i := range 3 {
+					time.Sleep(time.Minute)
+					sink.answer(i, answer)
+				}
+				for i := 3; k.Account().Pending.Total() > 0 && i < 20; i++ {
+					if time.Sleep(time.Minute); i < len(sink.firsts()) {
+						sink.answer(i, nil)
+					}
+				}
+				a := k.Account()
+				if err := a.Check(); err != nil || a.Delivered != 4 {
+					t.Errorf("read %d fails, answer %v: %v: %v", fails, answer, err, a)
+				}
+				if err := m.Verify(sink.got, 4); err != nil {
+					t.Errorf("read %d fails, answer %v: %v: %v", fails, answer, err, sink.got)
+				}
+				if answer != nil {
+					if got := sink.firsts(); len(got) < 7 {
+						t.Errorf("read %d fails: started %v only", fails, got)
+					}
+				}
+				if err := k.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
