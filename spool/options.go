@@ -62,7 +62,8 @@ type OverQuota uint8
 const (
 	// DropOldest deletes the oldest segment of which no batch is handed out,
 	// counts its records ([Stats].DroppedQuota) and tells OnEvent. If no segment
-	// may go, Append returns ErrFull.
+	// may go, or all that may are not enough, Append returns ErrFull and deletes
+	// nothing.
 	DropOldest OverQuota = iota
 	// RefuseNew makes Append return ErrFull.
 	RefuseNew

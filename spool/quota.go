@@ -9,7 +9,8 @@ import (
 // room makes sure that need more bytes, with the header of a new segment where
 // there is none to add to, stay within the quota. What goes first: settled
 // batches of the current segment, damaged files, then, with [DropOldest], the
-// oldest segment of which nothing is handed out. The caller holds writeMu.
+// oldest segment of which nothing is handed out. Nothing goes if all of it together
+// is too little. The caller holds writeMu.
 func (s *Spool) room(need int64, contentType string) error {
 	for {
 		header := int64(0)
@@ -54,6 +55,9 @@ func (s *Spool) overQuota(need int64) (over bool, v victim, settled bool) {
 	if g := s.active; g != nil && g.done(s.acked) {
 		return true, v, true
 	}
+	if s.diskLocked()-s.yieldLocked()+need > s.opt.MaxBytes {
+		return true, v, false // nothing is dropped in vain
+	}
 	if len(s.aside) > 0 {
 		v.name = s.aside[0].name
 		s.aside = append(s.aside[:0], s.aside[1:]...)
@@ -78,6 +82,26 @@ func (s *Spool) overQuota(need int64) (over bool, v victim, settled bool) {
 		return true, victim{name: g.name}, false
 	}
 	return true, v, false
+}
+
+// yieldLocked returns how many bytes may go for an Append. The header of the
+// current segment is not among them: the one after it has one, too.
+func (s *Spool) yieldLocked() (n int64) {
+	for _, a := range s.aside {
+		n += a.disk
+	}
+	if s.opt.OverQuota != DropOldest {
+		return n
+	}
+	for _, g := range s.segs {
+		if s.pinnedLocked(g) {
+			continue
+		}
+		if n += g.disk; g == s.active {
+			n -= g.bytes()
+		}
+	}
+	return n
 }
 
 // pinnedLocked reports whether g must stay: Next is in it, or a batch of it is

@@ -174,3 +174,32 @@ func TestQuotaLowered(t *testing.T) {
 	}
 	mustClose(t, s)
 }
+
+// What is handed out leaves too little room for a batch, whatever else is dropped:
+// then nothing is.
+func TestQuotaDropsNothingInVain(t *testing.T) {
+	mem := vfs.NewMem()
+	setContent(t, mem, segmentName(1)+corruptSuffix, make([]byte, 1<<10))
+	s := mustOpen(t, mem, smallQuota(Options{}))
+	mustAppend(t, s, 1, 36) // more than half the quota
+	if _, _, err := s.Next(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		mustAppend(t, s, 40+i*5, 5)
+	}
+	if _, err := s.Append(numbered(100, 36, nil, nil)); !errors.Is(err, ErrFull) {
+		t.Errorf("got %v", err)
+	}
+	if st := s.Stats(); st.DroppedQuota != 0 || st.Records != 51 || st.AsideFiles != 1 {
+		t.Errorf("a batch that cannot fit made room for itself: %+v", st)
+	}
+	for i := range 20 { // smaller ones may
+		mustAppend(t, s, 200+i*5, 5)
+	}
+	if st := s.Stats(); st.DroppedQuota == 0 || st.Bytes > st.MaxBytes || st.AsideFiles != 0 {
+		t.Errorf("stats %+v", st)
+	}
+	mustBalance(t, s)
+	mustClose(t, s)
+}
