@@ -134,8 +134,18 @@ func (w *Writer) evictableLocked() *piece {
 }
 
 // evictOversizeLocked evicts queued oversize records, oldest first, until n
-// bytes of the budget are free.
+// bytes of the budget are free. If that cannot be had, because Send has too many of
+// them, none is evicted.
 func (w *Writer) evictOversizeLocked(n int) {
+	held := w.oversizeUsed
+	for i := range w.queue.n {
+		if b := w.queue.at(i).blk; b.oversize {
+			held -= len(b.mem)
+		}
+	}
+	if held+n > w.o.OversizeBytes {
+		return
+	}
 	evicted := 0
 	for i := 0; i < w.queue.n && w.oversizeUsed+n > w.o.OversizeBytes; {
 		p := w.queue.at(i)

@@ -135,6 +135,11 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	if w.closed {
 		w.oversizeUsed -= len(p)
 		w.refused++
+		if w.mapped() { // who had to go for it must not come back
+			w.unlock()
+			w.buryEvicted()
+			w.mu.Lock()
+		}
 		return ErrClosed
 	}
 	w.cutLocked()

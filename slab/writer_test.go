@@ -420,6 +420,27 @@ func TestOversizeBudget(t *testing.T) {
 	}
 }
 
+// Nothing is evicted for a record that finds no room even so.
+func TestOversizeIsNotEvictedInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &Options{SlabBytes: 512, MaxRecord: 20000, OversizeBytes: 30000, WhenFull: DropOldest()})
+		mustWrite(t, w, 0, 20000)
+		<-g.entered // the drain hangs with it
+		mustWrite(t, w, 1, 5000)
+		if err := w.WriteRecord(line(2, 15000), batch.Meta{}); !errors.Is(err, ErrDropped) {
+			t.Error(err)
+		}
+		mustWrite(t, w, 3, 5000)
+		g.open()
+		closeNow(t, w)
+		if ns := numbers(t, g.String()); !slices.Equal(ns, []int{0, 1, 3}) {
+			t.Errorf("arrived %v", ns)
+		}
+		checkAccount(t, w, 4, 3, drops(batch.Full, 1))
+	})
+}
+
 func TestDropNewest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
