@@ -46,8 +46,9 @@ func dominant(names []Name, same []int, i int) bool {
 	return true
 }
 
-// ValidName reports whether encoding/json takes a name in a tag. Where it does not,
-// the field goes by its own name.
+// ValidName reports whether encoding/json of Go 1.26 takes a name in a tag. Where it
+// does not, the field goes by its own name. Later releases take some names more; what
+// is sent does not change with the release.
 func ValidName(name string) bool {
 	for _, r := range name {
 		if !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", r) && !unicode.IsLetter(r) && !unicode.IsDigit(r) {

@@ -8,28 +8,44 @@ import (
 	"testing"
 )
 
-// What encoding/json does is the reference.
 func TestValidName(t *testing.T) {
+	for _, name := range []string{"a", "é", "日本", "7", "a b", "a/b", "$%-/", "@[]^_{|}~"} {
+		if !ValidName(name) {
+			t.Errorf("%q is refused", name)
+		}
+	}
+	for _, name := range []string{"", "b'c", `a\b`, `a"b`, "a,b", "a`b", "\u2028", "a\tb", "€"} {
+		if ValidName(name) {
+			t.Errorf("%q is taken", name)
+		}
+	}
+}
+
+// takes reports whether encoding/json takes the name.
+func takes(t *testing.T, name string) bool {
+	typ := reflect.StructOf([]reflect.StructField{{Name: "Own", Type: reflect.TypeFor[int](), Tag: reflect.StructTag(`json:"` + name + `"`)}})
+	text, err := json.Marshal(reflect.New(typ).Elem().Interface())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !strings.Contains(string(text), "Own")
+}
+
+// What encoding/json does is the reference, up to Go 1.26: later releases take names
+// that it did not.
+func TestNamesOfEncodingJSON(t *testing.T) {
+	if takes(t, "b'c") {
+		t.Log("this release takes more names")
+		return
+	}
 	for r := rune(1); r < 0x3100; r++ {
 		name := "a" + string(r)
 		if strings.ContainsAny(name, "\",\\`") {
 			continue // part of the syntax of tags
 		}
-		typ := reflect.StructOf([]reflect.StructField{{Name: "Own", Type: reflect.TypeFor[int](), Tag: reflect.StructTag(`json:"` + name + `"`)}})
-		text, err := json.Marshal(reflect.New(typ).Elem().Interface())
-		if err != nil {
-			t.Fatal(err)
+		if takes(t, name) != ValidName(name) {
+			t.Errorf("%q: %v", name, ValidName(name))
 		}
-		var m map[string]int
-		if err := json.Unmarshal(text, &m); err != nil {
-			t.Fatal(err)
-		}
-		if _, own := m["Own"]; own == ValidName(name) {
-			t.Errorf("%q: %v, encoding/json wrote %s", name, ValidName(name), text)
-		}
-	}
-	if ValidName("") {
-		t.Error("no name is no name")
 	}
 }
 
