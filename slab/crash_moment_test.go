@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // stepSink hands each batch over when it is told to.
@@ -46,8 +47,9 @@ func TestImageAtEveryMoment(t *testing.T) {
 		for _, limits := range []batch.Limits{{}, {Records: 1}, {Records: 4}, {Bytes: 200}} {
 			for _, full := range []WhenFull{DropOldest(), DropNewest()} {
 				t.Run(fmt.Sprintf("%dx%d/%v/%v", o.SlabCount, o.SlabBytes, limits, full), func(t *testing.T) {
-					for range kills(imageWalks) {
-						o, seed := o, rand.Uint64()
+					first := testkit.Seed(t)
+					for i := range kills(imageWalks) {
+						o, seed := o, first+uint64(i)
 						o.WhenFull = full
 						synctest.Test(t, func(t *testing.T) { imageWalk(t, o, limits, seed) })
 						if t.Failed() {

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // walkCall is a call of WriteRecord and what became of its record.
@@ -56,7 +56,7 @@ type walk struct {
 
 func (k *walk) errorf(format string, args ...any) {
 	k.t.Helper()
-	k.t.Errorf("FOREBAY_WALK=%d: %s", k.seed, fmt.Sprintf(format, args...))
+	k.t.Errorf("FOREBAY_SEED=%d: %s", k.seed, fmt.Sprintf(format, args...))
 }
 
 func (k *walk) Limits() batch.Limits { return k.limits }
@@ -345,17 +345,9 @@ func (k *walk) end() {
 // in order, delivered once, and the account is the book's.
 func TestWalk(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(4, runtime.GOMAXPROCS(0))))
-	seeds := make([]uint64, 300)
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		seeds = make([]uint64, 50_000)
-	}
-	for i := range seeds {
-		seeds[i] = rand.Uint64()
-	}
-	if s, err := strconv.ParseUint(os.Getenv("FOREBAY_WALK"), 10, 64); err == nil {
-		seeds = []uint64{s}
-	}
-	for _, seed := range seeds {
+	first := testkit.Seed(t)
+	for i := range testkit.Rounds(300, 50_000) {
+		seed := first + uint64(i)
 		synctest.Test(t, func(t *testing.T) {
 			k := &walk{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), answers: rand.New(rand.NewPCG(seed, 2)),
 				steps: make(chan bool), tickets: map[uint64]int{}}
