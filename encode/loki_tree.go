@@ -114,11 +114,10 @@ func (t *tree) any(dst []byte, x any) []byte {
 		return t.value(dst, reflect.ValueOf(x), p)
 	}
 	// As an attribute, but without its key.
-	const head = `"":`
 	start := len(dst)
 	w := walker{leaf: t.leaf, scope: t.e.root}
-	dst = w.any(append(dst, '{'), "", x)
-	return append(dst[:start], dst[start+1+len(head):]...)
+	dst = w.any(append(dst, '{'), anyName, x)
+	return append(dst[:start], dst[start+1+len(anyHead):]...)
 }
 
 // treeMap appends a map with its keys in order, as encoding/json has them.

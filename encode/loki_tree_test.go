@@ -537,3 +537,28 @@ func TestKnownErrorsOfNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestValuesOfAppenders: an AttrAppender by itself is the object it is as a member.
+func TestValuesOfAppenders(t *testing.T) {
+	v := NewValues(nil)
+	for _, tt := range []struct {
+		v    AttrAppender
+		want string
+	}{
+		{attrList{slog.Int("a", 1), slog.Group("g", "b", "c")}, `{"a":1,"g":{"b":"c"}}`},
+		{attrList{slog.Any("", attrList{slog.Int("a", 1)})}, `{"a":1}`},
+		{attrList{}, `{}`},
+		{(*attrList)(nil), `"<nil>"`},
+	} {
+		if got := string(v.AppendValue([]byte("["), nil, slog.AnyValue(tt.v))); got != "["+tt.want {
+			t.Errorf("%v: got %s, want %s", tt.v, got, tt.want)
+		}
+		if got := string(v.AppendText([]byte("["), nil, slog.AnyValue(tt.v))); got != "["+strings.Trim(tt.want, `"`) {
+			t.Errorf("%v: text %s, want %s", tt.v, got, tt.want)
+		}
+	}
+}
+
+type attrList []slog.Attr
+
+func (l attrList) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, l...) }

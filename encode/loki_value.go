@@ -118,18 +118,29 @@ func (v *Values) AppendMember(dst []byte, r *Record, key string, value slog.Valu
 }
 
 // AppendValue appends value as JSON, as [Values.AppendMember] does, without a key.
-// Errors are their message. value must be resolved and no group.
+// Errors are their message, an [AttrAppender] without attributes is {}. value must be
+// resolved and no group.
 func (v *Values) AppendValue(dst []byte, r *Record, value slog.Value) []byte {
 	if value.Kind() == slog.KindAny {
 		if err, ok := value.Any().(error); ok {
 			return appendString(dst, message(err))
 		}
 	}
-	const head = `"":`
 	start := len(dst)
-	dst = v.AppendMember(append(dst, '{'), r, "", value)
-	return append(dst[:start], dst[start+1+len(head):]...)
+	dst = v.AppendMember(append(dst, '{'), r, anyName, value)
+	if len(dst) == start+1 {
+		return append(dst, '}')
+	}
+	return append(dst[:start], dst[start+1+len(anyHead):]...)
 }
+
+// anyName is the key of a member that is cut out of its object again, with what
+// stands there. It is not empty: the attributes of a group without a name would stand
+// there themselves.
+const (
+	anyName = "v"
+	anyHead = `"` + anyName + `":`
+)
 
 // Rendered is a value as [Values.AppendValue] has rendered it, for those who need it in
 // several places: in place of the value it is what that would be.
@@ -186,18 +197,15 @@ func (v *Values) AppendText(dst []byte, r *Record, value slog.Value) []byte {
 		}
 	}
 	start := len(dst)
-	dst = append(dst, '{')
-	inside := len(dst)
-	dst = v.AppendMember(dst, r, "", value)
-	const head = `"":`
-	text := dst[min(inside+len(head), len(dst)):]
+	dst = v.AppendValue(dst, r, value)
+	text := dst[start:]
 	if len(text) > 1 && text[0] == '"' {
 		var s string
 		if json.Unmarshal(text, &s) == nil {
 			return append(dst[:start], s...)
 		}
 	}
-	return dst[:start+copy(dst[start:], text)]
+	return dst
 }
 
 func appendValid(dst []byte, s string) []byte {
