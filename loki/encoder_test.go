@@ -245,6 +245,9 @@ func TestDictionaryOfAnotherVersion(t *testing.T) {
 		`{a="\x01\n\\", b="ö"}`:            `{a="\x01\n\\", b="ö"}`,
 		`{a="\ufffd", b=nonsense}`:         `{a="\ufffd", b=nonsense}`,
 		`{a="\ufffd"; b="x"}`:              `{a="\ufffd"; b="x"}`,
+		`{a="\ufffd"b=""c=""d=""e=""f=""}`: `{a="\ufffd"b=""c=""d=""e=""f=""}`,
+		`{=""}b="\ufffd"a=""}`:             `{=""}b="\ufffd"a=""}`,
+		`{a="\ufffd", }`:                   `{a="\ufffd", }`,
 		`{a="1", b="2"}`:                   `{a="1", b="2"}`,
 		`{}`:                               `{}`,
 	} {

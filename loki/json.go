@@ -17,22 +17,26 @@ func appendLabelsJSON(dst, labels []byte) []byte {
 	return append(dst, '}')
 }
 
-// eachLabel calls f with the labels that appendStream has written.
-func eachLabel(labels []byte, f func(name []byte, value string)) {
+// eachLabel calls f with the labels that appendStream has written, as far as it can read
+// them, and reports whether it could read them all.
+func eachLabel(labels []byte, f func(name []byte, value string)) bool {
 	rest := bytes.TrimSuffix(bytes.TrimPrefix(labels, []byte{'{'}), []byte{'}'})
-	for len(rest) > 0 {
+	for more := len(rest) > 0; more; {
 		name, after, ok := bytes.Cut(rest, []byte{'='})
 		n := stringLen(after)
 		if !ok || n == 0 {
-			return
+			return false
 		}
 		value, err := strconv.Unquote(string(after[:n]))
 		if err != nil {
-			return
+			return false
 		}
 		f(name, value)
-		rest = bytes.TrimPrefix(after[n:], []byte(", "))
+		if rest, more = bytes.CutPrefix(after[n:], []byte(", ")); !more && len(rest) > 0 {
+			return false
+		}
 	}
+	return true
 }
 
 // lineLenJSON returns the length of the line as Loki counts it.

@@ -205,17 +205,15 @@ func plainDef(def []byte) bool {
 // appendFit appends labels with their values as [appendQuoted] writes them. What it
 // cannot read it appends as it is.
 func appendFit(dst, labels []byte) []byte {
-	start, read := len(dst), 1
+	start := len(dst)
 	dst = append(dst, '{')
-	eachLabel(labels, func(name []byte, value string) {
-		if read > 1 {
-			read += len(", ")
+	ok := eachLabel(labels, func(name []byte, value string) {
+		if len(dst) > start+1 {
 			dst = append(dst, ", "...)
 		}
-		read += len(name) + 1 + stringLen(labels[read+len(name)+1:])
 		dst = appendQuoted(append(append(dst, name...), '='), []byte(value))
 	})
-	if read != len(labels)-1 {
+	if !ok {
 		return append(dst[:start], labels...)
 	}
 	return append(dst, '}')
