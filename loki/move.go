@@ -119,16 +119,13 @@ func (m *moves) remove(k recordKey) {
 // the limits allow. What has no room is counted, if that is wanted.
 func (e *Encoder) moved(rec []byte, at int64, more []pair, count bool) []byte {
 	c := &e.s.c
-	have := map[string]bool{}
-	note := func(name, _ []byte) { have[string(name)] = true }
+	have := map[string]string{}
+	note := func(name, value []byte) { have[string(name)] = string(value) }
 	var out []byte
 	if e.json {
 		en, _ := parseJSON(rec)
-		var items map[string]string
-		if len(en.meta) > 0 && json.Unmarshal(en.meta, &items) == nil {
-			for name := range items {
-				note([]byte(name), nil)
-			}
+		if len(en.meta) > 0 && (json.Unmarshal(en.meta, &have) != nil || have == nil) {
+			have = map[string]string{}
 		}
 		head := bytes.IndexByte(rec[2:], '"') + 2 // behind the time
 		out = append(beginJSON(nil, at), rec[head+len(`","`):]...)
@@ -146,10 +143,11 @@ func (e *Encoder) moved(rec []byte, at int64, more []pair, count bool) []byte {
 	}
 	pairs, size := e.metaSize(rec)
 	for _, m := range more {
-		if have[string(m.name)] {
+		name, there := free(have, m)
+		if there {
 			continue
 		}
-		n := len(m.name) + len(m.value)
+		n := len(name) + len(m.value)
 		if pairs >= c.MaxMetadataPairs || size+n > c.MaxMetadataBytes {
 			if count {
 				e.s.count(MetadataLeftOut, 1)
@@ -157,11 +155,11 @@ func (e *Encoder) moved(rec []byte, at int64, more []pair, count bool) []byte {
 			continue
 		}
 		pairs, size = pairs+1, size+n
-		have[string(m.name)] = true
+		have[string(name)] = string(m.value)
 		if e.json {
-			out = encode.AppendString(encode.AppendKey(out, string(m.name)), string(m.value))
+			out = encode.AppendString(encode.AppendKey(out, string(name)), string(m.value))
 		} else {
-			out = appendMetadata(out, m.name, m.value)
+			out = appendMetadata(out, name, m.value)
 		}
 	}
 	if !e.json {
@@ -172,4 +170,17 @@ func (e *Encoder) moved(rec []byte, at int64, more []pair, count bool) []byte {
 		return append(out[:len(out)-2], ']')
 	}
 	return append(out, "}]"...)
+}
+
+// free returns the name m gets beside the metadata there is, where another attribute
+// may have its own, or says that the value is there already.
+func free(have map[string]string, m pair) (name []byte, there bool) {
+	name = m.name
+	for n := 2; ; n++ {
+		value, taken := have[string(name)]
+		if !taken || value == string(m.value) {
+			return name, taken
+		}
+		name = another(nil, m.name, n)
+	}
 }

@@ -3,6 +3,7 @@ package loki
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"reflect"
 	"strings"
@@ -75,6 +76,29 @@ func TestMoved(t *testing.T) {
 					t.Errorf("counted %v, %d remembered", by, len(e.s.moves.at))
 				}
 			})
+		}
+	}
+}
+
+// TestMovedNames: labels that become metadata of one name, or of a name that is there
+// already, keep their values.
+func TestMovedNames(t *testing.T) {
+	for _, w := range []Wire{Protobuf, JSON} {
+		p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
+			if strings.Contains(r.streams[0].Labels, "a_b") {
+				return 429, "maximum active stream limit exceeded", nil
+			}
+			return 204, "", nil
+		}}
+		e := &encoded{t: t, s: sinkFor(t, p, Config{Wire: w, LabelAttrs: []string{"a.b", "a..b", "c"}, MetadataAttrs: []string{"a-b", "c"}})}
+		e.add(nil, event(time.Now(), 0, "x", slog.Int("a.b", 1), slog.Int("a..b", 2), slog.Int("a-b", 3), slog.Int("c", 4)))
+		if err := e.send(); err != nil {
+			t.Fatal(err)
+		}
+		reqs := p.requests()
+		last := reqs[len(reqs)-1].streams[0]
+		if got, want := last.Entries[0].Meta, map[string]string{"a_b": "3", "a_b_": "2", "a_b_3": "1", "c": "4"}; !maps.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", w, got, want)
 		}
 	}
 }
