@@ -117,6 +117,19 @@ func paced(segs []segment, now time.Time) {
 	}
 }
 
+// deny notes that a tenant, and no other, is refused, and returns since when. Another
+// goroutine may find at the same time that it is let in.
+func (pc *pace) deny(now time.Time) (since time.Time) {
+	for {
+		if t := pc.denied.Load(); t != 0 {
+			return time.Unix(0, t)
+		}
+		if pc.denied.CompareAndSwap(0, now.UnixNano()) {
+			return now
+		}
+	}
+}
+
 // tooLargeNow reports whether a segment is known to be too large for a rate limit.
 func (s *Pusher) tooLargeNow(p *push, seg segment) bool {
 	if len(seg.order) < 2 || seg.st.pace.size.Load()|seg.st.tenantPace.size.Load() == 0 {

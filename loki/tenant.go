@@ -40,8 +40,7 @@ func (s *Pusher) onlyTenant(ctx context.Context, st *stream, sent time.Time) boo
 		return false
 	}
 	now := time.Now()
-	pc.denied.CompareAndSwap(0, now.UnixNano())
-	return pc.passed.Load() == 0 || now.Sub(time.Unix(0, pc.denied.Load())) >= deniedFor
+	return now.Sub(pc.deny(now)) >= deniedFor || pc.passed.Load() == 0
 }
 
 // others returns a few tenants other than that of pc, those that were let in last

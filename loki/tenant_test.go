@@ -226,3 +226,33 @@ func TestHeldTenantHoldsOthers(t *testing.T) {
 		}
 	})
 }
+
+// TestTenantLetInMeanwhile: a tenant that was let in while it is looked at what became
+// of others was not denied for long.
+func TestTenantLetInMeanwhile(t *testing.T) {
+	s := sinkFor(t, stored204{}, Config{TenantAttr: "t"})
+	st := s.streams.add(append(appendStreamDef(nil, []byte("a")), "{}"...), true)
+	other := s.streams.add(append(appendStreamDef(nil, []byte("b")), "{}"...), true)
+	sent := time.Now()
+	other.tenantPace.passed.Store(sent.Add(time.Hour).UnixNano())
+	st.tenantPace.passed.Store(sent.UnixNano())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	quit := make(chan struct{})
+	defer close(quit)
+	wg.Go(func() {
+		for {
+			select {
+			case <-quit:
+				return
+			default:
+				paced([]segment{{st: st}}, sent)
+			}
+		}
+	})
+	for range 50_000 {
+		if s.onlyTenant(context.Background(), st, sent) {
+			t.Fatal("its records are refused")
+		}
+	}
+}
