@@ -85,7 +85,8 @@ const (
 // in lower case with underscores. Durations are written as 1s or 500ms.
 type Config struct {
 	// URL is where Loki is: http or https, a host, and maybe the prefix of a
-	// path, to which /loki/api/v1/push is appended unless it ends in that.
+	// path, to which /loki/api/v1/push is appended unless it ends in that. What
+	// follows a "?" is sent with each push, and shown nowhere: it may be a secret.
 	URL string `yaml:"url"`
 
 	// Labels are those of every stream. Names are made to fit Loki's grammar

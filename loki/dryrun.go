@@ -29,9 +29,13 @@ func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
 	s.gather(p, b)
 	var out []byte
 	codec := s.enc.codec
+	u := *s.c.endpoint
+	if u.RawQuery != "" { // it may hold a secret
+		u.RawQuery = "…"
+	}
 	for i := range p.groups {
 		g := &p.groups[i]
-		out = fmt.Appendf(out, "POST %s", s.c.endpoint.Redacted())
+		out = fmt.Appendf(out, "POST %s", u.String())
 		tenant := g.st.tenant
 		if tenant == "" {
 			tenant = s.c.Tenant

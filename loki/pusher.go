@@ -74,6 +74,16 @@ func NewPusher(c Config) (*Pusher, error) {
 			s.secrets = append(s.secrets, value)
 		}
 	}
+	if query := c.endpoint.RawQuery; len(query) >= 4 { // what a proxy asks for
+		s.secrets = append(s.secrets, query)
+		for _, values := range c.endpoint.Query() {
+			for _, value := range values {
+				if len(value) >= 4 {
+					s.secrets = append(s.secrets, value)
+				}
+			}
+		}
+	}
 	s.slots = make(chan struct{}, c.Concurrency)
 	s.pushes = make(chan *push, c.Concurrency)
 	s.enc = newEncoder(s)

@@ -529,7 +529,7 @@ func TestSecrets(t *testing.T) {
 	const secret = "s3cr3t-value"
 	for _, c := range []Config{
 		{Username: "u", Password: secret}, {BearerToken: secret}, {Headers: map[string]string{"X-Key": secret}},
-		{URL: "http://u:" + secret + "@loki.test"},
+		{URL: "http://u:" + secret + "@loki.test"}, {URL: "http://loki.test/?key=" + secret},
 	} {
 		for _, status := range []int{0, 400, 401, 500} {
 			p := &peer{answer: func(int, *request) (int, string, http.Header) { return status, "you sent " + secret, nil }}
@@ -538,7 +538,11 @@ func TestSecrets(t *testing.T) {
 			if err == nil || strings.Contains(err.Error()+e.s.Stats().LastError, secret) {
 				t.Errorf("%d: %v", status, err)
 			}
-			if h := p.requests()[0]; strings.Contains(h.url, secret) || !strings.Contains(fmt.Sprint(h.header["Authorization"], h.header["X-Key"]), "Bearer "+secret) && h.header["Authorization"] == nil && h.header["X-Key"] == nil {
+			if h := p.requests()[0]; strings.HasSuffix(c.URL, secret) {
+				if !strings.HasSuffix(h.url, "?key="+secret) {
+					t.Errorf("url %s", h.url)
+				}
+			} else if strings.Contains(h.url, secret) || !strings.Contains(fmt.Sprint(h.header["Authorization"], h.header["X-Key"]), "Bearer "+secret) && h.header["Authorization"] == nil && h.header["X-Key"] == nil {
 				t.Errorf("headers %v, url %s", h.header, h.url)
 			}
 		}

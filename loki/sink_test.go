@@ -217,14 +217,14 @@ func TestCloseIsBounded(t *testing.T) {
 }
 
 func TestDryRun(t *testing.T) {
-	s := sinkFor(t, new(peer), Config{Tenant: "t"})
+	s := sinkFor(t, new(peer), Config{Tenant: "t", URL: "http://u:s3cr3t@loki.test:3100/?key=s3cr3t"})
 	var out bytes.Buffer
 	e := &encoded{t: t, s: s}
 	e.add(nil, event(time.Now(), 0, "hi"))
 	if err := DryRun(&out, s).Send(context.Background(), e.Batch(s.Codec())); err != nil {
 		t.Fatal(err)
 	}
-	if got := out.String(); !strings.HasPrefix(got, "POST http://loki.test:3100/loki/api/v1/push tenant=t {app=\"test\", level=\"info\"}: 1 entries,") || !strings.Contains(got, `"line":{"Message":"hi"}`) {
+	if got := out.String(); !strings.HasPrefix(got, "POST http://loki.test:3100/loki/api/v1/push?… tenant=t {app=\"test\", level=\"info\"}: 1 entries,") || !strings.Contains(got, `"line":{"Message":"hi"}`) {
 		t.Error(got)
 	}
 }

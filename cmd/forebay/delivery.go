@@ -99,10 +99,10 @@ type delivery struct {
 	told    atomic.Bool // the slab.Writer has the report of the engine
 }
 
-// newDelivery puts an engine in front of t. fb may be nil. The target remains the
-// caller's if it fails.
-func (p *pipeline) newDelivery(to string, t *target) (*delivery, error) {
-	c := p.c
+// newDelivery puts an engine in front of out's target, which remains the caller's if
+// it fails.
+func (p *pipeline) newDelivery(out *output) (*delivery, error) {
+	c, to, t := p.c, out.to, out.t
 	sink := t.asSink()
 	if _, is := sink.(*deliver.Engine); is {
 		return nil, fmt.Errorf("--to %s: this kind of destination does not take --fallback, --spool, --dead-letter and --retry-age yet", to)
@@ -134,7 +134,7 @@ func (p *pipeline) newDelivery(to string, t *target) (*delivery, error) {
 			p.con.say("--when-full %s drops lines while a destination is slow, whatever room is in --spool; --when-full spill puts them there", policy)
 		}
 		dict := dictionaryOf(sink)
-		d.spool, err = spool.Open(filepath.Join(c.spool, safeName(to)), &spool.Options{
+		d.spool, err = spool.Open(filepath.Join(c.spool, out.dir), &spool.Options{
 			Name: to, MaxBytes: c.spoolMax.value, Streams: dict, Codec: t.codecFor, OnEvent: p.spoolEvent,
 		})
 		if err != nil {
@@ -210,8 +210,8 @@ func isSafeName(name string) bool {
 	return i > 0 && err == nil && len(sum) == 4
 }
 
-// safeName makes a name for a directory of a destination: readable, and another
-// one for every destination.
+// safeName makes a name for a directory of a destination: readable, without what
+// redact hides, and another one for every destination.
 func safeName(to string) string {
 	const readable = 60
 	safe := strings.Map(func(r rune) rune {
@@ -220,7 +220,7 @@ func safeName(to string) string {
 			return r
 		}
 		return '_'
-	}, to)
+	}, redact(to))
 	safe = strings.TrimLeft(safe[max(0, len(safe)-readable):], ".")
 	sum := sha256.Sum256([]byte(to))
 	return safe + "-" + hex.EncodeToString(sum[:4])
@@ -285,9 +285,9 @@ func (p *pipeline) deliveryEvent(e batch.Event) {
 	case "expired":
 		say("records older than --retry-age %s are dropped", p.c.retryAge.String())
 	case "handler":
-		say("--fallback %s: %s; trying again", p.c.fallback, plain(e.Err))
+		say("--fallback %s: %s; trying again", p.fallback.to, plain(e.Err))
 	case "handler-recovered":
-		say("--fallback %s works again", p.c.fallback)
+		say("--fallback %s works again", p.fallback.to)
 	case "poison":
 		where := "dropping them; --dead-letter FILE would keep them"
 		if p.c.deadLetter != "" {

@@ -79,7 +79,7 @@ func (d lokiDest) Open(rest string) (*target, error) {
 		return nil, errors.New("no user and password go into it: use --user and --password-file")
 	}
 	c := loki.Config{
-		URL: "http://" + withPort(host, "3100"), Name: d.scheme + ":" + rest, Labels: map[string]string{},
+		URL: "http://" + withPort(host, "3100"), Name: redact(d.scheme + ":" + rest), Labels: map[string]string{},
 		MetadataAttrs: d.f.metadata, Tenant: d.f.text("tenant"), Username: d.f.text("user"),
 		BearerTokenFile: d.f.text("bearer-token-file"),
 	}
@@ -120,14 +120,14 @@ func (d lokiDest) Open(rest string) (*target, error) {
 	return t, nil
 }
 
-// withPort adds a port to HOST/PATH if there is none.
+// withPort adds a port to HOST/PATH?QUERY if there is none.
 func withPort(rest, port string) string {
-	host, path, slash := strings.Cut(rest, "/")
+	host, path := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		host, path = rest[:i], rest[i:]
+	}
 	if i := strings.LastIndexByte(host, ':'); i < 0 || strings.HasSuffix(host, "]") {
 		host += ":" + port
-	}
-	if slash {
-		host += "/"
 	}
 	return host + path
 }

@@ -114,6 +114,7 @@ func TestLokiPortAndLabels(t *testing.T) {
 	for rest, want := range map[string]string{
 		"host": "host:3100", "host/prefix": "host:3100/prefix", "host/": "host:3100/", "host:80/x:y": "host:80/x:y",
 		"[::1]": "[::1]:3100", "[::1]:80": "[::1]:80", "host/a:b": "host:3100/a:b",
+		"host?a=b:c/d": "host:3100?a=b:c/d", "host:80/x?a=b": "host:80/x?a=b",
 	} {
 		if got := withPort(rest, "3100"); got != want {
 			t.Errorf("%s became %s, want %s", rest, got, want)

@@ -18,7 +18,7 @@ import (
 // all outputs share. Records come in the form of the output that could not
 // deliver them, and go on in the form that this destination wants.
 type fallback struct {
-	to string
+	to string // as it is shown: without secrets
 	t  *target
 
 	mu     sync.Mutex // guards the rest; held during Send
@@ -41,10 +41,10 @@ func openFallback(c *pipeConfig) (*fallback, error) {
 	}
 	if _, is := t.sink.(*deliver.Engine); is { // it would say that it has what it only holds
 		t.close()
-		return nil, fmt.Errorf("--fallback %s: this kind of destination cannot be one yet", c.fallback)
+		return nil, fmt.Errorf("--fallback %s: this kind of destination cannot be one yet", redact(c.fallback))
 	}
 	return &fallback{
-		to: strings.TrimSuffix(c.fallback, ":"), t: t, sink: t.asSink(),
+		to: strings.TrimSuffix(redact(c.fallback), ":"), t: t, sink: t.asSink(),
 		lines: record.Parser{Format: c.format},
 	}, nil
 }

@@ -190,8 +190,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 // spills reports whether lines go to the spool when the slabs are full.
 func (c *pipeConfig) spills() bool { return c.whenFull.WhenFull == slab.Spill() }
 
-// slabOptions returns the options of an output.
-func (c *pipeConfig) slabOptions(to string, t *target) *slab.Options {
+// slabOptions returns the options of an output with directories of that name.
+func (c *pipeConfig) slabOptions(dir string, t *target) *slab.Options {
 	o := &slab.Options{
 		SlabBytes:     int(c.slabSize.value),
 		SlabCount:     c.slabs,
@@ -201,7 +201,7 @@ func (c *pipeConfig) slabOptions(to string, t *target) *slab.Options {
 		CloseDst:      true,
 	}
 	if c.crashSafe != "" {
-		o.Crash = slab.CrashSafe(filepath.Join(c.crashSafe, safeName(to)))
+		o.Crash = slab.CrashSafe(filepath.Join(c.crashSafe, dir))
 		o.Crash.Required = c.mustBeSafe
 		if t.encode == nil { // it takes lines of any kind, such as those of another --encode
 			o.Crash.Codec = lineCodec

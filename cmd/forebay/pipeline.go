@@ -49,10 +49,11 @@ type pipeline struct {
 
 // An output is a destination behind its slabs.
 type output struct {
-	to string
-	t  *target
-	d  *delivery // between w and t; nil: none
-	w  *slab.Writer
+	to  string // as it is shown: without secrets
+	dir string // name of its directories in --spool and --crash-safe
+	t   *target
+	d   *delivery // between w and t; nil: none
+	w   *slab.Writer
 
 	once    sync.Once    // for shutdown
 	early   bool         // shutdown was begun while the reader was still at it
@@ -114,7 +115,7 @@ func (p *pipeline) open(stdin *os.File) (err error) {
 			t.close()
 			return err
 		}
-		out := &output{to: strings.TrimSuffix(to, ":"), t: t}
+		out := &output{to: strings.TrimSuffix(redact(to), ":"), dir: safeName(strings.TrimSuffix(to, ":")), t: t}
 		if err := p.connect(out); err != nil {
 			return err
 		}
@@ -127,11 +128,12 @@ func (p *pipeline) open(stdin *os.File) (err error) {
 // distinct returns an error if t writes to a file that is the input, which would
 // never end, or that another output writes to.
 func (p *pipeline) distinct(to string, t *target, stdin *os.File) error {
+	to = redact(to)
 	if in, err := stdin.Stat(); err == nil && sameFile(in, t.file) {
 		return fmt.Errorf("--to %s: it is the file that standard input reads: what is written there would be read again, without end", to)
 	}
 	if p.fallback != nil && sameFile(p.fallback.t.file, t.file) {
-		return fmt.Errorf("--to %s: it is the same file as --fallback %s", to, p.c.fallback)
+		return fmt.Errorf("--to %s: it is the same file as --fallback %s", to, p.fallback.to)
 	}
 	for _, out := range p.outs {
 		if sameFile(out.t.file, t.file) {
@@ -145,11 +147,11 @@ func (p *pipeline) distinct(to string, t *target, stdin *os.File) error {
 // out.
 func (p *pipeline) connect(out *output) (err error) {
 	t := out.t
-	o := p.c.slabOptions(out.to, t)
+	o := p.c.slabOptions(out.dir, t)
 	o.Name, o.OnError = out.to, func(e batch.Event) { p.event(e, memory(o)) }
 	switch {
 	case p.c.given || t.engine:
-		if out.d, err = p.newDelivery(out.to, t); err != nil {
+		if out.d, err = p.newDelivery(out); err != nil {
 			t.close()
 			return err
 		}

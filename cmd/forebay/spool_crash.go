@@ -48,7 +48,7 @@ func (p *pipeline) tellOfOrphans() {
 	}
 	own := map[string]bool{}
 	for _, out := range p.outs {
-		own[safeName(out.to)] = true
+		own[out.dir] = true
 	}
 	entries, _ := os.ReadDir(p.c.crashSafe)
 	var records uint64
