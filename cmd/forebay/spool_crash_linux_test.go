@@ -197,12 +197,18 @@ func TestKilledPipeInFlight(t *testing.T) {
 	lines := strings.SplitAfter(input, "\n")
 	recovered := false
 	for round := 0; round < 6 || !recovered && round < 40; round++ {
+		begun := rand.IntN(len(input) / 2) // bytes delivered when it is killed, or a few more
 		dir := t.TempDir()
 		path := filepath.Join(dir, "out")
 		args := []string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "slabs")}
 		p := start(t, args...)
 		go p.in.WriteString(input)
-		time.Sleep(time.Duration(10+rand.IntN(30+10*round)) * time.Millisecond) // real time: a real process is killed
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); { // real time: a real process is killed
+			if f, err := os.Stat(path); err == nil && f.Size() > int64(begun) {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
 		p.signal(syscall.SIGKILL)
 		p.wait()
 		before, _ := os.ReadFile(path)

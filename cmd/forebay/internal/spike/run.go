@@ -143,9 +143,7 @@ func (c *Config) open(mode string, d *dst) (*writer, error) {
 // stall and half a second more. Then, or when ctx is done, the destination stops
 // delaying, and Run returns what there is with a nil error; see Result.Late.
 func (c *Config) Run(ctx context.Context, mode string) (*Result, error) {
-	run, end := context.WithTimeout(ctx, c.Duration+c.Stall+grace)
-	defer end()
-	d := &dst{ctx: run, latency: c.Latency, rate: c.Drain, stalls: c.stalls(), stall: c.Stall, start: time.Now()}
+	d := &dst{latency: c.Latency, rate: c.Drain, stalls: c.stalls(), stall: c.Stall}
 	w, err := c.open(mode, d)
 	if err != nil {
 		return nil, err
@@ -155,7 +153,10 @@ func (c *Config) Run(ctx context.Context, mode string) (*Result, error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	runtime.GC()
-	d.start = time.Now()
+	// Time counts from here: memory may take longer to be had than all the rest.
+	run, end := context.WithTimeout(ctx, c.Duration+c.Stall+grace)
+	defer end()
+	d.ctx, d.start = run, time.Now()
 	for i := range c.Callers {
 		wg.Go(func() {
 			k := c.drive(run, w, d.start, i)
