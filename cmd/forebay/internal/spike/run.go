@@ -152,6 +152,10 @@ func (c *Config) Run(ctx context.Context, mode string) (*Result, error) {
 		Worst: make([]float64, c.buckets())}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
+	records := make([][]byte, c.Callers)
+	for i := range records {
+		records[i] = make([]byte, c.Size)
+	}
 	runtime.GC()
 	// Time counts from here: memory may take longer to be had than all the rest.
 	run, end := context.WithTimeout(ctx, c.Duration+c.Stall+grace)
@@ -159,7 +163,7 @@ func (c *Config) Run(ctx context.Context, mode string) (*Result, error) {
 	d.ctx, d.start = run, time.Now()
 	for i := range c.Callers {
 		wg.Go(func() {
-			k := c.drive(run, w, d.start, i)
+			k := c.drive(run, w, d.start, i, records[i])
 			mu.Lock()
 			defer mu.Unlock()
 			res.Hist.Merge(k.hist)
@@ -223,11 +227,10 @@ func (k *caller) giveUp(due, until, now time.Duration, gap float64) {
 	}
 }
 
-// drive is one caller.
-func (c *Config) drive(ctx context.Context, w io.Writer, start time.Time, id int) *caller {
+// drive is one caller, which writes p.
+func (c *Config) drive(ctx context.Context, w io.Writer, start time.Time, id int, p []byte) *caller {
 	rng := rand.New(rand.NewPCG(c.Seed, uint64(100+id)))
 	k := &caller{hist: newHist(), worst: make([]float64, c.buckets())}
-	p := make([]byte, c.Size)
 	copy(p, fmt.Sprintf("caller %d ", id))
 	p[len(p)-1] = '\n'
 	gap := float64(time.Second) * float64(c.Callers) / c.Rate
@@ -248,10 +251,11 @@ func (c *Config) drive(ctx context.Context, w io.Writer, start time.Time, id int
 			} else {
 				time.Sleep(at - from)
 			}
-			if ctx.Err() != nil {
-				return k // it was not due yet
-			}
 			from = time.Since(start)
+			if ctx.Err() != nil {
+				k.giveUp(at, c.Duration, from, gap) // none, unless the timer overslept
+				return k
+			}
 		} else {
 			from = at // it was due while the call before was under way
 		}
