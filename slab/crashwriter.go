@@ -487,6 +487,9 @@ func (w *Writer) keepsLocked() bool { return w.mapped() }
 // keepLocked ends the Writer with everything that is not settled left in the
 // crash files, for the next process. Records that have no copy there are dropped.
 func (w *Writer) keepLocked() {
+	if w.retained { // by the drain, whose destination then did not end in time
+		return
+	}
 	lost := w.heapOnly
 	w.sumAllLocked()
 	w.kept = w.inflight + int(w.pendingSlabLocked()) + w.recLeft - lost
