@@ -44,7 +44,7 @@ func TestBesideOthers(t *testing.T) {
 			if err != nil || !strings.Contains(string(out), "started") {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			for end := time.Now().Add(5 * time.Second); sink.LogRecordCount() < tc.events && time.Now().Before(end); {
+			for end := time.Now().Add(time.Minute); sink.LogRecordCount() < tc.events && time.Now().Before(end); {
 				time.Sleep(10 * time.Millisecond)
 			}
 			if n := sink.LogRecordCount(); n != tc.events {
