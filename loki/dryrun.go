@@ -2,7 +2,6 @@ package loki
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -51,7 +50,7 @@ func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
 		}
 	}
 	if _, err := d.w.Write(out); err != nil {
-		return batch.Permanent(errors.New("loki: cannot write dry run: " + err.Error()))
+		return batch.Permanent(fmt.Errorf("loki: cannot write dry run: %w", err))
 	}
 	if p.why != nil {
 		return batch.Reject(p.why, p.indexes(refused)...)

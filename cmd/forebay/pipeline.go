@@ -547,7 +547,7 @@ func plain(err error) string {
 		err = e.Err // without how many records came through before
 	}
 	s := err.Error()
-	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: ", "netsink: ", "fluent: "} {
+	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: ", "netsink: ", "fluent: ", "loki: "} {
 		s = strings.TrimPrefix(s, prefix)
 	}
 	return s
