@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"errors"
 	"io/fs"
 	"slices"
 	"testing"
@@ -320,5 +321,64 @@ func TestCloseTellsEvents(t *testing.T) {
 			close(release)
 			time.Sleep(time.Second)
 		})
+	}
+}
+
+// A segment that holds nothing but a batch whose Append failed, and could not be cut
+// off, is never read, also where what was before it is gone: the batch that got its
+// number is in the next one.
+func TestFailedAppendBehindAGap(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		mem := vfs.NewMem()
+		fs := vfs.NewFaulty(mem, nil)
+		var log eventLog
+		o := &Options{SegmentBytes: MinSegmentBytes, MaxBytes: 4 * MinSegmentBytes, OnEvent: log.add}
+		s := mustOpen(t, fs, o)
+		add := func(first, n int, c batch.Codec) error {
+			_, err := s.Append(numbered(first, n, nil, c))
+			return err
+		}
+		if err := add(1, 5, formA); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.Next(); err != nil { // it stays, whatever the quota
+			t.Fatal(err)
+		}
+		if err := add(10, 20, formB); err != nil {
+			t.Fatal(err)
+		}
+		fs.SetHook(func(c vfs.Call) (int, error) {
+			if c.Op == vfs.OpWrite && c.Len > 100 || c.Op == vfs.OpTruncate {
+				return c.Len, errInjected
+			}
+			return 0, nil
+		})
+		if err := add(40, 5, formA); !errors.Is(err, errInjected) {
+			t.Fatal(err)
+		}
+		fs.SetHook(nil)
+		if err := add(50, 5, formA); err != nil {
+			t.Fatal(err)
+		}
+		for n := 55; s.Stats().DroppedSegments == 0; n += 5 { // the segment of 10…29
+			if err := add(n, 5, formA); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if restart {
+			mem.ReleaseLocks()
+			s = mustOpen(t, mem, o)
+		} else {
+			s.Rewind()
+		}
+		got := drain(t, s, true)
+		if len(got) < 10 || consecutive(got[:5], 1) != nil || consecutive(got[5:], 50) != nil {
+			t.Errorf("restart %t: records %v", restart, got)
+		}
+		mustBalance(t, s)
+		if es := log.of(t, s, "corrupt"); len(es) != 0 || s.Stats().Corrupt != 0 {
+			t.Errorf("restart %t: %v", restart, es)
+		}
+		mustClose(t, s)
 	}
 }

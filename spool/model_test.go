@@ -27,7 +27,9 @@ type model struct {
 	r      *rand.Rand
 	mem    *vfs.Mem
 	faults float64 // probability that an operation of the file system fails
+	reads  bool    // reads and renames, too
 	quota  int64
+	every  bool // what is on disk is looked at after each step
 
 	fs   *vfs.Faulty
 	s    *Spool
@@ -42,10 +44,12 @@ type model struct {
 	killIn  int          // operations until the process dies; 0: it does not
 
 	// What may be there after a restart and need not: batches dropped by a
-	// process that died before their file was deleted, and one whose Append
-	// failed so that not even cutting it off worked.
-	ghosts  map[uint64][]int
-	phantom modelBatch
+	// process that died before their file was deleted, and those whose Append
+	// failed so that not even cutting them off worked: one of them, the last.
+	// So may batches that could not be read.
+	ghosts   map[uint64][]int
+	phantoms []modelBatch
+	corrupt  uint64 // records of all that could not be read
 }
 
 var errInjected = errors.New("injected")
@@ -64,6 +68,10 @@ func (m *model) hook(c vfs.Call) (int, error) {
 		}
 	case vfs.OpCreate, vfs.OpTruncate, vfs.OpRemove, vfs.OpSync, vfs.OpSyncDir, vfs.OpOpen:
 		if m.r.Float64() < m.faults {
+			return 0, fmt.Errorf("%w: %w", errInjected, syscall.EIO)
+		}
+	case vfs.OpRead, vfs.OpRename:
+		if m.reads && m.r.Float64() < m.faults {
 			return 0, fmt.Errorf("%w: %w", errInjected, syscall.EIO)
 		}
 	}
@@ -90,6 +98,9 @@ func (m *model) start() {
 	m.s = s
 	var found []modelBatch
 	for e, err := range scan(m.mem, testDir, &Options{Streams: m.dict}) {
+		if err != nil && m.reads && errors.Is(err, ErrCorrupt) {
+			continue // what was set aside is missed
+		}
 		if err != nil {
 			m.t.Fatal("damage after the death of a process: ", err)
 		}
@@ -104,7 +115,14 @@ func (m *model) start() {
 	}
 	m.compare(found)
 	m.all, m.read, m.acked = found, 0, 0
-	m.phantom = modelBatch{}
+	m.phantoms = nil
+	m.recovered(s, found)
+	m.dropped, m.corrupt = 0, 0
+	m.fs.SetHook(m.hook)
+}
+
+// recovered checks that s has found just that.
+func (m *model) recovered(s *Spool, found []modelBatch) {
 	records := uint64(0)
 	for _, b := range found {
 		records += uint64(len(b.ns))
@@ -112,8 +130,48 @@ func (m *model) start() {
 	if st := s.Stats(); st.Recovered != records || st.Records != records {
 		m.t.Fatalf("%d records on disk, stats %+v", records, st)
 	}
-	m.dropped = 0
-	m.fs.SetHook(m.hook)
+}
+
+// moment looks at what a process finds that begins now, the one before having died,
+// and at times the one before that as well, while it recovered.
+func (m *model) moment() {
+	c := m.mem.CrashClone(m.r, 1)
+	dict := newTestDict(uint32(m.r.Intn(100)))
+	o := &Options{SegmentBytes: 4<<10 + m.r.Int63n(16<<10), Streams: dict, Codec: testCodecs, MaxBytes: m.quota}
+	if m.r.Intn(3) == 0 {
+		left := 1 + m.r.Intn(30)
+		dying := vfs.NewFaulty(c, func(call vfs.Call) (int, error) {
+			if left--; left == 0 {
+				return m.r.Intn(call.Len + 1), vfs.ErrKilled
+			}
+			return 0, nil
+		})
+		s, err := open(dying, testDir, o)
+		dying.Kill()
+		if err == nil {
+			_ = s.Close()
+		}
+	}
+	s := mustOpen(m.t, c, o)
+	var found []modelBatch
+	for {
+		b, seq, err := s.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		ns, err := numbers(b, dict)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		found = append(found, modelBatch{seq: seq, ns: ns})
+	}
+	m.compare(found)
+	m.recovered(s, found)
+	mustBalance(m.t, s)
+	mustClose(m.t, s)
 }
 
 // compare checks what a new process finds: everything whose Append returned and
@@ -141,7 +199,9 @@ func (m *model) compare(found []modelBatch) {
 		m.t.Fatalf("batch %d (records %d…) is lost; found %d of %d batches", b.seq, b.ns[0], k, len(m.all))
 	}
 	ghost(1 << 62)
-	if k < len(found) && found[k].seq == m.phantom.seq && slices.Equal(found[k].ns, m.phantom.ns) {
+	if k < len(found) && slices.ContainsFunc(m.phantoms, func(p modelBatch) bool {
+		return found[k].seq == p.seq && slices.Equal(found[k].ns, p.ns)
+	}) {
 		k++
 	}
 	if k != len(found) {
@@ -185,7 +245,7 @@ func (m *model) append() {
 		m.all = append(m.all, modelBatch{seq: seq, ns: ns, may: true})
 	} else if errors.Is(err, errInjected) {
 		m.s.mu.Lock()
-		m.phantom = modelBatch{seq: m.s.next.seq, ns: ns}
+		m.phantoms = append(m.phantoms, modelBatch{seq: m.s.next.seq, ns: ns})
 		m.s.mu.Unlock()
 	} else if !errors.Is(err, ErrFull) {
 		m.t.Fatal(err)
@@ -229,16 +289,20 @@ func (m *model) next1() {
 	switch {
 	case m.died(err):
 	case errors.Is(err, io.EOF):
+		m.unreadable(1 << 62)
 		if m.read != len(m.all) {
 			m.t.Fatalf("no more batches, but %d is missing", m.all[m.read].seq)
 		}
 	case err != nil:
+		m.unreadable(1 << 62)
 		if !errors.Is(err, errInjected) {
 			m.t.Fatal(err)
 		}
-	case m.read == len(m.all):
-		m.t.Fatalf("batch %d was made up", seq)
 	default:
+		m.unreadable(seq)
+		if m.read == len(m.all) {
+			m.t.Fatalf("batch %d was made up", seq)
+		}
 		ns, err := numbers(b, m.dict)
 		if err != nil {
 			m.t.Fatal(err)
@@ -248,6 +312,22 @@ func (m *model) next1() {
 			m.t.Fatalf("batch %d: records %v, want batch %d: %v", seq, ns, want.seq, want.ns)
 		}
 		m.read++
+	}
+}
+
+// unreadable removes from the model what Next has passed over up to number seq: the
+// spool says how many records.
+func (m *model) unreadable(seq uint64) {
+	n := m.s.Stats().Corrupt - m.corrupt
+	m.corrupt += n
+	k := m.read
+	for ; k < len(m.all) && n > 0 && m.all[k].seq < seq; k++ {
+		n -= min(n, uint64(len(m.all[k].ns)))
+		m.ghosts[m.all[k].seq] = m.all[k].ns
+	}
+	m.all = slices.Delete(m.all, m.read, k)
+	if n != 0 {
+		m.t.Fatalf("the count of unreadable records is off by %d", n)
 	}
 }
 
@@ -324,13 +404,20 @@ func TestModel(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		faults float64
+		reads  bool
 		quota  int64
-	}{{"quiet", 0, 0}, {"faults", 0.05, 0}, {"quota", 0, 64 << 10}} {
+		every  bool
+	}{
+		{"quiet", 0, false, 0, false}, {"faults", 0.05, false, 0, false}, {"quota", 0, false, 64 << 10, false},
+		{"each step", 0.05, false, 0, true}, {"each step quota", 0.05, false, 64 << 10, true}, {"each step reads", 0.1, true, 64 << 10, true},
+	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := &model{t: t, ghosts: map[uint64][]int{}, r: testSeed(t), mem: vfs.NewMem(), faults: c.faults, quota: c.quota}
+			m := &model{t: t, ghosts: map[uint64][]int{}, r: testSeed(t), mem: vfs.NewMem(), faults: c.faults, reads: c.reads, quota: c.quota, every: c.every}
 			m.start()
 			for range steps {
-				m.step()
+				if m.step(); m.every {
+					m.moment()
+				}
 			}
 			mustBalance(t, m.s)
 			m.close()

@@ -70,7 +70,7 @@ func (s *Spool) pick() (g *segment, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range s.segs {
-		if g.end.seq <= s.read.seq {
+		if g.done(s.read) || g.empty() {
 			continue
 		}
 		if g.firstSeq > s.read.seq {

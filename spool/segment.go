@@ -46,6 +46,10 @@ func (g *segment) pending(m mark) uint64 {
 // done reports whether no batch of the segment lies behind m.
 func (g *segment) done(m mark) bool { return g.end.seq <= m.seq }
 
+// empty reports whether the segment has no batch: every Append to it failed. What is
+// left of those in the file must not be read.
+func (g *segment) empty() bool { return g.end.seq <= g.firstSeq }
+
 // segmentName returns the file name of segment id.
 func segmentName(id uint64) string { return fmt.Sprintf("%08d%s", id, segmentSuffix) }
 
