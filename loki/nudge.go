@@ -46,7 +46,8 @@ type page struct {
 
 // spend returns a time for a record of time t: t, or the first one after it that
 // was not given out yet, at most maxNudge away. It reports false if there is
-// none, or if it does not know: then another record may have the same.
+// none, or if it does not know: then another record may have the same. (What lay in more
+// pages than maxBygone is forgotten, and that too.)
 func (r *recent) spend(t int64) (at int64, own bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +88,7 @@ func (r *recent) make(number int64) (p *page) {
 		p = r.first
 		r.first = p.next
 		delete(r.pages, p.number)
-		if len(r.bygone) >= maxBygone {
+		if _, known := r.bygone[p.number]; !known && len(r.bygone) >= maxBygone {
 			clear(r.bygone)
 		}
 		r.bygone[p.number] = struct{}{}

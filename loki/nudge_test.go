@@ -44,16 +44,22 @@ func TestNudgeInterleaved(t *testing.T) {
 }
 
 // TestNudgeModel: against all times that were given out, in no more pages than are
-// remembered. None is given out
-// twice unless it is said, and none is moved further than need be.
+// remembered. None is given out twice unless it is said, none is moved further than need
+// be, and nothing is forgotten.
 func TestNudgeModel(t *testing.T) {
 	seed := rand.Uint64()
 	rng := rand.New(rand.NewPCG(seed, 1))
 	r := new(recent)
 	seen := map[int64]bool{}
+	const base, span = int64(1e18) >> pageBits << pageBits, maxBygone << pageBits
+	bygone := 0
 	for i := range 200_000 {
-		at := 1e18 + rng.Int64N(1<<[]int{4, 21, 28, 38}[i%4])
+		at := base + rng.Int64N([]int64{1 << 4, 1 << 21, 1 << 28, span - maxNudge}[i%4])
 		got, own := r.spend(at)
+		if len(r.bygone) < bygone {
+			t.Fatalf("seed %d: %d pages are forgotten", seed, bygone)
+		}
+		bygone = len(r.bygone)
 		switch {
 		case own && seen[got]:
 			t.Fatalf("seed %d: %d was given out twice", seed, got)
