@@ -111,9 +111,6 @@ func paced(segs []segment, now time.Time) {
 		st := segs[i].st
 		st.pace.passed.Store(now.UnixNano())
 		st.tenantPace.passed.Store(now.UnixNano())
-		if st.tenantPace.denied.Load() != 0 {
-			st.tenantPace.denied.Store(0)
-		}
 	}
 }
 

@@ -312,6 +312,9 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 	s.unreachable.Store(false)
 	text := b.read(res.Body)
 	out = s.judge(res, text, b.size, segs, p.recs[segs[0].order[0]].time)
+	if isLetIn(res.StatusCode) {
+		segs[0].st.tenantPace.denied.Store(0)
+	}
 	switch {
 	case out.verdict == taken:
 		paced(segs, time.Now())

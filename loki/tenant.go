@@ -105,9 +105,10 @@ func (s *Pusher) letsIn(ctx context.Context, tenant string) (let, answered bool)
 	}
 	defer res.Body.Close()
 	io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))
-	switch res.StatusCode {
-	case http.StatusNoContent, http.StatusBadRequest, http.StatusUnprocessableEntity:
-		return true, true
-	}
-	return false, true
+	return isLetIn(res.StatusCode), true
+}
+
+// isLetIn reports whether an answer comes from Loki behind all that asks who it is.
+func isLetIn(status int) bool {
+	return status == http.StatusNoContent || status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
 }

@@ -128,6 +128,11 @@ func TestForbiddenTenant(t *testing.T) {
 			expect("a is back", send("b", "a"), 99)
 			g.denied["a"] = 401
 			expect("and held again", send("a"), batch.KindFatal)
+			g.denied["a"] = 400
+			expect("a is back, this record is refused", send("a"), batch.KindReject, 0)
+			time.Sleep(2 * deniedFor)
+			g.denied["a"] = 401
+			expect("and held once more", send("a"), batch.KindFatal)
 
 			// What was refused for the credentials counts for nothing.
 			g.denied["*"] = 401
@@ -246,7 +251,7 @@ func TestTenantLetInMeanwhile(t *testing.T) {
 			case <-quit:
 				return
 			default:
-				paced([]segment{{st: st}}, sent)
+				st.tenantPace.denied.Store(0) // as post does
 			}
 		}
 	})
