@@ -1,0 +1,709 @@
+//go:build linux || darwin
+
+package spool
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	mathrand "math/rand"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/vfs"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A custody is a walk over random calls of slabs in front of an engine in front of
+// a spool, with a destination and a disk that misbehave. It knows every record by
+// the low bits of its time, and after each call looks for it: at the destination,
+// at the handler, and in what a process that died now would leave on disk.
+type custody struct {
+	t     *testing.T
+	rng   *rand.Rand
+	what  custodyKind
+	steps []string // what was done, for the report of a failure
+
+	mem    *vfs.Mem
+	faults float64 // of the disk
+	fs     *vfs.Faulty
+	dir    string // of the crash-safe slabs of this process
+	s      *Spool
+	e      *deliver.Engine
+	w      *slab.Writer
+	async  *testkit.AsyncSink
+	refuse uint64 // records whose write was refused, in this process
+	twice  uint64 // records that it found in two places
+
+	mu       sync.Mutex // guards the rest
+	alive    *process
+	records  map[int][]byte // by id
+	live     map[int]bool   // accepted, and not given up by an earlier process
+	got      map[int]bool   // taken by the destination from this process
+	told     map[int]bool   // and said so
+	handled  map[int]bool   // of this process
+	order    []int          // as they were taken
+	nextID   int
+	trouble  float64 // of the destination
+	complain string
+}
+
+// custodyKind is what one kind of walk does.
+type custodyKind struct {
+	crash   bool // crash-safe slabs
+	async   bool // the destination pipelines
+	disk    bool // the disk fails
+	poison  bool // the destination refuses some records for good
+	handler bool
+	aside   bool // SpillWhenFull
+	quota   bool // the spool has little room
+	refuse  bool // RefuseNew
+	age     bool // records become too old
+	order   bool // the last copies come in order
+	closes  bool // the process ends and another goes on
+	kills   bool // so, but the process dies
+}
+
+func (k custodyKind) String() string {
+	var on []string
+	for _, f := range strings.Fields(strings.Trim(fmt.Sprintf("%+v", custodyPlain(k)), "{}")) {
+		if name, yes := strings.CutSuffix(f, ":true"); yes {
+			on = append(on, name)
+		}
+	}
+	return strings.Join(on, " ")
+}
+
+type custodyPlain custodyKind // without String
+
+// process is one life of the slabs and the engine.
+type process struct{ dead, closed bool }
+
+const (
+	custodyIDs  = 1 << 20
+	custodyLate = 5 * time.Second
+	custodyHang = 2 * time.Minute
+)
+
+func (c *custody) id(r batch.Record) int { return int(r.Time & (custodyIDs - 1)) }
+
+// bad reports whether the destination will never take a record.
+func (c *custody) bad(id int) bool { return c.what.poison && id%11 == 3 }
+
+// failf notes the first thing that is wrong; mu is held.
+func (c *custody) failf(format string, args ...any) {
+	if c.complain == "" {
+		c.complain = fmt.Sprintf(format, args...)
+	}
+}
+
+// lookLocked checks that r is a record as it was written, and returns its id.
+func (c *custody) lookLocked(where string, r batch.Record) int {
+	id := c.id(r)
+	if want, ok := c.records[id]; !ok || !bytes.Equal(want, r.Data) {
+		c.failf("%s: record %d is torn or made up: %.60q", where, id, r.Data)
+	}
+	return id
+}
+
+// answer is the destination of process p.
+func (c *custody) answer(p *process) testkit.Answer {
+	return func(ctx context.Context, _ int, b *batch.Batch) ([]int, error) {
+		c.mu.Lock()
+		defer func() { c.mu.Unlock() }()
+		n := b.Len()
+		if p.dead {
+			return nil, testkit.ErrDown
+		}
+		ids := make([]int, 0, n)
+		var refused []int
+		for i, r := range b.All() {
+			id := c.lookLocked("destination", r)
+			ids = append(ids, id)
+			if c.bad(id) {
+				refused = append(refused, i)
+			}
+		}
+		take := func(k int, told bool) {
+			for _, id := range ids[:k] {
+				if c.bad(id) {
+					continue
+				}
+				if p.closed {
+					continue
+				}
+				c.got[id] = true
+				if told {
+					c.told[id] = true
+				}
+				c.order = append(c.order, id)
+			}
+		}
+		well := func() ([]int, error) {
+			switch {
+			case p.dead:
+				return nil, testkit.ErrDown
+			case len(refused) == 0:
+				take(n, true)
+				return nil, nil
+			case c.rng.IntN(2) == 0:
+				return nil, batch.Permanent(errors.New("a record is malformed"))
+			}
+			take(n, true)
+			return nil, batch.Reject(errors.New("records are malformed"), refused...)
+		}
+		if c.rng.Float64() >= c.trouble {
+			return well()
+		}
+		kinds := 12
+		if c.what.async {
+			kinds = 10
+		}
+		switch k := c.rng.IntN(kinds); k {
+		case 0, 1:
+			return nil, testkit.ErrDown
+		case 2:
+			take(n, false)
+			return nil, errors.New("the answer was lost")
+		case 3:
+			k := c.rng.IntN(n + 1)
+			for i := range k {
+				if c.bad(ids[i]) {
+					k = i
+					break
+				}
+			}
+			take(k, true)
+			return nil, batch.Prefix(k, testkit.ErrDown)
+		case 4:
+			return nil, batch.Fatal(errors.New("bad credentials"))
+		case 5:
+			return nil, batch.RetryAfter(testkit.ErrDown, time.Duration(c.rng.IntN(8000))*time.Millisecond)
+		case 6:
+			if n > 1 {
+				return nil, batch.TooLarge(errors.New("too large"))
+			}
+			return nil, testkit.ErrDown
+		case 7, 8, 9:
+			d, deaf, last := time.Duration(c.rng.Int64N(int64(custodyHang))), c.rng.IntN(2) == 0, c.rng.IntN(2) == 0
+			if deaf {
+				ctx = context.Background()
+			}
+			c.mu.Unlock()
+			select {
+			case <-time.After(d):
+			case <-ctx.Done():
+			}
+			c.mu.Lock()
+			if ctx.Err() != nil || last {
+				return nil, testkit.ErrDown
+			}
+			return well()
+		case 10:
+			panic("destination is broken")
+		default:
+			clear(c.told) // what was said of other parts of the batch is lost with the goroutine
+			runtime.Goexit()
+			return nil, nil
+		}
+	}
+}
+
+// HandleError is the error handler.
+func (c *custody) HandleError(_ error, b *batch.Batch) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := b.Len()
+	k := 0
+	switch c.rng.IntN(6) {
+	case 0, 1:
+		k = n
+	case 2:
+		k = c.rng.IntN(n + 1)
+	}
+	for i, r := range b.All() {
+		if i < k {
+			c.handled[c.lookLocked("handler", r)] = true
+		}
+	}
+	if k == n {
+		return nil
+	}
+	return batch.Prefix(k, errors.New("handler has enough"))
+}
+
+// disk is the hook of the file system.
+func (c *custody) disk(k vfs.Call) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.faults == 0 || c.rng.Float64() >= c.faults {
+		return 0, nil
+	}
+	switch k.Op {
+	case vfs.OpWrite:
+		return c.rng.IntN(k.Len + 1), fmt.Errorf("%w: %w", errInjected, syscall.ENOSPC)
+	case vfs.OpLock, vfs.OpMkdir, vfs.OpReadDir:
+		return 0, nil
+	}
+	return 0, fmt.Errorf("%w: %w", errInjected, syscall.EIO)
+}
+
+// open starts a process on what is in c.mem and c.dir.
+func (c *custody) open() {
+	t, p := c.t, &process{}
+	c.mu.Lock()
+	c.alive, c.faults, c.refuse = p, 0, 0
+	rng := testkit.Rand(c.rng.Uint64()) // an earlier process may still be in a Send
+	c.mu.Unlock()
+	c.fs = vfs.NewFaulty(c.mem, c.disk)
+	o := &Options{SegmentBytes: MinSegmentBytes << rng.IntN(3), MaxBytes: 64 << 20}
+	if c.what.quota {
+		o.MaxBytes = 4*MinSegmentBytes + rng.Int64N(32<<10)
+	}
+	if c.what.refuse {
+		o.OverQuota = RefuseNew
+	}
+	if rng.IntN(4) == 0 {
+		o.Sync = SyncAlways
+	}
+	var err error
+	if c.s, err = open(c.fs, testDir, o); err != nil {
+		t.Fatal(err)
+	}
+	eo := &deliver.Options{
+		Spill: c.s, SpillWhenFull: c.what.aside, OnError: func(batch.Event) {},
+		Retry:   &deliver.RetryOptions{MaxAge: -1}, // walks take days
+		Breaker: &deliver.BreakerOptions{Failures: 1 + rng.IntN(5), ProbeRecords: 1 + rng.IntN(10), Successes: 1 + rng.IntN(2)},
+	}
+	if c.what.age {
+		eo.Retry.MaxAge = time.Minute
+	}
+	if c.what.handler {
+		eo.Handler, eo.PendingLimit = c, rng.IntN(20)
+	}
+	var sink batch.Sink = testkit.NewSink(c.answer(p))
+	if c.async = nil; c.what.async {
+		c.async = testkit.NewAsyncSink(c.answer(p), 1+rng.IntN(4), rng, 300*time.Millisecond)
+		sink = c.async
+	}
+	if c.e, err = deliver.New(sink, eo); err != nil {
+		t.Fatal(err)
+	}
+	so := &slab.Options{
+		SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(4), MaxRecord: 12000, OversizeBytes: 30000,
+		FlushInterval: 3 * time.Millisecond, RetryMin: time.Millisecond, RetryMax: time.Second, OnError: func(batch.Event) {},
+		WhenFull: []slab.WhenFull{slab.DropOldest(), slab.DropNewest(), slab.BlockFor(10 * time.Millisecond)}[rng.IntN(3)],
+	}
+	if c.what.aside && rng.IntN(3) > 0 {
+		so.WhenFull = slab.Spill()
+	}
+	if c.what.crash {
+		so.Crash = &slab.Crash{Dir: c.dir, Required: true}
+	}
+	if c.w, err = slab.NewSink(c.e, so); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *custody) write() {
+	c.mu.Lock()
+	id := c.nextID
+	c.nextID++
+	size := c.rng.IntN(120)
+	switch c.rng.IntN(20) {
+	case 0:
+		size = 0
+	case 1:
+		size = c.rng.IntN(2500)
+	case 2:
+		size = c.rng.IntN(12500)
+	}
+	p := bytes.Repeat([]byte{byte('a' + id%26)}, size)
+	copy(p, fmt.Sprintf("%d ", id))
+	m := batch.Meta{Time: time.Now().UnixNano()&^(custodyIDs-1) | int64(id), Level: slog.Level(c.rng.IntN(4)*4 - 4)}
+	c.records[id] = p
+	c.mu.Unlock()
+	err := c.w.WriteRecord(p, m)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case err == nil:
+		c.live[id] = true
+	case errors.Is(err, slab.ErrDropped):
+		c.refuse++
+	default:
+		c.failf("%v", err)
+	}
+}
+
+// left is what a process that dies now leaves on disk.
+type left struct {
+	mem     *vfs.Mem
+	spool   []int // ids, in order
+	slabs   []int
+	there   map[int]bool
+	records uint64
+	twice   uint64 // of them, those that are in both
+}
+
+// leave finds it.
+func (c *custody) leave() left {
+	t := c.t
+	all := mathrand.New(mathrand.NewSource(0)) // nothing is lost with probability 1
+	l := left{mem: c.mem.CrashClone(all, 1), there: map[int]bool{}}
+	s, err := open(l.mem.CrashClone(all, 1), testDir, &Options{MaxBytes: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	recovered := s.Stats().Recovered
+	for {
+		b, _, err := s.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range b.All() {
+			l.spool = append(l.spool, c.lookLocked("spool", r))
+		}
+	}
+	if st := s.Stats(); st.Damages != 0 && !c.what.disk || uint64(len(l.spool)) != recovered {
+		c.failf("the spool says %d recovered, has %d: %+v", recovered, len(l.spool), st)
+	}
+	mustClose(t, s)
+	if c.what.crash {
+		files, err := filepath.Glob(filepath.Join(c.dir, "*.slab"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			im, err := slab.ReadImage(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if im.Damaged+im.Unreturned+im.HeapOnly != 0 {
+				c.failf("%s: %d damaged, %d unreturned, %d on the heap", f, im.Damaged, im.Unreturned, im.HeapOnly)
+			}
+			for _, r := range im.Records {
+				l.slabs = append(l.slabs, c.lookLocked("slabs", r))
+			}
+		}
+	}
+	l.records = uint64(len(l.spool) + len(l.slabs))
+	for _, ids := range [][]int{l.spool, l.slabs} {
+		for _, id := range ids {
+			l.there[id] = true
+		}
+	}
+	l.twice = l.records - uint64(len(l.there))
+	return l
+}
+
+// check looks for every record.
+func (c *custody) check() left {
+	c.t.Helper()
+	synctest.Wait()
+	a := c.w.Account()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.e.Account()
+	if err := errors.Join(balanced(a, a.Pending.Inflight-e.Pending.Inflight), e.Check(), c.s.Account().Check()); err != nil {
+		c.failf("%v; engine: %v", err, e)
+	}
+	l := c.leave()
+	if c.complain == "" {
+		c.settleLocked(a, l, false)
+	}
+	if c.async != nil {
+		if f := c.async.Faults(); len(f) > 0 {
+			c.failf("%q", f)
+		}
+	}
+	c.tellLocked("", a)
+	return l
+}
+
+// balanced is Check, but for records of a Send under way that the engine may have
+// taken already.
+func balanced(a batch.Account, under uint64) error {
+	err := a.Check()
+	in, out := a.Accepted+a.Recovered, a.Delivered+a.Handled+a.Dropped.Total()+a.Pending.Total()
+	if in <= out && out <= in+under {
+		return nil
+	}
+	return err
+}
+
+// tellLocked ends the test if something is wrong.
+func (c *custody) tellLocked(when string, a batch.Account) {
+	c.t.Helper()
+	if c.complain != "" {
+		c.t.Fatalf("%s%s\n%v\nafter %s", when, c.complain, a, strings.Join(c.steps[max(0, len(c.steps)-40):], ", "))
+	}
+}
+
+// settleLocked compares what is nowhere with what the account a says was dropped.
+// ended says that the process has ended: what it was told last may not have counted.
+func (c *custody) settleLocked(a batch.Account, l left, ended bool) {
+	missing, untold, first := uint64(0), uint64(0), -1
+	for id := range c.live {
+		if c.got[id] && !c.told[id] {
+			untold++
+		}
+		if !c.got[id] && !c.handled[id] && !l.there[id] {
+			if missing++; first < 0 || id < first {
+				first = id
+			}
+		}
+	}
+	dropped := a.Dropped.Total() - c.refuse
+	memory := a.Pending.Slab + a.Pending.Inflight
+	if c.what.crash {
+		memory = 0
+	}
+	if missing > dropped+memory {
+		c.failf("%d records are nowhere, the first is %d; %d were dropped, %d are in memory", missing, first, dropped, memory)
+	}
+	twice := c.twice + untold + uint64(len(c.handled)) - min(uint64(len(c.handled)), a.Handled)
+	if !ended && !c.what.disk && dropped > missing+twice {
+		c.failf("%d records were dropped, %d are nowhere; of %d there may be two copies", dropped, missing, twice)
+	}
+}
+
+// die is the death of the process; another goes on with what is left.
+func (c *custody) die(l left) {
+	dir := c.copyDir(c.dir)
+	c.stop()
+	c.mem, c.dir = l.mem, dir
+	c.begin(l)
+}
+
+// stop ends the process; what it does from now on nobody sees.
+func (c *custody) stop() {
+	c.mu.Lock()
+	c.alive.dead = true
+	c.mu.Unlock()
+	c.fs.Kill()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _ = c.w.Shutdown(ended)
+	_ = c.e.Close(ended) // the writer does not, if a Send has not returned
+	_ = c.s.Close()
+}
+
+// copyDir copies a directory of crash-safe slabs.
+func (c *custody) copyDir(dir string) string {
+	if !c.what.crash {
+		return dir
+	}
+	to, err := os.MkdirTemp(filepath.Dir(dir), "life")
+	if err == nil {
+		err = os.CopyFS(filepath.Join(to, "slabs"), os.DirFS(dir))
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return filepath.Join(to, "slabs")
+}
+
+// begin starts the next process, which has l to deliver.
+func (c *custody) begin(l left) {
+	c.mu.Lock()
+	for id := range c.live { // what is nowhere was delivered, or dropped and counted
+		if !l.there[id] {
+			delete(c.live, id)
+		}
+	}
+	clear(c.got)
+	clear(c.told)
+	clear(c.handled)
+	c.twice = l.twice
+	c.mu.Unlock()
+	c.open()
+	if a := c.w.Account(); a.Recovered != l.records {
+		c.t.Fatalf("recovered %d records, %d are there: %v", a.Recovered, l.records, a)
+	}
+}
+
+// close ends the process in time, and starts the next.
+func (c *custody) close() {
+	c.mu.Lock()
+	c.faults = 0
+	patience := time.Duration(c.rng.Int64N(int64(custodyLate)))
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, _ = c.w.Shutdown(ctx)
+	_ = c.e.Close(ctx) // the writer does not, if a Send has not returned
+	report := c.w.Report()
+	c.mu.Lock()
+	c.alive.closed = true
+	c.mu.Unlock()
+	err := errors.Join(c.s.Close(), report.Check())
+	l := func() left {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err != nil {
+			c.failf("%v", err)
+		}
+		l := c.leave()
+		c.settleLocked(report.Account, l, true)
+		c.tellLocked("closed: ", report.Account)
+		return l
+	}()
+	c.dir = c.copyDir(c.dir) // a Send that hangs may still hold the file
+	c.begin(l)
+}
+
+func (c *custody) step() string {
+	c.mu.Lock()
+	k, d := c.rng.IntN(100), time.Duration(c.rng.Int64N(int64(20*time.Millisecond)))
+	if c.rng.IntN(5) == 0 {
+		d *= 2000
+	}
+	c.mu.Unlock()
+	switch {
+	case k < 60:
+		n := 1 + k%8*(1+k%3)
+		for range n {
+			c.write()
+		}
+		return fmt.Sprintf("write %d", n)
+	case k < 85:
+		time.Sleep(d)
+		return fmt.Sprint("sleep ", d)
+	case k < 91:
+		c.mu.Lock()
+		c.trouble = []float64{0, 0.3, 0.9, 1}[c.rng.IntN(4)]
+		c.mu.Unlock()
+		return fmt.Sprint("trouble ", c.trouble)
+	case k < 95 && c.what.disk:
+		c.mu.Lock()
+		c.faults = []float64{0, 0, 0.2, 1}[c.rng.IntN(4)]
+		c.mu.Unlock()
+		return fmt.Sprint("disk ", c.faults)
+	case k < 96:
+		if d < 2*time.Millisecond && c.what.closes {
+			return "close"
+		}
+		if c.what.kills && d < 6*time.Millisecond {
+			return "die"
+		}
+	case k < 97:
+		if _, err := open(c.mem, testDir, nil); !errors.Is(err, ErrLocked) {
+			c.t.Fatal(err)
+		}
+		return "open twice"
+	}
+	return "nothing"
+}
+
+func (c *custody) walk(steps int) {
+	c.open()
+	defer func() {
+		c.stop()
+		time.Sleep(custodyHang) // until a Send that hangs has returned
+	}()
+	for range steps {
+		c.steps = append(c.steps, "")
+		what := &c.steps[len(c.steps)-1]
+		*what = "…"
+		if *what = c.step(); *what == "close" {
+			c.close()
+		}
+		if l := c.check(); *what == "die" {
+			c.die(l)
+			c.check()
+		}
+	}
+	c.mu.Lock()
+	c.trouble, c.faults = 0, 0
+	c.mu.Unlock()
+	time.Sleep(time.Hour)
+	c.check()
+	if err := c.w.Flush(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+	if l := c.check(); c.w.Account().Pending.Total() != 0 || len(l.there) != 0 && !c.what.disk {
+		c.t.Fatalf("not at rest: %v; %d on disk", c.w.Account(), len(l.there))
+	}
+	if c.what.order {
+		last := map[int]int{}
+		for i, id := range c.order {
+			last[id] = i
+		}
+		before := -1
+		for i, id := range c.order {
+			if last[id] != i {
+				continue
+			}
+			if id < before {
+				c.t.Fatalf("the last copy of %d came after that of %d", id, before)
+			}
+			before = id
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), custodyLate)
+	defer cancel()
+	if _, err := c.w.Shutdown(ctx); err != nil {
+		c.t.Fatal(err)
+	}
+	mustClose(c.t, c.s)
+}
+
+// Whatever the destination and the disk do, a record is at the destination, or
+// handled, or dropped and counted, or where the next process finds it: at every
+// step, the account balances and every record is somewhere.
+func TestCustody(t *testing.T) {
+	for _, k := range []custodyKind{
+		{order: true, closes: true},
+		{async: true, order: true}, // what was answered when the process ends is not sent behind what was not
+		{async: true, aside: true, order: true},
+		{async: true, closes: true, kills: true},
+		{async: true, disk: true, closes: true, kills: true},
+		{async: true, aside: true, disk: true, closes: true, kills: true},
+		{async: true, aside: true, quota: true, disk: true, poison: true, handler: true, closes: true, kills: true},
+		{crash: true, order: true, closes: true, kills: true},
+		{crash: true, order: true, aside: true, closes: true, kills: true},
+		{crash: true, disk: true, closes: true, kills: true},
+		{crash: true, disk: true, aside: true, closes: true, kills: true},
+		{crash: true, poison: true, handler: true, closes: true, kills: true},
+		{crash: true, poison: true, age: true, aside: true, closes: true, kills: true},
+		{crash: true, quota: true, closes: true, kills: true},
+		{crash: true, quota: true, refuse: true, aside: true, closes: true, kills: true},
+		{crash: true, quota: true, disk: true, aside: true, poison: true, handler: true, closes: true, kills: true},
+	} {
+		t.Run(k.String(), func(t *testing.T) {
+			seed := testkit.Seed(t)
+			for round := range testkit.Rounds(1, 2000) {
+				dir := t.TempDir()
+				synctest.Test(t, func(t *testing.T) {
+					c := &custody{
+						t: t, rng: testkit.Rand(seed + uint64(round)), what: k, mem: vfs.NewMem(), dir: filepath.Join(dir, "slabs"),
+						records: map[int][]byte{}, live: map[int]bool{}, got: map[int]bool{}, told: map[int]bool{}, handled: map[int]bool{},
+					}
+					c.walk(120)
+				})
+				if t.Failed() {
+					t.Logf("seed %d, round %d", seed, round)
+					return
+				}
+			}
+		})
+	}
+}
