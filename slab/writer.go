@@ -406,15 +406,25 @@ func (w *Writer) place(p []byte, m batch.Meta) bool {
 
 // placeLocked stores p if a slab has room for it.
 func (w *Writer) placeLocked(p []byte, m batch.Meta) bool {
-	if b := w.cur; b == nil || !b.fits(len(p)) {
-		if !w.openLocked(len(p), m) {
-			return false
-		}
+	if !w.roomLocked(len(p), m) {
+		return false
 	}
 	if b := w.cur; b.head != nil {
 		b.noteOld() // the drain may have settled some of it
 	}
 	w.cur.store(p, m, w.ticketLocked())
+	w.storedLocked(m)
+	return true
+}
+
+// roomLocked makes room for n bytes in the current block, if there can be any.
+func (w *Writer) roomLocked(n int, m batch.Meta) bool {
+	b := w.cur
+	return b != nil && b.fits(n) || w.openLocked(n, m)
+}
+
+// storedLocked does what is due after a record of m was stored.
+func (w *Writer) storedLocked(m batch.Meta) {
 	if w.sleep == parked {
 		w.wakeLocked()
 	}
@@ -422,7 +432,6 @@ func (w *Writer) placeLocked(p []byte, m batch.Meta) bool {
 		w.urgentLocked()
 	}
 	w.setRoomLocked()
-	return true
 }
 
 // openLocked makes a current block with room for n bytes, if there can be one.

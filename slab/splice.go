@@ -1,0 +1,97 @@
+package slab
+
+import (
+	"unsafe"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A Splice is text that belongs into a record, before the byte At of the others.
+type Splice struct {
+	At   int
+	Text string
+}
+
+// TryWriteSpliced is [Writer.WriteRecord] of p with the texts of in where they belong,
+// for callers that would have to copy long texts to put the record together. It copies
+// p and the texts. It reports false, and has accepted and counted nothing, where the
+// record takes more than a copy into a slab that has room or is free: the caller then
+// puts the record together and calls WriteRecord. That is always so with
+// Options.Crash or a MaxRecord below what a slab holds, sometimes with Options.Shards,
+// and otherwise when no slab is free, for a record larger than a slab, and after Close.
+//
+// The places must lie within p and ascend. It panics if they do not.
+func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
+	n, last := len(p), 0
+	for i := range in {
+		if at := in[i].At; at < last || at > len(p) {
+			panic("slab: TryWriteSpliced: the places of texts must lie within the record and ascend")
+		}
+		last = in[i].At
+		n += len(in[i].Text)
+	}
+	if points {
+		point(ptPut)
+	}
+	if w.special.Load() {
+		return false
+	}
+	w.mu.put.Lock()
+	if n+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {
+		w.mu.slabs.Lock()
+		return w.placeSplicedLocked(p, in, n, m)
+	}
+	w.room -= n + batch.SlotBytes
+	w.next++
+	w.cur.storeSpliced(p, in, n, m, w.next)
+	w.mu.put.Unlock()
+	if points {
+		point(ptReturn)
+	}
+	return true
+}
+
+// placeSplicedLocked is what putSlowLocked does for a record of n bytes that finds
+// room.
+func (w *Writer) placeSplicedLocked(p []byte, in []Splice, n int, m batch.Meta) bool {
+	defer w.unlock()
+	if points {
+		point(ptSlowLocked)
+	}
+	if w.closed || w.sh.multi || w.waiters.n > 0 || n > w.maxRecord || n+batch.SlotBytes > w.slabBytes || !w.roomLocked(n, m) {
+		return false
+	}
+	w.cur.storeSpliced(p, in, n, m, w.ticketLocked())
+	w.storedLocked(m)
+	return true
+}
+
+// storeSpliced is store of p with what belongs into it, n bytes together, on the heap.
+func (b *block) storeSpliced(p []byte, in []Splice, n int, m batch.Meta, ticket uint64) {
+	off := b.off
+	*(*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes)) = slotWords{
+		ticket, uint64(m.Time), pair(uint32(off), uint32(n)), tail(m),
+	}
+	if b.n == b.cut {
+		b.cutTicket = ticket
+	}
+	b.off = off + n
+	b.n++
+	splice(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), n), p, in)
+	if points {
+		point(ptCopiedLocked)
+		point(ptStoredLocked)
+	}
+}
+
+// splice fills dst with p and what belongs into it.
+func splice(dst, p []byte, in []Splice) {
+	from := 0
+	for i := range in {
+		s := &in[i]
+		dst = dst[copy(dst, p[from:s.At]):]
+		dst = dst[copy(dst, s.Text):]
+		from = s.At
+	}
+	copy(dst, p[from:])
+}
