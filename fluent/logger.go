@@ -102,18 +102,24 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 		l.refused.Add(1)
 		return ErrClosed
 	}
-	stream, err := streamOf(tag)
+	s := borrow(l.s.c.MaxRecord, l.s.c.TimeFields)
+	stream, err := s.streamOf(tag)
 	if err != nil {
+		s.free()
 		l.encodeDrops.Add(1)
 		return err
 	}
-	s := borrow(l.s.c.MaxRecord, l.s.c.TimeFields)
+	s.holds = !l.s.c.Sync
 	rec, err := s.record(appendEntryTime(s.room(), t, l.s.c.IntegerTime), v, l.s.c.MessageKey)
 	if err == nil {
 		if l.s.c.Sync {
 			return l.postAndWait(s, rec, now.UnixNano(), stream)
 		}
-		err = l.s.w.WriteRecord(rec, batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream})
+		m := batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream}
+		if len(s.held) == 0 || !l.s.w.TryWriteSpliced(rec, s.held, m) {
+			rec = s.whole(rec)
+			err = l.s.w.WriteRecord(rec, m)
+		}
 		s.done(rec)
 		s.free()
 		if err != nil {

@@ -48,14 +48,14 @@ func (s *valuer) room() []byte {
 // borrow next time. Where the record outgrew its memory, append has moved it to
 // some of its own, which is dropped.
 func (s *valuer) done(rec []byte) {
-	if s.want == 0 && len(rec) <= ownScratchBytes {
+	if s.want == 0 && s.lent == nil && len(rec) <= ownScratchBytes {
 		return
 	}
 	if s.lent != nil {
 		scratch.Put(s.lent)
 		s.lent = nil
 	}
-	switch n := len(rec); {
+	switch n := len(rec) - s.joined; {
 	case n > maxScratchBytes:
 	case n > ownScratchBytes:
 		s.want, s.small = max(s.want, n), 0

@@ -59,6 +59,19 @@ func streamOf(tag string) (uint32, error) {
 	return tags.add(tag)
 }
 
+// streamOf is [streamOf], which most often is asked for the same tag again.
+func (s *valuer) streamOf(tag string) (uint32, error) {
+	if tag == s.tag && tag != "" {
+		return s.stream, nil
+	}
+	id, err := streamOf(tag)
+	if err == nil {
+		s.tag, _ = tagOf(id) // not the caller's, which may be a part of something large
+		s.stream = id
+	}
+	return id, err
+}
+
 func (t *tagTable) add(tag string) (uint32, error) {
 	if err := checkTag(tag); err != nil {
 		return 0, err

@@ -13,9 +13,11 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/slab"
 )
 
 const (
@@ -39,27 +41,41 @@ var (
 )
 
 // valuer writes Go values as MessagePack. It is borrowed from a pool, one for
-// each record.
+// each record. What every record needs lies in front: after a pause none of it is in
+// the processor's cache.
 type valuer struct {
-	base  int      // where the record begins in dst
-	limit int      // bytes of a record
-	depth int      // of values within each other, pointers too
-	level int      // of maps and lists only
-	deep  bool     // there may be more than maxLevels of them
-	way   []place  // pointers, maps and slices we are in, from trackDepth on
-	path  []string // where an error lies, innermost first
+	base  int // where the record begins in dst
+	limit int // bytes of a record
+	depth int // of values within each other, pointers too
+	level int // of maps and lists only
+	deep  bool
+	holds bool // long strings of the record's own map are held
 	times TimeForm
+
+	// The last tag, as the table has it, and its number.
+	stream uint32
+	tag    string
+
+	// Memory of records, see room:
+	want, small int // what to borrow, 0: nothing; how many records in a row did not need it
+	lent        []byte
+
+	// What is left out of dst, see hold:
+	held      []slab.Splice
+	heldBytes int
+	joined    int // bytes of it that are in dst nevertheless
+
+	way  []place  // pointers, maps and slices we are in, from trackDepth on
+	path []string // where an error lies, innermost first
 
 	// Of a scope that replaces attributes:
 	replace func(groups []string, a slog.Attr) slog.Attr // nil: none
 	groups  []string                                     // open
 
-	// Memory of records, see room:
-	own, lent   []byte
-	want, small int // what to borrow, 0: nothing; how many records in a row did not need it
+	own [ownScratchBytes]byte
 }
 
-var valuers = sync.Pool{New: func() any { return &valuer{own: make([]byte, 0, ownScratchBytes)} }}
+var valuers = sync.Pool{New: func() any { return new(valuer) }}
 
 func borrow(limit int, times TimeForm) *valuer {
 	s := valuers.Get().(*valuer)
@@ -73,6 +89,8 @@ func (s *valuer) free() {
 		s.way = s.way[:0]
 	}
 	s.path = s.path[:0]
+	s.letGo()
+	s.joined = 0
 	if s.replace != nil {
 		s.replace = nil
 		clear(s.groups[:cap(s.groups)])
@@ -93,13 +111,14 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 	case map[string]string:
 		dst, err = s.stringMap(dst, m)
 	default:
+		s.holds = false
 		dst, err = s.any(dst, v)
 	}
 	if err == nil {
 		if s.deep {
-			dst = flat(dst, at)
+			dst = flat(s.whole(dst), at)
 		}
-		if len(dst)-at > s.limit {
+		if len(dst)-at+s.heldBytes > s.limit {
 			err = s.tooLarge(dst)
 		}
 	}
@@ -221,24 +240,28 @@ func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 	if err := s.enter(dst, place{at: mapPointer(m)}); err != nil {
 		return dst, err
 	}
-	dst = msgpack.AppendMapHeader(dst, len(m))
-	for k, v := range m {
-		switch v := v.(type) {
-		case string:
-			dst = msgpack.AppendStrs(dst, k, v)
-		case int:
-			dst = msgpack.AppendInt(msgpack.AppendStr(dst, k), int64(v))
-		default:
-			dst = msgpack.AppendStr(dst, k)
-			var err error
-			if dst, err = s.any(dst, v); err != nil {
-				s.in(k)
-				return dst, err
-			}
-		}
+	dst, err := msgpack.AppendMap(dst, m, s)
+	if err != nil {
+		return dst, err
 	}
 	s.leave()
 	return dst, nil
+}
+
+// AppendPair appends what msgpack.AppendMap leaves to us.
+func (s *valuer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
+	dst = msgpack.AppendStr(dst, k)
+	if v, ok := v.(string); ok {
+		if s.holds && s.level == 1 && len(v) >= holdBytes {
+			return s.hold(dst, v), nil
+		}
+		return msgpack.AppendStr(dst, v), nil
+	}
+	dst, err := s.any(dst, v)
+	if err != nil {
+		s.in(k)
+	}
+	return dst, err
 }
 
 func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
@@ -247,9 +270,71 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 	}
 	dst = msgpack.AppendMapHeader(dst, len(m))
 	for k, v := range m {
+		if s.holds && s.level == 0 && len(v) >= holdBytes {
+			dst = s.hold(msgpack.AppendStr(dst, k), v)
+			continue
+		}
 		dst = msgpack.AppendStrs(dst, k, v)
 	}
 	return dst, nil
+}
+
+const (
+	// holdBytes is the length from which a string is held.
+	holdBytes = 512
+	// maxHeld is how many of a record are.
+	maxHeld = 8
+)
+
+// hold appends a string. Where that may be it appends only the header and keeps the
+// string aside: it is then copied straight into the slab, and not by way of dst. That
+// is so for strings of the record's own map, behind which nothing is ever moved or
+// taken back.
+func (s *valuer) hold(dst []byte, v string) []byte {
+	if len(s.held) == maxHeld || !utf8.ValidString(v) {
+		return msgpack.AppendStr(dst, v)
+	}
+	dst = msgpack.AppendStrHeader(dst, len(v))
+	s.held = append(s.held, slab.Splice{At: len(dst), Text: v})
+	s.heldBytes += len(v)
+	return dst
+}
+
+// whole returns dst with what is held where it belongs.
+func (s *valuer) whole(dst []byte) []byte {
+	if s.heldBytes == 0 {
+		return dst
+	}
+	all := len(dst) + s.heldBytes
+	out, lent := dst, s.lent
+	if cap(dst) < all {
+		s.lent, _ = scratch.Get(all)
+		out = s.lent
+	} else {
+		lent = nil // it stays
+	}
+	out = out[:all]
+	for _, h := range slices.Backward(s.held) {
+		all -= copy(out[all-(len(dst)-h.At):], dst[h.At:])
+		all -= copy(out[all-len(h.Text):], h.Text)
+		dst = dst[:h.At]
+	}
+	copy(out, dst)
+	if lent != nil {
+		scratch.Put(lent)
+	}
+	s.joined = s.heldBytes
+	s.letGo()
+	return out
+}
+
+// letGo forgets what is held, and holds nothing any more.
+func (s *valuer) letGo() {
+	s.holds = false
+	if s.heldBytes > 0 {
+		clear(s.held)
+		s.held, s.heldBytes = s.held[:0], 0
+	}
 }
 
 // any appends a value of any type: the common ones without reflection.

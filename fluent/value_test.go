@@ -431,6 +431,7 @@ func TestTags(t *testing.T) {
 
 func FuzzRecordFromJSON(f *testing.F) {
 	f.Add(`{"a":[1,2.5,"x",null,{"b":true}]}`)
+	f.Add(`{"a":"` + strings.Repeat("held ", 200) + `","b":["` + strings.Repeat("not ", 200) + `"],"c":"\u00e4"}`)
 	f.Fuzz(func(t *testing.T, js string) {
 		var v map[string]any
 		d := json.NewDecoder(strings.NewReader(js))
@@ -455,6 +456,18 @@ func FuzzRecordFromJSON(f *testing.F) {
 		}
 		if json.Unmarshal(got, &have) != nil || !reflect.DeepEqual(want, have) {
 			t.Fatalf("%s became %s", norm, got)
+		}
+		h := borrow(1<<20, TimeText)
+		defer h.free()
+		h.holds = true
+		if mp, err = h.record(nil, v, "m"); err == nil {
+			mp = h.whole(mp)
+			got, _, err = msgpack.AppendJSON(nil, mp)
+			h.done(mp)
+		}
+		have = nil
+		if err != nil || json.Unmarshal(got, &have) != nil || !reflect.DeepEqual(want, have) {
+			t.Fatalf("%s became %s by way of what is held: %v", norm, got, err)
 		}
 	})
 }

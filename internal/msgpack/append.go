@@ -193,6 +193,87 @@ slow:
 	return AppendStr(AppendStr(dst, k), v)
 }
 
+// A Pairer appends what [AppendMap] does not by itself.
+type Pairer interface {
+	// AppendPair appends k and v, the pair of a map.
+	AppendPair(dst []byte, k string, v any) ([]byte, error)
+}
+
+// AppendMap appends m, whose pairs come in no order: those of short ASCII strings by
+// itself, and integers, the others, and whatever dst has no room for, by p, whose error ends it. It
+// is what a loop over AppendStr would be; as most records are nothing else, there are
+// no calls in it, and the bytes of a pair are looked at once.
+func AppendMap(dst []byte, m map[string]any, p Pairer) ([]byte, error) {
+	dst = AppendMapHeader(dst, len(m))
+	at := len(dst)
+	for k, v := range m {
+		s, ok := v.(string)
+		if !ok {
+			if i, ok := v.(int); ok {
+				dst = AppendInt(AppendStr(dst[:at], k), int64(i))
+				at = len(dst)
+				continue
+			}
+		} else if len(k) <= short && len(s) <= short && cap(dst)-at >= 2*(1+short) {
+			// As in AppendStr: words that may overlap.
+			d := unsafe.Add(unsafe.Pointer(unsafe.SliceData(dst)), at)
+			n, from := len(k), unsafe.StringData(k)
+			*(*byte)(d) = 0xa0 | byte(n)
+			var seen uint64
+			switch {
+			case n >= 8:
+				lo, hi := binary.LittleEndian.Uint64(word64(from, 0)[:]), binary.LittleEndian.Uint64(word64(from, n-8)[:])
+				binary.LittleEndian.PutUint64(word64((*byte)(d), 1)[:], lo)
+				binary.LittleEndian.PutUint64(word64((*byte)(d), n-7)[:], hi)
+				seen = lo | hi
+			case n >= 4:
+				lo, hi := binary.LittleEndian.Uint32(word32(from, 0)[:]), binary.LittleEndian.Uint32(word32(from, n-4)[:])
+				binary.LittleEndian.PutUint32(word32((*byte)(d), 1)[:], lo)
+				binary.LittleEndian.PutUint32(word32((*byte)(d), n-3)[:], hi)
+				seen = uint64(lo | hi)
+			case n > 0:
+				a, b, c := k[0], k[n>>1], k[n-1]
+				*(*byte)(unsafe.Add(d, 1)), *(*byte)(unsafe.Add(d, 1+n>>1)), *(*byte)(unsafe.Add(d, n)) = a, b, c
+				seen = uint64(a | b | c)
+			}
+			end := at + 1 + n
+			d = unsafe.Add(d, 1+n)
+			n, from = len(s), unsafe.StringData(s)
+			*(*byte)(d) = 0xa0 | byte(n)
+			switch {
+			case n >= 8:
+				lo, hi := binary.LittleEndian.Uint64(word64(from, 0)[:]), binary.LittleEndian.Uint64(word64(from, n-8)[:])
+				binary.LittleEndian.PutUint64(word64((*byte)(d), 1)[:], lo)
+				binary.LittleEndian.PutUint64(word64((*byte)(d), n-7)[:], hi)
+				seen |= lo | hi
+			case n >= 4:
+				lo, hi := binary.LittleEndian.Uint32(word32(from, 0)[:]), binary.LittleEndian.Uint32(word32(from, n-4)[:])
+				binary.LittleEndian.PutUint32(word32((*byte)(d), 1)[:], lo)
+				binary.LittleEndian.PutUint32(word32((*byte)(d), n-3)[:], hi)
+				seen |= uint64(lo | hi)
+			case n > 0:
+				a, b, c := s[0], s[n>>1], s[n-1]
+				*(*byte)(unsafe.Add(d, 1)), *(*byte)(unsafe.Add(d, 1+n>>1)), *(*byte)(unsafe.Add(d, n)) = a, b, c
+				seen |= uint64(a | b | c)
+			}
+			if seen&ascii64 == 0 {
+				at = end + 1 + n
+				continue
+			}
+		}
+		var err error
+		if dst, err = p.AppendPair(dst[:at], k, v); err != nil {
+			return dst, err
+		}
+		at = len(dst)
+	}
+	return dst[:at], nil
+}
+
+// short is the length of the longest strings that AppendStr and AppendMap store in
+// words.
+const short = 16
+
 const (
 	ascii64 = 0x8080808080808080 // the bits that ASCII has not
 	ascii32 = 0x80808080

@@ -269,3 +269,112 @@ func TestShortStrings(t *testing.T) {
 		}
 	}
 }
+
+// pairer writes what AppendMap leaves to it, and notes the keys.
+type pairer struct {
+	keys []string
+	err  error
+}
+
+func (p *pairer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
+	p.keys = append(p.keys, k)
+	if s, ok := v.(string); ok {
+		return AppendStr(AppendStr(dst, k), s), p.err
+	}
+	return AppendNil(AppendStr(dst, k)), p.err
+}
+
+// AppendMap writes what AppendStr would, whatever room there is, and nothing beyond.
+func TestAppendMap(t *testing.T) {
+	texts := []any{7, -1 << 40, nil, 2.5}
+	for n := range 20 {
+		for _, place := range []int{-1, 0, n / 2, n - 1} {
+			b := []byte("abcdefghijklmnopqrst")[:n]
+			if place >= 0 && place < n {
+				b[place] = 0xfe
+			}
+			texts = append(texts, string(b))
+		}
+	}
+	texts = append(texts, "ä", strings.Repeat("z", 300))
+	for _, k := range texts {
+		k, ok := k.(string)
+		if !ok {
+			continue
+		}
+		for _, v := range texts {
+			want := AppendStr(AppendMapHeader([]byte("x"), 1), k)
+			switch v := v.(type) {
+			case string:
+				want = AppendStr(want, v)
+			case int:
+				want = AppendInt(want, int64(v))
+			default:
+				want = AppendNil(want)
+			}
+			for _, room := range []int{0, 1, 2, 17, 33, 34, 35, 36, 60} {
+				mem := bytes.Repeat([]byte{'-'}, 80)
+				mem[0] = 'x'
+				got, err := AppendMap(mem[:1:1+room], map[string]any{k: v}, &pairer{})
+				if err != nil || !bytes.Equal(got, want) {
+					t.Fatalf("%q: %v, room for %d: %x, want %x (%v)", k, v, room, got, want, err)
+				}
+				if len(bytes.Trim(mem[1+room:], "-")) > 0 {
+					t.Fatalf("%q: %v, room for %d: wrote beyond: %q", k, v, room, mem)
+				}
+			}
+		}
+	}
+}
+
+// Many pairs of all kinds come out once each; an error ends it.
+func TestAppendMapOfMany(t *testing.T) {
+	m := map[string]any{}
+	for i := range 200 {
+		k := strings.Repeat("k", i%7) + string(rune('a'+i%26)) + strings.Repeat("ö", i%3) + string(rune('0'+i/26))
+		m[k] = []any{"value", i, nil, strings.Repeat("v", i), "\xff"}[i%5]
+	}
+	for _, room := range []int{0, 100, 1000, 1 << 16} {
+		var p pairer
+		b, err := AppendMap(make([]byte, 0, room), m, &p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, rest, err := Next(b)
+		if err != nil || head.Kind != Map || head.Len != len(m) {
+			t.Fatalf("%+v, %v", head, err)
+		}
+		seen := map[string]bool{}
+		for range m {
+			var k, v Token
+			if k, rest, err = Next(rest); err == nil {
+				v, rest, err = Next(rest)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[string(k.Bytes)] = true
+			switch want := m[string(k.Bytes)].(type) {
+			case string:
+				if string(v.Bytes) != strings.ToValidUTF8(want, "\ufffd") {
+					t.Errorf("%s: %q, want %q", k.Bytes, v.Bytes, want)
+				}
+			case int:
+				if v.Int64() != int64(want) && v.Num != uint64(want) {
+					t.Errorf("%s: %d, want %d", k.Bytes, v.Num, want)
+				}
+			default:
+				if v.Kind != Nil {
+					t.Errorf("%s: %v, want nil", k.Bytes, v.Kind)
+				}
+			}
+		}
+		if len(seen) != len(m) || len(rest) != 0 {
+			t.Errorf("%d of %d keys, %d bytes left", len(seen), len(m), len(rest))
+		}
+	}
+	p := pairer{err: errors.New("no")}
+	if _, err := AppendMap(nil, m, &p); err != p.err || len(p.keys) != 1 {
+		t.Errorf("%v after %d pairs", err, len(p.keys))
+	}
+}

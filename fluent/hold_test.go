@@ -1,0 +1,215 @@
+package fluent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// recordJSON is rec as JSON, read back so that the order of keys does not count.
+func recordJSON(t *testing.T, rec []byte) string {
+	t.Helper()
+	js, rest, err := msgpack.AppendJSON(nil, rec)
+	if err != nil || len(rest) != 0 {
+		t.Fatalf("%d bytes left: %v", len(rest), err)
+	}
+	return string(js)
+}
+
+// holdable are records with long strings in all places.
+func holdable() map[string]any {
+	long := strings.Repeat("long ", 300)
+	many, texts := map[string]any{"n": 1, "s": "short"}, map[string]string{"s": "short"}
+	for i := range 2*maxHeld + 2 {
+		k := fmt.Sprint("key", i)
+		many[k], texts[k] = long[:holdBytes-6+i], long[i:]
+	}
+	deep := any(long)
+	for range 40 {
+		deep = map[string]any{"in": deep}
+	}
+	return map[string]any{
+		"one":     map[string]any{"line": long},
+		"longest": map[string]any{"line": strings.Repeat("x", 70_000), "other": strings.Repeat("y", 2000)},
+		"many":    many,
+		"texts":   texts,
+		"bad":     map[string]any{"line": long + "\xff" + long, "good": long},
+		"within":  map[string]any{"m": map[string]any{"line": long}, "l": []any{long, long}, "t": map[string]string{"x": long}, "line": long, "e": errors.New(long)},
+		"deep":    map[string]any{"line": long, "deep": deep},
+		"bomb":    map[string]any{"line": long, "bomb": bomb{}, "more": long},
+		"struct":  struct{ A, B string }{long, "b"},
+		"string":  long,
+		"logs":    valuerT{},
+		"pointer": ptr(map[string]any{"line": long}),
+	}
+}
+
+// What is held is in its place once the record is whole.
+func TestHeldStrings(t *testing.T) {
+	for name, v := range holdable() {
+		held := 0
+		for _, room := range []int{0, 100, 1 << 20} {
+			s := borrow(1<<20, TimeText)
+			plain, err := s.record(nil, v, "message")
+			if err != nil || len(s.held) > 0 {
+				t.Fatalf("%s: %d strings held, %v", name, len(s.held), err)
+			}
+			s.free()
+			s = borrow(1<<20, TimeText)
+			s.holds = true
+			rec, err := s.record(make([]byte, 0, room), v, "message")
+			held = len(s.held)
+			if size := len(rec) + s.heldBytes; err != nil || size != len(plain) {
+				t.Errorf("%s: %d bytes, want %d (%v)", name, size, len(plain), err)
+			}
+			rec = s.whole(rec)
+			if a, b := recordJSON(t, plain), recordJSON(t, rec); !equalJSON(a, b) {
+				t.Errorf("%s, room for %d:\n%.300s\nwant\n%.300s", name, room, b, a)
+			}
+			s.done(rec)
+			s.free()
+		}
+		want := map[string]int{"one": 1, "longest": 2, "many": maxHeld, "texts": maxHeld, "bad": 1, "within": 1, "bomb": 2}[name]
+		if held != want {
+			t.Errorf("%s: %d strings were held, want %d", name, held, want)
+		}
+	}
+}
+
+// The limit of a record counts what is held.
+func TestHeldStringsCount(t *testing.T) {
+	for _, v := range []any{map[string]any{"line": strings.Repeat("x", 2000)}, map[string]string{"line": strings.Repeat("x", 2000)}} {
+		for limit, want := range map[int]error{2000: ErrTooLarge, 2009: nil} {
+			s := borrow(limit, TimeText)
+			s.holds = true
+			if _, err := s.record(nil, v, "m"); !errors.Is(err, want) {
+				t.Errorf("limit of %d: %v", limit, err)
+			}
+			s.free()
+			if s = borrow(1, TimeText); len(s.held) != 0 || s.heldBytes != 0 || s.holds {
+				t.Error("something is still held")
+			}
+			s.free()
+		}
+	}
+}
+
+// Records arrive as AppendEvent writes them, whatever slabs they meet, and whatever
+// becomes of them after Post.
+func TestPostOfLongStrings(t *testing.T) {
+	at := time.Unix(1_700_000_000, 5)
+	for _, o := range []slab.Options{
+		{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), MaxRecord: 1 << 20},
+		{SlabBytes: 64 << 10, SlabCount: 4, WhenFull: slab.Block(), MaxRecord: 1 << 20},
+		{SlabBytes: 64 << 10, SlabCount: 4, WhenFull: slab.Block(), MaxRecord: 1 << 20, Crash: slab.CrashSafe(t.TempDir())},
+	} {
+		var got [][]byte
+		o.OnError = func(batch.Event) {}
+		w, err := slab.NewSink(batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+			for _, r := range b.All() {
+				got = append(got, append([]byte(nil), r.Data...))
+			}
+			return nil
+		}), &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := (&Config{}).resolve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &Logger{s: &Sink{c: c, w: w}}
+		rng := rand.New(rand.NewPCG(3, uint64(o.SlabBytes)))
+		var want [][]byte
+		for i := range 300 {
+			m := map[string]any{"i": i, "line": strings.Repeat(string(rune('a'+i%26)), rng.IntN(3000)), "more": strings.Repeat("z", 100+rng.IntN(1000))}
+			if i%50 == 0 {
+				m = map[string]any{"line": strings.Repeat("y", 5000+rng.IntN(10_000)), "i": i}
+			}
+			if err := l.PostWithTime("held.tag", at, m); err != nil {
+				t.Fatal(err)
+			}
+			rec, err := AppendEvent(nil, at, m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, rec)
+			clear(m)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if len(got) != len(want) {
+			t.Fatalf("%d of %d records arrived", len(got), len(want))
+		}
+		for i := range want {
+			if a, b := recordJSON(t, want[i]), recordJSON(t, got[i]); !equalJSON(a, b) {
+				t.Fatalf("record %d:\n%.200s\nwant\n%.200s", i, b, a)
+			}
+		}
+	}
+}
+
+// Memory that a record was put together in teaches nothing about the next one.
+func TestJoiningIsNotLearned(t *testing.T) {
+	s := borrow(1<<20, TimeText)
+	defer s.free()
+	s.holds, s.want = true, 0
+	rec, err := s.record(s.room(), map[string]any{"line": strings.Repeat("x", 4000)}, "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec = s.whole(rec)
+	s.done(rec)
+	if s.want != 0 || s.lent != nil {
+		t.Errorf("wants %d, keeps %d bytes", s.want, len(s.lent))
+	}
+}
+
+// Also where the memory at hand was borrowed and is too small.
+func TestJoiningBorrowsMore(t *testing.T) {
+	pools.Plain(t)
+	s := borrow(1<<20, TimeText)
+	defer s.free()
+	v := map[string]any{"line": strings.Repeat("x", 40_000)}
+	s.want = 2000
+	n := testing.AllocsPerRun(20, func() {
+		s.holds, s.want, s.level, s.depth, s.joined = true, 2000, 0, 0, 0
+		rec, err := s.record(s.room(), v, "m")
+		if rec = s.whole(rec); err != nil || len(rec) < 40_000 {
+			t.Fatalf("%d bytes, %v", len(rec), err)
+		}
+		s.done(rec)
+	})
+	if n != 0 && !raceEnabled {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// The tag that a valuer remembers is the one that is asked for.
+func TestRememberedTag(t *testing.T) {
+	s := borrow(1, TimeText)
+	defer s.free()
+	for range 3 {
+		for _, tag := range []string{"remembered.a", "remembered.b", "remembered.b", "remembered.ab"} {
+			want, err := streamOf(tag)
+			got, err2 := s.streamOf(tag)
+			if err != nil || err2 != nil || got != want {
+				t.Errorf("%s: %d, want %d (%v, %v)", tag, got, want, err, err2)
+			}
+		}
+		for _, tag := range []string{"", "bad\ntag"} {
+			if _, err := s.streamOf(tag); !errors.Is(err, ErrTag) {
+				t.Errorf("%q: %v", tag, err)
+			}
+		}
+	}
+}
