@@ -1,0 +1,69 @@
+package slab
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Only a record whose policy is DropOldest makes room for itself at the cost of others,
+// also where one of those has begun to.
+func TestOthersDoNotEvict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		defer g.open()
+		w := mustNew(t, g, &Options{SlabBytes: 1024, SlabCount: 3, WhenFull: DropNewest(), ImportantWhenFull: DropOldest()})
+		put := func(i int, l slog.Level) error { return w.WriteRecord(line(i, 200), batch.Meta{Level: l}) }
+		n := 0
+		for ; put(n, slog.LevelInfo) == nil; n++ {
+			synctest.Wait() // Send has what was full first
+		}
+		if err := put(n, slog.LevelError); err != nil {
+			t.Fatal(err)
+		}
+		before := w.Account().Dropped[batch.Full]
+		if before != 2 { // one that was refused and one that was evicted
+			t.Fatal(w.Account())
+		}
+		if err := put(n+1, slog.LevelInfo); !errors.Is(err, ErrDropped) {
+			t.Errorf("it got room: %v, %v", err, w.Account())
+		}
+		if a := w.Account(); a.Dropped[batch.Full] != before+1 || a.Pending.Total() != uint64(n) {
+			t.Error(a)
+		}
+		g.open()
+		closeNow(t, w)
+	})
+}
+
+// Nothing is evicted while a slab is free.
+func TestNothingIsEvictedWhileThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		step := make(chan error)
+		sink := &recorder{limits: batch.Limits{Bytes: 4000}, answer: func(int, *batch.Batch) error { return <-step }}
+		w := mustSink(t, sink, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropOldest(), FlushInterval: -1})
+		n := 0
+		for ; w.Account().Dropped.Total() == 0; n++ {
+			mustWrite(t, w, n, 200)
+			synctest.Wait()
+		}
+		step <- nil
+		synctest.Wait()
+		if s := w.Stats(); s.Pending.Inflight > 0 || s.SlabsInUse > 4 {
+			t.Fatal("not the case that is meant:", s.SlabsInUse, s.Account)
+		}
+		evicted := w.Account().Dropped.Total()
+		for range 4 {
+			mustWrite(t, w, n, 200)
+			n++
+		}
+		if a := w.Account(); a.Dropped.Total() != evicted {
+			t.Errorf("%d were evicted, then more: %v", evicted, a)
+		}
+		close(step)
+		closeNow(t, w)
+	})
+}
