@@ -244,7 +244,7 @@ func (c *crashFile) inPlace() bool {
 // remove unlinks the file and lets go of the lock. The memory stays mapped: a
 // Send that hangs may still be reading it.
 func (c *crashFile) remove() {
-	c.big.close()
+	c.big.close(nil)
 	c.streamTable.close()
 	if c.inPlace() {
 		removeCrash(c.path)
@@ -254,7 +254,7 @@ func (c *crashFile) remove() {
 
 // release lets go of the lock and leaves the file for the next process.
 func (c *crashFile) release() {
-	c.big.close()
+	c.big.close(nil)
 	c.streamTable.close()
 	unlockFile(c.f) // closing is not enough: the mapping holds the lock, too
 	c.f.Close()

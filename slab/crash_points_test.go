@@ -3,8 +3,11 @@
 package slab
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,7 +43,7 @@ var _ = func() bool {
 
 // crashPoints are reached with crash-safe slabs only.
 var crashPoints = []string{
-	ptCreate, ptCreated, ptBigWrite, ptBigWritten, ptBigNotedLocked, ptBigCompact, ptAckLocked, ptAckHalfLocked, ptAckedLocked,
+	ptCreate, ptCreated, ptBigKeep, ptBigWrite, ptBigWritten, ptBigNotedLocked, ptBigCompact, ptAckLocked, ptAckHalfLocked, ptAckedLocked,
 	ptRewindLocked, ptHalfWoundLocked, ptRewoundLocked, ptSum, ptSummed, ptUnlink, ptUnlinkBetween, ptUnlinked,
 }
 
@@ -162,4 +165,52 @@ func TestSummedSlabServesWaiters(t *testing.T) {
 		wantSequence(t, numbers(t, g.String()), 0, 40)
 		checkAccount(t, w, 40, 40, batch.Drops{})
 	})
+}
+
+// A call that is about to write a record larger than a slab when Close runs out of time,
+// or has delivered all: it touches nothing of the file that Close has let go of, and the
+// account is true.
+func TestBigRecordBesideClose(t *testing.T) {
+	for _, hangs := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			g := newGate()
+			defer g.open()
+			w := crashWriter(t, dir, g, Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, OversizeBytes: 9000})
+			if !hangs {
+				g.open()
+			}
+			mustWrite(t, w, 0, 50)
+			mustWrite(t, w, 1, 2000)
+			goOn := make(chan struct{})
+			hook := func(name string) {
+				if name == ptBigKeep {
+					<-goOn
+				}
+			}
+			pointHook.Store(&hook)
+			defer pointHook.Store(nil)
+			late := make(chan error)
+			go func() { late <- w.WriteRecord(line(2, 2000), batch.Meta{}) }()
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			r, _ := w.Shutdown(ctx)
+			if err := r.Check(); err != nil {
+				t.Error(err)
+			}
+			close(goOn)
+			err := <-late
+			switch left, _ := filepath.Glob(filepath.Join(dir, "*")); {
+			case !hangs && (err != nil || r.Delivered != 3 || len(left) > 0):
+				t.Errorf("%v, %v, left: %v", err, r.Account, left)
+			case hangs:
+				got, s, events := recoverEvents(t, dir)
+				wantSequence(t, numbers(t, got), 0, 2)
+				if !errors.Is(err, ErrDropped) || r.Pending.Total() != 2 || r.Dropped != drops(batch.Shutdown, 1) || s.Recovered != 2 {
+					t.Errorf("%v, %v, then %v, %v", err, r.Account, s.Account, events)
+				}
+			}
+		})
+	}
 }

@@ -2,6 +2,7 @@ package slab
 
 import (
 	"encoding/binary"
+	"errors"
 	"hash/crc32"
 	"os"
 	"slices"
@@ -18,10 +19,11 @@ type bigFile struct {
 	path string
 
 	// mu comes before Writer.mu in the lock order.
-	mu   sync.Mutex
-	f    *os.File
-	n    int64
-	live []bigFrame // frames that may be pending, oldest first
+	mu     sync.Mutex
+	f      *os.File
+	n      int64
+	live   []bigFrame // frames that may be pending, oldest first
+	closed bool       // it belongs to the next process, or is gone
 
 	// gone are tickets whose record left memory since the last write. Guarded by
 	// Writer.mu.
@@ -41,6 +43,8 @@ type bigGone struct {
 }
 
 const bigHeadLen = 40
+
+var errBigClosed = errors.New("the writer is closed")
 
 // flagEvicted marks a frame without payload: the record with this ticket was
 // evicted by policy.
@@ -67,6 +71,9 @@ func appendBigFrame(dst, p []byte, s batch.Slot) []byte {
 func (b *bigFile) store(p []byte, s batch.Slot, gone []bigGone, max int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.closed {
+		return errBigClosed
+	}
 	if b.f == nil {
 		f, err := os.OpenFile(b.path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 		if err != nil {
@@ -176,13 +183,22 @@ func (b *bigFile) compact() (err error) {
 	return nil
 }
 
-func (b *bigFile) close() {
+// close lets go of the file, after bury. Calls that have not written their frame by then
+// do not.
+func (b *bigFile) close(gone []bigGone) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.closed = true
 	if b.f != nil {
+		_ = b.bury(gone) // if it fails they come back once more: never lost
 		b.f.Close()
 		b.f = nil
 	}
+}
+
+// holds reports whether the frame of a record is in the file, which is closed.
+func (b *bigFile) holds(ticket uint64) bool {
+	return slices.ContainsFunc(b.live, func(f bigFrame) bool { return f.ticket == ticket })
 }
 
 // goneLocked takes the list of records that are pending no more.

@@ -346,9 +346,16 @@ func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) (refused e
 	gone := big.goneLocked()
 	w.guardLocked(func() { w.defineStreamLocked(s.Stream) })
 	w.unlock()
+	if points {
+		point(ptBigKeep)
+	}
 	err := big.store(p, s, gone, w.o.OversizeBytes)
 	w.mu.Lock()
 	switch {
+	case w.retained: // it is in the file, or counted as dropped: see keepLocked
+		if errors.Is(err, errBigClosed) {
+			refused = dropErrors[batch.Shutdown]
+		}
 	case err != nil && b.refs > 0:
 		if w.o.Crash.Required && w.withdrawLocked(b) {
 			refused = dropErrors[batch.Failed]
@@ -490,12 +497,33 @@ func (w *Writer) keepLocked() {
 	if w.retained { // by the drain, whose destination then did not end in time
 		return
 	}
-	lost := w.heapOnly
+	big := &w.crash.big
+	big.close(big.goneLocked())
+	lost := w.heapOnly + w.framelessLocked()
 	w.sumAllLocked()
 	w.kept = w.inflight + int(w.pendingSlabLocked()) + w.recLeft - lost
 	w.acc.Dropped[batch.Shutdown] += uint64(lost)
 	w.inflight, w.recLeft = 0, 0
 	w.retained = true
+}
+
+// framelessLocked returns how many records larger than a slab wait whose calls are still
+// about to write them to the disk, and will not any more.
+func (w *Writer) framelessLocked() (n int) {
+	count := func(p *piece) {
+		if b := p.blk; b.oversize && !b.unsafe && !w.crash.big.holds(b.slot(0).Ticket) {
+			n++
+		}
+	}
+	for _, p := range w.d.pieces {
+		if p != nil && p.inflight {
+			count(p)
+		}
+	}
+	for i := range w.queue.n {
+		count(w.queue.at(i))
+	}
+	return n
 }
 
 // unrecoverLocked gives the unsettled batch of a dead process back to its file.

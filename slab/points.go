@@ -58,6 +58,7 @@ const (
 	// Crash-safe slabs: the files of this process and of dead ones.
 	ptCreate          = "create"          // allocated and named, not yet in its place
 	ptCreated         = "created"         // in its place
+	ptBigKeep         = "bigKeep"         // an oversize record is queued, nothing of it is on disk
 	ptBigWrite        = "bigWrite"        // before an oversize record is written
 	ptBigWritten      = "bigWritten"      // after it
 	ptBigNotedLocked  = "bigNotedLocked"  // recovery will miss it if it is gone
