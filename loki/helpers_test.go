@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -20,12 +21,26 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
+var leaks = []goleak.Option{goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreTopFunction("internal/poll.runtime_pollWait")}
+
+// patient is a run of tests after which a busy machine has time to end goroutines: goleak
+// gives them less than a second.
+type patient struct{ *testing.M }
+
+func (p patient) Run() int {
+	code := p.M.Run()
+	for end := time.Now().Add(20 * time.Second); goleak.Find(leaks...) != nil && time.Now().Before(end); {
+		runtime.Gosched()
+	}
+	return code
+}
+
 func TestMain(m *testing.M) {
 	debugPool = true
 	if dir := os.Getenv(crashEnv); dir != "" {
 		crashingChild(dir)
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreTopFunction("internal/poll.runtime_pollWait"))
+	goleak.VerifyTestMain(patient{m}, leaks...)
 }
 
 // a request as a peer saw it.
