@@ -286,15 +286,16 @@ func (m *model) drops() {
 
 func (m *model) next1() {
 	b, seq, err := m.s.Next()
+	if err != nil {
+		m.unreadable(1 << 62) // also of a process that died then
+	}
 	switch {
 	case m.died(err):
 	case errors.Is(err, io.EOF):
-		m.unreadable(1 << 62)
 		if m.read != len(m.all) {
 			m.t.Fatalf("no more batches, but %d is missing", m.all[m.read].seq)
 		}
 	case err != nil:
-		m.unreadable(1 << 62)
 		if !errors.Is(err, errInjected) {
 			m.t.Fatal(err)
 		}
@@ -409,7 +410,7 @@ func TestModel(t *testing.T) {
 		every  bool
 	}{
 		{"quiet", 0, false, 0, false}, {"faults", 0.05, false, 0, false}, {"quota", 0, false, 64 << 10, false},
-		{"each step", 0.05, false, 0, true}, {"each step quota", 0.05, false, 64 << 10, true},
+		{"each step", 0.05, false, 0, true}, {"each step quota", 0.05, false, 64 << 10, true}, {"each step reads", 0.1, true, 64 << 10, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := &model{t: t, ghosts: map[uint64][]int{}, r: testSeed(t), mem: vfs.NewMem(), faults: c.faults, reads: c.reads, quota: c.quota, every: c.every}
