@@ -151,7 +151,10 @@ const eventGrace = 100 * time.Millisecond
 func (w *Writer) lockWithSink() (sink batch.Account) {
 	a, ok := w.sink.(batch.Accounter)
 	w.mu.Lock()
-	for ok {
+	for range 1000 { // a Send takes longer than to look: the second or third time will do
+		if !ok {
+			break
+		}
 		taken := w.taken
 		w.unlock()
 		sink = a.Account()

@@ -853,12 +853,10 @@ func (w *Writer) flushSink(ctx context.Context, kind opKind) (err error) {
 	return err
 }
 
-// closeSink closes the destination, as far as the Writer owns it.
+// closeSink closes the destination, as far as the Writer owns it: after Close has
+// returned, if that ran out of time before the last Send.
 func (w *Writer) closeSink() {
-	w.mu.Lock()
-	skip := w.abandoned || w.d.closedSink
-	w.mu.Unlock()
-	if skip {
+	if w.d.closedSink {
 		return
 	}
 	w.d.closedSink = true

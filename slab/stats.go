@@ -42,13 +42,9 @@ type Stats struct {
 
 // Stats returns a snapshot. It never waits for the destination.
 func (w *Writer) Stats() Stats {
-	var sinkAcc batch.Account
-	if a, ok := w.sink.(batch.Accounter); ok {
-		sinkAcc = a.Account()
-	}
 	now := time.Now()
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	sinkAcc := w.lockWithSink()
+	defer w.unlock()
 	s := Stats{
 		Name: w.o.Name, Account: w.accountLocked(sinkAcc), Refused: w.refused,
 		SlabCount: w.o.SlabCount, SlabBytes: w.slabBytes,
@@ -89,6 +85,8 @@ func (w *Writer) accountLocked(sink batch.Account) batch.Account {
 	a.Pending.Slab = pending
 	a.Pending.Inflight = uint64(w.inflight + w.lastPending)
 	a.Pending.Slab += uint64(w.recLeft)
+	// What a Send that is under way has handed over is in the sink's account already.
+	a.Pending.Inflight -= min(a.Pending.Inflight, sink.Accepted-min(sink.Accepted, w.taken))
 	if w.abandoned || w.retained {
 		a.Pending = batch.Pending{Slab: uint64(w.kept)}
 	}
