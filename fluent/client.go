@@ -65,6 +65,7 @@ type Client struct {
 	queue    []*job
 	under    int    // jobs without an answer
 	epoch    uint64 // grows with each failure
+	untold   untold
 	running  bool
 	closed   bool
 	conn     *conn // in use, or the last
@@ -108,6 +109,8 @@ type job struct {
 	finished bool
 	late     bool // it ended with failure while it was being written
 	failure  error
+	untold   bool // Client.untold counts it, in this row
+	row      uint64
 }
 
 // memory is what a job needs while it is under way, for reuse.
@@ -177,7 +180,9 @@ func (s *Client) Start(ctx context.Context, b *batch.Batch, done func(error)) {
 		go s.run()
 	}
 	s.under++
-	j.epoch = s.epoch
+	if j.epoch = s.epoch; s.untold.behind(b) {
+		j.epoch--
+	}
 	s.queue = append(s.queue, j)
 	j.watch = s.watchLocked(ctx)
 	j.watch.jobs = append(j.watch.jobs, j)
@@ -253,13 +258,19 @@ func (s *Client) abort(j *job) {
 
 // An answer is what is told the caller of Start, without mu.
 type answer struct {
+	j    *job
+	s    *Client
 	done func(error)
 	err  error
 }
 
 func (a answer) give() {
-	if a.done != nil {
-		a.done(a.err)
+	if a.done == nil {
+		return
+	}
+	a.done(a.err)
+	if a.j.untold {
+		a.s.knows(a.j.row)
 	}
 }
 
@@ -268,6 +279,9 @@ func (a answer) give() {
 func (s *Client) finishLocked(j *job, err error) answer {
 	if j.finished {
 		return answer{}
+	}
+	if err != nil && !j.part && !j.untold {
+		j.untold, j.row = true, s.untold.note(j)
 	}
 	if j.writing {
 		j.late, j.failure = true, err // b is still being read
@@ -296,7 +310,7 @@ func (s *Client) finishLocked(j *job, err error) answer {
 			s.spare = append(s.spare, m)
 		}
 	}
-	return answer{j.done, err}
+	return answer{j, s, j.done, err}
 }
 
 // resultLocked returns what the caller of Start is told. Of each tag the frames
@@ -360,6 +374,44 @@ func (s *Client) failed(j *job, err error) {
 	fin := s.finishLocked(j, err)
 	s.mu.Unlock()
 	fin.give()
+}
+
+// untold are failures of which the caller of Start may not know yet: what it starts
+// meanwhile is behind them.
+type untold struct {
+	n     int
+	first uint64 // ticket of the first record that failed
+	row   uint64 // grows when the caller has shown that it knows
+}
+
+// note begins the telling of the failure of j, which [Client.knows] ends with what it
+// returns.
+func (u *untold) note(j *job) (row uint64) {
+	if first := j.b.First(); u.n == 0 || first < u.first {
+		u.first = first
+	}
+	u.n++
+	return u.row
+}
+
+// behind reports whether b is started by a caller that does not know. One that starts
+// again what has failed does.
+func (u *untold) behind(b *batch.Batch) bool {
+	if u.n == 0 || b.First() > u.first {
+		return u.n > 0
+	}
+	u.n = 0
+	u.row++
+	return false
+}
+
+// knows ends what untold.note began.
+func (s *Client) knows(row uint64) {
+	s.mu.Lock()
+	if s.untold.row == row {
+		s.untold.n--
+	}
+	s.mu.Unlock()
 }
 
 // run is the sender.

@@ -442,6 +442,42 @@ func TestEndsOfConnections(t *testing.T) {
 	}
 }
 
+// What is started before its caller can know of a failure is behind it, too.
+func TestStartBesideAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r received
+		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
+			if n > 0 {
+				r.obedient(c)
+				return
+			}
+			c.Next()
+		}}
+		defer f.Close()
+		s := newTestClient(t, Config{Dial: f.Dial})
+		telling, told := make(chan struct{}), make(chan struct{})
+		s.Start(t.Context(), numbers(t, 0, 10), func(err error) {
+			if err == nil {
+				t.Error("settled")
+			}
+			close(telling)
+			<-told
+		})
+		<-telling
+		second := make(chan error, 1)
+		s.Start(t.Context(), numbers(t, 10, 20), func(err error) { second <- err })
+		synctest.Wait()
+		close(told)
+		if err := <-second; !errors.Is(err, errBehind) {
+			t.Error(err)
+		}
+		sendOK(t, s, numbers(t, 0, 20))
+		if got := r.get("forebay"); !slices.Equal(got, seq(0, 20)) {
+			t.Error(got)
+		}
+	})
+}
+
 // What is queued behind a failure is not sent: it would be out of order.
 func TestNothingIsSentBehindAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,282 @@
+package fluent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// A wander posts to servers that misbehave at random, closes and begins anew at random,
+// and keeps book of what was accepted and what arrived.
+type wander struct {
+	t    *testing.T
+	seed uint64
+	rng  *rand.Rand
+	c    Config
+
+	mu       sync.Mutex
+	dice     *rand.Rand // the servers'
+	good     bool       // from now on they behave
+	down     map[string]bool
+	arrived  map[int]bool
+	copies   map[string][]int // by tag, in the order they came
+	handled  map[int]bool
+	accepted []int
+	next     int
+}
+
+func (k *wander) errorf(format string, args ...any) {
+	k.t.Helper()
+	k.t.Errorf("FOREBAY_SEED=%d: %s", k.seed, fmt.Sprintf(format, args...))
+}
+
+func (k *wander) roll(n int) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.good {
+		return -1
+	}
+	return k.dice.IntN(n)
+}
+
+// arrive notes the records of a frame.
+func (k *wander) arrive(m *testkit.ForwardMessage) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if m.Tag == "forebay" {
+		return // what the search for poison says
+	}
+	for _, e := range m.Entries {
+		n := number1(e)
+		k.arrived[n] = true
+		k.copies[m.Tag] = append(k.copies[m.Tag], n)
+	}
+}
+
+// inOrder checks that the last copies of the records came in the order of the calls of
+// Post, see [batch.AsyncSink].
+func (k *wander) inOrder() {
+	for tag, ns := range k.copies {
+		seen, least := map[int]bool{}, k.next
+		for _, n := range slices.Backward(ns) {
+			if k.handled[n] {
+				continue // its last copy went elsewhere
+			}
+			if !seen[n] && n > least {
+				k.errorf("%s: the last copy of record %d comes before that of %d", tag, n, least)
+			}
+			seen[n], least = true, min(least, n)
+		}
+	}
+}
+
+// serve is a server, at its n-th connection.
+func (k *wander) serve(_ int, c *testkit.ForwardConn) {
+	var held []string
+	for {
+		m, err := c.Next()
+		if err != nil {
+			return
+		}
+		switch k.roll(20) {
+		case 0: // it dies with the frame
+			return
+		case 1: // it takes the frame and dies
+			k.arrive(m)
+			return
+		case 2:
+			k.arrive(m)
+			if c.Ack("somebody else's") != nil {
+				return
+			}
+		case 3:
+			_, _ = c.Write([]byte("\xc1garbage"))
+			return
+		case 4: // it forgets to answer
+			k.arrive(m)
+		case 5, 6: // it answers later
+			k.arrive(m)
+			held = append(held, m.Chunk)
+			continue
+		case 7:
+			k.arrive(m)
+			time.Sleep(3 * time.Second)
+			held = append(held, m.Chunk)
+		case 8:
+			k.arrive(m)
+			held = append(held, m.Chunk, m.Chunk)
+		default:
+			k.arrive(m)
+			held = append(held, m.Chunk)
+		}
+		for _, id := range held {
+			if id != "" && c.Ack(id) != nil {
+				return
+			}
+		}
+		held = held[:0]
+	}
+}
+
+func (k *wander) options() {
+	r := k.rng
+	k.c = Config{
+		Servers: []string{"a", "b"}[:1+r.IntN(2)],
+		Window:  1 + r.IntN(5), FrameBytes: 100 << r.IntN(5), AckTimeout: 2 * time.Second, Failback: 5 * time.Second,
+		SlabBytes: 1 << (9 + r.IntN(4)), FlushInterval: time.Millisecond, MaxRecord: 4000, CloseTimeout: time.Hour,
+		WhenFull: []string{"block", "drop-newest", "drop-oldest", "block-for=10ms"}[r.IntN(4)],
+		Retry:    &deliver.RetryOptions{Min: time.Millisecond, Max: 100 * time.Millisecond},
+		OnError:  func(batch.Event) {},
+	}
+	c := &k.c
+	c.BufferBytes = c.SlabBytes * (2 + r.IntN(6))
+	if r.IntN(2) == 0 {
+		c.SpoolDir = k.t.TempDir()
+		if r.IntN(2) == 0 {
+			c.WhenFull = "spill"
+		}
+	}
+	if r.IntN(2) == 0 {
+		c.CrashDir = k.t.TempDir()
+	}
+	if r.IntN(3) == 0 {
+		c.Compress = "gzip"
+	}
+	if r.IntN(3) == 0 {
+		c.PendingLimit = r.IntN(20)
+		c.ErrorHandler = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			for _, rec := range b.All() {
+				k.handled[number1(rec.Data)] = true
+			}
+			return nil
+		})
+	}
+}
+
+// life is one Logger: some records, and an end that it gets time for or not.
+func (k *wander) life(dial func(context.Context, string, string) (net.Conn, error), last bool) (a batch.Account) {
+	c := k.c
+	c.Dial = dial
+	l, err := NewLogger(c)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for range 60 {
+		switch k.rng.IntN(12) {
+		case 0:
+			time.Sleep(time.Duration(k.rng.IntN(3000)) * time.Millisecond)
+		case 1:
+			k.mu.Lock()
+			k.down[[]string{"a", "b"}[k.rng.IntN(2)]] = k.rng.IntN(2) == 0
+			k.mu.Unlock()
+		case 2:
+			ctx, cancel := context.WithTimeout(k.t.Context(), time.Duration(k.rng.IntN(100))*time.Millisecond)
+			_ = l.Flush(ctx)
+			cancel()
+		default:
+			size := k.rng.IntN(200)
+			if k.rng.IntN(30) == 0 {
+				size = k.rng.IntN(3500)
+			}
+			switch err := l.Post([]string{"x", "y"}[k.rng.IntN(2)], struct {
+				N    int    `json:"n"`
+				Text string `json:"text"`
+			}{k.next, strings.Repeat("x", size)}); {
+			case err == nil:
+				k.accepted = append(k.accepted, k.next)
+			case !errors.Is(err, ErrDropped):
+				k.errorf("%v", err)
+			}
+			k.next++
+		}
+		synctest.Wait()
+		if a := l.Account(); a.Check() != nil {
+			k.errorf("%v: %v", a.Check(), a)
+		}
+	}
+	patience := time.Duration(k.rng.IntN(20)) * 100 * time.Millisecond
+	if last {
+		k.mu.Lock()
+		k.good = true
+		clear(k.down)
+		k.mu.Unlock()
+		time.Sleep(time.Hour)
+		patience = time.Hour
+	}
+	ctx, cancel := context.WithTimeout(k.t.Context(), patience)
+	defer cancel()
+	_, err = l.Close(ctx)
+	synctest.Wait()
+	a = l.Account()
+	if a.Check() != nil || last && a.Pending.Total() > 0 {
+		k.errorf("after Close: %v, %v", a, err)
+	}
+	return a
+}
+
+func (k *wander) run() {
+	f := &testkit.Forward{Script: k.serve}
+	defer f.Close()
+	dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+		k.mu.Lock()
+		down := k.down[addr[:1]]
+		k.mu.Unlock()
+		if down {
+			return nil, errors.New("connection refused")
+		}
+		return f.Dial(ctx, network, addr)
+	}
+	k.options()
+	dropped := batch.Drops{}
+	lives := 1 + k.rng.IntN(3)
+	for i := range lives {
+		a := k.life(dial, i == lives-1)
+		dropped.Add(a.Dropped)
+		if k.t.Failed() {
+			return
+		}
+	}
+	if dropped.Total() == 0 { // else some were not sent again
+		k.inOrder()
+	}
+	lost := 0
+	for _, n := range k.accepted {
+		if !k.arrived[n] && !k.handled[n] {
+			lost++
+		}
+	}
+	if uint64(lost) > dropped.Total() {
+		k.errorf("%d of %d records are lost, %v dropped", lost, len(k.accepted), dropped)
+	}
+}
+
+// Whatever servers do: what Post has accepted arrives, in the order of the calls, or is
+// counted as dropped.
+func TestWalk(t *testing.T) {
+	first := testkit.Seed(t)
+	for i := range testkit.Rounds(40, 20_000) {
+		seed := first + uint64(i)
+		synctest.Test(t, func(t *testing.T) {
+			k := &wander{t: t, seed: seed, rng: testkit.Rand(seed), dice: testkit.Rand(seed + 1<<32),
+				down: map[string]bool{}, arrived: map[int]bool{}, copies: map[string][]int{}, handled: map[int]bool{}}
+			k.run()
+		})
+		if t.Failed() {
+			return
+		}
+	}
+}
