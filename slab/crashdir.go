@@ -161,7 +161,7 @@ func ReplayCrash(ctx context.Context, path string, sink batch.Sink, o *CrashRepl
 		if err = ctx.Err(); err == nil {
 			b := f.take(&c, limits)
 			if err = sink.Send(ctx, b); err == nil {
-				f.persist()
+				f.persist(f.offered())
 				done.Records += uint64(b.Len())
 				done.Left -= uint64(b.Len())
 				done.Tally.Add(b.Tally)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"sort"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -198,22 +199,34 @@ func (w *Writer) tryTakeLocked(faulted *bool) {
 	}
 }
 
-// ackLocked persists how far everything is settled, before the memory is used
-// again.
+// ackLocked persists how far everything is settled, in any case before the memory is
+// used again.
 func (w *Writer) ackLocked() {
 	var faulted bool
 	defer w.catchFault(debug.SetPanicOnFault(true), &faulted)
 	if points {
 		point(ptAckLocked)
 	}
-	t := w.watermarkLocked()
+	t, sent := w.watermarkLocked(), w.sentTickets
+	if w.inflight > 0 { // an answer that settled a part of the batch
+		t = w.d.rest.First() - 1
+		sent += w.d.upTo(t)
+	}
 	w.crash.ack(t)
 	if points {
 		point(ptAckedLocked)
 	}
 	if w.evicted > 0 {
-		atomic.StoreUint64(&w.crash.state.skipped, t-min(t, w.sentTickets))
+		atomic.StoreUint64(&w.crash.state.skipped, t-min(t, sent))
 	}
+}
+
+// upTo returns how many records of the batch under way have tickets up to t.
+func (d *drain) upTo(t uint64) (n uint64) {
+	for _, p := range d.pieces {
+		n += uint64(sort.Search(p.len(), func(i int) bool { return p.blk.slot(p.from+i).Ticket > t }))
+	}
+	return n
 }
 
 // rescueBatch copies the batch under way out of mapped memory, if that has

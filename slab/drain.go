@@ -645,6 +645,13 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 	w.inflight = left
 	if left > 0 {
 		w.inflightTime = d.rest.Runs[0].Slot(0).Time
+		if w.mapped() && !w.recovering {
+			w.ackLocked()
+		}
+	}
+	var orphan *orphan // of which a part of a batch is settled
+	if left > 0 && w.recovering {
+		orphan = w.recovery[0]
 	}
 	w.sends++
 	if left == 0 {
@@ -655,6 +662,9 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 		}
 	}
 	w.unlock()
+	if orphan != nil {
+		orphan.persist(d.rest.First() - 1)
+	}
 }
 
 // keep makes rest what is left of it: the records from n on and, before them,

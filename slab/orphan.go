@@ -293,9 +293,9 @@ func (o *orphan) take(c *batchCopy, l batch.Limits) *batch.Batch {
 	return &c.batch
 }
 
-// persist notes in the file how far its records are settled.
-func (o *orphan) persist() {
-	if o.next == 0 {
+// persist notes in the file that its records up to a ticket are settled.
+func (o *orphan) persist(ticket uint64) {
+	if ticket <= o.Acked {
 		return
 	}
 	if points {
@@ -305,12 +305,22 @@ func (o *orphan) persist() {
 		return // they are delivered twice rather than the damage be forgotten
 	}
 	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:], o.Records[o.next-1].Ticket)
+	binary.LittleEndian.PutUint64(b[:], ticket)
 	copy(b[8:], b[:8])
-	_, _ = o.f.WriteAt(b[:], crashPage) // if it fails they are delivered twice, never lost
+	if _, err := o.f.WriteAt(b[:], crashPage); err == nil { // else they are delivered twice, never lost
+		o.Acked = ticket
+	}
 	if points {
 		point(ptPersisted)
 	}
+}
+
+// offered returns the last ticket that was handed out.
+func (o *orphan) offered() uint64 {
+	if o.next == 0 {
+		return 0
+	}
+	return o.Records[o.next-1].Ticket
 }
 
 // finish ends a file of which everything is settled.
@@ -334,7 +344,7 @@ func (w *Writer) nextRecovered() bool {
 	if o.streams == nil {
 		o.translate()
 	}
-	o.persist()
+	o.persist(o.offered())
 	if o.next == len(o.Records) {
 		o.finish()
 		w.recovery[0] = nil
