@@ -414,8 +414,10 @@ func (w *Writer) rescueLocked(p *piece) (ok bool) {
 
 // sound reports whether the index of a piece is as it was written. A file that was
 // truncated and made longer again has zeros from some point on, and the index of a
-// slab lies behind what it describes.
-func (p *piece) sound() bool { return p.from == p.to || p.blk.slot(p.from).Ticket == p.first }
+// slab lies behind what it describes. No ticket is 0: then first was read from zeros.
+func (p *piece) sound() bool {
+	return p.from == p.to || p.first != 0 && p.blk.slot(p.from).Ticket == p.first
+}
 
 // sync64 keeps atomic 64-bit words usable on every platform that can map files.
 var (

@@ -236,25 +236,18 @@ func (d *drain) upTo(t uint64) (n uint64) {
 func (w *Writer) rescueBatch() bool {
 	w.crash.watch.Reset(watchAfter)
 	d := &w.d
-	if d.cloned {
-		return true
-	}
 	if d.failed > 0 && !w.crash.fault.Load() {
 		if err := w.crash.intact(); err != nil {
 			w.faulted(err)
 		}
 	}
-	if d.failed > 0 && !w.batchSound() {
-		return w.corrupt()
-	}
-	if s, same := w.sink.(*ioSink); same && s.readsHere() && !w.crash.fault.Load() {
+	if d.cloned {
 		return true
 	}
-	d.cloned = true
-	if w.copyOut() {
+	if s, same := w.sink.(*ioSink); same && s.readsHere() && d.maxRecs == 0 && !w.crash.fault.Load() {
 		return true
 	}
-	return w.corrupt()
+	return w.copyOut() || w.corrupt()
 }
 
 // corrupt settles what is left of the batch under way as dropped{corrupt}: its memory is
@@ -320,9 +313,11 @@ func (w *Writer) faulted(cause error) {
 }
 
 // copyOut replaces the batch under way by a copy on the heap. It runs on the
-// drain, where a fault is a panic.
+// drain, where a fault is a panic. It reports false if the memory is not what it was
+// when all of it was copied: then nothing may be believed of the copy.
 func (w *Writer) copyOut() (ok bool) {
 	d := &w.d
+	d.cloned = true
 	defer func() {
 		if r := recover(); r != nil && !w.isFault(r) {
 			panic(r)
@@ -340,7 +335,7 @@ func (w *Writer) copyOut() (ok bool) {
 	next.Codec, next.Origin = d.rest.Codec, d.rest.Origin
 	next.Add(batch.NewRun(c.data, c.slots))
 	d.rest = next
-	return true
+	return w.batchSound()
 }
 
 // batchCopy is a batch that was copied out of mapped memory.

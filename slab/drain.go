@@ -562,7 +562,7 @@ func (w *Writer) after(err error) {
 	w.lastErr = err
 	w.mu.Unlock()
 	w.failure(err)
-	if w.crash != nil && !d.cloned && !w.batchSound() { // nor is what err says of it
+	if w.crash != nil && !d.cloned && !w.copyOut() { // then what err says of it is nothing either
 		w.corrupt()
 		return
 	}

@@ -46,7 +46,7 @@ func (w *Writer) unqueueFrontLocked(p *piece) {
 	w.queuedRecs--
 	p.size -= n
 	if p.from++; p.from < p.to {
-		p.first = p.blk.slot(p.from).Ticket
+		p.first = max(p.first, p.blk.slot(p.from).Ticket) // zeros, where the file was truncated, make it unsound
 	}
 }
 

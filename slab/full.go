@@ -337,7 +337,7 @@ func (w *Writer) serveLocked() {
 	}
 	served := false
 	for wt := w.waiters.head; wt != nil; wt = w.waiters.head {
-		if w.belowReserveLocked(wt.m) && (w.cur == nil || !w.cur.fits(len(wt.p))) {
+		if w.belowReserveLocked(wt.m) && !w.fitsLocked(len(wt.p)) {
 			// The reserve is not for it, and those behind may be entitled.
 			w.answerLocked(wt, w.dropLocked(batch.Full))
 		} else if w.place(wt.p, wt.m) {
@@ -350,6 +350,18 @@ func (w *Writer) serveLocked() {
 	if served {
 		w.setRoomLocked()
 	}
+}
+
+// fitsLocked reports whether the current slab has room for n bytes.
+func (w *Writer) fitsLocked(n int) (fits bool) {
+	switch b := w.cur; {
+	case b == nil:
+	case b.old != nil && b.head != nil: // it looks into mapped memory
+		w.guardLocked(func() { fits = b.fits(n) })
+	default:
+		fits = b.fits(n)
+	}
+	return fits
 }
 
 func (w *Writer) answerLocked(wt *waiter, err error) {

@@ -67,15 +67,15 @@ func (q *queue) put(p *piece) {
 // split takes the first n records off p, the oldest piece, and returns them as a
 // piece of their own that is not queued.
 func (q *queue) split(p *piece, n int) *piece {
-	head := q.get()
+	head, rest := q.get(), piece{blk: p.blk, from: p.from + n, to: p.to}
 	*head = piece{blk: p.blk, from: p.from, to: p.from + n}
+	head.measure() // mapped memory may fault here: nothing has changed yet
+	rest.measure()
+	p.from, p.first, p.size = rest.from, rest.first, rest.size
 	p.blk.refs++
-	p.from += n
 	if p.blk.old == p {
 		head.rest, p.blk.old = p, head
 	}
-	head.measure()
-	p.measure()
 	return head
 }
 

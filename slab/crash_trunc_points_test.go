@@ -1,0 +1,137 @@
+//go:build forebay_points && (linux || darwin)
+
+package slab
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// callReader reads what it is handed, in the call.
+type callReader struct{ writerFunc }
+
+func (callReader) ReadsInCall() {}
+
+// Whatever step the Writer is at when its file is truncated, and whoever reads the mapping
+// then: the process lives, the account balances, and a sink is handed whole records.
+func TestTruncatedAtPoints(t *testing.T) {
+	seed := testkit.Seed(t)
+	for _, p := range append(append([]string{}, singlePoints...), crashPoints...) {
+		t.Run(p, func(t *testing.T) {
+			for _, n := range []int64{1, 2, 7} {
+				for _, size := range []int64{0, 2 * crashPage, crashHeadsOff + crashPage + 1500} {
+					for kind := range 3 {
+						synctest.Test(t, func(t *testing.T) { truncatedAt(t, p, n, size, seed, kind) })
+						if seed++; t.Failed() {
+							t.Fatalf("n=%d size=%d kind=%d", n, size, kind)
+						}
+					}
+				}
+			}
+		})
+	}
+}
+
+// truncatedAt drives a Writer whose file is truncated to size when it reaches p for the
+// n-th time.
+func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	o := Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, OversizeBytes: 6000, WhenFull: []WhenFull{DropOldest(), BlockFor(time.Millisecond), DropNewest()}[rng.IntN(3)],
+		FlushInterval: time.Millisecond, RetryMin: time.Microsecond, RetryMax: time.Millisecond, OnError: quiet}
+	o.Crash = &Crash{Dir: t.TempDir(), Required: rng.IntN(2) == 0}
+	var w *Writer
+	var err error
+	bad, sum := 0, 0
+	work := func(p []byte) (int, error) {
+		for _, c := range p {
+			sum += int(c) // a fault, if it is gone
+		}
+		switch rng.IntN(5) {
+		case 0:
+			return rng.IntN(len(p) + 1), errDown
+		case 1:
+			time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+		}
+		return len(p), nil
+	}
+	switch kind {
+	case 0:
+		w, err = New(callReader{work}, &o)
+	case 1:
+		w, err = New(writerFunc(work), &o)
+	case 2:
+		w, err = NewSink(&recorder{limits: batch.Limits{Records: rng.IntN(5)}, answer: func(_ int, b *batch.Batch) error {
+			for _, r := range b.All() {
+				if _, _, err := parseKillLine(string(r.Data)); err != nil {
+					bad++
+				}
+			}
+			k := b.Len()
+			switch rng.IntN(8) {
+			case 0:
+				return batch.Prefix(rng.IntN(k+1), errDown)
+			case 1:
+				return batch.Partial(errDown, rng.IntN(k))
+			case 2:
+				return batch.TooLarge(errDown)
+			case 3:
+				return batch.Reject(errDown, rng.IntN(k))
+			case 4:
+				return errDown
+			case 5:
+				time.Sleep(300 * time.Millisecond)
+			}
+			return nil
+		}}, &o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen atomic.Int64
+	hook := func(name string) {
+		if name == p && seen.Add(1) == n {
+			_ = os.Truncate(w.crash.path, size)
+		}
+	}
+	pointHook.Store(&hook)
+	defer pointHook.Store(nil)
+	for i := range 120 {
+		s := rng.IntN(120)
+		if rng.IntN(10) == 0 {
+			s = 1500
+		}
+		m := batch.Meta{}
+		if rng.IntN(10) == 0 {
+			m.Level = slog.LevelError
+		}
+		_ = w.WriteRecord(killLine(0, uint64(i), s), m)
+		if rng.IntN(8) == 0 {
+			time.Sleep(time.Duration(rng.IntN(3000)) * time.Microsecond)
+		}
+		if rng.IntN(40) == 0 {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+			_ = w.Flush(ctx)
+			cancel()
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(2000))*time.Millisecond)
+	defer cancel()
+	r, _ := w.Shutdown(ctx)
+	pointHook.Store(nil)
+	if err := r.Account.Check(); err != nil {
+		t.Error(err)
+	}
+	if bad > 0 && p != ptCopiedLocked { // there it is one whose call is under way
+		t.Errorf("%d are torn", bad)
+	}
+	time.Sleep(time.Minute) // and what hung is over
+}
