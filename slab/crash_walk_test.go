@@ -1,0 +1,420 @@
+//go:build linux || darwin
+
+package slab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// walkKey names a record: the life that wrote it, and its number there.
+type walkKey struct {
+	life int
+	i    uint64
+}
+
+// walkDest is a destination that answers when it is told to, as a sink of some kind or
+// as an io.Writer. It notes what is settled.
+type walkDest struct {
+	limits  batch.Limits
+	answers chan func(*batch.Batch) error
+	writes  chan func(size int) (int, error)
+
+	mu      sync.Mutex
+	settled map[walkKey]bool
+	soft    map[walkKey]bool // perhaps still in the file: the answer did not settle what was before
+	text    []byte           // what Write was given since the last whole line
+	wrong   []string
+}
+
+func (d *walkDest) done(line []byte, soft bool) {
+	life, i, err := parseKillLine(string(line))
+	k := walkKey{life, i}
+	if err != nil || d.settled[k] {
+		d.wrong = append(d.wrong, fmt.Sprintf("settled twice, or %v: %v", err, k))
+	}
+	d.settled[k], d.soft[k] = true, soft
+}
+
+func (d *walkDest) Limits() batch.Limits { return d.limits }
+
+func (d *walkDest) Send(ctx context.Context, b *batch.Batch) error {
+	var err error
+	select {
+	case f := <-d.answers:
+		if f != nil {
+			err = f(b)
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e := batch.Inspect(err)
+	named := map[int]bool{}
+	for _, i := range e.Records {
+		named[i] = true
+	}
+	for i, r := range b.All() {
+		switch {
+		case err == nil, e.Kind == batch.KindReject, e.Kind == batch.KindPrefix && i < e.Acked, e.Kind == batch.KindTooLarge && b.Len() == 1:
+			d.done(r.Data, false)
+		case e.Kind == batch.KindPartial && !named[i]:
+			d.done(r.Data, true)
+		}
+	}
+	return err
+}
+
+// answer returns what a sink is to say next.
+func (d *walkDest) answer(rng *rand.Rand) func(*batch.Batch) error {
+	kind, seed := rng.IntN(12), rng.Uint64()
+	return func(b *batch.Batch) error {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		some := []int{rng.IntN(b.Len())}
+		for i := some[0] + 1; i < b.Len(); i++ {
+			if rng.IntN(3) == 0 {
+				some = append(some, i)
+			}
+		}
+		switch kind {
+		case 0:
+			return errDown
+		case 1:
+			return batch.Prefix(rng.IntN(b.Len()+1), errDown)
+		case 2:
+			return batch.Partial(errDown, some...)
+		case 3:
+			return batch.Reject(errDown, some...)
+		case 4:
+			return batch.TooLarge(errDown)
+		case 5:
+			return batch.Fatal(errDown)
+		}
+		return nil
+	}
+}
+
+// walkDict is a walkDest that knows streams.
+type walkDict struct{ *walkDest }
+
+func (walkDict) AppendStream(dst []byte, id uint32) ([]byte, bool) {
+	return append(dst, fmt.Sprint(id, strings.Repeat(" long", 1000*int(id%8)))...), id > 0
+}
+
+func (walkDict) Stream(def []byte) uint32 {
+	id, _ := strconv.Atoi(strings.Fields(string(def))[0])
+	return uint32(id)
+}
+
+// walkWriter is a walkDest as an io.Writer.
+type walkWriter struct{ *walkDest }
+
+func (d walkWriter) Write(p []byte) (n int, err error) {
+	n = len(p)
+	if f := <-d.writes; f != nil {
+		n, err = f(n)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.text = append(d.text, p[:n]...)
+	for {
+		line, rest, ok := bytes.Cut(d.text, []byte("\n"))
+		if !ok {
+			return n, err
+		}
+		d.done(append(line[:len(line):len(line)], '\n'), true)
+		d.text = rest
+	}
+}
+
+type (
+	walkReader struct{ walkWriter }
+	walkVec    struct{ walkWriter }
+)
+
+func (walkReader) ReadsInCall() {}
+
+func (d walkVec) Writev(bufs [][]byte) (int64, error) {
+	n, err := d.Write(bytes.Join(bufs, nil))
+	return int64(n), err
+}
+
+// A crashLife is one Writer of a walk over the lives of a directory.
+type crashLife struct {
+	t    *testing.T
+	rng  *rand.Rand
+	life int
+	what string
+	o    Options
+	w    *Writer
+	d    *walkDest
+	sink bool
+	open sync.Once
+
+	mu      sync.Mutex
+	number  uint64
+	calls   map[walkKey]bool // under way: true
+	gone    map[walkKey]bool // were in a file, and are not any more
+	present map[walkKey]bool
+	waiting int
+}
+
+func (l *crashLife) fatalf(format string, args ...any) {
+	l.t.Helper()
+	l.t.Fatalf("life %d, %s: %s", l.life, l.what, fmt.Sprintf(format, args...))
+}
+
+// free has the destination take everything from now on.
+func (l *crashLife) free() {
+	l.open.Do(func() { close(l.d.answers); close(l.d.writes) })
+}
+
+func startLife(t *testing.T, rng *rand.Rand, life int, dir string) *crashLife {
+	policy := func() WhenFull {
+		return []WhenFull{DropOldest(), DropNewest(), Block(), BlockFor(2 * time.Millisecond)}[rng.IntN(4)]
+	}
+	o := Options{
+		SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(5), MaxRecord: []int{300, 3000, 3000}[rng.IntN(3)], OversizeBytes: 4000 + rng.IntN(8000),
+		FlushInterval: []time.Duration{-1, time.Millisecond, 3 * time.Millisecond}[rng.IntN(3)], FlushLevel: slog.LevelError + slog.Level(4*rng.IntN(2)),
+		WhenFull: policy(), RetryMin: time.Microsecond, RetryMax: time.Millisecond, OnError: quiet, Crash: &Crash{Dir: dir, Required: rng.IntN(2) == 0},
+	}
+	if rng.IntN(2) == 0 {
+		o.ImportantWhenFull = policy()
+	}
+	if rng.IntN(3) == 0 {
+		o.Reserve = rng.IntN(o.SlabCount)
+	}
+	d := &walkDest{answers: make(chan func(*batch.Batch) error), writes: make(chan func(int) (int, error)), settled: map[walkKey]bool{}, soft: map[walkKey]bool{}}
+	d.limits = []batch.Limits{{}, {Records: 1}, {Records: 4}, {Bytes: 200}, {Records: 3, Bytes: 1500}}[rng.IntN(5)]
+	l := &crashLife{t: t, rng: rng, life: life, o: o, d: d, calls: map[walkKey]bool{}, gone: map[walkKey]bool{}, present: map[walkKey]bool{}}
+	kind := rng.IntN(6)
+	switch kind {
+	case 0:
+		l.w = mustNew(t, walkWriter{d}, &o)
+	case 1:
+		l.w = mustNew(t, walkReader{walkWriter{d}}, &o)
+	case 2:
+		l.w, _ = New(walkVec{walkWriter{d}}, &o)
+	case 3:
+		l.w = mustSink(t, d, &o)
+	default:
+		l.w = mustSink(t, walkDict{d}, &o)
+	}
+	l.sink = kind > 2
+	l.what = fmt.Sprintf("kind %d, %+v, %+v", kind, o, d.limits)
+	t.Cleanup(func() { // after a failure
+		l.free()
+		_ = l.w.Close()
+	})
+	return l
+}
+
+func (l *crashLife) write() {
+	size := l.rng.IntN(100)
+	if l.rng.IntN(12) == 0 {
+		size = l.rng.IntN(2600)
+	}
+	m := batch.Meta{Level: []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelInfo, slog.LevelError, slog.LevelError + 4}[l.rng.IntN(5)]}
+	if l.sink {
+		m.Stream = uint32(l.rng.IntN(30))
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting == 6 {
+		return
+	}
+	k := walkKey{l.life, l.number}
+	l.number++
+	l.waiting++
+	l.calls[k] = true
+	go func() {
+		err := l.w.WriteRecord(killLine(k.life, k.i, size), m)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.waiting--
+		if l.calls[k] = false; err != nil {
+			delete(l.calls, k)
+		}
+	}()
+}
+
+func (l *crashLife) step() {
+	switch k := l.rng.IntN(20); {
+	case k < 2:
+		time.Sleep(time.Millisecond)
+	case k < 3:
+		wait := time.Duration(1+l.rng.IntN(5)) * time.Millisecond
+		go func() {
+			ctx, cancel := context.WithTimeout(context.Background(), wait)
+			defer cancel()
+			_ = l.w.Flush(ctx)
+		}()
+	case k < 9 && l.sink:
+		select {
+		case l.d.answers <- l.d.answer(l.rng):
+		default:
+		}
+	case k < 9:
+		part, err := l.rng.Float64(), []error{nil, nil, errDown}[l.rng.IntN(3)]
+		if l.rng.IntN(3) > 0 {
+			part, err = 1, nil
+		}
+		select {
+		case l.d.writes <- func(size int) (int, error) { return int(part * float64(size)), err }:
+		default:
+		}
+	default:
+		l.write()
+	}
+}
+
+// heldIn returns what is in the files of a directory.
+func heldIn(t *testing.T, dir string) (keys []walkKey) {
+	t.Helper()
+	paths, _ := filepath.Glob(filepath.Join(dir, "*"+crashSuffix))
+	for _, p := range paths { // oldest first
+		im, err := ReadImage(p)
+		if err != nil || im.Damage() != "" || im.HeapOnly+im.Unreturned > 0 {
+			t.Fatalf("%v, %s, %d on the heap, %d not returned", err, im.Damage(), im.HeapOnly, im.Unreturned)
+		}
+		for _, r := range im.Records {
+			life, i, err := parseKillLine(string(r.Data))
+			if err != nil {
+				t.Fatalf("ticket %d: %v", r.Ticket, err)
+			}
+			keys = append(keys, walkKey{life, i})
+		}
+	}
+	return keys
+}
+
+// check compares the files with the account, and with what calls and destination know.
+func (l *crashLife) check(a batch.Account) {
+	l.t.Helper()
+	held := heldIn(l.t, l.o.Crash.Dir)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.d.mu.Lock()
+	defer l.d.mu.Unlock()
+	if len(l.d.wrong) > 0 {
+		l.fatalf("%v", l.d.wrong)
+	}
+	soft, now := 0, map[walkKey]bool{}
+	for _, k := range held {
+		underWay, returned := l.calls[k]
+		switch {
+		case now[k]:
+			l.fatalf("%v is there twice", k)
+		case l.gone[k]:
+			l.fatalf("%v had gone, and is back", k)
+		case k.life == l.life && (!returned || underWay):
+			l.fatalf("%v is there, and its call returned an error, or none yet (%v)", k, underWay)
+		case l.d.settled[k] && !l.d.soft[k]:
+			l.fatalf("%v is there, and was settled", k)
+		case l.d.settled[k]:
+			soft++
+		}
+		now[k] = true
+	}
+	for k := range l.present {
+		if !now[k] {
+			l.gone[k] = true
+		}
+	}
+	l.present = now
+	if err := a.Check(); err != nil {
+		l.fatalf("%v", err)
+	}
+	if n := int(a.Pending.Total()); n > len(held) || n < len(held)-soft || l.sink && n != len(held)-soft {
+		l.fatalf("%d are there, %d of them settled; %v", len(held), soft, a)
+	}
+	if l.w.o.WhenFull.kind != whenFullDropOldest && l.w.o.ImportantWhenFull.kind != whenFullDropOldest {
+		for k, underWay := range l.calls {
+			if !underWay && !now[k] && !l.d.settled[k] {
+				l.fatalf("%v, whose call has returned, is lost", k)
+			}
+		}
+	}
+}
+
+// A directory sees Writers of random options that are driven by random steps, and then
+// killed, closed in time, or closed too late. After each step its files hold what the
+// account says: all that is pending, of dead Writers too, and none that has gone.
+func TestCrashWalk(t *testing.T) {
+	seed := testkit.Seed(t)
+	for i := range kills(8 * imageWalks) {
+		synctest.Test(t, func(t *testing.T) { crashWalk(t, rand.New(rand.NewPCG(seed+uint64(i), 1))) })
+		if t.Failed() {
+			t.Fatalf("FOREBAY_SEED=%d", seed+uint64(i))
+		}
+	}
+}
+
+func crashWalk(t *testing.T, rng *rand.Rand) {
+	dir := t.TempDir()
+	for life := range 3 {
+		l := startLife(t, rng, life, dir)
+		for range 50 + rng.IntN(150) {
+			imageAround(t, l.w, func() { l.step(); synctest.Wait() })
+			l.check(l.w.Account())
+		}
+		held := heldIn(t, dir)
+		switch rng.IntN(3) {
+		case 0:
+			killed := t.TempDir()
+			if err := os.CopyFS(killed, os.DirFS(dir)); err != nil {
+				t.Fatal(err)
+			}
+			l.free()
+			closeNow(t, l.w)
+			dir = killed
+		case 1:
+			l.free()
+			a := closeNow(t, l.w).Account
+			if left, _ := os.ReadDir(dir); len(left) > 0 || a.Pending.Total() > 0 || a.Check() != nil {
+				l.fatalf("left after Close: %v, %v", left, a)
+			}
+			for _, k := range held {
+				if !l.d.settled[k] {
+					l.fatalf("%v was not settled", k)
+				}
+			}
+		case 2:
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(20))*time.Millisecond)
+			r, _ := l.w.Shutdown(ctx)
+			cancel()
+			l.check(r.Account)
+			l.free()
+			synctest.Wait()
+		}
+	}
+	held := heldIn(t, dir)
+	var m memory
+	closeNow(t, crashWriter(t, dir, &m, Options{}))
+	n := 0
+	for line := range strings.Lines(m.String()) {
+		life, i, err := parseKillLine(line)
+		if err != nil || n == len(held) || held[n] != (walkKey{life, i}) {
+			t.Fatalf("%v: %d is number %d of %v", err, i, n, held)
+		}
+		n++
+	}
+	if n != len(held) {
+		t.Fatalf("%d of %d arrived", n, len(held))
+	}
+}
