@@ -3,9 +3,11 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -338,6 +340,30 @@ func TestSpoolDamagedSlabs(t *testing.T) {
 	}
 }
 
+// awaitKept waits until the crash-safe files below dir hold n records.
+func awaitKept(t *testing.T, dir string, n int) {
+	t.Helper()
+	kept := -1
+	for deadline := time.Now().Add(30 * time.Second); kept != n && time.Now().Before(deadline); runtime.Gosched() {
+		kept = 0
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && filepath.Ext(path) == ".slab" {
+				var im *slab.Image
+				if im, err = slab.ReadImage(path); err == nil {
+					kept += len(im.Records)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept != n {
+		t.Fatalf("%s holds %d records, want %d", dir, kept, n)
+	}
+}
+
 // What dead programs have left for destinations that this one has not is said at the
 // start, once; what is this one's own is delivered and not mentioned.
 func TestCrashSafeOfOtherDestinations(t *testing.T) {
@@ -347,6 +373,7 @@ func TestCrashSafeOfOtherDestinations(t *testing.T) {
 	p := start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+full(t, dir), "--to", "file:"+beside)
 	p.write("one\ntwo\n")
 	await(t, beside, "one\ntwo\n")
+	awaitKept(t, slabs, 2) // that they are there is noted a moment later
 	p.signal(syscall.SIGKILL)
 	p.wait()
 	p = start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+out)
