@@ -18,7 +18,7 @@ import (
 type bigFile struct {
 	path string
 
-	// mu comes before Writer.mu in the lock order.
+	// Writer.mu is never taken with mu held; Close takes mu with Writer.mu held.
 	mu     sync.Mutex
 	f      *os.File
 	n      int64
