@@ -213,23 +213,6 @@ func eatMemory() {
 	}
 }
 
-// killLine is a record that shows when it is torn or invented: its end repeats
-// its beginning.
-func killLine(g int, i uint64, pad int) []byte {
-	return fmt.Appendf(nil, "%d %d %s %d %d\n", g, i, strings.Repeat("x", pad), g, i)
-}
-
-func parseKillLine(l string) (g int, i uint64, err error) {
-	f := strings.Fields(l)
-	if !strings.HasSuffix(l, "\n") || len(f) < 4 || f[0] != f[len(f)-2] || f[1] != f[len(f)-1] {
-		return 0, 0, fmt.Errorf("torn or invented record %.80q", l)
-	}
-	if g, err = strconv.Atoi(f[0]); err == nil {
-		i, err = strconv.ParseUint(f[1], 10, 64)
-	}
-	return g, i, err
-}
-
 // startChild starts life number life.
 func startChild(t *testing.T, dir, mode string, life int, env ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()

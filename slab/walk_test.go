@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -61,16 +59,13 @@ func (k *walk) errorf(format string, args ...any) {
 
 func (k *walk) Limits() batch.Limits { return k.limits }
 
-func walkLine(call, size int) []byte {
-	return fmt.Appendf(nil, "%d %s %d\n", call, strings.Repeat("x", size), call)
-}
-
-func parseWalkLine(p []byte) (int, error) {
-	head, rest, _ := strings.Cut(string(p), " ")
-	if !strings.HasSuffix(rest, " "+head+"\n") {
-		return 0, fmt.Errorf("torn record %.60q", p)
+// callOf returns the number of the call that brought a record.
+func (k *walk) callOf(p []byte) (int, error) {
+	_, n, err := parseKillLine(string(p))
+	if err == nil && n >= uint64(len(k.calls)) {
+		err = fmt.Errorf("no call brought %.60q", p)
 	}
-	return strconv.Atoi(head)
+	return int(n), err
 }
 
 // see notes the records of a batch: whole, in the order of the calls, none settled
@@ -78,8 +73,8 @@ func parseWalkLine(p []byte) (int, error) {
 func (k *walk) see(b *batch.Batch) {
 	last := uint64(0)
 	for _, r := range b.All() {
-		call, err := parseWalkLine(r.Data)
-		if err != nil || call >= len(k.calls) {
+		call, err := k.callOf(r.Data)
+		if err != nil {
 			k.errorf("ticket %d: %v", r.Ticket, err)
 			return
 		}
@@ -190,7 +185,7 @@ func (k *walk) Send(ctx context.Context, b *batch.Batch) error {
 func (k *walk) Write(p []byte) (int, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	call, err := parseWalkLine(p)
+	call, err := k.callOf(p)
 	if err != nil || k.calls[call].seen || k.calls[call].resort {
 		k.errorf("last resort: %v, call %d", err, call)
 		return 0, io.ErrShortWrite
@@ -242,7 +237,7 @@ func (k *walk) call() {
 	k.calls = append(k.calls, c)
 	k.mu.Unlock()
 	go func() {
-		err := k.w.WriteRecord(walkLine(n, size), batch.Meta{Level: level})
+		err := k.w.WriteRecord(killLine(0, uint64(n), size), batch.Meta{Level: level})
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.moment++
