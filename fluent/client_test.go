@@ -446,12 +446,14 @@ func TestEndsOfConnections(t *testing.T) {
 func TestStartBesideAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r received
+		die := make(chan struct{})
 		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
 			if n > 0 {
 				r.obedient(c)
 				return
 			}
 			c.Next()
+			<-die
 		}}
 		defer f.Close()
 		s := newTestClient(t, Config{Dial: f.Dial})
@@ -463,15 +465,17 @@ func TestStartBesideAFailure(t *testing.T) {
 			close(telling)
 			<-told
 		})
+		synctest.Wait() // it is written: the sender has nothing to do with what follows
+		close(die)
 		<-telling
 		second := make(chan error, 1)
 		s.Start(t.Context(), numbers(t, 10, 20), func(err error) { second <- err })
-		synctest.Wait()
-		close(told)
 		if err := <-second; !errors.Is(err, errBehind) {
 			t.Error(err)
 		}
-		sendOK(t, s, numbers(t, 0, 20))
+		sendOK(t, s, numbers(t, 0, 10)) // who sends again what has failed knows of it
+		sendOK(t, s, numbers(t, 10, 20))
+		close(told)
 		if got := r.get("forebay"); !slices.Equal(got, seq(0, 20)) {
 			t.Error(got)
 		}

@@ -420,6 +420,60 @@ func TestOversizeBudget(t *testing.T) {
 	}
 }
 
+// custodian is a destination that takes some records into its custody and hangs.
+type custodian struct {
+	taken   uint64
+	entered chan struct{}
+	release chan struct{}
+	closed  atomic.Bool
+}
+
+func (c *custodian) Account() batch.Account {
+	return batch.Account{Accepted: c.taken, Delivered: c.taken}
+}
+
+func (c *custodian) Send(_ context.Context, b *batch.Batch) error {
+	c.taken = 2
+	close(c.entered)
+	<-c.release
+	b.Tally.Taken = 2
+	return nil
+}
+
+func (c *custodian) Close(context.Context) error {
+	c.closed.Store(true)
+	return nil
+}
+
+// What a Send has handed over is counted once while it is still under way, and a
+// destination is closed when the Send ends that Close did not wait for.
+func TestSendUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &custodian{entered: make(chan struct{}), release: make(chan struct{})}
+		w := mustSink(t, c, nil)
+		for i := range 3 {
+			mustWrite(t, w, i, 10)
+		}
+		<-c.entered
+		if a := w.Account(); a.Check() != nil || a.Delivered != 2 || a.Pending.Total() != 1 {
+			t.Errorf("account %v", a)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if r, err := w.Shutdown(ctx); err == nil || r.Check() != nil || c.closed.Load() {
+			t.Errorf("%v, %v, closed %t", err, r, c.closed.Load())
+		}
+		close(c.release)
+		synctest.Wait()
+		if !c.closed.Load() {
+			t.Error("it stays open for ever")
+		}
+		if a := w.Account(); a.Check() != nil {
+			t.Errorf("account %v", a)
+		}
+	})
+}
+
 // Nothing is evicted for a record that finds no room even so.
 func TestOversizeIsNotEvictedInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
