@@ -258,17 +258,16 @@ func (s *Client) abort(j *job) {
 
 // An answer is what is told the caller of Start, without mu.
 type answer struct {
-	j    *job
-	s    *Client
-	done func(error)
-	err  error
+	s   *Client
+	j   *job // nil: there is nothing to tell
+	err error
 }
 
 func (a answer) give() {
-	if a.done == nil {
+	if a.j == nil {
 		return
 	}
-	a.done(a.err)
+	a.j.done(a.err)
 	if a.j.untold {
 		a.s.knows(a.j.row)
 	}
@@ -310,7 +309,7 @@ func (s *Client) finishLocked(j *job, err error) answer {
 			s.spare = append(s.spare, m)
 		}
 	}
-	return answer{j, s, j.done, err}
+	return answer{s, j, err}
 }
 
 // resultLocked returns what the caller of Start is told. Of each tag the frames

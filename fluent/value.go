@@ -44,11 +44,11 @@ var (
 // each record. What every record needs lies in front: after a pause none of it is in
 // the processor's cache.
 type valuer struct {
-	base  int // where the record begins in dst
-	limit int // bytes of a record
-	depth int // of values within each other, pointers too
-	level int // of maps and lists only
-	deep  bool
+	base  int  // where the record begins in dst
+	limit int  // bytes of a record
+	depth int  // of values within each other, pointers too
+	level int  // of maps and lists only
+	deep  bool // there may be more than maxLevels of them
 	holds bool // long strings of the record's own map are held
 	times TimeForm
 

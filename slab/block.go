@@ -43,7 +43,7 @@ type block struct {
 	// old is the piece of an earlier generation that DropOldest is overwriting
 	// from its front; nil otherwise. See evict.go.
 	old     *piece
-	oldHead uint64 // what head.old says
+	oldHead uint64 // what head.old says, so that nobody has to look into mapped memory
 }
 
 // A piece is a run of records of one block, in ticket order. Pieces travel

@@ -151,10 +151,7 @@ const eventGrace = 100 * time.Millisecond
 func (w *Writer) lockWithSink() (sink batch.Account) {
 	a, ok := w.sink.(batch.Accounter)
 	w.mu.Lock()
-	for range 1000 { // a Send takes longer than to look: the second or third time will do
-		if !ok {
-			break
-		}
+	for tries := 0; ok && tries < 1000; tries++ { // a Send takes longer than to look: two or three will do
 		taken := w.taken
 		w.unlock()
 		sink = a.Account()

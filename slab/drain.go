@@ -643,15 +643,15 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 		}
 	}
 	w.inflight = left
+	var recovered *orphan // of which a part of a batch is settled
 	if left > 0 {
 		w.inflightTime = d.rest.Runs[0].Slot(0).Time
-		if w.mapped() && !w.recovering {
+		switch {
+		case w.recovering:
+			recovered = w.recovery[0]
+		case w.mapped():
 			w.ackLocked()
 		}
-	}
-	var orphan *orphan // of which a part of a batch is settled
-	if left > 0 && w.recovering {
-		orphan = w.recovery[0]
 	}
 	w.sends++
 	if left == 0 {
@@ -662,8 +662,8 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 		}
 	}
 	w.unlock()
-	if orphan != nil {
-		orphan.persist(d.rest.First() - 1)
+	if recovered != nil {
+		recovered.persist(d.rest.First() - 1)
 	}
 }
 

@@ -199,10 +199,10 @@ type Pairer interface {
 	AppendPair(dst []byte, k string, v any) ([]byte, error)
 }
 
-// AppendMap appends m, whose pairs come in no order: those of short ASCII strings by
-// itself, and integers, the others, and whatever dst has no room for, by p, whose error ends it. It
-// is what a loop over AppendStr would be; as most records are nothing else, there are
-// no calls in it, and the bytes of a pair are looked at once.
+// AppendMap appends m, whose pairs come in no order: integers, and short ASCII strings
+// for which dst has room, by itself, all others by p, whose error ends it. It is what a
+// loop over AppendStrs would be; as most records are nothing else, there are no calls in
+// it for such strings, and the bytes of a pair are looked at once.
 func AppendMap(dst []byte, m map[string]any, p Pairer) ([]byte, error) {
 	dst = AppendMapHeader(dst, len(m))
 	at := len(dst)
