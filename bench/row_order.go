@@ -242,6 +242,8 @@ func init() {
 			writerTo(one, h.Ours, "the default", 200, newSlabs(64<<10, 8)),
 			writerTo(many, h.Ours, "allowed, one active", 200, sharded),
 			bare,
+			writerTo("mutex+copy+slot", h.Reference, "what the callers cost alone: with each record's slot, slabs in turn, nothing delivered", 200,
+				func(io.Writer) rivals.Writer { return new(rivals.MutexSlot) }),
 		},
 		Verdict: h.Verdict(h.Versus(one, floor, 1.3), h.Versus(many, floor, 1.3)),
 	})

@@ -58,6 +58,24 @@ func writerToFile(name string, kind h.Kind, note string, size int, mk func(io.Wr
 	}}
 }
 
+// handedOver is the floor of whoever writes in a goroutine of its own: one that only
+// copies, all records, and one that only writes.
+func handedOver(name string, size int) h.Contender {
+	note := "one goroutine only copies, one only writes 256 KiB at a time: no lock, nothing counted"
+	return h.Contender{Name: name, Kind: h.Reference, Note: note, New: func(env *h.Env) (*h.Subject, error) {
+		f, err := env.TempFile()
+		if err != nil {
+			return nil, err
+		}
+		w := rivals.NewHandOver(f, record(size))
+		return &h.Subject{
+			Run: w.Run, Drain: w.Drain,
+			Tally: func() (h.Tally, error) { return rivals.FileBySize(f, size) },
+			Close: func() error { return rivals.Remove(f) },
+		}, nil
+	}}
+}
+
 func newSlabs(size, count int) func(io.Writer) rivals.Writer {
 	return func(w io.Writer) rivals.Writer { return newSlab(w, &slab.Options{SlabBytes: size, SlabCount: count}) }
 }
@@ -81,6 +99,8 @@ func init() {
 		floor  = "mutex+copy"
 		buf    = "bufio+mutex"
 		zapBWS = "zap BWS"
+		slot   = "mutex+copy+slot"
+		two    = "copy | write"
 		bigBuf = "256 KiB"
 	)
 	h.Register(h.Row{
@@ -91,6 +111,8 @@ func init() {
 			writerTo(rec, h.Ours, "as the Router uses it", 256, newRecords),
 			writerTo(floor, h.Reference, "lock and copy into 64 KiB, nothing delivered", 256,
 				func(io.Writer) rivals.Writer { return new(rivals.MutexCopy) }),
+			writerTo(slot, h.Reference, "what the callers cost alone: with each record's slot, slabs in turn, nothing delivered", 256,
+				func(io.Writer) rivals.Writer { return new(rivals.MutexSlot) }),
 			writerTo(buf, h.Rival, bigBuf, 256, newBufio),
 			writerTo(zapBWS, h.Rival, bigBuf, 256, newBWS),
 		},
@@ -105,6 +127,7 @@ func init() {
 			writerToFile(rec, h.Ours, "as the Router uses it", 256, newRecords),
 			writerToFile(buf, h.Rival, bigBuf, 256, newBufio),
 			writerToFile(zapBWS, h.Rival, bigBuf, 256, newBWS),
+			handedOver(two, 256),
 		},
 		Verdict: h.Verdict(h.Versus(write, buf, 0.7), h.Versus(write, zapBWS, 0.75),
 			h.Versus(rec, buf, 0.7), h.Versus(rec, zapBWS, 0.75)),

@@ -252,7 +252,27 @@ func reportToStderr(e batch.Event) {
 // It returns len(p), nil also for a record that the when-full policy dropped (the
 // policy was the user's, and the drop is counted), and [ErrClosed] after Close.
 func (w *Writer) Write(p []byte) (int, error) {
-	if err := w.WriteRecord(p, batch.Meta{}); err != nil && !errors.Is(err, ErrDropped) {
+	if points {
+		point(ptPut)
+	}
+	var err error
+	var m batch.Meta
+	if w.special.Load() {
+		err = w.putSpecial(p, m)
+	} else { // as WriteRecord: to call it would be a tenth of what it does
+		w.mu.put.Lock()
+		if len(p)+batch.SlotBytes <= w.room && int(m.Level) < w.flushLevel {
+			w.next++
+			w.stow(p, w.next, uint64(m.Time), tail(m))
+			w.mu.put.Unlock()
+			if points {
+				point(ptReturn)
+			}
+			return len(p), nil
+		}
+		err = w.putSlow(p, m)
+	}
+	if err != nil && !errors.Is(err, ErrDropped) {
 		return 0, err
 	}
 	return len(p), nil
@@ -272,16 +292,23 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {
 		return w.putSlow(p, m)
 	}
-	// What block.store does, for a record that is not the first of its piece, on
-	// the heap: see there. Written out, as it is most of what a call costs; and with
-	// the copy last, so that little has to be kept across it.
-	w.room -= len(p) + batch.SlotBytes
 	w.next++
+	w.stow(p, w.next, uint64(m.Time), tail(m))
+	w.mu.put.Unlock()
+	if points {
+		point(ptReturn)
+	}
+	return nil
+}
+
+// stow is what block.store does, for a record that is not the first of its piece, on
+// the heap: see there. It is most of what a call costs, and inlined where the copy is
+// last; so little has to be kept across that.
+func (w *Writer) stow(p []byte, ticket, time, tail uint64) {
+	w.room -= len(p) + batch.SlotBytes
 	b := w.cur
 	off := b.off
-	*(*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes)) = slotWords{
-		w.next, uint64(m.Time), pair(uint32(off), uint32(len(p))), tail(m),
-	}
+	*(*slotWords)(unsafe.Add(b.top, -b.n*batch.SlotBytes)) = slotWords{ticket, time, pair(uint32(off), uint32(len(p))), tail}
 	b.off = off + len(p)
 	b.n++
 	copy(unsafe.Slice((*byte)(unsafe.Add(b.base, off)), len(p)), p)
@@ -289,11 +316,6 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 		point(ptCopiedLocked)
 		point(ptStoredLocked)
 	}
-	w.mu.put.Unlock()
-	if points {
-		point(ptReturn)
-	}
-	return nil
 }
 
 // putSpecial is WriteRecord of a Writer whose slabs are sharded or watched for
@@ -312,12 +334,8 @@ func (w *Writer) putSpecial(p []byte, m batch.Meta) error {
 	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {
 		return w.putSlow(p, m)
 	}
-	w.room -= len(p) + batch.SlotBytes
 	w.next++
-	w.cur.store(p, m, w.next)
-	if points {
-		point(ptStoredLocked)
-	}
+	w.stow(p, w.next, uint64(m.Time), tail(m))
 	w.mu.put.Unlock()
 	if points {
 		point(ptReturn)
