@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
 )
 
 // ErrOpen is wrapped by the error of a Send that a [Breaker] did not let
@@ -259,8 +260,8 @@ func (c *circuit) noteLocked(bit uint32) {
 // tripLocked opens the circuit and returns the time until the first probe.
 func (c *circuit) tripLocked(err error) time.Duration {
 	e := batch.Inspect(err)
-	ceil := backoff{c.o.OpenMin, c.o.OpenMax}.ceil(c.opened)
-	wait := max(jitter(ceil/2, ceil), floor(&e))
+	ceil := backoff.Ceil(c.o.OpenMin, c.o.OpenMax, c.opened)
+	wait := max(backoff.Jitter(ceil/2, ceil), floor(&e))
 	if e.Kind == batch.KindFatal {
 		wait = max(wait, c.o.FatalDelay)
 	}

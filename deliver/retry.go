@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
 )
 
 // Defaults of [RetryOptions].
@@ -109,7 +110,6 @@ func (r *Retry) Retries() uint64 { return r.r.retries.Load() }
 // retrier is the policy of a Retry, apart from the sink.
 type retrier struct {
 	o       RetryOptions
-	backoff backoff
 	budget  *Budget
 	events  *events
 	closing *closing
@@ -154,7 +154,7 @@ func newRetrier(opt *RetryOptions, ev *events, c *closing) (*retrier, error) {
 		ev = newEvents(o.Name, o.OnError)
 	}
 	return &retrier{
-		o: o, backoff: backoff{o.Min, o.Max}, budget: o.Budget, events: ev, closing: c,
+		o: o, budget: o.Budget, events: ev, closing: c,
 		oldest: time.Now().Add(-o.MaxAge).UnixNano(),
 	}, nil
 }
@@ -232,13 +232,14 @@ func (r *retrier) again(ctx context.Context, sink batch.Sink, b *batch.Batch, er
 
 // delay returns the delay before attempt n after err.
 func (r *retrier) delay(n int, err error, e *batch.SendError) time.Duration {
+	wait := backoff.Jitter(0, backoff.Ceil(r.o.Min, r.o.Max, n))
 	if errors.Is(err, ErrOpen) {
 		if r.elsewhere {
-			return min(e.After, r.backoff.delay(n))
+			return min(e.After, wait)
 		}
 		return e.After
 	}
-	d := max(floor(e), r.backoff.delay(n), r.budget.take(time.Now()))
+	d := max(floor(e), wait, r.budget.take(time.Now()))
 	if e.Kind == batch.KindFatal {
 		d = max(d, r.o.FatalDelay)
 	}

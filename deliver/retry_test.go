@@ -23,36 +23,6 @@ func mustRetry(t *testing.T, sink batch.Sink, o *RetryOptions) (*Retry, *testkit
 	return r, ev
 }
 
-// Delays are uniform in [0, min(max, min·2ⁿ)].
-func TestFullJitter(t *testing.T) {
-	b := backoff{200 * time.Millisecond, 30 * time.Second}
-	for n, want := range []time.Duration{200, 400, 800, 1600, 3200, 6400, 12800, 25600, 30000, 30000} {
-		want *= time.Millisecond
-		if got := b.ceil(n); got != want {
-			t.Errorf("ceil(%d) = %s, want %s", n, got, want)
-		}
-		var low, high int
-		for range 200 {
-			d := b.delay(n)
-			if d < 0 || d > want {
-				t.Fatalf("delay(%d) = %s, above %s", n, d, want)
-			}
-			if d < want/4 {
-				low++
-			}
-			if d > want*3/4 {
-				high++
-			}
-		}
-		if low < 20 || high < 20 {
-			t.Errorf("delay(%d) is not spread: %d below a quarter, %d above three", n, low, high)
-		}
-	}
-	if got := b.ceil(1000); got != b.max {
-		t.Errorf("ceil(1000) = %s", got)
-	}
-}
-
 func TestRetryUntilTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Fail(testkit.ErrDown), testkit.Take))

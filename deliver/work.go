@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
 )
 
 // work is the goroutine that delivers what is in custody and does not flow by
@@ -316,7 +317,7 @@ func (k *Keeper) replay() {
 	}
 	k.readResult(err)
 	if err != nil {
-		k.closing.sleep(k.ctx, jitter(readRetry/2, readRetry), readRetry/10)
+		k.closing.sleep(k.ctx, backoff.Jitter(readRetry/2, readRetry), readRetry/10)
 		return
 	}
 	k.handOut(b, seq)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -770,6 +771,28 @@ func TestFailoverFromAServerThatOnlyAccepts(t *testing.T) {
 	if !slices.Equal(good.get("forebay"), seq(0, 10)) {
 		t.Error(good.get("forebay"))
 	}
+}
+
+// A server is passed over for at least half of what is due, however long that is
+// and however often it failed.
+func TestPassedOverForHowLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, lo := range []time.Duration{100 * time.Millisecond, 5 * time.Second, time.Minute, 100 * time.Hour, math.MaxInt64 / 4} {
+			var down, mute server
+			for n := range 40 {
+				time.Sleep(time.Second)
+				down.failed(io.EOF, lo, 2*lo)
+				want := time.Duration(min(2, n+1)) * lo
+				if d := time.Until(down.until); d < want/2 || d > want {
+					t.Fatalf("%s: passed over for %s after %d failures", lo, d, n+1)
+				}
+				mute.silent(io.EOF, lo)
+				if d := time.Until(mute.until); d < min(lo, muteMax)/2 || d > muteMax {
+					t.Fatalf("%s: passed over for %s after %d mute connections", lo, d, n+1)
+				}
+			}
+		}
+	})
 }
 
 // A first server that takes connections and acknowledges nothing is tried again

@@ -3,11 +3,12 @@ package fluent
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/backoff"
 )
 
 // A server is one address and how it has done lately. The Client's sender alone
@@ -71,12 +72,8 @@ func parseServer(text string) (*server, error) {
 // failed notes that the server could not be connected to.
 func (s *server) failed(err error, lo, hi time.Duration) {
 	s.err, s.shaky = err, false
-	d := hi
-	if s.failures < 20 {
-		d = min(hi, lo<<s.failures)
-	}
+	s.passOver(lo, hi, s.failures)
 	s.failures++
-	s.until = time.Now().Add(d/2 + rand.N(d/2+1))
 }
 
 // worked notes that the server could be connected to. That is no proof that it
@@ -90,10 +87,12 @@ const muteMax = 10 * time.Minute
 // none: it is passed over for a while, twice as long each time.
 func (s *server) silent(err error, lo time.Duration) {
 	s.err, s.shaky = err, true
-	d := muteMax
-	if s.mute < 20 {
-		d = min(muteMax, lo<<s.mute)
-	}
+	s.passOver(lo, muteMax, s.mute)
 	s.mute++
-	s.until = time.Now().Add(d/2 + rand.N(d/2+1))
+}
+
+// passOver has the server passed over for the n-th time, counting from 0.
+func (s *server) passOver(lo, hi time.Duration, n int) {
+	d := backoff.Ceil(lo, hi, n)
+	s.until = time.Now().Add(backoff.Jitter(d/2, d))
 }

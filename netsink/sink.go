@@ -5,13 +5,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
 )
 
 // A Sink is a [batch.Sink] over a stream socket: see the package comment.
@@ -194,12 +194,8 @@ func (s *Sink) dial(ctx context.Context) (net.Conn, error) {
 
 // failed notes a failed attempt to connect.
 func (s *Sink) failed(err error) error {
-	ceil := s.o.RetryMax
-	if s.fails < 32 {
-		ceil = min(ceil, s.o.RetryMin<<s.fails)
-	}
+	wait := backoff.Jitter(0, backoff.Ceil(s.o.RetryMin, s.o.RetryMax, s.fails))
 	s.fails++
-	wait := time.Duration(rand.Int64N(int64(ceil) + 1)) // full jitter
 	s.next, s.why = time.Now().Add(wait), err
 	return batch.RetryAfter(err, wait)
 }

@@ -203,6 +203,32 @@ func TestConnectBackoff(t *testing.T) {
 	})
 }
 
+// However long the backoff is, it goes on for as long as the peer is away.
+func TestLongBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n testkit.Network
+		for _, lowest := range []time.Duration{5 * time.Second, 10 * time.Second, 1<<34 + 1, 1000 * time.Hour} {
+			highest := 2 * lowest
+			s := mustNew(t, "tcp://peer:1", &Options{RetryMin: lowest, RetryMax: highest, Dial: n.Dial})
+			long := 0
+			for range 100 {
+				e := batch.Inspect(s.Send(t.Context(), plain("a\n")))
+				if e.Kind != batch.KindRetry || e.After > highest {
+					t.Fatalf("%+v", e)
+				}
+				if e.After > lowest {
+					long++
+				}
+				time.Sleep(e.After)
+			}
+			if long < 20 {
+				t.Errorf("RetryMin %s: %d of 100 delays above it", lowest, long)
+			}
+			mustClose(t, s)
+		}
+	})
+}
+
 // A peer that stalls is given up when it takes nothing for WriteTimeout; one that
 // is merely slow is not.
 func TestStallAndDrip(t *testing.T) {

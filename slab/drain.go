@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
 )
 
 // drain is the state of the goroutine that calls the destination. Nobody else
@@ -728,13 +728,10 @@ func (w *Writer) backoff(after time.Duration, fatal bool) {
 	d := &w.d
 	d.failed++
 	ceil := w.o.RetryMax
-	if !fatal && d.failed < 32 {
-		ceil = min(ceil, w.o.RetryMin<<(d.failed-1))
-		if ceil <= 0 {
-			ceil = w.o.RetryMax
-		}
+	if !fatal {
+		ceil = backoff.Ceil(w.o.RetryMin, ceil, d.failed-1)
 	}
-	wait := max(after, time.Duration(rand.Int64N(int64(ceil)+1)))
+	wait := max(after, backoff.Jitter(0, ceil))
 	closing := w.closing
 	select {
 	case <-closing:
