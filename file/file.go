@@ -1,6 +1,7 @@
 package file
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/forebay-log/forebay/internal/callback"
 )
 
 // A File is a log file. Its methods may be called from any goroutine.
@@ -25,6 +28,8 @@ type File struct {
 	name string // as given, for messages
 	path string // absolute
 	open func(string, int, fs.FileMode) (handle, error)
+
+	events *callback.Runner[error] // calls Options.OnError
 
 	// mu guards the rest. It is held while writing, so that rotation and
 	// Reopen happen between two records.
@@ -75,7 +80,7 @@ func openWith(path string, o *Options, open func(string, int, fs.FileMode) (hand
 	if path == "" {
 		return nil, errors.New("file: cannot open a log file: its path is empty")
 	}
-	f := &File{o: r, name: path, open: open}
+	f := &File{o: r, name: path, open: open, events: callback.New(r.OnError, 0)}
 	fail := func(err error) (*File, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -216,7 +221,7 @@ func (f *File) Write(p []byte) (int, error) {
 	if f.reopen && !f.cut {
 		f.reopen = false
 		if err := f.reopenLocked(); err != nil {
-			f.report(err)
+			f.events.Post(err)
 		}
 	}
 	if err != nil {
@@ -304,9 +309,21 @@ func (f *File) reopenLocked() error {
 	return nil
 }
 
+// eventGrace is how long Close waits at most for OnError to be told everything.
+const eventGrace = 100 * time.Millisecond
+
 // Close closes the file and releases the lock. It waits until an old file that
-// is being compressed is complete. It may be called twice.
+// is being compressed is complete, and for OnError, but not for long. It may be
+// called twice.
 func (f *File) Close() error {
+	err := f.close()
+	told, cancel := context.WithTimeout(context.Background(), eventGrace)
+	defer cancel()
+	_ = f.events.Wait(told)
+	return err
+}
+
+func (f *File) close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -333,14 +350,8 @@ func (f *File) releaseLocked() (err error) {
 	return err
 }
 
-// report passes on what went wrong beside writing.
-func (f *File) report(err error) {
-	if f.o.OnError != nil {
-		f.o.OnError(err)
-		return
-	}
-	fmt.Fprintf(os.Stderr, "forebay: %v\n", err)
-}
+// reportToStderr is the OnError of those who set none.
+func reportToStderr(err error) { fmt.Fprintf(os.Stderr, "forebay: %v\n", err) }
 
 // cause strips the operation and path off an error of package os: our messages
 // have them already.

@@ -42,9 +42,9 @@ type Options struct {
 	Compress string
 
 	// OnError is told when rotation fails or reopening that Reopen had to put
-	// off. Writing goes on in the old file. It is called by the goroutine that
-	// writes and must not call methods of the File. Default nil: one line on
-	// stderr.
+	// off. Writing goes on in the old file. It runs on a goroutine of its own
+	// behind a bounded queue, so it may log into this very file. Default nil: one
+	// line on stderr.
 	OnError func(error)
 }
 
@@ -63,6 +63,9 @@ func (o Options) resolve() (Options, error) {
 	}
 	if o.Mode&^fs.ModePerm != 0 || o.Mode&0o200 == 0 {
 		bad("Mode", o.Mode, "permission bits that let the owner write")
+	}
+	if o.OnError == nil {
+		o.OnError = reportToStderr
 	}
 	if o.RotateBytes < 0 {
 		bad("RotateBytes", o.RotateBytes, "0 or more bytes")

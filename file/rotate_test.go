@@ -224,6 +224,7 @@ func TestRotationFails(t *testing.T) {
 			time.Sleep(10 * time.Second)
 		}
 		wantFile(t, path, want)
+		synctest.Wait() // OnError runs apart
 		if opened < 3 || opened > 5 {
 			t.Errorf("opened %d times: tried to rotate more than once a minute, or never again", opened)
 		}
