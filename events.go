@@ -39,13 +39,4 @@ func (r *reporter) wait(ctx context.Context) {
 	}
 }
 
-func toStderr(ev batch.Event) {
-	line := "forebay: " + ev.Output + ": " + ev.Op
-	if ev.Err != nil {
-		line += fmt.Sprintf(": %v", ev.Err)
-	}
-	if ev.Count > 1 {
-		line += fmt.Sprintf(" (%d records)", ev.Count)
-	}
-	_, _ = fmt.Fprintln(os.Stderr, line)
-}
+func toStderr(ev batch.Event) { _, _ = fmt.Fprintf(os.Stderr, "forebay: %s\n", ev) }

@@ -8,10 +8,10 @@ import (
 // Reason says why a record was dropped.
 type Reason uint8
 
-// The reasons. Nothing is dropped without one.
+// The reasons. Nothing is dropped without one; docs/OPERATING.md says what to do.
 const (
 	Full     Reason = iota // no free slab, and the policy said not to wait (longer)
-	Oversize               // larger than MaxRecord, or than the oversize budget
+	Oversize               // larger than MaxRecord
 	Encode                 // the encoder could not render it
 	Poison                 // the destination refused this record for good
 	Expired                // older than the retry age

@@ -22,18 +22,3 @@ type Codec interface {
 	// returns dst as it is.
 	AppendMarker(dst []byte, d Drops, now time.Time) []byte
 }
-
-// An Event is a transition that an operator may want to know of: the first
-// failure of a destination, its recovery, a panic, a drop episode. Not every
-// failure is an event.
-type Event struct {
-	// Output is the name of the output or destination concerned.
-	Output string
-	// Op is what was being done: "write", "send", "sync", "encode", "drop",
-	// "recovered", "panic".
-	Op string
-	// Err is the cause; nil for a recovery.
-	Err error
-	// Count is the number of records concerned, 0 when there is no such number.
-	Count uint64
-}

@@ -31,16 +31,7 @@ func (e *events) post(op string, err error, count uint64) {
 	e.run.Post(batch.Event{Output: e.name, Op: op, Err: err, Count: count})
 }
 
-func printEvent(e batch.Event) {
-	line := "forebay: " + e.Output + ": " + e.Op
-	if e.Err != nil {
-		line += ": " + e.Err.Error()
-	}
-	if e.Count > 0 {
-		line += fmt.Sprintf(" (%d records)", e.Count)
-	}
-	fmt.Fprintln(os.Stderr, line)
-}
+func printEvent(e batch.Event) { fmt.Fprintf(os.Stderr, "forebay: %s\n", e) }
 
 // An episode is a state of failure that is reported once when it begins and once
 // when it ends.

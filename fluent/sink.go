@@ -102,16 +102,7 @@ func New(c Config) (*Sink, error) {
 }
 
 // report is the default of Config.OnError.
-func report(e batch.Event) {
-	line := "fluent: " + e.Output + ": " + e.Op
-	if e.Err != nil {
-		line += ": " + e.Err.Error()
-	}
-	if e.Count > 0 {
-		line += fmt.Sprintf(" (%d records)", e.Count)
-	}
-	fmt.Fprintln(os.Stderr, line)
-}
+func report(e batch.Event) { fmt.Fprintf(os.Stderr, "forebay: %s\n", e) }
 
 // front is the engine as the slabs see it: with the dictionary of the streams, so
 // that crash-safe slabs hold the tags.

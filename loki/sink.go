@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
 	"sync/atomic"
 
 	"github.com/forebay-log/forebay"
@@ -64,6 +65,9 @@ func New(c Config) (*Sink, error) {
 		return nil, errors.Join(err, d.release())
 	}
 	c = p.c
+	if c.OnError == nil {
+		c.OnError = report
+	}
 	so := c.slab(p)
 	o := &deliver.Options{
 		Name: c.Name, Retry: c.Retry, Breaker: c.Breaker, Handler: c.ErrorHandler, PendingLimit: c.PendingLimit,
@@ -88,6 +92,9 @@ func New(c Config) (*Sink, error) {
 	d.feed.Store(w)
 	return &Sink{w, d}, nil
 }
+
+// report is the default of Config.OnError.
+func report(e batch.Event) { fmt.Fprintf(os.Stderr, "forebay: %s\n", e) }
 
 // slab returns the options of the memory in front of p.
 func (c *Config) slab(p *Pusher) *slab.Options {

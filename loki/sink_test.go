@@ -21,6 +21,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/spool"
 )
 
 func quiet(batch.Event) {}
@@ -423,4 +424,41 @@ func TestErrorHandler(t *testing.T) {
 			t.Errorf("%v %v\n%s", rep, err, aside.String())
 		}
 	})
+}
+
+// Without OnError what the spool reports is said on standard error, too, not only
+// what memory and delivery do.
+func TestDefaultReport(t *testing.T) {
+	dir := t.TempDir()
+	sp, err := spool.Open(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b batch.Builder
+	b.Append([]byte("x"), 0, batch.Meta{})
+	if _, err := sp.Append(b.Batch(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := sp.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	old := os.Stderr
+	os.Stderr = w
+	defer func() { os.Stderr = old }()
+	s, err := New(Config{URL: "http://loki.test", Labels: map[string]string{"app": "x"}, Name: "here",
+		SpoolDir: dir, Client: &http.Client{Transport: new(peer)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close(context.Background())
+	w.Close()
+	out, _ := io.ReadAll(r)
+	if want := "forebay: here: recover\n"; !strings.Contains(string(out), want) {
+		t.Errorf("%q does not say %q", out, want)
+	}
 }

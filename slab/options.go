@@ -98,8 +98,9 @@ type Options struct {
 	Codec batch.Codec
 	// OnError is told of transitions: first failure, recovery, drop episodes,
 	// panics, and once of an io.Writer that says it has written more than it was
-	// given ("count"; such a write counts as complete). It runs on a goroutine of its own behind a bounded queue, so it
-	// may log into this very writer. Default nil.
+	// given ("count"; such a write counts as complete). See [batch.Event]. It runs
+	// on a goroutine of its own behind a bounded queue, so it may log into this very
+	// writer. Default nil: a line on standard error.
 	OnError func(batch.Event)
 	// Crash makes the slabs survive the death of the process; see [CrashSafe].
 	// Not together with Shards. Default nil: slabs are on the heap.

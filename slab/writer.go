@@ -237,16 +237,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 }
 
 // reportToStderr is the OnError of those who set none: silence would be worse.
-func reportToStderr(e batch.Event) {
-	switch {
-	case e.Err != nil && e.Count > 0:
-		fmt.Fprintf(os.Stderr, "forebay: %s: %s: %v (%d records)\n", e.Output, e.Op, e.Err, e.Count)
-	case e.Err != nil:
-		fmt.Fprintf(os.Stderr, "forebay: %s: %s: %v\n", e.Output, e.Op, e.Err)
-	default:
-		fmt.Fprintf(os.Stderr, "forebay: %s: %s (%d records)\n", e.Output, e.Op, e.Count)
-	}
-}
+func reportToStderr(e batch.Event) { fmt.Fprintf(os.Stderr, "forebay: %s\n", e) }
 
 // Write accepts p as one record of unknown time at slog.LevelInfo. It copies p.
 // It returns len(p), nil also for a record that the when-full policy dropped (the

@@ -50,9 +50,9 @@ type Options struct {
 	Codec func(contentType string, schema uint32) batch.Codec
 	// OnEvent is told of damage ("corrupt", Err is a [*CorruptError]), of
 	// segments dropped over quota ("drop"), of unacknowledged records found by
-	// Open ("recover") and of a background Sync that fails ("sync") and
-	// recovers. It runs on a goroutine of its own behind a bounded queue.
-	// Default nil.
+	// Open ("recover"), and of a background Sync that fails ("sync") and, with a
+	// nil Err, of one that works again. It runs on a goroutine of its own behind a
+	// bounded queue. Default nil: nobody is told; [Stats] has the numbers.
 	OnEvent func(batch.Event)
 }
 

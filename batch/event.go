@@ -1,0 +1,36 @@
+package batch
+
+import "fmt"
+
+// An Event is a transition that an operator may want to know of: the first
+// failure of a destination, its recovery, a panic, the first drop of a row. Not
+// every failure is an event; the counters have all of them. docs/OPERATING.md says
+// what each event means and what to do.
+type Event struct {
+	// Output is the name of the output or destination concerned.
+	Output string
+	// Op names the transition. A Router posts write, encode, drop, panic and
+	// recovered; a slab.Writer send, recovered, drop, drop-end, panic, count,
+	// crash-safe, recover and recovered-from-disk; package deliver send, hold,
+	// recovered, expired, handler, handler-recovered, poison, too-large,
+	// dead-letter, spill, spilled, spill-error and panic; a spool recover, corrupt,
+	// drop and sync.
+	Op string
+	// Err is the cause; nil where something works again or was merely found.
+	Err error
+	// Count is the number of records concerned, 0 when there is no such number.
+	Count uint64
+}
+
+// String gives the event on one line, such as "loki: send: connection refused (12
+// records)".
+func (e Event) String() string {
+	s := e.Output + ": " + e.Op
+	if e.Err != nil {
+		s += ": " + fmt.Sprint(e.Err) // fmt contains panics of its Error method
+	}
+	if e.Count > 1 {
+		s += fmt.Sprintf(" (%d records)", e.Count)
+	}
+	return s
+}
