@@ -1,0 +1,70 @@
+package arch
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile("(?m)^#+ (.+)$")
+	fence   = regexp.MustCompile("(?ms)^```.*?^```")
+)
+
+// anchors returns what a page can be linked to with, as GitHub makes it of its
+// headings.
+func anchors(page string) map[string]bool {
+	names := map[string]bool{}
+	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
+		name := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		names[strings.ReplaceAll(name, " ", "-")] = true
+	}
+	return names
+}
+
+// Links from page to page lead somewhere.
+func TestLinksLeadSomewhere(t *testing.T) {
+	const root = "../.."
+	found := 0
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := d.Name(); d.IsDir() && (name == ".git" || name == "node_modules" || name == "testdata") {
+			return filepath.SkipDir
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, ":") { // elsewhere
+				continue
+			}
+			found++
+			to := path
+			if target != "" {
+				to = filepath.Join(filepath.Dir(path), filepath.FromSlash(target))
+			}
+			if _, err := os.Stat(to); err != nil {
+				t.Errorf("%s: there is no %s", path, m[1])
+			} else if anchor != "" {
+				page, err := os.ReadFile(to)
+				if err != nil || !anchors(string(page))[anchor] {
+					t.Errorf("%s: no heading for %s", path, m[1])
+				}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found < 10 {
+		t.Errorf("only %d links were found", found)
+	}
+}

@@ -1,0 +1,88 @@
+package arch
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// rows returns the words in backquotes, or the numbers, that begin the rows of the
+// first table of a section.
+func rows(t *testing.T, page, section string) (words []string) {
+	t.Helper()
+	_, text, ok := strings.Cut(page, "\n## "+section+"\n")
+	if !ok {
+		t.Fatalf("no section %s", section)
+	}
+	text, _, _ = strings.Cut(text, "\n## ")
+	for _, m := range regexp.MustCompile("(?m)^\\| `?([a-z0-9-]+)`? \\|").FindAllStringSubmatch(text, -1) {
+		words = append(words, m[1])
+	}
+	slices.Sort(words)
+	return slices.Compact(words)
+}
+
+// docs/OPERATING.md has every drop reason, event and exit code, and no other.
+func TestOperatingIsComplete(t *testing.T) {
+	const root = "../.."
+	text, err := os.ReadFile(filepath.Join(root, "docs", "OPERATING.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{"Exit codes": {"0"}}
+	for r := range batch.Reason(batch.Reasons) {
+		want["Drop reasons"] = append(want["Drop reasons"], r.String())
+	}
+	find := map[string]*regexp.Regexp{
+		"Events":     regexp.MustCompile(`(?:Op: |\bpost\(|\bfail\(err, t, )"([a-z-]+)"`),
+		"Exit codes": regexp.MustCompile(`\bexit[A-Z][a-z]+ += ([0-9]+)`),
+	}
+	err = filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(root, path)
+		if d.IsDir() && slices.Contains([]string{"bench", "integration", "tools", "internal", ".git"}, name) {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return nil
+		}
+		src, err := os.ReadFile(path)
+		for section, re := range find {
+			for _, m := range re.FindAllSubmatch(src, -1) {
+				want[section] = append(want[section], string(m[1]))
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	event, err := os.ReadFile(filepath.Join(root, "batch", "event.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, ops, _ := strings.Cut(string(event), "// Op names")
+	ops, _, _ = strings.Cut(ops, "Op string")
+	for section, want := range want {
+		slices.Sort(want)
+		want = slices.Compact(want)
+		if got := rows(t, string(text), section); !slices.Equal(got, want) {
+			t.Errorf("%s has\n%q, want\n%q", section, got, want)
+		}
+		if len(want) < 5 {
+			t.Errorf("%s: only %q were found", section, want)
+		}
+		for _, op := range want {
+			if section == "Events" && !regexp.MustCompile(`\b`+op+`\b`).MatchString(ops) {
+				t.Errorf("batch.Event does not name %s", op)
+			}
+		}
+	}
+}
