@@ -151,6 +151,11 @@ func (p *pipeline) connect(out *output) (err error) {
 	o.Name, o.OnError = out.to, func(e batch.Event) { p.event(e, memory(o)) }
 	switch {
 	case p.c.given || t.engine:
+		o.OnError = func(e batch.Event) {
+			if e.Op != "send" && e.Op != "recovered" { // of those the engine tells
+				p.event(e, memory(o))
+			}
+		}
 		if out.d, err = p.newDelivery(out); err != nil {
 			t.close()
 			return err
