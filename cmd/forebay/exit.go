@@ -12,7 +12,7 @@ const (
 )
 
 const exitHelp = `Exit codes:
-  0   every record was delivered, or dropped as --when-full and --max-record say
+  0   no record was lost, but for what --when-full and --max-record drop
   1   records were lost, or standard input could not be read
   2   the command line is wrong
   3   a record was dropped, and --fail-on-drop was given

@@ -74,21 +74,23 @@ logfmt make a record of it, with the time and level that the line has.
 --format auto looks at each line: a JSON object, logfmt, or text. What cannot be
 parsed is text, never lost.
 
---level drops lines below a level. Lines without a recognisable level stay.
+--level leaves out lines below a level. Lines without a recognisable level stay.
 
 At the end of the input, and when stopped (Ctrl-C, SIGTERM), everything read is
 delivered, for at most --drain-timeout; a second signal gives up at once. SIGHUP
-opens files anew. One line on standard error tells what became of every record.
+opens files anew. One line on standard error tells what became of every record;
+docs/OPERATING.md explains its words, and what to do about other messages.
 
 An output whose reader is gone (| head) ends. Its lines are counted as failed, or
 go to --fallback, --spool or --dead-letter if there is one; the others go on.
 
-What a destination does not take is tried again, in order. With any of the flags
---fallback, --spool, --dead-letter and --retry-age, a destination that is down is
-left alone for a while; meanwhile lines go to --fallback (once more than
---pending-limit wait), else into --spool. A spool is read by the next run with
-the same --to, which delivers it first. Lines that a destination refuses for good
-go to --dead-letter. --crash-safe keeps what was read and not yet delivered even
+What a destination does not take is tried again, in order. While a destination is
+down, lines go to --fallback (once more than --pending-limit wait), else into
+--spool, else they wait in the slabs. A spool is read by the next run with the
+same --to, which delivers it first. Lines that a destination refuses for good go
+to --dead-letter; without it they are only counted. On the network, and with any of
+--fallback, --spool, --dead-letter and --retry-age, a line that failed is given up
+when it is older than --retry-age. --crash-safe keeps what was read and not yet delivered even
 if the program is killed; the next run delivers it first, and forebay spool shows
 it. A tmpfs is the best place for it. Where it cannot be had, that is said, and the
 slabs are in memory as ever, unless --crash-safe-required is given.
@@ -145,13 +147,13 @@ Destinations:
 	encoding.add(cmd, "encode", "", "what to deliver them as")
 	fs.Var(&c.level, "level", "the lowest level to deliver: trace, debug, info, warn, error or fatal")
 	fs.Var(&c.slabSize, "slab-size", "size of one slab of memory, and of one write")
-	fs.IntVar(&c.slabs, "slabs", slab.DefaultSlabCount, "use `N` slabs for each destination (see forebay size); loki: takes 64 unless told, for its batches")
+	fs.IntVar(&c.slabs, "slabs", slab.DefaultSlabCount, "use `N` slabs for each destination, see forebay size; loki: uses 64 unless this or --slab-size is given")
 	fs.Var(&c.flushInterval, "flush-interval", "how long a line waits at most for its slab to fill")
 	fs.Var(&c.whenFull, "when-full", "when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest, spill")
 	fs.Var(&c.maxRecord, "max-record", "the longest line; longer ones are dropped, and counted")
 	fs.Var(&c.drainTimeout, "drain-timeout", "how long to go on delivering after the end of the input or a signal")
 	fs.BoolVar(&c.failOnDrop, "fail-on-drop", false, "exit with 3 if a record was dropped")
-	fs.StringVar(&c.name, "name", "forebay", "`NAME` of this pipe in messages")
+	fs.StringVar(&c.name, "name", "forebay", "`NAME` of this pipe, in front of its messages")
 	fs.BoolVarP(&c.quiet, "quiet", "q", false, "no live line and no summary, errors only")
 	c.deliveryFlags.add(cmd)
 	for _, d := range c.dests {

@@ -91,7 +91,9 @@ func newRoot(stdin *os.File, stdout io.Writer, stderr *os.File) *cobra.Command {
 		Short: "Take log lines to where they belong; nobody waits for the disk",
 		Long: `forebay takes log lines to where they belong. It holds them in a bounded pool
 of memory in front of each destination, so that what writes them does not wait
-for what stores them, and it accounts for every line.`,
+for what stores them, and it accounts for every line.
+
+Flags without a command are those of pipe: myapp | forebay --to file:app.log`,
 		Example: `  myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB --keep 7
   journalctl -o json -f | forebay pipe --level warn --to file:warnings.log --to stdout:
   forebay size --rate 10k/s --msg-size 256 --latency 10ms --spike 200ms`,

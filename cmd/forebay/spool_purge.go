@@ -17,8 +17,8 @@ func newSpoolPurge() *cobra.Command {
 		Short: "Delete what is in a spool",
 		Long: `Delete what is in a spool: all records, delivered or not, or with --damaged only
 the files that were set aside because they could not be read. Without --yes it
-says what it would delete, and deletes nothing. Crash-safe slabs of a program that
-lives stay.`,
+says what it would delete, deletes nothing, and ends with exit code 2. Crash-safe
+slabs of a program that lives stay.`,
 		Args: oneDir,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dirs, err := spoolDirs(args[0])

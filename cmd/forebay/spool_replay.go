@@ -123,6 +123,7 @@ Exit codes:
 			return errors.Join(err, runtimeErrorIf(target.close()))
 		},
 	}
+	cmd.Flags().SortFlags = false // --to first
 	cmd.Flags().StringVar(&to, "to", "", "`DEST` to deliver to, see above")
 	for _, d := range dests {
 		d.Flags(cmd)
