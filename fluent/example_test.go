@@ -39,6 +39,23 @@ func receiver() (addr string, stop func()) {
 	return l.Addr().String(), f.Close
 }
 
+// The lines of docs/MIGRATING-fluent-logger-golang.md.
+func ExampleNewLogger() {
+	post := func(ctx context.Context, data map[string]string) error {
+		logger, err := fluent.NewLogger(fluent.Config{Servers: []string{"logs:24224"}})
+		if err != nil {
+			return err
+		}
+		if err := logger.Post("tag", data); err != nil {
+			return err
+		}
+		report, err := logger.Close(ctx) // report.Account says what became of every record
+		fmt.Println(report.Account)
+		return err
+	}
+	_ = post
+}
+
 func ExampleLogger_Post() {
 	addr, stop := receiver()
 	defer stop()

@@ -288,3 +288,20 @@ func TestTokenFileChanges(t *testing.T) {
 		t.Error("a missing file: ", got)
 	}
 }
+
+// The Config of docs/MIGRATING-loki.md is one.
+func TestMigratingYAML(t *testing.T) {
+	page, err := os.ReadFile("../docs/MIGRATING-loki.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, ok := strings.Cut(string(page), "```yaml\n")
+	block, _, _ = strings.Cut(block, "```")
+	var c Config
+	if err := yaml.UnmarshalWithOptions([]byte(block), &c, yaml.Strict()); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if err := c.Validate(); err != nil || c.URL == "" || c.SpoolDir == "" {
+		t.Errorf("%v: %v", err, c)
+	}
+}

@@ -1,0 +1,166 @@
+package arch
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// lines returns the lines of a text that are not empty, without what is around
+// them, one behind the other.
+func lines(text string) string {
+	var sb strings.Builder
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" {
+			sb.WriteString(line + "\n")
+		}
+	}
+	return sb.String()
+}
+
+// The blocks of Go in docs stand, line by line, in an example, so that they compile.
+func TestSamplesCompile(t *testing.T) {
+	const root = "../.."
+	var examples []string
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") || !strings.Contains(d.Name(), "example") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		examples = append(examples, "\n"+lines(string(text)))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob(root + "/docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+	blocks:
+		for _, m := range regexp.MustCompile("(?ms)^```go\n(.*?)^```").FindAllStringSubmatch(string(text), -1) {
+			found++
+			for _, example := range examples {
+				if strings.Contains(example, "\n"+lines(m[1])) {
+					continue blocks
+				}
+			}
+			t.Errorf("%s: in no example:\n%s", page, m[1])
+		}
+	}
+	if found == 0 {
+		t.Error("no sample was found")
+	}
+}
+
+// exported returns the exported names of a package: types, their fields and
+// methods, functions, constants and variables.
+func exported(t *testing.T, dir string, names map[string]bool) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		if strings.HasSuffix(path, "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range f.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok {
+				names[fn.Name.Name] = true
+				continue
+			}
+			ast.Inspect(d, func(n ast.Node) bool {
+				switch n := n.(type) {
+				case *ast.TypeSpec:
+					names[n.Name.Name] = true
+				case *ast.Field:
+					for _, id := range n.Names {
+						names[id.Name] = true
+					}
+				case *ast.ValueSpec:
+					for _, id := range n.Names {
+						names[id.Name] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// What the last columns of docs/MIGRATING-*.md call an option, a function or a flag
+// of ours is one.
+func TestMigratingNamesWhatExists(t *testing.T) {
+	const root = "../.."
+	names := map[string]bool{}
+	for _, dir := range []string{"", "batch", "deliver", "encode", "fluent", "loki", "slab", "spool"} {
+		exported(t, filepath.Join(root, dir), names)
+	}
+	var flags strings.Builder
+	sources, err := filepath.Glob(root + "/cmd/forebay/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range sources {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		flags.Write(text)
+	}
+	pages, err := filepath.Glob(root + "/docs/MIGRATING-*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ident := regexp.MustCompile(`(?:^|[^\w"/.-])((?:[a-z]+\.)?[A-Z][A-Za-z]+(?:\.[A-Z]\w+)*)`)
+	text := regexp.MustCompile(`"[^"]*"`)
+	found := 0
+	for _, page := range pages {
+		content, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(content)) {
+			if !strings.HasPrefix(line, "| ") {
+				continue
+			}
+			cells := strings.Split(strings.TrimSuffix(strings.TrimSpace(line), "|"), " | ")
+			for _, span := range codeSpan.FindAllStringSubmatch(cells[len(cells)-1], -1) {
+				code := text.ReplaceAllString(span[1], "")
+				if flag, _, _ := strings.Cut(strings.TrimPrefix(code, "--"), " "); strings.HasPrefix(code, "--") {
+					found++
+					if !strings.Contains(flags.String(), `"`+flag+`"`) {
+						t.Errorf("%s: forebay has no --%s", page, flag)
+					}
+					continue
+				}
+				for _, m := range ident.FindAllStringSubmatch(code, -1) {
+					for _, name := range strings.Split(m[1], ".") {
+						if found++; name[0] < 'a' && !names[name] {
+							t.Errorf("%s: `%s`: there is no %s", page, span[1], name)
+						}
+					}
+				}
+			}
+		}
+	}
+	if found < 50 {
+		t.Errorf("only %d names were found", found)
+	}
+}
