@@ -36,9 +36,8 @@ var allowed = map[string][]string{
 // coreMayLink are the modules that the library, without the program, may bring
 // into a user's binary.
 var coreMayLink = []string{
-	"github.com/tinylib/msgp", "github.com/philhofer/fwd", "github.com/klauspost/compress", "github.com/golang/snappy",
-	"github.com/VictoriaMetrics/easyproto", "github.com/cenkalti/backoff", "github.com/sony/gobreaker",
-	"github.com/gofrs/flock", "golang.org/x/sys", "github.com/DeRuina/timberjack",
+	"github.com/klauspost/compress", "github.com/golang/snappy", "github.com/gofrs/flock", "golang.org/x/sys",
+	"github.com/DeRuina/timberjack",
 }
 
 func golist(t *testing.T, args ...string) []string {
