@@ -61,16 +61,18 @@ func (e *ending) begin() {
 // reserve is how much of the time is little time.
 func (e *ending) reserve() time.Duration { return min(e.timeout/10, 100*time.Millisecond) }
 
-// signal takes a signal to end: the first begins, the second forces.
+// signal takes a signal to end: the first begins, the second forces. That the
+// input has ended is no signal: what kills a program and forebay behind it (Ctrl-C,
+// a service manager) lets the end of the input arrive first at times.
 func (e *ending) signal(s os.Signal) {
+	first := e.last == nil
 	again := s == e.last && time.Since(e.lastAt) < sameSignal
 	e.last, e.lastAt = s, time.Now()
 	switch {
-	case again:
-	case e.begun:
-		e.force(errForced)
-	default:
+	case first:
 		e.begin()
+	case !again:
+		e.force(errForced)
 	}
 }
 
