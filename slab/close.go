@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -30,13 +31,10 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 	w.mu.Lock()
 	if w.closed {
 		w.mu.Unlock()
-		// Close does all that Flush and Sync do.
-		select {
-		case <-w.reported:
-			return nil
-		case <-ctx.Done():
+		if !w.hasReported(ctx) { // Close does all that Flush and Sync do
 			return fmt.Errorf("slab: flush: %w", context.Cause(ctx))
 		}
+		return nil
 	}
 	o := &op{target: w.ticketsLocked(), kind: kind, ch: make(chan error, 1)}
 	w.ops = append(w.ops, o)
@@ -58,7 +56,27 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 		}
 		return nil
 	case <-ctx.Done():
+		// Nobody waits for it any more: it must not pile up while the destination
+		// hangs, nor be performed once that is well again.
+		w.mu.Lock()
+		w.ops = slices.DeleteFunc(w.ops, func(other *op) bool { return other == o })
+		w.mu.Unlock()
 		return fmt.Errorf("slab: flush: %w", context.Cause(ctx))
+	}
+}
+
+// hasReported waits until Shutdown is done, and reports false if ctx ends before.
+func (w *Writer) hasReported(ctx context.Context) bool {
+	select {
+	case <-w.reported:
+		return true
+	default:
+	}
+	select {
+	case <-w.reported:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -84,9 +102,7 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	first := false
 	w.closeOnce.Do(func() { first = true })
 	if !first {
-		select {
-		case <-w.reported:
-		case <-ctx.Done():
+		if !w.hasReported(ctx) {
 			return w.Report(), fmt.Errorf("slab: close: %w", context.Cause(ctx))
 		}
 		return w.report, w.closeErr

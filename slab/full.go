@@ -256,8 +256,9 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	case timedOut && !wt.answered:
 		w.lineOf(wt).remove(wt)
 		w.saturated = true
-		w.setRoomLocked()
 		err = w.giveUpLocked(p, m)
+		w.serveLocked() // those behind it may fit where it did not
+		w.setRoomLocked()
 	case timedOut:
 		<-wt.ch // the answer crossed the timer
 		fallthrough

@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"testing"
@@ -105,4 +106,113 @@ func TestOversizeWaitsAlone(t *testing.T) {
 		g.open()
 		synctest.Wait()
 	})
+}
+
+// Who has waited in vain makes way for those behind: what has room is not dropped, and
+// does not wait either.
+func TestRoomForThoseBehindOneThatGivesUp(t *testing.T) {
+	const patience = 100 * time.Millisecond
+	for name, c := range map[string]struct {
+		o      Options
+		filled []int // records, the first of which hangs in Send
+		large  int   // has no room
+		small  int   // comes later and has
+	}{
+		"slab":     {Options{SlabBytes: 512, SlabCount: 2}, []int{400, 300}, 300, 50},
+		"oversize": {Options{SlabBytes: 512, SlabCount: 8, MaxRecord: 10_000, OversizeBytes: 20_000}, []int{9000, 9000}, 3000, 900},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGate()
+				c.o.WhenFull, c.o.ImportantWhenFull = BlockFor(patience), Block()
+				w := mustNew(t, g, &c.o)
+				for i, size := range c.filled {
+					mustWrite(t, w, i, size)
+					time.Sleep(time.Second)
+				}
+				began := time.Now()
+				var errs [3]error
+				var took [3]time.Duration
+				for i, size := range []int{c.large, c.small, c.small} {
+					go func() {
+						m := batch.Meta{Level: []slog.Level{slog.LevelInfo, slog.LevelInfo, slog.LevelError}[i]}
+						errs[i] = w.WriteRecord(line(100+i, size), m)
+						took[i] = time.Since(began)
+					}()
+					time.Sleep(patience / 4)
+				}
+				if n := w.Stats().Waiting; n != 3 {
+					t.Errorf("%d wait", n)
+				}
+				time.Sleep(time.Second)
+				g.open()
+				synctest.Wait()
+				if !errors.Is(errs[0], ErrDropped) || errs[1] != nil || errs[2] != nil {
+					t.Errorf("answers %v, want only the first dropped", errs)
+				}
+				if want := [3]time.Duration{patience, patience, patience}; took != want {
+					t.Errorf("they took %v, want %v", took, want)
+				}
+				closeNow(t, w)
+				checkAccount(t, w, uint64(len(c.filled)+3), uint64(len(c.filled)+2), drops(batch.Full, 1))
+			})
+		})
+	}
+}
+
+// A Flush or Sync whose context has ended is forgotten: such calls do not pile up while
+// the destination hangs, and are not made up for once it is well again.
+func TestFlushThatEndedIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gateThatSyncs{gate: newGate()}
+		w := mustNew(t, g, &Options{CloseTimeout: time.Second})
+		mustWrite(t, w, 0, 50)
+		kept := make(chan error, 1)
+		go func() { kept <- w.Flush(t.Context()) }()
+		for range 100 {
+			if err := w.Sync(); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+		}
+		w.mu.Lock()
+		if n := len(w.ops); n != 1 {
+			t.Errorf("%d calls are waited with, 1 waits", n)
+		}
+		w.mu.Unlock()
+		g.open()
+		if err := <-kept; err != nil {
+			t.Error(err)
+		}
+		if err := w.Sync(); err != nil || g.syncs != 1 {
+			t.Errorf("%v, the destination was synced %d times", err, g.syncs)
+		}
+		closeNow(t, w)
+	})
+}
+
+type gateThatSyncs struct {
+	*gate
+	syncs int
+}
+
+func (g *gateThatSyncs) Sync() error {
+	g.syncs++
+	return nil
+}
+
+// Once Close has returned its answer stands, for whoever asks with whatever context.
+func TestAnswerOfCloseStands(t *testing.T) {
+	w := mustNew(t, &memory{}, nil)
+	mustWrite(t, w, 0, 50)
+	want := closeNow(t, w)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 50 {
+		if got, err := w.Shutdown(ended); got != want || err != nil {
+			t.Fatalf("Shutdown again: %v, %v", got, err)
+		}
+		if err := w.Flush(ended); err != nil {
+			t.Fatalf("Flush after Close: %v", err)
+		}
+	}
 }
