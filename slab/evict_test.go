@@ -67,3 +67,33 @@ func TestNothingIsEvictedWhileThereIsRoom(t *testing.T) {
 		closeNow(t, w)
 	})
 }
+
+// The reserve is not for records below its level, neither while it is free nor once it
+// is used up: they evict nothing.
+func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		defer g.open()
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 6, Reserve: 2, WhenFull: DropOldest()})
+		n := 0
+		for ; w.Account().Dropped.Total() == 0; n++ {
+			mustWrite(t, w, n, 96)
+			synctest.Wait() // Send has what was full first
+		}
+		for range 3 { // what was overwritten is not full yet
+			mustWrite(t, w, n, 96)
+			n++
+		}
+		evicted := w.Account().Dropped[batch.Full]
+		const debug = 50
+		for i := range debug {
+			err := w.WriteRecord(line(1000+i, 96), batch.Meta{Level: slog.LevelDebug})
+			if !errors.Is(err, ErrDropped) {
+				t.Errorf("debug record %d: %v", i, err)
+			}
+		}
+		g.open()
+		closeNow(t, w)
+		checkAccount(t, w, uint64(n+debug), uint64(n)-evicted, drops(batch.Full, evicted+debug))
+	})
+}

@@ -71,8 +71,8 @@ type Options struct {
 	// BlockFor(250 ms).
 	WhenFull WhenFull
 	// Reserve keeps the last slabs for records that matter: a record below
-	// ReserveLevel may not open a slab when Reserve or fewer are free, and
-	// counts as dropped{full}. Default 0.
+	// ReserveLevel may not open a slab when Reserve or fewer are free, nor evict
+	// older records then, and counts as dropped{full}. Default 0.
 	Reserve int
 	// ReserveLevel is the level Reserve is kept for. Default slog.LevelInfo.
 	ReserveLevel slog.Leveler

@@ -448,12 +448,12 @@ func (w *Writer) openLocked(n int, m batch.Meta) bool {
 	if points {
 		point(ptOpenLocked)
 	}
+	if w.belowReserveLocked(m) {
+		return false
+	}
 	if len(w.free) == 0 { // nothing is evicted for others, nor while there is room
 		return w.policyFor(m.Level).kind == whenFullDropOldest &&
 			(w.cur != nil && w.cur.old != nil && w.evictLocked(w.cur, n) || w.overwriteLocked(n))
-	}
-	if w.belowReserveLocked(m) {
-		return false
 	}
 	if w.cur != nil {
 		w.contendedLocked(w.cur.n)
