@@ -2,6 +2,7 @@ package slab
 
 import (
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
@@ -56,6 +57,9 @@ type piece struct {
 	// mapped memory for it with a lock held.
 	first uint64 // ticket of the first record
 	size  int    // payload bytes
+	// since is when the first record was accepted, since Writer.born, or a little
+	// earlier.
+	since time.Duration
 	// rest is, for the head of a piece that was split while DropOldest overwrites
 	// it, what is still queued: nothing before it may be overwritten until the
 	// head is settled.

@@ -41,7 +41,7 @@ type drain struct {
 	failing bool // a failure was reported and no recovery yet
 	failN   uint64
 
-	since    time.Time // no record in the slabs is older
+	since    time.Time // when the batch under way was taken
 	timer    *time.Timer
 	timerDue bool
 	marker   []byte
@@ -157,7 +157,6 @@ func (w *Writer) gather() bool {
 			return false
 		}
 		w.sleep = awake
-		w.seen = d.since
 		w.settled = w.watermarkLocked()
 		if o := w.readyOpLocked(); o != nil {
 			w.mu.Unlock()
@@ -175,15 +174,9 @@ func (w *Writer) gather() bool {
 			if w.dueLanesLocked() {
 				w.sweepLocked(d.timerDue || w.closed || int(w.sh.active.Load()) > w.laneBound())
 				w.unlock()
-				d.since = time.Now()
 				continue
 			}
-			w.sleep = timed
-			w.unlock()
-			if points {
-				point(ptSleep)
-			}
-			w.sleepTimed()
+			w.sleepTimed(w.sh.swept)
 			continue
 		}
 		if len(w.recovery) > 0 {
@@ -215,7 +208,7 @@ func (w *Writer) gather() bool {
 					continue
 				}
 			}
-			w.sleep = parked
+			w.sleep, w.parkedAt = parked, time.Since(w.born)
 			w.restLocked()
 			w.setRoomLocked()
 			w.unlock()
@@ -226,18 +219,16 @@ func (w *Writer) gather() bool {
 				point(ptPark)
 			}
 			<-w.wake
-			d.since = time.Now()
 			continue
 		}
 		if w.spin() {
 			continue
 		}
-		w.sleep = timed
-		w.unlock()
-		if points {
-			point(ptSleep)
+		since := w.curSince
+		if w.queue.n > 0 {
+			since = w.queue.at(0).since
 		}
-		w.sleepTimed()
+		w.sleepTimed(since)
 	}
 }
 
@@ -312,8 +303,15 @@ func (w *Writer) look(before uint32) {
 	d.spinning = w.sealed.Load() != before
 }
 
-func (w *Writer) sleepTimed() {
+// sleepTimed releases mu and sleeps until something is to be done, at the latest when
+// what came at since has waited long enough.
+func (w *Writer) sleepTimed(since time.Duration) {
 	d := &w.d
+	w.sleep = timed
+	w.unlock()
+	if points {
+		point(ptSleep)
+	}
 	if w.o.FlushInterval < 0 && w.limits.Age <= 0 {
 		<-w.wake
 		return
@@ -323,7 +321,7 @@ func (w *Writer) sleepTimed() {
 	if w.limits.Age > 0 {
 		wait = w.limits.Age
 	}
-	d.timer.Reset(d.since.Add(wait).Sub(asleep))
+	d.timer.Reset(since + wait - asleep.Sub(w.born))
 	select {
 	case <-w.wake:
 		d.timer.Stop()
@@ -425,7 +423,7 @@ func (w *Writer) takeLocked() {
 	d.timerDue = d.timerDue && w.limited && w.queue.n > 0
 	d.rest = &d.all
 	w.inflight = d.all.Len()
-	w.inflightTime = d.all.Runs[0].Slot(0).Time
+	w.inflightTime, w.seen = d.all.Runs[0].Slot(0).Time, d.pieces[0].since
 }
 
 // gatherNowLocked returns how many slabs a VecWriter gets at once. None of them is
@@ -692,7 +690,7 @@ func (w *Writer) finishLocked() {
 		point(ptFinishLocked)
 	}
 	d := &w.d
-	w.rate.update(d.since, w.acceptedBytesLocked())
+	w.rate.update(time.Now(), w.acceptedBytesLocked())
 	if !w.recovering {
 		w.sentTickets += uint64(d.all.Len())
 	}

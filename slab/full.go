@@ -149,7 +149,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 		Stream: m.Stream, Level: batch.ClampLevel(m.Level),
 	}
 	b.refs = 0
-	w.pushLocked(b, 0, 1, s.Ticket, len(p))
+	w.pushLocked(b, 0, 1, s.Ticket, len(p), time.Since(w.born))
 	if points {
 		point(ptOversizeStoredLocked)
 	}

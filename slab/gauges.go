@@ -23,7 +23,7 @@ func (r *rateMeter) update(now time.Time, total uint64) float64 {
 		r.old, r.mid = sample{now, total}, sample{now, total}
 		return 0
 	}
-	if now.Sub(r.mid.at) >= rateWindow {
+	if r.due(now) {
 		r.old, r.mid = r.mid, sample{now, total}
 	}
 	d := now.Sub(r.old.at).Seconds()
@@ -31,6 +31,30 @@ func (r *rateMeter) update(now time.Time, total uint64) float64 {
 		return 0
 	}
 	return float64(total-r.old.total) / d
+}
+
+// idle is told that total did not rise between from and now.
+func (r *rateMeter) idle(from, now time.Time, total uint64) {
+	if now.Sub(from) >= rateWindow {
+		s := sample{now.Add(-rateWindow), total}
+		r.old, r.mid = s, s
+	}
+}
+
+// due says whether it is time for an update.
+func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWindow }
+
+// beganLocked is told that the first record of a piece was stored at since, when the
+// drain may be asleep for long, or held up.
+func (w *Writer) beganLocked(since time.Duration) {
+	w.curSince = since
+	now := w.born.Add(since)
+	if w.sleep == parked { // so that the rate of a burst is not that of the idle hour before it
+		w.rate.idle(w.born.Add(w.parkedAt), now, w.acceptedBytesLocked())
+	}
+	if w.rate.due(now) {
+		w.rate.update(now, w.acceptedBytesLocked())
+	}
 }
 
 // acceptedBytesLocked returns how many slab bytes were used up so far, to within
@@ -71,19 +95,22 @@ func (w *Writer) burstLeftLocked(rate float64) time.Duration {
 // oldestAgeLocked returns the age of the oldest record that is not settled.
 func (w *Writer) oldestAgeLocked(now time.Time) time.Duration {
 	var t int64
+	since := w.curSince
 	switch b := w.cur; {
 	case w.inflight > 0:
-		t = w.inflightTime
-	case w.queue.n > 0:
-		if p := w.queue.at(0); p.blk.head == nil {
+		t, since = w.inflightTime, w.seen
+	case !w.sh.multi && w.queue.n > 0:
+		p := w.queue.at(0)
+		if since = p.since; p.blk.head == nil {
 			t = p.blk.slot(p.from).Time
 		}
-	case b != nil && b.n > b.cut:
+	case !w.sh.multi && b != nil && b.n > b.cut:
 		if b.head == nil {
 			t = b.slot(b.cut).Time
 		}
 	case w.sh.multi || w.sh.left > 0:
 		var pending bool
+		since = w.sh.swept
 		if t, pending = w.oldestInLanesLocked(); !pending {
 			return 0
 		}
@@ -91,7 +118,7 @@ func (w *Writer) oldestAgeLocked(now time.Time) time.Duration {
 		return 0
 	}
 	if t == 0 || w.crash != nil {
-		t = w.seen.UnixNano()
+		return max(0, now.Sub(w.born)-since)
 	}
 	return max(0, time.Duration(now.UnixNano()-t))
 }
@@ -116,6 +143,13 @@ func (w *Writer) oldestInLanesLocked() (t int64, pending bool) {
 			look(b, b.cut)
 		}
 		l.mu.Unlock()
+	}
+	if w.queue.n > 0 { // beside the lanes
+		p := w.queue.at(0)
+		look(p.blk, p.from)
+	}
+	if b := w.cur; b != nil && b.n > b.cut {
+		look(b, b.cut)
 	}
 	if w.sh.left+w.sh.over > 0 {
 		return 0, true

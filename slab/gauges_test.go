@@ -228,3 +228,81 @@ func TestOldestAge(t *testing.T) {
 		closeNow(t, w)
 	})
 }
+
+// The rate is that of the last seconds also where nobody has looked for an hour, so that
+// what is left of a burst is known during the first one after it; and what lanes leave
+// empty when they close does not count.
+func TestRateOfTheLastSeconds(t *testing.T) {
+	near := func(t *testing.T, what string, got, want float64) {
+		t.Helper()
+		if got < 0.9*want || got > 1.1*want {
+			t.Errorf("%s is %v, want about %v", what, got, want)
+		}
+	}
+	record := make([]byte, 32)
+	for name, look := range map[string]time.Duration{"nobody looks": 0, "a look every 15 s": 15 * time.Second, "a look just before": time.Hour - time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, began := newGate(), time.Now()
+				w := mustNew(t, writerFunc(func(p []byte) (int, error) {
+					if time.Since(began) < time.Hour {
+						return len(p), nil
+					}
+					return g.Write(p)
+				}), &Options{SlabBytes: 8192, SlabCount: 64})
+				_ = w.WriteRecord(record, batch.Meta{})
+				for end := began.Add(time.Hour); look > 0 && time.Until(end) > look; {
+					time.Sleep(look)
+					w.Stats()
+				}
+				time.Sleep(time.Until(began.Add(time.Hour)))
+				for range 500 {
+					_ = w.WriteRecord(record, batch.Meta{})
+					time.Sleep(time.Millisecond)
+				}
+				near(t, "rate at half a second of a burst", w.Stats().Rate, 64_000/3)
+				for range 1500 {
+					_ = w.WriteRecord(record, batch.Meta{})
+					time.Sleep(time.Millisecond)
+				}
+				near(t, "rate", w.Stats().Rate, 64_000)
+				g.open()
+				closeNow(t, w)
+			})
+		})
+	}
+	t.Run("lanes", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			w := mustNew(t, &memory{}, &Options{SlabBytes: 8192, SlabCount: 16, Shards: 4, FlushInterval: 10 * time.Millisecond})
+			for range 500 {
+				if !w.shardNow() {
+					t.Fatal("the lanes do not open")
+				}
+				for range 4 {
+					_ = w.WriteRecord(record, batch.Meta{})
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			near(t, "rate", w.Stats().Rate, 4*50*64)
+			closeNow(t, w)
+		})
+	})
+	t.Run("after a stall", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			stall := time.Duration(0)
+			w := mustNew(t, writerFunc(func(p []byte) (int, error) { time.Sleep(stall); stall = 0; return len(p), nil }),
+				&Options{SlabBytes: 8192, SlabCount: 128})
+			for i := range 10_000 {
+				if i == 4000 {
+					stall = 5 * time.Second
+				}
+				_ = w.WriteRecord(record, batch.Meta{})
+				time.Sleep(time.Millisecond)
+				if i >= 2500 && i%100 == 0 {
+					near(t, "rate", w.Stats().Rate, 64_000)
+				}
+			}
+			closeNow(t, w)
+		})
+	})
+}

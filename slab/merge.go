@@ -1,6 +1,10 @@
 package slab
 
-import "github.com/forebay-log/forebay/batch"
+import (
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
 
 // merger is the drain's side of the shards: it sweeps the lanes and copies the
 // swept records, in ticket order, into one slab that is sent as usual. Only the
@@ -11,11 +15,12 @@ import "github.com/forebay-log/forebay/batch"
 // costs two passes over one byte per record, whatever the number of lanes. A
 // ticket without a record is void and is passed over.
 type merger struct {
-	src  []source // source 0 is the single queue
-	of   []uint8  // source + 1 of ticket lo+i; 0: void
-	lo   uint64   // ticket of of[0]
-	at   int      // next index into of
-	upTo uint64   // last ticket of the last sweep
+	src   []source      // source 0 is the single queue
+	of    []uint8       // source + 1 of ticket lo+i; 0: void
+	lo    uint64        // ticket of of[0]
+	at    int           // next index into of
+	upTo  uint64        // last ticket of the last sweep
+	since time.Duration // no record of it is older
 	// done are consumed pieces, to be released when the lock is held next.
 	done []*piece
 }
@@ -64,6 +69,7 @@ func (w *Writer) sweepLocked(stop bool) {
 		g.src = make([]source, len(s.lanes)+1)
 	}
 	w.d.timerDue = false
+	before := time.Since(w.born)
 	if stop {
 		s.active.Store(0)
 		for i := range s.lanes {
@@ -75,8 +81,10 @@ func (w *Writer) sweepLocked(stop bool) {
 		point(ptSweepLocked)
 	}
 	w.cutLocked()
+	g.since = s.swept
 	for w.queue.n > 0 {
 		p := w.queue.pop()
+		g.since = min(g.since, p.since) // of before the lanes were opened
 		w.unqueueLocked(p)
 		g.src[0].push(p)
 	}
@@ -95,6 +103,9 @@ func (w *Writer) sweepLocked(stop bool) {
 		clear(l.full)
 		l.full = l.full[:0]
 		if stop {
+			if b := l.cur; b != nil {
+				w.rewound -= uint64(b.room()) // as sealEarlyLocked
+			}
 			w.sealLaneLocked(l)
 			l.open = false
 		}
@@ -108,6 +119,7 @@ func (w *Writer) sweepLocked(stop bool) {
 		w.next = upTo
 	}
 	s.left, s.over = g.scatter(upTo)
+	s.swept = before
 	if stop {
 		w.endMergeLocked()
 	}
@@ -212,7 +224,7 @@ func (w *Writer) buildMerged() {
 	}
 	w.sh.left -= taken
 	w.inflight = taken
-	w.inflightTime = d.all.Runs[0].Slot(0).Time
+	w.inflightTime, w.seen = d.all.Runs[0].Slot(0).Time, g.since
 	for i, p := range g.done {
 		w.releaseLocked(p)
 		g.done[i] = nil

@@ -368,7 +368,7 @@ func (w *Writer) nextRecovered() bool {
 	w.mu.Lock()
 	w.recovering = true
 	w.inflight = d.all.Len()
-	w.inflightTime = d.all.Runs[0].Slot(0).Time
+	w.inflightTime, w.seen = d.all.Runs[0].Slot(0).Time, time.Since(w.born)
 	w.recLeft -= w.inflight
 	w.mu.Unlock()
 	return true

@@ -1,5 +1,7 @@
 package slab
 
+import "time"
+
 // queue is a FIFO ring of pieces. It grows only for cuts that oversize records
 // and partial flushes cause; slabs alone never outgrow it.
 type queue struct {
@@ -19,9 +21,9 @@ func newQueue(capacity int) queue {
 }
 
 // push appends a piece and returns it.
-func (q *queue) push(b *block, from, to int, first uint64, size int) *piece {
+func (q *queue) push(b *block, from, to int, first uint64, size int, since time.Duration) *piece {
 	p := q.get()
-	*p = piece{blk: b, from: from, to: to, first: first, size: size}
+	*p = piece{blk: b, from: from, to: to, first: first, size: size, since: since}
 	if q.n == len(q.ring) {
 		ring := make([]*piece, 2*len(q.ring))
 		for i := range q.n {
@@ -68,7 +70,7 @@ func (q *queue) put(p *piece) {
 // piece of their own that is not queued.
 func (q *queue) split(p *piece, n int) *piece {
 	head, rest := q.get(), piece{blk: p.blk, from: p.from + n, to: p.to}
-	*head = piece{blk: p.blk, from: p.from, to: p.from + n}
+	*head = piece{blk: p.blk, from: p.from, to: p.from + n, since: p.since}
 	head.measure() // mapped memory may fault here: nothing has changed yet
 	rest.measure()
 	p.from, p.first, p.size = rest.from, rest.first, rest.size

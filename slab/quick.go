@@ -65,7 +65,6 @@ func (w *Writer) gatherQuick() step {
 		return stepUnable
 	}
 	w.sleep = awake
-	w.seen = d.since
 	w.takeLocked()
 	w.mu.slabs.Unlock()
 	w.begin()
@@ -81,7 +80,7 @@ func (w *Writer) settleQuick(total int, t batch.Tally) bool {
 		return false
 	}
 	patiently(&w.mu.slabs, w.spins)
-	if !w.calmLocked() || d.since.Sub(w.rate.mid.at) >= rateWindow {
+	if !w.calmLocked() || w.rate.due(d.since) {
 		w.mu.slabs.Unlock()
 		return false
 	}

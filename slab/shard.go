@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
@@ -35,8 +36,9 @@ type shards struct {
 	misses int // failed TryLocks since the last seal
 	hot    int // contended slabs in a row
 	merge  *block
-	left   int // records swept and not yet part of a batch
-	over   int // records swept with tickets above the sweep's: the next one takes them
+	left   int           // records swept and not yet part of a batch
+	over   int           // records swept with tickets above the sweep's: the next one takes them
+	swept  time.Duration // of the last sweep, since Writer.born: what is in the lanes came later
 
 	_ [64]byte
 	g atomic.Uint64 // the last ticket, while multi
@@ -132,14 +134,14 @@ func (w *Writer) activateLocked() {
 	if n < 2 || s.multi || s.left > 0 || s.merge != nil || w.closed || w.waiters.n > 0 || len(w.free) < n+1 {
 		return
 	}
-	w.sealLocked()
+	w.sealEarlyLocked()
 	k := len(w.free) - 1
 	s.merge, w.free = w.free[k], w.free[:k]
 	s.g.Store(w.next)
 	if points {
 		point(ptActivateLocked)
 	}
-	s.multi = true
+	s.multi, s.swept = true, time.Since(w.born)
 	w.special.Store(true)
 	w.setRoomLocked()
 	for i := range n {
@@ -249,6 +251,15 @@ func (w *Writer) putSlowLane(l *lane, p []byte, m batch.Meta) error {
 	return nil
 }
 
+// sealEarlyLocked is sealLocked of a slab that may be far from full: what was not
+// used of it does not count for the rate.
+func (w *Writer) sealEarlyLocked() {
+	if b := w.cur; b != nil {
+		w.rewound -= uint64(b.room()) // a sum modulo 2⁶⁴
+	}
+	w.sealLocked()
+}
+
 // sealLaneLocked retires l's slab. Both locks are held.
 func (w *Writer) sealLaneLocked(l *lane) {
 	b := l.cur
@@ -268,7 +279,7 @@ func (w *Writer) sealLaneLocked(l *lane) {
 func (w *Writer) cutLaneLocked(l *lane) {
 	if b := l.cur; b != nil && b.n > b.cut {
 		p := w.queue.get()
-		*p = piece{blk: b, from: b.cut, to: b.n, first: b.cutTicket, size: b.off - b.cutOff}
+		*p = piece{blk: b, from: b.cut, to: b.n, first: b.cutTicket, size: b.off - b.cutOff, since: w.sh.swept}
 		b.refs++
 		b.cut, b.cutOff = b.n, b.off
 		l.full = append(l.full, p)

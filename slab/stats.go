@@ -24,7 +24,7 @@ type Stats struct {
 	Rate      float64
 	BurstLeft time.Duration
 	// OldestAge is the age of the oldest undelivered record by its own time, or,
-	// if it has none, by when the drain first saw it. 0 when nothing is pending
+	// if it has none, by when it was accepted, or a little more. 0 when nothing is pending
 	// here: what a sink has taken into its custody, such as a spool, is not
 	// looked at.
 	OldestAge time.Duration

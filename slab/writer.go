@@ -38,6 +38,7 @@ type Writer struct {
 	mu locks
 
 	o         Options
+	born      time.Time
 	sink      batch.Sink
 	limits    batch.Limits
 	limited   bool
@@ -68,9 +69,11 @@ type Writer struct {
 	lastErr     error
 
 	rate         rateMeter
-	rewound      uint64    // bytes of slabs that were filled again without being sealed
-	inflightTime int64     // time of the first record of the batch under way
-	seen         time.Time // when the drain first saw the oldest record
+	rewound      uint64        // bytes of slabs that were filled again without being sealed
+	inflightTime int64         // time of the first record of the batch under way
+	seen         time.Duration // no record of that batch was accepted earlier; since born
+	curSince     time.Duration // as of the first record of cur that belongs to no piece
+	parkedAt     time.Duration // when the drain found nothing to do
 
 	sleep         sleepState
 	needWake      bool   // send to wake after unlocking
@@ -189,7 +192,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &Writer{
-		o: r, sink: dst, slabBytes: r.SlabBytes, maxRecord: r.MaxRecord,
+		o: r, born: time.Now(), sink: dst, slabBytes: r.SlabBytes, maxRecord: r.MaxRecord,
 		flushLevel: int(r.FlushLevel.Level()),
 		queue:      newQueue(r.SlabCount + 2),
 		wake:       make(chan struct{}, 1), closing: make(chan struct{}),
@@ -434,6 +437,9 @@ func (w *Writer) roomLocked(n int, m batch.Meta) bool {
 
 // storedLocked does what is due after a record of m was stored.
 func (w *Writer) storedLocked(m batch.Meta) {
+	if b := w.cur; b.n == b.cut+1 { // once per slab and once per flush: cheap enough
+		w.beganLocked(time.Since(w.born))
+	}
 	if w.sleep == parked {
 		w.wakeLocked()
 	}
@@ -496,15 +502,15 @@ func (w *Writer) sealLocked() {
 // The block stays current.
 func (w *Writer) cutLocked() {
 	if b := w.cur; b != nil && b.n > b.cut {
-		w.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff)
+		w.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, w.curSince)
 		b.cut, b.cutOff = b.n, b.off
 		w.room = -1 // the next record is the first of its piece
 	}
 }
 
-func (w *Writer) pushLocked(b *block, from, to int, first uint64, size int) {
+func (w *Writer) pushLocked(b *block, from, to int, first uint64, size int, since time.Duration) {
 	b.refs++
-	w.queue.push(b, from, to, first, size)
+	w.queue.push(b, from, to, first, size, since)
 	w.queuedRecs += to - from
 	w.queuedBytes += size
 }

@@ -943,3 +943,73 @@ func TestMaxRecordBelowTheSlab(t *testing.T) {
 		})
 	}
 }
+
+// The flush interval counts from when a record was accepted, also where that was while
+// the destination took its time, and where the batch before left it behind: it is sent
+// when it is that old, or when the destination is free again. Nor is a slab that is not
+// full sent before.
+func TestFlushIntervalBesideSlowSends(t *testing.T) {
+	for name, c := range map[string]struct {
+		o      Options
+		limits batch.Limits
+		shard  bool
+	}{
+		"slabs":         {o: Options{SlabBytes: 4096, SlabCount: 32}},
+		"records":       {o: Options{SlabBytes: 1024, SlabCount: 64}, limits: batch.Limits{Records: 17}},
+		"bytes and age": {o: Options{SlabBytes: 1024, SlabCount: 64}, limits: batch.Limits{Bytes: 700, Age: DefaultFlushInterval}},
+		"oversize":      {o: Options{SlabBytes: 512, SlabCount: 64}},
+		"drop-oldest":   {o: Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest()}},
+		"lanes":         {o: Options{SlabBytes: 1024, SlabCount: 64, Shards: 2}, shard: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rng, stalls := rand.New(rand.NewPCG(7, 8)), rand.New(rand.NewPCG(9, 10))
+				var free time.Time // since then the destination is
+				late, early, sealed := 0, 0, uint32(0)
+				var w *Writer
+				w = mustSink(t, sinkWithLimits{c.limits, func(b *batch.Batch) {
+					first := time.Unix(0, b.At(0).Time)
+					if due := first.Add(DefaultFlushInterval); time.Now().After(due) && time.Now().After(free) {
+						late++
+						t.Logf("sent at the age of %v, the destination was free for %v", time.Since(first), time.Since(free))
+					} else if time.Now().Before(due) && w.sealed.Load() == sealed {
+						early++
+					}
+					sealed = w.sealed.Load()
+					if stalls.IntN(3) == 0 {
+						time.Sleep(time.Duration(stalls.IntN(90)) * time.Millisecond)
+					}
+					free = time.Now()
+				}}, &c.o)
+				for i := range 1500 {
+					size := 50
+					if name == "oversize" && rng.IntN(10) == 0 {
+						size = 600
+					}
+					_ = w.WriteRecord(line(i, size), batch.Meta{Time: time.Now().UnixNano()})
+					if c.shard && rng.IntN(10) == 0 {
+						w.shardNow()
+					}
+					time.Sleep(time.Duration(rng.IntN(5)*rng.IntN(10)) * time.Millisecond)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if late > 0 {
+					t.Errorf("%d batches were sent late", late)
+				}
+				if early > 0 && name == "slabs" {
+					t.Errorf("%d batches were sent though no slab was full", early)
+				}
+				closeNow(t, w)
+			})
+		})
+	}
+}
+
+type sinkWithLimits struct {
+	limits batch.Limits
+	send   func(*batch.Batch)
+}
+
+func (s sinkWithLimits) Send(_ context.Context, b *batch.Batch) error { s.send(b); return nil }
+func (s sinkWithLimits) Limits() batch.Limits                         { return s.limits }
