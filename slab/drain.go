@@ -489,6 +489,9 @@ func (w *Writer) mark() {
 	d.inMarker = true
 	err := w.send(&b)
 	d.inMarker = false
+	if s, ok := w.sink.(*ioSink); ok && s.owed != nil { // it will be ended
+		err = nil
+	}
 	if err == nil {
 		w.marked = drops
 	}

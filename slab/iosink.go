@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -12,16 +13,20 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// ioSink delivers to an io.Writer. It remembers how far into a record a failed
-// write came, and goes on from there, so that no line is torn.
+// ioSink delivers to an io.Writer. It remembers how far a write came that failed,
+// panicked or ended its goroutine, and goes on from there, so that no line is torn and
+// none comes twice.
 type ioSink struct {
 	w io.Writer
 
 	vec  VecWriter // nil: one slab at a time
 	bufs [][]byte
 
+	done   int    // bytes of the batch under way that are written
 	torn   int    // bytes of the record below that are written already
 	ticket uint64 // the torn record
+	again  bool   // a Send did not return: what it wrote before that record comes again
+	owed   []byte // what is missing of a marker, which nobody sends again
 
 	report func(error) // told the first time that the destination miscounts
 	lied   bool
@@ -32,72 +37,123 @@ type ioSink struct {
 const maxNoProgress = 8
 
 func (s *ioSink) Send(_ context.Context, b *batch.Batch) error {
-	skip := 0
-	if s.torn > 0 {
-		if b.First() == s.ticket {
-			skip = s.torn
-		} else if _, err := s.writeAll([]byte{'\n'}); err != nil { // it was given up: end its line
+	skip, whole := s.written(b)
+	if s.torn > 0 && whole {
+		if err := s.endLine(); err != nil {
 			if err = permanent(err); batch.Inspect(err).Kind == batch.KindReject {
 				return batch.Lost(b, 0, err)
 			}
 			return err
 		}
 	}
-	if s.vec != nil && len(b.Runs) > 1 {
-		return s.sendVec(b, skip)
-	}
-	done := 0 // bytes of b that are written
-	for i := range b.Runs {
-		data := b.Runs[i].Data()
-		n, err := s.writeAll(data[skip:])
-		done += skip + n
-		skip = 0
-		if err != nil {
-			return s.fail(b, done, err)
+	s.done, s.torn, s.again = skip, 0, false
+	returned := false
+	defer func() {
+		if !returned {
+			s.note(b)
+			s.again = s.owed == nil
 		}
+	}()
+	err := s.write(b)
+	returned = true
+	if err != nil {
+		return s.fail(b, err)
 	}
-	s.torn = 0
 	return nil
 }
 
-// sendVec writes several slabs in one call.
-func (s *ioSink) sendVec(b *batch.Batch, skip int) error {
-	s.bufs = s.bufs[:0]
-	first := skip
+// written returns how much of b is written already, and whether that is whole records.
+func (s *ioSink) written(b *batch.Batch) (n int, whole bool) {
+	if !s.again {
+		if s.torn > 0 && s.owed == nil && b.First() == s.ticket {
+			return s.torn, false
+		}
+		return 0, true
+	}
+	for _, r := range b.All() {
+		if r.Ticket == s.ticket {
+			return n + s.torn, s.torn == 0
+		}
+		if r.Ticket > s.ticket {
+			break
+		}
+		n += len(r.Data)
+	}
+	return n, true
+}
+
+// endLine ends the line of a record that was given up, or of a marker.
+func (s *ioSink) endLine() error {
+	rest := s.owed
+	if rest == nil {
+		rest = []byte{'\n'}
+	}
+	n := 0
+	defer func() {
+		if s.owed = rest[n:]; len(s.owed) == 0 {
+			s.owed, s.torn = nil, 0
+		}
+	}()
+	return s.writeAll(rest, &n)
+}
+
+// write writes what is missing of b.
+func (s *ioSink) write(b *batch.Batch) error {
+	if s.vec != nil && len(b.Runs) > 1 {
+		return s.writeVec(b)
+	}
+	skip := s.done
 	for i := range b.Runs {
-		s.bufs = append(s.bufs, b.Runs[i].Data()[skip:])
-		skip = 0
+		data := b.Runs[i].Data()
+		from := min(skip, len(data))
+		skip -= from
+		if err := s.writeAll(data[from:], &s.done); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeVec writes several slabs in one call.
+func (s *ioSink) writeVec(b *batch.Batch) error {
+	s.bufs = s.bufs[:0]
+	skip := s.done
+	for i := range b.Runs {
+		data := b.Runs[i].Data()
+		from := min(skip, len(data))
+		skip -= from
+		if from < len(data) {
+			s.bufs = append(s.bufs, data[from:])
+		}
 	}
 	n, err := s.vec.Writev(s.bufs)
 	clear(s.bufs)
-	more, err := s.credible(n, b.Bytes()-first, err)
-	done := first + more
-	if err == nil && done < b.Bytes() {
+	more, err := s.credible(n, b.Bytes()-s.done, err)
+	s.done += more
+	if err == nil && s.done < b.Bytes() {
 		err = io.ErrShortWrite
 	}
-	if err != nil {
-		return s.fail(b, done, err)
-	}
-	s.torn = 0
-	return nil
+	return err
 }
 
-// writeAll finishes short writes. It returns the number of bytes written.
-func (s *ioSink) writeAll(p []byte) (done int, err error) {
-	for idle := 0; done < len(p); {
-		count, err := s.w.Write(p[done:])
-		n, err := s.credible(int64(count), len(p)-done, err)
-		done += n
+// writeAll finishes short writes. It adds to done the bytes that are written, at once,
+// because the next Write may panic.
+func (s *ioSink) writeAll(p []byte, done *int) error {
+	for idle := 0; len(p) > 0; {
+		count, err := s.w.Write(p)
+		n, err := s.credible(int64(count), len(p), err)
+		*done += n
+		p = p[n:]
 		if err != nil {
-			return done, err
+			return err
 		}
 		if n > 0 {
 			idle = 0
 		} else if idle++; idle == maxNoProgress {
-			return done, io.ErrNoProgress
+			return io.ErrNoProgress
 		}
 	}
-	return done, nil
+	return nil
 }
 
 // credible returns what to believe of a destination that said it has written n of
@@ -111,18 +167,28 @@ func (s *ioSink) credible(n int64, size int, err error) (int, error) {
 	return done, err
 }
 
-// fail finds the record at which byte done of b lies.
-func (s *ioSink) fail(b *batch.Batch, done int, err error) error {
-	k := 0
+// note finds the record at which the first byte of b lies that is not written, notes
+// it, and returns its index.
+func (s *ioSink) note(b *batch.Batch) (k int) {
+	done := s.done
 	for i, r := range b.All() {
+		k = i
 		if done < len(r.Data) || len(r.Data) == 0 && done == 0 {
-			s.ticket, k = r.Ticket, i
-			break
+			s.ticket, s.torn = r.Ticket, done
+			if r.Ticket == 0 && done > 0 {
+				s.owed = bytes.Clone(r.Data[done:])
+			}
+			return k
 		}
 		done -= len(r.Data)
-		k = i + 1
 	}
 	s.torn = done
+	return k + 1
+}
+
+// fail is the answer to a write that failed.
+func (s *ioSink) fail(b *batch.Batch, err error) error {
+	k := s.note(b)
 	err = permanent(err)
 	if batch.Inspect(err).Kind == batch.KindReject {
 		return batch.Lost(b, k, err)

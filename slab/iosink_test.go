@@ -2,6 +2,9 @@ package slab
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -118,5 +121,87 @@ func TestInvalidCountFromVecWriter(t *testing.T) {
 	s := &ioSink{w: v, vec: v}
 	if err := s.Send(t.Context(), &b); !batch.Retryable(err) || !strings.Contains(err.Error(), "invalid count -1") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A destination that takes a part and then panics, or ends its goroutine, gets the rest
+// next: no line is torn, none comes twice.
+func TestPanicAfterPartOfABatch(t *testing.T) {
+	for name, leave := range map[string]func(){"panic": func() { panic("on purpose") }, "goexit": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(5, 6))
+				m := &memory{act: func(_ int, p []byte) (int, error) {
+					switch rng.IntN(4) {
+					case 0:
+						leave()
+					case 1:
+						return rng.IntN(len(p) + 1), errDown
+					case 2:
+						return rng.IntN(len(p) + 1), nil
+					}
+					return -1, nil
+				}}
+				w := mustNew(t, m, &Options{SlabBytes: 512, WhenFull: Block(), RetryMax: time.Second, OnError: quiet})
+				const n = 2000
+				for i := range n {
+					mustWrite(t, w, i, 1+i%100)
+				}
+				if err := w.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				wantSequence(t, numbers(t, m.String()), 0, n)
+				checkAccount(t, w, n, n, batch.Drops{})
+				closeNow(t, w)
+			})
+		})
+	}
+}
+
+// A marker that is written in part is ended, and not written once more.
+func TestTornMarkerIsEnded(t *testing.T) {
+	for _, leave := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate()
+			var text strings.Builder
+			left := 20 // calls that fail
+			w := mustNew(t, writerFunc(func(p []byte) (int, error) {
+				if text.Len() == 0 {
+					<-g.opened
+				}
+				if m := strings.Contains("dropped full=", string(p[:1])); m && left > 0 {
+					if left--; leave && left%2 == 0 {
+						panic("on purpose")
+					}
+					text.Write(p[:1])
+					if leave {
+						return 1, nil
+					}
+					return 1, errDown
+				}
+				text.Write(p)
+				return len(p), nil
+			}), &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(), Codec: lines{}, RetryMin: time.Microsecond, RetryMax: time.Millisecond, OnError: quiet})
+			mustWrite(t, w, 0, 50)
+			time.Sleep(time.Second)
+			lost := 0
+			for i := 1; i < 100; i++ {
+				if w.WriteRecord(line(i, 50), batch.Meta{}) != nil {
+					lost++
+				}
+			}
+			g.open()
+			w.Flush(t.Context())
+			mustWrite(t, w, 100, 50)
+			time.Sleep(2 * time.Second)
+			mustWrite(t, w, 101, 50)
+			closeNow(t, w)
+			want := fmt.Sprintf("dropped full=%d\n", lost)
+			if got := strings.Count(text.String(), "dropped"); got != 1 || !strings.Contains(text.String(), "\n"+want) {
+				t.Errorf("%d markers, want one %q in %q", got, want, text.String())
+			}
+			numbers(t, strings.Replace(text.String(), want, "", 1))
+			checkAccount(t, w, 102, uint64(102-lost), drops(batch.Full, uint64(lost)))
+		})
 	}
 }
