@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -184,6 +185,40 @@ func TestDirectBinaryIsNotRepaired(t *testing.T) {
 	}
 	if got := w.got.String(); got != "abefgh" {
 		t.Errorf("%q", got)
+	}
+}
+
+// The memory of a record is given back also where its goroutine ends on the way: once.
+func TestGoexitGivesMemoryBack(t *testing.T) {
+	was := bigRecords
+	defer func() { bigRecords = was }()
+	bigRecords = newBigRecords(true)
+	ends := func(p []byte) (int, error) { runtime.Goexit(); return 0, nil }
+	panics := func(p []byte) (int, error) { panic("oops") }
+	good := func(p []byte) (int, error) { return len(p), nil }
+	for _, writers := range [][]writerFunc{{ends}, {ends, good}, {panics, ends}, {ends, panics}, {ends, ends, panics, ends}} {
+		var outs []OutputSpec
+		for i, w := range writers {
+			outs = append(outs, Output(slog.LevelInfo, w, Name(strconv.Itoa(i))))
+		}
+		r := newRouter(t, quiet(), Route(plain(), outs...))
+		for range 5 {
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				r.Logger().Info(strings.Repeat("x", 3*ownScratchBytes))
+				t.Error("the goroutine went on")
+			})
+			wg.Wait()
+		}
+	}
+	gets := uint64(0)
+	for _, c := range bigRecords.Stats().Classes {
+		if gets += c.Gets; c.InUse > 0 || c.Lost > 0 {
+			t.Errorf("%+v", c)
+		}
+	}
+	if gets == 0 || len(bigRecords.Faults()) > 0 {
+		t.Errorf("%d records borrowed: %v", gets, bigRecords.Faults())
 	}
 }
 

@@ -108,6 +108,9 @@ func (h *handler) resume(s *scratch, recovered any) {
 		s.note(st.out.abandon(s.spans[st.route].of(s.buf), recovered))
 	}
 	h.emit(s)
+	if recovered == nil { // the goroutine ends here, and not in the caller, who would
+		c.pool.put(s)
+	}
 }
 
 func (r *route) admits(l slog.Level) bool {
