@@ -132,6 +132,29 @@ func TestReadmeIsAnExample(t *testing.T) {
 	}
 }
 
+// Every package is in the table of rooms.
+func TestRoomsAreListed(t *testing.T) {
+	text, err := os.ReadFile("../../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(text), "\n## Rooms\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	named := map[string]bool{}
+	for _, span := range codeSpan.FindAllStringSubmatch(table, -1) {
+		named[span[1]] = true
+	}
+	for _, pkg := range golist(t, "./...") {
+		name := strings.TrimPrefix(strings.TrimPrefix(pkg, module), "/")
+		if name == "" {
+			name = "."
+		}
+		if short := name[strings.LastIndex(name, "/internal/")+1:]; !named[name] && !named[strings.TrimPrefix(short, "internal/")] {
+			t.Errorf("ARCHITECTURE.md has no room %s", name)
+		}
+	}
+}
+
 // Every file that starts a goroutine is named in the table of goroutines.
 func TestGoroutinesAreListed(t *testing.T) {
 	const root = "../.."
