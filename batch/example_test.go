@@ -95,3 +95,14 @@ func ExampleNewRun() {
 	fmt.Printf("%d records, %q, %q\n", r.Len(), r.Data(), r.Record(1))
 	// Output: 2 records, "first\nsecond\n", "second\n"
 }
+
+// A pipe whose reader is gone: what it took is delivered, the rest has failed.
+func ExampleLost() {
+	b := batchOf("one", "two", "three")
+	sink := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		return batch.Lost(b, 1, errors.New("broken pipe"))
+	})
+	err := sink.Send(context.Background(), b)
+	fmt.Println(batch.Retryable(err), b.Tally.Dropped)
+	// Output: false failed=2
+}

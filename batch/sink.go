@@ -98,9 +98,10 @@ func (t *Tally) Add(o Tally) {
 }
 
 // A SendError is the typed result of a Send that did not settle everything. Use
-// the constructors ([Permanent], [Reject], [RetryAfter], [Fatal], [Prefix],
-// [Partial]) to make one and [Inspect] to read one.
+// the constructors ([Permanent], [Reject], [TooLarge], [RetryAfter], [Fatal],
+// [Prefix], [Partial]) to make one and [Inspect] to read one.
 type SendError struct {
+	// Kind says what may be done next.
 	Kind Kind
 	// Err is the cause.
 	Err error
@@ -119,13 +120,14 @@ type SendError struct {
 // Kind says what may be done after a failed Send.
 type Kind uint8
 
+// The kinds.
 const (
-	KindRetry   Kind = iota // nothing settled, send again
-	KindPrefix              // leading records settled, send the rest again
-	KindPartial             // all but the named records settled, send those again
-	KindReject              // the named records (or all) will never be taken
-	KindTooLarge
-	KindFatal // configuration: hold and alarm
+	KindRetry    Kind = iota // nothing settled, send again
+	KindPrefix               // leading records settled, send the rest again
+	KindPartial              // all but the named records settled, send those again
+	KindReject               // the named records (or all) will never be taken
+	KindTooLarge             // nothing settled, send smaller batches
+	KindFatal                // configuration: hold and alarm
 )
 
 var kindNames = [...]string{"retry", "prefix", "partial", "reject", "too large", "fatal"}
@@ -228,7 +230,8 @@ func Inspect(err error) SendError {
 	return SendError{Kind: KindRetry, Err: err}
 }
 
-// Retryable reports whether the whole batch may be sent again after err.
+// Retryable reports whether what of the batch is not settled after err may be sent
+// again, after [TooLarge] in smaller batches.
 func Retryable(err error) bool {
 	if err == nil {
 		return false

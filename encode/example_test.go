@@ -103,3 +103,30 @@ func ExampleRawCodec() {
 	fmt.Println(string(encode.RawCodec().AppendJSON(nil, []byte("any \"line\"\n"), batch.Meta{})))
 	// Output: {"raw":"any \"line\""}
 }
+
+func ExampleJSONCodec() {
+	line := []byte(`{"level":"info","msg":"a line"}` + "\n")
+	fmt.Println(string(encode.JSONCodec().AppendJSON(nil, line, batch.Meta{})))
+
+	var dropped batch.Drops
+	dropped[batch.Full] = 3
+	fmt.Print(string(encode.JSONCodec().AppendMarker(nil, dropped, moment)))
+	fmt.Print(string(encode.LogfmtCodec().AppendMarker(nil, dropped, moment)))
+	// Output:
+	// {"level":"info","msg":"a line"}
+	// {"time":"2026-11-20T13:44:10.123456789Z","level":"WARN","msg":"records dropped","dropped":3,"reasons":{"full":3}}
+	// time=2026-11-20T13:44:10.123456789Z level=WARN msg="records dropped" dropped=3 reasons.full=3
+}
+
+// Who needs the text of an error in several places asks it once.
+func ExampleKnow() {
+	err := fmt.Errorf("open config: %w", os.ErrNotExist)
+	known := encode.Know(err)
+	fmt.Println(known.Text)
+	fmt.Println(errors.Is(&known, err), errors.Is(&known, os.ErrNotExist))
+	fmt.Println(errors.Is(encode.Known(err), os.ErrNotExist)) // it also wraps what err wraps
+	// Output:
+	// open config: file does not exist
+	// true false
+	// true
+}

@@ -10,10 +10,11 @@ import (
 // A KnownError is an error that has been asked for its text, for those who need that
 // in several places: it is not asked again. The encoders of this package write one as
 // they write Err. To others it is an error with the text of Err; errors.Is and
-// errors.As find Err in it, %+v prints what Err prints.
+// errors.As find Err in it, but not what Err wraps (see [Known]); %+v prints what Err
+// prints.
 type KnownError struct {
-	Err  error
-	Text string
+	Err  error  // not nil
+	Text string // what its Error returned, or panicked with
 }
 
 // Know asks err for its text. A panic becomes the text.

@@ -12,7 +12,7 @@ import (
 )
 
 // A log file of at most 100 MiB, of which ten old ones are kept, compressed,
-// behind a slab.Writer: the caller never waits for the disk.
+// behind a slab.Writer: the caller does not wait for the disk.
 func ExampleOpen() {
 	dir, _ := os.MkdirTemp("", "forebay")
 	defer os.RemoveAll(dir)
@@ -53,4 +53,19 @@ func ExampleStdout() {
 	w.WriteRecord([]byte("one line\n"), batch.Meta{})
 	w.Shutdown(context.Background())
 	// Output: one line
+}
+
+// A file that was open before the program began, or that others write to as well.
+func ExampleNewStdio() {
+	s := file.NewStdio(os.Stdout, "descriptor 1")
+	if err := s.Check(); err != nil {
+		fmt.Println(err) // closed, or open for reading only
+		return
+	}
+	var b batch.Builder
+	b.Append([]byte("one line\n"), 0, batch.Meta{})
+	fmt.Println(s.Send(context.Background(), b.Batch(nil)))
+	// Output:
+	// one line
+	// <nil>
 }

@@ -202,3 +202,69 @@ close_timeout: 200ms
 	// app {"time":"2026-01-02T03:04:05Z","record":{"n":1}}
 	// delivered: 1
 }
+
+// Events can be made without a Logger: for a Sink, a Client, or a test.
+func ExampleAppendEvent() {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	event, err := fluent.AppendEvent(nil, at, map[string]any{"n": 1})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Printf("%s\n", fluent.Codec().AppendJSON(nil, event, batch.Meta{}))
+	// Output: {"time":"2026-01-02T03:04:05Z","record":{"n":1}}
+}
+
+// While the first server is down, the second one takes the records.
+func ExampleFallbackTo() {
+	addr, stop := receiver()
+	defer stop()
+	second, err := fluent.NewLogger(fluent.Config{Servers: []string{addr}})
+	if err != nil {
+		panic(err)
+	}
+	defer second.Close(context.Background())
+	first, err := fluent.NewLogger(fluent.Config{
+		Servers:      []string{"127.0.0.1:1"},
+		ErrorHandler: fluent.FallbackTo(second),
+		OnError:      func(batch.Event) {},
+	})
+	if err != nil {
+		panic(err)
+	}
+	first.PostWithTime("app", time.Unix(0, 0), map[string]any{"n": 1})
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	rep, _ := first.Close(ctx)
+	fmt.Println(rep.Account)
+	// Output:
+	// app {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
+	// accepted=1 delivered=0 handled=1
+}
+
+// The bare client, for a pipeline that is put together by hand: one batch, two tags.
+func ExampleNewClient() {
+	addr, stop := receiver()
+	defer stop()
+	c, err := fluent.NewClient(fluent.Config{Servers: []string{addr}})
+	if err != nil {
+		panic(err)
+	}
+	var b batch.Builder
+	for _, tag := range []string{"app.a", "app.b"} {
+		stream, err := fluent.Stream(tag)
+		if err != nil {
+			panic(err)
+		}
+		event, err := fluent.AppendEvent(nil, time.Unix(0, 0), "hello")
+		if err != nil {
+			panic(err)
+		}
+		b.Append(event, 0, batch.Meta{Stream: stream})
+	}
+	fmt.Println(c.Send(context.Background(), b.Batch(fluent.Codec()))) // nil: acknowledged
+	c.Close(context.Background())
+	// Unordered output:
+	// app.a {"time":"1970-01-01T00:00:00Z","record":{"message":"hello"}}
+	// app.b {"time":"1970-01-01T00:00:00Z","record":{"message":"hello"}}
+	// <nil>
+}

@@ -43,3 +43,44 @@ func ExampleReplayCrash() {
 	// 1 0 <nil>
 	// 1 <nil>
 }
+
+// What a dead process has left can be read without a destination, and deleted.
+func ExampleReadImage() {
+	dir, err := os.MkdirTemp("", "forebay-*")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	down := batch.SinkFunc(func(context.Context, *batch.Batch) error { return fmt.Errorf("connection refused") })
+	w, err := slab.NewSink(down, &slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(w, "left behind")
+	w.Close()
+
+	files, err := slab.CrashFiles(dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, f := range files {
+		image, err := slab.ReadImage(f.Path)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		for _, r := range image.Records {
+			fmt.Printf("%d %s", r.Ticket, r.Data)
+		}
+		fmt.Printf("alive=%v damage=%q\n", f.Alive, image.Damage())
+		_, err = slab.PurgeCrash(f.Path)
+		fmt.Println(err)
+	}
+	// Output:
+	// 1 left behind
+	// alive=false damage=""
+	// <nil>
+}

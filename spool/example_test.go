@@ -173,3 +173,52 @@ func ExampleOpen_locked() {
 	// Output:
 	// true
 }
+
+// What forebay spool ls, verify and purge do.
+func ExampleList() {
+	dir, remove := tempDir()
+	defer remove()
+	s, err := spool.Open(dir, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := s.Append(lines("one", "two")); err != nil {
+		log.Fatal(err)
+	}
+
+	l, err := spool.List(dir) // also while the spool is in use
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, f := range l.Files {
+		fmt.Println(f.Name, f.Batches, "batch", f.Pending, "pending")
+	}
+	if l, err = spool.Verify(dir); err != nil { // reads every byte
+		log.Fatal(err)
+	}
+	fmt.Println("damaged:", l.Damaged())
+
+	_, _, err = spool.Purge(dir, false)
+	fmt.Println("in use:", errors.Is(err, spool.ErrLocked))
+	if err := s.Close(); err != nil {
+		log.Fatal(err)
+	}
+	files, _, err := spool.Purge(dir, false)
+	fmt.Println("deleted:", files, err)
+	// Output:
+	// 00000001.seg 1 batch 2 pending
+	// damaged: 0
+	// in use: true
+	// deleted: 1 <nil>
+}
+
+// A policy as text, from a flag or a file.
+func ExampleParseSyncPolicy() {
+	p, err := spool.ParseSyncPolicy("interval")
+	fmt.Println(p, err)
+	_, err = spool.ParseSyncPolicy("often")
+	fmt.Println(err)
+	// Output:
+	// interval <nil>
+	// spool: sync policy "often" is not one of never, interval, always
+}
