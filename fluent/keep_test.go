@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -135,6 +136,9 @@ func TestFilesOfConfig(t *testing.T) {
 	text, err := os.ReadFile(c.FallbackFile)
 	if err != nil || rep.Handled != 1 || !equalJSON(string(text), `{"tag":"files.tag","time":"1970-01-01T00:00:01Z","record":{"n":1}}`) {
 		t.Errorf("%v, %s: %s", err, rep.Account, text)
+	}
+	if st, err := os.Stat(c.FallbackFile); err != nil || runtime.GOOS != "windows" && st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
 	}
 
 	// A server that chokes on what holds the word poison.

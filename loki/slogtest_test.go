@@ -1,0 +1,38 @@
+package loki
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"path"
+	"testing"
+	"testing/slogtest"
+)
+
+// A Handler does all that slog asks of one. The time of a record is that of its entry,
+// which cannot be without: that a record without a time has none does not apply.
+func TestSlogtest(t *testing.T) {
+	for _, wire := range []Wire{Protobuf, JSON} {
+		t.Run(string(wire), func(t *testing.T) {
+			var p *peer
+			var h *Handler
+			slogtest.Run(t, func(t *testing.T) slog.Handler {
+				p = new(peer)
+				h = handlerFor(t, p, Config{Wire: wire, NoLevelLabel: true, Labels: map[string]string{"app": "x"}, MessageKey: slog.MessageKey})
+				return h
+			}, func(t *testing.T) map[string]any {
+				if _, err := h.Close(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				m := map[string]any{}
+				if err := json.Unmarshal([]byte(p.lines()[0]), &m); err != nil {
+					t.Fatal(err)
+				}
+				if at := p.requests()[0].streams[0].Entries[0].Time; path.Base(t.Name()) != "zero-time" && !at.IsZero() {
+					m[slog.TimeKey] = at
+				}
+				return m
+			})
+		})
+	}
+}
