@@ -105,7 +105,7 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 		if !w.hasReported(ctx) {
 			return w.Report(), fmt.Errorf("slab: close: %w", context.Cause(ctx))
 		}
-		return w.report, w.closeErr
+		return w.report, w.answer
 	}
 
 	if points {
@@ -236,6 +236,6 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	} else if err != nil {
 		err = fmt.Errorf("slab: close: %w", err)
 	}
-	w.closeErr = err
+	w.answer = err
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,4 +216,31 @@ func TestAnswerOfCloseStands(t *testing.T) {
 			t.Fatalf("Flush after Close: %v", err)
 		}
 	}
+}
+
+// Also where Close ran out of time and the destination is closed later: who asks then
+// is not told that all is well.
+func TestAnswerOfCloseStandsOnceTheDestinationIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, nil)
+		mustWrite(t, w, 0, 50)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		want, wantErr := w.Shutdown(ctx)
+		if wantErr == nil || want.Unknown != 1 {
+			t.Fatalf("%+v, %v", want, wantErr)
+		}
+		var wg sync.WaitGroup
+		for range 2 { // beside the end of the drain and after it
+			wg.Go(func() {
+				if got, err := w.Shutdown(t.Context()); got != want || err != wantErr {
+					t.Errorf("Shutdown again: %+v, %v; the first time %+v, %v", got, err, want, wantErr)
+				}
+			})
+			g.open()
+			<-w.done
+		}
+		wg.Wait()
+	})
 }

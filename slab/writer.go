@@ -119,7 +119,8 @@ type Writer struct {
 	closeOnce sync.Once
 	reported  chan struct{}
 	report    batch.Report
-	closeErr  error
+	closeErr  error // what closing the destination returned; guarded by mu
+	answer    error // of Shutdown; not written once reported is closed
 }
 
 type sleepState uint8
