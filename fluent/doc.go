@@ -18,4 +18,8 @@
 //
 // Acknowledgements are on by default. A chunk keeps its id when it is sent again,
 // within one process. No receiver removes duplicates: delivery is at least once.
+//
+// A message has one tag. Records of one tag arrive in the order of the calls;
+// between tags there is no order: a batch is sent tag by tag
+// (docs/adr/0015-order-within-a-tag-or-stream.md).
 package fluent

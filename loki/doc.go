@@ -47,6 +47,18 @@
 // and refused records go to the dead letters of the deliver.Engine, if it has
 // some. One refused entry costs no other one its place.
 //
+// # Order
+//
+// The batches of a stream go out in the order of the calls. Within a batch the
+// records of a stream are sorted by their time, those of one time are in the order
+// of the calls. Between streams there is no order
+// (docs/adr/0015-order-within-a-tag-or-stream.md).
+//
+// Records of level ERROR wait for their batch like others, for at most BatchAge
+// (docs/adr/0016-errors-wait-at-loki.md).
+//
+// # What arrives twice
+//
 // Loki stores an entry once that it is sent twice in a row with the same time and
 // labels, so a push that was not answered is sent again. See [Config.Nudge] for
 // records that are alike and meant to be two.

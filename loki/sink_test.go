@@ -21,6 +21,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
 
@@ -72,6 +73,36 @@ func TestHandler(t *testing.T) {
 			t.Errorf("again: %v %v", rep, err)
 		}
 	})
+}
+
+// TestErrorsWait: an error waits for its batch like others, unless it is to be sent at
+// once.
+func TestErrorsWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		slab *slab.Options
+		want time.Duration
+	}{
+		"default": {nil, DefaultBatchAge},
+		"set":     {&slab.Options{FlushLevel: slog.LevelError}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := new(peer)
+			start, after := time.Now(), time.Duration(-1)
+			p.answer = func(int, *request) (int, string, http.Header) {
+				after = time.Since(start)
+				return http.StatusNoContent, "", nil
+			}
+			h := handlerFor(t, p, Config{Slab: c.slab})
+			slog.New(h).Error("boom")
+			time.Sleep(time.Minute)
+			if after != c.want {
+				t.Errorf("%s: sent after %v, want %v", name, after, c.want)
+			}
+			if _, err := h.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // TestBatches: a batch goes when there are records or bytes enough, whatever its age,
