@@ -95,6 +95,7 @@ func TestErrorsWait(t *testing.T) {
 			h := handlerFor(t, p, Config{Slab: c.slab})
 			slog.New(h).Error("boom")
 			time.Sleep(time.Minute)
+			synctest.Wait()
 			if after != c.want {
 				t.Errorf("%s: sent after %v, want %v", name, after, c.want)
 			}
