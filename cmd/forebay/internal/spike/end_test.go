@@ -3,6 +3,7 @@ package spike
 import (
 	"bytes"
 	"context"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -140,7 +141,7 @@ func TestLargeRecordsArrive(t *testing.T) {
 func TestSVGHasAPanelForEach(t *testing.T) {
 	var results []*Result
 	for _, m := range Modes() {
-		r := &Result{Mode: m, Hist: newHist(), Worst: []float64{1e-6, .2, 1e-6}, Stalls: []time.Duration{100 * time.Millisecond}}
+		r := &Result{Mode: m, Hist: new(Config).newHist(), Worst: []float64{1e-6, .2, 1e-6}, Stalls: []time.Duration{100 * time.Millisecond}}
 		_ = r.Hist.RecordValue(1000)
 		results = append(results, r)
 	}
@@ -163,4 +164,33 @@ func TestSVGHasAPanelForEach(t *testing.T) {
 	if len(seen) != 3 {
 		t.Errorf("%d lines, want 3", len(seen))
 	}
+}
+
+// A wait of more than ten minutes is shown as long as it was.
+func TestLongWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := alone(config(slab.Sizing{}))
+		c.Rate, c.Stall, c.Every, c.Duration = 1, 20*time.Minute, time.Hour, 2*time.Hour
+		r, err := c.Run(t.Context(), "sync")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Quantile(1); got < 19*time.Minute || got > 21*time.Minute {
+			t.Errorf("the worst call waits %v of a stall of %v", got, c.Stall)
+		}
+	})
+}
+
+// What was due before the goroutine of its caller had begun did not wait for a writer.
+func TestLateStartIsNoWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := alone(config(slab.Sizing{}))
+		k := &caller{hist: c.newHist(), worst: make([]float64, c.buckets())}
+		start := time.Now()
+		time.Sleep(time.Second)
+		c.drive(t.Context(), io.Discard, start, 0, make([]byte, c.Size), k)
+		if want := uint64(c.Rate * c.Duration.Seconds()); k.calls < want*9/10 || k.hist.Max() > 1 {
+			t.Errorf("%d calls of about %d, the worst waited %v", k.calls, want, time.Duration(k.hist.Max()))
+		}
+	})
 }

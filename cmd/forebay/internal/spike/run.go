@@ -148,13 +148,14 @@ func (c *Config) Run(ctx context.Context, mode string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	res := &Result{Mode: mode, Stalls: d.stalls, Memory: w.memory, Hist: newHist(),
+	res := &Result{Mode: mode, Stalls: d.stalls, Memory: w.memory, Hist: c.newHist(),
 		Worst: make([]float64, c.buckets())}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	records := make([][]byte, c.Callers)
+	records, callers := make([][]byte, c.Callers), make([]*caller, c.Callers)
 	for i := range records {
 		records[i] = make([]byte, c.Size)
+		callers[i] = &caller{hist: c.newHist(), worst: make([]float64, c.buckets())}
 	}
 	runtime.GC()
 	// Time counts from here: memory may take longer to be had than all the rest.
@@ -163,7 +164,8 @@ func (c *Config) Run(ctx context.Context, mode string) (*Result, error) {
 	d.ctx, d.start = run, time.Now()
 	for i := range c.Callers {
 		wg.Go(func() {
-			k := c.drive(run, w, d.start, i, records[i])
+			k := callers[i]
+			c.drive(run, w, d.start, i, records[i], k)
 			mu.Lock()
 			defer mu.Unlock()
 			res.Hist.Merge(k.hist)
@@ -196,7 +198,10 @@ const (
 
 func (c *Config) buckets() int { return int(c.Duration/bucket) + 1 }
 
-func newHist() *hdrhistogram.Histogram { return hdrhistogram.New(1, int64(10*time.Minute), 3) }
+// newHist returns a histogram that takes the longest wait there can be.
+func (c *Config) newHist() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, int64(max(10*time.Minute, c.Duration+c.Stall+grace+closing)), 3)
+}
 
 // caller is what one caller found.
 type caller struct {
@@ -227,10 +232,9 @@ func (k *caller) giveUp(due, until, now time.Duration, gap float64) {
 	}
 }
 
-// drive is one caller, which writes p.
-func (c *Config) drive(ctx context.Context, w io.Writer, start time.Time, id int, p []byte) *caller {
+// drive is one caller, which writes p and notes in k what it finds.
+func (c *Config) drive(ctx context.Context, w io.Writer, start time.Time, id int, p []byte, k *caller) {
 	rng := rand.New(rand.NewPCG(c.Seed, uint64(100+id)))
-	k := &caller{hist: newHist(), worst: make([]float64, c.buckets())}
 	copy(p, fmt.Sprintf("caller %d ", id))
 	p[len(p)-1] = '\n'
 	gap := float64(time.Second) * float64(c.Callers) / c.Rate
@@ -238,12 +242,12 @@ func (c *Config) drive(ctx context.Context, w io.Writer, start time.Time, id int
 	for {
 		at := time.Duration(due)
 		if at >= c.Duration {
-			return k
+			return
 		}
 		from := time.Since(start)
 		if ctx.Err() != nil {
 			k.giveUp(at, c.Duration, from, gap)
-			return k
+			return
 		}
 		if from < at {
 			if at-from > nap {
@@ -254,9 +258,9 @@ func (c *Config) drive(ctx context.Context, w io.Writer, start time.Time, id int
 			from = time.Since(start)
 			if ctx.Err() != nil {
 				k.giveUp(at, c.Duration, from, gap) // none, unless the timer overslept
-				return k
+				return
 			}
-		} else {
+		} else if k.calls > 0 { // else it was due before this goroutine had begun
 			from = at // it was due while the call before was under way
 		}
 		woke := from
