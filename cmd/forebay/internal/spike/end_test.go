@@ -194,3 +194,23 @@ func TestLateStartIsNoWait(t *testing.T) {
 		}
 	})
 }
+
+// Who waits longer than a second is not drawn as if it were one.
+func TestSVGShowsLongWaits(t *testing.T) {
+	c := config(slab.Sizing{})
+	c.Duration = 300 * time.Millisecond
+	heights := map[string]bool{}
+	for _, worst := range []float64{1, 3, 30} {
+		r := &Result{Mode: "sync", Hist: c.newHist(), Worst: []float64{1e-6, worst, 1e-6}}
+		var b bytes.Buffer
+		if err := WriteSVG(&b, c, []*Result{r}); err != nil {
+			t.Fatal(err)
+		}
+		_, points, _ := strings.Cut(b.String(), `<polyline points="`)
+		points, _, _ = strings.Cut(points, `"`)
+		heights[points] = true
+	}
+	if len(heights) != 3 {
+		t.Errorf("waits of 1, 3 and 30 s give %d pictures: %v", len(heights), heights)
+	}
+}

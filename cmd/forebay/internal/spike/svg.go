@@ -20,7 +20,7 @@ const (
 	svgW                   = 900
 	left, right, top, base = 76, 20, 42, 58
 	panelH, titleH         = 118, 28   // of each panel, and of the name above it
-	lowest, highest        = -7.0, 0.0 // 100 ns … 1 s, as powers of ten
+	lowest                 = -7.0      // 100 ns, as a power of ten
 	stallColour            = "#e4e4e4" // behind the line
 	textColour, gridColour = "#333333", "#d5d5d5"
 )
@@ -43,7 +43,7 @@ func WriteSVG(w io.Writer, c *Config, results []*Result) error {
 	}
 	p(`<text x="%d" y="26" font-size="16" fill="#222222">%s</text>`+"\n", left, title)
 	for i, r := range results {
-		panel(p, c, r, x, top+titleH+i*(titleH+panelH))
+		panel(p, c, r, x, highest(results), top+titleH+i*(titleH+panelH))
 	}
 	bottom := height - base
 	step := (c.Duration / 6).Round(time.Second)
@@ -63,8 +63,20 @@ func WriteSVG(w io.Writer, c *Config, results []*Result) error {
 	return err
 }
 
+// highest is the power of ten in seconds at which the panels end: 1 s, or more where
+// somebody waits longer.
+func highest(results []*Result) float64 {
+	top := 0.0
+	for _, r := range results {
+		for _, v := range r.Worst {
+			top = max(top, math.Ceil(math.Log10(max(v, 1))))
+		}
+	}
+	return top
+}
+
 // panel draws one result; y0 is its upper edge.
-func panel(p func(string, ...any), c *Config, r *Result, x func(time.Duration) float64, y0 int) {
+func panel(p func(string, ...any), c *Config, r *Result, x func(time.Duration) float64, highest float64, y0 int) {
 	look := looks[r.Mode]
 	y := func(sec float64) float64 {
 		v := math.Log10(max(sec, math.Pow(10, lowest)))
