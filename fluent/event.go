@@ -87,8 +87,8 @@ func unixNano(t time.Time) int64 {
 // AppendEvent appends an event as the Forward protocol wants it, the entry
 // [time, map], to dst. A v that is no map or struct becomes the field "message";
 // nil becomes an empty map. See [Logger.Post] for how values are written. The
-// error wraps [ErrDepth], [ErrCycle] or [ErrTooLarge]; dst's content beyond its
-// original length is then undefined.
+// error wraps [ErrDepth], [ErrCycle], [ErrChanged] or [ErrTooLarge]; dst's content
+// beyond its original length is then undefined.
 func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 	s := borrow(math.MaxInt32, TimeText)
 	dst, err := s.record(appendEntryTime(dst, t, false), v, "message")

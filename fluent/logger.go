@@ -72,8 +72,8 @@ func NewLogger(c Config) (*Logger, error) {
 // what MarshalJSON returns, invalid UTF-8 in long text, values nested too deep, and
 // records of more than 1 MiB.
 //
-// The error wraps [ErrTag], [ErrDepth], [ErrCycle] or [ErrTooLarge] for what
-// cannot be posted, [ErrDropped] for what found no room (Config.WhenFull), and
+// The error wraps [ErrTag], [ErrDepth], [ErrCycle], [ErrChanged] or [ErrTooLarge] for
+// what cannot be posted, [ErrDropped] for what found no room (Config.WhenFull), and
 // [ErrClosed]; all of these are counted.
 //
 // With Config.Sync nil means that the server has acknowledged this very record

@@ -36,6 +36,9 @@ var (
 	ErrDepth = errors.New("values nested too deep")
 	// ErrCycle is wrapped by the error of a value that contains itself.
 	ErrCycle = errors.New("value contains itself")
+	// ErrChanged is wrapped by the error of a map that gains or loses pairs while it
+	// is written, by a method of one of its values or by another goroutine.
+	ErrChanged = msgpack.ErrChanged
 	// ErrTooLarge is wrapped by the error of a record that is too large.
 	ErrTooLarge = errors.New("record too large")
 )
@@ -268,13 +271,20 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 	if m == nil {
 		return msgpack.AppendNil(dst), nil
 	}
-	dst = msgpack.AppendMapHeader(dst, len(m))
+	left := len(m)
+	dst = msgpack.AppendMapHeader(dst, left)
 	for k, v := range m {
+		if left--; left < 0 {
+			break
+		}
 		if s.holds && s.level == 0 && len(v) >= holdBytes {
 			dst = s.hold(msgpack.AppendStr(dst, k), v)
 			continue
 		}
 		dst = msgpack.AppendStrs(dst, k, v)
+	}
+	if left != 0 {
+		return dst, ErrChanged
 	}
 	return dst, nil
 }
@@ -748,27 +758,35 @@ func (s *valuer) pairs(dst []byte, v reflect.Value, p *plan) ([]byte, int, error
 	if err := s.enter(dst, place{at: v.UnsafePointer()}); err != nil {
 		return dst, 0, err
 	}
+	left := n
 	mem := p.maps.get(p, v)
 	if mem == nil {
-		for iter := v.MapRange(); iter.Next(); {
+		for iter := v.MapRange(); iter.Next(); left-- {
+			if left == 0 {
+				return dst, 0, ErrChanged
+			}
 			var err error
 			if dst, err = s.pair(dst, iter.Key(), iter.Value(), p); err != nil {
 				return dst, 0, err
 			}
 		}
-		s.leave()
-		return dst, n, nil
-	}
-	for mem.iter.Next() {
-		mem.key.SetIterKey(&mem.iter)
-		mem.val.SetIterValue(&mem.iter)
-		var err error
-		if dst, err = s.pair(dst, mem.key, mem.val, p); err != nil {
-			p.maps.put(mem)
-			return dst, 0, err
+	} else {
+		defer p.maps.put(mem)
+		for ; mem.iter.Next(); left-- {
+			if left == 0 {
+				return dst, 0, ErrChanged
+			}
+			mem.key.SetIterKey(&mem.iter)
+			mem.val.SetIterValue(&mem.iter)
+			var err error
+			if dst, err = s.pair(dst, mem.key, mem.val, p); err != nil {
+				return dst, 0, err
+			}
 		}
 	}
-	p.maps.put(mem)
+	if left != 0 {
+		return dst, 0, ErrChanged
+	}
 	s.leave()
 	return dst, n, nil
 }

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -305,6 +306,71 @@ func TestCyclesAndDepthAreErrors(t *testing.T) {
 	one := &node{Name: "n"}
 	if got := encoded(t, []*node{one, one}); !strings.Contains(got, "[{") {
 		t.Error(got)
+	}
+}
+
+// A meddler changes the map it lies in while it is written.
+type meddler struct{ do func() }
+
+func (m meddler) String() string { m.do(); return "done" }
+
+// byPointer is one whose maps are gone through without memory of their own.
+type byPointer struct{ do func() }
+
+func (m *byPointer) MarshalText() ([]byte, error) { return nil, nil }
+func (m byPointer) String() string                { m.do(); return "done" }
+
+// What a map has more or less than its header says would take the records behind it
+// along.
+func TestMapsThatChangeAreErrors(t *testing.T) {
+	const n = 8
+	changed := 0
+	for round := range 100 {
+		change := func(clear func(), add func(int)) func() {
+			return func() {
+				switch round % 4 {
+				case 0:
+					for i := range 100 {
+						add(i)
+					}
+				case 1:
+					clear()
+				case 2: // the same number
+					clear()
+					for i := range n {
+						add(i)
+					}
+				}
+			}
+		}
+		m := map[string]any{}
+		k := map[int]any{}
+		p := map[int]byPointer{}
+		type rest struct {
+			M map[int]any `fluent:",inline"`
+		}
+		dm := change(func() { clear(m) }, func(i int) { m[strconv.Itoa(-i)] = i })
+		dk := change(func() { clear(k) }, func(i int) { k[-i-1] = i })
+		dp := change(func() { clear(p) }, func(i int) { p[-i-1] = byPointer{func() {}} })
+		for i := range n {
+			m[strconv.Itoa(100+i)], k[i], p[i] = i, i, byPointer{func() {}}
+		}
+		m["x"], k[n], p[n] = meddler{dm}, meddler{dk}, byPointer{dp}
+		for _, v := range []any{m, p, rest{k}, map[string]any{"in": m}} {
+			mp, err := AppendEvent(nil, time.Now(), v)
+			if err != nil {
+				if changed++; !errors.Is(err, ErrChanged) || round%4 == 3 {
+					t.Fatalf("%T: %v", v, err)
+				}
+				continue
+			}
+			if _, err := msgpack.IsClean(mp); err != nil {
+				t.Fatalf("%T: %x: %v", v, mp, err)
+			}
+		}
+	}
+	if changed < 50 {
+		t.Errorf("only %d of 400 changed in time", changed)
 	}
 }
 

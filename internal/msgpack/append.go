@@ -7,6 +7,7 @@ package msgpack
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"unicode/utf8"
 	"unsafe"
@@ -202,11 +203,15 @@ type Pairer interface {
 // AppendMap appends m, whose pairs come in no order: integers, and short ASCII strings
 // for which dst has room, by itself, all others by p, whose error ends it. It is what a
 // loop over AppendStrs would be; as most records are nothing else, there are no calls in
-// it for such strings, and the bytes of a pair are looked at once.
+// it for such strings, and the bytes of a pair are looked at once. The error wraps
+// [ErrChanged] where m has gained or lost pairs meanwhile: the header would not say the
+// number of what follows.
 func AppendMap(dst []byte, m map[string]any, p Pairer) ([]byte, error) {
-	dst = AppendMapHeader(dst, len(m))
+	left := len(m)
+	dst = AppendMapHeader(dst, left)
 	at := len(dst)
 	for k, v := range m {
+		left--
 		s, ok := v.(string)
 		if !ok {
 			if i, ok := v.(int); ok {
@@ -267,8 +272,14 @@ func AppendMap(dst []byte, m map[string]any, p Pairer) ([]byte, error) {
 		}
 		at = len(dst)
 	}
+	if left != 0 {
+		return dst, ErrChanged
+	}
 	return dst[:at], nil
 }
+
+// ErrChanged says that a map has changed while it was written.
+var ErrChanged = errors.New("map changed while it was written")
 
 // short is the length of the longest strings that AppendStr and AppendMap store in
 // words.
