@@ -159,6 +159,8 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	return w.report, err
 }
 
+var errNoTime = errors.New("there was no time")
+
 // eventGrace is how long Shutdown waits at most for OnError to be told everything.
 const eventGrace = 100 * time.Millisecond
 
@@ -227,12 +229,14 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	if !finished && err == nil {
 		err = context.Cause(ctx)
 	}
+	why := errors.Join(err, w.lastErr)
+	if why == nil {
+		why = errNoTime
+	}
 	if n := w.report.Dropped[batch.Shutdown]; n > 0 {
-		err = fmt.Errorf("slab: close: %d records not delivered, %d of them unknown: %w", n, unknown,
-			errors.Join(err, w.lastErr))
+		err = fmt.Errorf("slab: close: %d records not delivered, %d of them unknown: %w", n, unknown, why)
 	} else if w.kept > 0 {
-		err = fmt.Errorf("slab: close: %d records not delivered, kept in %s for the next start: %w", w.kept,
-			w.o.Crash.Dir, errors.Join(err, w.lastErr))
+		err = fmt.Errorf("slab: close: %d records not delivered, kept in %s for the next start: %w", w.kept, w.o.Crash.Dir, why)
 	} else if err != nil {
 		err = fmt.Errorf("slab: close: %w", err)
 	}

@@ -56,7 +56,7 @@ func TestUndeliveredRecordsAreKept(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		r, err := w.Shutdown(ctx)
-		if err == nil || !strings.Contains(err.Error(), "kept in") || r.Dropped.Total() != 0 || r.Pending.Total() != 21 || r.Check() != nil {
+		if err == nil || !strings.Contains(err.Error(), "kept in") || strings.Contains(err.Error(), "%!") || r.Dropped.Total() != 0 || r.Pending.Total() != 21 || r.Check() != nil {
 			t.Errorf("report %v, %v", r, err)
 		}
 		g.open()
@@ -65,6 +65,20 @@ func TestUndeliveredRecordsAreKept(t *testing.T) {
 		wantSequence(t, numbers(t, got), 0, 21)
 		if a.Recovered != 21 || a.Delivered != 21 {
 			t.Errorf("account %v", a)
+		}
+	})
+}
+
+// Where nobody has said why, the error of Close does.
+func TestWhyNothingWasDelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := crashWriter(t, t.TempDir(), new(memory), Options{SlabBytes: 1024, FlushInterval: time.Hour})
+		mustWrite(t, w, 0, 100)
+		synctest.Wait()
+		w.giveUp() // as a little before a deadline
+		_, err := w.Shutdown(t.Context())
+		if err == nil || strings.Contains(err.Error(), "%!") {
+			t.Errorf("got %v", err)
 		}
 	})
 }
