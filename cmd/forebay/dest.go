@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -86,6 +87,7 @@ type target struct {
 
 	file   fs.FileInfo     // the regular file it writes to; nil: none
 	reopen func() error    // at SIGHUP; nil: nothing to do
+	asked  atomic.Uint64   // how often it was asked for, since it was done last
 	gone   <-chan struct{} // closed when the destination takes no more, ever; nil: never
 	tty    bool            // it is a terminal, so the live line would be in the way
 }

@@ -23,8 +23,9 @@ import (
 // A pipeline is one run of `forebay pipe`.
 //
 // Goroutines: the reader takes lines from the input and puts them into every
-// output; each output's slab.Writer has a drain; one writes the live line; the
-// one that called run waits for signals, and ends the others.
+// output; each output's slab.Writer has a drain; one writes the live line, and one
+// the summary; one for each file opens it anew when asked to; the one that called
+// run waits for signals, and ends the others.
 type pipeline struct {
 	c    *pipeConfig
 	in   *input
@@ -33,6 +34,7 @@ type pipeline struct {
 	term *os.File // for the live line; nil: none
 
 	fallback *fallback      // nil: none
+	lastly   []string       // what shutdown has to say, besides the summary
 	full     sync.Map       // names of outputs that were said to be full and drop
 	early    sync.WaitGroup // outputs that unstick ends
 
@@ -259,10 +261,37 @@ func (p *pipeline) run() error {
 		out.settle()
 	}
 	close(quit)
-	beside.Wait()
-	p.con.clear()
-	return p.conclude(time.Since(start), readErr, context.Cause(end.ctx))
+	text, err := p.conclude(time.Since(start), readErr, context.Cause(end.ctx))
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		beside.Wait()
+		p.con.clear()
+		for _, line := range text {
+			p.con.say("%s", line)
+		}
+	}()
+	var enough <-chan time.Time
+	if context.Cause(end.ctx) == errForced {
+		enough = time.After(lastWord)
+	}
+	for {
+		select {
+		case <-said:
+			return err
+		case <-enough:
+			return err
+		case s := <-signals:
+			if !isReopen(s) && enough == nil {
+				enough = time.After(lastWord)
+			}
+		}
+	}
 }
+
+// lastWord is how long the summary waits for a standard error that takes nothing,
+// once a signal has said not to wait.
+const lastWord = time.Second
 
 // drain tells the engines that the end has begun: the reader may be waiting for
 // room that only a spool can make.
@@ -309,7 +338,7 @@ func (p *pipeline) shutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spoolGrace)
 	defer cancel()
 	if err := errors.Join(p.fallback.Sync(), p.fallback.close(ctx)); err != nil {
-		p.con.say("--fallback %s: %s", p.fallback.to, plain(err))
+		p.lastly = append(p.lastly, fmt.Sprintf("--fallback %s: %s", p.fallback.to, plain(err)))
 	}
 }
 
@@ -351,10 +380,16 @@ func (out *output) settle() {
 
 // signal acts on a signal: files are opened anew, or the end comes nearer.
 func (p *pipeline) signal(s os.Signal, end *ending) {
-	if !isReopen(s) {
-		end.signal(s)
+	if isReopen(s) {
+		p.reopen()
 		return
 	}
+	end.signal(s)
+}
+
+// reopen opens all files anew, each on a goroutine of its own: one that waits for a
+// write that hangs must hold up neither the others nor the end.
+func (p *pipeline) reopen() {
 	targets := make([]*target, 0, len(p.outs)+1)
 	for _, out := range p.outs {
 		targets = append(targets, out.t)
@@ -363,11 +398,21 @@ func (p *pipeline) signal(s os.Signal, end *ending) {
 		targets = append(targets, p.fallback.t)
 	}
 	for _, t := range targets {
-		if t.reopen == nil {
-			continue
+		if t.reopen != nil && t.asked.Add(1) == 1 {
+			go p.reopenOne(t)
 		}
-		if err := t.reopen(); err != nil {
+	}
+}
+
+// reopenOne opens a file anew until nobody has asked since it began to.
+func (p *pipeline) reopenOne(t *target) {
+	for {
+		n := t.asked.Load()
+		if err := t.reopen(); err != nil && !errors.Is(err, os.ErrClosed) { // closed: this is the end
 			p.con.say("%s", plain(err))
+		}
+		if t.asked.CompareAndSwap(n, 0) {
+			return
 		}
 	}
 }
@@ -558,10 +603,12 @@ func plain(err error) string {
 	return s
 }
 
-// conclude prints the summary and decides how the program ends.
-func (p *pipeline) conclude(took time.Duration, readErr, cause error) error {
+// conclude returns what is to be said at the end, and how the program ends.
+func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []string, err error) {
+	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
+	text = append(text, p.lastly...)
 	if !p.c.quiet {
-		p.con.say("%s", p.summary(took))
+		say("%s", p.summary(took))
 	}
 	dropped := p.broken.Load() // the oversize ones are in every account
 	var lost, late, kept uint64
@@ -575,21 +622,21 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) error {
 		missing := out.report.Undelivered() - left - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize]
 		lost += missing
 		if out.refused > 0 {
-			p.con.say("%s: %d records had been read and found no room in the slabs until the end; they count as dropped{shutdown}", out.to, out.refused)
+			say("%s: %d records had been read and found no room in the slabs until the end; they count as dropped{shutdown}", out.to, out.refused)
 		}
 		if left > 0 {
-			p.con.say("%s: %d records are kept for the next run, in %s", out.to, left, p.c.keptIn(out.report.Pending))
+			say("%s: %d records are kept for the next run, in %s", out.to, left, p.c.keptIn(out.report.Pending))
 		} else if out.err != nil && missing == 0 {
-			p.con.say("%s: %s", out.to, plain(out.err))
+			say("%s: %s", out.to, plain(out.err))
 			lost++
 		}
 		if err := out.report.Check(); err != nil {
-			p.con.say("%s: %v; please report this", out.to, err)
+			say("%s: %v; please report this", out.to, err)
 			lost++
 		}
 	}
 	if readErr != nil {
-		p.con.say("%s", readErr)
+		say("%s", readErr)
 	}
 	if lost > 0 {
 		why := ""
@@ -603,17 +650,17 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) error {
 		if p.c.dryRun {
 			done = "shown, or would be refused"
 		}
-		p.con.say("%d records were not %s%s", lost, done, why)
+		say("%d records were not %s%s", lost, done, why)
 	}
 	switch {
 	case p.c.failOnDrop && dropped+lost > 0:
-		return &codeError{code: exitDrops}
+		return text, &codeError{code: exitDrops}
 	case lost > 0 || readErr != nil:
-		return &codeError{code: exitRuntime}
+		return text, &codeError{code: exitRuntime}
 	case kept > 0:
-		return &codeError{code: exitKept}
+		return text, &codeError{code: exitKept}
 	}
-	return nil
+	return text, nil
 }
 
 // summary is one line: what was read, what became of it, and the account of each
