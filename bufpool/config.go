@@ -37,7 +37,7 @@ type Config struct {
 	// what is Put is filled with the pattern and kept for a while, to see whether
 	// it changes; the call stack of each Get and Put is recorded. That costs
 	// microseconds and allocations per call, and memory beyond the ceiling: in
-	// each class 4 MiB, or one buffer. It is meant for tests.
+	// each class 4 MiB, or one buffer. It is meant for tests. Default false.
 	Debug bool
 }
 

@@ -20,13 +20,13 @@ type Accepter interface {
 
 // ToSinkOptions configures [ToSink].
 type ToSinkOptions struct {
-	// Codec is that of the records that will be handed over; nil for plain lines
-	// of unknown content.
+	// Codec is that of the records that will be handed over. Default nil: plain
+	// lines of unknown content.
 	Codec batch.Codec
 	// Transcode appends a record to dst in the form the fallback wants. Default
 	// nil: records are handed over as they are. See [TranscodeJSON].
 	Transcode func(dst []byte, c batch.Codec, rec *batch.Record) []byte
-	// Form is the codec of what Transcode writes; nil for plain lines.
+	// Form is the codec of what Transcode writes. Default nil: plain lines.
 	Form batch.Codec
 }
 

@@ -26,7 +26,7 @@ type KeeperOptions struct {
 	// those that refuse records (Reject, TooLarge), for which it never does.
 	// Default nil: for all.
 	When func(err error) bool
-	// SpillWhenFull is [Options].SpillWhenFull.
+	// SpillWhenFull is [Options].SpillWhenFull. Default false.
 	SpillWhenFull bool
 	// Retry is how the Keeper sends again what it delivers by itself. Default
 	// nil: as a Retry without options.

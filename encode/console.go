@@ -11,23 +11,24 @@ import (
 type ConsoleOptions struct {
 	Time        TimeFormat     // default: TimeClock
 	Location    *time.Location // default: local time
-	OwnLocation bool
+	OwnLocation bool           // default: false
 	Duration    DurationFormat // default: DurationText
 	Level       LevelFormat    // default: LevelUpper
-	AddSource   bool
-	Caller      CallerFormat // default: CallerShort; CallerObject is written as CallerFull
-	Errors      ErrorFormat  // default: ErrorChain
+	AddSource   bool           // default: false
+	Caller      CallerFormat   // default: CallerShort; CallerObject is written as CallerFull
+	Errors      ErrorFormat    // default: ErrorChain
 
 	// OmitTime and OmitLevel leave these out, as for the journal of systemd,
-	// which has its own.
+	// which has its own. Default: false.
 	OmitTime, OmitLevel bool
 
 	// Color allows escape sequences for colours. It should be set only for a
-	// terminal: see [ColorTerminal].
+	// terminal: see [ColorTerminal]. Default: false.
 	Color bool
 
 	// ReplaceAttr is called as [slog.HandlerOptions] says. The time, level,
-	// source and message keep their places, whatever their keys become.
+	// source and message keep their places, whatever their keys become. Default:
+	// nil.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
 }
 

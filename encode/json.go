@@ -15,13 +15,13 @@ type JSONOptions struct {
 	// Location is where times are shown for. Default: UTC.
 	Location *time.Location
 	// OwnLocation leaves each time in its own location, as slog does.
-	// Location is then ignored.
+	// Location is then ignored. Default: false.
 	OwnLocation bool
 	// Duration is the format of durations. Default: [DurationNanos].
 	Duration DurationFormat
 	// Level is the format of levels. Default: [LevelUpper].
 	Level LevelFormat
-	// AddSource adds the source position of the log call.
+	// AddSource adds the source position of the log call. Default: false.
 	AddSource bool
 	// Caller is the format of source positions. Default: [CallerObject].
 	Caller CallerFormat
@@ -38,7 +38,8 @@ type JSONOptions struct {
 	// keys above. What a chain of errors adds, and the objects encoding/json
 	// writes, are not offered to it; the attributes of an [AttrAppender] are,
 	// as those of a group. It may be called from several goroutines at once. If it
-	// panics, the attribute's value is replaced by the panic's text.
+	// panics, the attribute's value is replaced by the panic's text. Default: nil,
+	// all stay as they are.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
 }
 

@@ -10,18 +10,18 @@ import (
 type LogfmtOptions struct {
 	Time        TimeFormat     // default: TimeRFC3339Nano
 	Location    *time.Location // default: UTC
-	OwnLocation bool
+	OwnLocation bool           // default: false
 	Duration    DurationFormat // default: DurationText
 	Level       LevelFormat    // default: LevelUpper
-	AddSource   bool
-	Caller      CallerFormat // default: CallerFull; CallerObject is written as a group
-	Errors      ErrorFormat  // default: ErrorChain
+	AddSource   bool           // default: false
+	Caller      CallerFormat   // default: CallerFull; CallerObject is written as a group
+	Errors      ErrorFormat    // default: ErrorChain
 
 	// The keys of the built-in attributes, and "-" to leave one out. Default:
 	// time, level, msg and source.
 	TimeKey, LevelKey, MessageKey, SourceKey string
 
-	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
+	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr // default: nil
 }
 
 // Logfmt returns an encoder of key=value lines, as [slog.TextHandler] writes

@@ -29,7 +29,7 @@ type EncoderOptions struct {
 	LevelKey, MessageKey, SourceKey string
 	// AddSource adds the source position. Default false.
 	AddSource bool
-	// IntegerTime and TimeFields are as in [Config].
+	// IntegerTime and TimeFields are as in [Config], defaults too.
 	IntegerTime bool
 	TimeFields  TimeForm
 	// ReplaceAttr rewrites or removes attributes: see [slog.HandlerOptions] for
@@ -37,6 +37,7 @@ type EncoderOptions struct {
 	// keys above; the time of a record is not offered to it, as it is the entry's.
 	// TagKey applies to what it returns. It may be called from several goroutines
 	// at once. If it panics, the attribute's value is replaced by the panic's text.
+	// Default nil.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
 }
 

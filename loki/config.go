@@ -84,28 +84,32 @@ const (
 // and unit. A Config can be decoded from YAML; the names are those of the fields
 // in lower case with underscores. Durations are written as 1s or 500ms.
 type Config struct {
-	// URL is where Loki is: http or https, a host, and maybe the prefix of a
+	// URL is required: where Loki is, http or https, a host, and maybe the prefix of a
 	// path, to which /loki/api/v1/push is appended unless it ends in that. What
 	// follows a "?" is sent with each push, and shown nowhere: it may be a secret.
 	URL string `yaml:"url"`
 
 	// Labels are those of every stream. Names are made to fit Loki's grammar
 	// ([SanitizeName]); in values, of any label, "?" stands for what is no UTF-8
-	// and for U+FFFD. Beside them or the level's there must be one.
+	// and for U+FFFD. There must be one label, be it that of the level. Default:
+	// none.
 	Labels map[string]string `yaml:"labels"`
 	// NoLevelLabel leaves the level out of the labels and puts it into the line.
+	// Default false.
 	NoLevelLabel bool `yaml:"no_level_label"`
 	// LevelName is the name of the level's label. Default "level".
 	LevelName string `yaml:"level_name"`
 	// LabelAttrs names attributes that become labels too, such as "region" or
 	// "http.method" for one in a group. They stay in the line. Labels win over
-	// the level, the level over attributes.
+	// the level, the level over attributes. Default: none.
 	LabelAttrs []string `yaml:"label_attrs"`
-	// MetadataAttrs names attributes that become structured metadata too.
+	// MetadataAttrs names attributes that become structured metadata too. Default:
+	// none.
 	MetadataAttrs []string `yaml:"metadata_attrs"`
 	// MetadataAll makes all attributes metadata. Names of groups are put in
 	// front, with a "_". Names are made to fit as those of labels are, without "_" in
-	// a row, which Loki makes one; "key_" stands for a name of nothing else.
+	// a row, which Loki makes one; "key_" stands for a name of nothing else. Default
+	// false.
 	MetadataAll bool `yaml:"metadata_all"`
 	// TraceID and SpanID say where the attributes TraceIDKey ("trace_id") and
 	// SpanIDKey ("span_id") go. Default [InBody].
@@ -120,7 +124,7 @@ type Config struct {
 	// MessageKey is the key of the message. Default "Message".
 	MessageKey string `yaml:"message_key"`
 	// Formatter makes the lines instead, if not nil. It is used from several
-	// goroutines at once. A newline at the end is taken off.
+	// goroutines at once. A newline at the end is taken off. Default nil.
 	//
 	// What of an attribute goes elsewhere too is asked for its value once: a Formatter
 	// gets it with LogValuers resolved and AttrAppenders as groups, and errors, also
@@ -135,7 +139,7 @@ type Config struct {
 	// Tenant is sent as X-Scope-OrgID. Default "": none.
 	Tenant string `yaml:"tenant"`
 	// TenantAttr names an attribute whose value is the tenant of its record
-	// instead. It is no part of the line.
+	// instead. It is no part of the line. Default "": none.
 	//
 	// A 401 or 403 holds everything, with an alarm, if it is about the credentials.
 	// If Loki lets in another tenant after it, it is about the one tenant, and its
@@ -145,23 +149,26 @@ type Config struct {
 	// logged after its records, because batches are delivered in order. To hold one
 	// tenant for longer without the others give it a Sink of its own.
 	TenantAttr string `yaml:"tenant_attr"`
-	// Username and Password are for basic authentication.
+	// Username and Password are for basic authentication. Default "": none.
 	Username string `yaml:"username"`
 	Password string `yaml:"password"`
 	// BearerToken is sent as a bearer token; BearerTokenFile is a file that holds
-	// it and is read again when it changes, and after a 401.
+	// it and is read again when it changes, and after a 401. Default "": none.
 	BearerToken     string `yaml:"bearer_token"`
 	BearerTokenFile string `yaml:"bearer_token_file"`
-	// Headers are sent with every request.
+	// Headers are sent with every request. Default: none.
 	Headers map[string]string `yaml:"headers"`
-	// TLS is for https.
+	// TLS is for https. Default: the system's authorities, no certificate of its own.
 	TLS TLS `yaml:"tls"`
-	// NoProxy ignores the environment's HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
+	// NoProxy ignores the environment's HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Default
+	// false.
 	NoProxy bool `yaml:"no_proxy"`
-	// UnixSocket is the path of a socket to connect to instead of URL's host.
+	// UnixSocket is the path of a socket to connect to instead of URL's host. Default
+	// "": none.
 	UnixSocket string `yaml:"unix_socket"`
 	// Client makes the requests, if not nil; TLS, NoProxy and UnixSocket are
-	// then not used. It is copied, and does not follow redirects.
+	// then not used. It is copied, and does not follow redirects. Default nil: one of
+	// our own.
 	Client *http.Client `yaml:"-"`
 	// Timeout is how long one request may take. Default 10 s.
 	Timeout time.Duration `yaml:"timeout"`
@@ -187,7 +194,7 @@ type Config struct {
 	// Nudge gives records of a stream that have the same time times 1 ns apart,
 	// up to 1 ms from their own, because Loki keeps only one of several entries
 	// that are alike and have the same time. It does so before the record is
-	// stored anywhere, so a record sent twice is still one.
+	// stored anywhere, so a record sent twice is still one. Default false.
 	Nudge bool `yaml:"nudge"`
 
 	// MaxStreams is how many streams, label sets times tenants, records may
@@ -270,13 +277,16 @@ type label struct{ name, value string }
 
 // TLS says how https is made. All fields are optional; files are PEM.
 type TLS struct {
-	CAFile   string `yaml:"ca_file"`   // authorities to trust instead of the system's
-	CertFile string `yaml:"cert_file"` // the client's certificate, with KeyFile
+	// CAFile holds the authorities to trust. Default: the system's.
+	CAFile string `yaml:"ca_file"`
+	// CertFile and KeyFile hold the client's certificate and its key. Default: none.
+	CertFile string `yaml:"cert_file"`
 	KeyFile  string `yaml:"key_file"`
-	// ServerName is the name to check the server's certificate for, if it is not
-	// URL's host.
+	// ServerName is the name to check the server's certificate for. Default: URL's
+	// host.
 	ServerName string `yaml:"server_name"`
 	// InsecureSkipVerify takes any certificate: anyone can then be the server.
+	// Default false.
 	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
 }
 

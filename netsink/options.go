@@ -39,7 +39,8 @@ type Options struct {
 	// after each further one, up to [0, RetryMax]. Until it is over Send fails
 	// without an attempt. Defaults 100 ms and 10 s.
 	RetryMin, RetryMax time.Duration
-	// Syslog configures the messages of the syslog destinations.
+	// Syslog configures the messages of the syslog destinations. Default: the
+	// defaults of its fields.
 	Syslog Syslog
 	// Dial makes connections. Default nil: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)

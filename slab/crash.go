@@ -29,7 +29,7 @@ import (
 // per slab, unless New was given an *os.File, a file.File, a TCP or Unix connection,
 // io.Discard, or a [batch.InCallReader].
 type Crash struct {
-	// Dir holds the file of this process and is searched for those of dead
+	// Dir is required. It holds the file of this process and is searched for those of dead
 	// ones. It is made, 0700, if it is missing. Give each output a directory of
 	// its own: whoever looks into one first takes what it finds. A tmpfs is the
 	// best place: write-back to a busy disk can stall a store into a mapped page.

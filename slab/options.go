@@ -105,7 +105,8 @@ type Options struct {
 	// Crash makes the slabs survive the death of the process; see [CrashSafe].
 	// Not together with Shards. Default nil: slabs are on the heap.
 	Crash *Crash
-	// CloseDst makes Close close the destination, if it is an io.Closer.
+	// CloseDst makes Close close the destination, if it is an io.Closer. Default
+	// false.
 	CloseDst bool
 }
 

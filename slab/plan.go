@@ -28,10 +28,10 @@ var (
 
 // A Workload is what [Plan] and [Absorb] size a [Writer] for.
 type Workload struct {
-	// Rate is how many records arrive per second, all callers together.
+	// Rate is how many records arrive per second, all callers together. Required.
 	Rate float64
 	// RecordBytes is the mean length of an encoded record in bytes, without
-	// its slot.
+	// its slot. Required.
 	RecordBytes float64
 	// Latency is how long the destination takes for one write of a slab.
 	// Default 0: as good as nothing.

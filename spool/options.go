@@ -44,7 +44,7 @@ type Options struct {
 	// Default nil: numbers are stored and handed out as they are.
 	Streams batch.Dictionary
 	// Codec returns the codec of stored batches by content type and schema
-	// version ([batch.Versioned]). Where it is nil, or returns nil, a batch gets
+	// version ([batch.Versioned]). Where it is nil (the default), or returns nil, a batch gets
 	// a codec that knows its content type and renders every record as
 	// {"raw":"…"}, so that a sink can see that the form is foreign to it.
 	Codec func(contentType string, schema uint32) batch.Codec
