@@ -293,16 +293,21 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		line := bytes.ToValidUTF8(dst[start+lineHead:], []byte("\ufffd"))
 		dst = append(dst[:start+lineHead], line...)
 	}
-	dst = e.trim(dst, start+lineHead)
+	dst, err = e.endProto(e.trim(dst, start+lineHead), start, p)
+	return dst, m, err
+}
+
+// endProto ends the entry that begins at start, after its line. p may be nil.
+func (e *Encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	endLine(dst, start)
 	if p != nil {
 		dst = e.appendMeta(dst, p.meta)
 	}
 	endEntry(dst, start)
-	if len(dst)-start > maxPadded {
-		return dst, m, fmt.Errorf("loki: cannot encode: entry has %d bytes, more than %d", len(dst)-start, maxPadded)
+	if size := len(dst) - start; size > maxPadded {
+		return dst, fmt.Errorf("loki: cannot encode: entry has %d bytes, more than %d", size, maxPadded)
 	}
-	return dst, m, nil
+	return dst, nil
 }
 
 func (e *Encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encode.Record, m batch.Meta) ([]byte, batch.Meta, error) {
@@ -325,6 +330,11 @@ func (e *Encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 		p.line = e.trim(p.line, 0)
 		dst = encode.AppendEscapedBytes(dst, p.line)
 	}
+	return e.endJSON(dst, p), m, nil
+}
+
+// endJSON ends an entry of JSON after its line. p may be nil.
+func (e *Encoder) endJSON(dst []byte, p *picked) []byte {
 	dst = append(dst, '"')
 	if p != nil && len(p.meta) > 0 {
 		at := len(dst)
@@ -336,7 +346,7 @@ func (e *Encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 			dst = append(dst, '}')
 		}
 	}
-	return append(dst, ']'), m, nil
+	return append(dst, ']')
 }
 
 // appendMeta appends metadata as far as the limits allow and counts what is left
@@ -349,12 +359,12 @@ func (e *Encoder) appendMeta(dst []byte, meta []pair) []byte {
 		if len(m.value) == 0 {
 			continue // Loki does not keep it
 		}
-		if more := len(m.name) + len(m.value); n >= c.MaxMetadataPairs || size+more > c.MaxMetadataBytes {
+		more := len(m.name) + len(m.value)
+		if n >= c.MaxMetadataPairs || size+more > c.MaxMetadataBytes {
 			e.s.count(MetadataLeftOut, 1)
 			continue
-		} else {
-			n, size = n+1, size+more
 		}
+		n, size = n+1, size+more
 		if e.json {
 			dst = encode.AppendKey(dst, string(m.name))
 			dst = append(dst, '"')
@@ -485,17 +495,9 @@ func (s *Pusher) AppendLine(dst []byte, t time.Time, level slog.Level, line []by
 	p.line = e.trim(p.line, 0)
 	if e.json {
 		dst = beginJSON(dst, m.Time)
-		dst = append(encode.AppendEscapedBytes(dst, p.line), '"')
-		if len(p.meta) > 0 {
-			dst = append(dst, ",{"...)
-			dst = append(e.appendMeta(dst, p.meta), '}')
-		}
-		return append(dst, ']'), m, nil
+		return e.endJSON(encode.AppendEscapedBytes(dst, p.line), p), m, nil
 	}
 	start := len(dst)
-	dst = append(beginEntry(dst, m.Time), p.line...)
-	endLine(dst, start)
-	dst = e.appendMeta(dst, p.meta)
-	endEntry(dst, start)
-	return dst, m, nil
+	dst, err = e.endProto(append(beginEntry(dst, m.Time), p.line...), start, p)
+	return dst, m, err
 }

@@ -392,6 +392,10 @@ func TestAppendLine(t *testing.T) {
 		if got.Entries[0].Line != "raw \ufffd line" || !maps.Equal(got.Entries[0].Meta, map[string]string{"k": "v"}) || !strings.Contains(got.Labels, "error") {
 			t.Errorf("%s: %+v", w, got)
 		}
+		rec, _, err = s.AppendLine(nil, time.Now(), 0, []byte("line"), []slog.Attr{slog.String("k", "")})
+		if err != nil || w == JSON && !bytes.HasSuffix(rec, []byte(`,"line"]`)) {
+			t.Errorf("%s, metadata without a value: %q, %v", w, rec, err)
+		}
 	}
 }
 
