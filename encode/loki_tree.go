@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -272,15 +273,7 @@ func (t *tree) pairs(dst []byte, v reflect.Value, p *treePlan) []byte {
 		}
 		all = append(all, pair{key, it.Value()})
 	}
-	slices.SortFunc(all, func(a, b pair) int {
-		switch {
-		case a.key < b.key:
-			return -1
-		case a.key > b.key:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(all, func(a, b pair) int { return strings.Compare(a.key, b.key) })
 	if !t.enter() {
 		return dst
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -74,7 +73,7 @@ func (t *TLS) config() (*tls.Config, error) {
 		load := func() (*tls.Certificate, error) {
 			cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
 			if err != nil {
-				return nil, errors.New("loki: cannot use tls.cert_file and key_file: " + err.Error())
+				return nil, fmt.Errorf("loki: cannot use tls.cert_file and key_file: %w", err)
 			}
 			return &cert, nil
 		}

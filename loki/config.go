@@ -547,8 +547,6 @@ func defaultTo[T comparable](v *T, def T) {
 	}
 }
 
-func sortStrings(s []string) { slices.Sort(s) }
-
 // readToken returns the token in a file.
 func readToken(path string) (string, error) {
 	b, err := os.ReadFile(path)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -133,7 +134,7 @@ func (e *Encoder) plan(c *Config) {
 		p := root.at([]string{c.TenantAttr})
 		p.anywhere, p.drop, p.tenant = true, true, true
 	}
-	sortStrings(names)
+	slices.Sort(names)
 	for _, n := range names {
 		e.parts = append(e.parts, parts[n])
 	}
@@ -361,7 +362,7 @@ func (e *Encoder) appendMeta(dst []byte, meta []pair) []byte {
 		}
 		more := len(m.name) + len(m.value)
 		if n >= c.MaxMetadataPairs || size+more > c.MaxMetadataBytes {
-			e.s.count(MetadataLeftOut, 1)
+			e.s.count(MetadataLeftOut)
 			continue
 		}
 		n, size = n+1, size+more
@@ -393,7 +394,7 @@ func (e *Encoder) trim(dst []byte, start int) []byte {
 	cut := total - (len(dst) - start)
 	dst = append(dst, cutMark...)
 	dst = strconv.AppendInt(dst, int64(cut), 10)
-	e.s.count(LineTruncated, 1)
+	e.s.count(LineTruncated)
 	return append(dst, " B]"...)
 }
 
@@ -417,7 +418,7 @@ func (e *Encoder) stream(p *picked, level int) (*stream, error) {
 	c := &e.s.c
 	if len(p.tenant) > 0 {
 		if why := checkTenant(p.tenant); why != "" {
-			e.s.count(BadTenant, 1)
+			e.s.count(BadTenant)
 			return nil, fmt.Errorf("loki: cannot encode: tenant %.160q: %s", p.tenant, why)
 		}
 	}
@@ -457,7 +458,7 @@ func (e *Encoder) stream(p *picked, level int) (*stream, error) {
 	if st := e.s.streams.add(p.key, e.s.streams.knows(tenant)); st != nil {
 		return st, nil
 	}
-	e.s.count(StreamsFull, 1)
+	e.s.count(StreamsFull)
 	return nil, errStreams
 }
 
@@ -465,7 +466,7 @@ func (e *Encoder) stream(p *picked, level int) (*stream, error) {
 func (e *Encoder) demote(p *picked, slot int, why Reason) {
 	p.setMeta(e.slots[slot].meta, p.labels[slot], e.slots[slot].from)
 	p.labels[slot] = nil
-	e.s.count(why, 1)
+	e.s.count(why)
 }
 
 // AppendLine appends an entry whose line is given to dst: for programs that ship

@@ -70,6 +70,9 @@ type segment struct {
 	order []int32
 }
 
+// maxAgain is how often sendRange sends again for a reason that should not recur.
+const maxAgain = 10
+
 // sendRange sends one request and deals with the answer: what is too large is
 // halved, what is refused is left out and the rest is sent again. It returns nil
 // if all records are stored or refused, else why they are not.
@@ -113,20 +116,12 @@ func (s *Pusher) sendRange(ctx context.Context, p *push, seg segment) error {
 			}
 			return nil
 		case renewed:
-			if tries > 10 {
+			if tries > maxAgain {
 				return r.err
 			}
 		case entriesRefused:
-			whys, n, sure := r.faults.mark(s, p, seg.order)
-			rest := make([]int32, 0, len(seg.order))
-			for k, i := range seg.order {
-				if whys[k] != notRefused {
-					s.refuse(p, i, whys[k], r.err)
-				} else {
-					rest = append(rest, i)
-				}
-			}
-			if n == 0 || tries > 10 {
+			rest, known, sure := s.refuseMarked(p, seg.order, &r)
+			if !known || tries > maxAgain {
 				return s.search(ctx, p, seg, r.err)
 			}
 			if sure || len(rest) == 0 {
@@ -144,6 +139,21 @@ func (s *Pusher) sendRange(ctx context.Context, p *push, seg segment) error {
 			return r.err
 		}
 	}
+}
+
+// refuseMarked notes which entries of order were refused, and returns the rest:
+// known says whether the answer told of any, sure whether Loki stored the rest.
+func (s *Pusher) refuseMarked(p *push, order []int32, r *answer) (rest []int32, known, sure bool) {
+	whys, n, sure := r.faults.mark(s, p, order)
+	rest = make([]int32, 0, len(order))
+	for k, i := range order {
+		if whys[k] != notRefused {
+			s.refuse(p, i, whys[k], r.err)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	return rest, n > 0, sure
 }
 
 // search halves a request that was refused for a reason that does not say for

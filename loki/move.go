@@ -65,7 +65,7 @@ func (s *Pusher) move(p *push, seg *segment) {
 				at = s.nudge(spare, at)
 			}
 			s.moves.add(key, at)
-			s.count(Reason(seg.st.why.Load()), 1)
+			s.count(Reason(seg.st.why.Load()))
 		}
 		p.mu.Lock()
 		if p.moved == nil {
@@ -150,7 +150,7 @@ func (e *Encoder) moved(rec []byte, at int64, more []pair, count bool) []byte {
 		n := len(name) + len(m.value)
 		if pairs >= c.MaxMetadataPairs || size+n > c.MaxMetadataBytes {
 			if count {
-				e.s.count(MetadataLeftOut, 1)
+				e.s.count(MetadataLeftOut)
 			}
 			continue
 		}

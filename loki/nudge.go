@@ -122,7 +122,7 @@ func (r *recent) more() bool {
 func (s *Pusher) nudge(st *stream, t int64) int64 {
 	at, own := st.recent.spend(t)
 	if !own {
-		s.count(Twin, 1)
+		s.count(Twin)
 	}
 	return at
 }

@@ -1,6 +1,7 @@
 package loki
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -233,7 +234,7 @@ func (s *Pusher) Send(ctx context.Context, b *batch.Batch) error {
 		s.sendGroups(ctx, p)
 	}
 	s.remember(p)
-	return p.result(b)
+	return p.result()
 }
 
 func (s *Pusher) release(p *push) {
@@ -325,15 +326,7 @@ func (s *Pusher) gather(p *push, b *batch.Batch) {
 func (p *push) sort(order []int32) {
 	for i := 1; i < len(order); i++ {
 		if p.recs[order[i]].time < p.recs[order[i-1]].time {
-			slices.SortStableFunc(order, func(a, b int32) int {
-				switch ta, tb := p.recs[a].time, p.recs[b].time; {
-				case ta < tb:
-					return -1
-				case ta > tb:
-					return 1
-				}
-				return 0
-			})
+			slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(p.recs[a].time, p.recs[b].time) })
 			return
 		}
 	}
@@ -369,7 +362,7 @@ func (s *Pusher) inspect(r *rec, st *stream, now int64) (line int, why Reason, e
 func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }
 
 // result tells the caller of Send what became of the records.
-func (p *push) result(b *batch.Batch) error {
+func (p *push) result() error {
 	var n [4]int
 	for _, f := range p.fates {
 		n[f]++

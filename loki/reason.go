@@ -72,8 +72,8 @@ type Stats struct {
 	Unreachable bool   // the last push got no answer
 }
 
-// count adds to a reason.
-func (s *Pusher) count(r Reason, n uint64) { s.reasons[r].Add(n) }
+// count counts one more for a reason.
+func (s *Pusher) count(r Reason) { s.reasons[r].Add(1) }
 
 // Stats returns the counters. It does not block.
 func (s *Pusher) Stats() Stats {

@@ -52,7 +52,7 @@ func (s *Pusher) refusedBefore(p *push, st *stream, r *rec) error {
 
 // noteRefused counts a record, number i of p.
 func (s *Pusher) noteRefused(p *push, i int32, st *stream, r *rec, why Reason, err error) {
-	s.count(why, 1)
+	s.count(why)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key, moved := p.moved[i]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -269,7 +270,7 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 	select {
 	case s.slots <- struct{}{}:
 	case <-ctx.Done():
-		return answer{verdict: tryAgain, err: batch.RetryAfter(errors.New("loki: cannot push: "+context.Cause(ctx).Error()), 0)}
+		return answer{verdict: tryAgain, err: batch.RetryAfter(fmt.Errorf("loki: cannot push: %w", context.Cause(ctx)), 0)}
 	}
 	b := s.bufs.get()
 	defer func() {
@@ -326,8 +327,8 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 	return out
 }
 
-// read returns the beginning of an answer, and takes the rest so that the
-// connection can be used again.
+// read returns the beginning of an answer, up to about maxAnswer. A connection is
+// used again only if that was all of it.
 func (b *requestBuf) read(r io.ReadCloser) []byte {
 	defer r.Close()
 	if cap(b.in) == 0 {

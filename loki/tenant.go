@@ -2,6 +2,7 @@ package loki
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -59,15 +60,7 @@ func (r *registry) others(pc *pace, since time.Time) (tenants []string, let bool
 	}
 	r.mu.Unlock()
 	// Those that never were stay in the order of the map, which is another one each time.
-	slices.SortStableFunc(all, func(a, b known) int {
-		switch {
-		case a.passed > b.passed:
-			return -1
-		case a.passed < b.passed:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b known) int { return cmp.Compare(b.passed, a.passed) })
 	for _, k := range all[:min(len(all), maxAsked)] {
 		let = let || k.passed > since.UnixNano()
 		tenants = append(tenants, k.tenant)
