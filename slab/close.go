@@ -32,7 +32,7 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 	if w.closed {
 		w.mu.Unlock()
 		if !w.hasReported(ctx) { // Close does all that Flush and Sync do
-			return fmt.Errorf("slab: flush: %w", context.Cause(ctx))
+			return fmt.Errorf("slab: %s: %w", kind, context.Cause(ctx))
 		}
 		return nil
 	}
@@ -52,7 +52,7 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 			err = w.flushSink(ctx, kind)
 		}
 		if err != nil {
-			return fmt.Errorf("slab: flush: %w", err)
+			return fmt.Errorf("slab: %s: %w", kind, err)
 		}
 		return nil
 	case <-ctx.Done():
@@ -61,7 +61,7 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 		w.mu.Lock()
 		w.ops = slices.DeleteFunc(w.ops, func(other *op) bool { return other == o })
 		w.mu.Unlock()
-		return fmt.Errorf("slab: flush: %w", context.Cause(ctx))
+		return fmt.Errorf("slab: %s: %w", kind, context.Cause(ctx))
 	}
 }
 

@@ -75,11 +75,28 @@ const (
 	newSuffix     = ".new"
 	badSuffix     = ".damaged"
 	maxCrashBytes = 1<<31 - 1
+)
 
-	identFlags    = 336
-	identOversize = 344
-	identStreams  = 1 // flag: every stream of a record is in the dictionary
-	identTracked  = 2 // flag: the state names the oversize records beside the file
+// Where what lies in page 0, after the magic.
+const (
+	identVersion   = 8
+	identCRC       = 12 // of all that follows it
+	identUUID      = 16
+	identBoot      = 32
+	identCreated   = 48
+	identPID       = 56
+	identSlabBytes = 60
+	identSlabCount = 64
+	identSchema    = 68
+	identType      = 72 // its length, then the content type, 255 bytes at most
+	identFlags     = 336
+	identOversize  = 344
+)
+
+// Flags of page 0.
+const (
+	flagStreams = 1 << iota // every stream of a record is in the dictionary
+	flagTracked             // the state names the oversize records beside the file
 )
 
 // crashState is page 1. Each word is stored atomically, with Writer.mu held.
@@ -97,14 +114,42 @@ type crashState struct {
 	_        [48]byte
 	damaged  uint64 // set by who recovers: records that were lost to damage, at least 1
 	bigMore  uint64 // records with a frame beside the file that are not in big
-	_        [1024 - 272]byte
+	_        [stateBig - 272]byte
 	big      [bigTracked]uint64 // tickets of pending records with a frame beside the file; 0: none
 }
 
-// bigTracked is how many oversize records the state names.
-const bigTracked = (crashPage - 1024) / 8
+// Where what of the state lies in its page.
+const (
+	stateAcked    = unsafe.Offsetof(crashState{}.acked)
+	stateAckedToo = unsafe.Offsetof(crashState{}.ackedToo)
+	stateHeapHeld = unsafe.Offsetof(crashState{}.heapHeld)
+	stateHeapFrom = unsafe.Offsetof(crashState{}.heapFrom)
+	stateDictLen  = unsafe.Offsetof(crashState{}.dictLen)
+	stateEvicted  = unsafe.Offsetof(crashState{}.evicted)
+	stateSkipped  = unsafe.Offsetof(crashState{}.skipped)
+	stateDamaged  = unsafe.Offsetof(crashState{}.damaged)
+	stateBigMore  = unsafe.Offsetof(crashState{}.bigMore)
+	stateBig      = 1024
+)
 
-// slabHead is the header of one slab, 64 bytes.
+// bigTracked is how many oversize records the state names.
+const bigTracked = (crashPage - stateBig) / 8
+
+// The files of other processes are read by these sizes: this does not build where
+// memory is laid out in another way.
+var (
+	_ = [1]struct{}{}[unsafe.Sizeof(slabHead{})-headBytes]
+	_ = [1]struct{}{}[unsafe.Sizeof(crashState{})-crashPage]
+	_ = [1]struct{}{}[unsafe.Offsetof(crashState{}.big)-stateBig]
+)
+
+// headBytes is the size of a slabHead.
+const headBytes = 64
+
+// headsBytes is how much the headers of so many slabs take in the file.
+func headsBytes(slabCount int) int { return roundUp(headBytes*slabCount, crashPage) }
+
+// slabHead is the header of one slab.
 type slabHead struct {
 	// first is the lowest ticket the slab may hold: older slots are leftovers of
 	// an earlier use, which is why nothing needs to be zeroed.
@@ -141,7 +186,7 @@ type crashFile struct {
 func roundUp(n, to int) int { return (n + to - 1) / to * to }
 
 func crashSize(slabBytes, slabCount int) int64 {
-	return int64(crashHeadsOff+roundUp(64*slabCount, crashPage)) + int64(slabBytes)*int64(slabCount)
+	return int64(crashHeadsOff+headsBytes(slabCount)) + int64(slabBytes)*int64(slabCount)
 }
 
 // openCrash creates the file of this process.
@@ -181,7 +226,7 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 	}
 
 	heads := unsafe.Slice((*slabHead)(unsafe.Pointer(&mem[crashHeadsOff])), o.SlabCount)
-	base := crashHeadsOff + roundUp(64*o.SlabCount, crashPage)
+	base := crashHeadsOff + headsBytes(o.SlabCount)
 	blocks := make([]*block, o.SlabCount)
 	for i := range blocks {
 		m := mem[base+i*o.SlabBytes : base+(i+1)*o.SlabBytes : base+(i+1)*o.SlabBytes]
@@ -193,32 +238,29 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 	return c, blocks, nil
 }
 
-// writeIdentity fills page 0: magic, version, crc, uuid, boot id, creation time,
-// pid, geometry, schema version, content type, flags, oversize budget.
+// writeIdentity fills page 0.
 func (c *crashFile) writeIdentity(o *Options, contentType string, schema uint32) {
-	b := make([]byte, 0, crashPage)
-	b = append(b, crashMagic...)
-	b = binary.LittleEndian.AppendUint32(b, crashVersion)
-	b = binary.LittleEndian.AppendUint32(b, 0) // crc
-	b = append(b, c.uuid[:]...)
+	le := binary.LittleEndian
+	b := make([]byte, crashPage)
+	copy(b, crashMagic)
+	le.PutUint32(b[identVersion:], crashVersion)
+	copy(b[identUUID:], c.uuid[:])
 	boot := bootID()
-	b = append(b, boot[:]...)
-	b = binary.LittleEndian.AppendUint64(b, uint64(time.Now().UnixNano()))
-	b = binary.LittleEndian.AppendUint32(b, uint32(os.Getpid()))
-	b = binary.LittleEndian.AppendUint32(b, uint32(o.SlabBytes))
-	b = binary.LittleEndian.AppendUint32(b, uint32(o.SlabCount))
-	b = binary.LittleEndian.AppendUint32(b, schema)
-	contentType = contentType[:min(len(contentType), 255)]
-	b = append(b, byte(len(contentType)))
-	b = append(b, contentType...)
-	b = b[:crashPage]
-	flags := uint32(identTracked)
+	copy(b[identBoot:], boot[:])
+	le.PutUint64(b[identCreated:], uint64(time.Now().UnixNano()))
+	le.PutUint32(b[identPID:], uint32(os.Getpid()))
+	le.PutUint32(b[identSlabBytes:], uint32(o.SlabBytes))
+	le.PutUint32(b[identSlabCount:], uint32(o.SlabCount))
+	le.PutUint32(b[identSchema:], schema)
+	b[identType] = byte(min(len(contentType), 255))
+	copy(b[identType+1:], contentType[:b[identType]])
+	flags := uint32(flagTracked)
 	if c.dict != nil {
-		flags |= identStreams
+		flags |= flagStreams
 	}
-	binary.LittleEndian.PutUint32(b[identFlags:], flags)
-	binary.LittleEndian.PutUint64(b[identOversize:], uint64(o.OversizeBytes))
-	binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:], castagnoli))
+	le.PutUint32(b[identFlags:], flags)
+	le.PutUint64(b[identOversize:], uint64(o.OversizeBytes))
+	le.PutUint32(b[identCRC:], crc32.Checksum(b[identCRC+4:], castagnoli))
 	copy(c.mem, b)
 }
 
@@ -316,6 +358,15 @@ func (w *Writer) catchFault(old bool, faulted *bool) {
 	}
 }
 
+// passFault is deferred by code that only looks at mapped memory: a fault ends that
+// code, which says so by its zero result, and nothing else.
+func (w *Writer) passFault(old bool) {
+	debug.SetPanicOnFault(old)
+	if r := recover(); r != nil && !w.isFault(r) {
+		panic(r)
+	}
+}
+
 // caught deals with a recovered panic: after a fault in mapped memory the slabs are
 // on the heap, any other goes on. mu is held.
 func (w *Writer) caught(r any) {
@@ -388,12 +439,7 @@ func (w *Writer) toHeapLocked(cause error) {
 // rescueLocked copies a queued piece to the heap. It reports false if the memory
 // cannot be read.
 func (w *Writer) rescueLocked(p *piece) (ok bool) {
-	defer func(old bool) {
-		debug.SetPanicOnFault(old)
-		if r := recover(); r != nil && !w.isFault(r) {
-			panic(r)
-		}
-	}(debug.SetPanicOnFault(true))
+	defer w.passFault(debug.SetPanicOnFault(true))
 	if !p.sound() {
 		return false
 	}
@@ -418,9 +464,3 @@ func (w *Writer) rescueLocked(p *piece) (ok bool) {
 func (p *piece) sound() bool {
 	return p.from == p.to || p.first != 0 && p.blk.slot(p.from).Ticket == p.first
 }
-
-// sync64 keeps atomic 64-bit words usable on every platform that can map files.
-var (
-	_ = [1]struct{}{}[unsafe.Sizeof(slabHead{})-64]
-	_ = [1]struct{}{}[unsafe.Sizeof(crashState{})-crashPage]
-)

@@ -283,7 +283,7 @@ func damagedFile(t *testing.T) (dir string, n int) {
 	t.Helper()
 	dir, n = sealedFile(t)
 	patch(t, oneFile(t, dir), func(b []byte) {
-		base := crashHeadsOff + roundUp(64*16, crashPage)
+		base := crashHeadsOff + headsBytes(16)
 		for i := range 16 {
 			if binary.LittleEndian.Uint64(b[crashHeadsOff+64*i:]) == 1 {
 				b[base+1024*i] ^= 1

@@ -212,7 +212,7 @@ func TestSealedSlabsHaveChecksums(t *testing.T) {
 	}
 	// Any byte that a checksum covers: no record of that slab comes out, all others
 	// do.
-	base := crashHeadsOff + roundUp(64*16, crashPage)
+	base := crashHeadsOff + headsBytes(16)
 	for _, at := range []int{0, 350, 699, 1023, 1000, 1024 - 7*32} {
 		for i := range 16 {
 			if binary.LittleEndian.Uint64(data[crashHeadsOff+64*i+16:]) == 0 {
@@ -241,7 +241,7 @@ func TestDamagedSlabIsSetAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := int64(crashHeadsOff + roundUp(64*16, crashPage))
+	base := int64(crashHeadsOff + headsBytes(16))
 	for i := range int64(16) { // the slab with the first record
 		var b [3]byte
 		if _, err := f.ReadAt(b[:], base+1024*i); err != nil {

@@ -4,6 +4,7 @@ package slab
 
 import (
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -66,12 +67,9 @@ func bootID() (id [16]byte) {
 	if err != nil {
 		return id
 	}
-	hex := strings.ReplaceAll(strings.TrimSpace(string(b)), "-", "")
-	if len(hex) == 32 {
-		_, _ = fmt.Sscanf(hex, "%32x", new([]byte))
-		for i := range id {
-			_, _ = fmt.Sscanf(hex[2*i:2*i+2], "%02x", &id[i])
-		}
+	text := strings.ReplaceAll(strings.TrimSpace(string(b)), "-", "")
+	if raw, err := hex.DecodeString(text); err == nil && len(raw) == len(id) {
+		copy(id[:], raw)
 	}
 	return id
 }

@@ -64,8 +64,8 @@ func (w *Writer) forgetBigLocked(ticket uint64) {
 // parseBigTable reads which records must have a frame.
 func (im *Image) parseBigTable(state []byte) {
 	le := binary.LittleEndian
-	im.bigMore = le.Uint64(state[264:])
-	for at := 1024; at < crashPage; at += 8 {
+	im.bigMore = le.Uint64(state[stateBigMore:])
+	for at := stateBig; at < crashPage; at += 8 {
 		if t := le.Uint64(state[at:]); t > im.Acked {
 			if im.bigWant == nil {
 				im.bigWant = map[uint64]bool{}

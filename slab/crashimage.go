@@ -225,26 +225,26 @@ func parseIdentity(data []byte) (*identity, error) {
 	if string(data[:8]) != crashMagic {
 		return nil, damaged("it does not begin with %q", crashMagic)
 	}
-	if v := le.Uint32(data[8:]); v > crashVersion {
+	if v := le.Uint32(data[identVersion:]); v > crashVersion {
 		return nil, fmt.Errorf("%w: it has version %d, this program reads %d", errNewer, v, crashVersion)
 	} else if v != crashVersion {
 		return nil, damaged("version %d, this program reads %d", v, crashVersion)
 	}
-	if crc32.Checksum(data[16:crashPage], castagnoli) != le.Uint32(data[12:]) {
+	if crc32.Checksum(data[identCRC+4:crashPage], castagnoli) != le.Uint32(data[identCRC:]) {
 		return nil, damaged("the checksum of the header is wrong")
 	}
 	flags := le.Uint32(data[identFlags:])
 	id := &identity{
 		Image: Image{
-			Created: int64(le.Uint64(data[48:])), PID: le.Uint32(data[56:]), Schema: le.Uint32(data[68:]),
-			ContentType: string(data[73 : 73+int(data[72])]), Streams: map[uint32][]byte{},
-			streams: flags&identStreams != 0, tracked: flags&identTracked != 0,
+			Created: int64(le.Uint64(data[identCreated:])), PID: le.Uint32(data[identPID:]), Schema: le.Uint32(data[identSchema:]),
+			ContentType: string(data[identType+1:][:data[identType]]), Streams: map[uint32][]byte{},
+			streams: flags&flagStreams != 0, tracked: flags&flagTracked != 0,
 			oversize: min(le.Uint64(data[identOversize:]), maxCrashBytes),
 		},
-		slabBytes: int(le.Uint32(data[60:])), slabCount: int(le.Uint32(data[64:])),
+		slabBytes: int(le.Uint32(data[identSlabBytes:])), slabCount: int(le.Uint32(data[identSlabCount:])),
 	}
-	copy(id.UUID[:], data[16:])
-	copy(id.BootID[:], data[32:])
+	copy(id.UUID[:], data[identUUID:])
+	copy(id.BootID[:], data[identBoot:])
 	if id.slabBytes < MinSlabBytes || id.slabBytes > MaxSlabBytes || id.slabBytes%batch.SlotBytes != 0 ||
 		id.slabCount < 2 || id.slabCount > MaxSlabCount || crashSize(id.slabBytes, id.slabCount) > maxCrashBytes {
 		return nil, damaged("%d slabs of %d bytes are impossible", id.slabCount, id.slabBytes)
@@ -267,32 +267,33 @@ func parseImage(data []byte) (*Image, error) {
 		return nil, damaged("it has %d bytes, its slabs need %d", len(data), want)
 	}
 	le := binary.LittleEndian
-	im.Acked = le.Uint64(data[crashPage:])
+	state := data[crashPage : 2*crashPage]
+	im.Acked = le.Uint64(state[stateAcked:])
 	if im.tracked { // one that is too high would lose records: rather deliver some twice
-		im.Acked = min(im.Acked, le.Uint64(data[crashPage+8:]))
+		im.Acked = min(im.Acked, le.Uint64(state[stateAckedToo:]))
 	}
-	im.HeapOnly = le.Uint64(data[crashPage+64:])
-	im.MovedToHeap = le.Uint64(data[crashPage+72:]) != 0
-	im.Evicted = le.Uint64(data[crashPage+192:])
-	im.Evicted -= min(im.Evicted, le.Uint64(data[crashPage+200:]))
-	im.parseDict(data[crashDictOff:crashDictOff+crashDictLen], le.Uint64(data[crashPage+128:]))
-	im.mark = le.Uint64(data[crashPage+256:])
+	im.HeapOnly = le.Uint64(state[stateHeapHeld:])
+	im.MovedToHeap = le.Uint64(state[stateHeapFrom:]) != 0
+	im.Evicted = le.Uint64(state[stateEvicted:])
+	im.Evicted -= min(im.Evicted, le.Uint64(state[stateSkipped:]))
+	im.parseDict(data[crashDictOff:crashDictOff+crashDictLen], le.Uint64(state[stateDictLen:]))
+	im.mark = le.Uint64(state[stateDamaged:])
 	if im.tracked {
-		im.parseBigTable(data[crashPage : 2*crashPage])
+		im.parseBigTable(state)
 	}
-	base := crashHeadsOff + roundUp(64*count, crashPage)
+	base := crashHeadsOff + headsBytes(count)
 	// In the order of their tickets, so that nearly nothing is left to sort.
 	order := make([]int, count)
 	for i := range order {
 		order[i] = i
 	}
-	first := func(i int) uint64 { return le.Uint64(data[crashHeadsOff+64*i:]) }
+	first := func(i int) uint64 { return le.Uint64(data[crashHeadsOff+headBytes*i:]) }
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(first(a), first(b)) })
 	for k, i := range order {
 		if n := len(im.Records); k > 0 && n > 0 && n+n/k > cap(im.Records) { // as many in each slab as so far
 			im.Records = slices.Grow(im.Records, min(n/k*(count-k+1), len(data)/batch.SlotBytes)+1)
 		}
-		head := data[crashHeadsOff+64*i:]
+		head := data[crashHeadsOff+headBytes*i:]
 		im.parseSlab(data[base+i*slabBytes:base+(i+1)*slabBytes], head)
 	}
 	return im, nil

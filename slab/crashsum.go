@@ -113,12 +113,7 @@ func (w *Writer) unsummedLocked() *block {
 
 // trySum reports false after a fault.
 func (w *Writer) trySum(b *block) (ok bool) {
-	defer func(old bool) {
-		debug.SetPanicOnFault(old)
-		if r := recover(); r != nil && !w.isFault(r) {
-			panic(r)
-		}
-	}(debug.SetPanicOnFault(true))
+	defer w.passFault(debug.SetPanicOnFault(true))
 	b.sum()
 	return true
 }

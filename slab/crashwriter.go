@@ -267,14 +267,7 @@ func (w *Writer) corrupt() bool {
 // was truncated and made longer again while the destination had the batch shows in that:
 // the destination would be offered zeros again and again.
 func (w *Writer) batchSound() (ok bool) {
-	defer func() {
-		if r := recover(); r != nil {
-			if !w.isFault(r) {
-				panic(r)
-			}
-			ok = false
-		}
-	}()
+	defer w.passFault(true)
 	for _, p := range w.d.pieces {
 		if p.blk.head != nil && !p.sound() {
 			return false
@@ -318,11 +311,7 @@ func (w *Writer) faulted(cause error) {
 func (w *Writer) copyOut() (ok bool) {
 	d := &w.d
 	d.cloned = true
-	defer func() {
-		if r := recover(); r != nil && !w.isFault(r) {
-			panic(r)
-		}
-	}()
+	defer w.passFault(true)
 	c := &d.copied
 	c.data, c.slots = c.data[:0], c.slots[:0]
 	for i := range d.rest.Runs {
@@ -465,12 +454,7 @@ func (w *Writer) noteHeapHeldLocked() {
 // noteHeapFromLocked says in the file that later records are not in it, if that
 // can still be written.
 func (w *Writer) noteHeapFromLocked() {
-	defer func(old bool) {
-		debug.SetPanicOnFault(old)
-		if r := recover(); r != nil && !w.isFault(r) {
-			panic(r)
-		}
-	}(debug.SetPanicOnFault(true))
+	defer w.passFault(debug.SetPanicOnFault(true))
 	atomic.StoreUint64(&w.crash.state.heapFrom, w.next+1)
 }
 

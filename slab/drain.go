@@ -39,7 +39,6 @@ type drain struct {
 	failed  int // failed attempts in a row
 	sending bool
 	failing bool // a failure was reported and no recovery yet
-	failN   uint64
 
 	since    time.Time // when the batch under way was taken
 	timer    *time.Timer
@@ -102,6 +101,13 @@ const (
 	opFlush opKind = iota
 	opSync
 )
+
+func (k opKind) String() string {
+	if k == opSync {
+		return "sync"
+	}
+	return "flush"
+}
 
 var errGoexit = errors.New("destination called runtime.Goexit")
 
@@ -201,24 +207,7 @@ func (w *Writer) gather() bool {
 			return false
 		}
 		if w.queue.n == 0 && (w.cur == nil || w.cur.n == w.cur.cut) {
-			if n := w.waitingLocked(); n > 0 { // what they waited for was lost with the mapped file
-				w.serveLocked()
-				if w.waitingLocked() < n {
-					w.unlock()
-					continue
-				}
-			}
-			w.sleep, w.parkedAt = parked, time.Since(w.born)
-			w.restLocked()
-			w.setRoomLocked()
-			w.unlock()
-			if w.crash != nil {
-				w.emptyBig()
-			}
-			if points {
-				point(ptPark)
-			}
-			<-w.wake
+			w.parkLocked()
 			continue
 		}
 		if w.spin() {
@@ -230,6 +219,28 @@ func (w *Writer) gather() bool {
 		}
 		w.sleepTimed(since)
 	}
+}
+
+// parkLocked lets go of mu and sleeps until it is woken: the slabs are empty.
+func (w *Writer) parkLocked() {
+	if n := w.waitingLocked(); n > 0 { // what they waited for was lost with the mapped file
+		w.serveLocked()
+		if w.waitingLocked() < n {
+			w.unlock()
+			return
+		}
+	}
+	w.sleep, w.parkedAt = parked, time.Since(w.born)
+	w.restLocked()
+	w.setRoomLocked()
+	w.unlock()
+	if w.crash != nil {
+		w.emptyBig()
+	}
+	if points {
+		point(ptPark)
+	}
+	<-w.wake
 }
 
 // patiently locks mu, or half of it, for the drain, which may meet a caller inside
@@ -801,7 +812,6 @@ func (w *Writer) surrender() {
 // failure reports the first failure of a row.
 func (w *Writer) failure(err error) {
 	d := &w.d
-	d.failN += uint64(d.rest.Len())
 	if !d.failing {
 		d.failing = true
 		w.events.Post(batch.Event{Output: w.o.Name, Op: "send", Err: err, Count: uint64(d.rest.Len())})

@@ -222,7 +222,7 @@ func (o *orphan) markDamaged() error {
 	}
 	var b [8]byte
 	binary.LittleEndian.PutUint64(b[:], max(1, o.mark, o.DamagedBefore+o.Damaged+o.lost))
-	_, err := o.f.WriteAt(b[:], crashPage+256)
+	_, err := o.f.WriteAt(b[:], int64(crashPage+stateDamaged))
 	o.marked = err == nil
 	return err
 }
@@ -304,10 +304,10 @@ func (o *orphan) persist(ticket uint64) {
 	if o.markDamaged() != nil {
 		return // they are delivered twice rather than the damage be forgotten
 	}
-	var b [16]byte
+	var b [16]byte // acked and, after it, ackedToo
 	binary.LittleEndian.PutUint64(b[:], ticket)
 	copy(b[8:], b[:8])
-	if _, err := o.f.WriteAt(b[:], crashPage); err == nil { // else they are delivered twice, never lost
+	if _, err := o.f.WriteAt(b[:], int64(crashPage+stateAcked)); err == nil { // else they are delivered twice, never lost
 		o.Acked = ticket
 	}
 	if points {

@@ -86,7 +86,7 @@ type Writer struct {
 	kept          int  // records left in crash files for the next start
 	resting       bool // the drain waits between two attempts
 	stopped       bool // Shutdown saw it resting: there will be no further attempt
-	retained      bool // … and nothing more is attempted
+	retained      bool // Close left the rest in the crash file: nothing more is attempted
 	recovering    bool // the batch under way comes from a dead process
 	abandoned     bool // Shutdown ran out of time and settled the account itself
 
@@ -205,7 +205,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 	if report == nil {
 		report = reportToStderr
 	}
-	w.events = callback.New(report, 64)
+	w.events = callback.New(report, 0)
 	if err := w.askSpill(); err != nil {
 		cancel()
 		return nil, err

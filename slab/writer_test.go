@@ -762,7 +762,7 @@ func TestSyncReachesDestination(t *testing.T) {
 		t.Errorf("Sync: %v, %d syncs, %d flushes, %q written", err, s.synced, s.flushed, s.String())
 	}
 	s.fail = errDown
-	if err := w.Sync(); !errors.Is(err, errDown) {
+	if err := w.Sync(); !errors.Is(err, errDown) || !strings.HasPrefix(err.Error(), "slab: sync: ") {
 		t.Errorf("Sync of a failing destination: %v", err)
 	}
 	s.fail = nil
