@@ -7,10 +7,10 @@ import (
 	"io"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/written"
 )
 
 // callbackGrace is how long Close waits for OnError to be told of the last
@@ -297,16 +297,10 @@ func (o *output) sync() error {
 		return nil
 	}
 	err := s.Sync()
-	if noStorage(err) {
+	if written.CannotSync(err) {
 		return nil
 	}
 	return err
-}
-
-// noStorage reports whether err says that a file is of a kind that cannot be
-// synced: a terminal, a pipe, a socket.
-func noStorage(err error) bool {
-	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOTTY)
 }
 
 func (o *output) closeWriter() error {

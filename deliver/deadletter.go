@@ -1,13 +1,12 @@
 package deliver
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"sync"
-	"syscall"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/written"
 )
 
 // A DeadLetterFile is an [ErrorHandler] that appends what a destination refused
@@ -52,7 +51,7 @@ func (d *DeadLetterFile) Close() error {
 	}
 	d.closed = true
 	err := d.f.Sync()
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+	if written.CannotSync(err) {
 		err = nil
 	}
 	if e := d.f.Close(); err == nil {

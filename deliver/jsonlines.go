@@ -62,17 +62,7 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) error {
 
 // write writes buf and notes whether that left a torn line.
 func (j *jsonLines) write() (done int, err error) {
-	for idle := 0; done < len(j.buf) && err == nil; {
-		var n int
-		n, err = j.w.Write(j.buf[done:])
-		n, _, err = written.Count(int64(n), len(j.buf)-done, err)
-		done += n
-		if n > 0 {
-			idle = 0
-		} else if idle++; err == nil && idle == 8 {
-			err = io.ErrNoProgress
-		}
-	}
+	done, _, err = written.All(j.w, j.buf)
 	if done > 0 {
 		j.torn = j.buf[done-1] != '\n'
 	}

@@ -32,10 +32,6 @@ type ioSink struct {
 	lied   bool
 }
 
-// maxNoProgress is how many times in a row a destination may take nothing and
-// report no error.
-const maxNoProgress = 8
-
 func (s *ioSink) Send(_ context.Context, b *batch.Batch) error {
 	skip, whole := s.written(b)
 	if s.torn > 0 && whole {
@@ -149,7 +145,7 @@ func (s *ioSink) writeAll(p []byte, done *int) error {
 		}
 		if n > 0 {
 			idle = 0
-		} else if idle++; idle == maxNoProgress {
+		} else if idle++; idle == written.MaxIdle {
 			return io.ErrNoProgress
 		}
 	}

@@ -56,20 +56,8 @@ func (s *lineSink) Send(_ context.Context, b *batch.Batch) error {
 // write writes p, in several calls if the writer takes only parts. It returns the
 // number of bytes written.
 func (s *lineSink) write(p []byte) (done int, err error) {
-	for idle := 0; done < len(p); {
-		n, err := s.w.Write(p[done:])
-		n, _, err = written.Count(int64(n), len(p)-done, err)
-		done += n
-		if err != nil {
-			return done, err
-		}
-		if n > 0 {
-			idle = 0
-		} else if idle++; idle == 8 {
-			return done, io.ErrNoProgress
-		}
-	}
-	return done, nil
+	done, _, err = written.All(s.w, p)
+	return done, err
 }
 
 // fail says that b is settled up to its record number settled, plus what the

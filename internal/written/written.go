@@ -1,7 +1,43 @@
-// Package written says what to believe of an io.Writer.
+// Package written says what to believe of an io.Writer, and of a file that is synced.
 package written
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+)
+
+// MaxIdle is how many times in a row a writer may take nothing and report no error.
+const MaxIdle = 8
+
+// All writes p to w, in several calls if w takes only parts, and returns how many
+// bytes are written. lie is the first one that [Count] tells of.
+func All(w io.Writer, p []byte) (done int, lie, err error) {
+	for idle := 0; done < len(p); {
+		count, err := w.Write(p[done:])
+		n, l, err := Count(int64(count), len(p)-done, err)
+		done += n
+		if lie == nil {
+			lie = l
+		}
+		if err != nil {
+			return done, lie, err
+		}
+		if n > 0 {
+			idle = 0
+		} else if idle++; idle == MaxIdle {
+			return done, lie, io.ErrNoProgress
+		}
+	}
+	return done, lie, nil
+}
+
+// CannotSync reports whether err, of a Sync, says that the file is of a kind that
+// has no stable storage: a terminal, a pipe, a socket.
+func CannotSync(err error) bool {
+	return errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) || errors.Is(err, syscall.ENOTTY)
+}
 
 // Count returns how many of size bytes a Write has written that returned n and
 // err. More than there were means all of them: to send them again would not make

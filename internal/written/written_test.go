@@ -2,7 +2,9 @@ package written
 
 import (
 	"io"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -27,5 +29,55 @@ func TestCount(t *testing.T) {
 			failure != nil && !strings.Contains(failure.Error(), tt.failure) {
 			t.Errorf("%d, %v: %d, %v, %v", tt.n, tt.err, done, lie, failure)
 		}
+	}
+}
+
+// steps is a writer that answers each Write with the next count, and err with the
+// last; it goes on with that.
+type steps struct {
+	counts []int
+	err    error
+	calls  int
+}
+
+func (s *steps) Write([]byte) (int, error) {
+	n := s.counts[min(s.calls, len(s.counts)-1)]
+	if s.calls++; s.calls < len(s.counts) {
+		return n, nil
+	}
+	return n, s.err
+}
+
+func TestAll(t *testing.T) {
+	for _, tt := range []struct {
+		w     steps
+		done  int
+		lie   bool
+		err   error
+		calls int
+	}{
+		{steps{counts: []int{5}}, 5, false, nil, 1},
+		{steps{counts: []int{2, 0, 0, 1, 2}}, 5, false, nil, 5},
+		{steps{counts: []int{2, 1}, err: io.EOF}, 3, false, io.EOF, 2},
+		{steps{counts: []int{2, 3}, err: io.EOF}, 5, false, io.EOF, 2},
+		{steps{counts: []int{2, 9}}, 5, true, nil, 2},
+		{steps{counts: []int{0}}, 0, false, io.ErrNoProgress, MaxIdle},
+		{steps{counts: []int{0, 0, 0, 0, 0, 0, 0, 1, 0}}, 1, false, io.ErrNoProgress, 8 + MaxIdle},
+	} {
+		done, lie, err := All(&tt.w, []byte("12345"))
+		if done != tt.done || (lie != nil) != tt.lie || err != tt.err || tt.w.calls != tt.calls {
+			t.Errorf("%+v: %d, %v, %v after %d calls", tt, done, lie, err, tt.w.calls)
+		}
+	}
+}
+
+func TestCannotSync(t *testing.T) {
+	for _, err := range []error{syscall.EINVAL, syscall.ENOTSUP, syscall.ENOTTY} {
+		if !CannotSync(&os.PathError{Err: err}) {
+			t.Errorf("%v", err)
+		}
+	}
+	if CannotSync(nil) || CannotSync(syscall.EIO) {
+		t.Error("EIO, or none")
 	}
 }
