@@ -52,12 +52,7 @@ func (e *Engine) SpillWhen(full func() bool) (press func(), err error) {
 }
 
 // press lets a Send that waits look whether the producer is full.
-func (k *Keeper) press() {
-	select {
-	case k.pressed <- struct{}{}:
-	default:
-	}
-}
+func (k *Keeper) press() { signal(k.pressed) }
 
 // isFull reports whether a producer is full that would rather spill than wait.
 func (k *Keeper) isFull() bool {

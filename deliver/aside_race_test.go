@@ -28,6 +28,21 @@ func (s *gatedSink) Send(ctx context.Context, b *batch.Batch) error {
 	return batch.SendAsync(ctx, s, b)
 }
 
+// sendAside sends one more batch, for which the window has no room: it has the
+// window put aside, because the producer is full.
+func sendAside(t *testing.T, k *Keeper, b *batch.Batch, full *atomic.Bool, press func()) {
+	t.Helper()
+	sent := make(chan error)
+	go func() { sent <- k.Send(t.Context(), b) }()
+	synctest.Wait()
+	full.Store(true)
+	press()
+	if err := <-sent; err != nil {
+		t.Fatal(err)
+	}
+	full.Store(false)
+}
+
 // The window is put aside while it is being started again: what was not started by
 // then is delivered behind what was, and before what comes.
 func TestAsideWhileStartingAgain(t *testing.T) {
@@ -52,15 +67,7 @@ func TestAsideWhileStartingAgain(t *testing.T) {
 		sink.gate.Store(&gate)
 		sink.answer(2, nil) // now the second is started again, which takes a while
 		send(t, m, k, m.Batch(1, 32, batch.Meta{}))
-		fourth := make(chan error)
-		go func() { fourth <- k.Send(t.Context(), m.Batch(1, 32, batch.Meta{})) }()
-		synctest.Wait()
-		full.Store(true)
-		press()
-		if err := <-fourth; err != nil {
-			t.Fatal(err)
-		}
-		full.Store(false)
+		sendAside(t, k, m.Batch(1, 32, batch.Meta{}), &full, press)
 		sink.gate.Store(nil)
 		close(gate)
 		mustFirsts(t, &sink.handSink, 1, 2, 1, 2)
@@ -111,15 +118,7 @@ func TestAsideReadFails(t *testing.T) {
 				for range 3 {
 					send(t, m, k, m.Batch(1, 32, batch.Meta{}))
 				}
-				fourth := make(chan error)
-				go func() { fourth <- k.Send(t.Context(), m.Batch(1, 32, batch.Meta{})) }()
-				synctest.Wait()
-				full.Store(true)
-				press()
-				if err := <-fourth; err != nil {
-					t.Fatal(err)
-				}
-				full.Store(false)
+				sendAside(t, k, m.Batch(1, 32, batch.Meta{}), &full, press)
 				time.Sleep(time.Minute)
 				mustFirsts(t, sink, 1, 2, 3) // nothing more than the window has room for
 				for i := range 3 {

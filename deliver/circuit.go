@@ -161,14 +161,10 @@ const (
 // records, or some of them, is well; one that took a part of them before it
 // failed is neither well nor down.
 func judge(ctx context.Context, n int, err error) verdict {
-	if err == nil {
+	if err == nil || isRefusal(err) {
 		return success
 	}
 	e := batch.Inspect(err)
-	switch e.Kind {
-	case batch.KindReject, batch.KindTooLarge:
-		return success
-	}
 	if e.After >= longAfter && ctx.Err() == nil {
 		return failure // it wants to be left alone, whatever it took
 	}

@@ -115,8 +115,7 @@ func (f *Fallback) Send(ctx context.Context, b *batch.Batch) error {
 // offer offers what a Send of b that returned err left.
 func (f *Fallback) offer(ctx context.Context, b *batch.Batch, err error) error {
 	late := f.late()
-	if kind := batch.Inspect(err).Kind; kind == batch.KindReject || kind == batch.KindTooLarge ||
-		ctx.Err() != nil || !late && f.o.When != nil && !f.o.When(err) {
+	if isRefusal(err) || ctx.Err() != nil || !late && f.o.When != nil && !f.o.When(err) {
 		return err
 	}
 	var p progress

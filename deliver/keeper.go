@@ -275,10 +275,7 @@ func (k *Keeper) isSpilling() bool {
 // spillable reports whether what a Send left that returned err belongs into the
 // spill.
 func (k *Keeper) spillable(ctx context.Context, err error) bool {
-	if k.spill == nil {
-		return false
-	}
-	if kind := batch.Inspect(err).Kind; kind == batch.KindReject || kind == batch.KindTooLarge {
+	if k.spill == nil || isRefusal(err) {
 		return false
 	}
 	if is(k.closing.late) || is(k.closing.begun) && ctx.Err() != nil {
@@ -585,17 +582,15 @@ func (k *Keeper) endLocked(e *entry) {
 }
 
 // tellRoom lets a Send that waits look again.
-func (k *Keeper) tellRoom() {
-	select {
-	case k.room <- struct{}{}:
-	default:
-	}
-}
+func (k *Keeper) tellRoom() { signal(k.room) }
 
 // tellChange lets Close look again.
-func (k *Keeper) tellChange() {
+func (k *Keeper) tellChange() { signal(k.changed) }
+
+// signal wakes who waits for ch, of capacity 1, or will wait next.
+func signal(ch chan struct{}) {
 	select {
-	case k.changed <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
 }
@@ -611,10 +606,7 @@ func (k *Keeper) workLocked() {
 		go k.work()
 		return
 	}
-	select {
-	case k.wake <- struct{}{}:
-	default:
-	}
+	signal(k.wake)
 }
 
 // fitting returns how many records of b from i on have at most limit bytes

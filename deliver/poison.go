@@ -108,10 +108,10 @@ func (p *Poison) Send(ctx context.Context, b *batch.Batch) error {
 		}
 		return nil
 	}
-	if k := batch.Inspect(err).Kind; k != batch.KindReject && k != batch.KindTooLarge {
-		return err
+	if isRefusal(err) {
+		return p.search(ctx, b, err)
 	}
-	return p.search(ctx, b, err)
+	return err
 }
 
 // bound returns the payload bytes that one Send may have, 0 if there is no bound.

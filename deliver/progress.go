@@ -93,6 +93,13 @@ func plainly(e *batch.SendError) error {
 	return e.Err
 }
 
+// isRefusal reports whether err is a verdict on what was sent, which another attempt
+// would not change. The destination is well then.
+func isRefusal(err error) bool {
+	kind := batch.Inspect(err).Kind
+	return kind == batch.KindReject || kind == batch.KindTooLarge
+}
+
 // tallied returns what a Send that settled n records of b said of them. A sink
 // that accounts for more than it settled must not unbalance the account: then
 // all of them count as delivered.

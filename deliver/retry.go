@@ -205,13 +205,10 @@ func (r *retrier) again(ctx context.Context, sink batch.Sink, b *batch.Batch, er
 			r.settled(p.whole, &p.tally)
 			return p.result(nil)
 		}
+		if isRefusal(err) || ctx.Err() != nil || is(r.closing.over) {
+			return p.result(err)
+		}
 		e := batch.Inspect(err)
-		if e.Kind == batch.KindReject || e.Kind == batch.KindTooLarge {
-			return p.result(err)
-		}
-		if ctx.Err() != nil || is(r.closing.over) {
-			return p.result(err)
-		}
 		r.failed(err, e.Kind, p.cur.Len())
 		if r.expire(&p, began); p.done() {
 			return p.result(nil)

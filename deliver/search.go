@@ -149,7 +149,7 @@ func (s *search) survey() bool {
 	}
 	var refusal error
 	for k := samples; k > 0; k-- {
-		at := s.take(from, max(0, left*k/samples-1))
+		at := s.take(max(0, left*k/samples-1))
 		left--
 		f, err := s.try(at)
 		switch f {
@@ -174,10 +174,10 @@ func (s *search) survey() bool {
 	return s.bury(rest, refusal)
 }
 
-// take takes a record out of the pieces from s.stack[from] up and returns it; k
-// counts the records in them in their order. What is left of its piece is untold:
-// the fault may have been this one.
-func (s *search) take(from, k int) piece {
+// take takes a record out of the stack and returns it: k counts those of its pieces
+// in their order, from the top down. What is left of its piece is untold: the fault
+// may have been this one.
+func (s *search) take(k int) piece {
 	for n := len(s.stack) - 1; ; n-- {
 		pc := s.stack[n]
 		if size := pc.j - pc.i; k >= size {

@@ -227,14 +227,13 @@ func (k *Keeper) tryMove(cause error) {
 func (k *Keeper) conclude(e *entry, err error) {
 	n := e.b.Len()
 	rest := left(n, err)
-	if kind := batch.Inspect(err).Kind; err != nil && (kind == batch.KindReject || kind == batch.KindTooLarge) {
-		t := tallied(e.b, n-len(rest))
+	t := tallied(e.b, n-len(rest))
+	if isRefusal(err) {
 		t.Dropped[batch.Poison] += countSome(e.b, rest)
 		k.events.post("poison", err, t.Dropped[batch.Poison])
 		k.closeHead(e, t)
 		return
 	}
-	t := tallied(e.b, n-len(rest))
 	if len(rest) == 0 {
 		k.closeHead(e, t)
 		return
