@@ -87,4 +87,7 @@ func (k *Keeper) countLocked(e *entry, n uint64, t batch.Tally) {
 	k.acc.Handled += t.Handled
 	k.acc.Dropped.Add(t.Dropped)
 	e.over += n
+	if e.seq != 0 {
+		k.overSpill += n
+	}
 }

@@ -130,18 +130,20 @@ type Keeper struct {
 	abandoned bool // Close has accounted for everything
 	shut      bool
 
-	taken    uint64 // records
-	lastNo   uint64 // of the batches taken from producers
-	acc      batch.Account
-	unknown  uint64
-	spilled  uint64 // records, all together
-	lastSeq  uint64 // appended here
-	ackedSeq uint64
-	flushes  []*flush
-	serving  *entry // delivered one by one just now
-	spillBad episode
-	readBad  episode
-	full     []func() bool // of producers that would rather spill than wait
+	taken     uint64 // records
+	lastNo    uint64 // of the batches taken from producers
+	acc       batch.Account
+	unknown   uint64
+	spilled   uint64        // records, all together
+	spill0    batch.Account // of the spill at the start
+	overSpill uint64        // records that the spill handed out and that are accounted for
+	lastSeq   uint64        // appended here
+	ackedSeq  uint64
+	flushes   []*flush
+	serving   *entry // delivered one by one just now
+	spillBad  episode
+	readBad   episode
+	full      []func() bool // of producers that would rather spill than wait
 
 	closeOnce sync.Once
 	reported  chan struct{}
@@ -195,6 +197,9 @@ func newKeeper(through batch.Sink, l *lane, s Spill, when func(error) bool, r *r
 	}
 	if k.when == nil {
 		k.when = func(error) bool { return true }
+	}
+	if s != nil {
+		k.spill0 = s.Account()
 	}
 	k.ctx, k.giveUp = context.WithCancel(context.Background())
 	c.atOver = append(c.atOver, k.giveUp)
@@ -643,15 +648,26 @@ func (k *Keeper) accountLocked() batch.Account {
 		s := k.spill.Account()
 		a.Recovered = s.Recovered
 		a.Dropped.Add(s.Dropped)
-		a.Pending.Spill = s.Pending.Spill
-		for _, e := range k.back {
-			a.Pending.Spill -= min(e.over, a.Pending.Spill)
-		}
+		a.Pending.Spill = s.Pending.Spill - min(s.Pending.Spill, k.elsewhereLocked(s))
 	}
 	for _, e := range k.live {
 		a.Pending.Inflight += e.unsettled()
 	}
 	return a
+}
+
+// elsewhereLocked returns how many of the records that the spill has, says its account
+// s, are accounted for elsewhere: those that are settled and not acknowledged yet, and
+// those whose Append has not returned.
+func (k *Keeper) elsewhereLocked(s batch.Account) (n uint64) {
+	if s.Check() == nil { // it counts both: that is exact while an Ack or Append is under way, too
+		acked, appended := s.Delivered-k.spill0.Delivered, s.Accepted-k.spill0.Accepted
+		return k.overSpill - min(acked, k.overSpill) + appended - min(k.spilled, appended)
+	}
+	for _, e := range k.back {
+		n += e.over
+	}
+	return n
 }
 
 // behind returns how many records wait in custody behind those that are being

@@ -497,3 +497,65 @@ func accountRound(t *testing.T, seed uint64, async bool) {
 		fail("%d records are nowhere, the account says %d: %s", nowhere, missing, a)
 	}
 }
+
+// watchedSpill has somebody look in the middle of what it does.
+type watchedSpill struct {
+	*testkit.Spill
+	look func(during string)
+}
+
+func (s watchedSpill) Append(b *batch.Batch) (uint64, error) {
+	seq, err := s.Spill.Append(b)
+	s.look("Append")
+	return seq, err
+}
+
+func (s watchedSpill) Ack(seq uint64) error {
+	err := s.Spill.Ack(seq)
+	s.look("Ack")
+	return err
+}
+
+// The account balances at any moment, also for who looks while the spill has stored or
+// settled a batch and the Keeper does not know yet.
+func TestAccountBalancesWithinSpill(t *testing.T) {
+	for _, async := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var k *Keeper
+			looks := map[string]int{}
+			store := watchedSpill{&testkit.Spill{}, func(during string) {
+				if k == nil {
+					return
+				}
+				looks[during]++
+				if a := k.Account(); a.Check() != nil {
+					t.Errorf("within %s: %v", during, a.Check())
+				}
+			}}
+			old := &testkit.Model{}
+			for range 3 {
+				if _, err := store.Append(old.Batch(4, 32, batch.Meta{})); err != nil {
+					t.Fatal(err)
+				}
+			}
+			store.Reopen()
+			answer := testkit.DownUntil(time.Now().Add(time.Minute), testkit.Take)
+			var sink batch.Sink = testkit.NewSink(answer)
+			if async {
+				sink = testkit.NewAsyncSink(answer, 3, testkit.Rand(1), time.Second)
+			}
+			k, _ = mustKeeper(t, sink, KeeperOptions{Spill: store})
+			m := &testkit.Model{}
+			for range 10 {
+				send(t, m, k, m.Batch(5, 32, batch.Meta{}))
+			}
+			time.Sleep(2 * time.Minute)
+			if a := balance(t, m, k); looks["Append"] < 10 || looks["Ack"] < 10 || a.Delivered != 62 {
+				t.Errorf("%v, %v", looks, a)
+			}
+			if _, err := k.Shutdown(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
