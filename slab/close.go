@@ -10,10 +10,10 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Flush waits until everything accepted before the call is delivered or
-// accounted for, or ctx ends. It returns ctx's error, or that of the
-// destination's own Flush, if it has one. A record that a blocked write has not
-// handed over yet is not waited for.
+// Flush waits until everything accepted before the call, or found in the files of
+// dead processes, is delivered or accounted for, or ctx ends. It returns ctx's error,
+// or that of the destination's own Flush, if it has one. A record that a blocked write
+// has not handed over yet is not waited for.
 func (w *Writer) Flush(ctx context.Context) error { return w.request(ctx, opFlush) }
 
 // Sync flushes and then has the destination put what it got on stable storage,

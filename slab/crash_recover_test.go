@@ -575,3 +575,32 @@ func FuzzSealedSlabs(f *testing.F) {
 		}
 	})
 }
+
+// Flush waits for what a dead process left, also where nothing was written since.
+func TestFlushWaitsForRecovered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := crashWriter(t, t.TempDir(), g, Options{WhenFull: Block()})
+		for i := range 10 {
+			mustWrite(t, w, i, 50)
+		}
+		dir := killedCopy(t, w)
+		g.open()
+		closeNow(t, w)
+		g = newGate()
+		w = crashWriter(t, dir, g, Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := w.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Flush returned %v, and there is %v", err, w.Account())
+		}
+		g.open()
+		if err := w.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if a := w.Account(); a.Delivered != 10 || a.Pending.Total() > 0 {
+			t.Errorf("after Flush: %v", a)
+		}
+		closeNow(t, w)
+	})
+}

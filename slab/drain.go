@@ -831,9 +831,10 @@ func (w *Writer) recovered() {
 	}
 }
 
-// readyOpLocked returns the oldest Flush or Sync whose records are settled.
+// readyOpLocked returns the oldest Flush or Sync whose records are settled, and those
+// of dead processes, which come first.
 func (w *Writer) readyOpLocked() *op {
-	if len(w.ops) == 0 || w.ops[0].target > w.settled {
+	if len(w.ops) == 0 || w.ops[0].target > w.settled || len(w.recovery) > 0 {
 		return nil
 	}
 	o := w.ops[0]
