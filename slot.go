@@ -56,8 +56,9 @@ type Slot struct {
 	setting  chan struct{} // a Set is under way; closed when it ends
 	barred   bool          // Set is at the last records: wait for it to end
 	closed   bool
-	target   *output   // the destination of the Set under way
-	tried    []*output // destinations that took a part of what was held, and failed
+	target   *output         // the destination of the Set under way
+	ending   context.Context // of the Shutdown that had no time for the Set under way; nil: none
+	tried    []*output       // destinations that took a part of what was held, and failed
 }
 
 type slotRecord struct {
@@ -306,11 +307,11 @@ func refusedForGood(err error) bool {
 	return errors.Is(err, batch.ErrClosed) || errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe)
 }
 
-// end gives back what was not passed on, and lets the waiting go on.
+// end gives back what was not passed on, and lets the waiting go on. If the slot was
+// closed meanwhile, it does what Shutdown had no time for.
 func (m *slotMove) end() {
 	s := m.slot
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if m.i < len(m.recs) {
 		s.data = append(m.data[m.off:len(m.data):len(m.data)], s.data...)
 		s.recs = append(m.recs[m.i:len(m.recs):len(m.recs)], s.recs...)
@@ -321,6 +322,20 @@ func (m *slotMove) end() {
 	s.taken, s.barred = 0, false
 	close(s.setting)
 	s.setting = nil
+	ctx := s.ending
+	if s.ending = nil; ctx != nil {
+		s.dropLocked()
+	}
+	s.mu.Unlock()
+	if ctx != nil && s.dst.Load() == m.dst {
+		m.dst.run(ctx, 0, (*output).end, make(chan outcome, 1))
+	}
+}
+
+// dropLocked drops what is held: nobody will take it any more.
+func (s *Slot) dropLocked() {
+	s.shutdown += uint64(len(s.recs))
+	s.data, s.recs = nil, nil
 }
 
 // settled waits until no Set is under way.
@@ -378,20 +393,23 @@ func (s *Slot) Close() error {
 }
 
 // Shutdown refuses new records and closes the destination, if that can be closed.
-// Without a destination, what is held is dropped and counted. It may be called
-// twice.
+// Without a destination, what is held is dropped and counted. If a Set does not get
+// done within ctx, all that happens when it does. It may be called twice.
 func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	err := s.settled(ctx)
 	s.mu.Lock()
 	again := s.closed
 	s.closed = true
-	if s.setting == nil && s.dst.Load() == nil {
-		s.shutdown += uint64(len(s.recs))
-		s.data, s.recs = nil, nil
+	dst := s.dst.Load()
+	switch {
+	case s.setting != nil && !again:
+		dst, s.ending = nil, ctx
+	case s.setting == nil && dst == nil:
+		s.dropLocked()
 	}
 	s.mu.Unlock()
 	var unknown uint64
-	if dst := s.dst.Load(); dst != nil && err == nil && !again {
+	if dst != nil && !again {
 		unknown, err = dst.end(ctx)
 	}
 	return batch.Report{Account: s.Account(), Unknown: unknown}, err

@@ -540,3 +540,50 @@ func (w *tearing) Write(p []byte) (int, error) {
 	}
 	return w.got.Write(p)
 }
+
+// A slot that is closed while Set hangs does, when Set ends, what Shutdown had no time
+// for: it closes the destination, or drops what that did not take.
+func TestSlotClosedDuringSet(t *testing.T) {
+	for _, tt := range []struct {
+		fails         bool
+		calls, counts string
+	}{
+		{false, "close", "accepted=3 delivered=3"},
+		{true, "", "accepted=3 delivered=0 dropped=3{shutdown=3}"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			release, closed := make(chan struct{}), ""
+			w := struct {
+				io.Writer
+				io.Closer
+			}{writerFunc(func(p []byte) (int, error) {
+				<-release
+				if tt.fails {
+					return 0, errors.New("gone")
+				}
+				return len(p), nil
+			}), closerFunc(func() error { closed += "close"; return nil })}
+			s := NewSlot(0, quiet())
+			for range 3 {
+				_, _ = s.Write([]byte("held\n"))
+			}
+			go func() { _ = s.Set(&w) }()
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Shutdown: %v", err)
+			}
+			close(release)
+			synctest.Wait()
+			checkSlot(t, s, tt.counts)
+			if closed != tt.calls {
+				t.Errorf("%q, want %q", closed, tt.calls)
+			}
+		})
+	}
+}
+
+type closerFunc func() error
+
+func (f closerFunc) Close() error { return f() }
