@@ -35,6 +35,10 @@
 // by the Go runtime (SIGPIPE), which no library can prevent; on other
 // descriptors EPIPE fails that output only.
 //
+// [slog.SetDefault] redirects the standard log, too: what any library prints with
+// package log becomes a record of level INFO. Package log holds a lock of its own
+// meanwhile, so that a direct output must not print with it: it would wait for itself.
+//
 // # Account
 //
 // Each output keeps an account ([Router.Stats]): what was accepted is delivered,

@@ -167,6 +167,11 @@ func (l *locks) TryLock() bool {
 // say the destination is gone (closed file or pipe, EPIPE) or are wrapped by
 // [batch.Permanent].
 //
+// Slabs are written as they are, up to all of one in a Write. Where others write to the
+// same pipe or terminal, lines would mix: for standard output and error give [NewSink]
+// file.Stdout() or file.Stderr(), which end each write of at most 4096 bytes with a
+// record.
+//
 // If dst has a method Sync() error or Flush() error, Sync calls it. Close does
 // not close dst unless Options.CloseDst is set. New fails if an option is out of
 // range, naming all that are.

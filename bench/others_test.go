@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/forebay-log/forebay/slab"
+)
+
+// zap and zerolog write into a slab.Writer as it is: a record per line, all there once
+// it is synced or closed.
+func TestOtherLoggersWriteIntoSlabs(t *testing.T) {
+	const n = 1000
+	for name, write := range map[string]func(w *slab.Writer) error{
+		"zap": func(w *slab.Writer) error {
+			l := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "m"}), w, zapcore.InfoLevel))
+			for i := range n {
+				l.Info("x", zap.Int("n", i))
+			}
+			return l.Sync()
+		},
+		"zerolog": func(w *slab.Writer) error {
+			l := zerolog.New(w)
+			for i := range n {
+				l.Info().Int("n", i).Msg("x")
+			}
+			return w.Sync()
+		},
+	} {
+		var buf bytes.Buffer
+		w, err := slab.New(&buf, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := write(w); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := bytes.Count(buf.Bytes(), []byte("\n")); got != n {
+			t.Errorf("%s: %d lines after Sync, want %d", name, got, n)
+		}
+		if a := w.Account(); a.Accepted != n || a.Delivered != n {
+			t.Errorf("%s: %s", name, a)
+		}
+		if err := w.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

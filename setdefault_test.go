@@ -1,0 +1,36 @@
+package forebay
+
+import (
+	"bytes"
+	"log"
+	"log/slog"
+	"testing"
+)
+
+// keepDefaults puts back what slog.SetDefault changes.
+func keepDefaults(t *testing.T) {
+	l, w, flags := slog.Default(), log.Writer(), log.Flags()
+	t.Cleanup(func() {
+		slog.SetDefault(l) // does not touch log if l is the one from the start
+		log.SetOutput(w)
+		log.SetFlags(flags)
+	})
+}
+
+// slog.SetDefault takes over the standard log as well: its lines become records.
+func TestSetDefaultTakesTheStandardLog(t *testing.T) {
+	keepDefaults(t)
+	var buf bytes.Buffer
+	r := newRouter(t, Route(plain(), Output(slog.LevelInfo, &buf)))
+	slog.SetDefault(slog.New(r))
+	log.Print("from log")
+	log.Printf("two\nlines")
+	slog.Info("from slog", "n", 1)
+	want := `{"level":"INFO","msg":"from log"}
+{"level":"INFO","msg":"two\nlines"}
+{"level":"INFO","msg":"from slog","n":1}
+`
+	if buf.String() != want {
+		t.Errorf("got %s\nwant %s", buf.String(), want)
+	}
+}
