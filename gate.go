@@ -321,7 +321,7 @@ func (g *gate) arm(now time.Time) {
 	if g.watch != nil {
 		// A timer of a synctest bubble that has ended never ticks. Nor does it
 		// belong to this bubble if its clock shows another time.
-		if d := now.Sub(g.ticked); d >= 0 && d < 4*g.busy {
+		if d := now.Sub(g.ticked); d >= 0 && d/4 < g.busy {
 			return
 		}
 	}

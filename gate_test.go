@@ -3,6 +3,7 @@ package forebay
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -190,6 +191,20 @@ func TestGateForgetsLostWatch(t *testing.T) {
 		t.Errorf("entry %d", e)
 	}
 	g.unlock()
+}
+
+// However long a section may last, one watch is enough for it.
+func TestGateWatchesOnce(t *testing.T) {
+	for _, busy := range []time.Duration{time.Hour, math.MaxInt64} {
+		g := newGate(busy)
+		for range 3 {
+			g.arm(time.Now())
+		}
+		g.watch.Stop()
+		if g.watchID != 1 {
+			t.Errorf("busy %v: %d watches", busy, g.watchID)
+		}
+	}
 }
 
 // A waiter is not overtaken for ever by callers that never queue.

@@ -10,7 +10,7 @@ import (
 
 // A Logger is the shortest way into a [Router]: records with typed attributes, no
 // context, no allocation. It is immutable and safe for concurrent use. A nil
-// Logger discards everything.
+// Logger discards everything, and so does the zero value.
 //
 // It is made by [Router.Logger]; [Logger.Slog] turns it into a *slog.Logger with
 // the same attributes and groups.
@@ -55,7 +55,9 @@ func (l *Logger) Log(level slog.Level, msg string, attrs ...slog.Attr) {
 }
 
 // may is a quick look that turns away most of what is disabled.
-func (l *Logger) may(level slog.Level) bool { return l != nil && level >= l.floor.Level() }
+func (l *Logger) may(level slog.Level) bool {
+	return l != nil && l.floor != nil && level >= l.floor.Level()
+}
 
 // Enabled reports whether any output takes records of that level.
 func (l *Logger) Enabled(level slog.Level) bool { return l.may(level) && l.h.enabled(level) }
@@ -80,7 +82,7 @@ func (l *Logger) WithGroup(name string) *Logger {
 // WithContext returns a Logger that adds the attributes that ctx carries
 // (see [Context]), asked for and encoded now, to every record.
 func (l *Logger) WithContext(ctx context.Context) *Logger {
-	if l == nil || len(l.h.core.contexts) == 0 {
+	if l == nil || l.h.core == nil || len(l.h.core.contexts) == 0 {
 		return l
 	}
 	s := l.h.core.pool.get()
@@ -91,7 +93,7 @@ func (l *Logger) WithContext(ctx context.Context) *Logger {
 
 // Slog returns a *slog.Logger with the attributes and groups of l.
 func (l *Logger) Slog() *slog.Logger {
-	if l == nil {
+	if l == nil || l.h.core == nil {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(&l.h)

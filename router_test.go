@@ -555,7 +555,11 @@ func TestZeroRouter(t *testing.T) {
 }
 
 func TestNilLogger(t *testing.T) {
-	var l *Logger
+	discards(t, nil)
+	discards(t, new(Logger))
+}
+
+func discards(t *testing.T, l *Logger) {
 	l.Debug("m")
 	l.Info("m")
 	l.Warn("m")
