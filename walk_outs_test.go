@@ -1,0 +1,546 @@
+package forebay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/netsink"
+	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// An out is one output of the router of a walk, with all that is behind it. What it is
+// stays the same over the lives of a walk; sizes and policies change.
+type out struct {
+	k    *walk
+	i    int
+	name string
+	rng  *rand.Rand
+
+	kind   string // where records go: writer, file, sink, async, net, forward, loki
+	via    string // how they get there: direct, slab, engine, client
+	crash  string // directory of the slabs; empty: they are on the heap
+	spool  string // directory of the spool; empty: none
+	help   string // who else takes records: "", handler, lines, sink
+	grave  string // where refused records go: "", writer, file
+	poison bool   // some records are refused
+	age    bool   // records become too old
+	late   bool   // it gets its destination some time after the start
+	level  slog.Leveler
+	enc    encode.Encoder
+	coded  bool // the slabs know the form of the records; else these are lines of unknown content
+	route  int
+
+	dest, fall *end
+	graveyard  *end
+	path       string // of a file
+	gravePath  string
+	readFile   int // lines of the file that were looked at
+	readGrave  int
+	net        *testkit.Network
+	peer       *testkit.Peer
+	readConns  int
+	forward    *testkit.Forward
+
+	// Of one life:
+	set     func() error // gives a late output its destination
+	file    *file.File
+	page    *page
+	async   *testkit.AsyncSink
+	ends    []func() error // what the user closes behind the router
+}
+
+func (o *out) String() string {
+	return fmt.Sprintf("%s: route %d, %s, help %q, grave %q, poison %v, age %v, late %v", o.name, o.route, o.enc.Codec().ContentType(), o.help, o.grave, o.poison, o.age, o.late)
+}
+
+func (o *out) heal() {
+	o.dest.heal()
+	o.fall.heal()
+	o.graveyard.heal()
+}
+
+// close ends what outlives a process.
+func (o *out) close() {
+	o.heal()
+	if o.peer != nil {
+		o.peer.Close()
+	}
+	if o.forward != nil {
+		o.forward.Close()
+	}
+}
+
+func quiet(batch.Event) {}
+
+func (k *walk) newOut(i int) *out {
+	r := k.rng
+	o := &out{k: k, i: i, rng: testkit.Rand(r.Uint64()), crash: "", path: filepath.Join(k.dir, fmt.Sprint(i, ".log"))}
+	o.kind = []string{"writer", "writer", "file", "sink", "sink", "async", "net", "forward", "forward", "loki"}[r.IntN(10)]
+	switch o.kind {
+	case "writer", "file":
+		o.via = []string{"direct", "slab", "slab"}[r.IntN(3)]
+	case "sink", "net":
+		o.via = []string{"slab", "engine", "engine"}[r.IntN(3)]
+	case "async":
+		o.via = "engine"
+	default:
+		o.via = []string{"engine", "client"}[r.IntN(2)]
+	}
+	o.name = fmt.Sprintf("%d-%s-%s", i, o.kind, o.via)
+	if o.via != "direct" && r.IntN(3) == 0 && (runtime.GOOS == "linux" || runtime.GOOS == "darwin") {
+		o.crash = filepath.Join(k.dir, fmt.Sprint(i, "-slabs"))
+		o.name += "-crash"
+	}
+	if o.via == "engine" || o.via == "client" {
+		if r.IntN(2) == 0 {
+			o.spool = filepath.Join(k.dir, fmt.Sprint(i, "-spool"))
+			o.name += "-spool"
+		}
+		o.help = []string{"", "", "handler", "lines", "sink"}[r.IntN(5)]
+		o.grave = []string{"", "writer", "file"}[r.IntN(3)]
+		o.poison = (o.kind == "sink" || o.kind == "async" || o.kind == "loki") && r.IntN(3) == 0
+		o.age = r.IntN(5) == 0
+	}
+	o.late = r.IntN(8) == 0 && o.kind != "loki"
+	o.level = []slog.Leveler{nil, slog.LevelDebug, slog.LevelWarn, new(slog.LevelVar), new(slog.LevelVar), new(slog.LevelVar)}[r.IntN(6)]
+	o.enc = []encode.Encoder{encode.JSON(nil), encode.JSON(nil), encode.Logfmt(nil), encode.Console(nil)}[r.IntN(4)]
+	if o.kind == "forward" {
+		var err error
+		if o.enc, err = fluent.NewEncoder(nil); err != nil {
+			k.t.Fatal(err)
+		}
+	}
+	place := func(read func([]byte) (key, error)) *end {
+		return &end{o: o, read: read, mood: mood{rng: testkit.Rand(r.Uint64())}, bad: func(key) bool { return false }}
+	}
+	o.fall, o.graveyard = place(readToken), place(readToken)
+	switch o.kind {
+	case "forward":
+		o.dest = place(readWith(forwardCodec))
+		o.forward = &testkit.Forward{Script: o.dest.serve}
+	case "loki":
+		o.dest = place(readToken)
+	default:
+		o.dest = place(readWith(o.enc.Codec()))
+	}
+	if o.kind == "net" {
+		o.net = new(testkit.Network)
+		o.peer = o.dest.listen(o.net, "peer:1")
+	}
+	if o.poison {
+		o.dest.bad = func(k key) bool { return k.who%3 == 0 && k.n%7 == 3 }
+	}
+	o.coded = r.IntN(3) > 0 || o.kind == "forward" || o.kind == "loki"
+	if o.grave == "file" {
+		o.gravePath = filepath.Join(k.dir, fmt.Sprint(i, "-dead"))
+	}
+	return o
+}
+
+// slabs returns options of the slabs for this life.
+func (o *out) slabs() *slab.Options {
+	r := o.rng
+	policy := func() slab.WhenFull {
+		return []slab.WhenFull{slab.Block(), slab.BlockFor(20 * time.Millisecond), slab.DropNewest(), slab.DropOldest()}[r.IntN(4)]
+	}
+	so := &slab.Options{
+		Name: o.name, SlabBytes: 512 << r.IntN(4), SlabCount: 2 + r.IntN(6), MaxRecord: 4000, OversizeBytes: 4000 + r.IntN(8000),
+		FlushInterval: []time.Duration{-1, time.Millisecond, 50 * time.Millisecond}[r.IntN(3)],
+		WhenFull:      policy(), RetryMin: time.Millisecond, RetryMax: 200 * time.Millisecond, OnError: quiet,
+	}
+	if o.spool != "" && r.IntN(2) == 0 {
+		so.WhenFull = slab.Spill()
+	}
+	if r.IntN(3) == 0 {
+		so.ImportantWhenFull = policy()
+	}
+	if r.IntN(3) == 0 {
+		so.Reserve = r.IntN(so.SlabCount)
+	}
+	if o.coded {
+		so.Codec = o.enc.Codec()
+	}
+	if o.crash != "" {
+		so.Crash = &slab.Crash{Dir: o.crash, Required: true}
+	} else if r.IntN(3) == 0 && so.WhenFull != slab.DropOldest() && so.ImportantWhenFull != slab.DropOldest() {
+		so.Shards = 2 + r.IntN(3)
+	}
+	return so
+}
+
+func (o *out) retry() *deliver.RetryOptions {
+	ro := &deliver.RetryOptions{Min: time.Millisecond, Max: time.Second, FatalDelay: time.Second, MaxAge: -1}
+	if o.age {
+		ro.MaxAge = time.Minute
+	}
+	return ro
+}
+
+func (o *out) breaker() *deliver.BreakerOptions {
+	return &deliver.BreakerOptions{Failures: 1 + o.rng.IntN(5), OpenMin: 100 * time.Millisecond, OpenMax: 2 * time.Second,
+		FatalDelay: 2 * time.Second, ProbeRecords: 1 + o.rng.IntN(10), Successes: 1 + o.rng.IntN(2)}
+}
+
+// helper returns the error handler, nil if there is none.
+func (o *out) helper() deliver.ErrorHandler {
+	switch o.help {
+	case "handler":
+		return o.fall
+	case "lines":
+		return deliver.JSONLines(&page{end: o.fall})
+	case "sink":
+		h, err := deliver.ToSink(testkit.NewSink(o.fall.answer(true)), nil)
+		if err != nil {
+			o.k.t.Fatal(err)
+		}
+		return h
+	}
+	return nil
+}
+
+// undertaker returns the handler of refused records.
+func (o *out) undertaker() deliver.ErrorHandler {
+	switch o.grave {
+	case "writer":
+		return deliver.DeadLetters(&page{end: o.graveyard}, o.name)
+	case "file":
+		d, err := deliver.OpenDeadLetterFile(o.gravePath, o.name)
+		if err != nil {
+			o.k.t.Fatal(err)
+		}
+		o.ends = append(o.ends, d.Close)
+		return d
+	}
+	return nil
+}
+
+// front is an engine with the dictionary of what is behind it.
+type front struct {
+	*deliver.Engine
+	batch.Dictionary
+}
+
+// behind puts slabs in front of sink, with an engine between them if that is o's way.
+func (o *out) behind(sink batch.Sink, dict batch.Dictionary, codecs func(string, uint32) batch.Codec) *slab.Writer {
+	t, so := o.k.t, o.slabs()
+	if o.via == "slab" {
+		w, err := slab.NewSink(sink, so)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	var w *slab.Writer
+	eo := &deliver.Options{
+		Name: o.name, Retry: o.retry(), Breaker: o.breaker(), Handler: o.helper(), DeadLetter: o.undertaker(), OnError: quiet,
+		HandlerTimeout: time.Second, SpillWhenFull: so.WhenFull == slab.Spill() || o.rng.IntN(4) == 0,
+	}
+	if o.rng.IntN(2) == 0 {
+		eo.PendingLimit = o.rng.IntN(20)
+	}
+	var sp *spool.Spool
+	var err error
+	if o.spool != "" {
+		po := &spool.Options{SegmentBytes: spool.MinSegmentBytes << o.rng.IntN(3), Streams: dict, Codec: codecs}
+		if o.rng.IntN(3) == 0 {
+			po.MaxBytes = 4*spool.MinSegmentBytes + o.rng.Int64N(32<<10)
+			po.OverQuota = spool.OverQuota(o.rng.IntN(2))
+		}
+		if sp, err = spool.Open(o.spool, po); err != nil {
+			t.Fatal(err)
+		}
+		eo.Spill = sp
+	} else {
+		eo.SpillWhenFull = false
+	}
+	e, err := deliver.New(sink, eo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.ends = append(o.ends, func() error { // the writer has not closed it, if a Send has not returned
+		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(o.rng.IntN(500))*time.Millisecond)
+		defer cancel()
+		_ = e.Close(ctx)
+		if sp != nil {
+			return sp.Close()
+		}
+		return nil
+	})
+	var to batch.Sink = e
+	if dict != nil {
+		to = front{e, dict}
+	}
+	if w, err = slab.NewSink(to, so); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func textCodec(contentType string, _ uint32) batch.Codec {
+	c, _ := encode.CodecFor(contentType)
+	return c
+}
+
+// open begins a life of o. It returns the encoder and the writer of an output.
+func (o *out) open() (encode.Encoder, io.WriteCloser) {
+	t := o.k.t
+	o.ends, o.file, o.page, o.async, o.set = nil, nil, nil, nil, nil
+	enc, w := o.enc, io.WriteCloser(nil)
+	switch o.kind {
+	case "writer":
+		o.page = &page{end: o.dest, direct: o.via == "direct"}
+		w = struct {
+			io.Writer
+			io.Closer
+		}{o.page, io.NopCloser(nil)}
+	case "file":
+		var err error
+		if o.file, err = file.Open(o.path, &file.Options{RotateBytes: 1 << 40}); err != nil {
+			t.Fatal(err)
+		}
+		w = o.file
+	case "sink":
+		w = o.behind(testkit.NewSink(o.dest.answer(false)), nil, textCodec)
+	case "async":
+		o.async = testkit.NewAsyncSink(o.dest.answer(true), 1+o.rng.IntN(4), testkit.Rand(o.rng.Uint64()), 300*time.Millisecond)
+		w = o.behind(o.async, nil, textCodec)
+	case "net":
+		s, err := netsink.New("tcp://peer:1", &netsink.Options{Dial: o.net.Dial, WriteTimeout: 2 * time.Second,
+			RetryMin: time.Millisecond, RetryMax: 100 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = o.behind(s, nil, textCodec)
+	case "forward":
+		w = o.openForward()
+	case "loki":
+		enc, w = o.openLoki()
+	}
+	if (o.kind == "writer" || o.kind == "file") && o.via == "slab" {
+		so := o.slabs()
+		so.CloseDst = true
+		sw, err := slab.New(w, so)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = sw
+	}
+	if o.late {
+		slot, dest := forebay.NewSlot(10_000+o.rng.IntN(50_000), forebay.OnError(quiet)), w
+		given := make(chan bool, 1)
+		o.set = func() error {
+			err := slot.Set(dest)
+			given <- err == nil
+			return err
+		}
+		o.ends = append([]func() error{func() error {
+			select {
+			case ok := <-given:
+				if ok {
+					return nil
+				}
+			default:
+			}
+			_ = dest.Close() // the slot never had it
+			return nil
+		}}, o.ends...)
+		w = slot
+	}
+	return enc, w
+}
+
+func (o *out) openForward() io.WriteCloser {
+	t, r := o.k.t, o.rng
+	c := fluent.Config{
+		Name: o.name, Dial: o.forward.Dial, Window: 1 + r.IntN(4), FrameBytes: 100 << r.IntN(6), AckTimeout: 2 * time.Second,
+		ReconnectMin: time.Millisecond, ReconnectMax: 100 * time.Millisecond, OnError: quiet,
+	}
+	if r.IntN(3) == 0 {
+		c.Compress = "gzip"
+	}
+	if o.via == "engine" {
+		client, err := fluent.NewClient(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sink batch.Sink = client
+		if o.crash != "" {
+			sink = client.Blocking()
+		}
+		return o.behind(sink, fluent.Tags(), fluent.CodecFor)
+	}
+	so := o.slabs()
+	c.SlabBytes, c.BufferBytes, c.MaxRecord, c.WhenFull = so.SlabBytes, so.SlabBytes*so.SlabCount, so.MaxRecord, so.WhenFull.String()
+	c.FlushInterval = max(so.FlushInterval, time.Millisecond)
+	c.CrashDir, c.SpoolDir, c.Retry, c.Breaker, c.ErrorHandler, c.DeadLetter = o.crash, o.spool, o.retry(), o.breaker(), o.helper(), o.undertaker()
+	if r.IntN(2) == 0 {
+		c.PendingLimit = r.IntN(20)
+	}
+	s, err := fluent.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return forwardSink{s}
+}
+
+// forwardSink is a fluent.Sink as an io.WriteCloser; Output makes the same of it.
+type forwardSink struct{ *fluent.Sink }
+
+func (s forwardSink) Close() error {
+	_, err := s.Shutdown(context.Background())
+	return err
+}
+
+func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
+	t, r := o.k.t, o.rng
+	so := o.slabs()
+	so.Codec = nil
+	c := loki.Config{
+		URL: "http://loki.test", Name: o.name, Labels: map[string]string{"app": "walk"}, Client: &http.Client{Transport: o.dest}, OnError: quiet,
+		Wire: []loki.Wire{loki.Protobuf, loki.JSON, loki.JSONGzip}[o.i%3], Body: []loki.Body{loki.BodyJSON, loki.BodyLogfmt}[r.IntN(2)],
+		Timeout: 2 * time.Second, BatchBytes: 200 << r.IntN(8), BatchAge: []time.Duration{0, time.Millisecond, 500 * time.Millisecond}[r.IntN(3)], Concurrency: 1 + r.IntN(4),
+		MaxAge: -1, MaxFuture: -1, Pack: false,
+	}
+	if r.IntN(3) == 0 {
+		c.BatchRecords = 1 + r.IntN(20)
+	}
+	if o.via == "engine" {
+		p, err := loki.NewPusher(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := o.enc
+		o.enc = p.Encoder()
+		defer func() { o.enc = own }()
+		return p.Encoder(), o.behind(p, p, func(ct string, _ uint32) batch.Codec {
+			if p.Accepts(ct) {
+				return p.Codec()
+			}
+			return nil
+		})
+	}
+	c.Slab, c.WhenFull = so, so.WhenFull.String()
+	so.Crash = nil
+	c.CrashDir, c.SpoolDir, c.Retry, c.Breaker, c.ErrorHandler, c.DeadLetter = o.crash, o.spool, o.retry(), o.breaker(), o.helper(), o.undertaker()
+	if r.IntN(2) == 0 {
+		c.PendingLimit = r.IntN(20)
+	}
+	s, err := loki.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Encoder(), lokiSink{s}
+}
+
+// lokiSink is a loki.Sink as an io.WriteCloser; Output makes the same of it.
+type lokiSink struct{ *loki.Sink }
+
+func (s lokiSink) Close() error {
+	_, err := s.Shutdown(context.Background())
+	return err
+}
+
+// kept is what is on disk of an output.
+type kept struct {
+	spool, slabs []key
+}
+
+func (k kept) len() int { return len(k.spool) + len(k.slabs) }
+
+// disk returns what lies there for the next process.
+func (o *out) disk() (d kept) {
+	read := func(where string, p []byte) (key, bool) {
+		k, err := readToken(p)
+		if err != nil && err != errMarker {
+			o.k.errorf("%s: %s: %v", o.name, where, err)
+		}
+		return k, err == nil
+	}
+	if o.spool != "" {
+		for e, err := range spool.Scan(o.spool, nil) {
+			if err != nil {
+				o.k.errorf("%s: spool: %v", o.name, err)
+				return d
+			}
+			if e.Acked {
+				continue
+			}
+			for _, r := range e.Batch.All() {
+				if k, ok := read("spool", r.Data); ok {
+					d.spool = append(d.spool, k)
+				}
+			}
+		}
+	}
+	if o.crash == "" {
+		return d
+	}
+	files, err := slab.CrashFiles(o.crash)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		o.k.errorf("%s: %v", o.name, err)
+	}
+	for _, f := range files {
+		im, err := slab.ReadImage(f.Path)
+		if err != nil {
+			o.k.errorf("%s: %v", o.name, err)
+			continue
+		}
+		if im.Damage() != "" || im.HeapOnly+im.Unreturned > 0 || f.Alive || f.Aside {
+			o.k.errorf("%s: crash-safe file: %q, %d on the heap, %d not returned, alive %v, aside %v", o.name, im.Damage(), im.HeapOnly, im.Unreturned, f.Alive, f.Aside)
+		}
+		for _, r := range im.Records {
+			if k, ok := read("crash-safe file", r.Data); ok {
+				d.slabs = append(d.slabs, k)
+			}
+		}
+	}
+	return d
+}
+
+// collect notes what came to places that are files or peers.
+func (o *out) collect() {
+	o.fileLines(o.dest, o.path, &o.readFile, o.kind == "file")
+	o.fileLines(o.graveyard, o.gravePath, &o.readGrave, o.gravePath != "")
+	if o.peer == nil {
+		return
+	}
+	conns := o.peer.Got()
+	for _, got := range conns[o.readConns:] {
+		p := &page{end: o.dest, text: got}
+		p.lines()
+	}
+	o.readConns = len(conns)
+}
+
+func (o *out) fileLines(e *end, path string, seen *int, is bool) {
+	if !is {
+		return
+	}
+	lines, err := readFiles(path)
+	if err != nil {
+		o.k.errorf("%s: %v", o.name, err)
+		return
+	}
+	for _, line := range lines[*seen:] {
+		e.tell(e.take("", line))
+	}
+	*seen = len(lines)
+}

@@ -1,0 +1,506 @@
+package forebay_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// A logged is a record and the call that logged it.
+type logged struct {
+	life            int
+	begun, returned int  // moments; 0: not yet
+	sure, maybe     uint // the outputs that take it, and those that may, as bits
+}
+
+// A walk is a pipeline as a user builds it, of random parts, that takes random steps:
+// calls from several goroutines, destinations that fail, hang and heal, Flush, Close in
+// time and out of time, another life over the same directories. It keeps book of what
+// was logged and of what came where, apart from the pipeline, and compares it with the
+// disk and the accounts.
+type walk struct {
+	t    *testing.T
+	seed uint64
+	rng  *rand.Rand
+	dir  string
+	outs []*out
+	r    *forebay.Router
+
+	mu      sync.Mutex
+	life    int
+	closing bool
+	moment  int
+	running int
+	calls   map[key]*logged
+	who     int // goroutines so far
+	steps   []string
+}
+
+// errorf reports what is wrong, once for a walk.
+func (k *walk) errorf(format string, args ...any) {
+	k.t.Helper()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.t.Failed() {
+		var opts []string
+		for _, o := range k.outs {
+			opts = append(opts, o.String())
+		}
+		k.t.Errorf("FOREBAY_SEED=%d, life %d: %s\n%s\nafter %s", k.seed, k.life, fmt.Sprintf(format, args...),
+			strings.Join(opts, "\n"), strings.Join(k.steps[max(0, len(k.steps)-60):], ", "))
+	}
+}
+
+func (k *walk) step(format string, args ...any) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.steps = append(k.steps, fmt.Sprintf(format, args...))
+}
+
+func (k *walk) now() (life int, closing bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.life, k.closing
+}
+
+func (k *walk) under() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.running
+}
+
+// build chooses the outputs and which of them share a route.
+func (k *walk) build() {
+	routes := 0
+	for i := range 1 + k.rng.IntN(4) {
+		o := k.newOut(i)
+		o.route = routes
+		if i > 0 && k.rng.IntN(2) == 0 {
+			for _, other := range k.outs {
+				if other.enc.Codec().ContentType() == o.enc.Codec().ContentType() && other.kind != "loki" && o.kind != "loki" {
+					o.route = other.route
+				}
+			}
+		}
+		if o.route == routes {
+			if routes++; routes > 3 {
+				o.close()
+				return
+			}
+		}
+		k.outs = append(k.outs, o)
+	}
+}
+
+// begin starts a life of the pipeline.
+func (k *walk) begin() {
+	k.mu.Lock()
+	k.life++
+	k.closing = false
+	k.mu.Unlock()
+	specs := make([][]forebay.OutputSpec, 4)
+	encs := make([]encode.Encoder, 4)
+	for _, o := range k.outs {
+		enc, w := o.open()
+		if encs[o.route] == nil {
+			encs[o.route] = enc
+		}
+		specs[o.route] = append(specs[o.route], forebay.OutputCloser(o.level, w, forebay.Name(o.name)))
+	}
+	opts := []forebay.Option{forebay.OnError(quiet)}
+	for i, enc := range encs {
+		if enc != nil {
+			opts = append(opts, forebay.Route(enc, specs[i]...))
+		}
+	}
+	var err error
+	if k.r, err = forebay.NewRouter(opts...); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// stats returns the account of each output.
+func (k *walk) stats() []forebay.OutputStats {
+	st := k.r.Stats().Outputs
+	byOut := make([]forebay.OutputStats, len(k.outs))
+	for _, s := range st {
+		if err := s.Check(); err != nil {
+			k.errorf("%s: %v", s.Name, err)
+		}
+		i := slices.IndexFunc(k.outs, func(o *out) bool { return o.name == s.Name })
+		byOut[i] = s
+	}
+	return byOut
+}
+
+// log makes one call.
+func (k *walk) log(log func(slog.Level, string, ...slog.Attr), id key, level slog.Level, size int) {
+	k.mu.Lock()
+	k.moment++
+	k.running++
+	c := &logged{life: k.life, begun: k.moment}
+	for i, o := range k.outs {
+		switch {
+		case !o.admits(level):
+		case k.closing:
+			c.maybe |= 1 << i
+		default:
+			c.sure |= 1 << i
+		}
+	}
+	k.calls[id] = c
+	k.mu.Unlock()
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.moment++
+		k.running--
+		c.returned = k.moment
+	}()
+	log(level, "message", slog.Int("n", id.n), slog.Duration("took", time.Second), slog.String("text", tokenOf(id, size)))
+}
+
+// unsureLocked is called when something changes that calls under way may see or not.
+func (k *walk) unsureLocked(outs uint) {
+	for _, c := range k.calls {
+		if c.returned == 0 {
+			c.maybe |= c.sure&outs | outs
+			c.sure &^= outs
+		}
+	}
+}
+
+func (o *out) admits(l slog.Level) bool {
+	if o.level == nil {
+		return l >= slog.LevelInfo
+	}
+	return l >= o.level.Level()
+}
+
+// logger returns one of the ways to log.
+func (k *walk) logger() func(slog.Level, string, ...slog.Attr) {
+	ctx := context.Background()
+	slogger := func(l *slog.Logger) func(slog.Level, string, ...slog.Attr) {
+		return func(level slog.Level, msg string, attrs ...slog.Attr) { l.LogAttrs(ctx, level, msg, attrs...) }
+	}
+	switch k.rng.IntN(6) {
+	case 0:
+		return k.r.Logger().Log
+	case 1:
+		return k.r.Logger().With(slog.String("with", "a value")).Log
+	case 2:
+		return k.r.Logger().WithGroup("group").Log
+	case 3:
+		return slogger(k.r.Logger().Slog())
+	case 4:
+		return slogger(slog.New(k.r).With("with", 1).WithGroup("group"))
+	}
+	return slogger(slog.New(k.r))
+}
+
+// burst logs from several goroutines.
+func (k *walk) burst() {
+	many := 1 + k.rng.IntN(4)
+	total := 0
+	for range many {
+		k.who++
+		who, log, n, rng := k.who, k.logger(), 1+k.rng.IntN(20), testkit.Rand(k.rng.Uint64())
+		total += n
+		go func() {
+			for i := range n {
+				level := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelInfo, slog.LevelWarn, slog.LevelError}[rng.IntN(5)]
+				size := rng.IntN(100)
+				switch rng.IntN(40) {
+				case 0:
+					size = rng.IntN(3000)
+				case 1:
+					size = rng.IntN(6000)
+				}
+				k.log(log, key{who, i}, level, size)
+			}
+		}()
+	}
+	k.step("burst %d by %d", total, many)
+}
+
+func (k *walk) random() *out { return k.outs[k.rng.IntN(len(k.outs))] }
+
+// walkOn takes a step.
+func (k *walk) walkOn() {
+	r := k.rng
+	switch n := r.IntN(100); {
+	case n < 40:
+		if k.under() < 12 {
+			k.burst()
+		}
+	case n < 55:
+		d := time.Duration(r.IntN(50)) * time.Millisecond
+		if r.IntN(5) == 0 {
+			d *= 100
+		}
+		k.step("sleep %v", d)
+		time.Sleep(d)
+	case n < 65:
+		o, p := k.random(), []float64{0, 0.2, 0.7, 1}[r.IntN(4)]
+		k.step("trouble %s %v", o.name, p)
+		[]*end{o.dest, o.dest, o.dest, o.fall, o.graveyard}[r.IntN(5)].set(p)
+	case n < 70:
+		o, deaf := k.random(), r.IntN(3) == 0
+		k.step("hang %s %v", o.name, deaf)
+		[]*end{o.dest, o.dest, o.dest, o.fall, o.graveyard}[r.IntN(5)].hang(deaf)
+	case n < 78:
+		o := k.random()
+		k.step("heal %s", o.name)
+		o.heal()
+	case n < 84:
+		o := k.random()
+		if v, ok := o.level.(*slog.LevelVar); ok {
+			l := []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn}[r.IntN(3)]
+			k.step("level %s %v", o.name, l)
+			k.mu.Lock()
+			v.Set(l)
+			k.unsureLocked(1 << o.i)
+			k.mu.Unlock()
+		}
+	case n < 90:
+		k.flush(time.Duration(r.IntN(3000)) * time.Millisecond)
+	case n < 93:
+		if o := k.random(); o.set != nil {
+			k.step("set %s", o.name)
+			set := o.set
+			o.set = nil
+			go func() { _ = set() }()
+		}
+	case n < 95:
+		if o := k.random(); o.file != nil {
+			k.step("rotate %s", o.name)
+			if err := o.file.Rotate(); err != nil {
+				k.errorf("%v", err)
+			}
+			time.Sleep(time.Millisecond) // old files are told apart by their time
+		}
+	default:
+		k.step("wait")
+		synctest.Wait()
+	}
+	k.stats()
+}
+
+// flush flushes, and looks whether nothing is left if that is what Flush says.
+func (k *walk) flush(patience time.Duration) {
+	synctest.Wait()
+	quiet := k.under() == 0
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	err := k.r.Flush(ctx)
+	k.step("flush %v: %v, %v", patience, quiet, err != nil)
+	if err != nil || !quiet {
+		return
+	}
+	for _, s := range k.stats() {
+		if s.Pending.Total() > 0 {
+			k.errorf("%s: after Flush: %v", s.Name, s.Account)
+		}
+	}
+}
+
+// end closes the pipeline, waits until all that is behind it has ended, and compares
+// what it says with what is there.
+func (k *walk) end(before []kept, last bool) (after []kept) {
+	heal := func() {
+		for _, o := range k.outs {
+			o.heal()
+		}
+	}
+	patience := []time.Duration{-1, time.Duration(k.rng.IntN(100)) * time.Millisecond, time.Duration(k.rng.IntN(8000)) * time.Millisecond, time.Hour}[k.rng.IntN(4)]
+	if last {
+		patience = 24 * time.Hour
+	}
+	if patience >= time.Hour {
+		heal()
+		if last {
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+		}
+	}
+	for _, o := range k.outs {
+		if o.set != nil {
+			set := o.set
+			go func() { _ = set() }()
+			o.set = nil
+		}
+	}
+	synctest.Wait()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if k.rng.IntN(2) == 0 && k.under() < 12 {
+		k.burst()
+	}
+	k.step("close %v", patience)
+	k.mu.Lock()
+	k.closing = true
+	k.unsureLocked(1<<len(k.outs) - 1)
+	k.mu.Unlock()
+	began := time.Now()
+	rep, err := k.r.Close(ctx)
+	if took := time.Since(began); took > max(0, patience)+2*time.Second {
+		k.errorf("Close took %v of %v", took, patience)
+	}
+	k.step("closed %v", err != nil)
+	for _, o := range rep.Outputs {
+		if err := o.Check(); err != nil {
+			k.errorf("%s: report: %v", o.Name, err)
+		}
+	}
+	for _, o := range k.outs {
+		for _, end := range o.ends {
+			if err := end(); err != nil {
+				k.errorf("%s: %v", o.name, err)
+			}
+		}
+	}
+	heal()
+	time.Sleep(time.Hour)
+	synctest.Wait()
+	if n := k.under(); n > 0 {
+		k.errorf("%d calls have not returned", n)
+	}
+	st := k.stats()
+	for i, o := range k.outs {
+		o.collect()
+		d := o.disk()
+		o.check(st[i].Account, before[i], d)
+		if last && (d.len() > 0 || st[i].Pending.Total() > 0) {
+			k.errorf("%s: at the end there are %d on disk, and %v", o.name, d.len(), st[i].Account)
+		}
+		after = append(after, d)
+	}
+	return after
+}
+
+// check compares what was logged in this life, or left by the one before, with what
+// came, what is left now, and what the account says of it.
+func (o *out) check(a batch.Account, before, after kept) {
+	k := o.k
+	k.mu.Lock()
+	life := k.life
+	bit := uint(1) << o.i
+	pool := map[key]bool{} // false: it may not have been accepted
+	sure, maybe := uint64(0), uint64(0)
+	for id, c := range k.calls {
+		if c.life != life {
+			continue
+		}
+		if c.sure&bit != 0 {
+			pool[id] = true
+			sure++
+		} else if c.maybe&bit != 0 {
+			pool[id] = false
+			maybe++
+		}
+	}
+	k.mu.Unlock()
+	for _, id := range append(before.spool[:len(before.spool):len(before.spool)], before.slabs...) {
+		pool[id] = true
+	}
+	if a.Accepted < sure || a.Accepted > sure+maybe {
+		k.errorf("%s: %d to %d records were accepted, says the book: %v", o.name, sure, sure+maybe, a)
+	}
+	if a.Recovered != uint64(before.len()) {
+		k.errorf("%s: %d and %d records were left in the spool and in slabs: %v", o.name, len(before.spool), len(before.slabs), a)
+	}
+	there, told := map[key]bool{}, map[key]bool{}
+	doubtful := uint64(0) // copies of which the sender may not know
+	for _, e := range []*end{o.dest, o.fall, o.graveyard} {
+		for _, c := range e.arrivals() {
+			if c.life != life {
+				continue
+			}
+			if _, ok := pool[c.key]; !ok {
+				k.errorf("%s: record %v came from nowhere", o.name, c.key)
+			}
+			if !c.told || c.late {
+				doubtful++
+			}
+			there[c.key] = true
+			told[c.key] = told[c.key] || c.told && !c.late
+		}
+	}
+	for _, id := range append(after.spool[:len(after.spool):len(after.spool)], after.slabs...) {
+		if _, ok := pool[id]; !ok {
+			k.errorf("%s: record %v is on disk, from nowhere", o.name, id)
+		}
+		there[id] = true
+	}
+	missing, first := uint64(0), key{}
+	for id, sure := range pool {
+		if !there[id] && sure {
+			missing++
+			first = id
+		}
+	}
+	if missing > a.Dropped.Total() {
+		k.errorf("%s: %d records are nowhere, one of them %v: %v", o.name, missing, first, a)
+	}
+	for _, id := range after.spool {
+		if slices.Contains(after.slabs, id) || told[id] { // a Send that Close did not wait for has put it there; a part of a batch came
+			doubtful++
+		}
+	}
+	if n, p := uint64(after.len()), a.Pending.Total(); n < p || n > p+doubtful {
+		k.errorf("%s: %d and %d records are in the spool and in slabs, %d came without the sender's knowledge: %v", o.name, len(after.spool), len(after.slabs), doubtful, a)
+	}
+}
+
+func (k *walk) run() {
+	k.build()
+	defer func() {
+		for _, o := range k.outs {
+			o.close()
+		}
+	}()
+	left := make([]kept, len(k.outs))
+	lives := 1 + k.rng.IntN(3)
+	for i := range lives {
+		k.begin()
+		for range 15 + k.rng.IntN(30) {
+			k.walkOn()
+		}
+		left = k.end(left, i == lives-1)
+		if k.t.Failed() {
+			return
+		}
+	}
+}
+
+// Whatever users build of the parts, whatever the destinations do and however it ends:
+// the accounts balance, and each record that was logged is at its destination, with the
+// fallback, among the dead letters, on disk for the next process, or counted as dropped.
+func TestWalk(t *testing.T) {
+	first := testkit.Seed(t)
+	for i := range testkit.Rounds(15, 100_000) {
+		seed := first + uint64(i)
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			k := &walk{t: t, seed: seed, rng: testkit.Rand(seed), dir: dir, calls: map[key]*logged{}}
+			k.run()
+		})
+		if t.Failed() {
+			return
+		}
+		_ = os.RemoveAll(dir) // there may be many
+	}
+}
