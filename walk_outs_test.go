@@ -60,11 +60,11 @@ type out struct {
 	forward    *testkit.Forward
 
 	// Of one life:
-	set     func() error // gives a late output its destination
-	file    *file.File
-	page    *page
-	async   *testkit.AsyncSink
-	ends    []func() error // what the user closes behind the router
+	set   func() error // gives a late output its destination
+	file  *file.File
+	page  *page
+	async *testkit.AsyncSink
+	ends  []func() error // what the user closes behind the router
 }
 
 func (o *out) String() string {
