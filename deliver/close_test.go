@@ -92,6 +92,46 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// A handler that hangs does not take the time that the spill needs.
+func TestDrainDoesNotWaitForAHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		h := &handlerLog{answer: func(int, *batch.Batch, error) error { <-release; return nil }}
+		e := mustNew(t, testkit.NewSink(testkit.Hang(nil)), &Options{Spill: &testkit.Spill{}, Handler: h, HandlerTimeout: time.Hour})
+		m := &testkit.Model{}
+		began := time.Now()
+		e.Drain(began.Add(10 * time.Second))
+		for range 3 {
+			send(t, m, e, m.Batch(10, 32, batch.Meta{}))
+			if d := time.Since(began); d < 8*time.Second || d > 9*time.Second {
+				t.Errorf("settled after %s", d)
+			}
+		}
+		r, err := e.Shutdown(t.Context())
+		if a, bad := m.Account(r.Account, 0); err != nil || bad != nil || a.Pending.Spill != 30 {
+			t.Errorf("%v, %v: %s", err, bad, a)
+		}
+		close(release)
+	})
+}
+
+// One that answers is asked as long as there is time.
+func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &handlerLog{answer: func(int, *batch.Batch, error) error { time.Sleep(handlerGrace / 2); return nil }}
+		e := mustNew(t, testkit.NewSink(testkit.Hang(nil)), &Options{Spill: &testkit.Spill{}, Handler: h})
+		m := &testkit.Model{}
+		e.Drain(time.Now())
+		for range 3 {
+			send(t, m, e, m.Batch(10, 32, batch.Meta{}))
+		}
+		mustClose(t, e)
+		if a := balance(t, m, e); a.Handled != 30 {
+			t.Errorf("%s", a)
+		}
+	})
+}
+
 // A long wait between attempts ends when it is late.
 func TestDrainEndsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -10,22 +10,32 @@ import (
 // destination itself.
 const primaryShare = 0.7
 
-// closing is how far a close has come. It passes through five states and never
+// handlerShare is how much of the time is over when no handler is waited for any more
+// that the spill can stand in for.
+const handlerShare = 0.85
+
+// handlerGrace is how long a call of a handler may take then.
+const handlerGrace = 10 * time.Millisecond
+
+// closing is how far a close has come. It passes through six states and never
 // back:
 //
-//	running ──begin──▶ begun ──a deadline──▶ hurried ──70 % of the time──▶ late ──end──▶ over
+//	running ──begin──▶ begun ──a deadline──▶ hurried ──70 % of the time──▶ late
+//	                                                  ──85 %──▶ scarce ──end──▶ over
 //
 // Hurried, waits between attempts are short. Late, what can be settled without
-// the destination is. Over, nothing is attempted any more.
+// the destination is. Scarce, a handler gets handlerGrace for a call. Over, nothing is
+// attempted any more.
 type closing struct {
 	begun   chan struct{} // closed by begin
 	hurried chan struct{} // closed when there is a deadline
 	late    chan struct{} // closed when the share of the destination is used up
+	scarce  chan struct{} // closed when that of the handler is, too
 	over    chan struct{} // closed by end
 
 	mu       sync.Mutex // leaf
 	deadline time.Time
-	timer    *time.Timer
+	timers   []*time.Timer
 	atLate   []func()
 	atOver   []func()
 }
@@ -33,7 +43,7 @@ type closing struct {
 func newClosing() *closing {
 	return &closing{
 		begun: make(chan struct{}), hurried: make(chan struct{}),
-		late: make(chan struct{}), over: make(chan struct{}),
+		late: make(chan struct{}), scarce: make(chan struct{}), over: make(chan struct{}),
 	}
 }
 
@@ -52,29 +62,41 @@ func (c *closing) begin(deadline time.Time) {
 		close(c.hurried)
 	}
 	c.deadline = deadline
-	share := time.Duration(primaryShare * float64(time.Until(deadline)))
-	if c.timer != nil {
-		c.timer.Stop()
+	c.stopLocked()
+	left := float64(time.Until(deadline))
+	c.timers = append(c.timers, time.AfterFunc(time.Duration(primaryShare*left), c.beLate),
+		time.AfterFunc(time.Duration(handlerShare*left), c.beScarce))
+}
+
+func (c *closing) stopLocked() {
+	for _, t := range c.timers {
+		t.Stop()
 	}
-	c.timer = time.AfterFunc(share, c.beLate)
+	c.timers = c.timers[:0]
 }
 
 // beLate makes it late.
 func (c *closing) beLate() { c.pass(c.late, c.atLate) }
 
+// beScarce makes it scarce.
+func (c *closing) beScarce() {
+	c.beLate()
+	c.pass(c.scarce, nil)
+}
+
 // end makes it over.
 func (c *closing) end() {
 	c.begin(time.Time{})
-	c.beLate()
+	c.mu.Lock()
+	c.stopLocked()
+	c.mu.Unlock()
+	c.beScarce()
 	c.pass(c.over, c.atOver)
 }
 
 // pass closes state and calls hooks, the first time.
 func (c *closing) pass(state chan struct{}, hooks []func()) {
 	c.mu.Lock()
-	if c.timer != nil {
-		c.timer.Stop()
-	}
 	first := !is(state)
 	if first {
 		close(state)

@@ -80,6 +80,9 @@ func New(sink batch.Sink, o *Options) (*Engine, error) {
 		e.fallback.sink = e.breaker
 		e.fallback.bury = e.poison.bury
 		e.fallback.late = func() bool { return is(c.late) }
+		if o.Spill != nil {
+			e.fallback.g.scarce = c.scarce
+		}
 		top = e.fallback
 	}
 	k := newKeeper(top, l, o.Spill, isOpen, e.retry, ev, c)

@@ -31,8 +31,9 @@ import (
 //
 // HandleError runs on a goroutine of its own, one call at a time. If it panics,
 // calls runtime.Goexit, or does not return within HandlerTimeout, that counts as
-// an error. A call that timed out goes on, with memory that nobody else uses;
-// until it returns, every further offer fails without a call.
+// an error, as it does while Close waits for it and a spill has to take the records in
+// the rest of its time. A call that timed out goes on, with memory that nobody else
+// uses; until it returns, every further offer fails without a call.
 type ErrorHandler interface {
 	HandleError(err error, b *batch.Batch) error
 }
@@ -61,6 +62,7 @@ var (
 type guarded struct {
 	h       ErrorHandler
 	timeout time.Duration
+	scarce  <-chan struct{} // closed when a call has no more than handlerGrace; nil: never
 
 	token chan struct{} // held during a call; capacity 1
 	late  chan outcome  // of a call that timed out and has not returned; nil: none
@@ -138,16 +140,30 @@ func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) o
 	defer cancel()
 	ch := make(chan outcome, 1)
 	go runHandler(ctx, g.h, cause, &g.mem.b, ch)
-	select {
-	case o := <-ch:
-		return o
-	case <-ctx.Done():
+	scarce, grace := g.scarce, (<-chan time.Time)(nil)
+	for waiting := true; waiting; {
+		select {
+		case o := <-ch:
+			return o
+		case <-scarce:
+			t := time.NewTimer(handlerGrace)
+			defer t.Stop()
+			scarce, grace = nil, t.C
+		case <-grace:
+			cancel()
+			waiting = false
+		case <-ctx.Done():
+			waiting = false
+		}
 	}
 	select {
 	case o := <-ch: // just in time
 		return o
 	default:
 		g.late = ch
+		if grace != nil {
+			return outcome{err: errHandlerTimeout}
+		}
 		return outcome{err: context.Cause(ctx)}
 	}
 }
