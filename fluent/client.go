@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -40,7 +41,8 @@ var (
 // Goroutines: the sender, started by the first Start, and a reader for each
 // connection, which sees acknowledgements and the end of the connection at once;
 // while a server further down the list is used, sometimes one that tries those
-// before it. Close ends them all.
+// before it. Close ends them all; those that a Config.Dial holds that heeds no context
+// end with it.
 //
 // All methods may be called from several goroutines at once.
 type Client struct {
@@ -562,18 +564,40 @@ func (s *Client) Close(ctx context.Context) error {
 			s.fail(c, ErrClosed)
 		}
 	}
-	if running {
-		<-s.ended
-		s.mu.Lock()
-		c := s.conn // one that was made meanwhile
-		s.mu.Unlock()
-		if c != nil {
-			s.fail(c, ErrClosed)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if running {
+			<-s.ended
+			s.mu.Lock()
+			c := s.conn // one that was made meanwhile
+			s.mu.Unlock()
+			if c != nil {
+				s.fail(c, ErrClosed)
+			}
+		}
+		s.beside.Wait()
+	}()
+	select {
+	case <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	t := time.NewTimer(closeGrace)
+	defer t.Stop()
+	select {
+	case <-ended:
+	case <-t.C: // Config.Dial, or what it returned, heeds nothing
+		if err == nil {
+			err = fmt.Errorf("fluent: close: a connection does not end: %w", context.Cause(ctx))
 		}
 	}
-	s.beside.Wait()
 	return err
 }
+
+// closeGrace is how long Close waits, after its time is over, for goroutines that were
+// told to end.
+const closeGrace = 50 * time.Millisecond
 
 // Stats returns a snapshot. It does not wait for the server.
 func (s *Client) Stats() Stats {

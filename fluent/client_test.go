@@ -697,6 +697,34 @@ func TestCloseOfTheSink(t *testing.T) {
 	})
 }
 
+// A Config.Dial that heeds no context does not hold Close.
+func TestCloseWhileDialIsDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := newTestClient(t, Config{Dial: func(context.Context, string, string) (net.Conn, error) {
+			<-release
+			return nil, errors.New("connection refused")
+		}})
+		done := make(chan error, 1)
+		s.Start(context.Background(), numbers(t, 0, 100), func(err error) { done <- err })
+		for range 2 {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			start := time.Now()
+			if err := s.Close(ctx); err == nil || time.Since(start) > time.Second+closeGrace {
+				t.Errorf("%v after %v", err, time.Since(start))
+			}
+			cancel()
+		}
+		close(release)
+		if err := <-done; err == nil {
+			t.Error("settled")
+		}
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestFailoverAndReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
