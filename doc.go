@@ -27,9 +27,9 @@
 // wait without end (slab.Block) holds its caller while its destination hangs, and
 // so what that caller would log anywhere else.
 //
-// A record is encoded once per route. What is asked for the text of a value
-// (LogValue, String, the methods of an error) is so asked once per route and
-// record, however many outputs the route has.
+// A record is encoded once per route, however many outputs the route has. The
+// methods that give a value its text (LogValue, String, those of an error) are
+// called once per route, too.
 //
 // A program that writes to a broken pipe as its file descriptor 1 or 2 is ended
 // by the Go runtime (SIGPIPE), which no library can prevent; on other

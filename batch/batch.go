@@ -146,7 +146,8 @@ type Record struct {
 // A Batch is what one [Sink.Send] takes: records in the order in which they
 // were accepted, as a list of runs.
 //
-// The memory belongs to whoever calls Send; it is valid until Send returns.
+// The memory belongs to whoever calls Send; it is valid until Send returns. Several
+// goroutines may read a Batch at once; what changes it is for one at a time.
 type Batch struct {
 	// Runs holds the records. Use [Batch.Add] to append so that Len and Bytes
 	// stay true.
@@ -293,7 +294,8 @@ func (b *Batch) AppendTo(dst []byte) []byte {
 }
 
 // A Builder makes a [Batch] from single records, copying them. The zero value is
-// ready; it is for tests, replay and sinks that keep a batch of their own.
+// ready; it is for tests, replay and sinks that keep a batch of their own. Use it from
+// one goroutine at a time.
 type Builder struct {
 	data  []byte
 	slots []Slot

@@ -234,12 +234,12 @@ type Config struct {
 	// CrashDir is a directory for a file that holds the buffer, so that what Post
 	// has returned from survives the death of the process: SIGKILL, os.Exit, a
 	// panic. The next Sink with this directory delivers it first; what Close could
-	// not deliver and no spool takes stays there, too. Of FlushInterval's time
-	// nothing is lost then. One batch of Window frames is under way at a time. A
-	// tmpfs is the best place. Linux and macOS; where it cannot be had OnError is
-	// told, and the buffer is in memory. Default: none.
+	// not deliver and no spool takes stays there, too. One batch of Window frames is
+	// under way at a time. A tmpfs is the best place. Linux and macOS; where it
+	// cannot be had OnError is told, and the buffer is in memory. Default: none.
 	CrashDir string `yaml:"crash_dir"`
-	// Retry and Breaker set how often is tried. Default nil: their defaults.
+	// Retry and Breaker say how often and for how long records are sent again, and
+	// when the server is left alone. Default nil: the defaults of package deliver.
 	Retry   *deliver.RetryOptions   `yaml:"-"`
 	Breaker *deliver.BreakerOptions `yaml:"-"`
 	// OnError is told of transitions: failure, recovery, drops, what was found on

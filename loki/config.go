@@ -256,12 +256,13 @@ type Config struct {
 	DeadLetter deliver.ErrorHandler `yaml:"-"`
 	// Spill is used instead of SpoolDir. Default nil.
 	Spill deliver.Spill `yaml:"-"`
-	// Retry and Breaker set how often is tried. Default nil: their defaults.
+	// Retry and Breaker say how often and for how long records are sent again, and
+	// when Loki is left alone. Default nil: the defaults of package deliver.
 	Retry   *deliver.RetryOptions   `yaml:"-"`
 	Breaker *deliver.BreakerOptions `yaml:"-"`
-	// Slab are the options of the memory that have no field here; what is set in
-	// it counts. Its FlushLevel is none by default: errors wait for their batch like
-	// others. Default nil.
+	// Slab has the options of the memory that have no field here; what is set in it
+	// wins. Its FlushLevel is none by default: errors wait for their batch like other
+	// records. Default nil.
 	Slab *slab.Options `yaml:"-"`
 	// OnError is told of transitions: failure, recovery, drops. It runs on a
 	// goroutine of its own behind a bounded queue. Default nil: a line on standard
