@@ -277,10 +277,13 @@ func (p *pipeline) deliveryEvent(e batch.Event) {
 	}
 	switch e.Op {
 	case "send":
+		p.why.Store(e.Output, true)
 		say("%s; trying again", plain(e.Err))
 	case "hold":
+		p.why.Store(e.Output, true)
 		say("%s; trying again, but rarely: this is not likely to go away by itself", plain(e.Err))
 	case "recovered":
+		p.why.Delete(e.Output)
 		say("works again")
 	case "expired":
 		say("records older than --retry-age %s are dropped", p.c.retryAge.String())
@@ -299,11 +302,15 @@ func (p *pipeline) deliveryEvent(e batch.Event) {
 	case "too-large":
 		say("%s; sending less at once", plain(e.Err))
 	case "spill":
-		what := "is down"
-		if errors.Is(e.Err, deliver.ErrFull) {
-			what = "is too slow"
+		_, said := p.why.Load(e.Output)
+		switch {
+		case errors.Is(e.Err, deliver.ErrFull):
+			say("is too slow, lines go to --spool %s", p.c.spool)
+		case said:
+			say("is down, lines go to --spool %s", p.c.spool)
+		default: // it refused all at the first attempt
+			say("is down, lines go to --spool %s: %s", p.c.spool, plain(e.Err))
 		}
-		say("%s, lines go to --spool %s", what, p.c.spool)
 	case "spilled":
 		say("nothing is left in --spool %s", p.c.spool)
 	case "spill-error":

@@ -50,6 +50,22 @@ func TestSpoolSurvives(t *testing.T) {
 	}
 }
 
+// A destination that is left alone after the first attempt is said to be down, and
+// why.
+func TestSpillSaysWhy(t *testing.T) {
+	for want, err := range map[string]error{
+		"fake: is down, lines go to --spool DIR: wrong password\n": batch.Fatal(errors.New("wrong password")),
+		"fake: refused; trying again\n":                            errors.New("refused"),
+	} {
+		dir := t.TempDir()
+		want = strings.Replace(want, "DIR", dir, 1)
+		stderr, rerr := run(t, faulty(func() error { return err }, func(f *deliveryFlags) { f.spool = dir }), "one\n")
+		if codeOf(rerr) != exitKept || !strings.Contains(stderr, want) || strings.Count(stderr, strings.Fields(err.Error())[0]) != 1 {
+			t.Errorf("%v, %s, want %s", rerr, stderr, want)
+		}
+	}
+}
+
 // A server that is gone, and comes back between two runs.
 func TestSpoolForServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

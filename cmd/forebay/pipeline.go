@@ -17,6 +17,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/forebay/internal/lines"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -36,6 +37,7 @@ type pipeline struct {
 	fallback *fallback      // nil: none
 	lastly   []string       // what shutdown has to say, besides the summary
 	full     sync.Map       // names of outputs that were said to be full and drop
+	why      sync.Map       // names of outputs of which it was said why they fail
 	early    sync.WaitGroup // outputs that unstick ends
 
 	parser record.Parser // owned by the reader
@@ -588,7 +590,8 @@ func (p *pipeline) event(e batch.Event, memory string) {
 	}
 }
 
-// plain is an error without the name of the package it comes from.
+// plain is an error without the name of the package it comes from, and without
+// that the destination is left alone because of it.
 func plain(err error) string {
 	if err == nil {
 		return "unknown"
@@ -596,7 +599,7 @@ func plain(err error) string {
 	if e := batch.Inspect(err); e.Err != nil {
 		err = e.Err // without how many records came through before
 	}
-	s := err.Error()
+	s := strings.TrimPrefix(err.Error(), deliver.ErrOpen.Error()+": ")
 	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: ", "netsink: ", "fluent: ", "loki: "} {
 		s = strings.TrimPrefix(s, prefix)
 	}
