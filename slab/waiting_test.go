@@ -244,3 +244,49 @@ func TestAnswerOfCloseStandsOnceTheDestinationIsClosed(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// After one wait in vain BlockFor drops at once, until a slab is freed: then it waits
+// again, full time.
+func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const patience = 100 * time.Millisecond
+		release := make(chan struct{})
+		w := mustNew(t, writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil }),
+			&Options{SlabBytes: 512, SlabCount: 2, WhenFull: BlockFor(patience)})
+		n, accepted := 0, 0
+		put := func() (time.Duration, error) {
+			began := time.Now()
+			n++
+			err := w.WriteRecord(line(n, 400), batch.Meta{})
+			if err == nil {
+				accepted++
+			}
+			return time.Since(began), err
+		}
+		fill := func() {
+			t.Helper()
+			for range 2 - w.Stats().SlabsInUse {
+				if d, err := put(); err != nil || d > 0 {
+					t.Fatalf("there is room: %v after %v", err, d)
+				}
+			}
+			for i, want := range []time.Duration{patience, 0, 0} {
+				if d, err := put(); !errors.Is(err, ErrDropped) || d != want {
+					t.Errorf("write %d of a full pool: %v after %v, want to be dropped after %v", i, err, d, want)
+				}
+			}
+		}
+		fill()
+		for range 3 {
+			release <- struct{}{}
+			synctest.Wait()
+			if s := w.Stats(); s.SlabsInUse != 1 {
+				t.Fatalf("%d slabs in use", s.SlabsInUse)
+			}
+			fill()
+		}
+		close(release)
+		closeNow(t, w)
+		checkAccount(t, w, uint64(n), uint64(accepted), drops(batch.Full, uint64(n-accepted)))
+	})
+}
