@@ -306,3 +306,31 @@ func TestRateOfTheLastSeconds(t *testing.T) {
 		})
 	})
 }
+
+// A record without a time of its own is as old as its acceptance, whatever the drain was
+// about meanwhile.
+func TestOldestAgeOfRecordsWithoutTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		steps := make(chan struct{})
+		w := mustNew(t, writerFunc(func(p []byte) (int, error) { <-steps; return len(p), nil }), nil)
+		mustWrite(t, w, 0, 50)
+		first := time.Now()
+		time.Sleep(5 * time.Second)
+		mustWrite(t, w, 1, 50)
+		second := time.Now()
+		time.Sleep(5 * time.Second)
+		if age := w.Stats().OldestAge; age != time.Since(first) {
+			t.Errorf("age %v, want %v", age, time.Since(first))
+		}
+		steps <- struct{}{}
+		for range 3 {
+			synctest.Wait()
+			if age := w.Stats().OldestAge; age != time.Since(second) {
+				t.Errorf("age %v, want %v", age, time.Since(second))
+			}
+			time.Sleep(time.Second)
+		}
+		close(steps)
+		closeNow(t, w)
+	})
+}

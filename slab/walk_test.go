@@ -20,6 +20,7 @@ import (
 // walkCall is a call of WriteRecord and what became of its record.
 type walkCall struct {
 	begun, returned int // moments; 0: not yet
+	at              time.Time
 	err             error
 	seen            bool // by the destination
 	settled         bool
@@ -50,6 +51,7 @@ type walk struct {
 	refused  uint64
 	handled  uint64
 	limits   batch.Limits
+	ended    bool // Close has returned: what a Send still reads stays in use
 }
 
 func (k *walk) errorf(format string, args ...any) {
@@ -233,11 +235,11 @@ func (k *walk) call() {
 	k.moment++
 	k.running++
 	n := len(k.calls)
-	c := &walkCall{begun: k.moment}
+	c := &walkCall{begun: k.moment, at: time.Now()}
 	k.calls = append(k.calls, c)
 	k.mu.Unlock()
 	go func() {
-		err := k.w.WriteRecord(killLine(0, uint64(n), size), batch.Meta{Level: level})
+		err := k.w.WriteRecord(killLine(0, uint64(n), size), batch.Meta{Level: level, Time: c.at.UnixNano()})
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.moment++
@@ -284,7 +286,9 @@ func (k *walk) run() {
 func (k *walk) balance() batch.Account {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	a := k.w.Account()
+	s := k.w.Stats()
+	a := s.Account
+	k.gauges(s)
 	if err := a.Check(); err != nil {
 		k.errorf("%v", err)
 	}
@@ -309,6 +313,52 @@ func (k *walk) balance() batch.Account {
 	return a
 }
 
+// gauges compares the gauges with the book. Everything is at rest.
+func (k *walk) gauges(s Stats) {
+	var first, last time.Time // of what is pending
+	n := 0
+	for _, c := range k.calls {
+		if c.returned == 0 || c.err != nil || c.settled || c.refused || c.resort {
+			continue
+		}
+		n++
+		if first.IsZero() || c.at.Before(first) {
+			first = c.at
+		}
+		if c.at.After(last) {
+			last = c.at
+		}
+	}
+	pending := s.Pending.Total()
+	if pending == 0 && s.Waiting == 0 && !k.ended && (s.OldestAge != 0 || !k.w.isSharded() && s.SlabsInUse != 0 || s.OversizeMem != 0) {
+		k.errorf("nothing is pending, and the oldest is %v old, %d slabs and %d bytes are in use", s.OldestAge, s.SlabsInUse, s.OversizeMem)
+	}
+	if s.SlabsInUse < 0 || s.SlabsInUse > k.o.SlabCount || s.OversizeMem < 0 || s.OversizeMem > k.w.o.OversizeBytes ||
+		s.BurstLeft < 0 || s.Rate < 0 || s.Waiting > k.running {
+		k.errorf("out of range: %+v", s)
+	}
+	if k.oldest() || k.o.LastResort != nil || pending == 0 {
+		return // who knows which ones are left
+	}
+	if uint64(n) != pending {
+		k.errorf("%d are pending, by the book %d: %v", pending, n, s.Account)
+		return
+	}
+	oldest, newest := time.Since(first), time.Since(last)
+	if s.OldestAge < newest || s.OldestAge > oldest {
+		k.errorf("the oldest is %v old, by the book %v, the newest %v", s.OldestAge, oldest, newest)
+	}
+	waits := k.o.WhenFull.kind == whenFullBlock || k.o.WhenFull.waits() || k.o.ImportantWhenFull.kind == whenFullBlock || k.o.ImportantWhenFull.waits()
+	if !waits && s.OldestAge != oldest { // who has waited is not behind those who came first
+		k.errorf("the oldest is %v old, by the book %v", s.OldestAge, oldest)
+	}
+}
+
+// oldest reports whether there are records that make room for themselves.
+func (k *walk) oldest() bool {
+	return k.o.WhenFull.kind == whenFullDropOldest || k.o.ImportantWhenFull.kind == whenFullDropOldest
+}
+
 // end closes the Writer and says what is missing.
 func (k *walk) end() {
 	patient := k.rng.IntN(4) > 0
@@ -322,15 +372,15 @@ func (k *walk) end() {
 		close(k.steps)
 	}
 	_, err := k.w.Shutdown(ctx)
+	k.ended = true
 	synctest.Wait()
 	if a := k.balance(); a.Pending.Total() != 0 || patient && a.Dropped[batch.Shutdown] > 0 {
 		k.errorf("after Close: %v, %v", a, err)
 	}
-	oldest := k.o.WhenFull.kind == whenFullDropOldest || k.o.ImportantWhenFull.kind == whenFullDropOldest
 	for i, c := range k.calls {
 		if c.returned == 0 {
 			k.errorf("call %d never returned", i)
-		} else if got := c.settled || c.refused || c.resort; patient && c.err == nil && !got && !oldest && k.o.LastResort == nil {
+		} else if got := c.settled || c.refused || c.resort; patient && c.err == nil && !got && !k.oldest() && k.o.LastResort == nil {
 			k.errorf("call %d: %+v is lost", i, *c)
 		}
 	}
