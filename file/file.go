@@ -132,6 +132,10 @@ func (f *File) openLocked() error {
 		h.Close()
 		return cause(err)
 	}
+	if f.o.rotates() && !st.Mode().IsRegular() {
+		h.Close()
+		return errIrregular
+	}
 	if st.Mode().IsRegular() && !claim(h, f.o.rotates()) {
 		h.Close()
 		return errClaimed(f.o.rotates())
@@ -295,12 +299,7 @@ func (f *File) reopenLocked() error {
 		}
 		return fmt.Errorf("file: cannot reopen %q, the old file stays in use: %w", f.name, err)
 	}
-	if f.o.rotates() {
-		f.rotator.stop() // it may hold on to the file that was moved away
-		if err := f.startLocked(); err != nil {
-			return fmt.Errorf("file: cannot reopen %q: %w", f.name, err)
-		}
-	}
+	f.rotator.release() // it may hold on to the file that was moved away
 	if old != nil {
 		if err := old.Close(); err != nil {
 			return fmt.Errorf("file: reopened %q, but closing the old file failed: %w", f.name, cause(err))

@@ -20,29 +20,19 @@ var errIrregular = errors.New("it is not a regular file, so it cannot be rotated
 // guards it.
 type rotator struct {
 	// tj moves, compresses and removes. It holds a descriptor of its own on the
-	// live file and never writes to it.
+	// live file and never writes to it. Nil after Reopen, until a rotation.
 	tj     *timberjack.Logger
-	began  time.Time // the file's period is the one this lies in
-	failed time.Time // last failed attempt; zero: the last one went well
+	ended  chan struct{} // closed when the one before is done compressing; nil: there is none
+	began  time.Time     // the file's period is the one this lies in
+	failed time.Time     // last failed attempt; zero: the last one went well
 }
 
 // startLocked has the leftovers of an earlier process compressed and removed.
 func (f *File) startLocked() error {
-	if !f.regular {
-		return errIrregular
-	}
 	const day = 24 * time.Hour
-	f.rotator.tj = &timberjack.Logger{
-		Filename:    f.path,
-		MaxSize:     math.MaxInt32, // MiB: it must not rotate by itself
-		MaxBackups:  f.o.KeepFiles,
-		MaxAge:      int((f.o.KeepFor + day - 1) / day),
-		Compression: "none",
-		FileMode:    f.o.Mode,
-		// Old files are counted by the time in their name: with milliseconds,
-		// two of one millisecond would count as one.
-		BackupTimeFormat: "2006-01-02T15-04-05.000000",
-	}
+	f.rotator.tj = f.mover()
+	f.rotator.tj.MaxBackups = f.o.KeepFiles
+	f.rotator.tj.MaxAge = int((f.o.KeepFor + day - 1) / day)
 	if f.o.Compress != "" {
 		f.rotator.tj.Compression = f.o.Compress
 	}
@@ -63,11 +53,52 @@ func (f *File) startLocked() error {
 	return nil
 }
 
+// mover returns what moves files and leaves old ones alone.
+func (f *File) mover() *timberjack.Logger {
+	return &timberjack.Logger{
+		Filename:    f.path,
+		MaxSize:     math.MaxInt32, // MiB: it must not rotate by itself
+		Compression: "none",
+		FileMode:    f.o.Mode,
+		// Old files are counted by the time in their name: with milliseconds,
+		// two of one millisecond would count as one.
+		BackupTimeFormat: "2006-01-02T15-04-05.000000",
+	}
+}
+
 // stop ends the housekeeping goroutine and waits for it.
 func (r *rotator) stop() {
-	if r.tj != nil {
-		r.tj.Close() // closes a descriptor nothing was written through
-		r.tj = nil
+	r.release()
+	if r.ended != nil {
+		<-r.ended
+	}
+}
+
+// release ends the housekeeping without waiting for what it is compressing: that
+// can take long.
+func (r *rotator) release() {
+	tj := r.tj
+	if tj == nil {
+		return
+	}
+	r.tj = nil
+	ended := make(chan struct{})
+	r.ended = ended
+	go func() {
+		defer close(ended)
+		tj.Close() // closes a descriptor nothing was written through
+	}()
+}
+
+// resumeLocked begins the housekeeping anew after release, unless it is still at it:
+// two would compress the same file.
+func (f *File) resumeLocked() error {
+	select {
+	case <-f.rotator.ended:
+		f.rotator.ended = nil
+		return f.startLocked()
+	default:
+		return nil
 	}
 }
 
@@ -96,8 +127,21 @@ func period(t time.Time, every time.Duration) int64 {
 // that is reported and the old one opened again; the error is only about a file
 // that cannot be opened at all.
 func (f *File) rotateLocked(reason string) error {
+	tj := f.rotator.tj
+	if tj == nil {
+		if err := f.resumeLocked(); err != nil {
+			return fmt.Errorf("file: cannot open %q to rotate it: %w", f.name, err)
+		}
+		if f.size == 0 {
+			return nil // it was moved aside
+		}
+		if tj = f.rotator.tj; tj == nil {
+			tj = f.mover() // the file it makes is compressed after the next one
+			defer tj.Close()
+		}
+	}
 	if st, err := f.h.Stat(); err == nil {
-		f.tj.FileMode = st.Mode().Perm()
+		tj.FileMode = st.Mode().Perm()
 	}
 	// Closed first: the old file is compressed from now on, and Windows moves
 	// no open files.
@@ -105,7 +149,7 @@ func (f *File) rotateLocked(reason string) error {
 	err := f.h.Close()
 	f.h = nil
 	if err == nil {
-		err = f.tj.RotateWithReason(reason)
+		err = tj.RotateWithReason(reason)
 	}
 	if err != nil {
 		first := f.rotator.failed.IsZero()
