@@ -181,7 +181,7 @@ func (k *Keeper) finalize(ctx context.Context, stopped bool) error {
 	k.abandoned = true
 	k.shut = true
 	live, serving := k.live, k.serving
-	k.live = nil
+	k.live, k.leaving = nil, live
 	k.mu.Unlock()
 
 	var dropped, unknown uint64
@@ -200,6 +200,7 @@ func (k *Keeper) finalize(ctx context.Context, stopped bool) error {
 				k.mu.Lock()
 				k.lastSeq = max(k.lastSeq, seq)
 				k.spilled += n
+				e.over = e.n
 				k.mu.Unlock()
 				continue
 			}
@@ -215,7 +216,7 @@ func (k *Keeper) finalize(ctx context.Context, stopped bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.acc.Dropped[batch.Shutdown] += dropped
-	k.unknown = unknown
+	k.leaving, k.unknown = nil, unknown
 	switch {
 	case dropped > 0:
 		return fmt.Errorf("%d records not delivered, %d of them unknown: %w", dropped, unknown,

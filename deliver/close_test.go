@@ -404,6 +404,32 @@ func TestCloseCancelled(t *testing.T) {
 	})
 }
 
+// The account balances while Close puts the window into the spill: a producer whose
+// time is over before takes it into its report.
+func TestCloseAccountOnTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var e *Engine
+		looks := 0
+		store := watchedSpill{&testkit.Spill{}, func(string) {
+			looks++
+			if a := e.Account(); a.Check() != nil || a.Accepted != 30 {
+				t.Errorf("%v", a)
+			}
+		}}
+		e = mustNew(t, testkit.NewAsyncSink(testkit.Hang(nil), 4, nil, 0), &Options{Spill: store})
+		m := &testkit.Model{}
+		for range 3 {
+			send(t, m, e, m.Batch(10, 32, batch.Meta{}))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r, err := e.Shutdown(ctx)
+		if a, bad := m.Account(r.Account, 0); err != nil || bad != nil || a.Pending.Spill != 30 || looks != 3 {
+			t.Errorf("%v, %v: %s after %d looks", err, bad, a, looks)
+		}
+	})
+}
+
 // Close ends subscriptions.
 func TestCloseEndsSubscriptions(t *testing.T) {
 	e := mustNew(t, testkit.NewSink(nil), &Options{})

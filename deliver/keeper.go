@@ -127,7 +127,8 @@ type Keeper struct {
 	launching bool // the goroutine starts the window again
 	working   bool // the goroutine runs
 	idle      chan struct{}
-	abandoned bool // Close has accounted for everything
+	abandoned bool     // Close accounts for everything
+	leaving   []*entry // the window while it does
 	shut      bool
 
 	taken     uint64 // records
@@ -650,8 +651,10 @@ func (k *Keeper) accountLocked() batch.Account {
 		a.Dropped.Add(s.Dropped)
 		a.Pending.Spill = s.Pending.Spill - min(s.Pending.Spill, k.elsewhereLocked(s))
 	}
-	for _, e := range k.live {
-		a.Pending.Inflight += e.unsettled()
+	for _, entries := range [...][]*entry{k.live, k.leaving} {
+		for _, e := range entries {
+			a.Pending.Inflight += e.unsettled()
+		}
 	}
 	return a
 }
