@@ -58,8 +58,8 @@ func (d forwardDest) Flags(cmd *cobra.Command) {
 	for _, fl := range []struct{ name, value, usage string }{
 		{"tag", "forebay", "forward: `TAG` of the events"},
 		{"shared-key-file", "", "forward: `FILE` with the shared key of the server"},
-		{"user", "", "forward: `NAME` of the user at the server"},
-		{"password-file", "", "forward: `FILE` with the password of --user"},
+		{"user", "", "forward, loki: `NAME` of the user at the server"},
+		{"password-file", "", "forward, loki: `FILE` with the password of --user"},
 	} {
 		if fs.Lookup(fl.name) == nil {
 			fs.String(fl.name, fl.value, fl.usage)

@@ -60,8 +60,8 @@ func (d lokiDest) Flags(cmd *cobra.Command) {
 	for _, fl := range []struct{ name, value, usage string }{
 		{"tenant", "", "loki: `NAME` of the tenant (X-Scope-OrgID)"},
 		{"bearer-token-file", "", "loki: `FILE` with a bearer token"},
-		{"user", "", "loki: `NAME` of the user at the server"},
-		{"password-file", "", "loki: `FILE` with the password of --user"},
+		{"user", "", "forward, loki: `NAME` of the user at the server"},
+		{"password-file", "", "forward, loki: `FILE` with the password of --user"},
 	} {
 		if fs.Lookup(fl.name) == nil {
 			fs.String(fl.name, fl.value, fl.usage)

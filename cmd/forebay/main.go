@@ -1,5 +1,6 @@
-// Command forebay takes the log lines of any program to where they belong,
-// without the program ever waiting for the disk.
+// Command forebay takes the log lines of any program to where they belong. It holds
+// them in a bounded pool of memory, so that the program does not wait for the disk
+// while there is room, and it accounts for every line.
 //
 //	myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB
 //

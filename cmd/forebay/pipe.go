@@ -102,7 +102,10 @@ refused (78), not written to. The program exits with 0 if every line was shown, 
 1 if one would be refused, or could not be shown.
 
 Destinations:
-` + usageOf(c.dests) + "\n" + exitHelp,
+` + usageOf(c.dests) + `
+Flags whose text begins with file, TLS, forward or loki concern these alone.
+
+` + exitHelp,
 		Example: `  myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB --keep 7 --compress gzip
   forebay pipe --encode json --level warn --to file:warnings.jsonl < app.log
   myapp | forebay pipe --to stdout: --to file:all.log --when-full drop-newest | less

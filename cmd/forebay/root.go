@@ -88,7 +88,7 @@ func withVerb(args []string, stdin *os.File) []string {
 func newRoot(stdin *os.File, stdout io.Writer, stderr *os.File) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "forebay",
-		Short: "Take log lines to where they belong; nobody waits for the disk",
+		Short: "Take log lines to where they belong, and account for each",
 		Long: `forebay takes log lines to where they belong. It holds them in a bounded pool
 of memory in front of each destination, so that what writes them does not wait
 for what stores them, and it accounts for every line.
