@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/DeRuina/timberjack"
@@ -62,8 +64,24 @@ func (f *File) mover() *timberjack.Logger {
 		FileMode:    f.o.Mode,
 		// Old files are counted by the time in their name: with milliseconds,
 		// two of one millisecond would count as one.
-		BackupTimeFormat: "2006-01-02T15-04-05.000000",
+		BackupTimeFormat:   "2006-01-02T15-04-05.000000",
+		AppendTimeAfterExt: ambiguous(f.path),
 	}
+}
+
+// ambiguous reports whether the name of the file is one, such as a.log.log-x, of
+// which timberjack would look for old files by a beginning (a.log-) and an end
+// (.log-x) that can share letters: those of a.log-x, which makes it panic. The time
+// then stands behind the name.
+func ambiguous(path string) bool {
+	ext := filepath.Ext(path)
+	begin := strings.TrimSuffix(filepath.Base(path), ext) + "-"
+	for n := range len(ext) {
+		if strings.HasSuffix(begin, ext[:n+1]) {
+			return true
+		}
+	}
+	return false
 }
 
 // stop ends the housekeeping goroutine and waits for it.

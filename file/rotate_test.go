@@ -180,6 +180,40 @@ func TestKeepFilesAndCompress(t *testing.T) {
 	}
 }
 
+// Files beside it that are called almost alike are neither ours nor our undoing,
+// whatever the file is called.
+func TestStrangeNames(t *testing.T) {
+	for name, beside := range map[string]string{
+		"a.log.log-x":   "a.log-x",
+		"a.b.b-":        "a.b-",
+		"-":             "--",
+		".log":          "-.log",
+		"a b\n\"c%.l g": "a b\n\"c%-.l g",
+		"\xff.log":      "\xff-.log",
+		"app":           "app-.lock",
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(filepath.Join(dir, beside), []byte("not ours\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f := mustOpen(t, path, &Options{RotateBytes: 6, KeepFiles: 2, Compress: "gzip"})
+		for i := range 6 {
+			write(t, f, fmt.Sprintf("line%d\n", i))
+		}
+		if err := f.Close(); err != nil { // waits for the housekeeping
+			t.Error(err)
+		}
+		wantFile(t, path, "line5\n")
+		wantFile(t, filepath.Join(dir, beside), "not ours\n")
+		all, err := filepath.Glob(filepath.Join(dir, "*"))
+		packed, perr := filepath.Glob(filepath.Join(dir, "*.gz"))
+		if err != nil || perr != nil || len(all)-len(packed) != 3 || len(packed) != 2 { // the lock, too
+			t.Errorf("%q: %q", name, all)
+		}
+	}
+}
+
 // Open does what a process that died could not do any more, and removes what is
 // too old.
 func TestHousekeepingAtOpen(t *testing.T) {
