@@ -66,6 +66,11 @@ func TestMeasure(t *testing.T) {
 	if _, err := measureLog("x", strings.NewReader("")); err == nil || !strings.Contains(err.Error(), "x is empty") {
 		t.Error(err)
 	}
+	for in, want := range map[string]string{"\x1f\x8b\x08\x00...": "x: it is compressed (gzip): zcat FILE", "\x28\xb5\x2f\xfd": "(zstd): zstdcat FILE"} {
+		if m, err := measureLog("x", strings.NewReader(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v, %v, want %q", m, err, want)
+		}
+	}
 	// A log of many seconds takes bounded memory.
 	m, err := measureLog("long", &seconds{n: maxSeconds + 1000})
 	if err != nil || m.Lines != maxSeconds+1000 || m.PeakRate != 1 {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -41,6 +43,10 @@ const maxSeconds = 1 << 16
 // the line before. Times without a year are in years that follow each other: a
 // log that goes from December to January has been written over New Year.
 func measureLog(name string, r io.Reader) (*measured, error) {
+	in := bufio.NewReader(r)
+	if kind, with := compressed(in); kind != "" {
+		return nil, fmt.Errorf("cannot measure %s: it is compressed (%s): %s FILE | forebay size --measure -", name, kind, with)
+	}
 	m := &measured{File: name}
 	p := record.Parser{Location: time.UTC}
 	var ev record.Event
@@ -49,7 +55,7 @@ func measureLog(name string, r io.Reader) (*measured, error) {
 	var second int64
 	counting := false
 	clock := yearless{}
-	src := lines.New(r, slab.MaxSlabBytes)
+	src := lines.New(in, slab.MaxSlabBytes)
 	for {
 		line, err := src.Next()
 		if lines.IsTooLong(err) {
@@ -101,6 +107,19 @@ func measureLog(name string, r io.Reader) (*measured, error) {
 		m.MeanRate = float64(m.Lines) / max(m.Span().Seconds(), 1)
 	}
 	return m, nil
+}
+
+// compressed returns how the input is compressed, if it is as a rotated file may be,
+// and what undoes that.
+func compressed(in *bufio.Reader) (kind, with string) {
+	head, _ := in.Peek(4) // an error comes again
+	switch {
+	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
+		return "gzip", "zcat"
+	case bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")):
+		return "zstd", "zstdcat"
+	}
+	return "", ""
 }
 
 // yearless puts times without a year into years that follow each other.
