@@ -42,10 +42,10 @@
 //
 // # What Loki refuses
 //
-// What the limits of the [Config] say is looked at before sending; what Loki
-// refuses itself is found by its answer. Each is counted by [Reason] in [Stats],
-// and refused records go to the dead letters of the deliver.Engine, if it has
-// some. One refused entry costs no other one its place.
+// The limits of the [Config] are checked before sending; what Loki itself refuses
+// is read from its answer. Both are counted by [Reason] in [Stats], and refused
+// records go to the dead letters of the deliver.Engine, if it has some. One refused
+// entry costs no other one its place.
 //
 // # Order
 //
@@ -59,9 +59,9 @@
 //
 // # What arrives twice
 //
-// Loki stores an entry once that it is sent twice in a row with the same time and
-// labels, so a push that was not answered is sent again. See [Config.Nudge] for
-// records that are alike and meant to be two.
+// An entry that Loki is sent twice in a row, with the same time and labels, is stored
+// once, so a push that was not answered is sent again. See [Config.Nudge] for records
+// that are alike and meant to be two.
 //
 // Protocol: https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs
 // and pkg/push of Loki 3.7.

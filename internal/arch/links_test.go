@@ -11,6 +11,7 @@ import (
 var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile("(?m)^#+ (.+)$")
+	comment = regexp.MustCompile(`\bdocs/[\w/-]+\.md\b`)
 	fence   = regexp.MustCompile("(?ms)^```.*?^```")
 )
 
@@ -25,7 +26,7 @@ func anchors(page string) map[string]bool {
 	return names
 }
 
-// Links from page to page lead somewhere.
+// Links from page to page lead somewhere, and pages that comments name exist.
 func TestLinksLeadSomewhere(t *testing.T) {
 	const root = "../.."
 	found := 0
@@ -36,10 +37,18 @@ func TestLinksLeadSomewhere(t *testing.T) {
 		if name := d.Name(); d.IsDir() && (name == ".git" || name == "node_modules" || name == "testdata") {
 			return filepath.SkipDir
 		}
-		if filepath.Ext(path) != ".md" {
+		if ext := filepath.Ext(path); ext != ".md" && ext != ".go" {
 			return nil
 		}
 		text, err := os.ReadFile(path)
+		if filepath.Ext(path) == ".go" {
+			for _, page := range comment.FindAllString(string(text), -1) {
+				if _, err := os.Stat(filepath.Join(root, filepath.FromSlash(page))); err != nil {
+					t.Errorf("%s: there is no %s", path, page)
+				}
+			}
+			return err
+		}
 		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(string(text), ""), -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
 			if strings.Contains(target, ":") { // elsewhere
