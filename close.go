@@ -266,8 +266,29 @@ func (o *output) end(ctx context.Context) (uint64, error) {
 		rep, err := s.Shutdown(ctx)
 		return rep.Unknown, err
 	}
-	_, err := o.flush(ctx)
-	return 0, errors.Join(err, o.sync(), o.closeWriter())
+	flush := func() error {
+		_, err := o.flush(ctx)
+		return err
+	}
+	return 0, inTurn(flush, o.sync, o.closeWriter)
+}
+
+// inTurn calls all of fs, also if one panics or ends the goroutine, and joins their
+// errors.
+func inTurn(fs ...func() error) (err error) {
+	if len(fs) == 0 {
+		return nil
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			err = unwound(recover())
+		}
+		err = errors.Join(err, inTurn(fs[1:]...))
+	}()
+	err = fs[0]()
+	returned = true
+	return err
 }
 
 // endDirect closes the writer of a direct output. If a write to it does not end
@@ -277,17 +298,20 @@ func (o *output) endDirect(ctx context.Context) error {
 		return err
 	}
 	defer o.dir.unlockCtx(true)
-	var err error
-	switch w := o.w.(type) {
-	case shutdowner:
-		_, err = w.Shutdown(ctx)
+	if w, ok := o.w.(shutdowner); ok {
+		_, err := w.Shutdown(ctx)
 		return err
-	case ctxFlusher:
-		err = w.Flush(ctx)
-	case flusher:
-		err = w.Flush()
 	}
-	return errors.Join(err, o.sync(), o.closeWriter())
+	flush := func() error {
+		switch w := o.w.(type) {
+		case ctxFlusher:
+			return w.Flush(ctx)
+		case flusher:
+			return w.Flush()
+		}
+		return nil
+	}
+	return inTurn(flush, o.sync, o.closeWriter)
 }
 
 // sync reaches stable storage, where there is such a thing.

@@ -160,6 +160,14 @@ func TestCloseErrors(t *testing.T) {
 	if got := good.called(); got != "sync sync close" {
 		t.Errorf("the good one: %q", got)
 	}
+	// Each of them is closed, whatever happened before.
+	for d, want := range map[*device]string{
+		bad: "flush flush sync close", panics: "flushctx flushctx sync close", exits: "sync sync close",
+	} {
+		if got := d.called(); got != want {
+			t.Errorf("called %q, want %q", got, want)
+		}
+	}
 	for i, wantErr := range []bool{true, true, true, false} {
 		if o := rep.Outputs[i]; (o.Err != nil) != wantErr || o.Unfinished || o.Accepted != 1 {
 			t.Errorf("%+v", o)

@@ -127,8 +127,9 @@ type OutputSpec struct {
 // full (slab.Block), a destination of it that hangs holds the caller, and with it
 // what the caller would log to other outputs; with the default (slab.BlockFor) that
 // ends after one timeout. Otherwise each record is one Write of the calling
-// goroutine; calls are serialised, also when w is given to several outputs. w must
-// not keep p.
+// goroutine; calls are serialised, also when w is given to several outputs, unless
+// it is of a type that == cannot compare, such as a function: give a pointer then. w
+// must not keep p.
 //
 // A direct output finishes short writes. A write that fails is not repeated: the
 // record counts as dropped{failed}. If a part of it did get written, the
