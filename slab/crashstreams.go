@@ -127,11 +127,11 @@ func (im *Image) parseStreams(d []byte) {
 	le := binary.LittleEndian
 	for len(d) >= streamHeadLen {
 		id, size := le.Uint32(d[4:]), le.Uint32(d[8:])
-		n := streamHeadLen
+		n := uint64(streamHeadLen)
 		if size != noDefinition {
-			n += int(size)
+			n += uint64(size)
 		}
-		if n > len(d) || crc32.Checksum(d[4:n], castagnoli) != le.Uint32(d) || !im.define(id, size, d[streamHeadLen:n]) {
+		if n > uint64(len(d)) || crc32.Checksum(d[4:n], castagnoli) != le.Uint32(d) || !im.define(id, size, d[streamHeadLen:n]) {
 			return
 		}
 		d = d[n:]
