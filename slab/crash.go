@@ -22,7 +22,8 @@ import (
 // to make one. The layout is docs/format/crash-slabs.md.
 //
 // It protects against SIGKILL, the OOM killer, panics, os.Exit and faults of the
-// runtime. It does not protect against loss of power or a kernel crash.
+// runtime. It does not protect against loss of power or a kernel crash. The file,
+// with all slabs, must stay below 2 GiB.
 //
 // A record may arrive twice, at the seam between two processes: batch.Batch.Origin
 // and its ticket tell. The destination is given a copy of what is mapped, one memcpy

@@ -120,9 +120,11 @@ func newSpoolLs() *cobra.Command {
 		Short: "List what is in a spool",
 		Long: `List what is in a spool: its files, the batches and records in them, how many of
 those are not delivered yet (pending), and whether the files can be read. Only the
-headers of the batches are looked at; forebay spool verify checks every byte.
+headers of the batches are looked at; forebay spool verify checks every byte. KIND
+is segment or crash-safe slabs, TYPE the form of the records (-: lines), HEALTH ok or
+what cannot be read.
 
-Of crash-safe slabs it says whether the program that they belong to lives. If so
+Of crash-safe slabs OWNER says whether the program that they belong to lives. If so
 they change all the time, and what is listed is a moment of it; if not, the next
 run of that program delivers them, or forebay spool replay.`,
 		Args: oneDir,
