@@ -89,11 +89,12 @@ func (s *Client) connection(ctx context.Context) (*conn, error) {
 			}
 		case better != nil:
 			s.better = nil
-			if !better.dead {
+			alive := !better.dead
+			if alive {
 				s.conn = better
 			}
 			s.mu.Unlock()
-			if s.conn == better {
+			if alive {
 				s.fail(c, errReplaced)
 			}
 		default:

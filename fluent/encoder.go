@@ -187,7 +187,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		l := &s.levels[i]
 		at = append(at, len(dst))
 		dst = append(dst, l.key...)
-		dst = append(dst, 0xde, 0, 0)
+		dst = append(dst, msgpack.CodeMap16, 0, 0)
 		k := l.n
 		if i == 0 {
 			var builtin int
@@ -225,7 +225,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		head := at[i] + len(s.levels[i].key)
 		if n[i] > math.MaxUint16 {
 			dst = slices.Insert(dst, head+1, 0, 0)
-			dst[head] = 0xdf
+			dst[head] = msgpack.CodeMap32
 			binary.BigEndian.PutUint32(dst[head+1:], uint32(n[i]))
 		} else {
 			binary.BigEndian.PutUint16(dst[head+1:], uint16(n[i]))
@@ -321,7 +321,7 @@ func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 	if strings.TrimSpace(string(rest)) != "" {
 		return dst, fmt.Errorf("fluent: cannot encode event: there is more than one JSON value")
 	}
-	if c := dst[at]; c&0xf0 != 0x80 && c != 0xde && c != 0xdf {
+	if !msgpack.IsMap(dst[at]) {
 		return dst, fmt.Errorf("fluent: cannot encode event: a record is a JSON object")
 	}
 	if brackets(js) > maxLevels && msgpack.Nested(dst[at:], maxLevels+1) > maxLevels {

@@ -122,17 +122,17 @@ func (s *valuer) record(dst []byte, v any, key string) ([]byte, error) {
 			dst = flat(s.whole(dst), at)
 		}
 		if len(dst)-at+s.heldBytes > s.limit {
-			err = s.tooLarge(dst)
+			err = s.tooLarge()
 		}
 	}
 	if err != nil {
 		return dst, s.explain(err)
 	}
 	switch c := dst[at]; {
-	case c&0xf0 == 0x80 || c >= 0xde && c <= 0xdf:
+	case msgpack.IsMap(c):
 		return dst, nil
-	case c == 0xc0:
-		dst[at] = 0x80
+	case c == msgpack.CodeNil:
+		dst[at] = msgpack.CodeEmptyMap
 		return dst, nil
 	}
 	var head [64]byte
@@ -183,7 +183,7 @@ func (s *valuer) in(name string) {
 	}
 }
 
-func (s *valuer) tooLarge(dst []byte) error {
+func (s *valuer) tooLarge() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLarge, s.limit)
 }
 
@@ -210,7 +210,7 @@ func (s *valuer) enter(dst []byte, p place) error {
 		return fmt.Errorf("%w: more than %d levels", ErrDepth, maxDepth)
 	}
 	if len(dst)-s.base > s.limit {
-		return s.tooLarge(dst)
+		return s.tooLarge()
 	}
 	if p.at != nil && slices.Contains(s.way, p) {
 		return ErrCycle
@@ -542,7 +542,7 @@ func (s *valuer) list(dst []byte, v reflect.Value, p *plan, id unsafe.Pointer) (
 			return dst, err
 		}
 		if len(dst)-s.base > s.limit {
-			return dst, s.tooLarge(dst)
+			return dst, s.tooLarge()
 		}
 	}
 	s.leave()
@@ -805,7 +805,7 @@ func (s *valuer) pair(dst []byte, k, v reflect.Value, p *plan) ([]byte, error) {
 		return dst, err
 	}
 	if len(dst)-s.base > s.limit {
-		return dst, s.tooLarge(dst)
+		return dst, s.tooLarge()
 	}
 	return dst, nil
 }

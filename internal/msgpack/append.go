@@ -48,6 +48,17 @@ const (
 	cMap32    = 0xdf
 )
 
+// First bytes of a value, for who puts one in place of another.
+const (
+	CodeNil      = cNil
+	CodeEmptyMap = 0x80
+	CodeMap16    = cMap16 // a size of two bytes follows
+	CodeMap32    = cMap32 // a size of four
+)
+
+// IsMap reports whether c is the first byte of a map.
+func IsMap(c byte) bool { return c&0xf0 == 0x80 || c == cMap16 || c == cMap32 }
+
 // AppendNil appends nil.
 func AppendNil(dst []byte) []byte { return append(dst, cNil) }
 
