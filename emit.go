@@ -54,14 +54,15 @@ func (h *handler) emit(s *scratch) {
 	finished = true
 }
 
-// encode encodes the record for a route, if any of its outputs takes it.
-func (h *handler) encode(s *scratch, st *step) bool {
+// encode encodes the record for a route, if any of its outputs takes it: the span of
+// the route says where it lies.
+func (h *handler) encode(s *scratch, st *step) {
 	c := h.core
 	r := c.routes[st.route]
 	sp := &s.spans[st.route]
 	sp.ok = false
 	if !r.admits(s.rec.Level) {
-		return false
+		return
 	}
 	n := len(s.buf)
 	buf, meta, err := h.scopes[st.route].Append(s.buf, &s.rec)
@@ -70,7 +71,7 @@ func (h *handler) encode(s *scratch, st *step) bool {
 	}
 	if err != nil {
 		c.encodeFailed(s, r, err)
-		return false
+		return
 	}
 	if r.failing.Load() != 0 {
 		r.encodeRecovered()
@@ -80,7 +81,6 @@ func (h *handler) encode(s *scratch, st *step) bool {
 	if st.meta {
 		sp.meta = meta
 	}
-	return true
 }
 
 // write hands what was encoded to an output.

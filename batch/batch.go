@@ -192,7 +192,7 @@ func (b *Batch) Len() int { return b.n }
 // Bytes returns the number of payload bytes.
 func (b *Batch) Bytes() int { return b.bytes }
 
-// First and Last return the tickets of the first and last record, 0 when empty.
+// First returns the ticket of the first record, 0 when the batch is empty.
 func (b *Batch) First() uint64 {
 	if b.n == 0 {
 		return 0

@@ -122,20 +122,20 @@ func (f *File) resumeLocked() error {
 
 // due returns why a file of size bytes must be moved aside before n more, or "".
 func (r *rotator) due(o *Options, size int64, n int) string {
-	if o.RotateBytes > 0 && size+int64(n) > o.RotateBytes {
-		if r.failed.IsZero() || time.Since(r.failed) >= rotateRetry {
-			return "size"
-		}
+	reason := ""
+	switch {
+	case o.RotateBytes > 0 && size+int64(n) > o.RotateBytes:
+		reason = "size"
+	case o.RotateEvery > 0 && period(time.Now(), o.RotateEvery) != period(r.began, o.RotateEvery):
+		reason = "time"
 	}
-	if o.RotateEvery > 0 && period(time.Now(), o.RotateEvery) != period(r.began, o.RotateEvery) {
-		if r.failed.IsZero() || time.Since(r.failed) >= rotateRetry {
-			return "time"
-		}
+	if reason != "" && !r.failed.IsZero() && time.Since(r.failed) < rotateRetry {
+		return "" // it has just failed
 	}
-	return ""
+	return reason
 }
 
-// period numbers the periods of length every since 1970 in UTC.
+// period returns when the period of length every began that t lies in, in UTC.
 func period(t time.Time, every time.Duration) int64 {
 	// Time.Truncate counts from the year 1, a Monday: weeks begin on Mondays.
 	return t.UTC().Truncate(every).UnixNano()

@@ -3,7 +3,6 @@ package netsink
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -75,7 +74,7 @@ func (o *Options) resolve() (Options, error) {
 		r.KeepAlive = DefaultKeepAlive
 	}
 	if r.RetryMax < r.RetryMin {
-		return r, errors.New("netsink: RetryMax is below RetryMin")
+		return r, fmt.Errorf("netsink: RetryMax is %s, below RetryMin, which is %s", r.RetryMax, r.RetryMin)
 	}
 	if err := r.Syslog.resolve(); err != nil {
 		return r, err

@@ -38,7 +38,7 @@ type Sink struct {
 	next  time.Time // no attempt before
 	why   error     // of the last failure
 
-	mu     sync.Mutex // leaf; guards closed and current
+	mu     sync.Mutex // leaf; guards closed and active
 	closed bool
 	active *link // for Close beside a Send that hangs
 

@@ -298,7 +298,7 @@ func scan(fsys vfs.FS, dir string, o *Options) iter.Seq2[Entry, error] {
 }
 
 // scan yields the batches of segment i and reports whether to go on, and whether
-// it is damaged.
+// it is damaged or gone.
 func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) (more, damaged bool) {
 	g := v.segs[i]
 	if g.bad != nil {
@@ -309,7 +309,11 @@ func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) (more, dam
 	}
 	var r segmentReader
 	if err := r.open(v.fs, v.dir, g.name, &g.segmentHeader, g.size, o); err != nil {
-		return isNotExist(err) || yield(Entry{}, fmt.Errorf("spool: cannot read %s: %w", g.name, err)) && false, true
+		if isNotExist(err) { // acknowledged meanwhile, and removed
+			return true, true
+		}
+		yield(Entry{}, fmt.Errorf("spool: cannot read %s: %w", g.name, err))
+		return false, true
 	}
 	defer r.close()
 	defer func() { g.end = mark{seq: r.frames.seq, rec: r.frames.rec} }()
