@@ -35,11 +35,29 @@ type destination interface {
 // --dry-run.
 type dryRunner interface{ canDryRun() }
 
-// addDryRun defines --dry-run once for all kinds of destinations that know it.
-func addDryRun(cmd *cobra.Command) {
-	if cmd.Flags().Lookup("dry-run") == nil {
-		cmd.Flags().Bool("dry-run", false, "forward, loki: show on standard output what would be sent, and send nothing")
+// addText defines a flag with a text, once for all kinds of destinations that know it.
+func addText(cmd *cobra.Command, name, value, usage string) {
+	if cmd.Flags().Lookup(name) == nil {
+		cmd.Flags().String(name, value, usage)
 	}
+}
+
+// addSwitch is addText for a flag without a value.
+func addSwitch(cmd *cobra.Command, name, usage string) {
+	if cmd.Flags().Lookup(name) == nil {
+		cmd.Flags().Bool(name, false, usage)
+	}
+}
+
+// addLogin defines the flags of destinations that know users.
+func addLogin(cmd *cobra.Command) {
+	addText(cmd, "user", "", "forward, loki: `NAME` of the user at the server")
+	addText(cmd, "password-file", "", "forward, loki: `FILE` with the password of --user")
+}
+
+// addDryRun defines the flag of every [dryRunner].
+func addDryRun(cmd *cobra.Command) {
+	addSwitch(cmd, "dry-run", "forward, loki: show on standard output what would be sent, and send nothing")
 }
 
 // mayDryRun returns an error if --to names a destination without a dry run: it

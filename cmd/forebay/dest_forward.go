@@ -54,25 +54,11 @@ func (d forwardDest) Flags(cmd *cobra.Command) {
 	}
 	d.f.cmd = cmd
 	addTLS(cmd)
-	fs := cmd.Flags()
-	for _, fl := range []struct{ name, value, usage string }{
-		{"tag", "forebay", "forward: `TAG` of the events"},
-		{"shared-key-file", "", "forward: `FILE` with the shared key of the server"},
-		{"user", "", "forward, loki: `NAME` of the user at the server"},
-		{"password-file", "", "forward, loki: `FILE` with the password of --user"},
-	} {
-		if fs.Lookup(fl.name) == nil {
-			fs.String(fl.name, fl.value, fl.usage)
-		}
-	}
-	for _, fl := range []struct{ name, usage string }{
-		{"secured", "forward: the server begins with a handshake though its shared key is empty"},
-		{"no-ack", "forward: do not wait for acknowledgements: what is under way when a connection ends is lost"},
-	} {
-		if fs.Lookup(fl.name) == nil {
-			fs.Bool(fl.name, false, fl.usage)
-		}
-	}
+	addText(cmd, "tag", "forebay", "forward: `TAG` of the events")
+	addText(cmd, "shared-key-file", "", "forward: `FILE` with the shared key of the server")
+	addLogin(cmd)
+	addSwitch(cmd, "secured", "forward: the server begins with a handshake though its shared key is empty")
+	addSwitch(cmd, "no-ack", "forward: do not wait for acknowledgements: what is under way when a connection ends is lost")
 	addDryRun(cmd)
 }
 

@@ -57,16 +57,9 @@ func (d lokiDest) Flags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringArrayVar(&d.f.labels, "label", nil, "loki: a label of all lines, `NAME=VALUE`; may be repeated (default job=forebay)")
 	fs.StringArrayVar(&d.f.metadata, "metadata", nil, "loki: make the field `NAME` of JSON and logfmt lines structured metadata; may be repeated")
-	for _, fl := range []struct{ name, value, usage string }{
-		{"tenant", "", "loki: `NAME` of the tenant (X-Scope-OrgID)"},
-		{"bearer-token-file", "", "loki: `FILE` with a bearer token"},
-		{"user", "", "forward, loki: `NAME` of the user at the server"},
-		{"password-file", "", "forward, loki: `FILE` with the password of --user"},
-	} {
-		if fs.Lookup(fl.name) == nil {
-			fs.String(fl.name, fl.value, fl.usage)
-		}
-	}
+	addText(cmd, "tenant", "", "loki: `NAME` of the tenant (X-Scope-OrgID)")
+	addText(cmd, "bearer-token-file", "", "loki: `FILE` with a bearer token")
+	addLogin(cmd)
 	addDryRun(cmd)
 }
 

@@ -115,30 +115,8 @@ Flags whose text begins with file, TLS, forward or loki concern these alone.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.format, _ = record.ParseFormat(format.value)
 			c.encoding, _ = record.ParseEncoding(encoding.value)
-			c.slabsGiven = cmd.Flags().Changed("slabs") || cmd.Flags().Changed("slab-size")
-			if c.slabs < 2 || c.slabs > slab.MaxSlabCount {
-				return usageError(fmt.Errorf("--slabs %d: use 2 (one is filled while the other is written) to %d", c.slabs, slab.MaxSlabCount))
-			}
-			if total := int64(c.slabs) * c.slabSize.value; total > maxMemory {
-				return usageError(fmt.Errorf("--slabs %d of --slab-size %s are %s of memory for each destination: use %s or less",
-					c.slabs, units.FlagSize(c.slabSize.value), units.FlagSize(total), units.FlagSize(maxMemory)))
-			}
-			if err := c.deliveryFlags.check(cmd); err != nil {
+			if err := c.settle(cmd); err != nil {
 				return usageError(err)
-			}
-			if c.spills() && c.spool == "" {
-				return usageError(errors.New("--when-full spill needs a place for what it puts aside: add --spool DIR"))
-			}
-			if len(c.to) == 0 {
-				c.to = []string{"stdout:"}
-			}
-			if c.dryRun = cmd.Flag("dry-run").Value.String() == "true"; c.dryRun {
-				// Nothing is sent: what an earlier run has left stays where it is, and
-				// nothing is added to it.
-				c.deliveryFlags = newDeliveryFlags()
-				if c.spills() {
-					c.whenFull = whenFull{slab.Block()}
-				}
 			}
 			return runPipe(c, stdin, stderr)
 		},
@@ -174,6 +152,37 @@ Flags whose text begins with file, TLS, forward or loki concern these alone.
 	complete(cmd, "level", "trace", "debug", "info", "warn", "error", "fatal")
 	complete(cmd, "when-full", "block", "block-for=250ms", "drop-newest", "drop-oldest", "spill")
 	return cmd
+}
+
+// settle checks the flags of cmd against each other, and fills in what depends on
+// which of them are given.
+func (c *pipeConfig) settle(cmd *cobra.Command) error {
+	c.slabsGiven = cmd.Flags().Changed("slabs") || cmd.Flags().Changed("slab-size")
+	if c.slabs < 2 || c.slabs > slab.MaxSlabCount {
+		return fmt.Errorf("--slabs %d: use 2 (one is filled while the other is written) to %d", c.slabs, slab.MaxSlabCount)
+	}
+	if total := int64(c.slabs) * c.slabSize.value; total > maxMemory {
+		return fmt.Errorf("--slabs %d of --slab-size %s are %s of memory for each destination: use %s or less",
+			c.slabs, units.FlagSize(c.slabSize.value), units.FlagSize(total), units.FlagSize(maxMemory))
+	}
+	if err := c.deliveryFlags.check(cmd); err != nil {
+		return err
+	}
+	if c.spills() && c.spool == "" {
+		return errors.New("--when-full spill needs a place for what it puts aside: add --spool DIR")
+	}
+	if len(c.to) == 0 {
+		c.to = []string{"stdout:"}
+	}
+	if c.dryRun = cmd.Flag("dry-run").Value.String() == "true"; c.dryRun {
+		// Nothing is sent: what an earlier run has left stays where it is, and
+		// nothing is added to it.
+		c.deliveryFlags = newDeliveryFlags()
+		if c.spills() {
+			c.whenFull = whenFull{slab.Block()}
+		}
+	}
+	return nil
 }
 
 // noArgs refuses arguments and guesses what was meant.

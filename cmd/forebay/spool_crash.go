@@ -230,10 +230,12 @@ func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 			if errors.Is(err, slab.ErrInUse) {
 				alive++
 				continue
-			} else if err != nil {
+			}
+			if err != nil {
 				return 0, runtimeError(errors.New(slabText(err)))
 			}
-		} else if l, _ := crashListing(&f); true {
+		} else {
+			l, _ := crashListing(&f)
 			pending += l.Pending
 		}
 		n++

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -28,40 +29,18 @@ slabs of a program that lives stay.`,
 			files := uint64(0)
 			var inUse error
 			for _, d := range dirs {
-				dir := d.dir
 				if d.slabs {
-					n, err := purgeCrash(cmd.OutOrStdout(), dir, damaged, yes)
+					n, err := purgeCrash(cmd.OutOrStdout(), d.dir, damaged, yes)
 					files += n
 					inUse = errors.Join(inUse, err)
 				}
-				if !d.segments {
-					continue
-				}
-				l, _, err := listSpool(dir, spool.List)
-				if err != nil {
-					return err
-				}
-				n, bytes := uint64(0), int64(0)
-				for _, f := range l.Files {
-					if f.Aside || !damaged {
-						n++
-						bytes += f.Bytes
+				if d.segments {
+					n, err := purgeSegments(cmd.OutOrStdout(), d.dir, damaged, yes)
+					if err != nil {
+						return err
 					}
-				}
-				what := plural(n, "file")
-				if !damaged {
-					what += " with " + plural(l.Pending(), "pending record")
-				}
-				if !yes {
 					files += n
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: would delete %s, %s\n", dir, what, units.Size(float64(bytes)))
-					continue
 				}
-				gone, freed, err := spool.Purge(dir, damaged)
-				if err != nil {
-					return runtimeError(errors.New(spoolText(err)))
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: deleted %s, %s\n", dir, plural(uint64(gone), "file"), units.Size(float64(freed)))
 			}
 			if inUse != nil {
 				return runtimeError(inUse)
@@ -75,4 +54,33 @@ slabs of a program that lives stay.`,
 	cmd.Flags().BoolVar(&yes, "yes", false, "yes, delete")
 	cmd.Flags().BoolVar(&damaged, "damaged", false, "delete damaged files only, those that were set aside")
 	return cmd
+}
+
+// purgeSegments deletes the segments of a spool, or says which it would.
+func purgeSegments(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
+	l, _, err := listSpool(dir, spool.List)
+	if err != nil {
+		return 0, err
+	}
+	if yes {
+		gone, freed, err := spool.Purge(dir, onlyAside)
+		if err != nil {
+			return 0, runtimeError(errors.New(spoolText(err)))
+		}
+		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, plural(uint64(gone), "file"), units.Size(float64(freed)))
+		return 0, nil
+	}
+	bytes := int64(0)
+	for _, f := range l.Files {
+		if f.Aside || !onlyAside {
+			would++
+			bytes += f.Bytes
+		}
+	}
+	what := plural(would, "file")
+	if !onlyAside {
+		what += " with " + plural(l.Pending(), "pending record")
+	}
+	fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, what, units.Size(float64(bytes)))
+	return would, nil
 }

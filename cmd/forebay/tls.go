@@ -12,15 +12,9 @@ import (
 
 // addTLS defines the flags of destinations that use TLS, once for all of them.
 func addTLS(cmd *cobra.Command) {
-	for _, fl := range []struct{ name, usage string }{
-		{"tls-ca", "TLS: `FILE` with the authorities that sign server certificates (default: the system's)"},
-		{"tls-cert", "TLS: `FILE` with a client certificate"},
-		{"tls-key", "TLS: `FILE` with its key"},
-	} {
-		if cmd.Flags().Lookup(fl.name) == nil {
-			cmd.Flags().String(fl.name, "", fl.usage)
-		}
-	}
+	addText(cmd, "tls-ca", "", "TLS: `FILE` with the authorities that sign server certificates (default: the system's)")
+	addText(cmd, "tls-cert", "", "TLS: `FILE` with a client certificate")
+	addText(cmd, "tls-key", "", "TLS: `FILE` with its key")
 }
 
 // tlsConfig returns what the flags of cmd say, the defaults where it is nil. Certificates of servers are always

@@ -151,7 +151,7 @@ func (p *parser) iso() bool {
 	if !(p.num(4, &p.year) && p.lit('-') && p.num(2, &p.month) && p.lit('-') && p.num(2, &p.day)) {
 		return false
 	}
-	if !(p.lit('T') || p.lit(' ') || p.lit('t')) || !p.clock(':') {
+	if !(p.lit('T') || p.lit(' ') || p.lit('t')) || !p.clock() {
 		return false
 	}
 	p.zone()
@@ -165,11 +165,11 @@ func (p *parser) slashes() bool {
 	} else {
 		return false
 	}
-	return p.lit('/') && p.num(2, &p.month) && p.lit('/') && p.num(2, &p.day) && p.lit(' ') && p.clock(':')
+	return p.lit('/') && p.num(2, &p.month) && p.lit('/') && p.num(2, &p.day) && p.lit(' ') && p.clock()
 }
 
 func (p *parser) access() bool {
-	if !(p.num(2, &p.day) && p.lit('/') && p.monthName() && p.lit('/') && p.num(4, &p.year) && p.lit(':') && p.clock(':')) {
+	if !(p.num(2, &p.day) && p.lit('/') && p.monthName() && p.lit('/') && p.num(4, &p.year) && p.lit(':') && p.clock()) {
 		return false
 	}
 	p.zone()
@@ -206,19 +206,19 @@ func (p *parser) epoch() bool {
 func (p *parser) named() bool {
 	if p.monthName() { // syslog
 		p.noYear = true
-		return p.lit(' ') && p.dayOfMonth() && p.lit(' ') && p.clock(':')
+		return p.lit(' ') && p.dayOfMonth() && p.lit(' ') && p.clock()
 	}
 	if !p.weekday() {
 		return false
 	}
 	if p.lit(',') { // Sun, 02 Jan 2006 15:04:05 GMT
-		if !(p.lit(' ') && p.num(2, &p.day) && p.lit(' ') && p.monthName() && p.lit(' ') && p.num(4, &p.year) && p.lit(' ') && p.clock(':')) {
+		if !(p.lit(' ') && p.num(2, &p.day) && p.lit(' ') && p.monthName() && p.lit(' ') && p.num(4, &p.year) && p.lit(' ') && p.clock()) {
 			return false
 		}
 		p.zone()
 		return true
 	}
-	return p.lit(' ') && p.monthName() && p.lit(' ') && p.dayOfMonth() && p.lit(' ') && p.clock(':') && p.lit(' ') && p.num(4, &p.year)
+	return p.lit(' ') && p.monthName() && p.lit(' ') && p.dayOfMonth() && p.lit(' ') && p.clock() && p.lit(' ') && p.num(4, &p.year)
 }
 
 func (p *parser) glog() bool {
@@ -227,12 +227,12 @@ func (p *parser) glog() bool {
 	}
 	p.i++
 	p.noYear = true
-	return p.num(2, &p.month) && p.num(2, &p.day) && p.lit(' ') && p.clock(':') && p.nsec > 0
+	return p.num(2, &p.month) && p.num(2, &p.day) && p.lit(' ') && p.clock() && p.nsec > 0
 }
 
 // clock reads hours, minutes, seconds and an optional fraction.
-func (p *parser) clock(sep byte) bool {
-	if !(p.num(2, &p.hour) && p.lit(sep) && p.num(2, &p.min) && p.lit(sep) && p.num(2, &p.sec)) {
+func (p *parser) clock() bool {
+	if !(p.num(2, &p.hour) && p.lit(':') && p.num(2, &p.min) && p.lit(':') && p.num(2, &p.sec)) {
 		return false
 	}
 	if p.i+1 < len(p.b) && (p.b[p.i] == '.' || p.b[p.i] == ',') && isDigit(p.b[p.i+1]) {
