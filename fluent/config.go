@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net"
@@ -45,8 +46,19 @@ const (
 	maxWindow      = 1024
 )
 
-// A Secret is a string that no formatting shows.
+// A Secret is a string that formatting does not show: a placeholder stands for it,
+// whatever the verb, in JSON, YAML and log records, too. Only where it lies in a field
+// whose name is not exported does package fmt not ask it.
 type Secret string
+
+// Format writes a placeholder.
+func (s Secret) Format(f fmt.State, verb rune) {
+	if verb == 'q' || verb == 'v' && f.Flag('#') {
+		io.WriteString(f, s.GoString())
+		return
+	}
+	io.WriteString(f, s.String())
+}
 
 // String returns a placeholder.
 func (s Secret) String() string {
@@ -254,9 +266,14 @@ type resolved struct {
 	servers  []*server
 	whenFull slab.WhenFull
 	tls      *tls.Config
+	// credentials are those of Config, whose own are empty: behind a pointer they stay
+	// hidden also from who prints what holds a resolved.
+	credentials *credentials
 
 	spoolSync spool.SyncPolicy
 }
+
+type credentials struct{ key, password string }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T
@@ -430,6 +447,8 @@ func (r *resolved) secrets(bad func(string, ...any)) {
 		bad("Config.Password is set without User")
 	}
 	r.Secured = r.Secured || r.SharedKey != "" || r.User != ""
+	r.credentials = &credentials{string(r.SharedKey), string(r.Password)}
+	r.SharedKey, r.Password = "", ""
 	if r.Hostname == "" {
 		name, err := os.Hostname()
 		if err != nil || name == "" {

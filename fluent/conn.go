@@ -263,7 +263,7 @@ func (s *Client) dial(ctx context.Context, index int) (_ *conn, err error) {
 	deadline, _ := hctx.Deadline()
 	c.nc.SetDeadline(deadline)
 	stop := context.AfterFunc(hctx, func() { nc.SetDeadline(time.Unix(1, 0)) })
-	h := &handshaker{nc: c.nc, hostname: s.c.Hostname, key: string(s.c.SharedKey), user: s.c.User, password: string(s.c.Password)}
+	h := &handshaker{nc: c.nc, hostname: s.c.Hostname, key: s.c.credentials.key, user: s.c.User, password: s.c.credentials.password}
 	c.keepalive, err = h.do()
 	c.read = h.in
 	stopped := stop()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -528,6 +529,30 @@ crash_dir: /dev/shm/app
 	out, err := yaml.Marshal(struct{ S Secret }{c.SharedKey})
 	if err != nil || strings.Contains(string(out), "s3cret") {
 		t.Errorf("%s, %v", out, err)
+	}
+}
+
+// Nothing that a Config is given to gives its secrets away, however it is printed.
+func TestSecretsAreNotPrinted(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("s3cret-2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{SharedKey: "s3cret-1", User: "u", PasswordFile: file, Dial: down().Dial, OnError: func(batch.Event) {}}
+	l := newTestLogger(t, c)
+	client := newTestClient(t, c)
+	client.Close(t.Context())
+	closeLogger(t, l) // what runs is not read
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%c", "%e", "%08b", "%U", "%10v"} {
+		for _, x := range []any{c, &c, c.SharedKey, []Secret{c.SharedKey}, l, l.Sink(), client, l.Stats()} {
+			text := fmt.Sprintf(verb, x)
+			if strings.Contains(text, "s3cret") || strings.Contains(strings.ToLower(text), fmt.Sprintf("%x", "s3cret")) {
+				t.Errorf("%s of %T gives away secrets: %s", verb, x, text)
+			}
+		}
+	}
+	if text := fmt.Sprintf("%v %#v %q %d %s.", c.SharedKey, c.SharedKey, c.SharedKey, c.SharedKey, Secret("")); text != `(secret) "(secret)" "(secret)" (secret) .` {
+		t.Error(text)
 	}
 }
 
