@@ -56,7 +56,8 @@ type Options struct {
 	OnEvent func(batch.Event)
 }
 
-// OverQuota says what Append does when the quota is reached.
+// OverQuota says what Append does when the quota is reached and no damaged file that
+// was set aside is left to delete: those go first.
 type OverQuota uint8
 
 const (
