@@ -107,7 +107,7 @@ func TestHostile(t *testing.T) {
 			}
 			for i, at := range times {
 				ways[fmt.Sprint("time ", i)] = func() {
-					rec := slog.NewRecord(at, slog.Level(math.MaxInt64), "m", ^uintptr(0))
+					rec := slog.NewRecord(at, slog.Level(math.MaxInt), "m", ^uintptr(0))
 					rec.AddAttrs(a)
 					if err := r.Handle(t.Context(), rec); err != nil {
 						t.Error(err)

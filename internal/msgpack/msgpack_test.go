@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"math/bits"
 	"reflect"
 	"strings"
 	"testing"
@@ -286,7 +287,7 @@ func (p *pairer) AppendPair(dst []byte, k string, v any) ([]byte, error) {
 
 // AppendMap writes what AppendStr would, whatever room there is, and nothing beyond.
 func TestAppendMap(t *testing.T) {
-	texts := []any{7, -1 << 40, nil, 2.5}
+	texts := []any{7, -1 << (bits.UintSize - 24), nil, 2.5}
 	for n := range 20 {
 		for _, place := range []int{-1, 0, n / 2, n - 1} {
 			b := []byte("abcdefghijklmnopqrst")[:n]
