@@ -400,7 +400,7 @@ func isUUID(x any) bool {
 	if k := known.Load(); k&^1 == typ {
 		return k&1 != 0
 	}
-	is := asksForUUID(x)
+	is := uuidByType(x)
 	if typ&1 == 0 {
 		if is {
 			typ |= 1
@@ -410,7 +410,7 @@ func isUUID(x any) bool {
 	return is
 }
 
-func asksForUUID(x any) bool {
+func uuidByType(x any) bool {
 	t := reflect.TypeOf(x)
 	return t != nil && uuidType(t)
 }

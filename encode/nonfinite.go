@@ -44,76 +44,15 @@ func finite(v reflect.Value) (out reflect.Value, changed bool) {
 	}
 	switch v.Kind() {
 	case reflect.Float32, reflect.Float64:
-		f := v.Float()
-		if f-f == 0 {
-			return v, false
-		}
-		in := standIns()[0]
-		if v.Kind() == reflect.Float32 {
-			in = standIns()[1]
-		}
-		out = reflect.New(v.Type()).Elem()
-		switch {
-		case f > 0:
-			out.SetFloat(in[1].f)
-		case f < 0:
-			out.SetFloat(in[2].f)
-		default:
-			out.SetFloat(in[0].f)
-		}
-		return out, true
+		return finiteFloat(v)
 	case reflect.Interface, reflect.Pointer:
-		if v.IsNil() {
-			return v, false
-		}
-		elem, changed := finite(v.Elem())
-		if !changed {
-			return v, false
-		}
-		out = reflect.New(v.Type()).Elem()
-		if v.Kind() == reflect.Pointer {
-			out.Set(reflect.New(v.Type().Elem()).Convert(v.Type()))
-			out.Elem().Set(elem)
-		} else {
-			out.Set(elem)
-		}
-		return out, true
+		return finiteElem(v)
 	case reflect.Slice, reflect.Array:
-		switch v.Type().Elem().Kind() {
-		case reflect.Uint8, reflect.String, reflect.Int, reflect.Int64: // long, often
-			return v, false
-		}
-		for i := range v.Len() {
-			elem, c := finite(v.Index(i))
-			if !c {
-				continue
-			}
-			if !changed {
-				changed = true
-				out = reflect.New(v.Type()).Elem()
-				if v.Kind() == reflect.Slice {
-					out.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
-				}
-				reflect.Copy(out, v)
-			}
-			out.Index(i).Set(elem)
-		}
+		return finiteList(v)
 	case reflect.Map:
-		for it := v.MapRange(); it.Next(); {
-			elem, c := finite(it.Value())
-			if !c {
-				continue
-			}
-			if !changed {
-				changed = true
-				out = reflect.MakeMapWithSize(v.Type(), v.Len())
-				for all := v.MapRange(); all.Next(); {
-					out.SetMapIndex(all.Key(), all.Value())
-				}
-			}
-			out.SetMapIndex(it.Key(), elem)
-		}
+		return finiteMap(v)
 	case reflect.Struct:
+		out = v
 		finiteFields(v, func() reflect.Value {
 			if !changed {
 				changed = true
@@ -122,11 +61,93 @@ func finite(v reflect.Value) (out reflect.Value, changed bool) {
 			}
 			return out
 		})
+		return out, changed
 	}
+	return v, false
+}
+
+func finiteFloat(v reflect.Value) (out reflect.Value, changed bool) {
+	f := v.Float()
+	if f-f == 0 {
+		return v, false
+	}
+	in := standIns()[0]
+	if v.Kind() == reflect.Float32 {
+		in = standIns()[1]
+	}
+	out = reflect.New(v.Type()).Elem()
+	switch {
+	case f > 0:
+		out.SetFloat(in[1].f)
+	case f < 0:
+		out.SetFloat(in[2].f)
+	default:
+		out.SetFloat(in[0].f)
+	}
+	return out, true
+}
+
+// finiteElem is finite for an interface or a pointer.
+func finiteElem(v reflect.Value) (out reflect.Value, changed bool) {
+	if v.IsNil() {
+		return v, false
+	}
+	elem, changed := finite(v.Elem())
 	if !changed {
 		return v, false
 	}
+	out = reflect.New(v.Type()).Elem()
+	if v.Kind() == reflect.Pointer {
+		out.Set(reflect.New(v.Type().Elem()).Convert(v.Type()))
+		out.Elem().Set(elem)
+	} else {
+		out.Set(elem)
+	}
 	return out, true
+}
+
+// finiteList is finite for a slice or an array.
+func finiteList(v reflect.Value) (out reflect.Value, changed bool) {
+	out = v
+	switch v.Type().Elem().Kind() {
+	case reflect.Uint8, reflect.String, reflect.Int, reflect.Int64: // long, often
+		return v, false
+	}
+	for i := range v.Len() {
+		elem, c := finite(v.Index(i))
+		if !c {
+			continue
+		}
+		if !changed {
+			changed = true
+			out = reflect.New(v.Type()).Elem()
+			if v.Kind() == reflect.Slice {
+				out.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
+			}
+			reflect.Copy(out, v)
+		}
+		out.Index(i).Set(elem)
+	}
+	return out, changed
+}
+
+func finiteMap(v reflect.Value) (out reflect.Value, changed bool) {
+	out = v
+	for it := v.MapRange(); it.Next(); {
+		elem, c := finite(it.Value())
+		if !c {
+			continue
+		}
+		if !changed {
+			changed = true
+			out = reflect.MakeMapWithSize(v.Type(), v.Len())
+			for all := v.MapRange(); all.Next(); {
+				out.SetMapIndex(all.Key(), all.Value())
+			}
+		}
+		out.SetMapIndex(it.Key(), elem)
+	}
+	return out, changed
 }
 
 // finiteFields is finite for the fields of a struct; own returns the copy to set

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	mathrand "math/rand"
 	"math/rand/v2"
@@ -370,14 +369,7 @@ func (c *custody) leave() left {
 		t.Fatal(err)
 	}
 	recovered := s.Stats().Recovered
-	for {
-		b, _, err := s.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, b := range each(t, s) {
 		for _, r := range b.All() {
 			l.spool = append(l.spool, c.lookLocked("spool", r))
 		}

@@ -179,14 +179,7 @@ func FuzzCursor(f *testing.F) {
 			}
 		}
 		var ns []int
-		for {
-			b, _, err := s.Next()
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, b := range each(t, s) {
 			for _, r := range b.All() {
 				n, err := recordNumber(r.Data)
 				if err != nil {

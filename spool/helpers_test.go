@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"iter"
 	"log/slog"
 	"math/rand"
 	"os"
@@ -200,18 +201,30 @@ func mustAppend(t testing.TB, s *Spool, first, n int) uint64 {
 	return seq
 }
 
+// each yields everything that Next returns until there is nothing more.
+func each(t testing.TB, s *Spool) iter.Seq2[uint64, *batch.Batch] {
+	t.Helper()
+	return func(yield func(uint64, *batch.Batch) bool) {
+		for {
+			b, seq, err := s.Next()
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !yield(seq, b) {
+				return
+			}
+		}
+	}
+}
+
 // drain takes everything there is, acknowledging it if ack, and returns the
 // record numbers.
 func drain(t testing.TB, s *Spool, ack bool) (ns []int) {
 	t.Helper()
-	for {
-		b, seq, err := s.Next()
-		if errors.Is(err, io.EOF) {
-			return ns
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+	for seq, b := range each(t, s) {
 		more, err := numbers(b, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -223,6 +236,7 @@ func drain(t testing.TB, s *Spool, ack bool) (ns []int) {
 			}
 		}
 	}
+	return ns
 }
 
 // settle takes the next n batches and acknowledges each.

@@ -3,7 +3,6 @@ package spool
 import (
 	"context"
 	"errors"
-	"io"
 	"runtime"
 	"slices"
 	"strings"
@@ -176,14 +175,7 @@ func TestReadsInBoundedMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := 0
-			for {
-				_, _, err := s.Next()
-				if err == io.EOF {
-					break
-				}
-				if err != nil {
-					t.Fatal(err)
-				}
+			for range each(t, s) {
 				s.readMu.Lock()
 				s.reuse(len(s.handed)) // as Ack does, but read again below
 				s.readMu.Unlock()

@@ -154,14 +154,7 @@ func (m *model) moment() {
 	}
 	s := mustOpen(m.t, c, o)
 	var found []modelBatch
-	for {
-		b, seq, err := s.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			m.t.Fatal(err)
-		}
+	for seq, b := range each(m.t, s) {
 		ns, err := numbers(b, dict)
 		if err != nil {
 			m.t.Fatal(err)

@@ -83,14 +83,7 @@ func (p *powerRun) check(s *Spool, d *testDict) {
 	recovered := s.Stats().Recovered
 	records, last := uint64(0), uint64(0)
 	found := map[uint64]bool{}
-	for {
-		b, seq, err := s.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			p.t.Fatal(err)
-		}
+	for seq, b := range each(p.t, s) {
 		ns, err := numbers(b, d)
 		if err != nil {
 			p.t.Fatal(err)
