@@ -280,9 +280,11 @@ func TestCrashSafeRequired(t *testing.T) {
 	}
 }
 
-// Damaged slabs are seen by ls, cat and verify, and what is sound is delivered.
-func TestSpoolDamagedSlabs(t *testing.T) {
-	dir := t.TempDir()
+// deadSlabs returns a directory with the crash-safe slabs of a Writer that has ended
+// with n lines left in them, of size bytes and a number each, and their file.
+func deadSlabs(t *testing.T, n, size int) (dir, path string) {
+	t.Helper()
+	dir = t.TempDir()
 	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -292,21 +294,27 @@ func TestSpoolDamagedSlabs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 50 {
-		fmt.Fprintf(w, "line %d%s\n", i, strings.Repeat(".", 50))
+	for i := range n {
+		fmt.Fprintf(w, "line %d%s\n", i, strings.Repeat(".", size))
 	}
 	w.Close() // out of time: the records stay
 	files, err := slab.CrashFiles(dir)
 	if err != nil || len(files) != 1 {
 		t.Fatal(err, files)
 	}
-	b, err := os.ReadFile(files[0].Path)
+	return dir, files[0].Path
+}
+
+// Damaged slabs are seen by ls, cat and verify, and what is sound is delivered.
+func TestSpoolDamagedSlabs(t *testing.T) {
+	dir, path := deadSlabs(t, 50, 50)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := strings.Index(string(b), "line 20.")
 	b[at] = 'X'
-	if err := os.WriteFile(files[0].Path, b, 0o600); err != nil {
+	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "0.slab"), b[:5000], 0o600); err != nil { // cut short
@@ -392,30 +400,13 @@ func TestCrashSafeOfOtherDestinations(t *testing.T) {
 
 // Damage of records that are larger than a slab is seen by verify, cat and replay.
 func TestSpoolDamagedOversize(t *testing.T) {
-	dir := t.TempDir()
-	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	w, err := slab.New(f, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}, SlabBytes: 1024, CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 5 {
-		fmt.Fprintf(w, "line %d%s\n", i, strings.Repeat(".", 2000))
-	}
-	w.Close()
-	files, err := slab.CrashFiles(dir)
-	if err != nil || len(files) != 1 {
-		t.Fatal(err, files)
-	}
-	b, err := os.ReadFile(files[0].Path + ".big")
+	dir, path := deadSlabs(t, 5, 2000)
+	b, err := os.ReadFile(path + ".big")
 	if err != nil {
 		t.Fatal(err)
 	}
 	b[100] ^= 1
-	if err := os.WriteFile(files[0].Path+".big", b, 0o600); err != nil {
+	if err := os.WriteFile(path+".big", b, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, errs, code := runSpool(t, nil, "verify", dir)
