@@ -56,6 +56,7 @@ func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 	s.w.index, records = appendIndex(s.w.index[:0], b)
 	contentType, schema := form(b.Codec)
 	if len(contentType) > maxContentType {
+		s.failed()
 		return 0, fmt.Errorf("spool: cannot append: content type of %d bytes, at most %d", len(contentType), maxContentType)
 	}
 	h := frameHeader{entries: uint32(b.Len()), records: uint32(records), at: time.Now().UnixNano()}

@@ -31,7 +31,7 @@ type Stats struct {
 
 	Appended     uint64
 	Batches      uint64 // batches appended
-	AppendErrors uint64 // calls of Append that stored nothing
+	AppendErrors uint64 // calls of Append that failed, but for [ErrClosed]
 	Recovered    uint64 // found by Open, of earlier processes
 	TornFrames   uint64 // found by Open: an Append that did not return
 	Acked        uint64
