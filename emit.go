@@ -160,9 +160,10 @@ func (c *core) addContext(ctx context.Context, s *scratch) {
 
 func (c *core) addContextOf(ctx context.Context, fn ContextFunc, s *scratch) {
 	n := len(s.attrs)
+	returned := false
 	defer func() {
-		if p := recover(); p != nil {
-			c.events.post(batch.Event{Output: "context", Op: "panic", Err: panicError{p}})
+		if !returned {
+			c.events.post(batch.Event{Output: "context", Op: "panic", Err: unwound(recover())})
 		}
 		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // what fn appended and took back
 	}()
@@ -170,6 +171,7 @@ func (c *core) addContextOf(ctx context.Context, fn ContextFunc, s *scratch) {
 	// own, and what it returns is copied: scratch must not adopt a slice of the
 	// caller's, which it would clear.
 	got := fn(ctx, s.attrs[n:n:cap(s.attrs)])
+	returned = true
 	if len(got) > 0 && cap(s.attrs) > n && &got[0] == &s.attrs[:n+1][n] {
 		s.attrs = s.attrs[:n+len(got)]
 		return

@@ -61,7 +61,7 @@ type ContextFunc func(ctx context.Context, dst []slog.Attr) []slog.Attr
 // Context makes the router ask fn for attributes of the context of each record.
 // They stand before the attributes of the call, in the group that is open. It
 // may be given several times. A panic in fn costs the record the attributes of
-// fn, not the record.
+// fn, not the record; runtime.Goexit also those of the functions after it.
 func Context(fn ContextFunc) Option {
 	return optionFunc(func(c *config) { c.contexts = append(c.contexts, fn) })
 }

@@ -195,8 +195,27 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record) error {
 	s.rec.Message = rec.Message
 	s.rec.PC = rec.PC
 	if len(c.contexts) > 0 {
-		c.addContext(ctx, s)
+		return h.handleIn(ctx, s, rec)
 	}
+	return h.finish(s, rec)
+}
+
+// handleIn is the rest of handle where contexts are asked for attributes. If that
+// ends the goroutine, the record is logged all the same.
+func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (err error) {
+	asked := false
+	defer func() {
+		if !asked {
+			err = h.finish(s, rec)
+		}
+	}()
+	h.core.addContext(ctx, s)
+	asked = true
+	return h.finish(s, rec)
+}
+
+// finish adds the attributes of rec to s and hands the record out.
+func (h *handler) finish(s *scratch, rec *slog.Record) error {
 	if rec.NumAttrs() > 0 {
 		rec.Attrs(func(a slog.Attr) bool {
 			s.attrs = append(s.attrs, a)
@@ -206,6 +225,6 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record) error {
 	s.rec.Attrs = s.attrs
 	h.emit(s)
 	err := s.err
-	c.pool.put(s)
+	h.core.pool.put(s)
 	return err
 }

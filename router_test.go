@@ -335,6 +335,26 @@ func TestContextAttrs(t *testing.T) {
 	r.h.core.pool.put(s)
 }
 
+// A function that ends the goroutine it is asked in costs no record.
+func TestContextExits(t *testing.T) {
+	var a lines
+	ev := &eventLog{}
+	r := newRouter(t, OnError(ev.add),
+		Context(func(_ context.Context, dst []slog.Attr) []slog.Attr { return append(dst, slog.Int("before", 1)) }),
+		Context(func(_ context.Context, dst []slog.Attr) []slog.Attr { runtime.Goexit(); return dst }),
+		Route(plain(), Output(nil, &a)))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		slog.New(r).Info("m", "x", 1)
+	}()
+	<-done
+	if want := `{"level":"INFO","msg":"m","before":1,"x":1}` + "\n"; a.len() != 1 || a.all()[0] != want {
+		t.Errorf("%q, want %q", a.all(), want)
+	}
+	ev.wantOps(t, r, "context panic")
+}
+
 // The place of the call, through every way in, also where methods are inlined.
 func TestSource(t *testing.T) {
 	var a lines
