@@ -92,6 +92,51 @@ func TestHungReopen(t *testing.T) {
 	await(t, stuck.path, "one\ntwo\n")
 }
 
+// A signal to reopen files that comes while destinations are being opened does not
+// end the program, and is not forgotten.
+func TestHupWhileOpening(t *testing.T) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	d := &slowReopen{filepath.Join(t.TempDir(), "x"), make(chan struct{}), make(chan error)}
+	close(d.let)
+	c := config("slow:")
+	c.dests = append(c.dests, d, hupOpen{hup})
+	c.to = append(c.to, "hup:")
+	stdin, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	defer in.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- runPipe(c, stdin, os.Stderr) }()
+	select {
+	case <-d.entered:
+	case <-time.After(10 * time.Second):
+		t.Error("nothing is opened anew")
+	}
+	in.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// hupOpen sends the signal when it is opened.
+type hupOpen struct{ came chan os.Signal }
+
+func (hupOpen) Scheme() string             { return "hup" }
+func (hupOpen) Usage() (form, what string) { return "hup:", "nowhere" }
+func (hupOpen) Flags(*cobra.Command)       {}
+func (d hupOpen) Open(string) (*target, error) {
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		return nil, err
+	}
+	<-d.came
+	f, err := os.Open(os.DevNull)
+	return &target{writer: f}, err
+}
+
 // The program ends when it is told to, also if nobody reads its standard error: all
 // is delivered then, but for the summary.
 func TestStuckStandardError(t *testing.T) {

@@ -34,6 +34,8 @@ type pipeline struct {
 	con  *console
 	term *os.File // for the live line; nil: none
 
+	signals chan os.Signal
+
 	fallback *fallback      // nil: none
 	lastly   []string       // what shutdown has to say, besides the summary
 	full     sync.Map       // names of outputs that were said to be full and drop
@@ -68,7 +70,11 @@ type output struct {
 
 // runPipe opens everything, runs, and reports.
 func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
-	p := &pipeline{c: c, con: &console{w: stderr, name: c.name}, parser: record.Parser{Format: c.format}}
+	p := &pipeline{c: c, con: &console{w: stderr, name: c.name}, signals: make(chan os.Signal, 4), parser: record.Parser{Format: c.format}}
+	// Opening can take long. A signal to reopen files must not end the program
+	// meanwhile, as those that end it should.
+	notifyReopen(p.signals)
+	defer signal.Stop(p.signals)
 	if err := p.open(stdin); err != nil {
 		return configError(err)
 	}
@@ -211,9 +217,8 @@ func (p *pipeline) onTerminal() bool {
 // everything is delivered or the time is up.
 func (p *pipeline) run() error {
 	start := time.Now()
-	signals := make(chan os.Signal, 4)
+	signals := p.signals
 	notify(signals)
-	defer signal.Stop(signals)
 	end := newEnding(p.in, time.Duration(p.c.drainTimeout))
 	defer end.release()
 	end.onBegin = p.drain

@@ -8,9 +8,11 @@ import (
 	"syscall"
 )
 
-// notify delivers the signals that end the program. There is none to reopen files
-// here.
+// notify delivers the signals that end the program.
 func notify(c chan<- os.Signal) { signal.Notify(c, os.Interrupt, syscall.SIGTERM) }
+
+// notifyReopen does nothing: there is no signal to reopen files here.
+func notifyReopen(chan<- os.Signal) {}
 
 func isReopen(os.Signal) bool { return false }
 

@@ -8,11 +8,11 @@ import (
 	"syscall"
 )
 
-// notify delivers the signals that end the program, and the one that reopens
-// files.
-func notify(c chan<- os.Signal) {
-	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-}
+// notify delivers the signals that end the program.
+func notify(c chan<- os.Signal) { signal.Notify(c, syscall.SIGINT, syscall.SIGTERM) }
+
+// notifyReopen delivers the signal that reopens files.
+func notifyReopen(c chan<- os.Signal) { signal.Notify(c, syscall.SIGHUP) }
 
 func isReopen(s os.Signal) bool { return s == syscall.SIGHUP }
 
