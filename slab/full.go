@@ -102,8 +102,13 @@ func (w *Writer) writeLastResort(p []byte) {
 // The budget is reserved first and the copy made without the lock, so that a
 // large record delays nobody.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
-	if w.bigs.n > 0 || !w.reserveOversizeLocked(len(p), m.Level) {
+	// As where a slab is needed: only records for which the oldest make room pass those
+	// that wait.
+	if w.bigs.n > 0 && w.policyFor(m.Level).kind != whenFullDropOldest || !w.reserveOversizeLocked(len(p), m.Level) {
 		return w.fullLocked(p, m, true)
+	}
+	if w.bigs.n > 0 {
+		w.serveLocked()
 	}
 	return w.storeOversizeLocked(p, m)
 }

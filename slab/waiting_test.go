@@ -290,3 +290,45 @@ func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
 		checkAccount(t, w, uint64(n), uint64(accepted), drops(batch.Full, uint64(n-accepted)))
 	})
 }
+
+// … also where it is the oversize budget that is short.
+func TestDropOldestPassesOversizeRecordsThatWait(t *testing.T) {
+	for _, c := range []struct{ info, failed WhenFull }{{Block(), DropOldest()}, {DropOldest(), Block()}} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate()
+			defer g.open()
+			w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 4, MaxRecord: 1000, OversizeBytes: 5000, WhenFull: c.info, ImportantWhenFull: c.failed})
+			waits, passes := slog.LevelInfo, slog.LevelError
+			if c.info.kind == whenFullDropOldest {
+				waits, passes = passes, waits
+			}
+			const n = 10
+			go func() {
+				for i := range n {
+					if err := w.WriteRecord(line(i, 1000), batch.Meta{Level: waits}); err != nil {
+						t.Errorf("a write that may wait: %v", err)
+					}
+				}
+			}()
+			synctest.Wait()
+			if n := w.Stats().Waiting; n != 1 {
+				t.Fatalf("%d wait", n)
+			}
+			began := time.Now()
+			for i := range n {
+				if err := w.WriteRecord(line(1000+i, 1000), batch.Meta{Level: passes}); err != nil {
+					t.Errorf("record %d: %v", i, err)
+				}
+			}
+			if d := time.Since(began); d > 0 {
+				t.Errorf("they waited %v", d)
+			}
+			g.open()
+			synctest.Wait()
+			closeNow(t, w)
+			if a := w.Account(); a.Accepted != 2*n || a.Delivered+a.Dropped[batch.Full] != 2*n || a.Dropped[batch.Full] > n {
+				t.Errorf("account %v", a)
+			}
+		})
+	}
+}

@@ -21,6 +21,7 @@ import (
 type walkCall struct {
 	begun, returned int // moments; 0: not yet
 	at              time.Time
+	level           slog.Level
 	err             error
 	seen            bool // by the destination
 	settled         bool
@@ -235,7 +236,7 @@ func (k *walk) call() {
 	k.moment++
 	k.running++
 	n := len(k.calls)
-	c := &walkCall{begun: k.moment, at: time.Now()}
+	c := &walkCall{begun: k.moment, at: time.Now(), level: level}
 	k.calls = append(k.calls, c)
 	k.mu.Unlock()
 	go func() {
@@ -289,6 +290,7 @@ func (k *walk) balance() batch.Account {
 	s := k.w.Stats()
 	a := s.Account
 	k.gauges(s)
+	k.waits()
 	if err := a.Check(); err != nil {
 		k.errorf("%v", err)
 	}
@@ -351,6 +353,24 @@ func (k *walk) gauges(s Stats) {
 	waits := k.o.WhenFull.kind == whenFullBlock || k.o.WhenFull.waits() || k.o.ImportantWhenFull.kind == whenFullBlock || k.o.ImportantWhenFull.waits()
 	if !waits && s.OldestAge != oldest { // who has waited is not behind those who came first
 		k.errorf("the oldest is %v old, by the book %v", s.OldestAge, oldest)
+	}
+}
+
+// waits looks at those that wait: for something, and no longer than they may.
+func (k *walk) waits() {
+	for i, c := range k.calls {
+		if pol := k.w.policyFor(c.level); c.returned == 0 && pol.kind != whenFullBlock && time.Since(c.at) > pol.wait {
+			k.errorf("call %d has been waiting for %v under %v", i, time.Since(c.at), pol)
+		}
+	}
+	w := k.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if wt := w.waiters.head; wt != nil && (w.fitsLocked(len(wt.p)) || len(w.free) > 0) {
+		k.errorf("a record of %d bytes waits beside %d free slabs", len(wt.p), len(w.free))
+	}
+	if wt := w.bigs.head; wt != nil && w.oversizeUsed+len(wt.p) <= w.o.OversizeBytes {
+		k.errorf("an oversize record of %d bytes waits with %d of %d in use", len(wt.p), w.oversizeUsed, w.o.OversizeBytes)
 	}
 }
 

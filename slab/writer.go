@@ -409,6 +409,10 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	// Who waits is not overtaken, except by records for which the oldest make room:
 	// their calls are under way at the same time, and these never wait.
 	if (w.waiters.n == 0 || w.policyFor(m.Level).kind == whenFullDropOldest) && w.place(p, m) {
+		if w.waiters.n > 0 { // more may have made room than it took
+			w.serveLocked()
+			w.setRoomLocked()
+		}
 		return nil
 	}
 	return w.fullLocked(p, m, false)
