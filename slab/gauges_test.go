@@ -334,3 +334,22 @@ func TestOldestAgeOfRecordsWithoutTime(t *testing.T) {
 		closeNow(t, w)
 	})
 }
+
+// What is left of the slab that is being filled counts for the burst that is left.
+func TestBurstLeftCountsTheCurrentSlab(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &Options{SlabBytes: 64 << 10, SlabCount: 4, FlushInterval: -1})
+		record := make([]byte, 32)
+		for range 1100 { // 1024 fill a slab
+			_ = w.WriteRecord(record, batch.Meta{})
+			time.Sleep(time.Millisecond)
+		}
+		const left = (3*1024 - 76) * time.Millisecond // at 1000 records/s
+		if got := w.Stats().BurstLeft; got < left*9/10 || got > left*11/10 {
+			t.Errorf("burst left %v, want about %v", got, left)
+		}
+		g.open()
+		closeNow(t, w)
+	})
+}

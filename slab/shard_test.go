@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -313,4 +315,36 @@ func TestLaneWriteAllocatesNothing(t *testing.T) {
 	cancel()
 	w.Shutdown(ctx)
 	<-w.done
+}
+
+// A record of FlushLevel is sent at once also from a lane, with all that came before it.
+func TestUrgentRecordsInLanes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m memory
+		w := mustNew(t, &m, &Options{Shards: 2, SlabCount: 16, FlushInterval: -1})
+		if !w.shardNow() {
+			t.Fatal("no lanes")
+		}
+		n := 0
+		for range 3 {
+			for range 5 {
+				mustWrite(t, w, n, 50)
+				n++
+			}
+			synctest.Wait()
+			if got := numbers(t, m.String()); len(got) != n-5 {
+				t.Errorf("%d arrived before the urgent one, want %d", len(got), n-5)
+			}
+			if err := w.WriteRecord(line(n, 50), batch.Meta{Level: slog.LevelError}); err != nil {
+				t.Fatal(err)
+			}
+			n++
+			synctest.Wait()
+			wantSequence(t, numbers(t, m.String()), 0, n)
+			if !w.isSharded() {
+				t.Error("an urgent record closes the lanes")
+			}
+		}
+		closeNow(t, w)
+	})
 }
