@@ -66,13 +66,16 @@ func (w *Writer) overwriteLocked(n int) bool {
 	p := w.evictableLocked()
 	if p == nil {
 		// Perhaps the current slab is the only one that nobody reads.
-		if b := w.cur; b == nil || b.refs > 0 || b.n == b.cut {
+		if b := w.cur; b == nil || b.n == 0 || w.queuedOfLocked(b) != b.refs {
 			return false
 		}
 	}
 	w.sealLocked()
 	if p == nil {
 		p = w.evictableLocked()
+	}
+	if p == nil && len(w.free) == 0 {
+		return false
 	}
 	if len(w.free) > 0 { // the sealed block was empty and is free now
 		k := len(w.free) - 1
@@ -90,29 +93,41 @@ func (w *Writer) overwriteLocked(n int) bool {
 	return w.evictLocked(b, n)
 }
 
+// queuedOfLocked returns how many pieces of b are in the queue. A Send is reading the
+// others, if b.refs says that there are more.
+func (w *Writer) queuedOfLocked(b *block) (n int) {
+	for i := range w.queue.n {
+		if w.queue.at(i).blk == b {
+			n++
+		}
+	}
+	return n
+}
+
 // evictableLocked returns the one queued piece of the oldest slab that is sealed
 // and that no Send is reading. Records larger than a slab, and slabs flushed before
 // they were full, leave several pieces of one slab in the queue, with others
 // between them: then all but the last are evicted first, since an overwritten
-// slab can have only one old generation.
+// slab can have only one old generation. So are the survivors of an earlier one, once
+// it is the turn of what was written over the others: until then they are in nobody's
+// way.
 func (w *Writer) evictableLocked() *piece {
 	for i := range w.queue.n {
-		b := w.queue.at(i).blk
-		if b.oversize || b.rescued || !b.retired || b.old != nil {
+		keep := w.queue.at(i)
+		b := keep.blk
+		if b.oversize || b.rescued || !b.retired || b.old == keep {
 			continue
 		}
-		queued, last := 0, 0
-		for k := i; k < w.queue.n; k++ {
-			if w.queue.at(k).blk == b {
-				queued++
-				last = k
-			}
-		}
+		queued := w.queuedOfLocked(b)
 		if queued != b.refs { // part of it is being read
 			continue
 		}
-		keep := w.queue.at(last)
-		for k := i; queued > 1; {
+		for k := i + 1; k < w.queue.n; k++ {
+			if p := w.queue.at(k); p.blk == b {
+				keep = p
+			}
+		}
+		for k := 0; queued > 1; {
 			p := w.queue.at(k)
 			if p.blk != b {
 				k++

@@ -3,8 +3,10 @@ package slab
 import (
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -96,4 +98,64 @@ func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
 		closeNow(t, w)
 		checkAccount(t, w, uint64(n+debug), uint64(n)-evicted, drops(batch.Full, evicted+debug))
 	})
+}
+
+// The oldest go first, however long it lasts: what is left of many more records than there
+// is room for are those in a slab that a Send was reading, and the last; and of those
+// between only what was in nobody's way at the end of a slab.
+func TestTheOldestAreEvicted(t *testing.T) {
+	for seed := range uint64(100) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 3))
+			g := newGate()
+			const largest = 300
+			w := mustNew(t, g, &Options{SlabBytes: 512 << rng.IntN(4), SlabCount: 2 + rng.IntN(6), WhenFull: DropOldest(),
+				FlushInterval: []time.Duration{-1, time.Millisecond}[rng.IntN(2)]})
+			n := 0
+			var sizes []int
+			put := func(size int) {
+				sizes = append(sizes, size)
+				if err := w.WriteRecord(line(n, size), batch.Meta{}); err != nil {
+					t.Errorf("seed %d: record %d: %v", seed, n, err)
+				}
+				n++
+			}
+			for w.Stats().Pending.Inflight == 0 {
+				put(20 + rng.IntN(60))
+				synctest.Wait()
+			}
+			read := int(w.Stats().Pending.Inflight)
+			for range 1000 {
+				put(20 + rng.IntN(largest-20))
+				if rng.IntN(5) == 0 {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			g.open()
+			closeNow(t, w)
+			got := numbers(t, g.String())
+			if evicted := w.Account().Dropped[batch.Full]; int(evicted) != n-len(got) || evicted == 0 {
+				t.Fatalf("seed %d: %d of %d arrived, %v", seed, len(got), n, w.Account())
+			}
+			wantSequence(t, got[:read], 0, read)
+			bytes := func(ns []int) (b int) {
+				for _, i := range ns {
+					b += sizes[i] + batch.SlotBytes
+				}
+				return b
+			}
+			last := len(got)
+			for last > 0 && got[last-1] == n-(len(got)-last)-1 {
+				last--
+			}
+			const left = largest + batch.SlotBytes // of one slab
+			if b := bytes(got[:last]); b > w.slabBytes+w.o.SlabCount*left {
+				t.Errorf("seed %d: %d slabs of %d bytes, %d were read: %d bytes are not the last: %v", seed, w.o.SlabCount, w.slabBytes, read, b, got)
+			}
+			// A slab is read, and the one that is filled may have just been begun.
+			if b := bytes(got[last:]); b < (w.o.SlabCount-2)*(w.slabBytes-2*left) {
+				t.Errorf("seed %d: %d slabs of %d bytes, %d were read: %d bytes of the last: %v", seed, w.o.SlabCount, w.slabBytes, read, b, got)
+			}
+		})
+	}
 }
