@@ -42,10 +42,3 @@ func (e *Events) Count(op string) (n int) {
 
 // Has reports whether there is an event with the given Op.
 func (e *Events) Has(op string) bool { return slices.Contains(e.Ops(), op) }
-
-// All returns all events so far.
-func (e *Events) All() []batch.Event {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.Clone(e.all)
-}
