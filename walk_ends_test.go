@@ -171,8 +171,36 @@ type end struct {
 	torn int // pieces of records, where they may be
 }
 
+// A door is an end as one process sees it. When that is dead nothing comes through it.
+type door struct {
+	*end
+	life int
+}
+
+func (e *end) door() *door {
+	life, _ := e.o.k.now()
+	return &door{e, life}
+}
+
+func (d *door) dead() bool {
+	life, _ := d.o.k.now()
+	return life != d.life
+}
+
+// wait is mood.wait. It returns an error if the process died meanwhile.
+func (d *door) wait(ctx context.Context) error {
+	err := d.mood.wait(ctx)
+	if d.dead() {
+		return testkit.ErrDown
+	}
+	return err
+}
+
 // take notes records that came.
-func (e *end) take(stream string, recs ...[]byte) (as []*arrival) {
+func (e *door) take(stream string, recs ...[]byte) (as []*arrival) {
+	if e.dead() {
+		return nil
+	}
 	for _, p := range recs {
 		k, err := e.read(p)
 		if err == errMarker {
@@ -208,6 +236,16 @@ func (e *end) tell(as []*arrival) {
 	}
 }
 
+// forget notes that what was told in this life may not be known any more.
+func (e *end) forget() {
+	life, _ := e.o.k.now()
+	e.emu.Lock()
+	defer e.emu.Unlock()
+	for _, a := range e.got {
+		a.told = a.told && a.life != life
+	}
+}
+
 // arrivals returns what came so far.
 func (e *end) arrivals() []*arrival {
 	if e == nil {
@@ -227,7 +265,7 @@ func dataOf(b *batch.Batch) (recs [][]byte) {
 }
 
 // answer makes e a batch.Sink, by way of those of package testkit.
-func (e *end) answer(async bool) testkit.Answer {
+func (e *door) answer(async bool) testkit.Answer {
 	return func(ctx context.Context, _ int, b *batch.Batch) ([]int, error) {
 		if err := e.wait(ctx); err != nil {
 			return nil, err
@@ -293,6 +331,7 @@ func (e *end) answer(async bool) testkit.Answer {
 		case 10:
 			panic("on purpose")
 		case 11:
+			e.forget() // what it said of other parts of the batch ends with the goroutine
 			runtime.Goexit()
 		}
 		return nil, testkit.ErrDown
@@ -300,8 +339,10 @@ func (e *end) answer(async bool) testkit.Answer {
 }
 
 // HandleError makes e a deliver.ErrorHandler.
-func (e *end) HandleError(_ error, b *batch.Batch) error {
-	_ = e.wait(context.Background())
+func (e *door) HandleError(_ error, b *batch.Batch) error {
+	if err := e.wait(context.Background()); err != nil {
+		return err
+	}
 	recs := dataOf(b)
 	switch e.pick(4) {
 	case -1:
@@ -319,7 +360,7 @@ func (e *end) HandleError(_ error, b *batch.Batch) error {
 
 // A page is an io.Writer for one process, whose lines come to an end.
 type page struct {
-	*end
+	*door
 	mu      sync.Mutex
 	text    []byte
 	direct  bool // written to by callers, one record at a time
@@ -327,7 +368,9 @@ type page struct {
 }
 
 func (p *page) Write(b []byte) (int, error) {
-	_ = p.wait(context.Background())
+	if err := p.wait(context.Background()); err != nil {
+		return 0, err
+	}
 	p.mu.Lock()
 	if p.writing {
 		p.o.k.errorf("%s: two writes at a time", p.o.name)
@@ -373,7 +416,7 @@ func (p *page) lines() {
 	p.text = p.text[end:]
 	p.mu.Unlock()
 	for line := range bytes.Lines(whole) {
-		if _, err := p.read(line); err != nil && err != errMarker && (p.direct || p.end != p.o.dest) {
+		if _, err := p.read(line); err != nil && err != errMarker && (p.direct || p.door.end != p.o.dest) {
 			p.emu.Lock()
 			p.torn++
 			p.emu.Unlock()
@@ -384,16 +427,14 @@ func (p *page) lines() {
 }
 
 // serve is a Forward server.
-func (e *end) serve(_ int, c *testkit.ForwardConn) {
-	ctx := context.Background()
+func (e *door) serve(_ int, c *testkit.ForwardConn) {
 	var held []string
 	var untold []*arrival
 	for {
 		m, err := c.Next()
-		if err != nil {
+		if err != nil || e.wait(context.Background()) != nil {
 			return
 		}
-		_ = e.wait(ctx)
 		as := func() []*arrival { return e.take("", m.Entries...) }
 		switch e.pick(8) {
 		case -1:
@@ -435,7 +476,7 @@ func (e *end) serve(_ int, c *testkit.ForwardConn) {
 }
 
 // RoundTrip makes e a Loki.
-func (e *end) RoundTrip(r *http.Request) (*http.Response, error) {
+func (e *door) RoundTrip(r *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(r.Body)
 	r.Body.Close()
 	if err == nil {
@@ -492,7 +533,11 @@ func (e *end) RoundTrip(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
 	case 8:
-		time.Sleep(time.Duration(e.intN(300)) * time.Millisecond)
+		select {
+		case <-time.After(time.Duration(e.intN(300)) * time.Millisecond):
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
 	}
 	e.tell(store())
 	return say(http.StatusNoContent, "", nil)

@@ -42,6 +42,7 @@ type out struct {
 	grave  string // where refused records go: "", writer, file
 	poison bool   // some records are refused
 	age    bool   // records become too old
+	again  bool   // records that were answered may come again, with those that failed before them
 	late   bool   // it gets its destination some time after the start
 	level  slog.Leveler
 	enc    encode.Encoder
@@ -57,6 +58,7 @@ type out struct {
 	net        *testkit.Network
 	peer       *testkit.Peer
 	readConns  int
+	dropped    batch.Drops // in all lives
 	forward    *testkit.Forward
 
 	// Of one life:
@@ -119,6 +121,7 @@ func (k *walk) newOut(i int) *out {
 		o.poison = (o.kind == "sink" || o.kind == "async" || o.kind == "loki") && r.IntN(3) == 0
 		o.age = r.IntN(5) == 0
 	}
+	o.again = o.kind == "async" || o.kind == "forward" || o.spool != ""
 	o.late = r.IntN(8) == 0 && o.kind != "loki"
 	o.level = []slog.Leveler{nil, slog.LevelDebug, slog.LevelWarn, new(slog.LevelVar), new(slog.LevelVar), new(slog.LevelVar)}[r.IntN(6)]
 	o.enc = []encode.Encoder{encode.JSON(nil), encode.JSON(nil), encode.Logfmt(nil), encode.Console(nil)}[r.IntN(4)]
@@ -135,7 +138,7 @@ func (k *walk) newOut(i int) *out {
 	switch o.kind {
 	case "forward":
 		o.dest = place(readWith(forwardCodec))
-		o.forward = &testkit.Forward{Script: o.dest.serve}
+		o.forward = &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) { o.dest.door().serve(n, c) }}
 	case "loki":
 		o.dest = place(readToken)
 	default:
@@ -203,11 +206,11 @@ func (o *out) breaker() *deliver.BreakerOptions {
 func (o *out) helper() deliver.ErrorHandler {
 	switch o.help {
 	case "handler":
-		return o.fall
+		return o.fall.door()
 	case "lines":
-		return deliver.JSONLines(&page{end: o.fall})
+		return deliver.JSONLines(&page{door: o.fall.door()})
 	case "sink":
-		h, err := deliver.ToSink(testkit.NewSink(o.fall.answer(true)), nil)
+		h, err := deliver.ToSink(testkit.NewSink(o.fall.door().answer(true)), nil)
 		if err != nil {
 			o.k.t.Fatal(err)
 		}
@@ -220,7 +223,7 @@ func (o *out) helper() deliver.ErrorHandler {
 func (o *out) undertaker() deliver.ErrorHandler {
 	switch o.grave {
 	case "writer":
-		return deliver.DeadLetters(&page{end: o.graveyard}, o.name)
+		return deliver.DeadLetters(&page{door: o.graveyard.door()}, o.name)
 	case "file":
 		d, err := deliver.OpenDeadLetterFile(o.gravePath, o.name)
 		if err != nil {
@@ -306,7 +309,7 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 	enc, w := o.enc, io.WriteCloser(nil)
 	switch o.kind {
 	case "writer":
-		o.page = &page{end: o.dest, direct: o.via == "direct"}
+		o.page = &page{door: o.dest.door(), direct: o.via == "direct"}
 		w = struct {
 			io.Writer
 			io.Closer
@@ -318,9 +321,9 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 		}
 		w = o.file
 	case "sink":
-		w = o.behind(testkit.NewSink(o.dest.answer(false)), nil, textCodec)
+		w = o.behind(testkit.NewSink(o.dest.door().answer(false)), nil, textCodec)
 	case "async":
-		o.async = testkit.NewAsyncSink(o.dest.answer(true), 1+o.rng.IntN(4), testkit.Rand(o.rng.Uint64()), 300*time.Millisecond)
+		o.async = testkit.NewAsyncSink(o.dest.door().answer(true), 1+o.rng.IntN(4), testkit.Rand(o.rng.Uint64()), 300*time.Millisecond)
 		w = o.behind(o.async, nil, textCodec)
 	case "net":
 		s, err := netsink.New("tcp://peer:1", &netsink.Options{Dial: o.net.Dial, WriteTimeout: 2 * time.Second,
@@ -414,7 +417,7 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 	so := o.slabs()
 	so.Codec = nil
 	c := loki.Config{
-		URL: "http://loki.test", Name: o.name, Labels: map[string]string{"app": "walk"}, Client: &http.Client{Transport: o.dest}, OnError: quiet,
+		URL: "http://loki.test", Name: o.name, Labels: map[string]string{"app": "walk"}, Client: &http.Client{Transport: o.dest.door()}, OnError: quiet,
 		Wire: []loki.Wire{loki.Protobuf, loki.JSON, loki.JSONGzip}[o.i%3], Body: []loki.Body{loki.BodyJSON, loki.BodyLogfmt}[r.IntN(2)],
 		Timeout: 2 * time.Second, BatchBytes: 200 << r.IntN(8), BatchAge: []time.Duration{0, time.Millisecond, 500 * time.Millisecond}[r.IntN(3)], Concurrency: 1 + r.IntN(4),
 		MaxAge: -1, MaxFuture: -1, Pack: false,
@@ -524,7 +527,7 @@ func (o *out) collect() {
 	}
 	conns := o.peer.Got()
 	for _, got := range conns[o.readConns:] {
-		p := &page{end: o.dest, text: got}
+		p := &page{door: o.dest.door(), text: got}
 		p.lines()
 	}
 	o.readConns = len(conns)
@@ -540,7 +543,7 @@ func (o *out) fileLines(e *end, path string, seen *int, is bool) {
 		return
 	}
 	for _, line := range lines[*seen:] {
-		e.tell(e.take("", line))
+		e.tell(e.door().take("", line))
 	}
 	*seen = len(lines)
 }

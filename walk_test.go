@@ -317,6 +317,18 @@ func (k *walk) flush(patience time.Duration) {
 	}
 }
 
+// setLate gives their destinations to the outputs that have none.
+func (k *walk) setLate() {
+	for _, o := range k.outs {
+		if o.set != nil {
+			set := o.set
+			go func() { _ = set() }()
+			o.set = nil
+		}
+	}
+	synctest.Wait()
+}
+
 // end closes the pipeline, waits until all that is behind it has ended, and compares
 // what it says with what is there.
 func (k *walk) end(before []kept, last bool) (after []kept) {
@@ -336,14 +348,7 @@ func (k *walk) end(before []kept, last bool) (after []kept) {
 			synctest.Wait()
 		}
 	}
-	for _, o := range k.outs {
-		if o.set != nil {
-			set := o.set
-			go func() { _ = set() }()
-			o.set = nil
-		}
-	}
-	synctest.Wait()
+	k.setLate()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if k.rng.IntN(2) == 0 && k.under() < 12 {
@@ -354,13 +359,28 @@ func (k *walk) end(before []kept, last bool) (after []kept) {
 	k.closing = true
 	k.unsureLocked(1<<len(k.outs) - 1)
 	k.mu.Unlock()
-	began := time.Now()
+	began, closed := time.Now(), make(chan struct{})
+	go func() {
+		for wait := time.Microsecond; ; wait *= 2 {
+			select {
+			case <-closed:
+				return
+			case <-time.After(wait):
+				k.stats()
+			}
+		}
+	}()
 	rep, err := k.r.Close(ctx)
+	close(closed)
 	if took := time.Since(began); took > max(0, patience)+2*time.Second {
 		k.errorf("Close took %v of %v", took, patience)
 	}
 	k.step("closed %v", err != nil)
+	unknown := map[string]uint64{}
 	for _, o := range rep.Outputs {
+		if unknown[o.Name] = o.Unknown; o.Unfinished {
+			unknown[o.Name] = 1 << 32 // it is not known how many
+		}
 		if err := o.Check(); err != nil {
 			k.errorf("%s: report: %v", o.Name, err)
 		}
@@ -382,7 +402,10 @@ func (k *walk) end(before []kept, last bool) (after []kept) {
 	for i, o := range k.outs {
 		o.collect()
 		d := o.disk()
-		o.check(st[i].Account, before[i], d)
+		o.check(st[i].Account, unknown[o.name], before[i], d, false)
+		if last {
+			o.order()
+		}
 		if last && (d.len() > 0 || st[i].Pending.Total() > 0) {
 			k.errorf("%s: at the end there are %d on disk, and %v", o.name, d.len(), st[i].Account)
 		}
@@ -391,10 +414,110 @@ func (k *walk) end(before []kept, last bool) (after []kept) {
 	return after
 }
 
-// check compares what was logged in this life, or left by the one before, with what
-// came, what is left now, and what the account says of it.
-func (o *out) check(a batch.Account, before, after kept) {
+// die ends the process, and leaves to the next one what is on disk at this moment.
+func (k *walk) die(before []kept) (after []kept) {
+	k.step("die")
+	k.setLate()
+	k.mu.Lock()
+	k.unsureLocked(1<<len(k.outs) - 1)
+	k.mu.Unlock()
+	st := k.stats()
+	for i, o := range k.outs {
+		o.crash, o.spool = k.leave(o.crash), k.leave(o.spool)
+		o.collect()
+		d := o.disk()
+		o.check(st[i].Account, 0, before[i], d, true)
+		after = append(after, d)
+	}
+	k.mu.Lock()
+	k.life++ // so that nothing comes of it any more
+	k.closing = true
+	k.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _ = k.r.Close(ctx)
+	for _, o := range k.outs {
+		for _, end := range o.ends {
+			_ = end()
+		}
+		o.heal()
+	}
+	time.Sleep(time.Hour)
+	synctest.Wait()
+	for _, o := range k.outs {
+		if o.peer != nil {
+			o.readConns = o.peer.Conns()
+		}
+	}
+	return after
+}
+
+// leave copies a directory as it is.
+func (k *walk) leave(dir string) string {
+	if dir == "" {
+		return ""
+	}
+	to := fmt.Sprint(dir, "-", k.life)
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		k.t.Fatal(err)
+	}
+	return to
+}
+
+// mortal reports whether the process can be made to die: nothing of it writes to a file
+// of the next one.
+func (k *walk) mortal() bool {
+	return !slices.ContainsFunc(k.outs, func(o *out) bool { return o.kind == "file" || o.grave == "file" })
+}
+
+// order checks that the last copies of records came in the order of the calls.
+func (o *out) order() {
 	k := o.k
+	if o.again && o.dropped[batch.Expired]+o.dropped[batch.Quota]+o.dropped[batch.Poison]+o.dropped[batch.Shutdown] > 0 {
+		return // some were sent behind others that failed, and then not sent again
+	}
+	arrived := o.dest.arrivals()
+	seen, last := map[key]bool{}, []*arrival(nil)
+	for _, c := range o.fall.arrivals() {
+		seen[c.key] = true // its last copy went elsewhere
+	}
+	for _, c := range slices.Backward(arrived) {
+		if !seen[c.key] && c.told {
+			last = append(last, c)
+		}
+		seen[c.key] = true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	latest := map[string]key{} // by stream: the call that began last, so far
+	for _, c := range slices.Backward(last) {
+		call, before := k.calls[c.key], k.calls[latest[c.stream]]
+		if before != nil && call.returned > 0 && call.returned < before.begun {
+			k.mu.Unlock()
+			k.errorf("%s: record %v came after %v, which was logged later", o.name, c.key, latest[c.stream])
+			k.mu.Lock()
+			return
+		}
+		if before == nil || call.begun > before.begun {
+			latest[c.stream] = c.key
+		}
+	}
+}
+
+// check compares what was logged in this life, or left by the one before, with what
+// came, what is left now, and what the account says of it. If the process died the
+// account is that of its last moment.
+func (o *out) check(a batch.Account, unknown uint64, before, after kept, died bool) {
+	k := o.k
+	o.dropped.Add(a.Dropped)
+	memory := uint64(0) // records that die with it
+	switch {
+	case !died:
+	case o.crash == "" || o.late:
+		memory = a.Pending.Slab + a.Pending.Inflight
+	case o.kind == "async": // the window of the engine
+		memory = a.Pending.Inflight
+	}
 	k.mu.Lock()
 	life := k.life
 	bit := uint(1) << o.i
@@ -413,7 +536,9 @@ func (o *out) check(a batch.Account, before, after kept) {
 		}
 	}
 	k.mu.Unlock()
+	twice := map[key]bool{} // left by a Send that Close did not wait for: in the spool and in slabs
 	for _, id := range append(before.spool[:len(before.spool):len(before.spool)], before.slabs...) {
+		twice[id] = pool[id]
 		pool[id] = true
 	}
 	if a.Accepted < sure || a.Accepted > sure+maybe {
@@ -422,7 +547,7 @@ func (o *out) check(a batch.Account, before, after kept) {
 	if a.Recovered != uint64(before.len()) {
 		k.errorf("%s: %d and %d records were left in the spool and in slabs: %v", o.name, len(before.spool), len(before.slabs), a)
 	}
-	there, told := map[key]bool{}, map[key]bool{}
+	there, told, graves, came := map[key]bool{}, map[key]bool{}, map[key]bool{}, map[*end]uint64{}
 	doubtful := uint64(0) // copies of which the sender may not know
 	for _, e := range []*end{o.dest, o.fall, o.graveyard} {
 		for _, c := range e.arrivals() {
@@ -435,6 +560,15 @@ func (o *out) check(a batch.Account, before, after kept) {
 			if !c.told || c.late {
 				doubtful++
 			}
+			came[e]++
+			if e == o.graveyard {
+				graves[c.key] = true
+				continue
+			}
+			if e == o.dest && told[c.key] && !o.again && !twice[c.key] {
+				inSpool, inSlabs := slices.Contains(before.spool, c.key), slices.Contains(before.slabs, c.key)
+				k.errorf("%s: record %v came again, left in the spool %v, in slabs %v", o.name, c.key, inSpool, inSlabs)
+			}
 			there[c.key] = true
 			told[c.key] = told[c.key] || c.told && !c.late
 		}
@@ -445,22 +579,42 @@ func (o *out) check(a batch.Account, before, after kept) {
 		}
 		there[id] = true
 	}
-	missing, first := uint64(0), key{}
+	missing, perhaps, buried, first := uint64(0), uint64(0), uint64(0), key{}
 	for id, sure := range pool {
-		if !there[id] && sure {
+		switch {
+		case there[id]:
+		case graves[id]:
+			buried++
+		case sure:
 			missing++
 			first = id
+		default:
+			perhaps++
 		}
 	}
-	if missing > a.Dropped.Total() {
+	if missing > a.Dropped.Total()+memory {
 		k.errorf("%s: %d records are nowhere, one of them %v: %v", o.name, missing, first, a)
 	}
-	for _, id := range after.spool {
-		if slices.Contains(after.slabs, id) || told[id] { // a Send that Close did not wait for has put it there; a part of a batch came
+	onDisk := map[key]bool{}
+	for _, id := range append(after.spool[:len(after.spool):len(after.spool)], after.slabs...) {
+		if onDisk[id] || told[id] { // a Send that Close did not wait for has got it somewhere; or a part of its batch came
 			doubtful++
 		}
+		onDisk[id] = true
 	}
-	if n, p := uint64(after.len()), a.Pending.Total(); n < p || n > p+doubtful {
+	if died {
+		return
+	}
+	if o.again {
+		unknown += a.Dropped[batch.Shutdown] // some came behind others that failed
+	}
+	if o.via != "direct" && a.Dropped.Total() > missing+perhaps+buried+doubtful+unknown {
+		k.errorf("%s: %d records are nowhere, %d dead letters, %d and %d perhaps: more were dropped: %v", o.name, missing, buried, perhaps, doubtful, a)
+	}
+	if a.Delivered > came[o.dest] || a.Handled > came[o.fall] {
+		k.errorf("%s: %d copies came to the destination, %d to the handler: %v", o.name, came[o.dest], came[o.fall], a)
+	}
+	if n, p := uint64(after.len()), a.Pending.Total(); n < p || n > p+doubtful+a.Dropped[batch.Poison] { // the spool keeps whole batches
 		k.errorf("%s: %d and %d records are in the spool and in slabs, %d came without the sender's knowledge: %v", o.name, len(after.spool), len(after.slabs), doubtful, a)
 	}
 }
@@ -479,7 +633,11 @@ func (k *walk) run() {
 		for range 15 + k.rng.IntN(30) {
 			k.walkOn()
 		}
-		left = k.end(left, i == lives-1)
+		if i < lives-1 && k.mortal() && k.rng.IntN(3) == 0 {
+			left = k.die(left)
+		} else {
+			left = k.end(left, i == lives-1)
+		}
 		if k.t.Failed() {
 			return
 		}
