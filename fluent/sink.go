@@ -193,9 +193,10 @@ func (s *Sink) Shutdown(ctx context.Context) (batch.Report, error) { return s.Cl
 // connection and reports. It returns when that is done, or soon after ctx has
 // ended, whatever the server does. Where ctx has no deadline, Config.CloseTimeout
 // holds. What the server has not taken after 70 % of the time goes to the error
-// handler or the spool, for which Close takes up to half a second more if it must;
-// what remains is left in Config.CrashDir, or dropped and counted. It may be called
-// twice, and beside everything else.
+// handler or the spool, for which Close takes up to half a second more if it must: a
+// handler that does not return is not waited for where there is a spool. What remains is
+// left in Config.CrashDir, or dropped and counted. It may be called twice, and beside
+// everything else.
 func (s *Sink) Close(ctx context.Context) (batch.Report, error) {
 	first := !s.closed.Swap(true)
 	if _, ok := ctx.Deadline(); !ok {
