@@ -86,7 +86,8 @@ type Options struct {
 	// LastResort is written to, on a goroutine of its own, when an important
 	// record would be dropped as full: os.Stderr, say. What
 	// it takes counts as handled. At most LastResortQueue records wait for it;
-	// more are dropped. Default nil.
+	// more are dropped. It must not log into this very Writer: each record would bring
+	// forth the next. Default nil.
 	LastResort io.Writer
 	// CloseTimeout bounds Close and Sync, which take no context. Default 5 s.
 	CloseTimeout time.Duration

@@ -177,7 +177,9 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 					}
 					if rng.IntN(100) == 0 {
 						runtime.Gosched()
-						_ = w.Stats()
+						if err := w.Stats().Check(); err != nil {
+							t.Errorf("seed %d: %v", seed, err)
+						}
 					}
 				}
 			})
