@@ -51,6 +51,12 @@ func (k *wander) roll(n int) int {
 	return k.dice.IntN(n)
 }
 
+func (k *wander) setDown(name string, down bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.down[name] = down
+}
+
 // arrive notes the records of a frame.
 func (k *wander) arrive(m *testkit.ForwardMessage) {
 	k.mu.Lock()
@@ -180,9 +186,10 @@ func (k *wander) life(dial func(context.Context, string, string) (net.Conn, erro
 		case 0:
 			time.Sleep(time.Duration(k.rng.IntN(3000)) * time.Millisecond)
 		case 1:
-			k.mu.Lock()
-			k.down[[]string{"a", "b"}[k.rng.IntN(2)]] = k.rng.IntN(2) == 0
-			k.mu.Unlock()
+			name := []string{"a", "b"}[k.rng.IntN(2)]
+			k.setDown(name, k.rng.IntN(2) == 0)
+			// A Post that waits for it must not do so for the day that a record may be old.
+			time.AfterFunc(time.Duration(k.rng.IntN(60))*time.Second, func() { k.setDown(name, false) })
 		case 2:
 			ctx, cancel := context.WithTimeout(k.t.Context(), time.Duration(k.rng.IntN(100))*time.Millisecond)
 			_ = l.Flush(ctx)
