@@ -7,15 +7,11 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/written"
 )
-
-// callbackGrace is how long Close waits for OnError to be told of the last
-// events.
-const callbackGrace = 100 * time.Millisecond
 
 // A Report is what [Router.Close] says.
 type Report struct {
@@ -128,7 +124,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 		out.Unfinished, out.Err = outs[i].unfinished, outs[i].err
 		errs[i] = outs[i].err
 	}
-	grace, cancel := context.WithTimeout(ctx, callbackGrace)
+	grace, cancel := context.WithTimeout(ctx, callback.Grace)
 	defer cancel()
 	for _, rp := range c.reporters {
 		rp.wait(grace)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -416,7 +417,7 @@ func TestCloseWaitsForClose(t *testing.T) {
 func TestCloseWaitsForEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ev := &eventLog{}
-		slow := func(e batch.Event) { time.Sleep(callbackGrace / 2); ev.add(e) }
+		slow := func(e batch.Event) { time.Sleep(callback.Grace / 2); ev.add(e) }
 		bad := writerFunc(func([]byte) (int, error) { return 0, errTest })
 		r := newRouter(t, OnError(slow), Route(plain(), Output(nil, bad, Name("bad"))))
 		r.Logger().Info("m")
@@ -430,7 +431,7 @@ func TestCloseWaitsForEvents(t *testing.T) {
 		r.Logger().Info("m")
 		begun := time.Now()
 		_, _ = r.Close(t.Context())
-		if d := time.Since(begun); d != callbackGrace {
+		if d := time.Since(begun); d != callback.Grace {
 			t.Errorf("Close took %v", d)
 		}
 		close(hang)

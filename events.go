@@ -2,8 +2,6 @@ package forebay
 
 import (
 	"context"
-	"fmt"
-	"os"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
@@ -21,7 +19,7 @@ type reporter struct {
 // nil: a destination that fails in silence would be worse.
 func newReporter(fn func(batch.Event)) *reporter {
 	if fn == nil {
-		fn = toStderr
+		fn = callback.ToStderr[batch.Event]
 	}
 	return &reporter{run: callback.New(fn, eventQueue)}
 }
@@ -38,5 +36,3 @@ func (r *reporter) wait(ctx context.Context) {
 		_ = r.run.Wait(ctx)
 	}
 }
-
-func toStderr(ev batch.Event) { _, _ = fmt.Fprintf(os.Stderr, "forebay: %s\n", ev) }

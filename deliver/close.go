@@ -77,17 +77,10 @@ func (k *Keeper) Shutdown(ctx context.Context) (batch.Report, error) {
 	if turn {
 		k.leave()
 	}
-	// What happened on the way is told before Shutdown returns, unless OnError is
-	// slow: it must not hold up anybody's end.
-	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), eventGrace)
-	defer cancel()
-	_ = k.events.run.Wait(told)
+	k.events.run.WaitBriefly(context.WithoutCancel(ctx))
 	close(k.reported)
 	return k.report, k.closeErr
 }
-
-// eventGrace is how long Shutdown waits at most for OnError to be told everything.
-const eventGrace = 100 * time.Millisecond
 
 // awaitTurn waits until no Send is under way, or the time is over.
 func (k *Keeper) awaitTurn(ctx context.Context, over <-chan time.Time) bool {

@@ -1,9 +1,6 @@
 package deliver
 
 import (
-	"fmt"
-	"os"
-
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
 )
@@ -22,7 +19,7 @@ func newEvents(name string, onError func(batch.Event)) *events {
 		name = "deliver"
 	}
 	if onError == nil {
-		onError = printEvent
+		onError = callback.ToStderr[batch.Event]
 	}
 	return &events{name: name, run: callback.New(onError, 0)}
 }
@@ -30,8 +27,6 @@ func newEvents(name string, onError func(batch.Event)) *events {
 func (e *events) post(op string, err error, count uint64) {
 	e.run.Post(batch.Event{Output: e.name, Op: op, Err: err, Count: count})
 }
-
-func printEvent(e batch.Event) { fmt.Fprintf(os.Stderr, "forebay: %s\n", e) }
 
 // An episode is a state of failure that is reported once when it begins and once
 // when it ends.

@@ -308,17 +308,12 @@ func (f *File) reopenLocked() error {
 	return nil
 }
 
-// eventGrace is how long Close waits at most for OnError to be told everything.
-const eventGrace = 100 * time.Millisecond
-
 // Close closes the file and releases the lock. It waits until an old file that
 // is being compressed is complete, and for OnError, but not for long. It may be
 // called twice.
 func (f *File) Close() error {
 	err := f.close()
-	told, cancel := context.WithTimeout(context.Background(), eventGrace)
-	defer cancel()
-	_ = f.events.Wait(told)
+	f.events.WaitBriefly(context.Background())
 	return err
 }
 
@@ -348,9 +343,6 @@ func (f *File) releaseLocked() (err error) {
 	}
 	return err
 }
-
-// reportToStderr is the OnError of those who set none.
-func reportToStderr(err error) { fmt.Fprintf(os.Stderr, "forebay: %v\n", err) }
 
 // cause strips the operation and path off an error of package os: our messages
 // have them already.

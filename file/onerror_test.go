@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/callback"
 )
 
 // A stubborn handle is closed, and says that it is not: its file cannot be rotated.
@@ -77,7 +79,7 @@ func TestOnErrorRunsApart(t *testing.T) {
 				wantFile(t, path, want)
 				start := time.Now()
 				f.Close()
-				if d := time.Since(start); d > eventGrace {
+				if d := time.Since(start); d > callback.Grace {
 					t.Errorf("Close took %v", d)
 				}
 				if told != 1 {
@@ -94,7 +96,7 @@ func TestCloseTellsErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := false
 		f := mustOpenStubborn(t, filepath.Join(t.TempDir(), "x.log"), func(error) {
-			time.Sleep(eventGrace / 2)
+			time.Sleep(callback.Grace / 2)
 			told = true
 		})
 		write(t, f, "the first line\n")

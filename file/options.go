@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/callback"
 )
 
 // DefaultMode is the permission of files that Open creates: for the owner only,
@@ -65,7 +67,7 @@ func (o Options) resolve() (Options, error) {
 		bad("Mode", o.Mode, "permission bits that let the owner write")
 	}
 	if o.OnError == nil {
-		o.OnError = reportToStderr
+		o.OnError = callback.ToStderr[error]
 	}
 	if o.RotateBytes < 0 {
 		bad("RotateBytes", o.RotateBytes, "0 or more bytes")

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync/atomic"
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -53,7 +53,7 @@ func New(c Config) (*Sink, error) {
 		return nil, err
 	}
 	if r.OnError == nil {
-		r.OnError = report
+		r.OnError = callback.ToStderr[batch.Event]
 	}
 	s := &Sink{c: r, client: newClient(r), ended: make(chan struct{})}
 	s.enc, err = NewEncoder(&EncoderOptions{MessageKey: r.MessageKey, IntegerTime: r.IntegerTime, TimeFields: r.TimeFields})
@@ -100,9 +100,6 @@ func New(c Config) (*Sink, error) {
 	w.Store(s.w)
 	return s, nil
 }
-
-// report is the default of Config.OnError.
-func report(e batch.Event) { fmt.Fprintf(os.Stderr, "forebay: %s\n", e) }
 
 // front is the engine as the slabs see it: with the dictionary of the streams, so
 // that crash-safe slabs hold the tags.

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"os"
 	"sync/atomic"
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -66,7 +66,7 @@ func New(c Config) (*Sink, error) {
 	}
 	c = p.c
 	if c.OnError == nil {
-		c.OnError = report
+		c.OnError = callback.ToStderr[batch.Event]
 	}
 	so := c.slab(p)
 	o := &deliver.Options{
@@ -92,9 +92,6 @@ func New(c Config) (*Sink, error) {
 	d.feed.Store(w)
 	return &Sink{w, d}, nil
 }
-
-// report is the default of Config.OnError.
-func report(e batch.Event) { fmt.Fprintf(os.Stderr, "forebay: %s\n", e) }
 
 // slab returns the options of the memory in front of p.
 func (c *Config) slab(p *Pusher) *slab.Options {

@@ -150,19 +150,12 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	_ = w.last.Wait(ctx) // what it has not written by then is accounted for
 	err := w.conclude(ctx, finished)
 	w.giveUp()
-	// What happened on the way is told before Close returns, unless OnError is
-	// slow: it must not hold up anybody's end.
-	told, cancel := context.WithTimeout(ctx, eventGrace)
-	defer cancel()
-	_ = w.events.Wait(told)
+	w.events.WaitBriefly(ctx)
 	close(w.reported)
 	return w.report, err
 }
 
 var errNoTime = errors.New("there was no time")
-
-// eventGrace is how long Shutdown waits at most for OnError to be told everything.
-const eventGrace = 100 * time.Millisecond
 
 // lockWithSink locks mu and returns what the sink has in its custody, as of a
 // moment when everything that a Send which has returned gave it was counted here.

@@ -3,7 +3,6 @@ package slab
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -208,7 +207,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 	}
 	report := r.OnError
 	if report == nil {
-		report = reportToStderr
+		report = callback.ToStderr[batch.Event]
 	}
 	w.events = callback.New(report, 0)
 	if err := w.askSpill(); err != nil {
@@ -244,9 +243,6 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 	go w.run()
 	return w, nil
 }
-
-// reportToStderr is the OnError of those who set none: silence would be worse.
-func reportToStderr(e batch.Event) { fmt.Fprintf(os.Stderr, "forebay: %s\n", e) }
 
 // Write accepts p as one record of unknown time at slog.LevelInfo. It copies p.
 // It returns len(p), nil also for a record that the when-full policy dropped (the

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
@@ -315,7 +316,7 @@ func TestCloseTellsEvents(t *testing.T) {
 			switch d := time.Since(began); {
 			case !hangs && told != 1:
 				t.Errorf("%d events told", told)
-			case hangs && d > 2*eventGrace:
+			case hangs && d > 2*callback.Grace:
 				t.Errorf("closing took %s", d)
 			}
 			close(release)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"path/filepath"
 	"sync"
-	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
@@ -138,11 +137,7 @@ func (s *Spool) Close() error {
 	s.sweep()
 	err = errors.Join(err, s.releaseFiles())
 	s.events.Close()
-	// What happened on the way is told before Close returns, unless OnEvent is
-	// slow: it must not hold up anybody's end.
-	told, cancel := context.WithTimeout(context.Background(), eventGrace)
-	defer cancel()
-	_ = s.events.Wait(told)
+	s.events.WaitBriefly(context.Background())
 	return err
 }
 
@@ -156,9 +151,6 @@ func (s *Spool) noteEnd() {
 		_ = s.cur.write(acked, lastID, end)
 	}
 }
-
-// eventGrace is how long Close waits at most for OnEvent to be told everything.
-const eventGrace = 100 * time.Millisecond
 
 // releaseFiles closes the cursor and gives the lock up.
 func (s *Spool) releaseFiles() error {

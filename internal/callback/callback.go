@@ -7,7 +7,10 @@ package callback
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"sync"
+	"time"
 )
 
 // DefaultQueue is the number of values a [Runner] holds when [New] is given
@@ -138,6 +141,22 @@ func (r *Runner[T]) Wait(ctx context.Context) error {
 	}
 	return ctx.Err()
 }
+
+// Grace is how long a Close waits at most for a callback to be told everything: what
+// happened on the way is told before Close returns, unless the callback is slow. It
+// must not hold up anybody's end.
+const Grace = 100 * time.Millisecond
+
+// WaitBriefly is Wait for at most [Grace].
+func (r *Runner[T]) WaitBriefly(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, Grace)
+	defer cancel()
+	_ = r.Wait(ctx)
+}
+
+// ToStderr prints v, an event or an error, on standard error: the callback of those who
+// set none, as silence would be worse.
+func ToStderr[T any](v T) { _, _ = fmt.Fprintf(os.Stderr, "forebay: %v\n", v) }
 
 // Close makes every later Post a counted drop. What is queued still runs; use
 // [Runner.Wait] to wait for it. It may be called twice.

@@ -3,6 +3,8 @@ package callback
 import (
 	"context"
 	"errors"
+	"io"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -165,5 +167,43 @@ func TestRace(t *testing.T) {
 	}
 	if n+r.Dropped() != 8000 {
 		t.Errorf("%d ran and %d dropped of 8000", n, r.Dropped())
+	}
+}
+
+// WaitBriefly gives a callback some time, and a stuck one no more.
+func TestWaitBriefly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := false
+		r := New(func(d time.Duration) { time.Sleep(d); told = true }, 0)
+		r.Post(Grace / 2)
+		began := time.Now()
+		if r.WaitBriefly(t.Context()); !told || time.Since(began) != Grace/2 {
+			t.Errorf("told %v after %v", told, time.Since(began))
+		}
+		r.Post(10 * Grace)
+		began = time.Now()
+		if r.WaitBriefly(t.Context()); time.Since(began) != Grace {
+			t.Errorf("waited %v", time.Since(began))
+		}
+		_ = r.Wait(t.Context())
+		var none *Runner[int]
+		none.WaitBriefly(t.Context())
+	})
+}
+
+// What nobody asked for is said on standard error, one line each.
+func TestToStderr(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	old := os.Stderr
+	os.Stderr = write
+	ToStderr(errors.New("disk full"))
+	os.Stderr = old
+	write.Close()
+	if got, err := io.ReadAll(read); err != nil || string(got) != "forebay: disk full\n" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
