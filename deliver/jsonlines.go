@@ -62,7 +62,7 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) error {
 
 // write writes buf and notes whether that left a torn line.
 func (j *jsonLines) write() (done int, err error) {
-	done, _, err = written.All(j.w, j.buf)
+	err = written.All(j.w, j.buf, &done, nil)
 	if done > 0 {
 		j.torn = j.buf[done-1] != '\n'
 	}

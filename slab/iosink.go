@@ -90,7 +90,7 @@ func (s *ioSink) endLine() error {
 			s.owed, s.torn = nil, 0
 		}
 	}()
-	return s.writeAll(rest, &n)
+	return written.All(s.w, rest, &n, s.tell)
 }
 
 // write writes what is missing of b.
@@ -103,7 +103,7 @@ func (s *ioSink) write(b *batch.Batch) error {
 		data := b.Runs[i].Data()
 		from := min(skip, len(data))
 		skip -= from
-		if err := s.writeAll(data[from:], &s.done); err != nil {
+		if err := written.All(s.w, data[from:], &s.done, s.tell); err != nil {
 			return err
 		}
 	}
@@ -124,7 +124,8 @@ func (s *ioSink) writeVec(b *batch.Batch) error {
 	}
 	n, err := s.vec.Writev(s.bufs)
 	clear(s.bufs)
-	more, err := s.credible(n, b.Bytes()-s.done, err)
+	more, lie, err := written.Count(n, b.Bytes()-s.done, err)
+	s.tell(lie)
 	s.done += more
 	if err == nil && s.done < b.Bytes() {
 		err = io.ErrShortWrite
@@ -132,35 +133,12 @@ func (s *ioSink) writeVec(b *batch.Batch) error {
 	return err
 }
 
-// writeAll finishes short writes. It adds to done the bytes that are written, at once,
-// because the next Write may panic.
-func (s *ioSink) writeAll(p []byte, done *int) error {
-	for idle := 0; len(p) > 0; {
-		count, err := s.w.Write(p)
-		n, err := s.credible(int64(count), len(p), err)
-		*done += n
-		p = p[n:]
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			idle = 0
-		} else if idle++; idle == written.MaxIdle {
-			return io.ErrNoProgress
-		}
-	}
-	return nil
-}
-
-// credible returns what to believe of a destination that said it has written n of
-// size bytes. The first lie is told.
-func (s *ioSink) credible(n int64, size int, err error) (int, error) {
-	done, lie, err := written.Count(n, size, err)
+// tell reports the first lie.
+func (s *ioSink) tell(lie error) {
 	if lie != nil && !s.lied && s.report != nil {
 		s.lied = true
 		s.report(lie)
 	}
-	return done, err
 }
 
 // note finds the record at which the first byte of b lies that is not written, notes

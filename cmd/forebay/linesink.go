@@ -56,7 +56,7 @@ func (s *lineSink) Send(_ context.Context, b *batch.Batch) error {
 // write writes p, in several calls if the writer takes only parts. It returns the
 // number of bytes written.
 func (s *lineSink) write(p []byte) (done int, err error) {
-	done, _, err = written.All(s.w, p)
+	err = written.All(s.w, p, &done, nil)
 	return done, err
 }
 

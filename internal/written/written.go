@@ -11,26 +11,28 @@ import (
 // MaxIdle is how many times in a row a writer may take nothing and report no error.
 const MaxIdle = 8
 
-// All writes p to w, in several calls if w takes only parts, and returns how many
-// bytes are written. lie is the first one that [Count] tells of.
-func All(w io.Writer, p []byte) (done int, lie, err error) {
-	for idle := 0; done < len(p); {
-		count, err := w.Write(p[done:])
-		n, l, err := Count(int64(count), len(p)-done, err)
-		done += n
-		if lie == nil {
-			lie = l
+// All writes p to w, in several calls if w takes only parts. It adds to done the bytes
+// that are written, at once, because the next Write may panic; and it tells lied, if
+// that is not nil, of each lie that [Count] finds.
+func All(w io.Writer, p []byte, done *int, lied func(error)) error {
+	for idle := 0; len(p) > 0; {
+		count, err := w.Write(p)
+		n, lie, err := Count(int64(count), len(p), err)
+		*done += n
+		p = p[n:]
+		if lie != nil && lied != nil {
+			lied(lie)
 		}
 		if err != nil {
-			return done, lie, err
+			return err
 		}
 		if n > 0 {
 			idle = 0
 		} else if idle++; idle == MaxIdle {
-			return done, lie, io.ErrNoProgress
+			return io.ErrNoProgress
 		}
 	}
-	return done, lie, nil
+	return nil
 }
 
 // CannotSync reports whether err, of a Sync, says that the file is of a kind that

@@ -64,7 +64,9 @@ func TestAll(t *testing.T) {
 		{steps{counts: []int{0}}, 0, false, io.ErrNoProgress, MaxIdle},
 		{steps{counts: []int{0, 0, 0, 0, 0, 0, 0, 1, 0}}, 1, false, io.ErrNoProgress, 8 + MaxIdle},
 	} {
-		done, lie, err := All(&tt.w, []byte("12345"))
+		var done int
+		var lie error
+		err := All(&tt.w, []byte("12345"), &done, func(l error) { lie = l })
 		if done != tt.done || (lie != nil) != tt.lie || err != tt.err || tt.w.calls != tt.calls {
 			t.Errorf("%+v: %d, %v, %v after %d calls", tt, done, lie, err, tt.w.calls)
 		}
