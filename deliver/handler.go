@@ -140,20 +140,20 @@ func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) o
 	defer cancel()
 	ch := make(chan outcome, 1)
 	go runHandler(ctx, g.h, cause, &g.mem.b, ch)
-	scarce, grace := g.scarce, (<-chan time.Time)(nil)
-	for waiting := true; waiting; {
+	scarce := false
+	select {
+	case o := <-ch:
+		return o
+	case <-ctx.Done():
+	case <-g.scarce:
+		scarce = true
+		t := time.NewTimer(handlerGrace)
+		defer t.Stop()
 		select {
 		case o := <-ch:
 			return o
-		case <-scarce:
-			t := time.NewTimer(handlerGrace)
-			defer t.Stop()
-			scarce, grace = nil, t.C
-		case <-grace:
-			cancel()
-			waiting = false
 		case <-ctx.Done():
-			waiting = false
+		case <-t.C:
 		}
 	}
 	select {
@@ -161,7 +161,7 @@ func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) o
 		return o
 	default:
 		g.late = ch
-		if grace != nil {
+		if scarce {
 			return outcome{err: errHandlerTimeout}
 		}
 		return outcome{err: context.Cause(ctx)}
