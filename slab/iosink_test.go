@@ -143,15 +143,7 @@ func TestPanicAfterPartOfABatch(t *testing.T) {
 					return -1, nil
 				}}
 				w := mustNew(t, m, &Options{SlabBytes: 512, WhenFull: Block(), RetryMax: time.Second, OnError: quiet})
-				const n = 2000
-				for i := range n {
-					mustWrite(t, w, i, 1+i%100)
-				}
-				if err := w.Flush(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				wantSequence(t, numbers(t, m.String()), 0, n)
-				checkAccount(t, w, n, n, batch.Drops{})
+				allArrive(t, w, m)
 				closeNow(t, w)
 			})
 		})

@@ -223,6 +223,21 @@ func mustWrite(t testing.TB, w *Writer, i, n int) {
 	}
 }
 
+// allArrive writes records of many sizes, flushes, and checks that m got each once and
+// in order, and the account.
+func allArrive(t testing.TB, w *Writer, m *memory) {
+	t.Helper()
+	const n = 2000
+	for i := range n {
+		mustWrite(t, w, i, 1+i%100)
+	}
+	if err := w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantSequence(t, numbers(t, m.String()), 0, n)
+	checkAccount(t, w, n, n, batch.Drops{})
+}
+
 func drops(reason batch.Reason, n uint64) (d batch.Drops) {
 	d[reason] = n
 	return d

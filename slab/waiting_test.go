@@ -14,17 +14,27 @@ import (
 
 // Records for which the oldest make room do not wait behind those that wait.
 func TestDropOldestPassesThoseThatWait(t *testing.T) {
+	passThoseThatWait(t, Options{SlabBytes: 512, SlabCount: 4}, 20, 92, func(full uint64) bool { return full >= 8 })
+}
+
+// passThoseThatWait writes n records of size bytes that wait and as many for which the
+// oldest make room, while the destination hangs; dropped says how many that may cost.
+func passThoseThatWait(t *testing.T, o Options, n, size int, dropped func(full uint64) bool) {
+	t.Helper()
 	for _, c := range []struct{ info, failed WhenFull }{{Block(), DropOldest()}, {DropOldest(), Block()}} {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGate()
-			w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: c.info, ImportantWhenFull: c.failed})
+			defer g.open()
+			o := o
+			o.WhenFull, o.ImportantWhenFull = c.info, c.failed
+			w := mustNew(t, g, &o)
 			waits, passes := slog.LevelInfo, slog.LevelError
 			if c.info.kind == whenFullDropOldest {
 				waits, passes = passes, waits
 			}
 			go func() {
-				for i := range 20 {
-					if err := w.WriteRecord(line(i, 92), batch.Meta{Level: waits}); err != nil {
+				for i := range n {
+					if err := w.WriteRecord(line(i, size), batch.Meta{Level: waits}); err != nil {
 						t.Errorf("a write that may wait: %v", err)
 					}
 				}
@@ -34,8 +44,8 @@ func TestDropOldestPassesThoseThatWait(t *testing.T) {
 				t.Fatalf("%d wait", n)
 			}
 			began := time.Now()
-			for i := range 20 {
-				if err := w.WriteRecord(line(1000+i, 92), batch.Meta{Level: passes}); err != nil {
+			for i := range n {
+				if err := w.WriteRecord(line(1000+i, size), batch.Meta{Level: passes}); err != nil {
 					t.Errorf("record %d: %v", i, err)
 				}
 			}
@@ -45,7 +55,9 @@ func TestDropOldestPassesThoseThatWait(t *testing.T) {
 			g.open()
 			synctest.Wait()
 			closeNow(t, w)
-			if a := w.Account(); a.Accepted != 40 || a.Delivered+a.Dropped[batch.Full] != 40 || a.Dropped[batch.Full] < 8 {
+			a := w.Account()
+			full := a.Dropped[batch.Full]
+			if all := uint64(2 * n); a.Accepted != all || a.Delivered+full != all || !dropped(full) {
 				t.Errorf("account %v", a)
 			}
 		})
@@ -293,42 +305,6 @@ func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
 
 // … also where it is the oversize budget that is short.
 func TestDropOldestPassesOversizeRecordsThatWait(t *testing.T) {
-	for _, c := range []struct{ info, failed WhenFull }{{Block(), DropOldest()}, {DropOldest(), Block()}} {
-		synctest.Test(t, func(t *testing.T) {
-			g := newGate()
-			defer g.open()
-			w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 4, MaxRecord: 1000, OversizeBytes: 5000, WhenFull: c.info, ImportantWhenFull: c.failed})
-			waits, passes := slog.LevelInfo, slog.LevelError
-			if c.info.kind == whenFullDropOldest {
-				waits, passes = passes, waits
-			}
-			const n = 10
-			go func() {
-				for i := range n {
-					if err := w.WriteRecord(line(i, 1000), batch.Meta{Level: waits}); err != nil {
-						t.Errorf("a write that may wait: %v", err)
-					}
-				}
-			}()
-			synctest.Wait()
-			if n := w.Stats().Waiting; n != 1 {
-				t.Fatalf("%d wait", n)
-			}
-			began := time.Now()
-			for i := range n {
-				if err := w.WriteRecord(line(1000+i, 1000), batch.Meta{Level: passes}); err != nil {
-					t.Errorf("record %d: %v", i, err)
-				}
-			}
-			if d := time.Since(began); d > 0 {
-				t.Errorf("they waited %v", d)
-			}
-			g.open()
-			synctest.Wait()
-			closeNow(t, w)
-			if a := w.Account(); a.Accepted != 2*n || a.Delivered+a.Dropped[batch.Full] != 2*n || a.Dropped[batch.Full] > n {
-				t.Errorf("account %v", a)
-			}
-		})
-	}
+	o := Options{SlabBytes: 512, SlabCount: 4, MaxRecord: 1000, OversizeBytes: 5000}
+	passThoseThatWait(t, o, 10, 1000, func(full uint64) bool { return full <= 10 })
 }

@@ -76,15 +76,7 @@ func TestPartialWriteWithErrorIsResumed(t *testing.T) {
 			return -1, nil
 		}}
 		w := mustNew(t, m, &Options{SlabBytes: 512, WhenFull: Block()})
-		const n = 2000
-		for i := range n {
-			mustWrite(t, w, i, 1+i%100)
-		}
-		if err := w.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		wantSequence(t, numbers(t, m.String()), 0, n)
-		checkAccount(t, w, n, n, batch.Drops{})
+		allArrive(t, w, m)
 		if w.Stats().SendErrors == 0 {
 			t.Error("no error was counted")
 		}
