@@ -83,3 +83,23 @@ func TestCannotSync(t *testing.T) {
 		t.Error("EIO, or none")
 	}
 }
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// What was written before a Write panicked is counted.
+func TestAllCountsAtOnce(t *testing.T) {
+	done := 0
+	defer func() {
+		if r := recover(); r == nil || done != 2 {
+			t.Errorf("%d bytes counted, recovered %v", done, r)
+		}
+	}()
+	_ = All(writerFunc(func(p []byte) (int, error) {
+		if len(p) < 5 {
+			panic("on purpose")
+		}
+		return 2, nil
+	}), []byte("12345"), &done, nil)
+}
