@@ -1005,3 +1005,43 @@ type sinkWithLimits struct {
 
 func (s sinkWithLimits) Send(_ context.Context, b *batch.Batch) error { s.send(b); return nil }
 func (s sinkWithLimits) Limits() batch.Limits                         { return s.limits }
+
+// Write and WriteRecord, which have a fast path each, number their records alike and
+// say alike when and how important they were.
+func TestTickets(t *testing.T) {
+	r := &recorder{answer: func(_ int, b *batch.Batch) error {
+		for _, rec := range b.All() {
+			if m := (batch.Meta{Time: rec.Time, Level: slog.Level(rec.Level), Stream: rec.Stream}); m != (batch.Meta{}) {
+				t.Errorf("ticket %d: %+v", rec.Ticket, m)
+			}
+		}
+		return nil
+	}}
+	w := mustSink(t, r, &Options{SlabBytes: 2048, WhenFull: Block()})
+	const callers, n = 4, 5000
+	var wg sync.WaitGroup
+	for g := range callers {
+		wg.Go(func() {
+			for i := range n {
+				p := line(g*n+i, 1+i%60)
+				var err error
+				if i%2 == 0 {
+					_, err = w.Write(p)
+				} else {
+					err = w.WriteRecord(p, batch.Meta{})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	closeNow(t, w)
+	for i, ticket := range r.tickets {
+		if ticket != uint64(i+1) {
+			t.Fatalf("record %d has ticket %d", i+1, ticket)
+		}
+	}
+	checkAccount(t, w, callers*n, callers*n, batch.Drops{})
+}
