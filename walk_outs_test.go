@@ -183,8 +183,6 @@ func (o *out) slabs() *slab.Options {
 	}
 	if o.crash != "" {
 		so.Crash = &slab.Crash{Dir: o.crash, Required: true}
-	} else if r.IntN(3) == 0 && so.WhenFull != slab.DropOldest() && so.ImportantWhenFull != slab.DropOldest() {
-		so.Shards = 2 + r.IntN(3)
 	}
 	return so
 }

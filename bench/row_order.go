@@ -2,16 +2,10 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
@@ -23,14 +17,7 @@ import (
 )
 
 // Rows about order and scale: what the ticket costs, whether callers that collide
-// slow each other down, what shards bring, and what a planned pool of slabs keeps
-// from callers.
-
-// sharded are slabs with as many shards as processors while contention lasts.
-func sharded(w io.Writer) rivals.Writer {
-	n := max(4, runtime.GOMAXPROCS(0))
-	return newSlab(w, &slab.Options{Shards: n, SlabCount: 8 + 2*n})
-}
+// slow each other down, and what a planned pool of slabs keeps from callers.
 
 // steady requires that the slowest round took at most factor × the median.
 func steady(ours string, factor float64) func(*h.Result) []h.Check {
@@ -47,56 +34,6 @@ func steady(ours string, factor float64) func(*h.Result) []h.Check {
 		}
 		return []h.Check{check}
 	}
-}
-
-// merging runs the benchmark of the merge, which needs the inside of package slab,
-// and reports what it says of one record.
-func merging(env *h.Env) (*h.Sample, error) {
-	length := "300ms"
-	if env.Quick {
-		length = "1x"
-	}
-	dir, err := moduleRoot()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command("go", "test", "./slab", "-run", "^$", "-bench", "^BenchmarkMerge$", "-benchtime", length, "-count", "1")
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
-	}
-	s := &h.Sample{Ops: 1, More: map[string]float64{}}
-	for _, m := range mergeMetric.FindAllSubmatch(out, -1) {
-		v, _ := strconv.ParseFloat(string(m[1]), 64)
-		if string(m[2]) == "extra" {
-			s.Value = v
-		} else {
-			s.More[string(m[2])] = v
-		}
-	}
-	if len(s.More) == 0 {
-		return nil, fmt.Errorf("no figures in %s", bytes.TrimSpace(out))
-	}
-	return s, nil
-}
-
-var mergeMetric = regexp.MustCompile(`([\d.]+) (extra|merge|copy)-ns/record`)
-
-// moduleRoot returns the directory of the module that is measured: the rows run in
-// the bench module or below it.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for dir != filepath.Dir(dir) {
-		if st, err := os.Stat(filepath.Join(dir, "slab")); err == nil && st.IsDir() {
-			return dir, nil
-		}
-		dir = filepath.Dir(dir)
-	}
-	return "", fmt.Errorf("no directory above the working directory holds package slab")
 }
 
 // The load of order/stall-200ms.
@@ -227,10 +164,8 @@ func (l *lockedWriter) Write(p []byte) (int, error) {
 
 func init() {
 	const (
-		one   = "one shard"
-		many  = "shards"
+		one   = "slab.Writer"
 		floor = "mutex+copy"
-		merge = "merge"
 		slabs = "planned slabs"
 	)
 	bare := writerTo(floor, h.Reference, "lock and copy into 64 KiB, nothing delivered", 200,
@@ -240,12 +175,11 @@ func init() {
 		Target: "≤ 1.3 × a bare mutex + copy", Reference: floor,
 		Contenders: []h.Contender{
 			writerTo(one, h.Ours, "the default", 200, newSlabs(64<<10, 8)),
-			writerTo(many, h.Ours, "allowed, one active", 200, sharded),
 			bare,
 			writerTo("mutex+copy+slot", h.Reference, "what the callers cost alone: with each record's slot, slabs in turn, nothing delivered", 200,
 				func(io.Writer) rivals.Writer { return new(rivals.MutexSlot) }),
 		},
-		Verdict: h.Verdict(h.Versus(one, floor, 1.3), h.Versus(many, floor, 1.3)),
+		Verdict: h.Verdict(h.Versus(one, floor, 1.3)),
 	})
 	h.Register(h.Row{
 		Name: "order/discard-10g", What: "records of 200 B, slabs 8 × 64 KiB, 10 goroutines, discard, drain timed",
@@ -258,13 +192,6 @@ func init() {
 		Target: "no collapse: slowest of 10 rounds ≤ 1.5 × the median", Reference: one, Goroutines: 10, MaxOps: fileOps,
 		Contenders: []h.Contender{writerToFile(one, h.Ours, "the default", 200, newSlabs(64<<10, 8))},
 		Verdict:    steady(one, 1.5),
-	})
-	h.Register(scaleRow())
-	h.Register(h.Row{
-		Name: "order/merge", What: "records of 200 B that alternate between 4 lanes; what sweep and merge cost beyond copying the same records",
-		Target: "≤ 20 ns per record", Unit: "ns/record", MaxCount: 5,
-		Contenders: []h.Contender{{Name: merge, Kind: h.Ours, Note: "BenchmarkMerge of package slab", Sample: merging}},
-		Verdict:    h.Verdict(h.AtMost(merge, 20)),
 	})
 	h.Register(h.Row{
 		Name: "order/stall-200ms", What: "records of 256 B, 10 000 per second from 4 paced callers, the destination stalls 200 ms every 5 s; " +

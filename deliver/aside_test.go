@@ -126,7 +126,6 @@ func TestSpillWhenFull(t *testing.T) {
 			return testkit.NewAsyncSink(testkit.Hang(c), 4, nil, 0)
 		}, 1 << 30, nil},
 		{"over quota", deaf, 256 << 10, nil},
-		{"sharded", deaf, 1 << 30, func(o *slab.Options, _ string) { o.SlabCount, o.Shards = 16, 4 }},
 		{"crash-safe", deaf, 1 << 30, func(o *slab.Options, dir string) { o.Crash = slab.CrashSafe(dir) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -36,7 +36,7 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 		}
 		return nil
 	}
-	o := &op{target: w.ticketsLocked(), kind: kind, ch: make(chan error, 1)}
+	o := &op{target: w.next, kind: kind, ch: make(chan error, 1)}
 	w.ops = append(w.ops, o)
 	w.flushTarget = max(w.flushTarget, o.target)
 	w.wakeLocked()
@@ -114,7 +114,6 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	w.mu.Lock()
 	w.closed = true
 	w.setRoomLocked()
-	w.closeLanesLocked()
 	w.wakeLocked()
 	close(w.closing)
 	w.unlock()

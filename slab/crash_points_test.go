@@ -72,7 +72,7 @@ func TestKillAtPoints(t *testing.T) {
 	if os.Getenv("FOREBAY_TORTURE") != "" {
 		counts = []int{1, 2, 3, 4, 5, 7, 10, 20, 40, 80, 160, 320, 640, 1280}
 	}
-	points := append(append([]string{}, singlePoints...), crashPoints...)
+	points := append(append([]string{}, allPoints...), crashPoints...)
 	for _, p := range points {
 		if p == ptSurrender { // Close out of time: TestUndeliveredRecordsAreKept
 			continue

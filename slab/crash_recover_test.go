@@ -417,8 +417,6 @@ func TestLaterVersionIsLeft(t *testing.T) {
 func TestCrashOptions(t *testing.T) {
 	for _, o := range []Options{
 		{Crash: &Crash{}},
-		{Crash: CrashSafe(t.TempDir()), Shards: 2, SlabCount: 16},
-		{Crash: CrashSafe(t.TempDir()), Shards: AutoShards, SlabCount: 16},
 	} {
 		if _, err := New(&memory{}, &o); err == nil || !strings.Contains(err.Error(), "Crash") {
 			t.Errorf("%+v: %v", o, err)

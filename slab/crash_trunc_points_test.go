@@ -25,7 +25,7 @@ func (callReader) ReadsInCall() {}
 // then: the process lives, the account balances, and a sink is handed whole records.
 func TestTruncatedAtPoints(t *testing.T) {
 	seed := testkit.Seed(t)
-	for _, p := range append(append([]string{}, singlePoints...), crashPoints...) {
+	for _, p := range append(append([]string{}, allPoints...), crashPoints...) {
 		t.Run(p, func(t *testing.T) {
 			for _, n := range []int64{1, 2, 7} {
 				for _, size := range []int64{0, 2 * crashPage, crashHeadsOff + crashPage + 1500} {

@@ -53,7 +53,6 @@ type drain struct {
 
 	closedSink bool
 	spinning   bool
-	merge      merger
 	cloned     bool  // the batch under way was copied out of mapped memory
 	damage     error // what was wrong with the mapped file before mu was taken
 	copied     batchCopy
@@ -169,22 +168,6 @@ func (w *Writer) gather() bool {
 			w.do(o)
 			continue
 		}
-		if w.sh.left > 0 {
-			w.unlock()
-			d.since = time.Now()
-			w.mark()
-			w.buildMerged()
-			return true
-		}
-		if w.sh.multi {
-			if w.dueLanesLocked() {
-				w.sweepLocked(d.timerDue || w.closed || int(w.sh.active.Load()) > w.laneBound())
-				w.unlock()
-				continue
-			}
-			w.sleepTimed(w.sh.swept)
-			continue
-		}
 		if len(w.recovery) > 0 {
 			w.unlock()
 			if w.nextRecovered() {
@@ -273,7 +256,7 @@ var pause atomic.Uint32
 func (w *Writer) restLocked() {
 	if b := w.cur; b != nil && b.refs == 0 && b.old == nil {
 		w.rewound += uint64(w.slabBytes - b.room())
-		w.resetLocked(b, w.ticketsLocked()+1)
+		w.resetLocked(b, w.next+1)
 	}
 	if w.dropping {
 		w.dropping = false
@@ -360,11 +343,6 @@ func (w *Writer) begin() {
 // watermarkLocked returns the last ticket before which nothing is pending. It is
 // called when nothing is in flight.
 func (w *Writer) watermarkLocked() uint64 {
-	if g := &w.d.merge; w.sh.left > 0 {
-		return g.lo + uint64(g.at) - 1
-	} else if w.sh.multi {
-		return w.lanesWatermarkLocked()
-	}
 	if w.queue.n > 0 {
 		p := w.queue.at(0)
 		return p.first - 1
@@ -713,7 +691,6 @@ func (w *Writer) finishLocked() {
 		w.ackLocked()
 	}
 	w.freeBatchLocked()
-	w.endMergeLocked()
 	d.waited = w.waiters.n > 0
 	if w.waitingLocked() > 0 {
 		w.serveLocked()
@@ -805,8 +782,19 @@ func (w *Writer) surrender() {
 	for _, p := range w.discardLocked() {
 		w.releaseLocked(p)
 	}
-	w.endMergeLocked()
 	w.refuseWaitersLocked()
+}
+
+// discardLocked empties the slabs: Close has given up. It returns the pieces that
+// were queued.
+func (w *Writer) discardLocked() (gone []*piece) {
+	w.cutLocked()
+	for w.queue.n > 0 {
+		p := w.queue.pop()
+		w.unqueueLocked(p)
+		gone = append(gone, p)
+	}
+	return gone
 }
 
 // failure reports the first failure of a row.

@@ -80,7 +80,7 @@ func (w *Writer) overwriteLocked(n int) bool {
 	if len(w.free) > 0 { // the sealed block was empty and is free now
 		k := len(w.free) - 1
 		w.cur, w.free = w.free[k], w.free[:k]
-		w.cur.reset(w.ticketsLocked() + 1)
+		w.cur.reset(w.next + 1)
 		return true
 	}
 	b := p.blk
@@ -89,7 +89,7 @@ func (w *Writer) overwriteLocked(n int) bool {
 	}
 	b.retired, b.old = false, p
 	w.cur = b
-	b.rewind(w.ticketsLocked() + 1)
+	b.rewind(w.next + 1)
 	return w.evictLocked(b, n)
 }
 

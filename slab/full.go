@@ -159,7 +159,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 		point(ptOversizeStoredLocked)
 	}
 	if int(m.Level) >= w.flushLevel {
-		w.urgent = w.ticketsLocked()
+		w.urgent = w.next
 	}
 	w.wakeLocked()
 	w.setRoomLocked()

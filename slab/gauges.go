@@ -64,14 +64,6 @@ func (w *Writer) acceptedBytesLocked() uint64 {
 	if b := w.cur; b != nil {
 		n += uint64(w.slabBytes - b.room())
 	}
-	for i := range w.sh.lanes {
-		l := &w.sh.lanes[i]
-		l.mu.Lock()
-		if b := l.cur; b != nil {
-			n += uint64(w.slabBytes - b.room())
-		}
-		l.mu.Unlock()
-	}
 	return n + w.rewound
 }
 
@@ -99,20 +91,14 @@ func (w *Writer) oldestAgeLocked(now time.Time) time.Duration {
 	switch b := w.cur; {
 	case w.inflight > 0:
 		t, since = w.inflightTime, w.seen
-	case !w.sh.multi && w.queue.n > 0:
+	case w.queue.n > 0:
 		p := w.queue.at(0)
 		if since = p.since; p.blk.head == nil {
 			t = p.blk.slot(p.from).Time
 		}
-	case !w.sh.multi && b != nil && b.n > b.cut:
+	case b != nil && b.n > b.cut:
 		if b.head == nil {
 			t = b.slot(b.cut).Time
-		}
-	case w.sh.multi || w.sh.left > 0:
-		var pending bool
-		since = w.sh.swept
-		if t, pending = w.oldestInLanesLocked(); !pending {
-			return 0
 		}
 	default:
 		return 0
@@ -121,38 +107,4 @@ func (w *Writer) oldestAgeLocked(now time.Time) time.Duration {
 		return max(0, now.Sub(w.born)-since)
 	}
 	return max(0, time.Duration(now.UnixNano()-t))
-}
-
-// oldestInLanesLocked returns the time of the oldest record in the lanes, 0 if it is
-// not known, and whether there is any. What was swept and is not merged yet is of
-// unknown time: the drain is at it.
-func (w *Writer) oldestInLanesLocked() (t int64, pending bool) {
-	look := func(b *block, i int) {
-		if at := b.slot(i).Time; !pending || at < t {
-			t = at
-		}
-		pending = true
-	}
-	for i := range w.sh.lanes {
-		l := &w.sh.lanes[i]
-		l.mu.Lock()
-		if len(l.full) > 0 {
-			p := l.full[0]
-			look(p.blk, p.from)
-		} else if b := l.cur; b != nil && b.n > b.cut {
-			look(b, b.cut)
-		}
-		l.mu.Unlock()
-	}
-	if w.queue.n > 0 { // beside the lanes
-		p := w.queue.at(0)
-		look(p.blk, p.from)
-	}
-	if b := w.cur; b != nil && b.n > b.cut {
-		look(b, b.cut)
-	}
-	if w.sh.left+w.sh.over > 0 {
-		return 0, true
-	}
-	return t, pending
 }

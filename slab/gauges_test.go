@@ -185,8 +185,7 @@ func TestNoBurstIsLeftWhenFull(t *testing.T) {
 	}
 }
 
-// The oldest record's age is that of what is left of a batch, and of what lies in
-// the lanes.
+// The oldest record's age is that of what is left of a batch.
 func TestOldestAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -210,28 +209,11 @@ func TestOldestAge(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		_, _ = w.Shutdown(ctx)
-
-		w = mustNew(t, &memory{}, &Options{Shards: 2, SlabCount: 16, FlushInterval: 10 * time.Second})
-		if !w.shardNow() {
-			t.Fatal("the lanes do not open")
-		}
-		start = time.Now()
-		for i := range 5 {
-			if err := w.WriteRecord(line(i, 50), batch.Meta{Time: time.Now().UnixNano()}); err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(time.Second)
-		}
-		if s := w.Stats(); s.OldestAge != time.Since(start) || s.Pending.Slab != 5 {
-			t.Errorf("age %v, want %v, pending %v", s.OldestAge, time.Since(start), s.Pending)
-		}
-		closeNow(t, w)
 	})
 }
 
 // The rate is that of the last seconds also where nobody has looked for an hour, so that
-// what is left of a burst is known during the first one after it; and what lanes leave
-// empty when they close does not count.
+// what is left of a burst is known during the first one after it.
 func TestRateOfTheLastSeconds(t *testing.T) {
 	near := func(t *testing.T, what string, got, want float64) {
 		t.Helper()
@@ -271,22 +253,6 @@ func TestRateOfTheLastSeconds(t *testing.T) {
 			})
 		})
 	}
-	t.Run("lanes", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			w := mustNew(t, &memory{}, &Options{SlabBytes: 8192, SlabCount: 16, Shards: 4, FlushInterval: 10 * time.Millisecond})
-			for range 500 {
-				if !w.shardNow() {
-					t.Fatal("the lanes do not open")
-				}
-				for range 4 {
-					_ = w.WriteRecord(record, batch.Meta{})
-				}
-				time.Sleep(20 * time.Millisecond)
-			}
-			near(t, "rate", w.Stats().Rate, 4*50*64)
-			closeNow(t, w)
-		})
-	})
 	t.Run("after a stall", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			stall := time.Duration(0)

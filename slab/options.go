@@ -62,11 +62,6 @@ type Options struct {
 	// FlushLevel is the level from which a record is sent at once. Default
 	// slog.LevelError.
 	FlushLevel slog.Leveler
-	// Shards is how many shards contended writers may be spread over, up to half
-	// of SlabCount, and up to what GOMAXPROCS is at the time; order stays strict.
-	// They are used only while contention lasts. [AutoShards]: as many as
-	// processors, from 4 on. Default 0: one. With DropOldest there is always one.
-	Shards int
 	// WhenFull is what a write does when no slab is free. Default
 	// BlockFor(250 ms).
 	WhenFull WhenFull
@@ -104,7 +99,7 @@ type Options struct {
 	// writer. Default nil: a line on standard error.
 	OnError func(batch.Event)
 	// Crash makes the slabs survive the death of the process; see [CrashSafe].
-	// Not together with Shards. Default nil: slabs are on the heap.
+	// Default nil: slabs are on the heap.
 	Crash *Crash
 	// CloseDst makes Close close the destination, if it is an io.Closer. Default
 	// false.

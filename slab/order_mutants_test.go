@@ -18,7 +18,6 @@ import (
 type mutant struct {
 	name  string
 	edits []edit
-	bears bool           // with the edits "bearing"
 	run   string         // the test that sees it first; empty: all of them
 	seen  *regexp.Regexp // what it must say; nil: order
 }
@@ -38,30 +37,8 @@ var mutants = []mutant{
 				"\tearly := atomic.AddUint64(&w.next, 1)\n\tif early%64 == 0 {\n\t\truntime.Gosched()\n\t}\n\tw.mu.put.Lock()\n" +
 				"\tif len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {\n\t\tw.early = append(w.early, early)\n\t\treturn w.putSlow(p, m)\n\t}\n" +
 				"\tw.stow(p, early, "},
-		{"writer.go", "\tnext       uint64      // tickets given out so far\n", "\tnext       uint64      // tickets given out so far\n\tearly      []uint64\n"},
-		{"shard.go", "\tw.next++\n\treturn w.next\n", "\tt := w.early[0]\n\tw.early = w.early[1:]\n\treturn t\n"},
-	}},
-	{name: "the ticket is taken before the lock of the lane", run: "^TestOrder$/^shards$", bears: true, edits: []edit{
-		{"shard.go", "\tl := &w.sh.lanes[h]\n\tif !l.mu.TryLock() {", "\tearly := w.sh.g.Add(1)\n\tif early%64 == 0 {\n\t\truntime.Gosched()\n\t}\n\tl := &w.sh.lanes[h]\n\tif !l.mu.TryLock() {"},
-		{"shard.go", "\tt := w.storeLane(l, p, m)\n\tl.mu.Unlock()\n\tif points {", "\tt := w.storeLane(l, p, m, early)\n\tl.mu.Unlock()\n\tif points {"},
-		{"shard.go", "\t\tw.mu.Lock()\n\t\treturn w.putSlowLane(l, p, m)\n", "\t\tw.mu.Lock()\n\t\tw.early = append(w.early, early)\n\t\treturn w.putSlowLane(l, p, m)\n"},
-		{"shard.go", "\tt := w.storeLane(l, p, m)\n\tl.mu.Unlock()\n\tw.wakeLocked()", "\tt := w.storeLane(l, p, m, w.ticketLocked())\n\tl.mu.Unlock()\n\tw.wakeLocked()"},
-		{"shard.go", "storeLane(l *lane, p []byte, m batch.Meta) uint64 {", "storeLane(l *lane, p []byte, m batch.Meta, early ...uint64) uint64 {"},
-		{"shard.go", "\tt := w.sh.g.Add(1)\n", "\tif len(early) == 0 {\n\t\tearly = append(early, w.sh.g.Add(1))\n\t}\n\tt := early[0]\n"},
-		{"shard.go", "\tif w.sh.multi {\n\t\treturn w.sh.g.Add(1)\n", "\tif len(w.early) > 0 {\n\t\tt := w.early[0]\n\t\tw.early = w.early[1:]\n\t\treturn t\n\t}\n\tif w.sh.multi {\n\t\treturn w.sh.g.Add(1)\n"},
-		{"writer.go", "\tnext       uint64      // tickets given out so far\n", "\tnext       uint64      // tickets given out so far\n\tearly      []uint64\n"},
-	}},
-	{name: "the cut is fixed after the lanes were swept", edits: []edit{
-		{"merge.go", "\ts.left, s.over = g.scatter(upTo)\n", "\tupTo = s.g.Load()\n\ts.left, s.over = g.scatter(upTo)\n"},
-	}},
-	{name: "the lanes begin with old tickets", bears: true, edits: []edit{
-		{"shard.go", "\ts.g.Store(w.next)\n", ""},
-	}},
-	{name: "one shard goes on with old tickets", bears: true, edits: []edit{
-		{"merge.go", "\t\tw.next = upTo\n", ""},
-	}},
-	{name: "a write beside the lanes takes a plain ticket", bears: true, edits: []edit{
-		{"shard.go", "\tif w.sh.multi {\n\t\treturn w.sh.g.Add(1)\n\t}\n\tw.next++\n", "\tw.next++\n"},
+		{"writer.go", "\tnext       uint64 // tickets given out so far\n", "\tnext       uint64 // tickets given out so far\n\tearly      []uint64\n"},
+		{"writer.go", "\tw.next++\n\treturn w.next\n", "\tt := w.early[0]\n\tw.early = w.early[1:]\n\treturn t\n"},
 	}},
 	{name: "an idle flush overtakes full slabs", edits: []edit{
 		{"drain.go", "\tif w.queue.n > 0 && !w.limited {\n\t\treturn true\n", "\tif n := w.queue.n; w.d.timerDue && n > 0 {\n" +
@@ -76,17 +53,6 @@ var mutants = []mutant{
 	{name: "Flush does not wait for what is queued", seen: flushBroken, edits: []edit{
 		{"drain.go", "\t\tp := w.queue.at(0)\n\t\treturn p.first - 1\n", "\t\treturn w.next\n"},
 	}},
-}
-
-// bearing makes the merge bear tickets that are given twice or out of order, so
-// that what is wrong with them arrives at the destination instead of ending the
-// drain.
-var bearing = []edit{
-	{"merge.go", "\t\t\tp := s.pieces[s.head]\n\t\t\tlo = min(lo, p.blk.slot(p.from).Ticket)\n",
-		"\t\t\tfor _, p := range s.pieces[s.head:] {\n\t\t\t\tfor k := p.from; k < p.to; k++ {\n" +
-			"\t\t\t\t\tlo = min(lo, p.blk.slot(k).Ticket)\n\t\t\t\t}\n\t\t\t}\n"},
-	{"merge.go", "\t\t\t\tg.of[t-lo] = uint8(i + 1)\n\t\t\t\tn++\n",
-		"\t\t\t\tif g.of[t-lo] == 0 {\n\t\t\t\t\tn++\n\t\t\t\t}\n\t\t\t\tg.of[t-lo] = uint8(i + 1)\n"},
 }
 
 // What the tests say of a broken order: by the tickets, by the times of the calls,
@@ -105,10 +71,10 @@ var blind = []edit{
 	{"../internal/ordercheck/checker.go", "\tif i < len(*s) {\n", "\tif i < len(*s) {\n\t\tif !(*s)[i].here {\n\t\t\treturn nil\n\t\t}\n"},
 }
 
-// Every mutant must still fit the code. The first two, the misplaced tickets, are
-// tried always, by the test that sees them soonest; under torture all of them, by
-// all tests of order, and with the checks of the order off, when the misplaced
-// tickets must go unseen.
+// Every mutant must still fit the code. The first, the misplaced ticket, is tried
+// always, by the test that sees it soonest; under torture all of them, by all tests
+// of order, and with the checks of the order off, when the misplaced ticket must go
+// unseen.
 func TestMutantsAreSeen(t *testing.T) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {
@@ -125,7 +91,7 @@ func TestMutantsAreSeen(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if i > 1 && !torture {
+			if i > 0 && !torture {
 				return
 			}
 			t.Parallel()
@@ -191,11 +157,7 @@ func (m mutant) try(t *testing.T, goTool, overlay string) (why string, out []byt
 // -overlay.
 func (m mutant) overlay(here, dir string) (string, error) {
 	text := map[string]string{}
-	edits := m.edits
-	if m.bears {
-		edits = slices.Concat(edits, bearing)
-	}
-	for _, e := range edits {
+	for _, e := range m.edits {
 		if text[e.file] == "" {
 			b, err := os.ReadFile(filepath.Join(here, e.file))
 			if err != nil {

@@ -21,20 +21,14 @@ import (
 	"github.com/forebay-log/forebay/internal/ordercheck"
 )
 
-// singlePoints are the points of points.go that one shard reaches.
-var singlePoints = []string{
+// allPoints are the points of points.go that heap slabs reach.
+var allPoints = []string{
 	ptPut, ptCopiedLocked, ptStoredLocked, ptReturn, ptSlowLocked, ptOpenLocked, ptSealLocked,
 	ptOversizeCopy, ptOversizeCopied, ptOversizeStoredLocked,
 	ptWait, ptWoken, ptServeLocked, ptAnswerLocked, ptEvictLocked, ptOverwriteLocked,
 	ptGather, ptTakeLocked, ptTaken, ptPark, ptSleep, ptTimer, ptSpin,
 	ptSend, ptSent, ptSettle, ptSettleLocked, ptFinishLocked, ptBackoff, ptSurrender, ptDo,
 	ptFlush, ptFlushQueued, ptClose, ptClosed, ptConclude,
-}
-
-// lanePoints are reached with several shards only.
-var lanePoints = []string{
-	ptLane, ptLaneLocked, ptLaneCopiedLocked, ptLaneTicketLocked, ptLaneReturn, ptLaneSlow, ptLaneOpenLocked,
-	ptActivateLocked, ptActivatingLocked, ptSweepLocked, ptSweepLaneLocked, ptStopLocked, ptMerge, ptMerged,
 }
 
 // setHook installs f at all points until the test ends.
@@ -85,11 +79,8 @@ func pointRuns() []orderRun {
 		}
 	}
 	o := Options{SlabBytes: 512, SlabCount: 4, FlushInterval: 50 * time.Microsecond, WhenFull: Block()}
-	sharded := o
-	sharded.Shards, sharded.SlabCount = 3, 9
 	return append(runs,
 		orderRun{name: "close", o: o, callers: 4, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 50, faulty: true, closes: true, bubble: true},
-		orderRun{name: "close, shards", o: sharded, callers: 4, clock: ordercheck.NewLogical, size: mixed, chain: 5, flush: 50, faulty: true, shards: true, closes: true, bubble: true},
 	)
 }
 
@@ -97,7 +88,6 @@ func pointRuns() []orderRun {
 // at every pair of points.
 func TestOrderWithDelays(t *testing.T) {
 	var plans [][]string
-	allPoints := slices.Concat(singlePoints, lanePoints)
 	for i, p := range allPoints {
 		plans = append(plans, []string{p}, []string{p})
 		for _, q := range allPoints[:i] {
@@ -115,22 +105,13 @@ func TestOrderWithDelays(t *testing.T) {
 		plans = plans[:2*len(allPoints)+200]
 	}
 	var hits sync.Map
-	plain, sharded := pointRuns(), pointRuns()
-	sharded = slices.DeleteFunc(sharded, func(r orderRun) bool { return !r.shards })
-	for i := range sharded { // long enough to open and close the lanes many times
-		sharded[i].calls = 2000
-	}
-	plans = append(slices.Repeat([][]string{{ptSweepLaneLocked}, {ptSweepLaneLocked, ptLaneReturn}}, 10), plans...)
+	runs := pointRuns()
 	for i, names := range slices.Repeat(plans, repeat) {
-		runs := plain
-		if slices.ContainsFunc(names, func(p string) bool { return slices.Contains(lanePoints, p) }) {
-			runs = sharded
-		}
 		run := runs[(i+int(seed%1000))%len(runs)]
 		s := rng.Uint64()
 		if !t.Run(fmt.Sprintf("%s, seed %d, %s", strings.Join(names, "+"), s, run.name), func(t *testing.T) {
 			setHook(t, delay(s, &hits, names...))
-			synctest.Test(t, func(t *testing.T) { run.do(t, s, max(400, run.calls), 1) })
+			synctest.Test(t, func(t *testing.T) { run.do(t, s, 400, 1) })
 		}) {
 			return
 		}

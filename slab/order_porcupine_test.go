@@ -220,15 +220,11 @@ func TestLinearizable(t *testing.T) {
 		rounds = 30
 	}
 	block, wait, newest, oldest := Block(), BlockFor(50*time.Microsecond), DropNewest(), DropOldest()
-	for _, tt := range []struct {
-		pol    WhenFull
-		shards int
-	}{{block, 0}, {wait, 0}, {newest, 0}, {oldest, 0}, {block, 2}, {newest, 2}} {
-		pol := tt.pol
-		t.Run(fmt.Sprintf("%v, %d shards", pol, tt.shards), func(t *testing.T) {
+	for _, pol := range []WhenFull{block, wait, newest, oldest} {
+		t.Run(pol.String(), func(t *testing.T) {
 			results := &tally{n: map[string]int{}}
 			for range rounds {
-				recordHistory(t, pol, tt.shards, uint64(time.Now().UnixNano()), results)
+				recordHistory(t, pol, uint64(time.Now().UnixNano()), results)
 				if t.Failed() {
 					return
 				}
@@ -237,11 +233,8 @@ func TestLinearizable(t *testing.T) {
 			if results.n["unknown"] > rounds/10 {
 				t.Errorf("%d of %d histories were not decided", results.n["unknown"], rounds)
 			}
-			if pol.kind != whenFullBlock && tt.shards == 0 && results.n["dropped"]+results.n["evicted"] == 0 {
+			if pol.kind != whenFullBlock && results.n["dropped"]+results.n["evicted"] == 0 {
 				t.Error("nothing was ever dropped")
-			}
-			if tt.shards > 0 && results.n["opened"] == 0 {
-				t.Error("the lanes never opened")
 			}
 		})
 	}
@@ -260,25 +253,19 @@ func (c *tally) add(what string, n int) {
 }
 
 // recordHistory makes and checks one history of some forty operations.
-func recordHistory(t *testing.T, pol WhenFull, shards int, seed uint64, results *tally) {
+func recordHistory(t *testing.T, pol WhenFull, seed uint64, results *tally) {
 	const perSlab, length = 4, MinSlabBytes/4 - batch.SlotBytes
 	rng := rand.New(rand.NewPCG(seed, 0))
 	h := &history{}
 	s := &historySink{h: h, rng: rand.New(rand.NewPCG(seed, 1)), fail: rng.IntN(2) == 0}
 	slabs := 2 + rng.IntN(2)
-	if shards > 0 {
-		slabs = 2*shards + 1
-	}
-	w := mustSink(t, s, &Options{SlabBytes: MinSlabBytes, SlabCount: slabs, Shards: shards, WhenFull: pol,
+	w := mustSink(t, s, &Options{SlabBytes: MinSlabBytes, SlabCount: slabs, WhenFull: pol,
 		FlushInterval: time.Duration(1+rng.IntN(50)) * time.Microsecond, RetryMin: time.Microsecond, RetryMax: time.Microsecond})
 	m := &queueModel{leastFull: (slabs-1)*perSlab + 1}
 	if pol.kind == whenFullDropOldest {
 		// A slab whose old records are being sent while it is overwritten is
 		// retired with as many new ones as it has.
 		m.leastFull = slabs
-	}
-	if shards > 0 {
-		m.leastFull = 1 // the lanes and the merge hold slabs that are not full
 	}
 	closer := rng.IntN(4) // who closes, if anybody does
 	var wg sync.WaitGroup
@@ -287,9 +274,6 @@ func recordHistory(t *testing.T, pol WhenFull, shards int, seed uint64, results 
 		wg.Go(func() {
 			p := make([]byte, length)
 			for i := range 10 {
-				if shards > 0 && grng.IntN(3) == 0 && w.shardNow() {
-					results.add("opened", 1)
-				}
 				call := h.now()
 				switch k := grng.IntN(12); {
 				case k == 0 && i < 8:

@@ -4,10 +4,10 @@ package slab
 // a goroutine. They are compiled in with the build tag forebay_points only;
 // without it each is a branch on a constant, which leaves no instruction behind.
 //
-// A point whose name ends in Locked is reached with Writer.mu or the lock of a
-// lane held: there a test may spin or yield, but must not sleep.
+// A point whose name ends in Locked is reached with Writer.mu held: there a test
+// may spin or yield, but must not sleep.
 const (
-	// A write, one shard.
+	// A write.
 	ptPut          = "put"          // before the lock
 	ptCopiedLocked = "copiedLocked" // payload and slot are there, the ticket is not
 	ptStoredLocked = "storedLocked" // the ticket is there
@@ -78,22 +78,4 @@ const (
 	ptUnlink          = "unlink"          // before a file with nothing left is removed
 	ptUnlinkBetween   = "unlinkBetween"   // oversize records are gone, the file is not
 	ptUnlinked        = "unlinked"        // it is
-
-	// A write, several shards.
-	ptLane             = "lane"             // before the lock of a lane
-	ptLaneLocked       = "laneLocked"       // after it
-	ptLaneCopiedLocked = "laneCopiedLocked" // before the ticket
-	ptLaneTicketLocked = "laneTicketLocked" // after the ticket, before it is stored
-	ptLaneReturn       = "laneReturn"       // after the lock
-	ptLaneSlow         = "laneSlow"         // no lock held, the fast path did not do
-	ptLaneOpenLocked   = "laneOpenLocked"   // a new slab is needed
-
-	// The drain, several shards.
-	ptActivateLocked   = "activateLocked"   // the tickets are handed over, no lane is open
-	ptActivatingLocked = "activatingLocked" // the lanes are open, nobody knows
-	ptSweepLocked      = "sweepLocked"      // the cut is fixed, no lane is swept
-	ptSweepLaneLocked  = "sweepLaneLocked"  // before one lane is swept
-	ptStopLocked       = "stopLocked"       // all locks were held, one shard goes on
-	ptMerge            = "merge"            // before records are merged
-	ptMerged           = "merged"           // after it, before the lock
 )

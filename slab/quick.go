@@ -32,10 +32,9 @@ const (
 	stepTaken              // a batch is under way
 )
 
-// calmLocked reports whether nothing but records of a single shard is to be dealt with.
+// calmLocked reports whether nothing but records is to be dealt with.
 func (w *Writer) calmLocked() bool {
-	return !w.closed && !w.abandoned && !w.retained && len(w.ops) == 0 && w.waitingLocked() == 0 && !w.dropping &&
-		!w.sh.multi && w.sh.left == 0 && w.sh.merge == nil
+	return !w.closed && !w.abandoned && !w.retained && len(w.ops) == 0 && w.waitingLocked() == 0 && !w.dropping
 }
 
 // gatherQuick is gather where half of mu does. It is called with that half, if the

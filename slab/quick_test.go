@@ -18,7 +18,6 @@ func TestAccountAtEveryMoment(t *testing.T) {
 		"block":       {WhenFull: Block()},
 		"block-for":   {WhenFull: BlockFor(50 * time.Microsecond)},
 		"drop-oldest": {WhenFull: DropOldest()},
-		"shards":      {WhenFull: Block(), Shards: 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o.SlabBytes, o.SlabCount, o.FlushInterval = 512, 12, 100*time.Microsecond
@@ -44,9 +43,6 @@ func TestAccountAtEveryMoment(t *testing.T) {
 					for i := range 3000 {
 						if _, err := w.Write(line(i, 40+i%70)); err != nil {
 							t.Error(err)
-						}
-						if i%100 == 0 && o.Shards > 0 {
-							w.shardNow()
 						}
 						if i%500 == 0 {
 							_ = w.Flush(t.Context())

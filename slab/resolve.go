@@ -59,14 +59,8 @@ func (o Options) resolve() (Options, error) {
 	if o.Reserve < 0 || o.Reserve >= o.SlabCount {
 		bad("Reserve", o.Reserve, fmt.Sprintf("0 to SlabCount-1 (%d)", o.SlabCount-1))
 	}
-	if o.Shards < AutoShards || o.Shards > maxShards {
-		bad("Shards", o.Shards, fmt.Sprintf("0 to %d, or AutoShards", maxShards))
-	}
 	if o.Crash != nil && o.Crash.Dir == "" {
 		bad("Crash.Dir", `""`, "the directory for crash-safe files")
-	}
-	if o.Crash != nil && o.Shards != 0 {
-		bad("Shards", o.Shards, "0 with Options.Crash: crash-safe slabs have one shard (docs/adr/0011-crash-safe-slabs.md)")
 	}
 	if o.CloseTimeout < 0 {
 		bad("CloseTimeout", o.CloseTimeout, "0 or more")

@@ -17,8 +17,8 @@ type Splice struct {
 // p and the texts. It reports false, and has accepted and counted nothing, where the
 // record takes more than a copy into a slab that has room or is free: the caller then
 // puts the record together and calls WriteRecord. That is always so with
-// Options.Crash or a MaxRecord below what a slab holds, sometimes with Options.Shards,
-// and otherwise when no slab is free, for a record larger than a slab, and after Close.
+// Options.Crash or a MaxRecord below what a slab holds, and otherwise when no slab is
+// free, for a record larger than a slab, and after Close.
 //
 // The places must lie within p and ascend. It panics if they do not.
 func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
@@ -33,7 +33,7 @@ func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
 	if points {
 		point(ptPut)
 	}
-	if w.special.Load() {
+	if w.special {
 		return false
 	}
 	w.mu.put.Lock()
@@ -58,7 +58,7 @@ func (w *Writer) placeSplicedLocked(p []byte, in []Splice, n int, m batch.Meta) 
 	if points {
 		point(ptSlowLocked)
 	}
-	if w.closed || w.sh.multi || w.waiters.n > 0 || n > w.maxRecord || n+batch.SlotBytes > w.slabBytes || !w.roomLocked(n, m) {
+	if w.closed || w.waiters.n > 0 || n > w.maxRecord || n+batch.SlotBytes > w.slabBytes || !w.roomLocked(n, m) {
 		return false
 	}
 	w.cur.storeSpliced(p, in, n, m, w.ticketLocked())

@@ -56,7 +56,6 @@ func TestSplicedRecords(t *testing.T) {
 		{SlabBytes: 512, SlabCount: 3, WhenFull: Block()},
 		{SlabBytes: 4096, SlabCount: 4, WhenFull: Block(), FlushInterval: -1, FlushLevel: slog.LevelError},
 		{SlabBytes: 1024, SlabCount: 64, WhenFull: DropOldest()},
-		{SlabBytes: 4096, SlabCount: 8, WhenFull: Block(), Shards: 4},
 		{SlabBytes: 4096, SlabCount: 4, WhenFull: Block(), MaxRecord: 1000},
 	} {
 		rng := rand.New(rand.NewPCG(7, uint64(o.SlabBytes)))
@@ -97,7 +96,7 @@ func TestSplicedRecords(t *testing.T) {
 			t.Errorf("%+v: %d records arrived as they were written, or not, of %d", o, len(k.got), len(want))
 		}
 		checkAccount(t, w, 3000, 3000, batch.Drops{})
-		if all := o.MaxRecord == 0; o.Shards == 0 && all != (taken > 1500) {
+		if all := o.MaxRecord == 0; all != (taken > 1500) {
 			t.Errorf("%+v: %d records were taken in pieces", o, taken)
 		}
 	}

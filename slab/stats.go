@@ -80,9 +80,8 @@ func (w *Writer) Report() batch.Report { return batch.Report{Account: w.Account(
 // records into its own custody.
 func (w *Writer) accountLocked(sink batch.Account) batch.Account {
 	a := w.acc
-	pending, tickets := w.slabsLocked()
-	a.Accepted += tickets
-	a.Pending.Slab = pending
+	a.Accepted += w.next
+	a.Pending.Slab = w.pendingSlabLocked()
 	a.Pending.Inflight = uint64(w.inflight + w.lastPending)
 	a.Pending.Slab += uint64(w.recLeft)
 	// What a Send that is under way has handed over is in the sink's account already.
@@ -103,18 +102,12 @@ func (w *Writer) accountLocked(sink batch.Account) batch.Account {
 
 // pendingSlabLocked walks the slabs and counts what the drain has not taken.
 func (w *Writer) pendingSlabLocked() uint64 {
-	pending, _ := w.slabsLocked()
-	return pending
-}
-
-// slabsLocked is pendingSlabLocked with the last ticket given out at that moment.
-func (w *Writer) slabsLocked() (pending, tickets uint64) {
-	n, tickets := w.lanesLocked()
+	n := 0
 	for i := range w.queue.n {
 		n += w.queue.at(i).len()
 	}
 	if b := w.cur; b != nil {
 		n += b.n - b.cut
 	}
-	return uint64(n), tickets
+	return uint64(n)
 }

@@ -218,9 +218,6 @@ func (k *walk) options() {
 	if r.IntN(3) == 0 {
 		o.LastResort = k
 	}
-	if r.IntN(3) == 0 && o.WhenFull.kind != whenFullDropOldest && o.ImportantWhenFull.kind != whenFullDropOldest {
-		o.Shards = 2 + r.IntN(3)
-	}
 	k.limits = []batch.Limits{{}, {}, {Records: 1 + r.IntN(5)}, {Bytes: 100 + r.IntN(1000)}}[r.IntN(4)]
 }
 
@@ -255,7 +252,7 @@ func (k *walk) call() {
 func (k *walk) run() {
 	stepping := 1 + k.rng.IntN(20)
 	for range 300 {
-		switch n := k.rng.IntN(24 + stepping); {
+		switch n := k.rng.IntN(23 + stepping); {
 		case n < 2:
 			time.Sleep(time.Duration(k.rng.IntN(3000)) * time.Microsecond)
 		case n < 4:
@@ -264,11 +261,7 @@ func (k *walk) run() {
 				defer cancel()
 				_ = k.w.Flush(ctx)
 			}()
-		case n < 5:
-			if k.o.Shards > 0 {
-				k.w.shardNow()
-			}
-		case n < 11:
+		case n < 10:
 			select {
 			case k.steps <- k.rng.IntN(3) > 0:
 			default:
@@ -332,7 +325,7 @@ func (k *walk) gauges(s Stats) {
 		}
 	}
 	pending := s.Pending.Total()
-	if pending == 0 && s.Waiting == 0 && !k.ended && (s.OldestAge != 0 || !k.w.isSharded() && s.SlabsInUse != 0 || s.OversizeMem != 0) {
+	if pending == 0 && s.Waiting == 0 && !k.ended && (s.OldestAge != 0 || s.SlabsInUse != 0 || s.OversizeMem != 0) {
 		k.errorf("nothing is pending, and the oldest is %v old, %d slabs and %d bytes are in use", s.OldestAge, s.SlabsInUse, s.OversizeMem)
 	}
 	if s.SlabsInUse < 0 || s.SlabsInUse > k.o.SlabCount || s.OversizeMem < 0 || s.OversizeMem > k.w.o.OversizeBytes ||

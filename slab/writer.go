@@ -25,9 +25,9 @@ import (
 type Writer struct {
 	// What every call touches lies in one cache line.
 	flushLevel int
-	special    atomic.Bool // WriteRecord goes through putSpecial
-	room       int         // bytes the fast path may still put into cur; -1 forces the slow path
-	next       uint64      // tickets given out so far
+	special    bool   // WriteRecord goes through putSpecial; set by NewSink
+	room       int    // bytes the fast path may still put into cur; -1 forces the slow path
+	next       uint64 // tickets given out so far
 	cur        *block
 
 	// mu guards all that is not set by NewSink or said to be otherwise: what stands
@@ -100,7 +100,6 @@ type Writer struct {
 
 	sentTickets uint64 // tickets that went through the drain
 
-	sh     shards
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
 	spins  bool          // there is a processor to spare for that
 	quick  bool          // the drain may go from slab to slab with half of mu
@@ -229,13 +228,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		w.limits = l.Limits()
 		w.limited = w.limits.Bytes > 0 || w.limits.Records > 0
 	}
-	if w.sh.max = laneLimit(&r); w.sh.max > 0 {
-		w.sh.lanes = make([]lane, w.sh.max)
-		for i := range w.sh.lanes {
-			w.sh.lanes[i].room = -1
-		}
-	}
-	w.special.Store(w.crash != nil || w.sh.max > 0 || w.smallRecords())
+	w.special = w.crash != nil || w.smallRecords()
 	w.quick = r.Crash == nil &&
 		r.WhenFull.kind != whenFullDropOldest && r.ImportantWhenFull.kind != whenFullDropOldest
 	w.last = callback.New(w.writeLastResort, LastResortQueue+1)
@@ -253,7 +246,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	}
 	var err error
 	var m batch.Meta
-	if w.special.Load() {
+	if w.special {
 		err = w.putSpecial(p, m)
 	} else { // as WriteRecord: to call it would be a tenth of what it does
 		w.mu.put.Lock()
@@ -281,7 +274,7 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	if points {
 		point(ptPut)
 	}
-	if w.special.Load() {
+	if w.special {
 		return w.putSpecial(p, m)
 	}
 	w.mu.put.Lock()
@@ -314,8 +307,8 @@ func (w *Writer) stow(p []byte, ticket, time, tail uint64) {
 	}
 }
 
-// putSpecial is WriteRecord of a Writer whose slabs are sharded or watched for
-// contention, or are mapped, or which takes no record that fills a slab.
+// putSpecial is WriteRecord of a Writer whose slabs are mapped, or which takes no
+// record that fills a slab.
 func (w *Writer) putSpecial(p []byte, m batch.Meta) error {
 	if len(p) > w.maxRecord {
 		return w.refuseOversize(p)
@@ -323,10 +316,7 @@ func (w *Writer) putSpecial(p []byte, m batch.Meta) error {
 	if w.crash != nil {
 		return w.putMapped(p, m)
 	}
-	if n := w.sh.active.Load(); n != 0 {
-		return w.putLane(p, m, n)
-	}
-	w.lockCounting()
+	w.mu.put.Lock()
 	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {
 		return w.putSlow(p, m)
 	}
@@ -366,13 +356,13 @@ func (w *Writer) wakeLocked() {
 }
 
 func (w *Writer) urgentLocked() {
-	w.urgent = w.ticketsLocked()
+	w.urgent = w.next
 	w.wakeLocked()
 }
 
 // setRoomLocked decides whether the next write may take the fast path.
 func (w *Writer) setRoomLocked() {
-	if w.closed || w.sh.multi || w.cur == nil || w.cur.old != nil || w.cur.oldHead != 0 || w.cur.n == w.cur.cut || w.waiters.n > 0 || w.sleep == parked {
+	if w.closed || w.cur == nil || w.cur.old != nil || w.cur.oldHead != 0 || w.cur.n == w.cur.cut || w.waiters.n > 0 || w.sleep == parked {
 		w.room = -1
 		return
 	}
@@ -467,21 +457,21 @@ func (w *Writer) openLocked(n int, m batch.Meta) bool {
 		return w.policyFor(m.Level).kind == whenFullDropOldest &&
 			(w.cur != nil && w.cur.old != nil && w.evictLocked(w.cur, n) || w.overwriteLocked(n))
 	}
-	if w.cur != nil {
-		w.contendedLocked(w.cur.n)
-	}
 	w.sealLocked()
-	if len(w.free) == 0 { // the lanes took the last
-		return false
-	}
 	k := len(w.free) - 1
 	w.cur, w.free = w.free[k], w.free[:k]
-	w.cur.reset(w.ticketsLocked() + 1)
+	w.cur.reset(w.next + 1)
 	return true
 }
 
 func (w *Writer) belowReserveLocked(m batch.Meta) bool {
 	return w.o.Reserve > 0 && len(w.free) <= w.o.Reserve && m.Level < w.o.ReserveLevel.Level()
+}
+
+// ticketLocked returns the next ticket.
+func (w *Writer) ticketLocked() uint64 {
+	w.next++
+	return w.next
 }
 
 // sealLocked retires the current block: the rest of it goes into the queue.

@@ -904,7 +904,6 @@ func TestMaxRecordBelowTheSlab(t *testing.T) {
 	for name, o := range map[string]Options{
 		"heap":   {},
 		"mapped": {Crash: &Crash{Required: true}},
-		"shards": {Shards: 2, SlabCount: 8},
 		"oldest": {WhenFull: DropOldest()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -944,14 +943,12 @@ func TestFlushIntervalBesideSlowSends(t *testing.T) {
 	for name, c := range map[string]struct {
 		o      Options
 		limits batch.Limits
-		shard  bool
 	}{
 		"slabs":         {o: Options{SlabBytes: 4096, SlabCount: 32}},
 		"records":       {o: Options{SlabBytes: 1024, SlabCount: 64}, limits: batch.Limits{Records: 17}},
 		"bytes and age": {o: Options{SlabBytes: 1024, SlabCount: 64}, limits: batch.Limits{Bytes: 700, Age: DefaultFlushInterval}},
 		"oversize":      {o: Options{SlabBytes: 512, SlabCount: 64}},
 		"drop-oldest":   {o: Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest()}},
-		"lanes":         {o: Options{SlabBytes: 1024, SlabCount: 64, Shards: 2}, shard: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -979,9 +976,6 @@ func TestFlushIntervalBesideSlowSends(t *testing.T) {
 						size = 600
 					}
 					_ = w.WriteRecord(line(i, size), batch.Meta{Time: time.Now().UnixNano()})
-					if c.shard && rng.IntN(10) == 0 {
-						w.shardNow()
-					}
 					time.Sleep(time.Duration(rng.IntN(5)*rng.IntN(10)) * time.Millisecond)
 				}
 				time.Sleep(time.Second)

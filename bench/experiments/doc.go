@@ -9,6 +9,7 @@
 //	outside      a reservation under the lock, the copy outside
 //	spin         lock and copy under a spinlock in plain Go
 //	naive(n)     n of "mutex", picked by stack address: no order
+//	lanes        one slab, and up to n shards with tickets while callers meet
 //	ticketed(n)  n shards, a ticket per record, merged by the drain: strict order
 //	clock(n)     n shards, a time per record: strict only with a wait
 //

@@ -85,6 +85,58 @@ func TestOrderedVariants(t *testing.T) {
 	}
 }
 
+// Order is strict also where the lanes open and close all the time, few slabs and
+// small ones are written, and callers wait for them.
+func TestLanesOpenAndClose(t *testing.T) {
+	for _, count := range []int{9, 32} {
+		var w *laneWriter
+		var opened int
+		mk := func(d io.Writer) rivals.Writer {
+			w = newLanes(d, 512, count, 4)
+			w.procs = 4
+			return opening{w, &opened}
+		}
+		n := records(50_000)
+		res, err := try(t, mk, n)
+		if err != nil || res.Delivered != n || res.Lost > 0 {
+			t.Errorf("%d slabs: %+v, %v", count, res, err)
+		}
+		if opened == 0 {
+			t.Errorf("%d slabs: the lanes never opened", count)
+		}
+		t.Logf("%d slabs: opened %d times", count, opened)
+		if w.multi || len(w.free) != count {
+			t.Errorf("%d of %d slabs came back, lanes open: %t", len(w.free), count, w.multi)
+		}
+	}
+}
+
+// opening opens the lanes now and then, whether callers meet or not, and has the
+// drain close them.
+type opening struct {
+	*laneWriter
+	opened *int
+}
+
+func (o opening) Write(p []byte) (int, error) {
+	switch {
+	case len(p) == 64:
+		o.mu.Lock()
+		o.procs = 1 // the next sweep closes them
+		o.mu.Unlock()
+	case len(p)%16 == 0:
+		o.mu.Lock()
+		if !o.multi {
+			o.procs = 4
+			if o.open(); o.multi {
+				*o.opened++
+			}
+		}
+		o.mu.Unlock()
+	}
+	return o.laneWriter.Write(p)
+}
+
 // What gives order up is caught: the checker sees that, whatever the variant
 // gains in speed.
 func TestDisorderIsSeen(t *testing.T) {

@@ -58,7 +58,7 @@ func contenderToFile(v variant) h.Contender {
 }
 
 func kindOf(v variant) h.Kind {
-	if v.name == shipped || v.name == shippedMany {
+	if v.name == shipped {
 		return h.Ours
 	}
 	return h.Rival
@@ -108,16 +108,18 @@ func init() {
 	for _, g := range []int{4, 8, 16, 32, 64} {
 		register(h.Row{
 			Name: fmt.Sprintf("experiments/discard-%dg", g), What: "the experiments: records of 200 B, slabs of 64 KiB, discard, drain timed",
-			Target: "shards ≥ 2 × one shard at 16", Reference: shipped, Goroutines: g, MinCPU: 8,
+			Target: "lanes ≥ 2 × slab.Writer at 16", Reference: shipped, Goroutines: g, MinCPU: 8,
 			Contenders: all(discard), Verdict: scaling(g),
 		})
 	}
 	registerPressure()
+	register(scaleRow())
+	register(mergeRow())
 }
 
 func scaling(goroutines int) func(*h.Result) []h.Check {
 	if goroutines < 16 {
-		return measured(shippedMany)
+		return measured(lanesMany)
 	}
-	return h.Versus(shippedMany, shipped, 1./2)
+	return h.Versus(lanesMany, shipped, 1./2)
 }

@@ -81,8 +81,8 @@ func newSharded(dst io.Writer, size, count, n int, kind stamping) *shardedWriter
 	for range count {
 		w.free <- &stamped{p: make([]byte, size), index: make([]entry, 0, size/32)}
 	}
-	w.d = merger{w: w, dst: dst, src: make([][]run, n), out: make([]byte, 0, size)}
-	go w.d.run()
+	w.d = merger{dst: dst, src: make([][]run, n), out: make([]byte, 0, size), free: func(b *stamped) { w.free <- b }}
+	go w.run()
 	return w
 }
 
@@ -157,33 +157,34 @@ func (w *shardedWriter) Drain() error {
 	return <-w.done
 }
 
-// merger is the goroutine that writes.
-type merger struct {
-	w   *shardedWriter
-	dst io.Writer
-	src [][]run // by shard, oldest first
-	of  []uint8 // source + 1 of ticket lo+i
-	out []byte
-	err error
-}
-
-func (m *merger) run() {
+// run is the goroutine that writes.
+func (w *shardedWriter) run() {
 	for {
 		select {
-		case <-m.w.wake:
-			m.sweep()
-		case <-m.w.ending:
-			m.sweep()
-			m.flush()
-			m.w.done <- m.err
+		case <-w.wake:
+			w.sweep()
+		case <-w.ending:
+			w.sweep()
+			w.d.flush()
+			w.done <- w.d.err
 			return
 		}
 	}
 }
 
+// A merger puts the records of swept slabs in order and writes them.
+type merger struct {
+	dst  io.Writer
+	src  [][]run // by shard, oldest first
+	of   []uint8 // source + 1 of ticket lo+i
+	out  []byte
+	err  error
+	free func(*stamped) // takes back a slab that is merged
+}
+
 // sweep takes what the shards hold and writes what lies before the cut.
-func (m *merger) sweep() {
-	w := m.w
+func (w *shardedWriter) sweep() {
+	m := &w.d
 	cut := w.g.Load()
 	if w.kind >= clockWait {
 		cut = w.now() - 1 // a call beside us may still get this very time
@@ -234,7 +235,7 @@ func (m *merger) take(i int, b *stamped, retired bool) {
 func (m *merger) release(b *stamped) {
 	if b.retired && b.left == 0 {
 		b.n, b.index, b.cut, b.retired = 0, b.index[:0], 0, false
-		m.w.free <- b
+		m.free(b)
 	}
 }
 

@@ -25,19 +25,17 @@ type variant struct {
 }
 
 const (
-	shipped     = "slab.Writer"
-	shippedMany = "slab.Writer, shards"
-	mutex       = "mutex"
-	atomics     = "atomics"
+	shipped   = "slab.Writer"
+	lanesMany = "lanes"
+	mutex     = "mutex"
+	atomics   = "atomics"
 )
 
 // variants returns all experiments.
 func variants() []variant {
 	vs := []variant{
 		{shipped, "one shard, the default", true, func(d io.Writer) rivals.Writer { return newSlab(d, &slab.Options{}) }},
-		{shippedMany, "as many as processors while contention lasts, at least 4", true, func(d io.Writer) rivals.Writer {
-			return newSlab(d, &slab.Options{Shards: max(4, runtime.GOMAXPROCS(0)), SlabCount: slabCount + 2*max(4, runtime.GOMAXPROCS(0))})
-		}},
+		{lanesMany, "one slab, and lanes while contention lasts: atomic ticket, scatter merge", true, newManyLanes},
 		{mutex, "lock, copy, plain counters", true, func(d io.Writer) rivals.Writer { return newMutex(d, slabSize, slabCount) }},
 		{atomics, "the same, atomic counters under the lock", true, func(d io.Writer) rivals.Writer { return newAtomics(d, slabSize, slabCount) }},
 		{"cas", "reserve by compare-and-swap", true, func(d io.Writer) rivals.Writer { return newCAS(d, slabSize, slabCount) }},
@@ -67,6 +65,12 @@ func shardCounts() []int {
 		ns = append(ns, min(n, 64))
 	}
 	return ns
+}
+
+// newManyLanes are as many lanes as processors, at least 4.
+func newManyLanes(dst io.Writer) rivals.Writer {
+	n := max(4, runtime.GOMAXPROCS(0))
+	return newLanes(dst, slabSize, slabCount+2*n, n)
 }
 
 // slabWriter is the shipped writer.

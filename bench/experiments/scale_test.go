@@ -1,4 +1,4 @@
-package main
+package experiments
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	h "github.com/forebay-log/forebay/bench/harness"
 )
 
-// The row is judged from step to step, and against one shard.
+// The row is judged from step to step, and against the one lock.
 func TestScaleVerdict(t *testing.T) {
 	row := scaleRow()
 	for _, c := range []struct {
@@ -21,8 +21,8 @@ func TestScaleVerdict(t *testing.T) {
 		r := &h.Result{Unit: "ns/op"}
 		for i, g := range scaleSteps {
 			r.Columns = append(r.Columns,
-				h.Column{Name: scaleName("one shard", g), Median: c.one[i], Values: []float64{c.one[i]}},
-				h.Column{Name: scaleName("shards", g), Median: c.shards[i], Values: []float64{c.shards[i]}})
+				h.Column{Name: scaleName(shipped, g), Median: c.one[i], Values: []float64{c.one[i]}},
+				h.Column{Name: scaleName(lanesMany, g), Median: c.shards[i], Values: []float64{c.shards[i]}})
 		}
 		checks := row.Verdict(r)
 		if len(checks) != len(c.want) {
@@ -50,33 +50,5 @@ func TestShare(t *testing.T) {
 		if sum != n {
 			t.Errorf("%d operations were shared, want %d", sum, n)
 		}
-	}
-}
-
-// The experiments are there for those who name them, and make nobody else wait.
-func TestExperimentsAreApart(t *testing.T) {
-	all, err := selectRows("")
-	if err != nil || len(all) == 0 {
-		t.Fatal(len(all), err)
-	}
-	for _, r := range all {
-		if r.Apart {
-			t.Errorf("%s is measured without being named", r.Name)
-		}
-	}
-	named, err := selectRows("experiments")
-	if err != nil || len(named) < 5 {
-		t.Errorf("%d rows of experiments, %v", len(named), err)
-	}
-	for _, r := range named {
-		if !r.Apart {
-			t.Errorf("%s is not apart", r.Name)
-		}
-	}
-	if _, err := selectRows("("); err == nil {
-		t.Error("( is a pattern")
-	}
-	if _, err := selectRows("no such row"); err == nil {
-		t.Error("no such row was found")
 	}
 }
