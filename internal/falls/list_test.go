@@ -1,0 +1,29 @@
+package falls_test
+
+// falls is the list. The numbers are those of the report of the attack.
+var falls = []fall{
+	{1, "told", "first copies arrive in order when a batch begins while a failure is told", known, orderWhileTold, true},
+	{1, "one-message", "first copies arrive in order at a server that closes after each message", known, orderOneMessage, false},
+	{1, "failback", "first copies arrive in order when a better server is back", known, orderFailback, false},
+	{2, "every-fourth", "no good record is condemned by a server that takes every 4th message", known, everyFourth, false},
+	{2, "resets", "no good record is condemned by a server that resets most messages for a while", known, resets, false},
+	{3, "no-ack-reset", "without acknowledgements a reset after the message is an end like any other", known, noAckReset, false},
+	{5, "other-wire", "a spool of Loki is delivered whatever Wire is now", known, otherWire, false},
+	{5, "unknown-form", "records of a form that no driver knows stay on disk and are counted", known, unknownForm, false},
+	{6, "cut-answer", "an answer of Loki that was cut is no answer", known, cutAnswer, false},
+	{8, "one-stream", "one stream too many at Loki does not hold the others", known, streamTooMany, false},
+	{15, "unknown-forward", "Close counts the records that were sent and not answered", known, unknownForward, false},
+	{15, "deadline-forward", "the error of Close at a Forward server wraps DeadlineExceeded, not Canceled", known, deadlineForward, false},
+	{15, "unknown-hanging", "Close counts the records of a write that hangs", known, unknownHanging, false},
+	{15, "unknown-loki", "Close counts the lines that were pushed and not answered", known, unknownLoki, false},
+	{15, "deadline-loki", "the error of Close at Loki wraps DeadlineExceeded, not Canceled", known, deadlineLoki, false},
+	{16, "hanging-forward", "after Close nothing is pending, and the account stays as it is", known, hangingForward, false},
+	{19, "fallback-account", "a fallback Logger accounts for the records it delivers", known, fallbackAccount, false},
+	{19, "refused-letters", "refused and over-long records reach the dead letters", known, refusedLetters, false},
+	{19, "router-events", "OnError of a Handler is told what its Router has to say", known, routerEvents, false},
+	{20, "marker-level", "lines about dropped records are in the stream of level warn", known, markerLevel, false},
+	{0, "kept-forward", "Close is content when all records are in the spool", mended, closeKeptForward, false},
+	{0, "lost-forward", "Close names the records that it lost", mended, closeLostForward, false},
+	{0, "kept-loki", "Close is content when all records are in the spool", known, closeKeptLoki, false},
+	{0, "lost-loki", "Close names the records that it lost", known, closeLostLoki, false},
+}

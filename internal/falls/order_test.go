@@ -1,0 +1,203 @@
+package falls_test
+
+import (
+	"context"
+	"net"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// A slowEnd is the error of a connection that ends. While its text is asked for the
+// first time, it signals asked and takes its time.
+type slowEnd struct {
+	once  sync.Once
+	asked chan struct{}
+}
+
+func (e *slowEnd) Error() string {
+	e.once.Do(func() {
+		close(e.asked)
+		time.Sleep(30 * time.Millisecond)
+	})
+	return "connection reset by peer"
+}
+
+func (e *slowEnd) Unwrap() error { return syscall.ECONNRESET }
+
+// A cutConn is a connection whose reads fail with err once cut is closed.
+type cutConn struct {
+	net.Conn
+	cut <-chan struct{}
+	err error
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	got := make(chan int, 1)
+	go func() {
+		n, err := c.Conn.Read(p)
+		if err == nil {
+			got <- n
+		}
+	}()
+	select {
+	case n := <-got:
+		return n, nil
+	case <-c.cut:
+		return 0, c.err
+	}
+}
+
+// orderWhileTold ends a connection with two batches under way and posts a third
+// while the client says so. With one processor the goroutine that posts goes on
+// only after the one that tells of the failure.
+func orderWhileTold(tb TB) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for range 10 { // a busy machine may spoil one round
+		if b := toldRound(tb); !ascending(b.firsts()) {
+			tb.Fatalf("first copies came as %v", b.firsts())
+		}
+	}
+}
+
+func toldRound(tb TB) *book {
+	b := new(book)
+	cut, arrived := make(chan struct{}), make(chan struct{}, 8)
+	end := &slowEnd{asked: make(chan struct{})}
+	f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
+		if n > 0 {
+			b.obey(c)
+			return
+		}
+		for { // what it reads dies with it
+			if _, err := c.Next(); err != nil {
+				return
+			}
+			arrived <- struct{}{}
+		}
+	}}
+	defer f.Close()
+	var first sync.Once
+	l := logger(tb, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		nc, err := f.Dial(ctx, network, addr)
+		first.Do(func() { nc = &cutConn{nc, cut, end} })
+		return nc, err
+	}, nil)
+	for n := 1; n <= 2; n++ {
+		post(tb, l, n, n)
+		through(tb, arrived, "a batch")
+	}
+	close(cut)
+	select {
+	case <-end.asked:
+	case <-time.After(200 * time.Millisecond): // nobody asks: there is no such moment
+	}
+	post(tb, l, 3, 3)
+	if a := settled(l, 5*time.Second); a.Delivered != 3 {
+		tb.Broken("%s", a)
+	}
+	_, _ = l.Close(background)
+	return b
+}
+
+// orderOneMessage posts to a server that closes after each message, and that dies
+// with the first while others wait for their turn.
+func orderOneMessage(tb TB) {
+	b := new(book)
+	arrived, die := make(chan struct{}, 1), make(chan struct{})
+	auth := &testkit.ForwardAuth{Hostname: "server", Key: "key", Nonce: []byte("nonce"), NoKeepalive: true}
+	f := forward(tb, func(n int, c *testkit.ForwardConn) {
+		if ok, err := c.Handshake(auth); !ok || err != nil {
+			return
+		}
+		m, err := c.Next()
+		if err != nil {
+			return
+		}
+		if n == 0 {
+			arrived <- struct{}{}
+			<-die
+			return
+		}
+		b.add(numbers(m)...)
+		_ = c.Ack(m.Chunk)
+	})
+	l := logger(tb, f.Dial, func(c *fluent.Config) { c.SharedKey = "key" })
+	post(tb, l, 1, 1)
+	through(tb, arrived, "the first message")
+	for n := 2; n <= 3; n++ {
+		post(tb, l, n, n)
+		time.Sleep(100 * time.Millisecond)
+	}
+	close(die)
+	if a := settled(l, time.Minute); a.Delivered != 3 {
+		tb.Broken("%s", a)
+	}
+	if !ascending(b.firsts()) {
+		tb.Errorf("first copies came as %v", b.firsts())
+	}
+}
+
+// orderFailback posts while a better server is back and the one in use still owes
+// an answer, and then resets.
+func orderFailback(tb TB) {
+	b := new(book)
+	arrived, die := make(chan struct{}, 8), make(chan struct{})
+	better := forward(tb, func(_ int, c *testkit.ForwardConn) { b.obey(c) })
+	worse := forward(tb, func(_ int, c *testkit.ForwardConn) {
+		m, err := c.Next()
+		if err != nil {
+			return
+		}
+		b.add(numbers(m)...)
+		if c.Ack(m.Chunk) != nil {
+			return
+		}
+		if _, err = c.Next(); err != nil {
+			return
+		}
+		arrived <- struct{}{}
+		<-die
+	})
+	var mu sync.Mutex
+	back := false
+	l := logger(tb, func(ctx context.Context, network, addr string) (net.Conn, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case addr == "worse:24224":
+			return worse.Dial(ctx, network, addr)
+		case back:
+			return better.Dial(ctx, network, addr)
+		}
+		return nil, errDown
+	}, func(c *fluent.Config) {
+		c.Servers, c.Failback = []string{"better", "worse"}, time.Second
+	})
+	post(tb, l, 1, 1)
+	if a := settled(l, time.Minute); a.Delivered != 1 {
+		tb.Broken("%s", a)
+	}
+	mu.Lock()
+	back = true
+	mu.Unlock()
+	time.Sleep(2 * time.Second)
+	for n := 2; n <= 4; n++ {
+		post(tb, l, n, n)
+		if n == 2 {
+			through(tb, arrived, "the second message")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	close(die)
+	if a := settled(l, time.Minute); a.Delivered != 4 {
+		tb.Broken("%s", a)
+	}
+	if !ascending(b.firsts()) {
+		tb.Errorf("first copies came as %v", b.firsts())
+	}
+}

@@ -1,0 +1,233 @@
+package falls_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/loki"
+)
+
+// cutAnswer pushes 30 lines. Loki stores 24, refuses three as too old and three as too
+// new, and the connection is lost some bytes behind the first of these two reasons.
+func cutAnswer(tb TB) {
+	for _, more := range []int{1, 2, 5} {
+		b := new(book)
+		var pushes atomic.Int64
+		now := time.Now()
+		second := func(d time.Duration) string { return now.Add(d).UTC().Format(time.RFC3339) }
+		s, log := lokiSink(tb, &lokiServer{func(_ context.Context, body string) (reply, error) {
+			var reasons []string
+			old, fresh := 0, 0
+			for _, n := range lines(body) {
+				switch {
+				case n <= 3:
+					old++
+				case n <= 6:
+					fresh++
+				default:
+					b.add(n)
+				}
+			}
+			if old > 0 {
+				reasons = append(reasons, fmt.Sprintf(`%d errors like: entry for stream '{app="falls", level="info"}' has timestamp too old: %s, oldest acceptable timestamp is: %s`,
+					old, second(-8*24*time.Hour), second(-7*24*time.Hour)))
+			}
+			if fresh > 0 {
+				reasons = append(reasons, fmt.Sprintf(`%d errors like: entry for stream '{app="falls", level="info"}' has timestamp too new: %s`,
+					fresh, second(time.Hour)))
+			}
+			switch text := strings.Join(reasons, "; "); {
+			case len(reasons) == 0:
+				return stored, nil
+			case pushes.Add(1) == 1:
+				return reply{status: http.StatusBadRequest, text: text[:len(reasons[0])+more], cut: true}, nil
+			default:
+				return reply{status: http.StatusBadRequest, text: text}, nil
+			}
+		}}, func(c *loki.Config) { c.MaxAge, c.MaxFuture = -1, -1 })
+		for n := 1; n <= 30; n++ {
+			at := now
+			if n <= 3 {
+				at = now.Add(-8 * 24 * time.Hour)
+			} else if n <= 6 {
+				at = now.Add(time.Hour)
+			}
+			if err := log.Handler().Handle(background, slog.NewRecord(at, slog.LevelInfo, line(n), 0)); err != nil {
+				tb.Broken("%v", err)
+			}
+		}
+		a := settled(s, time.Minute)
+		if got := len(b.firsts()); got != 24 || pushes.Load() == 0 {
+			tb.Broken("Loki stored %d lines: %s", got, a)
+		}
+		if a.Delivered != 24 || a.Dropped[batch.Poison] != 6 {
+			tb.Errorf("an answer was cut %d bytes behind a reason: Loki stored 24 lines of 30, the account says %s", more, a)
+		}
+	}
+}
+
+// streamTooMany logs one line of a stream that Loki does not let be made, nor the one
+// without the label, and then 100 lines of a stream that there is.
+func streamTooMany(tb TB) {
+	b := new(book)
+	var refused atomic.Int64
+	s, log := lokiSink(tb, &lokiServer{func(_ context.Context, body string) (reply, error) {
+		if !strings.Contains(body, `region="old"`) {
+			refused.Add(1)
+			return reply{status: http.StatusTooManyRequests, text: "maximum active stream limit exceeded when trying to create stream {}, reduce the number of active streams"}, nil
+		}
+		b.add(lines(body)...)
+		return stored, nil
+	}}, func(c *loki.Config) { c.LabelAttrs = []string{"region"} })
+	write(log, 1, 1, "region", "old")
+	if a := settled(s, time.Minute); a.Delivered != 1 {
+		tb.Broken("%s", a)
+	}
+	write(log, 2, 2, "region", "new")
+	if !await(time.Minute, func() bool { return refused.Load() > 0 }) {
+		tb.Broken("the new stream was not pushed")
+	}
+	write(log, 3, 102, "region", "old")
+	if !await(time.Minute, func() bool { return len(b.firsts()) == 101 }) {
+		tb.Errorf("a stream that is refused holds the others: %d of 101 lines came within a minute: %s", len(b.firsts()), s.Account())
+	}
+}
+
+// refusedLetters logs records that are refused before they are sent: a line that is
+// too long, one that no slab takes, and one of an impossible tenant.
+func refusedLetters(tb TB) {
+	var mu sync.Mutex
+	letters := 0
+	h := lokiHandler(tb, takes(new(book)), func(c *loki.Config) {
+		c.LongLines, c.MaxLine, c.TenantAttr, c.Tenant = loki.Refuse, 200, "tenant", "us"
+		c.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+			mu.Lock()
+			defer mu.Unlock()
+			letters += b.Len()
+			return nil
+		})
+	})
+	log := slog.New(h)
+	log.Info(line(1) + strings.Repeat("x", 300))
+	log.Info(line(2), "tenant", "no|body")
+	log.Info(line(3) + strings.Repeat("x", 2<<20))
+	log.Info(line(4))
+	if err := h.Flush(background); err != nil {
+		tb.Broken("%v", err)
+	}
+	rep, _ := h.Close(background)
+	mu.Lock()
+	defer mu.Unlock()
+	if letters != 3 {
+		tb.Errorf("3 records were refused, %d reached the dead letters: %s", letters, rep.Account)
+	}
+}
+
+// A brokenEncoder can render no record.
+type brokenEncoder struct{ encode.Encoder }
+
+func (b brokenEncoder) Scope() encode.Scope { return brokenScope{b.Encoder.Scope()} }
+
+type brokenScope struct{ encode.Scope }
+
+var errBroken = errors.New("cannot render this")
+
+func (brokenScope) Append([]byte, *encode.Record) ([]byte, batch.Meta, error) {
+	return nil, batch.Meta{}, errBroken
+}
+
+// routerEvents logs a record that cannot be rendered.
+func routerEvents(tb TB) {
+	var told atomic.Int64
+	h := lokiHandler(tb, takes(new(book)), func(c *loki.Config) {
+		c.Formatter = brokenEncoder{encode.JSON(nil)}
+		c.OnError = func(batch.Event) { told.Add(1) }
+	})
+	slog.New(h).Info(line(1))
+	if !await(time.Minute, func() bool { return told.Load() > 0 }) {
+		tb.Errorf("a record could not be rendered, Config.OnError was not told")
+	}
+}
+
+// markerLevel drops records, and looks at the stream of the line that says so.
+func markerLevel(tb TB) {
+	var mu sync.Mutex
+	var markers []string
+	release := make(chan struct{})
+	s, log := lokiSink(tb, &lokiServer{func(ctx context.Context, body string) (reply, error) {
+		select {
+		case <-release:
+		case <-ctx.Done():
+			return reply{}, ctx.Err()
+		}
+		if strings.Contains(body, "records dropped") {
+			mu.Lock()
+			defer mu.Unlock()
+			markers = append(markers, body)
+		}
+		return stored, nil
+	}}, func(c *loki.Config) {
+		c.WhenFull, c.BatchBytes, c.SlabBytes, c.BufferBytes, c.Timeout = "drop-newest", 512, 1024, 4096, time.Hour
+	})
+	for n := 1; s.Account().Dropped.Total() == 0; n++ {
+		write(log, n, n)
+		time.Sleep(time.Millisecond)
+	}
+	close(release)
+	settled(s, time.Minute)
+	for n := 1; n <= 100; n++ { // for a marker that goes before a record
+		write(log, n, n)
+		time.Sleep(100 * time.Millisecond)
+	}
+	if a := settled(s, time.Minute); a.Pending.Total() > 0 {
+		tb.Broken("%s", a)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(markers) == 0 {
+		tb.Broken("records were dropped, and no line says so")
+	}
+	for _, m := range markers {
+		if !strings.Contains(m, `level="warn"`) {
+			tb.Errorf("dropped records are told of in the stream %.60q", m)
+		}
+	}
+}
+
+// unansweredLoki closes while Loki has stored 1000 lines and does not answer.
+func unansweredLoki(tb TB) (batch.Report, error) {
+	tb.Helper()
+	b := new(book)
+	s, log := lokiSink(tb, &lokiServer{func(ctx context.Context, body string) (reply, error) {
+		b.add(lines(body)...)
+		<-ctx.Done()
+		return reply{}, ctx.Err()
+	}}, func(c *loki.Config) { c.Timeout = time.Hour })
+	write(log, 1, 1000)
+	if !await(time.Minute, func() bool { return b.copies() == 1000 }) {
+		tb.Broken("%d of 1000 lines came", b.copies())
+	}
+	ctx, cancel := context.WithTimeout(background, 2*time.Second)
+	defer cancel()
+	return s.Close(ctx)
+}
+
+func unknownLoki(tb TB) {
+	rep, _ := unansweredLoki(tb)
+	allUnknown(tb, rep)
+}
+
+func deadlineLoki(tb TB) {
+	_, err := unansweredLoki(tb)
+	outOfTime(tb, err)
+}

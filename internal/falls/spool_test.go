@@ -1,0 +1,84 @@
+package falls_test
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// otherWire leaves 100 lines in a spool and opens it with another form of requests.
+func otherWire(tb TB) {
+	for _, w := range [][2]loki.Wire{{loki.Protobuf, loki.JSON}, {loki.JSON, loki.Protobuf}} {
+		dir := tb.TempDir()
+		s, log := lokiSink(tb, lokiDown, func(c *loki.Config) { c.SpoolDir, c.Wire = dir, w[0] })
+		write(log, 1, 100)
+		inSpool(tb, s, 100)
+		closeSoon(s.Close)
+		b := new(book)
+		s, _ = lokiSink(tb, takes(b), func(c *loki.Config) { c.SpoolDir, c.Wire = dir, w[1] })
+		a := settled(s, time.Minute)
+		got := b.firsts()
+		slices.Sort(got)
+		if len(got) != 100 || got[0] != 1 || got[99] != 100 || a.Recovered != 100 || a.Delivered != 100 {
+			tb.Errorf("100 lines of a spool in %s, read with %s: %d came: %s", w[0], w[1], len(got), a)
+		}
+		closeSoon(s.Close)
+	}
+}
+
+// A foreign codec is one of records that no destination here takes.
+type foreign struct{}
+
+func (foreign) ContentType() string { return "application/x-from-elsewhere" }
+
+func (foreign) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
+	return fmt.Appendf(dst, "%q", rec)
+}
+
+func (foreign) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
+
+// unknownForm opens spools that hold ten records of a form that no driver knows.
+func unknownForm(tb TB) {
+	for name, open := range map[string]func(dir string) accountant{
+		"forward": func(dir string) accountant {
+			f := forward(tb, func(_ int, c *testkit.ForwardConn) { new(book).obey(c) })
+			return logger(tb, f.Dial, func(c *fluent.Config) { c.SpoolDir = dir })
+		},
+		"loki": func(dir string) accountant {
+			s, _ := lokiSink(tb, takes(new(book)), func(c *loki.Config) { c.SpoolDir = dir })
+			return s
+		},
+	} {
+		dir := tb.TempDir()
+		sp, err := spool.Open(dir, nil)
+		if err != nil {
+			tb.Broken("%v", err)
+		}
+		var b batch.Builder
+		for n := range 10 {
+			b.Append(fmt.Appendf(nil, "record %d", n), 0, batch.Meta{Time: time.Now().UnixNano()})
+		}
+		if _, err = sp.Append(b.Batch(foreign{})); err != nil {
+			tb.Broken("%v", err)
+		}
+		if err = sp.Close(); err != nil {
+			tb.Broken("%v", err)
+		}
+		to := open(dir)
+		time.Sleep(10 * time.Minute)
+		a := to.Account()
+		onDisk, err := spool.List(dir)
+		if err != nil {
+			tb.Broken("%v", err)
+		}
+		if a.Recovered != 10 || a.Pending.Spill != 10 || a.Dropped.Total() != 0 || onDisk.Pending() != 10 {
+			tb.Errorf("%s: 10 records of an unknown form: %d are left on disk: %s", name, onDisk.Pending(), a)
+		}
+	}
+}
