@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -276,6 +277,83 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 		t.Errorf("%d are still expected, %d places free, %d more", len(w.crash.at), len(w.crash.free), w.crash.state.bigMore)
 	}
 	w.mu.Unlock()
+}
+
+// bigMany returns a Writer whose state names fewer records larger than a slab than wait.
+func bigMany(t *testing.T, dst batch.Sink) *Writer {
+	t.Helper()
+	w := mustSink(t, dst, &Options{SlabBytes: 512, SlabCount: 4, MaxRecord: 3000, OversizeBytes: 500 * 600,
+		Crash: &Crash{Dir: t.TempDir(), Required: true}})
+	for i := range 500 {
+		mustWrite(t, w, i, 590)
+	}
+	return w
+}
+
+// A recovery that is cut short does not make those records look damaged that it has
+// delivered, and that the state did not name.
+func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
+	g := newGate()
+	w := bigMany(t, &ioSink{w: g})
+	defer func() {
+		g.open()
+		closeNow(t, w)
+	}()
+	for _, stop := range []int{0, 100, 390, 450, 499} {
+		dir := killedCopy(t, w)
+		path, n := oneFile(t, dir), 0
+		sink := &recorder{limits: batch.Limits{Records: 1}}
+		sink.answer = func(int, *batch.Batch) error {
+			if n++; n > stop {
+				return errDown
+			}
+			return nil
+		}
+		if _, err := ReplayCrash(t.Context(), path, sink, nil); err == nil {
+			t.Fatal("not interrupted")
+		}
+		if im, err := ReadImage(path); err != nil || im.Damage() != "" {
+			t.Errorf("stopped after %d: %v, %q", stop, err, im.Damage())
+		}
+		got, s, _ := recoverEvents(t, dir)
+		if ns := numbers(t, got); len(ns) != 500-stop || ns[len(ns)-1] != 499 {
+			t.Errorf("stopped after %d: recovered %v", stop, ns)
+		}
+		if s.Dropped != (batch.Drops{}) || s.Recovery.DamagedFiles != 0 {
+			t.Errorf("stopped after %d: %v, %+v", stop, s.Account, s.Recovery)
+		}
+		if left, _ := os.ReadDir(dir); len(left) != 0 {
+			t.Errorf("stopped after %d: left behind: %v", stop, left)
+		}
+	}
+}
+
+// An answer that settles a part of a batch does not make what it settles look damaged,
+// should the process die then.
+func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		open := make(chan struct{})
+		sink := &recorder{limits: batch.Limits{Records: 500}}
+		sink.answer = func(call int, b *batch.Batch) error {
+			switch call {
+			case 0:
+				return batch.Prefix(b.Len()-5, errDown)
+			case 1:
+				<-open
+			}
+			return nil
+		}
+		w := bigMany(t, sink)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		im, err := ReadImage(oneFile(t, killedCopy(t, w)))
+		if err != nil || im.Damage() != "" || len(im.Records) != 5 {
+			t.Errorf("%v, %d records, %q", err, len(im.Records), im.Damage())
+		}
+		close(open)
+		closeNow(t, w)
+	})
 }
 
 // damagedFile returns a file of which one slab, the first, is damaged.

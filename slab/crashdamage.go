@@ -61,6 +61,20 @@ func (w *Writer) forgetBigLocked(ticket uint64) {
 	})
 }
 
+// forgetSettledLocked forgets the records of the batch under way up to a ticket. That
+// comes before the file says that they are settled: a process that dies between the two
+// must not leave them expected.
+func (w *Writer) forgetSettledLocked(ticket uint64) {
+	if len(w.crash.at) == 0 {
+		return
+	}
+	for _, p := range w.d.pieces {
+		if p.blk.oversize && p.first <= ticket {
+			w.forgetBigLocked(p.first)
+		}
+	}
+}
+
 // parseBigTable reads which records must have a frame.
 func (im *Image) parseBigTable(state []byte) {
 	le := binary.LittleEndian
@@ -121,6 +135,7 @@ func (im *Image) takeFrame(d []byte) {
 			delete(im.bigWant, t)
 		} else if im.bigMore > 0 {
 			im.bigMore--
+			im.unnamed = append(im.unnamed, t)
 		}
 		im.Oversize++
 		im.Records = append(im.Records, batch.Record{Data: d[bigHeadLen:len(d):len(d)], Ticket: t, Meta: slot.Meta()})

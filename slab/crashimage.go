@@ -60,7 +60,8 @@ type Image struct {
 	oversize uint64   // the budget of oversize records
 	bigWant  map[uint64]bool
 	bigMore  uint64
-	mark     uint64 // what an earlier recovery could not read in all
+	unnamed  []uint64 // tickets of the frames that bigMore counts and that were found
+	mark     uint64   // what an earlier recovery could not read in all
 
 	checkZero bool // the slab being read may lack pages
 

@@ -212,6 +212,7 @@ func (w *Writer) ackLocked() {
 		t = w.d.rest.First() - 1
 		sent += w.d.upTo(t)
 	}
+	w.forgetSettledLocked(t)
 	w.crash.ack(t)
 	if points {
 		point(ptAckedLocked)

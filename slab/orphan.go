@@ -301,8 +301,8 @@ func (o *orphan) persist(ticket uint64) {
 	if points {
 		point(ptPersist)
 	}
-	if o.markDamaged() != nil {
-		return // they are delivered twice rather than the damage be forgotten
+	if o.markDamaged() != nil || o.noteUnnamed(ticket) != nil {
+		return // they are delivered twice rather than the damage be forgotten, or taken for more
 	}
 	var b [16]byte // acked and, after it, ackedToo
 	binary.LittleEndian.PutUint64(b[:], ticket)
@@ -313,6 +313,23 @@ func (o *orphan) persist(ticket uint64) {
 	if points {
 		point(ptPersisted)
 	}
+}
+
+// noteUnnamed notes in the file how many of the frames that the state does not name are
+// of records above a ticket. That comes before the progress, so that a kill between the
+// two makes no record look lost. Those that are lost have been counted by markDamaged.
+func (o *orphan) noteUnnamed(ticket uint64) error {
+	left := slices.DeleteFunc(slices.Clone(o.unnamed), func(t uint64) bool { return t <= ticket })
+	if len(left) == len(o.unnamed) {
+		return nil
+	}
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(len(left)))
+	_, err := o.f.WriteAt(b[:], int64(crashPage+stateBigMore))
+	if err == nil {
+		o.unnamed = left
+	}
+	return err
 }
 
 // offered returns the last ticket that was handed out.
