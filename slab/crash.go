@@ -65,7 +65,7 @@ var ErrNotSupported = errors.New("crash-safe slabs are not supported on " + runt
 //	slabs             as in memory
 const (
 	crashMagic    = "FBSLAB1\n"
-	crashVersion  = 1
+	crashVersion  = 2 // of what is written; version 1 is read, too
 	crashPage     = 4096
 	crashDictOff  = 2 * crashPage
 	crashDictLen  = 64 << 10
@@ -100,7 +100,8 @@ const (
 	flagTracked             // the state names the oversize records beside the file
 )
 
-// crashState is page 1. Each word is stored atomically, with Writer.mu held.
+// crashState is page 1. Each word is stored atomically, with Writer.mu held, and all but
+// acked and ackedToo by storeWord.
 type crashState struct {
 	acked    uint64 // every ticket up to it is settled
 	ackedToo uint64 // the same, stored after it: the lower of the two counts

@@ -4,11 +4,14 @@ package slab
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -354,6 +357,150 @@ func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
 		close(open)
 		closeNow(t, w)
 	})
+}
+
+// One flipped byte of the state loses no record and no definition of a stream, brings
+// no false count, and is reported.
+func TestFlippedByteOfTheState(t *testing.T) {
+	dir := t.TempDir()
+	sink := &dictSink{names: []string{"{app=a}", "{app=b}"}, hang: make(chan struct{})}
+	w := mustSink(t, sink, &Options{Crash: &Crash{Dir: dir, Required: true}, SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, OversizeBytes: 6000, WhenFull: DropOldest()})
+	defer func() {
+		close(sink.hang)
+		closeNow(t, w)
+	}()
+	for i := range 110 { // the first are delivered, and most of the others evicted
+		if i == 10 {
+			stop, stopped := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(stopped)
+				for {
+					select {
+					case sink.hang <- struct{}{}:
+					case <-stop:
+						return
+					}
+				}
+			}()
+			if err := w.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			close(stop)
+			<-stopped
+		}
+		size := 100
+		if i%10 == 9 {
+			size = 2000
+		}
+		if err := w.WriteRecord(line(i, size), batch.Meta{Stream: uint32(i % 2)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir = killedCopy(t, w)
+	path := oneFile(t, dir)
+	whole, err := ReadImage(path)
+	if err != nil || whole.Damage() != "" || whole.Acked != 10 || whole.Evicted == 0 || whole.Oversize == 0 || len(whole.Streams) != 2 {
+		t.Fatalf("%v, %+v", err, whole)
+	}
+	sound, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := []uintptr{stateAcked, stateAckedToo, stateHeapHeld, stateHeapFrom, stateDictLen, stateEvicted, stateSkipped, stateDamaged, stateBigMore}
+	for i := range uintptr(8) {
+		words = append(words, stateBig+8*i)
+	}
+	for _, word := range words {
+		for at := word; at < word+8; at++ {
+			for _, flip := range []byte{1, 0x55, 0x80, 0xff} {
+				b := bytes.Clone(sound)
+				b[crashPage+at] ^= flip
+				if err := os.WriteFile(path, b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				im, err := ReadImage(path)
+				if err != nil {
+					t.Fatalf("byte %d ^ %#x: %v", at, flip, err)
+				}
+				if im.HeapOnly != 0 || im.Damaged != 0 || im.DamagedBefore != 0 || im.Undefined != 0 || im.MovedToHeap ||
+					im.Unreturned > 0 || im.Evicted > whole.Evicted || len(im.Streams) != 2 || string(im.Streams[1]) != "{app=b}" ||
+					im.Damage() != "1 word of its state" && at >= stateHeapHeld {
+					t.Fatalf("byte %d ^ %#x: %q, %+v", at, flip, im.Damage(), im)
+				}
+				pending := im.Records
+				if at < stateHeapHeld { // records may arrive twice
+					pending = pending[max(0, len(pending)-len(whole.Records)):]
+				}
+				if !slices.EqualFunc(pending, whole.Records, func(a, b batch.Record) bool { return a.Ticket == b.Ticket && bytes.Equal(a.Data, b.Data) }) {
+					t.Fatalf("byte %d ^ %#x: %d records, %d in a whole file", at, flip, len(im.Records), len(whole.Records))
+				}
+			}
+		}
+	}
+	_, s, events := recoverEvents(t, dir)
+	if n := uint64(len(whole.Records)); s.Recovered != n || s.Delivered != n || s.Recovery.DamagedFiles != 1 || !says(events, "recover", "1 word of its state") {
+		t.Errorf("%v, %+v, %v", s.Account, s.Recovery, events)
+	}
+	if _, err := os.Stat(path + badSuffix); err != nil {
+		t.Error(err)
+	}
+}
+
+// version1 returns the path of a file of version 1, with records of two streams, some
+// evicted and some larger than a slab.
+func version1(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "18ea6766f30187eb-6f17f079.slab")
+	for _, suffix := range []string{"", bigSuffix} {
+		f, err := os.Open("testdata/v1.slab" + suffix + ".gz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(z)
+		if err == nil {
+			err = os.WriteFile(path+suffix, b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+// Files of version 1 are read; what their state cannot count is no count.
+func TestVersion1IsRead(t *testing.T) {
+	path := version1(t)
+	for _, word := range []uintptr{0, stateHeapHeld, stateDictLen, stateDamaged, stateBigMore} {
+		if word > 0 {
+			patch(t, path, func(b []byte) { b[crashPage+word+7] ^= 0x55 })
+		}
+		im, err := ReadImage(path)
+		if err != nil || len(im.Records) != 28 || im.Evicted != 22 || im.Oversize != 3 || len(im.Streams) != 2 || im.Unreturned+im.HeapOnly+im.Damaged+im.DamagedBefore+im.Undefined > 0 {
+			t.Fatalf("word %d: %v, %+v", word, err, im)
+		}
+		if word > 0 {
+			patch(t, path, func(b []byte) { b[crashPage+word+7] ^= 0x55 })
+		}
+	}
+	sink := &dictSink{names: []string{"{app=b}", "{app=a}"}}
+	s, events := recoverStreams(t, filepath.Dir(path), sink)
+	if s.Recovered != 28 || s.Delivered != 28 || s.Recovery.DamagedFiles != 0 {
+		t.Errorf("%v, %+v, %v", s.Account, s.Recovery, events)
+	}
+	for i, g := range sink.got {
+		ns := numbers(t, g[strings.Index(g, ":")+1:])
+		if want := []string{"{app=a}:", "{app=b}:"}[ns[0]%2]; !strings.HasPrefix(g, want) {
+			t.Errorf("record %d is %.20q", i, g)
+		}
+	}
+	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
 }
 
 // damagedFile returns a file of which one slab, the first, is damaged.

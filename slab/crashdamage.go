@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"strings"
-	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -15,6 +14,7 @@ import (
 type bigTable struct {
 	at   map[uint64]int // by ticket: where it stands; -1: in bigMore
 	free []int
+	more uint64 // what bigMore says
 }
 
 func newBigTable() bigTable {
@@ -30,11 +30,12 @@ func (w *Writer) expectBigLocked(ticket uint64) {
 	w.guardLocked(func() {
 		c := w.crash
 		at := -1
-		if k := len(c.free); k > 0 {
+		if k := len(c.free); k > 0 && ticket <= maxWord {
 			at, c.free = c.free[k-1], c.free[:k-1]
-			atomic.StoreUint64(&c.state.big[at], ticket)
+			storeWord(&c.state.big[at], ticket)
 		} else {
-			atomic.AddUint64(&c.state.bigMore, 1)
+			c.more++
+			storeWord(&c.state.bigMore, c.more)
 		}
 		c.at[ticket] = at
 	})
@@ -53,10 +54,11 @@ func (w *Writer) forgetBigLocked(ticket uint64) {
 		}
 		delete(c.at, ticket)
 		if at < 0 {
-			atomic.AddUint64(&c.state.bigMore, ^uint64(0))
+			c.more--
+			storeWord(&c.state.bigMore, c.more)
 			return
 		}
-		atomic.StoreUint64(&c.state.big[at], 0)
+		storeWord(&c.state.big[at], 0)
 		c.free = append(c.free, at)
 	})
 }
@@ -76,11 +78,11 @@ func (w *Writer) forgetSettledLocked(ticket uint64) {
 }
 
 // parseBigTable reads which records must have a frame.
-func (im *Image) parseBigTable(state []byte) {
+func (im *Image) parseBigTable(state []byte, most uint64) {
 	le := binary.LittleEndian
-	im.bigMore = le.Uint64(state[stateBigMore:])
+	im.bigMore, _ = im.read(le.Uint64(state[stateBigMore:]), most)
 	for at := stateBig; at < crashPage; at += 8 {
-		if t := le.Uint64(state[at:]); t > im.Acked {
+		if t, _ := im.read(le.Uint64(state[at:]), ^uint64(0)); t > im.Acked {
 			if im.bigWant == nil {
 				im.bigWant = map[uint64]bool{}
 			}
@@ -206,6 +208,7 @@ func (im *Image) Damage() string {
 	add(im.DamagedBig, "%s larger than a slab", count(im.DamagedBig, "record"))
 	add(im.Zeroed, "%s in pages that never reached the disk", count(im.Zeroed, "record"))
 	add(im.Undefined, "%s of streams that are not defined", count(im.Undefined, "record"))
+	add(uint64(im.DamagedState), "%s of its state", count(uint64(im.DamagedState), "word"))
 	add(im.DamagedBefore, "%s that an earlier recovery could not read", count(im.DamagedBefore, "record"))
 	if len(parts) == 0 {
 		add(im.mark, "%s that an earlier recovery could not read", count(im.mark, "record"))

@@ -103,7 +103,7 @@ func ReadLive(path string) (*Image, error) {
 	im.Records = kept
 	// What settled between two looks at its two files looks like a loss.
 	im.Damaged -= im.DamagedBig
-	im.DamagedBig = 0
+	im.DamagedBig, im.DamagedState = 0, 0
 	return im, nil
 }
 

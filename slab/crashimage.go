@@ -37,6 +37,9 @@ type Image struct {
 	// DamagedSlabs is how many slabs fail their checksum. Their records are left
 	// out.
 	DamagedSlabs int
+	// DamagedState is how many words of the state page are damaged. No record is lost
+	// with them, but counts may be missing here, and records may arrive twice.
+	DamagedState int
 	// MovedToHeap: the mapping faulted while the process lived; what it accepted
 	// after that was only in its memory.
 	MovedToHeap bool
@@ -57,6 +60,9 @@ type Image struct {
 	streams  bool     // numbers of streams have definitions
 	plain    []uint32 // but for these
 	tracked  bool     // bigWant is known
+	sealed   bool     // the words of the state are self-checking
+	ackedTop uint64   // the higher of the two notes of progress
+	anyHoles bool     // it is not known how many records were evicted
 	oversize uint64   // the budget of oversize records
 	bigWant  map[uint64]bool
 	bigMore  uint64
@@ -228,7 +234,7 @@ func parseIdentity(data []byte) (*identity, error) {
 	}
 	if v := le.Uint32(data[identVersion:]); v > crashVersion {
 		return nil, fmt.Errorf("%w: it has version %d, this program reads %d", errNewer, v, crashVersion)
-	} else if v != crashVersion {
+	} else if v == 0 {
 		return nil, damaged("version %d, this program reads %d", v, crashVersion)
 	}
 	if crc32.Checksum(data[identCRC+4:crashPage], castagnoli) != le.Uint32(data[identCRC:]) {
@@ -240,6 +246,7 @@ func parseIdentity(data []byte) (*identity, error) {
 			Created: int64(le.Uint64(data[identCreated:])), PID: le.Uint32(data[identPID:]), Schema: le.Uint32(data[identSchema:]),
 			ContentType: string(data[identType+1:][:data[identType]]), Streams: map[uint32][]byte{},
 			streams: flags&flagStreams != 0, tracked: flags&flagTracked != 0,
+			sealed:   le.Uint32(data[identVersion:]) > 1,
 			oversize: min(le.Uint64(data[identOversize:]), maxCrashBytes),
 		},
 		slabBytes: int(le.Uint32(data[identSlabBytes:])), slabCount: int(le.Uint32(data[identSlabCount:])),
@@ -269,18 +276,27 @@ func parseImage(data []byte) (*Image, error) {
 	}
 	le := binary.LittleEndian
 	state := data[crashPage : 2*crashPage]
+	read := func(at uintptr, most uint64) (uint64, bool) { return im.read(le.Uint64(state[at:]), most) }
 	im.Acked = le.Uint64(state[stateAcked:])
-	if im.tracked { // one that is too high would lose records: rather deliver some twice
-		im.Acked = min(im.Acked, le.Uint64(state[stateAckedToo:]))
+	im.ackedTop = im.Acked
+	if too := le.Uint64(state[stateAckedToo:]); im.tracked { // one that is too high would lose records: rather deliver some twice
+		im.Acked, im.ackedTop = min(im.Acked, too), max(im.Acked, too)
+		if im.Acked != too { // it is stored first
+			im.DamagedState++
+		}
 	}
-	im.HeapOnly = le.Uint64(state[stateHeapHeld:])
-	im.MovedToHeap = le.Uint64(state[stateHeapFrom:]) != 0
-	im.Evicted = le.Uint64(state[stateEvicted:])
-	im.Evicted -= min(im.Evicted, le.Uint64(state[stateSkipped:]))
-	im.parseDict(data[crashDictOff:crashDictOff+crashDictLen], le.Uint64(state[stateDictLen:]))
-	im.mark = le.Uint64(state[stateDamaged:])
+	most := ^uint64(0)
+	im.HeapOnly, _ = read(stateHeapHeld, id.mostBig())
+	from, _ := read(stateHeapFrom, most)
+	im.MovedToHeap = from != 0
+	evicted, ok1 := read(stateEvicted, most)
+	skipped, ok2 := read(stateSkipped, most)
+	im.Evicted, im.anyHoles = evicted-min(evicted, skipped), !ok1 || !ok2
+	dict, ok := read(stateDictLen, crashDictLen)
+	im.parseDict(data[crashDictOff:crashDictOff+crashDictLen], dict, ok)
+	im.mark, _ = read(stateDamaged, id.mostBig()+uint64(slabBytes/batch.SlotBytes*count))
 	if im.tracked {
-		im.parseBigTable(state)
+		im.parseBigTable(state, id.mostBig())
 	}
 	base := crashHeadsOff + headsBytes(count)
 	// In the order of their tickets, so that nearly nothing is left to sort.
@@ -412,8 +428,9 @@ func (im *Image) finish() {
 		slices.SortFunc(im.Records, byTicket)
 	}
 	im.Records = slices.CompactFunc(im.Records, func(a, b batch.Record) bool { return a.Ticket == b.Ticket })
-	if n := len(im.Records); n > 0 {
-		im.Holes = im.Records[n-1].Ticket - im.Acked - uint64(n)
+	if n := len(im.Records); n > 0 && im.Records[n-1].Ticket > im.ackedTop {
+		k, _ := slices.BinarySearchFunc(im.Records, im.ackedTop+1, func(r batch.Record, t uint64) int { return cmp.Compare(r.Ticket, t) })
+		im.Holes = im.Records[n-1].Ticket - im.ackedTop - uint64(n-k)
 	}
 	for i := range im.Records {
 		if !im.Defined(im.Records[i].Stream) {
@@ -426,6 +443,8 @@ func (im *Image) finish() {
 	for _, n := range []uint64{im.Damaged, im.HeapOnly} {
 		left -= min(left, n)
 	}
-	im.Evicted = min(im.Evicted, left)
+	if im.Evicted = min(im.Evicted, left); im.anyHoles {
+		im.Evicted = left
+	}
 	im.Unreturned = left - im.Evicted
 }

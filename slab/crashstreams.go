@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
-	"sync/atomic"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -17,6 +16,7 @@ type streamTable struct {
 	dict  batch.Dictionary // nil: the sink knows no streams
 	known map[uint32]bool  // streams that need not be looked at again
 	zero  bool             // stream 0 is one of them
+	size  int              // bytes of the dictionary in the mapped file
 	path  string
 	f     *os.File
 	n     int64
@@ -64,7 +64,7 @@ func (c *crashFile) addStream(id uint32) error {
 	case !ok:
 		return fmt.Errorf("the destination does not know it")
 	}
-	at := int(atomic.LoadUint64(&c.state.dictLen))
+	at := c.streamTable.size
 	if at+8+len(def) > crashDictLen {
 		return c.streamTable.append(id, size, def)
 	}
@@ -72,7 +72,8 @@ func (c *crashFile) addStream(id uint32) error {
 	binary.LittleEndian.PutUint32(d, id)
 	binary.LittleEndian.PutUint32(d[4:], size)
 	copy(d[8:], def)
-	atomic.StoreUint64(&c.state.dictLen, uint64(at+8+len(def)))
+	c.streamTable.size = at + 8 + len(def)
+	storeWord(&c.state.dictLen, uint64(c.streamTable.size))
 	return nil
 }
 
@@ -108,10 +109,20 @@ func (t *streamTable) close() {
 	}
 }
 
-// parseDict reads the entries in the mapped file.
-func (im *Image) parseDict(d []byte, n uint64) {
-	d = d[:min(n, uint64(len(d)))]
+// parseDict reads the entries in the mapped file. If it is not known how long they are,
+// it takes all that look like entries, up to the zeros behind them: one too many is
+// nobody's. The zeros may be the definition of stream 0.
+func (im *Image) parseDict(d []byte, n uint64, known bool) {
+	if known {
+		d = d[:n]
+	}
 	for len(d) >= 8 {
+		if !known && isZero(d) {
+			if !im.defines(0) {
+				im.define(0, 0, nil)
+			}
+			return
+		}
 		id, size := binary.LittleEndian.Uint32(d), binary.LittleEndian.Uint32(d[4:])
 		if d = d[8:]; !im.define(id, size, d) {
 			return
@@ -154,8 +165,10 @@ func (im *Image) define(id, size uint32, d []byte) bool {
 // Defined reports whether the file says what stream id stands for, or that it
 // stands for nothing. It is true of files whose destination knew no streams, where
 // numbers mean nothing.
-func (im *Image) Defined(id uint32) bool {
-	if _, ok := im.Streams[id]; ok || !im.streams {
+func (im *Image) Defined(id uint32) bool { return !im.streams || im.defines(id) }
+
+func (im *Image) defines(id uint32) bool {
+	if _, ok := im.Streams[id]; ok {
 		return true
 	}
 	for _, p := range im.plain {

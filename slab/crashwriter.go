@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime/debug"
 	"sort"
-	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -218,7 +217,7 @@ func (w *Writer) ackLocked() {
 		point(ptAckedLocked)
 	}
 	if w.evicted > 0 {
-		atomic.StoreUint64(&w.crash.state.skipped, t-min(t, sent))
+		storeWord(&w.crash.state.skipped, t-min(t, sent))
 	}
 }
 
@@ -444,19 +443,19 @@ func (w *Writer) guardLocked(f func()) {
 func (w *Writer) noteEvictedLocked(n int) {
 	if n > 0 && w.mapped() {
 		w.evicted += uint64(n)
-		atomic.StoreUint64(&w.crash.state.evicted, w.evicted)
+		storeWord(&w.crash.state.evicted, w.evicted)
 	}
 }
 
 func (w *Writer) noteHeapHeldLocked() {
-	w.guardLocked(func() { atomic.StoreUint64(&w.crash.state.heapHeld, uint64(w.heapOnly)) })
+	w.guardLocked(func() { storeWord(&w.crash.state.heapHeld, uint64(w.heapOnly)) })
 }
 
 // noteHeapFromLocked says in the file that later records are not in it, if that
 // can still be written.
 func (w *Writer) noteHeapFromLocked() {
 	defer w.passFault(debug.SetPanicOnFault(true))
-	atomic.StoreUint64(&w.crash.state.heapFrom, w.next+1)
+	storeWord(&w.crash.state.heapFrom, w.next+1)
 }
 
 // resetLocked is block.reset for a block that may be mapped. It reports false

@@ -102,7 +102,12 @@ func (w *Writer) countOrphan(o *orphan) {
 	}
 	if o.isDamaged() {
 		w.recStats.DamagedFiles++
+	}
+	switch {
+	case o.lacksRecords():
 		report(o.Damaged+o.lost, "it is damaged, %s: left out; the file will be renamed to %s", o.Damage(), badSuffix)
+	case o.isDamaged():
+		report(0, "it is damaged, %s: records may arrive twice, and counts may be missing; the file will be renamed to %s", o.Damage(), badSuffix)
 	}
 	if o.OtherBoot && o.n > 0 {
 		report(0, "it is from before this machine was started: what had not reached the disk by then is missing")
@@ -208,20 +213,22 @@ func (o *orphan) load() (err error) {
 	return err
 }
 
-// isDamaged reports whether records are lost, now or in an earlier recovery: then
-// the file is kept.
-func (o *orphan) isDamaged() bool {
+// isDamaged reports whether the file is kept in the end.
+func (o *orphan) isDamaged() bool { return o.lacksRecords() || o.DamagedState > 0 }
+
+// lacksRecords reports whether records are lost, now or in an earlier recovery.
+func (o *orphan) lacksRecords() bool {
 	return o.DamagedSlabs > 0 || o.Damaged+o.lost+o.mark > 0
 }
 
 // markDamaged notes in the file that it is damaged, before progress is: an interrupted
 // recovery must not make it look sound.
 func (o *orphan) markDamaged() error {
-	if o.marked || !o.isDamaged() {
+	if o.marked || !o.lacksRecords() {
 		return nil
 	}
 	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], max(1, o.mark, o.DamagedBefore+o.Damaged+o.lost))
+	binary.LittleEndian.PutUint64(b[:], o.word(max(1, o.mark, o.DamagedBefore+o.Damaged+o.lost)))
 	_, err := o.f.WriteAt(b[:], int64(crashPage+stateDamaged))
 	o.marked = err == nil
 	return err
@@ -324,7 +331,7 @@ func (o *orphan) noteUnnamed(ticket uint64) error {
 		return nil
 	}
 	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], uint64(len(left)))
+	binary.LittleEndian.PutUint64(b[:], o.word(uint64(len(left))))
 	_, err := o.f.WriteAt(b[:], int64(crashPage+stateBigMore))
 	if err == nil {
 		o.unnamed = left
