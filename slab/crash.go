@@ -171,7 +171,7 @@ type slabHead struct {
 type crashFile struct {
 	path  string
 	f     *os.File // holds the lock for life
-	mem   []byte
+	mem   []byte   // nil once it is given back
 	state *crashState
 	uuid  [16]byte
 
@@ -181,6 +181,9 @@ type crashFile struct {
 	fault  atomic.Bool // broken is set
 	big    bigFile
 	watch  *time.Timer // looks after a Send that takes long
+	// readers counts who may read the mapping: the drain, the Writer until Close has
+	// ended, and whoever makes a checksum. Guarded by Writer.mu.
+	readers int
 	streamTable
 	bigTable
 }
@@ -200,7 +203,7 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 	if err := os.MkdirAll(o.Crash.Dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("slab: cannot make the directory for crash-safe slabs: %w", err)
 	}
-	c := &crashFile{streamTable: streamTable{dict: dict, known: map[uint32]bool{}}, bigTable: newBigTable()}
+	c := &crashFile{readers: 2, streamTable: streamTable{dict: dict, known: map[uint32]bool{}}, bigTable: newBigTable()}
 	if err := randomID(&c.uuid); err != nil {
 		return nil, nil, err
 	}
@@ -220,6 +223,7 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 	}
 	if err := os.Rename(c.path+newSuffix, c.path); err != nil { // complete from its first moment
 		os.Remove(c.path + newSuffix)
+		unmapFile(mem)
 		f.Close()
 		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
 	}
@@ -285,8 +289,16 @@ func (c *crashFile) inPlace() bool {
 	return err1 != nil || err2 != nil || os.SameFile(own, now)
 }
 
-// remove unlinks the file and lets go of the lock. The memory stays mapped: a
-// Send that hangs may still be reading it.
+// leaveMapping is called by one of readers, with Writer.mu held, who will not look into
+// mapped memory again. The last one gives it back: a Send that hangs keeps it.
+func (c *crashFile) leaveMapping() {
+	if c.readers--; c.readers == 0 {
+		unmapFile(c.mem)
+		c.mem, c.state = nil, nil
+	}
+}
+
+// remove unlinks the file and lets go of the lock.
 func (c *crashFile) remove() {
 	c.big.close(nil)
 	c.streamTable.close()
@@ -395,7 +407,7 @@ func (w *Writer) isFault(r any) bool {
 // copied; what cannot is dropped as corrupt.
 func (w *Writer) toHeapLocked(cause error) {
 	c := w.crash
-	if c.broken != nil {
+	if c.broken != nil || c.mem == nil {
 		return
 	}
 	c.broken = cause

@@ -8,6 +8,8 @@ func randomID(*[16]byte) error { return ErrNotSupported }
 
 func mapFile(string, int) (*os.File, []byte, error) { return nil, nil, ErrNotSupported }
 
+func unmapFile([]byte) {}
+
 func lockFile(*os.File) error { return ErrNotSupported }
 
 func unlockFile(*os.File) {}

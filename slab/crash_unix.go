@@ -49,6 +49,8 @@ func mapFile(path string, size int) (f *os.File, mem []byte, err error) {
 	return f, mem, nil
 }
 
+func unmapFile(mem []byte) { _ = unix.Munmap(mem) }
+
 // lockFile takes the lock that says that a process uses the file. The lock goes
 // with the process, so it never lies, as a pid can.
 func lockFile(f *os.File) error {

@@ -82,9 +82,11 @@ func (w *Writer) sumWaiting() {
 		}
 		b.refs++
 		b.summed = true // nobody else needs to
+		w.crash.readers++
 		w.unlock()
 		ok := w.trySum(b)
 		w.mu.Lock()
+		w.crash.leaveMapping()
 		free := len(w.free)
 		w.dropRefLocked(b)
 		if len(w.free) > free && !w.closed { // it was settled meanwhile

@@ -121,7 +121,9 @@ func (w *Writer) catchStore(old bool, r any) {
 }
 
 // mapped reports whether new records go to mapped memory. mu is held.
-func (w *Writer) mapped() bool { return w.crash != nil && w.crash.broken == nil }
+func (w *Writer) mapped() bool {
+	return w.crash != nil && w.crash.broken == nil && w.crash.mem != nil
+}
 
 var (
 	errTruncated = errors.New("slab: the crash-safe file was truncated")
@@ -536,6 +538,7 @@ func (w *Writer) endCrashLocked() {
 		} else {
 			c.remove()
 		}
+		c.leaveMapping()
 	}
 	if w.recLeft > 0 {
 		w.kept, w.retained, w.recLeft = w.recLeft, true, 0

@@ -132,6 +132,11 @@ func (w *Writer) run() {
 	for _, o := range w.recovery { // not delivered: the next process's again
 		o.f.Close()
 	}
+	if w.crash != nil {
+		w.mu.Lock()
+		w.crash.leaveMapping()
+		w.unlock()
+	}
 	finished = true
 	close(w.done)
 }
