@@ -564,7 +564,7 @@ func (w *Writer) after(err error) {
 	n := d.sent.Len()
 	switch e.Kind {
 	case batch.KindPrefix:
-		if k := min(max(e.Acked, 0), n); k > 0 {
+		if k := e.Acked; 0 < k && k <= n {
 			d.failed = 0
 			w.settle(k, nil, batch.Tally{})
 		}

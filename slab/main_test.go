@@ -201,7 +201,7 @@ func (r *recorder) Send(_ context.Context, b *batch.Batch) error {
 	for i, rec := range b.All() {
 		switch {
 		case err == nil,
-			e.Kind == batch.KindPrefix && i < e.Acked,
+			e.Kind == batch.KindPrefix && i < e.Acked && e.Acked <= b.Len(), // more makes no sense: none is taken
 			(e.Kind == batch.KindPartial || e.Kind == batch.KindReject && e.Records != nil) && !skip[i]:
 			r.got = append(r.got, string(rec.Data))
 			r.tickets = append(r.tickets, rec.Ticket)

@@ -45,7 +45,7 @@ func (m *Model) Sent(b *batch.Batch, err error) (rest *batch.Batch) {
 	e := batch.Inspect(err)
 	switch {
 	case err == nil:
-	case e.Kind == batch.KindPrefix:
+	case e.Kind == batch.KindPrefix && e.Acked >= 0 && e.Acked <= n:
 		for i := e.Acked; i < n; i++ {
 			open = append(open, i)
 		}
