@@ -195,7 +195,7 @@ func crashSize(slabBytes, slabCount int) int64 {
 }
 
 // openCrash creates the file of this process.
-func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) {
+func openCrash(o *Options, form form, dict batch.Dictionary) (*crashFile, []*block, error) {
 	size := crashSize(o.SlabBytes, o.SlabCount)
 	if size > maxCrashBytes {
 		return nil, nil, fmt.Errorf("slab: %d slabs of %d bytes are more than the %d a crash-safe file holds", o.SlabCount, o.SlabBytes, maxCrashBytes)
@@ -216,8 +216,7 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 	c.big.path = c.path + bigSuffix
 	c.streamTable.path = c.path + streamSuffix
 	c.state = (*crashState)(unsafe.Pointer(&mem[crashPage]))
-	ct, schema := codecForm(o.Codec)
-	c.writeIdentity(o, ct, schema)
+	c.writeIdentity(o, form)
 	if points {
 		point(ptCreate)
 	}
@@ -245,7 +244,7 @@ func openCrash(o *Options, dict batch.Dictionary) (*crashFile, []*block, error) 
 }
 
 // writeIdentity fills page 0.
-func (c *crashFile) writeIdentity(o *Options, contentType string, schema uint32) {
+func (c *crashFile) writeIdentity(o *Options, form form) {
 	le := binary.LittleEndian
 	b := make([]byte, crashPage)
 	copy(b, crashMagic)
@@ -257,9 +256,9 @@ func (c *crashFile) writeIdentity(o *Options, contentType string, schema uint32)
 	le.PutUint32(b[identPID:], uint32(os.Getpid()))
 	le.PutUint32(b[identSlabBytes:], uint32(o.SlabBytes))
 	le.PutUint32(b[identSlabCount:], uint32(o.SlabCount))
-	le.PutUint32(b[identSchema:], schema)
-	b[identType] = byte(min(len(contentType), 255))
-	copy(b[identType+1:], contentType[:b[identType]])
+	le.PutUint32(b[identSchema:], form.schema)
+	b[identType] = byte(min(len(form.contentType), 255))
+	copy(b[identType+1:], form.contentType[:b[identType]])
 	flags := uint32(flagTracked)
 	if c.dict != nil {
 		flags |= flagStreams
@@ -359,7 +358,6 @@ func (w *Writer) tryMappedLocked(p []byte, m batch.Meta) (placed, faulted bool) 
 			faulted = true
 		}
 	}(debug.SetPanicOnFault(true))
-	w.defineStreamLocked(m.Stream)
 	return w.placeLocked(p, m), false
 }
 

@@ -148,7 +148,10 @@ func ReplayCrash(ctx context.Context, path string, sink batch.Sink, o *CrashRepl
 	if o.Codec != nil {
 		f.codec = o.Codec(f.ContentType, f.Schema)
 	}
-	f.translate()
+	if _, err := f.translate(); err != nil {
+		f.f.Close()
+		return done, err
+	}
 	limits := batch.Limits{Bytes: replayBytes}
 	if l, ok := sink.(batch.Limiter); ok {
 		limits = l.Limits()

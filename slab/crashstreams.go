@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/contain"
 )
 
 // A streamTable says what the stream numbers of the records stand for: 64 KiB in
@@ -38,16 +39,31 @@ func (t *streamTable) isKnown(id uint32) bool {
 	return t.dict == nil || id == 0 && t.zero || t.known[id]
 }
 
-// defineStreamLocked writes the definition of a stream before the first record that
-// uses it. One that cannot be written is reported: recovery leaves its records out.
-func (w *Writer) defineStreamLocked(id uint32) {
+// learnStream writes the definition of a stream before the first record that uses it.
+// The caller of a write does that, who does not hold mu while the dictionary is asked.
+// A definition that cannot be had or written is reported: recovery leaves the records of
+// that stream out.
+func (w *Writer) learnStream(id uint32) {
 	c := w.crash
-	if c.isKnown(id) {
+	var def []byte
+	ok := false
+	err := contain.Call(func() { def, ok = c.dict.AppendStream(nil, id) })
+	if err != nil {
+		err = fmt.Errorf("AppendStream of the dictionary: %w", err)
+	}
+	w.mu.Lock()
+	defer w.unlock()
+	if c.isKnown(id) { // somebody else was first
 		return
 	}
 	c.known[id] = true
 	c.zero = c.zero || id == 0
-	if err := c.addStream(id); err != nil {
+	w.guardLocked(func() {
+		if err == nil {
+			err = c.addStream(id, def, ok)
+		}
+	})
+	if err != nil {
 		w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Err: fmt.Errorf(
 			"slab: cannot keep what stream %d stands for: what is left of it when this process dies will be set aside: %w", id, err)})
 	}
@@ -55,8 +71,7 @@ func (w *Writer) defineStreamLocked(id uint32) {
 
 // addStream writes an entry. Those in the mapped file are id, length, bytes; the
 // length word of the state publishes them.
-func (c *crashFile) addStream(id uint32) error {
-	def, ok := c.dict.AppendStream(nil, id)
+func (c *crashFile) addStream(id uint32, def []byte, ok bool) error {
 	size := uint32(len(def))
 	switch {
 	case !ok && id == 0:

@@ -22,8 +22,13 @@ func (w *Writer) openSlabs() error {
 		w.free = newArena(o.SlabBytes, o.SlabCount)
 		return nil
 	}
+	form, err := formOf(o.Codec)
+	if err != nil {
+		return err
+	}
+	w.form = form
 	dict := dictionaryOf(w.sink)
-	c, blocks, err := openCrash(o, dict)
+	c, blocks, err := openCrash(o, form, dict)
 	switch {
 	case err == nil:
 		w.crash, w.free = c, blocks
@@ -63,7 +68,12 @@ func dictionaryOf(sink batch.Sink) batch.Dictionary {
 // putMapped is WriteRecord into mapped memory.
 func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 	w.mu.put.Lock()
-	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel || !w.crash.isKnown(m.Stream) {
+	if !w.crash.isKnown(m.Stream) {
+		w.mu.put.Unlock()
+		w.learnStream(m.Stream)
+		w.mu.put.Lock()
+	}
+	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {
 		return w.putSlow(p, m)
 	}
 	if w.storeGuarded(p, m) {
@@ -343,7 +353,6 @@ type batchCopy struct {
 func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) (refused error) {
 	big := &w.crash.big
 	gone := big.goneLocked()
-	w.guardLocked(func() { w.defineStreamLocked(s.Stream) })
 	w.unlock()
 	if points {
 		point(ptBigKeep)

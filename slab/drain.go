@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/backoff"
+	"github.com/forebay-log/forebay/internal/contain"
 )
 
 // drain is the state of the goroutine that calls the destination. Nobody else
@@ -46,6 +47,8 @@ type drain struct {
 	marker   []byte
 	lastMark time.Time
 	inMarker bool
+	// badMarker: the codec did not return from the last AppendMarker.
+	badMarker bool
 
 	press       func() // tells the sink that writes wait for room; nil: it does not care
 	sinkUnknown uint64 // of the report of the sink; guarded by mu
@@ -471,8 +474,7 @@ func (w *Writer) mark() {
 	if gap.Total() == 0 || d.since.Sub(d.lastMark) < markerEvery {
 		return
 	}
-	d.marker = w.o.Codec.AppendMarker(d.marker[:0], gap, d.since)
-	if len(d.marker) == 0 {
+	if !w.makeMarker(gap) || len(d.marker) == 0 {
 		return
 	}
 	slots := [1]batch.Slot{{Len: uint32(len(d.marker)), Time: d.since.UnixNano(), Flags: batch.FlagMarker}}
@@ -489,6 +491,22 @@ func (w *Writer) mark() {
 	if err == nil {
 		w.marked = drops
 	}
+}
+
+// makeMarker has the codec make a marker. It reports false if the codec did not return:
+// the first time in a row that is reported.
+func (w *Writer) makeMarker(gap batch.Drops) bool {
+	d := &w.d
+	var made []byte
+	err := contain.Call(func() { made = w.o.Codec.AppendMarker(d.marker[:0], gap, d.since) })
+	if err != nil {
+		d.lastMark = d.since
+		if !d.badMarker {
+			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("slab: AppendMarker of the codec: %w", err)})
+		}
+	}
+	d.marker, d.badMarker = made, err != nil
+	return err == nil
 }
 
 // attempt offers the unsettled records once and deals with the answer.

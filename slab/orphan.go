@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/contain"
 )
 
 // An orphan is the file of a dead process, locked by this one.
@@ -78,7 +79,7 @@ func (w *Writer) claim(paths []string, dict batch.Dictionary, found *[]*orphan) 
 			continue
 		}
 		if err == nil {
-			err = o.usable(&w.o)
+			err = o.usable(&w.o, w.form)
 		}
 		if err != nil {
 			w.setAside(o, path, err)
@@ -236,13 +237,17 @@ func (o *orphan) markDamaged() error {
 
 // usable finds the codec of the records, or says why they cannot be delivered as
 // they are.
-func (o *orphan) usable(opt *Options) error {
-	own, schema := codecForm(opt.Codec)
+func (o *orphan) usable(opt *Options, form form) error {
+	own, schema := form.contentType, form.schema
 	if o.codec = opt.Codec; len(o.Records) == 0 || o.ContentType == own && o.Schema <= schema {
 		return nil
 	}
 	if opt.Crash.Codec != nil {
-		c, ok := opt.Crash.Codec(o.ContentType, o.Schema)
+		var c batch.Codec
+		ok := false
+		if err := contain.Call(func() { c, ok = opt.Crash.Codec(o.ContentType, o.Schema) }); err != nil {
+			return fmt.Errorf("slab: Crash.Codec, asked about %s, which is left where it is: %w", o.path, err)
+		}
 		if o.codec = c; ok {
 			return nil
 		}
@@ -255,25 +260,68 @@ func (o *orphan) usable(opt *Options) error {
 		o.path, len(o.Records), o.ContentType, own)
 }
 
-// codecForm returns what a file says about the form of its records.
-func codecForm(c batch.Codec) (contentType string, schema uint32) {
-	if c == nil {
-		return "", 0
-	}
-	if v, ok := c.(batch.Versioned); ok {
-		schema = v.SchemaVersion()
-	}
-	return c.ContentType(), schema
+// A form is what a file says about its records.
+type form struct {
+	contentType string
+	schema      uint32
 }
 
-// translate finds out which numbers the streams of the file have here.
-func (o *orphan) translate() {
+// formOf returns the form of the records of a codec.
+func formOf(c batch.Codec) (f form, err error) {
+	if c == nil {
+		return f, nil
+	}
+	err = contain.Call(func() {
+		f.contentType = c.ContentType()
+		if v, ok := c.(batch.Versioned); ok {
+			f.schema = v.SchemaVersion()
+		}
+	})
+	if err != nil {
+		err = fmt.Errorf("slab: Options.Codec does not say what it is: %w", err)
+	}
+	return f, err
+}
+
+// translate finds out which numbers the streams of the file have here. Records of a
+// stream for which the dictionary does not return are left out, as if it were not
+// defined; translate returns how many that are.
+func (o *orphan) translate() (lost int, err error) {
 	o.streams = map[uint32]uint32{}
+	if o.dict == nil {
+		return 0, nil
+	}
+	bad := map[uint32]bool{}
 	for id, def := range o.Streams {
-		if o.dict != nil {
-			o.streams[id] = o.dict.Stream(def)
+		if e := contain.Call(func() { o.streams[id] = o.dict.Stream(def) }); e != nil {
+			bad[id], err = true, fmt.Errorf("slab: Stream of the dictionary, for records in %s: %w", o.path, e)
 		}
 	}
+	n := len(o.Records)
+	o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool { return bad[r.Stream] })
+	lost = n - len(o.Records)
+	o.lost += uint64(lost)
+	return lost, err
+}
+
+// translateNext is translate for the file whose turn it is.
+func (w *Writer) translateNext() {
+	o := w.recovery[0]
+	whole := !o.isDamaged()
+	n, err := o.translate()
+	if err == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.unlock()
+	w.recLeft -= n
+	w.countDropLocked(batch.Corrupt, n)
+	w.recStats.Records -= uint64(n)
+	w.recStats.Undefined += uint64(n)
+	if whole && n > 0 {
+		w.recStats.DamagedFiles++
+	}
+	w.events.Post(batch.Event{Output: w.o.Name, Op: "recover", Count: uint64(n), Err: err})
 }
 
 // take makes b of the next records, up to the limits: at least one, if one is left.
@@ -366,7 +414,7 @@ func (w *Writer) nextRecovered() bool {
 		return false
 	}
 	if o.streams == nil {
-		o.translate()
+		w.translateNext()
 	}
 	o.persist(o.offered())
 	if o.next == len(o.Records) {

@@ -90,6 +90,7 @@ type Writer struct {
 	abandoned     bool // Shutdown ran out of time and settled the account itself
 
 	crash     *crashFile // nil: heap slabs
+	form      form       // of the records, where they go to a file
 	crashErr  error      // why the slabs are on the heap although Options.Crash is set
 	heapSpare []*block   // for the slabs of a broken mapping, as they come back
 	heapOnly  int        // oversize records pending that have no copy on disk
