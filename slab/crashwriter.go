@@ -73,7 +73,7 @@ func (w *Writer) putMapped(p []byte, m batch.Meta) error {
 		w.learnStream(m.Stream)
 		w.mu.put.Lock()
 	}
-	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {
+	if len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {
 		return w.putSlow(p, m)
 	}
 	if w.storeGuarded(p, m) {

@@ -59,7 +59,7 @@ func (w *Writer) RefuseOversize() error { return w.refuseOversize(nil) }
 
 // policyFor returns what a write of level l does when no slab is free.
 func (w *Writer) policyFor(l slog.Level) WhenFull {
-	if l >= w.o.ImportantLevel.Level() {
+	if l >= w.important.Level() {
 		return w.o.ImportantWhenFull
 	}
 	return w.o.WhenFull
@@ -68,7 +68,7 @@ func (w *Writer) policyFor(l slog.Level) WhenFull {
 // giveUpLocked ends the attempt to place p: the last resort takes it if it is
 // important, else it is dropped as full.
 func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
-	if w.o.LastResort == nil || m.Level < w.o.ImportantLevel.Level() || w.lastPending >= LastResortQueue {
+	if w.o.LastResort == nil || m.Level < w.important.Level() || w.lastPending >= LastResortQueue {
 		return w.dropLocked(batch.Full)
 	}
 	w.acc.Accepted++
@@ -158,7 +158,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	if points {
 		point(ptOversizeStoredLocked)
 	}
-	if int(m.Level) >= w.flushLevel {
+	if m.Level >= w.flush.Level() {
 		w.urgent = w.next
 	}
 	w.wakeLocked()

@@ -60,7 +60,8 @@ type Options struct {
 	// Close, or a record of FlushLevel.
 	FlushInterval time.Duration
 	// FlushLevel is the level from which a record is sent at once. Default
-	// slog.LevelError.
+	// slog.LevelError. A *slog.LevelVar is live, here and in the levels below: it is
+	// read for every record. Of any other Leveler New reads the level, once.
 	FlushLevel slog.Leveler
 	// WhenFull is what a write does when no slab is free. Default
 	// BlockFor(250 ms).
@@ -72,8 +73,7 @@ type Options struct {
 	// ReserveLevel is the level Reserve is kept for. Default slog.LevelInfo.
 	ReserveLevel slog.Leveler
 	// ImportantLevel is the level from which ImportantWhenFull and LastResort
-	// apply. It is read on every write that finds no room. Default
-	// slog.LevelError.
+	// apply. Default slog.LevelError.
 	ImportantLevel slog.Leveler
 	// ImportantWhenFull is what an important record does when no slab is free,
 	// such as Block() while others drop. Default: as WhenFull.

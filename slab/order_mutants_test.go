@@ -31,13 +31,13 @@ var mutants = []mutant{
 	// stored, which with Block every record is.
 	{name: "the ticket is taken before the lock", run: "^TestOrder$/^tiny_slabs$", edits: []edit{
 		{"writer.go", "\t\treturn w.putSpecial(p, m)\n\t}\n\tw.mu.put.Lock()\n" +
-			"\tif len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {\n\t\treturn w.putSlow(p, m)\n\t}\n" +
+			"\tif len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {\n\t\treturn w.putSlow(p, m)\n\t}\n" +
 			"\tw.next++\n\tw.stow(p, w.next, ",
 			"\t\treturn w.putSpecial(p, m)\n\t}\n" +
 				"\tearly := atomic.AddUint64(&w.next, 1)\n\tif early%64 == 0 {\n\t\truntime.Gosched()\n\t}\n\tw.mu.put.Lock()\n" +
-				"\tif len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {\n\t\tw.early = append(w.early, early)\n\t\treturn w.putSlow(p, m)\n\t}\n" +
+				"\tif len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {\n\t\tw.early = append(w.early, early)\n\t\treturn w.putSlow(p, m)\n\t}\n" +
 				"\tw.stow(p, early, "},
-		{"writer.go", "\tnext       uint64 // tickets given out so far\n", "\tnext       uint64 // tickets given out so far\n\tearly      []uint64\n"},
+		{"writer.go", "\tnext    uint64         // tickets given out so far\n", "\tnext       uint64 // tickets given out so far\n\tearly      []uint64\n"},
 		{"writer.go", "\tw.next++\n\treturn w.next\n", "\tt := w.early[0]\n\tw.early = w.early[1:]\n\treturn t\n"},
 	}},
 	{name: "an idle flush overtakes full slabs", edits: []edit{

@@ -3,7 +3,6 @@ package slab
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -28,17 +27,8 @@ func (o Options) resolve() (Options, error) {
 	if o.RetryMax == 0 {
 		o.RetryMax = max(DefaultRetryMax, o.RetryMin)
 	}
-	if o.FlushLevel == nil {
-		o.FlushLevel = slog.LevelError
-	}
-	if o.ReserveLevel == nil {
-		o.ReserveLevel = slog.LevelInfo
-	}
 	if o.WhenFull.kind == whenFullDefault {
 		o.WhenFull = BlockFor(DefaultBlockFor)
-	}
-	if o.ImportantLevel == nil {
-		o.ImportantLevel = slog.LevelError
 	}
 	if o.ImportantWhenFull.kind == whenFullDefault {
 		o.ImportantWhenFull = o.WhenFull

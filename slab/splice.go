@@ -37,7 +37,7 @@ func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
 		return false
 	}
 	w.mu.put.Lock()
-	if n+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {
+	if n+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {
 		w.mu.slabs.Lock()
 		return w.placeSplicedLocked(p, in, n, m)
 	}

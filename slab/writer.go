@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"os"
 	"runtime"
 	"sync"
@@ -24,11 +25,11 @@ import (
 // slabs are in use.
 type Writer struct {
 	// What every call touches lies in one cache line.
-	flushLevel int
-	special    bool   // WriteRecord goes through putSpecial; set by NewSink
-	room       int    // bytes the fast path may still put into cur; -1 forces the slow path
-	next       uint64 // tickets given out so far
-	cur        *block
+	flush   *slog.LevelVar // the level from which a record is sent at once
+	special bool           // WriteRecord goes through putSpecial; set by NewSink
+	room    int            // bytes the fast path may still put into cur; -1 forces the slow path
+	next    uint64         // tickets given out so far
+	cur     *block
 
 	// mu guards all that is not set by NewSink or said to be otherwise: what stands
 	// above, and the payload end and slot count of cur, by its half mu.put alone. It
@@ -39,6 +40,8 @@ type Writer struct {
 	o         Options
 	born      time.Time
 	sink      batch.Sink
+	reserve   *slog.LevelVar
+	important *slog.LevelVar
 	limits    batch.Limits
 	limited   bool
 	gatherMax int // slabs per batch where the sink has no limits
@@ -195,12 +198,16 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
+	levels, err := r.resolveLevels()
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &Writer{
 		o: r, born: time.Now(), sink: dst, slabBytes: r.SlabBytes, maxRecord: r.MaxRecord,
-		flushLevel: int(r.FlushLevel.Level()),
-		queue:      newQueue(r.SlabCount + 2),
-		wake:       make(chan struct{}, 1), closing: make(chan struct{}),
+		flush: levels.flush, reserve: levels.reserve, important: levels.important,
+		queue: newQueue(r.SlabCount + 2),
+		wake:  make(chan struct{}, 1), closing: make(chan struct{}),
 		done: make(chan struct{}), reported: make(chan struct{}),
 		ctx: ctx, giveUp: cancel,
 		room: -1, sleep: awake, spins: runtime.GOMAXPROCS(0) > 1,
@@ -251,7 +258,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		err = w.putSpecial(p, m)
 	} else { // as WriteRecord: to call it would be a tenth of what it does
 		w.mu.put.Lock()
-		if len(p)+batch.SlotBytes <= w.room && int(m.Level) < w.flushLevel {
+		if len(p)+batch.SlotBytes <= w.room && m.Level < w.flush.Level() {
 			w.next++
 			w.stow(p, w.next, uint64(m.Time), tail(m))
 			w.mu.put.Unlock()
@@ -279,7 +286,7 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 		return w.putSpecial(p, m)
 	}
 	w.mu.put.Lock()
-	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {
+	if len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {
 		return w.putSlow(p, m)
 	}
 	w.next++
@@ -318,7 +325,7 @@ func (w *Writer) putSpecial(p []byte, m batch.Meta) error {
 		return w.putMapped(p, m)
 	}
 	w.mu.put.Lock()
-	if len(p)+batch.SlotBytes > w.room || int(m.Level) >= w.flushLevel {
+	if len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {
 		return w.putSlow(p, m)
 	}
 	w.next++
@@ -440,7 +447,7 @@ func (w *Writer) storedLocked(m batch.Meta) {
 	if w.sleep == parked {
 		w.wakeLocked()
 	}
-	if int(m.Level) >= w.flushLevel {
+	if m.Level >= w.flush.Level() {
 		w.urgentLocked()
 	}
 	w.setRoomLocked()
@@ -466,7 +473,7 @@ func (w *Writer) openLocked(n int, m batch.Meta) bool {
 }
 
 func (w *Writer) belowReserveLocked(m batch.Meta) bool {
-	return w.o.Reserve > 0 && len(w.free) <= w.o.Reserve && m.Level < w.o.ReserveLevel.Level()
+	return w.o.Reserve > 0 && len(w.free) <= w.o.Reserve && m.Level < w.reserve.Level()
 }
 
 // ticketLocked returns the next ticket.

@@ -1,0 +1,38 @@
+package slab
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/forebay-log/forebay/internal/contain"
+)
+
+// levels are those of Options, as slog.LevelVars: a write reads them with its lock held,
+// where it must not call code of the user's, and some at every record.
+type levels struct{ flush, reserve, important *slog.LevelVar }
+
+// resolveLevels reads the levels of Options. The error names every field that has none.
+func (o *Options) resolveLevels() (l levels, err error) {
+	var errs [3]error
+	l.flush, errs[0] = levelVar("FlushLevel", o.FlushLevel, slog.LevelError)
+	l.reserve, errs[1] = levelVar("ReserveLevel", o.ReserveLevel, slog.LevelInfo)
+	l.important, errs[2] = levelVar("ImportantLevel", o.ImportantLevel, slog.LevelError)
+	return l, errors.Join(errs[:]...)
+}
+
+// levelVar returns l, if it is a slog.LevelVar, or a new one with the level that l has
+// now; def, if there is no l.
+func levelVar(field string, l slog.Leveler, def slog.Level) (*slog.LevelVar, error) {
+	if v, ok := l.(*slog.LevelVar); ok && v != nil {
+		return v, nil
+	}
+	if l != nil {
+		if err := contain.Call(func() { def = l.Level() }); err != nil {
+			return nil, fmt.Errorf("slab: Options.%s has no level: %w", field, err)
+		}
+	}
+	v := new(slog.LevelVar)
+	v.Set(def)
+	return v, nil
+}
