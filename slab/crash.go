@@ -2,18 +2,17 @@ package slab
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
-	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // Crash makes the slabs of a [Writer] survive the death of the process: they lie
@@ -54,7 +53,7 @@ func CrashSafe(dir string) *Crash { return &Crash{Dir: dir} }
 
 // ErrNotSupported is wrapped by the error for crash-safe slabs on a platform
 // that has none.
-var ErrNotSupported = errors.New("crash-safe slabs are not supported on " + runtime.GOOS)
+var ErrNotSupported = mapped.ErrNotSupported
 
 // The file, little-endian:
 //
@@ -204,11 +203,11 @@ func openCrash(o *Options, form form, dict batch.Dictionary) (*crashFile, []*blo
 		return nil, nil, fmt.Errorf("slab: cannot make the directory for crash-safe slabs: %w", err)
 	}
 	c := &crashFile{readers: 2, streamTable: streamTable{dict: dict, known: map[uint32]bool{}}, bigTable: newBigTable()}
-	if err := randomID(&c.uuid); err != nil {
+	if err := mapped.RandomID(&c.uuid); err != nil {
 		return nil, nil, err
 	}
 	c.path = filepath.Join(o.Crash.Dir, fmt.Sprintf("%016x-%x%s", time.Now().UnixNano(), c.uuid[:4], crashSuffix))
-	f, mem, err := mapFile(c.path+newSuffix, int(size))
+	f, mem, err := mapped.Create(c.path+newSuffix, int(size))
 	if err != nil {
 		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
 	}
@@ -222,7 +221,7 @@ func openCrash(o *Options, form form, dict batch.Dictionary) (*crashFile, []*blo
 	}
 	if err := os.Rename(c.path+newSuffix, c.path); err != nil { // complete from its first moment
 		os.Remove(c.path + newSuffix)
-		unmapFile(mem)
+		mapped.Unmap(mem)
 		f.Close()
 		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
 	}
@@ -250,7 +249,7 @@ func (c *crashFile) writeIdentity(o *Options, form form) {
 	copy(b, crashMagic)
 	le.PutUint32(b[identVersion:], crashVersion)
 	copy(b[identUUID:], c.uuid[:])
-	boot := bootID()
+	boot := mapped.BootID()
 	copy(b[identBoot:], boot[:])
 	le.PutUint64(b[identCreated:], uint64(time.Now().UnixNano()))
 	le.PutUint32(b[identPID:], uint32(os.Getpid()))
@@ -292,7 +291,7 @@ func (c *crashFile) inPlace() bool {
 // mapped memory again. The last one gives it back: a Send that hangs keeps it.
 func (c *crashFile) leaveMapping() {
 	if c.readers--; c.readers == 0 {
-		unmapFile(c.mem)
+		mapped.Unmap(c.mem)
 		c.mem, c.state = nil, nil
 	}
 }
@@ -311,7 +310,7 @@ func (c *crashFile) remove() {
 func (c *crashFile) release() {
 	c.big.close(nil)
 	c.streamTable.close()
-	unlockFile(c.f) // closing is not enough: the mapping holds the lock, too
+	mapped.Unlock(c.f)
 	c.f.Close()
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // The files hold what was logged: nobody but the owner may read them. That of the
@@ -53,7 +54,7 @@ func TestCrashFilesArePrivateAndWhole(t *testing.T) {
 					return err
 				}
 				defer f.Close()
-				if err := lockFile(f); !locked(err) {
+				if err := mapped.Lock(f); !mapped.IsLocked(err) {
 					t.Errorf("the file of a living process can be locked: %v", err)
 				}
 			}

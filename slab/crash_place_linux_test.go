@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // mount mounts a file system, or skips the test.
@@ -52,8 +53,8 @@ func TestUnfitPlaces(t *testing.T) {
 			if err := unix.Statfs(dir, &st); err != nil {
 				t.Fatal(err)
 			}
-			networkFS[int64(st.Type)] = "NFS" // as if it were
-			t.Cleanup(func() { delete(networkFS, int64(st.Type)) })
+			mapped.NetworkFS[int64(st.Type)] = "NFS" // as if it were
+			t.Cleanup(func() { delete(mapped.NetworkFS, int64(st.Type)) })
 			return dir
 		}},
 		{"a file", "not a directory", unix.ENOTDIR, func(t *testing.T) string {
@@ -118,8 +119,8 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	if err := unix.Statfs(dir, &st); err != nil {
 		t.Fatal(err)
 	}
-	networkFS[int64(st.Type)] = "NFS" // as if it were
-	defer delete(networkFS, int64(st.Type))
+	mapped.NetworkFS[int64(st.Type)] = "NFS" // as if it were
+	defer delete(mapped.NetworkFS, int64(st.Type))
 	var r recorder
 	entered, hold, most := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	seen, fresh := 0, 0

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // The other end of a pipe reads what it is given on a goroutine of its own, where
@@ -181,7 +182,7 @@ func TestListingDoesNotDisturbNewFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := lockFile(f); err != nil {
+	if err := mapped.Lock(f); err != nil {
 		t.Fatal(err)
 	}
 	files, err := CrashFiles(dir)
@@ -317,7 +318,7 @@ func TestDeletedAndExtended(t *testing.T) {
 // A file from before the machine was started is reported as such, and of what lies
 // in pages that never reached the disk nothing is delivered.
 func TestOtherBoot(t *testing.T) {
-	if bootID() == [16]byte{} {
+	if mapped.BootID() == [16]byte{} {
 		t.Skip("SKIPPED: this system has no boot id")
 	}
 	g := newGate()

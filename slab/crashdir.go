@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // A CrashFile is a crash-safe file in a directory. Other tools may look at it
@@ -67,16 +68,16 @@ func CrashFiles(dir string) ([]CrashFile, error) {
 
 // inUse reports whether somebody holds the lock of a file.
 func inUse(path string) bool {
-	f, err := openRegular(path, os.O_RDONLY)
+	f, err := mapped.OpenRegular(path, os.O_RDONLY)
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	err = lockFile(f)
+	err = mapped.Lock(f)
 	if err == nil {
-		unlockFile(f)
+		mapped.Unlock(f)
 	}
-	return locked(err)
+	return mapped.IsLocked(err)
 }
 
 // ReadLive is [ReadImage] for the file of a process that lives: it reads the file

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // An Image is what a crash-safe file holds.
@@ -112,22 +113,6 @@ var ErrDamaged = errors.New("slab: damaged crash-safe file")
 // errNewer: the file is sound as far as one can tell, and not for this version.
 var errNewer = errors.New("slab: a later version has written this crash-safe file")
 
-// errNotRegular: a link, a FIFO or the like.
-var errNotRegular = errors.New("no regular file")
-
-// regular returns f if it is a regular file, else closes it.
-func regular(f *os.File) (*os.File, error) {
-	st, err := f.Stat()
-	if err == nil && !st.Mode().IsRegular() {
-		err = fmt.Errorf("%s is %w", f.Name(), errNotRegular)
-	}
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
@@ -136,7 +121,7 @@ func damaged(format string, args ...any) error {
 // beside it. It takes no lock: the file of a living process changes under it,
 // and what it returns then is a moment of that.
 func ReadImage(path string) (*Image, error) {
-	f, err := openRegular(path, os.O_RDONLY)
+	f, err := mapped.OpenRegular(path, os.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("slab: cannot read crash-safe file: %w", err)
 	}
@@ -173,8 +158,8 @@ func readImage(f *os.File, path string) (*Image, error) {
 // readBeside reads a file that belongs to another, up to limit bytes. Whatever else
 // stands there counts as none.
 func readBeside(path string, limit int64) ([]byte, error) {
-	f, err := openRegular(path, os.O_RDONLY)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, errNotRegular) {
+	f, err := mapped.OpenRegular(path, os.O_RDONLY)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, mapped.ErrNotRegular) {
 		return nil, nil
 	}
 	if err != nil {
@@ -257,7 +242,7 @@ func parseIdentity(data []byte) (*identity, error) {
 		id.slabCount < 2 || id.slabCount > MaxSlabCount || crashSize(id.slabBytes, id.slabCount) > maxCrashBytes {
 		return nil, damaged("%d slabs of %d bytes are impossible", id.slabCount, id.slabBytes)
 	}
-	boot := bootID()
+	boot := mapped.BootID()
 	id.OtherBoot = boot != [16]byte{} && id.BootID != [16]byte{} && boot != id.BootID
 	return id, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // A streamTable says what the stream numbers of the records stand for: 64 KiB in
@@ -99,7 +100,7 @@ func (t *streamTable) append(id, size uint32, def []byte) error {
 		return fmt.Errorf("%s is full", t.path)
 	}
 	if t.f == nil {
-		f, err := openRegular(t.path, os.O_CREATE|os.O_EXCL|os.O_RDWR)
+		f, err := mapped.OpenRegular(t.path, os.O_CREATE|os.O_EXCL|os.O_RDWR)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // openSlabs makes the blocks, in mapped memory if that is asked for and to be
@@ -150,7 +151,7 @@ func (c *crashFile) intact() error {
 		return fmt.Errorf("slab: cannot look at the crash-safe file: %w", err)
 	case st.Size() < int64(len(c.mem)):
 		return errTruncated
-	case links(st) == 0:
+	case mapped.Links(st) == 0:
 		return errUnlinked
 	}
 	var b [len(crashMagic)]byte

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/mapped"
 )
 
 // An orphan is the file of a dead process, locked by this one.
@@ -34,9 +34,8 @@ type orphan struct {
 // reported. Nothing here keeps the Writer from starting.
 func (w *Writer) adopt() {
 	dir := w.o.Crash.Dir
-	removeUnborn(dir)
-	names, _ := filepath.Glob(filepath.Join(globEscape(dir), "*"+crashSuffix))
-	slices.Sort(names) // names begin with the time of creation
+	mapped.RemoveUnborn(dir, crashSuffix+newSuffix)
+	names := mapped.Files(dir, crashSuffix) // names begin with the time of creation
 	if w.crash != nil {
 		names = slices.DeleteFunc(names, func(p string) bool { return p == w.crash.path })
 	}
@@ -121,28 +120,6 @@ func (w *Writer) countOrphan(o *orphan) {
 	}
 }
 
-// removeUnborn removes files whose process died while it made them: they hold no
-// record yet.
-func removeUnborn(dir string) {
-	names, _ := filepath.Glob(filepath.Join(globEscape(dir), "*"+crashSuffix+newSuffix))
-	for _, path := range names {
-		f, err := openRegular(path, os.O_RDWR)
-		if err != nil {
-			continue
-		}
-		// A minute, because a living process may be about to take the lock.
-		if st, err := f.Stat(); err == nil && time.Since(st.ModTime()) > time.Minute && lockFile(f) == nil {
-			os.Remove(path)
-		}
-		f.Close()
-	}
-}
-
-// globEscape keeps special characters of a directory's name from being patterns.
-func globEscape(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(s)
-}
-
 // setAside renames a damaged file, so that it is looked at once and by a person.
 // A sound file that is not for this output stays where it is.
 func (w *Writer) setAside(o *orphan, path string, err error) {
@@ -169,7 +146,7 @@ func renameAside(path string) error {
 }
 
 // ErrInUse is wrapped by the error for a crash-safe file whose process lives.
-var ErrInUse = errors.New("in use by a living process")
+var ErrInUse = mapped.ErrInUse
 
 func openOrphan(path string, dict batch.Dictionary) (*orphan, error) {
 	o, err := lockOrphan(path)
@@ -182,23 +159,12 @@ func openOrphan(path string, dict batch.Dictionary) (*orphan, error) {
 
 // lockOrphan opens and locks a file.
 func lockOrphan(path string) (*orphan, error) {
-	f, err := openRegular(path, os.O_RDWR)
-	if err != nil {
-		return nil, fmt.Errorf("slab: cannot open crash-safe file: %w", err)
-	}
-	if err := lockFile(f); err != nil {
-		f.Close()
-		if locked(err) {
-			return nil, fmt.Errorf("slab: %s is %w", path, ErrInUse)
-		}
-		return nil, fmt.Errorf("slab: cannot lock %s: %w", path, err)
-	}
-	// The process that had it may have removed it just before we got the lock.
-	st, err1 := f.Stat()
-	now, err2 := os.Lstat(path)
-	if err1 != nil || err2 != nil || !os.SameFile(st, now) {
-		f.Close()
+	f, err := mapped.Adopt(path)
+	if errors.Is(err, os.ErrNotExist) {
 		return nil, os.ErrNotExist
+	}
+	if err != nil {
+		return nil, fmt.Errorf("slab: %w", err)
 	}
 	return &orphan{path: path, f: f}, nil
 }

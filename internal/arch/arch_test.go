@@ -17,6 +17,7 @@ var allowed = map[string][]string{
 	"batch":             {},
 	"bufpool":           {},
 	"internal/callback": {},
+	"internal/mapped":   {},
 	"internal/arch":     {},
 	"internal/vfs":      {},
 	"internal/testkit":  {"batch", "bufpool", "internal"},

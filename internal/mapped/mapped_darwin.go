@@ -1,4 +1,4 @@
-package slab
+package mapped
 
 import (
 	"fmt"

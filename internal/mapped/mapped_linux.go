@@ -1,4 +1,4 @@
-package slab
+package mapped
 
 import (
 	"fmt"
@@ -22,16 +22,16 @@ func allocate(f *os.File, size int64) error {
 // not know it; then the first writes are slower.
 func populate(mem []byte) { _ = unix.Madvise(mem, unix.MADV_POPULATE_WRITE) }
 
-// Magic numbers of statfs(2) for file systems on which neither locks nor mapped
-// pages mean what they mean locally.
-var networkFS = map[int64]string{0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB2"}
+// NetworkFS has the magic numbers of statfs(2) for file systems on which locks and
+// mapped pages do not mean the same as on a local one. Tests add to it.
+var NetworkFS = map[int64]string{0x6969: "NFS", 0x517b: "SMB", 0xff534d42: "CIFS", 0xfe534d42: "SMB2"}
 
 func refuseNetworkFS(f *os.File) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &st); err != nil {
 		return err
 	}
-	if name, bad := networkFS[int64(st.Type)]; bad {
+	if name, bad := NetworkFS[int64(st.Type)]; bad {
 		return fmt.Errorf("the directory is on %s, which cannot keep mapped pages of a dead process: choose a local one", name)
 	}
 	return nil
