@@ -51,7 +51,7 @@ func (f *deliveryFlags) add(cmd *cobra.Command) {
 	fs.Var(&f.spoolMax, "spool-max", "size of the spool of each destination; over it the oldest lines are dropped")
 	fs.StringVar(&f.deadLetter, "dead-letter", "", "append lines that a destination refuses for good to `FILE`, as JSON")
 	fs.Var(&f.retryAge, "retry-age", "how long to try to deliver a line that failed (0: for ever)")
-	fs.StringVar(&f.crashSafe, "crash-safe", "", "keep the slabs in `DIR`, where they survive the death of the program")
+	fs.StringVar(&f.crashSafe, "crash-safe", "", "keep the slabs and the input read ahead in `DIR`, where they survive the death of the program")
 	fs.BoolVar(&f.mustBeSafe, "crash-safe-required", false, "do not start where --crash-safe cannot be had (default: say so and go on)")
 }
 

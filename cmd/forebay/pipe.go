@@ -90,10 +90,11 @@ down, lines go to --fallback (once more than --pending-limit wait), else into
 same --to, which delivers it first. Lines that a destination refuses for good go
 to --dead-letter; without it they are only counted. On the network, and with any of
 --fallback, --spool, --dead-letter and --retry-age, a line that failed is given up
-when it is older than --retry-age. --crash-safe keeps what was read and not yet delivered even
-if the program is killed; the next run delivers it first, and forebay spool shows
-it. A tmpfs is the best place for it. Where it cannot be had, that is said, and the
-slabs are in memory as ever, unless --crash-safe-required is given.
+when it is older than --retry-age. --crash-safe keeps what was read and not yet
+delivered even if the program is killed; the next run delivers it first, and forebay
+spool shows it. The line that was just being accepted may come twice, and one that was
+half read be cut. A tmpfs is the best place for it. Where it cannot be had, that is
+said, and the slabs are in memory as ever, unless --crash-safe-required is given.
 
 With --dry-run nothing is sent: what would be is shown on standard output. What an
 earlier run has left is not shown and stays where it is, and --fallback, --spool,

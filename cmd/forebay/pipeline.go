@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/lines"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/readahead"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
 	"github.com/forebay-log/forebay/deliver"
@@ -42,7 +43,9 @@ type pipeline struct {
 	why      sync.Map       // names of outputs of which it was said why they fail
 	early    sync.WaitGroup // outputs that unstick ends
 
-	parser record.Parser // owned by the reader
+	parser  record.Parser     // owned by the reader
+	ahead   *readahead.File   // owned by the reader: keeps the input for the next run; nil: none
+	earlier []*readahead.File // owned by the reader: what earlier runs have read
 
 	// What the reader has done.
 	records  atomic.Uint64 // lines read, those below included
@@ -66,6 +69,7 @@ type output struct {
 	report  batch.Report // of Shutdown
 	err     error
 	refused uint64 // records that came when the time was up; settle puts them into report
+	kept    uint64 // as many of them are kept with the input that was read
 }
 
 // runPipe opens everything, runs, and reports.
@@ -85,6 +89,10 @@ func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
 	}
 	defer in.close()
 	p.in = in
+	if err := p.openAhead(stdin); err != nil {
+		p.abandon()
+		return configError(err)
+	}
 	if isTerminal(stderr) && !c.quiet && os.Getenv("TERM") != "dumb" && !p.onTerminal() {
 		p.term = stderr
 	}
@@ -377,12 +385,13 @@ func (out *output) deliverUntil(end context.Context) {
 }
 
 // settle puts what the reader still held when the output was closed into the
-// account: it had been read, and nobody else will deliver it. The output must be
-// shut down and the reader done.
+// account: it had been read, and nobody else will deliver it, unless it is kept for the
+// next run. The output must be shut down and the reader done.
 func (out *output) settle() {
-	out.refused = out.w.Stats().Refused
-	out.report.Accepted += out.refused
+	out.refused = out.w.Stats().Refused - out.kept
+	out.report.Accepted += out.refused + out.kept
 	out.report.Dropped[batch.Shutdown] += out.refused
+	out.report.Pending.Slab += out.kept
 }
 
 // signal acts on a signal: files are opened anew, or the end comes nearer.
@@ -446,9 +455,26 @@ func (p *pipeline) watchGone(wg *sync.WaitGroup, quit <-chan struct{}) <-chan st
 	return all
 }
 
-// read takes lines from the input until it ends.
+// read takes lines from what earlier runs have read, then from the input until it ends.
 func (p *pipeline) read() error {
-	src := lines.New(p.in, int(p.c.maxRecord.value))
+	for _, f := range p.earlier {
+		err := p.readFrom(f, f)
+		f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	if p.ahead == nil {
+		return p.readFrom(p.in, nil)
+	}
+	defer p.ahead.Close()
+	return p.readFrom(p.ahead, p.ahead)
+}
+
+// readFrom takes lines from in until it ends. kept is the same, if it keeps what the
+// outputs have not accepted.
+func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
+	src := lines.New(in, int(p.c.maxRecord.value))
 	enc := record.NewEncoder(p.c.encoding)
 	parse := p.c.level.set || p.c.encoding != record.AsRaw
 	engines := false
@@ -456,21 +482,30 @@ func (p *pipeline) read() error {
 		parse = parse || out.t.encode != nil || out.t.header
 		engines = engines || out.d != nil
 	}
+	marks := p.marks(kept)
 	var ev record.Event
 	var buf []byte
+	var before int64
 	for {
 		line, err := src.Next()
-		p.bytes.Store(uint64(src.Offset()))
+		at := src.Offset()
+		p.bytes.Add(uint64(at - before))
+		before = at
 		if err != nil {
 			switch {
 			case lines.IsTooLong(err):
 				p.records.Add(1)
 				p.oversize.Add(1)
-				for _, out := range p.outs {
-					out.w.RefuseOversize()
+				for i, out := range p.outs {
+					if marks[i].wants(at) {
+						out.noteOversize(marks[i], out.w.RefuseOversize())
+					}
 				}
 				continue
-			case err == io.EOF, errors.Is(err, errStopped):
+			case kept != nil:
+				kept.Settle(at, false) // lines below --level, for instance
+			}
+			if err == io.EOF || errors.Is(err, errStopped) {
 				return nil
 			}
 			return fmt.Errorf("cannot read standard input: %w", err)
@@ -505,13 +540,16 @@ func (p *pipeline) read() error {
 			// destination shows that time.
 			now = time.Now().UnixNano()
 		}
-		for _, out := range p.outs {
+		for i, out := range p.outs {
+			if !marks[i].wants(at) {
+				continue
+			}
 			if out.t.encode == nil {
 				m := meta
 				if out.d != nil && (!out.t.header || m.Time == 0) {
 					m.Time = now
 				}
-				out.w.WriteRecord(rec, m) // what is dropped is counted there
+				out.note(marks[i], at, out.w.WriteRecord(rec, m)) // what is dropped is counted there
 				continue
 			}
 			own, m, err := out.t.encode(nil, &ev)
@@ -519,7 +557,7 @@ func (p *pipeline) read() error {
 				p.broken.Add(1)
 				continue
 			}
-			out.w.WriteRecord(own, m)
+			out.note(marks[i], at, out.w.WriteRecord(own, m))
 		}
 	}
 }

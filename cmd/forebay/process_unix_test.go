@@ -202,26 +202,60 @@ func TestDrainTimeout(t *testing.T) {
 	}
 }
 
-// What the reader still held when the time was up is in the account: dropped by
-// the output that hung, with and without slabs that are kept, and delivered by the
-// one beside it.
+// What the reader still held when the time was up is in the account: dropped by the
+// output that hung, or kept for the next run with --crash-safe, and delivered by the one
+// beside it.
 func TestDrainTimeoutCoversEveryLine(t *testing.T) {
-	dir := t.TempDir()
-	safe, path := filepath.Join(dir, "safe"), filepath.Join(dir, "beside.log")
-	p := stalled(t, "--drain-timeout", "1s", "--to", "stdout:", "--to", "file:"+path, "--crash-safe", safe)
-	p.signal(syscall.SIGTERM)
-	code, stderr := p.wait()
-	if code != 1 {
-		t.Errorf("exit code %d", code)
+	for _, safe := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "beside.log")
+		args := []string{"--drain-timeout", "1s", "--to", "stdout:", "--to", "file:" + path}
+		wantCode, wantAccount := 1, `dropped=[0-9]+\{shutdown=[0-9]+\}`
+		wantText := `^forebay: stdout: [1-9][0-9]* records had been read and found no room in the slabs until the end; they count as dropped\{shutdown\}$`
+		if safe {
+			args = append(args, "--crash-safe", filepath.Join(dir, "safe"))
+			wantCode, wantAccount = exitKept, `pending=[1-9]`
+			wantText = `^forebay: stdout: [1-9][0-9]* records are kept for the next run, in `
+		}
+		p := stalled(t, args...)
+		p.signal(syscall.SIGTERM)
+		code, stderr := p.wait()
+		if code != wantCode {
+			t.Errorf("exit code %d, want %d", code, wantCode)
+		}
+		wantBalance(t, stderr)
+		wantMatch(t, stderr, `stdout accepted=[0-9]+ delivered=[0-9]+ `+wantAccount)
+		wantMatch(t, stderr, wantText)
+		beside, err := os.ReadFile(path)
+		if n := bytes.Count(beside, []byte("\n")); err != nil || !strings.Contains(stderr, fmt.Sprintf("read %d records", n)) ||
+			!strings.Contains(stderr, fmt.Sprintf("beside.log accepted=%d delivered=%d\n", n, n)) {
+			t.Errorf("%d lines in the file beside it, %v: %s", n, err, stderr)
+		}
+		if !safe {
+			continue
+		}
+		kept := wantNumber(t, stderr, `stdout: ([0-9]+) records are kept`)
+		p = start(t, append([]string{"pipe"}, args...)...)
+		p.in.Close()
+		got, _ := io.ReadAll(p.out)
+		if code, stderr := p.wait(); code != 0 || !bytes.HasSuffix(beside, got) || bytes.Count(got, []byte("\n")) != kept {
+			t.Errorf("exit code %d, %d of %d lines come: %s", code, bytes.Count(got, []byte("\n")), kept, stderr)
+		}
 	}
-	wantBalance(t, stderr)
-	wantMatch(t, stderr, `stdout accepted=[0-9]+ delivered=[0-9]+ dropped=[0-9]+\{shutdown=[0-9]+\} pending=[1-9]`)
-	wantMatch(t, stderr, `^forebay: stdout: [1-9][0-9]* records had been read and found no room in the slabs until the end; they count as dropped\{shutdown\}$`)
-	beside, err := os.ReadFile(path)
-	if n := bytes.Count(beside, []byte("\n")); err != nil || !strings.Contains(stderr, fmt.Sprintf("read %d records", n)) ||
-		!strings.Contains(stderr, fmt.Sprintf("beside.log accepted=%d delivered=%d\n", n, n)) {
-		t.Errorf("%d lines in the file beside it, %v: %s", n, err, stderr)
+}
+
+// wantNumber returns the number that the pattern finds in text.
+func wantNumber(t *testing.T, text, pattern string) int {
+	t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("no match for %q in %q", pattern, text)
 	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // wantBalance checks that every record that was read is in the summary.

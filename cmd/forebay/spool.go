@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/cmd/forebay/internal/readahead"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -24,8 +25,8 @@ func newSpool(replay replayOpener) *cobra.Command {
 		Short: "Look into a spool, check it, deliver or delete what is in it",
 		Long: `Look into a spool, check it, deliver or delete what is in it. A spool is where
 forebay pipe --spool, and programs that use forebay as a library, keep records
-that could not be delivered yet. The slabs that forebay pipe --crash-safe keeps,
-which outlive a program that is killed, are dealt with likewise.
+that could not be delivered yet. The slabs and the input that forebay pipe
+--crash-safe keeps, which outlive a program that is killed, are dealt with likewise.
 
 DIR is the directory of one spool or of crash-safe slabs, or one that holds
 several, as --spool and --crash-safe do for several destinations.
@@ -54,10 +55,11 @@ func oneDir(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// spoolDir is a directory with segments of a spool, crash-safe slabs, or both.
+// spoolDir is a directory with segments of a spool, crash-safe slabs, input that was
+// read ahead, or several of these.
 type spoolDir struct {
-	dir             string
-	segments, slabs bool
+	dir                    string
+	segments, slabs, input bool
 }
 
 // spoolDirs returns dir if records are kept in it, else those in it that keep any.
@@ -88,6 +90,9 @@ func spoolDirs(dir string) ([]spoolDir, error) {
 		}
 		empty = empty || isSafeName(e.Name())
 	}
+	if d.input { // newer than what is in slabs
+		dirs = append(dirs, d)
+	}
 	if len(dirs) == 0 && !empty {
 		return nil, configError(fmt.Errorf("%s: there is no spool here", dir))
 	}
@@ -104,7 +109,9 @@ func lookInto(dir string) (spoolDir, error) {
 	for _, e := range entries {
 		d.segments = d.segments || !e.IsDir() && spool.IsFile(e.Name())
 		d.slabs = d.slabs || !e.IsDir() && slab.IsCrashFile(e.Name())
+		d.input = d.input || !e.IsDir() && readahead.IsFile(e.Name())
 	}
+	d.input = d.input && len(inputLeft(dir)) > 0
 	return d, nil
 }
 

@@ -54,6 +54,13 @@ Damage is reported and skipped; the exit code is then 1.`,
 					}
 					damaged += n
 				}
+				if d.input {
+					n, err := catInput(d.dir, print)
+					if err != nil {
+						return err
+					}
+					damaged += n
+				}
 				n, err := catSlabs(cmd.ErrOrStderr(), d, forms, print)
 				if err != nil {
 					return err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/readahead"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/slab"
@@ -63,6 +64,17 @@ func (p *pipeline) tellOfOrphans() {
 				records += l.Pending
 			}
 		}
+	}
+	input := 0
+	for _, in := range readahead.List(p.c.crashSafe) {
+		for name, pending := range in.Pending {
+			if !own[name] {
+				input = max(input, len(pending))
+			}
+		}
+	}
+	if input > 0 {
+		p.con.say("--crash-safe: %s of input that was read for other destinations wait in %s: run forebay pipe with the same --to", units.Size(float64(input)), p.c.crashSafe)
 	}
 	if records > 0 {
 		p.con.say("--crash-safe: %s of other destinations wait in %s: see forebay spool ls and replay", plural(records, "record"), p.c.crashSafe)

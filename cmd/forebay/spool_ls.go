@@ -44,6 +44,7 @@ type spoolFile struct {
 const (
 	kindSegment = "segment"
 	kindSlabs   = "crash-safe slabs"
+	kindInput   = "input read ahead"
 )
 
 // listDir lists one directory, with list for the segments in it. It returns how
@@ -56,6 +57,9 @@ func listDir(d spoolDir, list func(string) (*spool.Listing, error)) (out spoolLi
 			return out, 0, err
 		}
 		out, damaged = listed, l.Damaged()
+	}
+	if d.input {
+		damaged += listInput(d.dir, &out)
 	}
 	if !d.slabs {
 		return out, damaged, nil
@@ -121,7 +125,8 @@ func newSpoolLs() *cobra.Command {
 		Long: `List what is in a spool: its files, the batches and records in them, how many of
 those are not delivered yet (pending), and whether the files can be read. Only the
 headers of the batches are looked at; forebay spool verify checks every byte. KIND
-is segment or crash-safe slabs, TYPE the form of the records (-: lines), HEALTH ok or
+is segment, crash-safe slabs, or the input that a killed program had read and not
+accepted yet, TYPE the form of the records (-: lines), HEALTH ok or
 what cannot be read.
 
 Of crash-safe slabs OWNER says whether the program that they belong to lives. If so
@@ -183,7 +188,7 @@ func printSpools(w io.Writer, all []spoolListing, now time.Time) error {
 				age = units.Duration(now.Sub(*f.Begun).Round(time.Second))
 			}
 			batches := units.Count(f.Batches)
-			if f.Kind == kindSlabs {
+			if f.Kind != kindSegment {
 				batches = "-"
 			}
 			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Name, batches, units.Count(f.Records),
@@ -248,7 +253,10 @@ that had to wait; the others record by record for what is possible.`,
 				}
 				for _, f := range l.Files {
 					in := plural(f.Batches, "batch")
-					if f.Kind == kindSlabs {
+					switch f.Kind {
+					case kindInput:
+						in = "input that a dead program has read"
+					case kindSlabs:
 						in = "slabs of " + map[string]string{"alive": "a living program", "dead": "a dead program"}[f.Owner]
 					}
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s: %s\n", filepath.Join(d.dir, f.Name),

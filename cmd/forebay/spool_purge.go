@@ -34,6 +34,11 @@ slabs of a program that lives stay.`,
 					files += n
 					inUse = errors.Join(inUse, err)
 				}
+				if d.input {
+					n, err := purgeInput(cmd.OutOrStdout(), d.dir, damaged, yes)
+					files += n
+					inUse = errors.Join(inUse, err)
+				}
 				if d.segments {
 					n, err := purgeSegments(cmd.OutOrStdout(), d.dir, damaged, yes)
 					if err != nil {

@@ -159,6 +159,11 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []spoolDir, target 
 				return err
 			}
 		}
+		if d.input {
+			if err := replayInput(ctx, cmd.ErrOrStderr(), d.dir, o, target.sink); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -34,6 +34,18 @@ type Reader struct {
 	seen       int   // buf[start:start+seen] holds no '\n'
 	err        error // of the source, returned when buf is empty
 	offset     int64
+	long       int64 // bytes of the line that is being skipped; 0: none
+	keeper     Keeper
+}
+
+// A Keeper is a source that keeps what was read until the lines are dealt with.
+type Keeper interface {
+	io.Reader
+	// Settle is called before each Read: the caller of Next is done with everything
+	// before offset. inLong says that offset lies within a line that is too long.
+	Settle(offset int64, inLong bool)
+	// InLongLine reports whether the source begins within such a line.
+	InLongLine() bool
 }
 
 // firstBuf is the size of the buffer as long as no line needs more: twice what a
@@ -44,8 +56,24 @@ const firstBuf = 128 << 10
 // bytes without its end ('\n' or '\r' and '\n').
 //
 // However long a line is, the Reader needs no more memory than 128 KiB or twice
-// max, whichever is more.
-func New(src io.Reader, max int) *Reader { return &Reader{src: src, max: max} }
+// max, whichever is more: see [BufferBytes]. If src is a [Keeper], it is told how far
+// the lines are dealt with.
+func New(src io.Reader, max int) *Reader {
+	r := &Reader{src: src, max: max}
+	if k, ok := src.(Keeper); ok {
+		r.keeper = k
+		if k.InLongLine() {
+			r.long = 1 // one at least
+		}
+	}
+	return r
+}
+
+// BufferBytes returns how much a Reader of lines up to longest bytes holds at most.
+func BufferBytes(longest int) int { return max(firstBuf, 2*(longest+2)) }
+
+// grow returns the size of the buffer after one of have bytes.
+func grow(have, longest int) int { return max(firstBuf, min(2*have, 2*(longest+2))) }
 
 // Offset returns the number of bytes of all lines returned or skipped.
 func (r *Reader) Offset() int64 { return r.offset }
@@ -56,6 +84,9 @@ func (r *Reader) Offset() int64 { return r.offset }
 // a [*TooLongError]; the next call goes on behind it. When the source fails,
 // or ends, what came before is returned first, then the source's error.
 func (r *Reader) Next() ([]byte, error) {
+	if r.long > 0 {
+		return nil, r.skip()
+	}
 	for {
 		if i := bytes.IndexByte(r.buf[r.start+r.seen:r.end], '\n'); i >= 0 {
 			return r.take(r.seen+i+1, true)
@@ -93,34 +124,36 @@ func (r *Reader) take(n int, ended bool) ([]byte, error) {
 
 // skip drops what is in the buffer and everything up to the next '\n'.
 func (r *Reader) skip() error {
-	n := int64(0)
 	for {
-		i := bytes.IndexByte(r.buf[r.start:r.end], '\n')
+		part := r.buf[r.start:r.end]
+		i := bytes.IndexByte(part, '\n')
 		if i >= 0 {
-			n += int64(i + 1)
-			r.start += i + 1
-			break
+			part = part[:i+1]
 		}
-		n += int64(r.end - r.start)
-		r.start, r.end = 0, 0
-		if r.err != nil {
+		r.start += len(part)
+		r.offset += int64(len(part))
+		r.long += int64(len(part))
+		if i >= 0 || r.err != nil {
 			break
 		}
 		r.fill()
 	}
-	r.seen = 0
-	r.offset += n
-	return &TooLongError{Bytes: n, Max: r.max}
+	err := &TooLongError{Bytes: r.long, Max: r.max}
+	r.seen, r.long = 0, 0
+	return err
 }
 
 // fill reads once into the buffer, after making room.
 func (r *Reader) fill() {
+	if r.keeper != nil {
+		r.keeper.Settle(r.offset, r.long > 0)
+	}
 	if r.start > 0 && (r.start == r.end || r.end == len(r.buf)) {
 		r.end = copy(r.buf, r.buf[r.start:r.end])
 		r.start = 0
 	}
 	if r.end == len(r.buf) {
-		grown := make([]byte, max(firstBuf, min(2*len(r.buf), 2*(r.max+2))))
+		grown := make([]byte, grow(len(r.buf), r.max))
 		copy(grown, r.buf[:r.end])
 		r.buf = grown
 	}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/lines"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/readahead"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+)
+
+// With --crash-safe the input that was read and that an output has not accepted yet
+// lies in a file of its own beside the slabs.
+
+// openAhead makes or continues the file of this run, and takes those that earlier ones
+// have left.
+func (p *pipeline) openAhead(stdin *os.File) error {
+	dir := p.c.crashSafe
+	if dir == "" {
+		return nil
+	}
+	o := readahead.Options{Bytes: lines.BufferBytes(int(p.c.maxRecord.value)), Input: stdin}
+	for _, out := range p.outs {
+		o.Outputs = append(o.Outputs, out.dir)
+	}
+	found, damaged := readahead.Adopt(dir, o.Outputs)
+	for _, err := range damaged {
+		p.con.say("--crash-safe: input that an earlier run had read: %s", err)
+	}
+	var left uint64
+	for _, f := range found {
+		most := uint64(0)
+		for _, name := range o.Outputs {
+			if i := f.Output(name); i >= 0 {
+				most = max(most, f.Pending(i))
+			}
+		}
+		left += most
+		switch {
+		case p.ahead == nil && f.Continues(o):
+			p.ahead = f
+		case most > 0:
+			p.earlier = append(p.earlier, f)
+		default: // the rest of a line that is too long, which will not come
+			f.Close()
+		}
+	}
+	if left > 0 {
+		p.con.say("%s of input that an earlier run had read come first", units.Size(float64(left)))
+	}
+	if p.ahead == nil && p.anySafe() {
+		f, err := readahead.Create(dir, o)
+		switch {
+		case err == nil:
+			p.ahead = f
+		case p.c.mustBeSafe:
+			for _, f := range p.earlier {
+				f.Close()
+			}
+			return fmt.Errorf("--crash-safe: cannot keep the input that is read ahead in %s: %w", dir, err)
+		default:
+			p.con.say("--crash-safe: cannot keep the input that is read ahead in %s: %s; going on without: up to %s of it do not survive this program", dir, err, units.Size(float64(o.Bytes)))
+		}
+	}
+	if p.ahead != nil {
+		p.ahead.From(p.in, func(err error) {
+			p.con.say("--crash-safe: what is read ahead does not survive this program any more: %s", err)
+		})
+	}
+	return nil
+}
+
+// anySafe reports whether the slabs of an output survive the program. Those that do not
+// have said so.
+func (p *pipeline) anySafe() bool {
+	for _, out := range p.outs {
+		if out.w.Stats().CrashUnsafe == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// A mark is the place of an output in a file of input. The zero mark is that of an
+// output whose input is in no file.
+type mark struct {
+	f      *readahead.File
+	output int  // in f
+	not    bool // the input is not for it
+}
+
+// marks returns those of the outputs in f, which may be nil.
+func (p *pipeline) marks(f *readahead.File) []mark {
+	marks := make([]mark, len(p.outs))
+	if f != nil {
+		for i, out := range p.outs {
+			at := f.Output(out.dir)
+			marks[i] = mark{f: f, output: at, not: at < 0}
+		}
+	}
+	return marks
+}
+
+// wants reports whether the output has not got the line that ends at offset.
+func (m mark) wants(offset int64) bool {
+	return m.f == nil || !m.not && !m.f.Has(m.output, offset)
+}
+
+// note notes the output's answer to the line that ends at offset.
+func (out *output) note(m mark, offset int64, err error) {
+	switch {
+	case m.f == nil:
+	case !errors.Is(err, batch.ErrClosed):
+		m.f.Accept(m.output, offset)
+	case m.f.Broken() == nil:
+		m.f.Refuse(m.output)
+		out.kept++
+	}
+}
+
+// noteOversize notes the output's answer to a line that is too long. It is kept only
+// behind another one that is.
+func (out *output) noteOversize(m mark, err error) {
+	if m.f != nil && m.f.Broken() == nil && m.f.Refused(m.output) && errors.Is(err, batch.ErrClosed) {
+		out.kept++
+	}
+}

@@ -1,0 +1,213 @@
+package readahead
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/mapped"
+)
+
+// lookTime is how long a process that asks whether a file is in use holds its lock
+// at most.
+const lookTime = 2 * time.Millisecond
+
+// Adopt locks the files in dir that dead processes have left and that hold something
+// for one of the outputs, oldest first: input, or only that what comes next is the rest
+// of a line to be skipped. Damaged ones are renamed aside, and reported.
+func Adopt(dir string, outputs []string) (files []*File, damaged []error) {
+	mapped.RemoveUnborn(dir, suffix+newSuffix)
+	for _, path := range mapped.Files(dir, suffix) {
+		f, err := adopt(path)
+		if errors.Is(err, mapped.ErrInUse) {
+			time.Sleep(lookTime)
+			f, err = adopt(path)
+		}
+		switch {
+		case err == nil:
+			if f.holdsFor(outputs) {
+				f.commit(0) // what load has found
+				files = append(files, f)
+			} else {
+				f.Close()
+			}
+		case errors.Is(err, errDamaged):
+			if os.Rename(path, path+badSuffix) == nil {
+				err = fmt.Errorf("%w; renamed to %s", err, path+badSuffix)
+			}
+			damaged = append(damaged, err)
+		case !errors.Is(err, mapped.ErrInUse) && !errors.Is(err, os.ErrNotExist):
+			damaged = append(damaged, err)
+		}
+	}
+	return files, damaged
+}
+
+// holdsFor reports whether one of the outputs has not accepted all. The positions of
+// other outputs stay where they are.
+func (f *File) holdsFor(outputs []string) (holds bool) {
+	for i, name := range f.outputs {
+		f.refused[i] = !slices.Contains(outputs, name)
+		holds = holds || (f.Pending(i) > 0 || f.InLongLine()) && !f.refused[i]
+	}
+	return holds
+}
+
+var errDamaged = errors.New("damaged")
+
+// Take locks the file of a dead process, for all its outputs.
+func Take(path string) (*File, error) {
+	f, err := adopt(path)
+	if err == nil {
+		f.commit(0)
+	}
+	return f, err
+}
+
+// adopt locks and maps the file of a dead process.
+func adopt(path string) (*File, error) {
+	file, err := mapped.Adopt(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := open(path, file)
+	if err != nil {
+		mapped.Unlock(file)
+		file.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// open reads the head of a file, maps it, and loads its state.
+func open(path string, file *os.File) (*File, error) {
+	f := &File{path: path, f: file}
+	head, ring, err := f.readIdentity()
+	if err != nil {
+		return nil, err
+	}
+	if f.mem, err = mapped.Map(file, head+page+ring); err != nil {
+		return nil, err
+	}
+	f.aim(head)
+	if err := f.load(); err != nil {
+		mapped.Unmap(f.mem)
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return f, nil
+}
+
+// readIdentity reads the identity and checks it against the size of the file.
+func (f *File) readIdentity() (head, ring int, err error) {
+	bad := func(why string) (int, int, error) { return 0, 0, fmt.Errorf("%w: %s", errDamaged, why) }
+	var fixed [identNames]byte
+	if _, err := f.f.ReadAt(fixed[:], 0); err != nil || string(fixed[:len(magic)]) != magic {
+		return bad("it does not begin as it should")
+	}
+	le := binary.LittleEndian
+	if v := le.Uint32(fixed[identVersion:]); v != version {
+		return 0, 0, fmt.Errorf("it has version %d, this program reads %d", v, version)
+	}
+	head = int(le.Uint32(fixed[identBytes:]))
+	size := le.Uint64(fixed[identRing:])
+	n := int(le.Uint32(fixed[identOutputs:]))
+	st, err := f.f.Stat()
+	if err != nil {
+		return 0, 0, err
+	}
+	if head < page || head%page != 0 || size == 0 || size%page != 0 || size > maxBytes || n > maxOutputs || st.Size() != int64(head)+page+int64(size) {
+		return bad("its parts do not fit its size")
+	}
+	ident := make([]byte, head)
+	if _, err := f.f.ReadAt(ident, 0); err != nil || crc32.Checksum(ident[identCRC+4:], castagnoli) != le.Uint32(ident[identCRC:]) {
+		return bad("the checksum of its identity is wrong")
+	}
+	copy(f.origin[:], ident[identInput:])
+	names := ident[identNames:]
+	for range n {
+		if len(names) < 2 || len(names) < 2+int(le.Uint16(names)) {
+			return bad("a name does not end")
+		}
+		l := int(le.Uint16(names))
+		f.outputs = append(f.outputs, string(names[2:2+l]))
+		names = names[2+l:]
+	}
+	return head, int(size), nil
+}
+
+// Info is what is to be seen of a file without changing it.
+type Info struct {
+	Path    string
+	Bytes   int64
+	PID     uint32
+	Created time.Time
+	Alive   bool // a process holds its lock
+	Aside   bool // damaged, and renamed so
+	Err     error
+	Pending map[string][]byte // by output, what it has not accepted
+}
+
+// IsFile reports whether a file of this name is one of this package.
+func IsFile(name string) bool {
+	name = strings.TrimSuffix(strings.TrimSuffix(name, newSuffix), badSuffix)
+	return strings.HasSuffix(name, suffix)
+}
+
+// List looks at the files in dir, oldest first. What is pending of a living process is
+// left out, for it changes all the time.
+func List(dir string) (infos []Info) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() || !IsFile(e.Name()) || strings.HasSuffix(e.Name(), newSuffix) {
+			continue
+		}
+		in := Info{Path: filepath.Join(dir, e.Name()), Aside: strings.HasSuffix(e.Name(), badSuffix)}
+		if st, err := e.Info(); err == nil {
+			in.Bytes = st.Size()
+		}
+		if !in.Aside {
+			in.look()
+		}
+		infos = append(infos, in)
+	}
+	return infos
+}
+
+// look fills what is in the file.
+func (in *Info) look() {
+	f, err := adopt(in.Path)
+	if errors.Is(err, mapped.ErrInUse) {
+		in.Alive = true
+		return
+	}
+	if in.Err = err; err != nil {
+		return
+	}
+	defer f.leave()
+	in.PID = binary.LittleEndian.Uint32(f.mem[identPID:])
+	in.Created = time.Unix(0, int64(binary.LittleEndian.Uint64(f.mem[identCreated:])))
+	in.Pending = map[string][]byte{}
+	for i, name := range f.outputs {
+		if p := f.Held(i); len(p) > 0 {
+			in.Pending[name] = p
+		}
+	}
+	in.Err = f.broken
+}
+
+// Purge deletes a file, unless a process uses it: then the error wraps
+// mapped.ErrInUse.
+func Purge(path string) error {
+	f, err := mapped.Adopt(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return os.Remove(path)
+}
