@@ -40,11 +40,6 @@ type block struct {
 	head      *slabHead // in mapped memory; nil on the heap
 	cutTicket uint64    // ticket of the first record that belongs to no piece
 	cutOff    int       // where its payload begins
-
-	// old is the piece of an earlier generation that DropOldest is overwriting
-	// from its front; nil otherwise. See evict.go.
-	old     *piece
-	oldHead uint64 // what head.old says, so that nobody has to look into mapped memory
 }
 
 // A piece is a run of records of one block, in ticket order. Pieces travel
@@ -60,10 +55,6 @@ type piece struct {
 	// since is when the first record was accepted, since Writer.born, or a little
 	// earlier.
 	since time.Duration
-	// rest is, for the head of a piece that was split while DropOldest overwrites
-	// it, what is still queued: nothing before it may be overwritten until the
-	// head is settled.
-	rest *piece
 }
 
 func (p *piece) len() int { return p.to - p.from }
@@ -80,12 +71,7 @@ func (b *block) room() int { return len(b.mem) - b.off - b.n*batch.SlotBytes }
 
 // reset makes the block empty. No record it takes will have a ticket below first.
 func (b *block) reset(first uint64) {
-	b.refs, b.retired, b.old = 0, false, nil
-	b.rewind(first)
-}
-
-// rewind makes the next record the first one.
-func (b *block) rewind(first uint64) {
+	b.refs, b.retired = 0, false
 	b.off, b.n, b.cut, b.cutOff = 0, 0, 0, 0
 	if h := b.head; h != nil {
 		if points {
@@ -95,34 +81,11 @@ func (b *block) rewind(first uint64) {
 			b.summed = false
 			atomic.StoreUint64(&h.sum, 0)
 		}
-		if b.old == nil {
-			b.slot(0).Ticket = 0
-		}
-		b.noteOld()
-		if points {
-			point(ptHalfWoundLocked)
-		}
+		b.slot(0).Ticket = 0
 		atomic.StoreUint64(&h.first, first)
 		if points {
 			point(ptRewoundLocked)
 		}
-	}
-}
-
-// noteOld has the header say what is left of the old generation. That must be so
-// before anything is stored: what has been evicted, or delivered, is written over.
-func (b *block) noteOld() {
-	var old uint64
-	if p := b.old; p != nil {
-		to := p.to
-		if p.rest != nil {
-			to = p.rest.to
-		}
-		old = uint64(p.from)<<32 | uint64(to)
-	}
-	if old != b.oldHead {
-		b.oldHead = old
-		atomic.StoreUint64(&b.head.old, old)
 	}
 }
 
@@ -195,7 +158,7 @@ func newOversize(p []byte) *block {
 // the slab may have had payload. end is where the payload of the new record ends.
 func (b *block) fence(s *slotWords, end int) {
 	s[0] = 0
-	if next := len(b.mem) - (b.n+2)*batch.SlotBytes; next >= end && b.old == nil {
+	if next := len(b.mem) - (b.n+2)*batch.SlotBytes; next >= end {
 		*(*uint64)(unsafe.Add(b.base, next)) = 0
 	}
 }
@@ -211,11 +174,5 @@ func (p *piece) measure() {
 	p.size = int(last.Off) + int(last.Len) - int(head.Off)
 }
 
-// fits reports whether a record of n bytes has room. A block that is being
-// overwritten ends where the survivors of its old generation begin.
-func (b *block) fits(n int) bool {
-	if o := b.old; o != nil {
-		return b.n < o.from && b.off+n <= int(b.slot(o.from).Off)
-	}
-	return n+batch.SlotBytes <= b.room()
-}
+// fits reports whether a record of n bytes has room.
+func (b *block) fits(n int) bool { return n+batch.SlotBytes <= b.room() }

@@ -155,8 +155,9 @@ type slabHead struct {
 	// first is the lowest ticket the slab may hold: older slots are leftovers of
 	// an earlier use, which is why nothing needs to be zeroed.
 	first uint64
-	// old are the slots [from, to) of an earlier generation that DropOldest is
-	// writing over, as from<<32 | to; 0: none.
+	// old is read only: where a process of an earlier version died while DropOldest
+	// was writing over a slab, it has the slots [from, to) that were left of its
+	// older records, as from<<32 | to. 0: none.
 	old uint64
 	// sum is the number of slots of a sealed slab <<32 | CRC32C over its payload,
 	// those slots, first and last. 0: none, the tickets alone vouch for the slab.
@@ -298,7 +299,7 @@ func (c *crashFile) leaveMapping() {
 
 // remove unlinks the file and lets go of the lock.
 func (c *crashFile) remove() {
-	c.big.close(nil)
+	c.big.close()
 	c.streamTable.close()
 	if c.inPlace() {
 		removeCrash(c.path)
@@ -308,7 +309,7 @@ func (c *crashFile) remove() {
 
 // release lets go of the lock and leaves the file for the next process.
 func (c *crashFile) release() {
-	c.big.close(nil)
+	c.big.close()
 	c.streamTable.close()
 	mapped.Unlock(c.f)
 	c.f.Close()
@@ -422,9 +423,6 @@ func (w *Writer) toHeapLocked(cause error) {
 		w.free[i] = take()
 	}
 	if b := w.cur; b != nil {
-		if b.old != nil { // two generations: give both up to the queue
-			b.old = nil
-		}
 		w.cutLocked()
 		b.retired = true
 		w.cur = nil

@@ -44,7 +44,7 @@ var _ = func() bool {
 // crashPoints are reached with crash-safe slabs only.
 var crashPoints = []string{
 	ptCreate, ptCreated, ptBigKeep, ptBigWrite, ptBigWritten, ptBigNotedLocked, ptBigCompact, ptAckLocked, ptAckHalfLocked, ptAckedLocked,
-	ptRewindLocked, ptHalfWoundLocked, ptRewoundLocked, ptSum, ptSummed, ptUnlink, ptUnlinkBetween, ptUnlinked,
+	ptRewindLocked, ptRewoundLocked, ptSum, ptSummed, ptUnlink, ptUnlinkBetween, ptUnlinked,
 }
 
 // recoveryPoints are reached with the file of a dead process only.

@@ -301,8 +301,8 @@ func TestCloseMakesChecksums(t *testing.T) {
 }
 
 // A slab that is used again has no checksum any more: a kill then must not make it
-// look damaged. DropOldest overwrites sealed slabs record by record.
-func TestChecksumsOfOverwrittenSlabs(t *testing.T) {
+// look damaged. DropOldest drops sealed slabs.
+func TestChecksumsOfDroppedSlabs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := crashWriter(t, t.TempDir(), writerFunc(func([]byte) (int, error) { return 0, errDown }),
 			Options{SlabBytes: 1024, SlabCount: 4, WhenFull: DropOldest()})

@@ -22,25 +22,35 @@ type bigFile struct {
 	mu     sync.Mutex
 	f      *os.File
 	n      int64
-	live   []bigFrame // frames that may be pending, oldest first
+	live   []bigFrame // of records that may be pending, oldest first
 	closed bool       // it belongs to the next process, or is gone
 
-	// gone are tickets whose record left memory since the last write. Guarded by
-	// Writer.mu.
-	gone []bigGone
+	// notes are what has happened to records in memory and is not done here yet, in
+	// that order. Whoever holds mu takes them first, so that a call which has written
+	// its frame has also buried what was evicted for it. noteMu is a leaf.
+	noteMu sync.Mutex
+	notes  []bigNote
 }
 
-// bigFrame is where the frame of a record lies.
+// bigFrame is where the frame of a record lies. n is 0 before it is written.
 type bigFrame struct {
 	ticket uint64
 	at, n  int64
 }
 
-// bigGone is a record that is pending no more.
-type bigGone struct {
-	ticket  uint64
-	evicted bool // by policy: it must not come back. Otherwise acked says so.
+// bigNote says that something has happened to a record.
+type bigNote struct {
+	ticket uint64
+	what   bigEvent
 }
+
+type bigEvent uint8
+
+const (
+	bigComes   bigEvent = iota // its call is about to write the frame
+	bigSettled                 // it is pending no more, and acked will say so
+	bigEvicted                 // it was dropped by policy and must not come back
+)
 
 const bigHeadLen = 40
 
@@ -66,9 +76,23 @@ func appendBigFrame(dst, p []byte, s batch.Slot) []byte {
 	return dst
 }
 
-// store writes p, and tombstones for the records in gone that were evicted. max
-// is how many bytes of records may be pending.
-func (b *bigFile) store(p []byte, s batch.Slot, gone []bigGone, max int) error {
+// note is called with Writer.mu held, and touches no disk.
+func (b *bigFile) note(ticket uint64, what bigEvent) {
+	b.noteMu.Lock()
+	defer b.noteMu.Unlock()
+	b.notes = append(b.notes, bigNote{ticket, what})
+}
+
+// hasNotes reports whether bury has something to do.
+func (b *bigFile) hasNotes() bool {
+	b.noteMu.Lock()
+	defer b.noteMu.Unlock()
+	return len(b.notes) > 0
+}
+
+// store writes p, whose ticket was noted as bigComes, unless it is pending no more.
+// max is how many bytes of records may be pending.
+func (b *bigFile) store(p []byte, s batch.Slot, max int) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -81,7 +105,17 @@ func (b *bigFile) store(p []byte, s batch.Slot, gone []bigGone, max int) error {
 		}
 		b.f, b.n = f, 0
 	}
-	if err := b.bury(gone); err != nil {
+	err = b.bury()
+	i := b.find(s.Ticket)
+	if i < 0 { // it went before its frame was there
+		return err
+	}
+	defer func() {
+		if err != nil {
+			b.live = slices.DeleteFunc(b.live, func(f bigFrame) bool { return f.ticket == s.Ticket })
+		}
+	}()
+	if err != nil {
 		return err
 	}
 	frame := appendBigFrame(make([]byte, 0, bigHeadLen+len(p)), p, s)
@@ -97,30 +131,49 @@ func (b *bigFile) store(p []byte, s batch.Slot, gone []bigGone, max int) error {
 	if err := b.append(frame); err != nil {
 		return err
 	}
-	b.live = append(b.live, bigFrame{ticket: s.Ticket, at: at, n: int64(len(frame))})
+	b.live[i].at, b.live[i].n = at, int64(len(frame))
 	if points {
 		point(ptBigWritten)
 	}
 	return nil
 }
 
-// bury forgets the records in gone, and marks those that were evicted.
-func (b *bigFile) bury(gone []bigGone) error {
+// bury does what the notes say: records that are pending no more are forgotten, and
+// those of them that were evicted get a tombstone behind their frame.
+func (b *bigFile) bury() error {
+	b.noteMu.Lock()
+	notes := b.notes
+	b.notes = nil
+	b.noteMu.Unlock()
 	var marks []byte
-	for _, g := range gone {
-		i := slices.IndexFunc(b.live, func(f bigFrame) bool { return f.ticket == g.ticket })
+	for _, note := range notes {
+		if note.what == bigComes {
+			b.live = append(b.live, bigFrame{ticket: note.ticket})
+			continue
+		}
+		i := b.find(note.ticket)
 		if i < 0 {
 			continue
 		}
-		b.live = slices.Delete(b.live, i, i+1)
-		if g.evicted {
-			marks = appendBigFrame(marks, nil, batch.Slot{Ticket: g.ticket, Flags: flagEvicted})
+		if note.what == bigEvicted && b.live[i].n > 0 {
+			marks = appendBigFrame(marks, nil, batch.Slot{Ticket: note.ticket, Flags: flagEvicted})
 		}
+		b.live = slices.Delete(b.live, i, i+1)
 	}
-	if len(b.live) == 0 {
+	if b.f == nil {
+		return nil
+	}
+	if !slices.ContainsFunc(b.live, bigFrame.written) {
 		return b.truncate()
 	}
 	return b.append(marks)
+}
+
+func (f bigFrame) written() bool { return f.n > 0 }
+
+// find returns which of live is that of a record, -1 if none is.
+func (b *bigFile) find(ticket uint64) int {
+	return slices.IndexFunc(b.live, func(f bigFrame) bool { return f.ticket == ticket })
 }
 
 func (b *bigFile) append(frames []byte) error {
@@ -162,6 +215,9 @@ func (b *bigFile) compact() (err error) {
 	var buf []byte
 	live := slices.Clone(b.live)
 	for i, fr := range live {
+		if !fr.written() {
+			continue
+		}
 		buf = slices.Grow(buf[:0], int(fr.n))[:fr.n]
 		if _, err := b.f.ReadAt(buf, fr.at); err != nil {
 			return err
@@ -185,12 +241,12 @@ func (b *bigFile) compact() (err error) {
 
 // close lets go of the file, after bury. Calls that have not written their frame by then
 // do not.
-func (b *bigFile) close(gone []bigGone) {
+func (b *bigFile) close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
 	if b.f != nil {
-		_ = b.bury(gone) // if it fails they come back once more: never lost
+		_ = b.bury() // if it fails they come back once more: never lost
 		b.f.Close()
 		b.f = nil
 	}
@@ -198,12 +254,6 @@ func (b *bigFile) close(gone []bigGone) {
 
 // holds reports whether the frame of a record is in the file, which is closed.
 func (b *bigFile) holds(ticket uint64) bool {
-	return slices.ContainsFunc(b.live, func(f bigFrame) bool { return f.ticket == ticket })
-}
-
-// goneLocked takes the list of records that are pending no more.
-func (b *bigFile) goneLocked() []bigGone {
-	g := b.gone
-	b.gone = nil
-	return g
+	i := b.find(ticket)
+	return i >= 0 && b.live[i].written()
 }

@@ -44,7 +44,7 @@ func (b *block) sum() {
 
 // wantsSum reports whether b is sealed and has no checksum.
 func (b *block) wantsSum() bool {
-	return b.head != nil && b.retired && !b.summed && b.old == nil && b.n > 0
+	return b.head != nil && b.retired && !b.summed && b.n > 0
 }
 
 // watchAfter is how long a Send takes at least before somebody looks after it, and

@@ -353,12 +353,12 @@ type batchCopy struct {
 // the destination has got it meanwhile.
 func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) (refused error) {
 	big := &w.crash.big
-	gone := big.goneLocked()
+	big.note(s.Ticket, bigComes)
 	w.unlock()
 	if points {
 		point(ptBigKeep)
 	}
-	err := big.store(p, s, gone, w.o.OversizeBytes)
+	err := big.store(p, s, w.o.OversizeBytes)
 	w.mu.Lock()
 	switch {
 	case w.retained: // it is in the file, or counted as dropped: see keepLocked
@@ -379,13 +379,6 @@ func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) (refused e
 		}
 	case err == nil && b.refs > 0:
 		w.expectBigLocked(s.Ticket)
-	case err == nil: // it went before its frame was there
-		w.buryLocked(s.Ticket, b.evicted)
-		if b.evicted {
-			w.unlock()
-			w.buryEvicted()
-			w.mu.Lock()
-		}
 	}
 	return refused
 }
@@ -416,27 +409,24 @@ func (w *Writer) leaveBigLocked(b *block) {
 		w.noteHeapHeldLocked()
 	case w.mapped():
 		w.forgetBigLocked(b.slot(0).Ticket)
-		w.buryLocked(b.slot(0).Ticket, b.evicted)
+		what := bigSettled
+		if b.evicted {
+			what = bigEvicted
+		}
+		w.crash.big.note(b.slot(0).Ticket, what)
 	}
-}
-
-// buryLocked notes that an oversize record is pending no more.
-func (w *Writer) buryLocked(ticket uint64, evicted bool) {
-	w.crash.big.gone = append(w.crash.big.gone, bigGone{ticket, evicted})
 }
 
 // buryEvicted marks evicted records in the file now rather than with the next
 // record, so that they do not come back.
 func (w *Writer) buryEvicted() {
 	big := &w.crash.big
-	w.mu.Lock()
-	gone := big.goneLocked()
-	w.mu.Unlock()
+	if !big.hasNotes() {
+		return
+	}
 	big.mu.Lock()
 	defer big.mu.Unlock()
-	if big.f != nil {
-		_ = big.bury(gone) // if it fails they come back once more: never lost
-	}
+	_ = big.bury() // if it fails they come back once more: never lost
 }
 
 // guardLocked runs f, which touches mapped memory, with mu held. After a fault
@@ -482,16 +472,6 @@ func (w *Writer) resetLocked(b *block, first uint64) bool {
 	return done
 }
 
-// emptyBig truncates the file of oversize records once none is pending.
-func (w *Writer) emptyBig() {
-	w.mu.Lock()
-	none := len(w.crash.big.gone) == 0
-	w.mu.Unlock()
-	if !none {
-		w.buryEvicted()
-	}
-}
-
 // keepsLocked reports whether what is left at the end stays in the file.
 func (w *Writer) keepsLocked() bool { return w.mapped() }
 
@@ -501,8 +481,7 @@ func (w *Writer) keepLocked() {
 	if w.retained { // by the drain, whose destination then did not end in time
 		return
 	}
-	big := &w.crash.big
-	big.close(big.goneLocked())
+	w.crash.big.close()
 	lost := w.heapOnly + w.framelessLocked()
 	w.sumAllLocked()
 	w.kept = w.inflight + int(w.pendingSlabLocked()) + w.recLeft - lost

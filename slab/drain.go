@@ -226,7 +226,7 @@ func (w *Writer) parkLocked() {
 	w.setRoomLocked()
 	w.unlock()
 	if w.crash != nil {
-		w.emptyBig()
+		w.buryEvicted() // and truncates the file once none is pending
 	}
 	if points {
 		point(ptPark)
@@ -262,7 +262,7 @@ var pause atomic.Uint32
 // restLocked is called when nothing is pending: the current block can be filled
 // from its start again, and a drop episode is over.
 func (w *Writer) restLocked() {
-	if b := w.cur; b != nil && b.refs == 0 && b.old == nil {
+	if b := w.cur; b != nil && b.refs == 0 {
 		w.rewound += uint64(w.slabBytes - b.room())
 		w.resetLocked(b, w.next+1)
 	}

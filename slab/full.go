@@ -359,16 +359,7 @@ func (w *Writer) serveLocked() {
 }
 
 // fitsLocked reports whether the current slab has room for n bytes.
-func (w *Writer) fitsLocked(n int) (fits bool) {
-	switch b := w.cur; {
-	case b == nil:
-	case b.old != nil && b.head != nil: // it looks into mapped memory
-		w.guardLocked(func() { fits = b.fits(n) })
-	default:
-		fits = b.fits(n)
-	}
-	return fits
-}
+func (w *Writer) fitsLocked(n int) bool { return w.cur != nil && w.cur.fits(n) }
 
 func (w *Writer) answerLocked(wt *waiter, err error) {
 	if points {

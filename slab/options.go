@@ -137,8 +137,10 @@ func Block() WhenFull { return WhenFull{kind: whenFullBlock} }
 // DropNewest never waits: the record is dropped and counted.
 func DropNewest() WhenFull { return WhenFull{kind: whenFullDropNewest} }
 
-// DropOldest never waits: the oldest records that no Send is reading make room
-// for the new one, and are counted.
+// DropOldest never waits: the oldest slab that no Send is reading makes room for the
+// new record. Its records are dropped, all of them, and counted. A record larger than
+// a slab makes the oldest of these go instead, as many as it needs. If a Send is
+// reading everything, the new record is dropped.
 func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 
 // SpillPatience is how long a write waits at most under [Spill].

@@ -25,7 +25,7 @@ import (
 var allPoints = []string{
 	ptPut, ptCopiedLocked, ptStoredLocked, ptReturn, ptSlowLocked, ptOpenLocked, ptSealLocked,
 	ptOversizeCopy, ptOversizeCopied, ptOversizeStoredLocked,
-	ptWait, ptWoken, ptServeLocked, ptAnswerLocked, ptEvictLocked, ptOverwriteLocked,
+	ptWait, ptWoken, ptServeLocked, ptAnswerLocked, ptEvictLocked,
 	ptGather, ptTakeLocked, ptTaken, ptPark, ptSleep, ptTimer, ptSpin,
 	ptSend, ptSent, ptSettle, ptSettleLocked, ptFinishLocked, ptBackoff, ptSurrender, ptDo,
 	ptFlush, ptFlushQueued, ptClose, ptClosed, ptConclude,

@@ -263,8 +263,8 @@ func recordHistory(t *testing.T, pol WhenFull, seed uint64, results *tally) {
 		FlushInterval: time.Duration(1+rng.IntN(50)) * time.Microsecond, RetryMin: time.Microsecond, RetryMax: time.Microsecond})
 	m := &queueModel{leastFull: (slabs-1)*perSlab + 1}
 	if pol.kind == whenFullDropOldest {
-		// A slab whose old records are being sent while it is overwritten is
-		// retired with as many new ones as it has.
+		// A slab is dropped as a whole, and what is left of others may be a record
+		// each.
 		m.leastFull = slabs
 	}
 	closer := rng.IntN(4) // who closes, if anybody does

@@ -28,8 +28,7 @@ const (
 	ptAnswerLocked = "answerLocked" // one is placed or refused
 
 	// DropOldest.
-	ptEvictLocked     = "evictLocked"     // before records are evicted
-	ptOverwriteLocked = "overwriteLocked" // a slab is about to become current again
+	ptEvictLocked = "evictLocked" // before a slab is dropped
 
 	// The drain.
 	ptGather       = "gather"       // before the lock
@@ -56,26 +55,25 @@ const (
 	ptConclude    = "conclude"    // before the final account
 
 	// Crash-safe slabs: the files of this process and of dead ones.
-	ptCreate          = "create"          // allocated and named, not yet in its place
-	ptCreated         = "created"         // in its place
-	ptBigKeep         = "bigKeep"         // an oversize record is queued, nothing of it is on disk
-	ptBigWrite        = "bigWrite"        // before an oversize record is written
-	ptBigWritten      = "bigWritten"      // after it
-	ptBigNotedLocked  = "bigNotedLocked"  // recovery will miss it if it is gone
-	ptBigCompact      = "bigCompact"      // the new file is there, not yet in its place
-	ptAckLocked       = "ackLocked"       // before progress is noted
-	ptAckedLocked     = "ackedLocked"     // after it, before the memory is free
-	ptAckHalfLocked   = "ackHalfLocked"   // one of the two words is written
-	ptRewindLocked    = "rewindLocked"    // before a slab is used again
-	ptRewoundLocked   = "rewoundLocked"   // after it
-	ptHalfWoundLocked = "halfWoundLocked" // the old generation is noted, the new one is not
-	ptSum             = "sum"             // before the checksum of a sealed slab
-	ptSummed          = "summed"          // after it
-	ptAdopt           = "adopt"           // the file of a dead process is locked and read
-	ptRecover         = "recover"         // before its next records are offered
-	ptPersist         = "persist"         // they are delivered, that is not noted
-	ptPersisted       = "persisted"       // it is noted
-	ptUnlink          = "unlink"          // before a file with nothing left is removed
-	ptUnlinkBetween   = "unlinkBetween"   // oversize records are gone, the file is not
-	ptUnlinked        = "unlinked"        // it is
+	ptCreate         = "create"         // allocated and named, not yet in its place
+	ptCreated        = "created"        // in its place
+	ptBigKeep        = "bigKeep"        // an oversize record is queued, nothing of it is on disk
+	ptBigWrite       = "bigWrite"       // before an oversize record is written
+	ptBigWritten     = "bigWritten"     // after it
+	ptBigNotedLocked = "bigNotedLocked" // recovery will miss it if it is gone
+	ptBigCompact     = "bigCompact"     // the new file is there, not yet in its place
+	ptAckLocked      = "ackLocked"      // before progress is noted
+	ptAckedLocked    = "ackedLocked"    // after it, before the memory is free
+	ptAckHalfLocked  = "ackHalfLocked"  // one of the two words is written
+	ptRewindLocked   = "rewindLocked"   // before a slab is used again
+	ptRewoundLocked  = "rewoundLocked"  // after it
+	ptSum            = "sum"            // before the checksum of a sealed slab
+	ptSummed         = "summed"         // after it
+	ptAdopt          = "adopt"          // the file of a dead process is locked and read
+	ptRecover        = "recover"        // before its next records are offered
+	ptPersist        = "persist"        // they are delivered, that is not noted
+	ptPersisted      = "persisted"      // it is noted
+	ptUnlink         = "unlink"         // before a file with nothing left is removed
+	ptUnlinkBetween  = "unlinkBetween"  // oversize records are gone, the file is not
+	ptUnlinked       = "unlinked"       // it is
 )

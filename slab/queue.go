@@ -75,9 +75,6 @@ func (q *queue) split(p *piece, n int) *piece {
 	rest.measure()
 	p.from, p.first, p.size = rest.from, rest.first, rest.size
 	p.blk.refs++
-	if p.blk.old == p {
-		head.rest, p.blk.old = p, head
-	}
 	return head
 }
 

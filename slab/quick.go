@@ -9,10 +9,9 @@ import "github.com/forebay-log/forebay/batch"
 // failure, a partial slab) is done with all of mu, by gather and settle.
 //
 // Without mu.put it must neither read nor write room, next, cur, or the payload end
-// and slot count of any block that may be cur. DropOldest makes slabs in the queue
-// current again, mapped slabs have more that goes together, and with Options.Crash what
-// dead processes left comes first, also where the slabs are on the heap: such a Writer
-// is not quick.
+// and slot count of any block that may be cur. Mapped slabs have more that goes
+// together, and with Options.Crash what dead processes left comes first, also where the
+// slabs are on the heap: such a Writer is not quick.
 
 // held says which locks the drain holds.
 type held uint8

@@ -237,8 +237,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		w.limited = w.limits.Bytes > 0 || w.limits.Records > 0
 	}
 	w.special = w.crash != nil || w.smallRecords()
-	w.quick = r.Crash == nil &&
-		r.WhenFull.kind != whenFullDropOldest && r.ImportantWhenFull.kind != whenFullDropOldest
+	w.quick = r.Crash == nil
 	w.last = callback.New(w.writeLastResort, LastResortQueue+1)
 	w.d.init(w)
 	go w.run()
@@ -370,7 +369,7 @@ func (w *Writer) urgentLocked() {
 
 // setRoomLocked decides whether the next write may take the fast path.
 func (w *Writer) setRoomLocked() {
-	if w.closed || w.cur == nil || w.cur.old != nil || w.cur.oldHead != 0 || w.cur.n == w.cur.cut || w.waiters.n > 0 || w.sleep == parked {
+	if w.closed || w.cur == nil || w.cur.n == w.cur.cut || w.waiters.n > 0 || w.sleep == parked {
 		w.room = -1
 		return
 	}
@@ -425,9 +424,6 @@ func (w *Writer) placeLocked(p []byte, m batch.Meta) bool {
 	if !w.roomLocked(len(p), m) {
 		return false
 	}
-	if b := w.cur; b.head != nil {
-		b.noteOld() // the drain may have settled some of it
-	}
 	w.cur.store(p, m, w.ticketLocked())
 	w.storedLocked(m)
 	return true
@@ -435,8 +431,7 @@ func (w *Writer) placeLocked(p []byte, m batch.Meta) bool {
 
 // roomLocked makes room for n bytes in the current block, if there can be any.
 func (w *Writer) roomLocked(n int, m batch.Meta) bool {
-	b := w.cur
-	return b != nil && b.fits(n) || w.openLocked(n, m)
+	return w.fitsLocked(n) || w.openLocked(m)
 }
 
 // storedLocked does what is due after a record of m was stored.
@@ -453,17 +448,17 @@ func (w *Writer) storedLocked(m batch.Meta) {
 	w.setRoomLocked()
 }
 
-// openLocked makes a current block with room for n bytes, if there can be one.
-func (w *Writer) openLocked(n int, m batch.Meta) bool {
+// openLocked makes an empty block the current one, if there can be one.
+func (w *Writer) openLocked(m batch.Meta) bool {
 	if points {
 		point(ptOpenLocked)
 	}
 	if w.belowReserveLocked(m) {
 		return false
 	}
-	if len(w.free) == 0 { // nothing is evicted for others, nor while there is room
-		return w.policyFor(m.Level).kind == whenFullDropOldest &&
-			(w.cur != nil && w.cur.old != nil && w.evictLocked(w.cur, n) || w.overwriteLocked(n))
+	// Nothing is evicted for others, nor while there is room.
+	if len(w.free) == 0 && (w.policyFor(m.Level).kind != whenFullDropOldest || !w.evictLocked()) {
+		return false
 	}
 	w.sealLocked()
 	k := len(w.free) - 1
@@ -528,9 +523,6 @@ func (w *Writer) unqueueLocked(p *piece) {
 // releaseLocked gives up a piece; its block is freed with the last one.
 func (w *Writer) releaseLocked(p *piece) {
 	b := p.blk
-	if b.old == p {
-		b.old = p.rest
-	}
 	w.queue.put(p)
 	w.dropRefLocked(b)
 }
