@@ -24,9 +24,9 @@ func (w *Writer) evictLocked() bool {
 	return len(w.free) > 0
 }
 
-// dropSlabLocked drops all records of b, which must be in the queue, and frees it.
-// From then on nothing of b is read: whoever takes it from the free slabs stores
-// the next ticket in its header, by which older records are void for recovery, too.
+// dropSlabLocked drops all records of b, which must be in the queue, and frees it. A
+// crash-safe slab is reset at once: its header then says that it holds no ticket of
+// before, so that recovery finds none of them.
 func (w *Writer) dropSlabLocked(b *block) {
 	n := 0
 	for i := 0; i < w.queue.n; {
@@ -41,8 +41,9 @@ func (w *Writer) dropSlabLocked(b *block) {
 		w.releaseLocked(p)
 	}
 	w.countDropLocked(batch.Full, n)
-	if b.head != nil {
-		w.noteEvictedLocked(n) // last: it may fault
+	if b.head != nil { // last: mapped memory may fault
+		w.noteEvictedLocked(n)
+		b.reset(w.next + 1)
 	}
 }
 
