@@ -165,7 +165,7 @@ func (o *out) slabs() *slab.Options {
 		return []slab.WhenFull{slab.Block(), slab.BlockFor(20 * time.Millisecond), slab.DropNewest(), slab.DropOldest()}[r.IntN(4)]
 	}
 	so := &slab.Options{
-		Name: o.name, SlabBytes: 512 << r.IntN(4), SlabCount: 2 + r.IntN(6), MaxRecord: 4000, OversizeBytes: 4000 + r.IntN(8000),
+		Name: o.name, SlabBytes: 512 << r.IntN(4), SlabCount: 2 + r.IntN(6), MaxRecord: 4000,
 		FlushInterval: []time.Duration{-1, time.Millisecond, 50 * time.Millisecond}[r.IntN(3)],
 		WhenFull:      policy(), RetryMin: time.Millisecond, RetryMax: 200 * time.Millisecond, OnError: quiet,
 	}

@@ -199,8 +199,8 @@ type Config struct {
 	// which there are at least two. Defaults 4 MiB and 64 KiB, or half of
 	// BufferBytes. What is under way to the server comes on top of it: copies of
 	// up to Window batches of FrameBytes each (with CrashDir none), and the
-	// memory frames are put together in; a record larger than a slab has memory
-	// of its own, within the bounds of package slab.
+	// memory frames are put together in. Records larger than a slab count in it;
+	// one of them is taken where there is no room, see slab.Options.SlabCount.
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
 	// WhenFull is what Post does when the buffer is full: drop-newest,

@@ -427,6 +427,19 @@ func testWhenFullSpill(t *testing.T, crash string) {
 	}
 }
 
+// BufferBytes is the memory of large records, too.
+func TestLargeRecordsFillTheBuffer(t *testing.T) {
+	l := newTestLogger(t, Config{Servers: []string{"127.0.0.1:1"}, BufferBytes: 16 << 20})
+	for i := range 150 { // of 100 kB each
+		if err := l.Post("t", strings.Repeat("x", 100_000)); err != nil {
+			t.Fatalf("record %d: %v; %v", i, err, l.Stats())
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, _ = l.Close(ctx)
+}
+
 // A full buffer holds a caller as long as its policy says, and no longer.
 func TestFullBufferHoldsNobodyLonger(t *testing.T) {
 	for policy, want := range map[string]time.Duration{"": 0, "drop-newest": 0, "drop-oldest": 0, "block-for=100ms": 100 * time.Millisecond} {

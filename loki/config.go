@@ -226,6 +226,8 @@ type Config struct {
 	// slog.LevelInfo.
 	Level slog.Leveler `yaml:"-"`
 	// BufferBytes is the memory for records that wait, in slabs of SlabBytes.
+	// Records larger than a slab count in it; one of them is taken where there is
+	// no room, see slab.Options.SlabCount.
 	// Defaults: four times BatchBytes, but at least 4 MiB, so that a batch can fill
 	// while others are sent; and 256 KiB, but less where BatchBytes or BatchRecords
 	// is small.

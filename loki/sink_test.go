@@ -379,6 +379,26 @@ func TestSpillWhenFull(t *testing.T) {
 	}
 }
 
+// BufferBytes is the memory of large records, too.
+func TestLargeRecordsFillTheBuffer(t *testing.T) {
+	release := make(chan struct{})
+	h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) {
+		<-release
+		return &http.Response{StatusCode: 204, Body: http.NoBody}, nil
+	}), Config{Labels: map[string]string{"app": "test"}, SlabBytes: 64 << 10, BufferBytes: 16 << 20, WhenFull: "drop-newest"})
+	const n = 130
+	for range n { // of 100 kB each
+		slog.New(h).Info(strings.Repeat("x", 100_000))
+	}
+	if a := h.Sink().Account(); a.Dropped.Total() != 0 || a.Accepted != n {
+		t.Errorf("%v", a)
+	}
+	close(release)
+	if rep, err := h.Close(context.Background()); err != nil || rep.Delivered != n || rep.Check() != nil {
+		t.Errorf("%v %v", rep, err)
+	}
+}
+
 const crashEnv = "FOREBAY_LOKI_CRASH_TEST"
 
 // crashingChild logs and ends as the worst case does: without a word.

@@ -114,24 +114,33 @@ func (b *block) store(p []byte, m batch.Meta, ticket uint64) {
 	b.n++
 }
 
-// newArena returns count blocks of size bytes each, carved from one allocation.
-// size must be a multiple of batch.SlotBytes.
-func newArena(size, count int) []*block {
-	per := size / batch.SlotBytes
-	arena := make([]batch.Slot, per*count)
-	for i := 0; i < len(arena); i += 4096 / batch.SlotBytes {
-		arena[i].Flags = 0 // a page comes with its first store: not while a caller waits for it
-	}
+// newSlabs returns count blocks of size bytes each, which must be a multiple of
+// batch.SlotBytes. Each has memory of its own, so that it can give that up; those of size
+// 0 get theirs when they are opened.
+func newSlabs(size, count int) []*block {
 	blocks := make([]block, count)
 	out := make([]*block, count)
 	for i := range out {
-		s := arena[i*per : (i+1)*per : (i+1)*per]
-		blocks[i] = block{slots: s, mem: slotBytes(s)}
-		blocks[i].aim()
 		out[i] = &blocks[i]
+		if size > 0 {
+			blocks[i].fill(size)
+		}
 	}
 	return out
 }
+
+// fill gives a block its memory.
+func (b *block) fill(size int) {
+	b.slots = make([]batch.Slot, size/batch.SlotBytes)
+	for i := 0; i < len(b.slots); i += 4096 / batch.SlotBytes {
+		b.slots[i].Flags = 0 // a page comes with its first store: not while a caller waits for it
+	}
+	b.mem = slotBytes(b.slots)
+	b.aim()
+}
+
+// hollow takes the memory of a block that holds nothing.
+func (b *block) hollow() { b.mem, b.slots, b.base, b.top = nil, nil, nil, nil }
 
 // aim points base and top into mem.
 func (b *block) aim() {

@@ -264,7 +264,7 @@ func (c *crashFile) writeIdentity(o *Options, form form) {
 		flags |= flagStreams
 	}
 	le.PutUint32(b[identFlags:], flags)
-	le.PutUint64(b[identOversize:], uint64(o.OversizeBytes))
+	le.PutUint64(b[identOversize:], uint64(o.budget()))
 	le.PutUint32(b[identCRC:], crc32.Checksum(b[identCRC+4:], castagnoli))
 	copy(c.mem, b)
 }
@@ -412,7 +412,7 @@ func (w *Writer) toHeapLocked(cause error) {
 	c.fault.Store(true)
 	w.noteHeapFromLocked()
 	w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Err: cause})
-	heap := newArena(w.slabBytes, w.o.SlabCount)
+	heap := newSlabs(0, w.o.SlabCount)
 	take := func() *block {
 		b := heap[len(heap)-1]
 		heap = heap[:len(heap)-1]
@@ -421,6 +421,9 @@ func (w *Writer) toHeapLocked(cause error) {
 	}
 	for i := range w.free {
 		w.free[i] = take()
+	}
+	for i := range w.lent {
+		w.lent[i] = take()
 	}
 	if b := w.cur; b != nil {
 		w.cutLocked()

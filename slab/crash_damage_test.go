@@ -189,7 +189,7 @@ func TestUndefinedStreamsAreSetAside(t *testing.T) {
 func bigKilled(t *testing.T) string {
 	t.Helper()
 	g := newGate()
-	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 8, MaxRecord: 3000, OversizeBytes: 30000})
+	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 16, MaxRecord: 3000})
 	t.Cleanup(func() { g.open(); w.Close() })
 	for i := range 5 {
 		mustWrite(t, w, i, 2000)
@@ -256,7 +256,7 @@ func TestDamagedOversizeRecords(t *testing.T) {
 // What is evicted, settled or was under way is not missed, whenever the process dies.
 func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	g := newGate()
-	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest(), MaxRecord: 3000, OversizeBytes: 500 * 600})
+	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 512, SlabCount: 580, WhenFull: DropOldest(), MaxRecord: 3000})
 	defer w.Close()
 	look := func(what string) {
 		t.Helper()
@@ -285,7 +285,7 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 // bigMany returns a Writer whose state names fewer records larger than a slab than wait.
 func bigMany(t *testing.T, dst batch.Sink) *Writer {
 	t.Helper()
-	w := mustSink(t, dst, &Options{SlabBytes: 512, SlabCount: 4, MaxRecord: 3000, OversizeBytes: 500 * 600,
+	w := mustSink(t, dst, &Options{SlabBytes: 512, SlabCount: 1000, MaxRecord: 3000,
 		Crash: &Crash{Dir: t.TempDir(), Required: true}})
 	for i := range 500 {
 		mustWrite(t, w, i, 590)
@@ -364,7 +364,7 @@ func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
 func TestFlippedByteOfTheState(t *testing.T) {
 	dir := t.TempDir()
 	sink := &dictSink{names: []string{"{app=a}", "{app=b}"}, hang: make(chan struct{})}
-	w := mustSink(t, sink, &Options{Crash: &Crash{Dir: dir, Required: true}, SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, OversizeBytes: 6000, WhenFull: DropOldest()})
+	w := mustSink(t, sink, &Options{Crash: &Crash{Dir: dir, Required: true}, SlabBytes: 1024, SlabCount: 6, MaxRecord: 3000, WhenFull: DropOldest()})
 	defer func() {
 		close(sink.hang)
 		closeNow(t, w)

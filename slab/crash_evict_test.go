@@ -19,7 +19,7 @@ func TestEvictedRecordsDoNotComeBack(t *testing.T) {
 	for round := range 60 {
 		dir := t.TempDir()
 		g := newGate()
-		w := crashWriter(t, dir, g, Options{SlabBytes: 1024, WhenFull: DropOldest(), MaxRecord: 4000, OversizeBytes: 12000, FlushInterval: time.Millisecond})
+		w := crashWriter(t, dir, g, Options{SlabBytes: 1024, SlabCount: 16, WhenFull: DropOldest(), MaxRecord: 4000, FlushInterval: time.Millisecond})
 		mustWrite(t, w, 0, 30)
 		<-g.entered // it hangs
 		var wg sync.WaitGroup

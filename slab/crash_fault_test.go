@@ -286,7 +286,7 @@ func TestTruncatedAtRest(t *testing.T) {
 func TestTruncatedWhileEvicting(t *testing.T) {
 	for _, size := range []int{40, 150, 400} {
 		g := newGate()
-		w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 3, WhenFull: DropOldest(), FlushInterval: -1, OversizeBytes: 10000, MaxRecord: 5000})
+		w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 3, WhenFull: DropOldest(), FlushInterval: -1, MaxRecord: 5000})
 		i := 0
 		for ; i < 100; i++ {
 			mustWrite(t, w, i, size)

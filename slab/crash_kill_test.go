@@ -79,14 +79,14 @@ func crashChild(dir, mode, end string) {
 	die(err)
 	pid := os.Getpid()
 	rng := rand.New(rand.NewPCG(uint64(pid), 1))
-	o := &Options{SlabBytes: 4096, SlabCount: 8, FlushInterval: time.Millisecond, WhenFull: Block(), OnError: quiet,
+	o := &Options{SlabBytes: 4096, SlabCount: 10, FlushInterval: time.Millisecond, WhenFull: Block(), OnError: quiet,
 		RetryMin: time.Millisecond, RetryMax: 2 * time.Millisecond, CloseTimeout: time.Minute,
-		Crash: &Crash{Dir: filepath.Join(dir, "slabs"), Required: true}, MaxRecord: 10000, OversizeBytes: 30000}
+		Crash: &Crash{Dir: filepath.Join(dir, "slabs"), Required: true}, MaxRecord: 10000}
 	if is("evict") {
 		o.WhenFull = DropOldest()
 	}
 	if is("roomy") { // all records of one life fit
-		o.SlabCount, o.OversizeBytes = 512, 1<<20
+		o.SlabCount = 768
 	}
 	calls := 0
 	w, err := New(writerFunc(func(p []byte) (int, error) {

@@ -42,7 +42,7 @@ func TestImageAtEveryMoment(t *testing.T) {
 	for _, o := range []Options{
 		{SlabBytes: 512, SlabCount: 2},
 		{SlabBytes: 1024, SlabCount: 3},
-		{SlabBytes: 1024, SlabCount: 5, MaxRecord: 3000, OversizeBytes: 4000},
+		{SlabBytes: 1024, SlabCount: 5, MaxRecord: 3000},
 	} {
 		for _, limits := range []batch.Limits{{}, {Records: 1}, {Records: 4}, {Bytes: 200}} {
 			for _, full := range []WhenFull{DropOldest(), DropNewest()} {

@@ -32,7 +32,7 @@ func oneFile(t *testing.T, dir string) string {
 // larger than a slab, and counts each.
 func TestRecoveryTellsApart(t *testing.T) {
 	g := newGate()
-	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 4, WhenFull: DropOldest(), MaxRecord: 3000, OversizeBytes: 6000})
+	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropOldest(), MaxRecord: 3000})
 	defer w.Close()
 	defer g.open()
 	mustWrite(t, w, 0, 50)
@@ -134,7 +134,7 @@ func TestEvictedBeforeProgress(t *testing.T) {
 // long the destination is down.
 func TestEvictedOversizeRecords(t *testing.T) {
 	g := newGate()
-	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 4, WhenFull: DropOldest(), MaxRecord: 3000, OversizeBytes: 10000})
+	w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 12, WhenFull: DropOldest(), MaxRecord: 3000})
 	defer w.Close()
 	defer g.open()
 	mustWrite(t, w, 0, 50)

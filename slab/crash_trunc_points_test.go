@@ -45,7 +45,7 @@ func TestTruncatedAtPoints(t *testing.T) {
 // n-th time.
 func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	o := Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, OversizeBytes: 6000, WhenFull: []WhenFull{DropOldest(), BlockFor(time.Millisecond), DropNewest()}[rng.IntN(3)],
+	o := Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, WhenFull: []WhenFull{DropOldest(), BlockFor(time.Millisecond), DropNewest()}[rng.IntN(3)],
 		FlushInterval: time.Millisecond, RetryMin: time.Microsecond, RetryMax: time.Millisecond, OnError: quiet}
 	o.Crash = &Crash{Dir: t.TempDir(), Required: rng.IntN(2) == 0}
 	var w *Writer

@@ -189,7 +189,7 @@ func startLife(t *testing.T, rng *rand.Rand, life int, dir string) *crashLife {
 		return []WhenFull{DropOldest(), DropNewest(), Block(), BlockFor(2 * time.Millisecond)}[rng.IntN(4)]
 	}
 	o := Options{
-		SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(5), MaxRecord: []int{300, 3000, 3000}[rng.IntN(3)], OversizeBytes: 4000 + rng.IntN(8000),
+		SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(5)*(1+rng.IntN(2)), MaxRecord: []int{300, 3000, 3000}[rng.IntN(3)],
 		FlushInterval: []time.Duration{-1, time.Millisecond, 3 * time.Millisecond}[rng.IntN(3)], FlushLevel: slog.LevelError + slog.Level(4*rng.IntN(2)),
 		WhenFull: policy(), RetryMin: time.Microsecond, RetryMax: time.Millisecond, OnError: quiet, Crash: &Crash{Dir: dir, Required: rng.IntN(2) == 0},
 	}

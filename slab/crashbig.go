@@ -13,7 +13,7 @@ import (
 
 // A bigFile holds the records that are larger than a slab, beside the mapped
 // file: frames that are written with write(2) before the call that brought the
-// record returns. It stays below twice the oversize budget: what is settled is
+// record returns. It stays below twice the memory of the slabs: what is settled is
 // cut off once nothing is pending, or left out when the file is written anew.
 type bigFile struct {
 	path string
@@ -54,7 +54,14 @@ const (
 
 const bigHeadLen = 40
 
-var errBigClosed = errors.New("the writer is closed")
+// maxBigBytes bounds the file: recovery reads no more of it than maxCrashBytes, and behind
+// the frames there may be tombstones.
+const maxBigBytes = maxCrashBytes - 1<<20
+
+var (
+	errBigClosed = errors.New("the writer is closed")
+	errBigFull   = errors.New("the file of such records is full")
+)
 
 // flagEvicted marks a frame without payload: the record with this ticket was
 // evicted by policy.
@@ -119,9 +126,12 @@ func (b *bigFile) store(p []byte, s batch.Slot, max int) (err error) {
 		return err
 	}
 	frame := appendBigFrame(make([]byte, 0, bigHeadLen+len(p)), p, s)
-	if room := 2*int64(max) + int64(len(frame)); b.n+int64(len(frame)) > room {
+	if room := min(2*int64(max)+int64(len(frame)), maxBigBytes); b.n+int64(len(frame)) > room {
 		if err := b.compact(); err != nil {
 			return err
+		}
+		if b.n+int64(len(frame)) > maxBigBytes {
+			return errBigFull
 		}
 	}
 	if points {

@@ -55,4 +55,4 @@ func (im *Image) read(word, most uint64) (v uint64, ok bool) {
 }
 
 // mostBig returns how many records larger than a slab can be pending.
-func (id *identity) mostBig() uint64 { return id.oversize / uint64(id.slabBytes-batch.SlotBytes) }
+func (id *identity) mostBig() uint64 { return id.oversize/uint64(id.slabBytes-batch.SlotBytes) + 1 }

@@ -20,7 +20,7 @@ import (
 func (w *Writer) openSlabs() error {
 	o := &w.o
 	if o.Crash == nil {
-		w.free = newArena(o.SlabBytes, o.SlabCount)
+		w.free = newSlabs(o.SlabBytes, o.SlabCount)
 		return nil
 	}
 	form, err := formOf(o.Codec)
@@ -40,7 +40,7 @@ func (w *Writer) openSlabs() error {
 		return err
 	default:
 		w.crashErr = err
-		w.free = newArena(o.SlabBytes, o.SlabCount)
+		w.free = newSlabs(o.SlabBytes, o.SlabCount)
 		w.events.Post(batch.Event{Output: o.Name, Op: "crash-safe", Err: fmt.Errorf("%w; going on with slabs on the heap, which do not survive this process", err)})
 	}
 	w.adopt()
@@ -358,7 +358,7 @@ func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) (refused e
 	if points {
 		point(ptBigKeep)
 	}
-	err := big.store(p, s, w.o.OversizeBytes)
+	err := big.store(p, s, w.o.budget())
 	w.mu.Lock()
 	switch {
 	case w.retained: // it is in the file, or counted as dropped: see keepLocked
@@ -368,6 +368,10 @@ func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) (refused e
 	case err != nil && b.refs > 0:
 		if w.o.Crash.Required && w.withdrawLocked(b) {
 			refused = dropErrors[batch.Failed]
+			if w.waitingLocked() > 0 {
+				w.serveLocked()
+				w.setRoomLocked()
+			}
 			break
 		}
 		b.unsafe = true
@@ -427,6 +431,17 @@ func (w *Writer) buryEvicted() {
 	big.mu.Lock()
 	defer big.mu.Unlock()
 	_ = big.bury() // if it fails they come back once more: never lost
+}
+
+// buryForLocked is buryEvicted for a call that has evicted such records for one that fits
+// a slab. It lets go of mu meanwhile.
+func (w *Writer) buryForLocked() {
+	if w.toBury {
+		w.toBury = false
+		w.unlock()
+		w.buryEvicted()
+		w.mu.Lock()
+	}
 }
 
 // guardLocked runs f, which touches mapped memory, with mu held. After a fault

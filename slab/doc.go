@@ -2,7 +2,7 @@
 //
 // A [Writer] owns Options.SlabCount slabs of Options.SlabBytes each and
 // allocates nothing after [New], except one buffer per record larger than a
-// slab. It never splits a record, and the destination sees records in the order
+// slab, and anew the slabs that have made room for such a buffer. It never splits a record, and the destination sees records in the order
 // in which the calls happened. One goroutine, started by New and ended by Close,
 // calls the destination; no other goroutine does.
 package slab

@@ -3,23 +3,21 @@ package slab
 import "github.com/forebay-log/forebay/batch"
 
 // DropOldest makes room by the slab: the oldest slab that no Send is reading is
-// dropped, and is then free like any other. Records larger than a slab are dropped
-// for others of their kind only. See docs/adr/0019-drop-oldest-by-slab.md.
+// dropped, and is then free like any other; so is one that was lent for a record larger
+// than a slab, if that is older. See docs/adr/0019-drop-oldest-by-slab.md.
 
-// evictLocked drops the oldest sealed slab that nobody reads. If the current slab is
-// the only one that nobody reads, it is sealed and dropped. evictLocked reports
-// whether a slab is free now.
+// evictLocked drops the oldest of what makes a slab free. If the current slab is the
+// only one that nobody reads, it is sealed and dropped. evictLocked reports whether a
+// slab is free now.
 func (w *Writer) evictLocked() bool {
 	if points {
 		point(ptEvictLocked)
 	}
-	b := w.evictableLocked()
-	if c := w.cur; b == nil && c != nil && w.queuedOfLocked(c) == c.refs {
-		w.sealLocked()
-		b = w.evictableLocked()
-	}
-	if b != nil {
-		w.dropSlabLocked(b)
+	if !w.evictOldestLocked(w.freesSlabLocked) {
+		if c := w.cur; c != nil && w.queuedOfLocked(c) == c.refs {
+			w.sealLocked()
+			w.evictOldestLocked(w.freesSlabLocked)
+		}
 	}
 	return len(w.free) > 0
 }
@@ -47,18 +45,6 @@ func (w *Writer) dropSlabLocked(b *block) {
 	}
 }
 
-// evictableLocked returns the oldest sealed slab that no Send is reading, nil if
-// there is none.
-func (w *Writer) evictableLocked() *block {
-	for i := range w.queue.n {
-		b := w.queue.at(i).blk
-		if b.retired && !b.oversize && !b.rescued && w.queuedOfLocked(b) == b.refs {
-			return b
-		}
-	}
-	return nil
-}
-
 // queuedOfLocked returns how many pieces of b are in the queue. If b.refs says that
 // there are more, the others are being read.
 func (w *Writer) queuedOfLocked(b *block) (n int) {
@@ -70,32 +56,80 @@ func (w *Writer) queuedOfLocked(b *block) (n int) {
 	return n
 }
 
-// evictOversizeLocked evicts queued oversize records, oldest first, until n
-// bytes of the budget are free. If that cannot be had, because Send has too many of
-// them, none is evicted.
-func (w *Writer) evictOversizeLocked(n int) {
-	held := w.oversizeUsed
+// evictForLocked drops what is oldest until there is room for a record of n bytes that
+// is larger than a slab, and takes that room. If it cannot be had, because Send reads too
+// much, nothing is dropped.
+func (w *Writer) evictForLocked(n int, m batch.Meta) bool {
+	if w.belowReserveLocked(m) {
+		return false
+	}
+	most := w.o.SlabCount - keptSlabs
+	held, slabs := w.oversizeUsed, len(w.free)+len(w.lent) // what is left when all is dropped
+	seen := map[*block]bool{}
 	for i := range w.queue.n {
-		if b := w.queue.at(i).blk; b.oversize {
+		switch b := w.queue.at(i).blk; {
+		case b.oversize:
 			held -= len(b.mem)
+		case !seen[b] && w.evictsLocked(b):
+			seen[b] = true
+			slabs++
 		}
 	}
-	if held+n > w.o.OversizeBytes {
-		return
+	if held > 0 && w.slabsFor(held+n) > min(most, slabs) {
+		return false
 	}
-	evicted := 0
-	for i := 0; i < w.queue.n && w.oversizeUsed+n > w.o.OversizeBytes; {
+	for !w.lendLocked(n, m) {
+		// More slabs than may be lent are no help.
+		over := w.slabsFor(w.oversizeUsed+n) > most
+		which := func(b *block) bool { return b.oversize || !over && w.evictsLocked(b) }
+		any := false
+		if w.mapped() { // the drop of a slab may fault: then the slabs are on the heap
+			w.guardLocked(func() { any = w.evictOldestLocked(which) })
+			any = any || !w.mapped()
+		} else {
+			any = w.evictOldestLocked(which)
+		}
+		if !any {
+			return false
+		}
+	}
+	w.toBury = false // the call buries them when it writes its own
+	return true
+}
+
+// evictOldestLocked drops the oldest block in the queue of which that is true.
+func (w *Writer) evictOldestLocked(which func(*block) bool) bool {
+	for i := range w.queue.n {
 		p := w.queue.at(i)
-		if !p.blk.oversize {
-			i++
+		b := p.blk
+		if !which(b) {
 			continue
+		}
+		if !b.oversize {
+			w.dropSlabLocked(b)
+			return true
 		}
 		w.queue.remove(i)
 		w.unqueueLocked(p)
 		w.countDropLocked(batch.Full, 1)
-		p.blk.evicted = true
+		b.evicted, w.toBury = true, w.mapped()
 		w.releaseLocked(p)
-		evicted++
+		w.guardLocked(func() { w.noteEvictedLocked(1) })
+		return true
 	}
-	w.guardLocked(func() { w.noteEvictedLocked(evicted) })
+	return false
+}
+
+// evictsLocked reports whether b is a sealed slab that no Send is reading.
+func (w *Writer) evictsLocked(b *block) bool {
+	return b.retired && !b.oversize && !b.rescued && w.queuedOfLocked(b) == b.refs
+}
+
+// freesSlabLocked reports whether a slab is free once b is dropped: a slab, or a record
+// for which one is lent.
+func (w *Writer) freesSlabLocked(b *block) bool {
+	if b.oversize {
+		return w.slabsFor(w.oversizeUsed-len(b.mem)) < len(w.lent)
+	}
+	return w.evictsLocked(b)
 }

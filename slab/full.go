@@ -104,25 +104,19 @@ func (w *Writer) writeLastResort(p []byte) {
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 	// As where a slab is needed: only records for which the oldest make room pass those
 	// that wait.
-	if w.bigs.n > 0 && w.policyFor(m.Level).kind != whenFullDropOldest || !w.reserveOversizeLocked(len(p), m.Level) {
+	if w.bigs.n > 0 && w.policyFor(m.Level).kind != whenFullDropOldest || !w.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, true)
 	}
-	if w.bigs.n > 0 {
+	if w.waitingLocked() > 0 { // more may have made room than it took
 		w.serveLocked()
+		w.setRoomLocked()
 	}
 	return w.storeOversizeLocked(p, m)
 }
 
-// reserveOversizeLocked takes n bytes from the oversize budget.
-func (w *Writer) reserveOversizeLocked(n int, l slog.Level) bool {
-	if w.oversizeUsed+n > w.o.OversizeBytes && w.policyFor(l).kind == whenFullDropOldest {
-		w.evictOversizeLocked(n)
-	}
-	if w.oversizeUsed+n > w.o.OversizeBytes {
-		return false
-	}
-	w.oversizeUsed += n
-	return true
+// reserveOversizeLocked takes n bytes of the budget, for which DropOldest makes room.
+func (w *Writer) reserveOversizeLocked(n int, m batch.Meta) bool {
+	return w.lendLocked(n, m) || w.policyFor(m.Level).kind == whenFullDropOldest && w.evictForLocked(n, m)
 }
 
 // storeOversizeLocked queues p, for which the budget is reserved already. It
@@ -138,7 +132,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	}
 	w.mu.Lock()
 	if w.closed {
-		w.oversizeUsed -= len(p)
+		w.takeBackLocked(len(p))
 		w.refused++
 		if w.mapped() { // who had to go for it must not come back
 			w.unlock()
@@ -338,7 +332,7 @@ func (w *Writer) serveLocked() {
 	if points {
 		point(ptServeLocked)
 	}
-	for wt := w.bigs.head; wt != nil && w.reserveOversizeLocked(len(wt.p), wt.m.Level); wt = w.bigs.head {
+	for wt := w.bigs.head; wt != nil && w.reserveOversizeLocked(len(wt.p), wt.m); wt = w.bigs.head {
 		w.answerLocked(wt, nil)
 	}
 	served := false

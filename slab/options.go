@@ -16,7 +16,6 @@ const (
 	DefaultSlabBytes     = 64 << 10
 	DefaultSlabCount     = 8
 	DefaultMaxRecord     = 1 << 20
-	DefaultOversizeBytes = 4 << 20
 	DefaultFlushInterval = 100 * time.Millisecond
 	DefaultBlockFor      = 250 * time.Millisecond
 	DefaultCloseTimeout  = 5 * time.Second
@@ -47,14 +46,18 @@ type Options struct {
 	// SlabBytes is the size of one slab in bytes, index included. Default 64 KiB.
 	SlabBytes int
 	// SlabCount is the number of slabs, all allocated by New. At least 2;
-	// default 8.
+	// default 8. SlabCount × SlabBytes is the memory of the Writer: a record larger
+	// than a slab takes memory of its own, and as many free slabs as that is give
+	// theirs up meanwhile, all but two. If too few are free the record waits, or is
+	// dropped, as WhenFull says. One such record is taken whatever the slabs hold,
+	// as long as no other is pending, so that the Writer never holds more than
+	// SlabCount × SlabBytes + MaxRecord. With Crash the slabs are in the file and
+	// keep their memory: records larger than a slab, within the same bounds, come on
+	// top of it.
 	SlabCount int
 	// MaxRecord is the largest record in bytes; larger ones are dropped with
 	// [batch.Oversize]. Default 1 MiB.
 	MaxRecord int
-	// OversizeBytes bounds the memory, in bytes, of records that fit no slab.
-	// Default 4 MiB, but at least MaxRecord.
-	OversizeBytes int
 	// FlushInterval is how long the oldest unsent record waits at most for its
 	// slab to fill. Default 100 ms; negative: until the slab is full, Flush,
 	// Close, or a record of FlushLevel.
@@ -138,9 +141,10 @@ func Block() WhenFull { return WhenFull{kind: whenFullBlock} }
 func DropNewest() WhenFull { return WhenFull{kind: whenFullDropNewest} }
 
 // DropOldest never waits: the oldest slab that no Send is reading makes room for the
-// new record. Its records are dropped, all of them, and counted. A record larger than
-// a slab makes the oldest of these go instead, as many as it needs. If a Send is
-// reading everything, the new record is dropped.
+// new record. Its records are dropped, all of them, and counted. Older records larger
+// than a slab go before it, if a slab is free then; and for a new record of that kind
+// the oldest of both kinds go, as many as it needs. If a Send is reading everything,
+// the new record is dropped.
 func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 
 // SpillPatience is how long a write waits at most under [Spill].

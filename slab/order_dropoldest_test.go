@@ -18,7 +18,7 @@ func TestDropOldestRefusesNobody(t *testing.T) {
 		t.Run(fmt.Sprintf("%d slabs, oversize every %d", tt.slabs, tt.oversizeEvery), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate()
-				w := mustNew(t, g, &Options{SlabBytes: 1024, SlabCount: tt.slabs, WhenFull: DropOldest(), OversizeBytes: 1 << 20})
+				w := mustNew(t, g, &Options{SlabBytes: 1024, SlabCount: tt.slabs, WhenFull: DropOldest()})
 				mustWrite(t, w, 0, 30)
 				time.Sleep(time.Second) // record 0 hangs at the destination
 				refused := 0

@@ -44,8 +44,8 @@ type Workload struct {
 	// that n slabs hold can lie in n+1 of them: its Window is n. Default 0: one
 	// write at a time, which needs no more than the slab in flight.
 	Window int
-	// MemoryBytes is the most that all slabs together may take. Default 0: as
-	// much as needed.
+	// MemoryBytes is the most that all slabs together may take, and with them
+	// records larger than a slab. Default 0: as much as needed.
 	MemoryBytes int64
 	// SlabBytes fixes the size of a slab. Default 0: Plan chooses. Absorb
 	// ignores it.
@@ -62,7 +62,8 @@ type Sizing struct {
 	SlabCount int
 	// SlabRecords is how many records of mean length fit one slab.
 	SlabRecords int
-	// MemoryBytes is SlabBytes × SlabCount.
+	// MemoryBytes is SlabBytes × SlabCount. One record larger than a slab may come
+	// on top of it.
 	MemoryBytes int64
 	// Absorbs is the longest spike during which no caller waits.
 	Absorbs time.Duration
@@ -232,7 +233,7 @@ func (w *Workload) drainRate(slabBytes int) float64 {
 // keepsUp refuses slabs with which the destination falls behind for good.
 func (w *Workload) keepsUp(slabBytes int) error {
 	if w.records(slabBytes) < 1 {
-		return fmt.Errorf("a record of %.0f bytes and its slot of %d fit no slab of %s: set SlabBytes to %d or more, or let such records take the oversize budget",
+		return fmt.Errorf("a record of %.0f bytes and its slot of %d fit no slab of %s: set SlabBytes to %d or more; records larger than a slab are taken, and cannot be planned for",
 			w.RecordBytes, batch.SlotBytes, sizeString(int64(slabBytes)), int(math.Ceil(w.slotted())))
 	}
 	drain := w.drainRate(slabBytes)

@@ -232,7 +232,7 @@ func TestPlanRefuses(t *testing.T) {
 		"memory":          {func(w *slab.Workload) { w.MemoryBytes = -1 }, nil, "MemoryBytes"},
 		"slab":            {func(w *slab.Workload) { w.SlabBytes = 100 }, nil, "SlabBytes"},
 		"drain NaN":       {func(w *slab.Workload) { w.DrainBytesPerSecond = math.NaN() }, nil, "DrainBytesPerSecond"},
-		"huge records":    {func(w *slab.Workload) { w.RecordBytes = 2 << 20 }, nil, "oversize"},
+		"huge records":    {func(w *slab.Workload) { w.RecordBytes = 2 << 20 }, nil, "larger than a slab"},
 		"endless spike":   {func(w *slab.Workload) { w.Spike = math.MaxInt64; w.Rate = 1e6; w.Latency = 0 }, nil, "shorter spike"},
 		"slow":            {func(w *slab.Workload) { w.Latency = time.Minute }, slab.ErrTooSlow, "1 MiB per 1m0s"},
 		"slow in bytes":   {func(w *slab.Workload) { w.DrainBytesPerSecond = 1 }, slab.ErrTooSlow, "DrainBytesPerSecond"},

@@ -18,9 +18,6 @@ func (o Options) resolve() (Options, error) {
 	defaultTo(&o.SlabBytes, DefaultSlabBytes)
 	defaultTo(&o.SlabCount, DefaultSlabCount)
 	defaultTo(&o.MaxRecord, DefaultMaxRecord)
-	if o.OversizeBytes == 0 {
-		o.OversizeBytes = max(DefaultOversizeBytes, o.MaxRecord)
-	}
 	defaultTo(&o.FlushInterval, DefaultFlushInterval)
 	defaultTo(&o.CloseTimeout, DefaultCloseTimeout)
 	defaultTo(&o.RetryMin, DefaultRetryMin)
@@ -42,9 +39,6 @@ func (o Options) resolve() (Options, error) {
 	}
 	if o.MaxRecord < 1 || o.MaxRecord > MaxSlabBytes {
 		bad("MaxRecord", o.MaxRecord, fmt.Sprintf("1 to %d bytes", MaxSlabBytes))
-	}
-	if o.OversizeBytes < o.MaxRecord {
-		bad("OversizeBytes", o.OversizeBytes, fmt.Sprintf("at least MaxRecord (%d)", o.MaxRecord))
 	}
 	if o.Reserve < 0 || o.Reserve >= o.SlabCount {
 		bad("Reserve", o.Reserve, fmt.Sprintf("0 to SlabCount-1 (%d)", o.SlabCount-1))

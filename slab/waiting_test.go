@@ -64,12 +64,12 @@ func passThoseThatWait(t *testing.T, o Options, n, size int, dropped func(full u
 	}
 }
 
-// Who waits for the oversize budget holds up no record that fits a slab.
+// Who waits with a record larger than a slab holds up no record that fits a slab.
 func TestOversizeWaitsAlone(t *testing.T) {
 	for _, pol := range []WhenFull{DropNewest(), BlockFor(250 * time.Millisecond)} {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGate()
-			w := mustNew(t, g, &Options{SlabBytes: 4096, SlabCount: 8, MaxRecord: 10_000, OversizeBytes: 10_000,
+			w := mustNew(t, g, &Options{SlabBytes: 4096, SlabCount: 8, MaxRecord: 10_000,
 				WhenFull: pol, ImportantWhenFull: Block()})
 			go func() {
 				for i := range 3 {
@@ -99,7 +99,7 @@ func TestOversizeWaitsAlone(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) { // both lines are answered when Close gives up
 		g := newGate()
-		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, MaxRecord: 10_000, OversizeBytes: 10_000, WhenFull: Block()})
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, MaxRecord: 10_000, WhenFull: Block()})
 		errs := make(chan error, 30)
 		for _, size := range []int{9000, 9000, 200, 200, 200, 200, 200, 200} {
 			go func() { errs <- w.WriteRecord(line(1, size), batch.Meta{}) }()
@@ -132,7 +132,7 @@ func TestRoomForThoseBehindOneThatGivesUp(t *testing.T) {
 		small  int   // comes later and has
 	}{
 		"slab":     {Options{SlabBytes: 512, SlabCount: 2}, []int{400, 300}, 300, 50},
-		"oversize": {Options{SlabBytes: 512, SlabCount: 8, MaxRecord: 10_000, OversizeBytes: 20_000}, []int{9000, 9000}, 3000, 900},
+		"oversize": {Options{SlabBytes: 512, SlabCount: 42, MaxRecord: 10_000}, []int{9000, 9000}, 3000, 900},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -303,8 +303,8 @@ func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
 	})
 }
 
-// … also where it is the oversize budget that is short.
+// … also where it is memory for records larger than a slab that is short.
 func TestDropOldestPassesOversizeRecordsThatWait(t *testing.T) {
-	o := Options{SlabBytes: 512, SlabCount: 4, MaxRecord: 1000, OversizeBytes: 5000}
+	o := Options{SlabBytes: 512, SlabCount: 12, MaxRecord: 1000}
 	passThoseThatWait(t, o, 10, 1000, func(full uint64) bool { return full <= 10 })
 }

@@ -201,14 +201,13 @@ func (k *walk) options() {
 	r := k.rng
 	pick := func(w ...WhenFull) WhenFull { return w[r.IntN(len(w))] }
 	k.o = Options{
-		SlabBytes: 512 << r.IntN(3), SlabCount: 2 + r.IntN(6), OnError: quiet,
+		SlabBytes: 512 << r.IntN(3), SlabCount: 2 + r.IntN(6)*(1+r.IntN(2)), OnError: quiet,
 		FlushInterval: []time.Duration{-1, time.Millisecond, 5 * time.Millisecond}[r.IntN(3)],
 		WhenFull:      pick(Block(), BlockFor(time.Millisecond), BlockFor(0), DropNewest(), DropOldest()),
 		RetryMin:      time.Microsecond, RetryMax: time.Millisecond,
 		MaxRecord: 200 + r.IntN(3000),
 	}
 	o := &k.o
-	o.OversizeBytes = o.MaxRecord + r.IntN(5000)
 	if r.IntN(2) == 0 {
 		o.Reserve = r.IntN(o.SlabCount)
 	}
@@ -328,7 +327,7 @@ func (k *walk) gauges(s Stats) {
 	if pending == 0 && s.Waiting == 0 && !k.ended && (s.OldestAge != 0 || s.SlabsInUse != 0 || s.OversizeMem != 0) {
 		k.errorf("nothing is pending, and the oldest is %v old, %d slabs and %d bytes are in use", s.OldestAge, s.SlabsInUse, s.OversizeMem)
 	}
-	if s.SlabsInUse < 0 || s.SlabsInUse > k.o.SlabCount || s.OversizeMem < 0 || s.OversizeMem > k.w.o.OversizeBytes ||
+	if s.SlabsInUse < 0 || s.SlabsInUse > k.o.SlabCount || s.OversizeMem < 0 || s.OversizeMem > k.w.o.budget() ||
 		s.BurstLeft < 0 || s.Rate < 0 || s.Waiting > k.running {
 		k.errorf("out of range: %+v", s)
 	}
@@ -362,8 +361,10 @@ func (k *walk) waits() {
 	if wt := w.waiters.head; wt != nil && (w.fitsLocked(len(wt.p)) || len(w.free) > 0) {
 		k.errorf("a record of %d bytes waits beside %d free slabs", len(wt.p), len(w.free))
 	}
-	if wt := w.bigs.head; wt != nil && w.oversizeUsed+len(wt.p) <= w.o.OversizeBytes {
-		k.errorf("an oversize record of %d bytes waits with %d of %d in use", len(wt.p), w.oversizeUsed, w.o.OversizeBytes)
+	if wt := w.bigs.head; wt != nil {
+		if _, ok := w.lendableLocked(len(wt.p), wt.m); ok {
+			k.errorf("a record of %d bytes waits with %d pending in such, and %d free slabs", len(wt.p), w.oversizeUsed, len(w.free))
+		}
 	}
 }
 

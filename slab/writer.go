@@ -49,12 +49,13 @@ type Writer struct {
 	maxRecord int
 
 	free []*block
+	lent []*block // slabs whose memory records larger than a slab have: see budget.go
 
 	queue        queue // pieces waiting for the drain, oldest first
 	queuedBytes  int
 	queuedRecs   int
 	waiters      waiterList // writes that wait for a slab
-	bigs         waiterList // … and those that wait for the oversize budget: they hold up nobody else
+	bigs         waiterList // … and those that wait for memory of their own: they hold up nobody else
 	spare        []*waiter  // pooled waiters
 	oversizeUsed int
 	ops          []*op
@@ -96,6 +97,7 @@ type Writer struct {
 	form      form       // of the records, where they go to a file
 	crashErr  error      // why the slabs are on the heap although Options.Crash is set
 	heapSpare []*block   // for the slabs of a broken mapping, as they come back
+	toBury    bool       // a record larger than a slab was evicted since the lock was taken
 	heapOnly  int        // oversize records pending that have no copy on disk
 	evicted   uint64     // tickets evicted by policy
 	recovery  []*orphan  // files of dead processes, to be delivered first
@@ -402,10 +404,11 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	// Who waits is not overtaken, except by records for which the oldest make room:
 	// their calls are under way at the same time, and these never wait.
 	if (w.waiters.n == 0 || w.policyFor(m.Level).kind == whenFullDropOldest) && w.place(p, m) {
-		if w.waiters.n > 0 { // more may have made room than it took
+		if w.waitingLocked() > 0 { // more may have made room than it took
 			w.serveLocked()
 			w.setRoomLocked()
 		}
+		w.buryForLocked()
 		return nil
 	}
 	return w.fullLocked(p, m, false)
@@ -463,6 +466,9 @@ func (w *Writer) openLocked(m batch.Meta) bool {
 	w.sealLocked()
 	k := len(w.free) - 1
 	w.cur, w.free = w.free[k], w.free[:k]
+	if w.cur.mem == nil { // it was lent
+		w.cur.fill(w.slabBytes)
+	}
 	w.cur.reset(w.next + 1)
 	return true
 }
@@ -536,7 +542,7 @@ func (w *Writer) dropRefLocked(b *block) {
 	w.saturated = false
 	switch {
 	case b.oversize:
-		w.oversizeUsed -= len(b.mem)
+		w.takeBackLocked(len(b.mem))
 		if w.crash != nil {
 			w.leaveBigLocked(b)
 		}

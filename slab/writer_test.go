@@ -344,7 +344,7 @@ func TestCloseRetriesUntilDeadline(t *testing.T) {
 
 func TestOversize(t *testing.T) {
 	var m memory
-	w := mustNew(t, &m, &Options{SlabBytes: 512, SlabCount: 4, MaxRecord: 10000, WhenFull: Block(), OversizeBytes: 20000})
+	w := mustNew(t, &m, &Options{SlabBytes: 512, SlabCount: 4, MaxRecord: 10000, WhenFull: Block()})
 	const n = 2000
 	for i := range n {
 		size := 30
@@ -372,7 +372,7 @@ func TestOversizeBudget(t *testing.T) {
 		t.Run(pol.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate()
-				w := mustNew(t, g, &Options{SlabBytes: 512, MaxRecord: 10000, OversizeBytes: 30000, WhenFull: pol})
+				w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 61, MaxRecord: 10000, WhenFull: pol})
 				mustWrite(t, w, 0, 10)
 				<-g.entered // the drain hangs
 				for i := 1; i <= 3; i++ {
@@ -470,7 +470,7 @@ func TestSendUnderWay(t *testing.T) {
 func TestOversizeIsNotEvictedInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
-		w := mustNew(t, g, &Options{SlabBytes: 512, MaxRecord: 20000, OversizeBytes: 30000, WhenFull: DropOldest()})
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 61, MaxRecord: 20000, WhenFull: DropOldest()})
 		mustWrite(t, w, 0, 20000)
 		<-g.entered // the drain hangs with it
 		mustWrite(t, w, 1, 5000)
@@ -913,7 +913,7 @@ func TestMaxRecordBelowTheSlab(t *testing.T) {
 				}
 				o.Crash.Dir = t.TempDir()
 			}
-			o.SlabBytes, o.MaxRecord, o.OversizeBytes = 4096, 100, 100
+			o.SlabBytes, o.MaxRecord = 4096, 100
 			if name != "oldest" {
 				o.WhenFull = Block()
 			}

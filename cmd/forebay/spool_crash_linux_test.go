@@ -307,7 +307,7 @@ func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	w, err := slab.New(f, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}, SlabBytes: 1024, CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
+	w, err := slab.New(f, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}, SlabBytes: 1024, SlabCount: 16, CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
