@@ -17,6 +17,7 @@ import (
 // A forwardPeer is a Fluentd that misbehaves until it is told to be good.
 type forwardPeer struct {
 	tr   *trial
+	as   string // the key of what it gets from a program; empty: records have theirs
 	good atomic.Bool
 	l    *listener
 
@@ -53,7 +54,7 @@ func (p *poison) strikes(key string, n int) bool {
 	return true
 }
 
-func (p *forwardPeer) start() { p.l = p.tr.listen(p.serve) }
+func (p *forwardPeer) start() { p.l = p.tr.listen(false, p.serve) }
 
 func (p *forwardPeer) rolls(r *rand.Rand, n int) bool {
 	return n > 0 && !p.good.Load() && r.IntN(n) == 0
@@ -179,7 +180,13 @@ func texts(m *testkit.ForwardMessage, f func(text string)) {
 }
 
 func (p *forwardPeer) take(m *testkit.ForwardMessage) {
-	texts(m, p.tr.led.arriveText)
+	texts(m, func(text string) {
+		if key, n, err := readLabel(text); err != nil || p.as == "" {
+			p.tr.led.arriveText(text)
+		} else if key == "in" {
+			p.tr.led.arrive(p.as, n)
+		}
+	})
 }
 
 func (p *forwardPeer) poisoned(m *testkit.ForwardMessage) (yes bool) {
@@ -286,10 +293,7 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 	poisoned := records / 2 / len(keys)
 	var dropped uint64
 	for life := 1; ; life++ {
-		l, err := fluent.NewLogger(c)
-		if err != nil {
-			tr.Fatal(err)
-		}
+		l := open(tr, func() (*fluent.Logger, error) { return fluent.NewLogger(c) })
 		if life <= lives {
 			tr.callers(keys, records/lives, func(r *rand.Rand, key string, n int) bool {
 				if venom != nil && key == venom.key && n == poisoned {
@@ -308,11 +312,19 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 		ctx, cancel := minute()
 		if life == lives {
 			calm()
-		} else if life < lives { // what it cannot deliver is left to the next life
-			ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(20))*time.Millisecond)
+		} else if life < lives { // a Close of little time, maybe while nobody is there
+			ctx, cancel = context.WithTimeout(ctx, hurry)
+			if r.IntN(2) == 0 {
+				for _, l := range ls {
+					l.down(reset)
+				}
+			}
 		}
-		_, err = l.Close(ctx)
+		_, err := l.Close(ctx)
 		cancel()
+		for _, l := range ls {
+			l.up()
+		}
 		a := l.Account()
 		dropped += a.Dropped.Total()
 		if venom == nil && a.Dropped.Total() > 0 {

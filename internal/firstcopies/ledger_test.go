@@ -179,6 +179,14 @@ func (l *ledger) arriveText(text string) {
 	l.arrive(key, n)
 }
 
+// records returns how many records there are.
+func (l *ledger) records() (n int) {
+	for _, k := range l.lines {
+		n += len(k.calls)
+	}
+	return n
+}
+
 // around shows the first copies about the i-th as runs.
 func (k *line) around(i int) string {
 	var runs []string

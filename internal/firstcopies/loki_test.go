@@ -22,7 +22,6 @@ import (
 
 	"github.com/golang/snappy"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/loki"
 )
 
@@ -84,7 +83,7 @@ func (p *lokiPeer) start() {
 		srv.Close()
 		<-served
 	})
-	p.l = p.tr.listen(func(c *net.TCPConn, _ *rand.Rand) {
+	p.l = p.tr.listen(false, func(c *net.TCPConn, _ *rand.Rand) {
 		k := &kept{TCPConn: c, gone: make(chan struct{})}
 		select {
 		case gate.conns <- k:
@@ -376,6 +375,7 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 	}
 	p.busy, p.broken, p.resets, p.late = odds(lw.errors), odds(lw.errors), odds(lw.resets), odds(lw.late)
 	p.start()
+	ls := []*listener{p.l}
 	c := loki.Config{
 		URL: "http://" + p.l.addr, Labels: map[string]string{"app": "x"}, LabelAttrs: []string{"key"}, NoLevelLabel: true, Wire: []loki.Wire{loki.Protobuf, loki.JSON, loki.JSONGzip}[r.IntN(3)],
 		Timeout: 10 * time.Second, BatchBytes: 1024 << r.IntN(5), BatchAge: time.Duration(1+r.IntN(3)) * time.Millisecond,
@@ -405,13 +405,8 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 		lives += r.IntN(3)
 	}
 	longest := 40 + r.IntN(200)
-	var dropped batch.Drops
-	var refusals atomic.Uint64
 	for life := 1; ; life++ {
-		h, err := loki.NewHandler(c)
-		if err != nil {
-			tr.Fatal(err)
-		}
+		h := open(tr, func() (*loki.Handler, error) { return loki.NewHandler(c) })
 		if life <= lives {
 			scopes := map[string]slog.Handler{}
 			for _, key := range keys {
@@ -421,7 +416,6 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 				pad, at := r.IntN(longest), time.Now()
 				if lw.strict && r.IntN(40) == 0 {
 					tr.led.excuse(key, n)
-					refusals.Add(1)
 					if r.IntN(2) == 0 {
 						at = at.Add(-2 * lokiOldest)
 					} else {
@@ -441,22 +435,28 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 				wind.calm()
 			}
 			p.good.Store(true)
-		} else if life < lives {
-			ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(20))*time.Millisecond)
+		} else if life < lives { // a Close of little time, maybe while nobody is there
+			ctx, cancel = context.WithTimeout(ctx, hurry)
+			if r.IntN(2) == 0 {
+				for _, l := range ls {
+					l.down(reset)
+				}
+			}
 		}
-		_, err = h.Close(ctx)
+		_, err := h.Close(ctx)
 		cancel()
+		for _, l := range ls {
+			l.up()
+		}
 		a := h.Sink().Account()
-		dropped.Add(a.Dropped)
 		if a.Check() == nil && (life < lives || a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() && life < lives+100) {
 			continue // a Close that finds the circuit open leaves the spool to the next life
 		}
 		tr.ended(a, err)
 		break
 	}
-	if refused := refusals.Load(); dropped.Total() > refused {
-		tr.led.fell(missing, "%d records are dropped (%v), and Loki refused %d", dropped.Total(), dropped, refused)
-	}
+	// Refused records are excused; no other may be dropped.
+	//
 	// The shortest entry has some 40 bytes; a batch may be under way while another is made.
 	return 0, 2*c.BatchBytes/40 + 1
 }
@@ -465,16 +465,16 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 func TestLoki(t *testing.T) {
 	for name, w := range map[string]lokiWalk{
 		"good":     {records: 4000},
-		"errors":   {records: 3000, errors: true, late: true},
-		"resets":   {records: 3000, resets: true, late: true},
-		"hangs":    {records: 3000, late: true, hangs: 3},
-		"refusals": {records: 3000, errors: true, strict: true},
-		"halving":  {records: 3000, errors: true, small: true},
-		"restarts": {records: 3000, late: true, restarts: true},
-		"spool":    {records: 3000, errors: true, resets: true, restarts: true, spool: true},
-		"crash":    {records: 3000, errors: true, resets: true, restarts: true, crash: true},
-		"all":      {records: 3000, errors: true, resets: true, late: true, hangs: 1, strict: true, small: true, restarts: true, spool: true},
+		"errors":   {records: 2000, errors: true, late: true},
+		"resets":   {records: 2000, resets: true, late: true},
+		"hangs":    {records: 2000, late: true, hangs: 3},
+		"refusals": {records: 2000, errors: true, strict: true},
+		"halving":  {records: 2000, errors: true, small: true},
+		"restarts": {records: 2000, late: true, restarts: true},
+		"spool":    {records: 2000, errors: true, resets: true, restarts: true, spool: true},
+		"crash":    {records: 2000, errors: true, resets: true, restarts: true, crash: true},
+		"all":      {records: 2000, errors: true, resets: true, late: true, hangs: 1, strict: true, small: true, restarts: true, spool: true},
 	} {
-		play(t, name, 8, 300, w.run)
+		play(t, name, 6, 300, w.run)
 	}
 }

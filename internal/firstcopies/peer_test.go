@@ -14,6 +14,9 @@ type listener struct {
 	tr    *trial
 	addr  string
 	serve func(c *net.TCPConn, r *rand.Rand)
+	// serial serves a connection when those before it have ended. A peer needs it
+	// whose protocol has no acknowledgements.
+	serial bool
 
 	mu     sync.Mutex
 	ln     net.Listener
@@ -24,12 +27,12 @@ type listener struct {
 
 // listen starts a server. serve owns a connection until it returns. The listener ends
 // with the round.
-func (tr *trial) listen(serve func(c *net.TCPConn, r *rand.Rand)) *listener {
+func (tr *trial) listen(serial bool, serve func(c *net.TCPConn, r *rand.Rand)) *listener {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		tr.Fatal(err)
 	}
-	l := &listener{tr: tr, addr: ln.Addr().String(), serve: serve, conns: map[*net.TCPConn]bool{}}
+	l := &listener{tr: tr, addr: ln.Addr().String(), serial: serial, serve: serve, conns: map[*net.TCPConn]bool{}}
 	l.accept(ln)
 	tr.later(l.close)
 	return l
@@ -53,14 +56,19 @@ func (l *listener) accept(ln net.Listener) {
 			l.conns[c] = true
 			l.wg.Add(1)
 			l.mu.Unlock()
+			ended := make(chan struct{})
 			go func() {
 				defer l.wg.Done()
+				defer close(ended)
 				l.serve(c, r)
 				c.Close()
 				l.mu.Lock()
 				delete(l.conns, c)
 				l.mu.Unlock()
 			}()
+			if l.serial {
+				<-ended
+			}
 		}
 	})
 }
@@ -81,6 +89,14 @@ func (l *listener) down(end func(*net.TCPConn)) {
 
 // up listens again.
 func (l *listener) up() {
+	if l.serial {
+		l.mu.Lock()
+		isDown := l.ln == nil
+		l.mu.Unlock()
+		if isDown {
+			l.wg.Wait()
+		}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ln != nil || l.closed {
@@ -165,7 +181,7 @@ func (w *weather) calm() {
 // A server that was down is reached at the same address.
 func TestListener(t *testing.T) {
 	tr := &trial{T: t, forks: rand.New(rand.NewPCG(1, 1)), led: newLedger()}
-	l := tr.listen(func(c *net.TCPConn, _ *rand.Rand) { c.Read(make([]byte, 1)) })
+	l := tr.listen(false, func(c *net.TCPConn, _ *rand.Rand) { c.Read(make([]byte, 1)) })
 	defer l.close()
 	for range 3 {
 		c, err := net.Dial("tcp", l.addr)

@@ -1,0 +1,195 @@
+package firstcopies
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/netsink"
+	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// A linePeer is a server of lines over TCP. It acknowledges nothing: what the
+// kernel holds when it resets a connection is lost.
+type linePeer struct {
+	tr           *trial
+	l            *listener
+	good         atomic.Bool
+	death        int  // bytes after which a connection ends, on average; 0: never
+	polite, slow bool // it reads what is under way before it closes
+	split        func(line []byte) (text string, ok bool)
+
+	mu   sync.Mutex
+	busy int // connections that may hold lines
+}
+
+func (p *linePeer) start() { p.l = p.tr.listen(true, p.serve) }
+
+func (p *linePeer) serve(c *net.TCPConn, r *rand.Rand) {
+	defer p.tr.led.failed()
+	p.mu.Lock()
+	p.busy++
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		p.busy--
+		p.mu.Unlock()
+	}()
+	left := -1
+	if p.death > 0 && !p.good.Load() {
+		left = r.IntN(2 * p.death)
+	}
+	buf := make([]byte, 1+r.IntN(16<<10))
+	var in []byte
+	for {
+		want := len(buf)
+		if left >= 0 && p.good.Load() {
+			left = -1
+		}
+		if left >= 0 {
+			if want = min(want, left); want == 0 {
+				if !p.polite {
+					end(c, r)
+					return
+				}
+				c.CloseWrite() // the client notices, and what it has written is read
+				left, want = -1, len(buf)
+			}
+		}
+		if p.slow && !p.good.Load() && r.IntN(100) == 0 {
+			time.Sleep(time.Duration(r.IntN(2000)) * time.Microsecond)
+		}
+		n, err := c.Read(buf[:want])
+		if left >= 0 {
+			left -= n
+		}
+		for in = append(in, buf[:n]...); ; {
+			line, rest, whole := bytes.Cut(in, []byte("\n"))
+			if !whole {
+				break // the end of a connection in a line makes no copy of it
+			}
+			in = rest
+			p.tr.led.arriveText(string(line))
+		}
+		if n == 0 && err != nil {
+			return
+		}
+	}
+}
+
+// rest waits until all connections have been read to the end.
+func (p *linePeer) rest() {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		p.mu.Lock()
+		busy := p.busy
+		p.mu.Unlock()
+		if busy == 0 {
+			return
+		}
+	}
+	p.tr.led.fell(other, "a connection does not end")
+}
+
+// A lineWalk says what one walk to a server of lines has of what can happen.
+type lineWalk struct {
+	records  int
+	resets   bool // at any byte, and what is under way is lost
+	polite   bool // ends of connections lose nothing
+	restarts bool // likewise lossy
+	spool    bool
+	slow     bool
+}
+
+func (lw lineWalk) run(tr *trial) (uint64, int) {
+	r := tr.rng
+	keys := []string{"a", "b", "c"}[:1+r.IntN(3)]
+	p := &linePeer{tr: tr, polite: lw.polite, slow: lw.slow}
+	if lw.resets || lw.polite {
+		p.death = 500 << r.IntN(7)
+	}
+	p.start()
+	var wind *weather
+	if lw.restarts {
+		wind = tr.storm(8*time.Millisecond, p.l)
+	}
+	to, err := netsink.New("tcp://"+p.l.addr, &netsink.Options{RetryMin: time.Millisecond, RetryMax: 3 * time.Millisecond})
+	if err != nil {
+		tr.Fatal(err)
+	}
+	do := &deliver.Options{Retry: retry(), Breaker: tr.breaker(), OnError: quiet}
+	so := &slab.Options{
+		SlabBytes: 512 << r.IntN(6), SlabCount: 2 + r.IntN(8), FlushInterval: time.Duration(1+r.IntN(3)) * time.Millisecond,
+		WhenFull: slab.Block(), OnError: quiet, CloseDst: true,
+	}
+	if lw.spool {
+		s, err := spool.Open(tr.dir(), &spool.Options{OnEvent: quiet})
+		if err != nil {
+			tr.Fatal(err)
+		}
+		defer s.Close()
+		do.Spill = s
+		if r.IntN(2) == 0 {
+			so.WhenFull, do.SpillWhenFull = slab.Spill(), true
+		}
+	}
+	engine, err := deliver.New(to, do)
+	if err != nil {
+		tr.Fatal(err)
+	}
+	w, err := slab.NewSink(engine, so)
+	if err != nil {
+		tr.Fatal(err)
+	}
+	longest := 40 + r.IntN(200)
+	tr.callers(keys, lw.records, func(r *rand.Rand, key string, n int) bool {
+		if _, err := w.Write([]byte(label(key, n, r.IntN(longest)) + "\n")); err != nil {
+			tr.led.fell(other, "Write: %v", err)
+			return false
+		}
+		return true
+	})
+	if wind != nil {
+		wind.calm()
+	}
+	p.good.Store(true)
+	ctx, cancel := minute()
+	defer cancel()
+	for err := w.Flush(ctx); err != nil; err = w.Flush(ctx) { // it fails while the circuit is open
+		if ctx.Err() != nil {
+			tr.led.fell(other, "Flush: %v", err)
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	rep, err := w.Shutdown(ctx)
+	a := rep.Account
+	p.rest()
+	if err != nil && (lw.resets || lw.restarts) && a.Pending.Total() == 0 {
+		err = nil // it says that the last connection broke
+	}
+	tr.ended(a, err)
+	if lw.resets || lw.restarts { // without acknowledgements lines are lost with a connection
+		return uint64(lw.records), 1
+	}
+	return a.Dropped.Total(), 1
+}
+
+// A server of lines that resets at any byte.
+func TestLines(t *testing.T) {
+	for name, w := range map[string]lineWalk{
+		"good":     {records: 10000, slow: true},
+		"polite":   {records: 10000, polite: true},
+		"resets":   {records: 10000, resets: true, slow: true},
+		"restarts": {records: 10000, restarts: true, slow: true},
+		"spool":    {records: 10000, polite: true, slow: true, spool: true},
+		"all":      {records: 10000, resets: true, restarts: true, slow: true, spool: true},
+	} {
+		play(t, name, 10, 500, w.run)
+	}
+}

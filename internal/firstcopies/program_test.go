@@ -1,0 +1,98 @@
+package firstcopies
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// built is the program, built once.
+var built struct {
+	once sync.Once
+	dir  string
+	path string
+	err  error
+}
+
+func program(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "forebay-order-"); built.err != nil {
+			return
+		}
+		built.path = filepath.Join(built.dir, "forebay")
+		cmd := exec.Command("go", "build", "-o", built.path, "github.com/forebay-log/forebay/cmd/forebay")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("go build: %w: %s", err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.path
+}
+
+// pipe runs forebay pipe over n lines, which have the form of the format. The lines
+// are those of each key.
+func (tr *trial) pipe(keys []string, n int, format string, args ...string) {
+	var input bytes.Buffer
+	for i := range n {
+		for _, key := range keys {
+			tr.led.end(key, tr.led.begin(key), true) // the order of the calls is that of the input
+		}
+		fmt.Fprintf(&input, format, label("in", i, tr.rng.IntN(100)))
+	}
+	cmd := exec.Command(program(tr.T), append([]string{"pipe"}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = &input, &stderr
+	if err := cmd.Start(); err != nil {
+		tr.Fatal(err)
+	}
+	killer := time.AfterFunc(patience, func() { cmd.Process.Kill() })
+	defer killer.Stop()
+	if err := cmd.Wait(); err != nil {
+		tr.led.fell(other, "forebay pipe: %v: %s", err, stderr.String())
+	}
+}
+
+// pipeForward sends JSON lines to several Forward servers that reset now and then. The
+// clients have their defaults: a window of 4 and frames of 64 KiB.
+func pipeForward(tr *trial) (uint64, int) {
+	args := []string{"--format", "json", "--slab-size", []string{"4KiB", "16KiB", "64KiB"}[tr.rng.IntN(3)], "--slabs", "32"}
+	var keys []string
+	var peers []*forwardPeer
+	for i := range 10 {
+		p := &forwardPeer{tr: tr, as: fmt.Sprintf("server %d", i), death: 4}
+		p.start()
+		peers, keys = append(peers, p), append(keys, p.as)
+		args = append(args, "--to", "forward://"+p.l.addr)
+	}
+	calm := time.AfterFunc(time.Second, func() { // attempts lie up to seconds apart
+		for _, p := range peers {
+			p.good.Store(true)
+		}
+	})
+	defer calm.Stop()
+	tr.pipe(keys, 12_000, `{"m":%q}`+"\n", args...)
+	return 0, 4 * ((64<<10)/30 + 1)
+}
+
+// pipeLines sends lines to a server that closes connections now and then, without loss.
+func pipeLines(tr *trial) (uint64, int) {
+	p := &linePeer{tr: tr, polite: true, death: 1 << 20}
+	p.start()
+	tr.pipe([]string{"in"}, 20_000, "%s\n", "--format", "text", "--slab-size", "4KiB", "--slabs", "16", "--to", "tcp://"+p.l.addr)
+	p.rest()
+	return 0, 1
+}
+
+// The program keeps the order of its lines.
+func TestProgram(t *testing.T) {
+	play(t, "forward", 5, 200, pipeForward)
+	play(t, "lines", 3, 100, pipeLines)
+}
