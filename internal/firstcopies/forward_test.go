@@ -24,6 +24,7 @@ type forwardPeer struct {
 	// What it does, one in so many times; 0: never.
 	deathAt   int // in the middle of so many bytes on average, a connection ends
 	death     int // a message ends the connection
+	spares    int // messages of each connection that do not
 	lateAck   int // of so many acks all but one are late, so that they come in any order
 	silence   int // a message after which nothing is read or said
 	slowness  int // a message that takes its time
@@ -72,6 +73,7 @@ func (p *forwardPeer) serve(c *net.TCPConn, r *rand.Rand) {
 	var acks sync.WaitGroup
 	defer acks.Wait()
 	buf := make([]byte, 1+r.IntN(8<<10))
+	spares := p.spares
 	for {
 		raw, rest, err := cutValue(in)
 		if err != nil {
@@ -106,7 +108,8 @@ func (p *forwardPeer) serve(c *net.TCPConn, r *rand.Rand) {
 			end(c, r)
 			return
 		}
-		dies := p.rolls(r, p.death)
+		dies := spares == 0 && p.rolls(r, p.death)
+		spares = max(0, spares-1)
 		if !dies || r.IntN(2) == 0 {
 			p.take(m)
 		}

@@ -61,13 +61,14 @@ func (tr *trial) pipe(keys []string, n int, format string, args ...string) {
 }
 
 // pipeForward sends JSON lines to several Forward servers that reset now and then. The
-// clients have their defaults: a window of 4 and frames of 64 KiB.
+// clients have their defaults: a window of 4 and frames of 64 KiB. Each connection takes
+// some messages before it ends, or the search for poison would condemn records.
 func pipeForward(tr *trial) (uint64, int) {
 	args := []string{"--format", "json", "--slab-size", []string{"4KiB", "16KiB", "64KiB"}[tr.rng.IntN(3)], "--slabs", "32"}
 	var keys []string
 	var peers []*forwardPeer
 	for i := range 10 {
-		p := &forwardPeer{tr: tr, as: fmt.Sprintf("server %d", i), death: 4}
+		p := &forwardPeer{tr: tr, as: fmt.Sprintf("server %d", i), death: 4, spares: 2}
 		p.start()
 		peers, keys = append(peers, p), append(keys, p.as)
 		args = append(args, "--to", "forward://"+p.l.addr)
