@@ -2,6 +2,8 @@ package firstcopies
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/netsink"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
@@ -18,29 +21,18 @@ import (
 // A linePeer is a server of lines over TCP. It acknowledges nothing: what the
 // kernel holds when it resets a connection is lost.
 type linePeer struct {
-	tr           *trial
-	l            *listener
-	good         atomic.Bool
-	death        int  // bytes after which a connection ends, on average; 0: never
-	polite, slow bool // it reads what is under way before it closes
-	split        func(line []byte) (text string, ok bool)
-
-	mu   sync.Mutex
-	busy int // connections that may hold lines
+	tr     *trial
+	l      *listener
+	good   atomic.Bool
+	death  int  // bytes after which a connection ends, on average; 0: never
+	polite bool // it reads what is under way before it closes
+	slow   bool
 }
 
 func (p *linePeer) start() { p.l = p.tr.listen(true, p.serve) }
 
 func (p *linePeer) serve(c *net.TCPConn, r *rand.Rand) {
 	defer p.tr.led.failed()
-	p.mu.Lock()
-	p.busy++
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		p.busy--
-		p.mu.Unlock()
-	}()
 	left := -1
 	if p.death > 0 && !p.good.Load() {
 		left = r.IntN(2 * p.death)
@@ -83,17 +75,20 @@ func (p *linePeer) serve(c *net.TCPConn, r *rand.Rand) {
 	}
 }
 
-// rest waits until all connections have been read to the end.
+// rest waits until all connections have been read to the end: one more is served after
+// all others.
 func (p *linePeer) rest() {
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		p.mu.Lock()
-		busy := p.busy
-		p.mu.Unlock()
-		if busy == 0 {
-			return
-		}
+	p.good.Store(true)
+	c, err := net.DialTimeout("tcp", p.l.addr, patience)
+	if err == nil {
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(patience))
+		c.(*net.TCPConn).CloseWrite()
+		_, err = c.Read(make([]byte, 1))
 	}
-	p.tr.led.fell(other, "a connection does not end")
+	if err != io.EOF {
+		p.tr.led.fell(other, "a connection does not end: %v", err)
+	}
 }
 
 // A lineWalk says what one walk to a server of lines has of what can happen.
@@ -101,7 +96,8 @@ type lineWalk struct {
 	records  int
 	resets   bool // at any byte, and what is under way is lost
 	polite   bool // ends of connections lose nothing
-	restarts bool // likewise lossy
+	cuts     bool // writes end in the middle, and the client is told where; loses nothing
+	restarts bool // as lossy as resets
 	spool    bool
 	slow     bool
 }
@@ -118,13 +114,31 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 	if lw.restarts {
 		wind = tr.storm(8*time.Millisecond, p.l)
 	}
-	to, err := netsink.New("tcp://"+p.l.addr, &netsink.Options{RetryMin: time.Millisecond, RetryMax: 3 * time.Millisecond})
+	faults, odds := tr.fork(), 5+r.IntN(100)
+	var mu sync.Mutex
+	to, err := netsink.New("tcp://"+p.l.addr, &netsink.Options{
+		RetryMin: time.Millisecond, RetryMax: 3 * time.Millisecond,
+		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, network, addr)
+			if err != nil || !lw.cuts {
+				return c, err
+			}
+			return testkit.Faulty(c, func(_ int, p []byte) (f testkit.Fault) {
+				mu.Lock()
+				defer mu.Unlock()
+				if faults.IntN(odds) == 0 {
+					f.Take, f.Reset = faults.IntN(len(p)+1), true
+				}
+				return f
+			}), nil
+		},
+	})
 	if err != nil {
 		tr.Fatal(err)
 	}
 	do := &deliver.Options{Retry: retry(), Breaker: tr.breaker(), OnError: quiet}
 	so := &slab.Options{
-		SlabBytes: 512 << r.IntN(6), SlabCount: 2 + r.IntN(8), FlushInterval: time.Duration(1+r.IntN(3)) * time.Millisecond,
+		SlabBytes: 512 << r.IntN(8), SlabCount: 2 + r.IntN(8), FlushInterval: time.Duration(1+r.IntN(3)) * time.Millisecond,
 		WhenFull: slab.Block(), OnError: quiet, CloseDst: true,
 	}
 	if lw.spool {
@@ -185,10 +199,11 @@ func TestLines(t *testing.T) {
 	for name, w := range map[string]lineWalk{
 		"good":     {records: 10000, slow: true},
 		"polite":   {records: 10000, polite: true},
+		"cuts":     {records: 10000, polite: true, cuts: true},
 		"resets":   {records: 10000, resets: true, slow: true},
 		"restarts": {records: 10000, restarts: true, slow: true},
-		"spool":    {records: 10000, polite: true, slow: true, spool: true},
-		"all":      {records: 10000, resets: true, restarts: true, slow: true, spool: true},
+		"spool":    {records: 10000, polite: true, cuts: true, slow: true, spool: true},
+		"all":      {records: 10000, resets: true, restarts: true, cuts: true, slow: true, spool: true},
 	} {
 		play(t, name, 10, 500, w.run)
 	}
