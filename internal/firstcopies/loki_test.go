@@ -386,7 +386,7 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 		c.Timeout = 30 * time.Millisecond
 	}
 	if lw.small {
-		p.most = c.BatchBytes / 4
+		p.most = max(c.BatchBytes/4, 1500)
 	}
 	c.BufferBytes = c.SlabBytes * (2 + r.IntN(8))
 	if lw.spool {
