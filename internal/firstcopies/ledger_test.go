@@ -179,12 +179,17 @@ func (l *ledger) arriveText(text string) {
 	l.arrive(key, n)
 }
 
-// records returns how many records there are.
-func (l *ledger) records() (n int) {
+// totals are counts of one round or several.
+type totals struct{ records, copies, failures int }
+
+func (t *totals) add(l *ledger) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, k := range l.lines {
-		n += len(k.calls)
+		t.records += len(k.calls)
 	}
-	return n
+	t.copies += l.copies
+	t.failures += l.failures
 }
 
 // around shows the first copies about the i-th as runs.
@@ -234,7 +239,7 @@ func (l *ledger) close(dropped uint64, perFailure int) []fall {
 	if again := l.copies - total; again > l.failures*perFailure {
 		l.fallLocked(excess, "%d copies too many after %d failures, each good for %d", again, l.failures, perFailure)
 	}
-	return l.falls
+	return slices.Clone(l.falls)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

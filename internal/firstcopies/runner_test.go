@@ -76,11 +76,11 @@ func play(t *testing.T, name string, few, long int, w walk) {
 			rounds = max(rounds, long) // it ends with the first that falls
 		}
 		fell, played := 0, 0
-		var sum struct{ records, copies, failures int }
+		var sum totals
 		for i := range rounds {
 			played++
 			led, falls := one(t, first+uint64(i), w)
-			sum.records, sum.copies, sum.failures = sum.records+led.records(), sum.copies+led.copies, sum.failures+led.failures
+			sum.add(led)
 			for _, f := range falls {
 				if isKnown && f.kind == expected.kind && !single {
 					if fell == 0 {
