@@ -20,6 +20,8 @@ import (
 type knownFall struct {
 	kind   kind
 	reason string
+	// maybe says that the walk need not fall: what it looks for is too rare here.
+	maybe bool
 }
 
 // A trial is one round of a walk.
@@ -72,7 +74,7 @@ func play(t *testing.T, name string, few, long int, w walk) {
 		}
 		torture := os.Getenv("FOREBAY_TORTURE") != ""
 		expected, isKnown := known[t.Name()]
-		if isKnown && !single && !torture {
+		if isKnown && !expected.maybe && !single && !torture {
 			rounds = max(rounds, long) // it ends with the first that falls
 		}
 		fell, played := 0, 0
@@ -100,7 +102,7 @@ func play(t *testing.T, name string, few, long int, w walk) {
 			}
 		}
 		t.Logf("%d rounds: %d records, %d copies, %d failures; %d rounds fell as known", played, sum.records, sum.copies, sum.failures, fell)
-		if isKnown && fell == 0 && !single {
+		if isKnown && fell == 0 && !expected.maybe && !single {
 			t.Errorf("no round of %d fell: take %s out of the list of known falls", played, t.Name())
 		}
 	})

@@ -1,0 +1,5 @@
+//go:build !race
+
+package firstcopies
+
+const raceEnabled = false
