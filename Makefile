@@ -28,6 +28,7 @@ cross:  ## the library and the program compile everywhere they claim to
 test:  ## unit tests with the race detector, fuzz seeds and examples
 	$(GO) test -race -timeout 20m ./...
 	$(GO) test -tags forebay_points -timeout 10m ./slab
+	$(GO) test -run 'TestExplore$$' -timeout 10m ./deliver
 	$(GO) -C bench test ./...
 
 race: test

@@ -13,21 +13,11 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// An OptionError is one fault of what [NewRouter] was given.
-type OptionError struct {
-	Option  string // where, such as "route 1, output 2"
-	Problem string // what is wrong, and what would be right
-}
-
-// Error returns place and problem.
-func (e *OptionError) Error() string {
-	return fmt.Sprintf("forebay: cannot make router: %s: %s", e.Option, e.Problem)
-}
-
 // NewRouter returns a Router with the given routes. It starts no goroutine. The
-// error joins all faults, each an [*OptionError].
+// error joins all faults: each says where it is, what is wrong, and what would be
+// right.
 func NewRouter(opts ...Option) (*Router, error) {
-	cfg := config{busy: DefaultBusyTimeout}
+	cfg := config{busy: defaultBusyTimeout}
 	b := builder{names: map[string]string{}, writers: map[any]*output{}}
 	for i, opt := range opts {
 		if opt == nil {
@@ -56,7 +46,7 @@ type builder struct {
 }
 
 func (b *builder) fault(place, format string, args ...any) {
-	b.faults = append(b.faults, &OptionError{Option: place, Problem: fmt.Sprintf(format, args...)})
+	b.faults = append(b.faults, fmt.Errorf("forebay: cannot make router: %s: %w", place, fmt.Errorf(format, args...)))
 }
 
 func (b *builder) core(cfg *config) *core {
@@ -64,7 +54,7 @@ func (b *builder) core(cfg *config) *core {
 	c.events = newReporter(cfg.onError)
 	c.reporters = []*reporter{c.events}
 	if cfg.busy <= 0 {
-		b.fault("BusyTimeout", "%v is not positive; the default is %v", cfg.busy, DefaultBusyTimeout)
+		b.fault("BusyTimeout", "%v is not positive; the default is %v", cfg.busy, defaultBusyTimeout)
 	}
 	for i, fn := range cfg.contexts {
 		if fn == nil {
@@ -149,7 +139,7 @@ func (b *builder) output(c *core, spec *OutputSpec, place string, codec batch.Co
 	}
 	o.level = newThreshold(spec.level)
 	if spec.busySet && spec.busy <= 0 {
-		b.fault(place, "BusyTimeout %v is not positive; the default is %v", spec.busy, DefaultBusyTimeout)
+		b.fault(place, "BusyTimeout %v is not positive; the default is %v", spec.busy, defaultBusyTimeout)
 	}
 	if spec.onError != nil {
 		o.events = newReporter(spec.onError)

@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/internal/written"
 )
 
@@ -31,8 +33,17 @@ type OutputReport struct {
 	Err error
 }
 
+// Kept returns how many records are safely on disk for the next start, counted once
+// per output.
+func (r Report) Kept() (n uint64) {
+	for _, o := range r.Outputs {
+		n += o.Kept()
+	}
+	return n
+}
+
 // Undelivered returns the number of records that did not reach their
-// destinations, counted once per output.
+// destinations, kept ones included, counted once per output.
 func (r Report) Undelivered() (n uint64) {
 	for _, o := range r.Outputs {
 		n += o.Undelivered()
@@ -69,7 +80,10 @@ func (r *Router) Flush(ctx context.Context) error {
 	if c == nil || c.closed.Load() {
 		return nil // Close has accounted for everything, or will
 	}
-	outs := c.each(ctx, (*output).flushes, (*output).flush)
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	outs := c.each(ctx, ctx, (*output).flushes, (*output).flush)
 	errs := make([]error, len(outs))
 	for i, o := range outs {
 		errs[i] = o.err
@@ -78,8 +92,14 @@ func (r *Router) Flush(ctx context.Context) error {
 }
 
 // Close refuses new records, flushes every output, and closes those given by
-// OutputCloser, all at the same time, until ctx ends. The report says what became
-// of each; the error joins theirs, and ctx's if an output did not finish.
+// OutputCloser, all at the same time, until ctx ends; if ctx has no deadline, for 5 s
+// or the longest CloseTimeout of an output. An output with a spool may take half a
+// second more if ctx leaves it no time.
+//
+// The report says what became of each output. The error joins those of the outputs that
+// lost records, failed to close, or did not finish in time; it is nil if what was
+// pending is delivered, handled, or safely kept on disk ([Report.Kept]). Records
+// dropped earlier are in the report alone.
 //
 // Close may be called beside other calls and again: it then waits for the first
 // call to end, or for its own ctx, and returns the same report.
@@ -88,9 +108,8 @@ func (r *Router) Close(ctx context.Context) (Report, error) {
 	if c == nil {
 		return Report{}, nil
 	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
+	ctx, cancel := closetime.Bounded(ctx, c.closeTimeout())
+	defer cancel()
 	first := false
 	c.closing.Do(func() { first = true })
 	if first {
@@ -114,7 +133,11 @@ func (r *Router) Close(ctx context.Context) (Report, error) {
 
 func (c *core) close(ctx context.Context) (Report, error) {
 	c.closed.Store(true)
-	outs := c.each(ctx, (*output).ends, (*output).end)
+	until, cancel := c.limit(ctx)
+	defer cancel()
+	sooner, cancel := closetime.Sooner(ctx) // what an output says at the end still counts
+	defer cancel()
+	outs := c.each(sooner, until, (*output).ends, (*output).end)
 	rep := Report{Outputs: make([]OutputReport, len(outs)), Refused: c.refused.Load()}
 	errs := make([]error, len(outs))
 	for i, o := range c.outputs {
@@ -122,14 +145,39 @@ func (c *core) close(ctx context.Context) (Report, error) {
 		out.Name = o.name
 		out.Account, out.Unknown = o.books(), outs[i].unknown
 		out.Unfinished, out.Err = outs[i].unfinished, outs[i].err
-		errs[i] = outs[i].err
+		if n := out.Dropped[batch.Shutdown]; n > 0 && out.Err == nil && o.first {
+			out.Err = fmt.Errorf("forebay: output %s: close: %d records lost (%s)", o.name, n, out.Dropped)
+		}
+		errs[i] = out.Err
 	}
-	grace, cancel := context.WithTimeout(ctx, callback.Grace)
+	grace, cancel := context.WithTimeout(until, callback.Grace)
 	defer cancel()
 	for _, rp := range c.reporters {
 		rp.wait(grace)
 	}
 	return rep, errors.Join(errs...)
+}
+
+// closeTimeout returns how long a Close takes whose context has no deadline.
+func (c *core) closeTimeout() time.Duration {
+	longest := closetime.Default
+	for _, o := range c.outputs {
+		if w, ok := o.w.(interface{ CloseTimeout() time.Duration }); ok && o.closes {
+			longest = max(longest, w.CloseTimeout())
+		}
+	}
+	return longest
+}
+
+// limit returns the context that a Close within ctx waits for: it leaves time for the
+// disk to outputs that have reports of their own.
+func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	for _, o := range c.outputs {
+		if _, ok := o.w.(shutdowner); ok && o.closes && o.dir == nil {
+			return closetime.WithDisk(ctx, closetime.Disk+closetime.Reserve(closetime.Disk), func() {})
+		}
+	}
+	return ctx, func() {}
 }
 
 // outcome is what became of flushing or closing one output.
@@ -140,13 +188,10 @@ type outcome struct {
 	err        error
 }
 
-// each does something with all outputs for which applies holds, at the same time,
-// and returns what became of each when all are done or ctx has ended. What hangs
-// goes on by itself and is not heard of again.
-func (c *core) each(ctx context.Context, applies func(*output) bool, do func(*output, context.Context) (uint64, error)) []outcome {
-	if ctx == nil {
-		ctx = context.Background()
-	}
+// each does something within ctx with all outputs for which applies holds, at the same
+// time, and returns what became of each when all are done or until has ended. What
+// hangs goes on by itself and is not heard of again.
+func (c *core) each(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (uint64, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))
 	pending := 0
@@ -163,7 +208,7 @@ func (c *core) each(ctx context.Context, applies func(*output) bool, do func(*ou
 		case r := <-ch:
 			results[r.i] = r
 			pending--
-		case <-ctx.Done():
+		case <-until.Done():
 			for len(ch) > 0 { // what is done at this very moment counts
 				r := <-ch
 				results[r.i] = r
@@ -173,7 +218,7 @@ func (c *core) each(ctx context.Context, applies func(*output) bool, do func(*ou
 	}
 	for i := range results {
 		if results[i].unfinished {
-			results[i].err = fmt.Errorf("forebay: output %s: not finished in time: %w", c.outputs[i].name, ctx.Err())
+			results[i].err = fmt.Errorf("forebay: output %s: not finished in time: %w", c.outputs[i].name, until.Err())
 		}
 	}
 	return results

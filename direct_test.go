@@ -149,7 +149,7 @@ func TestDirectWouldBlockForLong(t *testing.T) {
 		r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"))), quiet())
 		begun := time.Now()
 		slog.New(r).Info("one")
-		if d := time.Since(begun); d > DefaultBusyTimeout || d < DefaultBusyTimeout/2 {
+		if d := time.Since(begun); d > defaultBusyTimeout || d < defaultBusyTimeout/2 {
 			t.Errorf("gave up after %v", d)
 		}
 		if st := outputStats(t, r, "w"); st.Dropped[batch.Failed] != 1 {
@@ -380,7 +380,7 @@ func TestHangBesideBuffered(t *testing.T) {
 				t.Fatalf("buffered has %d records, want %d", got, i+3)
 			}
 		}
-		if d := time.Since(begun); d > DefaultBusyTimeout {
+		if d := time.Since(begun); d > defaultBusyTimeout {
 			t.Errorf("1000 calls took %v", d)
 		}
 		st := outputStats(t, r, "stuck")

@@ -158,7 +158,7 @@ func (c *core) addContext(ctx context.Context, s *scratch) {
 	}
 }
 
-func (c *core) addContextOf(ctx context.Context, fn ContextFunc, s *scratch) {
+func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 	n := len(s.attrs)
 	returned := false
 	defer func() {

@@ -7,11 +7,12 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
-	"time"
+
+	"github.com/forebay-log/forebay/internal/closetime"
 )
 
-// DefaultExitTimeout is how long [Exit] waits for routers to close.
-const DefaultExitTimeout = 5 * time.Second
+// defaultExitTimeout is how long [Exit] waits for routers to close.
+const defaultExitTimeout = closetime.Default
 
 // exitList holds the routers that Exit closes.
 var exitList registry
@@ -49,11 +50,11 @@ func (l *registry) all() (cs []*core) {
 var osExit = os.Exit
 
 // Exit closes all routers made with [CloseOnExit], at the same time and for at
-// most [DefaultExitTimeout], and ends the program with the given code. os.Exit
-// and log.Fatal alone lose what buffered outputs still hold. What could not be
-// delivered is reported on standard error.
+// most 5 s, and ends the program with the given code. os.Exit
+// and log.Fatal alone lose what buffered outputs still hold. What was lost is said on
+// standard error, by the rules of [Router.Close].
 func Exit(code int) {
-	ctx, cancel := context.WithTimeout(context.Background(), DefaultExitTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), defaultExitTimeout)
 	defer cancel()
 	if err := closeAll(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "forebay: exit: %v\n", err)
@@ -68,11 +69,7 @@ func closeAll(ctx context.Context) error {
 	for i, c := range cores {
 		wg.Go(func() {
 			r := &Router{h: handler{core: c}}
-			rep, err := r.Close(ctx)
-			if n := rep.Undelivered(); err == nil && n > 0 {
-				err = fmt.Errorf("%d records not delivered: %s", n, rep)
-			}
-			errs[i] = err
+			_, errs[i] = r.Close(ctx)
 		})
 	}
 	wg.Wait()

@@ -58,12 +58,12 @@ func TestExitHang(t *testing.T) {
 		newRouter(t, quiet(), CloseOnExit(), Route(plain(), OutputCloser(nil, devClose{d}, Name("hung"))))
 		newRouter(t, quiet(), CloseOnExit(), Route(plain(), OutputCloser(nil, NewSlot(0), Name("never set")))).Logger().Info("m")
 		Exit(0)
-		if took != DefaultExitTimeout {
+		if took != defaultExitTimeout {
 			t.Errorf("Exit took %v", took)
 		}
 		close(release)
 		got := stderr()
-		for _, want := range []string{"output hung: not finished in time", "1 records not delivered: never set: accepted=1 delivered=0 dropped=1{shutdown=1}"} {
+		for _, want := range []string{"output hung: not finished in time", "output never set: forebay: slot slot: close: 1 records lost: no destination took them"} {
 			if !strings.Contains(got, want) {
 				t.Errorf("standard error %q\nlacks %q", got, want)
 			}

@@ -10,9 +10,9 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// DefaultBusyTimeout is how long a caller waits for a write to a direct output
+// defaultBusyTimeout is how long a caller waits for a write to a direct output
 // that does not end.
-const DefaultBusyTimeout = 250 * time.Millisecond
+const defaultBusyTimeout = 250 * time.Millisecond
 
 // An Option configures a [Router]. The options are [Route], [OnError],
 // [BusyTimeout], [Context] and [CloseOnExit].
@@ -34,7 +34,7 @@ type config struct {
 	routes   []routeSpec
 	onError  func(batch.Event)
 	busy     time.Duration
-	contexts []ContextFunc
+	contexts []contextFunc
 	onExit   bool
 }
 
@@ -54,15 +54,16 @@ func Route(enc encode.Encoder, outputs ...OutputSpec) Option {
 	return optionFunc(func(c *config) { c.routes = append(c.routes, routeSpec{enc, outputs}) })
 }
 
-// A ContextFunc appends to dst the attributes that ctx carries, such as a trace
-// id, and returns the result. It must not keep dst. ctx may be nil.
-type ContextFunc func(ctx context.Context, dst []slog.Attr) []slog.Attr
+type contextFunc = func(ctx context.Context, dst []slog.Attr) []slog.Attr
 
-// Context makes the router ask fn for attributes of the context of each record.
+// Context makes the router ask fn for attributes of the context of each record. fn
+// appends to dst the attributes that ctx carries, such as a trace id, and returns the
+// result. It must not keep dst. ctx may be nil.
+//
 // They stand before the attributes of the call, in the group that is open. It
 // may be given several times. A panic in fn costs the record the attributes of
 // fn, not the record; runtime.Goexit also those of the functions after it.
-func Context(fn ContextFunc) Option {
+func Context(fn func(ctx context.Context, dst []slog.Attr) []slog.Attr) Option {
 	return optionFunc(func(c *config) { c.contexts = append(c.contexts, fn) })
 }
 
@@ -87,7 +88,7 @@ func (f onError) applyRouter(c *config)     { c.onError = f }
 func (f onError) applyOutput(o *OutputSpec) { o.onError = f }
 
 // BusyTimeout sets how long a caller waits for a direct output that is stuck in
-// one Write; it must be positive. The default is [DefaultBusyTimeout].
+// one Write; it must be positive. The default is 250 ms.
 func BusyTimeout(d time.Duration) CommonOption { return busyTimeout(d) }
 
 type busyTimeout time.Duration

@@ -55,7 +55,7 @@ type core struct {
 	floor    *slog.LevelVar // no output takes what is below
 	exact    bool           // some output takes everything else
 	needsPC  bool
-	contexts []ContextFunc
+	contexts []contextFunc
 
 	events    *reporter
 	reporters []*reporter // all, for Close

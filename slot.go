@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/closetime"
 )
 
-// DefaultSlotBytes is how much a [Slot] holds when [NewSlot] is given no limit.
-const DefaultSlotBytes = 1 << 20
+// defaultSlotBytes is how much a [Slot] holds when [NewSlot] is given no limit.
+const defaultSlotBytes = 1 << 20
 
 // slotRecordBytes is what a record costs a Slot besides its own bytes.
 const slotRecordBytes = 32
@@ -67,7 +68,7 @@ type slotRecord struct {
 }
 
 // NewSlot returns a Slot without a destination. It holds up to maxBytes bytes
-// (0 or less: [DefaultSlotBytes]), 32 per record included; what comes after that is
+// (0 or less: 1 MiB), 32 per record included; what comes after that is
 // dropped and counted. The options are those of an output; BusyTimeout and
 // OnError concern a destination that is direct.
 func NewSlot(maxBytes int, opts ...OutputOption) *Slot {
@@ -78,10 +79,10 @@ func NewSlot(maxBytes int, opts ...OutputOption) *Slot {
 		}
 	}
 	if maxBytes <= 0 {
-		maxBytes = DefaultSlotBytes
+		maxBytes = defaultSlotBytes
 	}
 	if spec.busy <= 0 {
-		spec.busy = DefaultBusyTimeout
+		spec.busy = defaultBusyTimeout
 	}
 	return &Slot{name: spec.name, limit: maxBytes, busy: spec.busy, events: newReporter(spec.onError)}
 }
@@ -386,16 +387,19 @@ func (s *Slot) Sync() error {
 	return nil
 }
 
-// Close is Shutdown without a limit in time.
+// Close is Shutdown within 5 s, without the report.
 func (s *Slot) Close() error {
 	_, err := s.Shutdown(context.Background())
 	return err
 }
 
 // Shutdown refuses new records and closes the destination, if that can be closed.
-// Without a destination, what is held is dropped and counted. If a Set does not get
-// done within ctx, all that happens when it does. It may be called twice.
+// Without a destination, what is held is dropped and counted, and the error says so. If a Set does not get
+// done within ctx, all that happens when it does. If ctx has no deadline, Shutdown
+// takes 5 s at most. It may be called twice.
 func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
+	ctx, cancel := closetime.Bounded(ctx, 0)
+	defer cancel()
 	err := s.settled(ctx)
 	s.mu.Lock()
 	again := s.closed
@@ -407,10 +411,16 @@ func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	case s.setting == nil && dst == nil:
 		s.dropLocked()
 	}
+	lost := s.shutdown
 	s.mu.Unlock()
+	if lost > 0 && err == nil {
+		err = fmt.Errorf("forebay: slot %s: close: %d records lost: no destination took them", s.name, lost)
+	}
 	var unknown uint64
 	if dst != nil && !again {
-		unknown, err = dst.end(ctx)
+		var endErr error
+		unknown, endErr = dst.end(ctx)
+		err = errors.Join(err, endErr)
 	}
 	return batch.Report{Account: s.Account(), Unknown: unknown}, err
 }

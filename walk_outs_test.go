@@ -208,11 +208,8 @@ func (o *out) helper() deliver.ErrorHandler {
 	case "lines":
 		return deliver.JSONLines(&page{door: o.fall.door()})
 	case "sink":
-		h, err := deliver.ToSink(testkit.NewSink(o.fall.door().answer(true)), nil)
-		if err != nil {
-			o.k.t.Fatal(err)
-		}
-		return h
+		to := testkit.NewSink(o.fall.door().answer(true))
+		return deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error { return to.Send(context.Background(), b) })
 	}
 	return nil
 }
@@ -235,7 +232,7 @@ func (o *out) undertaker() deliver.ErrorHandler {
 
 // front is an engine with the dictionary of what is behind it.
 type front struct {
-	*deliver.Engine
+	*deliver.Outlet
 	batch.Dictionary
 }
 
@@ -252,7 +249,7 @@ func (o *out) behind(sink batch.Sink, dict batch.Dictionary, codecs func(string,
 	var w *slab.Writer
 	eo := &deliver.Options{
 		Name: o.name, Retry: o.retry(), Breaker: o.breaker(), Handler: o.helper(), DeadLetter: o.undertaker(), OnError: quiet,
-		HandlerTimeout: time.Second, SpillWhenFull: so.WhenFull == slab.Spill() || o.rng.IntN(4) == 0,
+		Lent: so.Crash != nil, HandlerTimeout: time.Second,
 	}
 	if o.rng.IntN(2) == 0 {
 		eo.PendingLimit = o.rng.IntN(20)
@@ -269,10 +266,8 @@ func (o *out) behind(sink batch.Sink, dict batch.Dictionary, codecs func(string,
 			t.Fatal(err)
 		}
 		eo.Spill = sp
-	} else {
-		eo.SpillWhenFull = false
 	}
-	e, err := deliver.New(sink, eo)
+	e, err := deliver.New(deliver.FromSink(sink), eo)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,12 +319,11 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 		o.async = testkit.NewAsyncSink(o.dest.door().answer(true), 1+o.rng.IntN(4), testkit.Rand(o.rng.Uint64()), 300*time.Millisecond)
 		w = o.behind(o.async, nil, textCodec)
 	case "net":
-		s, err := netsink.New("tcp://peer:1", &netsink.Options{Dial: o.net.Dial, WriteTimeout: 2 * time.Second,
-			RetryMin: time.Millisecond, RetryMax: 100 * time.Millisecond})
+		s, err := netsink.New("tcp://peer:1", &netsink.Options{Dial: o.net.Dial, WriteTimeout: 2 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w = o.behind(s, nil, textCodec)
+		w = o.behind(deliver.AsSink(s), nil, textCodec)
 	case "forward":
 		w = o.openForward()
 	case "loki":
@@ -382,11 +376,7 @@ func (o *out) openForward() io.WriteCloser {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var sink batch.Sink = client
-		if o.crash != "" {
-			sink = client.Blocking()
-		}
-		return o.behind(sink, fluent.Tags(), fluent.CodecFor)
+		return o.behind(deliver.AsSink(client), fluent.Tags(), fluent.CodecFor)
 	}
 	so := o.slabs()
 	c.SlabBytes, c.BufferBytes, c.MaxRecord, c.WhenFull = so.SlabBytes, so.SlabBytes*so.SlabCount, so.MaxRecord, so.WhenFull.String()
@@ -431,12 +421,7 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 		own := o.enc
 		o.enc = p.Encoder()
 		defer func() { o.enc = own }()
-		return p.Encoder(), o.behind(p, p, func(ct string, _ uint32) batch.Codec {
-			if p.Accepts(ct) {
-				return p.Codec()
-			}
-			return nil
-		})
+		return p.Encoder(), o.behind(p, p, p.CodecFor)
 	}
 	c.Slab, c.WhenFull = so, so.WhenFull.String()
 	so.Crash = nil

@@ -470,27 +470,23 @@ func (k *walk) mortal() bool {
 	return !slices.ContainsFunc(k.outs, func(o *out) bool { return o.kind == "file" || o.grave == "file" })
 }
 
-// order checks that the last copies of records came in the order of the calls.
+// order checks that the first copies of records came in the order of the calls.
 func (o *out) order() {
 	k := o.k
-	if o.again && o.dropped[batch.Expired]+o.dropped[batch.Quota]+o.dropped[batch.Poison]+o.dropped[batch.Shutdown] > 0 {
-		return // some were sent behind others that failed, and then not sent again
-	}
-	arrived := o.dest.arrivals()
-	seen, last := map[key]bool{}, []*arrival(nil)
+	seen, first := map[key]bool{}, []*arrival(nil)
 	for _, c := range o.fall.arrivals() {
-		seen[c.key] = true // its last copy went elsewhere
+		seen[c.key] = true // it went elsewhere
 	}
-	for _, c := range slices.Backward(arrived) {
-		if !seen[c.key] && c.told {
-			last = append(last, c)
+	for _, c := range o.dest.arrivals() {
+		if !seen[c.key] {
+			first = append(first, c)
 		}
 		seen[c.key] = true
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	latest := map[string]key{} // by stream: the call that began last, so far
-	for _, c := range slices.Backward(last) {
+	for _, c := range first {
 		call, before := k.calls[c.key], k.calls[latest[c.stream]]
 		if before != nil && call.returned > 0 && call.returned < before.begun {
 			k.mu.Unlock()

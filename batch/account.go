@@ -145,3 +145,7 @@ type Report struct {
 // Undelivered returns the number of records that did not reach the destination
 // or a handler, spooled ones included.
 func (r Report) Undelivered() uint64 { return r.Dropped.Total() + r.Pending.Total() }
+
+// Kept returns how many records are safely on disk for the next start: what is pending
+// after a Close, in crash-safe memory or a spool.
+func (r Report) Kept() uint64 { return r.Pending.Slab + r.Pending.Spill }

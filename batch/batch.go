@@ -25,8 +25,8 @@ type Meta struct {
 	Stream uint32
 }
 
-// ClampLevel narrows l to the 8 bits a [Slot] keeps.
-func ClampLevel(l slog.Level) int8 {
+// clampLevel narrows l to the 8 bits a [Slot] keeps.
+func clampLevel(l slog.Level) int8 {
 	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
 }
 
@@ -311,7 +311,7 @@ func (b *Builder) Append(rec []byte, ticket uint64, m Meta) {
 	}
 	b.slots = append(b.slots, Slot{
 		Ticket: ticket, Time: m.Time, Off: uint32(len(b.data)), Len: uint32(len(rec)),
-		Stream: m.Stream, Level: ClampLevel(m.Level),
+		Stream: m.Stream, Level: clampLevel(m.Level),
 	})
 	b.data = append(b.data, rec...)
 }

@@ -14,7 +14,7 @@ type Event struct {
 	// crash-safe, recover and recovered-from-disk; package deliver send, hold,
 	// recovered, expired, handler, handler-recovered, poison, too-large,
 	// dead-letter, spill, spilled, spill-error and panic; a spool recover, corrupt,
-	// drop and sync.
+	// parked, drop and sync.
 	Op string
 	// Err is the cause; nil where something works again or was merely found.
 	Err error

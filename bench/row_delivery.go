@@ -77,7 +77,7 @@ func engine(s batch.Sink, env *h.Env) (batch.Sink, func() error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	e, err := deliver.New(s, &deliver.Options{
+	e, err := deliver.New(deliver.FromSink(s), &deliver.Options{
 		Handler: deliver.JSONLines(io.Discard), DeadLetter: deliver.DeadLetters(io.Discard, "bench"), Spill: sp,
 		OnError: func(batch.Event) {},
 	})

@@ -6,9 +6,9 @@ import (
 	"math/bits"
 )
 
-// MaxClassBytes is the largest size class [New] accepts, in bytes: 1 TiB, where an
+// maxClassBytes is the largest size class [New] accepts, in bytes: 1 TiB, where an
 // int has 32 bits 1 GiB. No machine could give more.
-const MaxClassBytes = 1 << (30 + 10*(^uint(0)>>63))
+const maxClassBytes = 1 << (30 + 10*(^uint(0)>>63))
 
 // DefaultSizeClasses returns a new slice with the default size classes in
 // bytes: the 20 powers of two from 2 B to 1 MiB.
@@ -29,8 +29,8 @@ func checkClasses(sizes []int) error {
 		switch {
 		case s <= 0:
 			return fmt.Errorf("bufpool: cannot make a pool: SizeClasses[%d] is %d: a class is 1 byte or more", i, s)
-		case s > MaxClassBytes:
-			return fmt.Errorf("bufpool: cannot make a pool: SizeClasses[%d] is %d: a class is at most bufpool.MaxClassBytes, %d; larger requests are plain allocations anyway", i, s, MaxClassBytes)
+		case s > maxClassBytes:
+			return fmt.Errorf("bufpool: cannot make a pool: SizeClasses[%d] is %d: a class is at most %d; larger requests are plain allocations anyway", i, s, maxClassBytes)
 		case i > 0 && s == sizes[i-1]:
 			return fmt.Errorf("bufpool: cannot make a pool: SizeClasses[%d] is %d, the same as the one before: name each class once", i, s)
 		case i > 0 && s < sizes[i-1]:

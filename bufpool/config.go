@@ -3,27 +3,28 @@ package bufpool
 import "fmt"
 
 const (
-	// DefaultMaxRetainedBytes is the default ceiling of one class.
-	DefaultMaxRetainedBytes = 4 << 20
+	// defaultMaxRetainedBytes is the default ceiling of one class.
+	defaultMaxRetainedBytes = 4 << 20
 
-	// MaxRetainedBuffers bounds the free buffers of one class whatever the
+	// maxRetainedBuffers bounds the free buffers of one class whatever the
 	// ceiling in bytes, because each also costs some 150 B of bookkeeping.
-	MaxRetainedBuffers = 1 << 14
+	maxRetainedBuffers = 1 << 14
 )
 
 // Config configures a [Pool]. The zero value is useful: each field states its
 // default and unit.
 type Config struct {
 	// SizeClasses are the capacities of the buffers in bytes: positive, at most
-	// [MaxClassBytes], ascending, each once. New copies it. Default (nil):
-	// [DefaultSizeClasses]. An empty slice that is not nil is an error.
+	// 1 TiB (1 GiB where an int has 32 bits), ascending, each once. New copies it.
+	// Default (nil): [DefaultSizeClasses]. An empty slice that is not nil is an error.
 	SizeClasses []int
 
 	// MaxRetainedBytes is the ceiling of each class: the bytes of free buffers
 	// the pool keeps for it. A buffer whose Put would go past it is left to the
 	// garbage collector and counted in [ClassStats.Discarded], so a class larger
 	// than the ceiling is never kept. Buffers in use do not count. Default (0):
-	// 4 MiB, or one buffer for a larger class. Negative: an error.
+	// 4 MiB, or one buffer for a larger class. Negative: an error. Whatever the
+	// ceiling, a class keeps at most 16384 buffers.
 	MaxRetainedBytes int
 
 	// NoZero hands buffers out as the last owner left them, for callers that
@@ -45,9 +46,9 @@ type Config struct {
 func (c *Config) limit(size int) int {
 	n := c.MaxRetainedBytes / size
 	if c.MaxRetainedBytes == 0 {
-		n = max(DefaultMaxRetainedBytes/size, 1)
+		n = max(defaultMaxRetainedBytes/size, 1)
 	}
-	return min(n, MaxRetainedBuffers)
+	return min(n, maxRetainedBuffers)
 }
 
 func (c *Config) check() error {

@@ -19,8 +19,8 @@ func TestNewRefusesMisuse(t *testing.T) {
 		{"negative class behind", Config{SizeClasses: []int{8, -1}}, "SizeClasses[1] is -1: a class is 1 byte or more"},
 		{"unsorted", Config{SizeClasses: []int{8, 16, 12}}, "SizeClasses[2] is 12, less than 16"},
 		{"duplicate", Config{SizeClasses: []int{8, 8}}, "SizeClasses[1] is 8, the same"},
-		{"too large", Config{SizeClasses: []int{8, math.MaxInt}}, fmt.Sprintf("SizeClasses[1] is %d: a class is at most bufpool.MaxClassBytes, %d;", math.MaxInt, MaxClassBytes)},
-		{"just too large", Config{SizeClasses: []int{MaxClassBytes + 1}}, "SizeClasses[0] is"},
+		{"too large", Config{SizeClasses: []int{8, math.MaxInt}}, fmt.Sprintf("SizeClasses[1] is %d: a class is at most %d;", math.MaxInt, maxClassBytes)},
+		{"just too large", Config{SizeClasses: []int{maxClassBytes + 1}}, "SizeClasses[0] is"},
 		{"negative ceiling", Config{MaxRetainedBytes: -1}, "MaxRetainedBytes is -1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestLimit(t *testing.T) {
 	for _, tt := range []struct{ ceiling, size, want int }{
 		{0, 1 << 20, 4},
 		{0, 64 << 20, 1},
-		{0, 2, MaxRetainedBuffers},
+		{0, 2, maxRetainedBuffers},
 		{1 << 20, 1 << 20, 1},
 		{1<<20 - 1, 1 << 20, 0},
 		{100, 30, 3},
@@ -88,7 +88,7 @@ func TestListLimitsAddUp(t *testing.T) {
 
 // The largest class is accepted, and one above 1 GiB works like any other.
 func TestHugeClasses(t *testing.T) {
-	mustPool(t, Config{SizeClasses: []int{1, MaxClassBytes}})
+	mustPool(t, Config{SizeClasses: []int{1, maxClassBytes}})
 	if raceEnabled || testing.Short() || math.MaxInt == math.MaxInt32 {
 		t.Skip("takes address space, and under the race detector memory")
 	}

@@ -9,55 +9,37 @@ import (
 	"weak"
 )
 
-// A FaultKind is a way to misuse a buffer.
-type FaultKind uint8
-
+// The ways to misuse a buffer.
 const (
-	// DoublePut: a buffer was Put a second time. That Put was refused.
-	DoublePut FaultKind = iota + 1
-	// WriteAfterPut: somebody wrote into a buffer after its Put. Each buffer is
-	// reported once.
-	WriteAfterPut
-	// Resliced: part of a buffer was Put instead of the whole. It was refused.
-	Resliced
+	doublePut     = "double Put"               // a buffer was Put a second time: that Put was refused
+	writeAfterPut = "write after Put"          // reported once for each buffer
+	resliced      = "Put of a resliced buffer" // part of a buffer was Put instead of the whole: it was refused
 )
 
-// String names the kind in words.
-func (k FaultKind) String() string {
-	switch k {
-	case DoublePut:
-		return "double Put"
-	case WriteAfterPut:
-		return "write after Put"
-	case Resliced:
-		return "Put of a resliced buffer"
-	}
-	return fmt.Sprintf("FaultKind(%d)", uint8(k))
-}
-
-// A Fault is one misuse that debug mode found.
+// A Fault is one misuse that debug mode found. Its stacks hold program counters,
+// innermost first, as from runtime.Callers.
 type Fault struct {
-	Kind   FaultKind
-	Class  int   // size class of the buffer in bytes
-	Offset int   // WriteAfterPut: the first byte changed; Resliced: where the slice begins
-	Got    Stack // the Get that handed the buffer out
-	Put    Stack // the Put that took it back; nil if it is in use
-	Found  Stack // the refused Put; nil for WriteAfterPut
+	Kind   string    // "double Put", "write after Put" or "Put of a resliced buffer"
+	Class  int       // size class of the buffer in bytes
+	Offset int       // of a write: the first byte changed; of a resliced buffer: where the slice begins
+	Got    []uintptr // the Get that handed the buffer out
+	Put    []uintptr // the Put that took it back; nil if it is in use
+	Found  []uintptr // the refused Put; nil for a write
 }
 
 // String describes the fault over several lines.
 func (f Fault) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "bufpool: %s, %d B buffer", f.Kind, f.Class)
-	if f.Kind != DoublePut {
+	if f.Kind != doublePut {
 		fmt.Fprintf(&b, ", at byte %d", f.Offset)
 	}
 	for _, s := range []struct {
 		what  string
-		stack Stack
+		stack []uintptr
 	}{{"handed out", f.Got}, {"taken back", f.Put}, {"refused", f.Found}} {
 		if len(s.stack) > 0 {
-			fmt.Fprintf(&b, "\n%s:\n%s", s.what, s.stack)
+			fmt.Fprintf(&b, "\n%s:\n%s", s.what, frames(s.stack))
 		}
 	}
 	return b.String()
@@ -65,9 +47,9 @@ func (f Fault) String() string {
 
 // A Leak is a buffer that was not Put.
 type Leak struct {
-	Class     int   // its size class in bytes
-	Collected bool  // the garbage collector freed it: it can no longer be Put
-	Got       Stack // the Get it comes from
+	Class     int       // its size class in bytes
+	Collected bool      // the garbage collector freed it: it can no longer be Put
+	Got       []uintptr // the Get it comes from
 }
 
 // String describes the leak over several lines.
@@ -76,18 +58,14 @@ func (l Leak) String() string {
 	if l.Collected {
 		state = "dropped"
 	}
-	return fmt.Sprintf("bufpool: %d B buffer never Put, %s\nhanded out:\n%s", l.Class, state, l.Got)
+	return fmt.Sprintf("bufpool: %d B buffer never Put, %s\nhanded out:\n%s", l.Class, state, frames(l.Got))
 }
 
-// A Stack holds the program counters of a call, innermost first, as from
-// runtime.Callers.
-type Stack []uintptr
-
-// String formats the stack, two lines per frame.
-func (s Stack) String() string {
+// frames formats a stack, two lines per frame.
+func frames(stack []uintptr) string {
 	var b strings.Builder
-	frames := runtime.CallersFrames(s)
-	for more := len(s) > 0; more; {
+	frames := runtime.CallersFrames(stack)
+	for more := len(stack) > 0; more; {
 		var f runtime.Frame
 		f, more = frames.Next()
 		fmt.Fprintf(&b, "    %s\n        %s:%d\n", f.Function, f.File, f.Line)
@@ -99,7 +77,7 @@ func (s Stack) String() string {
 // the buffer is handed out; the rest is guarded like the node.
 type trace struct {
 	mem      weak.Pointer[byte] // first byte of the buffer
-	got, put Stack
+	got, put []uintptr
 	damaged  bool // a write after Put was found and reported
 }
 
@@ -216,7 +194,7 @@ func (p *Pool) debugPut(c *class, mem *byte, n *node) {
 	defer l.mu.Unlock()
 	if n.free {
 		p.refused[refusedTwice].Add(1)
-		p.debug.fault(Fault{Kind: DoublePut, Class: c.size, Got: n.trace.got, Put: n.trace.put, Found: now})
+		p.debug.fault(Fault{Kind: doublePut, Class: c.size, Got: n.trace.got, Put: n.trace.put, Found: now})
 		return
 	}
 	n.trace.put = now
@@ -246,7 +224,7 @@ func (p *Pool) debugRefused(buf []byte) {
 			l := n.lockHome()
 			defer l.mu.Unlock()
 			p.debug.fault(Fault{
-				Kind: Resliced, Class: c.size, Offset: int(at - n.addr),
+				Kind: resliced, Class: c.size, Offset: int(at - n.addr),
 				Got: n.trace.got, Put: n.trace.put, Found: now,
 			})
 		})
@@ -256,7 +234,7 @@ func (p *Pool) debugRefused(buf []byte) {
 
 // callers is the stack from the caller of the Pool's method on, which lies inner
 // frames above the caller of callers.
-func callers(inner int) Stack {
+func callers(inner int) []uintptr {
 	pcs := make([]uintptr, 32)
 	return pcs[:runtime.Callers(3+inner, pcs)]
 }

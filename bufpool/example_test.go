@@ -49,10 +49,10 @@ func ExamplePool_Grow() {
 	}
 	fmt.Printf("%s, capacity %d\n", buf, cap(buf))
 	pool.Put(buf)
-	fmt.Println(pool.Stats().Refused.Total(), "refused")
+	fmt.Println(pool.Stats().Refused)
 	// Output:
 	// accepted and accounted for, capacity 32
-	// 0 refused
+	// {0 0 0 0}
 }
 
 // Debug mode tells who misused a buffer; check it at the end of a test.

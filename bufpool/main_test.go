@@ -80,3 +80,6 @@ func checkLists(t testing.TB, p *Pool) {
 		}
 	}
 }
+
+// refusedTotal is the number of slices refused for any reason.
+func refusedTotal(r Refusals) uint64 { return r.Oversize + r.NoClass + r.Foreign + r.Twice }

@@ -218,7 +218,7 @@ func checkModel(t *rapid.T) {
 		},
 		"": func(t *rapid.T) {
 			s := p.Stats()
-			if s.Oversize != over || s.Refused.Total() != refused {
+			if s.Oversize != over || refusedTotal(s.Refused) != refused {
 				t.Fatalf("oversize %d, refused %+v; want %d, %d", s.Oversize, s.Refused, over, refused)
 			}
 			if cfg.Debug && s.Refused.Twice != again {
@@ -239,7 +239,7 @@ func checkModel(t *rapid.T) {
 		disown(t, 0)
 	}
 	for _, f := range p.Faults() {
-		if f.Kind == WriteAfterPut {
+		if f.Kind == writeAfterPut {
 			t.Fatal(f)
 		}
 	}

@@ -175,7 +175,7 @@ func TestPutRefuses(t *testing.T) {
 			buf, _ := p.Get(2048)
 			p.Put(tt.part(buf))
 			s := p.Stats()
-			if s.Refused != tt.want || s.Refused.Total() != 1 {
+			if s.Refused != tt.want || refusedTotal(s.Refused) != 1 {
 				t.Errorf("refused %+v, want %+v", s.Refused, tt.want)
 			}
 			for _, c := range s.Classes {
@@ -231,7 +231,7 @@ func TestCeiling(t *testing.T) {
 				p.Put(buf)
 				ceiling := int64(tt.ceiling)
 				if ceiling == 0 {
-					ceiling = DefaultMaxRetainedBytes
+					ceiling = defaultMaxRetainedBytes
 				}
 				if c := classStats(t, p, tt.size); c.RetainedBytes > ceiling {
 					t.Fatalf("retains %d bytes, ceiling %d", c.RetainedBytes, ceiling)
@@ -332,8 +332,8 @@ func TestAllocations(t *testing.T) {
 			t.Errorf("%v allocations per Stats", n)
 		}
 		var classes []ClassStats
-		if n := testing.AllocsPerRun(100, func() { classes = p.AppendClassStats(classes[:0]) }); n != 0 {
-			t.Errorf("%v allocations per AppendClassStats", n)
+		if n := testing.AllocsPerRun(100, func() { classes = p.appendClassStats(classes[:0]) }); n != 0 {
+			t.Errorf("%v allocations per appendClassStats", n)
 		}
 		if n := testing.AllocsPerRun(100, func() {
 			buf, _ := p.Get(1)

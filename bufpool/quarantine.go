@@ -42,7 +42,7 @@ func (p *Pool) inspectLocked(c *class, mem *byte, n *node) {
 		return
 	}
 	n.trace.damaged = true
-	p.debug.fault(Fault{Kind: WriteAfterPut, Class: c.size, Offset: at, Got: n.trace.got, Put: n.trace.put})
+	p.debug.fault(Fault{Kind: writeAfterPut, Class: c.size, Offset: at, Got: n.trace.got, Put: n.trace.put})
 }
 
 // poison fills free buffers. Not zero, which is what a caller expects of a new

@@ -275,7 +275,7 @@ func TestSeatHasOneOwner(t *testing.T) {
 		s := p.Stats()
 		checkBalance(t, s)
 		checkLists(t, p)
-		if c := s.Classes[0]; c.InUse != 0 || s.Refused.Total() != 0 {
+		if c := s.Classes[0]; c.InUse != 0 || refusedTotal(s.Refused) != 0 {
 			t.Errorf("limit %d: %+v, refused %+v", limit, c, s.Refused)
 		}
 	}

@@ -55,9 +55,6 @@ type Refusals struct {
 	Twice uint64
 }
 
-// Total is the number of slices refused for any reason.
-func (r Refusals) Total() uint64 { return r.Oversize + r.NoClass + r.Foreign + r.Twice }
-
 // Coverage is the share of Gets, from 0 to 1, that fell into a size class; 1 if
 // there were none. Below 0.8 the classes do not match the workload.
 func (s Stats) Coverage() float64 {
@@ -101,7 +98,7 @@ const stackClasses = 32
 // the same pool without [Config.Debug], although memory is used only once then.
 //
 // With at most 32 classes it allocates nothing if the result stays on the
-// caller's stack; [Pool.AppendClassStats] allocates nothing if dst has room.
+// caller's stack.
 func (p *Pool) Stats() Stats {
 	// Small enough to be inlined, so that the caller's frame can hold the slice.
 	return p.stats(make([]ClassStats, 0, stackClasses))
@@ -109,7 +106,7 @@ func (p *Pool) Stats() Stats {
 
 func (p *Pool) stats(classes []ClassStats) Stats {
 	return Stats{
-		Classes:  p.AppendClassStats(classes),
+		Classes:  p.appendClassStats(classes),
 		Oversize: p.oversize.Load(),
 		Refused: Refusals{
 			Oversize: p.refused[refusedOversize].Load(),
@@ -120,9 +117,9 @@ func (p *Pool) stats(classes []ClassStats) Stats {
 	}
 }
 
-// AppendClassStats appends the counters of every class to dst, smallest class
+// appendClassStats appends the counters of every class to dst, smallest class
 // first, and returns it. dst stays the caller's.
-func (p *Pool) AppendClassStats(dst []ClassStats) []ClassStats {
+func (p *Pool) appendClassStats(dst []ClassStats) []ClassStats {
 	for _, c := range p.classes {
 		dst = append(dst, c.stats(p.debug != nil))
 	}

@@ -1,22 +1,19 @@
 package deliver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/bits"
 	"sync"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// ErrOpen is wrapped by the error of a Send that a [Breaker] did not let
-// through, and by that of the Send that made it open.
+// ErrOpen is wrapped by the error of a Flush while the circuit is open.
 var ErrOpen = errors.New("circuit breaker is open")
 
-// openError says that the breaker is open, and why.
+// openError says that the circuit is open, and why.
 type openError struct{ cause error }
 
 func (e *openError) Error() string {
@@ -27,10 +24,20 @@ func (e *openError) Error() string {
 }
 
 func (e *openError) Is(target error) bool { return target == ErrOpen }
+func (e *openError) Unwrap() error        { return e.cause }
 
-func (e *openError) Unwrap() error { return e.cause }
-
-// State is the state of a [Breaker].
+// State is the state of the circuit breaker of an [Outlet].
+//
+//	  5 failures in a row, 10 of the last 20, Hold, or Retry-After of 5 s or more
+//	closed ──────────────────────────────────────────────────▶ open ◀─┐
+//	   ▲                                                        │      │
+//	   │ 2 successes               time over, something waits   │      │ failure
+//	   └───────────────────────── half-open ◀───────────────────┘      │
+//	                                  └────────────────────────────────┘
+//
+// Closed, batches are sent as they come. Open, nothing is sent. Half-open, the
+// oldest ProbeRecords records are sent, one batch at a time. After the last success
+// batches grow twofold until one fits whole.
 type State uint8
 
 // The states.
@@ -50,7 +57,7 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", s)
 }
 
-// A Transition is a change of state of a [Breaker].
+// A Transition is a change of state of a circuit breaker.
 type Transition struct {
 	Time     time.Time
 	From, To State
@@ -72,15 +79,12 @@ const (
 	breakerWindow = 20 // results the ratio is taken over
 	breakerRatio  = 10 // failures among them that open
 
-	// probeBusy is what those wait who find a probe under way.
-	probeBusy = 100 * time.Millisecond
-
 	// transitionsKept is the capacity of a subscriber's channel.
 	transitionsKept = 16
 
 	// longAfter is from which Retry-After on the destination counts as down at
 	// once: it has said so itself, and counting further failures would take as
-	// many such waits, with the spill and the handler unused.
+	// many such waits, with the spool and the handler unused.
 	longAfter = 5 * time.Second
 )
 
@@ -89,26 +93,78 @@ const (
 // other end must not stop delivery for days.
 const MaxRetryAfter = 10 * time.Minute
 
-// floor returns the wait that e asks for.
-func floor(e *batch.SendError) time.Duration { return min(max(e.After, 0), MaxRetryAfter) }
+// BreakerOptions configures the circuit breaker of an [Outlet]. The zero value is
+// useful: each field states its default and unit.
+type BreakerOptions struct {
+	// Failures is how many failures in a row open the breaker. Default 5.
+	// Independent of it, 10 failures among the last 20 results do.
+	Failures int
+	// OpenMin and OpenMax bound how long the breaker stays open before it
+	// probes: half to the whole of OpenMin at first, twice as long each time the
+	// probe fails, up to OpenMax. The wait that the destination asked for
+	// ([batch.RetryAfter]) is a floor, up to [MaxRetryAfter]. Defaults 1 s and
+	// 1 min.
+	OpenMin, OpenMax time.Duration
+	// FatalDelay is the least time it stays open after [batch.Hold], which
+	// opens it at once. Default 1 min.
+	FatalDelay time.Duration
+	// ProbeRecords is how many records of a batch are sent as a probe. Default
+	// 10.
+	ProbeRecords int
+	// Successes is how many probes in a row must succeed. Default 2.
+	Successes int
+}
 
-// circuit is the state machine of a [Breaker], apart from the sink.
+func (o *BreakerOptions) resolve() (BreakerOptions, error) {
+	var r BreakerOptions
+	if o != nil {
+		r = *o
+	}
+	setDefault(&r.Failures, DefaultBreakerFailures)
+	setRange(&r.OpenMin, &r.OpenMax, DefaultBreakerOpenMin, DefaultBreakerOpenMax)
+	setDefault(&r.FatalDelay, DefaultFatalDelay)
+	setDefault(&r.ProbeRecords, DefaultBreakerProbe)
+	setDefault(&r.Successes, DefaultBreakerSuccesses)
+	switch {
+	case r.Failures < 0:
+		return r, fmt.Errorf("deliver: breaker: Failures is %d: want 1 or more", r.Failures)
+	case r.OpenMin < 0:
+		return r, fmt.Errorf("deliver: breaker: OpenMin is %s: want more than 0", r.OpenMin)
+	case r.OpenMax < r.OpenMin:
+		return r, fmt.Errorf("deliver: breaker: OpenMax is %s, below OpenMin, which is %s", r.OpenMax, r.OpenMin)
+	case r.FatalDelay < 0:
+		return r, fmt.Errorf("deliver: breaker: FatalDelay is %s: want more than 0", r.FatalDelay)
+	case r.ProbeRecords < 0:
+		return r, fmt.Errorf("deliver: breaker: ProbeRecords is %d: want 1 or more", r.ProbeRecords)
+	case r.Successes < 0:
+		return r, fmt.Errorf("deliver: breaker: Successes is %d: want 1 or more", r.Successes)
+	}
+	return r, nil
+}
+
+// A setback is a failed attempt as the circuit sees it.
+type setback struct {
+	err   error
+	after time.Duration // the wait that the destination asked for
+	hold  bool          // only a change of configuration will help
+}
+
+// circuit is the circuit breaker. The outlet's goroutine makes all changes;
+// others look at the state and subscribe.
 type circuit struct {
-	o BreakerOptions
+	o      BreakerOptions
+	jitter func(lo, hi time.Duration) time.Duration
 
-	// mu guards the rest. It is a leaf: nothing is sent, called back or waited
-	// for under it, except that subscribers are told without waiting.
+	// mu is a leaf: subscribers are told under it without waiting.
 	mu          sync.Mutex
 	state       State
-	epoch       uint64 // counts transitions
 	consecutive int    // failures in a row
 	window      uint32 // the last results, the newest in bit 0; 1: failure
 	results     int    // how many of them there are
 	until       time.Time
-	opened      int  // times opened since the last full ramp-up
-	probing     bool // half-open: the probe is under way
-	successes   int  // half-open: in a row
-	ramp        int  // records per Send while ramping up; 0: no cap
+	opened      int // times opened since the last full ramp-up
+	successes   int // half-open: in a row
+	ramp        int // records per batch while ramping up; 0: no limit
 	cause       error
 	trips       uint64
 	subs        []*subscriber
@@ -121,130 +177,75 @@ type subscriber struct {
 	lost uint64
 }
 
-// admit asks whether n records may be sent now. It returns how many, n or fewer;
-// 0 with the time until it makes sense to ask again. Who is admitted must call
-// observe with epoch.
-func (c *circuit) admit(n int) (k int, epoch uint64, wait time.Duration) {
+// admit asks whether something may be sent now. It returns how many records at
+// most, 0 for no limit, or false with the time until it makes sense to ask again.
+func (c *circuit) admit(now time.Time) (limit int, ok bool, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch c.state {
-	case Closed:
-		if c.ramp > 0 {
-			return min(n, c.ramp), c.epoch, 0
-		}
-		return n, c.epoch, 0
 	case Open:
-		if wait = time.Until(c.until); wait > 0 {
-			return 0, c.epoch, wait
+		if now.Before(c.until) {
+			return 0, false, c.until
 		}
-		c.setLocked(HalfOpen, nil)
 		c.successes = 0
+		c.setLocked(now, HalfOpen, nil)
+		fallthrough
 	case HalfOpen:
-		if c.probing {
-			return 0, c.epoch, probeBusy
-		}
+		return c.o.ProbeRecords, true, now
 	}
-	c.probing = true
-	return min(n, c.o.ProbeRecords), c.epoch, 0
+	return c.ramp, true, now
 }
 
-// A verdict is what a result says of the health of the destination.
-type verdict uint8
-
-const (
-	neutral verdict = iota
-	success
-	failure
-)
-
-// judge classifies the result of a Send of n records. A destination that refuses
-// records, or some of them, is well; one that took a part of them before it
-// failed is neither well nor down.
-func judge(ctx context.Context, n int, err error) verdict {
-	if err == nil || isRefusal(err) {
-		return success
-	}
-	e := batch.Inspect(err)
-	if e.After >= longAfter && ctx.Err() == nil {
-		return failure // it wants to be left alone, whatever it took
-	}
-	switch e.Kind {
-	case batch.KindPrefix:
-		if e.Acked > 0 && e.Acked <= n {
-			return neutral
-		}
-	case batch.KindPartial:
-		if len(e.Records) < n && batch.ValidIndexes(e.Records, n) {
-			return neutral
-		}
-	}
-	if ctx.Err() != nil {
-		return neutral // given up, not failed
-	}
-	return failure
-}
-
-// observe notes the result of a Send of k of the n records of a batch that was
-// admitted in epoch. One that was admitted before the last transition says
-// nothing any more: it is no probe, and what it met with has been dealt with. If
-// the result opens the circuit, observe returns the wait until the first probe.
-func (c *circuit) observe(epoch uint64, v verdict, k, n int, err error) (wait time.Duration, opened bool) {
+// shut reports whether nothing may be sent now.
+func (c *circuit) shut(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if epoch != c.epoch {
-		return 0, false
-	}
+	return c.state == Open && now.Before(c.until)
+}
+
+// worked notes that the destination took a batch, or refused records: it is well.
+// cut says that the batch was made smaller because of the circuit.
+func (c *circuit) worked(now time.Time, cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch c.state {
 	case HalfOpen:
-		c.probing = false
-		switch v {
-		case success:
-			if c.successes++; c.successes >= c.o.Successes {
-				c.setLocked(Closed, nil)
-				c.consecutive, c.window, c.results = 0, 0, 0
-				c.ramp = 2 * c.o.ProbeRecords
-			}
-		case failure:
-			return c.tripLocked(err), true
+		if c.successes++; c.successes >= c.o.Successes {
+			c.setLocked(now, Closed, nil)
+			c.consecutive, c.window, c.results = 0, 0, 0
+			c.ramp = 2 * c.o.ProbeRecords
 		}
 	case Closed:
-		switch v {
-		case success:
-			c.consecutive = 0
-			c.noteLocked(0)
-			if c.ramp > 0 {
-				if k == n { // the cap was not in the way
-					c.ramp, c.opened = 0, 0
-				} else {
-					c.ramp *= 2
-				}
-			}
-		case failure:
-			c.consecutive++
-			c.noteLocked(1)
-			if c.consecutive >= c.o.Failures || c.results == breakerWindow && bits.OnesCount32(c.window) >= breakerRatio ||
-				atOnce(err) {
-				return c.tripLocked(err), true
-			}
-		}
-	}
-	return 0, false
-}
-
-// atOnce reports whether err alone opens the circuit.
-func atOnce(err error) bool {
-	e := batch.Inspect(err)
-	return e.Kind == batch.KindFatal || e.After >= longAfter
-}
-
-// flowed notes that a batch that was not asked for here was delivered.
-func (c *circuit) flowed() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.state == Closed && c.ramp == 0 {
 		c.consecutive = 0
 		c.noteLocked(0)
+		if c.ramp > 0 {
+			if cut {
+				c.ramp *= 2
+			} else {
+				c.ramp, c.opened = 0, 0
+			}
+		}
 	}
+}
+
+// failed notes a failure. It reports whether that opened the circuit.
+func (c *circuit) failed(now time.Time, s setback) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch c.state {
+	case HalfOpen:
+		c.tripLocked(now, s)
+		return true
+	case Closed:
+		c.consecutive++
+		c.noteLocked(1)
+		if c.consecutive >= c.o.Failures || c.results == breakerWindow && bits.OnesCount32(c.window) >= breakerRatio ||
+			s.hold || s.after >= longAfter {
+			c.tripLocked(now, s)
+			return true
+		}
+	}
+	return false
 }
 
 // noteLocked adds a result to the window.
@@ -253,28 +254,34 @@ func (c *circuit) noteLocked(bit uint32) {
 	c.results = min(c.results+1, breakerWindow)
 }
 
-// tripLocked opens the circuit and returns the time until the first probe.
-func (c *circuit) tripLocked(err error) time.Duration {
-	e := batch.Inspect(err)
+// tripLocked opens the circuit.
+func (c *circuit) tripLocked(now time.Time, s setback) {
 	ceil := backoff.Ceil(c.o.OpenMin, c.o.OpenMax, c.opened)
-	wait := max(backoff.Jitter(ceil/2, ceil), floor(&e))
-	if e.Kind == batch.KindFatal {
+	wait := max(c.jitter(ceil/2, ceil), min(s.after, MaxRetryAfter))
+	if s.hold {
 		wait = max(wait, c.o.FatalDelay)
 	}
 	c.opened++
 	c.trips++
 	c.ramp = 0
-	c.cause = err
-	c.until = time.Now().Add(wait)
-	c.setLocked(Open, err)
-	return wait
+	c.cause = s.err
+	c.until = now.Add(wait)
+	c.setLocked(now, Open, s.err)
+}
+
+// hurry brings the next probe forward to at.
+func (c *circuit) hurry(at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.until.After(at) {
+		c.until = at
+	}
 }
 
 // setLocked changes the state and tells subscribers.
-func (c *circuit) setLocked(to State, err error) {
-	t := Transition{Time: time.Now(), From: c.state, To: to, Err: err}
+func (c *circuit) setLocked(now time.Time, to State, err error) {
+	t := Transition{Time: now, From: c.state, To: to, Err: err}
 	c.state = to
-	c.epoch++
 	if to == Closed {
 		c.cause = nil
 	}
@@ -335,23 +342,10 @@ func (c *circuit) close() {
 	c.subs = nil
 }
 
-// clear reports whether batches of any size may be sent at once.
-func (c *circuit) clear() bool {
+// look returns the state, how often the circuit has opened and how many transitions
+// subscribers have missed, and the cause of an open circuit.
+func (c *circuit) look() (state State, trips, lost uint64, cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state == Closed && c.ramp == 0
-}
-
-// isOpen reports whether nothing goes through.
-func (c *circuit) isOpen() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.state == Open && time.Until(c.until) > 0
-}
-
-// lastCause returns what opened the circuit, nil while it is closed.
-func (c *circuit) lastCause() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.cause
+	return c.state, c.trips, c.lost, c.cause
 }

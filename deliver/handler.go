@@ -66,7 +66,6 @@ type guarded struct {
 
 	token chan struct{} // held during a call; capacity 1
 	late  chan outcome  // of a call that timed out and has not returned; nil: none
-	mem   copied        // lent to the handler until it returns
 
 	calls  atomic.Uint64
 	errors atomic.Uint64
@@ -100,7 +99,7 @@ func (c *copied) set(b *batch.Batch) {
 		c.data = append(c.data, r.Data()...)
 	}
 	c.b.Reset()
-	c.b.Codec = b.Codec
+	c.b.Codec, c.b.Origin = b.Codec, b.Origin
 	c.b.Add(batch.NewRun(c.data, c.slots))
 }
 
@@ -108,8 +107,8 @@ func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
 	return &guarded{h: h, timeout: timeout, token: make(chan struct{}, 1)}
 }
 
-// call offers b to the handler because of cause. It returns the handler's
-// error, and what it says it dropped.
+// call offers b to the handler because of cause. It returns the handler's error, and
+// what it says it dropped. The memory of b is the handler's from now on.
 func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) outcome {
 	select {
 	case g.token <- struct{}{}:
@@ -118,7 +117,7 @@ func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) outcome
 	}
 	defer func() { <-g.token }()
 	o := g.callLocked(ctx, cause, b)
-	if o.err = sane(b.Len(), o.err); o.err != nil {
+	if o.err != nil {
 		g.errors.Add(1)
 	}
 	return o
@@ -134,12 +133,11 @@ func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) o
 			return outcome{err: errHandlerBusy}
 		}
 	}
-	g.mem.set(b)
 	g.calls.Add(1)
 	ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, errHandlerTimeout)
 	defer cancel()
 	ch := make(chan outcome, 1)
-	go runHandler(ctx, g.h, cause, &g.mem.b, ch)
+	go runHandler(ctx, g.h, cause, b, ch)
 	scarce := false
 	select {
 	case o := <-ch:

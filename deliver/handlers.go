@@ -5,64 +5,51 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
 
-// An Accepter is a [batch.Sink] that takes certain wire forms only.
-type Accepter interface {
-	// Accepts reports whether the sink takes records of a content type
-	// ([batch.Codec]); "" stands for plain lines of unknown content.
-	Accepts(contentType string) bool
+// A RecordWriter is memory in front of another destination, such as a slab.Writer.
+type RecordWriter interface {
+	WriteRecord(p []byte, m batch.Meta) error
 }
 
-// ToSinkOptions configures [ToSink].
-type ToSinkOptions struct {
+// ToOutputOptions configures [ToOutput].
+type ToOutputOptions struct {
 	// Codec is that of the records that will be handed over. Default nil: plain
 	// lines of unknown content.
 	Codec batch.Codec
-	// Transcode appends a record to dst in the form the fallback wants. Default
+	// Transcode appends a record to dst in the form that the fallback wants. Default
 	// nil: records are handed over as they are. See [TranscodeJSON].
 	Transcode func(dst []byte, c batch.Codec, rec *batch.Record) []byte
-	// Form is the codec of what Transcode writes. Default nil: plain lines.
+	// Form is the codec of the result of Transcode. Default nil: plain lines.
 	Form batch.Codec
 }
 
-// ToSink returns an [ErrorHandler] that sends records to another sink, the
-// fallback, once per offer: what that sink does not take stays pending, and is
-// offered again after the retry delay. Records that the fallback drops by itself
-// (its Tally) are counted as dropped, not as handled. Records that it refuses for
-// good are searched for as [Poison] does and named to the engine, which drops them;
-// but if it has not taken any since it refused whole batches, all stays pending: then
-// it is the fallback that is at fault. What it drops because it has ended for good
-// ([batch.Lost]) stays pending, too. The handler does not close the fallback.
+// ToOutput returns an [ErrorHandler] that gives records to another output, the
+// fallback, which accounts for them from then on: a record that it accepts counts as
+// handled. A record that it drops at once, because it is full, stays pending, and so do
+// those behind it; they are offered again after the retry delay. The handler does not
+// close the fallback.
 //
-// It is an error if the fallback is an [Accepter] that takes neither the content
-// type of Codec nor, with Transcode, that of Form.
-func ToSink(fallback batch.Sink, o *ToSinkOptions) (ErrorHandler, error) {
+// It is an error if the fallback has a Codec method and its content type is not that of
+// Codec or, with Transcode, of Form.
+func ToOutput(fallback RecordWriter, o *ToOutputOptions) (ErrorHandler, error) {
 	if fallback == nil {
 		return nil, errors.New("deliver: fallback is nil")
 	}
 	if o == nil {
-		o = &ToSinkOptions{}
+		o = &ToOutputOptions{}
 	}
 	form := o.Codec
 	if o.Transcode != nil {
 		form = o.Form
 	}
-	if a, ok := fallback.(Accepter); ok && !a.Accepts(contentType(form)) {
+	if c, ok := fallback.(interface{ Codec() batch.Codec }); ok && contentType(c.Codec()) != contentType(form) {
 		return nil, fmt.Errorf("deliver: fallback does not take records of content type %q: give a Transcode", contentType(form))
 	}
-	t := &toSink{o: *o}
-	quiet := func(batch.Event) {} // what fails is told by whoever offers
-	p, err := newPoison(keepLost{fallback}, PoisonOptions{}, newEvents("", quiet))
-	if err != nil {
-		return nil, err
-	}
-	p.naming, t.sink = true, p
-	return t, nil
+	return &toOutput{fallback, *o}, nil
 }
 
 // contentType returns the content type of c, "" for plain lines.
@@ -73,70 +60,31 @@ func contentType(c batch.Codec) string {
 	return c.ContentType()
 }
 
-type toSink struct {
-	sink *Poison
-	o    ToSinkOptions
-	// takes says that the fallback took records, and has not refused all of several
-	// since.
-	takes atomic.Bool
+type toOutput struct {
+	to RecordWriter
+	o  ToOutputOptions
 }
 
-// keepLost is a fallback whose losses are none: the destination may come back, so
-// what the fallback drops because it has ended itself stays pending.
-type keepLost struct{ sink batch.Sink }
-
-func (k keepLost) Send(ctx context.Context, b *batch.Batch) error {
-	err := k.sink.Send(ctx, b)
-	if err == nil {
-		return nil
-	}
-	e := batch.Inspect(err)
-	lost := b.Tally.Dropped[batch.Failed]
-	if e.Kind != batch.KindReject || e.Records == nil || len(e.Records) > 0 || lost == 0 || lost > uint64(b.Len()) {
-		return err
-	}
-	b.Tally.Dropped[batch.Failed] = 0
-	return batch.Prefix(b.Len()-int(lost), plainly(&e))
+func (t *toOutput) HandleError(cause error, b *batch.Batch) error {
+	return t.handle(context.Background(), cause, b)
 }
 
-// send sends b.
-func (t *toSink) send(ctx context.Context, b *batch.Batch) error {
-	err := sane(b.Len(), t.sink.Send(ctx, b))
-	e := batch.Inspect(err)
-	switch n := b.Len(); {
-	case err == nil:
-		t.takes.Store(true)
-	case !refusesSome(&e, n):
-	case len(e.Records) < n:
-		t.takes.Store(true)
-	case n > 1 || !t.takes.Load():
-		t.takes.Store(false)
-		return fmt.Errorf("fallback refuses everything: %w", plainly(&e))
-	}
-	return err
-}
-
-// HandleError sends b with a deadline of DefaultHandlerTimeout.
-func (t *toSink) HandleError(cause error, b *batch.Batch) error {
-	ctx, cancel := context.WithTimeout(context.Background(), DefaultHandlerTimeout)
-	defer cancel()
-	return t.handle(ctx, cause, b)
-}
-
-func (t *toSink) handle(ctx context.Context, _ error, b *batch.Batch) error {
-	if t.o.Transcode == nil {
-		return t.send(ctx, b)
-	}
-	var build batch.Builder
+func (t *toOutput) handle(ctx context.Context, _ error, b *batch.Batch) error {
 	var buf []byte
-	for _, rec := range b.All() {
-		buf = t.o.Transcode(buf[:0], b.Codec, &rec)
-		build.Append(buf, rec.Ticket, rec.Meta)
+	for i, rec := range b.All() {
+		if ctx.Err() != nil {
+			return batch.Prefix(i, context.Cause(ctx))
+		}
+		p := rec.Data
+		if t.o.Transcode != nil {
+			buf = t.o.Transcode(buf[:0], b.Codec, &rec)
+			p = buf
+		}
+		if err := t.to.WriteRecord(p, rec.Meta); err != nil {
+			return batch.Prefix(i, fmt.Errorf("fallback: %w", err))
+		}
 	}
-	out := build.Batch(t.o.Form)
-	err := t.send(ctx, out)
-	b.Tally = out.Tally
-	return err
+	return nil
 }
 
 // TranscodeJSON appends rec as one JSON object and a newline, see [JSONLines].
@@ -194,7 +142,7 @@ func (f firstOf) handle(ctx context.Context, cause error, b *batch.Batch) error 
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		if e := batch.Inspect(err); e.Kind == batch.KindPrefix || e.Kind == batch.KindPartial || refusesSome(&e, b.Len()) {
+		if open, _ := handlerLeft(b.Len(), err); len(open) < b.Len() {
 			return err
 		}
 	}

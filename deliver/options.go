@@ -1,19 +1,21 @@
 package deliver
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Options configures an [Engine]. The zero value is useful: each field states its
+// Options configures an [Outlet]. The zero value is useful: each field states its
 // default and unit.
 type Options struct {
 	// Name is that of the destination. It stands in events, reports and Stats.
 	// Default "deliver".
 	Name string
-	// Retry is how a failed Send is repeated. Name and OnError of it are not
-	// used. Default nil: as described at [RetryOptions].
+	// Retry is how a failed attempt is repeated. Default nil: as described at
+	// [RetryOptions].
 	Retry *RetryOptions
 	// Breaker is when the destination is left alone. Default nil: as described
 	// at [BreakerOptions].
@@ -23,7 +25,7 @@ type Options struct {
 	// PendingLimit is how many records may wait before the handler is offered
 	// any: it is, once strictly more do. Default 0.
 	PendingLimit int
-	// Pending returns how many records wait in front of the engine, such as
+	// Pending returns how many records wait in front of the outlet, such as
 	// Account().Pending.Slab of the slab.Writer that feeds it; they count towards
 	// PendingLimit. It must not wait for a Send. Default nil: none.
 	Pending func() uint64
@@ -32,23 +34,125 @@ type Options struct {
 	// DeadLetter is handed the records that the destination refuses for good.
 	// Default nil: they are only counted.
 	DeadLetter ErrorHandler
+	// Refused is told of the records that the destination refuses for good, before they
+	// become dead letters, on the goroutine that writes those. It may read b until it
+	// returns. Default nil: nobody is told.
+	Refused func(cause error, b *batch.Batch)
 	// Spill holds what neither the destination nor the handler takes while the
 	// breaker is open. What it holds at the start is delivered first. It is not
-	// closed by the engine. Default nil: Send waits, and the producer's buffers
+	// closed by the outlet. Default nil: Send waits, and the producer's buffers
 	// fill.
 	Spill Spill
-	// SpillWhenFull is for a producer that puts records into the spill when it is
-	// full rather than wait, such as a slab.Writer whose policy is Spill: see
-	// [Engine.SpillWhen]. The engine then sends copies from a goroutine of its own,
-	// so that a destination that hangs holds nothing of the producer's; Send
-	// still returns when they are settled or in the spill. That costs a copy and a switch of goroutines per batch. Default false.
-	SpillWhenFull bool
-	// OnError is told of transitions, see the parts: "send", "recovered", "hold",
-	// "expired" ([RetryOptions]), "handler", "handler-recovered"
-	// ([FallbackOptions]), "poison", "too-large", "dead-letter"
-	// ([PoisonOptions]), "spill", "spilled", "spill-error" ([KeeperOptions]), and
-	// "panic" of the destination. It runs on a goroutine of its own behind a
-	// bounded queue, so it may log into this very destination. Default nil: a
-	// line on standard error.
+	// AsideBytes bounds the records that wait apart from the others: those of streams
+	// that the destination does not take just now, and suspects. Default 4 MiB.
+	AsideBytes int
+	// Lent says that the memory of the producer is worth more than that of the
+	// outlet, as crash-safe slabs are: Send then returns when the records are settled
+	// or in the spill. Default false: Send copies a batch and returns as soon as it is
+	// one of the next to go.
+	Lent bool
+	// OnError is told of transitions: "send" at the first failure of a row, "hold"
+	// where only a change of configuration helps, "recovered" at the end of the row;
+	// "expired", "poison", "too-large" and "dead-letter" for the first records of a
+	// row; "handler" and "handler-recovered"; "spill" when the spool begins to fill,
+	// "spilled" when it is empty again, "spill-error" when it fails; and "panic" of the
+	// destination. It runs on a goroutine of its own behind a bounded queue, so it may
+	// log into this very destination. Default nil: a line on standard error.
 	OnError func(batch.Event)
+}
+
+// DefaultAsideBytes is the default of Options.AsideBytes.
+const DefaultAsideBytes = 4 << 20
+
+var errNilDestination = errors.New("deliver: destination is nil")
+
+// resolve returns the options with their defaults. The error names everything that is
+// out of range.
+func (o *Options) resolve() (r Options, brk BreakerOptions, retry RetryOptions, err error) {
+	if o != nil {
+		r = *o
+	}
+	if r.Name == "" {
+		r.Name = "deliver"
+	}
+	setDefault(&r.HandlerTimeout, DefaultHandlerTimeout)
+	setDefault(&r.AsideBytes, DefaultAsideBytes)
+	var errs [5]error
+	retry, errs[0] = r.Retry.resolve()
+	brk, errs[1] = r.Breaker.resolve()
+	if r.PendingLimit < 0 {
+		errs[2] = fmt.Errorf("deliver: PendingLimit is %d: want 0 or more records", r.PendingLimit)
+	}
+	if r.HandlerTimeout < 0 {
+		errs[3] = fmt.Errorf("deliver: HandlerTimeout is %s: want more than 0", r.HandlerTimeout)
+	}
+	if r.AsideBytes < 0 {
+		errs[4] = fmt.Errorf("deliver: AsideBytes is %d: want 0 or more", r.AsideBytes)
+	}
+	if r.Pending == nil {
+		r.Pending = func() uint64 { return 0 }
+	}
+	return r, brk, retry, errors.Join(errs[:]...)
+}
+
+// Defaults of [RetryOptions].
+const (
+	DefaultRetryMin   = 200 * time.Millisecond
+	DefaultRetryMax   = 30 * time.Second
+	DefaultFatalDelay = time.Minute
+	DefaultMaxAge     = 24 * time.Hour
+)
+
+// RetryOptions says how an outlet repeats a failed attempt. The zero value is useful:
+// each field states its default and unit.
+type RetryOptions struct {
+	// Min and Max bound the delay before an attempt: the first is uniform in
+	// [0, Min], each later one in a range twice as wide, up to [0, Max].
+	// Defaults 200 ms and 30 s.
+	Min, Max time.Duration
+	// FatalDelay is the least delay after [batch.Hold]. Default 1 min.
+	FatalDelay time.Duration
+	// MaxAge is the age from which a record is dropped with [batch.Expired] while the
+	// destination fails. Age counts from Meta.Time. It counts from the record's arrival
+	// where that is unknown, and where the record was older than MaxAge when the outlet
+	// was made: it comes out of an archive, or the process before was long dead. The
+	// outlet looks once a second. Default 24 h; negative: no limit.
+	MaxAge time.Duration
+	// Budget bounds retries; share one between several. Default: one of its own
+	// (see [NewBudget]).
+	Budget *Budget
+}
+
+func (o *RetryOptions) resolve() (r RetryOptions, err error) {
+	if o != nil {
+		r = *o
+	}
+	setRange(&r.Min, &r.Max, DefaultRetryMin, DefaultRetryMax)
+	setDefault(&r.FatalDelay, DefaultFatalDelay)
+	setDefault(&r.MaxAge, DefaultMaxAge)
+	switch {
+	case r.Min < 0:
+		return r, fmt.Errorf("deliver: retry: Min is %s: want more than 0", r.Min)
+	case r.Max < r.Min:
+		return r, fmt.Errorf("deliver: retry: Max is %s, below Min, which is %s", r.Max, r.Min)
+	case r.FatalDelay < 0:
+		return r, fmt.Errorf("deliver: retry: FatalDelay is %s: want more than 0", r.FatalDelay)
+	}
+	if r.Budget == nil {
+		r.Budget = NewBudget(0, 0)
+	}
+	return r, nil
+}
+
+// setRange fills in the bounds that are not given, so that they fit one that is.
+func setRange(least, most *time.Duration, defaultLeast, defaultMost time.Duration) {
+	setDefault(most, max(defaultMost, *least))
+	setDefault(least, min(defaultLeast, *most))
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
 }

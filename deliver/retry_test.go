@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,35 +14,70 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-func mustRetry(t *testing.T, sink batch.Sink, o *RetryOptions) (*Retry, *testkit.Events) {
+// newRetrying returns an outlet whose circuit opens late: after 10 failures of 20.
+func newRetrying(t *testing.T, sink batch.Sink, r *RetryOptions) (*Outlet, *testkit.Events) {
 	t.Helper()
 	ev := &testkit.Events{}
-	o.OnError = ev.Add
-	r, err := NewRetry(sink, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r, ev
+	return mustNew(t, FromSink(sink), &Options{Retry: r, Breaker: &BreakerOptions{Failures: 1 << 30}, OnError: ev.Add}), ev
 }
 
 func TestRetryUntilTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Fail(testkit.ErrDown), testkit.Take))
-		r, ev := mustRetry(t, sink, &RetryOptions{})
+		x, ev := newRetrying(t, sink, nil)
 		began := time.Now()
-		b := lines(10)
-		if err := r.Send(t.Context(), b); err != nil {
-			t.Fatal(err)
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		synctest.Wait()
+		if s := x.Stats(); s.LastError != testkit.ErrDown.Error() {
+			t.Errorf("LastError %q", s.LastError)
 		}
+		mustFlush(t, x)
+		synctest.Wait()
 		if d := time.Since(began); d > 600*time.Millisecond {
 			t.Errorf("two retries took %s, at most 0.2 + 0.4 s", d)
 		}
-		synctest.Wait()
 		if got := ev.Ops(); !slices.Equal(got, []string{"send", "recovered"}) {
 			t.Errorf("events %v", got)
 		}
-		if r.Retries() != 2 || len(sink.Got()) != 10 || b.Tally != (batch.Tally{}) {
-			t.Errorf("%d retries, got %v, tally %v", r.Retries(), sink.Got(), b.Tally)
+		if s := x.Stats(); s.Retries != 2 || s.Attempts != 3 || s.LastError != "" {
+			t.Errorf("%+v", s)
+		}
+		mustBalance(t, m, x, 10)
+		mustClose(t, x)
+	})
+}
+
+// Delays grow twofold to Max, uniform from 0.
+func TestRetryDelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sums [15]time.Duration
+		const rounds = 100
+		for range rounds {
+			var at []time.Time
+			sink := batch.SinkFunc(func(context.Context, *batch.Batch) error {
+				at = append(at, time.Now())
+				return testkit.ErrDown
+			})
+			x, _ := newRetrying(t, sink, &RetryOptions{Min: 100 * time.Millisecond, Max: 10 * time.Second, Budget: NewBudget(1, 1e6)})
+			if err := x.Send(t.Context(), lines(1)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Minute)
+			_, _ = shutdown(x, 0)
+			for i := range sums {
+				d := at[i+1].Sub(at[i])
+				if most := min(100*time.Millisecond<<i, 10*time.Second); d > most {
+					t.Fatalf("retry %d after %s, at most %s", i, d, most)
+				}
+				sums[i] += d
+			}
+		}
+		for i, sum := range sums {
+			most := min(100*time.Millisecond<<i, 10*time.Second)
+			if mean := sum / rounds; mean < most*3/10 || mean > most*7/10 {
+				t.Errorf("the mean delay before retry %d is %s, want half of %s", i, mean, most)
+			}
 		}
 	})
 }
@@ -49,10 +86,11 @@ func TestRetryUntilTaken(t *testing.T) {
 func TestRetryRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Some(1, 4), testkit.First(1), testkit.Take))
-		r, _ := mustRetry(t, sink, &RetryOptions{})
-		if err := r.Send(t.Context(), lines(10)); err != nil {
+		x, _ := newRetrying(t, sink, nil)
+		if err := x.Send(t.Context(), lines(10)); err != nil {
 			t.Fatal(err)
 		}
+		mustFlush(t, x)
 		// 1 2 3, then of 4…10 all but 5 and 8, then 5, then 8
 		if got, want := sink.Got(), []uint64{1, 2, 3, 4, 6, 7, 9, 10, 5, 8}; !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
@@ -60,46 +98,168 @@ func TestRetryRest(t *testing.T) {
 		if got, want := sink.Sizes(), []int{10, 7, 2, 1}; !slices.Equal(got, want) {
 			t.Errorf("sizes %v, want %v", got, want)
 		}
+		mustClose(t, x)
 	})
 }
 
+// The wait that a destination asks for is a floor, wherever it asks: in an answer, at
+// the end of a session, or as it refuses to open one.
 func TestRetryAfterIsAFloor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("429"), 7*time.Second)), testkit.Take))
-		r, _ := mustRetry(t, sink, &RetryOptions{})
-		began := time.Now()
-		if err := r.Send(t.Context(), lines(1)); err != nil {
-			t.Fatal(err)
-		}
-		if d := time.Since(began); d < 7*time.Second || d > 8*time.Second {
-			t.Errorf("waited %s, want 7 s", d)
-		}
-	})
+	slow := batch.RetryAfter(errors.New("429"), 4*time.Second)
+	for _, where := range []string{"answer", "end", "open"} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHand(1)
+			d.open = func(n int, _ Life) error {
+				if where == "open" && n == 0 {
+					return slow
+				}
+				return nil
+			}
+			d.onSend = func(s *handSession, b *batch.Batch) error {
+				switch n := len(d.starts()); {
+				case n > 1 || where == "open":
+					s.l.Answer(b, taken)
+				case where == "answer":
+					s.l.Answer(b, notTaken(slow))
+				case where == "end":
+					s.l.End(slow)
+				}
+				return nil
+			}
+			x := mustNew(t, d, nil)
+			began := time.Now()
+			if err := x.Send(t.Context(), lines(1)); err != nil {
+				t.Fatal(err)
+			}
+			mustFlush(t, x)
+			if d := time.Since(began); d < 4*time.Second || d > 5*time.Second {
+				t.Errorf("%s: waited %s, want 4 s", where, d)
+			}
+			mustClose(t, x)
+		})
+	}
 }
 
-func TestRetryFatalHolds(t *testing.T) {
+// A destination that asks for a long wait is down: the spool is used at once. More
+// than MaxRetryAfter is too much to ask for.
+func TestLongRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.Fatal(errors.New("401"))), testkit.Fail(batch.Fatal(errors.New("401"))), testkit.Take))
-		r, ev := mustRetry(t, sink, &RetryOptions{})
+		sink := testkit.NewSink(testkit.Fail(batch.RetryAfter(errors.New("503"), time.Hour)))
+		x := mustNew(t, FromSink(sink), &Options{Spill: &testkit.Spill{}})
+		m := &testkit.Model{}
 		began := time.Now()
-		if err := r.Send(t.Context(), lines(1)); err != nil {
-			t.Fatal(err)
-		}
-		if d := time.Since(began); d < 2*time.Minute {
-			t.Errorf("two holds took %s, want 2 min", d)
+		for range 60 {
+			send(t, m, x, m.Batch(1000, 32, batch.Meta{}))
 		}
 		synctest.Wait()
-		if got := ev.Ops(); !slices.Equal(got, []string{"hold", "recovered"}) {
-			t.Errorf("events %v", got)
+		if d := time.Since(began); d > 0 || sink.Calls() != 1 || x.Stats().Breaker != Open {
+			t.Errorf("Send waited for %s, %d attempts, %s", d, sink.Calls(), x.Stats().Breaker)
 		}
+		if a := balance(t, m, x); a.Pending.Spill != 60000 {
+			t.Errorf("account %s", a)
+		}
+		sink.Answer(nil)
+		time.Sleep(MaxRetryAfter - time.Second)
+		if sink.Calls() != 1 {
+			t.Error("asked before its time")
+		}
+		time.Sleep(time.Minute)
+		mustBalance(t, m, x, 60000)
+		mustClose(t, x)
 	})
 }
 
-// Records that are too old when an attempt has failed are dropped, and no others.
-func TestRetryAge(t *testing.T) {
+// Hold raises an alarm and makes attempts rare, wherever it comes from. Nothing is
+// poison, and nothing is lost.
+func TestHold(t *testing.T) {
+	denied := batch.Fatal(errors.New("401 unauthorized"))
+	for _, where := range []string{"answer", "end", "open"} {
+		synctest.Test(t, func(t *testing.T) {
+			ev, dead := &testkit.Events{}, &handlerLog{}
+			d := newHand(2)
+			var well atomic.Bool
+			d.open = func(int, Life) error {
+				if where == "open" && !well.Load() {
+					return denied
+				}
+				return nil
+			}
+			d.onSend = func(s *handSession, b *batch.Batch) error {
+				switch {
+				case well.Load():
+					s.l.Answer(b, taken)
+				case where == "answer":
+					s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: errors.New("401"), Advice: batch.Hold})
+				default:
+					s.l.End(denied)
+				}
+				return nil
+			}
+			x := mustNew(t, d, &Options{Spill: &testkit.Spill{}, DeadLetter: dead, OnError: ev.Add, Retry: &RetryOptions{MaxAge: -1}})
+			m := &testkit.Model{}
+			for range 10 {
+				send(t, m, x, m.Batch(10, 32, batch.Meta{Time: time.Now().UnixNano()}))
+				time.Sleep(time.Hour)
+			}
+			if n := max(d.opens(), len(d.starts())); n > 10*61 || n < 300 {
+				t.Errorf("%s: %d attempts in ten hours", where, n)
+			}
+			if a := balance(t, m, x); a.Pending.Spill != 100 || dead.calls() != 0 {
+				t.Errorf("%s: %d dead letters: %s", where, dead.calls(), a)
+			}
+			if ev.Count("hold") != 1 || ev.Has("recovered") {
+				t.Errorf("%s: events %v", where, ev.Ops())
+			}
+			well.Store(true)
+			time.Sleep(5 * time.Minute)
+			mustBalance(t, m, x, 100)
+			if ev.Count("recovered") != 1 || ev.Count("spilled") != 1 {
+				t.Errorf("%s: events %v", where, ev.Ops())
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// A destination that is gone for good drops what is sent to it, with a count.
+func TestGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ev := &testkit.Events{}
+		n := 0
+		d := SendFunc(Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+			if n++; n == 1 {
+				return batch.Outcome{Open: batch.From(3), Why: errors.New("broken pipe"), Advice: batch.Gone}
+			}
+			return batch.Outcome{Open: batch.All(), Why: errors.New("broken pipe"), Advice: batch.Gone}
+		})
+		x := mustNew(t, d, &Options{OnError: ev.Add})
+		m := &testkit.Model{}
+		began := time.Now()
+		for range 5 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		mustFlush(t, x)
+		synctest.Wait()
+		if a := balance(t, m, x); a.Delivered != 3 || a.Dropped[batch.Failed] != 47 || time.Since(began) > 0 {
+			t.Errorf("%s after %s", a, time.Since(began))
+		}
+		if ev.Count("send") != 1 {
+			t.Errorf("events %v: want one for the row", ev.Ops())
+		}
+		if s := x.Stats(); !strings.Contains(s.LastError, "broken pipe") {
+			t.Errorf("LastError %q", s.LastError)
+		}
+		mustClose(t, x)
+	})
+}
+
+// ---- age ----------------------------------------------------------------------
+
+// Records that are too old while the destination fails are dropped, and no others.
+func TestAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)
-		r, ev := mustRetry(t, sink, &RetryOptions{})
+		x, ev := newRetrying(t, sink, nil)
 		time.Sleep(2 * time.Hour)
 		now := time.Now()
 		var build batch.Builder
@@ -107,114 +267,203 @@ func TestRetryAge(t *testing.T) {
 			build.Append([]byte("x\n"), uint64(i+1), batch.Meta{Time: now.Add(-age).UnixNano()})
 		}
 		build.Append([]byte("no time\n"), 5, batch.Meta{})
-		b := build.Batch(nil)
 		sink.Answer(testkit.DownUntil(now.Add(time.Hour), testkit.Take))
-		if err := r.Send(t.Context(), b); err != nil {
+		if err := x.Send(t.Context(), build.Batch(nil)); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(2 * time.Hour)
 		if got := sink.Got(); !slices.Equal(got, []uint64{2, 4, 5}) {
 			t.Errorf("got %v", got)
 		}
-		if want := (batch.Drops{batch.Expired: 2}); b.Tally.Dropped != want || b.Tally.Settled() != 2 {
-			t.Errorf("tally %+v", b.Tally)
+		if a := x.Account(); a.Dropped != (batch.Drops{batch.Expired: 2}) || x.Stats().Expired != 2 {
+			t.Errorf("%s", a)
 		}
-		synctest.Wait()
 		if got := ev.Count("expired"); got != 1 {
 			t.Errorf("%d expired events, want one for the row", got)
 		}
-
 		// A destination that is well gets records of any age.
-		old := new(testkit.Model).Batch(3, 32, batch.Meta{Time: 1})
-		if err := r.Send(t.Context(), old); err != nil || old.Tally.Settled() != 0 {
-			t.Errorf("old records: %v, tally %+v", err, old.Tally)
+		if err := x.Send(t.Context(), new(testkit.Model).Batch(3, 32, batch.Meta{Time: 1})); err != nil {
+			t.Error(err)
 		}
-		// Where time is unknown, age counts from the first attempt, and so it does
-		// where a record was too old before there was anything to send it with.
-		sink.Answer(testkit.Fail(testkit.ErrDown))
-		for _, at := range []int64{0, 1, now.Add(-27 * time.Hour).UnixNano()} {
-			began := time.Now()
-			b = new(testkit.Model).Batch(2, 32, batch.Meta{Time: at})
-			if err := r.Send(t.Context(), b); err != nil || b.Tally.Dropped[batch.Expired] != 2 {
-				t.Errorf("%v, tally %+v", err, b.Tally)
-			}
-			if d := time.Since(began); d < 24*time.Hour || d > 24*time.Hour+time.Minute {
-				t.Errorf("gave up after %s, want 24 h", d)
-			}
+		mustFlush(t, x)
+		if a := x.Account(); a.Delivered != 6 {
+			t.Errorf("old records: %s", a)
 		}
+		mustClose(t, x)
 	})
 }
 
-func TestRetryNoAgeLimit(t *testing.T) {
+// Where its time is unknown, or was too old when the outlet was made, the age of a
+// record counts from its arrival.
+func TestAgeFromArrival(t *testing.T) {
+	for _, back := range []time.Duration{-1, 27 * time.Hour, 20000 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			at := int64(0)
+			if back > 0 {
+				at = time.Now().Add(-back).UnixNano()
+			}
+			x, _ := newRetrying(t, testkit.NewSink(testkit.Fail(testkit.ErrDown)), nil)
+			time.Sleep(time.Hour)
+			if err := x.Send(t.Context(), new(testkit.Model).Batch(2, 32, batch.Meta{Time: at})); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(24*time.Hour - time.Second)
+			if a := x.Account(); a.Pending.Inflight != 2 {
+				t.Errorf("%s: a second before: %s", back, a)
+			}
+			time.Sleep(3 * time.Second)
+			if a := x.Account(); a.Dropped[batch.Expired] != 2 {
+				t.Errorf("%s: after 24 h: %s", back, a)
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// A wait ends for a record that has become too old, also while the circuit is open,
+// and for no other.
+func TestAgeDuringLongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), 48*time.Hour)), testkit.Take)
+		sink := testkit.NewSink(answer)
+		x := mustNew(t, FromSink(sink), &Options{Retry: &RetryOptions{MaxAge: 5 * time.Minute}})
+		now := time.Now()
+		var build batch.Builder
+		for i, age := range []time.Duration{time.Minute, 0} {
+			build.Append([]byte("x\n"), uint64(i+1), batch.Meta{Time: now.Add(-age).UnixNano()})
+		}
+		if err := x.Send(t.Context(), build.Batch(nil)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4*time.Minute + 2*time.Second)
+		if a := x.Account(); a.Dropped[batch.Expired] != 1 {
+			t.Errorf("after 4 min: %s", a)
+		}
+		time.Sleep(time.Minute)
+		if a := x.Account(); a.Dropped[batch.Expired] != 2 || sink.Calls() != 1 {
+			t.Errorf("after 5 min: %s, %d attempts", a, sink.Calls())
+		}
+		mustClose(t, x)
+
+		// One that is young enough waits for as long as it takes, up to the cap.
+		sink = testkit.NewSink(answer)
+		x = mustNew(t, FromSink(sink), &Options{Retry: &RetryOptions{MaxAge: 20 * time.Minute}})
+		if err := x.Send(t.Context(), new(testkit.Model).Batch(3, 32, batch.Meta{Time: time.Now().UnixNano()})); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(MaxRetryAfter)
+		synctest.Wait()
+		if a := x.Account(); a.Delivered != 3 {
+			t.Errorf("after the longest wait: %s", a)
+		}
+		mustClose(t, x)
+	})
+}
+
+func TestNoAgeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(100*time.Hour), testkit.Take))
-		r, _ := mustRetry(t, sink, &RetryOptions{MaxAge: -1})
-		if err := r.Send(t.Context(), lines(2)); err != nil || len(sink.Got()) != 2 {
-			t.Errorf("%v, got %v", err, sink.Got())
-		}
+		x := mustNew(t, FromSink(sink), &Options{Retry: &RetryOptions{MaxAge: -1}})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(2, 32, batch.Meta{Time: 1}))
+		time.Sleep(101 * time.Hour)
+		mustBalance(t, m, x, 2)
+		mustClose(t, x)
 	})
 }
 
-// What Send returns when it must give up names the records of the batch it was
-// given.
-func TestRetryResult(t *testing.T) {
-	refuse := batch.Reject(errors.New("malformed"), 0, 2)
-	tests := []struct {
-		name   string
-		answer testkit.Answer
-		kind   batch.Kind
-		acked  int
-		recs   []int
-	}{
-		{"nothing settled", testkit.Fail(testkit.ErrDown), batch.KindRetry, 0, nil},
-		{"prefix", testkit.Script(testkit.First(4), testkit.Fail(testkit.ErrDown)), batch.KindPrefix, 4, nil},
-		{"prefix twice", testkit.Script(testkit.First(4), testkit.First(1), testkit.Fail(testkit.ErrDown)), batch.KindPrefix, 5, nil},
-		{"partial", testkit.Script(testkit.Some(1, 5), testkit.Fail(testkit.ErrDown)), batch.KindPartial, 0, []int{1, 5}},
-		{"partial to prefix", testkit.Script(testkit.Some(8, 9), testkit.Fail(testkit.ErrDown)), batch.KindPrefix, 8, nil},
-		{"reject", testkit.Fail(batch.Permanent(errors.New("malformed"))), batch.KindReject, 0, nil},
-		{"reject the rest", testkit.Script(testkit.First(7), testkit.Fail(batch.Permanent(errors.New("malformed")))), batch.KindReject, 0, []int{7, 8, 9}},
-		{"reject some of the rest", testkit.Script(testkit.First(7), testkit.Fail(refuse)), batch.KindReject, 0, []int{7, 9}},
-		{"too large", testkit.Fail(batch.TooLarge(errors.New("413"))), batch.KindTooLarge, 0, nil},
-		{"the rest is too large", testkit.Script(testkit.First(7), testkit.Fail(batch.TooLarge(errors.New("413")))), batch.KindPrefix, 7, nil},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r, _ := mustRetry(t, testkit.NewSink(tt.answer), &RetryOptions{})
-				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-				defer cancel()
-				err := r.Send(ctx, lines(10))
-				e := batch.Inspect(err)
-				if err == nil || e.Kind != tt.kind || e.Acked != tt.acked || !slices.Equal(e.Records, tt.recs) {
-					t.Errorf("%v: %s acked %d records %v", err, e.Kind, e.Acked, e.Records)
+// ---- size -----------------------------------------------------------------------
+
+// Batches that are too large are halved until they fit, in order, and the size is
+// remembered.
+func TestSmaller(t *testing.T) {
+	const record = 32
+	for limit := record; limit < 40*record; limit += 45 {
+		synctest.Test(t, func(t *testing.T) {
+			sink := testkit.NewSink(testkit.AtMost(limit))
+			ev := &testkit.Events{}
+			x := mustNew(t, FromSink(sink), &Options{OnError: ev.Add})
+			m := &testkit.Model{}
+			for i := range 5 {
+				before, failed := sink.Calls(), 0
+				send(t, m, x, m.Batch(64, record, batch.Meta{}))
+				mustFlush(t, x)
+				for _, n := range sink.Sizes()[before:] {
+					if n*record > limit {
+						failed++
+					}
 				}
-			})
+				if i > 0 && failed > 0 {
+					t.Errorf("limit %d: %d requests too large after the first batch", limit, failed)
+				}
+			}
+			if !slices.Equal(sink.Got(), expect(64*5)) {
+				t.Errorf("limit %d: got %v", limit, sink.Got())
+			}
+			synctest.Wait()
+			if s := x.Stats(); s.BatchBytes == 0 || s.BatchBytes > max(limit, 2*record) || s.Breaker != Closed || s.Trips != 0 {
+				t.Errorf("limit %d: bound %d, %s", limit, s.BatchBytes, s.Breaker)
+			}
+			if ev.Has("send") || !ev.Has("too-large") {
+				t.Errorf("limit %d: events %v", limit, ev.Ops())
+			}
+			mustClose(t, x)
 		})
 	}
 }
 
-// A sink that accounts for more records than it settled does not unbalance
-// anything.
-func TestTallyThatMakesNoSense(t *testing.T) {
+// A single record that is too large is dropped; the others go.
+func TestSmallerRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		calls := 0
-		sink := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
-			calls++
-			b.Tally.Dropped[batch.Poison] = 4
-			if calls == 1 {
-				return batch.Prefix(2, testkit.ErrDown)
-			}
-			return nil
-		})
-		r, _ := mustRetry(t, sink, &RetryOptions{})
-		b := lines(10)
-		if err := r.Send(t.Context(), b); err != nil || b.Tally.Dropped[batch.Poison] != 4 {
-			t.Errorf("%v, tally %+v: want the 4 of the second Send", err, b.Tally)
+		var build batch.Builder
+		for i, n := range []int{10, 10, 500, 10, 10, 600, 10} {
+			build.Append([]byte(strings.Repeat("x", n)), uint64(i+1), batch.Meta{})
+		}
+		sink := testkit.NewSink(testkit.AtMost(100))
+		dead := &handlerLog{}
+		x := mustNew(t, FromSink(sink), &Options{DeadLetter: dead})
+		if err := x.Send(t.Context(), build.Batch(nil)); err != nil {
+			t.Error(err)
+		}
+		mustFlush(t, x)
+		if a := x.Account(); a.Dropped[batch.Poison] != 2 || a.Delivered != 5 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+		if !slices.Equal(sink.Got(), expect(7, 3, 6)) || !slices.Equal(dead.all(), []uint64{3, 6}) {
+			t.Errorf("got %v, dead %v", sink.Got(), dead.all())
 		}
 	})
 }
 
-// Over any time, retries are at most a tenth of the successes plus one a second
-// plus the burst.
+// The remembered size grows again, in the end to no bound at all.
+func TestSmallerGrows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := testkit.NewSink(testkit.Script(testkit.AtMost(100), testkit.Take))
+		x := mustNew(t, FromSink(sink), nil)
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(64, 32, batch.Meta{}))
+		mustFlush(t, x)
+		small := x.Stats().BatchBytes
+		if small == 0 {
+			t.Fatal("the size was not remembered")
+		}
+		for range 300 {
+			send(t, m, x, m.Batch(64, 32, batch.Meta{}))
+		}
+		mustFlush(t, x)
+		if got := x.Stats().BatchBytes; got < small+small/4 {
+			t.Errorf("bound %d after 600 batches, from %d", got, small)
+		}
+		mustBalance(t, m, x, m.Accepted())
+		mustClose(t, x)
+	})
+}
+
+// ---- budget ---------------------------------------------------------------------
+
+// Over any time, retries are at most a tenth of the successes plus one a second plus
+// the burst.
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(0, 0)
@@ -245,59 +494,130 @@ func TestBudget(t *testing.T) {
 	})
 }
 
-// Two Retry that share a budget share it.
+// Outlets that share a budget share it.
 func TestBudgetShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := NewBudget(0, 0)
 		var total uint64
-		var rs [4]*Retry
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		defer cancel()
-		done := make(chan struct{})
-		for i := range rs {
-			rs[i], _ = mustRetry(t, testkit.NewSink(testkit.Fail(testkit.ErrDown)), &RetryOptions{Budget: shared, Max: 200 * time.Millisecond})
-			go func() { _ = rs[i].Send(ctx, lines(1)); done <- struct{}{} }()
+		var xs [4]*Outlet
+		for i := range xs {
+			// Taking a part does not open the circuit.
+			xs[i], _ = newRetrying(t, testkit.NewSink(testkit.First(1)), &RetryOptions{Budget: shared, Max: 200 * time.Millisecond})
+			if err := xs[i].Send(t.Context(), lines(1000)); err != nil {
+				t.Fatal(err)
+			}
 		}
-		for range rs {
-			<-done
+		time.Sleep(5 * time.Minute)
+		for _, x := range xs {
+			total += x.Stats().Retries
 		}
-		for _, r := range rs {
-			total += r.Retries()
-		}
-		if total < 300 || total > 311 {
+		// A failure takes its token at once and then waits for it.
+		if total < 300 || total > 310+uint64(len(xs)) {
 			t.Errorf("%d retries in 300 s, want one a second and 10", total)
 		}
+		for _, x := range xs {
+			_, _ = shutdown(x, time.Second)
+		}
 	})
 }
 
-// Drain makes waits short.
-func TestRetryDrain(t *testing.T) {
+// ---- events ---------------------------------------------------------------------
+
+// "recovered" is said of a destination that has taken something, or refused it.
+func TestRecoveredMeansWell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), time.Hour)), testkit.Take))
-		r, _ := mustRetry(t, sink, &RetryOptions{})
-		done := make(chan error)
-		go func() { done <- r.Send(t.Context(), lines(1)) }()
-		time.Sleep(time.Minute)
-		began := time.Now()
-		r.Drain(time.Now().Add(5 * time.Second))
-		if err := <-done; err != nil || time.Since(began) > 200*time.Millisecond {
-			t.Errorf("%v after %s", err, time.Since(began))
+		ev := &testkit.Events{}
+		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &Options{Spill: &testkit.Spill{}, OnError: ev.Add})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(4, 32, batch.Meta{}))
+		var marker batch.Batch
+		marker.Add(batch.NewRun([]byte("gap\n"), []batch.Slot{{Len: 4, Flags: batch.FlagMarker}}))
+		if err := x.Send(t.Context(), &marker); err != nil {
+			t.Error(err)
 		}
+		time.Sleep(10 * time.Minute)
+		if ev.Has("recovered") || ev.Count("send") != 1 {
+			t.Errorf("events %v", ev.Ops())
+		}
+		mustClose(t, x)
 	})
 }
 
-func TestRetryOptions(t *testing.T) {
-	for _, o := range []*RetryOptions{{Min: -1}, {Max: -1}, {Min: time.Minute, Max: time.Second}, {FatalDelay: -1}} {
-		if _, err := NewRetry(testkit.NewSink(nil), o); err == nil {
-			t.Errorf("%+v: no error", *o)
+// ---- a driver that breaks the rules -----------------------------------------------
+
+// A destination that panics, ends its goroutine or opens nothing is one that failed,
+// in each of its calls.
+func TestBrokenDriver(t *testing.T) {
+	for _, call := range []string{"open", "nil session", "send", "close"} {
+		for _, odd := range []testkit.Answer{testkit.Panic, testkit.Goexit} {
+			synctest.Test(t, func(t *testing.T) {
+				ev := &testkit.Events{}
+				d := newHand(3)
+				n := 0
+				oddly := func(now string) bool {
+					if now == call {
+						if n++; n%2 == 1 {
+							_, _ = odd(nil, 0, nil)
+						}
+					}
+					return false
+				}
+				d.open = func(int, Life) error { oddly("open"); return nil }
+				d.onEnd = func(*handSession) { oddly("close") }
+				d.onSend = func(s *handSession, b *batch.Batch) error {
+					oddly("send")
+					s.l.Answer(b, taken)
+					if call == "close" {
+						s.leave(errors.New("each on its own"))
+					}
+					return nil
+				}
+				dest := Destination(d)
+				if call == "nil session" {
+					dest = nilOnce{d, new(int)}
+				}
+				x := mustNew(t, dest, &Options{OnError: ev.Add})
+				m := &testkit.Model{}
+				for range 5 {
+					send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+				}
+				flushUntil(t, x)
+				mustBalance(t, m, x, 50)
+				if s := x.Stats(); call != "close" && s.Retries == 0 {
+					t.Errorf("%s: no failure", call)
+				}
+				mustClose(t, x)
+			})
 		}
 	}
-	for _, o := range []*RetryOptions{{Min: time.Hour}, {Max: time.Millisecond}} { // the other bound follows
-		if r, err := newRetrier(o, nil, newClosing()); err != nil || r.o.Min > r.o.Max || o.Min > 0 && r.o.Min != o.Min || o.Max > 0 && r.o.Max != o.Max {
-			t.Errorf("%+v: %v", *o, err)
+}
+
+// nilOnce opens no session at first, and says nothing about it.
+type nilOnce struct {
+	Destination
+	n *int
+}
+
+func (d nilOnce) Open(l Life) (Session, error) {
+	if *d.n++; *d.n == 1 {
+		return nil, nil
+	}
+	return d.Destination.Open(l)
+}
+
+// A panic is reported with its stack.
+func TestPanicIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []batch.Event
+		sink := testkit.NewSink(testkit.Script(testkit.Panic, testkit.Take))
+		x := mustNew(t, FromSink(sink), &Options{OnError: func(e batch.Event) { told = append(told, e) }})
+		if err := x.Send(t.Context(), lines(3)); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if _, err := NewRetry(nil, nil); err == nil {
-		t.Error("no error for a nil sink")
-	}
+		mustFlush(t, x)
+		mustClose(t, x)
+		if len(told) == 0 || told[0].Op != "panic" || !strings.Contains(told[0].Err.Error(), "goroutine") || !strings.Contains(told[0].Err.Error(), "testkit.Panic") {
+			t.Errorf("told %v", told)
+		}
+	})
 }

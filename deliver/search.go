@@ -1,323 +1,480 @@
 package deliver
 
 import (
-	"context"
-	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// A search is the way of one batch through a sink in pieces. It goes from left
-// to right over a stack of pieces, so that what is delivered keeps its order.
-// Every piece is in one of two states:
+// A record may be at fault that the destination never says so of: it ends the
+// session instead, each time. The oldest batch without an answer is then suspected.
 //
-//	untold    nothing is known against it: it is sent
-//	            taken ─▶ settled
-//	            too large ─▶ two untold halves
-//	            refused ─▶ suspect
-//	suspect   it, or a larger piece around it, was refused
-//	            one record, refused alone ─▶ dropped
-//	            else its first half is sent
-//	              taken ─▶ the second half is suspect
-//	              refused ─▶ the first half is suspect, the second untold
+//	three sessions end at the same batch
+//	     │
+//	     ▼
+//	search: the batch goes in pieces, half as large after each end of a session,
+//	        twice as large after each that is taken ──▶ all taken: no suspect
+//	     │ a single record ends a session, and a control record is taken
+//	     ▼
+//	trials: the record is set aside, the others go on; from time to time nothing else
+//	        is under way while one to three control records, then the suspect, are sent
+//	     ├─ taken ─▶ delivered: it was innocent
+//	     ├─ a control record is not taken ─▶ the server is ill; count from 0
+//	     └─ 8 times in a row, over at least 30 s, controls taken and the suspect not
+//	          ─▶ dropped{poison}, dead letter
 //
-// There is no bound on how many records are found so; each costs about 2·log2(n)
-// requests. But when that many and 8 were refused in a row, a survey asks whether
-// the destination takes anything at all.
-type search struct {
-	p     *Poison
-	ctx   context.Context
-	b     *batch.Batch
-	a     assembly
-	part  batch.Batch
-	stack []piece
-	dry   int // requests refused in a row
-	most  int // of them before a survey
-}
-
-// A piece is a part of the batch: records i up to, but not including, j.
-type piece struct {
-	i, j    int
-	refusal error // suspect: why; nil: untold
-	alone   bool  // the refusal is of this very piece
-	top     bool  // not a part of anything that was refused
-}
-
-func (pc piece) all() []int { return span(nil, pc.i, pc.j) }
-
-// fate is what became of a piece that was sent.
-type fate uint8
-
+// A control record is a copy of one that was delivered before. Random resets of any
+// rate pass for this pattern once in ten million trials, and a server that takes
+// every n-th message never does, because the number of control records is random.
 const (
-	taken    fate = iota // all of it is settled
-	someLost             // some records were refused by name and dropped, the others are settled
-	tooLarge             // it must be sent in smaller pieces
-	rejected             // as a whole
-	failed               // for a reason that says nothing of the records
+	searchAfter   = 3
+	trialRounds   = 8
+	trialSpan     = 30 * time.Second
+	trialGapMin   = 100 * time.Millisecond // between two rounds; twice as long after each
+	trialGapMax   = 10 * time.Second
+	trialControls = 3
+	trialsMost    = 64 // suspects at a time
+
+	// probeDelay is how long the next attempt waits after a piece, or a suspect, has
+	// ended a session of a destination that is well.
+	probeDelay = 50 * time.Millisecond
+
+	// controlBytes is the largest record to be kept as a control record, and
+	// controlEvery how old the one that is kept may become.
+	controlBytes = 4 << 10
+	controlEvery = 10 * time.Second
 )
 
-// search delivers b, of which nothing is settled; err is the result of a Send of
-// all of it, nil if there was none.
-func (p *Poison) search(ctx context.Context, b *batch.Batch, err error) error {
-	s := search{p: p, ctx: ctx, b: b, a: assembly{b: b}}
-	all := piece{j: b.Len(), top: true}
-	ok := true
-	if err == nil {
-		s.push(all)
-	} else {
-		ok = s.follow(all, s.judge(all, b, err), err)
-	}
-	for ok && len(s.stack) > 0 {
-		if s.most > 0 && s.dry >= s.most {
-			ok = s.survey()
-		} else {
-			ok = s.step(s.pop())
-		}
-	}
-	for len(s.stack) > 0 { // something failed: the rest is for the next time
-		pc := s.pop()
-		s.a.stop(pc.i, pc.j, s.a.err)
-	}
-	slices.Sort(s.a.open)
-	slices.Sort(s.a.refused)
-	return s.a.result()
+// search says how the oldest batches are sent while a record among them is at fault.
+type search struct {
+	suspect uint64 // ticket of the first record that had no answer when a session ended
+	deaths  int    // sessions in a row that ended at it
+
+	on      bool
+	known   int    // of so many records at the head at least one is at fault; 0: none is known
+	size    int    // of the next piece, in records
+	control bool   // a control record is sent before the next piece
+	single  *entry // a record that has ended a session alone; the control record decides
+
+	alone  uint64 // ticket of the record that ended a session alone, and there is no control record
+	lonely int    // how often in a row
 }
 
-func (s *search) pop() piece {
-	last := len(s.stack) - 1
-	pc := s.stack[last]
-	s.stack = s.stack[:last]
-	return pc
+// begin begins, or narrows, the search: of the first n records some are at fault.
+func (s *search) begin(n int) {
+	s.on, s.known, s.size = true, n, max(1, n/2)
 }
 
-func (s *search) push(pieces ...piece) { s.stack = append(s.stack, pieces...) }
-
-// step deals with the first of the pieces that are left. It reports false when
-// something failed that may be retried: what lies behind pc stays open then.
-func (s *search) step(pc piece) bool {
-	switch {
-	case pc.refusal != nil:
-		return s.suspect(pc)
-	case s.cut(pc):
-		return true
+// progress notes that n records at the head are settled.
+func (s *search) progress(n int) {
+	if !s.on || n == 0 {
+		return
 	}
-	f, err := s.try(pc)
-	return s.follow(pc, f, err)
+	if s.known -= n; s.known <= 0 {
+		*s = search{}
+		return
+	}
+	s.size = max(1, s.known/2)
 }
 
-// follow continues behind the Send of an untold piece.
-func (s *search) follow(pc piece, f fate, err error) bool {
-	switch f {
-	case rejected:
-		if pc.top {
-			s.dry, s.most = 0, requests(pc.j-pc.i)
-		}
-		s.push(piece{i: pc.i, j: pc.j, refusal: err, alone: true})
-	case tooLarge:
-		s.push(pc) // to be cut
-	case failed:
-		return false
-	}
-	return true
+// A trial is what is known of a suspect.
+type trial struct {
+	rounds int // in a row in which the controls were taken and it was not
+	first  time.Time
+	next   time.Time
 }
 
-// requests returns how many requests the search for one record at fault among n
-// may cost, and how many may be refused in a row before a survey.
-func requests(n int) int { return 2*bits.Len(uint(max(n-1, 0))) + 8 }
+// trials is the round under way.
+type trials struct {
+	cur      *entry // the suspect; nil: none
+	controls int    // control records to be sent before it
+}
 
-// samples is how many records a survey sends alone.
-const samples = 8
+// control keeps a record that was delivered.
+type control struct {
+	b    *batch.Batch
+	kept time.Time
+}
 
-// survey sends records from different places of what is left of the search alone,
-// until one is taken: then the search goes on. If all of them are refused, the
-// destination refuses everything, and what is left is dropped. It is the only thing
-// that goes out of order: a record that is taken precedes older ones.
-func (s *search) survey() bool {
-	s.dry = 0
-	from := len(s.stack)
-	for from > 0 && !s.stack[from-1].top {
-		from--
+// keep keeps a settled record of b.
+func (c *control) keep(now time.Time, b *batch.Batch, o *batch.Outcome) {
+	if c.b != nil && now.Sub(c.kept) < controlEvery {
+		return
 	}
-	left := 0
-	for _, pc := range s.stack[from:] {
-		left += pc.j - pc.i
-	}
-	if left <= samples {
-		s.most = 0 // they are sent one by one soon
-		return true
-	}
-	var refusal error
-	for k := samples; k > 0; k-- {
-		at := s.take(max(0, left*k/samples-1))
-		left--
-		f, err := s.try(at)
-		switch f {
-		case taken:
-			return true
-		case failed:
-			return false
-		case rejected:
-			refusal = err
-			if !s.bury(at.all(), err) {
-				return false
+	for i, rec := range b.All() {
+		if len(rec.Data) > controlBytes || o.Open.Has(i) || o.Refused.Has(i) {
+			if i >= 16 {
+				return
 			}
-		}
-	}
-	if refusal == nil {
-		return true
-	}
-	var rest []int
-	for len(s.stack) > from {
-		rest = append(rest, s.pop().all()...)
-	}
-	return s.bury(rest, refusal)
-}
-
-// take takes a record out of the stack and returns it: k counts those of its pieces
-// in their order, from the top down. What is left of its piece is untold: the fault
-// may have been this one.
-func (s *search) take(k int) piece {
-	for n := len(s.stack) - 1; ; n-- {
-		pc := s.stack[n]
-		if size := pc.j - pc.i; k >= size {
-			k -= size
 			continue
 		}
-		at := piece{i: pc.i + k, j: pc.i + k + 1}
-		var parts []piece // the top of the stack is its end
-		if at.j < pc.j {
-			parts = append(parts, piece{i: at.j, j: pc.j})
-		}
-		if pc.i < at.i {
-			parts = append(parts, piece{i: pc.i, j: at.i})
-		}
-		s.stack = slices.Replace(s.stack, n, n+1, parts...)
-		return at
+		var one batch.Builder
+		one.Append(rec.Data, rec.Ticket, rec.Meta)
+		c.b, c.kept = one.Batch(b.Codec), now
+		return
 	}
 }
 
-// cut replaces a piece with more payload than one Send may have by two smaller
-// ones. It reports false if there is no need.
-func (s *search) cut(pc piece) bool {
-	limit := s.p.bound()
-	if limit == 0 || pc.j-pc.i == 1 {
-		return false
-	}
-	part := s.slice(pc)
-	if part.Bytes() <= limit {
-		return false
-	}
-	k, size := 0, 0
-	for _, rec := range part.All() {
-		if size += len(rec.Data); size > limit && k > 0 {
-			break
-		}
-		k++
-	}
-	first, second := pc, pc
-	first.j, second.i = pc.i+k, pc.i+k
-	s.push(second, first)
-	return true
+// entry returns the control record as something to send.
+func (c *control) entry() *entry {
+	return &entry{b: c.b.Slice(nil, 0, 1), ctl: true}
 }
 
-// suspect narrows down what is at fault in a piece that was refused.
-func (s *search) suspect(pc piece) bool {
-	n := pc.j - pc.i
-	if n == 1 && !pc.alone {
-		f, err := s.try(pc)
-		if f == rejected {
-			return s.bury(pc.all(), err)
-		}
-		return f != failed
-	}
-	if n == 1 {
-		return s.bury(pc.all(), pc.refusal)
-	}
-	first, second := piece{i: pc.i, j: pc.i + n/2}, piece{i: pc.i + n/2, j: pc.j}
-	if s.cut(first) { // pushed what is above second: put that below
-		s.stack = append(s.stack, piece{})
-		at := len(s.stack) - 3
-		copy(s.stack[at+1:], s.stack[at:])
-		s.stack[at] = second
-		return true
-	}
-	f, err := s.try(first)
-	switch f {
-	case taken: // so the fault lies behind it
-		second.refusal = pc.refusal
-		s.push(second)
-	case rejected:
-		first.refusal, first.alone = err, true
-		s.push(second, first)
-	case someLost:
-		s.push(second)
-	case tooLarge:
-		s.push(second, first)
-	case failed:
-		s.push(second)
-		return false
-	}
-	return true
-}
-
-func (s *search) slice(pc piece) *batch.Batch {
-	s.part.Reset()
-	return s.b.Slice(&s.part, pc.i, pc.j)
-}
-
-// try sends a piece.
-func (s *search) try(pc piece) (fate, error) {
-	part := s.slice(pc)
-	err := s.p.sink.Send(s.ctx, part)
-	f := s.judge(pc, part, err)
-	if s.dry++; f != rejected {
-		s.dry = 0
-	}
-	return f, err
-}
-
-// judge notes the result of a Send of part, which is the piece pc.
-func (s *search) judge(pc piece, part *batch.Batch, err error) fate {
-	e := batch.Inspect(err)
-	n := part.Len()
+// died deals with the end of a session whose oldest batch without an answer was e. It
+// reports true if that says nothing against the destination.
+func (m *machine) died(now time.Time, e *entry) bool {
+	s := &m.search
 	switch {
-	case err == nil:
-		s.p.wentThrough(part.Bytes())
-	case e.Kind == batch.KindReject && e.Records != nil && batch.ValidIndexes(e.Records, n):
-		s.a.tally.Add(tallied(part, n-len(e.Records)))
-		lost := slices.Clone(e.Records)
-		for k := range lost {
-			lost[k] += pc.i
-		}
-		if !s.bury(lost, err) {
-			return failed
-		}
-		return someLost
-	case e.Kind == batch.KindReject, e.Kind == batch.KindTooLarge && n == 1:
-		return rejected
-	case e.Kind == batch.KindTooLarge:
-		s.p.lower(part, err)
-		return tooLarge
-	}
-	if s.a.add(pc.i, part, err) {
-		return taken
-	}
-	return failed
-}
-
-// bury drops the records with the given indexes, which were refused for good. It
-// reports false, and leaves them open, if ctx has ended: then there is no time to
-// write the dead letter.
-func (s *search) bury(indexes []int, err error) bool {
-	if s.ctx.Err() != nil {
-		s.a.open, s.a.err = append(s.a.open, indexes...), batch.RetryAfter(err, 0)
+	case e.ghost:
 		return false
-	}
-	if s.p.naming {
-		s.a.refused, s.a.refusal = append(s.a.refused, indexes...), err
+	case e.ctl:
+		m.controlFailed(now)
+		return false
+	case e.trial != nil:
+		m.trialRefused(now, e)
+		return true
+	case !s.on:
+		if t := e.b.First(); t != s.suspect || s.deaths == 0 {
+			s.suspect, s.deaths = t, 0
+		}
+		if s.deaths++; s.deaths >= searchAfter {
+			s.begin(e.b.Len())
+		}
+		return false
+	case e.b.Len() > 1:
+		s.begin(e.b.Len())
+		s.control = m.ctl.b != nil
+		return s.control
+	case m.ctl.b != nil:
+		s.single, s.control = e, true
 		return true
 	}
-	s.a.tally.Dropped[batch.Poison] += s.p.bury(s.ctx, s.b.Select(nil, indexes), err)
+	if len(m.ring) < 2 && !m.backlog {
+		return false // nothing would come next, and a loan would never end
+	}
+	// Nothing was ever delivered, so nothing can show that the destination is well but
+	// what comes next. The first suspect gives way at once, further ones later: if the
+	// destination is ill, they will arrive out of order.
+	if t := e.b.First(); t != s.alone || s.lonely == 0 {
+		s.alone, s.lonely = t, 0
+	}
+	if s.lonely++; m.suspects() == 0 || s.lonely >= searchAfter {
+		s.lonely = 0
+		m.setSuspectAside(now, e, 0)
+	}
+	return false
+}
+
+// controlAnswered deals with the answer to a control record.
+func (m *machine) controlAnswered(now time.Time, e *entry, o batch.Outcome) {
+	if !o.Open.Empty() || !o.Refused.Empty() {
+		m.controlFailed(now)
+		if o.Open.Empty() {
+			m.ctl.b = nil // taken before, refused now: it controls nothing
+			return
+		}
+		m.failed(now, setback{err: cause(o.Why), after: o.After, hold: o.Advice == batch.Hold}, 1)
+		return
+	}
+	m.answered = true
+	m.failures, m.notBefore = 0, time.Time{}
+	m.brk.worked(now, true)
+	if m.trials.cur != nil {
+		m.trials.controls--
+		return
+	}
+	m.search.control = false
+	if e := m.search.single; e != nil {
+		m.search.single = nil
+		if e.place == waiting && !m.setSuspectAside(now, e, 1) { // else the handler or the spool has taken it
+			m.notBefore = now.Add(trialGapMax)
+		}
+	}
+}
+
+// controlFailed notes that a control record was not taken: the destination is ill.
+func (m *machine) controlFailed(now time.Time) {
+	if e := m.trials.cur; e != nil {
+		m.trials = trials{}
+		e.trial.rounds, e.trial.first = 0, now
+		m.postpone(now, e)
+		return
+	}
+	m.search.control, m.search.single = false, nil
+}
+
+// forgetSuspect ends what the search is about to do with e, which is gone.
+func (m *machine) forgetSuspect(e *entry) {
+	if m.search.single == e {
+		m.search.single = nil
+	}
+	if m.trials.cur == e {
+		m.trials = trials{}
+	}
+}
+
+// suspects returns how many records are on trial.
+func (m *machine) suspects() (n int) {
+	for _, e := range m.aside {
+		if e.trial != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// setSuspectAside puts e, a single record of the ring, on trial. It reports false
+// if there is no room for another suspect.
+func (m *machine) setSuspectAside(now time.Time, e *entry, rounds int) bool {
+	if m.suspects() >= trialsMost || !m.setAside(e) {
+		return false
+	}
+	e.trial = &trial{rounds: rounds, first: now}
+	m.postpone(now, e)
+	m.search.progress(1)
 	return true
+}
+
+// postpone sets the time of the next round of e.
+func (m *machine) postpone(now time.Time, e *entry) {
+	gap := backoff.Ceil(trialGapMin, trialGapMax, e.trial.rounds)
+	e.trial.next = now.Add(m.set.jitter(gap/2, gap))
+}
+
+// tryTrials does the next step of a round. busy says that nothing else may be sent
+// now.
+func (m *machine) tryTrials(now time.Time) (a action, ok, busy bool) {
+	t := &m.trials
+	if t.cur == nil {
+		e := m.dueSuspect(now)
+		if e == nil {
+			return action{}, false, false
+		}
+		t.cur, t.controls = e, 1+int(m.set.jitter(0, trialControls-1))
+	}
+	if state, _, _, _ := m.brk.look(); state == Open {
+		m.postpone(now, t.cur)
+		*t = trials{}
+		return action{}, false, false
+	}
+	switch {
+	case m.under > 0 || now.Before(m.notBefore):
+		return action{}, false, true
+	case m.sess == none:
+		m.sess = opening
+		return action{do: doOpen}, true, true
+	case m.sess != live:
+		return action{}, false, true
+	case t.controls > 0:
+		return m.give(m.ctl.entry()), true, true
+	}
+	return m.give(t.cur), true, true
+}
+
+// dueSuspect returns a suspect whose next round may begin.
+func (m *machine) dueSuspect(now time.Time) *entry {
+	if m.search.on || m.ctl.b == nil {
+		return nil
+	}
+	for _, e := range m.aside {
+		if e.trial != nil && !now.Before(e.trial.next) {
+			return e
+		}
+	}
+	return nil
+}
+
+// trialRefused notes that the session ended at the suspect e after its controls were
+// taken.
+func (m *machine) trialRefused(now time.Time, e *entry) {
+	m.trials = trials{}
+	t := e.trial
+	t.rounds++
+	if t.rounds >= trialRounds && now.Sub(t.first) >= trialSpan {
+		m.condemn(e.h, e.b, m.lastErr)
+		m.remove(e)
+		return
+	}
+	m.postpone(now, e)
+}
+
+// trialAnswered deals with the answer to the suspect e.
+func (m *machine) trialAnswered(now time.Time, e *entry, o batch.Outcome) {
+	m.trials = trials{}
+	if o.Open.Empty() {
+		m.settle(now, e, o)
+		return
+	}
+	m.unpin(e)
+	e.b = e.b.Slice(nil, 0, 1)
+	e.trial.rounds, e.trial.first = 0, now
+	m.postpone(now, e)
+	m.failed(now, setback{err: cause(o.Why), after: o.After, hold: o.Advice == batch.Hold}, 1)
+}
+
+// ---- set aside ------------------------------------------------------------
+
+// A hold is a stream that the destination does not take just now.
+type hold struct {
+	until    time.Time
+	times    int  // in a row
+	released bool // it is being tried
+}
+
+const (
+	holdMin = time.Second
+	holdMax = time.Minute
+)
+
+// setAside moves e out of the ring. It reports false if there is no room: what is
+// set aside is bounded.
+func (m *machine) setAside(e *entry) bool {
+	if !m.roomAside(e) {
+		return false
+	}
+	i := slices.Index(m.ring, e)
+	m.ring = slices.Delete(m.ring, i, i+1)
+	if e.h.custody == own && !e.h.small { // what is set aside must not take the room of the next batches
+		m.compact(e)
+	}
+	e.place, e.front = apart, false
+	e.h.aside++
+	m.aside = append(m.aside, e)
+	return true
+}
+
+// roomAside reports whether e may be set aside.
+func (m *machine) roomAside(e *entry) bool {
+	size := e.b.Bytes()
+	for _, o := range m.aside {
+		size += o.b.Bytes()
+	}
+	return size <= m.set.asideBytes
+}
+
+// compact gives e, a batch or a part of one, memory of its own.
+func (m *machine) compact(e *entry) {
+	h := &holder{custody: own, no: e.h.no, parts: 1, small: true}
+	h.mem.set(e.b)
+	old := e.h
+	m.led.move(old, h, countable(e.b))
+	e.h, e.b = h, &h.mem.b
+	old.parts--
+	m.letGo(old)
+}
+
+// hold has the open records of e, all others of their streams that are open, and later
+// ones set aside when their turn comes. It reports false if there is no room for them.
+func (m *machine) hold(now time.Time, e *entry, o batch.Outcome) bool {
+	for _, rec := range e.b.All() {
+		h := m.held[rec.Stream]
+		switch {
+		case h == nil:
+			h = &hold{}
+			m.held[rec.Stream] = h
+			m.set.post("hold", cause(o.Why), 1)
+		case !h.released:
+			continue
+		}
+		h.released = false
+		h.times++
+		h.until = now.Add(max(min(o.After, MaxRetryAfter), m.set.jitter(holdMin/2, backoff.Ceil(holdMin, holdMax, h.times-1))))
+	}
+	return m.roomAside(e)
+}
+
+// setHeldApart moves records of held streams out of e, the next to be sent. It reports
+// whether it changed anything.
+func (m *machine) setHeldApart(now time.Time, e *entry) bool {
+	for _, rec := range e.b.All() {
+		if h := m.held[rec.Stream]; h != nil && !h.released {
+			if !m.setStreamsAside(e) { // no room: all wait for the first stream
+				m.notBefore = m.nextUnhold()
+			}
+			return true
+		}
+	}
+	return false
+}
+
+// setStreamsAside moves the records of e whose streams are held out of the ring.
+func (m *machine) setStreamsAside(e *entry) bool {
+	byStream := map[uint32][]int{}
+	var streams []uint32
+	var free []int
+	for i, rec := range e.b.All() {
+		if h := m.held[rec.Stream]; h == nil || h.released {
+			free = append(free, i)
+			continue
+		}
+		if byStream[rec.Stream] == nil {
+			streams = append(streams, rec.Stream)
+		}
+		byStream[rec.Stream] = append(byStream[rec.Stream], i)
+	}
+	all := e.b
+	at := slices.Index(m.ring, e)
+	for _, stream := range streams {
+		part := m.entryOf(e.h, all.Select(nil, byStream[stream]), e.since)
+		part.stream = stream
+		m.ring = slices.Insert(m.ring, at, part)
+		if !m.setAside(part) {
+			m.ring = slices.Delete(m.ring, at, at+1)
+			part.h.parts--
+			return false
+		}
+		// What is left of e is what has not been moved.
+		left := free
+		for _, s := range streams[slices.Index(streams, stream)+1:] {
+			left = append(slices.Clone(left), byStream[s]...)
+		}
+		slices.Sort(left)
+		e.b = all.Select(nil, left)
+	}
+	if e.b.Len() == 0 {
+		m.remove(e)
+	}
+	return true
+}
+
+// nextUnhold returns when the first stream is tried again.
+func (m *machine) nextUnhold() (t time.Time) {
+	for _, h := range m.held {
+		if !h.released && (t.IsZero() || h.until.Before(t)) {
+			t = h.until
+		}
+	}
+	return t
+}
+
+// unhold has streams tried again whose time has come: what was set aside of them
+// goes first.
+func (m *machine) unhold(now time.Time) {
+	for stream, h := range m.held {
+		if now.Before(h.until) {
+			continue
+		}
+		if h.released {
+			if now.Sub(h.until) > holdMax {
+				delete(m.held, stream)
+			}
+			continue
+		}
+		h.released = true
+		at := 0
+		for i := 0; i < len(m.aside); {
+			e := m.aside[i]
+			if e.trial != nil || e.stream != stream {
+				i++
+				continue
+			}
+			m.aside = slices.Delete(m.aside, i, i+1)
+			e.h.aside--
+			e.place, e.front = waiting, true
+			m.ring = slices.Insert(m.ring, at, e)
+			at++
+		}
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,455 +12,572 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// handSink is an AsyncSink whose answers the test gives by hand.
-type handSink struct {
-	mu      sync.Mutex
-	window  int
-	got     []uint64
-	started []handBatch
-	ctx     context.Context
-}
-
-type handBatch struct {
-	first, last uint64
-	done        func(error)
-}
-
-func (s *handSink) Window() int { return s.window }
-
-func (s *handSink) Start(ctx context.Context, b *batch.Batch, done func(error)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, rec := range b.All() {
-		s.got = append(s.got, rec.Ticket)
-	}
-	s.ctx = ctx
-	s.started = append(s.started, handBatch{b.First(), b.Last(), done})
-}
-
-func (s *handSink) Send(ctx context.Context, b *batch.Batch) error {
-	return batch.SendAsync(ctx, s, b)
-}
-
-// firsts returns the first tickets of the batches started so far.
-func (s *handSink) firsts() (out []uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, b := range s.started {
-		out = append(out, b.first)
-	}
-	return out
-}
-
-// answer answers the i-th Start.
-func (s *handSink) answer(i int, err error) {
-	s.mu.Lock()
-	done := s.started[i].done
-	s.mu.Unlock()
-	done(err)
-	synctest.Wait()
-}
-
-func mustFirsts(t *testing.T, s *handSink, want ...uint64) {
-	t.Helper()
-	synctest.Wait()
-	if got := s.firsts(); !slices.Equal(got, want) {
-		t.Fatalf("started %v, want %v", got, want)
-	}
-}
-
-// As many batches as the window has are in flight; Send waits for a free place;
-// what is answered early waits for what is older.
+// As many batches as the window has are under way; one more waits in the outlet; a
+// further Send waits for room.
 func TestWindowFlows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := &handSink{window: 3}
-		k, _ := mustKeeper(t, sink, KeeperOptions{})
-		m := &testkit.Model{}
-		for range 3 {
-			send(t, m, k, m.Batch(10, 32, batch.Meta{}))
-		}
-		mustFirsts(t, sink, 1, 11, 21)
-		fourth := make(chan error, 1)
-		b := m.Batch(10, 32, batch.Meta{})
-		go func() { fourth <- k.Send(t.Context(), b) }()
-		sink.answer(1, nil)
-		sink.answer(2, nil)
-		if a := k.Account(); a.Delivered != 0 || a.Pending.Inflight != 30 || len(fourth) != 0 {
-			t.Errorf("answered out of order: %s", a)
-		}
-		sink.answer(0, nil)
-		if err := <-fourth; m.Sent(b, err) != nil {
-			t.Fatal(err)
-		}
-		if a := balance(t, m, k); a.Delivered != 30 || a.Pending.Inflight != 10 {
-			t.Error(a)
-		}
-		mustFirsts(t, sink, 1, 11, 21, 31)
-		flushed := make(chan error, 1)
-		go func() { flushed <- k.Flush(t.Context()) }()
-		synctest.Wait()
-		if len(flushed) != 0 {
-			t.Error("Flush did not wait for what is in flight")
-		}
-		sink.answer(3, nil)
-		if err := <-flushed; err != nil {
-			t.Error(err)
-		}
-		if err := k.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// Go-back-N, step by step.
-func TestWindowGoesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := &handSink{window: 4}
-		k, _ := mustKeeper(t, sink, KeeperOptions{})
+		d := newHand(3)
+		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
 		for range 4 {
-			send(t, m, k, m.Batch(10, 32, batch.Meta{}))
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		}
-		sink.answer(3, nil)
-		sink.answer(1, testkit.ErrDown)
-		sink.answer(0, nil)
-		time.Sleep(time.Minute)
-		mustFirsts(t, sink, 1, 11, 21, 31) // nothing before all have their answer
-		sink.answer(2, nil)
-		time.Sleep(time.Minute)
-		mustFirsts(t, sink, 1, 11, 21, 31, 11) // the first that failed, by itself
-		if a := k.Account(); a.Delivered != 10 || a.Pending.Inflight != 30 {
-			t.Error(a)
+		d.mustStart(t, 1, 11, 21)
+		fifth := make(chan error, 1)
+		b := m.Batch(10, 32, batch.Meta{})
+		go func() { fifth <- x.Send(t.Context(), b) }()
+		synctest.Wait()
+		if len(fifth) > 0 {
+			t.Error("Send did not wait for room")
 		}
-		sink.answer(4, batch.Prefix(4, testkit.ErrDown))
-		time.Sleep(time.Minute)
-		mustFirsts(t, sink, 1, 11, 21, 31, 11, 15)
-		sink.answer(5, nil)
-		mustFirsts(t, sink, 1, 11, 21, 31, 11, 15, 21, 31) // all behind it again, in flight
-		send(t, m, k, m.Batch(10, 32, batch.Meta{}))
-		mustFirsts(t, sink, 1, 11, 21, 31, 11, 15, 21, 31, 41)
-		for i := 6; i <= 8; i++ {
-			sink.answer(i, nil)
+		d.answer(1, taken) // out of order: it is settled, and its place is free
+		if a := x.Account(); a.Delivered != 10 {
+			t.Errorf("answered out of order: %s", a)
 		}
-		if a := balance(t, m, k); a.Delivered != 50 || a.Pending.Total() != 0 {
-			t.Error(a)
+		if err := <-fifth; m.Sent(b, err) != nil {
+			t.Fatal(err)
 		}
-		if err := m.Verify(sink.got, 50); err != nil {
-			t.Error(err)
+		d.mustStart(t, 1, 11, 21, 31)
+		for _, i := range []int{3, 0, 2} {
+			d.answer(i, taken)
 		}
-		if err := k.Close(t.Context()); err != nil {
-			t.Error(err)
+		d.mustStart(t, 1, 11, 21, 31, 41)
+		d.answer(4, taken)
+		mustBalance(t, m, x, 50)
+		mustClose(t, x)
+		if s := d.session(); !s.closed || !ctxDone(s.l.Context()) || d.opens() != 1 {
+			t.Error("the session was not closed")
 		}
 	})
 }
 
-// When nothing of the batch that failed is sent again, nothing behind it is.
-func TestWindowRefusal(t *testing.T) {
+// After an answer with open records nothing new is sent until all batches under way
+// are answered. Then the open records are sent again, in order, and nothing else.
+func TestWindowRegroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := &handSink{window: 3}
-		dead := &handlerLog{}
-		e := mustNew(t, sink, &Options{DeadLetter: dead})
+		d := newHand(4)
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		for range 5 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		d.mustStart(t, 1, 11, 21, 31)
+		d.answer(0, taken)
+		d.mustStart(t, 1, 11, 21, 31, 41)
+		d.answer(1, batch.Outcome{Open: batch.From(4), Why: testkit.ErrDown})
+		d.answer(4, notTaken(testkit.ErrDown))
+		time.Sleep(time.Minute)
+		d.mustStart(t, 1, 11, 21, 31, 41)
+		d.answer(3, notTaken(testkit.ErrDown))
+		time.Sleep(time.Minute)
+		d.mustStart(t, 1, 11, 21, 31, 41)
+		d.answer(2, batch.Outcome{Open: batch.Of(2, 5), Why: testkit.ErrDown})
+		time.Sleep(time.Minute)
+		d.mustStart(t, 1, 11, 21, 31, 41, 15, 23, 31, 41)
+		if got := d.batch(6).tickets; !slices.Equal(got, []uint64{23, 26}) {
+			t.Errorf("sent again: %v", got)
+		}
+		for i := 5; i < 9; i++ {
+			d.answer(i, taken)
+		}
+		mustBalance(t, m, x, 50)
+		if d.opens() != 1 {
+			t.Errorf("%d sessions", d.opens())
+		}
+		mustClose(t, x)
+	})
+}
+
+// When a session ends, all that has no answer is unsent. The next session begins with
+// the oldest open record, after Close of the first one has returned.
+func TestWindowRewinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		d := newHand(3)
+		d.onEnd = func(s *handSession) {
+			if s.n == 0 {
+				<-release
+			}
+		}
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		for range 4 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		d.mustStart(t, 1, 11, 21)
+		d.answer(1, taken)
+		d.mustStart(t, 1, 11, 21, 31)
+		first := d.session()
+		d.end(testkit.ErrDown)
+		if !ctxDone(first.l.Context()) {
+			t.Error("the context of the session has not ended")
+		}
+		d.answer(0, taken) // void
+		d.answer(2, taken)
+		time.Sleep(time.Hour)
+		if d.opens() != 1 {
+			t.Fatal("a second session beside one that has not closed")
+		}
+		for i := range 4 { // its memory is as it was
+			if x := d.batch(i); string(x.b.AppendTo(nil)) != x.text && i != 1 {
+				t.Errorf("batch %d has changed under a session that reads it", i)
+			}
+		}
+		close(release)
+		time.Sleep(time.Minute)
+		d.mustStart(t, 1, 11, 21, 31, 1, 21, 31)
+		d.answer(0, taken) // void, still
+		if a := x.Account(); a.Delivered != 10 {
+			t.Errorf("an answer of a dead session counts: %s", a)
+		}
+		for i := 4; i < 7; i++ {
+			d.answer(i, taken)
+			d.answer(i, notTaken(testkit.ErrDown)) // the second one counts for nothing
+		}
+		mustBalance(t, m, x, 40)
+		mustClose(t, x)
+	})
+}
+
+// Answers that came before the end of the session count, in one go with it.
+func TestAnswersBeforeTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(3)
+		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
 		for range 3 {
-			send(t, m, e, m.Batch(10, 32, batch.Meta{}))
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		}
-		sink.answer(0, batch.Reject(errors.New("400"), 2, 5))
-		sink.answer(2, nil)
-		sink.answer(1, nil)
-		mustFirsts(t, sink, 1, 11, 21)
-		if a := balance(t, m, e); a.Delivered != 28 || a.Dropped[batch.Poison] != 2 || a.Pending.Total() != 0 {
-			t.Error(a)
-		}
-		if !slices.Equal(dead.all(), []uint64{3, 6}) {
-			t.Errorf("dead letters %v", dead.all())
-		}
-		mustClose(t, e)
+		d.mustStart(t, 1, 11, 21)
+		l := d.session().l
+		l.Answer(d.batch(2).b, taken)
+		l.Answer(d.batch(0).b, batch.Outcome{Open: batch.From(7), Why: testkit.ErrDown})
+		l.End(testkit.ErrDown)
+		l.Answer(d.batch(1).b, taken)
+		l.End(nil)
+		time.Sleep(time.Minute)
+		d.mustStart(t, 1, 11, 21, 8, 11)
+		d.answer(3, taken)
+		d.answer(4, taken)
+		mustBalance(t, m, x, 30)
+		mustClose(t, x)
 	})
 }
 
-// Whatever fails, and whenever answers come: nothing is lost, the last copies
-// are in order, and no failure makes more duplicates than the window has
-// batches, and one more for a failed batch that had arrived.
-func TestGoBackN(t *testing.T) {
+// A session that leaves is no failure: what it has is waited for, then the next one
+// begins at once.
+func TestLeaving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ev := &testkit.Events{}
+		d := newHand(3)
+		x := mustNew(t, d, &Options{OnError: ev.Add, Breaker: &BreakerOptions{Failures: 1}})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		d.mustStart(t, 1, 11)
+		d.session().leave(errors.New("there is a better server"))
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		time.Sleep(time.Minute)
+		d.mustStart(t, 1, 11)
+		if d.opens() != 1 {
+			t.Fatal("a new session before the answers of the old one")
+		}
+		d.answer(1, taken)
+		d.answer(0, notTaken(testkit.ErrDown)) // open: it comes before the third
+		time.Sleep(time.Minute)
+		d.mustStart(t, 1, 11, 1)
+		d.answer(2, taken)
+		synctest.Wait()
+		d.mustStart(t, 1, 11, 1, 21)
+		d.answer(3, taken)
+		// A clean end with nothing under way is none, either.
+		before := time.Now()
+		d.end(nil)
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		d.mustStart(t, 1, 11, 1, 21, 31)
+		if d.opens() != 3 || time.Since(before) > 0 {
+			t.Errorf("%d sessions, %s", d.opens(), time.Since(before))
+		}
+		d.answer(4, taken)
+		mustBalance(t, m, x, 40)
+		if n := x.Stats().Trips; n != 1 { // the one failure above
+			t.Errorf("the circuit opened %d times: %v", n, ev.Ops())
+		}
+		mustClose(t, x)
+	})
+}
+
+// Sessions of one batch each, as some protocols have them, are no failures and cost
+// no time.
+func TestOneBatchPerSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ev := &testkit.Events{}
+		d := newHand(1)
+		d.onSend = func(s *handSession, b *batch.Batch) error {
+			s.l.Answer(b, taken)
+			s.leave(errors.New("one message for each connection"))
+			return nil
+		}
+		x := mustNew(t, d, &Options{OnError: ev.Add})
+		m := &testkit.Model{}
+		began := time.Now()
+		for range 50 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		mustFlush(t, x)
+		mustBalance(t, m, x, 500)
+		mustClose(t, x)
+		if d.opens() < 50 || len(ev.Ops()) > 0 || time.Since(began) > 0 {
+			t.Errorf("%d sessions, events %v, %s", d.opens(), ev.Ops(), time.Since(began))
+		}
+	})
+}
+
+// A session that refuses its very first batch is a failure: otherwise the next one
+// would begin at once, for ever.
+func TestSessionThatTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ev := &testkit.Events{}
+		d := newHand(2)
+		d.onSend = func(*handSession, *batch.Batch) error { return errors.New("not here") }
+		x := mustNew(t, d, &Options{OnError: ev.Add})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		time.Sleep(10 * time.Minute)
+		if n := d.opens(); n < 5 || n > 40 {
+			t.Errorf("%d sessions in ten minutes", n)
+		}
+		if s := x.Stats(); s.Breaker == Closed || s.LastError != "the session takes nothing: not here" || ev.Count("send") != 1 {
+			t.Errorf("%s, %q, events %v", s.Breaker, s.LastError, ev.Ops())
+		}
+		d.mu.Lock()
+		d.onSend = func(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+		d.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		mustBalance(t, m, x, 10)
+		mustClose(t, x)
+	})
+}
+
+// A record that the destination refuses by name is a dead letter at once, and nothing
+// else is sent again.
+func TestWindowRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(3)
+		dead := &handlerLog{}
+		x := mustNew(t, d, &Options{DeadLetter: dead})
+		m := &testkit.Model{}
+		for range 3 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		synctest.Wait()
+		d.answer(0, batch.Outcome{Refused: batch.Of(2, 5), Refusal: errors.New("400")})
+		d.answer(2, taken)
+		d.answer(1, batch.Outcome{Refused: batch.Of(0), Refusal: errors.New("400"), Open: batch.Of(9), Why: testkit.ErrDown})
+		time.Sleep(time.Minute)
+		d.mustStart(t, 1, 11, 21, 20)
+		d.answer(3, taken)
+		if a := balance(t, m, x); a.Delivered != 27 || a.Dropped[batch.Poison] != 3 || a.Pending.Total() != 0 {
+			t.Error(a)
+		}
+		if !slices.Equal(dead.all(), []uint64{3, 6, 11}) {
+			t.Errorf("dead letters %v", dead.all())
+		}
+		mustClose(t, x)
+	})
+}
+
+// What cannot be an answer settles nothing, and is said to make no sense.
+func TestNonsense(t *testing.T) {
+	for name, o := range map[string]batch.Outcome{
+		"no such records": {Open: batch.Of(3, 10), Why: testkit.ErrDown},
+		"below 0":         {Refused: batch.Of(-1), Refusal: testkit.ErrDown},
+		"not ascending":   {Open: batch.Of(5, 2), Why: testkit.ErrDown},
+		"both":            {Open: batch.Of(5), Refused: batch.Of(5)},
+		"from nowhere":    {Open: batch.From(11)},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ev := &testkit.Events{}
+			d := newHand(1)
+			x := mustNew(t, d, &Options{OnError: ev.Add})
+			m := &testkit.Model{}
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			synctest.Wait()
+			d.answer(0, o)
+			if s := x.Stats(); s.Delivered != 0 || s.LastError == "" {
+				t.Errorf("%s: %q, %s", name, s.LastError, s.Account)
+			}
+			time.Sleep(time.Minute)
+			d.mustStart(t, 1, 1)
+			d.answer(1, taken)
+			mustBalance(t, m, x, 10)
+			if ev.Count("send") != 1 || ev.Has("poison") {
+				t.Errorf("%s: events %v", name, ev.Ops())
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// A Sink whose error makes no sense has settled nothing.
+func TestFromSinkNonsense(t *testing.T) {
+	for name, err := range map[string]error{
+		"more than all":    batch.Prefix(99, testkit.ErrDown),
+		"fewer than none":  batch.Prefix(-1, testkit.ErrDown),
+		"no such records":  batch.Partial(testkit.ErrDown, 3, 10),
+		"not ascending":    batch.Partial(testkit.ErrDown, 5, 2),
+		"a nil *SendError": (*batch.SendError)(nil),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ev := &testkit.Events{}
+			sink := testkit.NewSink(testkit.Script(testkit.Fail(err), testkit.Take))
+			x := mustNew(t, FromSink(sink), &Options{OnError: ev.Add})
+			m := &testkit.Model{}
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			mustFlush(t, x)
+			if got := sink.Got(); len(got) != 10 || balance(t, m, x).Delivered != 10 || ev.Count("send") != 1 {
+				t.Errorf("%s: delivered %v, events %v", name, got, ev.Ops())
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// Whatever goes wrong, and whenever answers come: nothing is lost, first copies arrive in
+// order, except suspects, and no failure makes more duplicates than a window has batches.
+func TestOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
 		for round := range testkit.Rounds(80, 20000) {
 			rng := testkit.Rand(seed + uint64(round))
 			window, per := 1+rng.IntN(8), 1+rng.IntN(20)
-			failures := 0
-			var mu sync.Mutex
-			p := rng.Float64() * 0.5
-			dice := testkit.Rand(rng.Uint64())
-			sink := testkit.NewAsyncSink(func(ctx context.Context, call int, b *batch.Batch) ([]int, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if dice.Float64() >= p {
-					return nil, nil
-				}
-				failures++
-				switch dice.IntN(3) {
-				case 0:
-					return nil, testkit.ErrDown
-				case 1:
-					return testkit.First(dice.IntN(b.Len()))(ctx, call, b)
-				default:
-					return testkit.Lost(testkit.ErrDown)(ctx, call, b)
-				}
-			}, window, rng, time.Second)
-			k, _ := mustKeeper(t, sink, KeeperOptions{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second}})
+			d := newPeer(window, rng, time.Second)
+			d.randomFaults(rng.Float64() * 0.15)
+			x := mustNew(t, d, &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, Budget: NewBudget(1, 1e3)}})
 			m := &testkit.Model{}
 			for range 60 {
-				send(t, m, k, m.Batch(per, 32, batch.Meta{}))
+				send(t, m, x, m.Batch(per, 32, batch.Meta{}))
+				if rng.IntN(8) == 0 {
+					time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
+				}
 			}
-			if err := k.Flush(t.Context()); err != nil {
-				t.Fatal(err)
+			flushUntil(t, x)
+			mustBalance(t, m, x, m.Accepted())
+			got := d.Got()
+			first := firsts(got)
+			suspect := func(k uint64) bool { return slices.Contains(d.alone, k) } // the one exception
+			if n := len(first); n != 60*per || !slices.IsSorted(slices.DeleteFunc(first, suspect)) {
+				t.Fatalf("seed %d: %d first copies, out of order: %v", seed+uint64(round), n, first)
 			}
-			if a := balance(t, m, k); a.Delivered != m.Accepted() {
-				t.Fatalf("round %d: %s", round, a)
+			failures := int(x.Stats().Retries)
+			if _, copies := testkit.LastCopies(got); copies > (failures+1)*window*per { // control records are copies, too
+				t.Fatalf("seed %d: %d copies after %d failures with a window of %d × %d", seed+uint64(round), copies, failures, window, per)
 			}
-			got := sink.Got()
-			if err := m.Verify(got, m.Accepted()); err != nil {
-				t.Fatalf("round %d: %v", round, err)
-			}
-			if _, copies := testkit.LastCopies(got); copies > failures*window*per {
-				t.Fatalf("round %d: %d copies after %d failures with a window of %d × %d", round, copies, failures, window, per)
-			}
-			for _, f := range sink.Faults() {
-				t.Fatalf("round %d: %s", round, f)
-			}
-			if err := k.Close(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			d.check(t, seed+uint64(round))
+			mustClose(t, x)
 		}
 	})
 }
 
-// When the breaker opens, the window goes to the spill, ahead of what comes
-// later, and is replayed through the window.
-func TestWindowSpills(t *testing.T) {
+// A driver that answers within Send may have a window, too: batches that wait for their
+// Send when an older one is answered open go behind it.
+func TestOrderWithinSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		up := time.Now().Add(10 * time.Minute)
-		sink := testkit.NewAsyncSink(testkit.DownUntil(up, testkit.Take), 4, testkit.Rand(1), 100*time.Millisecond)
-		store := &testkit.Spill{}
-		e := mustNew(t, sink, &Options{Spill: store})
-		m := &testkit.Model{}
-		for range 100 {
-			send(t, m, e, m.Batch(10, 32, batch.Meta{}))
-			time.Sleep(time.Second)
-		}
-		if a := balance(t, m, e); a.Pending.Spill != 1000 || a.Pending.Inflight != 0 {
-			t.Errorf("in the outage: %s", a)
-		}
-		time.Sleep(time.Until(up))
-		sink.Answer(testkit.Take)
-		time.Sleep(5 * time.Minute)
-		if a := balance(t, m, e); a.Delivered != 1000 {
-			t.Errorf("after it: %s", a)
-		}
-		if err := m.Verify(sink.Got(), 1000); err != nil {
-			t.Error(err)
-		}
-		if sink.Most() < 3 {
-			t.Errorf("at most %d batches in flight: the replay was not pipelined", sink.Most())
-		}
-		mustClose(t, e)
-	})
-}
-
-// When the spill fails while the window is moved into it, the rest of the window
-// waits behind the spill and in front of everything newer.
-func TestWindowSpillFailsHalfway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := testkit.NewAsyncSink(testkit.Fail(testkit.ErrDown), 4, nil, time.Second)
-		store := &halfSpill{left: 2}
-		e := mustNew(t, sink, &Options{Spill: store, Breaker: &BreakerOptions{Failures: 1}})
-		m := &testkit.Model{}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		var rest *batch.Batch
-		for rest == nil {
-			b := m.Batch(10, 32, batch.Meta{})
-			rest = m.Sent(b, e.Send(ctx, b))
-		}
-		a, err := m.Account(e.Account(), 10)
-		if err != nil || a.Pending.Spill != 20 || a.Pending.Inflight == 0 {
-			t.Errorf("%v: %s", err, a)
-		}
-		store.left = 1000
-		produce(t, t.Context(), m, e, rest)
-		if a := balance(t, m, e); a.Pending.Inflight != 0 {
-			t.Errorf("when the spill is well again: %s", a)
-		}
-		sink.Answer(nil)
-		time.Sleep(10 * time.Minute)
-		if err := m.Verify(sink.Got(), m.Accepted()); err != nil {
-			t.Error(err)
-		}
-		mustClose(t, e)
-	})
-}
-
-// halfSpill takes some batches and then no more.
-type halfSpill struct {
-	testkit.Spill
-	left int
-}
-
-func (s *halfSpill) Append(b *batch.Batch) (uint64, error) {
-	if s.left <= 0 {
-		return 0, testkit.ErrDisk
-	}
-	s.left--
-	return s.Spill.Append(b)
-}
-
-// After a batch was too large, batches in flight keep to the size.
-func TestWindowKeepsSize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := testkit.NewAsyncSink(testkit.AtMost(320), 4, testkit.Rand(1), 10*time.Millisecond)
-		e := mustNew(t, sink, &Options{})
-		m := &testkit.Model{}
-		for i := range 20 {
-			send(t, m, e, m.Batch([]int{64, 5, 64, 64}[i%4], 32, batch.Meta{}))
-		}
-		if err := e.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if a := balance(t, m, e); a.Delivered != m.Accepted() {
-			t.Error(a)
-		}
-		if err := m.Verify(sink.Got(), m.Accepted()); err != nil {
-			t.Error(err)
-		}
-		large := 0
-		for _, n := range sink.Sizes() {
-			if n > 10 {
-				large++
-			}
-		}
-		if large > 3+3 { // those in flight at first, and the steps from 64 records down
-			t.Errorf("%d batches too large", large)
-		}
-		mustClose(t, e)
-	})
-}
-
-// A destination that panics, or ends the goroutine, in Start or in Send is one
-// that failed.
-func TestAsyncPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := &panicSink{Sink: testkit.NewSink(nil)}
-		ev := &testkit.Events{}
-		e := mustNew(t, sink, &Options{OnError: ev.Add})
-		m := &testkit.Model{}
-		for range 5 {
-			send(t, m, e, m.Batch(10, 32, batch.Meta{}))
-		}
-		time.Sleep(time.Minute)
-		if err := e.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Verify(sink.Got(), 50); err != nil || !ev.Has("panic") {
-			t.Errorf("%v, events %v", err, ev.Ops())
-		}
-		mustClose(t, e)
-	})
-}
-
-// panicSink panics in every other Start.
-type panicSink struct {
-	*testkit.Sink
-	starts int
-}
-
-func (s *panicSink) Window() int { return 3 }
-
-func (s *panicSink) Start(ctx context.Context, b *batch.Batch, done func(error)) {
-	if s.starts++; s.starts%2 == 1 {
-		panic("out of luck")
-	}
-	done(s.Sink.Send(ctx, b))
-}
-
-func (s *panicSink) Send(ctx context.Context, b *batch.Batch) error {
-	return batch.SendAsync(ctx, s, b)
-}
-
-// A Flush follows a batch from the window into the spill.
-func TestFlushFollows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := &handSink{window: 3}
-		k, _ := mustKeeper(t, sink, KeeperOptions{Spill: &testkit.Spill{}})
-		m := &testkit.Model{}
-		send(t, m, k, m.Batch(10, 32, batch.Meta{}))
-		send(t, m, k, m.Batch(10, 32, batch.Meta{}))
-		flushed := make(chan error, 1)
-		go func() { flushed <- k.Flush(t.Context()) }()
-		synctest.Wait()
-		sink.answer(0, testkit.ErrDown)
-		sink.answer(1, nil)
-		time.Sleep(time.Minute)
-		mustFirsts(t, sink, 1, 11, 1, 11) // from the spill
-		sink.answer(2, nil)
-		if len(flushed) > 0 {
-			t.Error("Flush did not wait for the second batch")
-		}
-		sink.answer(3, nil)
-		if err := <-flushed; err != nil {
-			t.Error(err)
-		}
-		if a := balance(t, m, k); a.Delivered != 20 {
-			t.Error(a)
-		}
-		if err := k.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// A Flush that waits when the destination goes down ends then.
-func TestFlushEndsWithOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := &handSink{window: 3}
-		e := mustNew(t, sink, &Options{Breaker: &BreakerOptions{Failures: 1}})
-		m := &testkit.Model{}
-		send(t, m, e, m.Batch(10, 32, batch.Meta{}))
-		flushed := make(chan error, 1)
-		go func() { flushed <- e.Flush(t.Context()) }()
-		synctest.Wait()
-		sink.answer(0, testkit.ErrDown)
-		select {
-		case err := <-flushed:
-			if !errors.Is(err, ErrOpen) || !errors.Is(err, testkit.ErrDown) {
-				t.Errorf("got %v", err)
-			}
-		default:
-			t.Error("Flush waits for a destination that is down")
-		}
-		time.Sleep(time.Minute)
-		sink.answer(1, nil)
-		if err := e.Flush(t.Context()); err != nil {
-			t.Error(err)
-		}
-		mustClose(t, e)
-	})
-}
-
-// The goroutine that replays survives a destination that panics or ends it.
-func TestReplaySurvives(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, odd := range []testkit.Answer{testkit.Panic, testkit.Goexit} {
-			sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), odd, odd, odd, testkit.Take))
-			k, _ := mustKeeper(t, sink, KeeperOptions{Spill: &testkit.Spill{}})
+		seed := testkit.Seed(t)
+		for round := range testkit.Rounds(60, 20000) {
+			rng := testkit.Rand(seed + uint64(round))
+			var got []uint64
+			dice := testkit.Rand(rng.Uint64())
+			d := SendFunc(Traits{Window: 1 + rng.IntN(5)}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+				n := b.Len()
+				if dice.IntN(4) == 0 {
+					n = dice.IntN(n + 1)
+				}
+				got = append(got, ticketsOf(b)[:n]...)
+				if n == b.Len() {
+					return taken
+				}
+				return batch.Outcome{Open: batch.From(n), Why: testkit.ErrDown}
+			})
+			x := mustNew(t, d, &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, Budget: NewBudget(1, 1e3)}})
 			m := &testkit.Model{}
-			send(t, m, k, m.Batch(10, 32, batch.Meta{}))
-			time.Sleep(time.Minute)
-			if a := balance(t, m, k); a.Delivered != 10 || sink.Calls() != 5 {
-				t.Errorf("%d calls: %s", sink.Calls(), a)
+			for range 60 {
+				send(t, m, x, m.Batch(1+rng.IntN(9), 32, batch.Meta{}))
 			}
-			if err := k.Close(t.Context()); err != nil {
-				t.Error(err)
+			flushUntil(t, x)
+			if !slices.Equal(got, expect(int(m.Accepted()))) {
+				t.Fatalf("seed %d: %v", seed+uint64(round), got)
 			}
+			mustClose(t, x)
 		}
 	})
+}
+
+// A session that leaves while further batches wait for their Send: they go to the next
+// one.
+func TestLeavingWithMoreToSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(4)
+		hold := make(chan struct{})
+		d.onSend = func(s *handSession, b *batch.Batch) error {
+			if s.n == 0 {
+				s.l.Answer(b, taken)
+				s.leave(errors.New("one batch each"))
+				<-hold
+			}
+			return nil
+		}
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		for range 4 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		synctest.Wait()
+		close(hold)
+		d.mustStart(t, 1, 11, 21, 31)
+		for i := 1; i < 4; i++ {
+			d.answer(i, taken)
+		}
+		mustBalance(t, m, x, 40)
+		if s := x.Stats(); s.Retries != 0 || d.opens() != 2 {
+			t.Errorf("%d failures, %d sessions", s.Retries, d.opens())
+		}
+		mustClose(t, x)
+	})
+}
+
+// flushUntil flushes until the circuit has closed again and all is settled.
+func flushUntil(t testing.TB, x *Outlet) {
+	t.Helper()
+	var err error
+	for range 1000 {
+		if err = x.Flush(t.Context()); err == nil {
+			return
+		}
+		time.Sleep(time.Minute)
+	}
+	t.Fatalf("not settled after hours: %v: %s", err, x.Account())
+}
+
+// Order is kept within each stream when the destination fails streams apart: a driver
+// answers later records of a stream open, unsent, behind an open record.
+func TestOrderPerStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seed := testkit.Seed(t)
+		for round := range testkit.Rounds(60, 20000) {
+			rng := testkit.Rand(seed + uint64(round))
+			d := newStreamPeer(testkit.Rand(rng.Uint64()))
+			x := mustNew(t, d, &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, Budget: NewBudget(1, 1e3)}})
+			var want [4]uint64
+			ticket := uint64(0)
+			for range 60 {
+				var b batch.Builder
+				for range 1 + rng.IntN(12) {
+					ticket++
+					stream := uint32(rng.IntN(4))
+					want[stream]++
+					b.Append([]byte("x\n"), ticket, batch.Meta{Stream: stream})
+				}
+				if err := x.Send(t.Context(), b.Batch(nil)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			flushUntil(t, x)
+			for stream, got := range d.got {
+				if !slices.IsSorted(got) || uint64(len(got)) != want[stream] {
+					t.Fatalf("seed %d: stream %d: %d of %d, in order: %t", seed+uint64(round), stream, len(got), want[stream], slices.IsSorted(got))
+				}
+			}
+			mustClose(t, x)
+		}
+	})
+}
+
+// streamPeer stores streams apart, and fails some of them at a time. It answers as a
+// driver must: behind an open record of a stream all later ones are open.
+type streamPeer struct {
+	mu    chan struct{}
+	fails func() (streams [4]bool, o batch.Outcome)
+	got   [4][]uint64
+}
+
+func newStreamPeer(rng interface{ IntN(int) int }) *streamPeer {
+	return &streamPeer{mu: make(chan struct{}, 1), fails: func() (f [4]bool, o batch.Outcome) {
+		if rng.IntN(3) > 0 {
+			return f, o
+		}
+		for i := range f {
+			f[i] = rng.IntN(2) == 0
+		}
+		o.Why = testkit.ErrDown
+		if rng.IntN(2) == 0 {
+			o.Advice = batch.HoldStreams
+			o.After = time.Duration(rng.IntN(3)) * time.Second
+		}
+		return f, o
+	}}
+}
+
+func (d *streamPeer) Traits() Traits { return Traits{Window: 3} }
+
+func (d *streamPeer) Open(l Life) (Session, error) {
+	s := &streamSession{d: d, l: l, work: make(chan *batch.Batch, 8), idle: make(chan struct{})}
+	go s.serve()
+	return s, nil
+}
+
+type streamSession struct {
+	d    *streamPeer
+	l    Life
+	work chan *batch.Batch
+	idle chan struct{}
+
+	under  int
+	broken [4]bool
+	since  time.Time // of the last answer
+	why    batch.Outcome
+}
+
+func (s *streamSession) Send(b *batch.Batch) error {
+	s.d.mu <- struct{}{}
+	if s.under == 0 && time.Now().After(s.since) {
+		s.broken = [4]bool{} // no Send has begun before that answer
+	}
+	s.under++
+	<-s.d.mu
+	s.work <- b
+	return nil
+}
+
+func (s *streamSession) Close() { close(s.work); <-s.idle }
+
+func (s *streamSession) serve() {
+	defer close(s.idle)
+	for b := range s.work {
+		time.Sleep(10 * time.Millisecond)
+		s.d.mu <- struct{}{}
+		if f, o := s.d.fails(); o.Why != nil {
+			s.why = o
+			for i := range f {
+				s.broken[i] = s.broken[i] || f[i]
+			}
+		}
+		o := s.why
+		var open []int
+		for i, rec := range b.All() {
+			if s.broken[rec.Stream] {
+				open = append(open, i)
+			} else {
+				s.d.got[rec.Stream] = append(s.d.got[rec.Stream], rec.Ticket)
+			}
+		}
+		s.under--
+		s.since = time.Now()
+		<-s.d.mu
+		if open == nil {
+			o = batch.Outcome{}
+		}
+		o.Open = batch.Of(open...)
+		s.l.Answer(b, o)
+	}
 }

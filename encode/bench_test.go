@@ -99,9 +99,9 @@ func benchRows() []benchRow {
 		{name: "struct10", msg: msg, at: tenPlain(&smallUser{4711, "jane.doe", true})},
 		{name: "context10", msg: msg, with: tenScalars()},
 		{name: "group", msg: msg, grp: "req", at: []slog.Attr{slog.String("user", "jane"), slog.Int("n", 42)}},
-		{name: "1KB-ascii", msg: msg, at: []slog.Attr{slog.String("body", escapeTexts["ascii"])}},
-		{name: "1KB-utf8", msg: msg, at: []slog.Attr{slog.String("body", escapeTexts["cyrillic"])}},
-		{name: "1KB-stack", msg: msg, at: []slog.Attr{slog.String("body", escapeTexts["stack"])}},
+		{name: "1KB-ascii", msg: msg, at: []slog.Attr{slog.String("body", strings.Repeat("the quick brown fox jumps over it. ", 30)[:1024])}},
+		{name: "1KB-utf8", msg: msg, at: []slog.Attr{slog.String("body", strings.ToValidUTF8(strings.Repeat("Соединение с сервером потеряно, повтор через 5 с. ", 30)[:1024], ""))}},
+		{name: "1KB-stack", msg: msg, at: []slog.Attr{slog.String("body", strings.Repeat("main.handler(0xc000123456)\n\t/srv/app/internal/http/handler.go:123 +0x1d\n", 15)[:1024])}},
 		{name: "float-hard", msg: msg, at: []slog.Attr{slog.Float64("f", 0.1234567890123)}},
 		{name: "map", msg: msg, at: []slog.Attr{slog.Any("m", map[string]any{"a": 1, "b": "two", "c": []any{1.5, true}})}},
 	}

@@ -10,13 +10,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // The content types of the codecs of this package.
 const (
-	ContentTypeJSON   = "application/x-ndjson" // JSON objects, one per line
-	ContentTypeLogfmt = "application/logfmt"   // key=value lines
-	ContentTypeText   = "text/plain"           // lines of anything
+	contentTypeJSON   = "application/x-ndjson" // JSON objects, one per line
+	contentTypeLogfmt = "application/logfmt"   // key=value lines
+	contentTypeText   = "text/plain"           // lines of anything
 )
 
 // JSONCodec returns the codec of JSON lines that this program has not encoded
@@ -39,17 +41,18 @@ var (
 )
 
 // CodecFor returns the codec of a content type, as found in a spool or a crash
-// file or given by hand, and whether there is one. Parameters are ignored;
-// application/json, application/jsonl and application/ndjson mean JSON lines
+// file or given by hand, and whether there is one: application/x-ndjson for JSON lines,
+// application/logfmt, and text/plain for lines of unknown content. Parameters are
+// ignored; application/json, application/jsonl and application/ndjson mean JSON lines
 // too.
 func CodecFor(contentType string) (batch.Codec, bool) {
 	t, _, _ := strings.Cut(contentType, ";")
 	switch strings.ToLower(strings.TrimSpace(t)) {
-	case ContentTypeJSON, "application/ndjson", "application/jsonl", "application/json":
+	case contentTypeJSON, "application/ndjson", "application/jsonl", "application/json":
 		return JSONCodec(), true
-	case ContentTypeLogfmt:
+	case contentTypeLogfmt:
 		return LogfmtCodec(), true
-	case ContentTypeText:
+	case contentTypeText:
 		return RawCodec(), true
 	}
 	return nil, false
@@ -58,7 +61,7 @@ func CodecFor(contentType string) (batch.Codec, bool) {
 // appendRaw appends the record as {"raw":"…"}, without the end of its line.
 func appendRaw(dst, rec []byte) []byte {
 	dst = append(dst, `{"raw":`...)
-	return append(appendString(dst, string(trimLine(rec))), '}')
+	return append(jsontext.AppendString(dst, string(trimLine(rec))), '}')
 }
 
 func trimLine(rec []byte) []byte {
@@ -86,15 +89,17 @@ func appendMarker(s Scope, dst []byte, d batch.Drops, now time.Time) []byte {
 
 type rawCodec struct{}
 
-func (rawCodec) ContentType() string { return ContentTypeText }
+func (rawCodec) ContentType() string { return contentTypeText }
+
 func (rawCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	return appendRaw(dst, rec)
 }
+
 func (rawCodec) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
 
 type jsonCodec struct{ scope Scope }
 
-func (jsonCodec) ContentType() string { return ContentTypeJSON }
+func (jsonCodec) ContentType() string { return contentTypeJSON }
 
 func (jsonCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	obj := bytes.TrimSpace(rec)
@@ -120,10 +125,10 @@ func (c jsonCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte
 
 type consoleCodec struct{ scope Scope }
 
-func (consoleCodec) ContentType() string { return ContentTypeText }
+func (consoleCodec) ContentType() string { return contentTypeText }
 
 func (consoleCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
-	for _, seq := range []string{colorOff, colorFaint, colorRed, colorGreen, colorAmber, colorBlue} {
+	for _, seq := range []string{values.ColorOff, values.ColorFaint, values.ColorRed, values.ColorGreen, values.ColorAmber, values.ColorBlue} {
 		rec = bytes.ReplaceAll(rec, []byte(seq), nil)
 	}
 	return appendRaw(dst, rec)
@@ -135,7 +140,7 @@ func (c consoleCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []b
 
 type logfmtCodec struct{ scope Scope }
 
-func (logfmtCodec) ContentType() string { return ContentTypeLogfmt }
+func (logfmtCodec) ContentType() string { return contentTypeLogfmt }
 
 func (logfmtCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
 	start := len(dst)
@@ -168,7 +173,7 @@ func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 		if i == k {
 			return dst, false
 		}
-		dst = appendKeyJSON(dst, string(line[k:i]))
+		dst = jsontext.AppendKey(dst, string(line[k:i]))
 		if i == len(line) || line[i] != '=' {
 			if i < len(line) && line[i] != ' ' && line[i] != '\t' {
 				return dst, false
@@ -188,7 +193,7 @@ func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 			if i += n; i < len(line) && line[i] != ' ' && line[i] != '\t' {
 				return dst, false
 			}
-			dst = appendString(dst, s)
+			dst = jsontext.AppendString(dst, s)
 			continue
 		}
 		for i < len(line) && line[i] > ' ' && line[i] != '"' {
@@ -197,7 +202,7 @@ func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 		if i < len(line) && line[i] != ' ' && line[i] != '\t' {
 			return dst, false
 		}
-		dst = appendString(dst, string(line[v:i]))
+		dst = jsontext.AppendString(dst, string(line[v:i]))
 	}
 }
 

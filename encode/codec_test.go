@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 func TestCodecFor(t *testing.T) {
 	for in, want := range map[string]string{
-		"application/x-ndjson": ContentTypeJSON, "application/json; charset=utf-8": ContentTypeJSON, "Application/JSON": ContentTypeJSON,
-		"application/jsonl": ContentTypeJSON, "application/ndjson": ContentTypeJSON,
-		"application/logfmt": ContentTypeLogfmt, "text/plain": ContentTypeText, "text/plain; charset=utf-8": ContentTypeText,
-		"": "", "application/protobuf": "", "text/plain; ;": ContentTypeText, "\xff": "",
+		"application/x-ndjson": contentTypeJSON, "application/json; charset=utf-8": contentTypeJSON, "Application/JSON": contentTypeJSON,
+		"application/jsonl": contentTypeJSON, "application/ndjson": contentTypeJSON,
+		"application/logfmt": contentTypeLogfmt, "text/plain": contentTypeText, "text/plain; charset=utf-8": contentTypeText,
+		"": "", "application/protobuf": "", "text/plain; ;": contentTypeText, "\xff": "",
 	} {
 		c, ok := CodecFor(in)
 		if ok != (want != "") || ok && c.ContentType() != want {
@@ -61,7 +62,7 @@ func TestAppendJSON(t *testing.T) {
 		{LogfmtCodec(), "k\xff=\xff", "{\"k\ufffd\":\"\ufffd\"}"},
 		{RawCodec(), "any \"thing\"\t\r\n", `{"raw":"any \"thing\"\t"}`},
 		{RawCodec(), "{\"a\":1}\n", `{"raw":"{\"a\":1}"}`},
-		{Console(&ConsoleOptions{Color: true}).Codec(), colorRed + "ERROR" + colorOff + " x\n", `{"raw":"ERROR x"}`},
+		{Console(&ConsoleOptions{Color: true}).Codec(), values.ColorRed + "ERROR" + values.ColorOff + " x\n", `{"raw":"ERROR x"}`},
 	} {
 		got := string(c.codec.AppendJSON([]byte("x"), []byte(c.rec), batch.Meta{}))
 		if got != "x"+c.out {

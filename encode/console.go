@@ -4,6 +4,9 @@ import (
 	"log/slog"
 	"os"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // ConsoleOptions are the options of [Console]. Where nothing else is said, they
@@ -13,10 +16,10 @@ type ConsoleOptions struct {
 	Location    *time.Location // default: local time
 	OwnLocation bool           // default: false
 	Duration    DurationFormat // default: DurationText
-	Level       LevelFormat    // default: LevelUpper
+	Level       LevelFormat    // default: INFO, WARN+2
 	AddSource   bool           // default: false
 	Caller      CallerFormat   // default: CallerShort; CallerObject is written as CallerFull
-	Errors      ErrorFormat    // default: ErrorChain
+	Errors      ErrorFormat    // default: with chain and stack
 
 	// OmitTime and OmitLevel leave these out, as for the journal of systemd,
 	// which has its own. Default: false.
@@ -46,21 +49,24 @@ func Console(o *ConsoleOptions) Encoder {
 		o = new(ConsoleOptions)
 	}
 	c := config{
-		form:       formConsole,
-		color:      o.Color,
+		Style: values.Style{
+			Form:     values.FormConsole,
+			Color:    o.Color,
+			Duration: choice(o.Duration, values.DurationText, durationNames),
+			Level:    choice(o.Level, values.LevelUpper, levelNames),
+			Caller:   choice(o.Caller, values.CallerShort, callerNames),
+			Errors:   choice(o.Errors, values.ErrorChain, errorNames),
+			Replace:  o.ReplaceAttr,
+		},
 		source:     o.AddSource,
-		duration:   or(o.Duration, DurationText, durationNames[:]),
-		level:      or(o.Level, LevelUpper, levelNames[:]),
-		caller:     or(o.Caller, CallerShort, callerNames[:]),
-		errors:     or(o.Errors, ErrorChain, errorNames[:]),
-		replace:    o.ReplaceAttr,
 		timeKey:    slog.TimeKey,
 		levelKey:   slog.LevelKey,
 		messageKey: slog.MessageKey,
 		sourceKey:  slog.SourceKey,
 	}
-	if c.caller == CallerObject {
-		c.caller = CallerFull
+
+	if c.Caller == values.CallerObject {
+		c.Caller = values.CallerFull
 	}
 	if o.OmitTime {
 		c.timeKey = omitted
@@ -68,7 +74,7 @@ func Console(o *ConsoleOptions) Encoder {
 	if o.OmitLevel {
 		c.levelKey = omitted
 	}
-	c.time = timeSpec{o.Time.or(TimeClock), c.location(o.Location, o.OwnLocation)}
+	c.Time = o.Time.spec(values.TimeClock, c.location(o.Location, o.OwnLocation))
 	e := newEncoder(c)
 	e.codec = consoleCodec{e.root}
 	return e
@@ -85,15 +91,6 @@ func ColorTerminal(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-const (
-	colorOff   = "\x1b[0m"
-	colorFaint = "\x1b[2m"
-	colorRed   = "\x1b[31m"
-	colorGreen = "\x1b[32m"
-	colorAmber = "\x1b[33m"
-	colorBlue  = "\x1b[34m"
-)
-
 // consoleLevel returns the level padded to five characters.
 func consoleLevel(l slog.Level, text string, color bool) string {
 	for len(text) < 5 {
@@ -104,69 +101,68 @@ func consoleLevel(l slog.Level, text string, color bool) string {
 	}
 	switch {
 	case l >= slog.LevelError:
-		return colorRed + text + colorOff
+		return values.ColorRed + text + values.ColorOff
 	case l >= slog.LevelWarn:
-		return colorAmber + text + colorOff
+		return values.ColorAmber + text + values.ColorOff
 	case l >= slog.LevelInfo:
-		return colorGreen + text + colorOff
+		return values.ColorGreen + text + values.ColorOff
 	}
-	return colorBlue + text + colorOff
+	return values.ColorBlue + text + values.ColorOff
 }
 
 // headConsole appends time, level, source and message.
-func (w *walker) headConsole(dst []byte, r *Record) []byte {
-	e := w.e
-	if e.replace != nil {
-		return w.replacedConsole(dst, r)
+func (e *encoder) headConsole(w *values.Walker, dst []byte, r *Record) []byte {
+	if e.Replace != nil {
+		return e.replacedConsole(w, dst, r)
 	}
 	if !r.Time.IsZero() && e.timeKey != omitted {
-		dst = w.faint(dst, colorFaint)
-		dst = w.time(dst, r.Time, ownTime)
-		dst = append(w.faint(dst, colorOff), ' ')
+		dst = e.faint(dst, values.ColorFaint)
+		dst = w.Time(dst, r.Time, values.OwnTime)
+		dst = append(e.faint(dst, values.ColorOff), ' ')
 	}
 	dst = append(dst, e.levelString(r.Level)...)
 	if e.source && r.PC != 0 {
-		if f := frameOf(r.PC); !f.empty() {
-			dst = w.faint(dst, colorFaint)
-			dst = appendText(dst, f.text(e.caller))
-			dst = append(w.faint(dst, colorOff), ' ')
+		if f := values.FrameOf(r.PC); !f.Empty() {
+			dst = e.faint(dst, values.ColorFaint)
+			dst = jsontext.AppendText(dst, f.Text(e.Caller))
+			dst = append(e.faint(dst, values.ColorOff), ' ')
 		}
 	}
-	return appendShown(dst, r.Message, false)
+	return jsontext.AppendShown(dst, r.Message, false)
 }
 
 // replacedConsole is headConsole by way of ReplaceAttr.
-func (w *walker) replacedConsole(dst []byte, r *Record) []byte {
-	e, within := w.e, w.scope
-	w.scope = e.root // the built-in attributes lie in no group
+func (e *encoder) replacedConsole(w *values.Walker, dst []byte, r *Record) []byte {
+	in := w.In
+	w.In = &e.root.Within // the built-in attributes lie in no group
 	if !r.Time.IsZero() && e.timeKey != omitted {
-		dst = w.placed(dst, r, slog.Time(e.timeKey, r.Time))
+		dst = e.placed(w, dst, r, slog.Time(e.timeKey, r.Time))
 	}
 	if e.levelKey != omitted {
-		dst = w.placed(dst, r, slog.Any(e.levelKey, r.Level))
+		dst = e.placed(w, dst, r, slog.Any(e.levelKey, r.Level))
 	}
 	if e.source {
 		src := new(slog.Source)
 		if r.PC != 0 {
-			*src = frameOf(r.PC).source
+			*src = values.FrameOf(r.PC).Source
 		}
-		dst = w.placed(dst, r, slog.Any(e.sourceKey, src))
+		dst = e.placed(w, dst, r, slog.Any(e.sourceKey, src))
 	}
-	dst = w.placed(dst, r, slog.String(e.messageKey, r.Message))
-	w.free()
-	w.scope = within
+	dst = e.placed(w, dst, r, slog.String(e.messageKey, r.Message))
+	w.Free()
+	w.In = in
 	return dst
 }
 
 // placed appends a built-in attribute by way of ReplaceAttr: its value alone, as
 // its place says what it is, and what separates it from the next.
-func (w *walker) placed(dst []byte, r *Record, a slog.Attr) []byte {
+func (e *encoder) placed(w *values.Walker, dst []byte, r *Record, a slog.Attr) []byte {
 	place := a.Key
-	a = w.replace(nil, a)
+	a = w.Replace(nil, a)
 	a.Value = a.Value.Resolve()
 	kind := a.Value.Kind()
 	if kind == slog.KindGroup {
-		return append(w.shown(dst, a, true), ' ')
+		return append(w.Shown(dst, a, true), ' ')
 	}
 	var v any
 	if kind == slog.KindAny {
@@ -180,25 +176,25 @@ func (w *walker) placed(dst []byte, r *Record, a slog.Attr) []byte {
 	level, isLevel := v.(slog.Level)
 	switch {
 	case isLevel:
-		return append(dst, consoleLevel(level, levelText(level, w.e.level), w.e.color)+" "...)
+		return append(dst, consoleLevel(level, values.LevelText(level, e.Level), e.Color)+" "...)
 	case place == slog.LevelKey && kind == slog.KindString:
-		text := string(appendShown(nil, a.Value.String(), false))
-		return append(dst, consoleLevel(r.Level, text, w.e.color)+" "...)
+		text := string(jsontext.AppendShown(nil, a.Value.String(), false))
+		return append(dst, consoleLevel(r.Level, text, e.Color)+" "...)
 	case place == slog.MessageKey && kind == slog.KindString:
-		return appendShown(dst, a.Value.String(), false)
+		return jsontext.AppendShown(dst, a.Value.String(), false)
 	}
-	dst = w.faint(dst, colorFaint)
+	dst = e.faint(dst, values.ColorFaint)
 	switch {
 	case kind != slog.KindAny:
-		dst = w.scalar(dst, a.Value)
+		dst = w.Scalar(dst, a.Value)
 	default:
 		if src, ok := v.(*slog.Source); ok {
-			dst = appendText(dst, newFrame(*src).text(w.e.caller))
+			dst = jsontext.AppendText(dst, values.NewFrame(*src).Text(e.Caller))
 		} else {
-			dst = w.any(dst, a.Key, v)
+			dst = w.Any(dst, a.Key, v)
 		}
 	}
-	dst = w.faint(dst, colorOff)
+	dst = e.faint(dst, values.ColorOff)
 	if place == slog.MessageKey {
 		return dst
 	}
@@ -206,20 +202,9 @@ func (w *walker) placed(dst []byte, r *Record, a slog.Attr) []byte {
 }
 
 // faint appends an escape sequence if colours are allowed.
-func (w *walker) faint(dst []byte, seq string) []byte {
-	if w.e.color {
+func (e *encoder) faint(dst []byte, seq string) []byte {
+	if e.Color {
 		return append(dst, seq...)
-	}
-	return dst
-}
-
-// appendTrail appends a stack as lines to follow a record.
-func appendTrail(dst []byte, key string, calls []string) []byte {
-	dst = append(dst, "\n    "...)
-	dst = append(appendName(dst, key), " stack:"...)
-	for _, c := range calls {
-		dst = append(dst, "\n        "...)
-		dst = appendShown(dst, c, false)
 	}
 	return dst
 }

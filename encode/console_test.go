@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 func TestConsoleReplaceAttr(t *testing.T) {
@@ -64,11 +66,11 @@ func TestConsoleOmit(t *testing.T) {
 func TestConsoleColorIsOurs(t *testing.T) {
 	e := Console(&ConsoleOptions{Color: true})
 	plain := encodeOne(t, e, slog.String("k", "v"))
-	evil := encodeOne(t, e, slog.String("k", colorRed+"v"), slog.String(colorRed, "x"))
+	evil := encodeOne(t, e, slog.String("k", values.ColorRed+"v"), slog.String(values.ColorRed, "x"))
 	if strings.Count(evil, "\x1b") != strings.Count(plain, "\x1b")+2 || !strings.Contains(evil, `"\u001b[31mv"`) || !strings.Contains(evil, "_[31m=") {
 		t.Errorf("%q", evil)
 	}
-	if strings.Contains(encodeOne(t, Console(nil), slog.String("k", colorRed), slog.Any("err", textError{colorRed})), "\x1b") {
+	if strings.Contains(encodeOne(t, Console(nil), slog.String("k", values.ColorRed), slog.Any("err", textError{values.ColorRed})), "\x1b") {
 		t.Error("colour without Color")
 	}
 }

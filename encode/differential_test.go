@@ -72,7 +72,8 @@ type numbered int
 
 type jsonError struct{ s string }
 
-func (e jsonError) Error() string                { return e.s }
+func (e jsonError) Error() string { return e.s }
+
 func (e jsonError) MarshalJSON() ([]byte, error) { return json.Marshal(map[string]string{"e": e.s}) }
 
 func (p *program) value(depth int) slog.Value {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // A Record is one log event on its way into an encoder.
@@ -27,7 +28,21 @@ type Record struct {
 	PC      uintptr     // of the log call, for encoders that add the source; 0: unknown
 	Attrs   []slog.Attr // in call order; read during Append only, never kept
 
-	cache recordCache
+	// Cache is what encoders keep from one use to the next. It is none of a caller's
+	// business.
+	Cache values.Cache
+}
+
+// An AttrAppender is a value that logs as a group of attributes.
+//
+// It does what a [slog.LogValuer] that returns a group does, without the
+// allocations: dst has room to spare and is used again. AppendAttrs appends to
+// dst and returns the result, and keeps neither. To log such a value without an
+// allocation, hand in a pointer: slog.Any("user", &user). Slices of
+// AttrAppenders, and pointers to them, are written as arrays in JSON. A value
+// that is a LogValuer as well is asked as that.
+type AttrAppender interface {
+	AppendAttrs(dst []slog.Attr) []slog.Attr
 }
 
 // An Encoder makes the scopes of one route. It must be safe for concurrent use.

@@ -3,9 +3,10 @@ package encode
 import (
 	"log/slog"
 	"strings"
-	"sync"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // encoder is the Encoder of all three forms. It is immutable.
@@ -31,18 +32,18 @@ const (
 func newEncoder(c config) *encoder {
 	e := &encoder{config: c}
 	e.root = &scope{e: e}
-	switch c.form {
-	case formJSON:
-		e.timeHead = "{" + jsonKey(c.timeKey)
+	switch c.Form {
+	case values.FormJSON:
+		e.timeHead = "{" + jsontext.Key(c.timeKey)
 		if c.messageKey != omitted {
-			e.msgHead = jsonKey(c.messageKey) + `"`
+			e.msgHead = jsontext.Key(c.messageKey) + `"`
 		}
 		e.timeTail = ","
-		if !c.time.numeric() {
+		if !c.Time.Numeric() {
 			e.timeHead += `"`
 			e.timeTail = `",`
 		}
-	case formLogfmt:
+	case values.FormLogfmt:
 		e.timeHead, e.msgHead = textKey(c.timeKey), textKey(c.messageKey)
 	}
 	for i := range e.levels {
@@ -55,27 +56,27 @@ func newEncoder(c config) *encoder {
 // levelPart returns the level attribute as it stands in a record, with what is
 // always beside it.
 func (e *encoder) levelPart(l slog.Level) string {
-	text := levelText(l, e.level)
-	switch e.form {
-	case formJSON:
+	text := values.LevelText(l, e.Level)
+	switch e.Form {
+	case values.FormJSON:
 		part := e.timeTail
 		if e.levelKey != omitted {
-			if e.level != LevelNumber {
+			if e.Level != values.LevelNumber {
 				text = `"` + text + `"`
 			}
-			part += jsonKey(e.levelKey) + text + ","
+			part += jsontext.Key(e.levelKey) + text + ","
 		}
 		if !e.source {
 			part += e.msgHead
 		}
 		return part
-	case formLogfmt:
+	case values.FormLogfmt:
 		if e.levelKey != omitted {
 			return textKey(e.levelKey) + text + " "
 		}
 	default:
 		if e.levelKey != omitted {
-			return consoleLevel(l, text, e.color) + " "
+			return consoleLevel(l, text, e.Color) + " "
 		}
 	}
 	return ""
@@ -88,18 +89,22 @@ func (e *encoder) levelString(l slog.Level) string {
 	return e.levelPart(l)
 }
 
-func (e *encoder) Scope() Scope       { return e.root }
+func (e *encoder) Scope() Scope { return e.root }
+
 func (e *encoder) Codec() batch.Codec { return e.codec }
-func (e *encoder) NeedsPC() bool      { return e.source }
+
+func (e *encoder) NeedsPC() bool { return e.source }
+
+// KnowsErrors says that e writes a KnownError as its Err: see package loki.
+func (e *encoder) KnowsErrors(*values.KnownError) {}
 
 // scope is the Scope of all three forms.
 type scope struct {
-	e      *encoder
-	pre    []byte   // the attributes of With, encoded, with a leading separator
-	groups []string // the names given to WithGroup
-	opened int      // how many of them pre opens (JSON)
-	prefix string   // the groups as a prefix of keys (logfmt, console)
-	trail  []byte   // stacks of errors among the attributes of With, to follow the record (console)
+	e             *encoder
+	values.Within        // the names given to WithGroup
+	pre           []byte // the attributes of With, encoded, with a leading separator
+	opened        int    // how many of them pre opens (JSON)
+	trail         []byte // stacks of errors among the attributes of With, to follow the record (console)
 
 	// For JSON, encoded once:
 	lazy    string // opens the groups that pre does not, for the first attribute in them
@@ -109,14 +114,14 @@ type scope struct {
 
 // seal computes what follows from the other fields.
 func (s *scope) seal() {
-	if s.e.form != formJSON {
+	if s.e.Form != values.FormJSON {
 		return
 	}
 	s.lazy = ""
-	for _, name := range s.groups[s.opened:] {
-		s.lazy += jsonKey(name) + "{"
+	for _, name := range s.Groups[s.opened:] {
+		s.lazy += jsontext.Key(name) + "{"
 	}
-	s.tail, s.tailAll = closing(s.opened+1), closing(len(s.groups)+1)
+	s.tail, s.tailAll = closing(s.opened+1), closing(len(s.Groups)+1)
 }
 
 const closers = "}}}}}}}}}}}}}}}}\n"
@@ -134,9 +139,9 @@ func (s *scope) WithGroup(name string) Scope {
 		return s
 	}
 	n := *s
-	n.groups = append(s.groups[:len(s.groups):len(s.groups)], name)
-	if s.e.form != formJSON {
-		n.prefix = s.prefix + string(appendName(nil, name)) + "."
+	n.Groups = append(s.Groups[:len(s.Groups):len(s.Groups)], name)
+	if s.e.Form != values.FormJSON {
+		n.Prefix = s.Prefix + string(jsontext.AppendName(nil, name)) + "."
 	}
 	n.seal()
 	return &n
@@ -146,81 +151,77 @@ func (s *scope) WithAttrs(attrs []slog.Attr) Scope {
 	if len(attrs) == 0 {
 		return s
 	}
-	w := walker{leaf: leaf{s.e, nil, s.e.form}, scope: s, base: -1}
+	w := values.Walker{Leaf: values.Leaf{Style: &s.e.Style, Form: s.e.Form}, In: &s.Within, Base: -1}
 	pre := make([]byte, 0, len(s.pre)+len(s.lazy)+2+48*len(attrs))
 	pre = append(pre, s.pre...)
-	if s.e.form == formJSON && len(pre) == 0 {
+	if s.e.Form == values.FormJSON && len(pre) == 0 {
 		pre = append(pre, ',')
 	}
 	if s.lazy != "" {
-		pre = append(comma(pre), s.lazy...)
+		pre = append(jsontext.Comma(pre), s.lazy...)
 	}
 	start := len(pre)
-	pre = w.attrs(pre, attrs)
-	w.free()
+	pre = w.Attrs(pre, attrs)
+	w.Free()
 	if len(pre) == start {
 		return s // nothing but empty groups and attributes
 	}
 	n := *s
 	n.pre = pre[:len(pre):len(pre)]
-	n.opened = len(s.groups)
-	n.trail = append(s.trail[:len(s.trail):len(s.trail)], w.trail...)
+	n.opened = len(s.Groups)
+	n.trail = append(s.trail[:len(s.trail):len(s.trail)], w.Trail...)
 	n.seal()
 	return &n
 }
 
 func (s *scope) Append(dst []byte, r *Record) ([]byte, batch.Meta, error) {
-	m := batch.Meta{Time: unixNano(r.Time), Level: r.Level}
+	m := batch.Meta{Time: values.UnixNano(r.Time), Level: r.Level}
 	e := s.e
-	if e.form == formJSON && e.replace == nil {
+	if e.Form == values.FormJSON && e.Replace == nil {
 		return s.appendJSON(dst, r), m, nil
 	}
-	w := walker{leaf: leaf{e, &r.cache, e.form}, scope: s, base: len(dst)}
+	w := values.Walker{Leaf: values.Leaf{Style: &e.Style, Cache: &r.Cache, Form: e.Form}, In: &s.Within, Base: len(dst)}
 	switch {
-	case e.form == formConsole:
-		dst = w.headConsole(dst, r)
-	case e.replace != nil:
-		dst = w.builtins(dst, r)
+	case e.Form == values.FormConsole:
+		dst = e.headConsole(&w, dst, r)
+	case e.Replace != nil:
+		dst = e.builtins(&w, dst, r)
 	default:
-		dst = w.headLogfmt(dst, r)
+		dst = e.headLogfmt(&w, dst, r)
 	}
-	if e.form == formJSON {
+	if e.Form == values.FormJSON {
 		dst = s.appendAttrsJSON(&w, dst, r.Attrs)
 	} else {
 		dst = s.appendAttrsText(&w, dst, r.Attrs)
 	}
-	w.free()
+	w.Free()
 	return dst, m, nil
 }
 
 // builtins appends the built-in attributes by way of ReplaceAttr.
-func (w *walker) builtins(dst []byte, r *Record) []byte {
-	e := w.e
-	if e.form == formJSON {
+func (e *encoder) builtins(w *values.Walker, dst []byte, r *Record) []byte {
+	if e.Form == values.FormJSON {
 		dst = append(dst, '{')
 	}
-	within := w.scope
-	w.scope = e.root // the built-in attributes lie in no group
+	in := w.In
+	w.In = &e.root.Within // the built-in attributes lie in no group
 	if !r.Time.IsZero() && e.timeKey != omitted {
-		dst = w.builtin(dst, slog.Time(e.timeKey, r.Time))
+		dst = w.Builtin(dst, slog.Time(e.timeKey, r.Time))
 	}
 	if e.levelKey != omitted {
-		dst = w.builtin(dst, slog.Any(e.levelKey, r.Level))
+		dst = w.Builtin(dst, slog.Any(e.levelKey, r.Level))
 	}
 	if e.source {
 		src := new(slog.Source)
 		if r.PC != 0 {
-			*src = frameOf(r.PC).source
+			*src = values.FrameOf(r.PC).Source
 		}
-		dst = w.builtin(dst, slog.Any(e.sourceKey, src))
+		dst = w.Builtin(dst, slog.Any(e.sourceKey, src))
 	}
 	if e.messageKey != omitted {
-		dst = w.builtin(dst, slog.String(e.messageKey, r.Message))
+		dst = w.Builtin(dst, slog.String(e.messageKey, r.Message))
 	}
-	w.free()
-	w.scope = within
+	w.Free()
+	w.In = in
 	return dst
 }
-
-// namesPool holds the paths of open groups of records on their way.
-var namesPool = sync.Pool{New: func() any { s := make([]string, 0, 16); return &s }}

@@ -19,6 +19,7 @@ type countingError struct {
 }
 
 func (e *countingError) Error() string { e.asked++; return e.msg }
+
 func (e *countingError) Unwrap() error { e.unwrap++; return e.next }
 
 type countingJoin struct {
@@ -27,7 +28,8 @@ type countingJoin struct {
 	asked, unwrap int
 }
 
-func (e *countingJoin) Error() string   { e.asked++; return e.msg }
+func (e *countingJoin) Error() string { e.asked++; return e.msg }
+
 func (e *countingJoin) Unwrap() []error { e.unwrap++; return e.next }
 
 func TestErrorsAskedOnce(t *testing.T) {
@@ -72,21 +74,21 @@ func TestErrorFormats(t *testing.T) {
 		err    error
 		want   string
 	}{
-		{"plain", ErrorChain, io.EOF, `"err":"EOF"`},
-		{"wrapped", ErrorChain, fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF","err.chain":["EOF"]`},
-		{"twice", ErrorChain, fmt.Errorf("start: %w", path), `"err":"start: open /x: file does not exist","err.chain":["open /x: file does not exist","file does not exist"]`},
-		{"joined", ErrorChain, errors.Join(io.EOF, fmt.Errorf("b: %w", io.ErrClosedPipe)),
+		{"plain", "", io.EOF, `"err":"EOF"`},
+		{"wrapped", "", fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF","err.chain":["EOF"]`},
+		{"twice", "", fmt.Errorf("start: %w", path), `"err":"start: open /x: file does not exist","err.chain":["open /x: file does not exist","file does not exist"]`},
+		{"joined", "", errors.Join(io.EOF, fmt.Errorf("b: %w", io.ErrClosedPipe)),
 			`"err":"EOF\nb: io: read/write on closed pipe","err.chain":[["EOF"],["b: io: read/write on closed pipe","io: read/write on closed pipe"]]`},
-		{"several %w", ErrorChain, fmt.Errorf("%w and %w", io.EOF, io.ErrNoProgress), `"err":"EOF and multiple Read calls return no data or error","err.chain":[["EOF"],["multiple Read calls return no data or error"]]`},
-		{"join below", ErrorChain, fmt.Errorf("c: %w", errors.Join(io.EOF)), `"err":"c: EOF","err.chain":["EOF",["EOF"]]`},
-		{"unwraps nil", ErrorChain, &countingError{msg: "e"}, `"err":"e"`},
-		{"unwraps nothing", ErrorChain, &countingJoin{msg: "e", next: []error{nil, nil}}, `"err":"e"`},
-		{"panics", ErrorChain, panicUnwrap{}, `"err":"outside","err.chain":["!PANIC: unwrap"]`},
-		{"nil pointer", ErrorChain, (*ptrError)(nil), `"err":"<nil>"`},
+		{"several %w", "", fmt.Errorf("%w and %w", io.EOF, io.ErrNoProgress), `"err":"EOF and multiple Read calls return no data or error","err.chain":[["EOF"],["multiple Read calls return no data or error"]]`},
+		{"join below", "", fmt.Errorf("c: %w", errors.Join(io.EOF)), `"err":"c: EOF","err.chain":["EOF",["EOF"]]`},
+		{"unwraps nil", "", &countingError{msg: "e"}, `"err":"e"`},
+		{"unwraps nothing", "", &countingJoin{msg: "e", next: []error{nil, nil}}, `"err":"e"`},
+		{"panics", "", panicUnwrap{}, `"err":"outside","err.chain":["!PANIC: unwrap"]`},
+		{"nil pointer", "", (*ptrError)(nil), `"err":"<nil>"`},
 		{"text", ErrorText, fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF"`},
 		{"verbose", ErrorVerbose, verboseError{}, `"err":"short","err.verbose":"long\nversion"`},
 		{"verbose without", ErrorVerbose, fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF"`},
-		{"marshaler", ErrorChain, jsonError{"x"}, `"err":{"e":"x"}`},
+		{"marshaler", "", jsonError{"x"}, `"err":{"e":"x"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := encodeOne(t, JSON(&JSONOptions{LevelKey: "-", MessageKey: "-", Errors: c.format}), slog.Any("err", c.err))
@@ -100,6 +102,7 @@ func TestErrorFormats(t *testing.T) {
 type verboseError struct{}
 
 func (verboseError) Error() string { return "short" }
+
 func (verboseError) Format(f fmt.State, verb rune) {
 	if f.Flag('+') {
 		io.WriteString(f, "long\nversion")
@@ -111,7 +114,7 @@ func (verboseError) Format(f fmt.State, verb rune) {
 func TestErrorChainIsBounded(t *testing.T) {
 	for _, err := range []error{cyclicError(), wideError()} {
 		got := encodeOne(t, JSON(nil), slog.Any("err", err))
-		if n := strings.Count(got, `"`)/2 - 6; n > maxLinks+25 || !strings.Contains(got, "(and more)") {
+		if n := strings.Count(got, `"`)/2 - 6; n > 100+25 || !strings.Contains(got, "(and more)") {
 			t.Errorf("%d links: %.400s", n, got)
 		}
 	}
@@ -144,21 +147,35 @@ type (
 	}
 )
 
-func (e pkgError) Error() string                { return "pkg" }
-func (e pkgError) StackTrace() pkgStack         { return e.pcs }
-func (e goError) Error() string                 { return "go" }
-func (e goError) Callers() []uintptr            { return e.pcs }
-func (e textError) Error() string               { return "text" }
-func (e textError) StackTrace() string          { return e.s }
-func (e rtError) Error() string                 { return "rt" }
-func (e rtError) StackTrace() []runtime.Frame   { return e.frames }
-func (e iterError) Error() string               { return "iter" }
+func (e pkgError) Error() string { return "pkg" }
+
+func (e pkgError) StackTrace() pkgStack { return e.pcs }
+
+func (e goError) Error() string { return "go" }
+
+func (e goError) Callers() []uintptr { return e.pcs }
+
+func (e textError) Error() string { return "text" }
+
+func (e textError) StackTrace() string { return e.s }
+
+func (e rtError) Error() string { return "rt" }
+
+func (e rtError) StackTrace() []runtime.Frame { return e.frames }
+
+func (e iterError) Error() string { return "iter" }
+
 func (e iterError) StackTrace() *runtime.Frames { return runtime.CallersFrames(e.pcs) }
-func (e badStack) Error() string                { return "bad" }
-func (e badStack) Callers() []uintptr           { panic("no stack") }
-func (e oddStack) Error() string                { return "odd" }
-func (e oddStack) StackTrace(int) []uintptr     { panic("must not be called") }
-func (e wrapStack) Unwrap() error               { return e.err }
+
+func (e badStack) Error() string { return "bad" }
+
+func (e badStack) Callers() []uintptr { panic("no stack") }
+
+func (e oddStack) Error() string { return "odd" }
+
+func (e oddStack) StackTrace(int) []uintptr { panic("must not be called") }
+
+func (e wrapStack) Unwrap() error { return e.err }
 
 func callers() []uintptr {
 	pcs := make([]uintptr, 8)
@@ -218,7 +235,7 @@ func TestErrorStacks(t *testing.T) {
 	}
 	// A long stack is cut, and one of nonsense harms nobody.
 	got := encodeOne(t, JSON(nil), slog.Any("err", goError{make([]uintptr, 1<<20)}))
-	if n := strings.Count(got, `":0"`); n != maxFrames {
+	if n := strings.Count(got, `":0"`); n != 64 {
 		t.Errorf("%d frames", n)
 	}
 }
@@ -232,7 +249,9 @@ type maybeStack struct {
 }
 
 func (e *maybeStack) Error() string { return "asked" }
+
 func (e *maybeStack) Unwrap() error { return e.next }
+
 func (e *maybeStack) Callers() []uintptr {
 	e.asked++
 	if e.crashes {
@@ -306,25 +325,5 @@ func TestStackOfTheNextCarrier(t *testing.T) {
 		if got := encodeOne(t, JSON(nil), slog.Any("err", err)); !strings.Contains(got, found) {
 			t.Errorf("no stack: %s", got)
 		}
-	}
-}
-
-func TestFramesAreKept(t *testing.T) {
-	pcs := callers()
-	if a, b := frameOf(pcs[0]), frameOf(pcs[0]); a != b {
-		t.Error("looked up twice")
-	}
-	other := pcs[0] + 1
-	for frameSlot(other) != frameSlot(pcs[0]) {
-		other++
-	}
-	if f := frameOf(other); f.pc != other {
-		t.Error("took another position's frame from the same place")
-	}
-	if f := frameOf(pcs[0]); f.pc != pcs[0] || f.source.Function == "" {
-		t.Errorf("%+v", f)
-	}
-	if n := testing.AllocsPerRun(100, func() { frameOf(pcs[0]) }); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
 }

@@ -79,14 +79,11 @@ func ExampleAttrAppender() {
 	// Output: {"level":"INFO","msg":"login","user":{"name":"Ada","age":36},"all":[{"name":"Ada","age":36},{"name":"Alan","age":41}]}
 }
 
-func ExampleTimeLayout() {
-	layout, err := encode.TimeLayout("02.01.2006 15:04")
-	if err != nil {
-		panic(err)
-	}
-	print(encode.JSON(&encode.JSONOptions{Time: layout}), &encode.Record{Time: moment, Message: "m"})
+func ExampleTimeFormat() {
+	print(encode.JSON(&encode.JSONOptions{Time: "02.01.2006 15:04"}), &encode.Record{Time: moment, Message: "m"})
 
-	_, err = encode.TimeLayout("iso")
+	var fromConfig encode.TimeFormat
+	err := fromConfig.UnmarshalText([]byte("iso"))
 	fmt.Println(err)
 	// Output:
 	// {"time":"20.11.2026 13:44","level":"INFO","msg":"m"}
@@ -116,17 +113,4 @@ func ExampleJSONCodec() {
 	// {"level":"info","msg":"a line"}
 	// {"time":"2026-11-20T13:44:10.123456789Z","level":"WARN","msg":"records dropped","dropped":3,"reasons":{"full":3}}
 	// time=2026-11-20T13:44:10.123456789Z level=WARN msg="records dropped" dropped=3 reasons.full=3
-}
-
-// Who needs the text of an error in several places asks it once.
-func ExampleKnow() {
-	err := fmt.Errorf("open config: %w", os.ErrNotExist)
-	known := encode.Know(err)
-	fmt.Println(known.Text)
-	fmt.Println(errors.Is(&known, err), errors.Is(&known, os.ErrNotExist))
-	fmt.Println(errors.Is(encode.Known(err), os.ErrNotExist)) // it also wraps what err wraps
-	// Output:
-	// open config: file does not exist
-	// true false
-	// true
 }

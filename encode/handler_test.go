@@ -36,6 +36,7 @@ func (h testHandler) Handle(_ context.Context, sr slog.Record) error {
 func (h testHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return testHandler{h.scope.WithAttrs(attrs), h.w}
 }
+
 func (h testHandler) WithGroup(name string) slog.Handler {
 	return testHandler{h.scope.WithGroup(name), h.w}
 }

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // What a caller can hand in to do harm.
@@ -72,11 +73,13 @@ func (p panicError) Error() string { panic(p.v) }
 type ptrError struct{ s string }
 
 func (p *ptrError) Error() string { return p.s }
+
 func (p *ptrError) Unwrap() error { return errors.New(p.s) }
 
 type panicUnwrap struct{}
 
 func (panicUnwrap) Error() string { return "outside" }
+
 func (panicUnwrap) Unwrap() error { panic("unwrap") }
 
 type panicStringer struct{}
@@ -167,7 +170,7 @@ func hostileValues() map[string]any {
 		"list of panicking":      []panicAppender{{}, {}},
 		"nil AttrAppender":       nilAppender,
 		"list of nil":            []*ptrAppender{nil, {"x"}},
-		"list of nil interface":  []AttrAppender{nil, &ptrAppender{"x"}},
+		"list of nil interface":  []values.AttrAppender{nil, &ptrAppender{"x"}},
 		"nil list":               (*[]*ptrAppender)(nil),
 		"nil both":               nilUser,
 		"panicking error":        panicError{"no"},
@@ -240,10 +243,7 @@ type point2 struct{ x, y int }
 var hostileStrings = []string{"", "k", "a b", "a=b", `a"b`, "a\nb", "\x00", "\xff", "a.b", "\u202e", "\u2028", "ключ", strings.Repeat("k", 1000), "{", "[", ","}
 
 func hostileEncoders() map[string]Encoder {
-	layout, err := TimeLayout("Mon \n\"2006\" MST \xff")
-	if err != nil {
-		panic(err)
-	}
+	const layout TimeFormat = "Mon \n\"2006\" MST \xff"
 	same := func(_ []string, a slog.Attr) slog.Attr { return a }
 	return map[string]Encoder{
 		"json":            JSON(nil),
@@ -274,32 +274,32 @@ func checkLine(t *testing.T, e Encoder, out []byte) {
 		t.Fatalf("no newline at the end: %.300q", out)
 	}
 	enc := e.(*encoder)
-	switch enc.form {
-	case formJSON:
+	switch enc.Form {
+	case values.FormJSON:
 		if bytes.IndexByte(body, '\n') >= 0 || !json.Valid(body) || body[0] != '{' {
 			t.Fatalf("not one line of JSON: %.300q", out)
 		}
-	case formLogfmt:
+	case values.FormLogfmt:
 		if bytes.IndexByte(body, '\n') >= 0 {
 			t.Fatalf("more than one line: %.300q", out)
 		}
 		if _, err := parseLogfmt(string(body)); err != nil {
 			t.Fatalf("not logfmt: %v: %.300q", err, out)
 		}
-	case formConsole:
+	case values.FormConsole:
 		for i, line := range strings.Split(string(body), "\n") {
 			if i > 0 && !strings.HasPrefix(line, "    ") {
 				t.Fatalf("a line that looks like a record: %.300q", out)
 			}
 		}
 		body = bytes.ReplaceAll(body, []byte("\n    "), nil)
-		if enc.color {
-			for _, seq := range []string{colorOff, colorFaint, colorRed, colorGreen, colorAmber, colorBlue} {
+		if enc.Color {
+			for _, seq := range []string{values.ColorOff, values.ColorFaint, values.ColorRed, values.ColorGreen, values.ColorAmber, values.ColorBlue} {
 				body = bytes.ReplaceAll(body, []byte(seq), nil)
 			}
 		}
 	}
-	if enc.form != formJSON {
+	if enc.Form != values.FormJSON {
 		for _, r := range string(body) {
 			if r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 || r == 0x2028 || r == 0x2029 || r == 0x200e || r == 0x200f {
 				t.Fatalf("raw control character %q in %.300q", r, out)
@@ -500,27 +500,6 @@ func TestTimesOutOfRange(t *testing.T) {
 	}
 }
 
-func TestUnixNanoBeyondInt64(t *testing.T) {
-	for _, c := range []struct {
-		sec, ns int64
-		want    string
-	}{
-		{0, 0, "0"}, {1, 5, "1000000005"}, {-1, 5, "-999999995"}, {-1, 0, "-1000000000"}, {0, 999999999, "999999999"},
-		{1 << 40, 5, "1099511627776000000005"}, {-1 << 40, 0, "-1099511627776000000000"}, {-1 << 40, 999999995, "-1099511627775000000005"},
-	} {
-		if got := string(appendUnix(nil, time.Unix(c.sec, c.ns), 1e9)); got != c.want {
-			t.Errorf("%d.%09d: got %s want %s", c.sec, c.ns, got, c.want)
-		}
-	}
-	tm := time.Unix(1<<40, 123456789)
-	if got := string(appendUnix(nil, tm, 1e6)); got != "1099511627776123456" {
-		t.Error(got)
-	}
-	if got := string(appendUnix(nil, time.Unix(-1<<52, 987654321), 1e6)); got != "-4503599627370495012346" {
-		t.Error(got)
-	}
-}
-
 // Neither depth nor width brings the process down: a stack overflow could not be
 // recovered from.
 func TestDepthIsBounded(t *testing.T) {
@@ -541,12 +520,12 @@ func TestDepthIsBounded(t *testing.T) {
 	if raceEnabled {
 		return // the rest only takes long
 	}
-	if got := value(t, JSON(nil), make([]any, maxNodes+1)); len(got) != 5*(maxNodes+1)+1 {
+	if got := value(t, JSON(nil), make([]any, (1<<20)+1)); len(got) != 5*((1<<20)+1)+1 {
 		t.Errorf("a long list of simple values: %d bytes", len(got))
 	}
 	for _, v := range []any{groupValuer{2}, &selfAppender{2}, &selfListAppender{}} {
 		out := encodeOne(t, JSON(nil), slog.Any("k", v))
-		if !strings.Contains(out, tooDeep) && !strings.Contains(out, tooMany) {
+		if !strings.Contains(out, "!ERROR: groups nested too deep") && !strings.Contains(out, "!ERROR: too many groups made by LogValuers") {
 			t.Errorf("%T: no word of it in %.200s", v, out)
 		}
 		if len(out) > 100<<20 {
@@ -567,7 +546,7 @@ func FuzzHostile(f *testing.F) {
 			if err := p.run(testHandler{e.Scope(), &buf}, slog.DiscardHandler); err != nil {
 				t.Fatal(err)
 			}
-			if e.(*encoder).form == formConsole {
+			if e.(*encoder).Form == values.FormConsole {
 				checkLine(t, e, buf.Bytes()[bytes.LastIndex(buf.Bytes()[:buf.Len()-1], []byte("\n"))+1:])
 				continue
 			}

@@ -3,6 +3,9 @@ package encode
 import (
 	"log/slog"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // LogfmtOptions are the options of [Logfmt]. Where nothing else is said, they
@@ -12,10 +15,10 @@ type LogfmtOptions struct {
 	Location    *time.Location // default: UTC
 	OwnLocation bool           // default: false
 	Duration    DurationFormat // default: DurationText
-	Level       LevelFormat    // default: LevelUpper
+	Level       LevelFormat    // default: INFO, WARN+2
 	AddSource   bool           // default: false
 	Caller      CallerFormat   // default: CallerFull; CallerObject is written as a group
-	Errors      ErrorFormat    // default: ErrorChain
+	Errors      ErrorFormat    // default: with chain and stack
 
 	// The keys of the built-in attributes, and "-" to leave one out. Default:
 	// time, level, msg and source.
@@ -39,19 +42,22 @@ func Logfmt(o *LogfmtOptions) Encoder {
 		o = new(LogfmtOptions)
 	}
 	c := config{
-		form:       formLogfmt,
+		Style: values.Style{
+			Form:     values.FormLogfmt,
+			Duration: choice(o.Duration, values.DurationText, durationNames),
+			Level:    choice(o.Level, values.LevelUpper, levelNames),
+			Caller:   choice(o.Caller, values.CallerFull, callerNames),
+			Errors:   choice(o.Errors, values.ErrorChain, errorNames),
+			Replace:  o.ReplaceAttr,
+		},
 		source:     o.AddSource && o.SourceKey != omitted,
-		duration:   or(o.Duration, DurationText, durationNames[:]),
-		level:      or(o.Level, LevelUpper, levelNames[:]),
-		caller:     or(o.Caller, CallerFull, callerNames[:]),
-		errors:     or(o.Errors, ErrorChain, errorNames[:]),
-		replace:    o.ReplaceAttr,
 		timeKey:    key(o.TimeKey, slog.TimeKey),
 		levelKey:   key(o.LevelKey, slog.LevelKey),
 		messageKey: key(o.MessageKey, slog.MessageKey),
 		sourceKey:  key(o.SourceKey, slog.SourceKey),
 	}
-	c.time = timeSpec{o.Time.or(TimeRFC3339Nano), c.location(o.Location, o.OwnLocation)}
+
+	c.Time = o.Time.spec(values.TimeNano, c.location(o.Location, o.OwnLocation))
 	e := newEncoder(c)
 	e.codec = logfmtCodec{e.root}
 	return e
@@ -59,37 +65,36 @@ func Logfmt(o *LogfmtOptions) Encoder {
 
 // headLogfmt appends the built-in attributes as they are without a
 // ReplaceAttr.
-func (w *walker) headLogfmt(dst []byte, r *Record) []byte {
-	e := w.e
+func (e *encoder) headLogfmt(w *values.Walker, dst []byte, r *Record) []byte {
 	if !r.Time.IsZero() && e.timeKey != omitted {
 		dst = append(dst, e.timeHead...)
-		dst = append(w.time(dst, r.Time, ownTime), ' ')
+		dst = append(w.Time(dst, r.Time, values.OwnTime), ' ')
 	}
 	dst = append(dst, e.levelString(r.Level)...)
 	if e.source && r.PC != 0 {
-		dst = w.sourceText(dst, frameOf(r.PC))
+		dst = e.sourceText(dst, values.FrameOf(r.PC))
 	}
 	if e.messageKey != omitted {
-		return appendText(append(dst, e.msgHead...), r.Message)
+		return jsontext.AppendText(append(dst, e.msgHead...), r.Message)
 	}
-	if n := len(dst) - 1; n >= w.base && dst[n] == ' ' {
+	if n := len(dst) - 1; n >= w.Base && dst[n] == ' ' {
 		dst = dst[:n]
 	}
 	return dst
 }
 
-func (w *walker) sourceText(dst []byte, f *frame) []byte {
-	if f.empty() {
+func (e *encoder) sourceText(dst []byte, f *values.Frame) []byte {
+	if f.Empty() {
 		return dst
 	}
-	name := string(appendName(nil, w.e.sourceKey))
-	if w.e.caller != CallerObject {
-		return append(appendText(append(dst, name+"="...), f.text(w.e.caller)), ' ')
+	name := string(jsontext.AppendName(nil, e.sourceKey))
+	if e.Caller != values.CallerObject {
+		return append(jsontext.AppendText(append(dst, name+"="...), f.Text(e.Caller)), ' ')
 	}
-	dst = append(appendText(append(dst, name+".function="...), f.source.Function), ' ')
-	dst = append(appendText(append(dst, name+".file="...), f.source.File), ' ')
-	return append(appendInt(append(dst, name+".line="...), int64(f.source.Line)), ' ')
+	dst = append(jsontext.AppendText(append(dst, name+".function="...), f.Source.Function), ' ')
+	dst = append(jsontext.AppendText(append(dst, name+".file="...), f.Source.File), ' ')
+	return append(jsontext.AppendInt(append(dst, name+".line="...), int64(f.Source.Line)), ' ')
 }
 
 // textKey returns the key and the '='.
-func textKey(key string) string { return string(append(appendName(nil, key), '=')) }
+func textKey(key string) string { return string(append(jsontext.AppendName(nil, key), '=')) }

@@ -1,13 +1,49 @@
 package encode
 
 import (
+	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/forebay-log/forebay/internal/testkit/poolcheck"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
-var pools = poolcheck.Use{Pool: &scratch, Make: newScratch}
+var pools = poolcheck.Use{Pool: &values.Scratch, Make: values.NewScratch}
 
 // All tests of this package lend scratch memory in debug mode.
 func TestMain(m *testing.M) { os.Exit(poolcheck.Tests(m, pools).Run()) }
+
+func seedBytes(seed uint64, n int) []byte {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rng.Uint32())
+	}
+	return b
+}
+
+// effort scales the work of a random test: n is for a plain run, the race
+// detector does a tenth of it, and FOREBAY_TORTURE a hundred times as much.
+func effort(n int) int {
+	switch {
+	case os.Getenv("FOREBAY_TORTURE") != "":
+		return 100 * n
+	case raceEnabled || testing.Short():
+		return n / 10
+	}
+	return n
+}
+
+var escapePieces = []string{
+	"", "a", "plain words ", "0123456789abcdef", "\"", "\\", "\n", "\t", "\r\n", "\x00", "\x1f", "\x7f", " ",
+	"ж", "Привет", "é", "ß", "日本", "한국어", "ก็", "हि", "\u2028", "\u2029", "\u2027", "\u202a", "“”", "🌍", "\U0010ffff", "\U00010000",
+	"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xc2", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xed\xa0\x80", "\xed\xbf\xbf",
+	"\xee\x80\x80", "\xef\xbf\xbd", "\xf0\x80\x80\x80", "\xf0\x8f\xbf\xbf", "\xf0\x90\x80", "\xf4\x90\x80\x80", "\xf5", "\xff", "\xe2\x80", "\xe2",
+}
+
+// literal writes U+FFFD as itself, as encoding/json does from Go 1.27 on.
+func literal(text string) string {
+	return strings.NewReplacer(`\\`, `\\`, `\ufffd`, "\ufffd").Replace(text)
+}

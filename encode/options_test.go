@@ -1,21 +1,22 @@
 package encode
 
 import (
+	"encoding"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 func TestTimeFormats(t *testing.T) {
-	layout, err := TimeLayout("2006/01/02 MST")
-	if err != nil {
-		t.Fatal(err)
-	}
+	const layout TimeFormat = "2006/01/02 MST"
 	zone := time.FixedZone("XY", 2*3600)
 	tm := benchTime.In(zone)
 	for _, c := range []struct {
@@ -60,7 +61,7 @@ func TestTimeFormats(t *testing.T) {
 
 func TestDurationFormats(t *testing.T) {
 	for f, want := range map[DurationFormat]string{
-		DurationDefault: "1500000001", DurationNanos: "1500000001", DurationText: `"1.500000001s"`, DurationSeconds: "1.500000001", 200: "1500000001",
+		"": "1500000001", DurationNanos: "1500000001", DurationText: `"1.500000001s"`, DurationSeconds: "1.500000001", "minutes": "1500000001",
 	} {
 		if got := value(t, JSON(&JSONOptions{Duration: f}), 1500000001*time.Nanosecond); got != want {
 			t.Errorf("%v: got %s want %s", f, got, want)
@@ -76,9 +77,9 @@ func TestDurationFormats(t *testing.T) {
 
 func TestLevelFormats(t *testing.T) {
 	for f, want := range map[LevelFormat][]string{
-		LevelDefault: {`"DEBUG-996"`, `"DEBUG"`, `"INFO"`, `"INFO+1"`, `"WARN"`, `"ERROR"`, `"ERROR+992"`},
-		LevelLower:   {`"debug-996"`, `"debug"`, `"info"`, `"info+1"`, `"warn"`, `"error"`, `"error+992"`},
-		LevelNumber:  {`-1000`, `-4`, `0`, `1`, `4`, `8`, `1000`},
+		"":          {`"DEBUG-996"`, `"DEBUG"`, `"INFO"`, `"INFO+1"`, `"WARN"`, `"ERROR"`, `"ERROR+992"`},
+		LevelLower:  {`"debug-996"`, `"debug"`, `"info"`, `"info+1"`, `"warn"`, `"error"`, `"error+992"`},
+		LevelNumber: {`-1000`, `-4`, `0`, `1`, `4`, `8`, `1000`},
 	} {
 		for i, l := range []slog.Level{-1000, slog.LevelDebug, slog.LevelInfo, slog.LevelInfo + 1, slog.LevelWarn, slog.LevelError, 1000} {
 			r := Record{Level: l, Attrs: []slog.Attr{slog.Any("l", l)}}
@@ -102,11 +103,11 @@ func TestLevelFormats(t *testing.T) {
 func TestCallerFormats(t *testing.T) {
 	var pcs [1]uintptr
 	runtime.Callers(1, pcs[:])
-	f := frameOf(pcs[0])
-	if !strings.HasSuffix(f.source.File, "encode/options_test.go") || !strings.HasPrefix(f.short, "encode/options_test.go:") {
+	f := values.FrameOf(pcs[0])
+	if !strings.HasSuffix(f.Source.File, "encode/options_test.go") || !strings.HasPrefix(f.Short, "encode/options_test.go:") {
 		t.Fatalf("%+v", f)
 	}
-	object := fmt.Sprintf(`{"function":"%s","file":"%s","line":%d}`, f.source.Function, f.source.File, f.source.Line)
+	object := fmt.Sprintf(`{"function":"%s","file":"%s","line":%d}`, f.Source.Function, f.Source.File, f.Source.Line)
 	same := func(_ []string, a slog.Attr) slog.Attr { return a }
 	for _, c := range []struct {
 		e    Encoder
@@ -114,19 +115,19 @@ func TestCallerFormats(t *testing.T) {
 	}{
 		{JSON(&JSONOptions{AddSource: true}), `{"level":"INFO","source":` + object + `,"msg":"m"}`},
 		{JSON(&JSONOptions{AddSource: true, ReplaceAttr: same}), `{"level":"INFO","source":` + object + `,"msg":"m"}`},
-		{JSON(&JSONOptions{AddSource: true, Caller: CallerFull}), `{"level":"INFO","source":"` + f.full + `","msg":"m"}`},
-		{JSON(&JSONOptions{AddSource: true, Caller: CallerShort}), `{"level":"INFO","source":"` + f.short + `","msg":"m"}`},
-		{JSON(&JSONOptions{AddSource: true, Caller: CallerShort, ReplaceAttr: same}), `{"level":"INFO","source":"` + f.short + `","msg":"m"}`},
-		{JSON(&JSONOptions{AddSource: true, Caller: CallerShort, SourceKey: "caller", LevelKey: "-"}), `{"caller":"` + f.short + `","msg":"m"}`},
+		{JSON(&JSONOptions{AddSource: true, Caller: CallerFull}), `{"level":"INFO","source":"` + f.Full + `","msg":"m"}`},
+		{JSON(&JSONOptions{AddSource: true, Caller: CallerShort}), `{"level":"INFO","source":"` + f.Short + `","msg":"m"}`},
+		{JSON(&JSONOptions{AddSource: true, Caller: CallerShort, ReplaceAttr: same}), `{"level":"INFO","source":"` + f.Short + `","msg":"m"}`},
+		{JSON(&JSONOptions{AddSource: true, Caller: CallerShort, SourceKey: "caller", LevelKey: "-"}), `{"caller":"` + f.Short + `","msg":"m"}`},
 		{JSON(&JSONOptions{AddSource: true, SourceKey: "-"}), `{"level":"INFO","msg":"m"}`},
-		{JSON(&JSONOptions{AddSource: true, MessageKey: "-", Caller: CallerShort}), `{"level":"INFO","source":"` + f.short + `"}`},
-		{Logfmt(&LogfmtOptions{AddSource: true}), `level=INFO source=` + f.full + ` msg=m`},
-		{Logfmt(&LogfmtOptions{AddSource: true, ReplaceAttr: same}), `level=INFO source=` + f.full + ` msg=m`},
-		{Logfmt(&LogfmtOptions{AddSource: true, Caller: CallerShort}), `level=INFO source=` + f.short + ` msg=m`},
-		{Logfmt(&LogfmtOptions{AddSource: true, Caller: CallerObject}), fmt.Sprintf(`level=INFO source.function=%s source.file=%s source.line=%d msg=m`, f.source.Function, f.source.File, f.source.Line)},
-		{Console(&ConsoleOptions{AddSource: true}), `INFO  ` + f.short + ` m`},
-		{Console(&ConsoleOptions{AddSource: true, ReplaceAttr: same}), `INFO  ` + f.short + ` m`},
-		{Console(&ConsoleOptions{AddSource: true, Caller: CallerObject, OmitLevel: true}), f.full + ` m`},
+		{JSON(&JSONOptions{AddSource: true, MessageKey: "-", Caller: CallerShort}), `{"level":"INFO","source":"` + f.Short + `"}`},
+		{Logfmt(&LogfmtOptions{AddSource: true}), `level=INFO source=` + f.Full + ` msg=m`},
+		{Logfmt(&LogfmtOptions{AddSource: true, ReplaceAttr: same}), `level=INFO source=` + f.Full + ` msg=m`},
+		{Logfmt(&LogfmtOptions{AddSource: true, Caller: CallerShort}), `level=INFO source=` + f.Short + ` msg=m`},
+		{Logfmt(&LogfmtOptions{AddSource: true, Caller: CallerObject}), fmt.Sprintf(`level=INFO source.function=%s source.file=%s source.line=%d msg=m`, f.Source.Function, f.Source.File, f.Source.Line)},
+		{Console(&ConsoleOptions{AddSource: true}), `INFO  ` + f.Short + ` m`},
+		{Console(&ConsoleOptions{AddSource: true, ReplaceAttr: same}), `INFO  ` + f.Short + ` m`},
+		{Console(&ConsoleOptions{AddSource: true, Caller: CallerObject, OmitLevel: true}), f.Full + ` m`},
 	} {
 		out, _, err := c.e.Scope().Append(nil, &Record{Message: "m", PC: pcs[0]})
 		if err != nil || string(out) != c.want+"\n" {
@@ -144,7 +145,7 @@ func TestCallerFormats(t *testing.T) {
 			t.Errorf("a PC of no function: %s", nonsense)
 		}
 	}
-	// A source among the attributes follows the same format.
+	// A Source among the attributes follows the same format.
 	src := &slog.Source{Function: "f", File: "/a/b/c.go", Line: 3}
 	if got := value(t, JSON(&JSONOptions{Caller: CallerShort}), src); got != `"b/c.go:3"` {
 		t.Error(got)
@@ -211,18 +212,16 @@ func TestParsing(t *testing.T) {
 	var lf LevelFormat
 	var cf CallerFormat
 	var ef ErrorFormat
-	fsys.TextVar(&tf, "time", TimeFormat{}, "")
-	fsys.TextVar(&df, "duration", DurationDefault, "")
-	fsys.TextVar(&lf, "level", LevelDefault, "")
-	fsys.TextVar(&cf, "caller", CallerDefault, "")
-	fsys.TextVar(&ef, "error", ErrorDefault, "")
+	for name, f := range map[string]encoding.TextUnmarshaler{"time": &tf, "duration": &df, "level": &lf, "caller": &cf, "error": &ef} {
+		fsys.Func(name, "", func(s string) error { return f.UnmarshalText([]byte(s)) })
+	}
 	if err := fsys.Parse([]string{"-time", "UnixMilli", "-duration", "seconds", "-level", "lower", "-caller", "Short", "-error", "verbose"}); err != nil {
 		t.Fatal(err)
 	}
 	if tf != TimeUnixMilli || df != DurationSeconds || lf != LevelLower || cf != CallerShort || ef != ErrorVerbose {
 		t.Error(tf, df, lf, cf, ef)
 	}
-	if err := tf.UnmarshalText([]byte(time.Kitchen)); err != nil || tf.String() != time.Kitchen {
+	if err := tf.UnmarshalText([]byte(time.Kitchen)); err != nil || tf != time.Kitchen {
 		t.Error(tf, err)
 	}
 	for _, c := range []struct {
@@ -241,23 +240,31 @@ func TestParsing(t *testing.T) {
 			t.Errorf("got %v\nwant %s", err, c.want)
 		}
 	}
-	if tf.String() != time.Kitchen || df != DurationSeconds {
+	if tf != time.Kitchen || df != DurationSeconds {
 		t.Error("a failed UnmarshalText changed the value")
 	}
-	for _, f := range []TimeFormat{{}, TimeRFC3339Nano, TimeRFC3339Micro, TimeRFC3339Milli, TimeRFC3339, TimeClock, TimeUnix, TimeUnixMilli, TimeUnixMicro, TimeUnixNano, tf} {
-		text, _ := f.MarshalText()
+	for _, f := range []TimeFormat{"", TimeRFC3339Nano, TimeRFC3339Micro, TimeRFC3339Milli, TimeRFC3339, TimeClock, TimeUnix, TimeUnixMilli, TimeUnixMicro, TimeUnixNano, tf} {
 		var back TimeFormat
-		if err := back.UnmarshalText(text); err != nil || back != f {
-			t.Errorf("%q: %v, %v", text, back, err)
+		if err := back.UnmarshalText([]byte(f)); err != nil || back != f {
+			t.Errorf("%q: %v, %v", f, back, err)
 		}
 	}
-	for i := range 10 {
-		texts := []fmt.Stringer{DurationFormat(i), LevelFormat(i), CallerFormat(i), ErrorFormat(i)}
-		for _, f := range texts {
-			if (f.String() == "") != (i == 0 || i > 3) {
-				t.Errorf("%T(%d): %q", f, i, f)
-			}
+	for _, f := range []encoding.TextUnmarshaler{&df, &lf, &cf, &ef} {
+		if err := f.UnmarshalText(nil); err != nil || reflect.ValueOf(f).Elem().String() != "" {
+			t.Errorf("%T: %v, %v", f, reflect.ValueOf(f).Elem(), err)
 		}
+	}
+}
+
+// A text that is no format means the default.
+func TestUnknownFormats(t *testing.T) {
+	o := &JSONOptions{Time: "x", Duration: "x", Level: "x", Caller: "x", Errors: "x", AddSource: true}
+	pc, _, _, _ := runtime.Caller(0)
+	r := &Record{Time: benchTime, PC: pc, Message: "m", Attrs: []slog.Attr{slog.Duration("d", 1), slog.Any("e", fmt.Errorf("a: %w", io.EOF))}}
+	want, _, _ := JSON(&JSONOptions{AddSource: true}).Scope().Append(nil, r)
+	got, _, _ := JSON(o).Scope().Append(nil, r)
+	if string(got) != string(want) {
+		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
 

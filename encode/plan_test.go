@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 type embedded struct{ E int }
@@ -16,6 +19,7 @@ type ptrMarshal struct{ X int }
 func (*ptrMarshal) MarshalJSON() ([]byte, error) { return []byte(`"ptr"`), nil }
 
 type namedBytes []byte
+
 type namedString string
 
 // structOf returns a struct with tags that a compiler's helpers would object to.
@@ -80,16 +84,16 @@ func TestPlans(t *testing.T) {
 		{struct{ P ptrMarshal }{}, false}, {&struct{ P ptrMarshal }{}, false}, {[]ptrMarshal{{}}, false}, {&node{Name: "n"}, false}, {struct{ C complex64 }{}, false},
 		{struct{ R json.RawMessage }{json.RawMessage(`[1, 2]`)}, false}, {map[string]string{"b": "2", "a": "1"}, false},
 	} {
-		tr := traitsOf(reflect.TypeOf(c.v))
-		if (tr.plan != nil) != c.planned {
-			t.Errorf("%T: planned %v, want %v", c.v, tr.plan != nil, c.planned)
+		tr := values.TraitsOf(reflect.TypeOf(c.v))
+		if (tr.Plan != nil) != c.planned {
+			t.Errorf("%T: planned %v, want %v", c.v, tr.Plan != nil, c.planned)
 		}
 		var buf strings.Builder
 		enc := json.NewEncoder(&buf)
 		enc.SetEscapeHTML(false)
 		want := ""
 		if err := enc.Encode(c.v); err != nil {
-			want = string(appendString(nil, "!ERROR:"+err.Error()))
+			want = string(jsontext.AppendString(nil, "!ERROR:"+err.Error()))
 		} else {
 			want = literal(strings.TrimSuffix(buf.String(), "\n"))
 		}

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 func TestGroupsAndEmptiness(t *testing.T) {
@@ -234,7 +236,7 @@ func TestAttrAppenderScratch(t *testing.T) {
 	// Nothing is kept, not even by one that panics half-way.
 	for _, v := range []any{&wide{5, &wide{5, nil}}, halfway{}} {
 		encode(v)
-		for i, a := range r.cache.scratch.attrs[:cap(r.cache.scratch.attrs)] {
+		for i, a := range r.Cache.Scratch.Attrs[:cap(r.Cache.Scratch.Attrs)] {
 			if !a.Equal(slog.Attr{}) {
 				t.Errorf("%T: attribute %d is still there: %v", v, i, a)
 			}
@@ -271,7 +273,7 @@ func TestAttrAppender(t *testing.T) {
 		{slog.Any("a", list), `,"a":[{"id":1},{"id":2}]`, ` a="[{\"id\":1},{\"id\":2}]"`},
 		{slog.Any("a", &list), `,"a":[{"id":1},{"id":2}]`, ` a="[{\"id\":1},{\"id\":2}]"`},
 		{slog.Any("a", []*account{acc}), `,"a":[{"id":1,"inner":{"id":2},"inline":1}]`, ` a="[{\"id\":1,\"inner\":{\"id\":2},\"inline\":1}]"`},
-		{slog.Any("a", []AttrAppender{noAttrs{}}), `,"a":[{}]`, ` a=[{}]`},
+		{slog.Any("a", []values.AttrAppender{noAttrs{}}), `,"a":[{}]`, ` a=[{}]`},
 		{slog.Any("a", []account{}), `,"a":[]`, ` a=[]`},
 		{slog.Any("a", []account(nil)), `,"a":null`, ` a=<nil>`},
 	} {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // loud's JSON is n letters.
@@ -19,12 +21,12 @@ func (l loud) MarshalJSON() ([]byte, error) {
 
 // Values of every size go through scratch memory, and all of it comes back.
 func TestScratchComesBack(t *testing.T) {
-	before := scratch.Stats()
+	before := values.Scratch.Stats()
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
 			for _, e := range []Encoder{JSON(nil), Logfmt(nil), Console(nil)} {
-				for _, n := range []int{0, 1, 255, 300, 3000, 5000, 60_000, maxPooled, 200_000, -1} {
+				for _, n := range []int{0, 1, 255, 300, 3000, 5000, 60_000, 64 << 10, 200_000, -1} {
 					r := &Record{Message: "m", Attrs: []slog.Attr{slog.Any("v", loud{n}), slog.Any("ints", []int{n, 2})}}
 					out, _, err := e.Scope().Append(nil, r)
 					if err != nil || n >= 0 && !strings.Contains(string(out), strings.Repeat("a", n)) {
@@ -35,9 +37,9 @@ func TestScratchComesBack(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	after := scratch.Stats()
+	after := values.Scratch.Stats()
 	for i, c := range after.Classes {
-		if c.InUse != before.Classes[i].InUse || c.Gets == before.Classes[i].Gets && c.Size <= maxPooled/4 {
+		if c.InUse != before.Classes[i].InUse || c.Gets == before.Classes[i].Gets && c.Size <= 64<<10/4 {
 			t.Errorf("%+v, before %+v", c, before.Classes[i])
 		}
 	}

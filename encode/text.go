@@ -2,223 +2,27 @@ package encode
 
 import (
 	"log/slog"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/internal/values"
 )
-
-// The text forms, logfmt and console, share how keys and values are made
-// harmless. What could end a line, move a cursor, change colours or reverse the
-// direction of text never reaches the output as it is.
-
-// byteClass says what the text forms do with an ASCII byte.
-type byteClass uint8
-
-const (
-	classPlain  byteClass = iota
-	classQuote            // a value that holds it is quoted
-	classEscape           // it is escaped within quotes, and so is the value quoted
-)
-
-var classes = func() (t [128]byteClass) {
-	for c := range t {
-		if c < 0x20 || c == 0x7f {
-			t[c] = classEscape
-		}
-	}
-	t[' '], t['='], t['"'] = classQuote, classQuote, classQuote
-	return t
-}()
-
-// shown reports whether a character that is not ASCII can be shown as it is:
-// all but control and format characters, line separators, and what Unicode has
-// not assigned. The joiners belong to the spelling of some scripts.
-func shown(r rune) bool {
-	return unicode.IsPrint(r) || unicode.Is(unicode.Zs, r) || r == '\u200c' || r == '\u200d'
-}
-
-// appendText appends s as a value: quoted and escaped as JSON if it has to be,
-// and as it is otherwise.
-func appendText(dst []byte, s string) []byte {
-	if s == "" {
-		return append(dst, `""`...)
-	}
-	if plainWords(s) {
-		return append(dst, s...)
-	}
-	quote := false
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c >= utf8.RuneSelf || classes[c] == classEscape {
-			return appendTextSlow(dst, s)
-		}
-		quote = quote || classes[c] == classQuote
-	}
-	if quote {
-		return appendString(dst, s)
-	}
-	return append(dst, s...)
-}
-
-// plainWords reports whether a string of eight bytes or more is ASCII and needs
-// no quotes. It looks at eight bytes at a time, see escape.go.
-func plainWords(s string) bool {
-	if len(s) < 8 {
-		return false // the loop over bytes is as good
-	}
-	for i := 0; ; i += 8 {
-		last := len(s)-i <= 8
-		if last {
-			i = len(s) - 8
-		}
-		w := load64(s[i:])
-		bad := (w - 0x21*ones) | (w ^ '"'*ones - ones) | (w ^ '='*ones - ones) | (w ^ 0x7f*ones - ones) | w
-		if bad&highs != 0 {
-			return false
-		}
-		if last {
-			return true
-		}
-	}
-}
-
-func appendTextSlow(dst []byte, s string) []byte {
-	quote := false
-	for i := 0; i < len(s) && !quote; {
-		c := s[i]
-		if c < utf8.RuneSelf {
-			quote = classes[c] != classPlain
-			i++
-			continue
-		}
-		r, n := utf8.DecodeRuneInString(s[i:])
-		quote = r == utf8.RuneError && n == 1 || !shown(r) || unicode.IsSpace(r)
-		i += n
-	}
-	if !quote {
-		return append(dst, s...)
-	}
-	dst = append(dst, '"')
-	dst = appendShown(dst, s, true)
-	return append(dst, '"')
-}
-
-// appendShown appends s with everything escaped that is not to be shown as it
-// is, with \u and, in quotes, the escapes of JSON.
-func appendShown(dst []byte, s string, quotes bool) []byte {
-	i := 0
-	for i < len(s) && s[i] < utf8.RuneSelf && classes[s[i]] != classEscape && (!quotes || escapes[s[i]].n == 0) {
-		i++
-	}
-	dst = append(dst, s[:i]...)
-	for i < len(s) {
-		c := s[i]
-		if c < utf8.RuneSelf {
-			switch {
-			case classes[c] == classEscape || quotes && escapes[c].n != 0:
-				if c == 0x7f {
-					dst = append(dst, `\u007f`...)
-				} else {
-					dst = appendEscaped(dst, s[i:i+1])
-				}
-			default:
-				dst = append(dst, c)
-			}
-			i++
-			continue
-		}
-		r, n := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && n == 1 || shown(r) {
-			dst = utf8.AppendRune(dst, r)
-		} else {
-			dst = appendUnicode(dst, r)
-		}
-		i += n
-	}
-	return dst
-}
-
-// appendUnicode appends r as \uXXXX, in two halves if it takes that.
-func appendUnicode(dst []byte, r rune) []byte {
-	if r > 0xffff {
-		r -= 0x10000
-		dst = appendUnicode(dst, 0xd800+r>>10)
-		r = 0xdc00 + r&0x3ff
-	}
-	const hex = "0123456789abcdef"
-	return append(dst, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
-}
-
-// appendName appends a key, or a part of one, with '_' for everything that has
-// no place in it.
-func appendName(dst []byte, s string) []byte {
-	if s == "" {
-		return append(dst, '_')
-	}
-	i := 0
-	for i < len(s) && s[i] < utf8.RuneSelf && classes[s[i]] == classPlain {
-		i++
-	}
-	dst = append(dst, s[:i]...)
-	for i < len(s) {
-		c := s[i]
-		if c < utf8.RuneSelf {
-			if classes[c] != classPlain {
-				c = '_'
-			}
-			dst = append(dst, c)
-			i++
-			continue
-		}
-		r, n := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && n == 1 || !shown(r) || unicode.IsSpace(r) {
-			r = '_'
-		}
-		dst = utf8.AppendRune(dst, r)
-		i += n
-	}
-	return dst
-}
-
-// keyText appends what separates the attribute from the one before, the groups
-// it lies in, and its key.
-func (w *walker) keyText(dst []byte, key, suffix string) []byte {
-	if len(dst) != w.base {
-		dst = append(dst, ' ')
-	}
-	if w.e.color {
-		dst = append(dst, colorFaint...)
-	}
-	dst = append(dst, w.scope.prefix...)
-	if w.names != nil {
-		for _, name := range (*w.names)[len(w.scope.groups):] {
-			dst = append(appendName(dst, name), '.')
-		}
-	}
-	dst = appendName(dst, key)
-	dst = append(append(dst, suffix...), '=')
-	if w.e.color {
-		dst = append(dst, colorOff...)
-	}
-	return dst
-}
 
 // appendAttrsText appends what follows the built-in attributes.
-func (s *scope) appendAttrsText(w *walker, dst []byte, attrs []slog.Attr) []byte {
-	console := w.form == formConsole && len(dst) > w.base
+func (s *scope) appendAttrsText(w *values.Walker, dst []byte, attrs []slog.Attr) []byte {
+	console := w.Form == values.FormConsole && len(dst) > w.Base
 	if console {
 		dst = append(dst, ' ') // two of them between the message and the attributes
 	}
 	head := len(dst)
 	if pre := s.pre; len(pre) > 0 {
-		if len(dst) == w.base {
+		if len(dst) == w.Base {
 			pre = pre[1:]
 		}
 		dst = append(dst, pre...)
 	}
-	dst = w.attrs(dst, attrs)
+	dst = w.Attrs(dst, attrs)
 	if console && len(dst) == head {
 		dst = dst[:head-1]
 	}
-	dst = append(append(dst, s.trail...), w.trail...)
+	dst = append(append(dst, s.trail...), w.Trail...)
 	return append(dst, '\n')
 }

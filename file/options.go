@@ -9,9 +9,9 @@ import (
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
-// DefaultMode is the permission of files that Open creates: for the owner only,
+// defaultMode is the permission of files that Open creates: for the owner only,
 // because logs tell more than one thinks.
-const DefaultMode fs.FileMode = 0o600
+const defaultMode fs.FileMode = 0o600
 
 // Options configures a [File]. The zero value appends to one file for ever:
 // each field states its default and unit.
@@ -61,7 +61,7 @@ func (o Options) resolve() (Options, error) {
 		errs = append(errs, fmt.Errorf("file: Options.%s is %v, must be %s", field, value, want))
 	}
 	if o.Mode == 0 {
-		o.Mode = DefaultMode
+		o.Mode = defaultMode
 	}
 	if o.Mode&^fs.ModePerm != 0 || o.Mode&0o200 == 0 {
 		bad("Mode", o.Mode, "permission bits that let the owner write")

@@ -53,9 +53,9 @@ type Stdio struct {
 // ErrGone says that nothing written to this output will ever arrive.
 var ErrGone = errors.New("its reader is gone")
 
-// ErrNotOpen says that an output was closed, or not open for writing, when the
+// errNotOpen says that an output was closed, or not open for writing, when the
 // program began.
-var ErrNotOpen = errors.New("it is not open for writing")
+var errNotOpen = errors.New("it is not open for writing")
 
 // Stdout returns the sink for standard output.
 func Stdout() *Stdio { return NewStdio(os.Stdout, "stdout") }
@@ -73,7 +73,7 @@ func NewStdio(f *os.File, name string) *Stdio {
 	return s
 }
 
-// Check returns an error that wraps [ErrNotOpen] if nothing that is sent can
+// Check returns an error if nothing that is sent can
 // arrive: the file is not open for writing, or it is a standard stream that was
 // closed when the program began. In place of such a stream the Go runtime opens
 // /dev/null for reading and writing, so that what was opened like that on purpose

@@ -24,7 +24,7 @@ func readerGone(err error) bool {
 // checkOpen implements Check.
 func checkOpen(f *os.File) error {
 	if _, err := f.SyscallConn(); err != nil {
-		return fmt.Errorf("%w: %w", ErrNotOpen, cause(err))
+		return fmt.Errorf("%w: %w", errNotOpen, cause(err))
 	}
 	return nil
 }

@@ -84,7 +84,7 @@ func readerGone(err error) bool {
 func checkOpen(f *os.File) error {
 	c, err := f.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNotOpen, cause(err))
+		return fmt.Errorf("%w: %w", errNotOpen, cause(err))
 	}
 	var std bool
 	var mode int
@@ -99,12 +99,12 @@ func checkOpen(f *os.File) error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("%w: %w", ErrNotOpen, err)
+		return fmt.Errorf("%w: %w", errNotOpen, err)
 	case mode&unix.O_ACCMODE == unix.O_RDONLY:
-		return ErrNotOpen
+		return errNotOpen
 	case std && mode&unix.O_ACCMODE == unix.O_RDWR && unix.Stat(os.DevNull, &null) == nil &&
 		st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == null.Rdev:
-		return fmt.Errorf("%w: it was closed when the program began", ErrNotOpen)
+		return fmt.Errorf("%w: it was closed when the program began", errNotOpen)
 	}
 	return nil
 }

@@ -290,7 +290,7 @@ func TestStdioRegularFile(t *testing.T) {
 		t.Error(err)
 	}
 	f.Close()
-	if err := s.Check(); !errors.Is(err, ErrNotOpen) {
+	if err := s.Check(); !errors.Is(err, errNotOpen) {
 		t.Errorf("closed file: %v", err)
 	}
 	if err := s.Send(t.Context(), b); !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "stdout") {
@@ -344,7 +344,7 @@ func TestStdioNotForWriting(t *testing.T) {
 	}
 	defer f.Close()
 	s := NewStdio(f, "stdout")
-	if err := s.Check(); !errors.Is(err, ErrNotOpen) {
+	if err := s.Check(); !errors.Is(err, errNotOpen) {
 		t.Error(err)
 	}
 	b := records(rand.New(rand.NewPCG(9, 10)), 3, 10)

@@ -36,7 +36,6 @@ const (
 	DefaultReconnectMax     = 5 * time.Second
 	DefaultFrameBytes       = 64 << 10
 	DefaultMaxFrameBytes    = 6_000_000
-	DefaultPoisonCloses     = 3
 	DefaultBufferBytes      = 4 << 20
 	DefaultSyncTimeout      = 10 * time.Second
 	DefaultCloseTimeout     = 5 * time.Second
@@ -134,11 +133,15 @@ type Config struct {
 	Hostname string `yaml:"hostname"`
 
 	// NoAck does without acknowledgements: faster on a good line, and what the
-	// kernel or the server held when the connection ended is lost. Default false.
+	// kernel or the server held when the connection ended is lost. A record counts as
+	// delivered when it is written. The first message of a connection is waited for
+	// briefly (20 ms to 1 s), as some servers close after one and do not say so.
+	// Default false.
 	NoAck bool `yaml:"no_ack"`
 	// Window is how many batches may be unacknowledged at once. Default 4.
 	Window int `yaml:"window"`
-	// AckTimeout is how long an acknowledgement may take. Default 30 s.
+	// AckTimeout is how long an acknowledgement may take. A server that misses it
+	// once is left, and passed over for a while if there is another. Default 30 s.
 	AckTimeout time.Duration `yaml:"ack_timeout"`
 	// DialTimeout, HandshakeTimeout (TLS included) and WriteTimeout (of one
 	// batch) bound what they are named after. Defaults 5 s, 5 s, 15 s.
@@ -149,11 +152,12 @@ type Config struct {
 	// something on the way forgets it. Default 5 min; negative: never.
 	IdleTimeout time.Duration `yaml:"idle_timeout"`
 	// Failback is how often a server before the one in use is tried. One that
-	// took connections and acknowledged nothing is passed over for longer, up to
+	// took connections and did not answer is passed over for longer, up to
 	// 10 min. Default 1 min; negative: only when the one in use fails.
 	Failback time.Duration `yaml:"failback"`
-	// ReconnectMin and ReconnectMax bound the jittered delay after a server that
-	// could not be connected to, which doubles with each attempt. Defaults
+	// ReconnectMin and ReconnectMax bound the jittered time for which a server that
+	// could not be connected to is passed over, which doubles with each attempt.
+	// Where no other is left it is tried all the same, at the pace of Retry. Defaults
 	// 100 ms and 5 s.
 	ReconnectMin time.Duration `yaml:"reconnect_min"`
 	ReconnectMax time.Duration `yaml:"reconnect_max"`
@@ -167,12 +171,6 @@ type Config struct {
 	// too; a record that does is refused. Fluent Bit takes 6,144,000. Default
 	// 6,000,000.
 	MaxFrameBytes int `yaml:"max_frame_bytes"`
-	// PoisonCloses is how many times a chunk may end the connection before it is
-	// split to find the records at fault, and how often such a record must do so
-	// alone. None is given up unless the server has acknowledged something before
-	// and after that; where nothing else in the chunk shows it, a record of level
-	// WARN under Config.Tag that says so is sent. Default 3.
-	PoisonCloses int `yaml:"poison_closes"`
 
 	// IntegerTime writes the time of events in whole seconds, for receivers of
 	// before 2016. Default false.
@@ -226,7 +224,8 @@ type Config struct {
 	FallbackFile string `yaml:"fallback_file"`
 	// DeadLetter is handed records that were refused for good, see
 	// [deliver.DeadLetters]; DeadLetterFile is a file they are appended to as JSON
-	// lines (0600) instead. Default: none, they are counted.
+	// lines (0600) instead. Default: dead-letters.jsonl in SpoolDir, which the first one
+	// makes; without SpoolDir they are counted only.
 	DeadLetter     deliver.ErrorHandler `yaml:"-"`
 	DeadLetterFile string               `yaml:"dead_letter_file"`
 	// SpoolDir is a directory that holds, on disk, what waits while the server is
@@ -246,8 +245,7 @@ type Config struct {
 	// CrashDir is a directory for a file that holds the buffer, so that what Post
 	// has returned from survives the death of the process: SIGKILL, os.Exit, a
 	// panic. The next Sink with this directory delivers it first; what Close could
-	// not deliver and no spool takes stays there, too. One batch of Window frames is
-	// under way at a time. A tmpfs is the best place. Linux and macOS; where it
+	// not deliver and no spool takes stays there, too. A tmpfs is the best place. Linux and macOS; where it
 	// cannot be had OnError is told, and the buffer is in memory. Default: none.
 	CrashDir string `yaml:"crash_dir"`
 	// Retry and Breaker say how often and for how long records are sent again, and
@@ -301,7 +299,6 @@ func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.ReconnectMax, max(DefaultReconnectMax, c.ReconnectMin))
 	setDefault(&c.FrameBytes, DefaultFrameBytes)
 	setDefault(&c.MaxFrameBytes, max(DefaultMaxFrameBytes, min(c.FrameBytes, fluentBitLimit)))
-	setDefault(&c.PoisonCloses, DefaultPoisonCloses)
 	setDefault(&c.MessageKey, "message")
 	setDefault(&c.Name, "fluent")
 	setDefault(&c.SyncTimeout, DefaultSyncTimeout)
@@ -345,7 +342,6 @@ func (c Config) resolve() (*resolved, error) {
 		{"Window", c.Window, 1, maxWindow},
 		{"FrameBytes", c.FrameBytes, 1, c.MaxFrameBytes},
 		{"MaxFrameBytes", c.MaxFrameBytes, 2 * maxHead, 1 << 30},
-		{"PoisonCloses", c.PoisonCloses, 1, 1000},
 		{"SlabBytes", c.SlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes},
 		{"BufferBytes", c.BufferBytes, 2 * slab.MinSlabBytes, math.MaxInt},
 		{"MaxRecord", c.MaxRecord, 1, c.MaxFrameBytes - maxHead},

@@ -36,7 +36,7 @@ func TestZeroConfig(t *testing.T) {
 			}
 			return f.Dial(ctx, network, addr)
 		}})
-		s := l.Stats().Buffer
+		s := l.Stats().Slab
 		if s.SlabBytes*s.SlabCount != 4<<20 {
 			t.Errorf("%d × %d bytes of memory", s.SlabCount, s.SlabBytes)
 		}
@@ -166,14 +166,14 @@ func TestEndOfIdleConnectionIsSeen(t *testing.T) {
 		if st := s.Stats(); st.Lost != 0 || st.Connects != 2 || !slices.Equal(r.get("forebay"), seq(0, 20)) {
 			t.Errorf("%+v, %v", st, r.get("forebay"))
 		}
-		s.Close(context.Background())
+		s.close()
 		f.Close()
 	})
 }
 
-// A server that is down is asked again after a delay that doubles up to
-// ReconnectMax, and is never twice the same; by name each time, as names move. Once
-// it was there the delay begins anew.
+// A server that is down is passed over for a time that doubles up to ReconnectMax, and
+// is never twice the same; then it is tried by name, as names move. Once it was there
+// the time begins anew.
 func TestReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Time
@@ -184,8 +184,11 @@ func TestReconnects(t *testing.T) {
 			}
 		}}
 		defer f.Close()
-		s := newTestClient(t, Config{Servers: []string{"logs.test"}, ReconnectMin: time.Second, ReconnectMax: 8 * time.Second,
+		s := newTestClient(t, Config{Servers: []string{"logs.test", "other.test"}, ReconnectMin: time.Second, ReconnectMax: 8 * time.Second,
 			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if addr == "other.test:24224" {
+					return f.Dial(ctx, network, addr)
+				}
 				if at = append(at, time.Now()); addr != "logs.test:24224" {
 					t.Errorf("%s %s", network, addr)
 				}
@@ -195,10 +198,8 @@ func TestReconnects(t *testing.T) {
 				return nil, errors.New("connection refused")
 			}})
 		for len(at) < 12 {
-			err := s.Send(context.Background(), numbers(t, 0, 1))
-			if !batch.Retryable(err) {
-				t.Fatal(err)
-			}
+			sendOK(t, s, numbers(t, 0, 1))
+			s.close()
 			time.Sleep(time.Millisecond)
 		}
 		seen := map[time.Duration]bool{}
@@ -216,16 +217,17 @@ func TestReconnects(t *testing.T) {
 		up = true
 		time.Sleep(8 * time.Second)
 		sendOK(t, s, numbers(t, 0, 1))
-		synctest.Wait() // the end of the connection is seen
+		s.close()
 		up, at = false, nil
 		for len(at) < 2 {
-			s.Send(context.Background(), numbers(t, 0, 1))
+			sendOK(t, s, numbers(t, 0, 1))
+			s.close()
 			time.Sleep(time.Millisecond)
 		}
 		if d := at[1].Sub(at[0]); d > time.Second+2*time.Millisecond {
 			t.Errorf("after a connection the first delay is %v, want %v at most", d, time.Second)
 		}
-		s.Close(context.Background())
+		s.close()
 	})
 }
 
@@ -292,7 +294,7 @@ func TestTLSNameAndVersion(t *testing.T) {
 			},
 		})
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		err = s.Send(ctx, numbers(t, 0, 10))
+		err = s.send(ctx, numbers(t, 0, 10))[0].err
 		cancel()
 		if (err == nil) != tc.works {
 			t.Errorf("%+v: %v", tc, err)
@@ -300,7 +302,7 @@ func TestTLSNameAndVersion(t *testing.T) {
 		if tc.works && <-names != "logs.test" {
 			t.Error("the name of the server was not sent")
 		}
-		s.Close(context.Background())
+		s.close()
 		f.Close()
 	}
 }

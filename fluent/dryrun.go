@@ -5,18 +5,23 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
+	"slices"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 )
 
-// DryRun returns a sink that sends nothing and writes to w what a [Client] with the
-// same Config would send: a line for each frame, and its records as JSON below.
-func DryRun(w io.Writer, c Config) (batch.Sink, error) {
+// DryRun returns a destination that sends nothing and writes to w what a [Client] with
+// the same Config would send: a line for each frame, and its records as JSON below.
+func DryRun(w io.Writer, c Config) (deliver.Destination, error) {
 	r, err := c.resolve()
 	if err != nil {
 		return nil, err
 	}
-	return &dryRun{c: r, w: w, framer: newFramer(r), seed: maphash.MakeSeed()}, nil
+	d := &dryRun{c: r, w: w, framer: newFramer(r), seed: maphash.MakeSeed()}
+	t := newClient(r).Traits()
+	t.Window = 1
+	return deliver.SendFunc(t, d.send), nil
 }
 
 type dryRun struct {
@@ -28,14 +33,8 @@ type dryRun struct {
 	frames int
 }
 
-// Limits is that of a Client.
-func (d *dryRun) Limits() batch.Limits { return batch.Limits{Bytes: d.c.FrameBytes} }
-
-// Accepts is that of a Client.
-func (d *dryRun) Accepts(t string) bool { return t == ContentType }
-
-// Send writes the frames of b.
-func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
+// send writes the frames of b.
+func (d *dryRun) send(_ context.Context, b *batch.Batch) batch.Outcome {
 	l := &d.lay
 	l.cut(b, d.c)
 	l.name(b, d.seed, 0)
@@ -60,10 +59,7 @@ func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
 		}
 	}
 	if _, err := d.w.Write(out); err != nil {
-		return batch.Permanent(fmt.Errorf("fluent: cannot write dry run: %w", err))
+		return batch.Outcome{Open: batch.All(), Why: fmt.Errorf("fluent: cannot write dry run: %w", err), Advice: batch.Gone}
 	}
-	if len(l.refused) > 0 {
-		return batch.Reject(l.why, l.refused...)
-	}
-	return nil
+	return batch.Outcome{Refused: batch.Of(slices.Clone(l.refused)...), Refusal: l.why}
 }

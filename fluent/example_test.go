@@ -15,6 +15,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // receiver stands for a Fluentd: it prints what it gets.
@@ -110,7 +111,7 @@ func ExampleNewEncoder() {
 	if err != nil {
 		panic(err)
 	}
-	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Writer())))
+	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Sink())))
 	if err != nil {
 		panic(err)
 	}
@@ -125,7 +126,15 @@ func ExampleNewEncoder() {
 }
 
 func ExampleDryRun() {
-	sink, err := fluent.DryRun(os.Stdout, fluent.Config{Tag: "app", NoAck: true})
+	dest, err := fluent.DryRun(os.Stdout, fluent.Config{Tag: "app", NoAck: true})
+	if err != nil {
+		panic(err)
+	}
+	outlet, err := deliver.New(dest, nil)
+	if err != nil {
+		panic(err)
+	}
+	w, err := slab.NewSink(outlet, &slab.Options{Codec: fluent.Codec(), CloseDst: true})
 	if err != nil {
 		panic(err)
 	}
@@ -133,9 +142,8 @@ func ExampleDryRun() {
 	if err != nil {
 		panic(err)
 	}
-	var b batch.Builder
-	b.Append(rec, 0, batch.Meta{})
-	sink.Send(context.Background(), b.Batch(fluent.Codec()))
+	w.Write(rec)
+	w.Close()
 	// Output:
 	// frame 1: PackedForward tag="app" size=1 payload=15 bytes, message=29 bytes
 	//   {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
@@ -222,7 +230,6 @@ func ExampleFallbackTo() {
 	if err != nil {
 		panic(err)
 	}
-	defer second.Close(context.Background())
 	first, err := fluent.NewLogger(fluent.Config{
 		Servers:      []string{"127.0.0.1:1"},
 		ErrorHandler: fluent.FallbackTo(second),
@@ -236,20 +243,31 @@ func ExampleFallbackTo() {
 	defer cancel()
 	rep, _ := first.Close(ctx)
 	fmt.Println(rep.Account)
+	rep, _ = second.Close(ctx)
+	fmt.Println(rep.Account)
 	// Output:
-	// app {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
 	// accepted=1 delivered=0 handled=1
+	// app {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
+	// accepted=1 delivered=1
 }
 
-// The bare client, for a pipeline that is put together by hand: one batch, two tags.
+// The bare client, for a pipeline that is put together by hand: memory, an outlet, two
+// tags.
 func ExampleNewClient() {
 	addr, stop := receiver()
 	defer stop()
-	c, err := fluent.NewClient(fluent.Config{Servers: []string{addr}})
+	client, err := fluent.NewClient(fluent.Config{Servers: []string{addr}})
 	if err != nil {
 		panic(err)
 	}
-	var b batch.Builder
+	outlet, err := deliver.New(client, nil)
+	if err != nil {
+		panic(err)
+	}
+	w, err := slab.NewSink(outlet, &slab.Options{Codec: client.Codec(), CloseDst: true})
+	if err != nil {
+		panic(err)
+	}
 	for _, tag := range []string{"app.a", "app.b"} {
 		stream, err := fluent.Stream(tag)
 		if err != nil {
@@ -259,12 +277,12 @@ func ExampleNewClient() {
 		if err != nil {
 			panic(err)
 		}
-		b.Append(event, 0, batch.Meta{Stream: stream})
+		w.WriteRecord(event, batch.Meta{Stream: stream})
 	}
-	fmt.Println(c.Send(context.Background(), b.Batch(fluent.Codec()))) // nil: acknowledged
-	c.Close(context.Background())
+	rep, err := w.Shutdown(context.Background())
+	fmt.Println(rep.Account, err)
 	// Unordered output:
 	// app.a {"time":"1970-01-01T00:00:00Z","record":{"message":"hello"}}
 	// app.b {"time":"1970-01-01T00:00:00Z","record":{"message":"hello"}}
-	// <nil>
+	// accepted=2 delivered=2 <nil>
 }

@@ -37,7 +37,6 @@ type layout struct {
 	byID    map[uint32]int
 	refused []int // records that no frame may hold, ascending
 	why     error
-	named   bool // the error that ends it names the records itself
 }
 
 type ref struct {
@@ -64,7 +63,6 @@ func foreign(c batch.Codec) error {
 // cut lays out b.
 func (l *layout) cut(b *batch.Batch, c *resolved) {
 	l.frames, l.order, l.refused, l.why = l.frames[:0], l.order[:0], l.refused[:0], nil
-	l.named = false
 	if err := foreign(b.Codec); err != nil {
 		l.why = err
 		for i := range b.Len() {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
@@ -49,9 +50,9 @@ func (h *handshaker) do() (keepalive bool, err error) {
 		}
 		return false, fmt.Errorf("no HELO from the server (it may not ask for a shared key): %w", err)
 	}
-	hl, err := parseHelo(msg)
-	if err != nil {
-		return false, err
+	hl, ok := parseHelo(msg)
+	if !ok {
+		return false, speech("what the server says first is no HELO", slices.Concat(msg, h.in), &credentials{h.key, h.password})
 	}
 	var random [16]byte
 	rand.Read(random[:])
@@ -66,7 +67,10 @@ func (h *handshaker) do() (keepalive bool, err error) {
 		}
 		return false, fmt.Errorf("no PONG from the server: %w", err)
 	}
-	return hl.keepalive, h.checkPong(msg, salt, hl.nonce)
+	if err = h.checkPong(msg, salt, hl.nonce); err == errNoPong {
+		err = speech(err.Error(), slices.Concat(msg, h.in), &credentials{h.key, h.password})
+	}
+	return hl.keepalive, err
 }
 
 // read returns one message. What follows it stays in h.in.
@@ -81,7 +85,7 @@ func (h *handshaker) read() ([]byte, error) {
 				return msg, nil
 			}
 			if err != msgpack.ErrShort {
-				return nil, errors.New("what the server says is not the Forward protocol")
+				return nil, speech(noForward, h.in, &credentials{h.key, h.password})
 			}
 			if len(h.in) > maxMessage {
 				return nil, fmt.Errorf("the server's message is longer than %d bytes", maxMessage)
@@ -95,27 +99,27 @@ func (h *handshaker) read() ([]byte, error) {
 	}
 }
 
-func parseHelo(msg []byte) (hl helo, err error) {
-	bad := errors.New("what the server says first is no HELO")
+// parseHelo reads a HELO. It reports false if msg is none.
+func parseHelo(msg []byte) (hl helo, ok bool) {
 	hl.keepalive = true
 	t, msg, err := msgpack.Next(msg)
 	if err != nil || t.Kind != msgpack.Array || t.Len < 2 {
-		return hl, bad
+		return hl, false
 	}
 	if t, msg, err = msgpack.Next(msg); err != nil || !t.Text() || string(t.Bytes) != "HELO" {
-		return hl, bad
+		return hl, false
 	}
 	if t, msg, err = msgpack.Next(msg); err != nil || t.Kind != msgpack.Map {
-		return hl, bad
+		return hl, false
 	}
 	for range t.Len {
 		var k, v msgpack.Token
 		if k, msg, err = msgpack.Next(msg); err != nil {
-			return hl, bad
+			return hl, false
 		}
 		value := msg
 		if msg, err = msgpack.Skip(msg); err != nil {
-			return hl, bad
+			return hl, false
 		}
 		v, _, _ = msgpack.Next(value)
 		switch {
@@ -128,7 +132,7 @@ func parseHelo(msg []byte) (hl helo, err error) {
 			hl.keepalive = v.Bool
 		}
 	}
-	return hl, nil
+	return hl, true
 }
 
 func digest(parts ...string) string {
@@ -153,24 +157,25 @@ func (h *handshaker) ping(salt string, hl *helo) []byte {
 	return msgpack.AppendStr(m, digest(string(hl.auth), h.user, h.password))
 }
 
+var errNoPong = errors.New("the server's answer to PING is no PONG")
+
 func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
-	bad := errors.New("the server's answer to PING is no PONG")
 	t, msg, err := msgpack.Next(msg)
 	if err != nil || t.Kind != msgpack.Array || t.Len < 2 {
-		return bad
+		return errNoPong
 	}
 	n := t.Len
 	if t, msg, err = msgpack.Next(msg); err != nil || !t.Text() || string(t.Bytes) != "PONG" {
-		return bad
+		return errNoPong
 	}
 	if t, msg, err = msgpack.Next(msg); err != nil || t.Kind != msgpack.Bool {
-		return bad
+		return errNoPong
 	}
 	ok := t.Bool
 	var texts [3]string // reason, host, digest
 	for i := range min(n-2, 3) {
 		if t, msg, err = msgpack.Next(msg); err != nil {
-			return bad
+			return errNoPong
 		}
 		texts[i] = string(t.Bytes)
 	}

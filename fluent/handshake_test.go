@@ -2,7 +2,6 @@ package fluent
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -116,7 +115,7 @@ func TestHandshakeFailures(t *testing.T) {
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { tc.script(c) }}
 			tc.c.Servers = []string{listen(t, f)}
 			s := newTestClient(t, tc.c)
-			err := s.Send(context.Background(), numbers(t, 0, 1))
+			err := s.try(numbers(t, 0, 1)).err
 			if err == nil || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("%v\nwant %s", err, tc.text)
 			}
@@ -225,7 +224,7 @@ func TestHandshakeInPieces(t *testing.T) {
 	s := newTestClient(t, Config{Dial: f.Dial, SharedKey: "k"})
 	t.Cleanup(f.Close)
 	sendOK(t, s, numbers(t, 0, 10))
-	s.Close(context.Background())
+	s.close()
 	r.check(t)
 }
 
@@ -261,7 +260,7 @@ func TestServerThatAsksForAHandshake(t *testing.T) {
 	a := &testkit.ForwardAuth{Nonce: []byte("n")}
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write(a.HELO()); c.Raw(); c.Raw() }}
 	s := newTestClient(t, Config{Servers: []string{listen(t, f)}})
-	err := s.Send(context.Background(), numbers(t, 0, 1))
+	err := s.try(numbers(t, 0, 1)).err
 	if batch.Inspect(err).Kind != batch.KindFatal || !strings.Contains(err.Error(), "set Config.SharedKey") {
 		t.Error(err)
 	}

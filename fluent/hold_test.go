@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -113,12 +114,12 @@ func TestPostOfLongStrings(t *testing.T) {
 	} {
 		var got [][]byte
 		o.OnError = func(batch.Event) {}
-		w, err := slab.NewSink(batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		w, err := deliver.NewOutput(deliver.FromSink(batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
 			for _, r := range b.All() {
 				got = append(got, append([]byte(nil), r.Data...))
 			}
 			return nil
-		}), &o)
+		})), &deliver.OutputOptions{Slab: o, OnError: o.OnError})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +127,7 @@ func TestPostOfLongStrings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &Logger{s: &Sink{c: c, w: w}}
+		l := &Logger{s: &Sink{c: c, output: w}}
 		rng := rand.New(rand.NewPCG(3, uint64(o.SlabBytes)))
 		var want [][]byte
 		for i := range 300 {

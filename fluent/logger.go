@@ -25,7 +25,8 @@ var ErrDropped = slab.ErrDropped
 // A Post encodes the value into a slab and returns; the rest happens elsewhere.
 // Every record is accounted for: see [Logger.Account].
 type Logger struct {
-	s *Sink
+	s      *Sink
+	closed atomic.Bool // Close has begun
 
 	encodeDrops atomic.Uint64
 	tooLarge    atomic.Uint64
@@ -98,7 +99,7 @@ func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 }
 
 func (l *Logger) post(tag string, t, now time.Time, v any) error {
-	if l.s.closed.Load() {
+	if l.closed.Load() {
 		l.refused.Add(1)
 		return ErrClosed
 	}
@@ -116,9 +117,9 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 			return l.postAndWait(s, rec, now.UnixNano(), stream)
 		}
 		m := batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream}
-		if len(s.held) == 0 || !l.s.w.TryWriteSpliced(rec, s.held, m) {
+		if len(s.held) == 0 || !l.s.TryWriteSpliced(rec, s.held, m) {
 			rec = s.whole(rec)
-			err = l.s.w.WriteRecord(rec, m)
+			err = l.s.WriteRecord(rec, m)
 		}
 		s.done(rec)
 		s.free()
@@ -150,8 +151,8 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	at := l.s.client.awaited
 	now = at.stamp(now)
 	w := at.add(now, rec)
-	before := l.s.w.Account()
-	err := l.s.w.WriteRecord(rec, batch.Meta{Time: now, Level: slog.LevelInfo, Stream: stream})
+	before := l.s.Account()
+	err := l.s.WriteRecord(rec, batch.Meta{Time: now, Level: slog.LevelInfo, Stream: stream})
 	s.done(rec)
 	s.free()
 	if err != nil {
@@ -160,7 +161,14 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.s.c.SyncTimeout)
 	defer cancel()
-	err = l.s.w.Flush(ctx)
+	err = l.s.Flush(ctx)
+	if err != nil && !errors.Is(err, deliver.ErrOpen) { // the record is held: something may yet become of it
+		select {
+		case <-w.known:
+		case <-l.s.Done():
+		case <-ctx.Done():
+		}
+	}
 	acked, why := at.remove(w)
 	switch {
 	case acked:
@@ -168,12 +176,12 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	case why != nil:
 		return fmt.Errorf("fluent: event refused: %w: %w", ErrDropped, why)
 	case err != nil:
-		if last := l.s.engine.Stats().LastError; last != "" {
+		if last := l.s.Stats().Deliver.LastError; last != "" {
 			return fmt.Errorf("fluent: event not acknowledged yet: %w; the server: %s", err, last)
 		}
 		return fmt.Errorf("fluent: event not acknowledged yet: %w", err)
 	}
-	return unacknowledged(before, l.s.w.Account())
+	return unacknowledged(before, l.s.Account())
 }
 
 // unacknowledged says what probably became of a record that is settled without
@@ -197,11 +205,11 @@ func unacknowledged(before, after batch.Account) error {
 
 // Flush waits until everything posted before is delivered or accounted for, or
 // ctx ends.
-func (l *Logger) Flush(ctx context.Context) error { return l.s.w.Flush(ctx) }
+func (l *Logger) Flush(ctx context.Context) error { return l.s.Flush(ctx) }
 
 // Account says what became of every record: accepted ones are delivered,
 // handled, dropped or pending. Posts after Close are in [SinkStats].Refused.
-func (l *Logger) Account() batch.Account { return l.complete(l.s.w.Account()) }
+func (l *Logger) Account() batch.Account { return l.complete(l.s.Account()) }
 
 func (l *Logger) complete(a batch.Account) batch.Account {
 	enc, big := l.encodeDrops.Load(), l.tooLarge.Load()
@@ -219,28 +227,29 @@ func (l *Logger) Stats() SinkStats {
 	return s
 }
 
-// Subscribe is [Sink.Subscribe].
+// Subscribe is [deliver.Output.Subscribe].
 func (l *Logger) Subscribe() (<-chan deliver.Transition, func()) { return l.s.Subscribe() }
 
 // Sink returns what the Logger posts to: an output for a Router, beside Post.
 func (l *Logger) Sink() *Sink { return l.s }
 
-// Writer returns the memory of [Logger.Sink].
-func (l *Logger) Writer() *slab.Writer { return l.s.w }
-
-// Close refuses further posts, delivers what was posted and reports, see
-// [Sink.Close]. It may be called twice, and beside Post.
+// Close refuses further posts, delivers what was posted and reports, as
+// [deliver.Output.Shutdown] does: within ctx or, if that has no deadline, within
+// Config.CloseTimeout. The error is nil if nothing was lost. It may be called twice,
+// and beside Post.
 func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
-	rep, err := l.s.Close(ctx)
+	l.closed.Store(true)
+	rep, err := l.s.Shutdown(ctx)
 	rep.Account = l.complete(rep.Account)
 	return rep, err
 }
 
 // FallbackTo returns an error handler that sends records to the server of
-// another Logger. They count as handled once that server has acknowledged them;
-// until then they stay here. It closes nothing.
+// another Logger. They count as handled here once the other Logger has accepted them,
+// and belong to its account from then on; while its buffer is full they stay here. It
+// closes nothing: close the other Logger last.
 func FallbackTo(other *Logger) deliver.ErrorHandler {
-	h, err := deliver.ToSink(other.s.client, &deliver.ToSinkOptions{Codec: Codec()})
+	h, err := deliver.ToOutput(other.s, &deliver.ToOutputOptions{Codec: Codec()})
 	if err != nil {
 		return deliver.ErrorHandlerFunc(func(error, *batch.Batch) error { return err })
 	}

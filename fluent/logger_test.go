@@ -404,7 +404,7 @@ func TestRouterEncoder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Writer())))
+	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Sink())))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -540,11 +540,11 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 	c := Config{SharedKey: "s3cret-1", User: "u", PasswordFile: file, Dial: down().Dial, OnError: func(batch.Event) {}}
 	l := newTestLogger(t, c)
-	client := newTestClient(t, c)
-	client.Close(t.Context())
+	client := newTestClient(t, c).Client
+	cn := &conn{label: "label", of: client.c}
 	closeLogger(t, l) // what runs is not read
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%c", "%e", "%08b", "%U", "%10v"} {
-		for _, x := range []any{c, &c, c.SharedKey, []Secret{c.SharedKey}, l, l.Sink(), client, l.Stats()} {
+		for _, x := range []any{c, &c, c.SharedKey, []Secret{c.SharedKey}, l, l.Sink(), client, cn, l.Stats()} {
 			text := fmt.Sprintf(verb, x)
 			if strings.Contains(text, "s3cret") || strings.Contains(strings.ToLower(text), fmt.Sprintf("%x", "s3cret")) {
 				t.Errorf("%s of %T gives away secrets: %s", verb, x, text)
@@ -593,33 +593,36 @@ func postAll(l *Logger, n int, value func(i int) any) []error {
 	return errs
 }
 
-// Sync: nil is what this record's acknowledgement is, whatever becomes of others.
+// Sync: nil is what this record's acknowledgement is, whatever becomes of others. One
+// that is condemned while its poster waits is said to be dropped.
 func TestSyncPostTellsOfItsOwnRecord(t *testing.T) {
-	const bad = 25
-	var r received
-	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
-		for {
-			m, err := c.Next()
-			if err != nil || slices.ContainsFunc(m.Entries, func(e []byte) bool { return number1(e) == bad }) {
-				return
+	for _, timeout := range []time.Duration{0, 10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			const bad = 25
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+				for {
+					m, err := c.Next()
+					if err != nil || slices.ContainsFunc(m.Entries, func(e []byte) bool { return number1(e) == bad }) {
+						return
+					}
+					c.Ack(m.Chunk)
+				}
+			}}
+			defer f.Close()
+			l := newTestLogger(t, Config{Dial: f.Dial, Sync: true, SyncTimeout: timeout, OnError: func(batch.Event) {}})
+			errs := postAll(l, 50, func(i int) any { return map[string]any{"n": i} })
+			for i, err := range errs {
+				if (err == nil) == (i == bad) {
+					t.Errorf("%d: %v", i, err)
+				}
 			}
-			r.add(m)
-			c.Ack(m.Chunk)
-		}
-	}}
-	l := newTestLogger(t, Config{
-		Servers: []string{listen(t, f)}, Sync: true,
-		Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: 2 * time.Millisecond},
-	})
-	for i, err := range postAll(l, 50, func(i int) any { return map[string]any{"n": i} }) {
-		if (err == nil) == (i == bad) {
-			t.Errorf("%d: %v", i, err)
-		}
-		if i == bad && !errors.Is(err, ErrDropped) {
-			t.Errorf("the one that was refused: %v", err)
-		}
+			if condemned := timeout > 0; errors.Is(errs[bad], ErrDropped) != condemned {
+				t.Errorf("the one that was refused: %v", errs[bad])
+			}
+			time.Sleep(10 * time.Minute)
+			closeLogger(t, l)
+		})
 	}
-	closeLogger(t, l)
 }
 
 // Sync: every way not to be delivered is an error.

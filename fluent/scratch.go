@@ -66,11 +66,11 @@ func (s *valuer) done(rec []byte) {
 	}
 }
 
-// most is more bytes than the frames of l take on the wire.
-func (w *framer) most(l *layout) int {
+// most is more bytes than frames take on the wire.
+func (w *framer) most(frames []frame) int {
 	n := 0
-	for i := range l.frames {
-		f := &l.frames[i]
+	for i := range frames {
+		f := &frames[i]
 		n += maxHead + len(f.tag) + w.bound(f.bytes)
 	}
 	return n
@@ -85,13 +85,13 @@ func (w *framer) bound(n int) int {
 	return n + n>>8 + 64
 }
 
-// whole puts the frames of l together and calls write with them.
-func (w *framer) whole(l *layout, b *batch.Batch, write func([]byte) (int, error)) (int, error) {
-	buf, _ := scratch.Get(w.most(l))
+// whole puts frames of l together and calls write with them.
+func (w *framer) whole(l *layout, frames []frame, b *batch.Batch, write func([]byte) (int, error)) (int, error) {
+	buf, _ := scratch.Get(w.most(frames))
 	defer scratch.Put(buf)
 	out := buf[:0]
-	for i := range l.frames {
-		out = w.append(out, l, b, &l.frames[i])
+	for i := range frames {
+		out = w.append(out, l, b, &frames[i])
 	}
 	return write(out)
 }

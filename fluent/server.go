@@ -4,27 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/forebay-log/forebay/internal/backoff"
 )
 
-// A server is one address and how it has done lately. The Client's sender alone
-// uses what changes.
+// A server is one address.
 type server struct {
 	network string // tcp or unix
 	address string
 	host    string // for the certificate
 	tls     bool
 	label   string // for people
-
-	failures int // to connect, in a row
-	until    time.Time
-	err      error
-	shaky    bool // it takes connections, but acknowledged nothing the last time
-	mute     int  // connections in a row without an acknowledgement
 }
 
 func parseServer(text string) (*server, error) {
@@ -69,30 +64,138 @@ func parseServer(text string) (*server, error) {
 	return s, nil
 }
 
-// failed notes that the server could not be connected to.
-func (s *server) failed(err error, lo, hi time.Duration) {
-	s.err, s.shaky = err, false
-	s.passOver(lo, hi, s.failures)
-	s.failures++
+// A roster is the list of servers and how each has done lately.
+type roster struct {
+	servers []*server
+
+	mu     sync.Mutex // leaf
+	health []health   // of the servers, by index
 }
 
-// worked notes that the server could be connected to. That is no proof that it
-// acknowledges anything.
-func (s *server) worked() { s.failures, s.until, s.err, s.shaky = 0, time.Time{}, nil, false }
+func newRoster(servers []*server) *roster {
+	return &roster{servers: servers, health: make([]health, len(servers))}
+}
 
-// muteMax bounds how long a server that only takes connections is passed over.
+// health is how a server has done lately.
+type health struct {
+	failures int       // attempts to connect that failed, in a row
+	mute     int       // sessions in a row that ended because of its silence
+	until    time.Time // it is passed over until then, if there is another
+	ends     int       // connections without acknowledgements that it ended, in a row
+}
+
+// muteMax bounds how long a server that does not answer is passed over.
 const muteMax = 10 * time.Minute
 
-// silent notes that the server took a connection and records, and acknowledged
-// none: it is passed over for a while, twice as long each time.
-func (s *server) silent(err error, lo time.Duration) {
-	s.err, s.shaky = err, true
-	s.passOver(lo, muteMax, s.mute)
-	s.mute++
+// passOver has the server passed over for the n-th time, counting from 0.
+func (h *health) passOver(least, most time.Duration, n int) {
+	d := backoff.Ceil(least, most, n)
+	h.until = time.Now().Add(backoff.Jitter(d/2, d))
 }
 
-// passOver has the server passed over for the n-th time, counting from 0.
-func (s *server) passOver(lo, hi time.Duration, n int) {
-	d := backoff.Ceil(lo, hi, n)
-	s.until = time.Now().Add(backoff.Jitter(d/2, d))
+// failed notes that the server could not be connected to.
+func (h *health) failed(least, most time.Duration) {
+	h.passOver(least, most, h.failures)
+	h.failures++
 }
+
+// silent notes that the server took a connection and records and did not answer: it is
+// passed over for a while, twice as long each time.
+func (h *health) silent(least time.Duration) {
+	h.passOver(least, muteMax, h.mute)
+	h.mute++
+}
+
+// order returns the indexes of the servers as they are to be tried: those that are to
+// be passed over come last, and of them those that took connections and were silent.
+func (r *roster) order() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	rank := func(i int) int {
+		switch h := &r.health[i]; {
+		case !now.Before(h.until):
+			return 0
+		case h.mute == 0:
+			return 1
+		}
+		return 2
+	}
+	order := make([]int, len(r.servers))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return rank(a) - rank(b) })
+	return order
+}
+
+// promising returns the servers before the one with that index, but for those that are
+// passed over because they were silent.
+func (r *roster) promising(index int) (before []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for i := range index {
+		if h := &r.health[i]; h.mute == 0 || !now.Before(h.until) {
+			before = append(before, i)
+		}
+	}
+	return before
+}
+
+// connected notes that a server could be connected to. That is no proof that it answers.
+func (r *roster) connected(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := &r.health[i]
+	if h.failures = 0; h.mute == 0 {
+		h.until = time.Time{}
+	}
+}
+
+// failed notes that a server could not be connected to.
+func (r *roster) failed(i int, least, most time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.health[i].failed(least, most)
+}
+
+// answered notes that a server has acknowledged something.
+func (r *roster) answered(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.health[i].mute, r.health[i].until = 0, time.Time{}
+}
+
+// silent notes that a session ended because the server did not answer.
+func (r *roster) silent(i int, least time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.health[i].silent(least)
+}
+
+// ended notes that a server ended a connection without acknowledgements that had lived
+// so long.
+func (r *roster) ended(i int, lived time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if h := &r.health[i]; lived < time.Minute {
+		h.ends++
+	} else {
+		h.ends = 0
+	}
+}
+
+// trial returns how long a server that took the time dialled to connect to may take to
+// end a connection after the first message, if it is of that kind.
+func (r *roster) trial(i int, dialled time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return backoff.Ceil(trialMin+3*dialled, trialMax, 2*r.health[i].ends)
+}
+
+// trialMin and trialMax bound a trial, see [Client.try].
+const (
+	trialMin = 20 * time.Millisecond
+	trialMax = time.Second
+)

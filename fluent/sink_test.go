@@ -40,7 +40,7 @@ func TestSinkIsAnOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (closing{again}).Close(); err != nil {
+	if err := again.Close(); err != nil {
 		t.Error(err)
 	}
 	if st := again.Stats(); st.Check() != nil || st.Accepted != 0 {

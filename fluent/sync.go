@@ -33,8 +33,18 @@ type awaitedKey struct {
 // waiter is one poster. awaited.mu guards what it says.
 type waiter struct {
 	key   awaitedKey
+	known chan struct{} // closed when one of these is set
 	acked bool
 	why   error // it was refused
+}
+
+// tellLocked sets what became of the record of w.
+func (w *waiter) tellLocked(acked bool, why error) {
+	if w.acked || w.why != nil {
+		return
+	}
+	w.acked, w.why = acked, why
+	close(w.known)
 }
 
 func newAwaited() *awaited {
@@ -57,7 +67,7 @@ func (a *awaited) key(time int64, rec []byte) awaitedKey {
 }
 
 func (a *awaited) add(time int64, rec []byte) *waiter {
-	w := &waiter{key: a.key(time, rec)}
+	w := &waiter{key: a.key(time, rec), known: make(chan struct{})}
 	a.mu.Lock()
 	a.waiting[w.key] = w
 	a.mu.Unlock()
@@ -74,36 +84,51 @@ func (a *awaited) remove(w *waiter) (acked bool, why error) {
 	return w.acked, w.why
 }
 
-// settled notes that the server has taken the records of b, but for those with
-// the indexes open, ascending.
-func (a *awaited) settled(b *batch.Batch, open []int) {
+// A poster is a waiter and the index of its record in a batch.
+type poster struct {
+	index int
+	w     *waiter
+}
+
+// among appends those who wait for records of b.
+func (a *awaited) among(dst []poster, b *batch.Batch) []poster {
 	if a.n.Load() == 0 {
-		return
+		return dst
 	}
 	for i, rec := range b.All() {
-		if len(open) > 0 && open[0] == i {
-			open = open[1:]
-			continue
+		key := a.key(rec.Time, rec.Data)
+		a.mu.Lock()
+		if w := a.waiting[key]; w != nil {
+			dst = append(dst, poster{i, w})
 		}
-		a.note(rec, func(w *waiter) { w.acked = true })
+		a.mu.Unlock()
 	}
+	return dst
 }
 
-// refused notes that the records of b with these indexes will not be delivered.
-func (a *awaited) refused(b *batch.Batch, indexes []int, why error) {
-	if a.n.Load() == 0 {
+// settle notes what has become of records.
+func (a *awaited) settle(posters []poster, o *batch.Outcome) {
+	if len(posters) == 0 {
 		return
 	}
-	for _, i := range indexes {
-		a.note(b.At(i), func(w *waiter) { w.why = why })
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range posters {
+		switch {
+		case o.Refused.Has(p.index):
+			p.w.tellLocked(false, o.Refusal)
+		case !o.Open.Has(p.index):
+			p.w.tellLocked(true, nil)
+		}
 	}
 }
 
-func (a *awaited) note(rec batch.Record, fn func(*waiter)) {
-	key := a.key(rec.Time, rec.Data)
+// refused tells the posters of the records of b that the server will never take them.
+func (a *awaited) refused(cause error, b *batch.Batch) {
+	posters := a.among(nil, b)
 	a.mu.Lock()
-	if w := a.waiting[key]; w != nil {
-		fn(w)
+	defer a.mu.Unlock()
+	for _, p := range posters {
+		p.w.tellLocked(false, cause)
 	}
-	a.mu.Unlock()
 }

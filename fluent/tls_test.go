@@ -117,7 +117,7 @@ func TestTLS(t *testing.T) {
 			defer cancel()
 			var err error
 			for range 30 { // the refusal may reset the connection before it is read
-				if err = s.Send(ctx, numbers(t, 0, 5000)); err == nil || batch.Inspect(err).Kind == batch.KindFatal {
+				if err = s.send(ctx, numbers(t, 0, 5000))[0].err; err == nil || batch.Inspect(err).Kind == batch.KindFatal {
 					break
 				}
 			}

@@ -40,8 +40,8 @@ func TestLoginPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := &encoded{t: t, s: s}
-	if got := batch.Inspect(e.add(nil, event(time.Now(), 0, "x")).send()); got.Kind != batch.KindFatal {
-		t.Errorf("got %+v", got)
+	if got := e.add(nil, event(time.Now(), 0, "x")).send(); !got.is("hold [0]") {
+		t.Errorf("got %v", got)
 	}
 	if client.CheckRedirect != nil {
 		t.Error("the client was changed")
@@ -65,13 +65,16 @@ func TestTokenAfter401(t *testing.T) {
 	})
 	e := &encoded{t: t, s: sinkFor(t, p, Config{BearerTokenFile: file})}
 	e.add(nil, event(time.Now(), 0, "x"))
-	if k := batch.Inspect(e.send()).Kind; k != batch.KindFatal {
-		t.Fatal(k)
+	if o := e.send(); !o.is("hold [0]") {
+		t.Fatal(o)
 	}
 	os.WriteFile(file, []byte("new"), 0o600)
 	os.Chtimes(file, at, at) // not even its time tells
-	if err := e.send(); err != nil {
-		t.Fatal(err)
+	if o := e.send(); !o.is("again [0] after 0s") {
+		t.Fatal(o)
+	}
+	if o := e.send(); o != nil {
+		t.Fatal(o)
 	}
 	if want := []string{"Bearer old", "Bearer old", "Bearer new"}; !slices.Equal(got, want) {
 		t.Errorf("sent %v, want %v", got, want)
@@ -84,7 +87,7 @@ func TestPrintable(t *testing.T) {
 		return 503, "red \x1b[31m\r\n\u202e\x00\u0085 é🙂", nil
 	}}
 	e := &encoded{t: t, s: sinkFor(t, p, Config{Labels: map[string]string{"a": "\u202e\x1b"}})}
-	err := e.add(nil, event(time.Now(), 0, "x")).send()
+	err := e.add(nil, event(time.Now(), 0, "x")).send().Why
 	if want := `red \x1b[31m\r\n\u202e\x00\u0085 é🙂`; !strings.Contains(err.Error(), want) {
 		t.Errorf("got %q, want %q", err, want)
 	}
@@ -92,7 +95,7 @@ func TestPrintable(t *testing.T) {
 		t.Errorf("got %q", e.s.Stats().LastError)
 	}
 	down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("no \x1b route") })
-	err = (&encoded{t: t, s: sinkFor(t, down, Config{})}).add(nil, event(time.Now(), 0, "x")).send()
+	err = (&encoded{t: t, s: sinkFor(t, down, Config{})}).add(nil, event(time.Now(), 0, "x")).send().Why
 	if !strings.Contains(err.Error(), `no \x1b route`) {
 		t.Errorf("got %q", err)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // Limits of one record, as in package encode: what a LogValuer returns can hold
@@ -29,21 +31,21 @@ type body struct {
 	messageKey string
 	levelKey   string // "": left out
 	levelHead  texts  // "level":" without the comma
-	values     *encode.Values
+	values     *values.Values
 	root       *bodyScope
 }
 
 func newBody(messageKey, levelKey string) *body {
 	b := &body{
 		messageKey: messageKey, levelKey: levelKey,
-		values: encode.NewValues(&encode.JSONOptions{Duration: encode.DurationText, Level: encode.LevelLower}),
+		values: values.NewValues(values.Style{Duration: values.DurationText, Level: values.LevelLower}),
 	}
-	b.root = &bodyScope{b: b, lead: both(append(encode.AppendKey([]byte{'{'}, messageKey), '"'))}
+	b.root = &bodyScope{b: b, lead: both(append(jsontext.AppendKey([]byte{'{'}, messageKey), '"'))}
 	b.root.level.add(readKey(messageKey))
 	if levelKey != "" {
 		levelKey = b.root.level.unique(readKey(levelKey))
 		b.root.level.add(levelKey)
-		b.levelHead = both(append(encode.AppendKey([]byte{'{'}, levelKey)[1:], '"'))
+		b.levelHead = both(append(jsontext.AppendKey([]byte{'{'}, levelKey)[1:], '"'))
 	}
 	b.root.seal()
 	return b
@@ -59,7 +61,7 @@ const (
 )
 
 func both(text []byte) texts {
-	return texts{string(text), string(encode.EscapeTail(append([]byte(nil), text...), 0))}
+	return texts{string(text), string(jsontext.EscapeTail(append([]byte(nil), text...), 0))}
 }
 
 func (b *body) Scope() encode.Scope { return b.root }
@@ -129,7 +131,7 @@ func (l *level) unique(key string) string {
 func (s *bodyScope) seal() {
 	var lazy []byte
 	for _, g := range s.groups[s.opened:] {
-		lazy = append(append(lazy, encode.AppendKey([]byte{'{'}, g)[1:]...), '{')
+		lazy = append(append(lazy, jsontext.AppendKey([]byte{'{'}, g)[1:]...), '{')
 	}
 	s.lazy = both(lazy)
 	s.tail, s.full = strings.Repeat("}", s.opened+1), strings.Repeat("}", len(s.groups)+1)
@@ -188,9 +190,9 @@ func (s *bodyScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, er
 func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
 	dst = append(dst, s.lead[form]...)
 	if form == bare {
-		dst = append(encode.AppendEscaped(dst, r.Message), '"')
+		dst = append(jsontext.AppendEscaped(dst, r.Message), '"')
 	} else {
-		dst = append(encode.AppendEscapedNested(dst, r.Message), '\\', '"')
+		dst = append(jsontext.AppendEscapedNested(dst, r.Message), '\\', '"')
 	}
 	if s.b.levelKey != "" {
 		dst = append(dst, ',')
@@ -228,7 +230,7 @@ var keyPool = sync.Pool{New: func() any { s := make([]string, 0, 16); return &s 
 // A bodyWalker writes the attributes of one record, or of one With. It lives on the
 // stack of its maker.
 type bodyWalker struct {
-	values *encode.Values
+	values *values.Values
 	scope  *bodyScope
 	rec    *encode.Record
 	nested bool      // the line stands in a JSON string
@@ -328,13 +330,21 @@ func (w *bodyWalker) attr(dst []byte, a *slog.Attr, alone bool) []byte {
 // member writes a value that is neither a group nor an error.
 func (w *bodyWalker) member(dst []byte, key string, v slog.Value) []byte {
 	start := len(dst)
-	return w.nest(w.values.AppendMember(dst, w.rec, key, v), start)
+	return w.nest(w.values.AppendMember(dst, cacheOf(w.rec), key, v), start)
+}
+
+// cacheOf returns what r keeps from one use to the next, or nil: With has no record.
+func cacheOf(r *encode.Record) *values.Cache {
+	if r == nil {
+		return nil
+	}
+	return &r.Cache
 }
 
 // nest escapes what was written from start on, if the line stands in a string.
 func (w *bodyWalker) nest(dst []byte, start int) []byte {
 	if w.nested {
-		return encode.EscapeTail(dst, start)
+		return jsontext.EscapeTail(dst, start)
 	}
 	return dst
 }
@@ -398,7 +408,7 @@ func (w *bodyWalker) group(dst []byte, name string, attrs []slog.Attr, made bool
 		return w.attrs(dst, attrs)
 	}
 	start, keys := len(dst), len(w.keys)
-	dst = append(w.nest(encode.AppendKey(dst, w.key(name)), start), '{')
+	dst = append(w.nest(jsontext.AppendKey(dst, w.key(name)), start), '{')
 	inside := len(dst)
 	from, mask := w.from, w.mask
 	w.from, w.mask = len(w.keys), 0

@@ -8,34 +8,24 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// The content types of the records of a [Pusher].
-const (
-	ContentTypeProtobuf = "application/vnd.forebay.loki-entry+protobuf"
-	ContentTypeJSON     = "application/vnd.forebay.loki-entry+json"
-)
-
-// codec reads entries. Those of one form are read by any Pusher's codec of that
-// form; only the labels, which are no part of them, are the Pusher's own.
-type codec struct{ e *Encoder }
-
-func (c codec) ContentType() string {
-	if c.e.json {
-		return ContentTypeJSON
-	}
-	return ContentTypeProtobuf
+// codec reads entries of one form, which need not be that of the encoder: a spool or a
+// crash-safe file may hold entries that were made for another [Wire]. Any Pusher's
+// codec reads them; only the labels, which are no part of them, are the Pusher's own.
+type codec struct {
+	e    *encoder
+	form form
 }
+
+func (c codec) ContentType() string { return c.form.contentType() }
 
 // AppendJSON appends {"time":…,"labels":…,"tenant":…,"line":…,"metadata":{…}}. Labels and
 // tenant are left out where the stream is unknown; a line that is a JSON object
 // is one.
 func (c codec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
-	parse := parseProto
-	if c.e.json {
-		parse = parseJSON
-	}
-	e, ok := parse(rec)
+	e, ok := c.form.parse(rec)
 	var line, meta []byte
 	if ok {
 		line, meta, ok = c.parts(e)
@@ -43,17 +33,17 @@ func (c codec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	if !ok {
 		dst = append(dst, `{"raw":`...)
 		dst = append(dst, '"')
-		dst = encode.AppendEscapedBytes(dst, rec)
+		dst = jsontext.AppendEscapedBytes(dst, rec)
 		return append(dst, `"}`...)
 	}
 	dst = append(dst, `{"time":"`...)
 	dst = time.Unix(0, e.time).UTC().AppendFormat(dst, time.RFC3339Nano)
 	dst = append(dst, '"')
-	if st := c.e.s.streams.get(m.Stream); st != nil && !st.broken {
+	if st := c.e.streams.get(m.Stream); st != nil && !st.broken {
 		dst = append(dst, `,"labels":"`...)
-		dst = append(encode.AppendEscapedBytes(dst, st.labels), '"')
+		dst = append(jsontext.AppendEscapedBytes(dst, st.labels), '"')
 		if st.tenant != "" {
-			dst = encode.AppendString(append(dst, `,"tenant":`...), st.tenant)
+			dst = jsontext.AppendString(append(dst, `,"tenant":`...), st.tenant)
 		}
 	}
 	dst = append(dst, `,"line":`...)
@@ -61,7 +51,7 @@ func (c codec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 		dst = append(dst, line...)
 	} else {
 		dst = append(dst, '"')
-		dst = append(encode.AppendEscapedBytes(dst, line), '"')
+		dst = append(jsontext.AppendEscapedBytes(dst, line), '"')
 	}
 	if len(meta) > 2 {
 		dst = append(append(dst, `,"metadata":`...), meta...)
@@ -71,7 +61,7 @@ func (c codec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 
 // parts returns the line as it is and the metadata as a JSON object.
 func (c codec) parts(e entry) (line, meta []byte, ok bool) {
-	if c.e.json {
+	if c.form == jsonForm {
 		var s string
 		if json.Unmarshal(e.line, &s) != nil || len(e.meta) > 0 && !json.Valid(e.meta) {
 			return nil, nil, false
@@ -80,13 +70,13 @@ func (c codec) parts(e entry) (line, meta []byte, ok bool) {
 	}
 	meta = []byte{'{'}
 	ok = eachMetadata(e.meta, func(name, value []byte) {
-		meta = encode.AppendString(encode.AppendKey(meta, string(name)), string(value))
+		meta = jsontext.AppendString(jsontext.AppendKey(meta, string(name)), string(value))
 	})
 	return e.line, append(meta, '}'), ok
 }
 
-// AppendMarker appends an entry that tells of dropped records. It belongs to
-// stream 0.
+// AppendMarker appends an entry that tells of dropped records, at level WARN. It
+// belongs to stream 0, which is that of this level.
 func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 	attrs := []slog.Attr{slog.Uint64("dropped", d.Total())}
 	for i, n := range d {
@@ -95,7 +85,7 @@ func (c codec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte {
 		}
 	}
 	start := len(dst)
-	plain := &scope{e: &Encoder{s: c.e.s, json: c.e.json, byLevel: c.e.byLevel}, inner: c.e.line.Scope()}
+	plain := &scope{e: &encoder{c: c.e.c, streams: c.e.streams, noticed: c.e.noticed, form: c.form, byLevel: c.e.byLevel}, inner: c.e.line.Scope()}
 	r := encode.Record{Time: now, Level: slog.LevelWarn, Message: "records dropped", Attrs: attrs}
 	dst, _, err := plain.Append(dst, &r)
 	if err != nil {

@@ -128,7 +128,7 @@ type Config struct {
 	//
 	// What of an attribute goes elsewhere too is asked for its value once: a Formatter
 	// gets it with LogValuers resolved and AttrAppenders as groups, and errors, also
-	// those in a []error, []any or map, as an [encode.KnownError], in which errors.Is
+	// those in a []error, []any or map, as an error of the same text, in which errors.Is
 	// and errors.As find the error itself. It gets errors as they are that write
 	// themselves as JSON or text, structs with errors in them, and lists of
 	// AttrAppenders; if it calls their methods, that is once more.
@@ -141,13 +141,10 @@ type Config struct {
 	// TenantAttr names an attribute whose value is the tenant of its record
 	// instead. It is no part of the line. Default "": none.
 	//
-	// A 401 or 403 holds everything, with an alarm, if it is about the credentials.
-	// If Loki lets in another tenant after it, it is about the one tenant, and its
-	// records are refused ([BadTenant]), so that the others' are not held up; where
-	// no other was let in of late, up to four are asked with a push of nothing. A
-	// tenant that was taken before is held for 5 minutes first, and with it what was
-	// logged after its records, because batches are delivered in order. To hold one
-	// tenant for longer without the others give it a Sink of its own.
+	// After a 401, 403 or 260 the records of that tenant wait, and others go on, as
+	// long as another tenant has records and was not refused in the last 5 minutes.
+	// If there is none, the refusal is taken to be about the credentials: then
+	// everything is held, with an alarm.
 	TenantAttr string `yaml:"tenant_attr"`
 	// Username and Password are for basic authentication. Default "": none.
 	Username string `yaml:"username"`
@@ -242,8 +239,9 @@ type Config struct {
 	// delivers it. Give each Sink its own. Default: none. See [slab.Crash].
 	CrashDir string `yaml:"crash_dir"`
 	// SpoolDir is a directory for what Loki does not take while it is down, up to
-	// SpoolBytes (default 1 GiB), delivered in order when it is back. Give each
-	// Sink its own. Default: none; records then wait in memory. See package spool.
+	// SpoolBytes (default 1 GiB), delivered in order when it is back. What Close could
+	// not deliver stays there for the next start. Give each Sink its own. Default:
+	// none; records then wait in memory. See package spool.
 	SpoolDir   string `yaml:"spool_dir"`
 	SpoolBytes int64  `yaml:"spool_bytes"`
 	// PendingLimit is how many records may wait, while Loki is down, before
@@ -253,9 +251,15 @@ type Config struct {
 	// [deliver.JSONLines] or [deliver.ToSink]. What it takes is handled, what it
 	// does not stays. Default nil.
 	ErrorHandler deliver.ErrorHandler `yaml:"-"`
-	// DeadLetter is handed records that were refused for good, see
-	// [deliver.DeadLetters]. Default nil: they are counted.
-	DeadLetter deliver.ErrorHandler `yaml:"-"`
+	// FallbackFile is an ErrorHandler that decodes: what Loki does not take is appended
+	// to this file as JSON lines (0600). Not together with ErrorHandler. Default: none.
+	FallbackFile string `yaml:"fallback_file"`
+	// DeadLetter is handed records that were refused for good, and those above
+	// Slab.MaxRecord, see [deliver.DeadLetters]; DeadLetterFile is a file they are
+	// appended to as JSON lines (0600) instead. Default: dead-letters.jsonl in SpoolDir,
+	// which the first one makes; without SpoolDir they are counted only.
+	DeadLetter     deliver.ErrorHandler `yaml:"-"`
+	DeadLetterFile string               `yaml:"dead_letter_file"`
 	// Spill is used instead of SpoolDir. Default nil.
 	Spill deliver.Spill `yaml:"-"`
 	// Retry and Breaker say how often and for how long records are sent again, and
@@ -266,6 +270,8 @@ type Config struct {
 	// wins. Its FlushLevel is none by default: errors wait for their batch like other
 	// records. Default nil.
 	Slab *slab.Options `yaml:"-"`
+	// CloseTimeout bounds Close where its context has no deadline. Default 5 s.
+	CloseTimeout time.Duration `yaml:"close_timeout"`
 	// OnError is told of transitions: failure, recovery, drops. It runs on a
 	// goroutine of its own behind a bounded queue. Default nil: a line on standard
 	// error.
@@ -360,6 +366,12 @@ func (c Config) resolve() (Config, error) {
 	if c.SpoolDir != "" && c.Spill != nil {
 		bad("spool_dir and Spill are both given; use one of them")
 	}
+	if c.FallbackFile != "" && c.ErrorHandler != nil {
+		bad("fallback_file and ErrorHandler are both given; use one of them")
+	}
+	if c.DeadLetterFile != "" && c.DeadLetter != nil {
+		bad("dead_letter_file and DeadLetter are both given; use one of them")
+	}
 	var why string
 	if c.endpoint, why = endpoint(c.URL); why != "" {
 		bad("url: %s; use http://host:3100 or https://host/prefix", why)
@@ -419,8 +431,8 @@ func (c Config) resolve() (Config, error) {
 			bad("%s is %d; use %d to %d %s", n.field, n.value, n.lo, n.hi, n.unit)
 		}
 	}
-	if c.Timeout < 0 || c.BatchAge < 0 {
-		bad("timeout (%v) and batch_age (%v) must be positive", c.Timeout, c.BatchAge)
+	if c.Timeout < 0 || c.BatchAge < 0 || c.CloseTimeout < 0 {
+		bad("timeout (%v), batch_age (%v) and close_timeout (%v) must be positive", c.Timeout, c.BatchAge, c.CloseTimeout)
 	}
 	return c, errors.Join(errs...)
 }

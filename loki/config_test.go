@@ -1,7 +1,6 @@
 package loki
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -25,7 +24,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/spool"
 )
 
@@ -149,7 +147,7 @@ func TestConfigShowsNoSecrets(t *testing.T) {
 
 func TestProxyFromEnvironment(t *testing.T) {
 	for _, none := range []bool{false, true} {
-		c, err := newClient(&Config{NoProxy: none})
+		c, err := newHTTP(&Config{NoProxy: none})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,10 +170,9 @@ func serve(t *testing.T, s *httptest.Server, got *[]*http.Request) {
 	t.Cleanup(s.Close)
 }
 
-func pushOne(t *testing.T, c Config) error {
+func pushOne(t *testing.T, c Config) *sent {
 	t.Helper()
 	s := sinkFor(t, nil, c)
-	defer s.Close(context.Background())
 	e := &encoded{t: t, s: s}
 	return e.add(nil, event(time.Now(), 0, "x")).send()
 }
@@ -203,7 +200,7 @@ func TestTransports(t *testing.T) {
 		}
 	}
 	got = nil
-	if e := batch.Inspect(pushOne(t, Config{URL: plain.URL + "/moved"})); e.Kind != batch.KindFatal || len(got) != 1 {
+	if e := pushOne(t, Config{URL: plain.URL + "/moved"}); !e.is("hold [0]") || len(got) != 1 {
 		t.Errorf("a redirect: %+v, %d requests", e, len(got))
 	}
 	if _, err := NewPusher(Config{URL: "http://x", Labels: map[string]string{"a": "b"}, BearerTokenFile: "/does/not/exist"}); err == nil {
@@ -254,7 +251,7 @@ func TestMutualTLS(t *testing.T) {
 	if n := got[0].TLS.PeerCertificates[0].Subject.CommonName; n != "client" {
 		t.Errorf("client %s", n)
 	}
-	if err := pushOne(t, Config{URL: s.URL, TLS: TLS{CertFile: cert, KeyFile: keyFile}}); !batch.Retryable(err) {
+	if err := pushOne(t, Config{URL: s.URL, TLS: TLS{CertFile: cert, KeyFile: keyFile}}); !err.is("hold [0]") {
 		t.Errorf("an unknown authority: %v", err)
 	}
 	if _, err := NewPusher(Config{URL: s.URL, TLS: TLS{CAFile: keyFile}}); err == nil || !strings.Contains(err.Error(), "no PEM certificate") {
@@ -271,7 +268,7 @@ func TestTokenFileChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	get := func() string {
-		return h.get("").Get("Authorization")
+		return h.get("", Protobuf).Get("Authorization")
 	}
 	if got := get(); got != "Bearer one" {
 		t.Error(got)

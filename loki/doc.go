@@ -10,15 +10,15 @@
 //
 // # Parts
 //
-//	Encoder  renders a record, in the caller, as the entry that the request will have
-//	Pusher   gathers the entries of a batch by stream, pushes them, reads the answer
-//	Sink     a Pusher behind memory (slab.Writer) and delivery (deliver.Engine)
+//	Pusher   renders a record, in the caller, as the entry that the request will have;
+//	         gathers the entries of a batch by stream, pushes them, reads the answer
+//	Sink     a Pusher behind memory (slab.Writer) and delivery (deliver.Outlet)
 //	Handler  a Sink behind a forebay.Router
 //
 // A record's way, with the room where records wait (‖) and what is asked when Loki
 // is down:
 //
-//	slog ─▶ Encoder ─▶ slab.Writer ‖ deliver.Engine ─▶ Pusher ─▶ Loki
+//	slog ─▶ encoder ─▶ slab.Writer ‖ deliver.Outlet ─▶ Pusher ─▶ Loki
 //	                                  └▶ ErrorHandler, SpoolDir
 //
 // # Lines
@@ -26,9 +26,16 @@
 // A line is a JSON object: the message, then the attributes in their order. Values
 // are those of package encode: times as RFC 3339 with nanoseconds in UTC, durations
 // as text, UUIDs in lower case with hyphens, NaN and the infinities as strings; in
-// labels and metadata they have the same text. An error is an object of Type,
-// Message, Source, StackTrace and Inner, see [encode.Values.AppendError]. No key
-// stands twice in an object: a later one gets a "_" for each before it.
+// labels and metadata they have the same text. An error is an object,
+//
+//	{"Type":"*fs.PathError","Message":"…","Source":"dir/file.go:12",
+//	 "StackTrace":"function /path/file.go:12\n…","Inner":{…}}
+//
+// in which Inner is the error that it wraps, or a list of those it joins. Source is the
+// first frame of the stack; errors that carry no stack, see [encode.ErrorFormat], have
+// neither it nor StackTrace. Errors nested deeper than 20, or beyond 100 in all, are left
+// out and said to be. No key stands twice in an object: a later one gets a "_" for each
+// before it.
 //
 // What lies in lists, maps and the fields of structs is what it is by itself, with an
 // error as its message. All else of these is what encoding/json makes of it, by its
@@ -44,8 +51,12 @@
 //
 // The limits of the [Config] are checked before sending; what Loki itself refuses
 // is read from its answer. Both are counted by [Reason] in [Stats], and refused
-// records go to the dead letters of the deliver.Engine, if it has some. One refused
-// entry costs no other one its place.
+// records go to the dead letters, if there are some. One refused entry costs no other
+// one its place. Where Loki refuses a request and does not say which entry it means,
+// the request is sent again in pieces.
+//
+// A stream that is one too many for Loki, where its level's own stream cannot be made
+// either, and a tenant that Loki refuses while others may be let in, wait by themselves.
 //
 // # Order
 //
@@ -59,9 +70,15 @@
 //
 // # What arrives twice
 //
-// An entry that Loki is sent twice in a row, with the same time and labels, is stored
-// once, so a push that was not answered is sent again. See [Config.Nudge] for records
-// that are alike and meant to be two.
+// A push that was not answered is sent again, whether Loki has stored it or not. Of two
+// entries with the same time, labels and line Loki keeps one, but only while the first is
+// in the block that it fills at present (about 256 KiB of a stream). Until that block is
+// full a second copy leaves no trace; then it stays. So after a lost answer at most the
+// records of one batch can be in Loki twice. See [Config.Nudge] for records that are
+// alike and meant to be two.
+//
+// An answer that breaks off is no answer. A 400 is read to its end, because it names the
+// entries that were refused, and all others are stored.
 //
 // Protocol: https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs
 // and pkg/push of Loki 3.7.

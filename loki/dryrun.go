@@ -23,11 +23,15 @@ func (d *dryRun) Limits() batch.Limits { return d.s.Limits() }
 
 func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
 	s := d.s
-	p := s.getPush()
-	defer s.release(p)
-	s.gather(p, b)
+	form, err := formOfBatch(b)
+	if err != nil {
+		return batch.Permanent(err)
+	}
+	p := s.push.getPush()
+	defer s.push.release(p)
+	p.form = form
+	s.push.gather(p, b)
 	var out []byte
-	codec := s.enc.codec
 	u := *s.c.endpoint
 	if u.RawQuery != "" { // it may hold a secret
 		u.RawQuery = "…"
@@ -45,7 +49,7 @@ func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
 		out = fmt.Appendf(out, " %s: %d entries, %d bytes\n", g.st.labels, len(g.order), g.bytes)
 		for _, k := range g.order {
 			out = append(out, "  "...)
-			out = codec.AppendJSON(out, p.recs[k].data, batch.Meta{Stream: unknownStream})
+			out = codec{s.enc, form}.AppendJSON(out, p.recs[k].data, batch.Meta{Stream: unknownStream})
 			out = append(out, '\n')
 		}
 	}

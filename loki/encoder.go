@@ -13,23 +13,26 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // errStreams is the error of a record whose tenant would be one stream too many.
 var errStreams = errors.New("loki: cannot encode: its tenant is new, and Config.MaxStreams streams exist")
 
-// An Encoder makes entries of records: it is the [encode.Encoder] of the Pusher it
-// belongs to ([Pusher.Encoder]), which gives out the streams. The content type of
-// its codec says whether entries are protobuf or JSON.
+// An encoder makes entries of records: it is the [encode.Encoder] of a Pusher. The
+// content type of its codec says whether entries are protobuf or JSON.
 //
 // Each record is rendered once, in the caller, in the form that the request will
-// have. It allocates nothing once its pools are filled, but for what the values of
-// the attributes allocate themselves.
-type Encoder struct {
-	s           *Pusher
+// have. An encoder allocates nothing once its pools are filled, except what the values
+// of the attributes allocate themselves.
+type encoder struct {
+	c           *Config
+	streams     *registry
+	noticed     *noticed
 	line        encode.Encoder
-	values      *encode.Values
-	json        bool // entries are JSON
+	values      *values.Values
+	form        form
 	body        bool // lines are made by a body
 	foreign     bool // they are made by a Formatter
 	ours        bool // which is one of package encode
@@ -55,17 +58,19 @@ type labelPart struct {
 	slot  int
 }
 
-func newEncoder(s *Pusher) *Encoder {
-	c := &s.c
-	e := &Encoder{s: s, json: c.Wire != Protobuf, metadataAll: c.MetadataAll}
-	e.values = encode.NewValues(&encode.JSONOptions{Duration: encode.DurationText, Level: encode.LevelLower})
+// newEncoder returns the encoder of the records that c describes. It makes the
+// streams of the levels, that of warnings first: see [registry].
+func newEncoder(c *Config, streams *registry, n *noticed) *encoder {
+	e := &encoder{c: c, streams: streams, noticed: n, form: formOf(c.Wire), metadataAll: c.MetadataAll}
+	e.values = values.NewValues(values.Style{Duration: values.DurationText, Level: values.LevelLower})
 	levelKey := ""
 	if c.NoLevelLabel {
 		levelKey = c.LevelName
 	}
 	switch {
 	case c.Formatter != nil:
-		e.line, e.foreign, e.ours = c.Formatter, true, encode.KnowsErrors(c.Formatter)
+		e.line, e.foreign = c.Formatter, true
+		_, e.ours = c.Formatter.(interface{ KnowsErrors(*values.KnownError) })
 	case c.Body == BodyLogfmt:
 		e.line = newLogfmt(c.MessageKey, levelKey, e.values)
 	default:
@@ -73,16 +78,29 @@ func newEncoder(s *Pusher) *Encoder {
 		e.body = true
 	}
 	e.plan(c)
+	warn := levelIndex(slog.LevelWarn)
+	e.byLevel[warn] = e.addLevel(warn)
 	for i := range e.byLevel {
-		e.byLevel[i] = s.streams.add(e.appendStream(nil, nil, i, nil), true).id
+		e.byLevel[i] = e.addLevel(i)
 	}
-	e.codec = codec{e}
+	e.codec = codec{e, e.form}
 	e.root = &scope{e: e, inner: e.line.Scope(), node: e.picks}
 	return e
 }
 
+// addLevel returns the number of the stream that has no labels of attributes.
+func (e *encoder) addLevel(level int) uint32 {
+	labels := e.appendLabels(nil, level, nil)
+	e.streams.plain[level] = labels
+	st := e.streams.add(append(appendStreamDef(nil, nil), labels...), true)
+	if e.c.TenantAttr == "" {
+		st.owner.use()
+	}
+	return st.id
+}
+
 // plan lays out labels and picks.
-func (e *Encoder) plan(c *Config) {
+func (e *encoder) plan(c *Config) {
 	root := &pick{slot: -1}
 	taken := map[string]bool{}
 	var names []string
@@ -144,17 +162,21 @@ func (e *Encoder) plan(c *Config) {
 }
 
 // Scope returns the scope without attributes or groups.
-func (e *Encoder) Scope() encode.Scope { return e.root }
+func (e *encoder) Scope() encode.Scope { return e.root }
 
 // Codec reads entries.
-func (e *Encoder) Codec() batch.Codec { return e.codec }
+func (e *encoder) Codec() batch.Codec { return e.codec }
 
 // NeedsPC reports whether the formatter of the line wants source positions.
-func (e *Encoder) NeedsPC() bool { return e.line.NeedsPC() }
+func (e *encoder) NeedsPC() bool { return e.line.NeedsPC() }
 
 // appendStream appends the definition of a stream. values are those of the slots.
-func (e *Encoder) appendStream(dst, tenant []byte, level int, values [][]byte) []byte {
-	dst = append(appendStreamDef(dst, tenant), '{')
+func (e *encoder) appendStream(dst, tenant []byte, level int, values [][]byte) []byte {
+	return e.appendLabels(appendStreamDef(dst, tenant), level, values)
+}
+
+func (e *encoder) appendLabels(dst []byte, level int, values [][]byte) []byte {
+	dst = append(dst, '{')
 	first := true
 	for i := range e.parts {
 		p := &e.parts[i]
@@ -180,7 +202,7 @@ func (e *Encoder) appendStream(dst, tenant []byte, level int, values [][]byte) [
 
 // scope is the encoder under attributes and groups.
 type scope struct {
-	e      *Encoder
+	e      *encoder
 	inner  encode.Scope
 	node   *pick
 	path   string // the open groups as a prefix of metadata names
@@ -275,13 +297,13 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 			defer func() { r.Attrs = attrs }()
 		}
 	}
-	if e.s.streams.nudge {
+	if e.streams.nudge {
 		if st == nil {
-			st = e.s.streams.get(m.Stream)
+			st = e.streams.get(m.Stream)
 		}
-		m.Time = e.s.nudge(st, m.Time)
+		m.Time = e.streams.nudged(st, m.Time)
 	}
-	if e.json {
+	if e.form == jsonForm {
 		return e.appendJSON(dst, s.inner, p, r, m)
 	}
 	start := len(dst)
@@ -299,7 +321,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 }
 
 // endProto ends the entry that begins at start, after its line. p may be nil.
-func (e *Encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
+func (e *encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	endLine(dst, start)
 	if p != nil {
 		dst = e.appendMeta(dst, p.meta)
@@ -311,7 +333,7 @@ func (e *Encoder) endProto(dst []byte, start int, p *picked) ([]byte, error) {
 	return dst, nil
 }
 
-func (e *Encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encode.Record, m batch.Meta) ([]byte, batch.Meta, error) {
+func (e *encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encode.Record, m batch.Meta) ([]byte, batch.Meta, error) {
 	if p == nil && !e.body {
 		p = getPicked(0)
 		defer p.free()
@@ -320,7 +342,7 @@ func (e *Encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 	start := len(dst)
 	if s, ok := inner.(*bodyScope); ok {
 		// The line is written as it stands in the request.
-		if dst = s.append(dst, r, nested); len(dst)-start > e.s.c.MaxLine {
+		if dst = s.append(dst, r, nested); len(dst)-start > e.c.MaxLine {
 			dst = e.trimNested(dst, start)
 		}
 	} else {
@@ -329,13 +351,13 @@ func (e *Encoder) appendJSON(dst []byte, inner encode.Scope, p *picked, r *encod
 			return dst, m, fmt.Errorf("loki: cannot render line: %w", err)
 		}
 		p.line = e.trim(p.line, 0)
-		dst = encode.AppendEscapedBytes(dst, p.line)
+		dst = jsontext.AppendEscapedBytes(dst, p.line)
 	}
 	return e.endJSON(dst, p), m, nil
 }
 
 // endJSON ends an entry of JSON after its line. p may be nil.
-func (e *Encoder) endJSON(dst []byte, p *picked) []byte {
+func (e *encoder) endJSON(dst []byte, p *picked) []byte {
 	dst = append(dst, '"')
 	if p != nil && len(p.meta) > 0 {
 		at := len(dst)
@@ -352,8 +374,8 @@ func (e *Encoder) endJSON(dst []byte, p *picked) []byte {
 
 // appendMeta appends metadata as far as the limits allow and counts what is left
 // out.
-func (e *Encoder) appendMeta(dst []byte, meta []pair) []byte {
-	c := &e.s.c
+func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
+	c := e.c
 	size, n := 0, 0
 	for i := range meta {
 		m := &meta[i]
@@ -362,14 +384,14 @@ func (e *Encoder) appendMeta(dst []byte, meta []pair) []byte {
 		}
 		more := len(m.name) + len(m.value)
 		if n >= c.MaxMetadataPairs || size+more > c.MaxMetadataBytes {
-			e.s.count(MetadataLeftOut)
+			e.noticed.note(MetadataLeftOut)
 			continue
 		}
 		n, size = n+1, size+more
-		if e.json {
-			dst = encode.AppendKey(dst, string(m.name))
+		if e.form == jsonForm {
+			dst = jsontext.AppendKey(dst, string(m.name))
 			dst = append(dst, '"')
-			dst = encode.AppendEscapedBytes(dst, m.value)
+			dst = jsontext.AppendEscapedBytes(dst, m.value)
 			dst = append(dst, '"')
 		} else {
 			dst = appendMetadata(dst, m.name, m.value)
@@ -380,12 +402,12 @@ func (e *Encoder) appendMeta(dst []byte, meta []pair) []byte {
 
 // trim takes the newline off the line that begins at start, and cuts it to the
 // size Loki takes if that is wanted.
-func (e *Encoder) trim(dst []byte, start int) []byte {
+func (e *encoder) trim(dst []byte, start int) []byte {
 	if n := len(dst); n > start && dst[n-1] == '\n' {
 		dst = dst[:n-1]
 	}
-	limit := e.s.c.MaxLine
-	if len(dst)-start <= limit || e.s.c.LongLines != Truncate {
+	limit := e.c.MaxLine
+	if len(dst)-start <= limit || e.c.LongLines != Truncate {
 		return dst
 	}
 	total := len(dst) - start
@@ -394,19 +416,19 @@ func (e *Encoder) trim(dst []byte, start int) []byte {
 	cut := total - (len(dst) - start)
 	dst = append(dst, cutMark...)
 	dst = strconv.AppendInt(dst, int64(cut), 10)
-	e.s.count(LineTruncated)
+	e.noticed.note(LineTruncated)
 	return append(dst, " B]"...)
 }
 
 // trimNested is trim for a line that begins at start and stands in a JSON string:
 // escapes are longer than what they stand for.
-func (e *Encoder) trimNested(dst []byte, start int) []byte {
+func (e *encoder) trimNested(dst []byte, start int) []byte {
 	quoted := append(append([]byte{'"'}, dst[start:]...), '"')
 	var line string
-	if json.Unmarshal(quoted, &line) != nil || len(line) <= e.s.c.MaxLine {
+	if json.Unmarshal(quoted, &line) != nil || len(line) <= e.c.MaxLine {
 		return dst
 	}
-	return encode.AppendEscapedBytes(dst[:start], e.trim([]byte(line), 0))
+	return jsontext.AppendEscapedBytes(dst[:start], e.trim([]byte(line), 0))
 }
 
 // cutMark stands, with a number of bytes, where a line was cut.
@@ -414,11 +436,11 @@ const cutMark = "…[cut "
 
 // stream returns the stream of a record. Labels that exceed the limits become
 // metadata.
-func (e *Encoder) stream(p *picked, level int) (*stream, error) {
-	c := &e.s.c
+func (e *encoder) stream(p *picked, level int) (*stream, error) {
+	c := e.c
 	if len(p.tenant) > 0 {
 		if why := checkTenant(p.tenant); why != "" {
-			e.s.count(BadTenant)
+			e.noticed.note(BadTenant)
 			return nil, fmt.Errorf("loki: cannot encode: tenant %.160q: %s", p.tenant, why)
 		}
 	}
@@ -439,10 +461,12 @@ func (e *Encoder) stream(p *picked, level int) (*stream, error) {
 		}
 	}
 	p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
-	if st := e.s.streams.find(p.key); st != nil {
+	if st := e.streams.find(p.key); st != nil {
+		st.owner.use()
 		return st, nil
 	}
-	if st := e.s.streams.add(p.key, false); st != nil {
+	if st := e.streams.add(p.key, false); st != nil {
+		st.owner.use()
 		return st, nil
 	}
 	for i, v := range p.labels {
@@ -451,30 +475,28 @@ func (e *Encoder) stream(p *picked, level int) (*stream, error) {
 		}
 	}
 	p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
-	if st := e.s.streams.find(p.key); st != nil {
+	if st := e.streams.find(p.key); st != nil {
+		st.owner.use()
 		return st, nil
 	}
 	// Those of a tenant that has a stream are a few at most: one for each level.
-	if st := e.s.streams.add(p.key, e.s.streams.knows(tenant)); st != nil {
+	if st := e.streams.add(p.key, e.streams.hasTenant(tenant)); st != nil {
+		st.owner.use()
 		return st, nil
 	}
-	e.s.count(StreamsFull)
+	e.noticed.note(StreamsFull)
 	return nil, errStreams
 }
 
 // demote makes a label metadata.
-func (e *Encoder) demote(p *picked, slot int, why Reason) {
+func (e *encoder) demote(p *picked, slot int, why Reason) {
 	p.setMeta(e.slots[slot].meta, p.labels[slot], e.slots[slot].from)
 	p.labels[slot] = nil
-	e.s.count(why)
+	e.noticed.note(why)
 }
 
-// AppendLine appends an entry whose line is given to dst: for programs that ship
-// lines they did not log themselves. attrs are no part of the line, but what the
-// Config makes of attributes beside it (labels, metadata, the tenant) is made of
-// them. It keeps nothing it is given.
-func (s *Pusher) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
-	e := s.enc
+// appendLine is [Pusher.AppendLine].
+func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	m := batch.Meta{Time: t.UnixNano(), Level: level}
 	if t.IsZero() {
 		m.Time = time.Now().UnixNano()
@@ -489,14 +511,14 @@ func (s *Pusher) AppendLine(dst []byte, t time.Time, level slog.Level, line []by
 		return dst, m, err
 	}
 	m.Stream = st.id
-	if e.s.streams.nudge {
-		m.Time = e.s.nudge(st, m.Time)
+	if e.streams.nudge {
+		m.Time = e.streams.nudged(st, m.Time)
 	}
 	p.line = append(p.line[:0], bytes.ToValidUTF8(line, []byte("\ufffd"))...)
 	p.line = e.trim(p.line, 0)
-	if e.json {
+	if e.form == jsonForm {
 		dst = beginJSON(dst, m.Time)
-		return e.endJSON(encode.AppendEscapedBytes(dst, p.line), p), m, nil
+		return e.endJSON(jsontext.AppendEscapedBytes(dst, p.line), p), m, nil
 	}
 	start := len(dst)
 	dst, err = e.endProto(append(beginEntry(dst, m.Time), p.line...), start, p)

@@ -2,7 +2,6 @@ package loki
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -268,7 +267,7 @@ func TestDictionaryOfAnotherVersion(t *testing.T) {
 }
 
 func TestRegistryConcurrently(t *testing.T) {
-	r := newRegistry(1<<20, false)
+	r := newRegistry(1<<20, false, new(noticed))
 	var wg sync.WaitGroup
 	ids := make([][]uint32, 4)
 	for w := range ids {
@@ -307,15 +306,33 @@ func TestCodec(t *testing.T) {
 		if got != want {
 			t.Errorf("%s:\n got %s\nwant %s", w, got, want)
 		}
-		p := new(peer)
-		s = sinkFor(t, p, Config{Wire: w})
-		e := &encoded{t: t, s: s}
-		e.Append(s.Codec().AppendMarker(nil, batch.Drops{batch.Full: 3}, time.Now()), 0, batch.Meta{Time: time.Now().UnixNano()})
-		if err := e.send(); err != nil {
-			t.Fatal(err)
-		}
-		if got := p.lines(); len(got) != 1 || got[0] != `{"Message":"records dropped","dropped":3,"dropped_full":3}` {
-			t.Errorf("marker %v", got)
+	}
+}
+
+// TestMarker: an entry that tells of dropped records is a warning, and in the stream of
+// warnings, to which a slab.Writer knows no number but 0.
+func TestMarker(t *testing.T) {
+	for _, w := range []Wire{Protobuf, JSON, JSONGzip} {
+		for _, noLabel := range []bool{false, true} {
+			p := new(peer)
+			s := sinkFor(t, p, Config{Wire: w, NoLevelLabel: noLabel, LabelAttrs: []string{"dropped"}})
+			for _, ct := range []string{ContentTypeProtobuf, ContentTypeJSON} {
+				codec := s.CodecFor(ct, 0)
+				e := &encoded{t: t, s: s}
+				e.Append(codec.AppendMarker(nil, batch.Drops{batch.Full: 3}, time.Now()), 0, batch.Meta{Time: time.Now().UnixNano()})
+				if got := sendIn(t, t.Context(), s, e.Batch(codec)); got != nil {
+					t.Fatal(got)
+				}
+			}
+			line, labels := `{"Message":"records dropped","dropped":3,"dropped_full":3}`, `{app="test", level="warn"}`
+			if noLabel {
+				line, labels = `{"Message":"records dropped","level":"warn","dropped":3,"dropped_full":3}`, `{app="test"}`
+			}
+			for _, r := range p.requests() {
+				if st := r.streams[0]; st.Entries[0].Line != line || r.header["Content-Type"][0] == "application/x-protobuf" && st.Labels != labels {
+					t.Errorf("%s: %+v", w, st)
+				}
+			}
 		}
 	}
 }
@@ -438,8 +455,8 @@ func TestAllocations(t *testing.T) {
 	}
 	b := e.Batch(s.Codec())
 	if n := testing.AllocsPerRun(20, func() {
-		if err := s.Send(context.Background(), b); err != nil {
-			t.Fatal(err)
+		if o := sendIn(t, t.Context(), s, b); o != nil {
+			t.Fatal(o)
 		}
 	}); n > 40 {
 		t.Errorf("a push of 3000 records: %v allocations", n)

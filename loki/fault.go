@@ -2,7 +2,6 @@ package loki
 
 import (
 	"bytes"
-	"encoding/json"
 	"math"
 	"regexp"
 	"strconv"
@@ -71,8 +70,8 @@ var (
 var likeText = []byte(" errors like: ")
 
 // findFaults reads which entries a 400 is about. It returns nil if the text names
-// none.
-func findFaults(text []byte) *faults {
+// none. whole says that text is all of it.
+func findFaults(text []byte, whole bool) *faults {
 	var f faults
 	messages, counted := 0, 0
 	seen := func(n []byte) int {
@@ -115,8 +114,8 @@ func findFaults(text []byte) *faults {
 		}
 		f.limits = append(f.limits, l)
 	}
-	f.clear = len(text) < maxAnswer && counted == bytes.Count(streamText.ReplaceAll(text, nil), likeText) && (messages == 1 || counted == messages)
-	f.behind(text)
+	f.clear = whole && counted == bytes.Count(streamText.ReplaceAll(text, nil), likeText) && (messages == 1 || counted == messages)
+	f.behind(text, whole)
 	if !f.old.given && !f.fresh.given && len(f.limits)+len(f.exact) == 0 {
 		return nil
 	}
@@ -125,7 +124,7 @@ func findFaults(text []byte) *faults {
 
 // behind reads what is said of entries too far behind. Such an answer says nothing
 // of entries that never came to where it was made.
-func (f *faults) behind(text []byte) {
+func (f *faults) behind(text []byte, whole bool) {
 	for _, m := range behindText.FindAllSubmatch(text, -1) {
 		own, ok1 := parseSecond(m[2])
 		oldest, ok2 := parseSecond(m[3])
@@ -148,7 +147,7 @@ func (f *faults) behind(text []byte) {
 	f.told, _ = strconv.Atoi(string(m[1]))
 	f.reached, _ = strconv.Atoi(string(m[2]))
 	f.whole = f.told == len(f.exact)
-	f.clear = !bytes.Contains(text, []byte("rate limit"))
+	f.clear = whole && !bytes.Contains(text, []byte("rate limit"))
 }
 
 // add notes n entries of the second own, if the limit lies there.
@@ -177,7 +176,7 @@ func floorSecond(t int64) int64 {
 // mark says for each entry of order, which is sorted by time, why it was refused,
 // or notRefused; how many were; and whether the answer leaves no doubt that the
 // others are stored.
-func (f *faults) mark(s *Pusher, p *push, order []int32) (whys []Reason, n int, sure bool) {
+func (f *faults) mark(p *push, order []int32) (whys []Reason, n int, sure bool) {
 	whys = make([]Reason, len(order))
 	hit := func(k int, why Reason) {
 		if whys[k] == notRefused {
@@ -196,7 +195,7 @@ func (f *faults) mark(s *Pusher, p *push, order []int32) (whys []Reason, n int, 
 		whys[k] = notRefused
 		r := &p.recs[i]
 		for _, l := range f.limits {
-			if l.exceeded(s, r) {
+			if l.exceeded(p.form, r) {
 				hit(k, l.why)
 			}
 		}
@@ -233,28 +232,10 @@ func (f *faults) mark(s *Pusher, p *push, order []int32) (whys []Reason, n int, 
 	return whys, n, f.clear && n == f.told && (f.reached == 0 || f.reached == len(order))
 }
 
-func (l *limitFault) exceeded(s *Pusher, r *rec) bool {
+func (l *limitFault) exceeded(f form, r *rec) bool {
 	if l.line != noLimit {
 		return int(r.line) > l.line
 	}
-	pairs, size := s.enc.metaSize(r.data)
+	pairs, size := f.metaSize(r.data)
 	return pairs > l.pairs || size > l.bytes
-}
-
-// metaSize returns how many items of metadata an entry has and their bytes, as
-// Loki counts them.
-func (e *Encoder) metaSize(rec []byte) (pairs, size int) {
-	if e.json {
-		var items map[string]string
-		if en, ok := parseJSON(rec); ok && json.Unmarshal(en.meta, &items) == nil {
-			for name, value := range items {
-				pairs, size = pairs+1, size+len(name)+len(value)
-			}
-		}
-		return pairs, size
-	}
-	if en, ok := parseProto(rec); ok {
-		eachMetadata(en.meta, func(name, value []byte) { pairs, size = pairs+1, size+len(name)+len(value) })
-	}
-	return pairs, size
 }

@@ -6,12 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/forebay-log/forebay/batch"
 )
 
 // sendGroups sends every group in requests of its own.
-func (s *Pusher) sendGroups(ctx context.Context, p *push) {
+func (s *client) sendGroups(ctx context.Context, p *push) {
 	if len(p.groups) == 1 {
 		s.sendGroup(ctx, p, &p.groups[0])
 		return
@@ -21,7 +19,7 @@ func (s *Pusher) sendGroups(ctx context.Context, p *push) {
 
 // parallel calls f for 0 to n-1, in this order, from up to Concurrency goroutines,
 // and returns when all calls have.
-func (s *Pusher) parallel(n int, f func(int)) {
+func (s *client) parallel(n int, f func(int)) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(n, s.c.Concurrency) {
@@ -38,10 +36,10 @@ func (s *Pusher) parallel(n int, f func(int)) {
 	wg.Wait()
 }
 
-// sendGroup sends one stream's records, in their order.
-func (s *Pusher) sendGroup(ctx context.Context, p *push, g *group) {
+// sendGroup sends one stream's records, in their order, until one stays open.
+func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	seg := segment{st: g.st, level: g.level}
-	for from := 0; from < len(g.order); {
+	for from := 0; from < len(g.order) && g.stop.verdict == taken; {
 		to, size := from, 0
 		for ; to < len(g.order); to++ {
 			if size += len(p.recs[g.order[to]].data) + entryExtra; size > s.c.MaxRequestBytes && to > from {
@@ -49,12 +47,7 @@ func (s *Pusher) sendGroup(ctx context.Context, p *push, g *group) {
 			}
 		}
 		seg.order = g.order[from:to]
-		if err := s.sendRange(ctx, p, seg); err != nil {
-			g.err = err
-			if batch.Inspect(err).Kind != batch.KindReject {
-				return // what is behind it waits
-			}
-		}
+		g.stop = s.sendSegment(ctx, p, seg)
 		from = to
 	}
 }
@@ -70,136 +63,84 @@ type segment struct {
 	order []int32
 }
 
-// maxAgain is how often sendRange sends again for a reason that should not recur.
-const maxAgain = 10
-
-// sendRange sends one request and deals with the answer: what is too large is
-// halved, what is refused is left out and the rest is sent again. It returns nil
-// if all records are stored or refused, else why they are not.
-func (s *Pusher) sendRange(ctx context.Context, p *push, seg segment) error {
-	for tries := 0; ; tries++ {
-		if seg.st.full.Load() > time.Now().UnixNano() {
+// sendSegment sends one request and notes what became of its records. It returns why
+// some of them are open; taken: none is.
+func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
+	if seg.st.full.Load() > time.Now().UnixNano() {
+		s.move(p, &seg)
+	}
+	a := s.post(ctx, p, seg)
+	if a.verdict == tooManyStreams || a.verdict == labelsRefused {
+		if s.streams.spare(seg.st, seg.level) != nil {
+			seg.st.why.Store(uint32(a.why))
+			seg.st.full.Store(time.Now().Add(fullFor).UnixNano())
 			s.move(p, &seg)
-		}
-		if s.tooLargeNow(p, seg) {
-			return s.halves(ctx, p, seg)
-		}
-		r := s.post(ctx, p, seg)
-		switch r.verdict {
-		case taken:
-			p.settle(seg.order, stored)
-			s.arrived(p, seg)
-			return nil
-		case tooLarge:
-			if len(seg.order) == 1 {
-				s.refuse(p, seg.order[0], LineTooLong, r.err)
-				return nil
-			}
-			s.splits.Add(1)
-			return s.halves(ctx, p, seg)
-		case tooManyStreams, labelsRefused:
-			if s.spareStream(seg) != nil {
-				seg.st.why.Store(uint32(r.why))
-				seg.st.full.Store(time.Now().Add(fullFor).UnixNano())
-				continue
-			}
-			if r.verdict == tooManyStreams {
-				return r.err
-			}
-			for _, i := range seg.order {
-				s.refuse(p, i, Invalid, r.err)
-			}
-			return nil
-		case tenantRefused:
-			for _, i := range seg.order {
-				s.refuse(p, i, BadTenant, r.err)
-			}
-			return nil
-		case renewed:
-			if tries > maxAgain {
-				return r.err
-			}
-		case entriesRefused:
-			rest, known, sure := s.refuseMarked(p, seg.order, &r)
-			if !known || tries > maxAgain {
-				return s.search(ctx, p, seg, r.err)
-			}
-			if sure || len(rest) == 0 {
-				// Not sent again: what is stored now could then be too old, or too
-				// far behind what was stored with it.
-				p.settle(rest, stored)
-				return nil
-			}
-			// Loki has stored the rest, if it is what we take it for. Sending it
-			// again makes sure, and no duplicates.
-			seg.order = rest
-		case requestRefused:
-			return s.search(ctx, p, seg, r.err)
-		default:
-			return r.err
+			a = s.post(ctx, p, seg)
 		}
 	}
+	single := len(seg.order) == 1
+	switch a.verdict {
+	case taken:
+		s.store(p, seg.order)
+		return a
+	case tooLarge:
+		if single {
+			return s.refuseAll(p, seg, LineTooLong, a.err)
+		}
+		s.splits.Add(1)
+	case labelsRefused:
+		return s.refuseAll(p, seg, Invalid, a.err)
+	case entriesRefused:
+		return s.refuseNamed(p, seg, a)
+	case requestRefused:
+		if single {
+			return s.refuseAll(p, seg, Invalid, a.err)
+		}
+	}
+	return a
 }
 
-// refuseMarked notes which entries of order were refused, and returns the rest:
-// known says whether the answer told of any, sure whether Loki stored the rest.
-func (s *Pusher) refuseMarked(p *push, order []int32, r *answer) (rest []int32, known, sure bool) {
-	whys, n, sure := r.faults.mark(s, p, order)
-	rest = make([]int32, 0, len(order))
-	for k, i := range order {
+// refuseAll notes that no record of seg will be taken.
+func (s *client) refuseAll(p *push, seg segment, why Reason, err error) answer {
+	for _, i := range seg.order {
+		s.refuse(p, i, why, err)
+	}
+	return answer{}
+}
+
+// refuseNamed notes which records of seg an answer refuses.
+func (s *client) refuseNamed(p *push, seg segment, a answer) answer {
+	whys, n, sure := a.faults.mark(p, seg.order)
+	if n == 0 {
+		a.verdict = requestRefused
+		if len(seg.order) == 1 {
+			return s.refuseAll(p, seg, Invalid, a.err)
+		}
+		return a
+	}
+	rest := make([]int32, 0, len(seg.order)-n)
+	for k, i := range seg.order {
 		if whys[k] != notRefused {
-			s.refuse(p, i, whys[k], r.err)
+			s.refuse(p, i, whys[k], a.err)
 		} else {
 			rest = append(rest, i)
 		}
 	}
-	return rest, n > 0, sure
-}
-
-// search halves a request that was refused for a reason that does not say for
-// which entry. What is left when that has taken too many requests stays unclear:
-// the deliver.Engine goes on.
-func (s *Pusher) search(ctx context.Context, p *push, seg segment, err error) error {
-	if len(seg.order) == 1 {
-		s.refuse(p, seg.order[0], Invalid, err)
-		return nil
+	if sure || len(rest) == 0 {
+		// Not sent again: what is stored now could then be too old, or too far
+		// behind what was stored with it.
+		s.store(p, rest)
+		return answer{}
 	}
-	if p.searched.Add(1) > maxSearch {
-		p.settle(seg.order, unclear)
-		return batch.Permanent(err)
-	}
-	return s.halves(ctx, p, seg)
-}
-
-// maxSearch is how many requests of one Send are halved to find an entry: enough
-// for a few among ten thousand.
-const maxSearch = 64
-
-// halves sends the halves of a segment.
-func (s *Pusher) halves(ctx context.Context, p *push, seg segment) error {
-	half := len(seg.order) / 2
-	left, right := seg, seg
-	left.order, right.order = seg.order[:half], seg.order[half:]
-	err := s.sendRange(ctx, p, left)
-	if err != nil && batch.Inspect(err).Kind != batch.KindReject {
-		return err
-	}
-	if err2 := s.sendRange(ctx, p, right); err2 != nil {
-		return err2
-	}
-	return err
-}
-
-func (p *push) settle(order []int32, f fate) {
-	for _, i := range order {
-		p.fates[i] = f
-	}
+	// Loki has stored the rest, if the answer means what it seems to. Only another
+	// answer makes sure.
+	return a
 }
 
 // sendPacked sends groups of one tenant together as far as they fit into a
 // request. A request that is not taken is sent again group by group, which tells
 // what is wrong with which.
-func (s *Pusher) sendPacked(ctx context.Context, p *push) {
+func (s *client) sendPacked(ctx context.Context, p *push) {
 	byTenant := map[string][]int{}
 	var tenants []string
 	for i := range p.groups {
@@ -232,16 +173,16 @@ func (s *Pusher) sendPacked(ctx context.Context, p *push) {
 			for x, i := range pack {
 				segs[x] = segment{st: p.groups[i].st, level: p.groups[i].level, order: p.groups[i].order}
 			}
-			r := s.post(ctx, p, segs...)
-			switch r.verdict {
+			a := s.post(ctx, p, segs...)
+			switch a.verdict {
 			case taken:
 				for _, seg := range segs {
-					p.settle(seg.order, stored)
+					s.store(p, seg.order)
 				}
 				return
-			case tryAgain, hold:
+			case tryAgain, unanswered, hold, denied:
 				for _, i := range pack {
-					p.groups[i].err = r.err
+					p.groups[i].stop = a
 				}
 				return
 			}

@@ -11,7 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 )
 
@@ -48,7 +47,7 @@ func FuzzReply(f *testing.F) {
 	}
 	segs := []segment{{st: s.streams.get(0), order: []int32{0, 1, 2, 3, 4}}}
 	f.Fuzz(func(t *testing.T, status int, text, after string) {
-		a := s.judge(&http.Response{StatusCode: status, Header: http.Header{"Retry-After": {after}}}, []byte(text), 1000, segs, 1)
+		a := s.push.judge(&http.Response{StatusCode: status, Header: http.Header{"Retry-After": {after}}}, []byte(text), true, 1000, segs, 1)
 		if fine := status == 204; fine != (a.verdict == taken) || fine != (a.err == nil) {
 			t.Fatalf("%d is %d, %v", status, a.verdict, a.err)
 		}
@@ -58,14 +57,14 @@ func FuzzReply(f *testing.F) {
 		if msg := a.err.Error(); strings.Contains(msg, secret) || !utf8.ValidString(msg) || len(msg) > 8<<10 {
 			t.Errorf("error %q", msg)
 		}
-		if d := batch.Inspect(a.err).After; d < 0 {
-			t.Errorf("comes again after %v", d)
+		if a.after < 0 {
+			t.Errorf("comes again after %v", a.after)
 		}
 		if (a.verdict == entriesRefused) != (a.faults != nil) {
 			t.Errorf("verdict %d with faults %v", a.verdict, a.faults)
 		}
 		if a.verdict == entriesRefused {
-			whys, n, all := a.faults.mark(s, p, segs[0].order)
+			whys, n, all := a.faults.mark(p, segs[0].order)
 			for _, why := range whys {
 				if why != notRefused && why >= Reasons {
 					t.Errorf("reason %d", why)

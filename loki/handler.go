@@ -32,10 +32,13 @@ func NewHandler(c Config) (*Handler, error) {
 	if level == nil {
 		level = slog.LevelInfo
 	}
-	r, err := forebay.NewRouter(forebay.Route(s.Encoder(), s.Output(level)))
+	opts := []forebay.Option{forebay.Route(s.Encoder(), s.Output(level))}
+	if c.OnError != nil {
+		opts = append(opts, forebay.OnError(c.OnError))
+	}
+	r, err := forebay.NewRouter(opts...)
 	if err != nil {
-		_, cerr := s.Close(context.Background())
-		return nil, errors.Join(err, cerr)
+		return nil, errors.Join(err, s.Close())
 	}
 	return &Handler{r, s}, nil
 }
@@ -43,13 +46,14 @@ func NewHandler(c Config) (*Handler, error) {
 // Sink returns what stands behind the handler.
 func (h *Handler) Sink() *Sink { return h.sink }
 
-// Close refuses new records, delivers what was logged until ctx ends, and reports
-// what became of it. The error says if anything was not delivered.
+// Close refuses new records, delivers what was logged, and reports, as
+// [deliver.Output.Shutdown] does: within ctx or, if that has no deadline, within
+// Config.CloseTimeout. The error is nil if nothing was lost.
 func (h *Handler) Close(ctx context.Context) (batch.Report, error) {
 	rep, err := h.Router.Close(ctx)
 	var out batch.Report
 	if len(rep.Outputs) > 0 {
 		out = rep.Outputs[0].Report
 	}
-	return out, errors.Join(err, undelivered(&out))
+	return out, err
 }

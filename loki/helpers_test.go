@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/bufpool"
 	"github.com/forebay-log/forebay/encode"
 )
 
@@ -141,13 +142,13 @@ func sinkFor(t testing.TB, p http.RoundTripper, c Config) *Pusher {
 // not given back.
 func checkMemory(t testing.TB, s *Pusher) {
 	t.Helper()
-	for _, f := range s.bufs.pool.Faults() {
+	for _, f := range s.push.bufs.pool.Faults() {
 		t.Errorf("memory: %v", f)
 	}
-	for _, l := range s.bufs.pool.Leaks() {
+	for _, l := range s.push.bufs.pool.Leaks() {
 		t.Errorf("memory: %v", l)
 	}
-	if st := s.bufs.pool.Stats(); st.Refused.Total() > 0 {
+	if st := s.push.bufs.pool.Stats(); st.Refused != (bufpool.Refusals{}) {
 		t.Errorf("memory: outgrown %+v", st.Refused)
 	}
 }
@@ -172,10 +173,120 @@ func (e *encoded) add(scope encode.Scope, r encode.Record) *encoded {
 	return e
 }
 
-func (e *encoded) send() error {
+// send sends what there is in a session of its own. It returns nil if all of it is
+// stored.
+func (e *encoded) send() *sent {
 	e.t.Helper()
-	return e.s.Send(context.Background(), e.Batch(e.s.Codec()))
+	return sendIn(e.t, context.Background(), e.s, e.Batch(e.s.Codec()))
 }
+
+// deliver sends what there is as an outlet does: open records again, in order, after a
+// wait, in pieces where the answers advise that. It returns the refused ones.
+func (e *encoded) deliver() (refused []int) {
+	e.t.Helper()
+	whole := e.Batch(e.s.Codec())
+	todo := batch.All().Append(nil, whole.Len())
+	limit, began := len(todo), time.Now()
+	for wait := time.Duration(0); len(todo) > 0; {
+		piece := todo[:min(limit, len(todo))]
+		todo = todo[len(piece):]
+		o := sendIn(e.t, context.Background(), e.s, whole.Select(nil, piece))
+		if o == nil {
+			wait = 0
+			continue
+		}
+		var again []int
+		for k, i := range piece {
+			switch {
+			case o.Open.Has(k):
+				again = append(again, i)
+			case o.Refused.Has(k):
+				refused = append(refused, i)
+			}
+		}
+		if o.Advice == batch.Smaller || o.Advice == batch.Search {
+			limit = max(1, len(again)/2)
+		}
+		if todo = append(again, todo...); len(again) < len(piece) {
+			wait = 0
+		}
+		wait = min(max(2*wait, 100*time.Millisecond), 5*time.Second)
+		if time.Since(began) > time.Hour {
+			e.t.Fatalf("after an hour: %v", o)
+		}
+		time.Sleep(max(wait, o.After))
+	}
+	return refused
+}
+
+// sent is the answer to a batch that is not stored as a whole.
+type sent struct {
+	batch.Outcome
+	n     int
+	known bool // there was an answer
+}
+
+func (o *sent) open() []int    { return o.Open.Append(nil, o.n) }
+func (o *sent) refused() []int { return o.Refused.Append(nil, o.n) }
+
+func (o *sent) String() string {
+	switch {
+	case o == nil:
+		return "stored"
+	case !o.known:
+		return "no answer"
+	case o.Open.Empty():
+		return fmt.Sprintf("refused %v: %v", o.refused(), o.Refusal)
+	case o.Refused.Empty():
+		return fmt.Sprintf("%v %v after %v: %v", o.Advice, o.open(), o.After, o.Why)
+	}
+	return fmt.Sprintf("%v %v after %v: %v; refused %v: %v", o.Advice, o.open(), o.After, o.Why, o.refused(), o.Refusal)
+}
+
+// is reports whether o is a refusal or advice, as String has it, of the given records.
+func (o *sent) is(want string) bool { return strings.HasPrefix(o.String(), want) }
+
+// sendIn sends b in a session whose time ends with ctx.
+func sendIn(t testing.TB, ctx context.Context, s *Pusher, b *batch.Batch) *sent {
+	t.Helper()
+	l := &life{ctx: ctx}
+	ses, err := s.Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := ses.Send(b); err != nil && ctx.Err() == nil {
+		t.Fatal(err)
+	}
+	ses.Close()
+	o := &sent{n: b.Len()}
+	switch {
+	case len(l.answers) > 1 || l.ends > 0 || len(l.answers) == 0 && ctx.Err() == nil:
+		t.Fatalf("%d answers, %d ends", len(l.answers), l.ends)
+	case len(l.answers) == 1:
+		o.Outcome, o.known = l.answers[0], true
+		if err := o.Check(o.n); err != nil {
+			t.Fatal(err)
+		}
+		if o.Open.Empty() != (o.Why == nil) || o.Refused.Empty() != (o.Refusal == nil) {
+			t.Fatalf("reasons do not fit: %+v", o.Outcome)
+		}
+	}
+	if o.known && o.Open.Empty() && o.Refused.Empty() {
+		return nil
+	}
+	return o
+}
+
+// life is the outlet's side of a session.
+type life struct {
+	ctx     context.Context
+	answers []batch.Outcome
+	ends    int
+}
+
+func (l *life) Context() context.Context               { return l.ctx }
+func (l *life) Answer(_ *batch.Batch, o batch.Outcome) { l.answers = append(l.answers, o) }
+func (l *life) End(error)                              { l.ends++ }
 
 // one encodes and decodes one record.
 func one(t testing.TB, c Config, r encode.Record, with ...func(encode.Scope) encode.Scope) (gotEntry, string) {

@@ -5,14 +5,14 @@ import (
 	"encoding/json"
 	"strconv"
 
-	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
 // appendLabelsJSON appends labels, as appendStream writes them, as a JSON object.
 func appendLabelsJSON(dst, labels []byte) []byte {
 	dst = append(dst, '{')
 	eachLabel(labels, func(name []byte, value string) {
-		dst = encode.AppendString(encode.AppendKey(dst, string(name)), value)
+		dst = jsontext.AppendString(jsontext.AppendKey(dst, string(name)), value)
 	})
 	return append(dst, '}')
 }

@@ -9,27 +9,29 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // logfmt is the form of lines of [BodyLogfmt]: encode.Logfmt, with the values as
 // they are in labels and metadata, and no key twice: the later one gets a "_".
 type logfmt struct {
 	encode.Encoder
-	values *encode.Values
+	values *values.Values
 	root   *logfmtScope
 }
 
-func newLogfmt(messageKey, levelKey string, values *encode.Values) *logfmt {
+func newLogfmt(messageKey, levelKey string, values *values.Values) *logfmt {
 	l := &logfmt{values: values}
 	root := &logfmtScope{l: l}
-	root.seen = append(root.seen, hashKey([]byte(encode.LogfmtKey(messageKey))))
+	root.seen = append(root.seen, hashKey([]byte(jsontext.LogfmtKey(messageKey))))
 	if levelKey == "" {
 		levelKey = "-"
 	} else {
-		for encode.LogfmtKey(levelKey) == encode.LogfmtKey(messageKey) {
+		for jsontext.LogfmtKey(levelKey) == jsontext.LogfmtKey(messageKey) {
 			levelKey += "_"
 		}
-		root.seen = append(root.seen, hashKey([]byte(encode.LogfmtKey(levelKey))))
+		root.seen = append(root.seen, hashKey([]byte(jsontext.LogfmtKey(levelKey))))
 	}
 	l.Encoder = encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-", LevelKey: levelKey, MessageKey: messageKey, Level: encode.LevelLower})
 	root.Scope = l.Encoder.Scope()
@@ -53,7 +55,7 @@ func (s *logfmtScope) WithGroup(name string) encode.Scope {
 	}
 	n := *s
 	n.Scope = s.Scope.WithGroup(name)
-	n.prefix += encode.LogfmtKey(name) + "."
+	n.prefix += jsontext.LogfmtKey(name) + "."
 	return &n
 }
 
@@ -115,7 +117,7 @@ func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
 			}
 			before := len(w.key)
 			if a.Key != "" {
-				w.key = append(append(w.key, encode.LogfmtKey(a.Key)...), '.')
+				w.key = append(append(w.key, jsontext.LogfmtKey(a.Key)...), '.')
 			}
 			out := w.settle(in, depth+1)
 			w.key = w.key[:before]
@@ -130,7 +132,7 @@ func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
 				a.Key, changed = name, true
 			}
 			if a.Value.Kind() == slog.KindAny && !alike(a.Value.Any()) {
-				a.Value, changed = slog.StringValue(string(w.s.l.values.AppendText(nil, w.rec, a.Value))), true
+				a.Value, changed = slog.StringValue(string(w.s.l.values.AppendText(nil, cacheOf(w.rec), a.Value))), true
 			}
 		}
 		if changed && own == nil {
@@ -166,7 +168,7 @@ func (w *logfmtWalker) group(v slog.Value, changed bool) (slog.Value, bool) {
 // unique notes a key and returns what it is to be called.
 func (w *logfmtWalker) unique(key string) string {
 	before := len(w.key)
-	w.key = append(w.key, encode.LogfmtKey(key)...)
+	w.key = append(w.key, jsontext.LogfmtKey(key)...)
 	h := hashKey(w.key)
 	for slices.Contains(w.seen, h) {
 		key += "_"

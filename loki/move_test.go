@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/forebay-log/forebay/batch"
 )
 
 // TestMoved: what goes to the spare stream because Loki does not take its own has
@@ -49,8 +47,8 @@ func TestMoved(t *testing.T) {
 					e.add(nil, event(now, 0, "x", slog.Int("user", i), slog.String("zone", "a\"b")))
 					e.add(nil, event(now, 0, "x", slog.Int("user", i), slog.String("m", "more")))
 				}
-				if k := batch.Inspect(e.send()).Kind; k != batch.KindRetry {
-					t.Fatal(k)
+				if o := e.send(); !o.is("again [0 1 2 3 4 5 6]") {
+					t.Fatal(o)
 				}
 				n := len(tried)
 				down = false
@@ -72,8 +70,8 @@ func TestMoved(t *testing.T) {
 				if !reflect.DeepEqual(users, want) || len(times) != 6 || times[now.UnixNano()] {
 					t.Errorf("metadata %v, %d times", users, len(times))
 				}
-				if by := e.s.Stats().ByReason; by[why] != 6 || len(e.s.moves.at) != 0 {
-					t.Errorf("counted %v, %d remembered", by, len(e.s.moves.at))
+				if by := e.s.Stats().ByReason; by[why] != 6 || len(e.s.push.moves.at) != 0 {
+					t.Errorf("counted %v, %d remembered", by, len(e.s.push.moves.at))
 				}
 			})
 		}

@@ -117,12 +117,12 @@ func (r *recent) more() bool {
 	return true
 }
 
-// nudge returns a time for a record of a stream that no other one of it has, as
+// nudged returns a time for a record of a stream that no other one of it has, as
 // far as there is one, and counts where there is none.
-func (s *Pusher) nudge(st *stream, t int64) int64 {
+func (r *registry) nudged(st *stream, t int64) int64 {
 	at, own := st.recent.spend(t)
 	if !own {
-		s.count(Twin)
+		r.noticed.note(Twin)
 	}
 	return at
 }

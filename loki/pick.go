@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // A pick says what an attribute is besides a part of the line. Picks form a tree
@@ -89,7 +90,7 @@ type picked struct {
 	tenant []byte
 	attrs  []slog.Attr // what is left for the line
 	once   []slog.Attr // the attributes, see settler
-	known  []encode.KnownError
+	known  []values.KnownError
 	buf    []byte // holds values and names
 	path   []byte // the open groups as a prefix of metadata names
 	key    []byte // a stream's definition
@@ -129,7 +130,7 @@ func (p *picked) free() {
 }
 
 // walk notes what e picks of attrs, which lie at node.
-func (e *Encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Attr, depth int) {
+func (e *encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Attr, depth int) {
 	for i := range attrs {
 		a := &attrs[i]
 		var c *pick
@@ -164,7 +165,7 @@ func (e *Encoder) walk(p *picked, r *encode.Record, node *pick, attrs []slog.Att
 	}
 }
 
-func (e *Encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
+func (e *encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name string, attrs []slog.Attr, depth int) {
 	if p.spent++; depth >= maxDepth || p.spent > maxExpansions {
 		return
 	}
@@ -183,9 +184,9 @@ func (e *Encoder) walkGroup(p *picked, r *encode.Record, node, c *pick, name str
 }
 
 // note takes one value.
-func (e *Encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.Value) {
+func (e *encoder) note(p *picked, r *encode.Record, c *pick, key string, v slog.Value) {
 	start := len(p.buf)
-	p.buf = e.values.AppendText(p.buf, r, v)
+	p.buf = e.values.AppendText(p.buf, cacheOf(r), v)
 	text := p.buf[start:len(p.buf):len(p.buf)]
 	if c != nil {
 		if c.tenant {

@@ -5,10 +5,10 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 )
 
@@ -111,8 +111,8 @@ func TestMetadataNameOfBefore(t *testing.T) {
 	rec = appendMetadata(rec, []byte("_"), []byte("v"))
 	endEntry(rec, 0)
 	e.Append(rec, 0, m)
-	if err := e.send(); batch.Inspect(err).Kind != batch.KindReject || len(batch.Inspect(err).Records) != 1 {
-		t.Errorf("got %v", err)
+	if got := e.deliver(); !slices.Equal(got, []int{5}) {
+		t.Errorf("refused %v", got)
 	}
 	if n := e.s.Stats().ByReason[Invalid]; n != 1 {
 		t.Errorf("%d are counted", n)

@@ -2,16 +2,21 @@ package loki
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -30,44 +35,39 @@ func TestReplies(t *testing.T) {
 		status int
 		text   string
 		h      http.Header
-		kind   batch.Kind
-		after  time.Duration
-		ok     bool
+		want   string
 	}{
-		{name: "stored", status: 204, ok: true},
-		{name: "a page", status: 200, text: "log in", kind: batch.KindFatal},
-		{name: "blocked", status: 260, text: "ingestion blocked for user 'fake' until '2030-01-01T00:00:00Z' with status code '260'", kind: batch.KindFatal},
-		{name: "decode", status: 400, text: "couldn't parse push request", kind: batch.KindReject},
-		{name: "label", status: 400, text: `error parsing labels '{a.b="c"}' with error: 1:3: parse error`, kind: batch.KindReject},
-		{name: "unauthorised", status: 401, text: "no org id", kind: batch.KindFatal},
-		{name: "forbidden", status: 403, kind: batch.KindFatal},
-		{name: "not found", status: 404, kind: batch.KindFatal},
-		{name: "method", status: 405, kind: batch.KindFatal},
-		{name: "redirect", status: 302, kind: batch.KindFatal},
-		{name: "timeout", status: 408, kind: batch.KindRetry},
-		{name: "no streams", status: 422, kind: batch.KindReject},
-		{name: "rate", status: 429, text: "ingestion rate limit exceeded for user x (limit: 4194304 bytes/sec) while attempting to ingest '1' lines totaling '10' bytes, reduce", kind: batch.KindRetry},
-		{name: "rate, said when", status: 429, h: http.Header{"Retry-After": {"7"}}, kind: batch.KindRetry, after: 7 * time.Second},
-		{name: "server", status: 500, text: "boom", kind: batch.KindRetry},
-		{name: "unavailable", status: 503, h: http.Header{"Retry-After": {"nonsense"}}, kind: batch.KindRetry},
-		{name: "no answer", status: 0, text: "connection refused", kind: batch.KindRetry},
+		{name: "stored", status: 204, want: "stored"},
+		{name: "a page", status: 200, text: "log in", want: "hold [0]"},
+		{name: "blocked", status: 260, text: "ingestion blocked for user 'fake' until '2030-01-01T00:00:00Z' with status code '260'", want: "hold [0]"},
+		{name: "decode", status: 400, text: "couldn't parse push request", want: "refused [0]"},
+		{name: "label", status: 400, text: `error parsing labels '{a.b="c"}' with error: 1:3: parse error`, want: "refused [0]"},
+		{name: "unauthorised", status: 401, text: "no org id", want: "hold [0]"},
+		{name: "forbidden", status: 403, want: "hold [0]"},
+		{name: "not found", status: 404, want: "hold [0]"},
+		{name: "method", status: 405, want: "hold [0]"},
+		{name: "redirect", status: 302, want: "hold [0]"},
+		{name: "timeout", status: 408, want: "again [0] after 0s"},
+		{name: "no streams", status: 422, want: "refused [0]"},
+		{name: "rate", status: 429, text: "ingestion rate limit exceeded for user x (limit: 4194304 bytes/sec) while attempting to ingest '1' lines totaling '10' bytes, reduce", want: "again [0] after 0s"},
+		{name: "rate, said when", status: 429, h: http.Header{"Retry-After": {"7"}}, want: "again [0] after 7s"},
+		{name: "forbidden, said when", status: 403, h: http.Header{"Retry-After": {"7"}}, want: "hold [0] after 7s"},
+		{name: "server", status: 500, text: "boom", want: "again [0] after 0s"},
+		{name: "unavailable", status: 503, h: http.Header{"Retry-After": {"nonsense"}}, want: "again [0] after 0s"},
+		{name: "no answer", status: 0, text: "connection refused", want: "again [0] after 0s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := &peer{answer: func(int, *request) (int, string, http.Header) { return tt.status, tt.text, tt.h }}
 			e := &encoded{t: t, s: sinkFor(t, p, Config{})}
-			err := e.add(nil, event(time.Now(), 0, "a")).send()
-			if tt.ok {
-				if err != nil {
-					t.Fatal(err)
-				}
+			got := e.add(nil, event(time.Now(), 0, "a")).send()
+			if !got.is(tt.want) {
+				t.Fatalf("got %v, want %v", got, tt.want)
+			}
+			if got == nil {
 				return
 			}
-			got := batch.Inspect(err)
-			if err == nil || got.Kind != tt.kind || got.After != tt.after {
-				t.Fatalf("got %v (%v, after %v), want %v after %v", err, got.Kind, got.After, tt.kind, tt.after)
-			}
-			if tt.text != "" && !strings.Contains(err.Error(), tt.text) {
-				t.Errorf("the error %q does not say %q", err, tt.text)
+			if tt.text != "" && !strings.Contains(got.String(), tt.text) {
+				t.Errorf("the error %q does not say %q", got, tt.text)
 			}
 			if s := e.s.Stats(); s.Requests != 1 || s.Failed != 1 || s.LastError == "" {
 				t.Errorf("stats %+v", s)
@@ -76,9 +76,9 @@ func TestReplies(t *testing.T) {
 	}
 }
 
-// TestTooLargeIsSplit: each of the ways to say too large halves the request until
-// it is taken, and a single entry that is too large is refused alone.
-func TestTooLargeIsSplit(t *testing.T) {
+// TestTooLarge: each of the ways to say too large asks for smaller batches, and a
+// single entry that is too large is refused alone.
+func TestTooLarge(t *testing.T) {
 	for name, answer := range map[string]struct {
 		status int
 		text   string
@@ -108,13 +108,11 @@ func TestTooLargeIsSplit(t *testing.T) {
 			if single {
 				e.add(nil, event(time.Now(), 0, strings.Repeat("x", 200)))
 			}
-			err := e.send()
-			if single {
-				if k := batch.Inspect(err); k.Kind != batch.KindReject || !slices.Equal(k.Records, []int{20}) {
-					t.Fatalf("got %v", err)
-				}
-			} else if err != nil {
-				t.Fatal(err)
+			if o := e.send(); !o.is("smaller [0 1 2") || o.Open.Len(o.n) != e.Len() || len(p.requests()) != 1 || e.s.Stats().Splits != 1 {
+				t.Fatalf("got %v, %+v", o, e.s.Stats())
+			}
+			if got := e.deliver(); single != slices.Equal(got, []int{20}) {
+				t.Fatalf("refused %v", got)
 			}
 			stored := map[string]bool{}
 			for _, r := range p.requests() {
@@ -181,8 +179,8 @@ func TestRefusedEntries(t *testing.T) {
 				e.add(nil, event(old(time.Hour).Add(200*time.Millisecond), 0, "in the second of the limit"))
 				want = append(want, 4)
 			}
-			got := batch.Inspect(e.send())
-			if got.Kind != batch.KindReject || !slices.Equal(got.Records, want) {
+			got := e.deliver()
+			if slices.Sort(got); !slices.Equal(got, want) {
 				t.Fatalf("got %+v", got)
 			}
 			last := p.requests()[len(p.requests())-1].streams[0].Entries
@@ -200,7 +198,7 @@ func TestRefusedEntries(t *testing.T) {
 // of another, and what is settled of a batch is said exactly.
 func TestStreamsApart(t *testing.T) {
 	levels := []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError}
-	send := func(c Config, answer func(labels string) int) (*peer, error) {
+	send := func(c Config, answer func(labels string) int) (*peer, *sent) {
 		p := &peer{}
 		p.answer = func(_ int, r *request) (int, string, http.Header) {
 			return answer(r.streams[len(r.streams)-1].Labels), "text", nil
@@ -225,19 +223,15 @@ func TestStreamsApart(t *testing.T) {
 	if want := []string{`{app="test", level="info"}`, `{app="test", level="warn"}`, `{app="test", level="error"}`}; !slices.Equal(labels, want) {
 		t.Errorf("streams %v, want %v", labels, want)
 	}
-	for _, tt := range []struct {
-		warn    int
-		kind    batch.Kind
-		records []int
-	}{{503, batch.KindPartial, []int{1, 4}}, {401, batch.KindPartial, []int{1, 4}}, {400, batch.KindReject, []int{1, 4}}} {
-		_, err := send(Config{}, func(l string) int {
+	for warn, want := range map[int]string{503: "again [1 4]", 401: "hold [1 4]", 400: "search [1 4]", 413: "smaller [1 4]"} {
+		_, got := send(Config{}, func(l string) int {
 			if strings.Contains(l, "warn") {
-				return tt.warn
+				return warn
 			}
 			return 204
 		})
-		if got := batch.Inspect(err); got.Kind != tt.kind || !slices.Equal(got.Records, tt.records) {
-			t.Errorf("%d: got %+v", tt.warn, got)
+		if !got.is(want) {
+			t.Errorf("%d: got %v", warn, got)
 		}
 	}
 	p, err = send(Config{Pack: true}, func(string) int { return 204 })
@@ -250,8 +244,8 @@ func TestStreamsApart(t *testing.T) {
 		}
 		return 204
 	})
-	if got := batch.Inspect(err); got.Kind != batch.KindReject || !slices.Equal(got.Records, []int{2, 5}) || len(p.requests()) != 6 {
-		t.Errorf("packed, one bad: %+v, %d requests", got, len(p.requests()))
+	if !err.is("search [2 5]") || len(p.requests()) != 4 {
+		t.Errorf("packed, one bad: %v, %d requests", err, len(p.requests()))
 	}
 }
 
@@ -373,14 +367,13 @@ func TestLimits(t *testing.T) {
 	e.Append([]byte("not an entry"), 0, batch.Meta{})
 	e.Append([]byte{tagEntry, 0x80, 0x80, 0x80, 0}, 0, batch.Meta{Stream: 999})
 	for range 2 {
-		got := batch.Inspect(e.send())
-		if got.Kind != batch.KindReject || !slices.Equal(got.Records, []int{1, 2, 3, 4, 5}) {
-			t.Fatalf("got %+v", got)
+		if got := e.send(); !got.is("refused [1 2 3 4 5]") {
+			t.Fatalf("got %v", got)
 		}
 	}
-	want := Counts{TooOld: 1, TooNew: 1, LineTooLong: 1, Malformed: 2}
+	want := Counts{TooOld: 2, TooNew: 2, LineTooLong: 2, Malformed: 4}
 	if got := e.s.Stats().ByReason; got != want {
-		t.Errorf("counted %v, want %v: each once, although offered twice", got, want)
+		t.Errorf("counted %v, want %v", got, want)
 	}
 	if got := p.lines(); !slices.Equal(got, []string{`{"Message":"good"}`, `{"Message":"good"}`}) {
 		t.Errorf("sent %v", got)
@@ -397,11 +390,17 @@ func TestTruncate(t *testing.T) {
 	}
 }
 
+// TestForeignRecords: records that are no entries are held, and none is lost.
 func TestForeignRecords(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{})}
 	e.Append([]byte("x"), 0, batch.Meta{})
-	if err := e.s.Send(context.Background(), e.Batch(encode.JSONCodec())); batch.Inspect(err).Kind != batch.KindReject {
-		t.Errorf("got %v", err)
+	for _, c := range []batch.Codec{encode.JSONCodec(), nil} {
+		if got := sendIn(t, t.Context(), e.s, e.Batch(c)); !got.is("hold [0]") {
+			t.Errorf("got %v", got)
+		}
+	}
+	if accepts := e.s.Traits().Accepts; accepts(encode.JSONCodec().ContentType()) || accepts("") {
+		t.Error("they are accepted")
 	}
 }
 
@@ -430,9 +429,9 @@ func TestChunks(t *testing.T) {
 		return 204, "", nil
 	}
 	p.got = nil
-	got := batch.Inspect(e.send())
-	if got.Kind != batch.KindPartial || got.Records[0] == 0 || got.Records[len(got.Records)-1] != 99 || len(p.requests()) != 3 {
-		t.Errorf("got %v, %d requests", got.Records, len(p.requests()))
+	got := e.send()
+	if rest := got.open(); got.Advice != batch.Again || rest[0] == 0 || rest[len(rest)-1] != 99 || len(p.requests()) != 3 {
+		t.Errorf("got %v, %d requests", got, len(p.requests()))
 	}
 }
 
@@ -456,11 +455,18 @@ func TestTooManyStreams(t *testing.T) {
 	if len(got) != 3 || got[1].streams[0].Labels != `{app="test", level="info"}` {
 		t.Errorf("requests %+v", got)
 	}
-	p.answer = func(int, *request) (int, string, http.Header) {
+	// The spare stream cannot be made either: only its records wait.
+	p.answer = func(_ int, r *request) (int, string, http.Header) {
+		if strings.Contains(r.streams[0].Labels, "warn") {
+			return 204, "", nil
+		}
 		return 429, "maximum active stream limit exceeded when", nil
 	}
-	if err := e.send(); batch.Inspect(err).Kind != batch.KindRetry {
-		t.Errorf("got %v", err)
+	for i := range 100 {
+		e.add(nil, event(time.Now(), slog.LevelWarn, fmt.Sprint("of a stream there is ", i)))
+	}
+	if got := e.send(); !got.is("hold streams [0]") {
+		t.Errorf("got %v", got)
 	}
 }
 
@@ -468,8 +474,8 @@ func TestPanickingClient(t *testing.T) {
 	s := sinkFor(t, roundTrip(func(*http.Request) (*http.Response, error) { panic("boom") }), Config{})
 	e := &encoded{t: t, s: s}
 	for range 2 {
-		if err := e.add(nil, event(time.Now(), 0, "x")).add(nil, event(time.Now(), 4, "x")).send(); !batch.Retryable(err) {
-			t.Errorf("got %v", err)
+		if got := e.add(nil, event(time.Now(), 0, "x")).add(nil, event(time.Now(), 4, "x")).send(); !got.is("again [0 1") {
+			t.Errorf("got %v", got)
 		}
 	}
 }
@@ -510,16 +516,11 @@ func TestTimeout(t *testing.T) {
 		e := &encoded{t: t, s: s}
 		e.add(nil, event(time.Now(), 0, "x"))
 		start := time.Now()
-		if err := e.send(); !batch.Retryable(err) {
-			t.Errorf("got %v", err)
+		if got := e.send(); !got.is("again [0]") {
+			t.Errorf("got %v", got)
 		}
 		if d := time.Since(start); d != 3*time.Second {
 			t.Errorf("took %v", d)
-		}
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		if err := s.Send(ctx, e.Batch(s.Codec())); !batch.Retryable(err) {
-			t.Errorf("got %v", err)
 		}
 	})
 }
@@ -535,7 +536,7 @@ func TestSecrets(t *testing.T) {
 			p := &peer{answer: func(int, *request) (int, string, http.Header) { return status, "you sent " + secret, nil }}
 			e := &encoded{t: t, s: sinkFor(t, p, c)}
 			err := e.add(nil, event(time.Now(), 0, "a")).send()
-			if err == nil || strings.Contains(err.Error()+e.s.Stats().LastError, secret) {
+			if err == nil || strings.Contains(err.String()+e.s.Stats().LastError, secret) {
 				t.Errorf("%d: %v", status, err)
 			}
 			if h := p.requests()[0]; strings.HasSuffix(c.URL, secret) {
@@ -549,40 +550,253 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
-// TestCountedOnce: a record that is refused is counted once, however often it comes
-// again because others of its batch are open, and twins are two.
-func TestCountedOnce(t *testing.T) {
-	down := true
-	p := &peer{}
-	p.answer = func(_ int, r *request) (int, string, http.Header) {
-		for _, e := range r.streams[0].Entries {
-			if strings.Contains(e.Line, "bad") {
-				return 400, "no reason", nil
+// TestMixedAnswers: where the streams of a batch have different setbacks, one piece of
+// advice does for all, and what is held is only what nothing else is wrong with.
+func TestMixedAnswers(t *testing.T) {
+	const full = "maximum active stream limit exceeded"
+	for _, tt := range []struct {
+		info, warn, err int
+		want            string
+	}{
+		{503, 413, 404, "again [0 1 2 3 4 5] after 5s"},
+		{204, 413, 400, "smaller [1 2 4 5]"},
+		{429, 400, 404, "search [0 1 2 3 4 5]"},
+		{429, 204, 404, "hold [0 2 3 5]"},
+		{429, 204, 204, "hold streams [0 3]"},
+	} {
+		p := &peer{}
+		p.answer = func(_ int, r *request) (int, string, http.Header) {
+			switch l := r.streams[0].Labels; {
+			case strings.Contains(l, "info") && tt.info == 429:
+				return 429, full, nil
+			case strings.Contains(l, "info"):
+				return tt.info, "", http.Header{"Retry-After": {"5"}}
+			case strings.Contains(l, "warn"):
+				return tt.warn, "", http.Header{"Retry-After": {"9"}}
 			}
+			return tt.err, "", nil
 		}
-		if down && strings.Contains(r.streams[0].Labels, "warn") {
-			return 503, "", nil
+		e := &encoded{t: t, s: sinkFor(t, p, Config{})}
+		for i := range 6 {
+			e.add(nil, event(time.Now(), slog.Level(i%3*4), fmt.Sprint(i)))
 		}
-		return 204, "", nil
+		if got := e.send(); !got.is(tt.want) {
+			t.Errorf("%d, %d, %d: got %v, want %v", tt.info, tt.warn, tt.err, got, tt.want)
+		}
 	}
-	e := &encoded{t: t, s: sinkFor(t, p, Config{})}
+}
+
+// TestBehindAnOpenRecord: nothing of a stream is sent behind a record that stays open,
+// and other streams go on.
+func TestBehindAnOpenRecord(t *testing.T) {
+	for _, status := range []int{503, 413, 400, 401, 0} {
+		p := &peer{}
+		p.answer = func(n int, r *request) (int, string, http.Header) {
+			if n > 0 && strings.Contains(r.streams[0].Labels, "info") {
+				return status, "", nil
+			}
+			return 204, "", nil
+		}
+		e := &encoded{t: t, s: sinkFor(t, p, Config{MaxRequestBytes: 2000, Concurrency: 1})}
+		now := time.Now()
+		for i := range 100 {
+			e.add(nil, event(now.Add(time.Duration(i)), 0, strings.Repeat("x", 50)+fmt.Sprint(i)))
+		}
+		e.add(nil, event(now, slog.LevelWarn, "other"))
+		got := e.send()
+		first := len(p.requests()[0].streams[0].Entries)
+		if rest := got.open(); len(rest) != 100-first || rest[0] != first || rest[len(rest)-1] != 99 || len(p.requests()) != 3 {
+			t.Errorf("%d: %v, %d requests", status, got, len(p.requests()))
+		}
+		if lines := p.lines(); lines[len(lines)-1] != `{"Message":"other"}` {
+			t.Errorf("%d: last came %s", status, lines[len(lines)-1])
+		}
+	}
+}
+
+// TestCutAnswer: an answer that ends in its middle is none. A 400 names what is refused,
+// and what is missing of it is not stored.
+func TestCutAnswer(t *testing.T) {
 	now := time.Now()
-	for i := range 3000 {
-		e.add(nil, event(now.Add(-30*24*time.Hour-time.Duration(i/2)), 0, "old"))
-	}
-	e.add(nil, event(now, 0, "bad")).add(nil, event(now, 0, "good")).add(nil, event(now, slog.LevelWarn, "later"))
-	for i := range 4 {
-		down = i < 3
-		got := batch.Inspect(e.send())
-		if want := []batch.Kind{batch.KindPartial, batch.KindPartial, batch.KindPartial, batch.KindReject}[i]; got.Kind != want {
-			t.Errorf("%d: got %v", i, got.Kind)
+	for cut := range 300 {
+		m := &lokiModel{now: now, newest: now.Add(-8 * 24 * time.Hour), stored: map[string]bool{}}
+		s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+			p := new(peer)
+			if _, err := p.RoundTrip(r); err != nil {
+				return nil, err
+			}
+			req := p.requests()[0]
+			status, text := m.push(&req)
+			if cut >= len(text) {
+				return answerOf(r, 204, nil)
+			}
+			body := io.MultiReader(strings.NewReader(text[:len(text)-cut]), iotest.ErrReader(io.ErrUnexpectedEOF))
+			if cut == 0 {
+				body = strings.NewReader(text)
+			}
+			return &http.Response{StatusCode: status, Body: io.NopCloser(body), Request: r}, nil
+		}), Config{MaxAge: -1})
+		e := &encoded{t: t, s: s}
+		for i := range 27 {
+			at := now
+			if i%9 == 0 {
+				at = now.Add(-7*24*time.Hour - time.Duration(i+1)*time.Second)
+			}
+			e.add(nil, event(at, 0, fmt.Sprint(i)))
 		}
-		if by := e.s.Stats().ByReason; by != (Counts{TooOld: 3000, Invalid: 1}) {
-			t.Errorf("%d: counted %v", i, by)
+		want := "again [0 1 2"
+		if cut == 0 {
+			want = "refused [0 9 18]"
+		}
+		if got := e.send(); !got.is(want) {
+			t.Fatalf("without the last %d bytes: %v", cut, got)
 		}
 	}
-	e.s.known.sweep(time.Now().Add(refusalsKnown).UnixNano())
-	if n := len(e.s.known.why); n != 0 {
-		t.Errorf("%d are remembered", n)
+}
+
+// TestCutByServer is TestCutAnswer with what net/http makes of a connection that ends.
+func TestCutByServer(t *testing.T) {
+	for _, chunked := range []bool{false, true} {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			const text = "entry for stream '{}' has timestamp too old: 2020-01-01T00:00:00Z, oldest acceptable timestamp is: 2026-01-01T00:00:00Z"
+			if !chunked {
+				w.Header().Set("Content-Length", fmt.Sprint(len(text)+1))
+			}
+			w.WriteHeader(400)
+			io.WriteString(w, text)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}))
+		defer srv.Close()
+		s := sinkFor(t, nil, Config{URL: srv.URL})
+		e := &encoded{t: t, s: s}
+		e.add(nil, event(time.Now(), 0, "a")).add(nil, event(time.Now(), 0, "b"))
+		if got := e.send(); !got.is("again [0 1]") || !s.Stats().Unreachable {
+			t.Errorf("chunked %v: %v", chunked, got)
+		}
+	}
+}
+
+// TestLongRefusal: a 400 is read to its end, however long it is, so that what is stored
+// is not sent again.
+func TestLongRefusal(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	m := &lokiModel{now: now, newest: now.Add(-8 * 24 * time.Hour), stored: map[string]bool{}}
+	p := &peer{}
+	longest := 0
+	p.answer = func(_ int, r *request) (int, string, http.Header) {
+		status, text := m.push(r)
+		longest = max(longest, len(text))
+		return status, text, nil
+	}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{MaxAge: -1})}
+	var want []int
+	for i := range 5000 {
+		at := now.Add(-time.Duration(i) * time.Second)
+		if i%5 == 0 {
+			at = now.Add(-7*24*time.Hour - time.Duration(i+1)*time.Second)
+			want = append(want, i)
+		}
+		e.add(nil, event(at, 0, fmt.Sprint(i)))
+	}
+	got := e.send()
+	if longest < 2*maxAnswer {
+		t.Fatalf("the answer has %d bytes", longest)
+	}
+	if !slices.Equal(got.refused(), want) || len(got.open()) > 0 || len(p.requests()) != 1 || len(m.stored) != 4000 {
+		t.Errorf("%d refused, %d open, %d stored by %d requests", len(got.refused()), len(got.open()), len(m.stored), len(p.requests()))
+	}
+}
+
+// TestEndlessRefusal: no more of an answer is read than a batch can be refused with.
+func TestEndlessRefusal(t *testing.T) {
+	read := 0
+	endless := readerFunc(func(p []byte) (int, error) { read += len(p); return len(p), nil })
+	s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 400, Body: io.NopCloser(endless), Request: r}, nil
+	}), Config{})
+	e := &encoded{t: t, s: s}
+	e.add(nil, event(time.Now(), 0, "a")).add(nil, event(time.Now(), 0, "b"))
+	if got := e.send(); !got.is("search [0 1]") || read > 4*maxAnswer {
+		t.Errorf("%d bytes read: %v", read, got)
+	}
+}
+
+// TestUnreadRest: an answer of which more is to come may still refuse others.
+func TestUnreadRest(t *testing.T) {
+	old := time.Now().Add(-8 * 24 * time.Hour)
+	for end, want := range map[string]string{"": "refused [0]", "more": "again [1]"} {
+		text := io.Reader(strings.NewReader("entry for stream '{}' has timestamp too old: " + old.Format(time.RFC3339) + ", oldest acceptable timestamp is: " + old.Add(time.Hour).Format(time.RFC3339)))
+		if end != "" {
+			text = io.MultiReader(text, readerFunc(func(p []byte) (int, error) { p[0] = ' '; return 1, nil }))
+		}
+		s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 400, Body: io.NopCloser(text), Request: r}, nil
+		}), Config{MaxAge: -1})
+		e := &encoded{t: t, s: s}
+		e.add(nil, event(old, 0, "a")).add(nil, event(time.Now(), 0, "b"))
+		if got := e.send(); !got.is(want) || !slices.Equal(got.refused(), []int{0}) {
+			t.Errorf("%q: got %v, want %s", end, got, want)
+		}
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// TestGivenUp: of a batch whose session ends while a request has no answer nobody knows
+// whether Loki has it, and nothing is said. What was not sent, or answered, is known.
+func TestGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer func() { cancel() }()
+		hangs, stored := true, 0
+		s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
+			p := new(peer)
+			res, err := p.RoundTrip(r)
+			stored += len(p.lines())
+			if strings.Contains(p.requests()[0].streams[0].Labels, "warn") {
+				if cancel(); hangs {
+					return nil, r.Context().Err()
+				}
+			}
+			return res, err
+		}), Config{Concurrency: 1})
+		e := &encoded{t: t, s: s}
+		e.add(nil, event(time.Now(), 0, "a")).add(nil, event(time.Now(), slog.LevelWarn, "b"))
+		if got := sendIn(t, ctx, s, e.Batch(s.Codec())); got == nil || got.known || stored != 2 {
+			t.Errorf("%d stored: %v", stored, got)
+		}
+		l := &life{ctx: ctx}
+		ses, _ := s.Open(l)
+		if err := ses.Send(e.Batch(s.Codec())); !errors.Is(err, context.Canceled) || stored != 2 || len(l.answers) != 0 {
+			t.Errorf("%d stored: %v", stored, err)
+		}
+		hangs = false
+		ctx, cancel = context.WithCancel(t.Context())
+		defer cancel()
+		if got := sendIn(t, ctx, s, e.Batch(s.Codec())); got != nil {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+// TestNotSent: a server that cannot be reached, and one whose certificate is not trusted,
+// have nothing of a batch, also when the time is over.
+func TestNotSent(t *testing.T) {
+	for want, err := range map[string]error{
+		"again [0]": &net.OpError{Op: "dial", Err: errors.New("connection refused")},
+		"hold [0]":  &tls.CertificateVerificationError{Err: errors.New("unknown authority")},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := sinkFor(t, roundTrip(func(*http.Request) (*http.Response, error) { cancel(); return nil, err }), Config{})
+		e := &encoded{t: t, s: s}
+		e.add(nil, event(time.Now(), 0, "a"))
+		if got := sendIn(t, ctx, s, e.Batch(s.Codec())); !got.is(want) {
+			t.Errorf("got %v, want %s", got, want)
+		}
 	}
 }

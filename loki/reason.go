@@ -3,6 +3,7 @@ package loki
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 )
 
 // A Reason says what a [Pusher] noticed about a record before or while sending.
@@ -22,7 +23,7 @@ const (
 	TooOld       // older than MaxAge, or than Loki takes
 	TooNew       // further in the future than MaxFuture, or than Loki takes
 	TooFarBehind // too far behind the newest entry of its stream, says Loki
-	BadTenant    // the tenant is none: never sent; or Loki refuses it (401, 403) and lets in others
+	BadTenant    // the tenant's name is none: never sent
 	Malformed    // not an entry, or of an unknown stream
 	Invalid      // Loki refused it for another reason
 
@@ -63,7 +64,7 @@ func (c Counts) String() string {
 type Stats struct {
 	Requests    uint64 // pushes made
 	Failed      uint64 // pushes that were not taken as a whole
-	Splits      uint64 // times a push was too large and was halved
+	Splits      uint64 // pushes that were too large; their entries are sent again in smaller ones
 	WireBytes   uint64 // bytes of request bodies, compressed, of all attempts
 	BodyBytes   uint64 // the same before compression
 	Streams     int    // label sets in use
@@ -72,21 +73,8 @@ type Stats struct {
 	Unreachable bool   // the last push got no answer
 }
 
-// count counts one more for a reason.
-func (s *Pusher) count(r Reason) { s.reasons[r].Add(1) }
+// noticed counts by [Reason] what was noticed while encoding and while pushing.
+type noticed [Reasons]atomic.Uint64
 
-// Stats returns the counters. It does not block.
-func (s *Pusher) Stats() Stats {
-	st := Stats{
-		Requests: s.requests.Load(), Failed: s.failed.Load(), Splits: s.splits.Load(),
-		WireBytes: s.wireBytes.Load(), BodyBytes: s.bodyBytes.Load(),
-		Streams: s.streams.len(), Unreachable: s.unreachable.Load(),
-	}
-	if p := s.lastErr.Load(); p != nil {
-		st.LastError = *p
-	}
-	for i := range st.ByReason {
-		st.ByReason[i] = s.reasons[i].Load()
-	}
-	return st
-}
+// note counts one more for a reason.
+func (n *noticed) note(r Reason) { n[r].Add(1) }

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/forebay-log/forebay/batch"
 )
 
 // A PushError is Loki's refusal of a request, or the lack of an answer.
@@ -47,12 +45,12 @@ type verdict uint8
 const (
 	taken          verdict = iota
 	tryAgain               // nothing is stored, and later it may be
-	hold                   // nothing will be until somebody changes something
+	unanswered             // nobody knows what became of it
+	hold                   // nothing will be stored until somebody changes something
+	denied                 // as hold, unless it is about the tenant alone: see onlyTenant
 	tooLarge               // parts of it may be taken
 	tooManyStreams         // the stream is one too many
 	labelsRefused          // the labels are refused, and so all entries
-	tenantRefused          // the tenant is, and others are taken, see onlyTenant
-	renewed                // as hold, but there is another token now
 	entriesRefused         // some entries are refused and the others stored
 	requestRefused         // all of it is refused, maybe because of one entry
 )
@@ -60,13 +58,14 @@ const (
 // An answer is an answer of Loki, understood.
 type answer struct {
 	verdict verdict
-	err     error   // nil if taken
-	faults  *faults // of entriesRefused
-	why     Reason  // of tooManyStreams and labelsRefused
+	err     error         // nil if taken
+	after   time.Duration // Retry-After
+	faults  *faults       // of entriesRefused
+	why     Reason        // of tooManyStreams and labelsRefused
 }
 
 // judge reads an answer to a request of size bytes whose first record has the time
-// first. What Loki 3.7 says and means by it:
+// first. whole says that text is all of it. What Loki 3.7 says and means by it:
 //
 //	204       stored (of the last stream of a request, that is); 200 is no answer of
 //	          Loki, but that of a page to log in
@@ -77,7 +76,7 @@ type answer struct {
 //	          limit lets through at once
 //	500       also: metadata with a name of "_" alone; nothing is stored, nor ever is
 //	429       too much at present, or too many streams
-func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment, first int64) answer {
+func (s *client) judge(res *http.Response, text []byte, whole bool, size int, segs []segment, first int64) answer {
 	status := res.StatusCode
 	if status == http.StatusNoContent {
 		return answer{}
@@ -88,52 +87,51 @@ func (s *Pusher) judge(res *http.Response, text []byte, size int, segs []segment
 	}
 	pe := &PushError{Status: status, Message: printable(s.redact(message)), Labels: printable(segs[0].st.describe())}
 	after := retryAfter(res.Header.Get("Retry-After"), time.Now())
-	again := func() answer {
-		return answer{verdict: tryAgain, err: &batch.SendError{Kind: batch.KindRetry, Err: pe, After: after, Status: status}}
-	}
-	holds := func() answer {
-		return answer{verdict: hold, err: &batch.SendError{Kind: batch.KindFatal, Err: pe, After: after, Status: status}}
-	}
-	refusedFor := func(v verdict, f *faults) answer { return answer{verdict: v, err: pe, faults: f} }
+	a := answer{err: pe, after: after}
 	switch {
 	case status == http.StatusBadRequest:
-		if f := findFaults(text); f != nil {
-			return refusedFor(entriesRefused, f)
-		}
-		if labelsText.Match(text) {
-			a := refusedFor(labelsRefused, nil)
+		if a.faults = findFaults(text, whole); a.faults != nil {
+			a.verdict = entriesRefused
+		} else if labelsText.Match(text) {
+			a.verdict = labelsRefused
 			if a.why = LabelTooMany; bytes.Contains(text, []byte("too long")) {
 				a.why = LabelTooLong
 			}
-			return a
+		} else {
+			a.verdict = requestRefused
 		}
-		return refusedFor(requestRefused, nil)
 	case status == http.StatusUnprocessableEntity:
-		return refusedFor(requestRefused, nil)
+		a.verdict = requestRefused
 	case status == http.StatusRequestEntityTooLarge:
-		return refusedFor(tooLarge, nil)
+		a.verdict = tooLarge
 	case status == http.StatusTooManyRequests:
 		switch {
 		case bytes.Contains(text, []byte("stream limit exceeded")):
-			a := again()
 			a.verdict, a.why = tooManyStreams, StreamsFull
-			return a
 		case s.overBurst(text, size, segs, first, time.Now()):
-			return refusedFor(tooLarge, nil)
+			a.verdict = tooLarge
+		default:
+			a.verdict = tryAgain
 		}
-		return again()
 	case status == http.StatusInternalServerError && isTooLarge(text):
-		return refusedFor(tooLarge, nil)
+		a.verdict = tooLarge
 	case status == http.StatusInternalServerError && bytes.Contains(text, []byte("normalization for label name")):
-		return refusedFor(requestRefused, nil) // for a name in metadata, see metaName
+		a.verdict = requestRefused // for a name in metadata, see metaName
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:
-		return again()
+		a.verdict = tryAgain
+	case status == http.StatusUnauthorized, status == http.StatusForbidden, status == statusBlocked:
+		a.verdict = denied
 	case status >= 300 && status < 400:
 		pe.Message = "a redirect; set url to where it leads, which is not followed"
-		return holds()
+		a.verdict = hold
+	default: // 404 and whatever else is no answer of a working Loki
+		a.verdict = hold
 	}
-	return holds() // 401, 403, 404, 260 and whatever else is no answer of a working Loki
+	return a
 }
+
+// statusBlocked is Loki's answer while it stores nothing of a tenant.
+const statusBlocked = 260
 
 func entriesOf(segs []segment) (n int) {
 	for _, s := range segs {

@@ -2,10 +2,12 @@ package loki
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -16,11 +18,11 @@ import (
 	"github.com/golang/snappy"
 	"github.com/klauspost/compress/gzip"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/bufpool"
 )
 
-// maxAnswer is how much of an answer is read, in bytes.
+// maxAnswer is how much of an answer is read, in bytes; of a 400 it is more, see
+// maxRefusals.
 const maxAnswer = 64 << 10
 
 // A requestBuf is what one request is made in. There are as many as requests may
@@ -201,8 +203,8 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 }
 
 // build makes the request's body as it goes over the wire. The result is b's memory.
-func (s *Pusher) build(b *requestBuf, p *push, segs []segment) []byte {
-	switch s.c.Wire {
+func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
+	switch s.wireOf(p.form) {
 	case Protobuf:
 		b.layout(p, segs)
 		b.plain = s.bufs.borrow(b.own[0], b.size)
@@ -228,7 +230,19 @@ func (s *Pusher) build(b *requestBuf, p *push, segs []segment) []byte {
 	return b.plain
 }
 
-func (s *Pusher) buildJSON(b *requestBuf, p *push, segs []segment) {
+// wireOf returns the form of requests with entries of the form f. It is that of the
+// Config, unless the entries were made for another.
+func (s *client) wireOf(f form) Wire {
+	switch {
+	case f == formOf(s.c.Wire):
+		return s.c.Wire
+	case f == jsonForm:
+		return JSON
+	}
+	return Protobuf
+}
+
+func (s *client) buildJSON(b *requestBuf, p *push, segs []segment) {
 	n := len(`{"streams":[]}`)
 	for i := range segs {
 		seg := &segs[i]
@@ -266,16 +280,11 @@ func appendJSON(dst []byte, p *push, segs []segment) []byte {
 func gzipBound(n int) int { return n + n/1024 + 1024 }
 
 // post makes one request of segs, all of one tenant, and reads the answer.
-func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer) {
-	select {
-	case s.slots <- struct{}{}:
-	case <-ctx.Done():
-		return answer{verdict: tryAgain, err: batch.RetryAfter(fmt.Errorf("loki: cannot push: %w", context.Cause(ctx)), 0)}
-	}
+func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer) {
 	b := s.bufs.get()
 	defer func() {
 		if v := recover(); v != nil {
-			out = answer{verdict: tryAgain, err: panicked(v)}
+			out = answer{verdict: unanswered, err: panicked(v)}
 		}
 		if out.verdict != taken {
 			s.failed.Add(1)
@@ -284,13 +293,12 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 		}
 		b.end()
 		s.bufs.put(b)
-		<-s.slots
 	}()
 	wire := s.build(b, p, segs)
 	s.requests.Add(1)
 	s.bodyBytes.Add(uint64(b.size))
 	s.wireBytes.Add(uint64(len(wire)))
-	header := s.headers.get(segs[0].st.tenant)
+	header := s.headers.get(segs[0].st.tenant, s.wireOf(p.form))
 	req := (&http.Request{
 		Method: http.MethodPost, URL: s.c.endpoint, Host: s.c.endpoint.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -300,51 +308,95 @@ func (s *Pusher) post(ctx context.Context, p *push, segs ...segment) (out answer
 	req.GetBody = func() (io.ReadCloser, error) { return &bodyReader{b: b, gen: gen}, nil }
 	within, cancel := context.WithTimeout(ctx, s.c.Timeout)
 	defer cancel()
-	sent := time.Now()
-	res, err := s.client.Do(req.WithContext(within))
+	res, err := s.http.Do(req.WithContext(within))
 	if err != nil {
-		s.unreachable.Store(true)
-		var ue *url.Error
-		if errors.As(err, &ue) {
-			err = ue.Err // without the URL, which may have a secret in its query
-		}
-		return answer{verdict: tryAgain, err: batch.RetryAfter(&PushError{Message: printable(s.redact(err.Error())), cause: err}, 0)}
+		return s.lost(err)
+	}
+	limit := maxAnswer
+	if res.StatusCode == http.StatusBadRequest {
+		limit += maxRefusals(segs)
+	}
+	text, whole, err := b.read(res.Body, limit)
+	if err != nil {
+		return s.lost(fmt.Errorf("cannot read the answer (%d): %w", res.StatusCode, err))
 	}
 	s.unreachable.Store(false)
-	text := b.read(res.Body)
-	out = s.judge(res, text, b.size, segs, p.recs[segs[0].order[0]].time)
+	out = s.judge(res, text, whole, b.size, segs, p.recs[segs[0].order[0]].time)
+	owner := segs[0].st.owner
 	if isLetIn(res.StatusCode) {
-		segs[0].st.tenantPace.denied.Store(0)
+		owner.denied.Store(0)
 	}
 	switch {
 	case out.verdict == taken:
 		paced(segs, time.Now())
 	case res.StatusCode == http.StatusUnauthorized && s.headers.renewed(header):
-		out.verdict = renewed
-	case (res.StatusCode == http.StatusUnauthorized || res.StatusCode == http.StatusForbidden) && s.onlyTenant(ctx, segs[0].st, sent):
-		out.verdict, out.err = tenantRefused, errors.Unwrap(out.err)
+		out.verdict = tryAgain // with the new token
+	case out.verdict == denied:
+		owner.denied.Store(time.Now().UnixNano())
 	}
 	return out
 }
 
-// read returns the beginning of an answer, up to about maxAnswer. A connection is
-// used again only if that was all of it.
-func (b *requestBuf) read(r io.ReadCloser) []byte {
+// lost returns the answer that stands for none.
+func (s *client) lost(err error) answer {
+	s.unreachable.Store(true)
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		err = ue.Err // without the URL, which may have a secret in its query
+	}
+	out := answer{verdict: unanswered, err: &PushError{Message: printable(s.redact(err.Error())), cause: err}}
+	var op *net.OpError
+	var cert *tls.CertificateVerificationError
+	var plain tls.RecordHeaderError
+	isOp := errors.As(err, &op)
+	switch {
+	case errors.As(err, &cert), errors.As(err, &plain), isOp && op.Op == "remote error": // an alert of TLS
+		out.verdict = hold
+	case isOp && (op.Op == "dial" || op.Op == "proxyconnect"):
+		out.verdict = tryAgain
+	}
+	return out
+}
+
+// isLetIn reports whether an answer comes from Loki behind all that asks who it is.
+func isLetIn(status int) bool {
+	return status == http.StatusNoContent || status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
+}
+
+// maxRefusals returns how long, in bytes, the text of a 400 can be: one message for each
+// entry, with the labels of its stream, to which Loki may add a few.
+func maxRefusals(segs []segment) (n int) {
+	for i := range segs {
+		n += len(segs[i].order) * (512 + 2*len(segs[i].st.labels))
+	}
+	return n
+}
+
+// read returns an answer, up to about limit bytes, and whether that is all of it. A
+// connection is used again only if it is. After an error nobody knows what the answer
+// was.
+func (b *requestBuf) read(r io.ReadCloser, limit int) (text []byte, whole bool, err error) {
 	defer r.Close()
 	if cap(b.in) == 0 {
 		b.in = make([]byte, 4<<10)
 	}
 	in, n := b.in[:cap(b.in)], 0
-	for n < maxAnswer {
+	for err == nil && n < limit {
 		if n == len(in) {
 			in = append(in, make([]byte, len(in))...)
 		}
-		k, err := r.Read(in[n:])
+		var k int
+		k, err = r.Read(in[n:])
 		n += k
-		if err != nil {
-			break
-		}
 	}
-	b.in = in
-	return in[:n]
+	if b.in = in; len(in) > maxAnswer {
+		b.in = nil // a rare one
+	}
+	switch {
+	case err == nil:
+		return in[:n], false, nil
+	case errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return in[:n], true, nil
+	}
+	return nil, false, err
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // maxSettled is how many groups that LogValuers and AttrAppenders of one record make,
@@ -18,7 +19,7 @@ const maxSettled = 1 << 10
 // AttrAppenders become groups, errors have told their text, and lists, maps and structs
 // that hold such things are rendered. It looks at what is more than a part of the line.
 type settler struct {
-	e *Encoder
+	e *encoder
 	p *picked
 	r *encode.Record
 }
@@ -122,8 +123,8 @@ func (t *settler) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed
 				break
 			}
 			start := len(t.p.buf)
-			t.p.buf = t.e.values.AppendValue(t.p.buf, t.r, v)
-			return slog.AnyValue(encode.Rendered(t.p.buf[start:len(t.p.buf):len(t.p.buf)])), true
+			t.p.buf = t.e.values.AppendValue(t.p.buf, cacheOf(t.r), v)
+			return slog.AnyValue(values.Rendered(t.p.buf[start:len(t.p.buf):len(t.p.buf)])), true
 		}
 	}
 	return v, changed
@@ -133,13 +134,13 @@ func (t *settler) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed
 // and gets errors that write themselves as they are.
 func (t *settler) known(err error) error {
 	if t.e.foreign {
-		if encode.WritesItself(err) && !t.e.ours {
+		if values.WritesItself(err) && !t.e.ours {
 			return err
 		}
-		return encode.Known(err)
+		return values.Known(err)
 	}
 	p := t.p
-	p.known = append(p.known, encode.Know(err)) // where it moves, the old ones stay
+	p.known = append(p.known, values.Know(err)) // where it moves, the old ones stay
 	return &p.known[len(p.known)-1]
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // A joined error counts as countingError does.
@@ -236,7 +237,7 @@ func TestSettledIsBounded(t *testing.T) {
 	if p.settled != maxSettled {
 		t.Errorf("%d groups are kept", p.settled)
 	}
-	if _, ok := out[1].Value.Any().(*encode.KnownError); !ok || out[0].Value.Kind() != slog.KindGroup {
+	if _, ok := out[1].Value.Any().(*values.KnownError); !ok || out[0].Value.Kind() != slog.KindGroup {
 		t.Errorf("got %v", out[1])
 	}
 	list := make([]any, 8)
@@ -308,12 +309,8 @@ func TestSettledLines(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			line, _, _ := codec{s.enc}.parts(func() entry {
-				if c.Wire == JSON {
-					e, _ := parseJSON(dst)
-					return e
-				}
-				e, _ := parseProto(dst)
+			line, _, _ := s.enc.codec.parts(func() entry {
+				e, _ := s.enc.form.parse(dst)
 				return e
 			}())
 			lines[k] = string(line)

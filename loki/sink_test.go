@@ -37,7 +37,7 @@ func handlerFor(t testing.TB, p http.RoundTripper, c Config) *Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { checkMemory(t, h.Sink().Pusher()) })
+	t.Cleanup(func() { checkMemory(t, h.Sink().pusher) })
 	return h
 }
 
@@ -164,7 +164,7 @@ func TestManyRecords(t *testing.T) {
 				}
 			}
 		}
-		if st := h.Sink().Stats(); seen != n || st.BodyBytes < 6*st.WireBytes/5 {
+		if st := h.Sink().Stats().Push; seen != n || st.BodyBytes < 6*st.WireBytes/5 {
 			t.Errorf("%d streams: %d records, %+v", streams, seen, st)
 		}
 	}
@@ -208,8 +208,8 @@ func TestOutage(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		if err := h.Flush(ctx); err != nil {
-			t.Fatal(err)
+		for h.Flush(ctx) != nil && ctx.Err() == nil { // it fails while the circuit is open
+			time.Sleep(time.Second)
 		}
 		rep, _ := h.Close(ctx)
 		if rep.Delivered != 1000 || rep.Dropped[batch.Poison] != 1 || rep.Check() != nil {
@@ -301,12 +301,12 @@ func TestSinkAsOutput(t *testing.T) {
 			if got := s.Account(); got.Delivered != want {
 				t.Errorf("%v", got)
 			}
-			rep1, err := s.Close(context.Background())
-			rep2, err2 := s.Close(context.Background())
+			rep1, err := s.Shutdown(context.Background())
+			rep2, err2 := s.Shutdown(context.Background())
 			if err != nil || err2 != nil || rep1.Delivered != want || rep2.Delivered != want || rep1.Check() != nil {
 				t.Errorf("%v %v, again %v %v", rep1, err, rep2, err2)
 			}
-			if st := s.Stats(); st.Requests == 0 || st.LastError != "" {
+			if st := s.Stats().Push; st.Requests == 0 || st.LastError != "" {
 				t.Errorf("%+v", st)
 			}
 		}
@@ -327,7 +327,7 @@ func TestSpoolDir(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	rep, err := h.Close(ctx)
-	if err == nil || rep.Pending.Spill != 50 || rep.Check() != nil {
+	if err != nil || rep.Pending.Spill != 50 || rep.Check() != nil {
 		t.Fatalf("%v %v", rep, err)
 	}
 	p := new(peer)
@@ -350,6 +350,64 @@ func TestSpoolDir(t *testing.T) {
 	}
 	if byLabels[`{app="test", level="info", region="r0"}`] != 17 || byLabels[`{app="test", level="info", region="r9"}`] != 1 || len(byLabels) != 4 {
 		t.Errorf("%v", byLabels)
+	}
+}
+
+// TestSpoolOfAnotherWire: entries that were made for another form of requests reach
+// Loki, with their labels, times and metadata.
+func TestSpoolOfAnotherWire(t *testing.T) {
+	wires := []Wire{Protobuf, JSON, JSONGzip}
+	for _, from := range wires {
+		for _, to := range wires {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				c := Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, MetadataAttrs: []string{"k"}, TenantAttr: "org", SpoolDir: dir,
+					Wire: from, Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
+				h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }), c)
+				at := time.Now().Add(-time.Minute)
+				for i := range 20 {
+					r := slog.NewRecord(at.Add(time.Duration(i)), slog.LevelWarn, "kept \"so\"", 0)
+					r.Add("i", i, "region", "r", "org", "o", "k", "v")
+					h.Handle(t.Context(), r)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				h.Close(ctx)
+
+				p := new(peer)
+				c.Wire = to
+				h = handlerFor(t, p, c)
+				slog.New(h).Info("new")
+				if err := h.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if rep, err := h.Close(t.Context()); err != nil || rep.Recovered != 20 || rep.Delivered != 21 {
+					t.Errorf("%s to %s: %v %v", from, to, rep, err)
+				}
+				n := 0
+				for _, r := range p.requests() {
+					if r.err != nil {
+						t.Fatalf("%s to %s: %v", from, to, r.err)
+					}
+					for _, e := range r.streams[0].Entries {
+						if e.Line == `{"Message":"new"}` {
+							continue
+						}
+						want := fmt.Sprintf(`{"Message":"kept \"so\"","i":%d,"region":"r","k":"v"}`, n)
+						if e.Line != want || !e.Time.Equal(at.Add(time.Duration(n))) || e.Meta["k"] != "v" || r.header.Get("X-Scope-OrgID") != "o" {
+							t.Errorf("%s to %s: %+v of %v, want %s", from, to, e, r.header, want)
+						}
+						if l := r.streams[0].Labels; r.header.Get("Content-Type") == "application/x-protobuf" && l != `{app="test", level="warn", region="r"}` {
+							t.Errorf("%s to %s: labels %s", from, to, l)
+						}
+						n++
+					}
+				}
+				if n != 20 {
+					t.Errorf("%s to %s: %d came", from, to, n)
+				}
+			})
+		}
 	}
 }
 
@@ -422,6 +480,12 @@ func TestCrashDir(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs a kill that is told")
 	}
+	for _, wire := range []Wire{Protobuf, JSON} {
+		t.Run(string(wire), func(t *testing.T) { testCrashDir(t, wire) })
+	}
+}
+
+func testCrashDir(t *testing.T, wire Wire) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), crashEnv+"="+dir)
@@ -430,7 +494,8 @@ func TestCrashDir(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	p := new(peer)
-	h := handlerFor(t, p, Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, CrashDir: dir})
+	// Records of another Wire are delivered, too.
+	h := handlerFor(t, p, Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, CrashDir: dir, Wire: wire})
 	slog.New(h).Info("new")
 	if err := h.Flush(context.Background()); err != nil {
 		t.Fatal(err)
@@ -440,6 +505,9 @@ func TestCrashDir(t *testing.T) {
 	}
 	byLabels := map[string]int{}
 	for _, r := range p.requests() {
+		if r.err != nil {
+			t.Error(r.err)
+		}
 		for _, s := range r.streams {
 			byLabels[s.Labels] += len(s.Entries)
 		}
@@ -507,10 +575,12 @@ func TestDefaultReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Close(context.Background())
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	s.Shutdown(ctx) // a line that is no entry stays in the spool
 	w.Close()
 	out, _ := io.ReadAll(r)
-	if want := "forebay: here: recover\n"; !strings.Contains(string(out), want) {
+	if want := "forebay: here: parked: spool: 1 records without a type "; !strings.Contains(string(out), want) {
 		t.Errorf("%q does not say %q", out, want)
 	}
 }

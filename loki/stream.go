@@ -20,8 +20,8 @@ type stream struct {
 	tenant string // "": that of the Config
 	broken bool   // made of bytes that could not be read: its records are refused
 
-	pace       pace  // of the limit of the stream
-	tenantPace *pace // of that of its tenant
+	pace  pace    // of the limit of the stream
+	owner *tenant // its tenant
 
 	recent *recent       // times given out, nil without Config.Nudge
 	full   atomic.Int64  // until then, in Unix ns, Loki does not take this one, see move
@@ -29,16 +29,19 @@ type stream struct {
 }
 
 // A registry gives numbers to streams and finds them again without a lock. It is
-// the [batch.Dictionary] of a [Pusher].
+// the [batch.Dictionary] of a [Pusher]. Stream 0 is that of warnings, because gap
+// markers belong to it.
 type registry struct {
-	seed  maphash.Seed
-	limit int          // streams that records may make; those read from disk may exceed it
-	nudge bool         // streams remember times
-	pages atomic.Int64 // of times, see recent
+	seed    maphash.Seed
+	noticed *noticed
+	limit   int                     // streams that records may make; those read from disk may exceed it
+	nudge   bool                    // streams remember times
+	pages   atomic.Int64            // of times, see recent
+	plain   [len(levelNames)][]byte // by level, the labels of streams without labels of attributes
 
-	table atomic.Pointer[streamTable]
-	mu    sync.Mutex       // held to add a stream
-	paces map[string]*pace // of tenants; guarded by mu
+	table   atomic.Pointer[streamTable]
+	mu      sync.Mutex         // held to add a stream
+	tenants map[string]*tenant // guarded by mu
 }
 
 // streamTable is one state of a registry. Streams are only ever added; a table
@@ -53,8 +56,8 @@ func newStreamTable(size int) *streamTable {
 	return &streamTable{slots: make([]atomic.Pointer[stream], size), byID: make([]atomic.Pointer[stream], size/2)}
 }
 
-func newRegistry(limit int, nudge bool) *registry {
-	r := &registry{seed: maphash.MakeSeed(), limit: limit, nudge: nudge, paces: map[string]*pace{}}
+func newRegistry(limit int, nudge bool, n *noticed) *registry {
+	r := &registry{seed: maphash.MakeSeed(), noticed: n, limit: limit, nudge: nudge, tenants: map[string]*tenant{}}
 	r.table.Store(newStreamTable(64))
 	return r
 }
@@ -109,11 +112,11 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 		return nil
 	}
 	s := &stream{id: uint32(n), key: bytes.Clone(key)}
-	tenant, labels, ok := parseStreamDef(s.key)
-	s.tenant, s.labels, s.broken = tenant, labels, !ok
-	if s.tenantPace = r.paces[tenant]; s.tenantPace == nil {
-		s.tenantPace = new(pace)
-		r.paces[tenant] = s.tenantPace
+	name, labels, ok := parseStreamDef(s.key)
+	s.tenant, s.labels, s.broken = name, labels, !ok
+	if s.owner = r.tenants[name]; s.owner == nil {
+		s.owner = new(tenant)
+		r.tenants[name] = s.owner
 	}
 	if r.nudge {
 		s.recent = &recent{budget: &r.pages}
@@ -133,11 +136,21 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 	return s
 }
 
-// knows reports whether there is a stream of that tenant.
-func (r *registry) knows(tenant []byte) bool {
+// hasTenant reports whether there is a stream of that tenant.
+func (r *registry) hasTenant(name []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.paces[string(tenant)] != nil
+	return r.tenants[string(name)] != nil
+}
+
+// spare returns the stream that records of st go to when Loki does not take it: that
+// of their level without labels of attributes. It returns nil if st is that stream.
+func (r *registry) spare(st *stream, level int) *stream {
+	def := append(appendStreamDef(nil, []byte(st.tenant)), r.plain[level]...)
+	if bytes.Equal(def, st.key) {
+		return nil
+	}
+	return r.add(def, true)
 }
 
 func (r *registry) len() int { return int(r.table.Load().n.Load()) }
@@ -168,27 +181,6 @@ func parseStreamDef(def []byte) (tenant string, labels []byte, ok bool) {
 		return "", nil, false
 	}
 	return string(rest[:n]), labels, true
-}
-
-// AppendStream appends the definition of stream id: its tenant and labels.
-func (s *Pusher) AppendStream(dst []byte, id uint32) ([]byte, bool) {
-	st := s.streams.get(id)
-	if st == nil {
-		return dst, false
-	}
-	return append(dst, st.key...), true
-}
-
-// Stream returns the number of the stream with that definition and gives one out
-// if there is none. A definition that another version has written with values that
-// Loki refuses is that of the stream this one would have made.
-func (s *Pusher) Stream(def []byte) uint32 {
-	if !plainDef(def) {
-		if tenant, labels, ok := parseStreamDef(def); ok {
-			def = appendFit(appendStreamDef(nil, []byte(tenant)), labels)
-		}
-	}
-	return s.streams.add(def, true).id
 }
 
 // plainDef reports whether nothing in a definition can stand for a character that

@@ -1,107 +1,77 @@
 package loki
 
 import (
-	"bytes"
-	"cmp"
-	"context"
-	"io"
-	"net/http"
-	"slices"
+	"sync/atomic"
 	"time"
-
-	"github.com/klauspost/compress/gzip"
 )
 
-// A 401 or 403 is about the credentials, and then everything waits until somebody
-// changes them; or it is about the tenant of the request, and then nothing of other
-// tenants should. Which it is another tenant tells, with the same credentials and
-// after the refusal. Where none was let in of late, some are asked, with a push of
-// nothing: without that, one forbidden tenant whose records come first would hold up
-// all others for ever, since what is behind them is never sent.
-
-const (
-	// deniedFor is how long a tenant that was taken before is held, and with it what
-	// is behind its records, before its records are refused: permissions that are
-	// being changed may be back by then.
-	deniedFor = 5 * time.Minute
-	// maxAsked is how many tenants are asked about one refusal.
-	maxAsked = 4
-)
-
-// onlyTenant reports whether the tenant of st alone is refused, by a 401 or 403
-// that answered a request made at the time sent.
-func (s *Pusher) onlyTenant(ctx context.Context, st *stream, sent time.Time) bool {
-	pc := st.tenantPace
-	ask, let := s.streams.others(pc, sent)
-	for i, answered := 0, true; i < len(ask) && answered && !let; i++ {
-		let, answered = s.letsIn(ctx, ask[i])
-	}
-	if !let {
-		pc.denied.Store(0)
-		return false
-	}
-	now := time.Now()
-	return now.Sub(pc.deny(now)) >= deniedFor || pc.passed.Load() == 0
+// A tenant is what is known of a tenant.
+//
+// A 401, 403 or 260 is about the credentials, and then everything waits until somebody
+// changes them; or it is about the tenant of the request, and then other tenants must
+// not wait. Other tenants tell which it is. While one of them may still be let in, only
+// the records of the refused tenant are held.
+type tenant struct {
+	pace   pace         // of its limit
+	used   atomic.Bool  // records of it were made, or read from disk
+	denied atomic.Int64 // when it was refused last, in Unix ns; 0: it was let in since, or never refused
 }
 
-// others returns a few tenants other than that of pc, those that were let in last
-// first, and whether one was let in since the given time.
-func (r *registry) others(pc *pace, since time.Time) (tenants []string, let bool) {
-	type known struct {
-		tenant string
-		passed int64
+// deniedFor is how long a refusal of a tenant counts. Without an end, a tenant that is
+// let in again would wait for ever behind records of one that is not.
+const deniedFor = 5 * time.Minute
+
+// use notes that there are records of t.
+func (t *tenant) use() {
+	if !t.used.Load() {
+		t.used.Store(true)
 	}
-	var all []known
+}
+
+// onlyTenant reports whether a tenant other than t may be let in: one that has records
+// and was not refused of late.
+func (r *registry) onlyTenant(t *tenant, now time.Time) bool {
 	r.mu.Lock()
-	for tenant, other := range r.paces {
-		if other != pc {
-			all = append(all, known{tenant, other.passed.Load()})
+	defer r.mu.Unlock()
+	for _, other := range r.tenants {
+		if other == t || !other.used.Load() {
+			continue
+		}
+		if at := other.denied.Load(); at == 0 || now.Sub(time.Unix(0, at)) > deniedFor {
+			return true
 		}
 	}
-	r.mu.Unlock()
-	// Those that never were stay in the order of the map, which is another one each time.
-	slices.SortStableFunc(all, func(a, b known) int { return cmp.Compare(b.passed, a.passed) })
-	for _, k := range all[:min(len(all), maxAsked)] {
-		let = let || k.passed > since.UnixNano()
-		tenants = append(tenants, k.tenant)
-	}
-	return tenants, let
+	return false
 }
 
-// letsIn reports whether a push of nothing for a tenant comes through to Loki (it is
-// answered with 204, or with what Loki says of a request without streams), and whether
-// it was answered at all.
-func (s *Pusher) letsIn(ctx context.Context, tenant string) (let, answered bool) {
-	body := []byte{0} // nothing, in snappy
-	if s.c.Wire != Protobuf {
-		body = []byte(`{"streams":[]}`)
-	}
-	if s.c.Wire == JSONGzip {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		z.Write(body)
-		z.Close()
-		body = b.Bytes()
-	}
-	s.requests.Add(1)
-	s.bodyBytes.Add(uint64(len(body)))
-	s.wireBytes.Add(uint64(len(body)))
-	ctx, cancel := context.WithTimeout(ctx, s.c.Timeout)
-	defer cancel()
-	res, err := s.client.Do((&http.Request{
-		Method: http.MethodPost, URL: s.c.endpoint, Host: s.c.endpoint.Host, Header: s.headers.get(tenant),
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
-	}).WithContext(ctx))
-	if err != nil {
-		return false, false
-	}
-	defer res.Body.Close()
-	io.Copy(io.Discard, io.LimitReader(res.Body, maxAnswer))
-	return isLetIn(res.StatusCode), true
+// A pace is what is known of a rate limit of Loki, of a tenant or of a stream. Such
+// a limit lets through at once what has gathered while nothing was sent, up to its
+// burst. Answers tell the rate but not the burst, and what is larger than that is
+// refused for ever. It is found by the time: what has gathered since something was
+// last let through is enough, unless it is more than the burst, or others send to
+// the same tenant. Then smaller requests do no harm.
+type pace struct {
+	passed  atomic.Int64 // when something was last let through, in Unix ns
+	stuck   atomic.Int64 // time of a single record that was refused, in Unix ns
+	since   atomic.Int64 // when it was refused first, likewise
+	refused atomic.Int64 // how often it was refused although it should not
 }
 
-// isLetIn reports whether an answer comes from Loki behind all that asks who it is.
-func isLetIn(status int) bool {
-	return status == http.StatusNoContent || status == http.StatusBadRequest || status == http.StatusUnprocessableEntity
+const (
+	// A single record is refused for good after so many refusals over so long a
+	// time, if it has so many bytes: others may use up the rate, but hardly as often,
+	// and a short one comes through then.
+	stuckTimes  = 6
+	stuckFor    = 20 * time.Second
+	stuckLength = 32 << 10
+)
+
+// sticks notes that a single record of time t was refused, and reports whether
+// that was so often that it will be for ever.
+func (pc *pace) sticks(t int64, now time.Time, gathers time.Duration) bool {
+	if pc.stuck.Swap(t) != t || pc.since.Load() == 0 {
+		pc.since.Store(now.UnixNano())
+		pc.refused.Store(0)
+	}
+	return pc.refused.Add(1) >= stuckTimes && now.Sub(time.Unix(0, pc.since.Load())) >= stuckFor+2*gathers
 }

@@ -1,27 +1,21 @@
 package loki
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/forebay-log/forebay/batch"
 )
 
 // A gateway lets tenants in or not, as reverse proxies in front of Loki do.
 type gateway struct {
 	mu     sync.Mutex
 	denied map[string]int // status by tenant; "*": all others
-	empty  int            // status of a push of nothing
-	asked  []string       // tenants of pushes of nothing
-	lines  map[string][]string
+	lines  map[string]int // stored, by tenant
+	n      int            // pushes
 }
 
 func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -32,232 +26,160 @@ func (g *gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	req := p.requests()[0]
-	nothing := req.err == nil && len(req.streams) == 0
-	if nothing {
-		g.asked = append(g.asked, tenant)
-	}
+	g.n++
 	status, ok := g.denied[tenant]
-	switch {
-	case !ok && g.denied["*"] != 0:
-		status, ok = g.denied["*"], true
-	case !ok && nothing:
-		status, ok = g.empty, true
-	case !ok:
-		status = 204
-		for _, s := range req.streams {
-			for _, e := range s.Entries {
-				g.lines[tenant] = append(g.lines[tenant], e.Line)
-			}
-		}
+	if !ok {
+		status, ok = g.denied["*"]
 	}
-	if status == 0 {
-		return nil, errors.New("no answer")
+	if !ok {
+		status = 204
+		g.lines[tenant] += len(p.lines())
 	}
 	r.Body = nil
 	return answerOf(r, status, nil)
 }
 
-// TestForbiddenTenant: what is refused for its tenant is told from what is refused
-// for the credentials by what becomes of other tenants.
+// TestForbiddenTenant: a refusal is about the tenant alone as long as another one may be
+// let in, and then only its records are held. Else all are, as for wrong credentials.
 func TestForbiddenTenant(t *testing.T) {
-	for _, wire := range []Wire{Protobuf, JSON, JSONGzip} {
+	for _, status := range []int{401, 403, 260} {
 		synctest.Test(t, func(t *testing.T) {
-			g := &gateway{denied: map[string]int{"b": 403, "": 401}, empty: 422, lines: map[string][]string{}}
-			s := sinkFor(t, g, Config{TenantAttr: "t", Concurrency: 1, Wire: wire})
-			send := func(tenants ...string) batch.SendError {
-				time.Sleep(time.Millisecond)
+			g := &gateway{denied: map[string]int{"b": status}, lines: map[string]int{}}
+			s := sinkFor(t, g, Config{TenantAttr: "t", Concurrency: 1})
+			add := func(tenants ...string) *encoded {
 				e := &encoded{t: t, s: s}
 				for _, tenant := range tenants {
 					e.add(nil, event(time.Now(), 0, "x", slog.String("t", tenant)))
 				}
-				if err := e.send(); err != nil {
-					return batch.Inspect(err)
-				}
-				return batch.SendError{Kind: 99}
+				return e
 			}
-			expect := func(what string, got batch.SendError, kind batch.Kind, records ...int) {
+			expect := func(what string, e *encoded, want string) {
 				t.Helper()
-				if got.Kind != kind || !slices.Equal(got.Records, records) {
-					t.Errorf("%s: %s: got %v %v (%v), want %v %v", wire, what, got.Kind, got.Records, got.Err, kind, records)
+				time.Sleep(time.Millisecond)
+				if got := e.send(); !got.is(want) {
+					t.Errorf("%d: %s: got %v, want %v", status, what, got, want)
 				}
 			}
-			expect("nobody else is let in", send("b"), batch.KindFatal)
-			if n := len(g.asked); n != 1 || g.asked[0] != "" {
-				t.Errorf("asked %q", g.asked)
+			expect("nobody else has records", add("b"), "hold [0]")
+			behind := add("a") // not sent yet
+			expect("somebody else has", add("b"), "hold streams [0]")
+			expect("somebody else", behind, "stored")
+			expect("beside others", add("a", "b", "", "b"), "hold streams [1 3]")
+			if g.lines["a"] != 2 || g.lines[""] != 1 || g.n != 6 {
+				t.Errorf("stored %v by %d pushes", g.lines, g.n)
 			}
-			// Another tenant is known as soon as a record of it is encoded.
-			e := &encoded{t: t, s: s}
-			e.add(nil, event(time.Now(), 0, "x", slog.String("t", "a")))
-			g.empty, g.asked = 0, nil
-			expect("no answer", send("b"), batch.KindFatal)
-			if n := len(g.asked); n > 2 || g.asked[n-1] != "a" { // the other is refused
-				t.Errorf("asked %q", g.asked)
-			}
-			g.empty = 503
-			expect("Loki is down", send("b"), batch.KindFatal)
-			g.empty = 200
-			expect("a page to log in", send("b"), batch.KindFatal)
-			g.empty = 422
-			expect("a comes through", send("b"), batch.KindReject, 0)
-			expect("beside another", send("a", "b", "a"), batch.KindReject, 1)
-			expect("a", send("a"), 99)
-			g.asked = nil
-			expect("in one batch with another", send("b", "a"), batch.KindReject, 0)
-			if len(g.asked) != 1 || g.asked[0] != "a" { // a was let in last
-				t.Errorf("asked %q", g.asked)
-			}
-			g.asked = nil
-			expect("neither tenant nor header", send(""), batch.KindReject, 0)
 
-			g.denied["*"] = 403
-			expect("the credentials", send("b"), batch.KindFatal)
-			expect("of all", send("a"), batch.KindFatal)
+			g.denied["*"] = status
+			expect("all", add("b", "a", ""), "hold [0 1 2]")
+			expect("all, one after the other", add("a"), "hold [0]")
 			delete(g.denied, "*")
-			expect("again", send("a"), 99)
-
-			// A tenant that was taken before is held first.
-			g.denied["a"] = 403
-			delete(g.denied, "b")
-			expect("a is held", send("a"), batch.KindFatal)
-			time.Sleep(deniedFor - time.Second)
-			expect("a is held, b is not", send("b", "a"), batch.KindPartial, 1)
-			time.Sleep(time.Second)
-			expect("a is refused", send("b", "a"), batch.KindReject, 1)
-			delete(g.denied, "a")
-			expect("a is back", send("b", "a"), 99)
-			g.denied["a"] = 401
-			expect("and held again", send("a"), batch.KindFatal)
-			g.denied["a"] = 400
-			expect("a is back, this record is refused", send("a"), batch.KindReject, 0)
-			time.Sleep(2 * deniedFor)
-			g.denied["a"] = 401
-			expect("and held once more", send("a"), batch.KindFatal)
-
-			// What was refused for the credentials counts for nothing.
-			g.denied["*"] = 401
-			time.Sleep(2 * deniedFor)
-			expect("all are held", send("a"), batch.KindFatal)
-			delete(g.denied, "*")
-			expect("a still is", send("a"), batch.KindFatal)
+			expect("b still is", add("b"), "hold [0]") // the others were refused last
+			// For ever it cannot be: theirs may wait behind it.
 			time.Sleep(deniedFor)
-			expect("but not for ever", send("a"), batch.KindReject, 0)
-			if n := s.Stats().ByReason[BadTenant]; n != 6 {
-				t.Errorf("%s: counted %d", wire, n)
-			}
+			expect("b, later", add("b"), "hold streams [0]")
+			expect("the others", add("a", ""), "stored")
+			g.denied["*"] = status
+			expect("all once more", add("b", "a", ""), "hold [0 1 2]")
+			delete(g.denied, "*")
+			expect("a is back", add("a"), "stored")
+			expect("b is not", add("b"), "hold streams [0]")
+			delete(g.denied, "b")
+			expect("b is back", add("b"), "stored")
+			g.denied["a"] = 400
+			expect("a is let in, and its record refused", add("a"), "refused [0]")
 		})
 	}
 }
 
+// TestOwnTenantForbidden: where no attribute names tenants all records are of one, and
+// everything is held.
+func TestOwnTenantForbidden(t *testing.T) {
+	g := &gateway{denied: map[string]int{"one": 403}, lines: map[string]int{}}
+	e := &encoded{t: t, s: sinkFor(t, g, Config{Tenant: "one"})}
+	if got := e.add(nil, event(time.Now(), 0, "x")).send(); !got.is("hold [0]") {
+		t.Errorf("got %v", got)
+	}
+	// A spool can hold records of others.
+	e.s.Stream(append(appendStreamDef(nil, []byte("other")), `{a="b"}`...))
+	if got := e.send(); !got.is("hold streams [0]") {
+		t.Errorf("got %v", got)
+	}
+}
+
 // TestForbiddenTenantFirst: the records of a forbidden tenant come first, more than a
-// batch, and hold up none of the others'.
+// batch, and hold up none of the others'. They arrive once the tenant is let in.
 func TestForbiddenTenantFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &gateway{denied: map[string]int{"bad": 403, "": 401}, empty: 422, lines: map[string][]string{}}
+		g := &gateway{denied: map[string]int{"bad": 403, "": 401}, lines: map[string]int{}}
 		h := handlerFor(t, g, Config{TenantAttr: "t", BatchRecords: 10, BatchAge: time.Minute})
 		log := slog.New(h)
-		for i := range 30 {
-			log.Info(fmt.Sprint("bad ", i), "t", "bad")
+		for range 30 {
+			log.Info("x", "t", "bad")
 		}
-		synctest.Wait() // they are held: nobody else is known
-		if n := len(g.lines); n != 0 {
-			t.Fatal(g.lines)
-		}
+		synctest.Wait() // nobody else is known
 		for i := range 30 {
-			log.Info(fmt.Sprint("good ", i), "t", []string{"x", "y"}[i%2])
+			log.Info("x", "t", []string{"x", "y"}[i%2])
 		}
 		time.Sleep(10 * time.Minute)
+		stored := func() (bad, others int) {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return g.lines["bad"], g.lines["x"] + g.lines["y"]
+		}
+		if bad, others := stored(); bad != 0 || others != 30 {
+			t.Errorf("stored %d and %d", bad, others)
+		}
 		g.mu.Lock()
-		for i, tenant := range []string{"x", "y"} {
-			if got := g.lines[tenant]; len(got) != 15 || got[14] != fmt.Sprintf(`{"Message":"good %d"}`, 28+i) {
-				t.Errorf("%s: got %q", tenant, got)
-			}
-		}
+		delete(g.denied, "bad")
 		g.mu.Unlock()
-		rep, _ := h.Close(context.Background())
-		if rep.Delivered != 30 || rep.Dropped[batch.Poison] != 30 || rep.Check() != nil {
-			t.Errorf("%v", rep)
+		time.Sleep(10 * time.Minute)
+		if bad, others := stored(); bad != 30 || others != 30 {
+			t.Errorf("at last %d and %d", bad, others)
+		}
+		if rep, err := h.Close(t.Context()); err != nil || rep.Delivered != 60 || rep.Check() != nil {
+			t.Errorf("%v %v", rep, err)
 		}
 	})
 }
 
-// TestHeldTenantHoldsOthers is what the documentation of Config.TenantAttr says: what
-// was logged after the records of a tenant that is held waits behind them, but no
-// longer than deniedFor, and none of it is lost.
-func TestHeldTenantHoldsOthers(t *testing.T) {
+// TestOneStreamTooMany: where Loki has no room for one stream more, records of the
+// streams there are do not wait for those of the new one.
+func TestOneStreamTooMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &gateway{denied: map[string]int{}, empty: 422, lines: map[string][]string{}}
-		h := handlerFor(t, g, Config{TenantAttr: "t", BatchRecords: 10, BatchAge: time.Second})
+		var mu sync.Mutex
+		full, lines := true, map[string]int{}
+		p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
+			mu.Lock()
+			defer mu.Unlock()
+			if l := r.streams[0].Labels; full && !strings.Contains(l, `region="a"`) {
+				return 429, "Maximum active stream limit exceeded when trying to create stream " + l + ", reduce the number of active streams", nil
+			}
+			for _, e := range r.streams[0].Entries {
+				lines[e.Line]++
+			}
+			return 204, "", nil
+		}}
+		h := handlerFor(t, p, Config{LabelAttrs: []string{"region"}, Labels: map[string]string{"app": "test"}})
 		log := slog.New(h)
-		log.Info("x", "t", "a")
-		log.Info("x", "t", "b")
-		time.Sleep(time.Minute)
-		count := func() (a, b int) {
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			return len(g.lines["a"]), len(g.lines["b"])
-		}
-		deny := func(status int) {
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			if delete(g.denied, "a"); status != 0 {
-				g.denied["a"] = status
+		log.Info("of a", "region", "a")
+		time.Sleep(10 * time.Second)
+		log.Info("too many", "region", "b")
+		for i := range 100 {
+			if i == 50 {
+				time.Sleep(10 * time.Second)
 			}
+			log.Info("of a", "region", "a", "i", i)
 		}
-		deny(403)
-		log.Info("held", "t", "a")
-		time.Sleep(time.Minute)
-		log.Info("waits", "t", "b")
-		time.Sleep(time.Minute)
-		if a, b := count(); a != 1 || b != 1 {
-			t.Errorf("while it is held: %d, %d", a, b)
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		if len(lines) != 101 {
+			t.Errorf("%d lines came", len(lines))
 		}
-		deny(0)
-		time.Sleep(5 * time.Minute)
-		if a, b := count(); a != 2 || b != 2 {
-			t.Errorf("after that: %d, %d", a, b)
-		}
-		deny(403)
-		log.Info("refused", "t", "a")
-		time.Sleep(time.Minute)
-		log.Info("goes on", "t", "b")
-		time.Sleep(2 * deniedFor)
-		if a, b := count(); a != 2 || b != 3 {
-			t.Errorf("at last: %d, %d", a, b)
-		}
-		rep, _ := h.Close(context.Background())
-		if rep.Delivered != 5 || rep.Dropped[batch.Poison] != 1 || rep.Check() != nil {
-			t.Errorf("%v", rep)
+		full = false
+		mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		if rep, err := h.Close(t.Context()); err != nil || rep.Delivered != 102 || len(lines) != 102 {
+			t.Errorf("%v %v, %d lines came", rep, err, len(lines))
 		}
 	})
-}
-
-// TestTenantLetInMeanwhile: a tenant that was let in while it is looked at what became
-// of others was not denied for long.
-func TestTenantLetInMeanwhile(t *testing.T) {
-	s := sinkFor(t, stored204{}, Config{TenantAttr: "t"})
-	st := s.streams.add(append(appendStreamDef(nil, []byte("a")), "{}"...), true)
-	other := s.streams.add(append(appendStreamDef(nil, []byte("b")), "{}"...), true)
-	sent := time.Now()
-	other.tenantPace.passed.Store(sent.Add(time.Hour).UnixNano())
-	st.tenantPace.passed.Store(sent.UnixNano())
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	quit := make(chan struct{})
-	defer close(quit)
-	wg.Go(func() {
-		for {
-			select {
-			case <-quit:
-				return
-			default:
-				st.tenantPace.denied.Store(0) // as post does
-			}
-		}
-	})
-	for range 50_000 {
-		if s.onlyTenant(context.Background(), st, sent) {
-			t.Fatal("its records are refused")
-		}
-	}
 }

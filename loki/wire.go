@@ -3,10 +3,12 @@ package loki
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
-	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
 // The protobuf form of an entry, as it stands in the slab and, unchanged, in a
@@ -83,6 +85,121 @@ func appendMetadata(dst, name, value []byte) []byte {
 	dst = append(dst, value...)
 	putPadded(dst[at+1:at+1+lenBytes], uint64(len(dst)-at-1-lenBytes))
 	return dst
+}
+
+// A form is how the entries of a batch are written.
+type form uint8
+
+const (
+	protoForm form = iota
+	jsonForm
+)
+
+// The content types of the records of a [Pusher].
+const (
+	ContentTypeProtobuf = "application/vnd.forebay.loki-entry+protobuf"
+	ContentTypeJSON     = "application/vnd.forebay.loki-entry+json"
+)
+
+// formOf returns the form of the entries of requests.
+func formOf(w Wire) form {
+	if w == Protobuf {
+		return protoForm
+	}
+	return jsonForm
+}
+
+// formNamed returns the form with a content type, if there is one.
+func formNamed(contentType string) (form, bool) {
+	switch contentType {
+	case ContentTypeProtobuf:
+		return protoForm, true
+	case ContentTypeJSON:
+		return jsonForm, true
+	}
+	return 0, false
+}
+
+func (f form) contentType() string {
+	if f == jsonForm {
+		return ContentTypeJSON
+	}
+	return ContentTypeProtobuf
+}
+
+func (f form) parse(rec []byte) (entry, bool) {
+	if f == jsonForm {
+		return parseJSON(rec)
+	}
+	return parseProto(rec)
+}
+
+// check returns the length of the line of a record, and whether the record looks
+// like an entry. In JSON the length is exact only above limit: escapes are longer than
+// the characters they stand for.
+func (f form) check(rec []byte, limit int) (line int, ok bool) {
+	if f == protoForm {
+		return checkProto(rec)
+	}
+	if line, ok = checkJSON(rec); ok && line > limit {
+		line = lineLenJSON(rec)
+	}
+	return line, ok
+}
+
+// metadata calls f with the items of metadata of an entry.
+func (f form) metadata(rec []byte, item func(name, value []byte)) {
+	e, ok := f.parse(rec)
+	if !ok {
+		return
+	}
+	if f == protoForm {
+		eachMetadata(e.meta, item)
+		return
+	}
+	var items map[string]string
+	if json.Unmarshal(e.meta, &items) == nil {
+		for name, value := range items {
+			item([]byte(name), []byte(value))
+		}
+	}
+}
+
+// metaSize returns how many items of metadata an entry has and their bytes, as
+// Loki counts them.
+func (f form) metaSize(rec []byte) (pairs, size int) {
+	f.metadata(rec, func(name, value []byte) { pairs, size = pairs+1, size+len(name)+len(value) })
+	return pairs, size
+}
+
+// reopen returns a copy of an entry with the time t, to which metadata can be appended
+// until it is closed.
+func (f form) reopen(rec []byte, t int64) []byte {
+	if f == protoForm {
+		out := slices.Clone(rec)
+		copy(out[entryHead:entryHead+timeBytes], beginEntry(nil, t)[entryHead:])
+		return out
+	}
+	e, _ := parseJSON(rec)
+	head := bytes.IndexByte(rec[2:], '"') + 2 // behind the time
+	out := append(beginJSON(nil, t), rec[head+len(`","`):]...)
+	out = out[:len(out)-1] // the bracket
+	if len(e.meta) > 0 {
+		return out[:len(out)-1]
+	}
+	return append(out, ",{"...)
+}
+
+// close ends an entry that was reopened.
+func (f form) close(out []byte) []byte {
+	switch {
+	case f == protoForm:
+		endEntry(out, 0)
+		return out
+	case out[len(out)-1] == '{':
+		return append(out[:len(out)-2], ']')
+	}
+	return append(out, "}]"...)
 }
 
 // An entry is one record read back.
@@ -215,7 +332,7 @@ func stringLen(b []byte) int {
 }
 
 func beginJSON(dst []byte, t int64) []byte {
-	dst = encode.AppendUnixNano(append(dst, '[', '"'), t)
+	dst = jsontext.AppendUnixNano(append(dst, '[', '"'), t)
 	return append(dst, '"', ',', '"')
 }
 

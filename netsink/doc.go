@@ -8,17 +8,16 @@
 //	syslog+tls://host:port     syslog over TLS (RFC 5425)
 //	syslog+unix:PATH           syslog over a unix socket
 //
-// A [Sink] keeps one connection, made by the first Send and again when it is
-// lost. These protocols have no answers, so a record counts as delivered once the
-// kernel has taken all of it. What the peer's kernel had not passed on when the
-// peer died is lost unnoticed; a destination with acknowledgements, such as
-// Forward, has no such gap. Nothing else is lost: what was not wholly written is
-// reported as not settled, and sent again from the first record not wholly
-// written. A record is never continued on another connection; the peer may see
-// the beginning of it at the end of the old one, without a newline, or with fewer
-// bytes than its count says.
+// A [Destination] is the driver of an outlet: see [deliver.New]. A session is one
+// connection. These protocols have no answers, so a record is settled once the kernel
+// has taken all of it. What the peer's kernel had not passed on when the peer died is
+// lost unnoticed; a destination with acknowledgements, such as Forward, has no such
+// gap. Nothing else is lost: the records from the first one not wholly written on stay
+// open, and go over the next connection. A record is never continued on another
+// connection; the peer may see the beginning of it at the end of the old one, without a
+// newline, or with fewer bytes than its count says.
 //
 // One goroutine per connection reads what the peer sends, throws it away, and so
-// notices the peer's end at once, also between two Sends. A peer that closes only
+// notices the peer's end at once, also between two batches. A peer that closes only
 // its sending side counts as gone too. It ends with the connection.
 package netsink

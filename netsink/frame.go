@@ -1,6 +1,39 @@
 package netsink
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// frame appends a record to buf as it goes over the wire.
+func (s *session) frame(c batch.Codec, rec *batch.Record) {
+	if s.d.t.syslog {
+		s.msg = s.d.o.Syslog.message(s.msg[:0], c, rec)
+		s.buf = appendCounted(s.buf, s.msg)
+		if cap(s.msg) > keepBuf {
+			s.msg = nil
+		}
+		return
+	}
+	s.buf = append(s.buf, rec.Data...)
+	if n := len(rec.Data); n == 0 || rec.Data[n-1] != '\n' {
+		s.buf = append(s.buf, '\n')
+	}
+}
+
+// allEnd reports whether every record ends with a newline.
+func allEnd(b *batch.Batch) bool {
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		for j := range r.Len() {
+			if rec := r.Record(j); len(rec) == 0 || rec[len(rec)-1] != '\n' {
+				return false
+			}
+		}
+	}
+	return true
+}
 
 // appendCounted appends msg with its length before it: MSG-LEN SP SYSLOG-MSG
 // (RFC 6587 §3.4.1).

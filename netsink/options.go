@@ -13,11 +13,9 @@ const (
 	DefaultDialTimeout  = 10 * time.Second
 	DefaultWriteTimeout = 10 * time.Second
 	DefaultKeepAlive    = 15 * time.Second
-	DefaultRetryMin     = 100 * time.Millisecond
-	DefaultRetryMax     = 10 * time.Second
 )
 
-// Options configures a [Sink]. The zero value is useful: each field states its
+// Options configures a [Destination]. The zero value is useful: each field states its
 // default and unit.
 type Options struct {
 	// TLS configures the TLS of tls:// and syslog+tls://. ServerName defaults to
@@ -33,11 +31,6 @@ type Options struct {
 	// there, and the time between questions; after three without an answer it is
 	// not. Default 15 s; negative: never.
 	KeepAlive time.Duration
-	// RetryMin and RetryMax bound the time between attempts to connect: it is
-	// uniform in [0, RetryMin] after the first failure, in a range twice as wide
-	// after each further one, up to [0, RetryMax]. Until it is over Send fails
-	// without an attempt. Defaults 100 ms and 10 s.
-	RetryMin, RetryMax time.Duration
 	// Syslog configures the messages of the syslog destinations. Default: the
 	// defaults of its fields.
 	Syslog Syslog
@@ -57,24 +50,16 @@ func (o *Options) resolve() (Options, error) {
 	}{
 		{"DialTimeout", &r.DialTimeout, DefaultDialTimeout},
 		{"WriteTimeout", &r.WriteTimeout, DefaultWriteTimeout},
-		{"RetryMax", &r.RetryMax, max(DefaultRetryMax, r.RetryMin)},
-		{"RetryMin", &r.RetryMin, DefaultRetryMin},
 	} {
 		if *f.field < 0 {
 			return r, fmt.Errorf("netsink: %s is %s: want more than 0", f.name, *f.field)
 		}
 		if *f.field == 0 {
 			*f.field = f.value
-			if f.field == &r.RetryMin {
-				r.RetryMin = min(r.RetryMin, r.RetryMax)
-			}
 		}
 	}
 	if r.KeepAlive == 0 {
 		r.KeepAlive = DefaultKeepAlive
-	}
-	if r.RetryMax < r.RetryMin {
-		return r, fmt.Errorf("netsink: RetryMax is %s, below RetryMin, which is %s", r.RetryMax, r.RetryMin)
 	}
 	if err := r.Syslog.resolve(); err != nil {
 		return r, err

@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -24,6 +25,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -117,19 +119,17 @@ func await(t *testing.T, what string, ok func() bool) {
 }
 
 // deliverAll sends b until all of it is settled.
-func deliverAll(t *testing.T, s batch.Sink, b *batch.Batch) {
-	t.Helper()
+func (c *client) deliverAll(b *batch.Batch) {
+	c.t.Helper()
 	for end := time.Now().Add(10 * time.Second); b.Len() > 0; {
-		err := s.Send(t.Context(), b)
-		if err == nil {
-			return
+		done, err := c.send(b)
+		if b = b.Slice(nil, done, b.Len()); err == nil {
+			continue
 		}
 		if time.Now().After(end) {
-			t.Fatalf("not delivered: %v", err)
+			c.t.Fatalf("not delivered: %v", err)
 		}
-		e := batch.Inspect(err)
-		b = b.Slice(nil, e.Acked, b.Len())
-		time.Sleep(max(e.After, 5*time.Millisecond))
+		time.Sleep(5 * time.Millisecond)
 	}
 }
 
@@ -145,15 +145,15 @@ func TestKilledAndRevived(t *testing.T) {
 				scheme = "unix:"
 			}
 			r.start()
-			s := mustNew(t, scheme+r.addr.String(), &Options{RetryMax: 50 * time.Millisecond})
+			c := mustConnect(t, scheme+r.addr.String(), nil)
 			m := &testkit.Model{}
 			for range 5 {
 				before := len(r.lines())
-				deliverAll(t, s, m.Batch(500, 64, batch.Meta{}))
+				c.deliverAll(m.Batch(500, 64, batch.Meta{}))
 				await(t, "the records", func() bool { return len(r.lines()) == before+500 })
 				r.kill()
-				await(t, "the end of the connection to be noticed", func() bool { return !s.Stats().Connected })
-				if err := s.Send(t.Context(), lines(1)); err == nil {
+				await(t, "the end of the connection to be noticed", func() bool { return !c.d.Stats().Connected })
+				if _, err := c.send(lines(1)); err == nil {
 					t.Error("no error without a listener")
 				}
 				r.start()
@@ -163,7 +163,7 @@ func TestKilledAndRevived(t *testing.T) {
 					t.Fatalf("line %d is %q", i, line)
 				}
 			}
-			mustClose(t, s)
+			c.mustClose()
 			r.kill()
 		})
 	}
@@ -201,17 +201,36 @@ func TestTLS(t *testing.T) {
 	server := &tls.Config{Certificates: []tls.Certificate{cert}}
 	r := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, wrap: func(c net.Conn) net.Conn { return tls.Server(c, server) }}
 	r.start()
-	s := mustNew(t, "tls://"+r.addr.String(), &Options{TLS: &tls.Config{RootCAs: pool}})
-	deliverAll(t, s, lines(2000))
+	c := mustConnect(t, "tls://"+r.addr.String(), &Options{TLS: &tls.Config{RootCAs: pool}})
+	c.deliverAll(lines(2000))
 	await(t, "the records", func() bool { return len(r.lines()) == 2000 })
-	mustClose(t, s)
+	c.mustClose()
 
-	stranger := mustNew(t, "tls://"+r.addr.String(), nil)
-	if err := stranger.Send(t.Context(), lines(1)); err == nil || !strings.Contains(err.Error(), "TLS handshake") {
+	// Only a change of configuration helps.
+	stranger := mustConnect(t, "tls://"+r.addr.String(), nil)
+	if _, err := stranger.send(lines(1)); batch.Inspect(err).Kind != batch.KindFatal || !strings.Contains(err.Error(), "TLS handshake") {
 		t.Errorf("an unknown authority: %v", err)
 	}
-	mustClose(t, stranger)
 	r.kill()
+
+	// A server that wants a certificate says so after the handshake.
+	strict := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, wrap: func(c net.Conn) net.Conn {
+		return tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS13})
+	}}
+	strict.start()
+	nobody := mustConnect(t, "tls://"+strict.addr.String(), &Options{TLS: &tls.Config{RootCAs: pool}})
+	l := newLife()
+	s, err := nobody.d.Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the end of the session", func() bool { _, _, over, _ := l.said(nil); return over })
+	if _, _, _, why := l.said(nil); batch.Inspect(why).Kind != batch.KindFatal || !strings.Contains(why.Error(), "certificate required") {
+		t.Errorf("a client without a certificate: %v", why)
+	}
+	l.end(errors.New("over"))
+	s.Close()
+	strict.kill()
 
 	// A server without TLS.
 	p := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, wrap: func(c net.Conn) net.Conn {
@@ -219,12 +238,20 @@ func TestTLS(t *testing.T) {
 		return c
 	}}
 	p.start()
-	plain := mustNew(t, "tls://"+p.addr.String(), nil)
-	if err := plain.Send(t.Context(), lines(1)); err == nil {
-		t.Error("no error from a server without TLS")
+	plain := mustConnect(t, "tls://"+p.addr.String(), nil)
+	if _, err := plain.send(lines(1)); batch.Inspect(err).Kind != batch.KindFatal {
+		t.Errorf("a server without TLS: %v", err)
 	}
-	mustClose(t, plain)
 	p.kill()
+
+	// One that is about to end closes the connection: that passes.
+	gone := &receiver{t: t, addr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, wrap: func(c net.Conn) net.Conn { c.Close(); return c }}
+	gone.start()
+	ending := mustConnect(t, "tls://"+gone.addr.String(), nil)
+	if _, err := ending.send(lines(1)); err == nil || batch.Inspect(err).Kind == batch.KindFatal {
+		t.Errorf("a server that ends: %v", err)
+	}
+	gone.kill()
 }
 
 // rsyslog reads what we send as one message per record, before and after a
@@ -276,14 +303,14 @@ action(type="omfile" file=%q template="t")
 		}
 	}
 	cmd := run()
-	s := mustNew(t, "syslog+tcp://"+addr+"?facility=local3&app=shop&hostname=web1&procid=7", nil)
+	c := mustConnect(t, "syslog+tcp://"+addr+"?facility=local3&app=shop&hostname=web1&procid=7", nil)
 	at := time.Date(2026, 3, 4, 5, 6, 7, 891011000, time.UTC).UnixNano()
 	send := func(from, to int) {
 		var build batch.Builder
 		for i := from; i < to; i++ {
 			build.Append(fmt.Appendf(nil, `{"n":%d,"text":"two words"}`+"\n", i), uint64(i), batch.Meta{Time: at, Level: 4})
 		}
-		deliverAll(t, s, build.Batch(nil))
+		c.deliverAll(build.Batch(nil))
 		await(t, "rsyslog", func() bool { return strings.Contains(read(t, out), fmt.Sprintf(`{"n":%d,`, to-1)) })
 	}
 	send(0, 500)
@@ -291,10 +318,10 @@ action(type="omfile" file=%q template="t")
 	if err := cmd.Wait(); err != nil {
 		t.Logf("rsyslogd: %v", err)
 	}
-	await(t, "the end of the connection to be noticed", func() bool { return !s.Stats().Connected })
+	await(t, "the end of the connection to be noticed", func() bool { return !c.d.Stats().Connected })
 	run()
 	send(500, 1000)
-	mustClose(t, s)
+	c.mustClose()
 	sc := bufio.NewScanner(strings.NewReader(read(t, out)))
 	n := 0
 	for sc.Scan() {
@@ -320,7 +347,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-func ExampleSink() {
+func ExampleDestination() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		fmt.Println(err)
@@ -338,7 +365,12 @@ func ExampleSink() {
 		text, _ := io.ReadAll(c)
 		fmt.Printf("%q\n", text)
 	}()
-	s, err := New("tcp://"+l.Addr().String(), nil)
+	d, err := New("tcp://"+l.Addr().String(), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	outlet, err := deliver.New(d, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -346,11 +378,12 @@ func ExampleSink() {
 	var build batch.Builder
 	build.Append([]byte("one\n"), 0, batch.Meta{})
 	build.Append([]byte("two, without a newline"), 0, batch.Meta{})
-	fmt.Println(s.Send(context.Background(), build.Batch(nil)))
-	fmt.Println(s.Close(context.Background()))
+	fmt.Println(outlet.Send(context.Background(), build.Batch(nil)))
+	report, err := outlet.Shutdown(context.Background())
 	<-done
-	// Unordered output:
+	fmt.Println(report.Account, err)
+	// Output:
 	// <nil>
 	// "one\ntwo, without a newline\n"
-	// <nil>
+	// accepted=2 delivered=2 <nil>
 }

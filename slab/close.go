@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/closetime"
 )
 
 // Flush waits until everything accepted before the call, or found in the files of
@@ -80,25 +81,27 @@ func (w *Writer) hasReported(ctx context.Context) bool {
 	}
 }
 
-// Close is [Writer.Shutdown] with a deadline of Options.CloseTimeout.
+// Close is [Writer.Shutdown] within Options.CloseTimeout, without the report.
 func (w *Writer) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), w.o.CloseTimeout)
-	defer cancel()
-	_, err := w.Shutdown(ctx)
+	_, err := w.Shutdown(context.Background())
 	return err
 }
 
 // Shutdown refuses further writes, delivers what was accepted, closes the
 // destination where the Writer owns it, and reports. It returns when that is
-// done or when ctx ends, whatever the destination does. Records that are not
-// delivered by then count as dropped{shutdown}; those in a Send that has not
-// returned are also named in Report.Unknown, and the slabs it reads are never
-// used again. The error says what was not delivered, or what closing the
-// destination returned.
+// done or when ctx ends, whatever the destination does; if ctx has no deadline,
+// after Options.CloseTimeout. Records that are not delivered by then stay in
+// crash-safe slabs for the next start ([batch.Report.Kept]), or count as
+// dropped{shutdown}; those of them in a Send that has not returned are also named in
+// Report.Unknown, and the slabs it reads are never used again. The error says how
+// many were dropped, and wraps context.DeadlineExceeded if the time was too short; or
+// it is what closing the destination returned.
 //
 // Shutdown may be called beside Write and more than once: later calls wait for
 // the first one and return the same.
 func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
+	ctx, cancel := closetime.Bounded(ctx, w.o.CloseTimeout)
+	defer cancel()
 	first := false
 	w.closeOnce.Do(func() { first = true })
 	if !first {
@@ -129,7 +132,7 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	// deadline, so that what it says can still be accounted for.
 	if deadline, ok := ctx.Deadline(); ok {
 		left := time.Until(deadline)
-		t := time.AfterFunc(left-min(left/10, 100*time.Millisecond), w.giveUp)
+		t := time.AfterFunc(left-closetime.Reserve(left), w.giveUp)
 		defer t.Stop()
 	}
 	finished := true
@@ -154,7 +157,24 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	return w.report, err
 }
 
-var errNoTime = errors.New("there was no time")
+// reason returns the text and errors behind records that Shutdown dropped: the end of
+// its time, and what the destination said.
+func reason(ctx context.Context, said ...error) error {
+	why := context.Cause(ctx)
+	if why == nil { // a part of the time is kept back
+		why = context.DeadlineExceeded
+	}
+	for _, err := range said {
+		if err != nil && !outOfTime(err) {
+			why = fmt.Errorf("%w; the destination: %w", why, err)
+		}
+	}
+	return why
+}
+
+func outOfTime(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
 
 // lockWithSink locks mu and returns what the sink has in its custody, as of a
 // moment when everything that a Send which has returned gave it was counted here.
@@ -218,17 +238,13 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 
 	w.endCrashLocked()
 	err := w.closeErr
-	if !finished && err == nil {
-		err = context.Cause(ctx)
-	}
-	why := errors.Join(err, w.lastErr)
-	if why == nil {
-		why = errNoTime
-	}
+	late := !finished || outOfTime(err)
 	if n := w.report.Dropped[batch.Shutdown]; n > 0 {
-		err = fmt.Errorf("slab: close: %d records not delivered, %d of them unknown: %w", n, unknown, why)
-	} else if w.kept > 0 {
-		err = fmt.Errorf("slab: close: %d records not delivered, kept in %s for the next start: %w", w.kept, w.o.Crash.Dir, why)
+		err = fmt.Errorf("slab: close: %d records not delivered, %d of them unknown: %w", n, unknown, reason(ctx, err, w.lastErr))
+	} else if late && w.report.Pending.Inflight > 0 { // with the sink
+		err = fmt.Errorf("slab: close: %w", reason(ctx, err))
+	} else if late {
+		err = nil // nothing is lost
 	} else if err != nil {
 		err = fmt.Errorf("slab: close: %w", err)
 	}

@@ -26,7 +26,7 @@ func TestKeptCountsOnce(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		r, err := w.Shutdown(ctx)
-		if err == nil || r.Check() != nil || r.Pending.Slab != 20 {
+		if err != nil || r.Check() != nil || r.Kept() != 20 {
 			t.Errorf("%v; %v: %v", err, r.Check(), r.Account)
 		}
 		close(s.end)

@@ -33,7 +33,7 @@ func TestPartlySettledBatch(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if r, err := w.Shutdown(ctx); err == nil || r.Pending.Total() != uint64(pending) {
+		if r, err := w.Shutdown(ctx); err != nil || r.Kept() != uint64(pending) || r.Pending.Total() != r.Kept() {
 			t.Errorf("%v, %v", err, r.Account)
 		}
 	}

@@ -145,7 +145,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	s := b.slot(0)
 	*s = batch.Slot{
 		Ticket: w.ticketLocked(), Time: m.Time, Len: uint32(len(p)),
-		Stream: m.Stream, Level: batch.ClampLevel(m.Level),
+		Stream: m.Stream, Level: clampLevel(m.Level),
 	}
 	b.refs = 0
 	w.pushLocked(b, 0, 1, s.Ticket, len(p), time.Since(w.born))
@@ -299,7 +299,7 @@ func (w *Writer) askSpill() (err error) {
 	}
 	s, ok := w.sink.(batch.Spiller)
 	if !ok {
-		return errors.New("slab: Options.WhenFull is spill, but the destination has nowhere to put records: put a deliver.Engine with a Spill before it")
+		return errors.New("slab: Options.WhenFull is spill, but the destination has nowhere to put records: put a deliver.Outlet with a Spill before it")
 	}
 	if w.d.press, err = s.SpillWhen(w.isFull); err != nil {
 		return fmt.Errorf("slab: Options.WhenFull is spill, but the destination cannot: %w", err)

@@ -151,7 +151,7 @@ func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 const SpillPatience = 5 * time.Second
 
 // Spill has the destination put the slabs aside, oldest first, on disk say,
-// whatever state it is in: it must be a [batch.Spiller], such as a deliver.Engine
+// whatever state it is in: it must be a [batch.Spiller], such as a deliver.Outlet
 // with a spool. A write waits for that, in the order of arrival, and not for the
 // delivery. Order is kept: what was put aside is delivered before anything newer.
 // If it takes longer than [SpillPatience], because the disk is full or stuck too,

@@ -303,7 +303,7 @@ func (o *orphan) take(c *batchCopy, l batch.Limits) *batch.Batch {
 		}
 		c.slots = append(c.slots, batch.Slot{
 			Ticket: r.Ticket, Time: r.Time, Off: uint32(len(c.data)), Len: uint32(len(r.Data)),
-			Stream: r.Stream, Level: batch.ClampLevel(r.Level),
+			Stream: r.Stream, Level: clampLevel(r.Level),
 		})
 		c.data = append(c.data, r.Data...)
 	}

@@ -64,3 +64,9 @@ func defaultTo[T comparable](v *T, def T) {
 		*v = def
 	}
 }
+
+// Validate returns an error that names every field that is out of range.
+func (o Options) Validate() error {
+	_, err := o.resolve()
+	return err
+}

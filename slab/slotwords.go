@@ -1,6 +1,11 @@
 package slab
 
-import "github.com/forebay-log/forebay/batch"
+import (
+	"log/slog"
+	"math"
+
+	"github.com/forebay-log/forebay/batch"
+)
 
 // slotWords is a [batch.Slot] as four words: seven stores of its fields, each
 // waiting for the cache before the lock can be released, cost a fifth of a call.
@@ -14,10 +19,15 @@ func pair(first, second uint32) uint64 {
 	return uint64(second)<<32 | uint64(first)
 }
 
+// clampLevel narrows l to the 8 bits a [batch.Slot] keeps.
+func clampLevel(l slog.Level) int8 {
+	return int8(max(math.MinInt8, min(math.MaxInt8, int(l))))
+}
+
 // tail returns the last word of the slot of a record with m: stream, level, no
 // flags.
 func tail(m batch.Meta) uint64 {
-	level := uint64(uint8(batch.ClampLevel(m.Level)))
+	level := uint64(uint8(clampLevel(m.Level)))
 	if bigEndian {
 		return uint64(m.Stream)<<32 | level<<24
 	}

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package spool
+package spool_test
 
 import (
 	"bytes"
@@ -25,6 +25,7 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
 )
 
 // A custody is a walk over random calls of slabs in front of an engine in front of
@@ -41,8 +42,8 @@ type custody struct {
 	faults float64 // of the disk
 	fs     *vfs.Faulty
 	dir    string // of the crash-safe slabs of this process
-	s      *Spool
-	e      *deliver.Engine
+	s      *spool.Spool
+	e      *deliver.Outlet
 	w      *slab.Writer
 	async  *testkit.AsyncSink
 	refuse uint64 // records whose write was refused, in this process
@@ -68,7 +69,7 @@ type custodyKind struct {
 	disk    bool // the disk fails
 	poison  bool // the destination refuses some records for good
 	handler bool
-	aside   bool // SpillWhenFull
+	aside   bool // the slabs spill when they are full
 	quota   bool // the spool has little room
 	refuse  bool // RefuseNew
 	age     bool // records become too old
@@ -254,11 +255,11 @@ func (c *custody) disk(k vfs.Call) (int, error) {
 	}
 	switch k.Op {
 	case vfs.OpWrite:
-		return c.rng.IntN(k.Len + 1), fmt.Errorf("%w: %w", errInjected, syscall.ENOSPC)
+		return c.rng.IntN(k.Len + 1), fmt.Errorf("%w: %w", spool.ErrInjected, syscall.ENOSPC)
 	case vfs.OpLock, vfs.OpMkdir, vfs.OpReadDir:
 		return 0, nil
 	}
-	return 0, fmt.Errorf("%w: %w", errInjected, syscall.EIO)
+	return 0, fmt.Errorf("%w: %w", spool.ErrInjected, syscall.EIO)
 }
 
 // open starts a process on what is in c.mem and c.dir.
@@ -269,22 +270,22 @@ func (c *custody) open() {
 	rng := testkit.Rand(c.rng.Uint64()) // an earlier process may still be in a Send
 	c.mu.Unlock()
 	c.fs = vfs.NewFaulty(c.mem, c.disk)
-	o := &Options{SegmentBytes: MinSegmentBytes << rng.IntN(3), MaxBytes: 64 << 20}
+	o := &spool.Options{SegmentBytes: spool.MinSegmentBytes << rng.IntN(3), MaxBytes: 64 << 20}
 	if c.what.quota {
-		o.MaxBytes = 4*MinSegmentBytes + rng.Int64N(32<<10)
+		o.MaxBytes = 4*spool.MinSegmentBytes + rng.Int64N(32<<10)
 	}
 	if c.what.refuse {
-		o.OverQuota = RefuseNew
+		o.OverQuota = spool.RefuseNew
 	}
 	if rng.IntN(4) == 0 {
-		o.Sync = SyncAlways
+		o.Sync = spool.SyncAlways
 	}
 	var err error
-	if c.s, err = open(c.fs, testDir, o); err != nil {
+	if c.s, err = spool.OpenOn(c.fs, spool.TestDir, o); err != nil {
 		t.Fatal(err)
 	}
 	eo := &deliver.Options{
-		Spill: c.s, SpillWhenFull: c.what.aside, OnError: func(batch.Event) {},
+		Lent: c.what.crash, Spill: c.s, OnError: func(batch.Event) {},
 		Retry:   &deliver.RetryOptions{MaxAge: -1}, // walks take days
 		Breaker: &deliver.BreakerOptions{Failures: 1 + rng.IntN(5), ProbeRecords: 1 + rng.IntN(10), Successes: 1 + rng.IntN(2)},
 	}
@@ -299,7 +300,7 @@ func (c *custody) open() {
 		c.async = testkit.NewAsyncSink(c.answer(p), 1+rng.IntN(4), rng, 300*time.Millisecond)
 		sink = c.async
 	}
-	if c.e, err = deliver.New(sink, eo); err != nil {
+	if c.e, err = deliver.New(deliver.FromSink(sink), eo); err != nil {
 		t.Fatal(err)
 	}
 	so := &slab.Options{
@@ -364,12 +365,12 @@ func (c *custody) leave() left {
 	t := c.t
 	all := mathrand.New(mathrand.NewSource(0)) // nothing is lost with probability 1
 	l := left{mem: c.mem.CrashClone(all, 1), there: map[int]bool{}}
-	s, err := open(l.mem.CrashClone(all, 1), testDir, &Options{MaxBytes: 1 << 30})
+	s, err := spool.OpenOn(l.mem.CrashClone(all, 1), spool.TestDir, &spool.Options{MaxBytes: 1 << 30})
 	if err != nil {
 		t.Fatal(err)
 	}
 	recovered := s.Stats().Recovered
-	for _, b := range each(t, s) {
+	for _, b := range spool.Each(t, s) {
 		for _, r := range b.All() {
 			l.spool = append(l.spool, c.lookLocked("spool", r))
 		}
@@ -377,7 +378,7 @@ func (c *custody) leave() left {
 	if st := s.Stats(); st.Damages != 0 && !c.what.disk || uint64(len(l.spool)) != recovered {
 		c.failf("the spool says %d recovered, has %d: %+v", recovered, len(l.spool), st)
 	}
-	mustClose(t, s)
+	spool.MustClose(t, s)
 	if c.what.crash {
 		files, err := filepath.Glob(filepath.Join(c.dir, "*.slab"))
 		if err != nil {
@@ -586,7 +587,7 @@ func (c *custody) step() string {
 			return "die"
 		}
 	case k < 97:
-		if _, err := open(c.mem, testDir, nil); !errors.Is(err, ErrLocked) {
+		if _, err := spool.OpenOn(c.mem, spool.TestDir, nil); !errors.Is(err, spool.ErrLocked) {
 			c.t.Fatal(err)
 		}
 		return "open twice"
@@ -644,7 +645,7 @@ func (c *custody) walk(steps int) {
 	if _, err := c.w.Shutdown(ctx); err != nil {
 		c.t.Fatal(err)
 	}
-	mustClose(c.t, c.s)
+	spool.MustClose(c.t, c.s)
 }
 
 // Whatever the destination and the disk do, a record is at the destination, or

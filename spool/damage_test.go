@@ -14,9 +14,8 @@ import (
 // frameOffsets returns where the frames of a segment file begin, and its end.
 func frameOffsets(t testing.TB, fsys vfs.FS, name string) (offs []int64) {
 	t.Helper()
-	id, _ := segmentID(name)
-	g, err := loadSegment(fsys, testDir, id)
-	if err != nil {
+	g, _ := segmentFile(name)
+	if err := g.load(fsys, testDir); err != nil {
 		t.Fatal(err)
 	}
 	f, err := openIn(fsys, testDir, name)

@@ -16,6 +16,7 @@
 //	LOCK                        held by the process that has the spool open
 //	cursor                      how far batches are acknowledged
 //	00000007.seg                segment: header, frame, frame, …
+//	00000006.seg.….parked       a segment in a form that Options.Accepts refused
 //	00000005.seg.corrupt        a damaged segment, set aside
 //
 //	segment   | magic · crc · version · content type · schema · uuid · id · first batch, record · time |

@@ -38,8 +38,8 @@ func TestGolden(t *testing.T) {
 	}
 	mem := vfs.NewMem()
 	setContent(t, mem, segmentName(1), want)
-	g, err := loadSegment(mem, testDir, 1)
-	if err != nil {
+	g, _ := segmentFile(segmentName(1))
+	if err := g.load(mem, testDir); err != nil {
 		t.Fatal(err)
 	}
 	got := g.segmentHeader.append(nil)

@@ -1,7 +1,6 @@
 package spool
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +30,9 @@ type SegmentInfo struct {
 	// Damage is what is wrong with the file; the counts above are of what comes
 	// before it.
 	Damage *CorruptError
+	// Parked: no process that opened the spool since has accepted the form of the
+	// records, see [Options.Accepts].
+	Parked bool
 	// Aside: the file was set aside for damage by an earlier process. Nothing
 	// else is known of it.
 	Aside bool
@@ -136,27 +138,25 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 		return nil, fmt.Errorf("spool: cannot read %s: %w", dir, err)
 	}
 	for _, name := range names {
-		id, isSegment := segmentID(name)
-		if isSegment {
-			g, err := loadSegment(fsys, dir, id)
+		if g, ok := segmentFile(name); ok {
+			err := g.load(fsys, dir)
 			switch {
 			case isNotExist(err):
 				continue
 			case err != nil && !damaged(err) && !errors.Is(err, errUnreadable):
 				return nil, fmt.Errorf("spool: cannot read %s: %w", name, err)
 			}
-			g.id = id
-			v.segs = append(v.segs, viewSegment{segment: g, bad: err})
+			v.segs = append(v.segs, viewSegment{segment: &g, bad: err})
 		} else if id, ok := corruptID(name); ok {
 			if size, err := fsys.Size(filepath.Join(dir, name)); err == nil {
 				v.aside = append(v.aside, aside{name: name, id: id, disk: size})
 			}
 		}
 	}
-	slices.SortFunc(v.segs, func(a, b viewSegment) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(v.segs, func(a, b viewSegment) int { return byPlace(*a.segment, *b.segment) })
 	var prev *segment
 	for i := range v.segs {
-		if g := &v.segs[i]; g.bad == nil {
+		if g := &v.segs[i]; g.bad == nil && g.lane == inLine {
 			if g.bad = outOfOrder(prev, g.segment); g.bad == nil {
 				prev = g.segment
 			}
@@ -166,6 +166,12 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 	for i := len(v.segs) - 1; i >= 0; i-- {
 		g := &v.segs[i]
 		g.limit, g.whole = limit, before == g.id+1
+		if g.lane != inLine { // its name says it
+			g.limit, g.whole = g.end, true
+			if g.damage != nil {
+				g.limit, g.whole = mark{seq: maxNumber, rec: maxNumber}, false
+			}
+		}
 		if before = 0; g.bad == nil {
 			limit, before = g.start(), g.id
 		}
@@ -207,7 +213,7 @@ func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	g := v.segs[i]
 	in := &SegmentInfo{
 		Name: g.name, ContentType: g.contentType, Schema: g.schema, Bytes: g.disk,
-		Begun: time.Unix(0, g.created), First: g.firstSeq, Last: g.firstSeq - 1,
+		Begun: time.Unix(0, g.created), First: g.firstSeq, Last: g.firstSeq - 1, Parked: g.lane != inLine,
 	}
 	last := i == len(v.segs)-1
 	if g.bad != nil {
@@ -249,8 +255,8 @@ func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	in.Torn, in.Damage = torn, damage
 	in.Batches, in.Records = end.seq-g.firstSeq, end.rec-g.firstRec
 	in.Last = end.seq - 1
-	if !g.done(v.acked) {
-		in.Pending = g.pending(v.acked)
+	if from := g.settled(v.acked); !g.done(from) {
+		in.Pending = g.pending(from)
 	}
 	return in, nil
 }
@@ -333,7 +339,7 @@ func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) (more, dam
 			}
 			return yield(Entry{}, e), true
 		}
-		e := Entry{Segment: g.name, Seq: h.seq, Time: time.Unix(0, h.at), Acked: h.seq < v.acked.seq, Batch: &s.batch}
+		e := Entry{Segment: g.name, Seq: h.seq, Time: time.Unix(0, h.at), Acked: h.seq < g.settled(v.acked).seq, Batch: &s.batch}
 		if !yield(e, nil) {
 			return false, false
 		}

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,10 @@ type modelBatch struct {
 	seq uint64
 	ns  []int
 	may bool // its Append was cut short by the death of the process
+
+	form    string
+	settled bool // by an Ack of this process
+	sure    bool // one that returned nil
 }
 
 // model does random operations on a spool over a file system that fails, dies
@@ -29,7 +34,9 @@ type model struct {
 	faults float64 // probability that an operation of the file system fails
 	reads  bool    // reads and renames, too
 	quota  int64
-	every  bool // what is on disk is looked at after each step
+	found  int64 // bytes that the process began with: more than the quota if deletions had failed
+	every  bool  // what is on disk is looked at after each step
+	forms  int   // one batch in so many has the other form
 
 	fs   *vfs.Faulty
 	s    *Spool
@@ -38,7 +45,7 @@ type model struct {
 	all     []modelBatch // not acknowledged for sure, oldest first
 	read    int          // of all, how many were handed out
 	acked   int          // of all, how many Ack has settled in this process
-	settled uint64       // last number whose Ack was certainly noted on disk
+	parked  []modelBatch // in forms that this process does not accept, oldest first
 	next    int          // number of the next record
 	dropped uint64       // records of all that DroppedQuota must account for
 	killIn  int          // operations until the process dies; 0: it does not
@@ -84,7 +91,19 @@ func (m *model) options() *Options {
 	if m.r.Intn(4) == 0 {
 		o.Sync = SyncAlways
 	}
+	o.Accepts = m.accepts()
 	return o
+}
+
+// accepts returns which forms a process accepts.
+func (m *model) accepts() func(string, uint32) bool {
+	switch m.r.Intn(4) {
+	case 0:
+		return nil
+	case 1:
+		return func(contentType string, _ uint32) bool { return contentType == formB.ContentType() }
+	}
+	return func(contentType string, _ uint32) bool { return contentType == formA.ContentType() }
 }
 
 // start opens the spool as a new process does and compares everything in it with
@@ -92,7 +111,8 @@ func (m *model) options() *Options {
 func (m *model) start() {
 	m.dict = newTestDict(uint32(m.r.Intn(100)))
 	m.fs = vfs.NewFaulty(m.mem, nil)
-	s, err := open(m.fs, testDir, m.options())
+	o := m.options()
+	s, err := open(m.fs, testDir, o)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -112,12 +132,20 @@ func (m *model) start() {
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		found = append(found, modelBatch{seq: e.Seq, ns: ns})
+		found = append(found, modelBatch{seq: e.Seq, ns: ns, form: e.Batch.Codec.ContentType()})
 	}
 	m.compare(found)
-	m.all, m.read, m.acked = found, 0, 0
+	m.all, m.parked, m.read, m.acked = nil, nil, 0, 0
+	for _, b := range found {
+		if o.Accepts == nil || o.Accepts(b.form, 0) {
+			m.all = append(m.all, b)
+		} else {
+			m.parked = append(m.parked, b)
+		}
+	}
 	m.recovered(s, found)
 	m.dropped, m.corrupt = 0, 0
+	m.found = s.Stats().Bytes
 	m.fs.SetHook(m.hook)
 }
 
@@ -127,8 +155,12 @@ func (m *model) recovered(s *Spool, found []modelBatch) {
 	for _, b := range found {
 		records += uint64(len(b.ns))
 	}
-	if st := s.Stats(); st.Recovered != records || st.Records != records {
-		m.t.Fatalf("%d records on disk, stats %+v", records, st)
+	apart := uint64(0)
+	for _, b := range m.parked {
+		apart += uint64(len(b.ns))
+	}
+	if st := s.Stats(); st.Recovered != records || st.Records != records || s == m.s && st.Parked != apart {
+		m.t.Fatalf("%d records on disk, %d of them parked, stats %+v", records, apart, st)
 	}
 }
 
@@ -146,7 +178,9 @@ func (m *model) moment() {
 			}
 			return 0, nil
 		})
-		s, err := open(dying, testDir, o)
+		its := *o
+		its.Accepts = m.accepts()
+		s, err := open(dying, testDir, &its)
 		dying.Kill()
 		if err == nil {
 			_ = s.Close()
@@ -182,19 +216,21 @@ func (m *model) compare(found []modelBatch) {
 			k++
 		}
 	}
-	for i, b := range m.all {
+	all := slices.Concat(m.all, m.parked)
+	slices.SortStableFunc(all, func(a, b modelBatch) int { return cmp.Compare(a.seq, b.seq) })
+	for _, b := range all {
 		ghost(b.seq)
 		if k < len(found) && found[k].seq == b.seq && slices.Equal(found[k].ns, b.ns) {
-			if b.seq <= m.settled {
+			if b.sure {
 				m.t.Fatalf("batch %d is back though its Ack returned", b.seq)
 			}
 			k++
 			continue
 		}
-		if i < m.acked || b.may {
+		if b.settled || b.may {
 			continue
 		}
-		m.t.Fatalf("batch %d (records %d…) is lost; found %d of %d batches", b.seq, b.ns[0], k, len(m.all))
+		m.t.Fatalf("batch %d (records %d…) is lost; found %d of %d batches", b.seq, b.ns[0], k, len(all))
 	}
 	ghost(1 << 62)
 	if k != len(found) {
@@ -215,7 +251,7 @@ func (m *model) died(err error) bool {
 func (m *model) append() {
 	n := 1 + m.r.Intn(30)
 	form := batch.Codec(formA)
-	if m.r.Intn(20) == 0 {
+	if m.r.Intn(m.forms) == 0 {
 		form = formB
 	}
 	b := numbered(m.next, n, m.dict, form)
@@ -258,11 +294,21 @@ func (m *model) drops() {
 	m.s.mu.Lock()
 	segs := slices.Clone(m.s.segs)
 	m.s.mu.Unlock()
+	isThere := func(b modelBatch) bool {
+		return slices.ContainsFunc(segs, func(g *segment) bool { return g.firstSeq <= b.seq && b.seq < g.end.seq })
+	}
+	m.parked = slices.DeleteFunc(m.parked, func(b modelBatch) bool {
+		gone := !isThere(b)
+		if gone {
+			n -= uint64(len(b.ns))
+			m.ghosts[b.seq] = b.ns
+		}
+		return gone
+	})
 	read, acked := m.read, m.acked
 	for i, b := range m.all {
-		there := slices.ContainsFunc(segs, func(g *segment) bool { return g.firstSeq <= b.seq && b.seq < g.end.seq })
 		switch {
-		case there || i < m.acked:
+		case isThere(b) || i < m.acked:
 			keep = append(keep, b)
 		case i < m.read:
 			m.t.Fatalf("batch %d was dropped while handed out", b.seq)
@@ -333,9 +379,10 @@ func (m *model) ack() {
 	seq := m.all[k].seq
 	err := m.s.Ack(seq)
 	m.acked = k + 1
-	if err == nil {
-		m.settled = seq
-	} else if !errors.Is(err, errInjected) && !errors.Is(err, vfs.ErrKilled) {
+	for i := range m.all[:m.acked] {
+		m.all[i].settled, m.all[i].sure = true, m.all[i].sure || err == nil
+	}
+	if err != nil && !errors.Is(err, errInjected) && !errors.Is(err, vfs.ErrKilled) {
 		m.t.Fatal(err)
 	}
 	m.died(err)
@@ -367,7 +414,7 @@ func (m *model) step() {
 		if err := m.s.Account().Check(); err != nil {
 			m.t.Fatal(err)
 		}
-		if st := m.s.Stats(); m.quota != 0 && st.Bytes > m.quota {
+		if st := m.s.Stats(); m.quota != 0 && st.Bytes > max(m.quota, m.found) {
 			m.t.Fatalf("%d bytes on disk, the quota is %d", st.Bytes, m.quota)
 		}
 	}
@@ -401,12 +448,14 @@ func TestModel(t *testing.T) {
 		reads  bool
 		quota  int64
 		every  bool
+		forms  int
 	}{
-		{"quiet", 0, false, 0, false}, {"faults", 0.05, false, 0, false}, {"quota", 0, false, 64 << 10, false},
-		{"each step", 0.05, false, 0, true}, {"each step quota", 0.05, false, 64 << 10, true}, {"each step reads", 0.1, true, 64 << 10, true},
+		{"quiet", 0, false, 0, false, 20}, {"faults", 0.05, false, 0, false, 20}, {"quota", 0, false, 64 << 10, false, 20},
+		{"forms", 0.02, false, 0, false, 3}, {"forms reads", 0.05, true, 128 << 10, false, 5},
+		{"each step", 0.05, false, 0, true, 10}, {"each step quota", 0.05, false, 64 << 10, true, 10}, {"each step reads", 0.1, true, 64 << 10, true, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := &model{t: t, ghosts: map[uint64][]int{}, r: testSeed(t), mem: vfs.NewMem(), faults: c.faults, reads: c.reads, quota: c.quota, every: c.every}
+			m := &model{t: t, ghosts: map[uint64][]int{}, r: testSeed(t), mem: vfs.NewMem(), faults: c.faults, reads: c.reads, quota: c.quota, every: c.every, forms: c.forms}
 			m.start()
 			for range steps {
 				if m.step(); m.every {

@@ -1,8 +1,10 @@
 package spool
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -23,6 +25,8 @@ const giveUpAfter = 3
 type handout struct {
 	through mark // what settling it settles
 	gap     bool // batches that are gone: settled with the batch before
+	seg     *segment
+	records uint32 // of the account
 	at      int64
 	stored
 }
@@ -70,21 +74,41 @@ func (s *Spool) pick() (g *segment, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, g := range s.segs {
-		if g.done(s.read) || g.empty() {
+		from := g.settled(s.acked)
+		if from.seq < g.firstSeq {
+			from = g.start()
+		}
+		if g.lane == parked || g.done(s.read) || g.done(from) || g.empty() {
 			continue
 		}
-		if g.firstSeq > s.read.seq {
-			if s.acked == s.read {
-				s.acked = g.start()
-			} else {
-				s.handed = append(s.handed, &handout{through: g.start(), gap: true})
+		if from.seq > s.read.seq {
+			if g.lane == inLine && from.seq > s.acked.seq {
+				if len(s.handed) == 0 {
+					s.acked = from
+				} else {
+					s.handed = append(s.handed, &handout{through: from, gap: true})
+				}
 			}
-			s.read = g.start()
+			s.read = from
 		}
 		s.readSeg = g
 		return g, g.size
 	}
 	return nil, 0
+}
+
+// firstLocked returns the mark before the oldest batch that is not settled and may be
+// handed out.
+func (s *Spool) firstLocked() mark {
+	for _, g := range s.segs {
+		if g.lane == late && !g.done(g.from) {
+			return g.from
+		}
+		if g.lane == inLine && !g.done(s.acked) {
+			break
+		}
+	}
+	return s.acked
 }
 
 // load reads the batch at s.read from g.
@@ -106,7 +130,7 @@ func (s *Spool) load(g *segment, size int64, o *handout) error {
 		return err
 	}
 	r.fails = 0
-	o.at, o.gap = h.at, false
+	o.at, o.gap, o.seg, o.records = h.at, false, g, h.records
 	o.through = mark{seq: h.seq + 1, rec: h.rec + uint64(h.records)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +210,7 @@ func (s *Spool) Rewind() {
 	s.r.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.read, s.readSeg = s.acked, nil
+	s.read, s.readSeg = s.firstLocked(), nil
 }
 
 // Ack settles all batches up to and including number seq, which must have been
@@ -204,18 +228,24 @@ func (s *Spool) Ack(seq uint64) error {
 	case s.closed:
 		s.mu.Unlock()
 		return ErrClosed
-	case seq >= s.read.seq:
-		last := s.read.seq - 1
+	case seq >= max(s.read.seq, s.acked.seq):
+		last := max(s.read.seq, s.acked.seq) - 1
 		s.mu.Unlock()
 		return fmt.Errorf("spool: cannot acknowledge batch %d: the last one handed out is %d", seq, last)
 	}
 	n := 0
 	for n < len(s.handed) && (s.handed[n].through.seq <= seq+1 || s.handed[n].gap) {
 		o := s.handed[n]
-		if !o.gap {
-			s.count.acked += o.through.rec - s.acked.rec
+		s.count.acked += uint64(o.records)
+		if g := o.seg; !o.gap && g.lane == late {
+			g.from = o.through
+			if !slices.Contains(s.moved, g) {
+				s.moved = append(s.moved, g)
+			}
 		}
-		s.acked = o.through
+		if o.through.seq > s.acked.seq {
+			s.acked = o.through // in line, all before it is settled, and the rest has names of its own
+		}
 		n++
 	}
 	acked, lastID, end := s.acked, s.lastID, s.tailLocked()
@@ -225,6 +255,7 @@ func (s *Spool) Ack(seq uint64) error {
 	}
 	s.reuse(n)
 	err := s.cur.write(acked, lastID, end)
+	err = errors.Join(err, s.noteLate())
 	if s.settled(s.r.seg) {
 		s.r.close() // some systems delete no open file
 	}
@@ -248,7 +279,7 @@ func (s *Spool) tailLocked() mark {
 func (s *Spool) settled(g *segment) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return g != nil && g != s.active && g.done(s.acked)
+	return g != nil && g != s.active && g.done(g.noted(s.acked))
 }
 
 // reuse takes the first n handouts back.

@@ -48,9 +48,17 @@ type Options struct {
 	// a codec that knows its content type and renders every record as
 	// {"raw":"…"}, so that a sink can see that the form is foreign to it.
 	Codec func(contentType string, schema uint32) batch.Codec
+	// Accepts reports whether records of a content type and schema version can be
+	// delivered. Segments of other forms that Open finds are parked: they stay on disk
+	// as they are, in files *.parked, are not handed out, keep their place for an Open
+	// that accepts them, and hold up nothing. They count in [Spool.Account] and
+	// towards MaxBytes, so that with [DropOldest] they go by age as others do. Open
+	// asks once for each form that it finds. What this process appends is handed out in any
+	// case. Default nil: all can be delivered.
+	Accepts func(contentType string, schema uint32) bool
 	// OnEvent is told of damage ("corrupt", Err is a [*CorruptError]), of
 	// segments dropped over quota ("drop"), of unacknowledged records found by
-	// Open ("recover"), and of a background Sync that fails ("sync") and, with a
+	// Open ("recover"), of those of them that are parked ("parked", once for each form), and of a background Sync that fails ("sync") and, with a
 	// nil Err, of one that works again. It runs on a goroutine of its own behind a
 	// bounded queue. Default nil: nobody is told; [Stats] has the numbers.
 	OnEvent func(batch.Event)

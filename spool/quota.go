@@ -73,7 +73,7 @@ func (s *Spool) overQuota(need int64) (over bool, v victim, settled bool) {
 		if g == s.active {
 			return true, victim{name: g.name, sealFirst: true}, false
 		}
-		n := g.pending(s.acked)
+		n := g.pending(g.settled(s.acked))
 		s.count.droppedQuota += n
 		s.count.droppedSegments++
 		g.gone = true
@@ -107,7 +107,10 @@ func (s *Spool) yieldLocked() (n int64) {
 // pinnedLocked reports whether g must stay: Next is in it, or a batch of it is
 // handed out and not acknowledged.
 func (s *Spool) pinnedLocked(g *segment) bool {
-	return g == s.readSeg || max(g.firstSeq, s.acked.seq) < min(g.end.seq, s.read.seq)
+	if g.lane == parked {
+		return false
+	}
+	return g == s.readSeg || max(g.firstSeq, g.noted(s.acked).seq) < min(g.end.seq, s.read.seq)
 }
 
 // diskLocked returns the bytes that segments and damaged files take.

@@ -23,7 +23,7 @@ func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 //	headers  one read per segment; a bad one is set aside
 //	ends     a segment ends where the next begins; where the next is missing its
 //	         frame headers are walked, and the last segment is read whole
-//	settle   what is acknowledged is deleted
+//	settle   what is acknowledged is deleted, what is not accepted is parked
 //
 // The caller is Open; nobody else knows s yet.
 func (s *Spool) recover() error {
@@ -47,7 +47,9 @@ func (s *Spool) recover() error {
 	for _, g := range bad {
 		s.rejectHeader(g)
 	}
-	s.settle()
+	if err := s.settle(); err != nil {
+		return err
+	}
 	slices.SortFunc(s.aside, func(a, b aside) int { return cmp.Compare(a.id, b.id) })
 	s.pruneAside(keepAside)
 	if s.tailMissed {
@@ -102,11 +104,11 @@ type badSegment struct {
 // loadHeaders fills s.segs, in order, and s.aside. It returns the segments that
 // cannot be used.
 func (s *Spool) loadHeaders(names []string) (bad []*badSegment, err error) {
-	var ids []uint64
+	var files []segment
 	for _, name := range names {
-		if id, ok := segmentID(name); ok {
-			ids = append(ids, id)
-			s.lastID = max(s.lastID, id)
+		if g, ok := segmentFile(name); ok {
+			files = append(files, g)
+			s.lastID = max(s.lastID, g.id)
 		} else if id, ok := corruptID(name); ok {
 			s.lastID = max(s.lastID, id)
 			size, err := s.fs.Size(s.path(name))
@@ -116,24 +118,27 @@ func (s *Spool) loadHeaders(names []string) (bad []*badSegment, err error) {
 			s.aside = append(s.aside, aside{name: name, id: id, disk: size})
 		}
 	}
-	slices.Sort(ids) // longer numbers sort wrongly as names
+	slices.SortFunc(files, byPlace) // longer numbers sort wrongly as names
 	var prev *segment
-	for i, id := range ids {
-		g, err := loadSegment(s.fs, s.dir, id)
+	for i := range files {
+		g := &files[i]
+		err := g.load(s.fs, s.dir)
 		if err != nil && !damaged(err) && !errors.Is(err, errUnreadable) {
 			return nil, err
 		}
-		if err == nil {
+		if err == nil && g.lane == inLine {
 			err = outOfOrder(prev, g)
 		}
 		switch {
 		case err == nil:
 			s.segs = append(s.segs, g)
-			prev = g
-		case err == errTruncated && i == len(ids)-1:
+			if g.lane == inLine {
+				prev = g
+			}
+		case err == errTruncated && g.lane == inLine && i == len(files)-1:
 			s.remove(g.name) // killed while making it: it never held a batch
 		default:
-			bad = append(bad, &badSegment{name: g.name, id: id, disk: g.disk, cause: err})
+			bad = append(bad, &badSegment{name: g.name, id: g.id, disk: g.disk, cause: err})
 		}
 	}
 	return bad, nil
@@ -147,29 +152,32 @@ func outOfOrder(prev, g *segment) error {
 	return nil
 }
 
-// loadSegment reads the header of segment id. On error g has name and disk only.
-func loadSegment(fsys vfs.FS, dir string, id uint64) (g *segment, err error) {
-	g = &segment{name: segmentName(id)}
+// load reads the header of the segment, of which name, number and lane are known. On
+// error the size on disk is set at most.
+func (g *segment) load(fsys vfs.FS, dir string) error {
 	f, err := openIn(fsys, dir, g.name)
 	if errors.Is(err, vfs.ErrNotRegular) {
-		return g, errNotPlain
+		return errNotPlain
 	}
 	if err != nil {
-		return g, err
+		return err
 	}
 	defer f.Close()
 	if g.disk, err = f.Size(); err != nil {
-		return g, err
+		return err
 	}
 	h, err := readSegmentHeader(f, g.disk)
 	if err != nil && !damaged(err) {
 		err = fmt.Errorf("%w: %w", errUnreadable, err)
 	}
-	if err == nil && h.id != id {
-		err = errMisnamed
+	if err != nil {
+		return err
+	}
+	if h.id != g.id || g.lane != inLine && (g.from.seq < h.firstSeq || g.from.rec < h.firstRec) {
+		return errMisnamed
 	}
 	g.segmentHeader, g.size = h, min(g.disk, maxSegmentFile)
-	return g, err
+	return nil
 }
 
 // findEnds sets the end of every segment and s.next.
@@ -177,6 +185,12 @@ func (s *Spool) findEnds() error {
 	s.next = mark{seq: 1}
 	for i, g := range s.segs {
 		last := i == len(s.segs)-1
+		if g.lane != inLine {
+			if last && g.damage != nil {
+				s.next.seq = max(s.next.seq, g.end.seq+1) // as mendTail
+			}
+			continue // its name says it
+		}
 		if !last && s.segs[i+1].id == g.id+1 {
 			g.end = s.segs[i+1].start()
 			continue
@@ -186,11 +200,14 @@ func (s *Spool) findEnds() error {
 			return err
 		}
 		if last {
-			s.next = g.end
+			s.next.seq, s.next.rec = max(s.next.seq, g.end.seq), max(s.next.rec, g.end.rec)
 			s.mendTail(g, torn)
 		} else if start := s.segs[i+1].start(); g.end.seq > start.seq || g.end.rec > start.rec {
 			g.end = start // the rest was written over by what follows
 		}
+	}
+	for _, g := range s.segs {
+		s.next.seq, s.next.rec = max(s.next.seq, g.end.seq), max(s.next.rec, g.end.rec)
 	}
 	return nil
 }
@@ -327,11 +344,17 @@ func (s *Spool) rejectHeader(b *badSegment) {
 	s.setAside(b.name, b.id, b.disk)
 }
 
-// settle places the marks, deletes what is acknowledged and counts the rest.
-func (s *Spool) settle() {
+// settle places the marks, deletes what is acknowledged, parks what is not accepted
+// and counts the rest.
+func (s *Spool) settle() error {
+	for _, g := range s.segs {
+		if g.lane == parked {
+			g.lane = late // so that it may be swept; park decides
+		}
+	}
 	s.sweep()
-	if len(s.segs) > 0 {
-		first := s.segs[0]
+	first := s.firstInLine()
+	if first != nil {
 		if s.acked.seq <= first.firstSeq {
 			s.acked = first.start() // what was before is gone
 		}
@@ -339,24 +362,44 @@ func (s *Spool) settle() {
 	}
 	s.next.seq = max(s.next.seq, s.acked.seq)
 	s.next.rec = max(s.next.rec, s.acked.rec)
-	if len(s.segs) == 0 {
+	if first == nil {
 		s.acked = s.next
 	}
-	s.read = s.acked
-	for _, g := range s.segs {
-		s.count.recovered += g.pending(s.acked)
+	if err := s.park(); err != nil {
+		return err
 	}
-	if n := s.count.recovered; n > 0 {
+	s.read = s.firstLocked()
+	waiting := uint64(0)
+	for _, g := range s.segs {
+		n := g.pending(g.settled(s.acked))
+		s.count.recovered += n
+		if g.lane != parked {
+			waiting += n
+		}
+	}
+	s.tellParked()
+	if n := waiting; n > 0 {
 		s.events.Post(batch.Event{Output: s.opt.Name, Op: "recover", Count: n})
 	}
 	// Go on in the last segment while it is small, or a process that is
 	// restarted again and again would leave a file each time.
 	if n := len(s.segs); n > 0 {
 		g := s.segs[n-1]
-		if g.damage == nil && g.size == g.disk && g.end == s.next && g.size < s.opt.SegmentBytes/2 {
+		if g.lane == inLine && g.damage == nil && g.size == g.disk && g.end == s.next && g.size < s.opt.SegmentBytes/2 {
 			s.w.seg, s.active = g, g
 		}
 	}
+	return nil
+}
+
+// firstInLine returns the first segment in line, nil if there is none.
+func (s *Spool) firstInLine() *segment {
+	for _, g := range s.segs {
+		if g.lane == inLine {
+			return g
+		}
+	}
+	return nil
 }
 
 // openIn opens a file of dir for reading.

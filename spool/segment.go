@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,6 +19,10 @@ const (
 type segment struct {
 	segmentHeader
 	name string // within the directory
+	lane lane
+
+	from  mark // parked and late: everything before it is settled
+	named mark // the same, as the name of the file says it
 
 	end    mark  // of the frames that can be read, or are expected to be there
 	size   int64 // bytes that may be read
@@ -72,10 +77,25 @@ func corruptID(name string) (uint64, bool) {
 	return segmentID(name[:i+len(segmentSuffix)])
 }
 
+// segmentFile reads the name of a segment file, parked or in line.
+func segmentFile(name string) (g segment, ok bool) {
+	g.name = name
+	if g.id, ok = segmentID(name); ok {
+		return g, true
+	}
+	return g, g.parseParked()
+}
+
+// byPlace compares segments by number. One that is parked comes before one in line of
+// the same number.
+func byPlace(a, b segment) int {
+	return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(b.lane, a.lane), cmp.Compare(a.from.seq, b.from.seq))
+}
+
 // IsFile reports whether a file of this name belongs to a spool: a segment, one
-// that was set aside, the cursor or the lock.
+// that was parked or set aside, the cursor or the lock.
 func IsFile(name string) bool {
-	_, segment := segmentID(name)
+	_, segment := segmentFile(name)
 	_, set := corruptID(name)
 	return segment || set || name == cursorName || name == lockName
 }

@@ -27,12 +27,14 @@ type Spool struct {
 	w       writer
 
 	// readMu is held by what hands out and settles batches. It guards r, cur,
-	// handed and free.
+	// handed, free and
+	// moved.
 	readMu sync.Mutex
 	r      reader
 	cur    cursor
 	handed []*handout // handed out and not acknowledged, oldest first
 	free   []*handout
+	moved  []*segment // late ones, of which more is settled than their name says
 
 	// syncMu is held during Sync.
 	syncMu sync.Mutex
@@ -236,7 +238,7 @@ func (s *Spool) sweep() {
 	var done []*segment
 	keep := s.segs[:0]
 	for _, g := range s.segs {
-		if g != s.active && g.done(s.acked) {
+		if g != s.active && g.done(g.noted(s.acked)) {
 			g.gone = true
 			done = append(done, g)
 		} else {

@@ -24,10 +24,13 @@ type counters struct {
 // said, and since Open; gap markers are no records.
 type Stats struct {
 	Records  uint64    // not acknowledged, counted by walking the segments
-	Bytes    int64     // on disk, damaged files included
+	Bytes    int64     // on disk, parked and damaged files included
 	MaxBytes int64     // the quota
-	Segments int       // files that are in use
-	Oldest   time.Time // beginning of the oldest segment with records not acknowledged; zero: none
+	Segments int       // files that are in use, parked ones included
+	Oldest   time.Time // beginning of the oldest segment with records not acknowledged, parked ones aside; zero: none
+
+	Parked      uint64 // of Records, those in a form that Options.Accepts refuses
+	ParkedFiles int
 
 	Appended     uint64
 	Batches      uint64 // batches appended
@@ -60,8 +63,11 @@ func (s *Spool) Stats() Stats {
 		AsideFiles: len(s.aside), Syncs: c.syncs, SyncErrors: c.syncErrors,
 	}
 	for _, g := range s.segs {
-		n := g.pending(s.acked)
-		if n > 0 && st.Oldest.IsZero() {
+		n := g.pending(g.settled(s.acked))
+		if g.lane == parked {
+			st.Parked += n
+			st.ParkedFiles++
+		} else if n > 0 && st.Oldest.IsZero() {
 			st.Oldest = time.Unix(0, g.created)
 		}
 		st.Records += n

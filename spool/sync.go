@@ -96,24 +96,31 @@ func (s *Spool) Sync() error {
 func (s *Spool) syncAll() error {
 	type job struct {
 		g    *segment
+		name string
 		size int64
 	}
 	var jobs []job
 	s.mu.Lock()
 	for _, g := range s.segs {
 		if g.synced < g.size {
-			jobs = append(jobs, job{g, g.size})
+			jobs = append(jobs, job{g, g.name, g.size})
 		}
 	}
 	s.mu.Unlock()
 	for _, j := range jobs {
-		if err := syncFile(s.fs, s.path(j.g.name)); err != nil {
-			s.countSync(false)
-			return fmt.Errorf("spool: cannot sync %s: %w", j.g.name, err)
+		for again := true; again; {
+			if err := syncFile(s.fs, s.path(j.name)); err != nil {
+				s.countSync(false)
+				return fmt.Errorf("spool: cannot sync %s: %w", j.name, err)
+			}
+			s.mu.Lock()
+			if again = j.g.name != j.name; again { // renamed meanwhile: it may not have been found
+				j.name = j.g.name
+			} else {
+				j.g.synced = max(j.g.synced, j.size)
+			}
+			s.mu.Unlock()
 		}
-		s.mu.Lock()
-		j.g.synced = max(j.g.synced, j.size)
-		s.mu.Unlock()
 	}
 	err := s.cur.f.Sync()
 	if err != nil {

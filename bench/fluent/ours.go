@@ -75,7 +75,7 @@ func OursPlanned(addr string, _ int) (*Poster, error) {
 			return err
 		},
 		Held: func() int {
-			s := l.Writer().Stats()
+			s := l.Stats().Slab
 			return s.SlabBytes * s.SlabCount // larger records included
 		},
 	}, nil

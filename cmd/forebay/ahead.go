@@ -76,7 +76,7 @@ func (p *pipeline) openAhead(stdin *os.File) error {
 // have said so.
 func (p *pipeline) anySafe() bool {
 	for _, out := range p.outs {
-		if out.w.Stats().CrashUnsafe == "" {
+		if out.slabs().CrashUnsafe == "" {
 			return true
 		}
 	}

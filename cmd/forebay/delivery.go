@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,110 +87,55 @@ func (f *deliveryFlags) maxAge() time.Duration {
 	return time.Duration(f.retryAge)
 }
 
-// A delivery is the deliver.Engine of an output and what it needs: the spool and
-// the dead-letter file. Close, which the slab.Writer calls, closes the engine;
-// release the rest.
-type delivery struct {
-	*deliver.Engine
-	spool   *spool.Spool            // nil: none
-	letters *deliver.DeadLetterFile // nil: none
-	feed    atomic.Pointer[slab.Writer]
-	told    atomic.Bool // the slab.Writer has the report of the engine
-}
-
-// newDelivery puts an engine in front of out's target, which remains the caller's if
-// it fails.
-func (p *pipeline) newDelivery(out *output) (*delivery, error) {
+// newOutput puts memory of o, and the delivery that flags ask for, in front of out's
+// target.
+func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, error) {
 	c, to, t := p.c, out.to, out.t
-	sink := t.asSink()
-	if _, is := sink.(*deliver.Engine); is {
-		return nil, fmt.Errorf("--to %s: this kind of destination does not take --fallback, --spool, --dead-letter and --retry-age yet", to)
+	opts := &deliver.OutputOptions{
+		Name: to, Codec: o.Codec, CodecFor: t.codecFor, Slab: *o,
+		Deliver: deliver.Options{
+			PendingLimit: c.pendingLimit, OnError: p.deliveryEvent,
+			Retry: &deliver.RetryOptions{MaxAge: c.maxAge()},
+		},
+		DeadLetterFile: c.deadLetter,
+		Spool:          spool.Options{MaxBytes: c.spoolMax.value, OnEvent: p.spoolEvent},
 	}
-	sink = c.outlive(sink)
-	d := new(delivery)
-	o := &deliver.Options{
-		Name: to, PendingLimit: c.pendingLimit, Pending: d.waiting, OnError: p.deliveryEvent,
-		Retry: &deliver.RetryOptions{MaxAge: c.maxAge()}, SpillWhenFull: c.spills(),
-	}
-	fail := func(err error) (*delivery, error) {
-		d.release()
-		return nil, err
-	}
-	var err error
 	if p.fallback != nil {
-		if o.Handler, err = deliver.ToSink(p.fallback, nil); err != nil {
-			return fail(err)
-		}
-	}
-	if c.deadLetter != "" {
-		if d.letters, err = deliver.OpenDeadLetterFile(c.deadLetter, to); err != nil {
-			return fail(fmt.Errorf("--dead-letter %s: %s", c.deadLetter, plain(err)))
-		}
-		o.DeadLetter = d.letters
+		opts.Deliver.Handler = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+			ctx, cancel := context.WithTimeout(context.Background(), deliver.DefaultHandlerTimeout)
+			defer cancel()
+			return p.fallback.Send(ctx, b)
+		})
 	}
 	if c.spool != "" {
 		if policy := c.whenFull.String(); len(p.outs) == 0 && strings.HasPrefix(policy, "drop-") {
 			p.con.say("--when-full %s drops lines while a destination is slow, whatever room is in --spool; --when-full spill puts them there", policy)
 		}
-		dict := dictionaryOf(sink)
-		d.spool, err = spool.Open(filepath.Join(c.spool, out.dir), &spool.Options{
-			Name: to, MaxBytes: c.spoolMax.value, Streams: dict, Codec: t.codecFor, OnEvent: p.spoolEvent,
-		})
-		if err != nil {
-			return fail(fmt.Errorf("--spool %s: %s", c.spool, plain(err)))
-		}
-		if n := d.spool.Account().Recovered; n > 0 {
-			p.con.say("%s: %d records of an earlier run come first", to, n)
-		}
-		o.Spill = d.spool
+		opts.SpoolDir = filepath.Join(c.spool, out.dir)
 	}
-	if d.Engine, err = deliver.New(sink, o); err != nil {
-		return fail(err)
+	d, err := deliver.NewOutput(deliver.FromSink(c.outlive(t.asSink())), opts)
+	if err != nil {
+		return nil, errors.New(strings.NewReplacer(
+			"deliver: cannot open DeadLetterFile: deliver: ", "--dead-letter "+c.deadLetter+": ",
+			"deliver: cannot open SpoolDir: spool: ", "--spool "+c.spool+": ",
+		).Replace(err.Error()))
+	}
+	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the spool tells of those that stay
+		n := st.Deliver.Recovered - st.Spool.Parked
+		p.con.say("%s: %d records of an earlier run come first", to, n)
 	}
 	return d, nil
 }
 
-// waiting returns how many records wait in front of the engine.
-func (d *delivery) waiting() uint64 {
-	if w := d.feed.Load(); w != nil {
-		return w.Account().Pending.Slab
+// letters returns the file of out's refused lines, "" if they are only counted.
+func (p *pipeline) letters(to string) string {
+	if p.c.deadLetter != "" || p.c.spool == "" {
+		return p.c.deadLetter
 	}
-	return 0
-}
-
-// Shutdown is [deliver.Engine.Shutdown], for the slab.Writer.
-func (d *delivery) Shutdown(ctx context.Context) (batch.Report, error) {
-	r, err := d.Engine.Shutdown(ctx)
-	d.told.Store(true)
-	return r, err
-}
-
-// writer puts slabs in front of the engine.
-func (d *delivery) writer(t *target, o *slab.Options) (*slab.Writer, error) {
-	var sink batch.Sink = d
-	if dict := dictionaryOf(t.sink); dict != nil {
-		sink = struct {
-			*delivery
-			batch.Dictionary
-		}{d, dict}
+	if dir, ok := p.dirs.Load(to); ok {
+		return filepath.Join(p.c.spool, dir.(string), deliver.DeadLetterName)
 	}
-	w, err := slab.NewSink(sink, o)
-	if err == nil {
-		d.feed.Store(w)
-	}
-	return w, err
-}
-
-// release closes what the engine used. The engine must be closed.
-func (d *delivery) release() error {
-	var errs [2]error
-	if d.spool != nil {
-		errs[0] = d.spool.Close()
-	}
-	if d.letters != nil {
-		errs[1] = d.letters.Close()
-	}
-	return errors.Join(errs[:]...)
+	return filepath.Join(p.c.spool, "*", deliver.DeadLetterName)
 }
 
 // codecFor returns the codec of lines that an earlier run has left.
@@ -224,36 +168,6 @@ func safeName(to string) string {
 	safe = strings.TrimLeft(safe[max(0, len(safe)-readable):], ".")
 	sum := sha256.Sum256([]byte(to))
 	return safe + "-" + hex.EncodeToString(sum[:4])
-}
-
-// spoolGrace is how much more time a closing output with an engine gets to put
-// what it holds into the spool: when the end comes at once, and when the disk is
-// slow just then.
-const spoolGrace = 500 * time.Millisecond
-
-// until returns the context of the end of an output with an engine. When end is
-// forced the engine stops trying, and the rest of the time is for its spool.
-func (d *delivery) until(end context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(end))
-	stopTimer := func() {}
-	if deadline, ok := end.Deadline(); ok {
-		if deadline = later(deadline, time.Now().Add(spoolGrace)); d.spool != nil {
-			deadline = deadline.Add(spoolGrace)
-		}
-		ctx, stopTimer = context.WithDeadlineCause(ctx, deadline, errDeadline)
-	}
-	stop := context.AfterFunc(end, func() {
-		d.Drain(time.Now())
-		time.AfterFunc(spoolGrace, cancel)
-	})
-	return ctx, func() { stop(); stopTimer(); cancel() }
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // keptIn names where records are that are not delivered.
@@ -293,12 +207,12 @@ func (p *pipeline) deliveryEvent(e batch.Event) {
 		say("--fallback %s works again", p.fallback.to)
 	case "poison":
 		where := "dropping them; --dead-letter FILE would keep them"
-		if p.c.deadLetter != "" {
-			where = "see " + p.c.deadLetter
+		if file := p.letters(e.Output); file != "" {
+			where = "see " + file
 		}
 		say("refuses records for good: %s; %s", plain(e.Err), where)
 	case "dead-letter":
-		say("--dead-letter %s: %s", p.c.deadLetter, plain(e.Err))
+		say("--dead-letter %s: %s", p.letters(e.Output), plain(e.Err))
 	case "too-large":
 		say("%s; sending less at once", plain(e.Err))
 	case "spill":

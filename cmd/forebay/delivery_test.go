@@ -51,11 +51,11 @@ func TestSpoolSurvives(t *testing.T) {
 }
 
 // A destination that is left alone after the first attempt is said to be down, and
-// why.
+// why, once.
 func TestSpillSaysWhy(t *testing.T) {
 	for want, err := range map[string]error{
-		"fake: is down, lines go to --spool DIR: wrong password\n": batch.Fatal(errors.New("wrong password")),
-		"fake: refused; trying again\n":                            errors.New("refused"),
+		"fake: is down, lines go to --spool DIR": batch.Fatal(errors.New("wrong password")),
+		"fake: refused; trying again\n":          errors.New("refused"),
 	} {
 		dir := t.TempDir()
 		want = strings.Replace(want, "DIR", dir, 1)
@@ -167,8 +167,8 @@ func TestFallbackTranscodes(t *testing.T) {
 		wantType string
 	}{
 		{"raw to lines", false, nil, "one\n", "one\n", ""},
-		{"logfmt to lines", false, encode.LogfmtCodec(), "msg=one\n", "msg=one\n", encode.ContentTypeLogfmt},
-		{"foreign to lines", false, foreign{encode.LogfmtCodec()}, "msg=one", `{"msg":"one"}` + "\n", encode.ContentTypeJSON},
+		{"logfmt to lines", false, encode.LogfmtCodec(), "msg=one\n", "msg=one\n", encode.LogfmtCodec().ContentType()},
+		{"foreign to lines", false, foreign{encode.LogfmtCodec()}, "msg=one", `{"msg":"one"}` + "\n", encode.JSONCodec().ContentType()},
 		{"raw to own", true, nil, "one\n", "<one>", ""},
 		{"foreign to own", true, foreign{encode.LogfmtCodec()}, "msg=one", `<{"msg":"one"}>`, ""},
 		{"not to be encoded", true, nil, "bad\n", `<"bad">`, ""},

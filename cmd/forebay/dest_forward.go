@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 )
 
@@ -109,18 +110,18 @@ func (d forwardDest) Open(rest string) (*target, error) {
 	}
 	t := &target{encode: newForwardEncoder(), codec: fluent.Codec()}
 	if d.f.on("dry-run") {
-		sink, err := fluent.DryRun(os.Stdout, c)
-		t.sink = sink
-		return t, plainForward(err)
+		dry, err := fluent.DryRun(os.Stdout, c)
+		if err != nil {
+			return nil, plainForward(err)
+		}
+		t.sink = deliver.AsSink(dry)
+		return t, nil
 	}
-	sink, err := fluent.NewClient(c)
+	client, err := fluent.NewClient(c)
 	if err != nil {
 		return nil, plainForward(err)
 	}
-	t.sink, t.engine = sink, true
-	if f := d.f.cmd.Flags().Lookup("crash-safe"); f != nil && f.Changed {
-		t.sink = sink.Blocking() // what is under way stays in the slabs
-	}
+	t.sink, t.engine = deliver.AsSink(client), true
 	return t, nil
 }
 

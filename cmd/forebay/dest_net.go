@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/netsink"
 )
 
@@ -48,7 +49,7 @@ func (d netDest) Open(rest string) (*target, error) {
 			return nil, err
 		}
 	}
-	s, err := netsink.New(d.scheme+":"+rest, o)
+	to, err := netsink.New(d.scheme+":"+rest, o)
 	if err != nil {
 		why := err.Error()
 		for _, prefix := range []string{"netsink: ", "cannot read the destination: "} {
@@ -56,5 +57,5 @@ func (d netDest) Open(rest string) (*target, error) {
 		}
 		return nil, errors.New(why)
 	}
-	return &target{sink: s, engine: true, header: strings.HasPrefix(d.scheme, "syslog")}, nil
+	return &target{sink: deliver.AsSink(to), engine: true, header: strings.HasPrefix(d.scheme, "syslog")}, nil
 }

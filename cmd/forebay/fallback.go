@@ -10,7 +10,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
-	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 )
 
@@ -38,10 +37,6 @@ func openFallback(c *pipeConfig) (*fallback, error) {
 	t, err := openAt(c.dests, "--fallback", c.fallback)
 	if err != nil {
 		return nil, err
-	}
-	if _, is := t.sink.(*deliver.Engine); is { // it would say that it has what it only holds
-		t.close()
-		return nil, fmt.Errorf("--fallback %s: this kind of destination cannot be one yet", redact(c.fallback))
 	}
 	return &fallback{
 		to: strings.TrimSuffix(redact(c.fallback), ":"), t: t, sink: t.asSink(),
@@ -79,11 +74,8 @@ func (t *target) takes(c batch.Codec) bool {
 	if c == nil || t.codec == nil || c.ContentType() != t.codec.ContentType() {
 		return false
 	}
-	switch t.sink.(type) {
-	case batch.Dictionary, *deliver.Engine: // its numbers of streams are its own
-		return false
-	}
-	return true
+	_, is := t.sink.(batch.Dictionary) // its numbers of streams are its own
+	return !is
 }
 
 // isLines reports whether records of this form are lines that a file can take.

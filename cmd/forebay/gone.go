@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/file"
 )
 
-// outlived is a sink behind a deliver.Engine whose reader may go. Without an
+// outlived is a sink behind a deliver.Outlet whose reader may go. Without an
 // engine its lines are lost then; here they go where those of a destination that
 // is down go or, if there is no such place, where refused ones go.
 type outlived struct {

@@ -14,7 +14,7 @@ import (
 )
 
 // A lineSink is a batch.Sink for a writer of lines, for use behind a
-// deliver.Engine. It remembers how far into a record a failed write came: if that
+// deliver.Outlet. It remembers how far into a record a failed write came: if that
 // record is the next one it goes on from there, else it ends the torn line. Send
 // may be called from several goroutines at once.
 type lineSink struct {

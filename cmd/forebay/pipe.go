@@ -88,7 +88,8 @@ What a destination does not take is tried again, in order. While a destination i
 down, lines go to --fallback (once more than --pending-limit wait), else into
 --spool, else they wait in the slabs. A spool is read by the next run with the
 same --to, which delivers it first. Lines that a destination refuses for good go
-to --dead-letter; without it they are only counted. On the network, and with any of
+to --dead-letter or, with --spool, to dead-letters.jsonl in the directory of their
+destination there; without both they are only counted. On the network, and with any of
 --fallback, --spool, --dead-letter and --retry-age, a line that failed is given up
 when it is older than --retry-age. --crash-safe keeps what was read and not yet
 delivered even if the program is killed; the next run delivers it first, and forebay

@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -39,6 +40,7 @@ type pipeline struct {
 
 	fallback *fallback      // nil: none
 	lastly   []string       // what shutdown has to say, besides the summary
+	dirs     sync.Map       // names of outputs' directories in --spool, by output
 	full     sync.Map       // names of outputs that were said to be full and drop
 	why      sync.Map       // names of outputs of which it was said why they fail
 	early    sync.WaitGroup // outputs that unstick ends
@@ -61,8 +63,8 @@ type output struct {
 	to  string // as it is shown: without secrets
 	dir string // name of its directories in --spool and --crash-safe
 	t   *target
-	d   *delivery // between w and t; nil: none
-	w   *slab.Writer
+	d   *deliver.Output // w, if there is a delivery; nil: slabs alone
+	w   tank
 
 	once    sync.Once    // for shutdown
 	early   bool         // shutdown was begun while the reader was still at it
@@ -70,6 +72,21 @@ type output struct {
 	err     error
 	refused uint64 // records that came when the time was up; settle puts them into report
 	kept    uint64 // as many of them are kept with the input that was read
+}
+
+// A tank is the memory of an output: a deliver.Output, or a slab.Writer alone.
+type tank interface {
+	WriteRecord(p []byte, m batch.Meta) error
+	RefuseOversize() error
+	Shutdown(ctx context.Context) (batch.Report, error)
+}
+
+// slabs returns the state of the memory.
+func (out *output) slabs() slab.Stats {
+	if w, ok := out.w.(*slab.Writer); ok {
+		return w.Stats()
+	}
+	return out.d.Stats().Slab
 }
 
 // runPipe opens everything, runs, and reports.
@@ -174,17 +191,9 @@ func (p *pipeline) connect(out *output) (err error) {
 				p.event(e, memory(o))
 			}
 		}
-		if out.d, err = p.newDelivery(out); err != nil {
-			t.close()
-			return err
-		}
-		if out.w, err = out.d.writer(t, o); err != nil {
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
-			out.d.Close(ctx)
-			out.d.release()
-		}
-		return err
+		p.dirs.Store(out.to, out.dir)
+		out.d, err = p.newOutput(out, o)
+		out.w = out.d
 	case t.sink != nil:
 		out.w, err = slab.NewSink(t.sink, o)
 	default:
@@ -198,13 +207,10 @@ func (p *pipeline) connect(out *output) (err error) {
 
 // abandon closes outputs that nothing was written to.
 func (p *pipeline) abandon() {
-	ctx, cancel := context.WithTimeout(context.Background(), spoolGrace)
+	ctx, cancel := context.WithTimeout(context.Background(), closetime.Disk)
 	defer cancel()
 	for _, out := range p.outs {
 		out.w.Shutdown(ctx)
-		if out.d != nil {
-			out.d.release()
-		}
 	}
 	if p.fallback != nil {
 		p.fallback.close(ctx)
@@ -326,7 +332,7 @@ func (p *pipeline) unstick(end *ending) {
 		return
 	}
 	for _, out := range p.outs {
-		if out.early || out.w.Stats().Waiting == 0 {
+		if out.early || out.slabs().Waiting == 0 {
 			continue
 		}
 		out.early = true
@@ -350,7 +356,7 @@ func (p *pipeline) shutdown(ctx context.Context) {
 	if p.fallback == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spoolGrace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closetime.Disk)
 	defer cancel()
 	if err := errors.Join(p.fallback.Sync(), p.fallback.close(ctx)); err != nil {
 		p.lastly = append(p.lastly, fmt.Sprintf("--fallback %s: %s", p.fallback.to, plain(err)))
@@ -359,36 +365,14 @@ func (p *pipeline) shutdown(ctx context.Context) {
 
 // shutdown delivers what the output holds, until end; once.
 func (out *output) shutdown(end context.Context) {
-	out.once.Do(func() { out.deliverUntil(end) })
-}
-
-func (out *output) deliverUntil(end context.Context) {
-	if out.d == nil {
-		out.report, out.err = out.w.Shutdown(end)
-		return
-	}
-	ctx, cancel := out.d.until(end)
-	defer cancel()
-	out.report, out.err = out.w.Shutdown(ctx)
-	// It was closed by the Writer, unless that ran out of time.
-	brief, cancel := context.WithTimeout(context.Background(), spoolGrace)
-	defer cancel()
-	told := out.d.told.Load()
-	report, err := out.d.Engine.Shutdown(brief)
-	if !told {
-		out.report.Account, out.err = out.w.Account(), errors.Join(out.err, err)
-		out.report.Unknown += report.Unknown
-	}
-	if err := out.d.release(); err != nil && out.err == nil {
-		out.err = err
-	}
+	out.once.Do(func() { out.report, out.err = out.w.Shutdown(end) })
 }
 
 // settle puts what the reader still held when the output was closed into the
 // account: it had been read, and nobody else will deliver it, unless it is kept for the
 // next run. The output must be shut down and the reader done.
 func (out *output) settle() {
-	out.refused = out.w.Stats().Refused - out.kept
+	out.refused = out.slabs().Refused - out.kept
 	out.report.Accepted += out.refused + out.kept
 	out.report.Dropped[batch.Shutdown] += out.refused
 	out.report.Pending.Slab += out.kept
@@ -582,13 +566,13 @@ func (p *pipeline) show(quit <-chan struct{}) {
 func (p *pipeline) progress() progress {
 	now := progress{records: p.records.Load(), bytes: p.bytes.Load(), dropped: p.oversize.Load() + p.broken.Load()}
 	for _, out := range p.outs {
-		s := out.w.Stats()
+		s := out.slabs()
 		now.dropped += s.Dropped.Total()
 		now.waiting = now.waiting || s.Waiting > 0
 		if s.SlabsInUse >= now.inUse {
 			now.inUse, now.slabs = s.SlabsInUse, s.SlabCount
 		}
-		if s.LastError != "" || out.d != nil && out.d.Stats().LastError != "" {
+		if s.LastError != "" || out.d != nil && out.d.Stats().Deliver.LastError != "" {
 			now.failing = out.to
 		}
 	}
@@ -663,16 +647,20 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		// What a policy drops was asked for. What the destination did not take,
 		// or not in time, is lost.
 		late += out.report.Dropped[batch.Shutdown]
-		left := out.report.Pending.Slab + out.report.Pending.Spill
-		kept += left
+		left := out.report.Kept()
 		missing := out.report.Undelivered() - left - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize]
 		lost += missing
+		if out.d != nil {
+			left -= min(left, out.d.Stats().Spool.Parked) // they wait for another destination
+		}
+		kept += left
 		if out.refused > 0 {
 			say("%s: %d records had been read and found no room in the slabs until the end; they count as dropped{shutdown}", out.to, out.refused)
 		}
 		if left > 0 {
 			say("%s: %d records are kept for the next run, in %s", out.to, left, p.c.keptIn(out.report.Pending))
-		} else if out.err != nil && missing == 0 {
+		}
+		if out.err != nil && missing == 0 {
 			say("%s: %s", out.to, plain(out.err))
 			lost++
 		}

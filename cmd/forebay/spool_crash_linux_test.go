@@ -152,7 +152,7 @@ func TestSpoolOfKilledProgram(t *testing.T) {
 			t.Errorf("replay: %d %s", code, errs)
 		}
 		b, _ := os.ReadFile(late)
-		if l.Files[0].ContentType == encode.ContentTypeText && l.Pending > 0 && string(b) != input {
+		if l.Files[0].ContentType == encode.RawCodec().ContentType() && l.Pending > 0 && string(b) != input {
 			t.Errorf("replay of %s: %d bytes of %d", l.Dir, len(b), len(input))
 		}
 		if n := strings.Count(string(b), "\n"); uint64(n) != l.Pending {

@@ -113,6 +113,8 @@ func health(f *spool.SegmentInfo) string {
 		return fmt.Sprintf("damaged at byte %d: %v", f.Damage.Offset, f.Damage.Err)
 	case f.Torn:
 		return "ok, the last batch is unfinished"
+	case f.Parked:
+		return "ok, parked: the destination did not take this type"
 	}
 	return "ok"
 }
@@ -127,7 +129,8 @@ those are not delivered yet (pending), and whether the files can be read. Only t
 headers of the batches are looked at; forebay spool verify checks every byte. KIND
 is segment, crash-safe slabs, or the input that a killed program had read and not
 accepted yet, TYPE the form of the records (-: lines), HEALTH ok or
-what cannot be read.
+what cannot be read. A parked segment holds records that the destination of the last
+run does not take in their form; they wait for one that does, or for spool replay.
 
 Of crash-safe slabs OWNER says whether the program that they belong to lives. If so
 they change all the time, and what is listed is a moment of it; if not, the next

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/closetime"
 )
 
 // Why delivery ended before everything was delivered.
@@ -59,7 +61,7 @@ func (e *ending) begin() {
 }
 
 // reserve is how much of the time is little time.
-func (e *ending) reserve() time.Duration { return min(e.timeout/10, 100*time.Millisecond) }
+func (e *ending) reserve() time.Duration { return closetime.Reserve(e.timeout) }
 
 // signal takes a signal to end: the first begins, the second forces. That the
 // input has ended is no signal: what kills a program and forebay behind it (Ctrl-C,

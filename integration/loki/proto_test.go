@@ -1,7 +1,6 @@
 package loki
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"net/http"
@@ -82,8 +81,8 @@ func TestGoldenWithProtobuf(t *testing.T) {
 		}
 		b.Append(rec, 0, m)
 	}
-	if err := s.Send(context.Background(), b.Batch(s.Codec())); err != nil {
-		t.Fatal(err)
+	if o := push(t, s, b.Batch(s.Codec())); !o.Open.Empty() || !o.Refused.Empty() {
+		t.Fatal(o)
 	}
 	plain, err := snappy.Decode(nil, wire)
 	if err != nil {

@@ -52,9 +52,9 @@ func TestStrict(t *testing.T) {
 			for i := range n {
 				r.add(base.Add(-time.Hour+time.Duration(i-n/2)*time.Second/time.Duration(n)), 0, fmt.Sprint("e", i))
 			}
-			e := batch.Inspect(r.send())
-			if e.Kind != batch.KindReject || len(e.Records) != n/2 || slices.Max(e.Records) != n/2-1 {
-				t.Errorf("%d: %v %v", n, e.Kind, e.Records)
+			e := r.send()
+			if e == nil || len(e.refused) != n/2 || slices.Max(e.refused) != n/2-1 {
+				t.Fatalf("%d: %+v", n, e)
 			}
 			if by := r.s.Stats().ByReason; int(by[ours.TooFarBehind]) != n/2 {
 				t.Errorf("%d: counted %v", n, by)
@@ -161,11 +161,11 @@ func TestStrictLimits(t *testing.T) {
 				}
 				r.add(now.Add(time.Duration(i)), 0, fmt.Sprint(i), a...)
 			}
-			e := batch.Inspect(r.send())
-			if e.Kind != batch.KindReject || fmt.Sprint(e.Records) != refused || int(r.s.Stats().ByReason[ours.Invalid]) != len(e.Records) {
-				t.Errorf("%s: %v %v, counted %v", tenant, e.Kind, e.Records, r.s.Stats().ByReason)
+			e := r.send()
+			if e == nil || fmt.Sprint(e.refused) != refused || int(r.s.Stats().ByReason[ours.Invalid]) != len(e.refused) {
+				t.Fatalf("%s: %+v, counted %v", tenant, e, r.s.Stats().ByReason)
 			}
-			s.await(tenant, `{test="meta"}`, now.Add(-time.Minute), 6-len(e.Records))
+			s.await(tenant, `{test="meta"}`, now.Add(-time.Minute), 6-len(e.refused))
 		}
 	})
 }

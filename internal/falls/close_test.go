@@ -82,7 +82,7 @@ func closeKeptForward(tb TB) {
 	s := logger(tb, down, func(c *fluent.Config) { c.SpoolDir = tb.TempDir() })
 	post(tb, s, 1, 1000)
 	inSpool(tb, s, 1000)
-	safe(tb, 1000, func() (batch.Report, error) { return s.Sink().Close(background) })
+	safe(tb, 1000, func() (batch.Report, error) { return s.Sink().Shutdown(background) })
 }
 
 // inSpool waits until n records are in the spool of a.
@@ -106,7 +106,7 @@ func closeKeptLoki(tb TB) {
 	s, log := lokiSink(tb, lokiDown, func(c *loki.Config) { c.SpoolDir = tb.TempDir() })
 	write(log, 1, 1000)
 	inSpool(tb, s, 1000)
-	safe(tb, 1000, func() (batch.Report, error) { return s.Close(background) })
+	safe(tb, 1000, func() (batch.Report, error) { return s.Shutdown(background) })
 	h := lokiHandler(tb, lokiDown, func(c *loki.Config) { c.SpoolDir = tb.TempDir() })
 	write(slog.New(h), 1, 1000)
 	inSpool(tb, h.Sink(), 1000)
@@ -118,7 +118,7 @@ func closeLostLoki(tb TB) {
 	s, log := lokiSink(tb, lokiDown, nil)
 	write(log, 1, 1000)
 	time.Sleep(time.Second)
-	loses(tb, 1000, func() (batch.Report, error) { return s.Close(background) })
+	loses(tb, 1000, func() (batch.Report, error) { return s.Shutdown(background) })
 	h := lokiHandler(tb, lokiDown, nil)
 	write(slog.New(h), 1, 1000)
 	time.Sleep(time.Second)

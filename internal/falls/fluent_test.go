@@ -177,7 +177,9 @@ func fallbackAccount(tb TB) {
 	other := logger(tb, f.Dial, nil)
 	l := logger(tb, down, func(c *fluent.Config) { c.ErrorHandler = fluent.FallbackTo(other) })
 	post(tb, l, 1, 100)
-	if a := settled(l, time.Minute); a.Handled != 100 || b.copies() != 100 {
+	a := settled(l, time.Minute)
+	settled(other, time.Minute)
+	if a.Handled != 100 || b.copies() != 100 {
 		tb.Broken("%d records came: %s", b.copies(), a)
 	}
 	if a := other.Account(); a.Accepted != 100 || a.Delivered != 100 || a.Check() != nil {

@@ -104,7 +104,7 @@ func lokiSink(tb TB, at *lokiServer, set func(c *loki.Config)) (*loki.Sink, *slo
 	if err != nil {
 		tb.Broken("%v", err)
 	}
-	tb.Cleanup(func() { closeSoon(s.Close) })
+	tb.Cleanup(func() { closeSoon(s.Shutdown) })
 	r, err := forebay.NewRouter(forebay.Route(s.Encoder(), forebay.Output(slog.LevelDebug, s)))
 	if err != nil {
 		tb.Broken("%v", err)

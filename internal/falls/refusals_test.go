@@ -219,7 +219,7 @@ func unansweredLoki(tb TB) (batch.Report, error) {
 	}
 	ctx, cancel := context.WithTimeout(background, 2*time.Second)
 	defer cancel()
-	return s.Close(ctx)
+	return s.Shutdown(ctx)
 }
 
 func unknownLoki(tb TB) {

@@ -19,7 +19,7 @@ func otherWire(tb TB) {
 		s, log := lokiSink(tb, lokiDown, func(c *loki.Config) { c.SpoolDir, c.Wire = dir, w[0] })
 		write(log, 1, 100)
 		inSpool(tb, s, 100)
-		closeSoon(s.Close)
+		closeSoon(s.Shutdown)
 		b := new(book)
 		s, _ = lokiSink(tb, takes(b), func(c *loki.Config) { c.SpoolDir, c.Wire = dir, w[1] })
 		a := settled(s, time.Minute)
@@ -28,7 +28,7 @@ func otherWire(tb TB) {
 		if len(got) != 100 || got[0] != 1 || got[99] != 100 || a.Recovered != 100 || a.Delivered != 100 {
 			tb.Errorf("100 lines of a spool in %s, read with %s: %d came: %s", w[0], w[1], len(got), a)
 		}
-		closeSoon(s.Close)
+		closeSoon(s.Shutdown)
 	}
 }
 

@@ -71,7 +71,7 @@ func openCrashSafe(to, addr, dir string, seed uint64) (*crashSafe, error) {
 		}, nil
 	}
 	c := fluent.Config{
-		Servers: []string{addr}, Window: 1 << r.IntN(6), FrameBytes: 256 << r.IntN(5), PoisonCloses: 1000,
+		Servers: []string{addr}, Window: 1 << r.IntN(6), FrameBytes: 256 << r.IntN(5),
 		ReconnectMin: time.Millisecond, ReconnectMax: 3 * time.Millisecond, FlushInterval: time.Millisecond,
 		SlabBytes: slabBytes, BufferBytes: buffer, WhenFull: "block",
 		CrashDir: crashDir, SpoolDir: spoolDir, Retry: retry(), Breaker: tr.breaker(), OnError: quiet,

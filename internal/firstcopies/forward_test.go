@@ -228,7 +228,7 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 	r := tr.rng
 	keys := []string{"a", "b", "c"}[:1+r.IntN(3)]
 	c := fluent.Config{
-		Tag: "forebay", Window: 1 << r.IntN(6), FrameBytes: 256 << r.IntN(5), PoisonCloses: 1000,
+		Tag: "forebay", Window: 1 << r.IntN(6), FrameBytes: 256 << r.IntN(5),
 		AckTimeout: 30 * time.Millisecond, WriteTimeout: 10 * time.Second,
 		ReconnectMin: time.Millisecond, ReconnectMax: 3 * time.Millisecond, Failback: 10 * time.Millisecond,
 		SlabBytes: 512 << r.IntN(5), FlushInterval: time.Duration(1+r.IntN(3)) * time.Millisecond, WhenFull: "block",
@@ -254,7 +254,6 @@ func (fw forwardWalk) run(tr *trial) (uint64, int) {
 	var venom *poison
 	if fw.poison {
 		venom = &poison{key: keys[0], n: -1, left: 2 + r.IntN(10)}
-		c.PoisonCloses = 1 + r.IntN(3)
 	}
 	var peers []*forwardPeer
 	var ls []*listener

@@ -117,7 +117,6 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 	faults, odds := tr.fork(), 5+r.IntN(100)
 	var mu sync.Mutex
 	to, err := netsink.New("tcp://"+p.l.addr, &netsink.Options{
-		RetryMin: time.Millisecond, RetryMax: 3 * time.Millisecond,
 		Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, network, addr)
 			if err != nil || !lw.cuts {
@@ -149,7 +148,7 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 		defer s.Close()
 		do.Spill = s
 		if r.IntN(2) == 0 {
-			so.WhenFull, do.SpillWhenFull = slab.Spill(), true
+			so.WhenFull = slab.Spill()
 		}
 	}
 	engine, err := deliver.New(to, do)

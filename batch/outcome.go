@@ -1,0 +1,146 @@
+package batch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// An Outcome is the answer to one batch: each of its records is open, refused or,
+// if neither set has it, settled. The zero Outcome says that all are settled.
+//
+// An Outcome that names records the batch does not have, or the same record as
+// open and as refused, makes no sense: see [Outcome.Check].
+type Outcome struct {
+	// Open are the records that are not settled. They will be sent again.
+	Open Set
+	// Refused are the records that the destination will never take. They become
+	// dead letters at once.
+	Refused Set
+	// Why is the reason for Open, Refusal that for Refused.
+	Why, Refusal error
+	// After is the shortest wait before the next attempt, as HTTP's Retry-After.
+	After time.Duration
+	// Advice says how the open records are to be sent again.
+	Advice Advice
+}
+
+// Advice says how the open records of an [Outcome] are to be sent again.
+type Advice uint8
+
+const (
+	// Again sends them as they are, after the retry delay.
+	Again Advice = iota
+	// Smaller sends fewer bytes at once from now on: the batch was too large. A
+	// single record that is too large is refused.
+	Smaller
+	// Search sends them in pieces: the destination refused the batch because of some
+	// of its records and did not say which. A record that is refused alone is a dead
+	// letter.
+	Search
+	// Hold keeps everything and raises an alarm: only a change of configuration, such
+	// as a password, will help.
+	Hold
+	// HoldStreams keeps the open records and all later ones of their streams, and
+	// goes on with other streams.
+	HoldStreams
+	// Gone says that the destination has ended for good, as a pipe without a reader
+	// has. Open records are dropped with [Failed].
+	Gone
+)
+
+var adviceNames = [...]string{"again", "smaller", "search", "hold", "hold streams", "gone"}
+
+// String returns the advice in plain words.
+func (a Advice) String() string {
+	if int(a) < len(adviceNames) {
+		return adviceNames[a]
+	}
+	return fmt.Sprintf("advice(%d)", a)
+}
+
+// FailedOutcome returns the Outcome of an attempt that settled nothing because of err. It
+// follows err where that was made by [RetryAfter], [Fatal] or [TooLarge].
+func FailedOutcome(err error) Outcome {
+	o := Outcome{Open: All(), Why: err}
+	switch e := Inspect(err); e.Kind {
+	case KindFatal:
+		o.Advice, o.After = Hold, e.After
+	case KindTooLarge:
+		o.Advice = Smaller
+	default:
+		o.After = e.After
+	}
+	return o
+}
+
+var errNonsense = errors.New("the answer makes no sense")
+
+// Check returns an error if o cannot be the answer to a batch of n records.
+func (o *Outcome) Check(n int) error {
+	if !o.Open.valid(n) || !o.Refused.valid(n) {
+		return fmt.Errorf("%w: it names records that are not among the %d sent", errNonsense, n)
+	}
+	if o.Open.Empty() || o.Refused.Empty() {
+		return nil
+	}
+	for i := range n {
+		if o.Open.Has(i) && o.Refused.Has(i) {
+			return fmt.Errorf("%w: record %d is both open and refused", errNonsense, i)
+		}
+	}
+	return nil
+}
+
+// A Set names records of one batch by index, from 0. The zero Set is empty. A Set
+// keeps the slice that [Of] was given.
+type Set struct {
+	list []int // ascending
+	from int   // 1 + the first index of an open end; 0: none
+}
+
+// All returns the Set of all records.
+func All() Set { return Set{from: 1} }
+
+// From returns the Set of the records from index i on.
+func From(i int) Set { return Set{from: i + 1} }
+
+// Of returns the Set of the records with the given ascending indexes.
+func Of(indexes ...int) Set { return Set{list: indexes} }
+
+// Empty reports whether s names no record.
+func (s Set) Empty() bool { return s.from == 0 && len(s.list) == 0 }
+
+// Has reports whether s names record i.
+func (s Set) Has(i int) bool {
+	if s.from > 0 && i >= s.from-1 {
+		return true
+	}
+	_, ok := slices.BinarySearch(s.list, i)
+	return ok
+}
+
+// Len returns how many of n records s names.
+func (s Set) Len(n int) int {
+	if s.from > 0 {
+		return max(0, n-(s.from-1))
+	}
+	return len(s.list)
+}
+
+// Append appends the indexes of s, for a batch of n records, to dst and returns it.
+func (s Set) Append(dst []int, n int) []int {
+	if s.from > 0 {
+		for i := s.from - 1; i < n; i++ {
+			dst = append(dst, i)
+		}
+		return dst
+	}
+	return append(dst, s.list...)
+}
+
+// valid reports whether s can name records of a batch of n.
+func (s Set) valid(n int) bool {
+	return s.from >= 0 && s.from <= n+1 && ValidIndexes(s.list, n)
+}

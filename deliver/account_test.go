@@ -1,0 +1,391 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// Random outages, quota, a spill that fails at times, a handler that fails at times,
+// poison, memory that is lent, and a Shutdown at a random moment: every record is where
+// the account says.
+func TestEverythingIsAccountedFor(t *testing.T) {
+	seed := testkit.Seed(t)
+	for round := range testkit.Rounds(300, 20000) {
+		synctest.Test(t, func(t *testing.T) { accountRound(t, seed+uint64(round)) })
+	}
+}
+
+func accountRound(t *testing.T, seed uint64) {
+	fail := func(format string, args ...any) {
+		t.Helper()
+		t.Fatalf("seed %d: %s", seed, fmt.Sprintf(format, args...))
+	}
+	rng := testkit.Rand(seed)
+	var poison []uint64
+	for range rng.IntN(5) {
+		poison = append(poison, uint64(1+rng.IntN(600)))
+	}
+	d := newPeer(1+rng.IntN(5), rng, 300*time.Millisecond)
+	well := false
+	p := rng.Float64() * 0.6
+	up := time.Now().Add(time.Duration(rng.IntN(300)) * time.Second)
+	d.fault = func(_ int, b *batch.Batch) fault {
+		switch {
+		case well || time.Now().After(up) && d.rng.Float64() >= p:
+		case time.Now().Before(up):
+			return fault{kind: isOpen}
+		default:
+			return fault{kind: 1 + faultKind(d.rng.IntN(int(faultKinds)-1)), n: d.rng.IntN(b.Len() + 1)}
+		}
+		for i, rec := range b.All() {
+			if slices.Contains(poison, rec.Ticket) {
+				if rec.Ticket%2 == 0 {
+					return fault{kind: resets, n: i}
+				}
+				return fault{kind: refuses, n: i}
+			}
+		}
+		return fault{}
+	}
+	d.cannot = func() error {
+		if time.Now().Before(up) && d.rng.IntN(2) == 0 {
+			return batch.RetryAfter(testkit.ErrDown, time.Duration(d.rng.IntN(20))*time.Second)
+		}
+		return nil
+	}
+	dead, handler := &handlerLog{}, &handlerLog{}
+	o := &Options{DeadLetter: dead, Lent: rng.IntN(3) == 0}
+	store := &testkit.Spill{}
+	slack := 3 * closeGrace
+	if rng.IntN(3) > 0 {
+		o.Spill = store
+		if rng.IntN(2) == 0 {
+			store.Quota(50 + rng.IntN(500))
+		}
+		if rng.IntN(2) == 0 {
+			store.Slow(rng, 200*time.Millisecond)
+			slack += 2 * 200 * time.Millisecond
+		}
+	}
+	if rng.IntN(4) == 0 {
+		o.Retry = &RetryOptions{MaxAge: time.Duration(1+rng.IntN(200)) * time.Second}
+	}
+	var handled atomic.Uint64
+	if rng.IntN(3) == 0 {
+		o.Handler, o.PendingLimit = handler, rng.IntN(100)
+		own := testkit.Rand(seed + 1)
+		handler.answer = func(_ int, b *batch.Batch, err error) error {
+			if own.IntN(2) == 0 {
+				return err
+			}
+			handled.Add(uint64(b.Len()))
+			return nil
+		}
+	}
+	x := mustNew(t, d, o)
+	if o.Spill != nil && rng.IntN(2) == 0 {
+		defer pressAtRandom(t, x, rng)()
+	}
+	m := &testkit.Model{}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(600))*time.Second)
+	defer cancel()
+	held := uint64(0)
+	for range 20 {
+		for rest := m.Batch(1+rng.IntN(30), 32, batch.Meta{Time: time.Now().UnixNano()}); rest != nil; {
+			rest = m.Sent(rest, x.Send(ctx, rest))
+			if rest != nil && ctx.Err() != nil {
+				held += uint64(rest.Len())
+				break
+			}
+		}
+		switch rng.IntN(8) {
+		case 0:
+			store.Fail(testkit.ErrDisk)
+		case 1, 2:
+			store.Fail(nil)
+		case 3:
+			time.Sleep(time.Duration(rng.IntN(20)) * time.Second)
+		}
+		synctest.Wait()
+		if _, err := m.Account(x.Account(), held); err != nil {
+			fail("%v", err)
+		}
+	}
+	if rng.IntN(2) == 0 {
+		d.mu.Lock()
+		well = true
+		d.mu.Unlock()
+		time.Sleep(time.Duration(rng.IntN(300)) * time.Second)
+	}
+	closing, done := context.WithTimeout(t.Context(), time.Duration(rng.IntN(5000))*time.Millisecond)
+	defer done()
+	if rng.IntN(2) == 0 {
+		x.Drain(time.Now().Add(time.Duration(rng.IntN(5000)) * time.Millisecond))
+	}
+	began := time.Now()
+	deadline, _ := closing.Deadline()
+	r, _ := x.Shutdown(closing)
+	if late := time.Since(deadline); late > slack {
+		fail("Shutdown took %s, %s too long", time.Since(began), late)
+	}
+	a, err := m.Account(r.Account, held)
+	if err != nil {
+		fail("%v", err)
+	}
+	if a.Pending.Inflight != 0 {
+		fail("in flight after Shutdown: %s", a)
+	}
+	arrived := d.Got()
+	if a.Handled > handled.Load() {
+		fail("%d were handled, the account says %s", handled.Load(), a)
+	}
+	if n := uint64(len(dead.all())); n != a.Dropped[batch.Poison] {
+		fail("%d dead letters: %s", n, a)
+	}
+	// Every record is somewhere, or one of those that the account says are missing.
+	seen := map[uint64]bool{}
+	for _, tickets := range [][]uint64{arrived, dead.all(), handler.all()} {
+		for _, ticket := range tickets {
+			seen[ticket] = true
+		}
+	}
+	nowhere := m.Accepted() - uint64(len(seen))
+	missing := a.Dropped.Total() - a.Dropped[batch.Poison] + a.Pending.Total()
+	if nowhere > missing {
+		fail("%d records are nowhere, the account says %d: %s", nowhere, missing, a)
+	}
+	// What is pending in the spool is there. Others are, too, that were settled before an
+	// older one.
+	if p := store.Account().Pending.Spill; o.Spill != nil && p < a.Pending.Spill {
+		fail("%d records are in the spool: %s", p, a)
+	}
+	d.check(t, seed)
+	time.Sleep(time.Minute) // whoever hung comes back
+	if s := x.Stats(); s.Poisoned != a.Dropped[batch.Poison] || s.Expired != a.Dropped[batch.Expired] {
+		fail("%d poisoned, %d expired: %s", s.Poisoned, s.Expired, a)
+	}
+	after, err := m.Account(x.Account(), held)
+	after.Dropped[batch.Quota], a.Dropped[batch.Quota] = 0, 0 // an Append may come back, too
+	if err != nil || after.Dropped != a.Dropped || after.Delivered != a.Delivered {
+		fail("%v: changed after the report %s: %s", err, a, after)
+	}
+}
+
+// Producers that share an outlet take turns, and each keeps its order.
+func TestProducersShareAnOutlet(t *testing.T) {
+	for _, lent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			rng := testkit.Rand(testkit.Seed(t))
+			d := newPeer(3, rng, 100*time.Millisecond)
+			d.randomFaults(0.1)
+			x := mustNew(t, d, &Options{Spill: &testkit.Spill{}, Lent: lent})
+			var wg sync.WaitGroup
+			for p := range uint64(4) {
+				wg.Go(func() {
+					for i := range uint64(50) {
+						if err := x.Send(t.Context(), ofTicket(1+p*1000+i)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			time.Sleep(10 * time.Minute)
+			flushUntil(t, x)
+			var seen [4]uint64
+			all := firsts(d.Got())
+			for _, ticket := range all {
+				p, i := ticket/1000, ticket%1000
+				if i != seen[p]+1 {
+					t.Fatalf("producer %d: record %d after %d", p, i, seen[p])
+				}
+				seen[p] = i
+			}
+			if len(all) != 200 {
+				t.Errorf("%d records arrived", len(all))
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// A Send that waits for room, or for its turn, ends with its context.
+func TestSendEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := mustNew(t, newHand(1), nil)
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
+		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
+		results := make(chan error, 2)
+		for range 2 {
+			go func() {
+				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("enough"))
+				defer cancel()
+				b := ofTicket(9)
+				err := x.Send(ctx, b)
+				if b.Tally != (batch.Tally{}) {
+					t.Errorf("%+v", b.Tally)
+				}
+				results <- err
+			}()
+		}
+		began := time.Now()
+		for range 2 {
+			if err := <-results; err == nil || err.Error() != "enough" || time.Since(began) != time.Minute {
+				t.Errorf("%v after %s", err, time.Since(began))
+			}
+		}
+		mustDrop(t, x, 2)
+	})
+}
+
+// What Send takes is a copy: the caller may use its memory again at once.
+func TestSendCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := testkit.NewSink(testkit.Slow(time.Second, testkit.Take))
+		sink.KeepData()
+		x := mustNew(t, FromSink(sink), nil)
+		b := lines(3)
+		b.Origin = [16]byte{1, 2, 3}
+		if err := x.Send(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		for _, rec := range b.All() {
+			clear(rec.Data)
+		}
+		mustFlush(t, x)
+		if got := sink.Data(2); got != "00000000000000000002xxxxxxxxxxx\n" {
+			t.Errorf("got %q", got)
+		}
+		mustClose(t, x)
+	})
+}
+
+// The driver sees what a batch says of itself.
+func TestBatchIsWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, lent := range []bool{false, true} {
+			d := newHand(1)
+			x := mustNew(t, d, &Options{Lent: lent})
+			var build batch.Builder
+			build.Append([]byte("one\n"), 7, batch.Meta{Time: 5, Stream: 3, Level: 4})
+			build.Append([]byte("two\n"), 8, batch.Meta{Time: 6, Stream: 2})
+			b := build.Batch(oddCodec{})
+			b.Origin = [16]byte{1, 2, 3}
+			go func() { _ = x.Send(t.Context(), b) }()
+			synctest.Wait()
+			got := d.batch(0).b
+			if got.Codec != b.Codec || got.Origin != b.Origin || got.Len() != 2 || got.Bytes() != b.Bytes() {
+				t.Errorf("lent %t: %+v", lent, got)
+			}
+			for i, rec := range got.All() {
+				if want := b.At(i); string(rec.Data) != string(want.Data) || rec.Ticket != want.Ticket || rec.Meta != want.Meta {
+					t.Errorf("lent %t: %+v, want %+v", lent, rec, want)
+				}
+			}
+			d.answer(0, taken)
+			mustClose(t, x)
+		}
+	})
+}
+
+// nothing is a destination that takes everything at once.
+type nothing struct{ l Life }
+
+func (nothing) Traits() Traits               { return Traits{Window: 4} }
+func (nothing) Open(l Life) (Session, error) { return nothing{l}, nil }
+func (n nothing) Send(b *batch.Batch) error  { n.l.Answer(b, batch.Outcome{}); return nil }
+func (nothing) Close()                       {}
+
+// When all is well delivery allocates little: what does not depend on the number of
+// records.
+func TestAllocs(t *testing.T) {
+	for _, lent := range []bool{false, true} {
+		x := mustNew(t, nothing{}, &Options{Lent: lent, Spill: &testkit.Spill{}, Handler: &handlerLog{}, DeadLetter: &handlerLog{}})
+		b := lines(300)
+		allocs := testing.AllocsPerRun(200, func() {
+			b.Tally = batch.Tally{}
+			if err := x.Send(context.Background(), b); err != nil {
+				t.Fatal(err)
+			}
+		})
+		most := 5.0
+		if lent {
+			most = 10
+		}
+		if allocs > most {
+			t.Errorf("lent %t: %v allocations per batch, want %v at most", lent, allocs, most)
+		}
+		mustClose(t, x)
+	}
+}
+
+// BenchmarkSend shows what delivery costs a batch of one slab of 64 KiB.
+func BenchmarkSend(b *testing.B) {
+	for _, bb := range []struct {
+		name string
+		o    Options
+	}{
+		{"plain", Options{}},
+		{"spool", Options{Spill: &testkit.Spill{}}},
+		{"lent", Options{Lent: true}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			x := mustNew(b, nothing{}, &bb.o)
+			bt := new(testkit.Model).Batch(280, 200, batch.Meta{})
+			b.ReportAllocs()
+			b.SetBytes(int64(bt.Bytes()))
+			for b.Loop() {
+				bt.Tally = batch.Tally{}
+				if err := x.Send(context.Background(), bt); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.StopTimer()
+			mustClose(b, x)
+		})
+	}
+}
+
+// A Send beside Shutdown is refused, or in the report.
+func TestSendBesideShutdown(t *testing.T) {
+	for _, lent := range []bool{false, true} {
+		for range testkit.Rounds(100, 20000) {
+			x := mustNew(t, nothing{}, &Options{Lent: lent})
+			var wg sync.WaitGroup
+			var settled, sends atomic.Uint64
+			for range 2 {
+				wg.Go(func() {
+					b := lines(500) // so that copying takes a while
+					for {
+						b.Tally = batch.Tally{}
+						if err := x.Send(context.Background(), b); err != nil {
+							return
+						}
+						sends.Add(1)
+						settled.Add(b.Tally.Taken)
+					}
+				})
+			}
+			for sends.Load() < 3 {
+				runtime.Gosched()
+			}
+			r, err := shutdown(x, 5*time.Second)
+			wg.Wait()
+			if err != nil || r.Accepted != settled.Load() || r.Delivered != r.Accepted {
+				t.Fatalf("%v: %d were taken: %s", err, settled.Load(), r.Account)
+			}
+		}
+	}
+}

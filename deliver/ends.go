@@ -1,0 +1,301 @@
+package deliver
+
+import (
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
+)
+
+// ---- the handler ----------------------------------------------------------
+
+// handlerState is how the error handler is asked: while the circuit is open and more
+// than PendingLimit records wait, and, when Close is late, whatever waits. When the
+// time for a probe has come, that goes first: a handler that takes everything must not
+// keep the destination from being asked.
+type handlerState struct {
+	busy    bool      // a batch is with it
+	at      time.Time // not before
+	due     uint64    // records to offer before the limit counts again
+	fails   int       // in a row
+	failing bool      // one was reported
+}
+
+// opened notes that the circuit has opened: the handler is asked at once.
+func (s *handlerState) opened(now time.Time) {
+	if s.fails == 0 {
+		s.at = now
+	}
+}
+
+// wants reports whether the handler is to be offered what waits.
+func (s *handlerState) wants(m *machine, now time.Time) bool {
+	if !m.set.handler || now.Before(s.at) {
+		return false
+	}
+	if s.due == 0 {
+		if n := m.pending(); n > m.set.pendingLimit {
+			s.due = n
+		}
+	}
+	return s.due > 0
+}
+
+// pending returns how many records wait, in the outlet and before it.
+func (m *machine) pending() uint64 {
+	a, lent := m.led.account()
+	return a.Pending.Total() + lent + m.set.outside()
+}
+
+// offer gives the oldest batch that waits to the handler, if it is to be asked.
+func (m *machine) offer(now time.Time) (action, bool) {
+	if !m.brk.shut(now) || m.handler.busy || !m.handler.wants(m, now) {
+		return action{}, false
+	}
+	_, e := m.first()
+	if e == nil {
+		if m.mayPull(now) {
+			return action{do: doPull}, true
+		}
+		return action{}, false
+	}
+	return m.handTo(e), true
+}
+
+// handTo gives e to the handler.
+func (m *machine) handTo(e *entry) action {
+	e.place = offered
+	m.handler.busy = true
+	return action{do: doHandle, e: e}
+}
+
+// handled notes what the handler did with e: err says which records it did not take,
+// dropped which of the others it took and dropped.
+func (m *machine) handled(now time.Time, e *entry, err error, dropped batch.Drops) {
+	s := &m.handler
+	s.busy = false
+	m.reportHandler(now, err, e.b.Len())
+	if e.place != offered { // the caller has taken it back
+		return
+	}
+	e.place = waiting
+	n := e.b.Len()
+	open, refused := handlerLeft(n, err)
+	if len(open) == n {
+		e.tried = true
+		return
+	}
+	all := countable(e.b)
+	rest := e.b.Select(nil, open)
+	bad := e.b.Select(nil, refused)
+	taken := all - countable(rest) - countable(bad)
+	if dropped.Total() > taken {
+		dropped = batch.Drops{}
+	}
+	m.led.settle(e.h, 0, taken-dropped.Total(), dropped)
+	m.counts.handled += taken - dropped.Total()
+	if len(refused) > 0 {
+		m.condemn(e.h, bad, err)
+	}
+	s.due -= min(s.due, all-countable(rest))
+	if e.b = rest; len(open) == 0 {
+		m.remove(e)
+	} else {
+		e.tried = true
+	}
+}
+
+// reportHandler notes a call of the handler.
+func (m *machine) reportHandler(now time.Time, err error, n int) {
+	s := &m.handler
+	if err == nil {
+		s.fails, s.at = 0, time.Time{}
+		if s.failing {
+			s.failing = false
+			m.set.post("handler-recovered", nil, 0)
+		}
+		return
+	}
+	r := &m.set.retry
+	s.at = now.Add(m.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.fails)))
+	if s.fails++; !s.failing {
+		s.failing = true
+		m.set.post("handler", err, uint64(n))
+	}
+}
+
+// handlerLeft returns which of n records a handler has not taken, and which it will
+// never take, after it returned err.
+func handlerLeft(n int, err error) (open, refused []int) {
+	if err == nil {
+		return nil, nil
+	}
+	e := batch.Inspect(err)
+	switch e.Kind {
+	case batch.KindPrefix:
+		if e.Acked >= 0 && e.Acked <= n {
+			return batch.From(e.Acked).Append(nil, n), nil
+		}
+	case batch.KindPartial:
+		if batch.ValidIndexes(e.Records, n) {
+			return e.Records, nil
+		}
+	case batch.KindReject:
+		if e.Records != nil && batch.ValidIndexes(e.Records, n) {
+			return nil, e.Records
+		}
+	}
+	return batch.All().Append(nil, n), nil
+}
+
+// ---- the end --------------------------------------------------------------
+
+// close begins to close: hurried says that there is a deadline, last that no further
+// batch will be added.
+func (m *machine) close(now time.Time, hurried, last bool) {
+	if last && m.stage == running {
+		m.stage = closing
+	}
+	m.last = m.last || last
+	if !hurried || m.hurried {
+		return
+	}
+	m.hurried = true
+	soon := now.Add(m.set.retry.Min)
+	for _, t := range [...]*time.Time{&m.notBefore, &m.handler.at} {
+		if t.After(soon) {
+			*t = soon
+		}
+	}
+	m.brk.hurry(soon)
+}
+
+// beLate ends the destination's share of the time of Close. isOver ends the
+// handler's, too.
+func (m *machine) beLate(isOver bool) {
+	if m.stage < late {
+		m.stage = late
+		m.giveUp()
+	}
+	if isOver && m.stage < over {
+		m.stage = over
+		m.spillAt = time.Time{} // once more
+	}
+}
+
+// finished reports whether Close need not wait any longer: nothing is in memory only,
+// and the spool is empty or its batches have no prospect.
+func (m *machine) finished() bool {
+	if m.under > 0 || m.handler.busy && m.stage < late || m.oldestInMemory() != nil {
+		return false
+	}
+	if state, _, _, _ := m.brk.look(); state == Open {
+		return true
+	}
+	return !m.backlog && len(m.ring) == 0
+}
+
+// finish ends the session, and then the machine.
+func (m *machine) finish() action {
+	switch m.sess {
+	case none:
+		m.stage = ended
+		return action{do: doEnd}
+	case opening, live, leaving:
+		m.giveUp()
+		m.sess = ending
+		return action{do: doClose}
+	}
+	return action{do: doWait}
+}
+
+// abandon ends the machine although the session has not closed.
+func (m *machine) abandon() { m.stage = ended }
+
+// oldestInMemory returns the oldest entry that is in memory only, those set aside
+// included.
+func (m *machine) oldestInMemory() *entry {
+	for _, list := range [...][]*entry{m.aside, m.ring} {
+		for _, e := range list {
+			if e.inMemory() {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// save settles what is left without the destination: the handler, then the spool,
+// and in the end as dropped.
+func (m *machine) save(now time.Time) action {
+	for _, e := range slices.Concat(m.aside, m.ring) {
+		if !e.inMemory() {
+			continue
+		}
+		switch {
+		case m.stage == late && e.place == offered:
+			return action{do: doWait} // for the handler
+		case m.stage == late && m.set.handler && !m.handler.busy && !e.tried:
+			return m.handTo(e)
+		case m.set.spool && !now.Before(m.spillAt):
+			return action{do: doSpill, e: e}
+		case m.stage == late:
+			return action{do: doWait, until: m.spillAt}
+		}
+		if e.unknown {
+			m.led.loseUnknown(countable(e.b))
+		}
+		m.dropOpen(e, batch.Shutdown)
+	}
+	if !m.last {
+		return action{do: doWait}
+	}
+	return m.finish()
+}
+
+// withdraw gives the loan h back to its caller, who does not want to wait any longer.
+// loan.open are then the batches of it that are open.
+func (m *machine) withdraw(h *holder) {
+	for _, e := range slices.Concat(m.aside, m.ring) {
+		if e.h != h {
+			continue
+		}
+		if e.place == sent {
+			m.giveUp()
+		}
+		m.led.withdraw(h, countable(e.b))
+		h.loan.open = append(h.loan.open, e.b)
+		m.remove(e) // what the handler says of it is void; the last one ends the loan
+	}
+}
+
+// wakeAt returns when there may be something to do that no event announces, zero for
+// never.
+func (m *machine) wakeAt(now time.Time) (at time.Time) {
+	consider := func(t time.Time) {
+		if t.After(now) && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	consider(m.notBefore)
+	consider(m.spillAt)
+	consider(m.pullAt)
+	consider(m.handler.at)
+	consider(m.nextUnhold())
+	if len(m.ring) > 0 || len(m.aside) > 0 || m.backlog {
+		if state, _, _, _ := m.brk.look(); state == Open {
+			_, _, until := m.brk.admit(now)
+			consider(until)
+		}
+		if m.failing && m.set.retry.MaxAge >= 0 {
+			consider(m.sweepAt)
+		}
+	}
+	for _, e := range m.aside {
+		if e.trial != nil {
+			consider(e.trial.next)
+		}
+	}
+	return at
+}

@@ -1,0 +1,129 @@
+package deliver_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// acked is the driver of a protocol of lines. The server answers each line with one
+// byte: '+' if it has stored the line, '-' if it never will.
+type acked struct{ address string }
+
+const window = 8
+
+func (d acked) Traits() deliver.Traits { return deliver.Traits{Window: window} }
+
+func (d acked) Open(l deliver.Life) (deliver.Session, error) {
+	conn, err := new(net.Dialer).DialContext(l.Context(), "tcp", d.address)
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(l.Context(), func() { conn.Close() }) // ends a Write that hangs
+	s := &ackedSession{life: l, conn: conn, sent: make(chan *batch.Batch, window), done: make(chan struct{})}
+	go s.answer()
+	return s, nil
+}
+
+type ackedSession struct {
+	life deliver.Life
+	conn net.Conn
+	sent chan *batch.Batch // has room for all that are under way
+	done chan struct{}     // closed when answer has returned
+}
+
+func (s *ackedSession) Send(b *batch.Batch) error {
+	s.sent <- b
+	for i := range b.Runs {
+		if _, err := s.conn.Write(b.Runs[i].Data()); err != nil {
+			s.life.End(err) // what has no answer will be sent in the next session
+			break
+		}
+	}
+	return nil
+}
+
+// answer reads the server's answers and passes them on.
+func (s *ackedSession) answer() {
+	defer close(s.done)
+	in := bufio.NewReader(s.conn)
+	for b := range s.sent {
+		var refused []int
+		for i := range b.Len() {
+			switch c, err := in.ReadByte(); {
+			case err != nil:
+				s.life.End(err)
+				return
+			case c == '-':
+				refused = append(refused, i)
+			}
+		}
+		s.life.Answer(b, batch.Outcome{Refused: batch.Of(refused...), Refusal: errors.New("the server does not like it")})
+	}
+}
+
+func (s *ackedSession) Close() {
+	s.conn.Close()
+	close(s.sent)
+	<-s.done // nothing uses a batch any more
+}
+
+// A driver knows its protocol and nothing else. Order, retries, the circuit breaker, dead
+// letters, the spool and the account come with the outlet.
+func Example_driver() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer l.Close()
+	go serveLines(l)
+	letters := deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+		for _, rec := range b.All() {
+			fmt.Printf("dead letter: %q\n", rec.Data)
+		}
+		return nil
+	})
+	outlet, err := deliver.New(acked{l.Addr().String()}, &deliver.Options{
+		Name: "acked", DeadLetter: letters, OnError: func(batch.Event) {},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var build batch.Builder
+	for i, line := range []string{"one\n", "bad\n", "two\n"} {
+		build.Append([]byte(line), uint64(i+1), batch.Meta{})
+	}
+	if err := outlet.Send(context.Background(), build.Batch(nil)); err != nil {
+		fmt.Println(err)
+	}
+	report, err := outlet.Shutdown(context.Background())
+	fmt.Println(report.Account, err)
+	// Output:
+	// dead letter: "bad\n"
+	// accepted=3 delivered=2 dropped=1{poison=1} <nil>
+}
+
+// serveLines is a server that ends its first connection without an answer.
+func serveLines(l net.Listener) {
+	for first := true; ; first = false {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		for in := bufio.NewScanner(conn); !first && in.Scan(); {
+			answer := "+"
+			if in.Text() == "bad" {
+				answer = "-"
+			}
+			conn.Write([]byte(answer))
+		}
+		conn.Close()
+	}
+}

@@ -1,0 +1,272 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// flushing calls Flush and returns its result.
+func flushing(t *testing.T, x *Outlet) chan error {
+	done := make(chan error, 1)
+	go func() { done <- x.Flush(t.Context()) }()
+	synctest.Wait()
+	return done
+}
+
+// Flush waits for what was taken before it, and not for what came after.
+func TestFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(3)
+		x := mustNew(t, d, nil)
+		mustFlush(t, x) // nothing
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		flushed := flushing(t, x)
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		d.mustStart(t, 1, 11, 21)
+		d.answer(1, taken)
+		d.answer(2, taken)
+		if len(flushed) > 0 {
+			t.Error("Flush did not wait for the first batch")
+		}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		d.answer(0, taken)
+		select {
+		case err := <-flushed:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("Flush waits for what came after it")
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := x.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("past its deadline: %v", err)
+		}
+		d.answer(3, taken)
+		mustFlush(t, x)
+		mustBalance(t, m, x, 40)
+		mustClose(t, x)
+		if err := x.Flush(t.Context()); err == nil || !errors.Is(err, batch.ErrClosed) {
+			t.Errorf("after Shutdown: %v", err)
+		}
+	})
+}
+
+// A Flush waits for a part that failed, too.
+func TestFlushWaitsForRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Fail(testkit.ErrDown), testkit.First(4), testkit.Take))
+		x := mustNew(t, FromSink(sink), nil)
+		if err := x.Send(t.Context(), lines(10)); err != nil {
+			t.Fatal(err)
+		}
+		mustFlush(t, x)
+		if n := len(sink.Got()); n != 10 {
+			t.Errorf("%d delivered", n)
+		}
+		mustClose(t, x)
+	})
+}
+
+// A Flush that begins, or waits, when the destination is down fails at once.
+func TestFlushEndsWithOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(3)
+		x := mustNew(t, d, &Options{Breaker: trip})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		flushed := flushing(t, x)
+		d.answer(0, notTaken(testkit.ErrDown))
+		for range 2 {
+			select {
+			case err := <-flushed:
+				if !errors.Is(err, ErrOpen) || !errors.Is(err, testkit.ErrDown) {
+					t.Errorf("got %v", err)
+				}
+			default:
+				t.Error("Flush waits for a destination that is down")
+			}
+			flushed = flushing(t, x)
+		}
+		time.Sleep(time.Minute)
+		d.answer(1, taken)
+		mustFlush(t, x)
+		mustClose(t, x)
+	})
+}
+
+// While the handler takes what waits, Flush waits for it although the circuit is open.
+func TestFlushWaitsForHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &handlerLog{answer: func(int, *batch.Batch, error) error { time.Sleep(100 * time.Millisecond); return nil }}
+		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &Options{Handler: h})
+		m := &testkit.Model{}
+		for range 3 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		mustFlush(t, x)
+		if a := balance(t, m, x); a.Handled != 30 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+	})
+}
+
+// A Flush follows a batch into the spill and out of it.
+func TestFlushFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(3)
+		store := &testkit.Spill{}
+		full := false
+		x := mustNew(t, d, &Options{Spill: store})
+		press, err := x.SpillWhen(func() bool { return full })
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		flushed := flushing(t, x)
+		full = true
+		press()
+		synctest.Wait()
+		full = false
+		if a := x.Account(); a.Pending.Spill != 20 {
+			t.Fatal(a)
+		}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		d.mustStart(t, 1, 11, 21)
+		d.end(testkit.ErrDown)
+		time.Sleep(time.Minute)
+		d.mustStart(t, 1, 11, 21, 1, 11, 21)
+		d.answer(4, taken)
+		d.answer(3, batch.Outcome{Open: batch.From(5), Why: testkit.ErrDown})
+		d.answer(5, notTaken(testkit.ErrDown))
+		time.Sleep(time.Minute)
+		d.mustStart(t, 1, 11, 21, 1, 11, 21, 6, 21)
+		if len(flushed) > 0 {
+			t.Error("Flush did not wait for the rest of the first batch")
+		}
+		d.answer(6, taken)
+		select {
+		case err := <-flushed:
+			if err != nil {
+				t.Error(err)
+			}
+		default:
+			t.Error("Flush waits for what came after it")
+		}
+		d.answer(7, taken)
+		mustBalance(t, m, x, 30)
+		mustClose(t, x)
+	})
+}
+
+// A Flush also waits for what an earlier process left in the spool.
+func TestFlushWaitsForTheSpool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &testkit.Spill{}
+		old := &testkit.Model{}
+		for range 5 {
+			if _, err := store.Append(old.Batch(4, 32, batch.Meta{})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store.Reopen()
+		sink := testkit.NewSink(testkit.Slow(time.Second, testkit.Take))
+		x := mustNew(t, FromSink(sink), &Options{Spill: store})
+		began := time.Now()
+		mustFlush(t, x)
+		if n := len(sink.Got()); n != 20 || time.Since(began) != 5*time.Second {
+			t.Errorf("%d delivered after %s", n, time.Since(began))
+		}
+		if a := x.Account(); a.Recovered != 20 || a.Delivered != 20 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+	})
+}
+
+// If nothing but records that are held is left, Flush says how many.
+func TestFlushBesideHeldRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStreams(1)
+		d.hold(2, true)
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		send(t, m, x, ofStream(m, 3, 1))
+		send(t, m, x, ofStream(m, 7, 2))
+		send(t, m, x, ofStream(m, 3, 1))
+		err := x.Flush(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "7 records") || errors.Is(err, ErrOpen) {
+			t.Errorf("got %v", err)
+		}
+		d.hold(2, false)
+		time.Sleep(2 * time.Minute)
+		mustFlush(t, x)
+		mustBalance(t, m, x, 13)
+		mustClose(t, x)
+	})
+}
+
+// Flush ends when the outlet does.
+func TestFlushBesideShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := mustNew(t, newHand(1), nil)
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		flushed := flushing(t, x)
+		mustDrop(t, x, 10)
+		<-flushed
+	})
+}
+
+// Sync reaches the spool.
+func TestSync(t *testing.T) {
+	store := &syncSpill{err: testkit.ErrDisk}
+	x := mustNew(t, newHand(1), &Options{Spill: store})
+	if err := x.Sync(); !errors.Is(err, testkit.ErrDisk) || store.n != 1 {
+		t.Errorf("%v, %d", err, store.n)
+	}
+	mustClose(t, x)
+	x = mustNew(t, newHand(1), nil)
+	if err := x.Sync(); err != nil {
+		t.Error(err)
+	}
+	mustClose(t, x)
+}
+
+type syncSpill struct {
+	testkit.Spill
+	n   int
+	err error
+}
+
+func (s *syncSpill) Sync() error { s.n++; return s.err }
+
+// The outlet says what its destination wants.
+func TestTraits(t *testing.T) {
+	d := newHand(4)
+	d.traits.Limits = batch.Limits{Bytes: 7, Records: 5, Age: time.Second}
+	d.traits.Accepts = func(contentType string) bool { return contentType == "a" }
+	x := mustNew(t, d, &Options{Name: "there"})
+	if x.Limits() != d.traits.Limits || !x.Accepts("a") || x.Accepts("b") || x.Name() != "there" || x.Stats().Name != "there" {
+		t.Errorf("%+v", x.Limits())
+	}
+	mustClose(t, x)
+	x = mustNew(t, d, &Options{Lent: true})
+	if want := (batch.Limits{Bytes: 28, Records: 20, Age: time.Second}); x.Limits() != want {
+		t.Errorf("lent: %+v, want %+v", x.Limits(), want)
+	}
+	mustClose(t, x)
+}

@@ -1,0 +1,606 @@
+package deliver
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// trip opens the circuit at the first failure.
+var trip = &BreakerOptions{Failures: 1}
+
+// What an answer of the handler comes to.
+func TestHandlerSemantics(t *testing.T) {
+	oops := errors.New("fallback is down")
+	var release chan struct{}
+	all := []uint64{1, 2, 3, 4, 5, 6}
+	for _, tt := range []struct {
+		name    string
+		sink    testkit.Answer // the first answer; then it is down
+		handler func(call int, b *batch.Batch, err error) error
+		offered []uint64 // at first
+		handled uint64
+		poison  uint64
+		open    uint64 // of 6 records
+	}{
+		{"nil", testkit.Fail(testkit.ErrDown), nil, all, 6, 0, 0},
+		{"error", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return oops }, all, 0, 0, 6},
+		{"the rest only", testkit.First(2), nil, []uint64{3, 4, 5, 6}, 4, 0, 0},
+		{"the error it was given", testkit.First(2), func(_ int, _ *batch.Batch, err error) error { return err }, []uint64{3, 4, 5, 6}, 0, 0, 4},
+		{"prefix", testkit.First(2), once(batch.Prefix(1, oops), oops), []uint64{3, 4, 5, 6}, 1, 0, 3},
+		{"partial", testkit.Fail(testkit.ErrDown), once(batch.Partial(oops, 0, 3), oops), all, 4, 0, 2},
+		{"dropped some", testkit.Fail(testkit.ErrDown), func(_ int, b *batch.Batch, _ error) error { b.Tally.Dropped[batch.Poison] = 2; return nil }, all, 4, 2, 0},
+		{"dropped more than all", testkit.Fail(testkit.ErrDown), func(_ int, b *batch.Batch, _ error) error { b.Tally.Dropped[batch.Poison] = 7; return nil }, all, 6, 0, 0},
+		{"refuses", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return batch.Permanent(oops) }, all, 0, 0, 6},
+		{"refuses one", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return batch.Reject(oops, 1) }, all, 5, 1, 0},
+		{"refuses what is not there", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return batch.Reject(oops, 6) }, all, 0, 0, 6},
+		{"more than all", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return batch.Prefix(7, oops) }, all, 0, 0, 6},
+		{"others", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return batch.Partial(oops, 3, 1) }, all, 0, 0, 6},
+		{"panics", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { panic("boom") }, all, 0, 0, 6},
+		{"exits", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { runtime.Goexit(); return nil }, all, 0, 0, 6},
+		{"hangs", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { <-release; return nil }, all, 0, 0, 6},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release = make(chan struct{})
+				h := &handlerLog{answer: tt.handler}
+				dead, ev := &handlerLog{}, &testkit.Events{}
+				x := mustNew(t, FromSink(testkit.NewSink(testkit.Script(tt.sink, testkit.Fail(testkit.ErrDown)))),
+					&Options{Handler: h, DeadLetter: dead, OnError: ev.Add, Breaker: trip})
+				m := &testkit.Model{}
+				send(t, m, x, m.Batch(6, 32, batch.Meta{}))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				a := balance(t, m, x)
+				if a.Handled != tt.handled || a.Dropped.Total() != tt.poison || a.Dropped[batch.Poison] != tt.poison || a.Pending.Total() != tt.open {
+					t.Error(a)
+				}
+				if got := h.offers[0]; !slices.Equal(got, tt.offered) {
+					t.Errorf("offered %v, want %v", got, tt.offered)
+				}
+				if !errors.Is(h.errs[0], ErrOpen) {
+					t.Errorf("offered because of %v", h.errs[0])
+				}
+				s := x.Stats()
+				if failed := s.HandlerErrors > 0; failed != ev.Has("handler") || failed != (tt.open > 0 || tt.poison == 1) || s.HandledBy != tt.handled {
+					t.Errorf("%d handler errors, %d handled, events %v", s.HandlerErrors, s.HandledBy, ev.Ops())
+				}
+				if tt.name == "refuses one" && !slices.Equal(dead.all(), []uint64{2}) {
+					t.Errorf("dead letters %v", dead.all())
+				}
+				if tt.open > 0 && s.HandlerCalls+s.HandlerErrors < 3 {
+					t.Errorf("offered %d times in a minute", s.HandlerCalls)
+				}
+				close(release)
+				_, _ = shutdown(x, time.Second)
+			})
+		})
+	}
+}
+
+// once answers err at first and then what follows.
+func once(err, then error) func(int, *batch.Batch, error) error {
+	return func(call int, _ *batch.Batch, _ error) error {
+		if call == 0 {
+			return err
+		}
+		return then
+	}
+}
+
+// What the destination answers, but a failure, is none of the handler's business.
+func TestHandlerIsNotAsked(t *testing.T) {
+	for name, answer := range map[string]testkit.Answer{
+		"well": testkit.Take, "refuses": testkit.Fail(batch.Permanent(errors.New("400"))), "too large": testkit.AtMost(64),
+		"fails once": testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &handlerLog{}
+			x := mustNew(t, FromSink(testkit.NewSink(answer)), &Options{Handler: h})
+			m := &testkit.Model{}
+			send(t, m, x, m.Batch(6, 32, batch.Meta{}))
+			mustFlush(t, x)
+			if h.calls() > 0 {
+				t.Errorf("%s: %d calls", name, h.calls())
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// The handler is asked once strictly more than PendingLimit records wait, and then for
+// all of them.
+func TestPendingLimit(t *testing.T) {
+	for _, tt := range []struct {
+		limit   int
+		batches []int // records per batch
+		handled uint64
+	}{
+		{0, []int{1}, 1},
+		{10, []int{10}, 0},
+		{10, []int{11}, 11},
+		{10, []int{9, 1}, 0},
+		{10, []int{9, 2}, 11},
+		{10, []int{1, 5, 5}, 11},
+		{10, []int{1, 5, 5, 5}, 11},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &handlerLog{}
+			x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, PendingLimit: tt.limit, Spill: &testkit.Spill{}, Breaker: trip})
+			m := &testkit.Model{}
+			for _, n := range tt.batches {
+				send(t, m, x, m.Batch(n, 32, batch.Meta{}))
+				time.Sleep(10 * time.Minute)
+			}
+			if a := balance(t, m, x); a.Handled != tt.handled {
+				t.Errorf("limit %d, batches %v: %s, want %d handled", tt.limit, tt.batches, a, tt.handled)
+			}
+			if !slices.Equal(h.all(), expect(int(tt.handled))) {
+				t.Errorf("limit %d, batches %v: offered %v", tt.limit, tt.batches, h.all())
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// Records that wait before the outlet count towards the limit.
+func TestPendingBeforeTheOutlet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &handlerLog{}
+		var waiting atomic.Uint64
+		waiting.Store(9)
+		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, PendingLimit: 10, Pending: waiting.Load, Breaker: trip})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
+		time.Sleep(time.Minute)
+		if h.calls() != 0 {
+			t.Fatal("offered at the limit")
+		}
+		waiting.Store(10)
+		time.Sleep(2 * time.Minute)
+		if a := balance(t, m, x); a.Handled != 1 {
+			t.Fatal(a)
+		}
+		waiting.Store(0) // those ten come now: they are handled, although they are not more than the limit
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		time.Sleep(2 * time.Minute)
+		if a := balance(t, m, x); a.Handled != 11 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+	})
+}
+
+// Once the destination is back, the limit counts anew.
+func TestPendingLimitAfterRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &handlerLog{}
+		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
+		var waiting atomic.Uint64
+		waiting.Store(20)
+		x := mustNew(t, FromSink(sink), &Options{Handler: h, PendingLimit: 10, Pending: waiting.Load, Breaker: trip})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
+		synctest.Wait()
+		sink.Answer(nil)
+		time.Sleep(10 * time.Minute)
+		for range 3 {
+			send(t, m, x, m.Batch(5, 32, batch.Meta{}))
+		}
+		time.Sleep(10 * time.Minute)
+		if a := balance(t, m, x); a.Delivered != 15 || x.Stats().Breaker != Closed {
+			t.Fatalf("%s, %s", x.Stats().Breaker, a)
+		}
+		sink.Answer(testkit.Fail(testkit.ErrDown))
+		waiting.Store(0)
+		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
+		time.Sleep(10 * time.Minute)
+		if h.calls() != 1 {
+			t.Errorf("%d calls: the limit of the last outage still counts", h.calls())
+		}
+		if r := mustClose(t, x); r.Handled != 10 { // Close asks the handler whatever waits
+			t.Errorf("%s", r.Account)
+		}
+	})
+}
+
+// A handler that takes everything does not keep the destination from being asked.
+func TestProbesBesideHandler(t *testing.T) {
+	for _, spool := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &handlerLog{}
+			sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Take))
+			o := &Options{Handler: h}
+			if spool {
+				o.Spill = &testkit.Spill{}
+			}
+			x := mustNew(t, FromSink(sink), o)
+			m := &testkit.Model{}
+			for range 30 {
+				send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+				time.Sleep(time.Minute)
+			}
+			if a := balance(t, m, x); a.Handled < 90 || a.Handled > 120 || a.Delivered != 300-a.Handled {
+				t.Errorf("down for the first third: %s", a)
+			}
+			if s := x.Stats(); s.Breaker != Closed {
+				t.Errorf("the circuit is %s", s.Breaker)
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// A handler that hangs is given up after HandlerTimeout, is not called again before it
+// returns, and keeps its memory for itself. What it says in the end is void.
+func TestHandlerHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		intact := make(chan bool, 1)
+		var calls atomic.Int64
+		h := ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+			if calls.Add(1) > 1 {
+				return nil
+			}
+			before := string(b.AppendTo(nil))
+			<-release
+			intact <- before == string(b.AppendTo(nil)) && strings.HasPrefix(before, "00000000000000000001")
+			return nil
+		})
+		ev := &testkit.Events{}
+		store := &testkit.Spill{}
+		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))),
+			&Options{Handler: h, HandlerTimeout: 3 * time.Second, OnError: ev.Add, Breaker: trip, Spill: store})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
+		time.Sleep(3*time.Second - 1)
+		if s := x.Stats(); s.HandlerErrors != 0 || s.Pending.Inflight != 5 {
+			t.Errorf("before the timeout: %d errors, %s", s.HandlerErrors, s.Account)
+		}
+		time.Sleep(time.Second)
+		if s := x.Stats(); s.HandlerErrors == 0 || s.Pending.Total() != 5 {
+			t.Errorf("after the timeout: %d errors, %s", s.HandlerErrors, s.Account)
+		}
+		for range 20 {
+			send(t, m, x, m.Batch(5, 32, batch.Meta{}))
+			time.Sleep(10 * time.Second)
+		}
+		if calls.Load() != 1 {
+			t.Errorf("%d calls beside one that hangs", calls.Load())
+		}
+		close(release)
+		if !<-intact {
+			t.Error("the memory of a hung handler was used again")
+		}
+		time.Sleep(5 * time.Minute)
+		if a := balance(t, m, x); a.Handled != 105 || a.Pending.Total() != 0 {
+			t.Error(a)
+		}
+		ops := slices.DeleteFunc(ev.Ops(), func(op string) bool { return !strings.HasPrefix(op, "handler") })
+		if !slices.Equal(ops, []string{"handler", "handler-recovered"}) {
+			t.Errorf("events %v", ops)
+		}
+		mustClose(t, x)
+	})
+}
+
+// The handler's batch is a copy: it may be changed, and read for as long as the call
+// takes, whatever becomes of the records meanwhile.
+func TestHandlerIsGivenACopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+			for _, rec := range b.All() {
+				rec.Data[0] = '#'
+			}
+			return testkit.ErrDown
+		})
+		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take))
+		sink.KeepData()
+		x := mustNew(t, FromSink(sink), &Options{Handler: h, Breaker: trip})
+		if err := x.Send(t.Context(), lines(3)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if got := sink.Data(1); !strings.HasPrefix(got, "0") {
+			t.Errorf("the records were changed: %q", got)
+		}
+		mustClose(t, x)
+	})
+}
+
+// While the handler has a batch, the producer is full and the batch goes into the
+// spool: what the handler says then counts once, for what is in the spool.
+func TestSpillBesideHandler(t *testing.T) {
+	for _, takes := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			texts := make(chan string, 100)
+			release := make(chan struct{})
+			h := ErrorHandlerFunc(func(err error, b *batch.Batch) error {
+				<-release
+				texts <- string(b.AppendTo(nil))
+				if takes {
+					return nil
+				}
+				return err
+			})
+			store := &testkit.Spill{}
+			sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
+			x := mustNew(t, FromSink(sink), &Options{Handler: h, Spill: store, Breaker: trip})
+			var full atomic.Bool
+			press, err := x.SpillWhen(full.Load)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := &testkit.Model{}
+			send(t, m, x, m.Batch(5, 32, batch.Meta{}))
+			full.Store(true)
+			press()
+			for range 10 { // they use the memory that is free then
+				send(t, m, x, m.Batch(5, 32, batch.Meta{}))
+			}
+			synctest.Wait()
+			full.Store(false)
+			close(release)
+			time.Sleep(10 * time.Minute)
+			if text := <-texts; !strings.HasPrefix(text, "00000000000000000001") {
+				t.Errorf("the handler was given %q", text)
+			}
+			sink.Answer(nil)
+			time.Sleep(10 * time.Minute)
+			a := balance(t, m, x)
+			if takes && a.Handled != 55 || !takes && a.Delivered != 55 {
+				t.Error(a)
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// Gap markers are offered but not counted.
+func TestHandledCountsNoMarkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := lines(3)
+		b.Add(batch.NewRun([]byte("gap\n"), []batch.Slot{{Len: 4, Flags: batch.FlagMarker}}))
+		h := &handlerLog{}
+		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip})
+		if err := x.Send(t.Context(), b); err != nil || b.Tally.Taken != 3 {
+			t.Errorf("%v, %+v", err, b.Tally)
+		}
+		synctest.Wait()
+		if a := x.Account(); a.Handled != 3 || a.Accepted != 3 || len(h.all()) != 4 {
+			t.Errorf("%s, offered %v", a, h.all())
+		}
+		mustClose(t, x)
+	})
+}
+
+// An outage, stage by stage: retry, circuit, handler once the limit is passed, spool
+// for what the handler does not take.
+func TestStagesOfAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
+		var refuses atomic.Bool
+		h := &handlerLog{answer: func(_ int, _ *batch.Batch, err error) error {
+			if refuses.Load() {
+				return err
+			}
+			return nil
+		}}
+		store := &testkit.Spill{}
+		ev := &testkit.Events{}
+		x := mustNew(t, FromSink(sink), &Options{Handler: h, PendingLimit: 25, Spill: store, OnError: ev.Add})
+		transitions, cancel := x.Subscribe()
+		defer cancel()
+		m := &testkit.Model{}
+
+		// The first batch: five attempts, the circuit opens, the limit is not passed, so
+		// it goes into the spool.
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		if tr := <-transitions; tr.To != Open || sink.Calls() != 5 {
+			t.Errorf("transition %+v after %d attempts", tr, sink.Calls())
+		}
+		synctest.Wait()
+		if a := balance(t, m, x); h.calls() != 0 || a.Pending.Spill != 10 {
+			t.Fatalf("%d offers: %s", h.calls(), a)
+		}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		time.Sleep(time.Minute)
+		if a := balance(t, m, x); h.calls() != 0 || a.Pending.Spill != 20 {
+			t.Fatalf("%d offers with 20 records waiting: %s", h.calls(), a)
+		}
+		// The third passes the limit: the oldest are offered first, all three.
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		time.Sleep(2 * time.Minute)
+		if a := balance(t, m, x); a.Handled != 30 || a.Pending.Total() != 0 {
+			t.Errorf("%s", a)
+		}
+		if got := h.all(); !slices.Equal(got, expect(30)) {
+			t.Errorf("offered %v", got)
+		}
+		// A handler that takes nothing: the records stay, in the spool.
+		refuses.Store(true)
+		for range 5 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			time.Sleep(time.Minute)
+		}
+		if a := balance(t, m, x); a.Handled != 30 || a.Pending.Spill != 50 {
+			t.Errorf("%s", a)
+		}
+		if s := x.Stats(); s.Breaker == Closed || s.LastError == "" || !s.Spilling || s.HandlerErrors == 0 || s.HandledBy != 30 || s.Spilled < 70 {
+			t.Errorf("stats %+v", s)
+		}
+		// Back again.
+		sink.Answer(nil)
+		time.Sleep(5 * time.Minute)
+		if a := balance(t, m, x); a.Delivered != 50 || a.Pending.Total() != 0 {
+			t.Errorf("%s", a)
+		}
+		if got := sink.Got(); len(got) != 50 || !slices.IsSorted(got) {
+			t.Errorf("got %v", got)
+		}
+		if s := x.Stats(); s.Breaker != Closed || s.LastError != "" || s.Spilling {
+			t.Errorf("stats %+v", s)
+		}
+		for _, op := range []string{"send", "spill", "handler", "recovered", "spilled"} {
+			if !ev.Has(op) {
+				t.Errorf("no %q among %v", op, ev.Ops())
+			}
+		}
+		mustClose(t, x)
+	})
+}
+
+// Without a spool and with a handler that takes nothing, Send waits, and the handler
+// is asked again while the circuit is open.
+func TestHandlerThatTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, h := range []*handlerLog{nil, {answer: func(_ int, _ *batch.Batch, err error) error { return err }}} {
+			sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Take))
+			o := &Options{}
+			if h != nil {
+				o.Handler = h
+			}
+			x := mustNew(t, FromSink(sink), o)
+			m := &testkit.Model{}
+			began := time.Now()
+			for range 3 { // one under way, one waits in the outlet, one in Send
+				send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			}
+			if d := time.Since(began); d < 10*time.Minute || d > 12*time.Minute {
+				t.Errorf("Send took %s", d)
+			}
+			mustFlush(t, x)
+			mustBalance(t, m, x, 30)
+			if h != nil && (h.calls() < sink.Calls()/2 || x.Stats().HandlerCalls != uint64(h.calls())) {
+				t.Errorf("%d offers, %d attempts", h.calls(), sink.Calls())
+			}
+			if sink.Calls() > 45 {
+				t.Errorf("%d attempts in ten minutes", sink.Calls())
+			}
+			mustClose(t, x)
+		}
+	})
+}
+
+// ---- the handlers of this package -----------------------------------------------
+
+// recordLog is a RecordWriter that takes some records and then no more.
+type recordLog struct {
+	codec batch.Codec
+	mu    sync.Mutex
+	room  int
+	lines []string
+	metas []batch.Meta
+}
+
+func (w *recordLog) Codec() batch.Codec { return w.codec }
+
+func (w *recordLog) WriteRecord(p []byte, m batch.Meta) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.room == 0 {
+		return errors.New("full")
+	}
+	w.room--
+	w.lines = append(w.lines, string(p))
+	w.metas = append(w.metas, m)
+	return nil
+}
+
+func TestToOutput(t *testing.T) {
+	plain := &recordLog{room: 3}
+	if _, err := ToOutput(plain, &ToOutputOptions{Codec: oddCodec{}}); err == nil || !strings.Contains(err.Error(), "application/x-odd") {
+		t.Errorf("a fallback to another content type: %v", err)
+	}
+	if _, err := ToOutput(nil, nil); err == nil {
+		t.Error("no error for a nil fallback")
+	}
+	h, err := ToOutput(plain, &ToOutputOptions{Codec: oddCodec{}, Transcode: TranscodeJSON})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.HandleError(testkit.ErrDown, oddBatch(`{"a":1}`, "panic")); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"{\"a\":1}\n", "{\"raw\":\"panic\"}\n"}; !slices.Equal(plain.lines, want) || plain.metas[1].Stream != 1 || plain.metas[1].Level != slog.LevelWarn {
+		t.Errorf("got %q, %+v", plain.lines, plain.metas)
+	}
+	// A fallback that is full leaves that record and those behind it.
+	if e := batch.Inspect(h.HandleError(testkit.ErrDown, oddBatch(`{"b":1}`, `{"b":2}`, `{"b":3}`))); e.Kind != batch.KindPrefix || e.Acked != 1 {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// A fallback that is full at times gets each record once, in order.
+func TestToOutputThatIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &recordLog{}
+		h, err := ToOutput(w, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip, Spill: &testkit.Spill{}})
+		m := &testkit.Model{}
+		for range 10 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		for range 34 {
+			w.mu.Lock()
+			w.room = 3
+			w.mu.Unlock()
+			time.Sleep(2 * time.Minute)
+		}
+		synctest.Wait()
+		if a := balance(t, m, x); a.Handled != 100 || len(w.lines) != 100 || !slices.IsSorted(w.lines) {
+			t.Errorf("%s, %d lines", a, len(w.lines))
+		}
+		mustClose(t, x)
+	})
+}
+
+func TestLogTo(t *testing.T) {
+	var out bytes.Buffer
+	h := LogTo(slog.NewTextHandler(&out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+	if err := h.HandleError(testkit.ErrDown, lines(3)); !errors.Is(err, testkit.ErrDown) {
+		t.Errorf("got %v: what was only logged stays pending", err)
+	}
+	if want := "level=ERROR msg=\"log records were not delivered\" error=\"destination is down\" records=3 bytes=96\n"; out.String() != want {
+		t.Errorf("got %s", out.String())
+	}
+	if err := LogTo(slog.DiscardHandler).HandleError(testkit.ErrDown, lines(3)); !errors.Is(err, testkit.ErrDown) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestFirstOf(t *testing.T) {
+	var out bytes.Buffer
+	no := &handlerLog{answer: func(_ int, b *batch.Batch, err error) error { b.Tally.Dropped[batch.Poison] = 1; return err }}
+	never := &handlerLog{}
+	b := lines(3)
+	if err := FirstOf(no, LogTo(slog.DiscardHandler), JSONLines(&out), never).HandleError(testkit.ErrDown, b); err != nil || b.Tally.Dropped.Total() != 0 {
+		t.Errorf("%v, %+v", err, b.Tally)
+	}
+	if strings.Count(out.String(), "\n") != 3 || no.calls() != 1 || never.calls() != 0 {
+		t.Errorf("wrote %q, calls %d and %d", out.String(), no.calls(), never.calls())
+	}
+	part := &handlerLog{answer: func(int, *batch.Batch, error) error { return batch.Prefix(1, testkit.ErrDown) }}
+	if e := batch.Inspect(FirstOf(part, never).HandleError(nil, lines(3))); e.Kind != batch.KindPrefix || never.calls() != 0 {
+		t.Errorf("%+v, %d calls", e, never.calls())
+	}
+}

@@ -1,0 +1,331 @@
+package deliver
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// streams is a destination that does not take some streams for a while.
+type streams struct {
+	window int
+	after  time.Duration
+
+	mu      sync.Mutex
+	holds   map[uint32]bool
+	got     []uint64
+	when    []time.Time
+	refused map[uint32]int // attempts with records of that stream, while held
+}
+
+func newStreams(window int) *streams {
+	return &streams{window: window, holds: map[uint32]bool{}, refused: map[uint32]int{}}
+}
+
+func (d *streams) hold(stream uint32, on bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.holds[stream] = on
+}
+
+func (d *streams) Traits() Traits { return Traits{Window: d.window} }
+
+func (d *streams) Open(l Life) (Session, error) { return &streamsSession{d, l}, nil }
+
+type streamsSession struct {
+	d *streams
+	l Life
+}
+
+func (s *streamsSession) Close() {}
+
+func (s *streamsSession) Send(b *batch.Batch) error {
+	d := s.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var open []int
+	for i, rec := range b.All() {
+		if d.holds[rec.Stream] {
+			open = append(open, i)
+			d.refused[rec.Stream]++
+		} else {
+			d.got = append(d.got, rec.Ticket)
+			d.when = append(d.when, time.Now())
+		}
+	}
+	o := batch.Outcome{Open: batch.Of(open...), Why: testkit.ErrDown, After: d.after, Advice: batch.HoldStreams}
+	if open == nil {
+		o = batch.Outcome{}
+	}
+	s.l.Answer(b, o)
+	return nil
+}
+
+// refusals returns how many records of a stream came while it was held.
+func (d *streams) refusals(stream uint32) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.refused[stream]
+}
+
+// last returns when something was taken last.
+func (d *streams) last() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.when[len(d.when)-1]
+}
+
+// Got returns the tickets of what was taken.
+func (d *streams) Got() []uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.got)
+}
+
+// mixed makes a batch whose records are of the streams 1 to n in turns.
+func mixed(m *testkit.Model, records int, n uint32) *batch.Batch {
+	var parts []*batch.Batch
+	for i := range records {
+		parts = append(parts, m.Batch(1, 32, batch.Meta{Stream: 1 + uint32(i)%n}))
+	}
+	b := &batch.Batch{}
+	for _, p := range parts {
+		for i := range p.Runs {
+			b.Add(p.Runs[i])
+		}
+	}
+	return b
+}
+
+// A stream that is held does not hold up the others, and keeps its order. The circuit
+// and the account know it.
+func TestHoldStreams(t *testing.T) {
+	for _, window := range []int{1, 4} {
+		for _, spill := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				ev := &testkit.Events{}
+				d := newStreams(window)
+				d.hold(2, true)
+				o := &Options{OnError: ev.Add}
+				if spill {
+					o.Spill = &testkit.Spill{}
+				}
+				x := mustNew(t, d, o)
+				m := &testkit.Model{}
+				began := time.Now()
+				for range 20 {
+					send(t, m, x, mixed(m, 12, 3))
+					time.Sleep(time.Second)
+				}
+				if n := len(d.Got()); n != 160 {
+					t.Errorf("%d of 160 records of the other streams arrived", n)
+				}
+				if last := d.last(); last.Sub(began) > 20*time.Second {
+					t.Errorf("the last of them arrived after %s", last.Sub(began))
+				}
+				if a := balance(t, m, x); a.Delivered != 160 || a.Pending.Total() != 80 {
+					t.Error(a)
+				}
+				if s := x.Stats(); s.Breaker != Closed || s.Trips != 0 || ev.Count("hold") != 1 {
+					t.Errorf("%s, events %v", s.Breaker, ev.Ops())
+				}
+				d.hold(2, false)
+				time.Sleep(2 * time.Minute)
+				mustBalance(t, m, x, 240)
+				for stream := range uint64(3) {
+					of := slices.DeleteFunc(d.Got(), func(k uint64) bool { return (k-1)%3 != stream })
+					if !slices.IsSorted(of) || len(of) != 80 {
+						t.Errorf("stream %d: %v", 1+stream, of)
+					}
+				}
+				// Afterwards all is as it was.
+				send(t, m, x, mixed(m, 12, 3))
+				mustFlush(t, x)
+				if !slices.IsSorted(d.Got()[240:]) {
+					t.Errorf("at last: %v", d.Got()[240:])
+				}
+				mustClose(t, x)
+			})
+		}
+	}
+}
+
+// A held stream is tried rarely, and not before the time the destination asks for.
+func TestHeldStreamIsTriedRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStreams(1)
+		d.hold(1, true)
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		send(t, m, x, ofStream(m, 1, 1))
+		time.Sleep(30 * time.Minute)
+		if n := d.refusals(1); n < 25 || n > 75 {
+			t.Errorf("%d attempts in half an hour", n)
+		}
+		d.mu.Lock()
+		d.after = 5 * time.Minute
+		d.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		before := d.refusals(1)
+		time.Sleep(30 * time.Minute)
+		if n := d.refusals(1) - before; n > 6 {
+			t.Errorf("%d attempts in half an hour, 5 min apart", n)
+		}
+		d.hold(1, false)
+		time.Sleep(10 * time.Minute)
+		mustBalance(t, m, x, 1)
+		mustClose(t, x)
+	})
+}
+
+// Several streams are held, each for its time.
+func TestHoldSeveralStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStreams(2)
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		rng := testkit.Rand(testkit.Seed(t))
+		for range 200 {
+			d.hold(uint32(rng.IntN(6)), rng.IntN(2) == 0)
+			send(t, m, x, mixed(m, 1+rng.IntN(30), 5))
+			time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
+			balance(t, m, x)
+		}
+		for i := range uint32(6) {
+			d.hold(i, false)
+		}
+		time.Sleep(3 * time.Minute)
+		mustBalance(t, m, x, m.Accepted())
+		if n := len(slices.Compact(slices.Sorted(slices.Values(d.Got())))); uint64(n) != m.Accepted() || len(d.Got()) != n {
+			t.Errorf("%d different records of %d", n, len(d.Got()))
+		}
+		mustClose(t, x)
+	})
+}
+
+// What is set aside is bounded. Beyond, everything waits, and nothing is lost.
+func TestHeldStreamsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStreams(1)
+		d.hold(1, true)
+		x := mustNew(t, d, &Options{AsideBytes: 100 * 32})
+		m := &testkit.Model{}
+		go func() {
+			for range 40 {
+				if err := x.Send(t.Context(), ofStream(m, 10, 1)); err != nil {
+					t.Error(err)
+				}
+				if err := x.Send(t.Context(), ofStream(m, 10, 2)); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		time.Sleep(10 * time.Minute)
+		if n := len(d.Got()); n < 100 || n > 130 {
+			t.Errorf("%d records of the other stream arrived", n)
+		}
+		if a := x.Account(); a.Check() != nil || a.Pending.Total() < 100 || a.Pending.Total() > 150 {
+			t.Error(a)
+		}
+		d.hold(1, false)
+		time.Sleep(10 * time.Minute)
+		mustFlush(t, x)
+		if a := x.Account(); a.Delivered != 800 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+	})
+}
+
+// Records that are held when the session ends, or the circuit opens, stay held, and
+// arrive in order later.
+func TestHeldBesideAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStreams(1)
+		d.hold(1, true)
+		var down atomic.Bool
+		flaky := flakyStreams{d, &down}
+		x := mustNew(t, flaky, &Options{Spill: &testkit.Spill{}})
+		m := &testkit.Model{}
+		for i := range 30 {
+			down.Store(i >= 10 && i < 20)
+			if i == 15 {
+				d.hold(1, false)
+			}
+			send(t, m, x, mixed(m, 10, 2))
+			time.Sleep(10 * time.Second)
+		}
+		time.Sleep(10 * time.Minute)
+		mustBalance(t, m, x, 300)
+		for stream := range uint64(2) {
+			of := slices.DeleteFunc(d.Got(), func(k uint64) bool { return (k-1)%2 != stream })
+			if !slices.IsSorted(of) || len(of) != 150 {
+				t.Errorf("stream %d: %v", 1+stream, of)
+			}
+		}
+		mustClose(t, x)
+	})
+}
+
+// flakyStreams is streams whose sessions end at each batch while it is down.
+type flakyStreams struct {
+	*streams
+	down *atomic.Bool
+}
+
+func (d flakyStreams) Open(l Life) (Session, error) {
+	if d.down.Load() {
+		return nil, testkit.ErrDown
+	}
+	s, err := d.streams.Open(l)
+	return flakySession{s, l, d.down}, err
+}
+
+type flakySession struct {
+	Session
+	l    Life
+	down *atomic.Bool
+}
+
+func (s flakySession) Send(b *batch.Batch) error {
+	if s.down.Load() {
+		s.l.End(testkit.ErrDown)
+		return nil
+	}
+	return s.Session.Send(b)
+}
+
+// Shutdown puts records that are held into the spool, or counts them.
+func TestHeldAtShutdown(t *testing.T) {
+	for _, spill := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newStreams(1)
+			d.hold(1, true)
+			o := &Options{}
+			if spill {
+				o.Spill = &testkit.Spill{}
+			}
+			x := mustNew(t, d, o)
+			m := &testkit.Model{}
+			for range 5 {
+				send(t, m, x, mixed(m, 10, 2))
+			}
+			time.Sleep(10 * time.Second)
+			began := time.Now()
+			r, err := shutdown(x, 5*time.Second)
+			a, bad := m.Account(r.Account, 0)
+			if bad != nil || a.Delivered != 25 || r.Unknown != 0 || time.Since(began) > 5*time.Second+closeGrace {
+				t.Errorf("%v after %s: %s", bad, time.Since(began), a)
+			}
+			if spill && (err != nil || a.Pending.Spill != 25) || !spill && (err == nil || a.Dropped[batch.Shutdown] != 25) {
+				t.Errorf("%v: %s", err, a)
+			}
+		})
+	}
+}

@@ -1,0 +1,565 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// ---- the outlet under test --------------------------------------------------
+
+// mustNew returns an outlet. Its events go to nobody if o does not say where.
+func mustNew(t testing.TB, dest Destination, o *Options) *Outlet {
+	t.Helper()
+	if o == nil {
+		o = &Options{}
+	}
+	if o.OnError == nil {
+		o.OnError = new(testkit.Events).Add
+	}
+	x, err := New(dest, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // so that a test that has failed says why
+		if t.Failed() {
+			_, _ = shutdown(x, time.Second)
+		}
+	})
+	return x
+}
+
+// mustClose shuts x down within 5 s and checks the account.
+func mustClose(t testing.TB, x *Outlet) batch.Report {
+	t.Helper()
+	r, err := shutdown(x, 5*time.Second)
+	if err := errors.Join(err, r.Check()); err != nil {
+		t.Fatalf("%v: %s", err, r.Account)
+	}
+	return r
+}
+
+// shutdown shuts x down within d.
+func shutdown(x *Outlet, d time.Duration) (batch.Report, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return x.Shutdown(ctx)
+}
+
+// send hands b in once and fails the test if it is not settled.
+func send(t testing.TB, m *testkit.Model, s batch.Sink, b *batch.Batch) {
+	t.Helper()
+	if err := s.Send(t.Context(), b); m.Sent(b, err) != nil {
+		t.Fatalf("not settled: %v", err)
+	}
+}
+
+// mustFlush flushes x.
+func mustFlush(t testing.TB, x *Outlet) {
+	t.Helper()
+	if err := x.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mustBalance checks that nothing is pending, and that n records were delivered.
+func mustBalance(t testing.TB, m *testkit.Model, x *Outlet, delivered uint64) {
+	t.Helper()
+	if a := balance(t, m, x); a.Delivered != delivered || a.Pending.Total() != 0 {
+		t.Fatalf("want %d delivered, nothing pending: %s", delivered, a)
+	}
+}
+
+// expect returns the tickets 1 to n without those in but.
+func expect(n int, but ...uint64) (out []uint64) {
+	for i := uint64(1); i <= uint64(n); i++ {
+		if !slices.Contains(but, i) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// bad says of some tickets that their records are at fault.
+func bad(tickets ...uint64) func(batch.Record) bool {
+	return func(r batch.Record) bool { return slices.Contains(tickets, r.Ticket) }
+}
+
+// firsts returns the tickets of the first copies in got, in the order of arrival.
+func firsts(got []uint64) (out []uint64) {
+	seen := map[uint64]bool{}
+	for _, k := range got {
+		if !seen[k] {
+			seen[k] = true
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+func ticketsOf(b *batch.Batch) (out []uint64) {
+	for _, rec := range b.All() {
+		out = append(out, rec.Ticket)
+	}
+	return out
+}
+
+// ofStream makes a batch of n records of one stream.
+func ofStream(m *testkit.Model, n int, stream uint32) *batch.Batch {
+	return m.Batch(n, 32, batch.Meta{Stream: stream})
+}
+
+// pressAtRandom says at random that a producer is full, until stop is called.
+func pressAtRandom(t *testing.T, x *Outlet, rng *rand.Rand) (stop func()) {
+	t.Helper()
+	var mu sync.Mutex
+	full := false
+	press, err := x.SpillWhen(func() bool { mu.Lock(); defer mu.Unlock(); return full })
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng = testkit.Rand(rng.Uint64())
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-end:
+				return
+			case <-time.After(time.Duration(rng.IntN(2000)) * time.Millisecond):
+			}
+			mu.Lock()
+			full = rng.IntN(3) == 0
+			now := full
+			mu.Unlock()
+			if now {
+				press()
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+// ---- a handler --------------------------------------------------------------
+
+// handlerLog is an ErrorHandler that notes what it is offered.
+type handlerLog struct {
+	mu     sync.Mutex
+	offers [][]uint64
+	errs   []error
+	answer func(call int, b *batch.Batch, err error) error
+}
+
+func (h *handlerLog) HandleError(err error, b *batch.Batch) error {
+	h.mu.Lock()
+	call := len(h.offers)
+	h.offers = append(h.offers, ticketsOf(b))
+	h.errs = append(h.errs, err)
+	h.mu.Unlock()
+	if h.answer == nil {
+		return nil
+	}
+	return h.answer(call, b, err)
+}
+
+func (h *handlerLog) all() (tickets []uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range h.offers {
+		tickets = append(tickets, o...)
+	}
+	return tickets
+}
+
+func (h *handlerLog) calls() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.offers)
+}
+
+// ---- a destination answered by hand -----------------------------------------
+
+// hand is a Destination whose answers the test gives.
+type hand struct {
+	traits Traits
+	open   func(n int, l Life) error // nil: succeeds
+	onSend func(s *handSession, b *batch.Batch) error
+	onEnd  func(s *handSession) // in Close
+
+	mu       sync.Mutex
+	sessions []*handSession
+	sent     []handBatch
+}
+
+// handSession is one life of a hand.
+type handSession struct {
+	d      *hand
+	n      int
+	l      Life
+	closed bool
+	gone   error // what Send returns from now on
+}
+
+// handBatch is one batch that was sent.
+type handBatch struct {
+	s       *handSession
+	b       *batch.Batch
+	tickets []uint64
+	text    string
+}
+
+func newHand(window int) *hand { return &hand{traits: Traits{Window: window}} }
+
+func (d *hand) Traits() Traits { return d.traits }
+
+func (d *hand) Open(l Life) (Session, error) {
+	d.mu.Lock()
+	s := &handSession{d: d, n: len(d.sessions), l: l}
+	d.sessions = append(d.sessions, s)
+	open := d.open
+	d.mu.Unlock()
+	if open != nil {
+		if err := open(s.n, l); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (s *handSession) Send(b *batch.Batch) error {
+	s.d.mu.Lock()
+	if s.gone != nil {
+		s.d.mu.Unlock()
+		return s.gone
+	}
+	s.d.sent = append(s.d.sent, handBatch{s, b, ticketsOf(b), string(b.AppendTo(nil))})
+	f := s.d.onSend
+	s.d.mu.Unlock()
+	if f != nil {
+		return f(s, b)
+	}
+	return nil
+}
+
+func (s *handSession) Close() {
+	if f := s.d.onEnd; f != nil {
+		f(s)
+	}
+	s.d.mu.Lock()
+	s.closed = true
+	s.d.mu.Unlock()
+}
+
+// leave has Send return err from now on.
+func (s *handSession) leave(err error) {
+	s.d.mu.Lock()
+	s.gone = err
+	s.d.mu.Unlock()
+}
+
+// session returns the newest session.
+func (d *hand) session() *handSession {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sessions[len(d.sessions)-1]
+}
+
+func (d *hand) opens() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.sessions)
+}
+
+// starts returns the first ticket of each batch that was sent.
+func (d *hand) starts() (out []uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, x := range d.sent {
+		out = append(out, x.tickets[0])
+	}
+	return out
+}
+
+// batch returns the i-th batch that was sent.
+func (d *hand) batch(i int) handBatch {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.sent[i]
+}
+
+// answer answers the i-th batch in its session and waits until all is quiet.
+func (d *hand) answer(i int, o batch.Outcome) {
+	x := d.batch(i)
+	x.s.l.Answer(x.b, o)
+	synctest.Wait()
+}
+
+// end ends the newest session.
+func (d *hand) end(err error) {
+	d.session().l.End(err)
+	synctest.Wait()
+}
+
+// mustStart checks the first tickets of the batches that were sent.
+func (d *hand) mustStart(t *testing.T, want ...uint64) {
+	t.Helper()
+	synctest.Wait()
+	if got := d.starts(); !slices.Equal(got, want) {
+		t.Fatalf("sent %v, want %v", got, want)
+	}
+}
+
+var taken = batch.Outcome{}
+
+// notTaken is the Outcome of a batch of which nothing was taken.
+func notTaken(err error) batch.Outcome { return batch.FailedOutcome(err) }
+
+// ---- a peer that pipelines ----------------------------------------------------
+
+// peer is a Destination with a window and a peer that stores what arrives in order.
+// fault is asked for each batch that arrives. A batch with a fault, and all that are
+// under way behind it, are lost, or the whole session is.
+type peer struct {
+	window int
+	delay  time.Duration // an answer takes up to that
+	fault  func(call int, b *batch.Batch) fault
+	cannot func() error // of Open
+
+	mu     sync.Mutex
+	rng    *rand.Rand
+	got    []uint64
+	sizes  []int
+	calls  int
+	opens  int
+	most   int      // batches under way
+	alone  []uint64 // records at which a session ended when they came alone: suspects
+	faults []string
+	live   int // sessions
+}
+
+// fault is what goes wrong with a batch.
+type fault struct {
+	kind faultKind
+	n    int   // records that are stored all the same
+	err  error // default testkit.ErrDown
+}
+
+type faultKind uint8
+
+const (
+	fine       faultKind = iota
+	isOpen               // the batch, from record n on, and those behind it are answered open
+	resets               // the session ends, n records are stored
+	leaves               // Send refuses the batch
+	panics               // Send panics, n records are stored
+	exits                // Send calls runtime.Goexit, n records are stored
+	garbles              // it is stored; an answer that makes no sense, and then the end
+	hangs                // Send does not return before the session has been given up
+	faultKinds           // the number of those above, which happen at random
+	refuses              // the n-th record is refused by name, the others are stored
+)
+
+func newPeer(window int, rng *rand.Rand, delay time.Duration) *peer {
+	return &peer{window: window, delay: delay, rng: testkit.Rand(rng.Uint64())}
+}
+
+// randomFaults has a part p of the batches go wrong. All kinds but those of except
+// happen.
+func (d *peer) randomFaults(p float64, except ...faultKind) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault = func(_ int, b *batch.Batch) fault {
+		if p == 0 || d.rng.Float64() >= p {
+			return fault{}
+		}
+		f := fault{kind: 1 + faultKind(d.rng.IntN(int(faultKinds)-1)), n: d.rng.IntN(b.Len() + 1)}
+		if slices.Contains(except, f.kind) {
+			return fault{}
+		}
+		return f
+	}
+}
+
+func (d *peer) Traits() Traits { return Traits{Window: d.window} }
+
+func (d *peer) Open(l Life) (Session, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.opens++
+	if d.cannot != nil {
+		if err := d.cannot(); err != nil {
+			return nil, err
+		}
+	}
+	if d.live++; d.live > 1 {
+		d.faults = append(d.faults, "two sessions at a time")
+	}
+	s := &peerSession{d: d, l: l, answers: make(chan peerAnswer, d.window+2), idle: make(chan struct{})}
+	go s.work()
+	return s, nil
+}
+
+type peerSession struct {
+	d       *peer
+	l       Life
+	answers chan peerAnswer
+	idle    chan struct{}
+
+	under  int       // these under d.mu
+	broken error     // why batches are not stored
+	since  time.Time // of the last answer
+	closed bool
+}
+
+type peerAnswer struct {
+	b *batch.Batch
+	o batch.Outcome
+}
+
+// work gives answers, in order.
+func (s *peerSession) work() {
+	defer close(s.idle)
+	for a := range s.answers {
+		s.d.mu.Lock()
+		wait := time.Duration(0)
+		if s.d.delay > 0 {
+			wait = time.Duration(s.d.rng.Int64N(int64(s.d.delay)))
+		}
+		s.d.mu.Unlock()
+		select {
+		case <-time.After(wait):
+		case <-s.l.Context().Done():
+		}
+		s.d.mu.Lock()
+		s.under--
+		s.since = time.Now()
+		s.d.mu.Unlock()
+		s.l.Answer(a.b, a.o)
+		s.l.Answer(a.b, batch.Outcome{}) // the second one counts for nothing
+	}
+}
+
+func (s *peerSession) Send(b *batch.Batch) error {
+	d := s.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.closed {
+		d.faults = append(d.faults, "Send after Close")
+	}
+	if s.under == 0 && time.Now().After(s.since) {
+		s.broken = nil // no Send has begun before that answer
+	}
+	if s.under++; s.under > d.window {
+		d.faults = append(d.faults, "more batches under way than the window")
+	}
+	d.most = max(d.most, s.under)
+	d.sizes = append(d.sizes, b.Len())
+	if s.broken != nil {
+		s.answers <- peerAnswer{b, notTaken(s.broken)}
+		return nil
+	}
+	f := fault{}
+	if d.fault != nil {
+		f = d.fault(d.calls, b)
+	}
+	d.calls++
+	if f.err == nil {
+		f.err = testkit.ErrDown
+	}
+	all := ticketsOf(b)
+	if len(all) == 1 && (f.kind == resets || f.kind == panics || f.kind == exits || f.kind == hangs) {
+		d.alone = append(d.alone, all[0])
+	}
+	switch f.kind {
+	case isOpen:
+		d.got = append(d.got, all[:min(f.n, len(all))]...)
+		if f.n < len(all) {
+			s.broken = f.err
+		}
+		s.answers <- peerAnswer{b, batch.Outcome{Open: batch.From(min(f.n, len(all))), Why: f.err}}
+		return nil
+	case refuses:
+		d.got = append(append(d.got, all[:f.n]...), all[f.n+1:]...)
+		s.answers <- peerAnswer{b, batch.Outcome{Refused: batch.Of(f.n), Refusal: errors.New("malformed")}}
+		return nil
+	case leaves:
+		s.under--
+		return f.err
+	case hangs:
+		d.mu.Unlock()
+		select {
+		case <-time.After(time.Second):
+			s.l.End(f.err)
+			<-s.l.Context().Done()
+		case <-s.l.Context().Done():
+		}
+		d.mu.Lock()
+		return f.err
+	case resets, panics, exits:
+		d.got = append(d.got, all[:min(f.n, len(all))]...)
+		switch f.kind {
+		case panics:
+			panic("out of luck")
+		case exits:
+			runtime.Goexit()
+		}
+		s.l.End(f.err)
+		s.l.Answer(b, batch.Outcome{}) // too late
+		return nil
+	case garbles:
+		d.got = append(d.got, all...)
+		s.broken = f.err
+		s.answers <- peerAnswer{b, batch.Outcome{Open: batch.Of(len(all)), Refused: batch.Of(-1)}}
+		return nil
+	}
+	d.got = append(d.got, all...)
+	s.answers <- peerAnswer{b, batch.Outcome{}}
+	return nil
+}
+
+func (s *peerSession) Close() {
+	close(s.answers)
+	<-s.idle
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	s.closed = true
+	s.d.live--
+}
+
+// Got returns the tickets of what was stored, copies included.
+func (d *peer) Got() []uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.got)
+}
+
+// check fails if the outlet broke the rules of the seam.
+func (d *peer) check(t testing.TB, seed uint64) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, f := range d.faults {
+		t.Fatalf("seed %d: %s", seed, f)
+	}
+}
+
+// ctxDone reports whether ctx has ended.
+func ctxDone(ctx context.Context) bool { return ctx.Err() != nil }
+
+// mustDrop shuts x down, which drops n records.
+func mustDrop(t testing.TB, x *Outlet, n uint64) {
+	t.Helper()
+	r, err := shutdown(x, time.Second)
+	if err == nil || r.Check() != nil || r.Dropped[batch.Shutdown] != n {
+		t.Errorf("%v, %v: %s", err, r.Check(), r.Account)
+	}
+}

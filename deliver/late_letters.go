@@ -1,0 +1,60 @@
+package deliver
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// lateLetters is a [DeadLetterFile] that is opened for the first record.
+type lateLetters struct {
+	path, name string
+
+	mu     sync.Mutex // guards the rest
+	file   *DeadLetterFile
+	closed bool
+}
+
+var errLettersClosed = errors.New("deliver: dead-letter file is closed")
+
+func (l *lateLetters) open() (*DeadLetterFile, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, errLettersClosed
+	}
+	var err error
+	if l.file == nil {
+		l.file, err = OpenDeadLetterFile(l.path, l.name)
+	}
+	return l.file, err
+}
+
+// HandleError appends the records of b.
+func (l *lateLetters) HandleError(cause error, b *batch.Batch) error {
+	f, err := l.open()
+	if err != nil {
+		return err
+	}
+	return f.HandleError(cause, b)
+}
+
+func (l *lateLetters) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	if l.file == nil {
+		return nil
+	}
+	return l.file.Close()
+}
+
+// oversized is a record above Slab.MaxRecord on its way to the dead letters.
+type oversized struct {
+	b     *batch.Batch
+	cause error
+}
+
+// oversizedQueue is how many such records wait at most; older ones are forgotten.
+const oversizedQueue = 4

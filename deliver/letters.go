@@ -1,0 +1,129 @@
+package deliver
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// letters writes dead letters, on a goroutine of its own while there are any.
+type letters struct {
+	g      *guarded // nil: no dead letters
+	events *events
+	poke   func() // there is room again
+
+	unburied atomic.Uint64
+
+	mu      sync.Mutex // leaf; guards the rest
+	queue   []letter
+	working bool
+	idle    chan struct{} // closed when the goroutine has ended
+	failing episode
+}
+
+type letter struct {
+	b     *copied
+	cause error
+}
+
+// lettersMost is how many letters may wait before nothing more is sent.
+const lettersMost = 64
+
+func newLetters(h ErrorHandler, timeout time.Duration, ev *events, poke func()) *letters {
+	l := &letters{events: ev, poke: poke}
+	if h != nil {
+		l.g = newGuarded(h, timeout)
+	}
+	return l
+}
+
+// bury has a letter written about b, which it copies.
+func (l *letters) bury(b *batch.Batch, cause error) {
+	if l.g == nil {
+		return
+	}
+	n := letter{new(copied), cause}
+	n.b.set(b)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = append(l.queue, n)
+	if !l.working {
+		l.working, l.idle = true, make(chan struct{})
+		go l.work(l.idle)
+	}
+}
+
+// full reports whether too many letters wait.
+func (l *letters) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queue) >= lettersMost
+}
+
+func (l *letters) work(idle chan struct{}) {
+	for {
+		l.mu.Lock()
+		if len(l.queue) == 0 {
+			l.working = false
+			l.mu.Unlock()
+			close(idle)
+			l.poke()
+			return
+		}
+		b, cause := &l.queue[0].b.b, l.queue[0].cause
+		n := b.Len()
+		l.mu.Unlock()
+		out := l.g.call(context.Background(), cause, b)
+		open, bad := handlerLeft(n, out.err)
+		l.mu.Lock()
+		l.queue[0] = letter{}
+		l.queue = l.queue[1:]
+		var first bool
+		if out.err == nil {
+			l.failing.end()
+		} else {
+			first = l.failing.begin()
+		}
+		l.mu.Unlock()
+		if out.err != nil {
+			l.unburied.Add(uint64(len(open) + len(bad)))
+		}
+		if first {
+			l.events.post("dead-letter", out.err, uint64(n))
+		}
+		l.poke()
+	}
+}
+
+// wait waits until all letters are written, or ctx ends.
+func (l *letters) wait(ctx context.Context) {
+	l.mu.Lock()
+	idle := l.idle
+	working := l.working
+	l.mu.Unlock()
+	if !working {
+		return
+	}
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// letters returns the handler of dead letters that tells Refused first, nil for none.
+func (o *Options) letters() ErrorHandler {
+	if o.Refused == nil {
+		return o.DeadLetter
+	}
+	tell, next := o.Refused, o.DeadLetter
+	return ErrorHandlerFunc(func(cause error, b *batch.Batch) error {
+		tell(cause, b)
+		if next == nil {
+			return nil
+		}
+		return next.HandleError(cause, b)
+	})
+}

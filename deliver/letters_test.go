@@ -1,0 +1,385 @@
+package deliver
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// ---- what the outlet does with dead letters ---------------------------------------
+
+// refusing returns a destination that refuses the records for which bad says so, by
+// name.
+func refusing(bad func(batch.Record) bool) Destination {
+	return FromSink(testkit.NewSink(testkit.PoisonedByIndex(bad, 422)))
+}
+
+// A dead letter has the destination's error, with its status.
+func TestDeadLetterReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead, ev := &handlerLog{}, &testkit.Events{}
+		x := mustNew(t, refusing(bad(2)), &Options{DeadLetter: dead, OnError: ev.Add})
+		if err := x.Send(t.Context(), lines(3)); err != nil {
+			t.Fatal(err)
+		}
+		mustFlush(t, x)
+		mustClose(t, x)
+		if e := batch.Inspect(dead.errs[0]); e.Status != 422 || e.Err.Error() != "records are malformed" {
+			t.Errorf("got %+v", e)
+		}
+		if a := x.Account(); a.Delivered != 2 || a.Dropped[batch.Poison] != 1 || x.Stats().Poisoned != 1 || ev.Count("poison") != 1 {
+			t.Errorf("%s, events %v", a, ev.Ops())
+		}
+	})
+}
+
+// A dead letter that cannot be written is counted, and reported once for a row.
+func TestDeadLetterFails(t *testing.T) {
+	oops := errors.New("disk full")
+	for _, tt := range []struct {
+		name   string
+		answer func(int, *batch.Batch, error) error
+		n      uint64 // of 4 not written
+	}{
+		{"fails", func(int, *batch.Batch, error) error { return oops }, 4},
+		{"takes one of each two", func(int, *batch.Batch, error) error { return batch.Prefix(1, oops) }, 2},
+		{"panics", func(int, *batch.Batch, error) error { panic("no") }, 4},
+		{"is well", nil, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			dead, ev := &handlerLog{answer: tt.answer}, &testkit.Events{}
+			x := mustNew(t, refusing(bad(2, 5, 8, 11)), &Options{DeadLetter: dead, OnError: ev.Add})
+			m := &testkit.Model{}
+			for range 2 {
+				send(t, m, x, m.Batch(6, 32, batch.Meta{}))
+			}
+			mustFlush(t, x)
+			mustClose(t, x)
+			if s := x.Stats(); s.Dropped[batch.Poison] != 4 || s.Unburied != tt.n {
+				t.Errorf("%s: %d unburied, %s", tt.name, s.Unburied, s.Account)
+			}
+			if n := ev.Count("dead-letter"); n > 1 || (n > 0) != (tt.n > 0) {
+				t.Errorf("%s: events %v", tt.name, ev.Ops())
+			}
+		})
+	}
+}
+
+// Letters that take their time hold up nothing, until very many wait.
+func TestSlowDeadLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		dead := &handlerLog{answer: func(int, *batch.Batch, error) error { <-release; return nil }}
+		sink := testkit.NewSink(testkit.PoisonedByIndex(func(r batch.Record) bool { return r.Ticket%2 == 0 }, 400))
+		x := mustNew(t, FromSink(sink), &Options{DeadLetter: dead, HandlerTimeout: time.Hour})
+		m := &testkit.Model{}
+		sent := make(chan int, 1)
+		go func() {
+			n := 0
+			for range 2 * lettersMost {
+				if err := x.Send(t.Context(), m.Batch(2, 32, batch.Meta{})); err != nil {
+					t.Error(err)
+				}
+				n++
+			}
+			sent <- n
+		}()
+		time.Sleep(time.Minute)
+		if n := sink.Calls(); n < lettersMost || n > lettersMost+4 {
+			t.Errorf("%d batches sent while %d letters may wait", n, lettersMost)
+		}
+		close(release)
+		if n := <-sent; n != 2*lettersMost {
+			t.Error(n)
+		}
+		mustFlush(t, x)
+		mustClose(t, x)
+		if len(dead.all()) != 2*lettersMost || x.Stats().Unburied != 0 {
+			t.Errorf("%d letters, %d unburied", len(dead.all()), x.Stats().Unburied)
+		}
+	})
+}
+
+// Shutdown waits for letters, as long as it has time.
+func TestShutdownWritesLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dead := &handlerLog{answer: func(int, *batch.Batch, error) error { time.Sleep(time.Second); return nil }}
+		x := mustNew(t, refusing(bad(1, 2, 3)), &Options{DeadLetter: dead})
+		for i := range 3 {
+			var b batch.Builder
+			b.Append([]byte("x\n"), uint64(i+1), batch.Meta{})
+			if err := x.Send(t.Context(), b.Batch(nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mustClose(t, x)
+		if !slices.Equal(dead.all(), expect(3)) || x.Stats().Unburied != 0 {
+			t.Errorf("letters %v", dead.all())
+		}
+
+		release := make(chan struct{})
+		dead = &handlerLog{answer: func(int, *batch.Batch, error) error { <-release; return nil }}
+		x = mustNew(t, refusing(bad(1)), &Options{DeadLetter: dead})
+		if err := x.Send(t.Context(), lines(1)); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if r, err := shutdown(x, 2*time.Second); err != nil || r.Dropped[batch.Poison] != 1 || time.Since(began) > 2*time.Second+3*closeGrace {
+			t.Errorf("%v after %s: %s", err, time.Since(began), r.Account)
+		}
+		close(release)
+		time.Sleep(time.Minute)
+	})
+}
+
+// ---- the writers of lines ------------------------------------------------------
+
+// oddCodec reads records that are JSON already; what it does with others is up
+// to the record.
+type oddCodec struct{}
+
+func (oddCodec) ContentType() string { return "application/x-odd" }
+
+func (oddCodec) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
+	switch s := string(rec); {
+	case s == "panic":
+		panic("cannot read this")
+	case s == "nothing":
+		return dst
+	case s == "broken":
+		return append(dst, `{"a":`...)
+	case s == "number":
+		return append(dst, `1`...)
+	case s == "nan":
+		return append(dst, `{"a":NaN}`...)
+	case s == "pretty":
+		return append(dst, "{\n  \"a\": 1\r\n}"...)
+	case s == "shorter":
+		return dst[:0]
+	default:
+		return append(dst, rec...)
+	}
+}
+
+func (oddCodec) AppendMarker(dst []byte, _ batch.Drops, _ time.Time) []byte { return dst }
+
+func oddBatch(recs ...string) *batch.Batch {
+	var build batch.Builder
+	for i, r := range recs {
+		build.Append([]byte(r), uint64(i+1), batch.Meta{Time: 1_000_000_001, Level: slog.LevelWarn, Stream: uint32(i)})
+	}
+	return build.Batch(oddCodec{})
+}
+
+// One record that nobody can read spoils nothing for the others.
+func TestJSONLinesBadRecords(t *testing.T) {
+	var out bytes.Buffer
+	b := oddBatch(`{"ok":1}`, "panic", "nothing", "broken", "number", "nan", "pretty", "shorter", "\xff\xfe", `{"ok":2}`)
+	if err := JSONLines(&out).HandleError(testkit.ErrDown, b); err != nil {
+		t.Fatal(err)
+	}
+	want := `{"ok":1}
+{"raw":"panic"}
+{"raw":"nothing"}
+{"raw":"broken"}
+{"raw":"number"}
+{"raw":"nan"}
+{   "a": 1  }
+{"raw":"shorter"}
+{"raw_base64":"//4="}
+{"ok":2}
+`
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+}
+
+// Without a codec lines come as text.
+func TestJSONLinesPlain(t *testing.T) {
+	var build batch.Builder
+	build.Append([]byte("a \"line\"\n"), 1, batch.Meta{})
+	build.Append([]byte("no newline"), 2, batch.Meta{})
+	build.Append(nil, 3, batch.Meta{})
+	var out bytes.Buffer
+	if err := JSONLines(&out).HandleError(nil, build.Batch(nil)); err != nil {
+		t.Fatal(err)
+	}
+	if want := "{\"raw\":\"a \\\"line\\\"\"}\n{\"raw\":\"no newline\"}\n{\"raw\":\"\"}\n"; out.String() != want {
+		t.Errorf("got\n%s", out.String())
+	}
+}
+
+// shortWriter takes n bytes and then fails, until it is mended.
+type shortWriter struct {
+	bytes.Buffer
+	n   int
+	err error
+}
+
+func (w *shortWriter) Write(p []byte) (int, error) {
+	if w.err == nil {
+		return w.Buffer.Write(p)
+	}
+	n := min(w.n, len(p))
+	w.n -= n
+	w.Buffer.Write(p[:n])
+	if n == len(p) {
+		return n, nil
+	}
+	return n, w.err
+}
+
+// A writer that fails within a line has taken the lines before it; the torn one
+// is ended and written again.
+func TestJSONLinesWriterFails(t *testing.T) {
+	line := len(`{"raw":"0000000000000000000xxxxxxxxxxxx"}`)
+	for _, tt := range []struct{ n, whole int }{{0, 0}, {10, 0}, {line, 1}, {line + 1, 1}, {line + 2, 1}, {3*line + 3, 3}, {4*line + 3, 4}} {
+		w := &shortWriter{n: tt.n, err: errors.New("disk full")}
+		h := JSONLines(w)
+		b := lines(5)
+		err := h.HandleError(testkit.ErrDown, b)
+		rest, _ := handlerLeft(5, err)
+		if len(rest) != 5-tt.whole {
+			t.Errorf("after %d bytes: %v: %d records left, want %d", tt.n, err, len(rest), 5-tt.whole)
+		}
+		w.err = nil
+		if err := h.HandleError(testkit.ErrDown, b.Select(nil, rest)); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]int{}
+		for l := range strings.Lines(w.String()) {
+			if json.Valid([]byte(l)) && strings.TrimSpace(l) != "" {
+				seen[l]++
+			}
+		}
+		if len(seen) != 5 {
+			t.Errorf("after %d bytes: %d different whole lines, want 5:\n%s", tt.n, len(seen), w.String())
+		}
+		for l, n := range seen {
+			if n != 1 {
+				t.Errorf("after %d bytes: %d times %s", tt.n, n, l)
+			}
+		}
+	}
+}
+
+// Writers that take nothing end in an error; one that says it took more than there
+// was has taken all.
+func TestJSONLinesOddWriters(t *testing.T) {
+	for name, w := range map[string]io.Writer{
+		"nothing":  writerFunc(func([]byte) (int, error) { return 0, nil }),
+		"negative": writerFunc(func([]byte) (int, error) { return -1, nil }),
+	} {
+		if err := JSONLines(w).HandleError(nil, lines(1)); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	calls := 0
+	w := writerFunc(func(p []byte) (int, error) { calls++; return len(p) + 1, nil })
+	if err := JSONLines(w).HandleError(nil, lines(1)); err != nil || calls != 1 {
+		t.Errorf("too much: %v after %d calls", err, calls)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// Large batches are written in pieces of whole lines.
+func TestJSONLinesChunks(t *testing.T) {
+	var writes, total int
+	w := writerFunc(func(p []byte) (int, error) {
+		writes++
+		total += bytes.Count(p, []byte{'\n'})
+		if p[len(p)-1] != '\n' || len(p) > lineChunk+1000 {
+			t.Errorf("a write of %d bytes ends in %q", len(p), p[len(p)-1])
+		}
+		return len(p), nil
+	})
+	if err := JSONLines(w).HandleError(nil, new(testkit.Model).Batch(2000, 200, batch.Meta{})); err != nil || total != 2000 || writes < 6 {
+		t.Errorf("%v, %d lines in %d writes", err, total, writes)
+	}
+}
+
+func TestDeadLetters(t *testing.T) {
+	var out bytes.Buffer
+	cause := &batch.SendError{Kind: batch.KindReject, Err: errors.New(`entry "too far" behind`), Status: 400}
+	if err := DeadLetters(&out, "loki").HandleError(cause, oddBatch(`{"a":1}`, "panic")); err != nil {
+		t.Fatal(err)
+	}
+	var got []map[string]any
+	for l := range strings.Lines(out.String()) {
+		var m map[string]any
+		if err := json.Unmarshal([]byte(l), &m); err != nil {
+			t.Fatalf("%v: %s", err, l)
+		}
+		if _, err := time.Parse(time.RFC3339Nano, m["time"].(string)); err != nil {
+			t.Error(err)
+		}
+		delete(m, "time")
+		got = append(got, m)
+	}
+	text, _ := json.Marshal(got)
+	want := `[{"destination":"loki","level":"WARN","reason":"entry \"too far\" behind","record":{"a":1},"record_time":"1970-01-01T00:00:01.000000001Z","status":400},` +
+		`{"destination":"loki","level":"WARN","reason":"entry \"too far\" behind","record":{"raw":"panic"},"record_time":"1970-01-01T00:00:01.000000001Z","status":400,"stream":1}]`
+	if string(text) != want {
+		t.Errorf("got\n%s\nwant\n%s", text, want)
+	}
+}
+
+func TestDeadLetterFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dead.jsonl")
+	if err := os.WriteFile(path, []byte(`{"torn":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := OpenDeadLetterFile(path, "tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := d.HandleError(batch.Permanent(errors.New("no")), lines(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := d.HandleError(testkit.ErrDown, lines(1)); err == nil {
+		t.Error("no error after Close")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	if len(all) != 3 || all[0] != `{"torn":` || !json.Valid([]byte(all[1])) || !json.Valid([]byte(all[2])) {
+		t.Errorf("got %q", all)
+	}
+
+	fresh := filepath.Join(t.TempDir(), "dead.jsonl")
+	d, err = OpenDeadLetterFile(fresh, "tcp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if st, err := os.Stat(fresh); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, mode %v", err, st.Mode())
+	}
+	if _, err := OpenDeadLetterFile(filepath.Join(fresh, "x"), ""); err == nil {
+		t.Error("no error for a path that cannot be")
+	}
+}

@@ -1,0 +1,262 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// life is one session as the outlet sees it. One goroutine makes all calls of the
+// driver: Open, then Send for each batch, then Close. Results, answers and the end
+// travel in one queue: an answer before the end counts, none after it does.
+type life struct {
+	o      *Outlet
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	work   chan *entry // capacity: the window and a control record
+
+	// The goroutine of the session uses these.
+	call    call
+	sess    Session
+	sending *entry
+	refuses bool // a Send has failed: the session takes no more
+
+	mu    sync.Mutex // leaf; guards the rest
+	queue []report
+	spare []report
+	round uint64 // of the batch that was sent last
+	void  uint64 // rounds up to this have a batch with open records: nothing more of them is sent
+	over  bool   // End was called, or the outlet gave up: nothing after it counts
+	then  func() // called when the session has closed, in place of a report
+}
+
+// A report is one thing that a life has to say.
+type report struct {
+	kind reportKind
+	b    *batch.Batch
+	e    *entry
+	o    batch.Outcome
+	err  error
+}
+
+type reportKind uint8
+
+const (
+	reportOpened  reportKind = iota // Open has returned err
+	reportAnswer                    // b has been answered with o
+	reportRefused                   // Send of e has returned err
+	reportUnsent                    // Send of e was not called
+	reportRead                      // the session does not read e any more
+	reportEnd                       // the session is over because of err
+	reportClosed                    // Close has returned
+)
+
+var (
+	errGoexit   = errors.New("destination called runtime.Goexit")
+	errNoTime   = fmt.Errorf("the outlet is closing: %w", context.DeadlineExceeded)
+	errFinished = errors.New("the session is not needed any more")
+)
+
+func (o *Outlet) newLife() *life {
+	l := &life{o: o, work: make(chan *entry, o.m.set.window+1)}
+	l.ctx, l.cancel = context.WithCancelCause(context.Background())
+	return l
+}
+
+// Context ends with the session.
+func (l *life) Context() context.Context { return l.ctx }
+
+// Answer reports what became of b.
+func (l *life) Answer(b *batch.Batch, o batch.Outcome) {
+	l.tell(report{kind: reportAnswer, b: b, o: o})
+}
+
+// End says that the session is over.
+func (l *life) End(err error) { l.tell(report{kind: reportEnd, err: err}) }
+
+// tell queues r for the outlet.
+func (l *life) tell(r report) {
+	l.mu.Lock()
+	switch {
+	case l.over && r.kind != reportOpened && r.kind != reportClosed:
+		l.mu.Unlock()
+		return
+	case r.kind == reportEnd:
+		l.over = true
+	case r.kind == reportAnswer && !r.o.Open.Empty():
+		l.void = l.round
+	}
+	l.queue = append(l.queue, r)
+	then := l.then
+	l.mu.Unlock()
+	if then != nil && r.kind == reportClosed {
+		then()
+	}
+	signal(l.o.wake)
+}
+
+// reports takes what is queued.
+func (l *life) reports() []report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.queue
+	l.queue, l.spare = l.spare[:0], nil
+	return q
+}
+
+// keep takes the memory of reports back.
+func (l *life) keep(q []report) {
+	clear(q)
+	l.mu.Lock()
+	l.spare = q[:0]
+	l.mu.Unlock()
+}
+
+// fence ends the session for the outlet: no answer counts from now on.
+func (l *life) fence(why error) {
+	l.mu.Lock()
+	l.over = true
+	l.mu.Unlock()
+	l.cancel(why)
+	close(l.work)
+}
+
+// run makes the calls of the driver, one at a time. A driver that calls
+// runtime.Goexit ends the goroutine; the next one goes on behind that call.
+func (l *life) run() {
+	finished := false
+	defer func() {
+		if !finished {
+			l.failed(&panicError{errGoexit})
+			go l.run()
+		}
+	}()
+	for l.step() {
+	}
+	finished = true
+}
+
+// call is the call of the driver that is under way, or comes next.
+type call uint8
+
+const (
+	callOpen call = iota
+	callSend
+	callClose
+	callNone
+)
+
+// step makes the next call. It reports false when there is none.
+func (l *life) step() bool {
+	switch l.call {
+	case callOpen:
+		if err := l.contain(l.open); err != nil {
+			l.failed(err)
+			break
+		}
+		l.call = callSend
+		l.tell(report{kind: reportOpened})
+	case callSend:
+		e, ok := <-l.work
+		if !ok {
+			l.call = callClose
+			break
+		}
+		if l.refuses || !l.begin(e) {
+			l.tell(report{kind: reportUnsent, e: e})
+			break
+		}
+		l.sending = e
+		if err := l.contain(l.send); err != nil {
+			l.failed(err)
+		}
+		if l.o.traits.ReadsInSend && l.o.opt.Lent { // a copy can wait for the answer
+			l.tell(report{kind: reportRead, e: e})
+		}
+	case callClose:
+		if err := l.contain(l.close); err != nil {
+			l.failed(err)
+			break
+		}
+		l.call = callNone
+		l.tell(report{kind: reportClosed})
+	}
+	return l.call != callNone
+}
+
+// begin reports whether e may be sent. It may not behind the end of the session, or
+// behind an answer with open records, that the outlet did not know of when it handed e
+// over: what is open goes first.
+func (l *life) begin(e *entry) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over || e.round <= l.void {
+		return false
+	}
+	l.round = e.round
+	return true
+}
+
+func (l *life) open() (err error) {
+	if l.sess, err = l.o.dest.Open(l); err == nil && l.sess == nil {
+		err = errors.New("the destination has opened a nil session")
+	}
+	return err
+}
+
+func (l *life) send() error  { return l.sess.Send(l.sending.out) }
+func (l *life) close() error { l.sess.Close(); return nil }
+
+// failed deals with the error, panic or Goexit of the call under way.
+func (l *life) failed(err error) {
+	switch l.call {
+	case callOpen:
+		l.call = callNone
+		l.tell(report{kind: reportOpened, err: err})
+		l.tell(report{kind: reportClosed})
+	case callSend:
+		l.refuses = true
+		if _, broke := err.(*panicError); broke {
+			l.End(err)
+		} else {
+			l.tell(report{kind: reportRefused, e: l.sending, err: err})
+		}
+	case callClose:
+		l.call = callNone
+		l.tell(report{kind: reportClosed})
+	}
+}
+
+// contain calls f. A panic becomes a *panicError and is reported.
+func (l *life) contain(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			e := fmt.Errorf("destination panicked: %v", r)
+			l.o.set.post("panic", fmt.Errorf("%w\n%s", e, debug.Stack()), 0)
+			err = &panicError{e}
+		}
+	}()
+	return f()
+}
+
+// panicError is the error that a driver's panic or Goexit becomes.
+type panicError struct{ err error }
+
+func (p *panicError) Error() string { return p.err.Error() }
+func (p *panicError) Unwrap() error { return p.err }
+
+// whenClosed has f called when the session has closed: the outlet has ended.
+func (l *life) whenClosed(f func()) {
+	l.mu.Lock()
+	l.then = f
+	closed := slices.ContainsFunc(l.queue, func(r report) bool { return r.kind == reportClosed })
+	l.mu.Unlock()
+	if closed {
+		f()
+	}
+}

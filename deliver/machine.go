@@ -1,0 +1,1021 @@
+package deliver
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
+)
+
+// A machine makes the decisions of an outlet, and nothing else: it starts no
+// goroutine, waits for nothing and does no I/O. Events change its state
+// (add, opened, answer, sessionEnded, …); next says what to do now. The outlet's
+// goroutine carries that out and reports the result as the next event. So a test
+// can walk through every order of events without time and goroutines, in the very
+// code that ships.
+//
+// What it holds is one queue, oldest first:
+//
+//	ring   [ of the spool, handed out | taken from callers ]
+//	         ▲ sent up to Window of them; what has no answer when the session ends is
+//	           sent again from the oldest on
+type machine struct {
+	set settings
+	led *ledger
+	brk *circuit
+
+	ring  []*entry  // open entries, oldest first: the spool's before the callers'
+	aside []*entry  // of held streams, and suspects; they are out of the order
+	disk  []*holder // handed out by the spool and not acknowledged, oldest first
+
+	stage   stage
+	hurried bool // Close has a deadline: delays are short
+	last    bool // no further batch will be added
+
+	sess     sessionState
+	given    []*entry  // with the session, in the order of Send; after its end what it may still read
+	under    int       // of them, those whose answer counts
+	regroup  bool      // a batch was answered with open records: nothing new before all are answered
+	round    uint64    // counts answers with open records
+	answered bool      // the session has settled something
+	copies   []*holder // for reuse: of what is lent, for sessions
+
+	backlog   bool      // the spool may have batches that it has not handed out
+	spilling  bool      // the spool is in use
+	full      bool      // the producer has no room and would rather spill than wait
+	notBefore time.Time // no attempt before
+	spillAt   time.Time // no attempt to append to the spool before, after one failed
+	pullAt    time.Time // no attempt to read it before
+	failures  int       // setbacks in a row
+	failing   bool      // one was reported, and no recovery yet
+	alarmed   bool      // … that needs a change of configuration
+	lastErr   error
+	retries   uint64
+	attempts  uint64
+
+	handler handlerState
+	sweepAt time.Time // when to look for records that are too old
+
+	bound  int // payload bytes per batch after one was too large; 0: any
+	streak int // batches cut to it that went through
+
+	search search
+	trials trials
+	ctl    control
+	held   map[uint32]*hold // streams that are held, by stream
+
+	poisoned bool // records were condemned and no whole batch was taken since
+	expiring bool // expired records were reported, and no success since
+	counts   struct{ poisoned, expired, handled uint64 }
+}
+
+// settings are what a machine knows from the beginning.
+type settings struct {
+	window       int
+	limits       batch.Limits
+	retry        RetryOptions
+	spool        bool // there is one
+	handler      bool // there is one
+	pendingLimit uint64
+	asideBytes   int
+	readsInSend  bool
+	oldest       int64 // Unix nanoseconds; earlier times are no measure of age
+	jitter       func(lo, hi time.Duration) time.Duration
+	post         func(op string, err error, n uint64)
+	bury         func(b *batch.Batch, cause error) // copies b
+	buried       func() bool                       // too many dead letters wait to be written
+	release      func(h *holder)                   // nothing is left of h, and nothing reads it
+	outside      func() uint64                     // records that wait before the outlet
+}
+
+// stage is the closing life of an outlet.
+//
+//	running ──Shutdown──▶ closing ──70 % of the time──▶ late ──the time is over──▶ over ──▶ ended
+//	                         └───── nothing is left ─────┴──────────────────────────────────▲
+//
+// Closing, the destination gets what is left. Late, the handler does, then the spool.
+// Over, what neither takes is dropped.
+type stage uint8
+
+const (
+	running stage = iota
+	closing
+	late
+	over
+	ended
+)
+
+// sessionState is the life of the session, as far as the outlet sees it.
+//
+//	none ──open──▶ opening ──▶ live ──Send refused──▶ leaving
+//	 ▲                │         │                       │ all is answered
+//	 │                │ error   │ End, or given up      │
+//	 │                ▼         ▼                       ▼
+//	 └── closed ─── ending ◀── lost ◀───────────────────┘
+//
+// Lost, its Close has to be called; ending, it is under way, and the session may
+// still read what it was given.
+type sessionState uint8
+
+const (
+	none sessionState = iota
+	opening
+	live
+	leaving
+	lost
+	ending
+)
+
+// place says where an entry is.
+//
+//	waiting ──▶ sent ──answered, all settled──▶ (gone)
+//	  ▲  ▲        │
+//	  │  └────────┘ the session ended, or records are open
+//	  ├──▶ offered (to the handler)
+//	  └──▶ apart (its stream is held, or it is a suspect)
+type place uint8
+
+const (
+	waiting place = iota
+	sent
+	offered
+	apart
+	gone
+)
+
+// An entry is records of one holder that are open, in order.
+type entry struct {
+	h       *holder
+	b       *batch.Batch
+	place   place
+	round   uint64       // when it was given to the session
+	out     *batch.Batch // what the session was given, and answers
+	pin     *holder      // whose memory the session may read
+	unknown bool         // it was sent, and not answered
+	cut     bool         // made smaller because of the circuit
+	front   bool         // older than its place in the ring says
+	tried   bool         // the handler did not take it while Close was late
+	since   time.Time    // when it was taken
+	stream  uint32       // apart: of all its records
+	trial   *trial       // a suspect
+	ctl     bool         // a control record: it is no record of the account
+	ghost   bool         // the session has it, but its records are not ours any more
+}
+
+// action is what to do now.
+type action struct {
+	do    doing
+	e     *entry
+	seq   uint64
+	until time.Time // of doWait; zero: until something happens
+}
+
+type doing uint8
+
+const (
+	doWait   doing = iota
+	doAgain        // look again
+	doOpen         // begin a session: opened or failedToOpen answers
+	doSend         // give e to the session: answered, refused or ended answers
+	doClose        // end the session: closed answers
+	doSpill        // append e to the spool: spilled answers
+	doPull         // take a batch out of the spool: pulled answers
+	doForget       // acknowledge up to seq: forgotten answers
+	doHandle       // offer e to the handler: handled answers
+	doEnd          // nothing is left to do
+)
+
+func newMachine(set settings, led *ledger, brk *circuit) *machine {
+	return &machine{set: set, led: led, brk: brk, round: 1, backlog: set.spool, held: map[uint32]*hold{}}
+}
+
+// next says what to do now.
+func (m *machine) next(now time.Time) action {
+	if m.stage == ended {
+		return action{do: doEnd}
+	}
+	if a, ok := m.forget(); ok {
+		return a
+	}
+	if m.sess == leaving && m.under == 0 {
+		m.sess = lost
+	}
+	if m.sess == lost {
+		m.sess = ending
+		return action{do: doClose}
+	}
+	m.expire(now)
+	m.unhold(now)
+	if m.stage >= late {
+		return m.save(now)
+	}
+	if a, ok := m.spill(now); ok {
+		return a
+	}
+	if a, ok := m.offer(now); ok {
+		return a
+	}
+	if m.stage == closing && m.finished() {
+		return m.finish()
+	}
+	if a, ok := m.deliver(now); ok {
+		return a
+	}
+	return action{do: doWait, until: m.wakeAt(now)}
+}
+
+// ---- the queue ------------------------------------------------------------
+
+// add appends a batch of a caller.
+func (m *machine) add(now time.Time, h *holder, b *batch.Batch) {
+	m.ring = append(m.ring, m.entryOf(h, b, now))
+	for i := len(m.ring) - 1; ; i++ { // what is lent may be more than a batch
+		k := m.ring[i].b.Len()
+		if l := m.set.limits; h.custody == lent {
+			if l.Records > 0 {
+				k = min(k, l.Records)
+			}
+			if l.Bytes > 0 {
+				k = min(k, fitting(m.ring[i].b, l.Bytes))
+			}
+		}
+		if k == m.ring[i].b.Len() {
+			return
+		}
+		m.split(i, k)
+	}
+}
+
+func (m *machine) entryOf(h *holder, b *batch.Batch, since time.Time) *entry {
+	h.parts++
+	return &entry{h: h, b: b, since: since}
+}
+
+// first returns the oldest entry that waits, and its index; none while an older one
+// is in the spool, or with the handler.
+func (m *machine) first() (int, *entry) {
+	for i, e := range m.ring {
+		if e.place == offered {
+			break
+		}
+		if e.place != waiting {
+			continue
+		}
+		if m.backlog && e.inMemory() && !e.front {
+			break
+		}
+		return i, e
+	}
+	return -1, nil
+}
+
+// remove takes e from wherever it is: nothing of it is open any more.
+func (m *machine) remove(e *entry) {
+	if i := slices.Index(m.ring, e); i >= 0 {
+		m.ring = slices.Delete(m.ring, i, i+1)
+	} else if i := slices.Index(m.aside, e); i >= 0 {
+		m.aside = slices.Delete(m.aside, i, i+1)
+		e.h.aside--
+	}
+	e.place = gone
+	m.forgetSuspect(e)
+	e.h.parts--
+	m.letGo(e.h)
+}
+
+// letGo releases h when nothing refers to it any more.
+func (m *machine) letGo(h *holder) {
+	if h.parts == 0 && h.pins == 0 && h.custody != onDisk {
+		m.set.release(h)
+	}
+}
+
+// unpin notes that the session does not read e any more.
+func (m *machine) unpin(e *entry) {
+	if i := slices.Index(m.given, e); i >= 0 {
+		m.given = slices.Delete(m.given, i, i+1)
+	}
+	m.wasRead(e)
+}
+
+// wasRead notes that the session does not read the memory of e any more. It may still
+// answer.
+func (m *machine) wasRead(e *entry) {
+	if h := e.pin; h != nil {
+		e.pin = nil
+		h.pins--
+		switch {
+		case !h.copy:
+			m.letGo(h)
+		case len(m.copies) < m.set.window:
+			m.copies = append(m.copies, h)
+		}
+	}
+}
+
+// split leaves the first k records in e, the entry ring[i], and puts the rest
+// behind it.
+func (m *machine) split(i, k int) {
+	e := m.ring[i]
+	rest := m.entryOf(e.h, e.b.Slice(nil, k, e.b.Len()), e.since)
+	e.b = e.b.Slice(nil, 0, k)
+	m.ring = slices.Insert(m.ring, i+1, rest)
+}
+
+// forget acknowledges batches of the spool of which nothing is open.
+func (m *machine) forget() (action, bool) {
+	n := 0
+	for n < len(m.disk) && m.disk[n].parts == 0 && m.disk[n].pins == 0 {
+		n++
+	}
+	if n == 0 {
+		return action{}, false
+	}
+	return action{do: doForget, seq: m.disk[n-1].seq}, true
+}
+
+// forgotten notes that the spool has been told.
+func (m *machine) forgotten(seq uint64) {
+	for len(m.disk) > 0 && m.disk[0].seq <= seq {
+		m.disk = slices.Delete(m.disk, 0, 1)
+	}
+	m.noteSpoolEmpty()
+}
+
+// noteSpoolEmpty tells of the end of a time in which the spool was in use.
+func (m *machine) noteSpoolEmpty() {
+	if m.spilling && !m.backlog && len(m.disk) == 0 {
+		m.spilling = false
+		m.set.post("spilled", nil, 0)
+	}
+}
+
+// inMemory reports whether e is nowhere but in memory.
+func (e *entry) inMemory() bool { return e.h.custody != onDisk }
+
+// memory returns the oldest entry that is in memory only.
+func (m *machine) memory() *entry {
+	for _, e := range m.ring {
+		if e.inMemory() && !e.front {
+			return e
+		}
+	}
+	return nil
+}
+
+// handedOut returns how many batches of the spool are out, apart from those of
+// which only entries that were set aside are left.
+func (m *machine) handedOut() (n int) {
+	for _, h := range m.disk {
+		if h.parts > h.aside {
+			n++
+		}
+	}
+	return n
+}
+
+// left returns how many records of batches up to number no are open and in memory, and
+// how many of them were set aside.
+func (m *machine) left(no uint64) (n, aside uint64) {
+	for _, e := range m.ring {
+		if e.inMemory() && e.h.no <= no {
+			n += uint64(e.b.Len())
+		}
+	}
+	for _, e := range m.aside {
+		if e.h.no <= no {
+			aside += uint64(e.b.Len())
+		}
+	}
+	return n, aside
+}
+
+// ---- the session ----------------------------------------------------------
+
+// deliver sends the oldest batch that waits, or makes that possible.
+func (m *machine) deliver(now time.Time) (action, bool) {
+	if m.under == 0 {
+		m.regroup = false
+	}
+	if len(m.ring) == 0 {
+		m.search = search{} // what was searched is gone: the handler may have taken it
+	}
+	if a, ok, busy := m.tryTrials(now); ok || busy {
+		return a, ok
+	}
+	if now.Before(m.notBefore) || m.sess != none && m.sess != live || m.regroup || m.set.buried() {
+		return action{}, false
+	}
+	i, e := m.first()
+	if e == nil && (!m.mayPull(now) || m.sess == live && m.under >= m.set.window) {
+		return action{}, false
+	}
+	limit, ok, _ := m.brk.admit(now)
+	switch {
+	case !ok:
+		return action{}, false
+	case e == nil:
+		return action{do: doPull}, true
+	case m.sess == none:
+		m.sess = opening
+		return action{do: doOpen}, true
+	case m.search.on && m.search.control:
+		if m.under > 0 {
+			return action{}, false
+		}
+		return m.give(m.ctl.entry()), true
+	case m.under >= m.windowNow(limit):
+		return action{}, false
+	}
+	return m.send(now, i, e, limit)
+}
+
+// windowNow returns how many batches may be under way.
+func (m *machine) windowNow(limit int) int {
+	if limit > 0 || m.search.on {
+		return 1
+	}
+	return m.set.window
+}
+
+// send gives e, the entry ring[i], to the session, or as much of it as may go at
+// once.
+func (m *machine) send(now time.Time, i int, e *entry, limit int) (action, bool) {
+	if len(m.held) > 0 && m.setHeldApart(now, e) {
+		return action{do: doAgain}, true
+	}
+	n := e.b.Len()
+	k := n
+	if limit > 0 {
+		k = min(k, limit)
+	}
+	if m.search.on {
+		k = min(k, m.search.size)
+	}
+	e.cut = limit > 0 && k < n
+	if m.bound > 0 && e.b.Bytes() > m.bound {
+		k = min(k, fitting(e.b, m.bound))
+	}
+	if k < n {
+		m.split(i, k)
+	}
+	return m.give(e), true
+}
+
+// give makes e one of the batches that the session has.
+func (m *machine) give(e *entry) action {
+	e.place, e.out, e.unknown, e.round = sent, fresh(e.b), true, m.round
+	if e.h != nil {
+		e.pin = e.h
+		if e.h.custody == lent && !m.set.readsInSend {
+			e.pin = m.copyFor(e)
+		}
+		e.pin.pins++
+	}
+	m.given = append(m.given, e)
+	m.under++
+	m.attempts++
+	return action{do: doSend, e: e}
+}
+
+// fresh returns b as a batch that no session was given yet: the answer to an earlier one
+// must not be taken for its answer. It is one allocation.
+func fresh(b *batch.Batch) *batch.Batch {
+	f := new(struct {
+		b    batch.Batch
+		runs [2]batch.Run
+	})
+	f.b.Runs = f.runs[:0]
+	return b.Slice(&f.b, 0, b.Len())
+}
+
+// copyFor makes e.out a copy. What is lent goes back to its owner as soon as it is
+// settled or in the spool, although a session that hangs still reads it.
+func (m *machine) copyFor(e *entry) *holder {
+	h := &holder{custody: own, small: true, copy: true}
+	if n := len(m.copies); n > 0 {
+		h, m.copies = m.copies[n-1], m.copies[:n-1]
+	}
+	h.mem.set(e.b)
+	e.out = fresh(&h.mem.b)
+	return h
+}
+
+// fitting returns how many records of b, at least one, have size bytes together.
+func fitting(b *batch.Batch, size int) int {
+	k := 0
+	for i := range b.Runs {
+		r := &b.Runs[i]
+		for j := range r.Len() {
+			if size -= int(r.Slot(j).Len); size < 0 {
+				return max(k, 1)
+			}
+			k++
+		}
+	}
+	return max(k, 1)
+}
+
+// opened notes that the session is open.
+func (m *machine) opened() {
+	if m.sess == opening {
+		m.sess, m.answered, m.regroup = live, false, false
+	}
+}
+
+// failedToOpen notes that there is no session: the destination was not reached, or
+// refused it.
+func (m *machine) failedToOpen(now time.Time, err error) {
+	if m.sess != opening {
+		return // given up meanwhile
+	}
+	m.sess = none
+	m.failed(now, setbackOf(err), m.ringRecords())
+}
+
+// refused notes that the session took nothing of e and takes no more.
+func (m *machine) refused(now time.Time, e *entry, err error) {
+	if e.place != sent || m.sess != live && m.sess != leaving {
+		return
+	}
+	m.takeBack(e)
+	e.unknown = false
+	m.unpin(e)
+	first := m.sess == live && !m.answered && m.under == 0
+	m.sess = leaving
+	if first { // it took nothing at all
+		m.failed(now, setbackOf(fmt.Errorf("the session takes nothing: %w", err)), e.b.Len())
+	}
+}
+
+// unsent notes that e was not given to the session: it refuses batches, or an older one
+// has open records and goes first.
+func (m *machine) unsent(e *entry) {
+	if e.place != sent || m.sess != live && m.sess != leaving {
+		return
+	}
+	m.takeBack(e)
+	e.unknown = false
+	m.unpin(e)
+	m.regroup = true
+}
+
+// takeBack makes e, which the session has, wait again.
+func (m *machine) takeBack(e *entry) {
+	m.under--
+	e.place = waiting
+	if e.trial != nil {
+		e.place = apart
+	}
+}
+
+// sessionEnded notes that the session is over. What it has not answered is unsent: it
+// waits again, and may be read until closed.
+func (m *machine) sessionEnded(now time.Time, err error) {
+	if m.sess != live && m.sess != leaving {
+		return
+	}
+	suspect, n := m.takeAllBack()
+	futile := !m.answered
+	switch {
+	case err == nil && suspect == nil:
+		return
+	case err == nil:
+		if !futile {
+			return
+		}
+		err = errEnded
+	case suspect == nil && !futile:
+		return // nothing was under way: no failure of anything
+	}
+	s := setbackOf(err)
+	if suspect != nil && !s.hold && m.died(now, suspect) {
+		m.report(s, n)
+		m.notBefore = now.Add(probeDelay)
+		return
+	}
+	m.failed(now, s, n)
+}
+
+// takeAllBack makes everything that the session has wait again. It returns the
+// oldest of that and the number of records.
+func (m *machine) takeAllBack() (oldest *entry, n int) {
+	for _, e := range m.given {
+		if e.place != sent {
+			continue
+		}
+		if oldest == nil {
+			oldest = e
+		}
+		n += e.b.Len()
+		m.takeBack(e)
+	}
+	m.sess, m.regroup = lost, false
+	return oldest, n
+}
+
+// giveUp ends the session, or the attempt to open one, because Close is late.
+func (m *machine) giveUp() {
+	switch m.sess {
+	case opening:
+		m.sess = lost
+	case live, leaving:
+		m.takeAllBack()
+	}
+}
+
+var errEnded = errors.New("the session ended before it took anything")
+
+// closed notes that the session reads nothing any more.
+func (m *machine) closed() {
+	m.sess = none
+	for len(m.given) > 0 {
+		m.unpin(m.given[0])
+	}
+}
+
+// answer notes what the session says of b. What it says of a batch that it does not
+// have, or a second time, counts for nothing.
+func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
+	i := slices.IndexFunc(m.given, func(e *entry) bool { return e.out == b && e.place == sent })
+	if i < 0 {
+		return
+	}
+	e := m.given[i]
+	if err := o.Check(e.out.Len()); err != nil {
+		o = batch.Outcome{Open: batch.All(), Why: fmt.Errorf("%w: %w", err, cause(o.Why))}
+	}
+	m.takeBack(e)
+	e.unknown = false
+	if !o.Open.Empty() {
+		m.round++
+	}
+	switch {
+	case e.ghost:
+		m.unpin(e)
+	case e.ctl:
+		m.unpin(e)
+		m.controlAnswered(now, e, o)
+	case e.trial != nil:
+		m.trialAnswered(now, e, o)
+	default:
+		m.settle(now, e, o)
+	}
+}
+
+// settle accounts for what o says is settled or refused, and deals with the rest.
+func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
+	n, size := e.b.Len(), e.b.Bytes() // before the memory goes back
+	open, refused := o.Open.Len(n), o.Refused.Len(n)
+	if open == n && n == 1 && (o.Advice == batch.Smaller || o.Advice == batch.Search) {
+		open, refused = 0, 1 // alone, it is refused
+		o.Refused, o.Open, o.Refusal = o.Open, batch.Set{}, o.Why
+	}
+	var bad *batch.Batch
+	if refused > 0 {
+		bad = e.b.Select(nil, o.Refused.Append(nil, n))
+	}
+	rest := e.b
+	if open > 0 {
+		rest = e.b.Select(nil, o.Open.Append(nil, n)) // anew, so that a late answer to e.b counts for nothing
+	}
+	delivered := countable(e.b)
+	if open > 0 {
+		delivered -= countable(rest)
+	}
+	if bad != nil {
+		delivered -= countable(bad)
+	}
+	if open+refused < n {
+		m.ctl.keep(now, e.b, &o)
+	}
+	e.b = rest
+	m.led.settle(e.h, delivered, 0, batch.Drops{})
+	if bad != nil {
+		m.condemn(e.h, bad, o.Refusal)
+	}
+	m.unpin(e)
+	m.answered = m.answered || open < n
+	m.search.progress(n - open)
+	if open == 0 {
+		m.remove(e)
+		m.worked(now, e.cut, refused == 0, size)
+		return
+	}
+	m.openRecords(now, e, n, o)
+}
+
+// openRecords deals with e, which has open records after an answer to n.
+func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
+	k := e.b.Len()
+	why := cause(o.Why)
+	switch o.Advice {
+	case batch.Smaller:
+		m.regroup = true
+		m.bound, m.streak = max(1, e.b.Bytes()/2), 0
+		m.set.post("too-large", why, uint64(k))
+		m.brk.worked(now, true)
+		return
+	case batch.Search:
+		m.regroup = true
+		m.search.begin(k)
+		m.brk.worked(now, true)
+		return
+	case batch.Gone:
+		m.dropOpen(e, batch.Failed)
+		m.report(setback{err: why}, k)
+		return
+	case batch.HoldStreams:
+		m.regroup = true // older records of these streams may be open, too, and go first
+		if m.hold(now, e, o) {
+			return
+		}
+	}
+	m.regroup = true
+	s := setback{err: why, after: o.After, hold: o.Advice == batch.Hold}
+	if k < n && !s.hold && s.after < longAfter { // neither well nor failed
+		m.failures = 0
+		m.delay(now, s)
+		m.report(s, k)
+		return
+	}
+	m.failed(now, s, k)
+}
+
+// dropOpen accounts for all of e as dropped for a reason.
+func (m *machine) dropOpen(e *entry, why batch.Reason) uint64 {
+	var d batch.Drops
+	d[why] = countable(e.b)
+	m.led.settle(e.h, 0, 0, d)
+	m.remove(e)
+	return d[why]
+}
+
+// condemn drops records that the destination will never take.
+func (m *machine) condemn(h *holder, b *batch.Batch, why error) {
+	why = cause(why)
+	var d batch.Drops
+	d[batch.Poison] = countable(b)
+	m.counts.poisoned += d[batch.Poison]
+	if !m.poisoned {
+		m.poisoned = true
+		m.set.post("poison", why, d[batch.Poison])
+	}
+	m.set.bury(b, why)
+	m.led.settle(h, 0, 0, d)
+}
+
+// ---- failure and success --------------------------------------------------
+
+func cause(err error) error {
+	if err == nil {
+		return errors.New("no reason given")
+	}
+	return err
+}
+
+func setbackOf(err error) setback {
+	e := batch.Inspect(err)
+	return setback{err: err, after: e.After, hold: e.Kind == batch.KindFatal}
+}
+
+// worked notes that the destination took a whole batch, or refused records of it.
+func (m *machine) worked(now time.Time, cut, whole bool, size int) {
+	m.failures, m.notBefore = 0, time.Time{}
+	m.set.retry.Budget.success()
+	m.brk.worked(now, cut)
+	if whole {
+		m.poisoned = false
+	}
+	if m.bound > 0 && size >= m.bound/2 {
+		if m.streak++; m.streak >= boundStreak {
+			m.streak = 0
+			if m.bound += max(1, m.bound/4); m.bound >= noBound {
+				m.bound = 0
+			}
+		}
+	}
+	if m.failing {
+		m.failing, m.alarmed, m.expiring, m.lastErr = false, false, false, nil
+		m.set.post("recovered", nil, 0)
+	}
+	m.handler.due = 0 // the destination takes records: what waits is its own
+}
+
+const (
+	// boundStreak is after how many batches that were cut to the bound it grows.
+	boundStreak = 256
+	// noBound is the size from which there is no bound any more.
+	noBound = 64 << 20
+)
+
+// failed notes a setback: n records were not taken.
+func (m *machine) failed(now time.Time, s setback, n int) {
+	m.report(s, n)
+	m.delay(now, s)
+	m.failures++
+	if m.brk.failed(now, s) {
+		m.notBefore = time.Time{} // the circuit says when
+		m.handler.opened(now)
+		if m.hurried {
+			m.brk.hurry(now.Add(m.set.retry.Min))
+		}
+	}
+}
+
+// delay sets the time of the next attempt.
+func (m *machine) delay(now time.Time, s setback) {
+	r := &m.set.retry
+	wait := max(m.set.jitter(0, backoff.Ceil(r.Min, r.Max, m.failures)), min(s.after, MaxRetryAfter), r.Budget.take(now))
+	if s.hold {
+		wait = max(wait, r.FatalDelay)
+	}
+	if m.hurried {
+		wait = min(wait, r.Min)
+	}
+	m.notBefore = now.Add(wait)
+	m.retries++
+}
+
+// report tells of the first failure of a row.
+func (m *machine) report(s setback, n int) {
+	m.lastErr = s.err
+	if s.hold && !m.alarmed {
+		m.alarmed = true
+		m.set.post("hold", s.err, uint64(n))
+	} else if !m.failing {
+		m.set.post("send", s.err, uint64(n))
+	}
+	m.failing = true
+}
+
+// ringRecords returns how many records wait in the oldest entry.
+func (m *machine) ringRecords() int {
+	if _, e := m.first(); e != nil {
+		return e.b.Len()
+	}
+	return 0
+}
+
+// ---- age ------------------------------------------------------------------
+
+// expire drops records that are too old to be sent again, while the destination
+// fails. It looks once a second, or ten times in MaxAge.
+func (m *machine) expire(now time.Time) {
+	age := m.set.retry.MaxAge
+	if age < 0 || !m.failing || now.Before(m.sweepAt) {
+		return
+	}
+	m.sweepAt = now.Add(max(time.Millisecond, min(time.Second, age/10)))
+	var n uint64
+	for _, list := range [...][]*entry{m.ring, m.aside} {
+		for _, e := range slices.Clone(list) {
+			if e.place == waiting || e.place == apart {
+				n += m.expireEntry(now, e)
+			}
+		}
+	}
+	if n == 0 {
+		return
+	}
+	m.counts.expired += n
+	if !m.expiring {
+		m.expiring = true
+		m.set.post("expired", fmt.Errorf("not delivered within %s", age), n)
+	}
+}
+
+// expireEntry drops the records of e that are too old.
+func (m *machine) expireEntry(now time.Time, e *entry) uint64 {
+	limit := now.Add(-m.set.retry.MaxAge)
+	unknown := e.since.Before(limit)
+	var keep []int
+	for i, rec := range e.b.All() {
+		old := rec.Time < limit.UnixNano()
+		if rec.Time == 0 || rec.Time < m.set.oldest {
+			old = unknown
+		}
+		if !old {
+			keep = append(keep, i)
+		}
+	}
+	switch len(keep) {
+	case e.b.Len():
+		return 0
+	case 0:
+		return m.dropOpen(e, batch.Expired)
+	}
+	before := countable(e.b)
+	e.b = e.b.Select(nil, keep)
+	var d batch.Drops
+	d[batch.Expired] = before - countable(e.b)
+	m.led.settle(e.h, 0, 0, d)
+	return d[batch.Expired]
+}
+
+// ---- the spool ------------------------------------------------------------
+
+// spillRetry is the delay after the spool has failed.
+const spillRetry = time.Second
+
+// spill appends the oldest batch in memory to the spool, if it is not to wait for
+// the destination there: because older ones are in the spool, because the circuit is
+// open, or because the producer is full.
+func (m *machine) spill(now time.Time) (action, bool) {
+	if !m.set.spool || now.Before(m.spillAt) {
+		return action{}, false
+	}
+	e := m.memory()
+	if e == nil {
+		return action{}, false
+	}
+	state, _, _, _ := m.brk.look()
+	switch {
+	case m.full:
+	case e.place != waiting:
+		return action{}, false
+	case m.backlog || m.behindDisk(e):
+	case state == Open && !m.handler.wants(m, now):
+	default:
+		return action{}, false
+	}
+	return action{do: doSpill, e: e}, true
+}
+
+// behindDisk reports whether batches of the spool, older than e, wait to be sent.
+func (m *machine) behindDisk(e *entry) bool {
+	for _, o := range m.ring {
+		if o == e {
+			return false
+		}
+		if o.place == waiting && !o.inMemory() {
+			return true
+		}
+	}
+	return false
+}
+
+// spilled notes that e is in the spool as batch seq. If it is with a session or the
+// handler, out is what the spool handed out for it: its answer settles that.
+func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, err error) {
+	if err != nil {
+		m.spillAt = now.Add(spillRetry)
+		return
+	}
+	n := countable(e.b)
+	old := e.h
+	m.led.spillFrom(old, n)
+	if !m.spilling {
+		m.spilling = true
+		why := ErrFull
+		if _, _, _, cause := m.brk.look(); cause != nil {
+			why = cause
+		}
+		m.set.post("spill", why, n)
+	}
+	if e.place == waiting || e.place == apart || out == nil {
+		m.backlog = true
+		wasSent := e.place == sent
+		m.remove(e)
+		if wasSent { // its answer counts for nothing any more, but is waited for
+			e.place, e.ghost, e.trial, e.b = sent, true, nil, new(batch.Batch)
+			m.regroup = true
+		}
+		return
+	}
+	h := &holder{custody: onDisk, seq: seq, left: n, parts: 1}
+	m.disk = append(m.disk, h)
+	e.h, e.b = h, out // the session goes on reading the memory of old until it answers
+	old.parts--
+	m.letGo(old)
+}
+
+// pulled adds a batch that the spool has handed out.
+func (m *machine) pulled(now time.Time, b *batch.Batch, seq uint64) {
+	h := &holder{custody: onDisk, seq: seq, left: countable(b)}
+	m.disk = append(m.disk, h)
+	at := 0
+	for at < len(m.ring) && (!m.ring[at].inMemory() || m.ring[at].front) {
+		at++
+	}
+	m.ring = slices.Insert(m.ring, at, m.entryOf(h, b, now))
+}
+
+// notPulled notes that the spool has nothing to hand out (err is nil), or could not
+// be read.
+func (m *machine) notPulled(now time.Time, err error) {
+	if err != nil {
+		m.pullAt = now.Add(spillRetry)
+		return
+	}
+	m.backlog = false
+	m.noteSpoolEmpty()
+}
+
+// mayPull reports whether to take a batch out of the spool.
+func (m *machine) mayPull(now time.Time) bool {
+	return m.backlog && !now.Before(m.pullAt) && m.handedOut() < m.set.window
+}

@@ -1,0 +1,645 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
+)
+
+// An Outlet takes batches to one [Destination]. It owns order, the window of batches
+// under way, retries, the circuit breaker, the search for records that the
+// destination cannot take, the handler, dead letters and the spool. One goroutine
+// makes all decisions.
+//
+// The outlet is one queue with three positions:
+//
+//	 settled            sent                 accepted
+//	    │   in flight    │      waiting         │
+//	────▼────────────────▼──────────────────────▼───▶
+//	 freed   [ session may still answer ]   Send appends
+//
+// When a session ends, what has no answer is unsent: the next session begins with the
+// oldest open record. So the first copies of all records arrive in order, and a
+// failure makes at most as many duplicates as batches were under way.
+//
+// What happens in an outage, in this order:
+//
+//  1. The batch is sent again with full jitter, with the wait that the destination
+//     asked for as a floor, within a shared [Budget], until it is too old.
+//  2. The circuit opens ([State]). From now on the destination is only probed.
+//  3. Once more than PendingLimit records wait, the handler is offered them. The
+//     records it takes count as handled.
+//  4. The rest goes into the spool, and so does everything newer, until the
+//     destination is back and has taken all of it, in order.
+//  5. Without a spool, or if the spool fails, Send waits: the producer's buffers fill.
+//
+// An Outlet is a batch.Sink for a producer such as a slab.Writer. All methods may be
+// called from any goroutine.
+type Outlet struct {
+	dest   Destination
+	traits Traits
+	set    settings
+	opt    Options
+	m      *machine // the loop's
+	led    *ledger
+	brk    *circuit
+	hand   *guarded // nil: no handler
+	dead   *letters
+	events *events
+
+	turn     chan struct{} // held during a Send; capacity 1
+	wake     chan struct{} // for the loop; capacity 1
+	room     chan struct{} // for a Send that waits; capacity 1
+	done     chan struct{} // closed when the loop has ended
+	closed   chan struct{} // closed by Shutdown
+	scarce   chan struct{} // closed when no handler is waited for any more
+	ctx      context.Context
+	giveUp   context.CancelFunc // ends the calls of handlers
+	ended    chan struct{}      // closed when Shutdown has its report
+	once     sync.Once
+	late     sync.Once
+	report   batch.Report
+	closeErr error
+
+	// The loop's.
+	life     *life
+	flushes  []*flush
+	lastSeq  uint64 // appended to the spool
+	forgot   uint64 // acknowledged
+	spillBad episode
+	pullBad  episode
+
+	mu       sync.Mutex // leaf but for ledger.mu; guards the rest
+	inbox    []func(now time.Time)
+	given    []given
+	lastNo   uint64
+	used     int       // copies of batches that are not free again
+	spare    []*holder // for reuse
+	full     []func() bool
+	snap     snapshot
+	deadline time.Time // the earliest that Drain or Shutdown was told
+}
+
+// given is a batch on its way from Send to the loop.
+type given struct {
+	h *holder
+	b *batch.Batch
+}
+
+// snapshot is what the loop last said of itself.
+type snapshot struct {
+	attempts, retries          uint64
+	poisoned, expired, handled uint64
+	bound                      int
+	lastErr                    error
+	spilling                   bool
+}
+
+// A flush waits until everything taken before it is settled.
+type flush struct {
+	no  uint64
+	seq uint64 // of the spool
+	all bool   // the whole spool
+	ch  chan error
+}
+
+var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
+
+// New returns the outlet of a destination. o may be nil. If the spool holds batches
+// of an earlier process, their delivery begins at once. The error names every option
+// that is out of range. The outlet's goroutine ends with [Outlet.Shutdown].
+func New(dest Destination, o *Options) (*Outlet, error) {
+	if dest == nil {
+		return nil, errNilDestination
+	}
+	set, brk, retry, err := o.resolve()
+	if err != nil {
+		return nil, err
+	}
+	x := &Outlet{
+		dest: dest, traits: dest.Traits(), opt: set, events: newEvents(set.Name, set.OnError),
+		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
+		done: make(chan struct{}), closed: make(chan struct{}), scarce: make(chan struct{}), ended: make(chan struct{}),
+	}
+	x.ctx, x.giveUp = context.WithCancel(context.Background())
+	x.traits.Window = max(1, x.traits.Window)
+	x.led = &ledger{spill: set.Spill}
+	if set.Spill != nil {
+		x.led.spill0 = set.Spill.Account()
+	}
+	x.brk = &circuit{o: brk, jitter: backoff.Jitter}
+	if set.Handler != nil {
+		x.hand = newGuarded(set.Handler, set.HandlerTimeout)
+		if set.Spill != nil {
+			x.hand.scarce = x.scarce
+		}
+	}
+	x.dead = newLetters(set.letters(), set.HandlerTimeout, x.events, x.poke)
+	x.set = settings{
+		window: x.traits.Window, limits: x.traits.Limits, retry: retry, spool: set.Spill != nil, handler: set.Handler != nil,
+		pendingLimit: uint64(set.PendingLimit), asideBytes: set.AsideBytes, readsInSend: x.traits.ReadsInSend,
+		oldest: time.Now().Add(-retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
+		post: x.events.post, bury: x.dead.bury, buried: x.dead.full, release: x.release, outside: set.Pending,
+	}
+	x.m = newMachine(x.set, x.led, x.brk)
+	go x.loop()
+	return x, nil
+}
+
+// Send takes b into the outlet's custody: it copies b and returns, with Tally.Taken
+// set, as soon as b is one of the next batches to go. With Options.Lent it returns
+// when all records are settled or in the spool; if ctx ends before, the error names
+// those that are not. Several Sends take turns.
+func (o *Outlet) Send(ctx context.Context, b *batch.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	select {
+	case o.turn <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-o.closed:
+		return errClosed
+	}
+	defer func() { <-o.turn }()
+	if is(o.closed) {
+		return errClosed
+	}
+	if o.opt.Lent {
+		return o.lend(ctx, b)
+	}
+	h, err := o.place(ctx)
+	if err != nil {
+		return err
+	}
+	h.mem.set(b)
+	h.left = countable(b)
+	n := h.left
+	if !o.give(h, &h.mem.b) {
+		return errClosed
+	}
+	b.Tally.Taken = n
+	return nil
+}
+
+// place waits until there is room for one more batch.
+func (o *Outlet) place(ctx context.Context) (*holder, error) {
+	for {
+		o.mu.Lock()
+		if o.used <= o.set.window {
+			o.used++
+			h := new(holder)
+			if n := len(o.spare); n > 0 {
+				h, o.spare = o.spare[n-1], o.spare[:n-1]
+			}
+			o.mu.Unlock()
+			return h, nil
+		}
+		o.mu.Unlock()
+		select {
+		case <-o.room:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-o.closed:
+			return nil, errClosed
+		}
+	}
+}
+
+// give hands b, in the memory of h, to the loop. It reports false if Shutdown has begun
+// meanwhile: the loop may have ended.
+func (o *Outlet) give(h *holder, b *batch.Batch) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if is(o.closed) {
+		return false
+	}
+	o.led.take(h)
+	o.lastNo++
+	h.no = o.lastNo
+	o.given = append(o.given, given{h, b})
+	o.poke()
+	return true
+}
+
+// lend lends b to the loop until all of it is settled, or ctx ends.
+func (o *Outlet) lend(ctx context.Context, b *batch.Batch) error {
+	h := &holder{custody: lent, left: countable(b), loan: &loan{done: make(chan struct{})}}
+	if !o.give(h, b.Slice(nil, 0, b.Len())) {
+		return errClosed
+	}
+	select {
+	case <-h.loan.done:
+	case <-ctx.Done():
+		o.post(func(time.Time) { o.m.withdraw(h) })
+		<-h.loan.done
+	}
+	b.Tally = h.loan.tally
+	if len(h.loan.open) == 0 {
+		return nil
+	}
+	return batch.Partial(context.Cause(ctx), indexesOf(b, h.loan.open)...)
+}
+
+// indexesOf returns the positions in b of the records of parts, which are parts of it.
+func indexesOf(b *batch.Batch, parts []*batch.Batch) (out []int) {
+	at := map[*byte]int{}
+	tickets := map[uint64]int{}
+	for i, rec := range b.All() {
+		if len(rec.Data) > 0 {
+			at[&rec.Data[0]] = i
+		} else {
+			tickets[rec.Ticket] = i
+		}
+	}
+	for _, p := range parts {
+		for _, rec := range p.All() {
+			if len(rec.Data) > 0 {
+				out = append(out, at[&rec.Data[0]])
+			} else {
+				out = append(out, tickets[rec.Ticket])
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// release takes back a holder of which nothing is left and which nothing reads.
+func (o *Outlet) release(h *holder) {
+	switch h.custody {
+	case lent:
+		if !h.loan.ended {
+			h.loan.ended = true
+			close(h.loan.done)
+		}
+		return
+	case own:
+		if h.small {
+			return
+		}
+	}
+	o.mu.Lock()
+	o.used--
+	if mem := h.mem; len(o.spare) <= o.set.window {
+		*h = holder{mem: mem}
+		o.spare = append(o.spare, h)
+	}
+	o.mu.Unlock()
+	signal(o.room)
+}
+
+// poke has the loop look.
+func (o *Outlet) poke() { signal(o.wake) }
+
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// is reports whether ch is closed.
+func is(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
+}
+
+// post has the loop call f.
+func (o *Outlet) post(f func(now time.Time)) {
+	o.mu.Lock()
+	o.inbox = append(o.inbox, f)
+	o.mu.Unlock()
+	o.poke()
+}
+
+// ---- the loop -------------------------------------------------------------
+
+// loop carries out what the machine decides.
+func (o *Outlet) loop() {
+	finished := false
+	defer func() {
+		if !finished { // the spool called runtime.Goexit
+			go o.loop()
+		}
+	}()
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	if o.m.set.spool {
+		o.pull() // what an earlier process left
+	}
+	for {
+		o.collect()
+		now := time.Now()
+		o.m.full = o.m.set.spool && o.isFull()
+		a := o.m.next(now)
+		if a.do == doEnd {
+			break
+		}
+		o.do(a, timer)
+	}
+	timer.Stop()
+	o.failFlushes(errClosed)
+	o.publish()
+	finished = true
+	close(o.done)
+}
+
+// collect tells the machine what has happened.
+func (o *Outlet) collect() {
+	now := time.Now()
+	o.mu.Lock()
+	given, inbox := o.given, o.inbox
+	o.given, o.inbox = o.given[len(o.given):], nil
+	o.mu.Unlock()
+	for _, g := range given {
+		o.m.add(now, g.h, g.b)
+	}
+	clear(given)
+	for _, f := range inbox {
+		f(now)
+	}
+	for l := o.life; l != nil && l == o.life; {
+		q := l.reports()
+		for i := range q {
+			o.hear(now, l, &q[i])
+		}
+		n := len(q)
+		l.keep(q)
+		if n == 0 {
+			break
+		}
+	}
+}
+
+// hear deals with one thing that the session says.
+func (o *Outlet) hear(now time.Time, l *life, r *report) {
+	switch r.kind {
+	case reportOpened:
+		if r.err == nil {
+			o.m.opened()
+		} else {
+			o.m.failedToOpen(now, r.err) // reportClosed follows
+		}
+	case reportAnswer:
+		o.m.answer(now, r.b, r.o)
+	case reportRefused:
+		o.m.refused(now, r.e, r.err)
+	case reportUnsent:
+		o.m.unsent(r.e)
+	case reportRead:
+		o.m.wasRead(r.e)
+	case reportEnd:
+		o.m.sessionEnded(now, r.err)
+	case reportClosed:
+		o.m.closed()
+		o.life = nil
+	}
+}
+
+// do carries out a.
+func (o *Outlet) do(a action, timer *time.Timer) {
+	switch a.do {
+	case doWait:
+		o.publish() // first: Stats behind a Flush know of it
+		o.answerFlushes()
+		o.sleep(a.until, timer)
+	case doOpen:
+		o.life = o.newLife()
+		go o.life.run()
+	case doSend:
+		o.life.work <- a.e // has room for all that may be under way
+	case doClose:
+		if o.life == nil {
+			o.m.closed()
+			return
+		}
+		why := errFinished
+		if o.m.stage >= late {
+			why = errNoTime
+		}
+		o.life.fence(why)
+	case doSpill:
+		o.spill(a.e)
+	case doPull:
+		o.pull()
+	case doForget:
+		err := o.inSpool(func() error { return o.led.spill.Ack(a.seq) })
+		o.noteSpool(&o.pullBad, err)
+		o.forgot = a.seq
+		o.m.forgotten(a.seq)
+	case doHandle:
+		e, c := a.e, new(copied)
+		c.set(e.b) // now: the records may be settled, and their memory be used, before the call
+		_, _, _, cause := o.brk.look()
+		go func() {
+			out := o.hand.call(o.ctx, handlerCause(cause), &c.b)
+			o.post(func(now time.Time) { o.m.handled(now, e, out.err, out.dropped) })
+		}()
+	}
+}
+
+// handlerCause is what a handler is told.
+func handlerCause(err error) error {
+	if err == nil {
+		return errNoTime
+	}
+	return &openError{err}
+}
+
+// sleep waits until something happens, or it is time.
+func (o *Outlet) sleep(until time.Time, timer *time.Timer) {
+	if until.IsZero() {
+		<-o.wake
+		return
+	}
+	timer.Reset(time.Until(until))
+	select {
+	case <-o.wake:
+		timer.Stop()
+	case <-timer.C:
+	}
+}
+
+// spill appends e to the spool. If it is with the session or the handler, the spool
+// hands it out at once, so that its answer settles it there.
+func (o *Outlet) spill(e *entry) {
+	var seq uint64
+	err := o.inSpool(func() (err error) {
+		seq, err = o.led.spill.Append(e.b)
+		return err
+	})
+	if o.noteSpool(&o.spillBad, err); err == nil {
+		o.lastSeq = seq
+		for _, f := range o.flushes {
+			if e.h.no <= f.no {
+				f.seq = seq
+			}
+		}
+	}
+	var out *batch.Batch
+	if err == nil && (e.place == sent || e.place == offered) && !o.m.backlog {
+		if b, got, bad := o.next(); bad == nil && got == seq {
+			out = b
+		} else if bad == nil {
+			o.m.pulled(time.Now(), b, got)
+		}
+	}
+	o.m.spilled(time.Now(), e, seq, out, err)
+}
+
+// pull takes a batch out of the spool.
+func (o *Outlet) pull() {
+	b, seq, err := o.next()
+	if err == io.EOF {
+		o.m.notPulled(time.Now(), nil)
+		return
+	}
+	if o.noteSpool(&o.pullBad, err); err != nil {
+		o.m.notPulled(time.Now(), err)
+		return
+	}
+	o.m.pulled(time.Now(), b, seq)
+}
+
+func (o *Outlet) next() (b *batch.Batch, seq uint64, err error) {
+	err = o.inSpool(func() (err error) {
+		b, seq, err = o.led.spill.Next()
+		return err
+	})
+	return b, seq, err
+}
+
+// inSpool calls the spool. A panic becomes an error.
+func (o *Outlet) inSpool(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("deliver: the spool panicked: %v", r)
+		}
+	}()
+	return f()
+}
+
+// noteSpool reports the first failure of the spool of a row.
+func (o *Outlet) noteSpool(bad *episode, err error) {
+	if err == nil {
+		bad.end()
+	} else if bad.begin() {
+		o.events.post("spill-error", err, 0)
+	}
+}
+
+// isFull reports whether a producer is full that would rather spill than wait.
+func (o *Outlet) isFull() bool {
+	o.mu.Lock()
+	full := o.full
+	o.mu.Unlock()
+	return slices.ContainsFunc(full, func(full func() bool) bool { return full() })
+}
+
+// SpillWhen makes the outlet put batches into the spool also when the destination is
+// slow, or hangs: whenever full reports that the producer has no room left. See
+// [batch.Spiller]. It fails without Options.Spill.
+func (o *Outlet) SpillWhen(full func() bool) (press func(), err error) {
+	if !o.m.set.spool {
+		return nil, errors.New("deliver: there is no Spill to put records into")
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.full = append(o.full, full)
+	return o.poke, nil
+}
+
+// ErrFull is the cause of the event "spill" when the spool begins to fill because a
+// producer is full: the destination is slow, or hangs.
+var ErrFull = errors.New("the destination is too slow")
+
+// ---- flush ----------------------------------------------------------------
+
+// Flush waits until everything that was taken before the call is delivered or
+// accounted for. It returns an error that wraps [ErrOpen] as soon as the circuit is
+// open, one that gives their number if nothing but records that were set aside is
+// left, and ctx's error if that ends first.
+func (o *Outlet) Flush(ctx context.Context) error {
+	f := &flush{ch: make(chan error, 1)}
+	o.post(func(time.Time) {
+		o.mu.Lock()
+		f.no = o.lastNo
+		o.mu.Unlock()
+		f.seq = o.lastSeq
+		f.all = o.lastSeq == 0 && (o.m.backlog || len(o.m.disk) > 0)
+		o.flushes = append(o.flushes, f)
+	})
+	select {
+	case err := <-f.ch:
+		if err != nil {
+			return fmt.Errorf("deliver: cannot flush: %w", err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("deliver: cannot flush: %w", context.Cause(ctx))
+	case <-o.done:
+		select {
+		case err := <-f.ch:
+			return err
+		default:
+			return fmt.Errorf("deliver: cannot flush: %w", errClosed)
+		}
+	}
+}
+
+// answerFlushes answers those that need not wait any longer.
+func (o *Outlet) answerFlushes() {
+	keep := o.flushes[:0]
+	for _, f := range o.flushes {
+		if done, err := o.reached(f); done {
+			f.ch <- err
+		} else {
+			keep = append(keep, f)
+		}
+	}
+	clear(o.flushes[len(keep):])
+	o.flushes = keep
+}
+
+// reached reports whether f need not wait any longer, and with which result.
+func (o *Outlet) reached(f *flush) (bool, error) {
+	left, aside := o.m.left(f.no)
+	disk := (o.m.backlog || len(o.m.disk) > 0) && (f.all || o.forgot < f.seq)
+	switch state, _, _, cause := o.brk.look(); {
+	case left == 0 && aside == 0 && !disk:
+		return true, nil
+	case state == Open && !o.m.handler.busy && !o.m.handler.wants(o.m, time.Now()):
+		return true, &openError{cause}
+	case left == 0 && !disk:
+		return true, fmt.Errorf("%d records wait apart from the others: the destination does not take them just now", aside)
+	}
+	return false, nil
+}
+
+// failFlushes ends all flushes that wait.
+func (o *Outlet) failFlushes(err error) {
+	for _, f := range o.flushes {
+		f.ch <- err
+	}
+	o.flushes = nil
+}
+
+// Sync puts what is in the spool on stable storage, if it can.
+func (o *Outlet) Sync() error {
+	if s, ok := o.led.spill.(batch.Syncer); ok {
+		return s.Sync()
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// An Output is all there is between a logger and a destination: memory (package
+// slab), delivery (an [Outlet]), and on disk, where wanted, a spool (package spool),
+// crash-safe memory, a fallback and dead letters.
+//
+//	WriteRecord ─▶ slab.Writer ‖ Outlet ─▶ destination
+//	                               ├─▶ fallback, dead letters
+//	                               └─▶ spool
+//
+// It is an output of a forebay.Router, and an io.WriteCloser for other loggers. All
+// methods may be called from any goroutine, also beside and after Close.
+type Output struct {
+	name    string
+	timeout time.Duration // of Close
+	outlet  *Outlet
+	w       *slab.Writer
+	front   *front
+	files   files
+
+	maxRecord int
+	buried    *callback.Runner[oversized] // nil: no dead letters
+
+	begun  atomic.Bool   // a Shutdown has begun
+	ended  chan struct{} // closed when report and err are set
+	report batch.Report
+	err    error
+}
+
+// NewOutput returns an Output in front of a destination, which need not be up. The
+// Output owns dest: NewOutput closes it if it fails. The error names everything that
+// is wrong with o, which may be nil. Goroutines end with [Output.Close].
+func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
+	r, err := o.withDefaults(dest)
+	out := &Output{name: r.Name, timeout: r.CloseTimeout, maxRecord: r.Slab.MaxRecord, ended: make(chan struct{})}
+	err = errors.Join(err, out.files.open(&r))
+	if err == nil {
+		err = out.connect(dest, &r)
+	} else {
+		err = errors.Join(err, validate(r.Deliver))
+		closeSink(dest)
+	}
+	if err != nil {
+		return nil, errors.Join(err, out.files.close())
+	}
+	return out, nil
+}
+
+// validate returns everything that is wrong with the options of a delivery.
+func validate(o Options) error {
+	o.Spill = nil
+	e, err := New(SendFunc(Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.Outcome{} }), &o)
+	if err != nil {
+		return err
+	}
+	return e.Close(context.Background())
+}
+
+func closeSink(dest Destination) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if c, ok := dest.(batch.Closer); ok {
+		c.Close(ended)
+	}
+}
+
+// connect puts delivery and memory in front of dest.
+func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
+	var w atomic.Pointer[slab.Writer] // for what runs before there is one
+	r.Deliver.Pending = func() uint64 {
+		if w := w.Load(); w != nil {
+			return w.Account().Pending.Slab
+		}
+		return 0
+	}
+	if o.outlet, err = New(dest, &r.Deliver); err != nil {
+		closeSink(dest)
+		return err
+	}
+	o.front = &front{Outlet: o.outlet, dict: dest.Traits().Dictionary, spills: r.Deliver.Spill != nil}
+	if o.w, err = slab.NewSink(o.front, &r.Slab); err != nil {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		o.outlet.Close(ended)
+		return err
+	}
+	w.Store(o.w)
+	if h := r.Deliver.DeadLetter; h != nil {
+		o.buried = callback.New(func(v oversized) { h.HandleError(v.cause, v.b) }, oversizedQueue)
+	}
+	return nil
+}
+
+// front is the outlet as the slabs see it: with the dictionary of the streams, for
+// crash-safe slabs.
+type front struct {
+	*Outlet
+	dict   batch.Dictionary
+	spills bool
+
+	err  error       // of Shutdown
+	told atomic.Bool // err is set: the slabs have shut the outlet down
+}
+
+func (f *front) Dictionary() batch.Dictionary { return f.dict }
+
+// Shutdown is [Outlet.Shutdown], for the slabs.
+func (f *front) Shutdown(ctx context.Context) (rep batch.Report, err error) {
+	rep, err = f.Outlet.Shutdown(ctx)
+	f.err = err
+	f.told.Store(true)
+	return rep, err
+}
+
+// Write takes p as one record.
+func (o *Output) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	if len(p) > o.maxRecord {
+		o.bury(p, batch.Meta{}, err)
+	}
+	return n, err
+}
+
+// WriteRecord takes a record and what its encoder said of it. It copies p. The error
+// wraps slab.ErrDropped for a record that was dropped and [batch.ErrClosed] after
+// Close; both are counted.
+func (o *Output) WriteRecord(p []byte, m batch.Meta) error {
+	err := o.w.WriteRecord(p, m)
+	if err != nil && len(p) > o.maxRecord {
+		o.bury(p, m, err)
+	}
+	return err
+}
+
+// TryWriteSpliced is [slab.Writer.TryWriteSpliced].
+func (o *Output) TryWriteSpliced(p []byte, in []slab.Splice, m batch.Meta) bool {
+	return o.w.TryWriteSpliced(p, in, m)
+}
+
+// RefuseOversize is [slab.Writer.RefuseOversize].
+func (o *Output) RefuseOversize() error { return o.w.RefuseOversize() }
+
+var errOversize = errors.New("the record is longer than MaxRecord")
+
+// bury hands a record that is too long to the dead letters. It stays dropped in the
+// account.
+func (o *Output) bury(p []byte, m batch.Meta, err error) {
+	if o.buried == nil || errors.Is(err, batch.ErrClosed) {
+		return
+	}
+	var build batch.Builder
+	build.Append(p, 0, m)
+	o.buried.Post(oversized{build.Batch(o.w.Codec()), errOversize})
+}
+
+// Codec reads the records.
+func (o *Output) Codec() batch.Codec { return o.w.Codec() }
+
+// Name is OutputOptions.Name.
+func (o *Output) Name() string { return o.name }
+
+// CloseTimeout is OutputOptions.CloseTimeout.
+func (o *Output) CloseTimeout() time.Duration { return o.timeout }
+
+// Flush waits until everything accepted before is delivered or accounted for, or ctx
+// ends.
+func (o *Output) Flush(ctx context.Context) error { return o.w.Flush(ctx) }
+
+// Sync flushes, and puts what was delivered or spooled on stable storage, as far as
+// the destination can. It gives up after CloseTimeout.
+func (o *Output) Sync() error { return o.w.Sync() }
+
+// Drain tells the Output that the end has begun and all is to be settled by deadline,
+// for those who go on writing a while before they close it.
+func (o *Output) Drain(deadline time.Time) { o.outlet.Drain(deadline) }
+
+// Account says what became of every record.
+func (o *Output) Account() batch.Account { return o.w.Account() }
+
+// OutputStats is a snapshot of an [Output].
+type OutputStats struct {
+	batch.Account
+	Refused uint64 // records after Close; not part of the account
+	Slab    slab.Stats
+	Deliver Stats
+	Spool   spool.Stats // of SpoolDir
+}
+
+// Stats returns a snapshot. It never waits for the destination.
+func (o *Output) Stats() OutputStats {
+	s := OutputStats{Deliver: o.outlet.Stats(), Slab: o.w.Stats()}
+	s.Account, s.Refused = s.Slab.Account, s.Slab.Refused
+	if o.files.spool != nil {
+		s.Spool = o.files.spool.Stats()
+	}
+	return s
+}
+
+// Done returns a channel that is closed when a Shutdown has ended.
+func (o *Output) Done() <-chan struct{} { return o.ended }
+
+// Subscribe returns the transitions of the circuit from now on, and a function that
+// ends the subscription. A subscriber that is too slow misses the oldest ones. Close
+// closes the channel.
+func (o *Output) Subscribe() (<-chan Transition, func()) { return o.outlet.Subscribe() }
+
+var _ io.WriteCloser = (*Output)(nil)
+
+// Close is [Output.Shutdown] within CloseTimeout, without the report.
+func (o *Output) Close() error {
+	_, err := o.Shutdown(context.Background())
+	return err
+}
+
+// Shutdown refuses further records, settles what was accepted, closes the destination
+// and everything else, and reports.
+//
+// It returns when that is done or when ctx ends, whatever the destination does; if ctx
+// has no deadline, after CloseTimeout. The destination has 70 % of the time, error
+// handlers have until 85 %, and the rest goes to the spool. If there is a spool and no
+// time, because ctx has ended or is cancelled, Shutdown takes up to half a second more
+// for it.
+//
+// The error is nil if this Shutdown lost nothing: everything that was pending is
+// delivered, handled, a dead letter, or safely kept on disk for the next start, in the
+// spool or crash-safe memory ([batch.Report.Kept]). Otherwise it says how many records
+// were lost and why, and wraps context.DeadlineExceeded if there was too little time.
+// Records dropped earlier are in the report alone. Report.Unknown is how many of the
+// lost ones may have arrived.
+//
+// Shutdown may be called beside everything else and more than once: later calls wait
+// for the first and return the same.
+func (o *Output) Shutdown(ctx context.Context) (batch.Report, error) {
+	ctx, cancel := closetime.Bounded(ctx, o.timeout)
+	defer cancel()
+	if o.begun.Swap(true) {
+		select {
+		case <-o.ended:
+			return o.report, o.err
+		default:
+		}
+		select {
+		case <-o.ended:
+			return o.report, o.err
+		case <-ctx.Done():
+			return batch.Report{Account: o.Account()}, fmt.Errorf("deliver: close: another one is under way: %w", context.Cause(ctx))
+		}
+	}
+	o.report, o.err = o.shutdown(ctx)
+	close(o.ended)
+	return o.report, o.err
+}

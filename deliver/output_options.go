@@ -1,0 +1,228 @@
+package deliver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// DeadLetterName is the file in OutputOptions.SpoolDir that holds refused records.
+const DeadLetterName = "dead-letters.jsonl"
+
+// OutputOptions configures an [Output]. The zero value is useful: each field states
+// its default and unit.
+type OutputOptions struct {
+	// Name stands in events, reports and Stats. Default "deliver".
+	Name string
+	// Codec reads the records that are written. Default nil: plain bytes, no markers.
+	Codec batch.Codec
+	// CodecFor returns the codec of records that an earlier process has stored, by
+	// content type and schema version, or nil if that is unknown. Default nil: Codec,
+	// where the content type is its own.
+	CodecFor func(contentType string, schema uint32) batch.Codec
+
+	// Slab is the memory. Its Name, Codec, CloseDst and CloseTimeout are not used.
+	// Default: the defaults of its fields.
+	Slab slab.Options
+	// BufferBytes is the memory in bytes; it sets Slab.SlabCount where that is 0.
+	// Default 0: the default of Slab.SlabCount.
+	BufferBytes int
+	// CrashDir is a directory for files that the memory lies in, so that it survives
+	// the death of the process: Slab.Crash in short. Default "": none.
+	CrashDir string
+
+	// Deliver is the delivery: retry, circuit, error handler. Its Name, Pending and Lent
+	// are not used. Default: the defaults of its fields.
+	Deliver Options
+	// FallbackFile is an error handler: what the destination does not take while it is
+	// down is appended to this file as JSON lines (0600). Not together with
+	// Deliver.Handler. Default "": none.
+	FallbackFile string
+	// DeadLetterFile is where refused records go, and those above Slab.MaxRecord, as
+	// JSON lines (0600). Not together with Deliver.DeadLetter. Default "": the file
+	// [DeadLetterName] in SpoolDir, which the first record makes, or none if there is
+	// no SpoolDir. For none beside a SpoolDir give os.DevNull.
+	DeadLetterFile string
+
+	// SpoolDir is a directory that holds what neither the destination nor the handler
+	// takes, and what Close could not deliver, for the next start. Not together with
+	// Deliver.Spill. Default "": none.
+	SpoolDir string
+	// Spool is how SpoolDir is used. Its Name, Streams and Codec are not used;
+	// Accepts is by default that of the destination.
+	// Default: the defaults of its fields.
+	Spool spool.Options
+
+	// CloseTimeout bounds Close, Sync, and a Shutdown whose context has no deadline.
+	// Default 5 s.
+	CloseTimeout time.Duration
+	// OnError is told of transitions, by memory, delivery and spool, unless Slab.OnError,
+	// Deliver.OnError or Spool.OnEvent is set. Each calls it on a goroutine of its own
+	// behind a bounded queue. Default nil: a line on standard error.
+	OnError func(batch.Event)
+}
+
+// withDefaults returns o with its parts filled in, or says everything that is wrong
+// with it.
+func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err error) {
+	if o != nil {
+		r = *o
+	}
+	setDefault(&r.Name, "deliver")
+	setDefault(&r.CloseTimeout, closetime.Default)
+	if r.OnError == nil {
+		r.OnError = callback.ToStderr[batch.Event]
+	}
+
+	m := &r.Slab
+	m.Name, m.Codec, m.CloseDst, m.CloseTimeout = r.Name, r.Codec, true, r.CloseTimeout
+	if m.OnError == nil {
+		m.OnError = r.OnError
+	}
+	if r.BufferBytes > 0 && m.SlabCount == 0 {
+		setDefault(&m.SlabBytes, slab.DefaultSlabBytes)
+		m.SlabCount = max(2, r.BufferBytes/m.SlabBytes)
+	}
+	setDefault(&m.MaxRecord, slab.DefaultMaxRecord)
+	spills := m.WhenFull == slab.Spill() || m.ImportantWhenFull == slab.Spill()
+
+	d := &r.Deliver
+	d.Name = r.Name
+	if d.OnError == nil {
+		d.OnError = r.OnError
+	}
+	if m.Crash != nil || r.CrashDir != "" {
+		d.Lent = true // what is under way stays in memory that survives the process
+	}
+
+	s := &r.Spool
+	s.Name, s.Codec = r.Name, r.codecFor()
+	if dest != nil {
+		t := dest.Traits()
+		s.Streams = t.Dictionary
+		if s.Accepts == nil {
+			s.Accepts = t.AcceptsForm
+		}
+	}
+	if s.OnEvent == nil {
+		s.OnEvent = r.OnError
+	}
+
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("deliver: "+format, args...)) }
+	for _, two := range []struct {
+		a, b string
+		both bool
+	}{
+		{"FallbackFile", "Deliver.Handler", r.FallbackFile != "" && d.Handler != nil},
+		{"DeadLetterFile", "Deliver.DeadLetter", r.DeadLetterFile != "" && d.DeadLetter != nil},
+		{"SpoolDir", "Deliver.Spill", r.SpoolDir != "" && d.Spill != nil},
+		{"CrashDir", "Slab.Crash", r.CrashDir != "" && m.Crash != nil},
+	} {
+		if two.both {
+			bad("%s and %s are both set; use one of them", two.a, two.b)
+		}
+	}
+	if spills && r.SpoolDir == "" && d.Spill == nil {
+		bad("Slab.WhenFull is spill, but there is no SpoolDir and no Deliver.Spill")
+	}
+	if r.CloseTimeout < 0 {
+		bad("CloseTimeout is %v, must be more than 0", r.CloseTimeout)
+		m.CloseTimeout = 0
+	}
+	if r.BufferBytes < 0 {
+		bad("BufferBytes is %d, must be 0 or more", r.BufferBytes)
+	}
+	if dest == nil {
+		bad("the destination is nil")
+	}
+	if r.CrashDir != "" && m.Crash == nil {
+		m.Crash = slab.CrashSafe(r.CrashDir)
+	}
+	if err := m.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	return r, errors.Join(errs...)
+}
+
+// codecFor returns CodecFor or its default.
+func (o *OutputOptions) codecFor() func(string, uint32) batch.Codec {
+	if o.CodecFor != nil {
+		return o.CodecFor
+	}
+	own := o.Codec
+	return func(form string, _ uint32) batch.Codec {
+		if own != nil && own.ContentType() == form {
+			return own
+		}
+		return nil
+	}
+}
+
+// files is what an Output has opened.
+type files struct {
+	spool    *spool.Spool // nil: none
+	letters  io.Closer    // nil: none
+	fallback *os.File     // nil: none
+}
+
+// open opens the files that o names and enters them into o.Deliver. The error names
+// all that cannot be opened; the others are open then.
+func (f *files) open(o *OutputOptions) error {
+	var errs []error
+	bad := func(field string, err error) {
+		errs = append(errs, fmt.Errorf("deliver: cannot open %s: %w", field, err))
+	}
+	var err error
+	if o.FallbackFile != "" {
+		if f.fallback, err = os.OpenFile(o.FallbackFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+			bad("FallbackFile", err)
+		} else {
+			o.Deliver.Handler = JSONLines(f.fallback)
+		}
+	}
+	if o.SpoolDir != "" {
+		if f.spool, err = spool.Open(o.SpoolDir, &o.Spool); err != nil {
+			bad("SpoolDir", err)
+		} else {
+			o.Deliver.Spill = f.spool
+		}
+	}
+	switch {
+	case o.DeadLetterFile != "":
+		letters, err := OpenDeadLetterFile(o.DeadLetterFile, o.Name)
+		if err != nil {
+			bad("DeadLetterFile", err)
+			break
+		}
+		f.letters, o.Deliver.DeadLetter = letters, letters
+	case o.SpoolDir != "" && o.Deliver.DeadLetter == nil:
+		letters := &lateLetters{path: filepath.Join(o.SpoolDir, DeadLetterName), name: o.Name}
+		f.letters, o.Deliver.DeadLetter = letters, letters
+	}
+	return errors.Join(errs...)
+}
+
+// close closes what is open. Nothing may use it any more.
+func (f *files) close() error {
+	var errs [3]error
+	if f.spool != nil {
+		errs[0] = f.spool.Close()
+	}
+	if f.letters != nil {
+		errs[1] = f.letters.Close()
+	}
+	if f.fallback != nil {
+		errs[2] = f.fallback.Close()
+	}
+	return errors.Join(errs[:]...)
+}

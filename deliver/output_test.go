@@ -1,0 +1,291 @@
+package deliver_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
+)
+
+func silent(batch.Event) {}
+
+func sendTo(send func(b *batch.Batch) batch.Outcome) deliver.Destination {
+	return deliver.SendFunc(deliver.Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome { return send(b) })
+}
+
+func takesAll(*batch.Batch) batch.Outcome { return batch.Outcome{} }
+
+func mustOutput(t *testing.T, dest deliver.Destination, o *deliver.OutputOptions) *deliver.Output {
+	t.Helper()
+	if o.OnError == nil {
+		o.OnError = silent
+	}
+	out, err := deliver.NewOutput(dest, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// The error of NewOutput names everything that is wrong, and nothing stays open.
+func TestNewOutputNamesAllFaults(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	closed := 0
+	dest := closing{sendTo(takesAll), func() error { closed++; return nil }}
+	_, err := deliver.NewOutput(dest, &deliver.OutputOptions{
+		Slab:           slab.Options{SlabCount: 1, SlabBytes: 1, WhenFull: slab.Spill()},
+		Deliver:        deliver.Options{PendingLimit: -1, Retry: &deliver.RetryOptions{Min: -1}, Handler: deliver.JSONLines(os.Stdout)},
+		FallbackFile:   filepath.Join(file, "no"),
+		DeadLetterFile: dir,
+		CloseTimeout:   -1,
+		BufferBytes:    -1,
+	})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"SlabCount is 1", "SlabBytes is 1", "WhenFull is spill", "PendingLimit is -1", "Min is -1ns", "cannot open FallbackFile", "cannot open DeadLetterFile",
+		"CloseTimeout is -1ns", "BufferBytes is -1", "FallbackFile and Deliver.Handler are both set",
+	} {
+		if strings.Count(err.Error(), want) != 1 {
+			t.Errorf("%q is not named once: %v", want, err)
+		}
+	}
+	if closed != 1 {
+		t.Errorf("the destination was closed %d times", closed)
+	}
+	o := &deliver.OutputOptions{SpoolDir: filepath.Join(dir, "spool"), DeadLetterFile: dir, OnError: silent}
+	for range 2 {
+		if _, err := deliver.NewOutput(dest, o); err == nil || errors.Is(err, spool.ErrLocked) {
+			t.Errorf("got %v", err)
+		}
+	}
+	if _, err := deliver.NewOutput(nil, nil); err == nil {
+		t.Error("no destination, and no error")
+	}
+}
+
+type closing struct {
+	deliver.Destination
+	end func() error
+}
+
+func (c closing) Close(context.Context) error { return c.end() }
+
+// Refused records, and those that are too long, are in a file in the spool's directory
+// unless something else was asked for. Without any there is no file.
+func TestDeadLettersBesideASpool(t *testing.T) {
+	refuses := func(b *batch.Batch) batch.Outcome {
+		var bad []int
+		for i, r := range b.All() {
+			if strings.Contains(string(r.Data), "bad") {
+				bad = append(bad, i)
+			}
+		}
+		return batch.Outcome{Refused: batch.Of(bad...), Refusal: errors.New("refused")}
+	}
+	write := func(out *deliver.Output, texts ...string) batch.Report {
+		t.Helper()
+		for _, text := range texts {
+			out.Write([]byte(`{"msg":"` + text + `"}` + "\n"))
+		}
+		rep, err := out.Shutdown(context.Background())
+		if err != nil || rep.Check() != nil {
+			t.Errorf("%v: %s", err, rep.Account)
+		}
+		return rep
+	}
+	long := strings.Repeat("x", 2000)
+	dir := t.TempDir()
+	letters := filepath.Join(dir, deliver.DeadLetterName)
+	o := func(file string) *deliver.OutputOptions {
+		return &deliver.OutputOptions{SpoolDir: dir, DeadLetterFile: file, Codec: encode.JSONCodec(), Slab: slab.Options{MaxRecord: 1000}}
+	}
+
+	write(mustOutput(t, sendTo(refuses), o("")), "good")
+	write(mustOutput(t, sendTo(refuses), o(os.DevNull)), "bad", long)
+	if _, err := os.Stat(letters); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("there is a file: %v", err)
+	}
+	rep := write(mustOutput(t, sendTo(refuses), o("")), "good", "bad", long)
+	text, err := os.ReadFile(letters)
+	if err != nil || strings.Count(string(text), "\n") != 2 || !strings.Contains(string(text), `"reason":"refused"`) || !strings.Contains(string(text), long) {
+		t.Errorf("%v: %s", err, text)
+	}
+	if rep.Delivered != 1 || rep.Dropped[batch.Poison] != 1 || rep.Dropped[batch.Oversize] != 1 {
+		t.Errorf("%s", rep.Account)
+	}
+	if st, err := os.Stat(letters); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", st, err)
+	}
+	other := filepath.Join(dir, "other.jsonl")
+	write(mustOutput(t, sendTo(refuses), o(other)), "bad")
+	if text, err := os.ReadFile(other); err != nil || strings.Count(string(text), "\n") != 1 {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// The error of Shutdown is about what it lost itself: records that are refused or fail
+// while it waits, if nobody has them, and a destination that cannot be closed; not
+// about records dropped earlier.
+func TestShutdownNamesItsOwnLosses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := func(*batch.Batch) batch.Outcome {
+			return batch.Outcome{Refused: batch.All(), Refusal: errors.New("never")}
+		}
+		gone := func(*batch.Batch) batch.Outcome {
+			return batch.Outcome{Open: batch.All(), Why: errors.New("the reader is gone"), Advice: batch.Gone}
+		}
+		taken := 0
+		letters := deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error { taken += b.Len(); return nil })
+		for _, tt := range []struct {
+			name    string
+			dest    deliver.Destination
+			letters deliver.ErrorHandler
+			early   bool // the records are sent before
+			want    string
+		}{
+			{"refused", sendTo(refuse), nil, false, "3 records lost (poison=3)"},
+			{"refused before", sendTo(refuse), nil, true, ""},
+			{"buried", sendTo(refuse), letters, false, ""},
+			{"gone", sendTo(gone), nil, false, "3 records lost (failed=3); the destination: the reader is gone"},
+			{"unclosed", closing{sendTo(takesAll), func() error { return errors.New("disk full") }}, nil, false, "disk full"},
+			{"well", sendTo(takesAll), nil, false, ""},
+		} {
+			out := mustOutput(t, tt.dest, &deliver.OutputOptions{Deliver: deliver.Options{DeadLetter: tt.letters}, Slab: slab.Options{FlushInterval: time.Hour}})
+			for range 3 {
+				out.Write([]byte("record\n"))
+			}
+			if tt.early {
+				out.Flush(t.Context())
+			}
+			rep, err := out.Shutdown(t.Context())
+			switch {
+			case tt.want == "" && err != nil, tt.want != "" && (err == nil || strings.Count(err.Error(), tt.want) != 1):
+				t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
+			case rep.Check() != nil:
+				t.Errorf("%s: %v", tt.name, rep.Check())
+			}
+			if again := out.Close(); again != err {
+				t.Errorf("%s: again: %v", tt.name, again)
+			}
+		}
+		if taken != 3 {
+			t.Errorf("%d dead letters", taken)
+		}
+	})
+}
+
+// A slowSpill takes its time for each batch.
+type slowSpill struct {
+	deliver.Spill
+	each time.Duration
+}
+
+func (s slowSpill) Append(b *batch.Batch) (uint64, error) {
+	time.Sleep(s.each)
+	return s.Spill.Append(b)
+}
+
+// A Shutdown that is cancelled leaves a slow disk half a second.
+func TestCancelledShutdownWaitsForTheDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := func(*batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) }
+		out := mustOutput(t, sendTo(down), &deliver.OutputOptions{
+			Slab:    slab.Options{FlushInterval: time.Hour},
+			Deliver: deliver.Options{Spill: slowSpill{new(testkit.Spill), 200 * time.Millisecond}},
+		})
+		for range 1000 {
+			out.Write([]byte("record\n"))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		start := time.Now()
+		rep, err := out.Shutdown(ctx)
+		if err != nil || rep.Kept() != 1000 || rep.Check() != nil {
+			t.Errorf("%v: %s", err, rep.Account)
+		}
+		if took := time.Since(start); took < 200*time.Millisecond || took > 600*time.Millisecond {
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+// A destination that does not end holds Shutdown until its time is over, and is no loss.
+func TestShutdownWithADestinationThatDoesNotEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		out := mustOutput(t, closing{sendTo(takesAll), func() error { <-release; return nil }}, &deliver.OutputOptions{CloseTimeout: 2 * time.Second})
+		out.Write([]byte("record\n"))
+		start := time.Now()
+		rep, err := out.Shutdown(context.Background())
+		if took := time.Since(start); err != nil || rep.Delivered != 1 || took > 2200*time.Millisecond {
+			t.Errorf("after %s: %v: %s", took, err, rep.Account)
+		}
+		close(release)
+	})
+}
+
+type strange struct{ batch.Codec }
+
+func (strange) ContentType() string { return "application/x-strange" }
+
+// Records in the spool of a form that the destination does not take are counted, and
+// neither Flush nor Close nor later records wait for them.
+func TestOutputDoesNotWaitForOtherForms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		sp, err := spool.Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range []batch.Codec{strange{encode.RawCodec()}, encode.RawCodec()} {
+			var b batch.Builder
+			for range 10 + i {
+				b.Append([]byte("line\n"), 0, batch.Meta{Time: time.Now().UnixNano()})
+			}
+			if _, err := sp.Append(b.Batch(c)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := sp.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var parked []batch.Event
+		dest := deliver.SendFunc(deliver.Traits{Accepts: func(form string) bool { return form == encode.RawCodec().ContentType() }},
+			func(context.Context, *batch.Batch) batch.Outcome { return batch.Outcome{} })
+		out := mustOutput(t, dest, &deliver.OutputOptions{SpoolDir: dir, Codec: encode.RawCodec(), Spool: spool.Options{OnEvent: func(e batch.Event) {
+			if e.Op == "parked" {
+				parked = append(parked, e)
+			}
+		}}})
+		out.Write([]byte("new\n"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := out.Flush(ctx); err != nil {
+			t.Error(err)
+		}
+		rep, err := out.Shutdown(ctx)
+		if err != nil || rep.Recovered != 21 || rep.Delivered != 12 || rep.Pending.Spill != 10 || rep.Check() != nil {
+			t.Errorf("%s, %v", rep.Account, err)
+		}
+		if len(parked) != 1 || parked[0].Count != 10 {
+			t.Errorf("told %v", parked)
+		}
+	})
+}

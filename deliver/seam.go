@@ -1,0 +1,107 @@
+package deliver
+
+import (
+	"context"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A Destination is the driver of one protocol. It knows how to connect, send and
+// read answers, and nothing of retries, circuits, spools or dead letters: those
+// are the outlet's.
+//
+// The outlet has at most one session open and makes one call at a time. A panic
+// or a runtime.Goexit of a driver counts as a failure of its session.
+type Destination interface {
+	// Open begins a session: it connects, greets and authenticates. It is called when
+	// there is something to send, on a goroutine of its own, and returns soon after
+	// the context of l has ended. An error made by [batch.RetryAfter] or [batch.Fatal]
+	// is followed.
+	Open(l Life) (Session, error)
+	// Traits says how batches are to be handed over. The answer is always the same.
+	Traits() Traits
+}
+
+// A Session is one life of a connection, or of a client with connections of its
+// own. Its calls never overlap, and come from one goroutine.
+type Session interface {
+	// Send hands over b. If it returns nil, the session reports the outcome through
+	// [Life.Answer], once, from any goroutine, also before Send returns. If it returns
+	// an error, nothing of b was sent and the session takes no more: the answers that
+	// are due are waited for, and a new session is opened. That is how a session
+	// leaves, for a better server say. A session that was lost calls [Life.End].
+	//
+	// The records of b stay valid until its answer or, without one, until Close has
+	// returned. b itself may be kept to answer it.
+	Send(b *batch.Batch) error
+	// Close ends the session. Once it has returned nothing reads a batch. The context
+	// of the Life has ended before.
+	Close()
+}
+
+// Life is the outlet's side of one session. Its methods may be called from any
+// goroutine and never block.
+type Life interface {
+	// Context ends with the session. Its cause wraps context.DeadlineExceeded if Close
+	// ran out of time.
+	Context() context.Context
+	// Answer reports what became of b. The first answer to a batch counts; an answer
+	// after End counts for nothing. After an answer with open records no Send begins
+	// before all batches are answered. A Send that has begun already must not store
+	// records that belong behind the open ones, but answer them open, too.
+	Answer(b *batch.Batch, o batch.Outcome)
+	// End says that the session is over because of err; nil stands for a clean end.
+	// Batches without an answer will be sent again, in order, in the next session. The
+	// first call counts, and no Send begins after it. An error made by [batch.RetryAfter]
+	// or [batch.Fatal] is followed.
+	End(err error)
+}
+
+// Traits says how a [Destination] is to be used. The zero value is useful.
+type Traits struct {
+	// Limits are the largest batches that one Send wants. Zero fields mean no limit.
+	Limits batch.Limits
+	// Window is how many batches may be under way at once. Default 1.
+	Window int
+	// Accepts reports whether records of a content type can be sent; "" stands for
+	// plain lines of unknown content. Default nil: all can.
+	Accepts func(contentType string) bool
+	// Dictionary knows what the streams of records are. Default nil: none.
+	Dictionary batch.Dictionary
+	// ReadsInSend says that the session reads the memory of a batch only during
+	// Send. Crash-safe slabs then hand over mapped memory instead of a copy.
+	ReadsInSend bool
+}
+
+// AcceptsForm is Accepts, true where that is nil, in the form that spool.Options wants:
+// every schema version of a content type that can be sent can be.
+func (t Traits) AcceptsForm(contentType string, _ uint32) bool {
+	return t.Accepts == nil || t.Accepts(contentType)
+}
+
+// SendFunc returns a Destination that has no connection to open: each batch is
+// handed to send, which returns its outcome. send is called from one goroutine at a
+// time and returns soon after ctx has ended.
+func SendFunc(t Traits, send func(ctx context.Context, b *batch.Batch) batch.Outcome) Destination {
+	return sendFunc{t, send}
+}
+
+type sendFunc struct {
+	t    Traits
+	send func(context.Context, *batch.Batch) batch.Outcome
+}
+
+func (d sendFunc) Traits() Traits               { return d.t }
+func (d sendFunc) Open(l Life) (Session, error) { return sendFuncSession{d, l}, nil }
+
+type sendFuncSession struct {
+	d sendFunc
+	l Life
+}
+
+func (s sendFuncSession) Send(b *batch.Batch) error {
+	s.l.Answer(b, s.d.send(s.l.Context(), b))
+	return nil
+}
+
+func (sendFuncSession) Close() {}

@@ -1,0 +1,617 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// ---- the destination says that it refuses some, and not which ---------------------
+
+// mostRequests is how many requests may find one record among n.
+func mostRequests(n int) int { return 2*bits.Len(uint(n)) + 2 }
+
+// One record at fault, anywhere in batches of any size, is found within a few requests;
+// all others are delivered once and in order. The circuit stays closed, and no time
+// passes.
+func TestSearchOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 100, 1000} {
+			for _, at := range []int{1, n/2 + 1, n} {
+				sink := testkit.NewSink(testkit.Poisoned(bad(uint64(at)), 400))
+				dead := &handlerLog{}
+				x := mustNew(t, FromSink(sink), &Options{DeadLetter: dead})
+				m := &testkit.Model{}
+				began := time.Now()
+				send(t, m, x, m.Batch(n, 32, batch.Meta{}))
+				mustFlush(t, x)
+				if got := sink.Got(); !slices.Equal(got, expect(n, uint64(at))) {
+					t.Errorf("%d of %d: delivered %v", at, n, got)
+				}
+				if a := balance(t, m, x); a.Dropped != (batch.Drops{batch.Poison: 1}) || a.Delivered != uint64(n-1) || time.Since(began) > 0 {
+					t.Errorf("%d of %d: after %s: %s", at, n, time.Since(began), a)
+				}
+				if cost := sink.Calls() - 1; cost > mostRequests(n) {
+					t.Errorf("%d of %d: %d requests, at most %d", at, n, cost, mostRequests(n))
+				}
+				if s := x.Stats(); s.Breaker != Closed || s.Trips != 0 || s.Poisoned != 1 {
+					t.Errorf("%d of %d: %+v", at, n, s)
+				}
+				mustClose(t, x)
+				if got := dead.all(); !slices.Equal(got, []uint64{uint64(at)}) {
+					t.Errorf("%d of %d: dead letters %v", at, n, got)
+				}
+			}
+		}
+	})
+}
+
+// Whatever is at fault, a search delivers nothing twice, keeps the order, loses nothing
+// else, and its cost is bounded.
+func TestSearchRandom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seed := testkit.Seed(t)
+		rng := testkit.Rand(seed)
+		for round := range testkit.Rounds(300, 50000) {
+			n := 1 + rng.IntN(300)
+			faults := make([]uint64, rng.IntN(5))
+			if rng.IntN(10) == 0 {
+				faults = make([]uint64, rng.IntN(n+1))
+			}
+			for i := range faults {
+				faults[i] = uint64(1 + rng.IntN(n))
+			}
+			slices.Sort(faults)
+			faults = slices.Compact(faults)
+			answer := testkit.Poisoned(bad(faults...), 422)
+			if rng.IntN(3) == 0 {
+				answer = testkit.PoisonedByIndex(bad(faults...), 422)
+			}
+			cuts := rng.IntN(3) == 0
+			if cuts { // and batches are too large, too
+				small, next := testkit.AtMost(32*(1+rng.IntN(n+1))), answer
+				answer = func(ctx context.Context, call int, b *batch.Batch) ([]int, error) {
+					if _, err := small(ctx, call, b); err != nil {
+						return nil, err
+					}
+					return next(ctx, call, b)
+				}
+			}
+			if rng.IntN(3) == 0 { // and it fails at times
+				next := answer
+				answer = func(ctx context.Context, call int, b *batch.Batch) ([]int, error) {
+					if call%7 == 3 {
+						return nil, testkit.ErrDown
+					}
+					return next(ctx, call, b)
+				}
+			}
+			sink := testkit.NewSink(answer)
+			dead := &handlerLog{}
+			x := mustNew(t, FromSink(sink), &Options{DeadLetter: dead})
+			m := &testkit.Model{}
+			send(t, m, x, m.Batch(n, 32, batch.Meta{}))
+			flushUntil(t, x)
+			a := balance(t, m, x)
+			mustClose(t, x)
+			if !slices.Equal(sink.Got(), expect(n, faults...)) || !slices.Equal(dead.all(), faults) || a.Dropped[batch.Poison] != uint64(len(faults)) {
+				t.Fatalf("seed %d, round %d: %d records, %v at fault: %s, delivered %v, dead %v", seed, round, n, faults, a, sink.Got(), dead.all())
+			}
+			if cost := sink.Calls() - 1; !cuts && cost > (len(faults)+1)*(mostRequests(n)+bits.Len(uint(n)))*3/2+40 {
+				t.Fatalf("seed %d, round %d: %d requests for %d of %d", seed, round, cost, len(faults), n)
+			}
+		}
+	})
+}
+
+// A batch that was refused for what its records have in common loses none of them: each
+// is sent alone before it would be dropped.
+func TestSearchTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := testkit.NewSink(func(_ context.Context, _ int, b *batch.Batch) ([]int, error) {
+			if b.Len() > 5 {
+				return nil, batch.Permanent(errors.New("too many streams"))
+			}
+			return nil, nil
+		})
+		x := mustNew(t, FromSink(sink), nil)
+		m := &testkit.Model{}
+		for range 3 {
+			send(t, m, x, m.Batch(20, 32, batch.Meta{}))
+		}
+		mustFlush(t, x)
+		if !slices.Equal(sink.Got(), expect(60)) {
+			t.Errorf("got %v", sink.Got())
+		}
+		mustBalance(t, m, x, 60)
+		mustClose(t, x)
+	})
+}
+
+// A destination that refuses every record has them all as dead letters.
+func TestSearchAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := testkit.NewSink(testkit.Fail(batch.Permanent(errors.New("gone"))))
+		dead, ev := &handlerLog{}, &testkit.Events{}
+		x := mustNew(t, FromSink(sink), &Options{DeadLetter: dead, OnError: ev.Add})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(1000, 32, batch.Meta{}))
+		mustFlush(t, x)
+		if a := balance(t, m, x); a.Dropped[batch.Poison] != 1000 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+		if cost := sink.Calls(); cost > 3*1000 || !slices.Equal(dead.all(), expect(1000)) || ev.Count("poison") != 1 {
+			t.Errorf("%d requests, %d dead letters, events %v", cost, len(dead.all()), ev.Ops())
+		}
+	})
+}
+
+// ---- the destination ends the session, and says nothing ---------------------------
+
+// killers returns a peer whose session ends at each batch with a record for which bad
+// says so. Records before it in the batch are not stored.
+func killers(window int, bad func(batch.Record) bool) *peer {
+	d := newPeer(window, testkit.Rand(1), 0)
+	d.fault = func(_ int, b *batch.Batch) fault {
+		for _, rec := range b.All() {
+			if bad(rec) {
+				return fault{kind: resets}
+			}
+		}
+		return fault{}
+	}
+	return d
+}
+
+// stored returns the tickets that d stored, each once, sorted.
+func stored(d *peer) []uint64 { return slices.Compact(slices.Sorted(slices.Values(d.Got()))) }
+
+// A record that ends each session it comes to is found alone among good ones, and
+// condemned after half a minute and not before. The others arrive in order, and soon.
+func TestPoisonThatResets(t *testing.T) {
+	for _, window := range []int{1, 4} {
+		for _, at := range []uint64{15, 40, 101, 150, 200} {
+			synctest.Test(t, func(t *testing.T) {
+				dead, ev := &handlerLog{}, &testkit.Events{}
+				d := killers(window, bad(at))
+				x := mustNew(t, d, &Options{DeadLetter: dead, OnError: ev.Add})
+				m := &testkit.Model{}
+				began := time.Now()
+				for range 10 {
+					send(t, m, x, m.Batch(20, 32, batch.Meta{}))
+				}
+				time.Sleep(time.Until(began.Add(20 * time.Second)))
+				if a := balance(t, m, x); a.Delivered != 199 || a.Pending.Inflight != 1 || dead.calls() > 0 {
+					t.Errorf("window %d, record %d: after 20 s: %s", window, at, a)
+				}
+				if got := firsts(d.Got()); !slices.Equal(got, expect(200, at)) {
+					t.Errorf("window %d, record %d: %v", window, at, got)
+				}
+				time.Sleep(5 * time.Minute)
+				if a := balance(t, m, x); a.Dropped[batch.Poison] != 1 || a.Pending.Total() != 0 {
+					t.Errorf("window %d, record %d: %s", window, at, a)
+				}
+				if s := x.Stats(); s.Breaker != Closed || s.Poisoned != 1 || ev.Count("poison") != 1 {
+					t.Errorf("window %d, record %d: %+v, events %v", window, at, s, ev.Ops())
+				}
+				d.check(t, 0)
+				mustClose(t, x)
+				if !slices.Equal(dead.all(), []uint64{at}) || !errors.Is(dead.errs[0], testkit.ErrDown) {
+					t.Errorf("window %d: dead letters %v, %v", window, dead.all(), dead.errs)
+				}
+			})
+		}
+	}
+}
+
+// While nothing else comes, control records are enough to condemn; a record that was
+// never delivered is none.
+func TestPoisonThatIsLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := killers(1, bad(11))
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(11, 32, batch.Meta{}))
+		time.Sleep(10 * time.Minute)
+		if a := balance(t, m, x); a.Delivered != 10 || a.Dropped[batch.Poison] != 1 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+
+		// The very first record, and nothing else: there is no evidence at all.
+		d = killers(1, bad(1))
+		x = mustNew(t, d, nil)
+		m = &testkit.Model{}
+		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
+		time.Sleep(10 * time.Hour)
+		if a := balance(t, m, x); a.Pending.Inflight != 1 {
+			t.Error(a)
+		}
+		send(t, m, x, m.Batch(1, 32, batch.Meta{})) // now there is
+		time.Sleep(10 * time.Minute)
+		if a := balance(t, m, x); a.Delivered != 1 || a.Dropped[batch.Poison] != 1 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+	})
+}
+
+// Many bad records do not cost many times half a minute, and all good ones arrive.
+func TestManyPoison(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		bad  func(i uint64) bool
+		n    uint64
+		most time.Duration
+	}{
+		{"scattered", func(i uint64) bool { return i%37 == 5 }, 54, 15 * time.Minute},
+		{"in a row", func(i uint64) bool { return i > 500 && i <= 550 }, 50, 15 * time.Minute},
+		{"from the beginning", func(i uint64) bool { return i <= 40 }, 40, 150 * time.Minute}, // there is no evidence before the first good one
+		{"more than may be on trial", func(i uint64) bool { return i%13 == 5 }, 154, 60 * time.Minute},
+	} {
+		for _, window := range []int{1, 4} {
+			t.Run(fmt.Sprintf("%s,window=%d", tt.name, window), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					dead := &handlerLog{}
+					d := killers(window, func(r batch.Record) bool { return tt.bad(r.Ticket) })
+					x := mustNew(t, d, &Options{DeadLetter: dead, Spill: &testkit.Spill{}})
+					m := &testkit.Model{}
+					began := time.Now()
+					for range 40 {
+						send(t, m, x, m.Batch(50, 32, batch.Meta{}))
+					}
+					for range 200 {
+						if x.Account().Pending.Total() == 0 {
+							break
+						}
+						time.Sleep(time.Minute)
+					}
+					if a := balance(t, m, x); a.Dropped[batch.Poison] != tt.n || a.Delivered != 2000-tt.n {
+						t.Errorf("after %s: %s", time.Since(began), a)
+					}
+					if took := time.Since(began); took > tt.most {
+						t.Errorf("%d of 2000 took %s", tt.n, took)
+					}
+					if n := uint64(len(stored(d))); n != 2000-tt.n {
+						t.Errorf("%d stored", n)
+					}
+					d.check(t, 0)
+					mustClose(t, x)
+					if n := uint64(len(dead.all())); n != tt.n {
+						t.Errorf("%d dead letters", n)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A server that takes every n-th message only, and ends the session at all others, is
+// ill: no record is at fault.
+func TestEveryNthMessage(t *testing.T) {
+	for n := 2; n <= 5; n++ {
+		for _, window := range []int{1, 3} {
+			for _, phase := range []bool{false, true} { // whether the count survives a session
+				t.Run(fmt.Sprintf("n=%d,window=%d,phase=%t", n, window, phase), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						well := false
+						count := 0
+						d := newPeer(window, testkit.Rand(1), 0)
+						d.fault = func(int, *batch.Batch) fault {
+							if count++; well || count%n == 0 {
+								return fault{}
+							}
+							return fault{kind: resets}
+						}
+						if phase {
+							d.cannot = func() error { count += n - 2; return nil }
+						}
+						illServer(t, d, func() { well = true })
+					})
+				})
+			}
+		}
+	}
+}
+
+// The same for one that resets at random, more often than not, for a quarter of an hour.
+func TestRandomResets(t *testing.T) {
+	for _, p := range []float64{0.6, 0.7, 0.8, 0.9, 0.95} {
+		for _, window := range []int{1, 4} {
+			t.Run(fmt.Sprintf("%v,window=%d", p, window), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					rng := testkit.Rand(testkit.Seed(t))
+					for range testkit.Rounds(5, 500) {
+						well := false
+						d := newPeer(window, rng, 10*time.Millisecond)
+						d.fault = func(_ int, b *batch.Batch) fault {
+							if well || rng.Float64() >= p {
+								return fault{}
+							}
+							return fault{kind: resets, n: rng.IntN(b.Len() + 1)}
+						}
+						illServer(t, d, func() { well = true })
+					}
+				})
+			})
+		}
+	}
+}
+
+// illServer sends records to d for a while, has it recover, and wants them all
+// delivered.
+func illServer(t *testing.T, d *peer, recover func()) {
+	t.Helper()
+	dead := &handlerLog{}
+	x := mustNew(t, d, &Options{DeadLetter: dead, Spill: &testkit.Spill{}})
+	m := &testkit.Model{}
+	for range 90 {
+		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
+		time.Sleep(10 * time.Second)
+		if x.Stats().Poisoned > 0 {
+			t.Fatalf("condemned %v although the server is ill: %s", dead.all(), x.Account())
+		}
+	}
+	d.mu.Lock()
+	recover()
+	d.mu.Unlock()
+	for range 30 {
+		if x.Account().Pending.Total() == 0 {
+			break
+		}
+		time.Sleep(time.Minute)
+	}
+	mustBalance(t, m, x, 450)
+	if got := stored(d); !slices.Equal(got, expect(450)) {
+		t.Fatalf("%d stored", len(got))
+	}
+	d.check(t, 0)
+	mustClose(t, x)
+}
+
+// A suspect that is taken in the end was innocent: it is delivered, once.
+func TestSuspectIsTaken(t *testing.T) {
+	for _, after := range []time.Duration{5 * time.Second, 15 * time.Second, 25 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			d := killers(1, func(r batch.Record) bool { return r.Ticket == 33 && time.Since(began) < after })
+			x := mustNew(t, d, nil)
+			m := &testkit.Model{}
+			for range 5 {
+				send(t, m, x, m.Batch(20, 32, batch.Meta{}))
+			}
+			time.Sleep(4 * time.Second)
+			if a := x.Account(); a.Delivered != 99 {
+				t.Errorf("the others wait: %s", a)
+			}
+			time.Sleep(time.Minute)
+			mustBalance(t, m, x, 100)
+			if n := len(slices.DeleteFunc(d.Got(), func(k uint64) bool { return k != 33 })); n != 1 {
+				t.Errorf("%d copies", n)
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// Suspects wait apart without harm when the destination goes down, and are not
+// condemned then.
+func TestSuspectBesideAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := false
+		d := killers(1, bad(7))
+		d.cannot = func() error {
+			if down {
+				return testkit.ErrDown
+			}
+			return nil
+		}
+		kill := d.fault
+		d.fault = func(call int, b *batch.Batch) fault {
+			if down {
+				return fault{kind: resets}
+			}
+			return kill(call, b)
+		}
+		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
+		m := &testkit.Model{}
+		set := func(on bool) { d.mu.Lock(); down = on; d.mu.Unlock() }
+		for i := range 30 {
+			set(i%2 == 1)
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			time.Sleep(5 * time.Second)
+		}
+		set(true)
+		for range 60 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			time.Sleep(time.Minute)
+		}
+		before := balance(t, m, x).Dropped[batch.Poison]
+		set(false)
+		time.Sleep(10 * time.Minute)
+		if a := balance(t, m, x); a.Delivered != 899 || a.Dropped[batch.Poison] != 1 || a.Pending.Total() != 0 {
+			t.Errorf("%d were condemned in the outage, in the end %s", before, a)
+		}
+		if !slices.Equal(stored(d), expect(900, 7)) {
+			t.Errorf("stored %v", stored(d))
+		}
+		mustClose(t, x)
+	})
+}
+
+// While a record is suspected, everything else may become of it: the handler takes it,
+// it expires, it is withdrawn, Close spools or drops it. It is counted once.
+func TestSuspectGoesElsewhere(t *testing.T) {
+	seed := testkit.Seed(t)
+	for round := range testkit.Rounds(300, 20000) {
+		synctest.Test(t, func(t *testing.T) {
+			rng := testkit.Rand(seed + uint64(round))
+			down := false
+			d := newPeer(1+rng.IntN(3), rng, time.Duration(rng.IntN(50))*time.Millisecond)
+			d.fault = func(_ int, b *batch.Batch) fault {
+				if down && d.rng.IntN(3) > 0 {
+					return fault{kind: resets}
+				}
+				for _, rec := range b.All() {
+					if rec.Ticket%7 == 3 {
+						return fault{kind: resets}
+					}
+				}
+				return fault{}
+			}
+			d.cannot = func() error {
+				if down && d.rng.IntN(2) == 0 {
+					return testkit.ErrDown
+				}
+				return nil
+			}
+			o := &Options{Lent: rng.IntN(2) == 0, Breaker: &BreakerOptions{Failures: 1 + rng.IntN(8)}}
+			if rng.IntN(2) == 0 {
+				o.Handler, o.PendingLimit = &handlerLog{answer: func(call int, _ *batch.Batch, err error) error {
+					if call%2 == 0 {
+						return err
+					}
+					return nil
+				}}, rng.IntN(20)
+			}
+			if rng.IntN(2) == 0 {
+				o.Spill = &testkit.Spill{}
+			}
+			if rng.IntN(2) == 0 {
+				o.Retry = &RetryOptions{MaxAge: time.Duration(1+rng.IntN(60)) * time.Second}
+			}
+			x := mustNew(t, d, o)
+			if o.Spill != nil && rng.IntN(2) == 0 {
+				defer pressAtRandom(t, x, rng)()
+			}
+			m := &testkit.Model{}
+			var held uint64
+			for range 10 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+rng.IntN(60))*time.Second)
+				b := m.Batch(1+rng.IntN(10), 32, batch.Meta{Time: time.Now().UnixNano()})
+				if rest := m.Sent(b, x.Send(ctx, b)); rest != nil {
+					held += uint64(rest.Len())
+				}
+				cancel()
+				time.Sleep(time.Duration(rng.IntN(10)) * time.Second)
+				d.mu.Lock()
+				down = rng.IntN(2) == 0
+				d.mu.Unlock()
+				if _, err := m.Account(x.Account(), held); err != nil {
+					t.Fatalf("seed %d: %v", seed+uint64(round), err)
+				}
+			}
+			if rng.IntN(2) == 0 {
+				d.mu.Lock()
+				down = false
+				d.mu.Unlock()
+				time.Sleep(20 * time.Minute)
+				if a, err := m.Account(x.Account(), held); err != nil || a.Pending.Total() != held && a.Delivered > 0 { // else there is no evidence
+					t.Fatalf("seed %d: %v, held %d: %s", seed+uint64(round), err, held, a)
+				}
+			}
+			r, _ := shutdown(x, time.Duration(rng.IntN(5000))*time.Millisecond)
+			if a, err := m.Account(r.Account, held); err != nil || a.Pending.Inflight != 0 {
+				t.Fatalf("seed %d: %v: %s", seed+uint64(round), err, a)
+			}
+			d.check(t, seed+uint64(round))
+		})
+	}
+}
+
+// A poisonous record in the spool is found there as well.
+func TestPoisonInTheSpool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &testkit.Spill{}
+		old := &testkit.Model{}
+		for range 20 {
+			if _, err := store.Append(old.Batch(10, 32, batch.Meta{})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store.Reopen()
+		d := killers(3, bad(55, 56, 120))
+		x := mustNew(t, d, &Options{Spill: store})
+		time.Sleep(10 * time.Minute)
+		if a := x.Account(); a.Check() != nil || a.Recovered != 200 || a.Delivered != 197 || a.Dropped[batch.Poison] != 3 {
+			t.Error(a)
+		}
+		if got := firsts(d.Got()); !slices.Equal(got, expect(200, 55, 56, 120)) {
+			t.Errorf("got %v", got)
+		}
+		mustClose(t, x)
+	})
+}
+
+// Suspects go into the spool at Close, or are counted.
+func TestSuspectAtShutdown(t *testing.T) {
+	for _, spill := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			o := &Options{}
+			if spill {
+				o.Spill = &testkit.Spill{}
+			}
+			x := mustNew(t, killers(1, bad(7)), o)
+			m := &testkit.Model{}
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			time.Sleep(8 * time.Second)
+			r, err := shutdown(x, 2*time.Second)
+			a, bad := m.Account(r.Account, 0)
+			if bad != nil || a.Delivered != 9 || spill && (err != nil || a.Pending.Spill != 1) || !spill && (err == nil || a.Dropped[batch.Shutdown] != 1) {
+				t.Errorf("%v, %v: %s", err, bad, a)
+			}
+		})
+	}
+}
+
+// A suspect that was lent and given back is not sent any more: its memory is its owner's.
+func TestSuspectGivenBack(t *testing.T) {
+	for ms := 0; ms < 12000; ms += 250 {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHand(1)
+			d.open = func(int, Life) error { time.Sleep(500 * time.Millisecond); return nil }
+			d.onSend = func(s *handSession, b *batch.Batch) error {
+				if slices.Contains(ticketsOf(b), 2) {
+					s.l.End(testkit.ErrDown)
+				} else {
+					s.l.Answer(b, taken)
+				}
+				return nil
+			}
+			x := mustNew(t, d, &Options{Lent: true, Breaker: &BreakerOptions{Failures: 100}})
+			if err := x.Send(t.Context(), ofTicket(1)); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(ms)*time.Millisecond)
+			defer cancel()
+			if err := x.Send(ctx, ofTicket(2)); err == nil {
+				t.Fatal("settled")
+			}
+			n := len(d.starts())
+			time.Sleep(time.Minute)
+			if got := d.starts()[n:]; slices.Contains(got, 2) {
+				t.Errorf("given back after %d ms, and sent: %v", ms, got)
+			}
+			if err := x.Send(t.Context(), ofTicket(3)); err != nil {
+				t.Error(err)
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// ofTicket makes a batch of one record.
+func ofTicket(ticket uint64) *batch.Batch {
+	var b batch.Builder
+	b.Append([]byte("x\n"), ticket, batch.Meta{})
+	return b.Batch(nil)
+}

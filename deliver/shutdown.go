@@ -1,0 +1,208 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/closetime"
+)
+
+const (
+	// primaryShare is the destination's share of the time to the deadline of Close.
+	primaryShare = closetime.Destination
+	// handlerShare is how much of the time is over when no handler is waited for any
+	// more that the spool can stand in for.
+	handlerShare = closetime.Handlers
+	// handlerGrace is how long a call of a handler may take then.
+	handlerGrace = 10 * time.Millisecond
+	// closeGrace is how long Close waits, after its time is over, for a driver that was
+	// told to give up.
+	closeGrace = 50 * time.Millisecond
+)
+
+// Drain tells the outlet that its producer has begun to close and will have everything
+// settled by deadline: see [batch.Drainer]. Delays between attempts are short from now
+// on. The destination has 70 % of the time; then the handler is offered what is left,
+// whatever PendingLimit says, and after it the spool. A zero deadline means none; a later
+// call may bring the deadline forward.
+func (o *Outlet) Drain(deadline time.Time) {
+	o.drain(deadline, false)
+}
+
+func (o *Outlet) drain(deadline time.Time, last bool) {
+	hurried := !deadline.IsZero()
+	o.post(func(now time.Time) { o.m.close(now, hurried, last) })
+	o.mu.Lock()
+	earlier := hurried && (o.deadline.IsZero() || deadline.Before(o.deadline))
+	if earlier {
+		o.deadline = deadline
+	}
+	o.mu.Unlock()
+	if earlier {
+		o.schedule(deadline)
+	}
+}
+
+// schedule ends the shares of the time until deadline, unless they have ended.
+func (o *Outlet) schedule(deadline time.Time) {
+	left := time.Until(deadline)
+	share := func(part float64, f func()) {
+		t := time.AfterFunc(time.Duration(part*float64(left)), f)
+		go func() { <-o.done; t.Stop() }()
+	}
+	if o.set.spool || o.set.handler {
+		share(primaryShare, func() { o.post(func(time.Time) { o.m.beLate(false) }) })
+		share(handlerShare, func() { o.late.Do(func() { close(o.scarce) }) })
+	}
+}
+
+// end ends everybody's share.
+func (o *Outlet) end() {
+	o.post(func(time.Time) { o.m.beLate(true) })
+	o.giveUp()
+}
+
+// Shutdown refuses further Sends, settles what is in custody, closes the session and
+// reports. It returns when that is done, or soon after ctx has ended, whatever the
+// destination does.
+//
+// The destination has 70 % of the time to ctx's deadline. What is in flight then is
+// settled without it: by the handler, where there is one, else by the spool. What
+// nobody takes is dropped with [batch.Shutdown]; Report.Unknown says how much of that
+// was sent and not answered. What is in the spool is delivered as long as the
+// destination is well and has time, and stays there otherwise: pending, for the next
+// process. The spool is not closed.
+//
+// The error says how many records were dropped by this Shutdown. Later calls wait for
+// the first one and return the same.
+func (o *Outlet) Shutdown(ctx context.Context) (batch.Report, error) {
+	first := false
+	o.once.Do(func() { first = true })
+	if !first {
+		select {
+		case <-o.ended:
+			return o.report, o.closeErr
+		case <-ctx.Done():
+			a, _ := o.led.account()
+			return batch.Report{Account: a}, fmt.Errorf("deliver: close: %w", context.Cause(ctx))
+		}
+	}
+	o.mu.Lock()
+	close(o.closed) // under mu: no Send gives the loop anything after that
+	o.mu.Unlock()
+	before, _ := o.led.account()
+	deadline, _ := ctx.Deadline()
+	o.drain(deadline, true)
+	o.await(ctx, deadline)
+	o.led.close() // if the spool was too slow, something is left
+	o.giveUp()
+	o.dead.wait(ctx)
+	closeErr := o.closeDestination(ctx)
+	o.brk.close()
+	a, _ := o.led.account()
+	o.report = batch.Report{Account: a, Unknown: o.led.unknownNow()}
+	if n := a.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
+		o.closeErr = fmt.Errorf("deliver: close: %d records were not delivered: %w", n, whyOver(ctx))
+	}
+	o.closeErr = errors.Join(o.closeErr, closeErr)
+	o.events.run.WaitBriefly(context.WithoutCancel(ctx))
+	close(o.ended)
+	return o.report, o.closeErr
+}
+
+// whyOver returns why the time of Close was over.
+func whyOver(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return context.DeadlineExceeded
+}
+
+// await waits until the loop has ended. A little before the deadline it has the rest
+// dropped, so that there is time to account for it.
+func (o *Outlet) await(ctx context.Context, deadline time.Time) {
+	isOver := make(<-chan time.Time)
+	if !deadline.IsZero() {
+		left := time.Until(deadline)
+		t := time.NewTimer(left - closetime.Reserve(left))
+		defer t.Stop()
+		isOver = t.C
+	}
+	select {
+	case <-o.done:
+		return
+	case <-isOver:
+	case <-ctx.Done():
+	}
+	o.end()
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	select {
+	case <-o.done:
+		return
+	case <-grace.C:
+	}
+	o.post(func(time.Time) { o.abandon() })
+	grace.Reset(closeGrace)
+	select {
+	case <-o.done:
+	case <-grace.C: // the spool hangs
+	}
+}
+
+// abandon ends the loop although a session has not closed: what it may read stays as
+// it is until it has.
+func (o *Outlet) abandon() {
+	o.m.abandon()
+	if l := o.life; l != nil {
+		if o.m.sess != ending { // the spool took so long that this did not happen yet
+			o.m.sess = ending
+			l.fence(errNoTime)
+		}
+		l.whenClosed(o.m.closed)
+	}
+}
+
+// Close is [Outlet.Shutdown] without the report.
+func (o *Outlet) Close(ctx context.Context) error {
+	_, err := o.Shutdown(ctx)
+	return err
+}
+
+// closeDestination has the destination free what it holds beside its sessions, if it has
+// a method Close(ctx). A call that does not return in time is left alone.
+func (o *Outlet) closeDestination(ctx context.Context) error {
+	c, ok := o.dest.(batch.Closer)
+	if !ok {
+		return nil
+	}
+	ch := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() {
+			if r := recover(); r != nil {
+				err = fmt.Errorf("destination panicked: %v", r)
+				o.events.post("panic", fmt.Errorf("%w\n%s", err, debug.Stack()), 0)
+			}
+			ch <- err
+		}()
+		err = c.Close(ctx)
+	}()
+	select {
+	case err := <-ch:
+		return err
+	case <-ctx.Done():
+	}
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	select {
+	case err := <-ch:
+		return err
+	case <-grace.C:
+		return fmt.Errorf("deliver: close: the destination does not end: %w", context.Cause(ctx))
+	}
+}

@@ -1,0 +1,631 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// The destination has 70 % of the time; then the handler is asked, whatever
+// PendingLimit says; then the spill takes the rest.
+func TestCloseOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &testkit.Spill{}
+		var asked time.Time
+		h := &handlerLog{answer: func(call int, _ *batch.Batch, err error) error {
+			if call > 0 {
+				return err
+			}
+			asked = time.Now()
+			return nil
+		}}
+		d := newHand(4)
+		x := mustNew(t, d, &Options{Spill: store, Handler: h, PendingLimit: 1000})
+		m := &testkit.Model{}
+		for range 3 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		synctest.Wait()
+		began := time.Now()
+		r, err := shutdown(x, 10*time.Second)
+		if err != nil {
+			t.Error(err)
+		}
+		if d := asked.Sub(began); d < 7*time.Second || d > 8*time.Second {
+			t.Errorf("the handler was asked after %s, want 7 s", d)
+		}
+		if d := time.Since(began); d > 10*time.Second {
+			t.Errorf("Shutdown took %s", d)
+		}
+		a, err := m.Account(r.Account, 0)
+		if err != nil || a.Handled != 10 || a.Pending.Spill != 20 || r.Unknown != 0 {
+			t.Errorf("%v: %s, unknown %d", err, a, r.Unknown)
+		}
+		if s := d.session(); !s.closed || !errors.Is(context.Cause(s.l.Context()), context.DeadlineExceeded) {
+			t.Errorf("the session was told %v", context.Cause(s.l.Context()))
+		}
+	})
+}
+
+// A producer that has begun to close gets room without a destination that does not
+// answer, as soon as 70 % of the time is over, and the destination is not asked any
+// more.
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(1)
+		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		b := m.Batch(10, 32, batch.Meta{})
+		sent := make(chan error, 1)
+		go func() { sent <- x.Send(t.Context(), b) }()
+		time.Sleep(time.Second)
+		began := time.Now()
+		x.Drain(began.Add(10 * time.Second))
+		if err := <-sent; m.Sent(b, err) != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(began); d != 7*time.Second {
+			t.Errorf("room after %s, want 7 s", d)
+		}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		synctest.Wait()
+		d.mustStart(t, 1)
+		r, err := x.Shutdown(t.Context())
+		if a, bad := m.Account(r.Account, 0); err != nil || bad != nil || a.Pending.Spill != 40 {
+			t.Errorf("%v, %v: %s", err, bad, a)
+		}
+		if time.Since(began) != 7*time.Second {
+			t.Errorf("Shutdown waited for a destination that is given up: %s", time.Since(began))
+		}
+	})
+}
+
+// A Shutdown that has less time than Drain was told keeps to its own.
+func TestShutdownAfterDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &handlerLog{}
+		x := mustNew(t, newHand(1), &Options{Handler: h, PendingLimit: 1000})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		x.Drain(time.Now().Add(time.Hour))
+		time.Sleep(time.Second)
+		began := time.Now()
+		r, err := shutdown(x, 10*time.Second)
+		if err != nil || r.Handled != 10 || time.Since(began) > 8*time.Second {
+			t.Errorf("%v after %s: %s", err, time.Since(began), r.Account)
+		}
+	})
+}
+
+// A handler that hangs does not take the time that the spill needs.
+func TestDrainDoesNotWaitForAHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		h := &handlerLog{answer: func(int, *batch.Batch, error) error { <-release; return nil }}
+		x := mustNew(t, newHand(1), &Options{Spill: &testkit.Spill{}, Handler: h, HandlerTimeout: time.Hour, PendingLimit: 1000})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		began := time.Now()
+		x.Drain(began.Add(10 * time.Second))
+		for range 3 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			if d := time.Since(began); d < 8*time.Second || d > 9*time.Second {
+				t.Errorf("settled after %s", d)
+			}
+		}
+		r, err := x.Shutdown(t.Context())
+		if a, bad := m.Account(r.Account, 0); err != nil || bad != nil || a.Pending.Spill != 50 {
+			t.Errorf("%v, %v: %s", err, bad, a)
+		}
+		close(release)
+	})
+}
+
+// One that answers is asked as long as there is time.
+func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &handlerLog{answer: func(int, *batch.Batch, error) error { time.Sleep(handlerGrace / 2); return nil }}
+		x := mustNew(t, newHand(1), &Options{Spill: &testkit.Spill{}, Handler: h, PendingLimit: 1000})
+		m := &testkit.Model{}
+		x.Drain(time.Now())
+		for range 3 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		mustClose(t, x)
+		if a := balance(t, m, x); a.Handled != 30 {
+			t.Errorf("%s", a)
+		}
+	})
+}
+
+// A long wait between attempts ends when there is a deadline.
+func TestDrainEndsWaits(t *testing.T) {
+	for _, after := range []time.Duration{4 * time.Second, time.Hour} { // the second one opens the circuit
+		synctest.Test(t, func(t *testing.T) {
+			sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), after)), testkit.Take))
+			x := mustNew(t, FromSink(sink), nil)
+			m := &testkit.Model{}
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			time.Sleep(time.Second)
+			began := time.Now()
+			x.Drain(began.Add(5 * time.Second))
+			time.Sleep(DefaultRetryMin)
+			synctest.Wait()
+			mustBalance(t, m, x, 10)
+			mustClose(t, x)
+		})
+	}
+}
+
+// With nothing else to turn to, the destination has all the time; what it does not
+// answer is dropped, and unknown.
+func TestCloseUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(3)
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		for range 4 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		synctest.Wait()
+		d.answer(0, taken)
+		d.answer(2, batch.Outcome{Open: batch.From(4), Why: testkit.ErrDown})
+		began := time.Now()
+		r, err := shutdown(x, 10*time.Second)
+		if err == nil || !strings.Contains(err.Error(), "26 records were not delivered") || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+		if d := time.Since(began); d < 9*time.Second || d > 10*time.Second+2*closeGrace {
+			t.Errorf("Shutdown took %s", d)
+		}
+		// 11 to 20 and 31 to 40 have no answer, 25 to 30 are known to be open.
+		a, bad := m.Account(r.Account, 0)
+		if bad != nil || a.Delivered != 14 || a.Dropped[batch.Shutdown] != 26 || r.Unknown != 20 {
+			t.Errorf("%v: %s, unknown %d", bad, a, r.Unknown)
+		}
+		d.answer(1, taken) // too late
+		if again, err2 := x.Shutdown(t.Context()); again != r || err2 != err || x.Account() != r.Account {
+			t.Errorf("the second Shutdown says %s, %v", again.Account, err2)
+		}
+		if !ctxDone(d.session().l.Context()) {
+			t.Error("the destination was not told to give up")
+		}
+	})
+}
+
+// A driver that ignores its context, in any of its calls, does not keep Shutdown. What
+// it may or may not have is spooled, or counted, once. What it says later is void.
+func TestCloseHung(t *testing.T) {
+	for _, call := range []string{"open", "send", "close", "answer"} {
+		for _, spill := range []bool{false, true} {
+			for _, lent := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s,spill=%t,lent=%t", call, spill, lent), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						release := make(chan struct{})
+						d := newHand(1)
+						switch call {
+						case "open":
+							d.open = func(int, Life) error { <-release; return nil }
+						case "send":
+							d.onSend = func(s *handSession, b *batch.Batch) error { <-release; s.l.Answer(b, taken); return nil }
+						case "close":
+							d.onEnd = func(*handSession) { <-release }
+						}
+						o := &Options{Lent: lent}
+						if spill {
+							o.Spill = &testkit.Spill{}
+						}
+						x := mustNew(t, d, o)
+						m := &testkit.Model{}
+						b := m.Batch(10, 32, batch.Meta{})
+						sent := make(chan error, 1)
+						go func() { sent <- x.Send(t.Context(), b) }()
+						time.Sleep(time.Second)
+						began := time.Now()
+						r, err := shutdown(x, 5*time.Second)
+						if d := time.Since(began); d > 5*time.Second+3*closeGrace {
+							t.Errorf("after %s", d)
+						}
+						if ok := err == nil; ok != (spill || lent) { // what was lent is the producer's to report
+							t.Errorf("got %v", err)
+						}
+						if rest := m.Sent(b, <-sent); rest != nil {
+							t.Fatalf("Send gave %d records back", rest.Len())
+						}
+						a, bad := m.Account(r.Account, 0)
+						if bad != nil || spill && a.Pending.Spill != 10 || !spill && a.Dropped[batch.Shutdown] != 10 {
+							t.Errorf("%v: %s", bad, a)
+						}
+						if want := uint64(10); !spill && (call == "open") != (r.Unknown == 0) || r.Unknown > want {
+							t.Errorf("%d unknown", r.Unknown)
+						}
+						close(release)
+						time.Sleep(time.Minute)
+						if a, bad := m.Account(x.Account(), 0); bad != nil || a.Delivered != 0 {
+							t.Errorf("changed after the report: %v: %s", bad, a)
+						}
+						if call != "open" && !d.session().closed {
+							t.Error("the session was not closed in the end")
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// A Send that waits in an outage ends with Shutdown; its records stay the caller's.
+func TestCloseBesideSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, answer := range []testkit.Answer{testkit.Fail(testkit.ErrDown), testkit.Hang(nil)} {
+			sink := testkit.NewSink(answer)
+			x := mustNew(t, FromSink(sink), nil)
+			m := &testkit.Model{}
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			b := m.Batch(10, 32, batch.Meta{})
+			sent, second := make(chan error, 1), make(chan error, 1)
+			go func() { sent <- x.Send(context.Background(), b) }()
+			go func() {
+				time.Sleep(time.Second)
+				second <- x.Send(context.Background(), lines(1))
+			}()
+			time.Sleep(time.Minute)
+			began := time.Now()
+			r, err := shutdown(x, 5*time.Second)
+			if err == nil || time.Since(began) > 5*time.Second+closeGrace || r.Dropped[batch.Shutdown] != 20 {
+				t.Errorf("%v after %s: %s", err, time.Since(began), r.Account)
+			}
+			if rest := m.Sent(b, <-sent); rest == nil || rest.Len() != 10 {
+				t.Error("settled by nobody")
+			}
+			if err := <-second; !errors.Is(err, batch.ErrClosed) {
+				t.Errorf("a Send that waited for its turn: %v", err)
+			}
+			if err := x.Send(t.Context(), lines(1)); !errors.Is(err, batch.ErrClosed) {
+				t.Errorf("Send after Shutdown: %v", err)
+			}
+			if sink.Closes() != 1 {
+				t.Errorf("%d closes", sink.Closes())
+			}
+		}
+	})
+}
+
+// Several closers get the same answer; the destination is closed once.
+func TestCloseTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Slow(time.Second, testkit.Take)))
+		x := mustNew(t, FromSink(sink), &Options{Spill: &testkit.Spill{}})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		type result struct {
+			r   batch.Report
+			err error
+		}
+		results := make(chan result, 3)
+		for range 3 {
+			go func() {
+				r, err := shutdown(x, time.Minute)
+				results <- result{r, err}
+			}()
+		}
+		for range 3 {
+			res := <-results
+			if res.err != nil || res.r.Delivered != 10 {
+				t.Errorf("%v: %s", res.err, res.r.Account)
+			}
+		}
+		if sink.Closes() != 1 {
+			t.Errorf("%d closes", sink.Closes())
+		}
+		if err := x.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A later closer whose time is over first gets its context's error, and an account.
+func TestCloseTwiceWithoutTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := mustNew(t, newHand(1), nil)
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		first := make(chan error, 1)
+		go func() { _, err := shutdown(x, time.Minute); first <- err }()
+		time.Sleep(time.Second)
+		began := time.Now()
+		r, err := shutdown(x, time.Second)
+		if !errors.Is(err, context.DeadlineExceeded) || r.Check() != nil || time.Since(began) != time.Second {
+			t.Errorf("%v after %s: %s", err, time.Since(began), r.Account)
+		}
+		if err := <-first; err == nil {
+			t.Error("10 records were dropped, and nobody says so")
+		}
+	})
+}
+
+// While the destination is well, Shutdown lets the spill be replayed; while it is down,
+// it does not wait.
+func TestCloseReplays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, tt := range []struct {
+			name    string
+			answer  testkit.Answer
+			open    time.Duration // of the circuit
+			most    time.Duration
+			spilled uint64
+		}{
+			{"well", testkit.Slow(100*time.Millisecond, testkit.Take), time.Millisecond, 6 * time.Second, 0},
+			{"slow", testkit.Slow(time.Second, testkit.Take), time.Millisecond, 8 * time.Second, 50},
+			{"down", testkit.Fail(testkit.ErrDown), time.Minute, 3 * time.Second, 200},
+		} {
+			sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
+			x := mustNew(t, FromSink(sink), &Options{Spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 2, OpenMin: time.Millisecond, OpenMax: tt.open}})
+			m := &testkit.Model{}
+			for range 20 {
+				send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			}
+			time.Sleep(10 * time.Millisecond)
+			sink.Answer(tt.answer)
+			time.Sleep(20 * time.Millisecond)
+			began := time.Now()
+			r, err := shutdown(x, 10*time.Second)
+			a, bad := m.Account(r.Account, 0)
+			if err != nil || bad != nil || a.Pending.Spill < tt.spilled || tt.spilled == 0 && a.Pending.Spill > 0 {
+				t.Errorf("%s: %v, %v: %s", tt.name, err, bad, a)
+			}
+			if d := time.Since(began); d > tt.most {
+				t.Errorf("%s: took %s, want at most %s", tt.name, d, tt.most)
+			}
+			if err := m.Verify(sink.Got(), a.Delivered); err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+		}
+	})
+}
+
+// Without a deadline Shutdown waits for as long as the destination takes.
+func TestCloseNoDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newPeer(4, testkit.Rand(1), 0)
+		up := time.Now().Add(3 * time.Hour)
+		d.cannot = func() error {
+			if time.Now().Before(up) {
+				return testkit.ErrDown
+			}
+			return nil
+		}
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		for range 3 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		r, err := x.Shutdown(t.Context())
+		if err != nil || r.Delivered != 30 {
+			t.Errorf("%v: %s", err, r.Account)
+		}
+		if err := m.Verify(d.Got(), 30); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A context that has ended already is no reason to lose what the spill can take.
+func TestCloseCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		x := mustNew(t, newHand(4), &Options{Spill: &testkit.Spill{}})
+		m := &testkit.Model{}
+		for range 3 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		r, err := x.Shutdown(ctx)
+		if a, bad := m.Account(r.Account, 0); err != nil || bad != nil || a.Pending.Spill != 30 {
+			t.Errorf("%v, %v: %s", err, bad, a)
+		}
+	})
+}
+
+// The account balances while Shutdown puts the window into the spill: a producer whose
+// time is over before takes it into its report.
+func TestCloseAccountOnTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var x *Outlet
+		looks := 0
+		store := watchedSpill{&testkit.Spill{}, func(during string) {
+			if during != "Append" {
+				return
+			}
+			looks++
+			if a := x.Account(); a.Check() != nil || a.Accepted != 30 {
+				t.Errorf("%v", a)
+			}
+		}}
+		x = mustNew(t, newHand(4), &Options{Spill: store})
+		m := &testkit.Model{}
+		for range 3 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r, err := x.Shutdown(ctx)
+		if a, bad := m.Account(r.Account, 0); err != nil || bad != nil || a.Pending.Spill != 30 || looks != 3 {
+			t.Errorf("%v, %v: %s after %d looks", err, bad, a, looks)
+		}
+	})
+}
+
+// What happened is told before Shutdown returns, but a callback that hangs holds it up
+// for a moment only.
+func TestCloseTellsEvents(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			release := make(chan struct{})
+			told := 0
+			x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Spill: &testkit.Spill{}, OnError: func(batch.Event) {
+				if hangs {
+					<-release
+				}
+				time.Sleep(10 * time.Millisecond)
+				told++
+			}})
+			if err := x.Send(t.Context(), lines(3)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			began := time.Now()
+			if _, err := shutdown(x, time.Second); err != nil {
+				t.Error(err)
+			}
+			switch d := time.Since(began); {
+			case !hangs && told != 2: // "send" and "spill"
+				t.Errorf("%d events told", told)
+			case hangs && d > time.Second+2*callback.Grace:
+				t.Errorf("closing took %s", d)
+			}
+			close(release)
+			time.Sleep(time.Second)
+		})
+	}
+}
+
+// slowSpill takes a minute for an Append.
+type slowSpill struct{ testkit.Spill }
+
+func (s *slowSpill) Append(b *batch.Batch) (uint64, error) {
+	time.Sleep(time.Minute)
+	return s.Spill.Append(b)
+}
+
+// A spill that comes back only after Shutdown has counted everything harms nothing.
+func TestSpillSlowerThanClose(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Hour)))), &Options{Spill: &slowSpill{}})
+			m := &testkit.Model{}
+			for range 2 {
+				send(t, m, x, m.Batch(4, 32, batch.Meta{}))
+			}
+			if busy { // the first is there, and the other on its way
+				time.Sleep(70 * time.Second)
+			} else {
+				time.Sleep(time.Second)
+			}
+			began := time.Now()
+			r, err := shutdown(x, time.Second)
+			if d := time.Since(began); err == nil || d > 2*time.Second {
+				t.Errorf("%v after %s", err, d)
+			}
+			want := uint64(8)
+			if busy {
+				want = 4
+			}
+			if a, err := m.Account(r.Account, 0); err != nil || a.Dropped[batch.Shutdown] != want || r.Unknown != want || a.Pending.Spill != 8-want {
+				t.Errorf("%v, %d unknown: %s", err, r.Unknown, a)
+			}
+			time.Sleep(5 * time.Minute)
+			if a, err := m.Account(x.Account(), 0); err != nil || a != r.Account {
+				t.Errorf("%v: changed after the report: %s", err, a)
+			}
+		})
+	}
+}
+
+// A destination with a Close of its own is closed, whatever that does.
+func TestCloseOfDestination(t *testing.T) {
+	oops := errors.New("oops")
+	for _, tt := range []struct {
+		name  string
+		close func(ctx context.Context) error
+		want  error
+		text  string
+	}{
+		{"well", func(context.Context) error { return nil }, nil, ""},
+		{"fails", func(context.Context) error { return oops }, oops, ""},
+		{"panics", func(context.Context) error { panic("no") }, nil, "panicked: no"},
+		{"exits", func(context.Context) error { runtime.Goexit(); return nil }, errGoexit, ""},
+		{"hangs", func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return nil }, context.DeadlineExceeded, "does not end"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			x := mustNew(t, closingSink{newHand(1), closeFunc(tt.close)}, nil)
+			r, err := shutdown(x, 2*time.Second)
+			if bad := tt.want == nil && tt.text == "" && err != nil || tt.want != nil && !errors.Is(err, tt.want) || tt.text != "" && (err == nil || !strings.Contains(err.Error(), tt.text)); bad || r.Check() != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
+type closeFunc func(ctx context.Context) error
+
+func (f closeFunc) Close(ctx context.Context) error { return f(ctx) }
+
+// A slab before an outlet whose driver hangs: every record is counted once, in the
+// report as in the account after it.
+func TestAbandonedSendCountsOnce(t *testing.T) {
+	for _, lent := range []bool{false, true} {
+		for _, spill := range []bool{false, true} {
+			for _, late := range []testkit.Answer{testkit.Take, testkit.Fail(testkit.ErrDown)} {
+				synctest.Test(t, func(t *testing.T) {
+					release := make(chan struct{})
+					sink := testkit.NewSink(func(ctx context.Context, call int, b *batch.Batch) ([]int, error) {
+						<-release // deaf to ctx
+						return late(ctx, call, b)
+					})
+					o := &Options{Lent: lent}
+					if spill {
+						o.Spill = &testkit.Spill{}
+					}
+					x := mustNew(t, FromSink(sink), o)
+					w, err := slab.NewSink(x, &slab.Options{OnError: func(batch.Event) {}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					for range 10 {
+						if _, err := w.Write([]byte("line\n")); err != nil {
+							t.Error(err)
+						}
+					}
+					time.Sleep(time.Second) // a Send of the driver is under way
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					report, err := w.Shutdown(ctx)
+					if err := report.Check(); err != nil {
+						t.Error(err)
+					}
+					if spill && (err != nil || report.Pending.Spill != 10) || !spill && (err == nil || report.Unknown != 10 && !lent || report.Dropped[batch.Shutdown] != 10) {
+						t.Errorf("lent=%t, spill=%t: %v, %d unknown: %s", lent, spill, err, report.Unknown, report.Account)
+					}
+					close(release)
+					time.Sleep(time.Second)
+					if a := w.Account(); a.Check() != nil || a.Accepted != 10 || a != report.Account {
+						t.Errorf("%s after %s", a, report.Account)
+					}
+					if _, err := x.Shutdown(t.Context()); err != nil && spill {
+						t.Error(err)
+					}
+					if a := w.Account(); a.Check() != nil {
+						t.Error(a)
+					}
+				})
+			}
+		}
+	}
+}

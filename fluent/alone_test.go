@@ -1,0 +1,273 @@
+package fluent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// resetConn ends as a TCP connection does that the peer resets.
+type resetConn struct{ net.Conn }
+
+func (c resetConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == io.EOF {
+		err = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+	}
+	return n, err
+}
+
+// Servers that end each connection after one message, as fluentd does with
+// deny_keepalive, get each record once, however they end it, and whether they say so
+// in a HELO or not.
+func TestOneMessageWithoutAcknowledgements(t *testing.T) {
+	for _, helo := range []bool{true, false} {
+		for _, end := range []string{"FIN", "RST", "silence"} {
+			if !helo && end == "silence" {
+				continue // it is a server that keeps connections
+			}
+			t.Run(fmt.Sprintf("HELO %v, %s", helo, end), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var r received
+					auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
+					f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+						if helo {
+							if ok, err := c.Handshake(auth); !ok {
+								r.fault(fmt.Errorf("refused: %w", err))
+								return
+							}
+						}
+						m, err := c.Next()
+						if err != nil {
+							r.fault(err)
+							return
+						}
+						r.add(m)
+						if end == "silence" {
+							c.Read(make([]byte, 1))
+						}
+						time.Sleep(10 * time.Millisecond) // what it does with it
+					}}
+					defer f.Close()
+					c := Config{NoAck: true, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+						nc, err := f.Dial(ctx, n, addr)
+						if end == "RST" && err == nil {
+							nc = resetConn{nc}
+						}
+						return nc, err
+					}}
+					if helo {
+						c.SharedKey = "k"
+					}
+					s := newTestClient(t, c)
+					var bs []*batch.Batch
+					for i := range 30 {
+						bs = append(bs, numbers(t, i, i+1))
+					}
+					for i, res := range s.send(t.Context(), append(bs, numbers(t, 30, 60, "x", "y", "z"))...) {
+						if !res.answered || !res.Open.Empty() || !res.Refused.Empty() {
+							t.Errorf("batch %d: %+v", i, res)
+						}
+					}
+					if got := r.get("forebay"); !slices.Equal(got, seq(0, 30)) {
+						t.Errorf("%v", got)
+					}
+					for i, tag := range []string{"x", "y", "z"} {
+						if got := r.get(tag); len(got) != 10 || got[0] != 30+i {
+							t.Errorf("%s: %v", tag, got)
+						}
+					}
+					if n := f.Conns(); n != 33 {
+						t.Errorf("%d connections for 33 messages", n)
+					}
+					if st := s.Stats(); st.Lost != 0 {
+						t.Errorf("%+v", st)
+					}
+					s.close()
+					r.check(t)
+				})
+			})
+		}
+	}
+}
+
+// What could not be written whole is sent again, also to a server that ends each
+// connection.
+func TestOneMessageThatIsCut(t *testing.T) {
+	for _, helo := range []bool{true, false} {
+		var r received
+		auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
+		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
+			if helo {
+				c.Handshake(auth)
+			}
+			if n%2 == 0 {
+				io.ReadFull(c, make([]byte, 100))
+				c.Reset()
+				return
+			}
+			if m, err := c.Next(); err == nil {
+				r.add(m)
+			}
+		}}
+		c := Config{NoAck: true, Dial: f.Dial}
+		if helo {
+			c.SharedKey = "k"
+		}
+		s := newTestClient(t, c)
+		t.Cleanup(f.Close)
+		if res := s.try(numbers(t, 0, 1000)); res.answered || res.err == nil {
+			t.Errorf("%+v", res)
+		}
+		sendOK(t, s, numbers(t, 0, 1000))
+		if got := r.get("forebay"); !slices.Equal(got, seq(0, 1000)) {
+			t.Errorf("%d records", len(got))
+		}
+		// Of a batch of several messages those that were taken are settled.
+		res := s.try(numbers(t, 0, 20, "x", "y"))
+		if res.answered {
+			t.Errorf("%+v", res)
+		}
+		res = s.try(numbers(t, 0, 20, "x", "y"))
+		if open := res.Open.Append(nil, 20); !res.answered || !slices.Equal(open, []int{1, 3, 5, 7, 9, 11, 13, 15, 17, 19}) || res.Why == nil {
+			t.Errorf("%+v", res)
+		}
+		s.close()
+	}
+}
+
+// A server without acknowledgements that keeps connections has one, after a trial of
+// its first message, whether that is all of a batch or not.
+func TestTrial(t *testing.T) {
+	for _, tags := range [][]string{nil, {"x", "y", "z"}} {
+		synctest.Test(t, func(t *testing.T) {
+			var r received
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+			s := newTestClient(t, Config{Dial: f.Dial, NoAck: true})
+			began := time.Now()
+			for i := range 10 {
+				sendOK(t, s, numbers(t, 10*i, 10*i+10, tags...))
+			}
+			if took := time.Since(began); took != trialMin || f.Conns() != 1 {
+				t.Errorf("%s, %d connections", took, f.Conns())
+			}
+			s.close()
+			f.Close()
+			if n := len(r.get("forebay")) + len(r.get("x")) + len(r.get("y")) + len(r.get("z")); n != 100 {
+				t.Errorf("%d records", n)
+			}
+		})
+	}
+}
+
+// A server that ends connections later than a trial is given more time, up to a bound.
+func TestTrialsBecomeLonger(t *testing.T) {
+	r := newRoster(make([]*server, 1))
+	last := time.Duration(0)
+	for range 10 {
+		d := r.trial(0, 10*time.Millisecond)
+		if d < last || d > trialMax {
+			t.Errorf("%s after %s", d, last)
+		}
+		last = d
+		r.ended(0, time.Second)
+	}
+	if last != trialMax {
+		t.Errorf("at last %s", last)
+	}
+	r.ended(0, time.Hour) // it keeps connections after all
+	if d := r.trial(0, 0); d != trialMin {
+		t.Errorf("%s after an hour", d)
+	}
+
+	synctest.Test(t, func(t *testing.T) {
+		var r received
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			if m, err := c.Next(); err == nil {
+				r.add(m)
+				time.Sleep(200 * time.Millisecond)
+			}
+		}}
+		defer f.Close()
+		s := newTestClient(t, Config{Dial: f.Dial, NoAck: true})
+		for i := range 20 {
+			s.try(numbers(t, i, i+1))
+			time.Sleep(time.Second) // the end is seen
+		}
+		if got := r.get("forebay"); len(got) != 20 {
+			t.Errorf("%v", got)
+		}
+		if d := s.roster.trial(0, 0); d < 200*time.Millisecond {
+			t.Errorf("a trial is %s", d)
+		}
+		s.close()
+	})
+}
+
+// A server that keeps no connection and acknowledges nothing in time is left.
+func TestOneMessageWithoutAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			c.Handshake(auth)
+			c.Next()
+			c.Ack(strings.Repeat("A", 24))
+			c.Next()
+		}}
+		defer f.Close()
+		s := newTestClient(t, Config{Dial: f.Dial, SharedKey: "k"})
+		began := time.Now()
+		res := s.try(numbers(t, 0, 10))
+		if res.answered || !errors.Is(res.err, errNoAck) || time.Since(began) != DefaultAckTimeout {
+			t.Errorf("%+v", res)
+		}
+		if st := s.Stats(); st.UnknownAcks != 1 || st.Lost != 1 {
+			t.Errorf("%+v", st)
+		}
+		s.close()
+	})
+}
+
+// Through a Logger, whose outlet hands over a window of batches: each record once, in
+// order, though every session takes one.
+func TestOneMessageBehindALogger(t *testing.T) {
+	for _, noAck := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var r received
+			auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+				if ok, _ := c.Handshake(auth); !ok {
+					return
+				}
+				if m, err := c.Next(); err == nil {
+					r.add(m)
+					time.Sleep(time.Second)
+					c.Ack(m.Chunk)
+				}
+			}}
+			defer f.Close()
+			l := newTestLogger(t, Config{Dial: f.Dial, SharedKey: "k", NoAck: noAck, OnError: func(e batch.Event) { t.Error(e) }})
+			for i := range 10 {
+				l.Post("x", map[string]any{"n": i})
+				time.Sleep(300 * time.Millisecond)
+			}
+			time.Sleep(time.Minute)
+			if a := l.Account(); a.Delivered != 10 || !slices.Equal(r.get("x"), seq(0, 10)) {
+				t.Errorf("%s: %v", a, r.get("x"))
+			}
+			closeLogger(t, l)
+		})
+	}
+}

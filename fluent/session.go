@@ -1,0 +1,428 @@
+package fluent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// phase is what a session does with a batch that Send hands it.
+//
+//	trying ──first message survived──▶ serving ──a better server──▶ leaving
+//	   │                                  │                           │
+//	   └──────── the connection ended, was idle, or took its one message ────▶ over
+type phase uint8
+
+const (
+	trying   phase = iota // sends the first message alone, see alone.go
+	oneBatch              // sends one batch, each message over a connection of its own, see alone.go
+	serving               // sends
+	leaving               // refuses; answers still come
+	over                  // refuses; nothing comes any more
+)
+
+// errLeft is how a session refuses a batch.
+var errLeft = errors.New("fluent: this session takes no more")
+
+// A session is one life of a connection, see [deliver.Session].
+type session struct {
+	c    *Client
+	l    deliver.Life
+	stop func() bool   // ends the watch over the context of l
+	done chan struct{} // closed when the reader has ended; nil without one
+
+	looked time.Time // when a server before this one was tried, or Open; Send's
+
+	mu      sync.Mutex // leaf
+	phase   phase
+	conn    *conn
+	jobs    []*job // that have no answer, in the order of Send
+	pending []sent // in the order written
+	base    uint64 // number of the first
+	byID    map[chunkID]uint64
+	acked   bool      // something was
+	last    time.Time // when the connection was used
+	looking bool      // a server before this one is being tried
+	sending bool      // Send is at work
+	failure error     // why writing failed
+	ended   bool      // the reader has ended, because of:
+	why     error
+	spare   []*job
+}
+
+// A job is one batch under way. session.mu guards what says so.
+type job struct {
+	b       *batch.Batch
+	lay     layout
+	posters []poster // who wait for records of b
+	vec     [][]byte
+	out     net.Buffers
+
+	// Under session.mu:
+	open    int  // frames without an acknowledgement
+	writing bool // Send answers it, if anybody does now
+}
+
+// sent is a frame that waits for its acknowledgement.
+type sent struct {
+	j     *job // nil once it has it
+	frame int
+	id    chunkID
+	at    time.Time
+}
+
+func newSession(c *Client, l deliver.Life, nc *conn) *session {
+	s := &session{c: c, l: l, conn: nc, looked: time.Now(), last: time.Now()}
+	s.stop = context.AfterFunc(l.Context(), s.giveUp)
+	switch {
+	case !nc.keepalive:
+		s.phase = oneBatch
+	case c.c.NoAck && !c.c.Secured: // a HELO would have said what the server does
+		s.phase = trying
+	default:
+		s.serve()
+	}
+	return s
+}
+
+// serve begins pipelining.
+func (s *session) serve() {
+	s.done, s.byID = make(chan struct{}), map[chunkID]uint64{}
+	s.mu.Lock()
+	s.phase = serving
+	s.deadlineLocked()
+	s.mu.Unlock()
+	go s.read()
+}
+
+// giveUp ends what the session waits for: the context of its Life has ended.
+func (s *session) giveUp() {
+	s.mu.Lock()
+	c := s.conn
+	s.mu.Unlock()
+	c.interrupt()
+}
+
+// Send sends b, see [deliver.Session].
+func (s *session) Send(b *batch.Batch) error {
+	s.mu.Lock()
+	ph := s.phase
+	s.mu.Unlock()
+	if ph >= leaving || s.l.Context().Err() != nil {
+		return errLeft
+	}
+	j := s.job(b)
+	if len(j.lay.frames) == 0 {
+		s.answer(j)
+		return nil
+	}
+	if ph < serving {
+		s.sendAlone(j, ph)
+		return nil
+	}
+	s.lookBack()
+	if !s.register(j, 0) {
+		return errLeft
+	}
+	s.write(j, 0)
+	return nil
+}
+
+// job lays out the frames of b.
+func (s *session) job(b *batch.Batch) *job {
+	s.mu.Lock()
+	var j *job
+	if n := len(s.spare); n > 0 {
+		j, s.spare = s.spare[n-1], s.spare[:n-1]
+	} else {
+		j = new(job)
+	}
+	s.mu.Unlock()
+	j.b = b
+	j.posters = s.c.awaited.among(j.posters[:0], b)
+	j.lay.cut(b, s.c.c)
+	if !s.c.c.NoAck {
+		j.lay.name(b, s.c.seed, s.c.salt)
+	}
+	return j
+}
+
+// answer reports that the server has taken the frames of j.
+func (s *session) answer(j *job) { s.report(j, nil) }
+
+// report reports the outcome of j: frames without an acknowledgement are open because
+// of why, unless that is nil.
+func (s *session) report(j *job, why error) {
+	l := &j.lay
+	o := batch.Outcome{Why: why}
+	if len(l.refused) > 0 {
+		o.Refused, o.Refusal = batch.Of(slices.Clone(l.refused)...), l.why
+		s.c.counts.add(func(st *Stats) { st.Refused += uint64(len(l.refused)) })
+	}
+	if why != nil {
+		var open []int
+		for i := range l.frames {
+			if f := &l.frames[i]; !f.acked {
+				open = l.indexes(open, f)
+			}
+		}
+		slices.Sort(open)
+		o.Open = batch.Of(open...)
+	}
+	s.c.awaited.settle(j.posters, &o)
+	b := j.b
+	s.mu.Lock()
+	if i := slices.Index(s.jobs, j); i >= 0 {
+		s.jobs = slices.Delete(s.jobs, i, i+1)
+	}
+	j.b = nil
+	clear(j.posters)
+	l.forget()
+	if len(s.spare) <= s.c.c.Window {
+		s.spare = append(s.spare, j)
+	}
+	s.mu.Unlock()
+	s.l.Answer(b, o)
+}
+
+// register notes that the frames of j from the given one on are about to be written. It
+// reports false if the session takes no more.
+func (s *session) register(j *job, from int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != serving {
+		return false
+	}
+	s.last = time.Now()
+	idle := len(s.pending) == 0
+	frames := j.lay.frames
+	j.open, j.writing, s.sending = 0, true, true
+	s.jobs = append(s.jobs, j)
+	if s.c.c.NoAck {
+		return true
+	}
+	j.open = len(frames) - from
+	for i := from; i < len(frames); i++ {
+		f := &frames[i]
+		for _, used := s.byID[f.id]; used; _, used = s.byID[f.id] {
+			f.id = f.id.next()
+		}
+		s.byID[f.id] = s.base + uint64(len(s.pending))
+		s.pending = append(s.pending, sent{j: j, frame: i, id: f.id, at: s.last})
+	}
+	if idle {
+		s.deadlineLocked()
+	}
+	return true
+}
+
+// deadlineLocked sets until when the reader waits.
+func (s *session) deadlineLocked() {
+	var t time.Time
+	switch {
+	case s.phase == over || s.failure != nil:
+		return // it is set already
+	case len(s.pending) > 0:
+		t = s.pending[0].at.Add(s.c.c.AckTimeout)
+	case s.c.c.IdleTimeout > 0:
+		t = s.last.Add(s.c.c.IdleTimeout)
+	}
+	s.conn.readUntil(t)
+}
+
+// lastWords returns until when is read what a server said before writing failed. One
+// that only hangs has been read.
+func lastWords(err error) time.Time {
+	if isMute(err) {
+		return time.Now()
+	}
+	return time.Now().Add(200 * time.Millisecond)
+}
+
+// write writes the frames of a registered job from the given one on.
+func (s *session) write(j *job, from int) {
+	err := s.put(j, from, len(j.lay.frames))
+	s.mu.Lock()
+	s.last = time.Now()
+	taken := !s.c.c.NoAck && j.open == 0 || s.c.c.NoAck && err == nil && !s.ended
+	j.writing = taken // else it is the reader's
+	if err != nil && !s.ended {
+		// The reader ends the session when it has read what is there.
+		s.phase, s.failure = over, err
+		s.conn.readUntil(lastWords(err))
+	}
+	s.mu.Unlock()
+	if taken {
+		s.answer(j)
+	}
+	s.mu.Lock()
+	s.sending = false
+	ended := s.ended
+	s.mu.Unlock()
+	if ended {
+		s.conclude()
+	}
+}
+
+// read reads acknowledgements until the connection ends.
+func (s *session) read() {
+	defer close(s.done)
+	var err error
+	for err == nil {
+		if err = s.conn.answers(s.ack); err != nil {
+			break
+		}
+		if err = s.conn.read(); errors.Is(err, os.ErrDeadlineExceeded) {
+			err = s.overdue()
+		}
+	}
+	s.mu.Lock()
+	s.phase, s.ended, s.why = over, true, err
+	if s.failure != nil && (err == errLastWords || isGone(err)) {
+		s.why = s.failure // the reader knows less
+	}
+	sending := s.sending
+	s.mu.Unlock()
+	s.conn.interrupt()
+	if !sending { // else Send does it
+		s.conclude()
+	}
+}
+
+var (
+	errIdle      = errors.New("not used for a while")
+	errLastWords = errors.New("nothing more was said")
+)
+
+// overdue says why the reader's deadline passed, nil if it was moved.
+func (s *session) overdue() error {
+	if ctx := s.l.Context(); ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	switch {
+	case s.failure != nil:
+		return errLastWords
+	case len(s.pending) > 0:
+		if now.Sub(s.pending[0].at) >= s.c.c.AckTimeout {
+			return noAckWithin(s.c.c.AckTimeout)
+		}
+	case len(s.jobs) > 0: // something is being written
+		s.last = now
+	case due(s.last, s.c.c.IdleTimeout):
+		s.phase = over
+		return errIdle
+	}
+	s.deadlineLocked()
+	return nil
+}
+
+// ack notes that the server has taken a frame.
+func (s *session) ack(id chunkID) {
+	s.mu.Lock()
+	no, known := s.byID[id]
+	if !known {
+		s.mu.Unlock()
+		s.c.counts.add(func(st *Stats) { st.UnknownAcks++ })
+		return
+	}
+	delete(s.byID, id)
+	e := s.pending[no-s.base]
+	s.pending[no-s.base].j = nil
+	s.acked = true
+	s.last = time.Now()
+	e.j.lay.frames[e.frame].acked = true
+	e.j.open--
+	n := 0
+	for n < len(s.pending) && s.pending[n].j == nil {
+		n++
+	}
+	if n > 0 {
+		s.pending = slices.Delete(s.pending, 0, n)
+		s.base += uint64(n)
+		s.deadlineLocked()
+	}
+	whole := e.j.open == 0 && !e.j.writing
+	s.mu.Unlock()
+	s.c.counts.add(func(st *Stats) { st.Acks++ })
+	if whole {
+		s.answer(e.j)
+	}
+}
+
+// conclude ends the session: the reader has ended, and Send is not at work. The last of
+// the two calls it.
+func (s *session) conclude() {
+	s.mu.Lock()
+	err, acked, jobs := s.why, s.acked, slices.Clone(s.jobs)
+	s.mu.Unlock()
+	if err == errIdle {
+		s.end(nil)
+		return
+	}
+	s.lose(err, jobs, acked)
+}
+
+// end tells the outlet that the session is over.
+func (s *session) end(err error) {
+	s.c.counts.add(func(st *Stats) { st.Server = "" })
+	if errors.Is(err, ErrRefused) {
+		err = batch.Fatal(err)
+	}
+	s.l.End(err)
+}
+
+// lookBack has the servers before the one in use tried, if it is time for that. When
+// one is there the session leaves.
+func (s *session) lookBack() {
+	if s.conn.index == 0 || !due(s.looked, s.c.c.Failback) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.looking {
+		return
+	}
+	s.looking, s.looked = true, time.Now()
+	go func() {
+		found := s.c.lookBack(s.l.Context(), s.conn.index)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.looking = false; found && s.phase == serving {
+			s.phase = leaving
+		}
+	}()
+}
+
+// closeGrace is how long Close waits for a reader whose connection does not end.
+const closeGrace = 50 * time.Millisecond
+
+// Close closes the connection, see [deliver.Session].
+func (s *session) Close() {
+	s.stop()
+	s.mu.Lock()
+	s.phase = over
+	c := s.conn
+	s.mu.Unlock()
+	c.interrupt()
+	c.close()
+	s.c.counts.add(func(st *Stats) { st.Server = "" })
+	if s.done == nil {
+		return
+	}
+	t := time.NewTimer(closeGrace)
+	defer t.Stop()
+	select {
+	case <-s.done:
+	case <-t.C:
+	}
+}

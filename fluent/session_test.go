@@ -1,0 +1,582 @@
+package fluent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// A server that stops answering is left at the first answer it misses, also if it
+// answered before, and is passed over for a while, which is never twice the same.
+func TestAServerThatHangsIsLeftAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b received
+		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			for n := 0; ; n++ {
+				m, err := c.Next()
+				if err != nil {
+					return
+				}
+				if n < 2 {
+					c.Ack(m.Chunk)
+				}
+			}
+		}}
+		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.obedient(c) }}
+		defer fa.Close()
+		defer fb.Close()
+		s := newTestClient(t, Config{Servers: []string{"a", "b"}, ReconnectMax: time.Minute, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+			if addr[:1] == "a" {
+				return fa.Dial(ctx, n, addr)
+			}
+			return fb.Dial(ctx, n, addr)
+		}})
+		sendOK(t, s, numbers(t, 0, 1), numbers(t, 1, 2))
+		began := time.Now()
+		if res := s.try(numbers(t, 2, 3)); res.answered || !errors.Is(res.err, errNoAck) {
+			t.Errorf("%+v", res)
+		}
+		sendOK(t, s, numbers(t, 2, 3))
+		if took := time.Since(began); took != DefaultAckTimeout || !slices.Equal(b.get("forebay"), []int{2}) {
+			t.Errorf("after %s: %v", took, b.get("forebay"))
+		}
+		seen := map[time.Duration]bool{}
+		for range 20 {
+			h := health{}
+			h.silent(time.Minute)
+			d := time.Until(h.until)
+			seen[d] = true
+			if d < 30*time.Second || d > time.Minute {
+				t.Errorf("passed over for %s", d)
+			}
+		}
+		if len(seen) < 10 {
+			t.Errorf("no jitter: %v", seen)
+		}
+		s.close()
+		sendOK(t, s, numbers(t, 3, 4))
+		if fa.Conns() != 1 {
+			t.Error("it is not passed over")
+		}
+		s.close()
+		time.Sleep(time.Minute)
+		if sendOK(t, s, numbers(t, 4, 5)); fa.Conns() != 2 {
+			t.Error("it is passed over for ever")
+		}
+		s.close()
+	})
+}
+
+// What another kind of server says is in the error.
+func TestWhatOtherServersSay(t *testing.T) {
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	alert := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write([]byte{0x15, 3, 1, 0, 2, 2, 10}); io.Copy(io.Discard, c) }}
+	mail := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+		c.Write([]byte("220 mail.test ESMTP\r\n"))
+		io.Copy(io.Discard, c)
+	}}
+	mailAddr := listen(t, mail)
+	echo := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write([]byte("key is k3y, \x1b[31m\n")); io.Copy(io.Discard, c) }}
+	bell := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write([]byte("the key is k3y\n")); io.Copy(io.Discard, c) }}
+	for _, tc := range []struct {
+		name string
+		c    Config
+		text string
+	}{
+		{"web", Config{Servers: []string{web.Listener.Addr().String()}}, `not the Forward protocol: it says "HTTP/1.1 400 Bad Request"`},
+		{"web, without acknowledgements", Config{Servers: []string{web.Listener.Addr().String()}, NoAck: true}, `it says "HTTP/1.1 400 Bad Request"`},
+		{"TLS", Config{Servers: []string{listen(t, alert)}}, "tls://"},
+		{"mail", Config{Servers: []string{mailAddr}}, `it says "220 mail.test ESMTP"`},
+		{"mail, with a handshake", Config{Servers: []string{mailAddr}, SharedKey: "k"}, `no HELO: it says "220 mail.test ESMTP"`},
+		{"not to be shown", Config{Servers: []string{listen(t, echo)}}, "not the Forward protocol"},
+		{"a secret", Config{Servers: []string{listen(t, bell)}, SharedKey: "k3y"}, `it says "the key is (secret)"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.c.HandshakeTimeout = 20 * time.Second
+			s := newTestClient(t, tc.c)
+			res := s.try(numbers(t, 0, 100))
+			if res.answered || res.err == nil || !strings.Contains(res.err.Error(), tc.text) || strings.ContainsAny(res.err.Error(), "\x1b\n") || strings.Contains(res.err.Error(), "k3y") {
+				t.Errorf("%v\nwant %s", res.err, tc.text)
+			}
+		})
+	}
+}
+
+// lateConn is a connection on which what the server has said is seen only after
+// writing has failed.
+type lateConn struct {
+	net.Conn
+	mu     sync.Mutex
+	said   []byte
+	writes int
+	failed chan struct{}
+	until  time.Time
+}
+
+func (c *lateConn) Write(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.writes++; c.writes == 3 {
+		close(c.failed)
+		return len(p) / 2, &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.ECONNRESET)}
+	}
+	m, err := testkit.ParseForward(p)
+	if err != nil {
+		return 0, err
+	}
+	server, client := net.Pipe()
+	go (&testkit.ForwardConn{Conn: server}).Ack(m.Chunk)
+	buf := make([]byte, 100)
+	n, _ := client.Read(buf)
+	c.said = append(c.said, buf[:n]...)
+	return len(p), nil
+}
+
+func (c *lateConn) Read(p []byte) (int, error) {
+	<-c.failed
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.until.IsZero() && !time.Now().Before(c.until) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	if len(c.said) == 0 {
+		return 0, io.EOF // the reset was told to Write
+	}
+	n := copy(p, c.said[:min(len(c.said), 7)])
+	c.said = c.said[n:]
+	return n, nil
+}
+
+func (c *lateConn) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
+func (c *lateConn) SetWriteDeadline(time.Time) error { return nil }
+
+func (c *lateConn) SetReadDeadline(t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.until = t
+	return nil
+}
+
+// Acknowledgements that came before a reset count, even if writing fails before they
+// are read.
+func TestResetHidesNoAcknowledgement(t *testing.T) {
+	s := newTestClient(t, Config{Compress: "gzip", Dial: func(context.Context, string, string) (net.Conn, error) {
+		nc, _ := net.Pipe()
+		return &lateConn{Conn: nc, failed: make(chan struct{})}, nil
+	}})
+	res := s.send(t.Context(), numbers(t, 0, 10), numbers(t, 10, 20), numbers(t, 20, 30))
+	if !res[0].answered || !res[1].answered || res[2].answered || !errors.Is(res[2].err, syscall.ECONNRESET) {
+		t.Errorf("%+v", res)
+	}
+}
+
+// The context of a Life ends what its session waits for, whatever that is.
+func TestEndOfTheContext(t *testing.T) {
+	for name, script := range map[string]func(c *testkit.ForwardConn, stop chan struct{}){
+		"waiting for an ack": func(c *testkit.ForwardConn, stop chan struct{}) { c.Next(); <-stop },
+		"being written":      func(c *testkit.ForwardConn, stop chan struct{}) { <-stop },
+	} {
+		for _, phase := range []string{"serving", "one message", "no ack"} {
+			t.Run(name+", "+phase, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					stop := make(chan struct{})
+					auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
+					f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+						if phase == "one message" {
+							c.Handshake(auth)
+						}
+						script(c, stop)
+					}}
+					conf := Config{Dial: f.Dial, NoAck: phase == "no ack"}
+					if phase == "one message" {
+						conf.SharedKey = "k"
+					}
+					s := newTestClient(t, conf)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					start := time.Now()
+					res := s.send(ctx, numbers(t, 0, 100), numbers(t, 100, 200), numbers(t, 200, 300))
+					if took := time.Since(start); took != time.Second {
+						t.Errorf("took %v", took)
+					}
+					if res[2].answered || !errors.Is(res[2].err, context.DeadlineExceeded) {
+						t.Errorf("%+v", res)
+					}
+					s.close()
+					if time.Since(start) > time.Second {
+						t.Error("Close waits")
+					}
+					close(stop)
+					f.Close()
+				})
+			})
+		}
+	}
+	t.Run("dialling", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := newTestClient(t, Config{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := s.open(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+			start := time.Now()
+			err := s.open(t.Context())
+			if time.Since(start) != DefaultDialTimeout || !strings.Contains(err.Error(), "no connection within 5s") {
+				t.Errorf("%v after %v", err, time.Since(start))
+			}
+		})
+	})
+}
+
+// A Config.Dial that heeds no context holds nothing, and its late connection is closed.
+func TestDialIsDeaf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		client, server := net.Pipe()
+		s := newTestClient(t, Config{Dial: func(context.Context, string, string) (net.Conn, error) {
+			<-release
+			return client, nil
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := s.open(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		close(release)
+		if _, err := server.Read(make([]byte, 1)); err != io.EOF {
+			t.Error(err)
+		}
+	})
+}
+
+// deafConn reads nothing, takes no deadline, and does not end.
+type deafConn struct {
+	net.Conn
+	release chan struct{}
+}
+
+func (c deafConn) Read([]byte) (int, error)    { <-c.release; return 0, io.EOF }
+func (c deafConn) Write(p []byte) (int, error) { return len(p), nil }
+func (deafConn) Close() error                  { return nil }
+func (deafConn) SetDeadline(time.Time) error   { return nil }
+
+func (deafConn) SetReadDeadline(time.Time) error  { return nil }
+func (deafConn) SetWriteDeadline(time.Time) error { return nil }
+
+// A connection that does not end when it is closed does not hold Close.
+func TestCloseOfADeafConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := newTestClient(t, Config{Dial: func(context.Context, string, string) (net.Conn, error) { return deafConn{release: release}, nil }})
+		if err := s.open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.s.Send(numbers(t, 0, 10)); err != nil {
+			t.Error(err)
+		}
+		start := time.Now()
+		s.close()
+		if took := time.Since(start); took > closeGrace {
+			t.Errorf("Close took %s", took)
+		}
+		close(release)
+	})
+}
+
+// A session that leaves for a better server refuses what comes, and the answers that
+// are due still come. It has not ended.
+func TestLeavingForABetterServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a received
+		up, step := false, make(chan struct{})
+		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { a.obedient(c) }}
+		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			for {
+				m, err := c.Next()
+				if err != nil {
+					return
+				}
+				<-step
+				c.Ack(m.Chunk)
+			}
+		}}
+		defer fa.Close()
+		defer fb.Close()
+		s := newTestClient(t, Config{Servers: []string{"a", "b"}, AckTimeout: time.Hour, IdleTimeout: -1, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+			switch {
+			case addr[:1] == "b":
+				return fb.Dial(ctx, n, addr)
+			case up:
+				return fa.Dial(ctx, n, addr)
+			}
+			return nil, errors.New("connection refused")
+		}})
+		if err := s.open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		up = true
+		time.Sleep(DefaultFailback)
+		first, second := numbers(t, 0, 10), numbers(t, 10, 20)
+		if err := s.s.Send(first); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if err := s.s.Send(second); err == nil {
+			t.Error("it does not leave")
+		}
+		step <- struct{}{}
+		if o, ok := s.l.wait(t.Context(), first); !ok || !o.Open.Empty() {
+			t.Errorf("%+v", o)
+		}
+		select {
+		case <-s.l.ended:
+			t.Errorf("it has ended: %v", s.l.err)
+		default:
+		}
+		s.close()
+		sendOK(t, s, second)
+		if st := s.Stats(); !strings.HasPrefix(st.Server, "a:") || st.Lost != 0 || !slices.Equal(a.get("forebay"), seq(10, 20)) {
+			t.Errorf("%+v", st)
+		}
+		s.close()
+	})
+}
+
+// An idle session and one whose server closes while nothing is under way end without
+// harm: see TestIdleConnectionsAreClosedAndTheEndIsSeenAtOnce for when.
+func TestEndsWithNothingUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
+			if n > 0 {
+				time.Sleep(time.Minute)
+				return
+			}
+			c.Next()
+		}}
+		defer f.Close()
+		s := newTestClient(t, Config{Dial: f.Dial, IdleTimeout: 2 * time.Minute})
+		for i, clean := range []bool{true, false} {
+			if err := s.open(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			<-s.l.ended
+			if err := s.s.Send(numbers(t, 0, 1)); err == nil {
+				t.Error("it takes more")
+			}
+			if (s.l.err == nil) != clean || batch.Inspect(s.l.err).Kind == batch.KindFatal {
+				t.Errorf("%d: %v", i, s.l.err)
+			}
+			s.close()
+		}
+		if st := s.Stats(); st.Lost != 0 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// The memory of a batch is read only during Send.
+func TestMemoryIsReadDuringSend(t *testing.T) {
+	for _, noAck := range []bool{false, true} {
+		var r received
+		step := make(chan struct{})
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			m, err := c.Next()
+			if err != nil {
+				return
+			}
+			r.add(m)
+			<-step
+			if !noAck {
+				c.Ack(m.Chunk)
+			}
+			c.Next()
+		}}
+		s := newTestClient(t, Config{Servers: []string{listen(t, f)}, NoAck: noAck})
+		if !s.Traits().ReadsInSend {
+			t.Fatal("it does not say so")
+		}
+		b := numbers(t, 0, 100)
+		w := s.awaited.add(b.At(7).Time, b.At(7).Data)
+		if err := s.open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.s.Send(b); err != nil {
+			t.Fatal(err)
+		}
+		for _, rec := range b.All() {
+			clear(rec.Data)
+		}
+		close(step)
+		if o, ok := s.l.wait(t.Context(), b); !ok || !o.Open.Empty() {
+			t.Errorf("%+v", o)
+		}
+		if acked, why := s.awaited.remove(w); !acked || why != nil {
+			t.Errorf("who waits is not told: %v", why)
+		}
+		r.await(t, 100)
+		if !slices.Equal(r.get("forebay"), seq(0, 100)) {
+			t.Error("other records arrived")
+		}
+		s.close()
+	}
+}
+
+// A hostile is a server that misbehaves at random, and keeps book.
+type hostile struct {
+	mu      sync.Mutex
+	rng     *rand.Rand
+	good    bool
+	first   map[string][]int // records in the order of their first copies, by tag
+	arrived map[int]bool
+}
+
+func (h *hostile) roll(n int) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.good {
+		return -1
+	}
+	return h.rng.IntN(n)
+}
+
+func (h *hostile) arrive(m *testkit.ForwardMessage) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range m.Entries {
+		n := number1(e)
+		if !h.arrived[n] {
+			h.first[m.Tag] = append(h.first[m.Tag], n)
+		}
+		h.arrived[n] = true
+	}
+}
+
+func (h *hostile) serve(_ int, c *testkit.ForwardConn) {
+	var held []string
+	for {
+		roll := h.roll(30)
+		if roll == 0 {
+			c.Read(make([]byte, 50))
+			c.Reset()
+			return
+		}
+		m, err := c.Next()
+		if err != nil {
+			return
+		}
+		switch roll {
+		case 1:
+			c.Reset()
+			return
+		case 2:
+			h.arrive(m)
+			c.Reset()
+			return
+		case 3:
+			h.arrive(m)
+			c.Ack(m.Chunk)
+			return
+		}
+		h.arrive(m)
+		if held = append(held, m.Chunk); roll >= 0 && roll < 15 {
+			continue
+		}
+		rand.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
+		for _, id := range held {
+			c.Ack(id)
+		}
+		held = held[:0]
+	}
+}
+
+// Whatever a server does: what a session says is settled has arrived, and if all that
+// is not is sent again, first copies arrive in order, by tag.
+func TestSessionsBesideHostileServers(t *testing.T) {
+	first := testkit.Seed(t)
+	for i := range testkit.Rounds(6, 2000) {
+		rng := testkit.Rand(first + uint64(i))
+		h := &hostile{rng: testkit.Rand(first + uint64(i) + 1<<32), first: map[string][]int{}, arrived: map[int]bool{}}
+		f := &testkit.Forward{Script: h.serve}
+		c := Config{Servers: []string{listen(t, f)}, FrameBytes: 100 << rng.IntN(4), AckTimeout: 20 * time.Millisecond}
+		if rng.IntN(2) == 0 {
+			c.Compress = "gzip"
+		}
+		s := newTestClient(t, c)
+		var open []int
+		next := 0
+		for round := 0; round < 60 || len(open) > 0; round++ {
+			if round == 60 {
+				h.mu.Lock()
+				h.good = true
+				h.mu.Unlock()
+			}
+			for len(open) < 40 && round < 60 {
+				open = append(open, next)
+				next++
+			}
+			var bs []*batch.Batch
+			var of [][]int
+			for rest := open; len(rest) > 0; {
+				n := min(1+rng.IntN(20), len(rest))
+				var b batch.Builder
+				for _, x := range rest[:n] {
+					one := numbers(t, x, x+1, "a", "b", "a", "a")
+					b.Append(one.At(0).Data, uint64(x+1), one.At(0).Meta)
+				}
+				bs, of = append(bs, b.Batch(Codec())), append(of, rest[:n])
+				rest = rest[n:]
+			}
+			settled := map[int]bool{}
+			for i, r := range s.send(t.Context(), bs...) {
+				if r.answered && !r.Refused.Empty() {
+					t.Fatalf("refused: %+v", r)
+				}
+				for _, k := range r.settled(len(of[i])) {
+					settled[of[i][k]] = true
+				}
+			}
+			h.mu.Lock()
+			for n := range settled {
+				if !h.arrived[n] {
+					t.Errorf("%d is settled and has not arrived", n)
+				}
+			}
+			h.mu.Unlock()
+			open = slices.DeleteFunc(slices.Clone(open), func(n int) bool { return settled[n] })
+			if round > 1000 {
+				t.Fatal("no progress")
+			}
+		}
+		s.close()
+		f.Close()
+		for tag, ns := range h.first {
+			if !slices.IsSorted(ns) {
+				t.Errorf("%s: first copies: %v", tag, ns)
+			}
+		}
+		if len(h.arrived) != next || t.Failed() {
+			t.Fatalf("FOREBAY_SEED=%d: %d of %d arrived", first+uint64(i), len(h.arrived), next)
+		}
+	}
+}

@@ -1,5 +1,0 @@
-//go:build !race
-
-package firstcopies
-
-const raceEnabled = false

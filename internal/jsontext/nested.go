@@ -1,0 +1,100 @@
+package jsontext
+
+import (
+	"bytes"
+	"encoding/binary"
+	"unicode/utf8"
+	"unsafe"
+)
+
+// AppendKeyNested is AppendKey within a JSON string.
+func AppendKeyNested(dst []byte, key string) []byte {
+	n, j := len(key), len(dst)
+	if n == 0 || n > 16 || cap(dst)-j < 24 {
+		return appendAnyKeyNested(dst, key)
+	}
+	sep := byte(',')
+	if last := dst[j-1]; last == ',' || last == '{' {
+		sep = last
+		j--
+	}
+	// As copyShort, but written out: this is the most frequent of all steps.
+	b := (*[24]byte)(dst[j : j+24])
+	b[0], b[1], b[2] = sep, '\\', '"'
+	var m uint64
+	switch {
+	case n >= 8:
+		v, w := load64(key), load64(key[n-8:])
+		binary.LittleEndian.PutUint64(b[3:], v)
+		binary.LittleEndian.PutUint64(b[n-5:], w)
+		m = odd(v) | odd(w)
+	case n >= 4:
+		v, w := uint32(load32(key)), uint32(load32(key[n-4:]))
+		binary.LittleEndian.PutUint32(b[3:], v)
+		binary.LittleEndian.PutUint32(b[n-1:], w)
+		m = odd(uint64(v) | uint64(w)<<32)
+	default:
+		v, w, x := key[0], key[n>>1], key[n-1]
+		b[3], b[3+n>>1], b[2+n] = v, w, x
+		m = odd(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
+	}
+	if m&highs != 0 {
+		return appendAnyKeyNested(dst, key)
+	}
+	b[n+3], b[n+4], b[n+5] = '\\', '"', ':'
+	return dst[:j+n+6]
+}
+
+// appendAnyKeyNested is AppendKeyNested for all keys.
+func appendAnyKeyNested(dst []byte, key string) []byte {
+	start := len(dst)
+	return EscapeTail(appendAnyKey(Spare(dst, 64), key), start)
+}
+
+// AppendStringNested is AppendString within a JSON string.
+func AppendStringNested(dst []byte, s string) []byte {
+	n, j := len(s), len(dst)
+	if n <= short {
+		dst = Spare(dst, short+4)
+		b := (*[short + 4]byte)(dst[j : j+short+4])
+		if copyShort((*[short]byte)(b[2:2+short]), s) == 0 {
+			b[0], b[1], b[n+2], b[n+3] = '\\', '"', '\\', '"'
+			return dst[:j+n+4]
+		}
+	}
+	return append(AppendEscapedNested(append(dst, '\\', '"'), s), '\\', '"')
+}
+
+// AppendEscapedNested appends s as the inside of a JSON string that stands in a
+// JSON string.
+func AppendEscapedNested(dst []byte, s string) []byte {
+	start := len(dst)
+	if len(s) >= 8 && spanASCII(s) == len(s) {
+		return append(dst, s...)
+	}
+	return EscapeTail(AppendEscaped(dst, s), start)
+}
+
+// EscapeTail escapes what stands in dst from start on, which must be valid UTF-8,
+// as the inside of a JSON string.
+func EscapeTail(dst []byte, start int) []byte {
+	tail := dst[start:]
+	if bytes.IndexByte(tail, '"') < 0 && bytes.IndexByte(tail, '\\') < 0 && spanned(tail) {
+		return dst
+	}
+	// It is appended once more behind itself and then moved.
+	end := len(dst)
+	dst = AppendEscaped(dst, unsafe.String(unsafe.SliceData(tail), len(tail)))
+	return dst[:start+copy(dst[start:], dst[end:])]
+}
+
+// spanned reports whether nothing in b has to be escaped, quotes and backslashes
+// apart.
+func spanned(b []byte) bool {
+	for _, c := range b {
+		if c < 0x20 || c >= 0x80 {
+			return utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return r < 0x20 || r == 0x2028 || r == 0x2029 })
+		}
+	}
+	return true
+}

@@ -1,0 +1,119 @@
+package jsontext
+
+import (
+	"encoding/binary"
+	"unsafe"
+)
+
+// Key returns the key, quoted, with the colon.
+func Key(key string) string {
+	return string(append(AppendString(nil, key), ':'))
+}
+
+// AppendString appends s as a JSON string.
+func AppendString(dst []byte, s string) []byte {
+	n, j := len(s), len(dst)
+	if n > short || cap(dst)-j < short+2 {
+		return appendAnyString(dst, s)
+	}
+	// As copyShort, but written out: this is the most frequent of all values.
+	b := (*[short + 2]byte)(dst[j : j+short+2])
+	b[0] = '"'
+	var m uint64
+	switch {
+	case n > 16:
+		w0, w1, w2, w3 := load64(s), load64(s[8:]), load64(s[n-16:]), load64(s[n-8:])
+		binary.LittleEndian.PutUint64(b[1:], w0)
+		binary.LittleEndian.PutUint64(b[9:], w1)
+		binary.LittleEndian.PutUint64(b[n-15:], w2)
+		binary.LittleEndian.PutUint64(b[n-7:], w3)
+		m = odd(w0) | odd(w1) | odd(w2) | odd(w3)
+	case n >= 8:
+		v, w := load64(s), load64(s[n-8:])
+		binary.LittleEndian.PutUint64(b[1:], v)
+		binary.LittleEndian.PutUint64(b[n-7:], w)
+		m = odd(v) | odd(w)
+	case n >= 4:
+		v, w := uint32(load32(s)), uint32(load32(s[n-4:]))
+		binary.LittleEndian.PutUint32(b[1:], v)
+		binary.LittleEndian.PutUint32(b[n-3:], w)
+		m = odd(uint64(v) | uint64(w)<<32)
+	case n > 0:
+		v, w, x := s[0], s[n>>1], s[n-1]
+		b[1], b[1+n>>1], b[n] = v, w, x
+		m = odd(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
+	}
+	if m&highs != 0 {
+		return appendAnyString(dst, s)
+	}
+	b[n+1] = '"'
+	return dst[:j+n+2]
+}
+
+// appendAnyString is AppendString for strings that are long or have to be
+// escaped.
+func appendAnyString(dst []byte, s string) []byte {
+	dst = append(Spare(dst, len(s)+64), '"')
+	dst = AppendEscaped(dst, s)
+	return append(dst, '"')
+}
+
+// Comma appends a comma unless there is one or the object or array has just
+// begun. No value ends in one of these.
+func Comma(dst []byte) []byte {
+	if last := dst[len(dst)-1]; last == ',' || last|0x20 == '{' { // 0x20 makes '[' a '{'
+		return dst
+	}
+	return append(dst, ',')
+}
+
+// AppendKey appends the key, what separates it from the member before, and
+// the colon.
+func AppendKey(dst []byte, key string) []byte {
+	n, j := len(key), len(dst)
+	if n == 0 || n > 16 || cap(dst)-j < 24 {
+		return appendAnyKey(dst, key)
+	}
+	sep := byte(',')
+	if last := dst[j-1]; last == ',' || last|0x20 == '{' { // as in comma: written once more
+		sep = last
+		j--
+	}
+	// As copyShort, but written out: this is the most frequent of all steps.
+	b := (*[24]byte)(dst[j : j+24])
+	b[0], b[1] = sep, '"'
+	var m uint64
+	switch {
+	case n >= 8:
+		v, w := load64(key), load64(key[n-8:])
+		binary.LittleEndian.PutUint64(b[2:], v)
+		binary.LittleEndian.PutUint64(b[n-6:], w)
+		m = odd(v) | odd(w)
+	case n >= 4:
+		v, w := uint32(load32(key)), uint32(load32(key[n-4:]))
+		binary.LittleEndian.PutUint32(b[2:], v)
+		binary.LittleEndian.PutUint32(b[n-2:], w)
+		m = odd(uint64(v) | uint64(w)<<32)
+	default:
+		v, w, x := key[0], key[n>>1], key[n-1]
+		b[2], b[2+n>>1], b[1+n] = v, w, x
+		m = odd(uint64(v) | uint64(w)<<8 | uint64(x)<<16 | 0x20202020_20000000)
+	}
+	if m&highs != 0 {
+		return appendAnyKey(dst, key)
+	}
+	b[n+2], b[n+3] = '"', ':'
+	return dst[:j+n+4]
+}
+
+// appendAnyKey is AppendKey for keys that are long or have to be escaped.
+func appendAnyKey(dst []byte, key string) []byte {
+	dst = append(Comma(dst), '"')
+	dst = AppendEscaped(Spare(dst, 64), key)
+	return append(dst, '"', ':')
+}
+
+// AppendEscapedBytes is [AppendEscaped] for bytes. They must not change meanwhile.
+func AppendEscapedBytes(dst, b []byte) []byte {
+	return AppendEscaped(dst, unsafe.String(unsafe.SliceData(b), len(b))) // AppendEscaped keeps nothing of it
+}

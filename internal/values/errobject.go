@@ -1,0 +1,203 @@
+package values
+
+import (
+	"log/slog"
+	"reflect"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// AppendError appends err as a member of the JSON object that dst ends in, with
+// the comma before it where one is due:
+//
+//	{"Type":"*fs.PathError","Message":"…","Source":"dir/file.go:12",
+//	 "StackTrace":"function /path/file.go:12\n…","Inner":{…}}
+//
+// Source is the first frame of the stack, and both it and StackTrace are left out
+// for errors that carry none (package encode says which do). Inner is the error
+// that err wraps, or a list of those it joins. Errors nested deeper than 20, or
+// beyond 100 in all, are left out and said to be. Error, Unwrap and the method
+// that tells the stack are each called once for each error, Error not at all for a
+// [KnownError]; frames are looked up once per program counter. Panics of those methods
+// become part of the text.
+func (v *Values) AppendError(dst []byte, key string, err error) []byte {
+	links := 0
+	return appendErrorObject(jsontext.AppendKey(dst, key), err, 1, &links)
+}
+
+func appendErrorObject(dst []byte, err error, depth int, links *int) []byte {
+	*links++
+	var text string
+	if k := knownOf(err); k != nil {
+		err, text = k.Err, k.Text
+	} else {
+		text = message(err)
+	}
+	known := errorTypeOf(err)
+	dst = append(dst, known.head...)
+	dst = jsontext.AppendString(dst, text)
+	if known.plain {
+		return append(dst, '}')
+	}
+	if kind := known.stack; kind != noStack {
+		dst = appendErrorStack(dst, err, kind)
+	}
+	joined, next := unwrap(err)
+	switch {
+	case next != nil:
+		dst = appendInner(append(dst, `,"Inner":`...), next, depth+1, links)
+	case len(joined) > 0:
+		dst = append(dst, `,"Inner":[`...)
+		for _, e := range joined {
+			if e == nil {
+				continue
+			}
+			before := *links
+			dst = appendInner(jsontext.Comma(dst), e, depth+1, links)
+			if *links == before {
+				break // it has been said that there are more
+			}
+		}
+		dst = append(dst, ']')
+	}
+	return append(dst, '}')
+}
+
+// An errorType is what has to be known of a type of errors.
+type errorType struct {
+	typ   uintptr // address of the type
+	head  string  // {"Type":"…","Message":
+	plain bool    // one of package errors: there is nothing in it but the text
+	stack stackKind
+}
+
+// errorTypes remembers the types met lately. Types are never freed.
+var errorTypes [64]atomic.Pointer[errorType]
+
+func errorTypeOf(err error) *errorType {
+	x := any(err)
+	typ := uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[0])
+	at := &errorTypes[(typ>>5^typ>>11)%uintptr(len(errorTypes))]
+	if k := at.Load(); k != nil && k.typ == typ {
+		return k
+	}
+	t := reflect.TypeOf(err)
+	k := &errorType{typ: typ, head: string(append(jsontext.AppendString([]byte(`{"Type":`), t.String()), `,"Message":`...)),
+		plain: t == plainError, stack: stackOf(err)}
+	at.Store(k)
+	return k
+}
+
+func appendInner(dst []byte, err error, depth int, links *int) []byte {
+	if depth > maxChain || *links >= maxLinks {
+		return append(dst, `"(and more)"`...)
+	}
+	return appendErrorObject(dst, err, depth, links)
+}
+
+// appendErrorStack appends Source and StackTrace.
+func appendErrorStack(dst []byte, err error, kind stackKind) (out []byte) {
+	start := len(dst)
+	defer func() {
+		if p := recover(); p != nil {
+			out = dst[:start]
+			if !isNilPointer(err) {
+				out = jsontext.AppendString(append(out, `,"StackTrace":`...), panicText(p))
+			}
+		}
+	}()
+	switch kind {
+	case stackString:
+		s := err.(interface{ StackTrace() string }).StackTrace()
+		if s == "" {
+			return dst
+		}
+		return jsontext.AppendString(append(dst, `,"StackTrace":`...), s)
+	case stackCalled:
+		pcs := err.(interface{ Callers() []uintptr }).Callers()
+		dst = appendFrames(dst, pcs)
+	case stackSlice:
+		if pcs, ok := err.(interface{ StackTrace() []uintptr }); ok {
+			dst = appendFrames(dst, pcs.StackTrace())
+			break
+		}
+		pcs := reflect.ValueOf(err).MethodByName("StackTrace").Call(nil)[0]
+		for i := range min(pcs.Len(), maxFrames) {
+			dst = append(dst, writtenFrame(uintptr(pcs.Index(i).Uint()), i)...)
+		}
+	case stackFrames:
+		frames := err.(interface{ StackTrace() []runtime.Frame }).StackTrace()
+		for i, rf := range frames[:min(len(frames), maxFrames)] {
+			dst = appendRuntimeFrame(dst, i, rf)
+		}
+	case stackIter:
+		it := err.(interface{ StackTrace() *runtime.Frames }).StackTrace()
+		for i := 0; it != nil && i < maxFrames; i++ {
+			rf, more := it.Next()
+			if rf == (runtime.Frame{}) {
+				break
+			}
+			if dst = appendRuntimeFrame(dst, i, rf); !more {
+				break
+			}
+		}
+	}
+	if len(dst) == start {
+		return dst
+	}
+	return append(dst, '"')
+}
+
+func appendFrames(dst []byte, pcs []uintptr) []byte {
+	for i, pc := range pcs[:min(len(pcs), maxFrames)] {
+		dst = append(dst, writtenFrame(pc, i)...)
+	}
+	return dst
+}
+
+// A written is a frame as it stands in a stack.
+type written struct {
+	pc          uintptr
+	first, more string // at the top, and below
+}
+
+var writtenFrames [512]atomic.Pointer[written]
+
+// writtenFrame returns frame i of a stack, as appendFrame writes it.
+func writtenFrame(pc uintptr, i int) string {
+	at := &writtenFrames[(pc^pc>>9)%uintptr(len(writtenFrames))]
+	w := at.Load()
+	if w == nil || w.pc != pc {
+		f := FrameOf(pc)
+		w = &written{pc, string(appendFrame(nil, 0, f.Short, f.call)), string(appendFrame(nil, 1, f.Short, f.call))}
+		at.Store(w)
+	}
+	if i == 0 {
+		return w.first
+	}
+	return w.more
+}
+
+func appendRuntimeFrame(dst []byte, i int, rf runtime.Frame) []byte {
+	f := NewFrame(frameSource(rf))
+	return appendFrame(dst, i, f.Short, f.call)
+}
+
+// appendFrame appends frame i of a stack; the first one brings what stands before
+// it.
+func appendFrame(dst []byte, i int, short, call string) []byte {
+	if i > 0 {
+		dst = append(dst, `\n`...)
+		return jsontext.AppendEscaped(dst, call)
+	}
+	dst = jsontext.AppendString(append(dst, `,"Source":`...), short)
+	dst = append(dst, `,"StackTrace":"`...)
+	return jsontext.AppendEscaped(dst, call)
+}
+
+func frameSource(rf runtime.Frame) slog.Source {
+	return slog.Source{Function: rf.Function, File: rf.File, Line: rf.Line}
+}

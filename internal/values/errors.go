@@ -1,0 +1,326 @@
+package values
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// appendTrail appends a stack as lines to follow a record.
+func appendTrail(dst []byte, key string, calls []string) []byte {
+	dst = append(dst, "\n    "...)
+	dst = append(jsontext.AppendName(dst, key), " stack:"...)
+	for _, c := range calls {
+		dst = append(dst, "\n        "...)
+		dst = jsontext.AppendShown(dst, c, false)
+	}
+	return dst
+}
+
+const (
+	maxChain  = 20  // errors within each other
+	maxLinks  = 100 // errors of one chain in all: joined errors can share theirs
+	maxFrames = 64  // of a stack
+)
+
+// error appends an error as a string and, beside it, what the format asks for.
+func (w *Walker) error(dst []byte, key string, err error) []byte {
+	dst = w.key(dst, key)
+	if k := knownOf(err); k != nil {
+		dst, err = w.text(dst, k.Text), k.Err
+	} else {
+		dst = w.text(dst, message(err))
+	}
+	switch w.Style.Errors {
+	case ErrorChain:
+		return w.chain(dst, key, err)
+	case ErrorVerbose:
+		if f, ok := err.(fmt.Formatter); ok {
+			if s, ok := verbose(f); ok {
+				dst = w.text(w.suffixed(dst, key, ".verbose"), s)
+			}
+		}
+	}
+	return dst
+}
+
+func verbose(f fmt.Formatter) (s string, ok bool) {
+	defer func() { // fmt recovers from f's panics, but not from those of what f calls fmt with
+		if recover() != nil {
+			s, ok = "", false
+		}
+	}()
+	return fmt.Sprintf("%+v", f), true
+}
+
+// chain appends the chain and the stack of err, as far as there are any.
+func (w *Walker) chain(dst []byte, key string, err error) []byte {
+	c := chain{Leaf: w.Leaf}
+	c.look(err, 1)
+	joined, next := unwrap(err)
+	if next != nil || len(joined) > 0 {
+		start := len(dst)
+		dst = w.suffixed(dst, key, ".chain")
+		c.start = len(dst)
+		if w.Form == FormJSON {
+			dst = append(dst, '[')
+			c.start++
+		}
+		dst = c.follow(dst, joined, next, 1)
+		switch {
+		case len(dst) == c.start:
+			dst = dst[:start] // nothing but nil
+		case w.Form == FormJSON:
+			dst = append(dst, ']')
+		default:
+			dst = w.quote(dst, c.start)
+		}
+	}
+	return w.stack(dst, key, &c)
+}
+
+// plainError is the type of what errors.New returns: the most common, and
+// neither a chain nor a stack, nor anything but a message in any format.
+var plainError = reflect.TypeOf(errors.New(""))
+
+// A chain is what is known on the way through a chain of errors. Each of them
+// is asked once for its message, once for what it wraps, and at most once for its
+// stack.
+//
+// In JSON a chain is an array of messages and, for each branch of a joined
+// error, another such array. The text forms write it as a <- b [c <- d] [e].
+type chain struct {
+	Leaf
+	start  int // where its text begins
+	links  int
+	deep   carrier   // the deepest; most chains have one carrier or none
+	others []carrier // deepest first, and those of one depth in their order
+}
+
+// A carrier is an error that has a method for its stack. Whether it has a stack
+// only that method tells.
+type carrier struct {
+	err   error
+	kind  stackKind
+	depth int
+}
+
+// look takes err for a carrier if it is one. It calls none of its methods.
+func (c *chain) look(err error, depth int) {
+	k := stackOf(err)
+	if k == noStack {
+		return
+	}
+	found := carrier{err, k, depth}
+	switch {
+	case c.deep.kind == noStack:
+		c.deep = found
+	case depth > c.deep.depth:
+		c.others = slices.Insert(c.others, 0, c.deep)
+		c.deep = found
+	default:
+		i := len(c.others)
+		for i > 0 && c.others[i-1].depth < depth {
+			i--
+		}
+		c.others = slices.Insert(c.others, i, found)
+	}
+}
+
+// follow appends what an error wraps: one error and its chain, or, for joined
+// ones, a chain for each.
+func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte {
+	for next != nil {
+		if depth++; depth > maxChain || c.links >= maxLinks {
+			return c.link(dst, "(and more)")
+		}
+		c.look(next, depth)
+		dst = c.link(dst, message(next))
+		joined, next = unwrap(next)
+	}
+	for _, err := range joined {
+		if err == nil {
+			continue
+		}
+		if depth >= maxChain || c.links >= maxLinks {
+			return c.link(dst, "(and more)")
+		}
+		c.look(err, depth+1)
+		if c.Form == FormJSON {
+			dst = jsontext.Comma(dst)
+		} else if len(dst) > c.start {
+			dst = append(dst, ' ')
+		}
+		dst = c.link(append(dst, '['), message(err))
+		more, one := unwrap(err)
+		dst = append(c.follow(dst, more, one, depth+1), ']')
+	}
+	return dst
+}
+
+// link appends one message.
+func (c *chain) link(dst []byte, s string) []byte {
+	c.links++
+	if c.Form == FormJSON {
+		return jsontext.AppendString(jsontext.Comma(dst), s)
+	}
+	if len(dst) > c.start && dst[len(dst)-1] != '[' {
+		dst = append(dst, " <- "...)
+	}
+	return append(dst, s...)
+}
+
+// unwrap returns what err wraps. A panic on the way is one more error.
+func unwrap(err error) (joined []error, next error) {
+	defer func() {
+		if p := recover(); p != nil {
+			joined, next = nil, fault(panicText(p))
+			if isNilPointer(err) {
+				next = nil
+			}
+		}
+	}()
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return nil, e.Unwrap()
+	case interface{ Unwrap() []error }:
+		return e.Unwrap(), nil
+	}
+	return nil, nil
+}
+
+// fault is an error of a text.
+type fault string
+
+func (f fault) Error() string { return string(f) }
+
+// stackKind says how a type of error tells its stack.
+type stackKind uint8
+
+const (
+	noStack     stackKind = iota
+	stackCalled           // Callers() []uintptr
+	stackString           // StackTrace() string
+	stackFrames           // StackTrace() []runtime.Frame
+	stackIter             // StackTrace() *runtime.Frames
+	stackSlice            // StackTrace() of a slice of a kind of uintptr
+)
+
+var stackKinds sync.Map // reflect.Type → stackKind
+
+// stackOf returns how err tells its stack. No method is called for it.
+func stackOf(err error) stackKind {
+	t := reflect.TypeOf(err)
+	if k, ok := stackKinds.Load(t); ok {
+		return k.(stackKind)
+	}
+	k := makeStackKind(err, t)
+	stackKinds.Store(t, k)
+	return k
+}
+
+func makeStackKind(err error, t reflect.Type) stackKind {
+	switch err.(type) {
+	case interface{ Callers() []uintptr }:
+		return stackCalled
+	case interface{ StackTrace() string }:
+		return stackString
+	case interface{ StackTrace() []runtime.Frame }:
+		return stackFrames
+	case interface{ StackTrace() *runtime.Frames }:
+		return stackIter
+	}
+	m, ok := t.MethodByName("StackTrace")
+	if !ok || m.Type.NumIn() != 1 || m.Type.NumOut() != 1 {
+		return noStack
+	}
+	if out := m.Type.Out(0); out.Kind() == reflect.Slice && out.Elem().Kind() == reflect.Uintptr {
+		return stackSlice
+	}
+	return noStack
+}
+
+// stack appends the stack of the deepest error that has one. If none has one, but
+// one panicked, it appends that.
+func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
+	fault := ""
+	for at, i := &c.deep, 0; at.kind != noStack; at, i = &c.others[i], i+1 {
+		calls, text, failure := at.ask()
+		switch {
+		case text != "":
+			return w.text(w.suffixed(dst, key, ".stack"), text)
+		case len(calls) == 0:
+			if fault == "" {
+				fault = failure
+			}
+		case w.Form == FormConsole:
+			w.Trail = appendTrail(w.Trail, key, calls)
+			return dst
+		default:
+			return list(w.Leaf, w.suffixed(dst, key, ".stack"), calls, Leaf.text)
+		}
+		if i == len(c.others) {
+			break
+		}
+	}
+	if fault != "" {
+		return w.text(w.suffixed(dst, key, ".stack"), fault)
+	}
+	return dst
+}
+
+// ask returns the stack of c, as calls or as a text, or how asking failed.
+func (c *carrier) ask() (calls []string, text, failure string) {
+	defer func() {
+		if p := recover(); p != nil {
+			calls = nil
+			if !isNilPointer(c.err) {
+				failure = panicText(p)
+			}
+		}
+	}()
+	add := func(s string) bool {
+		if calls == nil {
+			calls = make([]string, 0, 16)
+		}
+		calls = append(calls, s)
+		return len(calls) < maxFrames
+	}
+	switch c.kind {
+	case stackString:
+		text = c.err.(interface{ StackTrace() string }).StackTrace()
+	case stackCalled:
+		for _, pc := range c.err.(interface{ Callers() []uintptr }).Callers() {
+			if !add(FrameOf(pc).call) {
+				break
+			}
+		}
+	case stackFrames:
+		for _, f := range c.err.(interface{ StackTrace() []runtime.Frame }).StackTrace() {
+			if !add(callText(f)) {
+				break
+			}
+		}
+	case stackIter:
+		it := c.err.(interface{ StackTrace() *runtime.Frames }).StackTrace()
+		for it != nil {
+			f, more := it.Next()
+			if f == (runtime.Frame{}) || !add(callText(f)) || !more {
+				break
+			}
+		}
+	case stackSlice:
+		pcs := reflect.ValueOf(c.err).MethodByName("StackTrace").Call(nil)[0]
+		for i := range pcs.Len() {
+			if !add(FrameOf(uintptr(pcs.Index(i).Uint())).call) {
+				break
+			}
+		}
+	}
+	return calls, text, failure
+}

@@ -1,0 +1,131 @@
+package values
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// A Leaf encodes single values. It is small and passed by value, so that it can
+// go through function values without an allocation.
+type Leaf struct {
+	Style *Style
+	Cache *Cache // of the record; nil: none
+	Form  form   // that of e, but inside an array always FormJSON
+}
+
+// times returns where formatted times are kept, or nil.
+func (l Leaf) times() *timeCache {
+	if l.Cache == nil {
+		return nil
+	}
+	return &l.Cache.Times
+}
+
+// quote appends text, which stands at the end of dst from start on, again as a
+// string value, for the forms that have no other.
+func (l Leaf) quote(dst []byte, start int) []byte {
+	if l.Form == FormJSON {
+		return dst
+	}
+	made, _ := Scratch.Get(len(dst) - start)
+	copy(made, dst[start:])
+	dst = l.textOf(dst[:start], made)
+	Scratch.Put(made)
+	return dst
+}
+
+// text appends a string value.
+func (l Leaf) text(dst []byte, s string) []byte {
+	if l.Form == FormJSON {
+		return jsontext.AppendString(dst, s)
+	}
+	return jsontext.AppendText(dst, s)
+}
+
+// Scalar appends a value that is neither a group nor an any.
+func (l Leaf) Scalar(dst []byte, v slog.Value) []byte {
+	switch v.Kind() {
+	case slog.KindString:
+		return l.text(dst, v.String())
+	case slog.KindInt64:
+		return jsontext.AppendInt(dst, v.Int64())
+	case slog.KindUint64:
+		return jsontext.AppendUint(dst, v.Uint64())
+	case slog.KindFloat64:
+		return l.float(dst, v.Float64(), 64)
+	case slog.KindBool:
+		return jsontext.AppendBool(dst, v.Bool())
+	case slog.KindDuration:
+		return l.duration(dst, v.Duration())
+	case slog.KindTime:
+		return l.Time(dst, v.Time(), attrTime)
+	default:
+		return l.text(dst, fmt.Sprintf("!ERROR: unknown kind %v", v.Kind()))
+	}
+}
+
+// float appends f. There is no JSON number for NaN and the infinities; they
+// become strings.
+func (l Leaf) float(dst []byte, f float64, size int) []byte {
+	if f-f != 0 {
+		s := "NaN"
+		if f > 0 {
+			s = "+Inf"
+		} else if f < 0 {
+			s = "-Inf"
+		}
+		return l.text(dst, s)
+	}
+	return jsontext.AppendFloat(dst, f, size)
+}
+
+func (l Leaf) duration(dst []byte, d time.Duration) []byte {
+	switch l.Style.Duration {
+	case DurationText:
+		if l.Form != FormJSON {
+			return append(dst, d.String()...)
+		}
+		dst = append(dst, '"')
+		dst = append(dst, d.String()...)
+		return append(dst, '"')
+	case DurationSeconds:
+		return jsontext.AppendSeconds(dst, d)
+	default:
+		return jsontext.AppendInt(dst, int64(d))
+	}
+}
+
+func (l Leaf) Time(dst []byte, t time.Time, slot int) []byte {
+	spec := &l.Style.Time
+	switch {
+	case spec.Kind == TimeLayout:
+		// A layout, or the name of a zone, may hold anything.
+		start := len(dst)
+		dst = spec.Append(dst, t, l.times(), slot)
+		return l.text(dst[:start], string(dst[start:]))
+	case l.Form == FormJSON && !spec.Numeric():
+		dst = append(dst, '"')
+		dst = spec.Append(dst, t, l.times(), slot)
+		return append(dst, '"')
+	default:
+		return spec.Append(dst, t, l.times(), slot)
+	}
+}
+
+// null appends what stands for no value.
+func (l Leaf) null(dst []byte) []byte {
+	if l.Form == FormJSON {
+		return append(dst, "null"...)
+	}
+	return append(dst, "<nil>"...)
+}
+
+func (l Leaf) level(dst []byte, v slog.Level) []byte {
+	if l.Style.Level == LevelNumber {
+		return jsontext.AppendInt(dst, int64(v))
+	}
+	return l.text(dst, LevelText(v, l.Style.Level))
+}

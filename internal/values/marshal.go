@@ -1,0 +1,127 @@
+package values
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"unicode/utf8"
+)
+
+// marshaler is a json.Encoder, which can leave HTML unescaped where
+// json.Marshal cannot, with what it writes to.
+type marshaler struct {
+	out scratchWriter
+	enc *json.Encoder
+}
+
+var marshalers = sync.Pool{New: func() any {
+	m := new(marshaler)
+	m.enc = json.NewEncoder(&m.out)
+	m.enc.SetEscapeHTML(false)
+	return m
+}}
+
+func (m *marshaler) free() {
+	m.out.free()
+	marshalers.Put(m)
+}
+
+// marshal appends v as encoding/json does, with strings for NaN and the
+// infinities, or a text that says why not.
+func (l Leaf) marshal(dst []byte, v any) (out []byte) {
+	start := len(dst)
+	defer func() {
+		if p := recover(); p != nil {
+			// The encoder is not put back: nobody knows its state.
+			out = l.text(dst[:start], faultText(v, p))
+		}
+	}()
+	if err := checkNesting(v); err != nil {
+		return l.text(dst, "!ERROR:"+err.Error())
+	}
+	m := marshalers.Get().(*marshaler)
+	err, changed := m.enc.Encode(v), false
+	if unsupported := (*json.UnsupportedValueError)(nil); errors.As(err, &unsupported) {
+		var rv reflect.Value
+		if rv, changed = finite(reflect.ValueOf(v)); changed {
+			m.out.free()
+			err = m.enc.Encode(rv.Interface())
+		}
+	}
+	if err != nil {
+		text := "!ERROR:" + err.Error()
+		m.free()
+		return l.text(dst, text)
+	}
+	b := bytes.TrimSuffix(m.out.buf, []byte{'\n'})
+	if !utf8.Valid(b) { // what a json.Marshaler returns is not checked for it
+		b = bytes.ToValidUTF8(b, []byte("\ufffd"))
+	}
+	if changed {
+		out = appendStoodIn(dst, b)
+	} else {
+		out = append(dst, b...)
+	}
+	m.free()
+	return l.quote(out, start)
+}
+
+// raw appends JSON that somebody else has made.
+func (l Leaf) raw(dst []byte, v json.RawMessage) []byte {
+	if v == nil {
+		return l.null(dst)
+	}
+	if !json.Valid(v) || !utf8.Valid(v) || bytes.ContainsAny(v, "\r\n") {
+		return l.marshal(dst, v)
+	}
+	start := len(dst)
+	return l.quote(append(dst, v...), start)
+}
+
+// other appends a value that only its methods, or reflection, can tell about.
+func (w *Walker) other(dst []byte, v any) []byte {
+	t := reflect.TypeOf(v)
+	tr := TraitsOf(t)
+	if tr.objects != notObjects {
+		return w.array(dst, v, tr.objects)
+	}
+	if w.Style.typed && tr.tree(t).needed {
+		return w.typed(dst, v)
+	}
+	if w.Form != FormJSON {
+		switch v.(type) {
+		case encoding.TextMarshaler, fmt.Stringer:
+			return w.described(dst, v)
+		}
+	}
+	if tr.Plan == nil {
+		return w.marshal(dst, v)
+	}
+	start, in := len(dst), w.Leaf
+	in.Form = FormJSON
+	return w.quote(in.planned(dst, tr.Plan, reflect.ValueOf(v)), start)
+}
+
+// described appends what MarshalText or String says.
+func (l Leaf) described(dst []byte, v any) (out []byte) {
+	defer func() {
+		if p := recover(); p != nil {
+			out = l.text(dst, faultText(v, p))
+		}
+	}()
+	switch v := v.(type) {
+	case encoding.TextMarshaler:
+		b, err := v.MarshalText()
+		if err != nil {
+			return l.text(dst, "!ERROR:"+err.Error())
+		}
+		return l.text(dst, string(b))
+	case fmt.Stringer:
+		return l.text(dst, v.String())
+	}
+	return l.null(dst)
+}

@@ -1,0 +1,153 @@
+package values
+
+import (
+	"log/slog"
+	"reflect"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// attrScratch is what AttrAppenders append to: used like a stack, as their
+// attributes can be AttrAppenders again. Owned by a Record.
+type attrScratch struct {
+	Attrs []slog.Attr
+	more  int // the next capacity, if one of them found no room
+}
+
+const (
+	minScratch = 16
+	maxScratch = 1024 // attributes; more than that is left to the garbage collector
+)
+
+// collect returns the attributes of o, and where the scratch ended before, for
+// release. If the method panics, fault says so.
+func (s *attrScratch) collect(o AttrAppender) (attrs []slog.Attr, mark int, fault string) {
+	mark = len(s.Attrs)
+	if s.Attrs == nil || mark == 0 && s.more > cap(s.Attrs) {
+		s.Attrs = make([]slog.Attr, 0, max(minScratch, s.more))
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			clear(s.Attrs[mark:cap(s.Attrs)])
+			attrs, fault = nil, faultText(o, p)
+		}
+	}()
+	room := s.Attrs[mark:mark:cap(s.Attrs)]
+	attrs = o.AppendAttrs(room)
+	if len(attrs) <= cap(room) && len(attrs) > 0 && &attrs[0] == &room[:1][0] {
+		s.Attrs = s.Attrs[:mark+len(attrs)]
+	} else if len(attrs) > cap(room) {
+		// Not adopted: o may have returned a slice of its own, which is not ours
+		// to clear and to use again.
+		s.more = min(maxScratch, mark+len(attrs))
+	}
+	return attrs, mark, ""
+}
+
+// release forgets what has been collected since the mark.
+func (s *attrScratch) release(mark int) {
+	clear(s.Attrs[mark:])
+	s.Attrs = s.Attrs[:mark]
+}
+
+// scratch returns the scratch of the record.
+func (w *Walker) scratch() *attrScratch {
+	if w.Cache == nil {
+		w.Cache = new(Cache) // With has no record
+	}
+	return &w.Cache.Scratch
+}
+
+// object appends an AttrAppender as a group.
+func (w *Walker) object(dst []byte, key string, o AttrAppender) []byte {
+	scratch := w.scratch()
+	attrs, mark, fault := scratch.collect(o)
+	if fault != "" {
+		return w.text(w.key(dst, key), fault)
+	}
+	dst = w.group(dst, key, attrs, true)
+	scratch.release(mark)
+	return dst
+}
+
+// objects says whether a type is a slice of AttrAppenders.
+type objects uint8
+
+const (
+	notObjects objects = iota
+	objectsByValue
+	objectsByAddress // it is the pointers to the elements that are AttrAppenders
+)
+
+var appenderType = reflect.TypeFor[AttrAppender]()
+
+// objectsOf returns what t, or what it points to, is a slice of.
+func objectsOf(t reflect.Type) objects {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Slice {
+		return notObjects
+	}
+	switch e := t.Elem(); {
+	case e.Implements(appenderType):
+		return objectsByValue
+	case reflect.PointerTo(e).Implements(appenderType):
+		return objectsByAddress
+	}
+	return notObjects
+}
+
+// array appends a slice of AttrAppenders, or a pointer to one.
+func (w *Walker) array(dst []byte, v any, kind objects) []byte {
+	rv := reflect.ValueOf(v)
+	if rv.Kind() == reflect.Pointer {
+		if rv.IsNil() {
+			return w.null(dst)
+		}
+		rv = rv.Elem()
+	}
+	if rv.IsNil() {
+		return w.null(dst)
+	}
+	start, form := len(dst), w.Form
+	w.Form = FormJSON
+	dst = append(dst, '[')
+	for i := range rv.Len() {
+		dst = jsontext.Comma(dst)
+		e := rv.Index(i)
+		if kind == objectsByAddress {
+			e = e.Addr()
+		}
+		o, _ := e.Interface().(AttrAppender)
+		dst = w.element(dst, o)
+	}
+	dst = append(dst, ']')
+	w.Form = form
+	return w.quote(dst, start)
+}
+
+// element appends an AttrAppender within an array.
+func (w *Walker) element(dst []byte, o AttrAppender) []byte {
+	if o == nil {
+		return w.null(dst)
+	}
+	w.spent++
+	switch {
+	case w.spent > maxExpansions:
+		return w.text(dst, tooMany)
+	case w.depth >= maxGroups:
+		return w.text(dst, tooDeep)
+	}
+	scratch := w.scratch()
+	attrs, mark, fault := scratch.collect(o)
+	if fault != "" {
+		return w.text(dst, fault)
+	}
+	w.depth++
+	dst = append(dst, '{')
+	dst = append(w.Attrs(dst, attrs), '}')
+	w.depth--
+	scratch.release(mark)
+	return dst
+}

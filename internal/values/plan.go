@@ -1,0 +1,198 @@
+package values
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"unicode"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// A plan is how values of a type are encoded without encoding/json, which takes
+// several times as long. There is one for types whose values are what their
+// kinds say, all the way down: no methods for JSON or text, no interfaces, no
+// maps, nothing recursive. What it writes is what encoding/json writes, except
+// that NaN and the infinities are strings here and an error there.
+type plan struct {
+	kind   reflect.Kind // Int, Uint, Float64, … stand for all their sizes; Invalid: base64
+	elem   *plan        // of a pointer, slice or array
+	size   int          // bits of a float
+	fields []planField
+}
+
+type planField struct {
+	*plan
+	key       string // `"name":`
+	index     int
+	omitEmpty bool
+}
+
+// traits are what is known of a type that none of the cases of any names.
+type traits struct {
+	objects objects
+	Plan    *plan                    // nil: leave it to encoding/json
+	made    atomic.Pointer[treePlan] // see tree
+}
+
+// tree returns how a [tree] writes values of the type t, which is that of tr.
+func (tr *traits) tree(t reflect.Type) *treePlan {
+	p := tr.made.Load()
+	if p == nil {
+		p = treeOf(t)
+		tr.made.Store(p)
+	}
+	return p
+}
+
+var traitsByType sync.Map // reflect.Type → *traits
+
+func TraitsOf(t reflect.Type) *traits {
+	if tr, ok := traitsByType.Load(t); ok {
+		return tr.(*traits)
+	}
+	tr := &traits{objects: objectsOf(t)}
+	if tr.objects == notObjects && shapeOf(t).bounded {
+		tr.Plan = makePlan(t)
+	}
+	traitsByType.Store(t, tr)
+	return tr
+}
+
+var numberType = reflect.TypeFor[json.Number]()
+
+// makePlan returns the plan for a type that is not recursive, or nil if there is
+// none.
+func makePlan(t reflect.Type) *plan {
+	if t == numberType {
+		return nil
+	}
+	for _, m := range []reflect.Type{jsonType, textType} {
+		if t.Implements(m) || reflect.PointerTo(t).Implements(m) {
+			return nil
+		}
+	}
+	switch t.Kind() {
+	case reflect.Bool, reflect.String:
+		return &plan{kind: t.Kind()}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return &plan{kind: reflect.Int}
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		return &plan{kind: reflect.Uint}
+	case reflect.Float32, reflect.Float64:
+		return &plan{kind: reflect.Float64, size: t.Bits()}
+	case reflect.Slice, reflect.Array, reflect.Pointer:
+		elem := makePlan(t.Elem())
+		if elem == nil {
+			return nil
+		}
+		if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 {
+			return &plan{} // base64
+		}
+		return &plan{kind: t.Kind(), elem: elem}
+	case reflect.Struct:
+		return structPlan(t)
+	}
+	return nil
+}
+
+func structPlan(t reflect.Type) *plan {
+	p := &plan{kind: reflect.Struct}
+	names := map[string]bool{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous {
+			return nil // has rules of its own
+		}
+		tag := f.Tag.Get("json")
+		if !f.IsExported() || tag == "-" {
+			continue
+		}
+		name, options, _ := strings.Cut(tag, ",")
+		if name == "" {
+			name = f.Name
+		}
+		field := planField{plan: makePlan(f.Type), index: i}
+		for o := range strings.SplitSeq(options, ",") {
+			switch o {
+			case "omitempty":
+				field.omitEmpty = true
+			case "":
+			default:
+				return nil
+			}
+		}
+		if field.plan == nil || names[name] || !plainName(name) {
+			return nil
+		}
+		names[name] = true
+		field.key = jsontext.Key(name)
+		p.fields = append(p.fields, field)
+	}
+	return p
+}
+
+// plainName reports whether encoding/json surely takes name as it is.
+func plainName(name string) bool {
+	for _, r := range name {
+		if r != '_' && r != '-' && r != '.' && !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			return false
+		}
+	}
+	return true
+}
+
+// planned appends v as p says. The form must be JSON.
+func (l Leaf) planned(dst []byte, p *plan, v reflect.Value) []byte {
+	switch p.kind {
+	case reflect.String:
+		return jsontext.AppendString(dst, v.String())
+	case reflect.Int:
+		return jsontext.AppendInt(dst, v.Int())
+	case reflect.Uint:
+		return jsontext.AppendUint(dst, v.Uint())
+	case reflect.Float64:
+		return l.float(dst, v.Float(), p.size)
+	case reflect.Bool:
+		return jsontext.AppendBool(dst, v.Bool())
+	case reflect.Invalid:
+		return l.bytes(dst, v.Bytes())
+	case reflect.Pointer:
+		if v.IsNil() {
+			return l.null(dst)
+		}
+		return l.planned(dst, p.elem, v.Elem())
+	case reflect.Slice, reflect.Array:
+		if p.kind == reflect.Slice && v.IsNil() {
+			return l.null(dst)
+		}
+		dst = append(dst, '[')
+		for i := range v.Len() {
+			dst = l.planned(jsontext.Comma(dst), p.elem, v.Index(i))
+		}
+		return append(dst, ']')
+	}
+	dst = append(dst, '{')
+	for i := range p.fields {
+		f := &p.fields[i]
+		fv := v.Field(f.index)
+		if f.omitEmpty && emptyValue(fv) {
+			continue
+		}
+		dst = l.planned(append(jsontext.Comma(dst), f.key...), f.plan, fv)
+	}
+	return append(dst, '}')
+}
+
+// emptyValue reports what omitempty asks for.
+func emptyValue(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Slice, reflect.String, reflect.Array:
+		return v.Len() == 0
+	case reflect.Struct:
+		return false
+	}
+	return v.IsZero()
+}

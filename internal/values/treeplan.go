@@ -1,0 +1,236 @@
+package values
+
+import (
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/jsonfield"
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// treeOp says what the values of a type are to a [tree].
+type treeOp uint8
+
+const (
+	treeByKind treeOp = iota // what their kind says
+	treeTime
+	treeDuration
+	treeLevel
+	treeUUID
+	treeError
+	treeMethod // a method for JSON or text says it
+)
+
+// A treePlan is how a [tree] writes the values of a type. It is made once per type.
+type treePlan struct {
+	op     treeOp
+	byAddr bool // of treeMethod: only if the value has an address
+	bytes  bool // a slice in base64
+	needed bool // something in it is not, or may not be, written as encoding/json does
+	asks   bool // something in it is, or may be, an error
+	elem   *treePlan
+	fields []treeField
+}
+
+type treeField struct {
+	name        string
+	key         string // `"name":`
+	index       []int  // path from the outer struct
+	plan        *treePlan
+	omitEmpty   bool
+	omitZero    bool
+	quote       bool // a number or bool that is to be a string
+	quoteString bool // a string that is to be one once more
+	tagged      bool
+}
+
+func (f *treeField) jsonName() (jsonfield.Name, bool) {
+	return jsonfield.Name{Name: f.name, Depth: len(f.index), Tagged: f.tagged}, true
+}
+
+var (
+	treePlans    sync.Map // reflect.Type → *treePlan
+	treePlanning sync.Mutex
+
+	errorIface   = reflect.TypeFor[error]()
+	timeType     = reflect.TypeFor[time.Time]()
+	durationType = reflect.TypeFor[time.Duration]()
+	levelType    = reflect.TypeFor[slog.Level]()
+)
+
+func treeOf(t reflect.Type) *treePlan {
+	if p, ok := treePlans.Load(t); ok {
+		return p.(*treePlan)
+	}
+	treePlanning.Lock()
+	defer treePlanning.Unlock()
+	made := treePlanner{}
+	p := made.plan(t)
+	for changed := true; changed; {
+		changed = false
+		for _, p := range made {
+			changed = p.learn() || changed
+		}
+	}
+	for t, p := range made {
+		treePlans.LoadOrStore(t, p)
+	}
+	return p
+}
+
+// A treePlanner makes the plans of a type and of all in it. Types may contain
+// themselves: a plan is known before it is complete, and published after.
+type treePlanner map[reflect.Type]*treePlan
+
+// learn notes what is known of what lies in p, and reports whether that is news.
+func (p *treePlan) learn() bool {
+	if p.op == treeMethod && !p.byAddr {
+		return false // what is in it is not looked at
+	}
+	needed, asks := p.needed, p.asks
+	if p.elem != nil {
+		needed, asks = needed || p.elem.needed, asks || p.elem.asks
+	}
+	for i := range p.fields {
+		f := p.fields[i].plan
+		needed, asks = needed || f.needed, asks || f.asks
+	}
+	news := needed != p.needed || asks != p.asks
+	p.needed, p.asks = needed, asks
+	return news
+}
+
+func (b treePlanner) plan(t reflect.Type) *treePlan {
+	if p, ok := treePlans.Load(t); ok {
+		return p.(*treePlan)
+	}
+	if p, ok := b[t]; ok {
+		return p
+	}
+	p := new(treePlan)
+	b[t] = p
+	switch {
+	case t == timeType:
+		p.op, p.needed = treeTime, true
+		return p
+	case t == durationType:
+		p.op, p.needed = treeDuration, true
+		return p
+	case t == levelType:
+		p.op, p.needed = treeLevel, true
+		return p
+	case uuidType(t):
+		p.op, p.needed = treeUUID, true
+		return p
+	}
+	if t.Kind() != reflect.Interface {
+		if t.Implements(errorIface) {
+			p.op, p.needed, p.asks = treeError, true, true
+		} else if t.Kind() != reflect.Pointer || !uuidType(t.Elem()) && t.Elem() != timeType && t.Elem() != levelType {
+			p.op, p.byAddr = methodOf(t)
+		}
+	}
+	switch t.Kind() {
+	case reflect.Interface:
+		p.needed, p.asks = true, true
+	case reflect.Pointer, reflect.Array, reflect.Map:
+		p.elem = b.plan(t.Elem())
+	case reflect.Slice:
+		p.elem = b.plan(t.Elem())
+		p.bytes = t.Elem().Kind() == reflect.Uint8 && p.elem.op == treeByKind
+	case reflect.Struct:
+		b.structure(p, t)
+	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
+		p.needed = true // encoding/json would give up all that it lies in
+	}
+	return p
+}
+
+// methodOf reports whether a method for JSON or text writes values of t, and if it is
+// one of their address.
+func methodOf(t reflect.Type) (op treeOp, byAddr bool) {
+	if t.Implements(jsonType) || t.Implements(textType) {
+		return treeMethod, false
+	}
+	if p := reflect.PointerTo(t); t.Kind() != reflect.Pointer && (p.Implements(jsonType) || p.Implements(textType)) {
+		return treeMethod, true
+	}
+	return treeByKind, false
+}
+
+// structure finds the fields of t by the rules of encoding/json: those of embedded
+// structs count as t's own.
+func (b treePlanner) structure(p *treePlan, t reflect.Type) {
+	var all []treeField
+	b.collect(t, nil, map[reflect.Type]bool{}, &all)
+	for _, i := range jsonfield.Visible(all, (*treeField).jsonName) {
+		f := &all[i]
+		f.key = jsontext.Key(f.name)
+		f.plan = b.plan(t.FieldByIndex(f.index).Type)
+		p.fields = append(p.fields, *f)
+	}
+}
+
+func (b treePlanner) collect(t reflect.Type, index []int, within map[reflect.Type]bool, all *[]treeField) {
+	if within[t] {
+		return // a struct embedded in itself adds nothing
+	}
+	within[t] = true
+	defer delete(within, t)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		ft := f.Type
+		if f.Anonymous {
+			if ft.Kind() == reflect.Pointer {
+				ft = ft.Elem()
+			}
+			if !f.IsExported() && ft.Kind() != reflect.Struct {
+				continue
+			}
+		} else if !f.IsExported() {
+			continue
+		}
+		tag := f.Tag.Get("json")
+		if tag == "-" {
+			continue
+		}
+		name, options, _ := strings.Cut(tag, ",")
+		if !jsonfield.ValidName(name) {
+			name = ""
+		}
+		path := append(slices.Clone(index), i)
+		if name == "" && f.Anonymous && ft.Kind() == reflect.Struct {
+			b.collect(ft, path, within, all)
+			continue
+		}
+		field := treeField{name: name, index: path, tagged: name != ""}
+		if name == "" {
+			field.name = f.Name
+		}
+		for o := range strings.SplitSeq(options, ",") {
+			switch o {
+			case "omitempty":
+				field.omitEmpty = true
+			case "omitzero":
+				field.omitZero = true
+			case "string":
+				if ft = f.Type; ft.Name() == "" && ft.Kind() == reflect.Pointer {
+					ft = ft.Elem()
+				}
+				op, _ := methodOf(ft)
+				switch k := ft.Kind(); {
+				case op == treeMethod || ft.Implements(errorIface):
+				case k == reflect.String && ft != numberType:
+					field.quoteString = true
+				case k >= reflect.Bool && k <= reflect.Float64, k == reflect.String:
+					field.quote = true
+				}
+			}
+		}
+		*all = append(*all, field)
+	}
+}

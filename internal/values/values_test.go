@@ -1,0 +1,227 @@
+package values
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+type (
+	someUUID  [16]byte
+	otherGuid [16]byte
+	silent    [16]byte // has no text
+	digest    [16]byte // has one, and is no UUID
+)
+
+func (u someUUID) String() string { return "its own" }
+
+func (u otherGuid) MarshalText() ([]byte, error) { return []byte("its own"), nil }
+
+func (d digest) String() string { return "digest" }
+
+func TestIsUUID(t *testing.T) {
+	for range 2 { // the second time the answer is known
+		for _, x := range []any{someUUID{1}, otherGuid{1}} {
+			if !isUUID(x) {
+				t.Errorf("%T is none", x)
+			}
+			if got := string(appendUUID([]byte("x"), x)); got != "x01000000-0000-0000-0000-000000000000" {
+				t.Errorf("%T: %s", x, got)
+			}
+		}
+		for _, x := range []any{nil, silent{}, digest{}, 1, "uuid", [16]byte{}, []byte{1}, &someUUID{}, time.Time{}} {
+			if isUUID(x) {
+				t.Errorf("%T is one", x)
+			}
+		}
+	}
+	u := someUUID{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 0xfe, 0xff}
+	if got := string(appendUUID(nil, u)); got != "00010203-0405-0607-0809-0a0b0c0dfeff" {
+		t.Error(got)
+	}
+}
+
+// texts are what strings and keys of tests are drawn from.
+var drawn = []string{"", "a", "key", "purchase", "a longer text without anything", "quote\"", `back\slash`, "tab\t", "\x00\x7f", "é", "🙂", "\xff", "\u2028", "line\nline",
+	strings.Repeat("x", 31), strings.Repeat("x", 32), strings.Repeat("y", 33), strings.Repeat("z", 100) + "\"", "sixteen bytes...", "seventeen bytes.."}
+
+func randomAttr(rng *rand.Rand) slog.Attr {
+	key := drawn[rng.IntN(len(drawn))]
+	switch rng.IntN(9) {
+	case 0:
+		return slog.Int64(key, rng.Int64()-rng.Int64())
+	case 1:
+		return slog.Uint64(key, rng.Uint64()>>rng.IntN(64))
+	case 2:
+		return slog.Bool(key, rng.IntN(2) == 0)
+	case 3:
+		return slog.Float64(key, []float64{0, 1.5, math.NaN(), math.Inf(1), 1e300, -0.1}[rng.IntN(6)])
+	case 4:
+		return slog.Duration(key, time.Duration(rng.Int64()))
+	case 5:
+		return slog.Time(key, time.Unix(rng.Int64N(1<<32), rng.Int64N(1e9)))
+	case 6:
+		return slog.Any(key, []any{someUUID{byte(rng.Uint32())}, []string{"a\"b"}, map[string]int{"q\"": 1}, digest{}, json.RawMessage("{\n\"a\": 1}")}[rng.IntN(5)])
+	}
+	return slog.String(key, drawn[rng.IntN(len(drawn))])
+}
+
+// TestAppendMembers: members come out as one by one, and nested as if the whole
+// were escaped afterwards.
+func TestAppendMembers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	v := NewValues(Style{Duration: DurationText})
+	for range 3000 {
+		attrs := make([]slog.Attr, rng.IntN(5))
+		want, r := []byte("{"), new(Cache)
+		for i := range attrs {
+			attrs[i] = randomAttr(rng)
+			want = v.AppendMember(want, r, attrs[i].Key, attrs[i].Value)
+		}
+		for _, nested := range []bool{false, true} {
+			dst := append(make([]byte, 0, rng.IntN(200)+1), '{')
+			for rest := attrs; len(rest) > 0; {
+				var n int
+				if dst, n = v.AppendMembers(dst, rest, nested); n < len(rest) {
+					start := len(dst)
+					dst = v.AppendMember(dst, r, rest[n].Key, rest[n].Value)
+					if nested {
+						dst = jsontext.EscapeTail(dst, start)
+					}
+					n++
+				}
+				rest = rest[n:]
+			}
+			if nested {
+				var inner string
+				if err := json.Unmarshal([]byte(`"`+string(dst)+`"`), &inner); err != nil {
+					t.Fatalf("%v: %s", err, dst)
+				}
+				dst = []byte(inner)
+			}
+			if !bytes.Equal(dst, want) || !json.Valid(append(dst, '}')) {
+				t.Fatalf("nested %v: got\n%s want\n%s", nested, dst, want)
+			}
+		}
+	}
+}
+
+func TestEscapeTail(t *testing.T) {
+	for _, s := range drawn {
+		s = strings.ToValidUTF8(s, "?")
+		for _, room := range []int{0, 4, 1000} {
+			dst := append(make([]byte, 0, room), `a"b`...)
+			got := string(jsontext.EscapeTail(append(dst, s...), 3))
+			if want := `a"b` + string(jsontext.AppendEscaped(nil, s)); got != want {
+				t.Errorf("%q: got %s, want %s", s, got, want)
+			}
+			got = string(jsontext.AppendEscapedNested(dst, s))
+			if want := `a"b` + string(jsontext.AppendEscaped(nil, string(jsontext.AppendEscaped(nil, s)))); got != want {
+				t.Errorf("%q nested: got %s, want %s", s, got, want)
+			}
+		}
+	}
+}
+
+func TestAppendMembersAllocatesNothing(t *testing.T) {
+	v := NewValues(Style{})
+	attrs := []slog.Attr{slog.Int("n", 1), slog.String("s", "text"), slog.Float64("f", 1.5), slog.Any("id", someUUID{1}), slog.Bool("b", true), slog.Uint64("u", 1)}
+	dst := make([]byte, 0, 4096)
+	for _, nested := range []bool{false, true} {
+		if n := testing.AllocsPerRun(100, func() { v.AppendMembers(append(dst, '{'), attrs, nested) }); n != 0 {
+			t.Errorf("nested %v: %v allocations", nested, n)
+		}
+	}
+}
+
+func ExampleValues_AppendMembers() {
+	v := NewValues(Style{})
+	dst, n := v.AppendMembers([]byte("{"), []slog.Attr{slog.Int("n", 1), slog.String("s", "x"), slog.Group("g", slog.Int("m", 2))}, false)
+	fmt.Println(string(dst), n)
+	// Output: {"n":1,"s":"x" 2
+}
+
+func TestAppendUnixNano(t *testing.T) {
+	for _, ns := range []int64{-1, 0, 1, 999_999_999, 1e18 - 1, 1e18, 1763651094123456789, 1700000000000000000, 1699999999999999999, math.MaxInt64, math.MinInt64} {
+		want := fmt.Sprint(max(ns, 0))
+		if got := string(jsontext.AppendUnixNano([]byte{}, ns)); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// TestWrittenFrame: two program counters in one place of the cache are not mixed up.
+func TestWrittenFrame(t *testing.T) {
+	var pcs [1]uintptr
+	runtime.Callers(1, pcs[:])
+	slot := func(pc uintptr) uintptr { return (pc ^ pc>>9) % uintptr(len(writtenFrames)) }
+	other := pcs[0] + 1<<12
+	for slot(other) != slot(pcs[0]) {
+		other++
+	}
+	for range 2 {
+		if got := writtenFrame(pcs[0], 0); !strings.Contains(got, "TestWrittenFrame ") || !strings.HasPrefix(got, `,"Source":"values/values_test.go:`) {
+			t.Error(got)
+		}
+		if got := writtenFrame(other, 1); strings.Contains(got, "TestWrittenFrame ") {
+			t.Error(got)
+		}
+	}
+}
+
+type askedError struct{ n *int }
+
+func (e askedError) Error() string { *e.n++; return "text" }
+
+func TestKnownError(t *testing.T) {
+	n := 0
+	k := Know(askedError{&n})
+	v := NewValues(Style{})
+	line := v.AppendError([]byte("{"), "err", &k)
+	text := v.AppendText(nil, nil, slog.AnyValue(&k))
+	if n != 1 || string(line) != `{"err":{"Type":"values.askedError","Message":"text"}` || string(text) != "text" {
+		t.Errorf("asked %d times: %s %s", n, line, text)
+	}
+}
+
+// TestValuesTree: in lists and maps of any type each value is what it is by itself.
+func TestValuesTree(t *testing.T) {
+	v := NewValues(Style{Duration: DurationText})
+	cyclic := map[string]any{}
+	cyclic["self"] = cyclic
+	deep := any("x")
+	for range 100 {
+		deep = []any{deep}
+	}
+	for _, tt := range []struct {
+		v    any
+		want string
+	}{
+		{[]any{time.Second, errors.New("e\""), nil, math.NaN(), "s", 1, map[string]any{"b": time.Minute, "a": []any{}}}, `["1s","e\"",null,"NaN","s",1,{"a":[],"b":"1m0s"}]`},
+		{map[string]error{"b": errors.New("m"), "a": nil}, `{"a":null,"b":"m"}`},
+		{map[string]time.Duration{"x\"": 1}, `{"x\"":"1ns"}`},
+		{[]any(nil), `null`}, {map[string]any(nil), `null`},
+		{[]any{[]any(nil), []any{[]time.Duration{1}}}, `[null,[["1ns"]]]`},
+		{deep, strings.Repeat("[", 100) + `"x"` + strings.Repeat("]", 100)},
+	} {
+		if got := string(v.AppendMember([]byte{'{'}, nil, "k", slog.AnyValue(tt.v))); got != `{"k":`+tt.want {
+			t.Errorf("%v: got %s, want %s", tt.v, got, tt.want)
+		}
+		if got := string(v.AppendText(nil, nil, slog.AnyValue(tt.v))); got != tt.want {
+			t.Errorf("%v: text %s, want %s", tt.v, got, tt.want)
+		}
+	}
+	if got := string(v.AppendText(nil, nil, slog.AnyValue(cyclic))); !strings.Contains(got, "!ERROR") {
+		t.Errorf("got %.100s", got)
+	}
+}

@@ -1,0 +1,74 @@
+package loki
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The two parts of the package, and what both may use: all other files but those that
+// put the parts together.
+var (
+	lineFiles = []string{"encoder.go", "pick.go", "settle.go", "body.go", "logfmt.go", "codec.go"}
+	pushFiles = []string{"push.go", "flow.go", "request.go", "reply.go", "fault.go", "pace.go", "move.go", "http.go"}
+	joining   = []string{"pusher.go", "send.go", "dryrun.go", "sink.go", "handler.go", "doc.go"}
+	common    = []string{"config.go", "json.go", "label.go", "nudge.go", "reason.go", "stream.go", "tenant.go", "wire.go"}
+)
+
+// TestLineAndPushApart: what makes entries of records and what pushes entries know
+// nothing of each other, and what both use knows neither.
+func TestLineAndPushApart(t *testing.T) {
+	names, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := map[string]string{} // file -> part
+	for part, files := range map[string][]string{"line": lineFiles, "push": pushFiles, "joining": joining, "common": common} {
+		for _, f := range files {
+			of[f] = part
+		}
+	}
+	declared := map[string]string{} // name -> part
+	parsed := map[string]*ast.File{}
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		if of[name] == "" {
+			t.Errorf("%s belongs to no part", name)
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed[name] = f
+		for n := range f.Scope.Objects {
+			declared[n] = of[name]
+		}
+	}
+	for name, f := range parsed {
+		part := of[name]
+		if part == "joining" {
+			continue
+		}
+		for _, id := range f.Unresolved {
+			if other := declared[id.Name]; other != "" && other != part && other != "common" {
+				t.Errorf("%s (%s) uses %s (%s)", name, part, id.Name, other)
+			}
+		}
+		for _, d := range f.Decls { // methods of a type of another part
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv != nil {
+				recv := fn.Recv.List[0].Type
+				if p, ok := recv.(*ast.StarExpr); ok {
+					recv = p.X
+				}
+				if id, ok := recv.(*ast.Ident); ok && declared[id.Name] != part {
+					t.Errorf("%s (%s) has a method of %s (%s)", name, part, id.Name, declared[id.Name])
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package loki
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// newHTTP makes the client of those who bring none. It follows no redirects,
+// which would turn a push into a GET.
+func newHTTP(c *Config) (*http.Client, error) {
+	t := &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		MaxIdleConns:          c.Concurrency,
+		MaxIdleConnsPerHost:   c.Concurrency,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ResponseHeaderTimeout: c.Timeout,
+		ForceAttemptHTTP2:     true,
+		DisableCompression:    true,
+	}
+	if c.NoProxy {
+		t.Proxy = nil
+	}
+	if c.UnixSocket != "" {
+		t.Proxy = nil
+		path := c.UnixSocket
+		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		}
+	}
+	if c.TLS != (TLS{}) {
+		conf, err := tlsConfig(&c.TLS)
+		if err != nil {
+			return nil, err
+		}
+		t.TLSClientConfig = conf
+	}
+	return &http.Client{
+		Transport:     t,
+		CheckRedirect: noRedirect,
+	}, nil
+}
+
+// noRedirect makes a redirect the answer. To follow one would turn a push into a
+// GET, and what answers that is not Loki.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+func tlsConfig(t *TLS) (*tls.Config, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("loki: cannot read tls.ca_file: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("loki: cannot use tls.ca_file %s: there is no PEM certificate in it", t.CAFile)
+		}
+	}
+	if t.CertFile != "" {
+		// Read again for each connection, so that a renewed certificate is used.
+		load := func() (*tls.Certificate, error) {
+			cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+			if err != nil {
+				return nil, fmt.Errorf("loki: cannot use tls.cert_file and key_file: %w", err)
+			}
+			return &cert, nil
+		}
+		if _, err := load(); err != nil {
+			return nil, err
+		}
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
+	}
+	return conf, nil
+}
+
+// tokenEvery is how often the file of the bearer token is looked at.
+const tokenEvery = 10 * time.Second
+
+// headers are the headers of requests, one set for each tenant. They are shared by
+// requests, which do not change them.
+type headers struct {
+	c     *Config
+	base  http.Header
+	token atomic.Pointer[string] // from the file
+
+	mu       sync.Mutex
+	byTenant map[tenantWire]http.Header
+	looked   time.Time
+	modified time.Time
+}
+
+// tenantWire is what the headers of a request depend on.
+type tenantWire struct {
+	tenant string
+	wire   Wire
+}
+
+func (h *headers) init(c *Config) error {
+	h.c = c
+	h.base = http.Header{
+		"User-Agent": {"forebay"},
+		// With this key and no value the transport takes a push for one that may
+		// be sent again on a new connection, and sends no header.
+		"Idempotency-Key": {},
+	}
+	for name, value := range c.Headers {
+		h.base.Set(name, value)
+	}
+	switch {
+	case c.BearerToken != "":
+		h.base.Set("Authorization", "Bearer "+c.BearerToken)
+	case c.Username != "" || c.Password != "":
+		h.base.Set("Authorization", "Basic "+basic(c.Username, c.Password))
+	case c.BearerTokenFile != "":
+		if err := h.readToken(time.Now(), true); err != nil {
+			return err
+		}
+	}
+	h.byTenant = map[tenantWire]http.Header{}
+	return nil
+}
+
+// basic returns the credentials of basic authentication as they are sent, "" if
+// there are none.
+func basic(user, password string) string {
+	if user == "" && password == "" {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
+}
+
+// readToken reads the file of the bearer token if it has changed, or anyway.
+func (h *headers) readToken(now time.Time, anyway bool) error {
+	h.looked = now
+	st, err := os.Stat(h.c.BearerTokenFile)
+	if err == nil && !anyway && st.ModTime().Equal(h.modified) {
+		return nil
+	}
+	token, err := readToken(h.c.BearerTokenFile)
+	if err != nil {
+		return err
+	}
+	if st != nil {
+		h.modified = st.ModTime()
+	}
+	if t := h.token.Load(); t != nil && *t == token {
+		return nil
+	}
+	h.token.Store(&token)
+	h.base.Set("Authorization", "Bearer "+token)
+	return nil
+}
+
+// get returns the headers for a tenant, "" being that of the Config, and a form of
+// requests.
+func (h *headers) get(tenant string, w Wire) http.Header {
+	if tenant == "" {
+		tenant = h.c.Tenant
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := time.Now(); h.c.BearerTokenFile != "" && now.Sub(h.looked) > tokenEvery {
+		h.renew(now, false)
+	}
+	if have, ok := h.byTenant[tenantWire{tenant, w}]; ok {
+		return have
+	}
+	n := maps.Clone(h.base)
+	switch w {
+	case Protobuf:
+		n["Content-Type"] = []string{"application/x-protobuf"}
+	case JSONGzip:
+		n["Content-Encoding"] = []string{"gzip"}
+		fallthrough
+	case JSON:
+		n["Content-Type"] = []string{"application/json"}
+	}
+	if tenant != "" {
+		n["X-Scope-Orgid"] = []string{tenant}
+	}
+	if len(h.byTenant) < maxTenants {
+		h.byTenant[tenantWire{tenant, w}] = n
+	}
+	return n
+}
+
+// renew looks for a new token. While the file cannot be read the old one counts.
+func (h *headers) renew(now time.Time, anyway bool) {
+	before := h.token.Load()
+	h.base = maps.Clone(h.base) // requests under way may read the old ones
+	if h.readToken(now, anyway) == nil && h.token.Load() != before {
+		clear(h.byTenant)
+	}
+}
+
+// renewed reads the file of the token after a request with these headers was
+// answered with 401, and reports whether there is another one.
+func (h *headers) renewed(used http.Header) bool {
+	if h.c.BearerTokenFile == "" {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.renew(time.Now(), true)
+	return h.base.Get("Authorization") != used.Get("Authorization")
+}
+
+// maxTenants is for how many tenants headers are kept.
+const maxTenants = 1024

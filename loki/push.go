@@ -1,0 +1,448 @@
+package loki
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/golang/snappy"
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// A client pushes entries and reads the answers. It starts no goroutine except those
+// of a Send, which end with it.
+type client struct {
+	c       *Config
+	streams *registry
+	noticed *noticed
+	http    *http.Client
+	own     bool // http is of our making
+	headers headers
+	secrets []string
+	pushes  chan *push // one, kept for reuse
+	bufs    bufStack
+	moves   moves
+
+	requests, failed, splits, wireBytes, bodyBytes atomic.Uint64
+	unreachable                                    atomic.Bool
+	lastErr                                        atomic.Pointer[string]
+}
+
+// newClient returns a client. The error is about files that c names.
+func newClient(c *Config, streams *registry, n *noticed) (*client, error) {
+	s := &client{c: c, streams: streams, noticed: n, pushes: make(chan *push, 1)}
+	if c.Client != nil {
+		own := *c.Client
+		own.CheckRedirect = noRedirect
+		s.http = &own
+	} else {
+		var err error
+		if s.http, err = newHTTP(c); err != nil {
+			return nil, err
+		}
+		s.own = true
+	}
+	if err := s.headers.init(c); err != nil {
+		return nil, err
+	}
+	for _, secret := range []string{c.Password, c.BearerToken, basic(c.Username, c.Password)} {
+		if secret != "" {
+			s.secrets = append(s.secrets, secret)
+		}
+	}
+	for _, value := range c.Headers {
+		if len(value) >= 4 {
+			s.secrets = append(s.secrets, value)
+		}
+	}
+	if query := c.endpoint.RawQuery; len(query) >= 4 { // what a proxy asks for
+		s.secrets = append(s.secrets, query)
+		for _, values := range c.endpoint.Query() {
+			for _, value := range values {
+				if len(value) >= 4 {
+					s.secrets = append(s.secrets, value)
+				}
+			}
+		}
+	}
+	if err := s.reserve(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// reserve makes the memory for one batch of the usual size, so that sending
+// allocates next to nothing from the first record on.
+func (s *client) reserve() (err error) {
+	usual := min(s.c.BatchBytes, s.c.MaxRequestBytes)
+	usual += usual/16 + 8<<10 // the last record of a batch exceeds it
+	if s.bufs.pool, err = newPool(usual, s.c.MaxRequestBytes, s.c.Concurrency); err != nil {
+		return fmt.Errorf("loki: %w", err)
+	}
+	b := &requestBuf{in: make([]byte, 4<<10)}
+	b.own[0] = make([]byte, usual)
+	switch s.c.Wire {
+	case Protobuf:
+		b.own[1] = make([]byte, snappy.MaxEncodedLen(usual))
+		b.spans = make([][]byte, 0, 64)
+		b.heads = make([]byte, 0, 1<<10)
+	case JSONGzip:
+		b.own[1] = make([]byte, gzipBound(usual))
+		b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed)
+		b.zip.Write(b.own[0][:1]) // it makes its tables now
+		b.out = nil
+	}
+	s.bufs.put(b)
+	const short = 128 // bytes of a short record
+	n := s.c.BatchBytes/short + 64
+	p := newPush()
+	p.recs, p.fates, p.order = make([]rec, 0, n), make([]fate, 0, n), make([]int32, 0, n)
+	p.groups = make([]group, 0, 16)
+	s.pushes <- p
+	return nil
+}
+
+// redact takes what is secret out of a text that came from outside.
+func (s *client) redact(text string) string {
+	for _, secret := range s.secrets {
+		text = strings.ReplaceAll(text, secret, "[secret]")
+	}
+	if t := s.headers.token.Load(); t != nil && *t != "" {
+		text = strings.ReplaceAll(text, *t, "[secret]")
+	}
+	return text
+}
+
+// close ends connections of our own that are idle.
+func (s *client) close() {
+	if s.own {
+		s.http.CloseIdleConnections()
+	}
+}
+
+// A session is the use of a client by an outlet.
+type session struct {
+	*client
+	life deliver.Life
+}
+
+// Send pushes b and answers: per stream one request, up to Config.Concurrency of them
+// at a time, streams in the order of their first records and the records of each by
+// their time, those of one time in the order they came. Nothing is sent twice. Behind
+// a record that stays open, later ones of its stream stay open and are not sent.
+//
+// If the session's time is over while a request has no answer, b gets none either:
+// nobody knows whether Loki has it.
+func (s *session) Send(b *batch.Batch) error {
+	ctx := s.life.Context()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if o, known := s.send(ctx, b); known {
+		s.life.Answer(b, o)
+	}
+	return nil
+}
+
+// Close ends idle connections. No request is under way: Send has returned.
+func (s *session) Close() { s.close() }
+
+// fate is what became of one record of a Send.
+type fate uint8
+
+const (
+	open    fate = iota // not settled: may be sent again
+	stored              // Loki has it
+	refused             // it will never be taken
+)
+
+// rec is one record of a Send.
+type rec struct {
+	data  []byte // belongs to the batch
+	time  int64
+	line  int32
+	group int32
+	next  bool // data lies right behind that of the record before, in one piece of memory
+}
+
+// A group is the records of one stream in one Send.
+type group struct {
+	st    *stream
+	level int // of its first record
+	order []int32
+	bytes int
+	stop  answer // why the others are open; taken: none is
+}
+
+// A push is the state of one Send.
+type push struct {
+	form    form
+	recs    []rec
+	fates   []fate
+	groups  []group
+	order   []int32 // what the groups' orders are made of
+	groupOf map[uint32]int32
+
+	mu    sync.Mutex
+	why   error               // of the first record refused
+	moved map[int32]recordKey // records that go to another stream
+}
+
+func newPush() *push { return &push{groupOf: map[uint32]int32{}} }
+
+// getPush returns an empty push for release.
+func (s *client) getPush() *push {
+	select {
+	case p := <-s.pushes:
+		return p
+	default:
+		return newPush()
+	}
+}
+
+func (s *client) release(p *push) {
+	if cap(p.recs) > 1<<16 {
+		return
+	}
+	clear(p.recs)
+	clear(p.groups)
+	p.recs, p.fates, p.groups, p.order, p.why = p.recs[:0], p.fates[:0], p.groups[:0], p.order[:0], nil
+	clear(p.moved)
+	select {
+	case s.pushes <- p:
+	default:
+	}
+}
+
+// send pushes b and returns what became of it, if that is known.
+func (s *client) send(ctx context.Context, b *batch.Batch) (o batch.Outcome, known bool) {
+	f, err := formOfBatch(b)
+	if err != nil {
+		return batch.FailedOutcome(batch.Fatal(err)), true
+	}
+	p := s.getPush()
+	defer s.release(p)
+	p.form = f
+	s.gather(p, b)
+	if s.c.Pack {
+		s.sendPacked(ctx, p)
+	} else {
+		s.sendGroups(ctx, p)
+	}
+	return s.outcome(ctx, p)
+}
+
+// formOfBatch returns the form of the entries of b.
+func formOfBatch(b *batch.Batch) (form, error) {
+	contentType := ""
+	if b.Codec != nil {
+		contentType = b.Codec.ContentType()
+	}
+	if f, ok := formNamed(contentType); ok {
+		return f, nil
+	}
+	return 0, fmt.Errorf("loki: cannot send: records are of type %q, this destination takes %s and %s; use its encoder and codec",
+		contentType, ContentTypeProtobuf, ContentTypeJSON)
+}
+
+// gather sorts the records of b by stream and time and finds those that will not
+// be taken.
+func (s *client) gather(p *push, b *batch.Batch) {
+	now := time.Now().UnixNano()
+	clear(p.groupOf)
+	p.fates = slices.Grow(p.fates, b.Len())[:b.Len()]
+	clear(p.fates)
+	p.recs = slices.Grow(p.recs, b.Len())
+	var st *stream // of the record before
+	last, g := uint32(0), int32(-1)
+	for i := range b.Runs {
+		run := &b.Runs[i]
+		for k := range run.Len() {
+			slot := run.Slot(k)
+			r := rec{data: run.Record(k), time: slot.Time, group: -1, next: k > 0}
+			if st == nil || slot.Stream != last {
+				st, last, g = s.streams.get(slot.Stream), slot.Stream, -1
+			}
+			line, why, err := s.inspect(p.form, &r, st, now)
+			if err != nil {
+				n := int32(len(p.recs))
+				p.recs = append(p.recs, r)
+				s.refuse(p, n, why, err)
+				continue
+			}
+			if g < 0 {
+				var ok bool
+				if g, ok = p.groupOf[last]; !ok {
+					g = int32(len(p.groups))
+					p.groups = append(p.groups, group{st: st, level: levelIndex(slot.Meta().Level)})
+					p.groupOf[last] = g
+				}
+			}
+			r.line, r.group = int32(line), g
+			p.groups[g].bytes++ // a count, until there is an order
+			p.recs = append(p.recs, r)
+		}
+	}
+	p.order = slices.Grow(p.order, len(p.recs))[:len(p.recs)]
+	at := 0
+	for i := range p.groups {
+		g := &p.groups[i]
+		n := g.bytes
+		g.order, g.bytes = p.order[at:at:at+n], 0
+		at += n
+	}
+	for i := range p.recs {
+		r := &p.recs[i]
+		if r.group < 0 {
+			continue
+		}
+		g := &p.groups[r.group]
+		g.order = append(g.order, int32(i))
+		g.bytes += len(r.data)
+	}
+	for i := range p.groups {
+		p.sort(p.groups[i].order)
+	}
+}
+
+// sort orders records by time, and those of one time by their order in the batch.
+func (p *push) sort(order []int32) {
+	for i := 1; i < len(order); i++ {
+		if p.recs[order[i]].time < p.recs[order[i-1]].time {
+			slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(p.recs[a].time, p.recs[b].time) })
+			return
+		}
+	}
+}
+
+// inspect returns the length of the line, or why the record will not be taken.
+func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why Reason, err error) {
+	c := s.c
+	line, ok := f.check(r.data, c.MaxLine)
+	switch {
+	case !ok:
+		return 0, Malformed, malformed(r.data)
+	case st == nil || st.broken:
+		return 0, Malformed, errors.New("loki: cannot send a record: its stream is unknown; write with the encoder of its destination")
+	case line > c.MaxLine:
+		return 0, LineTooLong, fmt.Errorf("loki: cannot send a line of %d bytes: max_line is %d", line, c.MaxLine)
+	case c.MaxAge >= 0 && r.time < now-int64(c.MaxAge):
+		return 0, TooOld, fmt.Errorf("loki: cannot send a record of %s: it is older than max_age (%v)", stamp(r.time), c.MaxAge)
+	case c.MaxFuture >= 0 && r.time > now+int64(c.MaxFuture):
+		return 0, TooNew, fmt.Errorf("loki: cannot send a record of %s: it is further in the future than max_future (%v)", stamp(r.time), c.MaxFuture)
+	}
+	return line, 0, nil
+}
+
+func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }
+
+// refuse notes that a record will not be taken.
+func (s *client) refuse(p *push, i int32, why Reason, err error) {
+	s.noticed.note(why)
+	p.fates[i] = refused
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.why == nil {
+		p.why = err
+	}
+	s.forget(p, i)
+}
+
+// store notes that records are stored.
+func (s *client) store(p *push, order []int32) {
+	for _, i := range order {
+		p.fates[i] = stored
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.moved) > 0 {
+		for _, i := range order {
+			s.forget(p, i)
+		}
+	}
+}
+
+// outcome returns what became of the records of p. It is not known if the session was
+// given up before every request was answered.
+func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known bool) {
+	var n [3]int
+	for _, f := range p.fates {
+		n[f]++
+	}
+	if n[refused] > 0 {
+		o.Refused, o.Refusal = batch.Of(p.indexes(refused)...), p.why
+	}
+	if n[open] == 0 {
+		return o, true
+	}
+	o.Open = batch.All()
+	if n[open] < len(p.fates) {
+		o.Open = batch.Of(p.indexes(open)...)
+	}
+	gravest := math.MaxInt
+	for i := range p.groups {
+		g := &p.groups[i]
+		if g.stop.verdict == taken {
+			continue
+		}
+		if g.stop.verdict == unanswered && ctx.Err() != nil {
+			return o, false
+		}
+		a := s.advise(g)
+		rank := slices.Index(ranks[:], a)
+		if rank < gravest {
+			gravest, o.Advice, o.Why, o.After = rank, a, g.stop.err, 0
+		}
+		if rank == gravest {
+			o.After = max(o.After, g.stop.after)
+		}
+	}
+	return o, true
+}
+
+// ranks are the pieces of advice in order: the first one that some stream of a batch
+// asks for is followed for all its open records. Whatever asked for another asks again.
+// So records are cut into pieces or held only once nothing else is wrong.
+var ranks = [...]batch.Advice{batch.Again, batch.Smaller, batch.Search, batch.Hold, batch.HoldStreams}
+
+// advise says how the open records of a group are to be sent again.
+func (s *client) advise(g *group) batch.Advice {
+	switch g.stop.verdict {
+	case tooLarge:
+		return batch.Smaller
+	case requestRefused:
+		return batch.Search
+	case hold:
+		return batch.Hold
+	case tooManyStreams:
+		return batch.HoldStreams
+	case denied:
+		if s.streams.onlyTenant(g.st.owner, time.Now()) {
+			return batch.HoldStreams
+		}
+		return batch.Hold
+	}
+	return batch.Again
+}
+
+// indexes returns the records with a fate.
+func (p *push) indexes(of fate) []int {
+	var out []int
+	for i, f := range p.fates {
+		if f == of {
+			out = append(out, i)
+		}
+	}
+	return out
+}

@@ -1,0 +1,143 @@
+package netsink
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// A Destination is a [deliver.Destination] over a stream socket: see the package
+// comment. Put an outlet in front of it with [deliver.New].
+type Destination struct {
+	t       target
+	o       Options
+	ownDial bool // Options.Dial is the caller's
+
+	connects, lost atomic.Uint64
+
+	mu       sync.Mutex // leaf; guards the rest
+	last     *session   // nil: none, or closed
+	closeErr error      // of the last session that was closed
+}
+
+// New returns a Destination such as "tcp://localhost:5170" or
+// "syslog+tcp://localhost:514?facility=local0&app=shop". o may be nil.
+func New(destination string, o *Options) (*Destination, error) {
+	t, err := parse(destination)
+	if err == nil && len(t.query) > 0 && !t.syslog {
+		err = errors.New("only syslog destinations take parameters")
+	}
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	if err == nil {
+		err = r.Syslog.override(t.query)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("netsink: cannot read the destination: %w", err)
+	}
+	d := &Destination{t: t, ownDial: r.Dial != nil}
+	if d.o, err = r.resolve(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// String returns the destination without its parameters.
+func (d *Destination) String() string { return d.t.String() }
+
+// Traits says that one batch is under way at a time. As lines only text can be sent, as
+// syslog messages any form: see [Syslog].
+func (d *Destination) Traits() deliver.Traits {
+	return deliver.Traits{
+		Accepts: func(contentType string) bool { return d.t.syslog || textualType(contentType) },
+		// A connection that is not ours may hand what it is given to another goroutine.
+		ReadsInSend: !d.ownDial,
+	}
+}
+
+// Stats is a snapshot of a [Destination].
+type Stats struct {
+	Connected bool
+	Connects  uint64 // connections made
+	Lost      uint64 // connections that ended before they were closed
+}
+
+// Stats returns a snapshot.
+func (d *Destination) Stats() Stats {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return Stats{Connected: d.last != nil && d.last.lostTo() == nil, Connects: d.connects.Load(), Lost: d.lost.Load()}
+}
+
+// Open connects.
+func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
+	ctx, cancel := context.WithTimeout(l.Context(), d.o.DialTimeout)
+	defer cancel()
+	conn, err := d.o.Dial(ctx, d.t.network, d.t.address)
+	if err == nil && d.t.tls {
+		return d.openTLS(ctx, l, conn)
+	}
+	if err != nil {
+		return nil, d.cannotConnect(l, err)
+	}
+	return d.begin(l, conn, conn), nil
+}
+
+// openTLS shakes hands over conn.
+func (d *Destination) openTLS(ctx context.Context, l deliver.Life, conn net.Conn) (deliver.Session, error) {
+	cfg := d.o.TLS.Clone()
+	if cfg == nil {
+		cfg = &tls.Config{}
+	}
+	if cfg.ServerName == "" {
+		cfg.ServerName, _, _ = net.SplitHostPort(d.t.address)
+	}
+	secure := tls.Client(conn, cfg)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = conn.Close()
+		return nil, followTLS(d.cannotConnect(l, fmt.Errorf("TLS handshake: %w", err)))
+	}
+	return d.begin(l, secure, conn), nil
+}
+
+// followTLS marks err as one that only a change of configuration mends if it says that
+// one side of TLS does not want the other. With TLS 1.3 the server says so of a
+// client's certificate only after the handshake.
+func followTLS(err error) error {
+	var (
+		certificate *tls.CertificateVerificationError
+		header      tls.RecordHeaderError // no TLS
+		alert       *net.OpError
+	)
+	if errors.As(err, &certificate) || errors.As(err, &header) ||
+		errors.As(err, &alert) && (alert.Op == "remote error" || alert.Op == "local error") {
+		return batch.Fatal(err)
+	}
+	return err
+}
+
+// cannotConnect describes why Open has failed.
+func (d *Destination) cannotConnect(l deliver.Life, err error) error {
+	if ended := context.Cause(l.Context()); ended != nil {
+		err = ended
+	}
+	return fmt.Errorf("netsink: cannot connect to %s: %w", &d.t, err)
+}
+
+// Close returns an error if the last connection broke after its last record was
+// written: some of them may not have arrived. The outlet calls it behind its last
+// session.
+func (d *Destination) Close(context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closeErr
+}

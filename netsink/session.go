@@ -1,0 +1,248 @@
+package netsink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// A session is one connection. Its reader is the goroutine that notices the end.
+type session struct {
+	d    *Destination
+	life deliver.Life
+	conn net.Conn
+	raw  net.Conn // below TLS, else conn: it closes without a word
+	stop func() bool
+
+	buf, msg []byte // framed records; one syslog message
+	ends     []int  // where in buf the frames end
+
+	gone    chan struct{} // closed when the reader has ended
+	readErr error         // why, to be read after that
+
+	mu      sync.Mutex // leaf; guards the rest
+	sending bool       // a Send is under way: it tells of the end, behind its answer
+	lost    error      // why the connection ended; nil: it has not
+}
+
+var (
+	errPeerClosed = errors.New("the peer closed the connection")
+	errClosed     = errors.New("the session is closed")
+)
+
+// begin makes a session of a connection.
+func (d *Destination) begin(l deliver.Life, conn, raw net.Conn) *session {
+	s := &session{d: d, life: l, conn: conn, raw: raw, gone: make(chan struct{})}
+	s.stop = context.AfterFunc(l.Context(), func() { _ = conn.SetWriteDeadline(time.Unix(1, 0)) })
+	d.connects.Add(1)
+	d.mu.Lock()
+	d.last = s
+	d.mu.Unlock()
+	go s.read()
+	return s
+}
+
+// read throws away what the peer sends until there is nothing more.
+func (s *session) read() {
+	defer close(s.gone)
+	var buf [512]byte
+	for {
+		if _, err := s.conn.Read(buf[:]); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = errPeerClosed
+			}
+			s.readErr = err
+			if first, sending := s.lose(err); first && !sending {
+				s.life.End(followTLS(s.wrap(err)))
+			}
+			return
+		}
+	}
+}
+
+// lose notes why the connection ended and closes it. It reports whether nothing was
+// noted before, and whether a Send is under way.
+func (s *session) lose(err error) (first, sending bool) {
+	s.mu.Lock()
+	first, sending = s.lost == nil, s.sending
+	if first {
+		s.lost = err
+	}
+	s.mu.Unlock()
+	if first {
+		s.d.lost.Add(1)
+		_ = s.raw.Close()
+	}
+	return first, sending
+}
+
+// lostTo returns why the connection ended, nil if it has not.
+func (s *session) lostTo() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost
+}
+
+// turn notes that a Send begins or ends. It returns why the connection was lost.
+func (s *session) turn(sending bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sending = sending
+	return s.lost
+}
+
+func (s *session) wrap(err error) error { return fmt.Errorf("netsink: %s: %w", &s.d.t, err) }
+
+// Send writes the records of b. Those that the kernel has taken whole are settled,
+// whatever becomes of the connection.
+func (s *session) Send(b *batch.Batch) error {
+	if !s.d.t.syslog && !textual(b.Codec) {
+		s.life.Answer(b, batch.Outcome{Open: batch.All(), Advice: batch.Hold,
+			Why: fmt.Errorf("netsink: %s takes lines of text, not %s", &s.d.t, b.Codec.ContentType())})
+		return nil
+	}
+	if err := s.turn(true); err != nil {
+		s.turn(false)
+		return s.wrap(err)
+	}
+	n, err := s.writeBatch(b)
+	if err != nil {
+		s.lose(err)
+	}
+	lost := s.turn(false) // the reader tells nothing of what was lost before
+	if err == nil {
+		s.life.Answer(b, batch.Outcome{})
+		if lost != nil {
+			s.life.End(followTLS(s.wrap(lost)))
+		}
+		return nil
+	}
+	if ended := context.Cause(s.life.Context()); ended != nil {
+		lost = ended
+	}
+	err = fmt.Errorf("netsink: cannot write to %s: %w", &s.d.t, lost)
+	if n > 0 {
+		s.life.Answer(b, batch.Outcome{Open: batch.From(n), Why: err})
+	}
+	s.life.End(followTLS(err))
+	return nil
+}
+
+// writeBatch returns how many records it has written whole.
+func (s *session) writeBatch(b *batch.Batch) (int, error) {
+	if !s.d.t.syslog && len(b.Runs) == 1 && allEnd(b) {
+		return s.writeRun(&b.Runs[0])
+	}
+	done := 0
+	s.buf, s.ends = s.buf[:0], s.ends[:0]
+	for i, rec := range b.All() {
+		s.frame(b.Codec, &rec)
+		s.ends = append(s.ends, len(s.buf))
+		if len(s.buf) < writeBytes && i < b.Len()-1 {
+			continue
+		}
+		n, err := s.write(s.buf)
+		if err != nil {
+			for _, end := range s.ends {
+				if end <= n {
+					done++
+				}
+			}
+			return done, err
+		}
+		done += len(s.ends)
+		s.buf, s.ends = s.buf[:0], s.ends[:0]
+		if cap(s.buf) > keepBuf {
+			s.buf = nil
+		}
+	}
+	return done, nil
+}
+
+// keepBuf is the ceiling of the buffer kept for reuse.
+const keepBuf = 1 << 20
+
+// writeRun writes records that are lines already, without copying them.
+func (s *session) writeRun(r *batch.Run) (int, error) {
+	done, err := s.write(r.Data())
+	if err == nil {
+		return r.Len(), nil
+	}
+	whole := 0
+	for whole < r.Len() && int(r.Slot(whole).Len) <= done {
+		done -= int(r.Slot(whole).Len)
+		whole++
+	}
+	return whole, err
+}
+
+// write writes all of p, each piece of it in its time. It returns how many bytes the
+// kernel took.
+func (s *session) write(p []byte) (done int, err error) {
+	for done < len(p) {
+		if err := s.conn.SetWriteDeadline(time.Now().Add(s.d.o.WriteTimeout)); err != nil {
+			return done, err
+		}
+		// Looked at after setting the deadline, not to undo the one that ends the session.
+		if err := context.Cause(s.life.Context()); err != nil {
+			return done, err
+		}
+		n, err := s.conn.Write(p[done:min(len(p), done+writeBytes)])
+		done += n
+		if err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// writeBytes is the largest single write. Each has its own deadline, so that a
+// peer that is slow, but not dead, is not given up.
+const writeBytes = 64 << 10
+
+// Close closes the connection. What was written is given the chance to arrive: the
+// sending side is closed first, and Close waits until the peer has closed its own, at
+// most half a second, and only for a moment if there is no more time.
+func (s *session) Close() {
+	s.stop()
+	patience := closeTimeout
+	if errors.Is(context.Cause(s.life.Context()), context.DeadlineExceeded) {
+		patience = hurriedTimeout
+	}
+	s.mu.Lock()
+	lost := s.lost
+	if lost == nil {
+		s.lost = errClosed // from now on the end is no loss
+	}
+	s.mu.Unlock()
+	if lost == nil {
+		enough := time.AfterFunc(patience, func() { _ = s.raw.Close() }) // also for a close_notify of TLS that finds no room
+		if c, ok := s.conn.(interface{ CloseWrite() error }); ok && c.CloseWrite() == nil {
+			<-s.gone
+		}
+		enough.Stop()
+	}
+	_ = s.raw.Close()
+	<-s.gone
+	var err error
+	if lost == nil && !errors.Is(s.readErr, errPeerClosed) && !errors.Is(s.readErr, net.ErrClosed) && !errors.Is(s.readErr, io.ErrClosedPipe) {
+		err = s.wrap(fmt.Errorf("the connection broke before it was closed, the last records may not have arrived: %w", s.readErr))
+	}
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	s.d.last, s.d.closeErr = nil, err
+}
+
+const (
+	// closeTimeout is how long Close waits for the peer.
+	closeTimeout = 500 * time.Millisecond
+	// hurriedTimeout is how long it waits when there is no more time.
+	hurriedTimeout = 20 * time.Millisecond
+)

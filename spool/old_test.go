@@ -1,0 +1,116 @@
+package spool_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// forwardPeer returns a client of a server that takes everything.
+func forwardPeer(t *testing.T) (deliver.Destination, *spool.Options) {
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+		for {
+			m, err := c.Next()
+			if err != nil {
+				return
+			}
+			c.Ack(m.Chunk)
+		}
+	}}
+	t.Cleanup(f.Close)
+	c, err := fluent.NewClient(fluent.Config{Dial: f.Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, &spool.Options{Codec: fluent.CodecFor}
+}
+
+// lokiPeer does the same for Loki and entries of one form of requests.
+func lokiPeer(w loki.Wire) func(t *testing.T) (deliver.Destination, *spool.Options) {
+	return func(t *testing.T) (deliver.Destination, *spool.Options) {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+		t.Cleanup(srv.Close)
+		p, err := loki.NewPusher(loki.Config{URL: srv.URL, MaxAge: -1, Wire: w})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p, &spool.Options{Codec: p.CodecFor}
+	}
+}
+
+// Spools that the first public format wrote, with a batch acknowledged and two pending,
+// are delivered by the drivers of today, record by record as they were.
+func TestSpoolsOfEarlierVersions(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		open func(*testing.T) (deliver.Destination, *spool.Options)
+	}{
+		{"forward", forwardPeer},
+		{"loki-protobuf", lokiPeer(loki.Protobuf)}, {"loki-protobuf", lokiPeer(loki.JSON)},
+		{"loki-json", lokiPeer(loki.JSON)}, {"loki-json", lokiPeer(loki.Protobuf)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "old", c.name))); err != nil {
+				t.Fatal(err)
+			}
+			want, err := os.ReadFile(filepath.Join("testdata", "old", c.name+".want"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			dest, o := c.open(t)
+			traits := dest.Traits()
+			o.Streams, o.Accepts = traits.Dictionary, traits.AcceptsForm
+			s, err := spool.Open(dir, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to := &spelling{to: deliver.AsSink(dest)}
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			if done, err := s.Replay(ctx, to); err != nil || done.Tally != (batch.Tally{}) {
+				t.Error(done, err)
+			}
+			if got := to.text.String(); got != string(want) {
+				t.Errorf("delivered\n%swant\n%s", got, want)
+			}
+			if a := s.Account(); a.Recovered != 16 || a.Delivered != 16 || a.Pending.Total() != 0 {
+				t.Errorf("%s", a)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := to.to.(batch.Closer).Close(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A spelling writes down what it passes on.
+type spelling struct {
+	to    batch.Sink
+	text  bytes.Buffer
+	batch int
+}
+
+func (s *spelling) Send(ctx context.Context, b *batch.Batch) error {
+	s.batch++
+	for _, r := range b.All() {
+		fmt.Fprintf(&s.text, "%d %d %d %s\n", s.batch+1, r.Time, r.Level, b.Codec.AppendJSON(nil, r.Data, r.Meta))
+	}
+	return s.to.Send(ctx, b)
+}

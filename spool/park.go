@@ -1,0 +1,203 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// lane says what settles the batches of a segment, and whether Next hands them out.
+//
+//	inLine ──Open that does not accept the form──▶ parked ⇄ late ──all settled──▶ deleted
+//	                                                 Open
+//
+// The cursor settles segments in line. It passes the others: the name of each of
+// their files says how far that file is settled.
+type lane uint8
+
+const (
+	inLine lane = iota
+	parked      // Options.Accepts refuses the form: not handed out
+	late        // parked by an earlier Open, accepted now: handed out before what follows it
+)
+
+const (
+	parkedSuffix  = ".parked"
+	damagedSuffix = ".damaged" // before parkedSuffix: what follows the batches is damaged
+)
+
+// parkedName returns the name of the file of g, parked, of which everything before from
+// is settled. It also says where g ends: when the segments around it are gone, nothing
+// else does.
+func (g *segment) parkedName(from mark) string {
+	name := fmt.Sprintf("%s.%d-%d.%d-%d", segmentName(g.id), from.seq, from.rec, g.end.seq, g.end.rec)
+	if g.damage != nil {
+		name += damagedSuffix
+	}
+	return name + parkedSuffix
+}
+
+// parseParked reads the name of a parked segment into g.
+func (g *segment) parseParked() bool {
+	rest, ok := strings.CutSuffix(g.name, parkedSuffix)
+	if !ok {
+		return false
+	}
+	if rest, ok = strings.CutSuffix(rest, damagedSuffix); ok {
+		g.damage = &CorruptError{Segment: g.name, Err: errFrame}
+	}
+	at := strings.Index(rest, segmentSuffix+".")
+	if at < 0 {
+		return false
+	}
+	if g.id, ok = segmentID(rest[:at+len(segmentSuffix)]); !ok {
+		return false
+	}
+	var from, end mark
+	_, err := fmt.Sscanf(rest[at+len(segmentSuffix):], ".%d-%d.%d-%d", &from.seq, &from.rec, &end.seq, &end.rec)
+	g.lane, g.from, g.named, g.end = parked, from, from, end
+	return err == nil && g.parkedName(from) == g.name && from.seq <= end.seq && from.rec <= end.rec &&
+		end.seq <= maxNumber && end.rec <= maxNumber
+}
+
+// settled returns the mark up to which the batches of g are settled. acked is that of
+// the line.
+func (g *segment) settled(acked mark) mark {
+	if g.lane == inLine {
+		return acked
+	}
+	return g.from
+}
+
+// noted is settled, as it is on disk.
+func (g *segment) noted(acked mark) mark {
+	if g.lane == inLine {
+		return acked
+	}
+	return g.named
+}
+
+// park decides about the lane of every segment. It renames the files of segments in
+// line that are to be parked, so that the cursor may pass them, and puts the names on
+// stable storage.
+func (s *Spool) park() error {
+	type form struct {
+		contentType string
+		schema      uint32
+	}
+	known := map[form]bool{}
+	accepts := func(g *segment) bool {
+		if s.opt.Accepts == nil {
+			return true
+		}
+		f := form{g.contentType, g.schema}
+		ok, asked := known[f]
+		if !asked {
+			ok = s.opt.Accepts(f.contentType, f.schema)
+			known[f] = ok
+		}
+		return ok
+	}
+	renamed := false
+	end := mark{}
+	for i, g := range s.segs {
+		switch {
+		case g.lane == inLine && !g.empty() && !accepts(g):
+			from := mark{seq: max(g.firstSeq, s.acked.seq), rec: min(max(g.firstRec, s.acked.rec), g.end.rec)}
+			name := g.parkedName(from)
+			if err := s.fs.Rename(s.path(g.name), s.path(name)); err != nil {
+				return fmt.Errorf("cannot park %s: %w", g.name, err)
+			}
+			renamed = true
+			g.lane, g.name, g.from, g.named = parked, name, from, from
+		case g.lane != inLine:
+			// An older version of this program does not see parked files and may have
+			// given their numbers out again. They wait until those batches are gone.
+			overlaps := g.firstSeq < end.seq || i+1 < len(s.segs) && s.segs[i+1].firstSeq < g.end.seq
+			if overlaps || !accepts(g) {
+				g.lane = parked
+			}
+		}
+		if g.end.seq > end.seq {
+			end = g.end
+		}
+	}
+	if renamed {
+		s.touch()
+		return s.fs.SyncDir(s.dir)
+	}
+	return nil
+}
+
+// tellParked reports what is parked, once for each form.
+func (s *Spool) tellParked() {
+	type form struct {
+		contentType string
+		schema      uint32
+	}
+	var order []form
+	records, files := map[form]uint64{}, map[form]int{}
+	for _, g := range s.segs {
+		if g.lane != parked {
+			continue
+		}
+		f := form{g.contentType, g.schema}
+		if files[f] == 0 {
+			order = append(order, f)
+		}
+		files[f]++
+		records[f] += g.pending(g.from)
+	}
+	for _, f := range order {
+		what := "without a type"
+		if f.contentType != "" {
+			what = fmt.Sprintf("of type %q", f.contentType)
+		}
+		if f.schema != 0 {
+			what += fmt.Sprintf(", version %d", f.schema)
+		}
+		s.events.Post(batch.Event{Output: s.opt.Name, Op: "parked", Count: records[f], Err: fmt.Errorf(
+			"spool: %d records %s in %d files of %s stay there, this destination does not take them: open the spool with one that does, or run forebay spool replay",
+			records[f], what, files[f], s.dir)})
+	}
+}
+
+// noteLate puts on disk how far late segments are settled: into their names.
+func (s *Spool) noteLate() (err error) {
+	if len(s.moved) == 0 {
+		return nil
+	}
+	failed := s.moved[:0]
+	for _, g := range s.moved {
+		if e := s.noteName(g); e != nil {
+			failed, err = append(failed, g), errors.Join(err, e)
+		}
+	}
+	clear(s.moved[len(failed):])
+	s.moved = failed
+	return err
+}
+
+func (s *Spool) noteName(g *segment) error {
+	s.mu.Lock()
+	to, from, name := g.from, g.name, g.parkedName(g.from)
+	s.mu.Unlock()
+	if name == from {
+		return nil
+	}
+	err := s.fs.Rename(s.path(from), s.path(name))
+	if err != nil && s.r.seg == g {
+		s.r.close() // some systems rename no open file
+		err = s.fs.Rename(s.path(from), s.path(name))
+	}
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.name, g.named = name, to
+	s.names++
+	return nil
+}
