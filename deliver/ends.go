@@ -79,7 +79,7 @@ func (m *machine) handled(now time.Time, e *entry, err error, dropped batch.Drop
 	if e.place != offered { // the caller has taken it back
 		return
 	}
-	e.place = waiting
+	e.place = e.rest
 	n := e.b.Len()
 	open, refused := handlerLeft(n, err)
 	if len(open) == n {
@@ -296,6 +296,9 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 		if e.trial != nil {
 			consider(e.trial.next)
 		}
+	}
+	if e := m.trials.cur; e != nil {
+		consider(e.trial.next)
 	}
 	return at
 }

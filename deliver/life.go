@@ -73,6 +73,12 @@ func (l *life) Context() context.Context { return l.ctx }
 
 // Answer reports what became of b.
 func (l *life) Answer(b *batch.Batch, o batch.Outcome) {
+	if b == nil {
+		return
+	}
+	if err := o.Check(b.Len()); err != nil {
+		o = batch.Outcome{Open: batch.All(), Why: fmt.Errorf("%w: %w", err, cause(o.Why))}
+	}
 	l.tell(report{kind: reportAnswer, b: b, o: o})
 }
 

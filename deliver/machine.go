@@ -151,6 +151,7 @@ type entry struct {
 	h       *holder
 	b       *batch.Batch
 	place   place
+	rest    place        // where it is when neither the session nor the handler has it: waiting or apart
 	round   uint64       // when it was given to the session
 	out     *batch.Batch // what the session was given, and answers
 	pin     *holder      // whose memory the session may read
@@ -538,7 +539,11 @@ func (m *machine) failedToOpen(now time.Time, err error) {
 
 // refused notes that the session took nothing of e and takes no more.
 func (m *machine) refused(now time.Time, e *entry, err error) {
-	if e.place != sent || m.sess != live && m.sess != leaving {
+	if m.sess != live && m.sess != leaving {
+		return
+	}
+	if e.place != sent { // it was answered before
+		m.sess = leaving
 		return
 	}
 	m.takeBack(e)
@@ -566,15 +571,13 @@ func (m *machine) unsent(e *entry) {
 // takeBack makes e, which the session has, wait again.
 func (m *machine) takeBack(e *entry) {
 	m.under--
-	e.place = waiting
-	if e.trial != nil {
-		e.place = apart
-	}
+	e.place = e.rest
 }
 
 // sessionEnded notes that the session is over. What it has not answered is unsent: it
 // waits again, and may be read until closed.
 func (m *machine) sessionEnded(now time.Time, err error) {
+	m.opened() // it may be over before its Open has returned
 	if m.sess != live && m.sess != leaving {
 		return
 	}
@@ -640,26 +643,23 @@ func (m *machine) closed() {
 // answer notes what the session says of b. What it says of a batch that it does not
 // have, or a second time, counts for nothing.
 func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
+	if !o.Open.Empty() {
+		m.round++ // also if it counts for nothing: the session's goroutine holds back what it has
+	}
 	i := slices.IndexFunc(m.given, func(e *entry) bool { return e.out == b && e.place == sent })
 	if i < 0 {
 		return
 	}
 	e := m.given[i]
-	if err := o.Check(e.out.Len()); err != nil {
-		o = batch.Outcome{Open: batch.All(), Why: fmt.Errorf("%w: %w", err, cause(o.Why))}
-	}
 	m.takeBack(e)
 	e.unknown = false
-	if !o.Open.Empty() {
-		m.round++
-	}
 	switch {
 	case e.ghost:
 		m.unpin(e)
 	case e.ctl:
 		m.unpin(e)
 		m.controlAnswered(now, e, o)
-	case e.trial != nil:
+	case e == m.trials.cur:
 		m.trialAnswered(now, e, o)
 	default:
 		m.settle(now, e, o)

@@ -16,23 +16,23 @@ import (
 //	     ▼
 //	search: the batch goes in pieces, half as large after each end of a session,
 //	        twice as large after each that is taken ──▶ all taken: no suspect
-//	     │ a single record ends a session, and a control record is taken
+//	     │ a single record ends a session
 //	     ▼
-//	trials: the record is set aside, the others go on; from time to time nothing else
-//	        is under way while one to three control records, then the suspect, are sent
-//	     ├─ taken ─▶ delivered: it was innocent
-//	     ├─ a control record is not taken ─▶ the server is ill; count from 0
-//	     └─ 8 times in a row, over at least 30 s, controls taken and the suspect not
-//	          ─▶ dropped{poison}, dead letter
+//	trial:  one to three control records, then the suspect, with nothing else under way
+//	     ├─ the suspect is taken ─▶ delivered: it was innocent
+//	     ├─ a control record is not taken ─▶ the server is ill; the count begins anew
+//	     ├─ 8 times in a row controls taken and the suspect not ─▶ it is set aside, the
+//	     │    others go on, and its trial does from time to time
+//	     └─ … over at least 30 s ─▶ dropped{poison}, dead letter
 //
 // A control record is a copy of one that was delivered before. Random resets of any
-// rate pass for this pattern once in ten million trials, and a server that takes
+// rate pass for this pattern once in a million trials, and a server that takes
 // every n-th message never does, because the number of control records is random.
 const (
 	searchAfter   = 3
 	trialRounds   = 8
 	trialSpan     = 30 * time.Second
-	trialGapMin   = 100 * time.Millisecond // between two rounds; twice as long after each
+	trialGapMin   = 100 * time.Millisecond // between two rounds of a suspect set aside; twice as long after each
 	trialGapMax   = 10 * time.Second
 	trialControls = 3
 	trialsMost    = 64 // suspects at a time
@@ -53,10 +53,9 @@ type search struct {
 	deaths  int    // sessions in a row that ended at it
 
 	on      bool
-	known   int    // of so many records at the head at least one is at fault; 0: none is known
-	size    int    // of the next piece, in records
-	control bool   // a control record is sent before the next piece
-	single  *entry // a record that has ended a session alone; the control record decides
+	known   int  // of so many records at the head at least one is at fault; 0: none is known
+	size    int  // of the next piece, in records
+	control bool // a control record is sent before the next piece
 
 	alone  uint64 // ticket of the record that ended a session alone, and there is no control record
 	lonely int    // how often in a row
@@ -86,7 +85,8 @@ type trial struct {
 	next   time.Time
 }
 
-// trials is the round under way.
+// trials is the round under way. A suspect that is not set aside is in it until its
+// trial ends.
 type trials struct {
 	cur      *entry // the suspect; nil: none
 	controls int    // control records to be sent before it
@@ -132,7 +132,7 @@ func (m *machine) died(now time.Time, e *entry) bool {
 	case e.ctl:
 		m.controlFailed(now)
 		return false
-	case e.trial != nil:
+	case e == m.trials.cur:
 		m.trialRefused(now, e)
 		return true
 	case !s.on:
@@ -148,21 +148,27 @@ func (m *machine) died(now time.Time, e *entry) bool {
 		s.control = m.ctl.b != nil
 		return s.control
 	case m.ctl.b != nil:
-		s.single, s.control = e, true
+		s.control = false
+		e.trial = &trial{first: now}
+		m.beginRound(e)
+		m.postpone(now, e)
 		return true
 	}
 	if len(m.ring) < 2 && !m.backlog {
 		return false // nothing would come next, and a loan would never end
 	}
 	// Nothing was ever delivered, so nothing can show that the destination is well but
-	// what comes next. The first suspect gives way at once, further ones later: if the
-	// destination is ill, they will arrive out of order.
+	// what comes next: the suspect gives way, and further ones sooner. If the destination
+	// is ill, they will arrive out of order.
 	if t := e.b.First(); t != s.alone || s.lonely == 0 {
 		s.alone, s.lonely = t, 0
 	}
-	if s.lonely++; m.suspects() == 0 || s.lonely >= searchAfter {
+	if s.lonely++; s.lonely >= trialRounds || s.lonely >= searchAfter && m.suspects() > 0 {
 		s.lonely = 0
-		m.setSuspectAside(now, e, 0)
+		e.trial = &trial{first: now}
+		if !m.setSuspectAside(now, e) {
+			e.trial = nil
+		}
 	}
 	return false
 }
@@ -186,30 +192,30 @@ func (m *machine) controlAnswered(now time.Time, e *entry, o batch.Outcome) {
 		return
 	}
 	m.search.control = false
-	if e := m.search.single; e != nil {
-		m.search.single = nil
-		if e.place == waiting && !m.setSuspectAside(now, e, 1) { // else the handler or the spool has taken it
-			m.notBefore = now.Add(trialGapMax)
-		}
-	}
 }
 
 // controlFailed notes that a control record was not taken: the destination is ill.
 func (m *machine) controlFailed(now time.Time) {
-	if e := m.trials.cur; e != nil {
-		m.trials = trials{}
-		e.trial.rounds, e.trial.first = 0, now
-		m.postpone(now, e)
-		return
+	m.search.control = false
+	if m.trials.cur != nil {
+		m.mistrial(now)
 	}
-	m.search.control, m.search.single = false, nil
 }
 
-// forgetSuspect ends what the search is about to do with e, which is gone.
-func (m *machine) forgetSuspect(e *entry) {
-	if m.search.single == e {
-		m.search.single = nil
+// mistrial ends the round under way without a result.
+func (m *machine) mistrial(now time.Time) {
+	e := m.trials.cur
+	m.trials = trials{}
+	if e.rest == waiting { // the search goes on
+		e.trial = nil
+		return
 	}
+	e.trial.rounds, e.trial.first = 0, now
+	m.postpone(now, e)
+}
+
+// forgetSuspect ends the trial of e, which is gone.
+func (m *machine) forgetSuspect(e *entry) {
 	if m.trials.cur == e {
 		m.trials = trials{}
 	}
@@ -225,13 +231,12 @@ func (m *machine) suspects() (n int) {
 	return n
 }
 
-// setSuspectAside puts e, a single record of the ring, on trial. It reports false
-// if there is no room for another suspect.
-func (m *machine) setSuspectAside(now time.Time, e *entry, rounds int) bool {
+// setSuspectAside sets e, a suspect in the ring, aside. It reports false if there is
+// no room for another one.
+func (m *machine) setSuspectAside(now time.Time, e *entry) bool {
 	if m.suspects() >= trialsMost || !m.setAside(e) {
 		return false
 	}
-	e.trial = &trial{rounds: rounds, first: now}
 	m.postpone(now, e)
 	m.search.progress(1)
 	return true
@@ -239,8 +244,16 @@ func (m *machine) setSuspectAside(now time.Time, e *entry, rounds int) bool {
 
 // postpone sets the time of the next round of e.
 func (m *machine) postpone(now time.Time, e *entry) {
-	gap := backoff.Ceil(trialGapMin, trialGapMax, e.trial.rounds)
+	gap := probeDelay
+	if e.rest == apart || e.trial.rounds >= trialRounds {
+		gap = backoff.Ceil(trialGapMin, trialGapMax, e.trial.rounds)
+	}
 	e.trial.next = now.Add(m.set.jitter(gap/2, gap))
+}
+
+// beginRound begins a round of e.
+func (m *machine) beginRound(e *entry) {
+	m.trials = trials{cur: e, controls: 1 + int(m.set.jitter(0, trialControls-1))}
 }
 
 // tryTrials does the next step of a round. busy says that nothing else may be sent
@@ -252,15 +265,14 @@ func (m *machine) tryTrials(now time.Time) (a action, ok, busy bool) {
 		if e == nil {
 			return action{}, false, false
 		}
-		t.cur, t.controls = e, 1+int(m.set.jitter(0, trialControls-1))
+		m.beginRound(e)
 	}
 	if state, _, _, _ := m.brk.look(); state == Open {
-		m.postpone(now, t.cur)
-		*t = trials{}
+		m.mistrial(now)
 		return action{}, false, false
 	}
 	switch {
-	case m.under > 0 || now.Before(m.notBefore):
+	case m.under > 0 || now.Before(m.notBefore) || now.Before(t.cur.trial.next):
 		return action{}, false, true
 	case m.sess == none:
 		m.sess = opening
@@ -273,7 +285,7 @@ func (m *machine) tryTrials(now time.Time) (a action, ok, busy bool) {
 	return m.give(t.cur), true, true
 }
 
-// dueSuspect returns a suspect whose next round may begin.
+// dueSuspect returns a suspect set aside whose next round may begin.
 func (m *machine) dueSuspect(now time.Time) *entry {
 	if m.search.on || m.ctl.b == nil {
 		return nil
@@ -289,28 +301,36 @@ func (m *machine) dueSuspect(now time.Time) *entry {
 // trialRefused notes that the session ended at the suspect e after its controls were
 // taken.
 func (m *machine) trialRefused(now time.Time, e *entry) {
-	m.trials = trials{}
 	t := e.trial
 	t.rounds++
-	if t.rounds >= trialRounds && now.Sub(t.first) >= trialSpan {
+	atHead := e.rest == waiting
+	switch {
+	case t.rounds >= trialRounds && now.Sub(t.first) >= trialSpan:
+		m.trials = trials{}
 		m.condemn(e.h, e.b, m.lastErr)
 		m.remove(e)
+		if atHead {
+			m.search.progress(1)
+		}
 		return
+	case atHead && (t.rounds < trialRounds || !m.setSuspectAside(now, e)):
+		m.beginRound(e)
+	default:
+		m.trials = trials{}
 	}
 	m.postpone(now, e)
 }
 
 // trialAnswered deals with the answer to the suspect e.
 func (m *machine) trialAnswered(now time.Time, e *entry, o batch.Outcome) {
-	m.trials = trials{}
 	if o.Open.Empty() {
+		m.trials = trials{}
 		m.settle(now, e, o)
 		return
 	}
 	m.unpin(e)
 	e.b = e.b.Slice(nil, 0, 1)
-	e.trial.rounds, e.trial.first = 0, now
-	m.postpone(now, e)
+	m.mistrial(now)
 	m.failed(now, setback{err: cause(o.Why), after: o.After, hold: o.Advice == batch.Hold}, 1)
 }
 
@@ -339,7 +359,7 @@ func (m *machine) setAside(e *entry) bool {
 	if e.h.custody == own && !e.h.small { // what is set aside must not take the room of the next batches
 		m.compact(e)
 	}
-	e.place, e.front = apart, false
+	e.place, e.rest, e.front = apart, apart, false
 	e.h.aside++
 	m.aside = append(m.aside, e)
 	return true
@@ -472,7 +492,7 @@ func (m *machine) unhold(now time.Time) {
 			}
 			m.aside = slices.Delete(m.aside, i, i+1)
 			e.h.aside--
-			e.place, e.front = waiting, true
+			e.place, e.rest, e.front = waiting, waiting, true
 			m.ring = slices.Insert(m.ring, at, e)
 			at++
 		}

@@ -139,6 +139,40 @@ func TestWindowRewinds(t *testing.T) {
 	})
 }
 
+// A second answer counts for nothing, however late it comes: the memory of its batch has
+// others then.
+func TestSecondAnswer(t *testing.T) {
+	for _, lent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHand(1)
+			x := mustNew(t, d, &Options{Lent: lent})
+			m := &testkit.Model{}
+			for i := range 20 {
+				b := m.Batch(10, 32, batch.Meta{})
+				sent := make(chan error, 1)
+				go func() { sent <- x.Send(t.Context(), b) }()
+				synctest.Wait()
+				for k := range i {
+					d.answer(k, taken)
+					d.answer(k, notTaken(testkit.ErrDown))
+				}
+				if n := len(d.starts()); n != i+1 {
+					t.Fatalf("%d batches sent, want %d", n, i+1)
+				}
+				if a := x.Account(); !lent && a.Pending.Inflight != 10 || lent && len(sent) > 0 {
+					t.Fatalf("settled by the answer to another batch: %s", a)
+				}
+				d.answer(i, taken)
+				if m.Sent(b, <-sent) != nil {
+					t.Error("not settled")
+				}
+			}
+			mustBalance(t, m, x, 200)
+			mustClose(t, x)
+		})
+	}
+}
+
 // Answers that came before the end of the session count, in one go with it.
 func TestAnswersBeforeTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -580,4 +614,51 @@ func (s *streamSession) serve() {
 		o.Open = batch.Of(open...)
 		s.l.Answer(b, o)
 	}
+}
+
+// A session may be over before its Open has returned.
+func TestEndBeforeOpenReturns(t *testing.T) {
+	for _, why := range []error{nil, testkit.ErrDown} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHand(2)
+			d.open = func(n int, l Life) error {
+				if n < 3 {
+					l.End(why)
+					time.Sleep(time.Duration(n) * time.Millisecond)
+				}
+				return nil
+			}
+			d.onSend = func(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+			x := mustNew(t, d, nil)
+			m := &testkit.Model{}
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			mustBalance(t, m, x, 10)
+			if n := d.opens(); n != 4 {
+				t.Errorf("%d sessions, want 4", n)
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// A Send that returns an error after it has answered leaves: another session goes on.
+func TestAnsweredAndRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(2)
+		d.onSend = func(s *handSession, b *batch.Batch) error {
+			s.l.Answer(b, taken)
+			return testkit.ErrDown
+		}
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		for range 5 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		mustBalance(t, m, x, 50)
+		mustClose(t, x)
+	})
 }

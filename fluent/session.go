@@ -253,10 +253,13 @@ func (s *session) write(j *job, from int) {
 	s.last = time.Now()
 	taken := !s.c.c.NoAck && j.open == 0 || s.c.c.NoAck && err == nil && !s.ended
 	j.writing = taken // else it is the reader's
-	if err != nil && !s.ended {
-		// The reader ends the session when it has read what is there.
+	switch {
+	case err == nil:
+	case !s.ended: // the reader ends the session when it has read what is there
 		s.phase, s.failure = over, err
 		s.conn.readUntil(lastWords(err))
+	case isGone(err) && isGone(s.why): // the reader knows less
+		s.why = err
 	}
 	s.mu.Unlock()
 	if taken {
