@@ -155,11 +155,12 @@ type Batch struct {
 	// Codec knows how the bytes are to be read. It is nil for plain lines of
 	// unknown content.
 	Codec Codec
-	// Origin names, together with its ticket, a record that may arrive twice
-	// because the process that accepted it died: it is the id of the crash-safe file
-	// that held it, and the same when that process sent it first and when another
-	// sends it again. Zero where slabs are on the heap. It is set in what a
-	// slab.Writer hands its sink; what passes through a spool loses it.
+	// Origin and its ticket name a record for good. Origin is the id of the slab.Writer
+	// that accepted the record: of its crash-safe file if it has one, else a random
+	// number. It stays the same when the record is sent again, when it passes through a
+	// spool, and when another process sends what a dead one has left. All records of a
+	// batch have the same. It is zero, which names nothing, in a batch of gap markers, in
+	// one that no Writer has made, and in what earlier versions have put into a spool.
 	Origin [16]byte
 	// Tally is where Send notes what became of records it did not deliver but
 	// settled all the same. The caller of Send resets it and reads it after.

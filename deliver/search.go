@@ -113,6 +113,7 @@ func (c *control) keep(now time.Time, b *batch.Batch, o *batch.Outcome) {
 		var one batch.Builder
 		one.Append(rec.Data, rec.Ticket, rec.Meta)
 		c.b, c.kept = one.Batch(b.Codec), now
+		c.b.Origin = b.Origin
 		return
 	}
 }

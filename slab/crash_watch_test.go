@@ -393,14 +393,38 @@ func TestOrigin(t *testing.T) {
 			t.Error("a record without an origin")
 		}
 	}
-	w := mustSink(t, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
-		if b.Origin != [16]byte{} {
-			t.Error("an origin on the heap")
-		}
-		return nil
-	}), nil)
-	mustWrite(t, w, 0, 50)
-	closeNow(t, w)
+}
+
+// So do records on the heap: each Writer has an id of its own, which partial answers and
+// repeated attempts leave as it is.
+func TestOriginOnTheHeap(t *testing.T) {
+	seen := map[[16]byte]int{}
+	for range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			var id [16]byte
+			w := mustSink(t, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+				if id == [16]byte{} {
+					id = b.Origin
+				}
+				if b.Origin != id {
+					t.Errorf("origin %x, then %x", id, b.Origin)
+				}
+				seen[b.Origin] += b.Len()
+				if b.Len() > 1 {
+					return batch.Prefix(1, errDown)
+				}
+				return nil
+			}), nil)
+			for i := range 3 {
+				mustWrite(t, w, i, 50)
+			}
+			w.Flush(t.Context())
+			w.Close()
+		})
+	}
+	if len(seen) != 3 || seen[[16]byte{}] > 0 {
+		t.Errorf("%d origins of 3 Writers: %v", len(seen), seen)
+	}
 }
 
 // Where crash-safety is required, a record that cannot be kept is refused and

@@ -33,7 +33,7 @@ func (w *Writer) openSlabs() error {
 	switch {
 	case err == nil:
 		w.crash, w.free = c, blocks
-		w.d.all.Origin = c.uuid
+		w.id = c.uuid // it outlives this process
 		c.watch = time.AfterFunc(time.Hour, w.watchSend)
 		c.watch.Stop()
 	case o.Crash.Required:
@@ -45,14 +45,6 @@ func (w *Writer) openSlabs() error {
 	}
 	w.adopt()
 	return nil
-}
-
-// origin is what names the records of this Writer together with their tickets.
-func (w *Writer) origin() (id [16]byte) {
-	if w.crash != nil {
-		id = w.crash.uuid
-	}
-	return id
 }
 
 // dictionaryOf returns the dictionary of a sink that is one or has one, else nil.

@@ -83,7 +83,7 @@ func (d *drain) init(w *Writer) {
 	if s, ok := w.sink.(*ioSink); ok {
 		s.report = func(err error) { w.events.Post(batch.Event{Output: w.o.Name, Op: "count", Err: err}) }
 	}
-	d.all.Codec = w.o.Codec
+	d.all.Codec, d.all.Origin = w.o.Codec, w.id
 	d.timer = time.NewTimer(time.Hour)
 	d.timer.Stop()
 	d.since = time.Now()

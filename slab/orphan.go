@@ -387,7 +387,7 @@ func (w *Writer) nextRecovered() bool {
 		o.finish()
 		w.recovery[0] = nil
 		w.recovery = w.recovery[1:]
-		d.all.Codec, d.all.Origin = w.o.Codec, w.origin()
+		d.all.Codec, d.all.Origin = w.o.Codec, w.id
 		return false
 	}
 	if points {

@@ -2,6 +2,7 @@ package slab
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -38,6 +39,7 @@ type Writer struct {
 	mu locks
 
 	o         Options
+	id        [16]byte // names the records, together with their tickets: batch.Batch.Origin
 	born      time.Time
 	sink      batch.Sink
 	reserve   *slog.LevelVar
@@ -214,6 +216,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		ctx: ctx, giveUp: cancel,
 		room: -1, sleep: awake, spins: runtime.GOMAXPROCS(0) > 1,
 	}
+	_, _ = rand.Read(w.id[:]) // never fails
 	report := r.OnError
 	if report == nil {
 		report = callback.ToStderr[batch.Event]

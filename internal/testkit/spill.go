@@ -183,7 +183,7 @@ func clone(b *batch.Batch) *batch.Batch {
 			slots = append(slots, s)
 		}
 	}
-	c := &batch.Batch{Codec: b.Codec}
+	c := &batch.Batch{Codec: b.Codec, Origin: b.Origin}
 	c.Add(batch.NewRun(data, slots))
 	return c
 }
