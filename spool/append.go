@@ -41,8 +41,8 @@ const (
 // so for [ErrFull], [ErrTooLarge], and for what the file system says, such as
 // ENOSPC. An empty batch is not stored; its number is 0.
 //
-// Append copies all it needs of b. Slots keep ticket, time, level, stream and
-// flags.
+// Append copies all it needs of b, its Origin included. Slots keep ticket, time, level,
+// stream and flags.
 func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 	if b.Len() == 0 {
 		return 0, nil
@@ -59,7 +59,7 @@ func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 		s.failed()
 		return 0, fmt.Errorf("spool: cannot append: content type of %d bytes, at most %d", len(contentType), maxContentType)
 	}
-	h := frameHeader{entries: uint32(b.Len()), records: uint32(records), at: time.Now().UnixNano()}
+	h := frameHeader{head: frameHeaderBytes, origin: b.Origin, entries: uint32(b.Len()), records: uint32(records), at: time.Now().UnixNano()}
 	for {
 		again, err := s.place(b, &h, contentType, schema)
 		if err != nil {
@@ -216,7 +216,7 @@ func (w *writer) isDefined(id uint32) bool {
 // begin makes the next segment.
 func (s *Spool) begin(contentType string, schema uint32) error {
 	s.mu.Lock()
-	h := segmentHeader{contentType: contentType, schema: schema, firstSeq: s.next.seq, firstRec: s.next.rec, created: time.Now().UnixNano()}
+	h := segmentHeader{version: formatVersion, contentType: contentType, schema: schema, firstSeq: s.next.seq, firstRec: s.next.rec, created: time.Now().UnixNano()}
 	s.mu.Unlock()
 	_, _ = rand.Read(h.uuid[:]) // never fails
 	f, err := s.create(&h)

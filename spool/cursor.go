@@ -11,6 +11,7 @@ import (
 // happens to the other.
 const (
 	cursorMagic     = "fbcursr\n"
+	cursorVersion   = 1
 	cursorSlotBytes = 64
 	cursorStride    = 4096 // slots lie on different pages
 	cursorFileBytes = 2 * cursorStride
@@ -50,7 +51,7 @@ func (c *cursorState) append(dst []byte) []byte {
 	at := len(dst)
 	dst = append(dst, cursorMagic...)
 	dst = le.AppendUint32(dst, 0) // checksum, below
-	dst = le.AppendUint32(dst, formatVersion)
+	dst = le.AppendUint32(dst, cursorVersion)
 	dst = le.AppendUint64(dst, c.gen)
 	dst = le.AppendUint64(dst, c.acked.seq)
 	dst = le.AppendUint64(dst, c.acked.rec)
@@ -64,7 +65,7 @@ func (c *cursorState) append(dst []byte) []byte {
 
 func (c *cursorState) parse(p []byte) bool {
 	if string(p[:8]) != cursorMagic || crc32.Checksum(p[12:cursorSlotBytes], castagnoli) != le.Uint32(p[8:]) ||
-		le.Uint32(p[12:]) != formatVersion {
+		le.Uint32(p[12:]) != cursorVersion {
 		return false
 	}
 	*c = cursorState{

@@ -9,10 +9,11 @@ import (
 // These constants are part of the format on disk; see docs/format/spool.md.
 const (
 	segmentMagic       = "fbspool\n"
-	formatVersion      = 1
+	formatVersion      = 2  // of what is written; version 1 is read, too
 	segmentHeaderBytes = 72 // before the content type
 	maxContentType     = 1024
-	frameHeaderBytes   = 56
+	frameHeaderBytes   = 72
+	oldFrameHeader     = 56 // in version 1, which has no origin
 
 	// MaxBatchBytes is the largest batch Append takes: payload, index and
 	// stream definitions together.
@@ -28,6 +29,7 @@ var le = binary.LittleEndian
 
 // segmentHeader is the first thing in a segment file.
 type segmentHeader struct {
+	version     uint16
 	contentType string
 	schema      uint32
 	uuid        [16]byte
@@ -40,6 +42,14 @@ type segmentHeader struct {
 // seed starts every checksum in the segment.
 func (h *segmentHeader) seed() uint32 { return crc32.Checksum(h.uuid[:], castagnoli) }
 
+// frameHeader returns the length in bytes of the headers of the segment's frames.
+func (h *segmentHeader) frameHeader() int {
+	if h.version < 2 {
+		return oldFrameHeader
+	}
+	return frameHeaderBytes
+}
+
 // bytes returns the length of the header in the file.
 func (h *segmentHeader) bytes() int64 { return segmentHeaderBytes + int64(len(h.contentType)) }
 
@@ -47,7 +57,7 @@ func (h *segmentHeader) append(dst []byte) []byte {
 	at := len(dst)
 	dst = append(dst, segmentMagic...)
 	dst = le.AppendUint32(dst, 0) // checksum, below
-	dst = le.AppendUint16(dst, formatVersion)
+	dst = le.AppendUint16(dst, h.version)
 	dst = le.AppendUint16(dst, uint16(len(h.contentType)))
 	dst = le.AppendUint32(dst, h.schema)
 	dst = le.AppendUint32(dst, 0) // reserved
@@ -86,6 +96,7 @@ func readSegmentHeader(f io.ReaderAt, size int64) (h segmentHeader, err error) {
 	case version > formatVersion:
 		return h, errVersion
 	}
+	h.version = le.Uint16(p[12:])
 	h.schema = le.Uint32(p[16:])
 	copy(h.uuid[:], p[24:40])
 	h.id = le.Uint64(p[40:])
@@ -104,6 +115,7 @@ const maxNumber = 1 << 62
 
 // frameHeader is the first thing in a frame, which holds one batch.
 type frameHeader struct {
+	head    uint32 // bytes of the header itself
 	bodyCRC uint32
 	dict    uint32 // bytes of stream definitions
 	index   uint32 // bytes of the record index
@@ -114,15 +126,16 @@ type frameHeader struct {
 	seq     uint64 // of the batch, dense over all segments
 	rec     uint64 // records in all batches before it
 	at      int64  // time of Append, Unix nanoseconds
+	origin  [16]byte
 }
 
 // body returns the length in bytes of what follows the header.
 func (h *frameHeader) body() int64 { return int64(h.dict) + int64(h.index) + int64(h.payload) }
 
 // bytes returns the length in bytes of the whole frame.
-func (h *frameHeader) bytes() int64 { return frameHeaderBytes + h.body() }
+func (h *frameHeader) bytes() int64 { return int64(h.head) + h.body() }
 
-// put writes the header into dst, which has frameHeaderBytes bytes.
+// put writes the header into dst, which has head bytes.
 func (h *frameHeader) put(dst []byte, seed uint32) {
 	le.PutUint32(dst[4:], h.bodyCRC)
 	le.PutUint32(dst[8:], h.dict)
@@ -134,25 +147,29 @@ func (h *frameHeader) put(dst []byte, seed uint32) {
 	le.PutUint64(dst[32:], h.seq)
 	le.PutUint64(dst[40:], h.rec)
 	le.PutUint64(dst[48:], uint64(h.at))
-	le.PutUint32(dst, crc32.Update(seed, castagnoli, dst[4:frameHeaderBytes]))
+	copy(dst[oldFrameHeader:h.head], h.origin[:])
+	le.PutUint32(dst, crc32.Update(seed, castagnoli, dst[4:h.head]))
 }
 
-// parse reads the header from p, which has frameHeaderBytes bytes. It returns
-// false if the checksum is wrong.
+// parse reads the header that is p. It returns false if the checksum is wrong.
 func (h *frameHeader) parse(p []byte, seed uint32) bool {
-	if crc32.Update(seed, castagnoli, p[4:frameHeaderBytes]) != le.Uint32(p) {
+	if crc32.Update(seed, castagnoli, p[4:]) != le.Uint32(p) {
 		return false
 	}
-	h.bodyCRC = le.Uint32(p[4:])
-	h.dict = le.Uint32(p[8:])
-	h.index = le.Uint32(p[12:])
-	h.payload = le.Uint32(p[16:])
-	h.entries = le.Uint32(p[20:])
-	h.records = le.Uint32(p[24:])
-	h.dictCRC = le.Uint32(p[28:])
-	h.seq = le.Uint64(p[32:])
-	h.rec = le.Uint64(p[40:])
-	h.at = int64(le.Uint64(p[48:]))
+	*h = frameHeader{
+		head:    uint32(len(p)),
+		bodyCRC: le.Uint32(p[4:]),
+		dict:    le.Uint32(p[8:]),
+		index:   le.Uint32(p[12:]),
+		payload: le.Uint32(p[16:]),
+		entries: le.Uint32(p[20:]),
+		records: le.Uint32(p[24:]),
+		dictCRC: le.Uint32(p[28:]),
+		seq:     le.Uint64(p[32:]),
+		rec:     le.Uint64(p[40:]),
+		at:      int64(le.Uint64(p[48:])),
+	}
+	copy(h.origin[:], p[oldFrameHeader:])
 	return true
 }
 

@@ -16,19 +16,20 @@ var errTorn = errors.New("torn frame")
 type frames struct {
 	f    io.ReaderAt
 	seed uint32
+	head int   // bytes of a frame's header
 	size int64 // bytes that may be read; raised while the segment grows
 
 	off int64  // of the next frame
 	seq uint64 // it must have
 	rec uint64 // it must have
 
-	ahead     [frameHeaderBytes]byte // header at off, if haveAhead
+	ahead     [frameHeaderBytes]byte // its first head bytes are the header at off, if haveAhead
 	haveAhead bool
 }
 
 // startFrames returns a walk over the segment that h begins.
 func startFrames(f io.ReaderAt, size int64, h *segmentHeader) frames {
-	return frames{f: f, seed: h.seed(), size: size, off: h.bytes(), seq: h.firstSeq, rec: h.firstRec}
+	return frames{f: f, seed: h.seed(), head: h.frameHeader(), size: size, off: h.bytes(), seq: h.firstSeq, rec: h.firstRec}
 }
 
 // header reads the header of the next frame. It returns io.EOF at a clean end,
@@ -39,16 +40,17 @@ func (w *frames) header(h *frameHeader) error {
 	if left == 0 {
 		return io.EOF
 	}
-	if left < frameHeaderBytes {
+	if left < int64(w.head) {
 		return errTorn
 	}
+	ahead := w.ahead[:w.head]
 	if !w.haveAhead {
-		if err := readFull(w.f, w.ahead[:], w.off); err != nil {
+		if err := readFull(w.f, ahead, w.off); err != nil {
 			return err
 		}
 		w.haveAhead = true
 	}
-	if !h.parse(w.ahead[:], w.seed) {
+	if !h.parse(ahead, w.seed) {
 		switch zero, err := w.zerosToEnd(); {
 		case err != nil:
 			return err
@@ -71,7 +73,7 @@ func (w *frames) header(h *frameHeader) error {
 // zerosToEnd reports whether nothing but zeros follows: room that a file system
 // had given to the file when the power failed, but not filled yet.
 func (w *frames) zerosToEnd() (bool, error) {
-	if !allZero(w.ahead[:]) || w.size >= maxSegmentFile { // no writer leaves that much
+	if !allZero(w.ahead[:w.head]) || w.size >= maxSegmentFile { // no writer leaves that much
 		return false, nil
 	}
 	buf := make([]byte, 64<<10)
@@ -99,7 +101,7 @@ func (w *frames) skip(h *frameHeader) {
 // which it may grow, and checks them. It does not step.
 func (w *frames) streams(h *frameHeader, buf []byte) ([]byte, error) {
 	buf = slices.Grow(buf[:0], int(h.dict))[:h.dict]
-	if err := readFull(w.f, buf, w.off+frameHeaderBytes); err != nil {
+	if err := readFull(w.f, buf, w.off+int64(w.head)); err != nil {
 		return buf, err
 	}
 	if crc32.Update(w.seed, castagnoli, buf) != h.dictCRC {
@@ -113,11 +115,11 @@ func (w *frames) streams(h *frameHeader, buf []byte) ([]byte, error) {
 func (w *frames) body(h *frameHeader, buf []byte) ([]byte, error) {
 	n := h.body() // bounded by the file's size, see header
 	ahead := int64(0)
-	if w.size-w.off-h.bytes() >= frameHeaderBytes {
-		ahead = frameHeaderBytes // one read for this body and the next header
+	if w.size-w.off-h.bytes() >= int64(w.head) {
+		ahead = int64(w.head) // one read for this body and the next header
 	}
-	buf = slices.Grow(buf[:0], int(n+frameHeaderBytes))[:n+ahead]
-	if err := readFull(w.f, buf, w.off+frameHeaderBytes); err != nil {
+	buf = slices.Grow(buf[:0], int(n)+w.head)[:n+ahead]
+	if err := readFull(w.f, buf, w.off+int64(w.head)); err != nil {
 		return buf, err
 	}
 	body := buf[:n]
@@ -136,7 +138,7 @@ func (w *frames) body(h *frameHeader, buf []byte) ([]byte, error) {
 // of it than scratch has room for.
 func (w *frames) verify(h *frameHeader, scratch []byte) error {
 	crc := w.seed
-	off := w.off + frameHeaderBytes
+	off := w.off + int64(w.head)
 	for left := h.body(); left > 0; {
 		p := scratch[:min(int64(len(scratch)), left)]
 		if err := readFull(w.f, p, off); err != nil {

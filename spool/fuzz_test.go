@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand"
+	"os"
 	"runtime"
 	"testing"
 
@@ -84,6 +85,12 @@ func readAll(t *testing.T, data []byte) (ns []int) {
 // another with the right checksums.
 func FuzzSegment(f *testing.F) {
 	valid := validSegment(f, 3)
+	old, err := os.ReadFile(goldenSegment(1))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(old)
+	f.Add(old[:len(old)-7])
 	f.Add([]byte{})
 	f.Add([]byte(segmentMagic))
 	f.Add(valid)

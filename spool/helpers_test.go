@@ -126,10 +126,16 @@ func testCodecs(contentType string, schema uint32) batch.Codec {
 
 var formA, formB = testCodec{opaque: "test/a", schema: 1}, testCodec{opaque: "test/b", schema: 7}
 
+// testOrigin returns the origin of a batch that begins with record n.
+func testOrigin(n int) (id [16]byte) {
+	copy(id[:], fmt.Sprintf("%016d", n))
+	return id
+}
+
 // numbered returns a batch of records first … first+n-1, in several runs now and
 // then.
 func numbered(first, n int, d *testDict, c batch.Codec) *batch.Batch {
-	out := &batch.Batch{Codec: c}
+	out := &batch.Batch{Codec: c, Origin: testOrigin(first)}
 	for n > 0 {
 		k := min(n, 1+first%5*9)
 		var bl batch.Builder
@@ -150,7 +156,7 @@ func numbered(first, n int, d *testDict, c batch.Codec) *batch.Batch {
 }
 
 // numbers returns the numbers of the records in b, having checked each of them
-// down to its meta data.
+// down to its meta data, and the origin unless there is none.
 func numbers(b *batch.Batch, d *testDict) (ns []int, err error) {
 	for _, r := range b.All() {
 		n, err := recordNumber(r.Data)
@@ -167,6 +173,9 @@ func numbers(b *batch.Batch, d *testDict) (ns []int, err error) {
 			return nil, fmt.Errorf("record %d: stream %d is %q, want %q", n, r.Stream, d.name(r.Stream), stream)
 		}
 		ns = append(ns, n)
+	}
+	if len(ns) > 0 && b.Origin != [16]byte{} && b.Origin != testOrigin(ns[0]) {
+		return nil, fmt.Errorf("a batch from record %d has origin %q", ns[0], b.Origin[:])
 	}
 	return ns, nil
 }

@@ -103,7 +103,7 @@ func (r *segmentReader) decode(h *frameHeader, s *stored) error {
 		return err
 	}
 	s.batch.Reset()
-	s.batch.Codec = r.codec
+	s.batch.Codec, s.batch.Origin = r.codec, h.origin
 	s.batch.Add(batch.NewRun(payload, s.slots))
 	return nil
 }

@@ -385,7 +385,7 @@ func (s *Spool) settle() error {
 	// restarted again and again would leave a file each time.
 	if n := len(s.segs); n > 0 {
 		g := s.segs[n-1]
-		if g.lane == inLine && g.damage == nil && g.size == g.disk && g.end == s.next && g.size < s.opt.SegmentBytes/2 {
+		if g.lane == inLine && g.version == formatVersion && g.damage == nil && g.size == g.disk && g.end == s.next && g.size < s.opt.SegmentBytes/2 {
 			s.w.seg, s.active = g, g
 		}
 	}
