@@ -557,7 +557,7 @@ func stalledBesideHealthy(t *testing.T, oneRoute bool) {
 		for i := range n {
 			log.Info("m", "i", i)
 		}
-		if d := time.Since(begun); d > slab.DefaultBlockFor+slab.DefaultBlockFor/2 {
+		if d := time.Since(begun); d > 375*time.Millisecond { // one and a half times the default of BlockFor
 			t.Errorf("%d calls took %v", n, d)
 		}
 		if err := sw[1].Flush(t.Context()); err != nil {

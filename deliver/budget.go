@@ -7,8 +7,8 @@ import (
 
 // Defaults of [NewBudget].
 const (
-	DefaultBudgetRatio     = 0.1
-	DefaultBudgetPerSecond = 1
+	defaultBudgetRatio     = 0.1
+	defaultBudgetPerSecond = 1
 	budgetBurst            = 10
 )
 
@@ -31,15 +31,15 @@ type Budget struct {
 }
 
 // NewBudget returns a budget of ratio retries per success and perSecond retries
-// per second. A ratio of 0 or less means [DefaultBudgetRatio], a perSecond of 0
-// or less [DefaultBudgetPerSecond].
+// per second. A ratio of 0 or less means 0.1, a perSecond of 0 or
+// less means 1.
 func NewBudget(ratio, perSecond float64) *Budget {
 	b := &Budget{ratio: ratio, rate: perSecond, tokens: budgetBurst}
 	if !(b.ratio > 0) {
-		b.ratio = DefaultBudgetRatio
+		b.ratio = defaultBudgetRatio
 	}
 	if !(b.rate > 0) {
-		b.rate = DefaultBudgetPerSecond
+		b.rate = defaultBudgetPerSecond
 	}
 	return b
 }

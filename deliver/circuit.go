@@ -70,11 +70,11 @@ type Transition struct {
 
 // Defaults of [BreakerOptions].
 const (
-	DefaultBreakerFailures  = 5
-	DefaultBreakerOpenMin   = time.Second
-	DefaultBreakerOpenMax   = time.Minute
-	DefaultBreakerProbe     = 10
-	DefaultBreakerSuccesses = 2
+	defaultBreakerFailures  = 5
+	defaultBreakerOpenMin   = time.Second
+	defaultBreakerOpenMax   = time.Minute
+	defaultBreakerProbe     = 10
+	defaultBreakerSuccesses = 2
 
 	breakerWindow = 20 // results the ratio is taken over
 	breakerRatio  = 10 // failures among them that open
@@ -120,11 +120,11 @@ func (o *BreakerOptions) resolve() (BreakerOptions, error) {
 	if o != nil {
 		r = *o
 	}
-	setDefault(&r.Failures, DefaultBreakerFailures)
-	setRange(&r.OpenMin, &r.OpenMax, DefaultBreakerOpenMin, DefaultBreakerOpenMax)
-	setDefault(&r.FatalDelay, DefaultFatalDelay)
-	setDefault(&r.ProbeRecords, DefaultBreakerProbe)
-	setDefault(&r.Successes, DefaultBreakerSuccesses)
+	setDefault(&r.Failures, defaultBreakerFailures)
+	setRange(&r.OpenMin, &r.OpenMax, defaultBreakerOpenMin, defaultBreakerOpenMax)
+	setDefault(&r.FatalDelay, defaultFatalDelay)
+	setDefault(&r.ProbeRecords, defaultBreakerProbe)
+	setDefault(&r.Successes, defaultBreakerSuccesses)
 	switch {
 	case r.Failures < 0:
 		return r, fmt.Errorf("deliver: breaker: Failures is %d: want 1 or more", r.Failures)

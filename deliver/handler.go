@@ -49,8 +49,8 @@ type contextHandler interface {
 	handle(ctx context.Context, err error, b *batch.Batch) error
 }
 
-// DefaultHandlerTimeout is how long a handler may take.
-const DefaultHandlerTimeout = 10 * time.Second
+// defaultHandlerTimeout is how long a handler may take.
+const defaultHandlerTimeout = 10 * time.Second
 
 var (
 	errHandlerTimeout = errors.New("handler did not return in time")

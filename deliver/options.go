@@ -61,8 +61,8 @@ type Options struct {
 	OnError func(batch.Event)
 }
 
-// DefaultAsideBytes is the default of Options.AsideBytes.
-const DefaultAsideBytes = 4 << 20
+// defaultAsideBytes is the default of Options.AsideBytes.
+const defaultAsideBytes = 4 << 20
 
 var errNilDestination = errors.New("deliver: destination is nil")
 
@@ -75,8 +75,8 @@ func (o *Options) resolve() (r Options, brk BreakerOptions, retry RetryOptions, 
 	if r.Name == "" {
 		r.Name = "deliver"
 	}
-	setDefault(&r.HandlerTimeout, DefaultHandlerTimeout)
-	setDefault(&r.AsideBytes, DefaultAsideBytes)
+	setDefault(&r.HandlerTimeout, defaultHandlerTimeout)
+	setDefault(&r.AsideBytes, defaultAsideBytes)
 	var errs [5]error
 	retry, errs[0] = r.Retry.resolve()
 	brk, errs[1] = r.Breaker.resolve()
@@ -97,10 +97,10 @@ func (o *Options) resolve() (r Options, brk BreakerOptions, retry RetryOptions, 
 
 // Defaults of [RetryOptions].
 const (
-	DefaultRetryMin   = 200 * time.Millisecond
-	DefaultRetryMax   = 30 * time.Second
-	DefaultFatalDelay = time.Minute
-	DefaultMaxAge     = 24 * time.Hour
+	defaultRetryMin   = 200 * time.Millisecond
+	defaultRetryMax   = 30 * time.Second
+	defaultFatalDelay = time.Minute
+	defaultMaxAge     = 24 * time.Hour
 )
 
 // RetryOptions says how an outlet repeats a failed attempt. The zero value is useful:
@@ -127,9 +127,9 @@ func (o *RetryOptions) resolve() (r RetryOptions, err error) {
 	if o != nil {
 		r = *o
 	}
-	setRange(&r.Min, &r.Max, DefaultRetryMin, DefaultRetryMax)
-	setDefault(&r.FatalDelay, DefaultFatalDelay)
-	setDefault(&r.MaxAge, DefaultMaxAge)
+	setRange(&r.Min, &r.Max, defaultRetryMin, defaultRetryMax)
+	setDefault(&r.FatalDelay, defaultFatalDelay)
+	setDefault(&r.MaxAge, defaultMaxAge)
 	switch {
 	case r.Min < 0:
 		return r, fmt.Errorf("deliver: retry: Min is %s: want more than 0", r.Min)

@@ -162,7 +162,7 @@ func TestDrainEndsWaits(t *testing.T) {
 			time.Sleep(time.Second)
 			began := time.Now()
 			x.Drain(began.Add(5 * time.Second))
-			time.Sleep(DefaultRetryMin)
+			time.Sleep(defaultRetryMin)
 			synctest.Wait()
 			mustBalance(t, m, x, 10)
 			mustClose(t, x)

@@ -1026,7 +1026,7 @@ func TestDeadBesideHealthy(t *testing.T) {
 					}
 					s := sinks[i]
 					if s.down == nil {
-						if err != nil || s.n != total || s.gaps != 0 || s.bad != 0 || s.late > slab.DefaultFlushInterval {
+						if err != nil || s.n != total || s.gaps != 0 || s.bad != 0 || s.late > 100*time.Millisecond {
 							t.Errorf("destination %d: %v, %d arrived, %d missing, %d out of order, up to %s late", i, err, s.n, s.gaps, s.bad, s.late)
 						}
 					} else if spill && (err != nil || r.Pending.Spill != total) {

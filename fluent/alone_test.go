@@ -230,7 +230,7 @@ func TestOneMessageWithoutAnAnswer(t *testing.T) {
 		s := newTestClient(t, Config{Dial: f.Dial, SharedKey: "k"})
 		began := time.Now()
 		res := s.try(numbers(t, 0, 10))
-		if res.answered || !errors.Is(res.err, errNoAck) || time.Since(began) != DefaultAckTimeout {
+		if res.answered || !errors.Is(res.err, errNoAck) || time.Since(began) != defaultAckTimeout {
 			t.Errorf("%+v", res)
 		}
 		if st := s.Stats(); st.UnknownAcks != 1 || st.Lost != 1 {

@@ -490,7 +490,7 @@ func TestTimeouts(t *testing.T) {
 		took   time.Duration
 		text   string
 	}{
-		{"no ack", func(c *testkit.ForwardConn, stop chan struct{}) { c.Next(); <-stop }, Config{}, DefaultAckTimeout, "no acknowledgement in time"},
+		{"no ack", func(c *testkit.ForwardConn, stop chan struct{}) { c.Next(); <-stop }, Config{}, defaultAckTimeout, "no acknowledgement in time"},
 		{"another's ack", func(c *testkit.ForwardConn, stop chan struct{}) {
 			c.Next()
 			c.Ack("bm90IHlvdXJzIG5vdCB5b3Vycw==")
@@ -504,8 +504,8 @@ func TestTimeouts(t *testing.T) {
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
-		}, Config{}, DefaultWriteTimeout, "did not read a batch"},
-		{"no HELO", func(c *testkit.ForwardConn, stop chan struct{}) { <-stop }, Config{SharedKey: "k"}, DefaultHandshakeTimeout, "not finished within 5s"},
+		}, Config{}, defaultWriteTimeout, "did not read a batch"},
+		{"no HELO", func(c *testkit.ForwardConn, stop chan struct{}) { <-stop }, Config{SharedKey: "k"}, defaultHandshakeTimeout, "not finished within 5s"},
 		{"HELO drop by drop", func(c *testkit.ForwardConn, stop chan struct{}) {
 			for _, x := range (&testkit.ForwardAuth{Nonce: make([]byte, 200)}).HELO() {
 				if _, err := c.Write([]byte{x}); err != nil {
@@ -513,7 +513,7 @@ func TestTimeouts(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 			}
-		}, Config{SharedKey: "k"}, DefaultHandshakeTimeout, "not finished within 5s"},
+		}, Config{SharedKey: "k"}, defaultHandshakeTimeout, "not finished within 5s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -23,22 +23,23 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultServer           = "127.0.0.1:24224"
-	DefaultPort             = 24224
-	DefaultWindow           = 4
-	DefaultAckTimeout       = 30 * time.Second
-	DefaultDialTimeout      = 5 * time.Second
-	DefaultHandshakeTimeout = 5 * time.Second
-	DefaultWriteTimeout     = 15 * time.Second
-	DefaultIdleTimeout      = 5 * time.Minute
-	DefaultFailback         = time.Minute
-	DefaultReconnectMin     = 100 * time.Millisecond
-	DefaultReconnectMax     = 5 * time.Second
-	DefaultFrameBytes       = 64 << 10
-	DefaultMaxFrameBytes    = 6_000_000
-	DefaultBufferBytes      = 4 << 20
-	DefaultSyncTimeout      = 10 * time.Second
-	DefaultCloseTimeout     = 5 * time.Second
+	defaultServer           = "127.0.0.1:24224"
+	defaultPort             = 24224
+	defaultWindow           = 4
+	defaultAckTimeout       = 30 * time.Second
+	defaultDialTimeout      = 5 * time.Second
+	defaultHandshakeTimeout = 5 * time.Second
+	defaultWriteTimeout     = 15 * time.Second
+	defaultIdleTimeout      = 5 * time.Minute
+	defaultFailback         = time.Minute
+	defaultReconnectMin     = 100 * time.Millisecond
+	defaultReconnectMax     = 5 * time.Second
+	defaultFrameBytes       = 64 << 10
+	defaultMaxFrameBytes    = 6_000_000
+	defaultBufferBytes      = 4 << 20
+	defaultSyncTimeout      = 10 * time.Second
+	defaultCloseTimeout     = 5 * time.Second
+	defaultSpoolBytes       = 1 << 30
 
 	// fluentBitLimit is the largest frame that Fluent Bit takes.
 	fluentBitLimit = 6_144_000
@@ -288,29 +289,29 @@ func (c Config) Validate() error {
 
 func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.Tag, "forebay")
-	setDefault(&c.Window, DefaultWindow)
-	setDefault(&c.AckTimeout, DefaultAckTimeout)
-	setDefault(&c.DialTimeout, DefaultDialTimeout)
-	setDefault(&c.HandshakeTimeout, DefaultHandshakeTimeout)
-	setDefault(&c.WriteTimeout, DefaultWriteTimeout)
-	setDefault(&c.IdleTimeout, DefaultIdleTimeout)
-	setDefault(&c.Failback, DefaultFailback)
-	setDefault(&c.ReconnectMin, DefaultReconnectMin)
-	setDefault(&c.ReconnectMax, max(DefaultReconnectMax, c.ReconnectMin))
-	setDefault(&c.FrameBytes, DefaultFrameBytes)
-	setDefault(&c.MaxFrameBytes, max(DefaultMaxFrameBytes, min(c.FrameBytes, fluentBitLimit)))
+	setDefault(&c.Window, defaultWindow)
+	setDefault(&c.AckTimeout, defaultAckTimeout)
+	setDefault(&c.DialTimeout, defaultDialTimeout)
+	setDefault(&c.HandshakeTimeout, defaultHandshakeTimeout)
+	setDefault(&c.WriteTimeout, defaultWriteTimeout)
+	setDefault(&c.IdleTimeout, defaultIdleTimeout)
+	setDefault(&c.Failback, defaultFailback)
+	setDefault(&c.ReconnectMin, defaultReconnectMin)
+	setDefault(&c.ReconnectMax, max(defaultReconnectMax, c.ReconnectMin))
+	setDefault(&c.FrameBytes, defaultFrameBytes)
+	setDefault(&c.MaxFrameBytes, max(defaultMaxFrameBytes, min(c.FrameBytes, fluentBitLimit)))
 	setDefault(&c.MessageKey, "message")
 	setDefault(&c.Name, "fluent")
-	setDefault(&c.SyncTimeout, DefaultSyncTimeout)
-	setDefault(&c.BufferBytes, DefaultBufferBytes)
+	setDefault(&c.SyncTimeout, defaultSyncTimeout)
+	setDefault(&c.BufferBytes, defaultBufferBytes)
 	setDefault(&c.SlabBytes, min(slab.DefaultSlabBytes, max(slab.MinSlabBytes, c.BufferBytes/2)))
 	setDefault(&c.WhenFull, "drop-newest")
 	setDefault(&c.MaxRecord, min(slab.DefaultMaxRecord, max(1, c.MaxFrameBytes-maxHead)))
-	setDefault(&c.CloseTimeout, DefaultCloseTimeout)
-	setDefault(&c.SpoolBytes, spool.DefaultMaxBytes)
+	setDefault(&c.CloseTimeout, defaultCloseTimeout)
+	setDefault(&c.SpoolBytes, defaultSpoolBytes)
 	setDefault(&c.SpoolSync, spool.SyncNever.String())
 	if len(c.Servers) == 0 {
-		c.Servers = []string{DefaultServer}
+		c.Servers = []string{defaultServer}
 	}
 	if c.Dial == nil {
 		c.Dial = new(net.Dialer).DialContext

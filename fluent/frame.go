@@ -84,7 +84,7 @@ func (l *layout) cut(b *batch.Batch, c *resolved) {
 }
 
 // maxHead is more than a frame takes beside its payload.
-const maxHead = MaxTagBytes + 128
+const maxHead = maxTagBytes + 128
 
 // single reports whether all records have the same stream, and none is too large.
 func single(b *batch.Batch, limit int) (stream uint32, ok bool) {

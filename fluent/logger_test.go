@@ -389,7 +389,7 @@ func testRestart(t *testing.T, keeps bool) {
 			t.Errorf("%d records lost", lost)
 		}
 		// What was on its way when the server died, and no more.
-		if limit := DefaultWindow * largest; twice > limit || keeps && twice == 0 {
+		if limit := defaultWindow * largest; twice > limit || keeps && twice == 0 {
 			t.Errorf("%d records twice, the window had up to %d", twice, limit)
 		}
 		f.Close()

@@ -48,7 +48,7 @@ func parseServer(text string) (*server, error) {
 	rest = strings.TrimSuffix(rest, "/")
 	host, port, err := net.SplitHostPort(rest)
 	if err != nil {
-		host, port = strings.TrimSuffix(strings.TrimPrefix(rest, "["), "]"), strconv.Itoa(DefaultPort)
+		host, port = strings.TrimSuffix(strings.TrimPrefix(rest, "["), "]"), strconv.Itoa(defaultPort)
 		if strings.Contains(host, ":") && net.ParseIP(host) == nil {
 			return fail("the port cannot be told from the host")
 		}

@@ -52,7 +52,7 @@ func TestAServerThatHangsIsLeftAtOnce(t *testing.T) {
 			t.Errorf("%+v", res)
 		}
 		sendOK(t, s, numbers(t, 2, 3))
-		if took := time.Since(began); took != DefaultAckTimeout || !slices.Equal(b.get("forebay"), []int{2}) {
+		if took := time.Since(began); took != defaultAckTimeout || !slices.Equal(b.get("forebay"), []int{2}) {
 			t.Errorf("after %s: %v", took, b.get("forebay"))
 		}
 		seen := map[time.Duration]bool{}
@@ -241,7 +241,7 @@ func TestEndOfTheContext(t *testing.T) {
 			}
 			start := time.Now()
 			err := s.open(t.Context())
-			if time.Since(start) != DefaultDialTimeout || !strings.Contains(err.Error(), "no connection within 5s") {
+			if time.Since(start) != defaultDialTimeout || !strings.Contains(err.Error(), "no connection within 5s") {
 				t.Errorf("%v after %v", err, time.Since(start))
 			}
 		})
@@ -336,7 +336,7 @@ func TestLeavingForABetterServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		up = true
-		time.Sleep(DefaultFailback)
+		time.Sleep(defaultFailback)
 		first, second := numbers(t, 0, 10), numbers(t, 10, 20)
 		if err := s.s.Send(first); err != nil {
 			t.Error(err)

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// MaxTags is how many different tags a process can use. Tags are for routing;
+	// maxTags is how many different tags a process can use. Tags are for routing;
 	// what is as many as users or requests belongs into the record.
-	MaxTags = 1 << 16
-	// MaxTagBytes is the length of the longest tag.
-	MaxTagBytes = 1024
+	maxTags = 1 << 16
+	// maxTagBytes is the length of the longest tag.
+	maxTagBytes = 1024
 )
 
 var (
 	// ErrTag is wrapped by the error of a tag that cannot be used.
 	ErrTag = errors.New("unusable tag")
 
-	errTooManyTags = fmt.Errorf("fluent: %w: the process uses %d tags already; tags must not hold values such as user ids", ErrTag, MaxTags)
+	errTooManyTags = fmt.Errorf("fluent: %w: the process uses %d tags already; tags must not hold values such as user ids", ErrTag, maxTags)
 )
 
 // Streams of the tag table. The table is the process's, not a sink's: an entry
@@ -84,7 +84,7 @@ func (t *tagTable) add(tag string) (uint32, error) {
 		if p := t.names.Load(); p != nil {
 			names = *p
 		}
-		if len(names) >= MaxTags {
+		if len(names) >= maxTags {
 			return 0, errTooManyTags
 		}
 		if t.all == nil {
@@ -118,8 +118,8 @@ func checkTag(tag string) error {
 	switch {
 	case tag == "":
 		return fmt.Errorf("fluent: %w: it is empty", ErrTag)
-	case len(tag) > MaxTagBytes:
-		return fmt.Errorf("fluent: %w: it has %d bytes, %d are allowed", ErrTag, len(tag), MaxTagBytes)
+	case len(tag) > maxTagBytes:
+		return fmt.Errorf("fluent: %w: it has %d bytes, %d are allowed", ErrTag, len(tag), maxTagBytes)
 	case !utf8.ValidString(tag):
 		return fmt.Errorf("fluent: %w: it is not UTF-8", ErrTag)
 	}

@@ -477,7 +477,7 @@ func TestTags(t *testing.T) {
 	if err != nil || a != again || a == b || a < firstTag {
 		t.Errorf("%d %d %d %v", a, b, again, err)
 	}
-	for _, bad := range []string{"", "a\nb", "\xff", strings.Repeat("x", MaxTagBytes+1)} {
+	for _, bad := range []string{"", "a\nb", "\xff", strings.Repeat("x", maxTagBytes+1)} {
 		if _, err := streamOf(bad); !errors.Is(err, ErrTag) {
 			t.Errorf("%.20q: %v", bad, err)
 		}

@@ -20,26 +20,26 @@ import (
 
 // Defaults of [Config]. The limits are Loki's own defaults.
 const (
-	DefaultLevelName        = "level"
-	DefaultMessageKey       = "Message"
-	DefaultTraceIDKey       = "trace_id"
-	DefaultSpanIDKey        = "span_id"
-	DefaultTimeout          = 10 * time.Second
-	DefaultBatchBytes       = 1 << 20
-	DefaultBatchAge         = time.Second
-	DefaultConcurrency      = 4
-	DefaultMaxRequestBytes  = 3 << 20
-	DefaultMaxStreams       = 4096
-	DefaultMaxLabels        = 15
-	DefaultMaxLabelName     = 1024
-	DefaultMaxLabelValue    = 2048
-	DefaultMaxLine          = 256 << 10
-	DefaultMaxAge           = 7 * 24 * time.Hour
-	DefaultMaxFuture        = 10 * time.Minute
-	DefaultMaxMetadataPairs = 128
-	DefaultMaxMetadataBytes = 64 << 10
-	DefaultSlabBytes        = 256 << 10
-	DefaultBufferBytes      = 4 << 20
+	defaultLevelName        = "level"
+	defaultMessageKey       = "Message"
+	defaultTraceIDKey       = "trace_id"
+	defaultSpanIDKey        = "span_id"
+	defaultTimeout          = 10 * time.Second
+	defaultBatchBytes       = 1 << 20
+	defaultBatchAge         = time.Second
+	defaultConcurrency      = 4
+	defaultMaxRequestBytes  = 3 << 20
+	defaultMaxStreams       = 4096
+	defaultMaxLabels        = 15
+	defaultMaxLabelName     = 1024
+	defaultMaxLabelValue    = 2048
+	defaultMaxLine          = 256 << 10
+	defaultMaxAge           = 7 * 24 * time.Hour
+	defaultMaxFuture        = 10 * time.Minute
+	defaultMaxMetadataPairs = 128
+	defaultMaxMetadataBytes = 64 << 10
+	defaultSlabBytes        = 256 << 10
+	defaultBufferBytes      = 4 << 20
 )
 
 // A Wire is the form of requests.
@@ -328,32 +328,32 @@ func (c Config) resolve() (Config, error) {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("loki: config: "+format, args...))
 	}
-	defaultTo(&c.LevelName, DefaultLevelName)
-	defaultTo(&c.MessageKey, DefaultMessageKey)
-	defaultTo(&c.TraceIDKey, DefaultTraceIDKey)
-	defaultTo(&c.SpanIDKey, DefaultSpanIDKey)
+	defaultTo(&c.LevelName, defaultLevelName)
+	defaultTo(&c.MessageKey, defaultMessageKey)
+	defaultTo(&c.TraceIDKey, defaultTraceIDKey)
+	defaultTo(&c.SpanIDKey, defaultSpanIDKey)
 	defaultTo(&c.TraceID, InBody)
 	defaultTo(&c.SpanID, InBody)
 	defaultTo(&c.Body, BodyJSON)
 	defaultTo(&c.Wire, Protobuf)
 	defaultTo(&c.LongLines, Truncate)
-	defaultTo(&c.Timeout, DefaultTimeout)
-	defaultTo(&c.BatchBytes, DefaultBatchBytes)
-	defaultTo(&c.BatchAge, DefaultBatchAge)
-	defaultTo(&c.Concurrency, DefaultConcurrency)
-	defaultTo(&c.MaxRequestBytes, DefaultMaxRequestBytes)
-	defaultTo(&c.MaxStreams, DefaultMaxStreams)
-	defaultTo(&c.MaxLabels, DefaultMaxLabels)
-	defaultTo(&c.MaxLabelName, DefaultMaxLabelName)
-	defaultTo(&c.MaxLabelValue, DefaultMaxLabelValue)
-	defaultTo(&c.MaxLine, DefaultMaxLine)
-	defaultTo(&c.MaxMetadataPairs, DefaultMaxMetadataPairs)
-	defaultTo(&c.MaxMetadataBytes, DefaultMaxMetadataBytes)
-	defaultTo(&c.MaxAge, DefaultMaxAge)
-	defaultTo(&c.MaxFuture, DefaultMaxFuture)
+	defaultTo(&c.Timeout, defaultTimeout)
+	defaultTo(&c.BatchBytes, defaultBatchBytes)
+	defaultTo(&c.BatchAge, defaultBatchAge)
+	defaultTo(&c.Concurrency, defaultConcurrency)
+	defaultTo(&c.MaxRequestBytes, defaultMaxRequestBytes)
+	defaultTo(&c.MaxStreams, defaultMaxStreams)
+	defaultTo(&c.MaxLabels, defaultMaxLabels)
+	defaultTo(&c.MaxLabelName, defaultMaxLabelName)
+	defaultTo(&c.MaxLabelValue, defaultMaxLabelValue)
+	defaultTo(&c.MaxLine, defaultMaxLine)
+	defaultTo(&c.MaxMetadataPairs, defaultMaxMetadataPairs)
+	defaultTo(&c.MaxMetadataBytes, defaultMaxMetadataBytes)
+	defaultTo(&c.MaxAge, defaultMaxAge)
+	defaultTo(&c.MaxFuture, defaultMaxFuture)
 	defaultTo(&c.Name, "loki")
 	defaultTo(&c.SlabBytes, c.slabBytes())
-	defaultTo(&c.BufferBytes, max(DefaultBufferBytes, 4*c.BatchBytes))
+	defaultTo(&c.BufferBytes, max(defaultBufferBytes, 4*c.BatchBytes))
 	if c.WhenFull != "" {
 		var err error
 		if c.whenFull, err = slab.ParseWhenFull(c.WhenFull); err != nil {
@@ -442,7 +442,7 @@ func (c Config) resolve() (Config, error) {
 // BatchBytes, and about four of BatchRecords records of the shortest kind. Below
 // 4 KiB a slab would hold too few.
 func (c *Config) slabBytes() int {
-	n := min(DefaultSlabBytes, c.BatchBytes/4)
+	n := min(defaultSlabBytes, c.BatchBytes/4)
 	if c.BatchRecords > 0 {
 		n = min(n, 32*c.BatchRecords)
 	}

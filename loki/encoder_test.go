@@ -316,7 +316,7 @@ func TestMarker(t *testing.T) {
 		for _, noLabel := range []bool{false, true} {
 			p := new(peer)
 			s := sinkFor(t, p, Config{Wire: w, NoLevelLabel: noLabel, LabelAttrs: []string{"dropped"}})
-			for _, ct := range []string{ContentTypeProtobuf, ContentTypeJSON} {
+			for _, ct := range []string{contentTypeProtobuf, contentTypeJSON} {
 				codec := s.CodecFor(ct, 0)
 				e := &encoded{t: t, s: s}
 				e.Append(codec.AppendMarker(nil, batch.Drops{batch.Full: 3}, time.Now()), 0, batch.Meta{Time: time.Now().UnixNano()})

@@ -253,7 +253,7 @@ func formOfBatch(b *batch.Batch) (form, error) {
 		return f, nil
 	}
 	return 0, fmt.Errorf("loki: cannot send: records are of type %q, this destination takes %s and %s; use its encoder and codec",
-		contentType, ContentTypeProtobuf, ContentTypeJSON)
+		contentType, contentTypeProtobuf, contentTypeJSON)
 }
 
 // gather sorts the records of b by stream and time and finds those that will not

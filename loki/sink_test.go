@@ -82,7 +82,7 @@ func TestErrorsWait(t *testing.T) {
 		slab *slab.Options
 		want time.Duration
 	}{
-		"default": {nil, DefaultBatchAge},
+		"default": {nil, defaultBatchAge},
 		"set":     {&slab.Options{FlushLevel: slog.LevelError}, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {

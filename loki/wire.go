@@ -97,8 +97,8 @@ const (
 
 // The content types of the records of a [Pusher].
 const (
-	ContentTypeProtobuf = "application/vnd.forebay.loki-entry+protobuf"
-	ContentTypeJSON     = "application/vnd.forebay.loki-entry+json"
+	contentTypeProtobuf = "application/vnd.forebay.loki-entry+protobuf"
+	contentTypeJSON     = "application/vnd.forebay.loki-entry+json"
 )
 
 // formOf returns the form of the entries of requests.
@@ -112,9 +112,9 @@ func formOf(w Wire) form {
 // formNamed returns the form with a content type, if there is one.
 func formNamed(contentType string) (form, bool) {
 	switch contentType {
-	case ContentTypeProtobuf:
+	case contentTypeProtobuf:
 		return protoForm, true
-	case ContentTypeJSON:
+	case contentTypeJSON:
 		return jsonForm, true
 	}
 	return 0, false
@@ -122,9 +122,9 @@ func formNamed(contentType string) (form, bool) {
 
 func (f form) contentType() string {
 	if f == jsonForm {
-		return ContentTypeJSON
+		return contentTypeJSON
 	}
-	return ContentTypeProtobuf
+	return contentTypeProtobuf
 }
 
 func (f form) parse(rec []byte) (entry, bool) {

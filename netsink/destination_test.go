@@ -366,7 +366,7 @@ func TestStallAndDrip(t *testing.T) {
 		if n, err := c.send(plain("first\n", "second\n")); n != 1 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%d records, %v", n, err)
 		}
-		if d := time.Since(began); d != DefaultWriteTimeout {
+		if d := time.Since(began); d != defaultWriteTimeout {
 			t.Errorf("gave up after %s", d)
 		}
 		big := plain(slices.Repeat([]string{strings.Repeat("x", 999) + "\n"}, 1000)...)
@@ -417,7 +417,7 @@ func TestGivenUp(t *testing.T) {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		began = time.Now()
-		if _, err := hang.Open(newLife()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != DefaultDialTimeout {
+		if _, err := hang.Open(newLife()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != defaultDialTimeout {
 			t.Errorf("%v after %s", err, time.Since(began))
 		}
 		close(release)

@@ -10,9 +10,9 @@ import (
 
 // Defaults of [Options].
 const (
-	DefaultDialTimeout  = 10 * time.Second
-	DefaultWriteTimeout = 10 * time.Second
-	DefaultKeepAlive    = 15 * time.Second
+	defaultDialTimeout  = 10 * time.Second
+	defaultWriteTimeout = 10 * time.Second
+	defaultKeepAlive    = 15 * time.Second
 )
 
 // Options configures a [Destination]. The zero value is useful: each field states its
@@ -48,8 +48,8 @@ func (o *Options) resolve() (Options, error) {
 		field *time.Duration
 		value time.Duration
 	}{
-		{"DialTimeout", &r.DialTimeout, DefaultDialTimeout},
-		{"WriteTimeout", &r.WriteTimeout, DefaultWriteTimeout},
+		{"DialTimeout", &r.DialTimeout, defaultDialTimeout},
+		{"WriteTimeout", &r.WriteTimeout, defaultWriteTimeout},
 	} {
 		if *f.field < 0 {
 			return r, fmt.Errorf("netsink: %s is %s: want more than 0", f.name, *f.field)
@@ -59,7 +59,7 @@ func (o *Options) resolve() (Options, error) {
 		}
 	}
 	if r.KeepAlive == 0 {
-		r.KeepAlive = DefaultKeepAlive
+		r.KeepAlive = defaultKeepAlive
 	}
 	if err := r.Syslog.resolve(); err != nil {
 		return r, err

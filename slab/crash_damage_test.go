@@ -127,7 +127,7 @@ func TestDictionaryGrows(t *testing.T) {
 			}
 		}
 	})
-	if files, _ := CrashFiles(dir); len(files) != 1 || files[0].Bytes < crashSize(DefaultSlabBytes, DefaultSlabCount)+100000+int64(n-70)*1000 {
+	if files, _ := CrashFiles(dir); len(files) != 1 || files[0].Bytes < crashSize(DefaultSlabBytes, defaultSlabCount)+100000+int64(n-70)*1000 {
 		t.Errorf("files %+v", files)
 	}
 	s, events := recoverStreams(t, dir, second)

@@ -68,7 +68,7 @@ func (w *Writer) policyFor(l slog.Level) WhenFull {
 // giveUpLocked ends the attempt to place p: the last resort takes it if it is
 // important, else it is dropped as full.
 func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
-	if w.o.LastResort == nil || m.Level < w.important.Level() || w.lastPending >= LastResortQueue {
+	if w.o.LastResort == nil || m.Level < w.important.Level() || w.lastPending >= lastResortQueue {
 		return w.dropLocked(batch.Full)
 	}
 	w.acc.Accepted++

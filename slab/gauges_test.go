@@ -93,24 +93,24 @@ func TestLastResortFailsOrHangs(t *testing.T) {
 			for w.WriteRecord(line(0, 50), batch.Meta{}) == nil {
 			}
 			var dropped int
-			for range 2 * LastResortQueue {
+			for range 2 * lastResortQueue {
 				if errors.Is(w.WriteRecord(line(1, 50), batch.Meta{Level: slog.LevelError}), ErrDropped) {
 					dropped++
 				}
 			}
-			if dropped != LastResortQueue {
-				t.Errorf("%d dropped, want all above the queue of %d", dropped, LastResortQueue)
+			if dropped != lastResortQueue {
+				t.Errorf("%d dropped, want all above the queue of %d", dropped, lastResortQueue)
 			}
 			g.open()
 			start := time.Now()
 			if err := w.Close(); err == nil {
 				t.Error("Close lost records and said nothing")
 			}
-			if d := time.Since(start); d > DefaultCloseTimeout {
+			if d := time.Since(start); d > defaultCloseTimeout {
 				t.Errorf("Close took %v", d)
 			}
 			a := w.Account()
-			if a.Dropped[batch.Shutdown] != LastResortQueue || a.Check() != nil || a.Pending.Total() != 0 {
+			if a.Dropped[batch.Shutdown] != lastResortQueue || a.Check() != nil || a.Pending.Total() != 0 {
 				t.Errorf("account %v", a)
 			}
 			last.open()

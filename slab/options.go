@@ -14,16 +14,16 @@ import (
 // Defaults of [Options].
 const (
 	DefaultSlabBytes     = 64 << 10
-	DefaultSlabCount     = 8
+	defaultSlabCount     = 8
 	DefaultMaxRecord     = 1 << 20
-	DefaultFlushInterval = 100 * time.Millisecond
-	DefaultBlockFor      = 250 * time.Millisecond
-	DefaultCloseTimeout  = 5 * time.Second
-	DefaultRetryMin      = 200 * time.Millisecond
-	DefaultRetryMax      = 30 * time.Second
+	defaultFlushInterval = 100 * time.Millisecond
+	defaultBlockFor      = 250 * time.Millisecond
+	defaultCloseTimeout  = 5 * time.Second
+	defaultRetryMin      = 200 * time.Millisecond
+	defaultRetryMax      = 30 * time.Second
 
-	// LastResortQueue is how many records wait for Options.LastResort at most.
-	LastResortQueue = 256
+	// lastResortQueue is how many records wait for Options.LastResort at most.
+	lastResortQueue = 256
 
 	MinSlabBytes = 512
 	MaxSlabBytes = 64 << 20
@@ -173,7 +173,7 @@ func ParseWhenFull(s string) (WhenFull, error) {
 	case name == "spill" && !hasArg:
 		return Spill(), nil
 	case name == "block-for" && !hasArg:
-		return BlockFor(DefaultBlockFor), nil
+		return BlockFor(defaultBlockFor), nil
 	case name == "block-for":
 		d, err := time.ParseDuration(arg)
 		if err != nil || d < 0 {
@@ -198,5 +198,5 @@ func (w WhenFull) String() string {
 	case whenFullSpill:
 		return "spill"
 	}
-	return BlockFor(DefaultBlockFor).String()
+	return BlockFor(defaultBlockFor).String()
 }

@@ -12,8 +12,8 @@ import (
 
 // Bounds within which [Plan] chooses a slab's size by itself.
 const (
-	PlanMinSlabBytes = 16 << 10 // only a tight memory budget goes below
-	PlanMaxSlabBytes = 1 << 20
+	planMinSlabBytes = 16 << 10 // only a tight memory budget goes below
+	planMaxSlabBytes = 1 << 20
 )
 
 var (
@@ -206,8 +206,8 @@ func (w *Workload) minSlab() float64 {
 
 // slabBytes is the size Plan wants, budget aside.
 func (w *Workload) slabBytes() int {
-	size := PlanMinSlabBytes
-	for float64(size) < w.minSlab() && size < PlanMaxSlabBytes {
+	size := planMinSlabBytes
+	for float64(size) < w.minSlab() && size < planMaxSlabBytes {
 		size *= 2
 	}
 	return size

@@ -32,7 +32,7 @@ func ExamplePlan() {
 // What slabs that are already there are good for.
 func ExampleAbsorb() {
 	w := slab.Workload{Rate: 10_000, RecordBytes: 256}
-	s, err := slab.Absorb(w, slab.DefaultSlabBytes, slab.DefaultSlabCount)
+	s, err := slab.Absorb(w, 64<<10, 8)
 	fmt.Println(s, err)
 	// Output: 8 × 64 KiB = 512 KiB, absorbs 136.2ms <nil>
 }

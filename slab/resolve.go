@@ -16,16 +16,16 @@ func (o Options) resolve() (Options, error) {
 	}
 	defaultTo(&o.Name, "slab")
 	defaultTo(&o.SlabBytes, DefaultSlabBytes)
-	defaultTo(&o.SlabCount, DefaultSlabCount)
+	defaultTo(&o.SlabCount, defaultSlabCount)
 	defaultTo(&o.MaxRecord, DefaultMaxRecord)
-	defaultTo(&o.FlushInterval, DefaultFlushInterval)
-	defaultTo(&o.CloseTimeout, DefaultCloseTimeout)
-	defaultTo(&o.RetryMin, DefaultRetryMin)
+	defaultTo(&o.FlushInterval, defaultFlushInterval)
+	defaultTo(&o.CloseTimeout, defaultCloseTimeout)
+	defaultTo(&o.RetryMin, defaultRetryMin)
 	if o.RetryMax == 0 {
-		o.RetryMax = max(DefaultRetryMax, o.RetryMin)
+		o.RetryMax = max(defaultRetryMax, o.RetryMin)
 	}
 	if o.WhenFull.kind == whenFullDefault {
-		o.WhenFull = BlockFor(DefaultBlockFor)
+		o.WhenFull = BlockFor(defaultBlockFor)
 	}
 	if o.ImportantWhenFull.kind == whenFullDefault {
 		o.ImportantWhenFull = o.WhenFull

@@ -221,7 +221,7 @@ func TestPlanBySimulation(t *testing.T) {
 		name := fmt.Sprintf("%g per s of %g B, %v, stall %v, window %d", w.Rate, w.RecordBytes, w.Latency, w.Spike, w.Window)
 		t.Run(name, func(t *testing.T) {
 			least := 2
-			for _, flush := range []time.Duration{-1, DefaultFlushInterval} {
+			for _, flush := range []time.Duration{-1, defaultFlushInterval} {
 				s := simulation{Workload: w, slabBytes: p.SlabBytes, count: p.SlabCount, flush: flush, callers: 2, stall: w.Spike}
 				moments := s.moments(t, torture)
 				if len(moments) == 0 {

@@ -138,7 +138,7 @@ func TestBackoffGrowsAndIsBounded(t *testing.T) {
 		var late time.Duration
 		for i := 1; i < len(at); i++ {
 			d := at[i].Sub(at[i-1])
-			if limit := DefaultRetryMin << min(i-1, 20); d > min(limit, DefaultRetryMax) {
+			if limit := defaultRetryMin << min(i-1, 20); d > min(limit, defaultRetryMax) {
 				t.Errorf("wait %d is %v", i, d)
 			}
 			if i > 20 {
@@ -146,7 +146,7 @@ func TestBackoffGrowsAndIsBounded(t *testing.T) {
 			}
 		}
 		if mean := late / 180; mean < 10*time.Second || mean > 20*time.Second {
-			t.Errorf("late waits have a mean of %v, want about half of %v", mean, DefaultRetryMax)
+			t.Errorf("late waits have a mean of %v, want about half of %v", mean, defaultRetryMax)
 		}
 		closeNow(t, w)
 	})

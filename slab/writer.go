@@ -243,7 +243,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 	}
 	w.special = w.crash != nil || w.smallRecords()
 	w.quick = r.Crash == nil
-	w.last = callback.New(w.writeLastResort, LastResortQueue+1)
+	w.last = callback.New(w.writeLastResort, lastResortQueue+1)
 	w.d.init(w)
 	go w.run()
 	return w, nil

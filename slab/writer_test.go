@@ -699,10 +699,10 @@ func TestOldestRecordWaitsAtMostFlushInterval(t *testing.T) {
 			time.Sleep(time.Duration(rng.IntN(5)*rng.IntN(20)) * time.Millisecond)
 		}
 		closeNow(t, w)
-		if worst > DefaultFlushInterval {
-			t.Errorf("a record waited %v, want at most %v", worst, DefaultFlushInterval)
+		if worst > defaultFlushInterval {
+			t.Errorf("a record waited %v, want at most %v", worst, defaultFlushInterval)
 		}
-		if worst < DefaultFlushInterval/2 {
+		if worst < defaultFlushInterval/2 {
 			t.Errorf("no record waited longer than %v: slabs are not given time to fill", worst)
 		}
 	})
@@ -946,7 +946,7 @@ func TestFlushIntervalBesideSlowSends(t *testing.T) {
 	}{
 		"slabs":         {o: Options{SlabBytes: 4096, SlabCount: 32}},
 		"records":       {o: Options{SlabBytes: 1024, SlabCount: 64}, limits: batch.Limits{Records: 17}},
-		"bytes and age": {o: Options{SlabBytes: 1024, SlabCount: 64}, limits: batch.Limits{Bytes: 700, Age: DefaultFlushInterval}},
+		"bytes and age": {o: Options{SlabBytes: 1024, SlabCount: 64}, limits: batch.Limits{Bytes: 700, Age: defaultFlushInterval}},
 		"oversize":      {o: Options{SlabBytes: 512, SlabCount: 64}},
 		"drop-oldest":   {o: Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest()}},
 	} {
@@ -958,7 +958,7 @@ func TestFlushIntervalBesideSlowSends(t *testing.T) {
 				var w *Writer
 				w = mustSink(t, sinkWithLimits{c.limits, func(b *batch.Batch) {
 					first := time.Unix(0, b.At(0).Time)
-					if due := first.Add(DefaultFlushInterval); time.Now().After(due) && time.Now().After(free) {
+					if due := first.Add(defaultFlushInterval); time.Now().After(due) && time.Now().After(free) {
 						late++
 						t.Logf("sent at the age of %v, the destination was free for %v", time.Since(first), time.Since(free))
 					} else if time.Now().Before(due) && w.sealed.Load() == sealed {

@@ -9,9 +9,9 @@ import (
 
 // Defaults of [Options].
 const (
-	DefaultSegmentBytes = 8 << 20
-	DefaultMaxBytes     = 1 << 30
-	DefaultSyncInterval = time.Second
+	defaultSegmentBytes = 8 << 20
+	defaultMaxBytes     = 1 << 30
+	defaultSyncInterval = time.Second
 
 	// MinSegmentBytes and MaxSegmentBytes bound [Options.SegmentBytes].
 	MinSegmentBytes = 4 << 10
@@ -121,13 +121,13 @@ func (o *Options) withDefaults() (Options, error) {
 		opt.Name = "spool"
 	}
 	if opt.MaxBytes == 0 {
-		opt.MaxBytes = DefaultMaxBytes
+		opt.MaxBytes = defaultMaxBytes
 	}
 	if opt.SegmentBytes == 0 {
-		opt.SegmentBytes = DefaultSegmentBytes
+		opt.SegmentBytes = defaultSegmentBytes
 	}
 	if opt.SyncInterval == 0 {
-		opt.SyncInterval = DefaultSyncInterval
+		opt.SyncInterval = defaultSyncInterval
 	}
 	switch {
 	case opt.MaxBytes < 4*MinSegmentBytes:

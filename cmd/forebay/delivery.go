@@ -20,6 +20,9 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
+// fallbackTimeout is how long --fallback may take for a batch.
+const fallbackTimeout = 10 * time.Second
+
 // deliveryFlags say what becomes of lines that a destination does not take.
 type deliveryFlags struct {
 	fallback     string
@@ -37,8 +40,8 @@ type deliveryFlags struct {
 // newDeliveryFlags returns the defaults.
 func newDeliveryFlags() deliveryFlags {
 	return deliveryFlags{
-		spoolMax: size{spool.DefaultMaxBytes, 4 * spool.MinSegmentBytes, 0},
-		retryAge: duration(deliver.DefaultMaxAge),
+		spoolMax: size{1 << 30, 4 * spool.MinSegmentBytes, 0},
+		retryAge: duration(24 * time.Hour),
 	}
 }
 
@@ -102,7 +105,7 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 	}
 	if p.fallback != nil {
 		opts.Deliver.Handler = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
-			ctx, cancel := context.WithTimeout(context.Background(), deliver.DefaultHandlerTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), fallbackTimeout)
 			defer cancel()
 			return p.fallback.Send(ctx, b)
 		})

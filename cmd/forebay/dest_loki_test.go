@@ -132,15 +132,15 @@ func TestLokiSlabs(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := tgt.sink.(batch.Limiter).Limits().Bytes
-	c := pipeConfig{slabs: slab.DefaultSlabCount, slabSize: size{value: slab.DefaultSlabBytes}, flushInterval: duration(time.Second)}
+	c := pipeConfig{slabs: 8, slabSize: size{value: slab.DefaultSlabBytes}, flushInterval: duration(time.Second)}
 	if o := c.slabOptions("loki:", tgt); o.SlabCount*o.SlabBytes < 2*limit {
 		t.Errorf("%d slabs of %d bytes for batches of %d", o.SlabCount, o.SlabBytes, limit)
 	}
-	if o := c.slabOptions("stdout:", &target{}); o.SlabCount != slab.DefaultSlabCount {
+	if o := c.slabOptions("stdout:", &target{}); o.SlabCount != 8 {
 		t.Errorf("%d slabs for standard output", o.SlabCount)
 	}
 	c.slabsGiven = true
-	if o := c.slabOptions("loki:", tgt); o.SlabCount != slab.DefaultSlabCount {
-		t.Errorf("%d slabs where %d were asked for", o.SlabCount, slab.DefaultSlabCount)
+	if o := c.slabOptions("loki:", tgt); o.SlabCount != 8 {
+		t.Errorf("%d slabs where 8 were asked for", o.SlabCount)
 	}
 }

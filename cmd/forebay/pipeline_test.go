@@ -24,7 +24,7 @@ func config(to ...string) *pipeConfig {
 	return &pipeConfig{
 		name: "forebay", to: to, dests: destinations(),
 		slabSize: size{value: 4 << 10}, slabs: 4,
-		flushInterval: duration(slab.DefaultFlushInterval), whenFull: whenFull{slab.Block()},
+		flushInterval: duration(100 * time.Millisecond), whenFull: whenFull{slab.Block()},
 		maxRecord: size{value: 1 << 20}, drainTimeout: duration(time.Minute),
 	}
 }
