@@ -421,7 +421,7 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 		own := o.enc
 		o.enc = p.Encoder()
 		defer func() { o.enc = own }()
-		return p.Encoder(), o.behind(p, p, p.CodecFor)
+		return p.Encoder(), o.behind(deliver.AsSink(p), p.Traits().Dictionary, p.CodecFor)
 	}
 	c.Slab, c.WhenFull = so, so.WhenFull.String()
 	so.Crash = nil

@@ -15,8 +15,8 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// DeadLetterName is the file in OutputOptions.SpoolDir that holds refused records.
-const DeadLetterName = "dead-letters.jsonl"
+// deadLetterName is the file in OutputOptions.SpoolDir that holds refused records.
+const deadLetterName = "dead-letters.jsonl"
 
 // OutputOptions configures an [Output]. The zero value is useful: each field states
 // its default and unit.
@@ -49,7 +49,7 @@ type OutputOptions struct {
 	FallbackFile string
 	// DeadLetterFile is where refused records go, and those above Slab.MaxRecord, as
 	// JSON lines (0600). Not together with Deliver.DeadLetter. Default "": the file
-	// [DeadLetterName] in SpoolDir, which the first record makes, or none if there is
+	// dead-letters.jsonl in SpoolDir, which the first record makes, or none if there is
 	// no SpoolDir. For none beside a SpoolDir give os.DevNull.
 	DeadLetterFile string
 
@@ -206,7 +206,7 @@ func (f *files) open(o *OutputOptions) error {
 		}
 		f.letters, o.Deliver.DeadLetter = letters, letters
 	case o.SpoolDir != "" && o.Deliver.DeadLetter == nil:
-		letters := &lateLetters{path: filepath.Join(o.SpoolDir, DeadLetterName), name: o.Name}
+		letters := &lateLetters{path: filepath.Join(o.SpoolDir, deadLetterName), name: o.Name}
 		f.letters, o.Deliver.DeadLetter = letters, letters
 	}
 	return errors.Join(errs...)

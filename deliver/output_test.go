@@ -112,7 +112,7 @@ func TestDeadLettersBesideASpool(t *testing.T) {
 	}
 	long := strings.Repeat("x", 2000)
 	dir := t.TempDir()
-	letters := filepath.Join(dir, deliver.DeadLetterName)
+	letters := filepath.Join(dir, "dead-letters.jsonl")
 	o := func(file string) *deliver.OutputOptions {
 		return &deliver.OutputOptions{SpoolDir: dir, DeadLetterFile: file, Codec: encode.JSONCodec(), Slab: slab.Options{MaxRecord: 1000}}
 	}

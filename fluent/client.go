@@ -23,7 +23,7 @@ var (
 )
 
 // A Client is the driver of the Forward protocol: a [deliver.Destination] that takes
-// batches of Forward entries ([ContentType]) to a Fluentd, Fluent Bit or OpenTelemetry
+// batches of Forward entries ([Codec]) to a Fluentd, Fluent Bit or OpenTelemetry
 // receiver. A session is one connection to the first server of the list that can be
 // reached. Its batches are pipelined, and are answered when the server has acknowledged
 // them, or, with Config.NoAck, when they are written.
@@ -101,13 +101,7 @@ func (c *Client) Traits() deliver.Traits {
 	}
 }
 
-func accepts(contentType string) bool { return contentType == ContentType }
-
-// Dictionary returns [Tags].
-func (c *Client) Dictionary() batch.Dictionary { return Tags() }
-
-// Codec returns the codec of Forward entries, see [Codec].
-func (c *Client) Codec() batch.Codec { return Codec() }
+func accepts(contentType string) bool { return contentType == entryType }
 
 // Stats returns a snapshot. It does not wait for the server.
 func (c *Client) Stats() Stats {

@@ -260,7 +260,7 @@ func TestRefusedRecords(t *testing.T) {
 	s.l = newLife()
 	nc, _ := net.Pipe()
 	s.s = newSession(s.Client, s.l, &conn{nc: nc, raw: nc, keepalive: true}) // nothing is sent
-	if accepts := s.Traits().Accepts; accepts("application/x-ndjson") || accepts("") || !accepts(ContentType) {
+	if accepts := s.Traits().Accepts; accepts("application/x-ndjson") || accepts("") || !accepts(entryType) {
 		t.Error("Accepts")
 	}
 	whole := func(b *batch.Batch, text string) {

@@ -54,7 +54,7 @@ type Secret string
 // Format writes a placeholder.
 func (s Secret) Format(f fmt.State, verb rune) {
 	if verb == 'q' || verb == 'v' && f.Flag('#') {
-		io.WriteString(f, s.GoString())
+		io.WriteString(f, strconv.Quote(s.String()))
 		return
 	}
 	io.WriteString(f, s.String())
@@ -67,9 +67,6 @@ func (s Secret) String() string {
 	}
 	return "(secret)"
 }
-
-// GoString returns a placeholder.
-func (s Secret) GoString() string { return strconv.Quote(s.String()) }
 
 // LogValue returns a placeholder.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
@@ -357,8 +354,8 @@ func (c Config) resolve() (*resolved, error) {
 	if c.Compress != "" && c.Compress != "gzip" {
 		bad("Config.Compress is %q, must be empty or gzip", c.Compress)
 	}
-	if c.TimeFields > TimeEvent {
-		bad("Config.TimeFields is %d, must be TimeText or TimeEvent", c.TimeFields)
+	if err := c.TimeFields.check(); err != nil {
+		bad("Config.TimeFields: %w", err)
 	}
 	if err := checkTag(c.Tag); err != nil {
 		bad("Config.Tag: %w", err)

@@ -62,8 +62,8 @@ func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 		}
 		e.root.stream = stream
 	}
-	if e.o.TimeFields > TimeEvent {
-		return nil, fmt.Errorf("fluent: EncoderOptions.TimeFields is %d, must be TimeText or TimeEvent", e.o.TimeFields)
+	if err := e.o.TimeFields.check(); err != nil {
+		return nil, fmt.Errorf("fluent: EncoderOptions.TimeFields: %w", err)
 	}
 	if e.o.LevelKey != omitted {
 		e.levelKey = msgpack.AppendStr(nil, e.o.LevelKey)

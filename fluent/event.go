@@ -9,45 +9,30 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// ContentType is the content type of Forward entries: each record is one
+// entryType is the content type of Forward entries: each record is one
 // [time, map] in MessagePack.
-const ContentType = "application/x-fluent-entry"
+const entryType = "application/x-fluent-entry"
 
-// A TimeForm says how times within a record are written.
-type TimeForm uint8
+// A TimeForm says how times within a record are written. The empty text is [TimeText].
+type TimeForm string
 
 const (
 	// TimeText writes RFC 3339 text with up to nine digits of a second.
-	TimeText TimeForm = iota
-	// TimeEvent writes times that are fields of the record itself (not of what
-	// is nested in it) as EventTime, the protocol's own form, and others as text.
-	// Fluentd and Fluent Bit keep it as a time; OpenTelemetry's receiver makes
-	// text of it that is of little use.
-	TimeEvent
+	TimeText TimeForm = "rfc3339"
+	// TimeEvent writes times that are fields of the record itself, not of values
+	// nested in it, as EventTime, the protocol's own form, and others as text. Fluentd
+	// and Fluent Bit keep EventTime as a time; OpenTelemetry's receiver turns it into
+	// text of little use.
+	TimeEvent TimeForm = "event-time"
 )
 
-var timeForms = [...]string{"rfc3339", "event-time"}
-
-// String returns "rfc3339" or "event-time".
-func (f TimeForm) String() string {
-	if int(f) < len(timeForms) {
-		return timeForms[f]
+// check returns an error if f is no form.
+func (f TimeForm) check() error {
+	switch f {
+	case "", TimeText, TimeEvent:
+		return nil
 	}
-	return fmt.Sprintf("TimeForm(%d)", f)
-}
-
-// MarshalText is the inverse of UnmarshalText.
-func (f TimeForm) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
-
-// UnmarshalText reads "rfc3339" or "event-time".
-func (f *TimeForm) UnmarshalText(text []byte) error {
-	for i, name := range timeForms {
-		if string(text) == name {
-			*f = TimeForm(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("fluent: %q is no form of times: use rfc3339 or event-time", text)
+	return fmt.Errorf("%q is no form of times: use rfc3339 or event-time", string(f))
 }
 
 // maxSeconds is the last second that is written: Fluent Bit takes the two above
@@ -99,14 +84,14 @@ func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 	return dst, nil
 }
 
-// Codec returns the codec of Forward entries ([ContentType]). It renders them as
+// Codec returns the codec of Forward entries (application/x-fluent-entry). It renders them as
 // JSON, and needs no sink: any process can read with it what another has stored,
 // given [Tags] for the streams.
 func Codec() batch.Codec { return entryCodec{} }
 
 type entryCodec struct{}
 
-func (entryCodec) ContentType() string { return ContentType }
+func (entryCodec) ContentType() string { return entryType }
 
 // AppendJSON renders an entry as {"tag":"…","time":"…","record":{…}}; the tag is
 // left out where it is unknown.

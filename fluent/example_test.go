@@ -264,7 +264,7 @@ func ExampleNewClient() {
 	if err != nil {
 		panic(err)
 	}
-	w, err := slab.NewSink(outlet, &slab.Options{Codec: client.Codec(), CloseDst: true})
+	w, err := slab.NewSink(outlet, &slab.Options{Codec: fluent.Codec(), CloseDst: true})
 	if err != nil {
 		panic(err)
 	}

@@ -54,8 +54,8 @@ func foreign(c batch.Codec) error {
 	switch {
 	case c == nil:
 		return nil // raw entries: whoever wrote them says so
-	case c.ContentType() != ContentType:
-		return fmt.Errorf("fluent: cannot send records of content type %q: only %s", c.ContentType(), ContentType)
+	case c.ContentType() != entryType:
+		return fmt.Errorf("fluent: cannot send records of content type %q: only %s", c.ContentType(), entryType)
 	}
 	return nil
 }

@@ -383,7 +383,7 @@ func TestCrashDirKeepsWhatCloseCouldNotDeliver(t *testing.T) {
 }
 
 func TestCodecFor(t *testing.T) {
-	for form, want := range map[string]string{ContentType: ContentType, "application/json": "application/x-ndjson", "application/logfmt": "application/logfmt"} {
+	for form, want := range map[string]string{entryType: entryType, "application/json": "application/x-ndjson", "application/logfmt": "application/logfmt"} {
 		if c := CodecFor(form, 0); c == nil || c.ContentType() != want {
 			t.Errorf("%s: %v", form, c)
 		}

@@ -59,7 +59,7 @@ func (s *valuer) call(dst []byte, recv any, m method) (out []byte, err error) {
 	}()
 	switch m {
 	case marshalMsg:
-		out, err := appendMarshaled(dst, recv.(Marshaler))
+		out, err := appendMarshaled(dst, recv.(marshaler))
 		if err == nil {
 			s.passed(out[at:], len(out)-at)
 		}
@@ -86,7 +86,7 @@ func (s *valuer) call(dst []byte, recv any, m method) (out []byte, err error) {
 // can take it: generated code writes times as ext 5, on which fluentd resets the
 // connection. The method is given the room behind dst and nothing of dst itself,
 // which is the beginning of the entry.
-func appendMarshaled(dst []byte, m Marshaler) ([]byte, error) {
+func appendMarshaled(dst []byte, m marshaler) ([]byte, error) {
 	room := dst[len(dst):]
 	out, err := m.MarshalMsg(room)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// A Marshaler appends itself as MessagePack, as the code that tinylib/msgp
+// A marshaler appends itself as MessagePack, as the code that tinylib/msgp
 // generates does.
-type Marshaler interface {
+type marshaler interface {
 	MarshalMsg(dst []byte) ([]byte, error)
 }
 
@@ -122,7 +122,7 @@ var methods = []struct {
 	m method
 	t reflect.Type
 }{
-	{marshalMsg, reflect.TypeFor[Marshaler]()},
+	{marshalMsg, reflect.TypeFor[marshaler]()},
 	{logValue, reflect.TypeFor[slog.LogValuer]()},
 	{marshalJSON, reflect.TypeFor[json.Marshaler]()},
 	{marshalText, textType},

@@ -79,7 +79,7 @@ func (s *Sink) outputOptions() *deliver.OutputOptions {
 // Forward entries, or of package encode; nil if the content type is unknown. It
 // is of the form that spool.Options.Codec wants.
 func CodecFor(contentType string, _ uint32) batch.Codec {
-	if contentType == ContentType {
+	if contentType == entryType {
 		return Codec()
 	}
 	c, _ := encode.CodecFor(contentType)

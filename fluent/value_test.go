@@ -689,7 +689,7 @@ func TestLevelsOfAnEntry(t *testing.T) {
 	}
 }
 
-// overwriter is a Marshaler that does what it likes with what it is given.
+// overwriter is a marshaler that does what it likes with what it is given.
 type overwriter func(b []byte) []byte
 
 func (o overwriter) MarshalMsg(b []byte) ([]byte, error) { return o(b), nil }

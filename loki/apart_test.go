@@ -14,7 +14,7 @@ import (
 var (
 	lineFiles = []string{"encoder.go", "pick.go", "settle.go", "body.go", "logfmt.go", "codec.go"}
 	pushFiles = []string{"push.go", "flow.go", "request.go", "reply.go", "fault.go", "pace.go", "move.go", "http.go"}
-	joining   = []string{"pusher.go", "send.go", "dryrun.go", "sink.go", "handler.go", "doc.go"}
+	joining   = []string{"pusher.go", "dryrun.go", "sink.go", "handler.go", "doc.go"}
 	common    = []string{"config.go", "json.go", "label.go", "nudge.go", "reason.go", "stream.go", "tenant.go", "wire.go"}
 )
 

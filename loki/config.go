@@ -90,7 +90,7 @@ type Config struct {
 	URL string `yaml:"url"`
 
 	// Labels are those of every stream. Names are made to fit Loki's grammar
-	// ([SanitizeName]); in values, of any label, "?" stands for what is no UTF-8
+	// (http.method is http_method); in values, of any label, "?" stands for what is no UTF-8
 	// and for U+FFFD. There must be one label, be it that of the level. Default:
 	// none.
 	Labels map[string]string `yaml:"labels"`
@@ -451,10 +451,10 @@ func (c *Config) slabBytes() int {
 
 func (c *Config) resolveLabels(bad func(string, ...any)) {
 	names := map[string]string{}
-	c.LevelName = SanitizeName(c.LevelName)
+	c.LevelName = sanitizeName(c.LevelName)
 	c.labels = nil
 	for given, value := range c.Labels {
-		name, value := SanitizeName(given), strings.ToValidUTF8(value, "\ufffd")
+		name, value := sanitizeName(given), strings.ToValidUTF8(value, "\ufffd")
 		switch {
 		case given == "":
 			bad("labels: a name is empty")
@@ -490,7 +490,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 		bad("labels: there is none and no_level_label is set, but Loki wants one; add one such as app: myapp")
 	}
 	for _, a := range c.LabelAttrs {
-		if a == "" || len(SanitizeName(a)) > c.MaxLabelName {
+		if a == "" || len(sanitizeName(a)) > c.MaxLabelName {
 			bad("label_attrs: the name %.40q has %d bytes; use 1 to max_label_name (%d)", a, len(a), c.MaxLabelName)
 		}
 	}

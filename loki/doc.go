@@ -50,7 +50,7 @@
 // # What Loki refuses
 //
 // The limits of the [Config] are checked before sending; what Loki itself refuses
-// is read from its answer. Both are counted by [Reason] in [Stats], and refused
+// is read from its answer. Both are counted by reason in [Stats], and refused
 // records go to the dead letters, if there are some. One refused entry costs no other
 // one its place. Where Loki refuses a request and does not say which entry it means,
 // the request is sent again in pieces.

@@ -19,7 +19,7 @@ type dryRun struct {
 }
 
 // Limits is that of a Pusher.
-func (d *dryRun) Limits() batch.Limits { return d.s.Limits() }
+func (d *dryRun) Limits() batch.Limits { return d.s.limits() }
 
 func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
 	s := d.s

@@ -122,7 +122,7 @@ func (e *encoder) plan(c *Config) {
 	}
 	e.fixed = len(names)
 	for _, path := range c.LabelAttrs {
-		name := SanitizeName(path)
+		name := sanitizeName(path)
 		if len(name) > c.MaxLabelName {
 			continue // Validate has said so
 		}
@@ -384,7 +384,7 @@ func (e *encoder) appendMeta(dst []byte, meta []pair) []byte {
 		}
 		more := len(m.name) + len(m.value)
 		if n >= c.MaxMetadataPairs || size+more > c.MaxMetadataBytes {
-			e.noticed.note(MetadataLeftOut)
+			e.noticed.note(metadataLeftOut)
 			continue
 		}
 		n, size = n+1, size+more
@@ -416,7 +416,7 @@ func (e *encoder) trim(dst []byte, start int) []byte {
 	cut := total - (len(dst) - start)
 	dst = append(dst, cutMark...)
 	dst = strconv.AppendInt(dst, int64(cut), 10)
-	e.noticed.note(LineTruncated)
+	e.noticed.note(lineTruncated)
 	return append(dst, " B]"...)
 }
 
@@ -440,7 +440,7 @@ func (e *encoder) stream(p *picked, level int) (*stream, error) {
 	c := e.c
 	if len(p.tenant) > 0 {
 		if why := checkTenant(p.tenant); why != "" {
-			e.noticed.note(BadTenant)
+			e.noticed.note(badTenant)
 			return nil, fmt.Errorf("loki: cannot encode: tenant %.160q: %s", p.tenant, why)
 		}
 	}
@@ -453,9 +453,9 @@ func (e *encoder) stream(p *picked, level int) (*stream, error) {
 		switch {
 		case len(v) == 0:
 		case n >= c.MaxLabels:
-			e.demote(p, i, LabelTooMany)
+			e.demote(p, i, labelTooMany)
 		case len(v) > c.MaxLabelValue:
-			e.demote(p, i, LabelTooLong)
+			e.demote(p, i, labelTooLong)
 		default:
 			n++
 		}
@@ -471,7 +471,7 @@ func (e *encoder) stream(p *picked, level int) (*stream, error) {
 	}
 	for i, v := range p.labels {
 		if len(v) > 0 {
-			e.demote(p, i, StreamsFull)
+			e.demote(p, i, streamsFull)
 		}
 	}
 	p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
@@ -484,12 +484,12 @@ func (e *encoder) stream(p *picked, level int) (*stream, error) {
 		st.owner.use()
 		return st, nil
 	}
-	e.noticed.note(StreamsFull)
+	e.noticed.note(streamsFull)
 	return nil, errStreams
 }
 
 // demote makes a label metadata.
-func (e *encoder) demote(p *picked, slot int, why Reason) {
+func (e *encoder) demote(p *picked, slot int, why reason) {
 	p.setMeta(e.slots[slot].meta, p.labels[slot], e.slots[slot].from)
 	p.labels[slot] = nil
 	e.noticed.note(why)

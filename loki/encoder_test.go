@@ -31,7 +31,7 @@ func TestLabelsAndMetadata(t *testing.T) {
 		labels string
 		meta   map[string]string
 		line   string
-		count  Counts
+		count  counts
 	}{
 		{name: "level", labels: `{app="test", level="warn"}`},
 		{name: "no level", c: Config{NoLevelLabel: true}, labels: `{app="test"}`},
@@ -47,10 +47,10 @@ func TestLabelsAndMetadata(t *testing.T) {
 		{name: "attribute in open group", c: Config{LabelAttrs: []string{"g.a", "a"}}, with: []func(encode.Scope) encode.Scope{inGroup("g")},
 			attrs: []slog.Attr{slog.Int("a", 2)}, labels: `{app="test", g_a="2", level="warn"}`},
 		{name: "too long", c: Config{LabelAttrs: []string{"a"}}, attrs: []slog.Attr{slog.String("a", long)}, labels: `{app="test", level="warn"}`,
-			meta: map[string]string{"a": long}, count: Counts{LabelTooLong: 1}},
+			meta: map[string]string{"a": long}, count: counts{labelTooLong: 1}},
 		{name: "too many", c: many, attrs: []slog.Attr{slog.Int("p2", 2), slog.Int("p3", 3), slog.Int("p1", 1)},
 			labels: `{level="warn", p1="1", s00="v", s01="v", s02="v", s03="v", s04="v", s05="v", s06="v", s07="v", s08="v", s09="v", s10="v", s11="v", s12="v"}`,
-			meta:   map[string]string{"p2": "2", "p3": "3"}, count: Counts{LabelTooMany: 2}},
+			meta:   map[string]string{"p2": "2", "p3": "3"}, count: counts{labelTooMany: 2}},
 		{name: "typed values are alike", c: Config{LabelAttrs: []string{"id", "d", "t"}, MetadataAttrs: []string{"f", "e", "nan", "l"}},
 			attrs:  []slog.Attr{slog.Any("id", someUUID), slog.Duration("d", time.Second), slog.Time("t", time.Unix(1, 5)), slog.Float64("f", 1.5), slog.Any("e", errors.New("bad")), slog.Float64("nan", nan()), slog.Any("l", []int{1})},
 			labels: `{app="test", d="1s", id="01234567-89ab-cdef-fedc-ba9876543210", level="warn", t="1970-01-01T00:00:01.000000005Z"}`,
@@ -65,7 +65,7 @@ func TestLabelsAndMetadata(t *testing.T) {
 			labels: `{app="test", level="warn"}`, meta: map[string]string{"trace_id": "t1"}, line: `{"Message":"hi","a":1}`},
 		{name: "metadata limits", c: Config{MetadataAll: true, MaxMetadataPairs: 2, MaxMetadataBytes: 10},
 			attrs:  []slog.Attr{slog.String("a", "1234567890"), slog.Int("b", 1), slog.Int("c", 2), slog.Int("d", 3)},
-			labels: `{app="test", level="warn"}`, meta: map[string]string{"b": "1", "c": "2"}, count: Counts{MetadataLeftOut: 2}},
+			labels: `{app="test", level="warn"}`, meta: map[string]string{"b": "1", "c": "2"}, count: counts{metadataLeftOut: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, w := range []Wire{Protobuf, JSON} {
@@ -97,7 +97,7 @@ func TestLabelsAndMetadata(t *testing.T) {
 				if tt.line != "" && st.Entries[0].Line != tt.line {
 					t.Errorf("%s: line %s, want %s", w, st.Entries[0].Line, tt.line)
 				}
-				if got := e.s.Stats().ByReason; got != tt.count {
+				if got := e.s.noticed.counts(); got != tt.count {
 					t.Errorf("%s: counted %v, want %v", w, got, tt.count)
 				}
 			}
@@ -117,7 +117,7 @@ func TestLevels(t *testing.T) {
 
 func TestSanitizeName(t *testing.T) {
 	for in, want := range map[string]string{"a": "a", "a.b-c": "a_b_c", "1a": "_1a", "": "_", "__name__": "_name__", "é": "_", "a:b": "a_b", "_x": "_x", "..x": "_x"} {
-		if got := SanitizeName(in); got != want {
+		if got := sanitizeName(in); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
 	}
@@ -127,13 +127,13 @@ func FuzzSanitizeName(f *testing.F) {
 	f.Add("a.b")
 	f.Add("__1")
 	f.Fuzz(func(t *testing.T, in string) {
-		got := SanitizeName(in)
+		got := sanitizeName(in)
 		for i := range len(got) {
 			if !nameByte(got[i], i == 0) {
 				t.Fatalf("%q: %q", in, got)
 			}
 		}
-		if got == "" || strings.HasPrefix(got, "__") || SanitizeName(got) != got {
+		if got == "" || strings.HasPrefix(got, "__") || sanitizeName(got) != got {
 			t.Fatalf("%q: %q", in, got)
 		}
 		if tail := sanitizeTail([]byte("xx"+in), 2); string(tail) != "xx"+got {
@@ -151,7 +151,7 @@ func TestTenants(t *testing.T) {
 	e.add(nil, event(now, 0, "b", slog.String("org", "other")))
 	e.add(scope.WithAttrs([]slog.Attr{slog.String("org", "third")}), event(now, 0, "c"))
 	e.add(scope.WithGroup("g"), event(now, 0, "d", slog.String("org", "main")))
-	if _, _, err := scope.Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("org", "no/slash")}}); err == nil || e.s.Stats().ByReason[BadTenant] != 1 {
+	if _, _, err := scope.Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("org", "no/slash")}}); err == nil || e.s.noticed.counts()[badTenant] != 1 {
 		t.Errorf("a bad tenant: %v", err)
 	}
 	if err := e.send(); err != nil {
@@ -207,26 +207,26 @@ func TestDictionary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	def, ok := a.AppendStream([]byte("head"), m.Stream)
+	def, ok := a.streams.AppendStream([]byte("head"), m.Stream)
 	if !ok || !bytes.HasPrefix(def, []byte("head")) {
 		t.Fatalf("%q %v", def, ok)
 	}
-	id := b.Stream(def[4:])
+	id := b.streams.Stream(def[4:])
 	st := b.streams.get(id)
-	if string(st.labels) != `{app="test", level="info", x="y\""}` || st.tenant != "o" || b.Stream(def[4:]) != id {
+	if string(st.labels) != `{app="test", level="info", x="y\""}` || st.tenant != "o" || b.streams.Stream(def[4:]) != id {
 		t.Errorf("stream %s of %s", st.labels, st.tenant)
 	}
-	if _, ok := a.AppendStream(nil, 999999); ok {
+	if _, ok := a.streams.AppendStream(nil, 999999); ok {
 		t.Error("an unknown stream is known")
 	}
 	for _, bad := range []string{"", "\x02", "\x01\xff", "\x01\x03ab", "\x01\x01/{}", "\x01\x00x"} {
-		if st := b.streams.get(b.Stream([]byte(bad))); st == nil || !st.broken {
+		if st := b.streams.get(b.streams.Stream([]byte(bad))); st == nil || !st.broken {
 			t.Errorf("%q: %+v", bad, st)
 		}
 	}
 	for i := range 1000 {
 		def := append(appendStreamDef(nil, nil), fmt.Sprintf(`{a="%d"}`, i)...)
-		if id := b.Stream(def); b.Stream(def) != id || !bytes.Equal(b.streams.get(id).key, def) {
+		if id := b.streams.Stream(def); b.streams.Stream(def) != id || !bytes.Equal(b.streams.get(id).key, def) {
 			t.Fatal(i)
 		}
 	}
@@ -250,7 +250,7 @@ func TestDictionaryOfAnotherVersion(t *testing.T) {
 		`{a="1", b="2"}`:                   `{a="1", b="2"}`,
 		`{}`:                               `{}`,
 	} {
-		st := s.streams.get(s.Stream(append(appendStreamDef(nil, []byte("t")), in...)))
+		st := s.streams.get(s.streams.Stream(append(appendStreamDef(nil, []byte("t")), in...)))
 		if string(st.labels) != want || st.tenant != "t" || st.broken {
 			t.Errorf("%s: got %s of %q", in, st.labels, st.tenant)
 		}
@@ -261,7 +261,7 @@ func TestDictionaryOfAnotherVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id := c.Stream(append(appendStreamDef(nil, nil), "{app=\"test\", level=\"info\", x=\"a\ufffd\"}"...)); id != m.Stream {
+	if id := c.streams.Stream(append(appendStreamDef(nil, nil), "{app=\"test\", level=\"info\", x=\"a\ufffd\"}"...)); id != m.Stream {
 		t.Errorf("stream %d and %d", id, m.Stream)
 	}
 }
@@ -343,7 +343,7 @@ func TestSanitizeTail(t *testing.T) {
 		for room := range 4 {
 			buf := append(make([]byte, 0, 1+len(name)+room), 'x')
 			got := sanitizeTail(append(buf, name...), 1)
-			if want := "x" + SanitizeName(name); string(got) != want {
+			if want := "x" + sanitizeName(name); string(got) != want {
 				t.Errorf("%q: got %q, want %q", name, got, want)
 			}
 		}
@@ -482,7 +482,7 @@ func TestStreamsOfKnownTenant(t *testing.T) {
 	if n := e.s.Stats().Streams; n > 10+len(levelNames) {
 		t.Errorf("%d streams", n)
 	}
-	if n := e.s.Stats().ByReason[StreamsFull]; n != 116 {
+	if n := e.s.noticed.counts()[streamsFull]; n != 116 {
 		t.Errorf("%d labels are counted, want 116", n)
 	}
 	if _, _, err := e.s.Encoder().Scope().Append(nil, &encode.Record{Attrs: []slog.Attr{slog.String("org", "new")}}); err == nil {

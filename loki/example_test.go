@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/loki"
 )
@@ -68,7 +69,7 @@ func ExampleNew() {
 	// loki 1
 }
 
-func ExamplePusher_Send() {
+func ExampleNewPusher() {
 	srv := server()
 	defer srv.Close()
 
@@ -77,17 +78,12 @@ func ExamplePusher_Send() {
 		fmt.Println(err)
 		return
 	}
-	defer pusher.Close(context.Background())
 	rec, meta, _ := pusher.Encoder().Scope().Append(nil, &encode.Record{Time: time.Now(), Message: "hi"})
 	var b batch.Builder
 	b.Append(rec, 0, meta)
-	fmt.Println(pusher.Send(context.Background(), b.Batch(pusher.Codec())))
+	sink := deliver.AsSink(pusher)
+	fmt.Println(sink.Send(context.Background(), b.Batch(pusher.Codec())))
 	// Output: <nil>
-}
-
-func ExampleSanitizeName() {
-	fmt.Println(loki.SanitizeName("http.method"))
-	// Output: http_method
 }
 
 func ExampleDryRun() {

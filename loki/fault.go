@@ -14,7 +14,7 @@ import (
 // their time are the earliest, or the latest ones.
 type faults struct {
 	limits []limitFault
-	old    secondFault // the earliest entries, of TooOld and TooFarBehind
+	old    secondFault // the earliest entries, of tooOld and tooFarBehind
 	fresh  secondFault // the latest, of TooNew
 	exact  []int64     // times, in Unix ns, of entries too far behind
 	whole  bool        // exact are all of them
@@ -26,7 +26,7 @@ type faults struct {
 
 // A secondFault is a limit known to the second.
 type secondFault struct {
-	why    Reason
+	why    reason
 	given  bool
 	second int64 // of Unix time, in which the limit lies
 	n      int   // how many entries of that second are refused, the outer ones
@@ -35,14 +35,14 @@ type secondFault struct {
 // A limitFault is a limit that an entry exceeds by itself. Each is what is still
 // allowed.
 type limitFault struct {
-	why                Reason
+	why                reason
 	line, pairs, bytes int
 }
 
 const noLimit = math.MaxInt
 
-// notRefused is no Reason.
-const notRefused Reason = math.MaxUint8
+// notRefused is no reason.
+const notRefused reason = math.MaxUint8
 
 // The texts that name entries, from pkg/validation, pkg/distributor, pkg/chunkenc
 // and pkg/ingester of Loki 3.7. Equal ones are counted: "3 errors like: …". Times
@@ -89,24 +89,24 @@ func findFaults(text []byte, whole bool) *faults {
 		n := seen(m[1])
 		if m[4] != nil {
 			if own, ok := parseSecond(m[4]); ok {
-				f.fresh.add(TooNew, own, own, n, own < f.fresh.second)
+				f.fresh.add(tooNew, own, own, n, own < f.fresh.second)
 			}
 			continue
 		}
 		own, ok1 := parseSecond(m[2])
 		if oldest, ok2 := parseSecond(m[3]); ok1 && ok2 {
-			f.old.add(TooOld, own, oldest, n, oldest > f.old.second)
+			f.old.add(tooOld, own, oldest, n, oldest > f.old.second)
 		}
 	}
 	for _, m := range longText.FindAllSubmatch(text, -1) {
 		seen(m[1])
 		if n, err := strconv.Atoi(string(m[2])); err == nil && n > 0 {
-			f.limits = append(f.limits, limitFault{LineTooLong, n, noLimit, noLimit})
+			f.limits = append(f.limits, limitFault{lineTooLong, n, noLimit, noLimit})
 		}
 	}
 	for _, m := range metaText.FindAllSubmatch(text, -1) {
 		seen(m[1])
-		l := limitFault{Invalid, noLimit, noLimit, noLimit}
+		l := limitFault{invalid, noLimit, noLimit, noLimit}
 		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
 			if m[2+i] != nil {
 				*limit, _ = strconv.Atoi(string(m[2+i])) // none are allowed: 0
@@ -134,11 +134,11 @@ func (f *faults) behind(text []byte, whole bool) {
 		f.clear = false
 		t, err := time.Parse("2006-01-02 15:04:05 -0700", string(m[1]))
 		if err != nil {
-			f.old.add(TooFarBehind, own, oldest, 1, oldest > f.old.second)
+			f.old.add(tooFarBehind, own, oldest, 1, oldest > f.old.second)
 			continue
 		}
 		f.exact = append(f.exact, t.UnixNano())
-		f.old.add(TooFarBehind, own, oldest, 0, oldest > f.old.second)
+		f.old.add(tooFarBehind, own, oldest, 0, oldest > f.old.second)
 	}
 	m := ignoredText.FindSubmatch(text)
 	if m == nil || len(f.exact) == 0 {
@@ -151,7 +151,7 @@ func (f *faults) behind(text []byte, whole bool) {
 }
 
 // add notes n entries of the second own, if the limit lies there.
-func (s *secondFault) add(why Reason, own, limit int64, n int, further bool) {
+func (s *secondFault) add(why reason, own, limit int64, n int, further bool) {
 	if !s.given || further {
 		*s = secondFault{why: why, given: true, second: limit}
 	}
@@ -176,9 +176,9 @@ func floorSecond(t int64) int64 {
 // mark says for each entry of order, which is sorted by time, why it was refused,
 // or notRefused; how many were; and whether the answer leaves no doubt that the
 // others are stored.
-func (f *faults) mark(p *push, order []int32) (whys []Reason, n int, sure bool) {
-	whys = make([]Reason, len(order))
-	hit := func(k int, why Reason) {
+func (f *faults) mark(p *push, order []int32) (whys []reason, n int, sure bool) {
+	whys = make([]reason, len(order))
+	hit := func(k int, why reason) {
 		if whys[k] == notRefused {
 			whys[k] = why
 			n++

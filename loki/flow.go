@@ -85,23 +85,23 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		return a
 	case tooLarge:
 		if single {
-			return s.refuseAll(p, seg, LineTooLong, a.err)
+			return s.refuseAll(p, seg, lineTooLong, a.err)
 		}
 		s.splits.Add(1)
 	case labelsRefused:
-		return s.refuseAll(p, seg, Invalid, a.err)
+		return s.refuseAll(p, seg, invalid, a.err)
 	case entriesRefused:
 		return s.refuseNamed(p, seg, a)
 	case requestRefused:
 		if single {
-			return s.refuseAll(p, seg, Invalid, a.err)
+			return s.refuseAll(p, seg, invalid, a.err)
 		}
 	}
 	return a
 }
 
 // refuseAll notes that no record of seg will be taken.
-func (s *client) refuseAll(p *push, seg segment, why Reason, err error) answer {
+func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 	for _, i := range seg.order {
 		s.refuse(p, i, why, err)
 	}
@@ -114,7 +114,7 @@ func (s *client) refuseNamed(p *push, seg segment, a answer) answer {
 	if n == 0 {
 		a.verdict = requestRefused
 		if len(seg.order) == 1 {
-			return s.refuseAll(p, seg, Invalid, a.err)
+			return s.refuseAll(p, seg, invalid, a.err)
 		}
 		return a
 	}

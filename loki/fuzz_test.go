@@ -66,7 +66,7 @@ func FuzzReply(f *testing.F) {
 		if a.verdict == entriesRefused {
 			whys, n, all := a.faults.mark(p, segs[0].order)
 			for _, why := range whys {
-				if why != notRefused && why >= Reasons {
+				if why != notRefused && why >= reasons {
 					t.Errorf("reason %d", why)
 				}
 				if why != notRefused {
@@ -151,10 +151,10 @@ func FuzzLabels(f *testing.F) {
 					t.Errorf("%s has %d bytes", n, len(v))
 				}
 			}
-			if want := readable(value); got[SanitizeName(name)] != want {
-				t.Errorf("%s: label is %q, want %q", text, got[SanitizeName(name)], want)
+			if want := readable(value); got[sanitizeName(name)] != want {
+				t.Errorf("%s: label is %q, want %q", text, got[sanitizeName(name)], want)
 			}
-			if n := SanitizeName(attr1); n != SanitizeName(name) && n != "level" && n != SanitizeName(attr2) && !strings.Contains(attr1, ".") {
+			if n := sanitizeName(attr1); n != sanitizeName(name) && n != "level" && n != sanitizeName(attr2) && !strings.Contains(attr1, ".") {
 				if v, is := got[n]; is && v != readable(value1) {
 					t.Errorf("%s: label %s is %q, want %q", text, n, v, value1)
 				}

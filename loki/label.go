@@ -30,11 +30,11 @@ func levelIndex(l slog.Level) int {
 
 func levelName(l slog.Level) string { return levelNames[levelIndex(l)] }
 
-// SanitizeName returns name as Loki's grammar for label names has it,
+// sanitizeName returns name as Loki's grammar for label names has it,
 // [a-zA-Z_][a-zA-Z0-9_]*: every other character becomes "_", a digit in front
 // gets one before it, and names that begin with "__", which Loki keeps for itself,
 // lose all but one of those. An empty name becomes "_".
-func SanitizeName(name string) string {
+func sanitizeName(name string) string {
 	ok := name != "" && !strings.HasPrefix(name, "__")
 	for i := 0; i < len(name) && ok; i++ {
 		ok = nameByte(name[i], i == 0)
@@ -64,10 +64,10 @@ func SanitizeName(name string) string {
 	return s
 }
 
-// metaName is [SanitizeName] for metadata, whose names Loki makes simpler still: of
+// metaName is [sanitizeName] for metadata, whose names Loki makes simpler still: of
 // several "_" in a row it keeps one, so that two names can become one, and for a name
 // of nothing else it answers 500, again and again (otlptranslator.LabelNamer).
-func metaName(name string) []byte { return simplify([]byte(SanitizeName(name)), 0) }
+func metaName(name string) []byte { return simplify([]byte(sanitizeName(name)), 0) }
 
 // simplify makes of buf[start:], a name that is sanitised, one that Loki leaves as it
 // is: "key_" if it is of "_" alone.

@@ -52,7 +52,7 @@ func (s *client) move(p *push, seg *segment) {
 				at = s.streams.nudged(spare, at)
 			}
 			s.moves.add(key, at)
-			s.noticed.note(Reason(seg.st.why.Load()))
+			s.noticed.note(reason(seg.st.why.Load()))
 		}
 		p.mu.Lock()
 		if p.moved == nil {
@@ -117,7 +117,7 @@ func (s *client) moved(f form, rec []byte, at int64, more []label, count bool) [
 		n := len(name) + len(m.value)
 		if pairs >= s.c.MaxMetadataPairs || size+n > s.c.MaxMetadataBytes {
 			if count {
-				s.noticed.note(MetadataLeftOut)
+				s.noticed.note(metadataLeftOut)
 			}
 			continue
 		}

@@ -16,10 +16,10 @@ import (
 // and is counted once.
 func TestMoved(t *testing.T) {
 	for _, w := range []Wire{Protobuf, JSON} {
-		for text, why := range map[string]Reason{
-			"maximum active stream limit exceeded when trying to create stream {}, reduce": StreamsFull,
-			"entry for stream '{}' has 4 label names; limit 2":                             LabelTooMany,
-			"stream '{}' has label value too long: 'x'":                                    LabelTooLong,
+		for text, why := range map[string]reason{
+			"maximum active stream limit exceeded when trying to create stream {}, reduce": streamsFull,
+			"entry for stream '{}' has 4 label names; limit 2":                             labelTooMany,
+			"stream '{}' has label value too long: 'x'":                                    labelTooLong,
 		} {
 			t.Run(fmt.Sprint(w, why), func(t *testing.T) {
 				now := time.Now()
@@ -28,7 +28,7 @@ func TestMoved(t *testing.T) {
 				var tried [][]gotStream
 				p.answer = func(_ int, r *request) (int, string, http.Header) {
 					if strings.Contains(r.streams[0].Labels, "user") {
-						if why == StreamsFull {
+						if why == streamsFull {
 							return 429, text, nil
 						}
 						return 400, text, nil
@@ -70,7 +70,7 @@ func TestMoved(t *testing.T) {
 				if !reflect.DeepEqual(users, want) || len(times) != 6 || times[now.UnixNano()] {
 					t.Errorf("metadata %v, %d times", users, len(times))
 				}
-				if by := e.s.Stats().ByReason; by[why] != 6 || len(e.s.push.moves.at) != 0 {
+				if by := e.s.noticed.counts(); by[why] != 6 || len(e.s.push.moves.at) != 0 {
 					t.Errorf("counted %v, %d remembered", by, len(e.s.push.moves.at))
 				}
 			})

@@ -122,7 +122,7 @@ func (r *recent) more() bool {
 func (r *registry) nudged(st *stream, t int64) int64 {
 	at, own := st.recent.spend(t)
 	if !own {
-		r.noticed.note(Twin)
+		r.noticed.note(twin)
 	}
 	return at
 }

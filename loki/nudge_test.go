@@ -81,11 +81,11 @@ func TestNudgeForgets(t *testing.T) {
 	for i := range maxPages + 1 {
 		e.add(nil, encode.Record{Time: now.Add(-time.Duration(i) << pageBits), Message: "x"})
 	}
-	if n := e.s.Stats().ByReason[Twin]; n != 0 {
+	if n := e.s.noticed.counts()[twin]; n != 0 {
 		t.Fatalf("counted %d", n)
 	}
 	e.add(nil, encode.Record{Time: now, Message: "x"})
-	if n := e.s.Stats().ByReason[Twin]; n != 1 {
+	if n := e.s.noticed.counts()[twin]; n != 1 {
 		t.Errorf("counted %d, want one", n)
 	}
 	var budget atomic.Int64

@@ -258,12 +258,12 @@ func (p *picked) named(name []byte) bool {
 	return false
 }
 
-// sanitizeTail makes of buf[start:] what [SanitizeName] makes of it, and returns buf,
+// sanitizeTail makes of buf[start:] what [sanitizeName] makes of it, and returns buf,
 // which may have grown.
 func sanitizeTail(buf []byte, start int) []byte {
 	name := buf[start:]
 	if len(name) > 0 && name[0] >= '0' && name[0] <= '9' || len(name) == 0 {
-		return append(buf[:start], SanitizeName(string(name))...)
+		return append(buf[:start], sanitizeName(string(name))...)
 	}
 	to := 0
 	for i := 0; i < len(name); {

@@ -46,7 +46,7 @@ func TestDottedNames(t *testing.T) {
 	}
 }
 
-// TestSanitizeTailRandomly: in place as [SanitizeName].
+// TestSanitizeTailRandomly: in place as [sanitizeName].
 func TestSanitizeTailRandomly(t *testing.T) {
 	chars := []string{"a", "_", "9", ".", "é", "\xff", "🙂", "Z", " "}
 	for range 20_000 {
@@ -54,8 +54,8 @@ func TestSanitizeTailRandomly(t *testing.T) {
 		for range rand.IntN(6) {
 			name += chars[rand.IntN(len(chars))]
 		}
-		if got := string(sanitizeTail([]byte("keep"+name), 4)); got != "keep"+SanitizeName(name) {
-			t.Fatalf("%q: got %q, want %q", name, got, SanitizeName(name))
+		if got := string(sanitizeTail([]byte("keep"+name), 4)); got != "keep"+sanitizeName(name) {
+			t.Fatalf("%q: got %q, want %q", name, got, sanitizeName(name))
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestMetadataNameOfBefore(t *testing.T) {
 	if got := e.deliver(); !slices.Equal(got, []int{5}) {
 		t.Errorf("refused %v", got)
 	}
-	if n := e.s.Stats().ByReason[Invalid]; n != 1 {
+	if n := e.s.noticed.counts()[invalid]; n != 1 {
 		t.Errorf("%d are counted", n)
 	}
 }

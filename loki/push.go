@@ -327,20 +327,20 @@ func (p *push) sort(order []int32) {
 }
 
 // inspect returns the length of the line, or why the record will not be taken.
-func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why Reason, err error) {
+func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why reason, err error) {
 	c := s.c
 	line, ok := f.check(r.data, c.MaxLine)
 	switch {
 	case !ok:
-		return 0, Malformed, malformed(r.data)
+		return 0, malformed, malformedError(r.data)
 	case st == nil || st.broken:
-		return 0, Malformed, errors.New("loki: cannot send a record: its stream is unknown; write with the encoder of its destination")
+		return 0, malformed, errors.New("loki: cannot send a record: its stream is unknown; write with the encoder of its destination")
 	case line > c.MaxLine:
-		return 0, LineTooLong, fmt.Errorf("loki: cannot send a line of %d bytes: max_line is %d", line, c.MaxLine)
+		return 0, lineTooLong, fmt.Errorf("loki: cannot send a line of %d bytes: max_line is %d", line, c.MaxLine)
 	case c.MaxAge >= 0 && r.time < now-int64(c.MaxAge):
-		return 0, TooOld, fmt.Errorf("loki: cannot send a record of %s: it is older than max_age (%v)", stamp(r.time), c.MaxAge)
+		return 0, tooOld, fmt.Errorf("loki: cannot send a record of %s: it is older than max_age (%v)", stamp(r.time), c.MaxAge)
 	case c.MaxFuture >= 0 && r.time > now+int64(c.MaxFuture):
-		return 0, TooNew, fmt.Errorf("loki: cannot send a record of %s: it is further in the future than max_future (%v)", stamp(r.time), c.MaxFuture)
+		return 0, tooNew, fmt.Errorf("loki: cannot send a record of %s: it is further in the future than max_future (%v)", stamp(r.time), c.MaxFuture)
 	}
 	return line, 0, nil
 }
@@ -348,7 +348,7 @@ func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why R
 func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }
 
 // refuse notes that a record will not be taken.
-func (s *client) refuse(p *push, i int32, why Reason, err error) {
+func (s *client) refuse(p *push, i int32, why reason, err error) {
 	s.noticed.note(why)
 	p.fates[i] = refused
 	p.mu.Lock()

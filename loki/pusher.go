@@ -26,8 +26,8 @@ type Pusher struct {
 
 // NewPusher returns a Pusher, for those who wire memory and delivery themselves;
 // others want [New]. Batches must have the Codec of the Pusher, or that of a Pusher
-// with another [Wire]. The error names everything that is wrong with c. No connection
-// is made.
+// with another [Wire]. A spool takes the Dictionary of its Traits, which knows the
+// streams. The error names everything that is wrong with c. No connection is made.
 func NewPusher(c Config) (*Pusher, error) {
 	c, err := c.resolve()
 	if err != nil {
@@ -57,24 +57,22 @@ func (s *Pusher) CodecFor(contentType string, _ uint32) batch.Codec {
 	return nil
 }
 
-// Accepts reports whether records of that content type can be sent: entries in the
+// accepts reports whether records of that content type can be sent: entries in the
 // form of any [Wire]. They are pushed in the form they have.
-func (s *Pusher) Accepts(contentType string) bool {
+func (s *Pusher) accepts(contentType string) bool {
 	_, ok := formNamed(contentType)
 	return ok
 }
 
-// Name is Config.Name.
-func (s *Pusher) Name() string { return s.c.Name }
-
-// Traits says how batches are to be handed over: one after the other, since batches of
-// a stream go out in the order of the calls.
+// Traits returns the limits of a batch, the forms of records that are taken, and the
+// dictionary of the streams. Batches are handed over one after the other, so that those
+// of a stream go out in order.
 func (s *Pusher) Traits() deliver.Traits {
-	return deliver.Traits{Limits: s.Limits(), Accepts: s.Accepts, Dictionary: s}
+	return deliver.Traits{Limits: s.limits(), Accepts: s.accepts, Dictionary: s.streams}
 }
 
-// Limits are those of a batch.
-func (s *Pusher) Limits() batch.Limits {
+// limits are those of a batch.
+func (s *Pusher) limits() batch.Limits {
 	return batch.Limits{Bytes: s.c.BatchBytes, Records: s.c.BatchRecords, Age: s.c.BatchAge}
 }
 
@@ -102,31 +100,7 @@ func (s *Pusher) Stats() Stats {
 	if p := c.lastErr.Load(); p != nil {
 		st.LastError = *p
 	}
-	for i := range st.ByReason {
-		st.ByReason[i] = s.noticed[i].Load()
-	}
+	counts := s.noticed.counts()
+	st.ByReason = counts.byReason()
 	return st
-}
-
-// AppendStream appends the definition of stream id: its tenant and labels.
-func (s *Pusher) AppendStream(dst []byte, id uint32) ([]byte, bool) {
-	st := s.streams.get(id)
-	if st == nil {
-		return dst, false
-	}
-	return append(dst, st.key...), true
-}
-
-// Stream returns the number of the stream with that definition and gives one out
-// if there is none. A definition that another version has written with values that
-// Loki refuses is that of the stream this one would have made.
-func (s *Pusher) Stream(def []byte) uint32 {
-	if !plainDef(def) {
-		if tenant, labels, ok := parseStreamDef(def); ok {
-			def = appendFit(appendStreamDef(nil, []byte(tenant)), labels)
-		}
-	}
-	st := s.streams.add(def, true)
-	st.owner.use()
-	return st.id
 }

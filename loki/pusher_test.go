@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -187,7 +188,7 @@ func TestRefusedEntries(t *testing.T) {
 			if len(last) > 3 { // the answer to the last may tell of one more, without a doubt
 				t.Errorf("the last request has %v", last)
 			}
-			if s := e.s.Stats().ByReason; int(s[TooOld]+s[TooFarBehind]+s[LineTooLong]) != len(want) {
+			if s := e.s.noticed.counts(); int(s[tooOld]+s[tooFarBehind]+s[lineTooLong]) != len(want) {
 				t.Errorf("counted %v", s)
 			}
 		})
@@ -371,8 +372,8 @@ func TestLimits(t *testing.T) {
 			t.Fatalf("got %v", got)
 		}
 	}
-	want := Counts{TooOld: 2, TooNew: 2, LineTooLong: 2, Malformed: 4}
-	if got := e.s.Stats().ByReason; got != want {
+	want := map[string]uint64{"too-old": 2, "too-new": 2, "line-too-long": 2, "malformed": 4}
+	if got := e.s.Stats().ByReason; !maps.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
 	}
 	if got := p.lines(); !slices.Equal(got, []string{`{"Message":"good"}`, `{"Message":"good"}`}) {

@@ -61,7 +61,7 @@ type answer struct {
 	err     error         // nil if taken
 	after   time.Duration // Retry-After
 	faults  *faults       // of entriesRefused
-	why     Reason        // of tooManyStreams and labelsRefused
+	why     reason        // of tooManyStreams and labelsRefused
 }
 
 // judge reads an answer to a request of size bytes whose first record has the time
@@ -94,8 +94,8 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 			a.verdict = entriesRefused
 		} else if labelsText.Match(text) {
 			a.verdict = labelsRefused
-			if a.why = LabelTooMany; bytes.Contains(text, []byte("too long")) {
-				a.why = LabelTooLong
+			if a.why = labelTooMany; bytes.Contains(text, []byte("too long")) {
+				a.why = labelTooLong
 			}
 		} else {
 			a.verdict = requestRefused
@@ -107,7 +107,7 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 	case status == http.StatusTooManyRequests:
 		switch {
 		case bytes.Contains(text, []byte("stream limit exceeded")):
-			a.verdict, a.why = tooManyStreams, StreamsFull
+			a.verdict, a.why = tooManyStreams, streamsFull
 		case s.overBurst(text, size, segs, first, time.Now()):
 			a.verdict = tooLarge
 		default:

@@ -25,7 +25,7 @@ type stream struct {
 
 	recent *recent       // times given out, nil without Config.Nudge
 	full   atomic.Int64  // until then, in Unix ns, Loki does not take this one, see move
-	why    atomic.Uint32 // the Reason of that
+	why    atomic.Uint32 // the reason of that
 }
 
 // A registry gives numbers to streams and finds them again without a lock. It is
@@ -220,4 +220,27 @@ func (s *stream) describe() string {
 		return string(cutUTF8(s.labels, 200))
 	}
 	return fmt.Sprintf("%s of tenant %s", cutUTF8(s.labels, 200), s.tenant)
+}
+
+// AppendStream appends the definition of stream id: its tenant and labels.
+func (r *registry) AppendStream(dst []byte, id uint32) ([]byte, bool) {
+	st := r.get(id)
+	if st == nil {
+		return dst, false
+	}
+	return append(dst, st.key...), true
+}
+
+// Stream returns the number of the stream with that definition and gives one out
+// if there is none. A definition that another version has written with values that
+// Loki refuses is that of the stream this one would have made.
+func (r *registry) Stream(def []byte) uint32 {
+	if !plainDef(def) {
+		if tenant, labels, ok := parseStreamDef(def); ok {
+			def = appendFit(appendStreamDef(nil, []byte(tenant)), labels)
+		}
+	}
+	st := r.add(def, true)
+	st.owner.use()
+	return st.id
 }

@@ -100,7 +100,7 @@ func TestOwnTenantForbidden(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	// A spool can hold records of others.
-	e.s.Stream(append(appendStreamDef(nil, []byte("other")), `{a="b"}`...))
+	e.s.streams.Stream(append(appendStreamDef(nil, []byte("other")), `{a="b"}`...))
 	if got := e.send(); !got.is("hold streams [0]") {
 		t.Errorf("got %v", got)
 	}

@@ -160,8 +160,8 @@ func (s *Spool) frame(b *batch.Batch, h *frameHeader) (need int64, err error) {
 	}
 	dict := w.scratch[frameHeaderBytes:]
 	need = int64(frameHeaderBytes) + int64(len(dict)) + int64(len(w.index)) + int64(b.Bytes())
-	if need-frameHeaderBytes > MaxBatchBytes {
-		return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, need-frameHeaderBytes, MaxBatchBytes)
+	if need-frameHeaderBytes > maxBatchBytes {
+		return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, need-frameHeaderBytes, maxBatchBytes)
 	}
 	h.dict, h.index, h.payload = uint32(len(dict)), uint32(len(w.index)), uint32(b.Bytes())
 	return need, nil

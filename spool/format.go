@@ -15,12 +15,12 @@ const (
 	frameHeaderBytes   = 72
 	oldFrameHeader     = 56 // in version 1, which has no origin
 
-	// MaxBatchBytes is the largest batch Append takes: payload, index and
+	// maxBatchBytes is the largest batch Append takes: payload, index and
 	// stream definitions together.
-	MaxBatchBytes = 256 << 20
+	maxBatchBytes = 256 << 20
 
 	// maxSegmentFile bounds what is read of one file: no segment is larger.
-	maxSegmentFile = MaxSegmentBytes + MaxBatchBytes
+	maxSegmentFile = maxSegmentBytes + maxBatchBytes
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -60,7 +60,7 @@ func (w *frames) header(h *frameHeader) error {
 		return errFrame
 	}
 	switch {
-	case h.body() > MaxBatchBytes || h.records > h.entries:
+	case h.body() > maxBatchBytes || h.records > h.entries:
 		return errTooLong
 	case h.seq != w.seq || h.rec != w.rec:
 		return errSequence

@@ -316,10 +316,10 @@ func (s *Spool) trimTail() {
 	}
 }
 
-// Appended returns when a batch that is handed out and not acknowledged was
+// appended returns when a batch that is handed out and not acknowledged was
 // appended, the zero time for any other. It is how a deliverer knows the age of
 // what it replays.
-func (s *Spool) Appended(seq uint64) time.Time {
+func (s *Spool) appended(seq uint64) time.Time {
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
 	for _, o := range s.handed {

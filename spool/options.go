@@ -13,9 +13,9 @@ const (
 	defaultMaxBytes     = 1 << 30
 	defaultSyncInterval = time.Second
 
-	// MinSegmentBytes and MaxSegmentBytes bound [Options.SegmentBytes].
+	// MinSegmentBytes is the smallest [Options.SegmentBytes].
 	MinSegmentBytes = 4 << 10
-	MaxSegmentBytes = 1 << 30
+	maxSegmentBytes = 1 << 30
 )
 
 // Options configures a [Spool]. The zero value is useful: each field states its
@@ -132,8 +132,8 @@ func (o *Options) withDefaults() (Options, error) {
 	switch {
 	case opt.MaxBytes < 4*MinSegmentBytes:
 		return opt, fmt.Errorf("spool: MaxBytes %d is below %d, four of the smallest segments", opt.MaxBytes, 4*MinSegmentBytes)
-	case opt.SegmentBytes < MinSegmentBytes || opt.SegmentBytes > MaxSegmentBytes:
-		return opt, fmt.Errorf("spool: SegmentBytes %d is outside %d…%d", opt.SegmentBytes, MinSegmentBytes, MaxSegmentBytes)
+	case opt.SegmentBytes < MinSegmentBytes || opt.SegmentBytes > maxSegmentBytes:
+		return opt, fmt.Errorf("spool: SegmentBytes %d is outside %d…%d", opt.SegmentBytes, MinSegmentBytes, maxSegmentBytes)
 	case opt.SyncInterval < 0:
 		return opt, fmt.Errorf("spool: SyncInterval %v is negative", opt.SyncInterval)
 	case opt.Sync > SyncAlways:

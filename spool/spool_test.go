@@ -50,7 +50,7 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil || seq != uint64(i+1) || b.Len() != want.Len() || b.Bytes() != want.Bytes() {
 				t.Fatalf("batch %d: %d records, number %d, %v", i, b.Len(), seq, err)
 			}
-			if at := s.Appended(seq); time.Since(at) > time.Hour {
+			if at := s.appended(seq); time.Since(at) > time.Hour {
 				t.Errorf("appended at %v", at)
 			}
 			if want == marker {
@@ -201,7 +201,7 @@ func TestTooLarge(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), nil)
 	block := make([]byte, 1<<20)
 	b := &batch.Batch{}
-	for range MaxBatchBytes >> 20 {
+	for range maxBatchBytes >> 20 {
 		b.Add(batch.NewRun(block, []batch.Slot{{Ticket: 1, Len: 1 << 20}}))
 	}
 	if _, err := s.Append(b); !errors.Is(err, ErrTooLarge) {
@@ -423,7 +423,7 @@ func TestConcurrent(t *testing.T) {
 	for _, look := range []func() error{
 		func() error { return s.Account().Check() },
 		s.Sync,
-		func() error { s.Appended(3); _, err := inspect(mem, testDir, false); return err },
+		func() error { s.appended(3); _, err := inspect(mem, testDir, false); return err },
 	} {
 		wg.Go(func() {
 			for {

@@ -136,9 +136,9 @@ func (p *pipeline) letters(to string) string {
 		return p.c.deadLetter
 	}
 	if dir, ok := p.dirs.Load(to); ok {
-		return filepath.Join(p.c.spool, dir.(string), deliver.DeadLetterName)
+		return filepath.Join(p.c.spool, dir.(string), "dead-letters.jsonl")
 	}
-	return filepath.Join(p.c.spool, "*", deliver.DeadLetterName)
+	return filepath.Join(p.c.spool, "*", "dead-letters.jsonl")
 }
 
 // codecFor returns the codec of lines that an earlier run has left.

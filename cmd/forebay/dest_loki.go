@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/loki"
 )
@@ -109,7 +110,7 @@ func (d lokiDest) Open(rest string) (*target, error) {
 		t.sink = loki.DryRun(os.Stdout, s)
 		return t, nil
 	}
-	t.sink, t.engine = s, true
+	t.sink, t.engine = deliver.AsSink(s), true
 	return t, nil
 }
 

@@ -14,13 +14,13 @@ import (
 // without a destination.
 func storedForms() (*spool.Options, error) {
 	streams := new(storedStreams)
-	codecs := map[string]batch.Codec{fluent.ContentType: storedCodec{fluent.Codec(), fluent.Tags(), streams}}
+	codecs := map[string]batch.Codec{fluent.Codec().ContentType(): storedCodec{fluent.Codec(), fluent.Tags(), streams}}
 	for _, wire := range []loki.Wire{loki.Protobuf, loki.JSON} {
 		s, err := loki.NewPusher(loki.Config{URL: "http://localhost", Wire: wire}) // it is never asked to send
 		if err != nil {
 			return nil, err
 		}
-		codecs[s.Codec().ContentType()] = storedCodec{s.Codec(), s, streams}
+		codecs[s.Codec().ContentType()] = storedCodec{s.Codec(), s.Traits().Dictionary, streams}
 	}
 	return &spool.Options{Streams: streams, Codec: func(contentType string, _ uint32) batch.Codec {
 		if c := codecs[contentType]; c != nil {

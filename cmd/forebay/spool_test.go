@@ -208,7 +208,7 @@ func TestSpoolForms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := spool.Open(dir, &spool.Options{Streams: sink})
+		s, err := spool.Open(dir, &spool.Options{Streams: sink.Traits().Dictionary})
 		if err != nil {
 			t.Fatal(err)
 		}

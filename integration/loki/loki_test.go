@@ -280,7 +280,7 @@ func TestLoki(t *testing.T) {
 		if e := r.send(); e == nil || fmt.Sprint(e.refused) != "[0]" {
 			t.Errorf("got %+v", e)
 		}
-		if n := r.s.Stats().ByReason[ours.TooFarBehind]; n != 1 {
+		if n := r.s.Stats().ByReason["too-far-behind"]; n != 1 {
 			t.Errorf("counted %d", n)
 		}
 		s.await("", `{test="behind2"}`, now.Add(-6*time.Hour), 4)
@@ -302,7 +302,7 @@ func TestLoki(t *testing.T) {
 				t.Errorf("check %v: %+v", check, e)
 			}
 			by := r.s.Stats().ByReason
-			if by[ours.TooOld] != 1 || by[ours.TooNew] != 1 || by[ours.LineTooLong] != 1 {
+			if by["too-old"] != 1 || by["too-new"] != 1 || by["line-too-long"] != 1 {
 				t.Errorf("check %v: counted %v", check, by)
 			}
 			s.await("", fmt.Sprintf(`{test="limits",check="%v"}`, check), now.Add(-time.Minute), 2)
@@ -452,7 +452,7 @@ func TestTenantsAndLimits(t *testing.T) {
 		if err := r.send(); err != nil {
 			t.Fatal(err)
 		}
-		if r.s.Stats().ByReason[ours.StreamsFull] == 0 {
+		if r.s.Stats().ByReason["streams-full"] == 0 {
 			t.Error("the trap is gone: no stream was too many")
 		}
 		s.await("few", `{test="streams"}`, now.Add(-time.Minute), 7)

@@ -56,7 +56,7 @@ func TestStrict(t *testing.T) {
 			if e == nil || len(e.refused) != n/2 || slices.Max(e.refused) != n/2-1 {
 				t.Fatalf("%d: %+v", n, e)
 			}
-			if by := r.s.Stats().ByReason; int(by[ours.TooFarBehind]) != n/2 {
+			if by := r.s.Stats().ByReason; int(by["too-far-behind"]) != n/2 {
 				t.Errorf("%d: counted %v", n, by)
 			}
 			s.await("", fmt.Sprintf(`{test="%s"}`, test), now.Add(-2*time.Hour), n/2+1)
@@ -92,7 +92,7 @@ func TestStrictLimits(t *testing.T) {
 				if err := r.send(); err != nil {
 					t.Fatal(err)
 				}
-				if by := r.s.Stats().ByReason; by[ours.StreamsFull] != 4 {
+				if by := r.s.Stats().ByReason; by["streams-full"] != 4 {
 					t.Errorf("counted %v", by)
 				}
 				users := map[string]bool{}
@@ -113,7 +113,7 @@ func TestStrictLimits(t *testing.T) {
 		if err := r.send(); err != nil {
 			t.Fatal(err)
 		}
-		if by := r.s.Stats().ByReason; by[ours.LabelTooMany] != 1 {
+		if by := r.s.Stats().ByReason; by["label-too-many"] != 1 {
 			t.Errorf("counted %v", by)
 		}
 		s.await("labels", `{test="l3"} | b="2"`, now.Add(-time.Minute), 1)
@@ -145,7 +145,7 @@ func TestStrictLimits(t *testing.T) {
 			r.add(now.Add(time.Duration(1+i)), 0, fmt.Sprint("good", i))
 		}
 		r.deliver()
-		if by := r.s.Stats().ByReason; by[ours.LineTooLong] != 1 {
+		if by := r.s.Stats().ByReason; by["line-too-long"] != 1 {
 			t.Errorf("counted %v", by)
 		}
 		s.await("slow", `{test="above"}`, now.Add(-time.Minute), 5)
@@ -162,7 +162,7 @@ func TestStrictLimits(t *testing.T) {
 				r.add(now.Add(time.Duration(i)), 0, fmt.Sprint(i), a...)
 			}
 			e := r.send()
-			if e == nil || fmt.Sprint(e.refused) != refused || int(r.s.Stats().ByReason[ours.Invalid]) != len(e.refused) {
+			if e == nil || fmt.Sprint(e.refused) != refused || int(r.s.Stats().ByReason["invalid"]) != len(e.refused) {
 				t.Fatalf("%s: %+v, counted %v", tenant, e, r.s.Stats().ByReason)
 			}
 			s.await(tenant, `{test="meta"}`, now.Add(-time.Minute), 6-len(e.refused))
