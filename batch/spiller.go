@@ -1,6 +1,9 @@
 package batch
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // A Spiller is a [Sink] that can put records aside, on disk say, without waiting
 // for its destination. A producer whose policy is to do so when it is full calls
@@ -25,3 +28,10 @@ type Spiller interface {
 type Reporter interface {
 	Shutdown(ctx context.Context) (Report, error)
 }
+
+// A Drainer is a [Sink] that wants to know when its producer begins to close.
+// Drain does not block. Until about 70 % of the time to the deadline have passed
+// the sink goes on as ever, though it waits less between attempts; then it
+// settles what it is handed in some other way, if it has one: an error handler,
+// a spool. Send and Close may still be called. A zero deadline means none.
+type Drainer interface{ Drain(deadline time.Time) }

@@ -10,7 +10,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A RecordWriter is memory in front of another destination, such as a slab.Writer.
+// A RecordWriter is memory in front of another destination, such as an [Output] or a
+// slab.Writer.
 type RecordWriter interface {
 	WriteRecord(p []byte, m batch.Meta) error
 }
@@ -28,10 +29,11 @@ type ToOutputOptions struct {
 }
 
 // ToOutput returns an [ErrorHandler] that gives records to another output, the
-// fallback, which accounts for them from then on: a record that it accepts counts as
-// handled. A record that it drops at once, because it is full, stays pending, and so do
-// those behind it; they are offered again after the retry delay. The handler does not
-// close the fallback.
+// fallback. A record that the fallback accepts counts as handled, and the fallback
+// accounts for it from then on.
+// A record that the fallback drops at once, because it is full, stays pending, and so do
+// the records behind it; they are offered again after the retry delay. The handler does
+// not close the fallback.
 //
 // It is an error if the fallback has a Codec method and its content type is not that of
 // Codec or, with Transcode, of Form.

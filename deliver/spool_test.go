@@ -837,7 +837,7 @@ func TestSpillWhenFullFails(t *testing.T) {
 				lost++
 			}
 		}
-		if d := time.Since(began); lost == 0 || d != slab.SpillPatience {
+		if d := time.Since(began); lost == 0 || d != 5*time.Second {
 			t.Errorf("%d lost after %s", lost, d)
 		}
 		if n := events.Count("spill-error"); n != 1 {

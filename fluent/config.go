@@ -306,7 +306,7 @@ func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.MaxRecord, min(slab.DefaultMaxRecord, max(1, c.MaxFrameBytes-maxHead)))
 	setDefault(&c.CloseTimeout, defaultCloseTimeout)
 	setDefault(&c.SpoolBytes, defaultSpoolBytes)
-	setDefault(&c.SpoolSync, spool.SyncNever.String())
+	setDefault(&c.SpoolSync, string(spool.SyncNever))
 	if len(c.Servers) == 0 {
 		c.Servers = []string{defaultServer}
 	}
@@ -366,8 +366,10 @@ func (c Config) resolve() (*resolved, error) {
 	} else if r.whenFull == slab.Spill() && c.SpoolDir == "" && c.Spill == nil {
 		bad("Config.WhenFull is %s, but there is no SpoolDir and no Spill", c.WhenFull)
 	}
-	if r.spoolSync, err = spool.ParseSyncPolicy(c.SpoolSync); err != nil {
-		bad("Config.SpoolSync: %w", err)
+	switch r.spoolSync = spool.SyncPolicy(c.SpoolSync); r.spoolSync {
+	case spool.SyncNever, spool.SyncInterval, spool.SyncAlways:
+	default:
+		bad("Config.SpoolSync is %q, must be never, interval or always", c.SpoolSync)
 	}
 	if least := int64(4 * spool.MinSegmentBytes); c.SpoolBytes < least {
 		bad("Config.SpoolBytes is %d, must be at least %d", c.SpoolBytes, least)

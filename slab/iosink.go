@@ -19,7 +19,7 @@ import (
 type ioSink struct {
 	w io.Writer
 
-	vec  VecWriter // nil: one slab at a time
+	vec  vecWriter // nil: one slab at a time
 	bufs [][]byte
 
 	done   int    // bytes of the batch under way that are written

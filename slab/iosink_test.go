@@ -80,7 +80,7 @@ func TestInvalidCountFromDestination(t *testing.T) {
 	}
 }
 
-// vecFunc is a VecWriter.
+// vecFunc is a vecWriter.
 type vecFunc func(bufs [][]byte) (int64, error)
 
 func (f vecFunc) Writev(bufs [][]byte) (int64, error) { return f(bufs) }
@@ -89,7 +89,7 @@ func (f vecFunc) Write(p []byte) (int, error) {
 	return int(n), err
 }
 
-// A VecWriter is believed as little.
+// A vecWriter is believed as little.
 func TestInvalidCountFromVecWriter(t *testing.T) {
 	var b batch.Batch
 	for range 3 {

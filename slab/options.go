@@ -147,17 +147,17 @@ func DropNewest() WhenFull { return WhenFull{kind: whenFullDropNewest} }
 // the new record is dropped.
 func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 
-// SpillPatience is how long a write waits at most under [Spill].
-const SpillPatience = 5 * time.Second
+// spillPatience is how long a write waits at most under [Spill].
+const spillPatience = 5 * time.Second
 
 // Spill has the destination put the slabs aside, oldest first, on disk say,
 // whatever state it is in: it must be a [batch.Spiller], such as a deliver.Outlet
 // with a spool. A write waits for that, in the order of arrival, and not for the
 // delivery. Order is kept: what was put aside is delivered before anything newer.
-// If it takes longer than [SpillPatience], because the disk is full or stuck too,
-// the record is dropped, and as with [BlockFor] the next ones are at once, until
-// a slab is freed.
-func Spill() WhenFull { return WhenFull{kind: whenFullSpill, wait: SpillPatience} }
+// If it takes longer than 5 s, because the disk is full or stuck too, the record is
+// dropped. As with [BlockFor], the next ones are then dropped at once until a slab is
+// freed.
+func Spill() WhenFull { return WhenFull{kind: whenFullSpill, wait: spillPatience} }
 
 // ParseWhenFull reads "block", "block-for=250ms", "drop-newest", "drop-oldest" or
 // "spill".

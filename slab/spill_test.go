@@ -114,7 +114,7 @@ func TestSpillPatience(t *testing.T) {
 				lost++
 			}
 		}
-		if d := time.Since(began); d != SpillPatience || lost == 0 {
+		if d := time.Since(began); d != spillPatience || lost == 0 {
 			t.Errorf("%d lost after %s", lost, d)
 		}
 		if !s.full() {

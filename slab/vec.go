@@ -5,21 +5,21 @@ import (
 	"os"
 )
 
-// A VecWriter is a destination that takes several slabs in one system call, as
+// A vecWriter is a destination that takes several slabs in one system call, as
 // writev(2) does. When slabs have queued up, the Writer hands it up to half of
 // them at once, which costs a file about a third less than one write each. An
 // *os.File that is a regular file is one by itself on Linux and macOS.
 //
 // Writev writes the buffers in order and returns the number of bytes written,
 // with an error if that is not all of them. It must not keep them.
-type VecWriter interface {
+type vecWriter interface {
 	Writev(bufs [][]byte) (int64, error)
 }
 
 // vecWriterFor returns how dst takes several slabs at once, nil if it does not.
-func vecWriterFor(dst io.Writer) VecWriter {
+func vecWriterFor(dst io.Writer) vecWriter {
 	switch d := dst.(type) {
-	case VecWriter:
+	case vecWriter:
 		return d
 	case *os.File:
 		if st, err := d.Stat(); err == nil && st.Mode().IsRegular() && haveWritev {
@@ -29,5 +29,5 @@ func vecWriterFor(dst io.Writer) VecWriter {
 	return nil
 }
 
-// fileVec is the VecWriter of a file.
+// fileVec is the vecWriter of a file.
 type fileVec struct{ f *os.File }

@@ -178,8 +178,10 @@ func (l *locks) TryLock() bool {
 // file.Stdout() or file.Stderr(), which end each write of at most 4096 bytes with a
 // record.
 //
-// If dst has a method Sync() error or Flush() error, Sync calls it. Close does
-// not close dst unless Options.CloseDst is set. New fails if an option is out of
+// A dst with a method Writev(bufs [][]byte) (int64, error), as of writev(2), is handed
+// several slabs at once when they have queued up; it must not keep bufs. If dst has a
+// method Sync() error or Flush() error, Sync calls it. Close does not close dst unless
+// Options.CloseDst is set. New fails if an option is out of
 // range, naming all that are.
 func New(dst io.Writer, o *Options) (*Writer, error) {
 	if f, ok := dst.(*os.File); dst == nil || ok && f == nil {

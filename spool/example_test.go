@@ -211,14 +211,3 @@ func ExampleList() {
 	// in use: true
 	// deleted: 1 <nil>
 }
-
-// A policy as text, from a flag or a file.
-func ExampleParseSyncPolicy() {
-	p, err := spool.ParseSyncPolicy("interval")
-	fmt.Println(p, err)
-	_, err = spool.ParseSyncPolicy("often")
-	fmt.Println(err)
-	// Output:
-	// interval <nil>
-	// spool: sync policy "often" is not one of never, interval, always
-}

@@ -78,37 +78,18 @@ const (
 	RefuseNew
 )
 
-// SyncPolicy says when what Append stored is put on stable storage.
-type SyncPolicy uint8
+// A SyncPolicy says when stored batches are put on stable storage.
+// The empty text is [SyncNever].
+type SyncPolicy string
 
 const (
-	// SyncNever leaves it to the operating system, and to calls of Sync.
-	SyncNever SyncPolicy = iota
-	// SyncInterval does so in the background, SyncInterval after an Append.
-	SyncInterval
-	// SyncAlways does so before Append returns.
-	SyncAlways
+	// SyncNever leaves the time to the operating system and to calls of Sync.
+	SyncNever SyncPolicy = "never"
+	// SyncInterval syncs in the background, Options.SyncInterval after an Append.
+	SyncInterval SyncPolicy = "interval"
+	// SyncAlways syncs before Append returns.
+	SyncAlways SyncPolicy = "always"
 )
-
-var syncNames = [...]string{"never", "interval", "always"}
-
-// String returns the policy as [ParseSyncPolicy] reads it.
-func (p SyncPolicy) String() string {
-	if int(p) < len(syncNames) {
-		return syncNames[p]
-	}
-	return fmt.Sprintf("sync(%d)", p)
-}
-
-// ParseSyncPolicy reads "never", "interval" or "always".
-func ParseSyncPolicy(s string) (SyncPolicy, error) {
-	for i, name := range syncNames {
-		if s == name {
-			return SyncPolicy(i), nil
-		}
-	}
-	return 0, fmt.Errorf("spool: sync policy %q is not one of never, interval, always", s)
-}
 
 // withDefaults returns o with its defaults filled in, or says which field is
 // wrong.
@@ -126,6 +107,9 @@ func (o *Options) withDefaults() (Options, error) {
 	if opt.SegmentBytes == 0 {
 		opt.SegmentBytes = defaultSegmentBytes
 	}
+	if opt.Sync == "" {
+		opt.Sync = SyncNever
+	}
 	if opt.SyncInterval == 0 {
 		opt.SyncInterval = defaultSyncInterval
 	}
@@ -136,8 +120,8 @@ func (o *Options) withDefaults() (Options, error) {
 		return opt, fmt.Errorf("spool: SegmentBytes %d is outside %d…%d", opt.SegmentBytes, MinSegmentBytes, maxSegmentBytes)
 	case opt.SyncInterval < 0:
 		return opt, fmt.Errorf("spool: SyncInterval %v is negative", opt.SyncInterval)
-	case opt.Sync > SyncAlways:
-		return opt, fmt.Errorf("spool: unknown sync policy %d", opt.Sync)
+	case opt.Sync != SyncNever && opt.Sync != SyncInterval && opt.Sync != SyncAlways:
+		return opt, fmt.Errorf("spool: sync policy %q is not one of never, interval, always", string(opt.Sync))
 	case opt.OverQuota > RefuseNew:
 		return opt, fmt.Errorf("spool: unknown over-quota policy %d", opt.OverQuota)
 	}

@@ -119,7 +119,7 @@ func TestPowerLoss(t *testing.T) {
 		runs = 20_000
 	}
 	for _, policy := range []SyncPolicy{SyncNever, SyncAlways} {
-		t.Run(policy.String(), func(t *testing.T) {
+		t.Run(string(policy), func(t *testing.T) {
 			p := &powerRun{t: t, r: testSeed(t), stored: map[uint64][]int{}}
 			mem := vfs.NewMem()
 			for i := range runs {

@@ -314,7 +314,7 @@ func TestModes(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for _, o := range []Options{
-		{MaxBytes: 100}, {MaxBytes: -1}, {SegmentBytes: 1}, {SegmentBytes: 2 << 30}, {SyncInterval: -1}, {Sync: 9}, {OverQuota: 9},
+		{MaxBytes: 100}, {MaxBytes: -1}, {SegmentBytes: 1}, {SegmentBytes: 2 << 30}, {SyncInterval: -1}, {Sync: "often"}, {OverQuota: 9},
 	} {
 		if _, err := open(vfs.NewMem(), testDir, &o); err == nil || !strings.HasPrefix(err.Error(), "spool: ") {
 			t.Errorf("%+v: %v", o, err)
@@ -324,13 +324,10 @@ func TestOptions(t *testing.T) {
 	if err != nil || o.SegmentBytes != 256<<10 {
 		t.Errorf("SegmentBytes %d with a quota of 1 MiB: %v", o.SegmentBytes, err)
 	}
-	for _, p := range []SyncPolicy{SyncNever, SyncInterval, SyncAlways} {
-		if q, err := ParseSyncPolicy(p.String()); err != nil || q != p {
-			t.Errorf("%v: %v, %v", p, q, err)
+	for p, want := range map[SyncPolicy]SyncPolicy{"": SyncNever, "never": SyncNever, "interval": SyncInterval, "always": SyncAlways} {
+		if o, err := (&Options{Sync: p}).withDefaults(); err != nil || o.Sync != want {
+			t.Errorf("%q: %q, %v", p, o.Sync, err)
 		}
-	}
-	if _, err := ParseSyncPolicy("often"); err == nil || SyncPolicy(9).String() != "sync(9)" {
-		t.Error(err)
 	}
 }
 

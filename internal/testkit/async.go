@@ -92,9 +92,11 @@ func (s *AsyncSink) serve(ctx context.Context, b *batch.Batch, done func(error),
 	done(err)
 }
 
-// Send sends by itself and waits.
+// Send starts b and returns what done was given, also if ctx ends before.
 func (s *AsyncSink) Send(ctx context.Context, b *batch.Batch) error {
-	return batch.SendAsync(ctx, s, b)
+	done := make(chan error, 1)
+	s.Start(ctx, b, func(err error) { done <- err })
+	return <-done
 }
 
 // Faults returns how the caller broke the contract.
