@@ -15,21 +15,21 @@ import (
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// A Report is what [Router.Close] says.
+// A Report says what became of the records of a [Router], see [Router.Close].
 type Report struct {
 	Outputs []OutputReport // in the order of routes and their outputs
 	// Refused is the number of records that came after Close had begun.
 	Refused uint64
 }
 
-// OutputReport is what became of one output.
+// OutputReport says what became of the records of one output.
 type OutputReport struct {
 	Name string
 	batch.Report
 	// Unfinished is whether the output was still busy flushing or closing when
 	// the context ended. It goes on by itself.
 	Unfinished bool
-	// Err is what flushing or closing the output answered.
+	// Err is the error of flushing or closing the output.
 	Err error
 }
 
@@ -71,10 +71,9 @@ func (r Report) String() string {
 }
 
 // Flush waits until everything that was logged before is delivered or accounted
-// for, or ctx ends. All outputs are flushed at the same time; one that hangs
-// concerns the others as little as ever. A direct output is flushed if its writer
-// has a method Flush, or Sync and is no file: what was written to a file is with
-// the operating system already.
+// for, or ctx ends. All outputs are flushed at the same time, so one that hangs does not
+// delay the others. A direct output is flushed by the method Flush or Sync of its
+// writer. A file is not synced: its records are with the operating system already.
 func (r *Router) Flush(ctx context.Context) error {
 	c := r.h.core
 	if c == nil || c.closed.Load() {
@@ -96,13 +95,13 @@ func (r *Router) Flush(ctx context.Context) error {
 // or the longest CloseTimeout of an output. An output with a spool may take half a
 // second more if ctx leaves it no time.
 //
-// The report says what became of each output. The error joins those of the outputs that
-// lost records, failed to close, or did not finish in time; it is nil if what was
-// pending is delivered, handled, or safely kept on disk ([Report.Kept]). Records
-// dropped earlier are in the report alone.
+// The report says what became of each output. The error joins the errors of the outputs
+// that lost records, failed to close, or did not finish in time. It is nil if every
+// pending record is delivered, handled, or safely kept on disk ([Report.Kept]). Records
+// dropped before Close are in the report, but not in the error.
 //
-// Close may be called beside other calls and again: it then waits for the first
-// call to end, or for its own ctx, and returns the same report.
+// Close may be called from any goroutine and more than once. A later call waits until
+// the first has ended, or its own ctx has, and returns the same report.
 func (r *Router) Close(ctx context.Context) (Report, error) {
 	c := r.h.core
 	if c == nil {

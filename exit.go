@@ -77,7 +77,7 @@ func closeAll(ctx context.Context) error {
 }
 
 // CrashOutput makes the runtime write the report of a crash (an unrecovered
-// panic, a fatal error) to the end of the named file too, besides standard error.
+// panic, a fatal error) to the end of the named file, besides standard error.
 // The file is created with mode 0600. What buffered outputs hold at that moment
 // is lost all the same, unless they are crash-safe.
 func CrashOutput(name string) error {

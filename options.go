@@ -47,9 +47,9 @@ type optionFunc func(*config)
 
 func (f optionFunc) applyRouter(c *config) { f(c) }
 
-// Route adds a route: records are encoded by enc, once, and given to each of
-// outputs whose level admits them. With several routes a value or an error is asked
-// for what it has to say once for each of them. A Router needs at least one.
+// Route adds a route. enc encodes each record once, and every output whose level admits
+// the record gets the result. With several routes each of them calls LogValue, String
+// and the methods of errors anew. A Router needs at least one route.
 func Route(enc encode.Encoder, outputs ...OutputSpec) Option {
 	return optionFunc(func(c *config) { c.routes = append(c.routes, routeSpec{enc, outputs}) })
 }
@@ -60,9 +60,9 @@ type contextFunc = func(ctx context.Context, dst []slog.Attr) []slog.Attr
 // appends to dst the attributes that ctx carries, such as a trace id, and returns the
 // result. It must not keep dst. ctx may be nil.
 //
-// They stand before the attributes of the call, in the group that is open. It
-// may be given several times. A panic in fn costs the record the attributes of
-// fn, not the record; runtime.Goexit also those of the functions after it.
+// The attributes stand before those of the call, in the group that is open. Context
+// may be given several times. If fn panics, the record is logged without the attributes
+// of fn; if fn calls runtime.Goexit, also without those of the functions after it.
 func Context(fn func(ctx context.Context, dst []slog.Attr) []slog.Attr) Option {
 	return optionFunc(func(c *config) { c.contexts = append(c.contexts, fn) })
 }
@@ -73,13 +73,13 @@ func CloseOnExit() Option {
 	return optionFunc(func(c *config) { c.onExit = true })
 }
 
-// OnError sets what is told of transitions: the first failure of an output, its
-// recovery, an output that is stuck, an encoder that fails. It runs on a
-// goroutine of its own behind a bounded queue, so it may block, panic, and log
-// into this very router. Given to an output it holds for that one. The default
-// writes a line to standard error; a function that does nothing makes it silent.
+// OnError sets the function that is told of transitions: the first failure of an
+// output, its recovery, an output that is stuck, an encoder that fails. fn runs on a
+// goroutine of its own behind a bounded queue, so it may block, panic, and log into this
+// very router. Given to an output, fn is told of that output only. The default writes a
+// line to standard error; for silence give a function that does nothing.
 //
-// What happens behind a buffered output, that output reports itself.
+// A buffered output reports its own failures: see its OnError.
 func OnError(fn func(batch.Event)) CommonOption { return onError(fn) }
 
 type onError func(batch.Event)
@@ -123,20 +123,20 @@ type OutputSpec struct {
 // change at any time, as a *slog.LevelVar does; package levelhttp makes an
 // http.Handler of one.
 //
-// If w has a method WriteRecord(p []byte, m batch.Meta) error, it is a buffered
-// output and that method is used. If its policy is to wait without end when it is
-// full (slab.Block), a destination of it that hangs holds the caller, and with it
-// what the caller would log to other outputs; with the default (slab.BlockFor) that
-// ends after one timeout. Otherwise each record is one Write of the calling
-// goroutine; calls are serialised, also when w is given to several outputs, unless
-// it is of a type that == cannot compare, such as a function: give a pointer then. w
+// A w with a method WriteRecord(p []byte, m batch.Meta) error is a buffered output, and
+// that method is called. If w waits without end when it is full (slab.Block), a
+// destination that hangs also holds the caller, who then logs to no other output; with
+// the default (slab.BlockFor) that ends after one timeout.
+//
+// Any other w is a direct output: each record is one Write in the calling goroutine.
+// Writes are serialised, also when w is given to several outputs. For this, the type of
+// w must be comparable: give a pointer instead of a function or a struct with slices. w
 // must not keep p.
 //
-// A direct output finishes short writes. A write that fails is not repeated: the
-// record counts as dropped{failed}. If a part of it did get written, the
-// rest is tried once more, and if that fails too, the next record begins
-// with a newline (where records end with one), so that only the torn one is
-// damaged.
+// A direct output finishes short writes. A write that fails is not repeated, and the
+// record counts as dropped{failed}. If a part of the record was written, the rest is
+// tried once more. If that fails too, the next record begins with a newline (where
+// records end with one), so that only the torn record is damaged.
 func Output(level slog.Leveler, w io.Writer, opts ...OutputOption) OutputSpec {
 	o := OutputSpec{level: level, w: w}
 	for _, opt := range opts {

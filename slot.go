@@ -355,8 +355,8 @@ func (s *Slot) settled(ctx context.Context) error {
 	}
 }
 
-// Flush flushes the destination. It is an error to flush a slot that holds records
-// and has none.
+// Flush flushes the destination. Without a destination it is an error if the slot
+// holds records.
 func (s *Slot) Flush(ctx context.Context) error {
 	if err := s.settled(ctx); err != nil {
 		return err
@@ -376,7 +376,7 @@ func (s *Slot) Flush(ctx context.Context) error {
 	return nil
 }
 
-// Sync reaches stable storage, if there is a destination that has such a thing.
+// Sync puts what was written on stable storage, if the destination has any.
 func (s *Slot) Sync() error {
 	if err := s.settled(context.Background()); err != nil {
 		return err
@@ -393,10 +393,11 @@ func (s *Slot) Close() error {
 	return err
 }
 
-// Shutdown refuses new records and closes the destination, if that can be closed.
-// Without a destination, what is held is dropped and counted, and the error says so. If a Set does not get
-// done within ctx, all that happens when it does. If ctx has no deadline, Shutdown
-// takes 5 s at most. It may be called twice.
+// Shutdown refuses new records and closes the destination, if that has a Close. Without
+// a destination the records that the slot holds are dropped and counted, and the error
+// says how many. If a Set is still under way when ctx ends, Shutdown returns, and the
+// destination is closed when that Set is done. If ctx has no deadline, Shutdown takes
+// 5 s at most. It may be called twice.
 func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	ctx, cancel := closetime.Bounded(ctx, 0)
 	defer cancel()
@@ -425,8 +426,8 @@ func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	return batch.Report{Account: s.Account(), Unknown: unknown}, err
 }
 
-// Account returns where the records went: the destination's account, and what is
-// held or found no room.
+// Account says what became of the records: the account of the destination, and the
+// records that the slot holds or had no room for.
 func (s *Slot) Account() batch.Account {
 	s.mu.Lock()
 	pending := uint64(len(s.recs)) + uint64(max(s.moving.Load(), 0))

@@ -14,8 +14,8 @@ type Stats struct {
 	// Refused is the number of records that came after Close. They are in no
 	// account.
 	Refused uint64
-	// EventsLost is the number of events that no OnError was told of, because it
-	// was busy with earlier ones.
+	// EventsLost is the number of events that were dropped because OnError was busy
+	// with earlier ones.
 	EventsLost uint64
 }
 
@@ -26,13 +26,13 @@ type OutputStats struct {
 	// Buffered is whether the output takes records without waiting for their
 	// destination.
 	Buffered bool
-	// Account says where the records went. That of a buffered output is its own,
-	// whoever else writes to it, with the records added that could not be
-	// encoded for it. An output that keeps none is accounted for by what it
-	// answered: what it took without error counts as delivered.
+	// Account says what became of the records. A buffered output keeps an account of
+	// its own, which includes the records of its other users; records that could not
+	// be encoded for it are added. For an output without an account a record counts
+	// as delivered if the write returned no error.
 	batch.Account
-	// Errors is the number of failed writes to a direct output, those included
-	// that were made good, and of records that a buffered one answered with an
+	// Errors is the number of failed writes to a direct output, also where a second
+	// write made up for it, or of records for which a buffered output returned an
 	// error.
 	Errors uint64
 	// Panics is how many of these were panics or ended in runtime.Goexit.

@@ -273,8 +273,9 @@ func (f *File) Sync() error {
 
 // Reopen opens the path anew and closes the old file, for tools that move log
 // files away and send SIGHUP. If the new one cannot be opened, writing goes on
-// in the old one and Reopen says why. If the last Write ended inside a record,
-// Reopen returns nil at once and happens when the record is complete.
+// in the old one and Reopen returns the reason. If the last Write ended inside a
+// record, Reopen returns nil at once, and the file is opened anew when the record is
+// complete.
 func (f *File) Reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -43,8 +43,8 @@ type Options struct {
 	// "": not at all.
 	Compress string
 
-	// OnError is told when rotation fails or reopening that Reopen had to put
-	// off. Writing goes on in the old file. It runs on a goroutine of its own
+	// OnError is told when a rotation fails, or a Reopen that had to wait for the end
+	// of a record. Writing goes on in the old file. It runs on a goroutine of its own
 	// behind a bounded queue, so it may log into this very file. Default nil: one
 	// line on stderr.
 	OnError func(error)

@@ -26,17 +26,16 @@ const pipeBuf = 4096
 //   - The file is left in the mode it was found in. If it is non-blocking, or
 //     somebody makes it so later, Send waits until it takes more instead of
 //     failing with EAGAIN.
-//   - When the reader is gone (EPIPE, a terminal that was hung up), Send fails
-//     for good with an error that wraps [ErrGone], this time and ever after, and
-//     the records are dropped with [batch.Failed]. So it does for a file that is
-//     not open for writing.
+//   - When the reader is gone (EPIPE, a terminal that was hung up), or if the file is
+//     not open for writing, this Send and every later one fails with an error that
+//     wraps [ErrGone]. The records are dropped with [batch.Failed].
 //
 // On Unix, Send to a pipe or terminal returns soon after its context ends.
 // Elsewhere it waits for the operating system.
 //
-// A Stdio does not close its file. Its methods may be called from any goroutine,
-// but after a failed Send the next one should bring the rest of that batch, as a
-// slab.Writer does: the end of a record that was cut is otherwise given up.
+// A Stdio does not close its file. Its methods may be called from any goroutine. After
+// a failed Send the next Send should bring the rest of that batch, as a slab.Writer
+// does; otherwise the end of a record that was cut is given up.
 type Stdio struct {
 	f    *os.File
 	name string
@@ -73,12 +72,11 @@ func NewStdio(f *os.File, name string) *Stdio {
 	return s
 }
 
-// Check returns an error if nothing that is sent can
-// arrive: the file is not open for writing, or it is a standard stream that was
-// closed when the program began. In place of such a stream the Go runtime opens
-// /dev/null for reading and writing, so that what was opened like that on purpose
-// is taken for closed, too; /dev/null opened for writing is not. Elsewhere than on
-// Unix Check knows only files that are closed.
+// Check returns an error if no record can arrive: the file is not open for writing, or
+// it is a standard stream that was closed when the program began. In place of such a
+// stream the Go runtime opens /dev/null for reading and writing. Check cannot tell that
+// from a /dev/null that was opened so on purpose; one opened only for writing passes.
+// On systems other than Unix Check only finds files that are closed.
 func (s *Stdio) Check() error {
 	if err := checkOpen(s.f); err != nil {
 		return fmt.Errorf("file: cannot write %s: %w", s.name, err)

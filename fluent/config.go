@@ -46,9 +46,9 @@ const (
 	maxWindow      = 1024
 )
 
-// A Secret is a string that formatting does not show: a placeholder stands for it,
-// whatever the verb, in JSON, YAML and log records, too. Only where it lies in a field
-// whose name is not exported does package fmt not ask it.
+// A Secret is a string that is shown as a placeholder by package fmt, whatever the verb,
+// and in JSON, YAML and log records. In a field whose name is not exported package fmt
+// shows the string itself, because it calls no methods there.
 type Secret string
 
 // Format writes a placeholder.
@@ -124,49 +124,50 @@ type Config struct {
 	User         string `yaml:"user"`
 	Password     Secret `yaml:"password"`
 	PasswordFile string `yaml:"password_file"`
-	// Hostname is the name this client gives itself in the handshake. fluentd
-	// refuses clients with its own name, and this client a server with its: the
-	// proof that such a server knows the key may be our own, sent back. Default: the
-	// machine's name followed by ".forebay".
+	// Hostname is the name of this client in the handshake. It must differ from that of
+	// the server: fluentd refuses a client of its own name, and this client refuses a
+	// server of its name, which could send back the client's own proof of the key.
+	// Default: the machine's name followed by ".forebay".
 	Hostname string `yaml:"hostname"`
 
-	// NoAck does without acknowledgements: faster on a good line, and what the
-	// kernel or the server held when the connection ended is lost. A record counts as
-	// delivered when it is written. The first message of a connection is waited for
-	// briefly (20 ms to 1 s), as some servers close after one and do not say so.
+	// NoAck asks for no acknowledgements. A record counts as delivered once it is
+	// written, so records that the kernel or the server still held when the connection
+	// ended are lost. After the first message of a connection the client waits briefly
+	// (20 ms to 1 s), because some servers close after one message and do not say so.
 	// Default false.
 	NoAck bool `yaml:"no_ack"`
 	// Window is how many batches may be unacknowledged at once. Default 4.
 	Window int `yaml:"window"`
-	// AckTimeout is how long an acknowledgement may take. A server that misses it
-	// once is left, and passed over for a while if there is another. Default 30 s.
+	// AckTimeout is how long an acknowledgement may take. After one that is late the
+	// client leaves the server, and passes it over for a while if there is another.
+	// Default 30 s.
 	AckTimeout time.Duration `yaml:"ack_timeout"`
 	// DialTimeout, HandshakeTimeout (TLS included) and WriteTimeout (of one
 	// batch) bound what they are named after. Defaults 5 s, 5 s, 15 s.
 	DialTimeout      time.Duration `yaml:"dial_timeout"`
 	HandshakeTimeout time.Duration `yaml:"handshake_timeout"`
 	WriteTimeout     time.Duration `yaml:"write_timeout"`
-	// IdleTimeout is after which time without use a connection is closed, before
-	// something on the way forgets it. Default 5 min; negative: never.
+	// IdleTimeout is how long a connection may be unused before it is closed, so that
+	// no firewall on the way forgets it. Default 5 min; negative: it is never closed.
 	IdleTimeout time.Duration `yaml:"idle_timeout"`
-	// Failback is how often a server before the one in use is tried. One that
-	// took connections and did not answer is passed over for longer, up to
-	// 10 min. Default 1 min; negative: only when the one in use fails.
+	// Failback is the time between attempts to return to a server that stands before
+	// the one in use. It grows up to 10 min for a server that takes connections and
+	// does not answer. Default 1 min; negative: none while the server in use works.
 	Failback time.Duration `yaml:"failback"`
-	// ReconnectMin and ReconnectMax bound the jittered time for which a server that
-	// could not be connected to is passed over, which doubles with each attempt.
-	// Where no other is left it is tried all the same, at the pace of Retry. Defaults
+	// ReconnectMin and ReconnectMax bound the time for which a server is passed over
+	// after a failed connection. The time is jittered and doubles with each attempt. If
+	// no other server is left it is tried nevertheless, at the pace of Retry. Defaults
 	// 100 ms and 5 s.
 	ReconnectMin time.Duration `yaml:"reconnect_min"`
 	ReconnectMax time.Duration `yaml:"reconnect_max"`
 
 	// Compress is "" or "gzip". Default "".
 	Compress string `yaml:"compress"`
-	// FrameBytes is how many payload bytes a frame has at most, unless a single
-	// record is larger. Default 64 KiB.
+	// FrameBytes is the most payload bytes of a frame; a larger record has a frame of
+	// its own. Default 64 KiB.
 	FrameBytes int `yaml:"frame_bytes"`
-	// MaxFrameBytes is the size no frame exceeds, in bytes, before compression
-	// too; a record that does is refused. Fluent Bit takes 6,144,000. Default
+	// MaxFrameBytes is the largest frame in bytes, before and after compression. A
+	// record that needs a larger one is refused. Fluent Bit takes 6,144,000. Default
 	// 6,000,000.
 	MaxFrameBytes int `yaml:"max_frame_bytes"`
 
@@ -191,12 +192,12 @@ type Config struct {
 	// written), for at most SyncTimeout (default 10 s). Default false.
 	Sync        bool          `yaml:"sync"`
 	SyncTimeout time.Duration `yaml:"sync_timeout"`
-	// BufferBytes is the memory for records that wait, in slabs of SlabBytes, of
-	// which there are at least two. Defaults 4 MiB and 64 KiB, or half of
-	// BufferBytes. What is under way to the server comes on top of it: copies of
-	// up to Window batches of FrameBytes each (with CrashDir none), and the
-	// memory frames are put together in. Records larger than a slab count in it;
-	// one of them is taken where there is no room, see slab.Options.SlabCount.
+	// BufferBytes is the memory for records that wait, in at least two slabs of
+	// SlabBytes. Defaults 4 MiB and 64 KiB, or half of BufferBytes. Records larger than
+	// a slab count in it; if there is no room, one of them is taken nevertheless, see
+	// slab.Options.SlabCount. On top of it come copies of up to Window batches of
+	// FrameBytes each, with CrashDir none, and the memory in which frames are put
+	// together.
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
 	// WhenFull is what Post does when the buffer is full: drop-newest,
@@ -213,7 +214,7 @@ type Config struct {
 	// PendingLimit is how many records may wait, while the server is down, before
 	// ErrorHandler is asked. Default 0: at once.
 	PendingLimit int `yaml:"pending_limit"`
-	// ErrorHandler is offered what the server does not take, see
+	// ErrorHandler is offered the records that wait while the server is down, see
 	// [deliver.ErrorHandler], [FallbackTo] and [deliver.JSONLines]. Default nil.
 	ErrorHandler deliver.ErrorHandler `yaml:"-"`
 	// FallbackFile is an ErrorHandler that decodes: what the server does not take
@@ -240,11 +241,12 @@ type Config struct {
 	// the death of the process, not that of the machine), interval (each second)
 	// or always. Default never.
 	SpoolSync string `yaml:"spool_sync"`
-	// CrashDir is a directory for a file that holds the buffer, so that what Post
-	// has returned from survives the death of the process: SIGKILL, os.Exit, a
-	// panic. The next Sink with this directory delivers it first; what Close could
-	// not deliver and no spool takes stays there, too. A tmpfs is the best place. Linux and macOS; where it
-	// cannot be had OnError is told, and the buffer is in memory. Default: none.
+	// CrashDir is a directory for a file that holds the buffer. Records whose Post has
+	// returned then survive the death of the process: SIGKILL, os.Exit, a panic. The
+	// next Sink with this directory delivers them first. Records that Close could not
+	// deliver stay there, too, if there is no spool. A tmpfs is the best place. On
+	// systems other than Linux and macOS, and if the file cannot be made, OnError is
+	// told and the buffer is in memory. Default: none.
 	CrashDir string `yaml:"crash_dir"`
 	// Retry and Breaker say how often and for how long records are sent again, and
 	// when the server is left alone. Default nil: the defaults of package deliver.

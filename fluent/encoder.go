@@ -42,7 +42,7 @@ type EncoderOptions struct {
 }
 
 // NewEncoder returns an encoder of Forward entries for a route of a Router, whose
-// outputs are a [Logger.Writer] or other buffers in front of a [Client]. The time
+// outputs are a [Sink] or other buffers in front of a [Client]. The time
 // of a record is that of the entry; level, message and attributes are its fields,
 // groups are maps. Values are written as [Logger.Post] does; a value that cannot
 // be written leaves a text that says why. o may be nil.

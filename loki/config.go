@@ -89,10 +89,10 @@ type Config struct {
 	// follows a "?" is sent with each push, and shown nowhere: it may be a secret.
 	URL string `yaml:"url"`
 
-	// Labels are those of every stream. Names are made to fit Loki's grammar
-	// (http.method is http_method); in values, of any label, "?" stands for what is no UTF-8
-	// and for U+FFFD. There must be one label, be it that of the level. Default:
-	// none.
+	// Labels are the labels of every stream. Names are changed to fit Loki's grammar:
+	// http.method becomes http_method. In the value of any label, "?" stands for
+	// U+FFFD and for bytes that are no UTF-8. There must be at least one label; the
+	// label of the level counts. Default: none.
 	Labels map[string]string `yaml:"labels"`
 	// NoLevelLabel leaves the level out of the labels and puts it into the line.
 	// Default false.
@@ -106,10 +106,10 @@ type Config struct {
 	// MetadataAttrs names attributes that become structured metadata too. Default:
 	// none.
 	MetadataAttrs []string `yaml:"metadata_attrs"`
-	// MetadataAll makes all attributes metadata. Names of groups are put in
-	// front, with a "_". Names are made to fit as those of labels are, without "_" in
-	// a row, which Loki makes one; "key_" stands for a name of nothing else. Default
-	// false.
+	// MetadataAll makes all attributes metadata. The name of a group and a "_" stand
+	// before the names of its attributes. Names are changed as those of labels are,
+	// and several "_" in a row become one, as Loki would do. A name of nothing but "_"
+	// becomes "key_". Default false.
 	MetadataAll bool `yaml:"metadata_all"`
 	// TraceID and SpanID say where the attributes TraceIDKey ("trace_id") and
 	// SpanIDKey ("span_id") go. Default [InBody].
@@ -126,12 +126,12 @@ type Config struct {
 	// Formatter makes the lines instead, if not nil. It is used from several
 	// goroutines at once. A newline at the end is taken off. Default nil.
 	//
-	// What of an attribute goes elsewhere too is asked for its value once: a Formatter
-	// gets it with LogValuers resolved and AttrAppenders as groups, and errors, also
-	// those in a []error, []any or map, as an error of the same text, in which errors.Is
-	// and errors.As find the error itself. It gets errors as they are that write
-	// themselves as JSON or text, structs with errors in them, and lists of
-	// AttrAppenders; if it calls their methods, that is once more.
+	// Attributes that also become labels or metadata reach the Formatter evaluated:
+	// LogValuers are resolved and AttrAppenders are groups. Their errors, also those in
+	// a []error, []any or map, are wrapped: the text is the same, and errors.Is and
+	// errors.As find the original. Errors that write themselves as JSON or text,
+	// structs that hold errors, and lists of AttrAppenders are passed on as they are,
+	// so their methods are called a second time if the Formatter calls them.
 	Formatter encode.Encoder `yaml:"-"`
 
 	// Wire is the form of requests. Default [Protobuf].
@@ -180,24 +180,23 @@ type Config struct {
 	BatchAge     time.Duration `yaml:"batch_age"`
 	// Concurrency is how many requests may be under way at once. Default 4.
 	Concurrency int `yaml:"concurrency"`
-	// Pack puts several streams into one request. Loki answers such a request
-	// with 204 although it refused entries of any stream but the last: they are
-	// lost without anyone being told. Default false: one stream in each.
+	// Pack puts several streams into one request. Loki answers such a request with 204
+	// even if it refused entries of any stream but the last. Those entries are lost,
+	// and nobody is told. Default false: one stream for each request.
 	Pack bool `yaml:"pack"`
-	// MaxRequestBytes is the size of a request before compression at most.
-	// Default 3 MiB; Loki's limit is 4 MiB after it has added something to
-	// each entry.
+	// MaxRequestBytes is the largest request in bytes, before compression. Default
+	// 3 MiB: Loki's limit is 4 MiB and counts some bytes more for each entry.
 	MaxRequestBytes int `yaml:"max_request_bytes"`
-	// Nudge gives records of a stream that have the same time times 1 ns apart,
-	// up to 1 ms from their own, because Loki keeps only one of several entries
-	// that are alike and have the same time. It does so before the record is
-	// stored anywhere, so a record sent twice is still one. Default false.
+	// Nudge moves records of a stream that have the same time 1 ns apart, each by up to
+	// 1 ms, because Loki keeps only one of several equal entries of the same time. The
+	// time is changed before the record is stored anywhere, so a record that is sent
+	// twice is still one to Loki. Default false.
 	Nudge bool `yaml:"nudge"`
 
-	// MaxStreams is how many streams, label sets times tenants, records may
-	// make. The labels of further ones become metadata, in one more stream for each
-	// level of a tenant that has one; records of a tenant that has none are refused.
-	// Default 4096.
+	// MaxStreams is how many streams the records may make; each set of labels of each
+	// tenant is a stream. The labels of further streams become metadata, and their
+	// records go to one stream per level of the tenant. Records of a tenant that has no
+	// stream yet are refused. Default 4096.
 	MaxStreams int `yaml:"max_streams"`
 	// What Loki takes. Defaults are Loki's: 15 labels, names of 1024 bytes,
 	// values of 2048, lines of 256 KiB, 128 items of metadata with 64 KiB.
@@ -209,9 +208,9 @@ type Config struct {
 	MaxMetadataBytes int `yaml:"max_metadata_bytes"`
 	// LongLines says what becomes of lines above MaxLine. Default [Truncate].
 	LongLines LongLine `yaml:"long_lines"`
-	// MaxAge and MaxFuture are how far from the present the time of a record may
-	// be; others are refused before they are sent. Defaults 7 days and 10
-	// minutes; negative: no limit.
+	// MaxAge and MaxFuture are how far the time of a record may lie in the past and in
+	// the future. Other records are refused before they are sent. Defaults 7 days and
+	// 10 minutes; negative: no limit.
 	MaxAge    time.Duration `yaml:"max_age"`
 	MaxFuture time.Duration `yaml:"max_future"`
 
@@ -247,9 +246,9 @@ type Config struct {
 	// PendingLimit is how many records may wait, while Loki is down, before
 	// ErrorHandler is asked. Default 0: at once.
 	PendingLimit int `yaml:"pending_limit"`
-	// ErrorHandler is offered what Loki does not take while it is down, such as
-	// [deliver.JSONLines] or [deliver.ToSink]. What it takes is handled, what it
-	// does not stays. Default nil.
+	// ErrorHandler is offered the records that wait while Loki is down, see
+	// [deliver.JSONLines] and [deliver.ToOutput]. Records that it takes count as
+	// handled, the others go on waiting. Default nil.
 	ErrorHandler deliver.ErrorHandler `yaml:"-"`
 	// FallbackFile is an ErrorHandler that decodes: what Loki does not take is appended
 	// to this file as JSON lines (0600). Not together with ErrorHandler. Default: none.
@@ -266,8 +265,8 @@ type Config struct {
 	// when Loki is left alone. Default nil: the defaults of package deliver.
 	Retry   *deliver.RetryOptions   `yaml:"-"`
 	Breaker *deliver.BreakerOptions `yaml:"-"`
-	// Slab has the options of the memory that have no field here; what is set in it
-	// wins. Its FlushLevel is none by default: errors wait for their batch like other
+	// Slab has further options of the memory. Fields that are set in it win over those
+	// here. Its FlushLevel is none by default: errors wait for their batch like other
 	// records. Default nil.
 	Slab *slab.Options `yaml:"-"`
 	// CloseTimeout bounds Close where its context has no deadline. Default 5 s.

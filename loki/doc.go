@@ -31,16 +31,16 @@
 //	{"Type":"*fs.PathError","Message":"…","Source":"dir/file.go:12",
 //	 "StackTrace":"function /path/file.go:12\n…","Inner":{…}}
 //
-// in which Inner is the error that it wraps, or a list of those it joins. Source is the
-// first frame of the stack; errors that carry no stack, see [encode.ErrorFormat], have
-// neither it nor StackTrace. Errors nested deeper than 20, or beyond 100 in all, are left
-// out and said to be. No key stands twice in an object: a later one gets a "_" for each
-// before it.
+// in which Inner is the error that it wraps, or a list of the errors it joins. Source is
+// the first frame of the stack. Errors without a stack, see [encode.ErrorFormat], have
+// neither Source nor StackTrace. Errors nested deeper than 20, and those beyond the
+// hundredth, are left out, and a note says so. No key stands twice in an object: a later
+// one gets a "_" for each before it.
 //
-// What lies in lists, maps and the fields of structs is what it is by itself, with an
-// error as its message. All else of these is what encoding/json makes of it, by its
-// tags, and types with methods for JSON or text (json.Marshaler,
-// encoding.TextMarshaler) write themselves, whatever is in them.
+// Values in lists, maps and the fields of structs have the same form, except that an
+// error is its message. Otherwise lists, maps and structs are written as encoding/json
+// does, tags included. Types with methods for JSON or text (json.Marshaler,
+// encoding.TextMarshaler) write themselves.
 //
 // Each value is asked once for what it is, although it stands in the line and beside
 // it: LogValue, AppendAttrs, Error, Unwrap and the methods of stacks are called once
@@ -55,8 +55,8 @@
 // one its place. Where Loki refuses a request and does not say which entry it means,
 // the request is sent again in pieces.
 //
-// A stream that is one too many for Loki, where its level's own stream cannot be made
-// either, and a tenant that Loki refuses while others may be let in, wait by themselves.
+// Records wait without holding up others if Loki has no room for their stream, nor for
+// the stream of their level, or if Loki refuses their tenant while it takes others.
 //
 // # Order
 //

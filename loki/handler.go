@@ -43,7 +43,7 @@ func NewHandler(c Config) (*Handler, error) {
 	return &Handler{r, s}, nil
 }
 
-// Sink returns what stands behind the handler.
+// Sink returns the Sink behind the handler, for its Stats and Account.
 func (h *Handler) Sink() *Sink { return h.sink }
 
 // Close refuses new records, delivers what was logged, and reports, as

@@ -11,11 +11,18 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Defaults of [Options].
+// Defaults and limits of [Options], in bytes where nothing else is said.
 const (
-	DefaultSlabBytes     = 64 << 10
+	DefaultSlabBytes = 64 << 10 // of SlabBytes
+	DefaultMaxRecord = 1 << 20  // of MaxRecord
+
+	MinSlabBytes = 512      // of SlabBytes
+	MaxSlabBytes = 64 << 20 // of SlabBytes
+	MaxSlabCount = 1 << 16  // slabs
+)
+
+const (
 	defaultSlabCount     = 8
-	DefaultMaxRecord     = 1 << 20
 	defaultFlushInterval = 100 * time.Millisecond
 	defaultBlockFor      = 250 * time.Millisecond
 	defaultCloseTimeout  = 5 * time.Second
@@ -24,10 +31,6 @@ const (
 
 	// lastResortQueue is how many records wait for Options.LastResort at most.
 	lastResortQueue = 256
-
-	MinSlabBytes = 512
-	MaxSlabBytes = 64 << 20
-	MaxSlabCount = 1 << 16
 )
 
 var (

@@ -12,7 +12,7 @@ var (
 	// fit into [Options.MaxBytes] and nothing may be dropped for it.
 	ErrFull = errors.New("spool: full")
 	// ErrTooLarge is returned, wrapped, by [Spool.Append] for a batch of more
-	// than maxBatchBytes.
+	// than 256 MiB.
 	ErrTooLarge = errors.New("spool: batch too large")
 	// ErrLocked is returned, wrapped, by [Open] and [Purge] when another
 	// process (or another Spool of this one) has the directory open.

@@ -7,15 +7,15 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Defaults of [Options].
+// MinSegmentBytes is the smallest [Options.SegmentBytes]. The smallest
+// [Options.MaxBytes] is four times that.
+const MinSegmentBytes = 4 << 10
+
 const (
+	maxSegmentBytes     = 1 << 30
 	defaultSegmentBytes = 8 << 20
 	defaultMaxBytes     = 1 << 30
 	defaultSyncInterval = time.Second
-
-	// MinSegmentBytes is the smallest [Options.SegmentBytes].
-	MinSegmentBytes = 4 << 10
-	maxSegmentBytes = 1 << 30
 )
 
 // Options configures a [Spool]. The zero value is useful: each field states its
@@ -44,35 +44,40 @@ type Options struct {
 	// Default nil: numbers are stored and handed out as they are.
 	Streams batch.Dictionary
 	// Codec returns the codec of stored batches by content type and schema
-	// version ([batch.Versioned]). Where it is nil (the default), or returns nil, a batch gets
-	// a codec that knows its content type and renders every record as
-	// {"raw":"…"}, so that a sink can see that the form is foreign to it.
+	// version ([batch.Versioned]). Where Codec is nil (the default), or returns nil, a
+	// batch gets a codec that has its content type and renders every record as
+	// {"raw":"…"}. A sink sees from the content type that the form is foreign to it.
 	Codec func(contentType string, schema uint32) batch.Codec
 	// Accepts reports whether records of a content type and schema version can be
-	// delivered. Segments of other forms that Open finds are parked: they stay on disk
-	// as they are, in files *.parked, are not handed out, keep their place for an Open
-	// that accepts them, and hold up nothing. They count in [Spool.Account] and
-	// towards MaxBytes, so that with [DropOldest] they go by age as others do. Open
-	// asks once for each form that it finds. What this process appends is handed out in any
-	// case. Default nil: all can be delivered.
+	// delivered. Open asks once for each form that it finds, and parks the segments of
+	// other forms: they stay on disk in files *.parked, are not handed out, and hold up
+	// nothing. An Open that accepts them hands them out in their old place. Parked
+	// segments count in [Spool.Account] and towards MaxBytes, and [DropOldest] deletes
+	// them by age like others. Batches that this process appends are always handed out.
+	// Default nil: all forms can be delivered.
 	Accepts func(contentType string, schema uint32) bool
-	// OnEvent is told of damage ("corrupt", Err is a [*CorruptError]), of
-	// segments dropped over quota ("drop"), of unacknowledged records found by
-	// Open ("recover"), of those of them that are parked ("parked", once for each form), and of a background Sync that fails ("sync") and, with a
-	// nil Err, of one that works again. It runs on a goroutine of its own behind a
-	// bounded queue. Default nil: nobody is told; [Stats] has the numbers.
+	// OnEvent is told of
+	//   - damage ("corrupt", Err is a [*CorruptError]),
+	//   - segments dropped over quota ("drop"),
+	//   - unacknowledged records that Open has found ("recover"),
+	//   - parked records ("parked", once for each form),
+	//   - a background Sync that fails and, with a nil Err, the first that works again
+	//     ("sync").
+	//
+	// It runs on a goroutine of its own behind a bounded queue. Default nil: nobody is
+	// told; [Stats] has the numbers.
 	OnEvent func(batch.Event)
 }
 
-// OverQuota says what Append does when the quota is reached and no damaged file that
-// was set aside is left to delete: those go first.
+// OverQuota says what Append does when the quota is reached. Damaged files that were
+// set aside are deleted first, whatever the policy.
 type OverQuota uint8
 
 const (
-	// DropOldest deletes the oldest segment of which no batch is handed out,
-	// counts its records ([Stats].DroppedQuota) and tells OnEvent. If no segment
-	// may go, or all that may are not enough, Append returns ErrFull and deletes
-	// nothing.
+	// DropOldest deletes the oldest segments, counts their records
+	// ([Stats].DroppedQuota) and tells OnEvent. A segment of which a batch is handed
+	// out stays. If the others do not make enough room, Append returns ErrFull and
+	// deletes nothing.
 	DropOldest OverQuota = iota
 	// RefuseNew makes Append return ErrFull.
 	RefuseNew

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Replayed is what [Spool.Replay] did.
+// Replayed counts the batches that [Spool.Replay] has settled.
 type Replayed struct {
 	Batches uint64
 	Records uint64      // gap markers included
