@@ -11,8 +11,8 @@ import (
 
 // AsSink returns dest as a [batch.Sink], for callers that are no outlet and deal with
 // failures themselves: each Send returns when its batch was answered, and says what
-// became of it as the errors of package batch do. Of records that are refused while
-// others are open it says that they are open, too: they will be refused again.
+// became of it as the errors of package batch do. If some records are refused and others
+// are open, Send reports all of them as open, and the former are refused again.
 //
 // One session is kept open from one Send to the next. It ends with the context of a
 // Send that is given up, and with Close, which closes dest, too. Sends take turns.

@@ -13,10 +13,9 @@ const (
 )
 
 // A Budget bounds how much of the traffic to a destination is retries, so that
-// an overloaded destination is not kept down by those who wait for it. Over any
-// time t in which s Sends succeeded it lets through at most
-// ratio·s + perSecond·t + 10 retries; later ones wait. Several [Retry] may share
-// one. Its methods may be called from several goroutines at once.
+// an overloaded destination is not kept down by retries. Over any time t in which s
+// Sends succeeded it lets through at most ratio·s + perSecond·t + 10 retries; later ones
+// wait. Several outlets may share one. It is safe for concurrent use.
 //
 // It is a token bucket: a success puts ratio tokens in, a second perSecond, a
 // retry takes one out. It holds 10 and begins full, so that the first retries of

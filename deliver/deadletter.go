@@ -10,8 +10,8 @@ import (
 )
 
 // A DeadLetterFile is an [ErrorHandler] that appends what a destination refused
-// for good to a file, as [DeadLetters] does. It may serve several engines; its
-// methods may be called from several goroutines at once.
+// for good to a file, as [DeadLetters] does. It may serve several outlets. Its methods
+// may be called from several goroutines at once.
 type DeadLetterFile struct {
 	h *jsonLines
 

@@ -9,8 +9,8 @@ import (
 )
 
 // FromSink returns sink as a Destination: one batch is under way at a time, and the
-// error of its Send becomes an Outcome. A sink that is a Destination is returned as it
-// is, and so is the Destination that [AsSink] was given.
+// error of its Send becomes an Outcome. A sink that is a Destination itself is returned
+// as it is. For a sink of [AsSink], FromSink returns the Destination behind it.
 func FromSink(sink batch.Sink) Destination {
 	if s, ok := sink.(*destSink); ok {
 		return s.dest

@@ -94,13 +94,12 @@ func TranscodeJSON(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 	return append(appendRecord(dst, c, rec), '\n')
 }
 
-// LogTo returns an [ErrorHandler] that logs the failure, not the records: one
-// slog record per offer, at slog.LevelError, with the error and the number of
-// records and bytes. It takes nothing, so the records stay pending; put it
-// before another handler with [FirstOf].
+// LogTo returns an [ErrorHandler] that logs the failure, not the records: one slog record
+// for each offer, at slog.LevelError, with the error and the number of records and bytes.
+// It takes no record, so all stay pending; put it before another handler with [FirstOf].
 //
-// A handler that leads back to the same destination adds a record per offer to
-// what waits; offers come no faster than the retry delay.
+// If h logs to the destination that failed, each offer adds one waiting record. Offers
+// come no faster than the retry delay.
 func LogTo(h slog.Handler) ErrorHandler { return logTo{h} }
 
 type logTo struct{ h slog.Handler }
@@ -121,9 +120,9 @@ func (l logTo) handle(ctx context.Context, cause error, b *batch.Batch) error {
 	return cause
 }
 
-// FirstOf returns an [ErrorHandler] that asks the given ones in turn until one
-// takes all the records. One that takes a part of them leaves the rest for the
-// next offer.
+// FirstOf returns an [ErrorHandler] that asks handlers in turn until one of them takes
+// records. If that one takes only a part, the rest is offered again later, from the first
+// handler on.
 func FirstOf(handlers ...ErrorHandler) ErrorHandler { return firstOf(handlers) }
 
 type firstOf []ErrorHandler

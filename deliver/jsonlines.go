@@ -73,11 +73,10 @@ func (j *jsonLines) write() (done int, err error) {
 }
 
 // JSONLines returns an [ErrorHandler] that writes each record to w as one JSON
-// object on a line of its own, through the batch's [batch.Codec]. A record that
-// cannot be read as its codec says comes as {"raw":"…"}, or {"raw_base64":"…"}
-// if it is not even text, and spoils nothing for the others. Lines are never
-// torn by a failure of w: what is left of one is ended before the next. The
-// handler may serve several engines. It does not close w.
+// object on a line of its own, through the batch's [batch.Codec]. A record that the codec
+// cannot read is written as {"raw":"…"}, or as {"raw_base64":"…"} if it is not even text.
+// If w fails within a line, that line is ended before the next one begins. The handler
+// may serve several outlets. It does not close w.
 func JSONLines(w io.Writer) ErrorHandler {
 	return &jsonLines{w: w, line: func(dst []byte, b *batch.Batch, rec *batch.Record, _ error) []byte {
 		return append(appendRecord(dst, b.Codec, rec), '\n')
@@ -90,8 +89,8 @@ func JSONLines(w io.Writer) ErrorHandler {
 //	 "reason":"entry too far behind","record_time":"…","level":"ERROR","stream":7,"record":{…}}
 //
 // time is now, in UTC; status, record_time and stream are left out where they are
-// 0 or unknown; record is as in [JSONLines]. The handler may serve several
-// engines. It does not close w.
+// 0 or unknown; record is as in [JSONLines]. The handler may serve several outlets. It
+// does not close w.
 func DeadLetters(w io.Writer, destination string) ErrorHandler {
 	return &jsonLines{w: w, line: func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte {
 		e := batch.Inspect(cause)

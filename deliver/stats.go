@@ -25,9 +25,8 @@ type Stats struct {
 	Unburied      uint64 // refused, and the dead letter could not be written
 	Expired       uint64 // too old to be sent again
 	BatchBytes    int    // payload bytes a batch may have since one was too large; 0: any
-	// LastError is the text of the failure under way, empty when the destination
-	// is well. It is what the driver made of it: see the package comment about
-	// secrets.
+	// LastError is the text of the driver's error while the destination fails, empty
+	// when it is well. The package comment says what holds of secrets in it.
 	LastError string
 }
 
@@ -88,8 +87,8 @@ func (o *Outlet) Accepts(contentType string) bool {
 	return o.traits.AcceptsForm(contentType, 0)
 }
 
-// Subscribe returns the transitions of the circuit from now on, and what ends the
-// subscription. A subscriber that is too slow misses the oldest ones. Shutdown closes
+// Subscribe returns the transitions of the circuit from now on, and a function that ends
+// the subscription. A subscriber that is too slow misses the oldest ones. Shutdown closes
 // the channel.
 func (o *Outlet) Subscribe() (transitions <-chan Transition, cancel func()) {
 	return o.brk.subscribe()
