@@ -24,15 +24,49 @@ type life struct {
 	call    call
 	sess    Session
 	sending *entry
-	refuses bool // a Send has failed: the session takes no more
 
 	mu    sync.Mutex // leaf; guards the rest
 	queue []report
 	spare []report
-	round uint64 // of the batch that was sent last
-	void  uint64 // rounds up to this have a batch with open records: nothing more of them is sent
-	over  bool   // End was called, or the outlet gave up: nothing after it counts
+	pass  passage
 	then  func() // called when the session has closed, in place of a report
+}
+
+// A passage stands between a session and the outlet. It says which batches still go in,
+// and which reports still come out. Both sides are late: the outlet hands over batches
+// before it has heard of an answer, and a session answers after its end.
+type passage struct {
+	round   uint64 // of the batch that was sent last
+	void    uint64 // rounds up to this have a batch with open records: nothing more of them is sent
+	refuses bool   // a Send has failed: the session takes no more
+	over    bool   // End was called, or the outlet gave up: nothing after it counts
+}
+
+// admits reports whether e may be sent. It may not behind the end of the session, or
+// behind an answer with open records that the outlet did not know of when it handed e
+// over: the open records go first.
+func (p *passage) admits(e *entry) bool {
+	if p.over || p.refuses || e.round <= p.void {
+		return false
+	}
+	p.round = e.round
+	return true
+}
+
+// counts notes r. It reports whether the outlet hears of it.
+func (p *passage) counts(r *report) bool {
+	switch {
+	case r.kind == reportOpened || r.kind == reportClosed:
+	case p.over:
+		return false
+	case r.kind == reportEnd:
+		p.over = true
+	case r.kind == reportRefused:
+		p.refuses = true
+	case r.kind == reportAnswer && !r.o.Open.Empty():
+		p.void = p.round
+	}
+	return true
 }
 
 // A report is one thing that a life has to say.
@@ -88,14 +122,9 @@ func (l *life) End(err error) { l.tell(report{kind: reportEnd, err: err}) }
 // tell queues r for the outlet.
 func (l *life) tell(r report) {
 	l.mu.Lock()
-	switch {
-	case l.over && r.kind != reportOpened && r.kind != reportClosed:
+	if !l.pass.counts(&r) {
 		l.mu.Unlock()
 		return
-	case r.kind == reportEnd:
-		l.over = true
-	case r.kind == reportAnswer && !r.o.Open.Empty():
-		l.void = l.round
 	}
 	l.queue = append(l.queue, r)
 	then := l.then
@@ -126,7 +155,7 @@ func (l *life) keep(q []report) {
 // fence ends the session for the outlet: no answer counts from now on.
 func (l *life) fence(why error) {
 	l.mu.Lock()
-	l.over = true
+	l.pass.over = true
 	l.mu.Unlock()
 	l.cancel(why)
 	close(l.work)
@@ -173,7 +202,7 @@ func (l *life) step() bool {
 			l.call = callClose
 			break
 		}
-		if l.refuses || !l.begin(e) {
+		if !l.begin(e) {
 			l.tell(report{kind: reportUnsent, e: e})
 			break
 		}
@@ -195,17 +224,11 @@ func (l *life) step() bool {
 	return l.call != callNone
 }
 
-// begin reports whether e may be sent. It may not behind the end of the session, or
-// behind an answer with open records, that the outlet did not know of when it handed e
-// over: what is open goes first.
+// begin reports whether e may be sent, and notes that it is.
 func (l *life) begin(e *entry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.over || e.round <= l.void {
-		return false
-	}
-	l.round = e.round
-	return true
+	return l.pass.admits(e)
 }
 
 func (l *life) open() (err error) {
@@ -226,7 +249,6 @@ func (l *life) failed(err error) {
 		l.tell(report{kind: reportOpened, err: err})
 		l.tell(report{kind: reportClosed})
 	case callSend:
-		l.refuses = true
 		if _, broke := err.(*panicError); broke {
 			l.End(err)
 		} else {
