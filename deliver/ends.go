@@ -82,8 +82,8 @@ func (m *machine) handled(now time.Time, e *entry, err error, dropped batch.Drop
 	e.place = e.rest
 	n := e.b.Len()
 	open, refused := handlerLeft(n, err)
+	e.tried = len(open) > 0 && m.stage >= late
 	if len(open) == n {
-		e.tried = true
 		return
 	}
 	all := countable(e.b)
@@ -101,8 +101,6 @@ func (m *machine) handled(now time.Time, e *entry, err error, dropped batch.Drop
 	s.due -= min(s.due, all-countable(rest))
 	if e.b = rest; len(open) == 0 {
 		m.remove(e)
-	} else {
-		e.tried = true
 	}
 }
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"io"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -21,6 +21,8 @@ import (
 // Close at any point. The machine under test is the one that ships. After each event
 // it is run until it waits, and everything that must hold is checked. States that were
 // seen before are not entered again.
+//
+// From some of the states everything goes well: then all records are settled soon.
 
 // A mutant is a deliberate fault of the world, which the checks must notice.
 type mutant uint8
@@ -33,379 +35,67 @@ const (
 	mutantFreeAtEnd
 	// mutantSpillBehind spills batches that wait before those that are under way.
 	mutantSpillBehind
+	// mutantEarlyEnd does not tell of the end of a session that is being opened.
+	mutantEarlyEnd
+	// mutantRound does not count the round of an answer that counts for nothing.
+	mutantRound
+	// mutantTrial does not end the trial of a suspect that was taken.
+	mutantTrial
 )
-
-// limits bounds a world.
-type worldLimits struct {
-	batches, records, window int
-	ends, opens, refusals    int // failures of each kind
-	spool, handler           bool
-	lent                     bool
-	full                     bool // the producer is full at some point
-}
-
-type frame struct {
-	seq     uint64
-	tickets []uint64
-	out     bool
-}
-
-// world is the machine and everything around it.
-type world struct {
-	lim    worldLimits
-	mutant mutant
-	m      *machine
-	led    *ledger
-	now    time.Time
-	fault  string
-
-	added  int
-	frames []frame // of the spool, not acknowledged
-	seq    uint64
-	acc    batch.Account // of the spool
-
-	opening bool
-	closing bool     // Close of the session was called
-	dead    bool     // the session has ended
-	given   []*entry // to this session, in order
-	answers []bool   // of them, answered
-	arrived int      // of them, at the destination, in order
-
-	offered               *entry
-	suspects              map[uint64]bool // were set aside: the stated exception to the order
-	copies                map[uint64]int
-	last                  uint64 // the newest first copy
-	failures              int
-	ended                 bool
-	closed                int // how far Close has come
-	released              map[*holder]bool
-	ends, opens, refusals int
-	wasFull               bool
-}
-
-func newWorld(lim worldLimits, mut mutant) *world {
-	w := &world{lim: lim, mutant: mut, now: time.Unix(1e9, 0), copies: map[uint64]int{}, suspects: map[uint64]bool{}, released: map[*holder]bool{}}
-	high := func(lo, hi time.Duration) time.Duration { return hi }
-	retry := RetryOptions{Min: time.Second, Max: 2 * time.Second, FatalDelay: time.Minute, MaxAge: -1, Budget: NewBudget(100, 100)}
-	brk, err := (&BreakerOptions{Failures: 2, Successes: 1, ProbeRecords: 1}).resolve()
-	if err != nil {
-		panic(err)
-	}
-	w.led = &ledger{}
-	if lim.spool {
-		w.led.spill = w
-	}
-	w.m = newMachine(settings{
-		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: 1 << 20, jitter: high,
-		post: func(string, error, uint64) {}, bury: func(*batch.Batch, error) {}, buried: func() bool { return false },
-		release: func(h *holder) { w.released[h] = true }, outside: func() uint64 { return 0 },
-	}, w.led, &circuit{o: brk, jitter: high})
-	w.settle()
-	return w
-}
-
-// Append, Next, Ack and Account are the spool.
-func (w *world) Append(b *batch.Batch) (uint64, error) {
-	w.seq++
-	f := frame{seq: w.seq}
-	for _, r := range b.All() {
-		f.tickets = append(f.tickets, r.Ticket)
-	}
-	w.acc.Accepted += uint64(b.Len())
-	w.acc.Pending.Spill += uint64(b.Len())
-	w.frames = append(w.frames, f)
-	return w.seq, nil
-}
-
-func (w *world) Next() (*batch.Batch, uint64, error) {
-	for i := range w.frames {
-		if f := &w.frames[i]; !f.out {
-			f.out = true
-			return ticketBatch(f.tickets), f.seq, nil
-		}
-	}
-	return nil, 0, io.EOF
-}
-
-func (w *world) Ack(seq uint64) error {
-	for len(w.frames) > 0 && w.frames[0].seq <= seq {
-		n := uint64(len(w.frames[0].tickets))
-		w.acc.Delivered += n
-		w.acc.Pending.Spill -= n
-		w.frames = w.frames[1:]
-	}
-	return nil
-}
-
-func (w *world) Account() batch.Account { return w.acc }
-
-func ticketBatch(tickets []uint64) *batch.Batch {
-	var b batch.Builder
-	for _, t := range tickets {
-		b.Append([]byte{byte(t), '\n'}, t, batch.Meta{})
-	}
-	return b.Batch(nil)
-}
-
-func (w *world) fail(format string, args ...any) {
-	if w.fault == "" {
-		w.fault = fmt.Sprintf(format, args...)
-	}
-}
-
-// settle carries out actions until the machine waits.
-func (w *world) settle() {
-	for range 200 {
-		if w.fault != "" || w.ended {
-			return
-		}
-		a := w.m.next(w.now)
-		if a.do == doWait {
-			w.check()
-			return
-		}
-		w.do(a)
-		w.check()
-	}
-	w.fail("the machine does not come to rest")
-}
-
-func (w *world) do(a action) {
-	switch a.do {
-	case doOpen:
-		if w.opening || w.closing || w.given != nil {
-			w.fail("a second session is opened")
-		}
-		w.opening, w.dead = true, false
-	case doSend:
-		if w.dead {
-			w.fail("a batch is given to a session that has ended")
-		}
-		w.given = append(w.given, a.e)
-		holderOf[a.e.out] = a.e.pin
-		w.answers = append(w.answers, false)
-		if n := w.unanswered(); n > w.lim.window {
-			w.fail("%d batches are under way, the window is %d", n, w.lim.window)
-		}
-	case doClose:
-		w.closing, w.dead = true, true
-	case doSpill:
-		e := a.e
-		if w.mutant == mutantSpillBehind {
-			for _, o := range w.m.ring {
-				if o.inMemory() && o.place == waiting {
-					e = o
-					break
-				}
-			}
-		}
-		w.spill(e)
-	case doPull:
-		b, seq, err := w.Next()
-		if err == io.EOF {
-			w.m.notPulled(w.now, nil)
-		} else {
-			w.m.pulled(w.now, b, seq)
-		}
-	case doForget:
-		w.Ack(a.seq)
-		w.m.forgotten(a.seq)
-	case doHandle:
-		w.offered = a.e
-	case doEnd:
-		w.ended = true
-	}
-}
-
-func (w *world) spill(e *entry) {
-	seq, _ := w.Append(e.b)
-	var out *batch.Batch
-	if (e.place == sent || e.place == offered) && !w.m.backlog {
-		if b, got, err := w.Next(); err == nil && got == seq {
-			out = b
-		} else if err == nil {
-			w.fail("the spool hands out %d for %d: an older batch was in it", got, seq)
-		}
-	}
-	w.m.spilled(w.now, e, seq, out, nil)
-}
-
-func (w *world) unanswered() (n int) {
-	for _, a := range w.answers {
-		if !a {
-			n++
-		}
-	}
-	return n
-}
-
-// arrive notes that the first n batches of the session are at the destination.
-func (w *world) arrive(n int) {
-	for ; w.arrived < n; w.arrived++ {
-		if w.given[w.arrived].ctl {
-			continue
-		}
-		for _, r := range w.given[w.arrived].out.All() {
-			if w.copies[r.Ticket]++; w.copies[r.Ticket] > 1 {
-				continue
-			}
-			if w.suspects[r.Ticket] {
-				continue
-			}
-			if r.Ticket < w.last {
-				w.fail("the first copy of record %d arrives after that of %d", r.Ticket, w.last)
-			}
-			w.last = r.Ticket
-		}
-	}
-}
-
-// check looks at everything that must hold at any moment.
-func (w *world) check() {
-	a, lent := w.led.account()
-	if err := a.Check(); err != nil {
-		w.fail("%v", err)
-	}
-	var open uint64
-	for _, e := range slices.Concat(w.m.ring, w.m.aside) {
-		if e.inMemory() {
-			open += uint64(e.b.Len())
-		}
-	}
-	if open != a.Pending.Inflight+lent {
-		w.fail("%d records are in memory, the account says %d and %d", open, a.Pending.Inflight, lent)
-	}
-	for _, e := range w.m.aside {
-		if e.trial != nil {
-			w.suspects[e.b.First()] = true
-		}
-	}
-	for i, e := range w.given {
-		if !w.answers[i] && e.out != nil && w.reads(e) {
-			w.fail("the session may still read batch %d, and its memory was freed", e.out.First())
-		}
-	}
-	last := uint64(0)
-	for _, f := range w.frames {
-		for _, t := range f.tickets {
-			if w.suspects[t] {
-				continue
-			}
-			if t <= last {
-				w.fail("record %d is behind %d on disk", t, last)
-			}
-			last = t
-		}
-	}
-	if dup := w.duplicates(); dup > w.failures*w.lim.window*w.lim.records {
-		w.fail("%d duplicates after %d failures", dup, w.failures)
-	}
-}
-
-// reads reports whether the memory that the session reads for e was freed.
-func (w *world) reads(e *entry) bool { return w.released[holderOf[e.out]] }
-
-// holderOf says whose memory a batch was in when it was given. Batches are not shared
-// between worlds.
-var holderOf = map[*batch.Batch]*holder{}
-
-func (w *world) duplicates() (n int) {
-	for _, k := range w.copies {
-		n += k - 1
-	}
-	return n
-}
 
 // events returns what can happen now.
 func (w *world) events() (out []event) {
 	add := func(name string, do func()) { out = append(out, event{name, 0, do}) }
 	addAt := func(name string, i int, do func()) { out = append(out, event{name, i, do}) }
-	if w.added < w.lim.batches && w.closed == 0 {
+	// trouble adds an event that happens so many times at most.
+	trouble := func(of trouble, name string, i int, do func()) {
+		if w.used[of] < w.lim.may[of] {
+			addAt(name, i, func() { w.used[of]++; w.failures++; do() })
+		}
+	}
+	if len(w.holders) < w.lim.batches && w.closed == 0 {
 		add("batch", w.addBatch)
 	}
-	if w.opening {
-		add("opened", func() { w.opening = false; w.m.opened() })
-		if w.opens < w.lim.opens {
-			add("open fails", func() {
-				w.opens++
-				w.failures++
-				w.opening = false
-				w.m.failedToOpen(w.now, errors.New("refused"))
-			})
+	if w.s != nil {
+		w.sessionEvents(add, addAt, trouble)
+	}
+	if e := w.offered; e != nil {
+		handled := func(err error) func() {
+			return func() { w.offered = nil; w.m.handled(w.now, e, err, batch.Drops{}) }
+		}
+		add("handled", handled(nil))
+		add("not handled", handled(errors.New("no")))
+		if n := e.b.Len(); n > 1 && e.place == offered {
+			trouble(answers, "handled partly", 0, handled(batch.Partial(errors.New("no"), n-1)))
+			trouble(answers, "handler rejects", 0, handled(batch.Reject(errors.New("no"), 0)))
 		}
 	}
-	for i, e := range w.given {
-		if w.answers[i] {
-			continue
-		}
-		b := e.out
-		if !w.dead {
-			addAt("answer", i, func() { w.arrive(i + 1); w.answer(i, b, batch.Outcome{}) })
-			if w.refusals < w.lim.refusals {
-				addAt("open", i, func() {
-					w.refusals++
-					w.failures++
-					w.arrive(i)
-					busy := batch.Outcome{Open: batch.All(), Why: errors.New("busy")}
-					w.answer(i, b, busy)
-					for k := i + 1; k < len(w.given); k++ { // a driver sends nothing behind an open record
-						if !w.answers[k] {
-							w.answer(k, w.given[k].out, busy)
-						}
-					}
-					w.arrived = len(w.given) // none of them arrives any more
-				})
-				if i == w.firstUnanswered() && i >= w.arrived {
-					addAt("refuse", i, func() {
-						w.refusals++
-						w.answers[i] = true
-						w.dead = true
-						w.m.refused(w.now, e, errors.New("leaving"))
-						w.dropBehind(i)
-					})
-				}
-			}
-			continue
-		}
-		addAt("late answer", i, func() { w.lateAnswer(i, e) })
-	}
-	if n := len(w.given); n > 0 && !w.dead && w.ends < w.lim.ends {
-		for k := w.arrived; k <= n; k++ {
-			addAt("end with", k, func() {
-				w.ends++
-				w.failures++
-				w.arrive(k)
-				w.dead = true
-				w.m.sessionEnded(w.now, errors.New("reset"))
-				if w.mutant == mutantFreeAtEnd {
-					for len(w.m.given) > 0 {
-						w.m.unpin(w.m.given[0])
-					}
-				}
-			})
+	for i, h := range w.holders {
+		if w.lim.lent && !w.released[h] && !w.withdrawn[h] {
+			trouble(withdrawals, "withdraw", i, func() { w.withdrawn[h] = true; w.m.withdraw(h) })
 		}
 	}
-	if w.closing && !w.opening {
-		add("closed", func() {
-			w.closing = false
-			w.given, w.answers, w.arrived = nil, nil, 0
-			w.m.closed()
-		})
+	if w.lim.spool {
+		if !w.badApp {
+			trouble(badAppends, "spool cannot append", 0, func() { w.badApp = true })
+		}
+		if !w.badRead {
+			trouble(badReads, "spool cannot read", 0, func() { w.badRead = true })
+		}
 	}
-	if w.closing && w.opening { // given up while it was being opened
-		add("closed unopened", func() { w.closing, w.opening = false, false; w.m.closed() })
-	}
-	if w.offered != nil {
-		e := w.offered
-		add("handled", func() { w.offered = nil; w.m.handled(w.now, e, nil, batch.Drops{}) })
-		add("not handled", func() { w.offered = nil; w.m.handled(w.now, e, errors.New("no"), batch.Drops{}) })
+	if w.buried {
+		add("letters written", func() { w.buried = false })
+	} else {
+		trouble(buries, "letters wait", 0, func() { w.buried = true })
 	}
 	if w.lim.full && !w.wasFull {
 		add("full", func() { w.wasFull = true; w.m.full = true; w.settle(); w.m.full = false })
 	}
-	if at := w.m.wakeAt(w.now); !at.IsZero() {
+	at := w.m.wakeAt(w.now)
+	if !at.IsZero() {
 		add("time", func() { w.now = at })
 	}
+	trouble(waits, "later", 0, func() { w.now = w.now.Add(w.lim.jitter(0, 3*time.Second)) })
 	switch w.closed {
 	case 0:
 		add("close", func() { w.closed = 1; w.m.close(w.now, true, true) })
@@ -414,11 +104,83 @@ func (w *world) events() (out []event) {
 	case 2:
 		add("over", func() { w.closed = 3; w.m.beLate(true) })
 	case 3:
-		if w.closing || w.opening || w.offered != nil {
+		if w.s != nil || w.offered != nil {
 			add("abandon", func() { w.closed = 4; w.m.abandon() })
 		}
 	}
 	return out
+}
+
+// sessionEvents adds what the session can do.
+func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, func()), trouble func(trouble, string, int, func())) {
+	s := w.s
+	if len(s.reports) > 0 {
+		add("hear", func() { w.hear(1) })
+		if len(s.reports) > 1 {
+			add("hear all", func() { w.hear(len(s.reports)) })
+		}
+	}
+	if w.lim.slow && w.maySend() {
+		add("send", w.send)
+	}
+	if s.opening {
+		add("opened", func() { w.openReturns(nil) })
+		trouble(opens, "open fails", 0, func() { w.openReturns(errors.New("refused")) })
+		if s.alive() {
+			trouble(earlyEnds, "end in open", 0, func() { w.end(0, errors.New("reset")) })
+			trouble(cleanEnds, "clean end in open", 0, func() { w.end(0, nil) })
+		}
+		return
+	}
+	if s.fenced && !s.closed {
+		add("closed", w.closeReturns)
+	}
+	if !s.alive() {
+		if w.mutant == mutantNoFence {
+			for i, h := range s.sent {
+				if !h.answered {
+					addAt("late answer", i, func() { w.lateAnswer(h) })
+				}
+			}
+		}
+		return
+	}
+	if s.next == sends && !s.pass.refuses {
+		trouble(refusals, "next Send refuses", 0, func() { s.next = sendRefuses })
+		trouble(refusals, "next Send answers and refuses", 0, func() { s.next = sendAnswers })
+		if len(w.lim.flavours) > 1 {
+			trouble(refusals, "next Send answers open and refuses", 0, func() { s.next = sendAnswersNo })
+		}
+	}
+	last := w.firstPoison()
+	for i, h := range s.sent {
+		if h.answered {
+			trouble(again, "answer again", i, func() { s.tell(report{kind: reportAnswer, b: h.b}) })
+			trouble(again, "answer open again", i, func() {
+				s.tell(report{kind: reportAnswer, b: h.b, o: wholly.outcome(h.b, w.lim.streams)})
+				s.drain = s.unanswered() > 0
+			})
+			continue
+		}
+		if i >= last {
+			break
+		}
+		addAt("answer", i, func() { w.answer(i, batch.Outcome{}) })
+		for _, f := range w.lim.flavours {
+			trouble(answers, fmt.Sprintf("answer %d to", f), i, func() { w.answer(i, f.outcome(h.b, w.lim.streams)) })
+		}
+	}
+	if last < len(s.sent) {
+		addAt("end of poison with", last, func() { w.end(last, errors.New("reset")) })
+	}
+	if len(s.sent) > 0 {
+		for k := s.arrived; k <= last; k++ {
+			trouble(ends, "end with", k, func() { w.end(k, errors.New("reset")) })
+		}
+	}
+	for k := s.arrived; k <= last; k++ {
+		trouble(cleanEnds, "clean end with", k, func() { w.end(k, nil) })
+	}
 }
 
 type event struct {
@@ -430,70 +192,169 @@ type event struct {
 func (e event) String() string { return fmt.Sprint(e.name, " ", e.at) }
 
 func (w *world) addBatch() {
+	no := len(w.holders)
 	var tickets []uint64
 	for i := range w.lim.records {
-		tickets = append(tickets, uint64(w.added*w.lim.records+i+1))
+		tickets = append(tickets, uint64(no*w.lim.records+i+1))
 	}
-	w.added++
-	h := &holder{no: uint64(w.added), left: uint64(w.lim.records)}
+	h := &holder{no: uint64(no + 1), left: uint64(w.lim.records)}
 	if w.lim.lent {
 		h.custody, h.loan = lent, &loan{}
 	}
-	b := ticketBatch(tickets)
+	w.holders = append(w.holders, h)
+	b := w.batchOf(tickets)
 	w.led.take(h)
 	w.m.add(w.now, h, b)
 }
 
-func (w *world) firstUnanswered() int { return slices.Index(w.answers, false) }
-
-// dropBehind: a session that has refused a Send is given nothing of what comes after.
-func (w *world) dropBehind(i int) {
-	for k := i + 1; k < len(w.given); k++ {
-		if !w.answers[k] {
-			w.answers[k] = true
-			w.m.refused(w.now, w.given[k], errors.New("leaving"))
-		}
-	}
-}
-
-func (w *world) answer(i int, b *batch.Batch, o batch.Outcome) {
-	w.answers[i] = true
-	w.m.answer(w.now, b, o)
-}
-
 // lateAnswer is an answer of a session that has ended.
-func (w *world) lateAnswer(i int, e *entry) {
-	if w.mutant == mutantNoFence && e.place == waiting {
-		e.place = sent
+func (w *world) lateAnswer(h *handed) {
+	h.answered = true
+	if h.e.place == waiting {
+		h.e.place = sent
 		w.m.under++
 	}
-	w.answers[i] = true
-	w.m.answer(w.now, e.out, batch.Outcome{})
+	w.m.answer(w.now, h.b, batch.Outcome{})
 }
 
-// end checks what must hold when the machine has ended.
-func (w *world) atEnd() {
-	a, lent := w.led.account()
-	if err := a.Check(); err != nil || a.Pending.Inflight+lent != 0 {
-		w.fail("at the end: %v: %s, %d lent", err, a, lent)
+// ---- progress ---------------------------------------------------------------
+
+// goWell has everything go well from now on: all must be settled soon. If stubborn,
+// records go on ending sessions.
+func (w *world) goWell(stubborn bool) {
+	w.kind, w.badApp, w.badRead, w.buried = true, false, false, false
+	if !stubborn {
+		w.lim.poison = 0
 	}
-	w.led.mu.Lock()
-	unknown := w.led.unknown
-	w.led.mu.Unlock()
-	if unknown > a.Dropped[batch.Shutdown]+w.loanDrops() {
-		w.fail("%d unknown of %d dropped", unknown, a.Dropped[batch.Shutdown])
+	if w.lim.verdict == holdingStream {
+		w.lim.verdict = wholly
 	}
-	if a.Delivered > uint64(len(w.copies)) {
-		w.fail("%d records are delivered, %d have arrived", a.Delivered, len(w.copies))
+	until := w.now.Add(24 * time.Hour)
+	most := 1000 + 100*w.lim.batches*w.lim.records
+	if stubborn { // each bad record ends dozens of sessions
+		most *= 100
+	}
+	if w.s != nil {
+		w.s.next = sends
+	}
+	w.settle()
+	for range most {
+		if w.fault != "" {
+			return
+		}
+		if w.ended {
+			w.atEnd()
+			return
+		}
+		if !w.step() {
+			at := w.m.wakeAt(w.now)
+			switch {
+			case at.IsZero() && w.m.stage == late: // without the spool: its time ends, too
+				w.closed = 3
+				w.m.beLate(true)
+				at = w.now
+			case at.IsZero():
+				w.atRest()
+				return
+			case stubborn && w.m.ctl.b == nil && w.firstLeft():
+				return // nothing can show that the destination is well
+			case at.After(until):
+				w.fail("all goes well, and not all is settled after a day: %s", w.left())
+				return
+			}
+			w.now = at
+		}
+		w.settle()
+	}
+	w.fail("all goes well, and there is no end: %s", w.left())
+}
+
+// firstLeft reports whether the records that end sessions are all that is left.
+func (w *world) firstLeft() bool {
+	_, e := w.m.first()
+	return e != nil && w.lim.poison > 0 && e.b.First()%uint64(w.lim.poison) == 0
+}
+
+// step does one thing that goes well. It reports false when there is only time to wait for.
+func (w *world) step() bool {
+	if e := w.offered; e != nil {
+		w.offered = nil
+		w.m.handled(w.now, e, nil, batch.Drops{})
+		return true
+	}
+	s := w.s
+	switch {
+	case s == nil:
+		return false
+	case s.opening:
+		w.openReturns(nil)
+	case len(s.reports) > 0:
+		w.hear(len(s.reports))
+	case w.maySend():
+		w.send()
+	case s.fenced && !s.closed:
+		w.closeReturns()
+	case s.alive() && s.unanswered() > 0:
+		i := slices.IndexFunc(s.sent, func(h *handed) bool { return !h.answered })
+		h := s.sent[i]
+		switch {
+		case i == w.firstPoison():
+			if w.kills++; w.lim.verdict != wholly && w.kills%16 == 0 {
+				w.answer(i, w.lim.verdict.outcome(h.b, w.lim.streams))
+			} else {
+				w.end(i, errors.New("reset"))
+			}
+		case h.e.ctl && w.lim.sour && !w.kind:
+			w.answer(i, refusingOne.outcome(h.b, w.lim.streams))
+		default:
+			w.answer(i, batch.Outcome{})
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// goodTime has n things go well.
+func (w *world) goodTime(n int) {
+	for range n {
+		if w.fault != "" || w.ended {
+			return
+		}
+		if !w.step() {
+			at := w.m.wakeAt(w.now)
+			if at.IsZero() {
+				return
+			}
+			w.now = at
+		}
+		w.settle()
 	}
 }
 
-func (w *world) loanDrops() uint64 {
-	if w.lim.lent {
-		return uint64(w.lim.batches * w.lim.records)
+// atRest: nothing happens any more, and there is no timer.
+func (w *world) atRest() {
+	m := w.m
+	if len(m.ring)+len(m.aside)+len(m.disk)+len(m.given)+len(w.frames)+m.under > 0 || m.trials.cur != nil || m.handler.busy || m.spilling {
+		w.fail("the machine waits for nothing: %s", w.left())
 	}
-	return 0
+	for i, h := range w.holders {
+		if !w.released[h] {
+			w.fail("the room of batch %d is not free", i)
+		}
+	}
+	if m.stage != running {
+		w.fail("Close waits for nothing")
+	}
 }
+
+func (w *world) left() string {
+	m := w.m
+	return fmt.Sprintf("%d in the ring, %d aside, %d handed out, %d given, %d in the spool, session %d, %d under way, round %+v, search %+v, circuit %d",
+		len(m.ring), len(m.aside), len(m.disk), len(m.given), len(w.frames), m.sess, m.under, m.trials, m.search, m.brk.state)
+}
+
+// ---- all states -------------------------------------------------------------
 
 // key is a hash of the state.
 func (w *world) key() uint64 {
@@ -524,23 +385,54 @@ func (w *world) key() uint64 {
 	for _, list := range [...][]*entry{m.ring, m.aside} {
 		n(uint64(len(list)))
 		for _, e := range list {
-			n(e.b.First(), uint64(e.b.Len()), uint64(e.place), e.h.seq)
-			is(e.pin != nil, e.unknown, e.tried, e.out != nil && e.out == e.b)
+			n(e.b.First(), uint64(e.b.Len()), uint64(e.place), uint64(e.rest), e.h.seq)
+			is(e.pin != nil, e.unknown, e.tried, e.front, e.out != nil && e.out == e.b, e.trial != nil)
+			if e.trial != nil {
+				n(uint64(e.trial.rounds))
+				later(e.trial.next)
+			}
 		}
 	}
 	for _, d := range m.disk {
 		n(d.seq, uint64(d.parts), uint64(d.pins))
 	}
+	for _, s := range slices.Sorted(maps.Keys(m.held)) {
+		n(uint64(s), uint64(m.held[s].times))
+		is(m.held[s].released)
+		later(m.held[s].until)
+	}
 	st, trips, _, _ := m.brk.look()
 	n(uint64(m.stage), uint64(m.sess), uint64(m.under), uint64(st), uint64(m.failures), m.handler.due, trips, uint64(m.brk.consecutive),
-		m.search.suspect, uint64(m.search.deaths), uint64(m.search.size))
-	is(m.hurried, m.last, m.regroup, m.answered, m.backlog, m.full, m.handler.busy, m.search.on, m.search.control)
-	later(m.notBefore, m.spillAt, m.handler.at, m.brk.until)
-	n(uint64(w.added), uint64(w.arrived), w.last, uint64(w.closed), uint64(w.ends), uint64(w.opens), uint64(w.refusals))
-	is(w.opening, w.closing, w.dead, w.offered != nil, w.wasFull)
-	is(w.answers...)
-	for _, e := range w.given {
-		n(e.out.First(), uint64(e.out.Len()))
+		m.search.suspect, uint64(m.search.deaths), uint64(m.search.size), uint64(m.search.known), m.search.alone, uint64(m.search.lonely),
+		uint64(m.trials.controls), uint64(m.bound))
+	is(m.hurried, m.last, m.regroup, m.answered, m.backlog, m.full, m.handler.busy, m.search.on, m.search.control, m.trials.cur != nil, m.ctl.b != nil)
+	later(m.notBefore, m.spillAt, m.pullAt, m.handler.at, m.brk.until)
+	n(uint64(len(w.holders)), uint64(w.closed))
+	for _, k := range w.used {
+		n(uint64(k))
+	}
+	is(w.offered != nil, w.wasFull, w.badApp, w.badRead, w.buried)
+	for _, h := range w.holders {
+		is(w.released[h], w.withdrawn[h])
+	}
+	if s := w.s; s != nil {
+		n(m.round-s.pass.void, s.pass.round-s.pass.void, uint64(s.arrived), s.broken, uint64(s.next))
+		is(s.opening, s.unmade, s.fenced, s.closed, s.drain, s.pass.over, s.pass.refuses)
+		for _, h := range s.work {
+			n(h.tickets...)
+			is(h.e.round <= s.pass.void)
+		}
+		for _, h := range s.sent {
+			n(h.tickets...)
+			is(h.answered, len(h.lost) > 0)
+		}
+		for _, r := range s.reports {
+			n(uint64(r.kind), uint64(r.o.Advice))
+			if r.b != nil {
+				n(r.b.First())
+			}
+			is(r.o.Open.Empty(), r.o.Refused.Empty(), r.err == nil)
+		}
 	}
 	for _, f := range w.frames {
 		n(f.seq, uint64(len(f.tickets)))
@@ -553,7 +445,8 @@ func (w *world) key() uint64 {
 	return h.Sum64()
 }
 
-var keySeed = maphash.MakeSeed()
+// progressEvery says from how many states one is taken to see that all gets settled.
+const progressEvery = 3
 
 // explore visits all states. It returns how many there are, and the first fault with
 // the events that lead to it.
@@ -564,37 +457,33 @@ func explore(lim worldLimits, mut mutant, most int) (states int, fault string) {
 		path := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
 		w, names := replay(lim, mut, path)
+		if w.ended {
+			w.atEnd()
+		}
 		if w.fault != "" {
 			return states, w.fault + "\n\t" + strings.Join(names, "\n\t")
 		}
-		if w.ended {
-			w.atEnd()
-			if w.fault != "" {
-				return states, w.fault + "\n\t" + strings.Join(names, "\n\t")
-			}
-			continue
-		}
 		k := w.key()
-		if seen[k] {
+		if w.ended || seen[k] {
 			continue
 		}
 		seen[k] = true
 		if states++; states > most {
 			return states, "there are too many states"
 		}
-		n := len(w.events())
-		if n == 0 {
-			return states, "nothing can happen any more\n\t" + strings.Join(names, "\n\t")
-		}
-		for i := range n {
+		for i := range w.events() {
 			stack = append(stack, append(slices.Clone(path), i))
+		}
+		if states%progressEvery == 0 {
+			if w.goWell(false); w.fault != "" {
+				return states, w.fault + "\n\t" + strings.Join(names, "\n\t")
+			}
 		}
 	}
 	return states, ""
 }
 
 func replay(lim worldLimits, mut mutant, path []int) (*world, []string) {
-	clear(holderOf)
 	w := newWorld(lim, mut)
 	var names []string
 	for _, i := range path {
@@ -609,14 +498,28 @@ func replay(lim worldLimits, mut mutant, path []int) (*world, []string) {
 	return w, names
 }
 
+var keySeed = maphash.MakeSeed()
+
+type may = [troubles]int
+
 var worlds = map[string]worldLimits{
-	"memory":  {batches: 3, records: 1, window: 2, ends: 1, refusals: 1},
-	"opens":   {batches: 2, records: 2, window: 2, ends: 1, opens: 2},
-	"spool":   {batches: 3, records: 1, window: 2, ends: 1, spool: true, full: true},
-	"open":    {batches: 2, records: 1, window: 2, ends: 1, opens: 2, spool: true},
-	"handler": {batches: 2, records: 1, window: 2, ends: 1, opens: 2, handler: true},
-	"both":    {batches: 2, records: 1, window: 2, opens: 2, handler: true, spool: true, full: true},
-	"lent":    {batches: 2, records: 1, window: 2, ends: 1, refusals: 1, lent: true, spool: true, full: true},
+	"memory":  {batches: 3, records: 1, window: 2, may: may{ends: 1, answers: 1}},
+	"opens":   {batches: 2, records: 2, window: 2, may: may{ends: 1, opens: 2}},
+	"spool":   {batches: 3, records: 1, window: 2, may: may{ends: 1}, spool: true, full: true},
+	"open":    {batches: 2, records: 1, window: 2, may: may{ends: 1, opens: 2}, spool: true},
+	"handler": {batches: 2, records: 1, window: 2, may: may{ends: 1, opens: 2}, handler: true},
+	"both":    {batches: 2, records: 1, window: 2, may: may{opens: 2}, handler: true, spool: true, full: true},
+	"lent":    {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, lent: true, spool: true, full: true},
+	"early":   {batches: 2, records: 1, window: 1, may: may{earlyEnds: 2, cleanEnds: 1, opens: 1}},
+	"clean":   {batches: 3, records: 1, window: 2, may: may{cleanEnds: 2}},
+	"slow":    {batches: 3, records: 1, window: 2, may: may{answers: 1, again: 1}, slow: true},
+	"leaving": {batches: 2, records: 1, window: 2, may: may{refusals: 2, answers: 1}, slow: true},
+	"parts":   {batches: 2, records: 2, window: 2, may: may{answers: 2}, flavours: []flavour{partly, refusingOne, mixedUp, smaller, searching, goneForGood}},
+	"streams": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{oneStream, holdingStream, holdingAll}},
+	"no room": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{holdingStream, holdingAll}, noRoom: true},
+	"disk":    {batches: 2, records: 1, window: 2, may: may{ends: 1, badAppends: 1, badReads: 1}, spool: true, full: true},
+	"loans":   {batches: 2, records: 1, window: 2, may: may{ends: 1, withdrawals: 1, answers: 1}, lent: true},
+	"suspect": {batches: 2, records: 1, window: 1, may: may{ends: 6}},
 }
 
 func TestExplore(t *testing.T) {
@@ -635,7 +538,9 @@ func TestExplore(t *testing.T) {
 }
 
 func TestExploreCatchesMutants(t *testing.T) {
-	for mut, name := range map[mutant]string{mutantNoFence: "memory", mutantFreeAtEnd: "memory", mutantSpillBehind: "spool"} {
+	for mut, name := range map[mutant]string{
+		mutantNoFence: "memory", mutantFreeAtEnd: "memory", mutantSpillBehind: "spool", mutantEarlyEnd: "early", mutantRound: "slow", mutantTrial: "suspect",
+	} {
 		if n, fault := explore(worlds[name], mut, 2_000_000); fault == "" {
 			t.Errorf("mutant %d lives after %d states", mut, n)
 		} else {
@@ -644,15 +549,20 @@ func TestExploreCatchesMutants(t *testing.T) {
 	}
 }
 
-// walk makes random steps in a large world.
+// walk makes random steps in a large world, and sees that all is settled at last.
 func walk(lim worldLimits, rng *rand.Rand) (fault string) {
-	clear(holderOf)
 	w := newWorld(lim, noMutant)
 	var names []string
-	for range 5000 {
+	stop := rng.IntN(2000)
+	for range stop {
 		evs := w.events()
 		if len(evs) == 0 {
-			return "nothing can happen any more"
+			break
+		}
+		if rng.IntN(100) == 0 { // suspects are found while all else goes well
+			names = append(names, "a good time")
+			w.goodTime(rng.IntN(400))
+			continue
 		}
 		ev := evs[rng.IntN(len(evs))]
 		if (ev.name == "close" || ev.name == "late" || ev.name == "over" || ev.name == "abandon") && rng.IntN(40) > 0 {
@@ -664,14 +574,53 @@ func walk(lim worldLimits, rng *rand.Rand) (fault string) {
 		if w.ended {
 			w.atEnd()
 		}
-		if w.fault != "" {
-			return w.fault + "\n\t" + strings.Join(names[max(0, len(names)-60):], "\n\t")
-		}
-		if w.ended {
-			return ""
+		if w.fault != "" || w.ended {
+			break
 		}
 	}
-	return ""
+	if w.fault == "" && !w.ended {
+		names = append(names, "all goes well")
+		w.goWell(rng.IntN(2) == 0)
+	}
+	if w.fault == "" {
+		return ""
+	}
+	return w.fault + "\n\t" + strings.Join(names[max(0, len(names)-60):], "\n\t")
+}
+
+// anyLimits returns the limits of a world of a walk.
+func anyLimits(rng *rand.Rand) worldLimits {
+	lim := worldLimits{
+		batches: 5 + rng.IntN(60), records: 1 + rng.IntN(8), window: 1 + rng.IntN(8), streams: 1 + rng.IntN(3)*rng.IntN(2),
+		slow: rng.IntN(2) == 0, spool: rng.IntN(2) == 0, handler: rng.IntN(3) == 0, lent: rng.IntN(3) == 0, reads: rng.IntN(3) == 0,
+		full: rng.IntN(2) == 0, noRoom: rng.IntN(4) == 0,
+	}
+	for i := range lim.may {
+		if rng.IntN(3) == 0 {
+			lim.may[i] = rng.IntN(40)
+		}
+	}
+	if rng.IntN(2) == 0 {
+		lim.jitter = func(lo, hi time.Duration) time.Duration {
+			return lo + time.Duration(rng.Int64N(int64(max(1, hi-lo+1))))
+		}
+	}
+	if rng.IntN(4) == 0 {
+		lim.age = time.Duration(1+rng.IntN(100)) * time.Second
+	}
+	if rng.IntN(4) == 0 {
+		lim.poison, lim.sour = 2+rng.IntN(20), rng.IntN(3) == 0
+		if rng.IntN(2) == 0 {
+			lim.verdict = []flavour{refusingOne, smaller, searching, holdingStream, goneForGood}[rng.IntN(5)]
+		}
+	}
+	for f := range flavours {
+		perStream := f == oneStream || f == holdingStream || f == holdingAll
+		if rng.IntN(2) == 0 && (lim.streams > 1 || !perStream) {
+			lim.flavours = append(lim.flavours, f)
+		}
+	}
+	return lim
 }
 
 func TestWalk(t *testing.T) {
@@ -679,10 +628,7 @@ func TestWalk(t *testing.T) {
 	for i := range testkit.Rounds(300, 20000) {
 		seed := base + uint64(i)
 		rng := testkit.Rand(seed)
-		lim := worldLimits{
-			batches: 5 + rng.IntN(60), records: 1 + rng.IntN(8), window: 1 + rng.IntN(8), ends: rng.IntN(60), opens: rng.IntN(20),
-			refusals: rng.IntN(20), spool: rng.IntN(2) == 0, handler: rng.IntN(3) == 0, lent: rng.IntN(3) == 0, full: rng.IntN(2) == 0,
-		}
+		lim := anyLimits(rng)
 		if fault := walk(lim, rng); fault != "" {
 			t.Fatalf("FOREBAY_SEED=%d: %+v: %s", seed, lim, fault)
 		}

@@ -38,7 +38,7 @@ type machine struct {
 	sess     sessionState
 	given    []*entry  // with the session, in the order of Send; after its end what it may still read
 	under    int       // of them, those whose answer counts
-	regroup  bool      // a batch was answered with open records: nothing new before all are answered
+	regroup  bool      // an answer had open records: nothing new before all are answered
 	round    uint64    // counts answers with open records
 	answered bool      // the session has settled something
 	copies   []*holder // for reuse: of what is lent, for sessions
@@ -198,6 +198,7 @@ func (m *machine) next(now time.Time) action {
 	if m.stage == ended {
 		return action{do: doEnd}
 	}
+	m.expire(now)
 	if a, ok := m.forget(); ok {
 		return a
 	}
@@ -208,11 +209,10 @@ func (m *machine) next(now time.Time) action {
 		m.sess = ending
 		return action{do: doClose}
 	}
-	m.expire(now)
-	m.unhold(now)
 	if m.stage >= late {
 		return m.save(now)
 	}
+	m.unhold(now)
 	if a, ok := m.spill(now); ok {
 		return a
 	}
@@ -322,6 +322,7 @@ func (m *machine) wasRead(e *entry) {
 func (m *machine) split(i, k int) {
 	e := m.ring[i]
 	rest := m.entryOf(e.h, e.b.Slice(nil, k, e.b.Len()), e.since)
+	rest.front = e.front
 	e.b = e.b.Slice(nil, 0, k)
 	m.ring = slices.Insert(m.ring, i+1, rest)
 }
@@ -403,6 +404,7 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	}
 	if len(m.ring) == 0 {
 		m.search = search{} // what was searched is gone: the handler may have taken it
+		m.readmit()
 	}
 	if a, ok, busy := m.tryTrials(now); ok || busy {
 		return a, ok
@@ -565,7 +567,6 @@ func (m *machine) unsent(e *entry) {
 	m.takeBack(e)
 	e.unknown = false
 	m.unpin(e)
-	m.regroup = true
 }
 
 // takeBack makes e, which the session has, wait again.
@@ -575,7 +576,8 @@ func (m *machine) takeBack(e *entry) {
 }
 
 // sessionEnded notes that the session is over. What it has not answered is unsent: it
-// waits again, and may be read until closed.
+// waits again, and may be read until closed. Unless the session was of use, that is a
+// failure, also after a clean end: the next one would begin at once, for ever.
 func (m *machine) sessionEnded(now time.Time, err error) {
 	m.opened() // it may be over before its Open has returned
 	if m.sess != live && m.sess != leaving {
@@ -583,16 +585,14 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	}
 	suspect, n := m.takeAllBack()
 	futile := !m.answered
-	switch {
-	case err == nil && suspect == nil:
-		return
-	case err == nil:
-		if !futile {
-			return
+	if !futile && (err == nil || suspect == nil) {
+		return // it was of use, and ended cleanly, or nothing was under way
+	}
+	if err == nil {
+		if _, e := m.first(); e == nil {
+			return // nothing waits for it
 		}
 		err = errEnded
-	case suspect == nil && !futile:
-		return // nothing was under way: no failure of anything
 	}
 	s := setbackOf(err)
 	if suspect != nil && !s.hold && m.died(now, suspect) {
@@ -643,8 +643,9 @@ func (m *machine) closed() {
 // answer notes what the session says of b. What it says of a batch that it does not
 // have, or a second time, counts for nothing.
 func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
-	if !o.Open.Empty() {
-		m.round++ // also if it counts for nothing: the session's goroutine holds back what it has
+	if !o.Open.Empty() { // also if it counts for nothing: the session's goroutine holds back what it has
+		m.round++
+		m.regroup = true
 	}
 	i := slices.IndexFunc(m.given, func(e *entry) bool { return e.out == b && e.place == sent })
 	if i < 0 {
@@ -714,13 +715,11 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	why := cause(o.Why)
 	switch o.Advice {
 	case batch.Smaller:
-		m.regroup = true
 		m.bound, m.streak = max(1, e.b.Bytes()/2), 0
 		m.set.post("too-large", why, uint64(k))
 		m.brk.worked(now, true)
 		return
 	case batch.Search:
-		m.regroup = true
 		m.search.begin(k)
 		m.brk.worked(now, true)
 		return
@@ -729,12 +728,10 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 		m.report(setback{err: why}, k)
 		return
 	case batch.HoldStreams:
-		m.regroup = true // older records of these streams may be open, too, and go first
 		if m.hold(now, e, o) {
 			return
 		}
 	}
-	m.regroup = true
 	s := setback{err: why, after: o.After, hold: o.Advice == batch.Hold}
 	if k < n && !s.hold && s.after < longAfter { // neither well nor failed
 		m.failures = 0

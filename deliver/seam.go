@@ -50,7 +50,8 @@ type Life interface {
 	// before all batches are answered. A Send that has begun already must not store
 	// records that belong behind the open ones, but answer them open, too.
 	Answer(b *batch.Batch, o batch.Outcome)
-	// End says that the session is over because of err; nil stands for a clean end.
+	// End says that the session is over because of err; nil stands for a clean end. A
+	// clean end of a session that has settled nothing is a failure, if something waits.
 	// Batches without an answer will be sent again, in order, in the next session. The
 	// first call counts, and no Send begins after it. An error made by [batch.RetryAfter]
 	// or [batch.Fatal] is followed.

@@ -155,7 +155,7 @@ func (m *machine) died(now time.Time, e *entry) bool {
 		m.postpone(now, e)
 		return true
 	}
-	if len(m.ring) < 2 && !m.backlog {
+	if len(m.ring) < 2 && !m.backlog && m.suspects() == 0 {
 		return false // nothing would come next, and a loan would never end
 	}
 	// Nothing was ever delivered, so nothing can show that the destination is well but
@@ -286,6 +286,15 @@ func (m *machine) tryTrials(now time.Time) (a action, ok, busy bool) {
 	return m.give(t.cur), true, true
 }
 
+// readmit puts suspects back into the queue, which is empty, when there is no control
+// record: no trial could begin, and nothing else would come.
+func (m *machine) readmit() {
+	if m.ctl.b != nil || m.backlog || m.trials.cur != nil {
+		return
+	}
+	m.comeBack(func(e *entry) bool { return e.trial != nil })
+}
+
 // dueSuspect returns a suspect set aside whose next round may begin.
 func (m *machine) dueSuspect(now time.Time) *entry {
 	if m.search.on || m.ctl.b == nil {
@@ -324,15 +333,34 @@ func (m *machine) trialRefused(now time.Time, e *entry) {
 
 // trialAnswered deals with the answer to the suspect e.
 func (m *machine) trialAnswered(now time.Time, e *entry, o batch.Outcome) {
-	if o.Open.Empty() {
+	verdict := o.Open.Empty()
+	switch o.Advice {
+	case batch.Smaller, batch.Search, batch.Gone: // alone, it is refused or dropped
+		verdict = true
+	}
+	if verdict {
 		m.trials = trials{}
 		m.settle(now, e, o)
 		return
 	}
 	m.unpin(e)
 	e.b = e.b.Slice(nil, 0, 1)
+	if o.Advice == batch.HoldStreams { // it waits for its stream, as others do
+		m.trials, e.trial = trials{}, nil
+		e.stream = streamOf(e.b)
+		m.hold(now, e, o)
+		return
+	}
 	m.mistrial(now)
 	m.failed(now, setback{err: cause(o.Why), after: o.After, hold: o.Advice == batch.Hold}, 1)
+}
+
+// streamOf returns the stream of the first record of b.
+func streamOf(b *batch.Batch) uint32 {
+	for _, rec := range b.All() {
+		return rec.Stream
+	}
+	return 0
 }
 
 // ---- set aside ------------------------------------------------------------
@@ -473,29 +501,38 @@ func (m *machine) nextUnhold() (t time.Time) {
 // unhold has streams tried again whose time has come: what was set aside of them
 // goes first.
 func (m *machine) unhold(now time.Time) {
+	any := false
 	for stream, h := range m.held {
-		if now.Before(h.until) {
+		switch {
+		case now.Before(h.until):
+		case !h.released:
+			h.released, any = true, true
+		case now.Sub(h.until) > holdMax:
+			delete(m.held, stream)
+		}
+	}
+	if !any {
+		return
+	}
+	m.comeBack(func(e *entry) bool {
+		h := m.held[e.stream]
+		return e.trial == nil && (h == nil || h.released)
+	})
+}
+
+// comeBack puts what was set aside, and pick names, back into the ring. It goes first.
+func (m *machine) comeBack(pick func(*entry) bool) {
+	at := 0
+	for i := 0; i < len(m.aside); {
+		e := m.aside[i]
+		if !pick(e) {
+			i++
 			continue
 		}
-		if h.released {
-			if now.Sub(h.until) > holdMax {
-				delete(m.held, stream)
-			}
-			continue
-		}
-		h.released = true
-		at := 0
-		for i := 0; i < len(m.aside); {
-			e := m.aside[i]
-			if e.trial != nil || e.stream != stream {
-				i++
-				continue
-			}
-			m.aside = slices.Delete(m.aside, i, i+1)
-			e.h.aside--
-			e.place, e.rest, e.front = waiting, waiting, true
-			m.ring = slices.Insert(m.ring, at, e)
-			at++
-		}
+		m.aside = slices.Delete(m.aside, i, i+1)
+		e.h.aside--
+		e.place, e.rest, e.front, e.trial = waiting, waiting, true, nil
+		m.ring = slices.Insert(m.ring, at, e)
+		at++
 	}
 }

@@ -1,0 +1,287 @@
+package deliver
+
+import (
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// Found by TestWalk and TestExplore: what a hostile driver could make of the outlet.
+
+// takesAll answers each batch well.
+func takesAll(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+
+// A second answer with open records counts for nothing, and keeps the order of the batches
+// behind it, of which some wait for their Send.
+func TestSecondAnswerKeepsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(3)
+		hold := make(chan struct{})
+		d.onSend = func(s *handSession, b *batch.Batch) error {
+			if b.First() == 1 {
+				<-hold
+			}
+			return nil
+		}
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		synctest.Wait()
+		d.answer(0, taken)
+		d.answer(0, notTaken(testkit.ErrDown))
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		synctest.Wait()
+		close(hold)
+		d.mustStart(t, 1, 11, 21)
+		d.answer(1, taken)
+		d.answer(2, taken)
+		mustBalance(t, m, x, 30)
+		mustClose(t, x)
+	})
+}
+
+// After an answer with open records no Send begins before all batches are answered,
+// also when the open records are settled by that answer.
+func TestNoSendBehindOpenRecords(t *testing.T) {
+	for _, advice := range []batch.Advice{batch.Gone, batch.Smaller, batch.Search} {
+		synctest.Test(t, func(t *testing.T) {
+			d := newHand(2)
+			x := mustNew(t, d, nil)
+			m := &testkit.Model{}
+			for range 3 {
+				send(t, m, x, m.Batch(1, 32, batch.Meta{}))
+			}
+			d.mustStart(t, 1, 2)
+			d.answer(0, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: advice})
+			d.mustStart(t, 1, 2)
+			d.answer(1, taken)
+			d.mustStart(t, 1, 2, 3)
+			d.answer(2, taken)
+			mustClose(t, x)
+		})
+	}
+}
+
+// What was held comes back in pieces while the circuit is half open. No later record of
+// its stream, out of the spool, goes between them.
+func TestHeldGoesBeforeTheSpool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(1)
+		d.onSend = func(s *handSession, b *batch.Batch) error {
+			s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.HoldStreams})
+			return nil
+		}
+		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 1}})
+		m := &testkit.Model{}
+		send(t, m, x, ofStream(m, 40, 1))
+		synctest.Wait()
+		d.mu.Lock()
+		d.open = func(int, Life) error { return testkit.ErrDown }
+		d.mu.Unlock()
+		d.end(testkit.ErrDown)
+		for range 3 {
+			send(t, m, x, ofStream(m, 10, 1))
+			time.Sleep(time.Second)
+		}
+		var got []uint64
+		d.mu.Lock()
+		d.open = nil
+		d.onSend = func(s *handSession, b *batch.Batch) error {
+			got = append(got, ticketsOf(b)...)
+			return takesAll(s, b)
+		}
+		d.mu.Unlock()
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		if !slices.Equal(got, expect(70)) {
+			t.Errorf("got %v", got)
+		}
+		mustBalance(t, m, x, 70)
+		mustClose(t, x)
+	})
+}
+
+// The spool hears at once of records that are too old.
+func TestExpiredAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spool := &testkit.Spill{}
+		d := newHand(1)
+		x := mustNew(t, d, &Options{Spill: spool, Retry: &RetryOptions{MaxAge: time.Minute}, Breaker: &BreakerOptions{Failures: 1}})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		synctest.Wait()
+		var full atomic.Bool
+		full.Store(true)
+		press, err := x.SpillWhen(func() bool { return full.Swap(false) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		press() // it is with the session, and in the spool
+		synctest.Wait()
+		d.mu.Lock()
+		d.open = func(int, Life) error { return testkit.ErrDown }
+		d.mu.Unlock()
+		d.end(testkit.ErrDown)
+		time.Sleep(10 * time.Minute)
+		if n := spool.Account().Pending.Total(); n > 0 {
+			t.Errorf("the spool keeps %d expired records", n)
+		}
+		if err := x.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		mustClose(t, x)
+	})
+}
+
+// A suspect was set aside, and nothing was ever delivered that could control its trial:
+// it is sent again when nothing else waits.
+func TestSuspectWithoutControl(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		d := newPeer(1, testkit.Rand(1), 0)
+		d.fault = func(_ int, b *batch.Batch) fault {
+			switch {
+			case b.First() == 2:
+				return fault{kind: refuses}
+			case time.Since(began) < 10*time.Minute:
+				return fault{kind: resets}
+			}
+			return fault{}
+		}
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
+		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
+		time.Sleep(time.Hour)
+		if a := balance(t, m, x); a.Delivered != 1 || a.Dropped[batch.Poison] != 1 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+	})
+}
+
+// A suspect that was set aside has a verdict: the destination refuses it, alone, without a
+// name, has ended for good, or does not take its stream just now.
+func TestVerdictOnSuspect(t *testing.T) {
+	for advice, want := range map[batch.Advice]batch.Account{
+		batch.Search:      {Delivered: 29, Dropped: batch.Drops{batch.Poison: 1}},
+		batch.Smaller:     {Delivered: 29, Dropped: batch.Drops{batch.Poison: 1}},
+		batch.Gone:        {Delivered: 29, Dropped: batch.Drops{batch.Failed: 1}},
+		batch.HoldStreams: {Delivered: 30},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			d := newHand(1)
+			d.onSend = func(s *handSession, b *batch.Batch) error {
+				bad := slices.Contains(ticketsOf(b), 15)
+				switch at := time.Since(began); {
+				case bad && at < 20*time.Second:
+					s.l.End(testkit.ErrDown)
+				case bad && at < time.Minute:
+					s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: advice})
+				default:
+					s.l.Answer(b, taken)
+				}
+				return nil
+			}
+			x := mustNew(t, d, nil)
+			m := &testkit.Model{}
+			for range 3 {
+				send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			}
+			time.Sleep(50 * time.Second)
+			if advice == batch.HoldStreams {
+				if s := x.Stats(); s.Breaker != Closed {
+					t.Errorf("a held stream has opened the circuit: %s", s.LastError)
+				}
+				time.Sleep(5 * time.Minute)
+			}
+			if a := balance(t, m, x); a.Delivered != want.Delivered || a.Dropped != want.Dropped {
+				t.Errorf("%s: %s", advice, a)
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// Sessions that end cleanly and have taken nothing, though something waits, are opened
+// more and more rarely.
+func TestCleanEndsInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(1)
+		d.open = func(n int, l Life) error {
+			if n > 1000 {
+				return testkit.ErrDown
+			}
+			l.End(nil)
+			return nil
+		}
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		time.Sleep(10 * time.Minute)
+		if n := d.opens(); n > 50 {
+			t.Errorf("%d sessions", n)
+		}
+		mustDrop(t, x, 10)
+	})
+}
+
+// The time of a held stream comes while the handler has its records, because Close is
+// late: the handler keeps them.
+func TestHandlerKeepsWhatWasHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(1)
+		d.onSend = func(s *handSession, b *batch.Batch) error {
+			s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.HoldStreams, After: 7500 * time.Millisecond})
+			return nil
+		}
+		h := &handlerLog{answer: func(int, *batch.Batch, error) error { time.Sleep(2 * time.Second); return nil }}
+		x := mustNew(t, d, &Options{Handler: h, PendingLimit: 100})
+		m := &testkit.Model{}
+		send(t, m, x, ofStream(m, 10, 1))
+		synctest.Wait()
+		go func() {
+			time.Sleep(8 * time.Second)
+			_ = x.Flush(t.Context()) // the outlet looks
+		}()
+		r, err := shutdown(x, 10*time.Second)
+		if err != nil || r.Handled != 10 || h.calls() != 1 {
+			t.Errorf("%v: %s, the handler was asked %d times", err, r.Account, h.calls())
+		}
+	})
+}
+
+// A handler that did not take records before is asked again when Close is late.
+func TestHandlerIsAskedAgainAtClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(1)
+		d.open = func(int, Life) error { return testkit.ErrDown }
+		down := true
+		h := &handlerLog{answer: func(int, *batch.Batch, error) error {
+			if down {
+				return errors.New("not now")
+			}
+			return nil
+		}}
+		x := mustNew(t, d, &Options{Handler: h, Breaker: &BreakerOptions{Failures: 1, OpenMin: time.Hour, OpenMax: time.Hour}, Retry: &RetryOptions{Min: time.Hour, Max: time.Hour}})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		synctest.Wait()
+		if h.calls() == 0 {
+			t.Fatal("the handler was not asked")
+		}
+		down = false
+		r, err := shutdown(x, 10*time.Second)
+		if err != nil || r.Handled != 10 {
+			t.Errorf("%v: %s, the handler was asked %d times", err, r.Account, h.calls())
+		}
+	})
+}

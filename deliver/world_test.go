@@ -1,0 +1,724 @@
+package deliver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A trouble is a kind of thing that goes wrong in a world, so many times at most.
+type trouble uint8
+
+const (
+	ends        trouble = iota // a session ends because of an error
+	cleanEnds                  // … of none
+	earlyEnds                  // … and Open has not returned
+	opens                      // Open fails
+	answers                    // an answer with open or refused records
+	again                      // a second answer to a batch
+	refusals                   // a Send returns an error
+	badAppends                 // the spool cannot be written
+	badReads                   // … read
+	withdrawals                // a Send of a loan does not wait any longer
+	buries                     // too many dead letters wait
+	waits                      // time passes, and the machine has no use for it
+	troubles
+)
+
+// worldLimits bounds a world.
+type worldLimits struct {
+	batches, records, window int
+	streams                  int // of the records, in turns; order is kept in each
+	may                      [troubles]int
+	flavours                 []flavour // of answers; none: wholly open
+	slow                     bool      // batches and reports wait on their way
+	spool, handler           bool
+	lent, reads              bool    // what is lent, and whether it is read during Send only
+	full                     bool    // the producer is full at some point
+	noRoom                   bool    // nothing can be set aside
+	poison                   int     // every so many records one ends its session; 0: none does
+	verdict                  flavour // the answer to such a record at times; wholly: none
+	sour                     bool    // control records are refused for a time
+	age                      time.Duration
+	jitter                   func(lo, hi time.Duration) time.Duration // nil: hi
+}
+
+// A flavour is an answer with open or refused records.
+type flavour uint8
+
+const (
+	wholly      flavour = iota // all is open
+	partly                     // … but the first record
+	oneStream                  // the records of one stream are open
+	refusingOne                // the first record is refused
+	mixedUp                    // the first record is refused, the others are open
+	smaller
+	searching
+	holding
+	holdingStream // the stream of the first record
+	holdingAll    // all streams
+	later         // after a minute
+	goneForGood
+	flavours
+)
+
+func (f flavour) outcome(b *batch.Batch, streams int) (o batch.Outcome) {
+	o = batch.Outcome{Open: batch.All(), Why: errors.New("busy")}
+	n := b.Len()
+	switch f {
+	case partly:
+		o.Open = batch.From(min(1, n-1))
+	case oneStream, holdingStream:
+		var of []int
+		for i, r := range b.All() {
+			if r.Ticket%uint64(streams) == b.First()%uint64(streams) {
+				of = append(of, i)
+			}
+		}
+		o.Open = batch.Of(of...)
+	case refusingOne:
+		o = batch.Outcome{Refused: batch.Of(0), Refusal: errors.New("bad")}
+	case mixedUp:
+		o.Refused, o.Refusal, o.Open = batch.Of(0), errors.New("bad"), batch.From(1)
+		if n == 1 {
+			o.Open = batch.Set{}
+		}
+	case later:
+		o.After = time.Minute
+	}
+	o.Advice = map[flavour]batch.Advice{smaller: batch.Smaller, searching: batch.Search, holding: batch.Hold,
+		holdingStream: batch.HoldStreams, holdingAll: batch.HoldStreams, goneForGood: batch.Gone}[f]
+	return o
+}
+
+type frame struct {
+	seq     uint64
+	tickets []uint64
+	out     bool
+}
+
+// world is the machine and everything around it.
+type world struct {
+	lim    worldLimits
+	mutant mutant
+	m      *machine
+	led    *ledger
+	now    time.Time
+	fault  string
+	kind   bool // all goes well from now on
+	used   [troubles]int
+
+	holders []*holder // of callers
+	frames  []frame   // of the spool, not acknowledged
+	seq     uint64
+	acc     batch.Account // of the spool
+	badApp  bool          // the next Append fails
+	badRead bool          // the next Next does
+	buried  bool
+
+	s *worldSession
+
+	offered   *entry
+	suspects  map[uint64]bool // were set aside: the stated exception to the order
+	setAside  map[uint64]bool // of held streams: they go to disk behind others
+	copies    map[uint64]int
+	last      map[uint64]uint64 // the newest first copy, by stream
+	failures  int
+	ended     bool
+	closed    int // how far Close has come
+	released  map[*holder]bool
+	withdrawn map[*holder]bool
+	wasFull   bool
+	kills     int
+	vain      int // sessions in a row that settled nothing, and no time has passed
+	vainAt    time.Time
+}
+
+// worldSession is one session: a life, its driver and the destination.
+type worldSession struct {
+	pass    passage
+	opening bool // Open has not returned
+	unmade  bool // it has failed
+	fenced  bool // the outlet wants its end
+	closed  bool // Close has returned
+	work    []handed
+	sent    []*handed // Send has begun, in order
+	arrived int       // of sent, at the destination
+	reports []report  // not heard
+	broken  uint64    // streams with an open record: nothing more of them is stored before all is answered
+	drain   bool      // an answer had open records, and not all is answered
+	next    sendMode  // of the next Send
+}
+
+// handed is a batch that a session was given.
+type handed struct {
+	e        *entry
+	b        *batch.Batch
+	tickets  []uint64
+	pin      *holder
+	answered bool
+	lost     []int // records that the destination did not store
+}
+
+// sendMode says what the next Send does.
+type sendMode uint8
+
+const (
+	sends         sendMode = iota
+	sendRefuses            // it returns an error
+	sendAnswers            // it answers, and returns an error
+	sendAnswersNo          // it answers that all is open, and returns an error
+	sendModes
+)
+
+func newWorld(lim worldLimits, mut mutant) *world {
+	if lim.streams == 0 {
+		lim.streams = 1
+	}
+	if lim.flavours == nil {
+		lim.flavours = []flavour{wholly}
+	}
+	if lim.jitter == nil {
+		lim.jitter = func(lo, hi time.Duration) time.Duration { return hi }
+	}
+	if lim.age == 0 {
+		lim.age = -1
+	}
+	w := &world{
+		lim: lim, mutant: mut, now: time.Unix(1e9, 0), copies: map[uint64]int{}, suspects: map[uint64]bool{}, setAside: map[uint64]bool{},
+		last: map[uint64]uint64{}, released: map[*holder]bool{}, withdrawn: map[*holder]bool{},
+	}
+	retry := RetryOptions{Min: time.Second, Max: 2 * time.Second, FatalDelay: time.Minute, MaxAge: lim.age, Budget: NewBudget(100, 100)}
+	brk, err := (&BreakerOptions{Failures: 2, Successes: 1, ProbeRecords: 1}).resolve()
+	if err != nil {
+		panic(err)
+	}
+	w.led = &ledger{}
+	if lim.spool {
+		w.led.spill = w
+	}
+	aside := 1 << 20
+	if lim.noRoom {
+		aside = 0
+	}
+	w.m = newMachine(settings{
+		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: aside, readsInSend: lim.reads, jitter: lim.jitter,
+		post: func(string, error, uint64) {}, bury: func(*batch.Batch, error) {}, buried: func() bool { return w.buried },
+		release: func(h *holder) { w.released[h] = true }, outside: func() uint64 { return 0 },
+	}, w.led, &circuit{o: brk, jitter: lim.jitter})
+	w.settle()
+	return w
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.fault == "" {
+		w.fault = fmt.Sprintf(format, args...)
+	}
+}
+
+// ---- the spool --------------------------------------------------------------
+
+var errSpool = errors.New("no space left")
+
+func (w *world) Append(b *batch.Batch) (uint64, error) {
+	if w.badApp {
+		w.badApp = false
+		return 0, errSpool
+	}
+	w.seq++
+	w.acc.Accepted += uint64(b.Len())
+	w.acc.Pending.Spill += uint64(b.Len())
+	w.frames = append(w.frames, frame{seq: w.seq, tickets: ticketsOf(b)})
+	return w.seq, nil
+}
+
+func (w *world) Next() (*batch.Batch, uint64, error) {
+	if w.badRead {
+		w.badRead = false
+		return nil, 0, errSpool
+	}
+	for i := range w.frames {
+		if f := &w.frames[i]; !f.out {
+			f.out = true
+			return w.batchOf(f.tickets), f.seq, nil
+		}
+	}
+	return nil, 0, io.EOF
+}
+
+func (w *world) Ack(seq uint64) error {
+	for len(w.frames) > 0 && w.frames[0].seq <= seq {
+		if !w.frames[0].out {
+			w.fail("batch %d of the spool is acknowledged, and was not handed out", w.frames[0].seq)
+		}
+		n := uint64(len(w.frames[0].tickets))
+		w.acc.Delivered += n
+		w.acc.Pending.Spill -= n
+		w.frames = w.frames[1:]
+	}
+	return nil
+}
+
+func (w *world) Account() batch.Account { return w.acc }
+
+func (w *world) stream(ticket uint64) uint64 { return ticket % uint64(w.lim.streams) }
+
+func (w *world) batchOf(tickets []uint64) *batch.Batch {
+	var b batch.Builder
+	for _, t := range tickets {
+		b.Append([]byte{byte(t), '\n'}, t, batch.Meta{Stream: uint32(w.stream(t))})
+	}
+	return b.Batch(nil)
+}
+
+// ---- what the machine wants -------------------------------------------------
+
+// settle carries out actions until the machine waits.
+func (w *world) settle() {
+	for range 1000 {
+		if w.fault != "" || w.ended {
+			return
+		}
+		if !w.lim.slow {
+			w.flow()
+		}
+		a := w.m.next(w.now)
+		if a.do == doWait {
+			w.check()
+			return
+		}
+		w.do(a)
+		w.check()
+	}
+	w.fail("the machine does not come to rest")
+}
+
+// flow lets everything through that waits on its way.
+func (w *world) flow() {
+	for w.s != nil && (w.maySend() || len(w.s.reports) > 0) {
+		if w.maySend() {
+			w.send()
+		} else {
+			w.hear(1)
+		}
+	}
+}
+
+func (w *world) do(a action) {
+	s := w.s
+	switch a.do {
+	case doOpen:
+		if s != nil && !s.closed {
+			w.fail("a second session is opened")
+		}
+		w.s = &worldSession{opening: true}
+		if w.vain++; w.vainAt != w.now {
+			w.vain, w.vainAt = 0, w.now
+		}
+		if w.vain > 20 {
+			w.fail("sessions are opened without a pause")
+		}
+	case doSend:
+		switch {
+		case s == nil || s.fenced || s.unmade:
+			w.fail("a batch is given to no session")
+			return
+		case len(s.work) > w.lim.window:
+			w.fail("there is no room to hand over a batch: the outlet would wait")
+		case a.e.place != sent || a.e.b.Len() == 0 && !a.e.ghost:
+			w.fail("what is given is no batch")
+		}
+		s.work = append(s.work, handed{e: a.e, b: a.e.out, tickets: ticketsOf(a.e.out), pin: a.e.pin})
+		if n := len(s.work) + s.unanswered(); !w.lim.slow && n > w.lim.window {
+			w.fail("%d batches are under way, the window is %d", n, w.lim.window)
+		}
+	case doClose:
+		if s == nil {
+			w.m.closed() // as Outlet.do
+			return
+		}
+		s.fenced, s.pass.over = true, true
+	case doSpill:
+		e := a.e
+		if w.mutant == mutantSpillBehind {
+			for _, o := range w.m.ring {
+				if o.inMemory() && o.place == waiting {
+					e = o
+					break
+				}
+			}
+		}
+		w.spill(e)
+	case doPull:
+		b, seq, err := w.Next()
+		switch err {
+		case nil:
+			w.m.pulled(w.now, b, seq)
+		case io.EOF:
+			w.m.notPulled(w.now, nil)
+		default:
+			w.m.notPulled(w.now, err)
+		}
+	case doForget:
+		w.Ack(a.seq)
+		w.m.forgotten(a.seq)
+	case doHandle:
+		if w.offered != nil {
+			w.fail("the handler is offered two batches")
+		}
+		w.offered = a.e
+	case doEnd:
+		w.ended = true
+	}
+}
+
+// spill is Outlet.spill.
+func (w *world) spill(e *entry) {
+	if e.rest == apart || e.front {
+		for _, t := range ticketsOf(e.b) {
+			w.setAside[t] = true
+		}
+	}
+	seq, err := w.Append(e.b)
+	var out *batch.Batch
+	if err == nil && (e.place == sent || e.place == offered) && !w.m.backlog {
+		if b, got, err := w.Next(); err == nil && got == seq {
+			out = b
+		} else if err == nil {
+			w.fail("the spool hands out %d for %d: an older batch was in it", got, seq)
+		}
+	}
+	w.m.spilled(w.now, e, seq, out, err)
+}
+
+// ---- the session ------------------------------------------------------------
+
+func (s *worldSession) unanswered() (n int) {
+	for _, h := range s.sent {
+		if !h.answered {
+			n++
+		}
+	}
+	return n
+}
+
+// alive reports whether the driver may still answer and end.
+func (s *worldSession) alive() bool { return !s.pass.over && !s.unmade }
+
+// tell is life.tell.
+func (s *worldSession) tell(r report) {
+	if s.pass.counts(&r) {
+		s.reports = append(s.reports, r)
+	}
+}
+
+// hear has the outlet hear the n oldest reports.
+func (w *world) hear(n int) {
+	s := w.s
+	for range n {
+		if len(s.reports) == 0 || w.s != s {
+			return
+		}
+		r := s.reports[0]
+		s.reports = s.reports[1:]
+		switch r.kind {
+		case reportOpened:
+			if r.err == nil {
+				w.m.opened()
+			} else {
+				w.m.failedToOpen(w.now, r.err)
+			}
+		case reportAnswer:
+			w.hearAnswer(&r)
+		case reportRefused:
+			w.m.refused(w.now, r.e, r.err)
+		case reportUnsent:
+			w.m.unsent(r.e)
+		case reportRead:
+			w.m.wasRead(r.e)
+		case reportEnd:
+			if w.mutant == mutantEarlyEnd && w.m.sess == opening {
+				break
+			}
+			w.m.sessionEnded(w.now, r.err)
+			if w.mutant == mutantFreeAtEnd {
+				for len(w.m.given) > 0 {
+					w.m.unpin(w.m.given[0])
+				}
+			}
+		case reportClosed:
+			w.m.closed()
+			w.s = nil
+		}
+	}
+}
+
+func (w *world) hearAnswer(r *report) {
+	round, under, suspect := w.m.round, w.m.under, w.m.trials.cur
+	w.m.answer(w.now, r.b, r.o)
+	if w.m.under < under {
+		w.vain = 0
+	}
+	switch {
+	case w.mutant == mutantRound && under == w.m.under:
+		w.m.round = round
+	case w.mutant == mutantTrial && suspect != nil && w.m.trials.cur == nil:
+		w.m.trials.cur = suspect
+	}
+}
+
+// maySend reports whether the session takes the next batch.
+func (w *world) maySend() bool {
+	s := w.s
+	return s != nil && len(s.work) > 0 && !s.opening && !s.unmade && !s.closed
+}
+
+// send is the step of a life that calls Send.
+func (w *world) send() {
+	s := w.s
+	h := s.work[0]
+	s.work = s.work[1:]
+	if !s.pass.admits(h.e) {
+		s.tell(report{kind: reportUnsent, e: h.e})
+		return
+	}
+	if h.e.out != h.b || !slices.Equal(ticketsOf(h.b), h.tickets) || w.released[h.pin] {
+		w.fail("what is sent has changed on its way: %v", h.tickets)
+	}
+	if s.drain {
+		w.fail("a Send begins behind an answer with open records, before all is answered")
+	}
+	mode := s.next
+	s.next = sends
+	if mode == sendRefuses {
+		s.tell(report{kind: reportRefused, e: h.e, err: errors.New("leaving")})
+		return
+	}
+	s.sent = append(s.sent, &h)
+	switch mode {
+	case sendAnswers:
+		w.answer(len(s.sent)-1, batch.Outcome{})
+	case sendAnswersNo:
+		w.answer(len(s.sent)-1, wholly.outcome(h.b, w.lim.streams))
+	}
+	if mode != sends {
+		s.tell(report{kind: reportRefused, e: h.e, err: errors.New("leaving")})
+	}
+	if w.lim.reads && w.lim.lent {
+		s.tell(report{kind: reportRead, e: h.e})
+	}
+}
+
+// arrive notes that the first n batches of the session are at the destination.
+func (w *world) arrive(n int) {
+	s := w.s
+	for ; s.arrived < n; s.arrived++ {
+		w.store(s.sent[s.arrived], batch.Set{}, batch.Set{})
+	}
+}
+
+// store has the destination store what it takes of h: nothing of open and refused, and
+// nothing behind an open record of the same stream.
+func (w *world) store(h *handed, open, refused batch.Set) {
+	for i, t := range h.tickets {
+		if refused.Has(i) { // if it comes again, this destination may take it
+			w.suspects[t] = true
+			continue
+		}
+		stream := w.stream(t)
+		if open.Has(i) {
+			w.s.broken |= 1 << stream
+		}
+		if w.s.broken&(1<<stream) != 0 {
+			h.lost = append(h.lost, i)
+			continue
+		}
+		if h.e.ctl {
+			continue
+		}
+		if w.copies[t]++; w.copies[t] > 1 || w.suspects[t] {
+			continue
+		}
+		if t < w.last[stream] {
+			w.fail("the first copy of record %d arrives after that of %d", t, w.last[stream])
+		}
+		w.last[stream] = t
+	}
+}
+
+// answer has the driver answer batch i with o, and what it did not store as open.
+func (w *world) answer(i int, o batch.Outcome) {
+	s := w.s
+	h := s.sent[i]
+	s.next = sends
+	if s.arrived <= i {
+		w.arrive(i)
+		w.store(h, o.Open, o.Refused)
+		s.arrived = i + 1
+	} else {
+		for k, t := range h.tickets {
+			if o.Open.Has(k) {
+				s.broken |= 1 << w.stream(t)
+			}
+		}
+	}
+	if len(h.lost) > 0 {
+		open := o.Open.Append(nil, len(h.tickets))
+		open = append(open, h.lost...)
+		slices.Sort(open)
+		open = slices.DeleteFunc(slices.Compact(open), o.Refused.Has)
+		o.Open = batch.Of(open...)
+		if o.Why == nil {
+			o.Why = errors.New("busy")
+		}
+	}
+	h.answered = true
+	if !o.Open.Empty() {
+		s.drain = true
+	}
+	s.tell(report{kind: reportAnswer, b: h.b, o: o})
+	if s.unanswered() == 0 {
+		s.drain, s.broken = false, 0
+	}
+}
+
+// poisonous reports whether a session ends at h.
+func (w *world) poisonous(h *handed) bool {
+	if w.lim.poison == 0 {
+		return false
+	}
+	return !h.e.ctl && slices.ContainsFunc(h.tickets, func(t uint64) bool { return t%uint64(w.lim.poison) == 0 })
+}
+
+// firstPoison returns the index of the oldest batch without an answer that ends the
+// session, the number of batches where there is none.
+func (w *world) firstPoison() int {
+	for i, h := range w.s.sent {
+		if !h.answered && w.poisonous(h) {
+			return i
+		}
+	}
+	return len(w.s.sent)
+}
+
+// end has the driver end the session. The first k batches have arrived.
+func (w *world) end(k int, err error) {
+	w.arrive(k)
+	w.failures++
+	w.s.tell(report{kind: reportEnd, err: err})
+}
+
+func (w *world) openReturns(err error) {
+	s := w.s
+	s.opening = false
+	s.tell(report{kind: reportOpened, err: err})
+	if err != nil {
+		s.unmade, s.closed = true, true
+		s.tell(report{kind: reportClosed})
+	}
+}
+
+func (w *world) closeReturns() {
+	w.s.closed = true
+	w.s.tell(report{kind: reportClosed})
+}
+
+// ---- checks -----------------------------------------------------------------
+
+// check looks at everything that must hold at any moment.
+func (w *world) check() {
+	a, lent := w.led.account()
+	if err := a.Check(); err != nil {
+		w.fail("%v", err)
+	}
+	if a.Delivered > uint64(len(w.copies)) {
+		w.fail("%d records are delivered, %d have arrived", a.Delivered, len(w.copies))
+	}
+	var open uint64
+	for _, e := range slices.Concat(w.m.ring, w.m.aside) {
+		if e.inMemory() {
+			open += uint64(e.b.Len())
+		}
+	}
+	if open != a.Pending.Inflight+lent {
+		w.fail("%d records are in memory, the account says %d and %d", open, a.Pending.Inflight, lent)
+	}
+	for _, e := range w.m.aside {
+		if e.trial != nil {
+			w.suspects[e.b.First()] = true
+		}
+	}
+	if s := w.s; s != nil && !s.closed {
+		for i := range s.work {
+			if p := s.pass; p.admits(s.work[i].e) {
+				w.checkRead(&s.work[i])
+			}
+		}
+		for _, h := range s.sent {
+			if !h.answered && !w.lim.reads {
+				w.checkRead(h)
+			}
+		}
+	}
+	if e := w.offered; e != nil && (e.place == waiting || e.place == apart) {
+		w.fail("the handler has %v, and the outlet has it, too", ticketsOf(e.b))
+	}
+	last := make([]uint64, w.lim.streams)
+	for _, f := range w.frames {
+		for _, t := range f.tickets {
+			if w.suspects[t] || w.setAside[t] {
+				continue
+			}
+			s := w.stream(t)
+			if t <= last[s] {
+				w.fail("record %d is behind %d on disk", t, last[s])
+			}
+			last[s] = t
+		}
+	}
+	if dup := w.duplicates(); dup > w.failures*w.lim.window*w.lim.records {
+		w.fail("%d duplicates after %d failures", dup, w.failures)
+	}
+}
+
+// checkRead: the session may read h.
+func (w *world) checkRead(h *handed) {
+	if w.released[h.pin] {
+		w.fail("the session may still read batch %v, and its memory was freed", h.tickets)
+	}
+	if !slices.Equal(h.tickets, ticketsOf(h.b)) {
+		w.fail("the session may still read batch %v, and its memory is used", h.tickets)
+	}
+}
+
+func (w *world) duplicates() (n int) {
+	for _, k := range w.copies {
+		n += max(0, k-1)
+	}
+	return n
+}
+
+// atEnd checks what must hold when the machine has ended.
+func (w *world) atEnd() {
+	a, lent := w.led.account()
+	if err := a.Check(); err != nil || a.Pending.Inflight+lent != 0 {
+		w.fail("at the end: %v: %s, %d lent", err, a, lent)
+	}
+	w.led.mu.Lock()
+	unknown := w.led.unknown
+	w.led.mu.Unlock()
+	if unknown > a.Dropped[batch.Shutdown]+w.loanDrops() {
+		w.fail("%d unknown of %d dropped", unknown, a.Dropped[batch.Shutdown])
+	}
+}
+
+func (w *world) loanDrops() uint64 {
+	if w.lim.lent {
+		return uint64(w.lim.batches * w.lim.records)
+	}
+	return 0
+}
