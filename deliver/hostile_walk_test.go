@@ -1,0 +1,147 @@
+package deliver
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// mischief is a peer whose driver keeps the rules badly: sessions end while they are
+// opened, or cleanly with batches under way; Open fails; a Send that has answered, or will,
+// returns an error; answers come twice.
+type mischief struct {
+	*peer
+
+	mu  sync.Mutex
+	rng *rand.Rand
+	p   float64 // of each call
+}
+
+// dares reports whether the driver misbehaves now, and how.
+func (d *mischief) dares() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.rng.Float64() >= d.p {
+		return 0
+	}
+	return 1 + d.rng.IntN(5)
+}
+
+func (d *mischief) behave() {
+	d.mu.Lock()
+	d.p = 0
+	d.mu.Unlock()
+	d.randomFaults(0)
+}
+
+func (d *mischief) Open(l Life) (Session, error) {
+	how := d.dares()
+	switch how {
+	case 1:
+		l.End(nil)
+	case 2:
+		l.End(testkit.ErrDown)
+	case 3:
+		return nil, testkit.ErrDown
+	}
+	if how != 0 {
+		time.Sleep(time.Duration(how) * 10 * time.Millisecond)
+	}
+	heard := &mischiefLife{Life: l}
+	s, err := d.peer.Open(heard)
+	if err == nil && how == 4 {
+		s.Close()
+		return nil, testkit.ErrDown
+	}
+	return &mischiefSession{Session: s, d: d, l: heard}, err
+}
+
+// mischiefLife knows the batch that was answered last.
+type mischiefLife struct {
+	Life
+	last atomic.Pointer[batch.Batch]
+}
+
+func (l *mischiefLife) Answer(b *batch.Batch, o batch.Outcome) {
+	l.Life.Answer(b, o)
+	l.last.Store(b)
+}
+
+type mischiefSession struct {
+	Session
+	d *mischief
+	l *mischiefLife
+}
+
+func (s *mischiefSession) Send(b *batch.Batch) error {
+	if err := s.Session.Send(b); err != nil {
+		return err
+	}
+	switch s.d.dares() {
+	case 1:
+		s.l.End(nil)
+	case 2:
+		return errors.New("this was the last one")
+	case 3:
+		last := s.l.last.Load() // nil: none yet
+		s.l.Life.Answer(last, taken)
+		s.l.Life.Answer(last, notTaken(testkit.ErrDown))
+	case 4:
+		s.l.Answer(new(batch.Batch), notTaken(testkit.ErrDown))
+	case 5:
+		s.l.End(testkit.ErrDown)
+		s.l.End(nil)
+	}
+	return nil
+}
+
+// Whatever a driver does: once it behaves, all is settled within an hour, and the first
+// copies have arrived in order, except suspects.
+func TestMischief(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seed := testkit.Seed(t)
+		for round := range testkit.Rounds(80, 5000) {
+			rng := testkit.Rand(seed + uint64(round))
+			window, per := 1+rng.IntN(6), 1+rng.IntN(12)
+			d := &mischief{peer: newPeer(window, rng, time.Second), rng: testkit.Rand(rng.Uint64()), p: rng.Float64() * 0.2}
+			d.randomFaults(rng.Float64() * 0.1)
+			o := &Options{Retry: &RetryOptions{Min: time.Millisecond, Max: time.Second, Budget: NewBudget(1, 1e3)}}
+			if rng.IntN(2) == 0 {
+				o.Spill = &testkit.Spill{}
+			}
+			x := mustNew(t, d, o)
+			stop := func() {}
+			if o.Spill != nil {
+				stop = pressAtRandom(t, x, rng)
+			}
+			m := &testkit.Model{}
+			for range 40 {
+				send(t, m, x, m.Batch(per, 32, batch.Meta{}))
+				if rng.IntN(4) == 0 {
+					time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
+				}
+			}
+			d.behave()
+			stop()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if a := x.Account(); a.Delivered != m.Accepted() || a.Pending.Total() != 0 {
+				t.Fatalf("seed %d: not all is settled after an hour: %s", seed+uint64(round), a)
+			}
+			suspect := func(k uint64) bool { return slices.Contains(d.alone, k) }
+			if first := firsts(d.Got()); len(first) != 40*per || !slices.IsSorted(slices.DeleteFunc(first, suspect)) {
+				t.Fatalf("seed %d: %d first copies, out of order: %v", seed+uint64(round), len(first), first)
+			}
+			d.check(t, seed+uint64(round))
+			mustClose(t, x)
+		}
+	})
+}
