@@ -101,16 +101,17 @@ func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
 
 // cursor is the open cursor file; Spool.readMu guards it.
 type cursor struct {
-	f     vfs.File
-	state cursorState
-	buf   []byte
+	f       vfs.File
+	state   cursorState
+	settled []settledTickets // what was acknowledged last, oldest first
+	buf     []byte
 }
 
-// write stores m as acknowledged, and where the last segment ends. When it returns
+// write stores m as acknowledged, where the last segment ends, and settled. When it returns
 // nil that survives the death of the process.
 func (c *cursor) write(m mark, segment uint64, end mark) error {
 	next := cursorState{gen: c.state.gen + 1, acked: m, segment: segment, end: end}
-	c.buf = next.append(c.buf[:0])
+	c.buf = c.appendSettled(next.append(c.buf[:0]))
 	if _, err := c.f.WriteAt(c.buf, int64(next.gen%2)*cursorStride); err != nil {
 		return err // the other slot still holds the state before
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand"
 	"os"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -51,6 +52,12 @@ func readAll(t *testing.T, data []byte) (ns []int) {
 	for range 2 {
 		ns = ns[:0]
 		s := mustOpen(t, mem, &Options{Streams: newTestDict(0)})
+		var held []int
+		for i := range 8 {
+			for _, r := range s.Held(testOrigin(firstRecord+2*i), 0, 1<<62) {
+				held = append(held, int(r.First-1)/2, int(r.Last-1)/2)
+			}
+		}
 		for range len(data) { // a frame has more than a byte
 			b, _, err := s.Next()
 			if err == io.EOF {
@@ -68,6 +75,11 @@ func readAll(t *testing.T, data []byte) (ns []int) {
 					t.Fatal(err)
 				}
 				ns = append(ns, n)
+			}
+		}
+		for _, n := range held {
+			if !slices.Contains(ns, n) {
+				t.Fatalf("record %d is held, and does not come out: %v", n, ns)
 			}
 		}
 		mustBalance(t, s)

@@ -58,6 +58,36 @@ type model struct {
 	ghosts   map[uint64][]int
 	phantoms []modelBatch
 	corrupt  uint64 // records of all that could not be read
+
+	begun []int        // first records of all batches that were to be appended
+	acks  map[int]bool // by first record, those that were to be acknowledged
+}
+
+// checkHeld checks what s says of some batches: all of what is found, and nothing of
+// others, unless an Ack was for them.
+func (m *model) checkHeld(s *Spool, found []modelBatch) {
+	there := map[int][]int{}
+	for _, b := range found {
+		there[b.ns[0]] = b.ns
+	}
+	check := func(first int) {
+		var got []int
+		for _, t := range s.Held(testOrigin(first), 0, 1<<62) {
+			for n := t.First; n <= t.Last; n++ {
+				got = append(got, int(n-1)/2)
+			}
+		}
+		slices.Sort(got)
+		if want := there[first]; !slices.Equal(got, want) && !m.acks[first] {
+			m.t.Fatalf("of the batch from record %d the spool holds %v, want %v", first, got, want)
+		}
+	}
+	for range min(len(found), 4) {
+		check(found[m.r.Intn(len(found))].ns[0])
+	}
+	for range min(len(m.begun), 4) {
+		check(m.begun[m.r.Intn(len(m.begun))])
+	}
 }
 
 var errInjected = errors.New("injected")
@@ -144,6 +174,7 @@ func (m *model) start() {
 		}
 	}
 	m.recovered(s, found)
+	m.checkHeld(s, found)
 	m.dropped, m.corrupt = 0, 0
 	m.found = s.Stats().Bytes
 	m.fs.SetHook(m.hook)
@@ -197,6 +228,7 @@ func (m *model) moment() {
 	}
 	m.compare(found)
 	m.recovered(s, found)
+	m.checkHeld(s, found)
 	mustBalance(m.t, s)
 	mustClose(m.t, s)
 }
@@ -259,6 +291,7 @@ func (m *model) append() {
 	for i := range ns {
 		ns[i] = m.next + i
 	}
+	m.begun = append(m.begun, m.next)
 	m.next += n
 	seq, err := m.s.Append(b)
 	if err == nil {
@@ -377,6 +410,9 @@ func (m *model) ack() {
 	}
 	k := m.acked + m.r.Intn(m.read-m.acked)
 	seq := m.all[k].seq
+	for _, b := range m.all[m.acked : k+1] {
+		m.acks[b.ns[0]] = true
+	}
 	err := m.s.Ack(seq)
 	m.acked = k + 1
 	for i := range m.all[:m.acked] {
@@ -455,7 +491,7 @@ func TestModel(t *testing.T) {
 		{"each step", 0.05, false, 0, true, 10}, {"each step quota", 0.05, false, 64 << 10, true, 10}, {"each step reads", 0.1, true, 64 << 10, true, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := &model{t: t, ghosts: map[uint64][]int{}, r: testSeed(t), mem: vfs.NewMem(), faults: c.faults, reads: c.reads, quota: c.quota, every: c.every, forms: c.forms}
+			m := &model{t: t, ghosts: map[uint64][]int{}, acks: map[int]bool{}, r: testSeed(t), mem: vfs.NewMem(), faults: c.faults, reads: c.reads, quota: c.quota, every: c.every, forms: c.forms}
 			m.start()
 			for range steps {
 				if m.step(); m.every {

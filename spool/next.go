@@ -253,6 +253,11 @@ func (s *Spool) Ack(seq uint64) error {
 	if n == 0 {
 		return nil
 	}
+	for _, o := range s.handed[:n] {
+		if !o.gap {
+			s.cur.noteSettled(o.origin, o.slots)
+		}
+	}
 	s.reuse(n)
 	err := s.cur.write(acked, lastID, end)
 	err = errors.Join(err, s.noteLate())

@@ -11,9 +11,10 @@ import (
 
 // stored is one batch as read from disk, with the memory it lies in.
 type stored struct {
-	batch batch.Batch
-	buf   []byte
-	slots []batch.Slot
+	batch  batch.Batch
+	origin [16]byte
+	buf    []byte
+	slots  []batch.Slot
 }
 
 // bytes returns how much memory s holds.
@@ -103,6 +104,7 @@ func (r *segmentReader) decode(h *frameHeader, s *stored) error {
 		return err
 	}
 	s.batch.Reset()
+	s.origin = h.origin
 	s.batch.Codec, s.batch.Origin = r.codec, h.origin
 	s.batch.Add(batch.NewRun(payload, s.slots))
 	return nil

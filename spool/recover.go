@@ -78,6 +78,7 @@ func (s *Spool) openCursor() error {
 		return err
 	}
 	s.cur.state = state
+	s.cur.readSettled(f)
 	if state.gen == 0 {
 		if !blank || replaced {
 			s.report(&CorruptError{Segment: cursorName, Err: errCursor})
