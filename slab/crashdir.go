@@ -138,7 +138,7 @@ func ReplayCrash(ctx context.Context, path string, sink batch.Sink, o *CrashRepl
 	if o == nil {
 		o = &CrashReplayOptions{}
 	}
-	f, err := openOrphan(path, o.Streams)
+	f, err := openOrphan(path, o.Streams, holderOf(sink))
 	if err != nil {
 		if f != nil {
 			f.f.Close()

@@ -65,6 +65,7 @@ type Image struct {
 	ackedTop uint64   // the higher of the two notes of progress
 	anyHoles bool     // it is not known how many records were evicted
 	oversize uint64   // the budget of oversize records
+	slab     int      // bytes
 	bigWant  map[uint64]bool
 	bigMore  uint64
 	unnamed  []uint64 // tickets of the frames that bigMore counts and that were found
@@ -86,6 +87,7 @@ type CrashRecovery struct {
 	Unreturned   uint64
 	Damaged      uint64 // counted as recovered, and as dropped{corrupt}
 	Undefined    uint64 // of streams that are not defined, likewise; not part of Records
+	Held         uint64 // left out, because the sink has them: see batch.Holder; not part of Records
 	DamagedFiles uint64 // renamed aside
 	MovedToHeap  uint64 // files whose process went on without them
 	OtherBoot    uint64 // files from before the machine was started
@@ -256,6 +258,7 @@ func parseImage(data []byte) (*Image, error) {
 		return nil, err
 	}
 	im, slabBytes, count := &id.Image, id.slabBytes, id.slabCount
+	im.slab = slabBytes
 	if want := crashSize(slabBytes, count); int64(len(data)) < want {
 		return nil, damaged("it has %d bytes, its slabs need %d", len(data), want)
 	}

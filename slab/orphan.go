@@ -25,8 +25,13 @@ type orphan struct {
 	codec   batch.Codec       // of its records
 	streams map[uint32]uint32 // its stream numbers in this process
 	dict    batch.Dictionary  // gives them out; nil: they stay as they are
-	lost    uint64            // records of streams that are not defined, left out
-	marked  bool              // the file says that it is damaged
+	holder  batch.Holder      // to be asked which records it has; nil: it was, or there is none
+
+	elsewhere []batch.Tickets // of records that the holder has, in order
+	leftOut   uint64          // records that are left out because of that
+
+	lost   uint64 // records of streams that are not defined, left out
+	marked bool   // the file says that it is damaged
 }
 
 // adopt locks the files of dead processes in the directory and counts what is in
@@ -69,7 +74,7 @@ const lookTime = 2 * time.Millisecond
 // claim opens and locks the files and returns those that are in use.
 func (w *Writer) claim(paths []string, dict batch.Dictionary, found *[]*orphan) (busy []string) {
 	for _, path := range paths {
-		o, err := openOrphan(path, dict)
+		o, err := openOrphan(path, dict, holderOf(w.sink))
 		if errors.Is(err, ErrInUse) {
 			busy = append(busy, path)
 			continue
@@ -95,6 +100,7 @@ func (w *Writer) countOrphan(o *orphan) {
 	w.recLeft += o.n
 	w.recStats.add(o.Image)
 	w.recStats.Undefined += o.lost
+	w.recStats.Held += o.leftOut
 	w.acc.Recovered += uint64(o.n) + o.Damaged + o.lost
 	w.acc.Dropped[batch.Corrupt] += o.Damaged + o.lost
 	report := func(n uint64, format string, args ...any) {
@@ -148,12 +154,12 @@ func renameAside(path string) error {
 // ErrInUse is wrapped by the error for a crash-safe file whose process lives.
 var ErrInUse = mapped.ErrInUse
 
-func openOrphan(path string, dict batch.Dictionary) (*orphan, error) {
+func openOrphan(path string, dict batch.Dictionary, holder batch.Holder) (*orphan, error) {
 	o, err := lockOrphan(path)
 	if err != nil {
 		return nil, err
 	}
-	o.dict = dict
+	o.dict, o.holder = dict, holder
 	return o, o.load()
 }
 
@@ -173,6 +179,9 @@ func lockOrphan(path string) (*orphan, error) {
 func (o *orphan) load() (err error) {
 	o.Image, err = readImage(o.f, o.path)
 	o.lost = 0
+	if err == nil {
+		o.leaveOut()
+	}
 	if err == nil && o.dict != nil && o.Undefined > 0 { // they must not pass for others
 		o.lost = o.Undefined
 		o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool { return !o.Defined(r.Stream) })

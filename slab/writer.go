@@ -192,7 +192,7 @@ func New(dst io.Writer, o *Options) (*Writer, error) {
 
 // NewSink returns a Writer whose destination is a sink. A [batch.Limiter] is
 // handed several slabs at once, up to its limits; a [batch.Flusher],
-// [batch.Syncer], [batch.Closer] or [batch.Accounter] is used as such.
+// [batch.Syncer], [batch.Closer], [batch.Accounter] or [batch.Holder] is used as such.
 func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 	if dst == nil {
 		return nil, errors.New("slab: destination is nil")

@@ -1,0 +1,74 @@
+package slab
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/contain"
+)
+
+// holderOf returns sink if it can say which records it holds, else nil.
+func holderOf(sink batch.Sink) batch.Holder {
+	h, _ := sink.(batch.Holder)
+	return h
+}
+
+// leaveOut removes the records that the holder has. It was killed, or its producer was,
+// between the moment when it took them and the note of that in the file. The holder is
+// asked once: what it has settled since, it may forget.
+func (o *orphan) leaveOut() {
+	if n := len(o.Records); o.holder != nil && n > 0 {
+		var held []batch.Tickets
+		first, last := o.Records[0].Ticket, o.Records[n-1].Ticket
+		if contain.Call(func() { held = o.holder.Held(o.UUID, first, last) }) == nil {
+			o.elsewhere = union(held)
+		}
+		o.holder = nil
+	}
+	o.leftOut = 0
+	if len(o.elsewhere) == 0 {
+		return
+	}
+	o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool {
+		if !holds(o.elsewhere, r.Ticket) {
+			return false
+		}
+		o.leftOut++
+		if !o.Defined(r.Stream) {
+			o.Undefined--
+		}
+		if len(r.Data)+batch.SlotBytes > o.slab {
+			o.Oversize--
+		}
+		return true
+	})
+}
+
+// union returns ranges in order, without overlap.
+func union(in []batch.Tickets) (out []batch.Tickets) {
+	in = slices.DeleteFunc(slices.Clone(in), func(t batch.Tickets) bool { return t.First > t.Last })
+	slices.SortFunc(in, func(a, b batch.Tickets) int { return cmp.Compare(a.First, b.First) })
+	for _, t := range in {
+		if n := len(out); n > 0 && t.First <= out[n-1].Last {
+			out[n-1].Last = max(out[n-1].Last, t.Last)
+		} else {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// holds reports whether one of the ranges, which are in order, has the ticket.
+func holds(in []batch.Tickets, ticket uint64) bool {
+	_, ok := slices.BinarySearchFunc(in, ticket, func(t batch.Tickets, ticket uint64) int {
+		switch {
+		case t.Last < ticket:
+			return -1
+		case t.First > ticket:
+			return 1
+		}
+		return 0
+	})
+	return ok
+}
