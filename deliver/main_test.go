@@ -9,7 +9,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	child()
+	goleak.VerifyTestMain(m)
+}
+
+// child is the main function of processes that a test kills. It returns where this is
+// none.
+var child = func() {}
 
 // produce sends b as a producer does that holds what is not settled, until it is.
 func produce(t testing.TB, ctx context.Context, m *testkit.Model, s batch.Sink, b *batch.Batch) {

@@ -1,0 +1,424 @@
+//go:build linux || darwin
+
+package deliver
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// The environment of a process that kills itself: its directory, and the plan that says
+// when.
+const (
+	envOriginDir  = "FOREBAY_ORIGIN_DIR"
+	envOriginPlan = "FOREBAY_ORIGIN_PLAN"
+)
+
+func init() {
+	child = func() {
+		if dir := os.Getenv(envOriginDir); dir != "" {
+			fmt.Fprintln(os.Stderr, "child:", originChild(dir, os.Getenv(envOriginPlan)))
+			os.Exit(9)
+		}
+	}
+}
+
+func kill() {
+	p, _ := os.FindProcess(os.Getpid())
+	_ = p.Kill()
+	select {} // not one step further
+}
+
+// A diary is a file that outlives the process. Each entry is one write:
+//
+//	life        a process begins
+//	w N, W N    a call with record N begins; it has returned
+//	d O T N     record N, of origin O and ticket T, has arrived
+//	s O T N     … is in the spool
+//	a O T N     … is acknowledged there
+type diary struct{ f *os.File }
+
+func openDiary(dir string) (diary, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "diary"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	return diary{f}, err
+}
+
+func (d diary) note(format string, args ...any) {
+	if _, err := d.f.Write(fmt.Appendf(nil, format+"\n", args...)); err != nil {
+		panic(err)
+	}
+}
+
+func (d diary) batch(what string, b *batch.Batch) {
+	var p []byte
+	for _, r := range b.All() {
+		p = fmt.Appendf(p, "%s %x %d %s\n", what, b.Origin, r.Ticket, bytes.Fields(r.Data)[0])
+	}
+	if _, err := d.f.Write(p); err != nil {
+		panic(err)
+	}
+}
+
+// A witness is a spool that keeps a diary. The hooks are called after each call that
+// worked, with its number from 1.
+type witness struct {
+	*spool.Spool
+	diary            diary
+	out              map[uint64]*batch.Batch // handed out, copies
+	appends, acks    int
+	mayAppend        func(n int) error
+	appended, onAck  func(n int)
+	lastSeq, ackedTo uint64
+}
+
+func (w *witness) Append(b *batch.Batch) (uint64, error) {
+	if err := w.mayAppend(w.appends + 1); err != nil {
+		return 0, err
+	}
+	seq, err := w.Spool.Append(b)
+	if err == nil {
+		w.diary.batch("s", b)
+		w.appends++
+		w.appended(w.appends)
+	}
+	return seq, err
+}
+
+func (w *witness) Next() (*batch.Batch, uint64, error) {
+	b, seq, err := w.Spool.Next()
+	if err == nil {
+		c := new(copied)
+		c.set(b)
+		w.out[seq] = &c.b
+		w.lastSeq = seq
+	}
+	return b, seq, err
+}
+
+func (w *witness) Ack(seq uint64) error {
+	err := w.Spool.Ack(seq)
+	if err != nil {
+		return err
+	}
+	for ; w.ackedTo < seq; w.ackedTo++ {
+		if b := w.out[w.ackedTo+1]; b != nil {
+			w.diary.batch("a", b)
+			delete(w.out, w.ackedTo+1)
+		}
+	}
+	w.acks++
+	w.onAck(w.acks)
+	return nil
+}
+
+// openWitness opens the spool of dir.
+func openWitness(dir string, d diary, segment int64) (*witness, error) {
+	s, err := spool.Open(filepath.Join(dir, "spool"), &spool.Options{SegmentBytes: segment, OnEvent: func(batch.Event) {}})
+	if err != nil {
+		return nil, err
+	}
+	return &witness{
+		Spool: s, diary: d, out: map[uint64]*batch.Batch{}, mayAppend: func(int) error { return nil },
+		appended: func(int) {}, onAck: func(int) {},
+	}, nil
+}
+
+var errOriginDown = errors.New("down")
+
+// originOutput returns an Output with crash-safe slabs whose destination says in the
+// diary what arrives, unless down says that it takes nothing just now.
+func originOutput(dir string, d diary, w *witness, down func() bool, window, records, slabBytes int) (*Output, error) {
+	dest := SendFunc(Traits{Window: window, Limits: batch.Limits{Records: records}}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+		if down() {
+			return batch.FailedOutcome(errOriginDown)
+		}
+		d.batch("d", b)
+		return batch.Outcome{}
+	})
+	return NewOutput(dest, &OutputOptions{
+		Slab:     slab.Options{SlabBytes: slabBytes, SlabCount: 8, WhenFull: slab.Block(), FlushInterval: time.Millisecond},
+		CrashDir: filepath.Join(dir, "slabs"),
+		Deliver: Options{
+			Spill: w, Retry: &RetryOptions{Min: 100 * time.Microsecond, Max: time.Millisecond},
+			Breaker: &BreakerOptions{Failures: 1, OpenMin: time.Millisecond, OpenMax: 2 * time.Millisecond},
+		},
+		OnError: func(batch.Event) {},
+	})
+}
+
+// originChild writes records until it is killed.
+func originChild(dir, plan string) error {
+	d, err := openDiary(dir)
+	if err != nil {
+		return err
+	}
+	d.note("life")
+	if seed, ok := strings.CutPrefix(plan, "walk "); ok {
+		return walkChild(dir, d, seed)
+	}
+	w, err := openWitness(dir, d, 0)
+	if err != nil {
+		return err
+	}
+	var up atomic.Bool
+	switch plan {
+	case "append": // between Append and the note in the crash-safe file
+		w.appended = func(int) { kill() }
+	case "ack": // … and what was appended has been delivered meanwhile
+		w.mayAppend = func(n int) error {
+			if n > 1 {
+				return errOriginDown
+			}
+			return nil
+		}
+		w.appended = func(int) { up.Store(true) }
+		w.onAck = func(int) { kill() }
+	}
+	out, err := originOutput(dir, d, w, func() bool { return !up.Load() }, 2, 5, 4096)
+	if err != nil {
+		return err
+	}
+	for n := range 10 {
+		d.note("w %d", n)
+		if _, err := fmt.Fprintf(out, "%d\n", n); err != nil {
+			return err
+		}
+		d.note("W %d", n)
+	}
+	return out.Flush(context.Background())
+}
+
+// walkChild writes records for ever. The seed decides about everything else, and the
+// process kills itself after some call of the spool or the destination.
+func walkChild(dir string, d diary, seed string) error {
+	n, err := strconv.ParseUint(seed, 10, 64)
+	if err != nil {
+		return err
+	}
+	r := testkit.Rand(n)
+	w, err := openWitness(dir, d, spool.MinSegmentBytes)
+	if err != nil {
+		return err
+	}
+	refuse := r.IntN(8) == 0 // the spool, now and then: each time that costs a second
+	fuse := 1 + r.IntN(60)
+	if refuse {
+		fuse = 1 + r.IntN(6)
+	}
+	burn := func(int) {
+		if fuse--; fuse == 0 {
+			kill()
+		}
+	}
+	quick := testkit.Rand(r.Uint64()) // the outlet's goroutines only, one after the other
+	w.appended, w.onAck = burn, burn
+	w.mayAppend = func(int) error {
+		if refuse && quick.IntN(4) == 0 {
+			return errOriginDown
+		}
+		return nil
+	}
+	wave := testkit.Rand(r.Uint64())
+	left, isDown := 0, false
+	down := func() bool { // the session's goroutine only
+		if left--; left < 0 {
+			left, isDown = wave.IntN(20), !isDown
+		}
+		return isDown
+	}
+	out, err := originOutput(dir, d, w, down, 1+r.IntN(4), 1+r.IntN(20), 512<<r.IntN(4))
+	if err != nil {
+		return err
+	}
+	for n := rand.IntN(1 << 30); ; n++ {
+		d.note("w %d", n)
+		if _, err := fmt.Fprintf(out, "%d %s\n", n, strings.Repeat("x", r.IntN(300))); err != nil {
+			return err
+		}
+		d.note("W %d", n)
+	}
+}
+
+// originLife runs a process until it is killed.
+func originLife(t *testing.T, dir, plan string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), envOriginDir+"="+dir, envOriginPlan+"="+plan)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stuck := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+	err := cmd.Wait()
+	if !stuck.Stop() {
+		t.Fatalf("%s: the process has not killed itself", plan)
+	}
+	if err == nil || stderr.Len() > 0 {
+		t.Fatalf("%s: %v %s", plan, err, stderr.String())
+	}
+}
+
+// originRest delivers what the processes before have left, and returns the account.
+func originRest(t *testing.T, dir string) batch.Account {
+	t.Helper()
+	d, err := openDiary(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.f.Close()
+	d.note("life")
+	w, err := openWitness(dir, d, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := originOutput(dir, d, w, func() bool { return false }, 2, 5, 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	a := out.Account()
+	if err := errors.Join(a.Check(), out.Close(), w.Close()); err != nil {
+		t.Error(err)
+	}
+	return a
+}
+
+// originChronicle is what a diary says.
+type originChronicle struct {
+	arrived map[string]int // copies of each record, by origin and ticket
+	lastly  int            // copies that arrived in the last life
+	lost    []string       // records whose calls have returned, and that never arrived
+	wrong   []string
+}
+
+func readDiary(t *testing.T, dir string) (c originChronicle) {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, "diary"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	c.arrived = map[string]int{}
+	wrong := func(format string, args ...any) { c.wrong = append(c.wrong, fmt.Sprintf(format, args...)) }
+	life := 0
+	named, content := map[string]string{}, map[string]string{} // record → name, and back
+	inLife := map[string]int{}                                 // in which life it arrived last
+	stored, acked := map[string]int{}, map[string]int{}        // in which life
+	returned := map[string]bool{}
+	for s := bufio.NewScanner(f); s.Scan(); {
+		w := strings.Fields(s.Text())
+		switch w[0] {
+		case "life":
+			life++
+			c.lastly = 0
+			continue
+		case "w":
+			continue
+		case "W":
+			returned[w[1]] = true
+			continue
+		}
+		name, n := w[1]+" "+w[2], w[3]
+		if id, err := hex.DecodeString(w[1]); err != nil || [16]byte(id) == [16]byte{} {
+			wrong("record %s has origin %s", n, w[1])
+		}
+		if old, ok := named[n]; ok && old != name {
+			wrong("record %s is %s, then %s", n, old, name)
+		}
+		if old, ok := content[name]; ok && old != n {
+			wrong("%s is record %s, then %s", name, old, n)
+		}
+		named[n], content[name] = name, n
+		switch w[0] {
+		case "d":
+			c.arrived[name]++
+			c.lastly++
+			if inLife[name] == life {
+				wrong("record %s (%s) arrives twice in life %d; it went to the spool in life %d", n, name, life, stored[name])
+			}
+			inLife[name] = life
+			if l := acked[name]; l > 0 {
+				wrong("record %s (%s) arrives in life %d, and the spool was done with it in life %d", n, name, life, l)
+			}
+		case "s":
+			if l := stored[name]; l > 0 {
+				wrong("record %s (%s) goes to the spool in life %d, and in life %d", n, name, l, life)
+			}
+			stored[name] = life
+		case "a":
+			acked[name] = life
+		}
+	}
+	for n := range returned {
+		if c.arrived[named[n]] == 0 {
+			c.lost = append(c.lost, n)
+		}
+	}
+	return c
+}
+
+// A process that is killed after its records went to the spool, and before it could note
+// that in its crash-safe file, leaves them twice. They arrive once, also if the spool has
+// delivered them meanwhile, and the account of the next process knows them once.
+func TestKilledBetweenSpoolAndCrashFile(t *testing.T) {
+	for plan, left := range map[string]uint64{"append": 10, "ack": 5} {
+		t.Run(plan, func(t *testing.T) {
+			dir := t.TempDir()
+			originLife(t, dir, plan)
+			a := originRest(t, dir)
+			if want := (batch.Account{Recovered: left, Delivered: left}); a != want {
+				t.Errorf("the account is %s, want %s", a, want)
+			}
+			c := readDiary(t, dir)
+			if len(c.arrived) != 10 || c.lastly != int(left) || len(c.lost) > 0 || len(c.wrong) > 0 {
+				t.Errorf("%d records arrived, %d copies in the last life; lost: %v; wrong:\n%s", len(c.arrived), c.lastly, c.lost, strings.Join(c.wrong, "\n"))
+			}
+		})
+	}
+}
+
+// Processes with crash-safe slabs and a spool are killed at random. No record is lost.
+// None goes to the spool twice, none arrives twice in one life, and what the spool is done
+// with does not come back.
+func TestKilledWithSpoolAtRandom(t *testing.T) {
+	for round := range testkit.Rounds(12, 400) {
+		seed := rand.Uint64()
+		if text := os.Getenv("FOREBAY_SEED"); text != "" {
+			seed, _ = strconv.ParseUint(text, 10, 64)
+		}
+		r := testkit.Rand(seed)
+		dir := t.TempDir()
+		for range 1 + r.IntN(5) {
+			originLife(t, dir, "walk "+strconv.FormatUint(r.Uint64(), 10))
+		}
+		a := originRest(t, dir)
+		c := readDiary(t, dir)
+		if n := uint64(c.lastly); a.Recovered != n || a.Delivered != n {
+			c.wrong = append(c.wrong, fmt.Sprintf("the last account is %s, and %d copies arrived", a, n))
+		}
+		if len(c.lost) > 0 || len(c.wrong) > 0 {
+			t.Fatalf("round %d, FOREBAY_SEED=%d: lost %v; wrong:\n%s", round, seed, c.lost, strings.Join(c.wrong, "\n"))
+		}
+	}
+}
