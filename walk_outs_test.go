@@ -249,7 +249,7 @@ func (o *out) behind(sink batch.Sink, dict batch.Dictionary, codecs func(string,
 	var w *slab.Writer
 	eo := &deliver.Options{
 		Name: o.name, Retry: o.retry(), Breaker: o.breaker(), Handler: o.helper(), DeadLetter: o.undertaker(), OnError: quiet,
-		Lent: so.Crash != nil, HandlerTimeout: time.Second,
+		HandlerTimeout: time.Second,
 	}
 	if o.rng.IntN(2) == 0 {
 		eo.PendingLimit = o.rng.IntN(20)

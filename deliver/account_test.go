@@ -65,7 +65,7 @@ func accountRound(t *testing.T, seed uint64) {
 		return nil
 	}
 	dead, handler := &handlerLog{}, &handlerLog{}
-	o := &Options{DeadLetter: dead, Lent: rng.IntN(3) == 0}
+	o := &Options{DeadLetter: dead}
 	store := &testkit.Spill{}
 	slack := 3 * closeGrace
 	if rng.IntN(3) > 0 {
@@ -98,12 +98,13 @@ func accountRound(t *testing.T, seed uint64) {
 		defer pressAtRandom(t, x, rng)()
 	}
 	m := &testkit.Model{}
+	from := &producer{x: x, how: handovers[rng.IntN(3)]}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(600))*time.Second)
 	defer cancel()
 	held := uint64(0)
 	for range 20 {
 		for rest := m.Batch(1+rng.IntN(30), 32, batch.Meta{Time: time.Now().UnixNano()}); rest != nil; {
-			rest = m.Sent(rest, x.Send(ctx, rest))
+			rest = m.Sent(rest, from.Send(ctx, rest))
 			if rest != nil && ctx.Err() != nil {
 				held += uint64(rest.Len())
 				break
@@ -139,6 +140,8 @@ func accountRound(t *testing.T, seed uint64) {
 	if late := time.Since(deadline); late > slack {
 		fail("Shutdown took %s, %s too long", time.Since(began), late)
 	}
+	m.Recall(from.back())
+	held += from.back()
 	a, err := m.Account(r.Account, held)
 	if err != nil {
 		fail("%v", err)
@@ -184,17 +187,18 @@ func accountRound(t *testing.T, seed uint64) {
 
 // Producers that share an outlet take turns, and each keeps its order.
 func TestProducersShareAnOutlet(t *testing.T) {
-	for _, lent := range []bool{false, true} {
+	for _, how := range handovers {
 		synctest.Test(t, func(t *testing.T) {
 			rng := testkit.Rand(testkit.Seed(t))
 			d := newPeer(3, rng, 100*time.Millisecond)
 			d.randomFaults(0.1)
-			x := mustNew(t, d, &Options{Spill: &testkit.Spill{}, Lent: lent})
+			x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
+			from := &producer{x: x, how: how}
 			var wg sync.WaitGroup
 			for p := range uint64(4) {
 				wg.Go(func() {
 					for i := range uint64(50) {
-						if err := x.Send(t.Context(), ofTicket(1+p*1000+i)); err != nil {
+						if err := from.Send(t.Context(), ofTicket(1+p*1000+i)); err != nil {
 							t.Error(err)
 						}
 					}
@@ -275,23 +279,24 @@ func TestSendCopies(t *testing.T) {
 // The driver sees what a batch says of itself.
 func TestBatchIsWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, lent := range []bool{false, true} {
+		for _, how := range handovers {
 			d := newHand(1)
-			x := mustNew(t, d, &Options{Lent: lent})
+			x := mustNew(t, d, nil)
+			p := &producer{x: x, how: how}
 			var build batch.Builder
 			build.Append([]byte("one\n"), 7, batch.Meta{Time: 5, Stream: 3, Level: 4})
 			build.Append([]byte("two\n"), 8, batch.Meta{Time: 6, Stream: 2})
 			b := build.Batch(oddCodec{})
 			b.Origin = [16]byte{1, 2, 3}
-			go func() { _ = x.Send(t.Context(), b) }()
+			go func() { _ = p.Send(t.Context(), b) }()
 			synctest.Wait()
 			got := d.batch(0).b
 			if got.Codec != b.Codec || got.Origin != b.Origin || got.Len() != 2 || got.Bytes() != b.Bytes() {
-				t.Errorf("lent %t: %+v", lent, got)
+				t.Errorf("%s: %+v", how, got)
 			}
 			for i, rec := range got.All() {
 				if want := b.At(i); string(rec.Data) != string(want.Data) || rec.Ticket != want.Ticket || rec.Meta != want.Meta {
-					t.Errorf("lent %t: %+v, want %+v", lent, rec, want)
+					t.Errorf("%s: %+v, want %+v", how, rec, want)
 				}
 			}
 			d.answer(0, taken)
@@ -311,44 +316,60 @@ func (nothing) Close()                       {}
 // When all is well delivery allocates little: what does not depend on the number of
 // records.
 func TestAllocs(t *testing.T) {
-	for _, lent := range []bool{false, true} {
-		x := mustNew(t, nothing{}, &Options{Lent: lent, Spill: &testkit.Spill{}, Handler: &handlerLog{}, DeadLetter: &handlerLog{}})
-		b := lines(300)
+	x := mustNew(t, nothing{}, &Options{Spill: &testkit.Spill{}, Handler: &handlerLog{}, DeadLetter: &handlerLog{}})
+	b := lines(300)
+	l := new(lightLoan)
+	for name, hand := range map[string]func() error{
+		"copied": func() error { b.Tally = batch.Tally{}; return x.Send(context.Background(), b) },
+		"lent":   func() error { return l.lend(x, b) },
+	} {
 		allocs := testing.AllocsPerRun(200, func() {
-			b.Tally = batch.Tally{}
-			if err := x.Send(context.Background(), b); err != nil {
+			if err := hand(); err != nil {
 				t.Fatal(err)
 			}
 		})
-		most := 5.0
-		if lent {
-			most = 10
+		if allocs > 5 {
+			t.Errorf("%s: %v allocations per batch, want 5 at most", name, allocs)
 		}
-		if allocs > most {
-			t.Errorf("lent %t: %v allocations per batch, want %v at most", lent, allocs, most)
-		}
-		mustClose(t, x)
 	}
+	mustClose(t, x)
+}
+
+// A lightLoan costs nothing.
+type lightLoan struct{}
+
+func (*lightLoan) Keeps() bool   { return false }
+func (*lightLoan) Settle(uint64) {}
+func (*lightLoan) Return()       {}
+
+func (l *lightLoan) lend(x *Outlet, b *batch.Batch) error {
+	return x.take(context.Background(), func(h *holder) *batch.Batch { h.loan = l; return b })
 }
 
 // BenchmarkSend shows what delivery costs a batch of one slab of 64 KiB.
 func BenchmarkSend(b *testing.B) {
 	for _, bb := range []struct {
 		name string
+		lent bool
 		o    Options
 	}{
-		{"plain", Options{}},
-		{"spool", Options{Spill: &testkit.Spill{}}},
-		{"lent", Options{Lent: true}},
+		{"copied", false, Options{}},
+		{"lent", true, Options{}},
+		{"spool", true, Options{Spill: &testkit.Spill{}}},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			x := mustNew(b, nothing{}, &bb.o)
 			bt := new(testkit.Model).Batch(280, 200, batch.Meta{})
 			b.ReportAllocs()
 			b.SetBytes(int64(bt.Bytes()))
+			l := new(lightLoan)
 			for b.Loop() {
 				bt.Tally = batch.Tally{}
-				if err := x.Send(context.Background(), bt); err != nil {
+				send := func() error { return x.Send(context.Background(), bt) }
+				if bb.lent {
+					send = func() error { return l.lend(x, bt) }
+				}
+				if err := send(); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -360,9 +381,10 @@ func BenchmarkSend(b *testing.B) {
 
 // A Send beside Shutdown is refused, or in the report.
 func TestSendBesideShutdown(t *testing.T) {
-	for _, lent := range []bool{false, true} {
+	for _, how := range handovers {
 		for range testkit.Rounds(100, 20000) {
-			x := mustNew(t, nothing{}, &Options{Lent: lent})
+			x := mustNew(t, nothing{}, nil)
+			p := &producer{x: x, how: how}
 			var wg sync.WaitGroup
 			var settled, sends atomic.Uint64
 			for range 2 {
@@ -370,7 +392,7 @@ func TestSendBesideShutdown(t *testing.T) {
 					b := lines(500) // so that copying takes a while
 					for {
 						b.Tally = batch.Tally{}
-						if err := x.Send(context.Background(), b); err != nil {
+						if err := p.Send(context.Background(), b); err != nil {
 							return
 						}
 						sends.Add(1)

@@ -44,8 +44,7 @@ func (s *handlerState) wants(m *machine, now time.Time) bool {
 
 // pending returns how many records wait, in the outlet and before it.
 func (m *machine) pending() uint64 {
-	a, lent := m.led.account()
-	return a.Pending.Total() + lent + m.set.outside()
+	return m.led.account().Pending.Total() + m.set.outside()
 }
 
 // offer gives the oldest batch that waits to the handler, if it is to be asked.
@@ -225,7 +224,7 @@ func (m *machine) oldestInMemory() *entry {
 }
 
 // save settles what is left without the destination: the handler, then the spool,
-// and in the end as dropped.
+// and in the end it goes back to a producer that keeps it, or is dropped.
 func (m *machine) save(now time.Time) action {
 	for _, e := range slices.Concat(m.aside, m.ring) {
 		if !e.inMemory() {
@@ -241,6 +240,11 @@ func (m *machine) save(now time.Time) action {
 		case m.stage == late:
 			return action{do: doWait, until: m.spillAt}
 		}
+		if e.h.keeps() {
+			m.led.giveBack(e.h, countable(e.b))
+			m.remove(e)
+			continue
+		}
 		if e.unknown {
 			m.led.loseUnknown(countable(e.b))
 		}
@@ -250,22 +254,6 @@ func (m *machine) save(now time.Time) action {
 		return action{do: doWait}
 	}
 	return m.finish()
-}
-
-// withdraw gives the loan h back to its caller, who does not want to wait any longer.
-// loan.open are then the batches of it that are open.
-func (m *machine) withdraw(h *holder) {
-	for _, e := range slices.Concat(m.aside, m.ring) {
-		if e.h != h {
-			continue
-		}
-		if e.place == sent {
-			m.giveUp()
-		}
-		m.led.withdraw(h, countable(e.b))
-		h.loan.open = append(h.loan.open, e.b)
-		m.remove(e) // what the handler says of it is void; the last one ends the loan
-	}
 }
 
 // wakeAt returns when there may be something to do that no event announces, zero for

@@ -70,11 +70,6 @@ func (w *world) events() (out []event) {
 			trouble(answers, "handler rejects", 0, handled(batch.Reject(errors.New("no"), 0)))
 		}
 	}
-	for i, h := range w.holders {
-		if w.lim.lent && !w.released[h] && !w.withdrawn[h] {
-			trouble(withdrawals, "withdraw", i, func() { w.withdrawn[h] = true; w.m.withdraw(h) })
-		}
-	}
 	if w.lim.spool {
 		if !w.badApp {
 			trouble(badAppends, "spool cannot append", 0, func() { w.badApp = true })
@@ -198,8 +193,10 @@ func (w *world) addBatch() {
 		tickets = append(tickets, uint64(no*w.lim.records+i+1))
 	}
 	h := &holder{no: uint64(no + 1), left: uint64(w.lim.records)}
-	if w.lim.lent {
-		h.custody, h.loan = lent, &loan{}
+	if w.lim.keeps {
+		l := &worldLoan{w: w}
+		w.loans = append(w.loans, l)
+		h.loan = l
 	}
 	w.holders = append(w.holders, h)
 	b := w.batchOf(tickets)
@@ -413,7 +410,7 @@ func (w *world) key() uint64 {
 	}
 	is(w.offered != nil, w.wasFull, w.badApp, w.badRead, w.buried)
 	for _, h := range w.holders {
-		is(w.released[h], w.withdrawn[h])
+		is(w.released[h], h.settled)
 	}
 	if s := w.s; s != nil {
 		n(m.round-s.pass.void, s.pass.round-s.pass.void, uint64(s.arrived), s.broken, uint64(s.next))
@@ -509,7 +506,7 @@ var worlds = map[string]worldLimits{
 	"open":    {batches: 2, records: 1, window: 2, may: may{ends: 1, opens: 2}, spool: true},
 	"handler": {batches: 2, records: 1, window: 2, may: may{ends: 1, opens: 2}, handler: true},
 	"both":    {batches: 2, records: 1, window: 2, may: may{opens: 2}, handler: true, spool: true, full: true},
-	"lent":    {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, lent: true, spool: true, full: true},
+	"kept":    {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true, spool: true, full: true},
 	"early":   {batches: 2, records: 1, window: 1, may: may{earlyEnds: 2, cleanEnds: 1, opens: 1}},
 	"clean":   {batches: 3, records: 1, window: 2, may: may{cleanEnds: 2}},
 	"slow":    {batches: 3, records: 1, window: 2, may: may{answers: 1, again: 1}, slow: true},
@@ -518,7 +515,7 @@ var worlds = map[string]worldLimits{
 	"streams": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{oneStream, holdingStream, holdingAll}},
 	"no room": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{holdingStream, holdingAll}, noRoom: true},
 	"disk":    {batches: 2, records: 1, window: 2, may: may{ends: 1, badAppends: 1, badReads: 1}, spool: true, full: true},
-	"loans":   {batches: 2, records: 1, window: 2, may: may{ends: 1, withdrawals: 1, answers: 1}, lent: true},
+	"loans":   {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true},
 	"suspect": {batches: 2, records: 1, window: 1, may: may{ends: 6}},
 }
 
@@ -592,7 +589,7 @@ func walk(lim worldLimits, rng *rand.Rand) (fault string) {
 func anyLimits(rng *rand.Rand) worldLimits {
 	lim := worldLimits{
 		batches: 5 + rng.IntN(60), records: 1 + rng.IntN(8), window: 1 + rng.IntN(8), streams: 1 + rng.IntN(3)*rng.IntN(2),
-		slow: rng.IntN(2) == 0, spool: rng.IntN(2) == 0, handler: rng.IntN(3) == 0, lent: rng.IntN(3) == 0, reads: rng.IntN(3) == 0,
+		slow: rng.IntN(2) == 0, spool: rng.IntN(2) == 0, handler: rng.IntN(3) == 0, keeps: rng.IntN(3) == 0,
 		full: rng.IntN(2) == 0, noRoom: rng.IntN(4) == 0,
 	}
 	for i := range lim.may {

@@ -264,9 +264,4 @@ func TestTraits(t *testing.T) {
 		t.Errorf("%+v", x.Limits())
 	}
 	mustClose(t, x)
-	x = mustNew(t, d, &Options{Lent: true})
-	if want := (batch.Limits{Bytes: 28, Records: 20, Age: time.Second}); x.Limits() != want {
-		t.Errorf("lent: %+v, want %+v", x.Limits(), want)
-	}
-	mustClose(t, x)
 }

@@ -3,7 +3,6 @@ package deliver
 import (
 	"io"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -19,7 +18,7 @@ type jsonLines struct {
 	// line appends one line, newline included.
 	line func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte
 
-	mu   sync.Mutex // guards the rest; held during writes
+	turn chan struct{} // capacity 1: who has put something there may use the rest, and write
 	w    io.Writer
 	buf  []byte
 	torn bool // the last write ended within a line
@@ -28,8 +27,8 @@ type jsonLines struct {
 // HandleError writes the records of b. If the writer fails, it returns
 // [batch.Prefix] with the number of records whose lines are whole.
 func (j *jsonLines) HandleError(cause error, b *batch.Batch) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	j.turn <- struct{}{}
+	defer func() { <-j.turn }()
 	j.buf = j.buf[:0]
 	if j.torn {
 		j.buf = append(j.buf, '\n') // ends the piece of a line
@@ -78,7 +77,7 @@ func (j *jsonLines) write() (done int, err error) {
 // If w fails within a line, that line is ended before the next one begins. The handler
 // may serve several outlets. It does not close w.
 func JSONLines(w io.Writer) ErrorHandler {
-	return &jsonLines{w: w, line: func(dst []byte, b *batch.Batch, rec *batch.Record, _ error) []byte {
+	return &jsonLines{w: w, turn: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, _ error) []byte {
 		return append(appendRecord(dst, b.Codec, rec), '\n')
 	}}
 }
@@ -92,7 +91,7 @@ func JSONLines(w io.Writer) ErrorHandler {
 // 0 or unknown; record is as in [JSONLines]. The handler may serve several outlets. It
 // does not close w.
 func DeadLetters(w io.Writer, destination string) ErrorHandler {
-	return &jsonLines{w: w, line: func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte {
+	return &jsonLines{w: w, turn: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte {
 		e := batch.Inspect(cause)
 		dst = append(dst, `{"time":"`...)
 		dst = time.Now().UTC().AppendFormat(dst, time.RFC3339Nano)

@@ -19,27 +19,29 @@ type holder struct {
 	parts   int    // entries that refer to it
 	pins    int    // of them, those that a session may still read
 	aside   int    // of them, those set aside
-	mem     copied // where custody is own
-	loan    *loan  // where custody is lent
-	small   bool   // a part of another that was set aside, or a copy
-	copy    bool   // a copy of what is lent, for a session
+	mem     copied // of what Send copied; not where there is a loan
+	loan    loan   // whose memory it is; nil: mem
+	left0   uint64 // records that go back to the loan, not accounted for; ledger.mu
+	settled bool   // the loan has been told; the outlet's goroutine
+	small   bool   // a part of another that was set aside
 }
+
+// keeps reports whether what is not accounted for survives the process.
+func (h *holder) keeps() bool { return h.loan != nil && h.loan.Keeps() }
 
 // custody says where the memory of a holder is.
 type custody uint8
 
 const (
-	own    custody = iota // the outlet's, a copy
-	lent                  // the caller's, who waits in Send
+	own    custody = iota // a producer's loan, or a copy
 	onDisk                // the spool's
 )
 
-// A loan is a batch whose Send waits until nothing is left of it.
-type loan struct {
-	tally batch.Tally    // what did not go to the destination; ledger.mu
-	ended bool           // done is closed; the outlet's goroutine
-	open  []*batch.Batch // given back to the caller
-	done  chan struct{}  // closed when nothing is left and nothing reads it
+// A loan is a batch in the memory of its producer: a *slab.Loan.
+type loan interface {
+	Keeps() bool
+	Settle(left uint64)
+	Return()
 }
 
 // A ledger is the account of an outlet. Every change of it is one critical section,
@@ -50,26 +52,21 @@ type ledger struct {
 
 	// mu is a leaf: nothing is sent, called back or waited for under it, except
 	// Spill.Account, which does not wait.
-	mu       sync.Mutex
-	acc      batch.Account // Accepted, Delivered, Handled, Dropped
-	memory   []*holder     // own, with records that are not accounted for
-	unknown  uint64
-	spilled  uint64 // records put into the spool
-	settled  uint64 // records that the spool handed out and that are accounted for
-	pending0 uint64 // records that wait in Send, lent
-	closed   bool   // the report is made: what was in memory is accounted for
+	mu      sync.Mutex
+	acc     batch.Account // Accepted, Delivered, Handled, Dropped
+	memory  []*holder     // own, with records that are not accounted for
+	unknown uint64
+	spilled uint64 // records put into the spool
+	settled uint64 // records that the spool handed out and that are accounted for
+	closed  bool   // the report is made: what was in memory is accounted for
 }
 
 // take notes that h is in the custody of the outlet.
 func (l *ledger) take(h *holder) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if h.custody == own {
-		l.acc.Accepted += h.left
-		l.memory = append(l.memory, h)
-	} else if h.custody == lent {
-		l.pending0 += h.left
-	}
+	l.acc.Accepted += h.left
+	l.memory = append(l.memory, h)
 }
 
 // settle accounts for records of h.
@@ -81,12 +78,6 @@ func (l *ledger) settle(h *holder, delivered, handled uint64, dropped batch.Drop
 		return
 	}
 	h.left -= n
-	if h.custody == lent {
-		l.pending0 -= n
-		h.loan.tally.Handled += handled
-		h.loan.tally.Dropped.Add(dropped)
-		return
-	}
 	l.acc.Delivered += delivered
 	l.acc.Handled += handled
 	l.acc.Dropped.Add(dropped)
@@ -106,35 +97,63 @@ func (l *ledger) spillFrom(h *holder, n uint64) {
 	}
 	h.left -= n
 	l.spilled += n
-	if h.custody == lent {
-		l.pending0 -= n
-		l.acc.Accepted += n
-		h.loan.tally.Taken += n
-	} else if h.left == 0 {
+	if h.left == 0 {
 		l.forgetLocked(h)
 	}
 }
 
-// close counts what is still in memory as dropped: the loop did not come to it in time.
-// It may be in the spool all the same, or arrive.
-func (l *ledger) close() {
+// giveBack returns n records of h to the producer, which keeps them.
+func (l *ledger) giveBack(h *holder, n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.acc.Accepted -= n
+	h.left0 += n
+	if h.left -= n; h.left == 0 {
+		l.forgetLocked(h)
+	}
+}
+
+// close ends the account: the loop did not come in time to what is still in memory.
+// Producers that keep it get it back; the rest counts as dropped. It may be in the spool
+// all the same, or arrive.
+func (l *ledger) close() {
+	type debt struct {
+		loan loan
+		left uint64
+	}
+	var back []debt
+	l.mu.Lock()
 	l.closed = true
 	for _, h := range l.memory {
-		l.acc.Dropped[batch.Shutdown] += h.left
-		l.unknown += h.left
+		if h.keeps() {
+			l.acc.Accepted -= h.left
+			h.left0 += h.left
+			back = append(back, debt{h.loan, h.left0})
+		} else {
+			l.acc.Dropped[batch.Shutdown] += h.left
+			l.unknown += h.left
+		}
 		h.left = 0
 	}
 	l.memory = nil
+	l.mu.Unlock()
+	for _, d := range back {
+		d.loan.Settle(d.left)
+	}
 }
 
-// withdraw takes n records of the loan h back: they are the caller's.
-func (l *ledger) withdraw(h *holder, n uint64) {
+// settleLoan tells the producer of h that nothing is left of it.
+func (l *ledger) settleLoan(h *holder) {
+	if h.loan == nil {
+		return
+	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	h.left -= n
-	l.pending0 -= n
+	left := h.left0
+	l.mu.Unlock()
+	h.loan.Settle(left)
 }
 
 func (l *ledger) forgetLocked(h *holder) {
@@ -158,12 +177,11 @@ func (l *ledger) loseUnknown(n uint64) {
 	}
 }
 
-// account returns the account of the records in the outlet's custody, and how many
-// are lent to it besides.
-func (l *ledger) account() (a batch.Account, lent uint64) {
+// account returns the account of the records in the outlet's custody.
+func (l *ledger) account() batch.Account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.accountLocked(), l.pending0
+	return l.accountLocked()
 }
 
 func (l *ledger) accountLocked() batch.Account {

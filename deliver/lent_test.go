@@ -2,8 +2,7 @@ package deliver
 
 import (
 	"context"
-	"errors"
-	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,203 +13,204 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// With Lent, Send returns when all is settled, and the tally says what was not
-// delivered.
-func TestLent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Fail(testkit.ErrDown), testkit.PoisonedByIndex(bad(5, 9), 400)))
-		dead := &handlerLog{}
-		x := mustNew(t, FromSink(sink), &Options{Lent: true, DeadLetter: dead})
-		m := &testkit.Model{}
-		b := m.Batch(10, 32, batch.Meta{})
-		if err := x.Send(t.Context(), b); err != nil || b.Tally != (batch.Tally{Dropped: batch.Drops{batch.Poison: 2}}) {
-			t.Errorf("%v, %+v", err, b.Tally)
-		}
-		m.Sent(b, nil)
-		if a := balance(t, m, x); a.Delivered != 8 || x.Account() != (batch.Account{}) {
-			t.Errorf("%s, the outlet's own: %s", a, x.Account())
-		}
-		if s := x.Stats(); s.Poisoned != 2 || s.Retries != 2 {
-			t.Errorf("%+v", s)
-		}
-		mustClose(t, x)
-		if !slices.Equal(sink.Got(), expect(10, 5, 9)) || !slices.Equal(dead.all(), []uint64{5, 9}) {
-			t.Errorf("got %v, dead %v", sink.Got(), dead.all())
-		}
-	})
+// A producer sends batches to an outlet: as a copy, or as loans, whose memory it spoils
+// as soon as it is returned.
+type producer struct {
+	x     *Outlet
+	how   handover
+	mu    sync.Mutex
+	left  uint64 // records that came back
+	loans []*testLoan
 }
 
-// Handler and age settle what is lent, too.
-func TestLentHandledAndExpired(t *testing.T) {
+type handover int
+
+const (
+	copying handover = iota
+	lending          // as slabs on the heap do
+	keeping          // as crash-safe slabs do
+)
+
+var handovers = []handover{copying, lending, keeping}
+
+func (h handover) String() string { return [...]string{"copying", "lending", "keeping"}[h] }
+
+// A testLoan says when its calls came, and whether each came once.
+type testLoan struct {
+	p                 *producer
+	mem               copied
+	settled, returned int
+}
+
+func (p *producer) Send(ctx context.Context, b *batch.Batch) error {
+	if p.how == copying {
+		return p.x.Send(ctx, b)
+	}
+	_, err := p.lend(ctx, b)
+	if err == nil {
+		b.Tally.Taken = countable(b)
+	}
+	return err
+}
+
+func (p *producer) lend(ctx context.Context, b *batch.Batch) (*testLoan, error) {
+	l := &testLoan{p: p}
+	l.mem.set(b)
+	err := p.x.take(ctx, func(h *holder) *batch.Batch {
+		h.loan = l
+		return &l.mem.b
+	})
+	if err == nil {
+		p.mu.Lock()
+		p.loans = append(p.loans, l)
+		p.mu.Unlock()
+	}
+	return l, err
+}
+
+func (l *testLoan) Keeps() bool { return l.p.how == keeping }
+
+func (l *testLoan) Settle(left uint64) {
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	if l.settled++; l.settled == 1 {
+		l.p.left += left
+	}
+}
+
+func (l *testLoan) Return() {
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	if l.returned++; l.returned == 1 {
+		clear(l.mem.data)
+		clear(l.mem.slots)
+	}
+}
+
+// state returns how often l was settled and returned.
+func (l *testLoan) state() (settled, returned int) {
+	l.p.mu.Lock()
+	defer l.p.mu.Unlock()
+	return l.settled, l.returned
+}
+
+// back returns how many records came back.
+func (p *producer) back() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left
+}
+
+// check fails the test unless every loan was settled and returned.
+func (p *producer) check(t testing.TB) {
+	t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, l := range p.loans {
+		if l.settled == 0 || l.returned != 1 {
+			t.Errorf("loan %d was settled %d times, returned %d times", i, l.settled, l.returned)
+		}
+	}
+}
+
+// A loan is settled when its records are accounted for, and returned when nothing reads
+// them: at once after an answer, when the session has closed after its end.
+func TestLoan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &handlerLog{answer: func(call int, _ *batch.Batch, err error) error {
-			if call == 0 {
-				return batch.Partial(err, 1, 2)
+		release := make(chan struct{})
+		d := newHand(2)
+		d.onEnd = func(*handSession) { <-release }
+		x := mustNew(t, d, &Options{DeadLetter: &handlerLog{}})
+		p := &producer{x: x, how: lending}
+		want := func(l *testLoan, settled, returned int) {
+			t.Helper()
+			synctest.Wait()
+			if s, r := l.state(); s != settled || r != returned {
+				t.Errorf("settled %d times, returned %d times; want %d, %d", s, r, settled, returned)
 			}
-			return err
-		}}
-		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Lent: true, Handler: h, Breaker: trip, Retry: &RetryOptions{MaxAge: time.Hour}})
-		m := &testkit.Model{}
-		began := time.Now()
-		b := m.Batch(6, 32, batch.Meta{})
-		err := x.Send(t.Context(), b)
-		if want := (batch.Tally{Handled: 4, Dropped: batch.Drops{batch.Expired: 2}}); err != nil || b.Tally != want {
-			t.Errorf("%v, %+v", err, b.Tally)
 		}
-		if d := time.Since(began); d < time.Hour || d > time.Hour+time.Minute {
-			t.Errorf("after %s", d)
-		}
-		mustClose(t, x)
-	})
-}
-
-// What is lent is sent in batches of the destination's limits, as many at once as the
-// window has.
-func TestLentIsCut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newHand(3)
-		d.traits.Limits = batch.Limits{Records: 4, Bytes: 5 * 32}
-		x := mustNew(t, d, &Options{Lent: true})
 		m := &testkit.Model{}
-		b := m.Batch(10, 32, batch.Meta{})
-		sent := make(chan error, 1)
-		go func() { sent <- x.Send(t.Context(), b) }()
-		d.mustStart(t, 1, 5, 9)
-		d.answer(0, taken)
-		d.answer(2, taken)
-		d.answer(1, batch.Outcome{Open: batch.Of(2), Why: testkit.ErrDown})
+		first, err := p.lend(t.Context(), m.Batch(4, 32, batch.Meta{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(first, 0, 0)
+		d.answer(0, batch.Outcome{Open: batch.From(2), Why: testkit.ErrDown})
+		want(first, 0, 0)
 		time.Sleep(time.Minute)
-		d.mustStart(t, 1, 5, 9, 7)
-		if len(sent) > 0 {
-			t.Error("Send returned too early")
+		d.answer(1, batch.Outcome{Refused: batch.Of(1), Refusal: testkit.ErrDown})
+		want(first, 1, 1)
+		second, err := p.lend(t.Context(), m.Batch(4, 32, batch.Meta{}))
+		if err != nil {
+			t.Fatal(err)
 		}
-		d.answer(3, taken)
-		if err := <-sent; err != nil || b.Tally != (batch.Tally{}) {
-			t.Errorf("%v, %+v", err, b.Tally)
+		synctest.Wait()
+		x.Drain(time.Now().Add(time.Millisecond)) // late: nobody but the session has it
+		_, _ = shutdown(x, time.Second)
+		want(second, 1, 0)
+		close(release)
+		want(second, 1, 1)
+		p.check(t)
+		if a := x.Account(); a.Delivered != 3 || a.Dropped != (batch.Drops{batch.Poison: 1, batch.Shutdown: 4}) {
+			t.Error(a)
 		}
-		mustClose(t, x)
 	})
 }
 
-// When its context ends, Send gives back what is not settled, by name, and the outlet
-// has nothing of it any more. A session that has some of it is given up.
-func TestLentGivenBack(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		do   func(d *hand)
-		open []int
-	}{
-		{"nothing is settled", func(*hand) {}, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
-		{"the second half is", func(d *hand) { d.answer(1, taken) }, []int{0, 1, 2, 3, 4}},
-		{"some are", func(d *hand) {
-			d.answer(1, batch.Outcome{Open: batch.Of(0, 3), Why: batch.RetryAfter(testkit.ErrDown, 0), After: time.Hour})
-			d.answer(0, batch.Outcome{Refused: batch.Of(2), Refusal: testkit.ErrDown, Open: batch.Of(4), Why: testkit.ErrDown, After: time.Hour})
-		}, []int{4, 5, 8}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d := newHand(2)
-				d.traits.Limits.Records = 5
-				x := mustNew(t, d, &Options{Lent: true})
-				ctx, cancel := context.WithCancel(t.Context())
-				sent := make(chan error, 1)
-				b := lines(10)
-				go func() { sent <- x.Send(ctx, b) }()
-				synctest.Wait()
-				tt.do(d)
-				under := len(tt.open) > 3
-				cancel()
-				err := <-sent
-				e := batch.Inspect(err)
-				if e.Kind != batch.KindPartial || !slices.Equal(e.Records, tt.open) || !errors.Is(err, context.Canceled) {
-					t.Errorf("%v: records %v, want %v", err, e.Records, tt.open)
-				}
-				synctest.Wait()
-				if s := d.session(); s.closed != under {
-					t.Errorf("the session was closed: %t", s.closed)
-				}
-				d.answer(0, taken) // void
-				if a := x.Account(); a != (batch.Account{}) {
-					t.Errorf("%s", a)
-				}
-				r := mustClose(t, x)
-				if r.Account != (batch.Account{}) {
-					t.Errorf("%s", r.Account)
-				}
-			})
-		})
-	}
-}
-
-// A driver that hangs with lent memory it reads only in Send keeps it until then; with
-// a copy, its owner has it back at once.
-func TestLentMemory(t *testing.T) {
-	for _, reads := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			release := make(chan struct{})
-			d := newHand(1)
-			d.traits.ReadsInSend = reads
-			intact := make(chan bool, 1)
-			d.onSend = func(s *handSession, b *batch.Batch) error {
-				before := string(b.AppendTo(nil))
-				<-release
-				intact <- before == string(b.AppendTo(nil))
-				return nil
-			}
-			x := mustNew(t, d, &Options{Lent: true})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			b := lines(10)
-			sent := make(chan error, 1)
-			go func() {
-				err := x.Send(ctx, b)
-				for _, rec := range b.All() {
-					clear(rec.Data) // its owner uses it again
-				}
-				sent <- err
-			}()
-			time.Sleep(time.Hour)
-			if back := len(sent) > 0; back == reads {
-				t.Errorf("ReadsInSend %t: the memory is back: %t", reads, back)
-			}
-			close(release)
-			if !<-intact {
-				t.Errorf("ReadsInSend %t: the memory was used under a driver that reads it", reads)
-			}
-			if err := <-sent; !errors.Is(err, context.DeadlineExceeded) {
-				t.Error(err)
-			}
-			mustClose(t, x)
-		})
-	}
-}
-
-// With a spool, lent records go there and count as taken, while the session has them.
-func TestLentSpills(t *testing.T) {
+// What a producer keeps goes back to it when there is no time, and counts nowhere else.
+func TestLoanGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newHand(2)
-		d.traits.Limits.Records = 5
-		x := mustNew(t, d, &Options{Lent: true, Spill: &testkit.Spill{}})
+		x := mustNew(t, d, nil)
+		p := &producer{x: x, how: keeping}
+		m := &testkit.Model{}
+		for range 3 {
+			send(t, m, p, m.Batch(4, 32, batch.Meta{}))
+		}
+		synctest.Wait()
+		d.answer(0, batch.Outcome{Open: batch.From(3), Why: testkit.ErrDown})
+		synctest.Wait()
+		r, err := shutdown(x, time.Second)
+		if err != nil || r.Unknown != 0 || p.back() != 9 {
+			t.Errorf("%v, %d unknown, %d came back", err, r.Unknown, p.back())
+		}
+		if want := (batch.Account{Accepted: 3, Delivered: 3}); r.Account != want {
+			t.Errorf("%s, want %s", r.Account, want)
+		}
+		p.check(t)
+	})
+}
+
+// With a spool, lent records go there while the session has them. Their memory stays
+// until the session has closed.
+func TestLoanSpills(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(2)
+		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		var full atomic.Bool
 		press, err := x.SpillWhen(full.Load)
 		if err != nil {
 			t.Fatal(err)
 		}
+		p := &producer{x: x, how: keeping}
 		m := &testkit.Model{}
-		b := m.Batch(15, 32, batch.Meta{})
-		sent := make(chan error, 1)
-		go func() { sent <- x.Send(t.Context(), b) }()
+		for range 3 {
+			send(t, m, p, m.Batch(5, 32, batch.Meta{}))
+		}
 		d.mustStart(t, 1, 6)
 		d.answer(0, batch.Outcome{Open: batch.From(3), Why: testkit.ErrDown})
+		synctest.Wait()
 		full.Store(true)
 		press()
-		if err := <-sent; err != nil || b.Tally.Taken != 12 {
-			t.Errorf("%v, %+v", err, b.Tally)
-		}
-		m.Sent(b, nil)
+		synctest.Wait()
 		full.Store(false)
 		if a := balance(t, m, x); a.Delivered != 3 || a.Pending.Spill != 12 {
 			t.Error(a)
+		}
+		for i, want := range []int{1, 0, 1} { // the session has the second
+			if s, r := p.loans[i].state(); s != 1 || r != want {
+				t.Errorf("loan %d is settled %d times, returned %d times", i, s, r)
+			}
 		}
 		d.answer(1, taken) // void: it was open behind an open record, and is in the spool as such
 		time.Sleep(time.Minute)
@@ -221,10 +221,11 @@ func TestLentSpills(t *testing.T) {
 		d.answer(4, taken)
 		mustBalance(t, m, x, 15)
 		mustClose(t, x)
+		p.check(t)
 	})
 }
 
-// Crash-safe slabs before an outlet with Lent, and a destination that misbehaves: what
+// Crash-safe slabs before an outlet, and a destination that misbehaves: what
 // one process leaves the next one delivers, and nothing is lost.
 func TestLentCrashSafe(t *testing.T) {
 	dir := t.TempDir()
@@ -236,7 +237,7 @@ func TestLentCrashSafe(t *testing.T) {
 			d := newPeer(3, rng, 100*time.Millisecond)
 			d.randomFaults(0.2)
 			keep := recordTexts{d, arrived}
-			x := mustNew(t, keep, &Options{Lent: true})
+			x := mustNew(t, keep, nil)
 			w, err := slab.NewSink(x, &slab.Options{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), Crash: slab.CrashSafe(dir), OnError: func(batch.Event) {}})
 			if err != nil {
 				t.Fatal(err)

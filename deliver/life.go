@@ -85,7 +85,6 @@ const (
 	reportAnswer                    // b has been answered with o
 	reportRefused                   // Send of e has returned err
 	reportUnsent                    // Send of e was not called
-	reportRead                      // the session does not read e any more
 	reportEnd                       // the session is over because of err
 	reportClosed                    // Close has returned
 )
@@ -209,9 +208,6 @@ func (l *life) step() bool {
 		l.sending = e
 		if err := l.contain(l.send); err != nil {
 			l.failed(err)
-		}
-		if l.o.traits.ReadsInSend && l.o.opt.Lent { // a copy can wait for the answer
-			l.tell(report{kind: reportRead, e: e})
 		}
 	case callClose:
 		if err := l.contain(l.close); err != nil {

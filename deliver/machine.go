@@ -36,12 +36,11 @@ type machine struct {
 	last    bool // no further batch will be added
 
 	sess     sessionState
-	given    []*entry  // with the session, in the order of Send; after its end what it may still read
-	under    int       // of them, those whose answer counts
-	regroup  bool      // an answer had open records: nothing new before all are answered
-	round    uint64    // counts answers with open records
-	answered bool      // the session has settled something
-	copies   []*holder // for reuse: of what is lent, for sessions
+	given    []*entry // with the session, in the order of Send; after its end what it may still read
+	under    int      // of them, those whose answer counts
+	regroup  bool     // an answer had open records: nothing new before all are answered
+	round    uint64   // counts answers with open records
+	answered bool     // the session has settled something
 
 	backlog   bool      // the spool may have batches that it has not handed out
 	spilling  bool      // the spool is in use
@@ -81,13 +80,13 @@ type settings struct {
 	handler      bool // there is one
 	pendingLimit uint64
 	asideBytes   int
-	readsInSend  bool
 	oldest       int64 // Unix nanoseconds; earlier times are no measure of age
 	jitter       func(lo, hi time.Duration) time.Duration
 	post         func(op string, err error, n uint64)
 	bury         func(b *batch.Batch, cause error) // copies b
 	buried       func() bool                       // too many dead letters wait to be written
-	release      func(h *holder)                   // nothing is left of h, and nothing reads it
+	settled      func(h *holder)                   // nothing is left of h
+	release      func(h *holder)                   // … and nothing reads it
 	outside      func() uint64                     // records that wait before the outlet
 }
 
@@ -233,21 +232,6 @@ func (m *machine) next(now time.Time) action {
 // add appends a batch of a caller.
 func (m *machine) add(now time.Time, h *holder, b *batch.Batch) {
 	m.ring = append(m.ring, m.entryOf(h, b, now))
-	for i := len(m.ring) - 1; ; i++ { // what is lent may be more than a batch
-		k := m.ring[i].b.Len()
-		if l := m.set.limits; h.custody == lent {
-			if l.Records > 0 {
-				k = min(k, l.Records)
-			}
-			if l.Bytes > 0 {
-				k = min(k, fitting(m.ring[i].b, l.Bytes))
-			}
-		}
-		if k == m.ring[i].b.Len() {
-			return
-		}
-		m.split(i, k)
-	}
 }
 
 func (m *machine) entryOf(h *holder, b *batch.Batch, since time.Time) *entry {
@@ -289,7 +273,14 @@ func (m *machine) remove(e *entry) {
 
 // letGo releases h when nothing refers to it any more.
 func (m *machine) letGo(h *holder) {
-	if h.parts == 0 && h.pins == 0 && h.custody != onDisk {
+	if h.parts > 0 || h.custody == onDisk {
+		return
+	}
+	if !h.settled {
+		h.settled = true
+		m.set.settled(h)
+	}
+	if h.pins == 0 {
 		m.set.release(h)
 	}
 }
@@ -299,21 +290,10 @@ func (m *machine) unpin(e *entry) {
 	if i := slices.Index(m.given, e); i >= 0 {
 		m.given = slices.Delete(m.given, i, i+1)
 	}
-	m.wasRead(e)
-}
-
-// wasRead notes that the session does not read the memory of e any more. It may still
-// answer.
-func (m *machine) wasRead(e *entry) {
 	if h := e.pin; h != nil {
 		e.pin = nil
 		h.pins--
-		switch {
-		case !h.copy:
-			m.letGo(h)
-		case len(m.copies) < m.set.window:
-			m.copies = append(m.copies, h)
-		}
+		m.letGo(h)
 	}
 }
 
@@ -473,9 +453,6 @@ func (m *machine) give(e *entry) action {
 	e.place, e.out, e.unknown, e.round = sent, fresh(e.b), true, m.round
 	if e.h != nil {
 		e.pin = e.h
-		if e.h.custody == lent && !m.set.readsInSend {
-			e.pin = m.copyFor(e)
-		}
 		e.pin.pins++
 	}
 	m.given = append(m.given, e)
@@ -493,18 +470,6 @@ func fresh(b *batch.Batch) *batch.Batch {
 	})
 	f.b.Runs = f.runs[:0]
 	return b.Slice(&f.b, 0, b.Len())
-}
-
-// copyFor makes e.out a copy. What is lent goes back to its owner as soon as it is
-// settled or in the spool, although a session that hangs still reads it.
-func (m *machine) copyFor(e *entry) *holder {
-	h := &holder{custody: own, small: true, copy: true}
-	if n := len(m.copies); n > 0 {
-		h, m.copies = m.copies[n-1], m.copies[:n-1]
-	}
-	h.mem.set(e.b)
-	e.out = fresh(&h.mem.b)
-	return h
 }
 
 // fitting returns how many records of b, at least one, have size bytes together.

@@ -46,11 +46,6 @@ type Options struct {
 	// AsideBytes bounds the records that wait apart from the others: those of streams
 	// that the destination does not take just now, and suspects. Default 4 MiB.
 	AsideBytes int
-	// Lent says that the memory of the producer is worth more than that of the
-	// outlet, as crash-safe slabs are: Send then returns when the records are settled
-	// or in the spill. Default false: Send copies a batch and returns as soon as it is
-	// one of the next to go.
-	Lent bool
 	// OnError is told of transitions: "send" at the first failure of a row, "hold"
 	// where only a change of configuration helps, "recovered" at the end of the row;
 	// "expired", "poison", "too-large" and "dead-letter" for the first records of a

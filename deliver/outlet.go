@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/backoff"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // An Outlet takes batches to one [Destination]. It owns order, the window of batches
@@ -144,9 +145,9 @@ func New(dest Destination, o *Options) (*Outlet, error) {
 	x.dead = newLetters(set.letters(), set.HandlerTimeout, x.events, x.poke)
 	x.set = settings{
 		window: x.traits.Window, limits: x.traits.Limits, retry: retry, spool: set.Spill != nil, handler: set.Handler != nil,
-		pendingLimit: uint64(set.PendingLimit), asideBytes: set.AsideBytes, readsInSend: x.traits.ReadsInSend,
+		pendingLimit: uint64(set.PendingLimit), asideBytes: set.AsideBytes,
 		oldest: time.Now().Add(-retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
-		post: x.events.post, bury: x.dead.bury, buried: x.dead.full, release: x.release, outside: set.Pending,
+		post: x.events.post, bury: x.dead.bury, buried: x.dead.full, settled: x.led.settleLoan, release: x.release, outside: set.Pending,
 	}
 	x.m = newMachine(x.set, x.led, x.brk)
 	go x.loop()
@@ -154,13 +155,32 @@ func New(dest Destination, o *Options) (*Outlet, error) {
 }
 
 // Send takes b into the outlet's custody: it copies b and returns, with Tally.Taken
-// set, as soon as b is one of the next batches to go. With Options.Lent it returns
-// when all records are settled or in the spool; if ctx ends before, the error names
-// those that are not. Several Sends take turns.
+// set, as soon as b is one of the next batches to go. Several Sends take turns. It is for
+// producers that cannot lend their memory, see [Outlet.Borrow].
 func (o *Outlet) Send(ctx context.Context, b *batch.Batch) error {
-	if b.Len() == 0 {
-		return nil
+	n := countable(b)
+	err := o.take(ctx, func(h *holder) *batch.Batch {
+		h.mem.set(b)
+		return &h.mem.b
+	})
+	if err == nil {
+		b.Tally.Taken = n
 	}
+	return err
+}
+
+// Borrow is Send for a [slab.Writer]: it copies nothing. The slabs of the batch are in
+// use until the destination has taken it.
+func (o *Outlet) Borrow(ctx context.Context, l *slab.Loan) error {
+	return o.take(ctx, func(h *holder) *batch.Batch {
+		h.loan = l
+		return l.Batch()
+	})
+}
+
+// take waits until there is room for one more batch and hands the loop the one that
+// fill puts into a holder.
+func (o *Outlet) take(ctx context.Context, fill func(h *holder) *batch.Batch) error {
 	select {
 	case o.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -172,20 +192,15 @@ func (o *Outlet) Send(ctx context.Context, b *batch.Batch) error {
 	if is(o.closed) {
 		return errClosed
 	}
-	if o.opt.Lent {
-		return o.lend(ctx, b)
-	}
 	h, err := o.place(ctx)
 	if err != nil {
 		return err
 	}
-	h.mem.set(b)
+	b := fill(h)
 	h.left = countable(b)
-	n := h.left
-	if !o.give(h, &h.mem.b) {
+	if !o.give(h, b) {
 		return errClosed
 	}
-	b.Tally.Taken = n
 	return nil
 }
 
@@ -229,62 +244,13 @@ func (o *Outlet) give(h *holder, b *batch.Batch) bool {
 	return true
 }
 
-// lend lends b to the loop until all of it is settled, or ctx ends.
-func (o *Outlet) lend(ctx context.Context, b *batch.Batch) error {
-	h := &holder{custody: lent, left: countable(b), loan: &loan{done: make(chan struct{})}}
-	if !o.give(h, b.Slice(nil, 0, b.Len())) {
-		return errClosed
-	}
-	select {
-	case <-h.loan.done:
-	case <-ctx.Done():
-		o.post(func(time.Time) { o.m.withdraw(h) })
-		<-h.loan.done
-	}
-	b.Tally = h.loan.tally
-	if len(h.loan.open) == 0 {
-		return nil
-	}
-	return batch.Partial(context.Cause(ctx), indexesOf(b, h.loan.open)...)
-}
-
-// indexesOf returns the positions in b of the records of parts, which are parts of it.
-func indexesOf(b *batch.Batch, parts []*batch.Batch) (out []int) {
-	at := map[*byte]int{}
-	tickets := map[uint64]int{}
-	for i, rec := range b.All() {
-		if len(rec.Data) > 0 {
-			at[&rec.Data[0]] = i
-		} else {
-			tickets[rec.Ticket] = i
-		}
-	}
-	for _, p := range parts {
-		for _, rec := range p.All() {
-			if len(rec.Data) > 0 {
-				out = append(out, at[&rec.Data[0]])
-			} else {
-				out = append(out, tickets[rec.Ticket])
-			}
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // release takes back a holder of which nothing is left and which nothing reads.
 func (o *Outlet) release(h *holder) {
-	switch h.custody {
-	case lent:
-		if !h.loan.ended {
-			h.loan.ended = true
-			close(h.loan.done)
-		}
+	if h.loan != nil {
+		h.loan.Return()
+	}
+	if h.small {
 		return
-	case own:
-		if h.small {
-			return
-		}
 	}
 	o.mu.Lock()
 	o.used--
@@ -398,8 +364,6 @@ func (o *Outlet) hear(now time.Time, l *life, r *report) {
 		o.m.refused(now, r.e, r.err)
 	case reportUnsent:
 		o.m.unsent(r.e)
-	case reportRead:
-		o.m.wasRead(r.e)
 	case reportEnd:
 		o.m.sessionEnded(now, r.err)
 	case reportClosed:

@@ -40,8 +40,8 @@ type OutputOptions struct {
 	// the death of the process: Slab.Crash in short. Default "": none.
 	CrashDir string
 
-	// Deliver is the delivery: retry, circuit, error handler. Its Name, Pending and Lent
-	// are not used. Default: the defaults of its fields.
+	// Deliver is the delivery: retry, circuit, error handler. Its Name and Pending are
+	// not used. Default: the defaults of its fields.
 	Deliver Options
 	// FallbackFile is an error handler: what the destination does not take while it is
 	// down is appended to this file as JSON lines (0600). Not together with
@@ -99,9 +99,6 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	d.Name = r.Name
 	if d.OnError == nil {
 		d.OnError = r.OnError
-	}
-	if m.Crash != nil || r.CrashDir != "" {
-		d.Lent = true // what is under way stays in memory that survives the process
 	}
 
 	s := &r.Spool

@@ -69,9 +69,6 @@ type Traits struct {
 	Accepts func(contentType string) bool
 	// Dictionary knows what the streams of records are. Default nil: none.
 	Dictionary batch.Dictionary
-	// ReadsInSend says that the session reads the memory of a batch only during
-	// Send. Crash-safe slabs then hand over mapped memory instead of a copy.
-	ReadsInSend bool
 }
 
 // AcceptsForm is Accepts, true where that is nil, in the form that spool.Options wants:

@@ -156,7 +156,7 @@ func (m *machine) died(now time.Time, e *entry) bool {
 		return true
 	}
 	if len(m.ring) < 2 && !m.backlog && m.suspects() == 0 {
-		return false // nothing would come next, and a loan would never end
+		return false // nothing would come next
 	}
 	// Nothing was ever delivered, so nothing can show that the destination is well but
 	// what comes next: the suspect gives way, and further ones sooner. If the destination
@@ -385,7 +385,7 @@ func (m *machine) setAside(e *entry) bool {
 	}
 	i := slices.Index(m.ring, e)
 	m.ring = slices.Delete(m.ring, i, i+1)
-	if e.h.custody == own && !e.h.small { // what is set aside must not take the room of the next batches
+	if e.h.custody == own && !e.h.small && !e.h.keeps() { // what is set aside must not take the room of the next batches
 		m.compact(e)
 	}
 	e.place, e.rest, e.front = apart, apart, false

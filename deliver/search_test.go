@@ -474,7 +474,7 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 				}
 				return nil
 			}
-			o := &Options{Lent: rng.IntN(2) == 0, Breaker: &BreakerOptions{Failures: 1 + rng.IntN(8)}}
+			o := &Options{Breaker: &BreakerOptions{Failures: 1 + rng.IntN(8)}}
 			if rng.IntN(2) == 0 {
 				o.Handler, o.PendingLimit = &handlerLog{answer: func(call int, _ *batch.Batch, err error) error {
 					if call%2 == 0 {
@@ -494,11 +494,12 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 				defer pressAtRandom(t, x, rng)()
 			}
 			m := &testkit.Model{}
+			p := &producer{x: x, how: handovers[rng.IntN(3)]}
 			var held uint64
 			for range 10 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+rng.IntN(60))*time.Second)
 				b := m.Batch(1+rng.IntN(10), 32, batch.Meta{Time: time.Now().UnixNano()})
-				if rest := m.Sent(b, x.Send(ctx, b)); rest != nil {
+				if rest := m.Sent(b, p.Send(ctx, b)); rest != nil {
 					held += uint64(rest.Len())
 				}
 				cancel()
@@ -520,6 +521,8 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 				}
 			}
 			r, _ := shutdown(x, time.Duration(rng.IntN(5000))*time.Millisecond)
+			m.Recall(p.back())
+			held += p.back()
 			if a, err := m.Account(r.Account, held); err != nil || a.Pending.Inflight != 0 {
 				t.Fatalf("seed %d: %v: %s", seed+uint64(round), err, a)
 			}
@@ -569,42 +572,6 @@ func TestSuspectAtShutdown(t *testing.T) {
 			if bad != nil || a.Delivered != 9 || spill && (err != nil || a.Pending.Spill != 1) || !spill && (err == nil || a.Dropped[batch.Shutdown] != 1) {
 				t.Errorf("%v, %v: %s", err, bad, a)
 			}
-		})
-	}
-}
-
-// A suspect that was lent and given back is not sent any more: its memory is its owner's.
-func TestSuspectGivenBack(t *testing.T) {
-	for ms := 0; ms < 12000; ms += 250 {
-		synctest.Test(t, func(t *testing.T) {
-			d := newHand(1)
-			d.open = func(int, Life) error { time.Sleep(500 * time.Millisecond); return nil }
-			d.onSend = func(s *handSession, b *batch.Batch) error {
-				if slices.Contains(ticketsOf(b), 2) {
-					s.l.End(testkit.ErrDown)
-				} else {
-					s.l.Answer(b, taken)
-				}
-				return nil
-			}
-			x := mustNew(t, d, &Options{Lent: true, Breaker: &BreakerOptions{Failures: 100}})
-			if err := x.Send(t.Context(), ofTicket(1)); err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(ms)*time.Millisecond)
-			defer cancel()
-			if err := x.Send(ctx, ofTicket(2)); err == nil {
-				t.Fatal("settled")
-			}
-			n := len(d.starts())
-			time.Sleep(time.Minute)
-			if got := d.starts()[n:]; slices.Contains(got, 2) {
-				t.Errorf("given back after %d ms, and sent: %v", ms, got)
-			}
-			if err := x.Send(t.Context(), ofTicket(3)); err != nil {
-				t.Error(err)
-			}
-			mustClose(t, x)
 		})
 	}
 }

@@ -87,14 +87,14 @@ func (o *Outlet) Shutdown(ctx context.Context) (batch.Report, error) {
 		case <-o.ended:
 			return o.report, o.closeErr
 		case <-ctx.Done():
-			a, _ := o.led.account()
+			a := o.led.account()
 			return batch.Report{Account: a}, fmt.Errorf("deliver: close: %w", context.Cause(ctx))
 		}
 	}
 	o.mu.Lock()
 	close(o.closed) // under mu: no Send gives the loop anything after that
 	o.mu.Unlock()
-	before, _ := o.led.account()
+	before := o.led.account()
 	deadline, _ := ctx.Deadline()
 	o.drain(deadline, true)
 	o.await(ctx, deadline)
@@ -103,7 +103,7 @@ func (o *Outlet) Shutdown(ctx context.Context) (batch.Report, error) {
 	o.dead.wait(ctx)
 	closeErr := o.closeDestination(ctx)
 	o.brk.close()
-	a, _ := o.led.account()
+	a := o.led.account()
 	o.report = batch.Report{Account: a, Unknown: o.led.unknownNow()}
 	if n := a.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
 		o.closeErr = fmt.Errorf("deliver: close: %d records were not delivered: %w", n, whyOver(ctx))

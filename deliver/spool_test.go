@@ -717,8 +717,8 @@ func TestSpillWhenFull(t *testing.T) {
 		{"never answers, with a window", silent(4), 1 << 30, nil},
 		{"over quota", deaf, 256 << 10, nil},
 		{"crash-safe", deaf, 1 << 30, func(o *slab.Options, _ *Options, dir string) { o.Crash = slab.CrashSafe(dir) }},
-		{"crash-safe and lent", deaf, 1 << 30, func(o *slab.Options, x *Options, dir string) { o.Crash, x.Lent = slab.CrashSafe(dir), true }},
-		{"lent, with a window", silent(4), 1 << 30, func(o *slab.Options, x *Options, dir string) { x.Lent = true }},
+		{"crash-safe, with a window", silent(4), 1 << 30, func(o *slab.Options, _ *Options, dir string) { o.Crash = slab.CrashSafe(dir) }},
+		{"two slabs", silent(4), 1 << 30, func(o *slab.Options, _ *Options, _ string) { o.SlabCount = 2 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir, crash := t.TempDir(), t.TempDir()

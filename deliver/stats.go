@@ -67,20 +67,11 @@ func (o *Outlet) Name() string { return o.opt.Name }
 
 // Account says what became of the records in the outlet's custody.
 func (o *Outlet) Account() batch.Account {
-	a, _ := o.led.account()
-	return a
+	return o.led.account()
 }
 
-// Limits returns the batch limits of the destination; with Options.Lent, room for a
-// whole window.
-func (o *Outlet) Limits() batch.Limits {
-	l := o.traits.Limits
-	if o.opt.Lent {
-		l.Bytes *= o.traits.Window
-		l.Records *= o.traits.Window
-	}
-	return l
-}
+// Limits returns the batch limits of the destination.
+func (o *Outlet) Limits() batch.Limits { return o.traits.Limits }
 
 // Accepts reports whether the destination takes records of a content type.
 func (o *Outlet) Accepts(contentType string) bool {

@@ -142,15 +142,14 @@ func TestWindowRewinds(t *testing.T) {
 // A second answer counts for nothing, however late it comes: the memory of its batch has
 // others then.
 func TestSecondAnswer(t *testing.T) {
-	for _, lent := range []bool{false, true} {
+	for _, how := range handovers {
 		synctest.Test(t, func(t *testing.T) {
 			d := newHand(1)
-			x := mustNew(t, d, &Options{Lent: lent})
+			x := mustNew(t, d, nil)
+			p := &producer{x: x, how: how}
 			m := &testkit.Model{}
 			for i := range 20 {
-				b := m.Batch(10, 32, batch.Meta{})
-				sent := make(chan error, 1)
-				go func() { sent <- x.Send(t.Context(), b) }()
+				send(t, m, p, m.Batch(10, 32, batch.Meta{}))
 				synctest.Wait()
 				for k := range i {
 					d.answer(k, taken)
@@ -159,13 +158,11 @@ func TestSecondAnswer(t *testing.T) {
 				if n := len(d.starts()); n != i+1 {
 					t.Fatalf("%d batches sent, want %d", n, i+1)
 				}
-				if a := x.Account(); !lent && a.Pending.Inflight != 10 || lent && len(sent) > 0 {
+				if a := x.Account(); a.Pending.Inflight != 10 {
 					t.Fatalf("settled by the answer to another batch: %s", a)
 				}
 				d.answer(i, taken)
-				if m.Sent(b, <-sent) != nil {
-					t.Error("not settled")
-				}
+				synctest.Wait()
 			}
 			mustBalance(t, m, x, 200)
 			mustClose(t, x)

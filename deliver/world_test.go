@@ -14,18 +14,17 @@ import (
 type trouble uint8
 
 const (
-	ends        trouble = iota // a session ends because of an error
-	cleanEnds                  // … of none
-	earlyEnds                  // … and Open has not returned
-	opens                      // Open fails
-	answers                    // an answer with open or refused records
-	again                      // a second answer to a batch
-	refusals                   // a Send returns an error
-	badAppends                 // the spool cannot be written
-	badReads                   // … read
-	withdrawals                // a Send of a loan does not wait any longer
-	buries                     // too many dead letters wait
-	waits                      // time passes, and the machine has no use for it
+	ends       trouble = iota // a session ends because of an error
+	cleanEnds                 // … of none
+	earlyEnds                 // … and Open has not returned
+	opens                     // Open fails
+	answers                   // an answer with open or refused records
+	again                     // a second answer to a batch
+	refusals                  // a Send returns an error
+	badAppends                // the spool cannot be written
+	badReads                  // … read
+	buries                    // too many dead letters wait
+	waits                     // time passes, and the machine has no use for it
 	troubles
 )
 
@@ -37,7 +36,7 @@ type worldLimits struct {
 	flavours                 []flavour // of answers; none: wholly open
 	slow                     bool      // batches and reports wait on their way
 	spool, handler           bool
-	lent, reads              bool    // what is lent, and whether it is read during Send only
+	keeps                    bool    // the producer keeps what comes back
 	full                     bool    // the producer is full at some point
 	noRoom                   bool    // nothing can be set aside
 	poison                   int     // every so many records one ends its session; 0: none does
@@ -122,20 +121,20 @@ type world struct {
 
 	s *worldSession
 
-	offered   *entry
-	suspects  map[uint64]bool // were set aside: the stated exception to the order
-	setAside  map[uint64]bool // of held streams: they go to disk behind others
-	copies    map[uint64]int
-	last      map[uint64]uint64 // the newest first copy, by stream
-	failures  int
-	ended     bool
-	closed    int // how far Close has come
-	released  map[*holder]bool
-	withdrawn map[*holder]bool
-	wasFull   bool
-	kills     int
-	vain      int // sessions in a row that settled nothing, and no time has passed
-	vainAt    time.Time
+	offered  *entry
+	suspects map[uint64]bool // were set aside: the stated exception to the order
+	setAside map[uint64]bool // of held streams: they go to disk behind others
+	copies   map[uint64]int
+	last     map[uint64]uint64 // the newest first copy, by stream
+	failures int
+	ended    bool
+	closed   int // how far Close has come
+	released map[*holder]bool
+	loans    []*worldLoan
+	wasFull  bool
+	kills    int
+	vain     int // sessions in a row that settled nothing, and no time has passed
+	vainAt   time.Time
 }
 
 // worldSession is one session: a life, its driver and the destination.
@@ -190,7 +189,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 	}
 	w := &world{
 		lim: lim, mutant: mut, now: time.Unix(1e9, 0), copies: map[uint64]int{}, suspects: map[uint64]bool{}, setAside: map[uint64]bool{},
-		last: map[uint64]uint64{}, released: map[*holder]bool{}, withdrawn: map[*holder]bool{},
+		last: map[uint64]uint64{}, released: map[*holder]bool{},
 	}
 	retry := RetryOptions{Min: time.Second, Max: 2 * time.Second, FatalDelay: time.Minute, MaxAge: lim.age, Budget: NewBudget(100, 100)}
 	brk, err := (&BreakerOptions{Failures: 2, Successes: 1, ProbeRecords: 1}).resolve()
@@ -206,9 +205,9 @@ func newWorld(lim worldLimits, mut mutant) *world {
 		aside = 0
 	}
 	w.m = newMachine(settings{
-		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: aside, readsInSend: lim.reads, jitter: lim.jitter,
+		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: aside, jitter: lim.jitter,
 		post: func(string, error, uint64) {}, bury: func(*batch.Batch, error) {}, buried: func() bool { return w.buried },
-		release: func(h *holder) { w.released[h] = true }, outside: func() uint64 { return 0 },
+		settled: w.led.settleLoan, release: func(h *holder) { w.released[h] = true }, outside: func() uint64 { return 0 },
 	}, w.led, &circuit{o: brk, jitter: lim.jitter})
 	w.settle()
 	return w
@@ -438,8 +437,6 @@ func (w *world) hear(n int) {
 			w.m.refused(w.now, r.e, r.err)
 		case reportUnsent:
 			w.m.unsent(r.e)
-		case reportRead:
-			w.m.wasRead(r.e)
 		case reportEnd:
 			if w.mutant == mutantEarlyEnd && w.m.sess == opening {
 				break
@@ -507,9 +504,6 @@ func (w *world) send() {
 	}
 	if mode != sends {
 		s.tell(report{kind: reportRefused, e: h.e, err: errors.New("leaving")})
-	}
-	if w.lim.reads && w.lim.lent {
-		s.tell(report{kind: reportRead, e: h.e})
 	}
 }
 
@@ -631,7 +625,7 @@ func (w *world) closeReturns() {
 
 // check looks at everything that must hold at any moment.
 func (w *world) check() {
-	a, lent := w.led.account()
+	a := w.led.account()
 	if err := a.Check(); err != nil {
 		w.fail("%v", err)
 	}
@@ -644,8 +638,8 @@ func (w *world) check() {
 			open += uint64(e.b.Len())
 		}
 	}
-	if open != a.Pending.Inflight+lent {
-		w.fail("%d records are in memory, the account says %d and %d", open, a.Pending.Inflight, lent)
+	if open != a.Pending.Inflight {
+		w.fail("%d records are in memory, the account says %d", open, a.Pending.Inflight)
 	}
 	for _, e := range w.m.aside {
 		if e.trial != nil {
@@ -659,7 +653,7 @@ func (w *world) check() {
 			}
 		}
 		for _, h := range s.sent {
-			if !h.answered && !w.lim.reads {
+			if !h.answered {
 				w.checkRead(h)
 			}
 		}
@@ -704,21 +698,42 @@ func (w *world) duplicates() (n int) {
 
 // atEnd checks what must hold when the machine has ended.
 func (w *world) atEnd() {
-	a, lent := w.led.account()
-	if err := a.Check(); err != nil || a.Pending.Inflight+lent != 0 {
-		w.fail("at the end: %v: %s, %d lent", err, a, lent)
+	a := w.led.account()
+	if err := a.Check(); err != nil || a.Pending.Inflight != 0 {
+		w.fail("at the end: %v: %s", err, a)
 	}
 	w.led.mu.Lock()
 	unknown := w.led.unknown
 	w.led.mu.Unlock()
-	if unknown > a.Dropped[batch.Shutdown]+w.loanDrops() {
+	if unknown > a.Dropped[batch.Shutdown] {
 		w.fail("%d unknown of %d dropped", unknown, a.Dropped[batch.Shutdown])
+	}
+	for i, l := range w.loans {
+		if !l.settled {
+			w.fail("loan %d is not settled", i)
+		}
 	}
 }
 
-func (w *world) loanDrops() uint64 {
-	if w.lim.lent {
-		return uint64(w.lim.batches * w.lim.records)
+// A worldLoan is of a producer that keeps what comes back.
+type worldLoan struct {
+	w       *world
+	settled bool
+}
+
+func (l *worldLoan) Keeps() bool { return true }
+
+func (l *worldLoan) Settle(left uint64) {
+	if l.settled {
+		l.w.fail("a loan is settled twice")
 	}
-	return 0
+	if l.settled = true; left > 0 && l.w.closed < 3 {
+		l.w.fail("%d records came back, and there is time", left)
+	}
+}
+
+func (l *worldLoan) Return() {
+	if !l.settled {
+		l.w.fail("a loan is returned that is not settled")
+	}
 }

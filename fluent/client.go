@@ -97,7 +97,7 @@ func newClient(r *resolved) *Client {
 func (c *Client) Traits() deliver.Traits {
 	return deliver.Traits{
 		Limits: batch.Limits{Bytes: c.c.FrameBytes}, Window: c.c.Window,
-		Accepts: accepts, Dictionary: Tags(), ReadsInSend: true,
+		Accepts: accepts, Dictionary: Tags(),
 	}
 }
 

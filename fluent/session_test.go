@@ -413,9 +413,6 @@ func TestMemoryIsReadDuringSend(t *testing.T) {
 			c.Next()
 		}}
 		s := newTestClient(t, Config{Servers: []string{listen(t, f)}, NoAck: noAck})
-		if !s.Traits().ReadsInSend {
-			t.Fatal("it does not say so")
-		}
 		b := numbers(t, 0, 100)
 		w := s.awaited.add(b.At(7).Time, b.At(7).Data)
 		if err := s.open(t.Context()); err != nil {

@@ -60,7 +60,6 @@ func (d *Destination) Traits() deliver.Traits {
 	return deliver.Traits{
 		Accepts: func(contentType string) bool { return d.t.syslog || textualType(contentType) },
 		// A connection that is not ours may hand what it is given to another goroutine.
-		ReadsInSend: !d.ownDial,
 	}
 }
 

@@ -638,15 +638,6 @@ func TestForeignForm(t *testing.T) {
 	})
 }
 
-// Memory that may vanish is handed over only if the connection is known to be read in
-// the call.
-func TestReadsInSend(t *testing.T) {
-	var n testkit.Network
-	if !mustNew(t, "tcp://peer:1", nil).Traits().ReadsInSend || mustNew(t, "tcp://peer:1", &Options{Dial: n.Dial}).Traits().ReadsInSend {
-		t.Error("ReadsInSend must say whether the connections are our own")
-	}
-}
-
 // binaryCodec is of a form that is no text.
 type binaryCodec struct{}
 

@@ -226,6 +226,9 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 			w.discardLocked()
 		}
 	}
+	if (w.givenBack > 0 || len(w.loans) > 0) && w.keepsLocked() {
+		w.keepLocked()
+	}
 	w.acc.Dropped[batch.Shutdown] += uint64(w.lastPending)
 	w.lastPending, w.lastAbandoned = 0, true
 	w.refuseWaitersLocked()

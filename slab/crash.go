@@ -178,6 +178,7 @@ type crashFile struct {
 	// broken: the mapping faulted; slabs are on the heap from then on. Guarded
 	// by Writer.mu.
 	broken error
+	ended  bool        // Close has let go of the file; guarded by Writer.mu
 	fault  atomic.Bool // broken is set
 	big    bigFile
 	watch  *time.Timer // looks after a Send that takes long

@@ -63,14 +63,14 @@ func (w *Writer) forgetBigLocked(ticket uint64) {
 	})
 }
 
-// forgetSettledLocked forgets the records of the batch under way up to a ticket. That
+// forgetSettledLocked forgets the records of pieces up to a ticket. That
 // comes before the file says that they are settled: a process that dies between the two
 // must not leave them expected.
-func (w *Writer) forgetSettledLocked(ticket uint64) {
+func (w *Writer) forgetSettledLocked(pieces []*piece, ticket uint64) {
 	if len(w.crash.at) == 0 {
 		return
 	}
-	for _, p := range w.d.pieces {
+	for _, p := range pieces {
 		if p.blk.oversize && p.first <= ticket {
 			w.forgetBigLocked(p.first)
 		}

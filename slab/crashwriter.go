@@ -125,7 +125,7 @@ func (w *Writer) catchStore(old bool, r any) {
 
 // mapped reports whether new records go to mapped memory. mu is held.
 func (w *Writer) mapped() bool {
-	return w.crash != nil && w.crash.broken == nil && w.crash.mem != nil
+	return w.crash != nil && w.crash.broken == nil && w.crash.mem != nil && !w.crash.ended
 }
 
 var (
@@ -212,11 +212,17 @@ func (w *Writer) ackLocked() {
 		point(ptAckLocked)
 	}
 	t, sent := w.watermarkLocked(), w.sentTickets
-	if w.inflight > 0 { // an answer that settled a part of the batch
+	switch {
+	case len(w.loans) > 0: // the last of them may be in Borrow, and not among those sent
+		t = w.loans[0].b.First() - 1
+		for _, l := range w.loans {
+			sent -= min(sent, uint64(l.b.Len()))
+		}
+	case w.inflight > 0: // an answer that settled a part of the batch
 		t = w.d.rest.First() - 1
 		sent += w.d.upTo(t)
 	}
-	w.forgetSettledLocked(t)
+	w.forgetSettledLocked(w.d.pieces, t)
 	w.crash.ack(t)
 	if points {
 		point(ptAckedLocked)
@@ -490,6 +496,13 @@ func (w *Writer) keepLocked() {
 	}
 	w.crash.big.close()
 	lost := w.heapOnly + w.framelessLocked()
+	for _, l := range w.loans {
+		for _, p := range l.pieces {
+			if p.blk.oversize && p.blk.unsafe {
+				lost-- // the borrower may account for it
+			}
+		}
+	}
 	w.sumAllLocked()
 	w.kept = w.inflight + int(w.pendingSlabLocked()) + w.recLeft - lost
 	w.acc.Dropped[batch.Shutdown] += uint64(lost)
@@ -529,6 +542,7 @@ func (w *Writer) unrecoverLocked() {
 func (w *Writer) endCrashLocked() {
 	if c := w.crash; c != nil {
 		c.watch.Stop()
+		c.ended = true
 		if w.retained {
 			c.release()
 		} else {

@@ -194,6 +194,16 @@ func (w *Writer) gather() bool {
 		}
 		d.timerDue = false
 		if w.closed {
+			if w.waitingLocked() > 0 && w.lentOut > 0 {
+				w.sleep = parked
+				w.unlock()
+				select {
+				case <-w.wake:
+				case <-w.ctx.Done():
+					w.surrender()
+				}
+				continue
+			}
 			w.mu.Unlock()
 			return false
 		}
@@ -514,6 +524,10 @@ func (w *Writer) attempt() {
 	d := &w.d
 	if w.ctx.Err() != nil {
 		w.surrender()
+		return
+	}
+	if w.borrower != nil {
+		w.lend()
 		return
 	}
 	if w.crash != nil && !w.rescueBatch() {

@@ -83,11 +83,11 @@ func (w *Writer) accountLocked(sink batch.Account) batch.Account {
 	a.Accepted += w.next
 	a.Pending.Slab = w.pendingSlabLocked()
 	a.Pending.Inflight = uint64(w.inflight + w.lastPending)
-	a.Pending.Slab += uint64(w.recLeft)
+	a.Pending.Slab += uint64(w.recLeft) + w.givenBack
 	// What a Send that is under way has handed over is in the sink's account already.
 	a.Pending.Inflight -= min(a.Pending.Inflight, sink.Accepted-min(sink.Accepted, w.taken))
 	if w.abandoned || w.retained {
-		a.Pending = batch.Pending{Slab: uint64(w.kept)}
+		a.Pending = batch.Pending{Slab: uint64(w.kept) + w.givenBack}
 	}
 	if w.abandoned {
 		late := w.lateLocked(sink)

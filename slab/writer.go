@@ -42,6 +42,7 @@ type Writer struct {
 	id        [16]byte // names the records, together with their tickets: batch.Batch.Origin
 	born      time.Time
 	sink      batch.Sink
+	borrower  Borrower // the sink, if it is one
 	reserve   *slog.LevelVar
 	important *slog.LevelVar
 	limits    batch.Limits
@@ -107,6 +108,13 @@ type Writer struct {
 	recStats  CrashRecovery
 
 	sentTickets uint64 // tickets that went through the drain
+
+	lendable   chan struct{} // capacity 1: fewer slabs are out
+	lentSlabs  int           // out in loans that are not settled
+	lentOut    int           // loans whose slabs are not free
+	loans      []*Loan       // copies of mapped slabs, oldest first, up to the first that is not settled
+	spareLoans []*Loan
+	givenBack  uint64 // records of loans that the borrower did not account for; on disk
 
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
 	spins  bool          // there is a processor to spare for that
@@ -216,9 +224,10 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		wake:  make(chan struct{}, 1), closing: make(chan struct{}),
 		done: make(chan struct{}), reported: make(chan struct{}),
 		ctx: ctx, giveUp: cancel,
-		room: -1, sleep: awake, spins: runtime.GOMAXPROCS(0) > 1,
+		lendable: make(chan struct{}, 1), room: -1, sleep: awake, spins: runtime.GOMAXPROCS(0) > 1,
 	}
 	_, _ = rand.Read(w.id[:]) // never fails
+	w.borrower, _ = dst.(Borrower)
 	report := r.OnError
 	if report == nil {
 		report = callback.ToStderr[batch.Event]

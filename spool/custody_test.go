@@ -285,7 +285,7 @@ func (c *custody) open() {
 		t.Fatal(err)
 	}
 	eo := &deliver.Options{
-		Lent: c.what.crash, Spill: c.s, OnError: func(batch.Event) {},
+		Spill: c.s, OnError: func(batch.Event) {},
 		Retry:   &deliver.RetryOptions{MaxAge: -1}, // walks take days
 		Breaker: &deliver.BreakerOptions{Failures: 1 + rng.IntN(5), ProbeRecords: 1 + rng.IntN(10), Successes: 1 + rng.IntN(2)},
 	}

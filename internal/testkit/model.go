@@ -75,6 +75,13 @@ func (m *Model) Taken() uint64 {
 	return m.tally.Taken
 }
 
+// Recall notes that n records which a sink had taken into its custody came back.
+func (m *Model) Recall(n uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tally.Taken -= n
+}
+
 // Accepted returns how many records were made.
 func (m *Model) Accepted() uint64 {
 	m.mu.Lock()
