@@ -218,6 +218,10 @@ func (w *Writer) ackLocked() {
 		for _, l := range w.loans {
 			sent -= min(sent, uint64(l.b.Len()))
 		}
+	case w.borrower != nil: // what is not lent yet, and will not be, is as it was
+		if len(w.d.pieces) > 0 {
+			t = w.d.pieces[0].first - 1
+		}
 	case w.inflight > 0: // an answer that settled a part of the batch
 		t = w.d.rest.First() - 1
 		sent += w.d.upTo(t)

@@ -222,7 +222,15 @@ func TestSpoolOfReadAhead(t *testing.T) {
 		}
 		p.signal(syscall.SIGKILL)
 		p.wait()
-		want := string(numbered(0, n-1)) + "the beginning of a line\n"
+		const torn = "the beginning of a line\n"
+		wantAll := func(got []byte) { // a kill between two notes has one line come twice
+			t.Helper()
+			lines, ok := bytes.CutSuffix(got, []byte(torn))
+			if !ok {
+				t.Errorf("the line that was not ended is missing: %q", got[max(0, len(got)-100):])
+			}
+			wantNumbered(t, lines, n-1, 1)
+		}
 
 		out, errs, code := runSpool(t, nil, "ls", safe)
 		if code != 0 || strings.Count(out, kindInput) != 1 || !strings.Contains(out, "dead") {
@@ -231,9 +239,11 @@ func TestSpoolOfReadAhead(t *testing.T) {
 		if out, errs, code := runSpool(t, nil, "verify", safe); code != 0 || !strings.Contains(out, "in input that a dead program has read: ok") {
 			t.Errorf("verify: %d %s%s", code, out, errs)
 		}
-		if out, errs, code := runSpool(t, nil, "cat", "--raw", safe); code != 0 || out != want {
-			t.Errorf("cat: %d %s, %d of %d bytes", code, errs, len(out), len(want))
+		out, errs, code = runSpool(t, nil, "cat", "--raw", safe)
+		if code != 0 {
+			t.Errorf("cat: %d %s", code, errs)
 		}
+		wantAll([]byte(out))
 		if purge {
 			if out, errs, code := runSpool(t, nil, "purge", safe); code != exitUsage || !strings.Contains(out, "would delete 1 file with ") {
 				t.Errorf("purge: %d %s%s", code, out, errs)
@@ -244,9 +254,10 @@ func TestSpoolOfReadAhead(t *testing.T) {
 		} else {
 			out, errs, code := runSpool(t, nil, "replay", safe, "--to", "file:"+late)
 			got, err := os.ReadFile(late)
-			if code != 0 || err != nil || string(got) != want {
-				t.Errorf("replay: %d %s%s, %d of %d bytes, %v", code, out, errs, len(got), len(want), err)
+			if code != 0 || err != nil {
+				t.Errorf("replay: %d %s%s, %v", code, out, errs, err)
 			}
+			wantAll(got)
 		}
 		if out, errs, code := runSpool(t, nil, "cat", "--raw", safe); code != 0 || out != "" {
 			t.Errorf("after: %d %s%s", code, out, errs)

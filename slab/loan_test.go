@@ -1,0 +1,263 @@
+//go:build linux || darwin
+
+package slab
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// pawnshop is a borrower that settles and returns loans when it is told to, in any order.
+type pawnshop struct {
+	most int // loans at a time
+
+	mu     sync.Mutex
+	rng    *rand.Rand
+	acc    batch.Account
+	loans  []*pawned // not returned
+	got    []string  // records delivered
+	faults []string
+	room   chan struct{}
+}
+
+type pawned struct {
+	l       *Loan
+	was     string // its bytes when it came
+	records []string
+	settled bool
+}
+
+func newPawnshop(rng *rand.Rand, most int) *pawnshop {
+	return &pawnshop{most: most, rng: rng, room: make(chan struct{}, 1)}
+}
+
+func (s *pawnshop) Send(context.Context, *batch.Batch) error { panic("a borrower is not sent to") }
+
+func (s *pawnshop) Account() batch.Account {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.acc
+}
+
+func (s *pawnshop) Borrow(ctx context.Context, l *Loan) error {
+	for {
+		s.mu.Lock()
+		if len(s.loans) < s.most {
+			p := &pawned{l: l, was: string(l.Batch().AppendTo(nil))}
+			for _, rec := range l.Batch().All() {
+				p.records = append(p.records, string(rec.Data))
+			}
+			s.loans = append(s.loans, p)
+			s.acc.Accepted += uint64(len(p.records))
+			s.acc.Pending.Inflight += uint64(len(p.records))
+			s.mu.Unlock()
+			return nil
+		}
+		s.mu.Unlock()
+		select {
+		case <-s.room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// step settles a loan, or returns one.
+func (s *pawnshop) step() bool {
+	s.mu.Lock()
+	if len(s.loans) == 0 {
+		s.mu.Unlock()
+		return false
+	}
+	i := s.rng.IntN(len(s.loans))
+	p := s.loans[i]
+	if string(p.l.Batch().AppendTo(nil)) != p.was {
+		s.faults = append(s.faults, "the memory of a loan has changed before it was returned")
+	}
+	if !p.settled {
+		p.settled = true
+		n := uint64(len(p.records))
+		s.got = append(s.got, p.records...)
+		s.acc.Delivered += n
+		s.acc.Pending.Inflight -= n
+		s.mu.Unlock()
+		p.l.Settle(0)
+		return true
+	}
+	s.loans = append(s.loans[:i], s.loans[i+1:]...)
+	s.mu.Unlock()
+	p.l.Return()
+	select {
+	case s.room <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// Shutdown delivers a part of what there is and gives the rest back, or drops it.
+func (s *pawnshop) Shutdown(context.Context) (batch.Report, error) {
+	s.mu.Lock()
+	loans := s.loans
+	s.loans = nil
+	type end struct {
+		l    *Loan
+		left uint64
+	}
+	var ends []end
+	for _, p := range loans {
+		if p.settled {
+			continue
+		}
+		k := s.rng.IntN(len(p.records) + 1)
+		left := uint64(len(p.records) - k)
+		s.got = append(s.got, p.records[:k]...)
+		s.acc.Delivered += uint64(k)
+		s.acc.Pending.Inflight -= uint64(len(p.records))
+		if p.l.Keeps() {
+			s.acc.Accepted -= left
+			ends = append(ends, end{p.l, left})
+		} else {
+			s.acc.Dropped[batch.Shutdown] += left
+			ends = append(ends, end{p.l, 0})
+		}
+	}
+	r := batch.Report{Account: s.acc}
+	s.mu.Unlock()
+	for _, e := range ends {
+		e.l.Settle(e.left)
+	}
+	for _, p := range loans {
+		p.l.Return()
+	}
+	return r, nil
+}
+
+// Loans are settled and returned in any order, by processes that end in the middle: the
+// account balances at every step, memory stays as it is until Return, and with
+// crash-safe slabs nothing is lost.
+func TestLoanWalk(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		for seed := range uint64(testkit.Rounds(60, 5000)) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				rng := testkit.Rand(testkit.Seed(t) + seed)
+				written, delivered := map[string]bool{}, map[string]int{}
+				for process := range 3 {
+					s := newPawnshop(rng, 1+rng.IntN(8))
+					o := Options{
+						SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(8), MaxRecord: 8 << 10, WhenFull: BlockFor(time.Millisecond),
+						OnError: quiet, FlushInterval: time.Duration(1+rng.IntN(50)) * time.Millisecond,
+					}
+					if rng.IntN(2) == 0 {
+						o.WhenFull = DropOldest()
+					}
+					if crash {
+						o.Crash, o.WhenFull = &Crash{Dir: dir, Required: true}, BlockFor(time.Second)
+					}
+					w := mustSink(t, s, &o)
+					calls := rng.IntN(300)
+					for i := range calls {
+						size := 20 + rng.IntN(150)
+						if rng.IntN(30) == 0 {
+							size = rng.IntN(5000)
+						}
+						text := fmt.Sprintf("%d %d %s\n", process, i, strings.Repeat("x", size))
+						done := make(chan error, 1)
+						go func() { done <- w.WriteRecord([]byte(text), batch.Meta{}) }()
+						for {
+							synctest.Wait()
+							if len(done) > 0 {
+								break
+							}
+							if !s.step() {
+								time.Sleep(time.Millisecond)
+							}
+						}
+						if err := <-done; err == nil {
+							written[text] = true
+						}
+						for rng.IntN(3) == 0 {
+							s.step()
+						}
+						if rng.IntN(20) == 0 {
+							time.Sleep(100 * time.Millisecond)
+						}
+						synctest.Wait()
+						if a := w.Account(); a.Check() != nil {
+							t.Fatalf("seed %d: %s: %v", seed, a, a.Check())
+						}
+					}
+					if process == 2 { // the last delivers everything
+						flushed := make(chan error, 1)
+						go func() { flushed <- w.Flush(context.Background()) }()
+						for {
+							synctest.Wait()
+							if len(flushed) > 0 && !s.step() {
+								break
+							}
+							if !s.step() {
+								time.Sleep(10 * time.Millisecond)
+							}
+						}
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					r, _ := w.Shutdown(ctx)
+					cancel()
+					if err := r.Check(); err != nil || r.Pending.Total() > 0 && !crash {
+						t.Fatalf("seed %d, process %d: %v: %s", seed, process, err, r.Account)
+					}
+					for _, text := range s.got {
+						delivered[text]++
+					}
+					for _, f := range s.faults {
+						t.Errorf("seed %d: %s", seed, f)
+					}
+				}
+				if !crash {
+					return
+				}
+				for text := range written {
+					if delivered[text] == 0 {
+						t.Fatalf("seed %d: lost: %.20q", seed, text)
+					}
+				}
+			})
+		}
+	}
+}
+
+// No more than half of the slabs are out, so that DropOldest drops what is oldest, not
+// what has just come.
+func TestHalfIsLent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newPawnshop(testkit.Rand(1), 100)
+		w := mustSink(t, s, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropOldest(), OnError: quiet})
+		for i := range 200 {
+			mustWrite(t, w, i, 100)
+			synctest.Wait()
+		}
+		if n := len(s.loans); n != 4 {
+			t.Errorf("%d slabs are lent", n)
+		}
+		flushed := make(chan error, 1)
+		go func() { flushed <- w.Flush(t.Context()) }()
+		for synctest.Wait(); len(flushed) == 0 || len(s.loans) > 0; synctest.Wait() {
+			s.step()
+		}
+		closeNow(t, w)
+		got := numbers(t, strings.Join(s.got, ""))
+		if !slices.Contains(got, 199) || w.Account().Dropped[batch.Full] == 0 {
+			t.Errorf("the newest record was dropped: %v %s", got, w.Account())
+		}
+	})
+}
