@@ -202,6 +202,7 @@ func (w *Writer) lend() {
 	if err != nil {
 		w.lentSlabs -= l.slabs
 		w.lentOut--
+		w.d.pieces = append(w.d.pieces, l.pieces...)
 		if i := slices.Index(w.loans, l); i >= 0 {
 			w.loans = slices.Delete(w.loans, i, i+1)
 			w.sentTickets -= uint64(l.b.Len())
@@ -217,8 +218,6 @@ func (w *Writer) lend() {
 	w.sends++
 	wait := w.recovering
 	w.recovering, d.cloned, d.rest, d.failed = false, false, nil, 0
-	clear(d.pieces)
-	d.pieces = d.pieces[:0]
 	w.rate.update(time.Now(), w.acceptedBytesLocked())
 	d.waited = w.waiters.n > 0
 	if w.waitingLocked() > 0 {
@@ -272,10 +271,9 @@ func (w *Writer) newLoan() (*Loan, bool) {
 		l.mem, d.copied = d.copied, l.mem
 		l.done = make(chan struct{})
 	}
-	l.pieces = append(l.pieces[:0], d.pieces...)
 	l.slabs = 0
-	for i, p := range l.pieces {
-		if i == 0 || p.blk != l.pieces[i-1].blk {
+	for i, p := range d.pieces {
+		if i == 0 || p.blk != d.pieces[i-1].blk {
 			l.slabs++
 		}
 	}
@@ -290,6 +288,9 @@ func (w *Writer) awaitLendable(l *Loan) bool {
 		if w.lentSlabs == 0 || w.lentSlabs+l.slabs <= w.maxLent() {
 			w.lentSlabs += l.slabs
 			w.lentOut++
+			l.pieces = append(l.pieces[:0], w.d.pieces...) // they are the loan's from now on
+			clear(w.d.pieces)
+			w.d.pieces = w.d.pieces[:0]
 			if l.copied {
 				w.loans = append(w.loans, l)
 				w.sentTickets += uint64(l.b.Len())
