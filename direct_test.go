@@ -433,7 +433,7 @@ func TestContentionDropsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRouter(t, Route(plain(), OutputCloser(slog.LevelInfo, f, Name("f"))), BusyTimeout(50*time.Millisecond))
+	r := newRouter(t, Route(plain(), OutputCloser(slog.LevelInfo, f, Name("f"))), BusyTimeout(10*time.Second))
 	log := r.Logger()
 	const goroutines, per = 64, 200
 	var wg sync.WaitGroup

@@ -195,9 +195,9 @@ type Config struct {
 	// BufferBytes is the memory for records that wait, in at least two slabs of
 	// SlabBytes. Defaults 4 MiB and 64 KiB, or half of BufferBytes. Records larger than
 	// a slab count in it; if there is no room, one of them is taken nevertheless, see
-	// slab.Options.SlabCount. On top of it come copies of up to Window batches of
-	// FrameBytes each, with CrashDir none, and the memory in which frames are put
-	// together.
+	// slab.Options.SlabCount. Batches under way stay in it until they are acknowledged.
+	// On top of it come copies of the batches under way with CrashDir, at most half as
+	// much, and the memory in which frames are put together.
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
 	// WhenFull is what Post does when the buffer is full: drop-newest,
