@@ -160,7 +160,7 @@ func (m *machine) close(now time.Time, hurried, last bool) {
 	}
 	m.hurried = true
 	soon := now.Add(m.set.retry.Min)
-	for _, t := range [...]*time.Time{&m.notBefore, &m.handler.at} {
+	for _, t := range [...]*time.Time{&m.pace.notBefore, &m.handler.at} {
 		if t.After(soon) {
 			*t = soon
 		}
@@ -177,31 +177,31 @@ func (m *machine) beLate(isOver bool) {
 	}
 	if isOver && m.stage < over {
 		m.stage = over
-		m.spillAt = time.Time{} // once more
+		m.disk.appendAt = time.Time{} // once more
 	}
 }
 
 // finished reports whether Close need not wait any longer: nothing is in memory only,
 // and the spool is empty or its batches have no prospect.
 func (m *machine) finished() bool {
-	if m.under > 0 || m.handler.busy && m.stage < late || m.oldestInMemory() != nil {
+	if m.sess.under > 0 || m.handler.busy && m.stage < late || m.oldestInMemory() != nil {
 		return false
 	}
 	if state, _, _, _ := m.brk.look(); state == Open {
 		return true
 	}
-	return !m.backlog && len(m.ring) == 0
+	return !m.disk.backlog && len(m.ring) == 0
 }
 
 // finish ends the session, and then the machine.
 func (m *machine) finish() action {
-	switch m.sess {
+	switch m.sess.state {
 	case none:
 		m.stage = ended
 		return action{do: doEnd}
 	case opening, live, leaving:
 		m.giveUp()
-		m.sess = ending
+		m.sess.state = ending
 		return action{do: doClose}
 	}
 	return action{do: doWait}
@@ -235,10 +235,10 @@ func (m *machine) save(now time.Time) action {
 			return action{do: doWait} // for the handler
 		case m.stage == late && m.set.handler && !m.handler.busy && !e.tried:
 			return m.handTo(e)
-		case m.set.spool && !now.Before(m.spillAt):
+		case m.set.spool && !now.Before(m.disk.appendAt):
 			return action{do: doSpill, e: e}
 		case m.stage == late:
-			return action{do: doWait, until: m.spillAt}
+			return action{do: doWait, until: m.disk.appendAt}
 		}
 		if e.h.keeps() {
 			m.led.giveBack(e.h, countable(e.b))
@@ -264,17 +264,17 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 			at = t
 		}
 	}
-	consider(m.notBefore)
-	consider(m.spillAt)
-	consider(m.pullAt)
+	consider(m.pace.notBefore)
+	consider(m.disk.appendAt)
+	consider(m.disk.pullAt)
 	consider(m.handler.at)
 	consider(m.nextUnhold())
-	if len(m.ring) > 0 || len(m.aside) > 0 || m.backlog {
+	if len(m.ring) > 0 || len(m.aside) > 0 || m.disk.backlog {
 		if state, _, _, _ := m.brk.look(); state == Open {
 			_, _, until := m.brk.admit(now)
 			consider(until)
 		}
-		if m.failing && m.set.retry.MaxAge >= 0 {
+		if m.told.failing && m.set.retry.MaxAge >= 0 {
 			consider(m.sweepAt)
 		}
 	}

@@ -209,7 +209,7 @@ func (w *world) lateAnswer(h *handed) {
 	h.answered = true
 	if h.e.place == waiting {
 		h.e.place = sent
-		w.m.under++
+		w.m.sess.under++
 	}
 	w.m.answer(w.now, h.b, batch.Outcome{})
 }
@@ -332,7 +332,7 @@ func (w *world) goodTime(n int) {
 // atRest: nothing happens any more, and there is no timer.
 func (w *world) atRest() {
 	m := w.m
-	if len(m.ring)+len(m.aside)+len(m.disk)+len(m.given)+len(w.frames)+m.under > 0 || m.trials.cur != nil || m.handler.busy || m.spilling {
+	if len(m.ring)+len(m.aside)+len(m.disk.out)+len(m.sess.given)+len(w.frames)+m.sess.under > 0 || m.trials.cur != nil || m.handler.busy || m.disk.inUse {
 		w.fail("the machine waits for nothing: %s", w.left())
 	}
 	for i, h := range w.holders {
@@ -348,7 +348,7 @@ func (w *world) atRest() {
 func (w *world) left() string {
 	m := w.m
 	return fmt.Sprintf("%d in the ring, %d aside, %d handed out, %d given, %d in the spool, session %d, %d under way, round %+v, search %+v, circuit %d",
-		len(m.ring), len(m.aside), len(m.disk), len(m.given), len(w.frames), m.sess, m.under, m.trials, m.search, m.brk.state)
+		len(m.ring), len(m.aside), len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.under, m.trials, m.search, m.brk.state)
 }
 
 // ---- all states -------------------------------------------------------------
@@ -390,7 +390,7 @@ func (w *world) key() uint64 {
 			}
 		}
 	}
-	for _, d := range m.disk {
+	for _, d := range m.disk.out {
 		n(d.seq, uint64(d.parts), uint64(d.pins))
 	}
 	for _, s := range slices.Sorted(maps.Keys(m.held)) {
@@ -399,11 +399,11 @@ func (w *world) key() uint64 {
 		later(m.held[s].until)
 	}
 	st, trips, _, _ := m.brk.look()
-	n(uint64(m.stage), uint64(m.sess), uint64(m.under), uint64(st), uint64(m.failures), m.handler.due, trips, uint64(m.brk.consecutive),
+	n(uint64(m.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(st), uint64(m.pace.failures), m.handler.due, trips, uint64(m.brk.consecutive),
 		m.search.suspect, uint64(m.search.deaths), uint64(m.search.size), uint64(m.search.known), m.search.alone, uint64(m.search.lonely),
-		uint64(m.trials.controls), uint64(m.bound))
-	is(m.hurried, m.last, m.regroup, m.answered, m.backlog, m.full, m.handler.busy, m.search.on, m.search.control, m.trials.cur != nil, m.ctl.b != nil)
-	later(m.notBefore, m.spillAt, m.pullAt, m.handler.at, m.brk.until)
+		uint64(m.trials.controls), uint64(m.size.bound))
+	is(m.hurried, m.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.handler.busy, m.search.on, m.search.control, m.trials.cur != nil, m.ctl.b != nil)
+	later(m.pace.notBefore, m.disk.appendAt, m.disk.pullAt, m.handler.at, m.brk.until)
 	n(uint64(len(w.holders)), uint64(w.closed))
 	for _, k := range w.used {
 		n(uint64(k))
@@ -413,7 +413,7 @@ func (w *world) key() uint64 {
 		is(w.released[h], h.settled)
 	}
 	if s := w.s; s != nil {
-		n(m.round-s.pass.void, s.pass.round-s.pass.void, uint64(s.arrived), s.broken, uint64(s.next))
+		n(m.sess.round-s.pass.void, s.pass.round-s.pass.void, uint64(s.arrived), s.broken, uint64(s.next))
 		is(s.opening, s.unmade, s.fenced, s.closed, s.drain, s.pass.over, s.pass.refuses)
 		for _, h := range s.work {
 			n(h.tickets...)

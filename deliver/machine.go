@@ -27,48 +27,87 @@ type machine struct {
 	led *ledger
 	brk *circuit
 
-	ring  []*entry  // open entries, oldest first: the spool's before the callers'
-	aside []*entry  // of held streams, and suspects; they are out of the order
-	disk  []*holder // handed out by the spool and not acknowledged, oldest first
+	ring  []*entry // open entries, oldest first: the spool's before the callers'
+	aside []*entry // of held streams, and suspects; they are out of the order
 
 	stage   stage
 	hurried bool // Close has a deadline: delays are short
 	last    bool // no further batch will be added
+	full    bool // the producer has no room and would rather spill than wait
 
-	sess     sessionState
-	given    []*entry // with the session, in the order of Send; after its end what it may still read
+	sess    current
+	disk    disk
+	pace    pace
+	told    told
+	size    size
+	handler handlerState
+	search  search
+	trials  trials
+	ctl     control
+	held    map[uint32]*hold // streams that are held, by stream
+	sweepAt time.Time        // when to look for records that are too old
+	counts  struct{ poisoned, expired, handled uint64 }
+}
+
+// current is the session, and what it has.
+type current struct {
+	state    sessionState
+	given    []*entry // in the order of Send; after its end what it may still read
 	under    int      // of them, those whose answer counts
 	regroup  bool     // an answer had open records: nothing new before all are answered
 	round    uint64   // counts answers with open records
-	answered bool     // the session has settled something
+	answered bool     // it has settled something
+}
 
-	backlog   bool      // the spool may have batches that it has not handed out
-	spilling  bool      // the spool is in use
-	full      bool      // the producer has no room and would rather spill than wait
-	notBefore time.Time // no attempt before
-	spillAt   time.Time // no attempt to append to the spool before, after one failed
-	pullAt    time.Time // no attempt to read it before
-	failures  int       // setbacks in a row
-	failing   bool      // one was reported, and no recovery yet
-	alarmed   bool      // … that needs a change of configuration
-	lastErr   error
+// disk is what the machine knows of the spool.
+type disk struct {
+	out      []*holder // handed out and not acknowledged, oldest first
+	backlog  bool      // it may have batches that it has not handed out
+	inUse    bool      // that was told of
+	appendAt time.Time // no attempt to append before, after one failed
+	pullAt   time.Time // no attempt to read before
+}
+
+// pace says when the next attempt may be.
+type pace struct {
+	notBefore time.Time
+	failures  int // setbacks in a row
 	retries   uint64
 	attempts  uint64
+}
 
-	handler handlerState
-	sweepAt time.Time // when to look for records that are too old
+// well notes that the destination took something.
+func (p *pace) well() { p.failures, p.notBefore = 0, time.Time{} }
 
-	bound  int // payload bytes per batch after one was too large; 0: any
+// told is what was reported, each the first time in a row.
+type told struct {
+	failing  bool  // a failure, and no recovery yet
+	alarmed  bool  // … that needs a change of configuration
+	poisoned bool  // condemned records, and no whole batch was taken since
+	expiring bool  // expired records, and no success since
+	cause    error // of the failure
+}
+
+// size bounds batches after one was too large.
+type size struct {
+	bound  int // payload bytes; 0: any
 	streak int // batches cut to it that went through
+}
 
-	search search
-	trials trials
-	ctl    control
-	held   map[uint32]*hold // streams that are held, by stream
+// tooLarge notes that of so many bytes some were too large at once.
+func (s *size) tooLarge(bytes int) { s.bound, s.streak = max(1, bytes/2), 0 }
 
-	poisoned bool // records were condemned and no whole batch was taken since
-	expiring bool // expired records were reported, and no success since
-	counts   struct{ poisoned, expired, handled uint64 }
+// worked notes that the destination took a batch of so many bytes.
+func (s *size) worked(bytes int) {
+	if s.bound == 0 || bytes < s.bound/2 {
+		return
+	}
+	if s.streak++; s.streak >= boundStreak {
+		s.streak = 0
+		if s.bound += max(1, s.bound/4); s.bound >= noBound {
+			s.bound = 0
+		}
+	}
 }
 
 // settings are what a machine knows from the beginning.
@@ -189,7 +228,7 @@ const (
 )
 
 func newMachine(set settings, led *ledger, brk *circuit) *machine {
-	return &machine{set: set, led: led, brk: brk, round: 1, backlog: set.spool, held: map[uint32]*hold{}}
+	return &machine{set: set, led: led, brk: brk, sess: current{round: 1}, disk: disk{backlog: set.spool}, held: map[uint32]*hold{}}
 }
 
 // next says what to do now.
@@ -201,11 +240,11 @@ func (m *machine) next(now time.Time) action {
 	if a, ok := m.forget(); ok {
 		return a
 	}
-	if m.sess == leaving && m.under == 0 {
-		m.sess = lost
+	if m.sess.state == leaving && m.sess.under == 0 {
+		m.sess.state = lost
 	}
-	if m.sess == lost {
-		m.sess = ending
+	if m.sess.state == lost {
+		m.sess.state = ending
 		return action{do: doClose}
 	}
 	if m.stage >= late {
@@ -249,7 +288,7 @@ func (m *machine) first() (int, *entry) {
 		if e.place != waiting {
 			continue
 		}
-		if m.backlog && e.inMemory() && !e.front {
+		if m.disk.backlog && e.inMemory() && !e.front {
 			break
 		}
 		return i, e
@@ -287,8 +326,8 @@ func (m *machine) letGo(h *holder) {
 
 // unpin notes that the session does not read e any more.
 func (m *machine) unpin(e *entry) {
-	if i := slices.Index(m.given, e); i >= 0 {
-		m.given = slices.Delete(m.given, i, i+1)
+	if i := slices.Index(m.sess.given, e); i >= 0 {
+		m.sess.given = slices.Delete(m.sess.given, i, i+1)
 	}
 	if h := e.pin; h != nil {
 		e.pin = nil
@@ -310,27 +349,27 @@ func (m *machine) split(i, k int) {
 // forget acknowledges batches of the spool of which nothing is open.
 func (m *machine) forget() (action, bool) {
 	n := 0
-	for n < len(m.disk) && m.disk[n].parts == 0 && m.disk[n].pins == 0 {
+	for n < len(m.disk.out) && m.disk.out[n].parts == 0 && m.disk.out[n].pins == 0 {
 		n++
 	}
 	if n == 0 {
 		return action{}, false
 	}
-	return action{do: doForget, seq: m.disk[n-1].seq}, true
+	return action{do: doForget, seq: m.disk.out[n-1].seq}, true
 }
 
 // forgotten notes that the spool has been told.
 func (m *machine) forgotten(seq uint64) {
-	for len(m.disk) > 0 && m.disk[0].seq <= seq {
-		m.disk = slices.Delete(m.disk, 0, 1)
+	for len(m.disk.out) > 0 && m.disk.out[0].seq <= seq {
+		m.disk.out = slices.Delete(m.disk.out, 0, 1)
 	}
 	m.noteSpoolEmpty()
 }
 
 // noteSpoolEmpty tells of the end of a time in which the spool was in use.
 func (m *machine) noteSpoolEmpty() {
-	if m.spilling && !m.backlog && len(m.disk) == 0 {
-		m.spilling = false
+	if m.disk.inUse && !m.disk.backlog && len(m.disk.out) == 0 {
+		m.disk.inUse = false
 		m.set.post("spilled", nil, 0)
 	}
 }
@@ -351,7 +390,7 @@ func (m *machine) memory() *entry {
 // handedOut returns how many batches of the spool are out, apart from those of
 // which only entries that were set aside are left.
 func (m *machine) handedOut() (n int) {
-	for _, h := range m.disk {
+	for _, h := range m.disk.out {
 		if h.parts > h.aside {
 			n++
 		}
@@ -379,8 +418,8 @@ func (m *machine) left(no uint64) (n, aside uint64) {
 
 // deliver sends the oldest batch that waits, or makes that possible.
 func (m *machine) deliver(now time.Time) (action, bool) {
-	if m.under == 0 {
-		m.regroup = false
+	if m.sess.under == 0 {
+		m.sess.regroup = false
 	}
 	if len(m.ring) == 0 {
 		m.search = search{} // what was searched is gone: the handler may have taken it
@@ -389,11 +428,11 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	if a, ok, busy := m.tryTrials(now); ok || busy {
 		return a, ok
 	}
-	if now.Before(m.notBefore) || m.sess != none && m.sess != live || m.regroup || m.set.buried() {
+	if now.Before(m.pace.notBefore) || m.sess.state != none && m.sess.state != live || m.sess.regroup || m.set.buried() {
 		return action{}, false
 	}
 	i, e := m.first()
-	if e == nil && (!m.mayPull(now) || m.sess == live && m.under >= m.set.window) {
+	if e == nil && (!m.mayPull(now) || m.sess.state == live && m.sess.under >= m.set.window) {
 		return action{}, false
 	}
 	limit, ok, _ := m.brk.admit(now)
@@ -402,15 +441,15 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 		return action{}, false
 	case e == nil:
 		return action{do: doPull}, true
-	case m.sess == none:
-		m.sess = opening
+	case m.sess.state == none:
+		m.sess.state = opening
 		return action{do: doOpen}, true
 	case m.search.on && m.search.control:
-		if m.under > 0 {
+		if m.sess.under > 0 {
 			return action{}, false
 		}
 		return m.give(m.ctl.entry()), true
-	case m.under >= m.windowNow(limit):
+	case m.sess.under >= m.windowNow(limit):
 		return action{}, false
 	}
 	return m.send(now, i, e, limit)
@@ -439,8 +478,8 @@ func (m *machine) send(now time.Time, i int, e *entry, limit int) (action, bool)
 		k = min(k, m.search.size)
 	}
 	e.cut = limit > 0 && k < n
-	if m.bound > 0 && e.b.Bytes() > m.bound {
-		k = min(k, fitting(e.b, m.bound))
+	if m.size.bound > 0 && e.b.Bytes() > m.size.bound {
+		k = min(k, fitting(e.b, m.size.bound))
 	}
 	if k < n {
 		m.split(i, k)
@@ -450,14 +489,14 @@ func (m *machine) send(now time.Time, i int, e *entry, limit int) (action, bool)
 
 // give makes e one of the batches that the session has.
 func (m *machine) give(e *entry) action {
-	e.place, e.out, e.unknown, e.round = sent, fresh(e.b), true, m.round
+	e.place, e.out, e.unknown, e.round = sent, fresh(e.b), true, m.sess.round
 	if e.h != nil {
 		e.pin = e.h
 		e.pin.pins++
 	}
-	m.given = append(m.given, e)
-	m.under++
-	m.attempts++
+	m.sess.given = append(m.sess.given, e)
+	m.sess.under++
+	m.pace.attempts++
 	return action{do: doSend, e: e}
 }
 
@@ -489,35 +528,35 @@ func fitting(b *batch.Batch, size int) int {
 
 // opened notes that the session is open.
 func (m *machine) opened() {
-	if m.sess == opening {
-		m.sess, m.answered, m.regroup = live, false, false
+	if m.sess.state == opening {
+		m.sess.state, m.sess.answered, m.sess.regroup = live, false, false
 	}
 }
 
 // failedToOpen notes that there is no session: the destination was not reached, or
 // refused it.
 func (m *machine) failedToOpen(now time.Time, err error) {
-	if m.sess != opening {
+	if m.sess.state != opening {
 		return // given up meanwhile
 	}
-	m.sess = none
+	m.sess.state = none
 	m.failed(now, setbackOf(err), m.ringRecords())
 }
 
 // refused notes that the session took nothing of e and takes no more.
 func (m *machine) refused(now time.Time, e *entry, err error) {
-	if m.sess != live && m.sess != leaving {
+	if m.sess.state != live && m.sess.state != leaving {
 		return
 	}
 	if e.place != sent { // it was answered before
-		m.sess = leaving
+		m.sess.state = leaving
 		return
 	}
 	m.takeBack(e)
 	e.unknown = false
 	m.unpin(e)
-	first := m.sess == live && !m.answered && m.under == 0
-	m.sess = leaving
+	first := m.sess.state == live && !m.sess.answered && m.sess.under == 0
+	m.sess.state = leaving
 	if first { // it took nothing at all
 		m.failed(now, setbackOf(fmt.Errorf("the session takes nothing: %w", err)), e.b.Len())
 	}
@@ -526,7 +565,7 @@ func (m *machine) refused(now time.Time, e *entry, err error) {
 // unsent notes that e was not given to the session: it refuses batches, or an older one
 // has open records and goes first.
 func (m *machine) unsent(e *entry) {
-	if e.place != sent || m.sess != live && m.sess != leaving {
+	if e.place != sent || m.sess.state != live && m.sess.state != leaving {
 		return
 	}
 	m.takeBack(e)
@@ -536,7 +575,7 @@ func (m *machine) unsent(e *entry) {
 
 // takeBack makes e, which the session has, wait again.
 func (m *machine) takeBack(e *entry) {
-	m.under--
+	m.sess.under--
 	e.place = e.rest
 }
 
@@ -545,11 +584,11 @@ func (m *machine) takeBack(e *entry) {
 // failure, also after a clean end: the next one would begin at once, for ever.
 func (m *machine) sessionEnded(now time.Time, err error) {
 	m.opened() // it may be over before its Open has returned
-	if m.sess != live && m.sess != leaving {
+	if m.sess.state != live && m.sess.state != leaving {
 		return
 	}
 	suspect, n := m.takeAllBack()
-	futile := !m.answered
+	futile := !m.sess.answered
 	if !futile && (err == nil || suspect == nil) {
 		return // it was of use, and ended cleanly, or nothing was under way
 	}
@@ -562,7 +601,7 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	s := setbackOf(err)
 	if suspect != nil && !s.hold && m.died(now, suspect) {
 		m.report(s, n)
-		m.notBefore = now.Add(probeDelay)
+		m.pace.notBefore = now.Add(probeDelay)
 		return
 	}
 	m.failed(now, s, n)
@@ -571,7 +610,7 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 // takeAllBack makes everything that the session has wait again. It returns the
 // oldest of that and the number of records.
 func (m *machine) takeAllBack() (oldest *entry, n int) {
-	for _, e := range m.given {
+	for _, e := range m.sess.given {
 		if e.place != sent {
 			continue
 		}
@@ -581,15 +620,15 @@ func (m *machine) takeAllBack() (oldest *entry, n int) {
 		n += e.b.Len()
 		m.takeBack(e)
 	}
-	m.sess, m.regroup = lost, false
+	m.sess.state, m.sess.regroup = lost, false
 	return oldest, n
 }
 
 // giveUp ends the session, or the attempt to open one, because Close is late.
 func (m *machine) giveUp() {
-	switch m.sess {
+	switch m.sess.state {
 	case opening:
-		m.sess = lost
+		m.sess.state = lost
 	case live, leaving:
 		m.takeAllBack()
 	}
@@ -599,9 +638,9 @@ var errEnded = errors.New("the session ended before it took anything")
 
 // closed notes that the session reads nothing any more.
 func (m *machine) closed() {
-	m.sess = none
-	for len(m.given) > 0 {
-		m.unpin(m.given[0])
+	m.sess.state = none
+	for len(m.sess.given) > 0 {
+		m.unpin(m.sess.given[0])
 	}
 }
 
@@ -609,14 +648,14 @@ func (m *machine) closed() {
 // have, or a second time, counts for nothing.
 func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
 	if !o.Open.Empty() { // also if it counts for nothing: the session's goroutine holds back what it has
-		m.round++
-		m.regroup = true
+		m.sess.round++
+		m.sess.regroup = true
 	}
-	i := slices.IndexFunc(m.given, func(e *entry) bool { return e.out == b && e.place == sent })
+	i := slices.IndexFunc(m.sess.given, func(e *entry) bool { return e.out == b && e.place == sent })
 	if i < 0 {
 		return
 	}
-	e := m.given[i]
+	e := m.sess.given[i]
 	m.takeBack(e)
 	e.unknown = false
 	switch {
@@ -664,7 +703,7 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 		m.condemn(e.h, bad, o.Refusal)
 	}
 	m.unpin(e)
-	m.answered = m.answered || open < n
+	m.sess.answered = m.sess.answered || open < n
 	m.search.progress(n - open)
 	if open == 0 {
 		m.remove(e)
@@ -680,7 +719,7 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	why := cause(o.Why)
 	switch o.Advice {
 	case batch.Smaller:
-		m.bound, m.streak = max(1, e.b.Bytes()/2), 0
+		m.size.tooLarge(e.b.Bytes())
 		m.set.post("too-large", why, uint64(k))
 		m.brk.worked(now, true)
 		return
@@ -699,7 +738,7 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	}
 	s := setback{err: why, after: o.After, hold: o.Advice == batch.Hold}
 	if k < n && !s.hold && s.after < longAfter { // neither well nor failed
-		m.failures = 0
+		m.pace.failures = 0
 		m.delay(now, s)
 		m.report(s, k)
 		return
@@ -722,8 +761,8 @@ func (m *machine) condemn(h *holder, b *batch.Batch, why error) {
 	var d batch.Drops
 	d[batch.Poison] = countable(b)
 	m.counts.poisoned += d[batch.Poison]
-	if !m.poisoned {
-		m.poisoned = true
+	if !m.told.poisoned {
+		m.told.poisoned = true
 		m.set.post("poison", why, d[batch.Poison])
 	}
 	m.set.bury(b, why)
@@ -746,22 +785,15 @@ func setbackOf(err error) setback {
 
 // worked notes that the destination took a whole batch, or refused records of it.
 func (m *machine) worked(now time.Time, cut, whole bool, size int) {
-	m.failures, m.notBefore = 0, time.Time{}
+	m.pace.well()
 	m.set.retry.Budget.success()
 	m.brk.worked(now, cut)
 	if whole {
-		m.poisoned = false
+		m.told.poisoned = false
 	}
-	if m.bound > 0 && size >= m.bound/2 {
-		if m.streak++; m.streak >= boundStreak {
-			m.streak = 0
-			if m.bound += max(1, m.bound/4); m.bound >= noBound {
-				m.bound = 0
-			}
-		}
-	}
-	if m.failing {
-		m.failing, m.alarmed, m.expiring, m.lastErr = false, false, false, nil
+	m.size.worked(size)
+	if m.told.failing {
+		m.told = told{poisoned: m.told.poisoned}
 		m.set.post("recovered", nil, 0)
 	}
 	m.handler.due = 0 // the destination takes records: what waits is its own
@@ -778,9 +810,9 @@ const (
 func (m *machine) failed(now time.Time, s setback, n int) {
 	m.report(s, n)
 	m.delay(now, s)
-	m.failures++
+	m.pace.failures++
 	if m.brk.failed(now, s) {
-		m.notBefore = time.Time{} // the circuit says when
+		m.pace.notBefore = time.Time{} // the circuit says when
 		m.handler.opened(now)
 		if m.hurried {
 			m.brk.hurry(now.Add(m.set.retry.Min))
@@ -791,27 +823,27 @@ func (m *machine) failed(now time.Time, s setback, n int) {
 // delay sets the time of the next attempt.
 func (m *machine) delay(now time.Time, s setback) {
 	r := &m.set.retry
-	wait := max(m.set.jitter(0, backoff.Ceil(r.Min, r.Max, m.failures)), min(s.after, MaxRetryAfter), r.Budget.take(now))
+	wait := max(m.set.jitter(0, backoff.Ceil(r.Min, r.Max, m.pace.failures)), min(s.after, MaxRetryAfter), r.Budget.take(now))
 	if s.hold {
 		wait = max(wait, r.FatalDelay)
 	}
 	if m.hurried {
 		wait = min(wait, r.Min)
 	}
-	m.notBefore = now.Add(wait)
-	m.retries++
+	m.pace.notBefore = now.Add(wait)
+	m.pace.retries++
 }
 
 // report tells of the first failure of a row.
 func (m *machine) report(s setback, n int) {
-	m.lastErr = s.err
-	if s.hold && !m.alarmed {
-		m.alarmed = true
+	m.told.cause = s.err
+	if s.hold && !m.told.alarmed {
+		m.told.alarmed = true
 		m.set.post("hold", s.err, uint64(n))
-	} else if !m.failing {
+	} else if !m.told.failing {
 		m.set.post("send", s.err, uint64(n))
 	}
-	m.failing = true
+	m.told.failing = true
 }
 
 // ringRecords returns how many records wait in the oldest entry.
@@ -828,7 +860,7 @@ func (m *machine) ringRecords() int {
 // fails. It looks once a second, or ten times in MaxAge.
 func (m *machine) expire(now time.Time) {
 	age := m.set.retry.MaxAge
-	if age < 0 || !m.failing || now.Before(m.sweepAt) {
+	if age < 0 || !m.told.failing || now.Before(m.sweepAt) {
 		return
 	}
 	m.sweepAt = now.Add(max(time.Millisecond, min(time.Second, age/10)))
@@ -844,8 +876,8 @@ func (m *machine) expire(now time.Time) {
 		return
 	}
 	m.counts.expired += n
-	if !m.expiring {
-		m.expiring = true
+	if !m.told.expiring {
+		m.told.expiring = true
 		m.set.post("expired", fmt.Errorf("not delivered within %s", age), n)
 	}
 }
@@ -887,7 +919,7 @@ const spillRetry = time.Second
 // the destination there: because older ones are in the spool, because the circuit is
 // open, or because the producer is full.
 func (m *machine) spill(now time.Time) (action, bool) {
-	if !m.set.spool || now.Before(m.spillAt) {
+	if !m.set.spool || now.Before(m.disk.appendAt) {
 		return action{}, false
 	}
 	e := m.memory()
@@ -899,7 +931,7 @@ func (m *machine) spill(now time.Time) (action, bool) {
 	case m.full:
 	case e.place != waiting:
 		return action{}, false
-	case m.backlog || m.behindDisk(e):
+	case m.disk.backlog || m.behindDisk(e):
 	case state == Open && !m.handler.wants(m, now):
 	default:
 		return action{}, false
@@ -924,14 +956,14 @@ func (m *machine) behindDisk(e *entry) bool {
 // handler, out is what the spool handed out for it: its answer settles that.
 func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, err error) {
 	if err != nil {
-		m.spillAt = now.Add(spillRetry)
+		m.disk.appendAt = now.Add(spillRetry)
 		return
 	}
 	n := countable(e.b)
 	old := e.h
 	m.led.spillFrom(old, n)
-	if !m.spilling {
-		m.spilling = true
+	if !m.disk.inUse {
+		m.disk.inUse = true
 		why := ErrFull
 		if _, _, _, cause := m.brk.look(); cause != nil {
 			why = cause
@@ -939,17 +971,17 @@ func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch,
 		m.set.post("spill", why, n)
 	}
 	if e.place == waiting || e.place == apart || out == nil {
-		m.backlog = true
+		m.disk.backlog = true
 		wasSent := e.place == sent
 		m.remove(e)
 		if wasSent { // its answer counts for nothing any more, but is waited for
 			e.place, e.ghost, e.trial, e.b = sent, true, nil, new(batch.Batch)
-			m.regroup = true
+			m.sess.regroup = true
 		}
 		return
 	}
 	h := &holder{custody: onDisk, seq: seq, left: n, parts: 1}
-	m.disk = append(m.disk, h)
+	m.disk.out = append(m.disk.out, h)
 	e.h, e.b = h, out // the session goes on reading the memory of old until it answers
 	old.parts--
 	m.letGo(old)
@@ -958,7 +990,7 @@ func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch,
 // pulled adds a batch that the spool has handed out.
 func (m *machine) pulled(now time.Time, b *batch.Batch, seq uint64) {
 	h := &holder{custody: onDisk, seq: seq, left: countable(b)}
-	m.disk = append(m.disk, h)
+	m.disk.out = append(m.disk.out, h)
 	at := 0
 	for at < len(m.ring) && (!m.ring[at].inMemory() || m.ring[at].front) {
 		at++
@@ -970,14 +1002,14 @@ func (m *machine) pulled(now time.Time, b *batch.Batch, seq uint64) {
 // be read.
 func (m *machine) notPulled(now time.Time, err error) {
 	if err != nil {
-		m.pullAt = now.Add(spillRetry)
+		m.disk.pullAt = now.Add(spillRetry)
 		return
 	}
-	m.backlog = false
+	m.disk.backlog = false
 	m.noteSpoolEmpty()
 }
 
 // mayPull reports whether to take a batch out of the spool.
 func (m *machine) mayPull(now time.Time) bool {
-	return m.backlog && !now.Before(m.pullAt) && m.handedOut() < m.set.window
+	return m.disk.backlog && !now.Before(m.disk.pullAt) && m.handedOut() < m.set.window
 }

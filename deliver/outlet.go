@@ -453,7 +453,7 @@ func (o *Outlet) spill(e *entry) {
 		}
 	}
 	var out *batch.Batch
-	if err == nil && (e.place == sent || e.place == offered) && !o.m.backlog {
+	if err == nil && (e.place == sent || e.place == offered) && !o.m.disk.backlog {
 		if b, got, bad := o.next(); bad == nil && got == seq {
 			out = b
 		} else if bad == nil {
@@ -542,7 +542,7 @@ func (o *Outlet) Flush(ctx context.Context) error {
 		f.no = o.lastNo
 		o.mu.Unlock()
 		f.seq = o.lastSeq
-		f.all = o.lastSeq == 0 && (o.m.backlog || len(o.m.disk) > 0)
+		f.all = o.lastSeq == 0 && (o.m.disk.backlog || len(o.m.disk.out) > 0)
 		o.flushes = append(o.flushes, f)
 	})
 	select {
@@ -580,7 +580,7 @@ func (o *Outlet) answerFlushes() {
 // reached reports whether f need not wait any longer, and with which result.
 func (o *Outlet) reached(f *flush) (bool, error) {
 	left, aside := o.m.left(f.no)
-	disk := (o.m.backlog || len(o.m.disk) > 0) && (f.all || o.forgot < f.seq)
+	disk := (o.m.disk.backlog || len(o.m.disk.out) > 0) && (f.all || o.forgot < f.seq)
 	switch state, _, _, cause := o.brk.look(); {
 	case left == 0 && aside == 0 && !disk:
 		return true, nil

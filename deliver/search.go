@@ -155,7 +155,7 @@ func (m *machine) died(now time.Time, e *entry) bool {
 		m.postpone(now, e)
 		return true
 	}
-	if len(m.ring) < 2 && !m.backlog && m.suspects() == 0 {
+	if len(m.ring) < 2 && !m.disk.backlog && m.suspects() == 0 {
 		return false // nothing would come next
 	}
 	// Nothing was ever delivered, so nothing can show that the destination is well but
@@ -185,8 +185,8 @@ func (m *machine) controlAnswered(now time.Time, e *entry, o batch.Outcome) {
 		m.failed(now, setback{err: cause(o.Why), after: o.After, hold: o.Advice == batch.Hold}, 1)
 		return
 	}
-	m.answered = true
-	m.failures, m.notBefore = 0, time.Time{}
+	m.sess.answered = true
+	m.pace.well()
 	m.brk.worked(now, true)
 	if m.trials.cur != nil {
 		m.trials.controls--
@@ -273,12 +273,12 @@ func (m *machine) tryTrials(now time.Time) (a action, ok, busy bool) {
 		return action{}, false, false
 	}
 	switch {
-	case m.under > 0 || now.Before(m.notBefore) || now.Before(t.cur.trial.next):
+	case m.sess.under > 0 || now.Before(m.pace.notBefore) || now.Before(t.cur.trial.next):
 		return action{}, false, true
-	case m.sess == none:
-		m.sess = opening
+	case m.sess.state == none:
+		m.sess.state = opening
 		return action{do: doOpen}, true, true
-	case m.sess != live:
+	case m.sess.state != live:
 		return action{}, false, true
 	case t.controls > 0:
 		return m.give(m.ctl.entry()), true, true
@@ -289,7 +289,7 @@ func (m *machine) tryTrials(now time.Time) (a action, ok, busy bool) {
 // readmit puts suspects back into the queue, which is empty, when there is no control
 // record: no trial could begin, and nothing else would come.
 func (m *machine) readmit() {
-	if m.ctl.b != nil || m.backlog || m.trials.cur != nil {
+	if m.ctl.b != nil || m.disk.backlog || m.trials.cur != nil {
 		return
 	}
 	m.comeBack(func(e *entry) bool { return e.trial != nil })
@@ -317,7 +317,7 @@ func (m *machine) trialRefused(now time.Time, e *entry) {
 	switch {
 	case t.rounds >= trialRounds && now.Sub(t.first) >= trialSpan:
 		m.trials = trials{}
-		m.condemn(e.h, e.b, m.lastErr)
+		m.condemn(e.h, e.b, m.told.cause)
 		m.remove(e)
 		if atHead {
 			m.search.progress(1)
@@ -440,7 +440,7 @@ func (m *machine) setHeldApart(now time.Time, e *entry) bool {
 	for _, rec := range e.b.All() {
 		if h := m.held[rec.Stream]; h != nil && !h.released {
 			if !m.setStreamsAside(e) { // no room: all wait for the first stream
-				m.notBefore = m.nextUnhold()
+				m.pace.notBefore = m.nextUnhold()
 			}
 			return true
 		}

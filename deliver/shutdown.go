@@ -159,8 +159,8 @@ func (o *Outlet) await(ctx context.Context, deadline time.Time) {
 func (o *Outlet) abandon() {
 	o.m.abandon()
 	if l := o.life; l != nil {
-		if o.m.sess != ending { // the spool took so long that this did not happen yet
-			o.m.sess = ending
+		if o.m.sess.state != ending { // the spool took so long that this did not happen yet
+			o.m.sess.state = ending
 			l.fence(errNoTime)
 		}
 		l.whenClosed(o.m.closed)

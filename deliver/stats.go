@@ -34,8 +34,8 @@ type Stats struct {
 func (o *Outlet) publish() {
 	m := o.m
 	s := snapshot{
-		attempts: m.attempts, retries: m.retries, poisoned: m.counts.poisoned, expired: m.counts.expired,
-		handled: m.counts.handled, bound: m.bound, lastErr: m.lastErr, spilling: m.backlog || len(m.disk) > 0,
+		attempts: m.pace.attempts, retries: m.pace.retries, poisoned: m.counts.poisoned, expired: m.counts.expired,
+		handled: m.counts.handled, bound: m.size.bound, lastErr: m.told.cause, spilling: m.disk.backlog || len(m.disk.out) > 0,
 	}
 	o.mu.Lock()
 	o.snap = s

@@ -384,7 +384,7 @@ func (w *world) spill(e *entry) {
 	}
 	seq, err := w.Append(e.b)
 	var out *batch.Batch
-	if err == nil && (e.place == sent || e.place == offered) && !w.m.backlog {
+	if err == nil && (e.place == sent || e.place == offered) && !w.m.disk.backlog {
 		if b, got, err := w.Next(); err == nil && got == seq {
 			out = b
 		} else if err == nil {
@@ -438,13 +438,13 @@ func (w *world) hear(n int) {
 		case reportUnsent:
 			w.m.unsent(r.e)
 		case reportEnd:
-			if w.mutant == mutantEarlyEnd && w.m.sess == opening {
+			if w.mutant == mutantEarlyEnd && w.m.sess.state == opening {
 				break
 			}
 			w.m.sessionEnded(w.now, r.err)
 			if w.mutant == mutantFreeAtEnd {
-				for len(w.m.given) > 0 {
-					w.m.unpin(w.m.given[0])
+				for len(w.m.sess.given) > 0 {
+					w.m.unpin(w.m.sess.given[0])
 				}
 			}
 		case reportClosed:
@@ -455,14 +455,14 @@ func (w *world) hear(n int) {
 }
 
 func (w *world) hearAnswer(r *report) {
-	round, under, suspect := w.m.round, w.m.under, w.m.trials.cur
+	round, under, suspect := w.m.sess.round, w.m.sess.under, w.m.trials.cur
 	w.m.answer(w.now, r.b, r.o)
-	if w.m.under < under {
+	if w.m.sess.under < under {
 		w.vain = 0
 	}
 	switch {
-	case w.mutant == mutantRound && under == w.m.under:
-		w.m.round = round
+	case w.mutant == mutantRound && under == w.m.sess.under:
+		w.m.sess.round = round
 	case w.mutant == mutantTrial && suspect != nil && w.m.trials.cur == nil:
 		w.m.trials.cur = suspect
 	}
