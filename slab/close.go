@@ -226,7 +226,7 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 			w.discardLocked()
 		}
 	}
-	if (w.givenBack > 0 || len(w.loans) > 0) && w.keepsLocked() {
+	if (w.loans.back > 0 || len(w.loans.open) > 0) && w.keepsLocked() {
 		w.keepLocked()
 	}
 	w.acc.Dropped[batch.Shutdown] += uint64(w.lastPending)

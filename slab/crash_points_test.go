@@ -176,7 +176,7 @@ func TestBigRecordBesideClose(t *testing.T) {
 			dir := t.TempDir()
 			g := newGate()
 			defer g.open()
-			w := crashWriter(t, dir, g, Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000})
+			w := crashWriter(t, dir, g, Options{SlabBytes: 1024, SlabCount: 8, MaxRecord: 3000})
 			if !hangs {
 				g.open()
 			}

@@ -56,7 +56,7 @@ const watchAfter = 100 * time.Millisecond
 // a goroutine of its timer.
 func (w *Writer) watchSend() {
 	w.mu.Lock()
-	if w.inflight == 0 && len(w.loans) == 0 || w.abandoned || w.retained || !w.mapped() {
+	if w.inflight == 0 && len(w.loans.open) == 0 || w.abandoned || w.retained || !w.mapped() {
 		w.mu.Unlock()
 		return
 	}
@@ -100,7 +100,7 @@ func (w *Writer) sumWaiting() {
 }
 
 func (w *Writer) unsummedLocked() *block {
-	for _, l := range w.loans {
+	for _, l := range w.loans.open {
 		for _, p := range l.pieces {
 			if p.blk.wantsSum() {
 				return p.blk
@@ -142,7 +142,7 @@ func (w *Writer) sumAllLocked() {
 			sum(p.blk)
 		}
 	}
-	for _, l := range w.loans {
+	for _, l := range w.loans.open {
 		for _, p := range l.pieces {
 			sum(p.blk)
 		}

@@ -213,9 +213,9 @@ func (w *Writer) ackLocked() {
 	}
 	t, sent := w.watermarkLocked(), w.sentTickets
 	switch {
-	case len(w.loans) > 0: // the last of them may be in Borrow, and not among those sent
-		t = w.loans[0].b.First() - 1
-		for _, l := range w.loans {
+	case len(w.loans.open) > 0: // the last of them may be in Borrow, and not among those sent
+		t = w.loans.open[0].b.First() - 1
+		for _, l := range w.loans.open {
 			sent -= min(sent, uint64(l.b.Len()))
 		}
 	case w.borrower != nil: // what is not lent yet, and will not be, is as it was
@@ -500,7 +500,7 @@ func (w *Writer) keepLocked() {
 	}
 	w.crash.big.close()
 	lost := w.heapOnly + w.framelessLocked()
-	for _, l := range w.loans {
+	for _, l := range w.loans.open {
 		for _, p := range l.pieces {
 			if p.blk.oversize && p.blk.unsafe {
 				lost-- // the borrower may account for it
@@ -508,9 +508,9 @@ func (w *Writer) keepLocked() {
 		}
 	}
 	w.sumAllLocked()
-	w.kept = w.inflight + int(w.pendingSlabLocked()) + w.recLeft - lost
+	w.kept = w.inflight + int(w.pendingSlabLocked()) + w.dead.left - lost
 	w.acc.Dropped[batch.Shutdown] += uint64(lost)
-	w.inflight, w.recLeft = 0, 0
+	w.inflight, w.dead.left = 0, 0
 	w.retained = true
 }
 
@@ -535,10 +535,10 @@ func (w *Writer) framelessLocked() (n int) {
 
 // unrecoverLocked gives the unsettled batch of a dead process back to its file.
 func (w *Writer) unrecoverLocked() {
-	if w.recovering {
-		w.recLeft += w.inflight
+	if w.dead.sending {
+		w.dead.left += w.inflight
 		w.inflight = 0
-		w.recovering = false
+		w.dead.sending = false
 	}
 }
 
@@ -554,13 +554,13 @@ func (w *Writer) endCrashLocked() {
 		}
 		c.leaveMapping()
 	}
-	if w.recLeft > 0 {
-		w.kept, w.retained, w.recLeft = w.recLeft, true, 0
+	if w.dead.left > 0 {
+		w.kept, w.retained, w.dead.left = w.dead.left, true, 0
 	}
 }
 
 func (w *Writer) crashStatsLocked(s *Stats) {
-	s.HeapOnly, s.Recovery = w.heapOnly, w.recStats
+	s.HeapOnly, s.Recovery = w.heapOnly, w.dead.stats
 	switch {
 	case w.crashErr != nil:
 		s.CrashUnsafe = w.crashErr.Error()

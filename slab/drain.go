@@ -132,7 +132,7 @@ func (w *Writer) run() {
 		w.attempt()
 	}
 	w.closeSink()
-	for _, o := range w.recovery { // not delivered: the next process's again
+	for _, o := range w.dead.files { // not delivered: the next process's again
 		o.f.Close()
 	}
 	if w.crash != nil {
@@ -176,7 +176,7 @@ func (w *Writer) gather() bool {
 			w.do(o)
 			continue
 		}
-		if len(w.recovery) > 0 {
+		if len(w.dead.files) > 0 {
 			w.unlock()
 			if w.nextRecovered() {
 				return true
@@ -194,7 +194,7 @@ func (w *Writer) gather() bool {
 		}
 		d.timerDue = false
 		if w.closed {
-			if w.waitingLocked() > 0 && w.lentOut > 0 {
+			if w.waitingLocked() > 0 && w.loans.out > 0 {
 				w.sleep = parked
 				w.unlock()
 				select {
@@ -214,7 +214,7 @@ func (w *Writer) gather() bool {
 		if w.spin() {
 			continue
 		}
-		since := w.curSince
+		since := w.gauge.curSince
 		if w.queue.n > 0 {
 			since = w.queue.at(0).since
 		}
@@ -231,7 +231,7 @@ func (w *Writer) parkLocked() {
 			return
 		}
 	}
-	w.sleep, w.parkedAt = parked, time.Since(w.born)
+	w.sleep, w.gauge.parkedAt = parked, time.Since(w.born)
 	w.restLocked()
 	w.setRoomLocked()
 	w.unlock()
@@ -273,7 +273,7 @@ var pause atomic.Uint32
 // from its start again, and a drop episode is over.
 func (w *Writer) restLocked() {
 	if b := w.cur; b != nil && b.refs == 0 {
-		w.rewound += uint64(w.slabBytes - b.room())
+		w.gauge.rewound += uint64(w.slabBytes - b.room())
 		w.resetLocked(b, w.next+1)
 	}
 	if w.dropping {
@@ -430,7 +430,7 @@ func (w *Writer) takeLocked() {
 	d.timerDue = d.timerDue && w.limited && w.queue.n > 0
 	d.rest = &d.all
 	w.inflight = d.all.Len()
-	w.inflightTime, w.seen = d.all.Runs[0].Slot(0).Time, d.pieces[0].since
+	w.gauge.inflightTime, w.gauge.seen = d.all.Runs[0].Slot(0).Time, d.pieces[0].since
 }
 
 // gatherNowLocked returns how many slabs a VecWriter gets at once. None of them is
@@ -438,7 +438,7 @@ func (w *Writer) takeLocked() {
 // callers meanwhile, unless they wait already, or waited for the batch before: then
 // only throughput counts.
 func (w *Writer) gatherNowLocked() int {
-	if w.waiters.n > 0 || w.d.waited {
+	if w.waiting.slabs.n > 0 || w.d.waited {
 		return w.gatherMax
 	}
 	return min(w.gatherMax, max(1, len(w.free)))
@@ -672,10 +672,10 @@ func (w *Writer) settle(n int, open []int, extra batch.Tally) {
 	w.inflight = left
 	var recovered *orphan // of which a part of a batch is settled
 	if left > 0 {
-		w.inflightTime = d.rest.Runs[0].Slot(0).Time
+		w.gauge.inflightTime = d.rest.Runs[0].Slot(0).Time
 		switch {
-		case w.recovering:
-			recovered = w.recovery[0]
+		case w.dead.sending:
+			recovered = w.dead.files[0]
 		case w.mapped():
 			w.ackLocked()
 		}
@@ -719,16 +719,16 @@ func (w *Writer) finishLocked() {
 		point(ptFinishLocked)
 	}
 	d := &w.d
-	w.rate.update(time.Now(), w.acceptedBytesLocked())
-	if !w.recovering {
+	w.gauge.rate.update(time.Now(), w.acceptedBytesLocked())
+	if !w.dead.sending {
 		w.sentTickets += uint64(d.all.Len())
 	}
-	d.cloned, w.recovering = false, false
+	d.cloned, w.dead.sending = false, false
 	if w.mapped() {
 		w.ackLocked()
 	}
 	w.freeBatchLocked()
-	d.waited = w.waiters.n > 0
+	d.waited = w.waiting.slabs.n > 0
 	if w.waitingLocked() > 0 {
 		w.serveLocked()
 	}
@@ -859,7 +859,7 @@ func (w *Writer) recovered() {
 // readyOpLocked returns the oldest Flush or Sync whose records are settled, and those
 // of dead processes, which come first.
 func (w *Writer) readyOpLocked() *op {
-	if len(w.ops) == 0 || w.ops[0].target > w.settled || len(w.recovery) > 0 {
+	if len(w.ops) == 0 || w.ops[0].target > w.settled || len(w.dead.files) > 0 {
 		return nil
 	}
 	o := w.ops[0]

@@ -104,7 +104,7 @@ func (w *Writer) writeLastResort(p []byte) {
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 	// As where a slab is needed: only records for which the oldest make room pass those
 	// that wait.
-	if w.bigs.n > 0 && w.policyFor(m.Level).kind != whenFullDropOldest || !w.reserveOversizeLocked(len(p), m) {
+	if w.waiting.bigs.n > 0 && w.policyFor(m.Level).kind != whenFullDropOldest || !w.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, true)
 	}
 	if w.waitingLocked() > 0 { // more may have made room than it took
@@ -217,7 +217,7 @@ const maxSpareWaiters = 64
 // called and returns with mu held, but releases it while waiting.
 func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	pol := w.policyFor(m.Level)
-	wait := pol.kind == whenFullBlock || pol.waits() && pol.wait > 0 && !w.saturated
+	wait := pol.kind == whenFullBlock || pol.waits() && pol.wait > 0 && !w.waiting.saturated
 	if !wait || !oversize && w.belowReserveLocked(m) {
 		return w.giveUpLocked(p, m)
 	}
@@ -254,7 +254,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	switch {
 	case timedOut && !wt.answered:
 		w.lineOf(wt).remove(wt)
-		w.saturated = true
+		w.waiting.saturated = true
 		err = w.giveUpLocked(p, m)
 		w.serveLocked() // those behind it may fit where it did not
 		w.setRoomLocked()
@@ -273,13 +273,13 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 // lineOf returns the line in which wt waits.
 func (w *Writer) lineOf(wt *waiter) *waiterList {
 	if wt.oversize {
-		return &w.bigs
+		return &w.waiting.bigs
 	}
-	return &w.waiters
+	return &w.waiting.slabs
 }
 
 // waitingLocked returns how many writes wait.
-func (w *Writer) waitingLocked() int { return w.waiters.n + w.bigs.n }
+func (w *Writer) waitingLocked() int { return w.waiting.slabs.n + w.waiting.bigs.n }
 
 // waits reports whether a write waits for a time.
 func (f WhenFull) waits() bool { return f.kind == whenFullBlockFor || f.kind == whenFullSpill }
@@ -289,7 +289,7 @@ func (f WhenFull) waits() bool { return f.kind == whenFullBlockFor || f.kind == 
 func (w *Writer) isFull() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.waitingLocked() > 0 || w.saturated
+	return w.waitingLocked() > 0 || w.waiting.saturated
 }
 
 // askSpill tells the sink that it is to put records aside when the Writer is full.
@@ -309,8 +309,8 @@ func (w *Writer) askSpill() (err error) {
 
 func (w *Writer) newWaiterLocked(p []byte, m batch.Meta, oversize bool) *waiter {
 	var wt *waiter
-	if k := len(w.spare); k > 0 {
-		wt, w.spare = w.spare[k-1], w.spare[:k-1]
+	if k := len(w.waiting.spare); k > 0 {
+		wt, w.waiting.spare = w.waiting.spare[k-1], w.waiting.spare[:k-1]
 	} else {
 		wt = &waiter{ch: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		wt.timer.Stop()
@@ -321,8 +321,8 @@ func (w *Writer) newWaiterLocked(p []byte, m batch.Meta, oversize bool) *waiter 
 
 func (w *Writer) freeWaiterLocked(wt *waiter) {
 	wt.p = nil
-	if len(w.spare) < maxSpareWaiters {
-		w.spare = append(w.spare, wt)
+	if len(w.waiting.spare) < maxSpareWaiters {
+		w.waiting.spare = append(w.waiting.spare, wt)
 	}
 }
 
@@ -332,11 +332,11 @@ func (w *Writer) serveLocked() {
 	if points {
 		point(ptServeLocked)
 	}
-	for wt := w.bigs.head; wt != nil && w.reserveOversizeLocked(len(wt.p), wt.m); wt = w.bigs.head {
+	for wt := w.waiting.bigs.head; wt != nil && w.reserveOversizeLocked(len(wt.p), wt.m); wt = w.waiting.bigs.head {
 		w.answerLocked(wt, nil)
 	}
 	served := false
-	for wt := w.waiters.head; wt != nil; wt = w.waiters.head {
+	for wt := w.waiting.slabs.head; wt != nil; wt = w.waiting.slabs.head {
 		if w.belowReserveLocked(wt.m) && !w.fitsLocked(len(wt.p)) {
 			// The reserve is not for it, and those behind may be entitled.
 			w.answerLocked(wt, w.dropLocked(batch.Full))
@@ -366,7 +366,7 @@ func (w *Writer) answerLocked(wt *waiter, err error) {
 
 // refuseWaitersLocked answers all blocked writes with ErrClosed.
 func (w *Writer) refuseWaitersLocked() {
-	for _, line := range []*waiterList{&w.waiters, &w.bigs} {
+	for _, line := range []*waiterList{&w.waiting.slabs, &w.waiting.bigs} {
 		for wt := line.head; wt != nil; wt = line.head {
 			w.refused++
 			w.answerLocked(wt, ErrClosed)

@@ -47,13 +47,13 @@ func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWi
 // beganLocked is told that the first record of a piece was stored at since, when the
 // drain may be asleep for long, or held up.
 func (w *Writer) beganLocked(since time.Duration) {
-	w.curSince = since
+	w.gauge.curSince = since
 	now := w.born.Add(since)
 	if w.sleep == parked { // so that the rate of a burst is not that of the idle hour before it
-		w.rate.idle(w.born.Add(w.parkedAt), now, w.acceptedBytesLocked())
+		w.gauge.rate.idle(w.born.Add(w.gauge.parkedAt), now, w.acceptedBytesLocked())
 	}
-	if w.rate.due(now) {
-		w.rate.update(now, w.acceptedBytesLocked())
+	if w.gauge.rate.due(now) {
+		w.gauge.rate.update(now, w.acceptedBytesLocked())
 	}
 }
 
@@ -64,14 +64,14 @@ func (w *Writer) acceptedBytesLocked() uint64 {
 	if b := w.cur; b != nil {
 		n += uint64(w.slabBytes - b.room())
 	}
-	return n + w.rewound
+	return n + w.gauge.rewound
 }
 
 // maxBurst caps BurstLeft, for rates near zero.
 const maxBurst = 24 * time.Hour
 
 func (w *Writer) burstLeftLocked(rate float64) time.Duration {
-	if len(w.free) == 0 && (w.waiters.n > 0 || w.dropping) {
+	if len(w.free) == 0 && (w.waiting.slabs.n > 0 || w.dropping) {
 		return 0 // what room there is was too small
 	}
 	free := float64(len(w.free) * w.slabBytes)
@@ -87,10 +87,10 @@ func (w *Writer) burstLeftLocked(rate float64) time.Duration {
 // oldestAgeLocked returns the age of the oldest record that is not settled.
 func (w *Writer) oldestAgeLocked(now time.Time) time.Duration {
 	var t int64
-	since := w.curSince
+	since := w.gauge.curSince
 	switch b := w.cur; {
 	case w.inflight > 0:
-		t, since = w.inflightTime, w.seen
+		t, since = w.gauge.inflightTime, w.gauge.seen
 	case w.queue.n > 0:
 		p := w.queue.at(0)
 		if since = p.since; p.blk.head == nil {

@@ -66,7 +66,7 @@ func (l *Loan) Settle(left uint64) {
 		return
 	}
 	l.settled, l.left = true, left
-	w.lentSlabs -= l.slabs
+	w.loans.slabs -= l.slabs
 	if left > 0 {
 		w.recallLocked(l)
 	}
@@ -94,7 +94,7 @@ func (l *Loan) Return() {
 // roomForLoans wakes the drain, if it waits until fewer slabs are out.
 func (w *Writer) roomForLoans() {
 	select {
-	case w.lendable <- struct{}{}:
+	case w.loans.room <- struct{}{}:
 	default:
 	}
 }
@@ -104,14 +104,14 @@ func (w *Writer) roomForLoans() {
 // is in the file has no holes.
 func (w *Writer) settleLoansLocked() {
 	n := 0
-	for n < len(w.loans) && w.loans[n].settled && w.loans[n].left == 0 {
+	for n < len(w.loans.open) && w.loans.open[n].settled && w.loans.open[n].left == 0 {
 		n++
 	}
 	if n == 0 {
 		return
 	}
-	done := slices.Clone(w.loans[:n])
-	w.loans = slices.Delete(w.loans, 0, n)
+	done := slices.Clone(w.loans.open[:n])
+	w.loans.open = slices.Delete(w.loans.open, 0, n)
 	if w.mapped() {
 		for _, l := range done {
 			w.forgetSettledLocked(l.pieces, l.b.Last())
@@ -126,7 +126,7 @@ func (w *Writer) settleLoansLocked() {
 
 // freeLoanLocked gives up the slabs of a loan and serves those who wait for them.
 func (w *Writer) freeLoanLocked(l *Loan) {
-	w.lentOut--
+	w.loans.out--
 	for i, p := range l.pieces {
 		p.inflight = false
 		w.releaseLocked(p)
@@ -140,7 +140,7 @@ func (w *Writer) freeLoanLocked(l *Loan) {
 		w.serveLocked()
 		w.wakeLocked()
 	}
-	if w.sleep == parked && w.lentOut == 0 {
+	if w.sleep == parked && w.loans.out == 0 {
 		w.restLocked()
 	}
 	w.setRoomLocked()
@@ -148,8 +148,8 @@ func (w *Writer) freeLoanLocked(l *Loan) {
 
 // reuseLocked keeps l for another batch, if it is done with.
 func (w *Writer) reuseLocked(l *Loan) {
-	if l.returned && len(l.pieces) == 0 && (!l.copied || l.left == 0) && len(w.spareLoans) < maxSpareLoans {
-		w.spareLoans = append(w.spareLoans, l)
+	if l.returned && len(l.pieces) == 0 && (!l.copied || l.left == 0) && len(w.loans.spare) < maxSpareLoans {
+		w.loans.spare = append(w.loans.spare, l)
 	}
 }
 
@@ -161,7 +161,7 @@ func (w *Writer) recallLocked(l *Loan) {
 		lost = min(uint64(w.keptNowhereLocked(l)), l.left)
 	}
 	w.acc.Dropped[batch.Shutdown] += lost
-	w.givenBack += l.left - lost
+	w.loans.back += l.left - lost
 }
 
 // keptNowhereLocked returns how many records of l are larger than a slab and have no
@@ -200,11 +200,11 @@ func (w *Writer) lend() {
 	}
 	w.mu.Lock()
 	if err != nil {
-		w.lentSlabs -= l.slabs
-		w.lentOut--
+		w.loans.slabs -= l.slabs
+		w.loans.out--
 		w.d.pieces = append(w.d.pieces, l.pieces...)
-		if i := slices.Index(w.loans, l); i >= 0 {
-			w.loans = slices.Delete(w.loans, i, i+1)
+		if i := slices.Index(w.loans.open, l); i >= 0 {
+			w.loans.open = slices.Delete(w.loans.open, i, i+1)
 			w.sentTickets -= uint64(l.b.Len())
 		}
 		w.unlock()
@@ -216,10 +216,10 @@ func (w *Writer) lend() {
 	w.taken += uint64(n)
 	w.inflight = 0
 	w.sends++
-	wait := w.recovering
-	w.recovering, d.cloned, d.rest, d.failed = false, false, nil, 0
-	w.rate.update(time.Now(), w.acceptedBytesLocked())
-	d.waited = w.waiters.n > 0
+	wait := w.dead.sending
+	w.dead.sending, d.cloned, d.rest, d.failed = false, false, nil, 0
+	w.gauge.rate.update(time.Now(), w.acceptedBytesLocked())
+	d.waited = w.waiting.slabs.n > 0
 	if w.waitingLocked() > 0 {
 		w.serveLocked()
 	}
@@ -241,7 +241,7 @@ func (w *Writer) lend() {
 // read: then it is settled.
 func (w *Writer) newLoan() (*Loan, bool) {
 	d := &w.d
-	if w.crash != nil && !w.recovering {
+	if w.crash != nil && !w.dead.sending {
 		w.crash.watch.Reset(watchAfter)
 		if !d.cloned && !w.copyOut() {
 			w.corrupt()
@@ -251,12 +251,12 @@ func (w *Writer) newLoan() (*Loan, bool) {
 	w.mu.Lock()
 	defer w.unlock()
 	var l *Loan
-	if k := len(w.spareLoans); k > 0 {
-		l, w.spareLoans = w.spareLoans[k-1], w.spareLoans[:k-1]
+	if k := len(w.loans.spare); k > 0 {
+		l, w.loans.spare = w.loans.spare[k-1], w.loans.spare[:k-1]
 	} else {
 		l = &Loan{w: w}
 	}
-	l.copied, l.found = w.crash != nil && !w.recovering, w.recovering
+	l.copied, l.found = w.crash != nil && !w.dead.sending, w.dead.sending
 	l.settled, l.returned, l.left, l.done = false, false, 0, nil
 	l.b.Reset()
 	l.b.Codec, l.b.Origin = d.rest.Codec, d.rest.Origin
@@ -285,14 +285,14 @@ func (w *Writer) newLoan() (*Loan, bool) {
 func (w *Writer) awaitLendable(l *Loan) bool {
 	for {
 		w.mu.Lock()
-		if w.lentSlabs == 0 || w.lentSlabs+l.slabs <= w.maxLent() {
-			w.lentSlabs += l.slabs
-			w.lentOut++
+		if w.loans.slabs == 0 || w.loans.slabs+l.slabs <= w.maxLent() {
+			w.loans.slabs += l.slabs
+			w.loans.out++
 			l.pieces = append(l.pieces[:0], w.d.pieces...) // they are the loan's from now on
 			clear(w.d.pieces)
 			w.d.pieces = w.d.pieces[:0]
 			if l.copied {
-				w.loans = append(w.loans, l)
+				w.loans.open = append(w.loans.open, l)
 				w.sentTickets += uint64(l.b.Len())
 			}
 			w.unlock()
@@ -300,7 +300,7 @@ func (w *Writer) awaitLendable(l *Loan) bool {
 		}
 		w.unlock()
 		select {
-		case <-w.lendable:
+		case <-w.loans.room:
 		case <-w.ctx.Done():
 			return false
 		}

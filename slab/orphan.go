@@ -57,13 +57,13 @@ func (w *Writer) adopt() {
 			point(ptAdopt)
 		}
 		w.countOrphan(o)
-		if len(w.recovery) > 0 {
+		if len(w.dead.files) > 0 {
 			o.Image = nil
 		}
-		w.recovery = append(w.recovery, o)
+		w.dead.files = append(w.dead.files, o)
 	}
-	if w.recLeft > 0 {
-		w.events.Post(batch.Event{Output: w.o.Name, Op: "recovered-from-disk", Count: uint64(w.recLeft)})
+	if w.dead.left > 0 {
+		w.events.Post(batch.Event{Output: w.o.Name, Op: "recovered-from-disk", Count: uint64(w.dead.left)})
 	}
 }
 
@@ -97,17 +97,17 @@ func (w *Writer) claim(paths []string, dict batch.Dictionary, found *[]*orphan) 
 // countOrphan enters into the account what is in a file.
 func (w *Writer) countOrphan(o *orphan) {
 	o.n = len(o.Records)
-	w.recLeft += o.n
-	w.recStats.add(o.Image)
-	w.recStats.Undefined += o.lost
-	w.recStats.Held += o.leftOut
+	w.dead.left += o.n
+	w.dead.stats.add(o.Image)
+	w.dead.stats.Undefined += o.lost
+	w.dead.stats.Held += o.leftOut
 	w.acc.Recovered += uint64(o.n) + o.Damaged + o.lost
 	w.acc.Dropped[batch.Corrupt] += o.Damaged + o.lost
 	report := func(n uint64, format string, args ...any) {
 		w.events.Post(batch.Event{Output: w.o.Name, Op: "recover", Count: n, Err: fmt.Errorf("slab: %s: "+format, append([]any{o.path}, args...)...)})
 	}
 	if o.isDamaged() {
-		w.recStats.DamagedFiles++
+		w.dead.stats.DamagedFiles++
 	}
 	switch {
 	case o.lacksRecords():
@@ -131,7 +131,7 @@ func (w *Writer) countOrphan(o *orphan) {
 func (w *Writer) setAside(o *orphan, path string, err error) {
 	if errors.Is(err, ErrDamaged) {
 		w.mu.Lock()
-		w.recStats.DamagedFiles++
+		w.dead.stats.DamagedFiles++
 		w.mu.Unlock()
 		if rerr := renameAside(path); rerr == nil {
 			err = fmt.Errorf("%w; renamed to %s", err, path+badSuffix)
@@ -281,7 +281,7 @@ func (o *orphan) translate() (lost int, err error) {
 
 // translateNext is translate for the file whose turn it is.
 func (w *Writer) translateNext() {
-	o := w.recovery[0]
+	o := w.dead.files[0]
 	whole := !o.isDamaged()
 	n, err := o.translate()
 	if err == nil {
@@ -289,12 +289,12 @@ func (w *Writer) translateNext() {
 	}
 	w.mu.Lock()
 	defer w.unlock()
-	w.recLeft -= n
+	w.dead.left -= n
 	w.countDropLocked(batch.Corrupt, n)
-	w.recStats.Records -= uint64(n)
-	w.recStats.Undefined += uint64(n)
+	w.dead.stats.Records -= uint64(n)
+	w.dead.stats.Undefined += uint64(n)
 	if whole && n > 0 {
-		w.recStats.DamagedFiles++
+		w.dead.stats.DamagedFiles++
 	}
 	w.events.Post(batch.Event{Output: w.o.Name, Op: "recover", Count: uint64(n), Err: err})
 }
@@ -384,7 +384,7 @@ func (o *orphan) finish() {
 // false when a file is finished: delivered first, then progress persisted, then
 // unlinked.
 func (w *Writer) nextRecovered() bool {
-	d, o := &w.d, w.recovery[0]
+	d, o := &w.d, w.dead.files[0]
 	if o.Image == nil && !w.loadOrphan(o) {
 		return false
 	}
@@ -394,8 +394,8 @@ func (w *Writer) nextRecovered() bool {
 	o.persist(o.offered())
 	if o.next == len(o.Records) {
 		o.finish()
-		w.recovery[0] = nil
-		w.recovery = w.recovery[1:]
+		w.dead.files[0] = nil
+		w.dead.files = w.dead.files[1:]
 		d.all.Codec, d.all.Origin = w.o.Codec, w.id
 		return false
 	}
@@ -413,10 +413,10 @@ func (w *Writer) nextRecovered() bool {
 	d.rest = &d.all
 	d.cloned = true // it is on the heap
 	w.mu.Lock()
-	w.recovering = true
+	w.dead.sending = true
 	w.inflight = d.all.Len()
-	w.inflightTime, w.seen = d.all.Runs[0].Slot(0).Time, time.Since(w.born)
-	w.recLeft -= w.inflight
+	w.gauge.inflightTime, w.gauge.seen = d.all.Runs[0].Slot(0).Time, time.Since(w.born)
+	w.dead.left -= w.inflight
 	w.mu.Unlock()
 	return true
 }
@@ -430,7 +430,7 @@ func (w *Writer) loadOrphan(o *orphan) bool {
 		now = len(o.Records)
 	}
 	w.mu.Lock()
-	w.recLeft += now - o.n
+	w.dead.left += now - o.n
 	if now >= o.n {
 		w.acc.Recovered += uint64(now - o.n)
 	} else {
@@ -439,7 +439,7 @@ func (w *Writer) loadOrphan(o *orphan) bool {
 	w.mu.Unlock()
 	o.n = now
 	if err != nil {
-		w.recovery = w.recovery[1:]
+		w.dead.files = w.dead.files[1:]
 		w.setAside(o, o.path, err)
 	}
 	return err == nil

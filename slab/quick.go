@@ -78,7 +78,7 @@ func (w *Writer) settleQuick(total int, t batch.Tally) bool {
 		return false
 	}
 	patiently(&w.mu.slabs, w.spins)
-	if !w.calmLocked() || w.rate.due(d.since) {
+	if !w.calmLocked() || w.gauge.rate.due(d.since) {
 		w.mu.slabs.Unlock()
 		return false
 	}

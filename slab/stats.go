@@ -55,7 +55,7 @@ func (w *Writer) Stats() Stats {
 		s.SlabsInUse-- // attached, but empty
 	}
 	w.crashStatsLocked(&s)
-	s.Rate = w.rate.update(now, w.acceptedBytesLocked())
+	s.Rate = w.gauge.rate.update(now, w.acceptedBytesLocked())
 	s.BurstLeft = w.burstLeftLocked(s.Rate)
 	s.OldestAge = w.oldestAgeLocked(now)
 	if w.lastErr != nil {
@@ -83,11 +83,11 @@ func (w *Writer) accountLocked(sink batch.Account) batch.Account {
 	a.Accepted += w.next
 	a.Pending.Slab = w.pendingSlabLocked()
 	a.Pending.Inflight = uint64(w.inflight + w.lastPending)
-	a.Pending.Slab += uint64(w.recLeft) + w.givenBack
+	a.Pending.Slab += uint64(w.dead.left) + w.loans.back
 	// What a Send that is under way has handed over is in the sink's account already.
 	a.Pending.Inflight -= min(a.Pending.Inflight, sink.Accepted-min(sink.Accepted, w.taken))
 	if w.abandoned || w.retained {
-		a.Pending = batch.Pending{Slab: uint64(w.kept) + w.givenBack}
+		a.Pending = batch.Pending{Slab: uint64(w.kept) + w.loans.back}
 	}
 	if w.abandoned {
 		late := w.lateLocked(sink)

@@ -57,9 +57,9 @@ type Writer struct {
 	queue        queue // pieces waiting for the drain, oldest first
 	queuedBytes  int
 	queuedRecs   int
-	waiters      waiterList // writes that wait for a slab
-	bigs         waiterList // … and those that wait for memory of their own: they hold up nobody else
-	spare        []*waiter  // pooled waiters
+	waiting      waiting
+	dead         dead
+	loans        loans
 	oversizeUsed int
 	ops          []*op
 
@@ -74,17 +74,11 @@ type Writer struct {
 	sendErrors  uint64
 	lastErr     error
 
-	rate         rateMeter
-	rewound      uint64        // bytes of slabs that were filled again without being sealed
-	inflightTime int64         // time of the first record of the batch under way
-	seen         time.Duration // no record of that batch was accepted earlier; since born
-	curSince     time.Duration // as of the first record of cur that belongs to no piece
-	parkedAt     time.Duration // when the drain found nothing to do
+	gauge gauge
 
 	sleep         sleepState
 	needWake      bool   // send to wake after unlocking
 	urgent        uint64 // the last record of FlushLevel
-	saturated     bool   // BlockFor timed out and no slab was freed since
 	dropping      bool   // a drop episode is under way
 	marked        batch.Drops
 	closed        bool
@@ -93,7 +87,6 @@ type Writer struct {
 	resting       bool // the drain waits between two attempts
 	stopped       bool // Shutdown saw it resting: there will be no further attempt
 	retained      bool // Close left the rest in the crash file: nothing more is attempted
-	recovering    bool // the batch under way comes from a dead process
 	abandoned     bool // Shutdown ran out of time and settled the account itself
 
 	crash     *crashFile // nil: heap slabs
@@ -103,18 +96,8 @@ type Writer struct {
 	toBury    bool       // a record larger than a slab was evicted since the lock was taken
 	heapOnly  int        // oversize records pending that have no copy on disk
 	evicted   uint64     // tickets evicted by policy
-	recovery  []*orphan  // files of dead processes, to be delivered first
-	recLeft   int        // records in them that are not settled
-	recStats  CrashRecovery
 
 	sentTickets uint64 // tickets that went through the drain
-
-	lendable   chan struct{} // capacity 1: fewer slabs are out
-	lentSlabs  int           // out in loans that are not settled
-	lentOut    int           // loans whose slabs are not free
-	loans      []*Loan       // copies of mapped slabs, oldest first, up to the first that is not settled
-	spareLoans []*Loan
-	givenBack  uint64 // records of loans that the borrower did not account for; on disk
 
 	sealed atomic.Uint32 // slabs sealed so far; the drain watches it while it spins
 	spins  bool          // there is a processor to spare for that
@@ -135,6 +118,42 @@ type Writer struct {
 	report    batch.Report
 	closeErr  error // what closing the destination returned; guarded by mu
 	answer    error // of Shutdown; not written once reported is closed
+}
+
+// waiting is who waits for memory.
+type waiting struct {
+	slabs     waiterList // writes that wait for a slab
+	bigs      waiterList // … and those that wait for memory of their own: they hold up nobody else
+	spare     []*waiter  // for reuse
+	saturated bool       // BlockFor timed out and no slab was freed since
+}
+
+// gauge is what Stats says of rates and ages.
+type gauge struct {
+	rate         rateMeter
+	rewound      uint64        // bytes of slabs that were filled again without being sealed
+	inflightTime int64         // time of the first record of the batch under way
+	seen         time.Duration // no record of that batch was accepted earlier; since born
+	curSince     time.Duration // as of the first record of cur that belongs to no piece
+	parkedAt     time.Duration // when the drain found nothing to do
+}
+
+// dead is what dead processes have left.
+type dead struct {
+	files   []*orphan // to be delivered first
+	left    int       // records in them that are not settled
+	stats   CrashRecovery
+	sending bool // the batch under way is theirs
+}
+
+// loans are the batches that a borrower has.
+type loans struct {
+	room  chan struct{} // capacity 1: fewer slabs are out
+	slabs int           // out in loans that are not settled
+	out   int           // loans whose slabs are not free
+	open  []*Loan       // copies of mapped slabs, oldest first, up to the first that is not settled
+	spare []*Loan       // for reuse
+	back  uint64        // records that the borrower did not account for; on disk
 }
 
 type sleepState uint8
@@ -224,7 +243,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		wake:  make(chan struct{}, 1), closing: make(chan struct{}),
 		done: make(chan struct{}), reported: make(chan struct{}),
 		ctx: ctx, giveUp: cancel,
-		lendable: make(chan struct{}, 1), room: -1, sleep: awake, spins: runtime.GOMAXPROCS(0) > 1,
+		loans: loans{room: make(chan struct{}, 1)}, room: -1, sleep: awake, spins: runtime.GOMAXPROCS(0) > 1,
 	}
 	_, _ = rand.Read(w.id[:]) // never fails
 	w.borrower, _ = dst.(Borrower)
@@ -385,7 +404,7 @@ func (w *Writer) urgentLocked() {
 
 // setRoomLocked decides whether the next write may take the fast path.
 func (w *Writer) setRoomLocked() {
-	if w.closed || w.cur == nil || w.cur.n == w.cur.cut || w.waiters.n > 0 || w.sleep == parked {
+	if w.closed || w.cur == nil || w.cur.n == w.cur.cut || w.waiting.slabs.n > 0 || w.sleep == parked {
 		w.room = -1
 		return
 	}
@@ -417,7 +436,7 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	}
 	// Who waits is not overtaken, except by records for which the oldest make room:
 	// their calls are under way at the same time, and these never wait.
-	if (w.waiters.n == 0 || w.policyFor(m.Level).kind == whenFullDropOldest) && w.place(p, m) {
+	if (w.waiting.slabs.n == 0 || w.policyFor(m.Level).kind == whenFullDropOldest) && w.place(p, m) {
 		if w.waitingLocked() > 0 { // more may have made room than it took
 			w.serveLocked()
 			w.setRoomLocked()
@@ -521,7 +540,7 @@ func (w *Writer) sealLocked() {
 // The block stays current.
 func (w *Writer) cutLocked() {
 	if b := w.cur; b != nil && b.n > b.cut {
-		w.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, w.curSince)
+		w.pushLocked(b, b.cut, b.n, b.cutTicket, b.off-b.cutOff, w.gauge.curSince)
 		b.cut, b.cutOff = b.n, b.off
 		w.room = -1 // the next record is the first of its piece
 	}
@@ -553,7 +572,7 @@ func (w *Writer) dropRefLocked(b *block) {
 	if b.refs--; b.refs > 0 || !b.retired {
 		return
 	}
-	w.saturated = false
+	w.waiting.saturated = false
 	switch {
 	case b.oversize:
 		w.takeBackLocked(len(b.mem))
