@@ -338,9 +338,10 @@ func TestAllocs(t *testing.T) {
 // A lightLoan costs nothing.
 type lightLoan struct{}
 
-func (*lightLoan) Keeps() bool   { return false }
-func (*lightLoan) Settle(uint64) {}
-func (*lightLoan) Return()       {}
+func (*lightLoan) Keeps() bool      { return false }
+func (*lightLoan) Pins() (int, int) { return 0, 1 }
+func (*lightLoan) Settle(uint64)    {}
+func (*lightLoan) Return()          {}
 
 func (l *lightLoan) lend(x *Outlet, b *batch.Batch) error {
 	return x.take(context.Background(), func(h *holder) *batch.Batch { h.loan = l; return b })

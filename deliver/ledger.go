@@ -40,6 +40,7 @@ const (
 // A loan is a batch in the memory of its producer: a *slab.Loan.
 type loan interface {
 	Keeps() bool
+	Pins() (slabs, most int)
 	Settle(left uint64)
 	Return()
 }

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 type producer struct {
 	x     *Outlet
 	how   handover
+	most  int // loans that a session may have; 0: 1000
 	mu    sync.Mutex
 	left  uint64 // records that came back
 	loans []*testLoan
@@ -68,7 +70,8 @@ func (p *producer) lend(ctx context.Context, b *batch.Batch) (*testLoan, error) 
 	return l, err
 }
 
-func (l *testLoan) Keeps() bool { return l.p.how == keeping }
+func (l *testLoan) Keeps() bool      { return l.p.how == keeping }
+func (l *testLoan) Pins() (int, int) { return 1, cmp.Or(l.p.most, 1000) }
 
 func (l *testLoan) Settle(left uint64) {
 	l.p.mu.Lock()
@@ -154,6 +157,46 @@ func TestLoan(t *testing.T) {
 		if a := x.Account(); a.Delivered != 3 || a.Dropped != (batch.Drops{batch.Poison: 1, batch.Shutdown: 4}) {
 			t.Error(a)
 		}
+	})
+}
+
+// A session that hangs has no more of the producer's memory than that can spare.
+func TestLoanPins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(4)
+		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
+		var full atomic.Bool
+		press, err := x.SpillWhen(full.Load)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &producer{x: x, how: lending, most: 2}
+		m := &testkit.Model{}
+		for range 3 {
+			send(t, m, p, m.Batch(1, 32, batch.Meta{}))
+		}
+		d.mustStart(t, 1, 2)
+		full.Store(true)
+		for range 10 {
+			press()
+			send(t, m, p, m.Batch(1, 32, batch.Meta{}))
+		}
+		synctest.Wait()
+		d.mustStart(t, 1, 2, 3, 4) // the last two from the spool
+		for i, l := range p.loans {
+			if s, r := l.state(); s != 1 || (r == 1) != (i >= 2) {
+				t.Errorf("loan %d is settled %d times, returned %d times", i, s, r)
+			}
+		}
+		full.Store(false)
+		d.answer(0, taken)
+		d.answer(1, taken)
+		for i := 2; i < 13; i++ {
+			synctest.Wait()
+			d.answer(i, taken)
+		}
+		mustBalance(t, m, x, 13)
+		mustClose(t, x)
 	})
 }
 

@@ -449,10 +449,27 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 			return action{}, false
 		}
 		return m.give(m.ctl.entry()), true
-	case m.sess.under >= m.windowNow(limit):
+	case m.sess.under >= m.windowNow(limit) || m.pinsTooMuch(e):
 		return action{}, false
 	}
 	return m.send(now, i, e, limit)
+}
+
+// pinsTooMuch reports whether the session, if it hung with e, would leave the producer too
+// little memory to go on with.
+func (m *machine) pinsTooMuch(e *entry) bool {
+	if e.h.loan == nil || e.h.pins > 0 {
+		return false
+	}
+	sum, most := e.h.loan.Pins()
+	for i, g := range m.sess.given {
+		again := slices.ContainsFunc(m.sess.given[:i], func(o *entry) bool { return o.pin == g.pin })
+		if g.pin != nil && g.pin.loan != nil && !again {
+			n, _ := g.pin.loan.Pins()
+			sum += n
+		}
+	}
+	return len(m.sess.given) > 0 && sum > most
 }
 
 // windowNow returns how many batches may be under way.

@@ -721,7 +721,8 @@ type worldLoan struct {
 	settled bool
 }
 
-func (l *worldLoan) Keeps() bool { return true }
+func (l *worldLoan) Keeps() bool      { return true }
+func (l *worldLoan) Pins() (int, int) { return 1, 1000 }
 
 func (l *worldLoan) Settle(left uint64) {
 	if l.settled {

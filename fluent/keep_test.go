@@ -404,6 +404,8 @@ func testWhenFullSpill(t *testing.T, crash string) {
 	stop := make(chan struct{})
 	stalled := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}
 	dir := t.TempDir()
+	release := sync.OnceFunc(func() { close(stop) })
+	defer release()
 	l := newTestLogger(t, Config{Servers: []string{listen(t, stalled)}, SpoolDir: dir, CrashDir: crash, WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 16 << 10})
 	const n = 5000
 	text := strings.Repeat("x", 100)
@@ -416,10 +418,10 @@ func testWhenFullSpill(t *testing.T, crash string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	rep, err := l.Close(ctx)
-	close(stop)
 	if rep.Dropped.Total() > 0 || rep.Pending.Spill != 2*n || rep.Check() != nil {
 		t.Fatalf("%v: %s", err, rep.Account)
 	}
+	release()
 	var r received
 	rep = closeLogger(t, newTestLogger(t, Config{Servers: []string{obey(t, &r)}, SpoolDir: dir}))
 	if !slices.Equal(r.get("full.spill"), seq(0, n)) {

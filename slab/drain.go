@@ -224,6 +224,7 @@ func (w *Writer) gather() bool {
 
 // parkLocked lets go of mu and sleeps until it is woken: the slabs are empty.
 func (w *Writer) parkLocked() {
+	w.rewindLocked()
 	if n := w.waitingLocked(); n > 0 { // what they waited for was lost with the mapped file
 		w.serveLocked()
 		if w.waitingLocked() < n {
@@ -269,13 +270,18 @@ func patiently(mu interface {
 // pause is what patiently reads to pass the time: nobody writes to it.
 var pause atomic.Uint32
 
-// restLocked is called when nothing is pending: the current block can be filled
-// from its start again, and a drop episode is over.
-func (w *Writer) restLocked() {
-	if b := w.cur; b != nil && b.refs == 0 {
+// rewindLocked has the current block filled from its start again, if all that is in it is
+// settled.
+func (w *Writer) rewindLocked() {
+	if b := w.cur; b != nil && b.refs == 0 && b.n == b.cut {
 		w.gauge.rewound += uint64(w.slabBytes - b.room())
 		w.resetLocked(b, w.next+1)
 	}
+}
+
+// restLocked is called when nothing is pending: a drop episode is over.
+func (w *Writer) restLocked() {
+	w.rewindLocked()
 	if w.dropping {
 		w.dropping = false
 		w.events.Post(batch.Event{Output: w.o.Name, Op: "drop-end", Count: w.acc.Dropped.Total()})

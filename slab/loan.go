@@ -35,10 +35,10 @@ type Loan struct {
 	mem    batchCopy // a copy, for b
 	copied bool      // b is one: its slabs are free once the file says that it is settled
 	found  bool      // b is of a dead process
+	slabs  int       // that count against half of all
 
 	// Writer.mu guards the rest.
 	pieces   []*piece
-	slabs    int           // that count against half of all
 	settled  bool          // Settle was called
 	returned bool          // Return was
 	left     uint64        // records that Settle gave back
@@ -54,6 +54,15 @@ func (l *Loan) Batch() *batch.Batch { return &l.b }
 // Keeps reports whether records that the borrower cannot deliver survive the process,
 // because they are in crash-safe memory. The answer is always the same.
 func (l *Loan) Keeps() bool { return l.copied || l.found }
+
+// Pins returns how many slabs stay in use until Return, and how many the borrower may
+// have read by something that may hang: there must be some for the others.
+func (l *Loan) Pins() (slabs, most int) {
+	if l.copied || l.found {
+		return 0, 1
+	}
+	return l.slabs, l.w.maxLent()
+}
 
 // Settle says that the borrower has accounted for all records but left of them, which
 // are the Writer's again. It keeps them for the next start, or drops what it cannot keep.
@@ -136,6 +145,7 @@ func (w *Writer) freeLoanLocked(l *Loan) {
 	if w.abandoned || w.retained {
 		return
 	}
+	w.rewindLocked()
 	if w.waitingLocked() > 0 {
 		w.serveLocked()
 		w.wakeLocked()
