@@ -77,11 +77,16 @@ type Outlet struct {
 	spillBad episode
 	pullBad  episode
 
+	shared shared
+}
+
+// shared is what callers and the loop share.
+type shared struct {
 	mu       sync.Mutex // leaf but for ledger.mu; guards the rest
 	inbox    []func(now time.Time)
 	given    []given
 	lastNo   uint64
-	used     int       // copies of batches that are not free again
+	used     int       // batches that were taken and are not free again
 	spare    []*holder // for reuse
 	full     []func() bool
 	snap     snapshot
@@ -207,17 +212,17 @@ func (o *Outlet) take(ctx context.Context, fill func(h *holder) *batch.Batch) er
 // place waits until there is room for one more batch.
 func (o *Outlet) place(ctx context.Context) (*holder, error) {
 	for {
-		o.mu.Lock()
-		if o.used <= o.set.window {
-			o.used++
+		o.shared.mu.Lock()
+		if o.shared.used <= o.set.window {
+			o.shared.used++
 			h := new(holder)
-			if n := len(o.spare); n > 0 {
-				h, o.spare = o.spare[n-1], o.spare[:n-1]
+			if n := len(o.shared.spare); n > 0 {
+				h, o.shared.spare = o.shared.spare[n-1], o.shared.spare[:n-1]
 			}
-			o.mu.Unlock()
+			o.shared.mu.Unlock()
 			return h, nil
 		}
-		o.mu.Unlock()
+		o.shared.mu.Unlock()
 		select {
 		case <-o.room:
 		case <-ctx.Done():
@@ -231,15 +236,15 @@ func (o *Outlet) place(ctx context.Context) (*holder, error) {
 // give hands b, in the memory of h, to the loop. It reports false if Shutdown has begun
 // meanwhile: the loop may have ended.
 func (o *Outlet) give(h *holder, b *batch.Batch) bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
+	o.shared.mu.Lock()
+	defer o.shared.mu.Unlock()
 	if is(o.closed) {
 		return false
 	}
 	o.led.take(h)
-	o.lastNo++
-	h.no = o.lastNo
-	o.given = append(o.given, given{h, b})
+	o.shared.lastNo++
+	h.no = o.shared.lastNo
+	o.shared.given = append(o.shared.given, given{h, b})
 	o.poke()
 	return true
 }
@@ -252,13 +257,13 @@ func (o *Outlet) release(h *holder) {
 	if h.small {
 		return
 	}
-	o.mu.Lock()
-	o.used--
-	if mem := h.mem; len(o.spare) <= o.set.window {
+	o.shared.mu.Lock()
+	o.shared.used--
+	if mem := h.mem; len(o.shared.spare) <= o.set.window {
 		*h = holder{mem: mem}
-		o.spare = append(o.spare, h)
+		o.shared.spare = append(o.shared.spare, h)
 	}
-	o.mu.Unlock()
+	o.shared.mu.Unlock()
 	signal(o.room)
 }
 
@@ -284,9 +289,9 @@ func is(ch <-chan struct{}) bool {
 
 // post has the loop call f.
 func (o *Outlet) post(f func(now time.Time)) {
-	o.mu.Lock()
-	o.inbox = append(o.inbox, f)
-	o.mu.Unlock()
+	o.shared.mu.Lock()
+	o.shared.inbox = append(o.shared.inbox, f)
+	o.shared.mu.Unlock()
 	o.poke()
 }
 
@@ -325,10 +330,10 @@ func (o *Outlet) loop() {
 // collect tells the machine what has happened.
 func (o *Outlet) collect() {
 	now := time.Now()
-	o.mu.Lock()
-	given, inbox := o.given, o.inbox
-	o.given, o.inbox = o.given[len(o.given):], nil
-	o.mu.Unlock()
+	o.shared.mu.Lock()
+	given, inbox := o.shared.given, o.shared.inbox
+	o.shared.given, o.shared.inbox = o.shared.given[len(o.shared.given):], nil
+	o.shared.mu.Unlock()
 	for _, g := range given {
 		o.m.add(now, g.h, g.b)
 	}
@@ -506,9 +511,9 @@ func (o *Outlet) noteSpool(bad *episode, err error) {
 
 // isFull reports whether a producer is full that would rather spill than wait.
 func (o *Outlet) isFull() bool {
-	o.mu.Lock()
-	full := o.full
-	o.mu.Unlock()
+	o.shared.mu.Lock()
+	full := o.shared.full
+	o.shared.mu.Unlock()
 	return slices.ContainsFunc(full, func(full func() bool) bool { return full() })
 }
 
@@ -519,9 +524,9 @@ func (o *Outlet) SpillWhen(full func() bool) (press func(), err error) {
 	if !o.m.set.spool {
 		return nil, errors.New("deliver: there is no Spill to put records into")
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.full = append(o.full, full)
+	o.shared.mu.Lock()
+	defer o.shared.mu.Unlock()
+	o.shared.full = append(o.shared.full, full)
 	return o.poke, nil
 }
 
@@ -538,9 +543,9 @@ var ErrFull = errors.New("the destination is too slow")
 func (o *Outlet) Flush(ctx context.Context) error {
 	f := &flush{ch: make(chan error, 1)}
 	o.post(func(time.Time) {
-		o.mu.Lock()
-		f.no = o.lastNo
-		o.mu.Unlock()
+		o.shared.mu.Lock()
+		f.no = o.shared.lastNo
+		o.shared.mu.Unlock()
 		f.seq = o.lastSeq
 		f.all = o.lastSeq == 0 && (o.m.disk.backlog || len(o.m.disk.out) > 0)
 		o.flushes = append(o.flushes, f)

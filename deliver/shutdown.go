@@ -36,12 +36,12 @@ func (o *Outlet) Drain(deadline time.Time) {
 func (o *Outlet) drain(deadline time.Time, last bool) {
 	hurried := !deadline.IsZero()
 	o.post(func(now time.Time) { o.m.close(now, hurried, last) })
-	o.mu.Lock()
-	earlier := hurried && (o.deadline.IsZero() || deadline.Before(o.deadline))
+	o.shared.mu.Lock()
+	earlier := hurried && (o.shared.deadline.IsZero() || deadline.Before(o.shared.deadline))
 	if earlier {
-		o.deadline = deadline
+		o.shared.deadline = deadline
 	}
-	o.mu.Unlock()
+	o.shared.mu.Unlock()
 	if earlier {
 		o.schedule(deadline)
 	}
@@ -91,9 +91,9 @@ func (o *Outlet) Shutdown(ctx context.Context) (batch.Report, error) {
 			return batch.Report{Account: a}, fmt.Errorf("deliver: close: %w", context.Cause(ctx))
 		}
 	}
-	o.mu.Lock()
+	o.shared.mu.Lock()
 	close(o.closed) // under mu: no Send gives the loop anything after that
-	o.mu.Unlock()
+	o.shared.mu.Unlock()
 	before := o.led.account()
 	deadline, _ := ctx.Deadline()
 	o.drain(deadline, true)

@@ -37,16 +37,16 @@ func (o *Outlet) publish() {
 		attempts: m.pace.attempts, retries: m.pace.retries, poisoned: m.counts.poisoned, expired: m.counts.expired,
 		handled: m.counts.handled, bound: m.size.bound, lastErr: m.told.cause, spilling: m.disk.backlog || len(m.disk.out) > 0,
 	}
-	o.mu.Lock()
-	o.snap = s
-	o.mu.Unlock()
+	o.shared.mu.Lock()
+	o.shared.snap = s
+	o.shared.mu.Unlock()
 }
 
 // Stats returns a snapshot. It never waits for the destination.
 func (o *Outlet) Stats() Stats {
-	o.mu.Lock()
-	n := o.snap
-	o.mu.Unlock()
+	o.shared.mu.Lock()
+	n := o.shared.snap
+	o.shared.mu.Unlock()
 	s := Stats{
 		Name: o.opt.Name, Attempts: n.attempts, Retries: n.retries, Spilling: n.spilling, HandledBy: n.handled,
 		Poisoned: n.poisoned, Unburied: o.dead.unburied.Load(), Expired: n.expired, BatchBytes: n.bound,
