@@ -164,6 +164,7 @@ func TestSummedSlabServesWaiters(t *testing.T) {
 		closeNow(t, w)
 		wantSequence(t, numbers(t, g.String()), 0, 40)
 		checkAccount(t, w, 40, 40, batch.Drops{})
+		time.Sleep(time.Second) // until the sum is made
 	})
 }
 
