@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -29,10 +30,10 @@ func aSlab() *batch.Batch {
 }
 
 // counting takes everything.
-type counting struct{ batches uint64 }
+type counting struct{ batches atomic.Uint64 }
 
 func (c *counting) Send(context.Context, *batch.Batch) error {
-	c.batches++
+	c.batches.Add(1)
 	return nil
 }
 
@@ -56,7 +57,13 @@ func sends(name string, kind h.Kind, note string, wrap func(batch.Sink, *h.Env) 
 				}
 			},
 			Tally: func() (h.Tally, error) {
-				return h.Tally{Records: dst.batches, Bytes: dst.batches * uint64(b.Bytes())}, nil
+				if f, ok := sink.(batch.Flusher); ok { // it delivers on a goroutine of its own
+					if err := f.Flush(ctx); err != nil {
+						return h.Tally{}, err
+					}
+				}
+				n := dst.batches.Load()
+				return h.Tally{Records: n, Bytes: n * uint64(b.Bytes())}, nil
 			},
 			Close: end,
 		}, nil
@@ -142,7 +149,7 @@ func spoolReplay(dir string, in *batch.Batch, slabs int) (time.Duration, error) 
 	start := time.Now()
 	_, err = s.Replay(context.Background(), dst)
 	took := time.Since(start)
-	if err = errors.Join(err, s.Close()); err == nil && dst.batches != uint64(slabs) {
+	if err = errors.Join(err, s.Close()); err == nil && dst.batches.Load() != uint64(slabs) {
 		err = errors.New("not everything was replayed")
 	}
 	return took, err
