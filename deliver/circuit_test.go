@@ -311,6 +311,7 @@ func TestEmptyBatch(t *testing.T) {
 			t.Error(err)
 		}
 		mustFlush(t, x)
+		synctest.Wait()
 		if sink.Calls() != 0 || x.Account() != (batch.Account{}) {
 			t.Errorf("%d calls, %s", sink.Calls(), x.Account())
 		}

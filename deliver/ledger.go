@@ -21,7 +21,7 @@ type holder struct {
 	aside   int    // of them, those set aside
 	mem     copied // of what Send copied; not where there is a loan
 	loan    loan   // whose memory it is; nil: mem
-	left0   uint64 // records that go back to the loan, not accounted for; ledger.mu
+	back    uint64 // records that go back to the loan, not accounted for; ledger.mu
 	settled bool   // the loan has been told; the outlet's goroutine
 	small   bool   // a part of another that was set aside
 }
@@ -111,7 +111,7 @@ func (l *ledger) giveBack(h *holder, n uint64) {
 		return
 	}
 	l.acc.Accepted -= n
-	h.left0 += n
+	h.back += n
 	if h.left -= n; h.left == 0 {
 		l.forgetLocked(h)
 	}
@@ -131,8 +131,8 @@ func (l *ledger) close() {
 	for _, h := range l.memory {
 		if h.keeps() {
 			l.acc.Accepted -= h.left
-			h.left0 += h.left
-			back = append(back, debt{h.loan, h.left0})
+			h.back += h.left
+			back = append(back, debt{h.loan, h.back})
 		} else {
 			l.acc.Dropped[batch.Shutdown] += h.left
 			l.unknown += h.left
@@ -152,7 +152,7 @@ func (l *ledger) settleLoan(h *holder) {
 		return
 	}
 	l.mu.Lock()
-	left := h.left0
+	left := h.back
 	l.mu.Unlock()
 	h.loan.Settle(left)
 }

@@ -268,9 +268,13 @@ func (m *machine) next(now time.Time) action {
 
 // ---- the queue ------------------------------------------------------------
 
-// add appends a batch of a caller.
+// add appends a batch of a caller. An empty one is settled: no session sees it.
 func (m *machine) add(now time.Time, h *holder, b *batch.Batch) {
-	m.ring = append(m.ring, m.entryOf(h, b, now))
+	e := m.entryOf(h, b, now)
+	if m.ring = append(m.ring, e); b.Len() == 0 {
+		m.led.settle(h, 0, 0, batch.Drops{})
+		m.remove(e)
+	}
 }
 
 func (m *machine) entryOf(h *holder, b *batch.Batch, since time.Time) *entry {

@@ -41,8 +41,8 @@ import (
 //     destination is back and has taken all of it, in order.
 //  5. Without a spool, or if the spool fails, Send waits: the producer's buffers fill.
 //
-// An Outlet is a batch.Sink for a producer such as a slab.Writer. All methods may be
-// called from any goroutine.
+// A slab.Writer lends its batches to an Outlet ([Outlet.Borrow]); other producers Send
+// them, as to any batch.Sink. All methods may be called from any goroutine.
 type Outlet struct {
 	dest   Destination
 	traits Traits

@@ -449,7 +449,7 @@ func TestSuspectBesideAnOutage(t *testing.T) {
 }
 
 // While a record is suspected, everything else may become of it: the handler takes it,
-// it expires, it is withdrawn, Close spools or drops it. It is counted once.
+// it expires, Close spools it, drops it or gives it back. It is counted once.
 func TestSuspectGoesElsewhere(t *testing.T) {
 	seed := testkit.Seed(t)
 	for round := range testkit.Rounds(300, 20000) {

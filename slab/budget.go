@@ -7,13 +7,13 @@ import (
 )
 
 // The memory of a Writer is that of its slabs. A record larger than a slab takes memory
-// of its own, and free slabs as large as that give theirs up meanwhile: they are lent.
-// keptSlabs slabs are never lent, so that other records go on. One record is always
+// of its own, and free slabs as large as that give theirs up meanwhile: they are ceded.
+// keptSlabs slabs are never ceded, so that other records go on. One record is always
 // taken where no other is pending, whatever the slabs hold: so the whole exceeds
 // SlabCount times SlabBytes by one record at most. Mapped slabs keep their memory, which
 // belongs to the file.
 
-// keptSlabs is how many slabs are never lent.
+// keptSlabs is how many slabs are never ceded.
 const keptSlabs = 2
 
 // budget is how many bytes of records larger than a slab may be pending.
@@ -22,22 +22,22 @@ func (o *Options) budget() int { return max(o.SlabBytes*o.SlabCount, o.MaxRecord
 // slabsFor returns how many slabs n bytes are.
 func (w *Writer) slabsFor(n int) int { return (n + w.slabBytes - 1) / w.slabBytes }
 
-// lendableLocked returns how many slabs are lent for a record of n bytes, and whether
+// cedableLocked returns how many slabs are ceded for a record of n bytes, and whether
 // that is enough for it.
-func (w *Writer) lendableLocked(n int, m batch.Meta) (k int, ok bool) {
+func (w *Writer) cedableLocked(n int, m batch.Meta) (k int, ok bool) {
 	free := len(w.free)
 	if w.o.Reserve > 0 && m.Level < w.reserve.Level() {
 		free -= w.o.Reserve
 	}
-	free = max(0, min(free, w.o.SlabCount-keptSlabs-len(w.lent)))
-	k = w.slabsFor(w.oversizeUsed+n) - len(w.lent)
+	free = max(0, min(free, w.o.SlabCount-keptSlabs-len(w.ceded)))
+	k = w.slabsFor(w.oversizeUsed+n) - len(w.ceded)
 	return min(k, free), k <= free || w.oversizeUsed == 0
 }
 
-// lendLocked takes n bytes of the budget for a record larger than a slab, if they are
+// cedeLocked takes n bytes of the budget for a record larger than a slab, if they are
 // to be had.
-func (w *Writer) lendLocked(n int, m batch.Meta) bool {
-	k, ok := w.lendableLocked(n, m)
+func (w *Writer) cedeLocked(n int, m batch.Meta) bool {
+	k, ok := w.cedableLocked(n, m)
 	if !ok {
 		return false
 	}
@@ -46,7 +46,7 @@ func (w *Writer) lendLocked(n int, m batch.Meta) bool {
 			b.hollow()
 		}
 	}
-	w.lent = append(w.lent, w.free[:k]...)
+	w.ceded = append(w.ceded, w.free[:k]...)
 	w.free = slices.Delete(w.free, 0, k)
 	w.oversizeUsed += n
 	return true
@@ -56,8 +56,8 @@ func (w *Writer) lendLocked(n int, m batch.Meta) bool {
 // they are opened, after all others.
 func (w *Writer) takeBackLocked(n int) {
 	w.oversizeUsed -= n
-	if k := w.slabsFor(w.oversizeUsed); k < len(w.lent) {
-		w.free = slices.Insert(w.free, 0, w.lent[k:]...)
-		w.lent = slices.Delete(w.lent, k, len(w.lent))
+	if k := w.slabsFor(w.oversizeUsed); k < len(w.ceded) {
+		w.free = slices.Insert(w.free, 0, w.ceded[k:]...)
+		w.ceded = slices.Delete(w.ceded, k, len(w.ceded))
 	}
 }

@@ -144,7 +144,7 @@ func TestBudgetHolds(t *testing.T) {
 						n += len(b.mem)
 					}
 				}
-				for _, list := range [][]*block{w.free, w.lent} {
+				for _, list := range [][]*block{w.free, w.ceded} {
 					for _, b := range list {
 						add(b)
 					}

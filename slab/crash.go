@@ -423,8 +423,8 @@ func (w *Writer) toHeapLocked(cause error) {
 	for i := range w.free {
 		w.free[i] = take()
 	}
-	for i := range w.lent {
-		w.lent[i] = take()
+	for i := range w.ceded {
+		w.ceded[i] = take()
 	}
 	if b := w.cur; b != nil {
 		w.cutLocked()

@@ -3,6 +3,7 @@ package slab
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"iter"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -100,24 +101,35 @@ func (w *Writer) sumWaiting() {
 }
 
 func (w *Writer) unsummedLocked() *block {
-	for _, l := range w.loans.open {
-		for _, p := range l.pieces {
-			if p.blk.wantsSum() {
-				return p.blk
-			}
-		}
-	}
-	for _, p := range w.d.pieces {
+	for p := range w.unsettledLocked() {
 		if p.blk.wantsSum() {
 			return p.blk
 		}
 	}
-	for i := range w.queue.n {
-		if b := w.queue.at(i).blk; b.wantsSum() {
-			return b
+	return nil
+}
+
+// unsettledLocked returns the pieces that are lent, under way and queued, oldest first.
+func (w *Writer) unsettledLocked() iter.Seq[*piece] {
+	return func(yield func(*piece) bool) {
+		for _, l := range w.loans.open {
+			for _, p := range l.pieces {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+		for _, p := range w.d.pieces {
+			if p != nil && !yield(p) {
+				return
+			}
+		}
+		for i := range w.queue.n {
+			if !yield(w.queue.at(i)) {
+				return
+			}
 		}
 	}
-	return nil
 }
 
 // trySum reports false after a fault.
@@ -137,18 +149,8 @@ func (w *Writer) sumAllLocked() {
 			b.summed = w.trySum(b)
 		}
 	}
-	for _, p := range w.d.pieces {
-		if p != nil {
-			sum(p.blk)
-		}
-	}
-	for _, l := range w.loans.open {
-		for _, p := range l.pieces {
-			sum(p.blk)
-		}
-	}
-	for i := range w.queue.n {
-		sum(w.queue.at(i).blk)
+	for p := range w.unsettledLocked() {
+		sum(p.blk)
 	}
 	if b := w.cur; b != nil { // no more is written into it
 		b.retired = true

@@ -724,15 +724,21 @@ func (w *Writer) finishLocked() {
 	if points {
 		point(ptFinishLocked)
 	}
-	d := &w.d
-	w.gauge.rate.update(time.Now(), w.acceptedBytesLocked())
 	if !w.dead.sending {
-		w.sentTickets += uint64(d.all.Len())
+		w.sentTickets += uint64(w.d.all.Len())
 	}
-	d.cloned, w.dead.sending = false, false
 	if w.mapped() {
 		w.ackLocked()
 	}
+	w.endBatchLocked()
+}
+
+// endBatchLocked gives up the batch under way and its slabs, unless they are lent, and
+// serves those who wait.
+func (w *Writer) endBatchLocked() {
+	d := &w.d
+	w.gauge.rate.update(time.Now(), w.acceptedBytesLocked())
+	d.cloned, w.dead.sending = false, false
 	w.freeBatchLocked()
 	d.waited = w.waiting.slabs.n > 0
 	if w.waitingLocked() > 0 {

@@ -3,7 +3,7 @@ package slab
 import "github.com/forebay-log/forebay/batch"
 
 // DropOldest makes room by the slab: the oldest slab that no Send is reading is
-// dropped, and is then free like any other; so is one that was lent for a record larger
+// dropped, and is then free like any other; so is one that was ceded for a record larger
 // than a slab, if that is older. See docs/adr/0019-drop-oldest-by-slab.md.
 
 // evictLocked drops the oldest of what makes a slab free. If the current slab is the
@@ -64,7 +64,7 @@ func (w *Writer) evictForLocked(n int, m batch.Meta) bool {
 		return false
 	}
 	most := w.o.SlabCount - keptSlabs
-	held, slabs := w.oversizeUsed, len(w.free)+len(w.lent) // what is left when all is dropped
+	held, slabs := w.oversizeUsed, len(w.free)+len(w.ceded) // what is left when all is dropped
 	seen := map[*block]bool{}
 	for i := range w.queue.n {
 		switch b := w.queue.at(i).blk; {
@@ -78,8 +78,8 @@ func (w *Writer) evictForLocked(n int, m batch.Meta) bool {
 	if held > 0 && w.slabsFor(held+n) > min(most, slabs) {
 		return false
 	}
-	for !w.lendLocked(n, m) {
-		// More slabs than may be lent are no help.
+	for !w.cedeLocked(n, m) {
+		// More slabs than may be ceded are no help.
 		over := w.slabsFor(w.oversizeUsed+n) > most
 		which := func(b *block) bool { return b.oversize || !over && w.evictsLocked(b) }
 		any := false
@@ -126,10 +126,10 @@ func (w *Writer) evictsLocked(b *block) bool {
 }
 
 // freesSlabLocked reports whether a slab is free once b is dropped: a slab, or a record
-// for which one is lent.
+// for which one is ceded.
 func (w *Writer) freesSlabLocked(b *block) bool {
 	if b.oversize {
-		return w.slabsFor(w.oversizeUsed-len(b.mem)) < len(w.lent)
+		return w.slabsFor(w.oversizeUsed-len(b.mem)) < len(w.ceded)
 	}
 	return w.evictsLocked(b)
 }

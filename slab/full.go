@@ -116,7 +116,7 @@ func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 
 // reserveOversizeLocked takes n bytes of the budget, for which DropOldest makes room.
 func (w *Writer) reserveOversizeLocked(n int, m batch.Meta) bool {
-	return w.lendLocked(n, m) || w.policyFor(m.Level).kind == whenFullDropOldest && w.evictForLocked(n, m)
+	return w.cedeLocked(n, m) || w.policyFor(m.Level).kind == whenFullDropOldest && w.evictForLocked(n, m)
 }
 
 // storeOversizeLocked queues p, for which the budget is reserved already. It

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
-	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -226,17 +225,10 @@ func (w *Writer) lend() {
 	w.taken += uint64(n)
 	w.inflight = 0
 	w.sends++
-	wait := w.dead.sending
-	w.dead.sending, d.cloned, d.rest, d.failed = false, false, nil, 0
-	w.gauge.rate.update(time.Now(), w.acceptedBytesLocked())
-	d.waited = w.waiting.slabs.n > 0
-	if w.waitingLocked() > 0 {
-		w.serveLocked()
-	}
-	w.setRoomLocked()
+	w.endBatchLocked()
 	w.unlock()
 	w.recovered()
-	if wait { // the file of a dead process says how far it is settled, batch by batch
+	if l.found { // the file of a dead process says how far it is settled, batch by batch
 		select {
 		case <-l.done:
 		case <-w.ctx.Done():

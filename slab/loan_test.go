@@ -261,3 +261,34 @@ func TestHalfIsLent(t *testing.T) {
 		}
 	})
 }
+
+// Only the first Settle of a loan counts.
+func TestSettleTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newPawnshop(testkit.Rand(1), 100)
+		w := mustSink(t, s, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropOldest(), OnError: quiet})
+		mustWrite(t, w, 0, 100)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		l := s.loans[0].l
+		s.step()
+		a := w.Account()
+		for range 5 {
+			l.Settle(1)
+		}
+		if got := w.Account(); got != a || got.Check() != nil {
+			t.Errorf("%s, then %s", a, got)
+		}
+		for i := range 100 {
+			mustWrite(t, w, 1+i, 100)
+			synctest.Wait()
+		}
+		if n := len(s.loans) - 1; n != 4 {
+			t.Errorf("%d slabs are lent", n)
+		}
+		for synctest.Wait(); len(s.loans) > 0; synctest.Wait() {
+			s.step()
+		}
+		closeNow(t, w)
+	})
+}

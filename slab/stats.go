@@ -14,7 +14,7 @@ type Stats struct {
 	Refused     uint64 // writes after Close, answered with ErrClosed; not part of the account
 	SlabCount   int
 	SlabBytes   int
-	SlabsInUse  int // those whose memory larger records have (OversizeMem) included
+	SlabsInUse  int // those that are lent, and those whose memory larger records have (OversizeMem), included
 	OversizeMem int // bytes held by records larger than a slab; part of SlabCount × SlabBytes
 	Waiting     int // callers blocked in a write
 	// Rate is the rate of acceptance in bytes per second, slots included, over

@@ -362,7 +362,7 @@ func (k *walk) waits() {
 		k.errorf("a record of %d bytes waits beside %d free slabs", len(wt.p), len(w.free))
 	}
 	if wt := w.waiting.bigs.head; wt != nil {
-		if _, ok := w.lendableLocked(len(wt.p), wt.m); ok {
+		if _, ok := w.cedableLocked(len(wt.p), wt.m); ok {
 			k.errorf("a record of %d bytes waits with %d pending in such, and %d free slabs", len(wt.p), w.oversizeUsed, len(w.free))
 		}
 	}

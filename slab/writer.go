@@ -51,8 +51,8 @@ type Writer struct {
 	slabBytes int
 	maxRecord int
 
-	free []*block
-	lent []*block // slabs whose memory records larger than a slab have: see budget.go
+	free  []*block
+	ceded []*block // slabs whose memory records larger than a slab have: see budget.go
 
 	queue        queue // pieces waiting for the drain, oldest first
 	queuedBytes  int
@@ -499,7 +499,7 @@ func (w *Writer) openLocked(m batch.Meta) bool {
 	w.sealLocked()
 	k := len(w.free) - 1
 	w.cur, w.free = w.free[k], w.free[:k]
-	if w.cur.mem == nil { // it was lent
+	if w.cur.mem == nil { // it was ceded
 		w.cur.fill(w.slabBytes)
 	}
 	w.cur.reset(w.next + 1)

@@ -270,7 +270,7 @@ func TestLoanSpills(t *testing.T) {
 
 // Crash-safe slabs before an outlet, and a destination that misbehaves: what
 // one process leaves the next one delivers, and nothing is lost.
-func TestLentCrashSafe(t *testing.T) {
+func TestLoanCrashSafe(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		const total = 4000
