@@ -114,7 +114,7 @@ func TestDeadLettersBesideASpool(t *testing.T) {
 	dir := t.TempDir()
 	letters := filepath.Join(dir, "dead-letters.jsonl")
 	o := func(file string) *deliver.OutputOptions {
-		return &deliver.OutputOptions{SpoolDir: dir, DeadLetterFile: file, Codec: encode.JSONCodec(), Slab: slab.Options{MaxRecord: 1000}}
+		return &deliver.OutputOptions{SpoolDir: dir, DeadLetterFile: file, Codec: encode.JSON(nil).Codec(), Slab: slab.Options{MaxRecord: 1000}}
 	}
 
 	write(mustOutput(t, sendTo(refuses), o("")), "good")

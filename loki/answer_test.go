@@ -105,7 +105,7 @@ func TestPrintable(t *testing.T) {
 type bytesAsLines struct{}
 
 func (bytesAsLines) Scope() encode.Scope                { return bytesAsLines{} }
-func (bytesAsLines) Codec() batch.Codec                 { return encode.JSONCodec() }
+func (bytesAsLines) Codec() batch.Codec                 { return encode.JSON(nil).Codec() }
 func (bytesAsLines) NeedsPC() bool                      { return false }
 func (bytesAsLines) WithAttrs([]slog.Attr) encode.Scope { return bytesAsLines{} }
 func (bytesAsLines) WithGroup(string) encode.Scope      { return bytesAsLines{} }

@@ -62,7 +62,7 @@ func TestLine(t *testing.T) {
 		{name: "no level label", c: Config{NoLevelLabel: true}, want: `{"Message":"hi","level":"warn"}`},
 		{name: "logfmt", c: Config{Body: BodyLogfmt}, attrs: []slog.Attr{slog.String("a", "b c")}, want: `Message=hi a="b c"`},
 		{name: "message key", c: Config{MessageKey: "msg"}, attrs: []slog.Attr{slog.Int("Message", 1)}, want: `{"msg":"hi","Message":1}`},
-		{name: "formatter", c: Config{Formatter: encode.JSON(&encode.JSONOptions{TimeKey: "-"})}, attrs: []slog.Attr{slog.Int("a", 1)}, want: `{"level":"WARN","msg":"hi","a":1}`},
+		{name: "formatter", c: Config{Formatter: encode.JSON(&encode.Options{TimeKey: "-"})}, attrs: []slog.Attr{slog.Int("a", 1)}, want: `{"level":"WARN","msg":"hi","a":1}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, w := range []Wire{Protobuf, JSON, JSONGzip} {

@@ -56,7 +56,7 @@ func ExampleNew() {
 	}
 	r, err := forebay.NewRouter(
 		forebay.Route(sink.Encoder(), sink.Output(slog.LevelInfo)),
-		forebay.Route(encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-"}), forebay.Output(slog.LevelError, os.Stdout)))
+		forebay.Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), forebay.Output(slog.LevelError, os.Stdout)))
 	if err != nil {
 		fmt.Println(err)
 		return

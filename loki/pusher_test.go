@@ -395,12 +395,12 @@ func TestTruncate(t *testing.T) {
 func TestForeignRecords(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{})}
 	e.Append([]byte("x"), 0, batch.Meta{})
-	for _, c := range []batch.Codec{encode.JSONCodec(), nil} {
+	for _, c := range []batch.Codec{encode.JSON(nil).Codec(), nil} {
 		if got := sendIn(t, t.Context(), e.s, e.Batch(c)); !got.is("hold [0]") {
 			t.Errorf("got %v", got)
 		}
 	}
-	if accepts := e.s.Traits().Accepts; accepts(encode.JSONCodec().ContentType()) || accepts("") {
+	if accepts := e.s.Traits().Accepts; accepts(encode.JSON(nil).Codec().ContentType()) || accepts("") {
 		t.Error("they are accepted")
 	}
 }

@@ -38,7 +38,7 @@ type ownFormatter struct {
 }
 
 func (f ownFormatter) Scope() encode.Scope { return f }
-func (ownFormatter) Codec() batch.Codec    { return encode.JSONCodec() }
+func (ownFormatter) Codec() batch.Codec    { return encode.JSON(nil).Codec() }
 func (ownFormatter) NeedsPC() bool         { return false }
 func (f ownFormatter) WithGroup(name string) encode.Scope {
 	f.groups += name + "."

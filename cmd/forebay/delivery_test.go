@@ -167,10 +167,10 @@ func TestFallbackTranscodes(t *testing.T) {
 		wantType string
 	}{
 		{"raw to lines", false, nil, "one\n", "one\n", ""},
-		{"logfmt to lines", false, encode.LogfmtCodec(), "msg=one\n", "msg=one\n", encode.LogfmtCodec().ContentType()},
-		{"foreign to lines", false, foreign{encode.LogfmtCodec()}, "msg=one", `{"msg":"one"}` + "\n", encode.JSONCodec().ContentType()},
+		{"logfmt to lines", false, encode.Logfmt(nil).Codec(), "msg=one\n", "msg=one\n", encode.Logfmt(nil).Codec().ContentType()},
+		{"foreign to lines", false, foreign{encode.Logfmt(nil).Codec()}, "msg=one", `{"msg":"one"}` + "\n", encode.JSON(nil).Codec().ContentType()},
 		{"raw to own", true, nil, "one\n", "<one>", ""},
-		{"foreign to own", true, foreign{encode.LogfmtCodec()}, "msg=one", `<{"msg":"one"}>`, ""},
+		{"foreign to own", true, foreign{encode.Logfmt(nil).Codec()}, "msg=one", `<{"msg":"one"}>`, ""},
 		{"not to be encoded", true, nil, "bad\n", `<"bad">`, ""},
 	} {
 		var got, gotType string

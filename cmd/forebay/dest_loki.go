@@ -136,12 +136,13 @@ func plainLoki(err error) error {
 func newLokiEncoder(s *loki.Pusher, metadata []string) func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 	var attrs []slog.Attr
 	var js []byte
+	logfmt := encode.Logfmt(nil).Codec()
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 		attrs = attrs[:0]
 		if len(metadata) > 0 && ev.Format != record.Text {
 			line := ev.Line
 			if ev.Format == record.Logfmt {
-				js = encode.LogfmtCodec().AppendJSON(js[:0], ev.Line, batch.Meta{})
+				js = logfmt.AppendJSON(js[:0], ev.Line, batch.Meta{})
 				line = js
 			}
 			attrs = appendFields(attrs, line, metadata)

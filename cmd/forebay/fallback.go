@@ -58,7 +58,7 @@ func (f *fallback) Send(ctx context.Context, b *batch.Batch) error {
 	}
 	codec := f.t.codec
 	if f.t.encode == nil {
-		codec = encode.JSONCodec()
+		codec = record.AsJSON.Codec()
 	}
 	out := build.Batch(codec)
 	err := f.sink.Send(ctx, out)

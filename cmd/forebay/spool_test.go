@@ -54,8 +54,8 @@ func fillSpool(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
-	add(encode.JSONCodec(), `{"msg":"one"}`, `{"msg":"two"}`)
-	add(encode.JSONCodec(), `{"msg":"three"}`)
+	add(encode.JSON(nil).Codec(), `{"msg":"one"}`, `{"msg":"two"}`)
+	add(encode.JSON(nil).Codec(), `{"msg":"three"}`)
 	add(encode.RawCodec(), `plain "four"`)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestSpoolLooks(t *testing.T) {
 	for _, d := range []string{dir, parent} {
 		out, errs, code := runSpool(t, nil, "ls", d)
 		if code != 0 || !strings.Contains(out, "4 pending records of ") || !strings.Contains(out, "in 2 files") ||
-			!strings.Contains(out, "00000001.seg  2        3        3") || !strings.Contains(out, encode.JSONCodec().ContentType()+"  ok") {
+			!strings.Contains(out, "00000001.seg  2        3        3") || !strings.Contains(out, encode.JSON(nil).Codec().ContentType()+"  ok") {
 			t.Errorf("ls: %d\n%s%s", code, out, errs)
 		}
 		if out, errs, code := runSpool(t, nil, "cat", d); code != 0 || out != spoolAsJSON {

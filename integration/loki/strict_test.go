@@ -174,7 +174,7 @@ func TestStrictLimits(t *testing.T) {
 type messages struct{}
 
 func (messages) Scope() encode.Scope                { return messages{} }
-func (messages) Codec() batch.Codec                 { return encode.JSONCodec() }
+func (messages) Codec() batch.Codec                 { return encode.JSON(nil).Codec() }
 func (messages) NeedsPC() bool                      { return false }
 func (messages) WithAttrs([]slog.Attr) encode.Scope { return messages{} }
 func (messages) WithGroup(string) encode.Scope      { return messages{} }
