@@ -212,7 +212,7 @@ func endLoki(t *testing.T, w *world, dir string) ended {
 		write: func(i int) error {
 			return h.Handle(context.Background(), slog.NewRecord(time.Now(), slog.LevelInfo, fmt.Sprint("record ", i), 0))
 		},
-		shutdown: h.Close, account: h.Sink().Account,
+		shutdown: h.Close, account: h.Sink.Account,
 	}
 }
 

@@ -39,7 +39,7 @@ func forwardPeer(t *testing.T) (deliver.Destination, *spool.Options) {
 }
 
 // lokiPeer does the same for Loki and entries of one form of requests.
-func lokiPeer(w loki.Wire) func(t *testing.T) (deliver.Destination, *spool.Options) {
+func lokiPeer(w string) func(t *testing.T) (deliver.Destination, *spool.Options) {
 	return func(t *testing.T) (deliver.Destination, *spool.Options) {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 		t.Cleanup(srv.Close)
@@ -59,8 +59,8 @@ func TestSpoolsOfEarlierVersions(t *testing.T) {
 		open func(*testing.T) (deliver.Destination, *spool.Options)
 	}{
 		{"forward", forwardPeer},
-		{"loki-protobuf", lokiPeer(loki.Protobuf)}, {"loki-protobuf", lokiPeer(loki.JSON)},
-		{"loki-json", lokiPeer(loki.JSON)}, {"loki-json", lokiPeer(loki.Protobuf)},
+		{"loki-protobuf", lokiPeer("protobuf")}, {"loki-protobuf", lokiPeer("json")},
+		{"loki-json", lokiPeer("json")}, {"loki-json", lokiPeer("protobuf")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()

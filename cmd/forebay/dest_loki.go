@@ -105,7 +105,7 @@ func (d lokiDest) Open(rest string) (*target, error) {
 	if err != nil {
 		return nil, plainLoki(err)
 	}
-	t := &target{encode: newLokiEncoder(s, d.f.metadata), codec: s.Codec(), memory: 4 << 20}
+	t := &target{encode: newLokiEncoder(s, d.f.metadata), codec: s.Encoder().Codec(), memory: 4 << 20}
 	if d.f.text("dry-run") == "true" {
 		t.sink = loki.DryRun(os.Stdout, s)
 		return t, nil

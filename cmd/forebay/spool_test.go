@@ -203,8 +203,8 @@ func TestSpoolPurge(t *testing.T) {
 // Entries of Loki and Fluentd are shown with what their codecs know.
 func TestSpoolForms(t *testing.T) {
 	dir := t.TempDir()
-	for _, wire := range []loki.Wire{loki.Protobuf, loki.JSON} {
-		sink, err := loki.NewPusher(loki.Config{URL: "http://localhost", Wire: wire, Labels: map[string]string{"job": "x-" + string(wire)}})
+	for _, wire := range []string{"protobuf", "json"} {
+		sink, err := loki.NewPusher(loki.Config{URL: "http://localhost", Wire: wire, Labels: map[string]string{"job": "x-" + wire}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,7 +218,7 @@ func TestSpoolForms(t *testing.T) {
 		}
 		var b batch.Builder
 		b.Append(rec, 0, m)
-		if _, err := s.Append(b.Batch(sink.Codec())); err != nil {
+		if _, err := s.Append(b.Batch(sink.Encoder().Codec())); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {

@@ -109,7 +109,7 @@ func refusedLetters(tb TB) {
 	var mu sync.Mutex
 	letters := 0
 	h := lokiHandler(tb, takes(new(book)), func(c *loki.Config) {
-		c.LongLines, c.MaxLine, c.TenantAttr, c.Tenant = loki.Refuse, 200, "tenant", "us"
+		c.LongLines, c.MaxLine, c.TenantAttr, c.Tenant = "refuse", 200, "tenant", "us"
 		c.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
 			mu.Lock()
 			defer mu.Unlock()
