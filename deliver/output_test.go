@@ -152,7 +152,7 @@ func TestShutdownNamesItsOwnLosses(t *testing.T) {
 			return batch.Outcome{Open: batch.All(), Why: errors.New("the reader is gone"), Advice: batch.Gone}
 		}
 		taken := 0
-		letters := deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error { taken += b.Len(); return nil })
+		letters := deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome { taken += b.Len(); return batch.Outcome{} })
 		for _, tt := range []struct {
 			name    string
 			dest    deliver.Destination

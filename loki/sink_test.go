@@ -193,11 +193,15 @@ func TestOutage(t *testing.T) {
 			return 204, "", nil
 		}
 		var dead bytes.Buffer
-		h := handlerFor(t, p, Config{DeadLetter: deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+		h := handlerFor(t, p, Config{DeadLetter: deliver.ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
+			var s interface{ HTTPStatus() int } // of which deliver.DeadLetters writes
+			if !errors.As(cause, &s) || s.HTTPStatus() != 400 {
+				t.Errorf("a dead letter because of %v", cause)
+			}
 			for _, r := range b.All() {
 				dead.Write(b.Codec.AppendJSON(nil, r.Data, r.Meta))
 			}
-			return nil
+			return batch.Outcome{}
 		})})
 		log := slog.New(h)
 		for i := range 1000 {
@@ -254,8 +258,9 @@ func TestDryRun(t *testing.T) {
 	var out bytes.Buffer
 	e := &encoded{t: t, s: s}
 	e.add(nil, event(time.Now(), 0, "hi"))
-	if err := DryRun(&out, s).Send(context.Background(), e.Batch(s.Encoder().Codec())); err != nil {
-		t.Fatal(err)
+	send, _ := deliver.Direct(DryRun(&out, s))
+	if o := send(context.Background(), e.Batch(s.Encoder().Codec())); o.Err() != nil {
+		t.Fatal(o)
 	}
 	if got := out.String(); !strings.HasPrefix(got, "POST http://loki.test:3100/loki/api/v1/push?… tenant=t {app=\"test\", level=\"info\"}: 1 entries,") || !strings.Contains(got, `"line":{"Message":"hi"}`) {
 		t.Error(got)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
-	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/loki"
 )
@@ -107,10 +106,10 @@ func (d lokiDest) Open(rest string) (*target, error) {
 	}
 	t := &target{encode: newLokiEncoder(s, d.f.metadata), codec: s.Encoder().Codec(), memory: 4 << 20}
 	if d.f.text("dry-run") == "true" {
-		t.sink = loki.DryRun(os.Stdout, s)
+		t.dest = loki.DryRun(os.Stdout, s)
 		return t, nil
 	}
-	t.sink, t.engine = deliver.AsSink(s), true
+	t.dest, t.engine = s, true
 	return t, nil
 }
 

@@ -165,13 +165,13 @@ func TestSpoolReplay(t *testing.T) {
 	fillSpool(t, dir)
 	sends, closed := 0, false
 	broken := func(string, []destination) (*replayTarget, error) {
-		sink := batch.SinkFunc(func(context.Context, *batch.Batch) error {
+		send := func(context.Context, *batch.Batch) batch.Outcome {
 			if sends++; sends > 1 {
-				return errors.New("connection refused")
+				return batch.FailedOutcome(errors.New("connection refused"))
 			}
-			return nil
-		})
-		return &replayTarget{sink: sink, close: func() error { closed = true; return nil }}, nil
+			return batch.Outcome{}
+		}
+		return &replayTarget{send: send, close: func() error { closed = true; return nil }}, nil
 	}
 	_, errs, code = runSpool(t, broken, "replay", dir, "--to", "x:")
 	if code != exitKept || !strings.Contains(errs, "2 records delivered, 2 left") || !strings.Contains(errs, "connection refused") || !closed {

@@ -110,11 +110,11 @@ func refusedLetters(tb TB) {
 	letters := 0
 	h := lokiHandler(tb, takes(new(book)), func(c *loki.Config) {
 		c.LongLines, c.MaxLine, c.TenantAttr, c.Tenant = "refuse", 200, "tenant", "us"
-		c.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+		c.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			mu.Lock()
 			defer mu.Unlock()
 			letters += b.Len()
-			return nil
+			return batch.Outcome{}
 		})
 	})
 	log := slog.New(h)
