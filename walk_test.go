@@ -567,7 +567,7 @@ func (o *out) check(a batch.Account, unknown uint64, before, after kept, died bo
 				graves[c.key] = true
 				continue
 			}
-			if e == o.dest && told[c.key] && !o.again && !twice[c.key] {
+			if e == o.dest && told[c.key] && !o.again && !twice[c.key] && !c.control {
 				inSpool, inSlabs := slices.Contains(before.spool, c.key), slices.Contains(before.slabs, c.key)
 				k.errorf("%s: record %v came again, left in the spool %v, in slabs %v", o.name, c.key, inSpool, inSlabs)
 			}
