@@ -317,7 +317,7 @@ func TestFlushHang(t *testing.T) {
 // race.
 func TestFlushBufio(t *testing.T) {
 	var buf bytes.Buffer
-	r := newRouter(t, Route(plain(), Output(nil, bufio.NewWriter(&buf), Name("b"))))
+	r := newRouter(t, patient, Route(plain(), Output(nil, bufio.NewWriter(&buf), Name("b"))))
 	log := r.Logger()
 	var wg sync.WaitGroup
 	for range 8 {
@@ -346,7 +346,7 @@ func TestFlushBufio(t *testing.T) {
 func TestCloseBesideHandle(t *testing.T) {
 	var d device
 	k := &tank{}
-	r := newRouter(t, Route(plain(), OutputCloser(nil, devFile{&d}, Name("d")), OutputCloser(nil, k, Name("k"))))
+	r := newRouter(t, patient, Route(plain(), OutputCloser(nil, devFile{&d}, Name("d")), OutputCloser(nil, k, Name("k"))))
 	log := slog.New(r)
 	var wg sync.WaitGroup
 	const goroutines, per = 16, 200

@@ -285,7 +285,7 @@ func TestSlotDestinationHangs(t *testing.T) {
 // Writers beside Set: nothing lost, each goroutine's records in order, and Set
 // ends although they do not.
 func TestSlotSetBesideWriters(t *testing.T) {
-	s := NewSlot(64 << 20)
+	s := NewSlot(64<<20, patient)
 	w := &script{}
 	const goroutines, per = 8, 2000
 	var wg sync.WaitGroup
