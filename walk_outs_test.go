@@ -381,7 +381,13 @@ func (o *out) openForward() io.WriteCloser {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return o.behind(client, fluent.CodecFor)
+		return o.behind(client, func(contentType string, _ uint32) batch.Codec {
+			if c := fluent.Codec(); contentType == c.ContentType() {
+				return c
+			}
+			c, _ := encode.CodecFor(contentType)
+			return c
+		})
 	}
 	so := o.slabs()
 	c.SlabBytes, c.BufferBytes, c.MaxRecord, c.WhenFull = so.SlabBytes, so.SlabBytes*so.SlabCount, so.MaxRecord, so.WhenFull.String()
