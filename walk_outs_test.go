@@ -257,10 +257,10 @@ func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch
 	var sp *spool.Spool
 	var err error
 	if o.spool != "" {
-		po := &spool.Options{SegmentBytes: spool.MinSegmentBytes << o.rng.IntN(3), Streams: dict, Codec: codecs}
+		po := &spool.Options{SegmentBytes: 4 << 10 << o.rng.IntN(3), Streams: dict, Codec: codecs}
 		if o.rng.IntN(3) == 0 {
-			po.MaxBytes = 4*spool.MinSegmentBytes + o.rng.Int64N(32<<10)
-			po.OverQuota = spool.OverQuota(o.rng.IntN(2))
+			po.MaxBytes = 16<<10 + o.rng.Int64N(32<<10)
+			po.OverQuota = []string{"drop-oldest", "refuse-new"}[o.rng.IntN(2)]
 		}
 		if sp, err = spool.Open(o.spool, po); err != nil {
 			t.Fatal(err)

@@ -96,6 +96,6 @@ func (p *Pool) lose(c *class, mem *byte, n *node) {
 	n.free = true
 	c.lost.Add(1)
 	if p.debug != nil {
-		p.debug.leaked(Leak{Class: c.size, Collected: true, Got: n.trace.got})
+		p.debug.leaked(Fault{Kind: lostBuffer, Class: c.size, Got: n.trace.got})
 	}
 }

@@ -6,6 +6,9 @@ type Stats struct {
 	Classes []ClassStats
 	// Oversize counts Gets above the largest class.
 	Oversize uint64
+	// Coverage is the share of Gets, from 0 to 1, that fell into a size class; 1 if
+	// there were none. Below 0.8 the classes do not match the workload.
+	Coverage float64
 	// Refused counts slices Put did not take, by reason.
 	Refused Refusals
 }
@@ -55,17 +58,16 @@ type Refusals struct {
 	Twice uint64
 }
 
-// Coverage is the share of Gets, from 0 to 1, that fell into a size class; 1 if
-// there were none. Below 0.8 the classes do not match the workload.
-func (s Stats) Coverage() float64 {
+// coverage returns Stats.Coverage.
+func coverage(classes []ClassStats, oversize uint64) float64 {
 	var gets uint64
-	for i := range s.Classes {
-		gets += s.Classes[i].Gets
+	for i := range classes {
+		gets += classes[i].Gets
 	}
-	if gets+s.Oversize == 0 {
+	if gets+oversize == 0 {
 		return 1
 	}
-	return float64(gets) / float64(gets+s.Oversize)
+	return float64(gets) / float64(gets+oversize)
 }
 
 type refusal int
@@ -105,9 +107,12 @@ func (p *Pool) Stats() Stats {
 }
 
 func (p *Pool) stats(classes []ClassStats) Stats {
+	classes = p.appendClassStats(classes)
+	oversize := p.oversize.Load()
 	return Stats{
-		Classes:  p.appendClassStats(classes),
-		Oversize: p.oversize.Load(),
+		Classes:  classes,
+		Oversize: oversize,
+		Coverage: coverage(classes, oversize),
 		Refused: Refusals{
 			Oversize: p.refused[refusedOversize].Load(),
 			NoClass:  p.refused[refusedNoClass].Load(),

@@ -17,7 +17,6 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
-	"github.com/forebay-log/forebay/spool"
 )
 
 // Defaults of [Config].
@@ -43,6 +42,7 @@ const (
 	// fluentBitLimit is the largest frame that Fluent Bit takes.
 	fluentBitLimit = 6_144_000
 	maxWindow      = 1024
+	minSpoolBytes  = 16 << 10 // the least MaxBytes of package spool
 )
 
 // A Secret is a string. Package fmt, JSON, YAML and log records show a placeholder in
@@ -261,8 +261,6 @@ type resolved struct {
 	// credentials are those of Config, whose own are empty: behind a pointer they stay
 	// hidden also from who prints what holds a resolved.
 	credentials *credentials
-
-	spoolSync spool.SyncPolicy
 }
 
 type credentials struct{ key, password string }
@@ -298,7 +296,7 @@ func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.MaxRecord, min(slab.DefaultMaxRecord, max(1, c.MaxFrameBytes-maxHead)))
 	setDefault(&c.CloseTimeout, defaultCloseTimeout)
 	setDefault(&c.SpoolBytes, defaultSpoolBytes)
-	setDefault(&c.SpoolSync, string(spool.SyncNever))
+	setDefault(&c.SpoolSync, "never")
 	if len(c.Servers) == 0 {
 		c.Servers = []string{defaultServer}
 	}
@@ -358,13 +356,13 @@ func (c Config) resolve() (*resolved, error) {
 	} else if r.whenFull == slab.Spill() && c.SpoolDir == "" && c.Spill == nil {
 		bad("Config.WhenFull is %s, but there is no SpoolDir and no Spill", c.WhenFull)
 	}
-	switch r.spoolSync = spool.SyncPolicy(c.SpoolSync); r.spoolSync {
-	case spool.SyncNever, spool.SyncInterval, spool.SyncAlways:
+	switch c.SpoolSync {
+	case "never", "interval", "always":
 	default:
 		bad("Config.SpoolSync is %q, must be never, interval or always", c.SpoolSync)
 	}
-	if least := int64(4 * spool.MinSegmentBytes); c.SpoolBytes < least {
-		bad("Config.SpoolBytes is %d, must be at least %d", c.SpoolBytes, least)
+	if c.SpoolBytes < minSpoolBytes {
+		bad("Config.SpoolBytes is %d, must be at least %d", c.SpoolBytes, minSpoolBytes)
 	}
 	for _, two := range []struct {
 		a, b string

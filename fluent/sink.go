@@ -71,7 +71,7 @@ func (s *Sink) outputOptions() *deliver.OutputOptions {
 			DeadLetter: r.DeadLetter, Spill: r.Spill,
 		},
 		FallbackFile: r.FallbackFile, DeadLetterFile: r.DeadLetterFile,
-		SpoolDir: r.SpoolDir, Spool: spool.Options{MaxBytes: r.SpoolBytes, Sync: r.spoolSync},
+		SpoolDir: r.SpoolDir, Spool: spool.Options{MaxBytes: r.SpoolBytes, Sync: r.SpoolSync},
 		CloseTimeout: r.CloseTimeout, OnError: r.OnError,
 	}
 	if r.Sync {

@@ -37,8 +37,8 @@ const (
 //
 // When Append returns nil, b survives the death of the process; it survives a
 // loss of power once a later [Spool.Sync] returns nil, or at once under
-// [SyncAlways]. On error nothing is stored, and later calls may succeed: that is
-// so for [ErrFull], [ErrTooLarge], and for what the file system says, such as
+// Options.Sync "always". On error nothing is stored, and later calls may succeed: that is
+// so for [ErrFull], for a batch of more than 256 MiB, and for what the file system says, such as
 // ENOSPC. An empty batch is not stored; its number is 0.
 //
 // Append copies all it needs of b, its Origin included. Slots keep ticket, time, level,
@@ -50,7 +50,7 @@ func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
 	if s.isClosed() {
-		return 0, ErrClosed
+		return 0, errClosed
 	}
 	var records int
 	s.w.index, records = appendIndex(s.w.index[:0], b)
@@ -161,7 +161,7 @@ func (s *Spool) frame(b *batch.Batch, h *frameHeader) (need int64, err error) {
 	dict := w.scratch[frameHeaderBytes:]
 	need = int64(frameHeaderBytes) + int64(len(dict)) + int64(len(w.index)) + int64(b.Bytes())
 	if need-frameHeaderBytes > maxBatchBytes {
-		return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, need-frameHeaderBytes, maxBatchBytes)
+		return 0, fmt.Errorf("%w: %d bytes, at most %d", errTooLarge, need-frameHeaderBytes, maxBatchBytes)
 	}
 	h.dict, h.index, h.payload = uint32(len(dict)), uint32(len(w.index)), uint32(b.Bytes())
 	return need, nil
@@ -297,7 +297,7 @@ func (s *Spool) write(b *batch.Batch, h *frameHeader) error {
 			off += int64(len(p))
 		}
 	}
-	if s.opt.Sync == SyncAlways {
+	if s.opt.Sync == syncAlways {
 		return s.syncTail()
 	}
 	return nil
@@ -342,7 +342,7 @@ func (s *Spool) commit(h *frameHeader) (again bool) {
 	}
 	g.size += h.bytes()
 	g.disk = g.size
-	if s.opt.Sync == SyncAlways {
+	if s.opt.Sync == syncAlways {
 		g.synced = g.size
 	}
 	g.end = mark{seq: h.seq + 1, rec: h.rec + uint64(h.records)}

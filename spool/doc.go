@@ -36,7 +36,7 @@
 //
 // # Goroutines and locks
 //
-// With [SyncInterval] one goroutine, started by Open and ended by Close, calls
+// With Options.Sync "interval" one goroutine, started by Open and ended by Close, calls
 // Sync. Events run on one that lives only while there are any. Locks are taken
 // in the order writeMu, readMu, syncMu, mu; who holds readMu takes writeMu only
 // with TryLock. mu is a leaf, held for no I/O.

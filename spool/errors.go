@@ -3,22 +3,22 @@ package spool
 import (
 	"errors"
 	"fmt"
+
+	"github.com/forebay-log/forebay/batch"
 )
 
 var (
-	// ErrClosed is returned after [Spool.Close].
-	ErrClosed = errors.New("spool: closed")
 	// ErrFull is returned, wrapped, by [Spool.Append] when the batch does not
 	// fit into [Options.MaxBytes] and nothing may be dropped for it.
 	ErrFull = errors.New("spool: full")
-	// ErrTooLarge is returned, wrapped, by [Spool.Append] for a batch of more
-	// than 256 MiB.
-	ErrTooLarge = errors.New("spool: batch too large")
 	// ErrLocked is returned, wrapped, by [Open] and [Purge] when another
 	// process (or another Spool of this one) has the directory open.
 	ErrLocked = errors.New("directory is in use by another process")
-	// ErrCorrupt matches every [CorruptError] under errors.Is.
-	ErrCorrupt = errors.New("spool: corrupt")
+)
+
+var (
+	errClosed   = fmt.Errorf("spool: %w", batch.ErrClosed)
+	errTooLarge = errors.New("spool: batch too large") // more than 256 MiB
 )
 
 // What is wrong with a segment; the causes a [CorruptError] wraps.
@@ -64,6 +64,3 @@ func (e *CorruptError) Error() string {
 
 // Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
-
-// Is reports whether target is [ErrCorrupt].
-func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }

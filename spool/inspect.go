@@ -40,36 +40,17 @@ type SegmentInfo struct {
 
 // Listing says what is in a spool directory.
 type Listing struct {
-	Files []SegmentInfo // oldest first, files set aside last
-	Acked uint64        // number of the last batch acknowledged
-	Bytes int64         // of all files listed
+	Files   []SegmentInfo // oldest first, files set aside last
+	Acked   uint64        // number of the last batch acknowledged
+	Bytes   int64         // of all files
+	Pending uint64        // records that are not acknowledged
+	Damaged int           // files that are damaged or set aside
 }
 
-// Pending returns how many records are not acknowledged.
-func (l *Listing) Pending() (n uint64) {
-	for i := range l.Files {
-		n += l.Files[i].Pending
-	}
-	return n
-}
-
-// Damaged returns how many files are damaged or set aside.
-func (l *Listing) Damaged() (n int) {
-	for i := range l.Files {
-		if f := &l.Files[i]; f.Damage != nil || f.Aside {
-			n++
-		}
-	}
-	return n
-}
-
-// List says what is in the spool directory dir, from the headers of its frames.
-// It writes nothing and takes no lock: a process may be using the spool.
-func List(dir string) (*Listing, error) { return inspect(vfs.OS, dir, false) }
-
-// Verify is [List], and reads and checks every byte as well, one batch in memory
-// at a time.
-func Verify(dir string) (*Listing, error) { return inspect(vfs.OS, dir, true) }
+// List says what is in the spool directory dir, from the headers of its frames. With
+// verify it also reads and checks every byte, one batch in memory at a time. It writes
+// nothing and takes no lock: a process may be using the spool.
+func List(dir string, verify bool) (*Listing, error) { return inspect(vfs.OS, dir, verify) }
 
 func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 	v, err := openView(fsys, dir)
@@ -99,6 +80,13 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 	for _, a := range v.aside {
 		l.Files = append(l.Files, SegmentInfo{Name: a.name, Bytes: a.disk, Aside: true})
 		l.Bytes += a.disk
+	}
+	for i := range l.Files {
+		f := &l.Files[i]
+		l.Pending += f.Pending
+		if f.Damage != nil || f.Aside {
+			l.Damaged++
+		}
 	}
 	return l, nil
 }

@@ -49,7 +49,7 @@ func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) {
 	defer s.readMu.Unlock()
 	for {
 		if s.isClosed() {
-			return nil, 0, ErrClosed
+			return nil, 0, errClosed
 		}
 		g, size := s.pick()
 		if g == nil {
@@ -227,7 +227,7 @@ func (s *Spool) Ack(seq uint64) error {
 	switch {
 	case s.closed:
 		s.mu.Unlock()
-		return ErrClosed
+		return errClosed
 	case seq >= max(s.read.seq, s.acked.seq):
 		last := max(s.read.seq, s.acked.seq) - 1
 		s.mu.Unlock()

@@ -111,8 +111,8 @@ func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
 
 // Close ends the use of the spool and frees its directory for others. Batches
 // that are not acknowledged stay on disk for the next Open; those handed out may
-// still be read. Unless the policy is [SyncNever] it calls Sync first. It may be
-// called twice, and beside all other methods, which return ErrClosed afterwards.
+// still be read. Unless Options.Sync is "never" it calls Sync first. It may be
+// called twice, and beside all other methods, which return [batch.ErrClosed], wrapped, afterwards.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -130,7 +130,7 @@ func (s *Spool) Close() error {
 	var err error
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
-	if s.opt.Sync != SyncNever {
+	if s.opt.Sync != syncNever {
 		err = s.syncAll()
 	}
 	s.r.close()

@@ -34,7 +34,7 @@ type Stats struct {
 
 	Appended     uint64
 	Batches      uint64 // batches appended
-	AppendErrors uint64 // calls of Append that failed, but for [ErrClosed]
+	AppendErrors uint64 // calls of Append that failed, but for those after Close
 	Recovered    uint64 // found by Open, of earlier processes
 	TornFrames   uint64 // found by Open: an Append that did not return
 	Acked        uint64

@@ -20,7 +20,7 @@ type syncer struct {
 
 // startSyncer starts the goroutine if the policy wants one.
 func (s *Spool) startSyncer() {
-	if s.opt.Sync != SyncInterval {
+	if s.opt.Sync != syncInterval {
 		return
 	}
 	s.syncer = syncer{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
@@ -67,7 +67,7 @@ func (s *Spool) syncLoop() {
 		default:
 		}
 		err := s.Sync()
-		if errors.Is(err, ErrClosed) {
+		if errors.Is(err, errClosed) {
 			return
 		}
 		if err != nil != failing { // transitions only
@@ -86,7 +86,7 @@ func (s *Spool) Sync() error {
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
 	if s.isClosed() {
-		return ErrClosed
+		return errClosed
 	}
 	return s.syncAll()
 }
