@@ -62,18 +62,18 @@ func frames(stack []uintptr) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// trace is what debug mode knows of a buffer beside its node. mem is set before
-// the buffer is handed out; the rest is guarded like the node.
+// trace holds the stacks of a buffer in debug mode. mem is set before the buffer is handed
+// out; the rest is guarded like the node.
 type trace struct {
 	mem      weak.Pointer[byte] // first byte of the buffer
 	got, put []uintptr
 	damaged  bool // a write after Put was found and reported
 }
 
-// maxReports bounds the faults, and the leaks, kept: the first ones tell most.
+// maxReports bounds the faults, and the leaks, that are kept. The first ones tell most.
 const maxReports = 100
 
-// faultLog holds what debug mode found.
+// faultLog holds the findings of debug mode.
 type faultLog struct {
 	mu     sync.Mutex // a leaf lock
 	faults []Fault
@@ -100,14 +100,14 @@ func (d *faultLog) leaked(l Fault) {
 // for writes every buffer that was Put and that the pool or anybody else still
 // holds. It returns nil without [Config.Debug].
 //
-// A second Put of the same slice is always found, whatever happened in between:
-// in debug mode the pool hands out the same memory once only, and knows it until
-// the garbage collector has found that nobody can Put it any more.
+// A second Put of the same slice is always found, whatever happened in between. In debug
+// mode the pool hands out the same memory only once, and knows it until the garbage
+// collector has found that nobody can Put it any more.
 //
-// A write after Put is found, with certainty, as long as the pool itself holds
-// the buffer: while it is free, and then until another 1024 buffers of its class,
-// or 4 MiB if that is less, were given up or handed out anew. Later it is found
-// as long as somebody holds the buffer, or when the garbage collector frees it.
+// A write after Put is found, with certainty, as long as the pool itself holds the buffer:
+// while it is free, and then until another 1024 buffers of its class, or 4 MiB if that is
+// less, were given up or handed out. Later it is found as long as somebody else holds the
+// buffer, or when the garbage collector frees it.
 func (p *Pool) Faults() []Fault {
 	if p.debug == nil {
 		return nil
@@ -151,8 +151,8 @@ func (p *Pool) Leaks() []Fault {
 	return leaks
 }
 
-// debugGet is Get for class c in debug mode. The buffer is always new memory: the
-// free one it stands for goes into quarantine.
+// debugGet is Get for class c in debug mode. The buffer is always new memory. The free
+// buffer that it replaces goes into quarantine.
 func (p *Pool) debugGet(c *class) []byte {
 	t := &trace{got: callers(1)}
 	l := &c.lists[0]
@@ -197,8 +197,7 @@ func (p *Pool) debugPut(c *class, mem *byte, n *node) {
 	p.holdLocked(c, item{mem, n})
 }
 
-// debugRefused looks for the buffer that buf, which is none of ours as a whole,
-// is a part of.
+// debugRefused looks for the buffer that buf is a part of.
 func (p *Pool) debugRefused(buf []byte) {
 	if cap(buf) == 0 {
 		return
@@ -221,7 +220,7 @@ func (p *Pool) debugRefused(buf []byte) {
 	runtime.KeepAlive(buf) // or another buffer might by now lie at its address
 }
 
-// callers is the stack from the caller of the Pool's method on, which lies inner
+// callers returns the stack from the caller of the Pool's method on. That caller lies inner
 // frames above the caller of callers.
 func callers(inner int) []uintptr {
 	pcs := make([]uintptr, 32)
