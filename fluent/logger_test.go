@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -551,9 +552,28 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 			}
 		}
 	}
+	var out bytes.Buffer
+	for _, h := range []slog.Handler{
+		slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil),
+		newRouter(t, encode.JSON(nil), &out), newRouter(t, encode.Logfmt(nil), &out), newRouter(t, l.Sink.Encoder(), &out),
+	} {
+		slog.New(h).Info("starting", "key", c.SharedKey, "keys", []Secret{c.SharedKey}, "in", struct{ Key Secret }{c.SharedKey})
+	}
+	if strings.Contains(out.String(), "s3cret") || strings.Count(out.String(), "(secret)") != 3*5 {
+		t.Error(out.String())
+	}
 	if text := fmt.Sprintf("%v %#v %q %d %s.", c.SharedKey, c.SharedKey, c.SharedKey, c.SharedKey, Secret("")); text != `(secret) "(secret)" "(secret)" (secret) .` {
 		t.Error(text)
 	}
+}
+
+func newRouter(t *testing.T, enc encode.Encoder, w io.Writer) *forebay.Router {
+	t.Helper()
+	r, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(nil, w)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // validate returns what NewClient says of c.
