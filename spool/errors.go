@@ -21,7 +21,7 @@ var (
 	errTooLarge = errors.New("spool: batch too large") // more than 256 MiB
 )
 
-// What is wrong with a segment; the causes a [CorruptError] wraps.
+// The causes that a [CorruptError] wraps.
 var (
 	errHeader     = errors.New("segment header is damaged")
 	errVersion    = errors.New("segment was written by a newer version of this program")
@@ -49,9 +49,9 @@ type CorruptError struct {
 	// Offset is the position in bytes of the first frame that cannot be read,
 	// 0 for the segment header.
 	Offset int64
-	// Records is how many records are lost with it, as far as is known: what
-	// lies behind a damaged frame at the end of the last segment cannot always
-	// be counted.
+	// Records is how many records are lost with it, as far as is known. Records
+	// behind a damaged frame at the end of the last segment cannot always be
+	// counted.
 	Records uint64
 	// Err is the cause.
 	Err error

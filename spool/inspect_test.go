@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -42,6 +43,9 @@ func TestList(t *testing.T) {
 	for e, err := range scan(mem, testDir, nil) {
 		if err != nil {
 			t.Fatal(err)
+		}
+		if time.Since(e.Time) > time.Hour {
+			t.Errorf("appended at %v", e.Time)
 		}
 		if e.Acked {
 			acked += e.Batch.Len()

@@ -46,11 +46,11 @@ type Options struct {
 	Sync string
 	// SyncInterval is the period of "interval". Default 1 s.
 	SyncInterval time.Duration
-	// Streams translates stream numbers to what is stored of them and back.
+	// Streams translates stream numbers to their stored definitions and back.
 	// Default nil: numbers are stored and handed out as they are.
 	Streams batch.Dictionary
 	// Codec returns the codec of stored batches by content type and schema
-	// version ([batch.Versioned]). Where Codec is nil (the default), or returns nil, a
+	// version ([batch.Versioned]). If Codec is nil (the default), or returns nil, a
 	// batch gets a codec that has its content type and renders every record as
 	// {"raw":"…"}. A sink sees from the content type that the form is foreign to it.
 	Codec func(contentType string, schema uint32) batch.Codec

@@ -6,11 +6,11 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// room makes sure that need more bytes, with the header of a new segment where
-// there is none to add to, stay within the quota. What goes first: settled
-// batches of the current segment, damaged files, then, with "drop-oldest", the
-// oldest segment of which nothing is handed out. Nothing goes if all of it together
-// is too little. The caller holds writeMu.
+// room makes sure that need more bytes stay within the quota, with the header of a new
+// segment if there is none to add to. It deletes settled batches of the current segment
+// first, then damaged files, then, with "drop-oldest", the oldest segments of which no
+// batch is handed out. It deletes nothing if all of these together are too little. The
+// caller holds writeMu.
 func (s *Spool) room(need int64, contentType string) error {
 	for {
 		header := int64(0)

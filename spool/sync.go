@@ -80,8 +80,8 @@ func (s *Spool) syncLoop() {
 	}
 }
 
-// Sync puts everything appended so far, and what is acknowledged, on stable
-// storage. After an error nobody can say what of it is there.
+// Sync puts all batches appended so far, and the acknowledgements, on stable storage. After
+// an error nobody knows which of them are there.
 func (s *Spool) Sync() error {
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
@@ -131,9 +131,8 @@ func (s *Spool) syncAll() error {
 	return err
 }
 
-// syncFile syncs a file by name, so that it need not be the one open for
-// writing: a sync covers a file, whoever wrote to it. A file that is gone was
-// acknowledged or dropped meanwhile.
+// syncFile syncs a file by name: a sync covers a file, whoever wrote to it. A file that is
+// gone has been acknowledged or dropped.
 func syncFile(fsys vfs.FS, name string) error {
 	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
