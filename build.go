@@ -13,9 +13,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 )
 
-// NewRouter returns a Router with the given routes. It starts no goroutine. The
-// error joins all faults: each says where it is, what is wrong, and what would be
-// right.
+// NewRouter returns a Router with the given routes. It starts no goroutine. The error
+// joins all faults of the options. Each fault has its place, its reason and a remedy.
 func NewRouter(opts ...Option) (*Router, error) {
 	cfg := config{busy: defaultBusyTimeout}
 	b := builder{names: map[string]string{}, writers: map[any]*output{}}
@@ -36,7 +35,7 @@ func NewRouter(opts ...Option) (*Router, error) {
 	return &Router{h: handler{core: c, scopes: b.scopes}}, nil
 }
 
-// builder makes a core of a config and collects what is wrong with it.
+// builder makes a core of a config and collects the faults of the config.
 type builder struct {
 	faults  []error
 	names   map[string]string // given name -> place
@@ -207,7 +206,7 @@ func writerName(w io.Writer) (name string) {
 	return name
 }
 
-// connect finds out what each output's writer can do.
+// connect finds out which methods the writer of each output has.
 func (b *builder) connect(c *core, busy []time.Duration) {
 	for i, o := range c.outputs {
 		var first *output

@@ -179,7 +179,7 @@ func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) 
 	return ctx, func() {}
 }
 
-// outcome is what became of flushing or closing one output.
+// outcome is the result of flushing or closing one output.
 type outcome struct {
 	i          int
 	unknown    uint64
@@ -187,9 +187,9 @@ type outcome struct {
 	err        error
 }
 
-// each does something within ctx with all outputs for which applies holds, at the same
-// time, and returns what became of each when all are done or until has ended. What
-// hangs goes on by itself and is not heard of again.
+// each calls do within ctx for all outputs for which applies holds, at the same time. It
+// returns the results when all are done or until has ended. A call that hangs goes on by
+// itself, and its result is dropped.
 func (c *core) each(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (uint64, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))
@@ -223,8 +223,8 @@ func (c *core) each(ctx, until context.Context, applies func(*output) bool, do f
 	return results
 }
 
-// run does something with an output and sends what became of it, also if that
-// panics or ends the goroutine.
+// run calls do for an output and sends the result, also if do panics or ends the
+// goroutine.
 func (o *output) run(ctx context.Context, i int, do func(*output, context.Context) (uint64, error), ch chan<- outcome) {
 	r := outcome{i: i}
 	returned := false
@@ -259,7 +259,7 @@ func (o *output) flushes() bool {
 	return false
 }
 
-// flush makes the writer pass on what it holds.
+// flush makes the writer pass on the records it holds.
 func (o *output) flush(ctx context.Context) (uint64, error) {
 	if f, ok := o.w.(ctxFlusher); ok && o.dir == nil {
 		return 0, f.Flush(ctx)

@@ -37,8 +37,8 @@ func describe(v any) string {
 	return fmt.Sprint(v)
 }
 
-// unwound makes an error of what recover returned in a function that did not
-// return by itself.
+// unwound makes an error of p, the result of recover in a function that did not return by
+// itself.
 func unwound(p any) error {
 	if p == nil {
 		return errGoexit
@@ -46,8 +46,7 @@ func unwound(p any) error {
 	return panicError{p}
 }
 
-// tally counts what became of the records of one output where that is rare
-// enough for atomics.
+// tally counts the events of one output that are rare enough for atomics.
 type tally struct {
 	encode  atomic.Uint64 // dropped: the encoder failed
 	busy    atomic.Uint64 // dropped: the writer is stuck
@@ -90,8 +89,7 @@ type direct struct {
 	name   string // of the first output with this writer
 	events *reporter
 
-	// trouble is whether anything of what follows holds. Guarded by the gate, as
-	// all of it.
+	// trouble says that one of the fields below is set. The gate guards all of them.
 	trouble bool
 	torn    bool   // the last record stands there in part: begin with a newline
 	failing uint64 // failures since the last success
@@ -150,8 +148,8 @@ func (d *direct) settle(p []byte, t *tally) error {
 	return d.finish(p, q, n, err, t)
 }
 
-// finish deals with the outcome of a Write of q, which is p or p after a
-// newline, writes what is missing, and ends the section.
+// finish deals with the result of a Write of q, which is p or p after a newline. It writes
+// the missing bytes and ends the section.
 func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	var (
 		done    = 0

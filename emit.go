@@ -21,7 +21,7 @@ func (h *handler) emit(s *scratch) {
 		}
 	}()
 	if o := c.sole; o != nil && s.step == 0 {
-		// What follows, unrolled for the most frequent case, where it saves 6 %.
+		// The loop below, unrolled for the most frequent case, where that saves 6 %.
 		// The span stays not ok, so that after a panic there is nothing left to do.
 		s.step = 1
 		if o.admits(s.rec.Level) {
@@ -83,7 +83,7 @@ func (h *handler) encode(s *scratch, st *step) {
 	}
 }
 
-// write hands what was encoded to an output.
+// write hands the encoded record to an output.
 func (st *step) write(s *scratch) error {
 	sp := &s.spans[st.route]
 	if st.out.dir != nil {
@@ -167,8 +167,8 @@ func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 		}
 		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // what fn appended and took back
 	}()
-	// With its capacity cut off, fn can neither see nor overwrite what is not its
-	// own, and what it returns is copied: scratch must not adopt a slice of the
+	// fn gets no attribute of others to see or overwrite. The attributes it returns are
+	// copied, unless they lie in scratch: scratch must not adopt a slice of the
 	// caller's, which it would clear.
 	got := fn(ctx, s.attrs[n:n:cap(s.attrs)])
 	returned = true

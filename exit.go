@@ -49,10 +49,10 @@ func (l *registry) all() (cs []*core) {
 // osExit is replaced in tests.
 var osExit = os.Exit
 
-// Exit closes all routers made with [CloseOnExit], at the same time and for at
-// most 5 s, and ends the program with the given code. os.Exit
-// and log.Fatal alone lose what buffered outputs still hold. What was lost is said on
-// standard error, by the rules of [Router.Close].
+// Exit closes all routers made with [CloseOnExit], at the same time and for at most 5 s,
+// and ends the program with the given code. os.Exit and log.Fatal alone lose the records
+// that buffered outputs still hold. Losses are reported on standard error, by the rules of
+// [Router.Close].
 func Exit(code int) {
 	ctx, cancel := context.WithTimeout(context.Background(), defaultExitTimeout)
 	defer cancel()
@@ -78,8 +78,8 @@ func closeAll(ctx context.Context) error {
 
 // CrashOutput makes the runtime write the report of a crash (an unrecovered
 // panic, a fatal error) to the end of the named file, besides standard error.
-// The file is created with mode 0600. What buffered outputs hold at that moment
-// is lost all the same, unless they are crash-safe.
+// The file is created with mode 0600. The records that buffered outputs hold at that
+// moment are lost, unless the outputs are crash-safe.
 func CrashOutput(name string) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

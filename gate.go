@@ -11,7 +11,7 @@ import (
 // A gate is the lock of one direct output. It differs from sync.Mutex in three
 // ways: it notices a holder that does not come back, it counts completed
 // sections in the same atomic operation that releases it (so an account costs a
-// record nothing), and those who wait do so on channels.
+// record nothing), and callers wait on channels.
 //
 // Free and uncontended it costs two compare-and-swaps. Otherwise a caller spins
 // briefly and then waits for a token that each release hands out while somebody
@@ -210,8 +210,8 @@ func (g *gate) token() {
 	}
 }
 
-// leave ends a section in whatever state the gate is: it adds add to the state,
-// sets the flags in set, and tells those who wait.
+// leave ends a section in any state of the gate. It adds add to the state, sets the flags
+// in set, and wakes waiting callers.
 func (g *gate) leave(add, set uint64) {
 	var s uint64
 	for {
@@ -295,7 +295,7 @@ func (g *gate) unlockCtx(closed bool) {
 	g.leave(0, 0)
 }
 
-// gateCount is what a gate knows of the writes that went through it.
+// gateCount counts the writes that went through a gate.
 type gateCount struct {
 	done    uint64 // sections completed
 	pending uint64 // sections begun or waited for

@@ -54,7 +54,7 @@ func (l *Logger) Log(level slog.Level, msg string, attrs ...slog.Attr) {
 	}
 }
 
-// may is a quick look that turns away most of what is disabled.
+// may quickly turns away most calls at a disabled level.
 func (l *Logger) may(level slog.Level) bool {
 	return l != nil && l.floor != nil && level >= l.floor.Level()
 }
@@ -67,7 +67,7 @@ func (l *Logger) With(attrs ...slog.Attr) *Logger {
 	if l == nil || len(attrs) == 0 {
 		return l
 	}
-	// A copy: an encoder may keep what it is given.
+	// A copy: an encoder may keep the slice it is given.
 	return &Logger{h: l.h.withAttrs(append([]slog.Attr(nil), attrs...)), floor: l.floor}
 }
 

@@ -9,11 +9,11 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// What an output's writer may offer beside Write. A slab.Writer offers all.
+// Methods that the writer of an output may have beside Write. A slab.Writer has all.
 type (
-	// A recorder takes records one by one, with what is known of them, and
-	// returns without waiting for their destination: it is a buffered output.
-	// It must be safe for concurrent use.
+	// A recorder takes records one by one, with their Meta, and returns without
+	// waiting for their destination: it is a buffered output. It must be safe for
+	// concurrent use.
 	recorder interface {
 		WriteRecord(p []byte, m batch.Meta) error
 	}

@@ -45,7 +45,7 @@ type handler struct {
 	scopes []encode.Scope // by route
 }
 
-// core is what a router shares with all handlers and loggers derived from it.
+// core is shared by a router and all handlers and loggers derived from it.
 type core struct {
 	routes   []*route
 	outputs  []*output // of all routes
@@ -83,8 +83,8 @@ type step struct {
 	meta  bool    // of encoding: an output of the route wants to know of the Meta
 }
 
-// plan lays out what happens with each record: all routes are encoded and given
-// to buffered outputs before any output is written in the caller.
+// plan lays out the steps for each record: all routes are encoded and given to buffered
+// outputs before any output is written in the caller.
 func (c *core) plan() {
 	c.floor, c.exact = floorOf(c.outputs)
 	c.pool.routes = len(c.routes)
@@ -200,8 +200,8 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record) error {
 	return h.finish(s, rec)
 }
 
-// handleIn is the rest of handle where contexts are asked for attributes. If that
-// ends the goroutine, the record is logged all the same.
+// handleIn is the rest of handle if contexts are asked for attributes. The record is also
+// logged if that ends the goroutine.
 func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (err error) {
 	asked := false
 	defer func() {

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// ownScratchBytes is what a scratch has for the encoded record. Larger ones
+	// ownScratchBytes is the room of a scratch for the encoded record. Larger records
 	// go through the memory of bigRecords.
 	ownScratchBytes = 1 << 10
 
@@ -39,7 +39,7 @@ func newBigRecords(debug bool) *bufpool.Pool {
 	return p
 }
 
-// scratch is what one call needs. Only that call uses it.
+// scratch is the memory of one call. Only that call uses it.
 type scratch struct {
 	rec   encode.Record
 	attrs []slog.Attr // backing of rec.Attrs
@@ -112,9 +112,8 @@ func (s *scratch) reset() {
 	}
 }
 
-// giveBack gives back what was borrowed, and learns what to borrow next time.
-// Where the record outgrew its memory, append has moved it to some of its own,
-// which is dropped.
+// giveBack gives back the borrowed memory, and learns how much to borrow next time. If the
+// record outgrew its memory, append has moved it to memory of its own, which is dropped.
 func (s *scratch) giveBack() {
 	if s.borrowed != nil {
 		bigRecords.Put(s.borrowed)

@@ -18,7 +18,7 @@ import (
 // defaultSlotBytes is how much a [Slot] holds when [NewSlot] is given no limit.
 const defaultSlotBytes = 1 << 20
 
-// slotRecordBytes is what a record costs a Slot besides its own bytes.
+// slotRecordBytes are the bytes that a record takes in a Slot besides its own.
 const slotRecordBytes = 32
 
 var (
@@ -29,20 +29,20 @@ var (
 	errSlotSet = errors.New("forebay: cannot set destination of slot: it has one already")
 )
 
-// A Slot is an output whose destination is given later, by [Slot.Set]: for what
-// is logged before the configuration has been read, or a connection is up. Until
-// then it holds records in memory. Give it to [Output] or [OutputCloser] like any
-// other writer. All methods may be called from any goroutine.
+// A Slot is an output whose destination is given later, by [Slot.Set]. It is for records
+// that are logged before the configuration has been read, or a connection is up. Until
+// then it holds them in memory. Give it to [Output] or [OutputCloser] like any other
+// writer. All methods may be called from any goroutine.
 type Slot struct {
 	name   string
 	limit  int
 	busy   time.Duration
 	events *reporter
 
-	// dst is nil until the destination has all that was held.
+	// dst is nil until the destination has all records that were held.
 	dst     atomic.Pointer[output]
 	refused atomic.Uint64
-	late    atomic.Uint64 // dropped: Set did not get done with what was held
+	late    atomic.Uint64 // dropped: Set took too long with the records that were held
 	moving  atomic.Int64  // records that Set has taken and not yet passed on
 
 	// mu guards what follows. It is a leaf lock, held for a copy at most: no
@@ -68,9 +68,8 @@ type slotRecord struct {
 }
 
 // NewSlot returns a Slot without a destination. It holds up to maxBytes bytes
-// (0 or less: 1 MiB), 32 per record included; what comes after that is
-// dropped and counted. The options are those of an output; BusyTimeout and
-// OnError concern a destination that is direct.
+// (0 or less: 1 MiB), 32 per record included; later records are dropped and counted. The
+// options are those of an output; BusyTimeout and OnError are for a direct destination.
 func NewSlot(maxBytes int, opts ...OutputOption) *Slot {
 	spec := OutputSpec{name: "slot"}
 	for _, opt := range opts {
