@@ -19,6 +19,7 @@ type life struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	work   chan *entry // capacity: the window and a control record
+	stop   func() bool // inline: ctx does not end with the producer's any more
 
 	// The goroutine of the session uses these.
 	call    call
@@ -156,6 +157,9 @@ func (l *life) fence(why error) {
 	l.mu.Lock()
 	l.pass.over = true
 	l.mu.Unlock()
+	if l.stop != nil {
+		l.stop()
+	}
 	l.cancel(why)
 	close(l.work)
 }

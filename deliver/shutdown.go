@@ -97,6 +97,9 @@ func (o *Outlet) Shutdown(ctx context.Context) (batch.Report, error) {
 	before := o.led.account()
 	deadline, _ := ctx.Deadline()
 	o.drain(deadline, true)
+	if o.inline {
+		go o.loop()
+	}
 	o.await(ctx, deadline)
 	o.led.close() // if the spool was too slow, something is left
 	o.giveUp()

@@ -596,7 +596,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 						o.Spill = &testkit.Spill{}
 					}
 					x := mustNew(t, FromSink(sink), o)
-					w, err := slab.NewSink(x, &slab.Options{OnError: func(batch.Event) {}})
+					w, err := slab.New(x, &slab.Options{OnError: func(batch.Event) {}})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -368,7 +368,8 @@ func (w *Writer) dueLocked() bool {
 	if w.queue.n > 0 && !w.limited {
 		return true
 	}
-	force := w.d.timerDue || w.closed || w.urgent > w.settled || w.flushTarget > w.settled
+	force := w.d.timerDue || w.closed || w.urgent > w.settled || w.flushTarget > w.settled ||
+		w.queue.n == 0 && w.waitingLocked() > 0 // what they wait for is in the current slab, or lent
 	if force {
 		w.cutLocked()
 	}
