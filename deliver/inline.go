@@ -44,8 +44,11 @@ func (o *Outlet) deliver(ctx context.Context, l loan, b *batch.Batch) error {
 	o.until = ctx
 	returned := false
 	defer func() {
-		if !returned { // the driver called runtime.Goexit; l comes again
+		if !returned { // the driver called runtime.Goexit; l comes again, unless it is a marker
 			o.life.failed(&panicError{errGoexit})
+			if o.inHand(l) == nil {
+				o.add(l, b)
+			}
 		}
 		o.leaveWheel()
 	}()
@@ -55,15 +58,20 @@ func (o *Outlet) deliver(ctx context.Context, l loan, b *batch.Batch) error {
 	}
 	h := o.inHand(l)
 	if h == nil {
-		h = &holder{custody: producers, loan: l, left: countable(b)}
-		if o.deliverCalmly(h, b) {
-			returned = true
-			return nil
-		}
+		h = o.begin(l, b)
 	}
-	o.drive(ctx, h)
+	if h != nil {
+		o.drive(ctx, h)
+	}
 	returned = true
 	return nil
+}
+
+// add gives l to the machine.
+func (o *Outlet) add(l loan, b *batch.Batch) *holder {
+	h := &holder{custody: producers, loan: l, left: countable(b)}
+	o.m.add(time.Now(), h, b)
+	return h
 }
 
 // inHand returns the holder of l, if the goroutine that brought it has ended inside Send.
@@ -76,34 +84,35 @@ func (o *Outlet) inHand(l loan) *holder {
 	return nil
 }
 
-// deliverCalmly gives b to the session, if there is nothing to decide. It reports true if
-// that took all of it. Otherwise the machine has b, as if it had decided that.
-func (o *Outlet) deliverCalmly(h *holder, b *batch.Batch) bool {
+// begin gives b to the session, if there is nothing to decide. It returns nil if that took
+// all of it. Otherwise the machine has b, as if it had decided to send it.
+func (o *Outlet) begin(l loan, b *batch.Batch) *holder {
 	o.collect()
 	if !o.m.calm() {
-		o.m.add(time.Now(), h, b)
-		return false
+		return o.add(l, b)
 	}
-	l := o.life
-	l.sending = nil
-	err := l.contain(func() error { return l.sess.Send(b) })
-	if err == nil && l.saidOnly(b) {
+	lf := o.life
+	lf.sending, lf.direct = nil, b
+	err := lf.contain(lf.sendDirect)
+	if err == nil && lf.saidOnly(b) {
 		o.m.pace.attempts++
 		o.m.sess.answered = true
 		o.m.set.retry.Budget.success()
-		o.led.deliver(h)
+		o.led.deliver(countable(b))
 		o.publish()
-		h.loan.Settle(0)
-		h.loan.Return()
-		return true
+		l.Settle(0)
+		l.Return()
+		return nil
 	}
-	o.m.add(time.Now(), h, b)
+	h := o.add(l, b)
 	e := o.m.ring[len(o.m.ring)-1]
 	o.m.give(e)
-	l.rename(b, e)
-	l.sent(e, err)
-	return false
+	lf.rename(b, e)
+	lf.sent(e, err)
+	return h
 }
+
+func (l *life) sendDirect() error { return l.sess.Send(l.direct) }
 
 // calm reports whether all that is to be done with one more batch is to send it.
 func (m *machine) calm() bool {
@@ -244,6 +253,9 @@ func (l *life) closeNow() {
 
 // sendInline is Send for a destination that answers within Send.
 func (o *Outlet) sendInline(ctx context.Context, b *batch.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
 	p := new(parcel)
 	p.mem.set(b)
 	if err := o.deliver(context.WithoutCancel(ctx), p, &p.mem.b); err != nil {
@@ -267,8 +279,8 @@ func (p *parcel) Pins() (slabs, most int) { return 0, 1 }
 func (p *parcel) Settle(left uint64)      { p.left = left }
 func (p *parcel) Return()                 {}
 
-// flushInline has the destination pass on what it buffers and, if stable is set, put it
-// on stable storage.
+// flushInline has the destination pass on what it buffers or, if stable is set, put what
+// it has on stable storage.
 func (o *Outlet) flushInline(ctx context.Context, stable bool) error {
 	if err := o.atWheel(ctx); err != nil {
 		return err
@@ -276,11 +288,10 @@ func (o *Outlet) flushInline(ctx context.Context, stable bool) error {
 	defer o.leaveWheel()
 	var err error
 	gone := contain.Call(func() {
-		if f, ok := o.dest.(batch.Flusher); ok {
-			err = f.Flush(ctx)
-		}
-		if s, ok := o.dest.(batch.Syncer); ok && err == nil && stable {
+		if s, ok := o.dest.(batch.Syncer); ok && stable {
 			err = s.Sync()
+		} else if f, ok := o.dest.(batch.Flusher); ok && !stable {
+			err = f.Flush(ctx)
 		}
 	})
 	return errors.Join(err, gone)

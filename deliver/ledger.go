@@ -93,13 +93,12 @@ func (l *ledger) settle(h *holder, delivered, handled uint64, dropped batch.Drop
 	}
 }
 
-// deliver accounts for all of h, which its producer had until now.
-func (l *ledger) deliver(h *holder) {
+// deliver accounts for n records that were their producer's until now.
+func (l *ledger) deliver(n uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.acc.Accepted += h.left
-	l.acc.Delivered += h.left
-	h.left = 0
+	l.acc.Accepted += n
+	l.acc.Delivered += n
 }
 
 // spillFrom notes that n records of h are in the spool now.

@@ -25,6 +25,7 @@ type life struct {
 	call    call
 	sess    Session
 	sending *entry
+	direct  *batch.Batch // inline: what is sent without an entry
 
 	mu    sync.Mutex // leaf; guards the rest
 	queue []report

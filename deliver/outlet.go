@@ -361,9 +361,6 @@ func (o *Outlet) collect() {
 		o.m.add(now, g.h, g.b)
 	}
 	clear(given)
-	for _, f := range inbox {
-		f(now)
-	}
 	for l := o.life; l != nil && l == o.life; {
 		q := l.reports()
 		for i := range q {
@@ -374,6 +371,9 @@ func (o *Outlet) collect() {
 		if n == 0 {
 			break
 		}
+	}
+	for _, f := range inbox { // what the session has said before counts
+		f(now)
 	}
 }
 

@@ -483,9 +483,10 @@ func (w *Writer) mark() {
 	l := &Loan{w: w, marker: true}
 	l.b.Codec = w.o.Codec
 	l.b.Add(batch.NewRun(marker, slots[:]))
-	d.lastMark = d.since
-	if w.borrow(l) == nil {
-		w.marked = drops
+	before := w.marked
+	d.lastMark, w.marked = d.since, drops
+	if w.borrow(l) != nil {
+		w.marked = before
 	}
 }
 
