@@ -124,7 +124,10 @@ func inspect(enc encode.Encoder) (e encoderParts, err error) {
 	}()
 	e = encoderParts{enc.Scope(), enc.Codec(), enc.NeedsPC()}
 	if isNil(e.scope) {
-		err = errors.New("its Scope is nil")
+		return e, errors.New("its Scope is nil")
+	}
+	if v, ok := enc.(interface{ Validate() error }); ok {
+		err = v.Validate()
 	}
 	return e, err
 }

@@ -74,15 +74,11 @@ func tight() (*deliver.RetryOptions, *deliver.BreakerOptions) {
 }
 
 // outputAt opens an Output.
-func outputAt(t *testing.T, dest any, dir string) *deliver.Output {
+func outputAt(t *testing.T, dest deliver.Destination, dir string) *deliver.Output {
 	t.Helper()
-	d, ok := dest.(deliver.Destination)
-	if !ok {
-		d = deliver.FromSink(dest.(batch.Sink))
-	}
 	o := &deliver.OutputOptions{SpoolDir: dir, OnError: quiet, Slab: slab.Options{WhenFull: slab.DropNewest()}}
 	o.Deliver.Retry, o.Deliver.Breaker = tight()
-	out, err := deliver.NewOutput(d, o)
+	out, err := deliver.NewOutput(dest, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +210,7 @@ func endLoki(t *testing.T, w *world, dir string) ended {
 		write: func(i int) error {
 			return h.Handle(context.Background(), slog.NewRecord(time.Now(), slog.LevelInfo, fmt.Sprint("record ", i), 0))
 		},
-		shutdown: h.Close, account: h.Sink().Account,
+		shutdown: h.Close, account: h.Sink.Account,
 	}
 }
 

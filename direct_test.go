@@ -491,7 +491,7 @@ func TestDirectRandom(t *testing.T) {
 			}
 			return len(p), nil
 		})
-		r := newRouter(t, quiet(), Route(encode.JSON(&encode.JSONOptions{TimeKey: "-"}), Output(nil, w, Name("w"))))
+		r := newRouter(t, quiet(), Route(encode.JSON(&encode.Options{TimeKey: "-"}), Output(nil, w, Name("w"))))
 		var want []string
 		for i := range 200 {
 			m := fmt.Sprintf("record %d", i)

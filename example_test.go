@@ -18,7 +18,7 @@ import (
 )
 
 // noTime is JSON whose lines are the same in every run.
-var noTime = encode.JSON(&encode.JSONOptions{TimeKey: "-"})
+var noTime = encode.JSON(&encode.Options{TimeKey: "-"})
 
 func check(err error) {
 	if err != nil {
@@ -77,7 +77,7 @@ func ExampleRoute() {
 	// Two forms of the same records.
 	r, err := forebay.NewRouter(
 		forebay.Route(noTime, forebay.Output(slog.LevelInfo, os.Stdout)),
-		forebay.Route(encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-"}), forebay.Output(slog.LevelInfo, os.Stdout)))
+		forebay.Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), forebay.Output(slog.LevelInfo, os.Stdout)))
 	check(err)
 	slog.New(r).Info("hello", "n", 1)
 	// Output:

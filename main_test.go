@@ -156,7 +156,7 @@ func outputStats(t testing.TB, r *Router, name string) OutputStats {
 
 // plain is JSON without a time, so that lines can be compared.
 func plain() encode.Encoder {
-	return encode.JSON(&encode.JSONOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+	return encode.JSON(&encode.Options{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && a.Key == slog.TimeKey {
 			return slog.Attr{}
 		}

@@ -182,7 +182,7 @@ func TestDerived(t *testing.T) {
 	var a, b lines
 	r := newRouter(t,
 		Route(plain(), Output(slog.LevelInfo, &a)),
-		Route(encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-"}), Output(slog.LevelInfo, &b)))
+		Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), Output(slog.LevelInfo, &b)))
 	log := slog.New(r).With("x", 1).WithGroup("g").With("y", 2)
 	log.Info("m", "z", 3)
 	r.Logger().With(slog.Int("x", 1)).WithGroup("g").With(slog.Int("y", 2)).Info("m", slog.Int("z", 3))
@@ -358,7 +358,7 @@ func TestContextExits(t *testing.T) {
 // The place of the call, through every way in, also where methods are inlined.
 func TestSource(t *testing.T) {
 	var a lines
-	enc := &countingEncoder{Encoder: encode.JSON(&encode.JSONOptions{AddSource: true})}
+	enc := &countingEncoder{Encoder: encode.JSON(&encode.Options{AddSource: true})}
 	r := newRouter(t, Route(enc, Output(slog.LevelDebug, &a)))
 	l, log := r.Logger(), slog.New(r)
 	_, _, line, _ := runtime.Caller(0)

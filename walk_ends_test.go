@@ -264,11 +264,11 @@ func dataOf(b *batch.Batch) (recs [][]byte) {
 	return recs
 }
 
-// answer makes e a batch.Sink, by way of those of package testkit.
+// answer makes e a destination, by way of the sinks of package testkit.
 func (e *door) answer(async bool) testkit.Answer {
-	return func(ctx context.Context, _ int, b *batch.Batch) ([]int, error) {
+	return func(ctx context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		if err := e.wait(ctx); err != nil {
-			return nil, err
+			return nil, batch.FailedOutcome(err)
 		}
 		recs := dataOf(b)
 		var bad []int
@@ -277,13 +277,13 @@ func (e *door) answer(async bool) testkit.Answer {
 				bad = append(bad, i)
 			}
 		}
-		well := func() ([]int, error) {
+		well := func() ([]int, batch.Outcome) {
 			switch {
 			case len(bad) == 0:
 				e.tell(e.take("", recs...))
-				return nil, nil
+				return nil, batch.Outcome{}
 			case e.intN(2) == 0:
-				return nil, batch.Permanent(errors.New("a record is malformed"))
+				return nil, testkit.Malformed(errors.New("a record is malformed"))
 			}
 			good := recs[:0:0]
 			for i, p := range recs {
@@ -292,7 +292,7 @@ func (e *door) answer(async bool) testkit.Answer {
 				}
 			}
 			e.tell(e.take("", good...))
-			return nil, batch.Reject(errors.New("records are malformed"), bad...)
+			return nil, batch.Outcome{Refused: batch.Of(bad...), Refusal: errors.New("records are malformed")}
 		}
 		kinds := 12
 		if async {
@@ -305,28 +305,28 @@ func (e *door) answer(async bool) testkit.Answer {
 			if len(bad) == 0 {
 				e.take("", recs...)
 			}
-			return nil, errors.New("the answer was lost")
+			return nil, batch.FailedOutcome(errors.New("the answer was lost"))
 		case 1:
 			n := e.intN(len(recs) + 1)
 			if len(bad) > 0 {
 				n = min(n, bad[0])
 			}
 			e.tell(e.take("", recs[:n]...))
-			return nil, batch.Prefix(n, testkit.ErrDown)
+			return nil, batch.Outcome{Open: batch.From(n), Why: testkit.ErrDown}
 		case 2:
-			return nil, batch.RetryAfter(testkit.ErrDown, time.Duration(e.intN(3000))*time.Millisecond)
+			return nil, batch.FailedOutcome(batch.RetryAfter(testkit.ErrDown, time.Duration(e.intN(3000))*time.Millisecond))
 		case 3:
-			return nil, batch.Fatal(errors.New("bad credentials"))
+			return nil, batch.FailedOutcome(batch.Fatal(errors.New("bad credentials")))
 		case 4:
 			if len(recs) > 1 {
-				return nil, batch.TooLarge(errors.New("too large"))
+				return nil, batch.Outcome{Open: batch.All(), Why: errors.New("too large"), Advice: batch.Smaller}
 			}
 		case 5, 6:
 			select {
 			case <-time.After(time.Duration(e.intN(500)) * time.Millisecond):
 				return well()
 			case <-ctx.Done():
-				return nil, ctx.Err()
+				return nil, batch.FailedOutcome(ctx.Err())
 			}
 		case 10:
 			panic("on purpose")
@@ -334,28 +334,28 @@ func (e *door) answer(async bool) testkit.Answer {
 			e.forget() // what it said of other parts of the batch ends with the goroutine
 			runtime.Goexit()
 		}
-		return nil, testkit.ErrDown
+		return nil, batch.FailedOutcome(testkit.ErrDown)
 	}
 }
 
 // HandleError makes e a deliver.ErrorHandler.
-func (e *door) HandleError(_ error, b *batch.Batch) error {
+func (e *door) HandleError(_ error, b *batch.Batch) batch.Outcome {
 	if err := e.wait(context.Background()); err != nil {
-		return err
+		return batch.FailedOutcome(err)
 	}
 	recs := dataOf(b)
 	switch e.pick(4) {
 	case -1:
 		e.tell(e.take("", recs...))
-		return nil
+		return batch.Outcome{}
 	case 0:
 		n := e.intN(len(recs) + 1)
 		e.tell(e.take("", recs[:n]...))
-		return batch.Prefix(n, errors.New("it has enough"))
+		return batch.Outcome{Open: batch.From(n), Why: errors.New("it has enough")}
 	case 1:
 		panic("on purpose")
 	}
-	return errors.New("it has enough")
+	return batch.FailedOutcome(errors.New("it has enough"))
 }
 
 // A page is an io.Writer for one process, whose lines come to an end.

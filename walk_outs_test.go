@@ -209,7 +209,7 @@ func (o *out) helper() deliver.ErrorHandler {
 		return deliver.JSONLines(&page{door: o.fall.door()})
 	case "sink":
 		to := testkit.NewSink(o.fall.door().answer(true))
-		return deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error { return to.Send(context.Background(), b) })
+		return deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome { return to.Send(context.Background(), b) })
 	}
 	return nil
 }
@@ -236,11 +236,11 @@ type front struct {
 	batch.Dictionary
 }
 
-// behind puts slabs in front of sink, with an engine between them if that is o's way.
-func (o *out) behind(sink batch.Sink, dict batch.Dictionary, codecs func(string, uint32) batch.Codec) *slab.Writer {
-	t, so := o.k.t, o.slabs()
+// behind puts slabs in front of dest, with an engine between them if that is o's way.
+func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch.Codec) *slab.Writer {
+	t, so, dict := o.k.t, o.slabs(), dest.Traits().Dictionary
 	if o.via == "slab" {
-		w, err := slab.NewSink(sink, so)
+		w, err := slab.NewSink(deliver.AsSink(dest), so)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func (o *out) behind(sink batch.Sink, dict batch.Dictionary, codecs func(string,
 		}
 		eo.Spill = sp
 	}
-	e, err := deliver.New(deliver.FromSink(sink), eo)
+	e, err := deliver.New(dest, eo)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,6 +288,11 @@ func (o *out) behind(sink batch.Sink, dict batch.Dictionary, codecs func(string,
 		t.Fatal(err)
 	}
 	return w
+}
+
+// destOf is a destination that answers as a sink of package testkit does.
+func destOf(send func(context.Context, *batch.Batch) batch.Outcome) deliver.Destination {
+	return deliver.SendFunc(deliver.Traits{}, send)
 }
 
 func textCodec(contentType string, _ uint32) batch.Codec {
@@ -314,16 +319,16 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 		}
 		w = o.file
 	case "sink":
-		w = o.behind(testkit.NewSink(o.dest.door().answer(false)), nil, textCodec)
+		w = o.behind(destOf(testkit.NewSink(o.dest.door().answer(false)).Send), textCodec)
 	case "async":
 		o.async = testkit.NewAsyncSink(o.dest.door().answer(true), 1+o.rng.IntN(4), testkit.Rand(o.rng.Uint64()), 300*time.Millisecond)
-		w = o.behind(o.async, nil, textCodec)
+		w = o.behind(destOf(o.async.Send), textCodec)
 	case "net":
 		s, err := netsink.New("tcp://peer:1", &netsink.Options{Dial: o.net.Dial, WriteTimeout: 2 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w = o.behind(deliver.AsSink(s), nil, textCodec)
+		w = o.behind(s, textCodec)
 	case "forward":
 		w = o.openForward()
 	case "loki":
@@ -376,7 +381,7 @@ func (o *out) openForward() io.WriteCloser {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return o.behind(deliver.AsSink(client), fluent.Tags(), fluent.CodecFor)
+		return o.behind(client, fluent.CodecFor)
 	}
 	so := o.slabs()
 	c.SlabBytes, c.BufferBytes, c.MaxRecord, c.WhenFull = so.SlabBytes, so.SlabBytes*so.SlabCount, so.MaxRecord, so.WhenFull.String()
@@ -406,7 +411,7 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 	so.Codec = nil
 	c := loki.Config{
 		URL: "http://loki.test", Name: o.name, Labels: map[string]string{"app": "walk"}, Client: &http.Client{Transport: o.dest.door()}, OnError: quiet,
-		Wire: []loki.Wire{loki.Protobuf, loki.JSON, loki.JSONGzip}[o.i%3], Body: []loki.Body{loki.BodyJSON, loki.BodyLogfmt}[r.IntN(2)],
+		Wire: []string{"protobuf", "json", "json+gzip"}[o.i%3], Body: []string{"json", "logfmt"}[r.IntN(2)],
 		Timeout: 2 * time.Second, BatchBytes: 200 << r.IntN(8), BatchAge: []time.Duration{0, time.Millisecond, 500 * time.Millisecond}[r.IntN(3)], Concurrency: 1 + r.IntN(4),
 		MaxAge: -1, MaxFuture: -1, Pack: false,
 	}
@@ -421,7 +426,7 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 		own := o.enc
 		o.enc = p.Encoder()
 		defer func() { o.enc = own }()
-		return p.Encoder(), o.behind(deliver.AsSink(p), p.Traits().Dictionary, p.CodecFor)
+		return p.Encoder(), o.behind(p, p.CodecFor)
 	}
 	c.Slab, c.WhenFull = so, so.WhenFull.String()
 	so.Crash = nil

@@ -75,6 +75,26 @@ func FailedOutcome(err error) Outcome {
 	return o
 }
 
+var errNoReason = errors.New("no reason given")
+
+// Err returns why not all records are settled: Why if there are open ones, else Refusal.
+// It returns nil if all are settled.
+func (o *Outcome) Err() error {
+	var err error
+	switch {
+	case !o.Open.Empty():
+		err = o.Why
+	case !o.Refused.Empty():
+		err = o.Refusal
+	default:
+		return nil
+	}
+	if err == nil {
+		return errNoReason
+	}
+	return err
+}
+
 var errNonsense = errors.New("the answer makes no sense")
 
 // Check returns an error if o cannot be the answer to a batch of n records.
@@ -103,8 +123,14 @@ type Set struct {
 // All returns the Set of all records.
 func All() Set { return Set{from: 1} }
 
-// From returns the Set of the records from index i on.
-func From(i int) Set { return Set{from: i + 1} }
+// From returns the Set of the records from index i on. A negative index makes no sense,
+// see [Outcome.Check].
+func From(i int) Set {
+	if i < 0 {
+		return Set{from: -1}
+	}
+	return Set{from: i + 1}
+}
 
 // Of returns the Set of the records with the given ascending indexes.
 func Of(indexes ...int) Set { return Set{list: indexes} }

@@ -32,17 +32,24 @@ func aSlab() *batch.Batch {
 // counting takes everything.
 type counting struct{ batches atomic.Uint64 }
 
-func (c *counting) Send(context.Context, *batch.Batch) error {
+func (c *counting) send(context.Context, *batch.Batch) batch.Outcome {
 	c.batches.Add(1)
-	return nil
+	return batch.Outcome{}
 }
 
-// sends makes a contender that sends slabs through what wrap puts around a sink
+// A sender is what takes slabs.
+type sender struct {
+	send  func(context.Context, *batch.Batch) error
+	flush func(context.Context) error // nil: it delivers before send returns
+	end   func() error
+}
+
+// sends makes a contender that sends slabs through what wrap puts around a destination
 // that takes everything.
-func sends(name string, kind h.Kind, note string, wrap func(batch.Sink, *h.Env) (batch.Sink, func() error, error)) h.Contender {
+func sends(name string, kind h.Kind, note string, wrap func(*counting, *h.Env) (sender, error)) h.Contender {
 	return h.Contender{Name: name, Kind: kind, Note: note, New: func(env *h.Env) (*h.Subject, error) {
 		dst := new(counting)
-		sink, end, err := wrap(dst, env)
+		to, err := wrap(dst, env)
 		if err != nil {
 			return nil, err
 		}
@@ -51,49 +58,52 @@ func sends(name string, kind h.Kind, note string, wrap func(batch.Sink, *h.Env) 
 			Run: func(_, n int) {
 				for range n {
 					b.Tally = batch.Tally{}
-					if err := sink.Send(ctx, b); err != nil {
+					if err := to.send(ctx, b); err != nil {
 						panic(err)
 					}
 				}
 			},
 			Tally: func() (h.Tally, error) {
-				if f, ok := sink.(batch.Flusher); ok { // it delivers on a goroutine of its own
-					if err := f.Flush(ctx); err != nil {
+				if to.flush != nil {
+					if err := to.flush(ctx); err != nil {
 						return h.Tally{}, err
 					}
 				}
 				n := dst.batches.Load()
 				return h.Tally{Records: n, Bytes: n * uint64(b.Bytes())}, nil
 			},
-			Close: end,
+			Close: to.end,
 		}, nil
 	}}
 }
 
-func bare(s batch.Sink, _ *h.Env) (batch.Sink, func() error, error) {
-	return s, func() error { return nil }, nil
+func bare(dst *counting, _ *h.Env) (sender, error) {
+	return sender{
+		send: func(ctx context.Context, b *batch.Batch) error { o := dst.send(ctx, b); return o.Err() },
+		end:  func() error { return nil },
+	}, nil
 }
 
 // engine is an engine with all that it can have: handler, dead letters, a spool.
-func engine(s batch.Sink, env *h.Env) (batch.Sink, func() error, error) {
+func engine(dst *counting, env *h.Env) (sender, error) {
 	dir, err := os.MkdirTemp(env.Dir, "spool-*")
 	if err != nil {
-		return nil, nil, err
+		return sender{}, err
 	}
 	sp, err := spool.Open(dir, nil)
 	if err != nil {
-		return nil, nil, err
+		return sender{}, err
 	}
-	e, err := deliver.New(deliver.FromSink(s), &deliver.Options{
+	e, err := deliver.New(deliver.SendFunc(deliver.Traits{}, dst.send), &deliver.Options{
 		Handler: deliver.JSONLines(io.Discard), DeadLetter: deliver.DeadLetters(io.Discard, "bench"), Spill: sp,
 		OnError: func(batch.Event) {},
 	})
 	if err != nil {
-		return nil, nil, errors.Join(err, sp.Close())
+		return sender{}, errors.Join(err, sp.Close())
 	}
-	return e, func() error {
+	return sender{send: e.Send, flush: e.Flush, end: func() error {
 		return errors.Join(e.Close(context.Background()), sp.Close(), os.RemoveAll(dir))
-	}, nil
+	}}, nil
 }
 
 // spoolBytes is how much is written and read per sample.
@@ -147,7 +157,7 @@ func spoolReplay(dir string, in *batch.Batch, slabs int) (time.Duration, error) 
 	}
 	dst := new(counting)
 	start := time.Now()
-	_, err = s.Replay(context.Background(), dst)
+	_, err = s.Replay(context.Background(), dst.send)
 	took := time.Since(start)
 	if err = errors.Join(err, s.Close()); err == nil && dst.batches.Load() != uint64(slabs) {
 		err = errors.New("not everything was replayed")

@@ -85,12 +85,12 @@ func accountRound(t *testing.T, seed uint64) {
 	if rng.IntN(3) == 0 {
 		o.Handler, o.PendingLimit = handler, rng.IntN(100)
 		own := testkit.Rand(seed + 1)
-		handler.answer = func(_ int, b *batch.Batch, err error) error {
+		handler.answer = func(_ int, b *batch.Batch, err error) batch.Outcome {
 			if own.IntN(2) == 0 {
-				return err
+				return batch.FailedOutcome(err)
 			}
 			handled.Add(uint64(b.Len()))
-			return nil
+			return batch.Outcome{}
 		}
 	}
 	x := mustNew(t, d, o)
@@ -259,7 +259,7 @@ func TestSendCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Slow(time.Second, testkit.Take))
 		sink.KeepData()
-		x := mustNew(t, FromSink(sink), nil)
+		x := mustNew(t, destOf(sink), nil)
 		b := lines(3)
 		b.Origin = [16]byte{1, 2, 3}
 		if err := x.Send(t.Context(), b); err != nil {

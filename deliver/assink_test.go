@@ -3,46 +3,12 @@ package deliver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
-
-// A scripted destination does what the test says, and notes what happened.
-type scripted struct {
-	send func(l Life, b *batch.Batch) error
-	open error
-	log  []string
-}
-
-func (d *scripted) note(format string, args ...any) {
-	d.log = append(d.log, fmt.Sprintf(format, args...))
-}
-func (d *scripted) Traits() Traits { return Traits{Limits: batch.Limits{Records: 7}} }
-func (d *scripted) Open(l Life) (Session, error) {
-	d.note("open")
-	if d.open != nil {
-		return nil, d.open
-	}
-	return &scriptedSession{d, l}, nil
-}
-func (d *scripted) Close(context.Context) error { d.note("closed"); return errors.New("the end") }
-
-type scriptedSession struct {
-	d *scripted
-	l Life
-}
-
-func (s *scriptedSession) Send(b *batch.Batch) error {
-	s.d.note("send %d", b.Len())
-	return s.d.send(s.l, b)
-}
-
-func (s *scriptedSession) Close() { s.d.note("close: %v", context.Cause(s.l.Context())) }
 
 // A Send says what the Outcome of its batch says.
 func TestAsSinkAnswers(t *testing.T) {
@@ -69,63 +35,7 @@ func TestAsSinkAnswers(t *testing.T) {
 		if (err == nil) != (tt.o.Open.Empty() && tt.o.Refused.Empty()) || got.Kind != tt.want.Kind || !slices.Equal(got.Records, tt.want.Records) || got.After != tt.want.After {
 			t.Errorf("%+v: %v, %+v", tt.o, err, got)
 		}
-		if err := s.(batch.Closer).Close(t.Context()); err == nil || err.Error() != "the end" {
-			t.Errorf("Close: %v", err)
-		}
-		if want := []string{"open", "send 3", "close: " + errFinished.Error(), "closed"}; !slices.Equal(d.log, want) {
-			t.Errorf("%+v: %q", tt.o, d.log)
-		}
-		if err := s.Send(t.Context(), lines(1)); !errors.Is(err, batch.ErrClosed) {
-			t.Error(err)
-		}
 	}
-}
-
-// Sessions are kept, left, lost and given up as an outlet would.
-func TestAsSinkSessions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		lost, leaves := errors.New("lost"), errors.New("leaves")
-		d := &scripted{}
-		s := AsSink(d)
-		settle := func(l Life, b *batch.Batch) error { l.Answer(b, batch.Outcome{}); return nil }
-		step := func(name string, ctx context.Context, send func(l Life, b *batch.Batch) error, want error, log ...string) {
-			t.Helper()
-			d.log, d.send = nil, send
-			if err := s.Send(ctx, lines(2)); !errors.Is(err, want) || want == nil && err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			if !slices.Equal(d.log, log) {
-				t.Errorf("%s: %q", name, d.log)
-			}
-		}
-		d.open = lost
-		step("no session", t.Context(), settle, lost, "open")
-		d.open = nil
-		step("first", t.Context(), settle, nil, "open", "send 2")
-		step("kept", t.Context(), settle, nil, "send 2")
-		step("later", t.Context(), func(l Life, b *batch.Batch) error {
-			time.AfterFunc(time.Second, func() { l.Answer(b, batch.Outcome{}) })
-			return nil
-		}, nil, "send 2")
-		calls := 0
-		step("leaves", t.Context(), func(l Life, b *batch.Batch) error {
-			if calls++; calls == 1 {
-				return leaves
-			}
-			return settle(l, b)
-		}, nil, "send 2", "close: the session takes no more: leaves", "open", "send 2")
-		step("takes nothing", t.Context(), func(Life, *batch.Batch) error { return leaves }, leaves,
-			"send 2", "close: the session takes no more: leaves", "open", "send 2", "close: the session takes no more: leaves")
-		step("lost", t.Context(), func(l Life, b *batch.Batch) error { l.End(lost); l.Answer(b, batch.Outcome{}); return nil }, lost,
-			"open", "send 2", "close: lost")
-		step("answered, then lost", t.Context(), func(l Life, b *batch.Batch) error { settle(l, b); l.End(lost); return nil }, nil, "open", "send 2")
-		step("over", t.Context(), settle, nil, "close: "+errFinished.Error(), "open", "send 2")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		step("hangs", ctx, func(Life, *batch.Batch) error { return nil }, context.DeadlineExceeded, "send 2", "close: context deadline exceeded")
-		step("again", t.Context(), settle, nil, "open", "send 2")
-		s.(batch.Closer).Close(t.Context())
-	})
 }
 
 // An outlet behind both adapters has the driver itself.
@@ -136,5 +46,22 @@ func TestAsSinkAndBack(t *testing.T) {
 	}
 	if got := AsSink(d).(batch.Limiter).Limits(); got != d.Traits().Limits {
 		t.Errorf("limits %+v", got)
+	}
+}
+
+// A Sink whose error makes no sense has settled nothing.
+func TestFromSinkNonsense(t *testing.T) {
+	oops := errors.New("oops")
+	for name, err := range map[string]error{
+		"more than all":    batch.Prefix(99, oops),
+		"fewer than none":  batch.Prefix(-1, oops),
+		"no such records":  batch.Partial(oops, 3, 10),
+		"not ascending":    batch.Partial(oops, 5, 2),
+		"a nil *SendError": (*batch.SendError)(nil),
+	} {
+		send, _ := Direct(FromSink(batch.SinkFunc(func(context.Context, *batch.Batch) error { return err })))
+		if o := send(t.Context(), lines(10)); o.Open.Len(10) != 10 || o.Why == nil {
+			t.Errorf("%s: %+v", name, o)
+		}
 	}
 }

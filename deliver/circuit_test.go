@@ -157,7 +157,7 @@ func TestCircuitOpensForLonger(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			sink := testkit.NewSink(testkit.Fail(tt.err))
-			x := mustNew(t, FromSink(sink), nil)
+			x := mustNew(t, destOf(sink), nil)
 			if err := x.Send(t.Context(), lines(1)); err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +237,7 @@ func TestOneProbe(t *testing.T) {
 func TestSubscribe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take))
-		x := mustNew(t, FromSink(sink), &Options{Breaker: &BreakerOptions{Failures: 1, ProbeRecords: 1}})
+		x := mustNew(t, destOf(sink), &Options{Breaker: &BreakerOptions{Failures: 1, ProbeRecords: 1}})
 		ch, cancel := x.Subscribe()
 		gone, cancelGone := x.Subscribe()
 		cancelGone()
@@ -270,7 +270,7 @@ func TestSubscribe(t *testing.T) {
 func TestSubscribeSlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)
-		x := mustNew(t, FromSink(sink), &Options{Breaker: &BreakerOptions{Failures: 1, ProbeRecords: 1}})
+		x := mustNew(t, destOf(sink), &Options{Breaker: &BreakerOptions{Failures: 1, ProbeRecords: 1}})
 		slow, _ := x.Subscribe()
 		m := &testkit.Model{}
 		var total uint64
@@ -306,7 +306,7 @@ func TestSubscribeSlowReader(t *testing.T) {
 func TestEmptyBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)
-		x := mustNew(t, FromSink(sink), nil)
+		x := mustNew(t, destOf(sink), nil)
 		if err := x.Send(t.Context(), new(batch.Batch)); err != nil {
 			t.Error(err)
 		}

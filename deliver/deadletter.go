@@ -37,8 +37,8 @@ func OpenDeadLetterFile(path, destination string) (*DeadLetterFile, error) {
 	return &DeadLetterFile{h: h, f: f}, nil
 }
 
-// HandleError appends the records of b. After Close it returns an error.
-func (d *DeadLetterFile) HandleError(cause error, b *batch.Batch) error {
+// HandleError appends the records of b. After Close it takes none.
+func (d *DeadLetterFile) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	return d.h.HandleError(cause, b)
 }
 

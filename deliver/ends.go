@@ -69,18 +69,17 @@ func (m *machine) handTo(e *entry) action {
 	return action{do: doHandle, e: e}
 }
 
-// handled notes what the handler did with e: err says which records it did not take,
-// dropped which of the others it took and dropped.
-func (m *machine) handled(now time.Time, e *entry, err error, dropped batch.Drops) {
+// handled notes what the handler did with e.
+func (m *machine) handled(now time.Time, e *entry, out handled) {
 	s := &m.handler
 	s.busy = false
-	m.reportHandler(now, err, e.b.Len())
+	m.reportHandler(now, &out, e.b.Len())
 	if e.place != offered { // the caller has taken it back
 		return
 	}
 	e.place = e.rest
 	n := e.b.Len()
-	open, refused := handlerLeft(n, err)
+	open, refused := out.Open.Append(nil, n), out.Refused.Append(nil, n)
 	e.tried = len(open) > 0 && m.stage >= late
 	if len(open) == n {
 		return
@@ -89,13 +88,14 @@ func (m *machine) handled(now time.Time, e *entry, err error, dropped batch.Drop
 	rest := e.b.Select(nil, open)
 	bad := e.b.Select(nil, refused)
 	taken := all - countable(rest) - countable(bad)
+	dropped := out.dropped
 	if dropped.Total() > taken {
 		dropped = batch.Drops{}
 	}
 	m.led.settle(e.h, 0, taken-dropped.Total(), dropped)
 	m.counts.handled += taken - dropped.Total()
 	if len(refused) > 0 {
-		m.condemn(e.h, bad, err)
+		m.condemn(e.h, bad, out.Refusal)
 	}
 	s.due -= min(s.due, all-countable(rest))
 	if e.b = rest; len(open) == 0 {
@@ -104,8 +104,9 @@ func (m *machine) handled(now time.Time, e *entry, err error, dropped batch.Drop
 }
 
 // reportHandler notes a call of the handler.
-func (m *machine) reportHandler(now time.Time, err error, n int) {
+func (m *machine) reportHandler(now time.Time, out *handled, n int) {
 	s := &m.handler
+	err := out.Err()
 	if err == nil {
 		s.fails, s.at = 0, time.Time{}
 		if s.failing {
@@ -115,35 +116,11 @@ func (m *machine) reportHandler(now time.Time, err error, n int) {
 		return
 	}
 	r := &m.set.retry
-	s.at = now.Add(m.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.fails)))
+	s.at = now.Add(max(m.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.fails)), min(out.After, MaxRetryAfter)))
 	if s.fails++; !s.failing {
 		s.failing = true
 		m.set.post("handler", err, uint64(n))
 	}
-}
-
-// handlerLeft returns which of n records a handler has not taken, and which it will
-// never take, after it returned err.
-func handlerLeft(n int, err error) (open, refused []int) {
-	if err == nil {
-		return nil, nil
-	}
-	e := batch.Inspect(err)
-	switch e.Kind {
-	case batch.KindPrefix:
-		if e.Acked >= 0 && e.Acked <= n {
-			return batch.From(e.Acked).Append(nil, n), nil
-		}
-	case batch.KindPartial:
-		if batch.ValidIndexes(e.Records, n) {
-			return e.Records, nil
-		}
-	case batch.KindReject:
-		if e.Records != nil && batch.ValidIndexes(e.Records, n) {
-			return nil, e.Records
-		}
-	}
-	return batch.All().Append(nil, n), nil
 }
 
 // ---- the end --------------------------------------------------------------

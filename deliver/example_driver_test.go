@@ -83,11 +83,11 @@ func Example_driver() {
 	}
 	defer l.Close()
 	go serveLines(l)
-	letters := deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+	letters := deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 		for _, rec := range b.All() {
 			fmt.Printf("dead letter: %q\n", rec.Data)
 		}
-		return nil
+		return batch.Outcome{}
 	})
 	outlet, err := deliver.New(acked{l.Addr().String()}, &deliver.Options{
 		Name: "acked", DeadLetter: letters, OnError: func(batch.Event) {},

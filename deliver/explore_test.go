@@ -60,14 +60,15 @@ func (w *world) events() (out []event) {
 		w.sessionEvents(add, addAt, trouble)
 	}
 	if e := w.offered; e != nil {
-		handled := func(err error) func() {
-			return func() { w.offered = nil; w.m.handled(w.now, e, err, batch.Drops{}) }
+		answer := func(o batch.Outcome) func() {
+			return func() { w.offered = nil; w.m.handled(w.now, e, handled{Outcome: o}) }
 		}
-		add("handled", handled(nil))
-		add("not handled", handled(errors.New("no")))
+		no := errors.New("no")
+		add("handled", answer(batch.Outcome{}))
+		add("not handled", answer(batch.FailedOutcome(no)))
 		if n := e.b.Len(); n > 1 && e.place == offered {
-			trouble(answers, "handled partly", 0, handled(batch.Partial(errors.New("no"), n-1)))
-			trouble(answers, "handler rejects", 0, handled(batch.Reject(errors.New("no"), 0)))
+			trouble(answers, "handled partly", 0, answer(batch.Outcome{Open: batch.From(n - 1), Why: no}))
+			trouble(answers, "handler rejects", 0, answer(batch.Outcome{Refused: batch.Of(0), Refusal: no}))
 		}
 	}
 	if w.lim.spool {
@@ -276,7 +277,7 @@ func (w *world) firstLeft() bool {
 func (w *world) step() bool {
 	if e := w.offered; e != nil {
 		w.offered = nil
-		w.m.handled(w.now, e, nil, batch.Drops{})
+		w.m.handled(w.now, e, handled{})
 		return true
 	}
 	s := w.s

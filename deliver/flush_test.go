@@ -66,7 +66,7 @@ func TestFlush(t *testing.T) {
 func TestFlushWaitsForRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Fail(testkit.ErrDown), testkit.First(4), testkit.Take))
-		x := mustNew(t, FromSink(sink), nil)
+		x := mustNew(t, destOf(sink), nil)
 		if err := x.Send(t.Context(), lines(10)); err != nil {
 			t.Fatal(err)
 		}
@@ -108,8 +108,11 @@ func TestFlushEndsWithOutage(t *testing.T) {
 // While the handler takes what waits, Flush waits for it although the circuit is open.
 func TestFlushWaitsForHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &handlerLog{answer: func(int, *batch.Batch, error) error { time.Sleep(100 * time.Millisecond); return nil }}
-		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &Options{Handler: h})
+		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome {
+			time.Sleep(100 * time.Millisecond)
+			return batch.Outcome{}
+		}}
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &Options{Handler: h})
 		m := &testkit.Model{}
 		for range 3 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -184,7 +187,7 @@ func TestFlushWaitsForTheSpool(t *testing.T) {
 		}
 		store.Reopen()
 		sink := testkit.NewSink(testkit.Slow(time.Second, testkit.Take))
-		x := mustNew(t, FromSink(sink), &Options{Spill: store})
+		x := mustNew(t, destOf(sink), &Options{Spill: store})
 		began := time.Now()
 		mustFlush(t, x)
 		if n := len(sink.Got()); n != 20 || time.Since(began) != 5*time.Second {

@@ -13,41 +13,63 @@ import (
 
 // An ErrorHandler takes records that a destination did not take.
 //
-// HandleError is given the reason and the records. What it returns is part of
-// delivery:
+// HandleError is given the reason and the records. Its answer is part of delivery:
 //
-//   - nil: the records count as handled and are not sent again.
-//   - [batch.Prefix] or [batch.Partial]: so do some of them; the named rest
-//     stays.
-//   - [batch.Reject] with records: so do all but those, which the handler will never
-//     take. They are dropped with [batch.Poison], as those are that the destination
-//     refuses: nothing else would ever settle them while it is down, and everything
-//     behind them would wait.
-//   - any other error: all of them stay pending, and are offered again after the
-//     retry delay.
+//   - Settled records, which with the zero Outcome are all, count as handled. They are
+//     not sent again.
+//   - Open records stay pending. They are offered again after the retry delay, and not
+//     before Outcome.After. Advice is not followed. A handler that took nothing because
+//     of err returns [batch.FailedOutcome](err).
+//   - Refused records are those that the handler will never take. They are dropped with
+//     [batch.Poison] and become dead letters, as those that the destination refuses:
+//     nothing else would settle them while it is down, and all others would wait behind
+//     them.
+//
+// If the Outcome makes no sense ([batch.Outcome.Check]), no record was taken.
 //
 // b is a copy made for this call; the handler may read it until it returns. It
 // may set b.Tally.Dropped for records that it took but had to drop.
 //
 // HandleError runs on a goroutine of its own, one call at a time. If it panics,
-// calls runtime.Goexit, or does not return within HandlerTimeout, that counts as
-// an error, as it does while Close waits for it and a spill has to take the records in
-// the rest of its time. A call that timed out goes on, with memory that nobody else
+// calls runtime.Goexit, or does not return within HandlerTimeout, it has taken nothing.
+// The same holds if Close waits for it and a spill needs the rest of the time. A call that timed out goes on, with memory that nobody else
 // uses; until it returns, every further offer fails without a call.
 type ErrorHandler interface {
-	HandleError(err error, b *batch.Batch) error
+	HandleError(cause error, b *batch.Batch) batch.Outcome
 }
 
 // ErrorHandlerFunc makes a function an [ErrorHandler].
-type ErrorHandlerFunc func(err error, b *batch.Batch) error
+type ErrorHandlerFunc func(cause error, b *batch.Batch) batch.Outcome
 
 // HandleError calls f.
-func (f ErrorHandlerFunc) HandleError(err error, b *batch.Batch) error { return f(err, b) }
+func (f ErrorHandlerFunc) HandleError(cause error, b *batch.Batch) batch.Outcome {
+	return f(cause, b)
+}
 
 // contextHandler is an ErrorHandler of this package that can be told to stop.
 type contextHandler interface {
-	handle(ctx context.Context, err error, b *batch.Batch) error
+	handle(ctx context.Context, cause error, b *batch.Batch) batch.Outcome
 }
+
+// askHandler calls h. It returns only answers that make sense.
+func askHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch) (o batch.Outcome) {
+	if c, ok := h.(contextHandler); ok {
+		o = c.handle(ctx, cause, b)
+	} else {
+		o = h.HandleError(cause, b)
+	}
+	if err := o.Check(b.Len()); err != nil {
+		return tookNothing(err)
+	}
+	if o.Open.Len(b.Len()) == 0 { // an open end behind the last record
+		o.Open = batch.Set{}
+	}
+	return o
+}
+
+// tookNothing is the answer of a handler that took no record because of err. Unlike
+// [batch.FailedOutcome] it follows no advice of err, which may be the destination's.
+func tookNothing(err error) batch.Outcome { return batch.Outcome{Open: batch.All(), Why: err} }
 
 // defaultHandlerTimeout is how long a handler may take.
 const defaultHandlerTimeout = 10 * time.Second
@@ -65,16 +87,16 @@ type guarded struct {
 	scarce  <-chan struct{} // closed when a call has no more than handlerGrace; nil: never
 
 	token chan struct{} // held during a call; capacity 1
-	late  chan outcome  // of a call that timed out and has not returned; nil: none
+	late  chan handled  // of a call that timed out and has not returned; nil: none
 
 	calls  atomic.Uint64
 	errors atomic.Uint64
 }
 
-// outcome is what a call of a handler came to.
-type outcome struct {
-	err     error
-	dropped batch.Drops
+// handled is the result of a call of a handler.
+type handled struct {
+	batch.Outcome
+	dropped batch.Drops // of the records that it took
 }
 
 // copied is the memory of a batch that is copied for a handler.
@@ -107,36 +129,36 @@ func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
 	return &guarded{h: h, timeout: timeout, token: make(chan struct{}, 1)}
 }
 
-// call offers b to the handler because of cause. It returns the handler's error, and
-// what it says it dropped. The memory of b is the handler's from now on.
-func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) outcome {
+// call offers b to the handler because of cause. The memory of b is the handler's from
+// now on.
+func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) handled {
 	select {
 	case g.token <- struct{}{}:
 	case <-ctx.Done():
-		return outcome{err: context.Cause(ctx)}
+		return handled{Outcome: tookNothing(context.Cause(ctx))}
 	}
 	defer func() { <-g.token }()
 	o := g.callLocked(ctx, cause, b)
-	if o.err != nil {
+	if o.Err() != nil {
 		g.errors.Add(1)
 	}
 	return o
 }
 
 // callLocked is call with the token held.
-func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) outcome {
+func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) handled {
 	if g.late != nil {
 		select {
 		case <-g.late: // too late: its records were offered again, or sent
 			g.late = nil
 		default:
-			return outcome{err: errHandlerBusy}
+			return handled{Outcome: tookNothing(errHandlerBusy)}
 		}
 	}
 	g.calls.Add(1)
 	ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, errHandlerTimeout)
 	defer cancel()
-	ch := make(chan outcome, 1)
+	ch := make(chan handled, 1)
 	go runHandler(ctx, g.h, cause, b, ch)
 	scarce := false
 	select {
@@ -160,25 +182,21 @@ func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) o
 	default:
 		g.late = ch
 		if scarce {
-			return outcome{err: errHandlerTimeout}
+			return handled{Outcome: tookNothing(errHandlerTimeout)}
 		}
-		return outcome{err: context.Cause(ctx)}
+		return handled{Outcome: tookNothing(context.Cause(ctx))}
 	}
 }
 
 // runHandler calls h and answers on ch, whatever h does.
-func runHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch, ch chan<- outcome) {
-	o := outcome{err: errHandlerGoexit}
+func runHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch, ch chan<- handled) {
+	o := handled{Outcome: tookNothing(errHandlerGoexit)}
 	defer func() {
 		if r := recover(); r != nil {
-			o.err = fmt.Errorf("handler panicked: %v\n%s", r, debug.Stack())
+			o.Outcome = tookNothing(fmt.Errorf("handler panicked: %v\n%s", r, debug.Stack()))
 		}
 		ch <- o
 	}()
-	if c, ok := h.(contextHandler); ok {
-		o.err = c.handle(ctx, cause, b)
-	} else {
-		o.err = h.HandleError(cause, b)
-	}
+	o.Outcome = askHandler(ctx, h, cause, b)
 	o.dropped = b.Tally.Dropped
 }

@@ -28,35 +28,49 @@ func TestHandlerSemantics(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		sink    testkit.Answer // the first answer; then it is down
-		handler func(call int, b *batch.Batch, err error) error
+		handler func(call int, b *batch.Batch, err error) batch.Outcome
 		offered []uint64 // at first
 		handled uint64
 		poison  uint64
 		open    uint64 // of 6 records
 	}{
 		{"nil", testkit.Fail(testkit.ErrDown), nil, all, 6, 0, 0},
-		{"error", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return oops }, all, 0, 0, 6},
+		{"error", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome { return batch.FailedOutcome(oops) }, all, 0, 0, 6},
 		{"the rest only", testkit.First(2), nil, []uint64{3, 4, 5, 6}, 4, 0, 0},
-		{"the error it was given", testkit.First(2), func(_ int, _ *batch.Batch, err error) error { return err }, []uint64{3, 4, 5, 6}, 0, 0, 4},
-		{"prefix", testkit.First(2), once(batch.Prefix(1, oops), oops), []uint64{3, 4, 5, 6}, 1, 0, 3},
-		{"partial", testkit.Fail(testkit.ErrDown), once(batch.Partial(oops, 0, 3), oops), all, 4, 0, 2},
-		{"dropped some", testkit.Fail(testkit.ErrDown), func(_ int, b *batch.Batch, _ error) error { b.Tally.Dropped[batch.Poison] = 2; return nil }, all, 4, 2, 0},
-		{"dropped more than all", testkit.Fail(testkit.ErrDown), func(_ int, b *batch.Batch, _ error) error { b.Tally.Dropped[batch.Poison] = 7; return nil }, all, 6, 0, 0},
-		{"refuses", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return batch.Permanent(oops) }, all, 0, 0, 6},
-		{"refuses one", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return batch.Reject(oops, 1) }, all, 5, 1, 0},
-		{"refuses what is not there", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return batch.Reject(oops, 6) }, all, 0, 0, 6},
-		{"more than all", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return batch.Prefix(7, oops) }, all, 0, 0, 6},
-		{"others", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { return batch.Partial(oops, 3, 1) }, all, 0, 0, 6},
-		{"panics", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { panic("boom") }, all, 0, 0, 6},
-		{"exits", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { runtime.Goexit(); return nil }, all, 0, 0, 6},
-		{"hangs", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) error { <-release; return nil }, all, 0, 0, 6},
+		{"the error it was given", testkit.First(2), func(_ int, _ *batch.Batch, err error) batch.Outcome { return batch.FailedOutcome(err) }, []uint64{3, 4, 5, 6}, 0, 0, 4},
+		{"prefix", testkit.First(2), once(batch.Outcome{Open: batch.From(1), Why: oops}), []uint64{3, 4, 5, 6}, 1, 0, 3},
+		{"partial", testkit.Fail(testkit.ErrDown), once(batch.Outcome{Open: batch.Of(0, 3), Why: oops}), all, 4, 0, 2},
+		{"dropped some", testkit.Fail(testkit.ErrDown), func(_ int, b *batch.Batch, _ error) batch.Outcome {
+			b.Tally.Dropped[batch.Poison] = 2
+			return batch.Outcome{}
+		}, all, 4, 2, 0},
+		{"dropped more than all", testkit.Fail(testkit.ErrDown), func(_ int, b *batch.Batch, _ error) batch.Outcome {
+			b.Tally.Dropped[batch.Poison] = 7
+			return batch.Outcome{}
+		}, all, 6, 0, 0},
+		{"refuses", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome { return testkit.Malformed(oops) }, all, 0, 0, 6},
+		{"refuses one", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome {
+			return batch.Outcome{Refused: batch.Of(1), Refusal: oops}
+		}, all, 5, 1, 0},
+		{"refuses what is not there", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome {
+			return batch.Outcome{Refused: batch.Of(6), Refusal: oops}
+		}, all, 0, 0, 6},
+		{"more than all", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{Open: batch.From(7), Why: oops} }, all, 0, 0, 6},
+		{"others", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{Open: batch.Of(3, 1), Why: oops} }, all, 0, 0, 6},
+		{"open and refused", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome {
+			return batch.Outcome{Open: batch.From(2), Refused: batch.Of(0, 4)}
+		}, all, 0, 0, 6},
+		{"gone for good", testkit.Fail(testkit.ErrDown), once(batch.Outcome{Open: batch.From(2), Why: oops, Advice: batch.Gone}), all, 2, 0, 4},
+		{"panics", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome { panic("boom") }, all, 0, 0, 6},
+		{"exits", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome { runtime.Goexit(); return batch.Outcome{} }, all, 0, 0, 6},
+		{"hangs", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome { <-release; return batch.Outcome{} }, all, 0, 0, 6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				release = make(chan struct{})
 				h := &handlerLog{answer: tt.handler}
 				dead, ev := &handlerLog{}, &testkit.Events{}
-				x := mustNew(t, FromSink(testkit.NewSink(testkit.Script(tt.sink, testkit.Fail(testkit.ErrDown)))),
+				x := mustNew(t, destOf(testkit.NewSink(testkit.Script(tt.sink, testkit.Fail(testkit.ErrDown)))),
 					&Options{Handler: h, DeadLetter: dead, OnError: ev.Add, Breaker: trip})
 				m := &testkit.Model{}
 				send(t, m, x, m.Batch(6, 32, batch.Meta{}))
@@ -89,25 +103,54 @@ func TestHandlerSemantics(t *testing.T) {
 	}
 }
 
-// once answers err at first and then what follows.
-func once(err, then error) func(int, *batch.Batch, error) error {
-	return func(call int, _ *batch.Batch, _ error) error {
+// once answers o at first, and then that nothing was taken.
+func once(o batch.Outcome) func(int, *batch.Batch, error) batch.Outcome {
+	return func(call int, _ *batch.Batch, _ error) batch.Outcome {
 		if call == 0 {
-			return err
+			return o
 		}
-		return then
+		return batch.FailedOutcome(o.Why)
 	}
+}
+
+// A handler is asked again when the time it asked for has passed, and Close does not wait
+// for that.
+func TestHandlerAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Time
+		h := &handlerLog{answer: func(call int, _ *batch.Batch, _ error) batch.Outcome {
+			at = append(at, time.Now())
+			return [...]batch.Outcome{
+				batch.FailedOutcome(batch.RetryAfter(testkit.ErrDown, 5*time.Minute)),
+				{Open: batch.All(), After: 100 * time.Hour}, // no longer than MaxRetryAfter
+				{},
+			}[call]
+		}}
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip, Spill: &testkit.Spill{}})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(3, 32, batch.Meta{}))
+		time.Sleep(time.Hour)
+		if len(at) != 3 {
+			t.Fatalf("%d calls", len(at))
+		}
+		for i, want := range []time.Duration{5 * time.Minute, MaxRetryAfter} {
+			if d := at[i+1].Sub(at[i]); d < want || d > want+2*time.Minute {
+				t.Errorf("call %d came after %s, want %s", i+1, d, want)
+			}
+		}
+		mustClose(t, x)
+	})
 }
 
 // What the destination answers, but a failure, is none of the handler's business.
 func TestHandlerIsNotAsked(t *testing.T) {
 	for name, answer := range map[string]testkit.Answer{
-		"well": testkit.Take, "refuses": testkit.Fail(batch.Permanent(errors.New("400"))), "too large": testkit.AtMost(64),
+		"well": testkit.Take, "refuses": testkit.Say(testkit.Malformed(errors.New("400"))), "too large": testkit.AtMost(64),
 		"fails once": testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take),
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			h := &handlerLog{}
-			x := mustNew(t, FromSink(testkit.NewSink(answer)), &Options{Handler: h})
+			x := mustNew(t, destOf(testkit.NewSink(answer)), &Options{Handler: h})
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(6, 32, batch.Meta{}))
 			mustFlush(t, x)
@@ -137,7 +180,7 @@ func TestPendingLimit(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			h := &handlerLog{}
-			x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, PendingLimit: tt.limit, Spill: &testkit.Spill{}, Breaker: trip})
+			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, PendingLimit: tt.limit, Spill: &testkit.Spill{}, Breaker: trip})
 			m := &testkit.Model{}
 			for _, n := range tt.batches {
 				send(t, m, x, m.Batch(n, 32, batch.Meta{}))
@@ -160,7 +203,7 @@ func TestPendingBeforeTheOutlet(t *testing.T) {
 		h := &handlerLog{}
 		var waiting atomic.Uint64
 		waiting.Store(9)
-		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, PendingLimit: 10, Pending: waiting.Load, Breaker: trip})
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, PendingLimit: 10, Pending: waiting.Load, Breaker: trip})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
 		time.Sleep(time.Minute)
@@ -189,7 +232,7 @@ func TestPendingLimitAfterRecovery(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
 		var waiting atomic.Uint64
 		waiting.Store(20)
-		x := mustNew(t, FromSink(sink), &Options{Handler: h, PendingLimit: 10, Pending: waiting.Load, Breaker: trip})
+		x := mustNew(t, destOf(sink), &Options{Handler: h, PendingLimit: 10, Pending: waiting.Load, Breaker: trip})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 		synctest.Wait()
@@ -225,7 +268,7 @@ func TestProbesBesideHandler(t *testing.T) {
 			if spool {
 				o.Spill = &testkit.Spill{}
 			}
-			x := mustNew(t, FromSink(sink), o)
+			x := mustNew(t, destOf(sink), o)
 			m := &testkit.Model{}
 			for range 30 {
 				send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -249,18 +292,18 @@ func TestHandlerHangs(t *testing.T) {
 		release := make(chan struct{})
 		intact := make(chan bool, 1)
 		var calls atomic.Int64
-		h := ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+		h := ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			if calls.Add(1) > 1 {
-				return nil
+				return batch.Outcome{}
 			}
 			before := string(b.AppendTo(nil))
 			<-release
 			intact <- before == string(b.AppendTo(nil)) && strings.HasPrefix(before, "00000000000000000001")
-			return nil
+			return batch.Outcome{}
 		})
 		ev := &testkit.Events{}
 		store := &testkit.Spill{}
-		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))),
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))),
 			&Options{Handler: h, HandlerTimeout: 3 * time.Second, OnError: ev.Add, Breaker: trip, Spill: store})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
@@ -299,15 +342,15 @@ func TestHandlerHangs(t *testing.T) {
 // takes, whatever becomes of the records meanwhile.
 func TestHandlerIsGivenACopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+		h := ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			for _, rec := range b.All() {
 				rec.Data[0] = '#'
 			}
-			return testkit.ErrDown
+			return batch.FailedOutcome(testkit.ErrDown)
 		})
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take))
 		sink.KeepData()
-		x := mustNew(t, FromSink(sink), &Options{Handler: h, Breaker: trip})
+		x := mustNew(t, destOf(sink), &Options{Handler: h, Breaker: trip})
 		if err := x.Send(t.Context(), lines(3)); err != nil {
 			t.Fatal(err)
 		}
@@ -326,17 +369,17 @@ func TestSpillBesideHandler(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			texts := make(chan string, 100)
 			release := make(chan struct{})
-			h := ErrorHandlerFunc(func(err error, b *batch.Batch) error {
+			h := ErrorHandlerFunc(func(err error, b *batch.Batch) batch.Outcome {
 				<-release
 				texts <- string(b.AppendTo(nil))
 				if takes {
-					return nil
+					return batch.Outcome{}
 				}
-				return err
+				return batch.FailedOutcome(err)
 			})
 			store := &testkit.Spill{}
 			sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
-			x := mustNew(t, FromSink(sink), &Options{Handler: h, Spill: store, Breaker: trip})
+			x := mustNew(t, destOf(sink), &Options{Handler: h, Spill: store, Breaker: trip})
 			var full atomic.Bool
 			press, err := x.SpillWhen(full.Load)
 			if err != nil {
@@ -373,7 +416,7 @@ func TestHandledCountsNoMarkers(t *testing.T) {
 		b := lines(3)
 		b.Add(batch.NewRun([]byte("gap\n"), []batch.Slot{{Len: 4, Flags: batch.FlagMarker}}))
 		h := &handlerLog{}
-		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip})
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip})
 		if err := x.Send(t.Context(), b); err != nil || b.Tally.Taken != 3 {
 			t.Errorf("%v, %+v", err, b.Tally)
 		}
@@ -391,15 +434,15 @@ func TestStagesOfAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
 		var refuses atomic.Bool
-		h := &handlerLog{answer: func(_ int, _ *batch.Batch, err error) error {
+		h := &handlerLog{answer: func(_ int, _ *batch.Batch, err error) batch.Outcome {
 			if refuses.Load() {
-				return err
+				return batch.FailedOutcome(err)
 			}
-			return nil
+			return batch.Outcome{}
 		}}
 		store := &testkit.Spill{}
 		ev := &testkit.Events{}
-		x := mustNew(t, FromSink(sink), &Options{Handler: h, PendingLimit: 25, Spill: store, OnError: ev.Add})
+		x := mustNew(t, destOf(sink), &Options{Handler: h, PendingLimit: 25, Spill: store, OnError: ev.Add})
 		transitions, cancel := x.Subscribe()
 		defer cancel()
 		m := &testkit.Model{}
@@ -465,13 +508,13 @@ func TestStagesOfAnOutage(t *testing.T) {
 // is asked again while the circuit is open.
 func TestHandlerThatTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, h := range []*handlerLog{nil, {answer: func(_ int, _ *batch.Batch, err error) error { return err }}} {
+		for _, h := range []*handlerLog{nil, {answer: func(_ int, _ *batch.Batch, err error) batch.Outcome { return batch.FailedOutcome(err) }}} {
 			sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Take))
 			o := &Options{}
 			if h != nil {
 				o.Handler = h
 			}
-			x := mustNew(t, FromSink(sink), o)
+			x := mustNew(t, destOf(sink), o)
 			m := &testkit.Model{}
 			began := time.Now()
 			for range 3 { // one under way, one waits in the outlet, one in Send
@@ -530,15 +573,16 @@ func TestToOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.HandleError(testkit.ErrDown, oddBatch(`{"a":1}`, "panic")); err != nil {
-		t.Fatal(err)
+	if o := h.HandleError(testkit.ErrDown, oddBatch(`{"a":1}`, "panic")); !o.Open.Empty() {
+		t.Fatal(o)
 	}
 	if want := []string{"{\"a\":1}\n", "{\"raw\":\"panic\"}\n"}; !slices.Equal(plain.lines, want) || plain.metas[1].Stream != 1 || plain.metas[1].Level != slog.LevelWarn {
 		t.Errorf("got %q, %+v", plain.lines, plain.metas)
 	}
 	// A fallback that is full leaves that record and those behind it.
-	if e := batch.Inspect(h.HandleError(testkit.ErrDown, oddBatch(`{"b":1}`, `{"b":2}`, `{"b":3}`))); e.Kind != batch.KindPrefix || e.Acked != 1 {
-		t.Errorf("got %+v", e)
+	o := h.HandleError(testkit.ErrDown, oddBatch(`{"b":1}`, `{"b":2}`, `{"b":3}`))
+	if open := o.Open.Append(nil, 3); !slices.Equal(open, []int{1, 2}) || o.Why == nil {
+		t.Errorf("got %+v", o)
 	}
 }
 
@@ -550,7 +594,7 @@ func TestToOutputThatIsFull(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip, Spill: &testkit.Spill{}})
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, Breaker: trip, Spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		for range 10 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -577,30 +621,39 @@ func TestLogTo(t *testing.T) {
 		}
 		return a
 	}}))
-	if err := h.HandleError(testkit.ErrDown, lines(3)); !errors.Is(err, testkit.ErrDown) {
-		t.Errorf("got %v: what was only logged stays pending", err)
+	if o := h.HandleError(testkit.ErrDown, lines(3)); o.Open.Len(3) != 3 || !errors.Is(o.Why, testkit.ErrDown) {
+		t.Errorf("got %+v: what was only logged stays pending", o)
 	}
 	if want := "level=ERROR msg=\"log records were not delivered\" error=\"destination is down\" records=3 bytes=96\n"; out.String() != want {
 		t.Errorf("got %s", out.String())
 	}
-	if err := LogTo(slog.DiscardHandler).HandleError(testkit.ErrDown, lines(3)); !errors.Is(err, testkit.ErrDown) {
-		t.Errorf("got %v", err)
+	if o := LogTo(slog.DiscardHandler).HandleError(testkit.ErrDown, lines(3)); o.Open.Len(3) != 3 || !errors.Is(o.Why, testkit.ErrDown) {
+		t.Errorf("got %+v", o)
 	}
 }
 
 func TestFirstOf(t *testing.T) {
 	var out bytes.Buffer
-	no := &handlerLog{answer: func(_ int, b *batch.Batch, err error) error { b.Tally.Dropped[batch.Poison] = 1; return err }}
+	no := &handlerLog{answer: func(_ int, b *batch.Batch, err error) batch.Outcome {
+		b.Tally.Dropped[batch.Poison] = 1
+		return batch.FailedOutcome(err)
+	}}
 	never := &handlerLog{}
 	b := lines(3)
-	if err := FirstOf(no, LogTo(slog.DiscardHandler), JSONLines(&out), never).HandleError(testkit.ErrDown, b); err != nil || b.Tally.Dropped.Total() != 0 {
-		t.Errorf("%v, %+v", err, b.Tally)
+	odd := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{Open: batch.From(4)} }}
+	if o := FirstOf(no, odd, LogTo(slog.DiscardHandler), JSONLines(&out), never).HandleError(testkit.ErrDown, b); !o.Open.Empty() || b.Tally.Dropped.Total() != 0 {
+		t.Errorf("%+v, %+v", o, b.Tally)
 	}
 	if strings.Count(out.String(), "\n") != 3 || no.calls() != 1 || never.calls() != 0 {
 		t.Errorf("wrote %q, calls %d and %d", out.String(), no.calls(), never.calls())
 	}
-	part := &handlerLog{answer: func(int, *batch.Batch, error) error { return batch.Prefix(1, testkit.ErrDown) }}
-	if e := batch.Inspect(FirstOf(part, never).HandleError(nil, lines(3))); e.Kind != batch.KindPrefix || never.calls() != 0 {
-		t.Errorf("%+v, %d calls", e, never.calls())
+	part := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome {
+		return batch.Outcome{Open: batch.From(1), Why: testkit.ErrDown}
+	}}
+	if o := FirstOf(part, never).HandleError(nil, lines(3)); o.Open.Len(3) != 2 || never.calls() != 0 {
+		t.Errorf("%+v, %d calls", o, never.calls())
+	}
+	if o := FirstOf().HandleError(testkit.ErrDown, lines(3)); o.Open.Len(3) != 3 {
+		t.Errorf("no handler: %+v", o)
 	}
 }

@@ -67,15 +67,15 @@ type toOutput struct {
 	o  ToOutputOptions
 }
 
-func (t *toOutput) HandleError(cause error, b *batch.Batch) error {
+func (t *toOutput) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	return t.handle(context.Background(), cause, b)
 }
 
-func (t *toOutput) handle(ctx context.Context, _ error, b *batch.Batch) error {
+func (t *toOutput) handle(ctx context.Context, _ error, b *batch.Batch) batch.Outcome {
 	var buf []byte
 	for i, rec := range b.All() {
 		if ctx.Err() != nil {
-			return batch.Prefix(i, context.Cause(ctx))
+			return batch.Outcome{Open: batch.From(i), Why: context.Cause(ctx)}
 		}
 		p := rec.Data
 		if t.o.Transcode != nil {
@@ -83,10 +83,10 @@ func (t *toOutput) handle(ctx context.Context, _ error, b *batch.Batch) error {
 			p = buf
 		}
 		if err := t.to.WriteRecord(p, rec.Meta); err != nil {
-			return batch.Prefix(i, fmt.Errorf("fallback: %w", err))
+			return batch.Outcome{Open: batch.From(i), Why: fmt.Errorf("fallback: %w", err)}
 		}
 	}
-	return nil
+	return batch.Outcome{}
 }
 
 // TranscodeJSON appends rec as one JSON object and a newline, see [JSONLines].
@@ -104,20 +104,20 @@ func LogTo(h slog.Handler) ErrorHandler { return logTo{h} }
 
 type logTo struct{ h slog.Handler }
 
-func (l logTo) HandleError(cause error, b *batch.Batch) error {
+func (l logTo) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	return l.handle(context.Background(), cause, b)
 }
 
-func (l logTo) handle(ctx context.Context, cause error, b *batch.Batch) error {
+func (l logTo) handle(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
 	if !l.h.Enabled(ctx, slog.LevelError) {
-		return cause
+		return tookNothing(cause)
 	}
 	r := slog.NewRecord(time.Now(), slog.LevelError, "log records were not delivered", 0)
 	r.AddAttrs(slog.Any("error", cause), slog.Uint64("records", countable(b)), slog.Int("bytes", b.Bytes()))
 	if err := l.h.Handle(ctx, r); err != nil {
-		return errors.Join(cause, err)
+		cause = errors.Join(cause, err)
 	}
-	return cause
+	return tookNothing(cause)
 }
 
 // FirstOf returns an [ErrorHandler] that asks handlers in turn until one of them takes
@@ -127,25 +127,18 @@ func FirstOf(handlers ...ErrorHandler) ErrorHandler { return firstOf(handlers) }
 
 type firstOf []ErrorHandler
 
-func (f firstOf) HandleError(cause error, b *batch.Batch) error {
+func (f firstOf) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	return f.handle(context.Background(), cause, b)
 }
 
-func (f firstOf) handle(ctx context.Context, cause error, b *batch.Batch) error {
-	err := cause
+func (f firstOf) handle(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
+	o := tookNothing(cause)
 	for _, h := range f {
 		b.Tally = batch.Tally{}
-		if c, ok := h.(contextHandler); ok {
-			err = c.handle(ctx, cause, b)
-		} else {
-			err = h.HandleError(cause, b)
-		}
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		if open, _ := handlerLeft(b.Len(), err); len(open) < b.Len() {
-			return err
+		o = askHandler(ctx, h, cause, b)
+		if ctx.Err() != nil || o.Open.Len(b.Len()) < b.Len() {
+			return o
 		}
 	}
-	return err
+	return o
 }

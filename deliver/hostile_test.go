@@ -156,17 +156,17 @@ type handlerLog struct {
 	mu     sync.Mutex
 	offers [][]uint64
 	errs   []error
-	answer func(call int, b *batch.Batch, err error) error
+	answer func(call int, b *batch.Batch, err error) batch.Outcome
 }
 
-func (h *handlerLog) HandleError(err error, b *batch.Batch) error {
+func (h *handlerLog) HandleError(err error, b *batch.Batch) batch.Outcome {
 	h.mu.Lock()
 	call := len(h.offers)
 	h.offers = append(h.offers, ticketsOf(b))
 	h.errs = append(h.errs, err)
 	h.mu.Unlock()
 	if h.answer == nil {
-		return nil
+		return batch.Outcome{}
 	}
 	return h.answer(call, b, err)
 }

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"errors"
 	"io"
 	"strconv"
 	"time"
@@ -24,9 +25,9 @@ type jsonLines struct {
 	torn bool // the last write ended within a line
 }
 
-// HandleError writes the records of b. If the writer fails, it returns
-// [batch.Prefix] with the number of records whose lines are whole.
-func (j *jsonLines) HandleError(cause error, b *batch.Batch) error {
+// HandleError writes the records of b. If the writer fails, the records whose lines are
+// whole are settled.
+func (j *jsonLines) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	j.turn <- struct{}{}
 	defer func() { <-j.turn }()
 	j.buf = j.buf[:0]
@@ -48,15 +49,12 @@ func (j *jsonLines) HandleError(cause error, b *batch.Batch) error {
 					settled++
 				}
 			}
-			if settled == 0 {
-				return err
-			}
-			return batch.Prefix(settled, err)
+			return batch.Outcome{Open: batch.From(settled), Why: err}
 		}
 		settled += len(ends)
 		ends, j.buf = ends[:0], j.buf[:0]
 	}
-	return nil
+	return batch.Outcome{}
 }
 
 // write writes buf and notes whether that left a torn line.
@@ -87,22 +85,23 @@ func JSONLines(w io.Writer) ErrorHandler {
 //	{"time":"2026-01-02T15:04:05.123456789Z","destination":"loki","status":400,
 //	 "reason":"entry too far behind","record_time":"…","level":"ERROR","stream":7,"record":{…}}
 //
-// time is now, in UTC; status, record_time and stream are left out where they are
-// 0 or unknown; record is as in [JSONLines]. The handler may serve several outlets. It
+// time is now, in UTC; status is that of a cause with a method HTTPStatus() int, such
+// as loki.PushError; status, record_time and stream are left out where they are 0 or
+// unknown; record is as in [JSONLines]. The handler may serve several outlets. It
 // does not close w.
 func DeadLetters(w io.Writer, destination string) ErrorHandler {
 	return &jsonLines{w: w, turn: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte {
-		e := batch.Inspect(cause)
 		dst = append(dst, `{"time":"`...)
 		dst = time.Now().UTC().AppendFormat(dst, time.RFC3339Nano)
 		dst = append(dst, `","destination":`...)
 		dst = appendString(dst, destination)
-		if e.Status != 0 {
+		var s interface{ HTTPStatus() int }
+		if errors.As(cause, &s) && s.HTTPStatus() != 0 {
 			dst = append(dst, `,"status":`...)
-			dst = strconv.AppendInt(dst, int64(e.Status), 10)
+			dst = strconv.AppendInt(dst, int64(s.HTTPStatus()), 10)
 		}
 		dst = append(dst, `,"reason":`...)
-		dst = appendString(dst, reason(cause, &e))
+		dst = appendString(dst, reason(cause))
 		if rec.Time != 0 {
 			dst = append(dst, `,"record_time":"`...)
 			dst = time.Unix(0, rec.Time).UTC().AppendFormat(dst, time.RFC3339Nano)
@@ -120,14 +119,10 @@ func DeadLetters(w io.Writer, destination string) ErrorHandler {
 	}}
 }
 
-// reason is the text of the destination's own error.
-func reason(cause error, e *batch.SendError) string {
-	switch {
-	case e.Err != nil:
-		return e.Err.Error()
-	case cause != nil:
-		return cause.Error()
-	default:
+// reason is the text of the destination's error.
+func reason(cause error) string {
+	if cause == nil {
 		return "refused"
 	}
+	return cause.Error()
 }

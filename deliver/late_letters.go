@@ -32,10 +32,10 @@ func (l *lateLetters) open() (*DeadLetterFile, error) {
 }
 
 // HandleError appends the records of b.
-func (l *lateLetters) HandleError(cause error, b *batch.Batch) error {
+func (l *lateLetters) HandleError(cause error, b *batch.Batch) batch.Outcome {
 	f, err := l.open()
 	if err != nil {
-		return err
+		return tookNothing(err)
 	}
 	return f.HandleError(cause, b)
 }

@@ -77,22 +77,20 @@ func (l *letters) work(idle chan struct{}) {
 		n := b.Len()
 		l.mu.Unlock()
 		out := l.g.call(context.Background(), cause, b)
-		open, bad := handlerLeft(n, out.err)
+		err := out.Err()
 		l.mu.Lock()
 		l.queue[0] = letter{}
 		l.queue = l.queue[1:]
 		var first bool
-		if out.err == nil {
+		if err == nil {
 			l.failing.end()
 		} else {
 			first = l.failing.begin()
 		}
 		l.mu.Unlock()
-		if out.err != nil {
-			l.unburied.Add(uint64(len(open) + len(bad)))
-		}
+		l.unburied.Add(uint64(out.Open.Len(n) + out.Refused.Len(n)))
 		if first {
-			l.events.post("dead-letter", out.err, uint64(n))
+			l.events.post("dead-letter", err, uint64(n))
 		}
 		l.poke()
 	}
@@ -119,10 +117,10 @@ func (o *Options) letters() ErrorHandler {
 		return o.DeadLetter
 	}
 	tell, next := o.Refused, o.DeadLetter
-	return ErrorHandlerFunc(func(cause error, b *batch.Batch) error {
+	return ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
 		tell(cause, b)
 		if next == nil {
-			return nil
+			return batch.Outcome{}
 		}
 		return next.HandleError(cause, b)
 	})

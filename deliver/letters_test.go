@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -23,7 +24,7 @@ import (
 // refusing returns a destination that refuses the records for which bad says so, by
 // name.
 func refusing(bad func(batch.Record) bool) Destination {
-	return FromSink(testkit.NewSink(testkit.PoisonedByIndex(bad, 422)))
+	return destOf(testkit.NewSink(testkit.PoisonedByIndex(bad, 422)))
 }
 
 // A dead letter has the destination's error, with its status.
@@ -36,8 +37,9 @@ func TestDeadLetterReason(t *testing.T) {
 		}
 		mustFlush(t, x)
 		mustClose(t, x)
-		if e := batch.Inspect(dead.errs[0]); e.Status != 422 || e.Err.Error() != "records are malformed" {
-			t.Errorf("got %+v", e)
+		var status interface{ HTTPStatus() int }
+		if err := dead.errs[0]; !errors.As(err, &status) || status.HTTPStatus() != 422 || err.Error() != "records are malformed" {
+			t.Errorf("got %+v", err)
 		}
 		if a := x.Account(); a.Delivered != 2 || a.Dropped[batch.Poison] != 1 || x.Stats().Poisoned != 1 || ev.Count("poison") != 1 {
 			t.Errorf("%s, events %v", a, ev.Ops())
@@ -50,12 +52,12 @@ func TestDeadLetterFails(t *testing.T) {
 	oops := errors.New("disk full")
 	for _, tt := range []struct {
 		name   string
-		answer func(int, *batch.Batch, error) error
+		answer func(int, *batch.Batch, error) batch.Outcome
 		n      uint64 // of 4 not written
 	}{
-		{"fails", func(int, *batch.Batch, error) error { return oops }, 4},
-		{"takes one of each two", func(int, *batch.Batch, error) error { return batch.Prefix(1, oops) }, 2},
-		{"panics", func(int, *batch.Batch, error) error { panic("no") }, 4},
+		{"fails", func(int, *batch.Batch, error) batch.Outcome { return batch.FailedOutcome(oops) }, 4},
+		{"takes one of each two", func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{Open: batch.From(1), Why: oops} }, 2},
+		{"panics", func(int, *batch.Batch, error) batch.Outcome { panic("no") }, 4},
 		{"is well", nil, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -81,9 +83,9 @@ func TestDeadLetterFails(t *testing.T) {
 func TestSlowDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		dead := &handlerLog{answer: func(int, *batch.Batch, error) error { <-release; return nil }}
+		dead := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { <-release; return batch.Outcome{} }}
 		sink := testkit.NewSink(testkit.PoisonedByIndex(func(r batch.Record) bool { return r.Ticket%2 == 0 }, 400))
-		x := mustNew(t, FromSink(sink), &Options{DeadLetter: dead, HandlerTimeout: time.Hour})
+		x := mustNew(t, destOf(sink), &Options{DeadLetter: dead, HandlerTimeout: time.Hour})
 		m := &testkit.Model{}
 		sent := make(chan int, 1)
 		go func() {
@@ -115,7 +117,7 @@ func TestSlowDeadLetters(t *testing.T) {
 // Shutdown waits for letters, as long as it has time.
 func TestShutdownWritesLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dead := &handlerLog{answer: func(int, *batch.Batch, error) error { time.Sleep(time.Second); return nil }}
+		dead := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { time.Sleep(time.Second); return batch.Outcome{} }}
 		x := mustNew(t, refusing(bad(1, 2, 3)), &Options{DeadLetter: dead})
 		for i := range 3 {
 			var b batch.Builder
@@ -130,7 +132,7 @@ func TestShutdownWritesLetters(t *testing.T) {
 		}
 
 		release := make(chan struct{})
-		dead = &handlerLog{answer: func(int, *batch.Batch, error) error { <-release; return nil }}
+		dead = &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { <-release; return batch.Outcome{} }}
 		x = mustNew(t, refusing(bad(1)), &Options{DeadLetter: dead})
 		if err := x.Send(t.Context(), lines(1)); err != nil {
 			t.Fatal(err)
@@ -187,8 +189,8 @@ func oddBatch(recs ...string) *batch.Batch {
 func TestJSONLinesBadRecords(t *testing.T) {
 	var out bytes.Buffer
 	b := oddBatch(`{"ok":1}`, "panic", "nothing", "broken", "number", "nan", "pretty", "shorter", "\xff\xfe", `{"ok":2}`)
-	if err := JSONLines(&out).HandleError(testkit.ErrDown, b); err != nil {
-		t.Fatal(err)
+	if o := JSONLines(&out).HandleError(testkit.ErrDown, b); !o.Open.Empty() {
+		t.Fatal(o)
 	}
 	want := `{"ok":1}
 {"raw":"panic"}
@@ -213,8 +215,8 @@ func TestJSONLinesPlain(t *testing.T) {
 	build.Append([]byte("no newline"), 2, batch.Meta{})
 	build.Append(nil, 3, batch.Meta{})
 	var out bytes.Buffer
-	if err := JSONLines(&out).HandleError(nil, build.Batch(nil)); err != nil {
-		t.Fatal(err)
+	if o := JSONLines(&out).HandleError(nil, build.Batch(nil)); !o.Open.Empty() {
+		t.Fatal(o)
 	}
 	if want := "{\"raw\":\"a \\\"line\\\"\"}\n{\"raw\":\"no newline\"}\n{\"raw\":\"\"}\n"; out.String() != want {
 		t.Errorf("got\n%s", out.String())
@@ -249,14 +251,14 @@ func TestJSONLinesWriterFails(t *testing.T) {
 		w := &shortWriter{n: tt.n, err: errors.New("disk full")}
 		h := JSONLines(w)
 		b := lines(5)
-		err := h.HandleError(testkit.ErrDown, b)
-		rest, _ := handlerLeft(5, err)
-		if len(rest) != 5-tt.whole {
-			t.Errorf("after %d bytes: %v: %d records left, want %d", tt.n, err, len(rest), 5-tt.whole)
+		o := h.HandleError(testkit.ErrDown, b)
+		rest := o.Open.Append(nil, 5)
+		if len(rest) != 5-tt.whole || len(rest) > 0 && o.Why != w.err {
+			t.Errorf("after %d bytes: %+v: %d records left, want %d", tt.n, o, len(rest), 5-tt.whole)
 		}
 		w.err = nil
-		if err := h.HandleError(testkit.ErrDown, b.Select(nil, rest)); err != nil {
-			t.Fatal(err)
+		if o := h.HandleError(testkit.ErrDown, b.Select(nil, rest)); !o.Open.Empty() {
+			t.Fatal(o)
 		}
 		seen := map[string]int{}
 		for l := range strings.Lines(w.String()) {
@@ -282,14 +284,14 @@ func TestJSONLinesOddWriters(t *testing.T) {
 		"nothing":  writerFunc(func([]byte) (int, error) { return 0, nil }),
 		"negative": writerFunc(func([]byte) (int, error) { return -1, nil }),
 	} {
-		if err := JSONLines(w).HandleError(nil, lines(1)); err == nil {
+		if o := JSONLines(w).HandleError(nil, lines(1)); o.Open.Len(1) != 1 || o.Why == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
 	calls := 0
 	w := writerFunc(func(p []byte) (int, error) { calls++; return len(p) + 1, nil })
-	if err := JSONLines(w).HandleError(nil, lines(1)); err != nil || calls != 1 {
-		t.Errorf("too much: %v after %d calls", err, calls)
+	if o := JSONLines(w).HandleError(nil, lines(1)); !o.Open.Empty() || calls != 1 {
+		t.Errorf("too much: %+v after %d calls", o, calls)
 	}
 }
 
@@ -308,16 +310,24 @@ func TestJSONLinesChunks(t *testing.T) {
 		}
 		return len(p), nil
 	})
-	if err := JSONLines(w).HandleError(nil, new(testkit.Model).Batch(2000, 200, batch.Meta{})); err != nil || total != 2000 || writes < 6 {
-		t.Errorf("%v, %d lines in %d writes", err, total, writes)
+	if o := JSONLines(w).HandleError(nil, new(testkit.Model).Batch(2000, 200, batch.Meta{})); !o.Open.Empty() || total != 2000 || writes < 6 {
+		t.Errorf("%+v, %d lines in %d writes", o, total, writes)
 	}
 }
 
+type statusError struct {
+	status int
+	text   string
+}
+
+func (e statusError) Error() string   { return e.text }
+func (e statusError) HTTPStatus() int { return e.status }
+
 func TestDeadLetters(t *testing.T) {
 	var out bytes.Buffer
-	cause := &batch.SendError{Kind: batch.KindReject, Err: errors.New(`entry "too far" behind`), Status: 400}
-	if err := DeadLetters(&out, "loki").HandleError(cause, oddBatch(`{"a":1}`, "panic")); err != nil {
-		t.Fatal(err)
+	cause := fmt.Errorf("refused: %w", statusError{400, `entry "too far" behind`})
+	if o := DeadLetters(&out, "loki").HandleError(cause, oddBatch(`{"a":1}`, "panic")); !o.Open.Empty() {
+		t.Fatal(o)
 	}
 	var got []map[string]any
 	for l := range strings.Lines(out.String()) {
@@ -332,8 +342,8 @@ func TestDeadLetters(t *testing.T) {
 		got = append(got, m)
 	}
 	text, _ := json.Marshal(got)
-	want := `[{"destination":"loki","level":"WARN","reason":"entry \"too far\" behind","record":{"a":1},"record_time":"1970-01-01T00:00:01.000000001Z","status":400},` +
-		`{"destination":"loki","level":"WARN","reason":"entry \"too far\" behind","record":{"raw":"panic"},"record_time":"1970-01-01T00:00:01.000000001Z","status":400,"stream":1}]`
+	want := `[{"destination":"loki","level":"WARN","reason":"refused: entry \"too far\" behind","record":{"a":1},"record_time":"1970-01-01T00:00:01.000000001Z","status":400},` +
+		`{"destination":"loki","level":"WARN","reason":"refused: entry \"too far\" behind","record":{"raw":"panic"},"record_time":"1970-01-01T00:00:01.000000001Z","status":400,"stream":1}]`
 	if string(text) != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}
@@ -349,8 +359,8 @@ func TestDeadLetterFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := d.HandleError(batch.Permanent(errors.New("no")), lines(1)); err != nil {
-			t.Fatal(err)
+		if o := d.HandleError(errors.New("no"), lines(1)); !o.Open.Empty() {
+			t.Fatal(o)
 		}
 	}
 	for range 2 {
@@ -358,7 +368,7 @@ func TestDeadLetterFile(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := d.HandleError(testkit.ErrDown, lines(1)); err == nil {
+	if o := d.HandleError(testkit.ErrDown, lines(1)); o.Open.Len(1) != 1 || o.Why == nil {
 		t.Error("no error after Close")
 	}
 	text, err := os.ReadFile(path)

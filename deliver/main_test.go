@@ -14,6 +14,18 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// destOf returns a Destination that answers as a sink of package testkit does, and closes
+// with it.
+func destOf(sink interface {
+	batch.Closer
+	Send(context.Context, *batch.Batch) batch.Outcome
+}) Destination {
+	return struct {
+		Destination
+		batch.Closer
+	}{SendFunc(Traits{}, sink.Send), sink}
+}
+
 // child is the main function of processes that a test kills. It returns where this is
 // none.
 var child = func() {}

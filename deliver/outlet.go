@@ -448,7 +448,7 @@ func (o *Outlet) do(a action, timer *time.Timer) {
 		_, _, _, cause := o.brk.look()
 		go func() {
 			out := o.hand.call(o.ctx, handlerCause(cause), &c.b)
-			o.post(func(now time.Time) { o.m.handled(now, e, out.err, out.dropped) })
+			o.post(func(now time.Time) { o.m.handled(now, e, out) })
 		}()
 	}
 }

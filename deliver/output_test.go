@@ -114,7 +114,7 @@ func TestDeadLettersBesideASpool(t *testing.T) {
 	dir := t.TempDir()
 	letters := filepath.Join(dir, "dead-letters.jsonl")
 	o := func(file string) *deliver.OutputOptions {
-		return &deliver.OutputOptions{SpoolDir: dir, DeadLetterFile: file, Codec: encode.JSONCodec(), Slab: slab.Options{MaxRecord: 1000}}
+		return &deliver.OutputOptions{SpoolDir: dir, DeadLetterFile: file, Codec: encode.JSON(nil).Codec(), Slab: slab.Options{MaxRecord: 1000}}
 	}
 
 	write(mustOutput(t, sendTo(refuses), o("")), "good")
@@ -152,7 +152,7 @@ func TestShutdownNamesItsOwnLosses(t *testing.T) {
 			return batch.Outcome{Open: batch.All(), Why: errors.New("the reader is gone"), Advice: batch.Gone}
 		}
 		taken := 0
-		letters := deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error { taken += b.Len(); return nil })
+		letters := deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome { taken += b.Len(); return batch.Outcome{} })
 		for _, tt := range []struct {
 			name    string
 			dest    deliver.Destination

@@ -243,7 +243,7 @@ func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 			s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.HoldStreams, After: 7500 * time.Millisecond})
 			return nil
 		}
-		h := &handlerLog{answer: func(int, *batch.Batch, error) error { time.Sleep(2 * time.Second); return nil }}
+		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { time.Sleep(2 * time.Second); return batch.Outcome{} }}
 		x := mustNew(t, d, &Options{Handler: h, PendingLimit: 100})
 		m := &testkit.Model{}
 		send(t, m, x, ofStream(m, 10, 1))
@@ -265,11 +265,11 @@ func TestHandlerIsAskedAgainAtClose(t *testing.T) {
 		d := newHand(1)
 		d.open = func(int, Life) error { return testkit.ErrDown }
 		down := true
-		h := &handlerLog{answer: func(int, *batch.Batch, error) error {
+		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome {
 			if down {
-				return errors.New("not now")
+				return batch.FailedOutcome(errors.New("not now"))
 			}
-			return nil
+			return batch.Outcome{}
 		}}
 		x := mustNew(t, d, &Options{Handler: h, Breaker: &BreakerOptions{Failures: 1, OpenMin: time.Hour, OpenMax: time.Hour}, Retry: &RetryOptions{Min: time.Hour, Max: time.Hour}})
 		m := &testkit.Model{}

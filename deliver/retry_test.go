@@ -15,16 +15,16 @@ import (
 )
 
 // newRetrying returns an outlet whose circuit opens late: after 10 failures of 20.
-func newRetrying(t *testing.T, sink batch.Sink, r *RetryOptions) (*Outlet, *testkit.Events) {
+func newRetrying(t *testing.T, dest Destination, r *RetryOptions) (*Outlet, *testkit.Events) {
 	t.Helper()
 	ev := &testkit.Events{}
-	return mustNew(t, FromSink(sink), &Options{Retry: r, Breaker: &BreakerOptions{Failures: 1 << 30}, OnError: ev.Add}), ev
+	return mustNew(t, dest, &Options{Retry: r, Breaker: &BreakerOptions{Failures: 1 << 30}, OnError: ev.Add}), ev
 }
 
 func TestRetryUntilTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Fail(testkit.ErrDown), testkit.Take))
-		x, ev := newRetrying(t, sink, nil)
+		x, ev := newRetrying(t, destOf(sink), nil)
 		began := time.Now()
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -55,11 +55,11 @@ func TestRetryDelays(t *testing.T) {
 		const rounds = 100
 		for range rounds {
 			var at []time.Time
-			sink := batch.SinkFunc(func(context.Context, *batch.Batch) error {
+			dest := SendFunc(Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
 				at = append(at, time.Now())
-				return testkit.ErrDown
+				return batch.FailedOutcome(testkit.ErrDown)
 			})
-			x, _ := newRetrying(t, sink, &RetryOptions{Min: 100 * time.Millisecond, Max: 10 * time.Second, Budget: NewBudget(1, 1e6)})
+			x, _ := newRetrying(t, dest, &RetryOptions{Min: 100 * time.Millisecond, Max: 10 * time.Second, Budget: NewBudget(1, 1e6)})
 			if err := x.Send(t.Context(), lines(1)); err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func TestRetryDelays(t *testing.T) {
 func TestRetryRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Some(1, 4), testkit.First(1), testkit.Take))
-		x, _ := newRetrying(t, sink, nil)
+		x, _ := newRetrying(t, destOf(sink), nil)
 		if err := x.Send(t.Context(), lines(10)); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 func TestLongRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(batch.RetryAfter(errors.New("503"), time.Hour)))
-		x := mustNew(t, FromSink(sink), &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		began := time.Now()
 		for range 60 {
@@ -259,7 +259,7 @@ func TestGone(t *testing.T) {
 func TestAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)
-		x, ev := newRetrying(t, sink, nil)
+		x, ev := newRetrying(t, destOf(sink), nil)
 		time.Sleep(2 * time.Hour)
 		now := time.Now()
 		var build batch.Builder
@@ -302,7 +302,7 @@ func TestAgeFromArrival(t *testing.T) {
 			if back > 0 {
 				at = time.Now().Add(-back).UnixNano()
 			}
-			x, _ := newRetrying(t, testkit.NewSink(testkit.Fail(testkit.ErrDown)), nil)
+			x, _ := newRetrying(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), nil)
 			time.Sleep(time.Hour)
 			if err := x.Send(t.Context(), new(testkit.Model).Batch(2, 32, batch.Meta{Time: at})); err != nil {
 				t.Error(err)
@@ -326,7 +326,7 @@ func TestAgeDuringLongWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), 48*time.Hour)), testkit.Take)
 		sink := testkit.NewSink(answer)
-		x := mustNew(t, FromSink(sink), &Options{Retry: &RetryOptions{MaxAge: 5 * time.Minute}})
+		x := mustNew(t, destOf(sink), &Options{Retry: &RetryOptions{MaxAge: 5 * time.Minute}})
 		now := time.Now()
 		var build batch.Builder
 		for i, age := range []time.Duration{time.Minute, 0} {
@@ -347,7 +347,7 @@ func TestAgeDuringLongWait(t *testing.T) {
 
 		// One that is young enough waits for as long as it takes, up to the cap.
 		sink = testkit.NewSink(answer)
-		x = mustNew(t, FromSink(sink), &Options{Retry: &RetryOptions{MaxAge: 20 * time.Minute}})
+		x = mustNew(t, destOf(sink), &Options{Retry: &RetryOptions{MaxAge: 20 * time.Minute}})
 		if err := x.Send(t.Context(), new(testkit.Model).Batch(3, 32, batch.Meta{Time: time.Now().UnixNano()})); err != nil {
 			t.Error(err)
 		}
@@ -363,7 +363,7 @@ func TestAgeDuringLongWait(t *testing.T) {
 func TestNoAgeLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(100*time.Hour), testkit.Take))
-		x := mustNew(t, FromSink(sink), &Options{Retry: &RetryOptions{MaxAge: -1}})
+		x := mustNew(t, destOf(sink), &Options{Retry: &RetryOptions{MaxAge: -1}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(2, 32, batch.Meta{Time: 1}))
 		time.Sleep(101 * time.Hour)
@@ -382,7 +382,7 @@ func TestSmaller(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			sink := testkit.NewSink(testkit.AtMost(limit))
 			ev := &testkit.Events{}
-			x := mustNew(t, FromSink(sink), &Options{OnError: ev.Add})
+			x := mustNew(t, destOf(sink), &Options{OnError: ev.Add})
 			m := &testkit.Model{}
 			for i := range 5 {
 				before, failed := sink.Calls(), 0
@@ -421,7 +421,7 @@ func TestSmallerRecord(t *testing.T) {
 		}
 		sink := testkit.NewSink(testkit.AtMost(100))
 		dead := &handlerLog{}
-		x := mustNew(t, FromSink(sink), &Options{DeadLetter: dead})
+		x := mustNew(t, destOf(sink), &Options{DeadLetter: dead})
 		if err := x.Send(t.Context(), build.Batch(nil)); err != nil {
 			t.Error(err)
 		}
@@ -440,7 +440,7 @@ func TestSmallerRecord(t *testing.T) {
 func TestSmallerGrows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.AtMost(100), testkit.Take))
-		x := mustNew(t, FromSink(sink), nil)
+		x := mustNew(t, destOf(sink), nil)
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(64, 32, batch.Meta{}))
 		mustFlush(t, x)
@@ -502,7 +502,7 @@ func TestBudgetShared(t *testing.T) {
 		var xs [4]*Outlet
 		for i := range xs {
 			// Taking a part does not open the circuit.
-			xs[i], _ = newRetrying(t, testkit.NewSink(testkit.First(1)), &RetryOptions{Budget: shared, Max: 200 * time.Millisecond})
+			xs[i], _ = newRetrying(t, destOf(testkit.NewSink(testkit.First(1))), &RetryOptions{Budget: shared, Max: 200 * time.Millisecond})
 			if err := xs[i].Send(t.Context(), lines(1000)); err != nil {
 				t.Fatal(err)
 			}
@@ -527,7 +527,7 @@ func TestBudgetShared(t *testing.T) {
 func TestRecoveredMeansWell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
-		x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &Options{Spill: &testkit.Spill{}, OnError: ev.Add})
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &Options{Spill: &testkit.Spill{}, OnError: ev.Add})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(4, 32, batch.Meta{}))
 		var marker batch.Batch
@@ -610,7 +610,7 @@ func TestPanicIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []batch.Event
 		sink := testkit.NewSink(testkit.Script(testkit.Panic, testkit.Take))
-		x := mustNew(t, FromSink(sink), &Options{OnError: func(e batch.Event) { told = append(told, e) }})
+		x := mustNew(t, destOf(sink), &Options{OnError: func(e batch.Event) { told = append(told, e) }})
 		if err := x.Send(t.Context(), lines(3)); err != nil {
 			t.Fatal(err)
 		}

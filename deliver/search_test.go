@@ -28,7 +28,7 @@ func TestSearchOne(t *testing.T) {
 			for _, at := range []int{1, n/2 + 1, n} {
 				sink := testkit.NewSink(testkit.Poisoned(bad(uint64(at)), 400))
 				dead := &handlerLog{}
-				x := mustNew(t, FromSink(sink), &Options{DeadLetter: dead})
+				x := mustNew(t, destOf(sink), &Options{DeadLetter: dead})
 				m := &testkit.Model{}
 				began := time.Now()
 				send(t, m, x, m.Batch(n, 32, batch.Meta{}))
@@ -78,25 +78,25 @@ func TestSearchRandom(t *testing.T) {
 			cuts := rng.IntN(3) == 0
 			if cuts { // and batches are too large, too
 				small, next := testkit.AtMost(32*(1+rng.IntN(n+1))), answer
-				answer = func(ctx context.Context, call int, b *batch.Batch) ([]int, error) {
-					if _, err := small(ctx, call, b); err != nil {
-						return nil, err
+				answer = func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
+					if _, o := small(ctx, call, b); !o.Open.Empty() {
+						return nil, o
 					}
 					return next(ctx, call, b)
 				}
 			}
 			if rng.IntN(3) == 0 { // and it fails at times
 				next := answer
-				answer = func(ctx context.Context, call int, b *batch.Batch) ([]int, error) {
+				answer = func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 					if call%7 == 3 {
-						return nil, testkit.ErrDown
+						return nil, batch.FailedOutcome(testkit.ErrDown)
 					}
 					return next(ctx, call, b)
 				}
 			}
 			sink := testkit.NewSink(answer)
 			dead := &handlerLog{}
-			x := mustNew(t, FromSink(sink), &Options{DeadLetter: dead})
+			x := mustNew(t, destOf(sink), &Options{DeadLetter: dead})
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(n, 32, batch.Meta{}))
 			flushUntil(t, x)
@@ -116,13 +116,13 @@ func TestSearchRandom(t *testing.T) {
 // is sent alone before it would be dropped.
 func TestSearchTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(func(_ context.Context, _ int, b *batch.Batch) ([]int, error) {
+		sink := testkit.NewSink(func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 			if b.Len() > 5 {
-				return nil, batch.Permanent(errors.New("too many streams"))
+				return nil, testkit.Malformed(errors.New("too many streams"))
 			}
-			return nil, nil
+			return nil, batch.Outcome{}
 		})
-		x := mustNew(t, FromSink(sink), nil)
+		x := mustNew(t, destOf(sink), nil)
 		m := &testkit.Model{}
 		for range 3 {
 			send(t, m, x, m.Batch(20, 32, batch.Meta{}))
@@ -139,9 +139,9 @@ func TestSearchTogether(t *testing.T) {
 // A destination that refuses every record has them all as dead letters.
 func TestSearchAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sink := testkit.NewSink(testkit.Fail(batch.Permanent(errors.New("gone"))))
+		sink := testkit.NewSink(testkit.Say(testkit.Malformed(errors.New("gone"))))
 		dead, ev := &handlerLog{}, &testkit.Events{}
-		x := mustNew(t, FromSink(sink), &Options{DeadLetter: dead, OnError: ev.Add})
+		x := mustNew(t, destOf(sink), &Options{DeadLetter: dead, OnError: ev.Add})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(1000, 32, batch.Meta{}))
 		mustFlush(t, x)
@@ -476,11 +476,11 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 			}
 			o := &Options{Breaker: &BreakerOptions{Failures: 1 + rng.IntN(8)}}
 			if rng.IntN(2) == 0 {
-				o.Handler, o.PendingLimit = &handlerLog{answer: func(call int, _ *batch.Batch, err error) error {
+				o.Handler, o.PendingLimit = &handlerLog{answer: func(call int, _ *batch.Batch, err error) batch.Outcome {
 					if call%2 == 0 {
-						return err
+						return batch.FailedOutcome(err)
 					}
-					return nil
+					return batch.Outcome{}
 				}}, rng.IntN(20)
 			}
 			if rng.IntN(2) == 0 {

@@ -22,12 +22,12 @@ func TestCloseOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		var asked time.Time
-		h := &handlerLog{answer: func(call int, _ *batch.Batch, err error) error {
+		h := &handlerLog{answer: func(call int, _ *batch.Batch, err error) batch.Outcome {
 			if call > 0 {
-				return err
+				return batch.FailedOutcome(err)
 			}
 			asked = time.Now()
-			return nil
+			return batch.Outcome{}
 		}}
 		d := newHand(4)
 		x := mustNew(t, d, &Options{Spill: store, Handler: h, PendingLimit: 1000})
@@ -113,7 +113,7 @@ func TestShutdownAfterDrain(t *testing.T) {
 func TestDrainDoesNotWaitForAHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		h := &handlerLog{answer: func(int, *batch.Batch, error) error { <-release; return nil }}
+		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { <-release; return batch.Outcome{} }}
 		x := mustNew(t, newHand(1), &Options{Spill: &testkit.Spill{}, Handler: h, HandlerTimeout: time.Hour, PendingLimit: 1000})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -137,7 +137,7 @@ func TestDrainDoesNotWaitForAHandler(t *testing.T) {
 // One that answers is asked as long as there is time.
 func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &handlerLog{answer: func(int, *batch.Batch, error) error { time.Sleep(handlerGrace / 2); return nil }}
+		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { time.Sleep(handlerGrace / 2); return batch.Outcome{} }}
 		x := mustNew(t, newHand(1), &Options{Spill: &testkit.Spill{}, Handler: h, PendingLimit: 1000})
 		m := &testkit.Model{}
 		x.Drain(time.Now())
@@ -156,7 +156,7 @@ func TestDrainEndsWaits(t *testing.T) {
 	for _, after := range []time.Duration{4 * time.Second, time.Hour} { // the second one opens the circuit
 		synctest.Test(t, func(t *testing.T) {
 			sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), after)), testkit.Take))
-			x := mustNew(t, FromSink(sink), nil)
+			x := mustNew(t, destOf(sink), nil)
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 			time.Sleep(time.Second)
@@ -274,7 +274,7 @@ func TestCloseBesideSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, answer := range []testkit.Answer{testkit.Fail(testkit.ErrDown), testkit.Hang(nil)} {
 			sink := testkit.NewSink(answer)
-			x := mustNew(t, FromSink(sink), nil)
+			x := mustNew(t, destOf(sink), nil)
 			m := &testkit.Model{}
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -311,7 +311,7 @@ func TestCloseBesideSend(t *testing.T) {
 func TestCloseTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Slow(time.Second, testkit.Take)))
-		x := mustNew(t, FromSink(sink), &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		type result struct {
@@ -376,7 +376,7 @@ func TestCloseReplays(t *testing.T) {
 			{"down", testkit.Fail(testkit.ErrDown), time.Minute, 3 * time.Second, 200},
 		} {
 			sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
-			x := mustNew(t, FromSink(sink), &Options{Spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 2, OpenMin: time.Millisecond, OpenMax: tt.open}})
+			x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 2, OpenMin: time.Millisecond, OpenMax: tt.open}})
 			m := &testkit.Model{}
 			for range 20 {
 				send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -480,7 +480,7 @@ func TestCloseTellsEvents(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
 			told := 0
-			x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Spill: &testkit.Spill{}, OnError: func(batch.Event) {
+			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Spill: &testkit.Spill{}, OnError: func(batch.Event) {
 				if hangs {
 					<-release
 				}
@@ -519,7 +519,7 @@ func (s *slowSpill) Append(b *batch.Batch) (uint64, error) {
 func TestSpillSlowerThanClose(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			x := mustNew(t, FromSink(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Hour)))), &Options{Spill: &slowSpill{}})
+			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Hour)))), &Options{Spill: &slowSpill{}})
 			m := &testkit.Model{}
 			for range 2 {
 				send(t, m, x, m.Batch(4, 32, batch.Meta{}))
@@ -587,7 +587,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 			for _, late := range []testkit.Answer{testkit.Take, testkit.Fail(testkit.ErrDown)} {
 				synctest.Test(t, func(t *testing.T) {
 					release := make(chan struct{})
-					sink := testkit.NewSink(func(ctx context.Context, call int, b *batch.Batch) ([]int, error) {
+					sink := testkit.NewSink(func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 						<-release // deaf to ctx
 						return late(ctx, call, b)
 					})
@@ -595,7 +595,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 					if spill {
 						o.Spill = &testkit.Spill{}
 					}
-					x := mustNew(t, FromSink(sink), o)
+					x := mustNew(t, destOf(sink), o)
 					w, err := slab.New(x, &slab.Options{OnError: func(batch.Event) {}})
 					if err != nil {
 						t.Fatal(err)

@@ -87,7 +87,7 @@ func TestRecovers(t *testing.T) {
 		}
 		store.Reopen()
 		sink := testkit.NewSink(nil)
-		x := mustNew(t, FromSink(sink), &Options{Spill: store})
+		x := mustNew(t, destOf(sink), &Options{Spill: store})
 		var build batch.Builder
 		build.Append([]byte("x\n"), 101, batch.Meta{})
 		build.Append([]byte("x\n"), 102, batch.Meta{})
@@ -109,7 +109,7 @@ func TestRecovers(t *testing.T) {
 func TestSpoolIsNotUsedWhenWell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
-		x := mustNew(t, FromSink(testkit.NewSink(nil)), &Options{Spill: store})
+		x := mustNew(t, destOf(testkit.NewSink(nil)), &Options{Spill: store})
 		m := &testkit.Model{}
 		for range 20 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -128,7 +128,7 @@ func TestSpillFails(t *testing.T) {
 		store, ev := &testkit.Spill{}, &testkit.Events{}
 		store.Fail(testkit.ErrDisk)
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
-		x := mustNew(t, FromSink(sink), &Options{Spill: store, OnError: ev.Add, Breaker: trip})
+		x := mustNew(t, destOf(sink), &Options{Spill: store, OnError: ev.Add, Breaker: trip})
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
 		send(t, m, x, m.Batch(5, 32, batch.Meta{}))
@@ -170,7 +170,7 @@ func TestSpillReadFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, ev := &testkit.Spill{}, &testkit.Events{}
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take))
-		x := mustNew(t, FromSink(sink), &Options{Spill: store, OnError: ev.Add, Breaker: trip})
+		x := mustNew(t, destOf(sink), &Options{Spill: store, OnError: ev.Add, Breaker: trip})
 		m := &testkit.Model{}
 		synctest.Wait()
 		store.FailNext(testkit.ErrDisk)
@@ -218,7 +218,7 @@ func TestSpillPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, ev := &oddSpill{Spill: &testkit.Spill{}}, &testkit.Events{}
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Take))
-		x := mustNew(t, FromSink(sink), &Options{Spill: store, OnError: ev.Add})
+		x := mustNew(t, destOf(sink), &Options{Spill: store, OnError: ev.Add})
 		m := &testkit.Model{}
 		for range 30 {
 			send(t, m, x, m.Batch(5, 32, batch.Meta{}))
@@ -242,7 +242,7 @@ func TestSpillQuota(t *testing.T) {
 		store := &testkit.Spill{}
 		store.Quota(100)
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(time.Hour), testkit.Take))
-		x := mustNew(t, FromSink(sink), &Options{Spill: store})
+		x := mustNew(t, destOf(sink), &Options{Spill: store})
 		m := &testkit.Model{}
 		for range 50 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -267,7 +267,7 @@ func TestReplayPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, dead := &testkit.Spill{}, &handlerLog{}
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(time.Minute), testkit.Poisoned(bad(7, 23), 400)))
-		x := mustNew(t, FromSink(sink), &Options{Spill: store, DeadLetter: dead})
+		x := mustNew(t, destOf(sink), &Options{Spill: store, DeadLetter: dead})
 		m := &testkit.Model{}
 		for range 5 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -289,7 +289,7 @@ func TestReplayExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
-		x := mustNew(t, FromSink(sink), &Options{Spill: store, Retry: &RetryOptions{MaxAge: time.Hour}})
+		x := mustNew(t, destOf(sink), &Options{Spill: store, Retry: &RetryOptions{MaxAge: time.Hour}})
 		m := &testkit.Model{}
 		for range 180 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{Time: time.Now().UnixNano()}))
@@ -313,7 +313,7 @@ func TestReplayExpires(t *testing.T) {
 func TestMarkersInCustody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)), testkit.Take))
-		x := mustNew(t, FromSink(sink), &Options{Spill: &testkit.Spill{}})
+		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
 		var b batch.Batch
 		b.Add(batch.NewRun([]byte("gap\n"), []batch.Slot{{Len: 4, Flags: batch.FlagMarker}}))
 		if err := x.Send(t.Context(), &b); err != nil || b.Tally.Settled() != 0 {
@@ -679,7 +679,7 @@ type lineOrder struct {
 	gaps int
 }
 
-func (l *lineOrder) Send(_ context.Context, b *batch.Batch) error {
+func (l *lineOrder) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, rec := range b.All() {
@@ -691,7 +691,7 @@ func (l *lineOrder) Send(_ context.Context, b *batch.Batch) error {
 		l.next[g] = i + 1
 		l.n++
 	}
-	return nil
+	return batch.Outcome{}
 }
 
 // silent is a destination that never answers.
@@ -704,7 +704,7 @@ func silent(window int) func(chan struct{}) Destination {
 // Over quota, exactly the counted records are missing.
 func TestSpillWhenFull(t *testing.T) {
 	const total = 64 * 200
-	deaf := func(c chan struct{}) Destination { return FromSink(testkit.NewSink(testkit.Deaf(c))) }
+	deaf := func(c chan struct{}) Destination { return destOf(testkit.NewSink(testkit.Deaf(c))) }
 	for _, tt := range []struct {
 		name   string
 		dest   func(release chan struct{}) Destination
@@ -712,7 +712,7 @@ func TestSpillWhenFull(t *testing.T) {
 		adjust func(o *slab.Options, x *Options, dir string)
 	}{
 		{"deaf", deaf, 1 << 30, nil},
-		{"heeds its context", func(c chan struct{}) Destination { return FromSink(testkit.NewSink(testkit.Hang(c))) }, 1 << 30, nil},
+		{"heeds its context", func(c chan struct{}) Destination { return destOf(testkit.NewSink(testkit.Hang(c))) }, 1 << 30, nil},
 		{"never answers", silent(1), 1 << 30, nil},
 		{"never answers, with a window", silent(4), 1 << 30, nil},
 		{"over quota", deaf, 256 << 10, nil},
@@ -748,7 +748,7 @@ func TestSpillWhenFull(t *testing.T) {
 				synctest.Wait()
 
 				sink := &lineOrder{}
-				r = openRig(t, dir, FromSink(sink), tt.quota, adjust)
+				r = openRig(t, dir, SendFunc(Traits{}, sink.Send), tt.quota, adjust)
 				if err := r.w.Flush(t.Context()); err != nil {
 					t.Error(err)
 				}
@@ -782,7 +782,7 @@ func TestSpillWhenFullAnsweredLate(t *testing.T) {
 			dir := t.TempDir()
 			synctest.Test(t, func(t *testing.T) {
 				sink := testkit.NewSink(testkit.Script(testkit.Slow(time.Minute, first.answer), testkit.Take))
-				r := openRig(t, dir, FromSink(sink), 1<<30)
+				r := openRig(t, dir, destOf(sink), 1<<30)
 				if slowest := r.flood(t); slowest > 0 {
 					t.Errorf("a writer waited for %s", slowest)
 				}
@@ -825,7 +825,7 @@ func TestSpillWhenFullFails(t *testing.T) {
 		store.Fail(testkit.ErrDisk)
 		release := make(chan struct{})
 		events := &testkit.Events{}
-		x := mustNew(t, FromSink(testkit.NewSink(testkit.Deaf(release))), &Options{Spill: store, OnError: events.Add})
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Deaf(release))), &Options{Spill: store, OnError: events.Add})
 		w, err := slab.New(x, &slab.Options{SlabBytes: 4096, SlabCount: 2, WhenFull: slab.Spill(), OnError: events.Add})
 		if err != nil {
 			t.Fatal(err)
@@ -873,9 +873,9 @@ type countSink struct {
 	late time.Duration // the longest time from Meta.Time to arrival
 }
 
-func (s *countSink) Send(_ context.Context, b *batch.Batch) error {
+func (s *countSink) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 	if s.down != nil && s.down() {
-		return testkit.ErrDown
+		return batch.FailedOutcome(testkit.ErrDown)
 	}
 	now := time.Now().UnixNano()
 	for i := range b.Runs {
@@ -891,7 +891,7 @@ func (s *countSink) Send(_ context.Context, b *batch.Batch) error {
 			s.late = max(s.late, time.Duration(now-r.Slot(j).Time))
 		}
 	}
-	return nil
+	return batch.Outcome{}
 }
 
 // An outage of ten minutes at 10 000 records a second, within the quota: nothing is
@@ -924,7 +924,7 @@ func tenMinuteOutage(t *testing.T, dir string, perSecond int, quota int64) {
 		d := time.Since(began)
 		return d > 30*time.Second && d < 10*time.Minute+30*time.Second
 	}}
-	x := mustNew(t, FromSink(sink), &Options{Spill: store})
+	x := mustNew(t, SendFunc(Traits{}, sink.Send), &Options{Spill: store})
 	slots := make([]batch.Slot, perBatch)
 	data := make([]byte, perBatch*32)
 	var accepted uint64
@@ -992,7 +992,7 @@ func TestDeadBesideHealthy(t *testing.T) {
 					if spill {
 						o.Spill = &testkit.Spill{}
 					}
-					x := mustNew(t, FromSink(s), o)
+					x := mustNew(t, SendFunc(Traits{}, s.Send), o)
 					var err error
 					writers[i], err = slab.New(x, &slab.Options{WhenFull: slab.DropNewest(), OnError: func(batch.Event) {}})
 					if err != nil {

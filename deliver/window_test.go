@@ -321,11 +321,12 @@ func TestWindowRefusal(t *testing.T) {
 // What cannot be an answer settles nothing, and is said to make no sense.
 func TestNonsense(t *testing.T) {
 	for name, o := range map[string]batch.Outcome{
-		"no such records": {Open: batch.Of(3, 10), Why: testkit.ErrDown},
-		"below 0":         {Refused: batch.Of(-1), Refusal: testkit.ErrDown},
-		"not ascending":   {Open: batch.Of(5, 2), Why: testkit.ErrDown},
-		"both":            {Open: batch.Of(5), Refused: batch.Of(5)},
-		"from nowhere":    {Open: batch.From(11)},
+		"no such records":  {Open: batch.Of(3, 10), Why: testkit.ErrDown},
+		"below 0":          {Refused: batch.Of(-1), Refusal: testkit.ErrDown},
+		"not ascending":    {Open: batch.Of(5, 2), Why: testkit.ErrDown},
+		"both":             {Open: batch.Of(5), Refused: batch.Of(5)},
+		"from nowhere":     {Open: batch.From(11)},
+		"before the first": {Open: batch.From(-1)},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ev := &testkit.Events{}
@@ -344,30 +345,6 @@ func TestNonsense(t *testing.T) {
 			mustBalance(t, m, x, 10)
 			if ev.Count("send") != 1 || ev.Has("poison") {
 				t.Errorf("%s: events %v", name, ev.Ops())
-			}
-			mustClose(t, x)
-		})
-	}
-}
-
-// A Sink whose error makes no sense has settled nothing.
-func TestFromSinkNonsense(t *testing.T) {
-	for name, err := range map[string]error{
-		"more than all":    batch.Prefix(99, testkit.ErrDown),
-		"fewer than none":  batch.Prefix(-1, testkit.ErrDown),
-		"no such records":  batch.Partial(testkit.ErrDown, 3, 10),
-		"not ascending":    batch.Partial(testkit.ErrDown, 5, 2),
-		"a nil *SendError": (*batch.SendError)(nil),
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			ev := &testkit.Events{}
-			sink := testkit.NewSink(testkit.Script(testkit.Fail(err), testkit.Take))
-			x := mustNew(t, FromSink(sink), &Options{OnError: ev.Add})
-			m := &testkit.Model{}
-			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
-			mustFlush(t, x)
-			if got := sink.Got(); len(got) != 10 || balance(t, m, x).Delivered != 10 || ev.Count("send") != 1 {
-				t.Errorf("%s: delivered %v, events %v", name, got, ev.Ops())
 			}
 			mustClose(t, x)
 		})

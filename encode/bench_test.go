@@ -147,7 +147,7 @@ func BenchmarkEncode(b *testing.B) {
 	for _, f := range []struct {
 		name string
 		e    Encoder
-	}{{"logfmt", Logfmt(nil)}, {"console", Console(nil)}, {"replace", JSON(&JSONOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr { return a }})}} {
+	}{{"logfmt", Logfmt(nil)}, {"console", Console(nil)}, {"replace", JSON(&Options{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr { return a }})}} {
 		b.Run(f.name+"/scalars10", func(b *testing.B) {
 			r := &Record{Time: benchTime, Message: strings.Repeat("word ", 6), Attrs: tenScalars()}
 			dst := make([]byte, 0, 16<<10)

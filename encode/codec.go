@@ -21,16 +21,6 @@ const (
 	contentTypeText   = "text/plain"           // lines of anything
 )
 
-// JSONCodec returns the codec of JSON lines that this program has not encoded
-// itself, such as lines read from a pipe. Its markers look like records of
-// [JSON] with its defaults.
-func JSONCodec() batch.Codec { return defaultJSON.Codec() }
-
-// LogfmtCodec returns the codec of logfmt lines. Its markers look like records
-// of [Logfmt] with its defaults. All values become strings in JSON: logfmt does
-// not tell a number from a string of digits.
-func LogfmtCodec() batch.Codec { return defaultLogfmt.Codec() }
-
 // RawCodec returns the codec of lines of unknown content. It writes no markers,
 // as nothing may come between the lines.
 func RawCodec() batch.Codec { return rawCodec{} }
@@ -40,18 +30,24 @@ var (
 	defaultLogfmt = Logfmt(nil)
 )
 
-// CodecFor returns the codec of a content type, as found in a spool or a crash
-// file or given by hand, and whether there is one: application/x-ndjson for JSON lines,
-// application/logfmt, and text/plain for lines of unknown content. Parameters are
-// ignored; application/json, application/jsonl and application/ndjson mean JSON lines
-// too.
+// CodecFor returns the codec of records that this program has not encoded itself, such
+// as lines of a pipe, a spool or a crash file, and whether there is one for that content
+// type:
+//
+//	application/x-ndjson  JSON lines; also application/json, jsonl and ndjson
+//	application/logfmt    key=value lines
+//	text/plain            lines of unknown content: see [RawCodec]
+//
+// Parameters of the content type are ignored. The codecs of JSON and logfmt are those of
+// [JSON] and [Logfmt] with the defaults. All values of logfmt become strings in JSON:
+// logfmt does not tell a number from a string of digits.
 func CodecFor(contentType string) (batch.Codec, bool) {
 	t, _, _ := strings.Cut(contentType, ";")
 	switch strings.ToLower(strings.TrimSpace(t)) {
 	case contentTypeJSON, "application/ndjson", "application/jsonl", "application/json":
-		return JSONCodec(), true
+		return defaultJSON.Codec(), true
 	case contentTypeLogfmt:
-		return LogfmtCodec(), true
+		return defaultLogfmt.Codec(), true
 	case contentTypeText:
 		return RawCodec(), true
 	}

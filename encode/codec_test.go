@@ -35,34 +35,34 @@ func TestAppendJSON(t *testing.T) {
 		codec    batch.Codec
 		rec, out string
 	}{
-		{JSONCodec(), `{"a":1}` + "\n", `{"a":1}`},
-		{JSONCodec(), ` {"a": 1}` + "\r\n", `{"a": 1}`},
-		{JSONCodec(), "{\n \"a\": [1,\r 2]\n}\n", `{"a":[1,2]}`},
-		{JSONCodec(), "{\"a\":\r1}", `{"a":1}`},
-		{JSONCodec(), "{\"a\":\"\xff\"}\n", "{\"a\":\"\ufffd\"}"},
-		{JSONCodec(), "[1]\n", `{"raw":"[1]"}`},
-		{JSONCodec(), "\n", `{"raw":""}`},
-		{JSONCodec(), "", `{"raw":""}`},
-		{JSONCodec(), "{\"a\":1\n", `{"raw":"{\"a\":1"}`},
-		{JSONCodec(), "panic: \"x\"\x00\xff\r\n", `{"raw":"panic: \"x\"\u0000` + "\ufffd" + `"}`},
-		{JSONCodec(), strings.Repeat("[", 20000), `{"raw":"` + strings.Repeat("[", 20000) + `"}`},
-		{LogfmtCodec(), "a=1 b=\"x y\" c= d=\"\" e\n", `{"a":"1","b":"x y","c":"","d":"","e":true}`},
-		{LogfmtCodec(), `level=INFO msg="tab\there \u00e9 \"q\""`, `{"level":"INFO","msg":"tab\there é \"q\""}`},
-		{LogfmtCodec(), `msg="as slog \x1b quotes"`, `{"msg":"as slog \u001b quotes"}`},
-		{LogfmtCodec(), "  a=1\t b=2  ", `{"a":"1","b":"2"}`},
-		{LogfmtCodec(), `k="v`, `{"raw":"k=\"v"}`},
-		{LogfmtCodec(), `k="v"x`, `{"raw":"k=\"v\"x"}`},
-		{LogfmtCodec(), `k=v"x"`, `{"raw":"k=v\"x\""}`},
-		{LogfmtCodec(), `=v`, `{"raw":"=v"}`},
-		{LogfmtCodec(), `"k"=v`, `{"raw":"\"k\"=v"}`},
-		{LogfmtCodec(), `k="\q"`, `{"raw":"k=\"\\q\""}`},
-		{LogfmtCodec(), `just some words`, `{"raw":"just some words"}`},
-		{LogfmtCodec(), "a=1\x002", `{"raw":"a=1\u00002"}`},
-		{LogfmtCodec(), "\n", `{"raw":""}`},
-		{LogfmtCodec(), "k\xff=\xff", "{\"k\ufffd\":\"\ufffd\"}"},
+		{JSON(nil).Codec(), `{"a":1}` + "\n", `{"a":1}`},
+		{JSON(nil).Codec(), ` {"a": 1}` + "\r\n", `{"a": 1}`},
+		{JSON(nil).Codec(), "{\n \"a\": [1,\r 2]\n}\n", `{"a":[1,2]}`},
+		{JSON(nil).Codec(), "{\"a\":\r1}", `{"a":1}`},
+		{JSON(nil).Codec(), "{\"a\":\"\xff\"}\n", "{\"a\":\"\ufffd\"}"},
+		{JSON(nil).Codec(), "[1]\n", `{"raw":"[1]"}`},
+		{JSON(nil).Codec(), "\n", `{"raw":""}`},
+		{JSON(nil).Codec(), "", `{"raw":""}`},
+		{JSON(nil).Codec(), "{\"a\":1\n", `{"raw":"{\"a\":1"}`},
+		{JSON(nil).Codec(), "panic: \"x\"\x00\xff\r\n", `{"raw":"panic: \"x\"\u0000` + "\ufffd" + `"}`},
+		{JSON(nil).Codec(), strings.Repeat("[", 20000), `{"raw":"` + strings.Repeat("[", 20000) + `"}`},
+		{Logfmt(nil).Codec(), "a=1 b=\"x y\" c= d=\"\" e\n", `{"a":"1","b":"x y","c":"","d":"","e":true}`},
+		{Logfmt(nil).Codec(), `level=INFO msg="tab\there \u00e9 \"q\""`, `{"level":"INFO","msg":"tab\there é \"q\""}`},
+		{Logfmt(nil).Codec(), `msg="as slog \x1b quotes"`, `{"msg":"as slog \u001b quotes"}`},
+		{Logfmt(nil).Codec(), "  a=1\t b=2  ", `{"a":"1","b":"2"}`},
+		{Logfmt(nil).Codec(), `k="v`, `{"raw":"k=\"v"}`},
+		{Logfmt(nil).Codec(), `k="v"x`, `{"raw":"k=\"v\"x"}`},
+		{Logfmt(nil).Codec(), `k=v"x"`, `{"raw":"k=v\"x\""}`},
+		{Logfmt(nil).Codec(), `=v`, `{"raw":"=v"}`},
+		{Logfmt(nil).Codec(), `"k"=v`, `{"raw":"\"k\"=v"}`},
+		{Logfmt(nil).Codec(), `k="\q"`, `{"raw":"k=\"\\q\""}`},
+		{Logfmt(nil).Codec(), `just some words`, `{"raw":"just some words"}`},
+		{Logfmt(nil).Codec(), "a=1\x002", `{"raw":"a=1\u00002"}`},
+		{Logfmt(nil).Codec(), "\n", `{"raw":""}`},
+		{Logfmt(nil).Codec(), "k\xff=\xff", "{\"k\ufffd\":\"\ufffd\"}"},
 		{RawCodec(), "any \"thing\"\t\r\n", `{"raw":"any \"thing\"\t"}`},
 		{RawCodec(), "{\"a\":1}\n", `{"raw":"{\"a\":1}"}`},
-		{Console(&ConsoleOptions{Color: true}).Codec(), values.ColorRed + "ERROR" + values.ColorOff + " x\n", `{"raw":"ERROR x"}`},
+		{Console(&Options{Color: true}).Codec(), values.ColorRed + "ERROR" + values.ColorOff + " x\n", `{"raw":"ERROR x"}`},
 	} {
 		got := string(c.codec.AppendJSON([]byte("x"), []byte(c.rec), batch.Meta{}))
 		if got != "x"+c.out {
@@ -88,10 +88,10 @@ func TestAppendMarker(t *testing.T) {
 		codec batch.Codec
 		want  string
 	}{
-		{JSONCodec(), `{"time":"2026-11-20T13:44:10.123456789Z","level":"WARN","msg":"records dropped","dropped":4,"reasons":{"full":3,"poison":1}}` + "\n"},
-		{JSON(&JSONOptions{TimeKey: "ts", Time: TimeUnix, ReplaceAttr: rename}).Codec(), `{"ts":1795182250,"level":"WARN","message":"records dropped","dropped":4,"reasons":{"full":3,"poison":1}}` + "\n"},
-		{LogfmtCodec(), `time=2026-11-20T13:44:10.123456789Z level=WARN msg="records dropped" dropped=4 reasons.full=3 reasons.poison=1` + "\n"},
-		{Console(&ConsoleOptions{Location: time.UTC}).Codec(), "13:44:10.123 WARN  records dropped  dropped=4 reasons.full=3 reasons.poison=1\n"},
+		{JSON(nil).Codec(), `{"time":"2026-11-20T13:44:10.123456789Z","level":"WARN","msg":"records dropped","dropped":4,"reasons":{"full":3,"poison":1}}` + "\n"},
+		{JSON(&Options{TimeKey: "ts", Time: "unix", ReplaceAttr: rename}).Codec(), `{"ts":1795182250,"level":"WARN","message":"records dropped","dropped":4,"reasons":{"full":3,"poison":1}}` + "\n"},
+		{Logfmt(nil).Codec(), `time=2026-11-20T13:44:10.123456789Z level=WARN msg="records dropped" dropped=4 reasons.full=3 reasons.poison=1` + "\n"},
+		{Console(&Options{Location: time.UTC}).Codec(), "13:44:10.123 WARN  records dropped  dropped=4 reasons.full=3 reasons.poison=1\n"},
 		{RawCodec(), ""},
 	} {
 		if got := string(c.codec.AppendMarker([]byte("x"), d, now)); got != "x"+c.want {
@@ -99,7 +99,7 @@ func TestAppendMarker(t *testing.T) {
 		}
 	}
 	// Each can read its own.
-	for _, c := range []batch.Codec{JSONCodec(), LogfmtCodec()} {
+	for _, c := range []batch.Codec{JSON(nil).Codec(), Logfmt(nil).Codec()} {
 		out := c.AppendJSON(nil, c.AppendMarker(nil, d, now), batch.Meta{})
 		var m map[string]any
 		if err := json.Unmarshal(out, &m); err != nil || m["msg"] != "records dropped" {
@@ -113,7 +113,7 @@ func FuzzCodecs(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, rec []byte) {
-		for _, c := range []batch.Codec{JSONCodec(), LogfmtCodec(), RawCodec(), Console(nil).Codec()} {
+		for _, c := range []batch.Codec{JSON(nil).Codec(), Logfmt(nil).Codec(), RawCodec(), Console(nil).Codec()} {
 			checkJSONLine(t, c.AppendJSON([]byte("x"), rec, batch.Meta{}), rec)
 		}
 	})

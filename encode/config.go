@@ -1,10 +1,6 @@
 package encode
 
-import (
-	"time"
-
-	"github.com/forebay-log/forebay/internal/values"
-)
+import "github.com/forebay-log/forebay/internal/values"
 
 // config is what the options of the three forms come to.
 type config struct {
@@ -12,26 +8,9 @@ type config struct {
 	source bool
 
 	timeKey, levelKey, messageKey, sourceKey string // "-": left out
+
+	fault error // formats that are none
 }
 
 // omitted is the key of a built-in attribute that is left out.
 const omitted = "-"
-
-func key(name, def string) string {
-	if name == "" {
-		return def
-	}
-	return name
-}
-
-func (c *config) location(loc *time.Location, own bool) *time.Location {
-	switch {
-	case own:
-		return nil
-	case loc != nil:
-		return loc
-	case c.Form == values.FormConsole:
-		return time.Local
-	}
-	return time.UTC
-}

@@ -9,72 +9,36 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// ConsoleOptions are the options of [Console]. Where nothing else is said, they
-// mean what they mean in [JSONOptions].
-type ConsoleOptions struct {
-	Time        TimeFormat     // default: TimeClock
-	Location    *time.Location // default: local time
-	OwnLocation bool           // default: false
-	Duration    DurationFormat // default: DurationText
-	Level       LevelFormat    // default: INFO, WARN+2
-	AddSource   bool           // default: false
-	Caller      CallerFormat   // default: CallerShort; CallerObject is written as CallerFull
-	Errors      ErrorFormat    // default: with chain and stack
-
-	// OmitTime and OmitLevel leave these out, as for the journal of systemd,
-	// which has its own. Default: false.
-	OmitTime, OmitLevel bool
-
-	// Color allows escape sequences for colours. It should be set only for a
-	// terminal: see [ColorTerminal]. Default: false.
-	Color bool
-
-	// ReplaceAttr is called as [slog.HandlerOptions] says. The time, level,
-	// source and message keep their places, whatever their keys become. Default:
-	// nil.
-	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
-}
-
 // Console returns an encoder of lines for people:
 //
 //	13:44:10.123 WARN  disk almost full  path=/var/lib free=1.5GB
 //
-// A nil o means the defaults. Keys and values are written as in logfmt; stacks
-// of errors follow on lines of their own, which are indented, so that no line
-// of a stack looks like a record. What the caller hands in cannot move the
-// cursor, end a line, change colours or the direction of writing: such
-// characters are shown as \u escapes, invalid bytes as U+FFFD.
-func Console(o *ConsoleOptions) Encoder {
-	if o == nil {
-		o = new(ConsoleOptions)
-	}
-	c := config{
-		Style: values.Style{
-			Form:     values.FormConsole,
-			Color:    o.Color,
-			Duration: choice(o.Duration, values.DurationText, durationNames),
-			Level:    choice(o.Level, values.LevelUpper, levelNames),
-			Caller:   choice(o.Caller, values.CallerShort, callerNames),
-			Errors:   choice(o.Errors, values.ErrorChain, errorNames),
-			Replace:  o.ReplaceAttr,
-		},
-		source:     o.AddSource,
-		timeKey:    slog.TimeKey,
-		levelKey:   slog.LevelKey,
-		messageKey: slog.MessageKey,
-		sourceKey:  slog.SourceKey,
-	}
-
+// A nil o means the defaults. Keys and values are written as in logfmt. The stack
+// of an error follows on lines of its own, which are indented, so that no line
+// of a stack looks like a record. A record cannot move the cursor, end a line, change
+// colours or the direction of writing: such characters are shown as \u escapes,
+// invalid bytes as U+FFFD.
+//
+// The journal of systemd has the time and the level of its own: leave them out with
+// "-" as TimeKey and LevelKey.
+func Console(o *Options) Encoder {
+	c := o.config(values.Style{
+		Form:     values.FormConsole,
+		Time:     values.TimeSpec{Kind: values.TimeClock, Loc: time.Local},
+		Duration: values.DurationText,
+		Caller:   values.CallerShort,
+	})
 	if c.Caller == values.CallerObject {
 		c.Caller = values.CallerFull
 	}
-	if o.OmitTime {
-		c.timeKey = omitted
+	// The console recognises the built-in attributes by their usual keys.
+	if c.timeKey != omitted {
+		c.timeKey = slog.TimeKey
 	}
-	if o.OmitLevel {
-		c.levelKey = omitted
+	if c.levelKey != omitted {
+		c.levelKey = slog.LevelKey
 	}
-	c.Time = o.Time.spec(values.TimeClock, c.location(o.Location, o.OwnLocation))
+	c.messageKey, c.sourceKey = slog.MessageKey, slog.SourceKey
 	e := newEncoder(c)
 	e.codec = consoleCodec{e.root}
 	return e

@@ -47,7 +47,7 @@ func TestConsoleReplaceAttr(t *testing.T) {
 		}, "at.h=13 3  msg=[1,2]  n=1\n"},
 		{func([]string, slog.Attr) slog.Attr { return slog.Attr{} }, "\n"},
 	} {
-		out, _, _ := Console(&ConsoleOptions{Location: time.UTC, ReplaceAttr: c.replace}).Scope().
+		out, _, _ := Console(&Options{Location: time.UTC, ReplaceAttr: c.replace}).Scope().
 			Append([]byte("x "), &Record{Time: benchTime, Level: slog.LevelWarn, Message: "m", Attrs: []slog.Attr{slog.Int("n", 1)}})
 		if string(out) != "x "+c.want {
 			t.Errorf("got  %qwant %q", out, "x "+c.want)
@@ -56,7 +56,7 @@ func TestConsoleReplaceAttr(t *testing.T) {
 }
 
 func TestConsoleOmit(t *testing.T) {
-	out, _, _ := Console(&ConsoleOptions{OmitTime: true, OmitLevel: true}).Scope().Append(nil, &Record{Time: benchTime, Message: "m"})
+	out, _, _ := Console(&Options{TimeKey: "-", LevelKey: "-"}).Scope().Append(nil, &Record{Time: benchTime, Message: "m"})
 	if string(out) != "m\n" {
 		t.Errorf("%q", out)
 	}
@@ -64,7 +64,7 @@ func TestConsoleOmit(t *testing.T) {
 
 // No text that a caller hands in brings colours of its own.
 func TestConsoleColorIsOurs(t *testing.T) {
-	e := Console(&ConsoleOptions{Color: true})
+	e := Console(&Options{Color: true})
 	plain := encodeOne(t, e, slog.String("k", "v"))
 	evil := encodeOne(t, e, slog.String("k", values.ColorRed+"v"), slog.String(values.ColorRed, "x"))
 	if strings.Count(evil, "\x1b") != strings.Count(plain, "\x1b")+2 || !strings.Contains(evil, `"\u001b[31mv"`) || !strings.Contains(evil, "_[31m=") {

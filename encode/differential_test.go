@@ -260,7 +260,7 @@ func differential(t *testing.T, data []byte) {
 		// ReplaceAttr gets, which does not.
 		p := program{data: data, rest: 40, keep: replace != nil}
 		err := p.run(
-			testHandler{JSON(&JSONOptions{OwnLocation: true, Errors: ErrorText, ReplaceAttr: replace}).Scope(), &got},
+			testHandler{JSON(&Options{OwnLocation: true, Errors: "text", ReplaceAttr: replace}).Scope(), &got},
 			slog.NewJSONHandler(&want, &slog.HandlerOptions{Level: slog.Level(-1000), ReplaceAttr: replace}))
 		if err != nil {
 			t.Fatal(err)

@@ -1,10 +1,9 @@
 // Package encode turns records into wire-ready bytes, in the caller's goroutine
 // and into the caller's buffer.
 //
-// An [Encoder] is what the user configures, made by [JSON], [Logfmt] or
-// [Console]; its [Scope] is what a logger holds: the attributes and groups of
-// With and WithGroup, encoded once. [CodecFor] finds who can read records that
-// somebody else has encoded.
+// [JSON], [Logfmt] and [Console] make an [Encoder]. A logger holds a [Scope] of it: the
+// attributes and groups of With and WithGroup, encoded once. [CodecFor] finds the codec
+// of records that another program has encoded.
 package encode
 
 import (
@@ -17,10 +16,9 @@ import (
 
 // A Record is one log event on its way into an encoder.
 //
-// It is meant to be pooled: keep the Record between calls and overwrite its
-// exported fields, and what it caches (the last second, formatted, and room for
-// the attributes of AttrAppenders) is reused.
-// Never use one Record from two goroutines at once.
+// A Record is meant to be pooled: keep it between calls and overwrite its exported
+// fields. It caches the text of the last second, and room for the attributes of
+// AttrAppenders. Never use one Record from two goroutines at once.
 type Record struct {
 	Time    time.Time // zero: the record has no time
 	Level   slog.Level
@@ -28,24 +26,23 @@ type Record struct {
 	PC      uintptr     // of the log call, for encoders that add the source; 0: unknown
 	Attrs   []slog.Attr // in call order; read during Append only, never kept
 
-	// Cache is what encoders keep from one use to the next. It is none of a caller's
-	// business.
+	// Cache holds what encoders keep from one use to the next. Callers leave it alone.
 	Cache values.Cache
 }
 
 // An AttrAppender is a value that logs as a group of attributes.
 //
-// It does what a [slog.LogValuer] that returns a group does, without the
-// allocations: dst has room to spare and is used again. AppendAttrs appends to
-// dst and returns the result, and keeps neither. To log such a value without an
-// allocation, hand in a pointer: slog.Any("user", &user). Slices of
-// AttrAppenders, and pointers to them, are written as arrays in JSON. A value
-// that is a LogValuer as well is asked as that.
+// It is a [slog.LogValuer] that returns a group, without the allocations: dst has room
+// to spare and is used again. AppendAttrs appends to dst and returns the result, and
+// keeps neither. To log such a value without an allocation, hand in a pointer:
+// slog.Any("user", &user). Slices of AttrAppenders, and pointers to them, are arrays in
+// JSON. If a value is also a LogValuer, only LogValue is called.
 type AttrAppender interface {
 	AppendAttrs(dst []slog.Attr) []slog.Attr
 }
 
-// An Encoder makes the scopes of one route. It must be safe for concurrent use.
+// An Encoder makes the scopes of one route. It must be safe for concurrent use. If it
+// also has a method Validate() error, forebay.NewRouter calls it and returns its error.
 type Encoder interface {
 	// Scope returns the scope without attributes or groups.
 	Scope() Scope
@@ -67,9 +64,9 @@ type Scope interface {
 	WithGroup(name string) Scope
 
 	// Append appends r, wire-ready, to dst. It keeps neither dst nor anything
-	// of r. What a caller hands in (panicking LogValuers, cyclic values,
-	// invalid UTF-8) never panics out of Append: it is rendered as a
-	// description of the fault. On error dst's content beyond its original
-	// length is undefined and the record is dropped with [batch.Encode].
+	// of r. It never panics: a panicking LogValuer, a cyclic value or invalid
+	// UTF-8 is written as a description of the fault. After an error the
+	// content of dst beyond its original length is undefined, and the record is
+	// dropped with [batch.Encode].
 	Append(dst []byte, r *Record) ([]byte, batch.Meta, error)
 }

@@ -95,6 +95,9 @@ func (e *encoder) Codec() batch.Codec { return e.codec }
 
 func (e *encoder) NeedsPC() bool { return e.source }
 
+// Validate returns the formats of the options that are none.
+func (e *encoder) Validate() error { return e.fault }
+
 // KnowsErrors says that e writes a KnownError as its Err: see package loki.
 func (e *encoder) KnowsErrors(*values.KnownError) {}
 

@@ -70,7 +70,7 @@ func TestErrorFormats(t *testing.T) {
 	path := &fs.PathError{Op: "open", Path: "/x", Err: fs.ErrNotExist}
 	for _, c := range []struct {
 		name   string
-		format ErrorFormat
+		format string
 		err    error
 		want   string
 	}{
@@ -85,13 +85,13 @@ func TestErrorFormats(t *testing.T) {
 		{"unwraps nothing", "", &countingJoin{msg: "e", next: []error{nil, nil}}, `"err":"e"`},
 		{"panics", "", panicUnwrap{}, `"err":"outside","err.chain":["!PANIC: unwrap"]`},
 		{"nil pointer", "", (*ptrError)(nil), `"err":"<nil>"`},
-		{"text", ErrorText, fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF"`},
-		{"verbose", ErrorVerbose, verboseError{}, `"err":"short","err.verbose":"long\nversion"`},
-		{"verbose without", ErrorVerbose, fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF"`},
+		{"text", "text", fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF"`},
+		{"verbose", "verbose", verboseError{}, `"err":"short","err.verbose":"long\nversion"`},
+		{"verbose without", "verbose", fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF"`},
 		{"marshaler", "", jsonError{"x"}, `"err":{"e":"x"}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := encodeOne(t, JSON(&JSONOptions{LevelKey: "-", MessageKey: "-", Errors: c.format}), slog.Any("err", c.err))
+			got := encodeOne(t, JSON(&Options{LevelKey: "-", MessageKey: "-", Errors: c.format}), slog.Any("err", c.err))
 			if want := "{" + c.want + "}\n"; got != want {
 				t.Errorf("got %swant %s", got, want)
 			}
@@ -229,7 +229,7 @@ func TestErrorStacks(t *testing.T) {
 		{oddStack{}, `"err":"odd"`},
 		{(*goError)(nil), `"err":"<nil>"`},
 	} {
-		if got := encodeOne(t, JSON(&JSONOptions{LevelKey: "-", MessageKey: "-"}), slog.Any("err", c.err)); got != "{"+c.want+"}\n" {
+		if got := encodeOne(t, JSON(&Options{LevelKey: "-", MessageKey: "-"}), slog.Any("err", c.err)); got != "{"+c.want+"}\n" {
 			t.Errorf("got %s want %s", got, c.want)
 		}
 	}

@@ -28,9 +28,9 @@ func ExampleJSON() {
 	// Output: {"time":"2026-11-20T13:44:10.123456789Z","level":"INFO","msg":"started","port":8080,"err":"listen: address in use","err.chain":["address in use"]}
 }
 
-func ExampleJSONOptions() {
-	print(encode.JSON(&encode.JSONOptions{
-		Time: encode.TimeUnixMilli, TimeKey: "ts", Level: encode.LevelLower, Duration: encode.DurationSeconds, Errors: encode.ErrorText,
+func ExampleOptions() {
+	print(encode.JSON(&encode.Options{
+		Time: "unixmilli", TimeKey: "ts", Level: "lower", Duration: "seconds", Errors: "text",
 	}), &encode.Record{Time: moment, Message: "done", Attrs: []slog.Attr{slog.Duration("took", 1500*time.Millisecond)}})
 	// Output: {"ts":1795182250123,"level":"info","msg":"done","took":1.5}
 }
@@ -43,7 +43,7 @@ func ExampleLogfmt() {
 }
 
 func ExampleConsole() {
-	print(encode.Console(&encode.ConsoleOptions{Location: time.UTC, Color: encode.ColorTerminal(nil)}), &encode.Record{
+	print(encode.Console(&encode.Options{Location: time.UTC, Color: encode.ColorTerminal(nil)}), &encode.Record{
 		Time: moment, Level: slog.LevelWarn, Message: "disk almost full", Attrs: []slog.Attr{slog.String("path", "/var/lib")},
 	})
 	// Output: 13:44:10.123 WARN  disk almost full  path=/var/lib
@@ -51,7 +51,7 @@ func ExampleConsole() {
 
 func ExampleScope() {
 	// What With and WithGroup add is encoded once, here, and not per record.
-	s := encode.JSON(&encode.JSONOptions{TimeKey: "-"}).Scope().WithAttrs([]slog.Attr{slog.String("app", "shop")}).WithGroup("req")
+	s := encode.JSON(&encode.Options{TimeKey: "-"}).Scope().WithAttrs([]slog.Attr{slog.String("app", "shop")}).WithGroup("req")
 	for i := range 2 {
 		out, _, _ := s.Append(nil, &encode.Record{Message: "served", Attrs: []slog.Attr{slog.Int("id", i)}})
 		os.Stdout.Write(out)
@@ -73,21 +73,15 @@ func (u *user) AppendAttrs(dst []slog.Attr) []slog.Attr {
 
 func ExampleAttrAppender() {
 	users := []user{{"Ada", 36}, {"Alan", 41}}
-	print(encode.JSON(&encode.JSONOptions{TimeKey: "-"}), &encode.Record{Message: "login", Attrs: []slog.Attr{
+	print(encode.JSON(&encode.Options{TimeKey: "-"}), &encode.Record{Message: "login", Attrs: []slog.Attr{
 		slog.Any("user", &users[0]), slog.Any("all", &users),
 	}})
 	// Output: {"level":"INFO","msg":"login","user":{"name":"Ada","age":36},"all":[{"name":"Ada","age":36},{"name":"Alan","age":41}]}
 }
 
-func ExampleTimeFormat() {
-	print(encode.JSON(&encode.JSONOptions{Time: "02.01.2006 15:04"}), &encode.Record{Time: moment, Message: "m"})
-
-	var fromConfig encode.TimeFormat
-	err := fromConfig.UnmarshalText([]byte("iso"))
-	fmt.Println(err)
-	// Output:
-	// {"time":"20.11.2026 13:44","level":"INFO","msg":"m"}
-	// encode: cannot use time layout "iso": it has no field of a time; write it for the reference time, such as "2006-01-02 15:04:05", or use one of "rfc3339nano", "rfc3339micro", "rfc3339milli", "rfc3339", "clock", "unix", "unixmilli", "unixmicro", "unixnano"
+func ExampleOptions_layout() {
+	print(encode.JSON(&encode.Options{Time: "02.01.2006 15:04"}), &encode.Record{Time: moment, Message: "m"})
+	// Output: {"time":"20.11.2026 13:44","level":"INFO","msg":"m"}
 }
 
 func ExampleCodecFor() {
@@ -101,14 +95,14 @@ func ExampleRawCodec() {
 	// Output: {"raw":"any \"line\""}
 }
 
-func ExampleJSONCodec() {
+func ExampleEncoder_codec() {
 	line := []byte(`{"level":"info","msg":"a line"}` + "\n")
-	fmt.Println(string(encode.JSONCodec().AppendJSON(nil, line, batch.Meta{})))
+	fmt.Println(string(encode.JSON(nil).Codec().AppendJSON(nil, line, batch.Meta{})))
 
 	var dropped batch.Drops
 	dropped[batch.Full] = 3
-	fmt.Print(string(encode.JSONCodec().AppendMarker(nil, dropped, moment)))
-	fmt.Print(string(encode.LogfmtCodec().AppendMarker(nil, dropped, moment)))
+	fmt.Print(string(encode.JSON(nil).Codec().AppendMarker(nil, dropped, moment)))
+	fmt.Print(string(encode.Logfmt(nil).Codec().AppendMarker(nil, dropped, moment)))
 	// Output:
 	// {"level":"info","msg":"a line"}
 	// {"time":"2026-11-20T13:44:10.123456789Z","level":"WARN","msg":"records dropped","dropped":3,"reasons":{"full":3}}

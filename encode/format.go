@@ -1,7 +1,10 @@
 package encode
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -9,49 +12,68 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// A TimeFormat says how times are written: one of the constants, or a layout as
-// [time.Time.Format] takes it, such as TimeFormat(time.DateTime). Empty means the
-// default of the form: [TimeRFC3339Nano] for JSON and logfmt, [TimeClock] for the
-// console. So does a text that is neither, for which [TimeFormat.UnmarshalText]
-// returns an error.
-//
-// The RFC 3339 formats have a fixed number of digits, so that lines sort by time.
-// The Unix formats are integers, in JSON without quotes.
-type TimeFormat string
-
-// The fixed time formats.
-const (
-	TimeRFC3339Nano  TimeFormat = "rfc3339nano"  // 2026-11-20T13:44:10.123456789Z
-	TimeRFC3339Micro TimeFormat = "rfc3339micro" // 2026-11-20T13:44:10.123456Z
-	TimeRFC3339Milli TimeFormat = "rfc3339milli" // 2026-11-20T13:44:10.123Z
-	TimeRFC3339      TimeFormat = "rfc3339"      // 2026-11-20T13:44:10Z
-	TimeClock        TimeFormat = "clock"        // 13:44:10.123
-	TimeUnix         TimeFormat = "unix"         // seconds since 1970-01-01 UTC
-	TimeUnixMilli    TimeFormat = "unixmilli"    // milliseconds
-	TimeUnixMicro    TimeFormat = "unixmicro"    // microseconds
-	TimeUnixNano     TimeFormat = "unixnano"     // nanoseconds; beyond int64 too, never wrapped
+// The texts of the formats, documented at [Options].
+var (
+	timeNames = []string{
+		values.TimeNano: "rfc3339nano", values.TimeMicro: "rfc3339micro", values.TimeMilli: "rfc3339milli",
+		values.TimeSecond: "rfc3339", values.TimeClock: "clock", values.TimeUnix: "unix", values.TimeUnixMilli: "unixmilli",
+		values.TimeUnixMicro: "unixmicro", values.TimeUnixNano: "unixnano",
+	}
+	durationNames = []string{values.DurationNanos: "ns", values.DurationText: "text", values.DurationSeconds: "seconds"}
+	levelNames    = []string{values.LevelUpper: "upper", values.LevelLower: "lower", values.LevelNumber: "number"}
+	callerNames   = []string{values.CallerObject: "object", values.CallerFull: "full", values.CallerShort: "short"}
+	errorNames    = []string{values.ErrorChain: "chain", values.ErrorText: "text", values.ErrorVerbose: "verbose"}
 )
 
-var timeNames = [...]string{
-	values.TimeNano: string(TimeRFC3339Nano), values.TimeMicro: string(TimeRFC3339Micro), values.TimeMilli: string(TimeRFC3339Milli),
-	values.TimeSecond: string(TimeRFC3339), values.TimeClock: string(TimeClock), values.TimeUnix: string(TimeUnix), values.TimeUnixMilli: string(TimeUnixMilli),
-	values.TimeUnixMicro: string(TimeUnixMicro), values.TimeUnixNano: string(TimeUnixNano),
+// config returns what o means for the form of def. def has the formats that the form
+// uses where o names none.
+func (o *Options) config(def values.Style) config {
+	if o == nil {
+		o = new(Options)
+	}
+	var faults []error
+	c := config{
+		Style: values.Style{
+			Form:     def.Form,
+			Color:    o.Color && def.Form == values.FormConsole,
+			Time:     timeSpec(&faults, o.Time, def.Time),
+			Duration: choice(&faults, "Duration", o.Duration, def.Duration, durationNames),
+			Level:    choice(&faults, "Level", o.Level, def.Level, levelNames),
+			Caller:   choice(&faults, "Caller", o.Caller, def.Caller, callerNames),
+			Errors:   choice(&faults, "Errors", o.Errors, def.Errors, errorNames),
+			Replace:  o.ReplaceAttr,
+		},
+		source:     o.AddSource && o.SourceKey != omitted,
+		timeKey:    cmp.Or(o.TimeKey, slog.TimeKey),
+		levelKey:   cmp.Or(o.LevelKey, slog.LevelKey),
+		messageKey: cmp.Or(o.MessageKey, slog.MessageKey),
+		sourceKey:  cmp.Or(o.SourceKey, slog.SourceKey),
+	}
+	switch {
+	case o.OwnLocation:
+		c.Time.Loc = nil
+	case o.Location != nil:
+		c.Time.Loc = o.Location
+	}
+	c.fault = errors.Join(faults...)
+	return c
 }
 
-// UnmarshalText reads the text of a constant, in capitals or not, or a layout. A
-// layout in which nothing depends on the time is an error. Empty is the default.
-func (f *TimeFormat) UnmarshalText(text []byte) error {
-	s := string(text)
-	if at := indexOf(s, timeNames[:]); at >= 0 {
-		*f = TimeFormat(timeNames[at])
-		return nil
+// timeSpec returns the format that text names: one of timeNames, or a layout. An empty
+// text means def; so does one that is neither, which is a fault.
+func timeSpec(faults *[]error, text string, def values.TimeSpec) values.TimeSpec {
+	if text == "" {
+		return def
 	}
-	if s != "" && !isLayout(s) {
-		return fmt.Errorf("encode: cannot use time layout %q: it has no field of a time; "+
-			"write it for the reference time, such as %q, or use one of %s", s, time.DateTime, quoted(timeNames[:]))
+	if at := indexOf(text, timeNames); at >= 0 {
+		return values.TimeSpec{Kind: values.TimeKind(at), Loc: def.Loc}
 	}
-	*f = TimeFormat(s)
-	return nil
+	if isLayout(text) {
+		return values.TimeSpec{Kind: values.TimeLayout, Layout: text, Loc: def.Loc}
+	}
+	*faults = append(*faults, fmt.Errorf("encode: cannot use Time %q: as a layout it has no field of a time; "+
+		"write the layout for the reference time, such as %q, or use one of %s", text, time.DateTime, quoted(timeNames)))
+	return def
 }
 
 // isLayout reports whether times look different in that layout.
@@ -61,141 +83,24 @@ func isLayout(layout string) bool {
 	return a.Format(layout) != b.Format(layout)
 }
 
-// spec returns how times of that format are written at loc.
-func (f TimeFormat) spec(def values.TimeKind, loc *time.Location) values.TimeSpec {
-	switch at := indexOf(string(f), timeNames[:]); {
-	case at >= 0:
-		return values.TimeSpec{Kind: values.TimeKind(at), Loc: loc}
-	case isLayout(string(f)):
-		return values.TimeSpec{Kind: values.TimeLayout, Layout: string(f), Loc: loc}
+// choice returns the format that text names. An empty text means def; so does a text
+// that names none, which is a fault of the field.
+func choice[C ~uint8](faults *[]error, field, text string, def C, names []string) C {
+	if text == "" {
+		return def
 	}
-	return values.TimeSpec{Kind: def, Loc: loc}
-}
-
-// A DurationFormat says how durations are written. Empty, or a text that is none of
-// the constants, means as slog does: nanoseconds in JSON, text elsewhere.
-type DurationFormat string
-
-// The duration formats.
-const (
-	DurationNanos   DurationFormat = "ns"      // integer nanoseconds: 1500000000
-	DurationText    DurationFormat = "text"    // as time.Duration.String: 1.5s
-	DurationSeconds DurationFormat = "seconds" // seconds, with a fraction where needed: 1.5
-)
-
-var durationNames = []string{
-	values.DurationNanos: string(DurationNanos), values.DurationText: string(DurationText), values.DurationSeconds: string(DurationSeconds),
-}
-
-// UnmarshalText reads ns, text or seconds; empty is the default.
-func (f *DurationFormat) UnmarshalText(text []byte) error {
-	return parse(f, "duration format", text, durationNames)
-}
-
-// A LevelFormat says how levels are written. Empty, "upper", or a text that is none of
-// the constants, means as slog does: INFO, WARN+2.
-type LevelFormat string
-
-// The other level formats.
-const (
-	LevelLower  LevelFormat = "lower"  // info, warn+2
-	LevelNumber LevelFormat = "number" // slog's integer: 0, 6
-)
-
-var levelNames = []string{values.LevelUpper: "upper", values.LevelLower: string(LevelLower), values.LevelNumber: string(LevelNumber)}
-
-// UnmarshalText reads upper, lower or number; empty is the default.
-func (f *LevelFormat) UnmarshalText(text []byte) error {
-	return parse(f, "level format", text, levelNames)
-}
-
-// A CallerFormat says how source positions are written. Empty, or a text that is none
-// of the constants, means CallerObject in JSON, CallerFull in logfmt and CallerShort on
-// the console.
-type CallerFormat string
-
-// The caller formats.
-const (
-	CallerObject CallerFormat = "object" // as slog does in JSON: function, file and line as a group
-	CallerFull   CallerFormat = "full"   // /path/to/dir/file.go:12
-	CallerShort  CallerFormat = "short"  // dir/file.go:12
-)
-
-var callerNames = []string{values.CallerObject: string(CallerObject), values.CallerFull: string(CallerFull), values.CallerShort: string(CallerShort)}
-
-// UnmarshalText reads object, full or short; empty is the default.
-func (f *CallerFormat) UnmarshalText(text []byte) error {
-	return parse(f, "caller format", text, callerNames)
-}
-
-// An ErrorFormat says how much of an error is written. In every format the
-// attribute itself is the error's message, a string as slog writes it; what
-// else there is to say stands beside it, under the attribute's key and a
-// suffix, so that the attribute never changes its type.
-//
-// An error that implements [json.Marshaler] is written by that method in JSON,
-// as slog does; none of this applies to it there.
-//
-// Empty, "chain", or a text that is none of the constants, adds, where there is one,
-// the chain of wrapped and joined errors as "<key>.chain" and the stack an error of the
-// chain carries as "<key>.stack". The chain leaves out the error itself; each branch of
-// a joined error is a list of its own. The stack is that of the deepest error that
-// carries one; of several, the first. One whose method returns nothing, or panics,
-// carries none. (If no error does but one panicked, what it panicked with is written.)
-//
-// Each error of the chain is asked once for its message, once for what it wraps and at
-// most once for its stack, each time the record is encoded: in a Router that is once per
-// route, however many outputs the route has. An error that is reached by several ways
-// is asked on each of them.
-//
-// An error carries a stack if it has a method Callers() []uintptr, or a method
-// StackTrace() whose result is a string, a slice with elements of kind uintptr,
-// []runtime.Frame or *runtime.Frames.
-type ErrorFormat string
-
-// The other error formats.
-const (
-	// ErrorText writes the message only, as slog does.
-	ErrorText ErrorFormat = "text"
-
-	// ErrorVerbose adds what fmt's %+v makes of an error that implements
-	// [fmt.Formatter] as "<key>.verbose", and neither chain nor stack.
-	ErrorVerbose ErrorFormat = "verbose"
-)
-
-var errorNames = []string{values.ErrorChain: "chain", values.ErrorText: string(ErrorText), values.ErrorVerbose: string(ErrorVerbose)}
-
-// UnmarshalText reads chain, text or verbose; empty is the default.
-func (f *ErrorFormat) UnmarshalText(text []byte) error {
-	return parse(f, "error format", text, errorNames)
-}
-
-func parse[F ~string](f *F, what string, text []byte, names []string) error {
-	at := indexOf(string(text), names)
-	switch {
-	case at >= 0:
-		*f = F(names[at])
-	case len(text) == 0:
-		*f = ""
-	default:
-		return fmt.Errorf("encode: cannot use %s %q: it is none of %s", what, text, quoted(names))
+	if at := indexOf(text, names); at >= 0 {
+		return C(at)
 	}
-	return nil
+	*faults = append(*faults, fmt.Errorf("encode: cannot use %s %q: it is none of %s", field, text, quoted(names)))
+	return def
 }
 
-// indexOf returns the index of name, or -1.
+// indexOf returns the index of name, or -1. Capitals do not matter.
 func indexOf(name string, names []string) int {
 	return slices.IndexFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
 func quoted(names []string) string {
 	return `"` + strings.Join(names, `", "`) + `"`
-}
-
-// choice returns the choice that f names, or def.
-func choice[F ~string, C ~uint8](f F, def C, names []string) C {
-	if at := indexOf(string(f), names); at >= 0 {
-		return C(at)
-	}
-	return def
 }

@@ -19,8 +19,8 @@ func TestGolden(t *testing.T) {
 	for name, e := range map[string]Encoder{
 		"json":          JSON(nil),
 		"logfmt":        Logfmt(nil),
-		"console":       Console(&ConsoleOptions{Location: utc}),
-		"console-color": Console(&ConsoleOptions{Location: utc, Color: true}),
+		"console":       Console(&Options{Location: utc}),
+		"console-color": Console(&Options{Location: utc, Color: true}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []byte

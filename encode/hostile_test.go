@@ -243,23 +243,23 @@ type point2 struct{ x, y int }
 var hostileStrings = []string{"", "k", "a b", "a=b", `a"b`, "a\nb", "\x00", "\xff", "a.b", "\u202e", "\u2028", "ключ", strings.Repeat("k", 1000), "{", "[", ","}
 
 func hostileEncoders() map[string]Encoder {
-	const layout TimeFormat = "Mon \n\"2006\" MST \xff"
+	const layout string = "Mon \n\"2006\" MST \xff"
 	same := func(_ []string, a slog.Attr) slog.Attr { return a }
 	return map[string]Encoder{
 		"json":            JSON(nil),
-		"json replace":    JSON(&JSONOptions{ReplaceAttr: same, AddSource: true, OwnLocation: true}),
-		"json panics":     JSON(&JSONOptions{ReplaceAttr: func([]string, slog.Attr) slog.Attr { panic("replace") }}),
-		"json bare":       JSON(&JSONOptions{TimeKey: "-", LevelKey: "-", MessageKey: "-", Errors: ErrorVerbose}),
-		"json layout":     JSON(&JSONOptions{Time: layout, OwnLocation: true, Duration: DurationText, TimeKey: "\xff\n"}),
-		"json unix":       JSON(&JSONOptions{Time: TimeUnixNano, Level: LevelNumber, Duration: DurationSeconds}),
+		"json replace":    JSON(&Options{ReplaceAttr: same, AddSource: true, OwnLocation: true}),
+		"json panics":     JSON(&Options{ReplaceAttr: func([]string, slog.Attr) slog.Attr { panic("replace") }}),
+		"json bare":       JSON(&Options{TimeKey: "-", LevelKey: "-", MessageKey: "-", Errors: "verbose"}),
+		"json layout":     JSON(&Options{Time: layout, OwnLocation: true, Duration: "text", TimeKey: "\xff\n"}),
+		"json unix":       JSON(&Options{Time: "unixnano", Level: "number", Duration: "seconds"}),
 		"logfmt":          Logfmt(nil),
-		"logfmt replace":  Logfmt(&LogfmtOptions{ReplaceAttr: same, AddSource: true, Caller: CallerObject}),
-		"logfmt layout":   Logfmt(&LogfmtOptions{Time: layout, OwnLocation: true, TimeKey: "\xff\n ="}),
-		"logfmt bare":     Logfmt(&LogfmtOptions{TimeKey: "-", LevelKey: "-", MessageKey: "-"}),
+		"logfmt replace":  Logfmt(&Options{ReplaceAttr: same, AddSource: true, Caller: "object"}),
+		"logfmt layout":   Logfmt(&Options{Time: layout, OwnLocation: true, TimeKey: "\xff\n ="}),
+		"logfmt bare":     Logfmt(&Options{TimeKey: "-", LevelKey: "-", MessageKey: "-"}),
 		"console":         Console(nil),
-		"console color":   Console(&ConsoleOptions{Color: true, AddSource: true}),
-		"console replace": Console(&ConsoleOptions{ReplaceAttr: same, OwnLocation: true, Time: layout}),
-		"console panics":  Console(&ConsoleOptions{ReplaceAttr: func([]string, slog.Attr) slog.Attr { panic("replace") }}),
+		"console color":   Console(&Options{Color: true, AddSource: true}),
+		"console replace": Console(&Options{ReplaceAttr: same, OwnLocation: true, Time: layout}),
+		"console panics":  Console(&Options{ReplaceAttr: func([]string, slog.Attr) slog.Attr { panic("replace") }}),
 	}
 }
 

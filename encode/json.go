@@ -24,89 +24,35 @@ func (e *encoder) appendSourceJSON(dst []byte, pc uintptr) []byte {
 	return append(dst, ',')
 }
 
-// JSONOptions are the options of [JSON]. The zero value writes what
-// [slog.JSONHandler] writes, but for the places where that is not RFC 8259 or
-// not useful: see [JSON].
-type JSONOptions struct {
-	// Time is the format of all times. Default: [TimeRFC3339Nano].
-	Time TimeFormat
-	// Location is where times are shown for. Default: UTC.
-	Location *time.Location
-	// OwnLocation leaves each time in its own location, as slog does.
-	// Location is then ignored. Default: false.
-	OwnLocation bool
-	// Duration is the format of durations. Default: [DurationNanos].
-	Duration DurationFormat
-	// Level is the format of levels. Default: INFO, WARN+2.
-	Level LevelFormat
-	// AddSource adds the source position of the log call. Default: false.
-	AddSource bool
-	// Caller is the format of source positions. Default: [CallerObject].
-	Caller CallerFormat
-	// Errors says how much of an error is written. Default: with chain and stack, see
-	// [ErrorFormat].
-	Errors ErrorFormat
-
-	// TimeKey, LevelKey, MessageKey and SourceKey are the keys of the built-in
-	// attributes. Default: time, level, msg and source. "-" leaves the
-	// attribute out. They should differ from each other: this is not checked.
-	TimeKey, LevelKey, MessageKey, SourceKey string
-
-	// ReplaceAttr rewrites or removes attributes: see [slog.HandlerOptions] for
-	// what it is called with and when. The built-in attributes come under the
-	// keys above. What a chain of errors adds, and the objects encoding/json
-	// writes, are not offered to it; the attributes of an [AttrAppender] are,
-	// as those of a group. It may be called from several goroutines at once. If it
-	// panics, the attribute's value is replaced by the panic's text. Default: nil,
-	// all stay as they are.
-	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
-}
-
 // JSON returns an encoder of JSON objects, one per line. A nil o means the
-// defaults. There are no invalid options, so there is no error: a format
-// that is none means the default, and reading it from text fails where that is done.
+// defaults.
 //
-// The records are what [slog.JSONHandler] writes, except that
+// The records are those of [slog.JSONHandler], except that
 //
 //   - every line is valid RFC 8259, whatever the caller hands in: NaN and the
-//     infinities are strings, what a json.Marshaler returns is made valid
+//     infinities are strings, the result of a json.Marshaler is made valid
 //     UTF-8, and times beyond the years 0 to 9999 do not break the line,
 //   - times have nine decimals and are in UTC,
-//   - errors can bring their chain and stack, see [ErrorFormat], and a []error
+//   - errors can bring their chain and stack, see Options.Errors, and a []error
 //     is a list of messages,
-//   - groups that turn out empty are left out wherever they come from,
-//   - the source position can be written in other ways, see [CallerFormat],
+//   - groups without attributes are left out wherever they come from,
+//   - the source position has other formats, too, see Options.Caller,
 //   - values nested deeper than 1000 levels, and LogValuers that return
 //     groups without end, become a text that says so. Cyclic values do in slog
 //     too, but some exhaust the stack there, which ends the process.
 //
 // Values of the kinds slog has, slices of them and pointers to those
 // (slog.Any("ids", &ids)), errors, [AttrAppender] and structs of plain fields
-// cost no allocation here; the rest goes through encoding/json. Panics in the
-// methods of values become a text, as in slog; only a method that recurses
-// without end cannot be stopped.
-func JSON(o *JSONOptions) Encoder {
-	if o == nil {
-		o = new(JSONOptions)
-	}
-	c := config{
-		Style: values.Style{
-			Form:     values.FormJSON,
-			Duration: choice(o.Duration, values.DurationNanos, durationNames),
-			Level:    choice(o.Level, values.LevelUpper, levelNames),
-			Caller:   choice(o.Caller, values.CallerObject, callerNames),
-			Errors:   choice(o.Errors, values.ErrorChain, errorNames),
-			Replace:  o.ReplaceAttr,
-		},
-		source:     o.AddSource && o.SourceKey != omitted,
-		timeKey:    key(o.TimeKey, slog.TimeKey),
-		levelKey:   key(o.LevelKey, slog.LevelKey),
-		messageKey: key(o.MessageKey, slog.MessageKey),
-		sourceKey:  key(o.SourceKey, slog.SourceKey),
-	}
-
-	c.Time = o.Time.spec(values.TimeNano, c.location(o.Location, o.OwnLocation))
-	e := newEncoder(c)
+// cost no allocation here. All others go through encoding/json. A panic in a
+// method of a value becomes a text, as in slog. A method that recurses without
+// end cannot be stopped.
+func JSON(o *Options) Encoder {
+	e := newEncoder(o.config(values.Style{
+		Form:     values.FormJSON,
+		Time:     values.TimeSpec{Kind: values.TimeNano, Loc: time.UTC},
+		Duration: values.DurationNanos,
+		Caller:   values.CallerObject,
+	}))
 	e.codec = jsonCodec{e.root}
 	return e
 }

@@ -19,7 +19,7 @@ func BenchmarkKind(b *testing.B) {
 		{"struct", slog.AnyValue(&smallUser{4711, "jane.doe", true})}, {"group", slog.GroupValue(slog.Int("id", 4711), slog.String("name", "jane.doe"), slog.Bool("admin", true))},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			s := JSON(&JSONOptions{TimeKey: "-", LevelKey: "-", MessageKey: "-"}).Scope()
+			s := JSON(&Options{TimeKey: "-", LevelKey: "-", MessageKey: "-"}).Scope()
 			attrs := make([]slog.Attr, 10)
 			for i := range attrs {
 				attrs[i] = slog.Attr{Key: "key", Value: c.value}

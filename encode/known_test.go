@@ -35,7 +35,7 @@ func TestKnownErrors(t *testing.T) {
 		if got, err := json.Marshal(known); err != nil || string(got) != string(jsontext.AppendString(nil, known.Error())) {
 			t.Errorf("%s %v", got, err)
 		}
-		for name, e := range map[string]Encoder{"json": JSON(nil), "logfmt": Logfmt(nil), "console": Console(nil), "verbose": JSON(&JSONOptions{Errors: ErrorVerbose})} {
+		for name, e := range map[string]Encoder{"json": JSON(nil), "logfmt": Logfmt(nil), "console": Console(nil), "verbose": JSON(&Options{Errors: "verbose"})} {
 			line := func(err error) string {
 				dst, _, _ := e.Scope().Append(nil, &Record{Attrs: []slog.Attr{slog.Any("err", err), slog.Any("list", []error{err})}})
 				return string(dst)
@@ -91,7 +91,7 @@ func TestKnownErrorsOfNothing(t *testing.T) {
 			t.Errorf("%q is another error", c.want)
 		}
 		attrs := []slog.Attr{slog.Any("err", c.err), slog.Any("list", []any{c.err})}
-		for name, e := range map[string]Encoder{"json": JSON(nil), "logfmt": Logfmt(nil), "console": Console(nil), "verbose": JSON(&JSONOptions{Errors: ErrorVerbose})} {
+		for name, e := range map[string]Encoder{"json": JSON(nil), "logfmt": Logfmt(nil), "console": Console(nil), "verbose": JSON(&Options{Errors: "verbose"})} {
 			dst, _, err := e.Scope().Append(nil, &Record{Attrs: attrs})
 			if err != nil || !strings.Contains(string(dst), c.want) {
 				t.Errorf("%s: got %s, want %s, error %v", name, dst, c.want, err)

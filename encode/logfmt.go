@@ -1,64 +1,29 @@
 package encode
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// LogfmtOptions are the options of [Logfmt]. Where nothing else is said, they
-// mean what they mean in [JSONOptions].
-type LogfmtOptions struct {
-	Time        TimeFormat     // default: TimeRFC3339Nano
-	Location    *time.Location // default: UTC
-	OwnLocation bool           // default: false
-	Duration    DurationFormat // default: DurationText
-	Level       LevelFormat    // default: INFO, WARN+2
-	AddSource   bool           // default: false
-	Caller      CallerFormat   // default: CallerFull; CallerObject is written as a group
-	Errors      ErrorFormat    // default: with chain and stack
-
-	// The keys of the built-in attributes, and "-" to leave one out. Default:
-	// time, level, msg and source.
-	TimeKey, LevelKey, MessageKey, SourceKey string
-
-	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr // default: nil
-}
-
 // Logfmt returns an encoder of key=value lines, as [slog.TextHandler] writes
 // them. A nil o means the defaults.
 //
 // Whatever the caller hands in, a record is one line of valid UTF-8 that can be
 // taken apart again. Groups are prefixes with a dot. In keys, '_' stands for
-// spaces, '=', '"', control characters and invalid bytes. Values that hold any of these, or
-// are empty, are in double quotes and escaped as in JSON, and there every
+// spaces, '=', '"', control characters and invalid bytes. A value that is empty or
+// holds one of these is in double quotes and escaped as in JSON. There every
 // character that is not to be shown, such as the controls of writing direction,
 // is escaped too. Slices, maps and structs are written as JSON in such a
-// string, values with a MarshalText or String method as what that returns.
-func Logfmt(o *LogfmtOptions) Encoder {
-	if o == nil {
-		o = new(LogfmtOptions)
-	}
-	c := config{
-		Style: values.Style{
-			Form:     values.FormLogfmt,
-			Duration: choice(o.Duration, values.DurationText, durationNames),
-			Level:    choice(o.Level, values.LevelUpper, levelNames),
-			Caller:   choice(o.Caller, values.CallerFull, callerNames),
-			Errors:   choice(o.Errors, values.ErrorChain, errorNames),
-			Replace:  o.ReplaceAttr,
-		},
-		source:     o.AddSource && o.SourceKey != omitted,
-		timeKey:    key(o.TimeKey, slog.TimeKey),
-		levelKey:   key(o.LevelKey, slog.LevelKey),
-		messageKey: key(o.MessageKey, slog.MessageKey),
-		sourceKey:  key(o.SourceKey, slog.SourceKey),
-	}
-
-	c.Time = o.Time.spec(values.TimeNano, c.location(o.Location, o.OwnLocation))
-	e := newEncoder(c)
+// string. A value with a MarshalText or String method is the result of that.
+func Logfmt(o *Options) Encoder {
+	e := newEncoder(o.config(values.Style{
+		Form:     values.FormLogfmt,
+		Time:     values.TimeSpec{Kind: values.TimeNano, Loc: time.UTC},
+		Duration: values.DurationText,
+		Caller:   values.CallerFull,
+	}))
 	e.codec = logfmtCodec{e.root}
 	return e
 }

@@ -50,7 +50,7 @@ func TestGroupsAndEmptiness(t *testing.T) {
 		// A ReplaceAttr that changes nothing changes nothing.
 		same := func(_ []string, a slog.Attr) slog.Attr { return a }
 		a := encodeScope(t, c.scope(JSON(nil).Scope()), c.attrs...)
-		if b := encodeScope(t, c.scope(JSON(&JSONOptions{ReplaceAttr: same}).Scope()), c.attrs...); a != b {
+		if b := encodeScope(t, c.scope(JSON(&Options{ReplaceAttr: same}).Scope()), c.attrs...); a != b {
 			t.Errorf("with ReplaceAttr %swithout %s", b, a)
 		}
 	}
@@ -108,9 +108,9 @@ func TestReplaceAttrPath(t *testing.T) {
 		e    Encoder
 		want string
 	}{
-		"json":    {JSON(&JSONOptions{ReplaceAttr: replace}), `{"level":{"n":1},"msg":"m","a":{"b":{"c":{"x":{"k":1,"g":{"h":2}}}}}}`},
-		"logfmt":  {Logfmt(&LogfmtOptions{ReplaceAttr: replace}), `level.n=1 msg=m a.b.c.x.k=1 a.b.c.x.g.h=2`},
-		"console": {Console(&ConsoleOptions{ReplaceAttr: replace}), `level.n=1 m  a.b.c.x.k=1 a.b.c.x.g.h=2`},
+		"json":    {JSON(&Options{ReplaceAttr: replace}), `{"level":{"n":1},"msg":"m","a":{"b":{"c":{"x":{"k":1,"g":{"h":2}}}}}}`},
+		"logfmt":  {Logfmt(&Options{ReplaceAttr: replace}), `level.n=1 msg=m a.b.c.x.k=1 a.b.c.x.g.h=2`},
+		"console": {Console(&Options{ReplaceAttr: replace}), `level.n=1 m  a.b.c.x.k=1 a.b.c.x.g.h=2`},
 	} {
 		base := c.e.Scope().WithGroup("a").WithGroup("b").WithGroup("c")
 		x := base.WithGroup("x")
@@ -127,7 +127,7 @@ func TestReplaceAttrPath(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	same := func(_ []string, a slog.Attr) slog.Attr { return a }
-	for _, e := range []Encoder{JSON(nil), JSON(&JSONOptions{ReplaceAttr: same, AddSource: true}), Logfmt(nil), Console(&ConsoleOptions{Color: true})} {
+	for _, e := range []Encoder{JSON(nil), JSON(&Options{ReplaceAttr: same, AddSource: true}), Logfmt(nil), Console(&Options{Color: true})} {
 		base := e.Scope().WithGroup("g").WithAttrs(tenScalars())
 		attrs := append(tenMixed(), slog.Group("h", slog.Group("i", slog.Int("n", 1))), slog.Any("map", map[string]any{"a": 1}), slog.Any("err", fmt.Errorf("w: %w", goError{callers()})))
 		want, _, _ := base.WithGroup("z").Append(nil, &Record{Time: benchTime, Message: "m", Attrs: attrs})
@@ -204,7 +204,7 @@ func (c cached) AppendAttrs([]slog.Attr) []slog.Attr { return c }
 
 func TestAttrAppenderScratch(t *testing.T) {
 	r := &Record{Message: "m"}
-	s := JSON(&JSONOptions{LevelKey: "-"}).Scope()
+	s := JSON(&Options{LevelKey: "-"}).Scope()
 	var dst []byte
 	encode := func(v any) string {
 		r.Attrs = []slog.Attr{slog.Any("v", v)}
@@ -291,11 +291,11 @@ func TestAttrAppender(t *testing.T) {
 		}
 		return a
 	}
-	got := encodeOne(t, JSON(&JSONOptions{ReplaceAttr: redact}), slog.Any("u", appender{benchOne}))
+	got := encodeOne(t, JSON(&Options{ReplaceAttr: redact}), slog.Any("u", appender{benchOne}))
 	if !strings.Contains(got, `"email":"u"`) {
 		t.Error(got)
 	}
-	got = encodeOne(t, Logfmt(&LogfmtOptions{ReplaceAttr: redact}), slog.Group("g", slog.Any("u", []appender{{benchOne}})))
+	got = encodeOne(t, Logfmt(&Options{ReplaceAttr: redact}), slog.Group("g", slog.Any("u", []appender{{benchOne}})))
 	if !strings.Contains(got, `\"email\":\"g\"`) {
 		t.Error(got)
 	}
@@ -371,11 +371,11 @@ func TestAllocations(t *testing.T) {
 		{"ten mixed", JSON(nil).Scope(), tenMixed(), 0},
 		{"fast kinds", JSON(nil).Scope(), fast, 0},
 		{"context", JSON(nil).Scope().WithGroup("g").WithAttrs(tenScalars()).WithGroup("h"), tenScalars(), 0},
-		{"formats", JSON(&JSONOptions{AddSource: true, Duration: DurationText, Level: LevelLower, Time: TimeUnixMilli, Caller: CallerShort}).Scope(), tenScalars(), 0},
-		{"source", JSON(&JSONOptions{AddSource: true}).Scope(), tenScalars(), 0},
-		{"own location", JSON(&JSONOptions{OwnLocation: true}).Scope(), tenScalars(), 0},
+		{"formats", JSON(&Options{AddSource: true, Duration: "text", Level: "lower", Time: "unixmilli", Caller: "short"}).Scope(), tenScalars(), 0},
+		{"source", JSON(&Options{AddSource: true}).Scope(), tenScalars(), 0},
+		{"own location", JSON(&Options{OwnLocation: true}).Scope(), tenScalars(), 0},
 		{"logfmt", Logfmt(nil).Scope().WithGroup("g").WithAttrs(tenScalars()), append(tenScalars(), slog.Group("x", slog.Int("y", 1))), 0},
-		{"console", Console(&ConsoleOptions{Color: true}).Scope(), tenScalars(), 0},
+		{"console", Console(&Options{Color: true}).Scope(), tenScalars(), 0},
 	} {
 		sec := 0
 		n := testing.AllocsPerRun(100, func() {
@@ -399,7 +399,7 @@ func TestAnyCapacity(t *testing.T) {
 	for i := range 40 {
 		attrs = append(attrs, slog.String(strings.Repeat("k", i), strings.Repeat("v", 40-i)))
 	}
-	for _, e := range []Encoder{JSON(nil), JSON(&JSONOptions{AddSource: true, OwnLocation: true}), Logfmt(nil), Console(&ConsoleOptions{Color: true})} {
+	for _, e := range []Encoder{JSON(nil), JSON(&Options{AddSource: true, OwnLocation: true}), Logfmt(nil), Console(&Options{Color: true})} {
 		s := e.Scope().WithGroup("w").WithAttrs(attrs[:3]).WithGroup("x")
 		r := &Record{Time: benchTime, Message: "message \n of some length, longer than a word or four of them", PC: callers()[0], Attrs: attrs}
 		want, _, _ := s.Append(nil, r)

@@ -72,7 +72,7 @@ func TestReplaceAttrIsAsInJSON(t *testing.T) {
 		{slog.Group("", "secret", 1, "gone", 2), slog.Any("valuer", 1), slog.Any("m", map[string]any{"secret": 1, "v": slog.GroupValue(slog.Int("secret", 1))})},
 		{{}, slog.Group("none"), slog.Any("nil", nil)},
 	}
-	theirs := encode.JSON(&encode.JSONOptions{ReplaceAttr: replace})
+	theirs := encode.JSON(&encode.Options{ReplaceAttr: replace})
 	mineScopes, theirScopes := with(mine.Scope()), with(theirs.Scope())
 	for i := range mineScopes {
 		for j, as := range attrs {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -119,7 +118,7 @@ func TestHandshakeFailures(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("%v\nwant %s", err, tc.text)
 			}
-			if (batch.Inspect(err).Kind == batch.KindFatal) != tc.fatal || errors.Is(err, ErrRefused) != tc.fatal {
+			if holds(err) != tc.fatal || errors.Is(err, ErrRefused) != tc.fatal {
 				t.Errorf("fatal: %v", err)
 			}
 			for _, secret := range []string{"right-key", "wrong-key", "right-password", "wrong-password"} {
@@ -261,7 +260,7 @@ func TestServerThatAsksForAHandshake(t *testing.T) {
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Write(a.HELO()); c.Raw(); c.Raw() }}
 	s := newTestClient(t, Config{Servers: []string{listen(t, f)}})
 	err := s.try(numbers(t, 0, 1)).err
-	if batch.Inspect(err).Kind != batch.KindFatal || !strings.Contains(err.Error(), "set Config.SharedKey") {
+	if !holds(err) || !strings.Contains(err.Error(), "set Config.SharedKey") {
 		t.Error(err)
 	}
 }

@@ -220,10 +220,10 @@ func TestCloseDoesNotWaitForAHandler(t *testing.T) {
 	c.SpoolDir, c.BufferBytes = t.TempDir(), 1<<20
 	hang, called := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	c.ErrorHandler = deliver.ErrorHandlerFunc(func(err error, _ *batch.Batch) error {
+	c.ErrorHandler = deliver.ErrorHandlerFunc(func(err error, _ *batch.Batch) batch.Outcome {
 		once.Do(func() { close(called) })
 		<-hang
-		return err
+		return batch.FailedOutcome(err)
 	})
 	l := newTestLogger(t, c)
 	posted := uint64(0)

@@ -251,7 +251,7 @@ func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 func FallbackTo(other *Logger) deliver.ErrorHandler {
 	h, err := deliver.ToOutput(other.s, &deliver.ToOutputOptions{Codec: Codec()})
 	if err != nil {
-		return deliver.ErrorHandlerFunc(func(error, *batch.Batch) error { return err })
+		return deliver.ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { return batch.FailedOutcome(err) })
 	}
 	return h
 }

@@ -384,7 +384,7 @@ func TestEndsWithNothingUnderWay(t *testing.T) {
 			if err := s.s.Send(numbers(t, 0, 1)); err == nil {
 				t.Error("it takes more")
 			}
-			if (s.l.err == nil) != clean || batch.Inspect(s.l.err).Kind == batch.KindFatal {
+			if (s.l.err == nil) != clean || holds(s.l.err) {
 				t.Errorf("%d: %v", i, s.l.err)
 			}
 			s.close()

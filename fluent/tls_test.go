@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -117,7 +116,7 @@ func TestTLS(t *testing.T) {
 			defer cancel()
 			var err error
 			for range 30 { // the refusal may reset the connection before it is read
-				if err = s.send(ctx, numbers(t, 0, 5000))[0].err; err == nil || batch.Inspect(err).Kind == batch.KindFatal {
+				if err = s.send(ctx, numbers(t, 0, 5000))[0].err; err == nil || holds(err) {
 					break
 				}
 			}
@@ -127,7 +126,7 @@ func TestTLS(t *testing.T) {
 				}
 				return
 			}
-			if batch.Inspect(err).Kind != batch.KindFatal || !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), tc.text) {
+			if !holds(err) || !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("%v", err)
 			}
 		})

@@ -168,13 +168,13 @@ func (k *wander) options() {
 	}
 	if r.IntN(3) == 0 {
 		c.PendingLimit = r.IntN(20)
-		c.ErrorHandler = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+		c.ErrorHandler = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			for _, rec := range b.All() {
 				k.handled[number1(rec.Data)] = true
 			}
-			return nil
+			return batch.Outcome{}
 		})
 	}
 }

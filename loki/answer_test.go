@@ -105,7 +105,7 @@ func TestPrintable(t *testing.T) {
 type bytesAsLines struct{}
 
 func (bytesAsLines) Scope() encode.Scope                { return bytesAsLines{} }
-func (bytesAsLines) Codec() batch.Codec                 { return encode.JSONCodec() }
+func (bytesAsLines) Codec() batch.Codec                 { return encode.JSON(nil).Codec() }
 func (bytesAsLines) NeedsPC() bool                      { return false }
 func (bytesAsLines) WithAttrs([]slog.Attr) encode.Scope { return bytesAsLines{} }
 func (bytesAsLines) WithGroup(string) encode.Scope      { return bytesAsLines{} }
@@ -114,7 +114,7 @@ func (bytesAsLines) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, er
 }
 
 func TestFormatterInvalidUTF8(t *testing.T) {
-	for _, w := range []Wire{Protobuf, JSON} {
+	for _, w := range []string{wireProtobuf, wireJSON} {
 		e, _ := one(t, Config{Wire: w, Formatter: bytesAsLines{}}, encode.Record{Message: "a\xffb\n"})
 		if e.Line != "a\ufffdb" {
 			t.Errorf("%s: got %q", w, e.Line)

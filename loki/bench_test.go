@@ -41,10 +41,10 @@ func BenchmarkEncode(b *testing.B) {
 		c     Config
 		attrs []slog.Attr
 	}{
-		{"simple/protobuf", Config{}, simple}, {"simple/json", Config{Wire: JSON}, simple}, {"exception/protobuf", Config{}, failed}, {"exception/json", Config{Wire: JSON}, failed},
+		{"simple/protobuf", Config{}, simple}, {"simple/json", Config{Wire: wireJSON}, simple}, {"exception/protobuf", Config{}, failed}, {"exception/json", Config{Wire: wireJSON}, failed},
 		{"simple/labels", Config{LabelAttrs: []string{"Action", "Success"}}, simple}, {"simple/metadata", Config{MetadataAll: true}, simple}, {"exception/metadata", Config{MetadataAll: true}, failed},
 		{"groups/metadata", Config{MetadataAll: true}, []slog.Attr{slog.Group("a", "b", 1, slog.Group("c", "d", "e"), "f", true)}},
-		{"simple/logfmt", Config{Body: BodyLogfmt}, simple}, {"simple/logfmt metadata", Config{Body: BodyLogfmt, MetadataAll: true}, simple},
+		{"simple/logfmt", Config{Body: bodyLogfmt}, simple}, {"simple/logfmt metadata", Config{Body: bodyLogfmt, MetadataAll: true}, simple},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			scope := sinkFor(b, stored204{}, bc.c).Encoder().Scope()

@@ -64,8 +64,10 @@ func both(text []byte) texts {
 	return texts{string(text), string(jsontext.EscapeTail(append([]byte(nil), text...), 0))}
 }
 
+var jsonCodec = encode.JSON(nil).Codec()
+
 func (b *body) Scope() encode.Scope { return b.root }
-func (b *body) Codec() batch.Codec  { return encode.JSONCodec() }
+func (b *body) Codec() batch.Codec  { return jsonCodec }
 func (b *body) NeedsPC() bool       { return false }
 
 // bodyScope is the body under attributes and groups.

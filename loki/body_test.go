@@ -60,12 +60,12 @@ func TestLine(t *testing.T) {
 		{name: "valuers", attrs: []slog.Attr{slog.Any("v", valuer{slog.IntValue(1)}), slog.Any("g", valuer{slog.GroupValue(slog.Int("x", 1))}), slog.Any("u", attrUser{3})},
 			want: `{"Message":"hi","v":1,"g":{"x":1},"u":{"id":3,"id_":3}}`},
 		{name: "no level label", c: Config{NoLevelLabel: true}, want: `{"Message":"hi","level":"warn"}`},
-		{name: "logfmt", c: Config{Body: BodyLogfmt}, attrs: []slog.Attr{slog.String("a", "b c")}, want: `Message=hi a="b c"`},
+		{name: "logfmt", c: Config{Body: bodyLogfmt}, attrs: []slog.Attr{slog.String("a", "b c")}, want: `Message=hi a="b c"`},
 		{name: "message key", c: Config{MessageKey: "msg"}, attrs: []slog.Attr{slog.Int("Message", 1)}, want: `{"msg":"hi","Message":1}`},
-		{name: "formatter", c: Config{Formatter: encode.JSON(&encode.JSONOptions{TimeKey: "-"})}, attrs: []slog.Attr{slog.Int("a", 1)}, want: `{"level":"WARN","msg":"hi","a":1}`},
+		{name: "formatter", c: Config{Formatter: encode.JSON(&encode.Options{TimeKey: "-"})}, attrs: []slog.Attr{slog.Int("a", 1)}, want: `{"level":"WARN","msg":"hi","a":1}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, w := range []Wire{Protobuf, JSON, JSONGzip} {
+			for _, w := range []string{wireProtobuf, wireJSON, wireGzip} {
 				tt.c.Wire = w
 				got, _ := one(t, tt.c, encode.Record{Level: slog.LevelWarn, Message: "hi", Attrs: tt.attrs}, tt.with...)
 				if got.Line != tt.want {
@@ -120,7 +120,7 @@ func (v countingValuer) LogValue() slog.Value {
 // TestPromotedIsAskedOnce: what is in the line and beside it has been asked once and
 // is the same.
 func TestPromotedIsAskedOnce(t *testing.T) {
-	for _, w := range []Wire{Protobuf, JSON} {
+	for _, w := range []string{wireProtobuf, wireJSON} {
 		for _, c := range []Config{{MetadataAll: true, Wire: w}, {MetadataAttrs: []string{"err", "v", "made"}, LabelAttrs: []string{"err", "v"}, Wire: w}} {
 			err, made, asked := newCounting("text", newCounting("in", nil)), newCounting("made", nil), 0
 			attrs := []slog.Attr{slog.Any("err", err), slog.Any("v", countingValuer{&asked}), slog.Any("made", valuerOf{slog.AnyValue(made)})}

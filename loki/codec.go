@@ -12,7 +12,7 @@ import (
 )
 
 // codec reads entries of one form, which need not be that of the encoder: a spool or a
-// crash-safe file may hold entries that were made for another [Wire]. Any Pusher's
+// crash-safe file may hold entries that were made for another Wire. Any Pusher's
 // codec reads them; only the labels, which are no part of them, are the Pusher's own.
 type codec struct {
 	e    *encoder

@@ -3,6 +3,7 @@ package loki
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net/http"
@@ -42,42 +43,21 @@ const (
 	defaultBufferBytes      = 4 << 20
 )
 
-// A Wire is the form of requests.
-type Wire string
-
-// The forms.
+// The texts of Config.Wire, Config.TraceID and SpanID, Config.Body and Config.LongLines.
 const (
-	Protobuf Wire = "protobuf"  // protobuf compressed with snappy
-	JSON     Wire = "json"      // JSON
-	JSONGzip Wire = "json+gzip" // JSON compressed with gzip
-)
+	wireProtobuf = "protobuf"
+	wireJSON     = "json"
+	wireGzip     = "json+gzip"
 
-// A Placement says where a trace or span id goes.
-type Placement string
+	inBody     = "body"
+	inMetadata = "metadata"
+	nowhere    = "none"
 
-// The placements.
-const (
-	InBody     Placement = "body"     // it is an attribute like others
-	InMetadata Placement = "metadata" // it becomes structured metadata and is no part of the line
-	Nowhere    Placement = "none"     // it is left out
-)
+	bodyJSON   = "json"
+	bodyLogfmt = "logfmt"
 
-// A Body is the form of lines.
-type Body string
-
-// The forms of lines.
-const (
-	BodyJSON   Body = "json"
-	BodyLogfmt Body = "logfmt"
-)
-
-// A LongLine says what is done with lines longer than MaxLine.
-type LongLine string
-
-// What can be done with long lines.
-const (
-	Truncate LongLine = "truncate" // cut, with a mark, and counted
-	Refuse   LongLine = "refuse"   // never sent: to the dead letters, if there are any
+	truncate = "truncate"
+	refuse   = "refuse"
 )
 
 // Config configures a [Sink] and a [Pusher]. Only URL is required. Each field states its default
@@ -112,15 +92,18 @@ type Config struct {
 	// becomes "key_". Default false.
 	MetadataAll bool `yaml:"metadata_all"`
 	// TraceID and SpanID say where the attributes TraceIDKey ("trace_id") and
-	// SpanIDKey ("span_id") go. Default [InBody].
-	TraceID    Placement `yaml:"trace_id"`
-	SpanID     Placement `yaml:"span_id"`
-	TraceIDKey string    `yaml:"trace_id_key"`
-	SpanIDKey  string    `yaml:"span_id_key"`
+	// SpanIDKey ("span_id") go: "body" leaves them in the line, "metadata" makes them
+	// structured metadata and no part of the line, "none" leaves them out. Default
+	// "body".
+	TraceID    string `yaml:"trace_id"`
+	SpanID     string `yaml:"span_id"`
+	TraceIDKey string `yaml:"trace_id_key"`
+	SpanIDKey  string `yaml:"span_id_key"`
 
-	// Body is the form of lines. Default [BodyJSON]: an object of the message,
-	// under MessageKey, and the attributes; see the package's documentation.
-	Body Body `yaml:"body"`
+	// Body is the form of lines: "logfmt", or "json" for an object of the message,
+	// under MessageKey, and the attributes; see the package's documentation. Default
+	// "json".
+	Body string `yaml:"body"`
 	// MessageKey is the key of the message. Default "Message".
 	MessageKey string `yaml:"message_key"`
 	// Formatter makes the lines instead, if not nil. It is used from several
@@ -134,8 +117,9 @@ type Config struct {
 	// so their methods are called a second time if the Formatter calls them.
 	Formatter encode.Encoder `yaml:"-"`
 
-	// Wire is the form of requests. Default [Protobuf].
-	Wire Wire `yaml:"wire"`
+	// Wire is the form of requests: "protobuf" (compressed with snappy), "json", or
+	// "json+gzip". Default "protobuf".
+	Wire string `yaml:"wire"`
 	// Tenant is sent as X-Scope-OrgID. Default "": none.
 	Tenant string `yaml:"tenant"`
 	// TenantAttr names an attribute whose value is the tenant of its record
@@ -206,8 +190,10 @@ type Config struct {
 	MaxLine          int `yaml:"max_line"`
 	MaxMetadataPairs int `yaml:"max_metadata_pairs"`
 	MaxMetadataBytes int `yaml:"max_metadata_bytes"`
-	// LongLines says what becomes of lines above MaxLine. Default [Truncate].
-	LongLines LongLine `yaml:"long_lines"`
+	// LongLines says what becomes of lines above MaxLine: "truncate" cuts them, with a
+	// mark, and counts them; "refuse" never sends them, and hands them to the dead
+	// letters. Default "truncate".
+	LongLines string `yaml:"long_lines"`
 	// MaxAge and MaxFuture are how far the time of a record may lie in the past and in
 	// the future. Other records are refused before they are sent. Defaults 7 days and
 	// 10 minutes; negative: no limit.
@@ -298,9 +284,14 @@ type TLS struct {
 	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
 }
 
-// String returns the address and the labels, and none of the credentials: this is
-// what fmt and slog show of a Config.
-func (c Config) String() string {
+// Format writes the address and the labels, and no credential, whatever the verb.
+func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.shown()) }
+
+// LogValue returns the text that [Config.Format] writes.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.shown()) }
+
+// shown returns the address and the labels.
+func (c Config) shown() string {
 	u, why := endpoint(c.URL)
 	if why != "" {
 		return "loki.Config{…}"
@@ -309,19 +300,8 @@ func (c Config) String() string {
 	return fmt.Sprintf("loki.Config{URL: %s, Labels: %v, …}", u, c.Labels)
 }
 
-// GoString is String.
-func (c Config) GoString() string { return c.String() }
-
-// LogValue is String.
-func (c Config) LogValue() slog.Value { return slog.StringValue(c.String()) }
-
-// Validate returns what is wrong with c, all of it, each with what would be right.
-// No secret is part of the error. Files are not read.
-func (c Config) Validate() error {
-	_, err := c.resolve()
-	return err
-}
-
+// resolve returns c with its defaults. The error names everything that is wrong with c,
+// each with what would be right, and no secret. Files are not read.
 func (c Config) resolve() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) {
@@ -331,11 +311,11 @@ func (c Config) resolve() (Config, error) {
 	defaultTo(&c.MessageKey, defaultMessageKey)
 	defaultTo(&c.TraceIDKey, defaultTraceIDKey)
 	defaultTo(&c.SpanIDKey, defaultSpanIDKey)
-	defaultTo(&c.TraceID, InBody)
-	defaultTo(&c.SpanID, InBody)
-	defaultTo(&c.Body, BodyJSON)
-	defaultTo(&c.Wire, Protobuf)
-	defaultTo(&c.LongLines, Truncate)
+	defaultTo(&c.TraceID, inBody)
+	defaultTo(&c.SpanID, inBody)
+	defaultTo(&c.Body, bodyJSON)
+	defaultTo(&c.Wire, wireProtobuf)
+	defaultTo(&c.LongLines, truncate)
 	defaultTo(&c.Timeout, defaultTimeout)
 	defaultTo(&c.BatchBytes, defaultBatchBytes)
 	defaultTo(&c.BatchAge, defaultBatchAge)
@@ -384,19 +364,24 @@ func (c Config) resolve() (Config, error) {
 	c.resolveLabels(bad)
 	for _, p := range []struct {
 		field string
-		value Placement
+		value string
 	}{{"trace_id", c.TraceID}, {"span_id", c.SpanID}} {
-		if !slices.Contains([]Placement{InBody, InMetadata, Nowhere}, p.value) {
+		if !slices.Contains([]string{inBody, inMetadata, nowhere}, p.value) {
 			bad("%s is %q; use body, metadata or none", p.field, p.value)
 		}
 	}
-	if c.Body != BodyJSON && c.Body != BodyLogfmt {
+	if v, ok := c.Formatter.(interface{ Validate() error }); ok {
+		if err := v.Validate(); err != nil {
+			bad("Formatter: %w", err)
+		}
+	}
+	if c.Body != bodyJSON && c.Body != bodyLogfmt {
 		bad("body is %q; use json or logfmt", c.Body)
 	}
-	if c.Wire != Protobuf && c.Wire != JSON && c.Wire != JSONGzip {
+	if c.Wire != wireProtobuf && c.Wire != wireJSON && c.Wire != wireGzip {
 		bad("wire is %q; use protobuf, json or json+gzip", c.Wire)
 	}
-	if c.LongLines != Truncate && c.LongLines != Refuse {
+	if c.LongLines != truncate && c.LongLines != refuse {
 		bad("long_lines is %q; use truncate or refuse", c.LongLines)
 	}
 	if w := checkTenant([]byte(c.Tenant)); w != "" {

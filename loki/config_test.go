@@ -24,12 +24,19 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/spool"
 )
 
+// validate returns what is wrong with c, without reading files.
+func validate(c Config) error {
+	_, err := c.resolve()
+	return err
+}
+
 func TestConfigFaults(t *testing.T) {
 	good := Config{URL: "http://x:1", Labels: map[string]string{"a": "b"}}
-	if err := good.Validate(); err != nil {
+	if err := validate(good); err != nil {
 		t.Fatal(err)
 	}
 	many := map[string]string{}
@@ -37,36 +44,37 @@ func TestConfigFaults(t *testing.T) {
 		many[string(rune('a'+i))] = "v"
 	}
 	for want, change := range map[string]func(*Config){
-		"url: it is empty":                       func(c *Config) { c.URL = "" },
-		`url: its scheme is "ftp"`:               func(c *Config) { c.URL = "ftp://x" },
-		"url: it has no host":                    func(c *Config) { c.URL = "http:///x" },
-		"url: it cannot be read":                 func(c *Config) { c.URL = "http://u:s3cret@%zz" },
-		"labels: there is none":                  func(c *Config) { c.Labels, c.NoLevelLabel = nil, true },
-		"labels: there are 16":                   func(c *Config) { c.Labels = many },
-		`"a-b" and "a.b" are both a_b`:           func(c *Config) { c.Labels = map[string]string{"a.b": "1", "a-b": "2"} },
-		"labels: a is empty":                     func(c *Config) { c.Labels = map[string]string{"a": ""} },
-		"max_label_value (2048)":                 func(c *Config) { c.Labels = map[string]string{"a": strings.Repeat("x", 2049)} },
-		"has 2049 bytes, more than max_label_va": func(c *Config) { c.Labels = map[string]string{"a": strings.Repeat("\xff.", 512) + "x"} },
-		"max_label_name (1024)":                  func(c *Config) { c.Labels = map[string]string{strings.Repeat("x", 1025): "x"} },
-		"label_attrs":                            func(c *Config) { c.LabelAttrs = []string{""} },
-		"trace_id is":                            func(c *Config) { c.TraceID = "no" },
-		"wire is":                                func(c *Config) { c.Wire = "xml" },
-		"tenant: it is . or ..":                  func(c *Config) { c.Tenant = ".." },
-		"authentication: use one of":             func(c *Config) { c.Username, c.BearerToken = "u", "t" },
-		"give X-Scope-OrgID as tenant":           func(c *Config) { c.Headers = map[string]string{"x-scope-orgid": "t"} },
-		"is no header":                           func(c *Config) { c.Headers = map[string]string{"a": "b\r\nc: d"} },
-		"cert_file and key_file belong together": func(c *Config) { c.TLS.CertFile = "x" },
-		"batch_bytes is -1":                      func(c *Config) { c.BatchBytes = -1 },
-		"long_lines is":                          func(c *Config) { c.LongLines = "x" },
-		"body is":                                func(c *Config) { c.Body = "xml" },
-		"timeout (-1s)":                          func(c *Config) { c.Timeout = -time.Second },
-		"bearer_token: there is a newline":       func(c *Config) { c.BearerToken = "s3cret\n" },
-		`when_full: "never" is not one of`:       func(c *Config) { c.WhenFull = "never" },
-		"when_full is spill, but there is no sp": func(c *Config) { c.WhenFull = "spill" },
-		"spool_dir and Spill are both given":     func(c *Config) { c.SpoolDir, c.Spill = "x", new(spool.Spool) },
-		"slab_bytes is 1":                        func(c *Config) { c.SlabBytes = 1 },
-		"pending_limit is -1":                    func(c *Config) { c.PendingLimit = -1 },
-		"headers: Content-Type is made by the":   func(c *Config) { c.Headers = map[string]string{"content-type": "x"} },
+		`Formatter: encode: cannot use Time "iso"`: func(c *Config) { c.Formatter = encode.JSON(&encode.Options{Time: "iso"}) },
+		"url: it is empty":                         func(c *Config) { c.URL = "" },
+		`url: its scheme is "ftp"`:                 func(c *Config) { c.URL = "ftp://x" },
+		"url: it has no host":                      func(c *Config) { c.URL = "http:///x" },
+		"url: it cannot be read":                   func(c *Config) { c.URL = "http://u:s3cret@%zz" },
+		"labels: there is none":                    func(c *Config) { c.Labels, c.NoLevelLabel = nil, true },
+		"labels: there are 16":                     func(c *Config) { c.Labels = many },
+		`"a-b" and "a.b" are both a_b`:             func(c *Config) { c.Labels = map[string]string{"a.b": "1", "a-b": "2"} },
+		"labels: a is empty":                       func(c *Config) { c.Labels = map[string]string{"a": ""} },
+		"max_label_value (2048)":                   func(c *Config) { c.Labels = map[string]string{"a": strings.Repeat("x", 2049)} },
+		"has 2049 bytes, more than max_label_va":   func(c *Config) { c.Labels = map[string]string{"a": strings.Repeat("\xff.", 512) + "x"} },
+		"max_label_name (1024)":                    func(c *Config) { c.Labels = map[string]string{strings.Repeat("x", 1025): "x"} },
+		"label_attrs":                              func(c *Config) { c.LabelAttrs = []string{""} },
+		"trace_id is":                              func(c *Config) { c.TraceID = "no" },
+		"wire is":                                  func(c *Config) { c.Wire = "xml" },
+		"tenant: it is . or ..":                    func(c *Config) { c.Tenant = ".." },
+		"authentication: use one of":               func(c *Config) { c.Username, c.BearerToken = "u", "t" },
+		"give X-Scope-OrgID as tenant":             func(c *Config) { c.Headers = map[string]string{"x-scope-orgid": "t"} },
+		"is no header":                             func(c *Config) { c.Headers = map[string]string{"a": "b\r\nc: d"} },
+		"cert_file and key_file belong together":   func(c *Config) { c.TLS.CertFile = "x" },
+		"batch_bytes is -1":                        func(c *Config) { c.BatchBytes = -1 },
+		"long_lines is":                            func(c *Config) { c.LongLines = "x" },
+		"body is":                                  func(c *Config) { c.Body = "xml" },
+		"timeout (-1s)":                            func(c *Config) { c.Timeout = -time.Second },
+		"bearer_token: there is a newline":         func(c *Config) { c.BearerToken = "s3cret\n" },
+		`when_full: "never" is not one of`:         func(c *Config) { c.WhenFull = "never" },
+		"when_full is spill, but there is no sp":   func(c *Config) { c.WhenFull = "spill" },
+		"spool_dir and Spill are both given":       func(c *Config) { c.SpoolDir, c.Spill = "x", new(spool.Spool) },
+		"slab_bytes is 1":                          func(c *Config) { c.SlabBytes = 1 },
+		"pending_limit is -1":                      func(c *Config) { c.PendingLimit = -1 },
+		"headers: Content-Type is made by the":     func(c *Config) { c.Headers = map[string]string{"content-type": "x"} },
 	} {
 		c := good
 		change(&c)
@@ -122,14 +130,14 @@ nudge: true
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.URL != "http://loki:3100" || c.Labels["app"] != "shop" || c.TraceID != InMetadata || c.Wire != JSONGzip || c.BatchAge != 500*time.Millisecond || c.MaxAge != 48*time.Hour || !c.TLS.InsecureSkipVerify || !c.Pack {
+	if c.URL != "http://loki:3100" || c.Labels["app"] != "shop" || c.TraceID != inMetadata || c.Wire != wireGzip || c.BatchAge != 500*time.Millisecond || c.MaxAge != 48*time.Hour || !c.TLS.InsecureSkipVerify || !c.Pack {
 		t.Errorf("got %+v", c)
 	}
 	if c.BufferBytes != 8<<20 || c.SlabBytes != 128<<10 || c.WhenFull != "drop-oldest" || c.CrashDir != "/dev/shm/x" || c.SpoolDir != "/var/spool/x" ||
 		c.SpoolBytes != 1e6 || c.PendingLimit != 100 || c.BearerTokenFile != "/run/token" || c.BatchRecords != 1000 || !c.Nudge {
 		t.Errorf("got %#v", c)
 	}
-	if err := c.Validate(); err != nil {
+	if err := validate(c); err != nil {
 		t.Error(err)
 	}
 }
@@ -139,8 +147,8 @@ func TestConfigShowsNoSecrets(t *testing.T) {
 	c := Config{URL: "http://u:s3cret@x/p?token=s3cret", Password: "s3cret", BearerToken: "s3cret", Headers: map[string]string{"K": "s3cret"}, Labels: map[string]string{"app": "x"}}
 	var log strings.Builder
 	slog.New(slog.NewTextHandler(&log, nil)).Info("starting", "config", c)
-	got := fmt.Sprintf("%v %+v %#v %s %v", c, c, c, c, &c) + log.String()
-	if strings.Contains(got, "s3cret") || strings.Count(got, "http://x/p/loki/api/v1/push") != 6 {
+	got := fmt.Sprintf("%v %+v %#v %s %v %d %x", c, c, c, c, &c, c, struct{ C Config }{c}) + log.String()
+	if strings.Contains(got, "s3cret") || strings.Count(got, "http://x/p/loki/api/v1/push") != 8 {
 		t.Error(got)
 	}
 }
@@ -263,12 +271,12 @@ func TestTokenFileChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	os.WriteFile(file, []byte("one"), 0o600)
 	var h headers
-	c := Config{BearerTokenFile: file, Wire: Protobuf}
+	c := Config{BearerTokenFile: file, Wire: wireProtobuf}
 	if err := h.init(&c); err != nil {
 		t.Fatal(err)
 	}
 	get := func() string {
-		return h.get("", Protobuf).Get("Authorization")
+		return h.get("", wireProtobuf).Get("Authorization")
 	}
 	if got := get(); got != "Bearer one" {
 		t.Error(got)
@@ -298,7 +306,7 @@ func TestMigratingYAML(t *testing.T) {
 	if err := yaml.UnmarshalWithOptions([]byte(block), &c, yaml.Strict()); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	if err := c.Validate(); err != nil || c.URL == "" || c.SpoolDir == "" {
+	if err := validate(c); err != nil || c.URL == "" || c.SpoolDir == "" {
 		t.Errorf("%v: %v", err, c)
 	}
 }

@@ -32,7 +32,7 @@
 //	 "StackTrace":"function /path/file.go:12\n…","Inner":{…}}
 //
 // in which Inner is the error that it wraps, or a list of the errors it joins. Source is
-// the first frame of the stack. Errors without a stack, see [encode.ErrorFormat], have
+// the first frame of the stack. Errors without a stack, see Errors of [encode.Options], have
 // neither Source nor StackTrace. Errors nested deeper than 20, and those beyond the
 // hundredth, are left out, and a note says so. No key stands twice in an object: a later
 // one gets a "_" for each before it.

@@ -6,26 +6,29 @@ import (
 	"io"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 )
 
-// DryRun is a Pusher that sends nothing and writes to w what it would send: a line
-// for each request, and its entries as JSON below. What the Pusher would refuse is
-// written as such. Make its Pusher with [NewPusher].
-func DryRun(w io.Writer, s *Pusher) batch.Sink { return &dryRun{w: w, s: s} }
+// DryRun returns a destination that sends nothing and writes to w what s would send: a
+// line for each request, and its entries as JSON below. It refuses the records that s
+// would refuse. Make its Pusher with [NewPusher].
+func DryRun(w io.Writer, s *Pusher) deliver.Destination {
+	t := s.Traits()
+	t.Window = 1
+	return deliver.SendFunc(t, (&dryRun{w: w, s: s}).send)
+}
 
 type dryRun struct {
 	w io.Writer
 	s *Pusher
 }
 
-// Limits is that of a Pusher.
-func (d *dryRun) Limits() batch.Limits { return d.s.limits() }
-
-func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
+// send writes the requests of b.
+func (d *dryRun) send(_ context.Context, b *batch.Batch) batch.Outcome {
 	s := d.s
 	form, err := formOfBatch(b)
 	if err != nil {
-		return batch.Permanent(err)
+		return batch.Outcome{Refused: batch.All(), Refusal: err}
 	}
 	p := s.push.getPush()
 	defer s.push.release(p)
@@ -54,12 +57,12 @@ func (d *dryRun) Send(_ context.Context, b *batch.Batch) error {
 		}
 	}
 	if _, err := d.w.Write(out); err != nil {
-		return batch.Permanent(fmt.Errorf("loki: cannot write dry run: %w", err))
+		return batch.Outcome{Open: batch.All(), Why: fmt.Errorf("loki: cannot write dry run: %w", err), Advice: batch.Gone}
 	}
 	if p.why != nil {
-		return batch.Reject(p.why, p.indexes(refused)...)
+		return batch.Outcome{Refused: batch.Of(p.indexes(refused)...), Refusal: p.why}
 	}
-	return nil
+	return batch.Outcome{}
 }
 
 // unknownStream is a number no stream has.

@@ -71,7 +71,7 @@ func newEncoder(c *Config, streams *registry, n *noticed) *encoder {
 	case c.Formatter != nil:
 		e.line, e.foreign = c.Formatter, true
 		_, e.ours = c.Formatter.(interface{ KnowsErrors(*values.KnownError) })
-	case c.Body == BodyLogfmt:
+	case c.Body == bodyLogfmt:
 		e.line = newLogfmt(c.MessageKey, levelKey, e.values)
 	default:
 		e.line = newBody(c.MessageKey, levelKey)
@@ -136,13 +136,13 @@ func (e *encoder) plan(c *Config) {
 		at := root.named(path)
 		at.meta, at.from = metaName(path), []byte(path)
 	}
-	special := func(key string, where Placement) {
-		if where == InBody {
+	special := func(key string, where string) {
+		if where == inBody {
 			return
 		}
 		p := root.at([]string{key})
 		p.anywhere, p.drop = true, true
-		if where == InMetadata {
+		if where == inMetadata {
 			p.meta, p.from = metaName(key), []byte(key)
 		}
 	}
@@ -407,7 +407,7 @@ func (e *encoder) trim(dst []byte, start int) []byte {
 		dst = dst[:n-1]
 	}
 	limit := e.c.MaxLine
-	if len(dst)-start <= limit || e.c.LongLines != Truncate {
+	if len(dst)-start <= limit || e.c.LongLines != truncate {
 		return dst
 	}
 	total := len(dst) - start

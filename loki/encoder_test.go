@@ -58,17 +58,17 @@ func TestLabelsAndMetadata(t *testing.T) {
 		{name: "metadata all", c: Config{MetadataAll: true}, with: []func(encode.Scope) encode.Scope{with(slog.Int("w", 1)), inGroup("g")},
 			attrs:  []slog.Attr{slog.Int("a.b", 1), slog.Group("h", slog.Int("x", 2)), slog.Int("a_b", 3), slog.String("none", "")},
 			labels: `{app="test", level="warn"}`, meta: map[string]string{"w": "1", "g_a_b": "1", "g_a_b_": "3", "g_h_x": "2"}},
-		{name: "trace in metadata", c: Config{TraceID: InMetadata, SpanID: Nowhere}, with: []func(encode.Scope) encode.Scope{inGroup("g")},
+		{name: "trace in metadata", c: Config{TraceID: inMetadata, SpanID: nowhere}, with: []func(encode.Scope) encode.Scope{inGroup("g")},
 			attrs:  []slog.Attr{slog.String("trace_id", "t1"), slog.String("span_id", "s1"), slog.Int("a", 1)},
 			labels: `{app="test", level="warn"}`, meta: map[string]string{"trace_id": "t1"}, line: `{"Message":"hi","g":{"a":1}}`},
-		{name: "trace of With", c: Config{TraceID: InMetadata}, with: []func(encode.Scope) encode.Scope{with(slog.String("trace_id", "t1"), slog.Int("a", 1))},
+		{name: "trace of With", c: Config{TraceID: inMetadata}, with: []func(encode.Scope) encode.Scope{with(slog.String("trace_id", "t1"), slog.Int("a", 1))},
 			labels: `{app="test", level="warn"}`, meta: map[string]string{"trace_id": "t1"}, line: `{"Message":"hi","a":1}`},
 		{name: "metadata limits", c: Config{MetadataAll: true, MaxMetadataPairs: 2, MaxMetadataBytes: 10},
 			attrs:  []slog.Attr{slog.String("a", "1234567890"), slog.Int("b", 1), slog.Int("c", 2), slog.Int("d", 3)},
 			labels: `{app="test", level="warn"}`, meta: map[string]string{"b": "1", "c": "2"}, count: counts{metadataLeftOut: 2}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, w := range []Wire{Protobuf, JSON} {
+			for _, w := range []string{wireProtobuf, wireJSON} {
 				c := tt.c
 				c.Wire = w
 				if c.Labels == nil {
@@ -88,7 +88,7 @@ func TestLabelsAndMetadata(t *testing.T) {
 					t.Fatal(r.err)
 				}
 				st := r.streams[0]
-				if w == Protobuf && st.Labels != tt.labels {
+				if w == wireProtobuf && st.Labels != tt.labels {
 					t.Errorf("labels %s\nwant %s", st.Labels, tt.labels)
 				}
 				if !maps.Equal(st.Entries[0].Meta, tt.meta) {
@@ -295,13 +295,13 @@ func TestRegistryConcurrently(t *testing.T) {
 
 func TestCodec(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	for _, w := range []Wire{Protobuf, JSON} {
+	for _, w := range []string{wireProtobuf, wireJSON} {
 		s := sinkFor(t, new(peer), Config{Wire: w, MetadataAttrs: []string{"k"}, TenantAttr: "org"})
 		rec, m, err := s.Encoder().Scope().Append(nil, &encode.Record{Time: at, Message: "a\"b", Attrs: []slog.Attr{slog.String("k", "v"), slog.String("org", "o")}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := string(s.Codec().AppendJSON([]byte("x"), rec, m))
+		got := string(s.Encoder().Codec().AppendJSON([]byte("x"), rec, m))
 		want := `x{"time":"2026-01-02T03:04:05.000000006Z","labels":"{app=\"test\", level=\"info\"}","tenant":"o","line":{"Message":"a\"b","k":"v"},"metadata":{"k":"v"}}`
 		if got != want {
 			t.Errorf("%s:\n got %s\nwant %s", w, got, want)
@@ -312,7 +312,7 @@ func TestCodec(t *testing.T) {
 // TestMarker: an entry that tells of dropped records is a warning, and in the stream of
 // warnings, to which a slab.Writer knows no number but 0.
 func TestMarker(t *testing.T) {
-	for _, w := range []Wire{Protobuf, JSON, JSONGzip} {
+	for _, w := range []string{wireProtobuf, wireJSON, wireGzip} {
 		for _, noLabel := range []bool{false, true} {
 			p := new(peer)
 			s := sinkFor(t, p, Config{Wire: w, NoLevelLabel: noLabel, LabelAttrs: []string{"dropped"}})
@@ -351,7 +351,7 @@ func TestSanitizeTail(t *testing.T) {
 }
 
 func FuzzCodec(f *testing.F) {
-	pb, js := sinkFor(f, new(peer), Config{MetadataAll: true}), sinkFor(f, new(peer), Config{Wire: JSON, MetadataAll: true})
+	pb, js := sinkFor(f, new(peer), Config{MetadataAll: true}), sinkFor(f, new(peer), Config{Wire: wireJSON, MetadataAll: true})
 	for _, s := range []*Pusher{pb, js} {
 		rec, _, _ := s.Encoder().Scope().Append(nil, &encode.Record{Time: time.Unix(1, 1), Message: "m\\\"", Attrs: []slog.Attr{slog.Int("a", 1)}})
 		f.Add(rec)
@@ -359,7 +359,7 @@ func FuzzCodec(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, s := range []*Pusher{pb, js} {
-			if out := s.Codec().AppendJSON(nil, b, batch.Meta{}); !json.Valid(out) {
+			if out := s.Encoder().Codec().AppendJSON(nil, b, batch.Meta{}); !json.Valid(out) {
 				t.Fatalf("%q becomes %q", b, out)
 			}
 			e := &encoded{t: t, s: s}
@@ -377,7 +377,7 @@ func FuzzEntry(f *testing.F) {
 		r := encode.Record{Time: time.Now(), Message: msg, Attrs: []slog.Attr{slog.String(key, value), slog.Int64(key, n), slog.Group(key, slog.String("x", value))}}
 		c := Config{LabelAttrs: []string{"k"}, MetadataAll: true, BatchBytes: 4 << 10}
 		a, la := one(t, c, r)
-		c.Wire = JSON
+		c.Wire = wireJSON
 		b, _ := one(t, c, r)
 		if a.Line != b.Line || !maps.Equal(a.Meta, b.Meta) || !a.Time.Equal(b.Time) {
 			t.Fatalf("protobuf %+v\njson %+v", a, b)
@@ -393,7 +393,7 @@ func FuzzEntry(f *testing.F) {
 }
 
 func TestAppendLine(t *testing.T) {
-	for _, w := range []Wire{Protobuf, JSON} {
+	for _, w := range []string{wireProtobuf, wireJSON} {
 		p := new(peer)
 		s := sinkFor(t, p, Config{Wire: w, MetadataAttrs: []string{"k"}})
 		rec, m, err := s.AppendLine(nil, time.Now(), slog.LevelError, []byte("raw \xff line"), []slog.Attr{slog.String("k", "v"), slog.String("z", "v")})
@@ -410,7 +410,7 @@ func TestAppendLine(t *testing.T) {
 			t.Errorf("%s: %+v", w, got)
 		}
 		rec, _, err = s.AppendLine(nil, time.Now(), 0, []byte("line"), []slog.Attr{slog.String("k", "")})
-		if err != nil || w == JSON && !bytes.HasSuffix(rec, []byte(`,"line"]`)) {
+		if err != nil || w == wireJSON && !bytes.HasSuffix(rec, []byte(`,"line"]`)) {
 			t.Errorf("%s, metadata without a value: %q, %v", w, rec, err)
 		}
 	}
@@ -428,9 +428,9 @@ func TestAllocations(t *testing.T) {
 		attrs []slog.Attr
 	}{
 		{"simple", Config{}, simple},
-		{"json", Config{Wire: JSON}, simple},
+		{"json", Config{Wire: wireJSON}, simple},
 		{"labels and metadata", Config{LabelAttrs: []string{"Action"}, MetadataAttrs: []string{"ResourceId", "UserId"}, Nudge: true}, simple},
-		{"trace in metadata", Config{TraceID: InMetadata}, append(simple, slog.String("trace_id", "abc"))},
+		{"trace in metadata", Config{TraceID: inMetadata}, append(simple, slog.String("trace_id", "abc"))},
 		{"errors", Config{}, []slog.Attr{slog.Any("err", err)}},
 		{"errors in metadata", Config{MetadataAll: true}, []slog.Attr{slog.Any("err", err), slog.Int("n", 1)}},
 		{"groups in metadata", Config{MetadataAll: true}, []slog.Attr{slog.Group("g", "a", 1, slog.Group("h", "b", someUUID))}},
@@ -453,7 +453,7 @@ func TestAllocations(t *testing.T) {
 	for i := range 3000 {
 		e.add(nil, event(time.Now(), 0, fmt.Sprint(i), simple...))
 	}
-	b := e.Batch(s.Codec())
+	b := e.Batch(s.Encoder().Codec())
 	if n := testing.AllocsPerRun(20, func() {
 		if o := sendIn(t, t.Context(), s, b); o != nil {
 			t.Fatal(o)

@@ -56,7 +56,7 @@ func ExampleNew() {
 	}
 	r, err := forebay.NewRouter(
 		forebay.Route(sink.Encoder(), sink.Output(slog.LevelInfo)),
-		forebay.Route(encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-"}), forebay.Output(slog.LevelError, os.Stdout)))
+		forebay.Route(encode.Logfmt(&encode.Options{TimeKey: "-"}), forebay.Output(slog.LevelError, os.Stdout)))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -81,8 +81,10 @@ func ExampleNewPusher() {
 	rec, meta, _ := pusher.Encoder().Scope().Append(nil, &encode.Record{Time: time.Now(), Message: "hi"})
 	var b batch.Builder
 	b.Append(rec, 0, meta)
-	sink := deliver.AsSink(pusher)
-	fmt.Println(sink.Send(context.Background(), b.Batch(pusher.Codec())))
+	send, closePusher := deliver.Direct(pusher)
+	defer closePusher(context.Background())
+	outcome := send(context.Background(), b.Batch(pusher.Encoder().Codec()))
+	fmt.Println(outcome.Err())
 	// Output: <nil>
 }
 
@@ -95,7 +97,8 @@ func ExampleDryRun() {
 	rec, meta, _ := pusher.Encoder().Scope().Append(nil, &encode.Record{Time: time.Unix(1, 0), Message: "hi", Attrs: []slog.Attr{slog.Int("n", 1)}})
 	var b batch.Builder
 	b.Append(rec, 0, meta)
-	loki.DryRun(os.Stdout, pusher).Send(context.Background(), b.Batch(pusher.Codec()))
+	send, _ := deliver.Direct(loki.DryRun(os.Stdout, pusher))
+	send(context.Background(), b.Batch(pusher.Encoder().Codec()))
 	// Output:
 	// POST http://localhost:3100/loki/api/v1/push {app="shop", level="info"}: 1 entries, 46 bytes
 	//   {"time":"1970-01-01T00:00:01Z","line":{"Message":"hi","n":1}}

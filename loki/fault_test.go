@@ -71,7 +71,7 @@ func (m *lokiModel) push(r *request) (int, string) {
 // TestFaultsOfOneSecond: what is reported as refused is what Loki has not stored,
 // also where the limit lies within a second of which several entries are.
 func TestFaultsOfOneSecond(t *testing.T) {
-	for _, w := range []Wire{Protobuf, JSON} {
+	for _, w := range []string{wireProtobuf, wireJSON} {
 		for name, at := range map[string]struct {
 			base   time.Duration // of the first, from the present
 			newest time.Duration
@@ -102,7 +102,7 @@ func TestFaultsOfOneSecond(t *testing.T) {
 					e.add(nil, event(now, 0, "newest"))
 				}
 				got := e.deliver()
-				b := e.Batch(e.s.Codec())
+				b := e.Batch(e.s.Encoder().Codec())
 				for i, r := range b.All() {
 					parsed, _ := e.s.enc.form.parse(r.Data)
 					line, _, _ := e.s.enc.codec.parts(parsed)

@@ -132,14 +132,14 @@ func FuzzLabels(f *testing.F) {
 		c := Config{Labels: map[string]string{name: value}, LabelAttrs: []string{attr1, attr2}, MaxLabels: 2 + max(limit, 0)%20, MaxLabelValue: 64,
 			BatchBytes: 4 << 10} // little memory, so that there are many runs
 		c.URL = "http://x"
-		if c.Validate() != nil {
+		if validate(c) != nil {
 			return // says so before anything is sent
 		}
 		rec := encode.Record{Time: time.Now(), Message: "m", Attrs: []slog.Attr{slog.String(attr1, value1), slog.String(attr2, value2)}}
-		for _, w := range []Wire{Protobuf, JSON} {
+		for _, w := range []string{wireProtobuf, wireJSON} {
 			c.Wire = w
 			_, text := one(t, c, rec)
-			if w == JSON {
+			if w == wireJSON {
 				continue // the strict reader of the tests has read an object
 			}
 			got, err := readLabels(text)

@@ -13,7 +13,9 @@ import (
 // are lost.
 type Handler struct {
 	*forebay.Router
-	sink *Sink
+
+	// Sink is behind the Router: it has Stats and Account. It is set by NewHandler.
+	Sink *Sink
 }
 
 // NewHandler returns a Handler: everything there is between slog and Loki in one
@@ -42,9 +44,6 @@ func NewHandler(c Config) (*Handler, error) {
 	}
 	return &Handler{r, s}, nil
 }
-
-// Sink returns the Sink behind the handler, for its Stats and Account.
-func (h *Handler) Sink() *Sink { return h.sink }
 
 // Close refuses new records, delivers what was logged, and reports, as
 // [deliver.Output.Shutdown] does: within ctx or, if that has no deadline, within

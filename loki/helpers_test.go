@@ -177,14 +177,14 @@ func (e *encoded) add(scope encode.Scope, r encode.Record) *encoded {
 // stored.
 func (e *encoded) send() *sent {
 	e.t.Helper()
-	return sendIn(e.t, context.Background(), e.s, e.Batch(e.s.Codec()))
+	return sendIn(e.t, context.Background(), e.s, e.Batch(e.s.Encoder().Codec()))
 }
 
 // deliver sends what there is as an outlet does: open records again, in order, after a
 // wait, in pieces where the answers advise that. It returns the refused ones.
 func (e *encoded) deliver() (refused []int) {
 	e.t.Helper()
-	whole := e.Batch(e.s.Codec())
+	whole := e.Batch(e.s.Encoder().Codec())
 	todo := batch.All().Append(nil, whole.Len())
 	limit, began := len(todo), time.Now()
 	for wait := time.Duration(0); len(todo) > 0; {

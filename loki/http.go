@@ -104,7 +104,7 @@ type headers struct {
 // tenantWire is what the headers of a request depend on.
 type tenantWire struct {
 	tenant string
-	wire   Wire
+	wire   string
 }
 
 func (h *headers) init(c *Config) error {
@@ -165,7 +165,7 @@ func (h *headers) readToken(now time.Time, anyway bool) error {
 
 // get returns the headers for a tenant, "" being that of the Config, and a form of
 // requests.
-func (h *headers) get(tenant string, w Wire) http.Header {
+func (h *headers) get(tenant string, w string) http.Header {
 	if tenant == "" {
 		tenant = h.c.Tenant
 	}
@@ -179,12 +179,12 @@ func (h *headers) get(tenant string, w Wire) http.Header {
 	}
 	n := maps.Clone(h.base)
 	switch w {
-	case Protobuf:
+	case wireProtobuf:
 		n["Content-Type"] = []string{"application/x-protobuf"}
-	case JSONGzip:
+	case wireGzip:
 		n["Content-Encoding"] = []string{"gzip"}
 		fallthrough
-	case JSON:
+	case wireJSON:
 		n["Content-Type"] = []string{"application/json"}
 	}
 	if tenant != "" {

@@ -22,7 +22,7 @@ func TestNoKeyTwice(t *testing.T) {
 		"bytes of a group":   {with: []func(encode.Scope) encode.Scope{with(slog.Int("g\xff", 1)), inGroup("g\xfe")}, attrs: []slog.Attr{slog.Int("a", 2)}, want: `{"Message":"m","g` + "\ufffd" + `":1,"g` + "\ufffd" + `_":{"a":2}}`},
 		"bytes of a message": {c: Config{MessageKey: "m\xff"}, attrs: []slog.Attr{slog.Int("m\xfe", 1)}, want: `{"m` + "\ufffd" + `":"m","m` + "\ufffd" + `_":1}`},
 	} {
-		for _, w := range []Wire{Protobuf, JSON} {
+		for _, w := range []string{wireProtobuf, wireJSON} {
 			tt.c.Wire = w
 			e, _ := one(t, tt.c, encode.Record{Message: "m", Attrs: tt.attrs}, tt.with...)
 			if e.Line != tt.want {
@@ -52,7 +52,7 @@ func TestLogfmtLines(t *testing.T) {
 		"groups":  {attrs: []slog.Attr{slog.Any("u", attrUser{1}), slog.Any("u", attrUser{2}), slog.Any("v", appender{slog.Any("c", count(3))})}, want: `Message=m u.id=1 u.id_=1 u.id__=2 u.id___=2 v.c=3`},
 		"nothing": {want: `Message=m`},
 	} {
-		tt.c.Body, tt.c.MetadataAll = BodyLogfmt, true
+		tt.c.Body, tt.c.MetadataAll = bodyLogfmt, true
 		e, _ := one(t, tt.c, encode.Record{Message: "m", Attrs: tt.attrs}, tt.with...)
 		if e.Line != tt.want {
 			t.Errorf("%s: got  %s\nwant %s", name, e.Line, tt.want)

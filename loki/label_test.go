@@ -17,7 +17,7 @@ func TestLabelValues(t *testing.T) {
 		"\xff\xfe": "?",
 		"é🙂\u2028": "é🙂\u2028",
 	} {
-		for w, form := range map[Wire]string{Protobuf: `{app="%s", x="%s"}`, JSON: `map[app:%s x:%s]`} {
+		for w, form := range map[string]string{wireProtobuf: `{app="%s", x="%s"}`, wireJSON: `map[app:%s x:%s]`} {
 			_, labels := one(t, Config{Wire: w, NoLevelLabel: true, Labels: map[string]string{"app": value}, LabelAttrs: []string{"x"}},
 				encode.Record{Attrs: []slog.Attr{slog.String("x", value)}})
 			if wanted := fmt.Sprintf(form, want, want); labels != wanted {

@@ -33,7 +33,7 @@ func newLogfmt(messageKey, levelKey string, values *values.Values) *logfmt {
 		}
 		root.seen = append(root.seen, hashKey([]byte(jsontext.LogfmtKey(levelKey))))
 	}
-	l.Encoder = encode.Logfmt(&encode.LogfmtOptions{TimeKey: "-", LevelKey: levelKey, MessageKey: messageKey, Level: encode.LevelLower})
+	l.Encoder = encode.Logfmt(&encode.Options{TimeKey: "-", LevelKey: levelKey, MessageKey: messageKey, Level: "lower"})
 	root.Scope = l.Encoder.Scope()
 	l.root = root
 	return l

@@ -15,7 +15,7 @@ import (
 // the labels as metadata and a time of its own, the same when it is sent again,
 // and is counted once.
 func TestMoved(t *testing.T) {
-	for _, w := range []Wire{Protobuf, JSON} {
+	for _, w := range []string{wireProtobuf, wireJSON} {
 		for text, why := range map[string]reason{
 			"maximum active stream limit exceeded when trying to create stream {}, reduce": streamsFull,
 			"entry for stream '{}' has 4 label names; limit 2":                             labelTooMany,
@@ -81,7 +81,7 @@ func TestMoved(t *testing.T) {
 // TestMovedNames: labels that become metadata of one name, or of a name that is there
 // already, keep their values.
 func TestMovedNames(t *testing.T) {
-	for _, w := range []Wire{Protobuf, JSON} {
+	for _, w := range []string{wireProtobuf, wireJSON} {
 		p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 			if strings.Contains(r.streams[0].Labels, "a_b") {
 				return 429, "maximum active stream limit exceeded", nil

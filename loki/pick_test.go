@@ -32,14 +32,14 @@ func TestDottedNames(t *testing.T) {
 		"named alike":    {Config{MetadataAttrs: []string{"a.b", "a_b"}}, []slog.Attr{slog.Int("a_b", 1), slog.Int("a.b", 2)}, "", `{app="test", level="info"}`, map[string]string{"a_b": "1", "a_b_": "2"}},
 		"label and all":  {Config{MetadataAll: true, LabelAttrs: []string{"x.y"}, MaxLabels: 2}, []slog.Attr{slog.Int("x.y", 1)}, "", `{app="test", level="info"}`, map[string]string{"x_y": "1"}},
 	} {
-		for _, w := range []Wire{Protobuf, JSON} {
+		for _, w := range []string{wireProtobuf, wireJSON} {
 			tt.c.Wire = w
 			var scope []func(encode.Scope) encode.Scope
 			if tt.in != "" {
 				scope = append(scope, inGroup(tt.in))
 			}
 			e, labels := one(t, tt.c, encode.Record{Message: "m", Attrs: tt.attrs}, scope...)
-			if w == Protobuf && labels != tt.labels || !maps.Equal(e.Meta, tt.meta) {
+			if w == wireProtobuf && labels != tt.labels || !maps.Equal(e.Meta, tt.meta) {
 				t.Errorf("%s %s: %s, metadata %v; want %s, %v", name, w, labels, e.Meta, tt.labels, tt.meta)
 			}
 		}
@@ -76,7 +76,7 @@ func TestMetadataNames(t *testing.T) {
 		"named":          {[]slog.Attr{slog.Int("имя", 1)}, map[string]string{"key_": "1"}},
 		"label too many": {[]slog.Attr{slog.Int("метка", 1)}, map[string]string{"key_": "1"}},
 	} {
-		for _, w := range []Wire{Protobuf, JSON} {
+		for _, w := range []string{wireProtobuf, wireJSON} {
 			c := Config{Wire: w, MetadataAll: true}
 			switch name {
 			case "named":

@@ -93,11 +93,11 @@ func (s *client) reserve() (err error) {
 	b := &requestBuf{in: make([]byte, 4<<10)}
 	b.own[0] = make([]byte, usual)
 	switch s.c.Wire {
-	case Protobuf:
+	case wireProtobuf:
 		b.own[1] = make([]byte, snappy.MaxEncodedLen(usual))
 		b.spans = make([][]byte, 0, 64)
 		b.heads = make([]byte, 0, 1<<10)
-	case JSONGzip:
+	case wireGzip:
 		b.own[1] = make([]byte, gzipBound(usual))
 		b.zip, _ = gzip.NewWriterLevel(b, gzip.BestSpeed)
 		b.zip.Write(b.own[0][:1]) // it makes its tables now

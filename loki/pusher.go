@@ -25,8 +25,8 @@ type Pusher struct {
 }
 
 // NewPusher returns a Pusher, for those who wire memory and delivery themselves;
-// others want [New]. Batches must have the Codec of the Pusher, or that of a Pusher
-// with another [Wire]. A spool takes the Dictionary of its Traits, which knows the
+// others want [New]. Batches must have the Codec of its Encoder, or that of a Pusher with
+// another Wire. A spool takes the Dictionary of its Traits, which knows the
 // streams. The error names everything that is wrong with c. No connection is made.
 func NewPusher(c Config) (*Pusher, error) {
 	c, err := c.resolve()
@@ -45,11 +45,8 @@ func NewPusher(c Config) (*Pusher, error) {
 // Encoder returns the encoder of the records this Pusher takes.
 func (s *Pusher) Encoder() encode.Encoder { return s.enc }
 
-// Codec reads the records that the encoder makes.
-func (s *Pusher) Codec() batch.Codec { return s.enc.codec }
-
 // CodecFor returns the codec of entries with that content type, be it that of another
-// [Wire], and nil for any other: see spool.Options.Codec.
+// Wire, and nil for any other: see spool.Options.Codec.
 func (s *Pusher) CodecFor(contentType string, _ uint32) batch.Codec {
 	if f, ok := formNamed(contentType); ok {
 		return codec{s.enc, f}
@@ -58,7 +55,7 @@ func (s *Pusher) CodecFor(contentType string, _ uint32) batch.Codec {
 }
 
 // accepts reports whether records of that content type can be sent: entries in the
-// form of any [Wire]. They are pushed in the form they have.
+// form of any Wire. They are pushed in the form they have.
 func (s *Pusher) accepts(contentType string) bool {
 	_, ok := formNamed(contentType)
 	return ok

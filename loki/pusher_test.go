@@ -359,7 +359,7 @@ func TestNudgeConcurrently(t *testing.T) {
 // TestLimits: what will not be taken is found before it is sent.
 func TestLimits(t *testing.T) {
 	p := new(peer)
-	e := &encoded{t: t, s: sinkFor(t, p, Config{MaxLine: 200, LongLines: Refuse})}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{MaxLine: 200, LongLines: refuse})}
 	now := time.Now()
 	e.add(nil, event(now, 0, "good"))
 	e.add(nil, event(now.Add(-8*24*time.Hour), 0, "old"))
@@ -382,7 +382,7 @@ func TestLimits(t *testing.T) {
 }
 
 func TestTruncate(t *testing.T) {
-	for _, w := range []Wire{Protobuf, JSON} {
+	for _, w := range []string{wireProtobuf, wireJSON} {
 		c := Config{MaxLine: 100, Wire: w}
 		got, _ := one(t, c, event(time.Now(), 0, strings.Repeat("ä", 100)))
 		if len(got.Line) > 100 || !strings.Contains(got.Line, "ä…[cut ") {
@@ -395,12 +395,12 @@ func TestTruncate(t *testing.T) {
 func TestForeignRecords(t *testing.T) {
 	e := &encoded{t: t, s: sinkFor(t, new(peer), Config{})}
 	e.Append([]byte("x"), 0, batch.Meta{})
-	for _, c := range []batch.Codec{encode.JSONCodec(), nil} {
+	for _, c := range []batch.Codec{encode.JSON(nil).Codec(), nil} {
 		if got := sendIn(t, t.Context(), e.s, e.Batch(c)); !got.is("hold [0]") {
 			t.Errorf("got %v", got)
 		}
 	}
-	if accepts := e.s.Traits().Accepts; accepts(encode.JSONCodec().ContentType()) || accepts("") {
+	if accepts := e.s.Traits().Accepts; accepts(encode.JSON(nil).Codec().ContentType()) || accepts("") {
 		t.Error("they are accepted")
 	}
 }
@@ -767,18 +767,18 @@ func TestGivenUp(t *testing.T) {
 		}), Config{Concurrency: 1})
 		e := &encoded{t: t, s: s}
 		e.add(nil, event(time.Now(), 0, "a")).add(nil, event(time.Now(), slog.LevelWarn, "b"))
-		if got := sendIn(t, ctx, s, e.Batch(s.Codec())); got == nil || got.known || stored != 2 {
+		if got := sendIn(t, ctx, s, e.Batch(s.Encoder().Codec())); got == nil || got.known || stored != 2 {
 			t.Errorf("%d stored: %v", stored, got)
 		}
 		l := &life{ctx: ctx}
 		ses, _ := s.Open(l)
-		if err := ses.Send(e.Batch(s.Codec())); !errors.Is(err, context.Canceled) || stored != 2 || len(l.answers) != 0 {
+		if err := ses.Send(e.Batch(s.Encoder().Codec())); !errors.Is(err, context.Canceled) || stored != 2 || len(l.answers) != 0 {
 			t.Errorf("%d stored: %v", stored, err)
 		}
 		hangs = false
 		ctx, cancel = context.WithCancel(t.Context())
 		defer cancel()
-		if got := sendIn(t, ctx, s, e.Batch(s.Codec())); got != nil {
+		if got := sendIn(t, ctx, s, e.Batch(s.Encoder().Codec())); got != nil {
 			t.Errorf("got %v", got)
 		}
 	})
@@ -796,7 +796,7 @@ func TestNotSent(t *testing.T) {
 		s := sinkFor(t, roundTrip(func(*http.Request) (*http.Response, error) { cancel(); return nil, err }), Config{})
 		e := &encoded{t: t, s: s}
 		e.add(nil, event(time.Now(), 0, "a"))
-		if got := sendIn(t, ctx, s, e.Batch(s.Codec())); !got.is(want) {
+		if got := sendIn(t, ctx, s, e.Batch(s.Encoder().Codec())); !got.is(want) {
 			t.Errorf("got %v, want %s", got, want)
 		}
 	}

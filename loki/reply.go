@@ -36,6 +36,9 @@ func (e *PushError) Error() string {
 	return text
 }
 
+// HTTPStatus returns Status. Dead letters show it.
+func (e *PushError) HTTPStatus() int { return e.Status }
+
 // Unwrap returns the error of the connection, if that was it.
 func (e *PushError) Unwrap() error { return e.cause }
 

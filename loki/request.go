@@ -205,7 +205,7 @@ func (b *requestBuf) layout(p *push, segs []segment) {
 // build makes the request's body as it goes over the wire. The result is b's memory.
 func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 	switch s.wireOf(p.form) {
-	case Protobuf:
+	case wireProtobuf:
 		b.layout(p, segs)
 		b.plain = s.bufs.borrow(b.own[0], b.size)
 		for _, span := range b.spans {
@@ -214,7 +214,7 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 		b.out = s.bufs.borrow(b.own[1], snappy.MaxEncodedLen(b.size))
 		b.out = snappy.Encode(b.out[:cap(b.out)], b.plain)
 		return b.out
-	case JSONGzip:
+	case wireGzip:
 		s.buildJSON(b, p, segs)
 		b.out = s.bufs.borrow(b.own[1], gzipBound(b.size))
 		if b.zip == nil {
@@ -232,14 +232,14 @@ func (s *client) build(b *requestBuf, p *push, segs []segment) []byte {
 
 // wireOf returns the form of requests with entries of the form f. It is that of the
 // Config, unless the entries were made for another.
-func (s *client) wireOf(f form) Wire {
+func (s *client) wireOf(f form) string {
 	switch {
 	case f == formOf(s.c.Wire):
 		return s.c.Wire
 	case f == jsonForm:
-		return JSON
+		return wireJSON
 	}
-	return Protobuf
+	return wireProtobuf
 }
 
 func (s *client) buildJSON(b *requestBuf, p *push, segs []segment) {

@@ -38,7 +38,7 @@ type ownFormatter struct {
 }
 
 func (f ownFormatter) Scope() encode.Scope { return f }
-func (ownFormatter) Codec() batch.Codec    { return encode.JSONCodec() }
+func (ownFormatter) Codec() batch.Codec    { return encode.JSON(nil).Codec() }
 func (ownFormatter) NeedsPC() bool         { return false }
 func (f ownFormatter) WithGroup(name string) encode.Scope {
 	f.groups += name + "."
@@ -100,8 +100,8 @@ func TestErrorsAreAskedOnceEverywhere(t *testing.T) {
 		json  bool // lists and maps are rendered as in metadata
 		other bool // it is a Formatter
 	}{
-		{name: "json", json: true}, {name: "json in json", c: Config{Wire: JSON}, json: true},
-		{name: "logfmt", c: Config{Body: BodyLogfmt}, json: true}, {name: "logfmt in json", c: Config{Body: BodyLogfmt, Wire: JSON}, json: true},
+		{name: "json", json: true}, {name: "json in json", c: Config{Wire: wireJSON}, json: true},
+		{name: "logfmt", c: Config{Body: bodyLogfmt}, json: true}, {name: "logfmt in json", c: Config{Body: bodyLogfmt, Wire: wireJSON}, json: true},
 		{name: "formatter json", c: Config{Formatter: encode.JSON(nil)}, other: true},
 		{name: "formatter logfmt", c: Config{Formatter: encode.Logfmt(nil)}, other: true},
 		{name: "formatter console", c: Config{Formatter: encode.Console(nil)}, other: true},
@@ -178,7 +178,7 @@ func TestErrorsAreAskedOnceEverywhere(t *testing.T) {
 						case "both":
 							c.LabelAttrs, c.MetadataAttrs = []string{path}, []string{path}
 						case "dropped":
-							c.TraceIDKey, c.TraceID = "err", InMetadata
+							c.TraceIDKey, c.TraceID = "err", inMetadata
 						}
 						c.MetadataAll = strings.HasPrefix(place, "all")
 						attrs := []slog.Attr{slog.Int("n", 1), sh.make(err), slog.String("s2", "x")}
@@ -295,7 +295,7 @@ func (f *seeing) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error
 func TestSettledLines(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 2))
 	for i := range 1000 {
-		c := Config{Body: []Body{BodyJSON, BodyLogfmt}[i%2], Wire: []Wire{Protobuf, JSON}[i/2%2], MaxMetadataPairs: 1, BatchBytes: 4 << 10}
+		c := Config{Body: []string{bodyJSON, bodyLogfmt}[i%2], Wire: []string{wireProtobuf, wireJSON}[i/2%2], MaxMetadataPairs: 1, BatchBytes: 4 << 10}
 		r := encode.Record{Time: time.Unix(1, 2), Message: "m", Attrs: randomAttrs(rng, 0)}
 		r.Attrs = append(r.Attrs, slog.Any("errs", []any{errors.New("x"), map[string]error{"k": nil}, struct{ E error }{errors.New("y")}}))
 		if rng.IntN(4) == 0 {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"time"
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
@@ -25,11 +24,14 @@ const never = slog.Level(math.MaxInt8 + 1)
 //	r, err := forebay.NewRouter(forebay.Route(sink.Encoder(), sink.Output(slog.LevelInfo)))
 //
 // What is written to it without a Router must be an entry of its Encoder, with the Meta
-// that goes with it: use WriteRecord. All methods may be called from any goroutine,
+// that goes with it, as from [Pusher.AppendLine]: use WriteRecord. All methods may be called from any goroutine,
 // also beside and after Close.
 type Sink struct {
 	*output
-	pusher *Pusher
+
+	// Pusher is the end of the Sink: it has the counters of the pushes and AppendLine.
+	// It is set by New.
+	Pusher *Pusher
 }
 
 // output has the methods of a deliver.Output where Output is a method itself.
@@ -52,7 +54,7 @@ func New(c Config) (*Sink, error) {
 // output returns the options of memory and delivery in front of p.
 func (c *Config) output(p *Pusher) *deliver.OutputOptions {
 	o := &deliver.OutputOptions{
-		Name: c.Name, Codec: p.Codec(), CodecFor: p.CodecFor,
+		Name: c.Name, Codec: p.enc.codec, CodecFor: p.CodecFor,
 		Deliver: deliver.Options{
 			Retry: c.Retry, Breaker: c.Breaker, Handler: c.ErrorHandler, PendingLimit: c.PendingLimit,
 			DeadLetter: c.DeadLetter, Spill: c.Spill,
@@ -83,24 +85,10 @@ func (c *Config) output(p *Pusher) *deliver.OutputOptions {
 
 // Encoder returns the encoder of the records that s takes: give it to the
 // forebay.Route whose output s is.
-func (s *Sink) Encoder() encode.Encoder { return s.pusher.Encoder() }
+func (s *Sink) Encoder() encode.Encoder { return s.Pusher.Encoder() }
 
 // Output returns s as an output of a forebay.Route, from a level on. The Router
 // closes s when it is closed itself. To keep s open give it to forebay.Output.
 func (s *Sink) Output(level slog.Leveler, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.OutputCloser(level, s, opts...)
 }
-
-// AppendLine is [Pusher.AppendLine]: write the result with WriteRecord.
-func (s *Sink) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
-	return s.pusher.AppendLine(dst, t, level, line, attrs)
-}
-
-// SinkStats is a snapshot of a [Sink].
-type SinkStats struct {
-	deliver.OutputStats
-	Push Stats
-}
-
-// Stats returns a snapshot. It never waits for Loki.
-func (s *Sink) Stats() SinkStats { return SinkStats{s.output.Stats(), s.pusher.Stats()} }

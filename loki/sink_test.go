@@ -37,7 +37,7 @@ func handlerFor(t testing.TB, p http.RoundTripper, c Config) *Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { checkMemory(t, h.Sink().pusher) })
+	t.Cleanup(func() { checkMemory(t, h.Sink.Pusher) })
 	return h
 }
 
@@ -164,7 +164,7 @@ func TestManyRecords(t *testing.T) {
 				}
 			}
 		}
-		if st := h.Sink().Stats().Push; seen != n || st.BodyBytes < 6*st.WireBytes/5 {
+		if st := h.Sink.Pusher.Stats(); seen != n || st.BodyBytes < 6*st.WireBytes/5 {
 			t.Errorf("%d streams: %d records, %+v", streams, seen, st)
 		}
 	}
@@ -193,11 +193,15 @@ func TestOutage(t *testing.T) {
 			return 204, "", nil
 		}
 		var dead bytes.Buffer
-		h := handlerFor(t, p, Config{DeadLetter: deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+		h := handlerFor(t, p, Config{DeadLetter: deliver.ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
+			var s interface{ HTTPStatus() int } // of which deliver.DeadLetters writes
+			if !errors.As(cause, &s) || s.HTTPStatus() != 400 {
+				t.Errorf("a dead letter because of %v", cause)
+			}
 			for _, r := range b.All() {
 				dead.Write(b.Codec.AppendJSON(nil, r.Data, r.Meta))
 			}
-			return nil
+			return batch.Outcome{}
 		})})
 		log := slog.New(h)
 		for i := range 1000 {
@@ -254,8 +258,9 @@ func TestDryRun(t *testing.T) {
 	var out bytes.Buffer
 	e := &encoded{t: t, s: s}
 	e.add(nil, event(time.Now(), 0, "hi"))
-	if err := DryRun(&out, s).Send(context.Background(), e.Batch(s.Codec())); err != nil {
-		t.Fatal(err)
+	send, _ := deliver.Direct(DryRun(&out, s))
+	if o := send(context.Background(), e.Batch(s.Encoder().Codec())); o.Err() != nil {
+		t.Fatal(o)
 	}
 	if got := out.String(); !strings.HasPrefix(got, "POST http://loki.test:3100/loki/api/v1/push?… tenant=t {app=\"test\", level=\"info\"}: 1 entries,") || !strings.Contains(got, `"line":{"Message":"hi"}`) {
 		t.Error(got)
@@ -306,7 +311,7 @@ func TestSinkAsOutput(t *testing.T) {
 			if err != nil || err2 != nil || rep1.Delivered != want || rep2.Delivered != want || rep1.Check() != nil {
 				t.Errorf("%v %v, again %v %v", rep1, err, rep2, err2)
 			}
-			if st := s.Stats().Push; st.Requests == 0 || st.LastError != "" {
+			if st := s.Pusher.Stats(); st.Requests == 0 || st.LastError != "" {
 				t.Errorf("%+v", st)
 			}
 		}
@@ -356,7 +361,7 @@ func TestSpoolDir(t *testing.T) {
 // TestSpoolOfAnotherWire: entries that were made for another form of requests reach
 // Loki, with their labels, times and metadata.
 func TestSpoolOfAnotherWire(t *testing.T) {
-	wires := []Wire{Protobuf, JSON, JSONGzip}
+	wires := []string{wireProtobuf, wireJSON, wireGzip}
 	for _, from := range wires {
 		for _, to := range wires {
 			dir := t.TempDir()
@@ -425,7 +430,7 @@ func TestSpillWhenFull(t *testing.T) {
 	for i := range n {
 		slog.New(h).Info("a record of some length", "i", i)
 	}
-	if a := h.Sink().Account(); a.Dropped.Total() != 0 || a.Pending.Spill == 0 {
+	if a := h.Sink.Account(); a.Dropped.Total() != 0 || a.Pending.Spill == 0 {
 		t.Errorf("%v", a)
 	}
 	close(release)
@@ -448,7 +453,7 @@ func TestLargeRecordsFillTheBuffer(t *testing.T) {
 	for range n { // of 100 kB each
 		slog.New(h).Info(strings.Repeat("x", 100_000))
 	}
-	if a := h.Sink().Account(); a.Dropped.Total() != 0 || a.Accepted != n {
+	if a := h.Sink.Account(); a.Dropped.Total() != 0 || a.Accepted != n {
 		t.Errorf("%v", a)
 	}
 	close(release)
@@ -480,12 +485,12 @@ func TestCrashDir(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("needs a kill that is told")
 	}
-	for _, wire := range []Wire{Protobuf, JSON} {
-		t.Run(string(wire), func(t *testing.T) { testCrashDir(t, wire) })
+	for _, wire := range []string{wireProtobuf, wireJSON} {
+		t.Run(wire, func(t *testing.T) { testCrashDir(t, wire) })
 	}
 }
 
-func testCrashDir(t *testing.T, wire Wire) {
+func testCrashDir(t *testing.T, wire string) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), crashEnv+"="+dir)
@@ -525,7 +530,7 @@ func TestErrorHandler(t *testing.T) {
 		h := handlerFor(t, down, Config{ErrorHandler: deliver.JSONLines(io.Discard), PendingLimit: 100, Labels: map[string]string{"app": "test"}})
 		slog.New(h).Info("waits")
 		time.Sleep(time.Minute)
-		if a := h.Sink().Account(); a.Handled != 0 || a.Pending.Total() != 1 {
+		if a := h.Sink.Account(); a.Handled != 0 || a.Pending.Total() != 1 {
 			t.Errorf("%v", a)
 		}
 		h.Close(context.Background())

@@ -12,8 +12,8 @@ import (
 // A Handler does all that slog asks of one. The time of a record is that of its entry,
 // which cannot be without: that a record without a time has none does not apply.
 func TestSlogtest(t *testing.T) {
-	for _, wire := range []Wire{Protobuf, JSON} {
-		t.Run(string(wire), func(t *testing.T) {
+	for _, wire := range []string{wireProtobuf, wireJSON} {
+		t.Run(wire, func(t *testing.T) {
 			var p *peer
 			var h *Handler
 			slogtest.Run(t, func(t *testing.T) slog.Handler {

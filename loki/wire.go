@@ -102,8 +102,8 @@ const (
 )
 
 // formOf returns the form of the entries of requests.
-func formOf(w Wire) form {
-	if w == Protobuf {
+func formOf(w string) form {
+	if w == wireProtobuf {
 		return protoForm
 	}
 	return jsonForm

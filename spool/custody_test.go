@@ -122,12 +122,12 @@ func (c *custody) lookLocked(where string, r batch.Record) int {
 
 // answer is the destination of process p.
 func (c *custody) answer(p *process) testkit.Answer {
-	return func(ctx context.Context, _ int, b *batch.Batch) ([]int, error) {
+	return func(ctx context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		c.mu.Lock()
 		defer func() { c.mu.Unlock() }()
 		n := b.Len()
 		if p.dead {
-			return nil, testkit.ErrDown
+			return nil, batch.FailedOutcome(testkit.ErrDown)
 		}
 		ids := make([]int, 0, n)
 		var refused []int
@@ -153,18 +153,18 @@ func (c *custody) answer(p *process) testkit.Answer {
 				c.order = append(c.order, id)
 			}
 		}
-		well := func() ([]int, error) {
+		well := func() ([]int, batch.Outcome) {
 			switch {
 			case p.dead:
-				return nil, testkit.ErrDown
+				return nil, batch.FailedOutcome(testkit.ErrDown)
 			case len(refused) == 0:
 				take(n, true)
-				return nil, nil
+				return nil, batch.Outcome{}
 			case c.rng.IntN(2) == 0:
-				return nil, batch.Permanent(errors.New("a record is malformed"))
+				return nil, testkit.Malformed(errors.New("a record is malformed"))
 			}
 			take(n, true)
-			return nil, batch.Reject(errors.New("records are malformed"), refused...)
+			return nil, batch.Outcome{Refused: batch.Of(refused...), Refusal: errors.New("records are malformed")}
 		}
 		if c.rng.Float64() >= c.trouble {
 			return well()
@@ -175,10 +175,10 @@ func (c *custody) answer(p *process) testkit.Answer {
 		}
 		switch k := c.rng.IntN(kinds); k {
 		case 0, 1:
-			return nil, testkit.ErrDown
+			return nil, batch.FailedOutcome(testkit.ErrDown)
 		case 2:
 			take(n, false)
-			return nil, errors.New("the answer was lost")
+			return nil, batch.FailedOutcome(errors.New("the answer was lost"))
 		case 3:
 			k := c.rng.IntN(n + 1)
 			for i := range k {
@@ -188,16 +188,16 @@ func (c *custody) answer(p *process) testkit.Answer {
 				}
 			}
 			take(k, true)
-			return nil, batch.Prefix(k, testkit.ErrDown)
+			return nil, batch.Outcome{Open: batch.From(k), Why: testkit.ErrDown}
 		case 4:
-			return nil, batch.Fatal(errors.New("bad credentials"))
+			return nil, batch.FailedOutcome(batch.Fatal(errors.New("bad credentials")))
 		case 5:
-			return nil, batch.RetryAfter(testkit.ErrDown, time.Duration(c.rng.IntN(8000))*time.Millisecond)
+			return nil, batch.FailedOutcome(batch.RetryAfter(testkit.ErrDown, time.Duration(c.rng.IntN(8000))*time.Millisecond))
 		case 6:
 			if n > 1 {
-				return nil, batch.TooLarge(errors.New("too large"))
+				return nil, batch.Outcome{Open: batch.All(), Why: errors.New("too large"), Advice: batch.Smaller}
 			}
-			return nil, testkit.ErrDown
+			return nil, batch.FailedOutcome(testkit.ErrDown)
 		case 7, 8, 9:
 			d, deaf, last := time.Duration(c.rng.Int64N(int64(custodyHang))), c.rng.IntN(2) == 0, c.rng.IntN(2) == 0
 			if deaf {
@@ -210,7 +210,7 @@ func (c *custody) answer(p *process) testkit.Answer {
 			}
 			c.mu.Lock()
 			if ctx.Err() != nil || last {
-				return nil, testkit.ErrDown
+				return nil, batch.FailedOutcome(testkit.ErrDown)
 			}
 			return well()
 		case 10:
@@ -218,13 +218,13 @@ func (c *custody) answer(p *process) testkit.Answer {
 		default:
 			clear(c.told) // what was said of other parts of the batch is lost with the goroutine
 			runtime.Goexit()
-			return nil, nil
+			return nil, batch.Outcome{}
 		}
 	}
 }
 
 // HandleError is the error handler.
-func (c *custody) HandleError(_ error, b *batch.Batch) error {
+func (c *custody) HandleError(_ error, b *batch.Batch) batch.Outcome {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := b.Len()
@@ -241,9 +241,9 @@ func (c *custody) HandleError(_ error, b *batch.Batch) error {
 		}
 	}
 	if k == n {
-		return nil
+		return batch.Outcome{}
 	}
-	return batch.Prefix(k, errors.New("handler has enough"))
+	return batch.Outcome{Open: batch.From(k), Why: errors.New("handler has enough")}
 }
 
 // disk is the hook of the file system.
@@ -295,12 +295,12 @@ func (c *custody) open() {
 	if c.what.handler {
 		eo.Handler, eo.PendingLimit = c, rng.IntN(20)
 	}
-	var sink batch.Sink = testkit.NewSink(c.answer(p))
+	dest := testkit.NewSink(c.answer(p)).Send
 	if c.async = nil; c.what.async {
 		c.async = testkit.NewAsyncSink(c.answer(p), 1+rng.IntN(4), rng, 300*time.Millisecond)
-		sink = c.async
+		dest = c.async.Send
 	}
-	if c.e, err = deliver.New(deliver.FromSink(sink), eo); err != nil {
+	if c.e, err = deliver.New(deliver.SendFunc(deliver.Traits{}, dest), eo); err != nil {
 		t.Fatal(err)
 	}
 	so := &slab.Options{

@@ -137,7 +137,7 @@ func ExampleScan() {
 	// 00000001.seg, batch 1: "two\n"
 }
 
-// Replay hands everything to a sink.
+// Replay hands everything to a function, such as one of deliver.Direct.
 func ExampleSpool_Replay() {
 	dir, remove := tempDir()
 	defer remove()
@@ -149,10 +149,10 @@ func ExampleSpool_Replay() {
 	if _, err := s.Append(lines("one", "two")); err != nil {
 		log.Fatal(err)
 	}
-	done, err := s.Replay(context.Background(), batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+	done, err := s.Replay(context.Background(), func(_ context.Context, b *batch.Batch) batch.Outcome {
 		fmt.Printf("%s", b.AppendTo(nil))
-		return nil
-	}))
+		return batch.Outcome{}
+	})
 	fmt.Println(done.Records, err)
 	// Output:
 	// one

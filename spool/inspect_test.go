@@ -87,16 +87,19 @@ func TestReplay(t *testing.T) {
 	}
 	var got []int
 	broken := errors.New("broken")
-	sink := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+	send := func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if len(got) == 40 {
-			return broken
+			return batch.FailedOutcome(broken)
 		}
 		ns, err := numbers(b, nil)
+		if err != nil {
+			t.Error(err)
+		}
 		got = append(got, ns...)
 		b.Tally.Dropped[batch.Poison]++
-		return err
-	})
-	done, err := s.Replay(t.Context(), sink)
+		return batch.Outcome{}
+	}
+	done, err := s.Replay(t.Context(), send)
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "batch 5") || done.Batches != 4 || done.Records != 40 || done.Tally.Dropped[batch.Poison] != 4 {
 		t.Fatalf("%+v, %v", done, err)
 	}
@@ -107,21 +110,31 @@ func TestReplay(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.Replay(ctx, sink); !errors.Is(err, context.Canceled) {
+	if _, err := s.Replay(ctx, send); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	got = got[:0]
-	sink = func(_ context.Context, b *batch.Batch) error {
-		ns, err := numbers(b, nil)
-		got = append(got, ns...)
-		return err
+	// A batch that is not wholly settled stays whole.
+	for _, o := range []batch.Outcome{{Open: batch.From(9), Why: broken}, {Refused: batch.Of(3), Refusal: broken}, {Open: batch.From(11)}} {
+		send := func(context.Context, *batch.Batch) batch.Outcome { return o }
+		if done, err := s.Replay(t.Context(), send); err == nil || done.Batches != 0 || !errors.Is(err, broken) && o.Err() == broken {
+			t.Errorf("%+v: %+v, %v", o, done, err)
+		}
 	}
-	if done, err := s.Replay(t.Context(), sink); err != nil || done.Records != 60 || consecutive(got, 40) != nil {
+	send = func(_ context.Context, b *batch.Batch) batch.Outcome {
+		ns, err := numbers(b, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		got = append(got, ns...)
+		return batch.Outcome{}
+	}
+	if done, err := s.Replay(t.Context(), send); err != nil || done.Records != 60 || consecutive(got, 40) != nil {
 		t.Errorf("%+v, %v, %v", done, err, got)
 	}
 	mustBalance(t, s)
 	mustClose(t, s)
-	if _, err := s.Replay(t.Context(), sink); !errors.Is(err, ErrClosed) {
+	if _, err := s.Replay(t.Context(), send); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
 }

@@ -39,7 +39,7 @@ func forwardPeer(t *testing.T) (deliver.Destination, *spool.Options) {
 }
 
 // lokiPeer does the same for Loki and entries of one form of requests.
-func lokiPeer(w loki.Wire) func(t *testing.T) (deliver.Destination, *spool.Options) {
+func lokiPeer(w string) func(t *testing.T) (deliver.Destination, *spool.Options) {
 	return func(t *testing.T) (deliver.Destination, *spool.Options) {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 		t.Cleanup(srv.Close)
@@ -59,8 +59,8 @@ func TestSpoolsOfEarlierVersions(t *testing.T) {
 		open func(*testing.T) (deliver.Destination, *spool.Options)
 	}{
 		{"forward", forwardPeer},
-		{"loki-protobuf", lokiPeer(loki.Protobuf)}, {"loki-protobuf", lokiPeer(loki.JSON)},
-		{"loki-json", lokiPeer(loki.JSON)}, {"loki-json", lokiPeer(loki.Protobuf)},
+		{"loki-protobuf", lokiPeer("protobuf")}, {"loki-protobuf", lokiPeer("json")},
+		{"loki-json", lokiPeer("json")}, {"loki-json", lokiPeer("protobuf")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -78,10 +78,11 @@ func TestSpoolsOfEarlierVersions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			to := &spelling{to: deliver.AsSink(dest)}
+			send, closeDest := deliver.Direct(dest)
+			to := &spelling{to: send}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			if done, err := s.Replay(ctx, to); err != nil || done.Tally != (batch.Tally{}) {
+			if done, err := s.Replay(ctx, to.send); err != nil || done.Tally != (batch.Tally{}) {
 				t.Error(done, err)
 			}
 			if got := to.text.String(); got != string(want) {
@@ -93,7 +94,7 @@ func TestSpoolsOfEarlierVersions(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Error(err)
 			}
-			if err := to.to.(batch.Closer).Close(ctx); err != nil {
+			if err := closeDest(ctx); err != nil {
 				t.Error(err)
 			}
 		})
@@ -102,15 +103,15 @@ func TestSpoolsOfEarlierVersions(t *testing.T) {
 
 // A spelling writes down what it passes on.
 type spelling struct {
-	to    batch.Sink
+	to    func(context.Context, *batch.Batch) batch.Outcome
 	text  bytes.Buffer
 	batch int
 }
 
-func (s *spelling) Send(ctx context.Context, b *batch.Batch) error {
+func (s *spelling) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.batch++
 	for _, r := range b.All() {
 		fmt.Fprintf(&s.text, "%d %d %d %s\n", s.batch+1, r.Time, r.Level, b.Codec.AppendJSON(nil, r.Data, r.Meta))
 	}
-	return s.to.Send(ctx, b)
+	return s.to(ctx, b)
 }

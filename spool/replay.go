@@ -16,14 +16,14 @@ type Replayed struct {
 	Tally   batch.Tally // of Records, those that were not delivered but settled otherwise
 }
 
-// Replay sends every batch that is there to sink, oldest first, and acknowledges
-// each that was settled. It ends with nil when none is left, and at the first
-// error of sink or spool, or the end of ctx: the batch concerned stays whole, and
-// the sink may see it again. A sink that retries, halves and gives up by itself
-// (package deliver) so decides how patient Replay is.
+// Replay hands every batch that is there to send, oldest first, and acknowledges each
+// whose records are all settled. It ends with nil when none is left. It ends with an
+// error at the first batch that has open or refused records, at the first error of the
+// spool, and at the end of ctx: the batch concerned stays whole and may be sent again.
+// deliver.Direct makes send for a destination.
 //
 // Replay rewinds first, and must not run beside Next.
-func (s *Spool) Replay(ctx context.Context, sink batch.Sink) (done Replayed, err error) {
+func (s *Spool) Replay(ctx context.Context, send func(context.Context, *batch.Batch) batch.Outcome) (done Replayed, err error) {
 	s.Rewind()
 	for {
 		if err := ctx.Err(); err != nil {
@@ -36,7 +36,11 @@ func (s *Spool) Replay(ctx context.Context, sink batch.Sink) (done Replayed, err
 		if err != nil {
 			return done, err
 		}
-		if err := sink.Send(ctx, b); err != nil {
+		o := send(ctx, b)
+		if err = o.Check(b.Len()); err == nil {
+			err = o.Err()
+		}
+		if err != nil {
 			return done, fmt.Errorf("spool: replay stopped at batch %d: %w", seq, err)
 		}
 		done.Batches++

@@ -39,7 +39,7 @@ const (
 
 // ours is the whole of it: encoder, slab, delivery, push. With warm events before
 // the clock starts all memory has been used once.
-func ours(name string, by way, wire loki.Wire, exception bool, warm int) h.Contender {
+func ours(name string, by way, wire string, exception bool, warm int) h.Contender {
 	note := string(by)
 	if warm > 0 {
 		note += fmt.Sprintf(", after %d events to fill pools", warm)
@@ -73,7 +73,7 @@ func ours(name string, by way, wire loki.Wire, exception bool, warm int) h.Conte
 	}}
 }
 
-func newHandler(s *sink204, wire loki.Wire) (*loki.Handler, error) {
+func newHandler(s *sink204, wire string) (*loki.Handler, error) {
 	return loki.NewHandler(loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Client: s.client(), Wire: wire, WhenFull: "block"})
 }
 
@@ -176,7 +176,7 @@ func newClient(s *sink204) (*rival.Client, error) {
 }
 
 // encodeOnly renders entries and nothing else.
-func encodeOnly(name string, wire loki.Wire, exception bool) h.Contender {
+func encodeOnly(name string, wire string, exception bool) h.Contender {
 	return h.Contender{Name: name, Kind: h.Ours, Note: "Encoder.Append into one buffer", New: func(*h.Env) (*h.Subject, error) {
 		s, err := loki.NewPusher(loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Wire: wire})
 		if err != nil {

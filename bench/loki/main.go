@@ -16,7 +16,6 @@ import (
 	"time"
 
 	h "github.com/forebay-log/forebay/bench/harness"
-	"github.com/forebay-log/forebay/loki"
 )
 
 const name = "forebay"
@@ -40,8 +39,8 @@ func rows() []h.Row {
 	// As in the source, a sample begins with a logger that is new and has sent
 	// nothing: only making it, and its events, are outside of the time.
 	both := func(label string, n int, exception bool, factor, mb float64) h.Row {
-		cs := []h.Contender{ours(name, handler, loki.Protobuf, exception, 0), ours("native", native, loki.Protobuf, exception, 0),
-			ours("warm", handler, loki.Protobuf, exception, n), clientGo(exception)}
+		cs := []h.Contender{ours(name, handler, "protobuf", exception, 0), ours("native", native, "protobuf", exception, 0),
+			ours("warm", handler, "protobuf", exception, n), clientGo(exception)}
 		v := h.Verdict(allocated(name, n, mb), allocated("native", n, mb))
 		target := fmt.Sprintf("≤ %.2f MB in all", mb)
 		if n == 10_000 {
@@ -65,7 +64,7 @@ func rows() []h.Row {
 	format := func(label string, exception bool) h.Row {
 		return h.Row{
 			Name: label, What: "1,000 events, formatter alone", Target: "0 allocations", MaxOps: 1000, Warm: 1000,
-			Contenders: []h.Contender{encodeOnly("protobuf", loki.Protobuf, exception), encodeOnly("json", loki.JSON, exception)},
+			Contenders: []h.Contender{encodeOnly("protobuf", "protobuf", exception), encodeOnly("json", "json", exception)},
 			Verdict:    h.Verdict(h.ZeroAllocs("protobuf"), h.ZeroAllocs("json")),
 		}
 	}
@@ -76,14 +75,14 @@ func rows() []h.Row {
 		both("loki/exception-1k", 1000, true, 1.0/8, 0.05),
 		{
 			Name: "loki/json-encode", What: "10,000 Simple events as JSON entries, encode only", Target: "≤ 1.3 × hand-written", Reference: "hand-written", MaxOps: 10_000, Warm: 1000,
-			Contenders: []h.Contender{encodeOnly(name, loki.JSON, false), handWritten()},
+			Contenders: []h.Contender{encodeOnly(name, "json", false), handWritten()},
 			Verdict:    h.Verdict(h.Versus(name, "hand-written", 1.3), h.ZeroAllocs(name)),
 		},
 		format("loki/format-simple", false),
 		format("loki/format-exception", true),
 		{
 			Name: "loki/json", What: "10,000 Simple events, JSON, end to end", Target: "≤ 0.02 allocs/op", MaxOps: 10_000, Reference: "loki-client-go",
-			Contenders: []h.Contender{ours("json", handler, loki.JSON, false, 0), ours("json+gzip", handler, loki.JSONGzip, false, 0), clientGo(false)},
+			Contenders: []h.Contender{ours("json", handler, "json", false, 0), ours("json+gzip", handler, "json+gzip", false, 0), clientGo(false)},
 			Verdict:    h.Verdict(allocs("json", 0.02), allocs("json+gzip", 0.02)),
 		},
 	}
@@ -117,7 +116,7 @@ func besidePublished(w io.Writer, results []*h.Result) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	hd, err := newHandler(new(sink204), loki.Protobuf)
+	hd, err := newHandler(new(sink204), "protobuf")
 	runtime.ReadMemStats(&after)
 	if err == nil {
 		hd.Close(context.Background())

@@ -104,7 +104,7 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 		Spool:          spool.Options{MaxBytes: c.spoolMax.value, OnEvent: p.spoolEvent},
 	}
 	if p.fallback != nil {
-		opts.Deliver.Handler = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+		opts.Deliver.Handler = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			ctx, cancel := context.WithTimeout(context.Background(), fallbackTimeout)
 			defer cancel()
 			return p.fallback.Send(ctx, b)
@@ -116,7 +116,7 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 		}
 		opts.SpoolDir = filepath.Join(c.spool, out.dir)
 	}
-	d, err := deliver.NewOutput(deliver.FromSink(c.outlive(t.asSink())), opts)
+	d, err := deliver.NewOutput(c.outlet(t), opts)
 	if err != nil {
 		return nil, errors.New(strings.NewReplacer(
 			"deliver: cannot open DeadLetterFile: deliver: ", "--dead-letter "+c.deadLetter+": ",

@@ -120,7 +120,8 @@ func TestEngineWithoutSpool(t *testing.T) {
 // Lines that are refused for good are in the file of dead letters.
 func TestDeadLetter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dead")
-	c := faulty(func() error { return batch.Permanent(errors.New("never")) }, func(f *deliveryFlags) { f.deadLetter = path })
+	c := faulty(nil, func(f *deliveryFlags) { f.deadLetter = path })
+	c.dests[len(c.dests)-1] = &fake{o: never}
 	stderr, err := run(t, c, "one\ntwo\n")
 	if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "refuses records for good: never; see "+path) {
 		t.Error(err, stderr)
@@ -167,10 +168,10 @@ func TestFallbackTranscodes(t *testing.T) {
 		wantType string
 	}{
 		{"raw to lines", false, nil, "one\n", "one\n", ""},
-		{"logfmt to lines", false, encode.LogfmtCodec(), "msg=one\n", "msg=one\n", encode.LogfmtCodec().ContentType()},
-		{"foreign to lines", false, foreign{encode.LogfmtCodec()}, "msg=one", `{"msg":"one"}` + "\n", encode.JSONCodec().ContentType()},
+		{"logfmt to lines", false, encode.Logfmt(nil).Codec(), "msg=one\n", "msg=one\n", encode.Logfmt(nil).Codec().ContentType()},
+		{"foreign to lines", false, foreign{encode.Logfmt(nil).Codec()}, "msg=one", `{"msg":"one"}` + "\n", encode.JSON(nil).Codec().ContentType()},
 		{"raw to own", true, nil, "one\n", "<one>", ""},
-		{"foreign to own", true, foreign{encode.LogfmtCodec()}, "msg=one", `<{"msg":"one"}>`, ""},
+		{"foreign to own", true, foreign{encode.Logfmt(nil).Codec()}, "msg=one", `<{"msg":"one"}>`, ""},
 		{"not to be encoded", true, nil, "bad\n", `<"bad">`, ""},
 	} {
 		var got, gotType string
@@ -181,18 +182,19 @@ func TestFallbackTranscodes(t *testing.T) {
 		if !test.ownForm {
 			target.encode = nil
 		}
-		target.sink = batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		target.dest = destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
 			got = string(b.AppendTo(nil))
 			if b.Codec != nil {
 				gotType = b.Codec.ContentType()
 			}
 			b.Tally.Handled = 1
-			return nil
+			return batch.Outcome{}
 		})
-		f := &fallback{t: target, sink: target.asSink(), lines: record.Parser{Format: record.Text}}
+		f := newFallback("", target)
+		f.lines.Format = record.Text
 		b := batchOf(test.codec, test.rec)
-		if err := f.Send(t.Context(), b); err != nil || got != test.want || gotType != test.wantType || b.Tally.Handled != 1 {
-			t.Errorf("%s: %q of type %q, %+v, %v", test.name, got, gotType, b.Tally, err)
+		if o := f.Send(t.Context(), b); o.Err() != nil || got != test.want || gotType != test.wantType || b.Tally.Handled != 1 {
+			t.Errorf("%s: %q of type %q, %+v, %v", test.name, got, gotType, b.Tally, o)
 		}
 	}
 }
@@ -231,7 +233,7 @@ func (w *shortWriter) Write(p []byte) (int, error) {
 func (*shortWriter) Close() error { return nil }
 
 // A line that was cut is continued, or ended if another one comes.
-func TestLineSinkTornLines(t *testing.T) {
+func TestLineDestTornLines(t *testing.T) {
 	three := func(recs ...string) *batch.Batch {
 		var b batch.Builder
 		for _, r := range recs {
@@ -242,12 +244,12 @@ func TestLineSinkTornLines(t *testing.T) {
 	for n := range len("one\ntwo\nthree\n") {
 		for _, other := range []bool{false, true} {
 			w := &shortWriter{n: n}
-			s := &lineSink{w: w}
+			s := newLineDest(w)
 			recs := []string{"one\n", "two\n", "three\n"}
-			err := s.Send(t.Context(), three(recs...))
-			done := batch.Inspect(err).Acked
-			if err == nil || done != strings.Count("one\ntwo\nthree\n"[:n], "\n") {
-				t.Fatalf("%d bytes: %v", n, err)
+			o := s.send(t.Context(), three(recs...))
+			done := 3 - o.Open.Len(3)
+			if o.Err() == nil || o.Advice != batch.Again || done != strings.Count("one\ntwo\nthree\n"[:n], "\n") {
+				t.Fatalf("%d bytes: %+v", n, o)
 			}
 			rest, want := recs[done:], "one\ntwo\nthree\n"
 			if other {
@@ -257,16 +259,14 @@ func TestLineSinkTornLines(t *testing.T) {
 				}
 				rest, want = []string{"zero\n"}, want+"zero\n"
 			}
-			if err := s.Send(t.Context(), three(rest...)); err != nil || w.String() != want {
-				t.Errorf("%d bytes: %q, want %q, %v", n, w.String(), want, err)
+			if o := s.send(t.Context(), three(rest...)); o.Err() != nil || w.String() != want {
+				t.Errorf("%d bytes: %q, want %q, %+v", n, w.String(), want, o)
 			}
 		}
 	}
 	w := &shortWriter{}
-	gone := &lineSink{w: goneWriter{w}}
-	b := three("one\n")
-	if err := gone.Send(t.Context(), b); batch.Inspect(err).Kind != batch.KindReject || b.Tally.Dropped[batch.Failed] != 1 {
-		t.Error(err, b.Tally)
+	if o := newLineDest(goneWriter{w}).send(t.Context(), three("one\n")); o.Open.Len(1) != 1 || o.Advice != batch.Gone {
+		t.Errorf("%+v", o)
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/file"
 )
 
 // A destination is a kind of place that --to can name. To add one, write a type
@@ -82,10 +84,11 @@ func destinations() []destination {
 	}, netDests(), forwardDests(), lokiDests())
 }
 
-// A target is a destination that was opened. Either writer or sink is set.
+// A target is a destination that was opened. One of writer, stdio and dest is set.
 type target struct {
-	writer io.WriteCloser // closed when all is delivered
-	sink   batch.Sink     // closed likewise, if it is a batch.Closer
+	writer io.WriteCloser      // closed when all is delivered
+	stdio  *file.Stdio         // stays open
+	dest   deliver.Destination // closed as writer is, if it is a batch.Closer
 
 	// encode writes the wire form that the destination wants, in place of
 	// --encode, and codec reads it. Nil: --encode decides.
@@ -96,7 +99,7 @@ type target struct {
 	// there are. 0: what the flags' defaults say will do.
 	memory int
 
-	// engine puts a deliver.Outlet in front of sink, whatever the flags: it is
+	// engine puts a deliver.Outlet in front of dest, whatever the flags: it is
 	// across a network. Open must not make one.
 	engine bool
 	// header says that the destination shows the time and the level of a record
@@ -110,12 +113,23 @@ type target struct {
 	tty    bool            // it is a terminal, so the live line would be in the way
 }
 
-// asSink returns the sink of the target.
-func (t *target) asSink() batch.Sink {
-	if t.sink != nil {
-		return t.sink
+// asDest returns the target as a destination.
+func (t *target) asDest() deliver.Destination {
+	switch {
+	case t.dest != nil:
+		return t.dest
+	case t.stdio != nil:
+		return deliver.FromSink(t.stdio)
 	}
-	return &lineSink{w: t.writer}
+	return newLineDest(t.writer)
+}
+
+// dictionary returns the dictionary of the streams of t, nil for none.
+func (t *target) dictionary() batch.Dictionary {
+	if t.dest == nil {
+		return nil
+	}
+	return t.dest.Traits().Dictionary
 }
 
 // close gives up a target that was opened and is not used.
@@ -123,11 +137,8 @@ func (t *target) close() {
 	if t.writer != nil {
 		t.writer.Close()
 	}
-	switch s := t.sink.(type) {
-	case batch.Closer:
-		s.Close(context.Background())
-	case io.Closer:
-		s.Close()
+	if d, ok := t.dest.(batch.Closer); ok {
+		d.Close(context.Background())
 	}
 }
 

@@ -88,7 +88,7 @@ func openDevice(path string) (*target, error) {
 		return nil, err
 	}
 	s := file.NewStdio(f, path)
-	return &target{sink: s, gone: s.Gone(), tty: isTerminal(f)}, nil
+	return &target{stdio: s, gone: s.Gone(), tty: isTerminal(f)}, nil
 }
 
 // filePath reads what follows "file:": a path as it is, or the rest of a URL if

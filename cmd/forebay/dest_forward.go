@@ -11,7 +11,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
-	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 )
 
@@ -114,14 +113,14 @@ func (d forwardDest) Open(rest string) (*target, error) {
 		if err != nil {
 			return nil, plainForward(err)
 		}
-		t.sink = deliver.AsSink(dry)
+		t.dest = dry
 		return t, nil
 	}
 	client, err := fluent.NewClient(c)
 	if err != nil {
 		return nil, plainForward(err)
 	}
-	t.sink, t.engine = deliver.AsSink(client), true
+	t.dest, t.engine = client, true
 	return t, nil
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -78,8 +79,9 @@ func TestForwardSendsLinesAsRecords(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	if err := tg.sink.Send(ctx, b.Batch(tg.codec)); err != nil {
-		t.Fatal(err)
+	send, closeDest := deliver.Direct(tg.dest)
+	if o := send(ctx, b.Batch(tg.codec)); o.Err() != nil {
+		t.Fatal(o)
 	}
 	text := <-done
 	for _, want := range []string{"app.x gzip\n", `"time":"2026-01-02T03:04:05Z","record":{"a":1`, `"time":"2026-01-02T03:04:06Z","record":{"level":"warn","n":5`, `"time":"2026-01-02T03:04:07Z"`, "plain text"} {
@@ -87,7 +89,7 @@ func TestForwardSendsLinesAsRecords(t *testing.T) {
 			t.Errorf("%s is not in\n%s", want, text)
 		}
 	}
-	if err := tg.sink.(batch.Closer).Close(ctx); err != nil {
+	if err := closeDest(ctx); err != nil {
 		t.Error(err)
 	}
 }
@@ -141,8 +143,8 @@ func TestForwardFlagErrors(t *testing.T) {
 			if tt.want == "" {
 				if err != nil {
 					t.Errorf("%s %q: %v", tt.to, tt.args, err)
-				} else if c, ok := tg.sink.(batch.Closer); ok {
-					c.Close(context.Background())
+				} else {
+					tg.close()
 				}
 				continue
 			}

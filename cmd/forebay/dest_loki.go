@@ -12,7 +12,6 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
-	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/loki"
 )
@@ -105,12 +104,12 @@ func (d lokiDest) Open(rest string) (*target, error) {
 	if err != nil {
 		return nil, plainLoki(err)
 	}
-	t := &target{encode: newLokiEncoder(s, d.f.metadata), codec: s.Codec(), memory: 4 << 20}
+	t := &target{encode: newLokiEncoder(s, d.f.metadata), codec: s.Encoder().Codec(), memory: 4 << 20}
 	if d.f.text("dry-run") == "true" {
-		t.sink = loki.DryRun(os.Stdout, s)
+		t.dest = loki.DryRun(os.Stdout, s)
 		return t, nil
 	}
-	t.sink, t.engine = deliver.AsSink(s), true
+	t.dest, t.engine = s, true
 	return t, nil
 }
 
@@ -136,12 +135,13 @@ func plainLoki(err error) error {
 func newLokiEncoder(s *loki.Pusher, metadata []string) func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 	var attrs []slog.Attr
 	var js []byte
+	logfmt := encode.Logfmt(nil).Codec()
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 		attrs = attrs[:0]
 		if len(metadata) > 0 && ev.Format != record.Text {
 			line := ev.Line
 			if ev.Format == record.Logfmt {
-				js = encode.LogfmtCodec().AppendJSON(js[:0], ev.Line, batch.Meta{})
+				js = logfmt.AppendJSON(js[:0], ev.Line, batch.Meta{})
 				line = js
 			}
 			attrs = appendFields(attrs, line, metadata)

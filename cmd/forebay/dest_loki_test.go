@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -48,7 +49,7 @@ func TestLokiDestination(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := slab.NewSink(tgt.sink, &slab.Options{Codec: tgt.codec, CloseDst: true, OnError: func(batch.Event) {}})
+	w, err := slab.NewSink(deliver.AsSink(tgt.dest), &slab.Options{Codec: tgt.codec, CloseDst: true, OnError: func(batch.Event) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +106,7 @@ func TestLokiDestinationFaults(t *testing.T) {
 			t.Errorf("%v: got %v, want %s", args, err, want)
 		}
 	}
-	if tgt, err := lokiTarget(t, "//host:3100", "--dry-run"); err != nil || tgt.sink == nil {
+	if tgt, err := lokiTarget(t, "//host:3100", "--dry-run"); err != nil || tgt.dest == nil || tgt.engine {
 		t.Errorf("dry run: %v", err)
 	}
 }
@@ -131,7 +132,7 @@ func TestLokiSlabs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit := tgt.sink.(batch.Limiter).Limits().Bytes
+	limit := tgt.dest.Traits().Limits.Bytes
 	c := pipeConfig{slabs: 8, slabSize: size{value: slab.DefaultSlabBytes}, flushInterval: duration(time.Second)}
 	if o := c.slabOptions("loki:", tgt); o.SlabCount*o.SlabBytes < 2*limit {
 		t.Errorf("%d slabs of %d bytes for batches of %d", o.SlabCount, o.SlabBytes, limit)
@@ -142,5 +143,29 @@ func TestLokiSlabs(t *testing.T) {
 	c.slabsGiven = true
 	if o := c.slabOptions("loki:", tgt); o.SlabCount != 8 {
 		t.Errorf("%d slabs where 8 were asked for", o.SlabCount)
+	}
+}
+
+// A fallback does not take records of another Loki as they are: the numbers of their
+// streams are that one's. Tags of Forward have the same numbers everywhere.
+func TestFallbackStreams(t *testing.T) {
+	one, err := lokiTarget(t, "//one:3100", "--label", "app=one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.close()
+	two, err := lokiTarget(t, "//two:3100", "--label", "app=two", "--dry-run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if two.takes(one.codec) {
+		t.Error("records of one Loki go to another as they are")
+	}
+	forward, err := forwardTarget(t, "forward://h", "--dry-run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !forward.takes(forward.codec) {
+		t.Error("records of one Forward do not go to another as they are")
 	}
 }

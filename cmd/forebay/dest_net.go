@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/netsink"
 )
 
@@ -57,5 +56,5 @@ func (d netDest) Open(rest string) (*target, error) {
 		}
 		return nil, errors.New(why)
 	}
-	return &target{sink: deliver.AsSink(to), engine: true, header: strings.HasPrefix(d.scheme, "syslog")}, nil
+	return &target{dest: to, engine: true, header: strings.HasPrefix(d.scheme, "syslog")}, nil
 }

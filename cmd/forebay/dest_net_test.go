@@ -195,13 +195,13 @@ type stuck struct {
 }
 
 func (s *stuck) Open(string) (*target, error) {
-	return &target{sink: batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+	return &target{dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if s.release != nil {
 			<-s.release
-			return io.ErrClosedPipe
+			return batch.FailedOutcome(io.ErrClosedPipe)
 		}
 		s.got.Write(b.AppendTo(nil))
-		return nil
+		return batch.Outcome{}
 	})}, nil
 }
 

@@ -2,26 +2,30 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/fluent"
 )
 
-// A fallback is the destination of --fallback: a batch.Sink that the engines of
-// all outputs share. Records come in the form of the output that could not
+// A fallback is the destination of --fallback, which the engines of all outputs
+// share. Records come in the form of the output that could not
 // deliver them, and go on in the form that this destination wants.
 type fallback struct {
 	to string // as it is shown: without secrets
 	t  *target
 
-	mu     sync.Mutex // guards the rest; held during Send
-	sink   batch.Sink
+	send      func(context.Context, *batch.Batch) batch.Outcome
+	closeDest func(context.Context) error
+
+	mu     sync.Mutex    // guards the rest; held during Send
 	lines  record.Parser // of lines as they came
 	parser record.Parser // of what was made of them
 	buf    []byte
@@ -38,18 +42,23 @@ func openFallback(c *pipeConfig) (*fallback, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &fallback{
-		to: strings.TrimSuffix(redact(c.fallback), ":"), t: t, sink: t.asSink(),
-		lines: record.Parser{Format: c.format},
-	}, nil
+	f := newFallback(strings.TrimSuffix(redact(c.fallback), ":"), t)
+	f.lines.Format = c.format
+	return f, nil
+}
+
+func newFallback(to string, t *target) *fallback {
+	f := &fallback{to: to, t: t}
+	f.send, f.closeDest = deliver.Direct(t.asDest())
+	return f
 }
 
 // Send sends b, in another form if it takes one.
-func (f *fallback) Send(ctx context.Context, b *batch.Batch) error {
+func (f *fallback) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.t.takes(b.Codec) {
-		return f.sink.Send(ctx, b)
+		return f.send(ctx, b)
 	}
 	var build batch.Builder
 	for _, rec := range b.All() {
@@ -58,12 +67,12 @@ func (f *fallback) Send(ctx context.Context, b *batch.Batch) error {
 	}
 	codec := f.t.codec
 	if f.t.encode == nil {
-		codec = encode.JSONCodec()
+		codec = record.AsJSON.Codec()
 	}
 	out := build.Batch(codec)
-	err := f.sink.Send(ctx, out)
+	o := f.send(ctx, out)
 	b.Tally = out.Tally
-	return err
+	return o
 }
 
 // takes reports whether the destination takes records of this form as they are.
@@ -74,8 +83,8 @@ func (t *target) takes(c batch.Codec) bool {
 	if c == nil || t.codec == nil || c.ContentType() != t.codec.ContentType() {
 		return false
 	}
-	_, is := t.sink.(batch.Dictionary) // its numbers of streams are its own
-	return !is
+	dict := t.dictionary()
+	return dict == nil || dict == fluent.Tags() // else its numbers of streams are its own
 }
 
 // isLines reports whether records of this form are lines that a file can take.
@@ -111,22 +120,12 @@ func (f *fallback) transcode(c batch.Codec, rec *batch.Record) ([]byte, batch.Me
 	return out, m
 }
 
-// Sync puts what was sent on stable storage, if the destination can.
-func (f *fallback) Sync() error {
-	if s, ok := f.sink.(batch.Syncer); ok {
-		return s.Sync()
-	}
-	return nil
-}
-
-// close closes the destination. It does not wait for a Send that hangs, beyond
-// the end of ctx.
+// close puts what was sent on stable storage, if the destination can, and closes it. It
+// does not wait for a Send that hangs, beyond the end of ctx.
 func (f *fallback) close(ctx context.Context) error {
-	switch s := f.sink.(type) {
-	case batch.Closer:
-		return s.Close(ctx)
-	case io.Closer:
-		return s.Close()
+	var err error
+	if s, ok := f.t.writer.(batch.Syncer); ok {
+		err = s.Sync()
 	}
-	return nil
+	return errors.Join(err, f.closeDest(ctx))
 }

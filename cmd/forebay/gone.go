@@ -1,56 +1,50 @@
 package main
 
 import (
-	"context"
 	"errors"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/file"
 )
 
-// outlived is a sink behind a deliver.Outlet whose reader may go. Without an
-// engine its lines are lost then; here they go where those of a destination that
-// is down go or, if there is no such place, where refused ones go.
+// outlived is a destination behind a deliver.Outlet whose reader may go. Without an
+// outlet its lines are lost then. Here they go where those of a destination that is down
+// go or, if there is no such place, where refused ones go.
 type outlived struct {
-	batch.Sink
+	deliver.Destination
 	hold bool // there is a fallback or a spool
 }
 
-func (s outlived) Send(ctx context.Context, b *batch.Batch) error {
-	err := s.Sink.Send(ctx, b)
-	if !errors.Is(err, file.ErrGone) {
-		return err
-	}
-	done := b.Len() - int(b.Tally.Dropped[batch.Failed])
-	b.Tally.Dropped[batch.Failed] = 0
-	switch {
-	case !s.hold:
-		var rest []int
-		for i := done; i < b.Len(); i++ {
-			rest = append(rest, i)
+func (d outlived) Open(l deliver.Life) (deliver.Session, error) {
+	return d.Destination.Open(outlivedLife{l, d.hold})
+}
+
+// outlivedLife follows other advice than that the destination is gone.
+type outlivedLife struct {
+	deliver.Life
+	hold bool
+}
+
+func (l outlivedLife) Answer(b *batch.Batch, o batch.Outcome) {
+	if errors.Is(o.Why, file.ErrGone) {
+		if l.hold {
+			o.Advice = batch.Hold
+		} else {
+			o = batch.Outcome{Refused: o.Open, Refusal: o.Why}
 		}
-		return batch.Reject(err, rest...)
-	case done > 0:
-		return batch.Prefix(done, err)
 	}
-	return batch.Fatal(err)
+	l.Life.Answer(b, o)
 }
 
-// Sync puts what was sent on stable storage, if the sink can.
-func (s outlived) Sync() error {
-	if f, ok := s.Sink.(batch.Syncer); ok {
-		return f.Sync()
-	}
-	return nil
-}
-
-// outlive wraps sink if its reader can go and there is another place for lines.
-func (f *deliveryFlags) outlive(sink batch.Sink) batch.Sink {
+// outlet returns the destination of t for an outlet: one that goes on if the reader of t
+// can go and there is another place for lines.
+func (f *deliveryFlags) outlet(t *target) deliver.Destination {
 	hold := f.fallback != "" || f.spool != ""
-	if _, is := sink.(*file.Stdio); is && (hold || f.deadLetter != "") {
-		return outlived{sink, hold}
+	if t.stdio != nil && (hold || f.deadLetter != "") {
+		return outlived{t.asDest(), hold}
 	}
-	return sink
+	return t.asDest()
 }
 
 // goneText says what becomes of an output whose reader is gone.

@@ -10,20 +10,28 @@ import (
 	"syscall"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/written"
 )
 
-// A lineSink is a batch.Sink for a writer of lines, for use behind a
-// deliver.Outlet. It remembers how far into a record a failed write came: if that
-// record is the next one it goes on from there, else it ends the torn line. Send
-// may be called from several goroutines at once.
-type lineSink struct {
-	mu   sync.Mutex // guards the rest; held during writes
-	w    io.WriteCloser
-	torn []byte // the bytes of a record that were written
+// A lineDest is a destination that writes lines. It remembers how far into a record a
+// failed write came: if that record is the next one it goes on from there, else it ends
+// the torn line.
+type lineDest struct {
+	deliver.Destination
+	w io.WriteCloser
+
+	mu   sync.Mutex // held during writes; guards the rest
+	torn []byte     // the bytes of a record that were written
 }
 
-func (s *lineSink) Send(_ context.Context, b *batch.Batch) error {
+func newLineDest(w io.WriteCloser) *lineDest {
+	s := &lineDest{w: w}
+	s.Destination = deliver.SendFunc(deliver.Traits{}, s.send)
+	return s
+}
+
+func (s *lineDest) send(_ context.Context, b *batch.Batch) batch.Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	skip := 0
@@ -31,10 +39,7 @@ func (s *lineSink) Send(_ context.Context, b *batch.Batch) error {
 		if bytes.HasPrefix(b.At(0).Data, s.torn) {
 			skip = len(s.torn)
 		} else if _, err := s.w.Write([]byte{'\n'}); err != nil {
-			if ended(err) {
-				return batch.Lost(b, 0, err)
-			}
-			return err
+			return failed(0, err)
 		}
 	}
 	settled := 0
@@ -45,24 +50,24 @@ func (s *lineSink) Send(_ context.Context, b *batch.Batch) error {
 		n += skip
 		skip = 0
 		if err != nil {
-			return s.fail(b, r, settled, n, err)
+			return s.fail(r, settled, n, err)
 		}
 		settled += r.Len()
 	}
 	s.torn = s.torn[:0]
-	return nil
+	return batch.Outcome{}
 }
 
 // write writes p, in several calls if the writer takes only parts. It returns the
 // number of bytes written.
-func (s *lineSink) write(p []byte) (done int, err error) {
+func (s *lineDest) write(p []byte) (done int, err error) {
 	err = written.All(s.w, p, &done, nil)
 	return done, err
 }
 
-// fail says that b is settled up to its record number settled, plus what the
-// first n bytes of r complete.
-func (s *lineSink) fail(b *batch.Batch, r *batch.Run, settled, n int, err error) error {
+// fail says that a batch is settled up to its record number settled, plus what the first
+// n bytes of its run r complete.
+func (s *lineDest) fail(r *batch.Run, settled, n int, err error) batch.Outcome {
 	s.torn = s.torn[:0]
 	for i := range r.Len() {
 		rec := r.Record(i)
@@ -73,13 +78,16 @@ func (s *lineSink) fail(b *batch.Batch, r *batch.Run, settled, n int, err error)
 		n -= len(rec)
 		settled++
 	}
-	switch {
-	case ended(err):
-		return batch.Lost(b, settled, err)
-	case settled == 0:
-		return err
+	return failed(settled, err)
+}
+
+// failed is the answer to a batch after its first n records were written.
+func failed(n int, err error) batch.Outcome {
+	o := batch.Outcome{Open: batch.From(n), Why: err}
+	if ended(err) {
+		o.Advice = batch.Gone
 	}
-	return batch.Prefix(settled, err)
+	return o
 }
 
 // ended reports whether err means that the writer never takes anything again.
@@ -87,13 +95,5 @@ func ended(err error) bool {
 	return errors.Is(err, os.ErrClosed) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE)
 }
 
-// Sync puts what was written on stable storage, if the writer can.
-func (s *lineSink) Sync() error {
-	if f, ok := s.w.(batch.Syncer); ok {
-		return f.Sync()
-	}
-	return nil
-}
-
 // Close closes the writer.
-func (s *lineSink) Close(context.Context) error { return s.w.Close() }
+func (s *lineDest) Close(context.Context) error { return s.w.Close() }

@@ -194,8 +194,10 @@ func (p *pipeline) connect(out *output) (err error) {
 		p.dirs.Store(out.to, out.dir)
 		out.d, err = p.newOutput(out, o)
 		out.w = out.d
-	case t.sink != nil:
-		out.w, err = slab.NewSink(t.sink, o)
+	case t.dest != nil:
+		out.w, err = slab.NewSink(deliver.AsSink(t.dest), o)
+	case t.stdio != nil:
+		out.w, err = slab.NewSink(t.stdio, o)
 	default:
 		out.w, err = slab.New(t.writer, o)
 	}
@@ -358,7 +360,7 @@ func (p *pipeline) shutdown(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closetime.Disk)
 	defer cancel()
-	if err := errors.Join(p.fallback.Sync(), p.fallback.close(ctx)); err != nil {
+	if err := p.fallback.close(ctx); err != nil {
 		p.lastly = append(p.lastly, fmt.Sprintf("--fallback %s: %s", p.fallback.to, plain(err)))
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -83,7 +84,7 @@ type fake struct {
 	mu   sync.Mutex
 	got  []string
 	meta []batch.Meta
-	err  error
+	o    batch.Outcome
 }
 
 func (*fake) Scheme() string             { return "fake" }
@@ -94,14 +95,14 @@ func (f *fake) Open(rest string) (*target, error) {
 		return nil, errors.New("file: no")
 	}
 	return &target{
-		sink: batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			for _, r := range b.All() {
 				f.got = append(f.got, string(r.Data))
 				f.meta = append(f.meta, r.Meta)
 			}
-			return f.err
+			return f.o
 		}),
 		encode: func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 			if string(ev.Line) == "bad" {
@@ -139,7 +140,7 @@ func TestOwnWireForm(t *testing.T) {
 // policy drops are not, unless --fail-on-drop says so.
 func TestRefusedRecords(t *testing.T) {
 	for _, failOnDrop := range []bool{false, true} {
-		f := &fake{err: batch.Permanent(errors.New("never"))}
+		f := &fake{o: never}
 		c := config("fake:")
 		c.dests = append(c.dests, f)
 		c.failOnDrop = failOnDrop
@@ -180,13 +181,24 @@ func TestTransientFailure(t *testing.T) {
 	}
 }
 
+// never is the answer of a destination that will not take a batch.
+var never = batch.Outcome{Open: batch.All(), Why: errors.New("never"), Advice: batch.Search}
+
+// destOf returns a destination that answers as send does.
+func destOf(send sender) deliver.Destination { return deliver.SendFunc(deliver.Traits{}, send) }
+
 type flaky struct {
 	fake
 	fail func() error
 }
 
 func (f *flaky) Open(string) (*target, error) {
-	return &target{sink: batch.SinkFunc(func(context.Context, *batch.Batch) error { return f.fail() })}, nil
+	return &target{dest: destOf(func(context.Context, *batch.Batch) batch.Outcome {
+		if err := f.fail(); err != nil {
+			return batch.FailedOutcome(err)
+		}
+		return batch.Outcome{}
+	})}, nil
 }
 
 func TestWithVerb(t *testing.T) {

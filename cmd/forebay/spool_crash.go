@@ -180,7 +180,8 @@ type outputDone struct{ error }
 
 // replayCrash delivers what the dead processes have left in dir. Files of living
 // ones are left alone.
-func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options, sink batch.Sink) error {
+func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options, send sender) error {
+	sink := batch.SinkFunc(func(ctx context.Context, b *batch.Batch) error { o := send(ctx, b); return o.Err() })
 	files, err := crashFiles(dir)
 	if err != nil {
 		return err

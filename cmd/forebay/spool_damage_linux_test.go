@@ -101,7 +101,7 @@ func TestSpoolDamageIsSaid(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, codec := range []batch.Codec{encode.JSONCodec(), encode.RawCodec(), encode.JSONCodec()} {
+			for i, codec := range []batch.Codec{encode.JSON(nil).Codec(), encode.RawCodec(), encode.JSON(nil).Codec()} {
 				var build batch.Builder
 				build.Append([]byte{"abc"[i], '\n'}, 0, batch.Meta{})
 				if _, err := s.Append(build.Batch(codec)); err != nil {

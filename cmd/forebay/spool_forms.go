@@ -15,12 +15,12 @@ import (
 func storedForms() (*spool.Options, error) {
 	streams := new(storedStreams)
 	codecs := map[string]batch.Codec{fluent.Codec().ContentType(): storedCodec{fluent.Codec(), fluent.Tags(), streams}}
-	for _, wire := range []loki.Wire{loki.Protobuf, loki.JSON} {
+	for _, wire := range []string{"protobuf", "json"} {
 		s, err := loki.NewPusher(loki.Config{URL: "http://localhost", Wire: wire}) // it is never asked to send
 		if err != nil {
 			return nil, err
 		}
-		codecs[s.Codec().ContentType()] = storedCodec{s.Codec(), s.Traits().Dictionary, streams}
+		codecs[s.Encoder().Codec().ContentType()] = storedCodec{s.Encoder().Codec(), s.Traits().Dictionary, streams}
 	}
 	return &spool.Options{Streams: streams, Codec: func(contentType string, _ uint32) batch.Codec {
 		if c := codecs[contentType]; c != nil {

@@ -99,7 +99,7 @@ func withEnd(line []byte) []byte {
 }
 
 // replayInput delivers the lines that outputs of dead programs have not accepted.
-func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options, sink batch.Sink) error {
+func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options, send sender) error {
 	var bad error
 	for _, in := range inputLeft(dir) {
 		if why := inputDamage(&in); why != "" {
@@ -117,7 +117,7 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 		for i := range f.Outputs() {
 			for err == nil && f.Pending(i) > 0 {
 				var n int
-				if n, err = replayLines(ctx, f, i, o.Codec("", 0), sink); err == nil {
+				if n, err = replayLines(ctx, f, i, o.Codec("", 0), send); err == nil {
 					done += uint64(n)
 				}
 			}
@@ -136,7 +136,7 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 }
 
 // replayLines delivers some lines of an output. It returns how many.
-func replayLines(ctx context.Context, f *readahead.File, output int, codec batch.Codec, sink batch.Sink) (n int, err error) {
+func replayLines(ctx context.Context, f *readahead.File, output int, codec batch.Codec, send sender) (n int, err error) {
 	const most = 64 << 10
 	var build batch.Builder
 	size := 0
@@ -151,13 +151,9 @@ func replayLines(ctx context.Context, f *readahead.File, output int, codec batch
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if err := sink.Send(ctx, build.Batch(codec)); err != nil {
+	o := send(ctx, build.Batch(codec))
+	if err := o.Err(); err != nil {
 		return 0, err
-	}
-	if fl, ok := sink.(batch.Flusher); ok {
-		if err := fl.Flush(ctx); err != nil {
-			return 0, err
-		}
 	}
 	f.AcceptFirst(output, size)
 	return n, f.Broken()

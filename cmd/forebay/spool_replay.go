@@ -18,11 +18,14 @@ import (
 
 // A replayTarget is where spool replay delivers to.
 type replayTarget struct {
-	sink    batch.Sink
-	codec   batch.Codec      // of the form it takes as it is stored; nil: see sink
+	send    sender
+	codec   batch.Codec      // of the form it takes as it is stored; nil: see send
 	streams batch.Dictionary // of the streams of that form
 	close   func() error
 }
+
+// A sender sends batches and returns what became of them.
+type sender func(context.Context, *batch.Batch) batch.Outcome
 
 // A replayOpener opens what --to of spool replay names.
 type replayOpener func(to string, dests []destination) (*replayTarget, error)
@@ -34,9 +37,9 @@ func openReplay(to string, dests []destination) (*replayTarget, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &replaySink{direct: t.asSink(), lines: t.encode == nil, other: &fallback{to: to, t: t, sink: t.asSink()}}
-	out := &replayTarget{sink: r, close: func() error { return closeTarget(t) }}
-	if dict := dictionaryOf(t.sink); dict != nil {
+	r := &replaySink{lines: t.encode == nil, dest: newFallback(to, t)}
+	out := &replayTarget{send: r.send, close: func() error { return r.dest.closeDest(context.Background()) }}
+	if dict := t.dictionary(); dict != nil {
 		// Records in its own form go there as they are: their streams, which
 		// the spool knows by name, get the numbers they have there.
 		r.codec, out.codec, out.streams = t.codec, t.codec, dict
@@ -44,44 +47,20 @@ func openReplay(to string, dests []destination) (*replayTarget, error) {
 	return out, nil
 }
 
-// dictionaryOf returns the dictionary of a sink that is one or has one, else nil.
-func dictionaryOf(sink batch.Sink) batch.Dictionary {
-	switch s := sink.(type) {
-	case batch.Dictionary:
-		return s
-	case interface{ Dictionary() batch.Dictionary }:
-		return s.Dictionary()
-	}
-	return nil
-}
-
-// closeTarget closes a target and says whether that worked.
-func closeTarget(t *target) error {
-	if t.writer != nil {
-		return t.writer.Close()
-	}
-	if c, ok := t.sink.(batch.Closer); ok {
-		return c.Close(context.Background())
-	}
-	return nil
-}
-
 // A replaySink gives batches to a destination as they are, if it can take them,
 // and otherwise in the form it wants.
 type replaySink struct {
-	direct batch.Sink
-	codec  batch.Codec // of the form it takes as it is; nil: none
-	lines  bool        // it takes lines of any kind
-	other  *fallback
+	codec batch.Codec // of the form it takes as it is; nil: none
+	lines bool        // it takes lines of any kind
+	dest  *fallback
 }
 
-// Send sends b.
-func (r *replaySink) Send(ctx context.Context, b *batch.Batch) error {
+func (r *replaySink) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	same := r.codec != nil && b.Codec != nil && r.codec.ContentType() == b.Codec.ContentType()
 	if same || r.lines && isLines(b.Codec) {
-		return r.direct.Send(ctx, b)
+		return r.dest.send(ctx, b)
 	}
-	return r.other.Send(ctx, b)
+	return r.dest.Send(ctx, b)
 }
 
 func newSpoolReplay(open replayOpener) *cobra.Command {
@@ -150,17 +129,17 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []spoolDir, target 
 
 	for _, d := range dirs {
 		if d.segments { // what is in them is older than what is in slabs
-			if err := replaySegments(ctx, cmd, d.dir, o, target.sink); err != nil {
+			if err := replaySegments(ctx, cmd, d.dir, o, target.send); err != nil {
 				return err
 			}
 		}
 		if d.slabs {
-			if err := replayCrash(ctx, cmd.ErrOrStderr(), d.dir, o, target.sink); err != nil {
+			if err := replayCrash(ctx, cmd.ErrOrStderr(), d.dir, o, target.send); err != nil {
 				return err
 			}
 		}
 		if d.input {
-			if err := replayInput(ctx, cmd.ErrOrStderr(), d.dir, o, target.sink); err != nil {
+			if err := replayInput(ctx, cmd.ErrOrStderr(), d.dir, o, target.send); err != nil {
 				return err
 			}
 		}
@@ -169,7 +148,7 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []spoolDir, target 
 }
 
 // replaySegments replays one spool.
-func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spool.Options, sink batch.Sink) error {
+func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spool.Options, send sender) error {
 	var mu sync.Mutex
 	var damage []string
 	own := *o
@@ -184,7 +163,7 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	if err != nil {
 		return configError(errors.New(spoolText(err)))
 	}
-	done, err := s.Replay(ctx, sink)
+	done, err := s.Replay(ctx, send)
 	if cerr := s.Close(); err == nil && cerr != nil {
 		err = cerr
 	}

@@ -61,7 +61,7 @@ type outcome struct {
 // everything is stored.
 func (r *records) send() *outcome {
 	r.t.Helper()
-	whole := r.Batch(r.s.Codec())
+	whole := r.Batch(r.s.Encoder().Codec())
 	todo := batch.All().Append(nil, whole.Len())
 	var out outcome
 	for limit := len(todo); len(todo) > 0; {
@@ -139,7 +139,7 @@ func (r *records) deliver() {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	defer e.Close(ctx)
-	if err := e.Send(ctx, r.Batch(r.s.Codec())); err != nil {
+	if err := e.Send(ctx, r.Batch(r.s.Encoder().Codec())); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -166,14 +166,14 @@ func TestLoki(t *testing.T) {
 				D   time.Duration
 				NaN []any
 			}{inner, time.Second, []any{math.NaN(), uuid{1}}})}
-		for _, w := range []ours.Wire{ours.Protobuf, ours.JSON, ours.JSONGzip} {
-			r := &records{t: t, s: s.sink(ours.Config{Wire: w, Labels: labels("test", "types", "wire", strings.ReplaceAll(string(w), "+", "_"))})}
+		for _, w := range []string{"protobuf", "json", "json+gzip"} {
+			r := &records{t: t, s: s.sink(ours.Config{Wire: w, Labels: labels("test", "types", "wire", strings.ReplaceAll(w, "+", "_"))})}
 			at := now.Add(123456789)
 			r.add(at, slog.LevelWarn, "hi", attrs...)
 			if err := r.send(); err != nil {
 				t.Fatal(err)
 			}
-			got := s.await("", fmt.Sprintf(`{test="types",wire="%s"}`, strings.ReplaceAll(string(w), "+", "_")), now.Add(-time.Minute), 1)
+			got := s.await("", fmt.Sprintf(`{test="types",wire="%s"}`, strings.ReplaceAll(w, "+", "_")), now.Add(-time.Minute), 1)
 			if len(got) != 1 {
 				continue
 			}
@@ -189,7 +189,7 @@ func TestLoki(t *testing.T) {
 
 	t.Run("labels and metadata", func(t *testing.T) {
 		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "labels", "a.b", "sanitised", "quote", "x\"y\\z\n"),
-			LabelAttrs: []string{"region", "http.method"}, MetadataAttrs: []string{"user", "n"}, TraceID: ours.InMetadata})}
+			LabelAttrs: []string{"region", "http.method"}, MetadataAttrs: []string{"user", "n"}, TraceID: "metadata"})}
 		r.add(now, 0, "hi", slog.String("region", "eu"), slog.Group("http", slog.String("method", "GET")), slog.String("user", "jané"), slog.Int("n", 7), slog.String("trace_id", "abc"))
 		if err := r.send(); err != nil {
 			t.Fatal(err)
@@ -288,7 +288,7 @@ func TestLoki(t *testing.T) {
 
 	t.Run("too old, too new, too long", func(t *testing.T) {
 		for _, check := range []bool{true, false} { // found before sending, and by the answer
-			c := ours.Config{Labels: labels("test", "limits", "check", fmt.Sprint(check)), LongLines: ours.Refuse}
+			c := ours.Config{Labels: labels("test", "limits", "check", fmt.Sprint(check)), LongLines: "refuse"}
 			if !check {
 				c.MaxAge, c.MaxFuture, c.MaxLine = -1, -1, 1<<20
 			}
@@ -391,10 +391,10 @@ func TestTenantsAndLimits(t *testing.T) {
 			to.ServeHTTP(w, r)
 		}))
 		defer gate.Close()
-		for _, wire := range []ours.Wire{ours.Protobuf, ours.JSON, ours.JSONGzip} {
+		for _, wire := range []string{"protobuf", "json", "json+gzip"} {
 			front := *s
 			front.url = gate.URL
-			p := front.sink(ours.Config{TenantAttr: "org", Labels: labels("test", "forbidden "+string(wire)), Wire: wire})
+			p := front.sink(ours.Config{TenantAttr: "org", Labels: labels("test", "forbidden "+wire), Wire: wire})
 			push := func(org string) *outcome {
 				r := &records{t: t, s: p}
 				r.add(time.Now(), 0, "from "+org, slog.String("org", org))
@@ -520,5 +520,5 @@ func TestRestart(t *testing.T) {
 	if missing+twice > 0 {
 		t.Errorf("%d found: %d are missing, %d came twice", n, missing, twice)
 	}
-	t.Logf("%d records, %+v", n, h.Sink().Stats())
+	t.Logf("%d records, %+v", n, h.Sink.Stats())
 }

@@ -81,7 +81,7 @@ func TestGoldenWithProtobuf(t *testing.T) {
 		}
 		b.Append(rec, 0, m)
 	}
-	if o := push(t, s, b.Batch(s.Codec())); !o.Open.Empty() || !o.Refused.Empty() {
+	if o := push(t, s, b.Batch(s.Encoder().Codec())); !o.Open.Empty() || !o.Refused.Empty() {
 		t.Fatal(o)
 	}
 	plain, err := snappy.Decode(nil, wire)

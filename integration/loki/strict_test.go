@@ -20,8 +20,8 @@ func TestStrict(t *testing.T) {
 
 	t.Run("values of labels", func(t *testing.T) {
 		values := []string{"caf\xe9", "a\ufffdb", "a\x00b", "\x7f", "\u0085", "\u2028", "`'\"\\", "{}, b=\"c\"", "\ufeff", "🙂", "\r\n\t\v\f\a\b", strings.Repeat("é", 1024)}
-		for _, w := range []ours.Wire{ours.Protobuf, ours.JSON} {
-			r := &records{t: t, s: s.sink(ours.Config{Wire: w, Labels: labels("test", "values", "wire", string(w), "host", "caf\xe9"), LabelAttrs: []string{"x"}})}
+		for _, w := range []string{"protobuf", "json"} {
+			r := &records{t: t, s: s.sink(ours.Config{Wire: w, Labels: labels("test", "values", "wire", w, "host", "caf\xe9"), LabelAttrs: []string{"x"}})}
 			for i, v := range values {
 				r.add(now.Add(time.Duration(i)), 0, fmt.Sprint(i), slog.String("x", v))
 			}
@@ -81,10 +81,10 @@ func TestStrictLimits(t *testing.T) {
 	t.Run("one stream", func(t *testing.T) {
 		for _, nudge := range []bool{true, false} {
 			test := fmt.Sprint("one", nudge)
-			for _, w := range []ours.Wire{ours.Protobuf, ours.JSON} {
+			for _, w := range []string{"protobuf", "json"} {
 				// The formatter leaves attributes out, so that lines are alike.
 				r := &records{t: t, s: s.sink(ours.Config{Wire: w, Tenant: "one", Labels: labels("test", "one"), LabelAttrs: []string{"user"}, Concurrency: 1, Formatter: messages{}, Nudge: nudge})}
-				msg := test + string(w)
+				msg := test + w
 				r.add(now, 0, msg)
 				for i := range 4 {
 					r.add(now, 0, msg, slog.Int("user", i))
@@ -174,7 +174,7 @@ func TestStrictLimits(t *testing.T) {
 type messages struct{}
 
 func (messages) Scope() encode.Scope                { return messages{} }
-func (messages) Codec() batch.Codec                 { return encode.JSONCodec() }
+func (messages) Codec() batch.Codec                 { return encode.JSON(nil).Codec() }
 func (messages) NeedsPC() bool                      { return false }
 func (messages) WithAttrs([]slog.Attr) encode.Scope { return messages{} }
 func (messages) WithGroup(string) encode.Scope      { return messages{} }

@@ -109,7 +109,7 @@ func closeKeptLoki(tb TB) {
 	safe(tb, 1000, func() (batch.Report, error) { return s.Shutdown(background) })
 	h := lokiHandler(tb, lokiDown, func(c *loki.Config) { c.SpoolDir = tb.TempDir() })
 	write(slog.New(h), 1, 1000)
-	inSpool(tb, h.Sink(), 1000)
+	inSpool(tb, h.Sink, 1000)
 	safe(tb, 1000, func() (batch.Report, error) { return h.Close(background) })
 }
 

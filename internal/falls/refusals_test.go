@@ -109,12 +109,12 @@ func refusedLetters(tb TB) {
 	var mu sync.Mutex
 	letters := 0
 	h := lokiHandler(tb, takes(new(book)), func(c *loki.Config) {
-		c.LongLines, c.MaxLine, c.TenantAttr, c.Tenant = loki.Refuse, 200, "tenant", "us"
-		c.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) error {
+		c.LongLines, c.MaxLine, c.TenantAttr, c.Tenant = "refuse", 200, "tenant", "us"
+		c.DeadLetter = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			mu.Lock()
 			defer mu.Unlock()
 			letters += b.Len()
-			return nil
+			return batch.Outcome{}
 		})
 	})
 	log := slog.New(h)

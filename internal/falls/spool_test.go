@@ -14,7 +14,7 @@ import (
 
 // otherWire leaves 100 lines in a spool and opens it with another form of requests.
 func otherWire(tb TB) {
-	for _, w := range [][2]loki.Wire{{loki.Protobuf, loki.JSON}, {loki.JSON, loki.Protobuf}} {
+	for _, w := range [][2]string{{"protobuf", "json"}, {"json", "protobuf"}} {
 		dir := tb.TempDir()
 		s, log := lokiSink(tb, lokiDown, func(c *loki.Config) { c.SpoolDir, c.Wire = dir, w[0] })
 		write(log, 1, 100)

@@ -65,7 +65,7 @@ func openCrashSafe(to, addr, dir string, seed uint64) (*crashSafe, error) {
 			},
 			close: func(ctx context.Context) (batch.Account, error) {
 				_, err := h.Close(ctx)
-				return h.Sink().Account(), err
+				return h.Sink.Account(), err
 			},
 			failure: 2*c.BatchBytes/40 + 1,
 		}, nil

@@ -377,7 +377,7 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 	p.start()
 	ls := []*listener{p.l}
 	c := loki.Config{
-		URL: "http://" + p.l.addr, Labels: map[string]string{"app": "x"}, LabelAttrs: []string{"key"}, NoLevelLabel: true, Wire: []loki.Wire{loki.Protobuf, loki.JSON, loki.JSONGzip}[r.IntN(3)],
+		URL: "http://" + p.l.addr, Labels: map[string]string{"app": "x"}, LabelAttrs: []string{"key"}, NoLevelLabel: true, Wire: []string{"protobuf", "json", "json+gzip"}[r.IntN(3)],
 		Timeout: 10 * time.Second, BatchBytes: 1024 << r.IntN(5), BatchAge: time.Duration(1+r.IntN(3)) * time.Millisecond,
 		Concurrency: 1 + r.IntN(4), MaxAge: -1, SlabBytes: 512 << r.IntN(5), WhenFull: "block",
 		Retry: retry(), Breaker: tr.breaker(), OnError: quiet,
@@ -448,7 +448,7 @@ func (lw lokiWalk) run(tr *trial) (uint64, int) {
 		for _, l := range ls {
 			l.up()
 		}
-		a := h.Sink().Account()
+		a := h.Sink.Account()
 		if a.Check() == nil && (life < lives || a.Pending.Spill > 0 && a.Pending.Spill == a.Pending.Total() && life < lives+100) {
 			continue // a Close that finds the circuit open leaves the spool to the next life
 		}

@@ -49,7 +49,7 @@ func NewAsyncSink(answer Answer, window int, rng *rand.Rand, delay time.Duration
 func (s *AsyncSink) Window() int { return s.window }
 
 // Start takes b as [Sink.Send] does and answers later.
-func (s *AsyncSink) Start(ctx context.Context, b *batch.Batch, done func(error)) {
+func (s *AsyncSink) Start(ctx context.Context, b *batch.Batch, done func(batch.Outcome)) {
 	s.mu.Lock()
 	if s.inCall {
 		s.faults = append(s.faults, "two calls of Start at a time")
@@ -71,11 +71,11 @@ func (s *AsyncSink) Start(ctx context.Context, b *batch.Batch, done func(error))
 }
 
 // serve lets b arrive behind the batch before it, and answers after a while.
-func (s *AsyncSink) serve(ctx context.Context, b *batch.Batch, done func(error), before uint64, earlier, arrived chan struct{}) {
+func (s *AsyncSink) serve(ctx context.Context, b *batch.Batch, done func(batch.Outcome), before uint64, earlier, arrived chan struct{}) {
 	if earlier != nil {
 		<-earlier
 	}
-	err := s.Sink.Send(ctx, b)
+	o := s.Sink.Send(ctx, b)
 	close(arrived)
 	t := time.NewTimer(s.delay())
 	defer t.Stop()
@@ -89,13 +89,13 @@ func (s *AsyncSink) serve(ctx context.Context, b *batch.Batch, done func(error),
 		s.faults = append(s.faults, "the batch changed before done was called")
 	}
 	s.mu.Unlock()
-	done(err)
+	done(o)
 }
 
 // Send starts b and returns what done was given, also if ctx ends before.
-func (s *AsyncSink) Send(ctx context.Context, b *batch.Batch) error {
-	done := make(chan error, 1)
-	s.Start(ctx, b, func(err error) { done <- err })
+func (s *AsyncSink) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
+	done := make(chan batch.Outcome, 1)
+	s.Start(ctx, b, func(o batch.Outcome) { done <- o })
 	return <-done
 }
 

@@ -35,37 +35,20 @@ func (m *Model) Batch(n, size int, meta batch.Meta) *batch.Batch {
 	return build.Batch(nil)
 }
 
-// Sent notes the result of a Send of b, as the producer of a slab does: what is
-// not settled is returned.
+// Sent notes the result of a Send of b by a producer: what is not settled is returned.
 func (m *Model) Sent(b *batch.Batch, err error) (rest *batch.Batch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := b.Len()
-	var open []int
-	e := batch.Inspect(err)
-	switch {
-	case err == nil:
-	case e.Kind == batch.KindPrefix && e.Acked >= 0 && e.Acked <= n:
-		for i := e.Acked; i < n; i++ {
-			open = append(open, i)
-		}
-	case e.Kind == batch.KindPartial, e.Kind == batch.KindReject && e.Records != nil:
-		open = e.Records
-	default:
-		open = upTo(n)
+	if err != nil {
+		b.Tally = batch.Tally{}
+		return b
 	}
-	if len(open) < n {
-		settled := uint64(n - len(open))
-		m.tally.Add(b.Tally)
-		m.account.Delivered += settled - b.Tally.Settled()
-		m.account.Handled += b.Tally.Handled
-		m.account.Dropped.Add(b.Tally.Dropped)
-	}
+	m.tally.Add(b.Tally)
+	m.account.Delivered += uint64(b.Len()) - b.Tally.Settled()
+	m.account.Handled += b.Tally.Handled
+	m.account.Dropped.Add(b.Tally.Dropped)
 	b.Tally = batch.Tally{}
-	if len(open) == 0 {
-		return nil
-	}
-	return b.Select(nil, open)
+	return nil
 }
 
 // Taken returns how many records the sink took into its custody.

@@ -17,62 +17,72 @@ import (
 var ErrDown = errors.New("destination is down")
 
 // An Answer decides what a destination takes of one batch and what it says. take
-// holds ascending indexes; nil means all if err is nil, else none.
-type Answer func(ctx context.Context, call int, b *batch.Batch) (take []int, err error)
+// holds ascending indexes; nil means the records that o settles.
+type Answer func(ctx context.Context, call int, b *batch.Batch) (take []int, o batch.Outcome)
 
 // Take takes everything.
-func Take(context.Context, int, *batch.Batch) ([]int, error) { return nil, nil }
+func Take(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, batch.Outcome{} }
 
-// Fail takes nothing and answers err.
-func Fail(err error) Answer {
-	return func(context.Context, int, *batch.Batch) ([]int, error) { return nil, err }
+// Say takes what o settles and answers o.
+func Say(o batch.Outcome) Answer {
+	return func(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { return nil, o }
 }
 
-// First takes the first n records and answers [batch.Prefix].
+// Fail takes nothing, because of err.
+func Fail(err error) Answer { return Say(batch.FailedOutcome(err)) }
+
+// Malformed is the answer of a destination that refuses a batch as a whole because of
+// err: one of its records is at fault.
+func Malformed(err error) batch.Outcome {
+	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Search}
+}
+
+// First takes the first n records.
 func First(n int) Answer {
-	return func(_ context.Context, _ int, b *batch.Batch) ([]int, error) {
+	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		if n >= b.Len() {
-			return nil, nil
+			return nil, batch.Outcome{}
 		}
-		return upTo(n), batch.Prefix(n, errors.New("connection reset"))
+		return nil, batch.Outcome{Open: batch.From(n), Why: errors.New("connection reset")}
 	}
 }
 
-// Some takes all records but those with the given indexes and answers
-// [batch.Partial].
+// Some takes all records but those with the given indexes.
 func Some(but ...int) Answer {
-	return func(_ context.Context, _ int, b *batch.Batch) ([]int, error) {
+	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		but := slices.DeleteFunc(slices.Clone(but), func(i int) bool { return i >= b.Len() })
 		if len(but) == 0 {
-			return nil, nil
+			return nil, batch.Outcome{}
 		}
-		return except(b.Len(), but), batch.Partial(errors.New("partly overloaded"), but...)
+		return nil, batch.Outcome{Open: batch.Of(but...), Why: errors.New("partly overloaded")}
 	}
 }
 
 // Lost takes everything, but the answer is lost: what a peer does that stores a
 // batch and dies.
 func Lost(err error) Answer {
-	return func(_ context.Context, _ int, b *batch.Batch) ([]int, error) { return upTo(b.Len()), err }
+	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
+		return upTo(b.Len()), batch.FailedOutcome(err)
+	}
 }
 
 // Poisoned refuses every batch that has a record for which bad says so, as a
 // whole, with a status.
 func Poisoned(bad func(batch.Record) bool, status int) Answer {
-	return func(_ context.Context, _ int, b *batch.Batch) ([]int, error) {
+	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		for _, rec := range b.All() {
 			if bad(rec) {
-				return nil, &batch.SendError{Kind: batch.KindReject, Err: errors.New("a record is malformed"), Status: status}
+				return nil, Malformed(refusal{"a record is malformed", status})
 			}
 		}
-		return nil, nil
+		return nil, batch.Outcome{}
 	}
 }
 
 // PoisonedByIndex refuses the records for which bad says so, naming them, and
 // takes the others.
 func PoisonedByIndex(bad func(batch.Record) bool, status int) Answer {
-	return func(_ context.Context, _ int, b *batch.Batch) ([]int, error) {
+	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		var refused []int
 		for i, rec := range b.All() {
 			if bad(rec) {
@@ -80,62 +90,70 @@ func PoisonedByIndex(bad func(batch.Record) bool, status int) Answer {
 			}
 		}
 		if len(refused) == 0 {
-			return nil, nil
+			return nil, batch.Outcome{}
 		}
-		return except(b.Len(), refused), &batch.SendError{Kind: batch.KindReject, Records: refused,
-			Err: errors.New("records are malformed"), Status: status}
+		return nil, batch.Outcome{Refused: batch.Of(refused...), Refusal: refusal{"records are malformed", status}}
 	}
 }
 
+// A refusal is an error with a status.
+type refusal struct {
+	text   string
+	status int
+}
+
+func (r refusal) Error() string   { return r.text }
+func (r refusal) HTTPStatus() int { return r.status }
+
 // AtMost refuses batches of more than n bytes as too large.
 func AtMost(n int) Answer {
-	return func(_ context.Context, _ int, b *batch.Batch) ([]int, error) {
+	return func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 		if b.Bytes() > n {
-			return nil, batch.TooLarge(fmt.Errorf("%d bytes, at most %d", b.Bytes(), n))
+			return nil, batch.Outcome{Open: batch.All(), Why: fmt.Errorf("%d bytes, at most %d", b.Bytes(), n), Advice: batch.Smaller}
 		}
-		return nil, nil
+		return nil, batch.Outcome{}
 	}
 }
 
 // Panic panics.
-func Panic(context.Context, int, *batch.Batch) ([]int, error) { panic("destination is broken") }
+func Panic(context.Context, int, *batch.Batch) ([]int, batch.Outcome) { panic("destination is broken") }
 
 // Goexit ends the goroutine.
-func Goexit(context.Context, int, *batch.Batch) ([]int, error) {
+func Goexit(context.Context, int, *batch.Batch) ([]int, batch.Outcome) {
 	runtime.Goexit()
-	return nil, nil
+	return nil, batch.Outcome{}
 }
 
 // Hang waits until ctx ends or release is closed, then takes nothing.
 func Hang(release <-chan struct{}) Answer {
-	return func(ctx context.Context, _ int, _ *batch.Batch) ([]int, error) {
+	return func(ctx context.Context, _ int, _ *batch.Batch) ([]int, batch.Outcome) {
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, batch.FailedOutcome(ctx.Err())
 		case <-release:
-			return nil, ErrDown
+			return nil, batch.FailedOutcome(ErrDown)
 		}
 	}
 }
 
 // Deaf waits until release is closed, whatever becomes of ctx, then takes all.
 func Deaf(release <-chan struct{}) Answer {
-	return func(context.Context, int, *batch.Batch) ([]int, error) {
+	return func(context.Context, int, *batch.Batch) ([]int, batch.Outcome) {
 		<-release
-		return nil, nil
+		return nil, batch.Outcome{}
 	}
 }
 
 // Slow waits for d before it answers as next does.
 func Slow(d time.Duration, next Answer) Answer {
-	return func(ctx context.Context, call int, b *batch.Batch) ([]int, error) {
+	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {
 		case <-t.C:
 			return next(ctx, call, b)
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, batch.FailedOutcome(ctx.Err())
 		}
 	}
 }
@@ -143,16 +161,16 @@ func Slow(d time.Duration, next Answer) Answer {
 // Script answers the n-th call as the n-th of answers does, and all later ones
 // as the last.
 func Script(answers ...Answer) Answer {
-	return func(ctx context.Context, call int, b *batch.Batch) ([]int, error) {
+	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		return answers[min(call, len(answers)-1)](ctx, call, b)
 	}
 }
 
 // DownUntil fails with ErrDown until the time t, then answers as next does.
 func DownUntil(t time.Time, next Answer) Answer {
-	return func(ctx context.Context, call int, b *batch.Batch) ([]int, error) {
+	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		if time.Now().Before(t) {
-			return nil, ErrDown
+			return nil, batch.FailedOutcome(ErrDown)
 		}
 		return next(ctx, call, b)
 	}
@@ -164,28 +182,28 @@ func DownUntil(t time.Time, next Answer) Answer {
 func Random(rng *rand.Rand, p float64, partial bool) Answer {
 	rng = Rand(rng.Uint64()) // its own, so that the caller may use rng meanwhile
 	var mu sync.Mutex
-	return func(ctx context.Context, call int, b *batch.Batch) ([]int, error) {
+	return func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 		mu.Lock()
 		roll, kind, n := rng.Float64(), rng.IntN(7), rng.IntN(b.Len()+1)
 		wait := time.Duration(rng.Int64N(int64(500 * time.Millisecond)))
 		mu.Unlock()
 		if roll >= p {
-			return nil, nil
+			return nil, batch.Outcome{}
 		}
 		switch kind {
 		case 0:
-			return nil, ErrDown
+			return nil, batch.FailedOutcome(ErrDown)
 		case 1:
 			return First(n)(ctx, call, b)
 		case 2:
 			if !partial {
-				return nil, ErrDown
+				return nil, batch.FailedOutcome(ErrDown)
 			}
 			return Some(n)(ctx, call, b)
 		case 3:
 			return Lost(ErrDown)(ctx, call, b)
 		case 4:
-			return nil, batch.RetryAfter(errors.New("slow down"), wait)
+			return nil, batch.FailedOutcome(batch.RetryAfter(errors.New("slow down"), wait))
 		case 5:
 			return Slow(wait, Fail(ErrDown))(ctx, call, b)
 		default:
@@ -202,17 +220,9 @@ func upTo(n int) []int {
 	return out
 }
 
-func except(n int, but []int) (out []int) {
-	for i := range n {
-		if !slices.Contains(but, i) {
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
-// A Sink is a destination that answers as it is told and remembers what it took.
-// Its methods may be called from several goroutines at once.
+// A Sink is a destination that answers as it is told and remembers what it took. Its
+// Send is a function for deliver.SendFunc. Its methods may be called from several
+// goroutines at once.
 type Sink struct {
 	mu     sync.Mutex
 	answer Answer
@@ -249,29 +259,30 @@ func (s *Sink) KeepData() {
 }
 
 // Send answers as the sink was told.
-func (s *Sink) Send(ctx context.Context, b *batch.Batch) error {
+func (s *Sink) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.mu.Lock()
 	call, answer := s.calls, s.answer
 	s.calls++
 	s.sizes = append(s.sizes, b.Len())
 	s.mu.Unlock()
-	take, err := answer(ctx, call, b)
-	if take == nil && err == nil {
-		take = upTo(b.Len())
-	}
+	take, o := answer(ctx, call, b)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	x := 0
 	for i, rec := range b.All() {
+		took := take == nil && !o.Open.Has(i) && !o.Refused.Has(i)
 		if x < len(take) && take[x] == i {
 			x++
+			took = true
+		}
+		if took {
 			s.got = append(s.got, rec.Ticket)
 			if s.keep {
 				s.data[rec.Ticket] = string(rec.Data)
 			}
 		}
 	}
-	return err
+	return o
 }
 
 // Close counts.

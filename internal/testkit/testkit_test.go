@@ -105,8 +105,8 @@ func TestAsyncSinkFaults(t *testing.T) {
 		s := NewAsyncSink(nil, 1, nil, time.Second)
 		m := &Model{}
 		b := m.Batch(1, 32, batch.Meta{})
-		s.Start(t.Context(), b, func(error) {})
-		s.Start(t.Context(), m.Batch(1, 32, batch.Meta{}), func(error) {})
+		s.Start(t.Context(), b, func(batch.Outcome) {})
+		s.Start(t.Context(), m.Batch(1, 32, batch.Meta{}), func(batch.Outcome) {})
 		synctest.Wait()
 		b.At(0).Data[0] = '#'
 		_ = s.Most() // takes the lock under which the sink looks at b

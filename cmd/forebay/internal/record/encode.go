@@ -37,14 +37,16 @@ func ParseEncoding(s string) (Encoding, error) {
 	return 0, fmt.Errorf("%q is not one of json, logfmt, raw", s)
 }
 
+var jsonCodec, logfmtCodec = encode.JSON(nil).Codec(), encode.Logfmt(nil).Codec()
+
 // Codec returns what reads the encoding: nil for raw lines, among which gap
 // markers have no place.
 func (e Encoding) Codec() batch.Codec {
 	switch e {
 	case AsJSON:
-		return encode.JSONCodec()
+		return jsonCodec
 	case AsLogfmt:
-		return encode.LogfmtCodec()
+		return logfmtCodec
 	}
 	return nil
 }
@@ -73,12 +75,12 @@ func NewEncoder(as Encoding) *Encoder {
 	switch as {
 	case AsJSON:
 		e.text = encode.JSON(nil).Scope()
-		e.noLevel = encode.JSON(&encode.JSONOptions{LevelKey: out}).Scope()
-		e.pairs = encode.JSON(&encode.JSONOptions{TimeKey: out, LevelKey: out, MessageKey: out}).Scope()
+		e.noLevel = encode.JSON(&encode.Options{LevelKey: out}).Scope()
+		e.pairs = encode.JSON(&encode.Options{TimeKey: out, LevelKey: out, MessageKey: out}).Scope()
 	case AsLogfmt:
 		e.text = encode.Logfmt(nil).Scope()
-		e.noLevel = encode.Logfmt(&encode.LogfmtOptions{LevelKey: out}).Scope()
-		e.pairs = encode.Logfmt(&encode.LogfmtOptions{TimeKey: out, LevelKey: out, MessageKey: out}).Scope()
+		e.noLevel = encode.Logfmt(&encode.Options{LevelKey: out}).Scope()
+		e.pairs = encode.Logfmt(&encode.Options{TimeKey: out, LevelKey: out, MessageKey: out}).Scope()
 	}
 	return e
 }
