@@ -258,6 +258,46 @@ func TestWriterIsGone(t *testing.T) {
 	}
 }
 
+// A line that was cut is continued, or ended if another one comes.
+func TestWriterTornLines(t *testing.T) {
+	const text = "one\ntwo\nthree\n"
+	make := func(ticket uint64, recs ...string) *batch.Batch {
+		var b batch.Builder
+		for i, r := range recs {
+			b.Append([]byte(r), ticket+uint64(i), batch.Meta{})
+		}
+		return b.Batch(nil)
+	}
+	for n := range len(text) {
+		for _, other := range []bool{false, true} {
+			m := &page{act: func(call int, p []byte) (int, error) {
+				if call == 0 {
+					return n, testkit.ErrDisk
+				}
+				return -1, nil
+			}}
+			d := ToWriter(m).(*writer)
+			recs := []string{"one\n", "two\n", "three\n"}
+			o := d.send(make(1, recs...))
+			done := 3 - o.Open.Len(3)
+			if o.Err() == nil || o.Advice != batch.Again || done != strings.Count(text[:n], "\n") {
+				t.Fatalf("%d bytes: %+v", n, o)
+			}
+			next, want := make(uint64(1+done), recs[done:]...), text
+			if other {
+				want = text[:n]
+				if n > 0 && want[n-1] != '\n' {
+					want += "\n"
+				}
+				next, want = make(9, "zero\n"), want+"zero\n"
+			}
+			if o := d.send(next); o.Err() != nil || m.String() != want {
+				t.Errorf("%d bytes: %q, want %q, %+v", n, m.String(), want, o)
+			}
+		}
+	}
+}
+
 // What no error names cannot be: a nil writer, or a nil pointer.
 func TestWriterIsNil(t *testing.T) {
 	var f *os.File

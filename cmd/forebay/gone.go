@@ -2,6 +2,9 @@ package main
 
 import (
 	"errors"
+	"io"
+	"os"
+	"syscall"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
@@ -41,10 +44,20 @@ func (l outlivedLife) Answer(b *batch.Batch, o batch.Outcome) {
 // can go and there is another place for lines.
 func (f *deliveryFlags) outlet(t *target) deliver.Destination {
 	hold := f.fallback != "" || f.spool != ""
-	if t.stdio != nil && (hold || f.deadLetter != "") {
-		return outlived{t.asDest(), hold}
+	if _, is := t.dest.(*file.Stdio); is && (hold || f.deadLetter != "") {
+		return outlived{t.dest, hold}
 	}
-	return t.asDest()
+	return t.dest
+}
+
+// ended reports whether err means that a destination never takes anything again.
+func ended(err error) bool {
+	for _, gone := range []error{file.ErrGone, os.ErrClosed, io.ErrClosedPipe, syscall.EPIPE} {
+		if errors.Is(err, gone) {
+			return true
+		}
+	}
+	return false
 }
 
 // goneText says what becomes of an output whose reader is gone.
