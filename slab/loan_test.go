@@ -19,6 +19,7 @@ import (
 
 // pawnshop is a borrower that settles and returns loans when it is told to, in any order.
 type pawnshop struct {
+	bare
 	most int // loans at a time
 
 	mu     sync.Mutex
@@ -40,8 +41,6 @@ type pawned struct {
 func newPawnshop(rng *rand.Rand, most int) *pawnshop {
 	return &pawnshop{most: most, rng: rng, room: make(chan struct{}, 1)}
 }
-
-func (s *pawnshop) Send(context.Context, *batch.Batch) error { panic("a borrower is not sent to") }
 
 func (s *pawnshop) Account() batch.Account {
 	s.mu.Lock()
