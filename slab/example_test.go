@@ -1,0 +1,173 @@
+package slab_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// newWriter returns a Writer in front of a destination. deliver.NewOutput is the usual
+// way: it puts together what lies between the two.
+func newWriter(dest deliver.Destination, o *slab.Options) (*slab.Writer, error) {
+	outlet, err := deliver.New(dest, &deliver.Options{OnError: func(batch.Event) {}})
+	if err != nil {
+		return nil, err
+	}
+	return slab.New(outlet, o)
+}
+
+// A Writer is an io.Writer: one call, one record. It lends what it holds to an outlet.
+func ExampleNew() {
+	outlet, err := deliver.New(deliver.ToWriter(os.Stdout), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	w, err := slab.New(outlet, &slab.Options{SlabBytes: 32 << 10, SlabCount: 4, FlushInterval: 50 * time.Millisecond})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(w, "one")
+	fmt.Fprintln(w, "two")
+	if err := w.Close(); err != nil { // delivers everything, with a deadline of its own
+		fmt.Println(err)
+	}
+	fmt.Println(w.Account())
+	// Output:
+	// one
+	// two
+	// accepted=2 delivered=2
+}
+
+// An Output has a Writer inside. Its options are a part of those of the Output.
+func ExampleOptions() {
+	out, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), &deliver.OutputOptions{
+		Slab: slab.Options{SlabBytes: 32 << 10, SlabCount: 4, FlushInterval: 50 * time.Millisecond},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(out, "one")
+	fmt.Println(out.Close())
+	// Output:
+	// one
+	// <nil>
+}
+
+// A destination gets whole batches.
+func ExampleWriter_Flush() {
+	dest := deliver.SendFunc(deliver.Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+		fmt.Printf("%d records, %d bytes, tickets %d to %d\n", b.Len(), b.Bytes(), b.First(), b.Last())
+		return batch.Outcome{}
+	})
+	w, err := newWriter(dest, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, s := range []string{"a\n", "bc\n", "def\n"} {
+		if err := w.WriteRecord([]byte(s), batch.Meta{Level: slog.LevelWarn}); err != nil {
+			fmt.Println(err)
+		}
+	}
+	if err := w.Flush(context.Background()); err != nil {
+		fmt.Println(err)
+	}
+	_ = w.Close()
+	// Output: 3 records, 9 bytes, tickets 1 to 3
+}
+
+// What happens when the destination hangs and all slabs are full is a policy, and
+// what it drops is counted.
+func ExampleDropNewest() {
+	hang := make(chan struct{})
+	dest := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
+		<-hang
+		return batch.Outcome{}
+	})
+	w, err := newWriter(dest, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest(), OnError: func(batch.Event) {}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	record := bytes.Repeat([]byte("x"), 100)
+	refused := 0
+	for range 100 {
+		if err := w.WriteRecord(record, batch.Meta{}); errors.Is(err, slab.ErrDropped) {
+			refused++
+		}
+	}
+	fmt.Println("dropped:", w.Account().Dropped[batch.Full] == uint64(refused), w.Account().Check())
+	close(hang)
+	_ = w.Close()
+	fmt.Println("delivered:", w.Account().Delivered+uint64(refused))
+	// Output:
+	// dropped: true <nil>
+	// delivered: 100
+}
+
+// Policies have a text form, for flags and configuration files.
+func ExampleParseWhenFull() {
+	for _, s := range []string{"block", "block-for=50ms", "drop-newest", "drop-oldest", "wait"} {
+		p, err := slab.ParseWhenFull(s)
+		if err != nil {
+			fmt.Println("error")
+			continue
+		}
+		fmt.Println(p)
+	}
+	// Output:
+	// block
+	// block-for=50ms
+	// drop-newest
+	// drop-oldest
+	// error
+}
+
+// Shutdown has a deadline, and its report says what did not arrive.
+func ExampleWriter_Shutdown() {
+	dest := deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, _ *batch.Batch) batch.Outcome {
+		<-ctx.Done()
+		return batch.Outcome{Open: batch.All(), Why: ctx.Err()}
+	})
+	w, err := newWriter(dest, &slab.Options{OnError: func(batch.Event) {}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(w, "never seen")
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	r, err := w.Shutdown(ctx)
+	fmt.Println(r.Account, err != nil)
+	// Output: accepted=1 delivered=0 dropped=1{shutdown=1} true
+}
+
+// Slabs in mapped files survive the process. The next one that opens the
+// directory delivers what is left in them first.
+func ExampleCrashSafe() {
+	dir, err := os.MkdirTemp("", "slabs")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	out, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), &deliver.OutputOptions{Slab: slab.Options{Crash: slab.CrashSafe(dir)}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(out, "kept from here on")
+	_ = out.Close()
+	// Output: kept from here on
+}
