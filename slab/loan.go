@@ -257,6 +257,9 @@ func (w *Writer) lend() {
 		}
 		d.loan = l
 	}
+	if w.ctx.Err() != nil { // for the last time: the borrower says what is left
+		d.loan = nil
+	}
 	err := w.borrow(l)
 	switch {
 	case l.inline:
