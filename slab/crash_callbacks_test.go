@@ -130,7 +130,7 @@ func TestFormUnwinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, c := range []batch.Codec{badForm{unwind: unwind}, badSchema{unwind: unwind}} {
-				if _, err := New(&memory{}, &Options{Codec: c, Crash: CrashSafe(dir)}); err == nil || !strings.Contains(err.Error(), "Options.Codec") {
+				if _, err := New(courierFor(&memory{}), &Options{Codec: c, Crash: CrashSafe(dir)}); err == nil || !strings.Contains(err.Error(), "Options.Codec") {
 					t.Errorf("%T: %v", c, err)
 				}
 			}

@@ -16,11 +16,6 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// callReader reads what it is handed, in the call.
-type callReader struct{ writerFunc }
-
-func (callReader) ReadsInCall() {}
-
 // Whatever step the Writer is at when its file is truncated, and whoever reads the mapping
 // then: the process lives, the account balances, and a sink is handed whole records.
 func TestTruncatedAtPoints(t *testing.T) {
@@ -29,7 +24,7 @@ func TestTruncatedAtPoints(t *testing.T) {
 		t.Run(p, func(t *testing.T) {
 			for _, n := range []int64{1, 2, 7} {
 				for _, size := range []int64{0, 2 * crashPage, crashHeadsOff + crashPage + 1500} {
-					for kind := range 3 {
+					for kind := range 4 {
 						synctest.Test(t, func(t *testing.T) { truncatedAt(t, p, n, size, seed, kind) })
 						if seed++; t.Failed() {
 							t.Fatalf("n=%d size=%d kind=%d", n, size, kind)
@@ -46,7 +41,7 @@ func TestTruncatedAtPoints(t *testing.T) {
 func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	o := Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, WhenFull: []WhenFull{DropOldest(), BlockFor(time.Millisecond), DropNewest()}[rng.IntN(3)],
-		FlushInterval: time.Millisecond, RetryMin: time.Microsecond, RetryMax: time.Millisecond, OnError: quiet}
+		FlushInterval: time.Millisecond, OnError: quiet}
 	o.Crash = &Crash{Dir: t.TempDir(), Required: rng.IntN(2) == 0}
 	var w *Writer
 	var err error
@@ -63,13 +58,11 @@ func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 		}
 		return len(p), nil
 	}
-	switch kind {
-	case 0:
-		w, err = New(callReader{work}, &o)
-	case 1:
-		w, err = New(writerFunc(work), &o)
-	case 2:
-		w, err = NewSink(&recorder{limits: batch.Limits{Records: rng.IntN(5)}, answer: func(_ int, b *batch.Batch) error {
+	var c *courier
+	if kind%2 == 0 {
+		c = courierFor(writerFunc(work))
+	} else {
+		c = courierFor(&recorder{limits: batch.Limits{Records: rng.IntN(5)}, answer: func(_ int, b *batch.Batch) (o batch.Outcome) {
 			for _, r := range b.All() {
 				if _, _, err := parseKillLine(string(r.Data)); err != nil {
 					bad++
@@ -78,21 +71,21 @@ func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 			k := b.Len()
 			switch rng.IntN(8) {
 			case 0:
-				return batch.Prefix(rng.IntN(k+1), errDown)
+				return partly(rng.IntN(k + 1))
 			case 1:
-				return batch.Partial(errDown, rng.IntN(k))
+				return batch.Outcome{Open: batch.Of(rng.IntN(k)), Why: errDown}
 			case 2:
-				return batch.TooLarge(errDown)
+				return refused(rng.IntN(k))
 			case 3:
-				return batch.Reject(errDown, rng.IntN(k))
+				return failed()
 			case 4:
-				return errDown
-			case 5:
 				time.Sleep(300 * time.Millisecond)
 			}
-			return nil
-		}}, &o)
+			return o
+		}})
 	}
+	c.wait, c.wants.Inline = time.Millisecond, kind < 2
+	w, err = New(c, &o)
 	if err != nil {
 		t.Fatal(err)
 	}

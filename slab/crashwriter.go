@@ -203,7 +203,7 @@ func (w *Writer) ackLocked() {
 		for _, l := range w.loans.open {
 			sent -= min(sent, uint64(l.b.Len()))
 		}
-	case w.inflight > 0 && len(w.d.pieces) > 0: // the batch under way is as it was
+	case len(w.d.pieces) > 0 && (w.inflight > 0 || !w.wants.Inline): // the batch under way is as it was
 		t = w.d.pieces[0].first - 1
 	}
 	w.forgetSettledLocked(w.d.pieces, t)

@@ -109,7 +109,7 @@ func (w *Writer) run() {
 		debug.SetPanicOnFault(true) // for this goroutine, for life
 	}
 	for w.d.now != nil || w.gather() {
-		if w.ctx.Err() != nil {
+		if w.ctx.Err() != nil && w.d.loan == nil {
 			w.surrender()
 		} else {
 			w.lend()

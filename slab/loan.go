@@ -82,6 +82,7 @@ type Loan struct {
 
 	// Writer.mu guards the rest.
 	pieces   []*piece
+	counted  bool          // its records are in taken
 	settled  bool          // Settle was called
 	returned bool          // Return was
 	left     uint64        // records that Settle gave back
@@ -125,7 +126,7 @@ func (l *Loan) Settle(left uint64) {
 	}
 	l.settled, l.left = true, left
 	w.loans.slabs -= l.slabs
-	if left > 0 {
+	if left > 0 && l.counted {
 		w.recallLocked(l)
 	}
 	if l.done != nil {
@@ -256,6 +257,9 @@ func (w *Writer) lend() {
 		}
 		d.loan = l
 	}
+	if w.ctx.Err() != nil { // for the last time: the borrower says what is left
+		d.loan = nil
+	}
 	err := w.borrow(l)
 	switch {
 	case l.inline:
@@ -272,8 +276,16 @@ func (w *Writer) lend() {
 func (w *Writer) lent(l *Loan) {
 	n := l.b.Len()
 	w.mu.Lock()
+	if w.abandoned { // Shutdown has accounted for it
+		w.d.now = nil
+		w.mu.Unlock()
+		return
+	}
 	w.taken += uint64(n)
 	w.inflight = 0
+	if l.counted = true; l.left > 0 {
+		w.recallLocked(l)
+	}
 	w.endBatchLocked()
 	w.unlock()
 	if !l.found {
@@ -354,7 +366,7 @@ func (w *Writer) newLoan() *Loan {
 		l = w.spareLoan()
 		l.copied, l.found = mapped, w.dead.sending
 	}
-	l.settled, l.returned, l.left, l.done = false, false, 0, nil
+	l.counted, l.settled, l.returned, l.left, l.done = false, false, false, 0, nil
 	l.b.Reset()
 	l.b.Codec, l.b.Origin = d.now.Codec, d.now.Origin
 	for _, r := range d.now.Runs {
