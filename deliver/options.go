@@ -47,7 +47,7 @@ type Options struct {
 	// that the destination does not take just now, and suspects. Default 4 MiB.
 	AsideBytes int
 	// OnError is told of transitions: "send" at the first failure of a row, "hold"
-	// where only a change of configuration helps, "recovered" at the end of the row;
+	// where only a change of configuration helps, "gone" where the destination has ended, "recovered" at the end of the row;
 	// "expired", "poison", "too-large" and "dead-letter" for the first records of a
 	// row; "handler" and "handler-recovered"; "spill" when the spool begins to fill,
 	// "spilled" when it is empty again, "spill-error" when it fails; and "panic" of the

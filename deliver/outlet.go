@@ -58,6 +58,7 @@ type Outlet struct {
 	turn     chan struct{}   // held during a Send; capacity 1
 	inline   bool            // see inline.go
 	wheel    chan struct{}   // inline: held by who is the loop; capacity 1
+	helm     chan struct{}   // inline: closed when loop has the wheel
 	until    context.Context // inline: of the last batch; ends when Close gives up
 	wake     chan struct{}   // for the loop; capacity 1
 	room     chan struct{}   // for a Send that waits; capacity 1
@@ -135,7 +136,7 @@ func New(dest Destination, o *Options) (*Outlet, error) {
 	}
 	x := &Outlet{
 		dest: dest, traits: traits, opt: set, events: newEvents(set.Name, set.OnError),
-		inline: traits.Inline && set.Spill == nil && set.Handler == nil, wheel: make(chan struct{}, 1),
+		inline: traits.Inline && set.Spill == nil && set.Handler == nil, wheel: make(chan struct{}, 1), helm: make(chan struct{}),
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		done: make(chan struct{}), closed: make(chan struct{}), scarce: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -318,6 +319,9 @@ func (o *Outlet) loop() {
 	if o.inline {
 		o.wheel <- struct{}{}
 		defer o.leaveWheel()
+		if !is(o.helm) {
+			close(o.helm)
+		}
 	}
 	finished := false
 	defer func() {

@@ -455,8 +455,10 @@ func (f vecFunc) Write(p []byte) (int, error) {
 // markedLines is a codec of plain text with markers.
 type markedLines struct{}
 
-func (markedLines) ContentType() string                             { return "text/plain" }
-func (markedLines) AppendJSON(dst, rec []byte, _ batch.Meta) []byte { return fmt.Appendf(dst, "%q", rec) }
+func (markedLines) ContentType() string { return "text/plain" }
+func (markedLines) AppendJSON(dst, rec []byte, _ batch.Meta) []byte {
+	return fmt.Appendf(dst, "%q", rec)
+}
 func (markedLines) AppendMarker(dst []byte, d batch.Drops, _ time.Time) []byte {
 	return fmt.Appendf(dst, "dropped %v\n", d)
 }

@@ -195,7 +195,7 @@ func (f *deliveryFlags) keptIn(p batch.Pending) string {
 // destination.
 func (p *pipeline) deliveryEvent(e batch.Event) {
 	say := func(format string, args ...any) { p.con.say("%s: "+format, append([]any{e.Output}, args...)...) }
-	if errors.Is(e.Err, file.ErrGone) && (e.Op == "send" || e.Op == "hold" || e.Op == "poison") {
+	if errors.Is(e.Err, file.ErrGone) && (e.Op == "gone" || e.Op == "hold" || e.Op == "poison") {
 		say("%s; %s", plain(e.Err), p.c.goneText())
 		return
 	}

@@ -2,9 +2,6 @@ package main
 
 import (
 	"errors"
-	"io"
-	"os"
-	"syscall"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
@@ -48,16 +45,6 @@ func (f *deliveryFlags) outlet(t *target) deliver.Destination {
 		return outlived{t.dest, hold}
 	}
 	return t.dest
-}
-
-// ended reports whether err means that a destination never takes anything again.
-func ended(err error) bool {
-	for _, gone := range []error{file.ErrGone, os.ErrClosed, io.ErrClosedPipe, syscall.EPIPE} {
-		if errors.Is(err, gone) {
-			return true
-		}
-	}
-	return false
 }
 
 // goneText says what becomes of an output whose reader is gone.

@@ -556,17 +556,15 @@ func (p *pipeline) event(e batch.Event, memory string) {
 		if errors.Is(e.Err, context.Canceled) {
 			return // the time was up, as the summary says
 		}
-		if ended(e.Err) {
-			p.con.say("%s: %s; this output ends here", e.Output, plain(e.Err))
-			return
-		}
 		p.con.say("%s: %s; trying again, up to %s of lines wait", e.Output, plain(e.Err), memory)
+	case "gone":
+		p.con.say("%s: %s; this output ends here", e.Output, plain(e.Err))
 	case "poison":
-		then := "it is dropped"
 		if p.c.dryRun {
-			then = "it would be refused"
+			p.con.say("%s: %s; it would be refused", e.Output, plain(e.Err))
+		} else {
+			p.con.say("%s: refuses records for good: %s; dropping them", e.Output, plain(e.Err))
 		}
-		p.con.say("%s: %s; %s", e.Output, plain(e.Err), then)
 	case "recovered":
 		p.con.say("%s: works again", e.Output)
 	case "drop":
