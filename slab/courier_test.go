@@ -59,8 +59,9 @@ type courier struct {
 	wait  time.Duration // between two attempts
 	most  int           // loans at a time where it is not inline
 
-	dest sender
-	to   io.Writer // instead: no line is torn, none comes twice
+	refuse func() bool // whether Borrow takes nothing this time; nil: no
+	dest   sender
+	to     io.Writer // instead: no line is torn, none comes twice
 
 	// What the destination can do; nil: nothing.
 	held      func(origin [16]byte, first, last uint64) []batch.Tickets
@@ -192,11 +193,15 @@ func (c *courier) Flush(ctx context.Context) error {
 }
 
 func (c *courier) Borrow(ctx context.Context, l *Loan) error {
+	goesOn := c.wants.Inline && c.now != nil && c.now.l == l
+	if !goesOn && c.refuse != nil && c.refuse() {
+		return errDown
+	}
 	if !c.wants.Inline {
 		return c.take(ctx, l)
 	}
 	d := c.now
-	if d == nil || d.l != l {
+	if !goesOn {
 		d = newDelivery(l)
 		c.now = d
 	}

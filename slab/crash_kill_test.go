@@ -106,6 +106,8 @@ func crashChild(dir, mode, end string) {
 	}))
 	c.wait = time.Millisecond
 	c.wants.Inline = pid%2 == 0
+	borrows := 0
+	c.refuse = func() bool { borrows++; return is("fail") && borrows%100 == 5 }
 	w, err := New(c, o)
 	die(err)
 	limit := ^uint64(0)

@@ -21,7 +21,8 @@ import (
 // pawnshop is a borrower that settles and returns loans when it is told to, in any order.
 type pawnshop struct {
 	bare
-	most int // loans at a time
+	most     int        // loans at a time
+	refusals *rand.Rand // not nil: now and then it takes nothing
 
 	mu     sync.Mutex
 	rng    *rand.Rand
@@ -52,6 +53,10 @@ func (s *pawnshop) Account() batch.Account {
 func (s *pawnshop) Borrow(ctx context.Context, l *Loan) error {
 	for {
 		s.mu.Lock()
+		if s.refusals != nil && s.refusals.IntN(10) == 0 {
+			s.mu.Unlock()
+			return errDown
+		}
 		if len(s.loans) < s.most {
 			p := &pawned{l: l, was: string(l.Batch().AppendTo(nil))}
 			for _, rec := range l.Batch().All() {
@@ -154,6 +159,9 @@ func TestLoanWalk(t *testing.T) {
 				written, delivered := map[string]bool{}, map[string]int{}
 				for process := range 3 {
 					s := newPawnshop(rng, 1+rng.IntN(8))
+					if rng.IntN(2) == 0 {
+						s.refusals = rand.New(rand.NewPCG(seed, uint64(process)))
+					}
 					o := Options{
 						SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(8), MaxRecord: 8 << 10, WhenFull: BlockFor(time.Millisecond),
 						OnError: quiet, FlushInterval: time.Duration(1+rng.IntN(50)) * time.Millisecond,

@@ -259,7 +259,7 @@ func recordHistory(t *testing.T, pol WhenFull, seed uint64, results *tally) {
 	s := &historySink{h: h, rng: rand.New(rand.NewPCG(seed, 1)), fail: rng.IntN(2) == 0}
 	slabs := 2 + rng.IntN(2)
 	c := courierFor(s)
-	c.wait = time.Microsecond
+	c.wait, c.wants.Inline = time.Microsecond, rng.IntN(2) == 0
 	w := mustSink(t, c, &Options{SlabBytes: MinSlabBytes, SlabCount: slabs, WhenFull: pol,
 		FlushInterval: time.Duration(1+rng.IntN(50)) * time.Microsecond})
 	m := &queueModel{leastFull: (slabs-1)*perSlab + 1}

@@ -112,6 +112,8 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 		to = courierFor(d)
 	}
 	to.wait, to.wants.Inline = 5*time.Microsecond, seed%2 == 0
+	borrows := 0
+	to.refuse = func() bool { borrows++; return run.bubble && run.faulty && borrows%10 == 9 }
 	w := mustSink(t, to, &o)
 	var mu sync.Locker = new(sync.Mutex) // of the chain
 	if run.bubble {

@@ -756,6 +756,25 @@ func TestParseWhenFull(t *testing.T) {
 	}
 }
 
+// Nothing is unknown while nothing is under way: between two attempts it is known that
+// the records were not taken.
+func TestNothingIsUnknownBetweenAttempts(t *testing.T) {
+	for _, inline := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := courierFor(sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return failed() }))
+			c.wait, c.wants.Inline = time.Hour, inline
+			w := mustSink(t, c, nil)
+			mustWrite(t, w, 0, 10)
+			time.Sleep(time.Minute)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if r, err := w.Shutdown(ctx); err == nil || r.Unknown != 0 || r.Dropped[batch.Shutdown] != 1 {
+				t.Errorf("inline %t: report %+v, %v", inline, r, err)
+			}
+		})
+	}
+}
+
 // MaxRecord holds also where the slab has room for more.
 func TestMaxRecordBelowTheSlab(t *testing.T) {
 	for name, o := range map[string]Options{
