@@ -98,7 +98,7 @@ func (o *Outlet) begin(l loan, b *batch.Batch) *holder {
 		o.m.pace.attempts++
 		o.m.sess.answered = true
 		o.m.set.retry.Budget.success()
-		o.led.deliver(countable(b))
+		o.led.deliver(lentRecords(b))
 		o.publish()
 		l.Settle(0)
 		l.Return()
@@ -110,6 +110,14 @@ func (o *Outlet) begin(l loan, b *batch.Batch) *holder {
 	lf.rename(b, e)
 	lf.sent(e, err)
 	return h
+}
+
+// lentRecords is countable for a batch of a producer: a gap marker comes alone.
+func lentRecords(b *batch.Batch) uint64 {
+	if n := b.Len(); n > 1 {
+		return uint64(n)
+	}
+	return countable(b)
 }
 
 func (l *life) sendDirect() error { return l.sess.Send(l.direct) }

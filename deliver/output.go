@@ -125,11 +125,12 @@ func (f *front) Shutdown(ctx context.Context) (rep batch.Report, err error) {
 
 // Write takes p as one record.
 func (o *Output) Write(p []byte) (int, error) {
-	n, err := o.w.Write(p)
 	if len(p) > o.maxRecord {
+		n, err := o.w.Write(p)
 		o.bury(p, batch.Meta{}, err)
+		return n, err
 	}
-	return n, err
+	return o.w.Write(p)
 }
 
 // WriteRecord takes a record and what its encoder said of it. It copies p. The error
