@@ -114,12 +114,12 @@ func TestPostOfLongStrings(t *testing.T) {
 	} {
 		var got [][]byte
 		o.OnError = func(batch.Event) {}
-		w, err := deliver.NewOutput(deliver.FromSink(batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		w, err := deliver.NewOutput(deliver.SendFunc(deliver.Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 			for _, r := range b.All() {
 				got = append(got, append([]byte(nil), r.Data...))
 			}
-			return nil
-		})), &deliver.OutputOptions{Slab: o, OnError: o.OnError})
+			return batch.Outcome{}
+		}), &deliver.OutputOptions{Slab: o, OnError: o.OnError})
 		if err != nil {
 			t.Fatal(err)
 		}
