@@ -42,7 +42,7 @@ import (
 //  5. Without a spool, or if the spool fails, Send waits: the producer's buffers fill.
 //
 // A slab.Writer lends its batches to an Outlet ([Outlet.Borrow]); other producers Send
-// them, as to any batch.Sink. All methods may be called from any goroutine.
+// them. All methods may be called from any goroutine.
 type Outlet struct {
 	dest   Destination
 	traits Traits
@@ -556,8 +556,10 @@ func (o *Outlet) isFull() bool {
 }
 
 // SpillWhen makes the outlet put batches into the spool also when the destination is
-// slow, or hangs: whenever full reports that the producer has no room left. See
-// [batch.Spiller]. It fails without Options.Spill.
+// slow, or hangs: whenever full reports that the producer has no room left. It may be
+// called at any time, but under no lock that a method of the outlet takes. The producer
+// calls press each time it becomes full; press does not block. SpillWhen fails without
+// Options.Spill.
 func (o *Outlet) SpillWhen(full func() bool) (press func(), err error) {
 	if !o.m.set.spool {
 		return nil, errors.New("deliver: there is no Spill to put records into")

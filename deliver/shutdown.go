@@ -25,7 +25,7 @@ const (
 )
 
 // Drain tells the outlet that its producer has begun to close and will have everything
-// settled by deadline: see [batch.Drainer]. Delays between attempts are short from now
+// settled by deadline. Delays between attempts are short from now
 // on. The destination has 70 % of the time; then the handler is offered what is left,
 // whatever PendingLimit says, and after it the spool. A zero deadline means none; a later
 // call may bring the deadline forward.

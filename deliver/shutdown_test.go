@@ -565,7 +565,10 @@ func TestCloseOfDestination(t *testing.T) {
 		{"hangs", func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return nil }, context.DeadlineExceeded, "does not end"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			x := mustNew(t, closingSink{newHand(1), closeFunc(tt.close)}, nil)
+			x := mustNew(t, struct {
+				Destination
+				batch.Closer
+			}{newHand(1), closeFunc(tt.close)}, nil)
 			r, err := shutdown(x, 2*time.Second)
 			if bad := tt.want == nil && tt.text == "" && err != nil || tt.want != nil && !errors.Is(err, tt.want) || tt.text != "" && (err == nil || !strings.Contains(err.Error(), tt.text)); bad || r.Check() != nil {
 				t.Errorf("%s: %v", tt.name, err)

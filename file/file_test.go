@@ -23,7 +23,6 @@ import (
 )
 
 // Crash-safe slabs hand a File the mapped memory itself.
-var _ batch.InCallReader = (*File)(nil)
 
 func mustOpen(t *testing.T, path string, o *Options) *File {
 	t.Helper()

@@ -310,7 +310,7 @@ func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 			}
 			return o
 		}}
-		if _, err := ReplayCrash(t.Context(), path, sink.take, &CrashReplayOptions{Limits: batch.Limits{Records: 1}}); err == nil {
+		if _, err := ReplayCrash(t.Context(), path, sink.Send, &CrashReplayOptions{Limits: batch.Limits{Records: 1}}); err == nil {
 			t.Fatal("not interrupted")
 		}
 		if im, err := ReadImage(path); err != nil || im.Damage() != "" {
@@ -535,7 +535,7 @@ func TestDamageIsCountedOnce(t *testing.T) {
 		return o
 	}}
 	for round := range 20 {
-		done, err := ReplayCrash(t.Context(), path, sink.take, &CrashReplayOptions{Limits: batch.Limits{Records: 5}})
+		done, err := ReplayCrash(t.Context(), path, sink.Send, &CrashReplayOptions{Limits: batch.Limits{Records: 5}})
 		if done.Damaged != 7 {
 			t.Errorf("round %d: %d damaged", round, done.Damaged)
 		}
@@ -569,7 +569,7 @@ func TestDamageIsNotForgotten(t *testing.T) {
 			for round := range 2 {
 				var damaged uint64
 				if tool {
-					done, _ := ReplayCrash(t.Context(), path, sink.take, &CrashReplayOptions{Limits: sink.limits})
+					done, _ := ReplayCrash(t.Context(), path, sink.Send, &CrashReplayOptions{Limits: sink.limits})
 					damaged = done.Damaged
 				} else {
 					synctest.Test(t, func(t *testing.T) {

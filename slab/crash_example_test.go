@@ -37,9 +37,11 @@ func ExampleReplayCrash() {
 
 	files, err := slab.CrashFiles(dir)
 	for _, f := range files {
-		done, err := slab.ReplayCrash(context.Background(), f.Path, func(_ context.Context, b *batch.Batch) error {
-			_, err := os.Stdout.Write(b.AppendTo(nil))
-			return err
+		done, err := slab.ReplayCrash(context.Background(), f.Path, func(_ context.Context, b *batch.Batch) batch.Outcome {
+			if _, err := os.Stdout.Write(b.AppendTo(nil)); err != nil {
+				return batch.FailedOutcome(err)
+			}
+			return batch.Outcome{}
 		}, nil)
 		fmt.Println(done.Records, done.Left, err)
 	}

@@ -440,7 +440,7 @@ func TestReplayAndPurge(t *testing.T) {
 		t.Errorf("%+v", files)
 	}
 	var r recorder
-	if _, err := ReplayCrash(t.Context(), path, r.take, nil); !errors.Is(err, ErrInUse) || len(r.got) > 0 {
+	if _, err := ReplayCrash(t.Context(), path, r.Send, nil); !errors.Is(err, ErrInUse) || len(r.got) > 0 {
 		t.Errorf("replay: %v", err)
 	}
 	if _, err := PurgeCrash(path); !errors.Is(err, ErrInUse) {
@@ -459,11 +459,11 @@ func TestReplayAndPurge(t *testing.T) {
 		}
 		return o
 	}
-	done, err := ReplayCrash(t.Context(), path, r.take, o)
+	done, err := ReplayCrash(t.Context(), path, r.Send, o)
 	if !errors.Is(err, errDown) || done.Records != 8 || done.Left != 13 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	done, err = ReplayCrash(t.Context(), path, r.take, o)
+	done, err = ReplayCrash(t.Context(), path, r.Send, o)
 	if err != nil || done.Records != 13 || done.Left != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}

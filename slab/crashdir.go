@@ -141,7 +141,7 @@ const replayBytes = 64 << 10
 // error it stops; the batch concerned may arrive twice when it is tried again. The
 // file of a living process is left alone: [ErrInUse]. One that cannot be read is left as
 // it is: [ErrDamaged].
-func ReplayCrash(ctx context.Context, path string, send func(context.Context, *batch.Batch) error, o *CrashReplayOptions) (done CrashReplay, err error) {
+func ReplayCrash(ctx context.Context, path string, send func(context.Context, *batch.Batch) batch.Outcome, o *CrashReplayOptions) (done CrashReplay, err error) {
 	if o == nil {
 		o = &CrashReplayOptions{}
 	}
@@ -168,7 +168,11 @@ func ReplayCrash(ctx context.Context, path string, send func(context.Context, *b
 	for f.next < len(f.Records) {
 		if err = ctx.Err(); err == nil {
 			b := f.take(&c, limits)
-			if err = send(ctx, b); err == nil {
+			out := send(ctx, b)
+			if err = out.Check(b.Len()); err == nil {
+				err = out.Err()
+			}
+			if err == nil {
 				f.persist(f.offered())
 				done.Records += uint64(b.Len())
 				done.Left -= uint64(b.Len())

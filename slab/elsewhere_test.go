@@ -112,9 +112,9 @@ func TestReplayLeavesOutWhatTheSinkHolds(t *testing.T) {
 	dir := t.TempDir()
 	leave(t, dir)
 	s := &holderSink{held: func([16]byte, uint64, uint64) []batch.Tickets { return []batch.Tickets{{First: 2, Last: 7}} }}
-	done, err := ReplayCrash(t.Context(), oneFile(t, dir), func(ctx context.Context, b *batch.Batch) error {
+	done, err := ReplayCrash(t.Context(), oneFile(t, dir), func(ctx context.Context, b *batch.Batch) batch.Outcome {
 		s.Send(ctx, b)
-		return nil
+		return batch.Outcome{}
 	}, &CrashReplayOptions{Held: s.Held})
 	if err != nil || done.Records != 2 || !slices.Equal(s.got, []uint64{1, 8}) {
 		t.Errorf("%v, %+v, sent %v", err, done, s.got)

@@ -180,14 +180,6 @@ func (r *recorder) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	return o
 }
 
-// take is Send for ReplayCrash.
-func (r *recorder) take(ctx context.Context, b *batch.Batch) error {
-	if o := r.Send(ctx, b); !o.Open.Empty() {
-		return o.Why
-	}
-	return nil
-}
-
 func (r *recorder) joined() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
