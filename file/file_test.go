@@ -22,8 +22,6 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// Crash-safe slabs hand a File the mapped memory itself.
-
 func mustOpen(t *testing.T, path string, o *Options) *File {
 	t.Helper()
 	f, err := Open(path, o)

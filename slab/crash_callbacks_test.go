@@ -5,8 +5,10 @@ package slab
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -47,9 +49,11 @@ func TestAppendStreamUnwinds(t *testing.T) {
 				d := &badDict{dictSink: &dictSink{names: []string{"", "{app=a}", "{app=b}"}}, unwind: unwind, id: 1}
 				w := mustSink(t, d, &Options{SlabBytes: 1024, SlabCount: 2, Crash: &Crash{Dir: t.TempDir(), Required: true}, WhenFull: Block(), OnError: ev.add})
 				d.locked = func() bool {
-					if w.mu.put.TryLock() {
-						w.mu.put.Unlock()
-						return false
+					for end := time.Now().Add(time.Second); time.Now().Before(end); runtime.Gosched() {
+						if w.mu.put.TryLock() { // the drain may have it for a moment
+							w.mu.put.Unlock()
+							return false
+						}
 					}
 					return true
 				}
