@@ -261,7 +261,7 @@ func TestCloseHang(t *testing.T) {
 				if !strings.Contains(rep.String(), " unfinished: ") {
 					t.Errorf("report %q", rep)
 				}
-				if err := r.Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelInfo, "late", 0)); !errors.Is(err, ErrClosed) {
+				if err := r.Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelInfo, "late", 0)); !errors.Is(err, errClosed) {
 					t.Errorf("Handle after Close: %v", err)
 				}
 				again, err2 := r.Close(t.Context())
@@ -318,7 +318,7 @@ func TestFlushHang(t *testing.T) {
 // race.
 func TestFlushBufio(t *testing.T) {
 	var buf bytes.Buffer
-	r := newRouter(t, Route(plain(), Output(nil, bufio.NewWriter(&buf), Name("b"))))
+	r := newRouter(t, patient, Route(plain(), Output(nil, bufio.NewWriter(&buf), Name("b"))))
 	log := r.Logger()
 	var wg sync.WaitGroup
 	for range 8 {
@@ -342,12 +342,12 @@ func TestFlushBufio(t *testing.T) {
 	}
 }
 
-// Handle after Close, and beside it: a counted ErrClosed, never a panic; what is
+// Handle after Close, and beside it: a counted error, never a panic; what is
 // accepted is delivered.
 func TestCloseBesideHandle(t *testing.T) {
 	var d device
 	k := &tank{}
-	r := newRouter(t, Route(plain(), OutputCloser(nil, devFile{&d}, Name("d")), OutputCloser(nil, k, Name("k"))))
+	r := newRouter(t, patient, Route(plain(), OutputCloser(nil, devFile{&d}, Name("d")), OutputCloser(nil, k, Name("k"))))
 	log := slog.New(r)
 	var wg sync.WaitGroup
 	const goroutines, per = 16, 200
@@ -358,7 +358,7 @@ func TestCloseBesideHandle(t *testing.T) {
 				switch err := log.Handler().Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelInfo, "m", 0)); {
 				case err == nil:
 					ok.Add(1)
-				case errors.Is(err, ErrClosed) && errors.Is(err, batch.ErrClosed):
+				case errors.Is(err, errClosed) && errors.Is(err, batch.ErrClosed):
 					refused.Add(1)
 				default:
 					t.Error(err)

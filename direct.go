@@ -13,13 +13,10 @@ import (
 )
 
 var (
-	// ErrClosed is returned by Handle after [Router.Close]. It wraps
-	// [batch.ErrClosed].
-	ErrClosed = fmt.Errorf("forebay: %w", batch.ErrClosed)
-	// ErrBusy is returned for a record that a direct output did not get because
-	// an earlier write to it does not end. The record is counted as
-	// dropped{busy}.
-	ErrBusy = errors.New("forebay: output is stuck in an earlier write")
+	errClosed = fmt.Errorf("forebay: %w", batch.ErrClosed)
+	// errBusy is the error of a record that a direct output did not get because an
+	// earlier write to it does not end. The record is counted as dropped{busy}.
+	errBusy = errors.New("forebay: output is stuck in an earlier write")
 
 	errNoProgress = errors.New("forebay: output takes no bytes and reports no error")
 	errBadCount   = errors.New("forebay: output reports an impossible number of bytes written")
@@ -106,7 +103,7 @@ func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *
 	d := &direct{w: w, name: name, events: events}
 	d.gate.init(busy)
 	d.onStuck = func() {
-		d.events.post(batch.Event{Output: d.name, Op: "drop", Err: ErrBusy})
+		d.events.post(batch.Event{Output: d.name, Op: "drop", Err: errBusy})
 	}
 	d.onFree = func() {
 		d.events.post(batch.Event{Output: d.name, Op: "recovered", Count: d.turned.Swap(0)})
@@ -124,10 +121,10 @@ func (d *direct) write(p []byte, t *tally) error {
 		case turnedAway:
 			d.turned.Add(1)
 			t.busy.Add(1)
-			return ErrBusy
+			return errBusy
 		case foundClosed:
 			t.refused.Add(1)
-			return ErrClosed
+			return errClosed
 		}
 	}
 	if d.trouble {

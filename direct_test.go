@@ -301,7 +301,7 @@ func TestDirectFile(t *testing.T) {
 // when it is given to two routes.
 func TestDirectRace(t *testing.T) {
 	var buf bytes.Buffer
-	r := newRouter(t,
+	r := newRouter(t, patient,
 		Route(plain(), Output(slog.LevelInfo, &buf, Name("a"))),
 		Route(plain(), Output(slog.LevelInfo, &buf, Name("b"))))
 	const goroutines, per = 64, 50
@@ -433,7 +433,7 @@ func TestContentionDropsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRouter(t, Route(plain(), OutputCloser(slog.LevelInfo, f, Name("f"))), BusyTimeout(10*time.Second))
+	r := newRouter(t, Route(plain(), OutputCloser(slog.LevelInfo, f, Name("f"))), patient)
 	log := r.Logger()
 	const goroutines, per = 64, 200
 	var wg sync.WaitGroup

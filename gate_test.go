@@ -248,7 +248,15 @@ func TestGateStarved(t *testing.T) {
 			in := make(chan entry)
 			go func() { in <- g.queue() }()
 			synctest.Wait()
-			overtake := func() bool { g.unlock(); return g.tryLock() } // before the waiter has a chance
+			overtake := func() bool { // the waiter hears of the end once a newcomer has tried
+				wake := g.wake
+				g.wake = make(chan struct{}, 1)
+				g.unlock()
+				ok := g.tryLock()
+				g.wake = wake
+				g.token()
+				return ok
+			}
 			if !overtake() {
 				t.Error("the first time, nobody has waited for long")
 			}

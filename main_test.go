@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -114,6 +115,10 @@ func (e *eventLog) wantOps(t *testing.T, r *Router, want ...string) {
 
 // quiet is an OnError for tests in which failures are meant to happen.
 func quiet() CommonOption { return OnError(func(batch.Event) {}) }
+
+// patient is for tests whose callers contend in real time: a machine that is busy with
+// other things may keep a caller in a write for longer than the default BusyTimeout.
+var patient = BusyTimeout(time.Hour)
 
 // newRouter makes a router that is closed, and whose account is checked, at the
 // end of the test.

@@ -21,8 +21,8 @@ type Router struct{ h handler }
 func (r *Router) Enabled(_ context.Context, level slog.Level) bool { return r.h.enabled(level) }
 
 // Handle encodes rec and hands it to the outputs. It keeps nothing of rec, and
-// an end of ctx does not stop it. The error is the first of any output, ErrClosed
-// after Close; it is counted ([Router.Stats]) whoever looks at it.
+// an end of ctx does not stop it. The error is the first of any output; after Close it
+// wraps [batch.ErrClosed]. It is counted in [Router.Stats], whoever looks at it.
 func (r *Router) Handle(ctx context.Context, rec slog.Record) error { return r.h.handle(ctx, &rec) }
 
 // WithAttrs returns a handler that adds attrs, encoded now, to every record.
@@ -183,11 +183,11 @@ func (c *core) deriveOne(route int, s encode.Scope, f func(encode.Scope) encode.
 func (h *handler) handle(ctx context.Context, rec *slog.Record) error {
 	c := h.core
 	if c == nil {
-		return ErrClosed
+		return errClosed
 	}
 	if c.closed.Load() {
 		c.refused.Add(1)
-		return ErrClosed
+		return errClosed
 	}
 	s := c.pool.get()
 	s.rec.Time = rec.Time

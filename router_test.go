@@ -566,7 +566,7 @@ func TestZeroRouter(t *testing.T) {
 	log := slog.New(r.WithAttrs([]slog.Attr{slog.Int("x", 1)}).WithGroup("g"))
 	log.Error("m")
 	r.Logger().With(slog.Int("x", 1)).WithGroup("g").Error("m")
-	if err := r.Handle(t.Context(), slog.Record{}); !errors.Is(err, ErrClosed) {
+	if err := r.Handle(t.Context(), slog.Record{}); !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
 	if _, err := r.Close(t.Context()); err != nil || r.Flush(t.Context()) != nil || len(r.Stats().Outputs) != 0 {

@@ -22,9 +22,9 @@ const defaultSlotBytes = 1 << 20
 const slotRecordBytes = 32
 
 var (
-	// ErrFull is returned by [Slot.WriteRecord] for a record that found no room
-	// while there was no destination. It is counted as dropped{full}.
-	ErrFull = errors.New("forebay: slot is full and has no destination yet")
+	// errFull is the error of a record that found no room while there was no
+	// destination. The record is counted as dropped{full}.
+	errFull = errors.New("forebay: slot is full and has no destination yet")
 
 	errSlotSet = errors.New("forebay: cannot set destination of slot: it has one already")
 )
@@ -95,15 +95,15 @@ func (s *Slot) writesInCaller() {}
 // Write is WriteRecord for a record of which nothing is known. It returns nil for
 // a record that found no room.
 func (s *Slot) Write(p []byte) (int, error) {
-	if err := s.WriteRecord(p, batch.Meta{}); err != nil && !errors.Is(err, ErrFull) {
+	if err := s.WriteRecord(p, batch.Meta{}); err != nil && !errors.Is(err, errFull) {
 		return 0, err
 	}
 	return len(p), nil
 }
 
 // WriteRecord passes p on to the destination, or keeps a copy of it until there
-// is one. It returns ErrFull if there is no room for it, ErrClosed after Close,
-// and what the destination answers.
+// is one. The error is that of the destination. It is not nil either if there is no
+// room, which is counted as dropped{full}, and wraps [batch.ErrClosed] after Close.
 func (s *Slot) WriteRecord(p []byte, m batch.Meta) error {
 	for {
 		if dst := s.dst.Load(); dst != nil {
@@ -119,7 +119,7 @@ func (s *Slot) WriteRecord(p []byte, m batch.Meta) error {
 			t.Stop()
 		case <-t.C:
 			s.late.Add(1)
-			return ErrBusy
+			return errBusy
 		}
 	}
 }
@@ -150,12 +150,12 @@ func (s *Slot) hold(p []byte, m batch.Meta) (wait chan struct{}, err error) {
 		return closedChan, nil
 	case s.closed:
 		s.refused.Add(1)
-		return nil, ErrClosed
+		return nil, errClosed
 	case s.barred:
 		return s.setting, nil
 	case s.heldLocked()+len(p)+slotRecordBytes > s.limit:
 		s.full++
-		return nil, ErrFull
+		return nil, errFull
 	}
 	s.data = append(s.data, p...)
 	s.recs = append(s.recs, slotRecord{len(p), m})
@@ -192,7 +192,7 @@ func (s *Slot) Set(w io.Writer) error {
 	if s.closed || s.setting != nil || s.dst.Load() != nil {
 		defer s.mu.Unlock()
 		if s.closed {
-			return ErrClosed
+			return errClosed
 		}
 		return errSlotSet
 	}

@@ -87,7 +87,7 @@ func TestSlotFull(t *testing.T) {
 	}
 	rec := []byte("0123456789")
 	for i := range 5 {
-		if err := s.WriteRecord(rec, batch.Meta{}); (err != nil) != (i > 2) || err != nil && !errors.Is(err, ErrFull) {
+		if err := s.WriteRecord(rec, batch.Meta{}); (err != nil) != (i > 2) || err != nil && !errors.Is(err, errFull) {
 			t.Errorf("record %d: %v", i, err)
 		}
 	}
@@ -285,7 +285,7 @@ func TestSlotDestinationHangs(t *testing.T) {
 // Writers beside Set: nothing lost, each goroutine's records in order, and Set
 // ends although they do not.
 func TestSlotSetBesideWriters(t *testing.T) {
-	s := NewSlot(64 << 20)
+	s := NewSlot(64<<20, patient)
 	w := &script{}
 	const goroutines, per = 8, 2000
 	var wg sync.WaitGroup
@@ -353,7 +353,7 @@ func TestSlotSetHangs(t *testing.T) {
 			t.Errorf("Set beside Set: %v", err)
 		}
 		begun := time.Now()
-		if err := s.WriteRecord([]byte("late\n"), batch.Meta{}); !errors.Is(err, ErrBusy) || time.Since(begun) != defaultBusyTimeout {
+		if err := s.WriteRecord([]byte("late\n"), batch.Meta{}); !errors.Is(err, errBusy) || time.Since(begun) != defaultBusyTimeout {
 			t.Errorf("%v after %v", err, time.Since(begun))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -377,7 +377,7 @@ func TestSlotBoundDuringSet(t *testing.T) {
 	n := 0
 	w := writerFunc(func(p []byte) (int, error) {
 		if n++; n == 1 {
-			if err := s.WriteRecord([]byte("c\n"), batch.Meta{}); !errors.Is(err, ErrFull) {
+			if err := s.WriteRecord([]byte("c\n"), batch.Meta{}); !errors.Is(err, errFull) {
 				t.Errorf("during Set: %v", err)
 			}
 		}
@@ -438,7 +438,7 @@ func TestSlotClose(t *testing.T) {
 	if err := s.Close(); err != nil || d.called() != "sync sync close" {
 		t.Errorf("%q, %v", d.called(), err)
 	}
-	if _, err := s.Write([]byte("x\n")); !errors.Is(err, ErrClosed) {
+	if _, err := s.Write([]byte("x\n")); !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
 
@@ -454,7 +454,7 @@ func TestSlotClose(t *testing.T) {
 	if err := s.WriteRecord([]byte("x\n"), batch.Meta{}); !errors.Is(err, batch.ErrClosed) {
 		t.Error(err)
 	}
-	if err := s.Set(&lines{}); !errors.Is(err, ErrClosed) {
+	if err := s.Set(&lines{}); !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
 	if again := s.Close(); again == nil || again.Error() != err.Error() {

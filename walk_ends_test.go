@@ -156,6 +156,8 @@ type arrival struct {
 	life   int
 	told   bool // it was answered that it had come
 	late   bool // after Close had begun
+
+	control bool // it may be a control record: alone, after the end of a session
 }
 
 // An end is where records come: a destination, a fallback, a place for dead letters.
@@ -169,6 +171,7 @@ type end struct {
 	emu  sync.Mutex
 	got  []*arrival
 	torn int // pieces of records, where they may be
+	died int // the last life in which a session ended by a panic or a Goexit
 }
 
 // A door is an end as one process sees it. When that is dead nothing comes through it.
@@ -221,9 +224,17 @@ func (e *end) arrive(as []*arrival) {
 	e.emu.Lock()
 	defer e.emu.Unlock()
 	for _, a := range as {
-		a.life, a.late = life, closing
+		a.life, a.late, a.control = life, closing, len(as) == 1 && e.died == life
 		e.got = append(e.got, a)
 	}
+}
+
+// die notes that a session ends without a word.
+func (e *end) die() {
+	life, _ := e.o.k.now()
+	e.emu.Lock()
+	defer e.emu.Unlock()
+	e.died = life
 }
 
 // tell notes that the sender of records knows that they came.
@@ -329,8 +340,10 @@ func (e *door) answer(async bool) testkit.Answer {
 				return nil, batch.FailedOutcome(ctx.Err())
 			}
 		case 10:
+			e.die()
 			panic("on purpose")
 		case 11:
+			e.die()
 			e.forget() // what it said of other parts of the batch ends with the goroutine
 			runtime.Goexit()
 		}

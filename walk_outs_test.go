@@ -246,10 +246,10 @@ func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch
 	var sp *spool.Spool
 	var err error
 	if o.spool != "" {
-		po := &spool.Options{SegmentBytes: spool.MinSegmentBytes << o.rng.IntN(3), Streams: dict, Codec: codecs}
+		po := &spool.Options{SegmentBytes: 4 << 10 << o.rng.IntN(3), Streams: dict, Codec: codecs}
 		if o.rng.IntN(3) == 0 {
-			po.MaxBytes = 4*spool.MinSegmentBytes + o.rng.Int64N(32<<10)
-			po.OverQuota = spool.OverQuota(o.rng.IntN(2))
+			po.MaxBytes = 16<<10 + o.rng.Int64N(32<<10)
+			po.OverQuota = []string{"drop-oldest", "refuse-new"}[o.rng.IntN(2)]
 		}
 		if sp, err = spool.Open(o.spool, po); err != nil {
 			t.Fatal(err)
@@ -371,7 +371,13 @@ func (o *out) openForward() io.WriteCloser {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return o.behind(client, fluent.CodecFor)
+		return o.behind(client, func(contentType string, _ uint32) batch.Codec {
+			if c := fluent.Codec(); contentType == c.ContentType() {
+				return c
+			}
+			c, _ := encode.CodecFor(contentType)
+			return c
+		})
 	}
 	so := o.slabs()
 	c.SlabBytes, c.BufferBytes, c.MaxRecord, c.WhenFull = so.SlabBytes, so.SlabBytes*so.SlabCount, so.MaxRecord, so.WhenFull.String()

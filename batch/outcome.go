@@ -61,19 +61,40 @@ func (a Advice) String() string {
 }
 
 // FailedOutcome returns the Outcome of an attempt that settled nothing because of err. It
-// follows err where that was made by [RetryAfter], [Fatal] or [TooLarge].
+// follows err where that was made by [RetryAfter] or [Fatal].
 func FailedOutcome(err error) Outcome {
 	o := Outcome{Open: All(), Why: err}
-	switch e := Inspect(err); e.Kind {
-	case KindFatal:
-		o.Advice, o.After = Hold, e.After
-	case KindTooLarge:
-		o.Advice = Smaller
-	default:
-		o.After = e.After
+	var e *advisedError
+	if errors.As(err, &e) {
+		o.Advice, o.After = e.advice, e.after
 	}
 	return o
 }
+
+// RetryAfter wraps err, of a connection say, to ask for a wait of at least d before the
+// next attempt. It returns nil if err is nil. See [FailedOutcome].
+func RetryAfter(err error, d time.Duration) error { return advise(err, Again, d) }
+
+// Fatal wraps err to say that only a change of configuration will help: [Hold]. It
+// returns nil if err is nil. See [FailedOutcome].
+func Fatal(err error) error { return advise(err, Hold, 0) }
+
+func advise(err error, a Advice, after time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &advisedError{err, a, after}
+}
+
+// An advisedError is an error that says how to go on.
+type advisedError struct {
+	err    error
+	advice Advice
+	after  time.Duration
+}
+
+func (e *advisedError) Error() string { return e.err.Error() }
+func (e *advisedError) Unwrap() error { return e.err }
 
 var errNoReason = errors.New("no reason given")
 
@@ -168,5 +189,12 @@ func (s Set) Append(dst []int, n int) []int {
 
 // valid reports whether s can name records of a batch of n.
 func (s Set) valid(n int) bool {
-	return s.from >= 0 && s.from <= n+1 && ValidIndexes(s.list, n)
+	last := -1
+	for _, i := range s.list {
+		if i <= last || i >= n {
+			return false
+		}
+		last = i
+	}
+	return s.from >= 0 && s.from <= n+1
 }

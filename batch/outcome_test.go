@@ -37,6 +37,12 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("%s: Err returned %v", tt.name, err)
 		}
 	}
+	if batch.RetryAfter(nil, time.Second) != nil || batch.Fatal(nil) != nil {
+		t.Error("an error of none")
+	}
+	if err := batch.Fatal(batch.RetryAfter(why, time.Second)); !errors.Is(err, why) || err.Error() != "why" {
+		t.Error(err)
+	}
 	for _, o := range []batch.Outcome{{Open: batch.All()}, {Refused: batch.Of(1)}} {
 		if o.Err() == nil {
 			t.Errorf("%+v: no error without a reason", o)

@@ -186,16 +186,6 @@ func Lost(b *Batch, n int, err error) error {
 // once: send smaller batches.
 func TooLarge(err error) error { return wrap(err, SendError{Kind: KindTooLarge}) }
 
-// RetryAfter says that nothing was settled and that the batch may be sent again
-// after d at the earliest.
-func RetryAfter(err error, d time.Duration) error {
-	return wrap(err, SendError{Kind: KindRetry, After: d})
-}
-
-// Fatal says that the destination refuses for a reason that only a change of
-// configuration will remove.
-func Fatal(err error) error { return wrap(err, SendError{Kind: KindFatal}) }
-
 // Prefix says that the first n records are settled and the rest is not. More records
 // than the batch has, or fewer than none, make no sense: then nothing is settled.
 func Prefix(n int, err error) error {
@@ -227,6 +217,14 @@ func Inspect(err error) SendError {
 	if errors.As(err, &se) && se != nil {
 		return *se
 	}
+	var ae *advisedError
+	if errors.As(err, &ae) {
+		e := SendError{Kind: KindRetry, Err: ae.err, After: ae.after}
+		if ae.advice == Hold {
+			e.Kind = KindFatal
+		}
+		return e
+	}
 	return SendError{Kind: KindRetry, Err: err}
 }
 
@@ -243,13 +241,4 @@ func Retryable(err error) bool {
 // ValidIndexes reports whether indexes can name records of a batch of n: they
 // ascend, and none is below 0 or above n-1. Whoever deals with the records that a
 // [SendError] names asks this first, because a sink may be wrong.
-func ValidIndexes(indexes []int, n int) bool {
-	last := -1
-	for _, i := range indexes {
-		if i <= last || i >= n {
-			return false
-		}
-		last = i
-	}
-	return true
-}
+func ValidIndexes(indexes []int, n int) bool { return Of(indexes...).valid(n) }

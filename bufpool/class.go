@@ -21,7 +21,7 @@ type class struct {
 	held []item // debug mode: the quarantine, the oldest first; guarded by the lock of the only list
 }
 
-// counters counts what happens seldom in a class.
+// counters counts the rare events of a class.
 type counters struct {
 	misses    atomic.Uint64 // Gets that found no free buffer and made one
 	settles   atomic.Uint64 // Puts into a vacant seat
@@ -48,19 +48,19 @@ func newClass(size, limit, maxLists int) *class {
 	return c
 }
 
-// hint picks the list to try first: the same one as long as a goroutine calls
-// from about the same stack depth, mostly another one for another goroutine.
-// Where its stack lies is the only thing a goroutine can learn about itself at
-// no cost. A poor guess costs time, nothing else.
+// hint picks the list to try first, by the address of the caller's stack. A goroutine that
+// calls from about the same stack depth gets the same list each time; another goroutine
+// mostly gets another one. The address of its stack is the only identity a goroutine can
+// learn at no cost. A poor guess costs time, nothing else.
 func (c *class) hint() uint32 {
 	var here byte
 	page := uint64(uintptr(unsafe.Pointer(&here)) >> 11) // stacks are 2 KiB or more
 	return uint32(page*0x9E3779B97F4A7C15>>32) & c.mask
 }
 
-// take returns a free buffer, or nil, when the seat of list h has none. It looks
-// into the other lists before it waits for h. What it finds elsewhere moves to h,
-// so that the next Get finds it there.
+// take returns a free buffer, or nil if there is none. The seat of list h had none just
+// now. take looks into the other lists before it waits for h. A buffer from another list
+// moves to h, so that the next Get finds it there.
 func (c *class) take(h uint32) *byte {
 	home := &c.lists[h]
 	if !home.mu.TryLock() {
@@ -74,7 +74,7 @@ func (c *class) take(h uint32) *byte {
 	return mem
 }
 
-// takeBusy is take where somebody holds the lock of h.
+// takeBusy is take while the lock of h is held.
 func (c *class) takeBusy(h uint32) *byte {
 	if mem := c.takeElsewhere(h); mem != nil {
 		return mem
@@ -85,8 +85,8 @@ func (c *class) takeBusy(h uint32) *byte {
 	return home.getLocked()
 }
 
-// takeElsewhere looks into the lists other than h, as far as they are not busy:
-// first for a buffer of a stack, which nobody expects there.
+// takeElsewhere looks into the other lists that are not busy. It prefers a buffer of a
+// stack, because the seats belong to other goroutines.
 func (c *class) takeElsewhere(h uint32) *byte {
 	home := &c.lists[h]
 	for _, steal := range []bool{false, true} {
@@ -134,7 +134,7 @@ func (c *class) give(mem *byte, n *node) bool {
 	if l.give(mem) {
 		return true
 	}
-	// The common case first: there is room in the stack.
+	// The common case comes first: there is room in the stack.
 	l.mu.Lock()
 	if n.home.Load() == l && !n.free && l.seated != n && l.seated != nil && len(l.items)+1 < int(l.limit) {
 		l.pushLocked(mem, n)
@@ -145,7 +145,7 @@ func (c *class) give(mem *byte, n *node) bool {
 	return c.giveSlowly(mem, n)
 }
 
-// giveSlowly is give in full.
+// giveSlowly is give without its shortcuts.
 func (c *class) giveSlowly(mem *byte, n *node) bool {
 	l := n.lockHome()
 	if l.seated == n {
@@ -188,8 +188,8 @@ func (c *class) giveElsewhereUnlock(home *list, mem *byte, n *node) {
 	c.forget(mem, n)
 }
 
-// forget lets the buffer of n, whose first byte is mem, go: when its owner
-// drops it the collector may free it at once.
+// forget gives up the buffer of n, whose first byte is mem. The collector may free it as
+// soon as its owner drops it.
 func (c *class) forget(mem *byte, n *node) {
 	c.nodes.remove(n)
 	runtime.SetFinalizer(mem, nil)

@@ -14,24 +14,29 @@ const (
 	doublePut     = "double Put"               // a buffer was Put a second time: that Put was refused
 	writeAfterPut = "write after Put"          // reported once for each buffer
 	resliced      = "Put of a resliced buffer" // part of a buffer was Put instead of the whole: it was refused
+	heldBuffer    = "never Put, still in use"
+	lostBuffer    = "never Put, dropped" // the garbage collector has freed it
 )
 
-// A Fault is one misuse that debug mode found. Its stacks hold program counters,
-// innermost first, as from runtime.Callers.
+// A Fault is a misuse or a leak that debug mode found. Its stacks hold program
+// counters, innermost first, as from runtime.Callers.
 type Fault struct {
-	Kind   string    // "double Put", "write after Put" or "Put of a resliced buffer"
+	// Kind is "double Put", "write after Put" or "Put of a resliced buffer"; of a leak
+	// it is "never Put, still in use" or, once the garbage collector has freed the
+	// buffer, "never Put, dropped".
+	Kind   string
 	Class  int       // size class of the buffer in bytes
 	Offset int       // of a write: the first byte changed; of a resliced buffer: where the slice begins
 	Got    []uintptr // the Get that handed the buffer out
 	Put    []uintptr // the Put that took it back; nil if it is in use
-	Found  []uintptr // the refused Put; nil for a write
+	Found  []uintptr // the refused Put; nil for a write or a leak
 }
 
 // String describes the fault over several lines.
 func (f Fault) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "bufpool: %s, %d B buffer", f.Kind, f.Class)
-	if f.Kind != doublePut {
+	if f.Kind == writeAfterPut || f.Kind == resliced {
 		fmt.Fprintf(&b, ", at byte %d", f.Offset)
 	}
 	for _, s := range []struct {
@@ -43,22 +48,6 @@ func (f Fault) String() string {
 		}
 	}
 	return b.String()
-}
-
-// A Leak is a buffer that was not Put.
-type Leak struct {
-	Class     int       // its size class in bytes
-	Collected bool      // the garbage collector freed it: it can no longer be Put
-	Got       []uintptr // the Get it comes from
-}
-
-// String describes the leak over several lines.
-func (l Leak) String() string {
-	state := "still in use"
-	if l.Collected {
-		state = "dropped"
-	}
-	return fmt.Sprintf("bufpool: %d B buffer never Put, %s\nhanded out:\n%s", l.Class, state, frames(l.Got))
 }
 
 // frames formats a stack, two lines per frame.
@@ -73,22 +62,22 @@ func frames(stack []uintptr) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// trace is what debug mode knows of a buffer beside its node. mem is set before
-// the buffer is handed out; the rest is guarded like the node.
+// trace holds the stacks of a buffer in debug mode. mem is set before the buffer is handed
+// out; the rest is guarded like the node.
 type trace struct {
 	mem      weak.Pointer[byte] // first byte of the buffer
 	got, put []uintptr
 	damaged  bool // a write after Put was found and reported
 }
 
-// maxReports bounds the faults, and the leaks, kept: the first ones tell most.
+// maxReports bounds the faults, and the leaks, that are kept. The first ones tell most.
 const maxReports = 100
 
-// faultLog holds what debug mode found.
+// faultLog holds the findings of debug mode.
 type faultLog struct {
 	mu     sync.Mutex // a leaf lock
 	faults []Fault
-	leaks  []Leak
+	leaks  []Fault
 }
 
 func (d *faultLog) fault(f Fault) {
@@ -99,7 +88,7 @@ func (d *faultLog) fault(f Fault) {
 	}
 }
 
-func (d *faultLog) leaked(l Leak) {
+func (d *faultLog) leaked(l Fault) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.leaks) < maxReports {
@@ -111,14 +100,14 @@ func (d *faultLog) leaked(l Leak) {
 // for writes every buffer that was Put and that the pool or anybody else still
 // holds. It returns nil without [Config.Debug].
 //
-// A second Put of the same slice is always found, whatever happened in between:
-// in debug mode the pool hands out the same memory once only, and knows it until
-// the garbage collector has found that nobody can Put it any more.
+// A second Put of the same slice is always found, whatever happened in between. In debug
+// mode the pool hands out the same memory only once, and knows it until the garbage
+// collector has found that nobody can Put it any more.
 //
-// A write after Put is found, with certainty, as long as the pool itself holds
-// the buffer: while it is free, and then until another 1024 buffers of its class,
-// or 4 MiB if that is less, were given up or handed out anew. Later it is found
-// as long as somebody holds the buffer, or when the garbage collector frees it.
+// A write after Put is found, with certainty, as long as the pool itself holds the buffer:
+// while it is free, and then until another 1024 buffers of its class, or 4 MiB if that is
+// less, were given up or handed out. Later it is found as long as somebody else holds the
+// buffer, or when the garbage collector frees it.
 func (p *Pool) Faults() []Fault {
 	if p.debug == nil {
 		return nil
@@ -141,29 +130,29 @@ func (p *Pool) Faults() []Fault {
 }
 
 // Leaks returns the buffers that are in use now, and the first 100 that were
-// dropped without a Put: when all work is done, both are leaks. It returns nil
+// dropped without a Put. When all work is done, both are leaks. It returns nil
 // without [Config.Debug].
-func (p *Pool) Leaks() []Leak {
+func (p *Pool) Leaks() []Fault {
 	if p.debug == nil {
 		return nil
 	}
 	p.debug.mu.Lock()
-	leaks := append([]Leak(nil), p.debug.leaks...)
+	leaks := append([]Fault(nil), p.debug.leaks...)
 	p.debug.mu.Unlock()
 	for _, c := range p.classes {
 		c.nodes.each(func(n *node) {
 			l := n.lockHome()
 			defer l.mu.Unlock()
 			if !n.free {
-				leaks = append(leaks, Leak{Class: c.size, Got: n.trace.got})
+				leaks = append(leaks, Fault{Kind: heldBuffer, Class: c.size, Got: n.trace.got})
 			}
 		})
 	}
 	return leaks
 }
 
-// debugGet is Get for class c in debug mode. The buffer is always new memory: the
-// free one it stands for goes into quarantine.
+// debugGet is Get for class c in debug mode. The buffer is always new memory. The free
+// buffer that it replaces goes into quarantine.
 func (p *Pool) debugGet(c *class) []byte {
 	t := &trace{got: callers(1)}
 	l := &c.lists[0]
@@ -208,8 +197,7 @@ func (p *Pool) debugPut(c *class, mem *byte, n *node) {
 	p.holdLocked(c, item{mem, n})
 }
 
-// debugRefused looks for the buffer that buf, which is none of ours as a whole,
-// is a part of.
+// debugRefused looks for the buffer that buf is a part of.
 func (p *Pool) debugRefused(buf []byte) {
 	if cap(buf) == 0 {
 		return
@@ -232,7 +220,7 @@ func (p *Pool) debugRefused(buf []byte) {
 	runtime.KeepAlive(buf) // or another buffer might by now lie at its address
 }
 
-// callers is the stack from the caller of the Pool's method on, which lies inner
+// callers returns the stack from the caller of the Pool's method on. That caller lies inner
 // frames above the caller of callers.
 func callers(inner int) []uintptr {
 	pcs := make([]uintptr, 32)

@@ -246,23 +246,23 @@ func TestDebugLeaks(t *testing.T) {
 	getHere(p, 1000)
 	collectUntil(t, "leak found", func() bool {
 		for _, l := range p.Leaks() {
-			if l.Collected {
+			if l.Kind == lostBuffer {
 				return true
 			}
 		}
 		return false
 	})
 	leaks := p.Leaks()
-	if len(leaks) != 2 || leaks[0].Class != 1024 || leaks[1].Class != 128 || leaks[1].Collected {
+	if len(leaks) != 2 || leaks[0].Class != 1024 || leaks[1].Class != 128 || leaks[0].Kind != lostBuffer || leaks[1].Kind != heldBuffer {
 		t.Fatalf("leaks %v", leaks)
 	}
 	for _, l := range leaks {
 		wantStack(t, "Got", l.Got, "getHere")
 	}
-	if s := leaks[0].String(); !strings.Contains(s, "1024 B buffer never Put, dropped") {
+	if s := leaks[0].String(); !strings.Contains(s, "bufpool: never Put, dropped, 1024 B buffer\nhanded out:\n") {
 		t.Error(s)
 	}
-	if s := leaks[1].String(); !strings.Contains(s, "128 B buffer never Put, still in use") {
+	if s := leaks[1].String(); !strings.Contains(s, "never Put, still in use, 128 B buffer") {
 		t.Error(s)
 	}
 	p.Put(kept)
@@ -330,7 +330,7 @@ func TestDebugReportsAreBounded(t *testing.T) {
 	p.Put(buf)
 	for range 3 * maxReports {
 		p.Put(buf)
-		p.debug.leaked(Leak{})
+		p.debug.leaked(Fault{})
 	}
 	if n := len(p.Faults()); n != maxReports {
 		t.Errorf("%d faults kept", n)

@@ -6,35 +6,33 @@
 //	buf, _ := pool.Get(3000) // len 3000, cap 4096, all of it zero
 //	defer pool.Put(buf)
 //
-// In steady state a Get and a Put allocate nothing. A [Pool] is safe for
-// concurrent use, keeps at most [Config.MaxRetainedBytes] of free buffers per
-// class, gives back after each garbage collection what was not needed since the
-// one before, and never takes in anything that is not a whole buffer of its own.
+// In steady state a Get and a Put allocate nothing. A [Pool] is safe for concurrent use.
+// It keeps at most [Config.MaxRetainedBytes] of free buffers per class. After each garbage
+// collection it gives up the buffers that were not needed since the one before. It never
+// takes in a slice that is not a whole buffer of its own.
 //
 // # Appending
 //
-// An encoder that appends gets a buffer, appends to buf[:0], and puts what it
-// ends up with:
+// An encoder gets a buffer, appends to buf[:0], and puts the slice that it ends up with:
 //
 //	buf, _ := pool.Get(256)
 //	buf = pool.Grow(buf[:0], len(msg)) // room for what comes, still the pool's
 //	buf = append(buf, msg...)
 //	pool.Put(buf)
 //
-// Append alone also works, but when it outgrows the capacity it moves the bytes
-// to memory of its own. Put then refuses the new slice and counts it in
-// [Refusals], and the outgrown buffer counts as [ClassStats.Lost] once it is
-// collected: nothing breaks, but nothing is reused. Where that happens often,
-// ask for more at first, or use [Pool.Grow].
+// Append alone also works, but beyond the capacity it moves the bytes to memory of its own.
+// Put then refuses the new slice and counts it in [Refusals], and the old buffer counts as
+// [ClassStats.Lost] once it is collected: nothing breaks, but nothing is reused. If that
+// happens often, ask for more at first, or use [Pool.Grow].
 //
 // # Choosing classes
 //
 // Classes should match the sizes the program asks for. At least 80 % of the
-// requests should fall into a class ([Stats.Coverage]); each of the rest is a
+// requests should fall into a class ([Stats].Coverage); each of the rest is a
 // plain allocation. Every Get clears its whole class, so a class much larger
-// than what is asked of it wastes time as well as memory: up to half of a buffer
+// than the request wastes time as well as memory: up to half of a buffer
 // with powers of two, less with classes in between. More classes waste less
-// memory on each buffer; fewer share their free buffers between more requests,
+// memory on each buffer. Fewer classes share their free buffers between more requests,
 // and so miss less and retain less. The search for a class costs the same either
 // way as long as no two classes lie within a factor of two; otherwise it is a
 // linear search among those that do.
@@ -52,18 +50,18 @@
 //
 // # How it works
 //
-// Each class has some lists of free buffers; a goroutine picks one by where its
-// own stack lies. A list has a seat, whose buffer one compare-and-swap takes and
-// another gives back, and behind it a stack with a lock; when both are empty or
-// the lock is busy, the other lists are tried. Which buffers are the pool's is
-// known by address, in a table that Put reads without a lock.
+// Each class has several lists of free buffers. A goroutine picks one by the address of its
+// stack. A list has a seat for one buffer, which one compare-and-swap takes and another
+// gives back, and behind it a stack with a lock. If both are empty, or the lock is busy, the
+// other lists are tried. The pool knows its buffers by address, in a table that Put reads
+// without a lock.
 //
-// The finalizer of a sentinel object runs after each garbage collection and drops
-// from every list as many buffers as it had at its emptiest since the last one. A
-// finalizer on each buffer tells the pool if it is dropped while in use; until
-// then its memory is nobody else's, so that no other slice passes for it. Do not
-// set a finalizer of your own on the first byte of a buffer: the runtime allows
-// one, and ends the program at the second.
+// The finalizer of a sentinel object runs after each garbage collection. It drops from every
+// list as many buffers as the list had at its emptiest since the collection before. A
+// finalizer on each buffer tells the pool if the buffer is dropped in use. Until then nobody
+// else gets its memory, so that no other slice passes for it. Do not set a finalizer of your
+// own on the first byte of a buffer: the runtime allows one, and ends the program at the
+// second.
 //
 // docs/adr/0007 and 0008 tell why there are lists and not sync.Pool, and why
 // there is a table.

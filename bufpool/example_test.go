@@ -21,7 +21,7 @@ func ExamplePool() {
 	pool.Put(buf) // dropped: larger than every class
 
 	s := pool.Stats()
-	fmt.Println(s.Classes[1].Retained, s.Oversize, s.Refused.Oversize, s.Coverage())
+	fmt.Println(s.Classes[1].Retained, s.Oversize, s.Refused.Oversize, s.Coverage)
 	// Output:
 	// 1000 4096 4096
 	// 100000 0

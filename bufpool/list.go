@@ -37,9 +37,8 @@ type list struct {
 	// pairs.
 }
 
-// published is what the holder of the lock made known of the list, for who does
-// not want to wait for the lock: every tellEvery operations, and whenever Stats
-// holds it.
+// published are the counters of a list for readers that do not wait for its lock. The
+// holder of the lock stores them every tellEvery operations, and whenever Stats holds it.
 type published struct {
 	pushes, pops atomic.Uint64
 	held         atomic.Int32 // len(items)
@@ -74,8 +73,8 @@ func (l *list) getLocked() *byte {
 	if len(l.items) == 0 {
 		return l.take()
 	}
-	// The seat is for who comes most often. If its buffer is out all the while,
-	// its owner is not running, or keeps it: leave the seat to another.
+	// The seat is for the most frequent caller. If its buffer is still out, the owner
+	// of the buffer does not run or keeps it: another buffer gets the seat.
 	if l.seated != nil {
 		if w := l.word.Load(); w != l.stale {
 			l.stale = w
@@ -104,7 +103,7 @@ func (l *list) storeLocked(c *class, mem *byte, n *node) bool {
 	case l.seated != nil && len(l.items)+1 < int(l.limit):
 		l.pushLocked(mem, n)
 		return true
-	case l.seated != nil && !l.evictLocked(): // there is one place left, for who comes first
+	case l.seated != nil && !l.evictLocked(): // one place is left, and the seated buffer came first
 		return false
 	}
 	l.settleLocked(mem, n)

@@ -12,7 +12,7 @@ import (
 // with [New]; it must not be copied. All methods are safe for concurrent use.
 //
 // A Pool starts no goroutine and needs no Close: drop it, and the garbage
-// collector frees it and what it retains.
+// collector frees it and the buffers it retains.
 type Pool struct {
 	sizes   sizeTable
 	classes []*class
@@ -24,8 +24,8 @@ type Pool struct {
 	refused  [numRefusals]atomic.Uint64
 }
 
-// New returns an empty pool. It refuses size classes that are none, not
-// positive, not ascending or there twice, and a negative ceiling.
+// New returns an empty pool. It is an error if there are no size classes, if they are not
+// positive and ascending, or if the ceiling is negative.
 func New(cfg Config) (*Pool, error) {
 	p, err := newPool(cfg)
 	if err != nil {
@@ -59,9 +59,8 @@ func newPool(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// listsPerClass is a power of two, at least four for each of procs, so that two
-// goroutines running at once seldom share a list, but not so many that looking
-// through all of them takes long.
+// listsPerClass returns a power of two: at least four lists for each of procs, so that two
+// running goroutines seldom share one, but at most 64, so that a search of all is short.
 func listsPerClass(procs int) int {
 	n := 4
 	for n < 4*procs && n < 64 {
@@ -71,14 +70,13 @@ func listsPerClass(procs int) int {
 }
 
 // Get returns a buffer of len size and cap class, where class is the smallest
-// size class that holds size. All of its capacity is zero, unless
-// [Config.NoZero]. The caller owns it until it hands it to [Pool.Put]; it need
-// not, but see [ClassStats.Lost].
+// size class that holds size. All of its capacity is zero, unless [Config.NoZero] is set.
+// The caller owns the buffer until it hands it to [Pool.Put]. It may also drop the buffer,
+// but see [ClassStats.Lost].
 //
-// A size above the largest class gives a plain allocation of just that size,
-// which no pool ever keeps: class is 0 and [Stats.Oversize] counts it. Like make,
-// Get panics if no memory could ever hold size, or its class. A negative size
-// counts as 0.
+// A size above the largest class gives a plain allocation of just that size, which no pool
+// keeps: class is 0 and [Stats.Oversize] counts it. Like make, Get panics if no memory
+// could ever hold size, or its class. A negative size counts as 0.
 func (p *Pool) Get(size int) (buf []byte, class int) {
 	if uint(size) > uint(p.sizes.max) {
 		if size >= 0 {
@@ -119,10 +117,10 @@ func (p *Pool) Class(size int) int {
 // Put takes back a buffer from Get; its length does not matter. The caller must
 // not use it afterwards, nor any slice of the same memory.
 //
-// Put refuses, counts in [Stats.Refused], and leaves to the garbage collector
-// whatever is not a whole buffer of this pool in use: see [Refusals]. In
-// particular a slice that append has moved elsewhere, or that was resliced from
-// the front, is never mixed in, even if its capacity happens to be a class.
+// Put takes only whole buffers of this pool that are in use. It leaves any other slice to
+// the garbage collector and counts it in [Stats.Refused]. In particular it never takes a
+// slice that append has moved elsewhere, or that was resliced from the front, even if its
+// capacity happens to be a class.
 func (p *Pool) Put(buf []byte) {
 	size := cap(buf)
 	if size > p.sizes.max {
@@ -157,11 +155,11 @@ func (p *Pool) refuse(why refusal, buf []byte) {
 	}
 }
 
-// Grow returns buf with room for n more bytes behind its length: buf itself if
-// it has the room, else a buffer of a larger class, at least twice the capacity
-// where there is such a class, with buf's content; buf then goes back by Put and
-// must no longer be used. Growing a buffer this way rather than by append keeps
-// it the pool's. buf may be nil; a negative n counts as 0.
+// Grow returns buf with room for n more bytes behind its length. If buf lacks the room,
+// Grow copies it to a buffer of a larger class, of twice the capacity or more if there is
+// such a class, and Puts buf, which must no longer be used. A buffer that grows by Grow
+// stays the pool's; one that grows by append does not. buf may be nil. A negative n counts
+// as 0.
 func (p *Pool) Grow(buf []byte, n int) []byte {
 	if n <= cap(buf)-len(buf) {
 		return buf
@@ -182,8 +180,8 @@ func (p *Pool) Grow(buf []byte, n int) []byte {
 	return bigger
 }
 
-// minAlloc is the least a buffer takes. The runtime packs smaller objects
-// without pointers together, and then cannot tell when one of them is collected.
+// minAlloc is the least number of bytes that a buffer takes. The runtime packs smaller
+// objects without pointers together, and cannot tell when one of them is collected.
 const minAlloc = 16
 
 // newMemory makes a buffer of class c for its list home.

@@ -102,16 +102,16 @@ func TestOversize(t *testing.T) {
 	if s.Oversize != 1 || s.Refused != (Refusals{Oversize: 1}) || s.Classes[0].Gets != 0 {
 		t.Errorf("stats %+v", s)
 	}
-	if s.Coverage() != 0 {
-		t.Errorf("coverage %v", s.Coverage())
+	if s.Coverage != 0 {
+		t.Errorf("coverage %v", s.Coverage)
 	}
 	for range 3 {
 		p.Get(1)
 	}
-	if c := p.Stats().Coverage(); c != 0.75 {
+	if c := p.Stats().Coverage; c != 0.75 {
 		t.Errorf("coverage %v, want 0.75", c)
 	}
-	if (Stats{}).Coverage() != 1 {
+	if mustPool(t, Config{}).Stats().Coverage != 1 {
 		t.Error("coverage of nothing is not 1")
 	}
 }

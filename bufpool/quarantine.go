@@ -5,21 +5,21 @@ import (
 	"unsafe"
 )
 
-// In debug mode no memory is handed out twice. What a pool without debug mode
-// would hand out again, or leave to the garbage collector, goes into quarantine:
-// it stays poisoned, and is looked at again when it leaves, when Faults is called,
-// and when it is collected. Its node stays registered until then, so that whoever
-// still has the slice and Puts it is found out, however late.
+// In debug mode no memory is handed out twice. A free buffer that would be handed out
+// again, or left to the garbage collector, goes into quarantine instead. There it stays
+// poisoned, and it is inspected when it leaves, when Faults is called, and when it is
+// collected. Its node stays registered until then, so that a second Put of the slice is
+// noticed, however late.
 
-// What the quarantine of a class holds: buffers, and bytes unless it is only one
-// buffer.
+// The quarantine of a class holds at most so many buffers and, unless it is a single
+// buffer, so many bytes.
 const (
 	maxHeld      = 1 << 10
 	maxHeldBytes = 4 << 20
 )
 
-// holdLocked puts f, which is free but in no list, into quarantine. What has been
-// there for longest may have to leave. It holds the lock of the only list of c.
+// holdLocked puts f, which is free but in no list, into quarantine. The oldest buffers
+// there may have to leave. The caller holds the lock of the only list of c.
 func (p *Pool) holdLocked(c *class, f item) {
 	c.held = append(c.held, f)
 	if len(c.held) <= min(max(maxHeldBytes/c.size, 1), maxHeld) {
@@ -31,8 +31,8 @@ func (p *Pool) holdLocked(c *class, f item) {
 	p.inspectLocked(c, old.mem, old.node)
 }
 
-// inspectLocked reports it if somebody wrote into the buffer of n, which is free.
-// The lock is that of n's home.
+// inspectLocked reports a write into the buffer of n, which is free. The lock is that of
+// n's home.
 func (p *Pool) inspectLocked(c *class, mem *byte, n *node) {
 	if n.trace.damaged {
 		return
@@ -45,8 +45,7 @@ func (p *Pool) inspectLocked(c *class, mem *byte, n *node) {
 	p.debug.fault(Fault{Kind: writeAfterPut, Class: c.size, Offset: at, Got: n.trace.got, Put: n.trace.put})
 }
 
-// poison fills free buffers. Not zero, which is what a caller expects of a new
-// buffer and so might well write.
+// poison fills free buffers. It is not zero, because callers often write zeros.
 const poison = 0xDB
 
 var poisoned = bytes.Repeat([]byte{poison}, 4<<10)

@@ -16,7 +16,7 @@ type node struct {
 
 	// The rest is guarded by home's lock.
 
-	// free: not the caller's to Put: in a list, or given up.
+	// free says that no caller may Put the buffer: it is in a list, or given up.
 	free  bool
 	trace *trace // debug mode only
 

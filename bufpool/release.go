@@ -7,14 +7,13 @@ import (
 	"weak"
 )
 
-// How the pool gives memory back, and learns that a buffer will never come.
-// Both ride on the garbage collector, so that no goroutine or timer is needed.
-// Finalizers must not reach the pool but through a weak pointer: it reaches the
-// free buffers, which would then never be collected with it.
+// The pool gives memory back, and learns of dropped buffers, in finalizers. So it needs no
+// goroutine and no timer. A finalizer reaches the pool only through a weak pointer: a
+// strong one would keep the free buffers alive, and the pool with them.
 
-// A sentinel has its pool trimmed after each collection, as long as the pool
-// lives. Nobody holds it but its finalizer, which sets itself again: other than a
-// new object with a cleanup each time, that allocates nothing.
+// A sentinel has its pool trimmed after each collection, as long as the pool lives. Only
+// its finalizer holds it, and sets itself again. That allocates nothing, unlike a new
+// object with a cleanup after each collection.
 type sentinel struct{ pool weak.Pointer[Pool] }
 
 func trimAfterGC(self weak.Pointer[Pool]) {
@@ -28,10 +27,10 @@ func (s *sentinel) collected() {
 	}
 }
 
-// trim gives up the free buffers that were not needed since the last trim: as
-// many as the list had at its emptiest, those unused for longest. A pool that is
-// idle during one whole collection cycle is empty after it, a busy one keeps
-// what it works with.
+// trim gives up the free buffers that were not needed since the last trim. From each list
+// it takes as many as the list had at its emptiest, those unused for longest first. A pool
+// that is idle during a whole collection cycle is empty after it. A busy pool keeps the
+// buffers it works with.
 func (p *Pool) trim() {
 	for _, c := range p.classes {
 		for i := range c.lists {
@@ -63,13 +62,12 @@ func (p *Pool) trim() {
 	}
 }
 
-// whenDropped returns the finalizer of the buffers of class i: it accounts for
-// one that was dropped in use, and in debug mode looks once more at one that was
-// not.
+// whenDropped returns the finalizer of the buffers of class i. It accounts for a buffer
+// that was dropped in use. In debug mode it also inspects one that was dropped while free.
 //
-// A finalizer, not a cleanup: a cleanup runs some time after the memory may be
-// in use again, and until it has run any slice that begins there would pass for
-// the buffer. The price is that the memory is free one collection later.
+// A cleanup would not do. It runs some time after the memory may be in use again, and
+// until then any slice that begins there would pass for the buffer. With a finalizer the
+// memory is free one collection later.
 func whenDropped(self weak.Pointer[Pool], i int) func(*byte) {
 	return func(mem *byte) {
 		p := self.Value()
@@ -96,6 +94,6 @@ func (p *Pool) lose(c *class, mem *byte, n *node) {
 	n.free = true
 	c.lost.Add(1)
 	if p.debug != nil {
-		p.debug.leaked(Leak{Class: c.size, Collected: true, Got: n.trace.got})
+		p.debug.leaked(Fault{Kind: lostBuffer, Class: c.size, Got: n.trace.got})
 	}
 }

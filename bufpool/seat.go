@@ -2,23 +2,23 @@ package bufpool
 
 import "sync/atomic"
 
-// A seat holds the one buffer of a list that comes and goes without a lock: a
-// Get takes it and a Put gives it back with one compare-and-swap each, which
-// counts them too.
+// A seat holds the one buffer of a list that comes and goes without a lock. A Get takes
+// the buffer and a Put gives it back with one compare-and-swap each, which also counts
+// them.
 //
-// The buffer stays the seat's while it is lent out, and the seat keeps it alive,
-// so that give need only compare addresses. It ends when the buffer was lent for
-// long (see [list.reviewLocked] and [list.evictLocked]).
+// While the buffer is lent out it still belongs to the seat, and the seat keeps it alive,
+// so that give only compares addresses. A buffer that is lent for long loses its seat: see
+// [list.reviewLocked] and [list.evictLocked].
 //
-// Nobody is ever given a buffer that somebody else has: the state is lent only
-// after a take, and a take makes the word one that never was before, so a give
-// that was held up between reading and swapping the word fails.
+// No buffer has two owners. The state is lent only after a take, and each take makes a
+// word that never was before. So a give that was held up between reading and swapping the
+// word fails.
 type seat struct {
-	// word is the state in bits 0 and 1, in bits 2 to 9 how often a free buffer
-	// left the seat, and above the number of takes. So a word of state free or
-	// lent never returns, or, in bits 2 to 9, not before 256 collections have
-	// passed without a take; a take held up for as long would get a buffer that
-	// the pool has forgotten, which is nobody else's.
+	// word has the state in bits 0 and 1, the number of free buffers that left the
+	// seat in bits 2 to 9, and the number of takes above. So a word of state free or
+	// lent never comes twice, unless 256 collections pass without a take and the
+	// middle bits wrap. A take that was held up for that long would get a buffer that
+	// the pool has forgotten, and that nobody else has.
 	word atomic.Uint64
 	mem  atomic.Pointer[byte] // first byte of the buffer; nil if vacant
 

@@ -6,6 +6,9 @@ type Stats struct {
 	Classes []ClassStats
 	// Oversize counts Gets above the largest class.
 	Oversize uint64
+	// Coverage is the share of Gets, from 0 to 1, that fell into a size class; 1 if
+	// there were none. Below 0.8 the classes do not match the workload.
+	Coverage float64
 	// Refused counts slices Put did not take, by reason.
 	Refused Refusals
 }
@@ -30,9 +33,8 @@ type ClassStats struct {
 	// nobody needed them for a whole collection cycle.
 	Released uint64
 	// Lost counts buffers the garbage collector found dropped without a Put.
-	// That is allowed, but a Get that has to allocate costs several times the
-	// make it replaces for small classes. A buffer that append outgrew
-	// counts here too.
+	// That is allowed, but in small classes a Get that allocates costs several
+	// times a make. A buffer that append outgrew counts here, too.
 	Lost uint64
 
 	Retained      int   // free buffers kept for the next Get
@@ -41,31 +43,30 @@ type ClassStats struct {
 }
 
 // Refusals counts the slices that Put did not take, by reason. All but Oversize
-// point at a caller that does not hand back what it got.
+// point at a caller that does not hand back the buffer it got.
 type Refusals struct {
 	// Oversize: larger than the largest class, as from a Get above it.
 	Oversize uint64
 	// NoClass: the capacity is no class: foreign, grown by append, resliced from
 	// the front, or with its capacity cut.
 	NoClass uint64
-	// Foreign: the capacity is a class, but the memory is not a buffer of that
-	// class of this pool: as NoClass, and the capacity matches by chance.
+	// Foreign: as NoClass, but the capacity happens to be a class. The memory is no
+	// buffer of that class of this pool.
 	Foreign uint64
 	// Twice: a buffer that is free already.
 	Twice uint64
 }
 
-// Coverage is the share of Gets, from 0 to 1, that fell into a size class; 1 if
-// there were none. Below 0.8 the classes do not match the workload.
-func (s Stats) Coverage() float64 {
+// coverage returns Stats.Coverage.
+func coverage(classes []ClassStats, oversize uint64) float64 {
 	var gets uint64
-	for i := range s.Classes {
-		gets += s.Classes[i].Gets
+	for i := range classes {
+		gets += classes[i].Gets
 	}
-	if gets+s.Oversize == 0 {
+	if gets+oversize == 0 {
 		return 1
 	}
-	return float64(gets) / float64(gets+s.Oversize)
+	return float64(gets) / float64(gets+oversize)
 }
 
 type refusal int
@@ -84,18 +85,17 @@ const stackClasses = 32
 // Stats returns the counters. It waits for nobody and takes some hundred
 // nanoseconds per class: once a second is nothing, however busy the pool is.
 //
-// It reads the lists of each class one after the other. While calls run (a trim
-// after a collection is one) the figures therefore belong to slightly different
-// moments:
-//   - No counter ever goes backwards, none counts what did not happen, and
+// It reads the lists of each class one after the other. While calls run, or a trim
+// after a collection, the figures therefore belong to slightly different moments:
+//   - No counter ever goes backwards, none counts events that did not happen, and
 //     Retained is never above the ceiling.
 //   - Of a list whose lock is held just then, the last 63 Gets and the last 63
 //     Puts may be missing; the next call has them.
-//   - InUse is Gets - Puts - Lost of these figures, or 0 if that is negative, so
-//     it is off by what they miss.
+//   - InUse is Gets - Puts - Lost of these figures, or 0 if that is negative. It is
+//     off by the calls that they miss.
 //
-// Only in debug mode it waits for the locks, one by one. The figures are those of
-// the same pool without [Config.Debug], although memory is used only once then.
+// In debug mode it waits for the locks, one by one. The figures are then the same as
+// without [Config.Debug], although memory is used only once.
 //
 // With at most 32 classes it allocates nothing if the result stays on the
 // caller's stack.
@@ -105,9 +105,12 @@ func (p *Pool) Stats() Stats {
 }
 
 func (p *Pool) stats(classes []ClassStats) Stats {
+	classes = p.appendClassStats(classes)
+	oversize := p.oversize.Load()
 	return Stats{
-		Classes:  p.appendClassStats(classes),
-		Oversize: p.oversize.Load(),
+		Classes:  classes,
+		Oversize: oversize,
+		Coverage: coverage(classes, oversize),
 		Refused: Refusals{
 			Oversize: p.refused[refusedOversize].Load(),
 			NoClass:  p.refused[refusedNoClass].Load(),
@@ -126,20 +129,19 @@ func (p *Pool) appendClassStats(dst []ClassStats) []ClassStats {
 	return dst
 }
 
-// tally is what one list has to say.
+// tally holds the counters of one list.
 type tally struct {
 	hits uint64 // Gets it served
 	puts uint64 // Puts into its stack, or back into its seat
 	free int
 }
 
-// tallyTries is how often tally tries for the lock of a list. It is held for
-// some nanoseconds, except by who is interrupted meanwhile, and then trying does
-// not help.
+// tallyTries is how often tally tries for the lock of a list. The lock is held for some
+// nanoseconds, unless its holder is interrupted; then trying does not help.
 const tallyTries = 4
 
-// tally reads l at one moment if it gets the lock, or may wait for it. Else it
-// reads the seat as it is, and the stack as it was last told of.
+// tally reads l at one moment if it gets the lock, or may wait for it. Otherwise it reads
+// the seat as it is, and the counters of the stack that were published last.
 func (l *list) tally(wait bool) tally {
 	for range tallyTries {
 		if wait {
@@ -157,7 +159,7 @@ func (l *list) tally(wait bool) tally {
 	return t
 }
 
-// with adds what the seat says.
+// with adds the counters of the seat.
 func (told *published) with(s *seat) tally {
 	for {
 		evictions, word := s.evictions.Load(), s.word.Load()

@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -62,6 +63,35 @@ func TestFromSinkNonsense(t *testing.T) {
 		send, _ := Direct(FromSink(batch.SinkFunc(func(context.Context, *batch.Batch) error { return err })))
 		if o := send(t.Context(), lines(10)); o.Open.Len(10) != 10 || o.Why == nil {
 			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// An Outcome of FromSink says what the error of the Sink says.
+func TestFromSinkAnswers(t *testing.T) {
+	oops := errors.New("oops")
+	for _, tt := range []struct {
+		err  error
+		want batch.Outcome
+	}{
+		{nil, batch.Outcome{}},
+		{oops, batch.Outcome{Open: batch.All()}},
+		{batch.RetryAfter(oops, time.Second), batch.Outcome{Open: batch.All(), After: time.Second}},
+		{&batch.SendError{Err: oops, After: time.Second}, batch.Outcome{Open: batch.All(), After: time.Second}},
+		{batch.TooLarge(oops), batch.Outcome{Open: batch.All(), Advice: batch.Smaller}},
+		{batch.Fatal(oops), batch.Outcome{Open: batch.All(), Advice: batch.Hold}},
+		{batch.Permanent(oops), batch.Outcome{Open: batch.All(), Advice: batch.Search}},
+		{batch.Prefix(2, oops), batch.Outcome{Open: batch.From(2)}},
+		{batch.Partial(oops, 0, 2), batch.Outcome{Open: batch.Of(0, 2)}},
+		{batch.Reject(oops, 1), batch.Outcome{Refused: batch.Of(1)}},
+	} {
+		send, _ := Direct(FromSink(batch.SinkFunc(func(context.Context, *batch.Batch) error { return tt.err })))
+		got := send(t.Context(), lines(3))
+		if err := got.Err(); !errors.Is(err, tt.err) {
+			t.Errorf("%v: %v", tt.err, err)
+		}
+		if got.Why, got.Refusal = nil, nil; !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%v: %+v, want %+v", tt.err, got, tt.want)
 		}
 	}
 }

@@ -74,5 +74,12 @@ func outcomeOf(n int, err error) batch.Outcome {
 		}
 		return batch.Outcome{Refused: batch.Of(e.Records...), Refusal: err}
 	}
-	return batch.FailedOutcome(err)
+	o := batch.Outcome{Open: batch.All(), Why: err, After: e.After}
+	switch e.Kind {
+	case batch.KindTooLarge:
+		o.Advice = batch.Smaller
+	case batch.KindFatal:
+		o.Advice = batch.Hold
+	}
+	return o
 }

@@ -804,8 +804,8 @@ func cause(err error) error {
 }
 
 func setbackOf(err error) setback {
-	e := batch.Inspect(err)
-	return setback{err: err, after: e.After, hold: e.Kind == batch.KindFatal}
+	o := batch.FailedOutcome(err)
+	return setback{err: err, after: o.After, hold: o.Advice == batch.Hold}
 }
 
 // worked notes that the destination took a whole batch, or refused records of it.

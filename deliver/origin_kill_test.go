@@ -215,7 +215,7 @@ func walkChild(dir string, d diary, seed string) error {
 		return err
 	}
 	r := testkit.Rand(n)
-	w, err := openWitness(dir, d, spool.MinSegmentBytes)
+	w, err := openWitness(dir, d, 4<<10)
 	if err != nil {
 		return err
 	}

@@ -207,7 +207,7 @@ func TestWriterMisbehaves(t *testing.T) {
 						o.OnError = events.Add
 						if spools {
 							o.SpoolDir = dir
-							o.Spool = spool.Options{Sync: spool.SyncNever}
+							o.Spool = spool.Options{Sync: "never"}
 						}
 						out := mustOutput(t, d, o)
 						const n = 1000

@@ -150,9 +150,9 @@ func (c logfmtCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []by
 	return appendMarker(c.scope, dst, d, now)
 }
 
-// appendLogfmtJSON appends the pairs of a logfmt line as members of a JSON
-// object, and reports whether it could read the line. A key without a value is
-// true in logfmt; a line of nothing else is prose.
+// appendLogfmtJSON appends the pairs of a logfmt line as members of a JSON object, and
+// reports whether it could read the line. A key without a value is true. A line of keys
+// without values is prose.
 func appendLogfmtJSON(dst, line []byte) ([]byte, bool) {
 	pairs := 0
 	for i := 0; ; {

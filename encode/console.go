@@ -118,8 +118,8 @@ func (e *encoder) replacedConsole(w *values.Walker, dst []byte, r *Record) []byt
 	return dst
 }
 
-// placed appends a built-in attribute by way of ReplaceAttr: its value alone, as
-// its place says what it is, and what separates it from the next.
+// placed appends a built-in attribute by way of ReplaceAttr. It writes the value alone,
+// because its place tells the key, and the separator to the next attribute.
 func (e *encoder) placed(w *values.Walker, dst []byte, r *Record, a slog.Attr) []byte {
 	place := a.Key
 	a = w.Replace(nil, a)

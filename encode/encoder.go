@@ -15,15 +15,14 @@ type encoder struct {
 	codec batch.Codec
 	root  *scope
 
-	// What stands between the parts of a record, encoded once.
+	// The text between the parts of a record, encoded once.
 	timeHead string             // {"time":", in logfmt time=
 	timeTail string             // ",
 	levels   [levelCount]string // in JSON timeTail, the level and, without a source, msgHead; elsewhere the level
 	msgHead  string             // "msg":"
 }
 
-// The levels whose text is encoded once: all that have a name and those near
-// them.
+// The levels whose text is encoded once: those with a name and their neighbours.
 const (
 	minLevel   = slog.LevelDebug - 4
 	levelCount = int(slog.LevelError+8-minLevel) + 1
@@ -53,8 +52,8 @@ func newEncoder(c config) *encoder {
 	return e
 }
 
-// levelPart returns the level attribute as it stands in a record, with what is
-// always beside it.
+// levelPart returns the level attribute as a record has it, with the constant text around
+// it.
 func (e *encoder) levelPart(l slog.Level) string {
 	text := values.LevelText(l, e.Level)
 	switch e.Form {
@@ -95,10 +94,10 @@ func (e *encoder) Codec() batch.Codec { return e.codec }
 
 func (e *encoder) NeedsPC() bool { return e.source }
 
-// Validate returns the formats of the options that are none.
+// Validate returns an error for each text of the options that names no format.
 func (e *encoder) Validate() error { return e.fault }
 
-// KnowsErrors says that e writes a KnownError as its Err: see package loki.
+// KnowsErrors tells package loki that e writes a KnownError as its Err.
 func (e *encoder) KnowsErrors(*values.KnownError) {}
 
 // scope is the Scope of all three forms.
@@ -115,7 +114,7 @@ type scope struct {
 	tailAll string // closes all groups, and the record
 }
 
-// seal computes what follows from the other fields.
+// seal computes lazy, tail and tailAll from the other fields.
 func (s *scope) seal() {
 	if s.e.Form != values.FormJSON {
 		return

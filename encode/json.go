@@ -111,7 +111,7 @@ func (s *scope) appendPreJSON(dst []byte) []byte {
 	return append(dst, pre...)
 }
 
-// appendAttrsJSON appends what follows the built-in attributes.
+// appendAttrsJSON appends everything after the built-in attributes.
 func (s *scope) appendAttrsJSON(w *values.Walker, dst []byte, attrs []slog.Attr) []byte {
 	dst = s.appendPreJSON(dst)
 	start := len(dst)

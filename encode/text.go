@@ -6,7 +6,7 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// appendAttrsText appends what follows the built-in attributes.
+// appendAttrsText appends everything after the built-in attributes.
 func (s *scope) appendAttrsText(w *values.Walker, dst []byte, attrs []slog.Attr) []byte {
 	console := w.Form == values.FormConsole && len(dst) > w.Base
 	if console {

@@ -13,11 +13,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// ErrClosed is wrapped by the error of what comes after Close. It wraps
-// [batch.ErrClosed].
-var ErrClosed = fmt.Errorf("fluent: %w", batch.ErrClosed)
-
 var (
+	errClosed = fmt.Errorf("fluent: %w", batch.ErrClosed)
 	errNoAck  = errors.New("no acknowledgement in time")
 	errUnread = errors.New("the server did not read a batch")
 )
@@ -95,10 +92,14 @@ func newClient(r *resolved) *Client {
 
 // Traits asks for batches of one frame, of which Config.Window may be under way.
 func (c *Client) Traits() deliver.Traits {
-	return deliver.Traits{
+	t := deliver.Traits{
 		Limits: batch.Limits{Bytes: c.c.FrameBytes}, Window: c.c.Window,
 		Accepts: accepts, Dictionary: Tags(),
 	}
+	if c.c.DryRun != nil {
+		t.Window = 1
+	}
+	return t
 }
 
 func accepts(contentType string) bool { return contentType == entryType }
@@ -113,6 +114,9 @@ func (c *Client) Stats() Stats {
 // Open connects to a server and greets it, see [deliver.Destination]. It tries the
 // servers in order; those that failed lately come last.
 func (c *Client) Open(l deliver.Life) (deliver.Session, error) {
+	if c.c.DryRun != nil {
+		return c.openDry(l)
+	}
 	nc, err := c.connect(l.Context())
 	if err != nil {
 		c.counts.add(func(st *Stats) { st.LastError = err.Error() })
@@ -137,7 +141,7 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 		}
 		c.roster.failed(i, c.c.ReconnectMin, c.c.ReconnectMax)
 		errs = append(errs, err)
-		refused = refused && errors.Is(err, ErrRefused)
+		refused = refused && errors.Is(err, errRefused)
 	}
 	err := errors.Join(errs...)
 	if refused {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -18,7 +17,6 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
-	"github.com/forebay-log/forebay/spool"
 )
 
 // Defaults of [Config].
@@ -44,40 +42,29 @@ const (
 	// fluentBitLimit is the largest frame that Fluent Bit takes.
 	fluentBitLimit = 6_144_000
 	maxWindow      = 1024
+	minSpoolBytes  = 16 << 10 // the least MaxBytes of package spool
 )
 
-// A Secret is a string that is shown as a placeholder by package fmt, whatever the verb,
-// and in JSON, YAML and log records. In a field whose name is not exported package fmt
-// shows the string itself, because it calls no methods there.
+// A Secret is a string. Package fmt, JSON, YAML and log records show a placeholder in
+// its place. In a field whose name is not exported package fmt shows the string itself,
+// because it calls no methods there.
 type Secret string
 
-// Format writes a placeholder.
+// Format writes a placeholder, whatever the verb.
 func (s Secret) Format(f fmt.State, verb rune) {
+	text, _ := s.MarshalText()
 	if verb == 'q' || verb == 'v' && f.Flag('#') {
-		io.WriteString(f, strconv.Quote(s.String()))
-		return
+		text = strconv.AppendQuote(nil, string(text))
 	}
-	io.WriteString(f, s.String())
+	f.Write(text)
 }
-
-// String returns a placeholder.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return "(secret)"
-}
-
-// LogValue returns a placeholder.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // MarshalText returns a placeholder, so that a printed Config gives nothing away.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// UnmarshalText sets the secret.
-func (s *Secret) UnmarshalText(text []byte) error {
-	*s = Secret(text)
-	return nil
+func (s Secret) MarshalText() ([]byte, error) {
+	if s == "" {
+		return nil, nil
+	}
+	return []byte("(secret)"), nil
 }
 
 // TLS says how servers named tls:// are spoken to.
@@ -174,8 +161,12 @@ type Config struct {
 	// IntegerTime writes the time of events in whole seconds, for receivers of
 	// before 2016. Default false.
 	IntegerTime bool `yaml:"integer_time"`
-	// TimeFields is how times within records are written. Default TimeText.
-	TimeFields TimeForm `yaml:"time_fields"`
+	// TimeFields is how times within records are written. "rfc3339" is text with up to
+	// nine digits of a second. "event-time" is EventTime, the protocol's own form, for
+	// times that are fields of the record itself; times in values nested in it are
+	// text. Fluentd and Fluent Bit keep EventTime as a time; OpenTelemetry's receiver
+	// turns it into text of little use. Default "rfc3339".
+	TimeFields string `yaml:"time_fields"`
 	// MessageKey is the field of records that are no map or struct. Default
 	// "message".
 	MessageKey string `yaml:"message_key"`
@@ -185,6 +176,9 @@ type Config struct {
 	// Dial makes connections. Default: a net.Dialer, which looks names up anew
 	// each time.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error) `yaml:"-"`
+	// DryRun, if not nil, is written to instead of a server: a line for each frame, and
+	// its records as JSON below. Nothing is sent. Default nil.
+	DryRun io.Writer `yaml:"-"`
 
 	// What follows is not for a bare [Client].
 
@@ -267,8 +261,6 @@ type resolved struct {
 	// credentials are those of Config, whose own are empty: behind a pointer they stay
 	// hidden also from who prints what holds a resolved.
 	credentials *credentials
-
-	spoolSync spool.SyncPolicy
 }
 
 type credentials struct{ key, password string }
@@ -280,12 +272,8 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// Validate says everything that is wrong with c, files it names included.
-func (c Config) Validate() error {
-	_, err := c.resolve()
-	return err
-}
-
+// resolve returns what c means. The error names everything that is wrong with c, and
+// with the files that it names.
 func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.Tag, "forebay")
 	setDefault(&c.Window, defaultWindow)
@@ -308,7 +296,7 @@ func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.MaxRecord, min(slab.DefaultMaxRecord, max(1, c.MaxFrameBytes-maxHead)))
 	setDefault(&c.CloseTimeout, defaultCloseTimeout)
 	setDefault(&c.SpoolBytes, defaultSpoolBytes)
-	setDefault(&c.SpoolSync, string(spool.SyncNever))
+	setDefault(&c.SpoolSync, "never")
 	if len(c.Servers) == 0 {
 		c.Servers = []string{defaultServer}
 	}
@@ -356,7 +344,7 @@ func (c Config) resolve() (*resolved, error) {
 	if c.Compress != "" && c.Compress != "gzip" {
 		bad("Config.Compress is %q, must be empty or gzip", c.Compress)
 	}
-	if err := c.TimeFields.check(); err != nil {
+	if err := checkTimes(c.TimeFields); err != nil {
 		bad("Config.TimeFields: %w", err)
 	}
 	if err := checkTag(c.Tag); err != nil {
@@ -368,13 +356,13 @@ func (c Config) resolve() (*resolved, error) {
 	} else if r.whenFull == slab.Spill() && c.SpoolDir == "" && c.Spill == nil {
 		bad("Config.WhenFull is %s, but there is no SpoolDir and no Spill", c.WhenFull)
 	}
-	switch r.spoolSync = spool.SyncPolicy(c.SpoolSync); r.spoolSync {
-	case spool.SyncNever, spool.SyncInterval, spool.SyncAlways:
+	switch c.SpoolSync {
+	case "never", "interval", "always":
 	default:
 		bad("Config.SpoolSync is %q, must be never, interval or always", c.SpoolSync)
 	}
-	if least := int64(4 * spool.MinSegmentBytes); c.SpoolBytes < least {
-		bad("Config.SpoolBytes is %d, must be at least %d", c.SpoolBytes, least)
+	if c.SpoolBytes < minSpoolBytes {
+		bad("Config.SpoolBytes is %d, must be at least %d", c.SpoolBytes, minSpoolBytes)
 	}
 	for _, two := range []struct {
 		a, b string

@@ -37,7 +37,7 @@ func (c *Client) dial(ctx context.Context, index int) (_ *conn, err error) {
 	srv, began := c.c.servers[index], time.Now()
 	fail := func(what string, err error) (*conn, error) {
 		if isRefusal(err) {
-			err = fmt.Errorf("%w: %w", ErrRefused, err)
+			err = fmt.Errorf("%w: %w", errRefused, err)
 		}
 		return nil, fmt.Errorf("fluent: cannot %s %s: %w", what, srv.label, err)
 	}
@@ -282,7 +282,7 @@ func (c *conn) lost(err error, acked bool) error {
 		err = errors.New("closed by the server")
 	}
 	if isRefusal(err) && !acked {
-		err = fmt.Errorf("%w: %w", ErrRefused, err)
+		err = fmt.Errorf("%w: %w", errRefused, err)
 	}
 	return fmt.Errorf("fluent: lost the connection to %s: %w", c.label, err)
 }
@@ -299,7 +299,7 @@ func parseAck(msg []byte) (id chunkID, ok bool, err error) {
 	t, msg, err := msgpack.Next(msg)
 	if err == nil && t.Kind == msgpack.Array && t.Len > 0 {
 		if w, _, err := msgpack.Next(msg); err == nil && w.Text() && string(w.Bytes) == "HELO" {
-			return id, false, fmt.Errorf("%w: it asks for a handshake: set Config.SharedKey, or Secured if the key is empty (--shared-key-file, --secured)", ErrRefused)
+			return id, false, fmt.Errorf("%w: it asks for a handshake: set Config.SharedKey, or Secured if the key is empty (--shared-key-file, --secured)", errRefused)
 		}
 	}
 	if err != nil || t.Kind != msgpack.Map {

@@ -31,7 +31,7 @@ type EncoderOptions struct {
 	AddSource bool
 	// IntegerTime and TimeFields are as in [Config], defaults too.
 	IntegerTime bool
-	TimeFields  TimeForm
+	TimeFields  string
 	// ReplaceAttr rewrites or removes attributes: see [slog.HandlerOptions] for
 	// what it is called with and when. Level, message and source come under the
 	// keys above; the time of a record is not offered to it, as it is the entry's.
@@ -62,7 +62,7 @@ func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 		}
 		e.root.stream = stream
 	}
-	if err := e.o.TimeFields.check(); err != nil {
+	if err := checkTimes(e.o.TimeFields); err != nil {
 		return nil, fmt.Errorf("fluent: EncoderOptions.TimeFields: %w", err)
 	}
 	if e.o.LevelKey != omitted {
@@ -329,7 +329,3 @@ func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
 	}
 	return dst, nil
 }
-
-// Stream returns the number of a tag for [batch.Meta], and gives one out if there
-// is none. The error wraps [ErrTag].
-func Stream(tag string) (uint32, error) { return streamOf(tag) }

@@ -13,26 +13,19 @@ import (
 // [time, map] in MessagePack.
 const entryType = "application/x-fluent-entry"
 
-// A TimeForm says how times within a record are written. The empty text is [TimeText].
-type TimeForm string
-
+// The texts of Config.TimeFields. The empty text is timeText.
 const (
-	// TimeText writes RFC 3339 text with up to nine digits of a second.
-	TimeText TimeForm = "rfc3339"
-	// TimeEvent writes times that are fields of the record itself, not of values
-	// nested in it, as EventTime, the protocol's own form, and others as text. Fluentd
-	// and Fluent Bit keep EventTime as a time; OpenTelemetry's receiver turns it into
-	// text of little use.
-	TimeEvent TimeForm = "event-time"
+	timeText  = "rfc3339"
+	timeEvent = "event-time"
 )
 
-// check returns an error if f is no form.
-func (f TimeForm) check() error {
-	switch f {
-	case "", TimeText, TimeEvent:
+// checkTimes returns an error if text is no form of times.
+func checkTimes(text string) error {
+	switch text {
+	case "", timeText, timeEvent:
 		return nil
 	}
-	return fmt.Errorf("%q is no form of times: use rfc3339 or event-time", string(f))
+	return fmt.Errorf("%q is no form of times: use rfc3339 or event-time", text)
 }
 
 // maxSeconds is the last second that is written: Fluent Bit takes the two above
@@ -72,10 +65,10 @@ func unixNano(t time.Time) int64 {
 // AppendEvent appends an event as the Forward protocol wants it, the entry
 // [time, map], to dst. A v that is no map or struct becomes the field "message";
 // nil becomes an empty map. See [Logger.Post] for how values are written. The
-// error wraps [ErrDepth], [ErrCycle], [ErrChanged] or [ErrTooLarge]; dst's content
-// beyond its original length is then undefined.
+// error wraps [ErrValue] or [ErrTooLarge]; dst's content beyond its original length is
+// then undefined.
 func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
-	s := borrow(math.MaxInt32, TimeText)
+	s := borrow(math.MaxInt32, timeText)
 	dst, err := s.record(appendEntryTime(dst, t, false), v, "message")
 	s.free()
 	if err != nil {

@@ -111,7 +111,7 @@ func ExampleNewEncoder() {
 	if err != nil {
 		panic(err)
 	}
-	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Sink())))
+	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Sink)))
 	if err != nil {
 		panic(err)
 	}
@@ -125,16 +125,9 @@ func ExampleNewEncoder() {
 	// app.greeting {"time":"2026-01-02T03:04:05Z","record":{"level":"INFO","message":"hello","n":1}}
 }
 
-func ExampleDryRun() {
-	dest, err := fluent.DryRun(os.Stdout, fluent.Config{Tag: "app", NoAck: true})
-	if err != nil {
-		panic(err)
-	}
-	outlet, err := deliver.New(dest, nil)
-	if err != nil {
-		panic(err)
-	}
-	w, err := slab.New(outlet, &slab.Options{Codec: fluent.Codec()})
+// A dry run shows what would be sent.
+func ExampleConfig_dryRun() {
+	w, err := fluent.New(fluent.Config{Tag: "app", NoAck: true, DryRun: os.Stdout})
 	if err != nil {
 		panic(err)
 	}
@@ -269,10 +262,7 @@ func ExampleNewClient() {
 		panic(err)
 	}
 	for _, tag := range []string{"app.a", "app.b"} {
-		stream, err := fluent.Stream(tag)
-		if err != nil {
-			panic(err)
-		}
+		stream := fluent.Tags().Stream([]byte(tag))
 		event, err := fluent.AppendEvent(nil, time.Unix(0, 0), "hello")
 		if err != nil {
 			panic(err)

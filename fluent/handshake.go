@@ -16,9 +16,9 @@ import (
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
-// ErrRefused is wrapped by the error of a server that does not accept this
+// errRefused is wrapped by the error of a server that does not accept this
 // client: another shared key, user, password or certificate.
-var ErrRefused = errors.New("refused by the server")
+var errRefused = errors.New("refused by the server")
 
 // maxMessage is the longest message that a server may send, in bytes.
 const maxMessage = 16 << 10
@@ -180,15 +180,15 @@ func (h *handshaker) checkPong(msg []byte, salt string, nonce []byte) error {
 		texts[i] = string(t.Bytes)
 	}
 	if !ok {
-		return fmt.Errorf("%w: it says %q", ErrRefused, printable(texts[0], h.key, h.password))
+		return fmt.Errorf("%w: it says %q", errRefused, printable(texts[0], h.key, h.password))
 	}
 	if texts[1] == h.hostname {
 		// Its digest would be the one of our PING, which anybody can send back.
-		return fmt.Errorf("%w: it goes by the name of this client, %q, and so proves nothing", ErrRefused, printable(h.hostname))
+		return fmt.Errorf("%w: it goes by the name of this client, %q, and so proves nothing", errRefused, printable(h.hostname))
 	}
 	want := digest(salt, texts[1], string(nonce), h.key)
 	if subtle.ConstantTimeCompare([]byte(want), []byte(texts[2])) != 1 {
-		return fmt.Errorf("%w: it does not know the shared key itself", ErrRefused)
+		return fmt.Errorf("%w: it does not know the shared key itself", errRefused)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func TestHandshakeFailures(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("%v\nwant %s", err, tc.text)
 			}
-			if holds(err) != tc.fatal || errors.Is(err, ErrRefused) != tc.fatal {
+			if holds(err) != tc.fatal || errors.Is(err, errRefused) != tc.fatal {
 				t.Errorf("fatal: %v", err)
 			}
 			for _, secret := range []string{"right-key", "wrong-key", "right-password", "wrong-password"} {
@@ -195,7 +195,7 @@ func TestWrongPongs(t *testing.T) {
 		if (err == nil) != tc.works {
 			t.Errorf("%s: %v", tc.name, err)
 		}
-		if err != nil && tc.name != "ok is no bool" && !errors.Is(err, ErrRefused) {
+		if err != nil && tc.name != "ok is no bool" && !errors.Is(err, errRefused) {
 			t.Errorf("%s: %v is no refusal", tc.name, err)
 		}
 	}

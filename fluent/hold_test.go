@@ -58,13 +58,13 @@ func TestHeldStrings(t *testing.T) {
 	for name, v := range holdable() {
 		held := 0
 		for _, room := range []int{0, 100, 1 << 20} {
-			s := borrow(1<<20, TimeText)
+			s := borrow(1<<20, timeText)
 			plain, err := s.record(nil, v, "message")
 			if err != nil || len(s.held) > 0 {
 				t.Fatalf("%s: %d strings held, %v", name, len(s.held), err)
 			}
 			s.free()
-			s = borrow(1<<20, TimeText)
+			s = borrow(1<<20, timeText)
 			s.holds = true
 			rec, err := s.record(make([]byte, 0, room), v, "message")
 			held = len(s.held)
@@ -89,13 +89,13 @@ func TestHeldStrings(t *testing.T) {
 func TestHeldStringsCount(t *testing.T) {
 	for _, v := range []any{map[string]any{"line": strings.Repeat("x", 2000)}, map[string]string{"line": strings.Repeat("x", 2000)}} {
 		for limit, want := range map[int]error{2000: ErrTooLarge, 2009: nil} {
-			s := borrow(limit, TimeText)
+			s := borrow(limit, timeText)
 			s.holds = true
 			if _, err := s.record(nil, v, "m"); !errors.Is(err, want) {
 				t.Errorf("limit of %d: %v", limit, err)
 			}
 			s.free()
-			if s = borrow(1, TimeText); len(s.held) != 0 || s.heldBytes != 0 || s.holds {
+			if s = borrow(1, timeText); len(s.held) != 0 || s.heldBytes != 0 || s.holds {
 				t.Error("something is still held")
 			}
 			s.free()
@@ -114,12 +114,12 @@ func TestPostOfLongStrings(t *testing.T) {
 	} {
 		var got [][]byte
 		o.OnError = func(batch.Event) {}
-		w, err := deliver.NewOutput(deliver.FromSink(batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		w, err := deliver.NewOutput(deliver.SendFunc(deliver.Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 			for _, r := range b.All() {
 				got = append(got, append([]byte(nil), r.Data...))
 			}
-			return nil
-		})), &deliver.OutputOptions{Slab: o, OnError: o.OnError})
+			return batch.Outcome{}
+		}), &deliver.OutputOptions{Slab: o, OnError: o.OnError})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +127,7 @@ func TestPostOfLongStrings(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &Logger{s: &Sink{c: c, output: w}}
+		l := &Logger{Sink: &Sink{c: c, output: w}}
 		rng := rand.New(rand.NewPCG(3, uint64(o.SlabBytes)))
 		var want [][]byte
 		for i := range 300 {
@@ -161,7 +161,7 @@ func TestPostOfLongStrings(t *testing.T) {
 
 // Memory that a record was put together in teaches nothing about the next one.
 func TestJoiningIsNotLearned(t *testing.T) {
-	s := borrow(1<<20, TimeText)
+	s := borrow(1<<20, timeText)
 	defer s.free()
 	s.holds, s.want = true, 0
 	rec, err := s.record(s.room(), map[string]any{"line": strings.Repeat("x", 4000)}, "m")
@@ -178,7 +178,7 @@ func TestJoiningIsNotLearned(t *testing.T) {
 // Also where the memory at hand was borrowed and is too small.
 func TestJoiningBorrowsMore(t *testing.T) {
 	pools.Plain(t)
-	s := borrow(1<<20, TimeText)
+	s := borrow(1<<20, timeText)
 	defer s.free()
 	v := map[string]any{"line": strings.Repeat("x", 40_000)}
 	s.want = 2000
@@ -197,7 +197,7 @@ func TestJoiningBorrowsMore(t *testing.T) {
 
 // The tag that a valuer remembers is the one that is asked for.
 func TestRememberedTag(t *testing.T) {
-	s := borrow(1, TimeText)
+	s := borrow(1, timeText)
 	defer s.free()
 	for range 3 {
 		for _, tag := range []string{"remembered.a", "remembered.b", "remembered.b", "remembered.ab"} {

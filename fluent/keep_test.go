@@ -384,11 +384,11 @@ func TestCrashDirKeepsWhatCloseCouldNotDeliver(t *testing.T) {
 
 func TestCodecFor(t *testing.T) {
 	for form, want := range map[string]string{entryType: entryType, "application/json": "application/x-ndjson", "application/logfmt": "application/logfmt"} {
-		if c := CodecFor(form, 0); c == nil || c.ContentType() != want {
+		if c := codecFor(form, 0); c == nil || c.ContentType() != want {
 			t.Errorf("%s: %v", form, c)
 		}
 	}
-	if c := CodecFor("image/png", 0); c != nil {
+	if c := codecFor("image/png", 0); c != nil {
 		t.Errorf("%v", c)
 	}
 }

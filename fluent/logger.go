@@ -25,7 +25,10 @@ var ErrDropped = slab.ErrDropped
 // A Post encodes the value into a slab and returns; the rest happens elsewhere.
 // Every record is accounted for: see [Logger.Account].
 type Logger struct {
-	s      *Sink
+	// Sink takes the events to the server. It can be an output of a Router, beside
+	// Post. It is set by NewLogger.
+	Sink *Sink
+
 	closed atomic.Bool // Close has begun
 
 	encodeDrops atomic.Uint64
@@ -40,7 +43,7 @@ func NewLogger(c Config) (*Logger, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Logger{s: s}, nil
+	return &Logger{Sink: s}, nil
 }
 
 // Post posts v under tag with the present time. It copies what it needs: the
@@ -73,9 +76,9 @@ func NewLogger(c Config) (*Logger, error) {
 // what MarshalJSON returns, invalid UTF-8 in long text, values nested too deep, and
 // records of more than 1 MiB.
 //
-// The error wraps [ErrTag], [ErrDepth], [ErrCycle], [ErrChanged] or [ErrTooLarge] for
-// what cannot be posted, [ErrDropped] for what found no room (Config.WhenFull), and
-// [ErrClosed]; all of these are counted.
+// The error wraps [ErrTag], [ErrValue] or [ErrTooLarge] for an event that cannot be
+// posted, [ErrDropped] for one that found no room (Config.WhenFull), and
+// [batch.ErrClosed] after Close. All of these are counted.
 //
 // With Config.Sync nil means that the server has acknowledged this very record
 // (with Config.NoAck: that it was written). Otherwise the error wraps [ErrDropped]
@@ -101,25 +104,25 @@ func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 func (l *Logger) post(tag string, t, now time.Time, v any) error {
 	if l.closed.Load() {
 		l.refused.Add(1)
-		return ErrClosed
+		return errClosed
 	}
-	s := borrow(l.s.c.MaxRecord, l.s.c.TimeFields)
+	s := borrow(l.Sink.c.MaxRecord, l.Sink.c.TimeFields)
 	stream, err := s.streamOf(tag)
 	if err != nil {
 		s.free()
 		l.encodeDrops.Add(1)
 		return err
 	}
-	s.holds = !l.s.c.Sync
-	rec, err := s.record(appendEntryTime(s.room(), t, l.s.c.IntegerTime), v, l.s.c.MessageKey)
+	s.holds = !l.Sink.c.Sync
+	rec, err := s.record(appendEntryTime(s.room(), t, l.Sink.c.IntegerTime), v, l.Sink.c.MessageKey)
 	if err == nil {
-		if l.s.c.Sync {
+		if l.Sink.c.Sync {
 			return l.postAndWait(s, rec, now.UnixNano(), stream)
 		}
 		m := batch.Meta{Time: now.UnixNano(), Level: slog.LevelInfo, Stream: stream}
-		if len(s.held) == 0 || !l.s.TryWriteSpliced(rec, s.held, m) {
+		if len(s.held) == 0 || !l.Sink.TryWriteSpliced(rec, s.held, m) {
 			rec = s.whole(rec)
-			err = l.s.WriteRecord(rec, m)
+			err = l.Sink.WriteRecord(rec, m)
 		}
 		s.done(rec)
 		s.free()
@@ -140,7 +143,7 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 
 func (l *Logger) explain(err error) error {
 	if errors.Is(err, batch.ErrClosed) {
-		return ErrClosed
+		return errClosed
 	}
 	return fmt.Errorf("fluent: event not posted: %w", err)
 }
@@ -148,24 +151,24 @@ func (l *Logger) explain(err error) error {
 // postAndWait writes a record and waits until the server has it, or it is known
 // that it will not.
 func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) error {
-	at := l.s.client.awaited
+	at := l.Sink.Client.awaited
 	now = at.stamp(now)
 	w := at.add(now, rec)
-	before := l.s.Account()
-	err := l.s.WriteRecord(rec, batch.Meta{Time: now, Level: slog.LevelInfo, Stream: stream})
+	before := l.Sink.Account()
+	err := l.Sink.WriteRecord(rec, batch.Meta{Time: now, Level: slog.LevelInfo, Stream: stream})
 	s.done(rec)
 	s.free()
 	if err != nil {
 		at.remove(w)
 		return l.explain(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.s.c.SyncTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), l.Sink.c.SyncTimeout)
 	defer cancel()
-	err = l.s.Flush(ctx)
+	err = l.Sink.Flush(ctx)
 	if err != nil && !errors.Is(err, deliver.ErrOpen) { // the record is held: something may yet become of it
 		select {
 		case <-w.known:
-		case <-l.s.Done():
+		case <-l.Sink.Done():
 		case <-ctx.Done():
 		}
 	}
@@ -176,12 +179,12 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	case why != nil:
 		return fmt.Errorf("fluent: event refused: %w: %w", ErrDropped, why)
 	case err != nil:
-		if last := l.s.Stats().Deliver.LastError; last != "" {
+		if last := l.Sink.Stats().Deliver.LastError; last != "" {
 			return fmt.Errorf("fluent: event not acknowledged yet: %w; the server: %s", err, last)
 		}
 		return fmt.Errorf("fluent: event not acknowledged yet: %w", err)
 	}
-	return unacknowledged(before, l.s.Account())
+	return unacknowledged(before, l.Sink.Account())
 }
 
 // unacknowledged says what probably became of a record that is settled without
@@ -205,11 +208,11 @@ func unacknowledged(before, after batch.Account) error {
 
 // Flush waits until everything posted before is delivered or accounted for, or
 // ctx ends.
-func (l *Logger) Flush(ctx context.Context) error { return l.s.Flush(ctx) }
+func (l *Logger) Flush(ctx context.Context) error { return l.Sink.Flush(ctx) }
 
 // Account says what became of every record: accepted ones are delivered,
-// handled, dropped or pending. Posts after Close are in [SinkStats].Refused.
-func (l *Logger) Account() batch.Account { return l.complete(l.s.Account()) }
+// handled, dropped or pending. Posts after Close are in Stats().Refused.
+func (l *Logger) Account() batch.Account { return l.complete(l.Sink.Account()) }
 
 func (l *Logger) complete(a batch.Account) batch.Account {
 	enc, big := l.encodeDrops.Load(), l.tooLarge.Load()
@@ -220,18 +223,15 @@ func (l *Logger) complete(a batch.Account) batch.Account {
 }
 
 // Stats returns a snapshot. It never waits for the server.
-func (l *Logger) Stats() SinkStats {
-	s := l.s.Stats()
+func (l *Logger) Stats() deliver.OutputStats {
+	s := l.Sink.Stats()
 	s.Account = l.complete(s.Account)
 	s.Refused += l.refused.Load()
 	return s
 }
 
 // Subscribe is [deliver.Output.Subscribe].
-func (l *Logger) Subscribe() (<-chan deliver.Transition, func()) { return l.s.Subscribe() }
-
-// Sink returns what the Logger posts to: an output for a Router, beside Post.
-func (l *Logger) Sink() *Sink { return l.s }
+func (l *Logger) Subscribe() (<-chan deliver.Transition, func()) { return l.Sink.Subscribe() }
 
 // Close refuses further posts, delivers what was posted and reports, as
 // [deliver.Output.Shutdown] does: within ctx or, if that has no deadline, within
@@ -239,7 +239,7 @@ func (l *Logger) Sink() *Sink { return l.s }
 // and beside Post.
 func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 	l.closed.Store(true)
-	rep, err := l.s.Shutdown(ctx)
+	rep, err := l.Sink.Shutdown(ctx)
 	rep.Account = l.complete(rep.Account)
 	return rep, err
 }
@@ -249,7 +249,7 @@ func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 // and belong to its account from then on; while its buffer is full they stay here. It
 // closes nothing: close the other Logger last.
 func FallbackTo(other *Logger) deliver.ErrorHandler {
-	h, err := deliver.ToOutput(other.s, &deliver.ToOutputOptions{Codec: Codec()})
+	h, err := deliver.ToOutput(other.Sink, &deliver.ToOutputOptions{Codec: Codec()})
 	if err != nil {
 		return deliver.ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { return batch.FailedOutcome(err) })
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -75,7 +76,7 @@ func TestPostArrivesInOrder(t *testing.T) {
 		}
 	}
 	r.check(t)
-	if err := l.Post("x", nil); !errors.Is(err, ErrClosed) || !errors.Is(err, batch.ErrClosed) {
+	if err := l.Post("x", nil); !errors.Is(err, errClosed) || !errors.Is(err, batch.ErrClosed) {
 		t.Errorf("Post after Close: %v", err)
 	}
 	if l.Stats().Refused != 1 {
@@ -88,7 +89,7 @@ func TestPostErrorsAreCounted(t *testing.T) {
 	l := newTestLogger(t, Config{Servers: []string{"127.0.0.1:1"}, MaxRecord: 1000, BufferBytes: 64 << 10, SlabBytes: 16 << 10})
 	cyc := map[string]any{}
 	cyc["c"] = cyc
-	if err := l.Post("t", cyc); !errors.Is(err, ErrCycle) {
+	if err := l.Post("t", cyc); !errors.Is(err, errCycle) {
 		t.Error(err)
 	}
 	if err := l.Post("t", strings.Repeat("x", 2000)); !errors.Is(err, ErrTooLarge) {
@@ -252,7 +253,7 @@ func TestCloseKeepsItsDeadline(t *testing.T) {
 				}
 				wg.Go(func() {
 					for range 10 {
-						if err := l.Post("t", 1); err != nil && !errors.Is(err, ErrClosed) {
+						if err := l.Post("t", 1); err != nil && !errors.Is(err, errClosed) {
 							t.Error(err)
 						}
 						time.Sleep(time.Millisecond)
@@ -404,7 +405,7 @@ func TestRouterEncoder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Sink())))
+	router, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, l.Sink)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -517,7 +518,7 @@ crash_dir: /dev/shm/app
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(c.Servers) != 2 || c.SharedKey != "s3cret" || c.AckTimeout != 10*time.Second || c.TimeFields != TimeEvent || c.TLS.CAFile != "ca.pem" || c.Window != 8 || c.PendingLimit != 10 ||
+	if len(c.Servers) != 2 || c.SharedKey != "s3cret" || c.AckTimeout != 10*time.Second || c.TimeFields != timeEvent || c.TLS.CAFile != "ca.pem" || c.Window != 8 || c.PendingLimit != 10 ||
 		c.FallbackFile != "fallback.jsonl" || c.DeadLetterFile != "letters.jsonl" || c.SpoolDir != "/var/spool/app" || c.SpoolBytes != 10<<20 || c.SpoolSync != "interval" || c.CrashDir != "/dev/shm/app" {
 		t.Errorf("%+v", c)
 	}
@@ -544,23 +545,48 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	cn := &conn{label: "label", of: client.c}
 	closeLogger(t, l) // what runs is not read
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%t", "%c", "%e", "%08b", "%U", "%10v"} {
-		for _, x := range []any{c, &c, c.SharedKey, []Secret{c.SharedKey}, l, l.Sink(), client, cn, l.Stats()} {
+		for _, x := range []any{c, &c, c.SharedKey, []Secret{c.SharedKey}, l, l.Sink, client, cn, l.Stats()} {
 			text := fmt.Sprintf(verb, x)
 			if strings.Contains(text, "s3cret") || strings.Contains(strings.ToLower(text), fmt.Sprintf("%x", "s3cret")) {
 				t.Errorf("%s of %T gives away secrets: %s", verb, x, text)
 			}
 		}
 	}
+	var out bytes.Buffer
+	for _, h := range []slog.Handler{
+		slog.NewTextHandler(&out, nil), slog.NewJSONHandler(&out, nil),
+		newRouter(t, encode.JSON(nil), &out), newRouter(t, encode.Logfmt(nil), &out), newRouter(t, l.Sink.Encoder(), &out),
+	} {
+		slog.New(h).Info("starting", "key", c.SharedKey, "keys", []Secret{c.SharedKey}, "in", struct{ Key Secret }{c.SharedKey})
+	}
+	if strings.Contains(out.String(), "s3cret") || strings.Count(out.String(), "(secret)") != 3*5 {
+		t.Error(out.String())
+	}
 	if text := fmt.Sprintf("%v %#v %q %d %s.", c.SharedKey, c.SharedKey, c.SharedKey, c.SharedKey, Secret("")); text != `(secret) "(secret)" "(secret)" (secret) .` {
 		t.Error(text)
 	}
 }
 
-func TestValidateNamesEverything(t *testing.T) {
-	err := Config{
+func newRouter(t *testing.T, enc encode.Encoder, w io.Writer) *forebay.Router {
+	t.Helper()
+	r, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(nil, w)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// validate returns what NewClient says of c.
+func validate(c Config) error {
+	_, err := NewClient(c)
+	return err
+}
+
+func TestErrorNamesEverything(t *testing.T) {
+	err := validate(Config{
 		Servers: []string{"host:0", "user:pa55word@host", "http://x", "unix:", "[::1", "a b"}, Window: -1, AckTimeout: -1, Compress: "zstd",
 		Tag: "\n", WhenFull: "spill", SpoolSync: "often", SpoolBytes: 1, Password: "secret1", PasswordFile: "/nonexistent", FrameBytes: -1,
-	}.Validate()
+	})
 	if err == nil {
 		t.Fatal("accepted")
 	}
@@ -569,14 +595,14 @@ func TestValidateNamesEverything(t *testing.T) {
 			t.Errorf("%q is not in:\n%v", want, err)
 		}
 	}
-	if err := (Config{BufferBytes: 128 << 10, SlabBytes: 8 << 20}).Validate(); err == nil || !strings.Contains(err.Error(), "more than half of BufferBytes") {
+	if err := validate(Config{BufferBytes: 128 << 10, SlabBytes: 8 << 20}); err == nil || !strings.Contains(err.Error(), "more than half of BufferBytes") {
 		t.Error(err)
 	}
 	if strings.Contains(err.Error(), "pa55word") || strings.Contains(err.Error(), "secret1") {
 		t.Errorf("gives away secrets: %v", err)
 	}
 	for _, ok := range []Config{{}, {Servers: []string{"h", "h:1", "[::1]:5", "::1", "tcp://h", "tls://h:5", "unix:/x", "unix:///x"}}} {
-		if err := ok.Validate(); err != nil {
+		if err := validate(ok); err != nil {
 			t.Error(err)
 		}
 	}

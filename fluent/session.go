@@ -378,7 +378,7 @@ func (s *session) conclude() {
 // end tells the outlet that the session is over.
 func (s *session) end(err error) {
 	s.c.counts.add(func(st *Stats) { st.Server = "" })
-	if errors.Is(err, ErrRefused) {
+	if errors.Is(err, errRefused) {
 		err = batch.Fatal(err)
 	}
 	s.l.End(err)

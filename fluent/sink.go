@@ -20,14 +20,19 @@ import (
 //	…
 //	r, err := forebay.NewRouter(forebay.Route(sink.Encoder(), sink.Output(slog.LevelInfo)))
 //
-// Records that are written without an encoder are events as [AppendEvent] makes them;
-// those of Write have the tag Config.Tag. A [Logger] is a Sink that values are posted
+// Records that are written without an encoder are events of [AppendEvent]; those of
+// Write have the tag Config.Tag, those of WriteRecord the tag of their Meta.Stream, which
+// [Tags] numbers. A [Logger] is a Sink that values are posted
 // to. All methods may be called from any goroutine, also beside and after Close.
 type Sink struct {
 	*output
-	c      *resolved
-	client *Client
-	enc    encode.Encoder
+
+	// Client is the end of the Sink: it has the counters of the connection. It is set by
+	// New.
+	Client *Client
+
+	c   *resolved
+	enc encode.Encoder
 }
 
 // output has the methods of a deliver.Output where Output is a method itself.
@@ -40,12 +45,12 @@ func New(c Config) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Sink{c: r, client: newClient(r)}
+	s := &Sink{c: r, Client: newClient(r)}
 	s.enc, err = NewEncoder(&EncoderOptions{MessageKey: r.MessageKey, IntegerTime: r.IntegerTime, TimeFields: r.TimeFields})
 	if err != nil {
 		return nil, err
 	}
-	s.output, err = deliver.NewOutput(s.client, s.outputOptions())
+	s.output, err = deliver.NewOutput(s.Client, s.outputOptions())
 	if err != nil {
 		return nil, fmt.Errorf("fluent: %w", err)
 	}
@@ -56,7 +61,7 @@ func New(c Config) (*Sink, error) {
 func (s *Sink) outputOptions() *deliver.OutputOptions {
 	r := s.c
 	o := &deliver.OutputOptions{
-		Name: r.Name, Codec: Codec(), CodecFor: CodecFor,
+		Name: r.Name, Codec: Codec(), CodecFor: codecFor,
 		Slab: slab.Options{
 			SlabBytes: r.SlabBytes, MaxRecord: r.MaxRecord, FlushInterval: r.FlushInterval, WhenFull: r.whenFull,
 		},
@@ -66,19 +71,18 @@ func (s *Sink) outputOptions() *deliver.OutputOptions {
 			DeadLetter: r.DeadLetter, Spill: r.Spill,
 		},
 		FallbackFile: r.FallbackFile, DeadLetterFile: r.DeadLetterFile,
-		SpoolDir: r.SpoolDir, Spool: spool.Options{MaxBytes: r.SpoolBytes, Sync: r.spoolSync},
+		SpoolDir: r.SpoolDir, Spool: spool.Options{MaxBytes: r.SpoolBytes, Sync: r.SpoolSync},
 		CloseTimeout: r.CloseTimeout, OnError: r.OnError,
 	}
 	if r.Sync {
-		o.Deliver.Refused = s.client.awaited.refused
+		o.Deliver.Refused = s.Client.awaited.refused
 	}
 	return o
 }
 
-// CodecFor returns the codec of records that an earlier process has stored: that of
-// Forward entries, or of package encode; nil if the content type is unknown. It
-// is of the form that spool.Options.Codec wants.
-func CodecFor(contentType string, _ uint32) batch.Codec {
+// codecFor returns the codec of records that an earlier process has stored: that of
+// Forward entries, or of package encode; nil if the content type is unknown.
+func codecFor(contentType string, _ uint32) batch.Codec {
 	if contentType == entryType {
 		return Codec()
 	}
@@ -96,12 +100,3 @@ func (s *Sink) Encoder() encode.Encoder { return s.enc }
 func (s *Sink) Output(level slog.Leveler, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.OutputCloser(level, s, opts...)
 }
-
-// SinkStats is a snapshot of a [Sink].
-type SinkStats struct {
-	deliver.OutputStats
-	Client Stats
-}
-
-// Stats returns a snapshot. It never waits for the server.
-func (s *Sink) Stats() SinkStats { return SinkStats{s.output.Stats(), s.client.Stats()} }

@@ -126,7 +126,7 @@ func TestTLS(t *testing.T) {
 				}
 				return
 			}
-			if !holds(err) || !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), tc.text) {
+			if !holds(err) || !errors.Is(err, errRefused) || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -137,11 +137,11 @@ func TestTLSConfigErrors(t *testing.T) {
 	a := newAuthority(t)
 	cert, key := a.issue(t, "c")
 	for _, c := range []TLS{{CAFile: "/nonexistent"}, {CAFile: key}, {CertFile: cert}, {CertFile: key, KeyFile: cert}, {MinVersion: "1.1"}} {
-		if err := (Config{Servers: []string{"tls://h"}, TLS: c}).Validate(); err == nil {
+		if err := validate(Config{Servers: []string{"tls://h"}, TLS: c}); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}
 	}
-	if err := (Config{TLS: TLS{CAFile: a.file}}).Validate(); err == nil {
+	if err := validate(Config{TLS: TLS{CAFile: a.file}}); err == nil {
 		t.Error("TLS without a tls:// server is accepted")
 	}
 }

@@ -32,13 +32,14 @@ const (
 )
 
 var (
-	// ErrDepth is wrapped by the error of a value that is nested too deep.
-	ErrDepth = errors.New("values nested too deep")
-	// ErrCycle is wrapped by the error of a value that contains itself.
-	ErrCycle = errors.New("value contains itself")
-	// ErrChanged is wrapped by the error of a map that gains or loses pairs while it
-	// is written, by a method of one of its values or by another goroutine.
-	ErrChanged = msgpack.ErrChanged
+	// ErrValue is wrapped by the error of a value that cannot be written: it is nested
+	// too deep, it contains itself, or it is a map that gains or loses pairs
+	// meanwhile, by a method of one of its values or by another goroutine.
+	ErrValue   = errors.New("unusable value")
+	errDepth   = fmt.Errorf("%w: it is nested too deep", ErrValue)
+	errCycle   = fmt.Errorf("%w: it contains itself", ErrValue)
+	errChanged = fmt.Errorf("%w: a map has changed while it was written", ErrValue)
+
 	// ErrTooLarge is wrapped by the error of a record that is too large.
 	ErrTooLarge = errors.New("record too large")
 )
@@ -53,7 +54,7 @@ type valuer struct {
 	level int  // of maps and lists only
 	deep  bool // there may be more than maxLevels of them
 	holds bool // long strings of the record's own map are held
-	times TimeForm
+	times string
 
 	// The last tag, as the table has it, and its number.
 	stream uint32
@@ -80,7 +81,7 @@ type valuer struct {
 
 var valuers = sync.Pool{New: func() any { return new(valuer) }}
 
-func borrow(limit int, times TimeForm) *valuer {
+func borrow(limit int, times string) *valuer {
 	s := valuers.Get().(*valuer)
 	s.base, s.limit, s.depth, s.level, s.deep, s.times = 0, limit, 0, 0, false, times
 	return s
@@ -207,13 +208,13 @@ func (s *valuer) enter(dst []byte, p place) error {
 		s.deep = true
 	}
 	if s.depth > maxDepth {
-		return fmt.Errorf("%w: more than %d levels", ErrDepth, maxDepth)
+		return fmt.Errorf("%w: more than %d levels", errDepth, maxDepth)
 	}
 	if len(dst)-s.base > s.limit {
 		return s.tooLarge()
 	}
 	if p.at != nil && slices.Contains(s.way, p) {
-		return ErrCycle
+		return errCycle
 	}
 	s.way = append(s.way, p)
 	return nil
@@ -244,6 +245,9 @@ func (s *valuer) anyMap(dst []byte, m map[string]any) ([]byte, error) {
 		return dst, err
 	}
 	dst, err := msgpack.AppendMap(dst, m, s)
+	if err == msgpack.ErrChanged {
+		return dst, errChanged
+	}
 	if err != nil {
 		return dst, err
 	}
@@ -284,7 +288,7 @@ func (s *valuer) stringMap(dst []byte, m map[string]string) ([]byte, error) {
 		dst = msgpack.AppendStrs(dst, k, v)
 	}
 	if left != 0 {
-		return dst, ErrChanged
+		return dst, errChanged
 	}
 	return dst, nil
 }
@@ -442,7 +446,7 @@ func appendFloat32(dst []byte, f float32) []byte {
 
 // time appends a time within a record.
 func (s *valuer) time(dst []byte, t time.Time) []byte {
-	if s.times == TimeEvent && s.level == 1 {
+	if s.times == timeEvent && s.level == 1 {
 		return appendEventTime(dst, t)
 	}
 	return msgpack.AppendTime(dst, t)
@@ -763,7 +767,7 @@ func (s *valuer) pairs(dst []byte, v reflect.Value, p *plan) ([]byte, int, error
 	if mem == nil {
 		for iter := v.MapRange(); iter.Next(); left-- {
 			if left == 0 {
-				return dst, 0, ErrChanged
+				return dst, 0, errChanged
 			}
 			var err error
 			if dst, err = s.pair(dst, iter.Key(), iter.Value(), p); err != nil {
@@ -774,7 +778,7 @@ func (s *valuer) pairs(dst []byte, v reflect.Value, p *plan) ([]byte, int, error
 		defer p.maps.put(mem)
 		for ; mem.iter.Next(); left-- {
 			if left == 0 {
-				return dst, 0, ErrChanged
+				return dst, 0, errChanged
 			}
 			mem.key.SetIterKey(&mem.iter)
 			mem.val.SetIterValue(&mem.iter)
@@ -785,7 +789,7 @@ func (s *valuer) pairs(dst []byte, v reflect.Value, p *plan) ([]byte, int, error
 		}
 	}
 	if left != 0 {
-		return dst, 0, ErrChanged
+		return dst, 0, errChanged
 	}
 	s.leave()
 	return dst, n, nil

@@ -25,7 +25,7 @@ import (
 // encoded returns v as JSON by way of the wire form.
 func encoded(t *testing.T, v any) string {
 	t.Helper()
-	s := borrow(1<<20, TimeText)
+	s := borrow(1<<20, timeText)
 	defer s.free()
 	mp, err := s.record(nil, v, "message")
 	if err != nil {
@@ -247,7 +247,7 @@ func TestFieldsAsEncodingJSON(t *testing.T) {
 
 func TestEventTimeAtTheTopOnly(t *testing.T) {
 	at := time.Unix(1, 2)
-	s := borrow(1<<20, TimeEvent)
+	s := borrow(1<<20, timeEvent)
 	defer s.free()
 	for _, v := range []any{
 		map[string]any{"t": at, "n": map[string]any{"t": at}},
@@ -290,8 +290,8 @@ func TestCyclesAndDepthAreErrors(t *testing.T) {
 		v    any
 		want error
 	}{
-		{"map", m, ErrCycle}, {"slice", map[string]any{"l": list}, ErrCycle}, {"pointer", ring, ErrCycle}, {"type P *P", p, ErrCycle},
-		{"type S []S", sl, ErrCycle}, {"deep", deep, ErrDepth}, {"wide", wide, ErrCycle}, {"LogValuer", endless{}, ErrDepth},
+		{"map", m, errCycle}, {"slice", map[string]any{"l": list}, errCycle}, {"pointer", ring, errCycle}, {"type P *P", p, errCycle},
+		{"type S []S", sl, errCycle}, {"deep", deep, errDepth}, {"wide", wide, errCycle}, {"LogValuer", endless{}, errDepth},
 	} {
 		_, err := AppendEvent(nil, time.Now(), c.v)
 		if !errors.Is(err, c.want) {
@@ -359,7 +359,7 @@ func TestMapsThatChangeAreErrors(t *testing.T) {
 		for _, v := range []any{m, p, rest{k}, map[string]any{"in": m}} {
 			mp, err := AppendEvent(nil, time.Now(), v)
 			if err != nil {
-				if changed++; !errors.Is(err, ErrChanged) || round%4 == 3 {
+				if changed++; !errors.Is(err, errChanged) || round%4 == 3 {
 					t.Fatalf("%T: %v", v, err)
 				}
 				continue
@@ -379,7 +379,7 @@ func TestSharedValuesDoNotExplode(t *testing.T) {
 	for range 60 {
 		v = []any{v, v}
 	}
-	s := borrow(1<<20, TimeText)
+	s := borrow(1<<20, timeText)
 	defer s.free()
 	if _, err := s.record(nil, v, "m"); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("2^60 values: %v", err)
@@ -505,7 +505,7 @@ func FuzzRecordFromJSON(f *testing.F) {
 		if d.Decode(&v) != nil || v == nil {
 			return
 		}
-		s := borrow(1<<20, TimeText)
+		s := borrow(1<<20, timeText)
 		defer s.free()
 		mp, err := s.record(nil, v, "m")
 		if err != nil {
@@ -523,7 +523,7 @@ func FuzzRecordFromJSON(f *testing.F) {
 		if json.Unmarshal(got, &have) != nil || !reflect.DeepEqual(want, have) {
 			t.Fatalf("%s became %s", norm, got)
 		}
-		h := borrow(1<<20, TimeText)
+		h := borrow(1<<20, timeText)
 		defer h.free()
 		h.holds = true
 		if mp, err = h.record(nil, v, "m"); err == nil {
@@ -641,7 +641,7 @@ func TestLevelsOfAnEntry(t *testing.T) {
 	check := func(what string, e []byte, err error) {
 		t.Helper()
 		if err != nil {
-			if !errors.Is(err, ErrDepth) {
+			if !errors.Is(err, errDepth) {
 				t.Errorf("%s: %v", what, err)
 			}
 			return

@@ -151,6 +151,9 @@ type Config struct {
 	// then not used. It is copied, and does not follow redirects. Default nil: one of
 	// our own.
 	Client *http.Client `yaml:"-"`
+	// DryRun, if not nil, is written to instead of Loki: a line for each request, and its
+	// entries as JSON below. Nothing is sent. Default nil.
+	DryRun io.Writer `yaml:"-"`
 	// Timeout is how long one request may take. Default 10 s.
 	Timeout time.Duration `yaml:"timeout"`
 

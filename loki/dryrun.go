@@ -3,29 +3,12 @@ package loki
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/deliver"
 )
 
-// DryRun returns a destination that sends nothing and writes to w what s would send: a
-// line for each request, and its entries as JSON below. It refuses the records that s
-// would refuse. Make its Pusher with [NewPusher].
-func DryRun(w io.Writer, s *Pusher) deliver.Destination {
-	t := s.Traits()
-	t.Window = 1
-	return deliver.SendFunc(t, (&dryRun{w: w, s: s}).send)
-}
-
-type dryRun struct {
-	w io.Writer
-	s *Pusher
-}
-
-// send writes the requests of b.
-func (d *dryRun) send(_ context.Context, b *batch.Batch) batch.Outcome {
-	s := d.s
+// sendDry writes the requests of b to Config.DryRun.
+func (s *Pusher) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	form, err := formOfBatch(b)
 	if err != nil {
 		return batch.Outcome{Refused: batch.All(), Refusal: err}
@@ -56,13 +39,10 @@ func (d *dryRun) send(_ context.Context, b *batch.Batch) batch.Outcome {
 			out = append(out, '\n')
 		}
 	}
-	if _, err := d.w.Write(out); err != nil {
+	if _, err := s.c.DryRun.Write(out); err != nil {
 		return batch.Outcome{Open: batch.All(), Why: fmt.Errorf("loki: cannot write dry run: %w", err), Advice: batch.Gone}
 	}
-	if p.why != nil {
-		return batch.Outcome{Refused: batch.Of(p.indexes(refused)...), Refusal: p.why}
-	}
-	return batch.Outcome{}
+	return batch.Outcome{Refused: batch.Of(p.indexes(refused)...), Refusal: p.why}
 }
 
 // unknownStream is a number no stream has.

@@ -124,7 +124,7 @@ func (e *encoder) plan(c *Config) {
 	for _, path := range c.LabelAttrs {
 		name := sanitizeName(path)
 		if len(name) > c.MaxLabelName {
-			continue // Validate has said so
+			continue // resolve has said so
 		}
 		at := root.named(path)
 		if add(name, labelPart{text: name + "=", slot: len(e.slots)}) {

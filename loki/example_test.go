@@ -88,17 +88,18 @@ func ExampleNewPusher() {
 	// Output: <nil>
 }
 
-func ExampleDryRun() {
-	pusher, err := loki.NewPusher(loki.Config{URL: "http://localhost:3100", Labels: map[string]string{"app": "shop"}, MaxAge: -1})
+// A dry run shows what would be sent.
+func ExampleConfig_dryRun() {
+	sink, err := loki.New(loki.Config{
+		URL: "http://localhost:3100", Labels: map[string]string{"app": "shop"}, MaxAge: -1, DryRun: os.Stdout,
+	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	rec, meta, _ := pusher.Encoder().Scope().Append(nil, &encode.Record{Time: time.Unix(1, 0), Message: "hi", Attrs: []slog.Attr{slog.Int("n", 1)}})
-	var b batch.Builder
-	b.Append(rec, 0, meta)
-	send, _ := deliver.Direct(loki.DryRun(os.Stdout, pusher))
-	send(context.Background(), b.Batch(pusher.Encoder().Codec()))
+	rec, meta, _ := sink.Encoder().Scope().Append(nil, &encode.Record{Time: time.Unix(1, 0), Message: "hi", Attrs: []slog.Attr{slog.Int("n", 1)}})
+	sink.WriteRecord(rec, meta)
+	sink.Close()
 	// Output:
 	// POST http://localhost:3100/loki/api/v1/push {app="shop", level="info"}: 1 entries, 46 bytes
 	//   {"time":"1970-01-01T00:00:01Z","line":{"Message":"hi","n":1}}

@@ -254,11 +254,12 @@ func TestCloseIsBounded(t *testing.T) {
 }
 
 func TestDryRun(t *testing.T) {
-	s := sinkFor(t, new(peer), Config{Tenant: "t", URL: "http://u:s3cr3t@loki.test:3100/?key=s3cr3t"})
 	var out bytes.Buffer
+	p := new(peer)
+	s := sinkFor(t, p, Config{Tenant: "t", URL: "http://u:s3cr3t@loki.test:3100/?key=s3cr3t", DryRun: &out})
 	e := &encoded{t: t, s: s}
 	e.add(nil, event(time.Now(), 0, "hi"))
-	send, _ := deliver.Direct(DryRun(&out, s))
+	send, _ := deliver.Direct(s)
 	if o := send(context.Background(), e.Batch(s.Encoder().Codec())); o.Err() != nil {
 		t.Fatal(o)
 	}

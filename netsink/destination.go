@@ -13,8 +13,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 )
 
-// A Destination is a [deliver.Destination] over a stream socket: see the package
-// comment. Put an outlet in front of it with [deliver.New].
+// A Destination is a [deliver.Destination] over a stream socket. Put an outlet in front
+// of it with [deliver.New].
 type Destination struct {
 	t       target
 	o       Options
@@ -39,7 +39,7 @@ func New(destination string, o *Options) (*Destination, error) {
 		r = *o
 	}
 	if err == nil {
-		err = r.Syslog.override(t.query)
+		err = r.override(t.query)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("netsink: cannot read the destination: %w", err)
@@ -51,15 +51,11 @@ func New(destination string, o *Options) (*Destination, error) {
 	return d, nil
 }
 
-// String returns the destination without its parameters.
-func (d *Destination) String() string { return d.t.String() }
-
-// Traits says that one batch is under way at a time. As lines only text can be sent, as
-// syslog messages any form: see [Syslog].
+// Traits says that one batch is under way at a time. Lines are text only; a syslog
+// message takes records of any form.
 func (d *Destination) Traits() deliver.Traits {
 	return deliver.Traits{
 		Accepts: func(contentType string) bool { return d.t.syslog || textualType(contentType) },
-		// A connection that is not ours may hand what it is given to another goroutine.
 	}
 }
 
@@ -108,9 +104,9 @@ func (d *Destination) openTLS(ctx context.Context, l deliver.Life, conn net.Conn
 	return d.begin(l, secure, conn), nil
 }
 
-// followTLS marks err as one that only a change of configuration mends if it says that
-// one side of TLS does not want the other. With TLS 1.3 the server says so of a
-// client's certificate only after the handshake.
+// followTLS marks err as fatal if one side of TLS refuses the other: only a change of
+// configuration mends that. With TLS 1.3 a server refuses the certificate of a client
+// only after the handshake.
 func followTLS(err error) error {
 	var (
 		certificate *tls.CertificateVerificationError
@@ -133,8 +129,8 @@ func (d *Destination) cannotConnect(l deliver.Life, err error) error {
 }
 
 // Close returns an error if the last connection broke after its last record was
-// written: some of them may not have arrived. The outlet calls it behind its last
-// session.
+// written: some records may not have arrived. The outlet calls Close after its last
+// session has ended.
 func (d *Destination) Close(context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

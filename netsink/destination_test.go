@@ -660,7 +660,7 @@ func TestParse(t *testing.T) {
 		"syslog+unix:/dev/log?hostname=a&app=b&procid=c&msgid=d": "syslog+unix:/dev/log",
 	} {
 		s, err := New(in, nil)
-		if err != nil || s.String() != want {
+		if err != nil || s.t.String() != want {
 			t.Errorf("%q: %v, %v", in, s, err)
 		}
 	}
@@ -679,7 +679,7 @@ func TestParse(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	for _, o := range []Options{{DialTimeout: -1}, {WriteTimeout: -1}, {Syslog: Syslog{Facility: "what"}}} {
+	for _, o := range []Options{{DialTimeout: -1}, {WriteTimeout: -1}, {Facility: "what"}} {
 		if _, err := New("tcp://h:1", &o); err == nil {
 			t.Errorf("%+v: no error", o)
 		}
@@ -702,12 +702,12 @@ func TestSyslogMessage(t *testing.T) {
 		{"syslog+tcp://h:1", nil, "", batch.Meta{}, "<14>1 - host app 42 - - "},
 	}
 	for _, tt := range tests {
-		s := mustNew(t, tt.dest, &Options{Syslog: Syslog{Hostname: "host", AppName: "app", ProcID: "42"}})
+		s := mustNew(t, tt.dest, &Options{Hostname: "host", AppName: "app", ProcID: "42"})
 		rec := batch.Record{Data: []byte(tt.rec), Meta: tt.meta}
-		if s.o.Syslog.ProcID != "42" { // an empty parameter means the default
-			s.o.Syslog.ProcID = "42"
+		if s.o.ProcID != "42" { // an empty parameter means the default
+			s.o.ProcID = "42"
 		}
-		if got := string(s.o.Syslog.message(nil, tt.codec, &rec)); got != tt.want {
+		if got := string(s.o.message(nil, tt.codec, &rec)); got != tt.want {
 			t.Errorf("got\n%q want\n%q", got, tt.want)
 		}
 	}
@@ -801,11 +801,11 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := New(s.String(), nil)
-		if err != nil || again.String() != s.String() || again.t.network != s.t.network || again.t.address != s.t.address {
-			t.Errorf("%q is read as %q, and that as %v, %v", in, s, again, err)
+		again, err := New(s.t.String(), nil)
+		if err != nil || again.t.String() != s.t.String() || again.t.network != s.t.network || again.t.address != s.t.address {
+			t.Errorf("%q is read as %q, and that as %v, %v", in, &s.t, again, err)
 		}
-		for _, f := range []string{s.o.Syslog.Hostname, s.o.Syslog.AppName, s.o.Syslog.ProcID, s.o.Syslog.MsgID} {
+		for _, f := range []string{s.o.Hostname, s.o.AppName, s.o.ProcID, s.o.MsgID} {
 			if f == "" || len(f) > 255 || strings.ContainsFunc(f, func(r rune) bool { return r <= ' ' || r > '~' }) {
 				t.Errorf("%q: field %q", in, f)
 			}

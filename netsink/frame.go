@@ -9,7 +9,7 @@ import (
 // frame appends a record to buf as it goes over the wire.
 func (s *session) frame(c batch.Codec, rec *batch.Record) {
 	if s.d.t.syslog {
-		s.msg = s.d.o.Syslog.message(s.msg[:0], c, rec)
+		s.msg = s.d.o.message(s.msg[:0], c, rec)
 		s.buf = appendCounted(s.buf, s.msg)
 		if cap(s.msg) > keepBuf {
 			s.msg = nil

@@ -31,11 +31,21 @@ type Options struct {
 	// there, and the time between questions; after three without an answer it is
 	// not. Default 15 s; negative: never.
 	KeepAlive time.Duration
-	// Syslog configures the messages of the syslog destinations. Default: the
-	// defaults of its fields.
-	Syslog Syslog
 	// Dial makes connections. Default nil: a net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// The rest is the header of syslog messages. Parameters of the destination
+	// (facility, hostname, app, procid, msgid) win over these fields.
+
+	// Facility is a name such as "user", "daemon" or "local0", or a number from
+	// 0 to 23. Default "user".
+	Facility string
+	// Hostname, AppName, ProcID and MsgID are cut at the length that the RFC allows
+	// (255, 48, 128, 32); characters other than printable ASCII become "_". Defaults:
+	// the system's hostname, the name of the program, its process id, and "-".
+	Hostname, AppName, ProcID, MsgID string
+
+	facility int // the number of Facility
 }
 
 func (o *Options) resolve() (Options, error) {
@@ -61,7 +71,7 @@ func (o *Options) resolve() (Options, error) {
 	if r.KeepAlive == 0 {
 		r.KeepAlive = defaultKeepAlive
 	}
-	if err := r.Syslog.resolve(); err != nil {
+	if err := r.resolveSyslog(); err != nil {
 		return r, err
 	}
 	if r.Dial == nil {

@@ -49,7 +49,7 @@ func (d *Destination) begin(l deliver.Life, conn, raw net.Conn) *session {
 	return s
 }
 
-// read throws away what the peer sends until there is nothing more.
+// read discards the bytes that the peer sends, until the connection ends.
 func (s *session) read() {
 	defer close(s.gone)
 	var buf [512]byte
@@ -190,7 +190,8 @@ func (s *session) write(p []byte) (done int, err error) {
 		if err := s.conn.SetWriteDeadline(time.Now().Add(s.d.o.WriteTimeout)); err != nil {
 			return done, err
 		}
-		// Looked at after setting the deadline, not to undo the one that ends the session.
+		// The end of the context sets a deadline, too, which the call above may have
+		// overwritten. So the context is read after it.
 		if err := context.Cause(s.life.Context()); err != nil {
 			return done, err
 		}
@@ -207,9 +208,9 @@ func (s *session) write(p []byte) (done int, err error) {
 // peer that is slow, but not dead, is not given up.
 const writeBytes = 64 << 10
 
-// Close closes the connection. What was written is given the chance to arrive: the
-// sending side is closed first, and Close waits until the peer has closed its own, at
-// most half a second, and only for a moment if there is no more time.
+// Close closes the connection. It closes the sending side first, and waits until the peer
+// has closed its own, so that the bytes already written can arrive. It waits for half a
+// second at most, and only for a moment if there is no more time.
 func (s *session) Close() {
 	s.stop()
 	patience := closeTimeout
@@ -243,6 +244,6 @@ func (s *session) Close() {
 const (
 	// closeTimeout is how long Close waits for the peer.
 	closeTimeout = 500 * time.Millisecond
-	// hurriedTimeout is how long it waits when there is no more time.
+	// hurriedTimeout is how long Close waits if there is no more time.
 	hurriedTimeout = 20 * time.Millisecond
 )

@@ -14,37 +14,14 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Syslog configures syslog messages (RFC 5424 §6):
-//
-//	<PRI>1 TIMESTAMP HOSTNAME APP-NAME PROCID MSGID - MSG
-//
-// PRI is the facility and the severity of the record's level: below Info debug,
-// below Info+2 informational, below Warn notice, below Error warning, below
-// Error+4 error, else critical. TIMESTAMP is the record's time in UTC with
-// microseconds, the finest that the RFC allows, or "-" where that is unknown.
-// MSG is the record, without the newline at its end; records in a binary form
-// come as JSON ([batch.Codec]). Newlines within a record stay: the count of
-// octets says where it ends.
-type Syslog struct {
-	// Facility is a name such as "user", "daemon" or "local0", or a number from
-	// 0 to 23. Default "user".
-	Facility string
-	// Hostname, AppName, ProcID and MsgID are the fields of the header.
-	// Characters other than printable ASCII become "_", and each is cut at the
-	// length that the RFC allows (255, 48, 128, 32). Defaults: the system's
-	// hostname, the name of the program, its process id, and "-".
-	Hostname, AppName, ProcID, MsgID string
-
-	facility int
-}
-
 // facilities are the names of RFC 5424 §6.2.1, as syslog.conf(5) spells them.
 var facilities = []string{
 	"kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
 	"ntp", "security", "console", "solaris-cron", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
 }
 
-func (s *Syslog) resolve() error {
+// resolveSyslog fills in the fields of the header.
+func (s *Options) resolveSyslog() error {
 	if s.Facility == "" {
 		s.Facility = "user"
 	}
@@ -73,7 +50,7 @@ func (s *Syslog) resolve() error {
 }
 
 // override sets fields from the query of a destination.
-func (s *Syslog) override(q url.Values) error {
+func (s *Options) override(q url.Values) error {
 	for name, values := range q {
 		value := values[len(values)-1]
 		switch name {
@@ -135,7 +112,7 @@ func severity(l slog.Level) int {
 const stamp = "2006-01-02T15:04:05.000000Z"
 
 // message appends a SYSLOG-MSG.
-func (s *Syslog) message(dst []byte, c batch.Codec, rec *batch.Record) []byte {
+func (s *Options) message(dst []byte, c batch.Codec, rec *batch.Record) []byte {
 	dst = append(dst, '<')
 	dst = strconv.AppendInt(dst, int64(s.facility*8+severity(rec.Level)), 10)
 	dst = append(dst, ">1 "...)

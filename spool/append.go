@@ -32,14 +32,14 @@ const (
 	keepScratch = 4 << 20
 )
 
-// Append adds b at the end and returns its number; numbers rise by one, but jump
-// over what damage or an earlier loss of power took.
+// Append adds b at the end and returns its number. Numbers rise by one, but jump over
+// batches that damage or an earlier loss of power took.
 //
-// When Append returns nil, b survives the death of the process; it survives a
-// loss of power once a later [Spool.Sync] returns nil, or at once under
-// [SyncAlways]. On error nothing is stored, and later calls may succeed: that is
-// so for [ErrFull], [ErrTooLarge], and for what the file system says, such as
-// ENOSPC. An empty batch is not stored; its number is 0.
+// When Append returns nil, b survives the death of the process. It survives a loss of
+// power once a later [Spool.Sync] returns nil, or at once if Options.Sync is "always". On
+// error nothing is stored, and a later call may succeed. The error is [ErrFull], that of
+// the file system, such as ENOSPC, or says that the batch has more than 256 MiB. An empty
+// batch is not stored; its number is 0.
 //
 // Append copies all it needs of b, its Origin included. Slots keep ticket, time, level,
 // stream and flags.
@@ -50,7 +50,7 @@ func (s *Spool) Append(b *batch.Batch) (seq uint64, err error) {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
 	if s.isClosed() {
-		return 0, ErrClosed
+		return 0, errClosed
 	}
 	var records int
 	s.w.index, records = appendIndex(s.w.index[:0], b)
@@ -86,8 +86,8 @@ func form(c batch.Codec) (contentType string, schema uint32) {
 	return c.ContentType(), schema
 }
 
-// place finds room for the frame and writes it. again says that the segment was
-// found damaged meanwhile, so that the frame belongs into the next.
+// place finds room for the frame and writes it. again says that a reader has found the
+// segment damaged, so that the frame belongs into the next one.
 func (s *Spool) place(b *batch.Batch, h *frameHeader, contentType string, schema uint32) (again bool, err error) {
 	s.resume()
 	for {
@@ -147,7 +147,7 @@ func (s *Spool) fits(need int64, contentType string, schema uint32) bool {
 	return g.size+need <= s.opt.SegmentBytes
 }
 
-// frame builds in scratch what precedes the payload, except the header, and
+// frame builds in scratch the part of a frame between its header and the payload, and
 // returns the length of the whole frame.
 func (s *Spool) frame(b *batch.Batch, h *frameHeader) (need int64, err error) {
 	w := &s.w
@@ -161,7 +161,7 @@ func (s *Spool) frame(b *batch.Batch, h *frameHeader) (need int64, err error) {
 	dict := w.scratch[frameHeaderBytes:]
 	need = int64(frameHeaderBytes) + int64(len(dict)) + int64(len(w.index)) + int64(b.Bytes())
 	if need-frameHeaderBytes > maxBatchBytes {
-		return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrTooLarge, need-frameHeaderBytes, maxBatchBytes)
+		return 0, fmt.Errorf("%w: %d bytes, at most %d", errTooLarge, need-frameHeaderBytes, maxBatchBytes)
 	}
 	h.dict, h.index, h.payload = uint32(len(dict)), uint32(len(w.index)), uint32(b.Bytes())
 	return need, nil
@@ -297,15 +297,15 @@ func (s *Spool) write(b *batch.Batch, h *frameHeader) error {
 			off += int64(len(p))
 		}
 	}
-	if s.opt.Sync == SyncAlways {
+	if s.opt.Sync == syncAlways {
 		return s.syncTail()
 	}
 	return nil
 }
 
-// syncTail puts the frame just written, and the names it needs, on stable
-// storage. After a failed sync nobody can say what of the file is there, so its
-// segment is not used any more.
+// syncTail puts the frame just written, and the names it needs, on stable storage. After
+// a failed sync nobody knows which bytes of the file are there, so its segment is not used
+// any more.
 func (s *Spool) syncTail() error {
 	err := s.w.f.Sync()
 	if err == nil {
@@ -319,17 +319,17 @@ func (s *Spool) syncTail() error {
 
 var errNotSynced = errors.New("not on stable storage")
 
-// undo cuts off what the failed write left. Where that cannot be done, or the
-// file cannot be trusted any more, the segment ends where it is: what follows
-// goes into the next, and readers know the end.
+// undo cuts off the rest of a failed write. If that fails, too, or the file cannot be
+// trusted any more, the segment ends here: later frames go into the next one, and readers
+// know the end.
 func (s *Spool) undo(cause error) {
 	if err := s.w.f.Truncate(s.w.seg.size); err != nil || errors.Is(cause, errNotSynced) {
 		_ = s.seal()
 	}
 }
 
-// commit makes the frame known to readers. again says that a reader found the
-// segment damaged meanwhile: what lies behind the damage cannot be reached.
+// commit makes the frame known to readers. again says that a reader has found the segment
+// damaged: frames behind the damage cannot be reached.
 func (s *Spool) commit(h *frameHeader) (again bool) {
 	g := s.w.seg
 	s.mu.Lock()
@@ -342,7 +342,7 @@ func (s *Spool) commit(h *frameHeader) (again bool) {
 	}
 	g.size += h.bytes()
 	g.disk = g.size
-	if s.opt.Sync == SyncAlways {
+	if s.opt.Sync == syncAlways {
 		g.synced = g.size
 	}
 	g.end = mark{seq: h.seq + 1, rec: h.rec + uint64(h.records)}
@@ -359,8 +359,8 @@ func (s *Spool) failed() {
 	s.count.appendErrors++
 }
 
-// seal ends the current segment, if there is one. Its error, which an event
-// tells of, is of no consequence for what comes after.
+// seal ends the current segment, if there is one. An event tells of its error, which later
+// appends do not depend on.
 func (s *Spool) seal() error {
 	if s.w.seg == nil {
 		return nil

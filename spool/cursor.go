@@ -29,7 +29,7 @@ func (c *cursorState) missing(end mark) (batches, records uint64) {
 	return c.end.seq - end.seq, max(c.end.rec, end.rec) - end.rec
 }
 
-// cursorState is what the cursor file remembers.
+// cursorState is the content of the cursor file.
 type cursorState struct {
 	gen     uint64 // of this write; the higher slot counts
 	acked   mark   // everything before it is settled
@@ -37,8 +37,8 @@ type cursorState struct {
 	end     mark   // where the last segment ended then; a lower bound for later; seq 0: unknown
 }
 
-// cutOff is what is said of records that are missing at the end of a spool; last is
-// the last segment there, nil if there is none.
+// cutOff returns the error for records that are missing at the end of a spool. last is the
+// last segment there, nil if there is none.
 func (c *cursorState) cutOff(last *segment, records uint64) *CorruptError {
 	e := &CorruptError{Segment: segmentName(c.segment), Records: records, Err: errCut}
 	if last != nil && last.id >= c.segment {

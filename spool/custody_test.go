@@ -270,15 +270,15 @@ func (c *custody) open() {
 	rng := testkit.Rand(c.rng.Uint64()) // an earlier process may still be in a Send
 	c.mu.Unlock()
 	c.fs = vfs.NewFaulty(c.mem, c.disk)
-	o := &spool.Options{SegmentBytes: spool.MinSegmentBytes << rng.IntN(3), MaxBytes: 64 << 20}
+	o := &spool.Options{SegmentBytes: (4 << 10) << rng.IntN(3), MaxBytes: 64 << 20}
 	if c.what.quota {
-		o.MaxBytes = 4*spool.MinSegmentBytes + rng.Int64N(32<<10)
+		o.MaxBytes = 4*(4<<10) + rng.Int64N(32<<10)
 	}
 	if c.what.refuse {
-		o.OverQuota = spool.RefuseNew
+		o.OverQuota = "refuse-new"
 	}
 	if rng.IntN(4) == 0 {
-		o.Sync = spool.SyncAlways
+		o.Sync = "always"
 	}
 	var err error
 	if c.s, err = spool.OpenOn(c.fs, spool.TestDir, o); err != nil {

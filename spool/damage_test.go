@@ -207,7 +207,7 @@ func TestDamage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if damaged := l.Damaged() == 1; damaged != (c.cause != nil) {
+			if damaged := l.Damaged == 1; damaged != (c.cause != nil) {
 				t.Errorf("Verify: %+v", l.Files)
 			}
 			if d := l.Files[c.in-1].Damage; c.cause != nil && (d == nil || !errors.Is(d, c.cause) || d.Segment != seg(c.in)) {
@@ -236,7 +236,7 @@ func TestDamage(t *testing.T) {
 					if len(es) != 0 {
 						t.Errorf("round %d: events %v", round, es)
 					}
-				case len(es) != 1 || !errors.Is(es[0].Err, c.cause) || !errors.Is(es[0].Err, ErrCorrupt):
+				case len(es) != 1 || !errors.Is(es[0].Err, c.cause) || !isCorrupt(es[0].Err):
 					if !(round == 1 && !c.atOpen && setAside) {
 						t.Errorf("round %d: events %v, want %v", round, es, c.cause)
 					}

@@ -1,11 +1,11 @@
 // Package spool keeps batches on disk, in order, until they are acknowledged.
 //
-// A [Spool] is a queue of batches in a directory of segment files. [Spool.Append]
-// adds one at the end, [Spool.Next] hands out the oldest not yet handed out,
-// [Spool.Ack] settles everything up to one of them, [Spool.Rewind] begins again
-// after the last Ack. Segments whose batches are all acknowledged are deleted.
-// What is there when a process ends, however it ends, is there when the next one
-// calls [Open]: at least once, in order, with nothing torn and nothing made up.
+// A [Spool] is a queue of batches in a directory of segment files. [Spool.Append] adds a
+// batch at the end, [Spool.Next] hands out the oldest one not handed out yet, [Spool.Ack]
+// settles all batches up to a number, and [Spool.Rewind] begins again after the last Ack. A
+// segment is deleted once all its batches are acknowledged. However a process ends, the
+// next one that calls [Open] finds the batches that were there: at least once, in order,
+// none torn and none made up.
 //
 // It reads and writes one batch at a time and keeps a few hundred bytes per
 // segment in memory, however much lies on disk. Open reads the header of every
@@ -27,17 +27,16 @@
 //
 // # Failure
 //
-// A process killed inside Append leaves a torn frame at the end of the last
-// segment. That is normal and is cut off by the next Open. Anything else that
-// does not read back as it was written is damage: the batches before it are
-// used, the rest of that segment is counted, reported as a [CorruptError] and,
-// once the batches before it are acknowledged, set aside as *.corrupt. Reading
-// goes on with the next segment.
+// A process killed inside Append leaves a torn frame at the end of the last segment. That
+// is normal, and the next Open cuts it off. Other bytes that do not read back as they were
+// written are damage. The batches before the damage are used. The rest of that segment is
+// counted and reported as a [CorruptError]; once the batches before it are acknowledged,
+// the file is set aside as *.corrupt. Reading goes on with the next segment.
 //
 // # Goroutines and locks
 //
-// With [SyncInterval] one goroutine, started by Open and ended by Close, calls
-// Sync. Events run on one that lives only while there are any. Locks are taken
-// in the order writeMu, readMu, syncMu, mu; who holds readMu takes writeMu only
+// With Options.Sync "interval" one goroutine, started by Open and ended by Close, calls
+// Sync. Another one runs OnEvent, and lives only while there are events. Locks are taken
+// in the order writeMu, readMu, syncMu, mu; the holder of readMu takes writeMu only
 // with TryLock. mu is a leaf, held for no I/O.
 package spool

@@ -3,25 +3,25 @@ package spool
 import (
 	"errors"
 	"fmt"
+
+	"github.com/forebay-log/forebay/batch"
 )
 
 var (
-	// ErrClosed is returned after [Spool.Close].
-	ErrClosed = errors.New("spool: closed")
 	// ErrFull is returned, wrapped, by [Spool.Append] when the batch does not
 	// fit into [Options.MaxBytes] and nothing may be dropped for it.
 	ErrFull = errors.New("spool: full")
-	// ErrTooLarge is returned, wrapped, by [Spool.Append] for a batch of more
-	// than 256 MiB.
-	ErrTooLarge = errors.New("spool: batch too large")
 	// ErrLocked is returned, wrapped, by [Open] and [Purge] when another
 	// process (or another Spool of this one) has the directory open.
 	ErrLocked = errors.New("directory is in use by another process")
-	// ErrCorrupt matches every [CorruptError] under errors.Is.
-	ErrCorrupt = errors.New("spool: corrupt")
 )
 
-// What is wrong with a segment; the causes a [CorruptError] wraps.
+var (
+	errClosed   = fmt.Errorf("spool: %w", batch.ErrClosed)
+	errTooLarge = errors.New("spool: batch too large") // more than 256 MiB
+)
+
+// The causes that a [CorruptError] wraps.
 var (
 	errHeader     = errors.New("segment header is damaged")
 	errVersion    = errors.New("segment was written by a newer version of this program")
@@ -49,9 +49,9 @@ type CorruptError struct {
 	// Offset is the position in bytes of the first frame that cannot be read,
 	// 0 for the segment header.
 	Offset int64
-	// Records is how many records are lost with it, as far as is known: what
-	// lies behind a damaged frame at the end of the last segment cannot always
-	// be counted.
+	// Records is how many records are lost with it, as far as is known. Records
+	// behind a damaged frame at the end of the last segment cannot always be
+	// counted.
 	Records uint64
 	// Err is the cause.
 	Err error
@@ -64,6 +64,3 @@ func (e *CorruptError) Error() string {
 
 // Unwrap returns the cause.
 func (e *CorruptError) Unwrap() error { return e.Err }
-
-// Is reports whether target is [ErrCorrupt].
-func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }

@@ -186,17 +186,17 @@ func ExampleList() {
 		log.Fatal(err)
 	}
 
-	l, err := spool.List(dir) // also while the spool is in use
+	l, err := spool.List(dir, false) // also while the spool is in use
 	if err != nil {
 		log.Fatal(err)
 	}
 	for _, f := range l.Files {
 		fmt.Println(f.Name, f.Batches, "batch", f.Pending, "pending")
 	}
-	if l, err = spool.Verify(dir); err != nil { // reads every byte
+	if l, err = spool.List(dir, true); err != nil { // reads every byte
 		log.Fatal(err)
 	}
-	fmt.Println("damaged:", l.Damaged())
+	fmt.Println("damaged:", l.Damaged)
 
 	_, _, err = spool.Purge(dir, false)
 	fmt.Println("in use:", errors.Is(err, spool.ErrLocked))

@@ -59,7 +59,7 @@ func TestNoSpace(t *testing.T) {
 // for is lost, and the spool works again afterwards.
 func TestEveryOperationFails(t *testing.T) {
 	for _, op := range []vfs.Op{vfs.OpOpen, vfs.OpCreate, vfs.OpWrite, vfs.OpTruncate, vfs.OpSync, vfs.OpSyncDir, vfs.OpRemove, vfs.OpRename, vfs.OpRead} {
-		for _, policy := range []SyncPolicy{SyncNever, SyncAlways} {
+		for _, policy := range []string{syncNever, syncAlways} {
 			t.Run(fmt.Sprint(op, " ", policy), func(t *testing.T) {
 				mem := vfs.NewMem()
 				fs := vfs.NewFaulty(mem, nil)
@@ -123,7 +123,7 @@ func TestEveryOperationFails(t *testing.T) {
 func TestSyncAlwaysFails(t *testing.T) {
 	mem := vfs.NewMem()
 	fs := vfs.NewFaulty(mem, nil)
-	s := mustOpen(t, fs, &Options{Sync: SyncAlways})
+	s := mustOpen(t, fs, &Options{Sync: syncAlways})
 	mustAppend(t, s, 0, 5)
 	fs.SetHook(vfs.FailOn(syscall.EIO, vfs.OpSync))
 	if _, err := s.Append(numbered(5, 5, nil, nil)); !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "not on stable storage") {
@@ -147,7 +147,7 @@ func TestSyncInterval(t *testing.T) {
 		mem := vfs.NewMem()
 		fs := vfs.NewFaulty(mem, nil)
 		var log eventLog
-		s := mustOpen(t, fs, &Options{Sync: SyncInterval, SyncInterval: time.Second, OnEvent: log.add})
+		s := mustOpen(t, fs, &Options{Sync: syncInterval, SyncInterval: time.Second, OnEvent: log.add})
 		mustAppend(t, s, 0, 5)
 		mustAppend(t, s, 5, 5)
 		time.Sleep(999 * time.Millisecond)
@@ -206,7 +206,7 @@ func TestLocked(t *testing.T) {
 		t.Errorf("another process says %q, %v", out, err)
 	}
 	// Looking is allowed.
-	if l, err := List(dir); err != nil || l.Pending() != 5 {
+	if l, err := List(dir, false); err != nil || l.Pending != 5 {
 		t.Errorf("%+v, %v", l, err)
 	}
 	mustClose(t, s)

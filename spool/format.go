@@ -129,7 +129,7 @@ type frameHeader struct {
 	origin  [16]byte
 }
 
-// body returns the length in bytes of what follows the header.
+// body returns the length in bytes of the frame behind its header.
 func (h *frameHeader) body() int64 { return int64(h.dict) + int64(h.index) + int64(h.payload) }
 
 // bytes returns the length in bytes of the whole frame.

@@ -155,8 +155,8 @@ func (w *frames) verify(h *frameHeader, scratch []byte) error {
 	return nil
 }
 
-// damaged reports whether err means that the bytes are not what was written, as
-// opposed to a failure of the read itself.
+// damaged reports whether err means that the bytes differ from those written. A failure of
+// the read itself does not.
 func damaged(err error) bool {
 	switch err {
 	case errHeader, errVersion, errMisnamed, errOrder, errMissing, errTruncated, errFrame, errBody,

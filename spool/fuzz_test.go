@@ -2,7 +2,6 @@ package spool
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"math/rand"
 	"os"
@@ -45,7 +44,7 @@ func readAll(t *testing.T, data []byte) (ns []int) {
 	for e, err := range scan(mem, testDir, nil) {
 		if err == nil {
 			outside += e.Batch.Len()
-		} else if !errors.Is(err, ErrCorrupt) {
+		} else if !isCorrupt(err) {
 			t.Fatal(err)
 		}
 	}

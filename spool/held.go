@@ -8,15 +8,14 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Held returns which tickets between first and last are of records of origin that are in
-// the spool, or were and have been acknowledged. It reads the indexes of all frames, and
-// calls of Next and Ack wait meanwhile.
+// Held returns the tickets between first and last of records of origin that are in the
+// spool, or were and have been acknowledged. It reads the indexes of all frames; calls of
+// Next and Ack wait until it is done.
 //
-// What it names is certain: a frame counts only if nothing before it in its segment is
-// damaged, and what was dropped over the quota does not count. Of acknowledged records
-// in segments that are deleted it knows the last [maxSettled] ranges; an Ack notes them
-// in the cursor. So a record that the spool has, or had, may be missing. In segments
-// of version 1 records have no origin.
+// The tickets it returns are certain: a frame counts only if its segment is sound up to
+// it, and records dropped over the quota do not count. It may miss some. Of acknowledged
+// records in deleted segments it knows the last [maxSettled] ranges, which Ack notes in
+// the cursor. Records in segments of version 1 have no origin.
 func (s *Spool) Held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
 	if origin == [16]byte{} || s.isClosed() {
 		return nil
@@ -191,8 +190,8 @@ func (c *cursor) appendSettled(dst []byte) []byte {
 	return dst
 }
 
-// readSettled adds what stands behind both slots, the newer one last: what was settled
-// stays so. Cursors of earlier versions have nothing there.
+// readSettled adds the ranges behind both slots, those of the newer slot last. Ranges of
+// the older one stay settled. Cursors of earlier versions have none.
 func (c *cursor) readSettled(f io.ReaderAt) {
 	for slot := c.state.gen + 1; slot < c.state.gen+3; slot++ {
 		var p [settledHeadBytes + maxSettled*settledEntryBytes]byte

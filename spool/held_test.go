@@ -41,7 +41,7 @@ func wantHeld(t *testing.T, s *Spool, origin byte, want ...batch.Tickets) {
 // next ones: also when its segment is gone.
 func TestHeld(t *testing.T) {
 	mem := vfs.NewMem()
-	s := mustOpen(t, mem, &Options{SegmentBytes: MinSegmentBytes})
+	s := mustOpen(t, mem, &Options{SegmentBytes: minSegmentBytes})
 	mustRun(t, s, 1, 10, 5, nil)
 	mustRun(t, s, 2, 10, 50, nil)
 	mustRun(t, s, 1, 15, 5, nil)
@@ -77,7 +77,7 @@ func TestHeld(t *testing.T) {
 // What the quota has taken is not held, and what is parked is.
 func TestHeldQuotaAndParked(t *testing.T) {
 	mem := vfs.NewMem()
-	s := mustOpen(t, mem, &Options{SegmentBytes: MinSegmentBytes, MaxBytes: 4 * MinSegmentBytes})
+	s := mustOpen(t, mem, &Options{SegmentBytes: minSegmentBytes, MaxBytes: 4 * minSegmentBytes})
 	mustRun(t, s, 1, 1, 10, formB)
 	for i := range 9 {
 		mustRun(t, s, 2, 1+10*i, 10, formA)

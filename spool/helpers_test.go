@@ -191,6 +191,12 @@ func consecutive(ns []int, first int) error {
 }
 
 // mustOpen opens a spool and fails the test if that fails.
+// isCorrupt reports whether err tells of damage.
+func isCorrupt(err error) bool {
+	var e *CorruptError
+	return errors.As(err, &e)
+}
+
 func mustOpen(t testing.TB, fsys vfs.FS, o *Options) *Spool {
 	t.Helper()
 	s, err := open(fsys, testDir, o)

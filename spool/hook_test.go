@@ -298,7 +298,7 @@ func TestCloseTellsEvents(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
 			told := 0
-			s, err := open(vfs.NewMem(), "dir", &Options{MaxBytes: 4 * MinSegmentBytes, OnEvent: func(batch.Event) {
+			s, err := open(vfs.NewMem(), "dir", &Options{MaxBytes: 4 * minSegmentBytes, OnEvent: func(batch.Event) {
 				if hangs {
 					<-release
 				}
@@ -333,7 +333,7 @@ func TestFailedAppendBehindAGap(t *testing.T) {
 		mem := vfs.NewMem()
 		fs := vfs.NewFaulty(mem, nil)
 		var log eventLog
-		o := &Options{SegmentBytes: MinSegmentBytes, MaxBytes: 4 * MinSegmentBytes, OnEvent: log.add}
+		o := &Options{SegmentBytes: minSegmentBytes, MaxBytes: 4 * minSegmentBytes, OnEvent: log.add}
 		s := mustOpen(t, fs, o)
 		add := func(first, n int, c batch.Codec) error {
 			_, err := s.Append(numbered(first, n, nil, c))

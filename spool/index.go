@@ -26,7 +26,7 @@ const (
 	maxEntryBytes = 1 + 10 + 5 + 1 + 1 + 10 + 5
 )
 
-// indexState is what an entry is a difference to.
+// indexState is the state that an entry of the index is a difference to.
 type indexState struct {
 	ticket uint64
 	time   int64
@@ -82,9 +82,9 @@ func appendIndex(dst []byte, b *batch.Batch) (_ []byte, records int) {
 
 // decodeIndex appends the slots of an index to dst, whose offsets count from the
 // start of the payload. stream translates the stream numbers; it is called once
-// for each change, and may refuse. Every byte of p must be used, the lengths
-// must add up to payload, and the entries and records to what the frame header
-// says: a batch is whole or it is not.
+// for each change, and may refuse. Every byte of p must be used, the lengths must add up
+// to payload, and the numbers of entries and records must be those of the frame header: a
+// batch is whole or it is damaged.
 func decodeIndex(dst []batch.Slot, p []byte, h *frameHeader, stream func(uint32) (uint32, bool)) ([]batch.Slot, error) {
 	// An entry has at least minEntryBytes, so memory is bounded by the file.
 	if int64(h.entries)*minEntryBytes > int64(len(p)) {

@@ -13,7 +13,7 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// SegmentInfo says what is in one file of a spool.
+// SegmentInfo describes one file of a spool.
 type SegmentInfo struct {
 	Name        string // file name
 	ContentType string
@@ -27,8 +27,8 @@ type SegmentInfo struct {
 	// Torn: the file ends inside a frame, because an Append is under way or was
 	// killed. That is no damage.
 	Torn bool
-	// Damage is what is wrong with the file; the counts above are of what comes
-	// before it.
+	// Damage says where and why the file cannot be read. The counts above are of the
+	// batches before it.
 	Damage *CorruptError
 	// Parked: no process that opened the spool since has accepted the form of the
 	// records, see [Options.Accepts].
@@ -38,38 +38,18 @@ type SegmentInfo struct {
 	Aside bool
 }
 
-// Listing says what is in a spool directory.
+// Listing describes a spool directory.
 type Listing struct {
-	Files []SegmentInfo // oldest first, files set aside last
-	Acked uint64        // number of the last batch acknowledged
-	Bytes int64         // of all files listed
+	Files   []SegmentInfo // oldest first, files set aside last
+	Acked   uint64        // number of the last batch acknowledged
+	Bytes   int64         // of all files
+	Pending uint64        // records that are not acknowledged
+	Damaged int           // files that are damaged or set aside
 }
 
-// Pending returns how many records are not acknowledged.
-func (l *Listing) Pending() (n uint64) {
-	for i := range l.Files {
-		n += l.Files[i].Pending
-	}
-	return n
-}
-
-// Damaged returns how many files are damaged or set aside.
-func (l *Listing) Damaged() (n int) {
-	for i := range l.Files {
-		if f := &l.Files[i]; f.Damage != nil || f.Aside {
-			n++
-		}
-	}
-	return n
-}
-
-// List says what is in the spool directory dir, from the headers of its frames.
-// It writes nothing and takes no lock: a process may be using the spool.
-func List(dir string) (*Listing, error) { return inspect(vfs.OS, dir, false) }
-
-// Verify is [List], and reads and checks every byte as well, one batch in memory
-// at a time.
-func Verify(dir string) (*Listing, error) { return inspect(vfs.OS, dir, true) }
+// List describes the spool directory dir, from the headers of its frames. With verify it also reads and checks every byte, one batch in memory at a time. It writes
+// nothing and takes no lock: a process may be using the spool.
+func List(dir string, verify bool) (*Listing, error) { return inspect(vfs.OS, dir, verify) }
 
 func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 	v, err := openView(fsys, dir)
@@ -99,6 +79,13 @@ func inspect(fsys vfs.FS, dir string, full bool) (*Listing, error) {
 	for _, a := range v.aside {
 		l.Files = append(l.Files, SegmentInfo{Name: a.name, Bytes: a.disk, Aside: true})
 		l.Bytes += a.disk
+	}
+	for i := range l.Files {
+		f := &l.Files[i]
+		l.Pending += f.Pending
+		if f.Damage != nil || f.Aside {
+			l.Damaged++
+		}
 	}
 	return l, nil
 }
@@ -179,9 +166,9 @@ func openView(fsys vfs.FS, dir string) (*view, error) {
 	return v, nil
 }
 
-// missing says what the cursor tells of and is not there, once all segments have
-// been looked at. It returns nil if nothing is missing, and while a process changes
-// the spool.
+// missing returns the error for batches that the cursor tells of and no segment has, once
+// all segments have been read. It returns nil if nothing is missing, and while a process
+// changes the spool.
 func (v *view) missing() *CorruptError {
 	end := v.acked
 	for i := range v.segs {
@@ -208,7 +195,7 @@ func (v *view) missing() *CorruptError {
 	return v.cur.cutOff(last, records)
 }
 
-// inspect returns what is known of segment i, nil if it has vanished.
+// inspect describes segment i. It returns nil if the file has vanished.
 func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	g := v.segs[i]
 	in := &SegmentInfo{

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -27,7 +28,7 @@ func TestList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if l.Acked != 4 || l.Pending() != 40 || l.Damaged() != 0 || l.Bytes != s.Stats().Bytes || len(l.Files) != s.Stats().Segments {
+		if l.Acked != 4 || l.Pending != 40 || l.Damaged != 0 || l.Bytes != s.Stats().Bytes || len(l.Files) != s.Stats().Segments {
 			t.Errorf("%+v", l)
 		}
 		next := l.Files[0].First
@@ -43,6 +44,9 @@ func TestList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if time.Since(e.Time) > time.Hour {
+			t.Errorf("appended at %v", e.Time)
+		}
 		if e.Acked {
 			acked += e.Batch.Len()
 			continue
@@ -55,7 +59,7 @@ func TestList(t *testing.T) {
 		t.Errorf("%d pending, %d acknowledged", pending, acked)
 	}
 	mustClose(t, s)
-	if _, err := List(t.TempDir() + "/none"); err == nil {
+	if _, err := List(t.TempDir()+"/none", false); err == nil {
 		t.Error("a directory that is not there")
 	}
 	for _, err := range Scan(t.TempDir()+"/none", nil) {
@@ -71,7 +75,7 @@ func TestListBesideWriter(t *testing.T) {
 	p := content(t, mem, segmentName(3))
 	setContent(t, mem, segmentName(3), append(p, p[len(p)-100:len(p)-60]...))
 	l, err := inspect(mem, testDir, true)
-	if err != nil || l.Damaged() != 0 || !l.Files[2].Torn || l.Pending() != 120 {
+	if err != nil || l.Damaged != 0 || !l.Files[2].Torn || l.Pending != 120 {
 		t.Errorf("%+v, %v", l, err)
 	}
 }
@@ -134,7 +138,7 @@ func TestReplay(t *testing.T) {
 	}
 	mustBalance(t, s)
 	mustClose(t, s)
-	if _, err := s.Replay(t.Context(), send); !errors.Is(err, ErrClosed) {
+	if _, err := s.Replay(t.Context(), send); !errors.Is(err, errClosed) {
 		t.Error(err)
 	}
 }
@@ -208,7 +212,7 @@ func TestReadsInBoundedMemory(t *testing.T) {
 			return n
 		},
 		"Verify": func() int {
-			l, err := Verify(dir)
+			l, err := List(dir, true)
 			if err != nil {
 				t.Fatal(err)
 			}

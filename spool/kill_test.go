@@ -149,8 +149,8 @@ func TestKill(t *testing.T) {
 		}
 		_ = cmd.Wait() // killed
 
-		l, err := List(dir)
-		if err != nil || l.Damaged() > 0 {
+		l, err := List(dir, false)
+		if err != nil || l.Damaged > 0 {
 			t.Fatalf("round %d: damage %+v, %v", round, l, err)
 		}
 		for _, f := range l.Files {

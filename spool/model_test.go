@@ -119,7 +119,7 @@ func (m *model) hook(c vfs.Call) (int, error) {
 func (m *model) options() *Options {
 	o := &Options{SegmentBytes: 4<<10 + m.r.Int63n(16<<10), Streams: m.dict, Codec: testCodecs, MaxBytes: m.quota}
 	if m.r.Intn(4) == 0 {
-		o.Sync = SyncAlways
+		o.Sync = syncAlways
 	}
 	o.Accepts = m.accepts()
 	return o
@@ -149,7 +149,7 @@ func (m *model) start() {
 	m.s = s
 	var found []modelBatch
 	for e, err := range scan(m.mem, testDir, &Options{Streams: m.dict}) {
-		if err != nil && m.reads && errors.Is(err, ErrCorrupt) {
+		if err != nil && m.reads && isCorrupt(err) {
 			continue // what was set aside is missed
 		}
 		if err != nil {

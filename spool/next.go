@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -17,8 +16,8 @@ type reader struct {
 	fails int // failed reads in a row
 }
 
-// giveUpAfter is how often a read may fail at one place before the place counts
-// as damaged: a bad sector stays bad, and must not hold up what is behind it.
+// giveUpAfter is how often a read may fail at one place before the place counts as
+// damaged. A bad sector stays bad, and must not hold up the batches behind it.
 const giveUpAfter = 3
 
 // handout is one batch that Next handed out, or a gap before one.
@@ -27,7 +26,6 @@ type handout struct {
 	gap     bool // batches that are gone: settled with the batch before
 	seg     *segment
 	records uint32 // of the account
-	at      int64
 	stored
 }
 
@@ -49,7 +47,7 @@ func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) {
 	defer s.readMu.Unlock()
 	for {
 		if s.isClosed() {
-			return nil, 0, ErrClosed
+			return nil, 0, errClosed
 		}
 		g, size := s.pick()
 		if g == nil {
@@ -68,8 +66,8 @@ func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) {
 	}
 }
 
-// pick returns the segment that holds the next batch and how much of it may be
-// read, stepping over what is gone. It returns nil if there is no such segment.
+// pick returns the segment that holds the next batch and how many bytes of it may be read.
+// It steps over batches that are gone, and returns nil if there is no such segment.
 func (s *Spool) pick() (g *segment, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +128,7 @@ func (s *Spool) load(g *segment, size int64, o *handout) error {
 		return err
 	}
 	r.fails = 0
-	o.at, o.gap, o.seg, o.records = h.at, false, g, h.records
+	o.gap, o.seg, o.records = false, g, h.records
 	o.through = mark{seq: h.seq + 1, rec: h.rec + uint64(h.records)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +164,7 @@ func (s *Spool) setback(g *segment, err error) error {
 	return nil
 }
 
-// spoil ends g at s.read because what is there cannot be read.
+// spoil ends g at s.read, where it cannot be read.
 func (s *Spool) spoil(g *segment, off int64, cause error) {
 	s.mu.Lock()
 	if g.gone {
@@ -213,13 +211,13 @@ func (s *Spool) Rewind() {
 	s.read, s.readSeg = s.firstLocked(), nil
 }
 
-// Ack settles all batches up to and including number seq, which must have been
-// handed out; what was settled before stays so. The caller no longer reads those
+// Ack settles all batches up to and including number seq, which must have been handed
+// out. It may be called again for an earlier number. The caller no longer reads those
 // batches: their memory serves the next ones.
 //
-// When Ack returns nil they are not handed out again after the death of the
-// process. If the file system refuses to note that, Ack returns its error: they
-// are settled for this process, but the next may hand them out again.
+// When Ack returns nil the batches are not handed out again after the death of the
+// process. If the file system refuses to note that, Ack returns its error: the batches are
+// settled for this process, but the next one may hand them out again.
 func (s *Spool) Ack(seq uint64) error {
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
@@ -227,7 +225,7 @@ func (s *Spool) Ack(seq uint64) error {
 	switch {
 	case s.closed:
 		s.mu.Unlock()
-		return ErrClosed
+		return errClosed
 	case seq >= max(s.read.seq, s.acked.seq):
 		last := max(s.read.seq, s.acked.seq) - 1
 		s.mu.Unlock()
@@ -319,18 +317,4 @@ func (s *Spool) trimTail() {
 		s.r.close()
 		_ = s.seal()
 	}
-}
-
-// appended returns when a batch that is handed out and not acknowledged was
-// appended, the zero time for any other. It is how a deliverer knows the age of
-// what it replays.
-func (s *Spool) appended(seq uint64) time.Time {
-	s.readMu.Lock()
-	defer s.readMu.Unlock()
-	for _, o := range s.handed {
-		if !o.gap && o.through.seq == seq+1 {
-			return time.Unix(0, o.at)
-		}
-	}
-	return time.Time{}
 }

@@ -35,7 +35,7 @@ func forwardPeer(t *testing.T) (deliver.Destination, *spool.Options) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, &spool.Options{Codec: fluent.CodecFor}
+	return c, &spool.Options{Codec: func(string, uint32) batch.Codec { return fluent.Codec() }}
 }
 
 // lokiPeer does the same for Loki and entries of one form of requests.

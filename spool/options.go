@@ -7,11 +7,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// MinSegmentBytes is the smallest [Options.SegmentBytes]. The smallest
-// [Options.MaxBytes] is four times that.
-const MinSegmentBytes = 4 << 10
-
 const (
+	minSegmentBytes     = 4 << 10
 	maxSegmentBytes     = 1 << 30
 	defaultSegmentBytes = 8 << 20
 	defaultMaxBytes     = 1 << 30
@@ -24,27 +21,36 @@ type Options struct {
 	// Name stands in events. Default "spool".
 	Name string
 	// SegmentBytes is the size in bytes at which a segment ends; a batch that is
-	// larger gets a segment of its own. It is lowered to a quarter of MaxBytes.
-	// Default 8 MiB; with a quota of 100 GiB and more use larger ones, since
-	// some work is done per segment.
+	// larger gets a segment of its own. It is lowered to a quarter of MaxBytes, and
+	// must be 4 KiB or more. Default 8 MiB; with a quota of 100 GiB and more use
+	// larger ones, since some work is done per segment.
 	SegmentBytes int64
 	// MaxBytes is how many bytes all segments together may take on disk.
-	// Default 1 GiB.
+	// The least is 16 KiB. Default 1 GiB.
 	MaxBytes int64
-	// OverQuota is what Append does when MaxBytes is reached. Default
-	// [DropOldest].
-	OverQuota OverQuota
-	// Sync says when Append reaches stable storage. Default [SyncNever]: what
-	// Append stored survives the death of the process, but not that of the
-	// machine.
-	Sync SyncPolicy
-	// SyncInterval is the period of [SyncInterval]. Default 1 s.
+	// OverQuota is what Append does when MaxBytes is reached. Damaged files that were
+	// set aside are deleted first, whatever the policy.
+	//
+	//   - "drop-oldest" deletes the oldest segments, counts their records
+	//     ([Stats].DroppedQuota) and tells OnEvent. A segment of which a batch is
+	//     handed out stays. If the others do not make enough room, Append returns
+	//     [ErrFull] and deletes nothing.
+	//   - "refuse-new" makes Append return [ErrFull].
+	//
+	// Default "drop-oldest".
+	OverQuota string
+	// Sync says when batches are put on stable storage: "never" leaves the time to the
+	// operating system and to calls of [Spool.Sync], "interval" syncs in the background,
+	// SyncInterval after an Append, "always" before Append returns. Until then a batch
+	// survives the death of the process, but not that of the machine. Default "never".
+	Sync string
+	// SyncInterval is the period of "interval". Default 1 s.
 	SyncInterval time.Duration
-	// Streams translates stream numbers to what is stored of them and back.
+	// Streams translates stream numbers to their stored definitions and back.
 	// Default nil: numbers are stored and handed out as they are.
 	Streams batch.Dictionary
 	// Codec returns the codec of stored batches by content type and schema
-	// version ([batch.Versioned]). Where Codec is nil (the default), or returns nil, a
+	// version ([batch.Versioned]). If Codec is nil (the default), or returns nil, a
 	// batch gets a codec that has its content type and renders every record as
 	// {"raw":"…"}. A sink sees from the content type that the form is foreign to it.
 	Codec func(contentType string, schema uint32) batch.Codec
@@ -52,7 +58,7 @@ type Options struct {
 	// delivered. Open asks once for each form that it finds, and parks the segments of
 	// other forms: they stay on disk in files *.parked, are not handed out, and hold up
 	// nothing. An Open that accepts them hands them out in their old place. Parked
-	// segments count in [Spool.Account] and towards MaxBytes, and [DropOldest] deletes
+	// segments count in [Spool.Account] and towards MaxBytes, and "drop-oldest" deletes
 	// them by age like others. Batches that this process appends are always handed out.
 	// Default nil: all forms can be delivered.
 	Accepts func(contentType string, schema uint32) bool
@@ -69,31 +75,14 @@ type Options struct {
 	OnEvent func(batch.Event)
 }
 
-// OverQuota says what Append does when the quota is reached. Damaged files that were
-// set aside are deleted first, whatever the policy.
-type OverQuota uint8
-
+// The texts of Options.OverQuota and Options.Sync.
 const (
-	// DropOldest deletes the oldest segments, counts their records
-	// ([Stats].DroppedQuota) and tells OnEvent. A segment of which a batch is handed
-	// out stays. If the others do not make enough room, Append returns ErrFull and
-	// deletes nothing.
-	DropOldest OverQuota = iota
-	// RefuseNew makes Append return ErrFull.
-	RefuseNew
-)
+	dropOldest = "drop-oldest"
+	refuseNew  = "refuse-new"
 
-// A SyncPolicy says when stored batches are put on stable storage.
-// The empty text is [SyncNever].
-type SyncPolicy string
-
-const (
-	// SyncNever leaves the time to the operating system and to calls of Sync.
-	SyncNever SyncPolicy = "never"
-	// SyncInterval syncs in the background, Options.SyncInterval after an Append.
-	SyncInterval SyncPolicy = "interval"
-	// SyncAlways syncs before Append returns.
-	SyncAlways SyncPolicy = "always"
+	syncNever    = "never"
+	syncInterval = "interval"
+	syncAlways   = "always"
 )
 
 // withDefaults returns o with its defaults filled in, or says which field is
@@ -112,23 +101,26 @@ func (o *Options) withDefaults() (Options, error) {
 	if opt.SegmentBytes == 0 {
 		opt.SegmentBytes = defaultSegmentBytes
 	}
+	if opt.OverQuota == "" {
+		opt.OverQuota = dropOldest
+	}
 	if opt.Sync == "" {
-		opt.Sync = SyncNever
+		opt.Sync = syncNever
 	}
 	if opt.SyncInterval == 0 {
 		opt.SyncInterval = defaultSyncInterval
 	}
 	switch {
-	case opt.MaxBytes < 4*MinSegmentBytes:
-		return opt, fmt.Errorf("spool: MaxBytes %d is below %d, four of the smallest segments", opt.MaxBytes, 4*MinSegmentBytes)
-	case opt.SegmentBytes < MinSegmentBytes || opt.SegmentBytes > maxSegmentBytes:
-		return opt, fmt.Errorf("spool: SegmentBytes %d is outside %d…%d", opt.SegmentBytes, MinSegmentBytes, maxSegmentBytes)
+	case opt.MaxBytes < 4*minSegmentBytes:
+		return opt, fmt.Errorf("spool: MaxBytes %d is below %d, four of the smallest segments", opt.MaxBytes, 4*minSegmentBytes)
+	case opt.SegmentBytes < minSegmentBytes || opt.SegmentBytes > maxSegmentBytes:
+		return opt, fmt.Errorf("spool: SegmentBytes %d is outside %d…%d", opt.SegmentBytes, minSegmentBytes, maxSegmentBytes)
 	case opt.SyncInterval < 0:
-		return opt, fmt.Errorf("spool: SyncInterval %v is negative", opt.SyncInterval)
-	case opt.Sync != SyncNever && opt.Sync != SyncInterval && opt.Sync != SyncAlways:
-		return opt, fmt.Errorf("spool: sync policy %q is not one of never, interval, always", string(opt.Sync))
-	case opt.OverQuota > RefuseNew:
-		return opt, fmt.Errorf("spool: unknown over-quota policy %d", opt.OverQuota)
+		return opt, fmt.Errorf("spool: syncInterval %v is negative", opt.SyncInterval)
+	case opt.Sync != syncNever && opt.Sync != syncInterval && opt.Sync != syncAlways:
+		return opt, fmt.Errorf("spool: Sync %q is not one of never, interval, always", opt.Sync)
+	case opt.OverQuota != dropOldest && opt.OverQuota != refuseNew:
+		return opt, fmt.Errorf("spool: OverQuota %q is neither drop-oldest nor refuse-new", opt.OverQuota)
 	}
 	opt.SegmentBytes = min(opt.SegmentBytes, opt.MaxBytes/4)
 	return opt, nil

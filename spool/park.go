@@ -8,7 +8,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// lane says what settles the batches of a segment, and whether Next hands them out.
+// lane says how the batches of a segment are settled, and whether Next hands them out.
 //
 //	inLine ──Open that does not accept the form──▶ parked ⇄ late ──all settled──▶ deleted
 //	                                                 Open
@@ -20,17 +20,17 @@ type lane uint8
 const (
 	inLine lane = iota
 	parked      // Options.Accepts refuses the form: not handed out
-	late        // parked by an earlier Open, accepted now: handed out before what follows it
+	late        // parked by an earlier Open, accepted now: handed out in its old place
 )
 
 const (
 	parkedSuffix  = ".parked"
-	damagedSuffix = ".damaged" // before parkedSuffix: what follows the batches is damaged
+	damagedSuffix = ".damaged" // before parkedSuffix: the file is damaged behind its batches
 )
 
-// parkedName returns the name of the file of g, parked, of which everything before from
-// is settled. It also says where g ends: when the segments around it are gone, nothing
-// else does.
+// parkedName returns the file name of the parked segment g whose batches before from are
+// settled. The name also has the end of g, which nothing else tells once the segments
+// around it are gone.
 func (g *segment) parkedName(from mark) string {
 	name := fmt.Sprintf("%s.%d-%d.%d-%d", segmentName(g.id), from.seq, from.rec, g.end.seq, g.end.rec)
 	if g.damage != nil {
@@ -131,7 +131,7 @@ func (s *Spool) park() error {
 	return nil
 }
 
-// tellParked reports what is parked, once for each form.
+// tellParked reports the parked records, once for each form.
 func (s *Spool) tellParked() {
 	type form struct {
 		contentType string

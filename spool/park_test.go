@@ -91,7 +91,7 @@ func TestParked(t *testing.T) {
 		mustClose(t, s)
 	}
 	l, err := inspect(mem, testDir, true)
-	if err != nil || l.Pending() != 20 || l.Damaged() != 0 {
+	if err != nil || l.Pending != 20 || l.Damaged != 0 {
 		t.Fatalf("%+v, %v", l, err)
 	}
 	for _, f := range l.Files {
@@ -175,7 +175,7 @@ func TestParkedDamaged(t *testing.T) {
 		t.Fatalf("%+v", st)
 	}
 	mustClose(t, s)
-	if l, err := inspect(mem, testDir, true); err != nil || l.Damaged() != 1 || l.Pending() != 10 {
+	if l, err := inspect(mem, testDir, true); err != nil || l.Damaged != 1 || l.Pending != 10 {
 		t.Fatalf("%+v, %v", l, err)
 	}
 	s = mustOpen(t, mem, nil)

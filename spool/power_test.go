@@ -42,7 +42,7 @@ func (p *powerRun) run(mem *vfs.Mem, o *Options) *vfs.Mem {
 			}
 			p.stored[seq] = ns
 			p.next += n
-			if o.Sync == SyncAlways {
+			if o.Sync == syncAlways {
 				p.safe = seq
 			}
 			last = seq
@@ -118,7 +118,7 @@ func TestPowerLoss(t *testing.T) {
 	if torture() {
 		runs = 20_000
 	}
-	for _, policy := range []SyncPolicy{SyncNever, SyncAlways} {
+	for _, policy := range []string{syncNever, syncAlways} {
 		t.Run(string(policy), func(t *testing.T) {
 			p := &powerRun{t: t, r: testSeed(t), stored: map[uint64][]int{}}
 			mem := vfs.NewMem()

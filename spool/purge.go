@@ -9,9 +9,9 @@ import (
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
-// Purge deletes what is in the spool directory dir: all segments, or with
-// onlyAside just the damaged files that were set aside. It returns how many files
-// and bytes went, and [ErrLocked], wrapped, while a process has the spool open.
+// Purge deletes all segments in the spool directory dir, or with onlyAside only the damaged
+// files that were set aside. It returns how many files and bytes it has deleted, and
+// [ErrLocked], wrapped, while a process has the spool open.
 func Purge(dir string, onlyAside bool) (files int, bytes int64, err error) {
 	return purge(vfs.OS, dir, onlyAside)
 }

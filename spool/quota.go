@@ -6,11 +6,11 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// room makes sure that need more bytes, with the header of a new segment where
-// there is none to add to, stay within the quota. What goes first: settled
-// batches of the current segment, damaged files, then, with [DropOldest], the
-// oldest segment of which nothing is handed out. Nothing goes if all of it together
-// is too little. The caller holds writeMu.
+// room makes sure that need more bytes stay within the quota, with the header of a new
+// segment if there is none to add to. It deletes settled batches of the current segment
+// first, then damaged files, then, with "drop-oldest", the oldest segments of which no
+// batch is handed out. It deletes nothing if all of these together are too little. The
+// caller holds writeMu.
 func (s *Spool) room(need int64, contentType string) error {
 	for {
 		header := int64(0)
@@ -63,7 +63,7 @@ func (s *Spool) overQuota(need int64) (over bool, v victim, settled bool) {
 		s.aside = append(s.aside[:0], s.aside[1:]...)
 		return true, v, false
 	}
-	if s.opt.OverQuota != DropOldest {
+	if s.opt.OverQuota != dropOldest {
 		return true, v, false
 	}
 	for i, g := range s.segs {
@@ -90,7 +90,7 @@ func (s *Spool) yieldLocked() (n int64) {
 	for _, a := range s.aside {
 		n += a.disk
 	}
-	if s.opt.OverQuota != DropOldest {
+	if s.opt.OverQuota != dropOldest {
 		return n
 	}
 	for _, g := range s.segs {

@@ -104,7 +104,7 @@ func TestQuotaCountsOnlyPending(t *testing.T) {
 }
 
 func TestQuotaRefuses(t *testing.T) {
-	s := mustOpen(t, vfs.NewMem(), smallQuota(Options{OverQuota: RefuseNew}))
+	s := mustOpen(t, vfs.NewMem(), smallQuota(Options{OverQuota: refuseNew}))
 	n, refused := 0, 0
 	for i := range 200 {
 		switch _, err := s.Append(numbered(i*5, 5, nil, nil)); {

@@ -30,8 +30,8 @@ type segmentReader struct {
 	dict    []byte
 }
 
-// open begins to read the segment with the given name and header, of which size
-// bytes may be read.
+// open begins to read the segment with the given name and header. Its first size bytes may
+// be read.
 func (r *segmentReader) open(fsys vfs.FS, dir, name string, h *segmentHeader, size int64, o *Options) error {
 	f, err := openIn(fsys, dir, name)
 	if err != nil {

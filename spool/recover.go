@@ -16,16 +16,16 @@ import (
 
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// recover makes s say what is in the directory:
+// recover reads the directory into s, in these steps:
 //
 //	list     names, ascending; damaged files set aside earlier
 //	cursor   how far batches were acknowledged
 //	headers  one read per segment; a bad one is set aside
 //	ends     a segment ends where the next begins; where the next is missing its
 //	         frame headers are walked, and the last segment is read whole
-//	settle   what is acknowledged is deleted, what is not accepted is parked
+//	settle   acknowledged segments are deleted, those in other forms parked
 //
-// The caller is Open; nobody else knows s yet.
+// Open calls it before anybody else knows s.
 func (s *Spool) recover() error {
 	names, err := s.fs.ReadDir(s.dir)
 	if err != nil {
@@ -153,8 +153,8 @@ func outOfOrder(prev, g *segment) error {
 	return nil
 }
 
-// load reads the header of the segment, of which name, number and lane are known. On
-// error the size on disk is set at most.
+// load reads the header of the segment, whose name, number and lane are set. On error it
+// sets at most the size on disk.
 func (g *segment) load(fsys vfs.FS, dir string) error {
 	f, err := openIn(fsys, dir, g.name)
 	if errors.Is(err, vfs.ErrNotRegular) {
@@ -213,9 +213,9 @@ func (s *Spool) findEnds() error {
 	return nil
 }
 
-// scan finds the end of g by walking its frames; whole checks their content as
-// well. Damage is noted in g, with what lies behind it counted as far as frame
-// headers allow. It reports whether the segment ends in a torn frame.
+// scan finds the end of g by walking its frames. With whole it checks their content, too.
+// It notes damage in g, with the number of records behind it as far as frame headers tell.
+// It reports whether the segment ends in a torn frame.
 func (s *Spool) scan(g *segment, whole bool) (torn bool, err error) {
 	f, err := openIn(s.fs, s.dir, g.name)
 	if err != nil {
@@ -245,9 +245,9 @@ func (s *Spool) scan(g *segment, whole bool) (torn bool, err error) {
 	return torn, nil
 }
 
-// missTail reports what the cursor says was there at the end of the spool, and is
-// not: the last segments were cut off, or deleted. bad are those whose damage is
-// reported anyway.
+// missTail reports the batches at the end of the spool that the cursor tells of and no
+// segment has: the last segments were cut off, or deleted. bad are the segments whose
+// damage is reported anyway.
 func (s *Spool) missTail(bad []*badSegment) {
 	n := len(s.segs)
 	batches, records := s.cur.state.missing(s.next)
@@ -267,8 +267,8 @@ func (s *Spool) missTail(bad []*badSegment) {
 }
 
 // scanFrames walks to the end of the frames that can be read and returns it.
-// check, if there is one, reads a frame and steps over it. A damaged frame ends
-// the walk; it goes on behind it to count what is lost.
+// check, if there is one, reads a frame and steps over it. end lies before the first
+// damaged frame. The walk goes on behind it to count the lost records.
 func scanFrames(w *frames, check func(*frameHeader) error) (end mark, torn bool, damage *CorruptError) {
 	var h frameHeader
 	for {
@@ -345,8 +345,8 @@ func (s *Spool) rejectHeader(b *badSegment) {
 	s.setAside(b.name, b.id, b.disk)
 }
 
-// settle places the marks, deletes what is acknowledged, parks what is not accepted
-// and counts the rest.
+// settle places the marks, deletes acknowledged segments, parks those in other forms, and
+// counts the rest.
 func (s *Spool) settle() error {
 	for _, g := range s.segs {
 		if g.lane == parked {

@@ -14,8 +14,7 @@ const (
 	lockName      = "LOCK"
 )
 
-// segment is what is known of one segment file. Fields that can change are
-// guarded by Spool.mu.
+// segment describes one segment file. Spool.mu guards the fields that can change.
 type segment struct {
 	segmentHeader
 	name string // within the directory
@@ -51,8 +50,8 @@ func (g *segment) pending(m mark) uint64 {
 // done reports whether no batch of the segment lies behind m.
 func (g *segment) done(m mark) bool { return g.end.seq <= m.seq }
 
-// empty reports whether the segment has no batch: every Append to it failed. What is
-// left of those in the file must not be read.
+// empty reports whether the segment has no batch: every Append to it failed. The bytes that
+// those left in the file must not be read.
 func (g *segment) empty() bool { return g.end.seq <= g.firstSeq }
 
 // segmentName returns the file name of segment id.

@@ -22,13 +22,12 @@ type Spool struct {
 	lock   io.Closer
 	events *callback.Runner[batch.Event]
 
-	// writeMu is held by what adds to the last segment. It guards w.
+	// writeMu is held while the last segment grows. It guards w.
 	writeMu sync.Mutex
 	w       writer
 
-	// readMu is held by what hands out and settles batches. It guards r, cur,
-	// handed, free and
-	// moved.
+	// readMu is held while batches are handed out or settled. It guards the fields
+	// up to moved.
 	readMu sync.Mutex
 	r      reader
 	cur    cursor
@@ -55,7 +54,7 @@ type Spool struct {
 	aside   []aside    // damaged files, ascending
 	garbage []string   // files whose deletion failed; tried again
 
-	// tailMissed says that Open has found less than the cursor tells of.
+	// tailMissed says that Open has found fewer batches than the cursor tells of.
 	tailMissed bool
 	count      counters
 }
@@ -70,8 +69,8 @@ type aside struct {
 // keepAside is how many damaged files are kept; older ones are deleted.
 const keepAside = 8
 
-// Open takes the spool in dir, which it creates (0700) if needed, and prepares
-// what earlier processes left there for Next.
+// Open takes the spool in dir, which it creates (0700) if needed. Next hands out the
+// batches that earlier processes left there.
 //
 // Damage never makes Open fail: see [Options.OnEvent] and [Spool.Stats]. It
 // returns [ErrLocked], wrapped, when another process has the spool, and the
@@ -111,8 +110,8 @@ func lockDir(fsys vfs.FS, dir string) (io.Closer, error) {
 
 // Close ends the use of the spool and frees its directory for others. Batches
 // that are not acknowledged stay on disk for the next Open; those handed out may
-// still be read. Unless the policy is [SyncNever] it calls Sync first. It may be
-// called twice, and beside all other methods, which return ErrClosed afterwards.
+// still be read. Unless Options.Sync is "never" it calls Sync first. It may be
+// called twice, and beside all other methods, which return [batch.ErrClosed], wrapped, afterwards.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -130,7 +129,7 @@ func (s *Spool) Close() error {
 	var err error
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
-	if s.opt.Sync != SyncNever {
+	if s.opt.Sync != syncNever {
 		err = s.syncAll()
 	}
 	s.r.close()
@@ -143,8 +142,8 @@ func (s *Spool) Close() error {
 	return err
 }
 
-// noteEnd makes the cursor tell the next Open where the last segment ends. If that
-// fails, what is cut off the end until then is not missed: no reason to fail.
+// noteEnd makes the cursor tell the next Open where the last segment ends. If that fails,
+// the next Open does not notice batches cut off at the end. That is no reason to fail.
 func (s *Spool) noteEnd() {
 	s.mu.Lock()
 	acked, lastID, end := s.acked, s.lastID, s.tailLocked()
@@ -179,8 +178,7 @@ func (s *Spool) report(e *CorruptError) {
 	s.events.Post(batch.Event{Output: s.opt.Name, Op: "corrupt", Err: e, Count: e.Records})
 }
 
-// remove deletes a file of the directory. What cannot be deleted now is tried
-// again later.
+// remove deletes a file of the directory. If that fails, it is tried again later.
 func (s *Spool) remove(name string) {
 	if err := s.fs.Remove(s.path(name)); err != nil && !isNotExist(err) {
 		s.mu.Lock()

@@ -50,9 +50,6 @@ func TestRoundTrip(t *testing.T) {
 			if err != nil || seq != uint64(i+1) || b.Len() != want.Len() || b.Bytes() != want.Bytes() {
 				t.Fatalf("batch %d: %d records, number %d, %v", i, b.Len(), seq, err)
 			}
-			if at := s.appended(seq); time.Since(at) > time.Hour {
-				t.Errorf("appended at %v", at)
-			}
 			if want == marker {
 				if b.Runs[0].Slot(0).Flags != batch.FlagMarker || string(b.At(0).Data) != "gone" {
 					t.Error("marker lost its flag")
@@ -204,7 +201,7 @@ func TestTooLarge(t *testing.T) {
 	for range maxBatchBytes >> 20 {
 		b.Add(batch.NewRun(block, []batch.Slot{{Ticket: 1, Len: 1 << 20}}))
 	}
-	if _, err := s.Append(b); !errors.Is(err, ErrTooLarge) {
+	if _, err := s.Append(b); !errors.Is(err, errTooLarge) {
 		t.Errorf("got %v", err)
 	}
 	long := testCodec{opaque: opaque(strings.Repeat("x", maxContentType+1))}
@@ -271,16 +268,16 @@ func TestClosed(t *testing.T) {
 	if _, err := numbers(b, nil); err != nil {
 		t.Error("a batch handed out must stay readable:", err)
 	}
-	if _, err := s.Append(numbered(1, 1, nil, nil)); !errors.Is(err, ErrClosed) {
+	if _, err := s.Append(numbered(1, 1, nil, nil)); !errors.Is(err, errClosed) {
 		t.Error("Append:", err)
 	}
-	if _, _, err := s.Next(); !errors.Is(err, ErrClosed) {
+	if _, _, err := s.Next(); !errors.Is(err, errClosed) {
 		t.Error("Next:", err)
 	}
-	if err := s.Ack(1); !errors.Is(err, ErrClosed) {
+	if err := s.Ack(1); !errors.Is(err, errClosed) {
 		t.Error("Ack:", err)
 	}
-	if err := s.Sync(); !errors.Is(err, ErrClosed) {
+	if err := s.Sync(); !errors.Is(err, errClosed) {
 		t.Error("Sync:", err)
 	}
 	s.Rewind()
@@ -314,7 +311,7 @@ func TestModes(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	for _, o := range []Options{
-		{MaxBytes: 100}, {MaxBytes: -1}, {SegmentBytes: 1}, {SegmentBytes: 2 << 30}, {SyncInterval: -1}, {Sync: "often"}, {OverQuota: 9},
+		{MaxBytes: 100}, {MaxBytes: -1}, {SegmentBytes: 1}, {SegmentBytes: 2 << 30}, {SyncInterval: -1}, {Sync: "often"}, {OverQuota: "drop"},
 	} {
 		if _, err := open(vfs.NewMem(), testDir, &o); err == nil || !strings.HasPrefix(err.Error(), "spool: ") {
 			t.Errorf("%+v: %v", o, err)
@@ -324,7 +321,7 @@ func TestOptions(t *testing.T) {
 	if err != nil || o.SegmentBytes != 256<<10 {
 		t.Errorf("SegmentBytes %d with a quota of 1 MiB: %v", o.SegmentBytes, err)
 	}
-	for p, want := range map[SyncPolicy]SyncPolicy{"": SyncNever, "never": SyncNever, "interval": SyncInterval, "always": SyncAlways} {
+	for p, want := range map[string]string{"": syncNever, "never": syncNever, "interval": syncInterval, "always": syncAlways} {
 		if o, err := (&Options{Sync: p}).withDefaults(); err != nil || o.Sync != want {
 			t.Errorf("%q: %q, %v", p, o.Sync, err)
 		}
@@ -376,7 +373,7 @@ func TestSteadyStateAllocs(t *testing.T) {
 // Everything at once: one appends, one reads and settles, others look and sync.
 func TestConcurrent(t *testing.T) {
 	mem := vfs.NewMem() // the real one would sync more than it does anything else
-	s := mustOpen(t, mem, &Options{SegmentBytes: 16 << 10, Sync: SyncInterval, SyncInterval: time.Millisecond})
+	s := mustOpen(t, mem, &Options{SegmentBytes: 16 << 10, Sync: syncInterval, SyncInterval: time.Millisecond})
 	const total = 1500
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -420,7 +417,7 @@ func TestConcurrent(t *testing.T) {
 	for _, look := range []func() error{
 		func() error { return s.Account().Check() },
 		s.Sync,
-		func() error { s.appended(3); _, err := inspect(mem, testDir, false); return err },
+		func() error { _, err := inspect(mem, testDir, false); return err },
 	} {
 		wg.Go(func() {
 			for {

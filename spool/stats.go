@@ -34,7 +34,7 @@ type Stats struct {
 
 	Appended     uint64
 	Batches      uint64 // batches appended
-	AppendErrors uint64 // calls of Append that failed, but for [ErrClosed]
+	AppendErrors uint64 // calls of Append that failed, but for those after Close
 	Recovered    uint64 // found by Open, of earlier processes
 	TornFrames   uint64 // found by Open: an Append that did not return
 	Acked        uint64
@@ -78,8 +78,8 @@ func (s *Spool) Stats() Stats {
 	return st
 }
 
-// Account returns the spool's account since Open: what was appended is accepted,
-// what is acknowledged is delivered. It balances at every moment.
+// Account returns the spool's account since Open. Appended records count as accepted,
+// acknowledged ones as delivered. It balances at every moment.
 func (s *Spool) Account() batch.Account {
 	st := s.Stats()
 	a := batch.Account{Accepted: st.Appended, Recovered: st.Recovered, Delivered: st.Acked}

@@ -20,7 +20,7 @@ type syncer struct {
 
 // startSyncer starts the goroutine if the policy wants one.
 func (s *Spool) startSyncer() {
-	if s.opt.Sync != SyncInterval {
+	if s.opt.Sync != syncInterval {
 		return
 	}
 	s.syncer = syncer{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
@@ -67,7 +67,7 @@ func (s *Spool) syncLoop() {
 		default:
 		}
 		err := s.Sync()
-		if errors.Is(err, ErrClosed) {
+		if errors.Is(err, errClosed) {
 			return
 		}
 		if err != nil != failing { // transitions only
@@ -80,13 +80,13 @@ func (s *Spool) syncLoop() {
 	}
 }
 
-// Sync puts everything appended so far, and what is acknowledged, on stable
-// storage. After an error nobody can say what of it is there.
+// Sync puts all batches appended so far, and the acknowledgements, on stable storage. After
+// an error nobody knows which of them are there.
 func (s *Spool) Sync() error {
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
 	if s.isClosed() {
-		return ErrClosed
+		return errClosed
 	}
 	return s.syncAll()
 }
@@ -131,9 +131,8 @@ func (s *Spool) syncAll() error {
 	return err
 }
 
-// syncFile syncs a file by name, so that it need not be the one open for
-// writing: a sync covers a file, whoever wrote to it. A file that is gone was
-// acknowledged or dropped meanwhile.
+// syncFile syncs a file by name: a sync covers a file, whoever wrote to it. A file that is
+// gone has been acknowledged or dropped.
 func syncFile(fsys vfs.FS, name string) error {
 	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -71,7 +71,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 	if _, err := Open(filepath.Join(dir, "new"), nil); !errors.Is(err, unix.EROFS) {
 		t.Errorf("got %v", err)
 	}
-	if l, err := Verify(dir); err != nil || l.Pending() != 5 {
+	if l, err := List(dir, true); err != nil || l.Pending != 5 {
 		t.Errorf("%+v, %v", l, err)
 	}
 	if es, err := os.ReadDir(dir); err != nil || len(es) != 3 {

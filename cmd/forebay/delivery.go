@@ -40,7 +40,7 @@ type deliveryFlags struct {
 // newDeliveryFlags returns the defaults.
 func newDeliveryFlags() deliveryFlags {
 	return deliveryFlags{
-		spoolMax: size{1 << 30, 4 * spool.MinSegmentBytes, 0},
+		spoolMax: size{1 << 30, 16 << 10, 0},
 		retryAge: duration(24 * time.Hour),
 	}
 }

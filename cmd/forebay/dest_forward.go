@@ -108,19 +108,15 @@ func (d forwardDest) Open(rest string) (*target, error) {
 		}
 	}
 	t := &target{encode: newForwardEncoder(), codec: fluent.Codec()}
-	if d.f.on("dry-run") {
-		dry, err := fluent.DryRun(os.Stdout, c)
-		if err != nil {
-			return nil, plainForward(err)
-		}
-		t.dest = dry
-		return t, nil
+	dry := d.f.on("dry-run")
+	if dry {
+		c.DryRun = os.Stdout
 	}
 	client, err := fluent.NewClient(c)
 	if err != nil {
 		return nil, plainForward(err)
 	}
-	t.dest, t.engine = client, true
+	t.dest, t.engine = client, !dry
 	return t, nil
 }
 

@@ -100,16 +100,16 @@ func (d lokiDest) Open(rest string) (*target, error) {
 		}
 		c.Password = strings.TrimRight(string(b), "\r\n")
 	}
+	dry := d.f.text("dry-run") == "true"
+	if dry {
+		c.DryRun = os.Stdout
+	}
 	s, err := loki.NewPusher(c)
 	if err != nil {
 		return nil, plainLoki(err)
 	}
 	t := &target{encode: newLokiEncoder(s, d.f.metadata), codec: s.Encoder().Codec(), memory: 4 << 20}
-	if d.f.text("dry-run") == "true" {
-		t.dest = loki.DryRun(os.Stdout, s)
-		return t, nil
-	}
-	t.dest, t.engine = s, true
+	t.dest, t.engine = s, !dry
 	return t, nil
 }
 

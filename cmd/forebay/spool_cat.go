@@ -85,7 +85,7 @@ Damage is reported and skipped; the exit code is then 1.`,
 func catSegments(stderr io.Writer, dir string, forms *spool.Options, all bool, print func(batch.Codec, batch.Record) error) (damaged int, err error) {
 	for e, err := range spool.Scan(dir, forms) {
 		switch {
-		case errors.Is(err, spool.ErrCorrupt):
+		case errors.As(err, new(*spool.CorruptError)):
 			damaged++
 			fmt.Fprintf(stderr, "forebay: %s: %s\n", dir, spoolText(err))
 			continue

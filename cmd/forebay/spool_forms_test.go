@@ -32,9 +32,7 @@ func TestSpoolCatKnowsTags(t *testing.T) {
 	if rep, _ := l.Close(ctx); rep.Pending.Spill != 3 {
 		t.Fatalf("%s", rep.Account)
 	}
-	if _, err := fluent.Stream("cat.between"); err != nil {
-		t.Fatal(err)
-	}
+	fluent.Tags().Stream([]byte("cat.between"))
 	var out bytes.Buffer
 	cmd := newRoot(os.Stdin, os.Stdout, os.Stderr)
 	cmd.SetArgs([]string{"spool", "cat", filepath.Join(dir, "spool")})

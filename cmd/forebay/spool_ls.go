@@ -47,16 +47,16 @@ const (
 	kindInput   = "input read ahead"
 )
 
-// listDir lists one directory, with list for the segments in it. It returns how
-// many files are damaged.
-func listDir(d spoolDir, list func(string) (*spool.Listing, error)) (out spoolListing, damaged int, err error) {
+// listDir lists one directory, and with verify reads every byte of the segments in it.
+// It returns how many files are damaged.
+func listDir(d spoolDir, verify bool) (out spoolListing, damaged int, err error) {
 	out = spoolListing{Dir: d.dir, Files: []spoolFile{}}
 	if d.segments {
-		l, listed, err := listSpool(d.dir, list)
+		l, listed, err := listSpool(d.dir, verify)
 		if err != nil {
 			return out, 0, err
 		}
-		out, damaged = listed, l.Damaged()
+		out, damaged = listed, l.Damaged
 	}
 	if d.input {
 		damaged += listInput(d.dir, &out)
@@ -80,13 +80,13 @@ func listDir(d spoolDir, list func(string) (*spool.Listing, error)) (out spoolLi
 	return out, damaged, nil
 }
 
-// listSpool reads one directory with spool.List or spool.Verify.
-func listSpool(dir string, list func(string) (*spool.Listing, error)) (*spool.Listing, spoolListing, error) {
-	l, err := list(dir)
+// listSpool lists the segments in one directory.
+func listSpool(dir string, verify bool) (*spool.Listing, spoolListing, error) {
+	l, err := spool.List(dir, verify)
 	if err != nil {
 		return nil, spoolListing{}, runtimeError(errors.New(spoolText(err)))
 	}
-	out := spoolListing{Dir: dir, Acked: l.Acked, Pending: l.Pending(), Bytes: l.Bytes, Files: []spoolFile{}}
+	out := spoolListing{Dir: dir, Acked: l.Acked, Pending: l.Pending, Bytes: l.Bytes, Files: []spoolFile{}}
 	for i := range l.Files {
 		f := &l.Files[i]
 		file := spoolFile{
@@ -143,7 +143,7 @@ run of that program delivers them, or forebay spool replay.`,
 			}
 			all := []spoolListing{}
 			for _, d := range dirs {
-				l, _, err := listDir(d, spool.List)
+				l, _, err := listDir(d, false)
 				if err != nil {
 					return err
 				}
@@ -250,7 +250,7 @@ that had to wait; the others record by record for what is possible.`,
 			}
 			files, damaged := 0, 0
 			for _, d := range dirs {
-				l, bad, err := listDir(d, spool.Verify)
+				l, bad, err := listDir(d, true)
 				if err != nil {
 					return err
 				}

@@ -63,7 +63,7 @@ slabs of a program that lives stay.`,
 
 // purgeSegments deletes the segments of a spool, or says which it would.
 func purgeSegments(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
-	l, _, err := listSpool(dir, spool.List)
+	l, _, err := listSpool(dir, false)
 	if err != nil {
 		return 0, err
 	}
@@ -84,7 +84,7 @@ func purgeSegments(w io.Writer, dir string, onlyAside, yes bool) (would uint64, 
 	}
 	what := plural(would, "file")
 	if !onlyAside {
-		what += " with " + plural(l.Pending(), "pending record")
+		what += " with " + plural(l.Pending, "pending record")
 	}
 	fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, what, units.Size(float64(bytes)))
 	return would, nil

@@ -90,7 +90,7 @@ func TestOpenTelemetryReceiver(t *testing.T) {
 	}{
 		{"acks", fluent.Config{}, false}, {"gzip", fluent.Config{Compress: "gzip"}, false},
 		{"no acks", fluent.Config{NoAck: true}, false}, {"unix", fluent.Config{}, true},
-		{"integer time, EventTime fields", fluent.Config{IntegerTime: true, TimeFields: fluent.TimeEvent}, false},
+		{"integer time, EventTime fields", fluent.Config{IntegerTime: true, TimeFields: "event-time"}, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			addr := freeAddr(t)

@@ -82,7 +82,7 @@ func closeKeptForward(tb TB) {
 	s := logger(tb, down, func(c *fluent.Config) { c.SpoolDir = tb.TempDir() })
 	post(tb, s, 1, 1000)
 	inSpool(tb, s, 1000)
-	safe(tb, 1000, func() (batch.Report, error) { return s.Sink().Shutdown(background) })
+	safe(tb, 1000, func() (batch.Report, error) { return s.Sink.Shutdown(background) })
 }
 
 // inSpool waits until n records are in the spool of a.
