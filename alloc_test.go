@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // allocs fails if f allocates.
@@ -35,7 +35,7 @@ func TestZeroAllocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sw, err := slab.New(io.Discard, nil)
+	sw, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,9 +123,11 @@ func endLines(t *testing.T, w *world, dir string) ended {
 	return endOutput(outputAt(t, s, dir))
 }
 
-// endWriter is a slab.Writer in front of an io.Writer.
+// endWriter is an Output in front of an io.Writer.
 func endWriter(t *testing.T, w *world, _ string) ended {
-	s, err := slab.New(writing(w.visit), &slab.Options{OnError: quiet, WhenFull: slab.DropNewest(), RetryMin: time.Millisecond, RetryMax: 10 * time.Millisecond})
+	s, err := deliver.NewOutput(deliver.ToWriter(writing(w.visit)), &deliver.OutputOptions{OnError: quiet,
+		Slab:    slab.Options{WhenFull: slab.DropNewest()},
+		Deliver: deliver.Options{Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: 10 * time.Millisecond}}})
 	if err != nil {
 		t.Fatal(err)
 	}

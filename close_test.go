@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/slab"
@@ -478,7 +479,7 @@ func TestOnErrorLogs(t *testing.T) {
 func TestSlabOutput(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		var dst lines
-		sw, err := slab.New(&dst, &slab.Options{SlabCount: 4, SlabBytes: 4096})
+		sw, err := deliver.NewOutput(deliver.ToWriter(&dst), &deliver.OutputOptions{Slab: slab.Options{SlabCount: 4, SlabBytes: 4096}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -538,10 +539,10 @@ func stalledBesideHealthy(t *testing.T, oneRoute bool) {
 			return len(p), nil
 		})
 		healthy := &lines{}
-		var sw [2]*slab.Writer
+		var sw [2]*deliver.Output
 		for i, dst := range []io.Writer{stalled, healthy} {
 			var err error
-			if sw[i], err = slab.New(dst, &slab.Options{SlabCount: 2, SlabBytes: 4096}); err != nil {
+			if sw[i], err = deliver.NewOutput(deliver.ToWriter(dst), &deliver.OutputOptions{Slab: slab.Options{SlabCount: 2, SlabBytes: 4096}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -588,7 +589,7 @@ func TestBlockedSlabHoldsItsCaller(t *testing.T) {
 			<-release
 			return len(p), nil
 		})
-		full, err := slab.New(stalled, &slab.Options{SlabCount: 2, SlabBytes: 4096, WhenFull: slab.Block()})
+		full, err := deliver.NewOutput(deliver.ToWriter(stalled), &deliver.OutputOptions{Slab: slab.Options{SlabCount: 2, SlabBytes: 4096, WhenFull: slab.Block()}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,15 +9,15 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/file"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // The six lines of the README.
 func Example() {
 	f, _ := file.Open("app.log", &file.Options{RotateBytes: 100 << 20, KeepFiles: 7})
-	w, _ := slab.New(f, &slab.Options{CloseDst: true}) // 8 × 64 KiB
+	w, _ := deliver.NewOutput(deliver.ToWriteCloser(f), nil) // 8 × 64 KiB
 	r, _ := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.OutputCloser(slog.LevelInfo, w)))
 	defer r.Close(context.Background())
 	slog.SetDefault(slog.New(r))

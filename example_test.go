@@ -13,8 +13,8 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // noTime is JSON whose lines are the same in every run.
@@ -35,7 +35,7 @@ func ExampleNewRouter() {
 	name := filepath.Join(dir, "app.log")
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	check(err)
-	buffered, err := slab.New(f, &slab.Options{CloseDst: true})
+	buffered, err := deliver.NewOutput(deliver.ToWriteCloser(f), nil)
 	check(err)
 
 	r, err := forebay.NewRouter(forebay.Route(noTime,
@@ -204,7 +204,7 @@ func ExampleRouter_Stats() {
 
 func ExampleRouter_Flush() {
 	var dst strings.Builder
-	buffered, err := slab.New(&dst, nil)
+	buffered, err := deliver.NewOutput(deliver.ToWriter(&dst), nil)
 	check(err)
 	r, err := forebay.NewRouter(forebay.Route(noTime, forebay.OutputCloser(slog.LevelInfo, buffered)))
 	check(err)

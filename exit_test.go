@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -22,7 +23,7 @@ func TestExit(t *testing.T) {
 	osExit = func(c int) { code = c }
 	defer func() { osExit = os.Exit }()
 	var dst lines
-	sw, err := slab.New(&dst, &slab.Options{FlushInterval: -1})
+	sw, err := deliver.NewOutput(deliver.ToWriter(&dst), &deliver.OutputOptions{Slab: slab.Options{FlushInterval: -1}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/deliver"
 )
 
 // checkSlot fails if the slot's account does not balance, or is not as wanted.
@@ -472,7 +472,7 @@ func TestSlotSlab(t *testing.T) {
 		r.Logger().Info("m")
 	}
 	var dst lines
-	sw, err := slab.New(&dst, nil)
+	sw, err := deliver.NewOutput(deliver.ToWriter(&dst), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -167,7 +167,7 @@ func (o *out) slabs() *slab.Options {
 	so := &slab.Options{
 		Name: o.name, SlabBytes: 512 << r.IntN(4), SlabCount: 2 + r.IntN(6), MaxRecord: 4000,
 		FlushInterval: []time.Duration{-1, time.Millisecond, 50 * time.Millisecond}[r.IntN(3)],
-		WhenFull:      policy(), RetryMin: time.Millisecond, RetryMax: 200 * time.Millisecond, OnError: quiet,
+		WhenFull:      policy(), OnError: quiet,
 	}
 	if o.spool != "" && r.IntN(2) == 0 {
 		so.WhenFull = slab.Spill()
@@ -230,23 +230,12 @@ func (o *out) undertaker() deliver.ErrorHandler {
 	return nil
 }
 
-// front is an engine with the dictionary of what is behind it.
-type front struct {
-	*deliver.Outlet
-	batch.Dictionary
-}
-
 // behind puts slabs in front of dest, with an engine between them if that is o's way.
-func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch.Codec) *slab.Writer {
+func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch.Codec) io.WriteCloser {
 	t, so, dict := o.k.t, o.slabs(), dest.Traits().Dictionary
 	if o.via == "slab" {
-		w, err := slab.NewSink(deliver.AsSink(dest), so)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return w
+		return o.plain(dest, so)
 	}
-	var w *slab.Writer
 	eo := &deliver.Options{
 		Name: o.name, Retry: o.retry(), Breaker: o.breaker(), Handler: o.helper(), DeadLetter: o.undertaker(), OnError: quiet,
 		HandlerTimeout: time.Second,
@@ -280,11 +269,8 @@ func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch
 		}
 		return nil
 	})
-	var to batch.Sink = e
-	if dict != nil {
-		to = front{e, dict}
-	}
-	if w, err = slab.NewSink(to, so); err != nil {
+	w, err := slab.New(e, so)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -293,6 +279,16 @@ func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch
 // destOf is a destination that answers as a sink of package testkit does.
 func destOf(send func(context.Context, *batch.Batch) batch.Outcome) deliver.Destination {
 	return deliver.SendFunc(deliver.Traits{}, send)
+}
+
+// plain puts slabs in front of dest, and as little else as there can be.
+func (o *out) plain(dest deliver.Destination, so *slab.Options) io.WriteCloser {
+	w, err := deliver.NewOutput(dest, &deliver.OutputOptions{Name: o.name, Codec: so.Codec, Slab: *so, OnError: quiet,
+		Deliver: deliver.Options{Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: 200 * time.Millisecond, MaxAge: -1}}})
+	if err != nil {
+		o.k.t.Fatal(err)
+	}
+	return w
 }
 
 func textCodec(contentType string, _ uint32) batch.Codec {
@@ -335,13 +331,7 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 		enc, w = o.openLoki()
 	}
 	if (o.kind == "writer" || o.kind == "file") && o.via == "slab" {
-		so := o.slabs()
-		so.CloseDst = true
-		sw, err := slab.New(w, so)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w = sw
+		w = o.plain(deliver.ToWriteCloser(w), o.slabs())
 	}
 	if o.late {
 		slot, dest := forebay.NewSlot(10_000+o.rng.IntN(50_000), forebay.OnError(quiet)), w

@@ -1,7 +1,7 @@
 // Package batch holds what every room of forebay shares: the [Batch] of
-// records that travels from a slab to a destination, the one seam it travels
-// through ([Sink]), what can become of it ([Account], [Reason]) and how its
-// bytes are to be read ([Codec]).
+// records that travels from a slab to a destination, the answer to it
+// ([Outcome]), what can become of its records ([Account], [Reason]) and how
+// their bytes are to be read ([Codec]).
 //
 // It is a leaf: it imports nothing of forebay.
 package batch
@@ -20,7 +20,7 @@ type Meta struct {
 	// Level is the record's severity. Slots keep it in 8 bits: values outside
 	// -128…127 are clamped.
 	Level slog.Level
-	// Stream is a small integer that a sink gave out for a tag or label set; 0
+	// Stream is a small integer that a destination gave out for a tag or label set; 0
 	// is the only stream of destinations that know no streams.
 	Stream uint32
 }
@@ -143,7 +143,7 @@ type Record struct {
 	Meta
 }
 
-// A Batch is what one [Sink.Send] takes: records in the order in which they
+// A Batch is what one Send of a session takes: records in the order in which they
 // were accepted, as a list of runs.
 //
 // The memory belongs to whoever calls Send; it is valid until Send returns. Several
@@ -295,7 +295,7 @@ func (b *Batch) AppendTo(dst []byte) []byte {
 }
 
 // A Builder makes a [Batch] from single records, copying them. The zero value is
-// ready; it is for tests, replay and sinks that keep a batch of their own. Use it from
+// ready; it is for tests, replay and destinations that keep a batch of their own. Use it from
 // one goroutine at a time.
 type Builder struct {
 	data  []byte

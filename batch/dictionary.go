@@ -1,6 +1,6 @@
 package batch
 
-// A Dictionary knows what the numbers in [Meta.Stream] stand for. The sink that
+// A Dictionary knows what the numbers in [Meta.Stream] stand for. The destination that
 // gives the numbers out supplies it, so that what is stored on disk still means
 // something to another process. Its methods may be called from several
 // goroutines at once.
@@ -13,7 +13,7 @@ type Dictionary interface {
 	// defines, and gives one out if there is none. def was written by
 	// AppendStream, maybe of another process or version; Stream must not keep
 	// it. Stream always answers: for bytes it cannot read it gives out a number
-	// whose records the sink then refuses.
+	// whose records the destination then refuses.
 	Stream(def []byte) uint32
 }
 

@@ -10,9 +10,9 @@ type Event struct {
 	// Output is the name of the output or destination concerned.
 	Output string
 	// Op names the transition. A Router posts write, encode, drop, panic and
-	// recovered; a slab.Writer send, recovered, drop, drop-end, panic, count,
-	// crash-safe, recover and recovered-from-disk; package deliver send, hold,
-	// recovered, expired, handler, handler-recovered, poison, too-large,
+	// recovered; a slab.Writer drop, drop-end, panic, crash-safe,
+	// recover and recovered-from-disk; package deliver send, hold,
+	// gone, recovered, count, expired, handler, handler-recovered, poison, too-large,
 	// dead-letter, spill, spilled, spill-error and panic; a spool recover, corrupt,
 	// parked, drop and sync.
 	Op string

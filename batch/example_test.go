@@ -1,65 +1,18 @@
 package batch_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
 
-// batchOf makes a batch by hand, as a test of a sink would.
+// batchOf makes a batch by hand, as a test of a driver would.
 func batchOf(lines ...string) *batch.Batch {
 	var b batch.Builder
 	for i, l := range lines {
 		b.Append([]byte(l+"\n"), uint64(i+1), batch.Meta{})
 	}
 	return b.Batch(nil)
-}
-
-// A sink is one function. What it returns says what became of the records.
-func ExampleSink() {
-	sink := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
-		for i, r := range b.All() {
-			if len(r.Data) > 8 { // the destination stopped here: it has what is before
-				return batch.Prefix(i, errors.New("no room for long ones"))
-			}
-			fmt.Printf("%d %s", r.Ticket, r.Data)
-		}
-		return nil
-	})
-	err := sink.Send(context.Background(), batchOf("one", "two", "a long record", "three"))
-	e := batch.Inspect(err)
-	fmt.Println(e.Kind, e.Acked, batch.Retryable(err))
-	// Output:
-	// 1 one
-	// 2 two
-	// prefix 2 true
-}
-
-// What may be sent again, what must not be.
-func ExampleRetryable() {
-	for _, err := range []error{
-		errors.New("connection reset"),
-		batch.RetryAfter(errors.New("too many requests"), 3*time.Second),
-		batch.Partial(errors.New("two streams were refused for now"), 4, 7),
-		batch.Permanent(errors.New("no such tenant")),
-		batch.Reject(errors.New("timestamp too old"), 2),
-		batch.TooLarge(errors.New("body above 4 MiB")),
-		batch.Fatal(errors.New("wrong password")),
-	} {
-		e := batch.Inspect(err)
-		fmt.Printf("%-9s retry=%-5v after=%v records=%v\n", e.Kind, batch.Retryable(err), e.After, e.Records)
-	}
-	// Output:
-	// retry     retry=true  after=0s records=[]
-	// retry     retry=true  after=3s records=[]
-	// partial   retry=true  after=0s records=[4 7]
-	// reject    retry=false after=0s records=[]
-	// reject    retry=false after=0s records=[2]
-	// too large retry=true  after=0s records=[]
-	// fatal     retry=false after=0s records=[]
 }
 
 // An account balances, or says that it does not.
@@ -94,15 +47,4 @@ func ExampleNewRun() {
 	r := batch.NewRun(block, slots)
 	fmt.Printf("%d records, %q, %q\n", r.Len(), r.Data(), r.Record(1))
 	// Output: 2 records, "first\nsecond\n", "second\n"
-}
-
-// A pipe whose reader is gone: what it took is delivered, the rest has failed.
-func ExampleLost() {
-	b := batchOf("one", "two", "three")
-	sink := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
-		return batch.Lost(b, 1, errors.New("broken pipe"))
-	})
-	err := sink.Send(context.Background(), b)
-	fmt.Println(batch.Retryable(err), b.Tally.Dropped)
-	// Output: false failed=2
 }

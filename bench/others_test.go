@@ -8,22 +8,22 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/deliver"
 )
 
 // zap and zerolog write into a slab.Writer as it is: a record per line, all there once
 // it is synced or closed.
 func TestOtherLoggersWriteIntoSlabs(t *testing.T) {
 	const n = 1000
-	for name, write := range map[string]func(w *slab.Writer) error{
-		"zap": func(w *slab.Writer) error {
+	for name, write := range map[string]func(w *deliver.Output) error{
+		"zap": func(w *deliver.Output) error {
 			l := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zapcore.EncoderConfig{MessageKey: "m"}), w, zapcore.InfoLevel))
 			for i := range n {
 				l.Info("x", zap.Int("n", i))
 			}
 			return l.Sync()
 		},
-		"zerolog": func(w *slab.Writer) error {
+		"zerolog": func(w *deliver.Output) error {
 			l := zerolog.New(w)
 			for i := range n {
 				l.Info().Int("n", i).Msg("x")
@@ -32,7 +32,7 @@ func TestOtherLoggersWriteIntoSlabs(t *testing.T) {
 		},
 	} {
 		var buf bytes.Buffer
-		w, err := slab.New(&buf, nil)
+		w, err := deliver.NewOutput(deliver.ToWriter(&buf), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

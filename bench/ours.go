@@ -9,6 +9,7 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/bench/rivals"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -33,20 +34,24 @@ func oursHandler(w io.Writer) slog.Handler { return router(w) }
 // dst.
 func oursBuffered(dst io.Writer, s rivals.Scenario) (rivals.Run, func() error) {
 	w := newSlab(dst, nil)
-	return oursNative(w.Writer, s), w.Drain
+	return oursNative(w.Output, s), w.Drain
 }
 
 // oursBufferedSlog is oursBuffered behind slog.Logger.
 func oursBufferedSlog(dst io.Writer, s rivals.Scenario) (rivals.Run, func() error) {
 	w := newSlab(dst, nil)
-	return rivals.ViaSlog(oursHandler(w.Writer), s), w.Drain
+	return rivals.ViaSlog(oursHandler(w.Output), s), w.Drain
 }
 
-// slabWriter is slab.Writer as a buffering writer.
-type slabWriter struct{ *slab.Writer }
+// slabWriter is an Output in front of an io.Writer, as a buffering writer.
+type slabWriter struct{ *deliver.Output }
 
 func newSlab(dst io.Writer, o *slab.Options) slabWriter {
-	w, err := slab.New(dst, o)
+	var do deliver.OutputOptions
+	if o != nil {
+		do.Slab = *o
+	}
+	w, err := deliver.NewOutput(deliver.ToWriter(dst), &do)
 	if err != nil {
 		panic(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	h "github.com/forebay-log/forebay/bench/harness"
 	"github.com/forebay-log/forebay/bench/rivals"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -49,7 +50,7 @@ func crashTo(name string, kind h.Kind, note string, size int, file bool) h.Conte
 			s.Tally = func() (h.Tally, error) { return rivals.FileBySize(f, size) }
 			s.Close = func() error { return errors.Join(rivals.Remove(f), os.RemoveAll(dir)) }
 		}
-		w, err := slab.New(dst, &slab.Options{WhenFull: slab.Block(), Crash: &slab.Crash{Dir: dir, Required: true}})
+		w, err := deliver.NewOutput(deliver.ToWriter(dst), &deliver.OutputOptions{Slab: slab.Options{WhenFull: slab.Block(), Crash: &slab.Crash{Dir: dir, Required: true}}})
 		if err != nil {
 			return nil, err
 		}
@@ -74,8 +75,8 @@ func recovery(env *h.Env) (*h.Sample, error) {
 	}
 	block := make(chan struct{})
 	stuck := writerFunc(func(p []byte) (int, error) { <-block; return len(p), nil })
-	w, err := slab.New(stuck, &slab.Options{SlabBytes: 1 << 20, SlabCount: total >> 20, WhenFull: slab.DropNewest(),
-		Crash: &slab.Crash{Dir: dir, Required: true}, CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
+	w, err := deliver.NewOutput(deliver.ToWriter(stuck), &deliver.OutputOptions{CloseTimeout: time.Millisecond, OnError: func(batch.Event) {},
+		Slab: slab.Options{SlabBytes: 1 << 20, SlabCount: total >> 20, WhenFull: slab.DropNewest(), Crash: &slab.Crash{Dir: dir, Required: true}}})
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +94,7 @@ func recovery(env *h.Env) (*h.Sample, error) {
 	}
 	d := new(rivals.Discard)
 	start := time.Now()
-	r, err := slab.New(d, &slab.Options{SlabBytes: 1 << 20, Crash: &slab.Crash{Dir: dir, Required: true}})
+	r, err := deliver.NewOutput(deliver.ToWriter(d), &deliver.OutputOptions{Slab: slab.Options{SlabBytes: 1 << 20, Crash: &slab.Crash{Dir: dir, Required: true}}})
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	h "github.com/forebay-log/forebay/bench/harness"
 	"github.com/forebay-log/forebay/bench/rivals"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -125,7 +126,7 @@ func plannedSlabs(dst io.Writer) (io.Writer, func() error, error) {
 	}
 	o := plan.Options()
 	o.WhenFull = slab.Block() // what does not fit shows as latency
-	w, err := slab.New(dst, o)
+	w, err := deliver.NewOutput(deliver.ToWriter(dst), &deliver.OutputOptions{Slab: *o})
 	if err != nil {
 		return nil, nil, err
 	}

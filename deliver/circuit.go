@@ -196,6 +196,13 @@ func (c *circuit) admit(now time.Time) (limit int, ok bool, until time.Time) {
 	return c.ramp, true, now
 }
 
+// calm reports whether the circuit is closed and has seen no failure lately.
+func (c *circuit) calm() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state == Closed && c.window == 0 && c.ramp == 0
+}
+
 // shut reports whether nothing may be sent now.
 func (c *circuit) shut(now time.Time) bool {
 	c.mu.Lock()

@@ -56,7 +56,7 @@ func shutdown(x *Outlet, d time.Duration) (batch.Report, error) {
 }
 
 // send hands b in once and fails the test if it is not settled.
-func send(t testing.TB, m *testkit.Model, s batch.Sink, b *batch.Batch) {
+func send(t testing.TB, m *testkit.Model, s sender, b *batch.Batch) {
 	t.Helper()
 	if err := s.Send(t.Context(), b); m.Sent(b, err) != nil {
 		t.Fatalf("not settled: %v", err)

@@ -33,8 +33,9 @@ func (h *holder) keeps() bool { return h.loan != nil && h.loan.Keeps() }
 type custody uint8
 
 const (
-	own    custody = iota // a producer's loan, or a copy
-	onDisk                // the spool's
+	own       custody = iota // a loan, or a copy
+	onDisk                   // the spool's
+	producers                // the producer accounts for it until it is settled
 )
 
 // A loan is a batch in the memory of its producer: a *slab.Loan.
@@ -79,6 +80,9 @@ func (l *ledger) settle(h *holder, delivered, handled uint64, dropped batch.Drop
 		return
 	}
 	h.left -= n
+	if h.custody == producers {
+		l.acc.Accepted += n
+	}
 	l.acc.Delivered += delivered
 	l.acc.Handled += handled
 	l.acc.Dropped.Add(dropped)
@@ -87,6 +91,14 @@ func (l *ledger) settle(h *holder, delivered, handled uint64, dropped batch.Drop
 	} else if h.left == 0 {
 		l.forgetLocked(h)
 	}
+}
+
+// deliver accounts for n records that were their producer's until now.
+func (l *ledger) deliver(n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acc.Accepted += n
+	l.acc.Delivered += n
 }
 
 // spillFrom notes that n records of h are in the spool now.
@@ -225,6 +237,9 @@ func (l *ledger) move(from, to *holder, n uint64) {
 		return
 	}
 	to.left += n
+	if from.custody == producers {
+		l.acc.Accepted += n
+	}
 	l.memory = append(l.memory, to)
 	if from.left -= n; from.left == 0 {
 		l.forgetLocked(from)

@@ -19,11 +19,13 @@ type life struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	work   chan *entry // capacity: the window and a control record
+	stop   func() bool // inline: ctx does not end with the producer's any more
 
 	// The goroutine of the session uses these.
 	call    call
 	sess    Session
 	sending *entry
+	direct  *batch.Batch // inline: what is sent without an entry
 
 	mu    sync.Mutex // leaf; guards the rest
 	queue []report
@@ -156,6 +158,9 @@ func (l *life) fence(why error) {
 	l.mu.Lock()
 	l.pass.over = true
 	l.mu.Unlock()
+	if l.stop != nil {
+		l.stop()
+	}
 	l.cancel(why)
 	close(l.work)
 }

@@ -281,7 +281,7 @@ func TestLoanCrashSafe(t *testing.T) {
 			d.randomFaults(0.2)
 			keep := recordTexts{d, arrived}
 			x := mustNew(t, keep, nil)
-			w, err := slab.NewSink(x, &slab.Options{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), Crash: slab.CrashSafe(dir), OnError: func(batch.Event) {}})
+			w, err := slab.New(x, &slab.Options{SlabBytes: 4096, SlabCount: 4, WhenFull: slab.Block(), Crash: slab.CrashSafe(dir), OnError: func(batch.Event) {}})
 			if err != nil {
 				t.Fatal(err)
 			}

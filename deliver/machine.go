@@ -82,6 +82,7 @@ func (p *pace) well() { p.failures, p.notBefore = 0, time.Time{} }
 // told is what was reported, each the first time in a row.
 type told struct {
 	failing  bool  // a failure, and no recovery yet
+	gone     bool  // … that the destination has ended
 	alarmed  bool  // … that needs a change of configuration
 	poisoned bool  // condemned records, and no whole batch was taken since
 	expiring bool  // expired records, and no success since
@@ -750,7 +751,10 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 		return
 	case batch.Gone:
 		m.dropOpen(e, batch.Failed)
-		m.report(setback{err: why}, k)
+		if m.told.cause = why; !m.told.gone {
+			m.told.failing, m.told.gone = true, true
+			m.set.post("gone", why, uint64(k))
+		}
 		return
 	case batch.HoldStreams:
 		if m.hold(now, e, o) {

@@ -30,8 +30,13 @@ func destOf(sink interface {
 // none.
 var child = func() {}
 
+// A sender is an Outlet, or what stands before one.
+type sender interface {
+	Send(ctx context.Context, b *batch.Batch) error
+}
+
 // produce sends b as a producer does that holds what is not settled, until it is.
-func produce(t testing.TB, ctx context.Context, m *testkit.Model, s batch.Sink, b *batch.Batch) {
+func produce(t testing.TB, ctx context.Context, m *testkit.Model, s sender, b *batch.Batch) {
 	t.Helper()
 	for rest := b; rest != nil; {
 		err := s.Send(ctx, rest)
@@ -43,13 +48,9 @@ func produce(t testing.TB, ctx context.Context, m *testkit.Model, s batch.Sink, 
 }
 
 // balance checks the account of s against the model and returns it.
-func balance(t testing.TB, m *testkit.Model, s batch.Sink) batch.Account {
+func balance(t testing.TB, m *testkit.Model, s *Outlet) batch.Account {
 	t.Helper()
-	var custody batch.Account
-	if a, ok := s.(batch.Accounter); ok {
-		custody = a.Account()
-	}
-	a, err := m.Account(custody, 0)
+	a, err := m.Account(s.Account(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,7 @@ type Options struct {
 	// that the destination does not take just now, and suspects. Default 4 MiB.
 	AsideBytes int
 	// OnError is told of transitions: "send" at the first failure of a row, "hold"
-	// where only a change of configuration helps, "recovered" at the end of the row;
+	// where only a change of configuration helps, "gone" where the destination has ended, "recovered" at the end of the row;
 	// "expired", "poison", "too-large" and "dead-letter" for the first records of a
 	// row; "handler" and "handler-recovered"; "spill" when the spool begins to fill,
 	// "spilled" when it is empty again, "spill-error" when it fails; and "panic" of the
@@ -63,7 +63,7 @@ var errNilDestination = errors.New("deliver: destination is nil")
 
 // resolve returns the options with their defaults. The error names everything that is
 // out of range.
-func (o *Options) resolve() (r Options, brk BreakerOptions, retry RetryOptions, err error) {
+func (o *Options) resolve(t *Traits) (r Options, brk BreakerOptions, retry RetryOptions, err error) {
 	if o != nil {
 		r = *o
 	}
@@ -74,6 +74,9 @@ func (o *Options) resolve() (r Options, brk BreakerOptions, retry RetryOptions, 
 	setDefault(&r.AsideBytes, defaultAsideBytes)
 	var errs [5]error
 	retry, errs[0] = r.Retry.resolve()
+	if t.Inline && (r.Retry == nil || r.Retry.MaxAge == 0) {
+		retry.MaxAge = -1
+	}
 	brk, errs[1] = r.Breaker.resolve()
 	if r.PendingLimit < 0 {
 		errs[2] = fmt.Errorf("deliver: PendingLimit is %d: want 0 or more records", r.PendingLimit)
@@ -111,7 +114,8 @@ type RetryOptions struct {
 	// destination fails. Age counts from Meta.Time. It counts from the record's arrival
 	// where that is unknown, and where the record was older than MaxAge when the outlet
 	// was made: it comes out of an archive, or the process before was long dead. The
-	// outlet looks once a second. Default 24 h; negative: no limit.
+	// outlet looks once a second. Default 24 h, and no limit for a destination that
+	// answers within Send (Traits.Inline); negative: no limit.
 	MaxAge time.Duration
 	// Budget bounds retries; share one between several. Default: one of its own
 	// (see [NewBudget]).

@@ -42,7 +42,7 @@ import (
 //  5. Without a spool, or if the spool fails, Send waits: the producer's buffers fill.
 //
 // A slab.Writer lends its batches to an Outlet ([Outlet.Borrow]); other producers Send
-// them, as to any batch.Sink. All methods may be called from any goroutine.
+// them. All methods may be called from any goroutine.
 type Outlet struct {
 	dest   Destination
 	traits Traits
@@ -55,12 +55,16 @@ type Outlet struct {
 	dead   *letters
 	events *events
 
-	turn     chan struct{} // held during a Send; capacity 1
-	wake     chan struct{} // for the loop; capacity 1
-	room     chan struct{} // for a Send that waits; capacity 1
-	done     chan struct{} // closed when the loop has ended
-	closed   chan struct{} // closed by Shutdown
-	scarce   chan struct{} // closed when no handler is waited for any more
+	turn     chan struct{}   // held during a Send; capacity 1
+	inline   bool            // see inline.go
+	wheel    chan struct{}   // inline: held by who is the loop; capacity 1
+	helm     chan struct{}   // inline: closed when loop has the wheel
+	until    context.Context // inline: of the last batch; ends when Close gives up
+	wake     chan struct{}   // for the loop; capacity 1
+	room     chan struct{}   // for a Send that waits; capacity 1
+	done     chan struct{}   // closed when the loop has ended
+	closed   chan struct{}   // closed by Shutdown
+	scarce   chan struct{}   // closed when no handler is waited for any more
 	ctx      context.Context
 	giveUp   context.CancelFunc // ends the calls of handlers
 	ended    chan struct{}      // closed when Shutdown has its report
@@ -125,12 +129,14 @@ func New(dest Destination, o *Options) (*Outlet, error) {
 	if dest == nil {
 		return nil, errNilDestination
 	}
-	set, brk, retry, err := o.resolve()
+	traits := dest.Traits()
+	set, brk, retry, err := o.resolve(&traits)
 	if err != nil {
 		return nil, err
 	}
 	x := &Outlet{
-		dest: dest, traits: dest.Traits(), opt: set, events: newEvents(set.Name, set.OnError),
+		dest: dest, traits: traits, opt: set, events: newEvents(set.Name, set.OnError),
+		inline: traits.Inline && set.Spill == nil && set.Handler == nil, wheel: make(chan struct{}, 1), helm: make(chan struct{}),
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
 		done: make(chan struct{}), closed: make(chan struct{}), scarce: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -155,7 +161,12 @@ func New(dest Destination, o *Options) (*Outlet, error) {
 		post: x.events.post, bury: x.dead.bury, buried: x.dead.full, settled: x.led.settleLoan, release: x.release, outside: set.Pending,
 	}
 	x.m = newMachine(x.set, x.led, x.brk)
-	go x.loop()
+	if d, ok := dest.(interface{ reportTo(func(error)) }); ok {
+		d.reportTo(func(err error) { x.events.post("count", err, 0) })
+	}
+	if !x.inline {
+		go x.loop()
+	}
 	return x, nil
 }
 
@@ -163,6 +174,9 @@ func New(dest Destination, o *Options) (*Outlet, error) {
 // set, as soon as b is one of the next batches to go. Several Sends take turns. It is for
 // producers that cannot lend their memory, see [Outlet.Borrow].
 func (o *Outlet) Send(ctx context.Context, b *batch.Batch) error {
+	if o.inline {
+		return o.sendInline(ctx, b)
+	}
 	n := countable(b)
 	err := o.take(ctx, func(h *holder) *batch.Batch {
 		h.mem.set(b)
@@ -177,6 +191,9 @@ func (o *Outlet) Send(ctx context.Context, b *batch.Batch) error {
 // Borrow is Send for a [slab.Writer]: it copies nothing. The slabs of the batch are in
 // use until the destination has taken it.
 func (o *Outlet) Borrow(ctx context.Context, l *slab.Loan) error {
+	if o.inline {
+		return o.deliver(ctx, l, l.Batch())
+	}
 	return o.take(ctx, func(h *holder) *batch.Batch {
 		h.loan = l
 		return l.Batch()
@@ -254,7 +271,7 @@ func (o *Outlet) release(h *holder) {
 	if h.loan != nil {
 		h.loan.Return()
 	}
-	if h.small {
+	if h.small || h.custody == producers {
 		return
 	}
 	o.shared.mu.Lock()
@@ -299,9 +316,19 @@ func (o *Outlet) post(f func(now time.Time)) {
 
 // loop carries out what the machine decides.
 func (o *Outlet) loop() {
+	if o.inline {
+		o.wheel <- struct{}{}
+		defer o.leaveWheel()
+		if !is(o.helm) {
+			close(o.helm)
+		}
+	}
 	finished := false
 	defer func() {
-		if !finished { // the spool called runtime.Goexit
+		if !finished { // the spool, or a driver that answers within Send, called runtime.Goexit
+			if o.inline {
+				o.life.failed(&panicError{errGoexit})
+			}
 			go o.loop()
 		}
 	}()
@@ -338,9 +365,6 @@ func (o *Outlet) collect() {
 		o.m.add(now, g.h, g.b)
 	}
 	clear(given)
-	for _, f := range inbox {
-		f(now)
-	}
 	for l := o.life; l != nil && l == o.life; {
 		q := l.reports()
 		for i := range q {
@@ -351,6 +375,9 @@ func (o *Outlet) collect() {
 		if n == 0 {
 			break
 		}
+	}
+	for _, f := range inbox { // what the session has said before counts
+		f(now)
 	}
 }
 
@@ -385,10 +412,19 @@ func (o *Outlet) do(a action, timer *time.Timer) {
 		o.answerFlushes()
 		o.sleep(a.until, timer)
 	case doOpen:
-		o.life = o.newLife()
-		go o.life.run()
+		if o.life = o.newLife(); o.inline {
+			l := o.life
+			l.stop = context.AfterFunc(o.until, func() { l.cancel(errNoTime) })
+			l.step()
+		} else {
+			go o.life.run()
+		}
 	case doSend:
-		o.life.work <- a.e // has room for all that may be under way
+		if o.inline {
+			o.life.hand(a.e)
+		} else {
+			o.life.work <- a.e // has room for all that may be under way
+		}
 	case doClose:
 		if o.life == nil {
 			o.m.closed()
@@ -398,7 +434,9 @@ func (o *Outlet) do(a action, timer *time.Timer) {
 		if o.m.stage >= late {
 			why = errNoTime
 		}
-		o.life.fence(why)
+		if o.life.fence(why); o.inline {
+			o.life.closeNow()
+		}
 	case doSpill:
 		o.spill(a.e)
 	case doPull:
@@ -518,8 +556,10 @@ func (o *Outlet) isFull() bool {
 }
 
 // SpillWhen makes the outlet put batches into the spool also when the destination is
-// slow, or hangs: whenever full reports that the producer has no room left. See
-// [batch.Spiller]. It fails without Options.Spill.
+// slow, or hangs: whenever full reports that the producer has no room left. It may be
+// called at any time, but under no lock that a method of the outlet takes. The producer
+// calls press each time it becomes full; press does not block. SpillWhen fails without
+// Options.Spill.
 func (o *Outlet) SpillWhen(full func() bool) (press func(), err error) {
 	if !o.m.set.spool {
 		return nil, errors.New("deliver: there is no Spill to put records into")
@@ -541,6 +581,9 @@ var ErrFull = errors.New("the destination is too slow")
 // open, one that gives their number if nothing but records that were set aside is
 // left, and ctx's error if that ends first.
 func (o *Outlet) Flush(ctx context.Context) error {
+	if o.inline {
+		return o.flushInline(ctx, false)
+	}
 	f := &flush{ch: make(chan error, 1)}
 	o.post(func(time.Time) {
 		o.shared.mu.Lock()
@@ -605,8 +648,12 @@ func (o *Outlet) failFlushes(err error) {
 	o.flushes = nil
 }
 
-// Sync puts what is in the spool on stable storage, if it can.
+// Sync puts what is in the spool, and what the destination has, on stable storage, if
+// they can.
 func (o *Outlet) Sync() error {
+	if o.inline {
+		return o.flushInline(o.ctx, true)
+	}
 	if s, ok := o.led.spill.(batch.Syncer); ok {
 		return s.Sync()
 	}

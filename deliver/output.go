@@ -92,8 +92,8 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 		closeSink(dest)
 		return err
 	}
-	o.front = &front{Outlet: o.outlet, dict: dest.Traits().Dictionary, spills: r.Deliver.Spill != nil}
-	if o.w, err = slab.NewSink(o.front, &r.Slab); err != nil {
+	o.front = &front{Outlet: o.outlet, spills: r.Deliver.Spill != nil}
+	if o.w, err = slab.New(o.front, &r.Slab); err != nil {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		o.outlet.Close(ended)
@@ -106,18 +106,14 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 	return nil
 }
 
-// front is the outlet as the slabs see it: with the dictionary of the streams, for
-// crash-safe slabs.
+// front is the outlet as the slabs see it.
 type front struct {
 	*Outlet
-	dict   batch.Dictionary
 	spills bool
 
 	err  error       // of Shutdown
 	told atomic.Bool // err is set: the slabs have shut the outlet down
 }
-
-func (f *front) Dictionary() batch.Dictionary { return f.dict }
 
 // Shutdown is [Outlet.Shutdown], for the slabs.
 func (f *front) Shutdown(ctx context.Context) (rep batch.Report, err error) {
@@ -129,11 +125,12 @@ func (f *front) Shutdown(ctx context.Context) (rep batch.Report, err error) {
 
 // Write takes p as one record.
 func (o *Output) Write(p []byte) (int, error) {
-	n, err := o.w.Write(p)
 	if len(p) > o.maxRecord {
+		n, err := o.w.Write(p)
 		o.bury(p, batch.Meta{}, err)
+		return n, err
 	}
-	return n, err
+	return o.w.Write(p)
 }
 
 // WriteRecord takes a record and what its encoder said of it. It copies p. The error

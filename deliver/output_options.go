@@ -30,7 +30,7 @@ type OutputOptions struct {
 	// where the content type is its own.
 	CodecFor func(contentType string, schema uint32) batch.Codec
 
-	// Slab is the memory. Its Name, Codec, CloseDst and CloseTimeout are not used.
+	// Slab is the memory. Its Name, Codec and CloseTimeout are not used.
 	// Default: the defaults of its fields.
 	Slab slab.Options
 	// BufferBytes is the memory in bytes; it sets Slab.SlabCount where that is 0.
@@ -84,7 +84,7 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	}
 
 	m := &r.Slab
-	m.Name, m.Codec, m.CloseDst, m.CloseTimeout = r.Name, r.Codec, true, r.CloseTimeout
+	m.Name, m.Codec, m.CloseTimeout = r.Name, r.Codec, r.CloseTimeout
 	if m.OnError == nil {
 		m.OnError = r.OnError
 	}

@@ -243,7 +243,7 @@ func TestGone(t *testing.T) {
 		if a := balance(t, m, x); a.Delivered != 3 || a.Dropped[batch.Failed] != 47 || time.Since(began) > 0 {
 			t.Errorf("%s after %s", a, time.Since(began))
 		}
-		if ev.Count("send") != 1 {
+		if ev.Count("gone") != 1 {
 			t.Errorf("events %v: want one for the row", ev.Ops())
 		}
 		if s := x.Stats(); !strings.Contains(s.LastError, "broken pipe") {

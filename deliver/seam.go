@@ -69,6 +69,14 @@ type Traits struct {
 	Accepts func(contentType string) bool
 	// Dictionary knows what the streams of records are. Default nil: none.
 	Dictionary batch.Dictionary
+	// Inline says that a Send answers its batch on the goroutine that calls it, before it
+	// returns, and reads nothing of it later: as a file does. Without a handler and a
+	// spool the outlet calls such a session on the goroutine that brings the batch, one
+	// batch at a time. Default false.
+	Inline bool
+	// Vectors says that a Send of several slabs costs no more calls than one of a single
+	// slab. Default false.
+	Vectors bool
 }
 
 // AcceptsForm is Accepts, true where that is nil, in the form that spool.Options wants:

@@ -565,7 +565,10 @@ func TestCloseOfDestination(t *testing.T) {
 		{"hangs", func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return nil }, context.DeadlineExceeded, "does not end"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			x := mustNew(t, closingSink{newHand(1), closeFunc(tt.close)}, nil)
+			x := mustNew(t, struct {
+				Destination
+				batch.Closer
+			}{newHand(1), closeFunc(tt.close)}, nil)
 			r, err := shutdown(x, 2*time.Second)
 			if bad := tt.want == nil && tt.text == "" && err != nil || tt.want != nil && !errors.Is(err, tt.want) || tt.text != "" && (err == nil || !strings.Contains(err.Error(), tt.text)); bad || r.Check() != nil {
 				t.Errorf("%s: %v", tt.name, err)
@@ -596,7 +599,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 						o.Spill = &testkit.Spill{}
 					}
 					x := mustNew(t, destOf(sink), o)
-					w, err := slab.NewSink(x, &slab.Options{OnError: func(batch.Event) {}})
+					w, err := slab.New(x, &slab.Options{OnError: func(batch.Event) {}})
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -32,7 +32,7 @@ func TestWritesAllocateNothing(t *testing.T) {
 	defer out.Close()
 	s, lines := NewStdio(out, "null"), b.Batch(nil)
 	if n := testing.AllocsPerRun(100, func() {
-		if err := s.Send(t.Context(), lines); err != nil {
+		if err := s.send(t.Context(), lines).Why; err != nil {
 			t.Error(err)
 		}
 	}); n > 0 {

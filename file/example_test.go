@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/file"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // A log file of at most 100 MiB, of which ten old ones are kept, compressed,
@@ -28,7 +28,7 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	w, err := slab.New(f, &slab.Options{CloseDst: true})
+	w, err := deliver.NewOutput(deliver.ToWriteCloser(f), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -45,7 +45,7 @@ func ExampleOpen() {
 // Lines for whoever reads standard output, written so that they do not mix with
 // those of other processes that write there.
 func ExampleStdout() {
-	w, err := slab.NewSink(file.Stdout(), nil)
+	w, err := deliver.NewOutput(file.Stdout(), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -62,10 +62,12 @@ func ExampleNewStdio() {
 		fmt.Println(err) // closed, or open for reading only
 		return
 	}
-	var b batch.Builder
-	b.Append([]byte("one line\n"), 0, batch.Meta{})
-	fmt.Println(s.Send(context.Background(), b.Batch(nil)))
-	// Output:
-	// one line
-	// <nil>
+	w, err := deliver.NewOutput(s, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(w, "one line")
+	w.Close()
+	// Output: one line
 }

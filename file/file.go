@@ -234,10 +234,6 @@ func (f *File) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// ReadsInCall tells that Write keeps nothing of what it is handed and starts no
-// goroutine that reads it: see batch.InCallReader.
-func (f *File) ReadsInCall() {}
-
 // writeError says what went wrong with which file and, where it is known, what
 // to do.
 func (f *File) writeError(err error) error {

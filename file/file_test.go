@@ -18,11 +18,9 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
-
-// Crash-safe slabs hand a File the mapped memory itself.
-var _ batch.InCallReader = (*File)(nil)
 
 func mustOpen(t *testing.T, path string, o *Options) *File {
 	t.Helper()
@@ -363,8 +361,10 @@ func TestDiskFullBehindSlab(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := slab.New(f, &slab.Options{SlabBytes: 2048, SlabCount: 4, WhenFull: slab.Block(), RetryMin: time.Microsecond, RetryMax: time.Microsecond,
-		CloseDst: true, OnError: func(batch.Event) {}})
+	w, err := deliver.NewOutput(deliver.ToWriteCloser(f), &deliver.OutputOptions{OnError: func(batch.Event) {},
+		Slab: slab.Options{SlabBytes: 2048, SlabCount: 4, WhenFull: slab.Block()},
+		Deliver: deliver.Options{Retry: &deliver.RetryOptions{Min: time.Microsecond, Max: time.Microsecond},
+			Breaker: &deliver.BreakerOptions{OpenMin: time.Microsecond, OpenMax: time.Microsecond}}})
 	if err != nil {
 		t.Fatal(err)
 	}

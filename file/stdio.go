@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 )
 
 // pipeBuf is how many bytes a pipe takes at once or not at all: PIPE_BUF on
@@ -16,7 +17,7 @@ import (
 // known. Terminals follow the same rule here.
 const pipeBuf = 4096
 
-// Stdio is a [batch.Sink] for a file that was open before the program began and
+// Stdio is the deliver.Destination of a file that was open before the program began and
 // that others may write to as well: standard output, standard error.
 //
 //   - A regular file gets one write per run of records.
@@ -24,18 +25,16 @@ const pipeBuf = 4096
 //     a record ends, so that lines of several processes do not mix. Only a
 //     record that is longer itself takes several writes.
 //   - The file is left in the mode it was found in. If it is non-blocking, or
-//     somebody makes it so later, Send waits until it takes more instead of
+//     somebody makes it so later, a write waits until it takes more instead of
 //     failing with EAGAIN.
 //   - When the reader is gone (EPIPE, a terminal that was hung up), or if the file is
-//     not open for writing, this Send and every later one fails with an error that
+//     not open for writing, this write and every later one fails with an error that
 //     wraps [ErrGone]. The records are dropped with [batch.Failed].
 //
-// On Unix, Send to a pipe or terminal returns soon after its context ends.
+// On Unix, a write to a pipe or terminal ends soon after Close has run out of time.
 // Elsewhere it waits for the operating system.
 //
-// A Stdio does not close its file. Its methods may be called from any goroutine. After
-// a failed Send the next Send should bring the rest of that batch, as a slab.Writer
-// does; otherwise the end of a record that was cut is given up.
+// A Stdio does not close its file. Its methods may be called from any goroutine.
 type Stdio struct {
 	f    *os.File
 	name string
@@ -56,14 +55,14 @@ var ErrGone = errors.New("its reader is gone")
 // program began.
 var errNotOpen = errors.New("it is not open for writing")
 
-// Stdout returns the sink for standard output.
+// Stdout returns the destination of standard output.
 func Stdout() *Stdio { return NewStdio(os.Stdout, "stdout") }
 
-// Stderr returns the sink for standard error.
+// Stderr returns the destination of standard error.
 func Stderr() *Stdio { return NewStdio(os.Stderr, "stderr") }
 
-// NewStdio returns the sink for f, which errors call name. f stays the caller's
-// and must be open as long as the sink is used.
+// NewStdio returns the destination of f, which errors call name. f stays the caller's
+// and must be open as long as the Stdio is used.
 func NewStdio(f *os.File, name string) *Stdio {
 	s := &Stdio{f: f, name: name, max: pipeBuf, wait: true, done: make(chan struct{})}
 	if st, err := f.Stat(); err == nil && st.Mode().IsRegular() {
@@ -87,12 +86,30 @@ func (s *Stdio) Check() error {
 // Gone returns a channel that is closed when the reader is gone.
 func (s *Stdio) Gone() <-chan struct{} { return s.done }
 
-// Send implements [batch.Sink].
-func (s *Stdio) Send(ctx context.Context, b *batch.Batch) error {
+// Traits implements deliver.Destination.
+func (s *Stdio) Traits() deliver.Traits { return deliver.Traits{Inline: true} }
+
+// Open implements deliver.Destination.
+func (s *Stdio) Open(l deliver.Life) (deliver.Session, error) { return stdioSession{s, l}, nil }
+
+type stdioSession struct {
+	s    *Stdio
+	life deliver.Life
+}
+
+func (x stdioSession) Close() {}
+
+func (x stdioSession) Send(b *batch.Batch) error {
+	x.life.Answer(b, x.s.send(x.life.Context(), b))
+	return nil
+}
+
+// send writes b.
+func (s *Stdio) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.gone != nil {
-		return batch.Lost(b, 0, s.gone)
+		return gone(0, s.gone)
 	}
 	skip := 0
 	if s.torn > 0 {
@@ -119,7 +136,7 @@ func (s *Stdio) Send(ctx context.Context, b *batch.Batch) error {
 			from, skip = to, 0
 		}
 	}
-	return nil
+	return batch.Outcome{}
 }
 
 // upTo returns the end of the longest sequence of records, from record from on,
@@ -150,20 +167,23 @@ func whole(r *batch.Run, n int) (records, rest int) {
 
 // fail reports that b is settled up to record k, of which torn bytes are
 // written.
-func (s *Stdio) fail(b *batch.Batch, k, torn int, err error) error {
+func (s *Stdio) fail(b *batch.Batch, k, torn int, err error) batch.Outcome {
 	err = fmt.Errorf("file: cannot write %s: %w", s.name, cause(err))
 	if s.wait && readerGone(err) || errors.Is(err, syscall.EBADF) || errors.Is(err, os.ErrClosed) { // EIO of a disk is another matter
 		s.gone = fmt.Errorf("%w: %w", err, ErrGone)
 		close(s.done)
-		return batch.Lost(b, k, s.gone)
+		return gone(k, s.gone)
 	}
-	if k < b.Len() {
-		s.torn, s.ticket = torn, b.At(k).Ticket
+	if k >= b.Len() {
+		return batch.Outcome{}
 	}
-	if k == 0 {
-		return err
-	}
-	return batch.Prefix(k, err)
+	s.torn, s.ticket = torn, b.At(k).Ticket
+	return batch.Outcome{Open: batch.From(k), Why: err}
+}
+
+// gone says that the records from k on will never arrive.
+func gone(k int, err error) batch.Outcome {
+	return batch.Outcome{Open: batch.From(k), Why: err, Advice: batch.Gone}
 }
 
 // Sync puts a regular file on stable storage; there is nothing to do for others.

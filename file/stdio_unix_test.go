@@ -12,6 +12,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -76,7 +78,7 @@ func TestStdioWritesAtRecordBounds(t *testing.T) {
 			writes = append(writes, n)
 		}
 	})
-	if err := NewStdio(w, "w").Send(t.Context(), b); err != nil {
+	if err := NewStdio(w, "w").send(t.Context(), b).Why; err != nil {
 		t.Fatal(err)
 	}
 	w.Close()
@@ -129,7 +131,7 @@ func TestStdioNonBlocking(t *testing.T) {
 				all, _ := io.ReadAll(br)
 				got <- all
 			}()
-			if err := s.Send(t.Context(), b); err != nil {
+			if err := s.send(t.Context(), b).Why; err != nil {
 				t.Fatal(err)
 			}
 			flags, err := unix.FcntlInt(uintptr(p[1]), unix.F_GETFL, 0)
@@ -157,7 +159,7 @@ func TestStdioShared(t *testing.T) {
 				for j := range 8 {
 					b.Append(fmt.Appendf(nil, "%d %s\n", k, strings.Repeat(string(rune('a'+k)), (i*37+j*501)%4000)), 0, batch.Meta{})
 				}
-				if err := s.Send(t.Context(), b.Batch(nil)); err != nil {
+				if err := s.send(t.Context(), b.Batch(nil)).Why; err != nil {
 					t.Error(err)
 				}
 			}
@@ -199,22 +201,20 @@ func TestStdioReaderGone(t *testing.T) {
 		t.Error("gone before anything was sent")
 	default:
 	}
-	err := s.Send(t.Context(), b)
+	o := s.send(t.Context(), b)
 	<-s.Gone()
-	e := batch.Inspect(err)
-	if e.Kind != batch.KindReject || !errors.Is(err, ErrGone) || !errors.Is(err, syscall.EPIPE) || !strings.Contains(err.Error(), "stdout") {
-		t.Fatalf("%v (%v)", err, e.Kind)
+	if err := o.Why; o.Advice != batch.Gone || !errors.Is(err, ErrGone) || !errors.Is(err, syscall.EPIPE) || !strings.Contains(err.Error(), "stdout") {
+		t.Fatalf("%v (%v)", err, o.Advice)
 	}
-	if n := b.Tally.Dropped[batch.Failed]; n == 0 || n == uint64(b.Len()) || n != b.Tally.Settled() || e.Records == nil || len(e.Records) > 0 {
-		t.Errorf("%+v for %d records, refused %v", b.Tally, b.Len(), e.Records)
+	if n := o.Open.Len(b.Len()); n == 0 || n == b.Len() || !o.Refused.Empty() {
+		t.Errorf("%d of %d records are open", n, b.Len())
 	}
 	if got := <-read; got != 50_000 {
 		t.Errorf("read %d", got)
 	}
 	for range 2 {
-		b.Tally = batch.Tally{}
-		if err := s.Send(t.Context(), b); b.Tally.Dropped[batch.Failed] != uint64(b.Len()) || batch.Inspect(err).Kind != batch.KindReject || !errors.Is(err, ErrGone) {
-			t.Errorf("again: %v", err)
+		if o := s.send(t.Context(), b); o.Open.Len(b.Len()) != b.Len() || o.Advice != batch.Gone || !errors.Is(o.Why, ErrGone) {
+			t.Errorf("again: %+v", o)
 		}
 	}
 	if err := s.Sync(); err != nil {
@@ -245,11 +245,10 @@ func TestStdioStalled(t *testing.T) {
 				}
 			}
 		}()
-		err := s.Send(ctx, all)
+		o := s.send(ctx, all)
 		<-full
-		e := batch.Inspect(err)
-		if e.Kind != batch.KindPrefix || e.Acked != 1 || !errors.Is(err, context.Canceled) {
-			t.Fatalf("%v (%v, %d)", err, e.Kind, e.Acked)
+		if !reflect.DeepEqual(o.Open, batch.From(1)) || o.Advice != batch.Again || !errors.Is(o.Why, context.Canceled) {
+			t.Fatalf("%+v", o)
 		}
 		got := make(chan []byte)
 		go func() { p, _ := io.ReadAll(r); got <- p }()
@@ -257,7 +256,7 @@ func TestStdioStalled(t *testing.T) {
 		if giveUp {
 			from = 2
 		}
-		if err := s.Send(t.Context(), all.Slice(nil, from, 3)); err != nil {
+		if err := s.send(t.Context(), all.Slice(nil, from, 3)).Why; err != nil {
 			t.Fatal(err)
 		}
 		w.Close()
@@ -279,7 +278,7 @@ func TestStdioRegularFile(t *testing.T) {
 	defer f.Close()
 	b := records(rand.New(rand.NewPCG(7, 8)), 300, 1000)
 	s := NewStdio(f, "stdout")
-	if err := s.Send(t.Context(), b); err != nil {
+	if err := s.send(t.Context(), b).Why; err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Sync(); err != nil {
@@ -293,7 +292,7 @@ func TestStdioRegularFile(t *testing.T) {
 	if err := s.Check(); !errors.Is(err, errNotOpen) {
 		t.Errorf("closed file: %v", err)
 	}
-	if err := s.Send(t.Context(), b); !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "stdout") {
+	if err := s.send(t.Context(), b).Why; !errors.Is(err, ErrGone) || !strings.Contains(err.Error(), "stdout") {
 		t.Errorf("closed file: %v", err)
 	}
 	if err := s.Sync(); err == nil {
@@ -307,7 +306,7 @@ func TestStdioBehindSlab(t *testing.T) {
 		t.Error("names")
 	}
 	r, w := pipe(t)
-	sw, err := slab.NewSink(NewStdio(w, "w"), &slab.Options{WhenFull: slab.Block()})
+	sw, err := deliver.NewOutput(NewStdio(w, "w"), &deliver.OutputOptions{Slab: slab.Options{WhenFull: slab.Block()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -348,8 +347,8 @@ func TestStdioNotForWriting(t *testing.T) {
 		t.Error(err)
 	}
 	b := records(rand.New(rand.NewPCG(9, 10)), 3, 10)
-	if err := s.Send(t.Context(), b); !errors.Is(err, ErrGone) || b.Tally.Dropped[batch.Failed] != 3 {
-		t.Error(err, b.Tally)
+	if o := s.send(t.Context(), b); !errors.Is(o.Why, ErrGone) || o.Open.Len(3) != 3 {
+		t.Errorf("%+v", o)
 	}
 	<-s.Gone()
 	for _, mode := range []int{os.O_WRONLY, os.O_RDWR} { // not a standard stream

@@ -257,7 +257,7 @@ func ExampleNewClient() {
 	if err != nil {
 		panic(err)
 	}
-	w, err := slab.NewSink(outlet, &slab.Options{Codec: fluent.Codec(), CloseDst: true})
+	w, err := slab.New(outlet, &slab.Options{Codec: fluent.Codec()})
 	if err != nil {
 		panic(err)
 	}

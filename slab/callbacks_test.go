@@ -59,7 +59,7 @@ func TestMarkerUnwinds(t *testing.T) {
 				var ev events
 				release := make(chan struct{})
 				r := &recorder{}
-				w := mustSink(t, batch.SinkFunc(func(ctx context.Context, b *batch.Batch) error {
+				w := mustSink(t, sendFunc(func(ctx context.Context, b *batch.Batch) batch.Outcome {
 					<-release
 					return r.Send(ctx, b)
 				}), &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(), Codec: badMarkers{unwind: unwind}, OnError: ev.add})

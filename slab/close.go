@@ -13,12 +13,12 @@ import (
 
 // Flush waits until everything accepted before the call, or found in the files of
 // dead processes, is delivered or accounted for, or ctx ends. It returns ctx's error,
-// or that of the destination's own Flush, if it has one. A record that a blocked write
+// or that of the borrower's Flush. A record that a blocked write
 // has not handed over yet is not waited for.
 func (w *Writer) Flush(ctx context.Context) error { return w.request(ctx, opFlush) }
 
-// Sync flushes and then has the destination put what it got on stable storage,
-// if it can (a method Sync() error). It gives up after Options.CloseTimeout.
+// Sync flushes and then has the destination put what it got on stable storage, if it
+// can. It gives up after Options.CloseTimeout.
 func (w *Writer) Sync() error {
 	ctx, cancel := context.WithTimeout(context.Background(), w.o.CloseTimeout)
 	defer cancel()
@@ -47,10 +47,10 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 	}
 	select {
 	case err := <-o.ch:
-		if _, ok := w.sink.(*ioSink); !ok && err == nil {
-			// Not on the drain: a sink that delivers what it holds, such as a spool,
-			// may take long, and the slabs must not wait for that.
-			err = w.flushSink(ctx, kind)
+		if !w.wants.Inline && err == nil {
+			// Not on the drain: to deliver all that was lent may take long, and the slabs must
+			// not wait for that.
+			err = w.flushBorrower(ctx, kind)
 		}
 		if err != nil {
 			return fmt.Errorf("slab: %s: %w", kind, err)
@@ -87,15 +87,15 @@ func (w *Writer) Close() error {
 	return err
 }
 
-// Shutdown refuses further writes, delivers what was accepted, closes the
-// destination where the Writer owns it, and reports. It returns when that is
+// Shutdown refuses further writes, lends what was accepted, shuts the borrower down and
+// reports. It returns when that is
 // done or when ctx ends, whatever the destination does; if ctx has no deadline,
 // after Options.CloseTimeout. Records that are not delivered by then stay in
 // crash-safe slabs for the next start ([batch.Report.Kept]), or count as
-// dropped{shutdown}; those of them in a Send that has not returned are also named in
+// dropped{shutdown}; those of them in a Borrow that has not returned are also named in
 // Report.Unknown, and the slabs it reads are never used again. The error says how
 // many were dropped, and wraps context.DeadlineExceeded if the time was too short; or
-// it is what closing the destination returned.
+// it is what the borrower returned.
 //
 // Shutdown may be called beside Write and more than once: later calls wait for
 // the first one and return the same.
@@ -124,13 +124,11 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 		point(ptClosed)
 	}
 
-	if d, ok := w.sink.(batch.Drainer); ok {
-		deadline, _ := ctx.Deadline()
-		d.Drain(deadline)
-	}
-	// A destination that honours its context is told a little before the
-	// deadline, so that what it says can still be accounted for.
-	if deadline, ok := ctx.Deadline(); ok {
+	deadline, ok := ctx.Deadline()
+	w.to.Drain(deadline)
+	// A borrower is told to give up a little before the deadline, so that what it says can
+	// still be accounted for.
+	if ok {
 		left := time.Until(deadline)
 		t := time.AfterFunc(left-closetime.Reserve(left), w.giveUp)
 		defer t.Stop()
@@ -139,15 +137,14 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	select {
 	case <-w.done:
 	case <-ctx.Done():
-		w.mu.Lock()
-		w.stopped = w.resting
-		w.mu.Unlock()
 		w.giveUp()
+		grace := time.NewTimer(closeGrace)
 		select {
 		case <-w.done:
-		default:
+		case <-grace.C:
 			finished = false
 		}
+		grace.Stop()
 	}
 	_ = w.last.Wait(ctx) // what it has not written by then is accounted for
 	err := w.conclude(ctx, finished)
@@ -157,17 +154,19 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	return w.report, err
 }
 
+// closeGrace is how long Shutdown waits, after its time is over, for a borrower that was
+// told to give up.
+const closeGrace = 10 * time.Millisecond
+
 // reason returns the text and errors behind records that Shutdown dropped: the end of
 // its time, and what the destination said.
-func reason(ctx context.Context, said ...error) error {
+func reason(ctx context.Context, err error) error {
 	why := context.Cause(ctx)
 	if why == nil { // a part of the time is kept back
 		why = context.DeadlineExceeded
 	}
-	for _, err := range said {
-		if err != nil && !outOfTime(err) {
-			why = fmt.Errorf("%w; the destination: %w", why, err)
-		}
+	if err != nil && !outOfTime(err) {
+		why = fmt.Errorf("%w; the destination: %w", why, err)
 	}
 	return why
 }
@@ -176,30 +175,29 @@ func outOfTime(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// lockWithSink locks mu and returns what the sink has in its custody, as of a
-// moment when everything that a Send which has returned gave it was counted here.
-func (w *Writer) lockWithSink() (sink batch.Account) {
-	a, ok := w.sink.(batch.Accounter)
+// lockWithAccount locks mu and returns the account of the borrower, as of a moment when
+// everything that a Borrow which has returned gave it was counted here.
+func (w *Writer) lockWithAccount() (theirs batch.Account) {
 	w.mu.Lock()
-	for tries := 0; ok && tries < 1000; tries++ { // a Send takes longer than to look: two or three will do
+	for range 1000 { // a Borrow takes longer than to look: two or three will do
 		taken := w.taken
 		w.unlock()
-		sink = a.Account()
+		theirs = w.to.Account()
 		w.mu.Lock()
 		if w.taken == taken {
 			break
 		}
 	}
-	return sink
+	return theirs
 }
 
-// lateLocked returns how many records of a Send that was abandoned the sink has
+// lateLocked returns how many records of a Borrow that was abandoned the borrower has
 // taken all the same. They are in its account, and must not be in ours as well.
-func (w *Writer) lateLocked(sink batch.Account) uint64 {
-	if sink.Accepted <= w.taken {
+func (w *Writer) lateLocked(theirs batch.Account) uint64 {
+	if theirs.Accepted <= w.taken {
 		return 0
 	}
-	return min(sink.Accepted-w.taken, uint64(w.d.givenUp))
+	return min(theirs.Accepted-w.taken, uint64(w.d.givenUp))
 }
 
 // conclude settles what is left and makes the report.
@@ -207,17 +205,15 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	if points {
 		point(ptConclude)
 	}
-	sinkAcc := w.lockWithSink()
+	theirs := w.lockWithAccount()
 	defer w.unlock()
 	var unknown uint64
 	if !finished {
 		w.abandoned = true
-		if !w.stopped {
-			unknown = uint64(w.inflight)
-		}
+		unknown = uint64(w.inflight)
 		w.unrecoverLocked()
 		w.d.givenUp = w.inflight
-		unknown -= min(unknown, w.lateLocked(sinkAcc))
+		unknown -= min(unknown, w.lateLocked(theirs))
 		if w.keepsLocked() {
 			w.keepLocked()
 		} else {
@@ -236,15 +232,15 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 		o.ch <- ErrClosed
 	}
 	w.ops = nil
-	unknown += w.d.sinkUnknown
-	w.report = batch.Report{Account: w.accountLocked(sinkAcc), Unknown: unknown}
+	unknown += w.d.unknown
+	w.report = batch.Report{Account: w.accountLocked(theirs), Unknown: unknown}
 
 	w.endCrashLocked()
 	err := w.closeErr
 	late := !finished || outOfTime(err)
 	if n := w.report.Dropped[batch.Shutdown]; n > 0 {
-		err = fmt.Errorf("slab: close: %d records not delivered, %d of them unknown: %w", n, unknown, reason(ctx, err, w.lastErr))
-	} else if late && w.report.Pending.Inflight > 0 { // with the sink
+		err = fmt.Errorf("slab: close: %d records not delivered, %d of them unknown: %w", n, unknown, reason(ctx, err))
+	} else if late && w.report.Pending.Inflight > 0 { // with the borrower
 		err = fmt.Errorf("slab: close: %w", reason(ctx, err))
 	} else if late {
 		err = nil // nothing is lost

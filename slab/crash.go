@@ -25,9 +25,9 @@ import (
 // with all slabs, must stay below 2 GiB.
 //
 // A record may arrive twice, at the seam between two processes: batch.Batch.Origin
-// and its ticket tell. The destination is given a copy of what is mapped, one memcpy
-// per slab, unless New was given an *os.File, a file.File, a TCP or Unix connection,
-// io.Discard, or a [batch.InCallReader].
+// and its ticket tell. The borrower is lent a copy of what is mapped, one memcpy per slab:
+// a file that somebody truncates under the mapping would end the process where another
+// goroutine reads it.
 type Crash struct {
 	// Dir is required. It holds the file of this process and is searched for those of dead
 	// ones. It is made, 0700, if it is missing. Give each output a directory of

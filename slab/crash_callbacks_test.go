@@ -5,8 +5,10 @@ package slab
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -47,9 +49,11 @@ func TestAppendStreamUnwinds(t *testing.T) {
 				d := &badDict{dictSink: &dictSink{names: []string{"", "{app=a}", "{app=b}"}}, unwind: unwind, id: 1}
 				w := mustSink(t, d, &Options{SlabBytes: 1024, SlabCount: 2, Crash: &Crash{Dir: t.TempDir(), Required: true}, WhenFull: Block(), OnError: ev.add})
 				d.locked = func() bool {
-					if w.mu.put.TryLock() {
-						w.mu.put.Unlock()
-						return false
+					for end := time.Now().Add(time.Second); time.Now().Before(end); runtime.Gosched() {
+						if w.mu.put.TryLock() { // the drain may have it for a moment
+							w.mu.put.Unlock()
+							return false
+						}
 					}
 					return true
 				}
@@ -130,7 +134,7 @@ func TestFormUnwinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, c := range []batch.Codec{badForm{unwind: unwind}, badSchema{unwind: unwind}} {
-				if _, err := New(&memory{}, &Options{Codec: c, Crash: CrashSafe(dir)}); err == nil || !strings.Contains(err.Error(), "Options.Codec") {
+				if _, err := New(courierFor(&memory{}), &Options{Codec: c, Crash: CrashSafe(dir)}); err == nil || !strings.Contains(err.Error(), "Options.Codec") {
 					t.Errorf("%T: %v", c, err)
 				}
 			}

@@ -39,7 +39,7 @@ func TestKeptCountsOnce(t *testing.T) {
 
 type hangingEnd struct{ end chan struct{} }
 
-func (s *hangingEnd) Send(context.Context, *batch.Batch) error { return errDown }
+func (s *hangingEnd) Send(context.Context, *batch.Batch) batch.Outcome { return failed() }
 
 func (s *hangingEnd) Close(context.Context) error {
 	<-s.end

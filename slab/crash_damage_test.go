@@ -7,7 +7,6 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -283,7 +282,7 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 }
 
 // bigMany returns a Writer whose state names fewer records larger than a slab than wait.
-func bigMany(t *testing.T, dst batch.Sink) *Writer {
+func bigMany(t *testing.T, dst any) *Writer {
 	t.Helper()
 	w := mustSink(t, dst, &Options{SlabBytes: 512, SlabCount: 1000, MaxRecord: 3000,
 		Crash: &Crash{Dir: t.TempDir(), Required: true}})
@@ -297,7 +296,7 @@ func bigMany(t *testing.T, dst batch.Sink) *Writer {
 // delivered, and that the state did not name.
 func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 	g := newGate()
-	w := bigMany(t, &ioSink{w: g})
+	w := bigMany(t, g)
 	defer func() {
 		g.open()
 		closeNow(t, w)
@@ -305,14 +304,13 @@ func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 	for _, stop := range []int{0, 100, 390, 450, 499} {
 		dir := killedCopy(t, w)
 		path, n := oneFile(t, dir), 0
-		sink := &recorder{limits: batch.Limits{Records: 1}}
-		sink.answer = func(int, *batch.Batch) error {
+		sink := &recorder{answer: func(int, *batch.Batch) (o batch.Outcome) {
 			if n++; n > stop {
-				return errDown
+				return failed()
 			}
-			return nil
-		}
-		if _, err := ReplayCrash(t.Context(), path, sink, nil); err == nil {
+			return o
+		}}
+		if _, err := ReplayCrash(t.Context(), path, sink.Send, &CrashReplayOptions{Limits: batch.Limits{Records: 1}}); err == nil {
 			t.Fatal("not interrupted")
 		}
 		if im, err := ReadImage(path); err != nil || im.Damage() != "" {
@@ -331,20 +329,17 @@ func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 	}
 }
 
-// An answer that settles a part of a batch does not make what it settles look damaged,
-// should the process die then.
+// Records that are settled do not look damaged while others wait, should the process die
+// then.
 func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
-		sink := &recorder{limits: batch.Limits{Records: 500}}
-		sink.answer = func(call int, b *batch.Batch) error {
-			switch call {
-			case 0:
-				return batch.Prefix(b.Len()-5, errDown)
-			case 1:
+		sink := &recorder{limits: batch.Limits{Records: 495}}
+		sink.answer = func(call int, _ *batch.Batch) (o batch.Outcome) {
+			if call == 1 {
 				<-open
 			}
-			return nil
+			return o
 		}
 		w := bigMany(t, sink)
 		synctest.Wait()
@@ -533,15 +528,14 @@ func TestDamageIsCountedOnce(t *testing.T) {
 	dir, n := sealedFile(t)
 	path := oneFile(t, dir)
 	patch(t, path, func(b []byte) { b[bytes.Index(b, line(30, 100))] ^= 1 })
-	sink := &recorder{limits: batch.Limits{Records: 5}}
-	sink.answer = func(call int, _ *batch.Batch) error {
+	sink := &recorder{answer: func(call int, _ *batch.Batch) (o batch.Outcome) {
 		if call%2 == 1 {
-			return errDown
+			return failed()
 		}
-		return nil
-	}
+		return o
+	}}
 	for round := range 20 {
-		done, err := ReplayCrash(t.Context(), path, sink, nil)
+		done, err := ReplayCrash(t.Context(), path, sink.Send, &CrashReplayOptions{Limits: batch.Limits{Records: 5}})
 		if done.Damaged != 7 {
 			t.Errorf("round %d: %d damaged", round, done.Damaged)
 		}
@@ -566,16 +560,16 @@ func TestDamageIsNotForgotten(t *testing.T) {
 			path := oneFile(t, dir)
 			calls := 0
 			sink := &recorder{limits: batch.Limits{Records: 5}}
-			sink.answer = func(int, *batch.Batch) error {
+			sink.answer = func(int, *batch.Batch) (o batch.Outcome) {
 				if calls++; calls > 2 && calls < 1000 {
-					return errors.New("down")
+					return failed()
 				}
-				return nil
+				return o
 			}
 			for round := range 2 {
 				var damaged uint64
 				if tool {
-					done, _ := ReplayCrash(t.Context(), path, sink, nil)
+					done, _ := ReplayCrash(t.Context(), path, sink.Send, &CrashReplayOptions{Limits: sink.limits})
 					damaged = done.Damaged
 				} else {
 					synctest.Test(t, func(t *testing.T) {

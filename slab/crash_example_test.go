@@ -4,13 +4,20 @@ package slab_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
+
+// down is a destination that takes nothing.
+var down = deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
+	return batch.Outcome{Open: batch.All(), Why: errors.New("connection refused")}
+})
 
 // The files of dead processes can be looked at and delivered by hand.
 func ExampleReplayCrash() {
@@ -20,8 +27,7 @@ func ExampleReplayCrash() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	down := batch.SinkFunc(func(context.Context, *batch.Batch) error { return fmt.Errorf("connection refused") })
-	w, err := slab.NewSink(down, &slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
+	w, err := newWriter(down, &slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -31,10 +37,12 @@ func ExampleReplayCrash() {
 
 	files, err := slab.CrashFiles(dir)
 	for _, f := range files {
-		done, err := slab.ReplayCrash(context.Background(), f.Path, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
-			_, err := os.Stdout.Write(b.AppendTo(nil))
-			return err
-		}), nil)
+		done, err := slab.ReplayCrash(context.Background(), f.Path, func(_ context.Context, b *batch.Batch) batch.Outcome {
+			if _, err := os.Stdout.Write(b.AppendTo(nil)); err != nil {
+				return batch.FailedOutcome(err)
+			}
+			return batch.Outcome{}
+		}, nil)
 		fmt.Println(done.Records, done.Left, err)
 	}
 	fmt.Println(len(files), err)
@@ -52,8 +60,7 @@ func ExampleReadImage() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	down := batch.SinkFunc(func(context.Context, *batch.Batch) error { return fmt.Errorf("connection refused") })
-	w, err := slab.NewSink(down, &slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
+	w, err := newWriter(down, &slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -3,10 +3,8 @@
 package slab
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -110,121 +108,86 @@ func TestTruncatedWhileWritesWait(t *testing.T) {
 	})
 }
 
-// Nobody writes: the destination, in the drain, is the first to touch the memory.
+// Nobody writes while the file is truncated under a destination that hangs: it reads a
+// copy.
 func TestTruncatedUnderTheDestination(t *testing.T) {
-	for _, name := range []string{"a fault", "a fault in the call", "an EFAULT"} {
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			g := newGate()
-			out, err := os.Create(filepath.Join(dir, "out"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer out.Close()
-			reads := g.memory.Write
-			if name == "an EFAULT" { // write(2) of memory that is not there
-				reads = out.Write
-			}
-			inMapping := false
-			var w *Writer
-			var dst io.Writer = writerFunc(func(p []byte) (int, error) {
-				select {
-				case <-g.opened:
-				default:
-					inMapping = within(w.crash.mem, p)
-					g.entered <- struct{}{}
-					<-g.opened
-				}
-				return reads(p)
-			})
-			if name == "a fault in the call" {
-				dst = inCall{dst}
-			}
-			w = crashWriter(t, filepath.Join(dir, "slabs"), dst, Options{RetryMin: time.Millisecond, RetryMax: time.Millisecond, FlushInterval: time.Millisecond})
-			for i := range 10 {
-				mustWrite(t, w, i, 1000)
-			}
-			<-g.entered
-			if want := name == "a fault in the call"; inMapping != want {
-				t.Errorf("the destination reads the mapping: %t, want %t", inMapping, want)
-			}
-			truncate(t, w)
-			g.open()
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
-			if err := w.Flush(ctx); err != nil {
-				t.Fatalf("it goes on trying: %v", err)
-			}
-			mustWrite(t, w, 10, 100)
-			closeNow(t, w)
-			if a := w.Account(); a.Check() != nil || a.Accepted != 11 || a.Pending.Total() != 0 || a.Delivered == 0 {
-				t.Errorf("account %v", a)
-			}
-			if w.Stats().CrashUnsafe == "" {
-				t.Error("the gauge is not raised")
-			}
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		inMapping := false
+		var w *Writer
+		w = crashWriter(t, t.TempDir(), writerFunc(func(p []byte) (int, error) {
+			inMapping = inMapping || within(w.crash.mem, p)
+			return g.Write(p)
+		}), Options{FlushInterval: time.Millisecond})
+		for i := range 10 {
+			mustWrite(t, w, i, 1000)
+		}
+		<-g.entered
+		truncate(t, w)
+		g.open()
+		if err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		mustWrite(t, w, 10, 100)
+		closeNow(t, w)
+		wantSequence(t, numbers(t, g.String()), 0, 11)
+		checkAccount(t, w, 11, 11, batch.Drops{})
+		if inMapping {
+			t.Error("the destination reads the mapping")
+		}
+		if w.Stats().CrashUnsafe == "" {
+			t.Error("the gauge is not raised")
+		}
+	})
 }
 
 // A destination that has got a part of a record, and a file that was truncated and made
-// longer again before it gets the rest: there is no rest. The batch is given up, once.
+// longer again before it gets the rest: the rest is in the copy.
 func TestTornRecordOfAnExtendedFile(t *testing.T) {
-	var w *Writer
-	var m memory
-	calls := 0
-	dst := writerFunc(func(p []byte) (int, error) {
-		if calls++; calls > 1 {
-			return m.Write(p)
-		}
-		slabs := int64(len(w.crash.mem) - 2*DefaultSlabBytes)
-		for _, size := range []int64{slabs, int64(len(w.crash.mem))} {
-			if err := os.Truncate(w.crash.path, size); err != nil {
-				t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		var w *Writer
+		var m memory
+		m.act = func(call int, p []byte) (int, error) {
+			if call > 0 {
+				return -1, nil
 			}
+			slabs := int64(len(w.crash.mem) - 2*DefaultSlabBytes)
+			for _, size := range []int64{slabs, int64(len(w.crash.mem))} {
+				if err := os.Truncate(w.crash.path, size); err != nil {
+					t.Error(err)
+				}
+			}
+			return 10, errDown
 		}
-		return 10, errors.New("busy")
+		w = crashWriter(t, t.TempDir(), &m, Options{SlabCount: 2, WhenFull: Block(), FlushInterval: time.Millisecond})
+		for i := range 3 {
+			mustWrite(t, w, i, 100)
+		}
+		if err := w.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		mustWrite(t, w, 3, 100)
+		closeNow(t, w)
+		wantSequence(t, numbers(t, m.String()), 0, 4)
+		checkAccount(t, w, 4, 4, batch.Drops{})
 	})
-	w = crashWriter(t, t.TempDir(), inCall{dst}, Options{SlabCount: 2, WhenFull: Block(),
-		RetryMin: time.Millisecond, RetryMax: time.Millisecond, FlushInterval: time.Millisecond})
-	for i := range 3 {
-		mustWrite(t, w, i, 100)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := w.Flush(ctx); err != nil {
-		t.Fatalf("it goes on trying: %v", err)
-	}
-	mustWrite(t, w, 3, 100)
-	closeNow(t, w)
-	if a := w.Account(); a.Check() != nil || a.Accepted != 4 || a.Delivered != 1 || a.Dropped != drops(batch.Corrupt, 3) {
-		t.Errorf("account %v", a)
-	}
-	if w.Stats().CrashUnsafe == "" {
-		t.Error("the gauge is not raised")
-	}
 }
 
-// inCall is a destination that says when it reads.
-type inCall struct{ io.Writer }
-
-func (inCall) ReadsInCall() {}
-
-// A sink with goroutines of its own never sees mapped memory, since a fault there
+// A borrower never sees mapped memory: it may have goroutines of its own, where a fault
 // could not be caught.
-func TestSinksGetCopies(t *testing.T) {
+func TestBorrowersGetCopies(t *testing.T) {
 	var r recorder
 	var w *Writer
 	hold, entered := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	r.answer = func(_ int, b *batch.Batch) error {
+	r.answer = func(_ int, b *batch.Batch) (o batch.Outcome) {
 		once.Do(func() { close(entered); <-hold })
 		for _, rec := range b.All() {
 			if p := w.crash.mem; len(rec.Data) > 0 && within(p, rec.Data) {
 				t.Error("a record is in mapped memory")
 			}
 		}
-		return nil
+		return o
 	}
 	w = mustSink(t, &r, &Options{SlabBytes: 1024, Crash: &Crash{Dir: t.TempDir(), Required: true}, FlushInterval: time.Millisecond, WhenFull: Block()})
 	const n = 500

@@ -3,6 +3,7 @@
 package slab
 
 import (
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,13 +15,21 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
+// dictWriter is a Writer that has a dictionary.
+type dictWriter struct {
+	io.Writer
+	dict batch.Dictionary
+}
+
+func (d dictWriter) Dictionary() batch.Dictionary { return d.dict }
+
 // The files hold what was logged: nobody but the owner may read them. That of the
 // slabs has all its blocks from the start, keeps its length, and is locked for life.
 func TestCrashFilesArePrivateAndWhole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
 	g := newGate()
 	// Names that do not fit the dictionary make a file of their own.
-	sink := hasDict{&ioSink{w: g}, &dictSink{names: []string{"", strings.Repeat("x", crashDictLen)}}}
+	sink := dictWriter{g, &dictSink{names: []string{"", strings.Repeat("x", crashDictLen)}}}
 	w := mustSink(t, sink, &Options{SlabBytes: 4096, SlabCount: 4, Crash: &Crash{Dir: dir, Required: true}})
 	size := crashSize(4096, 4)
 	look := func() (files int) {

@@ -80,8 +80,8 @@ func crashChild(dir, mode, end string) {
 	pid := os.Getpid()
 	rng := rand.New(rand.NewPCG(uint64(pid), 1))
 	o := &Options{SlabBytes: 4096, SlabCount: 10, FlushInterval: time.Millisecond, WhenFull: Block(), OnError: quiet,
-		RetryMin: time.Millisecond, RetryMax: 2 * time.Millisecond, CloseTimeout: time.Minute,
-		Crash: &Crash{Dir: filepath.Join(dir, "slabs"), Required: true}, MaxRecord: 10000}
+		CloseTimeout: time.Minute,
+		Crash:        &Crash{Dir: filepath.Join(dir, "slabs"), Required: true}, MaxRecord: 10000}
 	if is("evict") {
 		o.WhenFull = DropOldest()
 	}
@@ -89,7 +89,7 @@ func crashChild(dir, mode, end string) {
 		o.SlabCount = 768
 	}
 	calls := 0
-	w, err := New(writerFunc(func(p []byte) (int, error) {
+	c := courierFor(writerFunc(func(p []byte) (int, error) {
 		calls++
 		switch {
 		case is("hang") && (calls > 20 || is("roomy")): // a call may take many slabs
@@ -103,7 +103,12 @@ func crashChild(dir, mode, end string) {
 			time.Sleep(time.Duration(rng.IntN(2000)) * time.Microsecond)
 		}
 		return out.Write(p)
-	}), o)
+	}))
+	c.wait = time.Millisecond
+	c.wants.Inline = pid%2 == 0
+	borrows := 0
+	c.refuse = func() bool { borrows++; return is("fail") && borrows%100 == 5 }
+	w, err := New(c, o)
 	die(err)
 	limit := ^uint64(0)
 	if is("ends") || end != "" {

@@ -18,20 +18,20 @@ import (
 // stepSink hands each batch over when it is told to.
 type stepSink struct {
 	limits batch.Limits
-	step   chan error
+	step   chan batch.Outcome
 	taken  map[uint64]bool // tickets
 }
 
 func (s *stepSink) Limits() batch.Limits { return s.limits }
 
-func (s *stepSink) Send(_ context.Context, b *batch.Batch) error {
-	err := <-s.step
-	if err == nil {
+func (s *stepSink) Send(_ context.Context, b *batch.Batch) batch.Outcome {
+	o := <-s.step
+	if o.Open.Empty() {
 		for _, r := range b.All() {
 			s.taken[r.Ticket] = true
 		}
 	}
-	return err
+	return o
 }
 
 var imageWalks = 3 // of each kind
@@ -64,10 +64,11 @@ func TestImageAtEveryMoment(t *testing.T) {
 
 func imageWalk(t *testing.T, o Options, limits batch.Limits, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	sink := &stepSink{limits: limits, step: make(chan error), taken: map[uint64]bool{}}
+	sink := &stepSink{limits: limits, step: make(chan batch.Outcome), taken: map[uint64]bool{}}
 	o.Crash, o.FlushInterval, o.OnError = &Crash{Dir: t.TempDir(), Required: true}, 3*time.Millisecond, quiet
-	o.RetryMin, o.RetryMax = time.Microsecond, time.Millisecond
-	w := mustSink(t, sink, &o)
+	c := courierFor(sink)
+	c.wait, c.most, c.wants.Inline = time.Millisecond, 1+rng.IntN(4), rng.IntN(2) == 0
+	w := mustSink(t, c, &o)
 	defer func() {
 		close(sink.step)
 		closeNow(t, w)
@@ -80,9 +81,9 @@ func imageWalk(t *testing.T, o Options, limits batch.Limits, seed uint64) {
 			case k < 2:
 				time.Sleep(time.Millisecond)
 			case k < 8:
-				step := error(nil)
+				var step batch.Outcome
 				if rng.IntN(5) == 0 {
-					step = errDown
+					step = failed()
 				}
 				select {
 				case sink.step <- step:
@@ -133,7 +134,7 @@ func checkImage(t *testing.T, w *Writer, sink *stepSink, what uint64) {
 func TestIndexOfADroppedSlab(t *testing.T) {
 	for size := 160; size < 200; size++ { // so that it ends anywhere in an old slot
 		synctest.Test(t, func(t *testing.T) {
-			sink := &stepSink{step: make(chan error), taken: map[uint64]bool{}}
+			sink := &stepSink{step: make(chan batch.Outcome), taken: map[uint64]bool{}}
 			w := mustSink(t, sink, &Options{SlabBytes: 1024, SlabCount: 3, WhenFull: DropOldest(), Crash: &Crash{Dir: t.TempDir(), Required: true}})
 			defer func() {
 				close(sink.step)
@@ -150,13 +151,13 @@ func TestIndexOfADroppedSlab(t *testing.T) {
 			}
 			put(200) // Send has the first slab, this drops the second
 			put(200)
-			sink.step <- nil
+			sink.step <- batch.Outcome{}
 			checkImage(t, w, sink, uint64(size))
-			sink.step <- nil // that was the third
+			sink.step <- batch.Outcome{} // that was the third
 			checkImage(t, w, sink, uint64(size))
 			put(200)
 			put(size)
-			if a := w.Account(); a.Dropped[batch.Full] != 11 || w.acc.Delivered != 22 || w.cur.n != 4 {
+			if a := w.Account(); a.Dropped[batch.Full] != 11 || a.Delivered != 22 || w.cur.n != 4 {
 				t.Fatal("not the case that is meant:", a, w.cur.n)
 			}
 		})

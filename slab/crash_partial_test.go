@@ -4,7 +4,6 @@ package slab
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,58 +11,60 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// What a destination has taken of a batch before it failed is noted at once: neither a
-// kill nor a Close that gives up has the next process send it again. So for records of
-// this process and for those of a dead one.
+// What a destination has taken of a batch before it failed is accounted for at once, and
+// noted in the file with the rest of the batch: until then a kill, or a Close that gives
+// up, has the next process send it again. So for records of this process and for those of
+// a dead one.
 func TestPartlySettledBatch(t *testing.T) {
-	dir := t.TempDir()
-	ends := func(t *testing.T, w *Writer, left, pending int) {
-		synctest.Wait()
-		files, err := CrashFiles(dir)
-		n := 0
-		for _, f := range files {
-			im, err := ReadImage(f.Path)
-			if err != nil || im.Unreturned+im.Evicted != 0 {
-				t.Errorf("%v, %+v", err, im)
-			}
-			n += len(im.Records)
-		}
-		if err != nil || n != left {
-			t.Errorf("%v: %d records are left, want %d", err, n, left)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if r, err := w.Shutdown(ctx); err != nil || r.Kept() != uint64(pending) || r.Pending.Total() != r.Kept() {
-			t.Errorf("%v, %v", err, r.Account)
-		}
-	}
-	first := func(answer error) *recorder {
-		return &recorder{answer: func(call int, _ *batch.Batch) error {
-			if call == 0 {
-				return answer
-			}
-			return errDown
-		}}
-	}
-	var got []string
-	for life, answer := range []error{batch.Prefix(3, errDown), batch.Prefix(2, errDown), batch.Partial(errDown, 1, 4)} {
-		synctest.Test(t, func(t *testing.T) {
-			sink := first(answer)
-			w := mustSink(t, sink, &Options{SlabBytes: 1024, FlushInterval: time.Millisecond, Crash: &Crash{Dir: dir, Required: true}})
-			if life == 0 {
-				for i := range 10 {
-					mustWrite(t, w, i, 40)
+	for _, inline := range []bool{true, false} {
+		dir := t.TempDir()
+		ends := func(t *testing.T, w *Writer, pending int) {
+			synctest.Wait()
+			files, err := CrashFiles(dir)
+			n := 0
+			for _, f := range files {
+				im, err := ReadImage(f.Path)
+				if err != nil || im.Unreturned+im.Evicted != 0 {
+					t.Errorf("%v, %+v", err, im)
 				}
+				n += len(im.Records)
 			}
-			time.Sleep(10 * time.Millisecond)
-			ends(t, w, []int{7, 5, 4}[life], []int{7, 5, 2}[life])
-			got = append(got, sink.got...)
-		})
-	}
-	rest, _, _ := recoverEvents(t, dir)
-	// The third answer settles 5, 7 and 8, of which the last two lie behind 6: they come again.
-	if want := fmt.Sprint([]int{6, 7, 8, 9}); fmt.Sprint(numbers(t, rest)) != want || len(got) != 3+2+3 {
-		t.Errorf("%q, then %v", got, numbers(t, rest))
+			if err != nil || n != 10 {
+				t.Errorf("%v: %d records are left", err, n)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if r, err := w.Shutdown(ctx); err != nil || r.Kept() != uint64(pending) || r.Pending.Total() != r.Kept() || r.Check() != nil {
+				t.Errorf("%v, %v", err, r.Account)
+			}
+		}
+		var got []string
+		for life, answer := range []batch.Outcome{partly(3), partly(2), {Open: batch.Of(1, 4), Why: errDown}} {
+			synctest.Test(t, func(t *testing.T) {
+				sink := &recorder{answer: func(call int, _ *batch.Batch) batch.Outcome {
+					if call == 0 {
+						return answer
+					}
+					return failed()
+				}}
+				c := courierFor(sink)
+				c.wants.Inline = inline
+				w := mustSink(t, c, &Options{SlabBytes: 1024, FlushInterval: time.Millisecond, Crash: &Crash{Dir: dir, Required: true}})
+				if life == 0 {
+					for i := range 10 {
+						mustWrite(t, w, i, 40)
+					}
+				}
+				time.Sleep(100 * time.Millisecond)
+				ends(t, w, []int{7, 8, 2}[life])
+				got = append(got, sink.got...)
+			})
+		}
+		rest, _, _ := recoverEvents(t, dir)
+		if len(got) != 3+2+8 {
+			t.Errorf("inline %t: %q", inline, got)
+		}
+		wantSequence(t, numbers(t, rest), 0, 10)
 	}
 }
 
@@ -71,26 +72,40 @@ func TestPartlySettledBatch(t *testing.T) {
 // is half settled.
 func TestEvictedBeforeHalfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		step := make(chan error)
-		sink := &recorder{answer: func(int, *batch.Batch) error { return <-step }}
+		step := make(chan int)
+		half := 0 // records of the batch under way that are settled
+		sink := &recorder{answer: func(_ int, b *batch.Batch) (o batch.Outcome) {
+			n, ok := <-step
+			if !ok || n >= b.Len() {
+				half = 0
+				return o
+			}
+			half += n
+			return partly(n)
+		}}
 		w := mustSink(t, sink, &Options{SlabBytes: 1024, SlabCount: 3, WhenFull: DropOldest(), Crash: &Crash{Dir: t.TempDir(), Required: true}})
 		for i := range 50 {
 			mustWrite(t, w, i, 90)
 			synctest.Wait()
 		}
+		seen := map[[2]bool]bool{} // half of a batch is settled, some are evicted
 		check := func() {
 			synctest.Wait()
 			a := w.Account()
 			im, err := ReadImage(w.crash.path)
-			if err != nil || uint64(len(im.Records)) != a.Pending.Total() || im.Unreturned != 0 || im.Holes != im.Evicted {
-				t.Errorf("%v: %v, %d records, %d holes, %d evicted", err, a, len(im.Records), im.Holes, im.Evicted)
+			if err != nil || len(im.Records) != int(a.Pending.Total())+half || im.Unreturned != 0 || im.Holes != im.Evicted {
+				t.Errorf("%v: %v, %d records, %d of them settled, %d holes, %d evicted", err, a, len(im.Records), half, im.Holes, im.Evicted)
 			}
+			seen[[2]bool{half > 0, im.Evicted > 0}] = true
 		}
 		check()
 		for range 4 {
-			step <- batch.Prefix(3, errDown)
+			step <- 3
 			time.Sleep(time.Minute)
 			check()
+		}
+		if !seen[[2]bool{true, true}] || !seen[[2]bool{false, true}] {
+			t.Errorf("not the case that is meant: %v", seen)
 		}
 		close(step)
 		closeNow(t, w)

@@ -67,7 +67,7 @@ func TestUnfitPlaces(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := c.dir(t)
-			_, err := New(&memory{}, &Options{Crash: &Crash{Dir: dir, Required: true}})
+			_, err := New(courierFor(&memory{}), &Options{Crash: &Crash{Dir: dir, Required: true}})
 			if err == nil || !strings.Contains(err.Error(), c.says) || c.is != nil && !errors.Is(err, c.is) {
 				t.Errorf("Required: %v", err)
 			}
@@ -124,7 +124,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	var r recorder
 	entered, hold, most := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	seen, fresh := 0, 0
-	r.answer = func(call int, b *batch.Batch) error {
+	r.answer = func(call int, b *batch.Batch) (o batch.Outcome) {
 		if call == 0 {
 			close(entered)
 			<-hold
@@ -136,7 +136,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 			close(most)
 		}
 		seen += b.Len()
-		return nil
+		return o
 	}
 	next := mustSink(t, &r, &Options{SlabBytes: 1024, SlabCount: 32, Crash: CrashSafe(dir), FlushInterval: -1, WhenFull: Block()})
 	if next.crash != nil {

@@ -366,9 +366,9 @@ func TestFilesOfOtherForms(t *testing.T) {
 
 				var events []batch.Event
 				var got []string
-				sink := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+				sink := sendFunc(func(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 					got = append(got, fmt.Sprintf("%s:%d", b.Codec.ContentType(), b.Len()))
-					return nil
+					return o
 				})
 				o := &Options{Codec: c.is, Crash: &Crash{Dir: dir, Required: true}, OnError: func(e batch.Event) { events = append(events, e) }}
 				if c.takes {
@@ -418,7 +418,7 @@ func TestCrashOptions(t *testing.T) {
 	for _, o := range []Options{
 		{Crash: &Crash{}},
 	} {
-		if _, err := New(&memory{}, &o); err == nil || !strings.Contains(err.Error(), "Crash") {
+		if _, err := New(courierFor(&memory{}), &o); err == nil || !strings.Contains(err.Error(), "Crash") {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
@@ -440,7 +440,7 @@ func TestReplayAndPurge(t *testing.T) {
 		t.Errorf("%+v", files)
 	}
 	var r recorder
-	if _, err := ReplayCrash(t.Context(), path, &r, nil); !errors.Is(err, ErrInUse) || len(r.got) > 0 {
+	if _, err := ReplayCrash(t.Context(), path, r.Send, nil); !errors.Is(err, ErrInUse) || len(r.got) > 0 {
 		t.Errorf("replay: %v", err)
 	}
 	if _, err := PurgeCrash(path); !errors.Is(err, ErrInUse) {
@@ -452,18 +452,18 @@ func TestReplayAndPurge(t *testing.T) {
 
 	dir := killedCopy(t, w)
 	path = oneFile(t, dir)
-	r.limits = batch.Limits{Records: 4}
-	r.answer = func(call int, _ *batch.Batch) error {
+	o := &CrashReplayOptions{Limits: batch.Limits{Records: 4}}
+	r.answer = func(call int, _ *batch.Batch) (o batch.Outcome) {
 		if call == 2 {
-			return errDown
+			return failed()
 		}
-		return nil
+		return o
 	}
-	done, err := ReplayCrash(t.Context(), path, &r, nil)
+	done, err := ReplayCrash(t.Context(), path, r.Send, o)
 	if !errors.Is(err, errDown) || done.Records != 8 || done.Left != 13 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	done, err = ReplayCrash(t.Context(), path, &r, nil)
+	done, err = ReplayCrash(t.Context(), path, r.Send, o)
 	if err != nil || done.Records != 13 || done.Left != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
@@ -521,7 +521,7 @@ func TestReadLiveIsNeverTorn(t *testing.T) {
 func FuzzSealedSlabs(f *testing.F) {
 	dir := f.TempDir()
 	g := newGate()
-	w, err := New(g, &Options{SlabBytes: 512, SlabCount: 8, OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
+	w, err := New(courierFor(g), &Options{SlabBytes: 512, SlabCount: 8, OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -170,7 +170,7 @@ func TestNoPlaceForTheFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad := filepath.Join(file, "dir")
-	if _, err := New(io.Discard, &Options{Crash: &Crash{Dir: bad, Required: true}}); err == nil {
+	if _, err := New(courierFor(io.Discard), &Options{Crash: &Crash{Dir: bad, Required: true}}); err == nil {
 		t.Error("Required, and no error")
 	}
 	var m memory
@@ -193,7 +193,7 @@ func TestTruncatedUnderTheMapping(t *testing.T) {
 			if !hung {
 				g.open()
 			}
-			w := crashWriter(t, dir, g, Options{SlabBytes: 4096, SlabCount: 8, FlushInterval: time.Millisecond, RetryMin: time.Millisecond, RetryMax: time.Millisecond})
+			w := crashWriter(t, dir, g, Options{SlabBytes: 4096, SlabCount: 8, FlushInterval: time.Millisecond})
 			for i := range 100 {
 				mustWrite(t, w, i, 100)
 			}
@@ -240,9 +240,9 @@ func TestCrashStreamsAreTranslated(t *testing.T) {
 	}
 }
 
-// hasDict is a sink that has a dictionary rather than being one.
+// hasDict is a destination that has a dictionary rather than being one.
 type hasDict struct {
-	batch.Sink
+	sender
 	dict batch.Dictionary
 }
 
@@ -255,14 +255,14 @@ type dictSink struct {
 	hang  chan struct{}
 }
 
-func (d *dictSink) Send(_ context.Context, b *batch.Batch) error {
+func (d *dictSink) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	if d.hang != nil {
 		<-d.hang
 	}
 	for _, r := range b.All() {
 		d.got = append(d.got, d.names[r.Stream]+":"+string(r.Data))
 	}
-	return nil
+	return o
 }
 
 func (d *dictSink) AppendStream(dst []byte, id uint32) ([]byte, bool) {
@@ -298,7 +298,7 @@ func TestCrashWriteAllocatesNothing(t *testing.T) {
 func crashSample(t testing.TB) []byte {
 	dir := t.TempDir()
 	g := newGate()
-	w, err := New(g, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest(), OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
+	w, err := New(courierFor(g), &Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest(), OnError: quiet, Crash: &Crash{Dir: dir, Required: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

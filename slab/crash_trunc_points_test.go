@@ -16,11 +16,6 @@ import (
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
-// callReader reads what it is handed, in the call.
-type callReader struct{ writerFunc }
-
-func (callReader) ReadsInCall() {}
-
 // Whatever step the Writer is at when its file is truncated, and whoever reads the mapping
 // then: the process lives, the account balances, and a sink is handed whole records.
 func TestTruncatedAtPoints(t *testing.T) {
@@ -29,7 +24,7 @@ func TestTruncatedAtPoints(t *testing.T) {
 		t.Run(p, func(t *testing.T) {
 			for _, n := range []int64{1, 2, 7} {
 				for _, size := range []int64{0, 2 * crashPage, crashHeadsOff + crashPage + 1500} {
-					for kind := range 3 {
+					for kind := range 4 {
 						synctest.Test(t, func(t *testing.T) { truncatedAt(t, p, n, size, seed, kind) })
 						if seed++; t.Failed() {
 							t.Fatalf("n=%d size=%d kind=%d", n, size, kind)
@@ -44,55 +39,54 @@ func TestTruncatedAtPoints(t *testing.T) {
 // truncatedAt drives a Writer whose file is truncated to size when it reaches p for the
 // n-th time.
 func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
-	rng := rand.New(rand.NewPCG(seed, 7))
+	rng, answers := rand.New(rand.NewPCG(seed, 7)), rand.New(rand.NewPCG(seed, 8))
 	o := Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, WhenFull: []WhenFull{DropOldest(), BlockFor(time.Millisecond), DropNewest()}[rng.IntN(3)],
-		FlushInterval: time.Millisecond, RetryMin: time.Microsecond, RetryMax: time.Millisecond, OnError: quiet}
+		FlushInterval: time.Millisecond, OnError: quiet}
 	o.Crash = &Crash{Dir: t.TempDir(), Required: rng.IntN(2) == 0}
 	var w *Writer
 	var err error
-	bad, sum := 0, 0
+	var bad atomic.Int64
+	sum := 0
 	work := func(p []byte) (int, error) {
 		for _, c := range p {
 			sum += int(c) // a fault, if it is gone
 		}
-		switch rng.IntN(5) {
+		switch answers.IntN(5) {
 		case 0:
-			return rng.IntN(len(p) + 1), errDown
+			return answers.IntN(len(p) + 1), errDown
 		case 1:
-			time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+			time.Sleep(time.Duration(answers.IntN(300)) * time.Millisecond)
 		}
 		return len(p), nil
 	}
-	switch kind {
-	case 0:
-		w, err = New(callReader{work}, &o)
-	case 1:
-		w, err = New(writerFunc(work), &o)
-	case 2:
-		w, err = NewSink(&recorder{limits: batch.Limits{Records: rng.IntN(5)}, answer: func(_ int, b *batch.Batch) error {
+	var c *courier
+	if kind%2 == 0 {
+		c = courierFor(writerFunc(work))
+	} else {
+		c = courierFor(&recorder{limits: batch.Limits{Records: answers.IntN(5)}, answer: func(_ int, b *batch.Batch) (o batch.Outcome) {
 			for _, r := range b.All() {
 				if _, _, err := parseKillLine(string(r.Data)); err != nil {
-					bad++
+					bad.Add(1)
 				}
 			}
 			k := b.Len()
-			switch rng.IntN(8) {
+			switch answers.IntN(8) {
 			case 0:
-				return batch.Prefix(rng.IntN(k+1), errDown)
+				return partly(answers.IntN(k + 1))
 			case 1:
-				return batch.Partial(errDown, rng.IntN(k))
+				return batch.Outcome{Open: batch.Of(answers.IntN(k)), Why: errDown}
 			case 2:
-				return batch.TooLarge(errDown)
+				return refused(answers.IntN(k))
 			case 3:
-				return batch.Reject(errDown, rng.IntN(k))
+				return failed()
 			case 4:
-				return errDown
-			case 5:
 				time.Sleep(300 * time.Millisecond)
 			}
-			return nil
-		}}, &o)
+			return o
+		}})
 	}
+	c.wait, c.wants.Inline = time.Millisecond, kind < 2
+	w, err = New(c, &o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,8 +124,8 @@ func truncatedAt(t *testing.T, p string, n, size int64, seed uint64, kind int) {
 	if err := r.Account.Check(); err != nil {
 		t.Error(err)
 	}
-	if bad > 0 && p != ptCopiedLocked { // there it is one whose call is under way
-		t.Errorf("%d are torn", bad)
+	if bad.Load() > 0 && p != ptCopiedLocked { // there it is one whose call is under way
+		t.Errorf("%d are torn", bad.Load())
 	}
 	time.Sleep(time.Minute) // and what hung is over
 }

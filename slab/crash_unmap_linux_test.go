@@ -57,16 +57,17 @@ func TestCloseUnmaps(t *testing.T) {
 	}
 }
 
-// While a Send that hangs may read it, the mapping stays.
-func TestHangingSendKeepsTheMapping(t *testing.T) {
+// The mapping stays while the drain hangs in a destination, which reads a copy, and goes
+// with the drain.
+func TestHangingBorrowKeepsTheMapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		opened, read := make(chan struct{}), ""
-		w := crashWriter(t, dir, inCall{writerFunc(func(p []byte) (int, error) {
+		w := crashWriter(t, dir, writerFunc(func(p []byte) (int, error) {
 			<-opened
 			read = string(p)
 			return len(p), nil
-		})}, Options{})
+		}), Options{})
 		mustWrite(t, w, 0, 100)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,59 +32,61 @@ type walkKey struct {
 // as an io.Writer. It notes what is settled.
 type walkDest struct {
 	limits  batch.Limits
-	answers chan func(*batch.Batch) error
+	answers chan func(*batch.Batch) batch.Outcome
 	writes  chan func(size int) (int, error)
 
 	mu      sync.Mutex
 	settled map[walkKey]bool
-	soft    map[walkKey]bool // perhaps still in the file: the answer did not settle what was before
+	soft    map[walkKey]bool // perhaps still in the file: of a batch that is not settled as a whole
+	half    []walkKey        // records of the batch under way that are settled
 	text    []byte           // what Write was given since the last whole line
 	wrong   []string
 }
 
-func (d *walkDest) done(line []byte, soft bool) {
+func (d *walkDest) done(line []byte, soft bool) walkKey {
 	life, i, err := parseKillLine(string(line))
 	k := walkKey{life, i}
 	if err != nil || d.settled[k] {
 		d.wrong = append(d.wrong, fmt.Sprintf("settled twice, or %v: %v", err, k))
 	}
 	d.settled[k], d.soft[k] = true, soft
+	return k
 }
 
 func (d *walkDest) Limits() batch.Limits { return d.limits }
 
-func (d *walkDest) Send(ctx context.Context, b *batch.Batch) error {
-	var err error
+func (d *walkDest) Send(ctx context.Context, b *batch.Batch) (o batch.Outcome) {
 	select {
 	case f := <-d.answers:
 		if f != nil {
-			err = f(b)
+			o = f(b)
 		}
 	case <-ctx.Done():
-		return ctx.Err()
+		return batch.FailedOutcome(ctx.Err())
+	}
+	if o.Check(b.Len()) != nil {
+		return o
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e := batch.Inspect(err)
-	named := map[int]bool{}
-	for _, i := range e.Records {
-		named[i] = true
-	}
 	for i, r := range b.All() {
-		switch {
-		case err == nil, e.Kind == batch.KindReject, e.Kind == batch.KindPrefix && i < e.Acked, e.Kind == batch.KindTooLarge && b.Len() == 1:
-			d.done(r.Data, false)
-		case e.Kind == batch.KindPartial && !named[i]:
-			d.done(r.Data, true)
+		if !o.Open.Has(i) {
+			d.half = append(d.half, d.done(r.Data, true))
 		}
 	}
-	return err
+	if o.Open.Len(b.Len()) == 0 {
+		for _, k := range d.half {
+			d.soft[k] = false
+		}
+		d.half = nil
+	}
+	return o
 }
 
-// answer returns what a sink is to say next.
-func (d *walkDest) answer(rng *rand.Rand) func(*batch.Batch) error {
-	kind, seed := rng.IntN(12), rng.Uint64()
-	return func(b *batch.Batch) error {
+// answer returns what a destination is to say next.
+func (d *walkDest) answer(rng *rand.Rand) func(*batch.Batch) batch.Outcome {
+	kind, seed := rng.IntN(14), rng.Uint64()
+	return func(b *batch.Batch) (o batch.Outcome) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		some := []int{rng.IntN(b.Len())}
 		for i := some[0] + 1; i < b.Len(); i++ {
@@ -93,19 +96,21 @@ func (d *walkDest) answer(rng *rand.Rand) func(*batch.Batch) error {
 		}
 		switch kind {
 		case 0:
-			return errDown
+			return failed()
 		case 1:
-			return batch.Prefix(rng.IntN(b.Len()+1), errDown)
+			return partly(rng.IntN(b.Len() + 1))
 		case 2:
-			return batch.Partial(errDown, some...)
+			return batch.Outcome{Open: batch.Of(some...), Why: errDown}
 		case 3:
-			return batch.Reject(errDown, some...)
+			return refused(some...)
 		case 4:
-			return batch.TooLarge(errDown)
+			return partly(b.Len() + 1) // makes no sense
 		case 5:
-			return batch.Fatal(errDown)
+			panic("on purpose")
+		case 6:
+			runtime.Goexit()
 		}
-		return nil
+		return o
 	}
 }
 
@@ -140,18 +145,6 @@ func (d walkWriter) Write(p []byte) (n int, err error) {
 		d.done(append(line[:len(line):len(line)], '\n'), true)
 		d.text = rest
 	}
-}
-
-type (
-	walkReader struct{ walkWriter }
-	walkVec    struct{ walkWriter }
-)
-
-func (walkReader) ReadsInCall() {}
-
-func (d walkVec) Writev(bufs [][]byte) (int64, error) {
-	n, err := d.Write(bytes.Join(bufs, nil))
-	return int64(n), err
 }
 
 // A crashLife is one Writer of a walk over the lives of a directory.
@@ -191,7 +184,7 @@ func startLife(t *testing.T, rng *rand.Rand, life int, dir string) *crashLife {
 	o := Options{
 		SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(5)*(1+rng.IntN(2)), MaxRecord: []int{300, 3000, 3000}[rng.IntN(3)],
 		FlushInterval: []time.Duration{-1, time.Millisecond, 3 * time.Millisecond}[rng.IntN(3)], FlushLevel: slog.LevelError + slog.Level(4*rng.IntN(2)),
-		WhenFull: policy(), RetryMin: time.Microsecond, RetryMax: time.Millisecond, OnError: quiet, Crash: &Crash{Dir: dir, Required: rng.IntN(2) == 0},
+		WhenFull: policy(), OnError: quiet, Crash: &Crash{Dir: dir, Required: rng.IntN(2) == 0},
 	}
 	if rng.IntN(2) == 0 {
 		o.ImportantWhenFull = policy()
@@ -199,24 +192,24 @@ func startLife(t *testing.T, rng *rand.Rand, life int, dir string) *crashLife {
 	if rng.IntN(3) == 0 {
 		o.Reserve = rng.IntN(o.SlabCount)
 	}
-	d := &walkDest{answers: make(chan func(*batch.Batch) error), writes: make(chan func(int) (int, error)), settled: map[walkKey]bool{}, soft: map[walkKey]bool{}}
+	d := &walkDest{answers: make(chan func(*batch.Batch) batch.Outcome), writes: make(chan func(int) (int, error)), settled: map[walkKey]bool{}, soft: map[walkKey]bool{}}
 	d.limits = []batch.Limits{{}, {Records: 1}, {Records: 4}, {Bytes: 200}, {Records: 3, Bytes: 1500}}[rng.IntN(5)]
 	l := &crashLife{t: t, rng: rng, life: life, o: o, d: d, calls: map[walkKey]bool{}, gone: map[walkKey]bool{}, present: map[walkKey]bool{}}
-	kind := rng.IntN(6)
+	var c *courier
+	kind := rng.IntN(5)
 	switch kind {
-	case 0:
-		l.w = mustNew(t, walkWriter{d}, &o)
-	case 1:
-		l.w = mustNew(t, walkReader{walkWriter{d}}, &o)
+	case 0, 1:
+		c = courierFor(walkWriter{d})
+		c.wants.Vectors = kind == 1
 	case 2:
-		l.w, _ = New(walkVec{walkWriter{d}}, &o)
-	case 3:
-		l.w = mustSink(t, d, &o)
+		c = courierFor(d)
 	default:
-		l.w = mustSink(t, walkDict{d}, &o)
+		c = courierFor(walkDict{d})
 	}
-	l.sink = kind > 2
-	l.what = fmt.Sprintf("kind %d, %+v, %+v", kind, o, d.limits)
+	c.wait, c.most, c.wants.Inline = time.Millisecond, 1+rng.IntN(4), rng.IntN(2) == 0
+	l.w = mustSink(t, c, &o)
+	l.sink = kind > 1
+	l.what = fmt.Sprintf("kind %d, inline %t, %+v, %+v", kind, c.wants.Inline, o, d.limits)
 	t.Cleanup(func() { // after a failure
 		l.free()
 		_ = l.w.Close()

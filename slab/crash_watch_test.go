@@ -63,26 +63,6 @@ func TestTruncatedUnderAPipe(t *testing.T) {
 	}
 }
 
-// Which destinations get mapped memory, and which a copy.
-func TestWhoReadsMappedMemory(t *testing.T) {
-	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for _, c := range []struct {
-		dst  io.Writer
-		here bool
-	}{
-		{f, true}, {io.Discard, true}, {&net.TCPConn{}, true}, {&net.UnixConn{}, true},
-		{inCall{f}, true}, {&bytes.Buffer{}, false}, {&heldVec{}, false}, {struct{ io.Writer }{f}, false},
-	} {
-		if s := (&ioSink{w: c.dst, vec: vecWriterFor(c.dst)}); s.readsHere() != c.here {
-			t.Errorf("%T: %v", c.dst, !c.here)
-		}
-	}
-}
-
 // Bytes of the caller that fault are the caller's trouble alone: the Writer goes on.
 func TestFaultInTheCallersBytes(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "x"))
@@ -357,8 +337,8 @@ func TestOrigin(t *testing.T) {
 	dir := t.TempDir()
 	seen := map[key]string{}
 	again := 0
-	var fail error
-	sink := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+	var fail batch.Outcome
+	sink := sendFunc(func(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 		for _, r := range b.All() {
 			k := key{b.Origin, r.Ticket}
 			if old, ok := seen[k]; ok {
@@ -372,10 +352,10 @@ func TestOrigin(t *testing.T) {
 		return fail
 	})
 	for life := range 3 {
-		fail = errDown // it arrived, and the answer did not
+		fail = failed() // it arrived, and the answer did not
 		synctest.Test(t, func(t *testing.T) {
 			if life == 2 {
-				fail = nil
+				fail = batch.Outcome{}
 			}
 			w := mustSink(t, sink, &Options{Crash: &Crash{Dir: dir, Required: true}})
 			for i := range 5 {
@@ -402,7 +382,7 @@ func TestOriginOnTheHeap(t *testing.T) {
 	for range 3 {
 		synctest.Test(t, func(t *testing.T) {
 			var id [16]byte
-			w := mustSink(t, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+			w := mustSink(t, sendFunc(func(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 				if id == [16]byte{} {
 					id = b.Origin
 				}
@@ -411,9 +391,9 @@ func TestOriginOnTheHeap(t *testing.T) {
 				}
 				seen[b.Origin] += b.Len()
 				if b.Len() > 1 {
-					return batch.Prefix(1, errDown)
+					return partly(1)
 				}
-				return nil
+				return o
 			}), nil)
 			for i := range 3 {
 				mustWrite(t, w, i, 50)

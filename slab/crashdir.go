@@ -124,21 +124,28 @@ type CrashReplayOptions struct {
 	Streams batch.Dictionary
 	// Codec returns the codec of a content type. Default nil: batches have none.
 	Codec func(contentType string, schema uint32) batch.Codec
+	// Limits are the largest batches. Default 64 KiB.
+	Limits batch.Limits
+	// Held is [Borrower].Held: which records are left out. Default nil: none.
+	Held func(origin [16]byte, first, last uint64) []batch.Tickets
+	// Flush is called once all records are sent; the file is removed when it has returned
+	// nil. Default nil: the file is removed.
+	Flush func(ctx context.Context) error
 }
 
-// replayBytes bounds a batch of ReplayCrash, unless the sink has limits.
+// replayBytes bounds a batch of ReplayCrash, unless there are limits.
 const replayBytes = 64 << 10
 
-// ReplayCrash delivers what is in the crash-safe file of a dead process to sink, in
-// order, notes after each batch how far it came, and removes the file in the end. At
-// the first error it stops; the batch concerned may arrive twice when it is tried
-// again. The file of a living process is left alone: [ErrInUse]. One that cannot be
-// read is left as it is: [ErrDamaged].
-func ReplayCrash(ctx context.Context, path string, sink batch.Sink, o *CrashReplayOptions) (done CrashReplay, err error) {
+// ReplayCrash hands what is in the crash-safe file of a dead process to send, in order,
+// notes after each batch how far it came, and removes the file in the end. At the first
+// error it stops; the batch concerned may arrive twice when it is tried again. The
+// file of a living process is left alone: [ErrInUse]. One that cannot be read is left as
+// it is: [ErrDamaged].
+func ReplayCrash(ctx context.Context, path string, send func(context.Context, *batch.Batch) batch.Outcome, o *CrashReplayOptions) (done CrashReplay, err error) {
 	if o == nil {
 		o = &CrashReplayOptions{}
 	}
-	f, err := openOrphan(path, o.Streams, holderOf(sink))
+	f, err := openOrphan(path, o.Streams, o.Held)
 	if err != nil {
 		if f != nil {
 			f.f.Close()
@@ -153,30 +160,30 @@ func ReplayCrash(ctx context.Context, path string, sink batch.Sink, o *CrashRepl
 		f.f.Close()
 		return done, err
 	}
-	limits := batch.Limits{Bytes: replayBytes}
-	if l, ok := sink.(batch.Limiter); ok {
-		limits = l.Limits()
-		if limits.Bytes <= 0 {
-			limits.Bytes = replayBytes
-		}
+	limits := o.Limits
+	if limits.Bytes <= 0 {
+		limits.Bytes = replayBytes
 	}
 	var c batchCopy
 	for f.next < len(f.Records) {
 		if err = ctx.Err(); err == nil {
 			b := f.take(&c, limits)
-			if err = sink.Send(ctx, b); err == nil {
+			out := send(ctx, b)
+			if err = out.Check(b.Len()); err == nil {
+				err = out.Err()
+			}
+			if err == nil {
 				f.persist(f.offered())
 				done.Records += uint64(b.Len())
 				done.Left -= uint64(b.Len())
-				done.Tally.Add(b.Tally)
 				continue
 			}
 		}
 		f.f.Close()
 		return done, fmt.Errorf("slab: replay of %s stopped: %w", path, err)
 	}
-	if fl, ok := sink.(batch.Flusher); ok {
-		if err := fl.Flush(ctx); err != nil {
+	if o.Flush != nil {
+		if err := o.Flush(ctx); err != nil {
 			f.f.Close()
 			return done, fmt.Errorf("slab: replay of %s: %w", path, err)
 		}

@@ -87,7 +87,7 @@ type CrashRecovery struct {
 	Unreturned   uint64
 	Damaged      uint64 // counted as recovered, and as dropped{corrupt}
 	Undefined    uint64 // of streams that are not defined, likewise; not part of Records
-	Held         uint64 // left out, because the sink has them: see batch.Holder; not part of Records
+	Held         uint64 // left out, because the borrower has them: see [Borrower]; not part of Records
 	DamagedFiles uint64 // renamed aside
 	MovedToHeap  uint64 // files whose process went on without them
 	OtherBoot    uint64 // files from before the machine was started

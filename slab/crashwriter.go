@@ -3,11 +3,7 @@ package slab
 import (
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"os"
 	"runtime/debug"
-	"sort"
 	"time"
 	"unsafe"
 
@@ -28,7 +24,7 @@ func (w *Writer) openSlabs() error {
 		return err
 	}
 	w.form = form
-	dict := dictionaryOf(w.sink)
+	dict := w.wants.Dictionary
 	c, blocks, err := openCrash(o, form, dict)
 	switch {
 	case err == nil:
@@ -44,17 +40,6 @@ func (w *Writer) openSlabs() error {
 		w.events.Post(batch.Event{Output: o.Name, Op: "crash-safe", Err: fmt.Errorf("%w; going on with slabs on the heap, which do not survive this process", err)})
 	}
 	w.adopt()
-	return nil
-}
-
-// dictionaryOf returns the dictionary of a sink that is one or has one, else nil.
-func dictionaryOf(sink batch.Sink) batch.Dictionary {
-	switch s := sink.(type) {
-	case batch.Dictionary:
-		return s
-	case interface{ Dictionary() batch.Dictionary }:
-		return s.Dictionary()
-	}
 	return nil
 }
 
@@ -187,7 +172,7 @@ func (w *Writer) take() bool {
 	}
 	d.pieces = d.pieces[:0]
 	d.all.Reset()
-	d.rest, w.inflight = nil, 0
+	d.now, w.inflight = nil, 0
 	return false
 }
 
@@ -218,13 +203,8 @@ func (w *Writer) ackLocked() {
 		for _, l := range w.loans.open {
 			sent -= min(sent, uint64(l.b.Len()))
 		}
-	case w.borrower != nil: // what is not lent yet, and will not be, is as it was
-		if len(w.d.pieces) > 0 {
-			t = w.d.pieces[0].first - 1
-		}
-	case w.inflight > 0: // an answer that settled a part of the batch
-		t = w.d.rest.First() - 1
-		sent += w.d.upTo(t)
+	case len(w.d.pieces) > 0 && (w.inflight > 0 || !w.wants.Inline): // the batch under way is as it was
+		t = w.d.pieces[0].first - 1
 	}
 	w.forgetSettledLocked(w.d.pieces, t)
 	w.crash.ack(t)
@@ -236,46 +216,18 @@ func (w *Writer) ackLocked() {
 	}
 }
 
-// upTo returns how many records of the batch under way have tickets up to t.
-func (d *drain) upTo(t uint64) (n uint64) {
-	for _, p := range d.pieces {
-		n += uint64(sort.Search(p.len(), func(i int) bool { return p.blk.slot(p.from+i).Ticket > t }))
-	}
-	return n
-}
-
-// rescueBatch copies the batch under way out of mapped memory, if that has
-// faulted, or if the sink may read it from goroutines of its own, as the writing end
-// of an io.Pipe does, where a fault would end the process. It reports false if the
-// memory cannot be read: then the batch is settled as corrupt.
-func (w *Writer) rescueBatch() bool {
-	w.crash.watch.Reset(watchAfter)
-	d := &w.d
-	if d.failed > 0 && !w.crash.fault.Load() {
-		if err := w.crash.intact(); err != nil {
-			w.faulted(err)
-		}
-	}
-	if d.cloned {
-		return true
-	}
-	if s, same := w.sink.(*ioSink); same && s.readsHere() && d.maxRecs == 0 && !w.crash.fault.Load() {
-		return true
-	}
-	return w.copyOut() || w.corrupt()
-}
-
-// corrupt settles what is left of the batch under way as dropped{corrupt}: its memory is
-// not what it was. It reports false, for rescueBatch.
-func (w *Writer) corrupt() bool {
-	d := &w.d
+// corrupt drops the batch under way: its memory is not what it was.
+func (w *Writer) corrupt() {
 	w.faulted(errTruncated)
-	d.sent = d.rest
-	d.sent.Tally = batch.Tally{}
-	var t batch.Tally
-	t.Dropped[batch.Corrupt] = uint64(d.rest.Len())
-	w.settle(d.rest.Len(), nil, t)
-	return false
+	w.mu.Lock()
+	defer w.unlock()
+	if w.abandoned {
+		w.d.now = nil
+		return
+	}
+	w.countDropLocked(batch.Corrupt, w.inflight)
+	w.inflight = 0
+	w.finishLocked()
 }
 
 // batchSound reports whether the index of the batch under way is as it was. A file that
@@ -291,28 +243,6 @@ func (w *Writer) batchSound() (ok bool) {
 	return true
 }
 
-// readsHere reports whether the destination reads what it is given only on the
-// goroutine that calls it, where a fault is a panic, or in the kernel, which answers
-// EFAULT where memory is gone: it may be handed mapped memory.
-func (s *ioSink) readsHere() bool {
-	if s.w == io.Discard {
-		return true
-	}
-	if _, ok := s.w.(batch.InCallReader); ok {
-		return true
-	}
-	switch s.vec.(type) {
-	case nil, fileVec:
-	default:
-		return false
-	}
-	switch s.w.(type) {
-	case *os.File, *net.TCPConn, *net.UnixConn:
-		return true
-	}
-	return false
-}
-
 // faulted moves the slabs to the heap because of a fault outside of mu.
 func (w *Writer) faulted(cause error) {
 	w.mu.Lock()
@@ -325,20 +255,19 @@ func (w *Writer) faulted(cause error) {
 // when all of it was copied: then nothing may be believed of the copy.
 func (w *Writer) copyOut() (ok bool) {
 	d := &w.d
-	d.cloned = true
 	defer w.passFault(true)
 	c := &d.copied
 	c.data, c.slots = c.data[:0], c.slots[:0]
-	for i := range d.rest.Runs {
-		r := &d.rest.Runs[i]
+	for i := range d.now.Runs {
+		r := &d.now.Runs[i]
 		c.slots = r.AppendSlots(c.slots, uint32(len(c.data)))
 		c.data = append(c.data, r.Data()...)
 	}
 	next := &d.copied.batch
 	next.Reset()
-	next.Codec, next.Origin = d.rest.Codec, d.rest.Origin
+	next.Codec, next.Origin = d.now.Codec, d.now.Origin
 	next.Add(batch.NewRun(c.data, c.slots))
-	d.rest = next
+	d.now = next
 	return w.batchSound()
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"runtime"
 	"runtime/debug"
 	"sync"
@@ -12,56 +11,44 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/internal/backoff"
 	"github.com/forebay-log/forebay/internal/contain"
 )
 
-// drain is the state of the goroutine that calls the destination. Nobody else
+// drain is the state of the goroutine that hands batches to the borrower. Nobody else
 // touches it.
 //
-// The goroutine is a loop over three states:
+// The goroutine is a loop over two states:
 //
-//	gather   take the oldest pieces from the queue        (w.gather)
-//	attempt  offer the unsettled records to the sink       (w.attempt)
-//	settle   account for them, free slabs, serve waiters   (w.settle)
+//	gather   take the oldest pieces from the queue                       (w.gather)
+//	lend     hand them over; account for them, free slabs, serve waiters (w.lend)
 //
-// attempt repeats with backoff until all records of the batch are settled or
-// Close gives up. A destination that calls runtime.Goexit ends the goroutine; its
-// last deferred call starts the next one, which goes on where this one stopped.
+// A borrower that calls runtime.Goexit ends the goroutine; its last deferred call
+// starts the next one, which goes on where this one stopped.
 type drain struct {
 	pieces []*piece     // held by the batch under way
 	all    batch.Batch  // the batch under way
-	rest   *batch.Batch // its unsettled part: &all or &parts[x]
-	parts  [2]batch.Batch
-	part   batch.Batch // what one Send takes, when rest is above maxRecs
-	sent   *batch.Batch
-
-	maxRecs int // records per Send after a TooLarge; 0 = no cap
-	failed  int // failed attempts in a row
-	sending bool
-	failing bool // a failure was reported and no recovery yet
+	now    *batch.Batch // the same, or a copy of it; nil: none
+	loan   *Loan        // in Borrow; nil: none
+	inline Loan         // the only one where Wants.Inline is set
 
 	since    time.Time // when the batch under way was taken
 	timer    *time.Timer
 	timerDue bool
-	marker   []byte
 	lastMark time.Time
-	inMarker bool
 	// badMarker: the codec did not return from the last AppendMarker.
 	badMarker bool
 
-	press       func() // tells the sink that writes wait for room; nil: it does not care
-	sinkUnknown uint64 // of the report of the sink; guarded by mu
-	givenUp     int    // records of a Send that Shutdown has abandoned; guarded by mu
+	press   func() // tells the borrower that writes wait for room; nil: it does not care
+	unknown uint64 // of the report of the borrower; guarded by mu
+	givenUp int    // records of a Borrow that Shutdown has abandoned; guarded by mu
 
-	closedSink bool
-	spinning   bool
-	cloned     bool  // the batch under way was copied out of mapped memory
-	damage     error // what was wrong with the mapped file before mu was taken
-	copied     batchCopy
-	held       held // what is held from settle on to gather
-	few        int  // slabs to wait for while spinning, and to take at once
-	waited     bool // callers waited for the end of the last batch
+	ended    bool // Shutdown of the borrower was called
+	spinning bool
+	damage   error // what was wrong with the mapped file before mu was taken
+	copied   batchCopy
+	held     held // what is held from settle on to gather
+	few      int  // slabs to wait for while spinning, and to take at once
+	waited   bool // callers waited for the end of the last batch
 }
 
 // The drain spins for at most spinRounds yields, and only after a sleep shorter
@@ -80,9 +67,7 @@ const (
 const markerEvery = time.Second
 
 func (d *drain) init(w *Writer) {
-	if s, ok := w.sink.(*ioSink); ok {
-		s.report = func(err error) { w.events.Post(batch.Event{Output: w.o.Name, Op: "count", Err: err}) }
-	}
+	d.inline = Loan{w: w, inline: true}
 	d.all.Codec, d.all.Origin = w.o.Codec, w.id
 	d.timer = time.NewTimer(time.Hour)
 	d.timer.Stop()
@@ -123,15 +108,14 @@ func (w *Writer) run() {
 	if w.crash != nil {
 		debug.SetPanicOnFault(true) // for this goroutine, for life
 	}
-	w.d.inMarker = false
-	if w.d.sending { // the last goroutine ended inside Send
-		w.d.sending = false
-		w.after(errGoexit)
+	for w.d.now != nil || w.gather() {
+		if w.ctx.Err() != nil && w.d.loan == nil {
+			w.surrender()
+		} else {
+			w.lend()
+		}
 	}
-	for w.d.rest != nil || w.gather() {
-		w.attempt()
-	}
-	w.closeSink()
+	w.endBorrower()
 	for _, o := range w.dead.files { // not delivered: the next process's again
 		o.f.Close()
 	}
@@ -330,14 +314,14 @@ func (w *Writer) sleepTimed(since time.Duration) {
 	if points {
 		point(ptSleep)
 	}
-	if w.o.FlushInterval < 0 && w.limits.Age <= 0 {
+	if w.o.FlushInterval < 0 && w.wants.Limits.Age <= 0 {
 		<-w.wake
 		return
 	}
 	asleep := time.Now()
 	wait := w.o.FlushInterval
-	if w.limits.Age > 0 {
-		wait = w.limits.Age
+	if w.wants.Limits.Age > 0 {
+		wait = w.wants.Limits.Age
 	}
 	d.timer.Reset(since + wait - asleep.Sub(w.born))
 	select {
@@ -384,7 +368,8 @@ func (w *Writer) dueLocked() bool {
 	if w.queue.n > 0 && !w.limited {
 		return true
 	}
-	force := w.d.timerDue || w.closed || w.urgent > w.settled || w.flushTarget > w.settled
+	force := w.d.timerDue || w.closed || w.urgent > w.settled || w.flushTarget > w.settled ||
+		w.queue.n == 0 && w.waitingLocked() > 0 // what they wait for is in the current slab, or lent
 	if force {
 		w.cutLocked()
 	}
@@ -397,7 +382,7 @@ func (w *Writer) dueLocked() bool {
 // reachedLocked says whether the queue holds as much as a limited sink takes at once,
 // or the slabs run short.
 func (w *Writer) reachedLocked() bool {
-	l := &w.limits
+	l := &w.wants.Limits
 	return l.Bytes > 0 && w.queuedBytes >= l.Bytes || l.Records > 0 && w.queuedRecs >= l.Records ||
 		len(w.free) <= w.o.SlabCount/4
 }
@@ -434,7 +419,7 @@ func (w *Writer) takeLocked() {
 		}
 	}
 	d.timerDue = d.timerDue && w.limited && w.queue.n > 0
-	d.rest = &d.all
+	d.now = &d.all
 	w.inflight = d.all.Len()
 	w.gauge.inflightTime, w.gauge.seen = d.all.Runs[0].Slot(0).Time, d.pieces[0].since
 }
@@ -453,7 +438,7 @@ func (w *Writer) gatherNowLocked() int {
 // fitLimits returns how many records of p the batch still takes, at least one if
 // the batch is empty.
 func (w *Writer) fitLimits(p *piece) int {
-	n, l := p.len(), &w.limits
+	n, l := p.len(), &w.wants.Limits
 	if l.Records > 0 {
 		n = min(n, l.Records-w.d.all.Len())
 	}
@@ -490,233 +475,64 @@ func (w *Writer) mark() {
 	if gap.Total() == 0 || d.since.Sub(d.lastMark) < markerEvery {
 		return
 	}
-	if !w.makeMarker(gap) || len(d.marker) == 0 {
+	marker := w.makeMarker(gap)
+	if len(marker) == 0 {
 		return
 	}
-	slots := [1]batch.Slot{{Len: uint32(len(d.marker)), Time: d.since.UnixNano(), Flags: batch.FlagMarker}}
-	var b batch.Batch
-	b.Codec = w.o.Codec
-	b.Add(batch.NewRun(d.marker, slots[:]))
-	d.lastMark = d.since
-	d.inMarker = true
-	err := w.send(&b)
-	d.inMarker = false
-	if s, ok := w.sink.(*ioSink); ok && s.owed != nil { // it will be ended
-		err = nil
-	}
-	if err == nil {
-		w.marked = drops
+	slots := [1]batch.Slot{{Len: uint32(len(marker)), Time: d.since.UnixNano(), Flags: batch.FlagMarker}}
+	l := &Loan{w: w, marker: true}
+	l.b.Codec = w.o.Codec
+	l.b.Add(batch.NewRun(marker, slots[:]))
+	before := w.marked
+	d.lastMark, w.marked = d.since, drops
+	if w.borrow(l) != nil {
+		w.marked = before
 	}
 }
 
-// makeMarker has the codec make a marker. It reports false if the codec did not return:
-// the first time in a row that is reported.
-func (w *Writer) makeMarker(gap batch.Drops) bool {
+// makeMarker has the codec make a marker. It returns nil if the codec did not return: the
+// first time in a row that is reported.
+func (w *Writer) makeMarker(gap batch.Drops) (made []byte) {
 	d := &w.d
-	var made []byte
-	err := contain.Call(func() { made = w.o.Codec.AppendMarker(d.marker[:0], gap, d.since) })
+	err := contain.Call(func() { made = w.o.Codec.AppendMarker(nil, gap, d.since) })
 	if err != nil {
-		d.lastMark = d.since
+		d.lastMark, made = d.since, nil
 		if !d.badMarker {
 			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("slab: AppendMarker of the codec: %w", err)})
 		}
 	}
-	d.marker, d.badMarker = made, err != nil
-	return err == nil
+	d.badMarker = err != nil
+	return made
 }
 
-// attempt offers the unsettled records once and deals with the answer.
-func (w *Writer) attempt() {
+// settle ends the batch under way: the borrower has accounted for its n records. Memory
+// is freed and waiters are served.
+func (w *Writer) settle(n int) {
 	d := &w.d
-	if w.ctx.Err() != nil {
-		w.surrender()
-		return
-	}
-	if w.borrower != nil {
-		w.lend()
-		return
-	}
-	if w.crash != nil && !w.rescueBatch() {
-		return
-	}
-	d.sent = d.rest
-	if d.maxRecs > 0 && d.rest.Len() > d.maxRecs {
-		d.part.Reset()
-		d.sent = d.rest.Slice(&d.part, 0, d.maxRecs)
-	}
-	d.sent.Tally = batch.Tally{}
-	if points {
-		point(ptSend)
-	}
-	w.after(w.send(d.sent))
-}
-
-// send calls the sink. A panic becomes an error; a Goexit ends the goroutine,
-// and run goes on in the next one.
-func (w *Writer) send(b *batch.Batch) (err error) {
-	d := &w.d
-	d.sending = !d.inMarker
-	returned := false
-	defer func() {
-		if returned {
-			return
-		}
-		if r := recover(); r != nil {
-			d.sending = false
-			if w.isFault(r) {
-				err = fmt.Errorf("slab: the mapped file %s is damaged: %v", w.crash.path, r)
-				w.faulted(err)
-				return
-			}
-			err = fmt.Errorf("destination panicked: %v", r)
-			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("%w\n%s", err, debug.Stack())})
-		}
-	}()
-	err = w.sink.Send(w.ctx, b)
-	returned = true
-	d.sending = false
-	return err
-}
-
-// after deals with the result of a Send of d.sent.
-func (w *Writer) after(err error) {
-	if points {
-		point(ptSent)
-	}
-	d := &w.d
-	if err == nil {
-		w.settle(d.sent.Len(), nil, batch.Tally{})
-		w.recovered()
-		return
-	}
-	e := batch.Inspect(err)
-	w.mu.Lock()
-	w.sendErrors++
-	w.lastErr = err
-	w.mu.Unlock()
-	w.failure(err)
-	if w.crash != nil && !d.cloned && !w.copyOut() { // then what err says of it is nothing either
-		w.corrupt()
-		return
-	}
-	n := d.sent.Len()
-	switch e.Kind {
-	case batch.KindPrefix:
-		if k := e.Acked; 0 < k && k <= n {
-			d.failed = 0
-			w.settle(k, nil, batch.Tally{})
-		}
-	case batch.KindPartial:
-		if batch.ValidIndexes(e.Records, n) && len(e.Records) < n {
-			d.failed = 0
-			w.settle(n, e.Records, batch.Tally{})
-		}
-	case batch.KindReject:
-		var t batch.Tally
-		if e.Records == nil || !batch.ValidIndexes(e.Records, n) {
-			t.Dropped[batch.Poison] = uint64(n) - min(uint64(n), d.sent.Tally.Settled())
-		} else {
-			t.Dropped[batch.Poison] = uint64(len(e.Records))
-		}
-		w.settle(n, nil, t)
-		return
-	case batch.KindTooLarge:
-		if n == 1 {
-			var t batch.Tally
-			t.Dropped[batch.Poison] = 1
-			w.settle(1, nil, t)
-			return
-		}
-		d.maxRecs = n / 2
-		return // smaller, at once
-	}
-	if d.rest != nil {
-		w.backoff(e.After, e.Kind == batch.KindFatal)
-	}
-}
-
-// settle accounts for the first n unsettled records, except those in open (nil:
-// none), with extra beside what the sink tallied; the others count as delivered.
-// When nothing is left, memory is freed and waiters are served.
-func (w *Writer) settle(n int, open []int, extra batch.Tally) {
-	d := &w.d
-	t := d.sent.Tally
-	t.Add(extra)
-	d.sent.Tally = batch.Tally{}
-	total := n - len(open)
-	if t.Settled() > uint64(total) { // a sink that miscounts must not unbalance the account
-		t = extra
-	}
-	left := d.keep(n, open)
-	if d.maxRecs > 0 {
-		d.maxRecs *= 2
-	}
 	if points {
 		point(ptSettle)
 	}
-	if w.quick && left == 0 && w.settleQuick(total, t) {
+	if w.quick && w.settleQuick(n) {
 		return
 	}
 	w.lookAtFile()
 	patiently(&w.mu, w.spins)
 	if w.abandoned {
 		w.mu.Unlock()
-		d.rest = nil
+		d.now = nil
 		return
 	}
 	if points {
 		point(ptSettleLocked)
 	}
-	w.acc.Delivered += uint64(total) - t.Settled()
-	w.acc.Handled += t.Handled
-	w.taken += t.Taken
-	for r, k := range t.Dropped {
-		if k > 0 {
-			w.countDropLocked(batch.Reason(r), int(k))
-		}
-	}
-	w.inflight = left
-	var recovered *orphan // of which a part of a batch is settled
-	if left > 0 {
-		w.gauge.inflightTime = d.rest.Runs[0].Slot(0).Time
-		switch {
-		case w.dead.sending:
-			recovered = w.dead.files[0]
-		case w.mapped():
-			w.ackLocked()
-		}
-	}
-	w.sends++
-	if left == 0 {
-		w.finishLocked()
-		if !w.needWake && !d.failing {
-			d.held = heldAll
-			return
-		}
+	w.taken += uint64(n)
+	w.inflight = 0
+	w.finishLocked()
+	if !w.needWake {
+		d.held = heldAll
+		return
 	}
 	w.unlock()
-	if recovered != nil {
-		recovered.persist(d.rest.First() - 1)
-	}
-}
-
-// keep makes rest what is left of it: the records from n on and, before them,
-// those in open. It returns how many that are.
-func (d *drain) keep(n int, open []int) int {
-	if n == d.rest.Len() && len(open) == 0 {
-		return 0
-	}
-	next := &d.parts[0]
-	if d.rest == next {
-		next = &d.parts[1]
-	}
-	next.Reset()
-	if len(open) > 0 {
-		d.rest.Select(next, open)
-	}
-	d.rest.Slice(next, n, d.rest.Len())
-	d.rest = next
-	return next.Len()
 }
 
 // finishLocked ends the batch under way.
@@ -738,7 +554,7 @@ func (w *Writer) finishLocked() {
 func (w *Writer) endBatchLocked() {
 	d := &w.d
 	w.gauge.rate.update(time.Now(), w.acceptedBytesLocked())
-	d.cloned, w.dead.sending = false, false
+	w.dead.sending = false
 	w.freeBatchLocked()
 	d.waited = w.waiting.slabs.n > 0
 	if w.waitingLocked() > 0 {
@@ -750,60 +566,13 @@ func (w *Writer) endBatchLocked() {
 // freeBatchLocked gives up the batch under way and its slabs.
 func (w *Writer) freeBatchLocked() {
 	d := &w.d
-	d.rest, d.sent = nil, nil
+	d.now = nil
 	for i, p := range d.pieces {
 		p.inflight = false
 		w.releaseLocked(p)
 		d.pieces[i] = nil
 	}
 	d.pieces = d.pieces[:0]
-	d.failed = 0
-}
-
-// backoff waits before the next attempt: full jitter, at least after. When Close
-// has begun the first wait is cut short; when it gives up, the batch ends.
-func (w *Writer) backoff(after time.Duration, fatal bool) {
-	d := &w.d
-	d.failed++
-	ceil := w.o.RetryMax
-	if !fatal {
-		ceil = backoff.Ceil(w.o.RetryMin, ceil, d.failed-1)
-	}
-	wait := max(after, backoff.Jitter(0, ceil))
-	closing := w.closing
-	select {
-	case <-closing:
-		closing = nil // under way already: go on with backoff
-		wait = min(wait, w.o.RetryMin)
-	default:
-	}
-	if points {
-		point(ptBackoff)
-	}
-	if w.crash != nil {
-		w.sumWaiting()
-	}
-	d.timer.Reset(wait)
-	w.rest(true)
-	select {
-	case <-d.timer.C:
-	case <-closing:
-		d.timer.Stop()
-	case <-w.ctx.Done():
-		d.timer.Stop()
-	}
-	if w.rest(false) || w.ctx.Err() != nil {
-		w.surrender()
-	}
-}
-
-// rest notes that the drain waits between two attempts, so that no Send is under
-// way. It reports whether Shutdown has seen it waiting and counts on that.
-func (w *Writer) rest(on bool) (stop bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.resting = on
-	return w.stopped
 }
 
 // surrender accounts for everything that is left as dropped{shutdown}: Close has
@@ -815,13 +584,13 @@ func (w *Writer) surrender() {
 	w.mu.Lock()
 	defer w.unlock()
 	if w.abandoned {
-		w.d.rest = nil
+		w.d.now = nil
 		return
 	}
 	w.unrecoverLocked()
 	if w.keepsLocked() {
 		w.keepLocked()
-		w.d.rest = nil
+		w.d.now = nil
 		return
 	}
 	w.acc.Dropped[batch.Shutdown] += uint64(w.inflight)
@@ -844,28 +613,6 @@ func (w *Writer) discardLocked() (gone []*piece) {
 		gone = append(gone, p)
 	}
 	return gone
-}
-
-// failure reports the first failure of a row.
-func (w *Writer) failure(err error) {
-	d := &w.d
-	if !d.failing {
-		d.failing = true
-		w.events.Post(batch.Event{Output: w.o.Name, Op: "send", Err: err, Count: uint64(d.rest.Len())})
-	}
-}
-
-// recovered reports the first success after failures.
-func (w *Writer) recovered() {
-	d := &w.d
-	d.failed = 0
-	if d.failing {
-		d.failing = false
-		w.mu.Lock()
-		w.lastErr = nil
-		w.mu.Unlock()
-		w.events.Post(batch.Event{Output: w.o.Name, Op: "recovered"})
-	}
 }
 
 // readyOpLocked returns the oldest Flush or Sync whose records are settled, and those
@@ -893,29 +640,27 @@ func (w *Writer) do(o *op) {
 		o.ch <- err
 	}()
 	err = nil
-	if _, ok := w.sink.(*ioSink); ok { // an io.Writer is used by one goroutine only
-		err = w.flushSink(w.ctx, o.kind)
+	if w.wants.Inline { // between two batches
+		err = w.flushBorrower(w.ctx, o.kind)
 	}
 }
 
-// flushSink has the sink deliver and, for opSync, store what it still holds.
-func (w *Writer) flushSink(ctx context.Context, kind opKind) (err error) {
-	if f, ok := w.sink.(batch.Flusher); ok {
-		err = f.Flush(ctx)
-	}
-	if s, ok := w.sink.(batch.Syncer); ok && err == nil && kind == opSync {
-		err = s.Sync()
+// flushBorrower has the borrower deliver and, for opSync, store what it still holds.
+func (w *Writer) flushBorrower(ctx context.Context, kind opKind) error {
+	err := w.to.Flush(ctx)
+	if err == nil && kind == opSync {
+		err = w.to.Sync()
 	}
 	return err
 }
 
-// closeSink closes the destination, as far as the Writer owns it: after Close has
-// returned, if that ran out of time before the last Send.
-func (w *Writer) closeSink() {
-	if w.d.closedSink {
+// endBorrower has the borrower settle what it has: after Close has returned, if that ran
+// out of time before.
+func (w *Writer) endBorrower() {
+	if w.d.ended {
 		return
 	}
-	w.d.closedSink = true
+	w.d.ended = true
 	err := errGoexit
 	defer func() {
 		if r := recover(); r != nil {
@@ -925,21 +670,9 @@ func (w *Writer) closeSink() {
 		w.closeErr = err
 		w.mu.Unlock()
 	}()
-	switch s := w.sink.(type) {
-	case batch.Reporter:
-		var r batch.Report
-		r, err = s.Shutdown(w.ctx)
-		w.mu.Lock()
-		w.d.sinkUnknown = r.Unknown
-		w.mu.Unlock()
-	case batch.Closer:
-		err = s.Close(w.ctx)
-	case io.Closer:
-		err = nil
-		if w.o.CloseDst {
-			err = s.Close()
-		}
-	default:
-		err = nil
-	}
+	r, err2 := w.to.Shutdown(w.ctx)
+	err = err2
+	w.mu.Lock()
+	w.d.unknown = r.Unknown
+	w.mu.Unlock()
 }

@@ -8,23 +8,20 @@ import (
 	"github.com/forebay-log/forebay/internal/contain"
 )
 
-// holderOf returns sink if it can say which records it holds, else nil.
-func holderOf(sink batch.Sink) batch.Holder {
-	h, _ := sink.(batch.Holder)
-	return h
-}
+// heldBy is [Borrower].Held; nil: nobody holds anything.
+type heldBy func(origin [16]byte, first, last uint64) []batch.Tickets
 
-// leaveOut removes the records that the holder has. It was killed, or its producer was,
-// between the moment when it took them and the note of that in the file. The holder is
+// leaveOut removes the records that the borrower has on disk: the process was killed
+// between the moment when it took them and the note of that in the file. The borrower is
 // asked once: what it has settled since, it may forget.
 func (o *orphan) leaveOut() {
-	if n := len(o.Records); o.holder != nil && n > 0 {
+	if n := len(o.Records); o.heldBy != nil && n > 0 {
 		var held []batch.Tickets
 		first, last := o.Records[0].Ticket, o.Records[n-1].Ticket
-		if contain.Call(func() { held = o.holder.Held(o.UUID, first, last) }) == nil {
+		if contain.Call(func() { held = o.heldBy(o.UUID, first, last) }) == nil {
 			o.elsewhere = union(held)
 		}
-		o.holder = nil
+		o.heldBy = nil
 	}
 	o.leftOut = 0
 	if len(o.elsewhere) == 0 {

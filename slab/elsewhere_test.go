@@ -25,11 +25,11 @@ func (s *holderSink) Held(origin [16]byte, first, last uint64) []batch.Tickets {
 	return s.held(origin, first, last)
 }
 
-func (s *holderSink) Send(_ context.Context, b *batch.Batch) error {
+func (s *holderSink) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	for _, r := range b.All() {
 		s.got = append(s.got, r.Ticket)
 	}
-	return nil
+	return o
 }
 
 // leave puts a crash-safe file with 8 records into dir, the sixth larger than a slab, and
@@ -112,7 +112,10 @@ func TestReplayLeavesOutWhatTheSinkHolds(t *testing.T) {
 	dir := t.TempDir()
 	leave(t, dir)
 	s := &holderSink{held: func([16]byte, uint64, uint64) []batch.Tickets { return []batch.Tickets{{First: 2, Last: 7}} }}
-	done, err := ReplayCrash(t.Context(), oneFile(t, dir), s, nil)
+	done, err := ReplayCrash(t.Context(), oneFile(t, dir), func(ctx context.Context, b *batch.Batch) batch.Outcome {
+		s.Send(ctx, b)
+		return batch.Outcome{}
+	}, &CrashReplayOptions{Held: s.Held})
 	if err != nil || done.Records != 2 || !slices.Equal(s.got, []uint64{1, 8}) {
 		t.Errorf("%v, %+v, sent %v", err, done, s.got)
 	}

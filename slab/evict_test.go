@@ -50,15 +50,15 @@ func TestOthersDoNotEvict(t *testing.T) {
 // Nothing is evicted while a slab is free.
 func TestNothingIsEvictedWhileThereIsRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		step := make(chan error)
-		sink := &recorder{limits: batch.Limits{Bytes: 4000}, answer: func(int, *batch.Batch) error { return <-step }}
+		step := make(chan batch.Outcome)
+		sink := &recorder{limits: batch.Limits{Bytes: 4000}, answer: func(int, *batch.Batch) batch.Outcome { return <-step }}
 		w := mustSink(t, sink, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropOldest(), FlushInterval: -1})
 		n := 0
 		for ; w.Account().Dropped.Total() == 0; n++ {
 			mustWrite(t, w, n, 200)
 			synctest.Wait()
 		}
-		step <- nil
+		step <- batch.Outcome{}
 		synctest.Wait()
 		if s := w.Stats(); s.Pending.Inflight > 0 || s.SlabsInUse > 4 {
 			t.Fatal("not the case that is meant:", s.SlabsInUse, s.Account)

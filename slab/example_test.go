@@ -10,12 +10,28 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
 
-// A Writer is an io.Writer: one call, one record.
+// newWriter returns a Writer in front of a destination. deliver.NewOutput is the usual
+// way: it puts together what lies between the two.
+func newWriter(dest deliver.Destination, o *slab.Options) (*slab.Writer, error) {
+	outlet, err := deliver.New(dest, &deliver.Options{OnError: func(batch.Event) {}})
+	if err != nil {
+		return nil, err
+	}
+	return slab.New(outlet, o)
+}
+
+// A Writer is an io.Writer: one call, one record. It lends what it holds to an outlet.
 func ExampleNew() {
-	w, err := slab.New(os.Stdout, &slab.Options{SlabBytes: 32 << 10, SlabCount: 4, FlushInterval: 50 * time.Millisecond})
+	outlet, err := deliver.New(deliver.ToWriter(os.Stdout), nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	w, err := slab.New(outlet, &slab.Options{SlabBytes: 32 << 10, SlabCount: 4, FlushInterval: 50 * time.Millisecond})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -32,13 +48,29 @@ func ExampleNew() {
 	// accepted=2 delivered=2
 }
 
-// A destination of one's own gets whole batches.
-func ExampleNewSink() {
-	sink := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
-		fmt.Printf("%d records, %d bytes, tickets %d to %d\n", b.Len(), b.Bytes(), b.First(), b.Last())
-		return nil
+// An Output has a Writer inside. Its options are a part of those of the Output.
+func ExampleOptions() {
+	out, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), &deliver.OutputOptions{
+		Slab: slab.Options{SlabBytes: 32 << 10, SlabCount: 4, FlushInterval: 50 * time.Millisecond},
 	})
-	w, err := slab.NewSink(sink, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Fprintln(out, "one")
+	fmt.Println(out.Close())
+	// Output:
+	// one
+	// <nil>
+}
+
+// A destination gets whole batches.
+func ExampleWriter_Flush() {
+	dest := deliver.SendFunc(deliver.Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+		fmt.Printf("%d records, %d bytes, tickets %d to %d\n", b.Len(), b.Bytes(), b.First(), b.Last())
+		return batch.Outcome{}
+	})
+	w, err := newWriter(dest, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -59,8 +91,15 @@ func ExampleNewSink() {
 // what it drops is counted.
 func ExampleDropNewest() {
 	hang := make(chan struct{})
-	sink := batch.SinkFunc(func(context.Context, *batch.Batch) error { <-hang; return nil })
-	w, _ := slab.NewSink(sink, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest(), OnError: func(batch.Event) {}})
+	dest := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
+		<-hang
+		return batch.Outcome{}
+	})
+	w, err := newWriter(dest, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest(), OnError: func(batch.Event) {}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	record := bytes.Repeat([]byte("x"), 100)
 	refused := 0
 	for range 100 {
@@ -97,16 +136,15 @@ func ExampleParseWhenFull() {
 
 // Shutdown has a deadline, and its report says what did not arrive.
 func ExampleWriter_Shutdown() {
-	hang := make(chan struct{})
-	defer close(hang)
-	sink := batch.SinkFunc(func(ctx context.Context, _ *batch.Batch) error {
-		select {
-		case <-hang:
-		case <-ctx.Done():
-		}
-		return ctx.Err()
+	dest := deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, _ *batch.Batch) batch.Outcome {
+		<-ctx.Done()
+		return batch.Outcome{Open: batch.All(), Why: ctx.Err()}
 	})
-	w, _ := slab.NewSink(sink, &slab.Options{OnError: func(batch.Event) {}})
+	w, err := newWriter(dest, &slab.Options{OnError: func(batch.Event) {}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	fmt.Fprintln(w, "never seen")
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
@@ -124,12 +162,12 @@ func ExampleCrashSafe() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	w, err := slab.New(os.Stdout, &slab.Options{Crash: slab.CrashSafe(dir)})
+	out, err := deliver.NewOutput(deliver.ToWriter(os.Stdout), &deliver.OutputOptions{Slab: slab.Options{Crash: slab.CrashSafe(dir)}})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Fprintln(w, "kept from here on")
-	_ = w.Close()
+	fmt.Fprintln(out, "kept from here on")
+	_ = out.Close()
 	// Output: kept from here on
 }

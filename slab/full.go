@@ -1,7 +1,6 @@
 package slab
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -292,16 +291,12 @@ func (w *Writer) isFull() bool {
 	return w.waitingLocked() > 0 || w.waiting.saturated
 }
 
-// askSpill tells the sink that it is to put records aside when the Writer is full.
+// askSpill tells the borrower to put records on disk when the Writer is full.
 func (w *Writer) askSpill() (err error) {
 	if w.o.WhenFull.kind != whenFullSpill && w.o.ImportantWhenFull.kind != whenFullSpill {
 		return nil
 	}
-	s, ok := w.sink.(batch.Spiller)
-	if !ok {
-		return errors.New("slab: Options.WhenFull is spill, but the destination has nowhere to put records: put a deliver.Outlet with a Spill before it")
-	}
-	if w.d.press, err = s.SpillWhen(w.isFull); err != nil {
+	if w.d.press, err = w.to.SpillWhen(w.isFull); err != nil {
 		return fmt.Errorf("slab: Options.WhenFull is spill, but the destination cannot: %w", err)
 	}
 	return nil

@@ -185,30 +185,36 @@ func TestNoBurstIsLeftWhenFull(t *testing.T) {
 	}
 }
 
-// The oldest record's age is that of what is left of a batch.
+// The oldest record's age is that of the batch under way, until all of it is settled.
 func TestOldestAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		took := false
-		w := mustSink(t, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
-			if !took && b.Len() == 3 {
-				took = true
-				return batch.Prefix(2, errDown)
+		step := make(chan batch.Outcome)
+		w := mustSink(t, sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return <-step }), nil)
+		look := func(want time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			if age := w.Stats().OldestAge; age != want {
+				t.Errorf("age %v, want %v", age, want)
 			}
-			return errDown
-		}), nil)
-		for _, age := range []time.Duration{100 * time.Minute, 50 * time.Minute, 10 * time.Minute} {
+		}
+		write := func(age time.Duration) {
 			if err := w.WriteRecord(line(1, 50), batch.Meta{Time: start.Add(-age).UnixNano()}); err != nil {
 				t.Fatal(err)
 			}
 		}
+		write(100 * time.Minute)
+		write(50 * time.Minute)
 		time.Sleep(time.Second)
-		if age := w.Stats().OldestAge; age != 10*time.Minute+time.Second {
-			t.Errorf("age %v of the one record left, which is 10 minutes old", age)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, _ = w.Shutdown(ctx)
+		write(10 * time.Minute)
+		look(100*time.Minute + time.Second)
+		step <- partly(1)
+		time.Sleep(time.Second)
+		look(100*time.Minute + 2*time.Second)
+		step <- batch.Outcome{}
+		look(10*time.Minute + 2*time.Second)
+		close(step)
+		closeNow(t, w)
 	})
 }
 

@@ -5,25 +5,67 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Borrower is a destination that keeps batches beyond the call that hands them over,
-// as deliver.Outlet does. [NewSink] hands it loans: no batch is copied, several are out
-// at a time, and their slabs are in use until they are given back.
+// A Borrower takes the batches of a [Writer] to their destination, as deliver.Outlet
+// does. It is handed loans: no batch is copied, and the slabs of a loan are in use until
+// it is given back.
+//
+// Borrow is called from one goroutine; the other methods may be called from any, beside
+// it, and do not block unless they have a context.
 type Borrower interface {
-	batch.Sink
+	// Wants says how batches are to be handed over. The answer is always the same.
+	Wants() Wants
 	// Borrow takes the batch of l into its custody, and accounts for its records from
 	// then on. It returns as soon as another batch may follow, and soon after ctx has
-	// ended. If it returns an error it has taken nothing. It is called from one
-	// goroutine.
+	// ended. If it returns an error it has taken nothing.
 	Borrow(ctx context.Context, l *Loan) error
+	// Account says what became of the records of all loans: a record is accepted when
+	// it is taken or, where Wants.Inline is set, when it is settled.
+	Account() batch.Account
+	// Held returns which records of origin with tickets from first to last are on the
+	// borrower's disk, or were and have been settled since: a Writer that finds them in the
+	// file of a dead process leaves them out. Ranges may come in any order and overlap. A
+	// record that it may not have is not among them; one that it has may be missing.
+	Held(origin [16]byte, first, last uint64) []batch.Tickets
+	// SpillWhen is called once, before the first loan, by a Writer that would rather have
+	// records put on disk than wait. full reports whether it has no room left; it is not
+	// called under a lock that a method of the borrower takes. The Writer calls press
+	// each time it becomes full. The error says that there is nowhere to put records.
+	SpillWhen(full func() bool) (press func(), err error)
+	// Flush waits until everything taken before is delivered or accounted for, or ctx
+	// ends. Sync has the destination store it.
+	Flush(ctx context.Context) error
+	Sync() error
+	// Drain says that the Writer has begun to close and will have everything settled by
+	// deadline; zero: no deadline.
+	Drain(deadline time.Time)
+	// Shutdown settles what it has, closes the destination and reports. It is called once
+	// all batches are handed over. It returns soon after ctx has ended.
+	Shutdown(ctx context.Context) (batch.Report, error)
+}
+
+// Wants says how a [Borrower] wants its batches.
+type Wants struct {
+	// Limits are the largest batches. Where they are zero, a batch is a few slabs at most.
+	Limits batch.Limits
+	// Dictionary knows the streams of records; nil: none.
+	Dictionary batch.Dictionary
+	// Inline says that Borrow delivers: it returns when the loan is settled and given
+	// back, or once ctx has ended.
+	Inline bool
+	// Vectors says that several slabs cost no more calls than one: a batch without limits
+	// may have half of all.
+	Vectors bool
 }
 
 // A Loan is a batch of a Writer in the custody of a [Borrower]. The borrower calls
 // Settle, and then Return, each once and from any goroutine, but not while it holds a
-// lock under which it answers Account.
+// lock under which it answers Account. Where Wants.Inline is set it calls them within
+// Borrow.
 //
 // No more than half of the slabs are out in loans that are not settled: there is room
 // for what callers bring, and for DropOldest to drop. Mapped slabs are lent as a copy:
@@ -34,10 +76,13 @@ type Loan struct {
 	mem    batchCopy // a copy, for b
 	copied bool      // b is one: its slabs are free once the file says that it is settled
 	found  bool      // b is of a dead process
+	inline bool      // only the drain and Borrow, on its goroutine, have it: nothing is locked
+	marker bool      // b is a gap marker: it is in no slab
 	slabs  int       // that count against half of all
 
 	// Writer.mu guards the rest.
 	pieces   []*piece
+	counted  bool          // its records are in taken
 	settled  bool          // Settle was called
 	returned bool          // Return was
 	left     uint64        // records that Settle gave back
@@ -67,6 +112,12 @@ func (l *Loan) Pins() (slabs, most int) {
 // are the Writer's again. It keeps them for the next start, or drops what it cannot keep.
 // Only the first call counts.
 func (l *Loan) Settle(left uint64) {
+	if l.inline || l.marker {
+		if !l.settled {
+			l.settled, l.left = true, left
+		}
+		return
+	}
 	w := l.w
 	patiently(&w.mu, w.spins)
 	defer w.unlock()
@@ -75,7 +126,7 @@ func (l *Loan) Settle(left uint64) {
 	}
 	l.settled, l.left = true, left
 	w.loans.slabs -= l.slabs
-	if left > 0 {
+	if left > 0 && l.counted {
 		w.recallLocked(l)
 	}
 	if l.done != nil {
@@ -89,6 +140,9 @@ func (l *Loan) Settle(left uint64) {
 
 // Return says that nothing reads the records any more.
 func (l *Loan) Return() {
+	if l.inline || l.marker {
+		return
+	}
 	w := l.w
 	patiently(&w.mu, w.spins)
 	defer w.unlock()
@@ -192,85 +246,140 @@ func (w *Writer) maxLent() int { return max(1, w.o.SlabCount/2) }
 // lend hands the batch under way to the borrower.
 func (w *Writer) lend() {
 	d := &w.d
-	l, ok := w.newLoan()
-	if !ok {
-		return
+	l := d.loan // not nil: the last goroutine has ended inside Borrow
+	if l == nil {
+		if l = w.newLoan(); l == nil {
+			return
+		}
+		if !l.inline && !w.awaitLendable(l) {
+			w.surrender()
+			return
+		}
+		d.loan = l
 	}
-	if !w.awaitLendable(l) {
-		w.surrender()
-		return
-	}
-	if points {
-		point(ptSend)
+	if w.ctx.Err() != nil { // for the last time: the borrower says what is left
+		d.loan = nil
 	}
 	err := w.borrow(l)
-	if points {
-		point(ptSent)
-	}
-	w.mu.Lock()
-	if err != nil {
-		w.loans.slabs -= l.slabs
-		w.loans.out--
-		w.d.pieces = append(w.d.pieces, l.pieces...)
-		if i := slices.Index(w.loans.open, l); i >= 0 {
-			w.loans.open = slices.Delete(w.loans.open, i, i+1)
-			w.sentTickets -= uint64(l.b.Len())
-		}
-		w.unlock()
-		d.sent = d.rest
-		w.after(err)
-		return
-	}
-	n := d.rest.Len()
-	w.taken += uint64(n)
-	w.inflight = 0
-	w.sends++
-	w.endBatchLocked()
-	w.unlock()
-	w.recovered()
-	if l.found { // the file of a dead process says how far it is settled, batch by batch
-		select {
-		case <-l.done:
-		case <-w.ctx.Done():
-		}
-		if w.ctx.Err() != nil || l.left > 0 {
-			w.surrender()
-		}
+	switch {
+	case l.inline:
+		w.lentInline(l)
+	case err != nil:
+		w.takeBack(l)
+		w.pause()
+	default:
+		w.lent(l)
 	}
 }
 
-// newLoan makes a loan of the batch under way. It reports false if its memory cannot be
-// read: then it is settled.
-func (w *Writer) newLoan() (*Loan, bool) {
-	d := &w.d
-	if w.crash != nil && !w.dead.sending {
-		w.crash.watch.Reset(watchAfter)
-		if !d.cloned && !w.copyOut() {
-			w.corrupt()
-			return nil, false
-		}
+// lent notes that the borrower has l.
+func (w *Writer) lent(l *Loan) {
+	n := l.b.Len()
+	w.mu.Lock()
+	if w.abandoned { // Shutdown has accounted for it
+		w.d.now = nil
+		w.mu.Unlock()
+		return
 	}
+	w.taken += uint64(n)
+	w.inflight = 0
+	if l.counted = true; l.left > 0 {
+		w.recallLocked(l)
+	}
+	w.endBatchLocked()
+	w.unlock()
+	if !l.found {
+		return
+	}
+	select { // the file of a dead process says how far it is settled, batch by batch
+	case <-l.done:
+	case <-w.ctx.Done():
+	}
+	if w.ctx.Err() != nil || l.left > 0 {
+		w.surrender()
+	}
+}
+
+// takeBack notes that the borrower has not taken l.
+func (w *Writer) takeBack(l *Loan) {
 	w.mu.Lock()
 	defer w.unlock()
-	var l *Loan
-	if k := len(w.loans.spare); k > 0 {
-		l, w.loans.spare = w.loans.spare[k-1], w.loans.spare[:k-1]
-	} else {
-		l = &Loan{w: w}
+	w.loans.slabs -= l.slabs
+	w.loans.out--
+	w.d.pieces = append(w.d.pieces, l.pieces...)
+	if i := slices.Index(w.loans.open, l); i >= 0 {
+		w.loans.open = slices.Delete(w.loans.open, i, i+1)
+		w.sentTickets -= uint64(l.b.Len())
 	}
-	l.copied, l.found = w.crash != nil && !w.dead.sending, w.dead.sending
-	l.settled, l.returned, l.left, l.done = false, false, 0, nil
+}
+
+// lentInline deals with a loan that the borrower has settled or, because its time was
+// over or it failed, given back in part.
+func (w *Writer) lentInline(l *Loan) {
+	n := l.b.Len()
+	left := n
+	if l.settled {
+		left = int(min(l.left, uint64(n)))
+	}
+	if left == 0 {
+		w.settle(n)
+		return
+	}
+	w.mu.Lock()
+	if !w.abandoned {
+		w.taken += uint64(n - left)
+		w.inflight = left
+	}
+	w.unlock()
+	w.pause()
+}
+
+// pause waits before the next attempt, until Close gives up: then nothing more is
+// attempted.
+func (w *Writer) pause() {
+	if points {
+		point(ptPause)
+	}
+	w.d.timer.Reset(pauseTime)
+	select {
+	case <-w.d.timer.C:
+	case <-w.ctx.Done():
+		w.d.timer.Stop()
+		w.surrender()
+	}
+}
+
+// pauseTime is how long the drain waits after a Borrow that has taken nothing.
+const pauseTime = 100 * time.Millisecond
+
+// newLoan makes a loan of the batch under way. It returns nil if its memory cannot be
+// read: then it is settled.
+func (w *Writer) newLoan() *Loan {
+	d := &w.d
+	mapped := w.crash != nil && !w.dead.sending
+	if mapped && !w.copyOut() {
+		w.corrupt()
+		return nil
+	}
+	l := &d.inline
+	if !w.wants.Inline {
+		l = w.spareLoan()
+		l.copied, l.found = mapped, w.dead.sending
+	}
+	l.counted, l.settled, l.returned, l.left, l.done = false, false, false, 0, nil
 	l.b.Reset()
-	l.b.Codec, l.b.Origin = d.rest.Codec, d.rest.Origin
-	for _, r := range d.rest.Runs {
+	l.b.Codec, l.b.Origin = d.now.Codec, d.now.Origin
+	for _, r := range d.now.Runs {
 		l.b.Add(r)
 	}
-	if l.copied { // the memory of the copy is the loan's
+	if l.inline {
+		return l
+	}
+	if l.copied || l.found { // the memory of the copy is the loan's
 		l.mem, d.copied = d.copied, l.mem
-		d.rest = &l.b
+		d.now = &l.b
 	}
 	if l.found {
-		l.mem, d.copied = d.copied, l.mem
 		l.done = make(chan struct{})
 	}
 	l.slabs = 0
@@ -279,7 +388,19 @@ func (w *Writer) newLoan() (*Loan, bool) {
 			l.slabs++
 		}
 	}
-	return l, true
+	return l
+}
+
+// spareLoan returns a loan to use.
+func (w *Writer) spareLoan() *Loan {
+	w.mu.Lock()
+	defer w.unlock()
+	if k := len(w.loans.spare); k > 0 {
+		l := w.loans.spare[k-1]
+		w.loans.spare = w.loans.spare[:k-1]
+		return l
+	}
+	return &Loan{w: w}
 }
 
 // awaitLendable waits until the slabs of l may be lent, and counts them. It reports
@@ -309,13 +430,26 @@ func (w *Writer) awaitLendable(l *Loan) bool {
 	}
 }
 
-// borrow calls the borrower. A panic becomes an error.
+// borrow calls the borrower. A panic becomes an error; a Goexit ends the goroutine, and
+// the next one calls again.
 func (w *Writer) borrow(l *Loan) (err error) {
+	if points {
+		point(ptSend)
+	}
+	if w.crash != nil {
+		w.crash.watch.Reset(watchAfter)
+	}
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("destination panicked: %v", r)
+			w.d.loan = nil
+			err = fmt.Errorf("slab: Borrow panicked: %v", r)
 			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("%w\n%s", err, debug.Stack())})
 		}
 	}()
-	return w.borrower.Borrow(w.ctx, l)
+	err = w.to.Borrow(w.ctx, l)
+	w.d.loan = nil
+	if points {
+		point(ptSent)
+	}
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +20,9 @@ import (
 
 // pawnshop is a borrower that settles and returns loans when it is told to, in any order.
 type pawnshop struct {
-	most int // loans at a time
+	bare
+	most     int        // loans at a time
+	refusals *rand.Rand // not nil: now and then it takes nothing
 
 	mu     sync.Mutex
 	rng    *rand.Rand
@@ -41,8 +44,6 @@ func newPawnshop(rng *rand.Rand, most int) *pawnshop {
 	return &pawnshop{most: most, rng: rng, room: make(chan struct{}, 1)}
 }
 
-func (s *pawnshop) Send(context.Context, *batch.Batch) error { panic("a borrower is not sent to") }
-
 func (s *pawnshop) Account() batch.Account {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,6 +53,10 @@ func (s *pawnshop) Account() batch.Account {
 func (s *pawnshop) Borrow(ctx context.Context, l *Loan) error {
 	for {
 		s.mu.Lock()
+		if s.refusals != nil && s.refusals.IntN(10) == 0 {
+			s.mu.Unlock()
+			return errDown
+		}
 		if len(s.loans) < s.most {
 			p := &pawned{l: l, was: string(l.Batch().AppendTo(nil))}
 			for _, rec := range l.Batch().All() {
@@ -154,6 +159,9 @@ func TestLoanWalk(t *testing.T) {
 				written, delivered := map[string]bool{}, map[string]int{}
 				for process := range 3 {
 					s := newPawnshop(rng, 1+rng.IntN(8))
+					if rng.IntN(2) == 0 {
+						s.refusals = rand.New(rand.NewPCG(seed, uint64(process)))
+					}
 					o := Options{
 						SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(8), MaxRecord: 8 << 10, WhenFull: BlockFor(time.Millisecond),
 						OnError: quiet, FlushInterval: time.Duration(1+rng.IntN(50)) * time.Millisecond,
@@ -291,4 +299,97 @@ func TestSettleTwice(t *testing.T) {
 		}
 		closeNow(t, w)
 	})
+}
+
+// A misbehaved borrower leaves Borrow in a way that it should not, now and then.
+type misbehaved struct {
+	Borrower
+	leave func(*Loan)
+	calls int
+}
+
+func (m *misbehaved) Borrow(ctx context.Context, l *Loan) error {
+	if m.calls++; m.calls%3 > 0 {
+		m.leave(l)
+	}
+	return m.Borrower.Borrow(ctx, l)
+}
+
+// A Borrow that does not return has taken nothing: the drain calls again, soon or, after a
+// panic or an error, a little later.
+func TestBorrowUnwinds(t *testing.T) {
+	for name, leave := range unwinds {
+		for _, inline := range []bool{true, false} {
+			t.Run(fmt.Sprint(name, " inline=", inline), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var m memory
+					var ev events
+					c := courierFor(&m)
+					c.wants.Inline = inline
+					b := &misbehaved{Borrower: c, leave: func(*Loan) { leave() }}
+					w := mustSink(t, b, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: Block(), OnError: ev.add})
+					const n = 200
+					for i := range n {
+						mustWrite(t, w, i, 50)
+					}
+					if err := w.Flush(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					wantSequence(t, numbers(t, m.String()), 0, n)
+					checkAccount(t, w, n, n, batch.Drops{})
+					closeNow(t, w)
+					if got := ev.count("panic", "Borrow panicked"); (got > 0) != (name == "panic") {
+						t.Errorf("%d panics reported: %v", got, ev.all)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A Goexit as the time ends: what the borrower has settled before is counted once, and
+// where slabs are crash-safe nothing of the rest is lost.
+func TestGoexitAsTheTimeEnds(t *testing.T) {
+	for _, crash := range []bool{false, true} {
+		for _, inline := range []bool{true, false} {
+			t.Run(fmt.Sprint("crash=", crash, " inline=", inline), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					dir := t.TempDir()
+					o := Options{OnError: quiet}
+					if crash {
+						o.Crash = &Crash{Dir: dir, Required: true}
+					}
+					calls := 0
+					c := courierFor(sendFunc(func(ctx context.Context, _ *batch.Batch) batch.Outcome {
+						if calls++; calls == 1 {
+							return partly(4)
+						}
+						<-ctx.Done()
+						runtime.Goexit()
+						return failed()
+					}))
+					c.wants.Inline = inline
+					w := mustSink(t, c, &o)
+					for i := range 10 {
+						mustWrite(t, w, i, 50)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					r, _ := w.Shutdown(ctx)
+					synctest.Wait()
+					want := batch.Account{Accepted: 10, Delivered: 4}
+					if want.Dropped[batch.Shutdown] = 6; crash {
+						want.Dropped[batch.Shutdown], want.Pending.Slab = 0, 6
+					}
+					if r.Account != want || w.Account() != want {
+						t.Errorf("%v, then %v; want %v", r.Account, w.Account(), want)
+					}
+					if crash {
+						got, _ := recoverInto(t, dir)
+						wantSequence(t, numbers(t, got), 0, 10)
+					}
+				})
+			})
+		}
+	}
 }

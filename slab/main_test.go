@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,26 +20,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // quiet is an OnError for tests that cause errors on purpose.
 func quiet(batch.Event) {}
-
-func mustNew(t testing.TB, dst io.Writer, o *Options) *Writer {
-	t.Helper()
-	return mustSink(t, &ioSink{w: dst}, o)
-}
-
-func mustSink(t testing.TB, dst batch.Sink, o *Options) *Writer {
-	t.Helper()
-	if o == nil {
-		o = &Options{}
-	}
-	if o.OnError == nil {
-		o.OnError = quiet
-	}
-	w, err := NewSink(dst, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return w
-}
 
 // checkAccount asserts the identity and what the test expects of its parts.
 func checkAccount(t testing.TB, w *Writer, accepted, delivered uint64, drops batch.Drops) {
@@ -164,7 +143,7 @@ func wantSequence(t testing.TB, ns []int, from, to int) {
 
 var errDown = errors.New("destination is down")
 
-// recorder is a sink that keeps what it is sent and answers as told.
+// recorder is a destination that keeps what it is sent and answers as told.
 type recorder struct {
 	mu      sync.Mutex
 	got     []string
@@ -172,42 +151,33 @@ type recorder struct {
 	sizes   []int
 	bytes   []int
 	markers []string
-	answer  func(call int, b *batch.Batch) error
+	answer  func(call int, b *batch.Batch) batch.Outcome
 	limits  batch.Limits
 	calls   int
 }
 
 func (r *recorder) Limits() batch.Limits { return r.limits }
 
-func (r *recorder) Send(_ context.Context, b *batch.Batch) error {
+func (r *recorder) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if b.Runs[0].Slot(0).Flags&batch.FlagMarker != 0 {
 		r.markers = append(r.markers, string(b.At(0).Data))
-		return nil
+		return o
 	}
 	r.calls++
 	r.sizes = append(r.sizes, b.Len())
 	r.bytes = append(r.bytes, b.Bytes())
-	var err error
 	if r.answer != nil {
-		err = r.answer(r.calls-1, b)
-	}
-	e := batch.Inspect(err)
-	skip := map[int]bool{}
-	for _, i := range e.Records {
-		skip[i] = true
+		o = r.answer(r.calls-1, b)
 	}
 	for i, rec := range b.All() {
-		switch {
-		case err == nil,
-			e.Kind == batch.KindPrefix && i < e.Acked && e.Acked <= b.Len(), // more makes no sense: none is taken
-			(e.Kind == batch.KindPartial || e.Kind == batch.KindReject && e.Records != nil) && !skip[i]:
+		if sound := o.Check(b.Len()) == nil; sound && !o.Open.Has(i) && !o.Refused.Has(i) {
 			r.got = append(r.got, string(rec.Data))
 			r.tickets = append(r.tickets, rec.Ticket)
 		}
 	}
-	return err
+	return o
 }
 
 func (r *recorder) joined() string {
@@ -221,21 +191,6 @@ func mustWrite(t testing.TB, w *Writer, i, n int) {
 	if _, err := w.Write(line(i, n)); err != nil {
 		t.Fatalf("write %d: %v", i, err)
 	}
-}
-
-// allArrive writes records of many sizes, flushes, and checks that m got each once and
-// in order, and the account.
-func allArrive(t testing.TB, w *Writer, m *memory) {
-	t.Helper()
-	const n = 2000
-	for i := range n {
-		mustWrite(t, w, i, 1+i%100)
-	}
-	if err := w.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	wantSequence(t, numbers(t, m.String()), 0, n)
-	checkAccount(t, w, n, n, batch.Drops{})
 }
 
 func drops(reason batch.Reason, n uint64) (d batch.Drops) {

@@ -26,8 +26,6 @@ const (
 	defaultFlushInterval = 100 * time.Millisecond
 	defaultBlockFor      = 250 * time.Millisecond
 	defaultCloseTimeout  = 5 * time.Second
-	defaultRetryMin      = 200 * time.Millisecond
-	defaultRetryMax      = 30 * time.Second
 
 	// lastResortQueue is how many records wait for Options.LastResort at most.
 	lastResortQueue = 256
@@ -92,24 +90,16 @@ type Options struct {
 	LastResort io.Writer
 	// CloseTimeout bounds Close and Sync, which take no context. Default 5 s.
 	CloseTimeout time.Duration
-	// RetryMin and RetryMax bound the full-jitter backoff after an error of the
-	// destination. Defaults 200 ms and 30 s.
-	RetryMin, RetryMax time.Duration
 	// Codec reads what is written; it renders gap markers. Default nil: plain
 	// bytes, no markers.
 	Codec batch.Codec
-	// OnError is told of transitions: first failure, recovery, drop episodes,
-	// panics, and once of an io.Writer that says it has written more than it was
-	// given ("count"; such a write counts as complete). See [batch.Event]. It runs
-	// on a goroutine of its own behind a bounded queue, so it may log into this very
-	// writer. Default nil: a line on standard error.
+	// OnError is told of transitions: drop episodes, what becomes of crash-safe memory,
+	// panics. See [batch.Event]. It runs on a goroutine of its own behind a bounded queue,
+	// so it may log into this very writer. Default nil: a line on standard error.
 	OnError func(batch.Event)
 	// Crash makes the slabs survive the death of the process; see [CrashSafe].
 	// Default nil: slabs are on the heap.
 	Crash *Crash
-	// CloseDst makes Close close the destination, if it is an io.Closer. Default
-	// false.
-	CloseDst bool
 }
 
 // WhenFull says what a write does when no slab is free. Use [BlockFor], [Block],
@@ -154,8 +144,8 @@ func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 const spillPatience = 5 * time.Second
 
 // Spill has the destination put the slabs aside, oldest first, on disk say,
-// whatever state it is in: it must be a [batch.Spiller], such as a deliver.Outlet
-// with a spool. A write waits for that, in the order of arrival, and not for the
+// whatever state it is in: it must be able to, as a
+// deliver.Outlet with a spool is. A write waits for that, in the order of arrival, and not for the
 // delivery. Order is kept: what was put aside is delivered before anything newer.
 // If it takes longer than 5 s, because the disk is full or stuck too, the record is
 // dropped. As with [BlockFor], the next ones are then dropped at once until a slab is

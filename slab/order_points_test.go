@@ -27,7 +27,7 @@ var allPoints = []string{
 	ptOversizeCopy, ptOversizeCopied, ptOversizeStoredLocked,
 	ptWait, ptWoken, ptServeLocked, ptAnswerLocked, ptEvictLocked,
 	ptGather, ptTakeLocked, ptTaken, ptPark, ptSleep, ptTimer, ptSpin,
-	ptSend, ptSent, ptSettle, ptSettleLocked, ptFinishLocked, ptBackoff, ptSurrender, ptDo,
+	ptSend, ptSent, ptSettle, ptSettleLocked, ptFinishLocked, ptPause, ptSurrender, ptDo,
 	ptFlush, ptFlushQueued, ptClose, ptClosed, ptConclude,
 }
 
@@ -119,7 +119,7 @@ func TestOrderWithDelays(t *testing.T) {
 	t.Run("give up", func(t *testing.T) { // rare in the runs above
 		setHook(t, delay(seed, &hits))
 		synctest.Test(t, func(t *testing.T) {
-			w := mustSink(t, &recorder{answer: func(int, *batch.Batch) error { return errDown }}, nil)
+			w := mustSink(t, &recorder{answer: func(int, *batch.Batch) batch.Outcome { return failed() }}, nil)
 			mustWrite(t, w, 0, 50)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()

@@ -184,7 +184,7 @@ type historySink struct {
 
 const drainClient = 100
 
-func (s *historySink) Send(_ context.Context, b *batch.Batch) error {
+func (s *historySink) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	entered := s.h.now()
 	if s.left > 0 {
 		s.h.add(drainClient, s.left, entered, historyOp{kind: hSettle})
@@ -196,19 +196,18 @@ func (s *historySink) Send(_ context.Context, b *batch.Batch) error {
 	for range s.rng.IntN(30) {
 		runtime.Gosched()
 	}
-	var err error
 	if s.fail {
 		switch s.rng.IntN(5) {
 		case 0:
-			op.acked, err = 0, errDown
+			op.acked, o = 0, failed()
 		case 1:
 			op.acked = s.rng.IntN(b.Len() + 1)
-			err = batch.Prefix(op.acked, errDown)
+			o = partly(op.acked)
 		}
 	}
 	s.left = s.h.now()
 	s.h.add(drainClient, entered, s.left, op)
-	return err
+	return o
 }
 
 func TestLinearizable(t *testing.T) {
@@ -259,8 +258,10 @@ func recordHistory(t *testing.T, pol WhenFull, seed uint64, results *tally) {
 	h := &history{}
 	s := &historySink{h: h, rng: rand.New(rand.NewPCG(seed, 1)), fail: rng.IntN(2) == 0}
 	slabs := 2 + rng.IntN(2)
-	w := mustSink(t, s, &Options{SlabBytes: MinSlabBytes, SlabCount: slabs, WhenFull: pol,
-		FlushInterval: time.Duration(1+rng.IntN(50)) * time.Microsecond, RetryMin: time.Microsecond, RetryMax: time.Microsecond})
+	c := courierFor(s)
+	c.wait, c.wants.Inline = time.Microsecond, rng.IntN(2) == 0
+	w := mustSink(t, c, &Options{SlabBytes: MinSlabBytes, SlabCount: slabs, WhenFull: pol,
+		FlushInterval: time.Duration(1+rng.IntN(50)) * time.Microsecond})
 	m := &queueModel{leastFull: (slabs-1)*perSlab + 1}
 	if pol.kind == whenFullDropOldest {
 		// A slab is dropped as a whole, and what is left of others may be a record

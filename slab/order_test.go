@@ -33,7 +33,7 @@ type orderRun struct {
 	flush   int                  // one call in so many is followed by a Flush
 	procs   bool                 // GOMAXPROCS changes between 1 and 16 meanwhile
 	faulty  bool                 // the destination fails now and then
-	bytes   bool                 // the destination is an io.Writer, not a Sink
+	bytes   bool                 // the destination is an io.Writer
 	crash   bool                 // crash-safe slabs
 	closes  bool                 // Shutdown beside the writes, with little time
 	bubble  bool                 // runs in a synctest bubble: nobody may wait for a sync.Mutex
@@ -98,7 +98,6 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	c := ordercheck.New(run.callers, run.clock())
 	o := run.o
-	o.RetryMin, o.RetryMax = time.Microsecond, 10*time.Microsecond
 	if run.crash {
 		o.Crash = CrashSafe(t.TempDir()) // heap slabs where there are none
 	}
@@ -106,12 +105,16 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 	if run.faulty {
 		d.rng = rand.New(rand.NewPCG(seed, 1))
 	}
-	var w *Writer
+	var to *courier
 	if run.bytes {
-		w = mustNew(t, d, &o)
+		to = courierFor(writerFunc(d.Write))
 	} else {
-		w = mustSink(t, d, &o)
+		to = courierFor(d)
 	}
+	to.wait, to.wants.Inline = 5*time.Microsecond, seed%2 == 0
+	borrows := 0
+	to.refuse = func() bool { borrows++; return run.bubble && run.faulty && borrows%10 == 9 }
+	w := mustSink(t, to, &o)
 	var mu sync.Locker = new(sync.Mutex) // of the chain
 	if run.bubble {
 		mu = make(chanLock, 1)
@@ -219,22 +222,21 @@ type orderDest struct {
 	arrived []atomic.Uint32
 }
 
-func (d *orderDest) Send(_ context.Context, b *batch.Batch) error {
-	n, err := b.Len(), error(nil)
+func (d *orderDest) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
+	n := b.Len()
 	if d.rng != nil {
 		switch d.rng.IntN(10) {
 		case 0:
-			return errDown
+			return failed()
 		case 1:
 			n = d.rng.IntN(n + 1)
-			err = batch.Prefix(n, errDown)
+			o = partly(n)
 		case 2:
-			if n > 1 {
-				return batch.TooLarge(errDown)
-			}
-		case 3:
-			if d.rng.IntN(10) == 0 {
+			switch d.rng.IntN(20) {
+			case 0:
 				panic("destination")
+			case 1:
+				runtime.Goexit()
 			}
 		}
 	}
@@ -252,7 +254,7 @@ func (d *orderDest) Send(_ context.Context, b *batch.Batch) error {
 		}
 		d.ticket = r.Ticket
 	}
-	return err
+	return o
 }
 
 func (d *orderDest) Write(p []byte) (int, error) {
@@ -302,12 +304,13 @@ func TestOrderUntilClose(t *testing.T) {
 		const callers = 4
 		c := ordercheck.New(callers, ordercheck.NewLogical())
 		d := &orderDest{c: c, arrived: make([]atomic.Uint32, callers)}
-		o := &Options{SlabBytes: 512, SlabCount: 2 + rng.IntN(3), WhenFull: Block(), FlushInterval: 50 * time.Microsecond,
-			RetryMin: time.Microsecond, RetryMax: time.Microsecond}
+		o := &Options{SlabBytes: 512, SlabCount: 2 + rng.IntN(3), WhenFull: Block(), FlushInterval: 50 * time.Microsecond}
 		if rng.IntN(2) == 0 {
 			d.rng = rand.New(rand.NewPCG(seed, 1))
 		}
-		w := mustSink(t, d, o)
+		to := courierFor(d)
+		to.wait, to.wants.Inline = time.Microsecond, round%2 == 0
+		w := mustSink(t, to, o)
 		var wg sync.WaitGroup
 		var calls atomic.Int64
 		closeAt := int64(rng.IntN(300))

@@ -25,9 +25,9 @@ type orphan struct {
 	codec   batch.Codec       // of its records
 	streams map[uint32]uint32 // its stream numbers in this process
 	dict    batch.Dictionary  // gives them out; nil: they stay as they are
-	holder  batch.Holder      // to be asked which records it has; nil: it was, or there is none
+	heldBy  heldBy            // to be asked which records are on the disk of the borrower; nil: it was, or there is none
 
-	elsewhere []batch.Tickets // of records that the holder has, in order
+	elsewhere []batch.Tickets // of records that the borrower has, in order
 	leftOut   uint64          // records that are left out because of that
 
 	lost   uint64 // records of streams that are not defined, left out
@@ -45,7 +45,7 @@ func (w *Writer) adopt() {
 		names = slices.DeleteFunc(names, func(p string) bool { return p == w.crash.path })
 	}
 	var found []*orphan
-	dict := dictionaryOf(w.sink)
+	dict := w.wants.Dictionary
 	busy := w.claim(names, dict, &found)
 	if len(busy) > 0 { // perhaps somebody just looked whether they are in use
 		time.Sleep(lookTime)
@@ -74,7 +74,7 @@ const lookTime = 2 * time.Millisecond
 // claim opens and locks the files and returns those that are in use.
 func (w *Writer) claim(paths []string, dict batch.Dictionary, found *[]*orphan) (busy []string) {
 	for _, path := range paths {
-		o, err := openOrphan(path, dict, holderOf(w.sink))
+		o, err := openOrphan(path, dict, w.to.Held)
 		if errors.Is(err, ErrInUse) {
 			busy = append(busy, path)
 			continue
@@ -154,12 +154,12 @@ func renameAside(path string) error {
 // ErrInUse is wrapped by the error for a crash-safe file whose process lives.
 var ErrInUse = mapped.ErrInUse
 
-func openOrphan(path string, dict batch.Dictionary, holder batch.Holder) (*orphan, error) {
+func openOrphan(path string, dict batch.Dictionary, held heldBy) (*orphan, error) {
 	o, err := lockOrphan(path)
 	if err != nil {
 		return nil, err
 	}
-	o.dict, o.holder = dict, holder
+	o.dict, o.heldBy = dict, held
 	return o, o.load()
 }
 
@@ -402,7 +402,7 @@ func (w *Writer) nextRecovered() bool {
 	if points {
 		point(ptRecover)
 	}
-	l := w.limits
+	l := w.wants.Limits
 	if l.Bytes <= 0 || l.Bytes > w.slabBytes {
 		l.Bytes = w.slabBytes
 	}
@@ -410,8 +410,7 @@ func (w *Writer) nextRecovered() bool {
 	d.all.Reset()
 	d.all.Codec, d.all.Origin = o.codec, o.UUID
 	d.all.Add(b.Runs[0])
-	d.rest = &d.all
-	d.cloned = true // it is on the heap
+	d.now = &d.all
 	w.mu.Lock()
 	w.dead.sending = true
 	w.inflight = d.all.Len()

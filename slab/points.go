@@ -43,7 +43,7 @@ const (
 	ptSettle       = "settle"       // before the lock
 	ptSettleLocked = "settleLocked" // before the account is changed
 	ptFinishLocked = "finishLocked" // before memory is freed
-	ptBackoff      = "backoff"      // before it waits to try again
+	ptPause        = "pause"        // before it waits to try again
 	ptSurrender    = "surrender"    // Close has run out of time
 	ptDo           = "do"           // before a Flush or Sync is performed
 

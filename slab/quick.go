@@ -1,7 +1,5 @@
 package slab
 
-import "github.com/forebay-log/forebay/batch"
-
 // While full slabs follow each other and nothing else is to be done, the drain needs
 // nothing of what a call touches: neither the slab that is being filled, nor the
 // next ticket. It then takes mu.slabs alone, and meets a caller only when that one
@@ -69,14 +67,10 @@ func (w *Writer) gatherQuick() step {
 	return stepTaken
 }
 
-// settleQuick is the end of settle for a batch of which nothing is left, where half
-// of mu does. It reports false if it has done nothing. Else the drain holds that
-// half afterwards.
-func (w *Writer) settleQuick(total int, t batch.Tally) bool {
+// settleQuick is the end of settle where half of mu does. It reports false if it has done
+// nothing. Else the drain holds that half afterwards.
+func (w *Writer) settleQuick(n int) bool {
 	d := &w.d
-	if d.failing || t.Settled() > t.Taken {
-		return false
-	}
 	patiently(&w.mu.slabs, w.spins)
 	if !w.calmLocked() || w.gauge.rate.due(d.since) {
 		w.mu.slabs.Unlock()
@@ -85,9 +79,7 @@ func (w *Writer) settleQuick(total int, t batch.Tally) bool {
 	if points {
 		point(ptSettleLocked)
 	}
-	w.acc.Delivered += uint64(total) - t.Settled()
-	w.taken += t.Taken
-	w.sends++
+	w.taken += uint64(n)
 	w.inflight = 0
 	w.sentTickets += uint64(d.all.Len())
 	w.freeBatchLocked()

@@ -19,56 +19,60 @@ func TestAccountAtEveryMoment(t *testing.T) {
 		"block-for":   {WhenFull: BlockFor(50 * time.Microsecond)},
 		"drop-oldest": {WhenFull: DropOldest()},
 	} {
-		t.Run(name, func(t *testing.T) {
-			o.SlabBytes, o.SlabCount, o.FlushInterval = 512, 12, 100*time.Microsecond
-			o.RetryMin, o.RetryMax = time.Microsecond, 10*time.Microsecond
-			r := &recorder{answer: func(call int, b *batch.Batch) error {
-				switch {
-				case call%97 == 0:
-					return batch.Prefix(b.Len()/2, errDown)
-				case call%89 == 0:
-					return batch.Reject(errDown, 0)
-				case call%13 == 0:
-					b.Tally.Handled++
-				}
-				return nil
-			}}
-			w := mustSink(t, r, &o)
-			if !w.quick {
-				t.Error("it is not quick")
+		accountAtEveryMoment(t, name, o, true)
+		accountAtEveryMoment(t, name+", not inline", o, false)
+	}
+}
+
+func accountAtEveryMoment(t *testing.T, name string, o Options, inline bool) {
+	t.Run(name, func(t *testing.T) {
+		o.SlabBytes, o.SlabCount, o.FlushInterval = 512, 12, 100*time.Microsecond
+		r := &recorder{answer: func(call int, b *batch.Batch) (o batch.Outcome) {
+			switch {
+			case call%97 == 0:
+				return partly(b.Len() / 2)
+			case call%89 == 0:
+				return refused(0)
 			}
-			var callers, asker sync.WaitGroup
-			for range 4 {
-				callers.Go(func() {
-					for i := range 3000 {
-						if _, err := w.Write(line(i, 40+i%70)); err != nil {
-							t.Error(err)
-						}
-						if i%500 == 0 {
-							_ = w.Flush(t.Context())
-						}
-					}
-				})
-			}
-			ctx, stop := context.WithCancel(t.Context())
-			asker.Go(func() {
-				for ctx.Err() == nil {
-					if err := w.Account().Check(); err != nil {
+			return o
+		}}
+		to := courierFor(r)
+		to.wait, to.wants.Inline = 5*time.Microsecond, inline
+		w := mustSink(t, to, &o)
+		if !w.quick {
+			t.Error("it is not quick")
+		}
+		var callers, asker sync.WaitGroup
+		for range 4 {
+			callers.Go(func() {
+				for i := range 3000 {
+					if _, err := w.Write(line(i, 40+i%70)); err != nil {
 						t.Error(err)
-						return
 					}
-					runtime.Gosched()
+					if i%500 == 0 {
+						_ = w.Flush(t.Context())
+					}
 				}
 			})
-			callers.Wait()
-			stop()
-			asker.Wait()
-			if _, err := w.Shutdown(t.Context()); err != nil && !errors.Is(err, errDown) {
-				t.Error(err)
-			}
-			if a := w.Account(); a.Check() != nil || a.Accepted != 12000 || a.Pending.Total() != 0 {
-				t.Errorf("account %v", a)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		asker.Go(func() {
+			for ctx.Err() == nil {
+				if err := w.Account().Check(); err != nil {
+					t.Error(err)
+					return
+				}
+				runtime.Gosched()
 			}
 		})
-	}
+		callers.Wait()
+		stop()
+		asker.Wait()
+		if _, err := w.Shutdown(t.Context()); err != nil && !errors.Is(err, errDown) {
+			t.Error(err)
+		}
+		if a := w.Account(); a.Check() != nil || a.Accepted != 12000 || a.Pending.Total() != 0 {
+			t.Errorf("account %v", a)
+		}
+	})
 }

@@ -20,10 +20,6 @@ func (o Options) resolve() (Options, error) {
 	defaultTo(&o.MaxRecord, DefaultMaxRecord)
 	defaultTo(&o.FlushInterval, defaultFlushInterval)
 	defaultTo(&o.CloseTimeout, defaultCloseTimeout)
-	defaultTo(&o.RetryMin, defaultRetryMin)
-	if o.RetryMax == 0 {
-		o.RetryMax = max(defaultRetryMax, o.RetryMin)
-	}
 	if o.WhenFull.kind == whenFullDefault {
 		o.WhenFull = BlockFor(defaultBlockFor)
 	}
@@ -48,9 +44,6 @@ func (o Options) resolve() (Options, error) {
 	}
 	if o.CloseTimeout < 0 {
 		bad("CloseTimeout", o.CloseTimeout, "0 or more")
-	}
-	if o.RetryMin < 0 || o.RetryMax < o.RetryMin {
-		bad("RetryMin, RetryMax", fmt.Sprintf("%v, %v", o.RetryMin, o.RetryMax), "positive, and RetryMax not below RetryMin")
 	}
 	if o.WhenFull.wait < 0 || o.ImportantWhenFull.wait < 0 {
 		bad("WhenFull, ImportantWhenFull", fmt.Sprintf("%v, %v", o.WhenFull, o.ImportantWhenFull), "a wait of 0 or more")

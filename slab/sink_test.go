@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,181 +18,21 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-func TestSinkAnswers(t *testing.T) {
-	all := func(n int) []string {
-		var s []string
-		for i := range n {
-			s = append(s, string(line(i, 20)))
-		}
-		return s
-	}
-	without := func(n int, gone ...int) []string {
-		var s []string
-		for i, l := range all(n) {
-			if !slices.Contains(gone, i) {
-				s = append(s, l)
-			}
-		}
-		return s
-	}
-	once := func(err error) func(int, *batch.Batch) error {
-		return func(call int, _ *batch.Batch) error {
-			if call == 0 {
-				return err
-			}
-			return nil
-		}
-	}
-	tests := map[string]struct {
-		answer func(int, *batch.Batch) error
-		want   []string
-		drops  batch.Drops
-		mixed  bool // partial answers may deliver out of order
-	}{
-		"retry":           {answer: once(errDown), want: all(10)},
-		"retry after":     {answer: once(batch.RetryAfter(errDown, time.Minute)), want: all(10)},
-		"fatal":           {answer: once(batch.Fatal(errDown)), want: all(10)},
-		"prefix":          {answer: once(batch.Prefix(4, errDown)), want: all(10)},
-		"prefix too long": {answer: once(batch.Prefix(99, errDown)), want: all(10)},
-		"prefix negative": {answer: once(batch.Prefix(-1, errDown)), want: all(10)},
-		"partial":         {answer: once(batch.Partial(errDown, 2, 3, 9)), want: all(10), mixed: true},
-		"partial none":    {answer: once(batch.Partial(errDown)), want: all(10)},
-		"permanent":       {answer: once(batch.Permanent(errDown)), want: nil, drops: drops(batch.Poison, 10)},
-		"reject":          {answer: once(batch.Reject(errDown, 0, 7)), want: without(10, 0, 7), drops: drops(batch.Poison, 2)},
-		"too large": {answer: func(_ int, b *batch.Batch) error {
-			if b.Len() > 3 {
-				return batch.TooLarge(errDown)
-			}
-			return nil
-		}, want: all(10)},
-		"always too large": {answer: func(_ int, b *batch.Batch) error {
-			for _, r := range b.All() {
-				if strings.HasPrefix(string(r.Data), "4.") {
-					return batch.TooLarge(errDown)
-				}
-			}
-			return nil
-		}, want: without(10, 4), drops: drops(batch.Poison, 1)},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := &recorder{answer: tt.answer}
-				w := mustSink(t, r, nil)
-				for i := range 10 {
-					mustWrite(t, w, i, 20)
-				}
-				if err := w.Flush(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				closeNow(t, w)
-				got := r.got
-				if tt.mixed {
-					got = slices.Sorted(slices.Values(got))
-				}
-				if !slices.Equal(got, tt.want) {
-					t.Errorf("arrived %q", got)
-				}
-				checkAccount(t, w, 10, uint64(len(tt.want)), tt.drops)
-			})
-		})
-	}
-}
-
-func TestRetryAfterIsAFloor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var at []time.Time
-		r := &recorder{answer: func(call int, _ *batch.Batch) error {
-			at = append(at, time.Now())
-			if call == 0 {
-				return batch.RetryAfter(errDown, time.Minute)
-			}
-			return nil
-		}}
-		w := mustSink(t, r, nil)
-		mustWrite(t, w, 0, 20)
-		if err := w.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if d := at[1].Sub(at[0]); d < time.Minute {
-			t.Errorf("sent again after %v", d)
-		}
-		closeNow(t, w)
-	})
-}
-
-func TestBackoffGrowsAndIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var at []time.Time
-		r := &recorder{answer: func(call int, _ *batch.Batch) error {
-			at = append(at, time.Now())
-			if call < 200 {
-				return errDown
-			}
-			return nil
-		}}
-		w := mustSink(t, r, nil)
-		mustWrite(t, w, 0, 20)
-		if err := w.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		var late time.Duration
-		for i := 1; i < len(at); i++ {
-			d := at[i].Sub(at[i-1])
-			if limit := defaultRetryMin << min(i-1, 20); d > min(limit, defaultRetryMax) {
-				t.Errorf("wait %d is %v", i, d)
-			}
-			if i > 20 {
-				late += d
-			}
-		}
-		if mean := late / 180; mean < 10*time.Second || mean > 20*time.Second {
-			t.Errorf("late waits have a mean of %v, want about half of %v", mean, defaultRetryMax)
-		}
-		closeNow(t, w)
-	})
-}
-
-func TestTallyIsAccounted(t *testing.T) {
-	s := batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
-		b.Tally.Handled = 3
-		b.Tally.Dropped[batch.Expired] = 2
-		return nil
-	})
-	w := mustSink(t, s, nil)
-	for i := range 10 {
-		mustWrite(t, w, i, 20)
-	}
-	closeNow(t, w)
-	a := w.Account()
-	if a.Handled != 3 || a.Delivered != 5 || a.Dropped != drops(batch.Expired, 2) || a.Check() != nil {
-		t.Errorf("account %v", a)
-	}
-	// A sink that tallies more than it was given must not unbalance the account.
-	w = mustSink(t, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
-		b.Tally.Handled = 99
-		return nil
-	}), nil)
-	mustWrite(t, w, 0, 20)
-	closeNow(t, w)
-	if err := w.Account().Check(); err != nil {
-		t.Error(err)
-	}
-}
-
-// keeper takes records into its own custody.
+// keeper is a borrower that keeps what it takes until it is flushed.
 type keeper struct {
+	bare
 	mu        sync.Mutex
 	kept      uint64
 	delivered uint64
 	closed    bool
 }
 
-func (k *keeper) Send(_ context.Context, b *batch.Batch) error {
+func (k *keeper) Borrow(_ context.Context, l *Loan) error {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	b.Tally.Taken = uint64(b.Len())
-	k.kept += b.Tally.Taken
+	k.kept += uint64(l.Batch().Len())
+	k.mu.Unlock()
+	l.Settle(0)
+	l.Return()
 	return nil
 }
 
@@ -209,7 +50,11 @@ func (k *keeper) Flush(context.Context) error {
 	k.kept = 0
 	return nil
 }
-func (k *keeper) Close(context.Context) error { k.closed = true; return nil }
+
+func (k *keeper) Shutdown(context.Context) (batch.Report, error) {
+	k.closed = true
+	return batch.Report{Account: k.Account()}, nil
+}
 
 func TestCustodyIsAccounted(t *testing.T) {
 	k := &keeper{}
@@ -220,7 +65,7 @@ func TestCustodyIsAccounted(t *testing.T) {
 	if err := w.Account().Check(); err != nil && w.Stats().Pending.Total() == 0 {
 		t.Error(err)
 	}
-	if err := w.Flush(t.Context()); err != nil { // reaches into the sink
+	if err := w.Flush(t.Context()); err != nil { // reaches into the borrower
 		t.Fatal(err)
 	}
 	a := w.Account()
@@ -229,7 +74,7 @@ func TestCustodyIsAccounted(t *testing.T) {
 	}
 	closeNow(t, w)
 	if !k.closed {
-		t.Error("the sink was not closed")
+		t.Error("the borrower was not shut down")
 	}
 }
 
@@ -269,9 +114,9 @@ func TestBatchAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
-		r := &recorder{limits: batch.Limits{Bytes: 1 << 20, Age: time.Second}, answer: func(int, *batch.Batch) error {
+		r := &recorder{limits: batch.Limits{Bytes: 1 << 20, Age: time.Second}, answer: func(int, *batch.Batch) (o batch.Outcome) {
 			at = append(at, time.Since(start))
-			return nil
+			return o
 		}}
 		w := mustSink(t, r, &Options{SlabBytes: 512, SlabCount: 64})
 		for i := range 100 {
@@ -300,7 +145,7 @@ func TestMarkers(t *testing.T) {
 		release := make(chan struct{})
 		r := &recorder{}
 		hang := true
-		w := mustSink(t, batch.SinkFunc(func(ctx context.Context, b *batch.Batch) error {
+		w := mustSink(t, sendFunc(func(ctx context.Context, b *batch.Batch) batch.Outcome {
 			if hang {
 				<-release
 				hang = false
@@ -392,7 +237,7 @@ func randomRun(t *testing.T, seed uint64) {
 	o := &Options{
 		SlabBytes: 512 + rng.IntN(1000), SlabCount: 2 + rng.IntN(6), MaxRecord: 3000,
 		FlushInterval: time.Duration(rng.IntN(20)) * time.Millisecond,
-		WhenFull:      policies[rng.IntN(len(policies))], RetryMin: time.Millisecond, RetryMax: 50 * time.Millisecond,
+		WhenFull:      policies[rng.IntN(len(policies))],
 	}
 	if rng.IntN(2) == 0 {
 		o.Codec = lines{}
@@ -407,26 +252,32 @@ func randomRun(t *testing.T, seed uint64) {
 		r.limits = batch.Limits{Bytes: rng.IntN(4000), Records: rng.IntN(50), Age: time.Duration(rng.IntN(30)) * time.Millisecond}
 	}
 	arng := rand.New(rand.NewPCG(seed, 2))
-	r.answer = func(_ int, b *batch.Batch) error {
+	r.answer = func(_ int, b *batch.Batch) (o batch.Outcome) {
 		switch arng.IntN(12) {
 		case 0:
-			return errDown
+			return failed()
 		case 1:
-			return batch.Prefix(arng.IntN(b.Len()+1), errDown)
+			return partly(arng.IntN(b.Len() + 1))
 		case 2:
-			return batch.Reject(errDown, arng.IntN(b.Len()))
+			return refused(arng.IntN(b.Len()))
 		case 3:
-			return batch.TooLarge(errDown)
+			if b.Len() > 1 {
+				return batch.Outcome{Refused: batch.Of(0), Refusal: errDown, Open: batch.From(1), Why: errDown}
+			}
 		case 4:
 			panic("random panic")
 		case 5:
 			time.Sleep(time.Duration(arng.IntN(50)) * time.Millisecond)
 		case 6:
-			return batch.RetryAfter(errDown, time.Millisecond)
+			runtime.Goexit()
+		case 7:
+			return partly(b.Len() + 2) // makes no sense
 		}
-		return nil
+		return o
 	}
-	w := mustSink(t, r, o)
+	c := courierFor(r)
+	c.wants.Inline = rng.IntN(2) == 0
+	w := mustSink(t, c, o)
 	writers := 1 + rng.IntN(4)
 	done := make(chan int, writers)
 	for g := range writers {
@@ -476,6 +327,7 @@ func randomRun(t *testing.T, seed uint64) {
 	if !slices.IsSorted(r.tickets) {
 		t.Fatalf("seed %d: tickets out of order", seed)
 	}
+	synctest.Wait() // a loan is returned a little after it is settled
 	if s := w.Stats(); s.SlabsInUse != 0 || s.OversizeMem != 0 || w.queue.n != 0 {
 		t.Errorf("seed %d: memory left in use: %+v", seed, s)
 	}

@@ -12,8 +12,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A spillSink hangs in every Send until its producer is full, then takes.
+// A spillSink hangs in every Borrow until its producer is full, then takes.
 type spillSink struct {
+	bare
 	full   func() bool
 	press  chan struct{}
 	refuse error
@@ -34,14 +35,16 @@ func (s *spillSink) SpillWhen(full func() bool) (func(), error) {
 	}, s.refuse
 }
 
-func (s *spillSink) Send(ctx context.Context, b *batch.Batch) error {
+func (s *spillSink) Borrow(ctx context.Context, l *Loan) error {
 	for {
 		s.mu.Lock()
 		if s.full() && !s.wait {
-			b.Tally.Taken = uint64(b.Len())
-			s.taken.Accepted += b.Tally.Taken
-			s.taken.Pending.Spill += b.Tally.Taken
+			n := uint64(l.Batch().Len())
+			s.taken.Accepted += n
+			s.taken.Pending.Spill += n
 			s.mu.Unlock()
+			l.Settle(0)
+			l.Return()
 			return nil
 		}
 		s.mu.Unlock()
@@ -61,12 +64,12 @@ func (s *spillSink) Account() batch.Account {
 
 func (s *spillSink) Shutdown(context.Context) (batch.Report, error) { return s.report, nil }
 
-// Writes wait for the sink to put slabs aside, never for the destination, and
+// Writes wait for the borrower to put slabs aside, never for the destination, and
 // what is in the last slabs stays there while there is room.
 func TestSpill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &spillSink{}
-		w, err := NewSink(s, &Options{SlabBytes: 1024, SlabCount: 3, WhenFull: Spill()})
+		w, err := New(s, &Options{SlabBytes: 1024, SlabCount: 3, WhenFull: Spill()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,12 +101,12 @@ func TestSpill(t *testing.T) {
 	})
 }
 
-// A sink that puts nothing aside although it should costs each write no more than
+// A borrower that puts nothing aside although it should costs each write no more than
 // the patience, and those after it nothing.
 func TestSpillPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &spillSink{wait: true}
-		w, err := NewSink(s, &Options{SlabBytes: 1024, SlabCount: 2, WhenFull: Spill(), OnError: func(batch.Event) {}})
+		w, err := New(s, &Options{SlabBytes: 1024, SlabCount: 2, WhenFull: Spill(), OnError: func(batch.Event) {}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,23 +132,23 @@ func TestSpillPatience(t *testing.T) {
 	})
 }
 
-// Spill needs a sink that can.
+// Spill needs a borrower that can.
 func TestSpillNeedsSpiller(t *testing.T) {
 	for _, o := range []*Options{{WhenFull: Spill()}, {ImportantWhenFull: Spill()}} {
-		if _, err := NewSink(batch.SinkFunc(nil), o); err == nil || !strings.Contains(err.Error(), "nowhere to put records") {
+		if _, err := New(courierFor(sendFunc(nil)), o); err == nil || !strings.Contains(err.Error(), "nowhere to put records") {
 			t.Error(err)
 		}
 		s := &spillSink{refuse: errors.New("no disk")}
-		if _, err := NewSink(s, o); !errors.Is(err, s.refuse) {
+		if _, err := New(s, o); !errors.Is(err, s.refuse) {
 			t.Error(err)
 		}
 	}
 }
 
-// What the sink does not know of the records in its custody is part of the report.
+// What the borrower does not know of the records in its custody is part of the report.
 func TestReportOfSinkIsPartOfReport(t *testing.T) {
 	s := &spillSink{report: batch.Report{Unknown: 7}}
-	w, err := NewSink(s, nil)
+	w, err := New(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,19 +34,19 @@ func spliced(rng *rand.Rand, rec string) (p []byte, in []Splice) {
 	return p, in
 }
 
-// keeping is a sink that keeps everything that is said of a record.
+// keeping is a destination that keeps everything that is said of a record.
 type keeping struct {
 	mu  sync.Mutex
 	got []string
 }
 
-func (k *keeping) Send(_ context.Context, b *batch.Batch) error {
+func (k *keeping) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, r := range b.All() {
 		k.got = append(k.got, fmt.Sprint(r.Ticket, r.Time, r.Level, r.Stream, string(r.Data)))
 	}
-	return nil
+	return o
 }
 
 // A record in pieces is what the whole one would be, wherever it falls: among others,
@@ -60,7 +60,7 @@ func TestSplicedRecords(t *testing.T) {
 	} {
 		rng := rand.New(rand.NewPCG(7, uint64(o.SlabBytes)))
 		k := &keeping{}
-		w, err := NewSink(k, &o)
+		w, err := New(courierFor(k), &o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package slab
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -25,8 +24,7 @@ type Stats struct {
 	BurstLeft time.Duration
 	// OldestAge is the age of the oldest undelivered record by its own time, or,
 	// if it has none, by when it was accepted, or a little more. 0 when nothing is pending
-	// here: what a sink has taken into its custody, such as a spool, is not
-	// looked at.
+	// here: what the borrower has is not looked at.
 	OldestAge time.Duration
 	// CrashUnsafe says why the slabs are on the heap although Options.Crash is set;
 	// empty when all is well. HeapOnly is how many pending oversize records have no
@@ -34,22 +32,19 @@ type Stats struct {
 	CrashUnsafe string
 	HeapOnly    int
 	// Recovery is what New found in the files of dead processes.
-	Recovery   CrashRecovery
-	Sends      uint64 // answers that settled records
-	SendErrors uint64
-	LastError  string // of the failure under way; empty when the destination is well
+	Recovery CrashRecovery
 }
 
 // Stats returns a snapshot. It never waits for the destination.
 func (w *Writer) Stats() Stats {
 	now := time.Now()
-	sinkAcc := w.lockWithSink()
+	theirs := w.lockWithAccount()
 	defer w.unlock()
 	s := Stats{
-		Name: w.o.Name, Account: w.accountLocked(sinkAcc), Refused: w.refused,
+		Name: w.o.Name, Account: w.accountLocked(theirs), Refused: w.refused,
 		SlabCount: w.o.SlabCount, SlabBytes: w.slabBytes,
 		SlabsInUse: w.o.SlabCount - len(w.free), OversizeMem: w.oversizeUsed,
-		Waiting: w.waitingLocked(), Sends: w.sends, SendErrors: w.sendErrors,
+		Waiting: w.waitingLocked(),
 	}
 	if b := w.cur; b != nil && b.n == b.cut && b.refs == 0 {
 		s.SlabsInUse-- // attached, but empty
@@ -58,9 +53,6 @@ func (w *Writer) Stats() Stats {
 	s.Rate = w.gauge.rate.update(now, w.acceptedBytesLocked())
 	s.BurstLeft = w.burstLeftLocked(s.Rate)
 	s.OldestAge = w.oldestAgeLocked(now)
-	if w.lastErr != nil {
-		s.LastError = fmt.Sprint(w.lastErr)
-	}
 	return s
 }
 
@@ -76,27 +68,26 @@ func (w *Writer) Codec() batch.Codec { return w.o.Codec }
 // Report returns what [Writer.Shutdown] would report if it ended now.
 func (w *Writer) Report() batch.Report { return batch.Report{Account: w.Account()} }
 
-// accountLocked merges the Writer's account with that of a sink that took
-// records into its own custody.
-func (w *Writer) accountLocked(sink batch.Account) batch.Account {
+// accountLocked merges the Writer's account with that of the borrower.
+func (w *Writer) accountLocked(theirs batch.Account) batch.Account {
 	a := w.acc
 	a.Accepted += w.next
 	a.Pending.Slab = w.pendingSlabLocked()
 	a.Pending.Inflight = uint64(w.inflight + w.lastPending)
 	a.Pending.Slab += uint64(w.dead.left) + w.loans.back
-	// What a Send that is under way has handed over is in the sink's account already.
-	a.Pending.Inflight -= min(a.Pending.Inflight, sink.Accepted-min(sink.Accepted, w.taken))
+	// What a Borrow that is under way has taken is in the borrower's account already.
+	a.Pending.Inflight -= min(a.Pending.Inflight, theirs.Accepted-min(theirs.Accepted, w.taken))
 	if w.abandoned || w.retained {
 		a.Pending = batch.Pending{Slab: uint64(w.kept) + w.loans.back}
 	}
 	if w.abandoned {
-		late := w.lateLocked(sink)
+		late := w.lateLocked(theirs)
 		kept := min(late, a.Pending.Slab)
 		a.Pending.Slab -= kept
 		a.Dropped[batch.Shutdown] -= min(late-kept, a.Dropped[batch.Shutdown])
 	}
-	sink.Accepted = 0 // what the Writer handed over was accepted here already
-	a.Add(sink)
+	theirs.Accepted = 0 // what the Writer handed over was accepted here already
+	a.Add(theirs)
 	return a
 }
 

@@ -26,6 +26,7 @@ type walkCall struct {
 	seen            bool // by the destination
 	settled         bool
 	refused         bool // by the destination, for good
+	half            bool // and others of the batch are not
 	resort          bool // the last resort got it
 }
 
@@ -45,12 +46,13 @@ type walk struct {
 	lastCall int            // the latest beginning of a call whose record was seen
 	tickets  map[uint64]int // seen tickets → call
 	maxSeen  uint64
+	half     []*walkCall // of the batch under way, settled
 	answers  *rand.Rand
 	steps    chan bool // true: an answer, false: an error
 	free     bool      // from now on everything is taken
 	settled  uint64
 	refused  uint64
-	handled  uint64
+	inline   bool
 	limits   batch.Limits
 	ended    bool // Close has returned: what a Send still reads stays in use
 }
@@ -108,6 +110,7 @@ func (k *walk) see(b *batch.Batch) {
 
 // settle notes the records of b with the given indexes.
 func (k *walk) settle(b *batch.Batch, which func(i int) (settled, refused bool)) {
+	open := false
 	for i, r := range b.All() {
 		c := k.calls[k.tickets[r.Ticket]]
 		s, no := which(i)
@@ -118,11 +121,23 @@ func (k *walk) settle(b *batch.Batch, which func(i int) (settled, refused bool))
 		case s:
 			c.settled = true
 			k.settled++
+		default:
+			open = true
 		}
+		if s || no {
+			c.half = true
+			k.half = append(k.half, c)
+		}
+	}
+	if !open {
+		for _, c := range k.half {
+			c.half = false
+		}
+		k.half = nil
 	}
 }
 
-func (k *walk) Send(ctx context.Context, b *batch.Batch) error {
+func (k *walk) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	k.mu.Lock()
 	k.see(b)
 	free := k.free
@@ -132,20 +147,15 @@ func (k *walk) Send(ctx context.Context, b *batch.Batch) error {
 		select {
 		case good = <-k.steps:
 		case <-ctx.Done():
-			return ctx.Err()
+			return batch.FailedOutcome(ctx.Err())
 		}
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	all := func(int) (bool, bool) { return true, false }
 	if good {
-		if k.answers.IntN(10) == 0 {
-			h := 1 + k.answers.IntN(b.Len())
-			b.Tally.Handled += uint64(h)
-			k.handled += uint64(h)
-		}
 		k.settle(b, all)
-		return nil
+		return batch.Outcome{}
 	}
 	some := make([]int, 0, b.Len())
 	in := map[int]bool{}
@@ -154,34 +164,28 @@ func (k *walk) Send(ctx context.Context, b *batch.Batch) error {
 			some, in[i] = append(some, i), true
 		}
 	}
-	switch k.answers.IntN(9) {
+	switch k.answers.IntN(8) {
 	case 0:
 		n := k.answers.IntN(b.Len() + 1)
 		k.settle(b, func(i int) (bool, bool) { return i < n, false })
-		return batch.Prefix(n, errDown)
+		return partly(n)
 	case 1:
 		k.settle(b, func(i int) (bool, bool) { return !in[i], false })
-		return batch.Partial(errDown, some...)
+		return batch.Outcome{Open: batch.Of(some...), Why: errDown}
 	case 2:
 		k.settle(b, func(i int) (bool, bool) { return true, in[i] })
-		return batch.Reject(errDown, some...)
+		return refused(some...)
 	case 3:
 		k.settle(b, func(i int) (bool, bool) { return true, true })
-		return batch.Permanent(errDown)
+		return batch.Outcome{Refused: batch.All(), Refusal: errDown}
 	case 4:
-		if b.Len() > 1 {
-			return batch.TooLarge(errDown)
-		}
+		return partly(b.Len() + 1 + k.answers.IntN(2)) // makes no sense
 	case 5:
-		return batch.Fatal(errDown)
-	case 6:
-		return batch.RetryAfter(errDown, time.Duration(k.answers.IntN(3))*time.Millisecond)
-	case 7:
 		panic("on purpose")
-	case 8:
+	case 6:
 		runtime.Goexit()
 	}
-	return errDown
+	return failed()
 }
 
 // Write is the last resort.
@@ -204,8 +208,7 @@ func (k *walk) options() {
 		SlabBytes: 512 << r.IntN(3), SlabCount: 2 + r.IntN(6)*(1+r.IntN(2)), OnError: quiet,
 		FlushInterval: []time.Duration{-1, time.Millisecond, 5 * time.Millisecond}[r.IntN(3)],
 		WhenFull:      pick(Block(), BlockFor(time.Millisecond), BlockFor(0), DropNewest(), DropOldest()),
-		RetryMin:      time.Microsecond, RetryMax: time.Millisecond,
-		MaxRecord: 200 + r.IntN(3000),
+		MaxRecord:     200 + r.IntN(3000),
 	}
 	o := &k.o
 	if r.IntN(2) == 0 {
@@ -301,8 +304,8 @@ func (k *walk) balance() batch.Account {
 	if a.Accepted < accepted || a.Accepted > accepted+uint64(k.running) || a.Dropped.Total() < full+k.refused {
 		k.errorf("%d accepted, %d of them dropped, %d refused by the destination: %v", accepted, full, k.refused, a)
 	}
-	if a.Handled != k.handled+resort || a.Delivered+k.handled != k.settled {
-		k.errorf("%d settled, %d handled by the destination, %d by the last resort: %v", k.settled, k.handled, resort, a)
+	if a.Handled != resort || a.Delivered != k.settled {
+		k.errorf("%d settled, %d handled by the last resort: %v", k.settled, resort, a)
 	}
 	return a
 }
@@ -312,10 +315,13 @@ func (k *walk) gauges(s Stats) {
 	var first, last time.Time // of what is pending
 	n := 0
 	for _, c := range k.calls {
-		if c.returned == 0 || c.err != nil || c.settled || c.refused || c.resort {
+		done := c.settled || c.refused || c.resort
+		if c.returned == 0 || c.err != nil || done && !c.half {
 			continue
 		}
-		n++
+		if !done {
+			n++
+		}
 		if first.IsZero() || c.at.Before(first) {
 			first = c.at
 		}
@@ -337,6 +343,9 @@ func (k *walk) gauges(s Stats) {
 	if uint64(n) != pending {
 		k.errorf("%d are pending, by the book %d: %v", pending, n, s.Account)
 		return
+	}
+	if !k.inline {
+		return // nor which of them are the Writer's
 	}
 	oldest, newest := time.Since(first), time.Since(last)
 	if s.OldestAge < newest || s.OldestAge > oldest {
@@ -411,7 +420,11 @@ func TestWalk(t *testing.T) {
 			k := &walk{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), answers: rand.New(rand.NewPCG(seed, 2)),
 				steps: make(chan bool), tickets: map[uint64]int{}}
 			k.options()
-			k.w = mustSink(t, k, &k.o)
+			c := courierFor(k)
+			c.wait, c.most = time.Millisecond, 1+k.rng.IntN(4)
+			k.inline = k.rng.IntN(2) == 0
+			c.wants.Inline = k.inline
+			k.w = mustSink(t, c, &k.o)
 			k.run()
 			k.end()
 		})

@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"log/slog"
-	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -27,12 +25,12 @@ import (
 type Writer struct {
 	// What every call touches lies in one cache line.
 	flush   *slog.LevelVar // the level from which a record is sent at once
-	special bool           // WriteRecord goes through putSpecial; set by NewSink
+	special bool           // WriteRecord goes through putSpecial; set by New
 	room    int            // bytes the fast path may still put into cur; -1 forces the slow path
 	next    uint64         // tickets given out so far
 	cur     *block
 
-	// mu guards all that is not set by NewSink or said to be otherwise: what stands
+	// mu guards all that is not set by New or said to be otherwise: what stands
 	// above, and the payload end and slot count of cur, by its half mu.put alone. It
 	// is a leaf lock: nothing sleeps, sends to a destination or calls back while
 	// holding it.
@@ -41,13 +39,12 @@ type Writer struct {
 	o         Options
 	id        [16]byte // names the records, together with their tickets: batch.Batch.Origin
 	born      time.Time
-	sink      batch.Sink
-	borrower  Borrower // the sink, if it is one
+	to        Borrower
+	wants     Wants // of it
 	reserve   *slog.LevelVar
 	important *slog.LevelVar
-	limits    batch.Limits
 	limited   bool
-	gatherMax int // slabs per batch where the sink has no limits
+	gatherMax int // slabs per batch where there are no limits
 	slabBytes int
 	maxRecord int
 
@@ -65,14 +62,11 @@ type Writer struct {
 
 	acc         batch.Account // Pending is not kept here but walked by Stats
 	lastPending int           // records waiting for the last resort
-	taken       uint64        // settled into the sink's own custody
+	taken       uint64        // in the borrower's account
 	inflight    int           // records of the batch under way that are not settled
 	settled     uint64        // every ticket up to it is accounted for
 	flushTarget uint64        // a Flush wants everything up to this ticket
 	refused     uint64
-	sends       uint64
-	sendErrors  uint64
-	lastErr     error
 
 	gauge gauge
 
@@ -84,8 +78,6 @@ type Writer struct {
 	closed        bool
 	lastAbandoned bool
 	kept          int  // records left in crash files for the next start
-	resting       bool // the drain waits between two attempts
-	stopped       bool // Shutdown saw it resting: there will be no further attempt
 	retained      bool // Close left the rest in the crash file: nothing more is attempted
 	abandoned     bool // Shutdown ran out of time and settled the account itself
 
@@ -193,36 +185,12 @@ func (l *locks) TryLock() bool {
 	return true
 }
 
-// New returns a Writer whose destination is an io.Writer. Every Write the
-// destination sees ends at the end of a record. A short write is finished; after
-// an error the writer resumes at the byte where the destination stopped, so that
-// no line is torn. Errors are retried with backoff for ever, except those that
-// say the destination is gone (closed file or pipe, EPIPE) or are wrapped by
-// [batch.Permanent].
-//
-// Slabs are written as they are, up to all of one in a Write. Where others write to the
-// same pipe or terminal, lines would mix: for standard output and error give [NewSink]
-// file.Stdout() or file.Stderr(), which end each write of at most 4096 bytes with a
-// record.
-//
-// A dst with a method Writev(bufs [][]byte) (int64, error), as of writev(2), is handed
-// several slabs at once when they have queued up; it must not keep bufs. If dst has a
-// method Sync() error or Flush() error, Sync calls it. Close does not close dst unless
-// Options.CloseDst is set. New fails if an option is out of
-// range, naming all that are.
-func New(dst io.Writer, o *Options) (*Writer, error) {
-	if f, ok := dst.(*os.File); dst == nil || ok && f == nil {
-		return nil, errors.New("slab: destination is nil")
-	}
-	return NewSink(&ioSink{w: dst, vec: vecWriterFor(dst)}, o)
-}
-
-// NewSink returns a Writer whose destination is a sink. A [batch.Limiter] is
-// handed several slabs at once, up to its limits; a [batch.Flusher],
-// [batch.Syncer], [batch.Closer], [batch.Accounter] or [batch.Holder] is used as such.
-func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
-	if dst == nil {
-		return nil, errors.New("slab: destination is nil")
+// New returns a Writer that lends its batches to a borrower: deliver.NewOutput puts one
+// in front of a destination. The error names every option that is out of range. The
+// Writer's goroutine ends with [Writer.Shutdown].
+func New(to Borrower, o *Options) (*Writer, error) {
+	if to == nil {
+		return nil, errors.New("slab: the borrower is nil")
 	}
 	if o == nil {
 		o = &Options{}
@@ -237,7 +205,7 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &Writer{
-		o: r, born: time.Now(), sink: dst, slabBytes: r.SlabBytes, maxRecord: r.MaxRecord,
+		o: r, born: time.Now(), to: to, wants: to.Wants(), slabBytes: r.SlabBytes, maxRecord: r.MaxRecord,
 		flush: levels.flush, reserve: levels.reserve, important: levels.important,
 		queue: newQueue(r.SlabCount + 2),
 		wake:  make(chan struct{}, 1), closing: make(chan struct{}),
@@ -246,7 +214,6 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		loans: loans{room: make(chan struct{}, 1)}, room: -1, sleep: awake, spins: runtime.GOMAXPROCS(0) > 1,
 	}
 	_, _ = rand.Read(w.id[:]) // never fails
-	w.borrower, _ = dst.(Borrower)
 	report := r.OnError
 	if report == nil {
 		report = callback.ToStderr[batch.Event]
@@ -260,16 +227,13 @@ func NewSink(dst batch.Sink, o *Options) (*Writer, error) {
 		cancel()
 		return nil, err
 	}
+	w.limited = w.wants.Limits.Bytes > 0 || w.wants.Limits.Records > 0
 	w.gatherMax, w.d.few = 1, min(max(1, r.SlabCount/4), fewSlabs)
-	if s, ok := dst.(*ioSink); ok {
+	if w.wants.Inline {
 		w.gatherMax = w.d.few
-		if s.vec != nil {
-			w.gatherMax = max(1, r.SlabCount/2)
-		}
 	}
-	if l, ok := dst.(batch.Limiter); ok {
-		w.limits = l.Limits()
-		w.limited = w.limits.Bytes > 0 || w.limits.Records > 0
+	if w.wants.Vectors {
+		w.gatherMax = max(1, r.SlabCount/2)
 	}
 	w.special = w.crash != nil || w.smallRecords()
 	w.quick = r.Crash == nil

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -51,127 +50,9 @@ func TestIdleFlushKeepsOrder(t *testing.T) {
 	wantSequence(t, numbers(t, m.String()), 0, n)
 }
 
-func TestShortWritesAreFinished(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	m := &memory{act: func(_ int, p []byte) (int, error) { return rng.IntN(len(p) + 1), nil }}
-	w := mustNew(t, m, &Options{SlabBytes: 512, WhenFull: Block()})
-	const n = 3000
-	for i := range n {
-		mustWrite(t, w, i, 40)
-	}
-	closeNow(t, w)
-	wantSequence(t, numbers(t, m.String()), 0, n)
-	checkAccount(t, w, n, n, batch.Drops{})
-}
-
-// A write that stops in the middle of a line with an error is resumed at the
-// byte where it stopped: nothing is torn, doubled or lost.
-func TestPartialWriteWithErrorIsResumed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(3, 4))
-		m := &memory{act: func(call int, p []byte) (int, error) {
-			if call%3 == 0 {
-				return rng.IntN(len(p) + 1), errDown
-			}
-			return -1, nil
-		}}
-		w := mustNew(t, m, &Options{SlabBytes: 512, WhenFull: Block()})
-		allArrive(t, w, m)
-		if w.Stats().SendErrors == 0 {
-			t.Error("no error was counted")
-		}
-		closeNow(t, w)
-	})
-}
-
-func TestDestinationMisbehaves(t *testing.T) {
-	tests := map[string]func(call int, p []byte) (int, error){
-		"three failures": func(call int, p []byte) (int, error) {
-			if call < 3 {
-				return 0, errDown
-			}
-			return -1, nil
-		},
-		"panics": func(call int, p []byte) (int, error) {
-			if call < 2 {
-				panic("destination lost its mind")
-			}
-			return -1, nil
-		},
-		"nil error, no progress": func(call int, p []byte) (int, error) {
-			if call < 20 {
-				return 0, nil
-			}
-			return -1, nil
-		},
-		"goexit": func(call int, p []byte) (int, error) {
-			if call < 2 {
-				runtime.Goexit()
-			}
-			return -1, nil
-		},
-	}
-	for name, act := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var events []batch.Event
-				var mu sync.Mutex
-				m := &memory{act: act}
-				w := mustNew(t, m, &Options{SlabBytes: 1024, WhenFull: Block(), OnError: func(e batch.Event) {
-					mu.Lock()
-					events = append(events, e)
-					mu.Unlock()
-				}})
-				const n = 500
-				for i := range n {
-					mustWrite(t, w, i, 60)
-				}
-				if err := w.Flush(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				wantSequence(t, numbers(t, m.String()), 0, n)
-				checkAccount(t, w, n, n, batch.Drops{})
-				synctest.Wait()
-				mu.Lock()
-				var ops []string
-				for _, e := range events {
-					ops = append(ops, e.Op)
-				}
-				mu.Unlock()
-				if !slices.Contains(ops, "send") || ops[len(ops)-1] != "recovered" {
-					t.Errorf("events %v, want one failure and then the recovery", ops)
-				}
-				if s := w.Stats(); s.LastError != "" || s.SendErrors == 0 {
-					t.Errorf("stats %+v after recovery", s)
-				}
-				closeNow(t, w)
-			})
-		})
-	}
-}
-
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
-
-func TestGoneDestinationDropsAtOnce(t *testing.T) {
-	m := &memory{act: func(call int, p []byte) (int, error) {
-		if call == 0 {
-			return 25, io.ErrClosedPipe // two whole records and a bit
-		}
-		return 0, io.ErrClosedPipe
-	}}
-	w := mustNew(t, m, nil)
-	for i := range 10 {
-		mustWrite(t, w, i, 10)
-	}
-	if err := w.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	mustWrite(t, w, 10, 10) // the torn line cannot be ended either
-	closeNow(t, w)
-	checkAccount(t, w, 11, 2, drops(batch.Failed, 9))
-}
 
 func TestWriteAfterClose(t *testing.T) {
 	var m memory
@@ -267,8 +148,8 @@ func TestHungDestination(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "not delivered") {
 			t.Errorf("Shutdown: %v", err)
 		}
-		if d := time.Since(start); d != 2*time.Second {
-			t.Errorf("Shutdown took %v, want its deadline of 2s", d)
+		if d := time.Since(start); d != 2*time.Second+closeGrace {
+			t.Errorf("Shutdown took %v, want its deadline of 2s and what it allows a borrower then", d)
 		}
 		if r.Unknown == 0 || r.Dropped[batch.Shutdown] == 0 || r.Check() != nil || r.Pending.Total() != 0 {
 			t.Errorf("report %+v", r)
@@ -276,10 +157,11 @@ func TestHungDestination(t *testing.T) {
 		if r.Accepted != uint64(i+100) {
 			t.Errorf("accepted %d, want %d", r.Accepted, i+100)
 		}
-		g.open() // the late answer changes nothing
-		synctest.Wait()
-		if r2 := w.Report(); r2.Account != r.Account {
-			t.Errorf("account changed after Close: %v, then %v", r.Account, r2.Account)
+		g.open()
+		synctest.Wait() // the late answer is counted where the borrower counts it, and only there
+		late, dropped := w.Report(), r.Dropped[batch.Shutdown]-r.Unknown
+		if late.Check() != nil || late.Accepted != r.Accepted || late.Delivered != r.Delivered+r.Unknown || late.Dropped[batch.Shutdown] != dropped {
+			t.Errorf("after Close: %v, then %v", r, late.Account)
 		}
 	})
 }
@@ -306,13 +188,13 @@ func TestSecondShutdownObeysItsContext(t *testing.T) {
 	})
 }
 
-// A sink that honours its context is told before the deadline, so that nothing
+// A destination that honours its context is told before the deadline, so that nothing
 // is unknown.
 func TestShutdownCancelsSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := mustSink(t, batch.SinkFunc(func(ctx context.Context, b *batch.Batch) error {
+		w := mustSink(t, sendFunc(func(ctx context.Context, _ *batch.Batch) batch.Outcome {
 			<-ctx.Done()
-			return ctx.Err()
+			return batch.FailedOutcome(ctx.Err())
 		}), nil)
 		mustWrite(t, w, 0, 10)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -412,58 +294,73 @@ func TestOversizeBudget(t *testing.T) {
 	}
 }
 
-// custodian is a destination that takes some records into its custody and hangs.
+// A custodian is a borrower that has two records of three, and hangs within Borrow.
 type custodian struct {
-	taken   uint64
+	bare
+	inline  bool
+	took    atomic.Bool
 	entered chan struct{}
 	release chan struct{}
-	closed  atomic.Bool
+	ended   atomic.Bool
 }
 
-func (c *custodian) Account() batch.Account {
-	return batch.Account{Accepted: c.taken, Delivered: c.taken}
+func (c *custodian) Wants() Wants { return Wants{Inline: c.inline} }
+
+func (c *custodian) Account() (a batch.Account) {
+	if c.took.Load() {
+		a.Accepted, a.Delivered = 2, 2
+		if !c.inline {
+			a.Accepted, a.Pending.Inflight = 3, 1
+		}
+	}
+	return a
 }
 
-func (c *custodian) Send(_ context.Context, b *batch.Batch) error {
-	c.taken = 2
+func (c *custodian) Borrow(_ context.Context, l *Loan) error {
+	c.took.Store(true)
 	close(c.entered)
 	<-c.release
-	b.Tally.Taken = 2
+	if c.inline {
+		l.Settle(1)
+		l.Return()
+	}
 	return nil
 }
 
-func (c *custodian) Close(context.Context) error {
-	c.closed.Store(true)
-	return nil
+func (c *custodian) Shutdown(context.Context) (batch.Report, error) {
+	c.ended.Store(true)
+	return batch.Report{Account: c.Account()}, nil
 }
 
-// What a Send has handed over is counted once while it is still under way, and a
-// destination is closed when the Send ends that Close did not wait for.
-func TestSendUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := &custodian{entered: make(chan struct{}), release: make(chan struct{})}
-		w := mustSink(t, c, nil)
-		for i := range 3 {
-			mustWrite(t, w, i, 10)
-		}
-		<-c.entered
-		if a := w.Account(); a.Check() != nil || a.Delivered != 2 || a.Pending.Total() != 1 {
-			t.Errorf("account %v", a)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if r, err := w.Shutdown(ctx); err == nil || r.Check() != nil || c.closed.Load() {
-			t.Errorf("%v, %v, closed %t", err, r, c.closed.Load())
-		}
-		close(c.release)
-		synctest.Wait()
-		if !c.closed.Load() {
-			t.Error("it stays open for ever")
-		}
-		if a := w.Account(); a.Check() != nil {
-			t.Errorf("account %v", a)
-		}
-	})
+// What is in the account of the borrower is counted once while Borrow is still under way,
+// and the borrower is shut down when the Borrow ends that Close did not wait for.
+func TestBorrowUnderWay(t *testing.T) {
+	for _, inline := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &custodian{inline: inline, entered: make(chan struct{}), release: make(chan struct{})}
+			w := mustSink(t, c, nil)
+			for i := range 3 {
+				mustWrite(t, w, i, 10)
+			}
+			<-c.entered
+			if a := w.Account(); a.Check() != nil || a.Delivered != 2 || a.Pending.Total() != 1 {
+				t.Errorf("account %v", a)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if r, err := w.Shutdown(ctx); err == nil || r.Check() != nil || c.ended.Load() {
+				t.Errorf("%v, %v, shut down %t", err, r, c.ended.Load())
+			}
+			close(c.release)
+			synctest.Wait()
+			if !c.ended.Load() {
+				t.Error("it stays open for ever")
+			}
+			if a := w.Account(); a.Check() != nil {
+				t.Errorf("account %v", a)
+			}
+		})
+	}
 }
 
 // Nothing is evicted for a record that finds no room even so.
@@ -687,11 +584,11 @@ func TestFlushInterval(t *testing.T) {
 func TestOldestRecordWaitsAtMostFlushInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var worst time.Duration
-		w := mustSink(t, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+		w := mustSink(t, sendFunc(func(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 			for _, r := range b.All() {
 				worst = max(worst, time.Since(time.Unix(0, r.Time)))
 			}
-			return nil
+			return o
 		}), &Options{SlabBytes: 4096})
 		rng := rand.New(rand.NewPCG(5, 6))
 		for i := range 5000 {
@@ -732,14 +629,13 @@ func TestFlushWaitsForDelivery(t *testing.T) {
 
 type syncer struct {
 	memory
-	flushed, synced, closed int
-	fail                    error
-	panics                  bool
+	flushed, synced int
+	fail            error
+	panics          bool
 }
 
 func (s *syncer) Sync() error  { s.synced++; s.boom(); return s.fail }
 func (s *syncer) Flush() error { s.flushed++; s.boom(); return nil }
-func (s *syncer) Close() error { s.closed++; s.boom(); return nil }
 func (s *syncer) boom() {
 	if s.panics {
 		panic("boom")
@@ -764,24 +660,6 @@ func TestSyncReachesDestination(t *testing.T) {
 	}
 	s.panics = false
 	closeNow(t, w)
-	if s.closed != 0 {
-		t.Error("Close closed a destination it does not own")
-	}
-}
-
-func TestCloseDst(t *testing.T) {
-	s := &syncer{}
-	w := mustNew(t, s, &Options{CloseDst: true})
-	mustWrite(t, w, 0, 10)
-	closeNow(t, w)
-	if s.closed != 1 || s.String() == "" {
-		t.Errorf("closed %d times, wrote %q", s.closed, s.String())
-	}
-	s = &syncer{panics: true}
-	w = mustNew(t, s, &Options{CloseDst: true})
-	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "panicked") {
-		t.Errorf("Close with a panicking destination: %v", err)
-	}
 }
 
 func TestWriteAllocatesNothing(t *testing.T) {
@@ -825,12 +703,12 @@ func TestEmptyRecord(t *testing.T) {
 
 func TestMetaTravels(t *testing.T) {
 	var got []batch.Record
-	w := mustSink(t, batch.SinkFunc(func(_ context.Context, b *batch.Batch) error {
+	w := mustSink(t, sendFunc(func(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 		for _, r := range b.All() {
 			r.Data = bytes.Clone(r.Data)
 			got = append(got, r)
 		}
-		return nil
+		return o
 	}), &Options{SlabBytes: 512})
 	want := []batch.Meta{
 		{Time: 1, Level: slog.LevelDebug, Stream: 7},
@@ -853,20 +731,14 @@ func TestMetaTravels(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	_, err := New(io.Discard, &Options{SlabBytes: 5, SlabCount: 1, MaxRecord: -1, Reserve: 9, RetryMin: -1})
-	for _, want := range []string{"SlabBytes is 5", "SlabCount is 1", "MaxRecord is -1", "Reserve is 9", "RetryMin"} {
+	_, err := New(&courier{}, &Options{SlabBytes: 5, SlabCount: 1, MaxRecord: -1, Reserve: 9})
+	for _, want := range []string{"SlabBytes is 5", "SlabCount is 1", "MaxRecord is -1", "Reserve is 9"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not name %q", err, want)
 		}
 	}
 	if _, err := New(nil, nil); err == nil {
-		t.Error("nil destination accepted")
-	}
-	if _, err := New((*os.File)(nil), nil); err == nil || err.Error() != "slab: destination is nil" {
-		t.Errorf("a file that was never opened: %v", err)
-	}
-	if _, err := NewSink(nil, nil); err == nil {
-		t.Error("nil sink accepted")
+		t.Error("nil borrower accepted")
 	}
 }
 
@@ -884,19 +756,23 @@ func TestParseWhenFull(t *testing.T) {
 	}
 }
 
-// Nothing is unknown while no Send is under way: between two attempts it is known
-// that the records were not taken.
+// Nothing is unknown while nothing is under way: between two attempts it is known that
+// the records were not taken.
 func TestNothingIsUnknownBetweenAttempts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := mustSink(t, &recorder{answer: func(int, *batch.Batch) error { return errDown }}, &Options{RetryMin: time.Hour, RetryMax: time.Hour})
-		mustWrite(t, w, 0, 10)
-		time.Sleep(time.Minute)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if r, err := w.Shutdown(ctx); err == nil || r.Unknown != 0 || r.Dropped[batch.Shutdown] != 1 {
-			t.Errorf("report %+v, %v", r, err)
-		}
-	})
+	for _, inline := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			c := courierFor(sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return failed() }))
+			c.wait, c.wants.Inline = time.Hour, inline
+			w := mustSink(t, c, nil)
+			mustWrite(t, w, 0, 10)
+			time.Sleep(time.Minute)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if r, err := w.Shutdown(ctx); err == nil || r.Unknown != 0 || r.Dropped[batch.Shutdown] != 1 {
+				t.Errorf("inline %t: report %+v, %v", inline, r, err)
+			}
+		})
+	}
 }
 
 // MaxRecord holds also where the slab has room for more.
@@ -997,19 +873,23 @@ type sinkWithLimits struct {
 	send   func(*batch.Batch)
 }
 
-func (s sinkWithLimits) Send(_ context.Context, b *batch.Batch) error { s.send(b); return nil }
-func (s sinkWithLimits) Limits() batch.Limits                         { return s.limits }
+func (s sinkWithLimits) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
+	s.send(b)
+	return o
+}
+
+func (s sinkWithLimits) Limits() batch.Limits { return s.limits }
 
 // Write and WriteRecord, which have a fast path each, number their records alike and
 // say alike when and how important they were.
 func TestTickets(t *testing.T) {
-	r := &recorder{answer: func(_ int, b *batch.Batch) error {
+	r := &recorder{answer: func(_ int, b *batch.Batch) (o batch.Outcome) {
 		for _, rec := range b.All() {
 			if m := (batch.Meta{Time: rec.Time, Level: slog.Level(rec.Level), Stream: rec.Stream}); m != (batch.Meta{}) {
 				t.Errorf("ticket %d: %+v", rec.Ticket, m)
 			}
 		}
-		return nil
+		return o
 	}}
 	w := mustSink(t, r, &Options{SlabBytes: 2048, WhenFull: Block()})
 	const callers, n = 4, 5000

@@ -305,7 +305,7 @@ func (c *custody) open() {
 	}
 	so := &slab.Options{
 		SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(4), MaxRecord: 12000,
-		FlushInterval: 3 * time.Millisecond, RetryMin: time.Millisecond, RetryMax: time.Second, OnError: func(batch.Event) {},
+		FlushInterval: 3 * time.Millisecond, OnError: func(batch.Event) {},
 		WhenFull: []slab.WhenFull{slab.DropOldest(), slab.DropNewest(), slab.BlockFor(10 * time.Millisecond)}[rng.IntN(3)],
 	}
 	if c.what.aside && rng.IntN(3) > 0 {
@@ -314,7 +314,7 @@ func (c *custody) open() {
 	if c.what.crash {
 		so.Crash = &slab.Crash{Dir: c.dir, Required: true}
 	}
-	if c.w, err = slab.NewSink(c.e, so); err != nil {
+	if c.w, err = slab.New(c.e, so); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -16,12 +17,12 @@ import (
 //
 //	go -C bench test ./experiments -run '^$' -bench 'Profile/write' -benchtime 5s -cpuprofile cpu.out
 func BenchmarkProfile(b *testing.B) {
-	for name, one := range map[string]func(*slab.Writer) func(){
-		"write": func(w *slab.Writer) func() {
+	for name, one := range map[string]func(*deliver.Output) func(){
+		"write": func(w *deliver.Output) func() {
 			p := record()
 			return func() { w.Write(p) }
 		},
-		"json": func(w *slab.Writer) func() {
+		"json": func(w *deliver.Output) func() {
 			r, err := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.Output(slog.LevelInfo, w)))
 			if err != nil {
 				b.Fatal(err)
@@ -39,7 +40,7 @@ func BenchmarkProfile(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer f.Close()
-			w, err := slab.New(f, &slab.Options{WhenFull: slab.Block()})
+			w, err := deliver.NewOutput(deliver.ToWriter(f), &deliver.OutputOptions{Slab: slab.Options{WhenFull: slab.Block()}})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -7,6 +7,7 @@ import (
 	"runtime"
 
 	"github.com/forebay-log/forebay/bench/rivals"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -74,7 +75,7 @@ func newManyLanes(dst io.Writer) rivals.Writer {
 }
 
 // slabWriter is the shipped writer.
-type slabWriter struct{ *slab.Writer }
+type slabWriter struct{ *deliver.Output }
 
 func newSlab(dst io.Writer, o *slab.Options) slabWriter {
 	o.SlabBytes = slabSize
@@ -82,7 +83,7 @@ func newSlab(dst io.Writer, o *slab.Options) slabWriter {
 		o.SlabCount = slabCount
 	}
 	o.WhenFull = slab.Block()
-	w, err := slab.New(dst, o)
+	w, err := deliver.NewOutput(deliver.ToWriter(dst), &deliver.OutputOptions{Slab: *o})
 	if err != nil {
 		panic(err)
 	}

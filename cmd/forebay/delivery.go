@@ -94,14 +94,21 @@ func (f *deliveryFlags) maxAge() time.Duration {
 // target.
 func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, error) {
 	c, to, t := p.c, out.to, out.t
+	retry := &deliver.RetryOptions{}
+	if out.engine {
+		retry.MaxAge = c.maxAge()
+	}
 	opts := &deliver.OutputOptions{
 		Name: to, Codec: o.Codec, CodecFor: t.codecFor, Slab: *o,
 		Deliver: deliver.Options{
 			PendingLimit: c.pendingLimit, OnError: p.deliveryEvent,
-			Retry: &deliver.RetryOptions{MaxAge: c.maxAge()},
+			Retry: retry,
 		},
 		DeadLetterFile: c.deadLetter,
 		Spool:          spool.Options{MaxBytes: c.spoolMax.value, OnEvent: p.spoolEvent},
+	}
+	if !out.engine {
+		opts.Deliver.OnError = o.OnError
 	}
 	if p.fallback != nil {
 		opts.Deliver.Handler = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
@@ -188,7 +195,7 @@ func (f *deliveryFlags) keptIn(p batch.Pending) string {
 // destination.
 func (p *pipeline) deliveryEvent(e batch.Event) {
 	say := func(format string, args ...any) { p.con.say("%s: "+format, append([]any{e.Output}, args...)...) }
-	if errors.Is(e.Err, file.ErrGone) && (e.Op == "send" || e.Op == "hold" || e.Op == "poison") {
+	if errors.Is(e.Err, file.ErrGone) && (e.Op == "gone" || e.Op == "hold" || e.Op == "poison") {
 		say("%s; %s", plain(e.Err), p.c.goneText())
 		return
 	}

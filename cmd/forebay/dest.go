@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/deliver"
-	"github.com/forebay-log/forebay/file"
 )
 
 // A destination is a kind of place that --to can name. To add one, write a type
@@ -84,11 +82,9 @@ func destinations() []destination {
 	}, netDests(), forwardDests(), lokiDests())
 }
 
-// A target is a destination that was opened. One of writer, stdio and dest is set.
+// A target is a destination that was opened.
 type target struct {
-	writer io.WriteCloser      // closed when all is delivered
-	stdio  *file.Stdio         // stays open
-	dest   deliver.Destination // closed as writer is, if it is a batch.Closer
+	dest deliver.Destination // closed when all is delivered, if it is a batch.Closer
 
 	// encode writes the wire form that the destination wants, in place of
 	// --encode, and codec reads it. Nil: --encode decides.
@@ -113,30 +109,11 @@ type target struct {
 	tty    bool            // it is a terminal, so the live line would be in the way
 }
 
-// asDest returns the target as a destination.
-func (t *target) asDest() deliver.Destination {
-	switch {
-	case t.dest != nil:
-		return t.dest
-	case t.stdio != nil:
-		return deliver.FromSink(t.stdio)
-	}
-	return newLineDest(t.writer)
-}
-
 // dictionary returns the dictionary of the streams of t, nil for none.
-func (t *target) dictionary() batch.Dictionary {
-	if t.dest == nil {
-		return nil
-	}
-	return t.dest.Traits().Dictionary
-}
+func (t *target) dictionary() batch.Dictionary { return t.dest.Traits().Dictionary }
 
 // close gives up a target that was opened and is not used.
 func (t *target) close() {
-	if t.writer != nil {
-		t.writer.Close()
-	}
 	if d, ok := t.dest.(batch.Closer); ok {
 		d.Close(context.Background())
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/file"
 )
 
@@ -77,7 +78,7 @@ func (d *fileDest) Open(rest string) (*target, error) {
 		return nil, err
 	}
 	info, _ := os.Stat(path)
-	return &target{writer: f, file: info, reopen: f.Reopen}, nil
+	return &target{dest: deliver.ToWriteCloser(f), file: info, reopen: f.Reopen}, nil
 }
 
 // openDevice opens a pipe with a name, a terminal or another device, which have
@@ -88,7 +89,7 @@ func openDevice(path string) (*target, error) {
 		return nil, err
 	}
 	s := file.NewStdio(f, path)
-	return &target{stdio: s, gone: s.Gone(), tty: isTerminal(f)}, nil
+	return &target{dest: s, gone: s.Gone(), tty: isTerminal(f)}, nil
 }
 
 // filePath reads what follows "file:": a path as it is, or the rest of a URL if

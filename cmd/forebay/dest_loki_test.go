@@ -49,7 +49,7 @@ func TestLokiDestination(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := slab.NewSink(deliver.AsSink(tgt.dest), &slab.Options{Codec: tgt.codec, CloseDst: true, OnError: func(batch.Event) {}})
+	w, err := deliver.NewOutput(tgt.dest, &deliver.OutputOptions{Codec: tgt.codec, OnError: func(batch.Event) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func (d stdioDest) Open(rest string) (*target, error) {
 		return nil, fmt.Errorf("%s is closed, or not open for writing: nothing would get there (--to file:/dev/null throws lines away on purpose)", d.what)
 	}
 	info, _ := f.Stat()
-	return &target{stdio: s, file: info, gone: s.Gone(), tty: isTerminal(f)}, nil
+	return &target{dest: s, file: info, gone: s.Gone(), tty: isTerminal(f)}, nil
 }
 
 func isTerminal(f *os.File) bool {

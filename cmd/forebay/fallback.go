@@ -49,7 +49,7 @@ func openFallback(c *pipeConfig) (*fallback, error) {
 
 func newFallback(to string, t *target) *fallback {
 	f := &fallback{to: to, t: t}
-	f.send, f.closeDest = deliver.Direct(t.asDest())
+	f.send, f.closeDest = deliver.Direct(t.dest)
 	return f
 }
 
@@ -70,6 +70,7 @@ func (f *fallback) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 		codec = record.AsJSON.Codec()
 	}
 	out := build.Batch(codec)
+	out.Origin = b.Origin
 	o := f.send(ctx, out)
 	b.Tally = out.Tally
 	return o
@@ -124,7 +125,7 @@ func (f *fallback) transcode(c batch.Codec, rec *batch.Record) ([]byte, batch.Me
 // does not wait for a Send that hangs, beyond the end of ctx.
 func (f *fallback) close(ctx context.Context) error {
 	var err error
-	if s, ok := f.t.writer.(batch.Syncer); ok {
+	if s, ok := f.t.dest.(batch.Syncer); ok {
 		err = s.Sync()
 	}
 	return errors.Join(err, f.closeDest(ctx))

@@ -41,10 +41,10 @@ func (l outlivedLife) Answer(b *batch.Batch, o batch.Outcome) {
 // can go and there is another place for lines.
 func (f *deliveryFlags) outlet(t *target) deliver.Destination {
 	hold := f.fallback != "" || f.spool != ""
-	if t.stdio != nil && (hold || f.deadLetter != "") {
-		return outlived{t.asDest(), hold}
+	if _, is := t.dest.(*file.Stdio); is && (hold || f.deadLetter != "") {
+		return outlived{t.dest, hold}
 	}
-	return t.asDest()
+	return t.dest
 }
 
 // goneText says what becomes of an output whose reader is gone.

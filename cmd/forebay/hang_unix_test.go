@@ -15,6 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/deliver"
 )
 
 // A slowReopen is a file that opens anew only when it is let.
@@ -29,7 +31,7 @@ func (*slowReopen) Usage() (form, what string) { return "slow:", "a file" }
 func (*slowReopen) Flags(*cobra.Command)       {}
 func (d *slowReopen) Open(string) (*target, error) {
 	f, err := os.Create(d.path)
-	return &target{writer: f, reopen: func() error {
+	return &target{dest: deliver.ToWriteCloser(f), reopen: func() error {
 		d.entered <- struct{}{}
 		return <-d.let
 	}}, err
@@ -134,7 +136,7 @@ func (d hupOpen) Open(string) (*target, error) {
 	}
 	<-d.came
 	f, err := os.Open(os.DevNull)
-	return &target{writer: f}, err
+	return &target{dest: deliver.ToWriteCloser(f)}, err
 }
 
 // The program ends when it is told to, also if nobody reads its standard error: all

@@ -214,7 +214,6 @@ func (c *pipeConfig) slabOptions(dir string, t *target) *slab.Options {
 		FlushInterval: max(time.Duration(c.flushInterval), time.Microsecond), // 0 is "at once" here
 		WhenFull:      c.whenFull.WhenFull,
 		Codec:         c.encoding.Codec(),
-		CloseDst:      true,
 	}
 	if c.crashSafe != "" {
 		o.Crash = slab.CrashSafe(filepath.Join(c.crashSafe, dir))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/signal"
 	"strings"
@@ -63,8 +62,9 @@ type output struct {
 	to  string // as it is shown: without secrets
 	dir string // name of its directories in --spool and --crash-safe
 	t   *target
-	d   *deliver.Output // w, if there is a delivery; nil: slabs alone
-	w   tank
+	d   *deliver.Output
+
+	engine bool // flags say how it delivers, or it is across a network
 
 	once    sync.Once    // for shutdown
 	early   bool         // shutdown was begun while the reader was still at it
@@ -74,20 +74,8 @@ type output struct {
 	kept    uint64 // as many of them are kept with the input that was read
 }
 
-// A tank is the memory of an output: a deliver.Output, or a slab.Writer alone.
-type tank interface {
-	WriteRecord(p []byte, m batch.Meta) error
-	RefuseOversize() error
-	Shutdown(ctx context.Context) (batch.Report, error)
-}
-
 // slabs returns the state of the memory.
-func (out *output) slabs() slab.Stats {
-	if w, ok := out.w.(*slab.Writer); ok {
-		return w.Stats()
-	}
-	return out.d.Stats().Slab
-}
+func (out *output) slabs() slab.Stats { return out.d.Stats().Slab }
 
 // runPipe opens everything, runs, and reports.
 func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
@@ -178,32 +166,13 @@ func (p *pipeline) distinct(to string, t *target, stdin *os.File) error {
 	return nil
 }
 
-// connect puts slabs, and an engine if it takes one, in front of the target of
-// out.
+// connect puts an Output in front of the target of out.
 func (p *pipeline) connect(out *output) (err error) {
-	t := out.t
-	o := p.c.slabOptions(out.dir, t)
+	o := p.c.slabOptions(out.dir, out.t)
 	o.Name, o.OnError = out.to, func(e batch.Event) { p.event(e, memory(o)) }
-	switch {
-	case p.c.given || t.engine:
-		o.OnError = func(e batch.Event) {
-			if e.Op != "send" && e.Op != "recovered" { // of those the engine tells
-				p.event(e, memory(o))
-			}
-		}
-		p.dirs.Store(out.to, out.dir)
-		out.d, err = p.newOutput(out, o)
-		out.w = out.d
-	case t.dest != nil:
-		out.w, err = slab.NewSink(deliver.AsSink(t.dest), o)
-	case t.stdio != nil:
-		out.w, err = slab.NewSink(t.stdio, o)
-	default:
-		out.w, err = slab.New(t.writer, o)
-	}
-	if err != nil {
-		t.close()
-	}
+	out.engine = p.c.given || out.t.engine
+	p.dirs.Store(out.to, out.dir)
+	out.d, err = p.newOutput(out, o)
 	return err
 }
 
@@ -212,7 +181,7 @@ func (p *pipeline) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), closetime.Disk)
 	defer cancel()
 	for _, out := range p.outs {
-		out.w.Shutdown(ctx)
+		out.d.Shutdown(ctx)
 	}
 	if p.fallback != nil {
 		p.fallback.close(ctx)
@@ -320,9 +289,7 @@ const lastWord = time.Second
 // room that only a spool can make.
 func (p *pipeline) drain(deadline time.Time) {
 	for _, out := range p.outs {
-		if out.d != nil {
-			out.d.Drain(deadline)
-		}
+		out.d.Drain(deadline)
 	}
 }
 
@@ -367,7 +334,7 @@ func (p *pipeline) shutdown(ctx context.Context) {
 
 // shutdown delivers what the output holds, until end; once.
 func (out *output) shutdown(end context.Context) {
-	out.once.Do(func() { out.report, out.err = out.w.Shutdown(end) })
+	out.once.Do(func() { out.report, out.err = out.d.Shutdown(end) })
 }
 
 // settle puts what the reader still held when the output was closed into the
@@ -466,7 +433,7 @@ func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
 	engines := false
 	for _, out := range p.outs {
 		parse = parse || out.t.encode != nil || out.t.header
-		engines = engines || out.d != nil
+		engines = engines || out.engine
 	}
 	marks := p.marks(kept)
 	var ev record.Event
@@ -484,7 +451,7 @@ func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
 				p.oversize.Add(1)
 				for i, out := range p.outs {
 					if marks[i].wants(at) {
-						out.noteOversize(marks[i], out.w.RefuseOversize())
+						out.noteOversize(marks[i], out.d.RefuseOversize())
 					}
 				}
 				continue
@@ -532,10 +499,10 @@ func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
 			}
 			if out.t.encode == nil {
 				m := meta
-				if out.d != nil && (!out.t.header || m.Time == 0) {
+				if out.engine && (!out.t.header || m.Time == 0) {
 					m.Time = now
 				}
-				out.note(marks[i], at, out.w.WriteRecord(rec, m)) // what is dropped is counted there
+				out.note(marks[i], at, out.d.WriteRecord(rec, m)) // what is dropped is counted there
 				continue
 			}
 			own, m, err := out.t.encode(nil, &ev)
@@ -543,7 +510,7 @@ func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
 				p.broken.Add(1)
 				continue
 			}
-			out.note(marks[i], at, out.w.WriteRecord(own, m))
+			out.note(marks[i], at, out.d.WriteRecord(own, m))
 		}
 	}
 }
@@ -568,13 +535,14 @@ func (p *pipeline) show(quit <-chan struct{}) {
 func (p *pipeline) progress() progress {
 	now := progress{records: p.records.Load(), bytes: p.bytes.Load(), dropped: p.oversize.Load() + p.broken.Load()}
 	for _, out := range p.outs {
-		s := out.slabs()
+		st := out.d.Stats()
+		s := &st.Slab
 		now.dropped += s.Dropped.Total()
 		now.waiting = now.waiting || s.Waiting > 0
 		if s.SlabsInUse >= now.inUse {
 			now.inUse, now.slabs = s.SlabsInUse, s.SlabCount
 		}
-		if s.LastError != "" || out.d != nil && out.d.Stats().Deliver.LastError != "" {
+		if st.Deliver.LastError != "" {
 			now.failing = out.to
 		}
 	}
@@ -588,15 +556,15 @@ func (p *pipeline) event(e batch.Event, memory string) {
 		if errors.Is(e.Err, context.Canceled) {
 			return // the time was up, as the summary says
 		}
-		if batch.Inspect(e.Err).Kind == batch.KindReject {
-			then := "this output ends here"
-			if p.c.dryRun && !errors.As(e.Err, new(*fs.PathError)) { // not standard output
-				then = "it would be refused"
-			}
-			p.con.say("%s: %s; %s", e.Output, plain(e.Err), then)
-			return
-		}
 		p.con.say("%s: %s; trying again, up to %s of lines wait", e.Output, plain(e.Err), memory)
+	case "gone":
+		p.con.say("%s: %s; this output ends here", e.Output, plain(e.Err))
+	case "poison":
+		if p.c.dryRun {
+			p.con.say("%s: %s; it would be refused", e.Output, plain(e.Err))
+		} else {
+			p.con.say("%s: refuses records for good: %s; dropping them", e.Output, plain(e.Err))
+		}
 	case "recovered":
 		p.con.say("%s: works again", e.Output)
 	case "drop":
@@ -625,9 +593,6 @@ func plain(err error) string {
 	if err == nil {
 		return "unknown"
 	}
-	if e := batch.Inspect(err); e.Err != nil {
-		err = e.Err // without how many records came through before
-	}
 	s := strings.TrimPrefix(err.Error(), deliver.ErrOpen.Error()+": ")
 	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: ", "netsink: ", "fluent: ", "loki: "} {
 		s = strings.TrimPrefix(s, prefix)
@@ -652,9 +617,7 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		left := out.report.Kept()
 		missing := out.report.Undelivered() - left - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize]
 		lost += missing
-		if out.d != nil {
-			left -= min(left, out.d.Stats().Spool.Parked) // they wait for another destination
-		}
+		left -= min(left, out.d.Stats().Spool.Parked) // they wait for another destination
 		kept += left
 		if out.refused > 0 {
 			say("%s: %d records had been read and found no room in the slabs until the end; they count as dropped{shutdown}", out.to, out.refused)

@@ -181,7 +181,6 @@ type outputDone struct{ error }
 // replayCrash delivers what the dead processes have left in dir. Files of living
 // ones are left alone.
 func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options, send sender) error {
-	sink := batch.SinkFunc(func(ctx context.Context, b *batch.Batch) error { o := send(ctx, b); return o.Err() })
 	files, err := crashFiles(dir)
 	if err != nil {
 		return err
@@ -191,7 +190,7 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 		if f.Aside || f.Unborn {
 			continue
 		}
-		done, err := slab.ReplayCrash(ctx, f.Path, sink, &slab.CrashReplayOptions{Streams: o.Streams, Codec: o.Codec})
+		done, err := slab.ReplayCrash(ctx, f.Path, send, &slab.CrashReplayOptions{Streams: o.Streams, Codec: o.Codec})
 		switch {
 		case errors.Is(err, slab.ErrInUse):
 			fmt.Fprintf(w, "forebay: %s: in use by a living process, left alone\n", f.Path)

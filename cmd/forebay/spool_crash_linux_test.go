@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -307,7 +308,8 @@ func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	w, err := slab.New(f, &slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}, SlabBytes: 1024, SlabCount: 16, CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
+	w, err := deliver.NewOutput(deliver.ToWriter(f), &deliver.OutputOptions{CloseTimeout: time.Millisecond, OnError: func(batch.Event) {},
+		Slab: slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}, SlabBytes: 1024, SlabCount: 16}})
 	if err != nil {
 		t.Fatal(err)
 	}

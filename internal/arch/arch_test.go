@@ -26,7 +26,7 @@ var allowed = map[string][]string{
 	"slab":              {"batch", "bufpool", "internal"},
 	"deliver":           {"slab", "spool", "batch", "bufpool", "internal"},
 	"spool":             {"batch", "bufpool", "internal"},
-	"file":              {"batch", "bufpool", "internal"},
+	"file":              {"slab", "deliver", "spool", "batch", "bufpool", "internal"},
 	"netsink":           {"slab", "deliver", "spool", "batch", "bufpool", "internal"},
 	"":                  {"encode", "batch", "bufpool", "internal"},
 	"fluent":            {"", "slab", "deliver", "spool", "encode", "batch", "bufpool", "internal"},

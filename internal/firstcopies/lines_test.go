@@ -138,7 +138,7 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 	do := &deliver.Options{Retry: retry(), Breaker: tr.breaker(), OnError: quiet}
 	so := &slab.Options{
 		SlabBytes: 512 << r.IntN(8), SlabCount: 2 + r.IntN(8), FlushInterval: time.Duration(1+r.IntN(3)) * time.Millisecond,
-		WhenFull: slab.Block(), OnError: quiet, CloseDst: true,
+		WhenFull: slab.Block(), OnError: quiet,
 	}
 	if lw.spool {
 		s, err := spool.Open(tr.dir(), &spool.Options{OnEvent: quiet})
@@ -155,7 +155,7 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 	if err != nil {
 		tr.Fatal(err)
 	}
-	w, err := slab.NewSink(engine, so)
+	w, err := slab.New(engine, so)
 	if err != nil {
 		tr.Fatal(err)
 	}

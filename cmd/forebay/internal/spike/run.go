@@ -17,6 +17,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -120,7 +121,7 @@ func (c *Config) open(mode string, d *dst) (*writer, error) {
 		o := c.Slabs.Options()
 		o.WhenFull = slab.Block() // what does not fit shows as latency
 		o.MaxRecord = max(slab.DefaultMaxRecord, c.Size)
-		w, err := slab.New(d, o)
+		w, err := deliver.NewOutput(deliver.ToWriter(d), &deliver.OutputOptions{Slab: *o})
 		if err != nil {
 			return nil, err
 		}

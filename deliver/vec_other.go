@@ -1,6 +1,6 @@
 //go:build !linux && !darwin
 
-package slab
+package deliver
 
 import "errors"
 

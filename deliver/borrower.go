@@ -1,0 +1,25 @@
+package deliver
+
+import (
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/slab"
+)
+
+var _ slab.Borrower = (*Outlet)(nil)
+
+// Wants says how a slab.Writer is to hand its batches over.
+func (o *Outlet) Wants() slab.Wants {
+	return slab.Wants{Limits: o.traits.Limits, Dictionary: o.traits.Dictionary, Inline: o.inline, Vectors: o.traits.Vectors}
+}
+
+// Held says which records the spill has, if that can tell, as a spool.Spool can: see
+// [slab.Borrower].
+func (o *Outlet) Held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
+	if h, ok := o.led.spill.(batch.Holder); ok {
+		_ = o.inSpool(func() error {
+			held = h.Held(origin, first, last)
+			return nil
+		})
+	}
+	return held
+}

@@ -1,0 +1,306 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/contain"
+)
+
+// A destination that answers within Send, such as a file, is not worth a goroutine: to
+// hand each batch to another one and wait would cost half a write. Until Shutdown such
+// an outlet has none. Whoever brings a batch takes the wheel, makes the decisions of the
+// loop and the calls of the session, and is back when the batch is settled.
+//
+// A batch stays its producer's until then: the outlet accepts a record when it settles
+// it, and what is open when the time is over goes back. So nothing is in question while
+// the producer hangs in Send, and Close does not wait for it.
+
+// atWheel makes sure that nobody else is the loop. The caller leaves the wheel.
+func (o *Outlet) atWheel(ctx context.Context) error {
+	select {
+	case o.wheel <- struct{}{}:
+		return nil
+	default:
+	}
+	select {
+	case o.wheel <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (o *Outlet) leaveWheel() { <-o.wheel }
+
+// deliver is Borrow for a destination that answers within Send.
+func (o *Outlet) deliver(ctx context.Context, l loan, b *batch.Batch) error {
+	if err := o.atWheel(ctx); err != nil {
+		return err
+	}
+	o.until = ctx
+	returned := false
+	defer func() {
+		if !returned { // the driver called runtime.Goexit; l comes again, unless it is a marker
+			o.life.failed(&panicError{errGoexit})
+			if o.inHand(l) == nil {
+				o.add(l, b)
+			}
+		}
+		o.leaveWheel()
+	}()
+	if is(o.closed) {
+		returned = true
+		return errClosed
+	}
+	h := o.inHand(l)
+	if h == nil {
+		h = o.begin(l, b)
+	}
+	if h != nil {
+		o.drive(ctx, h)
+	}
+	returned = true
+	return nil
+}
+
+// add gives l to the machine.
+func (o *Outlet) add(l loan, b *batch.Batch) *holder {
+	h := &holder{custody: producers, loan: l, left: countable(b)}
+	o.m.add(time.Now(), h, b)
+	return h
+}
+
+// inHand returns the holder of l, if the goroutine that brought it has ended inside Send.
+func (o *Outlet) inHand(l loan) *holder {
+	for _, e := range slices.Concat(o.m.ring, o.m.aside) {
+		if e.h.loan == l {
+			return e.h
+		}
+	}
+	return nil
+}
+
+// begin gives b to the session, if there is nothing to decide. It returns nil if that took
+// all of it. Otherwise the machine has b, as if it had decided to send it.
+func (o *Outlet) begin(l loan, b *batch.Batch) *holder {
+	o.collect()
+	if !o.m.calm() {
+		return o.add(l, b)
+	}
+	lf := o.life
+	lf.sending, lf.direct = nil, b
+	err := lf.contain(lf.sendDirect)
+	if err == nil && lf.saidOnly(b) {
+		o.m.pace.attempts++
+		o.m.sess.answered = true
+		o.m.set.retry.Budget.success()
+		o.led.deliver(lentRecords(b))
+		o.publish()
+		l.Settle(0)
+		l.Return()
+		return nil
+	}
+	h := o.add(l, b)
+	e := o.m.ring[len(o.m.ring)-1]
+	o.m.give(e)
+	lf.rename(b, e)
+	lf.sent(e, err)
+	return h
+}
+
+// lentRecords is countable for a batch of a producer: a gap marker comes alone.
+func lentRecords(b *batch.Batch) uint64 {
+	if n := b.Len(); n > 1 {
+		return uint64(n)
+	}
+	return countable(b)
+}
+
+func (l *life) sendDirect() error { return l.sess.Send(l.direct) }
+
+// calm reports whether all that is to be done with one more batch is to send it.
+func (m *machine) calm() bool {
+	return m.stage == running && m.sess.state == live && m.sess.under == 0 && !m.sess.regroup &&
+		len(m.ring) == 0 && len(m.aside) == 0 && len(m.held) == 0 && !m.search.on && m.trials.cur == nil &&
+		m.size.bound == 0 && m.pace.failures == 0 && m.told == told{} && m.brk.calm() && !m.set.buried()
+}
+
+// drive is the loop until nothing is left of h, or ctx has ended: then what is open of it
+// is its producer's again.
+func (o *Outlet) drive(ctx context.Context, h *holder) {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	defer o.publish()
+	for {
+		o.collect()
+		if h.settled && h.pins == 0 {
+			return
+		}
+		if ctx.Err() != nil {
+			o.endSession()
+			o.m.takeOut(h)
+			return
+		}
+		a := o.m.next(time.Now())
+		if a.do != doWait {
+			o.do(a, timer)
+			continue
+		}
+		o.publish()
+		o.rest(ctx, a.until, timer)
+	}
+}
+
+// rest is sleep until ctx ends.
+func (o *Outlet) rest(ctx context.Context, until time.Time, timer *time.Timer) {
+	if !until.IsZero() {
+		timer.Reset(time.Until(until))
+		defer timer.Stop()
+	}
+	select {
+	case <-o.wake:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// endSession closes a session that takes no more: nothing reads a batch after that.
+func (o *Outlet) endSession() {
+	if s := o.m.sess.state; s == lost || s == leaving {
+		o.m.sess.state = ending
+		o.do(action{do: doClose}, nil)
+		o.collect()
+	}
+}
+
+// takeOut gives what is open of h back to its producer.
+func (m *machine) takeOut(h *holder) {
+	var open []*entry
+	for _, e := range slices.Concat(m.ring, m.aside) {
+		if e.h == h {
+			open = append(open, e)
+			n := countable(e.b)
+			h.back += n
+			if e.unknown {
+				m.led.loseUnknown(n)
+			}
+		}
+	}
+	for _, e := range open {
+		m.remove(e)
+	}
+}
+
+// ---- the session ----------------------------------------------------------
+
+// hand is a Send whose answer comes within it.
+func (l *life) hand(e *entry) {
+	if !l.begin(e) {
+		l.tell(report{kind: reportUnsent, e: e})
+		return
+	}
+	l.sending = e
+	l.sent(e, l.contain(l.send))
+}
+
+// sent notes the end of the Send of e.
+func (l *life) sent(e *entry, err error) {
+	l.mu.Lock()
+	silent := !l.pass.over && !slices.ContainsFunc(l.queue, func(r report) bool { return r.kind == reportAnswer && r.b == e.out })
+	l.mu.Unlock()
+	l.sending = e
+	if err == nil && silent {
+		err = &panicError{errNoAnswer} // the outlet would wait for ever
+	}
+	if err != nil {
+		l.failed(err)
+	}
+}
+
+var errNoAnswer = errors.New("the destination promised to answer within Send, and did not")
+
+// saidOnly reports whether the session has said that all of b is settled, and nothing
+// else. Then that is heard.
+func (l *life) saidOnly(b *batch.Batch) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) != 1 {
+		return false
+	}
+	r := &l.queue[0]
+	if r.kind != reportAnswer || r.b != b || !r.o.Open.Empty() || !r.o.Refused.Empty() {
+		return false
+	}
+	*r = report{}
+	l.queue = l.queue[:0]
+	return true
+}
+
+// rename makes what the session has said of b an answer to e.
+func (l *life) rename(b *batch.Batch, e *entry) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.queue {
+		if l.queue[i].b == b {
+			l.queue[i].b = e.out
+		}
+	}
+}
+
+// closeNow has the session close.
+func (l *life) closeNow() {
+	l.call = callClose
+	l.step()
+}
+
+// ---- others who are the loop for a moment ---------------------------------
+
+// sendInline is Send for a destination that answers within Send.
+func (o *Outlet) sendInline(ctx context.Context, b *batch.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	p := new(parcel)
+	p.mem.set(b)
+	if err := o.deliver(context.WithoutCancel(ctx), p, &p.mem.b); err != nil {
+		return err
+	}
+	b.Tally.Taken = countable(b) - p.left
+	if p.left > 0 {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// A parcel is a loan of a copy.
+type parcel struct {
+	mem  copied
+	left uint64
+}
+
+func (p *parcel) Keeps() bool             { return false }
+func (p *parcel) Pins() (slabs, most int) { return 0, 1 }
+func (p *parcel) Settle(left uint64)      { p.left = left }
+func (p *parcel) Return()                 {}
+
+// flushInline has the destination pass on what it buffers or, if stable is set, put what
+// it has on stable storage.
+func (o *Outlet) flushInline(ctx context.Context, stable bool) error {
+	if err := o.atWheel(ctx); err != nil {
+		return err
+	}
+	defer o.leaveWheel()
+	var err error
+	gone := contain.Call(func() {
+		if s, ok := o.dest.(batch.Syncer); ok && stable {
+			err = s.Sync()
+		} else if f, ok := o.dest.(batch.Flusher); ok && !stable {
+			err = f.Flush(ctx)
+		}
+	})
+	return errors.Join(err, gone)
+}

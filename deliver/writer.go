@@ -1,0 +1,257 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"reflect"
+	"syscall"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/written"
+)
+
+// ToWriter returns a Destination that writes records to w as they are. Every Write ends
+// at the end of a record. A short write is finished; after an error the next attempt
+// resumes at the byte where w stopped, so that no line is torn and none comes twice.
+// Errors are retried like those of any destination, except those that say that w is gone
+// (a closed file or pipe, EPIPE): then records are dropped with [batch.Failed].
+//
+// Up to all of a slab is one Write. Where others write to the same pipe or terminal, lines
+// would mix: for standard output and error use file.Stdout and file.Stderr.
+//
+// A w with a method Writev(bufs [][]byte) (int64, error), as of writev(2), is handed
+// several slabs at once when they have queued up; it must not keep bufs. An *os.File that
+// is a regular file is one. If w has a method Flush() error or Sync() error,
+// [Output.Flush] and [Output.Sync] call it. w is used by one goroutine at a time, and not
+// closed: see [ToWriteCloser]. A nil w, or a nil pointer, gives a nil Destination, which
+// [NewOutput] refuses.
+func ToWriter(w io.Writer) Destination {
+	if w == nil || isNilPointer(w) {
+		return nil
+	}
+	return &writer{w: w, vec: vecWriterFor(w)}
+}
+
+// ToWriteCloser is [ToWriter] for a w that is closed with the Output.
+func ToWriteCloser(w io.WriteCloser) Destination {
+	d, _ := ToWriter(w).(*writer)
+	if d == nil {
+		return nil
+	}
+	return &writeCloser{d, w}
+}
+
+func isNilPointer(w io.Writer) bool {
+	v := reflect.ValueOf(w)
+	return v.Kind() == reflect.Pointer && v.IsNil()
+}
+
+// writer is the driver of an io.Writer.
+type writer struct {
+	w    io.Writer
+	vec  vecWriter // nil: one slab at a time
+	bufs [][]byte
+
+	done int // bytes of the batch under way that are written
+	at   stop
+	lied bool
+	tell func(error) // told the first time that w miscounts
+}
+
+// A stop is where a Send ended that has not written all.
+type stop struct {
+	origin [16]byte
+	ticket uint64 // of the record where it ended
+	torn   int    // bytes of that record that are written
+	again  bool   // the Send did not return: what it wrote before that record comes again
+}
+
+// reportTo has the outlet told of a w that miscounts.
+func (d *writer) reportTo(tell func(error)) { d.tell = tell }
+
+func (d *writer) Traits() Traits { return Traits{Inline: true, Vectors: d.vec != nil} }
+
+// Open begins a session, of which there is nothing but the outlet's side.
+func (d *writer) Open(l Life) (Session, error) { return writerSession{d, l}, nil }
+
+type writerSession struct {
+	d    *writer
+	life Life
+}
+
+func (s writerSession) Close() {}
+
+func (s writerSession) Send(b *batch.Batch) error {
+	s.life.Answer(b, s.d.send(b))
+	return nil
+}
+
+// send writes b.
+func (d *writer) send(b *batch.Batch) batch.Outcome {
+	skip, over := d.resume(b)
+	if over {
+		if err := d.endLine(); err != nil {
+			return outcomeOfWrite(b, 0, err)
+		}
+	}
+	d.done = skip
+	returned := false
+	defer func() {
+		if !returned {
+			d.note(b)
+			d.at.again = true
+		}
+	}()
+	err := d.write(b)
+	returned = true
+	if err != nil {
+		k := d.note(b)
+		return outcomeOfWrite(b, k, err)
+	}
+	if !d.at.again || b.Last() >= d.at.ticket {
+		d.at = stop{}
+	}
+	return batch.Outcome{}
+}
+
+// outcomeOfWrite is the answer to b, of which k records are written, after err.
+func outcomeOfWrite(b *batch.Batch, k int, err error) batch.Outcome {
+	if k >= b.Len() {
+		return batch.Outcome{}
+	}
+	o := batch.FailedOutcome(err)
+	o.Open = batch.From(k)
+	for _, gone := range []error{os.ErrClosed, net.ErrClosed, io.ErrClosedPipe, syscall.EPIPE} {
+		if errors.Is(err, gone) {
+			o.Advice = batch.Gone
+		}
+	}
+	return o
+}
+
+// resume returns how many bytes of b are written already, and whether the record that is
+// written in part does not come again.
+func (d *writer) resume(b *batch.Batch) (skip int, over bool) {
+	s := &d.at
+	if s.torn == 0 && !s.again {
+		return 0, false
+	}
+	if b.Origin != s.origin {
+		return 0, s.torn > 0
+	}
+	for _, r := range b.All() {
+		switch {
+		case r.Ticket == s.ticket:
+			return skip + s.torn, false
+		case r.Ticket > s.ticket || !s.again:
+			return skip, s.torn > 0
+		}
+		skip += len(r.Data)
+	}
+	return skip, false // what was torn comes later
+}
+
+// endLine ends the line of a record that was given up.
+func (d *writer) endLine() error {
+	n := 0
+	err := written.All(d.w, []byte{'\n'}, &n, d.lie)
+	if n > 0 {
+		d.at.torn = 0
+	}
+	return err
+}
+
+// write writes what is missing of b.
+func (d *writer) write(b *batch.Batch) error {
+	if d.vec != nil && len(b.Runs) > 1 {
+		return d.writeVec(b)
+	}
+	skip := d.done
+	for i := range b.Runs {
+		data := b.Runs[i].Data()
+		from := min(skip, len(data))
+		skip -= from
+		if err := written.All(d.w, data[from:], &d.done, d.lie); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeVec writes several slabs in one call.
+func (d *writer) writeVec(b *batch.Batch) error {
+	d.bufs = d.bufs[:0]
+	skip := d.done
+	for i := range b.Runs {
+		data := b.Runs[i].Data()
+		from := min(skip, len(data))
+		skip -= from
+		if from < len(data) {
+			d.bufs = append(d.bufs, data[from:])
+		}
+	}
+	if len(d.bufs) == 0 {
+		return nil
+	}
+	n, err := d.vec.Writev(d.bufs)
+	clear(d.bufs)
+	more, lie, err := written.Count(n, b.Bytes()-d.done, err)
+	if lie != nil {
+		d.lie(lie)
+	}
+	d.done += more
+	if err == nil && d.done < b.Bytes() {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// lie reports the first lie.
+func (d *writer) lie(lie error) {
+	if !d.lied && d.tell != nil {
+		d.lied = true
+		d.tell(lie)
+	}
+}
+
+// note notes the record at which the first byte of b lies that is not written, and
+// returns its index.
+func (d *writer) note(b *batch.Batch) (k int) {
+	left := d.done
+	for i, r := range b.All() {
+		if left < len(r.Data) || len(r.Data) == 0 && left == 0 {
+			d.at = stop{origin: b.Origin, ticket: r.Ticket, torn: left}
+			return i
+		}
+		left -= len(r.Data)
+	}
+	d.at = stop{origin: b.Origin, ticket: b.Last() + 1}
+	return b.Len()
+}
+
+// Flush flushes a writer that buffers, such as a bufio.Writer.
+func (d *writer) Flush(context.Context) error {
+	if f, ok := d.w.(interface{ Flush() error }); ok {
+		return f.Flush()
+	}
+	return nil
+}
+
+// Sync puts what was written on stable storage, if the writer can.
+func (d *writer) Sync() error {
+	if f, ok := d.w.(batch.Syncer); ok {
+		return f.Sync()
+	}
+	return nil
+}
+
+// writeCloser is a writer that is closed with the outlet.
+type writeCloser struct {
+	*writer
+	c io.Closer
+}
+
+func (d *writeCloser) Close(context.Context) error { return d.c.Close() }

@@ -1,0 +1,543 @@
+package slab
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// A sender is a destination of tests: it says what became of a batch.
+type sender interface {
+	Send(ctx context.Context, b *batch.Batch) batch.Outcome
+}
+
+// sendFunc is a function as a sender.
+type sendFunc func(ctx context.Context, b *batch.Batch) batch.Outcome
+
+func (f sendFunc) Send(ctx context.Context, b *batch.Batch) batch.Outcome { return f(ctx, b) }
+
+// failed is the answer of a destination that has taken nothing.
+func failed() batch.Outcome { return batch.FailedOutcome(errDown) }
+
+// partly is the answer of one that has taken the first n records.
+func partly(n int) batch.Outcome { return batch.Outcome{Open: batch.From(n), Why: errDown} }
+
+// refused is the answer of one that will never take some records, and has the others.
+func refused(records ...int) batch.Outcome {
+	return batch.Outcome{Refused: batch.Of(records...), Refusal: errDown}
+}
+
+// bare is a borrower that settles all at once and can do nothing else.
+type bare struct{}
+
+func (bare) Wants() Wants                                         { return Wants{} }
+func (bare) Account() (a batch.Account)                           { return a }
+func (bare) Held([16]byte, uint64, uint64) []batch.Tickets        { return nil }
+func (bare) SpillWhen(func() bool) (func(), error)                { return nil, errDown }
+func (bare) Flush(context.Context) error                          { return nil }
+func (bare) Sync() error                                          { return nil }
+func (bare) Drain(time.Time)                                      {}
+func (bare) Shutdown(context.Context) (r batch.Report, err error) { return r, nil }
+func (bare) Borrow(_ context.Context, l *Loan) error {
+	l.Settle(0)
+	l.Return()
+	return nil
+}
+
+// A courier is a borrower that tries again and again, until all records of a loan are
+// settled or its time is over: within Borrow or, unless Wants.Inline is set, on a
+// goroutine of its own, in order. A destination that panics or ends its goroutine has
+// settled nothing by that.
+type courier struct {
+	wants Wants
+	wait  time.Duration // between two attempts
+	most  int           // loans at a time where it is not inline
+
+	refuse func() bool // whether Borrow takes nothing this time; nil: no
+	dest   sender
+	to     io.Writer // instead: no line is torn, none comes twice
+
+	// What the destination can do; nil: nothing.
+	held      func(origin [16]byte, first, last uint64) []batch.Tickets
+	flush     func(context.Context) error
+	sync      func() error
+	drain     func(time.Time)
+	end       func(context.Context) (batch.Report, error)
+	spillWhen func(full func() bool) (func(), error)
+
+	now *delivery // in Borrow, or was when that ended its goroutine
+
+	mu      sync.Mutex
+	acc     batch.Account
+	queue   []*delivery // not settled, oldest first; where it is not inline
+	changed chan struct{}
+	taken   uint64 // loans that were ever in queue
+	done    uint64 // of them settled
+	running bool
+	over    bool // Shutdown has taken what was left
+	ctx     context.Context
+	cancel  context.CancelFunc
+}
+
+// A delivery is a loan on its way.
+type delivery struct {
+	l       *Loan
+	marker  bool
+	open    []int // indexes of the records that are not settled
+	written int   // bytes
+	busy    bool  // the destination has it
+	ended   bool  // Shutdown has settled it: what the destination says now is not heard
+}
+
+// courierFor returns a courier to a sender or an io.Writer, which may have some of the
+// methods of a Borrower. One with Writev gets several slabs at once.
+func courierFor(dst any) *courier {
+	c := &courier{wants: Wants{Inline: true}, wait: 10 * time.Millisecond, most: 4}
+	switch d := dst.(type) {
+	case sender:
+		c.dest = d
+	case io.Writer:
+		c.to = d
+		_, c.wants.Vectors = dst.(interface {
+			Writev([][]byte) (int64, error)
+		})
+	default:
+		panic(fmt.Sprintf("%T is no destination", dst))
+	}
+	if d, ok := dst.(interface{ Limits() batch.Limits }); ok {
+		c.wants.Limits = d.Limits()
+	}
+	switch d := dst.(type) {
+	case batch.Dictionary:
+		c.wants.Dictionary = d
+	case interface{ Dictionary() batch.Dictionary }:
+		c.wants.Dictionary = d.Dictionary()
+	}
+	if d, ok := dst.(interface {
+		Held([16]byte, uint64, uint64) []batch.Tickets
+	}); ok {
+		c.held = d.Held
+	}
+	switch d := dst.(type) {
+	case interface{ Flush() error }:
+		c.flush = func(context.Context) error { return d.Flush() }
+	case interface{ Flush(context.Context) error }:
+		c.flush = d.Flush
+	}
+	if d, ok := dst.(interface{ Sync() error }); ok {
+		c.sync = d.Sync
+	}
+	if d, ok := dst.(interface{ Drain(time.Time) }); ok {
+		c.drain = d.Drain
+	}
+	switch d := dst.(type) {
+	case interface{ Close(context.Context) error }:
+		c.end = func(ctx context.Context) (batch.Report, error) { return batch.Report{}, d.Close(ctx) }
+	case interface {
+		Shutdown(context.Context) (batch.Report, error)
+	}:
+		c.end = d.Shutdown
+	}
+	return c
+}
+
+func (c *courier) Wants() Wants { return c.wants }
+
+func (c *courier) Account() batch.Account {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.acc
+}
+
+func (c *courier) Held(origin [16]byte, first, last uint64) []batch.Tickets {
+	if c.held == nil {
+		return nil
+	}
+	return c.held(origin, first, last)
+}
+
+func (c *courier) SpillWhen(full func() bool) (func(), error) {
+	if c.spillWhen == nil {
+		return nil, fmt.Errorf("nowhere to put records")
+	}
+	return c.spillWhen(full)
+}
+
+func (c *courier) Drain(deadline time.Time) {
+	if c.drain != nil {
+		c.drain(deadline)
+	}
+}
+
+func (c *courier) Sync() error {
+	if c.sync == nil {
+		return nil
+	}
+	return c.sync()
+}
+
+func (c *courier) Flush(ctx context.Context) error {
+	if err := c.settledSoFar(ctx); err != nil {
+		return err
+	}
+	if c.flush == nil {
+		return nil
+	}
+	return c.flush(ctx)
+}
+
+func (c *courier) Borrow(ctx context.Context, l *Loan) error {
+	goesOn := c.wants.Inline && c.now != nil && c.now.l == l
+	if !goesOn && c.refuse != nil && c.refuse() {
+		return errDown
+	}
+	if !c.wants.Inline {
+		return c.take(ctx, l)
+	}
+	d := c.now
+	if !goesOn {
+		d = newDelivery(l)
+		c.now = d
+	}
+	c.deliver(ctx, d)
+	c.now = nil
+	l.Settle(uint64(len(d.open)))
+	l.Return()
+	if d.marker && len(d.open) > 0 {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func newDelivery(l *Loan) *delivery {
+	d := &delivery{l: l, open: make([]int, l.Batch().Len())}
+	for i := range d.open {
+		d.open[i] = i
+	}
+	d.marker = l.Batch().Runs[0].Slot(0).Flags&batch.FlagMarker != 0
+	return d
+}
+
+// deliver attempts until nothing of d is left or ctx has ended.
+func (c *courier) deliver(ctx context.Context, d *delivery) {
+	for c.left(d) > 0 && ctx.Err() == nil {
+		c.attempt(ctx, d)
+		if c.left(d) == 0 {
+			return
+		}
+		pause := time.NewTimer(c.wait)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+		pause.Stop()
+	}
+}
+
+func (c *courier) left(d *delivery) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d.ended {
+		return 0
+	}
+	return len(d.open)
+}
+
+func (c *courier) attempt(ctx context.Context, d *delivery) {
+	c.mu.Lock()
+	if d.ended {
+		c.mu.Unlock()
+		return
+	}
+	d.busy = true
+	c.mu.Unlock()
+	defer func() {
+		_ = recover()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		d.busy = false
+		if c.to != nil {
+			c.settleLocked(d, d.unwritten())
+		}
+	}()
+	b := d.l.Batch()
+	if c.to != nil {
+		d.write(c.to, b)
+		return
+	}
+	if len(d.open) < b.Len() {
+		b = b.Select(nil, d.open)
+	}
+	o := c.dest.Send(ctx, b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settleLocked(d, o)
+}
+
+// write writes what is missing of b, until the first error.
+func (d *delivery) write(to io.Writer, b *batch.Batch) {
+	skip := d.written
+	for i := range b.Runs {
+		data := b.Runs[i].Data()
+		from := min(skip, len(data))
+		skip -= from
+		for from < len(data) {
+			n, err := to.Write(data[from:])
+			n = min(max(n, 0), len(data)-from)
+			d.written += n
+			from += n
+			if err != nil || n == 0 {
+				return
+			}
+		}
+	}
+}
+
+// unwritten is what became of the open records of d, of which the first are written.
+func (d *delivery) unwritten() batch.Outcome {
+	end, k := 0, 0
+	for i, r := range d.l.Batch().All() {
+		if end += len(r.Data); end > d.written {
+			break
+		}
+		if i >= d.open[0] {
+			k++
+		}
+	}
+	return partly(k)
+}
+
+// settleLocked accounts for an attempt. What makes no sense is not believed.
+func (c *courier) settleLocked(d *delivery, o batch.Outcome) {
+	n := len(d.open)
+	if d.ended || o.Check(n) != nil {
+		return
+	}
+	open := make([]int, 0, o.Open.Len(n))
+	var refused uint64
+	for i, k := range d.open {
+		if o.Open.Has(i) {
+			open = append(open, k)
+		} else if o.Refused.Has(i) {
+			refused++
+		}
+	}
+	d.open = open
+	if d.marker {
+		return
+	}
+	gone := uint64(n - len(open))
+	c.acc.Dropped[batch.Poison] += refused
+	c.acc.Delivered += gone - refused
+	if c.wants.Inline {
+		c.acc.Accepted += gone
+	} else {
+		c.acc.Pending.Inflight -= gone
+	}
+}
+
+// ---- not inline -----------------------------------------------------------
+
+// change wakes whoever waits for a change of the queue.
+func (c *courier) changeLocked() {
+	if c.changed != nil {
+		close(c.changed)
+	}
+	c.changed = make(chan struct{})
+}
+
+func (c *courier) take(ctx context.Context, l *Loan) error {
+	d := newDelivery(l)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changed == nil {
+		c.ctx, c.cancel = context.WithCancel(context.Background())
+		c.changeLocked()
+	}
+	for ctx.Err() == nil {
+		if len(c.queue) < c.most {
+			c.queue = append(c.queue, d)
+			c.taken++
+			if !d.marker {
+				c.acc.Accepted += uint64(len(d.open))
+				c.acc.Pending.Inflight += uint64(len(d.open))
+			}
+			if !c.running {
+				c.running = true
+				go c.run()
+			}
+			c.changeLocked()
+			return nil
+		}
+		changed := c.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+		c.mu.Lock()
+	}
+	return context.Cause(ctx)
+}
+
+// run delivers what is in the queue. A Goexit of the destination starts it again.
+func (c *courier) run() {
+	finished := false
+	defer func() {
+		if !finished {
+			go c.run()
+		}
+	}()
+	for {
+		c.mu.Lock()
+		if c.now == nil {
+			if len(c.queue) == 0 {
+				c.running = false
+				c.mu.Unlock()
+				break
+			}
+			c.now = c.queue[0]
+		}
+		d := c.now
+		c.mu.Unlock()
+		c.deliver(c.ctx, d)
+		c.mu.Lock()
+		settled := !d.ended && len(d.open) == 0
+		if settled {
+			c.queue = slices.DeleteFunc(c.queue, func(q *delivery) bool { return q == d })
+		}
+		over := c.ctx.Err() != nil
+		ended := d.ended
+		if over && !settled && !ended { // Shutdown takes it
+			c.running = false
+			c.now = nil
+			c.mu.Unlock()
+			break
+		}
+		c.now = nil
+		c.mu.Unlock()
+		if settled {
+			d.l.Settle(0)
+			c.mu.Lock()
+			c.done++
+			c.changeLocked()
+			c.mu.Unlock()
+		}
+		d.l.Return()
+	}
+	finished = true
+}
+
+// settledSoFar waits until what was taken before is settled.
+func (c *courier) settledSoFar(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for taken := c.taken; c.done < taken && !c.over; {
+		changed := c.changed
+		c.mu.Unlock()
+		select {
+		case <-changed:
+			c.mu.Lock()
+		case <-ctx.Done():
+			c.mu.Lock()
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// Shutdown delivers what there is until ctx ends. What is left then is the Writer's
+// again, or dropped: also what the destination is just reading, which nobody knows of.
+func (c *courier) Shutdown(ctx context.Context) (batch.Report, error) {
+	r := c.conclude(ctx)
+	if c.end == nil {
+		return r, nil
+	}
+	theirs, err := c.end(ctx)
+	r.Unknown += theirs.Unknown
+	return r, err
+}
+
+func (c *courier) conclude(ctx context.Context) batch.Report {
+	if err := c.settledSoFar(ctx); err != nil {
+		c.cancel()
+		time.Sleep(courierGrace) // for a destination that hears of it
+	}
+	type end struct {
+		d        *delivery
+		left     uint64
+		returned bool
+	}
+	var ends []end
+	var unknown uint64
+	c.mu.Lock()
+	for _, d := range c.queue {
+		d.ended = true
+		left := uint64(len(d.open))
+		if d.busy {
+			unknown += left
+		}
+		if d.marker {
+			left = 0
+		}
+		c.acc.Pending.Inflight -= left
+		if d.l.Keeps() {
+			c.acc.Accepted -= left
+		} else {
+			c.acc.Dropped[batch.Shutdown] += left
+			left = 0
+		}
+		ends = append(ends, end{d, left, d != c.now})
+	}
+	c.queue, c.over = nil, true
+	if c.changed != nil {
+		c.changeLocked()
+	}
+	r := batch.Report{Account: c.acc, Unknown: unknown}
+	c.mu.Unlock()
+	for _, e := range ends {
+		e.d.l.Settle(e.left)
+		if e.returned {
+			e.d.l.Return()
+		}
+	}
+	return r
+}
+
+// courierGrace is how long a courier waits for a destination once its time is over.
+const courierGrace = time.Millisecond
+
+func mustNew(t testing.TB, dst io.Writer, o *Options) *Writer {
+	t.Helper()
+	return mustSink(t, dst, o)
+}
+
+// mustSink returns a Writer that lends to dst: a Borrower, or what courierFor takes.
+func mustSink(t testing.TB, dst any, o *Options) *Writer {
+	t.Helper()
+	if o == nil {
+		o = &Options{}
+	}
+	if o.OnError == nil {
+		o.OnError = quiet
+	}
+	w, err := New(borrowerFor(dst), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// borrowerFor returns dst, if it is a Borrower, or a courier to it.
+func borrowerFor(dst any) Borrower {
+	if b, ok := dst.(Borrower); ok {
+		return b
+	}
+	return courierFor(dst)
+}
