@@ -104,27 +104,29 @@ func (d definitions) Stream(def []byte) uint32 {
 
 // A context that has ended leaves no time for the server, but some for the spool.
 func TestCloseAtOnceSpools(t *testing.T) {
-	c := down()
-	c.SpoolDir = t.TempDir()
-	l := newTestLogger(t, c)
-	for i := range 100 {
-		l.Post("spool.c", map[string]any{"n": i})
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	start := time.Now()
-	var wg sync.WaitGroup
-	for range 2 {
-		wg.Go(func() { l.Close(ctx) })
-	}
-	wg.Wait()
-	rep, _ := l.Close(context.Background())
-	if rep.Pending.Spill != 100 || rep.Check() != nil {
-		t.Errorf("%s", rep.Account)
-	}
-	if took := time.Since(start); took > 5*closetime.Disk {
-		t.Errorf("took %v", took)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := down()
+		c.SpoolDir = t.TempDir()
+		l := newTestLogger(t, c)
+		for i := range 100 {
+			l.Post("spool.c", map[string]any{"n": i})
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { l.Close(ctx) })
+		}
+		wg.Wait()
+		rep, _ := l.Close(context.Background())
+		if rep.Pending.Spill != 100 || rep.Check() != nil {
+			t.Errorf("%s", rep.Account)
+		}
+		if took := time.Since(start); took > 5*closetime.Disk {
+			t.Errorf("took %v", took)
+		}
+	})
 }
 
 func TestFilesOfConfig(t *testing.T) {
@@ -216,35 +218,37 @@ func TestOldEventsSurviveAnOutage(t *testing.T) {
 // An error handler that hangs does not hold Close beyond the spool's time, and what it
 // was to take is spooled.
 func TestCloseDoesNotWaitForAHandler(t *testing.T) {
-	c := down()
-	c.SpoolDir, c.BufferBytes = t.TempDir(), 1<<20
-	hang, called := make(chan struct{}), make(chan struct{})
-	var once sync.Once
-	c.ErrorHandler = deliver.ErrorHandlerFunc(func(err error, _ *batch.Batch) batch.Outcome {
-		once.Do(func() { close(called) })
-		<-hang
-		return batch.FailedOutcome(err)
-	})
-	l := newTestLogger(t, c)
-	posted := uint64(0)
-	text := strings.Repeat("x", 1000)
-	for i := range 500 {
-		if l.Post("hang", map[string]any{"n": i, "text": text}) == nil {
-			posted++
+	synctest.Test(t, func(t *testing.T) {
+		c := down()
+		c.SpoolDir, c.BufferBytes = t.TempDir(), 1<<20
+		hang, called := make(chan struct{}), make(chan struct{})
+		var once sync.Once
+		c.ErrorHandler = deliver.ErrorHandlerFunc(func(err error, _ *batch.Batch) batch.Outcome {
+			once.Do(func() { close(called) })
+			<-hang
+			return batch.FailedOutcome(err)
+		})
+		l := newTestLogger(t, c)
+		posted := uint64(0)
+		text := strings.Repeat("x", 1000)
+		for i := range 500 {
+			if l.Post("hang", map[string]any{"n": i, "text": text}) == nil {
+				posted++
+			}
 		}
-	}
-	<-called
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	start := time.Now()
-	rep, _ := l.Close(ctx)
-	if took := time.Since(start); took > 5*closetime.Disk {
-		t.Errorf("took %v", took)
-	}
-	if rep.Pending.Spill != posted || rep.Check() != nil {
-		t.Errorf("%s", rep.Account)
-	}
-	close(hang)
+		<-called
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		start := time.Now()
+		rep, _ := l.Close(ctx)
+		if took := time.Since(start); took > 5*closetime.Disk {
+			t.Errorf("took %v", took)
+		}
+		if rep.Pending.Spill != posted || rep.Check() != nil {
+			t.Errorf("%s", rep.Account)
+		}
+		close(hang)
+	})
 }
 
 const (
@@ -401,29 +405,30 @@ func TestWhenFullSpill(t *testing.T) {
 }
 
 func testWhenFullSpill(t *testing.T, crash string) {
-	stop := make(chan struct{})
-	stalled := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}
 	dir := t.TempDir()
-	release := sync.OnceFunc(func() { close(stop) })
-	defer release()
-	l := newTestLogger(t, Config{Servers: []string{listen(t, stalled)}, SpoolDir: dir, CrashDir: crash, WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 16 << 10})
 	const n = 5000
-	text := strings.Repeat("x", 100)
-	for i := range n {
-		if err := l.Post("full.spill", map[string]any{"n": i}); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		stop := make(chan struct{})
+		stalled := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}
+		defer stalled.Close()
+		defer close(stop)
+		l := newTestLogger(t, Config{Dial: stalled.Dial, SpoolDir: dir, CrashDir: crash, WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 16 << 10})
+		text := strings.Repeat("x", 100)
+		for i := range n {
+			if err := l.Post("full.spill", map[string]any{"n": i}); err != nil {
+				t.Fatal(err)
+			}
+			l.Post("full.other", text)
 		}
-		l.Post("full.other", text)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	rep, err := l.Close(ctx)
-	if rep.Dropped.Total() > 0 || rep.Pending.Spill != 2*n || rep.Check() != nil {
-		t.Fatalf("%v: %s", err, rep.Account)
-	}
-	release()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		rep, err := l.Close(ctx)
+		if rep.Dropped.Total() > 0 || rep.Pending.Spill != 2*n || rep.Check() != nil {
+			t.Fatalf("%v: %s", err, rep.Account)
+		}
+	})
 	var r received
-	rep = closeLogger(t, newTestLogger(t, Config{Servers: []string{obey(t, &r)}, SpoolDir: dir}))
+	rep := closeLogger(t, newTestLogger(t, Config{Servers: []string{obey(t, &r)}, SpoolDir: dir}))
 	if !slices.Equal(r.get("full.spill"), seq(0, n)) {
 		t.Errorf("%s: %d records", rep.Account, len(r.get("full.spill")))
 	}
