@@ -38,16 +38,18 @@ func TestSpoolSurvives(t *testing.T) {
 	down := func() error { return errors.New("down") }
 	up := func() error { return nil }
 	spooled := func(f *deliveryFlags) { f.spool = dir }
-	stderr, err := run(t, faulty(down, spooled), "one\ntwo")
-	if codeOf(err) != exitKept || !strings.Contains(stderr, "pending=2{slab=0 spill=2 inflight=0}") ||
-		!strings.Contains(stderr, "fake: 2 records are kept for the next run, in "+dir) {
-		t.Fatal(err, stderr)
-	}
-	stderr, err = run(t, faulty(up, spooled), "three\n")
-	if err != nil || !strings.Contains(stderr, "fake: 2 records of an earlier run come first\n") ||
-		!strings.Contains(stderr, "fake accepted=1 recovered=2 delivered=3\n") {
-		t.Fatal(err, stderr)
-	}
+	inBubble(t, func(t *testing.T) {
+		stderr, err := run(t, faulty(down, spooled), "one\ntwo")
+		if codeOf(err) != exitKept || !strings.Contains(stderr, "pending=2{slab=0 spill=2 inflight=0}") ||
+			!strings.Contains(stderr, "fake: 2 records are kept for the next run, in "+dir) {
+			t.Fatal(err, stderr)
+		}
+		stderr, err = run(t, faulty(up, spooled), "three\n")
+		if err != nil || !strings.Contains(stderr, "fake: 2 records of an earlier run come first\n") ||
+			!strings.Contains(stderr, "fake accepted=1 recovered=2 delivered=3\n") {
+			t.Fatal(err, stderr)
+		}
+	})
 }
 
 // A destination that is left alone after the first attempt is said to be down, and
@@ -59,10 +61,12 @@ func TestSpillSaysWhy(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		want = strings.Replace(want, "DIR", dir, 1)
-		stderr, rerr := run(t, faulty(func() error { return err }, func(f *deliveryFlags) { f.spool = dir }), "one\n")
-		if codeOf(rerr) != exitKept || !strings.Contains(stderr, want) || strings.Count(stderr, strings.Fields(err.Error())[0]) != 1 {
-			t.Errorf("%v, %s, want %s", rerr, stderr, want)
-		}
+		inBubble(t, func(t *testing.T) {
+			stderr, rerr := run(t, faulty(func() error { return err }, func(f *deliveryFlags) { f.spool = dir }), "one\n")
+			if codeOf(rerr) != exitKept || !strings.Contains(stderr, want) || strings.Count(stderr, strings.Fields(err.Error())[0]) != 1 {
+				t.Errorf("%v, %s, want %s", rerr, stderr, want)
+			}
+		})
 	}
 }
 
@@ -82,9 +86,11 @@ func TestSpoolForServer(t *testing.T) {
 		return c
 	}
 	first := conf()
-	if stderr, err := run(t, first, "one\ntwo\n"); codeOf(err) != exitKept {
-		t.Fatal(err, stderr)
-	}
+	inBubble(t, func(t *testing.T) {
+		if stderr, err := run(t, first, "one\ntwo\n"); codeOf(err) != exitKept {
+			t.Fatal(err, stderr)
+		}
+	})
 	if l, err = net.Listen("tcp", addr); err != nil {
 		t.Skip("somebody took the port: ", err)
 	}
@@ -111,10 +117,12 @@ func TestSpoolForServer(t *testing.T) {
 // Without a spool, what is left is lost, and counted.
 func TestEngineWithoutSpool(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	stderr, err := run(t, faulty(func() error { return errors.New("down") }, func(*deliveryFlags) {}), "one\ntwo\n")
-	if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{shutdown=2}") {
-		t.Error(err, stderr)
-	}
+	inBubble(t, func(t *testing.T) {
+		stderr, err := run(t, faulty(func() error { return errors.New("down") }, func(*deliveryFlags) {}), "one\ntwo\n")
+		if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{shutdown=2}") {
+			t.Error(err, stderr)
+		}
+	})
 }
 
 // Lines that are refused for good are in the file of dead letters.
@@ -122,6 +130,7 @@ func TestDeadLetter(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dead")
 	c := faulty(nil, func(f *deliveryFlags) { f.deadLetter = path })
 	c.dests[len(c.dests)-1] = &fake{o: never}
+	c.drainTimeout = duration(time.Minute)
 	stderr, err := run(t, c, "one\ntwo\n")
 	if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "refuses records for good: never; see "+path) {
 		t.Error(err, stderr)

@@ -213,7 +213,7 @@ func TestWhenFullSpill(t *testing.T) {
 		fmt.Fprintf(&input, "line %d\n", i)
 	}
 	dir := t.TempDir()
-	pipe := func(s *stuck, drain time.Duration, text string) (string, error) {
+	pipe := func(t *testing.T, s *stuck, drain time.Duration, text string) (string, error) {
 		c := config("fake:")
 		c.deliveryFlags = newDeliveryFlags()
 		c.given, c.spool = true, dir
@@ -225,15 +225,17 @@ func TestWhenFullSpill(t *testing.T) {
 		c.dests = append(c.dests, s)
 		return run(t, c, text)
 	}
-	first := &stuck{release: make(chan struct{})}
-	said, err := pipe(first, time.Second, input.String())
-	close(first.release)
-	if codeOf(err) != exitKept || !strings.Contains(said, "fake: is too slow, lines go to --spool "+dir) ||
-		!strings.Contains(said, "fake accepted=20000 delivered=0 pending=20000{slab=0 spill=20000 inflight=0}") {
-		t.Fatal(err, said)
-	}
+	inBubble(t, func(t *testing.T) {
+		first := &stuck{release: make(chan struct{})}
+		said, err := pipe(t, first, time.Second, input.String())
+		close(first.release)
+		if codeOf(err) != exitKept || !strings.Contains(said, "fake: is too slow, lines go to --spool "+dir) ||
+			!strings.Contains(said, "fake accepted=20000 delivered=0 pending=20000{slab=0 spill=20000 inflight=0}") {
+			t.Fatal(err, said)
+		}
+	})
 	second := &stuck{got: new(bytes.Buffer)}
-	said, err = pipe(second, time.Minute, "the last\n")
+	said, err := pipe(t, second, time.Minute, "the last\n")
 	if err != nil || !strings.Contains(said, "fake accepted=1 recovered=20000 delivered=20001\n") {
 		t.Fatal(err, said)
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,6 +51,16 @@ func run(t *testing.T, c *pipeConfig, text string) (stderr string, err error) {
 	err = runPipe(c, open("stdin", text), said)
 	b, _ := os.ReadFile(said.Name())
 	return string(b), err
+}
+
+// inBubble calls f with the time of a bubble: what a pipeline does by the end of
+// --drain-timeout does not depend on how busy the machine is.
+func inBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, os.Interrupt) // the goroutine that the runtime starts for it must be of no bubble
+	signal.Stop(c)
+	synctest.Test(t, f)
 }
 
 func TestRunLeavesNothingBehind(t *testing.T) {

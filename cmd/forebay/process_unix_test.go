@@ -235,7 +235,7 @@ func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 			continue
 		}
 		kept := wantNumber(t, stderr, `stdout: ([0-9]+) records are kept`)
-		p = start(t, append([]string{"pipe"}, args...)...)
+		p = start(t, append([]string{"pipe"}, append(args, "--drain-timeout", "1m")...)...)
 		p.in.Close()
 		got, _ := io.ReadAll(p.out)
 		if code, stderr := p.wait(); code != 0 || !bytes.HasSuffix(beside, got) || bytes.Count(got, []byte("\n")) != kept {
