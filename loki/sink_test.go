@@ -322,41 +322,43 @@ func TestSinkAsOutput(t *testing.T) {
 // TestSpoolDir: what Loki does not take before the end of the process is in the
 // spool, and reaches it from another Sink, with its labels.
 func TestSpoolDir(t *testing.T) {
-	dir := t.TempDir()
-	down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
-	c := Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, TenantAttr: "org", SpoolDir: dir,
-		Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
-	h := handlerFor(t, down, c)
-	for i := range 50 {
-		slog.New(h).Info("kept", "i", i, "region", fmt.Sprint("r", i%3), "org", "o")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	rep, err := h.Close(ctx)
-	if err != nil || rep.Pending.Spill != 50 || rep.Check() != nil {
-		t.Fatalf("%v %v", rep, err)
-	}
-	p := new(peer)
-	h = handlerFor(t, p, c)
-	slog.New(h).Info("new", "region", "r9", "org", "o")
-	if err := h.Flush(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if rep, err := h.Close(context.Background()); err != nil || rep.Recovered != 50 || rep.Delivered != 51 {
-		t.Errorf("%v %v", rep, err)
-	}
-	byLabels := map[string]int{}
-	for _, r := range p.requests() {
-		if got := r.header.Get("X-Scope-OrgID"); got != "o" {
-			t.Errorf("tenant %q", got)
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+		c := Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, TenantAttr: "org", SpoolDir: dir,
+			Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
+		h := handlerFor(t, down, c)
+		for i := range 50 {
+			slog.New(h).Info("kept", "i", i, "region", fmt.Sprint("r", i%3), "org", "o")
 		}
-		for _, s := range r.streams {
-			byLabels[s.Labels] += len(s.Entries)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		rep, err := h.Close(ctx)
+		if err != nil || rep.Pending.Spill != 50 || rep.Check() != nil {
+			t.Fatalf("%v %v", rep, err)
 		}
-	}
-	if byLabels[`{app="test", level="info", region="r0"}`] != 17 || byLabels[`{app="test", level="info", region="r9"}`] != 1 || len(byLabels) != 4 {
-		t.Errorf("%v", byLabels)
-	}
+		p := new(peer)
+		h = handlerFor(t, p, c)
+		slog.New(h).Info("new", "region", "r9", "org", "o")
+		if err := h.Flush(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if rep, err := h.Close(context.Background()); err != nil || rep.Recovered != 50 || rep.Delivered != 51 {
+			t.Errorf("%v %v", rep, err)
+		}
+		byLabels := map[string]int{}
+		for _, r := range p.requests() {
+			if got := r.header.Get("X-Scope-OrgID"); got != "o" {
+				t.Errorf("tenant %q", got)
+			}
+			for _, s := range r.streams {
+				byLabels[s.Labels] += len(s.Entries)
+			}
+		}
+		if byLabels[`{app="test", level="info", region="r0"}`] != 17 || byLabels[`{app="test", level="info", region="r9"}`] != 1 || len(byLabels) != 4 {
+			t.Errorf("%v", byLabels)
+		}
+	})
 }
 
 // TestSpoolOfAnotherWire: entries that were made for another form of requests reach
@@ -420,27 +422,29 @@ func TestSpoolOfAnotherWire(t *testing.T) {
 // TestSpillWhenFull: with a Loki that does not answer, calls go on at the speed of
 // the disk, far beyond the memory, and all records are kept.
 func TestSpillWhenFull(t *testing.T) {
-	release := make(chan struct{})
-	c := Config{Labels: map[string]string{"app": "test"}, SpoolDir: t.TempDir(), WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 8 << 10,
-		Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
-	h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) {
-		<-release
-		return &http.Response{StatusCode: 204, Body: http.NoBody}, nil
-	}), c)
-	const n = 5000 // half a megabyte
-	for i := range n {
-		slog.New(h).Info("a record of some length", "i", i)
-	}
-	if a := h.Sink.Account(); a.Dropped.Total() != 0 || a.Pending.Spill == 0 {
-		t.Errorf("%v", a)
-	}
-	close(release)
-	if err := h.Flush(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if rep, err := h.Close(context.Background()); err != nil || rep.Delivered != n || rep.Check() != nil {
-		t.Errorf("%v %v", rep, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		c := Config{Labels: map[string]string{"app": "test"}, SpoolDir: t.TempDir(), WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 8 << 10,
+			Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
+		h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) {
+			<-release
+			return &http.Response{StatusCode: 204, Body: http.NoBody}, nil
+		}), c)
+		const n = 5000 // half a megabyte
+		for i := range n {
+			slog.New(h).Info("a record of some length", "i", i)
+		}
+		if a := h.Sink.Account(); a.Dropped.Total() != 0 || a.Pending.Spill == 0 {
+			t.Errorf("%v", a)
+		}
+		close(release)
+		if err := h.Flush(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if rep, err := h.Close(context.Background()); err != nil || rep.Delivered != n || rep.Check() != nil {
+			t.Errorf("%v %v", rep, err)
+		}
+	})
 }
 
 // BufferBytes is the memory of large records, too.
@@ -555,38 +559,40 @@ func TestErrorHandler(t *testing.T) {
 // Without OnError what the spool reports is said on standard error, too, not only
 // what memory and delivery do.
 func TestDefaultReport(t *testing.T) {
-	dir := t.TempDir()
-	sp, err := spool.Open(dir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b batch.Builder
-	b.Append([]byte("x"), 0, batch.Meta{})
-	if _, err := sp.Append(b.Batch(nil)); err != nil {
-		t.Fatal(err)
-	}
-	if err := sp.Close(); err != nil {
-		t.Fatal(err)
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	old := os.Stderr
-	os.Stderr = w
-	defer func() { os.Stderr = old }()
-	s, err := New(Config{URL: "http://loki.test", Labels: map[string]string{"app": "x"}, Name: "here",
-		SpoolDir: dir, Client: &http.Client{Transport: new(peer)}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	s.Shutdown(ctx) // a line that is no entry stays in the spool
-	w.Close()
-	out, _ := io.ReadAll(r)
-	if want := "forebay: here: parked: spool: 1 records without a type "; !strings.Contains(string(out), want) {
-		t.Errorf("%q does not say %q", out, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		sp, err := spool.Open(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b batch.Builder
+		b.Append([]byte("x"), 0, batch.Meta{})
+		if _, err := sp.Append(b.Batch(nil)); err != nil {
+			t.Fatal(err)
+		}
+		if err := sp.Close(); err != nil {
+			t.Fatal(err)
+		}
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		old := os.Stderr
+		os.Stderr = w
+		defer func() { os.Stderr = old }()
+		s, err := New(Config{URL: "http://loki.test", Labels: map[string]string{"app": "x"}, Name: "here",
+			SpoolDir: dir, Client: &http.Client{Transport: new(peer)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		s.Shutdown(ctx) // a line that is no entry stays in the spool
+		w.Close()
+		out, _ := io.ReadAll(r)
+		if want := "forebay: here: parked: spool: 1 records without a type "; !strings.Contains(string(out), want) {
+			t.Errorf("%q does not say %q", out, want)
+		}
+	})
 }
