@@ -49,6 +49,13 @@ func wantNumbered(t *testing.T, got []byte, n, again int) {
 	}
 }
 
+// given has the program find text in its input when it begins, less than a pipe holds: one
+// read takes all of it. A program that reads while the text comes may fill its slabs first,
+// and never read the end.
+func given(text string) func(*process, *exec.Cmd) {
+	return func(p *process, _ *exec.Cmd) { p.write(text) }
+}
+
 // awaitRead returns when everything in a pipe has been read.
 func awaitRead(t *testing.T, pipe *os.File) {
 	t.Helper()
@@ -86,8 +93,7 @@ func TestReadAheadSurvivesKill(t *testing.T) {
 	down, beside, safe := full(t, dir), filepath.Join(dir, "beside"), filepath.Join(dir, "safe")
 	args := []string{"pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "block", "--crash-safe", safe, "--to", "file:" + beside, "--to", "file:" + down}
 	const n = 904
-	p := start(t, args...)
-	p.in.Write(numbered(0, n))
+	p := startWith(t, given(string(numbered(0, n))), args...)
 	awaitRead(t, p.in)
 	had := awaitStill(t, beside)
 	p.signal(syscall.SIGKILL)
@@ -213,9 +219,8 @@ func TestSpoolOfReadAhead(t *testing.T) {
 	for _, purge := range []bool{false, true} {
 		dir := t.TempDir()
 		safe, late := filepath.Join(dir, "safe"), filepath.Join(dir, "late")
-		p := start(t, "pipe", "--slab-size", "4KiB", "--slabs", "2", "--crash-safe", safe, "--to", "file:"+full(t, dir))
-		p.in.Write(numbered(0, n-1))
-		p.write("the beginning of a line")
+		p := startWith(t, given(string(numbered(0, n-1))+"the beginning of a line"),
+			"pipe", "--slab-size", "4KiB", "--slabs", "2", "--crash-safe", safe, "--to", "file:"+full(t, dir))
 		awaitRead(t, p.in)
 		if out, errs, code := runSpool(t, nil, "ls", safe); code != 0 || strings.Contains(out, kindInput) {
 			t.Errorf("of a living program: %d %s%s", code, out, errs)
