@@ -223,7 +223,7 @@ func (b *builder) connect(c *core, busy []time.Duration) {
 		}
 		if rec, ok := o.w.(recorder); ok {
 			o.rec = rec
-			o.account, _ = o.w.(batch.Accounter)
+			o.account, _ = o.w.(accounter)
 			continue
 		}
 		if first == nil {

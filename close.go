@@ -244,8 +244,8 @@ func (o *output) run(ctx context.Context, i int, do func(*output, context.Contex
 
 type (
 	flusher     interface{ Flush() error }
-	ctxFlusher  = batch.Flusher
-	synchronous = batch.Syncer
+	ctxFlusher  interface{ Flush(context.Context) error }
+	synchronous interface{ Sync() error }
 )
 
 // flushes reports whether flush has anything to do.

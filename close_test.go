@@ -511,7 +511,7 @@ func TestSlabOutput(t *testing.T) {
 		if got := len(parseLines(t, strings.NewReader(strings.Join(dst.all(), "")))); got != 4001 {
 			t.Errorf("closes=%t: %d records after Close, want 4001", closes, got)
 		}
-		if _, ok := any(sw).(batch.Accounter); ok && rep.Outputs[0].Delivered != 4001 {
+		if _, ok := any(sw).(accounter); ok && rep.Outputs[0].Delivered != 4001 {
 			t.Errorf("%s", rep)
 		}
 		if _, err := sw.Write([]byte("x\n")); (err != nil) != closes {

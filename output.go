@@ -42,8 +42,8 @@ type output struct {
 	first  bool      // the first output with this writer
 	events *reporter
 
-	rec     recorder        // a buffered output, or nil
-	account batch.Accounter // of rec, or nil
+	rec     recorder  // a buffered output, or nil
+	account accounter // of rec, or nil
 
 	dir    *direct // a direct output, or nil
 	shared bool    // dir has other outputs too

@@ -217,7 +217,7 @@ func (s *Slot) output(w io.Writer) *output {
 	o := &output{w: w, name: s.name, events: s.events, closes: true, first: true}
 	if rec, ok := w.(recorder); ok {
 		o.rec = rec
-		o.account, _ = w.(batch.Accounter)
+		o.account, _ = w.(accounter)
 		return o
 	}
 	if f := s.failed; f != nil && f.dir != nil && sameWriter(f.w, w) {

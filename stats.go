@@ -128,8 +128,11 @@ func (o *output) books() (a batch.Account) {
 	return a
 }
 
+// An accounter is an output that accounts for its records itself.
+type accounter interface{ Account() batch.Account }
+
 // ownAccount contains a panic of the writer's Account.
-func ownAccount(w batch.Accounter) (a batch.Account) {
+func ownAccount(w accounter) (a batch.Account) {
 	defer func() {
 		if recover() != nil {
 			a = batch.Account{}

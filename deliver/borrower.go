@@ -15,7 +15,7 @@ func (o *Outlet) Wants() slab.Wants {
 // Held says which records the spill has, if that can tell, as a spool.Spool can: see
 // [slab.Borrower].
 func (o *Outlet) Held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
-	if h, ok := o.led.spill.(batch.Holder); ok {
+	if h, ok := o.led.spill.(holderOf); ok {
 		_ = o.inSpool(func() error {
 			held = h.Held(origin, first, last)
 			return nil

@@ -140,7 +140,7 @@ func (s *direct) close(ctx context.Context) error {
 	if s.life != nil {
 		s.leave(errFinished)
 	}
-	if c, ok := s.dest.(batch.Closer); ok {
+	if c, ok := s.dest.(closer); ok {
 		return c.Close(ctx)
 	}
 	return nil

@@ -296,9 +296,9 @@ func (o *Outlet) flushInline(ctx context.Context, stable bool) error {
 	defer o.leaveWheel()
 	var err error
 	gone := contain.Call(func() {
-		if s, ok := o.dest.(batch.Syncer); ok && stable {
+		if s, ok := o.dest.(syncer); ok && stable {
 			err = s.Sync()
-		} else if f, ok := o.dest.(batch.Flusher); ok && !stable {
+		} else if f, ok := o.dest.(flusher); ok && !stable {
 			err = f.Flush(ctx)
 		}
 	})

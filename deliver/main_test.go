@@ -17,12 +17,12 @@ func TestMain(m *testing.M) {
 // destOf returns a Destination that answers as a sink of package testkit does, and closes
 // with it.
 func destOf(sink interface {
-	batch.Closer
+	closer
 	Send(context.Context, *batch.Batch) batch.Outcome
 }) Destination {
 	return struct {
 		Destination
-		batch.Closer
+		closer
 	}{SendFunc(Traits{}, sink.Send), sink}
 }
 

@@ -654,7 +654,7 @@ func (o *Outlet) Sync() error {
 	if o.inline {
 		return o.flushInline(o.ctx, true)
 	}
-	if s, ok := o.led.spill.(batch.Syncer); ok {
+	if s, ok := o.led.spill.(syncer); ok {
 		return s.Sync()
 	}
 	return nil

@@ -74,7 +74,7 @@ func validate(o Options) error {
 func closeSink(dest Destination) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if c, ok := dest.(batch.Closer); ok {
+	if c, ok := dest.(closer); ok {
 		c.Close(ended)
 	}
 }
@@ -178,8 +178,8 @@ func (o *Output) CloseTimeout() time.Duration { return o.timeout }
 // ends.
 func (o *Output) Flush(ctx context.Context) error { return o.w.Flush(ctx) }
 
-// Sync flushes, and puts what was delivered or spooled on stable storage, as far as
-// the destination can. It gives up after CloseTimeout.
+// Sync flushes, and puts what is spooled on stable storage; without a spool and a handler
+// also what was delivered, as far as the destination can. It gives up after CloseTimeout.
 func (o *Output) Sync() error { return o.w.Sync() }
 
 // Drain tells the Output that the end has begun and all is to be settled by deadline,

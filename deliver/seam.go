@@ -10,6 +10,11 @@ import (
 // read answers, and nothing of retries, circuits, spools or dead letters: those
 // are the outlet's.
 //
+// A Destination may also have the methods Close(context.Context) error, called once, after
+// the last session, to free what it holds; Flush(context.Context) error and Sync() error,
+// called between two Sends where Traits.Inline is set and there is neither a spool nor a
+// handler, to pass on what it buffers and to put it on stable storage.
+//
 // The outlet has at most one session open and makes one call at a time. A panic
 // or a runtime.Goexit of a driver counts as a failure of its session.
 type Destination interface {

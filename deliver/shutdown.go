@@ -182,7 +182,7 @@ func (o *Outlet) Close(ctx context.Context) error {
 // closeDestination has the destination free what it holds beside its sessions, if it has
 // a method Close(ctx). A call that does not return in time is left alone.
 func (o *Outlet) closeDestination(ctx context.Context) error {
-	c, ok := o.dest.(batch.Closer)
+	c, ok := o.dest.(closer)
 	if !ok {
 		return nil
 	}

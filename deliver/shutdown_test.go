@@ -567,7 +567,7 @@ func TestCloseOfDestination(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			x := mustNew(t, struct {
 				Destination
-				batch.Closer
+				closer
 			}{newHand(1), closeFunc(tt.close)}, nil)
 			r, err := shutdown(x, 2*time.Second)
 			if bad := tt.want == nil && tt.text == "" && err != nil || tt.want != nil && !errors.Is(err, tt.want) || tt.text != "" && (err == nil || !strings.Contains(err.Error(), tt.text)); bad || r.Check() != nil {

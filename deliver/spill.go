@@ -1,8 +1,26 @@
 package deliver
 
 import (
+	"context"
+
 	"github.com/forebay-log/forebay/batch"
 )
+
+// What a Destination may have beside its methods.
+type (
+	closer interface {
+		Close(ctx context.Context) error
+	}
+	flusher interface {
+		Flush(ctx context.Context) error
+	}
+	syncer interface{ Sync() error }
+)
+
+// holderOf is a Spill that can tell which records it has, as [slab.Borrower].Held does.
+type holderOf interface {
+	Held(origin [16]byte, first, last uint64) []batch.Tickets
+}
 
 // A Spill is a queue of batches that outlives an outage, and maybe the process:
 // package spool has one on disk. It is not closed by what uses it.

@@ -242,7 +242,7 @@ func (d *writer) Flush(context.Context) error {
 
 // Sync puts what was written on stable storage, if the writer can.
 func (d *writer) Sync() error {
-	if f, ok := d.w.(batch.Syncer); ok {
+	if f, ok := d.w.(syncer); ok {
 		return f.Sync()
 	}
 	return nil

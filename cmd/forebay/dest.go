@@ -84,7 +84,7 @@ func destinations() []destination {
 
 // A target is a destination that was opened.
 type target struct {
-	dest deliver.Destination // closed when all is delivered, if it is a batch.Closer
+	dest deliver.Destination // closed when all is delivered, if it has a method Close
 
 	// encode writes the wire form that the destination wants, in place of
 	// --encode, and codec reads it. Nil: --encode decides.
@@ -114,7 +114,7 @@ func (t *target) dictionary() batch.Dictionary { return t.dest.Traits().Dictiona
 
 // close gives up a target that was opened and is not used.
 func (t *target) close() {
-	if d, ok := t.dest.(batch.Closer); ok {
+	if d, ok := t.dest.(interface{ Close(context.Context) error }); ok {
 		d.Close(context.Background())
 	}
 }

@@ -125,7 +125,7 @@ func (f *fallback) transcode(c batch.Codec, rec *batch.Record) ([]byte, batch.Me
 // does not wait for a Send that hangs, beyond the end of ctx.
 func (f *fallback) close(ctx context.Context) error {
 	var err error
-	if s, ok := f.t.dest.(batch.Syncer); ok {
+	if s, ok := f.t.dest.(interface{ Sync() error }); ok {
 		err = s.Sync()
 	}
 	return errors.Join(err, f.closeDest(ctx))
