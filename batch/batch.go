@@ -317,12 +317,6 @@ func (b *Builder) Append(rec []byte, ticket uint64, m Meta) {
 	b.data = append(b.data, rec...)
 }
 
-// Len returns the number of records appended since the last Reset.
-func (b *Builder) Len() int { return len(b.slots) }
-
-// Bytes returns the number of payload bytes appended since the last Reset.
-func (b *Builder) Bytes() int { return len(b.data) }
-
 // Batch returns what was appended. It shares the builder's memory until Reset.
 func (b *Builder) Batch(c Codec) *Batch {
 	out := &Batch{Codec: c}

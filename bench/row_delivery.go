@@ -23,7 +23,7 @@ import (
 func aSlab() *batch.Batch {
 	var b batch.Builder
 	rec := record(200)
-	for i := 0; b.Bytes()+len(rec) <= 64<<10; i++ {
+	for i := range 64 << 10 / len(rec) {
 		b.Append(rec, uint64(i+1), batch.Meta{Time: 1_700_000_000_000_000_000 + int64(i)*100_000})
 	}
 	return b.Batch(nil)

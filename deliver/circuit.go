@@ -88,10 +88,10 @@ const (
 	longAfter = 5 * time.Second
 )
 
-// MaxRetryAfter is the longest wait that a destination may ask for
+// maxRetryAfter is the longest wait that a destination may ask for
 // ([batch.RetryAfter]); longer ones count as this. A clock that is wrong at the
 // other end must not stop delivery for days.
-const MaxRetryAfter = 10 * time.Minute
+const maxRetryAfter = 10 * time.Minute
 
 // BreakerOptions configures the circuit breaker of an [Outlet]. The zero value is
 // useful: each field states its default and unit.
@@ -102,7 +102,7 @@ type BreakerOptions struct {
 	// OpenMin and OpenMax bound how long the breaker stays open before it
 	// probes: half to the whole of OpenMin at first, twice as long each time the
 	// probe fails, up to OpenMax. The wait that the destination asked for
-	// ([batch.RetryAfter]) is a floor, up to [MaxRetryAfter]. Defaults 1 s and
+	// ([batch.RetryAfter]) is a floor, up to 10 minutes. Defaults 1 s and
 	// 1 min.
 	OpenMin, OpenMax time.Duration
 	// FatalDelay is the least time it stays open after [batch.Hold], which
@@ -264,7 +264,7 @@ func (c *circuit) noteLocked(bit uint32) {
 // tripLocked opens the circuit.
 func (c *circuit) tripLocked(now time.Time, s setback) {
 	ceil := backoff.Ceil(c.o.OpenMin, c.o.OpenMax, c.opened)
-	wait := max(c.jitter(ceil/2, ceil), min(s.after, MaxRetryAfter))
+	wait := max(c.jitter(ceil/2, ceil), min(s.after, maxRetryAfter))
 	if s.hold {
 		wait = max(wait, c.o.FatalDelay)
 	}

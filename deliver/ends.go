@@ -116,7 +116,7 @@ func (m *machine) reportHandler(now time.Time, out *handled, n int) {
 		return
 	}
 	r := &m.set.retry
-	s.at = now.Add(max(m.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.fails)), min(out.After, MaxRetryAfter)))
+	s.at = now.Add(max(m.set.jitter(0, backoff.Ceil(r.Min, r.Max, s.fails)), min(out.After, maxRetryAfter)))
 	if s.fails++; !s.failing {
 		s.failing = true
 		m.set.post("handler", err, uint64(n))

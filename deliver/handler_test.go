@@ -122,7 +122,7 @@ func TestHandlerAfter(t *testing.T) {
 			at = append(at, time.Now())
 			return [...]batch.Outcome{
 				batch.FailedOutcome(batch.RetryAfter(testkit.ErrDown, 5*time.Minute)),
-				{Open: batch.All(), After: 100 * time.Hour}, // no longer than MaxRetryAfter
+				{Open: batch.All(), After: 100 * time.Hour}, // no longer than maxRetryAfter
 				{},
 			}[call]
 		}}
@@ -133,7 +133,7 @@ func TestHandlerAfter(t *testing.T) {
 		if len(at) != 3 {
 			t.Fatalf("%d calls", len(at))
 		}
-		for i, want := range []time.Duration{5 * time.Minute, MaxRetryAfter} {
+		for i, want := range []time.Duration{5 * time.Minute, maxRetryAfter} {
 			if d := at[i+1].Sub(at[i]); d < want || d > want+2*time.Minute {
 				t.Errorf("call %d came after %s, want %s", i+1, d, want)
 			}

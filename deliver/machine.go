@@ -848,7 +848,7 @@ func (m *machine) failed(now time.Time, s setback, n int) {
 // delay sets the time of the next attempt.
 func (m *machine) delay(now time.Time, s setback) {
 	r := &m.set.retry
-	wait := max(m.set.jitter(0, backoff.Ceil(r.Min, r.Max, m.pace.failures)), min(s.after, MaxRetryAfter), r.Budget.take(now))
+	wait := max(m.set.jitter(0, backoff.Ceil(r.Min, r.Max, m.pace.failures)), min(s.after, maxRetryAfter), r.Budget.take(now))
 	if s.hold {
 		wait = max(wait, r.FatalDelay)
 	}

@@ -107,7 +107,7 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 		t := dest.Traits()
 		s.Streams = t.Dictionary
 		if s.Accepts == nil {
-			s.Accepts = t.AcceptsForm
+			s.Accepts = t.acceptsForm
 		}
 	}
 	if s.OnEvent == nil {

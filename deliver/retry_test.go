@@ -141,7 +141,7 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 }
 
 // A destination that asks for a long wait is down: the spool is used at once. More
-// than MaxRetryAfter is too much to ask for.
+// than maxRetryAfter is too much to ask for.
 func TestLongRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(batch.RetryAfter(errors.New("503"), time.Hour)))
@@ -159,7 +159,7 @@ func TestLongRetryAfter(t *testing.T) {
 			t.Errorf("account %s", a)
 		}
 		sink.Answer(nil)
-		time.Sleep(MaxRetryAfter - time.Second)
+		time.Sleep(maxRetryAfter - time.Second)
 		if sink.Calls() != 1 {
 			t.Error("asked before its time")
 		}
@@ -351,7 +351,7 @@ func TestAgeDuringLongWait(t *testing.T) {
 		if err := x.Send(t.Context(), new(testkit.Model).Batch(3, 32, batch.Meta{Time: time.Now().UnixNano()})); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(MaxRetryAfter)
+		time.Sleep(maxRetryAfter)
 		synctest.Wait()
 		if a := x.Account(); a.Delivered != 3 {
 			t.Errorf("after the longest wait: %s", a)

@@ -84,9 +84,9 @@ type Traits struct {
 	Vectors bool
 }
 
-// AcceptsForm is Accepts, true where that is nil, in the form that spool.Options wants:
+// acceptsForm is Accepts, true where that is nil, in the form that spool.Options wants:
 // every schema version of a content type that can be sent can be.
-func (t Traits) AcceptsForm(contentType string, _ uint32) bool {
+func (t Traits) acceptsForm(contentType string, _ uint32) bool {
 	return t.Accepts == nil || t.Accepts(contentType)
 }
 

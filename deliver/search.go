@@ -429,7 +429,7 @@ func (m *machine) hold(now time.Time, e *entry, o batch.Outcome) bool {
 		}
 		h.released = false
 		h.times++
-		h.until = now.Add(max(min(o.After, MaxRetryAfter), m.set.jitter(holdMin/2, backoff.Ceil(holdMin, holdMax, h.times-1))))
+		h.until = now.Add(max(min(o.After, maxRetryAfter), m.set.jitter(holdMin/2, backoff.Ceil(holdMin, holdMax, h.times-1))))
 	}
 	return m.roomAside(e)
 }

@@ -75,7 +75,7 @@ func (o *Outlet) Limits() batch.Limits { return o.traits.Limits }
 
 // Accepts reports whether the destination takes records of a content type.
 func (o *Outlet) Accepts(contentType string) bool {
-	return o.traits.AcceptsForm(contentType, 0)
+	return o.traits.acceptsForm(contentType, 0)
 }
 
 // Subscribe returns the transitions of the circuit from now on, and a function that ends

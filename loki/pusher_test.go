@@ -109,7 +109,7 @@ func TestTooLarge(t *testing.T) {
 			if single {
 				e.add(nil, event(time.Now(), 0, strings.Repeat("x", 200)))
 			}
-			if o := e.send(); !o.is("smaller [0 1 2") || o.Open.Len(o.n) != e.Len() || len(p.requests()) != 1 || e.s.Stats().Splits != 1 {
+			if o := e.send(); !o.is("smaller [0 1 2") || o.Open.Len(o.n) != e.Batch(nil).Len() || len(p.requests()) != 1 || e.s.Stats().Splits != 1 {
 				t.Fatalf("got %v, %+v", o, e.s.Stats())
 			}
 			if got := e.deliver(); single != slices.Equal(got, []int{20}) {

@@ -15,7 +15,7 @@ import (
 func benchBatch(size int) *batch.Batch {
 	var bl batch.Builder
 	rec := append(bytes.Repeat([]byte("x"), 199), '\n')
-	for i := 0; bl.Bytes()+len(rec) <= size; i++ {
+	for i := range size / len(rec) {
 		bl.Append(rec, uint64(i+1), batch.Meta{Time: 1_700_000_000_000_000_000 + int64(i)*100_000, Level: 0})
 	}
 	return bl.Batch(nil)

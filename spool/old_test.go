@@ -73,7 +73,8 @@ func TestSpoolsOfEarlierVersions(t *testing.T) {
 			}
 			dest, o := c.open(t)
 			traits := dest.Traits()
-			o.Streams, o.Accepts = traits.Dictionary, traits.AcceptsForm
+			o.Streams = traits.Dictionary
+			o.Accepts = func(contentType string, _ uint32) bool { return traits.Accepts == nil || traits.Accepts(contentType) }
 			s, err := spool.Open(dir, o)
 			if err != nil {
 				t.Fatal(err)
