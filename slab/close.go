@@ -211,8 +211,8 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	if !finished {
 		w.abandoned = true
 		unknown = uint64(w.inflight)
-		w.unrecoverLocked()
 		w.d.givenUp = w.inflight
+		w.unrecoverLocked()
 		unknown -= min(unknown, w.lateLocked(theirs))
 		if w.keepsLocked() {
 			w.keepLocked()

@@ -393,3 +393,67 @@ func TestGoexitAsTheTimeEnds(t *testing.T) {
 		}
 	}
 }
+
+// A lingering borrower takes a loan and then does not return from Borrow.
+type lingering struct {
+	*pawnshop
+	hang chan struct{}
+}
+
+func (b lingering) Borrow(ctx context.Context, l *Loan) error {
+	err := b.pawnshop.Borrow(ctx, l)
+	<-b.hang
+	return err
+}
+
+// A Borrow that Close has given up may have taken the records, and return later: they are
+// counted once, before and after.
+func TestBorrowReturnsAfterClose(t *testing.T) {
+	for _, of := range []string{"heap", "crash-safe slabs", "a dead process"} {
+		for seed := range uint64(20) {
+			t.Run(fmt.Sprint(of, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					rng := testkit.Rand(seed)
+					o := Options{OnError: quiet}
+					if of != "heap" {
+						o.Crash = &Crash{Dir: t.TempDir(), Required: true}
+					}
+					end := func(w *Writer) batch.Report {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+						defer cancel()
+						r, _ := w.Shutdown(ctx)
+						return r
+					}
+					if of == "a dead process" {
+						w := mustSink(t, newPawnshop(rng, 0), &o)
+						for i := range 10 {
+							mustWrite(t, w, i, 50)
+						}
+						if r := end(w); r.Kept() != 10 {
+							t.Fatal(r.Account)
+						}
+					}
+					b := lingering{newPawnshop(rng, 1), make(chan struct{})}
+					w := mustSink(t, b, &o)
+					check := func(when string) {
+						if a := w.Account(); a.Check() != nil {
+							t.Errorf("%s: %v: %s", when, a.Check(), a)
+						}
+					}
+					for i := range 10 {
+						mustWrite(t, w, 10+i, 50)
+					}
+					time.Sleep(time.Second)
+					check("taken")
+					if r := end(w); r.Check() != nil {
+						t.Errorf("report: %v", r.Check())
+					}
+					check("closed")
+					close(b.hang)
+					synctest.Wait()
+					check("returned")
+				})
+			})
+		}
+	}
+}
