@@ -130,6 +130,7 @@ func TestHandlerAfter(t *testing.T) {
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(3, 32, batch.Meta{}))
 		time.Sleep(time.Hour)
+		synctest.Wait() // Sleep alone says nothing of memory
 		if len(at) != 3 {
 			t.Fatalf("%d calls", len(at))
 		}
