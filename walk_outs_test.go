@@ -230,48 +230,31 @@ func (o *out) undertaker() deliver.ErrorHandler {
 	return nil
 }
 
-// behind puts slabs in front of dest, with an engine between them if that is o's way.
+// behind puts an Output in front of dest, with all that it can have if that is o's way.
 func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch.Codec) io.WriteCloser {
-	t, so, dict := o.k.t, o.slabs(), dest.Traits().Dictionary
+	so := o.slabs()
 	if o.via == "slab" {
 		return o.plain(dest, so)
 	}
-	eo := &deliver.Options{
-		Name: o.name, Retry: o.retry(), Breaker: o.breaker(), Handler: o.helper(), DeadLetter: o.undertaker(), OnError: quiet,
-		HandlerTimeout: time.Second,
+	oo := &deliver.OutputOptions{
+		Name: o.name, Codec: so.Codec, CodecFor: codecs, Slab: *so, SpoolDir: o.spool, OnError: quiet,
+		Deliver: deliver.Options{
+			Retry: o.retry(), Breaker: o.breaker(), Handler: o.helper(), DeadLetter: o.undertaker(), HandlerTimeout: time.Second,
+		},
 	}
 	if o.rng.IntN(2) == 0 {
-		eo.PendingLimit = o.rng.IntN(20)
+		oo.Deliver.PendingLimit = o.rng.IntN(20)
 	}
-	var sp *spool.Spool
-	var err error
 	if o.spool != "" {
-		po := &spool.Options{SegmentBytes: 4 << 10 << o.rng.IntN(3), Streams: dict, Codec: codecs}
+		oo.Spool.SegmentBytes = 4 << 10 << o.rng.IntN(3)
 		if o.rng.IntN(3) == 0 {
-			po.MaxBytes = 16<<10 + o.rng.Int64N(32<<10)
-			po.OverQuota = []string{"drop-oldest", "refuse-new"}[o.rng.IntN(2)]
+			oo.Spool.MaxBytes = 16<<10 + o.rng.Int64N(32<<10)
+			oo.Spool.OverQuota = []string{"drop-oldest", "refuse-new"}[o.rng.IntN(2)]
 		}
-		if sp, err = spool.Open(o.spool, po); err != nil {
-			t.Fatal(err)
-		}
-		eo.Spill = sp
 	}
-	e, err := deliver.New(dest, eo)
+	w, err := deliver.NewOutput(dest, oo)
 	if err != nil {
-		t.Fatal(err)
-	}
-	o.ends = append(o.ends, func() error { // the writer has not closed it, if a Send has not returned
-		ctx, cancel := context.WithTimeout(context.Background(), time.Duration(o.rng.IntN(500))*time.Millisecond)
-		defer cancel()
-		_ = e.Close(ctx)
-		if sp != nil {
-			return sp.Close()
-		}
-		return nil
-	})
-	w, err := slab.New(e, so)
-	if err != nil {
-		t.Fatal(err)
+		o.k.t.Fatal(err)
 	}
 	return w
 }

@@ -343,7 +343,7 @@ func (*lightLoan) Pins() (int, int) { return 0, 1 }
 func (*lightLoan) Settle(uint64)    {}
 func (*lightLoan) Return()          {}
 
-func (l *lightLoan) lend(x *Outlet, b *batch.Batch) error {
+func (l *lightLoan) lend(x *outlet, b *batch.Batch) error {
 	return x.take(context.Background(), func(h *holder) *batch.Batch { h.loan = l; return b })
 }
 

@@ -5,16 +5,16 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-var _ slab.Borrower = (*Outlet)(nil)
+var _ slab.Borrower = (*outlet)(nil)
 
 // Wants says how a slab.Writer is to hand its batches over.
-func (o *Outlet) Wants() slab.Wants {
+func (o *outlet) Wants() slab.Wants {
 	return slab.Wants{Limits: o.traits.Limits, Dictionary: o.traits.Dictionary, Inline: o.inline, Vectors: o.traits.Vectors}
 }
 
 // Held says which records the spill has, if that can tell, as a spool.Spool can: see
 // [slab.Borrower].
-func (o *Outlet) Held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
+func (o *outlet) Held(origin [16]byte, first, last uint64) (held []batch.Tickets) {
 	if h, ok := o.led.spill.(holderOf); ok {
 		_ = o.inSpool(func() error {
 			held = h.Held(origin, first, last)

@@ -26,7 +26,7 @@ func (e *openError) Error() string {
 func (e *openError) Is(target error) bool { return target == ErrOpen }
 func (e *openError) Unwrap() error        { return e.cause }
 
-// State is the state of the circuit breaker of an [Outlet].
+// State is the state of the circuit breaker of an [Output].
 //
 //	  5 failures in a row, 10 of the last 20, Hold, or Retry-After of 5 s or more
 //	closed ──────────────────────────────────────────────────▶ open ◀─┐
@@ -93,7 +93,7 @@ const (
 // other end must not stop delivery for days.
 const maxRetryAfter = 10 * time.Minute
 
-// BreakerOptions configures the circuit breaker of an [Outlet]. The zero value is
+// BreakerOptions configures the circuit breaker of an [Output]. The zero value is
 // useful: each field states its default and unit.
 type BreakerOptions struct {
 	// Failures is how many failures in a row open the breaker. Default 5.

@@ -319,9 +319,9 @@ func TestEmptyBatch(t *testing.T) {
 	})
 }
 
-// The error of New names everything that is out of range.
+// The error of newOutlet names everything that is out of range.
 func TestOptionsErrors(t *testing.T) {
-	_, err := New(newHand(1), &Options{
+	_, err := newOutlet(newHand(1), &Options{
 		Retry: &RetryOptions{Min: -1}, Breaker: &BreakerOptions{Failures: -1},
 		PendingLimit: -1, HandlerTimeout: -1, AsideBytes: -1,
 	})
@@ -331,16 +331,16 @@ func TestOptionsErrors(t *testing.T) {
 		}
 	}
 	for _, o := range []*BreakerOptions{{Failures: -1}, {OpenMin: -1}, {OpenMin: time.Hour, OpenMax: time.Minute}, {OpenMax: -1}, {FatalDelay: -1}, {ProbeRecords: -1}, {Successes: -1}} {
-		if _, err := New(newHand(1), &Options{Breaker: o}); err == nil {
+		if _, err := newOutlet(newHand(1), &Options{Breaker: o}); err == nil {
 			t.Errorf("%+v: no error", *o)
 		}
 	}
 	for _, o := range []*RetryOptions{{Min: -1}, {Max: -1}, {Min: time.Minute, Max: time.Second}, {FatalDelay: -1}} {
-		if _, err := New(newHand(1), &Options{Retry: o}); err == nil {
+		if _, err := newOutlet(newHand(1), &Options{Retry: o}); err == nil {
 			t.Errorf("%+v: no error", *o)
 		}
 	}
-	if _, err := New(nil, nil); err == nil {
+	if _, err := newOutlet(nil, nil); err == nil {
 		t.Error("no error for a nil destination")
 	}
 }

@@ -2,21 +2,34 @@
 // destination does: fail, stall, refuse, hang, vanish.
 //
 // A driver knows one protocol: it is a [Destination], whose [Session] is one life of a
-// connection. An [Outlet] owns everything else: order, the window of batches under
-// way, retries, the circuit breaker, the search for a record that the destination
-// cannot take, the error handler, dead letters and the spool.
+// connection. The outlet of an [Output] owns everything else: order, the window of
+// batches under way, retries, the circuit breaker, the search for a record that the
+// destination cannot take, the error handler, dead letters and the spool.
 //
-//	slab ── Send ──▶ [ spool │ memory ] ── oldest first ──▶ session ──▶ destination
+//	slab ── loan ──▶ [ spool │ memory ] ── oldest first ──▶ session ──▶ destination
 //	                      ▲                                    │
 //	                      └──── unanswered when it ended ◀─────┘
 //	                      ├──▶ handler (circuit open, more than PendingLimit wait)
 //	                      └──▶ dead letters (refused for good)
 //
+// # An outage
+//
+// What happens while the destination fails, in this order:
+//
+//  1. The batch is sent again with full jitter, with the wait that the destination
+//     asked for as a floor, within a shared [Budget], until it is too old.
+//  2. The circuit opens ([State]). From now on the destination is only probed.
+//  3. Once more than PendingLimit records wait, the handler is offered them. The
+//     records it takes count as handled.
+//  4. The rest goes into the spool, and so does everything newer, until the
+//     destination is back and has taken all of it, in order.
+//  5. Without a spool, or if the spool fails, the memory fills.
+//
 // # The account
 //
-// Records that Send takes (Tally.Taken) are in the outlet's custody.
-// [Outlet.Account] says what became of them: Accepted + Recovered = Delivered + Handled
-// + Dropped + Pending, at any moment. Gap markers (batch.FlagMarker) travel like
+// [Output.Account] says what became of every record: Accepted + Recovered = Delivered +
+// Handled + Dropped + Pending, at any moment. Stats.Account is that of the records in the
+// outlet's custody: those the memory has lent to it. Gap markers (batch.FlagMarker) travel like
 // records and are counted nowhere.
 //
 // # Errors and secrets

@@ -74,7 +74,7 @@ func (s *ackedSession) Close() {
 }
 
 // A driver knows its protocol and nothing else. Order, retries, the circuit breaker, dead
-// letters, the spool and the account come with the outlet.
+// letters, the spool and the account come with the Output.
 func Example_driver() {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -89,21 +89,17 @@ func Example_driver() {
 		}
 		return batch.Outcome{}
 	})
-	outlet, err := deliver.New(acked{l.Addr().String()}, &deliver.Options{
-		Name: "acked", DeadLetter: letters, OnError: func(batch.Event) {},
+	out, err := deliver.NewOutput(acked{l.Addr().String()}, &deliver.OutputOptions{
+		Name: "acked", Deliver: deliver.Options{DeadLetter: letters}, OnError: func(batch.Event) {},
 	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	var build batch.Builder
-	for i, line := range []string{"one\n", "bad\n", "two\n"} {
-		build.Append([]byte(line), uint64(i+1), batch.Meta{})
+	for _, line := range []string{"one", "bad", "two"} {
+		fmt.Fprintln(out, line)
 	}
-	if err := outlet.Send(context.Background(), build.Batch(nil)); err != nil {
-		fmt.Println(err)
-	}
-	report, err := outlet.Shutdown(context.Background())
+	report, err := out.Shutdown(context.Background())
 	fmt.Println(report.Account, err)
 	// Output:
 	// dead letter: "bad\n"

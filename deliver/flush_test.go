@@ -13,7 +13,7 @@ import (
 )
 
 // flushing calls Flush and returns its result.
-func flushing(t *testing.T, x *Outlet) chan error {
+func flushing(t *testing.T, x *outlet) chan error {
 	done := make(chan error, 1)
 	go func() { done <- x.Flush(t.Context()) }()
 	synctest.Wait()
@@ -261,10 +261,9 @@ func (s *syncSpill) Sync() error { s.n++; return s.err }
 func TestTraits(t *testing.T) {
 	d := newHand(4)
 	d.traits.Limits = batch.Limits{Bytes: 7, Records: 5, Age: time.Second}
-	d.traits.Accepts = func(contentType string) bool { return contentType == "a" }
 	x := mustNew(t, d, &Options{Name: "there"})
-	if x.Limits() != d.traits.Limits || !x.Accepts("a") || x.Accepts("b") || x.Name() != "there" || x.Stats().Name != "there" {
-		t.Errorf("%+v", x.Limits())
+	if w := x.Wants(); w.Limits != d.traits.Limits || x.Stats().Name != "there" {
+		t.Errorf("%+v, %q", w, x.Stats().Name)
 	}
 	mustClose(t, x)
 }

@@ -18,7 +18,7 @@ import (
 // ---- the outlet under test --------------------------------------------------
 
 // mustNew returns an outlet. Its events go to nobody if o does not say where.
-func mustNew(t testing.TB, dest Destination, o *Options) *Outlet {
+func mustNew(t testing.TB, dest Destination, o *Options) *outlet {
 	t.Helper()
 	if o == nil {
 		o = &Options{}
@@ -26,7 +26,7 @@ func mustNew(t testing.TB, dest Destination, o *Options) *Outlet {
 	if o.OnError == nil {
 		o.OnError = new(testkit.Events).Add
 	}
-	x, err := New(dest, o)
+	x, err := newOutlet(dest, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func mustNew(t testing.TB, dest Destination, o *Options) *Outlet {
 }
 
 // mustClose shuts x down within 5 s and checks the account.
-func mustClose(t testing.TB, x *Outlet) batch.Report {
+func mustClose(t testing.TB, x *outlet) batch.Report {
 	t.Helper()
 	r, err := shutdown(x, 5*time.Second)
 	if err := errors.Join(err, r.Check()); err != nil {
@@ -49,7 +49,7 @@ func mustClose(t testing.TB, x *Outlet) batch.Report {
 }
 
 // shutdown shuts x down within d.
-func shutdown(x *Outlet, d time.Duration) (batch.Report, error) {
+func shutdown(x *outlet, d time.Duration) (batch.Report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	return x.Shutdown(ctx)
@@ -64,7 +64,7 @@ func send(t testing.TB, m *testkit.Model, s sender, b *batch.Batch) {
 }
 
 // mustFlush flushes x.
-func mustFlush(t testing.TB, x *Outlet) {
+func mustFlush(t testing.TB, x *outlet) {
 	t.Helper()
 	if err := x.Flush(t.Context()); err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func mustFlush(t testing.TB, x *Outlet) {
 }
 
 // mustBalance checks that nothing is pending, and that n records were delivered.
-func mustBalance(t testing.TB, m *testkit.Model, x *Outlet, delivered uint64) {
+func mustBalance(t testing.TB, m *testkit.Model, x *outlet, delivered uint64) {
 	t.Helper()
 	if a := balance(t, m, x); a.Delivered != delivered || a.Pending.Total() != 0 {
 		t.Fatalf("want %d delivered, nothing pending: %s", delivered, a)
@@ -119,7 +119,7 @@ func ofStream(m *testkit.Model, n int, stream uint32) *batch.Batch {
 }
 
 // pressAtRandom says at random that a producer is full, until stop is called.
-func pressAtRandom(t *testing.T, x *Outlet, rng *rand.Rand) (stop func()) {
+func pressAtRandom(t *testing.T, x *outlet, rng *rand.Rand) (stop func()) {
 	t.Helper()
 	var mu sync.Mutex
 	full := false
@@ -556,7 +556,7 @@ func (d *peer) check(t testing.TB, seed uint64) {
 func ctxDone(ctx context.Context) bool { return ctx.Err() != nil }
 
 // mustDrop shuts x down, which drops n records.
-func mustDrop(t testing.TB, x *Outlet, n uint64) {
+func mustDrop(t testing.TB, x *outlet, n uint64) {
 	t.Helper()
 	r, err := shutdown(x, time.Second)
 	if err == nil || r.Check() != nil || r.Dropped[batch.Shutdown] != n {

@@ -17,10 +17,10 @@ import (
 //
 // A batch stays its producer's until then: the outlet accepts a record when it settles
 // it, and what is open when the time is over goes back. So nothing is in question while
-// the producer hangs in Send, and Close does not wait for it.
+// the producer hangs in Borrow, and Close does not wait for it.
 
 // atWheel makes sure that nobody else is the loop. The caller leaves the wheel.
-func (o *Outlet) atWheel(ctx context.Context) error {
+func (o *outlet) atWheel(ctx context.Context) error {
 	select {
 	case o.wheel <- struct{}{}:
 		return nil
@@ -34,10 +34,10 @@ func (o *Outlet) atWheel(ctx context.Context) error {
 	}
 }
 
-func (o *Outlet) leaveWheel() { <-o.wheel }
+func (o *outlet) leaveWheel() { <-o.wheel }
 
 // deliver is Borrow for a destination that answers within Send.
-func (o *Outlet) deliver(ctx context.Context, l loan, b *batch.Batch) error {
+func (o *outlet) deliver(ctx context.Context, l loan, b *batch.Batch) error {
 	if err := o.atWheel(ctx); err != nil {
 		return err
 	}
@@ -68,14 +68,14 @@ func (o *Outlet) deliver(ctx context.Context, l loan, b *batch.Batch) error {
 }
 
 // add gives l to the machine.
-func (o *Outlet) add(l loan, b *batch.Batch) *holder {
+func (o *outlet) add(l loan, b *batch.Batch) *holder {
 	h := &holder{custody: producers, loan: l, left: countable(b)}
 	o.m.add(time.Now(), h, b)
 	return h
 }
 
 // inHand returns the holder of l, if the goroutine that brought it has ended inside Send.
-func (o *Outlet) inHand(l loan) *holder {
+func (o *outlet) inHand(l loan) *holder {
 	for _, e := range slices.Concat(o.m.ring, o.m.aside) {
 		if e.h.loan == l {
 			return e.h
@@ -86,7 +86,7 @@ func (o *Outlet) inHand(l loan) *holder {
 
 // begin gives b to the session, if there is nothing to decide. It returns nil if that took
 // all of it. Otherwise the machine has b, as if it had decided to send it.
-func (o *Outlet) begin(l loan, b *batch.Batch) *holder {
+func (o *outlet) begin(l loan, b *batch.Batch) *holder {
 	o.collect()
 	if !o.m.calm() {
 		return o.add(l, b)
@@ -131,7 +131,7 @@ func (m *machine) calm() bool {
 
 // drive is the loop until nothing is left of h, or ctx has ended: then what is open of it
 // is its producer's again.
-func (o *Outlet) drive(ctx context.Context, h *holder) {
+func (o *outlet) drive(ctx context.Context, h *holder) {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	defer o.publish()
@@ -156,7 +156,7 @@ func (o *Outlet) drive(ctx context.Context, h *holder) {
 }
 
 // rest is sleep until ctx ends.
-func (o *Outlet) rest(ctx context.Context, until time.Time, timer *time.Timer) {
+func (o *outlet) rest(ctx context.Context, until time.Time, timer *time.Timer) {
 	if !until.IsZero() {
 		timer.Reset(time.Until(until))
 		defer timer.Stop()
@@ -169,7 +169,7 @@ func (o *Outlet) rest(ctx context.Context, until time.Time, timer *time.Timer) {
 }
 
 // endSession closes a session that takes no more: nothing reads a batch after that.
-func (o *Outlet) endSession() {
+func (o *outlet) endSession() {
 	if s := o.m.sess.state; s == lost || s == leaving {
 		o.m.sess.state = ending
 		o.do(action{do: doClose}, nil)
@@ -259,37 +259,9 @@ func (l *life) closeNow() {
 
 // ---- others who are the loop for a moment ---------------------------------
 
-// sendInline is Send for a destination that answers within Send.
-func (o *Outlet) sendInline(ctx context.Context, b *batch.Batch) error {
-	if b.Len() == 0 {
-		return nil
-	}
-	p := new(parcel)
-	p.mem.set(b)
-	if err := o.deliver(context.WithoutCancel(ctx), p, &p.mem.b); err != nil {
-		return err
-	}
-	b.Tally.Taken = countable(b) - p.left
-	if p.left > 0 {
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
-// A parcel is a loan of a copy.
-type parcel struct {
-	mem  copied
-	left uint64
-}
-
-func (p *parcel) Keeps() bool             { return false }
-func (p *parcel) Pins() (slabs, most int) { return 0, 1 }
-func (p *parcel) Settle(left uint64)      { p.left = left }
-func (p *parcel) Return()                 {}
-
 // flushInline has the destination pass on what it buffers or, if stable is set, put what
 // it has on stable storage.
-func (o *Outlet) flushInline(ctx context.Context, stable bool) error {
+func (o *outlet) flushInline(ctx context.Context, stable bool) error {
 	if err := o.atWheel(ctx); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 // driver: Open, then Send for each batch, then Close. Results, answers and the end
 // travel in one queue: an answer before the end counts, none after it does.
 type life struct {
-	o      *Outlet
+	o      *outlet
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	work   chan *entry // capacity: the window and a control record
@@ -97,7 +97,7 @@ var (
 	errFinished = errors.New("the session is not needed any more")
 )
 
-func (o *Outlet) newLife() *life {
+func (o *outlet) newLife() *life {
 	l := &life{o: o, work: make(chan *entry, o.m.set.window+1)}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	return l

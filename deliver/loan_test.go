@@ -17,7 +17,7 @@ import (
 // A producer sends batches to an outlet: as a copy, or as loans, whose memory it spoils
 // as soon as it is returned.
 type producer struct {
-	x     *Outlet
+	x     *outlet
 	how   handover
 	most  int // loans that a session may have; 0: 1000
 	mu    sync.Mutex

@@ -30,7 +30,7 @@ func destOf(sink interface {
 // none.
 var child = func() {}
 
-// A sender is an Outlet, or what stands before one.
+// A sender is an outlet, or what stands before one.
 type sender interface {
 	Send(ctx context.Context, b *batch.Batch) error
 }
@@ -48,7 +48,7 @@ func produce(t testing.TB, ctx context.Context, m *testkit.Model, s sender, b *b
 }
 
 // balance checks the account of s against the model and returns it.
-func balance(t testing.TB, m *testkit.Model, s *Outlet) batch.Account {
+func balance(t testing.TB, m *testkit.Model, s *outlet) batch.Account {
 	t.Helper()
 	a, err := m.Account(s.Account(), 0)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Options configures an [Outlet]. The zero value is useful: each field states its
-// default and unit.
+// Options configures the delivery of an [Output]. The zero value is useful: each field
+// states its default and unit.
 type Options struct {
 	// Name is that of the destination. It stands in events, reports and Stats.
 	// Default "deliver".
@@ -27,7 +27,7 @@ type Options struct {
 	PendingLimit int
 	// Pending returns how many records wait in front of the outlet, such as
 	// Account().Pending.Slab of the slab.Writer that feeds it; they count towards
-	// PendingLimit. It must not wait for a Send. Default nil: none.
+	// PendingLimit. It must not wait for the outlet. Default nil: none.
 	Pending func() uint64
 	// HandlerTimeout is how long Handler and DeadLetter may take. Default 10 s.
 	HandlerTimeout time.Duration
@@ -40,8 +40,8 @@ type Options struct {
 	Refused func(cause error, b *batch.Batch)
 	// Spill holds what neither the destination nor the handler takes while the
 	// breaker is open. What it holds at the start is delivered first. It is not
-	// closed by the outlet. Default nil: Send waits, and the producer's buffers
-	// fill.
+	// closed by the outlet. Default nil: the batches wait in memory, which
+	// fills.
 	Spill Spill
 	// AsideBytes bounds the records that wait apart from the others: those of streams
 	// that the destination does not take just now, and suspects. Default 4 MiB.

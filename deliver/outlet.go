@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// An Outlet takes batches to one [Destination]. It owns order, the window of batches
+// An outlet takes batches to one [Destination]. It owns order, the window of batches
 // under way, retries, the circuit breaker, the search for records that the
 // destination cannot take, the handler, dead letters and the spool. One goroutine
 // makes all decisions.
@@ -24,26 +24,15 @@ import (
 //	 settled            sent                 accepted
 //	    │   in flight    │      waiting         │
 //	────▼────────────────▼──────────────────────▼───▶
-//	 freed   [ session may still answer ]   Send appends
+//	 freed   [ session may still answer ]   Borrow appends
 //
 // When a session ends, what has no answer is unsent: the next session begins with the
 // oldest open record. So the first copies of all records arrive in order, and a
 // failure makes at most as many duplicates as batches were under way.
 //
-// What happens in an outage, in this order:
-//
-//  1. The batch is sent again with full jitter, with the wait that the destination
-//     asked for as a floor, within a shared [Budget], until it is too old.
-//  2. The circuit opens ([State]). From now on the destination is only probed.
-//  3. Once more than PendingLimit records wait, the handler is offered them. The
-//     records it takes count as handled.
-//  4. The rest goes into the spool, and so does everything newer, until the
-//     destination is back and has taken all of it, in order.
-//  5. Without a spool, or if the spool fails, Send waits: the producer's buffers fill.
-//
-// A slab.Writer lends its batches to an Outlet ([Outlet.Borrow]); other producers Send
-// them. All methods may be called from any goroutine.
-type Outlet struct {
+// A slab.Writer lends its batches to it (Borrow). All methods may be called from any
+// goroutine.
+type outlet struct {
 	dest   Destination
 	traits Traits
 	set    settings
@@ -55,13 +44,13 @@ type Outlet struct {
 	dead   *letters
 	events *events
 
-	turn     chan struct{}   // held during a Send; capacity 1
+	turn     chan struct{}   // held during a Borrow; capacity 1
 	inline   bool            // see inline.go
 	wheel    chan struct{}   // inline: held by who is the loop; capacity 1
 	helm     chan struct{}   // inline: closed when loop has the wheel
 	until    context.Context // inline: of the last batch; ends when Close gives up
 	wake     chan struct{}   // for the loop; capacity 1
-	room     chan struct{}   // for a Send that waits; capacity 1
+	room     chan struct{}   // for a Borrow that waits; capacity 1
 	done     chan struct{}   // closed when the loop has ended
 	closed   chan struct{}   // closed by Shutdown
 	scarce   chan struct{}   // closed when no handler is waited for any more
@@ -97,7 +86,7 @@ type shared struct {
 	deadline time.Time // the earliest that Drain or Shutdown was told
 }
 
-// given is a batch on its way from Send to the loop.
+// given is a batch on its way from Borrow to the loop.
 type given struct {
 	h *holder
 	b *batch.Batch
@@ -122,10 +111,10 @@ type flush struct {
 
 var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
 
-// New returns the outlet of a destination. o may be nil. If the spool holds batches
+// newOutlet returns the outlet of a destination. o may be nil. If the spool holds batches
 // of an earlier process, their delivery begins at once. The error names every option
-// that is out of range. The outlet's goroutine ends with [Outlet.Shutdown].
-func New(dest Destination, o *Options) (*Outlet, error) {
+// that is out of range. The outlet's goroutine ends with Shutdown.
+func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	if dest == nil {
 		return nil, errNilDestination
 	}
@@ -134,7 +123,7 @@ func New(dest Destination, o *Options) (*Outlet, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &Outlet{
+	x := &outlet{
 		dest: dest, traits: traits, opt: set, events: newEvents(set.Name, set.OnError),
 		inline: traits.Inline && set.Spill == nil && set.Handler == nil, wheel: make(chan struct{}, 1), helm: make(chan struct{}),
 		turn: make(chan struct{}, 1), wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
@@ -170,27 +159,10 @@ func New(dest Destination, o *Options) (*Outlet, error) {
 	return x, nil
 }
 
-// Send takes b into the outlet's custody: it copies b and returns, with Tally.Taken
-// set, as soon as b is one of the next batches to go. Several Sends take turns. It is for
-// producers that cannot lend their memory, see [Outlet.Borrow].
-func (o *Outlet) Send(ctx context.Context, b *batch.Batch) error {
-	if o.inline {
-		return o.sendInline(ctx, b)
-	}
-	n := countable(b)
-	err := o.take(ctx, func(h *holder) *batch.Batch {
-		h.mem.set(b)
-		return &h.mem.b
-	})
-	if err == nil {
-		b.Tally.Taken = n
-	}
-	return err
-}
-
-// Borrow is Send for a [slab.Writer]: it copies nothing. The slabs of the batch are in
-// use until the destination has taken it.
-func (o *Outlet) Borrow(ctx context.Context, l *slab.Loan) error {
+// Borrow takes the batch of l into the outlet's custody and returns as soon as it is one
+// of the next batches to go. It copies nothing: the slabs of the batch are in use until
+// the destination has taken it. Several calls take turns.
+func (o *outlet) Borrow(ctx context.Context, l *slab.Loan) error {
 	if o.inline {
 		return o.deliver(ctx, l, l.Batch())
 	}
@@ -202,7 +174,7 @@ func (o *Outlet) Borrow(ctx context.Context, l *slab.Loan) error {
 
 // take waits until there is room for one more batch and hands the loop the one that
 // fill puts into a holder.
-func (o *Outlet) take(ctx context.Context, fill func(h *holder) *batch.Batch) error {
+func (o *outlet) take(ctx context.Context, fill func(h *holder) *batch.Batch) error {
 	select {
 	case o.turn <- struct{}{}:
 	case <-ctx.Done():
@@ -227,7 +199,7 @@ func (o *Outlet) take(ctx context.Context, fill func(h *holder) *batch.Batch) er
 }
 
 // place waits until there is room for one more batch.
-func (o *Outlet) place(ctx context.Context) (*holder, error) {
+func (o *outlet) place(ctx context.Context) (*holder, error) {
 	for {
 		o.shared.mu.Lock()
 		if o.shared.used <= o.set.window {
@@ -252,7 +224,7 @@ func (o *Outlet) place(ctx context.Context) (*holder, error) {
 
 // give hands b, in the memory of h, to the loop. It reports false if Shutdown has begun
 // meanwhile: the loop may have ended.
-func (o *Outlet) give(h *holder, b *batch.Batch) bool {
+func (o *outlet) give(h *holder, b *batch.Batch) bool {
 	o.shared.mu.Lock()
 	defer o.shared.mu.Unlock()
 	if is(o.closed) {
@@ -267,7 +239,7 @@ func (o *Outlet) give(h *holder, b *batch.Batch) bool {
 }
 
 // release takes back a holder of which nothing is left and which nothing reads.
-func (o *Outlet) release(h *holder) {
+func (o *outlet) release(h *holder) {
 	if h.loan != nil {
 		h.loan.Return()
 	}
@@ -285,7 +257,7 @@ func (o *Outlet) release(h *holder) {
 }
 
 // poke has the loop look.
-func (o *Outlet) poke() { signal(o.wake) }
+func (o *outlet) poke() { signal(o.wake) }
 
 func signal(ch chan struct{}) {
 	select {
@@ -305,7 +277,7 @@ func is(ch <-chan struct{}) bool {
 }
 
 // post has the loop call f.
-func (o *Outlet) post(f func(now time.Time)) {
+func (o *outlet) post(f func(now time.Time)) {
 	o.shared.mu.Lock()
 	o.shared.inbox = append(o.shared.inbox, f)
 	o.shared.mu.Unlock()
@@ -315,7 +287,7 @@ func (o *Outlet) post(f func(now time.Time)) {
 // ---- the loop -------------------------------------------------------------
 
 // loop carries out what the machine decides.
-func (o *Outlet) loop() {
+func (o *outlet) loop() {
 	if o.inline {
 		o.wheel <- struct{}{}
 		defer o.leaveWheel()
@@ -355,7 +327,7 @@ func (o *Outlet) loop() {
 }
 
 // collect tells the machine what has happened.
-func (o *Outlet) collect() {
+func (o *outlet) collect() {
 	now := time.Now()
 	o.shared.mu.Lock()
 	given, inbox := o.shared.given, o.shared.inbox
@@ -382,7 +354,7 @@ func (o *Outlet) collect() {
 }
 
 // hear deals with one thing that the session says.
-func (o *Outlet) hear(now time.Time, l *life, r *report) {
+func (o *outlet) hear(now time.Time, l *life, r *report) {
 	switch r.kind {
 	case reportOpened:
 		if r.err == nil {
@@ -405,7 +377,7 @@ func (o *Outlet) hear(now time.Time, l *life, r *report) {
 }
 
 // do carries out a.
-func (o *Outlet) do(a action, timer *time.Timer) {
+func (o *outlet) do(a action, timer *time.Timer) {
 	switch a.do {
 	case doWait:
 		o.publish() // first: Stats behind a Flush know of it
@@ -466,7 +438,7 @@ func handlerCause(err error) error {
 }
 
 // sleep waits until something happens, or it is time.
-func (o *Outlet) sleep(until time.Time, timer *time.Timer) {
+func (o *outlet) sleep(until time.Time, timer *time.Timer) {
 	if until.IsZero() {
 		<-o.wake
 		return
@@ -481,7 +453,7 @@ func (o *Outlet) sleep(until time.Time, timer *time.Timer) {
 
 // spill appends e to the spool. If it is with the session or the handler, the spool
 // hands it out at once, so that its answer settles it there.
-func (o *Outlet) spill(e *entry) {
+func (o *outlet) spill(e *entry) {
 	var seq uint64
 	err := o.inSpool(func() (err error) {
 		seq, err = o.led.spill.Append(e.b)
@@ -507,7 +479,7 @@ func (o *Outlet) spill(e *entry) {
 }
 
 // pull takes a batch out of the spool.
-func (o *Outlet) pull() {
+func (o *outlet) pull() {
 	b, seq, err := o.next()
 	if err == io.EOF {
 		o.m.notPulled(time.Now(), nil)
@@ -520,7 +492,7 @@ func (o *Outlet) pull() {
 	o.m.pulled(time.Now(), b, seq)
 }
 
-func (o *Outlet) next() (b *batch.Batch, seq uint64, err error) {
+func (o *outlet) next() (b *batch.Batch, seq uint64, err error) {
 	err = o.inSpool(func() (err error) {
 		b, seq, err = o.led.spill.Next()
 		return err
@@ -529,7 +501,7 @@ func (o *Outlet) next() (b *batch.Batch, seq uint64, err error) {
 }
 
 // inSpool calls the spool. A panic becomes an error.
-func (o *Outlet) inSpool(f func() error) (err error) {
+func (o *outlet) inSpool(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("deliver: the spool panicked: %v", r)
@@ -539,7 +511,7 @@ func (o *Outlet) inSpool(f func() error) (err error) {
 }
 
 // noteSpool reports the first failure of the spool of a row.
-func (o *Outlet) noteSpool(bad *episode, err error) {
+func (o *outlet) noteSpool(bad *episode, err error) {
 	if err == nil {
 		bad.end()
 	} else if bad.begin() {
@@ -548,7 +520,7 @@ func (o *Outlet) noteSpool(bad *episode, err error) {
 }
 
 // isFull reports whether a producer is full that would rather spill than wait.
-func (o *Outlet) isFull() bool {
+func (o *outlet) isFull() bool {
 	o.shared.mu.Lock()
 	full := o.shared.full
 	o.shared.mu.Unlock()
@@ -560,7 +532,7 @@ func (o *Outlet) isFull() bool {
 // called at any time, but under no lock that a method of the outlet takes. The producer
 // calls press each time it becomes full; press does not block. SpillWhen fails without
 // Options.Spill.
-func (o *Outlet) SpillWhen(full func() bool) (press func(), err error) {
+func (o *outlet) SpillWhen(full func() bool) (press func(), err error) {
 	if !o.m.set.spool {
 		return nil, errors.New("deliver: there is no Spill to put records into")
 	}
@@ -580,7 +552,7 @@ var ErrFull = errors.New("the destination is too slow")
 // accounted for. It returns an error that wraps [ErrOpen] as soon as the circuit is
 // open, one that gives their number if nothing but records that were set aside is
 // left, and ctx's error if that ends first.
-func (o *Outlet) Flush(ctx context.Context) error {
+func (o *outlet) Flush(ctx context.Context) error {
 	if o.inline {
 		return o.flushInline(ctx, false)
 	}
@@ -612,7 +584,7 @@ func (o *Outlet) Flush(ctx context.Context) error {
 }
 
 // answerFlushes answers those that need not wait any longer.
-func (o *Outlet) answerFlushes() {
+func (o *outlet) answerFlushes() {
 	keep := o.flushes[:0]
 	for _, f := range o.flushes {
 		if done, err := o.reached(f); done {
@@ -626,7 +598,7 @@ func (o *Outlet) answerFlushes() {
 }
 
 // reached reports whether f need not wait any longer, and with which result.
-func (o *Outlet) reached(f *flush) (bool, error) {
+func (o *outlet) reached(f *flush) (bool, error) {
 	left, aside := o.m.left(f.no)
 	disk := (o.m.disk.backlog || len(o.m.disk.out) > 0) && (f.all || o.forgot < f.seq)
 	switch state, _, _, cause := o.brk.look(); {
@@ -641,7 +613,7 @@ func (o *Outlet) reached(f *flush) (bool, error) {
 }
 
 // failFlushes ends all flushes that wait.
-func (o *Outlet) failFlushes(err error) {
+func (o *outlet) failFlushes(err error) {
 	for _, f := range o.flushes {
 		f.ch <- err
 	}
@@ -650,7 +622,7 @@ func (o *Outlet) failFlushes(err error) {
 
 // Sync puts what is in the spool, and what the destination has, on stable storage, if
 // they can.
-func (o *Outlet) Sync() error {
+func (o *outlet) Sync() error {
 	if o.inline {
 		return o.flushInline(o.ctx, true)
 	}

@@ -16,10 +16,10 @@ import (
 )
 
 // An Output is all there is between a logger and a destination: memory (package
-// slab), delivery (an [Outlet]), and on disk, where wanted, a spool (package spool),
+// slab), delivery (the outlet), and on disk, where wanted, a spool (package spool),
 // crash-safe memory, a fallback and dead letters.
 //
-//	WriteRecord ─▶ slab.Writer ‖ Outlet ─▶ destination
+//	WriteRecord ─▶ slab.Writer ‖ outlet ─▶ destination
 //	                               ├─▶ fallback, dead letters
 //	                               └─▶ spool
 //
@@ -28,7 +28,7 @@ import (
 type Output struct {
 	name    string
 	timeout time.Duration // of Close
-	outlet  *Outlet
+	outlet  *outlet
 	w       *slab.Writer
 	front   *front
 	files   files
@@ -64,11 +64,12 @@ func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 // validate returns everything that is wrong with the options of a delivery.
 func validate(o Options) error {
 	o.Spill = nil
-	e, err := New(SendFunc(Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.Outcome{} }), &o)
+	e, err := newOutlet(SendFunc(Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.Outcome{} }), &o)
 	if err != nil {
 		return err
 	}
-	return e.Close(context.Background())
+	_, err = e.Shutdown(context.Background())
+	return err
 }
 
 func closeSink(dest Destination) {
@@ -88,15 +89,15 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 		}
 		return 0
 	}
-	if o.outlet, err = New(dest, &r.Deliver); err != nil {
+	if o.outlet, err = newOutlet(dest, &r.Deliver); err != nil {
 		closeSink(dest)
 		return err
 	}
-	o.front = &front{Outlet: o.outlet, spills: r.Deliver.Spill != nil}
+	o.front = &front{outlet: o.outlet, spills: r.Deliver.Spill != nil}
 	if o.w, err = slab.New(o.front, &r.Slab); err != nil {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
-		o.outlet.Close(ended)
+		o.outlet.Shutdown(ended)
 		return err
 	}
 	w.Store(o.w)
@@ -108,16 +109,16 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 
 // front is the outlet as the slabs see it.
 type front struct {
-	*Outlet
+	*outlet
 	spills bool
 
 	err  error       // of Shutdown
 	told atomic.Bool // err is set: the slabs have shut the outlet down
 }
 
-// Shutdown is [Outlet.Shutdown], for the slabs.
+// Shutdown is that of the outlet, for the slabs.
 func (f *front) Shutdown(ctx context.Context) (rep batch.Report, err error) {
-	rep, err = f.Outlet.Shutdown(ctx)
+	rep, err = f.outlet.Shutdown(ctx)
 	f.err = err
 	f.told.Store(true)
 	return rep, err

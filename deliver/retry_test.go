@@ -15,7 +15,7 @@ import (
 )
 
 // newRetrying returns an outlet whose circuit opens late: after 10 failures of 20.
-func newRetrying(t *testing.T, dest Destination, r *RetryOptions) (*Outlet, *testkit.Events) {
+func newRetrying(t *testing.T, dest Destination, r *RetryOptions) (*outlet, *testkit.Events) {
 	t.Helper()
 	ev := &testkit.Events{}
 	return mustNew(t, dest, &Options{Retry: r, Breaker: &BreakerOptions{Failures: 1 << 30}, OnError: ev.Add}), ev
@@ -499,7 +499,7 @@ func TestBudgetShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := NewBudget(0, 0)
 		var total uint64
-		var xs [4]*Outlet
+		var xs [4]*outlet
 		for i := range xs {
 			// Taking a part does not open the circuit.
 			xs[i], _ = newRetrying(t, destOf(testkit.NewSink(testkit.First(1))), &RetryOptions{Budget: shared, Max: 200 * time.Millisecond})

@@ -29,11 +29,11 @@ const (
 // on. The destination has 70 % of the time; then the handler is offered what is left,
 // whatever PendingLimit says, and after it the spool. A zero deadline means none; a later
 // call may bring the deadline forward.
-func (o *Outlet) Drain(deadline time.Time) {
+func (o *outlet) Drain(deadline time.Time) {
 	o.drain(deadline, false)
 }
 
-func (o *Outlet) drain(deadline time.Time, last bool) {
+func (o *outlet) drain(deadline time.Time, last bool) {
 	hurried := !deadline.IsZero()
 	o.post(func(now time.Time) { o.m.close(now, hurried, last) })
 	o.shared.mu.Lock()
@@ -48,7 +48,7 @@ func (o *Outlet) drain(deadline time.Time, last bool) {
 }
 
 // schedule ends the shares of the time until deadline, unless they have ended.
-func (o *Outlet) schedule(deadline time.Time) {
+func (o *outlet) schedule(deadline time.Time) {
 	left := time.Until(deadline)
 	share := func(part float64, f func()) {
 		t := time.AfterFunc(time.Duration(part*float64(left)), f)
@@ -61,12 +61,12 @@ func (o *Outlet) schedule(deadline time.Time) {
 }
 
 // end ends everybody's share.
-func (o *Outlet) end() {
+func (o *outlet) end() {
 	o.post(func(time.Time) { o.m.beLate(true) })
 	o.giveUp()
 }
 
-// Shutdown refuses further Sends, settles what is in custody, closes the session and
+// Shutdown refuses further loans, settles what is in custody, closes the session and
 // reports. It returns when that is done, or soon after ctx has ended, whatever the
 // destination does.
 //
@@ -79,7 +79,7 @@ func (o *Outlet) end() {
 //
 // The error says how many records were dropped by this Shutdown. Later calls wait for
 // the first one and return the same.
-func (o *Outlet) Shutdown(ctx context.Context) (batch.Report, error) {
+func (o *outlet) Shutdown(ctx context.Context) (batch.Report, error) {
 	first := false
 	o.once.Do(func() { first = true })
 	if !first {
@@ -92,7 +92,7 @@ func (o *Outlet) Shutdown(ctx context.Context) (batch.Report, error) {
 		}
 	}
 	o.shared.mu.Lock()
-	close(o.closed) // under mu: no Send gives the loop anything after that
+	close(o.closed) // under mu: no Borrow gives the loop anything after that
 	o.shared.mu.Unlock()
 	before := o.led.account()
 	deadline, _ := ctx.Deadline()
@@ -127,7 +127,7 @@ func whyOver(ctx context.Context) error {
 
 // await waits until the loop has ended. A little before the deadline it has the rest
 // dropped, so that there is time to account for it.
-func (o *Outlet) await(ctx context.Context, deadline time.Time) {
+func (o *outlet) await(ctx context.Context, deadline time.Time) {
 	isOver := make(<-chan time.Time)
 	if !deadline.IsZero() {
 		left := time.Until(deadline)
@@ -142,7 +142,7 @@ func (o *Outlet) await(ctx context.Context, deadline time.Time) {
 	case <-ctx.Done():
 	}
 	o.end()
-	if o.inline && !is(o.helm) { // whoever brought the last batch hangs in Send, and will account for it
+	if o.inline && !is(o.helm) { // whoever brought the last batch hangs in Borrow, and will account for it
 		return
 	}
 	grace := time.NewTimer(closeGrace)
@@ -162,7 +162,7 @@ func (o *Outlet) await(ctx context.Context, deadline time.Time) {
 
 // abandon ends the loop although a session has not closed: what it may read stays as
 // it is until it has.
-func (o *Outlet) abandon() {
+func (o *outlet) abandon() {
 	o.m.abandon()
 	if l := o.life; l != nil {
 		if o.m.sess.state != ending { // the spool took so long that this did not happen yet
@@ -173,15 +173,9 @@ func (o *Outlet) abandon() {
 	}
 }
 
-// Close is [Outlet.Shutdown] without the report.
-func (o *Outlet) Close(ctx context.Context) error {
-	_, err := o.Shutdown(ctx)
-	return err
-}
-
 // closeDestination has the destination free what it holds beside its sessions, if it has
 // a method Close(ctx). A call that does not return in time is left alone.
-func (o *Outlet) closeDestination(ctx context.Context) error {
+func (o *outlet) closeDestination(ctx context.Context) error {
 	c, ok := o.dest.(closer)
 	if !ok {
 		return nil

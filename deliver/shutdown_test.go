@@ -334,7 +334,7 @@ func TestCloseTwice(t *testing.T) {
 		if sink.Closes() != 1 {
 			t.Errorf("%d closes", sink.Closes())
 		}
-		if err := x.Close(t.Context()); err != nil {
+		if _, err := x.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -447,7 +447,7 @@ func TestCloseCancelled(t *testing.T) {
 // time is over before takes it into its report.
 func TestCloseAccountOnTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var x *Outlet
+		var x *outlet
 		looks := 0
 		store := watchedSpill{&testkit.Spill{}, func(during string) {
 			if during != "Append" {

@@ -417,7 +417,7 @@ func (s watchedSpill) Ack(seq uint64) error {
 func TestAccountBalancesWithinSpill(t *testing.T) {
 	for _, window := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
-			var x *Outlet
+			var x *outlet
 			var mu sync.Mutex
 			looks := map[string]int{}
 			store := watchedSpill{&testkit.Spill{}, func(during string) {
@@ -608,7 +608,7 @@ func TestSpillUnderWayReadFails(t *testing.T) {
 // rig is slabs before an outlet before a spool.
 type rig struct {
 	store  *spool.Spool
-	x      *Outlet
+	x      *outlet
 	w      *slab.Writer
 	events *testkit.Events
 }

@@ -4,8 +4,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Stats is a snapshot of an [Outlet]. Counts are of records where nothing else is
-// said, and since New.
+// Stats is a snapshot of the delivery of an [Output]. Counts are of records where nothing
+// else is said, and since NewOutput.
 type Stats struct {
 	Name string
 	// Account is that of the records in the outlet's custody.
@@ -31,7 +31,7 @@ type Stats struct {
 }
 
 // publish takes a snapshot of the machine.
-func (o *Outlet) publish() {
+func (o *outlet) publish() {
 	m := o.m
 	s := snapshot{
 		attempts: m.pace.attempts, retries: m.pace.retries, poisoned: m.counts.poisoned, expired: m.counts.expired,
@@ -43,7 +43,7 @@ func (o *Outlet) publish() {
 }
 
 // Stats returns a snapshot. It never waits for the destination.
-func (o *Outlet) Stats() Stats {
+func (o *outlet) Stats() Stats {
 	o.shared.mu.Lock()
 	n := o.shared.snap
 	o.shared.mu.Unlock()
@@ -62,25 +62,14 @@ func (o *Outlet) Stats() Stats {
 	return s
 }
 
-// Name returns Options.Name.
-func (o *Outlet) Name() string { return o.opt.Name }
-
 // Account says what became of the records in the outlet's custody.
-func (o *Outlet) Account() batch.Account {
+func (o *outlet) Account() batch.Account {
 	return o.led.account()
-}
-
-// Limits returns the batch limits of the destination.
-func (o *Outlet) Limits() batch.Limits { return o.traits.Limits }
-
-// Accepts reports whether the destination takes records of a content type.
-func (o *Outlet) Accepts(contentType string) bool {
-	return o.traits.acceptsForm(contentType, 0)
 }
 
 // Subscribe returns the transitions of the circuit from now on, and a function that ends
 // the subscription. A subscriber that is too slow misses the oldest ones. Shutdown closes
 // the channel.
-func (o *Outlet) Subscribe() (transitions <-chan Transition, cancel func()) {
+func (o *outlet) Subscribe() (transitions <-chan Transition, cancel func()) {
 	return o.brk.subscribe()
 }

@@ -455,7 +455,7 @@ func TestLeavingWithMoreToSend(t *testing.T) {
 }
 
 // flushUntil flushes until the circuit has closed again and all is settled.
-func flushUntil(t testing.TB, x *Outlet) {
+func flushUntil(t testing.TB, x *outlet) {
 	t.Helper()
 	var err error
 	for range 1000 {

@@ -337,7 +337,7 @@ func (w *world) do(a action) {
 		}
 	case doClose:
 		if s == nil {
-			w.m.closed() // as Outlet.do
+			w.m.closed() // as outlet.do
 			return
 		}
 		s.fenced, s.pass.over = true, true
@@ -375,7 +375,7 @@ func (w *world) do(a action) {
 	}
 }
 
-// spill is Outlet.spill.
+// spill is that of an outlet.
 func (w *world) spill(e *entry) {
 	if e.rest == apart || e.front {
 		for _, t := range ticketsOf(e.b) {

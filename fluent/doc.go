@@ -5,7 +5,7 @@
 //   - [Sink] is an output of a forebay.Router, whose records [Sink.Encoder] makes
 //     into events.
 //   - [Client] is the bare destination behind both, for a pipeline put together by
-//     hand: slab.Writer, deliver.Outlet, Client.
+//     hand: a deliver.Output in front of a Client.
 //
 // # The wire
 //

@@ -15,7 +15,6 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/testkit"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // receiver stands for a Fluentd: it prints what it gets.
@@ -244,8 +243,7 @@ func ExampleFallbackTo() {
 	// accepted=1 delivered=1
 }
 
-// The bare client, for a pipeline that is put together by hand: memory, an outlet, two
-// tags.
+// The bare client, for a pipeline that is put together by hand: an Output, two tags.
 func ExampleNewClient() {
 	addr, stop := receiver()
 	defer stop()
@@ -253,11 +251,7 @@ func ExampleNewClient() {
 	if err != nil {
 		panic(err)
 	}
-	outlet, err := deliver.New(client, nil)
-	if err != nil {
-		panic(err)
-	}
-	w, err := slab.New(outlet, &slab.Options{Codec: fluent.Codec()})
+	out, err := deliver.NewOutput(client, &deliver.OutputOptions{Codec: fluent.Codec()})
 	if err != nil {
 		panic(err)
 	}
@@ -267,9 +261,9 @@ func ExampleNewClient() {
 		if err != nil {
 			panic(err)
 		}
-		w.WriteRecord(event, batch.Meta{Stream: stream})
+		out.WriteRecord(event, batch.Meta{Stream: stream})
 	}
-	rep, err := w.Shutdown(context.Background())
+	rep, err := out.Shutdown(context.Background())
 	fmt.Println(rep.Account, err)
 	// Unordered output:
 	// app.a {"time":"1970-01-01T00:00:00Z","record":{"message":"hello"}}

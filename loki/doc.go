@@ -12,13 +12,13 @@
 //
 //	Pusher   renders a record, in the caller, as the entry that the request will have;
 //	         gathers the entries of a batch by stream, pushes them, reads the answer
-//	Sink     a Pusher behind memory (slab.Writer) and delivery (deliver.Outlet)
+//	Sink     a Pusher behind memory and delivery (deliver.Output)
 //	Handler  a Sink behind a forebay.Router
 //
 // A record's way, with the room where records wait (‖) and what is asked when Loki
 // is down:
 //
-//	slog ─▶ encoder ─▶ slab.Writer ‖ deliver.Outlet ─▶ Pusher ─▶ Loki
+//	slog ─▶ encoder ─▶ slab.Writer ‖ outlet ─▶ Pusher ─▶ Loki
 //	                                  └▶ ErrorHandler, SpoolDir
 //
 // # Lines

@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
 	"go.uber.org/goleak"
 )
 
@@ -835,35 +836,38 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// Behind an outlet every record arrives once and in order, at a peer that resets its
+// Behind an Output every record arrives once and in order, at a peer that resets its
 // connections at random: what such a peer has read whole is known to the byte.
-func TestOutlet(t *testing.T) {
+func TestOutput(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := testkit.Rand(testkit.Seed(t))
 		for range testkit.Rounds(10, 500) {
 			var n testkit.Network
 			var mu sync.Mutex
-			p := n.Listen("peer:1", func(int) testkit.Behaviour {
+			between := func(n int) int {
 				mu.Lock()
 				defer mu.Unlock()
-				return testkit.Behaviour{Limit: 1 + rng.IntN(3000), Chunk: 1 + rng.IntN(500)}
+				return rng.IntN(n)
+			}
+			p := n.Listen("peer:1", func(int) testkit.Behaviour {
+				return testkit.Behaviour{Limit: 1 + between(3000), Chunk: 1 + between(500)}
 			})
-			o, err := deliver.New(mustNew(t, "tcp://peer:1", &Options{Dial: n.Dial}), &deliver.Options{OnError: func(batch.Event) {}})
+			o, err := deliver.NewOutput(mustNew(t, "tcp://peer:1", &Options{Dial: n.Dial}), &deliver.OutputOptions{
+				Slab:         slab.Options{SlabBytes: 512 << between(4), SlabCount: 2, WhenFull: slab.Block(), FlushInterval: time.Millisecond},
+				CloseTimeout: time.Hour, OnError: func(batch.Event) {},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			var want []string
 			for len(want) < 600 {
-				var build batch.Builder
-				mu.Lock()
-				for range 1 + rng.IntN(40) {
-					want = append(want, fmt.Sprintf("%06d %s", len(want), strings.Repeat("x", rng.IntN(60))))
-					build.Append([]byte(want[len(want)-1]+"\n"), uint64(len(want)), batch.Meta{})
+				for range 1 + between(40) {
+					want = append(want, fmt.Sprintf("%06d %s", len(want), strings.Repeat("x", between(60))))
+					if err := o.WriteRecord([]byte(want[len(want)-1]+"\n"), batch.Meta{}); err != nil {
+						t.Fatal(err)
+					}
 				}
-				mu.Unlock()
-				if err := o.Send(t.Context(), build.Batch(nil)); err != nil {
-					t.Fatal(err)
-				}
+				time.Sleep(time.Duration(between(3)) * time.Millisecond) // what is written is sent
 			}
 			rep, err := o.Shutdown(t.Context())
 			if err != nil || rep.Delivered != uint64(len(want)) || rep.Check() != nil {

@@ -370,20 +370,17 @@ func ExampleDestination() {
 		fmt.Println(err)
 		return
 	}
-	outlet, err := deliver.New(d, nil)
+	out, err := deliver.NewOutput(d, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	var build batch.Builder
-	build.Append([]byte("one\n"), 0, batch.Meta{})
-	build.Append([]byte("two, without a newline"), 0, batch.Meta{})
-	fmt.Println(outlet.Send(context.Background(), build.Batch(nil)))
-	report, err := outlet.Shutdown(context.Background())
+	fmt.Fprintln(out, "one")
+	fmt.Fprint(out, "two, without a newline")
+	report, err := out.Shutdown(context.Background())
 	<-done
 	fmt.Println(report.Account, err)
 	// Output:
-	// <nil>
 	// "one\ntwo, without a newline\n"
 	// accepted=2 delivered=2 <nil>
 }

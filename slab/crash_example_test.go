@@ -27,7 +27,7 @@ func ExampleReplayCrash() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	w, err := newWriter(down, &slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
+	w, err := newWriter(down, slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -60,7 +60,7 @@ func ExampleReadImage() {
 		return
 	}
 	defer os.RemoveAll(dir)
-	w, err := newWriter(down, &slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond, OnError: func(batch.Event) {}})
+	w, err := newWriter(down, slab.Options{Crash: slab.CrashSafe(dir), CloseTimeout: time.Millisecond})
 	if err != nil {
 		fmt.Println(err)
 		return

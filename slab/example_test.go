@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -14,24 +15,47 @@ import (
 	"github.com/forebay-log/forebay/slab"
 )
 
-// newWriter returns a Writer in front of a destination. deliver.NewOutput is the usual
-// way: it puts together what lies between the two.
-func newWriter(dest deliver.Destination, o *slab.Options) (*slab.Writer, error) {
-	outlet, err := deliver.New(dest, &deliver.Options{OnError: func(batch.Event) {}})
-	if err != nil {
-		return nil, err
-	}
-	return slab.New(outlet, o)
+// newWriter returns a Writer in front of a destination, inside an Output.
+func newWriter(dest deliver.Destination, o slab.Options) (*deliver.Output, error) {
+	return deliver.NewOutput(dest, &deliver.OutputOptions{Slab: o, CloseTimeout: o.CloseTimeout, OnError: func(batch.Event) {}})
 }
 
-// A Writer is an io.Writer: one call, one record. It lends what it holds to an outlet.
-func ExampleNew() {
-	outlet, err := deliver.New(deliver.ToWriter(os.Stdout), nil)
-	if err != nil {
-		fmt.Println(err)
-		return
+// A printer is a Borrower that prints records within Borrow.
+type printer struct{ printed atomic.Uint64 }
+
+func (p *printer) Wants() slab.Wants { return slab.Wants{Inline: true} }
+
+func (p *printer) Borrow(_ context.Context, l *slab.Loan) error {
+	for _, rec := range l.Batch().All() {
+		fmt.Printf("%s", rec.Data)
+		p.printed.Add(1)
 	}
-	w, err := slab.New(outlet, &slab.Options{SlabBytes: 32 << 10, SlabCount: 4, FlushInterval: 50 * time.Millisecond})
+	l.Settle(0)
+	l.Return()
+	return nil
+}
+
+func (p *printer) Account() batch.Account {
+	n := p.printed.Load()
+	return batch.Account{Accepted: n, Delivered: n}
+}
+
+func (p *printer) Shutdown(context.Context) (batch.Report, error) {
+	return batch.Report{Account: p.Account()}, nil
+}
+
+// All is settled when Borrow has returned, and there is no disk.
+
+func (p *printer) Flush(context.Context) error                     { return nil }
+func (p *printer) Sync() error                                     { return nil }
+func (p *printer) Drain(time.Time)                                 {}
+func (p *printer) Held(_ [16]byte, _, _ uint64) []batch.Tickets    { return nil }
+func (p *printer) SpillWhen(func() bool) (press func(), err error) { return nil, errors.ErrUnsupported }
+
+// A Writer is an io.Writer: one call, one record. It lends what it holds to a Borrower.
+// deliver.NewOutput is the usual way: it has one that takes batches to any destination.
+func ExampleNew() {
+	w, err := slab.New(new(printer), &slab.Options{SlabBytes: 32 << 10, SlabCount: 4, FlushInterval: 50 * time.Millisecond})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -70,7 +94,7 @@ func ExampleWriter_Flush() {
 		fmt.Printf("%d records, %d bytes, tickets %d to %d\n", b.Len(), b.Bytes(), b.First(), b.Last())
 		return batch.Outcome{}
 	})
-	w, err := newWriter(dest, nil)
+	w, err := newWriter(dest, slab.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -95,7 +119,7 @@ func ExampleDropNewest() {
 		<-hang
 		return batch.Outcome{}
 	})
-	w, err := newWriter(dest, &slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest(), OnError: func(batch.Event) {}})
+	w, err := newWriter(dest, slab.Options{SlabBytes: 512, SlabCount: 2, WhenFull: slab.DropNewest()})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -140,7 +164,7 @@ func ExampleWriter_Shutdown() {
 		<-ctx.Done()
 		return batch.Outcome{Open: batch.All(), Why: ctx.Err()}
 	})
-	w, err := newWriter(dest, &slab.Options{OnError: func(batch.Event) {}})
+	w, err := newWriter(dest, slab.Options{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -10,9 +10,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// A Borrower takes the batches of a [Writer] to their destination, as deliver.Outlet
-// does. It is handed loans: no batch is copied, and the slabs of a loan are in use until
-// it is given back.
+// A Borrower takes the batches of a [Writer] to their destination. deliver.NewOutput puts
+// one behind its Writer. It is handed loans: no batch is copied, and the slabs of a loan
+// are in use until it is given back.
 //
 // Borrow is called from one goroutine; the other methods may be called from any, beside
 // it, and do not block unless they have a context.

@@ -143,10 +143,9 @@ func DropOldest() WhenFull { return WhenFull{kind: whenFullDropOldest} }
 // spillPatience is how long a write waits at most under [Spill].
 const spillPatience = 5 * time.Second
 
-// Spill has the destination put the slabs aside, oldest first, on disk say,
-// whatever state it is in: it must be able to, as a
-// deliver.Outlet with a spool is. A write waits for that, in the order of arrival, and not for the
-// delivery. Order is kept: what was put aside is delivered before anything newer.
+// Spill has the destination put the slabs aside, oldest first, on disk say, whatever
+// state it is in: it must be able to, as the one of a deliver.Output with a spool is. A
+// write waits for that, in the order of arrival, and not for the delivery. Order is kept: what was put aside is delivered before anything newer.
 // If it takes longer than 5 s, because the disk is full or stuck too, the record is
 // dropped. As with [BlockFor], the next ones are then dropped at once until a slab is
 // freed.

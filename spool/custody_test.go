@@ -28,8 +28,7 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
-// A custody is a walk over random calls of slabs in front of an engine in front of
-// a spool, with a destination and a disk that misbehave. It knows every record by
+// A custody is a walk over random calls of an Output in front of a spool, with a destination and a disk that misbehave. It knows every record by
 // the low bits of its time, and after each call looks for it: at the destination,
 // at the handler, and in what a process that died now would leave on disk.
 type custody struct {
@@ -43,8 +42,7 @@ type custody struct {
 	fs     *vfs.Faulty
 	dir    string // of the crash-safe slabs of this process
 	s      *spool.Spool
-	e      *deliver.Outlet
-	w      *slab.Writer
+	o      *deliver.Output
 	async  *testkit.AsyncSink
 	refuse uint64 // records whose write was refused, in this process
 	twice  uint64 // records that it found in two places
@@ -90,7 +88,7 @@ func (k custodyKind) String() string {
 
 type custodyPlain custodyKind // without String
 
-// process is one life of the slabs and the engine.
+// process is one life of the Output.
 type process struct{ dead, closed bool }
 
 const (
@@ -284,8 +282,8 @@ func (c *custody) open() {
 	if c.s, err = spool.OpenOn(c.fs, spool.TestDir, o); err != nil {
 		t.Fatal(err)
 	}
-	eo := &deliver.Options{
-		Spill: c.s, OnError: func(batch.Event) {},
+	eo := deliver.Options{
+		Spill:   c.s,
 		Retry:   &deliver.RetryOptions{MaxAge: -1}, // walks take days
 		Breaker: &deliver.BreakerOptions{Failures: 1 + rng.IntN(5), ProbeRecords: 1 + rng.IntN(10), Successes: 1 + rng.IntN(2)},
 	}
@@ -300,13 +298,10 @@ func (c *custody) open() {
 		c.async = testkit.NewAsyncSink(c.answer(p), 1+rng.IntN(4), rng, 300*time.Millisecond)
 		dest = c.async.Send
 	}
-	if c.e, err = deliver.New(deliver.SendFunc(deliver.Traits{}, dest), eo); err != nil {
-		t.Fatal(err)
-	}
-	so := &slab.Options{
+	so := slab.Options{
 		SlabBytes: 512 << rng.IntN(3), SlabCount: 2 + rng.IntN(4), MaxRecord: 12000,
-		FlushInterval: 3 * time.Millisecond, OnError: func(batch.Event) {},
-		WhenFull: []slab.WhenFull{slab.DropOldest(), slab.DropNewest(), slab.BlockFor(10 * time.Millisecond)}[rng.IntN(3)],
+		FlushInterval: 3 * time.Millisecond,
+		WhenFull:      []slab.WhenFull{slab.DropOldest(), slab.DropNewest(), slab.BlockFor(10 * time.Millisecond)}[rng.IntN(3)],
 	}
 	if c.what.aside && rng.IntN(3) > 0 {
 		so.WhenFull = slab.Spill()
@@ -314,7 +309,8 @@ func (c *custody) open() {
 	if c.what.crash {
 		so.Crash = &slab.Crash{Dir: c.dir, Required: true}
 	}
-	if c.w, err = slab.New(c.e, so); err != nil {
+	oo := &deliver.OutputOptions{Slab: so, Deliver: eo, OnError: func(batch.Event) {}}
+	if c.o, err = deliver.NewOutput(deliver.SendFunc(deliver.Traits{}, dest), oo); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -337,7 +333,7 @@ func (c *custody) write() {
 	m := batch.Meta{Time: time.Now().UnixNano()&^(custodyIDs-1) | int64(id), Level: slog.Level(c.rng.IntN(4)*4 - 4)}
 	c.records[id] = p
 	c.mu.Unlock()
-	err := c.w.WriteRecord(p, m)
+	err := c.o.WriteRecord(p, m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -411,12 +407,12 @@ func (c *custody) leave() left {
 func (c *custody) check() left {
 	c.t.Helper()
 	synctest.Wait()
-	a := c.w.Account()
+	a := c.o.Account()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e := c.e.Account()
+	e := c.o.Stats().Deliver.Account
 	if err := errors.Join(a.Check(), e.Check(), c.s.Account().Check()); err != nil {
-		c.failf("%v; engine: %v", err, e)
+		c.failf("%v; outlet: %v", err, e)
 	}
 	l := c.leave()
 	if c.complain == "" {
@@ -488,8 +484,7 @@ func (c *custody) stop() {
 	c.fs.Kill()
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, _ = c.w.Shutdown(ended)
-	_ = c.e.Close(ended) // the writer does not, if a Send has not returned
+	_, _ = c.o.Shutdown(ended)
 	_ = c.s.Close()
 }
 
@@ -522,7 +517,7 @@ func (c *custody) begin(l left) {
 	c.twice = l.twice
 	c.mu.Unlock()
 	c.open()
-	if a := c.w.Account(); a.Recovered != l.records {
+	if a := c.o.Account(); a.Recovered != l.records {
 		c.t.Fatalf("recovered %d records, %d are there: %v", a.Recovered, l.records, a)
 	}
 }
@@ -535,9 +530,7 @@ func (c *custody) close() {
 	c.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_, _ = c.w.Shutdown(ctx)
-	_ = c.e.Close(ctx) // the writer does not, if a Send has not returned
-	report := c.w.Report()
+	report, _ := c.o.Shutdown(ctx)
 	c.mu.Lock()
 	c.alive.closed = true
 	c.mu.Unlock()
@@ -623,11 +616,11 @@ func (c *custody) walk(steps int) {
 	c.mu.Unlock()
 	time.Sleep(time.Hour)
 	c.check()
-	if err := c.w.Flush(c.t.Context()); err != nil {
+	if err := c.o.Flush(c.t.Context()); err != nil {
 		c.t.Fatal(err)
 	}
-	if l := c.check(); c.w.Account().Pending.Total() != 0 || len(l.there) != 0 && !c.what.disk {
-		c.t.Fatalf("not at rest: %v; %d on disk", c.w.Account(), len(l.there))
+	if l := c.check(); c.o.Account().Pending.Total() != 0 || len(l.there) != 0 && !c.what.disk {
+		c.t.Fatalf("not at rest: %v; %d on disk", c.o.Account(), len(l.there))
 	}
 	if c.what.order {
 		last := map[int]int{}
@@ -647,7 +640,7 @@ func (c *custody) walk(steps int) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), custodyLate)
 	defer cancel()
-	if _, err := c.w.Shutdown(ctx); err != nil {
+	if _, err := c.o.Shutdown(ctx); err != nil {
 		c.t.Fatal(err)
 	}
 	spool.MustClose(c.t, c.s)

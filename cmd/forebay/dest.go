@@ -95,7 +95,7 @@ type target struct {
 	// there are. 0: what the flags' defaults say will do.
 	memory int
 
-	// engine puts a deliver.Outlet in front of dest, whatever the flags: it is
+	// engine puts retries in front of dest, whatever the flags: it is
 	// across a network. Open must not make one.
 	engine bool
 	// header says that the destination shows the time and the level of a record

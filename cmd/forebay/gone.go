@@ -8,8 +8,8 @@ import (
 	"github.com/forebay-log/forebay/file"
 )
 
-// outlived is a destination behind a deliver.Outlet whose reader may go. Without an
-// outlet its lines are lost then. Here they go where those of a destination that is down
+// outlived is a destination behind retries whose reader may go. Without them its lines
+// are lost then. Here they go where those of a destination that is down
 // go or, if there is no such place, where refused ones go.
 type outlived struct {
 	deliver.Destination

@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	ours "github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/slab"
 )
 
 type uuid [16]byte
@@ -129,18 +130,27 @@ func (l *life) Context() context.Context               { return l.ctx }
 func (l *life) Answer(_ *batch.Batch, o batch.Outcome) { l.answers = append(l.answers, o) }
 func (l *life) End(error)                              {}
 
-// deliver sends until Loki has everything: its rate limit takes a while.
+// deliver sends until Loki has everything: its rate limit takes a while. All records are
+// in one slab, and so in one batch.
 func (r *records) deliver() {
 	r.t.Helper()
-	e, err := deliver.New(r.s, &deliver.Options{Retry: &deliver.RetryOptions{Min: 200 * time.Millisecond, Max: time.Second}, OnError: func(batch.Event) {}})
+	codec := r.s.Encoder().Codec()
+	out, err := deliver.NewOutput(r.s, &deliver.OutputOptions{
+		Codec:   codec,
+		Slab:    slab.Options{SlabBytes: 16 << 20, SlabCount: 2, FlushInterval: -1},
+		Deliver: deliver.Options{Retry: &deliver.RetryOptions{Min: 200 * time.Millisecond, Max: time.Second}},
+		OnError: func(batch.Event) {},
+	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	defer e.Close(ctx)
-	if err := e.Send(ctx, r.Batch(r.s.Encoder().Codec())); err != nil {
-		r.t.Fatal(err)
+	defer out.Shutdown(ctx)
+	for _, rec := range r.Batch(codec).All() {
+		if err := out.WriteRecord(rec.Data, rec.Meta); err != nil {
+			r.t.Fatal(err)
+		}
 	}
 }
 
@@ -316,7 +326,7 @@ func TestLoki(t *testing.T) {
 	})
 
 	t.Run("more than 4 MiB is split", func(t *testing.T) {
-		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "large"), MaxRequestBytes: 64 << 20})}
+		r := &records{t: t, s: s.sink(ours.Config{Labels: labels("test", "large"), BatchBytes: 8 << 20, MaxRequestBytes: 64 << 20})}
 		for i := range 50 {
 			r.add(now.Add(time.Duration(i)), 0, fmt.Sprintf("%02d%s", i, strings.Repeat("x", 100<<10)))
 		}

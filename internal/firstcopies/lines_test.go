@@ -135,10 +135,10 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 	if err != nil {
 		tr.Fatal(err)
 	}
-	do := &deliver.Options{Retry: retry(), Breaker: tr.breaker(), OnError: quiet}
-	so := &slab.Options{
+	do := deliver.Options{Retry: retry(), Breaker: tr.breaker()}
+	so := slab.Options{
 		SlabBytes: 512 << r.IntN(8), SlabCount: 2 + r.IntN(8), FlushInterval: time.Duration(1+r.IntN(3)) * time.Millisecond,
-		WhenFull: slab.Block(), OnError: quiet,
+		WhenFull: slab.Block(),
 	}
 	if lw.spool {
 		s, err := spool.Open(tr.dir(), &spool.Options{OnEvent: quiet})
@@ -151,11 +151,7 @@ func (lw lineWalk) run(tr *trial) (uint64, int) {
 			so.WhenFull = slab.Spill()
 		}
 	}
-	engine, err := deliver.New(to, do)
-	if err != nil {
-		tr.Fatal(err)
-	}
-	w, err := slab.New(engine, so)
+	w, err := deliver.NewOutput(to, &deliver.OutputOptions{Slab: so, Deliver: do, OnError: quiet})
 	if err != nil {
 		tr.Fatal(err)
 	}

@@ -1,0 +1,52 @@
+package deliver
+
+import (
+	"context"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Send is Borrow for tests that have a batch and no slabs: it copies b, and sets
+// Tally.Taken.
+func (o *outlet) Send(ctx context.Context, b *batch.Batch) error {
+	if o.inline {
+		return o.sendInline(ctx, b)
+	}
+	n := countable(b)
+	err := o.take(ctx, func(h *holder) *batch.Batch {
+		h.mem.set(b)
+		return &h.mem.b
+	})
+	if err == nil {
+		b.Tally.Taken = n
+	}
+	return err
+}
+
+// sendInline is Send for a destination that answers within Send.
+func (o *outlet) sendInline(ctx context.Context, b *batch.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	p := new(parcel)
+	p.mem.set(b)
+	if err := o.deliver(context.WithoutCancel(ctx), p, &p.mem.b); err != nil {
+		return err
+	}
+	b.Tally.Taken = countable(b) - p.left
+	if p.left > 0 {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// A parcel is a loan of a copy.
+type parcel struct {
+	mem  copied
+	left uint64
+}
+
+func (p *parcel) Keeps() bool             { return false }
+func (p *parcel) Pins() (slabs, most int) { return 0, 1 }
+func (p *parcel) Settle(left uint64)      { p.left = left }
+func (p *parcel) Return()                 {}
