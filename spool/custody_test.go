@@ -22,6 +22,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/slab"
@@ -385,7 +386,7 @@ func (c *custody) leave() left {
 			t.Fatal(err)
 		}
 		for _, f := range files {
-			im, err := slab.ReadImage(f)
+			im, err := crashfile.Read(f)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -537,7 +538,7 @@ func (c *custody) close() {
 	defer cancel()
 	_, _ = c.w.Shutdown(ctx)
 	_ = c.e.Close(ctx) // the writer does not, if a Send has not returned
-	report := c.w.Report()
+	report := batch.Report{Account: c.w.Account()}
 	c.mu.Lock()
 	c.alive.closed = true
 	c.mu.Unlock()
