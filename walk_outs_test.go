@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/netsink"
@@ -463,12 +464,12 @@ func (o *out) disk() (d kept) {
 	if o.crash == "" {
 		return d
 	}
-	files, err := slab.CrashFiles(o.crash)
+	files, err := crashfile.List(o.crash)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		o.k.errorf("%s: %v", o.name, err)
 	}
 	for _, f := range files {
-		im, err := slab.ReadImage(f.Path)
+		im, err := crashfile.Read(f.Path)
 		if err != nil {
 			o.k.errorf("%s: %v", o.name, err)
 			continue

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // A block is one slab: payload grows from the front, slots from the back.
@@ -37,9 +38,9 @@ type block struct {
 	evicted  bool // an oversize record that was evicted by policy
 	summed   bool // its header holds a checksum
 
-	head      *slabHead // in mapped memory; nil on the heap
-	cutTicket uint64    // ticket of the first record that belongs to no piece
-	cutOff    int       // where its payload begins
+	head      *crashfile.Head // in mapped memory; nil on the heap
+	cutTicket uint64          // ticket of the first record that belongs to no piece
+	cutOff    int             // where its payload begins
 }
 
 // A piece is a run of records of one block, in ticket order. Pieces travel
@@ -79,10 +80,10 @@ func (b *block) reset(first uint64) {
 		}
 		if b.summed { // before anything that it covers
 			b.summed = false
-			atomic.StoreUint64(&h.sum, 0)
+			atomic.StoreUint64(&h.Sum, 0)
 		}
 		b.slot(0).Ticket = 0
-		atomic.StoreUint64(&h.first, first)
+		atomic.StoreUint64(&h.First, first)
 		if points {
 			point(ptRewoundLocked)
 		}

@@ -106,7 +106,7 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	w.closeOnce.Do(func() { first = true })
 	if !first {
 		if !w.hasReported(ctx) {
-			return w.Report(), fmt.Errorf("slab: close: %w", context.Cause(ctx))
+			return batch.Report{Account: w.Account()}, fmt.Errorf("slab: close: %w", context.Cause(ctx))
 		}
 		return w.report, w.answer
 	}

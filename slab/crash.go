@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
@@ -55,124 +56,12 @@ func CrashSafe(dir string) *Crash { return &Crash{Dir: dir} }
 // that has none.
 var ErrNotSupported = mapped.ErrNotSupported
 
-// The file, little-endian:
-//
-//	page 0            identity, written once, CRC32C over it
-//	page 1            state: words that change, each on its own cache line
-//	dictionary        64 KiB: stream definitions, appended, length in the state
-//	slab headers      64 B each
-//	slabs             as in memory
-const (
-	crashMagic    = "FBSLAB1\n"
-	crashVersion  = 2 // of what is written; version 1 is read, too
-	crashPage     = 4096
-	crashDictOff  = 2 * crashPage
-	crashDictLen  = 64 << 10
-	crashHeadsOff = crashDictOff + crashDictLen
-	crashSuffix   = ".slab"
-	bigSuffix     = ".big"
-	streamSuffix  = ".streams"
-	newSuffix     = ".new"
-	badSuffix     = ".damaged"
-	maxCrashBytes = 1<<31 - 1
-)
-
-// Where what lies in page 0, after the magic.
-const (
-	identVersion   = 8
-	identCRC       = 12 // of all that follows it
-	identUUID      = 16
-	identBoot      = 32
-	identCreated   = 48
-	identPID       = 56
-	identSlabBytes = 60
-	identSlabCount = 64
-	identSchema    = 68
-	identType      = 72 // its length, then the content type, 255 bytes at most
-	identFlags     = 336
-	identOversize  = 344
-)
-
-// Flags of page 0.
-const (
-	flagStreams = 1 << iota // every stream of a record is in the dictionary
-	flagTracked             // the state names the oversize records beside the file
-)
-
-// crashState is page 1. Each word is stored atomically, with Writer.mu held, and all but
-// acked and ackedToo by storeWord.
-type crashState struct {
-	acked    uint64 // every ticket up to it is settled
-	ackedToo uint64 // the same, stored after it: the lower of the two counts
-	_        [48]byte
-	heapHeld uint64 // oversize records pending that are in this process's heap only
-	heapFrom uint64 // 0, or: records with this ticket and later ones are on the heap
-	_        [48]byte
-	dictLen  uint64 // bytes of the dictionary that are valid
-	_        [56]byte
-	evicted  uint64 // records that DropOldest evicted so far
-	skipped  uint64 // as many of them have tickets up to acked
-	_        [48]byte
-	damaged  uint64 // set by who recovers: records that were lost to damage, at least 1
-	bigMore  uint64 // records with a frame beside the file that are not in big
-	_        [stateBig - 272]byte
-	big      [bigTracked]uint64 // tickets of pending records with a frame beside the file; 0: none
-}
-
-// Where what of the state lies in its page.
-const (
-	stateAcked    = unsafe.Offsetof(crashState{}.acked)
-	stateAckedToo = unsafe.Offsetof(crashState{}.ackedToo)
-	stateHeapHeld = unsafe.Offsetof(crashState{}.heapHeld)
-	stateHeapFrom = unsafe.Offsetof(crashState{}.heapFrom)
-	stateDictLen  = unsafe.Offsetof(crashState{}.dictLen)
-	stateEvicted  = unsafe.Offsetof(crashState{}.evicted)
-	stateSkipped  = unsafe.Offsetof(crashState{}.skipped)
-	stateDamaged  = unsafe.Offsetof(crashState{}.damaged)
-	stateBigMore  = unsafe.Offsetof(crashState{}.bigMore)
-	stateBig      = 1024
-)
-
-// bigTracked is how many oversize records the state names.
-const bigTracked = (crashPage - stateBig) / 8
-
-// The files of other processes are read by these sizes: this does not build where
-// memory is laid out in another way.
-var (
-	_ = [1]struct{}{}[unsafe.Sizeof(slabHead{})-headBytes]
-	_ = [1]struct{}{}[unsafe.Sizeof(crashState{})-crashPage]
-	_ = [1]struct{}{}[unsafe.Offsetof(crashState{}.big)-stateBig]
-)
-
-// headBytes is the size of a slabHead.
-const headBytes = 64
-
-// headsBytes is how much the headers of so many slabs take in the file.
-func headsBytes(slabCount int) int { return roundUp(headBytes*slabCount, crashPage) }
-
-// slabHead is the header of one slab.
-type slabHead struct {
-	// first is the lowest ticket the slab may hold: older slots are leftovers of
-	// an earlier use, which is why nothing needs to be zeroed.
-	first uint64
-	// old is read only: where a process of an earlier version died while DropOldest
-	// was writing over a slab, it has the slots [from, to) that were left of its
-	// older records, as from<<32 | to. 0: none.
-	old uint64
-	// sum is the number of slots of a sealed slab <<32 | CRC32C over its payload,
-	// those slots, first and last. 0: none, the tickets alone vouch for the slab.
-	sum uint64
-	// last is the ticket of the last of those slots.
-	last uint64
-	_    [32]byte
-}
-
 // crashFile is the mapped file of this process.
 type crashFile struct {
 	path  string
 	f     *os.File // holds the lock for life
 	mem   []byte   // nil once it is given back
-	state *crashState
+	state *crashfile.State
 	uuid  [16]byte
 
 	// broken: the mapping faulted; slabs are on the heap from then on. Guarded
@@ -189,17 +78,11 @@ type crashFile struct {
 	bigTable
 }
 
-func roundUp(n, to int) int { return (n + to - 1) / to * to }
-
-func crashSize(slabBytes, slabCount int) int64 {
-	return int64(crashHeadsOff+headsBytes(slabCount)) + int64(slabBytes)*int64(slabCount)
-}
-
 // openCrash creates the file of this process.
 func openCrash(o *Options, form form, dict batch.Dictionary) (*crashFile, []*block, error) {
-	size := crashSize(o.SlabBytes, o.SlabCount)
-	if size > maxCrashBytes {
-		return nil, nil, fmt.Errorf("slab: %d slabs of %d bytes are more than the %d a crash-safe file holds", o.SlabCount, o.SlabBytes, maxCrashBytes)
+	size := crashfile.Size(o.SlabBytes, o.SlabCount)
+	if size > crashfile.MaxBytes {
+		return nil, nil, fmt.Errorf("slab: %d slabs of %d bytes are more than the %d a crash-safe file holds", o.SlabCount, o.SlabBytes, crashfile.MaxBytes)
 	}
 	if err := os.MkdirAll(o.Crash.Dir, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("slab: cannot make the directory for crash-safe slabs: %w", err)
@@ -208,21 +91,21 @@ func openCrash(o *Options, form form, dict batch.Dictionary) (*crashFile, []*blo
 	if err := mapped.RandomID(&c.uuid); err != nil {
 		return nil, nil, err
 	}
-	c.path = filepath.Join(o.Crash.Dir, fmt.Sprintf("%016x-%x%s", time.Now().UnixNano(), c.uuid[:4], crashSuffix))
-	f, mem, err := mapped.Create(c.path+newSuffix, int(size))
+	c.path = filepath.Join(o.Crash.Dir, fmt.Sprintf("%016x-%x%s", time.Now().UnixNano(), c.uuid[:4], crashfile.Suffix))
+	f, mem, err := mapped.Create(c.path+crashfile.NewSuffix, int(size))
 	if err != nil {
 		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
 	}
 	c.f, c.mem = f, mem
-	c.big.path = c.path + bigSuffix
-	c.streamTable.path = c.path + streamSuffix
-	c.state = (*crashState)(unsafe.Pointer(&mem[crashPage]))
+	c.big.path = c.path + crashfile.BigSuffix
+	c.streamTable.path = c.path + crashfile.StreamSuffix
+	c.state = (*crashfile.State)(unsafe.Pointer(&mem[crashfile.Page]))
 	c.writeIdentity(o, form)
 	if points {
 		point(ptCreate)
 	}
-	if err := os.Rename(c.path+newSuffix, c.path); err != nil { // complete from its first moment
-		os.Remove(c.path + newSuffix)
+	if err := os.Rename(c.path+crashfile.NewSuffix, c.path); err != nil { // complete from its first moment
+		os.Remove(c.path + crashfile.NewSuffix)
 		mapped.Unmap(mem)
 		f.Close()
 		return nil, nil, fmt.Errorf("slab: cannot have crash-safe slabs in %s: %w", o.Crash.Dir, err)
@@ -231,13 +114,13 @@ func openCrash(o *Options, form form, dict batch.Dictionary) (*crashFile, []*blo
 		point(ptCreated)
 	}
 
-	heads := unsafe.Slice((*slabHead)(unsafe.Pointer(&mem[crashHeadsOff])), o.SlabCount)
-	base := crashHeadsOff + headsBytes(o.SlabCount)
+	heads := unsafe.Slice((*crashfile.Head)(unsafe.Pointer(&mem[crashfile.HeadsOff])), o.SlabCount)
+	base := crashfile.HeadsOff + crashfile.HeadsBytes(o.SlabCount)
 	blocks := make([]*block, o.SlabCount)
 	for i := range blocks {
 		m := mem[base+i*o.SlabBytes : base+(i+1)*o.SlabBytes : base+(i+1)*o.SlabBytes]
 		slots := unsafe.Slice((*batch.Slot)(unsafe.Pointer(&m[0])), len(m)/batch.SlotBytes)
-		heads[i].first = ^uint64(0)
+		heads[i].First = ^uint64(0)
 		blocks[i] = &block{mem: m, slots: slots, head: &heads[i]}
 		blocks[i].aim()
 	}
@@ -247,39 +130,37 @@ func openCrash(o *Options, form form, dict batch.Dictionary) (*crashFile, []*blo
 // writeIdentity fills page 0.
 func (c *crashFile) writeIdentity(o *Options, form form) {
 	le := binary.LittleEndian
-	b := make([]byte, crashPage)
-	copy(b, crashMagic)
-	le.PutUint32(b[identVersion:], crashVersion)
-	copy(b[identUUID:], c.uuid[:])
+	b := make([]byte, crashfile.Page)
+	copy(b, crashfile.Magic)
+	le.PutUint32(b[crashfile.IdentVersion:], crashfile.Version)
+	copy(b[crashfile.IdentUUID:], c.uuid[:])
 	boot := mapped.BootID()
-	copy(b[identBoot:], boot[:])
-	le.PutUint64(b[identCreated:], uint64(time.Now().UnixNano()))
-	le.PutUint32(b[identPID:], uint32(os.Getpid()))
-	le.PutUint32(b[identSlabBytes:], uint32(o.SlabBytes))
-	le.PutUint32(b[identSlabCount:], uint32(o.SlabCount))
-	le.PutUint32(b[identSchema:], form.schema)
-	b[identType] = byte(min(len(form.contentType), 255))
-	copy(b[identType+1:], form.contentType[:b[identType]])
-	flags := uint32(flagTracked)
+	copy(b[crashfile.IdentBoot:], boot[:])
+	le.PutUint64(b[crashfile.IdentCreated:], uint64(time.Now().UnixNano()))
+	le.PutUint32(b[crashfile.IdentPID:], uint32(os.Getpid()))
+	le.PutUint32(b[crashfile.IdentSlabBytes:], uint32(o.SlabBytes))
+	le.PutUint32(b[crashfile.IdentSlabCount:], uint32(o.SlabCount))
+	le.PutUint32(b[crashfile.IdentSchema:], form.schema)
+	b[crashfile.IdentType] = byte(min(len(form.contentType), 255))
+	copy(b[crashfile.IdentType+1:], form.contentType[:b[crashfile.IdentType]])
+	flags := uint32(crashfile.FlagTracked)
 	if c.dict != nil {
-		flags |= flagStreams
+		flags |= crashfile.FlagStreams
 	}
-	le.PutUint32(b[identFlags:], flags)
-	le.PutUint64(b[identOversize:], uint64(o.budget()))
-	le.PutUint32(b[identCRC:], crc32.Checksum(b[identCRC+4:], castagnoli))
+	le.PutUint32(b[crashfile.IdentFlags:], flags)
+	le.PutUint64(b[crashfile.IdentOversize:], uint64(o.budget()))
+	le.PutUint32(b[crashfile.IdentCRC:], crc32.Checksum(b[crashfile.IdentCRC+4:], crashfile.Castagnoli))
 	copy(c.mem, b)
 }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // ack notes that every ticket up to t is settled. It must come before the memory
 // of those records is used again.
 func (c *crashFile) ack(t uint64) {
-	atomic.StoreUint64(&c.state.acked, t)
+	atomic.StoreUint64(&c.state.Acked, t)
 	if points {
 		point(ptAckHalfLocked)
 	}
-	atomic.StoreUint64(&c.state.ackedToo, t)
+	atomic.StoreUint64(&c.state.AckedToo, t)
 }
 
 // inPlace reports whether the file of that name is still this one.
@@ -303,7 +184,7 @@ func (c *crashFile) remove() {
 	c.big.close()
 	c.streamTable.close()
 	if c.inPlace() {
-		removeCrash(c.path)
+		crashfile.Remove(c.path)
 	}
 	c.f.Close()
 }
@@ -314,24 +195,6 @@ func (c *crashFile) release() {
 	c.streamTable.close()
 	mapped.Unlock(c.f)
 	c.f.Close()
-}
-
-// removeCrash unlinks a crash-safe file and what belongs to it, that itself last:
-// a kill on the way leaves a file of which everything is settled.
-func removeCrash(path string) {
-	if points {
-		point(ptUnlink)
-	}
-	os.Remove(path + bigSuffix + newSuffix)
-	os.Remove(path + bigSuffix)
-	os.Remove(path + streamSuffix)
-	if points {
-		point(ptUnlinkBetween)
-	}
-	os.Remove(path)
-	if points {
-		point(ptUnlinked)
-	}
 }
 
 // placeGuardedLocked is placeLocked into mapped memory. A fault in it (somebody

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // badDict is a dictionary that does not return from some calls.
@@ -106,7 +107,7 @@ func TestStreamUnwinds(t *testing.T) {
 			if ev.count("recover", "Stream") != 1 {
 				t.Error(ev.all)
 			}
-			if _, err := os.Stat(path + badSuffix); err != nil {
+			if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {
 				t.Error(err)
 			}
 		})

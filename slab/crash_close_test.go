@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // A destination that takes nothing, and whose own end hangs: what stays in the file
@@ -31,7 +32,7 @@ func TestKeptCountsOnce(t *testing.T) {
 		}
 		close(s.end)
 		synctest.Wait()
-		if im, err := ReadImage(w.crash.path); err != nil || len(im.Records) != 20 {
+		if im, err := crashfile.Read(w.crash.path); err != nil || len(im.Records) != 20 {
 			t.Errorf("%v: %v", err, im)
 		}
 	})

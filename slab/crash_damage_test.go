@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // patch changes a file.
@@ -126,7 +127,7 @@ func TestDictionaryGrows(t *testing.T) {
 			}
 		}
 	})
-	if files, _ := CrashFiles(dir); len(files) != 1 || files[0].Bytes < crashSize(DefaultSlabBytes, defaultSlabCount)+100000+int64(n-70)*1000 {
+	if files, _ := crashfile.List(dir); len(files) != 1 || files[0].Bytes < crashfile.Size(DefaultSlabBytes, defaultSlabCount)+100000+int64(n-70)*1000 {
 		t.Errorf("files %+v", files)
 	}
 	s, events := recoverStreams(t, dir, second)
@@ -157,9 +158,9 @@ func TestUndefinedStreamsAreSetAside(t *testing.T) {
 		}
 	})
 	path := oneFile(t, dir)
-	patch(t, path+streamSuffix, func(b []byte) { b[500] ^= 1 }) // the first entry beside
+	patch(t, path+crashfile.StreamSuffix, func(b []byte) { b[500] ^= 1 }) // the first entry beside
 	var fits int
-	if im, err := ReadImage(path); err != nil || im.Undefined == 0 || !strings.Contains(im.Damage(), "of streams that are not defined") {
+	if im, err := crashfile.Read(path); err != nil || im.Undefined == 0 || !strings.Contains(im.Damage(), "of streams that are not defined") {
 		t.Fatalf("%v, %v", err, im)
 	} else {
 		fits = len(im.Streams)
@@ -179,7 +180,7 @@ func TestUndefinedStreamsAreSetAside(t *testing.T) {
 	if !says(events, "recover", fmt.Sprintf("%d records of streams that are not defined", lost)) {
 		t.Errorf("events %v", events)
 	}
-	if _, err := os.Stat(path + badSuffix + streamSuffix); err != nil {
+	if _, err := os.Stat(path + crashfile.BadSuffix + crashfile.StreamSuffix); err != nil {
 		t.Error(err)
 	}
 }
@@ -200,7 +201,7 @@ func bigKilled(t *testing.T) string {
 // What is damaged of the oversize records, or missing, is counted, reported and
 // kept, and all that is sound is delivered.
 func TestDamagedOversizeRecords(t *testing.T) {
-	const frame = 2000 + bigHeadLen
+	const frame = 2000 + crashfile.BigHeadLen
 	for _, c := range []struct {
 		name   string
 		damage func([]byte) []byte // nil: the file is gone
@@ -220,15 +221,15 @@ func TestDamagedOversizeRecords(t *testing.T) {
 			dir := bigKilled(t)
 			path := oneFile(t, dir)
 			if c.damage == nil {
-				os.Remove(path + bigSuffix)
+				os.Remove(path + crashfile.BigSuffix)
 			} else {
-				b, _ := os.ReadFile(path + bigSuffix)
-				if err := os.WriteFile(path+bigSuffix, c.damage(b), 0o600); err != nil {
+				b, _ := os.ReadFile(path + crashfile.BigSuffix)
+				if err := os.WriteFile(path+crashfile.BigSuffix, c.damage(b), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
 			lost := uint64(6 - len(c.want))
-			im, err := ReadImage(path)
+			im, err := crashfile.Read(path)
 			if err != nil || im.DamagedBig != lost || im.Damaged != lost || im.Unreturned != 0 || im.Damage() == "" {
 				t.Errorf("%v, %d damaged, %d unreturned, %q", err, im.DamagedBig, im.Unreturned, im.Damage())
 			}
@@ -242,10 +243,10 @@ func TestDamagedOversizeRecords(t *testing.T) {
 			if !says(events, "recover", "larger than a slab: left out") {
 				t.Errorf("events %v", events)
 			}
-			if _, err := os.Stat(path + badSuffix); err != nil {
+			if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {
 				t.Error(err)
 			}
-			if _, err := os.Stat(path + badSuffix + bigSuffix); err != nil && c.damage != nil {
+			if _, err := os.Stat(path + crashfile.BadSuffix + crashfile.BigSuffix); err != nil && c.damage != nil {
 				t.Error(err)
 			}
 		})
@@ -259,7 +260,7 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	defer w.Close()
 	look := func(what string) {
 		t.Helper()
-		if im, err := ReadImage(oneFile(t, killedCopy(t, w))); err != nil || im.Damaged != 0 || im.Damage() != "" {
+		if im, err := crashfile.Read(oneFile(t, killedCopy(t, w))); err != nil || im.Damaged != 0 || im.Damage() != "" {
 			t.Fatalf("%s: %v, %q", what, err, im.Damage())
 		}
 	}
@@ -275,8 +276,8 @@ func TestOversizeRecordsAreNotMissed(t *testing.T) {
 	}
 	look("all delivered")
 	w.mu.Lock()
-	if len(w.crash.at) != 0 || len(w.crash.free) != bigTracked || w.crash.state.bigMore != 0 {
-		t.Errorf("%d are still expected, %d places free, %d more", len(w.crash.at), len(w.crash.free), w.crash.state.bigMore)
+	if len(w.crash.at) != 0 || len(w.crash.free) != crashfile.BigTracked || w.crash.state.BigMore != 0 {
+		t.Errorf("%d are still expected, %d places free, %d more", len(w.crash.at), len(w.crash.free), w.crash.state.BigMore)
 	}
 	w.mu.Unlock()
 }
@@ -310,10 +311,10 @@ func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 			}
 			return o
 		}}
-		if _, err := ReplayCrash(t.Context(), path, sink.Send, &CrashReplayOptions{Limits: batch.Limits{Records: 1}}); err == nil {
+		if _, err := crashfile.Replay(t.Context(), path, sink.Send, &crashfile.ReplayOptions{Limits: batch.Limits{Records: 1}}); err == nil {
 			t.Fatal("not interrupted")
 		}
-		if im, err := ReadImage(path); err != nil || im.Damage() != "" {
+		if im, err := crashfile.Read(path); err != nil || im.Damage() != "" {
 			t.Errorf("stopped after %d: %v, %q", stop, err, im.Damage())
 		}
 		got, s, _ := recoverEvents(t, dir)
@@ -345,7 +346,7 @@ func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		im, err := ReadImage(oneFile(t, killedCopy(t, w)))
+		im, err := crashfile.Read(oneFile(t, killedCopy(t, w)))
 		if err != nil || im.Damage() != "" || len(im.Records) != 5 {
 			t.Errorf("%v, %d records, %q", err, len(im.Records), im.Damage())
 		}
@@ -393,7 +394,7 @@ func TestFlippedByteOfTheState(t *testing.T) {
 	}
 	dir = killedCopy(t, w)
 	path := oneFile(t, dir)
-	whole, err := ReadImage(path)
+	whole, err := crashfile.Read(path)
 	if err != nil || whole.Damage() != "" || whole.Acked != 10 || whole.Evicted == 0 || whole.Oversize == 0 || len(whole.Streams) != 2 {
 		t.Fatalf("%v, %+v", err, whole)
 	}
@@ -401,29 +402,29 @@ func TestFlippedByteOfTheState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := []uintptr{stateAcked, stateAckedToo, stateHeapHeld, stateHeapFrom, stateDictLen, stateEvicted, stateSkipped, stateDamaged, stateBigMore}
+	words := []uintptr{crashfile.StateAcked, crashfile.StateAckedToo, crashfile.StateHeapHeld, crashfile.StateHeapFrom, crashfile.StateDictLen, crashfile.StateEvicted, crashfile.StateSkipped, crashfile.StateDamaged, crashfile.StateBigMore}
 	for i := range uintptr(8) {
-		words = append(words, stateBig+8*i)
+		words = append(words, crashfile.StateBig+8*i)
 	}
 	for _, word := range words {
 		for at := word; at < word+8; at++ {
 			for _, flip := range []byte{1, 0x55, 0x80, 0xff} {
 				b := bytes.Clone(sound)
-				b[crashPage+at] ^= flip
+				b[crashfile.Page+at] ^= flip
 				if err := os.WriteFile(path, b, 0o600); err != nil {
 					t.Fatal(err)
 				}
-				im, err := ReadImage(path)
+				im, err := crashfile.Read(path)
 				if err != nil {
 					t.Fatalf("byte %d ^ %#x: %v", at, flip, err)
 				}
 				if im.HeapOnly != 0 || im.Damaged != 0 || im.DamagedBefore != 0 || im.Undefined != 0 || im.MovedToHeap ||
 					im.Unreturned > 0 || im.Evicted > whole.Evicted || len(im.Streams) != 2 || string(im.Streams[1]) != "{app=b}" ||
-					im.Damage() != "1 word of its state" && at >= stateHeapHeld {
+					im.Damage() != "1 word of its state" && at >= crashfile.StateHeapHeld {
 					t.Fatalf("byte %d ^ %#x: %q, %+v", at, flip, im.Damage(), im)
 				}
 				pending := im.Records
-				if at < stateHeapHeld { // records may arrive twice
+				if at < crashfile.StateHeapHeld { // records may arrive twice
 					pending = pending[max(0, len(pending)-len(whole.Records)):]
 				}
 				if !slices.EqualFunc(pending, whole.Records, func(a, b batch.Record) bool { return a.Ticket == b.Ticket && bytes.Equal(a.Data, b.Data) }) {
@@ -436,7 +437,7 @@ func TestFlippedByteOfTheState(t *testing.T) {
 	if n := uint64(len(whole.Records)); s.Recovered != n || s.Delivered != n || s.Recovery.DamagedFiles != 1 || !says(events, "recover", "1 word of its state") {
 		t.Errorf("%v, %+v, %v", s.Account, s.Recovery, events)
 	}
-	if _, err := os.Stat(path + badSuffix); err != nil {
+	if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {
 		t.Error(err)
 	}
 }
@@ -446,7 +447,7 @@ func TestFlippedByteOfTheState(t *testing.T) {
 func version1(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "18ea6766f30187eb-6f17f079.slab")
-	for _, suffix := range []string{"", bigSuffix} {
+	for _, suffix := range []string{"", crashfile.BigSuffix} {
 		f, err := os.Open("testdata/v1.slab" + suffix + ".gz")
 		if err != nil {
 			t.Fatal(err)
@@ -470,16 +471,16 @@ func version1(t *testing.T) string {
 // Files of version 1 are read; what their state cannot count is no count.
 func TestVersion1IsRead(t *testing.T) {
 	path := version1(t)
-	for _, word := range []uintptr{0, stateHeapHeld, stateDictLen, stateDamaged, stateBigMore} {
+	for _, word := range []uintptr{0, crashfile.StateHeapHeld, crashfile.StateDictLen, crashfile.StateDamaged, crashfile.StateBigMore} {
 		if word > 0 {
-			patch(t, path, func(b []byte) { b[crashPage+word+7] ^= 0x55 })
+			patch(t, path, func(b []byte) { b[crashfile.Page+word+7] ^= 0x55 })
 		}
-		im, err := ReadImage(path)
+		im, err := crashfile.Read(path)
 		if err != nil || len(im.Records) != 28 || im.Evicted != 22 || im.Oversize != 3 || len(im.Streams) != 2 || im.Unreturned+im.HeapOnly+im.Damaged+im.DamagedBefore+im.Undefined > 0 {
 			t.Fatalf("word %d: %v, %+v", word, err, im)
 		}
 		if word > 0 {
-			patch(t, path, func(b []byte) { b[crashPage+word+7] ^= 0x55 })
+			patch(t, path, func(b []byte) { b[crashfile.Page+word+7] ^= 0x55 })
 		}
 	}
 	sink := &dictSink{names: []string{"{app=b}", "{app=a}"}}
@@ -503,9 +504,9 @@ func damagedFile(t *testing.T) (dir string, n int) {
 	t.Helper()
 	dir, n = sealedFile(t)
 	patch(t, oneFile(t, dir), func(b []byte) {
-		base := crashHeadsOff + headsBytes(16)
+		base := crashfile.HeadsOff + crashfile.HeadsBytes(16)
 		for i := range 16 {
-			if binary.LittleEndian.Uint64(b[crashHeadsOff+64*i:]) == 1 {
+			if binary.LittleEndian.Uint64(b[crashfile.HeadsOff+64*i:]) == 1 {
 				b[base+1024*i] ^= 1
 			}
 		}
@@ -517,7 +518,7 @@ func damagedFile(t *testing.T) (dir string, n int) {
 func TestDamagedProgress(t *testing.T) {
 	for _, at := range []int{5, 8 + 5} {
 		dir, n := sealedFile(t)
-		patch(t, oneFile(t, dir), func(b []byte) { b[crashPage+at] ^= 1 })
+		patch(t, oneFile(t, dir), func(b []byte) { b[crashfile.Page+at] ^= 1 })
 		got, _ := recoverInto(t, dir)
 		wantSequence(t, numbers(t, got), 0, n)
 	}
@@ -535,7 +536,7 @@ func TestDamageIsCountedOnce(t *testing.T) {
 		return o
 	}}
 	for round := range 20 {
-		done, err := ReplayCrash(t.Context(), path, sink.Send, &CrashReplayOptions{Limits: batch.Limits{Records: 5}})
+		done, err := crashfile.Replay(t.Context(), path, sink.Send, &crashfile.ReplayOptions{Limits: batch.Limits{Records: 5}})
 		if done.Damaged != 7 {
 			t.Errorf("round %d: %d damaged", round, done.Damaged)
 		}
@@ -546,7 +547,7 @@ func TestDamageIsCountedOnce(t *testing.T) {
 	if got := len(numbers(t, sink.joined())); got != n-7 {
 		t.Errorf("%d of %d arrived", got, n)
 	}
-	if _, err := os.Stat(path + badSuffix); err != nil {
+	if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {
 		t.Error(err)
 	}
 }
@@ -569,7 +570,7 @@ func TestDamageIsNotForgotten(t *testing.T) {
 			for round := range 2 {
 				var damaged uint64
 				if tool {
-					done, _ := ReplayCrash(t.Context(), path, sink.Send, &CrashReplayOptions{Limits: sink.limits})
+					done, _ := crashfile.Replay(t.Context(), path, sink.Send, &crashfile.ReplayOptions{Limits: sink.limits})
 					damaged = done.Damaged
 				} else {
 					synctest.Test(t, func(t *testing.T) {
@@ -590,13 +591,13 @@ func TestDamageIsNotForgotten(t *testing.T) {
 				if damaged != 7 {
 					t.Errorf("round %d: %d damaged", round, damaged)
 				}
-				if im, err := ReadImage(path); round == 0 && (err != nil || im.DamagedBefore != 7 || !strings.Contains(im.Damage(), "7 records that an earlier recovery")) {
+				if im, err := crashfile.Read(path); round == 0 && (err != nil || im.DamagedBefore != 7 || !strings.Contains(im.Damage(), "7 records that an earlier recovery")) {
 					t.Errorf("%v, %+v", err, im)
 				}
 				calls = 1000
 			}
 			wantSequence(t, numbers(t, sink.joined()), 7, n)
-			if _, err := os.Stat(path + badSuffix); err != nil {
+			if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {
 				t.Error(err)
 			}
 		})

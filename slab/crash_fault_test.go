@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 func truncate(t *testing.T, w *Writer) {
@@ -278,7 +279,7 @@ func TestTruncatedWhileEvicting(t *testing.T) {
 func TestFaultAmidEviction(t *testing.T) {
 	for name, page := range map[string]func(w *Writer) []byte{
 		"the slab":  func(w *Writer) []byte { return w.cur.mem[:4096] },
-		"the state": func(w *Writer) []byte { return w.crash.mem[crashPage : 2*crashPage] },
+		"the state": func(w *Writer) []byte { return w.crash.mem[crashfile.Page : 2*crashfile.Page] },
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate()
@@ -357,7 +358,7 @@ func copyKilled(t *testing.T, w *Writer, dir string) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, suffix := range []string{"", bigSuffix, streamSuffix} {
+	for _, suffix := range []string{"", crashfile.BigSuffix, crashfile.StreamSuffix} {
 		b, err := os.ReadFile(w.crash.path + suffix)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -384,7 +385,7 @@ func TestRecoveryKnowsOfTheMoveToTheHeap(t *testing.T) {
 	}
 	<-g.entered
 	w.mu.Lock()
-	slabs := w.crash.mem[crashHeadsOff+crashPage:]
+	slabs := w.crash.mem[crashfile.HeadsOff+crashfile.Page:]
 	w.mu.Unlock()
 	if err := unix.Mprotect(slabs, unix.PROT_NONE); err != nil {
 		t.Fatal(err)
@@ -415,7 +416,7 @@ func TestRecoveryKnowsOfTheMoveToTheHeap(t *testing.T) {
 func TestUnfinishedFilesAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	for name, age := range map[string]time.Duration{"old": time.Hour, "young": time.Second} {
-		path := filepath.Join(dir, name+crashSuffix+newSuffix)
+		path := filepath.Join(dir, name+crashfile.Suffix+crashfile.NewSuffix)
 		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -424,7 +425,7 @@ func TestUnfinishedFilesAreRemoved(t *testing.T) {
 		}
 	}
 	closeNow(t, crashWriter(t, dir, &memory{}, Options{}))
-	files, err := CrashFiles(dir)
+	files, err := crashfile.List(dir)
 	if err != nil || len(files) != 1 || !files[0].Unborn || !strings.Contains(files[0].Path, "young") {
 		t.Errorf("%v, %+v", err, files)
 	}

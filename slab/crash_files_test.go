@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
@@ -29,9 +30,9 @@ func TestCrashFilesArePrivateAndWhole(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
 	g := newGate()
 	// Names that do not fit the dictionary make a file of their own.
-	sink := dictWriter{g, &dictSink{names: []string{"", strings.Repeat("x", crashDictLen)}}}
+	sink := dictWriter{g, &dictSink{names: []string{"", strings.Repeat("x", crashfile.DictLen)}}}
 	w := mustSink(t, sink, &Options{SlabBytes: 4096, SlabCount: 4, Crash: &Crash{Dir: dir, Required: true}})
-	size := crashSize(4096, 4)
+	size := crashfile.Size(4096, 4)
 	look := func() (files int) {
 		t.Helper()
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -51,7 +52,7 @@ func TestCrashFilesArePrivateAndWhole(t *testing.T) {
 			if st.Mode().Perm() != want {
 				t.Errorf("%s has mode %v, want %v", e.Name(), st.Mode().Perm(), want)
 			}
-			if strings.HasSuffix(path, crashSuffix) {
+			if strings.HasSuffix(path, crashfile.Suffix) {
 				if st.Size() != size {
 					t.Errorf("%s is %d bytes long, want %d", e.Name(), st.Size(), size)
 				}

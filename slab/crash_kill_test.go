@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // The child of the kill tests: it logs from several goroutines into crash-safe
@@ -289,7 +290,7 @@ func recoverAll(t *testing.T, dir string) (string, batch.Account) {
 		t.Errorf("recovered %v", a)
 	}
 	// A file that was being made when the kill came is removed a minute later.
-	if left, _ := filepath.Glob(filepath.Join(dir, "slabs", "*"+crashSuffix)); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(dir, "slabs", "*"+crashfile.Suffix)); len(left) > 0 {
 		t.Errorf("files left after recovery: %v", left)
 	}
 	return m.String(), a

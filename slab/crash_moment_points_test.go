@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // With test points the file is read at each step that has the lock, too: a process
@@ -21,7 +23,7 @@ var _ = func() bool {
 		var mu sync.Mutex
 		var looks []look
 		see := func(at string) {
-			im, err := ReadImage(w.crash.path)
+			im, err := crashfile.Read(w.crash.path)
 			if err != nil {
 				t.Errorf("at %s: %v", at, err)
 				return

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -112,7 +113,7 @@ var imageAround = func(_ *testing.T, _ *Writer, do func()) { do() }
 func checkImage(t *testing.T, w *Writer, sink *stepSink, what uint64) {
 	t.Helper()
 	synctest.Wait()
-	im, err := ReadImage(w.crash.path)
+	im, err := crashfile.Read(w.crash.path)
 	if err != nil {
 		t.Fatalf("%d: %v", what, err)
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // Files that were written before DropOldest dropped slabs as a whole are read as ever:
@@ -20,14 +22,14 @@ func TestFilesOfOverwrittenSlabs(t *testing.T) {
 	for _, name := range []string{"overwritten", "tombstones"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			for _, suffix := range []string{"", bigSuffix} {
-				unpack(t, filepath.Join("testdata", "crash-v1", name+crashSuffix+suffix+".gz"), filepath.Join(dir, name+crashSuffix+suffix))
+			for _, suffix := range []string{"", crashfile.BigSuffix} {
+				unpack(t, filepath.Join("testdata", "crash-v1", name+crashfile.Suffix+suffix+".gz"), filepath.Join(dir, name+crashfile.Suffix+suffix))
 			}
 			want, err := os.ReadFile(filepath.Join("testdata", "crash-v1", name+".want"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			im, err := ReadImage(filepath.Join(dir, name+crashSuffix))
+			im, err := crashfile.Read(filepath.Join(dir, name+crashfile.Suffix))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // What a destination has taken of a batch before it failed is accounted for at once, and
@@ -20,10 +21,10 @@ func TestPartlySettledBatch(t *testing.T) {
 		dir := t.TempDir()
 		ends := func(t *testing.T, w *Writer, pending int) {
 			synctest.Wait()
-			files, err := CrashFiles(dir)
+			files, err := crashfile.List(dir)
 			n := 0
 			for _, f := range files {
-				im, err := ReadImage(f.Path)
+				im, err := crashfile.Read(f.Path)
 				if err != nil || im.Unreturned+im.Evicted != 0 {
 					t.Errorf("%v, %+v", err, im)
 				}
@@ -92,7 +93,7 @@ func TestEvictedBeforeHalfABatch(t *testing.T) {
 		check := func() {
 			synctest.Wait()
 			a := w.Account()
-			im, err := ReadImage(w.crash.path)
+			im, err := crashfile.Read(w.crash.path)
 			if err != nil || len(im.Records) != int(a.Pending.Total())+half || im.Unreturned != 0 || im.Holes != im.Evicted {
 				t.Errorf("%v: %v, %d records, %d of them settled, %d holes, %d evicted", err, a, len(im.Records), half, im.Holes, im.Evicted)
 			}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
@@ -174,7 +175,7 @@ func TestNoRoomForOversizeRecords(t *testing.T) {
 	if s := w.Stats(); s.HeapOnly != 1 || s.CrashUnsafe != "" {
 		t.Errorf("heap only %d, %q", s.HeapOnly, s.CrashUnsafe)
 	}
-	im, err := ReadImage(w.crash.path)
+	im, err := crashfile.Read(w.crash.path)
 	if err != nil || len(im.Records) != 2 || im.HeapOnly != 1 || im.Unreturned != 0 {
 		t.Errorf("%v, %+v", err, im)
 	}

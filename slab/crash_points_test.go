@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // The child kills itself at a point, the n-th time it gets there.
@@ -44,11 +45,11 @@ var _ = func() bool {
 // crashPoints are reached with crash-safe slabs only.
 var crashPoints = []string{
 	ptCreate, ptCreated, ptBigKeep, ptBigWrite, ptBigWritten, ptBigNotedLocked, ptBigCompact, ptAckLocked, ptAckHalfLocked, ptAckedLocked,
-	ptRewindLocked, ptRewoundLocked, ptSum, ptSummed, ptUnlink, ptUnlinkBetween, ptUnlinked,
+	ptRewindLocked, ptRewoundLocked, ptSum, ptSummed, crashfile.PointUnlink, crashfile.PointUnlinkBetween, crashfile.PointUnlinked,
 }
 
 // recoveryPoints are reached with the file of a dead process only.
-var recoveryPoints = []string{ptAdopt, ptRecover, ptPersist, ptPersisted, ptUnlink, ptUnlinkBetween, ptUnlinked}
+var recoveryPoints = []string{ptAdopt, ptRecover, crashfile.PointPersist, crashfile.PointPersisted, crashfile.PointUnlink, crashfile.PointUnlinkBetween, crashfile.PointUnlinked}
 
 // dieAt runs life number life and reports whether it died at the point.
 func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {

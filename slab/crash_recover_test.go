@@ -16,12 +16,13 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // oneFile returns the only crash-safe file in dir.
 func oneFile(t *testing.T, dir string) string {
 	t.Helper()
-	files, err := CrashFiles(dir)
+	files, err := crashfile.List(dir)
 	if err != nil || len(files) != 1 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -53,7 +54,7 @@ func TestRecoveryTellsApart(t *testing.T) {
 	w.crash.big.mu.Unlock()
 	mustWrite(t, w, 100, 2000)
 	w.crash.big.mu.Lock()
-	w.crash.big.f, w.crash.big.path = f, w.crash.path+bigSuffix
+	w.crash.big.f, w.crash.big.path = f, w.crash.path+crashfile.BigSuffix
 	w.crash.big.mu.Unlock()
 	for i := 101; i < 105; i++ {
 		mustWrite(t, w, i, 90)
@@ -63,7 +64,7 @@ func TestRecoveryTellsApart(t *testing.T) {
 	}
 	evicted := w.Account().Dropped[batch.Full]
 	dir := killedCopy(t, w)
-	im, err := ReadImage(oneFile(t, dir))
+	im, err := crashfile.Read(oneFile(t, dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestEvictedBeforeProgress(t *testing.T) {
 		if err := w.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		im, err := ReadImage(oneFile(t, killedCopy(t, w)))
+		im, err := crashfile.Read(oneFile(t, killedCopy(t, w)))
 		if err != nil || im.Acked != 100 || im.Evicted != 0 || len(im.Records) != 0 || im.Unreturned != 0 {
 			t.Errorf("%v, %+v", err, im)
 		}
@@ -119,9 +120,9 @@ func TestEvictedBeforeProgress(t *testing.T) {
 		mustWrite(t, w, 3, 2000)
 		mustWrite(t, w, 4, 90)
 		dir := killedCopy(t, w)
-		os.Remove(oneFile(t, dir) + bigSuffix)
-		patch(t, oneFile(t, dir), func(b []byte) { clear(b[crashPage+1024 : 2*crashPage]) })
-		im, err = ReadImage(oneFile(t, dir))
+		os.Remove(oneFile(t, dir) + crashfile.BigSuffix)
+		patch(t, oneFile(t, dir), func(b []byte) { clear(b[crashfile.Page+1024 : 2*crashfile.Page]) })
+		im, err = crashfile.Read(oneFile(t, dir))
 		if err != nil || im.Evicted != 0 || len(im.Records) != 4 || im.Unreturned != 1 {
 			t.Errorf("%v, %+v", err, im)
 		}
@@ -141,12 +142,12 @@ func TestEvictedOversizeRecords(t *testing.T) {
 	<-g.entered
 	for i := 1; i < 200; i++ {
 		mustWrite(t, w, i, 2500)
-		if im, err := ReadImage(w.crash.path); err != nil || len(im.Records) != min(i, 4)+1 || im.Unreturned != 0 {
+		if im, err := crashfile.Read(w.crash.path); err != nil || len(im.Records) != min(i, 4)+1 || im.Unreturned != 0 {
 			t.Fatalf("after %d: %v, %d records, %d not returned", i, err, len(im.Records), im.Unreturned)
 		}
 	}
-	st, err := os.Stat(w.crash.path + bigSuffix)
-	if err != nil || st.Size() > 2*10000+5*(2500+bigHeadLen) {
+	st, err := os.Stat(w.crash.path + crashfile.BigSuffix)
+	if err != nil || st.Size() > 2*10000+5*(2500+crashfile.BigHeadLen) {
 		t.Errorf("%v, the file has %d bytes", err, st.Size())
 	}
 	dir := killedCopy(t, w)
@@ -166,7 +167,7 @@ func TestEvictedOversizeRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if st, err := os.Stat(w.crash.path + bigSuffix); err != nil || st.Size() > 30000 {
+	if st, err := os.Stat(w.crash.path + crashfile.BigSuffix); err != nil || st.Size() > 30000 {
 		t.Errorf("%v, the file has %d bytes", err, st.Size())
 	}
 }
@@ -199,32 +200,31 @@ func TestSealedSlabsHaveChecksums(t *testing.T) {
 	}
 	summed := 0
 	for i := range 16 {
-		if binary.LittleEndian.Uint64(data[crashHeadsOff+64*i+16:]) != 0 {
+		if binary.LittleEndian.Uint64(data[crashfile.HeadsOff+64*i+16:]) != 0 {
 			summed++
 		}
 	}
 	if summed != 7 { // seven records fit one slab; the eighth slab is being filled
 		t.Errorf("%d slabs have a checksum", summed)
 	}
-	im, err := ReadImage(path)
+	im, err := crashfile.Read(path)
 	if err != nil || len(im.Records) != n || im.DamagedSlabs != 0 {
 		t.Errorf("%v: %d records, %d slabs damaged", err, len(im.Records), im.DamagedSlabs)
 	}
 	// Any byte that a checksum covers: no record of that slab comes out, all others
 	// do.
-	base := crashHeadsOff + headsBytes(16)
+	base := crashfile.HeadsOff + crashfile.HeadsBytes(16)
 	for _, at := range []int{0, 350, 699, 1023, 1000, 1024 - 7*32} {
 		for i := range 16 {
-			if binary.LittleEndian.Uint64(data[crashHeadsOff+64*i+16:]) == 0 {
+			if binary.LittleEndian.Uint64(data[crashfile.HeadsOff+64*i+16:]) == 0 {
 				continue
 			}
 			bad := append([]byte(nil), data...)
 			bad[base+1024*i+at] ^= 4
-			im, err := parseImage(bad)
+			im, err := crashfile.Parse(bad, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			im.finish()
 			if im.DamagedSlabs != 1 || im.Damaged != 7 || len(im.Records) != n-7 {
 				t.Errorf("byte %d of slab %d: %d slabs, %d records damaged, %d left", at, i, im.DamagedSlabs, im.Damaged, len(im.Records))
 			}
@@ -241,7 +241,7 @@ func TestDamagedSlabIsSetAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := int64(crashHeadsOff + headsBytes(16))
+	base := int64(crashfile.HeadsOff + crashfile.HeadsBytes(16))
 	for i := range int64(16) { // the slab with the first record
 		var b [3]byte
 		if _, err := f.ReadAt(b[:], base+1024*i); err != nil {
@@ -263,7 +263,7 @@ func TestDamagedSlabIsSetAside(t *testing.T) {
 	if !says(events, "recover", "7 records in 1 slab: left out") {
 		t.Errorf("events %v", events)
 	}
-	if _, err := os.Stat(path + badSuffix); err != nil {
+	if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {
 		t.Error(err)
 	}
 }
@@ -288,7 +288,7 @@ func TestCloseMakesChecksums(t *testing.T) {
 		}
 		summed := 0
 		for i := range w.o.SlabCount {
-			if binary.LittleEndian.Uint64(data[crashHeadsOff+64*i+16:]) != 0 {
+			if binary.LittleEndian.Uint64(data[crashfile.HeadsOff+64*i+16:]) != 0 {
 				summed++
 			}
 		}
@@ -312,7 +312,7 @@ func TestChecksumsOfDroppedSlabs(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			if i%7 == 0 {
-				im, err := ReadImage(oneFile(t, killedCopy(t, w)))
+				im, err := crashfile.Read(oneFile(t, killedCopy(t, w)))
 				if err != nil || im.DamagedSlabs != 0 || im.Unreturned != 0 || im.Records[len(im.Records)-1].Ticket != uint64(i+1) {
 					t.Fatalf("record %d: %v, %+v", i, err, im)
 				}
@@ -380,7 +380,7 @@ func TestFilesOfOtherForms(t *testing.T) {
 				mustWrite(t, w, 1, 50)
 				closeNow(t, w)
 				synctest.Wait()
-				files, _ := CrashFiles(dir)
+				files, _ := crashfile.List(dir)
 				if c.says == "" {
 					if len(got) != 2 || got[0] != c.was.name+":1" || got[1] != c.is.name+":1" || len(files) != 0 {
 						t.Errorf("got %v, files %v", got, files)
@@ -401,7 +401,7 @@ func TestLaterVersionIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.WriteAt([]byte{crashVersion + 1}, 8); err != nil {
+	if _, err := f.WriteAt([]byte{crashfile.Version + 1}, 8); err != nil {
 		t.Fatal(err)
 	}
 	f.Close()
@@ -424,7 +424,7 @@ func TestCrashOptions(t *testing.T) {
 	}
 }
 
-// ReplayCrash, PurgeCrash and ReadLive leave the file of a living process alone.
+// Replay, Purge and ReadLive leave the file of a living process alone.
 func TestReplayAndPurge(t *testing.T) {
 	g := newGate()
 	own := t.TempDir()
@@ -436,34 +436,34 @@ func TestReplayAndPurge(t *testing.T) {
 	}
 	mustWrite(t, w, 20, 2000)
 	path := oneFile(t, own)
-	if files, _ := CrashFiles(own); !files[0].Alive || files[0].Bytes != crashSize(1024, 8)+2000+bigHeadLen {
+	if files, _ := crashfile.List(own); !files[0].Alive || files[0].Bytes != crashfile.Size(1024, 8)+2000+crashfile.BigHeadLen {
 		t.Errorf("%+v", files)
 	}
 	var r recorder
-	if _, err := ReplayCrash(t.Context(), path, r.Send, nil); !errors.Is(err, ErrInUse) || len(r.got) > 0 {
+	if _, err := crashfile.Replay(t.Context(), path, r.Send, nil); !errors.Is(err, ErrInUse) || len(r.got) > 0 {
 		t.Errorf("replay: %v", err)
 	}
-	if _, err := PurgeCrash(path); !errors.Is(err, ErrInUse) {
+	if _, err := crashfile.Purge(path); !errors.Is(err, ErrInUse) {
 		t.Errorf("purge: %v", err)
 	}
-	if im, err := ReadLive(path); err != nil || len(im.Records) != 21 {
+	if im, err := crashfile.ReadLive(path); err != nil || len(im.Records) != 21 {
 		t.Errorf("read: %v", err)
 	}
 
 	dir := killedCopy(t, w)
 	path = oneFile(t, dir)
-	o := &CrashReplayOptions{Limits: batch.Limits{Records: 4}}
+	o := &crashfile.ReplayOptions{Limits: batch.Limits{Records: 4}}
 	r.answer = func(call int, _ *batch.Batch) (o batch.Outcome) {
 		if call == 2 {
 			return failed()
 		}
 		return o
 	}
-	done, err := ReplayCrash(t.Context(), path, r.Send, o)
+	done, err := crashfile.Replay(t.Context(), path, r.Send, o)
 	if !errors.Is(err, errDown) || done.Records != 8 || done.Left != 13 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	done, err = ReplayCrash(t.Context(), path, r.Send, o)
+	done, err = crashfile.Replay(t.Context(), path, r.Send, o)
 	if err != nil || done.Records != 13 || done.Left != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
@@ -473,7 +473,7 @@ func TestReplayAndPurge(t *testing.T) {
 	}
 
 	dir = killedCopy(t, w)
-	if n, err := PurgeCrash(oneFile(t, dir)); err != nil || n != crashSize(1024, 8)+2000+bigHeadLen {
+	if n, err := crashfile.Purge(oneFile(t, dir)); err != nil || n != crashfile.Size(1024, 8)+2000+crashfile.BigHeadLen {
 		t.Errorf("%d, %v", n, err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
@@ -500,7 +500,7 @@ func TestReadLiveIsNeverTorn(t *testing.T) {
 	path := oneFile(t, own)
 	n := 0
 	for range 300 {
-		im, err := ReadLive(path)
+		im, err := crashfile.ReadLive(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -537,12 +537,11 @@ func FuzzSealedSlabs(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	slabs := crashHeadsOff + crashPage
-	sound, err := parseImage(sample)
+	slabs := crashfile.HeadsOff + crashfile.Page
+	sound, err := crashfile.Parse(sample, nil, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
-	sound.finish()
 	want := map[uint64]string{}
 	for _, r := range sound.Records {
 		want[r.Ticket] = string(r.Data)
@@ -558,11 +557,10 @@ func FuzzSealedSlabs(f *testing.F) {
 		for ; len(patch) >= 3; patch = patch[3:] {
 			data[slabs+int(binary.LittleEndian.Uint16(patch))%(len(data)-slabs)] ^= patch[2]
 		}
-		im, err := parseImage(data)
+		im, err := crashfile.Parse(data, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		im.finish()
 		for _, r := range im.Records {
 			if want[r.Ticket] != string(r.Data) {
 				t.Fatalf("ticket %d became %q", r.Ticket, r.Data)

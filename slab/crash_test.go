@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 func crashWriter(t *testing.T, dir string, dst io.Writer, o Options) *Writer {
@@ -156,10 +157,10 @@ func TestDamagedFilesAreSetAside(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(errs) != 3 || !errors.Is(errs[0], ErrDamaged) {
+	if len(errs) != 3 || !errors.Is(errs[0], crashfile.ErrDamaged) {
 		t.Errorf("reported %v, want three damaged files", errs)
 	}
-	if aside, _ := filepath.Glob(filepath.Join(dir, "*"+badSuffix)); len(aside) != 3 {
+	if aside, _ := filepath.Glob(filepath.Join(dir, "*"+crashfile.BadSuffix)); len(aside) != 3 {
 		t.Errorf("set aside %v", aside)
 	}
 }
@@ -326,7 +327,7 @@ func FuzzParseImage(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 1}, []byte("big"), uint32(1), false)
 	f.Add(binary.LittleEndian.AppendUint32(nil, slabs+511-31), []byte{}, uint32(3), true)
 	f.Add(append(binary.LittleEndian.AppendUint32(nil, 60), 255), []byte{}, uint32(0), true)
-	f.Add(append(binary.LittleEndian.AppendUint32(nil, crashHeadsOff+8), 9), appendBigFrame(nil, []byte("x"), batch.Slot{Ticket: 99}), uint32(0), true)
+	f.Add(append(binary.LittleEndian.AppendUint32(nil, crashfile.HeadsOff+8), 9), appendBigFrame(nil, []byte("x"), batch.Slot{Ticket: 99}), uint32(0), true)
 	f.Fuzz(func(t *testing.T, patch, big []byte, cut uint32, sum bool) {
 		data := bytes.Clone(sample)
 		for ; len(patch) >= 5; patch = patch[5:] {
@@ -337,15 +338,13 @@ func FuzzParseImage(f *testing.F) {
 			data[int(at)%len(data)] ^= patch[4]
 		}
 		if sum { // let it past the checksum
-			binary.LittleEndian.PutUint32(data[12:], crc32.Checksum(data[16:crashPage], castagnoli))
+			binary.LittleEndian.PutUint32(data[12:], crc32.Checksum(data[16:crashfile.Page], crashfile.Castagnoli))
 		}
 		data = data[:len(data)-int(cut)%len(data)]
-		im, err := parseImage(data)
+		im, err := crashfile.Parse(data, nil, big)
 		if err != nil {
 			return
 		}
-		im.parseBig(big)
-		im.finish()
 		prev := im.Acked
 		total := 0
 		for _, r := range im.Records {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -23,7 +24,7 @@ func TestTruncatedAtPoints(t *testing.T) {
 	for _, p := range append(append([]string{}, allPoints...), crashPoints...) {
 		t.Run(p, func(t *testing.T) {
 			for _, n := range []int64{1, 2, 7} {
-				for _, size := range []int64{0, 2 * crashPage, crashHeadsOff + crashPage + 1500} {
+				for _, size := range []int64{0, 2 * crashfile.Page, crashfile.HeadsOff + crashfile.Page + 1500} {
 					for kind := range 4 {
 						synctest.Test(t, func(t *testing.T) { truncatedAt(t, p, n, size, seed, kind) })
 						if seed++; t.Failed() {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -279,9 +280,9 @@ func (l *crashLife) step() {
 // heldIn returns what is in the files of a directory.
 func heldIn(t *testing.T, dir string) (keys []walkKey) {
 	t.Helper()
-	paths, _ := filepath.Glob(filepath.Join(dir, "*"+crashSuffix))
+	paths, _ := filepath.Glob(filepath.Join(dir, "*"+crashfile.Suffix))
 	for _, p := range paths { // oldest first
-		im, err := ReadImage(p)
+		im, err := crashfile.Read(p)
 		if err != nil || im.Damage() != "" || im.HeapOnly+im.Unreturned > 0 {
 			t.Fatalf("%v, %s, %d on the heap, %d not returned", err, im.Damage(), im.HeapOnly, im.Unreturned)
 		}

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
@@ -114,7 +115,7 @@ func TestStrangeFilesDoNotBlock(t *testing.T) {
 	if err := os.WriteFile(sparse, []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(sparse, maxCrashBytes); err != nil {
+	if err := os.Truncate(sparse, crashfile.MaxBytes); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"2.slab", "3.slab.new"} {
@@ -134,7 +135,7 @@ func TestStrangeFilesDoNotBlock(t *testing.T) {
 	copyKilled(t, w, dir)
 	g.open()
 	closeNow(t, w)
-	if err := unix.Mkfifo(filepath.Join(dir, filepath.Base(w.crash.path)+bigSuffix), 0o600); err != nil {
+	if err := unix.Mkfifo(filepath.Join(dir, filepath.Base(w.crash.path)+crashfile.BigSuffix), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var before, after runtime.MemStats
@@ -148,7 +149,7 @@ func TestStrangeFilesDoNotBlock(t *testing.T) {
 	if s.Recovery.DamagedFiles != 1 || !says(events, "recover", "does not begin with") || !says(events, "recover", "no regular file") {
 		t.Errorf("%+v, %v", s.Recovery, events)
 	}
-	if _, err := CrashFiles(dir); err != nil {
+	if _, err := crashfile.List(dir); err != nil {
 		t.Error(err)
 	}
 }
@@ -156,7 +157,7 @@ func TestStrangeFilesDoNotBlock(t *testing.T) {
 // Whoever lists files does not lock one that is being made.
 func TestListingDoesNotDisturbNewFiles(t *testing.T) {
 	dir := t.TempDir()
-	path := filepath.Join(dir, "1.slab"+newSuffix)
+	path := filepath.Join(dir, "1.slab"+crashfile.NewSuffix)
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +166,7 @@ func TestListingDoesNotDisturbNewFiles(t *testing.T) {
 	if err := mapped.Lock(f); err != nil {
 		t.Fatal(err)
 	}
-	files, err := CrashFiles(dir)
+	files, err := crashfile.List(dir)
 	if err != nil || len(files) != 1 || !files[0].Unborn || files[0].Alive {
 		t.Errorf("%v, %+v", err, files)
 	}
@@ -182,7 +183,7 @@ func TestHungSendHasChecksums(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range 16 {
-				if binary.LittleEndian.Uint64(b[crashHeadsOff+64*i+16:]) != 0 {
+				if binary.LittleEndian.Uint64(b[crashfile.HeadsOff+64*i+16:]) != 0 {
 					n++
 				}
 			}
@@ -201,7 +202,7 @@ func TestHungSendHasChecksums(t *testing.T) {
 		}
 		dir := killedCopy(t, w)
 		patch(t, oneFile(t, dir), func(b []byte) { b[bytes.Index(b, []byte("\n9."))+1] = '8' })
-		if im, err := ReadImage(oneFile(t, dir)); err != nil || im.DamagedSlabs != 1 || im.Damaged != 8 {
+		if im, err := crashfile.Read(oneFile(t, dir)); err != nil || im.DamagedSlabs != 1 || im.Damaged != 8 {
 			t.Errorf("%v, %q", err, im.Damage())
 		}
 		g.open()
@@ -259,7 +260,7 @@ func TestDeletedAndExtended(t *testing.T) {
 					case "deleted":
 						os.Remove(w.crash.path)
 					case "half extended":
-						at = crashHeadsOff + crashPage
+						at = crashfile.HeadsOff + crashfile.Page
 						fallthrough
 					default:
 						if err := errors.Join(os.Truncate(w.crash.path, at), os.Truncate(w.crash.path, size)); err != nil {
@@ -312,9 +313,9 @@ func TestOtherBoot(t *testing.T) {
 	path := oneFile(t, dir)
 	patch(t, path, func(b []byte) {
 		b[32] ^= 0xff
-		binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:crashPage], castagnoli))
-		at := bytes.Index(b, line(20, 190)) &^ (crashPage - 1)
-		clear(b[at : at+crashPage])
+		binary.LittleEndian.PutUint32(b[12:], crc32.Checksum(b[16:crashfile.Page], crashfile.Castagnoli))
+		at := bytes.Index(b, line(20, 190)) &^ (crashfile.Page - 1)
+		clear(b[at : at+crashfile.Page])
 	})
 	got, s, events := recoverEvents(t, dir)
 	if strings.Contains(got, "\x00") || s.Recovery.OtherBoot != 1 || s.Recovery.Damaged == 0 || s.Recovery.Damaged > 23 || s.Delivered != 60-s.Recovery.Damaged {
@@ -323,7 +324,7 @@ func TestOtherBoot(t *testing.T) {
 	if !says(events, "recover", "from before this machine was started") || !says(events, "recover", "never reached the disk") {
 		t.Errorf("%v", events)
 	}
-	if _, err := os.Stat(path + badSuffix); err != nil {
+	if _, err := os.Stat(path + crashfile.BadSuffix); err != nil {
 		t.Error(err)
 	}
 }
@@ -425,7 +426,7 @@ func TestRequiredRefusesWhatItCannotKeep(t *testing.T) {
 		if s := w.Stats(); required == (s.HeapOnly == 1) || s.Account.Check() != nil {
 			t.Errorf("required=%v: %d on the heap only, %v", required, s.HeapOnly, s.Account)
 		}
-		if im, err := ReadImage(oneFile(t, killedCopy(t, w))); err != nil || im.Unreturned != 0 || im.Damaged != 0 {
+		if im, err := crashfile.Read(oneFile(t, killedCopy(t, w))); err != nil || im.Unreturned != 0 || im.Damaged != 0 {
 			t.Errorf("required=%v: %v, %+v", required, err, im)
 		}
 		g.open()

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // A bigFile holds the records that are larger than a slab, beside the mapped
@@ -52,20 +53,14 @@ const (
 	bigEvicted                 // it was dropped by policy and must not come back
 )
 
-const bigHeadLen = 40
-
-// maxBigBytes bounds the file: recovery reads no more of it than maxCrashBytes, and behind
+// maxBigBytes bounds the file: recovery reads no more of it than crashfile.MaxBytes, and behind
 // the frames there may be tombstones.
-const maxBigBytes = maxCrashBytes - 1<<20
+const maxBigBytes = crashfile.MaxBytes - 1<<20
 
 var (
 	errBigClosed = errors.New("the writer is closed")
 	errBigFull   = errors.New("the file of such records is full")
 )
-
-// flagEvicted marks a frame without payload: the record with this ticket was
-// evicted by policy.
-const flagEvicted = 1
 
 // appendBigFrame appends the frame of an oversize record: CRC32C over all that
 // follows it, length, ticket, time, stream, level, flags, payload.
@@ -79,7 +74,7 @@ func appendBigFrame(dst, p []byte, s batch.Slot) []byte {
 	dst = append(dst, byte(s.Level), s.Flags, 0, 0)
 	dst = binary.LittleEndian.AppendUint64(dst, 0)
 	dst = append(dst, p...)
-	binary.LittleEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], castagnoli))
+	binary.LittleEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], crashfile.Castagnoli))
 	return dst
 }
 
@@ -125,7 +120,7 @@ func (b *bigFile) store(p []byte, s batch.Slot, max int) (err error) {
 	if err != nil {
 		return err
 	}
-	frame := appendBigFrame(make([]byte, 0, bigHeadLen+len(p)), p, s)
+	frame := appendBigFrame(make([]byte, 0, crashfile.BigHeadLen+len(p)), p, s)
 	if room := min(2*int64(max)+int64(len(frame)), maxBigBytes); b.n+int64(len(frame)) > room {
 		if err := b.compact(); err != nil {
 			return err
@@ -166,7 +161,7 @@ func (b *bigFile) bury() error {
 			continue
 		}
 		if note.what == bigEvicted && b.live[i].n > 0 {
-			marks = appendBigFrame(marks, nil, batch.Slot{Ticket: note.ticket, Flags: flagEvicted})
+			marks = appendBigFrame(marks, nil, batch.Slot{Ticket: note.ticket, Flags: crashfile.FlagEvicted})
 		}
 		b.live = slices.Delete(b.live, i, i+1)
 	}
@@ -211,14 +206,14 @@ func (b *bigFile) truncate() error {
 
 // compact writes the pending frames into a new file, which replaces the old one.
 func (b *bigFile) compact() (err error) {
-	f, err := os.OpenFile(b.path+newSuffix, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(b.path+crashfile.NewSuffix, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
 			f.Close()
-			os.Remove(b.path + newSuffix)
+			os.Remove(b.path + crashfile.NewSuffix)
 		}
 	}()
 	var n int64
@@ -241,7 +236,7 @@ func (b *bigFile) compact() (err error) {
 	if points {
 		point(ptBigCompact)
 	}
-	if err := os.Rename(b.path+newSuffix, b.path); err != nil {
+	if err := os.Rename(b.path+crashfile.NewSuffix, b.path); err != nil {
 		return err
 	}
 	b.f.Close()

@@ -1,13 +1,6 @@
 package slab
 
-import (
-	"encoding/binary"
-	"fmt"
-	"hash/crc32"
-	"strings"
-
-	"github.com/forebay-log/forebay/batch"
-)
+import "github.com/forebay-log/forebay/internal/crashfile"
 
 // A bigTable notes in the mapped file which records have a frame beside it, so that
 // recovery knows what must be there. Guarded by Writer.mu.
@@ -18,9 +11,9 @@ type bigTable struct {
 }
 
 func newBigTable() bigTable {
-	t := bigTable{at: map[uint64]int{}, free: make([]int, bigTracked)}
+	t := bigTable{at: map[uint64]int{}, free: make([]int, crashfile.BigTracked)}
 	for i := range t.free {
-		t.free[i] = bigTracked - 1 - i
+		t.free[i] = crashfile.BigTracked - 1 - i
 	}
 	return t
 }
@@ -30,12 +23,12 @@ func (w *Writer) expectBigLocked(ticket uint64) {
 	w.guardLocked(func() {
 		c := w.crash
 		at := -1
-		if k := len(c.free); k > 0 && ticket <= maxWord {
+		if k := len(c.free); k > 0 && ticket <= crashfile.MaxWord {
 			at, c.free = c.free[k-1], c.free[:k-1]
-			storeWord(&c.state.big[at], ticket)
+			crashfile.StoreWord(&c.state.Big[at], ticket)
 		} else {
 			c.more++
-			storeWord(&c.state.bigMore, c.more)
+			crashfile.StoreWord(&c.state.BigMore, c.more)
 		}
 		c.at[ticket] = at
 	})
@@ -55,10 +48,10 @@ func (w *Writer) forgetBigLocked(ticket uint64) {
 		delete(c.at, ticket)
 		if at < 0 {
 			c.more--
-			storeWord(&c.state.bigMore, c.more)
+			crashfile.StoreWord(&c.state.BigMore, c.more)
 			return
 		}
-		storeWord(&c.state.big[at], 0)
+		crashfile.StoreWord(&c.state.Big[at], 0)
 		c.free = append(c.free, at)
 	})
 }
@@ -75,150 +68,4 @@ func (w *Writer) forgetSettledLocked(pieces []*piece, ticket uint64) {
 			w.forgetBigLocked(p.first)
 		}
 	}
-}
-
-// parseBigTable reads which records must have a frame.
-func (im *Image) parseBigTable(state []byte, most uint64) {
-	le := binary.LittleEndian
-	im.bigMore, _ = im.read(le.Uint64(state[stateBigMore:]), most)
-	for at := stateBig; at < crashPage; at += 8 {
-		if t, _ := im.read(le.Uint64(state[at:]), ^uint64(0)); t > im.Acked {
-			if im.bigWant == nil {
-				im.bigWant = map[uint64]bool{}
-			}
-			im.bigWant[t] = true
-		}
-	}
-}
-
-// frameLen returns the length of the frame that d begins with, 0 if it is none.
-func frameLen(d []byte) int {
-	if len(d) < bigHeadLen {
-		return 0
-	}
-	size := uint64(binary.LittleEndian.Uint32(d[4:]))
-	if size > uint64(len(d)-bigHeadLen) || crc32.Checksum(d[4:bigHeadLen+size], castagnoli) != binary.LittleEndian.Uint32(d) {
-		return 0
-	}
-	return bigHeadLen + int(size)
-}
-
-// parseBig takes the oversize records. Behind a frame that is damaged it goes on
-// where the length of that leads to a sound one, or at the next frame of a record
-// that must be there.
-func (im *Image) parseBig(d []byte) {
-	budget := 8 * len(d) // bytes looked at for frames
-	for len(d) > 0 {
-		if n := frameLen(d); n > 0 {
-			im.takeFrame(d[:n])
-			d = d[n:]
-			continue
-		}
-		next := im.resync(d, &budget)
-		if next == 0 {
-			return
-		}
-		d = d[next:]
-	}
-}
-
-func (im *Image) takeFrame(d []byte) {
-	le := binary.LittleEndian
-	slot := batch.Slot{Time: int64(le.Uint64(d[16:])), Stream: le.Uint32(d[24:]), Level: int8(d[28])}
-	switch t := le.Uint64(d[8:]); {
-	case t <= im.Acked:
-	case d[29]&flagEvicted != 0:
-		if im.buried == nil {
-			im.buried = map[uint64]bool{}
-		}
-		im.buried[t] = true
-	default:
-		if im.bigWant[t] {
-			delete(im.bigWant, t)
-		} else if im.bigMore > 0 {
-			im.bigMore--
-			im.unnamed = append(im.unnamed, t)
-		}
-		im.Oversize++
-		im.Records = append(im.Records, batch.Record{Data: d[bigHeadLen:len(d):len(d)], Ticket: t, Meta: slot.Meta()})
-	}
-}
-
-// resync returns where the next frame is behind a damaged one at the start of d,
-// 0 if there is none. Payload may look like a frame: only one that must be there
-// counts.
-func (im *Image) resync(d []byte, budget *int) int {
-	due := func(at int, tombstone bool) bool {
-		h := d[at:]
-		if len(h) < bigHeadLen || h[29]&^flagEvicted != 0 || h[30]|h[31] != 0 || binary.LittleEndian.Uint64(h[32:]) != 0 {
-			return false
-		}
-		if h[29] == 0 && !im.bigWant[binary.LittleEndian.Uint64(h[8:])] {
-			return false
-		}
-		if h[29] != 0 && !tombstone {
-			return false
-		}
-		size := uint64(binary.LittleEndian.Uint32(h[4:]))
-		if size > uint64(len(h)-bigHeadLen) || int(size) > *budget {
-			return false
-		}
-		*budget -= int(size) + bigHeadLen
-		return frameLen(h) > 0
-	}
-	if len(d) < bigHeadLen {
-		return 0
-	}
-	if next := bigHeadLen + uint64(binary.LittleEndian.Uint32(d[4:])); next < uint64(len(d)) && due(int(next), true) {
-		return int(next)
-	}
-	if len(im.bigWant) == 0 {
-		return 0
-	}
-	for at := 1; at+bigHeadLen <= len(d); at++ {
-		if due(at, false) {
-			return at
-		}
-	}
-	return 0
-}
-
-// finishBig counts the records whose frames are missing or damaged.
-func (im *Image) finishBig() {
-	for t := range im.bigWant {
-		if !im.buried[t] {
-			im.DamagedBig++
-		}
-	}
-	im.DamagedBig += im.bigMore
-	im.Damaged += im.DamagedBig
-	im.bigWant, im.bigMore = nil, 0
-}
-
-// Damage says what of the file cannot be read, or could not be by an earlier
-// recovery; empty if all can.
-func (im *Image) Damage() string {
-	var parts []string
-	add := func(n uint64, format string, args ...any) {
-		if n > 0 {
-			parts = append(parts, fmt.Sprintf(format, args...))
-		}
-	}
-	add(uint64(im.DamagedSlabs), "%s in %s", count(im.Damaged-im.DamagedBig-im.Zeroed, "record"), count(uint64(im.DamagedSlabs), "slab"))
-	add(im.DamagedBig, "%s larger than a slab", count(im.DamagedBig, "record"))
-	add(im.Zeroed, "%s in pages that never reached the disk", count(im.Zeroed, "record"))
-	add(im.Undefined, "%s of streams that are not defined", count(im.Undefined, "record"))
-	add(uint64(im.DamagedState), "%s of its state", count(uint64(im.DamagedState), "word"))
-	add(im.DamagedBefore, "%s that an earlier recovery could not read", count(im.DamagedBefore, "record"))
-	if len(parts) == 0 {
-		add(im.mark, "%s that an earlier recovery could not read", count(im.mark, "record"))
-	}
-	return strings.Join(parts, ", ")
-}
-
-func count(n uint64, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }

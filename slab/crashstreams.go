@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
@@ -23,17 +24,6 @@ type streamTable struct {
 	f     *os.File
 	n     int64
 }
-
-const (
-	// maxStreamBytes bounds the file beside.
-	maxStreamBytes = 256 << 20
-	// noDefinition, as a length, is that of a stream that the dictionary does not
-	// know and that is used all the same: 0 of destinations that have no such stream.
-	noDefinition = ^uint32(0)
-	// streamHeadLen is what comes before the bytes of an entry in the file beside:
-	// CRC32C, number, length.
-	streamHeadLen = 12
-)
 
 // isKnown reports whether a record of stream id can be stored as it is.
 func (t *streamTable) isKnown(id uint32) bool {
@@ -76,27 +66,27 @@ func (c *crashFile) addStream(id uint32, def []byte, ok bool) error {
 	size := uint32(len(def))
 	switch {
 	case !ok && id == 0:
-		def, size = nil, noDefinition
+		def, size = nil, crashfile.NoDefinition
 	case !ok:
 		return fmt.Errorf("the destination does not know it")
 	}
 	at := c.streamTable.size
-	if at+8+len(def) > crashDictLen {
+	if at+8+len(def) > crashfile.DictLen {
 		return c.streamTable.append(id, size, def)
 	}
-	d := c.mem[crashDictOff+at:]
+	d := c.mem[crashfile.DictOff+at:]
 	binary.LittleEndian.PutUint32(d, id)
 	binary.LittleEndian.PutUint32(d[4:], size)
 	copy(d[8:], def)
 	c.streamTable.size = at + 8 + len(def)
-	storeWord(&c.state.dictLen, uint64(c.streamTable.size))
+	crashfile.StoreWord(&c.state.DictLen, uint64(c.streamTable.size))
 	return nil
 }
 
 // append writes an entry to the file beside. It is a system call with mu held, once
 // per stream.
 func (t *streamTable) append(id, size uint32, def []byte) error {
-	if t.n+streamHeadLen+int64(len(def)) > maxStreamBytes {
+	if t.n+crashfile.StreamHeadLen+int64(len(def)) > crashfile.MaxStreamBytes {
 		return fmt.Errorf("%s is full", t.path)
 	}
 	if t.f == nil {
@@ -106,11 +96,11 @@ func (t *streamTable) append(id, size uint32, def []byte) error {
 		}
 		t.f = f
 	}
-	e := make([]byte, 4, streamHeadLen+len(def))
+	e := make([]byte, 4, crashfile.StreamHeadLen+len(def))
 	e = binary.LittleEndian.AppendUint32(e, id)
 	e = binary.LittleEndian.AppendUint32(e, size)
 	e = append(e, def...)
-	binary.LittleEndian.PutUint32(e, crc32.Checksum(e[4:], castagnoli))
+	binary.LittleEndian.PutUint32(e, crc32.Checksum(e[4:], crashfile.Castagnoli))
 	if _, err := t.f.WriteAt(e, t.n); err != nil {
 		return err // the next entry is written over what is there of it
 	}
@@ -123,74 +113,4 @@ func (t *streamTable) close() {
 		t.f.Close()
 		t.f = nil
 	}
-}
-
-// parseDict reads the entries in the mapped file. If it is not known how long they are,
-// it takes all that look like entries, up to the zeros behind them: one too many is
-// nobody's. The zeros may be the definition of stream 0.
-func (im *Image) parseDict(d []byte, n uint64, known bool) {
-	if known {
-		d = d[:n]
-	}
-	for len(d) >= 8 {
-		if !known && isZero(d) {
-			if !im.defines(0) {
-				im.define(0, 0, nil)
-			}
-			return
-		}
-		id, size := binary.LittleEndian.Uint32(d), binary.LittleEndian.Uint32(d[4:])
-		if d = d[8:]; !im.define(id, size, d) {
-			return
-		}
-		if size != noDefinition {
-			d = d[size:]
-		}
-	}
-}
-
-// parseStreams reads the entries in the file beside, up to the first that is torn.
-func (im *Image) parseStreams(d []byte) {
-	le := binary.LittleEndian
-	for len(d) >= streamHeadLen {
-		id, size := le.Uint32(d[4:]), le.Uint32(d[8:])
-		n := uint64(streamHeadLen)
-		if size != noDefinition {
-			n += uint64(size)
-		}
-		if n > uint64(len(d)) || crc32.Checksum(d[4:n], castagnoli) != le.Uint32(d) || !im.define(id, size, d[streamHeadLen:n]) {
-			return
-		}
-		d = d[n:]
-	}
-}
-
-// define enters a stream. It reports false if there are fewer bytes than that.
-func (im *Image) define(id, size uint32, d []byte) bool {
-	if size == noDefinition {
-		im.plain = append(im.plain, id)
-		return true
-	}
-	if uint64(size) > uint64(len(d)) {
-		return false
-	}
-	im.Streams[id] = d[:size:size]
-	return true
-}
-
-// Defined reports whether the file says what stream id stands for, or that it
-// stands for nothing. It is true of files whose destination knew no streams, where
-// numbers mean nothing.
-func (im *Image) Defined(id uint32) bool { return !im.streams || im.defines(id) }
-
-func (im *Image) defines(id uint32) bool {
-	if _, ok := im.Streams[id]; ok {
-		return true
-	}
-	for _, p := range im.plain {
-		if p == id {
-			return true
-		}
-	}
-	return false
 }

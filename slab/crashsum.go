@@ -1,8 +1,6 @@
 package slab
 
 import (
-	"encoding/binary"
-	"hash/crc32"
 	"iter"
 	"runtime/debug"
 	"sync/atomic"
@@ -10,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // Checksums vouch for sealed slabs that wait: what lies on a disk for hours may
@@ -18,16 +17,6 @@ import (
 // behind; never by a caller, and never for a slab that is still being filled. A slab
 // without one is judged by its tickets alone.
 
-// slabSum is CRC32C over first, last, the payload of a slab and its slots.
-func slabSum(first, last uint64, payload, slots []byte) uint32 {
-	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:], first)
-	binary.LittleEndian.PutUint64(b[8:], last)
-	sum := crc32.Update(0, castagnoli, b[:])
-	sum = crc32.Update(sum, castagnoli, payload)
-	return crc32.Update(sum, castagnoli, slots)
-}
-
 // sum writes the checksum of a sealed block into its header.
 func (b *block) sum() {
 	if points {
@@ -35,9 +24,9 @@ func (b *block) sum() {
 	}
 	h, last := b.head, b.slot(b.n-1).Ticket
 	from := len(b.mem) - b.n*batch.SlotBytes
-	sum := slabSum(atomic.LoadUint64(&h.first), last, b.mem[:b.off], unsafe.Slice((*byte)(unsafe.Add(b.base, from)), b.n*batch.SlotBytes))
-	atomic.StoreUint64(&h.last, last)
-	atomic.StoreUint64(&h.sum, uint64(b.n)<<32|uint64(sum))
+	sum := crashfile.Sum(atomic.LoadUint64(&h.First), last, b.mem[:b.off], unsafe.Slice((*byte)(unsafe.Add(b.base, from)), b.n*batch.SlotBytes))
+	atomic.StoreUint64(&h.Last, last)
+	atomic.StoreUint64(&h.Sum, uint64(b.n)<<32|uint64(sum))
 	if points {
 		point(ptSummed)
 	}

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
@@ -131,8 +132,8 @@ func (c *crashFile) intact() error {
 	case mapped.Links(st) == 0:
 		return errUnlinked
 	}
-	var b [len(crashMagic)]byte
-	if _, err := c.f.ReadAt(b[:], 0); err != nil || string(b[:]) != crashMagic {
+	var b [len(crashfile.Magic)]byte
+	if _, err := c.f.ReadAt(b[:], 0); err != nil || string(b[:]) != crashfile.Magic {
 		return errTruncated
 	}
 	return nil
@@ -212,7 +213,7 @@ func (w *Writer) ackLocked() {
 		point(ptAckedLocked)
 	}
 	if w.evicted > 0 {
-		storeWord(&w.crash.state.skipped, t-min(t, sent))
+		crashfile.StoreWord(&w.crash.state.Skipped, t-min(t, sent))
 	}
 }
 
@@ -257,25 +258,18 @@ func (w *Writer) copyOut() (ok bool) {
 	d := &w.d
 	defer w.passFault(true)
 	c := &d.copied
-	c.data, c.slots = c.data[:0], c.slots[:0]
+	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
 	for i := range d.now.Runs {
 		r := &d.now.Runs[i]
-		c.slots = r.AppendSlots(c.slots, uint32(len(c.data)))
-		c.data = append(c.data, r.Data()...)
+		c.Slots = r.AppendSlots(c.Slots, uint32(len(c.Data)))
+		c.Data = append(c.Data, r.Data()...)
 	}
-	next := &d.copied.batch
+	next := &d.copied.Batch
 	next.Reset()
 	next.Codec, next.Origin = d.now.Codec, d.now.Origin
-	next.Add(batch.NewRun(c.data, c.slots))
+	next.Add(batch.NewRun(c.Data, c.Slots))
 	d.now = next
 	return w.batchSound()
-}
-
-// batchCopy is a batch that was copied out of mapped memory.
-type batchCopy struct {
-	data  []byte
-	slots []batch.Slot
-	batch batch.Batch
 }
 
 // keepOversizeLocked writes an oversize record to the file beside the slabs. It
@@ -391,19 +385,19 @@ func (w *Writer) guardLocked(f func()) {
 func (w *Writer) noteEvictedLocked(n int) {
 	if n > 0 && w.mapped() {
 		w.evicted += uint64(n)
-		storeWord(&w.crash.state.evicted, w.evicted)
+		crashfile.StoreWord(&w.crash.state.Evicted, w.evicted)
 	}
 }
 
 func (w *Writer) noteHeapHeldLocked() {
-	w.guardLocked(func() { storeWord(&w.crash.state.heapHeld, uint64(w.heapOnly)) })
+	w.guardLocked(func() { crashfile.StoreWord(&w.crash.state.HeapHeld, uint64(w.heapOnly)) })
 }
 
 // noteHeapFromLocked says in the file that later records are not in it, if that
 // can still be written.
 func (w *Writer) noteHeapFromLocked() {
 	defer w.passFault(debug.SetPanicOnFault(true))
-	storeWord(&w.crash.state.heapFrom, w.next+1)
+	crashfile.StoreWord(&w.crash.state.HeapFrom, w.next+1)
 }
 
 // resetLocked is block.reset for a block that may be mapped. It reports false

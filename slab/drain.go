@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // drain is the state of the goroutine that hands batches to the borrower. Nobody else
@@ -45,7 +46,7 @@ type drain struct {
 	ended    bool // Shutdown of the borrower was called
 	spinning bool
 	damage   error // what was wrong with the mapped file before mu was taken
-	copied   batchCopy
+	copied   crashfile.Copy
 	held     held // what is held from settle on to gather
 	few      int  // slabs to wait for while spinning, and to take at once
 	waited   bool // callers waited for the end of the last batch
@@ -117,7 +118,7 @@ func (w *Writer) run() {
 	}
 	w.endBorrower()
 	for _, o := range w.dead.files { // not delivered: the next process's again
-		o.f.Close()
+		o.Close()
 	}
 	if w.crash != nil {
 		w.mu.Lock()

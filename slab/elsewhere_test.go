@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // A holderSink says that it holds some records, and notes what it is sent.
@@ -112,10 +113,10 @@ func TestReplayLeavesOutWhatTheSinkHolds(t *testing.T) {
 	dir := t.TempDir()
 	leave(t, dir)
 	s := &holderSink{held: func([16]byte, uint64, uint64) []batch.Tickets { return []batch.Tickets{{First: 2, Last: 7}} }}
-	done, err := ReplayCrash(t.Context(), oneFile(t, dir), func(ctx context.Context, b *batch.Batch) batch.Outcome {
+	done, err := crashfile.Replay(t.Context(), oneFile(t, dir), func(ctx context.Context, b *batch.Batch) batch.Outcome {
 		s.Send(ctx, b)
 		return batch.Outcome{}
-	}, &CrashReplayOptions{Held: s.Held})
+	}, &crashfile.ReplayOptions{Held: s.Held})
 	if err != nil || done.Records != 2 || !slices.Equal(s.got, []uint64{1, 8}) {
 		t.Errorf("%v, %+v, sent %v", err, done, s.got)
 	}
@@ -134,8 +135,8 @@ func TestHeldRecordOfNoStream(t *testing.T) {
 		}
 	})
 	path := oneFile(t, dir)
-	patch(t, path+streamSuffix, func(b []byte) { b[500] ^= 1 }) // the first entry beside
-	im, err := ReadImage(path)
+	patch(t, path+crashfile.StreamSuffix, func(b []byte) { b[500] ^= 1 }) // the first entry beside
+	im, err := crashfile.Read(path)
 	if err != nil || im.Undefined == 0 {
 		t.Fatalf("%v, %v", err, im)
 	}
@@ -154,7 +155,7 @@ func TestHeldRecordOfNoStream(t *testing.T) {
 // holdsUndefined holds the records of an image that are of no stream.
 type holdsUndefined struct {
 	*dictSink
-	im *Image
+	im *crashfile.Image
 }
 
 func (s holdsUndefined) Held([16]byte, uint64, uint64) (held []batch.Tickets) {

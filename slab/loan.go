@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
 // A Borrower takes the batches of a [Writer] to their destination. deliver.NewOutput puts
@@ -73,12 +74,12 @@ type Wants struct {
 type Loan struct {
 	w      *Writer
 	b      batch.Batch
-	mem    batchCopy // a copy, for b
-	copied bool      // b is one: its slabs are free once the file says that it is settled
-	found  bool      // b is of a dead process
-	inline bool      // only the drain and Borrow, on its goroutine, have it: nothing is locked
-	marker bool      // b is a gap marker: it is in no slab
-	slabs  int       // that count against half of all
+	mem    crashfile.Copy // a copy, for b
+	copied bool           // b is one: its slabs are free once the file says that it is settled
+	found  bool           // b is of a dead process
+	inline bool           // only the drain and Borrow, on its goroutine, have it: nothing is locked
+	marker bool           // b is a gap marker: it is in no slab
+	slabs  int            // that count against half of all
 
 	// Writer.mu guards the rest.
 	pieces   []*piece

@@ -54,7 +54,8 @@ const (
 	ptClosed      = "closed"      // further writes are refused
 	ptConclude    = "conclude"    // before the final account
 
-	// Crash-safe slabs: the files of this process and of dead ones.
+	// Crash-safe slabs: the files of this process and of dead ones. More are in
+	// internal/crashfile.
 	ptCreate         = "create"         // allocated and named, not yet in its place
 	ptCreated        = "created"        // in its place
 	ptBigKeep        = "bigKeep"        // an oversize record is queued, nothing of it is on disk
@@ -71,9 +72,4 @@ const (
 	ptSummed         = "summed"         // after it
 	ptAdopt          = "adopt"          // the file of a dead process is locked and read
 	ptRecover        = "recover"        // before its next records are offered
-	ptPersist        = "persist"        // they are delivered, that is not noted
-	ptPersisted      = "persisted"      // it is noted
-	ptUnlink         = "unlink"         // before a file with nothing left is removed
-	ptUnlinkBetween  = "unlinkBetween"  // oversize records are gone, the file is not
-	ptUnlinked       = "unlinked"       // it is
 )

@@ -2,9 +2,15 @@
 
 package slab
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/forebay-log/forebay/internal/crashfile"
+)
 
 const points = true
+
+func init() { crashfile.Point = point }
 
 // pointHook is called at every point, by the goroutine that reaches it.
 var pointHook atomic.Pointer[func(name string)]

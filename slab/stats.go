@@ -65,9 +65,6 @@ func (w *Writer) Name() string { return w.o.Name }
 // Codec returns Options.Codec.
 func (w *Writer) Codec() batch.Codec { return w.o.Codec }
 
-// Report returns what [Writer.Shutdown] would report if it ended now.
-func (w *Writer) Report() batch.Report { return batch.Report{Account: w.Account()} }
-
 // accountLocked merges the Writer's account with that of the borrower.
 func (w *Writer) accountLocked(theirs batch.Account) batch.Account {
 	a := w.acc

@@ -159,7 +159,7 @@ func TestHungDestination(t *testing.T) {
 		}
 		g.open()
 		synctest.Wait() // the late answer is counted where the borrower counts it, and only there
-		late, dropped := w.Report(), r.Dropped[batch.Shutdown]-r.Unknown
+		late, dropped := batch.Report{Account: w.Account()}, r.Dropped[batch.Shutdown]-r.Unknown
 		if late.Check() != nil || late.Accepted != r.Accepted || late.Delivered != r.Delivered+r.Unknown || late.Dropped[batch.Shutdown] != dropped {
 			t.Errorf("after Close: %v, then %v", r, late.Account)
 		}

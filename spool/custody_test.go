@@ -22,6 +22,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/vfs"
 	"github.com/forebay-log/forebay/slab"
@@ -381,7 +382,7 @@ func (c *custody) leave() left {
 			t.Fatal(err)
 		}
 		for _, f := range files {
-			im, err := slab.ReadImage(f)
+			im, err := crashfile.Read(f)
 			if err != nil {
 				t.Fatal(err)
 			}

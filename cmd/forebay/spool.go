@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/cmd/forebay/internal/readahead"
-	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/spool"
 )
 
@@ -108,7 +108,7 @@ func lookInto(dir string) (spoolDir, error) {
 	}
 	for _, e := range entries {
 		d.segments = d.segments || !e.IsDir() && spool.IsFile(e.Name())
-		d.slabs = d.slabs || !e.IsDir() && slab.IsCrashFile(e.Name())
+		d.slabs = d.slabs || !e.IsDir() && crashfile.IsName(e.Name())
 		d.input = d.input || !e.IsDir() && readahead.IsFile(e.Name())
 	}
 	d.input = d.input && len(inputLeft(dir)) > 0

@@ -14,6 +14,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/forebay/internal/readahead"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -22,8 +23,8 @@ import (
 // slab.CrashSafe, leave behind when they are killed.
 
 // crashFiles lists those in dir.
-func crashFiles(dir string) ([]slab.CrashFile, error) {
-	files, err := slab.CrashFiles(dir)
+func crashFiles(dir string) ([]crashfile.File, error) {
+	files, err := crashfile.List(dir)
 	if err != nil {
 		return nil, runtimeError(errors.New(slabText(err)))
 	}
@@ -34,11 +35,11 @@ func crashFiles(dir string) ([]slab.CrashFile, error) {
 func slabText(err error) string { return strings.TrimPrefix(err.Error(), "slab: ") }
 
 // readCrash reads a file, with care if its process lives.
-func readCrash(f *slab.CrashFile) (*slab.Image, error) {
+func readCrash(f *crashfile.File) (*crashfile.Image, error) {
 	if f.Alive {
-		return slab.ReadLive(f.Path)
+		return crashfile.ReadLive(f.Path)
 	}
-	return slab.ReadImage(f.Path)
+	return crashfile.Read(f.Path)
 }
 
 // tellOfOrphans says that dead programs have left records of destinations in the
@@ -57,7 +58,7 @@ func (p *pipeline) tellOfOrphans() {
 		if !e.IsDir() || own[e.Name()] {
 			continue
 		}
-		files, _ := slab.CrashFiles(filepath.Join(p.c.crashSafe, e.Name()))
+		files, _ := crashfile.List(filepath.Join(p.c.crashSafe, e.Name()))
 		for _, f := range files {
 			if !f.Alive && !f.Unborn && !f.Aside {
 				l, _ := crashListing(&f)
@@ -82,7 +83,7 @@ func (p *pipeline) tellOfOrphans() {
 }
 
 // crashListing says what is in a file.
-func crashListing(f *slab.CrashFile) (out spoolFile, damaged bool) {
+func crashListing(f *crashfile.File) (out spoolFile, damaged bool) {
 	out = spoolFile{Name: filepath.Base(f.Path), Kind: kindSlabs, Bytes: f.Bytes, Owner: "dead"}
 	if f.Alive {
 		out.Owner = "alive"
@@ -98,7 +99,7 @@ func crashListing(f *slab.CrashFile) (out spoolFile, damaged bool) {
 	im, err := readCrash(f)
 	if err != nil {
 		out.Health = healthOf(err)
-		return out, errors.Is(err, slab.ErrDamaged)
+		return out, errors.Is(err, crashfile.ErrDamaged)
 	}
 	begun := time.Unix(0, im.Created).UTC()
 	out.Begun, out.ContentType, out.PID = &begun, im.ContentType, im.PID
@@ -108,7 +109,7 @@ func crashListing(f *slab.CrashFile) (out spoolFile, damaged bool) {
 }
 
 // crashHealth says how a file is, and whether it is damaged.
-func crashHealth(im *slab.Image, out *spoolFile) bool {
+func crashHealth(im *crashfile.Image, out *spoolFile) bool {
 	var notes []string
 	if im.Evicted > 0 {
 		notes = append(notes, plural(im.Evicted, "record")+" dropped by DropOldest")
@@ -136,14 +137,14 @@ func crashHealth(im *slab.Image, out *spoolFile) bool {
 // healthOf is what ls shows of a file that cannot be read.
 func healthOf(err error) string {
 	text := slabText(err)
-	if _, why, ok := strings.Cut(text, slabText(slab.ErrDamaged)+": "); ok {
+	if _, why, ok := strings.Cut(text, slabText(crashfile.ErrDamaged)+": "); ok {
 		return "damaged: " + why
 	}
 	return text
 }
 
 // catCrash prints the records of a file.
-func catCrash(f *slab.CrashFile, forms *spool.Options, print func(batch.Codec, batch.Record) error) (damaged bool, err error) {
+func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, batch.Record) error) (damaged bool, err error) {
 	if f.Aside || f.Unborn {
 		return f.Aside, nil
 	}
@@ -190,13 +191,13 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 		if f.Aside || f.Unborn {
 			continue
 		}
-		done, err := slab.ReplayCrash(ctx, f.Path, send, &slab.CrashReplayOptions{Streams: o.Streams, Codec: o.Codec})
+		done, err := crashfile.Replay(ctx, f.Path, send, &crashfile.ReplayOptions{Streams: o.Streams, Codec: o.Codec})
 		switch {
 		case errors.Is(err, slab.ErrInUse):
 			fmt.Fprintf(w, "forebay: %s: in use by a living process, left alone\n", f.Path)
 			bad = configError(fmt.Errorf("%s is in use by a living process, which will deliver what is in it", f.Path))
 			continue
-		case errors.Is(err, slab.ErrDamaged):
+		case errors.Is(err, crashfile.ErrDamaged):
 			fmt.Fprintf(w, "forebay: %s\n", slabText(err))
 			bad = runtimeError(fmt.Errorf("%s could not be read", f.Path))
 			continue
@@ -238,7 +239,7 @@ func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 		}
 		size := f.Bytes
 		if yes {
-			size, err = slab.PurgeCrash(f.Path)
+			size, err = crashfile.Purge(f.Path)
 			if errors.Is(err, slab.ErrInUse) {
 				alive++
 				continue

@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -317,7 +318,7 @@ func deadSlabs(t *testing.T, n, size int) (dir, path string) {
 		fmt.Fprintf(w, "line %d%s\n", i, strings.Repeat(".", size))
 	}
 	w.Close() // out of time: the records stay
-	files, err := slab.CrashFiles(dir)
+	files, err := crashfile.List(dir)
 	if err != nil || len(files) != 1 {
 		t.Fatal(err, files)
 	}
@@ -375,8 +376,8 @@ func awaitKept(t *testing.T, dir string, n int) {
 		kept = 0
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err == nil && filepath.Ext(path) == ".slab" {
-				var im *slab.Image
-				if im, err = slab.ReadImage(path); err == nil {
+				var im *crashfile.Image
+				if im, err = crashfile.Read(path); err == nil {
 					kept += len(im.Records)
 				}
 			}

@@ -1,4 +1,4 @@
-package slab
+package crashfile
 
 import (
 	"cmp"
@@ -8,13 +8,13 @@ import (
 	"github.com/forebay-log/forebay/internal/contain"
 )
 
-// heldBy is [Borrower].Held; nil: nobody holds anything.
-type heldBy func(origin [16]byte, first, last uint64) []batch.Tickets
+// HeldBy is Held of slab.Borrower; nil: nobody holds anything.
+type HeldBy func(origin [16]byte, first, last uint64) []batch.Tickets
 
 // leaveOut removes the records that the borrower has on disk: the process was killed
 // between the moment when it took them and the note of that in the file. The borrower is
 // asked once: what it has settled since, it may forget.
-func (o *orphan) leaveOut() {
+func (o *Orphan) leaveOut() {
 	if n := len(o.Records); o.heldBy != nil && n > 0 {
 		var held []batch.Tickets
 		first, last := o.Records[0].Ticket, o.Records[n-1].Ticket
@@ -23,7 +23,7 @@ func (o *orphan) leaveOut() {
 		}
 		o.heldBy = nil
 	}
-	o.leftOut = 0
+	o.LeftOut = 0
 	if len(o.elsewhere) == 0 {
 		return
 	}
@@ -31,7 +31,7 @@ func (o *orphan) leaveOut() {
 		if !holds(o.elsewhere, r.Ticket) {
 			return false
 		}
-		o.leftOut++
+		o.LeftOut++
 		if !o.Defined(r.Stream) {
 			o.Undefined--
 		}

@@ -1,6 +1,4 @@
-//go:build linux || darwin
-
-package slab
+package crashfile
 
 import (
 	"bytes"
@@ -16,7 +14,7 @@ func appendStream(dst []byte, id, size uint32, def []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, id)
 	dst = binary.LittleEndian.AppendUint32(dst, size)
 	dst = append(dst, def...)
-	binary.LittleEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], castagnoli))
+	binary.LittleEndian.PutUint32(dst[at:], crc32.Checksum(dst[at+4:], Castagnoli))
 	return dst
 }
 
@@ -25,7 +23,7 @@ func appendStream(dst []byte, id, size uint32, def []byte) []byte {
 func FuzzStreams(f *testing.F) {
 	f.Add([]byte{}, uint32(1), uint32(3))
 	f.Add(appendStream(nil, 7, 3, []byte("abc")), uint32(8), uint32(0))
-	f.Add(appendStream(nil, 0, noDefinition, nil), uint32(9), uint32(1<<31))
+	f.Add(appendStream(nil, 0, NoDefinition, nil), uint32(9), uint32(1<<31))
 	f.Add([]byte("abc"), uint32(9), uint32(1<<32-2))
 	f.Add([]byte("abc"), uint32(9), uint32(1<<32-11))
 	f.Fuzz(func(t *testing.T, data []byte, id, size uint32) {

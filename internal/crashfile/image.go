@@ -1,4 +1,4 @@
-package slab
+package crashfile
 
 import (
 	"cmp"
@@ -76,39 +76,6 @@ type Image struct {
 	buried map[uint64]bool // evicted oversize records
 }
 
-// CrashRecovery counts what a Writer found in the files of dead processes: the
-// fields are sums of those of [Image].
-type CrashRecovery struct {
-	Files        uint64
-	Records      uint64 // to be delivered, Oversize included
-	Oversize     uint64
-	Evicted      uint64
-	HeapOnly     uint64
-	Unreturned   uint64
-	Damaged      uint64 // counted as recovered, and as dropped{corrupt}
-	Undefined    uint64 // of streams that are not defined, likewise; not part of Records
-	Held         uint64 // left out, because the borrower has them: see [Borrower]; not part of Records
-	DamagedFiles uint64 // renamed aside
-	MovedToHeap  uint64 // files whose process went on without them
-	OtherBoot    uint64 // files from before the machine was started
-}
-
-func (r *CrashRecovery) add(im *Image) {
-	r.Files++
-	r.Records += uint64(len(im.Records))
-	r.Oversize += im.Oversize
-	r.Evicted += im.Evicted
-	r.HeapOnly += im.HeapOnly
-	r.Unreturned += im.Unreturned
-	r.Damaged += im.Damaged
-	if im.MovedToHeap {
-		r.MovedToHeap++
-	}
-	if im.OtherBoot {
-		r.OtherBoot++
-	}
-}
-
 // ErrDamaged is wrapped by the error for a crash-safe file that cannot be read.
 var ErrDamaged = errors.New("slab: damaged crash-safe file")
 
@@ -119,10 +86,10 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// ReadImage reads the crash-safe file at path and the file of oversize records
+// Read reads the crash-safe file at path and the file of oversize records
 // beside it. It takes no lock: the file of a living process changes under it,
 // and what it returns then is a moment of that.
-func ReadImage(path string) (*Image, error) {
+func Read(path string) (*Image, error) {
 	f, err := mapped.OpenRegular(path, os.O_RDONLY)
 	if err != nil {
 		return nil, fmt.Errorf("slab: cannot read crash-safe file: %w", err)
@@ -144,17 +111,34 @@ func readImage(f *os.File, path string) (*Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("slab: cannot read crash-safe file %s: %w", path, err)
 	}
-	if data, err = readBeside(path+streamSuffix, maxStreamBytes); err != nil {
+	if data, err = readBeside(path+StreamSuffix, MaxStreamBytes); err != nil {
 		return nil, err
 	}
-	im.parseStreams(data)
+	streams := data
 	// At most twice the budget, a frame and tombstones.
-	if data, err = readBeside(path+bigSuffix, min(4*int64(im.oversize)+1<<20, maxCrashBytes)); err != nil {
+	if data, err = readBeside(path+BigSuffix, min(4*int64(im.oversize)+1<<20, MaxBytes)); err != nil {
 		return nil, err
 	}
-	im.parseBig(data)
-	im.finish()
+	im.addBeside(streams, data)
 	return im, nil
+}
+
+// Parse reads the bytes of a file, and those of the files of streams and of oversize
+// records beside it.
+func Parse(data, streams, big []byte) (*Image, error) {
+	im, err := parseImage(data)
+	if err != nil {
+		return nil, err
+	}
+	im.addBeside(streams, big)
+	return im, nil
+}
+
+// addBeside takes what the files beside hold, and ends the image.
+func (im *Image) addBeside(streams, big []byte) {
+	im.parseStreams(streams)
+	im.parseBig(big)
+	im.finish()
 }
 
 // readBeside reads a file that belongs to another, up to limit bytes. Whatever else
@@ -182,7 +166,7 @@ func imageSize(f *os.File) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	page, err := readBounded(f, min(st.Size(), crashPage))
+	page, err := readBounded(f, min(st.Size(), Page))
 	if err != nil {
 		return 0, err
 	}
@@ -190,10 +174,10 @@ func imageSize(f *os.File) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if want := crashSize(id.slabBytes, id.slabCount); st.Size() < want {
+	if want := Size(id.slabBytes, id.slabCount); st.Size() < want {
 		return 0, damaged("it has %d bytes, its slabs need %d", st.Size(), want)
 	}
-	return crashSize(id.slabBytes, id.slabCount), nil
+	return Size(id.slabBytes, id.slabCount), nil
 }
 
 func readBounded(f *os.File, size int64) ([]byte, error) {
@@ -212,36 +196,36 @@ type identity struct {
 }
 
 func parseIdentity(data []byte) (*identity, error) {
-	if len(data) < crashPage {
+	if len(data) < Page {
 		return nil, damaged("it has %d bytes, too few for its header", len(data))
 	}
 	le := binary.LittleEndian
-	if string(data[:8]) != crashMagic {
-		return nil, damaged("it does not begin with %q", crashMagic)
+	if string(data[:8]) != Magic {
+		return nil, damaged("it does not begin with %q", Magic)
 	}
-	if v := le.Uint32(data[identVersion:]); v > crashVersion {
-		return nil, fmt.Errorf("%w: it has version %d, this program reads %d", errNewer, v, crashVersion)
+	if v := le.Uint32(data[IdentVersion:]); v > Version {
+		return nil, fmt.Errorf("%w: it has version %d, this program reads %d", errNewer, v, Version)
 	} else if v == 0 {
-		return nil, damaged("version %d, this program reads %d", v, crashVersion)
+		return nil, damaged("version %d, this program reads %d", v, Version)
 	}
-	if crc32.Checksum(data[identCRC+4:crashPage], castagnoli) != le.Uint32(data[identCRC:]) {
+	if crc32.Checksum(data[IdentCRC+4:Page], Castagnoli) != le.Uint32(data[IdentCRC:]) {
 		return nil, damaged("the checksum of the header is wrong")
 	}
-	flags := le.Uint32(data[identFlags:])
+	flags := le.Uint32(data[IdentFlags:])
 	id := &identity{
 		Image: Image{
-			Created: int64(le.Uint64(data[identCreated:])), PID: le.Uint32(data[identPID:]), Schema: le.Uint32(data[identSchema:]),
-			ContentType: string(data[identType+1:][:data[identType]]), Streams: map[uint32][]byte{},
-			streams: flags&flagStreams != 0, tracked: flags&flagTracked != 0,
-			sealed:   le.Uint32(data[identVersion:]) > 1,
-			oversize: min(le.Uint64(data[identOversize:]), maxCrashBytes),
+			Created: int64(le.Uint64(data[IdentCreated:])), PID: le.Uint32(data[IdentPID:]), Schema: le.Uint32(data[IdentSchema:]),
+			ContentType: string(data[IdentType+1:][:data[IdentType]]), Streams: map[uint32][]byte{},
+			streams: flags&FlagStreams != 0, tracked: flags&FlagTracked != 0,
+			sealed:   le.Uint32(data[IdentVersion:]) > 1,
+			oversize: min(le.Uint64(data[IdentOversize:]), MaxBytes),
 		},
-		slabBytes: int(le.Uint32(data[identSlabBytes:])), slabCount: int(le.Uint32(data[identSlabCount:])),
+		slabBytes: int(le.Uint32(data[IdentSlabBytes:])), slabCount: int(le.Uint32(data[IdentSlabCount:])),
 	}
-	copy(id.UUID[:], data[identUUID:])
-	copy(id.BootID[:], data[identBoot:])
+	copy(id.UUID[:], data[IdentUUID:])
+	copy(id.BootID[:], data[IdentBoot:])
 	if id.slabBytes < MinSlabBytes || id.slabBytes > MaxSlabBytes || id.slabBytes%batch.SlotBytes != 0 ||
-		id.slabCount < 2 || id.slabCount > MaxSlabCount || crashSize(id.slabBytes, id.slabCount) > maxCrashBytes {
+		id.slabCount < 2 || id.slabCount > MaxSlabCount || Size(id.slabBytes, id.slabCount) > MaxBytes {
 		return nil, damaged("%d slabs of %d bytes are impossible", id.slabCount, id.slabBytes)
 	}
 	boot := mapped.BootID()
@@ -253,52 +237,52 @@ func parseIdentity(data []byte) (*identity, error) {
 // but the checksum of the identity: each slot must fit where the one before ended,
 // and its ticket must be plausible for this use of the slab.
 func parseImage(data []byte) (*Image, error) {
-	id, err := parseIdentity(data[:min(len(data), crashPage)])
+	id, err := parseIdentity(data[:min(len(data), Page)])
 	if err != nil {
 		return nil, err
 	}
 	im, slabBytes, count := &id.Image, id.slabBytes, id.slabCount
 	im.slab = slabBytes
-	if want := crashSize(slabBytes, count); int64(len(data)) < want {
+	if want := Size(slabBytes, count); int64(len(data)) < want {
 		return nil, damaged("it has %d bytes, its slabs need %d", len(data), want)
 	}
 	le := binary.LittleEndian
-	state := data[crashPage : 2*crashPage]
+	state := data[Page : 2*Page]
 	read := func(at uintptr, most uint64) (uint64, bool) { return im.read(le.Uint64(state[at:]), most) }
-	im.Acked = le.Uint64(state[stateAcked:])
+	im.Acked = le.Uint64(state[StateAcked:])
 	im.ackedTop = im.Acked
-	if too := le.Uint64(state[stateAckedToo:]); im.tracked { // one that is too high would lose records: rather deliver some twice
+	if too := le.Uint64(state[StateAckedToo:]); im.tracked { // one that is too high would lose records: rather deliver some twice
 		im.Acked, im.ackedTop = min(im.Acked, too), max(im.Acked, too)
 		if im.Acked != too { // it is stored first
 			im.DamagedState++
 		}
 	}
 	most := ^uint64(0)
-	im.HeapOnly, _ = read(stateHeapHeld, id.mostBig())
-	from, _ := read(stateHeapFrom, most)
+	im.HeapOnly, _ = read(StateHeapHeld, id.mostBig())
+	from, _ := read(StateHeapFrom, most)
 	im.MovedToHeap = from != 0
-	evicted, ok1 := read(stateEvicted, most)
-	skipped, ok2 := read(stateSkipped, most)
+	evicted, ok1 := read(StateEvicted, most)
+	skipped, ok2 := read(StateSkipped, most)
 	im.Evicted, im.anyHoles = evicted-min(evicted, skipped), !ok1 || !ok2
-	dict, ok := read(stateDictLen, crashDictLen)
-	im.parseDict(data[crashDictOff:crashDictOff+crashDictLen], dict, ok)
-	im.mark, _ = read(stateDamaged, id.mostBig()+uint64(slabBytes/batch.SlotBytes*count))
+	dict, ok := read(StateDictLen, DictLen)
+	im.parseDict(data[DictOff:DictOff+DictLen], dict, ok)
+	im.mark, _ = read(StateDamaged, id.mostBig()+uint64(slabBytes/batch.SlotBytes*count))
 	if im.tracked {
 		im.parseBigTable(state, id.mostBig())
 	}
-	base := crashHeadsOff + headsBytes(count)
+	base := HeadsOff + HeadsBytes(count)
 	// In the order of their tickets, so that nearly nothing is left to sort.
 	order := make([]int, count)
 	for i := range order {
 		order[i] = i
 	}
-	first := func(i int) uint64 { return le.Uint64(data[crashHeadsOff+headBytes*i:]) }
+	first := func(i int) uint64 { return le.Uint64(data[HeadsOff+HeadBytes*i:]) }
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(first(a), first(b)) })
 	for k, i := range order {
 		if n := len(im.Records); k > 0 && n > 0 && n+n/k > cap(im.Records) { // as many in each slab as so far
 			im.Records = slices.Grow(im.Records, min(n/k*(count-k+1), len(data)/batch.SlotBytes)+1)
 		}
-		head := data[crashHeadsOff+headBytes*i:]
+		head := data[HeadsOff+HeadBytes*i:]
 		im.parseSlab(data[base+i*slabBytes:base+(i+1)*slabBytes], head)
 	}
 	return im, nil
@@ -338,7 +322,7 @@ func sound(mem []byte, first, last, sum uint64) bool {
 	if end > uint64(len(mem)-len(slots)) {
 		return false
 	}
-	return slabSum(first, last, mem[:end], slots) == uint32(sum)
+	return Sum(first, last, mem[:end], slots) == uint32(sum)
 }
 
 func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
@@ -378,7 +362,7 @@ func (im *Image) parseSlots(mem []byte, from, to int, first uint64) {
 // as one that never reached the disk is. Slabs begin at any multiple of a slot, so
 // that it is half a page at least that is looked at.
 func zeroPage(mem []byte, from, to int) bool {
-	const half = crashPage / 2
+	const half = Page / 2
 	for at := from / half * half; at < to; at += half {
 		end := min(at+half, len(mem))
 		if lo, hi := max(at, from), min(end, to); isZero(mem[lo:hi]) && isZero(mem[at:end]) {
@@ -436,3 +420,28 @@ func (im *Image) finish() {
 	}
 	im.Unreturned = left - im.Evicted
 }
+
+// word returns the word of the state that stands for v in the file.
+func (im *Image) word(v uint64) uint64 {
+	if im.sealed {
+		return SealWord(v)
+	}
+	return v
+}
+
+// read returns the value of a word of the state, and false, after it has counted that, if
+// it is damaged or above what can be.
+func (im *Image) read(word, most uint64) (v uint64, ok bool) {
+	v, ok = word, true
+	if im.sealed {
+		v, ok = openWord(word)
+	}
+	if ok = ok && v <= most; !ok {
+		im.DamagedState++
+		return 0, false
+	}
+	return v, true
+}
+
+// mostBig returns how many records larger than a slab can be pending.
+func (id *identity) mostBig() uint64 { return id.oversize/uint64(id.slabBytes-batch.SlotBytes) + 1 }

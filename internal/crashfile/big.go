@@ -1,0 +1,156 @@
+package crashfile
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"strings"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// parseBigTable reads which records must have a frame.
+func (im *Image) parseBigTable(state []byte, most uint64) {
+	le := binary.LittleEndian
+	im.bigMore, _ = im.read(le.Uint64(state[StateBigMore:]), most)
+	for at := StateBig; at < Page; at += 8 {
+		if t, _ := im.read(le.Uint64(state[at:]), ^uint64(0)); t > im.Acked {
+			if im.bigWant == nil {
+				im.bigWant = map[uint64]bool{}
+			}
+			im.bigWant[t] = true
+		}
+	}
+}
+
+// frameLen returns the length of the frame that d begins with, 0 if it is none.
+func frameLen(d []byte) int {
+	if len(d) < BigHeadLen {
+		return 0
+	}
+	size := uint64(binary.LittleEndian.Uint32(d[4:]))
+	if size > uint64(len(d)-BigHeadLen) || crc32.Checksum(d[4:BigHeadLen+size], Castagnoli) != binary.LittleEndian.Uint32(d) {
+		return 0
+	}
+	return BigHeadLen + int(size)
+}
+
+// parseBig takes the oversize records. Behind a frame that is damaged it goes on
+// where the length of that leads to a sound one, or at the next frame of a record
+// that must be there.
+func (im *Image) parseBig(d []byte) {
+	budget := 8 * len(d) // bytes looked at for frames
+	for len(d) > 0 {
+		if n := frameLen(d); n > 0 {
+			im.takeFrame(d[:n])
+			d = d[n:]
+			continue
+		}
+		next := im.resync(d, &budget)
+		if next == 0 {
+			return
+		}
+		d = d[next:]
+	}
+}
+
+func (im *Image) takeFrame(d []byte) {
+	le := binary.LittleEndian
+	slot := batch.Slot{Time: int64(le.Uint64(d[16:])), Stream: le.Uint32(d[24:]), Level: int8(d[28])}
+	switch t := le.Uint64(d[8:]); {
+	case t <= im.Acked:
+	case d[29]&FlagEvicted != 0:
+		if im.buried == nil {
+			im.buried = map[uint64]bool{}
+		}
+		im.buried[t] = true
+	default:
+		if im.bigWant[t] {
+			delete(im.bigWant, t)
+		} else if im.bigMore > 0 {
+			im.bigMore--
+			im.unnamed = append(im.unnamed, t)
+		}
+		im.Oversize++
+		im.Records = append(im.Records, batch.Record{Data: d[BigHeadLen:len(d):len(d)], Ticket: t, Meta: slot.Meta()})
+	}
+}
+
+// resync returns where the next frame is behind a damaged one at the start of d,
+// 0 if there is none. Payload may look like a frame: only one that must be there
+// counts.
+func (im *Image) resync(d []byte, budget *int) int {
+	due := func(at int, tombstone bool) bool {
+		h := d[at:]
+		if len(h) < BigHeadLen || h[29]&^FlagEvicted != 0 || h[30]|h[31] != 0 || binary.LittleEndian.Uint64(h[32:]) != 0 {
+			return false
+		}
+		if h[29] == 0 && !im.bigWant[binary.LittleEndian.Uint64(h[8:])] {
+			return false
+		}
+		if h[29] != 0 && !tombstone {
+			return false
+		}
+		size := uint64(binary.LittleEndian.Uint32(h[4:]))
+		if size > uint64(len(h)-BigHeadLen) || int(size) > *budget {
+			return false
+		}
+		*budget -= int(size) + BigHeadLen
+		return frameLen(h) > 0
+	}
+	if len(d) < BigHeadLen {
+		return 0
+	}
+	if next := BigHeadLen + uint64(binary.LittleEndian.Uint32(d[4:])); next < uint64(len(d)) && due(int(next), true) {
+		return int(next)
+	}
+	if len(im.bigWant) == 0 {
+		return 0
+	}
+	for at := 1; at+BigHeadLen <= len(d); at++ {
+		if due(at, false) {
+			return at
+		}
+	}
+	return 0
+}
+
+// finishBig counts the records whose frames are missing or damaged.
+func (im *Image) finishBig() {
+	for t := range im.bigWant {
+		if !im.buried[t] {
+			im.DamagedBig++
+		}
+	}
+	im.DamagedBig += im.bigMore
+	im.Damaged += im.DamagedBig
+	im.bigWant, im.bigMore = nil, 0
+}
+
+// Damage says what of the file cannot be read, or could not be by an earlier
+// recovery; empty if all can.
+func (im *Image) Damage() string {
+	var parts []string
+	add := func(n uint64, format string, args ...any) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(uint64(im.DamagedSlabs), "%s in %s", count(im.Damaged-im.DamagedBig-im.Zeroed, "record"), count(uint64(im.DamagedSlabs), "slab"))
+	add(im.DamagedBig, "%s larger than a slab", count(im.DamagedBig, "record"))
+	add(im.Zeroed, "%s in pages that never reached the disk", count(im.Zeroed, "record"))
+	add(im.Undefined, "%s of streams that are not defined", count(im.Undefined, "record"))
+	add(uint64(im.DamagedState), "%s of its state", count(uint64(im.DamagedState), "word"))
+	add(im.DamagedBefore, "%s that an earlier recovery could not read", count(im.DamagedBefore, "record"))
+	if len(parts) == 0 {
+		add(im.mark, "%s that an earlier recovery could not read", count(im.mark, "record"))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func count(n uint64, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}

@@ -1,0 +1,212 @@
+package crashfile
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/mapped"
+)
+
+// An Orphan is the file of a dead process, locked by this one.
+type Orphan struct {
+	*Image  // nil until its turn comes: one is in memory at a time
+	Path    string
+	Codec   batch.Codec // of its records
+	Lost    uint64      // records of streams that are not defined, left out
+	LeftOut uint64      // records that are left out because the borrower has them
+
+	f       *os.File
+	next    int               // records from here on are not offered yet
+	streams map[uint32]uint32 // its stream numbers in this process
+	dict    batch.Dictionary  // gives them out; nil: they stay as they are
+	heldBy  HeldBy            // to be asked which records are on the disk of the borrower; nil: it was, or there is none
+
+	elsewhere []batch.Tickets // of records that the borrower has, in order
+	marked    bool            // the file says that it is damaged
+}
+
+// SetAside renames a damaged file and what belongs to it.
+func SetAside(path string) error {
+	// What belongs to it first: a kill on the way leaves a file that is renamed later.
+	for _, suffix := range []string{BigSuffix, StreamSuffix} {
+		_ = os.Rename(path+suffix, path+BadSuffix+suffix)
+	}
+	return os.Rename(path, path+BadSuffix)
+}
+
+// A Copy is a batch that was copied out of a file, and its memory, to be used again.
+type Copy struct {
+	Data  []byte
+	Slots []batch.Slot
+	Batch batch.Batch
+}
+
+// Open locks and reads a file. What it returns with an error may be nil; if it is not, it
+// is to be closed.
+func Open(path string, dict batch.Dictionary, held HeldBy) (*Orphan, error) {
+	o, err := lock(path)
+	if err != nil {
+		return nil, err
+	}
+	o.dict, o.heldBy = dict, held
+	return o, o.Load()
+}
+
+// lock opens and locks a file.
+func lock(path string) (*Orphan, error) {
+	f, err := mapped.Adopt(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, os.ErrNotExist
+	}
+	if err != nil {
+		return nil, fmt.Errorf("slab: %w", err)
+	}
+	return &Orphan{Path: path, f: f}, nil
+}
+
+// Load reads the file.
+func (o *Orphan) Load() (err error) {
+	o.Image, err = readImage(o.f, o.Path)
+	o.Lost = 0
+	if err == nil {
+		o.leaveOut()
+	}
+	if err == nil && o.dict != nil && o.Undefined > 0 { // they must not pass for others
+		o.Lost = o.Undefined
+		o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool { return !o.Defined(r.Stream) })
+	}
+	return err
+}
+
+// IsDamaged reports whether the file is kept in the end.
+func (o *Orphan) IsDamaged() bool { return o.LacksRecords() || o.DamagedState > 0 }
+
+// LacksRecords reports whether records are lost, now or in an earlier recovery.
+func (o *Orphan) LacksRecords() bool {
+	return o.DamagedSlabs > 0 || o.Damaged+o.Lost+o.mark > 0
+}
+
+// markDamaged notes in the file that it is damaged, before progress is: an interrupted
+// recovery must not make it look sound.
+func (o *Orphan) markDamaged() error {
+	if o.marked || !o.LacksRecords() {
+		return nil
+	}
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], o.word(max(1, o.mark, o.DamagedBefore+o.Damaged+o.Lost)))
+	_, err := o.f.WriteAt(b[:], int64(Page+StateDamaged))
+	o.marked = err == nil
+	return err
+}
+
+// Translate finds out which numbers the streams of the file have here. Records of a
+// stream for which the dictionary does not return are left out, as if it were not
+// defined; Translate returns how many that are.
+func (o *Orphan) Translate() (lost int, err error) {
+	o.streams = map[uint32]uint32{}
+	if o.dict == nil {
+		return 0, nil
+	}
+	bad := map[uint32]bool{}
+	for id, def := range o.Streams {
+		if e := contain.Call(func() { o.streams[id] = o.dict.Stream(def) }); e != nil {
+			bad[id], err = true, fmt.Errorf("slab: Stream of the dictionary, for records in %s: %w", o.Path, e)
+		}
+	}
+	n := len(o.Records)
+	o.Records = slices.DeleteFunc(o.Records, func(r batch.Record) bool { return bad[r.Stream] })
+	lost = n - len(o.Records)
+	o.Lost += uint64(lost)
+	return lost, err
+}
+
+// Take returns a batch of the next records, up to the limits: at least one, if one is left.
+// It belongs to c.
+func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
+	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
+	for _, r := range o.Records[o.next:] {
+		if n := len(c.Slots); n > 0 && (len(c.Data)+len(r.Data) > l.Bytes || l.Records > 0 && n == l.Records) {
+			break
+		}
+		if id, ok := o.streams[r.Stream]; ok {
+			r.Stream = id
+		}
+		c.Slots = append(c.Slots, batch.Slot{
+			Ticket: r.Ticket, Time: r.Time, Off: uint32(len(c.Data)), Len: uint32(len(r.Data)),
+			Stream: r.Stream, Level: int8(r.Level),
+		})
+		c.Data = append(c.Data, r.Data...)
+	}
+	o.next += len(c.Slots)
+	c.Batch.Reset()
+	c.Batch.Codec, c.Batch.Origin = o.Codec, o.UUID
+	c.Batch.Add(batch.NewRun(c.Data, c.Slots))
+	return &c.Batch
+}
+
+// Persist notes in the file that its records up to a ticket are settled.
+func (o *Orphan) Persist(ticket uint64) {
+	if ticket <= o.Acked {
+		return
+	}
+	Point(PointPersist)
+	if o.markDamaged() != nil || o.noteUnnamed(ticket) != nil {
+		return // they are delivered twice rather than the damage be forgotten, or taken for more
+	}
+	var b [16]byte // acked and, after it, ackedToo
+	binary.LittleEndian.PutUint64(b[:], ticket)
+	copy(b[8:], b[:8])
+	if _, err := o.f.WriteAt(b[:], int64(Page+StateAcked)); err == nil { // else they are delivered twice, never lost
+		o.Acked = ticket
+	}
+	Point(PointPersisted)
+}
+
+// noteUnnamed notes in the file how many of the frames that the state does not name are
+// of records above a ticket. That comes before the progress, so that a kill between the
+// two makes no record look lost. Those that are lost have been counted by markDamaged.
+func (o *Orphan) noteUnnamed(ticket uint64) error {
+	left := slices.DeleteFunc(slices.Clone(o.unnamed), func(t uint64) bool { return t <= ticket })
+	if len(left) == len(o.unnamed) {
+		return nil
+	}
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], o.word(uint64(len(left))))
+	_, err := o.f.WriteAt(b[:], int64(Page+StateBigMore))
+	if err == nil {
+		o.unnamed = left
+	}
+	return err
+}
+
+// Offered returns the last ticket that was handed out.
+func (o *Orphan) Offered() uint64 {
+	if o.next == 0 {
+		return 0
+	}
+	return o.Records[o.next-1].Ticket
+}
+
+// Finish ends a file of which everything is settled.
+func (o *Orphan) Finish() {
+	if o.IsDamaged() {
+		_ = SetAside(o.Path)
+	} else {
+		Remove(o.Path)
+	}
+	o.f.Close()
+}
+
+// Translated reports whether [Orphan.Translate] was called.
+func (o *Orphan) Translated() bool { return o.streams != nil }
+
+// Done reports whether all records were taken.
+func (o *Orphan) Done() bool { return o.next == len(o.Records) }
+
+// Close lets go of the file and leaves it as it is.
+func (o *Orphan) Close() { o.f.Close() }

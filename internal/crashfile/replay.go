@@ -1,0 +1,115 @@
+package crashfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Replayed is what [Replay] did.
+type Replayed struct {
+	Records uint64      // settled
+	Tally   batch.Tally // of Records, those that were settled otherwise than delivered
+	Left    uint64      // still in the file
+	// Damaged could not be read, by this or an earlier recovery, or are of streams
+	// that are not defined; the file is then set aside in the end.
+	Damaged uint64
+}
+
+// ReplayOptions say how records are read. Nil is the zero value.
+type ReplayOptions struct {
+	// Streams translates the numbers of streams. Default nil: they stay.
+	Streams batch.Dictionary
+	// Codec returns the codec of a content type. Default nil: batches have none.
+	Codec func(contentType string, schema uint32) batch.Codec
+	// Limits are the largest batches. Default 64 KiB.
+	Limits batch.Limits
+	// Held is Held of slab.Borrower: which records are left out. Default nil: none.
+	Held func(origin [16]byte, first, last uint64) []batch.Tickets
+	// Flush is called once all records are sent; the file is removed when it has returned
+	// nil. Default nil: the file is removed.
+	Flush func(ctx context.Context) error
+}
+
+// replayBytes bounds a batch of Replay, unless there are limits.
+const replayBytes = 64 << 10
+
+// Replay hands what is in the crash-safe file of a dead process to send, in order,
+// notes after each batch how far it came, and removes the file in the end. At the first
+// error it stops; the batch concerned may arrive twice when it is tried again. The
+// file of a living process is left alone: slab.ErrInUse. One that cannot be read is left as
+// it is: [ErrDamaged].
+func Replay(ctx context.Context, path string, send func(context.Context, *batch.Batch) batch.Outcome, o *ReplayOptions) (done Replayed, err error) {
+	if o == nil {
+		o = &ReplayOptions{}
+	}
+	f, err := Open(path, o.Streams, o.Held)
+	if err != nil {
+		if f != nil {
+			f.Close()
+		}
+		return done, err
+	}
+	done.Left, done.Damaged = uint64(len(f.Records)), f.Damaged+f.Lost+f.DamagedBefore
+	if o.Codec != nil {
+		f.Codec = o.Codec(f.ContentType, f.Schema)
+	}
+	if _, err := f.Translate(); err != nil {
+		f.Close()
+		return done, err
+	}
+	limits := o.Limits
+	if limits.Bytes <= 0 {
+		limits.Bytes = replayBytes
+	}
+	var c Copy
+	for !f.Done() {
+		if err = ctx.Err(); err == nil {
+			b := f.Take(&c, limits)
+			out := send(ctx, b)
+			if err = out.Check(b.Len()); err == nil {
+				err = out.Err()
+			}
+			if err == nil {
+				f.Persist(f.Offered())
+				done.Records += uint64(b.Len())
+				done.Left -= uint64(b.Len())
+				continue
+			}
+		}
+		f.Close()
+		return done, fmt.Errorf("slab: replay of %s stopped: %w", path, err)
+	}
+	if o.Flush != nil {
+		if err := o.Flush(ctx); err != nil {
+			f.Close()
+			return done, fmt.Errorf("slab: replay of %s: %w", path, err)
+		}
+	}
+	f.Finish()
+	return done, nil
+}
+
+// Purge deletes a crash-safe file, whatever is in it, and what belongs to it. It
+// returns how many bytes went, and slab.ErrInUse, wrapped, while a process uses the
+// file.
+func Purge(path string) (bytes int64, err error) {
+	f, err := lock(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	for _, p := range []string{path, path + BigSuffix, path + StreamSuffix} {
+		if st, err := os.Stat(p); err == nil {
+			bytes += st.Size()
+		}
+	}
+	Remove(path)
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		return 0, fmt.Errorf("slab: cannot delete %s", path)
+	}
+	return bytes, nil
+}

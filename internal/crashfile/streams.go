@@ -1,0 +1,76 @@
+package crashfile
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// parseDict reads the entries in the mapped file. If it is not known how long they are,
+// it takes all that look like entries, up to the zeros behind them: one too many is
+// nobody's. The zeros may be the definition of stream 0.
+func (im *Image) parseDict(d []byte, n uint64, known bool) {
+	if known {
+		d = d[:n]
+	}
+	for len(d) >= 8 {
+		if !known && isZero(d) {
+			if !im.defines(0) {
+				im.define(0, 0, nil)
+			}
+			return
+		}
+		id, size := binary.LittleEndian.Uint32(d), binary.LittleEndian.Uint32(d[4:])
+		if d = d[8:]; !im.define(id, size, d) {
+			return
+		}
+		if size != NoDefinition {
+			d = d[size:]
+		}
+	}
+}
+
+// parseStreams reads the entries in the file beside, up to the first that is torn.
+func (im *Image) parseStreams(d []byte) {
+	le := binary.LittleEndian
+	for len(d) >= StreamHeadLen {
+		id, size := le.Uint32(d[4:]), le.Uint32(d[8:])
+		n := uint64(StreamHeadLen)
+		if size != NoDefinition {
+			n += uint64(size)
+		}
+		if n > uint64(len(d)) || crc32.Checksum(d[4:n], Castagnoli) != le.Uint32(d) || !im.define(id, size, d[StreamHeadLen:n]) {
+			return
+		}
+		d = d[n:]
+	}
+}
+
+// define enters a stream. It reports false if there are fewer bytes than that.
+func (im *Image) define(id, size uint32, d []byte) bool {
+	if size == NoDefinition {
+		im.plain = append(im.plain, id)
+		return true
+	}
+	if uint64(size) > uint64(len(d)) {
+		return false
+	}
+	im.Streams[id] = d[:size:size]
+	return true
+}
+
+// Defined reports whether the file says what stream id stands for, or that it
+// stands for nothing. It is true of files whose destination knew no streams, where
+// numbers mean nothing.
+func (im *Image) Defined(id uint32) bool { return !im.streams || im.defines(id) }
+
+func (im *Image) defines(id uint32) bool {
+	if _, ok := im.Streams[id]; ok {
+		return true
+	}
+	for _, p := range im.plain {
+		if p == id {
+			return true
+		}
+	}
+	return false
+}
