@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -170,8 +171,9 @@ type end struct {
 
 	emu  sync.Mutex
 	got  []*arrival
-	torn int // pieces of records, where they may be
-	died int // the last life in which a session ended by a panic or a Goexit
+	torn int          // pieces of records, where they may be
+	lone map[key]bool // failed alone: it may be set aside as a suspect, and come late
+	died int          // the last life in which a session ended by a panic or a Goexit
 }
 
 // A door is an end as one process sees it. When that is dead nothing comes through it.
@@ -235,6 +237,23 @@ func (e *end) die() {
 	e.emu.Lock()
 	defer e.emu.Unlock()
 	e.died = life
+}
+
+// suspect notes that recs failed. If it is a single one it may be set aside.
+func (e *end) suspect(recs ...[]byte) {
+	if len(recs) != 1 {
+		return
+	}
+	k, err := e.read(recs[0])
+	if err != nil {
+		return
+	}
+	e.emu.Lock()
+	defer e.emu.Unlock()
+	if e.lone == nil {
+		e.lone = map[key]bool{}
+	}
+	e.lone[k] = true
 }
 
 // tell notes that the sender of records knows that they came.
@@ -340,9 +359,11 @@ func (e *door) answer(async bool) testkit.Answer {
 				return nil, batch.FailedOutcome(ctx.Err())
 			}
 		case 10:
+			e.suspect(recs...)
 			e.die()
 			panic("on purpose")
 		case 11:
+			e.suspect(recs...)
 			e.die()
 			e.forget() // what it said of other parts of the batch ends with the goroutine
 			runtime.Goexit()
@@ -530,6 +551,9 @@ func (e *door) RoundTrip(r *http.Request) (*http.Response, error) {
 		return as
 	}
 	what := e.pick(9)
+	if what >= 0 && what < 8 {
+		e.suspect(slices.Concat(slices.Collect(maps.Values(streams))...)...)
+	}
 	if bad && (what < 0 || what == 8) {
 		return say(http.StatusBadRequest, "a line is malformed", nil)
 	}

@@ -478,6 +478,7 @@ func (o *out) order() {
 	for _, c := range o.fall.arrivals() {
 		seen[c.key] = true // it went elsewhere
 	}
+	maps.Copy(seen, o.dest.lone) // a suspect may give way to others
 	for _, c := range o.dest.arrivals() {
 		if !seen[c.key] {
 			first = append(first, c)
