@@ -417,7 +417,7 @@ func (p *page) Write(b []byte) (int, error) {
 		p.writing = false
 		p.text = append(p.text, b[:n]...)
 		p.mu.Unlock()
-		p.lines(bytes.Count(b, []byte("\n")) == 1)
+		p.lines()
 	}()
 	switch p.pick(8) {
 	case 0:
@@ -434,19 +434,16 @@ func (p *page) Write(b []byte) (int, error) {
 		time.Sleep(time.Duration(p.intN(300)) * time.Millisecond)
 	case 6:
 		n = 0
-		p.die()
 		panic("on purpose")
 	case 7:
 		n = 0
-		p.die()
 		runtime.Goexit()
 	}
 	return n, err
 }
 
 // lines notes the lines that are complete. A torn one is no error yet: see [out.check].
-// Only one that is written alone may be a control record.
-func (p *page) lines(alone bool) {
+func (p *page) lines() {
 	p.mu.Lock()
 	end := bytes.LastIndexByte(p.text, '\n') + 1
 	whole := bytes.Clone(p.text[:end])
@@ -459,13 +456,7 @@ func (p *page) lines(alone bool) {
 			p.emu.Unlock()
 			continue
 		}
-		as := p.take("", line)
-		p.emu.Lock()
-		for _, a := range as {
-			a.control = a.control && alone
-		}
-		p.emu.Unlock()
-		p.tell(as)
+		p.tell(p.take("", line))
 	}
 }
 

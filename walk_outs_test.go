@@ -496,7 +496,7 @@ func (o *out) collect() {
 	conns := o.peer.Got()
 	for _, got := range conns[o.readConns:] {
 		p := &page{door: o.dest.door(), text: got}
-		p.lines(false)
+		p.lines()
 	}
 	o.readConns = len(conns)
 }
