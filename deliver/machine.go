@@ -128,6 +128,7 @@ type settings struct {
 	settled      func(h *holder)                   // nothing is left of h
 	release      func(h *holder)                   // … and nothing reads it
 	outside      func() uint64                     // records that wait before the outlet
+	inline       bool                              // Traits.Inline: a session that ends says nothing of its batch
 }
 
 // stage is the closing life of an outlet.

@@ -77,7 +77,8 @@ type Traits struct {
 	// Inline says that a Send answers its batch on the goroutine that calls it, before it
 	// returns, and reads nothing of it later: as a file does. Without a handler and a
 	// spool the outlet calls such a session on the goroutine that brings the batch, one
-	// batch at a time. Default false.
+	// batch at a time. A batch at which its sessions end is not searched for the record that
+	// is at fault, unless an answer asks for it ([batch.Search]). Default false.
 	Inline bool
 	// Vectors says that a Send of several slabs costs no more calls than one of a single
 	// slab. Default false.

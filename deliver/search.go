@@ -136,6 +136,8 @@ func (m *machine) died(now time.Time, e *entry) bool {
 	case e == m.trials.cur:
 		m.trialRefused(now, e)
 		return true
+	case m.set.inline: // it says of each batch how far it came; a control record would be a line of its own
+		return false
 	case !s.on:
 		if t := e.b.First(); t != s.suspect || s.deaths == 0 {
 			s.suspect, s.deaths = t, 0

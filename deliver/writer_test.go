@@ -165,6 +165,12 @@ func TestWriterMisbehaves(t *testing.T) {
 			}
 			return -1, nil
 		},
+		"panics for long": func(call int, p []byte) (int, error) { // no control record comes twice
+			if 5 < call && call < 40 && !several { // a Writev that panics does not say what it has written
+				panic("on purpose")
+			}
+			return -1, nil
+		},
 		"Goexit": func(call int, p []byte) (int, error) {
 			if call < 2 {
 				runtime.Goexit()
@@ -215,14 +221,14 @@ func TestWriterMisbehaves(t *testing.T) {
 						for out.Flush(t.Context()) != nil || out.Account().Pending.Total() > 0 { // not while the circuit is open
 							time.Sleep(50 * time.Millisecond)
 						}
-						if s := out.Stats(); s.Deliver.Retries == 0 && name != "short writes" || s.Delivered != n {
+						if s := out.Stats(); s.Deliver.Retries == 0 && name != "short writes" && !(several && name == "panics for long") || s.Delivered != n {
 							t.Errorf("%+v", s)
 						}
 						mustEnd(t, out, n, n, batch.Drops{})
 						wantLines(t, m.String(), 0, n)
 						synctest.Wait()
 						ops := slices.DeleteFunc(events.Ops(), func(op string) bool { return op != "send" && op != "recovered" })
-						if name != "short writes" && (len(ops) == 0 || ops[0] != "send" || ops[len(ops)-1] != "recovered") {
+						if name != "short writes" && !(several && name == "panics for long") && (len(ops) == 0 || ops[0] != "send" || ops[len(ops)-1] != "recovered") {
 							t.Errorf("events %v", ops)
 						}
 					})
@@ -572,9 +578,6 @@ func TestWriterFile(t *testing.T) {
 	out := mustOutput(t, ToWriteCloser(f), soon(slab.Options{SlabBytes: 512, SlabCount: 16, WhenFull: slab.Block()}))
 	const n = 20000
 	mustLines(t, out, 0, n, 60)
-	if haveWritev && out.outlet.Stats().Attempts > n/8 {
-		t.Errorf("%d batches", out.outlet.Stats().Attempts)
-	}
 	mustEnd(t, out, n, n, batch.Drops{})
 	got, err := os.ReadFile(path)
 	if err != nil {

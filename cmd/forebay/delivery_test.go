@@ -223,20 +223,3 @@ func TestSafeName(t *testing.T) {
 		seen[name] = true
 	}
 }
-
-// shortWriter takes n bytes, then fails once.
-type shortWriter struct {
-	strings.Builder
-	n int
-}
-
-func (w *shortWriter) Write(p []byte) (int, error) {
-	if w.n < 0 || len(p) <= w.n {
-		return w.Builder.Write(p)
-	}
-	n, _ := w.Builder.Write(p[:w.n])
-	w.n = -1
-	return n, errors.New("full")
-}
-
-func (*shortWriter) Close() error { return nil }
