@@ -1,10 +1,10 @@
 # Every target works from a clean checkout on a machine with Go; nothing else is needed.
 GO      ?= go
-MODULES := . bench bench/loki integration integration/fluent integration/loki tools
-TOOL    := $(GO) tool -modfile=tools/go.mod
+ADAPTERS := adapters/zap adapters/zerolog adapters/grpc adapters/examples examples
+MODULES := . bench bench/loki integration integration/fluent integration/loki tools $(ADAPTERS)
 FUZZTIME ?= 30s
 
-.PHONY: check fmt vet lint test race integration fuzz torture bench bench-once build golden cross plots
+.PHONY: check fmt vet lint test race integration fuzz torture bench bench-once build golden cross plots docs
 
 check: fmt vet lint build test bench-once  ## everything CI runs
 	@echo "make check: all green"
@@ -15,8 +15,9 @@ fmt:
 vet:
 	@for m in $(MODULES); do $(GO) -C $$m vet ./... || exit 1; done
 
-lint:
-	$(TOOL) staticcheck ./...
+lint:  ## staticcheck of every module
+	@for m in $(MODULES); do echo "staticcheck $$m"; \
+		(cd $$m && $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./...) || exit 1; done
 
 build:
 	@for m in $(MODULES); do echo "build $$m"; $(GO) -C $$m build ./... || exit 1; done
@@ -30,6 +31,7 @@ test:  ## unit tests with the race detector, fuzz seeds and examples
 	$(GO) test -tags forebay_points -timeout 10m ./slab
 	$(GO) test -run 'TestExplore$$' -timeout 10m ./deliver
 	$(GO) -C bench test ./...
+	@for m in $(ADAPTERS); do $(GO) -C $$m test -race ./... || exit 1; done
 
 race: test
 
@@ -44,10 +46,13 @@ bench-once:  ## each benchmark runs once
 bench:  ## ours and the rivals, interleaved: make bench ROWS=regexp
 	$(GO) -C bench run . -rows '$(ROWS)'
 
+docs:  ## the table and the chart of the README, from bench/results/latest.json
+	$(GO) -C bench run ./docs
+
 plots:  ## the picture of the README: what callers notice of a stall
 	$(GO) run ./cmd/forebay spike --plot docs/img/spike.svg
 
-fuzz:  ## every fuzz target for FUZZTIME each
+fuzz:  ## every fuzz target of every module for FUZZTIME each
 	@./tools/fuzz.sh $(FUZZTIME)
 
 torture:  ## long runs: order, kills, outages

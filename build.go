@@ -1,23 +1,29 @@
 package forebay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/contain"
+	"github.com/forebay-log/forebay/internal/redact"
 )
 
-// NewRouter returns a Router with the given routes. It starts no goroutine. The error
-// joins all faults of the options. Each fault has its place, its reason and a remedy.
+// NewRouter returns a Router with the given outputs. The error joins all faults of the
+// options. Each fault has its place, its reason and a remedy. Then nothing stays open; a
+// file or directory that was made stays.
 func NewRouter(opts ...Option) (*Router, error) {
-	cfg := config{busy: defaultBusyTimeout}
-	b := builder{names: map[string]string{}, writers: map[any]*output{}}
+	cfg := config{busy: defaultBusyTimeout, syncs: math.MaxInt}
+	b := builder{names: map[string]string{}, paths: map[string]string{}, writers: map[any]*output{}}
 	for i, opt := range opts {
 		if opt == nil {
 			b.fault(fmt.Sprintf("option %d", i+1), "it is nil; leave it out")
@@ -27,18 +33,21 @@ func NewRouter(opts ...Option) (*Router, error) {
 	}
 	c := b.core(&cfg)
 	if len(b.faults) > 0 {
+		b.undo(c)
 		return nil, errors.Join(b.faults...)
 	}
 	if cfg.onExit {
 		exitList.add(c)
 	}
-	return &Router{h: handler{core: c, scopes: b.scopes}}, nil
+	c.router = &Router{h: handler{core: c, named: c.root, scopes: b.scopes}}
+	return c.router, nil
 }
 
 // builder makes a core of a config and collects the faults of the config.
 type builder struct {
 	faults  []error
 	names   map[string]string // given name -> place
+	paths   map[string]string // file or directory of one output -> place
 	writers map[any]*output   // writer -> first output with it
 	scopes  []encode.Scope
 	busy    []time.Duration // by output
@@ -49,7 +58,7 @@ func (b *builder) fault(place, format string, args ...any) {
 }
 
 func (b *builder) core(cfg *config) *core {
-	c := &core{done: make(chan struct{})}
+	c := &core{done: make(chan struct{}), storms: storms{turn: make(chan struct{}, 1)}}
 	c.events = newReporter(cfg.onError)
 	c.reporters = []*reporter{c.events}
 	if cfg.busy <= 0 {
@@ -57,18 +66,41 @@ func (b *builder) core(cfg *config) *core {
 	}
 	for i, fn := range cfg.contexts {
 		if fn == nil {
-			b.fault(fmt.Sprintf("Context %d", i+1), "the function is nil")
+			b.fault(fmt.Sprintf("Context %d", i+1), "the function is nil; leave it out")
 		}
 	}
 	c.contexts = cfg.contexts
-	if len(cfg.routes) == 0 {
-		b.fault("routes", "there is none; give at least one Route(encoder, Output(level, writer))")
+	c.syncs = cfg.syncs
+	for i := range cfg.samples {
+		if why := cfg.samples[i].fault(cfg.samples[:i]); why != "" {
+			b.fault(fmt.Sprintf("Sample(%v)", cfg.samples[i].level), "%s", why)
+		}
+		c.samples = append(c.samples, newSampler(cfg.samples[i]))
 	}
+	rules, faults := redact.New(cfg.redact)
+	for _, err := range faults {
+		b.fault("redaction", "%w", err)
+	}
+	c.redact = rules
+	if len(cfg.routes) == 0 {
+		b.fault("routes", "there is none; give an output, such as Console(os.Stderr)")
+	}
+	b.givenNames(cfg)
+	shared := map[any]*route{} // encoder of outputs without a Route -> their route
+	routed, alone := 0, 0
 	for i := range cfg.routes {
-		b.route(c, cfg, i)
+		spec := cfg.routes[i]
+		spec.outputs = slices.Clone(spec.outputs)
+		if spec.alone {
+			alone++
+			b.alone(c, cfg, &spec.outputs[0], shared, fmt.Sprintf("output %d", alone))
+		} else {
+			routed++
+			b.route(c, cfg, &spec, fmt.Sprintf("route %d", routed))
+		}
 	}
 	if len(b.faults) > 0 {
-		return nil
+		return c
 	}
 	b.defaultNames(c)
 	b.connect(c, b.busy)
@@ -76,35 +108,122 @@ func (b *builder) core(cfg *config) *core {
 	return c
 }
 
-func (b *builder) route(c *core, cfg *config, i int) {
-	spec := &cfg.routes[i]
-	place := fmt.Sprintf("route %d", i+1)
-	r := &route{}
-	var codec batch.Codec
-	if isNil(spec.enc) {
-		b.fault(place, "the encoder is nil")
-	} else {
-		e, err := inspect(spec.enc)
-		if err != nil {
-			b.fault(place, "the encoder does not work: %v", err)
-		}
-		b.scopes = append(b.scopes, e.scope)
-		codec = e.codec
-		c.needsPC = c.needsPC || e.needsPC
+// undo closes what was opened for a router that cannot be made.
+func (b *builder) undo(c *core) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, o := range c.outputs {
+		o.first = true
 	}
+	c.each(ctx, ctx, func(o *output) bool { return o.made }, (*output).end)
+}
+
+// givenNames enters the names that outputs were given.
+func (b *builder) givenNames(cfg *config) {
+	routed, alone := 0, 0
+	for _, r := range cfg.routes {
+		place := ""
+		if r.alone {
+			alone++
+			place = fmt.Sprintf("output %d", alone)
+		} else {
+			routed++
+		}
+		for k, o := range r.outputs {
+			if !r.alone {
+				place = fmt.Sprintf("route %d, output %d", routed, k+1)
+			}
+			place = o.place(place)
+			if o.name == "" {
+				continue
+			}
+			if other, dup := b.names[o.name]; dup {
+				b.fault(place, "the name %q is that of %s already", o.name, other)
+			}
+			b.names[o.name] = place
+		}
+	}
+}
+
+// place adds what made o to its place in the options.
+func (o *OutputSpec) place(place string) string {
+	if o.kind != "" {
+		place += " (" + o.kind + ")"
+	}
+	return place
+}
+
+// route makes a route of a Route.
+func (b *builder) route(c *core, cfg *config, spec *routeSpec, place string) {
+	r, codec := b.encoder(c, spec.enc, place)
 	if len(spec.outputs) == 0 {
 		b.fault(place, "it has no output; give at least one Output(level, writer)")
 	}
 	for k := range spec.outputs {
-		if out := &spec.outputs[k]; !out.busySet {
-			out.busy = cfg.busy
+		out := &spec.outputs[k]
+		place := out.place(fmt.Sprintf("%s, output %d", place, k+1))
+		if out.encSet {
+			b.fault(place, "it has the option Encoder, but stands in a Route, which has an encoder; give it to New without a Route")
 		}
-		o := b.output(c, &spec.outputs[k], fmt.Sprintf("%s, output %d", place, k+1), codec)
-		b.busy = append(b.busy, spec.outputs[k].busy)
-		r.outputs = append(r.outputs, o)
-		c.outputs = append(c.outputs, o)
+		out.enc = spec.enc
+		b.output(c, cfg, out, place, r, codec)
 	}
+}
+
+// alone gives an output without a Route to the route of its encoder.
+func (b *builder) alone(c *core, cfg *config, spec *OutputSpec, shared map[any]*route, place string) {
+	place = spec.place(place)
+	b.prepare(c, spec, place)
+	if spec.enc == nil && !spec.encSet {
+		spec.enc = encoderOf(spec.w)
+	}
+	var r *route
+	var codec batch.Codec
+	if comparable := !isNil(spec.enc) && reflect.ValueOf(spec.enc).Comparable(); comparable {
+		if r = shared[spec.enc]; r == nil {
+			r, codec = b.encoder(c, spec.enc, place)
+			shared[spec.enc] = r
+		}
+	} else {
+		r, codec = b.encoder(c, spec.enc, place)
+	}
+	b.output(c, cfg, spec, place, r, codec)
+}
+
+// encoderOf returns the encoder of an output that was given none: that of its writer, if it
+// has one.
+func encoderOf(w io.Writer) (enc encode.Encoder) {
+	if e, ok := w.(interface{ Encoder() encode.Encoder }); ok && !isNil(w) {
+		_ = contain.Call(func() { enc = e.Encoder() })
+	}
+	if isNil(enc) {
+		return defaultEncoder
+	}
+	return enc
+}
+
+// defaultEncoder is that of outputs without one. It is one value, so that they share
+// a route.
+var defaultEncoder = encode.JSON(nil)
+
+// encoder adds a route that encodes with enc.
+func (b *builder) encoder(c *core, enc encode.Encoder, place string) (*route, batch.Codec) {
+	r := &route{}
 	c.routes = append(c.routes, r)
+	if isNil(enc) {
+		b.fault(place, "the encoder is nil; give one, or leave it out for the default")
+		return r, nil
+	}
+	e, err := inspect(enc)
+	if err != nil {
+		b.fault(place, "the encoder does not work: %v", err)
+	}
+	if c.redact != nil && isRaw(e.codec) {
+		b.fault(place, "the encoder writes lines as it gets them, and nothing can be redacted in those; leave out the options of redaction, or use encode.JSON")
+	}
+	b.scopes = append(b.scopes, e.scope)
+	c.needsPC = c.needsPC || e.needsPC
+	return r, e.codec
 }
 
 // encoderParts is what a route needs of its encoder.
@@ -131,46 +250,78 @@ func inspect(enc encode.Encoder) (e encoderParts, err error) {
 	return e, err
 }
 
-func (b *builder) output(c *core, spec *OutputSpec, place string, codec batch.Codec) *output {
-	o := &output{w: spec.w, name: spec.name, closes: spec.closes, events: c.events}
+// prepare checks the options of an output and opens it, if it has a driver.
+func (b *builder) prepare(c *core, spec *OutputSpec, place string) {
 	if spec.nilOpt {
 		b.fault(place, "an option is nil; leave it out")
 	}
-	if spec.level != nil && isNil(spec.level) {
-		b.fault(place, "the level is a nil %T", spec.level)
+	if spec.levelNil || spec.level != nil && isNil(spec.level) {
+		b.fault(place, "the level is a nil %T; give one such as slog.LevelInfo, or leave it out", spec.level)
 	}
-	o.level = newThreshold(spec.level)
+	if spec.encSet && isNil(spec.enc) {
+		b.fault(place, "the encoder is nil; give one, or leave it out for the default")
+		spec.enc, spec.encSet = nil, false
+	}
+	spec.events = c.events
+	if spec.onError != nil {
+		spec.events = newReporter(spec.onError)
+		c.reporters = append(c.reporters, spec.events)
+	}
+	if spec.driver != nil {
+		if spec.busySet {
+			b.fault(place, "BusyTimeout does not apply to it; see WhenFull")
+		}
+		b.open(spec, place)
+		return
+	}
+	for _, s := range spec.settings {
+		b.fault(place, "%s does not apply to it, because it writes in the caller; use Writer(w), File or To", s.name)
+	}
 	if spec.busySet && spec.busy <= 0 {
 		b.fault(place, "BusyTimeout %v is not positive; the default is %v", spec.busy, defaultBusyTimeout)
 	}
-	if spec.onError != nil {
-		o.events = newReporter(spec.onError)
-		c.reporters = append(c.reporters, o.events)
-	}
-	if o.name != "" {
-		if other, dup := b.names[o.name]; dup {
-			b.fault(place, "the name %q is that of %s already", o.name, other)
-		}
-		b.names[o.name] = place
-	}
 	if isNil(spec.w) {
-		b.fault(place, "the writer is nil")
-		return o
+		b.fault(place, "the writer is nil; give one such as os.Stderr, or leave the output out")
 	}
-	if ours, theirs := contentType(codec), writerContentType(spec.w); ours != "" && theirs != "" && ours != theirs {
-		b.fault(place, "the encoder writes %s, but the writer takes %s", ours, theirs)
-	}
-	return o
 }
 
-// writerContentType returns the wire form w takes, or "" if it does not say.
-func writerContentType(w io.Writer) (ct string) {
+// output adds an output to a route.
+func (b *builder) output(c *core, cfg *config, spec *OutputSpec, place string, r *route, codec batch.Codec) {
+	if spec.events == nil {
+		b.prepare(c, spec, place)
+	}
+	if !spec.busySet {
+		spec.busy = cfg.busy
+	}
+	o := &output{w: spec.w, name: spec.name, closes: spec.closes, made: spec.driver != nil, events: spec.events}
+	o.level = newThreshold(spec.level)
+	b.busy = append(b.busy, spec.busy)
+	r.outputs = append(r.outputs, o)
+	c.outputs = append(c.outputs, o)
+	if isNil(spec.w) {
+		return
+	}
+	ours := contentType(codec)
+	theirs, raw := writerContentType(spec.w)
+	if ours != "" && theirs != "" && ours != theirs {
+		b.fault(place, "the encoder writes %s, but the writer takes %s", ours, theirs)
+	} else if c.redact != nil && raw {
+		b.fault(place, "the writer is one for lines of unknown content (encode.RawCodec), and nothing can be redacted in those; give it the Codec of the encoder, and write to it through the Router alone")
+	}
+}
+
+// writerContentType returns the wire form w takes, or "" if it does not say, and whether
+// it takes lines of unknown content.
+func writerContentType(w io.Writer) (ct string, raw bool) {
 	if cw, ok := w.(coded); ok {
 		defer func() { _ = recover() }()
-		ct = contentType(cw.Codec())
+		codec := cw.Codec()
+		ct, raw = contentType(codec), isRaw(codec)
 	}
-	return ct
+	return ct, raw
 }
+
+func isRaw(c batch.Codec) bool { return c == encode.RawCodec() }
 
 func contentType(c batch.Codec) string {
 	if isNil(c) {
@@ -185,20 +336,25 @@ func (b *builder) defaultNames(c *core) {
 		if o.name != "" {
 			continue
 		}
-		base := writerName(o.w)
-		o.name = base
-		for i := 2; b.names[o.name] != ""; i++ {
-			o.name = fmt.Sprintf("%s#%d", base, i)
-		}
+		o.name = b.freeName(writerName(o.w))
 		b.names[o.name] = "an output without a given name"
 	}
+}
+
+// freeName returns base, with a number if that is the name of another output.
+func (b *builder) freeName(base string) string {
+	name := base
+	for i := 2; b.names[name] != ""; i++ {
+		name = fmt.Sprintf("%s#%d", base, i)
+	}
+	return name
 }
 
 // writerName asks w for its name.
 func writerName(w io.Writer) (name string) {
 	name = strings.TrimPrefix(fmt.Sprintf("%T", w), "*")
 	defer func() { _ = recover() }()
-	if n, ok := w.(named); ok {
+	if n, ok := w.(titled); ok {
 		if s := n.Name(); s != "" {
 			name = s
 		}
@@ -247,28 +403,21 @@ func isNil(v any) bool {
 	return false
 }
 
-// floorOf returns a variable with a level below which no output takes anything,
-// and whether it always is the lowest of the outputs.
-func floorOf(outputs []*output) (floor *slog.LevelVar, exact bool) {
-	low := &outputs[0].level
-	for _, o := range outputs {
-		l := &o.level
-		switch {
-		case l.v == nil:
-			return lowest, false
-		case l.v == low.v:
-		case !l.fixed || !low.fixed:
-			return lowest, false
-		case l.level() < low.level():
-			low = l
+// levels finds out what is known of the levels of the outputs.
+func (c *core) levels() {
+	g := &c.names
+	g.byName, g.set = map[string]*named{}, map[string]slog.Level{}
+	g.lowest = slog.Level(math.MaxInt)
+	c.exact = true
+	for _, o := range c.outputs {
+		switch l := &o.level; {
+		case l.follows():
+			g.follows = true
+		case l.fixed:
+			g.lowest = min(g.lowest, l.v.Level())
+		default:
+			g.lowest, c.exact = minLevel, false
 		}
 	}
-	return low.v, true
+	c.root = g.of("")
 }
-
-// lowest admits everything.
-var lowest = func() *slog.LevelVar {
-	v := new(slog.LevelVar)
-	v.Set(minLevel)
-	return v
-}()

@@ -75,13 +75,14 @@ func (r Report) String() string {
 // delay the others. A direct output is flushed by the method Flush or Sync of its
 // writer. A file is not synced: its records are with the operating system already.
 func (r *Router) Flush(ctx context.Context) error {
-	c := r.h.core
+	c := r.core()
 	if c == nil || c.closed.Load() {
 		return nil // Close has accounted for everything, or will
 	}
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	c.tellAll(ctx)
 	outs := c.each(ctx, ctx, (*output).flushes, (*output).flush)
 	errs := make([]error, len(outs))
 	for i, o := range outs {
@@ -103,7 +104,7 @@ func (r *Router) Flush(ctx context.Context) error {
 // Close may be called from any goroutine and more than once. A later call waits until
 // the first has ended, or its own ctx has, and returns the same report.
 func (r *Router) Close(ctx context.Context) (Report, error) {
-	c := r.h.core
+	c := r.core()
 	if c == nil {
 		return Report{}, nil
 	}
@@ -136,6 +137,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 	defer cancel()
 	sooner, cancel := closetime.Sooner(ctx) // what an output says at the end still counts
 	defer cancel()
+	c.tellAll(sooner)
 	outs := c.each(sooner, until, (*output).ends, (*output).end)
 	rep := Report{Outputs: make([]OutputReport, len(outs)), Refused: c.refused.Load()}
 	errs := make([]error, len(outs))
@@ -155,6 +157,15 @@ func (c *core) close(ctx context.Context) (Report, error) {
 		rp.wait(grace)
 	}
 	return rep, errors.Join(errs...)
+}
+
+// refuse counts a record that came after Close. The first one is reported: a program that
+// logs after it has closed its log loses these lines, and seldom means to. It may end right
+// after the call, so the line is out by then.
+func (c *core) refuse() {
+	if c.refused.Add(1) == 1 {
+		c.events.tell(batch.Event{Output: "router", Op: "closed", Err: errors.New("a record came after Close; it and later ones are refused")})
+	}
 }
 
 // closeTimeout returns how long a Close takes whose context has no deadline.

@@ -49,6 +49,7 @@ func unwound(p any) error {
 // tally counts the events of one output that are rare enough for atomics.
 type tally struct {
 	encode  atomic.Uint64 // dropped: the encoder failed
+	sampled atomic.Uint64 // dropped: left out by Sample
 	busy    atomic.Uint64 // dropped: the writer is stuck
 	failed  atomic.Uint64 // dropped: the writer failed
 	refused atomic.Uint64 // came after Close; not part of the account
@@ -94,6 +95,8 @@ type direct struct {
 	torn    bool   // the last record stands there in part: begin with a newline
 	failing uint64 // failures since the last success
 
+	failedAt, stuckAt atomic.Int64 // since when, in Unix nanoseconds; 0: not now
+
 	turned atomic.Uint64 // turned away since the writer was last stuck
 }
 
@@ -101,12 +104,27 @@ func newDirect(w io.Writer, name string, busy time.Duration, events *reporter) *
 	d := &direct{w: w, name: name, events: events}
 	d.gate.init(busy)
 	d.onStuck = func() {
+		d.stuckAt.Store(time.Now().UnixNano())
 		d.events.post(batch.Event{Output: d.name, Op: "drop", Err: errBusy})
 	}
 	d.onFree = func() {
+		d.stuckAt.Store(0)
 		d.events.post(batch.Event{Output: d.name, Op: "recovered", Count: d.turned.Swap(0)})
 	}
 	return d
+}
+
+// troubleSince returns since when writes fail, or one is stuck; the zero time if neither
+// is so.
+func (d *direct) troubleSince() time.Time {
+	at := d.failedAt.Load()
+	if stuck := d.stuckAt.Load(); at == 0 || stuck != 0 && stuck < at {
+		at = stuck
+	}
+	if at == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, at)
 }
 
 // write hands one record to the writer and notes in t if it does not get there.
@@ -212,6 +230,7 @@ func (d *direct) finish(p, q []byte, n int, err error, t *tally) error {
 	}
 	failures := d.failing
 	d.failing, d.trouble = 0, false
+	d.failedAt.Store(0)
 	d.unlock()
 	if failures > 0 {
 		d.events.post(batch.Event{Output: d.name, Op: "recovered", Count: failures})
@@ -224,6 +243,7 @@ func (d *direct) fail(err error, t *tally, op string) {
 	t.fail(err)
 	d.trouble = true
 	if d.failing++; d.failing == 1 {
+		d.failedAt.Store(time.Now().UnixNano())
 		d.events.post(batch.Event{Output: d.name, Op: op, Err: err, Count: 1})
 	}
 }

@@ -24,7 +24,7 @@ func (h *handler) emit(s *scratch) {
 		// The loop below, unrolled for the most frequent case, where that saves 6 %.
 		// The span stays not ok, so that after a panic there is nothing left to do.
 		s.step = 1
-		if o.admits(s.rec.Level) {
+		if o.admits(s.rec.Level, s.ownLevel) {
 			buf, _, err := h.scopes[0].Append(s.buf, &s.rec)
 			if err != nil {
 				c.encodeFailed(s, c.routes[0], err)
@@ -45,9 +45,11 @@ func (h *handler) emit(s *scratch) {
 	for s.step < len(c.steps) {
 		st := &c.steps[s.step]
 		s.step++
-		if st.out == nil {
+		if st.redact {
+			h.redact(s)
+		} else if st.out == nil {
 			h.encode(s, st)
-		} else if s.spans[st.route].ok && (st.sole || st.out.admits(s.rec.Level)) {
+		} else if s.spans[st.route].ok && (st.sole || st.out.admits(s.rec.Level, s.ownLevel)) {
 			s.note(st.write(s))
 		}
 	}
@@ -61,7 +63,7 @@ func (h *handler) encode(s *scratch, st *step) {
 	r := c.routes[st.route]
 	sp := &s.spans[st.route]
 	sp.ok = false
-	if !r.admits(s.rec.Level) {
+	if !r.admits(s.rec.Level, s.ownLevel) {
 		return
 	}
 	n := len(s.buf)
@@ -102,7 +104,9 @@ func (s *scratch) note(err error) {
 // runs in a deferred call, so after runtime.Goexit too.
 func (h *handler) resume(s *scratch, recovered any) {
 	c := h.core
-	if st := &c.steps[s.step-1]; st.out == nil {
+	if st := &c.steps[s.step-1]; st.redact {
+		h.withhold(s)
+	} else if st.out == nil {
 		c.encodeFailed(s, c.routes[st.route], unwound(recovered))
 	} else {
 		s.note(st.out.abandon(s.spans[st.route].of(s.buf), recovered))
@@ -113,9 +117,9 @@ func (h *handler) resume(s *scratch, recovered any) {
 	}
 }
 
-func (r *route) admits(l slog.Level) bool {
+func (r *route) admits(l, own slog.Level) bool {
 	for _, o := range r.outputs {
-		if o.admits(l) {
+		if o.admits(l, own) {
 			return true
 		}
 	}
@@ -128,7 +132,7 @@ func (c *core) encodeFailed(s *scratch, r *route, err error) {
 	s.note(err)
 	first := r.failing.Add(1) == 1
 	for _, o := range r.outputs {
-		if !o.admits(s.rec.Level) {
+		if !o.admits(s.rec.Level, s.ownLevel) {
 			continue
 		}
 		o.encode.Add(1)
@@ -163,7 +167,7 @@ func (c *core) addContextOf(ctx context.Context, fn contextFunc, s *scratch) {
 	returned := false
 	defer func() {
 		if !returned {
-			c.events.post(batch.Event{Output: "context", Op: "panic", Err: unwound(recover())})
+			c.events.post(batch.Event{Output: "context", Op: "panic", Err: c.clean(unwound(recover()))})
 		}
 		clear(s.attrs[len(s.attrs):cap(s.attrs)]) // what fn appended and took back
 	}()

@@ -12,22 +12,33 @@ const eventQueue = 64
 
 // A reporter hands events to one OnError. A nil reporter drops them.
 type reporter struct {
-	run *callback.Runner[batch.Event]
+	run    *callback.Runner[batch.Event]
+	stderr bool // it is the default
 }
 
 // newReporter returns the reporter for fn, or one to standard error if fn is
 // nil: a destination that fails in silence would be worse.
 func newReporter(fn func(batch.Event)) *reporter {
-	if fn == nil {
+	r := &reporter{stderr: fn == nil}
+	if r.stderr {
 		fn = callback.ToStderr[batch.Event]
 	}
-	return &reporter{run: callback.New(fn, eventQueue)}
+	r.run = callback.New(fn, eventQueue)
+	return r
 }
 
 // post never blocks and may be called with locks held.
 func (r *reporter) post(ev batch.Event) {
 	if r != nil {
 		r.run.Post(ev)
+	}
+}
+
+// tell is post, and waits a moment until the line is on standard error, if it goes there.
+func (r *reporter) tell(ev batch.Event) {
+	r.post(ev)
+	if r != nil && r.stderr {
+		r.run.WaitBriefly(context.Background())
 	}
 }
 

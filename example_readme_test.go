@@ -1,7 +1,6 @@
 package forebay_test
 
 import (
-	"context"
 	"log"
 	"log/slog"
 	"os"
@@ -9,18 +8,20 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay"
-	"github.com/forebay-log/forebay/deliver"
-	"github.com/forebay-log/forebay/encode"
-	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/loki"
 )
 
-// The six lines of the README.
+// The lines of the README. Loki need not be up.
 func Example() {
-	f, _ := file.Open("app.log", &file.Options{RotateBytes: 100 << 20, KeepFiles: 7})
-	w, _ := deliver.NewOutput(deliver.ToWriteCloser(f), nil) // 8 × 64 KiB
-	r, _ := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.OutputCloser(slog.LevelInfo, w)))
-	defer r.Close(context.Background())
-	slog.SetDefault(slog.New(r))
+	log, err := forebay.New(
+		forebay.Console(os.Stderr),
+		forebay.File("app.log", forebay.Rotate(100<<20, 7)),
+		loki.To("http://localhost:3100", loki.Label("app", "shop")))
+	if err != nil {
+		panic(err) // every fault at once, each with its remedy
+	}
+	defer log.Close() // bounded; what is lost is said on standard error
+	slog.SetDefault(log.Slog())
 	slog.Info("listening", "port", 8080)
 }
 

@@ -68,8 +68,8 @@ func ExampleNewRouter_faults() {
 		forebay.Route(nil, forebay.Output(slog.LevelInfo, os.Stdout, forebay.BusyTimeout(-1))))
 	fmt.Println(err)
 	// Output:
-	// forebay: cannot make router: route 1, output 1: the writer is nil
-	// forebay: cannot make router: route 2: the encoder is nil
+	// forebay: cannot make router: route 1, output 1: the writer is nil; give one such as os.Stderr, or leave the output out
+	// forebay: cannot make router: route 2: the encoder is nil; give one, or leave it out for the default
 	// forebay: cannot make router: route 2, output 1: BusyTimeout -1ns is not positive; the default is 250ms
 }
 

@@ -91,10 +91,11 @@ func hostile() map[string]slog.Attr {
 func TestHostile(t *testing.T) {
 	var js, lf, con bytes.Buffer
 	k := &tank{}
+	chain := &encode.Options{Errors: "chain"} // the form that calls the most methods
 	r := newRouter(t,
-		Route(encode.JSON(nil), Output(nil, &js, Name("json")), Output(nil, k)),
-		Route(encode.Logfmt(nil), Output(nil, &lf, Name("logfmt"))),
-		Route(encode.Console(nil), Output(nil, &con, Name("console"))))
+		Route(encode.JSON(chain), Output(nil, &js, Name("json")), Output(nil, k)),
+		Route(encode.Logfmt(chain), Output(nil, &lf, Name("logfmt"))),
+		Route(encode.Console(chain), Output(nil, &con, Name("console"))))
 	times := []time.Time{{}, time.Now(), time.Unix(0, math.MinInt64).Add(-time.Hour), time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)}
 	for name, a := range hostile() {
 		t.Run(name, func(t *testing.T) {
@@ -172,11 +173,12 @@ func (f valuer) LogValue() slog.Value { return f() }
 // An error is asked once per route and record, by however many outputs.
 func TestErrorsAreAskedOncePerRoute(t *testing.T) {
 	var text, unwrap, stack int
+	chain := &encode.Options{Errors: "chain"}
 	e := &askedError{&text, &unwrap, &stack}
 	out := func(name string) OutputSpec { return Output(nil, &lines{}, Name(name)) }
 	r := newRouter(t,
-		Route(encode.JSON(nil), out("a"), out("b"), out("c")),
-		Route(encode.Logfmt(nil), out("d"), out("e")))
+		Route(encode.JSON(chain), out("a"), out("b"), out("c")),
+		Route(encode.Logfmt(chain), out("d"), out("e")))
 	r.Logger().Info("m", slog.Any("err", e))
 	if text != 2 || unwrap != 2 || stack != 2 {
 		t.Errorf("two routes: Error was called %d times, Unwrap %d, Callers %d", text, unwrap, stack)

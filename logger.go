@@ -4,59 +4,94 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
+	"slices"
 
 	"github.com/forebay-log/forebay/internal/wallclock"
 )
 
-// A Logger is the shortest way into a [Router]: records with typed attributes, no
-// context, no allocation. It is immutable and safe for concurrent use. A nil
-// Logger discards everything, and so does the zero value.
+// A Logger is the shortest way into a [Router]: records with typed attributes and no
+// allocation. It is immutable and safe for concurrent use. A nil Logger discards
+// everything, and so does the zero value.
 //
-// It is made by [Router.Logger]; [Logger.Slog] turns it into a *slog.Logger with
-// the same attributes and groups.
+// It is made by [New] or [Router.Logger]; [Logger.Slog] turns it into a *slog.Logger with
+// the same name, attributes and groups.
 type Logger struct {
-	h     handler
-	floor *slog.LevelVar // as in core: what is below, no output takes
+	h handler
 }
 
 // Debug logs at slog.LevelDebug. attrs may be reused after the call.
 func (l *Logger) Debug(msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelDebug) {
-		l.log(slog.LevelDebug, msg, attrs)
+		l.log(slog.LevelDebug, msg, attrs, nil)
 	}
 }
 
 // Info logs at slog.LevelInfo. attrs may be reused after the call.
 func (l *Logger) Info(msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelInfo) {
-		l.log(slog.LevelInfo, msg, attrs)
+		l.log(slog.LevelInfo, msg, attrs, nil)
 	}
 }
 
 // Warn logs at slog.LevelWarn. attrs may be reused after the call.
 func (l *Logger) Warn(msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelWarn) {
-		l.log(slog.LevelWarn, msg, attrs)
+		l.log(slog.LevelWarn, msg, attrs, nil)
 	}
 }
 
 // Error logs at slog.LevelError. attrs may be reused after the call.
 func (l *Logger) Error(msg string, attrs ...slog.Attr) {
 	if l.may(slog.LevelError) {
-		l.log(slog.LevelError, msg, attrs)
+		l.log(slog.LevelError, msg, attrs, nil)
 	}
 }
 
 // Log logs at any level. attrs may be reused after the call.
 func (l *Logger) Log(level slog.Level, msg string, attrs ...slog.Attr) {
 	if l.may(level) {
-		l.log(level, msg, attrs)
+		l.log(level, msg, attrs, nil)
+	}
+}
+
+// DebugContext is Debug with the attributes that ctx carries, see [Context].
+func (l *Logger) DebugContext(ctx context.Context, msg string, attrs ...slog.Attr) {
+	if l.may(slog.LevelDebug) {
+		l.log(slog.LevelDebug, msg, attrs, ctx)
+	}
+}
+
+// InfoContext is Info with the attributes that ctx carries, see [Context].
+func (l *Logger) InfoContext(ctx context.Context, msg string, attrs ...slog.Attr) {
+	if l.may(slog.LevelInfo) {
+		l.log(slog.LevelInfo, msg, attrs, ctx)
+	}
+}
+
+// WarnContext is Warn with the attributes that ctx carries, see [Context].
+func (l *Logger) WarnContext(ctx context.Context, msg string, attrs ...slog.Attr) {
+	if l.may(slog.LevelWarn) {
+		l.log(slog.LevelWarn, msg, attrs, ctx)
+	}
+}
+
+// ErrorContext is Error with the attributes that ctx carries, see [Context].
+func (l *Logger) ErrorContext(ctx context.Context, msg string, attrs ...slog.Attr) {
+	if l.may(slog.LevelError) {
+		l.log(slog.LevelError, msg, attrs, ctx)
+	}
+}
+
+// LogContext is Log with the attributes that ctx carries, see [Context].
+func (l *Logger) LogContext(ctx context.Context, level slog.Level, msg string, attrs ...slog.Attr) {
+	if l.may(level) {
+		l.log(level, msg, attrs, ctx)
 	}
 }
 
 // may quickly turns away most calls at a disabled level.
 func (l *Logger) may(level slog.Level) bool {
-	return l != nil && l.floor != nil && level >= l.floor.Level()
+	return l != nil && l.h.named != nil && level >= l.h.named.floor.Level()
 }
 
 // Enabled reports whether any output takes records of that level.
@@ -64,23 +99,23 @@ func (l *Logger) Enabled(level slog.Level) bool { return l.may(level) && l.h.ena
 
 // With returns a Logger that adds attrs, encoded now, to every record.
 func (l *Logger) With(attrs ...slog.Attr) *Logger {
-	if l == nil || len(attrs) == 0 {
+	if l == nil || l.h.core == nil || len(attrs) == 0 {
 		return l
 	}
 	// A copy: an encoder may keep the slice it is given.
-	return &Logger{h: l.h.withAttrs(append([]slog.Attr(nil), attrs...)), floor: l.floor}
+	return &Logger{l.h.withAttrs(append([]slog.Attr(nil), attrs...))}
 }
 
 // WithGroup returns a Logger that puts all later attributes into a group.
 func (l *Logger) WithGroup(name string) *Logger {
-	if l == nil || name == "" {
+	if l == nil || l.h.core == nil || name == "" {
 		return l
 	}
-	return &Logger{h: l.h.withGroup(name), floor: l.floor}
+	return &Logger{l.h.withGroup(name)}
 }
 
-// WithContext returns a Logger that adds the attributes that ctx carries
-// (see [Context]), asked for and encoded now, to every record.
+// WithContext returns a Logger that adds the attributes that ctx carries (see [Context]),
+// asked for now, to every record. They stand outside of all groups.
 func (l *Logger) WithContext(ctx context.Context) *Logger {
 	if l == nil || l.h.core == nil || len(l.h.core.contexts) == 0 {
 		return l
@@ -88,10 +123,49 @@ func (l *Logger) WithContext(ctx context.Context) *Logger {
 	s := l.h.core.pool.get()
 	defer l.h.core.pool.put(s)
 	l.h.core.addContext(ctx, s)
-	return l.With(s.attrs...)
+	return &Logger{l.h.withTop(s.attrs)}
 }
 
-// Slog returns a *slog.Logger with the attributes and groups of l.
+// loggerKey is the key of the name of a [Logger.Named] in its records.
+const loggerKey = "logger"
+
+// Named returns a Logger whose records have the attribute "logger" with that name, and
+// whose level can be set by name while the program runs, see [Router.SetLevel]. Named on
+// a Logger with a name adds to it: log.Named("db").Named("pool") is log.Named("db.pool").
+// The level of "db" is also that of "db.pool" as long as that has none.
+//
+// Names are kept for the life of the Router. They should come from the program, not from
+// its input.
+func (l *Logger) Named(name string) *Logger {
+	if l == nil || l.h.core == nil || name == "" {
+		return l
+	}
+	n := l.h
+	if n.named.name != "" {
+		name = n.named.name + "." + name
+	}
+	n.named = n.core.names.of(name)
+	attr := slog.String(loggerKey, name)
+	if len(n.top) > 0 && n.top[0].Key == loggerKey && l.h.named.name != "" {
+		n.top = append([]slog.Attr{attr}, n.top[1:]...)
+	} else {
+		n.top = append([]slog.Attr{attr}, n.top...)
+	}
+	return &Logger{n}
+}
+
+// WithCallerSkip returns a Logger for helpers: the source position of its records, for
+// encoders that write it, is n callers further up. That holds for [Logger.Slog], too.
+func (l *Logger) WithCallerSkip(n int) *Logger {
+	if l == nil || l.h.core == nil || n == 0 {
+		return l
+	}
+	h := l.h
+	h.skip += n
+	return &Logger{h}
+}
+
+// Slog returns a *slog.Logger with the name, attributes and groups of l.
 func (l *Logger) Slog() *slog.Logger {
 	if l == nil || l.h.core == nil {
 		return slog.New(slog.DiscardHandler)
@@ -99,14 +173,15 @@ func (l *Logger) Slog() *slog.Logger {
 	return slog.New(&l.h)
 }
 
-// log is behind every method that logs, so that the caller is two frames up.
-func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr) {
+// log is behind every method that logs, so that the caller is two frames up. ctx is nil
+// for methods without one.
+func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr, ctx context.Context) {
 	c := l.h.core
 	if !c.exact && !l.h.enabled(level) {
 		return
 	}
 	if c.closed.Load() {
-		c.refused.Add(1)
+		c.refuse()
 		return
 	}
 	s := c.pool.get()
@@ -115,18 +190,61 @@ func (l *Logger) log(level slog.Level, msg string, attrs []slog.Attr) {
 	s.rec.Message = msg
 	s.rec.PC = 0
 	if c.needsPC {
-		s.rec.PC = callerPC()
+		s.rec.PC = callerPC(l.h.skip)
 	}
-	// A copy, so that the caller's slice need not be on the heap.
+	if len(c.samples) > 0 && !l.h.sampled(s) {
+		c.pool.put(s)
+		return
+	}
+	// Copies, so that the caller's slice need not be on the heap.
+	if len(l.h.top) > 0 || len(s.attrs) > 0 || ctx != nil && len(c.contexts) > 0 {
+		l.logTop(ctx, s, attrs)
+		return
+	}
 	s.attrs = append(s.attrs, attrs...)
+	s.ownLevel = l.h.named.own.Level()
 	s.rec.Attrs = s.attrs
 	l.h.emit(s)
 	c.pool.put(s)
+	if level >= c.syncs {
+		c.sync()
+	}
 }
 
-// callerPC returns where the method was called that called log.
-func callerPC() uintptr {
+// logTop is the rest of log for a record with attributes outside of all groups. The record
+// is also logged if asking the context for them ends the goroutine.
+func (l *Logger) logTop(ctx context.Context, s *scratch, attrs []slog.Attr) {
+	s.attrs = append(s.attrs, l.h.top...)
+	defer func() {
+		top := len(s.attrs)
+		s.attrs = append(s.attrs, attrs...)
+		l.h.send(s, top)
+		level := s.rec.Level
+		l.h.core.pool.put(s)
+		if level >= l.h.core.syncs {
+			l.h.core.sync()
+		}
+	}()
+	if ctx != nil {
+		l.h.core.addContext(ctx, s)
+	}
+}
+
+// callerPC returns where the method was called that called log, and skip callers further
+// up.
+func callerPC(skip int) uintptr {
 	var pcs [1]uintptr
-	runtime.Callers(4, pcs[:])
+	runtime.Callers(4+skip, pcs[:])
 	return pcs[0]
+}
+
+// above returns the position skip callers above pc, or pc if the goroutine is not there.
+func above(pc uintptr, skip int) uintptr {
+	var pcs [64]uintptr
+	n := runtime.Callers(3, pcs[:])
+	i := slices.Index(pcs[:n], pc)
+	if i < 0 || i+skip < 0 || i+skip >= n {
+		return pc
+	}
+	return pcs[i+skip]
 }

@@ -43,6 +43,12 @@ func (l *lines) all() []string {
 
 func (l *lines) len() int { return len(l.all()) }
 
+func (l *lines) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.got = nil
+}
+
 // writerFunc makes a function a writer. Two of them are never the same.
 type writerFunc func([]byte) (int, error)
 

@@ -26,7 +26,7 @@ type (
 	// A coded writer knows the wire form it takes.
 	coded interface{ Codec() batch.Codec }
 
-	named interface{ Name() string }
+	titled interface{ Name() string }
 
 	// A lateRecorder is a recorder that may write in the caller, and so is
 	// served with the direct outputs.
@@ -38,7 +38,8 @@ type output struct {
 	name   string
 	level  threshold
 	w      io.Writer // as given
-	closes bool      // given by OutputCloser, and the first with this writer
+	closes bool      // by Router.Close: it is the first with this writer
+	made   bool      // w was made by NewRouter
 	first  bool      // the first output with this writer
 	events *reporter
 
@@ -53,7 +54,7 @@ type output struct {
 
 func (o *output) buffered() bool { return o.rec != nil }
 
-func (o *output) admits(l slog.Level) bool { return o.level.admits(l) }
+func (o *output) admits(l, own slog.Level) bool { return o.level.admits(l, own) }
 
 // writeBuffered hands a record to a buffered output.
 func (o *output) writeBuffered(p []byte, m batch.Meta) error {

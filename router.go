@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/redact"
 )
 
 // A Router is a [slog.Handler] that encodes each record once per route and hands
@@ -17,45 +18,94 @@ import (
 // goroutine.
 type Router struct{ h handler }
 
+// core returns what is behind r, or nil if r discards everything.
+func (r *Router) core() *core {
+	if r == nil {
+		return nil
+	}
+	return r.h.core
+}
+
 // Enabled reports whether any output takes records of that level.
-func (r *Router) Enabled(_ context.Context, level slog.Level) bool { return r.h.enabled(level) }
+func (r *Router) Enabled(_ context.Context, level slog.Level) bool {
+	return r != nil && r.h.enabled(level)
+}
 
 // Handle encodes rec and hands it to the outputs. It keeps nothing of rec, and
 // an end of ctx does not stop it. The error is the first of any output; after Close it
 // wraps [batch.ErrClosed]. It is counted in [Router.Stats], whoever looks at it.
-func (r *Router) Handle(ctx context.Context, rec slog.Record) error { return r.h.handle(ctx, &rec) }
+func (r *Router) Handle(ctx context.Context, rec slog.Record) error {
+	if r == nil {
+		return nil
+	}
+	return r.h.handle(ctx, &rec)
+}
 
 // WithAttrs returns a handler that adds attrs, encoded now, to every record.
-func (r *Router) WithAttrs(attrs []slog.Attr) slog.Handler { return r.h.WithAttrs(attrs) }
+func (r *Router) WithAttrs(attrs []slog.Attr) slog.Handler {
+	if r == nil {
+		return r
+	}
+	return r.h.WithAttrs(attrs)
+}
 
 // WithGroup returns a handler that puts all later attributes into a group.
-func (r *Router) WithGroup(name string) slog.Handler { return r.h.WithGroup(name) }
+func (r *Router) WithGroup(name string) slog.Handler {
+	if r == nil {
+		return r
+	}
+	return r.h.WithGroup(name)
+}
 
 // Logger returns a Logger on this router.
 func (r *Router) Logger() *Logger {
-	if r.h.core == nil {
+	if r.core() == nil {
 		return nil
 	}
-	return &Logger{h: r.h, floor: r.h.core.floor}
+	return &Logger{h: r.h}
 }
 
-// handler is a router under attributes and groups. It is immutable.
+// handler is a router under a name, attributes and groups. It is immutable.
 type handler struct {
 	core   *core
+	named  *named         // the level of its name
 	scopes []encode.Scope // by route
+	skip   int            // frames between the caller and the call, see Logger.WithCallerSkip
+
+	// Attributes at the top of each record, in no group: the name, and those of
+	// WithContext.
+	top []slog.Attr
+	// With groups open: the scopes before the first of them, and the groups. They are
+	// for records with attributes at the top.
+	base   []encode.Scope
+	groups []openGroup
+	place  *redact.Place // the groups, for core.redact; nil: none, or nothing is redacted
+}
+
+// An openGroup is a group of WithGroup with the attributes that were added in it, which
+// are redacted with each record.
+type openGroup struct {
+	name  string
+	attrs []slog.Attr
 }
 
 // core is shared by a router and all handlers and loggers derived from it.
 type core struct {
+	router   *Router // with the scopes that nothing was derived from
 	routes   []*route
 	outputs  []*output // of all routes
 	steps    []step
-	sole     *output // the only output of the only route, if that is direct
+	sole     *output // the only output of the only route, if that is direct and nothing is redacted
 	pool     scratchPool
-	floor    *slog.LevelVar // no output takes what is below
-	exact    bool           // some output takes everything else
+	names    names
+	root     *named // of loggers without a name
+	exact    bool   // some output takes everything that is not below the floor of a gate
 	needsPC  bool
 	contexts []contextFunc
+	samples  []*sampler
+	storms   storms
+	syncs    slog.Level    // from here on callers wait for delivery
+	redact   *redact.Rules // nil: nothing is redacted
 
 	events    *reporter
 	reporters []*reporter // all, for Close
@@ -65,6 +115,7 @@ type core struct {
 
 	closing sync.Once
 	done    chan struct{} // closed when report and err are set
+	told    atomic.Bool   // Logger.Close has shown err on standard error
 	report  Report
 	err     error
 }
@@ -74,20 +125,24 @@ type route struct {
 	failing atomic.Uint64 // records that could not be encoded since the last that could
 }
 
-// A step is one thing to do with a record: encoding it for a route, or writing
-// that to an output.
+// A step is one thing to do with a record: redacting it, encoding it for a route, or
+// writing that to an output.
 type step struct {
-	route int
-	out   *output // nil: encode
-	sole  bool    // the route has no other output: its level was looked at when encoding
-	meta  bool    // of encoding: an output of the route wants to know of the Meta
+	route  int
+	out    *output // nil: encode
+	sole   bool    // the route has no other output: its level was looked at when encoding
+	meta   bool    // of encoding: an output of the route wants to know of the Meta
+	redact bool    // the first, if there are rules
 }
 
 // plan lays out the steps for each record: all routes are encoded and given to buffered
 // outputs before any output is written in the caller.
 func (c *core) plan() {
-	c.floor, c.exact = floorOf(c.outputs)
+	c.levels()
 	c.pool.routes = len(c.routes)
+	if c.redact != nil {
+		c.steps = append(c.steps, step{redact: true})
+	}
 	var slots, direct []step
 	for i, r := range c.routes {
 		c.steps = append(c.steps, step{route: i, meta: slices.ContainsFunc(r.outputs, (*output).buffered)})
@@ -103,7 +158,7 @@ func (c *core) plan() {
 		}
 	}
 	c.steps = append(append(c.steps, slots...), direct...)
-	if len(c.outputs) == 1 && len(direct) == 1 {
+	if len(c.outputs) == 1 && len(direct) == 1 && c.redact == nil {
 		c.sole = c.outputs[0]
 	}
 }
@@ -113,15 +168,29 @@ func (h *handler) enabled(level slog.Level) bool {
 	if c == nil {
 		return false
 	}
-	if c.exact {
-		return level >= c.floor.Level()
+	if level < h.named.floor.Level() {
+		return false
 	}
+	if c.exact {
+		return true
+	}
+	own := h.named.own.Level()
 	for _, o := range c.outputs {
-		if o.admits(level) {
+		if o.admits(level, own) {
 			return true
 		}
 	}
 	return false
+}
+
+// EnabledForAny reports whether a logger of some name may take records of that level. It
+// is for adapters to loggers that ask for a level before they tell the name.
+func (h *handler) EnabledForAny(level slog.Level) bool {
+	n := handler{core: h.core}
+	if h.core != nil {
+		n.named = &h.core.names.any
+	}
+	return n.enabled(level)
 }
 
 // Enabled is [Router.Enabled].
@@ -149,17 +218,52 @@ func (h *handler) WithGroup(name string) slog.Handler {
 }
 
 func (h *handler) withAttrs(attrs []slog.Attr) handler {
-	return h.derive(func(s encode.Scope) encode.Scope { return s.WithAttrs(attrs) })
+	shown := attrs
+	if r := h.core.redact; r != nil {
+		shown = r.With(h.place, attrs)
+	}
+	n := h.derive(func(s encode.Scope) encode.Scope { return s.WithAttrs(shown) })
+	if last := len(n.groups) - 1; last >= 0 {
+		g := openGroup{n.groups[last].name, slices.Clone(n.groups[last].attrs)}
+		for _, a := range attrs {
+			a.Value = a.Value.Resolve()
+			g.attrs = append(g.attrs, a)
+		}
+		n.groups = append(n.groups[:last:last], g)
+	}
+	return n
 }
 
 func (h *handler) withGroup(name string) handler {
-	return h.derive(func(s encode.Scope) encode.Scope { return s.WithGroup(name) })
+	shown, place := name, h.place
+	if r := h.core.redact; r != nil {
+		place, shown = r.Group(place, name)
+	}
+	n := h.derive(func(s encode.Scope) encode.Scope { return s.WithGroup(shown) })
+	n.place = place
+	if n.base == nil {
+		n.base = h.scopes
+	}
+	n.groups = append(n.groups[:len(n.groups):len(n.groups)], openGroup{name: name})
+	return n
 }
 
 func (h *handler) derive(f func(encode.Scope) encode.Scope) handler {
-	n := handler{core: h.core, scopes: make([]encode.Scope, len(h.scopes))}
+	n := *h
+	n.scopes = make([]encode.Scope, len(h.scopes))
 	for i, s := range h.scopes {
 		n.scopes[i] = h.core.deriveOne(i, s, f)
+	}
+	return n
+}
+
+// withTop adds attributes to those at the top.
+func (h *handler) withTop(attrs []slog.Attr) handler {
+	n := *h
+	n.top = slices.Clone(h.top)
+	for _, a := range attrs {
+		a.Value = a.Value.Resolve()
+		n.top = append(n.top, a)
 	}
 	return n
 }
@@ -186,18 +290,30 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record) error {
 		return errClosed
 	}
 	if c.closed.Load() {
-		c.refused.Add(1)
+		c.refuse()
 		return errClosed
+	}
+	if rec.Level < h.named.least.Level() {
+		return nil
 	}
 	s := c.pool.get()
 	s.rec.Time = rec.Time
 	s.rec.Level = rec.Level
 	s.rec.Message = rec.Message
 	s.rec.PC = rec.PC
+	if h.skip != 0 && c.needsPC {
+		s.rec.PC = above(rec.PC, h.skip)
+	}
+	s.attrs = append(s.attrs, h.top...)
+	s.last = rec.NumAttrs() == 0 && endsProgram(rec.PC)
+	if len(c.samples) > 0 && !s.last && !h.sampled(s) {
+		c.pool.put(s)
+		return nil
+	}
 	if len(c.contexts) > 0 {
 		return h.handleIn(ctx, s, rec)
 	}
-	return h.finish(s, rec)
+	return h.finish(s, rec, len(s.attrs))
 }
 
 // handleIn is the rest of handle if contexts are asked for attributes. The record is also
@@ -206,25 +322,60 @@ func (h *handler) handleIn(ctx context.Context, s *scratch, rec *slog.Record) (e
 	asked := false
 	defer func() {
 		if !asked {
-			err = h.finish(s, rec)
+			err = h.finish(s, rec, len(s.attrs))
 		}
 	}()
 	h.core.addContext(ctx, s)
 	asked = true
-	return h.finish(s, rec)
+	return h.finish(s, rec, len(s.attrs))
 }
 
-// finish adds the attributes of rec to s and hands the record out.
-func (h *handler) finish(s *scratch, rec *slog.Record) error {
+// finish adds the attributes of rec to s, which has those at the top, and hands the
+// record out.
+func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	if rec.NumAttrs() > 0 {
 		rec.Attrs(func(a slog.Attr) bool {
 			s.attrs = append(s.attrs, a)
 			return true
 		})
 	}
+	h.send(s, top)
+	err, last := s.err, s.last
+	h.core.pool.put(s)
+	if last || rec.Level >= h.core.syncs {
+		h.core.sync()
+	}
+	return err
+}
+
+// send hands out the record in s, whose first attributes belong at the top.
+func (h *handler) send(s *scratch, top int) {
+	s.ownLevel = h.named.own.Level()
+	if top > 0 && len(h.groups) > 0 {
+		h.compose(s, top)
+		return
+	}
 	s.rec.Attrs = s.attrs
 	h.emit(s)
-	err := s.err
-	h.core.pool.put(s)
-	return err
+}
+
+// compose hands out a record that has attributes at the top while groups are open. The
+// scopes of h would put them into the groups, so it goes through those from before the
+// first group, with the groups as an attribute.
+func (h *handler) compose(s *scratch, top int) {
+	inner := s.attrs[top:]
+	for i := len(h.groups) - 1; i >= 0; i-- {
+		g := &h.groups[i]
+		from := len(s.nest)
+		s.nest = append(append(s.nest, g.attrs...), inner...)
+		group := slog.Attr{Key: g.name, Value: slog.GroupValue(s.nest[from:len(s.nest):len(s.nest)]...)}
+		s.nest = append(s.nest, group)
+		inner = s.nest[len(s.nest)-1:]
+	}
+	clear(s.attrs[top:])
+	s.attrs = append(s.attrs[:top], inner...)
+	s.rec.Attrs = s.attrs
+	root := *h
+	root.scopes, root.base, root.groups, root.place = h.base, nil, nil, nil
+	root.emit(s)
 }

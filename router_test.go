@@ -131,52 +131,6 @@ func TestNilLevel(t *testing.T) {
 	}
 }
 
-func TestFloor(t *testing.T) {
-	v, w := new(slog.LevelVar), new(slog.LevelVar)
-	out := func(ls ...slog.Leveler) (os []*output) {
-		for _, l := range ls {
-			os = append(os, &output{level: newThreshold(l)})
-		}
-		return os
-	}
-	c := leveler(func() slog.Level { return 0 })
-	for _, tt := range []struct {
-		ls   []slog.Leveler
-		want any // a level, a variable or nil
-	}{
-		{[]slog.Leveler{slog.LevelWarn}, slog.LevelWarn},
-		{[]slog.Leveler{slog.LevelWarn, slog.LevelDebug, slog.LevelError}, slog.LevelDebug},
-		{[]slog.Leveler{v}, v},
-		{[]slog.Leveler{v, v}, v},
-		{[]slog.Leveler{v, w}, nil},
-		{[]slog.Leveler{v, slog.LevelWarn}, nil},
-		{[]slog.Leveler{slog.LevelWarn, v}, nil},
-		{[]slog.Leveler{c}, nil},
-		{[]slog.Leveler{c, c}, nil},
-		{[]slog.Leveler{c, v}, nil},
-		{[]slog.Leveler{v, c}, nil},
-	} {
-		got, exact := floorOf(out(tt.ls...))
-		if !exact {
-			got = nil
-		}
-		switch want := tt.want.(type) {
-		case slog.Level:
-			if got == nil || got.Level() != want {
-				t.Errorf("%v: %v, want %v", tt.ls, got, want)
-			}
-		case *slog.LevelVar:
-			if got != want {
-				t.Errorf("%v: not the variable", tt.ls)
-			}
-		default:
-			if got != nil {
-				t.Errorf("%v: %v, want none", tt.ls, got)
-			}
-		}
-	}
-}
-
 // Attributes and groups, alike on every route and through both front ends.
 func TestDerived(t *testing.T) {
 	var a, b lines
@@ -301,7 +255,7 @@ func TestContextAttrs(t *testing.T) {
 	}{
 		{func() { log.InfoContext(ctx, "m", "x", 1) }, `"trace_id":"abc","static":1,"x":1}`},
 		{func() { log.Info("m", "x", 1) }, `"static":1,"x":1}`},
-		{func() { log.WithGroup("g").InfoContext(ctx, "m", "x", 1) }, `"g":{"trace_id":"abc","static":1,"x":1}}`},
+		{func() { log.WithGroup("g").InfoContext(ctx, "m", "x", 1) }, `"trace_id":"abc","static":1,"g":{"x":1}}`},
 		{func() { log.InfoContext(context.WithValue(ctx, ctxKey{}, errTest), "m", "x", 1) }, `"static":1,"x":1}`},
 		{func() { r.Logger().Info("m", slog.Int("x", 1)) }, `"x":1}`},
 		{func() { r.Logger().WithContext(ctx).Info("m", slog.Int("x", 1)) }, `"trace_id":"abc","static":1,"x":1}`},

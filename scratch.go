@@ -7,6 +7,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/bufpool"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/redact"
 )
 
 const (
@@ -41,17 +42,23 @@ func newBigRecords(debug bool) *bufpool.Pool {
 
 // scratch is the memory of one call. Only that call uses it.
 type scratch struct {
-	rec   encode.Record
-	attrs []slog.Attr // backing of rec.Attrs
-	buf   []byte      // the record as each route encodes it, one after the other
-	spans []span      // by route
-	step  int         // the next of core.steps
-	err   error       // the first one
+	rec      encode.Record
+	ownLevel slog.Level  // what outputs without a level take
+	attrs    []slog.Attr // backing of rec.Attrs
+	nest     []slog.Attr // backing of the groups among them, see compose
+	buf      []byte      // the record as each route encodes it, one after the other
+	spans    []span      // by route
+	step     int         // the next of core.steps
+	err      error       // the first one
+	last     bool        // it is that of a log.Fatal or log.Panic, see handler.handle
 
 	own      []byte // what buf begins as, unless
 	borrowed []byte // this, from bigRecords, which holds
 	want     int    // so many bytes, because a record needed them; 0: own will do
 	small    int    // how many records in a row did not
+
+	redacted bool           // rec is as the outputs may see it, and walker holds parts of it
+	walker   *redact.Walker // nil: this scratch has redacted nothing
 }
 
 // span is one route's part of scratch.buf.
@@ -100,9 +107,16 @@ func (s *scratch) borrow() {
 func (s *scratch) reset() {
 	clear(s.attrs)
 	s.attrs = s.attrs[:0]
+	if len(s.nest) > 0 {
+		clear(s.nest)
+		s.nest = s.nest[:0]
+	}
 	s.rec.Attrs = nil
 	s.rec.Message = ""
 	s.step, s.err = 0, nil
+	if s.redacted {
+		s.forget()
+	}
 	if s.want > 0 || cap(s.buf) > ownScratchBytes {
 		s.giveBack()
 	}
@@ -110,6 +124,18 @@ func (s *scratch) reset() {
 	if cap(s.attrs) > maxScratchAttrs {
 		s.attrs = make([]slog.Attr, 0, 16)
 	}
+	if cap(s.nest) > maxScratchAttrs {
+		s.nest = nil
+	}
+}
+
+// forget is the rest of reset for a record that was redacted. It is not inlined, so that
+// others do not pay for it.
+//
+//go:noinline
+func (s *scratch) forget() {
+	s.redacted = false
+	s.walker.Reset()
 }
 
 // giveBack gives back the borrowed memory, and learns how much to borrow next time. If the

@@ -2,10 +2,13 @@ package forebay
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 )
 
 // Stats is a snapshot of a [Router].
@@ -17,12 +20,16 @@ type Stats struct {
 	// EventsLost is the number of events that were dropped because OnError was busy
 	// with earlier ones.
 	EventsLost uint64
+	// Closed is whether Close has begun.
+	Closed bool
 }
 
 // OutputStats is a snapshot of one output.
 type OutputStats struct {
-	Name  string
-	Level slog.Level // at present
+	Name string
+	// Level is the lowest level that the output takes at present; if it has none of its
+	// own, from loggers without a name.
+	Level slog.Level
 	// Buffered is whether the output takes records without waiting for their
 	// destination.
 	Buffered bool
@@ -35,12 +42,20 @@ type OutputStats struct {
 	// write made up for it, or of records for which a buffered output returned an
 	// error.
 	Errors uint64
-	// Panics is how many of these were panics or ended in runtime.Goexit.
+	// Panics is how many calls of a direct output's writer, or of a buffered one's driver,
+	// panicked or ended in runtime.Goexit.
 	Panics uint64
 	// Stuck is whether a write to a direct output does not end at present.
 	Stuck bool
+	// FailingSince is when the destination failed first since it last took something, or
+	// when a write to a direct output was found stuck. It is zero while the destination
+	// is well, and for buffered outputs without Delivery.
+	FailingSince time.Time
 	// LastError is the text of the last error, empty if there was none.
 	LastError string
+	// Delivery has the state of memory, delivery and spool of an output that is a
+	// deliver.Output, as all outputs made by New are. It is nil for others.
+	Delivery *deliver.OutputStats
 }
 
 // String gives the statistics on one line.
@@ -72,13 +87,14 @@ func (s Stats) String() string {
 // unless one with an account of its own does. The accounts balance at any time;
 // they are exact when no call is under way.
 func (r *Router) Stats() Stats {
-	c := r.h.core
+	c := r.core()
 	if c == nil {
 		return Stats{}
 	}
-	st := Stats{Outputs: make([]OutputStats, len(c.outputs)), Refused: c.refused.Load()}
+	st := Stats{Outputs: make([]OutputStats, len(c.outputs)), Refused: c.refused.Load(), Closed: c.closed.Load()}
+	own := c.root.own.Level()
 	for i, o := range c.outputs {
-		st.Outputs[i] = o.stats()
+		st.Outputs[i] = o.stats(own)
 		st.Refused += o.refused.Load()
 	}
 	for _, rep := range c.reporters {
@@ -87,15 +103,21 @@ func (r *Router) Stats() Stats {
 	return st
 }
 
-func (o *output) stats() OutputStats {
+func (o *output) stats(own slog.Level) OutputStats {
 	st := OutputStats{
 		Name:     o.name,
-		Level:    o.level.level(),
+		Level:    o.level.level(own),
 		Buffered: o.buffered(),
 		Account:  o.books(),
 		Errors:   o.errors.Load(),
 		Panics:   o.panics.Load(),
-		Stuck:    o.dir != nil && o.dir.count().stuck,
+		Delivery: deliveryOf(o.w),
+	}
+	if o.dir != nil {
+		st.Stuck, st.FailingSince = o.dir.count().stuck, o.dir.troubleSince()
+	} else if st.Delivery != nil {
+		st.FailingSince = st.Delivery.Deliver.FailingSince
+		st.Panics += st.Delivery.Deliver.Panics
 	}
 	if err := o.lastError(); err != nil {
 		st.LastError = fmt.Sprint(err) // fmt contains panics of its Error method
@@ -103,9 +125,29 @@ func (o *output) stats() OutputStats {
 	return st
 }
 
+// deliveryOf returns the statistics of w, or of the destination of a Slot, if it is a
+// deliver.Output. It contains a panic.
+func deliveryOf(w io.Writer) (d *deliver.OutputStats) {
+	defer func() {
+		if recover() != nil {
+			d = nil
+		}
+	}()
+	switch w := w.(type) {
+	case *Slot:
+		if dst := w.dst.Load(); dst != nil {
+			return deliveryOf(dst.w)
+		}
+	case interface{ Stats() deliver.OutputStats }:
+		s := w.Stats()
+		return &s
+	}
+	return nil
+}
+
 // books returns the account of the output.
 func (o *output) books() (a batch.Account) {
-	encode := o.encode.Load()
+	encode, sampled := o.encode.Load(), o.sampled.Load()
 	switch {
 	case o.account != nil:
 		a = ownAccount(o.account)
@@ -123,8 +165,9 @@ func (o *output) books() (a batch.Account) {
 		a.Pending.Inflight = n.pending
 		a.Accepted = n.done + n.pending + a.Dropped[batch.Busy]
 	}
-	a.Accepted += encode
+	a.Accepted += encode + sampled
 	a.Dropped[batch.Encode] += encode
+	a.Dropped[batch.Sampled] += sampled
 	return a
 }
 

@@ -7,15 +7,15 @@ import "log/slog"
 type threshold struct {
 	v     *slog.LevelVar // also for levels that never change: reading it is one load
 	fixed bool           // v never changes
-	other slog.Leveler   // if v is nil
+	other slog.Leveler   // if v is nil; nil, too: the level is that of the logger
 }
 
 // newThreshold keeps a *slog.LevelVar, and asks another kind of Leveler each
-// time. nil is slog.LevelInfo.
+// time. nil is the level of the logger.
 func newThreshold(l slog.Leveler) threshold {
 	switch l := l.(type) {
 	case nil:
-		return threshold{v: new(slog.LevelVar), fixed: true}
+		return threshold{}
 	case *slog.LevelVar:
 		return threshold{v: l}
 	case slog.Level:
@@ -27,11 +27,18 @@ func newThreshold(l slog.Leveler) threshold {
 	}
 }
 
-func (t *threshold) level() slog.Level {
-	if t.v != nil {
+// follows reports whether the level is that of the logger.
+func (t *threshold) follows() bool { return t.v == nil && t.other == nil }
+
+// level returns the level for records of a logger.
+func (t *threshold) level(own slog.Level) slog.Level {
+	switch {
+	case t.v != nil:
 		return t.v.Level()
+	case t.other != nil:
+		return t.ask()
 	}
-	return t.ask()
+	return own
 }
 
 // ask calls the user's Leveler. One that panics admits everything: too much in a
@@ -45,4 +52,5 @@ func (t *threshold) ask() (l slog.Level) {
 
 const minLevel = slog.Level(-1 << 31)
 
-func (t *threshold) admits(l slog.Level) bool { return l >= t.level() }
+// admits reports whether a record of level l passes, from a logger whose level is own.
+func (t *threshold) admits(l, own slog.Level) bool { return l >= t.level(own) }

@@ -169,11 +169,11 @@ type end struct {
 	read func(p []byte) (key, error)
 	bad  func(k key) bool // it will never take k
 
-	emu  sync.Mutex
-	got  []*arrival
-	torn int          // pieces of records, where they may be
-	lone map[key]bool // failed alone: it may be set aside as a suspect, and come late
-	died int          // the last life in which a session ended by a panic or a Goexit
+	emu      sync.Mutex
+	got      []*arrival
+	torn     int         // pieces of records, where they may be
+	lateFrom map[key]int // the life from which on a record may come behind later ones
+	died     int         // the last life in which a session ended by a panic or a Goexit
 }
 
 // A door is an end as one process sees it. When that is dead nothing comes through it.
@@ -239,8 +239,22 @@ func (e *end) die() {
 	e.died = life
 }
 
-// suspect notes that recs failed. If it is a single one it may be set aside.
+// suspect notes that recs ended a session. If it is a single one it may be set aside.
 func (e *end) suspect(recs ...[]byte) {
+	life, _ := e.o.k.now()
+	e.exempt(life, recs)
+}
+
+// refuse notes that recs were too large. If it is a single one it is refused, and comes
+// no more in this life. In the next one it may, if it lies on disk in one piece with
+// others that were open when this one ended.
+func (e *end) refuse(recs ...[]byte) {
+	life, _ := e.o.k.now()
+	e.exempt(life+1, recs)
+}
+
+// exempt notes from which life on recs, if it is a single one, may come late.
+func (e *end) exempt(life int, recs [][]byte) {
 	if len(recs) != 1 {
 		return
 	}
@@ -250,10 +264,20 @@ func (e *end) suspect(recs ...[]byte) {
 	}
 	e.emu.Lock()
 	defer e.emu.Unlock()
-	if e.lone == nil {
-		e.lone = map[key]bool{}
+	if e.lateFrom == nil {
+		e.lateFrom = map[key]int{}
 	}
-	e.lone[k] = true
+	if l, ok := e.lateFrom[k]; !ok || life < l {
+		e.lateFrom[k] = life
+	}
+}
+
+// mayBeLate reports whether a, which came to e, may come behind later ones.
+func (e *end) mayBeLate(a *arrival) bool {
+	e.emu.Lock()
+	defer e.emu.Unlock()
+	life, ok := e.lateFrom[a.key]
+	return ok && a.life >= life
 }
 
 // tell notes that the sender of records knows that they came.
@@ -542,9 +566,6 @@ func (e *door) RoundTrip(r *http.Request) (*http.Response, error) {
 		return as
 	}
 	what := e.pick(9)
-	if what >= 0 && what < 8 {
-		e.suspect(slices.Concat(slices.Collect(maps.Values(streams))...)...)
-	}
 	if bad && (what < 0 || what == 8) {
 		return say(http.StatusBadRequest, "a line is malformed", nil)
 	}
@@ -565,6 +586,7 @@ func (e *door) RoundTrip(r *http.Request) (*http.Response, error) {
 	case 5:
 		return say(http.StatusUnauthorized, "no", nil)
 	case 6:
+		e.refuse(slices.Concat(slices.Collect(maps.Values(streams))...)...)
 		return say(http.StatusRequestEntityTooLarge, "too large", nil)
 	case 7:
 		<-r.Context().Done()

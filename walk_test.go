@@ -478,9 +478,8 @@ func (o *out) order() {
 	for _, c := range o.fall.arrivals() {
 		seen[c.key] = true // it went elsewhere
 	}
-	maps.Copy(seen, o.dest.lone) // a suspect may give way to others
 	for _, c := range o.dest.arrivals() {
-		if !seen[c.key] {
+		if !seen[c.key] && !o.dest.mayBeLate(c) {
 			first = append(first, c)
 		}
 		seen[c.key] = true

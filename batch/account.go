@@ -20,11 +20,12 @@ const (
 	Shutdown               // not delivered when the deadline of Close passed
 	Corrupt                // stored on disk, and no longer readable there
 	Failed                 // the destination ended for good, or a direct output failed: there is no second attempt
+	Sampled                // left out by forebay.Sample
 
-	Reasons = 10 // number of reasons
+	Reasons = 11 // number of reasons
 )
 
-var reasonNames = [Reasons]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown", "corrupt", "failed"}
+var reasonNames = [Reasons]string{"full", "oversize", "encode", "poison", "expired", "quota", "busy", "shutdown", "corrupt", "failed", "sampled"}
 
 // String returns the reason's name as it stands in reports.
 func (r Reason) String() string {

@@ -162,9 +162,6 @@ type Batch struct {
 	// batch have the same. It is zero, which names nothing, in a batch of gap markers, in
 	// one that no Writer has made, and in what earlier versions have put into a spool.
 	Origin [16]byte
-	// Tally is where Send notes what became of records it did not deliver but
-	// settled all the same. The caller of Send resets it and reads it after.
-	Tally Tally
 
 	n     int
 	bytes int
@@ -184,7 +181,7 @@ func (b *Batch) Add(r Run) {
 // Origin are kept.
 func (b *Batch) Reset() {
 	clear(b.Runs)
-	b.Runs, b.n, b.bytes, b.Tally = b.Runs[:0], 0, 0, Tally{}
+	b.Runs, b.n, b.bytes = b.Runs[:0], 0, 0
 }
 
 // Len returns the number of records.
@@ -241,8 +238,7 @@ func (b *Batch) At(i int) Record {
 }
 
 // Slice appends to dst, which may be nil, the records from i up to, but not
-// including, j, and returns it. The result shares the memory of b and has a
-// Tally of its own.
+// including, j, and returns it. The result shares the memory of b.
 func (b *Batch) Slice(dst *Batch, i, j int) *Batch {
 	if dst == nil {
 		dst = new(Batch)
@@ -261,8 +257,7 @@ func (b *Batch) Slice(dst *Batch, i, j int) *Batch {
 }
 
 // Select appends to dst, which may be nil, the records with the given ascending
-// indexes and returns it. The result shares the memory of b and has a Tally of
-// its own.
+// indexes and returns it. The result shares the memory of b.
 func (b *Batch) Select(dst *Batch, indexes []int) *Batch {
 	if dst == nil {
 		dst = new(Batch)

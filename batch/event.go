@@ -9,12 +9,12 @@ import "fmt"
 type Event struct {
 	// Output is the name of the output or destination concerned.
 	Output string
-	// Op names the transition. A Router posts write, encode, drop, panic and
-	// recovered; a slab.Writer drop, drop-end, panic, crash-safe,
-	// recover and recovered-from-disk; package deliver send, hold,
-	// gone, recovered, count, expired, handler, handler-recovered, poison, too-large,
-	// dead-letter, spill, spilled, spill-error and panic; a spool recover, corrupt,
-	// parked, drop and sync.
+	// Op names the transition. A Router posts write, encode, drop, panic,
+	// closed and recovered, and file for an output of forebay.File; a slab.Writer drop,
+	// drop-end, panic, crash-safe, recover and recovered-from-disk; package deliver send,
+	// hold, gone, recovered, count, expired, handler, handler-recovered, poison,
+	// too-large, dead-letter, spill, spilled, spill-error and panic; a spool recover,
+	// corrupt, parked, drop and sync; a loki.Pusher label-values and too-old.
 	Op string
 	// Err is the cause; nil where something works again or was merely found.
 	Err error

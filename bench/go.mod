@@ -12,6 +12,8 @@ require (
 	go.uber.org/zap/exp v0.3.0
 )
 
+require github.com/DeRuina/timberjack v1.4.9 // indirect
+
 require (
 	github.com/IBM/fluent-forward-go v0.4.0
 	github.com/fluent/fluent-logger-golang v1.10.2

@@ -62,7 +62,7 @@ func (d lent) Shutdown(context.Context) (batch.Report, error) {
 func (lent) Wants() slab.Wants                            { return slab.Wants{Inline: true} }
 func (lent) Held(_ [16]byte, _, _ uint64) []batch.Tickets { return nil }
 func (lent) Flush(context.Context) error                  { return nil }
-func (lent) Sync() error                                  { return nil }
+func (lent) Sync(context.Context) error                   { return nil }
 func (lent) Drain(time.Time)                              {}
 
 func (lent) SpillWhen(func() bool) (press func(), err error) { return nil, errors.ErrUnsupported }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // Random outages, quota, a spill that fails at times, a handler that fails at times,
@@ -236,12 +237,7 @@ func TestSendEndsWithItsContext(t *testing.T) {
 			go func() {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errors.New("enough"))
 				defer cancel()
-				b := ofTicket(9)
-				err := x.Send(ctx, b)
-				if b.Tally != (batch.Tally{}) {
-					t.Errorf("%+v", b.Tally)
-				}
-				results <- err
+				results <- x.Send(ctx, ofTicket(9))
 			}()
 		}
 		began := time.Now()
@@ -320,7 +316,7 @@ func TestAllocs(t *testing.T) {
 	b := lines(300)
 	l := new(lightLoan)
 	for name, hand := range map[string]func() error{
-		"copied": func() error { b.Tally = batch.Tally{}; return x.Send(context.Background(), b) },
+		"copied": func() error { return x.Send(context.Background(), b) },
 		"lent":   func() error { return l.lend(x, b) },
 	} {
 		allocs := testing.AllocsPerRun(200, func() {
@@ -365,7 +361,6 @@ func BenchmarkSend(b *testing.B) {
 			b.SetBytes(int64(bt.Bytes()))
 			l := new(lightLoan)
 			for b.Loop() {
-				bt.Tally = batch.Tally{}
 				send := func() error { return x.Send(context.Background(), bt) }
 				if bb.lent {
 					send = func() error { return l.lend(x, bt) }
@@ -392,12 +387,11 @@ func TestSendBesideShutdown(t *testing.T) {
 				wg.Go(func() {
 					b := lines(500) // so that copying takes a while
 					for {
-						b.Tally = batch.Tally{}
 						if err := p.Send(context.Background(), b); err != nil {
 							return
 						}
 						sends.Add(1)
-						settled.Add(b.Tally.Taken)
+						settled.Add(500)
 					}
 				})
 			}
@@ -411,4 +405,46 @@ func TestSendBesideShutdown(t *testing.T) {
 			}
 		}
 	}
+}
+
+// OldestAge is that of the oldest record that is open, also within a batch.
+func TestOldestAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		d := newHand(2)
+		out := mustOutput(t, d, &OutputOptions{Slab: slab.Options{FlushInterval: time.Millisecond}})
+		look := func(want time.Duration) {
+			t.Helper()
+			synctest.Wait()
+			if got := out.Stats().Deliver.OldestAge; got != want {
+				t.Errorf("the oldest is %s old, want %s", got, want)
+			}
+		}
+		write := func(age time.Duration) {
+			m := batch.Meta{Time: began.Add(-age).UnixNano()}
+			if age == 0 {
+				m = batch.Meta{}
+			}
+			if err := out.WriteRecord([]byte("x\n"), m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		look(0)
+		write(time.Hour)
+		write(time.Minute)
+		time.Sleep(time.Second)
+		write(0)
+		time.Sleep(time.Second)
+		look(time.Hour + 2*time.Second)
+		d.answer(0, batch.Outcome{Open: batch.From(1), Why: testkit.ErrDown})
+		look(time.Minute + 2*time.Second)
+		d.answer(1, taken)
+		time.Sleep(time.Minute)
+		d.answer(2, taken)
+		time.Sleep(time.Second)
+		look(0)
+		if err := out.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

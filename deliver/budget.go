@@ -15,7 +15,8 @@ const (
 // A Budget bounds how much of the traffic to a destination is retries, so that
 // an overloaded destination is not kept down by retries. Over any time t in which s
 // Sends succeeded it lets through at most ratio·s + perSecond·t + 10 retries; later ones
-// wait. Several outlets may share one. It is safe for concurrent use.
+// wait. Several outlets may share one. It is safe for concurrent use. The probes of an open
+// circuit are no retries: the circuit says when they are.
 //
 // It is a token bucket: a success puts ratio tokens in, a second perSecond, a
 // retry takes one out. It holds 10 and begins full, so that the first retries of

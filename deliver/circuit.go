@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -98,21 +99,22 @@ const maxRetryAfter = 10 * time.Minute
 type BreakerOptions struct {
 	// Failures is how many failures in a row open the breaker. Default 5.
 	// Independent of it, 10 failures among the last 20 results do.
-	Failures int
+	Failures int `yaml:"failures"`
 	// OpenMin and OpenMax bound how long the breaker stays open before it
 	// probes: half to the whole of OpenMin at first, twice as long each time the
 	// probe fails, up to OpenMax. The wait that the destination asked for
 	// ([batch.RetryAfter]) is a floor, up to 10 minutes. Defaults 1 s and
 	// 1 min.
-	OpenMin, OpenMax time.Duration
+	OpenMin time.Duration `yaml:"open_min"`
+	OpenMax time.Duration `yaml:"open_max"`
 	// FatalDelay is the least time it stays open after [batch.Hold], which
 	// opens it at once. Default 1 min.
-	FatalDelay time.Duration
+	FatalDelay time.Duration `yaml:"fatal_delay"`
 	// ProbeRecords is how many records of a batch are sent as a probe. Default
 	// 10.
-	ProbeRecords int
+	ProbeRecords int `yaml:"probe_records"`
 	// Successes is how many probes in a row must succeed. Default 2.
-	Successes int
+	Successes int `yaml:"successes"`
 }
 
 func (o *BreakerOptions) resolve() (BreakerOptions, error) {
@@ -158,6 +160,7 @@ type circuit struct {
 	// mu is a leaf: subscribers are told under it without waiting.
 	mu          sync.Mutex
 	state       State
+	since       time.Time
 	consecutive int    // failures in a row
 	window      uint32 // the last results, the newest in bit 0; 1: failure
 	results     int    // how many of them there are
@@ -170,6 +173,10 @@ type circuit struct {
 	subs        []*subscriber
 	lost        uint64
 	closed      bool
+	// upto ends when the circuit opens, its cause says why; nil: nobody has asked since
+	// it was open.
+	upto    context.Context
+	endUpto context.CancelCauseFunc
 }
 
 type subscriber struct {
@@ -208,6 +215,32 @@ func (c *circuit) shut(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state == Open && now.Before(c.until)
+}
+
+// probeGrace is how long a probe may take before the handler is asked beside it: a
+// destination that hangs answers no sooner than its own timeout.
+const probeGrace = time.Second
+
+// out reports whether the handler is to be asked: nothing may be sent now, or a probe
+// hangs.
+func (c *circuit) out(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state == Open && now.Before(c.until) || c.state == HalfOpen && c.successes == 0 && now.Sub(c.since) >= probeGrace
+}
+
+// untilOpen returns a context that ends as soon as the circuit is open. Its cause is an
+// *openError.
+func (c *circuit) untilOpen() context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.upto == nil {
+		c.upto, c.endUpto = context.WithCancelCause(context.Background())
+		if c.state == Open {
+			c.endUpto(&openError{c.cause})
+		}
+	}
+	return c.upto
 }
 
 // worked notes that the destination took a batch, or refused records: it is well.
@@ -288,7 +321,14 @@ func (c *circuit) hurry(at time.Time) {
 // setLocked changes the state and tells subscribers.
 func (c *circuit) setLocked(now time.Time, to State, err error) {
 	t := Transition{Time: now, From: c.state, To: to, Err: err}
-	c.state = to
+	switch {
+	case c.upto == nil:
+	case to == Open:
+		c.endUpto(&openError{err})
+	case c.state == Open:
+		c.upto = nil
+	}
+	c.state, c.since = to, now
 	if to == Closed {
 		c.cause = nil
 	}

@@ -12,7 +12,8 @@ import (
 // Direct returns a function that hands batches to dest without an outlet, for callers
 // that deal with failures themselves, such as spool.Spool.Replay. It returns when its
 // batch was answered. One session is kept open from one call to the next. It ends with
-// the context of a call that is given up, and with closeDest, which closes dest, too.
+// the context of a call that is given up, and with closeDest, which ends dest, too, as the
+// Close of an [Output] does.
 // Calls take turns. They may come from several goroutines.
 func Direct(dest Destination) (send func(ctx context.Context, b *batch.Batch) batch.Outcome, closeDest func(ctx context.Context) error) {
 	s := &direct{dest: dest, turn: make(chan struct{}, 1)}
@@ -127,7 +128,7 @@ func (s *direct) leave(why error) {
 	s.life, s.sess = nil, nil
 }
 
-// close ends the session and closes the destination.
+// close ends the session and the destination.
 func (s *direct) close(ctx context.Context) error {
 	if err := s.take(ctx); err != nil {
 		return err
@@ -140,10 +141,7 @@ func (s *direct) close(ctx context.Context) error {
 	if s.life != nil {
 		s.leave(errFinished)
 	}
-	if c, ok := s.dest.(closer); ok {
-		return c.Close(ctx)
-	}
-	return nil
+	return end(ctx, s.dest, func(f func() error) error { return f() })
 }
 
 // A soloLife is the Life of a session with one batch under way.

@@ -10,10 +10,10 @@ import (
 
 // ---- the handler ----------------------------------------------------------
 
-// handlerState is how the error handler is asked: while the circuit is open and more
-// than PendingLimit records wait, and, when Close is late, whatever waits. When the
-// time for a probe has come, that goes first: a handler that takes everything must not
-// keep the destination from being asked.
+// handlerState is how the error handler is asked: while the circuit is open, or its probe
+// hangs, and more than PendingLimit records wait, and, when Close is late, whatever waits.
+// When the time for a probe has come, that goes first: a handler that takes everything must
+// not keep the destination from being asked.
 type handlerState struct {
 	busy    bool      // a batch is with it
 	at      time.Time // not before
@@ -22,7 +22,8 @@ type handlerState struct {
 	failing bool      // one was reported
 }
 
-// opened notes that the circuit has opened: the handler is asked at once.
+// opened notes that the circuit has opened: the handler is asked at once, and then as often
+// as settings.askEvery says, whatever the destination is doing.
 func (s *handlerState) opened(now time.Time) {
 	if s.fails == 0 {
 		s.at = now
@@ -49,7 +50,7 @@ func (m *machine) pending() uint64 {
 
 // offer gives the oldest batch that waits to the handler, if it is to be asked.
 func (m *machine) offer(now time.Time) (action, bool) {
-	if !m.brk.shut(now) || m.handler.busy || !m.handler.wants(m, now) {
+	if !m.brk.out(now) || m.handler.busy || !m.handler.wants(m, now) {
 		return action{}, false
 	}
 	_, e := m.first()
@@ -70,7 +71,7 @@ func (m *machine) handTo(e *entry) action {
 }
 
 // handled notes what the handler did with e.
-func (m *machine) handled(now time.Time, e *entry, out handled) {
+func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	s := &m.handler
 	s.busy = false
 	m.reportHandler(now, &out, e.b.Len())
@@ -88,12 +89,8 @@ func (m *machine) handled(now time.Time, e *entry, out handled) {
 	rest := e.b.Select(nil, open)
 	bad := e.b.Select(nil, refused)
 	taken := all - countable(rest) - countable(bad)
-	dropped := out.dropped
-	if dropped.Total() > taken {
-		dropped = batch.Drops{}
-	}
-	m.led.settle(e.h, 0, taken-dropped.Total(), dropped)
-	m.counts.handled += taken - dropped.Total()
+	m.led.settle(e.h, 0, taken, batch.Drops{})
+	m.counts.handled += taken
 	if len(refused) > 0 {
 		m.condemn(e.h, bad, out.Refusal)
 	}
@@ -104,7 +101,7 @@ func (m *machine) handled(now time.Time, e *entry, out handled) {
 }
 
 // reportHandler notes a call of the handler.
-func (m *machine) reportHandler(now time.Time, out *handled, n int) {
+func (m *machine) reportHandler(now time.Time, out *batch.Outcome, n int) {
 	s := &m.handler
 	err := out.Err()
 	if err == nil {
@@ -159,15 +156,13 @@ func (m *machine) beLate(isOver bool) {
 }
 
 // finished reports whether Close need not wait any longer: nothing is in memory only,
-// and the spool is empty or its batches have no prospect.
-func (m *machine) finished() bool {
+// and the spool is empty or its batches have no prospect. A circuit that may be probed
+// is no verdict: it may be open for no other reason than that nothing has come since.
+func (m *machine) finished(now time.Time) bool {
 	if m.sess.under > 0 || m.handler.busy && m.stage < late || m.oldestInMemory() != nil {
 		return false
 	}
-	if state, _, _, _ := m.brk.look(); state == Open {
-		return true
-	}
-	return !m.disk.backlog && len(m.ring) == 0
+	return m.brk.shut(now) || !m.disk.backlog && len(m.ring) == 0
 }
 
 // finish ends the session, and then the machine.
@@ -253,6 +248,12 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 		}
 		if m.told.failing && m.set.retry.MaxAge >= 0 {
 			consider(m.sweepAt)
+		}
+	}
+	if m.set.handler && !m.handler.busy && m.set.askEvery > 0 {
+		// What waits before the outlet grows without an event.
+		if state, _, _, _ := m.brk.look(); state != Closed && len(m.ring) > 0 {
+			consider(now.Add(m.set.askEvery))
 		}
 	}
 	for _, e := range m.aside {

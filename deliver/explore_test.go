@@ -61,7 +61,7 @@ func (w *world) events() (out []event) {
 	}
 	if e := w.offered; e != nil {
 		answer := func(o batch.Outcome) func() {
-			return func() { w.offered = nil; w.m.handled(w.now, e, handled{Outcome: o}) }
+			return func() { w.offered = nil; w.m.handled(w.now, e, o) }
 		}
 		no := errors.New("no")
 		add("handled", answer(batch.Outcome{}))
@@ -163,7 +163,7 @@ func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, 
 		}
 		addAt("answer", i, func() { w.answer(i, batch.Outcome{}) })
 		for _, f := range w.lim.flavours {
-			trouble(answers, fmt.Sprintf("answer %d to", f), i, func() { w.answer(i, f.outcome(h.b, w.lim.streams)) })
+			trouble(answers, answerTo[f], i, func() { w.answer(i, f.outcome(h.b, w.lim.streams)) })
 		}
 	}
 	if last < len(s.sent) {
@@ -178,6 +178,14 @@ func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, 
 		trouble(cleanEnds, "clean end with", k, func() { w.end(k, nil) })
 	}
 }
+
+// answerTo names the answers.
+var answerTo = func() (names [flavours]string) {
+	for f := range names {
+		names[f] = fmt.Sprintf("answer %d to", f)
+	}
+	return names
+}()
 
 type event struct {
 	name string
@@ -277,7 +285,7 @@ func (w *world) firstLeft() bool {
 func (w *world) step() bool {
 	if e := w.offered; e != nil {
 		w.offered = nil
-		w.m.handled(w.now, e, handled{})
+		w.m.handled(w.now, e, batch.Outcome{})
 		return true
 	}
 	s := w.s
@@ -384,7 +392,7 @@ func (w *world) key() uint64 {
 		n(uint64(len(list)))
 		for _, e := range list {
 			n(e.b.First(), uint64(e.b.Len()), uint64(e.place), uint64(e.rest), e.h.seq)
-			is(e.pin != nil, e.unknown, e.tried, e.front, e.out != nil && e.out == e.b, e.trial != nil)
+			is(e.pin != nil, e.unknown, e.tried, e.out != nil && e.out == e.b, e.trial != nil)
 			if e.trial != nil {
 				n(uint64(e.trial.rounds))
 				later(e.trial.next)
@@ -454,12 +462,12 @@ func explore(lim worldLimits, mut mutant, most int) (states int, fault string) {
 	for len(stack) > 0 {
 		path := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
-		w, names := replay(lim, mut, path)
+		w := replay(lim, mut, path, nil)
 		if w.ended {
 			w.atEnd()
 		}
 		if w.fault != "" {
-			return states, w.fault + "\n\t" + strings.Join(names, "\n\t")
+			return states, w.fault + pathNames(lim, mut, path)
 		}
 		k := w.key()
 		if w.ended || seen[k] {
@@ -474,26 +482,35 @@ func explore(lim worldLimits, mut mutant, most int) (states int, fault string) {
 		}
 		if states%progressEvery == 0 {
 			if w.goWell(false); w.fault != "" {
-				return states, w.fault + "\n\t" + strings.Join(names, "\n\t")
+				return states, w.fault + pathNames(lim, mut, path)
 			}
 		}
 	}
 	return states, ""
 }
 
-func replay(lim worldLimits, mut mutant, path []int) (*world, []string) {
+// replay returns the world in which the events of path have happened, and tells of each.
+func replay(lim worldLimits, mut mutant, path []int, tell func(event)) *world {
 	w := newWorld(lim, mut)
-	var names []string
 	for _, i := range path {
 		ev := w.events()[i]
-		names = append(names, ev.String())
+		if tell != nil {
+			tell(ev)
+		}
 		ev.do()
 		w.settle()
 		if w.fault != "" || w.ended {
 			break
 		}
 	}
-	return w, names
+	return w
+}
+
+// pathNames returns the names of the events of path.
+func pathNames(lim worldLimits, mut mutant, path []int) string {
+	var names strings.Builder
+	replay(lim, mut, path, func(ev event) { names.WriteString("\n\t" + ev.String()) })
+	return names.String()
 }
 
 var keySeed = maphash.MakeSeed()
@@ -515,6 +532,7 @@ var worlds = map[string]worldLimits{
 	"parts":   {batches: 2, records: 2, window: 2, may: may{answers: 2}, flavours: []flavour{partly, refusingOne, mixedUp, smaller, searching, goneForGood}},
 	"streams": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{oneStream, holdingStream, holdingAll}},
 	"no room": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{holdingStream, holdingAll}, noRoom: true},
+	"side":    {batches: 3, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1, badAppends: 1, badReads: 1}, flavours: []flavour{holdingStream}, spool: true, full: true},
 	"disk":    {batches: 2, records: 1, window: 2, may: may{ends: 1, badAppends: 1, badReads: 1}, spool: true, full: true},
 	"loans":   {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true},
 	"suspect": {batches: 2, records: 1, window: 1, may: may{ends: 6}},
@@ -526,6 +544,7 @@ func TestExplore(t *testing.T) {
 			continue // one goroutine uses a machine: make test explores the others without the detector
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n, fault := explore(lim, noMutant, 2_000_000)
 			if fault != "" {
 				t.Fatalf("after %d states: %s", n, fault)

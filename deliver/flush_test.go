@@ -238,12 +238,12 @@ func TestFlushBesideShutdown(t *testing.T) {
 func TestSync(t *testing.T) {
 	store := &syncSpill{err: testkit.ErrDisk}
 	x := mustNew(t, newHand(1), &Options{Spill: store})
-	if err := x.Sync(); !errors.Is(err, testkit.ErrDisk) || store.n != 1 {
+	if err := x.Sync(t.Context()); !errors.Is(err, testkit.ErrDisk) || store.n != 1 {
 		t.Errorf("%v, %d", err, store.n)
 	}
 	mustClose(t, x)
 	x = mustNew(t, newHand(1), nil)
-	if err := x.Sync(); err != nil {
+	if err := x.Sync(t.Context()); err != nil {
 		t.Error(err)
 	}
 	mustClose(t, x)

@@ -27,13 +27,13 @@ import (
 //
 // If the Outcome makes no sense ([batch.Outcome.Check]), no record was taken.
 //
-// b is a copy made for this call; the handler may read it until it returns. It
-// may set b.Tally.Dropped for records that it took but had to drop.
+// b is a copy made for this call; the handler may read it until it returns.
 //
 // HandleError runs on a goroutine of its own, one call at a time. If it panics,
 // calls runtime.Goexit, or does not return within HandlerTimeout, it has taken nothing.
-// The same holds if Close waits for it and a spill needs the rest of the time. A call that timed out goes on, with memory that nobody else
-// uses; until it returns, every further offer fails without a call.
+// The same holds if Close waits for it and a spill needs the rest of the time. A call that
+// timed out goes on, with memory that nobody else uses; until it returns, every further
+// offer fails without a call.
 type ErrorHandler interface {
 	HandleError(cause error, b *batch.Batch) batch.Outcome
 }
@@ -86,17 +86,11 @@ type guarded struct {
 	timeout time.Duration
 	scarce  <-chan struct{} // closed when a call has no more than handlerGrace; nil: never
 
-	token chan struct{} // held during a call; capacity 1
-	late  chan handled  // of a call that timed out and has not returned; nil: none
+	token chan struct{}      // held during a call; capacity 1
+	late  chan batch.Outcome // of a call that timed out and has not returned; nil: none
 
 	calls  atomic.Uint64
 	errors atomic.Uint64
-}
-
-// handled is the result of a call of a handler.
-type handled struct {
-	batch.Outcome
-	dropped batch.Drops // of the records that it took
 }
 
 // copied is the memory of a batch that is copied for a handler.
@@ -131,11 +125,11 @@ func newGuarded(h ErrorHandler, timeout time.Duration) *guarded {
 
 // call offers b to the handler because of cause. The memory of b is the handler's from
 // now on.
-func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) handled {
+func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
 	select {
 	case g.token <- struct{}{}:
 	case <-ctx.Done():
-		return handled{Outcome: tookNothing(context.Cause(ctx))}
+		return tookNothing(context.Cause(ctx))
 	}
 	defer func() { <-g.token }()
 	o := g.callLocked(ctx, cause, b)
@@ -146,19 +140,19 @@ func (g *guarded) call(ctx context.Context, cause error, b *batch.Batch) handled
 }
 
 // callLocked is call with the token held.
-func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) handled {
+func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) batch.Outcome {
 	if g.late != nil {
 		select {
 		case <-g.late: // too late: its records were offered again, or sent
 			g.late = nil
 		default:
-			return handled{Outcome: tookNothing(errHandlerBusy)}
+			return tookNothing(errHandlerBusy)
 		}
 	}
 	g.calls.Add(1)
 	ctx, cancel := context.WithTimeoutCause(ctx, g.timeout, errHandlerTimeout)
 	defer cancel()
-	ch := make(chan handled, 1)
+	ch := make(chan batch.Outcome, 1)
 	go runHandler(ctx, g.h, cause, b, ch)
 	scarce := false
 	select {
@@ -182,21 +176,20 @@ func (g *guarded) callLocked(ctx context.Context, cause error, b *batch.Batch) h
 	default:
 		g.late = ch
 		if scarce {
-			return handled{Outcome: tookNothing(errHandlerTimeout)}
+			return tookNothing(errHandlerTimeout)
 		}
-		return handled{Outcome: tookNothing(context.Cause(ctx))}
+		return tookNothing(context.Cause(ctx))
 	}
 }
 
 // runHandler calls h and answers on ch, whatever h does.
-func runHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch, ch chan<- handled) {
-	o := handled{Outcome: tookNothing(errHandlerGoexit)}
+func runHandler(ctx context.Context, h ErrorHandler, cause error, b *batch.Batch, ch chan<- batch.Outcome) {
+	o := tookNothing(errHandlerGoexit)
 	defer func() {
 		if r := recover(); r != nil {
-			o.Outcome = tookNothing(fmt.Errorf("handler panicked: %v\n%s", r, debug.Stack()))
+			o = tookNothing(fmt.Errorf("handler panicked: %v\n%s", r, debug.Stack()))
 		}
 		ch <- o
 	}()
-	o.Outcome = askHandler(ctx, h, cause, b)
-	o.dropped = b.Tally.Dropped
+	o = askHandler(ctx, h, cause, b)
 }

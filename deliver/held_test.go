@@ -1,7 +1,11 @@
 package deliver
 
 import (
+	"context"
+	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +14,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
 )
 
 // streams is a destination that does not take some streams for a while.
@@ -325,6 +330,141 @@ func TestHeldAtShutdown(t *testing.T) {
 			}
 			if spill && (err != nil || a.Pending.Spill != 25) || !spill && (err == nil || a.Dropped[batch.Shutdown] != 25) {
 				t.Errorf("%v: %s", err, a)
+			}
+		})
+	}
+}
+
+// Records of a held stream that went to disk hold up no Flush either.
+func TestFlushBesideHeldOnDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStreams(2)
+		d.hold(1, true)
+		var down atomic.Bool
+		x := mustNew(t, flakyStreams{d, &down}, &Options{Spill: &testkit.Spill{}})
+		m := &testkit.Model{}
+		send(t, m, x, mixed(m, 10, 2))
+		time.Sleep(time.Second)
+		down.Store(true)
+		for range 10 { // the circuit opens, and all goes to disk
+			send(t, m, x, mixed(m, 10, 2))
+			time.Sleep(10 * time.Second)
+		}
+		if a := balance(t, m, x); a.Pending.Spill != 105 {
+			t.Fatal(a)
+		}
+		down.Store(false)
+		time.Sleep(5 * time.Minute)
+		select {
+		case err := <-flushing(t, x):
+			if err == nil || !strings.Contains(err.Error(), "55 records wait apart") {
+				t.Errorf("got %v", err)
+			}
+		default:
+			t.Error("Flush waits for a stream that is held")
+		}
+		d.hold(1, false)
+		time.Sleep(5 * time.Minute)
+		mustFlush(t, x)
+		mustBalance(t, m, x, 110)
+		for stream := range uint64(2) {
+			of := slices.DeleteFunc(d.Got(), func(k uint64) bool { return k%2 != stream })
+			if !slices.IsSorted(of) || len(of) != 55 {
+				t.Errorf("stream %d: %v", stream, of)
+			}
+		}
+		mustClose(t, x)
+	})
+}
+
+// texts keeps first copies in the order of their arrival, over several processes.
+type texts struct {
+	flakyStreams
+	seen  map[string]bool
+	first *[]string
+}
+
+func (d texts) Open(l Life) (Session, error) {
+	s, err := d.flakyStreams.Open(l)
+	return textsSession{s, d}, err
+}
+
+type textsSession struct {
+	Session
+	d texts
+}
+
+func (s textsSession) Send(b *batch.Batch) error {
+	d := s.d
+	d.mu.Lock()
+	for _, rec := range b.All() {
+		if text := string(rec.Data); !d.down.Load() && !d.holds[rec.Stream] && !d.seen[text] {
+			d.seen[text] = true
+			*d.first = append(*d.first, text)
+		}
+	}
+	d.mu.Unlock()
+	return s.Session.Send(b)
+}
+
+// The records of a stream arrive in order, whatever is held, goes to disk, and is left
+// to the next process.
+func TestHeldStreamsOverProcesses(t *testing.T) {
+	base := testkit.Seed(t)
+	for round := range testkit.Rounds(20, 500) {
+		rng := testkit.Rand(base + uint64(round))
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			seen, first, n := map[string]bool{}, []string(nil), 0
+			const lives = 4
+			for life := range lives {
+				d := newStreams(1 + rng.IntN(4))
+				var down atomic.Bool
+				o := &OutputOptions{
+					Slab:     slab.Options{SlabBytes: 1 << 10, SlabCount: 3 + rng.IntN(4), FlushInterval: time.Millisecond, WhenFull: slab.Spill()},
+					SpoolDir: filepath.Join(dir, "spool"), Deliver: Options{AsideBytes: 1 << (6 + rng.IntN(9))}, OnError: func(batch.Event) {},
+				}
+				if rng.IntN(2) == 0 {
+					o.CrashDir = filepath.Join(dir, "crash")
+				}
+				x, err := NewOutput(texts{flakyStreams{d, &down}, seen, &first}, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 100 {
+					d.hold(uint32(1+rng.IntN(3)), life < lives-1 && rng.IntN(2) == 0)
+					down.Store(life < lives-1 && rng.IntN(8) == 0)
+					for range rng.IntN(20) {
+						n++
+						if err := x.WriteRecord(fmt.Appendf(nil, "%d %06d\n", n%3, n), batch.Meta{Stream: uint32(1 + n%3)}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					time.Sleep(time.Duration(rng.IntN(5)) * time.Second)
+				}
+				if life == lives-1 {
+					for stream := range uint32(4) {
+						d.hold(stream, false)
+					}
+					down.Store(false)
+					time.Sleep(10 * time.Minute)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(3))*time.Second)
+				if _, err := x.Shutdown(ctx); err != nil {
+					t.Errorf("life %d: %v", life, err)
+				}
+				cancel()
+			}
+			if len(first) != n {
+				t.Errorf("%d of %d records arrived", len(first), n)
+			}
+			last := map[string]string{}
+			for _, text := range first {
+				if stream := text[:1]; text < last[stream] {
+					t.Fatalf("FOREBAY_SEED=%d: %q behind %q", base+uint64(round), text, last[stream])
+				} else {
+					last[stream] = text
+				}
 			}
 		})
 	}

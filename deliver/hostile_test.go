@@ -435,9 +435,11 @@ func (s *peerSession) work() {
 			wait = time.Duration(s.d.rng.Int64N(int64(s.d.delay)))
 		}
 		s.d.mu.Unlock()
-		select {
-		case <-time.After(wait):
-		case <-s.l.Context().Done():
+		if wait > 0 { // a timer that is due at once can crash Go 1.26's race detector in a bubble
+			select {
+			case <-time.After(wait):
+			case <-s.l.Context().Done():
+			}
 		}
 		s.d.mu.Lock()
 		s.under--

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/internal/contain"
 )
 
 // A destination that answers within Send, such as a file, is not worth a goroutine: to
@@ -18,23 +17,6 @@ import (
 // A batch stays its producer's until then: the outlet accepts a record when it settles
 // it, and what is open when the time is over goes back. So nothing is in question while
 // the producer hangs in Borrow, and Close does not wait for it.
-
-// atWheel makes sure that nobody else is the loop. The caller leaves the wheel.
-func (o *outlet) atWheel(ctx context.Context) error {
-	select {
-	case o.wheel <- struct{}{}:
-		return nil
-	default:
-	}
-	select {
-	case o.wheel <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (o *outlet) leaveWheel() { <-o.wheel }
 
 // deliver is Borrow for a destination that answers within Send.
 func (o *outlet) deliver(ctx context.Context, l loan, b *batch.Batch) error {
@@ -93,7 +75,7 @@ func (o *outlet) begin(l loan, b *batch.Batch) *holder {
 	}
 	lf := o.life
 	lf.sending, lf.direct = nil, b
-	err := lf.contain(lf.sendDirect)
+	err := o.contain(lf.sendDirect)
 	if err == nil && lf.saidOnly(b) {
 		o.m.pace.attempts++
 		o.m.sess.answered = true
@@ -155,10 +137,14 @@ func (o *outlet) drive(ctx context.Context, h *holder) {
 	}
 }
 
-// rest is sleep until ctx ends.
+// rest waits until something happens, it is time, or ctx ends. A zero until is no time.
 func (o *outlet) rest(ctx context.Context, until time.Time, timer *time.Timer) {
 	if !until.IsZero() {
-		timer.Reset(time.Until(until))
+		left := time.Until(until)
+		if left <= 0 {
+			return
+		}
+		timer.Reset(left)
 		defer timer.Stop()
 	}
 	select {
@@ -204,7 +190,7 @@ func (l *life) hand(e *entry) {
 		return
 	}
 	l.sending = e
-	l.sent(e, l.contain(l.send))
+	l.sent(e, l.o.contain(l.send))
 }
 
 // sent notes the end of the Send of e.
@@ -255,24 +241,4 @@ func (l *life) rename(b *batch.Batch, e *entry) {
 func (l *life) closeNow() {
 	l.call = callClose
 	l.step()
-}
-
-// ---- others who are the loop for a moment ---------------------------------
-
-// flushInline has the destination pass on what it buffers or, if stable is set, put what
-// it has on stable storage.
-func (o *outlet) flushInline(ctx context.Context, stable bool) error {
-	if err := o.atWheel(ctx); err != nil {
-		return err
-	}
-	defer o.leaveWheel()
-	var err error
-	gone := contain.Call(func() {
-		if s, ok := o.dest.(syncer); ok && stable {
-			err = s.Sync()
-		} else if f, ok := o.dest.(flusher); ok && !stable {
-			err = f.Flush(ctx)
-		}
-	})
-	return errors.Join(err, gone)
 }

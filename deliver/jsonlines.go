@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"encoding/hex"
 	"errors"
 	"io"
 	"strconv"
@@ -83,11 +84,13 @@ func JSONLines(w io.Writer) ErrorHandler {
 // DeadLetters returns an [ErrorHandler] that writes each record to w as a line
 //
 //	{"time":"2026-01-02T15:04:05.123456789Z","destination":"loki","status":400,
-//	 "reason":"entry too far behind","record_time":"…","level":"ERROR","stream":7,"record":{…}}
+//	 "reason":"entry too far behind","id":"9f2c…:4711","record_time":"…","level":"ERROR",
+//	 "stream":7,"record":{…}}
 //
 // time is now, in UTC; status is that of a cause with a method HTTPStatus() int, such
-// as loki.PushError; status, record_time and stream are left out where they are 0 or
-// unknown; record is as in [JSONLines]. The handler may serve several outlets. It
+// as loki.PushError; id is the Origin of the batch in hexadecimal and the ticket, which
+// stay the same if the record is refused once more, in another process, too; record is as
+// in [JSONLines]. What is 0 or unknown of status, id, record_time and stream is left out. The handler may serve several outlets. It
 // does not close w.
 func DeadLetters(w io.Writer, destination string) ErrorHandler {
 	return &jsonLines{w: w, turn: make(chan struct{}, 1), line: func(dst []byte, b *batch.Batch, rec *batch.Record, cause error) []byte {
@@ -102,6 +105,13 @@ func DeadLetters(w io.Writer, destination string) ErrorHandler {
 		}
 		dst = append(dst, `,"reason":`...)
 		dst = appendString(dst, reason(cause))
+		if b.Origin != [16]byte{} {
+			dst = append(dst, `,"id":"`...)
+			dst = hex.AppendEncode(dst, b.Origin[:])
+			dst = append(dst, ':')
+			dst = strconv.AppendUint(dst, rec.Ticket, 10)
+			dst = append(dst, '"')
+		}
 		if rec.Time != 0 {
 			dst = append(dst, `,"record_time":"`...)
 			dst = time.Unix(0, rec.Time).UTC().AppendFormat(dst, time.RFC3339Nano)

@@ -19,7 +19,7 @@ type holder struct {
 	parts   int    // entries that refer to it
 	pins    int    // of them, those that a session may still read
 	aside   int    // of them, those set aside
-	mem     copied // a copy; not where there is a loan
+	mem     copied // of records that were set aside; not where there is a loan
 	loan    loan   // whose memory it is; nil: mem
 	back    uint64 // records that go back to the loan, not accounted for; ledger.mu
 	settled bool   // the loan has been told; the outlet's goroutine

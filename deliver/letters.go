@@ -40,10 +40,23 @@ func newLetters(h ErrorHandler, timeout time.Duration, ev *events, poke func()) 
 	return l
 }
 
-// bury has a letter written about b, which it copies.
+// bury has a letter written about b, which it copies. A cause with a method NoLetter(k int)
+// bool says of which records of b none is to be written.
 func (l *letters) bury(b *batch.Batch, cause error) {
 	if l.g == nil {
 		return
+	}
+	if c, ok := cause.(interface{ NoLetter(k int) bool }); ok {
+		var written []int
+		for k := range b.Len() {
+			if !c.NoLetter(k) {
+				written = append(written, k)
+			}
+		}
+		if len(written) == 0 {
+			return
+		}
+		b = b.Select(nil, written)
 	}
 	n := letter{new(copied), cause}
 	n.b.set(b)

@@ -326,7 +326,9 @@ func (e statusError) HTTPStatus() int { return e.status }
 func TestDeadLetters(t *testing.T) {
 	var out bytes.Buffer
 	cause := fmt.Errorf("refused: %w", statusError{400, `entry "too far" behind`})
-	if o := DeadLetters(&out, "loki").HandleError(cause, oddBatch(`{"a":1}`, "panic")); !o.Open.Empty() {
+	b := oddBatch(`{"a":1}`, "panic")
+	b.Origin = [16]byte{1, 15: 255}
+	if o := DeadLetters(&out, "loki").HandleError(cause, b); !o.Open.Empty() {
 		t.Fatal(o)
 	}
 	var got []map[string]any
@@ -342,8 +344,8 @@ func TestDeadLetters(t *testing.T) {
 		got = append(got, m)
 	}
 	text, _ := json.Marshal(got)
-	want := `[{"destination":"loki","level":"WARN","reason":"refused: entry \"too far\" behind","record":{"a":1},"record_time":"1970-01-01T00:00:01.000000001Z","status":400},` +
-		`{"destination":"loki","level":"WARN","reason":"refused: entry \"too far\" behind","record":{"raw":"panic"},"record_time":"1970-01-01T00:00:01.000000001Z","status":400,"stream":1}]`
+	want := `[{"destination":"loki","id":"010000000000000000000000000000ff:1","level":"WARN","reason":"refused: entry \"too far\" behind","record":{"a":1},"record_time":"1970-01-01T00:00:01.000000001Z","status":400},` +
+		`{"destination":"loki","id":"010000000000000000000000000000ff:2","level":"WARN","reason":"refused: entry \"too far\" behind","record":{"raw":"panic"},"record_time":"1970-01-01T00:00:01.000000001Z","status":400,"stream":1}]`
 	if string(text) != want {
 		t.Errorf("got\n%s\nwant\n%s", text, want)
 	}

@@ -130,6 +130,9 @@ func (l *life) tell(r report) {
 	l.queue = append(l.queue, r)
 	then := l.then
 	l.mu.Unlock()
+	if r.kind == reportAnswer && r.o.Open.Empty() {
+		l.o.mended()
+	}
 	if then != nil && r.kind == reportClosed {
 		then()
 	}
@@ -194,7 +197,7 @@ const (
 func (l *life) step() bool {
 	switch l.call {
 	case callOpen:
-		if err := l.contain(l.open); err != nil {
+		if err := l.make(l.open); err != nil {
 			l.failed(err)
 			break
 		}
@@ -211,11 +214,11 @@ func (l *life) step() bool {
 			break
 		}
 		l.sending = e
-		if err := l.contain(l.send); err != nil {
+		if err := l.make(l.send); err != nil {
 			l.failed(err)
 		}
 	case callClose:
-		if err := l.contain(l.close); err != nil {
+		if err := l.make(l.close); err != nil {
 			l.failed(err)
 			break
 		}
@@ -261,16 +264,48 @@ func (l *life) failed(err error) {
 	}
 }
 
-// contain calls f. A panic becomes a *panicError and is reported.
-func (l *life) contain(f func() error) (err error) {
+// make makes a call of the driver: no other one is under way.
+func (l *life) make(f func() error) error {
+	if !l.o.inline { // else whoever is here has the wheel
+		l.o.wheel <- struct{}{}
+		defer l.o.leaveWheel()
+	}
+	return l.o.contain(f)
+}
+
+// contain calls f. A panic becomes a *panicError.
+func (o *outlet) contain(f func() error) (err error) {
+	returned := false
 	defer func() {
+		if returned {
+			return
+		}
+		e := errGoexit
 		if r := recover(); r != nil {
-			e := fmt.Errorf("destination panicked: %v", r)
-			l.o.set.post("panic", fmt.Errorf("%w\n%s", e, debug.Stack()), 0)
+			e = fmt.Errorf("destination panicked: %v", r)
 			err = &panicError{e}
 		}
+		o.broke(e)
 	}()
-	return f()
+	err = f()
+	returned = true
+	return err
+}
+
+// broke notes that a call of the driver does not return. The first one since a batch was
+// taken is reported with its stack.
+func (o *outlet) broke(err error) {
+	o.panics.Add(1)
+	if !o.broken.Swap(true) {
+		o.events.post("panic", fmt.Errorf("%w\n%s", err, debug.Stack()), 0)
+	}
+}
+
+// mended notes that a batch was taken: the next call that does not return is reported.
+func (o *outlet) mended() {
+	if o.broken.Load() {
+		o.broken.Store(false)
+	}
 }
 
 // panicError is the error that a driver's panic or Goexit becomes.

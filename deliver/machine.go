@@ -46,7 +46,7 @@ type machine struct {
 	ctl     control
 	held    map[uint32]*hold // streams that are held, by stream
 	sweepAt time.Time        // when to look for records that are too old
-	counts  struct{ poisoned, expired, handled uint64 }
+	counts  struct{ poisoned, expired, handled, suspects uint64 }
 }
 
 // current is the session, and what it has.
@@ -62,6 +62,7 @@ type current struct {
 // disk is what the machine knows of the spool.
 type disk struct {
 	out      []*holder // handed out and not acknowledged, oldest first
+	forgot   uint64    // acknowledged
 	backlog  bool      // it may have batches that it has not handed out
 	inUse    bool      // that was told of
 	appendAt time.Time // no attempt to append before, after one failed
@@ -81,12 +82,20 @@ func (p *pace) well() { p.failures, p.notBefore = 0, time.Time{} }
 
 // told is what was reported, each the first time in a row.
 type told struct {
-	failing  bool  // a failure, and no recovery yet
-	gone     bool  // … that the destination has ended
-	alarmed  bool  // … that needs a change of configuration
-	poisoned bool  // condemned records, and no whole batch was taken since
-	expiring bool  // expired records, and no success since
-	cause    error // of the failure
+	failing  bool      // a failure, and no recovery yet
+	since    time.Time // … when it was
+	gone     bool      // … that the destination has ended
+	alarmed  bool      // … that needs a change of configuration
+	poisoned bool      // condemned records, and no whole batch was taken since
+	expiring bool      // expired records, and no success since
+	cause    error     // of the failure
+}
+
+// fails notes a failure.
+func (t *told) fails(now time.Time) {
+	if !t.failing {
+		t.failing, t.since = true, now
+	}
 }
 
 // size bounds batches after one was too large.
@@ -119,6 +128,7 @@ type settings struct {
 	spool        bool // there is one
 	handler      bool // there is one
 	pendingLimit uint64
+	askEvery     time.Duration // how often the handler is asked; 0: at events only
 	asideBytes   int
 	oldest       int64 // Unix nanoseconds; earlier times are no measure of age
 	jitter       func(lo, hi time.Duration) time.Duration
@@ -197,7 +207,6 @@ type entry struct {
 	pin     *holder      // whose memory the session may read
 	unknown bool         // it was sent, and not answered
 	cut     bool         // made smaller because of the circuit
-	front   bool         // older than its place in the ring says
 	tried   bool         // the handler did not take it while Close was late
 	since   time.Time    // when it was taken
 	stream  uint32       // apart: of all its records
@@ -259,7 +268,7 @@ func (m *machine) next(now time.Time) action {
 	if a, ok := m.offer(now); ok {
 		return a
 	}
-	if m.stage == closing && m.finished() {
+	if m.stage == closing && m.finished(now) {
 		return m.finish()
 	}
 	if a, ok := m.deliver(now); ok {
@@ -294,12 +303,42 @@ func (m *machine) first() (int, *entry) {
 		if e.place != waiting {
 			continue
 		}
-		if m.disk.backlog && e.inMemory() && !e.front {
+		if m.disk.backlog && e.inMemory() {
 			break
 		}
 		return i, e
 	}
 	return -1, nil
+}
+
+// oldest returns the time of the oldest open record and when the oldest batch that is not
+// settled was taken, or nearly so: each list begins with the batch that came first. They
+// are zero where there is none. A session may have a batch that the spool took over.
+func (m *machine) oldest() (record, taken time.Time) {
+	for _, list := range [...][]*entry{m.ring, m.aside, m.sess.given} {
+		if len(list) == 0 || list[0].ctl || list[0].place == gone {
+			continue
+		}
+		e := list[0]
+		taken = earlier(taken, e.since)
+		if e.b.Len() == 0 {
+			continue
+		}
+		own := e.since
+		if n := e.b.Runs[0].Slot(0).Time; n != 0 {
+			own = time.Unix(0, n)
+		}
+		record = earlier(record, own)
+	}
+	return record, taken
+}
+
+// earlier returns the earlier of two times. A zero a is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // remove takes e from wherever it is: nothing of it is open any more.
@@ -347,7 +386,6 @@ func (m *machine) unpin(e *entry) {
 func (m *machine) split(i, k int) {
 	e := m.ring[i]
 	rest := m.entryOf(e.h, e.b.Slice(nil, k, e.b.Len()), e.since)
-	rest.front = e.front
 	e.b = e.b.Slice(nil, 0, k)
 	m.ring = slices.Insert(m.ring, i+1, rest)
 }
@@ -366,6 +404,7 @@ func (m *machine) forget() (action, bool) {
 
 // forgotten notes that the spool has been told.
 func (m *machine) forgotten(seq uint64) {
+	m.disk.forgot = seq
 	for len(m.disk.out) > 0 && m.disk.out[0].seq <= seq {
 		m.disk.out = slices.Delete(m.disk.out, 0, 1)
 	}
@@ -383,10 +422,20 @@ func (m *machine) noteSpoolEmpty() {
 // inMemory reports whether e is nowhere but in memory.
 func (e *entry) inMemory() bool { return e.h.custody != onDisk }
 
-// memory returns the oldest entry that is in memory only.
+// memory returns the oldest entry of the ring that is in memory only.
 func (m *machine) memory() *entry {
 	for _, e := range m.ring {
-		if e.inMemory() && !e.front {
+		if e.inMemory() {
+			return e
+		}
+	}
+	return nil
+}
+
+// heldInMemory returns the oldest entry of a held stream that is in memory only.
+func (m *machine) heldInMemory() *entry {
+	for _, e := range m.aside {
+		if e.inMemory() && e.trial == nil {
 			return e
 		}
 	}
@@ -404,20 +453,24 @@ func (m *machine) handedOut() (n int) {
 	return n
 }
 
-// left returns how many records of batches up to number no are open and in memory, and
-// how many of them were set aside.
-func (m *machine) left(no uint64) (n, aside uint64) {
-	for _, e := range m.ring {
-		if e.inMemory() && e.h.no <= no {
-			n += uint64(e.b.Len())
-		}
-	}
+// left reports whether something is open of the batches up to number no, or up to
+// number seq of the spool, and how many of their records were set aside.
+func (m *machine) left(no, seq uint64) (open bool, aside uint64) {
 	for _, e := range m.aside {
-		if e.h.no <= no {
+		if e.inMemory() && e.h.no <= no || !e.inMemory() && e.h.seq <= seq {
 			aside += uint64(e.b.Len())
 		}
 	}
-	return n, aside
+	if slices.ContainsFunc(m.ring, func(e *entry) bool { return e.inMemory() && e.h.no <= no }) {
+		return true, aside
+	}
+	last := m.disk.forgot
+	for _, h := range m.disk.out {
+		if last = h.seq; last <= seq && h.parts > h.aside {
+			return true, aside
+		}
+	}
+	return m.disk.backlog && last < seq, aside
 }
 
 // ---- the session ----------------------------------------------------------
@@ -623,7 +676,7 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 	}
 	s := setbackOf(err)
 	if suspect != nil && !s.hold && m.died(now, suspect) {
-		m.report(s, n)
+		m.report(now, s, n)
 		m.pace.notBefore = now.Add(probeDelay)
 		return
 	}
@@ -753,7 +806,8 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	case batch.Gone:
 		m.dropOpen(e, batch.Failed)
 		if m.told.cause = why; !m.told.gone {
-			m.told.failing, m.told.gone = true, true
+			m.told.gone = true
+			m.told.fails(now)
 			m.set.post("gone", why, uint64(k))
 		}
 		return
@@ -766,7 +820,7 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 	if k < n && !s.hold && s.after < longAfter { // neither well nor failed
 		m.pace.failures = 0
 		m.delay(now, s)
-		m.report(s, k)
+		m.report(now, s, k)
 		return
 	}
 	m.failed(now, s, k)
@@ -834,15 +888,18 @@ const (
 
 // failed notes a setback: n records were not taken.
 func (m *machine) failed(now time.Time, s setback, n int) {
-	m.report(s, n)
-	m.delay(now, s)
+	m.report(now, s, n)
+	if !m.brk.failed(now, s) {
+		m.delay(now, s)
+		m.pace.failures++
+		return
+	}
+	m.pace.notBefore = time.Time{} // the circuit says when, and takes no retry from the budget
+	m.pace.retries++
 	m.pace.failures++
-	if m.brk.failed(now, s) {
-		m.pace.notBefore = time.Time{} // the circuit says when
-		m.handler.opened(now)
-		if m.hurried {
-			m.brk.hurry(now.Add(m.set.retry.Min))
-		}
+	m.handler.opened(now)
+	if m.hurried {
+		m.brk.hurry(now.Add(m.set.retry.Min))
 	}
 }
 
@@ -861,7 +918,7 @@ func (m *machine) delay(now time.Time, s setback) {
 }
 
 // report tells of the first failure of a row.
-func (m *machine) report(s setback, n int) {
+func (m *machine) report(now time.Time, s setback, n int) {
 	m.told.cause = s.err
 	if s.hold && !m.told.alarmed {
 		m.told.alarmed = true
@@ -869,7 +926,7 @@ func (m *machine) report(s setback, n int) {
 	} else if !m.told.failing {
 		m.set.post("send", s.err, uint64(n))
 	}
-	m.told.failing = true
+	m.told.fails(now)
 }
 
 // ringRecords returns how many records wait in the oldest entry.
@@ -943,26 +1000,42 @@ const spillRetry = time.Second
 
 // spill appends the oldest batch in memory to the spool, if it is not to wait for
 // the destination there: because older ones are in the spool, because the circuit is
-// open, or because the producer is full.
+// open, or because the producer is full. What waits for its stream goes first: on disk,
+// too, the records of a stream are in order.
 func (m *machine) spill(now time.Time) (action, bool) {
 	if !m.set.spool || now.Before(m.disk.appendAt) {
 		return action{}, false
 	}
 	e := m.memory()
-	if e == nil {
+	if !m.full && !m.belongsOnDisk(now, e) {
 		return action{}, false
+	}
+	if held := m.heldInMemory(); held != nil {
+		e = held
+	}
+	return action{do: doSpill, e: e}, e != nil
+}
+
+// belongsOnDisk reports whether e, the oldest entry in memory or nil, is not to wait
+// there.
+func (m *machine) belongsOnDisk(now time.Time, e *entry) bool {
+	if e == nil || e.place != waiting {
+		return false
 	}
 	state, _, _, _ := m.brk.look()
-	switch {
-	case m.full:
-	case e.place != waiting:
-		return action{}, false
-	case m.disk.backlog || m.behindDisk(e):
-	case state == Open && !m.handler.wants(m, now):
-	default:
-		return action{}, false
+	return m.disk.backlog || m.behindDisk(e) || state == Open && !m.handler.wants(m, now)
+}
+
+// staysOut reports whether e, which goes into the spool, is to be handed out again at
+// once: it keeps its place apart, or its answer settles it, or that of a later entry is
+// still to count.
+func (m *machine) staysOut(e *entry) bool {
+	if m.disk.backlog {
+		return false
 	}
-	return action{do: doSpill, e: e}, true
+	return e.place != waiting || slices.ContainsFunc(m.ring[slices.Index(m.ring, e)+1:], func(later *entry) bool {
+		return later.place == sent || later.place == offered
+	})
 }
 
 // behindDisk reports whether batches of the spool, older than e, wait to be sent.
@@ -978,8 +1051,8 @@ func (m *machine) behindDisk(e *entry) bool {
 	return false
 }
 
-// spilled notes that e is in the spool as batch seq. If it is with a session or the
-// handler, out is what the spool handed out for it: its answer settles that.
+// spilled notes that e is in the spool as batch seq. If it stays out, out is what the
+// spool has handed out for it.
 func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch, err error) {
 	if err != nil {
 		m.disk.appendAt = now.Add(spillRetry)
@@ -996,7 +1069,7 @@ func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch,
 		}
 		m.set.post("spill", why, n)
 	}
-	if e.place == waiting || e.place == apart || out == nil {
+	if out == nil {
 		m.disk.backlog = true
 		wasSent := e.place == sent
 		m.remove(e)
@@ -1007,6 +1080,9 @@ func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch,
 		return
 	}
 	h := &holder{custody: onDisk, seq: seq, left: n, parts: 1}
+	if e.rest == apart {
+		h.aside, old.aside = 1, old.aside-1
+	}
 	m.disk.out = append(m.disk.out, h)
 	e.h, e.b = h, out // the session goes on reading the memory of old until it answers
 	old.parts--
@@ -1018,7 +1094,7 @@ func (m *machine) pulled(now time.Time, b *batch.Batch, seq uint64) {
 	h := &holder{custody: onDisk, seq: seq, left: countable(b)}
 	m.disk.out = append(m.disk.out, h)
 	at := 0
-	for at < len(m.ring) && (!m.ring[at].inMemory() || m.ring[at].front) {
+	for at < len(m.ring) && !m.ring[at].inMemory() {
 		at++
 	}
 	m.ring = slices.Insert(m.ring, at, m.entryOf(h, b, now))

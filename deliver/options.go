@@ -29,6 +29,8 @@ type Options struct {
 	// Account().Pending.Slab of the slab.Writer that feeds it; they count towards
 	// PendingLimit. It must not wait for the outlet. Default nil: none.
 	Pending func() uint64
+	// askEvery is how often PendingLimit is looked at while the destination is down.
+	askEvery time.Duration
 	// HandlerTimeout is how long Handler and DeadLetter may take. Default 10 s.
 	HandlerTimeout time.Duration
 	// DeadLetter is handed the records that the destination refuses for good.
@@ -47,7 +49,8 @@ type Options struct {
 	// that the destination does not take just now, and suspects. Default 4 MiB.
 	AsideBytes int
 	// OnError is told of transitions: "send" at the first failure of a row, "hold"
-	// where only a change of configuration helps, "gone" where the destination has ended, "recovered" at the end of the row;
+	// where only a change of configuration helps, "gone" where the destination has ended,
+	// "recovered" at the end of the row;
 	// "expired", "poison", "too-large" and "dead-letter" for the first records of a
 	// row; "handler" and "handler-recovered"; "spill" when the spool begins to fill,
 	// "spilled" when it is empty again, "spill-error" when it fails; and "panic" of the
@@ -107,19 +110,20 @@ type RetryOptions struct {
 	// Min and Max bound the delay before an attempt: the first is uniform in
 	// [0, Min], each later one in a range twice as wide, up to [0, Max].
 	// Defaults 200 ms and 30 s.
-	Min, Max time.Duration
+	Min time.Duration `yaml:"min"`
+	Max time.Duration `yaml:"max"`
 	// FatalDelay is the least delay after [batch.Hold]. Default 1 min.
-	FatalDelay time.Duration
+	FatalDelay time.Duration `yaml:"fatal_delay"`
 	// MaxAge is the age from which a record is dropped with [batch.Expired] while the
 	// destination fails. Age counts from Meta.Time. It counts from the record's arrival
 	// where that is unknown, and where the record was older than MaxAge when the outlet
 	// was made: it comes out of an archive, or the process before was long dead. The
 	// outlet looks once a second. Default 24 h, and no limit for a destination that
 	// answers within Send (Traits.Inline); negative: no limit.
-	MaxAge time.Duration
+	MaxAge time.Duration `yaml:"max_age"`
 	// Budget bounds retries; share one between several. Default: one of its own
 	// (see [NewBudget]).
-	Budget *Budget
+	Budget *Budget `yaml:"-"`
 }
 
 func (o *RetryOptions) resolve() (r RetryOptions, err error) {

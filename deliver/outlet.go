@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -40,13 +42,15 @@ type outlet struct {
 	m      *machine // the loop's
 	led    *ledger
 	brk    *circuit
-	hand   *guarded // nil: no handler
+	hand   atomic.Pointer[guarded] // nil: no handler
 	dead   *letters
 	events *events
+	panics atomic.Uint64 // calls of the driver that panicked or called runtime.Goexit
+	broken atomic.Bool   // one was reported, and no batch was taken since
 
 	turn     chan struct{}   // held during a Borrow; capacity 1
 	inline   bool            // see inline.go
-	wheel    chan struct{}   // inline: held by who is the loop; capacity 1
+	wheel    chan struct{}   // held by who calls the driver; inline: by who is the loop; capacity 1
 	helm     chan struct{}   // inline: closed when loop has the wheel
 	until    context.Context // inline: of the last batch; ends when Close gives up
 	wake     chan struct{}   // for the loop; capacity 1
@@ -66,7 +70,6 @@ type outlet struct {
 	life     *life
 	flushes  []*flush
 	lastSeq  uint64 // appended to the spool
-	forgot   uint64 // acknowledged
 	spillBad episode
 	pullBad  episode
 
@@ -94,18 +97,19 @@ type given struct {
 
 // snapshot is what the loop last said of itself.
 type snapshot struct {
-	attempts, retries          uint64
-	poisoned, expired, handled uint64
-	bound                      int
-	lastErr                    error
-	spilling                   bool
+	attempts, retries                    uint64
+	poisoned, expired, handled, suspects uint64
+	bound                                int
+	lastErr                              error
+	since, taken                         time.Time // zero: all is well, nothing is open
+	oldest                               time.Time // by its own time; zero: nothing is open
+	gone, spilling                       bool
 }
 
 // A flush waits until everything taken before it is settled.
 type flush struct {
 	no  uint64
 	seq uint64 // of the spool
-	all bool   // the whole spool
 	ch  chan error
 }
 
@@ -137,15 +141,12 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	}
 	x.brk = &circuit{o: brk, jitter: backoff.Jitter}
 	if set.Handler != nil {
-		x.hand = newGuarded(set.Handler, set.HandlerTimeout)
-		if set.Spill != nil {
-			x.hand.scarce = x.scarce
-		}
+		x.hand.Store(x.guard(set.Handler))
 	}
 	x.dead = newLetters(set.letters(), set.HandlerTimeout, x.events, x.poke)
 	x.set = settings{
 		window: x.traits.Window, inline: traits.Inline, limits: x.traits.Limits, retry: retry, spool: set.Spill != nil, handler: set.Handler != nil,
-		pendingLimit: uint64(set.PendingLimit), asideBytes: set.AsideBytes,
+		pendingLimit: uint64(set.PendingLimit), askEvery: set.askEvery, asideBytes: set.AsideBytes,
 		oldest: time.Now().Add(-retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
 		post: x.events.post, bury: x.dead.bury, buried: x.dead.full, settled: x.led.settleLoan, release: x.release, outside: set.Pending,
 	}
@@ -157,6 +158,21 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 		go x.loop()
 	}
 	return x, nil
+}
+
+// guard returns what calls h.
+func (o *outlet) guard(h ErrorHandler) *guarded {
+	g := newGuarded(h, o.opt.HandlerTimeout)
+	if o.opt.Spill != nil {
+		g.scarce = o.scarce
+	}
+	return g
+}
+
+// setHandler replaces the handler of an outlet that is not inline. A call under way goes on.
+func (o *outlet) setHandler(h ErrorHandler) {
+	o.hand.Store(o.guard(h))
+	o.post(func(time.Time) { o.m.set.handler = true })
 }
 
 // Borrow takes the batch of l into the outlet's custody and returns as soon as it is one
@@ -382,7 +398,7 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	case doWait:
 		o.publish() // first: Stats behind a Flush know of it
 		o.answerFlushes()
-		o.sleep(a.until, timer)
+		o.rest(context.Background(), a.until, timer)
 	case doOpen:
 		if o.life = o.newLife(); o.inline {
 			l := o.life
@@ -416,14 +432,13 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	case doForget:
 		err := o.inSpool(func() error { return o.led.spill.Ack(a.seq) })
 		o.noteSpool(&o.pullBad, err)
-		o.forgot = a.seq
 		o.m.forgotten(a.seq)
 	case doHandle:
 		e, c := a.e, new(copied)
 		c.set(e.b) // now: the records may be settled, and their memory be used, before the call
 		_, _, _, cause := o.brk.look()
 		go func() {
-			out := o.hand.call(o.ctx, handlerCause(cause), &c.b)
+			out := o.hand.Load().call(o.ctx, handlerCause(cause), &c.b)
 			o.post(func(now time.Time) { o.m.handled(now, e, out) })
 		}()
 	}
@@ -437,22 +452,7 @@ func handlerCause(err error) error {
 	return &openError{err}
 }
 
-// sleep waits until something happens, or it is time.
-func (o *outlet) sleep(until time.Time, timer *time.Timer) {
-	if until.IsZero() {
-		<-o.wake
-		return
-	}
-	timer.Reset(time.Until(until))
-	select {
-	case <-o.wake:
-		timer.Stop()
-	case <-timer.C:
-	}
-}
-
-// spill appends e to the spool. If it is with the session or the handler, the spool
-// hands it out at once, so that its answer settles it there.
+// spill appends e to the spool, which hands it out at once if it stays out.
 func (o *outlet) spill(e *entry) {
 	var seq uint64
 	err := o.inSpool(func() (err error) {
@@ -468,7 +468,7 @@ func (o *outlet) spill(e *entry) {
 		}
 	}
 	var out *batch.Batch
-	if err == nil && (e.place == sent || e.place == offered) && !o.m.disk.backlog {
+	if err == nil && o.m.staysOut(e) {
 		if b, got, bad := o.next(); bad == nil && got == seq {
 			out = b
 		} else if bad == nil {
@@ -549,36 +549,50 @@ var ErrFull = errors.New("the destination is too slow")
 // ---- flush ----------------------------------------------------------------
 
 // Flush waits until everything that was taken before the call is delivered or
-// accounted for. It returns an error that wraps [ErrOpen] as soon as the circuit is
-// open, one that gives their number if nothing but records that were set aside is
-// left, and ctx's error if that ends first.
+// accounted for, and has the destination pass on what it buffers. It returns an error
+// that wraps [ErrOpen] as soon as the circuit is open, one that gives their number if
+// nothing but records that were set aside is left, and ctx's error if that ends first.
 func (o *outlet) Flush(ctx context.Context) error {
-	if o.inline {
-		return o.flushInline(ctx, false)
+	if !o.inline {
+		if err := o.awaitSettled(ctx); err != nil {
+			return fmt.Errorf("deliver: cannot flush: %w", err)
+		}
 	}
+	return o.flushDestination(ctx)
+}
+
+// untilOpen returns a context that ends when the circuit opens, or nil if a Flush does not
+// end with it: a handler or a spool takes what waits.
+func (o *outlet) untilOpen() context.Context {
+	if o.m.set.spool || o.m.set.handler {
+		return nil
+	}
+	return o.brk.untilOpen()
+}
+
+// awaitSettled waits until everything that was taken before the call is settled.
+func (o *outlet) awaitSettled(ctx context.Context) error {
 	f := &flush{ch: make(chan error, 1)}
 	o.post(func(time.Time) {
 		o.shared.mu.Lock()
 		f.no = o.shared.lastNo
 		o.shared.mu.Unlock()
-		f.seq = o.lastSeq
-		f.all = o.lastSeq == 0 && (o.m.disk.backlog || len(o.m.disk.out) > 0)
+		if f.seq = o.lastSeq; f.seq == 0 && (o.m.disk.backlog || len(o.m.disk.out) > 0) {
+			f.seq = math.MaxUint64 // the numbers of what an earlier process left are unknown
+		}
 		o.flushes = append(o.flushes, f)
 	})
 	select {
 	case err := <-f.ch:
-		if err != nil {
-			return fmt.Errorf("deliver: cannot flush: %w", err)
-		}
-		return nil
+		return err
 	case <-ctx.Done():
-		return fmt.Errorf("deliver: cannot flush: %w", context.Cause(ctx))
+		return context.Cause(ctx)
 	case <-o.done:
 		select {
 		case err := <-f.ch:
 			return err
 		default:
-			return fmt.Errorf("deliver: cannot flush: %w", errClosed)
+			return errClosed
 		}
 	}
 }
@@ -599,14 +613,13 @@ func (o *outlet) answerFlushes() {
 
 // reached reports whether f need not wait any longer, and with which result.
 func (o *outlet) reached(f *flush) (bool, error) {
-	left, aside := o.m.left(f.no)
-	disk := (o.m.disk.backlog || len(o.m.disk.out) > 0) && (f.all || o.forgot < f.seq)
+	open, aside := o.m.left(f.no, f.seq)
 	switch state, _, _, cause := o.brk.look(); {
-	case left == 0 && aside == 0 && !disk:
+	case !open && aside == 0:
 		return true, nil
 	case state == Open && !o.m.handler.busy && !o.m.handler.wants(o.m, time.Now()):
 		return true, &openError{cause}
-	case left == 0 && !disk:
+	case !open:
 		return true, fmt.Errorf("%d records wait apart from the others: the destination does not take them just now", aside)
 	}
 	return false, nil
@@ -618,16 +631,4 @@ func (o *outlet) failFlushes(err error) {
 		f.ch <- err
 	}
 	o.flushes = nil
-}
-
-// Sync puts what is in the spool, and what the destination has, on stable storage, if
-// they can.
-func (o *outlet) Sync() error {
-	if o.inline {
-		return o.flushInline(o.ctx, true)
-	}
-	if s, ok := o.led.spill.(syncer); ok {
-		return s.Sync()
-	}
-	return nil
 }

@@ -84,10 +84,16 @@ func closeSink(dest Destination) {
 func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 	var w atomic.Pointer[slab.Writer] // for what runs before there is one
 	r.Deliver.Pending = func() uint64 {
-		if w := w.Load(); w != nil {
-			return w.Account().Pending.Slab
+		w := w.Load()
+		if w == nil {
+			return 0
 		}
-		return 0
+		// A batch that is lent and waits for room in the outlet is in neither's count alone.
+		own := o.outlet.Account().Pending.Total()
+		return max(own, w.Account().Pending.Total()) - own
+	}
+	if r.Deliver.askEvery = r.Slab.FlushInterval; r.Deliver.askEvery <= 0 {
+		r.Deliver.askEvery = 100 * time.Millisecond
 	}
 	if o.outlet, err = newOutlet(dest, &r.Deliver); err != nil {
 		closeSink(dest)
@@ -175,12 +181,24 @@ func (o *Output) Name() string { return o.name }
 // CloseTimeout is OutputOptions.CloseTimeout.
 func (o *Output) CloseTimeout() time.Duration { return o.timeout }
 
-// Flush waits until everything accepted before is delivered or accounted for, or ctx
-// ends.
-func (o *Output) Flush(ctx context.Context) error { return o.w.Flush(ctx) }
+// Flush waits until everything accepted before is delivered or accounted for, and has the
+// destination pass on what it buffers, if it can. It does not wait beyond the end of ctx.
+// While the circuit is open it returns at once, with an error that wraps [ErrOpen]; where
+// there is a handler or a spool, as soon as they have what waits.
+func (o *Output) Flush(ctx context.Context) error {
+	if open := o.outlet.untilOpen(); open != nil && (open.Err() == nil || o.Account().Pending != batch.Pending{}) {
+		// The slabs are lent one after the other, and would wait for the circuit.
+		within, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer context.AfterFunc(open, func() { cancel(context.Cause(open)) })()
+		ctx = within
+	}
+	return o.w.Flush(ctx)
+}
 
-// Sync flushes, and puts what is spooled on stable storage; without a spool and a handler
-// also what was delivered, as far as the destination can. It gives up after CloseTimeout.
+// Sync is Flush within CloseTimeout. Then it puts what is in the spool and what the
+// destination has on stable storage, each if it can, also where the circuit is open. A
+// fallback and the dead letters are not synced.
 func (o *Output) Sync() error { return o.w.Sync() }
 
 // Drain tells the Output that the end has begun and all is to be settled by deadline,
@@ -209,6 +227,14 @@ func (o *Output) Stats() OutputStats {
 	return s
 }
 
+// SetErrorHandler replaces Options.Handler. It may be called at any time; it does nothing for
+// a destination that answers within Send (Traits.Inline).
+func (o *Output) SetErrorHandler(h ErrorHandler) {
+	if h != nil && !o.outlet.inline {
+		o.outlet.setHandler(h)
+	}
+}
+
 // Done returns a channel that is closed when a Shutdown has ended.
 func (o *Output) Done() <-chan struct{} { return o.ended }
 
@@ -230,9 +256,10 @@ func (o *Output) Close() error {
 //
 // It returns when that is done or when ctx ends, whatever the destination does; if ctx
 // has no deadline, after CloseTimeout. The destination has 70 % of the time, error
-// handlers have until 85 %, and the rest goes to the spool. If there is a spool and no
-// time, because ctx has ended or is cancelled, Shutdown takes up to half a second more
-// for it.
+// handlers have until 85 %, and the rest goes to the spool. A call or callback that hangs
+// is left alone no later than 0.2 s after the end of ctx. If there is a spool and no time,
+// because ctx has ended or is cancelled, Shutdown takes up to half a second more for it,
+// and as long again for a disk that hangs.
 //
 // The error is nil if this Shutdown lost nothing: everything that was pending is
 // delivered, handled, a dead letter, or safely kept on disk for the next start, in the

@@ -38,7 +38,9 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 
 	err = o.verdict(ctx, before, rep, err)
 	o.buried.WaitBriefly(ctx)
-	return rep, errors.Join(err, o.files.close())
+	disk, cancelDisk := closetime.WithDisk(ctx, closetime.Disk, func() {})
+	defer cancelDisk()
+	return rep, errors.Join(err, within(disk, o.files.close))
 }
 
 // stock is how many records were dropped at some moment, and why.
@@ -81,6 +83,9 @@ func (o *Output) verdict(ctx context.Context, before stock, rep batch.Report, er
 		return err
 	}
 	text := fmt.Sprintf("deliver: close: %d records lost (%s)", n, lost)
+	if n == 1 {
+		text = fmt.Sprintf("deliver: close: 1 record lost (%s)", lost)
+	}
 	if rep.Unknown > 0 {
 		text += fmt.Sprintf(", %d of them unknown", rep.Unknown)
 	}

@@ -33,8 +33,9 @@ type OutputOptions struct {
 	// Slab is the memory. Its Name, Codec and CloseTimeout are not used.
 	// Default: the defaults of its fields.
 	Slab slab.Options
-	// BufferBytes is the memory in bytes; it sets Slab.SlabCount where that is 0.
-	// Default 0: the default of Slab.SlabCount.
+	// BufferBytes is the memory in bytes; it sets Slab.SlabCount where that is 0, and
+	// bounds Deliver.AsideBytes, where that is 0, to a quarter as much, which comes on top
+	// while records are set aside. Default 0: the default of Slab.SlabCount.
 	BufferBytes int
 	// CrashDir is a directory for files that the memory lies in, so that it survives
 	// the death of the process: Slab.Crash in short. Default "": none.
@@ -91,6 +92,7 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	if r.BufferBytes > 0 && m.SlabCount == 0 {
 		setDefault(&m.SlabBytes, slab.DefaultSlabBytes)
 		m.SlabCount = max(2, r.BufferBytes/m.SlabBytes)
+		setDefault(&r.Deliver.AsideBytes, min(defaultAsideBytes, max(1, r.BufferBytes/4)))
 	}
 	setDefault(&m.MaxRecord, slab.DefaultMaxRecord)
 	spills := m.WhenFull == slab.Spill() || m.ImportantWhenFull == slab.Spill()
@@ -144,6 +146,12 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	}
 	if r.CrashDir != "" && m.Crash == nil {
 		m.Crash = slab.CrashSafe(r.CrashDir)
+		if codecFor := r.CodecFor; codecFor != nil {
+			m.Crash.Codec = func(contentType string, schema uint32) (batch.Codec, bool) {
+				c := codecFor(contentType, schema)
+				return c, c != nil
+			}
+		}
 	}
 	if err := m.Validate(); err != nil {
 		errs = append(errs, err)

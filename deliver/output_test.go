@@ -3,8 +3,10 @@ package deliver_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -288,4 +290,35 @@ func TestOutputDoesNotWaitForOtherForms(t *testing.T) {
 			t.Errorf("told %v", parked)
 		}
 	})
+}
+
+// A dead letter names its record as the process did that took it.
+func TestDeadLettersNameTheirRecords(t *testing.T) {
+	dir := t.TempDir()
+	o := &deliver.OutputOptions{SpoolDir: dir, Slab: slab.Options{MaxRecord: 100}, Deliver: deliver.Options{Breaker: &deliver.BreakerOptions{Failures: 1}}}
+	out := mustOutput(t, down, o)
+	for i := range 3 {
+		fmt.Fprintf(out, "record %d\n", i)
+	}
+	_, _ = out.Write(make([]byte, 101))
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	out = mustOutput(t, sendTo(func(*batch.Batch) batch.Outcome {
+		return batch.Outcome{Refused: batch.Of(1), Refusal: errors.New("no")}
+	}), o)
+	if err := out.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := out.Close(); err != nil {
+		t.Error(err)
+	}
+	letters, err := os.ReadFile(filepath.Join(dir, "dead-letters.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(letters)), "\n")
+	if len(lines) != 2 || strings.Contains(lines[0], `"id"`) || !regexp.MustCompile(`"id":"[0-9a-f]{32}:2"`).MatchString(lines[1]) {
+		t.Errorf("got %s", letters)
+	}
 }

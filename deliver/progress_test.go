@@ -285,3 +285,30 @@ func TestHandlerIsAskedAgainAtClose(t *testing.T) {
 		}
 	})
 }
+
+// The handler has taken what the destination did not, and nothing has come since: the
+// circuit is still open when Close begins. The destination gets what Close brings.
+func TestCloseProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(1)
+		d.open = func(int, Life) error { return testkit.ErrDown }
+		d.onSend = takesAll
+		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{} }}
+		x := mustNew(t, d, &Options{Handler: h, PendingLimit: 15, Spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 1}})
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(20, 32, batch.Meta{}))
+		time.Sleep(10 * time.Minute)
+		d.mu.Lock()
+		d.open = nil
+		d.mu.Unlock()
+		hold := make(chan struct{})
+		x.post(func(time.Time) { <-hold })
+		synctest.Wait()
+		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		time.AfterFunc(time.Millisecond, func() { close(hold) }) // the loop sees the batch and Close at once
+		r, err := shutdown(x, 10*time.Second)
+		if err != nil || r.Delivered != 10 || r.Handled != 20 || r.Pending.Total() > 0 {
+			t.Errorf("%v: %s", err, r.Account)
+		}
+	})
+}

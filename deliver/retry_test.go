@@ -494,6 +494,39 @@ func TestBudget(t *testing.T) {
 	})
 }
 
+// The probes of a long outage are no debt: after it a failure is tried again soon.
+func TestBudgetAfterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		dest := SendFunc(Traits{}, func(context.Context, *batch.Batch) (o batch.Outcome) {
+			if down.Load() {
+				o = batch.FailedOutcome(errors.New("down"))
+			}
+			return o
+		})
+		const ms = time.Millisecond
+		x := mustNew(t, dest, &Options{Retry: &RetryOptions{Min: ms, Max: ms, MaxAge: -1}, Breaker: &BreakerOptions{OpenMin: ms, OpenMax: ms}})
+		if err := x.Send(t.Context(), lines(100)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Minute)
+		down.Store(false)
+		time.Sleep(time.Minute)
+		down.Store(true)
+		if err := x.Send(t.Context(), lines(1)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Microsecond) // it fails once
+		down.Store(false)
+		time.Sleep(time.Minute)
+		if a := x.Account(); a.Delivered != 101 {
+			t.Errorf("a failure after an outage of 10 minutes waits for more than one: %v", a)
+		}
+		mustClose(t, x)
+	})
+}
+
 // Outlets that share a budget share it.
 func TestBudgetShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

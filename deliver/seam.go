@@ -10,10 +10,11 @@ import (
 // read answers, and nothing of retries, circuits, spools or dead letters: those
 // are the outlet's.
 //
-// A Destination may also have the methods Close(context.Context) error, called once, after
-// the last session, to free what it holds; Flush(context.Context) error and Sync() error,
-// called between two Sends where Traits.Inline is set and there is neither a spool nor a
-// handler, to pass on what it buffers and to put it on stable storage.
+// A Destination may also have the methods Flush(context.Context) error, to pass on what it
+// buffers, Sync() error, to put what it has on stable storage, and Close(context.Context)
+// error, to free what it holds. [Output.Flush] and [Output.Sync] call the first two between
+// two other calls of the driver. At the end each is called once, in this order, after the
+// last session.
 //
 // The outlet has at most one session open and makes one call at a time. A panic
 // or a runtime.Goexit of a driver counts as a failure of its session.
@@ -93,8 +94,12 @@ func (t Traits) acceptsForm(contentType string, _ uint32) bool {
 
 // SendFunc returns a Destination that has no connection to open: each batch is
 // handed to send, which returns its outcome. send is called from one goroutine at a
-// time and returns soon after ctx has ended.
+// time and returns soon after ctx has ended. A nil send gives a nil Destination, which
+// [NewOutput] refuses.
 func SendFunc(t Traits, send func(ctx context.Context, b *batch.Batch) batch.Outcome) Destination {
+	if send == nil {
+		return nil
+	}
 	return sendFunc{t, send}
 }
 

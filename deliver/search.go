@@ -240,6 +240,7 @@ func (m *machine) setSuspectAside(now time.Time, e *entry) bool {
 	if m.suspects() >= trialsMost || !m.setAside(e) {
 		return false
 	}
+	m.counts.suspects += countable(e.b)
 	m.postpone(now, e)
 	m.search.progress(1)
 	return true
@@ -390,7 +391,7 @@ func (m *machine) setAside(e *entry) bool {
 	if e.h.custody == own && !e.h.small && !e.h.keeps() { // what is set aside must not take the room of the next batches
 		m.compact(e)
 	}
-	e.place, e.rest, e.front = apart, apart, false
+	e.place, e.rest = apart, apart
 	e.h.aside++
 	m.aside = append(m.aside, e)
 	return true
@@ -533,7 +534,7 @@ func (m *machine) comeBack(pick func(*entry) bool) {
 		}
 		m.aside = slices.Delete(m.aside, i, i+1)
 		e.h.aside--
-		e.place, e.rest, e.front, e.trial = waiting, waiting, true, nil
+		e.place, e.rest, e.trial = waiting, waiting, nil
 		m.ring = slices.Insert(m.ring, at, e)
 		at++
 	}

@@ -6,21 +6,15 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Send is Borrow for tests that have a batch and no slabs: it copies b, and sets
-// Tally.Taken.
+// Send is Borrow for tests that have a batch and no slabs: it copies b.
 func (o *outlet) Send(ctx context.Context, b *batch.Batch) error {
 	if o.inline {
 		return o.sendInline(ctx, b)
 	}
-	n := countable(b)
-	err := o.take(ctx, func(h *holder) *batch.Batch {
+	return o.take(ctx, func(h *holder) *batch.Batch {
 		h.mem.set(b)
 		return &h.mem.b
 	})
-	if err == nil {
-		b.Tally.Taken = n
-	}
-	return err
 }
 
 // sendInline is Send for a destination that answers within Send.
@@ -33,7 +27,6 @@ func (o *outlet) sendInline(ctx context.Context, b *batch.Batch) error {
 	if err := o.deliver(context.WithoutCancel(ctx), p, &p.mem.b); err != nil {
 		return err
 	}
-	b.Tally.Taken = countable(b) - p.left
 	if p.left > 0 {
 		return context.Cause(ctx)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -54,7 +53,7 @@ func (o *outlet) schedule(deadline time.Time) {
 		t := time.AfterFunc(time.Duration(part*float64(left)), f)
 		go func() { <-o.done; t.Stop() }()
 	}
-	if o.set.spool || o.set.handler {
+	if o.set.spool || o.hand.Load() != nil {
 		share(primaryShare, func() { o.post(func(time.Time) { o.m.beLate(false) }) })
 		share(handlerShare, func() { o.late.Do(func() { close(o.scarce) }) })
 	}
@@ -170,39 +169,5 @@ func (o *outlet) abandon() {
 			l.fence(errNoTime)
 		}
 		l.whenClosed(o.m.closed)
-	}
-}
-
-// closeDestination has the destination free what it holds beside its sessions, if it has
-// a method Close(ctx). A call that does not return in time is left alone.
-func (o *outlet) closeDestination(ctx context.Context) error {
-	c, ok := o.dest.(closer)
-	if !ok {
-		return nil
-	}
-	ch := make(chan error, 1)
-	go func() {
-		err := errGoexit
-		defer func() {
-			if r := recover(); r != nil {
-				err = fmt.Errorf("destination panicked: %v", r)
-				o.events.post("panic", fmt.Errorf("%w\n%s", err, debug.Stack()), 0)
-			}
-			ch <- err
-		}()
-		err = c.Close(ctx)
-	}()
-	select {
-	case err := <-ch:
-		return err
-	case <-ctx.Done():
-	}
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
-	select {
-	case err := <-ch:
-		return err
-	case <-grace.C:
-		return fmt.Errorf("deliver: close: the destination does not end: %w", context.Cause(ctx))
 	}
 }

@@ -316,8 +316,8 @@ func TestMarkersInCustody(t *testing.T) {
 		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
 		var b batch.Batch
 		b.Add(batch.NewRun([]byte("gap\n"), []batch.Slot{{Len: 4, Flags: batch.FlagMarker}}))
-		if err := x.Send(t.Context(), &b); err != nil || b.Tally.Settled() != 0 {
-			t.Errorf("%v, %+v", err, b.Tally)
+		if err := x.Send(t.Context(), &b); err != nil {
+			t.Error(err)
 		}
 		time.Sleep(time.Second)
 		if !x.Stats().Spilling {

@@ -1,6 +1,8 @@
 package deliver
 
 import (
+	"time"
+
 	"github.com/forebay-log/forebay/batch"
 )
 
@@ -15,16 +17,32 @@ type Stats struct {
 	Lost     uint64 // transitions that subscribers were too slow to read
 	Attempts uint64 // batches given to the destination
 	Retries  uint64 // failed attempts
+	Panics   uint64 // calls of the driver that panicked or called runtime.Goexit
 	Spilling bool   // older records are in the spool
 	Spilled  uint64 // put into the spool so far
+	// OldestAge is the age of the oldest open record in the outlet's custody, by its own
+	// time or, if it has none, by when it was taken. 0 when there is none: what waits in the
+	// spool is in spool.Stats, and what has not been taken in slab.Stats.
+	OldestAge time.Duration
+	// OldestWait is how long ago the oldest batch that is not settled came into the outlet's
+	// custody. 0 when there is none. slab.Stats.OldestWait has the records that memory has
+	// not lent, or lends for the length of a Send only.
+	OldestWait time.Duration
 
 	HandledBy     uint64 // taken by the handler
 	HandlerCalls  uint64
 	HandlerErrors uint64 // calls of the handler that failed, or did not return
 	Poisoned      uint64 // refused by the destination
-	Unburied      uint64 // refused, and the dead letter could not be written
-	Expired       uint64 // too old to be sent again
-	BatchBytes    int    // payload bytes a batch may have since one was too large; 0: any
+	// Suspects is how many records were set aside while it was found out whether they are
+	// at fault: they are delivered later than their turn, or condemned.
+	Suspects   uint64
+	Unburied   uint64 // refused, and the dead letter could not be written
+	Expired    uint64 // too old to be sent again
+	BatchBytes int    // payload bytes a batch may have since one was too large; 0: any
+	// FailingSince is when the destination failed first since it last took something; zero
+	// while it is well. Gone is whether it has ended for good.
+	FailingSince time.Time
+	Gone         bool
 	// LastError is the text of the driver's error while the destination fails, empty
 	// when it is well. The package comment says what holds of secrets in it.
 	LastError string
@@ -33,9 +51,11 @@ type Stats struct {
 // publish takes a snapshot of the machine.
 func (o *outlet) publish() {
 	m := o.m
+	record, taken := m.oldest()
 	s := snapshot{
 		attempts: m.pace.attempts, retries: m.pace.retries, poisoned: m.counts.poisoned, expired: m.counts.expired,
-		handled: m.counts.handled, bound: m.size.bound, lastErr: m.told.cause, spilling: m.disk.backlog || len(m.disk.out) > 0,
+		handled: m.counts.handled, suspects: m.counts.suspects, bound: m.size.bound, lastErr: m.told.cause, since: m.told.since, gone: m.told.gone,
+		oldest: record, taken: taken, spilling: m.disk.backlog || len(m.disk.out) > 0,
 	}
 	o.shared.mu.Lock()
 	o.shared.snap = s
@@ -49,11 +69,19 @@ func (o *outlet) Stats() Stats {
 	o.shared.mu.Unlock()
 	s := Stats{
 		Name: o.opt.Name, Attempts: n.attempts, Retries: n.retries, Spilling: n.spilling, HandledBy: n.handled,
-		Poisoned: n.poisoned, Unburied: o.dead.unburied.Load(), Expired: n.expired, BatchBytes: n.bound,
+		FailingSince: n.since, Gone: n.gone,
+		Suspects: n.suspects, Poisoned: n.poisoned, Unburied: o.dead.unburied.Load(), Expired: n.expired, BatchBytes: n.bound,
 	}
+	s.Panics = o.panics.Load()
 	s.Breaker, s.Trips, s.Lost, _ = o.brk.look()
-	if o.hand != nil {
-		s.HandlerCalls, s.HandlerErrors = o.hand.calls.Load(), o.hand.errors.Load()
+	if h := o.hand.Load(); h != nil {
+		s.HandlerCalls, s.HandlerErrors = h.calls.Load(), h.errors.Load()
+	}
+	if !n.oldest.IsZero() {
+		s.OldestAge = max(0, time.Since(n.oldest))
+	}
+	if !n.taken.IsZero() {
+		s.OldestWait = time.Since(n.taken)
 	}
 	if n.lastErr != nil {
 		s.LastError = n.lastErr.Error()

@@ -636,3 +636,42 @@ func TestAnsweredAndRefused(t *testing.T) {
 		mustClose(t, x)
 	})
 }
+
+// The oldest batch is that of any list: also one that only a session has any more. The
+// oldest record goes by its own time.
+func TestOldestOfEveryList(t *testing.T) {
+	at := func(s int64) *entry { return &entry{b: new(batch.Batch), since: time.Unix(s, 0)} }
+	of := func(s, own int64) *entry {
+		var b batch.Builder
+		b.Append([]byte("x\n"), 1, batch.Meta{Time: time.Unix(own, 0).UnixNano()})
+		e := at(s)
+		e.b = b.Batch(nil)
+		return e
+	}
+	removed := of(1, 1)
+	removed.place = gone
+	for _, tt := range []struct {
+		ring, aside, given []*entry
+		taken, record      int64 // 0: none
+	}{
+		{[]*entry{at(3), at(4)}, []*entry{at(5)}, []*entry{at(6)}, 3, 0},
+		{[]*entry{at(3)}, []*entry{at(2), at(4)}, []*entry{at(6)}, 2, 0},
+		{nil, nil, []*entry{at(1), at(2)}, 1, 0},
+		{[]*entry{at(7)}, nil, []*entry{{ctl: true}}, 7, 0},
+		{[]*entry{of(7, 5)}, []*entry{of(6, 8)}, []*entry{at(4)}, 4, 5},
+		{[]*entry{of(7, 5)}, nil, []*entry{removed}, 7, 5},
+		{nil, nil, []*entry{removed}, 0, 0},
+		{},
+	} {
+		m := machine{ring: tt.ring, aside: tt.aside, sess: current{given: tt.given}}
+		record, taken := m.oldest()
+		for what, v := range map[string]struct {
+			got  time.Time
+			want int64
+		}{"batch": {taken, tt.taken}, "record": {record, tt.record}} {
+			if v.want == 0 && !v.got.IsZero() || v.want != 0 && !v.got.Equal(time.Unix(v.want, 0)) {
+				t.Errorf("the oldest %s is of %v, want %v", what, v.got, v.want)
+			}
+		}
+	}
+}

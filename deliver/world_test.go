@@ -123,7 +123,6 @@ type world struct {
 
 	offered  *entry
 	suspects map[uint64]bool // were set aside: the stated exception to the order
-	setAside map[uint64]bool // of held streams: they go to disk behind others
 	copies   map[uint64]int
 	last     map[uint64]uint64 // the newest first copy, by stream
 	failures int
@@ -188,7 +187,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 		lim.age = -1
 	}
 	w := &world{
-		lim: lim, mutant: mut, now: time.Unix(1e9, 0), copies: map[uint64]int{}, suspects: map[uint64]bool{}, setAside: map[uint64]bool{},
+		lim: lim, mutant: mut, now: time.Unix(1e9, 0), copies: map[uint64]int{}, suspects: map[uint64]bool{},
 		last: map[uint64]uint64{}, released: map[*holder]bool{},
 	}
 	retry := RetryOptions{Min: time.Second, Max: 2 * time.Second, FatalDelay: time.Minute, MaxAge: lim.age, Budget: NewBudget(100, 100)}
@@ -377,14 +376,9 @@ func (w *world) do(a action) {
 
 // spill is that of an outlet.
 func (w *world) spill(e *entry) {
-	if e.rest == apart || e.front {
-		for _, t := range ticketsOf(e.b) {
-			w.setAside[t] = true
-		}
-	}
 	seq, err := w.Append(e.b)
 	var out *batch.Batch
-	if err == nil && (e.place == sent || e.place == offered) && !w.m.disk.backlog {
+	if err == nil && w.m.staysOut(e) {
 		if b, got, err := w.Next(); err == nil && got == seq {
 			out = b
 		} else if err == nil {
@@ -664,7 +658,7 @@ func (w *world) check() {
 	last := make([]uint64, w.lim.streams)
 	for _, f := range w.frames {
 		for _, t := range f.tickets {
-			if w.suspects[t] || w.setAside[t] {
+			if w.suspects[t] {
 				continue
 			}
 			s := w.stream(t)

@@ -25,9 +25,9 @@ import (
 // A w with a method Writev(bufs [][]byte) (int64, error), as of writev(2), is handed
 // several slabs at once when they have queued up; it must not keep bufs. An *os.File that
 // is a regular file is one. If w has a method Flush() error or Sync() error,
-// [Output.Flush] and [Output.Sync] call it. w is used by one goroutine at a time, and not
-// closed: see [ToWriteCloser]. A nil w, or a nil pointer, gives a nil Destination, which
-// [NewOutput] refuses.
+// [Output.Flush] and [Output.Sync] call it, and [Output.Close] calls both. w is used by one
+// goroutine at a time, and not closed: see [ToWriteCloser]. A nil w, or a nil pointer, gives
+// a nil Destination, which [NewOutput] refuses.
 func ToWriter(w io.Writer) Destination {
 	if w == nil || isNilPointer(w) {
 		return nil
@@ -243,7 +243,9 @@ func (d *writer) Flush(context.Context) error {
 // Sync puts what was written on stable storage, if the writer can.
 func (d *writer) Sync() error {
 	if f, ok := d.w.(syncer); ok {
-		return f.Sync()
+		if err := f.Sync(); !written.CannotSync(err) {
+			return err
+		}
 	}
 	return nil
 }

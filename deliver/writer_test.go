@@ -505,7 +505,9 @@ func TestWriterTearsMarker(t *testing.T) {
 					}
 				}
 				close(opened)
-				out.Flush(t.Context())
+				for out.Flush(t.Context()) != nil { // the circuit opens
+					time.Sleep(time.Second)
+				}
 				mustLines(t, out, 100, 101, 50)
 				time.Sleep(2 * time.Second)
 				mustLines(t, out, 101, 102, 50)

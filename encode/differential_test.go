@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"math/big"
@@ -139,7 +140,8 @@ func (p *program) value(depth int) slog.Value {
 	case 25:
 		return slog.AnyValue(numbered(p.int64()))
 	case 26:
-		return slog.AnyValue(jsonError{p.string()})
+		// By itself it is an object in slog, and its message here.
+		return slog.AnyValue(fmt.Errorf("w: %w", jsonError{p.string()}))
 	case 27:
 		return slog.AnyValue([]time.Duration{time.Duration(p.int64())})
 	case 28:
@@ -260,7 +262,7 @@ func differential(t *testing.T, data []byte) {
 		// ReplaceAttr gets, which does not.
 		p := program{data: data, rest: 40, keep: replace != nil}
 		err := p.run(
-			testHandler{JSON(&Options{OwnLocation: true, Errors: "text", ReplaceAttr: replace}).Scope(), &got},
+			testHandler{JSON(&Options{OwnLocation: true, ReplaceAttr: replace}).Scope(), &got},
 			slog.NewJSONHandler(&want, &slog.HandlerOptions{Level: slog.Level(-1000), ReplaceAttr: replace}))
 		if err != nil {
 			t.Fatal(err)

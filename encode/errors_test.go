@@ -1,12 +1,14 @@
 package encode
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -32,12 +34,15 @@ func (e *countingJoin) Error() string { e.asked++; return e.msg }
 
 func (e *countingJoin) Unwrap() []error { e.unwrap++; return e.next }
 
+// chained asks for everything that can stand beside an error.
+var chained = &Options{Errors: "chain"}
+
 func TestErrorsAskedOnce(t *testing.T) {
 	leaf1, leaf2 := &countingError{msg: "leaf1"}, &countingError{msg: "leaf2"}
 	mid := &countingError{msg: "mid", next: leaf2}
 	join := &countingJoin{msg: "join", next: []error{leaf1, nil, mid}}
 	top := &countingError{msg: "top", next: join}
-	for _, e := range []Encoder{JSON(nil), Logfmt(nil), Console(nil)} {
+	for _, e := range []Encoder{JSON(chained), Logfmt(chained), Console(chained)} {
 		encodeOne(t, e, slog.Any("err", top))
 		for _, l := range []*countingError{leaf1, leaf2, mid, top} {
 			if l.asked != 1 || l.unwrap != 1 {
@@ -75,20 +80,22 @@ func TestErrorFormats(t *testing.T) {
 		want   string
 	}{
 		{"plain", "", io.EOF, `"err":"EOF"`},
-		{"wrapped", "", fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF","err.chain":["EOF"]`},
-		{"twice", "", fmt.Errorf("start: %w", path), `"err":"start: open /x: file does not exist","err.chain":["open /x: file does not exist","file does not exist"]`},
-		{"joined", "", errors.Join(io.EOF, fmt.Errorf("b: %w", io.ErrClosedPipe)),
-			`"err":"EOF\nb: io: read/write on closed pipe","err.chain":[["EOF"],["b: io: read/write on closed pipe","io: read/write on closed pipe"]]`},
-		{"several %w", "", fmt.Errorf("%w and %w", io.EOF, io.ErrNoProgress), `"err":"EOF and multiple Read calls return no data or error","err.chain":[["EOF"],["multiple Read calls return no data or error"]]`},
-		{"join below", "", fmt.Errorf("c: %w", errors.Join(io.EOF)), `"err":"c: EOF","err.chain":["EOF",["EOF"]]`},
-		{"unwraps nil", "", &countingError{msg: "e"}, `"err":"e"`},
-		{"unwraps nothing", "", &countingJoin{msg: "e", next: []error{nil, nil}}, `"err":"e"`},
-		{"panics", "", panicUnwrap{}, `"err":"outside","err.chain":["!PANIC: unwrap"]`},
+		{"wrapped", "chain", fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF","err_chain":["EOF"]`},
+		{"twice", "chain", fmt.Errorf("start: %w", path), `"err":"start: open /x: file does not exist","err_chain":["open /x: file does not exist","file does not exist"]`},
+		{"joined", "chain", errors.Join(io.EOF, fmt.Errorf("b: %w", io.ErrClosedPipe)),
+			`"err":"EOF\nb: io: read/write on closed pipe","err_chain":[["EOF"],["b: io: read/write on closed pipe","io: read/write on closed pipe"]]`},
+		{"several %w", "chain", fmt.Errorf("%w and %w", io.EOF, io.ErrNoProgress), `"err":"EOF and multiple Read calls return no data or error","err_chain":[["EOF"],["multiple Read calls return no data or error"]]`},
+		{"join below", "chain", fmt.Errorf("c: %w", errors.Join(io.EOF)), `"err":"c: EOF","err_chain":["EOF",["EOF"]]`},
+		{"unwraps nil", "chain", &countingError{msg: "e"}, `"err":"e"`},
+		{"unwraps nothing", "chain", &countingJoin{msg: "e", next: []error{nil, nil}}, `"err":"e"`},
+		{"panics", "chain", panicUnwrap{}, `"err":"outside","err_chain":["!PANIC: unwrap"]`},
 		{"nil pointer", "", (*ptrError)(nil), `"err":"<nil>"`},
+		{"default", "", fmt.Errorf("start: %w", errors.Join(path, textError{"a stack"})), `"err":"start: open /x: file does not exist\ntext"`},
 		{"text", "text", fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF"`},
-		{"verbose", "verbose", verboseError{}, `"err":"short","err.verbose":"long\nversion"`},
+		{"verbose", "verbose", verboseError{}, `"err":"short","err_verbose":"long\nversion"`},
 		{"verbose without", "verbose", fmt.Errorf("read: %w", io.EOF), `"err":"read: EOF"`},
-		{"marshaler", "", jsonError{"x"}, `"err":{"e":"x"}`},
+		{"marshaler with a chain", "chain", jsonError{"x"}, `"err":"x"`},
+		{"marshaler", "", jsonError{"x"}, `"err":"x"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := encodeOne(t, JSON(&Options{LevelKey: "-", MessageKey: "-", Errors: c.format}), slog.Any("err", c.err))
@@ -113,19 +120,19 @@ func (verboseError) Format(f fmt.State, verb rune) {
 
 func TestErrorChainIsBounded(t *testing.T) {
 	for _, err := range []error{cyclicError(), wideError()} {
-		got := encodeOne(t, JSON(nil), slog.Any("err", err))
+		got := encodeOne(t, JSON(chained), slog.Any("err", err))
 		if n := strings.Count(got, `"`)/2 - 6; n > 100+25 || !strings.Contains(got, "(and more)") {
 			t.Errorf("%d links: %.400s", n, got)
 		}
 	}
-	if got := encodeOne(t, JSON(nil), slog.Any("err", cyclicError())); !strings.Contains(got, `"err.chain":[`+strings.Repeat(`"b","a",`, 9)+`"b","(and more)"]`) {
+	if got := encodeOne(t, JSON(chained), slog.Any("err", cyclicError())); !strings.Contains(got, `"err_chain":[`+strings.Repeat(`"b","a",`, 9)+`"b","(and more)"]`) {
 		t.Errorf("not 20 links: %s", got)
 	}
 	deep := io.EOF
 	for i := range 19 {
 		deep = &countingError{msg: fmt.Sprint(i), next: deep}
 	}
-	if got := encodeOne(t, JSON(nil), slog.Any("err", deep)); strings.Contains(got, "more") || !strings.Contains(got, `"0","EOF"]`) {
+	if got := encodeOne(t, JSON(chained), slog.Any("err", deep)); strings.Contains(got, "more") || !strings.Contains(got, `"0","EOF"]`) {
 		t.Errorf("20 links are within bounds: %s", got)
 	}
 }
@@ -198,43 +205,43 @@ func TestErrorStacks(t *testing.T) {
 		"branches": errors.Join(io.EOF, goError{pcs}, goError{[]uintptr{1}}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := encodeOne(t, JSON(nil), slog.Any("err", err))
-			want := `"err.stack":["github.com/forebay-log/forebay/encode.callers ` + first.File
+			got := encodeOne(t, JSON(chained), slog.Any("err", err))
+			want := `"err_stack":["github.com/forebay-log/forebay/encode.callers ` + first.File
 			if !strings.Contains(got, want) {
 				t.Errorf("no %s in %s", want, got)
 			}
 			if name != "rt" && !strings.Contains(got, "encode.TestErrorStacks ") {
 				t.Errorf("no second frame in %s", got)
 			}
-			console := encodeOne(t, Console(nil), slog.Any("err", err))
+			console := encodeOne(t, Console(chained), slog.Any("err", err))
 			if !strings.Contains(console, "\n    err stack:\n        github.com/forebay-log/forebay/encode.callers "+first.File) {
 				t.Errorf("not on lines of its own: %s", console)
 			}
-			s := Console(nil).Scope().WithAttrs([]slog.Attr{slog.Any("err", err)})
+			s := Console(chained).Scope().WithAttrs([]slog.Attr{slog.Any("err", err)})
 			console = encodeScope(t, s, slog.Int("n", 1))
 			if i, j := strings.Index(console, "n=1"), strings.Index(console, "err stack:"); i < 0 || j < i {
 				t.Errorf("not behind the record: %s", console)
 			}
-			checkLine(t, Console(nil), []byte(console))
+			checkLine(t, Console(chained), []byte(console))
 		})
 	}
 	for _, c := range []struct {
 		err  error
 		want string
 	}{
-		{textError{"line\nline"}, `"err":"text","err.stack":"line\nline"`},
+		{textError{"line\nline"}, `"err":"text","err_stack":"line\nline"`},
 		{textError{}, `"err":"text"`},
 		{goError{}, `"err":"go"`},
-		{badStack{}, `"err":"bad","err.stack":"!PANIC: no stack"`},
+		{badStack{}, `"err":"bad","err_stack":"!PANIC: no stack"`},
 		{oddStack{}, `"err":"odd"`},
 		{(*goError)(nil), `"err":"<nil>"`},
 	} {
-		if got := encodeOne(t, JSON(&Options{LevelKey: "-", MessageKey: "-"}), slog.Any("err", c.err)); got != "{"+c.want+"}\n" {
+		if got := encodeOne(t, JSON(&Options{LevelKey: "-", MessageKey: "-", Errors: "chain"}), slog.Any("err", c.err)); got != "{"+c.want+"}\n" {
 			t.Errorf("got %s want %s", got, c.want)
 		}
 	}
 	// A long stack is cut, and one of nonsense harms nobody.
-	got := encodeOne(t, JSON(nil), slog.Any("err", goError{make([]uintptr, 1<<20)}))
+	got := encodeOne(t, JSON(chained), slog.Any("err", goError{make([]uintptr, 1<<20)}))
 	if n := strings.Count(got, `":0"`); n != 64 {
 		t.Errorf("%d frames", n)
 	}
@@ -264,7 +271,7 @@ func (e *maybeStack) Callers() []uintptr {
 // asked twice.
 func TestStackOfTheNextCarrier(t *testing.T) {
 	pcs := callers()
-	const found, crashed = `"err.stack":["github.com/forebay-log/forebay/encode.callers `, `"err.stack":"!PANIC: no stack"`
+	const found, crashed = `"err_stack":["github.com/forebay-log/forebay/encode.callers `, `"err_stack":"!PANIC: no stack"`
 	for name, c := range map[string]struct {
 		make func() []*maybeStack // the first is what is logged
 		want string
@@ -299,10 +306,10 @@ func TestStackOfTheNextCarrier(t *testing.T) {
 			return []*maybeStack{{next: below}, below}
 		}, ""},
 	} {
-		for _, enc := range []Encoder{JSON(nil), Logfmt(nil), Console(nil)} {
+		for _, enc := range []Encoder{JSON(chained), Logfmt(chained), Console(chained)} {
 			links := c.make()
 			got := encodeOne(t, enc, slog.Any("err", links[0]))
-			if strings.HasPrefix(got, "{") && (!strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "err.stack")) {
+			if strings.HasPrefix(got, "{") && (!strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, "err_stack")) {
 				t.Errorf("%s: want %s in %s", name, c.want, got)
 			}
 			if has := strings.Contains(got, "encode.callers"); has != (c.want == found) {
@@ -317,13 +324,73 @@ func TestStackOfTheNextCarrier(t *testing.T) {
 	}
 	// One that two branches share is a link of each.
 	shared := &maybeStack{}
-	if got := encodeOne(t, JSON(nil), slog.Any("err", errors.Join(shared, shared))); shared.asked != 2 || strings.Contains(got, "stack") {
+	if got := encodeOne(t, JSON(chained), slog.Any("err", errors.Join(shared, shared))); shared.asked != 2 || strings.Contains(got, "stack") {
 		t.Errorf("asked %d times: %s", shared.asked, got)
 	}
 	// The two at which this was found, one of them without a link above.
 	for _, err := range []error{wrapStack{goError{pcs}, goError{}}, errors.Join(goError{}, goError{pcs}), errors.Join(textError{}, goError{pcs})} {
-		if got := encodeOne(t, JSON(nil), slog.Any("err", err)); !strings.Contains(got, found) {
+		if got := encodeOne(t, JSON(chained), slog.Any("err", err)); !strings.Contains(got, found) {
 			t.Errorf("no stack: %s", got)
+		}
+	}
+}
+
+// TestNoKeyBelowAString: no key continues the key of a string with a dot, because
+// Elasticsearch takes such a key for a member of an object and refuses the record. A
+// group whose name is that of an error is the caller's own doing.
+func TestNoKeyBelowAString(t *testing.T) {
+	err := fmt.Errorf("outer: %w", errors.Join(goError{callers()}, verboseError{}))
+	attrs := []slog.Attr{
+		slog.Any("err", err), slog.Any("v", verboseError{}), slog.Any("", textError{"at\nline"}), slog.Any("e.f", err),
+		slog.Group("g", slog.Any("err", err), slog.Group("h", slog.Any("err", textError{"at\nline"}))),
+	}
+	for _, form := range []string{"text", "chain", "verbose"} {
+		o := &Options{Errors: form, AddSource: true}
+		for name, e := range map[string]Encoder{"json": JSON(o), "logfmt": Logfmt(o), "console": Console(o)} {
+			line := encodeScope(t, e.Scope().WithAttrs(attrs).WithGroup("w").WithAttrs(attrs), attrs...)
+			keys := map[string]bool{} // of strings, with those of their groups
+			all := []string{}
+			if name == "json" {
+				var members map[string]any
+				if err := json.Unmarshal([]byte(line), &members); err != nil {
+					t.Fatal(err)
+				}
+				var flatten func(prefix string, in map[string]any)
+				flatten = func(prefix string, in map[string]any) {
+					for k, v := range in {
+						if in, ok := v.(map[string]any); ok {
+							flatten(prefix+k+".", in)
+							continue
+						}
+						_, keys[prefix+k] = v.(string)
+						all = append(all, prefix+k)
+					}
+				}
+				flatten("", members)
+			} else {
+				first, _, _ := strings.Cut(line, "\n")
+				if name == "console" {
+					_, first, _ = strings.Cut(first, " m  ")
+				}
+				pairs, err := parseLogfmt(first)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, p := range pairs {
+					keys[p[0]] = true
+					all = append(all, p[0])
+				}
+			}
+			if !keys["w.g.err"] || form == "chain" && !slices.Contains(all, "w.g.err_chain") {
+				t.Fatalf("%s, %s: keys %q", name, form, all)
+			}
+			for _, k := range all {
+				for i := range k {
+					if k[i] == '.' && keys[k[:i]] {
+						t.Errorf("%s, %s: %s stands below the string %s", name, form, k, k[:i])
+					}
+				}
+			}
 		}
 	}
 }

@@ -25,14 +25,23 @@ func ExampleJSON() {
 	print(encode.JSON(nil), &encode.Record{Time: moment, Message: "started", Attrs: []slog.Attr{
 		slog.Int("port", 8080), slog.Any("err", fmt.Errorf("listen: %w", errors.New("address in use"))),
 	}})
-	// Output: {"time":"2026-11-20T13:44:10.123456789Z","level":"INFO","msg":"started","port":8080,"err":"listen: address in use","err.chain":["address in use"]}
+	// Output: {"time":"2026-11-20T13:44:10.123456789Z","level":"INFO","msg":"started","port":8080,"err":"listen: address in use"}
 }
 
 func ExampleOptions() {
 	print(encode.JSON(&encode.Options{
-		Time: "unixmilli", TimeKey: "ts", Level: "lower", Duration: "seconds", Errors: "text",
+		Time: "unixmilli", TimeKey: "ts", Level: "lower", Duration: "seconds",
 	}), &encode.Record{Time: moment, Message: "done", Attrs: []slog.Attr{slog.Duration("took", 1500*time.Millisecond)}})
 	// Output: {"ts":1795182250123,"level":"info","msg":"done","took":1.5}
+}
+
+func ExampleOptions_errors() {
+	r := &encode.Record{Message: "started", Attrs: []slog.Attr{slog.Any("err", fmt.Errorf("listen: %w", errors.New("address in use")))}}
+	print(encode.JSON(nil), r)
+	print(encode.JSON(&encode.Options{Errors: "chain"}), r)
+	// Output:
+	// {"level":"INFO","msg":"started","err":"listen: address in use"}
+	// {"level":"INFO","msg":"started","err":"listen: address in use","err_chain":["address in use"]}
 }
 
 func ExampleLogfmt() {

@@ -22,7 +22,7 @@ var (
 	durationNames = []string{values.DurationNanos: "ns", values.DurationText: "text", values.DurationSeconds: "seconds"}
 	levelNames    = []string{values.LevelUpper: "upper", values.LevelLower: "lower", values.LevelNumber: "number"}
 	callerNames   = []string{values.CallerObject: "object", values.CallerFull: "full", values.CallerShort: "short"}
-	errorNames    = []string{values.ErrorChain: "chain", values.ErrorText: "text", values.ErrorVerbose: "verbose"}
+	errorNames    = values.ErrorForms[:values.ErrorVerbose+1]
 )
 
 // config returns what o means for the form of def. def has the formats that the form

@@ -20,6 +20,9 @@ func TestGolden(t *testing.T) {
 		"json":          JSON(nil),
 		"logfmt":        Logfmt(nil),
 		"console":       Console(&Options{Location: utc}),
+		"json-chain":    JSON(chained),
+		"logfmt-chain":  Logfmt(chained),
+		"console-chain": Console(&Options{Location: utc, Errors: "chain"}),
 		"console-color": Console(&Options{Location: utc, Color: true}),
 	} {
 		t.Run(name, func(t *testing.T) {

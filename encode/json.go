@@ -33,8 +33,8 @@ func (e *encoder) appendSourceJSON(dst []byte, pc uintptr) []byte {
 //     infinities are strings, the result of a json.Marshaler is made valid
 //     UTF-8, and times beyond the years 0 to 9999 do not break the line,
 //   - times have nine decimals and are in UTC,
-//   - errors can bring their chain and stack, see Options.Errors, and a []error
-//     is a list of messages,
+//   - errors are their message, also those with a method MarshalJSON, and can bring
+//     their chain and stack, see Options.Errors; a []error is a list of messages,
 //   - groups without attributes are left out wherever they come from,
 //   - the source position has other formats, too, see Options.Caller,
 //   - values nested deeper than 1000 levels, and LogValuers that return

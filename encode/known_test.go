@@ -35,7 +35,7 @@ func TestKnownErrors(t *testing.T) {
 		if got, err := json.Marshal(known); err != nil || string(got) != string(jsontext.AppendString(nil, known.Error())) {
 			t.Errorf("%s %v", got, err)
 		}
-		for name, e := range map[string]Encoder{"json": JSON(nil), "logfmt": Logfmt(nil), "console": Console(nil), "verbose": JSON(&Options{Errors: "verbose"})} {
+		for name, e := range map[string]Encoder{"json": JSON(nil), "logfmt": Logfmt(nil), "console": Console(nil), "chain": JSON(chained), "console chain": Console(chained), "verbose": JSON(&Options{Errors: "verbose"})} {
 			line := func(err error) string {
 				dst, _, _ := e.Scope().Append(nil, &Record{Attrs: []slog.Attr{slog.Any("err", err), slog.Any("list", []error{err})}})
 				return string(dst)
@@ -52,7 +52,7 @@ func TestKnownErrors(t *testing.T) {
 		t.Errorf("asked %d times", n)
 	}
 	dst, _, _ := JSON(nil).Scope().Append(nil, &Record{Attrs: []slog.Attr{slog.Any("own", values.Known(errorAsJSON{})), slog.Any("group", values.Known(appendingError{}))}})
-	if !strings.Contains(string(dst), `"own":"not this","group":{"a":1}`) {
+	if !strings.Contains(string(dst), `"own":"message","group":{"a":1}`) {
 		t.Errorf("got %s", dst)
 	}
 	if _, knows := JSON(nil).(interface{ KnowsErrors(*values.KnownError) }); !knows || !values.WritesItself(errorAsJSON{}) || !values.WritesItself(appendingError{}) || values.WritesItself(asked) {
@@ -82,7 +82,7 @@ func (appendingError) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(d
 // TestKnownErrorsOfNothing: a KnownError that somebody made without an Err, or a nil
 // one, is an error like others, and a Rendered of nothing is null.
 func TestKnownErrorsOfNothing(t *testing.T) {
-	v := values.NewValues(values.Style{})
+	v := values.NewValues(values.Style{Errors: values.ErrorObject})
 	for _, c := range []struct {
 		err  *values.KnownError
 		want string
@@ -91,13 +91,13 @@ func TestKnownErrorsOfNothing(t *testing.T) {
 			t.Errorf("%q is another error", c.want)
 		}
 		attrs := []slog.Attr{slog.Any("err", c.err), slog.Any("list", []any{c.err})}
-		for name, e := range map[string]Encoder{"json": JSON(nil), "logfmt": Logfmt(nil), "console": Console(nil), "verbose": JSON(&Options{Errors: "verbose"})} {
+		for name, e := range map[string]Encoder{"json": JSON(nil), "logfmt": Logfmt(nil), "console": Console(nil), "chain": JSON(chained), "console chain": Console(chained), "verbose": JSON(&Options{Errors: "verbose"})} {
 			dst, _, err := e.Scope().Append(nil, &Record{Attrs: attrs})
 			if err != nil || !strings.Contains(string(dst), c.want) {
 				t.Errorf("%s: got %s, want %s, error %v", name, dst, c.want, err)
 			}
 		}
-		if got := string(v.AppendError([]byte("{"), "e", c.err)); !strings.Contains(got, `"Message":"`+c.want+`"`) {
+		if got := string(v.AppendError([]byte("{"), nil, "e", c.err)); !strings.Contains(got, `"Message":"`+c.want+`"`) {
 			t.Errorf("got %s", got)
 		}
 		if got := string(v.AppendText(nil, nil, slog.AnyValue(values.Known(c.err)))); got != c.want {

@@ -48,19 +48,21 @@ type Options struct {
 	// full in logfmt, short on the console.
 	Caller string
 
-	// Errors says how much of an error is written: chain, text or verbose. The
+	// Errors says how much of an error is written: text, chain or verbose. The
 	// attribute itself is always the message of the error, a string as slog writes
-	// it. Whatever is added stands beside it, under the key of the attribute and a
-	// suffix, so that the attribute never changes its type.
+	// it. Whatever is added stands beside it, in the same group, under the key of the
+	// attribute and a suffix. So the attribute never changes its type, and no key
+	// continues that of a string with a dot, which Elasticsearch would refuse.
 	//
 	//   - text adds nothing, as slog does.
+	//   - chain adds the wrapped and joined errors as "<key>_chain", and the stack of
+	//     an error in the chain as "<key>_stack". The console writes a stack of calls
+	//     on lines of its own.
 	//   - verbose adds the %+v of an error that implements [fmt.Formatter] as
-	//     "<key>.verbose".
-	//   - chain adds the wrapped and joined errors as "<key>.chain", and the stack of
-	//     an error in the chain as "<key>.stack".
+	//     "<key>_verbose".
 	//
-	// An error that implements [encoding/json.Marshaler] is written by that method in
-	// JSON, as slog does, and nothing is added there.
+	// An error that is a [slog.LogValuer] or an [AttrAppender] is what these say. Other
+	// methods, such as MarshalJSON, do not count.
 	//
 	// The chain leaves out the error itself. Each branch of a joined error is a list
 	// of its own. An error carries a stack if it has a method Callers() []uintptr, or
@@ -73,7 +75,7 @@ type Options struct {
 	// Each error of the chain is asked once for its message, once for the errors it
 	// wraps and at most once for its stack, each time a record is encoded. A Router
 	// encodes a record once for each route, however many outputs the route has. An
-	// error that is reached in several ways is asked on each of them. Default: chain.
+	// error that is reached in several ways is asked on each of them. Default: text.
 	Errors string
 
 	// TimeKey, LevelKey, MessageKey and SourceKey are the keys of the built-in
@@ -87,8 +89,9 @@ type Options struct {
 	// for a terminal: see [ColorTerminal]. Default: false.
 	Color bool
 
-	// ReplaceAttr rewrites or removes attributes, with the arguments and at the time
-	// that [slog.HandlerOptions] states. The built-in attributes come under the keys
+	// ReplaceAttr rewrites or removes attributes of this encoder; secrets are kept out of
+	// all outputs by forebay.RedactKeys and the options beside it. It is called with the
+	// arguments and at the time that [slog.HandlerOptions] states. The built-in attributes come under the keys
 	// above; on the console they keep their places under any key. ReplaceAttr is
 	// not offered the chain of an error, nor the members of objects that
 	// encoding/json writes. It is offered the attributes of an [AttrAppender], as

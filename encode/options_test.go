@@ -219,7 +219,7 @@ func TestUnknownFormats(t *testing.T) {
 			`encode: cannot use Duration "minutes": it is none of "ns", "text", "seconds"`,
 			`encode: cannot use Level "x": it is none of "upper", "lower", "number"`,
 			`encode: cannot use Caller "y": it is none of "object", "full", "short"`,
-			`encode: cannot use Errors "z": it is none of "chain", "text", "verbose"`,
+			`encode: cannot use Errors "z": it is none of "text", "chain", "verbose"`,
 		} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v\nwant %s", err, want)

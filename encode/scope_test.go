@@ -370,6 +370,7 @@ func TestAllocations(t *testing.T) {
 		{"ten scalars", JSON(nil).Scope(), tenScalars(), 0},
 		{"ten mixed", JSON(nil).Scope(), tenMixed(), 0},
 		{"fast kinds", JSON(nil).Scope(), fast, 0},
+		{"chain", JSON(chained).Scope(), []slog.Attr{slog.Any("wrapped", fmt.Errorf("w: %w", io.EOF))}, 0},
 		{"context", JSON(nil).Scope().WithGroup("g").WithAttrs(tenScalars()).WithGroup("h"), tenScalars(), 0},
 		{"formats", JSON(&Options{AddSource: true, Duration: "text", Level: "lower", Time: "unixmilli", Caller: "short"}).Scope(), tenScalars(), 0},
 		{"source", JSON(&Options{AddSource: true}).Scope(), tenScalars(), 0},

@@ -123,7 +123,10 @@ func (f *File) openLocked() error {
 	h, err := f.open(f.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, f.o.Mode)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("its directory does not exist: %w", cause(err))
+			if _, bad := os.Stat(filepath.Dir(f.path)); bad != nil {
+				return fmt.Errorf("its directory does not exist; make it first: %w", cause(err))
+			}
+			return fmt.Errorf("its directory takes no new files: %w", cause(err))
 		}
 		return cause(err)
 	}

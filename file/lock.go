@@ -34,10 +34,10 @@ func resolve(path string) string {
 // under this name would have been found by acquire.
 func errClaimed(rotates bool) error {
 	if rotates {
-		return errors.New("another process writes to it, under this name or another (a hard link), and it is to be rotated: " +
+		return errors.New("another process, or another File of this one, writes to it, under this name or another (a hard link), and it is to be rotated: " +
 			"stop that one or give this one a file of its own")
 	}
-	return errors.New("another process writes to it under another name (a hard link) and rotates it: " +
+	return errors.New("another process, or another File of this one, writes to it under another name (a hard link) and rotates it: " +
 		"stop that one or give this one a file of its own")
 }
 

@@ -35,7 +35,9 @@ func (s *session) sendAlone(j *job, ph phase) {
 			s.lose(err, []*job{j}, i > 0)
 			return
 		}
-		frames[i].acked = true
+		if frames[i].acked = true; !s.c.c.NoAck {
+			s.c.roster.took(s.conn.index, frames[i].bytes)
+		}
 		if lives {
 			s.serve()
 			if i+1 == len(frames) {
@@ -140,7 +142,7 @@ func (s *session) put(j *job, from, to int) error {
 // without an answer; acked: the server has taken something.
 func (s *session) lose(err error, jobs []*job, acked bool) {
 	if s.l.Context().Err() == nil {
-		s.judge(err, len(jobs) > 0, acked)
+		s.judge(err, jobs, acked)
 	}
 	s.fail(s.conn.lost(err, acked), jobs)
 }
@@ -164,10 +166,19 @@ func (s *session) fail(err error, jobs []*job) {
 	s.end(err)
 }
 
-// judge notes what the end of a connection says about its server. waiting: something
-// was under way; acked: something was acknowledged.
-func (s *session) judge(err error, waiting, acked bool) {
+// judge notes what the end of a connection says about its server. jobs are those without
+// an answer; acked: something was acknowledged.
+func (s *session) judge(err error, jobs []*job, acked bool) {
 	i, r := s.conn.index, s.c.roster
+	if len(jobs) > 0 && !s.c.c.NoAck {
+		for k := range jobs[0].lay.frames {
+			if f := &jobs[0].lay.frames[k]; !f.acked {
+				r.diedAt(i, f.bytes, f.to-f.from == 1)
+				break
+			}
+		}
+	}
+	waiting := len(jobs) > 0
 	if acked {
 		r.answered(i)
 	}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // attrs appends attributes as pairs and returns their number. As in slog, an
@@ -22,15 +23,19 @@ func (s *valuer) attrs(dst []byte, attrs []slog.Attr) ([]byte, int, error) {
 	return dst, n, nil
 }
 
-// offer resolves a and has it replaced. Groups are not: their attributes are.
+// offer resolves a and has it replaced. Groups and AttrAppenders are not: their attributes
+// are.
 func (s *valuer) offer(a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindLogValuer {
 		a.Value = a.Value.Resolve()
 	}
-	if s.replace != nil && a.Value.Kind() != slog.KindGroup {
-		a = s.replaced(a)
+	if s.replace == nil || a.Value.Kind() == slog.KindGroup {
+		return a
 	}
-	return a
+	if _, ok := appenderOf(a.Value); ok {
+		return a
+	}
+	return s.replaced(a)
 }
 
 // replaced calls ReplaceAttr.
@@ -48,9 +53,20 @@ func (s *valuer) replaced(a slog.Attr) (out slog.Attr) {
 
 // shown appends an attribute that was offered.
 func (s *valuer) shown(dst []byte, a slog.Attr) (_ []byte, n int, err error) {
+	if o, ok := appenderOf(a.Value); ok {
+		attrs, mark, fault := s.scratch.Collect(o)
+		defer s.scratch.Release(mark)
+		if a.Value = slog.GroupValue(attrs...); fault != "" {
+			a.Value = slog.StringValue(fault)
+		}
+	}
 	if a.Value.Kind() != slog.KindGroup {
 		if a.Key == "" && a.Value.Kind() == slog.KindAny && a.Value.Any() == nil {
 			return dst, 0, nil
+		}
+		if err, ok := errorOf(a.Value); ok && s.errors != nil {
+			dst, n = s.chained(dst, a.Key, err)
+			return dst, n, nil
 		}
 		dst = msgpack.AppendStr(dst, a.Key)
 		if dst, err = s.attr(dst, a.Value); err != nil {
@@ -85,6 +101,37 @@ func (s *valuer) shown(dst []byte, a slog.Attr) (_ []byte, n int, err error) {
 		return dst[:at], 0, nil // none of them is to be shown
 	}
 	return dst, 1, nil
+}
+
+// appenderOf returns the AttrAppender that v is, also one that is an error.
+func appenderOf(v slog.Value) (values.AttrAppender, bool) {
+	if v.Kind() != slog.KindAny {
+		return nil, false
+	}
+	o, ok := v.Any().(values.AttrAppender)
+	return o, ok
+}
+
+// errorOf returns the error that v is.
+func errorOf(v slog.Value) (error, bool) {
+	if v.Kind() != slog.KindAny {
+		return nil, false
+	}
+	err, ok := v.Any().(error)
+	return err, ok
+}
+
+// chained appends an error, and what stands beside it, as pairs.
+func (s *valuer) chained(dst []byte, key string, err error) ([]byte, int) {
+	at := len(dst)
+	js := append(s.errors.AppendError([]byte{'{'}, nil, key, err), '}')
+	out, _, fault := msgpack.AppendFromJSON(dst, js)
+	if fault != nil {
+		return msgpack.AppendStr(msgpack.AppendStr(dst[:at], key), values.Know(err).Text), 1
+	}
+	s.passed(out[at:], brackets(js))
+	head, pairs, _ := msgpack.Next(out[at:])
+	return append(out[:at], pairs...), head.Len
 }
 
 // group appends attributes as a map, and returns their number.

@@ -11,12 +11,14 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/backoff"
 )
 
 var (
 	errClosed = fmt.Errorf("fluent: %w", batch.ErrClosed)
 	errNoAck  = errors.New("no acknowledgement in time")
 	errUnread = errors.New("the server did not read a batch")
+	errNoBeat = errors.New("no heartbeat of the server")
 )
 
 // A Client is the driver of the Forward protocol: a [deliver.Destination] that takes
@@ -58,7 +60,12 @@ type Stats struct {
 	UnknownAcks uint64 // for no chunk that was waiting
 	Lost        uint64 // connections that ended while something was waiting
 	Refused     uint64 // records that no frame may hold: too large, unknown tag
-	LastError   string
+	// LearnedFrame and LearnedRecord are limits of the server used last, in bytes of payload,
+	// that it has shown by ending connections: frames are no larger than the first, and
+	// records of the second and above go to the dead letters at once. Each is forgotten
+	// when something larger is taken, and after an hour. 0: none is known.
+	LearnedFrame, LearnedRecord int
+	LastError                   string
 }
 
 // counts are the Stats of a Client while they change.
@@ -107,8 +114,10 @@ func accepts(contentType string) bool { return contentType == entryType }
 // Stats returns a snapshot. It does not wait for the server.
 func (c *Client) Stats() Stats {
 	c.counts.mu.Lock()
-	defer c.counts.mu.Unlock()
-	return c.counts.Stats
+	st := c.counts.Stats
+	c.counts.mu.Unlock()
+	st.LearnedFrame, st.LearnedRecord = c.roster.learned()
+	return st
 }
 
 // Open connects to a server and greets it, see [deliver.Destination]. It tries the
@@ -133,6 +142,7 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 		nc, err := c.dial(ctx, i)
 		if err == nil {
 			c.roster.connected(i)
+			c.roster.turned(i)
 			c.counts.add(func(st *Stats) { st.Connects, st.Server = st.Connects+1, nc.label })
 			return nc, nil
 		}
@@ -150,7 +160,7 @@ func (c *Client) connect(ctx context.Context) (*conn, error) {
 	return nil, err
 }
 
-// lookBack reports whether a server before the one with that index can be connected to
+// lookBack reports whether a server better than the one with that index can be connected to
 // again.
 func (c *Client) lookBack(ctx context.Context, index int) bool {
 	for _, i := range c.roster.promising(index) {
@@ -161,6 +171,26 @@ func (c *Client) lookBack(ctx context.Context, index int) bool {
 		}
 	}
 	return false
+}
+
+// nextLook returns when better servers are to be tried next, at random, so that clients
+// that lost a server together do not come back together; zero for never.
+func (c *Client) nextLook() time.Time {
+	d := c.c.Failback
+	if d < 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(backoff.Jitter(d-d/4, d))
+}
+
+// condemned notes that the outlet has condemned b: it may have been too large.
+func (c *Client) condemned(b *batch.Batch) {
+	if b.Len() != 1 {
+		return
+	}
+	rec := b.At(0)
+	_, entry, _ := splitTag(rec.Data)
+	c.roster.condemned(len(entry))
 }
 
 // due reports whether it is time for what was last done then; every 0 or less: never.

@@ -168,7 +168,7 @@ func numbers(t testing.TB, from, to int, tags ...string) *batch.Batch {
 		}
 		stream := uint32(noTag)
 		if len(tags) > 0 {
-			if stream, err = streamOf(tags[n%len(tags)]); err != nil {
+			if stream, err = new(valuer).streamOf(tags[n%len(tags)]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -684,7 +684,7 @@ func TestFailoverFromAServerThatStaysMute(t *testing.T) {
 		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.obedient(c) }}
 		defer fa.Close()
 		defer fb.Close()
-		s := newTestClient(t, Config{Servers: []string{"a", "b"}, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+		s := newTestClient(t, Config{Servers: []string{"a", "b"}, Heartbeat: -1, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
 			if addr[:1] == "a" {
 				return fa.Dial(ctx, n, addr)
 			}

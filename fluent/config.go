@@ -10,6 +10,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,12 +25,14 @@ const (
 	defaultServer           = "127.0.0.1:24224"
 	defaultPort             = 24224
 	defaultWindow           = 4
+	defaultMessageKey       = "msg"
 	defaultAckTimeout       = 30 * time.Second
 	defaultDialTimeout      = 5 * time.Second
 	defaultHandshakeTimeout = 5 * time.Second
 	defaultWriteTimeout     = 15 * time.Second
 	defaultIdleTimeout      = 5 * time.Minute
 	defaultFailback         = time.Minute
+	defaultHeartbeat        = 5 * time.Second
 	defaultReconnectMin     = 100 * time.Millisecond
 	defaultReconnectMax     = 5 * time.Second
 	defaultFrameBytes       = 64 << 10
@@ -42,6 +45,7 @@ const (
 	// fluentBitLimit is the largest frame that Fluent Bit takes.
 	fluentBitLimit = 6_144_000
 	maxWindow      = 1024
+	maxWeight      = 1000
 	minSpoolBytes  = 16 << 10 // the least MaxBytes of package spool
 )
 
@@ -95,6 +99,14 @@ type Config struct {
 	// tcp://HOST:PORT, tls://HOST:PORT or unix:PATH. The first that works is
 	// used. Default 127.0.0.1:24224.
 	Servers []string `yaml:"servers"`
+	// Weights, one for each of Servers, have them take turns instead: each connection is
+	// used for 10 s, and a server has as many as its weight, 1 or more, says beside those of
+	// the others. Records of one tag then go to several servers. A server that fails has no
+	// turn until it is back. Default none.
+	Weights []int `yaml:"weights"`
+	// Standby are addresses of servers that are used only while none of Servers works.
+	// Default none.
+	Standby []string `yaml:"standby"`
 	// Tag is the tag of records that bring none. Default "forebay".
 	Tag string `yaml:"tag"`
 	TLS TLS    `yaml:"tls"`
@@ -129,6 +141,11 @@ type Config struct {
 	// client leaves the server, and passes it over for a while if there is another.
 	// Default 30 s.
 	AckTimeout time.Duration `yaml:"ack_timeout"`
+	// Heartbeat is how often, if there is another server, one that owes an
+	// acknowledgement for so long is looked at: by a further connection with TLS and
+	// handshake, and nothing else. If that fails within DialTimeout and HandshakeTimeout,
+	// the client leaves the server at once. Default 5 s; negative: never.
+	Heartbeat time.Duration `yaml:"heartbeat"`
 	// DialTimeout, HandshakeTimeout (TLS included) and WriteTimeout (of one
 	// batch) bound what they are named after. Defaults 5 s, 5 s, 15 s.
 	DialTimeout      time.Duration `yaml:"dial_timeout"`
@@ -137,8 +154,8 @@ type Config struct {
 	// IdleTimeout is how long a connection may be unused before it is closed, so that
 	// no firewall on the way forgets it. Default 5 min; negative: it is never closed.
 	IdleTimeout time.Duration `yaml:"idle_timeout"`
-	// Failback is the time between attempts to return to a server that stands before
-	// the one in use. It grows up to 10 min for a server that takes connections and
+	// Failback is the time, less up to a quarter at random, between attempts to return to a
+	// server that is preferred to the one in use. It grows up to 10 min for a server that takes connections and
 	// does not answer. Default 1 min; negative: none while the server in use works.
 	Failback time.Duration `yaml:"failback"`
 	// ReconnectMin and ReconnectMax bound the time for which a server is passed over
@@ -148,8 +165,15 @@ type Config struct {
 	ReconnectMin time.Duration `yaml:"reconnect_min"`
 	ReconnectMax time.Duration `yaml:"reconnect_max"`
 
-	// Compress is "" or "gzip". Default "".
+	// Compress is "", "gzip" or "zstd", which fluentd takes from 1.19 on, Fluent Bit,
+	// and no other receiver. Default "".
 	Compress string `yaml:"compress"`
+	// Mode is the kind of message. "packed-forward" holds a chunk of records, which only
+	// the receiver's outputs take apart; all receivers named in the package comment take
+	// it, and it alone can be compressed. "forward" is a list of records; "message" is one
+	// record. They are for receivers that know no PackedForward; with "message" each record has
+	// an acknowledgement of its own. Default "packed-forward".
+	Mode string `yaml:"mode"`
 	// FrameBytes is the most payload bytes of a frame; a larger record has a frame of
 	// its own. Default 64 KiB.
 	FrameBytes int `yaml:"frame_bytes"`
@@ -164,12 +188,16 @@ type Config struct {
 	// TimeFields is how times within records are written. "rfc3339" is text with up to
 	// nine digits of a second. "event-time" is EventTime, the protocol's own form, for
 	// times that are fields of the record itself; times in values nested in it are
-	// text. Fluentd and Fluent Bit keep EventTime as a time; OpenTelemetry's receiver
-	// turns it into text of little use. Default "rfc3339".
+	// text. Times before 1970 and from February 2106 on, which it cannot hold, are text,
+	// too. Few receivers keep it a time: see docs/RECEIVERS.md. Default "rfc3339".
 	TimeFields string `yaml:"time_fields"`
-	// MessageKey is the field of records that are no map or struct. Default
-	// "message".
+	// MessageKey is the field of the message, of what [Sink.Encoder] encodes, and of
+	// posted records that are no map or struct. Default "msg".
 	MessageKey string `yaml:"message_key"`
+	// Errors says how much [Sink.Encoder] writes of an error among the attributes of a
+	// record: "text", its message, or "chain" or "verbose", with more beside it, see
+	// Errors of [encode.Options]. Default "text".
+	Errors string `yaml:"errors"`
 
 	// Name stands in reports and events. Default "fluent".
 	Name string `yaml:"name"`
@@ -191,7 +219,8 @@ type Config struct {
 	// a slab count in it; if there is no room, one of them is taken nevertheless, see
 	// slab.Options.SlabCount. Batches under way stay in it until they are acknowledged.
 	// On top of it come copies of the batches under way with CrashDir, at most half as
-	// much, and the memory in which frames are put together.
+	// much, records set aside while they are suspected, at most a quarter as much and 4 MiB,
+	// and the memory in which frames are put together.
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
 	// WhenFull is what Post does when the buffer is full: drop-newest,
@@ -283,11 +312,13 @@ func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.WriteTimeout, defaultWriteTimeout)
 	setDefault(&c.IdleTimeout, defaultIdleTimeout)
 	setDefault(&c.Failback, defaultFailback)
+	setDefault(&c.Heartbeat, defaultHeartbeat)
 	setDefault(&c.ReconnectMin, defaultReconnectMin)
 	setDefault(&c.ReconnectMax, max(defaultReconnectMax, c.ReconnectMin))
 	setDefault(&c.FrameBytes, defaultFrameBytes)
 	setDefault(&c.MaxFrameBytes, max(defaultMaxFrameBytes, min(c.FrameBytes, fluentBitLimit)))
-	setDefault(&c.MessageKey, "message")
+	setDefault(&c.Mode, modePacked)
+	setDefault(&c.MessageKey, defaultMessageKey)
 	setDefault(&c.Name, "fluent")
 	setDefault(&c.SyncTimeout, defaultSyncTimeout)
 	setDefault(&c.BufferBytes, defaultBufferBytes)
@@ -341,11 +372,25 @@ func (c Config) resolve() (*resolved, error) {
 	if c.BufferBytes >= 2*slab.MinSlabBytes && c.SlabBytes <= slab.MaxSlabBytes && c.SlabBytes > c.BufferBytes/2 {
 		bad("Config.SlabBytes is %d, more than half of BufferBytes, which is %d: there must be two slabs", c.SlabBytes, c.BufferBytes)
 	}
-	if c.Compress != "" && c.Compress != "gzip" {
-		bad("Config.Compress is %q, must be empty or gzip", c.Compress)
+	switch c.Compress {
+	case "", "gzip", "zstd":
+	default:
+		bad("Config.Compress is %q, must be empty, gzip or zstd", c.Compress)
+	}
+	switch c.Mode {
+	case modePacked:
+	case modeForward, modeMessage:
+		if c.Compress != "" {
+			bad("Config.Compress is %s, but Config.Mode is %s: only %s can be compressed", c.Compress, c.Mode, modePacked)
+		}
+	default:
+		bad("Config.Mode is %q, must be %s, %s or %s", c.Mode, modePacked, modeForward, modeMessage)
 	}
 	if err := checkTimes(c.TimeFields); err != nil {
 		bad("Config.TimeFields: %w", err)
+	}
+	if err := checkErrors(c.Errors); err != nil {
+		bad("Config.Errors: %w", err)
 	}
 	if err := checkTag(c.Tag); err != nil {
 		bad("Config.Tag: %w", err)
@@ -376,12 +421,21 @@ func (c Config) resolve() (*resolved, error) {
 			bad("Config.%s and Config.%s are both set", two.a, two.b)
 		}
 	}
+	if len(c.Weights) > 0 && len(c.Weights) != len(c.Servers) {
+		bad("Config.Weights has %d, must have one for each of the %d servers", len(c.Weights), len(c.Servers))
+		c.Weights = nil
+	}
 	usesTLS := false
-	for _, text := range c.Servers {
+	for i, text := range slices.Concat(c.Servers, c.Standby) {
 		s, err := parseServer(text)
 		if err != nil {
 			errs = append(errs, err)
 			continue
+		}
+		if s.standby = i >= len(c.Servers); !s.standby && len(c.Weights) > 0 {
+			if s.weight = c.Weights[i]; s.weight < 1 || s.weight > maxWeight {
+				bad("Config.Weights: that of %s is %d, must be 1 to %d", s.label, s.weight, maxWeight)
+			}
 		}
 		usesTLS = usesTLS || s.tls
 		r.servers = append(r.servers, s)

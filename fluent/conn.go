@@ -149,7 +149,9 @@ func isGone(err error) bool {
 }
 
 // isMute reports whether err says that the server hangs.
-func isMute(err error) bool { return errors.Is(err, errNoAck) || errors.Is(err, errUnread) }
+func isMute(err error) bool {
+	return errors.Is(err, errNoAck) || errors.Is(err, errUnread) || errors.Is(err, errNoBeat)
+}
 
 // interrupt makes what is waiting for the connection, and what will, fail at once.
 func (c *conn) interrupt() {
@@ -210,7 +212,7 @@ func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 	frames := j.lay.frames[from:to]
 	size := 0
 	for i := range frames {
-		size += maxHead + len(frames[i].tag)
+		size += headBytes + len(frames[i].tag)
 	}
 	lent, _ := scratch.Get(size)
 	defer scratch.Put(lent)
@@ -222,7 +224,7 @@ func (c *conn) writeVectors(w *framer, j *job, from, to int) (int64, error) {
 		at := len(buf)
 		buf = w.head(buf, f, f.bytes)
 		add(buf[at:len(buf):len(buf)])
-		j.lay.pieces(j.b, f, add)
+		w.pieces(&j.lay, j.b, f, add)
 		at = len(buf)
 		buf = w.tail(buf, f)
 		add(buf[at:len(buf):len(buf)])

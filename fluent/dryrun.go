@@ -16,6 +16,9 @@ type dryRun struct {
 	frames int
 }
 
+// modeNames are those of the protocol.
+var modeNames = map[string]string{modePacked: "PackedForward", modeForward: "Forward", modeMessage: "Message"}
+
 // openDry returns a session that sends nothing.
 func (c *Client) openDry(l deliver.Life) (deliver.Session, error) {
 	d := &dryRun{c: c}
@@ -25,16 +28,16 @@ func (c *Client) openDry(l deliver.Life) (deliver.Session, error) {
 // send writes the frames of b.
 func (d *dryRun) send(_ context.Context, b *batch.Batch) batch.Outcome {
 	l := &d.lay
-	l.cut(b, d.c.c)
+	l.cut(b, d.c.c, d.c.c.bounds())
 	l.name(b, d.c.seed, 0)
 	var out, buf []byte
 	for i := range l.frames {
 		f := &l.frames[i]
 		d.frames++
 		buf = d.c.framer.append(buf[:0], l, b, f)
-		out = fmt.Appendf(out, "frame %d: PackedForward tag=%q size=%d payload=%d bytes, message=%d bytes", d.frames, f.tag, f.to-f.from, f.bytes, len(buf))
+		out = fmt.Appendf(out, "frame %d: %s tag=%q size=%d payload=%d bytes, message=%d bytes", d.frames, modeNames[d.c.framer.mode], f.tag, f.to-f.from, f.bytes, len(buf))
 		if d.c.framer.zip != nil {
-			out = append(out, " compressed=gzip"...)
+			out = append(append(out, " compressed="...), d.c.framer.name...)
 		}
 		if d.c.framer.ack {
 			out = fmt.Appendf(out, " chunk=%s", f.id[:])

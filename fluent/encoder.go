@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // EncoderOptions configures [NewEncoder]. The zero value is useful: each field
@@ -25,17 +26,20 @@ type EncoderOptions struct {
 	// record, which then has the tag it would have without. Default "": none.
 	TagKey string
 	// LevelKey, MessageKey and SourceKey name the built-in fields; "-" leaves
-	// one out. Defaults "level", "message", "source".
+	// one out. Defaults "level", "msg", "source".
 	LevelKey, MessageKey, SourceKey string
 	// AddSource adds the source position. Default false.
 	AddSource bool
-	// IntegerTime and TimeFields are as in [Config], defaults too.
+	// IntegerTime, TimeFields and Errors are as in [Config], defaults too.
 	IntegerTime bool
 	TimeFields  string
+	Errors      string
 	// ReplaceAttr rewrites or removes attributes: see [slog.HandlerOptions] for
 	// what it is called with and when. Level, message and source come under the
 	// keys above; the time of a record is not offered to it, as it is the entry's.
-	// TagKey applies to what it returns. It may be called from several goroutines
+	// It is offered the attributes of an encode.AttrAppender, as those of a group, but
+	// not those of AttrAppenders in lists and other values, where package encode offers
+	// those in lists. TagKey applies to what it returns. It may be called from several goroutines
 	// at once. If it panics, the attribute's value is replaced by the panic's text.
 	// Default nil.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
@@ -44,26 +48,33 @@ type EncoderOptions struct {
 // NewEncoder returns an encoder of Forward entries for a route of a Router, whose
 // outputs are a [Sink] or other buffers in front of a [Client]. The time
 // of a record is that of the entry; level, message and attributes are its fields,
-// groups are maps. Values are written as [Logger.Post] does; a value that cannot
-// be written leaves a text that says why. o may be nil.
+// groups are maps. An error is its message, and more with EncoderOptions.Errors; other
+// values are written as [Logger.Post] does. A value that cannot be written leaves a text
+// that says why. A record whose time the protocol cannot hold, before 1970 or from February
+// 2106 on, is an error, counted as dropped{encode}. o may be nil.
 func NewEncoder(o *EncoderOptions) (encode.Encoder, error) {
 	e := &encoder{}
 	if o != nil {
 		e.o = *o
 	}
 	setDefault(&e.o.LevelKey, "level")
-	setDefault(&e.o.MessageKey, "message")
+	setDefault(&e.o.MessageKey, defaultMessageKey)
 	setDefault(&e.o.SourceKey, "source")
 	e.root = &scope{e: e, levels: []groupLevel{{}}}
 	if e.o.Tag != "" {
-		stream, err := streamOf(e.o.Tag)
-		if err != nil {
+		if err := checkTag(e.o.Tag); err != nil {
 			return nil, err
 		}
-		e.root.stream = stream
+		e.root.setTag(e.o.Tag, streamOf(e.o.Tag))
 	}
 	if err := checkTimes(e.o.TimeFields); err != nil {
 		return nil, fmt.Errorf("fluent: EncoderOptions.TimeFields: %w", err)
+	}
+	if err := checkErrors(e.o.Errors); err != nil {
+		return nil, fmt.Errorf("fluent: EncoderOptions.Errors: %w", err)
+	}
+	if form := values.ErrorForm(e.o.Errors); form != values.ErrorText {
+		e.errors = values.NewValues(values.Style{Errors: form})
 	}
 	if e.o.LevelKey != omitted {
 		e.levelKey = msgpack.AppendStr(nil, e.o.LevelKey)
@@ -79,7 +90,8 @@ const omitted = "-"
 type encoder struct {
 	o                    EncoderOptions
 	root                 *scope
-	levelKey, messageKey []byte // encoded; nil: left out
+	levelKey, messageKey []byte         // encoded; nil: left out
+	errors               *values.Values // what stands beside the message of an error; nil: nothing
 }
 
 func (e *encoder) Scope() encode.Scope { return e.root }
@@ -90,6 +102,7 @@ func (e *encoder) NeedsPC() bool       { return e.o.AddSource && e.o.SourceKey !
 type scope struct {
 	e      *encoder
 	stream uint32
+	tag    string       // of a record of ownTag; else empty
 	levels []groupLevel // the root and the open groups
 	names  []string     // of the open groups
 	deep   bool         // its pairs may have more than maxLevels levels
@@ -100,6 +113,13 @@ type groupLevel struct {
 	key   []byte // encoded
 	pairs []byte
 	n     int
+}
+
+// setTag sets the tag of s, which has that stream.
+func (s *scope) setTag(tag string, stream uint32) {
+	if s.stream, s.tag = stream, ""; stream == ownTag {
+		s.tag = strings.Clone(tag) // it may be a part of something large
+	}
 }
 
 func (s *scope) WithGroup(name string) encode.Scope {
@@ -131,6 +151,7 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 func (s *scope) borrow() *valuer {
 	v := borrow(slabRecord, s.e.o.TimeFields)
 	v.level = len(s.levels)
+	v.errors = s.e.errors
 	if v.replace = s.e.o.ReplaceAttr; v.replace != nil {
 		v.groups = append(v.groups[:0], s.names...)
 	}
@@ -146,8 +167,8 @@ func (s *scope) attrs(v *valuer, dst []byte, attrs []slog.Attr) ([]byte, int) {
 	for i := range attrs {
 		a := v.offer(attrs[i])
 		if s.e.o.TagKey != "" && a.Key == s.e.o.TagKey && len(s.levels) == 1 && a.Value.Kind() != slog.KindGroup {
-			if stream, err := streamOf(a.Value.String()); err == nil {
-				s.stream = stream
+			if tag := a.Value.String(); checkTag(tag) == nil {
+				s.setTag(tag, streamOf(tag))
 				continue
 			}
 		}
@@ -174,8 +195,12 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	if t.IsZero() {
 		t = time.Now() // an entry has a time
 	}
+	if err := checkTime(t); err != nil {
+		return dst, m, fmt.Errorf("fluent: cannot encode record: %w", err)
+	}
 	m.Time = unixNano(t)
 	v := s.borrow()
+	start := len(dst)
 	dst = appendEntryTime(dst, t, e.o.IntegerTime)
 	v.base = len(dst)
 
@@ -201,14 +226,14 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		dst = append(dst, l.pairs...)
 		n = append(n, k)
 	}
-	last := len(s.levels) - 1
+	last, tag := len(s.levels)-1, s.tag
 	if len(r.Attrs) > 0 {
 		if e.o.TagKey != "" && last == 0 {
 			tagged := *s // attrs may find another tag
 			var k int
 			dst, k = tagged.attrs(v, dst, r.Attrs)
 			n[last] += k
-			m.Stream = tagged.stream
+			m.Stream, tag = tagged.stream, tagged.tag
 		} else {
 			var k int
 			dst, k = s.attrs(v, dst, r.Attrs)
@@ -236,6 +261,9 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	}
 	if deep {
 		dst = flat(dst, base)
+	}
+	if m.Stream == ownTag {
+		dst = slices.Insert(dst, start, msgpack.AppendStr(nil, tag)...)
 	}
 	return dst, m, nil
 }
@@ -312,6 +340,9 @@ func appendLevel(dst []byte, l slog.Level) []byte {
 // program wrote to its output, say. Anything else than one object is an error.
 // Levels that receivers do not decode become JSON text, as with [Logger.Post].
 func AppendJSONEvent(dst []byte, t time.Time, js []byte) ([]byte, error) {
+	if err := checkTime(t); err != nil {
+		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)
+	}
 	dst = appendEntryTime(dst, t, false)
 	at := len(dst)
 	dst, rest, err := msgpack.AppendFromJSON(dst, js)

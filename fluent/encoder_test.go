@@ -3,6 +3,9 @@ package fluent
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"runtime"
 	"slices"
@@ -12,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
 // asJSON encodes a record under a scope and returns its fields as JSON.
@@ -55,7 +59,7 @@ func TestReplaceAttrIsAsInJSON(t *testing.T) {
 		}
 		return a
 	}
-	mine, err := NewEncoder(&EncoderOptions{MessageKey: "msg", ReplaceAttr: replace})
+	mine, err := NewEncoder(&EncoderOptions{ReplaceAttr: replace})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,4 +173,84 @@ func callerPC() uintptr {
 	var pcs [1]uintptr
 	runtime.Callers(1, pcs[:])
 	return pcs[0]
+}
+
+// A stacked error has a stack, and methods that would write it otherwise elsewhere.
+type stacked struct {
+	error
+	Code int
+}
+
+func (stacked) Callers() []uintptr           { return []uintptr{callerPC()} }
+func (stacked) MarshalJSON() ([]byte, error) { return []byte(`{"code":1}`), nil }
+func (stacked) MarshalText() ([]byte, error) { return []byte("a text"), nil }
+
+// TestErrorsAreAsInJSON: an error among the attributes is what package encode makes of it,
+// also what stands beside it.
+func TestErrorsAreAsInJSON(t *testing.T) {
+	outer := fmt.Errorf("outer: %w", errors.Join(io.EOF, fmt.Errorf("b: %w", stacked{io.ErrNoProgress, 1})))
+	deep := error(io.EOF)
+	for range 30 {
+		deep = errors.Join(deep, io.EOF)
+	}
+	attrs := []slog.Attr{
+		slog.Any("err", outer), slog.Any("own", stacked{io.EOF, 1}), slog.Any("bytes\xff", io.EOF),
+		slog.Group("g", slog.Any("err", outer), slog.Any("v", wrapped{slog.AnyValue(outer)})), slog.Any("deep", deep), slog.Int("n", 1),
+	}
+	for _, form := range []string{"", "text", "chain", "verbose"} {
+		enc, err := NewEncoder(&EncoderOptions{Errors: form})
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs := encode.JSON(&encode.Options{Errors: form, TimeKey: "-"}).Scope().WithAttrs(attrs[:1]).WithGroup("w").WithAttrs(attrs[:2])
+		r := encode.Record{Time: time.Unix(1, 0), Message: "m", Attrs: attrs}
+		line, _, _ := theirs.Append(nil, &r)
+		got := asJSON(t, enc.Scope().WithAttrs(attrs[:1]).WithGroup("w").WithAttrs(attrs[:2]), &r)
+		if !equalJSON(got, string(line)) {
+			t.Errorf("%q:\n got %s\nwant %s", form, got, line)
+		}
+		if has := strings.Contains(got, `"err_stack":["github.com/`) && strings.Contains(got, `"deep_chain":[["`); has != (form == "chain") {
+			t.Errorf("%q: %s", form, got)
+		}
+	}
+	// A chain counts among the levels that receivers decode.
+	enc, err := NewEncoder(&EncoderOptions{Errors: "chain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := 0
+	for s := enc.Scope(); len(s.(*scope).levels) < maxLevels; s = s.WithGroup("g") {
+		out, _, _ := s.Append(nil, &encode.Record{Attrs: []slog.Attr{slog.Any("deep", deep)}})
+		most = max(most, msgpack.Nested(out, 200))
+	}
+	if most != maxLevels+1 { // and the entry
+		t.Errorf("%d levels", most)
+	}
+	if _, err := NewEncoder(&EncoderOptions{Errors: "object"}); err == nil || !strings.Contains(err.Error(), `EncoderOptions.Errors: "object" is no form of errors: use text, chain, verbose`) {
+		t.Error(err)
+	}
+	if _, err := New(Config{Errors: "stack"}); err == nil || !strings.Contains(err.Error(), `Config.Errors: "stack" is no form of errors`) {
+		t.Error(err)
+	}
+	s, err := New(Config{Errors: "chain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if got := asJSON(t, s.Encoder().Scope(), &encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", fmt.Errorf("a: %w", io.EOF))}}); got != `{"level":"INFO","msg":"m","err":"a: EOF","err_chain":["EOF"]}` {
+		t.Error(got)
+	}
+}
+
+// TestErrorAllocations: the message of an error costs nothing.
+func TestErrorAllocations(t *testing.T) {
+	enc, err := NewEncoder(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := encode.Record{Time: time.Unix(1, 0), Message: "m", Attrs: []slog.Attr{slog.Any("err", fmt.Errorf("a: %w", io.EOF)), slog.Any("eof", io.EOF)}}
+	scope, dst := enc.Scope(), make([]byte, 0, 1<<10)
+	if n := testing.AllocsPerRun(100, func() { dst, _, _ = scope.Append(dst[:0], &r) }); n > 0 && !raceEnabled {
+		t.Errorf("%v allocations", n)
+	}
 }

@@ -3,10 +3,13 @@ package fluent
 import (
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // entryType is the content type of Forward entries: each record is one
@@ -28,28 +31,44 @@ func checkTimes(text string) error {
 	return fmt.Errorf("%q is no form of times: use rfc3339 or event-time", text)
 }
 
+// checkErrors returns an error if text is no form of errors.
+func checkErrors(text string) error {
+	if forms := values.ErrorForms[:values.ErrorVerbose+1]; text != "" && !slices.Contains(forms, text) {
+		return fmt.Errorf("%q is no form of errors: use %s", text, strings.Join(forms, ", "))
+	}
+	return nil
+}
+
 // maxSeconds is the last second that is written: Fluent Bit takes the two above
 // it for marks of its own.
 const maxSeconds = math.MaxUint32 - 2
 
-// appendEventTime appends t as EventTime. Times it cannot hold, before 1970 and
-// after 2106, become the nearest it can.
-func appendEventTime(dst []byte, t time.Time) []byte {
-	sec, nsec := t.Unix(), uint32(t.Nanosecond())
-	switch {
-	case sec < 0:
-		sec, nsec = 0, 0
-	case sec > maxSeconds:
-		sec, nsec = maxSeconds, 999_999_999
-	}
-	return msgpack.AppendEventTime(dst, uint32(sec), nsec)
+// holdsTime reports whether the protocol has a form for t that all receivers take.
+func holdsTime(t time.Time) bool {
+	sec := t.Unix()
+	return sec >= 0 && sec <= maxSeconds
 }
 
-// appendEntryTime appends the beginning of an entry, up to the map.
+// checkTime returns an error if the protocol has no form for t.
+func checkTime(t time.Time) error {
+	if holdsTime(t) {
+		return nil
+	}
+	return fmt.Errorf("%w: the time %s: the protocol holds 1970-01-01 to %s", ErrValue, t.UTC().Format(time.RFC3339), lastTime)
+}
+
+var lastTime = time.Unix(maxSeconds, 0).UTC().Format(time.RFC3339)
+
+// appendEventTime appends t, which must pass holdsTime, as EventTime.
+func appendEventTime(dst []byte, t time.Time) []byte {
+	return msgpack.AppendEventTime(dst, uint32(t.Unix()), uint32(t.Nanosecond()))
+}
+
+// appendEntryTime appends the beginning of an entry, up to the map. t must pass holdsTime.
 func appendEntryTime(dst []byte, t time.Time, integer bool) []byte {
 	dst = msgpack.AppendArrayHeader(dst, 2)
 	if integer {
-		return msgpack.AppendUint(dst, uint64(max(0, min(t.Unix(), maxSeconds))))
+		return msgpack.AppendUint(dst, uint64(t.Unix()))
 	}
 	return appendEventTime(dst, t)
 }
@@ -63,13 +82,16 @@ func unixNano(t time.Time) int64 {
 }
 
 // AppendEvent appends an event as the Forward protocol wants it, the entry
-// [time, map], to dst. A v that is no map or struct becomes the field "message";
+// [time, map], to dst. A v that is no map or struct becomes the field "msg";
 // nil becomes an empty map. See [Logger.Post] for how values are written. The
-// error wraps [ErrValue] or [ErrTooLarge]; dst's content beyond its original length is
-// then undefined.
+// error wraps [ErrValue], also for a t that the protocol cannot hold, or [ErrTooLarge];
+// dst's content beyond its original length is then undefined.
 func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
+	if err := checkTime(t); err != nil {
+		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)
+	}
 	s := borrow(math.MaxInt32, timeText)
-	dst, err := s.record(appendEntryTime(dst, t, false), v, "message")
+	dst, err := s.record(appendEntryTime(dst, t, false), v, defaultMessageKey)
 	s.free()
 	if err != nil {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)
@@ -91,7 +113,11 @@ func (entryCodec) ContentType() string { return entryType }
 func (entryCodec) AppendJSON(dst, rec []byte, m batch.Meta) []byte {
 	at := len(dst)
 	dst = append(dst, '{')
-	if tag, ok := tagOf(m.Stream); ok {
+	tag, rec, ok := splitTag(rec)
+	if !ok {
+		tag, ok = tagOf(m.Stream)
+	}
+	if ok {
 		dst = append(dst, `"tag":`...)
 		dst, _, _ = msgpack.AppendJSON(dst, msgpack.AppendStr(nil, tag))
 		dst = append(dst, ',')
@@ -137,10 +163,13 @@ func (entryCodec) AppendMarker(dst []byte, d batch.Drops, now time.Time) []byte 
 			reasons++
 		}
 	}
+	if !holdsTime(now) { // the marker matters more than its time
+		now = time.Unix(0, 0)
+	}
 	dst = appendEntryTime(dst, now, false)
 	dst = msgpack.AppendMapHeader(dst, 4)
 	dst = msgpack.AppendStr(msgpack.AppendStr(dst, "level"), "WARN")
-	dst = msgpack.AppendStr(msgpack.AppendStr(dst, "message"), "records dropped")
+	dst = msgpack.AppendStr(msgpack.AppendStr(dst, defaultMessageKey), "records dropped")
 	dst = msgpack.AppendUint(msgpack.AppendStr(dst, "dropped"), d.Total())
 	dst = msgpack.AppendMapHeader(msgpack.AppendStr(dst, "reasons"), reasons)
 	for i, n := range d {

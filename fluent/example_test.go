@@ -39,6 +39,24 @@ func receiver() (addr string, stop func()) {
 	return l.Addr().String(), f.Close
 }
 
+// Everything goes to a Forward server under one tag.
+func ExampleTo() {
+	addr, stop := receiver()
+	defer stop()
+	log, err := forebay.New(fluent.To(addr, "shop.web", fluent.Configure(func(c *fluent.Config) { c.Window = 8 })))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := slog.NewRecord(time.Unix(1700000000, 0), slog.LevelWarn, "no stock", 0) // for the same output each time; else log.Warn
+	r.AddAttrs(slog.String("region", "eu"))
+	log.Slog().Handler().Handle(context.Background(), r)
+	fmt.Println(log.Close())
+	// Output:
+	// shop.web {"time":"2023-11-14T22:13:20Z","record":{"level":"WARN","msg":"no stock","region":"eu"}}
+	// <nil>
+}
+
 // The lines of docs/MIGRATING-fluent-logger-golang.md.
 func ExampleNewLogger() {
 	post := func(ctx context.Context, data map[string]string) error {
@@ -121,7 +139,7 @@ func ExampleNewEncoder() {
 	router.Close(context.Background())
 	l.Close(context.Background())
 	// Output:
-	// app.greeting {"time":"2026-01-02T03:04:05Z","record":{"level":"INFO","message":"hello","n":1}}
+	// app.greeting {"time":"2026-01-02T03:04:05Z","record":{"level":"INFO","msg":"hello","n":1}}
 }
 
 // A dry run shows what would be sent.
@@ -158,7 +176,7 @@ func ExampleNew() {
 	router.Handle(context.Background(), r)
 	router.Close(context.Background())
 	// Output:
-	// app {"time":"2026-01-02T03:04:05Z","record":{"level":"INFO","message":"started","port":8080}}
+	// app {"time":"2026-01-02T03:04:05Z","record":{"level":"INFO","msg":"started","port":8080}}
 }
 
 // What waits while the server is down is kept on disk, and delivered by the next
@@ -243,6 +261,23 @@ func ExampleFallbackTo() {
 	// accepted=1 delivered=1
 }
 
+// The handler of what waits while the server is down, where fluent-logger-go has it.
+func ExampleLogger_errorHandler() {
+	logger, err := fluent.NewLogger(fluent.Config{Servers: []string{"127.0.0.1:1"}, OnError: func(batch.Event) {}})
+	if err != nil {
+		panic(err)
+	}
+	logger.ErrorHandler = deliver.JSONLines(os.Stdout) // before the first Post
+	logger.PostWithTime("app", time.Unix(0, 0), map[string]any{"n": 1})
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	rep, _ := logger.Close(ctx)
+	fmt.Println(rep.Account)
+	// Output:
+	// {"tag":"app","time":"1970-01-01T00:00:00Z","record":{"n":1}}
+	// accepted=1 delivered=0 handled=1
+}
+
 // The bare client, for a pipeline that is put together by hand: an Output, two tags.
 func ExampleNewClient() {
 	addr, stop := receiver()
@@ -266,7 +301,7 @@ func ExampleNewClient() {
 	rep, err := out.Shutdown(context.Background())
 	fmt.Println(rep.Account, err)
 	// Unordered output:
-	// app.a {"time":"1970-01-01T00:00:00Z","record":{"message":"hello"}}
-	// app.b {"time":"1970-01-01T00:00:00Z","record":{"message":"hello"}}
+	// app.a {"time":"1970-01-01T00:00:00Z","record":{"msg":"hello"}}
+	// app.b {"time":"1970-01-01T00:00:00Z","record":{"msg":"hello"}}
 	// accepted=2 delivered=2 <nil>
 }

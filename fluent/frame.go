@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"slices"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/msgpack"
@@ -35,6 +37,7 @@ type layout struct {
 	refs    []ref // of all records, for order
 	groups  []group
 	byID    map[uint32]int
+	byTag   map[string]int
 	refused []int // records that no frame may hold, ascending
 	why     error
 }
@@ -46,6 +49,7 @@ type ref struct {
 
 type group struct {
 	stream uint32
+	tag    string
 	n, at  int
 }
 
@@ -60,8 +64,33 @@ func foreign(c batch.Codec) error {
 	return nil
 }
 
+// bounds are the sizes that a server takes, in bytes of payload.
+type bounds struct {
+	frame   int // of several records
+	record  int
+	refused int    // the server has refused a record of so many; 0: the limit is that of Config
+	server  string // … which is this one
+}
+
+// tooLarge says why a record of n bytes is refused.
+func (m *bounds) tooLarge(n int) error {
+	if m.refused > 0 {
+		return fmt.Errorf("fluent: cannot send a record of %d bytes: %s has refused one of %d", n, m.server, m.refused)
+	}
+	return fmt.Errorf("fluent: cannot send a record of %d bytes: frames are limited to %d", n, m.record+maxHead)
+}
+
+// bounds returns those of Config.
+func (c *resolved) bounds() bounds {
+	frame := c.FrameBytes
+	if c.Mode == modeMessage { // one record each
+		frame = 0
+	}
+	return bounds{frame: frame, record: c.MaxFrameBytes - maxHead}
+}
+
 // cut lays out b.
-func (l *layout) cut(b *batch.Batch, c *resolved) {
+func (l *layout) cut(b *batch.Batch, c *resolved, most bounds) {
 	l.frames, l.order, l.refused, l.why = l.frames[:0], l.order[:0], l.refused[:0], nil
 	if err := foreign(b.Codec); err != nil {
 		l.why = err
@@ -70,23 +99,27 @@ func (l *layout) cut(b *batch.Batch, c *resolved) {
 		}
 		return
 	}
-	if stream, ok := single(b, c.MaxFrameBytes); ok {
+	if stream, ok := single(b, most.record); ok {
 		tag, ok := c.tag(stream)
 		if !ok {
 			l.refuseAll(b.Len(), stream)
 			return
 		}
 		l.order = nil
-		l.sequence(b, tag, stream, c.FrameBytes)
+		l.sequence(b, tag, stream, most.frame)
 		return
 	}
-	l.sort(b, c)
+	l.sort(b, c, most)
 }
 
-// maxHead is more than a frame takes beside its payload.
-const maxHead = maxTagBytes + 128
+// maxHead is more than a frame takes beside its payload, headBytes beside its tag, too.
+const (
+	headBytes = 128
+	maxHead   = maxTagBytes + headBytes
+)
 
-// single reports whether all records have the same stream, and none is too large.
+// single reports whether all records have the same stream and no tag of their own, and
+// none is too large.
 func single(b *batch.Batch, limit int) (stream uint32, ok bool) {
 	first := true
 	for i := range b.Runs {
@@ -96,7 +129,7 @@ func single(b *batch.Batch, limit int) (stream uint32, ok bool) {
 			if first {
 				stream, first = s.Stream, false
 			}
-			if s.Stream != stream || int(s.Len) > limit-maxHead || s.Len == 0 {
+			if s.Stream != stream || stream == ownTag || int(s.Len) > limit || s.Len == 0 {
 				return 0, false
 			}
 		}
@@ -145,36 +178,26 @@ func (l *layout) sequence(b *batch.Batch, tag string, stream uint32, limit int) 
 }
 
 // sort cuts a batch of several tags: those of one tag stay in order.
-func (l *layout) sort(b *batch.Batch, c *resolved) {
+func (l *layout) sort(b *batch.Batch, c *resolved, most bounds) {
 	l.refs, l.groups = l.refs[:0], l.groups[:0]
 	if l.byID == nil {
-		l.byID = map[uint32]int{}
+		l.byID, l.byTag = map[uint32]int{}, map[string]int{}
 	}
 	clear(l.byID)
+	clear(l.byTag)
 	for i, rec := range b.All() {
-		g, known := l.byID[rec.Stream]
-		if !known {
-			if g = -1; rec.Stream == noTag {
-				g = len(l.groups)
-			} else if _, ok := tagOf(rec.Stream); ok {
-				g = len(l.groups)
-			}
-			l.byID[rec.Stream] = g
-			if g >= 0 {
-				l.groups = append(l.groups, group{stream: rec.Stream})
-			}
-		}
+		g, data := l.groupOf(&rec, c)
 		switch {
 		case g < 0:
 			l.why = unknownStream(rec.Stream)
-		case len(rec.Data) > c.MaxFrameBytes-maxHead:
+		case len(data) > most.record:
 			g = -1
-			l.why = fmt.Errorf("fluent: cannot send a record of %d bytes: frames are limited to %d", len(rec.Data), c.MaxFrameBytes)
-		case len(rec.Data) == 0:
+			l.why = most.tooLarge(len(data))
+		case len(data) == 0:
 			g = -1
 			l.why = fmt.Errorf("fluent: cannot send an empty record: it is no event")
 		}
-		l.refs = append(l.refs, ref{rec.Data, g})
+		l.refs = append(l.refs, ref{data, g})
 		if g < 0 {
 			l.refused = append(l.refused, i)
 			continue
@@ -195,13 +218,12 @@ func (l *layout) sort(b *batch.Batch, c *resolved) {
 	}
 	at = 0
 	for _, g := range l.groups {
-		tag, _ := c.tag(g.stream)
-		f := frame{tag: tag, stream: g.stream, from: at, to: at}
+		f := frame{tag: g.tag, stream: g.stream, from: at, to: at}
 		for range g.n {
 			n := len(l.refs[l.order[at]].data)
-			if f.bytes > 0 && f.bytes+n > c.FrameBytes {
+			if f.bytes > 0 && f.bytes+n > most.frame {
 				l.frames = append(l.frames, f)
-				f = frame{tag: tag, stream: g.stream, from: at}
+				f = frame{tag: g.tag, stream: g.stream, from: at}
 			}
 			f.bytes += n
 			at++
@@ -213,9 +235,41 @@ func (l *layout) sort(b *batch.Batch, c *resolved) {
 	}
 }
 
+// groupOf returns the group of a record, -1 for one without a tag, and its entry.
+func (l *layout) groupOf(rec *batch.Record, c *resolved) (g int, entry []byte) {
+	if rec.Stream != ownTag {
+		if g, known := l.byID[rec.Stream]; known {
+			return g, rec.Data
+		}
+		tag, ok := c.tag(rec.Stream)
+		if g = -1; ok {
+			g = l.groupOfTag(tag, rec.Stream)
+		}
+		l.byID[rec.Stream] = g
+		return g, rec.Data
+	}
+	tag, entry, ok := splitTag(rec.Data)
+	if !ok {
+		return -1, rec.Data
+	}
+	return l.groupOfTag(tag, ownTag), entry
+}
+
+func (l *layout) groupOfTag(tag string, stream uint32) int {
+	g, known := l.byTag[tag]
+	if !known {
+		g = len(l.groups)
+		l.byTag[tag] = g
+		l.groups = append(l.groups, group{stream: stream, tag: tag})
+	}
+	return g
+}
+
 // forget lets go of the batch's memory.
 func (l *layout) forget() {
 	clear(l.refs)
+	clear(l.groups)
+	clear(l.byTag)
 	if cap(l.refs) > 1<<16 {
 		l.refs, l.order = nil, nil
 	}
@@ -289,11 +343,26 @@ func (id chunkID) next() chunkID {
 	return makeID(binary.BigEndian.Uint64(raw[:]), binary.BigEndian.Uint64(raw[8:])+1)
 }
 
+// The texts of Config.Mode. The empty text is modePacked.
+const (
+	modePacked  = "packed-forward"
+	modeForward = "forward"
+	modeMessage = "message"
+)
+
 // A framer writes frames.
 type framer struct {
 	ack  bool
-	zip  *gzip.Writer // nil: as they are
+	mode string     // of modePacked and the others
+	zip  compressor // nil: as they are
+	name string     // of the compression
 	into appender
+}
+
+// A compressor makes one member of what is written between Reset and Close.
+type compressor interface {
+	io.WriteCloser
+	Reset(w io.Writer)
 }
 
 type appender struct{ b []byte }
@@ -304,37 +373,70 @@ func (a *appender) Write(p []byte) (int, error) {
 }
 
 func newFramer(c *resolved) *framer {
-	w := &framer{ack: !c.NoAck}
-	if c.Compress == "gzip" {
+	w := &framer{ack: !c.NoAck, mode: c.Mode, name: c.Compress}
+	switch c.Compress {
+	case "gzip":
 		w.zip, _ = gzip.NewWriterLevel(nil, gzip.BestSpeed)
+	case "zstd":
+		// One goroutine: the caller's. A window of more than a frame would be of no use.
+		w.zip, _ = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+			zstd.WithWindowSize(1<<17), zstd.WithLowerEncoderMem(true))
 	}
 	return w
 }
 
 // head appends what stands before the payload of n bytes.
 func (w *framer) head(dst []byte, f *frame, n int) []byte {
-	dst = msgpack.AppendArrayHeader(dst, 3)
+	parts := 3
+	if w.mode == modeMessage && w.ack { // without one there is no option
+		parts = 4
+	}
+	dst = msgpack.AppendArrayHeader(dst, parts)
 	dst = msgpack.AppendStr(dst, f.tag)
+	switch w.mode {
+	case modeMessage:
+		return dst
+	case modeForward:
+		return msgpack.AppendArrayHeader(dst, f.to-f.from)
+	}
 	return msgpack.AppendBinHeader(dst, n)
+}
+
+// pieces calls fn with the payload of f, piece by piece.
+func (w *framer) pieces(l *layout, b *batch.Batch, f *frame, fn func([]byte)) {
+	if w.mode != modeMessage {
+		l.pieces(b, f, fn)
+		return
+	}
+	l.pieces(b, f, func(p []byte) { // one entry, of which the array becomes that of the message
+		if t, rest, err := msgpack.Next(p); err == nil && t.Kind == msgpack.Array {
+			p = rest
+		}
+		fn(p)
+	})
 }
 
 // tail appends what stands after it.
 func (w *framer) tail(dst []byte, f *frame) []byte {
-	n := 1
-	if w.ack {
-		n++
+	n := 0
+	for _, has := range [...]bool{w.mode != modeMessage, w.ack, w.zip != nil} {
+		if has {
+			n++
+		}
 	}
-	if w.zip != nil {
-		n++
+	if n == 0 {
+		return dst
 	}
 	dst = msgpack.AppendMapHeader(dst, n)
-	dst = msgpack.AppendUint(msgpack.AppendStr(dst, "size"), uint64(f.to-f.from))
+	if w.mode != modeMessage {
+		dst = msgpack.AppendUint(msgpack.AppendStr(dst, "size"), uint64(f.to-f.from))
+	}
 	if w.ack {
 		dst = msgpack.AppendStr(dst, "chunk")
 		dst = append(msgpack.AppendStrHeader(dst, len(f.id)), f.id[:]...)
 	}
 	if w.zip != nil {
-		dst = msgpack.AppendStr(msgpack.AppendStr(dst, "compressed"), "gzip")
+		dst = msgpack.AppendStr(msgpack.AppendStr(dst, "compressed"), w.name)
 	}
 	return dst
 }
@@ -343,7 +445,7 @@ func (w *framer) tail(dst []byte, f *frame) []byte {
 func (w *framer) append(dst []byte, l *layout, b *batch.Batch, f *frame) []byte {
 	if w.zip == nil {
 		dst = w.head(dst, f, f.bytes)
-		l.pieces(b, f, func(p []byte) { dst = append(dst, p...) })
+		w.pieces(l, b, f, func(p []byte) { dst = append(dst, p...) })
 		return w.tail(dst, f)
 	}
 	lent, _ := scratch.Get(w.bound(f.bytes))

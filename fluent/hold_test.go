@@ -201,7 +201,7 @@ func TestRememberedTag(t *testing.T) {
 	defer s.free()
 	for range 3 {
 		for _, tag := range []string{"remembered.a", "remembered.b", "remembered.b", "remembered.ab"} {
-			want, err := streamOf(tag)
+			want, err := new(valuer).streamOf(tag)
 			got, err2 := s.streamOf(tag)
 			if err != nil || err2 != nil || got != want {
 				t.Errorf("%s: %d, want %d (%v, %v)", tag, got, want, err, err2)

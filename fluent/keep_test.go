@@ -264,7 +264,7 @@ func TestKilledProcess(t *testing.T) {
 		return
 	}
 	// Numbers of tags differ between the processes.
-	if _, err := streamOf("kill.parent"); err != nil {
+	if _, err := new(valuer).streamOf("kill.parent"); err != nil {
 		t.Fatal(err)
 	}
 	for _, how := range []string{"to the server", "as JSON", "unacknowledged"} {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/wallclock"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -28,12 +30,19 @@ type Logger struct {
 	// Sink takes the events to the server. It can be an output of a Router, beside
 	// Post. It is set by NewLogger.
 	Sink *Sink
+	// ErrorHandler, if it is not nil at the first Post, takes the place of
+	// Config.ErrorHandler and Config.FallbackFile. It must not be changed after that Post
+	// has begun.
+	ErrorHandler deliver.ErrorHandler
 
 	closed atomic.Bool // Close has begun
 
 	encodeDrops atomic.Uint64
 	tooLarge    atomic.Uint64
 	refused     atomic.Uint64 // by Post itself, after Close
+
+	begun atomic.Bool // a Post has been
+	first sync.Once   // sets the handler
 }
 
 // NewLogger returns a Logger. The server need not be up. The error names
@@ -60,7 +69,7 @@ func NewLogger(c Config) (*Logger, error) {
 //   - times become RFC 3339 text (see Config.TimeFields), durations integer
 //     nanoseconds, []byte binary data, NaN and the infinities text;
 //   - values with a method MarshalMsg (tinylib/msgp), LogValue (log/slog),
-//     MarshalJSON, MarshalText, Error or String are written by the first of
+//     AppendAttrs (encode.AttrAppender), MarshalJSON, MarshalText, Error or String are written by the first of
 //     them that they have; what such a method fails or panics with stands in
 //     its place;
 //   - channels, functions and the like become a text that says so;
@@ -68,6 +77,8 @@ func NewLogger(c Config) (*Logger, error) {
 //   - maps and lists that lie within more than 29 others, the record among them,
 //     become the text of their JSON, whoever has written them: Fluent Bit decodes
 //     no entry of more levels.
+//
+// v passes no Router, so the rules of forebay.RedactKeys and the like do not hold for it.
 //
 // Writing a record allocates nothing but what methods of its values do, with these
 // exceptions: keys of maps that are floats, structs or TextMarshalers, the option
@@ -90,8 +101,9 @@ func (l *Logger) Post(tag string, v any) error {
 	return l.post(tag, now, now, v)
 }
 
-// PostWithTime is [Logger.Post] with a time of the caller's, of any age. A zero t
-// is the present.
+// PostWithTime is [Logger.Post] with a time of the caller's. A zero t is the present. The
+// protocol holds times from 1970 to February 2106; the error of another one wraps
+// [ErrValue].
 func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 	// What waits is given up by its age since it was posted, not since t.
 	now := wallclock.Now()
@@ -101,20 +113,40 @@ func (l *Logger) PostWithTime(tag string, t time.Time, v any) error {
 	return l.post(tag, t, now, v)
 }
 
+// begin has the ErrorHandler asked from now on.
+func (l *Logger) begin() {
+	l.first.Do(func() {
+		if l.ErrorHandler != nil {
+			l.Sink.SetErrorHandler(l.ErrorHandler)
+		}
+		l.begun.Store(true)
+	})
+}
+
 func (l *Logger) post(tag string, t, now time.Time, v any) error {
+	if !l.begun.Load() {
+		l.begin()
+	}
 	if l.closed.Load() {
 		l.refused.Add(1)
 		return errClosed
 	}
 	s := borrow(l.Sink.c.MaxRecord, l.Sink.c.TimeFields)
 	stream, err := s.streamOf(tag)
+	if err == nil && !holdsTime(t) {
+		err = fmt.Errorf("fluent: cannot encode event of tag %q: %w", tag, checkTime(t))
+	}
 	if err != nil {
 		s.free()
 		l.encodeDrops.Add(1)
 		return err
 	}
 	s.holds = !l.Sink.c.Sync
-	rec, err := s.record(appendEntryTime(s.room(), t, l.Sink.c.IntegerTime), v, l.Sink.c.MessageKey)
+	rec := s.room()
+	if stream == ownTag {
+		rec = msgpack.AppendStr(rec, tag)
+	}
+	rec, err = s.record(appendEntryTime(rec, t, l.Sink.c.IntegerTime), v, l.Sink.c.MessageKey)
 	if err == nil {
 		if l.Sink.c.Sync {
 			return l.postAndWait(s, rec, now.UnixNano(), stream)
@@ -249,7 +281,7 @@ func (l *Logger) Close(ctx context.Context) (batch.Report, error) {
 // and belong to its account from then on; while its buffer is full they stay here. It
 // closes nothing: close the other Logger last.
 func FallbackTo(other *Logger) deliver.ErrorHandler {
-	h, err := deliver.ToOutput(other.Sink, &deliver.ToOutputOptions{Codec: Codec()})
+	h, err := deliver.ToOutput(other.Sink, Codec())
 	if err != nil {
 		return deliver.ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { return batch.FailedOutcome(err) })
 	}

@@ -420,9 +420,9 @@ func TestRouterEncoder(t *testing.T) {
 	}
 	closeLogger(t, l)
 	want := map[string][]string{
-		"default.tag": {`{"level":"INFO","message":"one","a":1}`, `{"level":"WARN","message":"three"}`, `{"level":"INFO","message":"five","tag":"","e":"!ERROR"}`},
-		"with.tag":    {`{"level":"INFO","message":"two","b":2,"g":{"c":3,"tag":"stays","h":{"d":4}}}`},
-		"own.tag":     {`{"level":"INFO","message":"four"}`},
+		"default.tag": {`{"level":"INFO","msg":"one","a":1}`, `{"level":"WARN","msg":"three"}`, `{"level":"INFO","msg":"five","tag":"","e":"!ERROR"}`},
+		"with.tag":    {`{"level":"INFO","msg":"two","b":2,"g":{"c":3,"tag":"stays","h":{"d":4}}}`},
+		"own.tag":     {`{"level":"INFO","msg":"four"}`},
 	}
 	got := map[string][]string{}
 	for _, m := range r.messages() {
@@ -584,13 +584,13 @@ func validate(c Config) error {
 
 func TestErrorNamesEverything(t *testing.T) {
 	err := validate(Config{
-		Servers: []string{"host:0", "user:pa55word@host", "http://x", "unix:", "[::1", "a b"}, Window: -1, AckTimeout: -1, Compress: "zstd",
+		Servers: []string{"host:0", "user:pa55word@host", "http://x", "unix:", "[::1", "a b"}, Window: -1, AckTimeout: -1, Compress: "lz4",
 		Tag: "\n", WhenFull: "spill", SpoolSync: "often", SpoolBytes: 1, Password: "secret1", PasswordFile: "/nonexistent", FrameBytes: -1,
 	})
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, want := range []string{"host:0", "http://x", `"unix:"`, "user and password", "Window is -1", "AckTimeout", "zstd", "Tag", "WhenFull", "SpoolSync", "SpoolBytes", "Password is set without", "FrameBytes"} {
+	for _, want := range []string{"host:0", "http://x", `"unix:"`, "user and password", "Window is -1", "AckTimeout", "lz4", "Tag", "WhenFull", "SpoolSync", "SpoolBytes", "Password is set without", "FrameBytes"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in:\n%v", want, err)
 		}

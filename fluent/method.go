@@ -8,6 +8,7 @@ import (
 	"reflect"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // method appends a value through a method of its own. What a method does (panic,
@@ -38,6 +39,9 @@ func (s *valuer) method(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
 		s.level++
 		s.leave()
 		return dst, err
+	}
+	if p.method == appendAttrs {
+		return s.appender(dst, recv.(values.AttrAppender))
 	}
 	at := len(dst)
 	out, err := s.call(dst, recv, p.method)
@@ -147,6 +151,21 @@ func safeError(err error) (text string) {
 	return err.Error()
 }
 
+// appender appends an AttrAppender within another value as a map. It is no attribute of the
+// record, so nothing is replaced.
+func (s *valuer) appender(dst []byte, o values.AttrAppender) ([]byte, error) {
+	attrs, mark, fault := s.scratch.Collect(o)
+	defer s.scratch.Release(mark)
+	if fault != "" {
+		return msgpack.AppendStr(dst, fault), nil
+	}
+	replace := s.replace
+	s.replace = nil
+	dst, _, err := s.group(dst, attrs)
+	s.replace = replace
+	return dst, err
+}
+
 // attr appends a value of slog.
 func (s *valuer) attr(dst []byte, v slog.Value) ([]byte, error) {
 	switch v.Kind() {
@@ -182,6 +201,12 @@ func (s *valuer) attr(dst []byte, v slog.Value) ([]byte, error) {
 	}
 	if l, ok := v.Any().(slog.LogValuer); ok {
 		return s.attr(dst, slog.AnyValue(l).Resolve())
+	}
+	if o, ok := appenderOf(v); ok {
+		return s.appender(dst, o)
+	}
+	if err, ok := errorOf(v); ok {
+		return msgpack.AppendStr(dst, values.Know(err).Text), nil
 	}
 	return s.any(dst, v.Any())
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay/internal/jsonfield"
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // A marshaler appends itself as MessagePack, as the code that tinylib/msgp
@@ -56,6 +57,7 @@ const (
 	noMethod method = iota
 	marshalMsg
 	logValue
+	appendAttrs
 	marshalJSON
 	marshalText
 	errorText
@@ -124,6 +126,7 @@ var methods = []struct {
 }{
 	{marshalMsg, reflect.TypeFor[marshaler]()},
 	{logValue, reflect.TypeFor[slog.LogValuer]()},
+	{appendAttrs, reflect.TypeFor[values.AttrAppender]()},
 	{marshalJSON, reflect.TypeFor[json.Marshaler]()},
 	{marshalText, textType},
 	{errorText, reflect.TypeFor[error]()},

@@ -71,7 +71,7 @@ func (w *framer) most(frames []frame) int {
 	n := 0
 	for i := range frames {
 		f := &frames[i]
-		n += maxHead + len(f.tag) + w.bound(f.bytes)
+		n += headBytes + len(f.tag) + w.bound(f.bytes)
 	}
 	return n
 }

@@ -1,6 +1,7 @@
 package fluent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -20,6 +21,8 @@ type server struct {
 	host    string // for the certificate
 	tls     bool
 	label   string // for people
+	weight  int    // 0: the servers have an order
+	standby bool   // only while no other works
 }
 
 func parseServer(text string) (*server, error) {
@@ -70,6 +73,7 @@ type roster struct {
 
 	mu     sync.Mutex // leaf
 	health []health   // of the servers, by index
+	last   int        // the server that was connected to last
 }
 
 func newRoster(servers []*server) *roster {
@@ -82,6 +86,8 @@ type health struct {
 	mute     int       // sessions in a row that ended because of its silence
 	until    time.Time // it is passed over until then, if there is another
 	ends     int       // connections without acknowledgements that it ended, in a row
+	credit   int       // of its weight: the server with the most has the next turn
+	limits   limits
 }
 
 // muteMax bounds how long a server that does not answer is passed over.
@@ -106,8 +112,9 @@ func (h *health) silent(least time.Duration) {
 	h.mute++
 }
 
-// order returns the indexes of the servers as they are to be tried: those that are to
-// be passed over come last, and of them those that took connections and were silent.
+// order returns the indexes of the servers as they are to be tried: by preference, or by
+// whose turn it is, then those on standby. Those that are to be passed over come last, and of
+// them those that took connections and were silent.
 func (r *roster) order() []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,21 +128,86 @@ func (r *roster) order() []int {
 		}
 		return 2
 	}
+	due := func(i int) int { return r.health[i].credit + r.servers[i].weight }
+	standby := func(i int) int {
+		if r.servers[i].standby {
+			return 1
+		}
+		return 0
+	}
 	order := make([]int, len(r.servers))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(rank(a)-rank(b), standby(a)-standby(b), due(b)-due(a))
+	})
 	return order
 }
 
-// promising returns the servers before the one with that index, but for those that are
+// turned notes that a server is in use. If it is one of those that have turns, each of
+// them gains its weight, and the one in use pays for all.
+func (r *roster) turned(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last = i
+	if r.servers[i].weight == 0 || r.servers[i].standby {
+		return
+	}
+	now, sum := time.Now(), 0
+	for k, s := range r.servers {
+		if !s.standby && !now.Before(r.health[k].until) {
+			r.health[k].credit += s.weight
+			sum += s.weight
+		} else {
+			r.health[k].credit = 0 // what it missed is not made up for
+		}
+	}
+	r.health[i].credit -= sum
+}
+
+// weighted reports whether servers have turns.
+func (r *roster) weighted() bool {
+	n := 0
+	for _, s := range r.servers {
+		if s.weight > 0 && !s.standby {
+			n++
+		}
+	}
+	return n > 1
+}
+
+// hasBetter reports whether there are servers better than the one with that index.
+func (r *roster) hasBetter(index int) bool { return len(r.better(index)) > 0 }
+
+// better returns the indexes of the servers that are preferred to the one with that index.
+func (r *roster) better(index int) []int {
+	var out []int
+	at := r.servers[index]
+	for i, s := range r.servers {
+		if at.standby && !s.standby || at.standby == s.standby && at.weight == 0 && i < index {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// learned returns the limits of the server that was connected to last.
+func (r *roster) learned() (frame, record int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := &r.health[r.last].limits
+	l.forget(time.Now())
+	return l.frame, l.record
+}
+
+// promising returns the servers better than the one with that index, but for those that are
 // passed over because they were silent.
 func (r *roster) promising(index int) (before []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
-	for i := range index {
+	for _, i := range r.better(index) {
 		if h := &r.health[i]; h.mute == 0 || !now.Before(h.until) {
 			before = append(before, i)
 		}

@@ -3,6 +3,7 @@ package fluent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -38,7 +39,8 @@ type session struct {
 	stop func() bool   // ends the watch over the context of l
 	done chan struct{} // closed when the reader has ended; nil without one
 
-	looked time.Time // when a server before this one was tried, or Open; Send's
+	lookAt time.Time // when better servers are tried; Send's
+	moveAt time.Time // when another server has its turn; zero: never; Send's
 
 	mu      sync.Mutex // leaf
 	phase   phase
@@ -47,12 +49,13 @@ type session struct {
 	pending []sent // in the order written
 	base    uint64 // number of the first
 	byID    map[chunkID]uint64
-	acked   bool      // something was
-	last    time.Time // when the connection was used
-	looking bool      // a server before this one is being tried
-	sending bool      // Send is at work
-	failure error     // why writing failed
-	ended   bool      // the reader has ended, because of:
+	acked   bool        // something was
+	last    time.Time   // when the connection was used
+	looking bool        // a better server is being tried
+	pulse   *time.Timer // of heartbeats; nil: none
+	sending bool        // Send is at work
+	failure error       // why writing failed
+	ended   bool        // the reader has ended, because of:
 	why     error
 	spare   []*job
 }
@@ -79,7 +82,7 @@ type sent struct {
 }
 
 func newSession(c *Client, l deliver.Life, nc *conn) *session {
-	s := &session{c: c, l: l, conn: nc, looked: time.Now(), last: time.Now()}
+	s := &session{c: c, l: l, conn: nc, lookAt: c.nextLook(), last: time.Now()}
 	s.stop = context.AfterFunc(l.Context(), s.giveUp)
 	switch {
 	case !nc.keepalive:
@@ -98,6 +101,7 @@ func (s *session) serve() {
 	s.mu.Lock()
 	s.phase = serving
 	s.deadlineLocked()
+	s.beatLocked()
 	s.mu.Unlock()
 	go s.read()
 }
@@ -128,6 +132,7 @@ func (s *session) Send(b *batch.Batch) error {
 		return nil
 	}
 	s.lookBack()
+	s.takeTurns()
 	if !s.register(j, 0) {
 		return errLeft
 	}
@@ -147,7 +152,7 @@ func (s *session) job(b *batch.Batch) *job {
 	s.mu.Unlock()
 	j.b = b
 	j.posters = s.c.awaited.among(j.posters[:0], b)
-	j.lay.cut(b, s.c.c)
+	j.lay.cut(b, s.c.c, s.c.roster.sizes(s.conn.index, s.c.c.bounds()))
 	if !s.c.c.NoAck {
 		j.lay.name(b, s.c.seed, s.c.salt)
 	}
@@ -344,6 +349,7 @@ func (s *session) ack(id chunkID) {
 	s.acked = true
 	s.last = time.Now()
 	e.j.lay.frames[e.frame].acked = true
+	size := e.j.lay.frames[e.frame].bytes
 	e.j.open--
 	n := 0
 	for n < len(s.pending) && s.pending[n].j == nil {
@@ -356,6 +362,7 @@ func (s *session) ack(id chunkID) {
 	}
 	whole := e.j.open == 0 && !e.j.writing
 	s.mu.Unlock()
+	s.c.roster.took(s.conn.index, size)
 	s.c.counts.add(func(st *Stats) { st.Acks++ })
 	if whole {
 		s.answer(e.j)
@@ -384,10 +391,10 @@ func (s *session) end(err error) {
 	s.l.End(err)
 }
 
-// lookBack has the servers before the one in use tried, if it is time for that. When
+// lookBack has the servers better than the one in use tried, if it is time for that. When
 // one is there the session leaves.
 func (s *session) lookBack() {
-	if s.conn.index == 0 || !due(s.looked, s.c.c.Failback) {
+	if s.lookAt.IsZero() || time.Now().Before(s.lookAt) || !s.c.roster.hasBetter(s.conn.index) {
 		return
 	}
 	s.mu.Lock()
@@ -395,13 +402,80 @@ func (s *session) lookBack() {
 	if s.looking {
 		return
 	}
-	s.looking, s.looked = true, time.Now()
+	s.looking, s.lookAt = true, s.c.nextLook()
 	go func() {
 		found := s.c.lookBack(s.l.Context(), s.conn.index)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.looking = false; found && s.phase == serving {
 			s.phase = leaving
+		}
+	}()
+}
+
+// turn is how long a connection is used while other servers have their turns.
+const turn = 10 * time.Second
+
+// takeTurns has the session leave when another server has its turn.
+func (s *session) takeTurns() {
+	switch {
+	case !s.c.roster.weighted():
+	case s.moveAt.IsZero():
+		s.moveAt = time.Now().Add(turn)
+	case !time.Now().Before(s.moveAt):
+		s.mu.Lock()
+		if s.phase == serving {
+			s.phase = leaving
+		}
+		s.mu.Unlock()
+	}
+}
+
+// beatLocked has the session's server looked at while it owes an acknowledgement and
+// there is another one to go to: a further connection is made to it, and ended.
+func (s *session) beatLocked() {
+	every := s.c.c.Heartbeat
+	if every < 0 || len(s.c.c.servers) < 2 || s.c.c.NoAck {
+		return
+	}
+	if len(s.pending) > 0 { // not before that is late
+		if rest := every - time.Since(s.pending[0].at); rest > 0 {
+			every = rest
+		}
+	}
+	if s.pulse == nil {
+		s.pulse = time.AfterFunc(every, s.beat)
+		return
+	}
+	s.pulse.Reset(every)
+}
+
+// beat looks at the server, if that is due.
+func (s *session) beat() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx := s.l.Context()
+	switch {
+	case s.phase == over || ctx.Err() != nil:
+		return
+	case len(s.pending) == 0 || time.Since(s.pending[0].at) < s.c.c.Heartbeat:
+		s.beatLocked()
+		return
+	}
+	go func() {
+		nc, err := s.c.dial(ctx, s.conn.index)
+		if err == nil {
+			nc.close()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case s.phase == over || ctx.Err() != nil:
+		case err == nil || len(s.pending) == 0:
+			s.beatLocked()
+		default:
+			s.phase, s.failure = over, fmt.Errorf("%w: %w", errNoBeat, err)
+			s.conn.readUntil(time.Now())
 		}
 	}()
 }
@@ -415,6 +489,9 @@ func (s *session) Close() {
 	s.mu.Lock()
 	s.phase = over
 	c := s.conn
+	if s.pulse != nil {
+		s.pulse.Stop()
+	}
 	s.mu.Unlock()
 	c.interrupt()
 	c.close()

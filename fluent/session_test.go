@@ -40,7 +40,7 @@ func TestAServerThatHangsIsLeftAtOnce(t *testing.T) {
 		fb := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { b.obedient(c) }}
 		defer fa.Close()
 		defer fb.Close()
-		s := newTestClient(t, Config{Servers: []string{"a", "b"}, ReconnectMax: time.Minute, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
+		s := newTestClient(t, Config{Servers: []string{"a", "b"}, ReconnectMax: time.Minute, Heartbeat: -1, Dial: func(ctx context.Context, n, addr string) (net.Conn, error) {
 			if addr[:1] == "a" {
 				return fa.Dial(ctx, n, addr)
 			}

@@ -41,12 +41,7 @@ type output = deliver.Output
 // New returns a Sink. The server need not be up. The error names everything that
 // is wrong with c. Its goroutines end with Close.
 func New(c Config) (*Sink, error) {
-	r, err := c.resolve()
-	if err != nil {
-		return nil, err
-	}
-	s := &Sink{c: r, Client: newClient(r)}
-	s.enc, err = NewEncoder(&EncoderOptions{MessageKey: r.MessageKey, IntegerTime: r.IntegerTime, TimeFields: r.TimeFields})
+	s, err := newSink(c)
 	if err != nil {
 		return nil, err
 	}
@@ -55,6 +50,17 @@ func New(c Config) (*Sink, error) {
 		return nil, fmt.Errorf("fluent: %w", err)
 	}
 	return s, nil
+}
+
+// newSink returns a Sink without memory and delivery.
+func newSink(c Config) (*Sink, error) {
+	r, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	s := &Sink{c: r, Client: newClient(r)}
+	s.enc, err = NewEncoder(&EncoderOptions{MessageKey: r.MessageKey, IntegerTime: r.IntegerTime, TimeFields: r.TimeFields, Errors: r.Errors})
+	return s, err
 }
 
 // outputOptions returns the options of memory and delivery.
@@ -74,8 +80,9 @@ func (s *Sink) outputOptions() *deliver.OutputOptions {
 		SpoolDir: r.SpoolDir, Spool: spool.Options{MaxBytes: r.SpoolBytes, Sync: r.SpoolSync},
 		CloseTimeout: r.CloseTimeout, OnError: r.OnError,
 	}
-	if r.Sync {
-		o.Deliver.Refused = s.Client.awaited.refused
+	o.Deliver.Refused = func(cause error, b *batch.Batch) {
+		s.Client.condemned(b)
+		s.Client.awaited.refused(cause, b)
 	}
 	return o
 }
@@ -91,8 +98,8 @@ func codecFor(contentType string, _ uint32) batch.Codec {
 }
 
 // Encoder returns the encoder of the records that s takes, with Config's
-// MessageKey, IntegerTime and TimeFields; [NewEncoder] makes others. Records have
-// the tag Config.Tag.
+// MessageKey, Errors, IntegerTime and TimeFields; [NewEncoder] makes others. Records
+// have the tag Config.Tag.
 func (s *Sink) Encoder() encode.Encoder { return s.enc }
 
 // Output returns s as an output of a forebay.Route, from a level on. The Router

@@ -16,7 +16,7 @@ import (
 // that of its entry, which cannot be without: that a record without a time has none
 // does not apply.
 func TestSlogtest(t *testing.T) {
-	enc, err := NewEncoder(&EncoderOptions{MessageKey: slog.MessageKey})
+	enc, err := NewEncoder(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,98 +10,153 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
 const (
-	// maxTags is how many different tags a process can use. Tags are for routing;
-	// what is as many as users or requests belongs into the record.
-	maxTags = 1 << 16
+	// maxTags and maxTagText bound the table of tags: their number, and the bytes of
+	// their text. Records of further tags carry them.
+	maxTags    = 1 << 16
+	maxTagText = 4 << 20
 	// maxTagBytes is the length of the longest tag.
 	maxTagBytes = 1024
 )
 
-var (
-	// ErrTag is wrapped by the error of a tag that cannot be used.
-	ErrTag = errors.New("unusable tag")
-
-	errTooManyTags = fmt.Errorf("fluent: %w: the process uses %d tags already; tags must not hold values such as user ids", ErrTag, maxTags)
-)
+// ErrTag is wrapped by the error of a tag that cannot be used: it is empty, longer than
+// 1,024 bytes, not UTF-8, or has a control character.
+var ErrTag = errors.New("unusable tag")
 
 // Streams of the tag table. The table is the process's, not a sink's: an entry
 // may go to another sink (a fallback), and its number must mean the same there.
 const (
 	noTag      = 0 // the sink's own tag
 	invalidTag = 1 // a definition that could not be read
-	firstTag   = 2
+	ownTag     = 2 // each record begins with its tag, see splitTag
+	firstTag   = 3
 )
 
-// A tagTable gives numbers to tags. Looking one up takes no lock once it has been
-// looked up a few times: known is replaced as a whole, after as many lookups that
-// it did not answer as there are tags.
+// ownTagDef is the definition of ownTag. No tag has control characters.
+const ownTagDef = "\x00"
+
+// A tagTable gives numbers to tags, until it is full. Numbers are never used again: they
+// stand in memory, in crash files and in spools. So the table never forgets; what it has
+// no room for travels with the records, and is forgotten with them. A tag that is not in
+// a full table never gets into it, so that its records all have one form.
+//
+// Looking a tag up takes no lock once it has been looked up a few times: known is replaced
+// as a whole, after as many lookups that it did not answer as there are tags.
 type tagTable struct {
 	known atomic.Pointer[map[string]uint32]
 	names atomic.Pointer[[]string] // by number, from firstTag
+	full  atomic.Bool              // known has all
 
 	mu     sync.Mutex // guards the rest
 	all    map[string]uint32
+	text   int // bytes of all
 	misses int
+	// found are tags of files of earlier processes that came when the table was full.
+	found map[string]uint32
 }
 
 var tags tagTable
 
-// streamOf returns the number of a tag and gives one out if there is none.
-func streamOf(tag string) (uint32, error) {
-	if m := tags.known.Load(); m != nil {
+// streamOf returns the number of a valid tag and gives one out if there is none. It
+// is ownTag if the table is full.
+func streamOf(tag string) uint32 { return tags.streamOf(tag) }
+
+func (t *tagTable) streamOf(tag string) uint32 {
+	full := t.full.Load() // before known
+	if m := t.known.Load(); m != nil {
 		if id, ok := (*m)[tag]; ok {
-			return id, nil
+			return id
 		}
 	}
-	return tags.add(tag)
+	if full {
+		return ownTag
+	}
+	return t.add(tag)
 }
 
-// streamOf is [streamOf], which most often is asked for the same tag again.
+// streamOf is [streamOf] of a tag that may be invalid. Most often it is asked for the same
+// tag again.
 func (s *valuer) streamOf(tag string) (uint32, error) {
 	if tag == s.tag && tag != "" {
 		return s.stream, nil
 	}
-	id, err := streamOf(tag)
-	if err == nil {
-		s.tag, _ = tagOf(id) // not the caller's, which may be a part of something large
-		s.stream = id
+	if m := tags.known.Load(); m != nil {
+		if id, ok := (*m)[tag]; ok {
+			s.tag, _ = tagOf(id)
+			s.stream = id
+			return id, nil
+		}
 	}
-	return id, err
-}
-
-func (t *tagTable) add(tag string) (uint32, error) {
 	if err := checkTag(tag); err != nil {
 		return 0, err
 	}
+	id := streamOf(tag)
+	if id != ownTag {
+		s.tag, _ = tagOf(id) // not the caller's, which may be a part of something large
+		s.stream = id
+	}
+	return id, nil
+}
+
+func (t *tagTable) add(tag string) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	id, ok := t.all[tag]
-	if !ok {
-		var names []string
-		if p := t.names.Load(); p != nil {
-			names = *p
-		}
-		if len(names) >= maxTags {
-			return 0, errTooManyTags
-		}
+	switch {
+	case ok:
+	case t.full.Load():
+		return ownTag
+	default:
 		if t.all == nil {
 			t.all = map[string]uint32{}
 		}
-		id = uint32(firstTag + len(names))
 		tag = strings.Clone(tag) // it may be a part of something large
-		names = append(names, tag)
-		t.names.Store(&names)
+		id = t.numberLocked(tag)
 		t.all[tag] = id
+		t.text += len(tag)
 	}
-	if t.misses++; t.misses >= len(t.all) {
+	t.misses++
+	full := len(t.all) >= maxTags || t.text > maxTagText-maxTagBytes
+	if full || t.misses >= len(t.all) {
 		t.misses = 0
 		known := maps.Clone(t.all)
 		t.known.Store(&known)
+		t.full.Store(full)
 	}
-	return id, nil
+	return id
+}
+
+// numberLocked gives tag a number.
+func (t *tagTable) numberLocked(tag string) uint32 {
+	var names []string
+	if p := t.names.Load(); p != nil {
+		names = *p
+	}
+	names = append(names, tag)
+	t.names.Store(&names)
+	return uint32(firstTag + len(names) - 1)
+}
+
+// find returns the number of a tag that stands in the file of an earlier process. It
+// always has one: its records do not carry it.
+func (t *tagTable) find(tag string) uint32 {
+	if id := t.streamOf(tag); id != ownTag {
+		return id
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	id, ok := t.found[tag]
+	if !ok {
+		if t.found == nil {
+			t.found = map[string]uint32{}
+		}
+		id = t.numberLocked(tag)
+		t.found[tag] = id
+	}
+	return id
 }
 
 // tagOf returns the tag of a stream.
@@ -111,6 +166,16 @@ func tagOf(id uint32) (string, bool) {
 		return "", false
 	}
 	return (*p)[id-firstTag], true
+}
+
+// splitTag takes the tag off a record of ownTag: a string in front of the entry. It
+// returns false for any other record, which is an entry from its first byte.
+func splitTag(rec []byte) (tag string, entry []byte, ok bool) {
+	t, rest, err := msgpack.Next(rec)
+	if err != nil || t.Kind != msgpack.Str || checkTag(string(t.Bytes)) != nil {
+		return "", rec, false
+	}
+	return string(t.Bytes), rest, true
 }
 
 // checkTag says what is wrong with a tag.
@@ -137,10 +202,14 @@ func Tags() batch.Dictionary { return dictionary{} }
 
 type dictionary struct{}
 
-// AppendStream appends the tag. Stream 0, the sink's own tag, is no bytes.
+// AppendStream appends the tag. Stream 0, the sink's own tag, is no bytes; that of
+// records which carry their tags is a zero byte.
 func (dictionary) AppendStream(dst []byte, id uint32) ([]byte, bool) {
-	if id == noTag {
+	switch id {
+	case noTag:
 		return dst, true
+	case ownTag:
+		return append(dst, ownTagDef...), true
 	}
 	tag, ok := tagOf(id)
 	return append(dst, tag...), ok
@@ -151,9 +220,11 @@ func (dictionary) Stream(def []byte) uint32 {
 	if len(def) == 0 {
 		return noTag
 	}
-	id, err := streamOf(string(def))
-	if err != nil {
+	if string(def) == ownTagDef {
+		return ownTag
+	}
+	if checkTag(string(def)) != nil {
 		return invalidTag
 	}
-	return id
+	return tags.find(string(def))
 }

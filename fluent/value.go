@@ -17,6 +17,7 @@ import (
 	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/values"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -56,6 +57,8 @@ type valuer struct {
 	holds bool // long strings of the record's own map are held
 	times string
 
+	errors *values.Values // of a scope: what stands beside errors; nil: nothing
+
 	// The last tag, as the table has it, and its number.
 	stream uint32
 	tag    string
@@ -72,6 +75,8 @@ type valuer struct {
 	way  []place  // pointers, maps and slices we are in, from trackDepth on
 	path []string // where an error lies, innermost first
 
+	scratch values.AttrScratch // what AttrAppenders append to
+
 	// Of a scope that replaces attributes:
 	replace func(groups []string, a slog.Attr) slog.Attr // nil: none
 	groups  []string                                     // open
@@ -84,6 +89,7 @@ var valuers = sync.Pool{New: func() any { return new(valuer) }}
 func borrow(limit int, times string) *valuer {
 	s := valuers.Get().(*valuer)
 	s.base, s.limit, s.depth, s.level, s.deep, s.times = 0, limit, 0, 0, false, times
+	s.errors = nil
 	return s
 }
 
@@ -446,7 +452,7 @@ func appendFloat32(dst []byte, f float32) []byte {
 
 // time appends a time within a record.
 func (s *valuer) time(dst []byte, t time.Time) []byte {
-	if s.times == timeEvent && s.level == 1 {
+	if s.times == timeEvent && s.level == 1 && holdsTime(t) {
 		return appendEventTime(dst, t)
 	}
 	return msgpack.AppendTime(dst, t)

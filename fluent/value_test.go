@@ -20,6 +20,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // encoded returns v as JSON by way of the wire form.
@@ -419,7 +420,7 @@ func TestEncodingAllocatesNothing(t *testing.T) {
 }
 
 func TestEntriesAsJSON(t *testing.T) {
-	id, err := streamOf("app.test")
+	id, err := new(valuer).streamOf("app.test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -435,8 +436,8 @@ func TestEntriesAsJSON(t *testing.T) {
 		{"\x92\x05", `{"raw":"kgU=","encoding":"base64"}`},
 		{string(entry) + "x", ""},
 		{"", `{"raw":"","encoding":"base64"}`},
-		{string(c.AppendMarker(nil, [10]uint64{3, 0, 1}, time.Unix(1, 0))),
-			`{"tag":"app.test","time":"1970-01-01T00:00:01Z","record":{"level":"WARN","message":"records dropped","dropped":4,"reasons":{"full":3,"encode":1}}}`},
+		{string(c.AppendMarker(nil, batch.Drops{3, 0, 1}, time.Unix(1, 0))),
+			`{"tag":"app.test","time":"1970-01-01T00:00:01Z","record":{"level":"WARN","msg":"records dropped","dropped":4,"reasons":{"full":3,"encode":1}}}`},
 	} {
 		got := string(c.AppendJSON(nil, []byte(tc.rec), m))
 		if tc.want != "" && got != tc.want || !json.Valid([]byte(got)) {
@@ -448,37 +449,65 @@ func TestEntriesAsJSON(t *testing.T) {
 	}
 }
 
+// A time that the protocol cannot hold is an error, counted, wherever it comes from; within
+// a record it is text.
 func TestTimesOutOfRange(t *testing.T) {
+	enc, err := NewEncoder(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
-		t    time.Time
-		want string
+		t  time.Time
+		ok bool
 	}{
-		{time.Unix(-5, 0), "1970-01-01T00:00:00Z"},
-		{time.Unix(1<<32-1, 0), "2106-02-07T06:28:13.999999999Z"},
-		{time.Unix(1<<40, 0), "2106-02-07T06:28:13.999999999Z"},
+		{time.Unix(-1, 999_999_999), false},
+		{time.Unix(0, 0), true},
+		{time.Unix(maxSeconds, 999_999_999), true},
+		{time.Unix(maxSeconds+1, 0), false},
+		{time.Unix(1<<40, 0), false},
 	} {
 		for _, integer := range []bool{false, true} {
-			entry := msgpack.AppendMapHeader(appendEntryTime(nil, c.t, integer), 0)
-			want := c.want
-			if integer {
-				want = strings.Replace(want, ".999999999", "", 1)
+			var r received
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+			l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, IntegerTime: integer, TimeFields: timeEvent})
+			err := l.PostWithTime("t", c.t, map[string]any{"n": 1})
+			if (err == nil) != c.ok || !c.ok && !errors.Is(err, ErrValue) {
+				t.Errorf("%v: %v", c.t, err)
 			}
-			if got := string(Codec().AppendJSON(nil, entry, metaOf(0))); !strings.Contains(got, want) {
-				t.Errorf("%v: %s", c.t, got)
+			if err := l.Post("t", map[string]any{"n": 2, "at": c.t}); err != nil {
+				t.Error(err)
 			}
+			rep := closeLogger(t, l)
+			if want := uint64(2); c.ok && rep.Delivered != want || !c.ok && (rep.Delivered != want-1 || rep.Dropped[batch.Encode] != 1) {
+				t.Errorf("%v: %s", c.t, rep.Account)
+			}
+			last := r.messages()[0].Entries
+			text := string(Codec().AppendJSON(nil, last[len(last)-1], metaOf(0)))
+			if want := c.t.UTC().Format("2006-01-02T15:04:05"); !strings.Contains(text, want) {
+				t.Errorf("%s, want %s", text, want)
+			}
+		}
+		if _, err := AppendEvent(nil, c.t, nil); (err == nil) != c.ok {
+			t.Errorf("AppendEvent %v: %v", c.t, err)
+		}
+		if _, err := AppendJSONEvent(nil, c.t, []byte("{}")); (err == nil) != c.ok {
+			t.Errorf("AppendJSONEvent %v: %v", c.t, err)
+		}
+		if _, _, err := enc.Scope().Append(nil, &encode.Record{Time: c.t}); (err == nil) != c.ok {
+			t.Errorf("Append %v: %v", c.t, err)
 		}
 	}
 }
 
 func TestTags(t *testing.T) {
-	a, err := streamOf("one")
-	b, _ := streamOf("two")
-	again, _ := streamOf("one")
+	a, err := new(valuer).streamOf("one")
+	b := streamOf("two")
+	again := streamOf("one")
 	if err != nil || a != again || a == b || a < firstTag {
 		t.Errorf("%d %d %d %v", a, b, again, err)
 	}
 	for _, bad := range []string{"", "a\nb", "\xff", strings.Repeat("x", maxTagBytes+1)} {
-		if _, err := streamOf(bad); !errors.Is(err, ErrTag) {
+		if _, err := new(valuer).streamOf(bad); !errors.Is(err, ErrTag) {
 			t.Errorf("%.20q: %v", bad, err)
 		}
 	}

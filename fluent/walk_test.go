@@ -164,7 +164,18 @@ func (k *wander) options() {
 		c.CrashDir = k.t.TempDir()
 	}
 	if r.IntN(3) == 0 {
-		c.Compress = "gzip"
+		c.Compress = []string{"gzip", "zstd"}[r.IntN(2)]
+	} else if r.IntN(3) == 0 {
+		c.Mode = []string{modeForward, modeMessage}[r.IntN(2)]
+	}
+	if len(c.Servers) == 2 {
+		switch r.IntN(4) {
+		case 0:
+			c.Weights = []int{1 + r.IntN(3), 1 + r.IntN(3)}
+		case 1:
+			c.Servers, c.Standby = c.Servers[:1], c.Servers[1:]
+		}
+		c.Heartbeat = time.Duration(r.IntN(3)-1) * 300 * time.Millisecond // 0: the default
 	}
 	if r.IntN(3) == 0 {
 		c.PendingLimit = r.IntN(20)

@@ -12,10 +12,10 @@ import (
 // The two parts of the package, and what both may use: all other files but those that
 // put the parts together.
 var (
-	lineFiles = []string{"encoder.go", "pick.go", "settle.go", "body.go", "logfmt.go", "codec.go"}
-	pushFiles = []string{"push.go", "flow.go", "request.go", "reply.go", "fault.go", "pace.go", "move.go", "http.go"}
-	joining   = []string{"pusher.go", "dryrun.go", "sink.go", "handler.go", "doc.go"}
-	common    = []string{"config.go", "json.go", "label.go", "nudge.go", "reason.go", "stream.go", "tenant.go", "wire.go"}
+	lineFiles = []string{"encoder.go", "pick.go", "settle.go", "body.go", "logfmt.go", "codec.go", "spread.go"}
+	pushFiles = []string{"push.go", "flow.go", "request.go", "reply.go", "fault.go", "pace.go", "move.go", "old.go", "http.go"}
+	joining   = []string{"pusher.go", "dryrun.go", "sink.go", "handler.go", "to.go", "doc.go"}
+	common    = []string{"config.go", "json.go", "label.go", "nudge.go", "reason.go", "report.go", "stream.go", "tenant.go", "wire.go", "yaml.go"}
 )
 
 // TestLineAndPushApart: what makes entries of records and what pushes entries know

@@ -2,6 +2,7 @@ package loki
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -25,25 +26,42 @@ const (
 )
 
 // body is the default form of a line: a JSON object of the message, the level if
-// no label has it, and the attributes in their order, with errors as objects.
-// No key stands twice in one object: the later one gets a "_".
+// no label has it, and the attributes in their order. No key stands twice in one
+// object: the later one gets a "_".
 type body struct {
-	messageKey string
-	levelKey   string // "": left out
-	levelHead  texts  // "level":" without the comma
-	values     *values.Values
-	root       *bodyScope
+	keys
+	levelKey  string // "": left out
+	levelHead texts  // "level":" without the comma
+	levels    [len(levelNames)]texts
+	values    *values.Values
+	root      *bodyScope
 }
 
-func newBody(messageKey, levelKey string) *body {
-	b := &body{
-		messageKey: messageKey, levelKey: levelKey,
-		values: values.NewValues(values.Style{Duration: values.DurationText, Level: values.LevelLower}),
+// keys says what the keys of lines are.
+type keys struct {
+	message string
+	beside  []string // suffixes of the keys that can stand beside that of an error
+	front   bool     // the "_" that tells equal keys apart stands before them
+}
+
+// another returns a further key for what has one that stands there already.
+func (k *keys) another(key string) string {
+	if k.front {
+		return "_" + key
 	}
+	return key + "_"
+}
+
+func newBody(k keys, levelKey string, levels *[len(levelNames)]string, v *values.Values) *body {
+	b := &body{keys: k, levelKey: levelKey, values: v}
+	messageKey := k.message
 	b.root = &bodyScope{b: b, lead: both(append(jsontext.AppendKey([]byte{'{'}, messageKey), '"'))}
 	b.root.level.add(readKey(messageKey))
+	for i, name := range levels {
+		b.levels[i] = both(jsontext.AppendEscaped(nil, name))
+	}
 	if levelKey != "" {
-		levelKey = b.root.level.unique(readKey(levelKey))
+		levelKey = b.root.unique(readKey(levelKey))
 		b.root.level.add(levelKey)
 		b.levelHead = both(append(jsontext.AppendKey([]byte{'{'}, levelKey)[1:], '"'))
 	}
@@ -123,9 +141,10 @@ func (l *level) has(key string) bool {
 	return false
 }
 
-func (l *level) unique(key string) string {
-	for l.has(key) {
-		key += "_"
+// unique returns what key is to be called in the innermost object.
+func (s *bodyScope) unique(key string) string {
+	for s.level.has(key) {
+		key = s.b.another(key)
 	}
 	return key
 }
@@ -144,7 +163,7 @@ func (s *bodyScope) WithGroup(name string) encode.Scope {
 		return s
 	}
 	n := *s
-	n.groups = append(s.groups[:len(s.groups):len(s.groups)], s.level.unique(readKey(name)))
+	n.groups = append(s.groups[:len(s.groups):len(s.groups)], s.unique(readKey(name)))
 	n.level = level{}
 	n.seal()
 	return &n
@@ -199,7 +218,7 @@ func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
 	if s.b.levelKey != "" {
 		dst = append(dst, ',')
 		dst = append(dst, s.b.levelHead[form]...)
-		dst = append(dst, levelName(r.Level)...)
+		dst = append(dst, s.b.levels[levelIndex(r.Level)][form]...)
 		if form == nested {
 			dst = append(dst, '\\')
 		}
@@ -256,7 +275,7 @@ func (w *bodyWalker) free() {
 // object writes all that is left of the innermost object. Where no key stands
 // twice, which can be told beforehand, none has to be remembered.
 func (w *bodyWalker) object(dst []byte, attrs []slog.Attr) []byte {
-	if !w.unique(attrs) {
+	if len(w.scope.b.beside) > 0 || !w.unique(attrs) {
 		return w.attrs(dst, attrs)
 	}
 	for {
@@ -310,12 +329,12 @@ func (w *bodyWalker) attr(dst []byte, a *slog.Attr, alone bool) []byte {
 		if v == nil && a.Key == "" {
 			return dst
 		}
-		if err, ok := v.(error); ok {
-			start := len(dst)
-			return w.nest(w.values.AppendError(dst, w.keyUnless(alone, a.Key), err), start)
-		}
 		if o, ok := v.(encode.AttrAppender); ok {
 			return w.appender(dst, a.Key, o)
+		}
+		if err, ok := v.(error); ok {
+			start := len(dst)
+			return w.nest(w.values.AppendError(dst, cacheOf(w.rec), w.errorKey(alone, a.Key), err), start)
 		}
 	case slog.KindLogValuer:
 		b := slog.Attr{Key: a.Key, Value: a.Value.Resolve()}
@@ -358,24 +377,45 @@ func (w *bodyWalker) keyUnless(alone bool, key string) string {
 	return w.key(key)
 }
 
+// errorKey is keyUnless for an error. The keys that stand beside it begin with the one
+// it returns, and none of them stands there yet.
+func (w *bodyWalker) errorKey(alone bool, key string) string {
+	beside := w.scope.b.beside
+	if len(beside) == 0 {
+		return w.keyUnless(alone, key)
+	}
+	key = readKey(key)
+	for w.taken(key) || slices.ContainsFunc(beside, func(suffix string) bool { return w.taken(key + suffix) }) {
+		key = w.scope.b.another(key)
+	}
+	w.remember(key)
+	for _, suffix := range beside {
+		w.remember(key + suffix)
+	}
+	return key
+}
+
 // key notes that key stands in the innermost object and returns what it is to be
 // called there.
 func (w *bodyWalker) key(key string) string {
 	key = readKey(key)
-	bit := keyBit(key)
-	if w.mask&bit != 0 {
+	if w.mask&keyBit(key) != 0 {
 		for w.taken(key) {
-			key += "_"
+			key = w.scope.b.another(key)
 		}
-		bit = keyBit(key)
 	}
-	w.mask |= bit
+	w.remember(key)
+	return key
+}
+
+// remember notes that key stands in the innermost object.
+func (w *bodyWalker) remember(key string) {
+	w.mask |= keyBit(key)
 	if w.names == nil {
 		w.names = keyPool.Get().(*[]string)
 		w.keys = (*w.names)[:0]
 	}
 	w.keys = append(w.keys, key)
-	return key
 }
 
 func (w *bodyWalker) taken(key string) bool {

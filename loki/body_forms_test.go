@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 type groupValuer struct{ attrs []slog.Attr }
@@ -25,7 +26,7 @@ func (a appender) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, 
 func randomAttrs(rng *rand.Rand, depth int) []slog.Attr {
 	attrs := make([]slog.Attr, rng.IntN(6))
 	for i := range attrs {
-		key := []string{"a", "b", "c", "a_", "Message", "level", "", "key \"x\"", "é"}[rng.IntN(9)]
+		key := []string{"a", "b", "c", "a_", "_a", "a_chain", "b_stack", "a_verbose", "msg", "level", "", "key \"x\"", "é"}[rng.IntN(13)]
 		n := 9
 		if depth > 2 {
 			n = 6
@@ -95,11 +96,12 @@ func TestBodyForms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	for i := range 5000 {
 		levelKey := []string{"", "level"}[rng.IntN(2)]
-		b := newBody("Message", levelKey)
+		v := values.NewValues(values.Style{Duration: values.DurationText, Errors: values.ErrorForm(values.ErrorForms[rng.IntN(5)])})
+		b := newBody(keys{message: "msg", beside: v.Beside(), front: i%2 == 0}, levelKey, &levelNames, v)
 		var s encode.Scope = b.root
 		for range rng.IntN(4) {
 			if rng.IntN(2) == 0 {
-				s = s.WithGroup([]string{"a", "g", "", "Message"}[rng.IntN(4)])
+				s = s.WithGroup([]string{"a", "g", "", "msg"}[rng.IntN(4)])
 			} else {
 				s = s.WithAttrs(randomAttrs(rng, 0))
 			}

@@ -3,7 +3,9 @@ package loki
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"net/netip"
 	"runtime"
@@ -40,28 +42,39 @@ func TestLine(t *testing.T) {
 		attrs []slog.Attr
 		want  string
 	}{
-		{name: "message", want: `{"Message":"hi"}`},
+		{name: "message", want: `{"msg":"hi"}`},
 		{name: "values", attrs: []slog.Attr{
 			slog.Int("i", -3), slog.Uint64("u", 7), slog.Float64("f", 1.5), slog.Bool("b", true), slog.String("s", "a\"b\n"),
 			slog.Duration("d", 1500*time.Millisecond), slog.Time("t", at), slog.Any("id", someUUID), slog.Any("n", nil),
 			slog.Float64("nan", math.NaN()), slog.Float64("inf", math.Inf(-1)), slog.Any("ip", netip.MustParseAddr("10.0.0.1")),
 			slog.Any("list", []int{1, 2}), slog.Any("map", map[string]int{"a": 1}), slog.Any("lv", slog.LevelWarn),
-		}, want: `{"Message":"hi","i":-3,"u":7,"f":1.5,"b":true,"s":"a\"b\n","d":"1.5s","t":"2026-01-02T02:04:05.000006000Z",` +
+		}, want: `{"msg":"hi","i":-3,"u":7,"f":1.5,"b":true,"s":"a\"b\n","d":"1.5s","t":"2026-01-02T02:04:05.000006000Z",` +
 			`"id":"01234567-89ab-cdef-fedc-ba9876543210","n":null,"nan":"NaN","inf":"-Inf","ip":"10.0.0.1","list":[1,2],"map":{"a":1},"lv":"warn"}`},
-		{name: "collisions", attrs: []slog.Attr{slog.Int("Message", 1), slog.Int("a", 1), slog.Int("a", 2), slog.Int("a_", 3), slog.Int("Message", 4)},
-			want: `{"Message":"hi","Message_":1,"a":1,"a_":2,"a__":3,"Message__":4}`},
+		{name: "collisions", attrs: []slog.Attr{slog.Int("msg", 1), slog.Int("a", 1), slog.Int("a", 2), slog.Int("a_", 3), slog.Int("msg", 4)},
+			want: `{"msg":"hi","msg_":1,"a":1,"a_":2,"a__":3,"msg__":4}`},
+		{name: "collisions in front", c: Config{Collisions: "prefix", NoLevelLabel: true}, attrs: []slog.Attr{
+			slog.Int("msg", 1), slog.Int("a", 1), slog.Int("a", 2), slog.Int("_a", 3), slog.Int("msg", 4), slog.Group("a", slog.Int("x", 1), slog.Int("x", 2)), slog.Int("level", 5)},
+			want: `{"msg":"hi","level":"warn","_msg":1,"a":1,"_a":2,"__a":3,"__msg":4,"___a":{"x":1,"_x":2},"_level":5}`},
+		{name: "beside errors", c: Config{Errors: "chain"}, attrs: []slog.Attr{
+			slog.Any("err", fmt.Errorf("a: %w", io.EOF)), slog.Int("err_chain", 1), slog.Int("e_stack", 2), slog.Any("e", fmt.Errorf("b: %w", io.EOF)), slog.Any("err", io.EOF)},
+			want: `{"msg":"hi","err":"a: EOF","err_chain":["EOF"],"err_chain_":1,"e_stack":2,"e_":"b: EOF","e__chain":["EOF"],"err_":"EOF"}`},
+		{name: "errors in groups", c: Config{Errors: "chain"}, with: []func(encode.Scope) encode.Scope{inGroup("g"), with(slog.Any("err", fmt.Errorf("a: %w", io.EOF)))},
+			attrs: []slog.Attr{slog.Int("err_chain", 1), slog.Group("h", slog.Any("err", fmt.Errorf("a: %w", io.EOF)))},
+			want:  `{"msg":"hi","g":{"err":"a: EOF","err_chain":["EOF"],"err_chain_":1,"h":{"err":"a: EOF","err_chain":["EOF"]}}}`},
+		{name: "errors of their own", attrs: []slog.Attr{slog.Any("json", asJSON{}), slog.Any("group", asGroup{}), slog.Any("err", fmt.Errorf("a: %w", io.EOF))},
+			want: `{"msg":"hi","json":"text","group":{"code":7},"err":"a: EOF"}`},
 		{name: "groups", attrs: []slog.Attr{slog.Group("g", slog.Int("x", 1), slog.Int("x", 2), slog.Group("empty")), slog.Group("", slog.Int("g", 1)), slog.Group("none")},
-			want: `{"Message":"hi","g":{"x":1,"x_":2},"g_":1}`},
+			want: `{"msg":"hi","g":{"x":1,"x_":2},"g_":1}`},
 		{name: "with", with: []func(encode.Scope) encode.Scope{with(slog.Int("a", 1)), inGroup("a"), with(slog.Int("b", 2)), inGroup("c")},
-			attrs: []slog.Attr{slog.Int("a", 3)}, want: `{"Message":"hi","a":1,"a_":{"b":2,"c":{"a":3}}}`},
-		{name: "with, no attributes", with: []func(encode.Scope) encode.Scope{with(slog.Int("a", 1)), inGroup("g")}, want: `{"Message":"hi","a":1}`},
+			attrs: []slog.Attr{slog.Int("a", 3)}, want: `{"msg":"hi","a":1,"a_":{"b":2,"c":{"a":3}}}`},
+		{name: "with, no attributes", with: []func(encode.Scope) encode.Scope{with(slog.Int("a", 1)), inGroup("g")}, want: `{"msg":"hi","a":1}`},
 		{name: "group first", with: []func(encode.Scope) encode.Scope{inGroup("g"), inGroup("h"), with(slog.Int("a", 1))}, attrs: []slog.Attr{slog.Int("a", 2)},
-			want: `{"Message":"hi","g":{"h":{"a":1,"a_":2}}}`},
+			want: `{"msg":"hi","g":{"h":{"a":1,"a_":2}}}`},
 		{name: "valuers", attrs: []slog.Attr{slog.Any("v", valuer{slog.IntValue(1)}), slog.Any("g", valuer{slog.GroupValue(slog.Int("x", 1))}), slog.Any("u", attrUser{3})},
-			want: `{"Message":"hi","v":1,"g":{"x":1},"u":{"id":3,"id_":3}}`},
-		{name: "no level label", c: Config{NoLevelLabel: true}, want: `{"Message":"hi","level":"warn"}`},
-		{name: "logfmt", c: Config{Body: bodyLogfmt}, attrs: []slog.Attr{slog.String("a", "b c")}, want: `Message=hi a="b c"`},
-		{name: "message key", c: Config{MessageKey: "msg"}, attrs: []slog.Attr{slog.Int("Message", 1)}, want: `{"msg":"hi","Message":1}`},
+			want: `{"msg":"hi","v":1,"g":{"x":1},"u":{"id":3,"id_":3}}`},
+		{name: "no level label", c: Config{NoLevelLabel: true}, want: `{"msg":"hi","level":"warn"}`},
+		{name: "logfmt", c: Config{Body: bodyLogfmt}, attrs: []slog.Attr{slog.String("a", "b c")}, want: `msg=hi a="b c"`},
+		{name: "message key", c: Config{MessageKey: "Message"}, attrs: []slog.Attr{slog.Int("msg", 1)}, want: `{"Message":"hi","msg":1}`},
 		{name: "formatter", c: Config{Formatter: encode.JSON(&encode.Options{TimeKey: "-"})}, attrs: []slog.Attr{slog.Int("a", 1)}, want: `{"level":"WARN","msg":"hi","a":1}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -75,6 +88,12 @@ func TestLine(t *testing.T) {
 		})
 	}
 }
+
+// An asGroup is an error that says itself how it is logged.
+type asGroup struct{}
+
+func (asGroup) Error() string                           { return "text" }
+func (asGroup) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, slog.Int("code", 7)) }
 
 // countingError counts the calls of its methods.
 type countingError struct {
@@ -97,7 +116,7 @@ func newCounting(text string, inner error) *countingError {
 func TestErrorsAreAskedOnce(t *testing.T) {
 	in := newCounting("in", nil)
 	out := newCounting("out", in)
-	got, _ := one(t, Config{}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", out)}})
+	got, _ := one(t, Config{Errors: "object"}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", out)}})
 	for _, e := range []*countingError{in, out} {
 		if *e.errors != 1 || *e.unwrap != 1 || *e.stack != 1 {
 			t.Errorf("%s: Error called %d times, Unwrap %d, Callers %d", e.text, *e.errors, *e.unwrap, *e.stack)
@@ -121,7 +140,7 @@ func (v countingValuer) LogValue() slog.Value {
 // is the same.
 func TestPromotedIsAskedOnce(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
-		for _, c := range []Config{{MetadataAll: true, Wire: w}, {MetadataAttrs: []string{"err", "v", "made"}, LabelAttrs: []string{"err", "v"}, Wire: w}} {
+		for _, c := range []Config{{MetadataAll: true, Wire: w, Errors: "object"}, {Errors: "object", MetadataAttrs: []string{"err", "v", "made"}, LabelAttrs: []string{"err", "v"}, Wire: w}} {
 			err, made, asked := newCounting("text", newCounting("in", nil)), newCounting("made", nil), 0
 			attrs := []slog.Attr{slog.Any("err", err), slog.Any("v", countingValuer{&asked}), slog.Any("made", valuerOf{slog.AnyValue(made)})}
 			for _, scoped := range []bool{false, true} {
@@ -153,16 +172,31 @@ func TestErrorForms(t *testing.T) {
 	for range 30 {
 		chain = fmt.Errorf("w: %w", chain)
 	}
-	got, _ := one(t, Config{}, encode.Record{Message: "m", Attrs: []slog.Attr{
-		slog.Any("plain", errors.New("a")),
-		slog.Any("joined", errors.Join(errors.New("x"), nil, errors.New("y"))),
-	}})
-	want := `{"Message":"m","plain":{"Type":"*errors.errorString","Message":"a"},"joined":{"Type":"*errors.joinError","Message":"x\ny",` +
-		`"Inner":[{"Type":"*errors.errorString","Message":"x"},{"Type":"*errors.errorString","Message":"y"}]}}`
-	if got.Line != want {
-		t.Errorf("got %s\nwant %s", got.Line, want)
+	for form, want := range map[string]string{
+		"":        `{"msg":"m","plain":"a","joined":"x\ny","wrapped":"w: EOF"}`,
+		"text":    `{"msg":"m","plain":"a","joined":"x\ny","wrapped":"w: EOF"}`,
+		"chain":   `{"msg":"m","plain":"a","joined":"x\ny","joined_chain":[["x"],["y"]],"wrapped":"w: EOF","wrapped_chain":["EOF"]}`,
+		"verbose": `{"msg":"m","plain":"a","joined":"x\ny","wrapped":"w: EOF"}`,
+		"object": `{"msg":"m","plain":{"Type":"*errors.errorString","Message":"a"},"joined":{"Type":"*errors.joinError","Message":"x\ny",` +
+			`"Inner":[{"Type":"*errors.errorString","Message":"x"},{"Type":"*errors.errorString","Message":"y"}]},` +
+			`"wrapped":{"Type":"*fmt.wrapError","Message":"w: EOF","Inner":{"Type":"*errors.errorString","Message":"EOF"}}}`,
+		"exception": `{"msg":"m","plain":{"Type":"*errors.errorString","Message":"a"},"joined":{"Type":"*errors.joinError","Message":"x\ny",` +
+			`"InnerExceptions":[{"Type":"*errors.errorString","Message":"x"},{"Type":"*errors.errorString","Message":"y"}]},` +
+			`"wrapped":{"Type":"*fmt.wrapError","Message":"w: EOF","InnerException":{"Type":"*errors.errorString","Message":"EOF"}}}`,
+	} {
+		got, _ := one(t, Config{Errors: form, MetadataAll: true}, encode.Record{Message: "m", Attrs: []slog.Attr{
+			slog.Any("plain", errors.New("a")),
+			slog.Any("joined", errors.Join(errors.New("x"), nil, errors.New("y"))),
+			slog.Any("wrapped", fmt.Errorf("w: %w", io.EOF)),
+		}})
+		if got.Line != want {
+			t.Errorf("%s: got %s\nwant %s", form, got.Line, want)
+		}
+		if meta := map[string]string{"plain": "a", "joined": "x\ny", "wrapped": "w: EOF"}; !maps.Equal(got.Meta, meta) {
+			t.Errorf("%s: metadata %v", form, got.Meta)
+		}
 	}
-	got, _ = one(t, Config{}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", chain)}})
+	got, _ := one(t, Config{Errors: "object"}, encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("err", chain)}})
 	if n := strings.Count(got.Line, `"Type"`); n != 20 || !strings.Contains(got.Line, `"Inner":"(and more)"`) {
 		t.Errorf("%d errors of a chain of 31: %s", n, got.Line)
 	}
@@ -179,11 +213,11 @@ func (endless) LogValue() slog.Value {
 }
 
 func TestHostileValues(t *testing.T) {
-	got, _ := one(t, Config{MetadataAll: true}, encode.Record{Message: "bad \xff", Attrs: []slog.Attr{
+	got, _ := one(t, Config{MetadataAll: true, Errors: "object"}, encode.Record{Message: "bad \xff", Attrs: []slog.Attr{
 		slog.Any("p", panicky{}), slog.Any("e", endless{}), slog.String("s\xff", "v\xff"), slog.Any("", nil), slog.Any("f", func() {}),
 		slog.Any("nilerr", (*countingError)(nil)),
 	}})
-	if !strings.HasPrefix(got.Line, "{\"Message\":\"bad \ufffd\","+`"p":{"Type":"loki.panicky","Message":"!PANIC: boom"}`) {
+	if !strings.HasPrefix(got.Line, "{\"msg\":\"bad \ufffd\","+`"p":{"Type":"loki.panicky","Message":"!PANIC: boom"}`) {
 		t.Errorf("%.200s", got.Line)
 	}
 }

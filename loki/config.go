@@ -10,19 +10,22 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/values"
 	"github.com/forebay-log/forebay/slab"
 )
 
 // Defaults of [Config]. The limits are Loki's own defaults.
 const (
 	defaultLevelName        = "level"
-	defaultMessageKey       = "Message"
+	defaultMessageKey       = "msg"
 	defaultTraceIDKey       = "trace_id"
 	defaultSpanIDKey        = "span_id"
 	defaultTimeout          = 10 * time.Second
@@ -31,6 +34,7 @@ const (
 	defaultConcurrency      = 4
 	defaultMaxRequestBytes  = 3 << 20
 	defaultMaxStreams       = 4096
+	defaultMaxLabelValues   = 1000
 	defaultMaxLabels        = 15
 	defaultMaxLabelName     = 1024
 	defaultMaxLabelValue    = 2048
@@ -43,7 +47,8 @@ const (
 	defaultBufferBytes      = 4 << 20
 )
 
-// The texts of Config.Wire, Config.TraceID and SpanID, Config.Body and Config.LongLines.
+// The texts of Config.Wire, TraceID and SpanID, Body, Errors, Collisions, LongLines and
+// TooOld.
 const (
 	wireProtobuf = "protobuf"
 	wireJSON     = "json"
@@ -56,13 +61,21 @@ const (
 	bodyJSON   = "json"
 	bodyLogfmt = "logfmt"
 
+	inFront  = "prefix"
+	atTheEnd = "suffix"
+
 	truncate = "truncate"
 	refuse   = "refuse"
+
+	oldIsLetter  = "dead-letter"
+	oldIsDropped = "drop"
+	oldIsNow     = "now"
 )
 
 // Config configures a [Sink] and a [Pusher]. Only URL is required. Each field states its default
 // and unit. A Config can be decoded from YAML; the names are those of the fields
-// in lower case with underscores. Durations are written as 1s or 500ms.
+// in lower case with underscores, and there are no others. Durations are written as 1s or
+// 500ms.
 type Config struct {
 	// URL is required: where Loki is, http or https, a host, and maybe the prefix of a
 	// path, to which /loki/api/v1/push is appended unless it ends in that. What
@@ -79,6 +92,11 @@ type Config struct {
 	NoLevelLabel bool `yaml:"no_level_label"`
 	// LevelName is the name of the level's label. Default "level".
 	LevelName string `yaml:"level_name"`
+	// LevelNames are other names of levels, by the names that they have here: trace, debug,
+	// info, warn, error and fatal. {warn: warning} is what serilog-sinks-grafana-loki
+	// writes. They stand in the label; lines of Body "json" that hold the level have
+	// them, too. Default: none.
+	LevelNames map[string]string `yaml:"level_names"`
 	// LabelAttrs names attributes that become labels too, such as "region" or
 	// "http.method" for one in a group. They stay in the line. Labels win over
 	// the level, the level over attributes. Default: none.
@@ -91,6 +109,9 @@ type Config struct {
 	// and several "_" in a row become one, as Loki would do. A name of nothing but "_"
 	// becomes "key_". Default false.
 	MetadataAll bool `yaml:"metadata_all"`
+	// OutOfLine leaves attributes that become labels or metadata out of the line, also
+	// where a limit left them out there. Default false: they stand in both.
+	OutOfLine bool `yaml:"out_of_line"`
 	// TraceID and SpanID say where the attributes TraceIDKey ("trace_id") and
 	// SpanIDKey ("span_id") go: "body" leaves them in the line, "metadata" makes them
 	// structured metadata and no part of the line, "none" leaves them out. Default
@@ -104,8 +125,23 @@ type Config struct {
 	// under MessageKey, and the attributes; see the package's documentation. Default
 	// "json".
 	Body string `yaml:"body"`
-	// MessageKey is the key of the message. Default "Message".
+	// MessageKey is the key of the message. Default "msg".
 	MessageKey string `yaml:"message_key"`
+	// Errors says how much of an error stands in a line. Labels and metadata have its
+	// message, whatever this says.
+	//
+	//   - "text": the message, a string.
+	//   - "chain", "verbose": more beside it, as Errors of [encode.Options] says.
+	//   - "object": an object of type, message, source position, stack and the errors
+	//     within; see the package's documentation. With Body "json" only.
+	//   - "exception": the same with the keys of .NET, InnerException and
+	//     InnerExceptions, which serilog-sinks-grafana-loki writes.
+	//
+	// With a Formatter leave it empty. Default "text".
+	Errors string `yaml:"errors"`
+	// Collisions says where the "_" goes that tells a key of a line from an equal one
+	// before it: "suffix" (a_) or "prefix" (_a). Default "suffix".
+	Collisions string `yaml:"collisions"`
 	// Formatter makes the lines instead, if not nil. It is used from several
 	// goroutines at once. A newline at the end is taken off. Default nil.
 	//
@@ -123,7 +159,8 @@ type Config struct {
 	// Tenant is sent as X-Scope-OrgID. Default "": none.
 	Tenant string `yaml:"tenant"`
 	// TenantAttr names an attribute whose value is the tenant of its record
-	// instead. It is no part of the line. Default "": none.
+	// instead. It is no part of the line. Default "": none. A record whose tenant has no
+	// valid name is refused, and becomes a dead letter with the tenant among its metadata.
 	//
 	// After a 401, 403 or 260 the records of that tenant wait, and others go on, as
 	// long as another tenant has records and was not refused in the last 5 minutes.
@@ -185,6 +222,11 @@ type Config struct {
 	// records go to one stream per level of the tenant. Records of a tenant that has no
 	// stream yet are refused. Default 4096.
 	MaxStreams int `yaml:"max_streams"`
+	// MaxLabelValues is how many values a label of LabelAttrs may have, of all tenants
+	// together. With the first value too many the label becomes metadata, for all further
+	// records, and an event (label-values) tells so. Default 1000; negative: no limit but
+	// MaxStreams.
+	MaxLabelValues int `yaml:"max_label_values"`
 	// What Loki takes. Defaults are Loki's: 15 labels, names of 1024 bytes,
 	// values of 2048, lines of 256 KiB, 128 items of metadata with 64 KiB.
 	MaxLabels        int `yaml:"max_labels"`
@@ -203,13 +245,35 @@ type Config struct {
 	MaxAge    time.Duration `yaml:"max_age"`
 	MaxFuture time.Duration `yaml:"max_future"`
 
-	// What follows is used by [New] and [NewHandler] only.
+	// TooOld says what becomes of records that are older than MaxAge, or that Loki refuses
+	// for their age: because they are too old, or more than an hour behind the newest of
+	// their stream, as a backlog can be that comes from another process.
+	//
+	//   - "dead-letter": they are refused, and go to the dead letters, if there are some.
+	//   - "drop": they are refused, and are no dead letters.
+	//   - "now": they are sent with the present time; their own is in the metadata, as
+	//     original_time (RFC 3339). The first of a row is told as an event (too-old).
+	//
+	// Default "dead-letter".
+	TooOld string `yaml:"too_old"`
+	// Exact sends each record in a request of its own, one after the other for each
+	// stream. Of records that come twice because an answer was lost, Loki drops the copy
+	// for certain only if nothing was stored in the stream between the two. So nothing is
+	// stored twice then, but a stream gets no more records a second than there are round
+	// trips. It needs a stream that nobody else writes to. Default false.
+	Exact bool `yaml:"exact"`
+
+	// What follows is used by [New] and [NewHandler] only, Name and OnError also by
+	// [NewPusher].
 
 	// Name stands in reports and events. Default "loki".
 	Name string `yaml:"name"`
-	// Level is the lowest level of records that [NewHandler] takes. Default
-	// slog.LevelInfo.
+	// Level is the lowest level of records that [NewHandler] takes. In YAML it is level, a
+	// text such as WARN or info+2. Default slog.LevelInfo.
 	Level slog.Leveler `yaml:"-"`
+	// EagerFirst sends the first record at once, so that a wrong address or password
+	// shows at the start. Default false: it waits for others, up to BatchAge.
+	EagerFirst bool `yaml:"eager_first"`
 	// BufferBytes is the memory for records that wait, in slabs of SlabBytes.
 	// Records larger than a slab count in it; one of them is taken where there is
 	// no room, see slab.Options.SlabCount.
@@ -252,8 +316,8 @@ type Config struct {
 	Spill deliver.Spill `yaml:"-"`
 	// Retry and Breaker say how often and for how long records are sent again, and
 	// when Loki is left alone. Default nil: the defaults of package deliver.
-	Retry   *deliver.RetryOptions   `yaml:"-"`
-	Breaker *deliver.BreakerOptions `yaml:"-"`
+	Retry   *deliver.RetryOptions   `yaml:"retry"`
+	Breaker *deliver.BreakerOptions `yaml:"breaker"`
 	// Slab has further options of the memory. Fields that are set in it win over those
 	// here. Its FlushLevel is none by default: errors wait for their batch like other
 	// records. Default nil.
@@ -265,9 +329,10 @@ type Config struct {
 	// error.
 	OnError func(batch.Event) `yaml:"-"`
 
-	whenFull slab.WhenFull // of WhenFull, set by resolve
-	labels   []label       // of Labels, by name, set by resolve
-	endpoint *url.URL      // of URL, likewise
+	whenFull slab.WhenFull           // of WhenFull, set by resolve
+	levels   [len(levelNames)]string // of LevelNames, likewise
+	labels   []label                 // of Labels, by name, set by resolve
+	endpoint *url.URL                // of URL, likewise
 }
 
 type label struct{ name, value string }
@@ -317,8 +382,15 @@ func (c Config) resolve() (Config, error) {
 	defaultTo(&c.TraceID, inBody)
 	defaultTo(&c.SpanID, inBody)
 	defaultTo(&c.Body, bodyJSON)
+	if c.Formatter != nil && c.Errors != "" {
+		bad("errors is %q, but Formatter makes the lines; leave it empty and set it there", c.Errors)
+	}
+	defaultTo(&c.Errors, values.ErrorForms[values.ErrorText])
+	defaultTo(&c.Collisions, atTheEnd)
 	defaultTo(&c.Wire, wireProtobuf)
 	defaultTo(&c.LongLines, truncate)
+	defaultTo(&c.TooOld, oldIsLetter)
+	defaultTo(&c.MaxLabelValues, defaultMaxLabelValues)
 	defaultTo(&c.Timeout, defaultTimeout)
 	defaultTo(&c.BatchBytes, defaultBatchBytes)
 	defaultTo(&c.BatchAge, defaultBatchAge)
@@ -364,6 +436,7 @@ func (c Config) resolve() (Config, error) {
 		}
 		c.endpoint.User = nil
 	}
+	c.resolveLevels(bad)
 	c.resolveLabels(bad)
 	for _, p := range []struct {
 		field string
@@ -381,11 +454,25 @@ func (c Config) resolve() (Config, error) {
 	if c.Body != bodyJSON && c.Body != bodyLogfmt {
 		bad("body is %q; use json or logfmt", c.Body)
 	}
+	if !slices.Contains(values.ErrorForms, c.Errors) {
+		bad("errors is %q; use text, chain, verbose, object or exception", c.Errors)
+	} else if c.Body == bodyLogfmt && slices.Contains(values.ErrorForms[values.ErrorObject:], c.Errors) {
+		bad("errors is %q, but logfmt has no objects; use text, chain or verbose, or body json", c.Errors)
+	}
+	if c.Collisions != inFront && c.Collisions != atTheEnd {
+		bad("collisions is %q; use suffix or prefix", c.Collisions)
+	}
 	if c.Wire != wireProtobuf && c.Wire != wireJSON && c.Wire != wireGzip {
 		bad("wire is %q; use protobuf, json or json+gzip", c.Wire)
 	}
 	if c.LongLines != truncate && c.LongLines != refuse {
 		bad("long_lines is %q; use truncate or refuse", c.LongLines)
+	}
+	if c.TooOld != oldIsLetter && c.TooOld != oldIsDropped && c.TooOld != oldIsNow {
+		bad("too_old is %q; use dead-letter, drop or now", c.TooOld)
+	}
+	if c.Exact && c.Pack {
+		bad("exact and pack are both set; use one of them")
 	}
 	if w := checkTenant([]byte(c.Tenant)); w != "" {
 		bad("tenant: %s", w)
@@ -434,6 +521,21 @@ func (c *Config) slabBytes() int {
 		n = min(n, 32*c.BatchRecords)
 	}
 	return max(n, 4<<10)
+}
+
+func (c *Config) resolveLevels(bad func(string, ...any)) {
+	c.levels = levelNames
+	for name, own := range c.LevelNames {
+		i := slices.Index(levelNames[:], name)
+		switch {
+		case i < 0:
+			bad("level_names: there is no level %q; use %s", name, strings.Join(levelNames[:], ", "))
+		case own == "" || !utf8.ValidString(own) || len(own) > c.MaxLabelValue:
+			bad("level_names: the name of %s is %.40q; use 1 to max_label_value (%d) bytes of UTF-8", name, own, c.MaxLabelValue)
+		default:
+			c.levels[i] = own
+		}
+	}
 }
 
 func (c *Config) resolveLabels(bad func(string, ...any)) {
@@ -529,8 +631,10 @@ func endpoint(raw string) (*url.URL, string) {
 		return nil, "it cannot be read"
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Sprintf("its scheme is %q", u.Scheme)
-	case u.Host == "":
+	case u.Hostname() == "":
 		return nil, "it has no host"
+	case !validPort(u.Port()):
+		return nil, fmt.Sprintf("its port is %s, but ports are 1 to 65535", u.Port())
 	case u.Fragment != "":
 		return nil, "it has a #fragment"
 	}
@@ -540,6 +644,12 @@ func endpoint(raw string) (*url.URL, string) {
 		u.Path += pushPath
 	}
 	return u, ""
+}
+
+// validPort reports whether a port is one, or left out.
+func validPort(port string) bool {
+	n, err := strconv.Atoi(port)
+	return port == "" || err == nil && n > 0 && n <= math.MaxUint16
 }
 
 func defaultTo[T comparable](v *T, def T) {

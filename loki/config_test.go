@@ -66,6 +66,11 @@ func TestConfigFaults(t *testing.T) {
 		"cert_file and key_file belong together":   func(c *Config) { c.TLS.CertFile = "x" },
 		"batch_bytes is -1":                        func(c *Config) { c.BatchBytes = -1 },
 		"long_lines is":                            func(c *Config) { c.LongLines = "x" },
+		`errors is "stack"; use text, chain`:       func(c *Config) { c.Errors = "stack" },
+		`errors is "object", but logfmt has no`:    func(c *Config) { c.Errors, c.Body = "object", "logfmt" },
+		`errors is "exception", but logfmt has no`: func(c *Config) { c.Errors, c.Body = "exception", "logfmt" },
+		`errors is "text", but Formatter makes`:    func(c *Config) { c.Errors, c.Formatter = "text", encode.JSON(nil) },
+		`collisions is "front"; use suffix or`:     func(c *Config) { c.Collisions = "front" },
 		"body is":                                  func(c *Config) { c.Body = "xml" },
 		"timeout (-1s)":                            func(c *Config) { c.Timeout = -time.Second },
 		"bearer_token: there is a newline":         func(c *Config) { c.BearerToken = "s3cret\n" },
@@ -126,6 +131,16 @@ batch_records: 1000
 no_proxy: true
 unix_socket: /run/loki
 nudge: true
+message_key: Message
+errors: exception
+collisions: prefix
+level: warn+2
+level_names: {warn: warning}
+retry: {min: 1s, max: 1m, max_age: 1h}
+breaker: {failures: 7, open_max: 2m}
+dead_letter_file: /var/log/dead
+too_old: now
+eager_first: true
 `), &c, yaml.Strict())
 	if err != nil {
 		t.Fatal(err)
@@ -134,11 +149,47 @@ nudge: true
 		t.Errorf("got %+v", c)
 	}
 	if c.BufferBytes != 8<<20 || c.SlabBytes != 128<<10 || c.WhenFull != "drop-oldest" || c.CrashDir != "/dev/shm/x" || c.SpoolDir != "/var/spool/x" ||
-		c.SpoolBytes != 1e6 || c.PendingLimit != 100 || c.BearerTokenFile != "/run/token" || c.BatchRecords != 1000 || !c.Nudge {
+		c.SpoolBytes != 1e6 || c.PendingLimit != 100 || c.BearerTokenFile != "/run/token" || c.BatchRecords != 1000 || !c.Nudge ||
+		c.MessageKey != "Message" || c.Errors != "exception" || c.Collisions != "prefix" {
 		t.Errorf("got %#v", c)
+	}
+	if c.Level == nil || c.Level.Level() != slog.LevelWarn+2 || c.LevelNames["warn"] != "warning" || c.Retry == nil || c.Retry.Min != time.Second || c.Retry.MaxAge != time.Hour ||
+		c.Breaker == nil || c.Breaker.Failures != 7 || c.Breaker.OpenMax != 2*time.Minute || c.DeadLetterFile != "/var/log/dead" || c.TooOld != oldIsNow || !c.EagerFirst {
+		t.Errorf("got %#v, %v, %v", c, c.Retry, c.Breaker)
 	}
 	if err := validate(c); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestUnknownYAML: a key that no field has is refused, whatever the decoder does with
+// such keys, and what a Config holds stays where there is no key.
+func TestUnknownYAML(t *testing.T) {
+	for text, want := range map[string]string{
+		"url: http://x\nlables: {a: b}":       "lables",
+		"retry: {min: 1s, maximum: 3s}":       "retry.maximum",
+		"tls: {ca: x}\nfoo: 1":                "foo, tls.ca",
+		"level: loud":                         "level",
+		"labels: {anything: goes}":            "",
+		"level_names: {warn: warning}":        "",
+		"headers: {X-Any: goes}\nexact: true": "",
+	} {
+		c := Config{URL: "http://kept"}
+		err := yaml.Unmarshal([]byte(text), &c)
+		if want == "" {
+			if err != nil || c.URL != "http://kept" {
+				t.Errorf("%s: %v, %s", text, err, c.URL)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	within := struct {
+		Name string
+		Loki Config
+	}{}
+	if err := yaml.Unmarshal([]byte("name: n\nloki: {url: http://x, batch_age: 2s}"), &within); err != nil || within.Loki.URL != "http://x" || within.Loki.BatchAge != 2*time.Second {
+		t.Errorf("%v: %v", err, within)
 	}
 }
 

@@ -23,19 +23,23 @@
 //
 // # Lines
 //
-// A line is a JSON object: the message, then the attributes in their order. Values
-// are those of package encode: times as RFC 3339 with nanoseconds in UTC, durations
+// A line is a JSON object: the message under "msg", then the attributes in their order.
+// Values are those of package encode: times as RFC 3339 with nanoseconds in UTC, durations
 // as text, UUIDs in lower case with hyphens, NaN and the infinities as strings; in
-// labels and metadata they have the same text. An error is an object,
+// labels and metadata they have the same text. An error is its message. No key stands
+// twice in an object: a later one gets a "_" for each before it. An error whose chain and
+// stack stand beside it gets one also if there is a key that these would have.
+//
+// With Config.Errors "object" an error is an object,
 //
 //	{"Type":"*fs.PathError","Message":"…","Source":"dir/file.go:12",
 //	 "StackTrace":"function /path/file.go:12\n…","Inner":{…}}
 //
-// in which Inner is the error that it wraps, or a list of the errors it joins. Source is
+// in which Inner is the error that it wraps, or a list of the errors it joins. With
+// "exception" the former is InnerException, the latter InnerExceptions. Source is
 // the first frame of the stack. Errors without a stack, see Errors of [encode.Options], have
 // neither Source nor StackTrace. Errors nested deeper than 20, and those beyond the
-// hundredth, are left out, and a note says so. No key stands twice in an object: a later
-// one gets a "_" for each before it.
+// hundredth, are left out, and a note says so.
 //
 // Values in lists, maps and the fields of structs have the same form, except that an
 // error is its message. Otherwise lists, maps and structs are written as encoding/json
@@ -58,6 +62,11 @@
 // Records wait without holding up others if Loki has no room for their stream, nor for
 // the stream of their level, or if Loki refuses their tenant while it takes others.
 //
+// Limits that an answer tells are kept from then on. A tenant's rate, or that of a stream,
+// is used up to nine tenths. A label with too many values becomes metadata before Loki has
+// too many streams (Config.MaxLabelValues). Records that are too old can be sent with the
+// present time (Config.TooOld).
+//
 // # Order
 //
 // The batches of a stream go out in the order of the calls. Within a batch the
@@ -74,8 +83,9 @@
 // entries with the same time, labels and line Loki keeps one, but only while the first is
 // in the block that it fills at present (about 256 KiB of a stream). Until that block is
 // full a second copy leaves no trace; then it stays. So after a lost answer at most the
-// records of one batch can be in Loki twice. See [Config.Nudge] for records that are
-// alike and meant to be two.
+// records of one batch can be in Loki twice. Of the entry that a stream got last Loki never
+// keeps a second copy: with [Config.Exact] each push is one entry, and nothing is stored
+// twice. See [Config.Nudge] for records that are alike and meant to be two.
 //
 // An answer that breaks off is no answer. A 400 is read to its end, because it names the
 // entries that were refused, and all others are stored.

@@ -42,7 +42,9 @@ func (s *Pusher) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	if _, err := s.c.DryRun.Write(out); err != nil {
 		return batch.Outcome{Open: batch.All(), Why: fmt.Errorf("loki: cannot write dry run: %w", err), Advice: batch.Gone}
 	}
-	return batch.Outcome{Refused: batch.Of(p.indexes(refused)...), Refusal: p.why}
+	var o batch.Outcome
+	o.Refused, o.Refusal = p.refusal()
+	return o
 }
 
 // unknownStream is a number no stream has.

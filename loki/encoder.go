@@ -3,11 +3,12 @@ package loki
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -16,9 +17,6 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/values"
 )
-
-// errStreams is the error of a record whose tenant would be one stream too many.
-var errStreams = errors.New("loki: cannot encode: its tenant is new, and Config.MaxStreams streams exist")
 
 // An encoder makes entries of records: it is the [encode.Encoder] of a Pusher. The
 // content type of its codec says whether entries are protobuf or JSON.
@@ -39,16 +37,28 @@ type encoder struct {
 	root        *scope
 	picks       *pick // nil: no attribute is more than a part of the line
 	metadataAll bool
-	slots       []labelSlot
+	slots       []*labelSlot
+	reports     *reports
 	parts       []labelPart
 	fixed       int // labels every stream has
 	byLevel     [len(levelNames)]uint32
+	tenantMeta  []byte // the name of a tenant that is refused
 	codec       codec
+	eager       *slog.LevelVar // the level of records that are sent at once; nil: there are none
+	began       atomic.Bool    // the first record was encoded
+}
+
+// begin notes a record: the second one and all later ones wait for others.
+func (e *encoder) begin() {
+	if e.eager.Level() != never && e.began.Swap(true) {
+		e.eager.Set(never)
+	}
 }
 
 // A labelSlot is a label made of an attribute. meta is its name as metadata.
 type labelSlot struct {
 	meta, from []byte
+	spread     spread
 }
 
 // A labelPart is one label, in the order of names.
@@ -60,9 +70,10 @@ type labelPart struct {
 
 // newEncoder returns the encoder of the records that c describes. It makes the
 // streams of the levels, that of warnings first: see [registry].
-func newEncoder(c *Config, streams *registry, n *noticed) *encoder {
-	e := &encoder{c: c, streams: streams, noticed: n, form: formOf(c.Wire), metadataAll: c.MetadataAll}
-	e.values = values.NewValues(values.Style{Duration: values.DurationText, Level: values.LevelLower})
+func newEncoder(c *Config, streams *registry, n *noticed, r *reports) *encoder {
+	e := &encoder{c: c, streams: streams, noticed: n, reports: r, form: formOf(c.Wire), metadataAll: c.MetadataAll}
+	e.values = values.NewValues(values.Style{Duration: values.DurationText, Level: values.LevelLower, Errors: values.ErrorForm(c.Errors)})
+	k := keys{message: c.MessageKey, beside: e.values.Beside(), front: c.Collisions == inFront}
 	levelKey := ""
 	if c.NoLevelLabel {
 		levelKey = c.LevelName
@@ -72,9 +83,9 @@ func newEncoder(c *Config, streams *registry, n *noticed) *encoder {
 		e.line, e.foreign = c.Formatter, true
 		_, e.ours = c.Formatter.(interface{ KnowsErrors(*values.KnownError) })
 	case c.Body == bodyLogfmt:
-		e.line = newLogfmt(c.MessageKey, levelKey, e.values)
+		e.line = newLogfmt(k, levelKey, c.Errors, e.values)
 	default:
-		e.line = newBody(c.MessageKey, levelKey)
+		e.line = newBody(k, levelKey, &c.levels, e.values)
 		e.body = true
 	}
 	e.plan(c)
@@ -82,6 +93,10 @@ func newEncoder(c *Config, streams *registry, n *noticed) *encoder {
 	e.byLevel[warn] = e.addLevel(warn)
 	for i := range e.byLevel {
 		e.byLevel[i] = e.addLevel(i)
+	}
+	if c.EagerFirst {
+		e.eager = new(slog.LevelVar)
+		e.eager.Set(math.MinInt8)
 	}
 	e.codec = codec{e, e.form}
 	e.root = &scope{e: e, inner: e.line.Scope(), node: e.picks}
@@ -129,7 +144,7 @@ func (e *encoder) plan(c *Config) {
 		at := root.named(path)
 		if add(name, labelPart{text: name + "=", slot: len(e.slots)}) {
 			at.slot = len(e.slots)
-			e.slots = append(e.slots, labelSlot{metaName(path), []byte(path)})
+			e.slots = append(e.slots, &labelSlot{meta: metaName(path), from: []byte(path)})
 		}
 	}
 	for _, path := range c.MetadataAttrs {
@@ -151,10 +166,14 @@ func (e *encoder) plan(c *Config) {
 	if c.TenantAttr != "" {
 		p := root.at([]string{c.TenantAttr})
 		p.anywhere, p.drop, p.tenant = true, true, true
+		e.tenantMeta = metaName(c.TenantAttr)
 	}
 	slices.Sort(names)
 	for _, n := range names {
 		e.parts = append(e.parts, parts[n])
+	}
+	if c.OutOfLine {
+		root.promote()
 	}
 	if root.children != nil || e.metadataAll {
 		e.picks = root
@@ -190,9 +209,7 @@ func (e *encoder) appendLabels(dst []byte, level int, values [][]byte) []byte {
 		dst = append(dst, p.text...)
 		switch {
 		case p.level:
-			dst = append(dst, '"')
-			dst = append(dst, levelNames[level]...)
-			dst = append(dst, '"')
+			dst = appendQuoted(dst, []byte(e.c.levels[level]))
 		case p.slot >= 0:
 			dst = appendQuoted(dst, values[p.slot])
 		}
@@ -249,29 +266,59 @@ func (s *scope) pick(p *picked, r *encode.Record, attrs []slog.Attr) {
 	s.e.walk(p, r, s.node, attrs, 0)
 }
 
-// rest returns the attributes that belong into the line.
+// rest returns the attributes that belong into the line: attrs, or a copy without the
+// others.
 func (s *scope) rest(p *picked, attrs []slog.Attr) []slog.Attr {
+	if s.e.metadataAll && s.e.c.OutOfLine {
+		return nil
+	}
 	if s.node == nil {
 		return attrs
 	}
+	out, changed := s.node.rest(p.attrs, attrs)
+	if changed {
+		p.attrs = out
+	}
+	return out
+}
+
+// rest appends to dst the attributes that lie at c and belong into the line. It returns
+// attrs, and leaves dst alone, if those are all.
+func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	for i := range attrs {
-		if c := s.node.children[attrs[i].Key]; c == nil || !c.drop {
-			continue
-		}
-		p.attrs = append(p.attrs, attrs[:i]...)
-		for _, a := range attrs[i+1:] {
-			if c := s.node.children[a.Key]; c == nil || !c.drop {
-				p.attrs = append(p.attrs, a)
+		a := attrs[i]
+		keep, other := true, false
+		if in := c.children[a.Key]; in != nil || a.Key == "" {
+			if a.Key == "" {
+				in = c
+			}
+			group := a.Value.Kind() == slog.KindGroup
+			if keep = a.Key == "" || !in.drop && (group || !in.promoted); keep && group && in.sheds {
+				var left []slog.Attr
+				if left, other = in.rest(nil, a.Value.Group()); other {
+					a.Value, keep = slog.GroupValue(left...), len(left) > 0
+				}
 			}
 		}
-		return p.attrs
+		if !changed && (!keep || other) {
+			dst, changed = append(dst, attrs[:i]...), true
+		}
+		if keep && changed {
+			dst = append(dst, a)
+		}
 	}
-	return attrs
+	if !changed {
+		return attrs, false
+	}
+	return dst, true
 }
 
 // Append appends r as an entry. Records without a time get the present one.
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	e := s.e
+	if e.eager != nil {
+		e.begin()
+	}
 	t := r.Time
 	if t.IsZero() {
 		t = time.Now()
@@ -287,10 +334,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 		defer p.free()
 		settled := s.settle(p, r, attrs)
 		s.pick(p, r, settled)
-		var err error
-		if st, err = e.stream(p, levelIndex(r.Level)); err != nil {
-			return dst, m, err
-		}
+		st = e.stream(p, levelIndex(r.Level))
 		m.Stream = st.id
 		if rest := s.rest(p, settled); len(rest) != len(attrs) || len(p.once) > 0 {
 			r.Attrs = rest
@@ -436,13 +480,10 @@ const cutMark = "…[cut "
 
 // stream returns the stream of a record. Labels that exceed the limits become
 // metadata.
-func (e *encoder) stream(p *picked, level int) (*stream, error) {
+func (e *encoder) stream(p *picked, level int) *stream {
 	c := e.c
-	if len(p.tenant) > 0 {
-		if why := checkTenant(p.tenant); why != "" {
-			e.noticed.note(badTenant)
-			return nil, fmt.Errorf("loki: cannot encode: tenant %.160q: %s", p.tenant, why)
-		}
+	if len(p.tenant) > 0 && checkTenant(p.tenant) != "" {
+		return e.deny(p, badTenant)
 	}
 	tenant := p.tenant
 	if string(tenant) == c.Tenant {
@@ -452,6 +493,8 @@ func (e *encoder) stream(p *picked, level int) (*stream, error) {
 	for i, v := range p.labels {
 		switch {
 		case len(v) == 0:
+		case e.slots[i].spread.wide.Load():
+			e.demote(p, i, labelSpread)
 		case n >= c.MaxLabels:
 			e.demote(p, i, labelTooMany)
 		case len(v) > c.MaxLabelValue:
@@ -461,31 +504,37 @@ func (e *encoder) stream(p *picked, level int) (*stream, error) {
 		}
 	}
 	p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
-	if st := e.streams.find(p.key); st != nil {
-		st.owner.use()
-		return st, nil
+	st := e.streams.find(p.key)
+	if st == nil {
+		if e.narrow(p) {
+			p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
+		}
+		st = e.streams.add(p.key, false)
 	}
-	if st := e.streams.add(p.key, false); st != nil {
-		st.owner.use()
-		return st, nil
-	}
-	for i, v := range p.labels {
-		if len(v) > 0 {
-			e.demote(p, i, streamsFull)
+	if st == nil {
+		for i, v := range p.labels {
+			if len(v) > 0 {
+				e.demote(p, i, streamsFull)
+			}
+		}
+		p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
+		if st = e.streams.find(p.key); st == nil {
+			// Those of a tenant that has a stream are a few at most: one for each level.
+			st = e.streams.add(p.key, e.streams.hasTenant(tenant))
 		}
 	}
-	p.key = e.appendStream(p.key[:0], tenant, level, p.labels)
-	if st := e.streams.find(p.key); st != nil {
-		st.owner.use()
-		return st, nil
+	if st == nil {
+		return e.deny(p, streamsFull)
 	}
-	// Those of a tenant that has a stream are a few at most: one for each level.
-	if st := e.streams.add(p.key, e.streams.hasTenant(tenant)); st != nil {
-		st.owner.use()
-		return st, nil
-	}
-	e.noticed.note(streamsFull)
-	return nil, errStreams
+	st.owner.use()
+	return st
+}
+
+// deny returns the stream of records that are refused for a reason, so that they become
+// dead letters. Their tenant is in their metadata.
+func (e *encoder) deny(p *picked, why reason) *stream {
+	p.setMeta(e.tenantMeta, p.tenant, e.tenantMeta)
+	return e.streams.denying(why)
 }
 
 // demote makes a label metadata.
@@ -497,6 +546,9 @@ func (e *encoder) demote(p *picked, slot int, why reason) {
 
 // appendLine is [Pusher.AppendLine].
 func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
+	if e.eager != nil {
+		e.begin()
+	}
 	m := batch.Meta{Time: t.UnixNano(), Level: level}
 	if t.IsZero() {
 		m.Time = time.Now().UnixNano()
@@ -506,10 +558,7 @@ func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []b
 	if e.picks != nil {
 		e.root.pick(p, nil, attrs)
 	}
-	st, err := e.stream(p, levelIndex(level))
-	if err != nil {
-		return dst, m, err
-	}
+	st := e.stream(p, levelIndex(level))
 	m.Stream = st.id
 	if e.streams.nudge {
 		m.Time = e.streams.nudged(st, m.Time)
@@ -521,6 +570,6 @@ func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []b
 		return e.endJSON(jsontext.AppendEscapedBytes(dst, p.line), p), m, nil
 	}
 	start := len(dst)
-	dst, err = e.endProto(append(beginEntry(dst, m.Time), p.line...), start, p)
+	dst, err := e.endProto(append(beginEntry(dst, m.Time), p.line...), start, p)
 	return dst, m, err
 }

@@ -25,6 +25,25 @@ func server() *httptest.Server {
 	}))
 }
 
+// Everything goes to Loki, errors to standard output, too.
+func ExampleTo() {
+	srv := server()
+	defer srv.Close()
+
+	log, err := forebay.New(
+		loki.To(srv.URL, loki.Label("app", "shop"), loki.Configure(func(c *loki.Config) { c.LabelAttrs = []string{"region"} })),
+		forebay.Console(os.Stdout, forebay.Level(slog.LevelError), forebay.Encoder(encode.Console(&encode.Options{TimeKey: "-"}))))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	log.Error("no stock", slog.String("region", "eu"))
+	fmt.Println(log.Close())
+	// Output:
+	// ERROR no stock  region=eu
+	// <nil>
+}
+
 func ExampleNewHandler() {
 	srv := server()
 	defer srv.Close()
@@ -88,6 +107,29 @@ func ExampleNewPusher() {
 	// Output: <nil>
 }
 
+// Lines as serilog-sinks-grafana-loki writes them.
+func ExampleConfig_serilog() {
+	c := loki.Config{
+		URL: "http://localhost:3100", Labels: map[string]string{"app": "shop"},
+		MessageKey: "Message", Errors: "exception", Collisions: "prefix",
+		TraceIDKey: "TraceId", SpanIDKey: "SpanId",
+		BatchRecords: 1000, Retry: &deliver.RetryOptions{MaxAge: 10 * time.Minute},
+	}
+	c.MaxAge, c.DryRun = -1, os.Stdout
+	h, err := loki.NewHandler(c)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	r := slog.NewRecord(time.Unix(1, 0), slog.LevelError, "cannot place order", 0)
+	r.Add("Exception", fmt.Errorf("no stock: %w", io.EOF), "TraceId", "4bf9", "Message", "a property")
+	h.Handle(context.Background(), r)
+	h.Close(context.Background())
+	// Output:
+	// POST http://localhost:3100/loki/api/v1/push {app="shop", level="error"}: 1 entries, 225 bytes
+	//   {"time":"1970-01-01T00:00:01Z","line":{"Message":"cannot place order","Exception":{"Type":"*fmt.wrapError","Message":"no stock: EOF","InnerException":{"Type":"*errors.errorString","Message":"EOF"}},"TraceId":"4bf9","_Message":"a property"}}
+}
+
 // A dry run shows what would be sent.
 func ExampleConfig_dryRun() {
 	sink, err := loki.New(loki.Config{
@@ -101,6 +143,6 @@ func ExampleConfig_dryRun() {
 	sink.WriteRecord(rec, meta)
 	sink.Close()
 	// Output:
-	// POST http://localhost:3100/loki/api/v1/push {app="shop", level="info"}: 1 entries, 46 bytes
-	//   {"time":"1970-01-01T00:00:01Z","line":{"Message":"hi","n":1}}
+	// POST http://localhost:3100/loki/api/v1/push {app="shop", level="info"}: 1 entries, 42 bytes
+	//   {"time":"1970-01-01T00:00:01Z","line":{"msg":"hi","n":1}}
 }

@@ -42,7 +42,8 @@ func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 	for from := 0; from < len(g.order) && g.stop.verdict == taken; {
 		to, size := from, 0
 		for ; to < len(g.order); to++ {
-			if size += len(p.recs[g.order[to]].data) + entryExtra; size > s.c.MaxRequestBytes && to > from {
+			size += len(p.recs[g.order[to]].data) + entryExtra
+			if to > from && (s.c.Exact || size > s.c.MaxRequestBytes) {
 				break
 			}
 		}
@@ -56,6 +57,9 @@ func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
 // detected_level.
 const entryExtra = 40
 
+// leastLimit is a length in bytes that no record is too large with.
+const leastLimit = 4 << 10
+
 // A segment is entries of one stream that stand in one request.
 type segment struct {
 	st    *stream
@@ -66,24 +70,51 @@ type segment struct {
 // sendSegment sends one request and notes what became of its records. It returns why
 // some of them are open; taken: none is.
 func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
-	if seg.st.full.Load() > time.Now().UnixNano() {
-		s.move(p, &seg)
+	home, own := seg.st, map[int32]rec(nil)
+	move := func(to *stream) {
+		if own == nil {
+			own = make(map[int32]rec, len(seg.order))
+		}
+		for _, i := range seg.order {
+			if r, moved := own[i]; moved {
+				p.recs[i] = r
+			} else {
+				own[i] = p.recs[i]
+			}
+		}
+		seg.st = home
+		s.move(p, &seg, to)
+	}
+	if home.isFull() {
+		if to := s.streams.spare(home, seg.level); to != nil {
+			move(to)
+		}
 	}
 	a := s.post(ctx, p, seg)
-	if a.verdict == tooManyStreams || a.verdict == labelsRefused {
-		if s.streams.spare(seg.st, seg.level) != nil {
-			seg.st.why.Store(uint32(a.why))
-			seg.st.full.Store(time.Now().Add(fullFor).UnixNano())
-			s.move(p, &seg)
-			a = s.post(ctx, p, seg)
+	for a.verdict == tooManyStreams || a.verdict == labelsRefused {
+		seg.st.why.Store(uint32(a.why))
+		seg.st.full.Store(time.Now().Add(fullFor).UnixNano())
+		to := s.streams.spare(home, seg.level)
+		if to == nil || to == seg.st {
+			break
 		}
+		move(to)
+		a = s.post(ctx, p, seg)
+	}
+	if a.verdict == tooManyStreams && home.waited(time.Now()) >= streamPatience {
+		return s.refuseAll(p, seg, streamsFull, a.err)
 	}
 	single := len(seg.order) == 1
 	switch a.verdict {
 	case taken:
+		home.wanted.Store(0)
 		s.store(p, seg.order)
 		return a
 	case tooLarge:
+		if single && len(p.recs[seg.order[0]].data) < leastLimit {
+			a.verdict = tryAgain // somebody is ill
+			return a
+		}
 		if single {
 			return s.refuseAll(p, seg, lineTooLong, a.err)
 		}
@@ -91,7 +122,7 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 	case labelsRefused:
 		return s.refuseAll(p, seg, invalid, a.err)
 	case entriesRefused:
-		return s.refuseNamed(p, seg, a)
+		return s.refuseNamed(ctx, p, seg, a)
 	case requestRefused:
 		if single {
 			return s.refuseAll(p, seg, invalid, a.err)
@@ -109,7 +140,7 @@ func (s *client) refuseAll(p *push, seg segment, why reason, err error) answer {
 }
 
 // refuseNamed notes which records of seg an answer refuses.
-func (s *client) refuseNamed(p *push, seg segment, a answer) answer {
+func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer) answer {
 	whys, n, sure := a.faults.mark(p, seg.order)
 	if n == 0 {
 		a.verdict = requestRefused
@@ -119,18 +150,29 @@ func (s *client) refuseNamed(p *push, seg segment, a answer) answer {
 		return a
 	}
 	rest := make([]int32, 0, len(seg.order)-n)
+	var old []int32
 	for k, i := range seg.order {
-		if whys[k] != notRefused {
-			s.refuse(p, i, whys[k], a.err)
-		} else {
+		switch {
+		case whys[k] == notRefused:
 			rest = append(rest, i)
+		case s.c.TooOld == oldIsNow && ofAge(whys[k]) && !p.isStamped(i):
+			old = append(old, i)
+		default:
+			s.refuse(p, i, whys[k], a.err)
 		}
 	}
 	if sure || len(rest) == 0 {
 		// Not sent again: what is stored now could then be too old, or too far
 		// behind what was stored with it.
 		s.store(p, rest)
-		return answer{}
+		if len(old) == 0 {
+			return answer{}
+		}
+		for _, i := range old {
+			s.restamp(p, i, &p.recs[i], seg.st)
+		}
+		seg.order = old
+		return s.sendSegment(ctx, p, seg)
 	}
 	// Loki has stored the rest, if the answer means what it seems to. Only another
 	// answer makes sure.

@@ -25,7 +25,15 @@ type Handler struct {
 //	…
 //	defer h.Close(ctx)
 //	slog.SetDefault(slog.New(h))
-func NewHandler(c Config) (*Handler, error) {
+//
+// opts are further options of the Router, such as [forebay.RedactKeys].
+//
+// It is [New] and forebay.NewRouter in one call, for those who have a Config, say from YAML,
+// or want the counters of its Pusher. Memory, delivery and encoder come from the same
+// functions as those of [To], with the same defaults. Options of an output, such as
+// forebay.Spool, are fields of the Config here; Config.Level counts here only. A program
+// that logs to anything else, too, is better off with forebay.New and To.
+func NewHandler(c Config, opts ...forebay.Option) (*Handler, error) {
 	s, err := New(c)
 	if err != nil {
 		return nil, err
@@ -34,11 +42,11 @@ func NewHandler(c Config) (*Handler, error) {
 	if level == nil {
 		level = slog.LevelInfo
 	}
-	opts := []forebay.Option{forebay.Route(s.Encoder(), s.Output(level))}
+	own := []forebay.Option{forebay.Route(s.Encoder(), s.Output(level))}
 	if c.OnError != nil {
-		opts = append(opts, forebay.OnError(c.OnError))
+		own = append(own, forebay.OnError(c.OnError))
 	}
-	r, err := forebay.NewRouter(opts...)
+	r, err := forebay.NewRouter(append(own, opts...)...)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}

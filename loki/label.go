@@ -2,6 +2,7 @@ package loki
 
 import (
 	"log/slog"
+	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -9,6 +10,9 @@ import (
 
 // Names of levels as Loki and Grafana know them.
 var levelNames = [...]string{"trace", "debug", "info", "warn", "error", "fatal"}
+
+// never is a level no record has.
+const never = slog.Level(math.MaxInt8 + 1)
 
 // levelIndex maps a level to levelNames: what lies between two of slog's levels
 // belongs to the lower one, below Debug is trace, and from Error+4 on fatal.

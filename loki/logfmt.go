@@ -13,27 +13,29 @@ import (
 	"github.com/forebay-log/forebay/internal/values"
 )
 
-// logfmt is the form of lines of [BodyLogfmt]: encode.Logfmt, with the values as
-// they are in labels and metadata, and no key twice: the later one gets a "_".
+// logfmt is the form of lines of Config.Body "logfmt": encode.Logfmt, with the values
+// as they are in labels and metadata, and no key twice: the later one gets a "_".
 type logfmt struct {
 	encode.Encoder
+	keys
 	values *values.Values
 	root   *logfmtScope
 }
 
-func newLogfmt(messageKey, levelKey string, values *values.Values) *logfmt {
-	l := &logfmt{values: values}
+func newLogfmt(k keys, levelKey, errors string, values *values.Values) *logfmt {
+	l := &logfmt{keys: k, values: values}
 	root := &logfmtScope{l: l}
+	messageKey := k.message
 	root.seen = append(root.seen, hashKey([]byte(jsontext.LogfmtKey(messageKey))))
 	if levelKey == "" {
 		levelKey = "-"
 	} else {
 		for jsontext.LogfmtKey(levelKey) == jsontext.LogfmtKey(messageKey) {
-			levelKey += "_"
+			levelKey = k.another(levelKey)
 		}
 		root.seen = append(root.seen, hashKey([]byte(jsontext.LogfmtKey(levelKey))))
 	}
-	l.Encoder = encode.Logfmt(&encode.Options{TimeKey: "-", LevelKey: levelKey, MessageKey: messageKey, Level: "lower"})
+	l.Encoder = encode.Logfmt(&encode.Options{TimeKey: "-", LevelKey: levelKey, MessageKey: messageKey, Level: "lower", Errors: errors})
 	root.Scope = l.Encoder.Scope()
 	l.root = root
 	return l
@@ -128,7 +130,13 @@ func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
 			if a.Equal(slog.Attr{}) {
 				break
 			}
-			if name := w.unique(a.Key); name != a.Key {
+			var beside []string
+			if a.Value.Kind() == slog.KindAny {
+				if _, ok := a.Value.Any().(error); ok {
+					beside = w.s.l.beside
+				}
+			}
+			if name := w.unique(a.Key, beside); name != a.Key {
 				a.Key, changed = name, true
 			}
 			if a.Value.Kind() == slog.KindAny && !alike(a.Value.Any()) {
@@ -151,7 +159,7 @@ func (w *logfmtWalker) settle(attrs []slog.Attr, depth int) []slog.Attr {
 // group returns an AttrAppender as the group it is, and all else as it is.
 func (w *logfmtWalker) group(v slog.Value, changed bool) (slog.Value, bool) {
 	o, ok := v.Any().(encode.AttrAppender)
-	if _, err := o.(error); !ok || err {
+	if !ok {
 		return v, changed
 	}
 	if w.spent++; w.spent > maxExpansions {
@@ -165,19 +173,26 @@ func (w *logfmtWalker) group(v slog.Value, changed bool) (slog.Value, bool) {
 	return slog.GroupValue(slices.Clone(*attrs)...), true
 }
 
-// unique notes a key and returns what it is to be called.
-func (w *logfmtWalker) unique(key string) string {
+// unique notes a key, and those beside it, and returns what it is to be called.
+func (w *logfmtWalker) unique(key string, beside []string) string {
+	before := len(w.seen)
+	for !w.note(key, "") || slices.ContainsFunc(beside, func(suffix string) bool { return !w.note(key, suffix) }) {
+		key, w.seen = w.s.l.another(key), w.seen[:before]
+	}
+	return key
+}
+
+// note notes a key, and reports whether it is new.
+func (w *logfmtWalker) note(key, suffix string) bool {
 	before := len(w.key)
-	w.key = append(w.key, jsontext.LogfmtKey(key)...)
+	w.key = append(append(w.key, jsontext.LogfmtKey(key)...), suffix...)
 	h := hashKey(w.key)
-	for slices.Contains(w.seen, h) {
-		key += "_"
-		w.key = append(w.key, '_')
-		h = hashKey(w.key)
+	w.key = w.key[:before]
+	if slices.Contains(w.seen, h) {
+		return false
 	}
 	w.seen = append(w.seen, h)
-	w.key = w.key[:before]
-	return key
+	return true
 }
 
 var keySeed = maphash.MakeSeed()

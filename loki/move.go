@@ -26,19 +26,15 @@ type recordKey struct {
 const maxMoves = 1 << 16
 
 // move makes entries of a stream that Loki does not take, because there are too
-// many or for its labels, entries of the spare one, if there is one. The labels it has not
-// become metadata. With Config.Nudge times are given out anew, since the streams
+// many or for its labels, entries of a spare one. The labels that has not, or has with
+// another value, become metadata. With Config.Nudge times are given out anew, since the streams
 // that come together there may have had the same.
-func (s *client) move(p *push, seg *segment) {
-	spare := s.streams.spare(seg.st, seg.level)
-	if spare == nil {
-		return
-	}
+func (s *client) move(p *push, seg *segment, spare *stream) {
 	var lost []label
-	kept := map[string]bool{}
-	eachLabel(spare.labels, func(name []byte, _ string) { kept[string(name)] = true })
+	kept := map[string]string{}
+	eachLabel(spare.labels, func(name []byte, value string) { kept[string(name)] = value })
 	eachLabel(seg.st.labels, func(name []byte, value string) {
-		if !kept[string(name)] {
+		if kept[string(name)] != value {
 			lost = append(lost, label{string(metaName(string(name))), value})
 		}
 	})
@@ -54,21 +50,26 @@ func (s *client) move(p *push, seg *segment) {
 			s.moves.add(key, at)
 			s.noticed.note(reason(seg.st.why.Load()))
 		}
-		p.mu.Lock()
-		if p.moved == nil {
-			p.moved = map[int32]recordKey{}
-		}
-		p.moved[i] = key
-		p.mu.Unlock()
+		p.remember(i, key)
 		r.data, r.time, r.next = s.moved(p.form, r.data, at, lost, !before), at, false
 	}
 	p.sort(seg.order)
 	seg.st = spare
 }
 
+// remember notes a key of moves, for forget.
+func (p *push) remember(i int32, key recordKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.moved == nil {
+		p.moved = map[int32][]recordKey{}
+	}
+	p.moved[i] = append(p.moved[i], key)
+}
+
 // forget forgets that a record was moved: it is settled. p.mu is held.
 func (s *client) forget(p *push, i int32) {
-	if key, ok := p.moved[i]; ok {
+	for _, key := range p.moved[i] {
 		s.moves.remove(key)
 	}
 }

@@ -1,6 +1,7 @@
 package loki
 
 import (
+	"context"
 	"regexp"
 	"strconv"
 	"strings"
@@ -11,6 +12,34 @@ var (
 	rateLimit   = regexp.MustCompile(`limit: (\d+) bytes/sec\).* totaling '(\d+)' bytes`)
 	streamLimit = regexp.MustCompile(`(?i)per stream rate limit exceeded \(limit: (\d+(?:\.\d+)?)\s?([KMGT]?)B/sec\)`)
 )
+
+// waitFor waits until the limits that Loki has told leave room for a request of so many
+// bytes. It returns an answer instead if they do not.
+func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
+	now := time.Now()
+	var wait time.Duration
+	for _, pc := range [...]*pace{&segs[0].st.owner.pace, &segs[0].st.pace} {
+		w, ok := pc.reserve(size, s.c.Timeout, now)
+		if !ok {
+			return answer{verdict: tryAgain, err: errNoRoom, after: w}
+		}
+		wait = max(wait, w)
+	}
+	if wait == 0 {
+		return answer{}
+	}
+	s.paced.Add(1)
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return answer{}
+	case <-ctx.Done(): // nothing was sent
+		return answer{verdict: tryAgain, err: context.Cause(ctx)}
+	}
+}
+
+var errNoRoom error = &PushError{Message: "the rate limit of the tenant leaves no room at present"}
 
 // overBurst reports whether a request that a rate limit has refused is to be made
 // smaller, or refused if it cannot be. first is the time of its first record.
@@ -32,6 +61,9 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 		total = float64(size)
 	} else {
 		return false
+	}
+	if limit > 0 {
+		pc.limited(limit, total, now)
 	}
 	gathers := time.Hour
 	if total < limit*gathers.Seconds() {

@@ -19,6 +19,8 @@ type pick struct {
 	from     []byte // its own name, if meta is set
 	tenant   bool   // it names the tenant
 	drop     bool   // it is no part of the line
+	promoted bool   // likewise, unless it is a group
+	sheds    bool   // something within it is promoted
 	anywhere bool   // its group does not matter
 	children map[string]*pick
 }
@@ -58,13 +60,23 @@ func (p *pick) named(name string) *pick {
 	return c
 }
 
+// promote has what becomes a label or metadata be no part of the line. It reports whether
+// there is such.
+func (p *pick) promote() bool {
+	for _, c := range p.children {
+		p.sheds = c.promote() || p.sheds
+	}
+	p.promoted = p.slot >= 0 || p.meta != nil
+	return p.promoted || p.sheds
+}
+
 // group returns the tree of what lies in an open group. Trace ids and tenants
 // count in any.
 func (p *pick) group(name string) *pick {
 	if p == nil {
 		return nil
 	}
-	n := &pick{slot: -1, children: map[string]*pick{}}
+	n := &pick{slot: -1, sheds: p.sheds, children: map[string]*pick{}}
 	if c := p.children[name]; c != nil {
 		for k, v := range c.children {
 			n.children[k] = v

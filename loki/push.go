@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/secrets"
 )
 
 // A client pushes entries and reads the answers. It starts no goroutine except those
@@ -26,6 +26,7 @@ type client struct {
 	c       *Config
 	streams *registry
 	noticed *noticed
+	reports *reports
 	http    *http.Client
 	own     bool // http is of our making
 	headers headers
@@ -34,14 +35,17 @@ type client struct {
 	bufs    bufStack
 	moves   moves
 
-	requests, failed, splits, wireBytes, bodyBytes atomic.Uint64
-	unreachable                                    atomic.Bool
-	lastErr                                        atomic.Pointer[string]
+	requests, failed, splits, paced, wireBytes, bodyBytes atomic.Uint64
+
+	unreachable atomic.Bool
+	stamped     atomic.Int64 // the last time given to a record that was too old, in Unix ns
+	toldOld     atomic.Int64 // when that was told last, likewise
+	lastErr     atomic.Pointer[string]
 }
 
 // newClient returns a client. The error is about files that c names.
-func newClient(c *Config, streams *registry, n *noticed) (*client, error) {
-	s := &client{c: c, streams: streams, noticed: n, pushes: make(chan *push, 1)}
+func newClient(c *Config, streams *registry, n *noticed, r *reports) (*client, error) {
+	s := &client{c: c, streams: streams, noticed: n, reports: r, pushes: make(chan *push, 1)}
 	if c.Client != nil {
 		own := *c.Client
 		own.CheckRedirect = noRedirect
@@ -56,23 +60,16 @@ func newClient(c *Config, streams *registry, n *noticed) (*client, error) {
 	if err := s.headers.init(c); err != nil {
 		return nil, err
 	}
-	for _, secret := range []string{c.Password, c.BearerToken, basic(c.Username, c.Password)} {
-		if secret != "" {
-			s.secrets = append(s.secrets, secret)
-		}
-	}
+	s.secrets = []string{c.Password, c.BearerToken, basic(c.Username, c.Password), c.endpoint.RawQuery} // a proxy may ask for the last
 	for _, value := range c.Headers {
 		if len(value) >= 4 {
 			s.secrets = append(s.secrets, value)
 		}
 	}
-	if query := c.endpoint.RawQuery; len(query) >= 4 { // what a proxy asks for
-		s.secrets = append(s.secrets, query)
-		for _, values := range c.endpoint.Query() {
-			for _, value := range values {
-				if len(value) >= 4 {
-					s.secrets = append(s.secrets, value)
-				}
+	for _, values := range c.endpoint.Query() {
+		for _, value := range values {
+			if len(value) >= 4 {
+				s.secrets = append(s.secrets, value)
 			}
 		}
 	}
@@ -115,17 +112,16 @@ func (s *client) reserve() (err error) {
 
 // redact takes what is secret out of a text that came from outside.
 func (s *client) redact(text string) string {
-	for _, secret := range s.secrets {
-		text = strings.ReplaceAll(text, secret, "[secret]")
+	hid := s.secrets
+	if t := s.headers.token.Load(); t != nil {
+		hid = append(slices.Clip(hid), *t)
 	}
-	if t := s.headers.token.Load(); t != nil && *t != "" {
-		text = strings.ReplaceAll(text, *t, "[secret]")
-	}
-	return text
+	return secrets.Hide(text, "[secret]", hid...)
 }
 
 // close ends connections of our own that are idle.
 func (s *client) close() {
+	s.reports.run.WaitBriefly(context.Background())
 	if s.own {
 		s.http.CloseIdleConnections()
 	}
@@ -194,9 +190,11 @@ type push struct {
 	order   []int32 // what the groups' orders are made of
 	groupOf map[uint32]int32
 
-	mu    sync.Mutex
-	why   error               // of the first record refused
-	moved map[int32]recordKey // records that go to another stream
+	mu      sync.Mutex
+	why     error                 // of the first record refused
+	spared  map[int32]bool        // refused records that become no dead letters
+	stamped map[int32]bool        // records that have got the present time
+	moved   map[int32][]recordKey // what moves remembers of a record
 }
 
 func newPush() *push { return &push{groupOf: map[uint32]int32{}} }
@@ -218,6 +216,8 @@ func (s *client) release(p *push) {
 	clear(p.recs)
 	clear(p.groups)
 	p.recs, p.fates, p.groups, p.order, p.why = p.recs[:0], p.fates[:0], p.groups[:0], p.order[:0], nil
+	clear(p.spared)
+	clear(p.stamped)
 	clear(p.moved)
 	select {
 	case s.pushes <- p:
@@ -275,7 +275,9 @@ func (s *client) gather(p *push, b *batch.Batch) {
 				st, last, g = s.streams.get(slot.Stream), slot.Stream, -1
 			}
 			line, why, err := s.inspect(p.form, &r, st, now)
-			if err != nil {
+			if why == tooOld && s.c.TooOld == oldIsNow {
+				s.restamp(p, int32(len(p.recs)), &r, st)
+			} else if err != nil {
 				n := int32(len(p.recs))
 				p.recs = append(p.recs, r)
 				s.refuse(p, n, why, err)
@@ -333,16 +335,25 @@ func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why r
 	switch {
 	case !ok:
 		return 0, malformed, malformedError(r.data)
-	case st == nil || st.broken:
-		return 0, malformed, errors.New("loki: cannot send a record: its stream is unknown; write with the encoder of its destination")
+	case st == nil:
+		return 0, malformed, denials[malformed]
+	case st.broken:
+		return 0, st.denial, denials[st.denial]
 	case line > c.MaxLine:
 		return 0, lineTooLong, fmt.Errorf("loki: cannot send a line of %d bytes: max_line is %d", line, c.MaxLine)
 	case c.MaxAge >= 0 && r.time < now-int64(c.MaxAge):
-		return 0, tooOld, fmt.Errorf("loki: cannot send a record of %s: it is older than max_age (%v)", stamp(r.time), c.MaxAge)
+		return line, tooOld, fmt.Errorf("loki: cannot send a record of %s: it is older than max_age (%v)", stamp(r.time), c.MaxAge)
 	case c.MaxFuture >= 0 && r.time > now+int64(c.MaxFuture):
 		return 0, tooNew, fmt.Errorf("loki: cannot send a record of %s: it is further in the future than max_future (%v)", stamp(r.time), c.MaxFuture)
 	}
 	return line, 0, nil
+}
+
+// denials are the errors of records whose stream Loki could not have.
+var denials = map[reason]error{
+	malformed:   errors.New("loki: cannot send a record: its stream is unknown; write with the encoder of its destination"),
+	badTenant:   errors.New("loki: cannot send a record: its tenant, which is in its metadata, is no valid name (150 letters, digits and !-_.*'() at most, and neither . nor ..)"),
+	streamsFull: errors.New("loki: cannot send a record: its tenant, which is in its metadata, is new, and Config.MaxStreams streams exist"),
 }
 
 func stamp(t int64) string { return time.Unix(0, t).UTC().Format(time.RFC3339) }
@@ -355,6 +366,12 @@ func (s *client) refuse(p *push, i int32, why reason, err error) {
 	defer p.mu.Unlock()
 	if p.why == nil {
 		p.why = err
+	}
+	if s.c.TooOld == oldIsDropped && ofAge(why) {
+		if p.spared == nil {
+			p.spared = map[int32]bool{}
+		}
+		p.spared[i] = true
 	}
 	s.forget(p, i)
 }
@@ -381,7 +398,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		n[f]++
 	}
 	if n[refused] > 0 {
-		o.Refused, o.Refusal = batch.Of(p.indexes(refused)...), p.why
+		o.Refused, o.Refusal = p.refusal()
 	}
 	if n[open] == 0 {
 		return o, true
@@ -435,6 +452,30 @@ func (s *client) advise(g *group) batch.Advice {
 	}
 	return batch.Again
 }
+
+// refusal returns the refused records, and why the first of them is.
+func (p *push) refusal() (batch.Set, error) {
+	all := p.indexes(refused)
+	if len(p.spared) == 0 {
+		return batch.Of(all...), p.why
+	}
+	e := &sparing{error: p.why, spared: make([]bool, len(all))}
+	for k, i := range all {
+		e.spared[k] = p.spared[int32(i)]
+	}
+	return batch.Of(all...), e
+}
+
+// sparing is the reason of records some of which become no dead letters.
+type sparing struct {
+	error
+	spared []bool // of the refused records
+}
+
+func (e *sparing) Unwrap() error { return e.error }
+
+// NoLetter reports whether refused record k becomes no dead letter: deliver asks.
+func (e *sparing) NoLetter(k int) bool { return k < len(e.spared) && e.spared[k] }
 
 // indexes returns the records with a fate.
 func (p *push) indexes(of fate) []int {

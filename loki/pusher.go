@@ -22,6 +22,7 @@ type Pusher struct {
 	streams *registry
 	enc     *encoder
 	push    *client
+	reports *reports
 }
 
 // NewPusher returns a Pusher, for those who wire memory and delivery themselves;
@@ -33,12 +34,12 @@ func NewPusher(c Config) (*Pusher, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Pusher{c: c, noticed: new(noticed)}
+	s := &Pusher{c: c, noticed: new(noticed), reports: newReports(&c)}
 	s.streams = newRegistry(c.MaxStreams, c.Nudge, s.noticed)
-	if s.push, err = newClient(&s.c, s.streams, s.noticed); err != nil {
+	if s.push, err = newClient(&s.c, s.streams, s.noticed, s.reports); err != nil {
 		return nil, err
 	}
-	s.enc = newEncoder(&s.c, s.streams, s.noticed)
+	s.enc = newEncoder(&s.c, s.streams, s.noticed, s.reports)
 	return s, nil
 }
 
@@ -84,7 +85,8 @@ func (s *Pusher) Open(l deliver.Life) (deliver.Session, error) {
 // AppendLine appends an entry whose line is given to dst: for programs that ship
 // lines they did not log themselves. attrs are no part of the line, but what the
 // Config makes of attributes beside it (labels, metadata, the tenant) is made of
-// them. It keeps nothing it is given.
+// them. It keeps nothing it is given. The line passes no Router, so the rules of
+// forebay.RedactKeys and the like do not hold for it.
 func (s *Pusher) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
 	return s.enc.appendLine(dst, t, level, line, attrs)
 }
@@ -93,7 +95,7 @@ func (s *Pusher) AppendLine(dst []byte, t time.Time, level slog.Level, line []by
 func (s *Pusher) Stats() Stats {
 	c := s.push
 	st := Stats{
-		Requests: c.requests.Load(), Failed: c.failed.Load(), Splits: c.splits.Load(),
+		Requests: c.requests.Load(), Failed: c.failed.Load(), Splits: c.splits.Load(), Paced: c.paced.Load(),
 		WireBytes: c.wireBytes.Load(), BodyBytes: c.bodyBytes.Load(),
 		Streams: s.streams.len(), Unreachable: c.unreachable.Load(),
 	}

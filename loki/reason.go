@@ -13,6 +13,8 @@ type reason uint8
 const (
 	labelTooMany    reason = iota // more than MaxLabels: the label became metadata
 	labelTooLong                  // longer than MaxLabelValue: the label became metadata
+	labelSpread                   // more values than MaxLabelValues: the label became metadata
+	restamped                     // with TooOld "now": the record got the present time
 	streamsFull                   // MaxStreams exist: the labels became metadata; of a new tenant: refused
 	metadataLeftOut               // an item beyond MaxMetadataPairs or MaxMetadataBytes
 	lineTruncated                 // longer than MaxLine, cut
@@ -26,11 +28,11 @@ const (
 	malformed    // not an entry, or of an unknown stream
 	invalid      // Loki refused it for another reason
 
-	reasons = 13 // number of reasons
+	reasons = 15 // number of reasons
 )
 
 var reasonNames = [reasons]string{
-	"label-too-many", "label-too-long", "streams-full", "metadata-left-out", "line-truncated", "twin",
+	"label-too-many", "label-too-long", "label-values", "restamped", "streams-full", "metadata-left-out", "line-truncated", "twin",
 	"line-too-long", "too-old", "too-new", "too-far-behind", "bad-tenant", "malformed", "invalid",
 }
 
@@ -50,6 +52,7 @@ type Stats struct {
 	Requests    uint64 // pushes made
 	Failed      uint64 // pushes that were not taken as a whole
 	Splits      uint64 // pushes that were too large; their entries are sent again in smaller ones
+	Paced       uint64 // pushes that waited because Loki had told a rate limit
 	WireBytes   uint64 // bytes of request bodies, compressed, of all attempts
 	BodyBytes   uint64 // the same before compression
 	Streams     int    // label sets in use
@@ -63,6 +66,9 @@ type Stats struct {
 	//
 	//	label-too-many     more labels than MaxLabels: the label became metadata
 	//	label-too-long     the label is longer than MaxLabelValue and became metadata
+	//	label-values       the label has had more values than MaxLabelValues and became
+	//	                   metadata
+	//	restamped          with TooOld "now": the record has the present time
 	//	streams-full       MaxStreams exist: the labels became metadata
 	//	metadata-left-out  an item beyond MaxMetadataPairs or MaxMetadataBytes
 	//	line-truncated     the line is longer than MaxLine and was cut

@@ -295,6 +295,9 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 		s.bufs.put(b)
 	}()
 	wire := s.build(b, p, segs)
+	if a := s.waitFor(ctx, segs, b.size); a.verdict != taken {
+		return a
+	}
 	s.requests.Add(1)
 	s.bodyBytes.Add(uint64(b.size))
 	s.wireBytes.Add(uint64(len(wire)))
@@ -319,6 +322,9 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	text, whole, err := b.read(res.Body, limit)
 	if err != nil {
 		return s.lost(fmt.Errorf("cannot read the answer (%d): %w", res.StatusCode, err))
+	}
+	if res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0 && !res.Uncompressed {
+		whole = false // it ends where the connection does: nobody knows whether that was meant
 	}
 	s.unreachable.Store(false)
 	out = s.judge(res, text, whole, b.size, segs, p.recs[segs[0].order[0]].time)

@@ -97,9 +97,7 @@ func (t *settler) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed
 	case slog.KindAny:
 		switch x := v.Any().(type) {
 		case nil:
-		case error:
-			return slog.AnyValue(t.known(x)), true
-		case encode.AttrAppender:
+		case encode.AttrAppender: // also one that is an error
 			if depth >= maxDepth || t.p.settled >= maxSettled {
 				break
 			}
@@ -112,6 +110,8 @@ func (t *settler) value(c *pick, v slog.Value, depth int) (_ slog.Value, changed
 				putAttrs(list)
 				return slog.GroupValue(out...), true
 			}
+		case error:
+			return slog.AnyValue(t.known(x)), true
 		default:
 			if !t.e.values.Asks(x) { // of a LogValuer
 				break

@@ -3,18 +3,12 @@ package loki
 import (
 	"fmt"
 	"log/slog"
-	"math"
 
 	"github.com/forebay-log/forebay"
-	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
-	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
-
-// never is a level no record has.
-const never = slog.Level(math.MaxInt8 + 1)
 
 // A Sink takes records to Loki: it is a [deliver.Output] in front of a [Pusher]. It is
 // an output of a forebay.Router whose route encodes with [Sink.Encoder]:
@@ -66,12 +60,8 @@ func (c *Config) output(p *Pusher) *deliver.OutputOptions {
 	if c.Slab != nil {
 		o.Slab = *c.Slab
 	}
-	if o.Slab.Crash == nil && c.CrashDir != "" {
-		o.Slab.Crash = slab.CrashSafe(c.CrashDir)
-		o.Slab.Crash.Codec = func(contentType string, schema uint32) (batch.Codec, bool) {
-			codec := p.CodecFor(contentType, schema)
-			return codec, codec != nil
-		}
+	if o.Slab.Crash == nil {
+		o.CrashDir = c.CrashDir
 	}
 	defaultTo(&o.CloseTimeout, o.Slab.CloseTimeout)
 	defaultTo(&o.Slab.SlabBytes, c.SlabBytes)
@@ -79,6 +69,9 @@ func (c *Config) output(p *Pusher) *deliver.OutputOptions {
 	defaultTo(&o.Slab.WhenFull, c.whenFull)
 	if o.Slab.FlushLevel == nil {
 		o.Slab.FlushLevel = never // a burst of errors would be a burst of requests
+		if p.enc.eager != nil {
+			o.Slab.FlushLevel = p.enc.eager
+		}
 	}
 	return o
 }

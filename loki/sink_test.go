@@ -52,7 +52,7 @@ func TestHandler(t *testing.T) {
 		if err := h.Flush(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		if got := p.lines(); len(got) != 2 || got[1] != `{"Message":"two","b":2,"g":{"c":3}}` {
+		if got := p.lines(); len(got) != 2 || got[1] != `{"msg":"two","b":2,"g":{"c":3}}` {
 			t.Errorf("got %v", got)
 		}
 		// Without Flush, a batch waits BatchAge.
@@ -109,7 +109,7 @@ func TestErrorsWait(t *testing.T) {
 // TestBatches: a batch goes when there are records or bytes enough, whatever its age,
 // and has no more.
 func TestBatches(t *testing.T) {
-	const size = 24 + len(`{"Message":"a record"}`)
+	const size = 24 + len(`{"msg":"a record"}`)
 	for name, c := range map[string]Config{"count": {BatchRecords: 100}, "bytes": {BatchBytes: 100 * size}} {
 		synctest.Test(t, func(t *testing.T) {
 			p := new(peer)
@@ -156,7 +156,7 @@ func TestManyRecords(t *testing.T) {
 			for _, st := range r.streams {
 				for _, e := range st.Entries {
 					var i int
-					if _, err := fmt.Sscanf(e.Line, `{"Message":"a record","i":%d}`, &i); err != nil || i/streams != next[i%streams] {
+					if _, err := fmt.Sscanf(e.Line, `{"msg":"a record","i":%d}`, &i); err != nil || i/streams != next[i%streams] {
 						t.Fatalf("%d streams: %q, want record %d of its stream", streams, e.Line, next[i%streams])
 					}
 					next[i%streams]++
@@ -219,7 +219,7 @@ func TestOutage(t *testing.T) {
 		if rep.Delivered != 1000 || rep.Dropped[batch.Poison] != 1 || rep.Check() != nil {
 			t.Errorf("%v", rep)
 		}
-		if !strings.Contains(dead.String(), `"Message":"poison"`) {
+		if !strings.Contains(dead.String(), `"msg":"poison"`) {
 			t.Errorf("dead letters: %s", dead.String())
 		}
 		seen := map[string]bool{}
@@ -263,7 +263,7 @@ func TestDryRun(t *testing.T) {
 	if o := send(context.Background(), e.Batch(s.Encoder().Codec())); o.Err() != nil {
 		t.Fatal(o)
 	}
-	if got := out.String(); !strings.HasPrefix(got, "POST http://loki.test:3100/loki/api/v1/push?… tenant=t {app=\"test\", level=\"info\"}: 1 entries,") || !strings.Contains(got, `"line":{"Message":"hi"}`) {
+	if got := out.String(); !strings.HasPrefix(got, "POST http://loki.test:3100/loki/api/v1/push?… tenant=t {app=\"test\", level=\"info\"}: 1 entries,") || !strings.Contains(got, `"line":{"msg":"hi"}`) {
 		t.Error(got)
 	}
 }
@@ -398,10 +398,10 @@ func TestSpoolOfAnotherWire(t *testing.T) {
 						t.Fatalf("%s to %s: %v", from, to, r.err)
 					}
 					for _, e := range r.streams[0].Entries {
-						if e.Line == `{"Message":"new"}` {
+						if e.Line == `{"msg":"new"}` {
 							continue
 						}
-						want := fmt.Sprintf(`{"Message":"kept \"so\"","i":%d,"region":"r","k":"v"}`, n)
+						want := fmt.Sprintf(`{"msg":"kept \"so\"","i":%d,"region":"r","k":"v"}`, n)
 						if e.Line != want || !e.Time.Equal(at.Add(time.Duration(n))) || e.Meta["k"] != "v" || r.header.Get("X-Scope-OrgID") != "o" {
 							t.Errorf("%s to %s: %+v of %v, want %s", from, to, e, r.header, want)
 						}
@@ -550,7 +550,7 @@ func TestErrorHandler(t *testing.T) {
 			t.Fatal(err)
 		}
 		rep, err := h.Close(context.Background())
-		if err != nil || rep.Handled != 10 || strings.Count(aside.String(), `"labels":"{app=\"test\", level=\"info\"}","line":{"Message":"aside"}`) != 10 {
+		if err != nil || rep.Handled != 10 || strings.Count(aside.String(), `"labels":"{app=\"test\", level=\"info\"}","line":{"msg":"aside"}`) != 10 {
 			t.Errorf("%v %v\n%s", rep, err, aside.String())
 		}
 	})

@@ -18,7 +18,7 @@ func TestSlogtest(t *testing.T) {
 			var h *Handler
 			slogtest.Run(t, func(t *testing.T) slog.Handler {
 				p = new(peer)
-				h = handlerFor(t, p, Config{Wire: wire, NoLevelLabel: true, Labels: map[string]string{"app": "x"}, MessageKey: slog.MessageKey})
+				h = handlerFor(t, p, Config{Wire: wire, NoLevelLabel: true, Labels: map[string]string{"app": "x"}})
 				return h
 			}, func(t *testing.T) map[string]any {
 				if _, err := h.Close(context.Background()); err != nil {

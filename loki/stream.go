@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,8 @@ type stream struct {
 	key    []byte // what identifies it: see [appendStreamDef]
 	labels []byte // {a="b", c="d"}, names sorted; part of key
 	tenant string // "": that of the Config
-	broken bool   // made of bytes that could not be read: its records are refused
+	broken bool   // it is none that Loki could have: its records are refused
+	denial reason // why they are
 
 	pace  pace    // of the limit of the stream
 	owner *tenant // its tenant
@@ -26,6 +28,18 @@ type stream struct {
 	recent *recent       // times given out, nil without Config.Nudge
 	full   atomic.Int64  // until then, in Unix ns, Loki does not take this one, see move
 	why    atomic.Uint32 // the reason of that
+	wanted atomic.Int64  // since when it is tried in vain, nor a spare stream is taken, in Unix ns; 0: it is not
+}
+
+// isFull reports whether Loki had no room for s of late.
+func (s *stream) isFull() bool { return s.full.Load() > time.Now().UnixNano() }
+
+// waited returns for how long records of s have found no stream.
+func (s *stream) waited(now time.Time) time.Duration {
+	if s.wanted.CompareAndSwap(0, now.UnixNano()) {
+		return 0
+	}
+	return now.Sub(time.Unix(0, s.wanted.Load()))
 }
 
 // A registry gives numbers to streams and finds them again without a lock. It is
@@ -113,7 +127,9 @@ func (r *registry) add(key []byte, unbounded bool) *stream {
 	}
 	s := &stream{id: uint32(n), key: bytes.Clone(key)}
 	name, labels, ok := parseStreamDef(s.key)
-	s.tenant, s.labels, s.broken = name, labels, !ok
+	if s.tenant, s.labels, s.broken = name, labels, !ok; !ok {
+		s.denial = denialOf(key)
+	}
 	if s.owner = r.tenants[name]; s.owner == nil {
 		s.owner = new(tenant)
 		r.tenants[name] = s.owner
@@ -144,16 +160,50 @@ func (r *registry) hasTenant(name []byte) bool {
 }
 
 // spare returns the stream that records of st go to when Loki does not take it: that
-// of their level without labels of attributes. It returns nil if st is that stream.
+// of their level without labels of attributes, or else, if Loki has no room for that
+// either, that of another level which Loki has: the nearest one. It returns nil if there
+// is none but st.
 func (r *registry) spare(st *stream, level int) *stream {
-	def := append(appendStreamDef(nil, []byte(st.tenant)), r.plain[level]...)
-	if bytes.Equal(def, st.key) {
+	head := appendStreamDef(nil, []byte(st.tenant))
+	plain := func(level int) *stream { return r.find(append(slices.Clip(head), r.plain[level]...)) }
+	first := r.add(append(slices.Clip(head), r.plain[level]...), true)
+	if first != st && !first.isFull() {
+		return first
+	}
+	for by := 1; by < len(r.plain); by++ {
+		for _, near := range [...]int{level + by, level - by} {
+			if near < 0 || near >= len(r.plain) {
+				continue
+			}
+			if to := plain(near); to != nil && to != st && !to.isFull() && to.pace.passed.Load() > 0 {
+				return to
+			}
+		}
+	}
+	if first == st {
 		return nil
 	}
-	return r.add(def, true)
+	return first
 }
 
 func (r *registry) len() int { return int(r.table.Load().n.Load()) }
+
+// denying returns the stream of records that are refused for a reason that their encoder
+// has found.
+func (r *registry) denying(why reason) *stream { return r.add(denialDef(why), true) }
+
+// denialDef is the definition of such a stream. No tenant has a name like its.
+func denialDef(why reason) []byte { return appendStreamDef(nil, []byte("|"+why.String())) }
+
+// denialOf returns why the records of a stream are refused whose definition is none.
+func denialOf(def []byte) reason {
+	for _, why := range [...]reason{badTenant, streamsFull} {
+		if bytes.Equal(def, denialDef(why)) {
+			return why
+		}
+	}
+	return malformed
+}
 
 // defVersion is the first byte of a stream's definition.
 const defVersion = 1
@@ -211,8 +261,13 @@ func appendFit(dst, labels []byte) []byte {
 	return append(dst, '}')
 }
 
-// fullFor is how long a stream that Loki had no room for is not tried again.
-const fullFor = 10 * time.Minute
+const (
+	// fullFor is how long a stream that Loki had no room for is not tried again.
+	fullFor = 10 * time.Minute
+	// streamPatience is how long records wait that find no stream at all. Loki gives up
+	// streams that nobody writes to after half an hour.
+	streamPatience = time.Hour
+)
 
 // describe is the stream in an error.
 func (s *stream) describe() string {
@@ -241,6 +296,8 @@ func (r *registry) Stream(def []byte) uint32 {
 		}
 	}
 	st := r.add(def, true)
-	st.owner.use()
+	if !st.broken {
+		st.owner.use()
+	}
 	return st.id
 }

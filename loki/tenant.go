@@ -1,6 +1,7 @@
 package loki
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -55,6 +56,10 @@ type pace struct {
 	stuck   atomic.Int64 // time of a single record that was refused, in Unix ns
 	since   atomic.Int64 // when it was refused first, likewise
 	refused atomic.Int64 // how often it was refused although it should not
+
+	rate atomic.Uint64 // bytes a second when Loki told the limit, as bits of a float64
+	told atomic.Int64  // when that was last, in Unix ns; see rateAt
+	free atomic.Int64  // when the next request may be sent, likewise
 }
 
 const (
@@ -74,4 +79,58 @@ func (pc *pace) sticks(t int64, now time.Time, gathers time.Duration) bool {
 		pc.refused.Store(0)
 	}
 	return pc.refused.Add(1) >= stuckTimes && now.Sub(time.Unix(0, pc.since.Load())) >= stuckFor+2*gathers
+}
+
+// What a client makes of a limit that Loki tells with a 429.
+const (
+	belowLimit = 0.9              // of the limit is what it uses
+	backOff    = 0.7              // of the present rate is what is left where that is more
+	pacedFor   = 15 * time.Minute // after the last such answer there is no limit
+	leastGap   = time.Second      // for which nothing is sent after it, at most
+)
+
+// limited notes that a request of so many bytes was refused for a limit in bytes a second.
+func (pc *pace) limited(limit, size float64, now time.Time) {
+	rate := max(belowLimit*limit, backOff*pc.rateAt(now))
+	pc.rate.Store(math.Float64bits(rate))
+	pc.told.Store(now.UnixNano())
+	gap := leastGap
+	if size < rate {
+		gap = time.Duration(size / rate * float64(leastGap))
+	}
+	if free := now.Add(gap).UnixNano(); free > pc.free.Load() {
+		pc.free.Store(free)
+	}
+}
+
+// rateAt returns how many bytes a second may be sent; 0: as many as there are. The rate
+// grows with each minute without a refusal, slowly at first: the limit that was told is
+// that of one distributor of Loki, and there may be more, or fewer others that send.
+func (pc *pace) rateAt(now time.Time) float64 {
+	quiet := now.Sub(time.Unix(0, pc.told.Load()))
+	if quiet > pacedFor {
+		return 0
+	}
+	minutes := math.Floor(max(quiet, 0).Minutes())
+	return math.Float64frombits(pc.rate.Load()) * (1 + 0.05*(math.Exp2(minutes)-1))
+}
+
+// reserve returns how long a request of so many bytes has to wait, and has the next ones
+// wait for it. It reports false, and reserves nothing, if that is longer than most.
+func (pc *pace) reserve(size int, most time.Duration, now time.Time) (wait time.Duration, ok bool) {
+	rate := pc.rateAt(now)
+	if rate == 0 {
+		return 0, true
+	}
+	takes := int64(float64(size) / rate * float64(time.Second))
+	for {
+		free := pc.free.Load()
+		start := max(free, now.UnixNano())
+		if wait = time.Duration(start - now.UnixNano()); wait > most {
+			return wait, false
+		}
+		if pc.free.CompareAndSwap(free, start+takes) {
+			return wait, true
+		}
+	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A Destination is a [deliver.Destination] over a stream socket. Put an outlet in front
-// of it with [deliver.New].
+// of it with [deliver.NewOutput].
 type Destination struct {
 	t       target
 	o       Options

@@ -39,6 +39,8 @@ type life struct {
 	ctx context.Context
 	end context.CancelCauseFunc
 
+	onAnswer func() // called before an answer counts; nil: nothing is
+
 	mu       sync.Mutex
 	answers  map[*batch.Batch]batch.Outcome // given before the end
 	over     bool
@@ -56,6 +58,9 @@ func newLife() *life {
 func (l *life) Context() context.Context { return l.ctx }
 
 func (l *life) Answer(b *batch.Batch, o batch.Outcome) {
+	if l.onAnswer != nil {
+		l.onAnswer()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, twice := l.answers[b]; twice {
@@ -288,6 +293,27 @@ func TestPeerGoneBetweenSends(t *testing.T) {
 		}
 		c.mustClose()
 		q.Close()
+	})
+}
+
+// What was written is settled, also if the peer ends before Send has said so.
+func TestPeerGoneBeforeAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n testkit.Network
+		p := n.Listen("peer:1", nil)
+		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
+		c.must(plain("a\n"))
+		c.l.onAnswer = func() {
+			synctest.Wait() // the peer has all
+			p.Close()
+			synctest.Wait() // the reader has noticed
+		}
+		b := plain("b\n", "c\n")
+		c.must(b)
+		if _, _, over, why := c.l.said(b); !over || !errors.Is(why, errPeerClosed) {
+			t.Errorf("over: %t, %v", over, why)
+		}
+		c.mustClose()
 	})
 }
 

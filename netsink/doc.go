@@ -8,7 +8,7 @@
 //	syslog+tls://host:port     syslog over TLS (RFC 5425)
 //	syslog+unix:PATH           syslog over a unix socket
 //
-// A [Destination] is the driver of an outlet: see [deliver.New]. A session is one
+// A [Destination] is the driver of an outlet: see [deliver.NewOutput]. A session is one
 // connection. These protocols have no answers, so a record is settled once the kernel
 // has taken all of it. If the peer dies, the bytes that its kernel had not passed on are
 // lost unnoticed; a destination with acknowledgements, such as Forward, has no such gap.

@@ -113,12 +113,13 @@ func (s *session) Send(b *batch.Batch) error {
 		return s.wrap(err)
 	}
 	n, err := s.writeBatch(b)
-	if err != nil {
-		s.lose(err)
-	}
-	lost := s.turn(false) // the reader tells nothing of what was lost before
 	if err == nil {
 		s.life.Answer(b, batch.Outcome{})
+	} else {
+		s.lose(err)
+	}
+	lost := s.turn(false) // behind the answer, which counts for nothing once the reader has told of the end
+	if err == nil {
 		if lost != nil {
 			s.life.End(followTLS(s.wrap(lost)))
 		}

@@ -3,8 +3,10 @@ package netsink
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
@@ -63,6 +65,9 @@ func hostPort(kind, rest string) (string, error) {
 	host, port, err := net.SplitHostPort(rest)
 	if err != nil || host == "" || port == "" {
 		return "", fmt.Errorf("%q is no host and port: want %s://HOST:PORT, with brackets around an IPv6 address", rest, kind)
+	}
+	if n, err := strconv.Atoi(port); err == nil && (n < 1 || n > math.MaxUint16) {
+		return "", fmt.Errorf("its port is %s, but ports are 1 to 65535", port)
 	}
 	return rest, nil
 }

@@ -48,7 +48,7 @@ type block struct {
 type piece struct {
 	blk      *block
 	from, to int  // slots
-	inflight bool // being read by a Send
+	inflight bool // the borrower may read it
 	// first and size repeat what the slots say, so that nobody has to look into
 	// mapped memory for it with a lock held.
 	first uint64 // ticket of the first record

@@ -88,9 +88,9 @@ func (w *Writer) Close() error {
 }
 
 // Shutdown refuses further writes, lends what was accepted, shuts the borrower down and
-// reports. It returns when that is
-// done or when ctx ends, whatever the destination does; if ctx has no deadline,
-// after Options.CloseTimeout. Records that are not delivered by then stay in
+// reports. It returns when that is done or when ctx ends, whatever the destination does; if
+// ctx has no deadline, after Options.CloseTimeout. A borrower or callback that hangs is left
+// alone no later than 0.2 s after the end of ctx. Records that are not delivered by then stay in
 // crash-safe slabs for the next start ([batch.Report.Kept]), or count as
 // dropped{shutdown}; those of them in a Borrow that has not returned are also named in
 // Report.Unknown, and the slabs it reads are never used again. The error says how
@@ -218,7 +218,7 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 			w.keepLocked()
 		} else {
 			w.acc.Dropped[batch.Shutdown] += uint64(w.inflight) + w.pendingSlabLocked()
-			w.inflight = 0
+			w.d.givenUpLost, w.inflight = w.inflight, 0
 			w.discardLocked()
 		}
 	}

@@ -41,7 +41,7 @@ func (bare) Account() (a batch.Account)                           { return a }
 func (bare) Held([16]byte, uint64, uint64) []batch.Tickets        { return nil }
 func (bare) SpillWhen(func() bool) (func(), error)                { return nil, errDown }
 func (bare) Flush(context.Context) error                          { return nil }
-func (bare) Sync() error                                          { return nil }
+func (bare) Sync(context.Context) error                           { return nil }
 func (bare) Drain(time.Time)                                      {}
 func (bare) Shutdown(context.Context) (r batch.Report, err error) { return r, nil }
 func (bare) Borrow(_ context.Context, l *Loan) error {
@@ -175,7 +175,7 @@ func (c *courier) Drain(deadline time.Time) {
 	}
 }
 
-func (c *courier) Sync() error {
+func (c *courier) Sync(context.Context) error {
 	if c.sync == nil {
 		return nil
 	}

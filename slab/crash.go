@@ -70,7 +70,7 @@ type crashFile struct {
 	ended  bool        // Close has let go of the file; guarded by Writer.mu
 	fault  atomic.Bool // broken is set
 	big    bigFile
-	watch  *time.Timer // looks after a Send that takes long
+	watch  *time.Timer // looks after records that are lent for long
 	// readers counts who may read the mapping: the drain, the Writer until Close has
 	// ended, and whoever makes a checksum. Guarded by Writer.mu.
 	readers int

@@ -4,12 +4,16 @@ package slab
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // A destination that takes nothing, and whose own end hangs: what stays in the file
@@ -36,6 +40,90 @@ func TestKeptCountsOnce(t *testing.T) {
 			t.Errorf("%v: %v", err, im)
 		}
 	})
+}
+
+// A write that waits as Close leaves the rest in the file is refused then. It does not get
+// the place of another one that stops waiting: nobody would count it any more.
+func TestNobodyIsServedAfterKeeping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &hangingEnd{end: make(chan struct{})}
+		w := mustSink(t, s, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: BlockFor(95 * time.Millisecond), ImportantWhenFull: Block(),
+			ImportantLevel: slog.LevelError, Crash: &Crash{Dir: t.TempDir(), Required: true}, OnError: quiet})
+		mustWrite(t, w, 0, 400)
+		mustWrite(t, w, 1, 200) // in the second slab, where a small one would still fit
+		errs := make([]error, 2)
+		for i, m := range []batch.Meta{{}, {Level: slog.LevelError}} {
+			go func() { errs[i] = w.WriteRecord(line(2+i, 400-350*i), m) }()
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		r, _ := w.Shutdown(ctx) // it gives up after 90 ms, and the first write would after 95
+		close(s.end)
+		synctest.Wait()
+		if err := r.Check(); err != nil || r.Kept() != 2 || r.Accepted != 2 {
+			t.Errorf("%v: %v", err, r.Account)
+		}
+		for _, err := range errs {
+			if !errors.Is(err, ErrClosed) {
+				t.Errorf("a write that waited returned %v", err)
+			}
+		}
+		if im, err := crashfile.Read(w.crash.path); err != nil || len(im.Records) != 2 || im.Damage() != "" {
+			t.Errorf("%v: %d records, %s", err, len(im.Records), im.Damage())
+		}
+	})
+}
+
+// A hesitant borrower hangs in Borrow before it has taken anything.
+type hesitant struct {
+	*pawnshop
+	hang chan struct{}
+}
+
+func (b hesitant) Borrow(_ context.Context, l *Loan) error {
+	<-b.hang
+	return b.pawnshop.Borrow(context.Background(), l)
+}
+
+// A record larger than a slab is in a Borrow that Close gives up, and has no copy on disk:
+// it is not kept. It is dropped, or the borrower's if that has taken it, also later.
+func TestGivenUpWithoutCopy(t *testing.T) {
+	for _, takes := range []string{"early", "late"} {
+		t.Run(takes, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				shop, hang := newPawnshop(testkit.Rand(1), 1), make(chan struct{})
+				var b Borrower = lingering{shop, hang}
+				if takes == "late" {
+					b = hesitant{shop, hang}
+				}
+				w := mustSink(t, b, &Options{SlabBytes: 1024, SlabCount: 4, MaxRecord: 3000, OnError: quiet, Crash: &Crash{Dir: t.TempDir()}})
+				w.crash.big.path = filepath.Join(w.crash.path, "nowhere")
+				mustWrite(t, w, 0, 2000)
+				synctest.Wait()
+				mustWrite(t, w, 1, 50)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				r, _ := w.Shutdown(ctx)
+				if takes == "late" && (r.Kept() != 1 || r.Dropped != drops(batch.Shutdown, 1) || r.Unknown != 1) || r.Check() != nil {
+					t.Errorf("%v, %d unknown, %v", r.Account, r.Unknown, r.Check())
+				}
+				if takes == "early" && (r.Kept() != 1 || r.Pending.Inflight != 1 || r.Dropped.Total() > 0) {
+					t.Errorf("%v", r.Account)
+				}
+				if im, err := crashfile.Read(oneFile(t, w.o.Crash.Dir)); err != nil || len(im.Records) != 1 {
+					t.Errorf("%v: %d records", err, len(im.Records))
+				}
+				close(hang)
+				time.Sleep(time.Second)
+				for shop.step() {
+				}
+				if a := w.Account(); a.Check() != nil || a.Delivered+a.Dropped[batch.Shutdown] != 1 || a.Pending.Slab != 1 {
+					t.Errorf("at last: %v, %v", a, a.Check())
+				}
+			})
+		})
+	}
 }
 
 type hangingEnd struct{ end chan struct{} }

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/mapped"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // mount mounts a file system, or skips the test.
@@ -157,6 +159,41 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	if a := next.Account(); a.Check() != nil || a.Recovered != old || a.Accepted != all-old || a.Delivered != all {
 		t.Errorf("account %v", a)
 	}
+}
+
+// Close gives up a Borrow of what a dead process left, and the slabs are on the heap: the
+// file keeps those records, and the report says so.
+func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
+	var st unix.Statfs_t
+	dir := t.TempDir()
+	end := func(w *Writer) batch.Report {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		r, _ := w.Shutdown(ctx)
+		return r
+	}
+	g := newGate()
+	w := crashWriter(t, dir, g, Options{})
+	defer func() { g.open(); <-w.done }()
+	for i := range 10 {
+		mustWrite(t, w, i, 50)
+	}
+	if r := end(w); r.Kept() != 10 {
+		t.Fatal(r.Account)
+	}
+	if err := unix.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	mapped.NetworkFS[int64(st.Type)] = "NFS" // as if it were
+	defer delete(mapped.NetworkFS, int64(st.Type))
+	b := hesitant{newPawnshop(testkit.Rand(1), 1), make(chan struct{})}
+	next := mustSink(t, b, &Options{Crash: CrashSafe(dir)})
+	mustWrite(t, next, 10, 50)
+	if r := end(next); next.crash != nil || r.Check() != nil || r.Kept() != 10 || r.Dropped != drops(batch.Shutdown, 1) {
+		t.Errorf("%v; %v", r.Account, r.Check())
+	}
+	close(b.hang)
+	<-next.done
 }
 
 // The disk is full when an oversize record comes: the slabs are safe, that record

@@ -20,6 +20,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // The child kills itself at a point, the n-th time it gets there.
@@ -219,6 +220,65 @@ func TestBigRecordBesideClose(t *testing.T) {
 					t.Errorf("%v, %v, then %v, %v", err, r.Account, s.Account, events)
 				}
 			}
+		})
+	}
+}
+
+// A call is about to write a record larger than a slab as the borrower gives that back,
+// or as Close gives up the Borrow that has it: it is kept if it comes to the disk, and
+// dropped otherwise.
+func TestBigRecordGivenBack(t *testing.T) {
+	for _, what := range []string{"given back, then written", "given back", "given up"} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir, goOn, late := t.TempDir(), make(chan struct{}), make(chan error, 1)
+				hook := func(name string) {
+					if name == ptBigKeep {
+						<-goOn
+					}
+				}
+				pointHook.Store(&hook)
+				defer pointHook.Store(nil)
+				c := courierFor(sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return failed() }))
+				c.wants.Inline = false
+				written := what == "given back, then written"
+				if written {
+					c.end = func(context.Context) (batch.Report, error) { // the courier has given back by now
+						close(goOn)
+						late <- <-late
+						return batch.Report{}, nil
+					}
+				}
+				var b Borrower = c
+				hang := make(chan struct{})
+				if what == "given up" {
+					b = hesitant{newPawnshop(testkit.Rand(1), 1), hang}
+				}
+				w := mustSink(t, b, &Options{SlabBytes: 1024, SlabCount: 8, MaxRecord: 3000, Crash: &Crash{Dir: dir, Required: true}})
+				go func() { late <- w.WriteRecord(line(0, 2000), batch.Meta{}) }()
+				synctest.Wait()
+				mustWrite(t, w, 1, 50)
+				time.Sleep(time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				r, _ := w.Shutdown(ctx)
+				if !written {
+					close(goOn)
+				}
+				err := <-late
+				im, rerr := crashfile.Read(oneFile(t, dir))
+				if rerr != nil {
+					t.Fatal(rerr)
+				}
+				kept := uint64(1)
+				if written {
+					kept = 2
+				}
+				if r.Check() != nil || r.Kept() != kept || r.Dropped.Total() != 2-kept || len(im.Records) != int(kept) || errors.Is(err, ErrDropped) == written {
+					t.Errorf("%v; %v, %d in the file; the call: %v", r.Account, r.Check(), len(im.Records), err)
+				}
+				close(hang)
+			})
 		})
 	}
 }

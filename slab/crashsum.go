@@ -37,11 +37,11 @@ func (b *block) wantsSum() bool {
 	return b.head != nil && b.retired && !b.summed && b.n > 0
 }
 
-// watchAfter is how long a Send takes at least before somebody looks after it, and
+// watchAfter is how long records are lent at least before somebody looks after it, and
 // how often then.
 const watchAfter = 100 * time.Millisecond
 
-// watchSend looks after a Send that takes long, since the drain cannot: it makes the
+// watchSend looks after records that are lent for long, since the drain cannot: it makes the
 // checksums of the slabs that wait, and notices what happens to the file. It runs on
 // a goroutine of its timer.
 func (w *Writer) watchSend() {

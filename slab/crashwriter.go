@@ -417,41 +417,42 @@ func (w *Writer) keepsLocked() bool { return w.mapped() }
 
 // keepLocked ends the Writer with everything that is not settled left in the
 // crash files, for the next process. Records that have no copy there are dropped.
+// Nothing is accepted any more, not even for callers that wait.
 func (w *Writer) keepLocked() {
 	if w.retained { // by the drain, whose destination then did not end in time
 		return
 	}
 	w.crash.big.close()
-	lost := w.heapOnly + w.framelessLocked()
+	lost := w.nowhereLocked(w.d.pieces...)
 	for _, l := range w.loans.open {
-		for _, p := range l.pieces {
-			if p.blk.oversize && p.blk.unsafe {
-				lost-- // the borrower may account for it
-			}
+		if !l.counted { // in a Borrow that has not returned
+			lost += w.nowhereLocked(l.pieces...)
+		} else if l.left > 0 {
+			w.loseLocked(l)
 		}
+	}
+	w.d.givenUpLost = lost
+	for i := range w.queue.n {
+		lost += w.nowhereLocked(w.queue.at(i))
 	}
 	w.sumAllLocked()
 	w.kept = w.inflight + int(w.pendingSlabLocked()) + w.dead.left - lost
 	w.acc.Dropped[batch.Shutdown] += uint64(lost)
 	w.inflight, w.dead.left = 0, 0
 	w.retained = true
+	w.refuseWaitersLocked()
 }
 
-// framelessLocked returns how many records larger than a slab wait whose calls are still
-// about to write them to the disk, and will not any more.
-func (w *Writer) framelessLocked() (n int) {
-	count := func(p *piece) {
-		if b := p.blk; b.oversize && !b.unsafe && !w.crash.big.holds(b.slot(0).Ticket) {
+// nowhereLocked returns how many records larger than a slab have no copy on disk. The
+// file of such records is closed: calls that were about to write to it will not.
+func (w *Writer) nowhereLocked(pieces ...*piece) (n int) {
+	for _, p := range pieces {
+		if p == nil {
+			continue
+		}
+		if b := p.blk; b.oversize && (b.unsafe || !w.crash.big.holds(b.slot(0).Ticket)) {
 			n++
 		}
-	}
-	for _, p := range w.d.pieces {
-		if p != nil && p.inflight {
-			count(p)
-		}
-	}
-	for i := range w.queue.n {
-		count(w.queue.at(i))
 	}
 	return n
 }

@@ -39,9 +39,10 @@ type drain struct {
 	// badMarker: the codec did not return from the last AppendMarker.
 	badMarker bool
 
-	press   func() // tells the borrower that writes wait for room; nil: it does not care
-	unknown uint64 // of the report of the borrower; guarded by mu
-	givenUp int    // records of a Borrow that Shutdown has abandoned; guarded by mu
+	press       func() // tells the borrower that writes wait for room; nil: it does not care
+	unknown     uint64 // of the report of the borrower; guarded by mu
+	givenUp     int    // records of a Borrow that Shutdown has abandoned; guarded by mu
+	givenUpLost int    // of them, those that are not kept; guarded by mu
 
 	ended    bool // Shutdown of the borrower was called
 	spinning bool
@@ -646,11 +647,12 @@ func (w *Writer) do(o *op) {
 	}
 }
 
-// flushBorrower has the borrower deliver and, for opSync, store what it still holds.
+// flushBorrower has the borrower deliver what it still holds and, for opSync, put on
+// stable storage what there is, also if not all could be delivered.
 func (w *Writer) flushBorrower(ctx context.Context, kind opKind) error {
 	err := w.to.Flush(ctx)
-	if err == nil && kind == opSync {
-		err = w.to.Sync()
+	if kind == opSync && ctx.Err() == nil {
+		err = errors.Join(err, w.to.Sync(ctx))
 	}
 	return err
 }

@@ -47,7 +47,7 @@ func (p *printer) Shutdown(context.Context) (batch.Report, error) {
 // All is settled when Borrow has returned, and there is no disk.
 
 func (p *printer) Flush(context.Context) error                     { return nil }
-func (p *printer) Sync() error                                     { return nil }
+func (p *printer) Sync(context.Context) error                      { return nil }
 func (p *printer) Drain(time.Time)                                 {}
 func (p *printer) Held(_ [16]byte, _, _ uint64) []batch.Tickets    { return nil }
 func (p *printer) SpillWhen(func() bool) (press func(), err error) { return nil, errors.ErrUnsupported }

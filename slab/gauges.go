@@ -70,22 +70,29 @@ func (w *Writer) acceptedBytesLocked() uint64 {
 // maxBurst caps BurstLeft, for rates near zero.
 const maxBurst = 24 * time.Hour
 
+// freeBytesLocked returns how many bytes are free, those left of the current slab included.
+func (w *Writer) freeBytesLocked() int {
+	n := len(w.free) * w.slabBytes
+	if b := w.cur; b != nil {
+		n += b.room()
+	}
+	return n
+}
+
 func (w *Writer) burstLeftLocked(rate float64) time.Duration {
 	if len(w.free) == 0 && (w.waiting.slabs.n > 0 || w.dropping) {
 		return 0 // what room there is was too small
 	}
-	free := float64(len(w.free) * w.slabBytes)
-	if b := w.cur; b != nil {
-		free += float64(b.room())
-	}
+	free := float64(w.freeBytesLocked())
 	if rate <= 0 || free/rate > maxBurst.Seconds() {
 		return maxBurst
 	}
 	return time.Duration(free / rate * float64(time.Second))
 }
 
-// oldestAgeLocked returns the age of the oldest record that is not settled.
-func (w *Writer) oldestAgeLocked(now time.Time) time.Duration {
+// oldestLocked returns the age of the oldest record that is not settled, and how long ago
+// it was accepted.
+func (w *Writer) oldestLocked(now time.Time) (age, wait time.Duration) {
 	var t int64
 	since := w.gauge.curSince
 	switch b := w.cur; {
@@ -101,10 +108,11 @@ func (w *Writer) oldestAgeLocked(now time.Time) time.Duration {
 			t = b.slot(b.cut).Time
 		}
 	default:
-		return 0
+		return 0, 0
 	}
+	wait = max(0, now.Sub(w.born)-since)
 	if t == 0 || w.crash != nil {
-		return max(0, now.Sub(w.born)-since)
+		return wait, wait
 	}
-	return max(0, time.Duration(now.UnixNano()-t))
+	return max(0, time.Duration(now.UnixNano()-t)), wait
 }

@@ -191,11 +191,11 @@ func TestOldestAge(t *testing.T) {
 		start := time.Now()
 		step := make(chan batch.Outcome)
 		w := mustSink(t, sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return <-step }), nil)
-		look := func(want time.Duration) {
+		look := func(want, wait time.Duration) {
 			t.Helper()
 			synctest.Wait()
-			if age := w.Stats().OldestAge; age != want {
-				t.Errorf("age %v, want %v", age, want)
+			if s := w.Stats(); s.OldestAge != want || s.OldestWait != wait {
+				t.Errorf("age %v, waiting for %v, want %v, %v", s.OldestAge, s.OldestWait, want, wait)
 			}
 		}
 		write := func(age time.Duration) {
@@ -207,12 +207,14 @@ func TestOldestAge(t *testing.T) {
 		write(50 * time.Minute)
 		time.Sleep(time.Second)
 		write(10 * time.Minute)
-		look(100*time.Minute + time.Second)
+		look(100*time.Minute+time.Second, time.Second)
 		step <- partly(1)
 		time.Sleep(time.Second)
-		look(100*time.Minute + 2*time.Second)
+		look(100*time.Minute+2*time.Second, 2*time.Second)
 		step <- batch.Outcome{}
-		look(10*time.Minute + 2*time.Second)
+		look(10*time.Minute+2*time.Second, time.Second)
+		step <- batch.Outcome{}
+		look(0, 0)
 		close(step)
 		closeNow(t, w)
 	})
@@ -318,8 +320,12 @@ func TestBurstLeftCountsTheCurrentSlab(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		const left = (3*1024 - 76) * time.Millisecond // at 1000 records/s
-		if got := w.Stats().BurstLeft; got < left*9/10 || got > left*11/10 {
-			t.Errorf("burst left %v, want about %v", got, left)
+		s := w.Stats()
+		if s.BurstLeft < left*9/10 || s.BurstLeft > left*11/10 {
+			t.Errorf("burst left %v, want about %v", s.BurstLeft, left)
+		}
+		if want := 4<<16 - 1100*64; s.Room != want {
+			t.Errorf("room %d, want %d", s.Room, want)
 		}
 		g.open()
 		closeNow(t, w)

@@ -38,9 +38,9 @@ type Borrower interface {
 	// each time it becomes full. The error says that there is nowhere to put records.
 	SpillWhen(full func() bool) (press func(), err error)
 	// Flush waits until everything taken before is delivered or accounted for, or ctx
-	// ends. Sync has the destination store it.
+	// ends. Sync puts it on stable storage, where that can be.
 	Flush(ctx context.Context) error
-	Sync() error
+	Sync(ctx context.Context) error
 	// Drain says that the Writer has begun to close and will have everything settled by
 	// deadline; zero: no deadline.
 	Drain(deadline time.Time)
@@ -220,23 +220,21 @@ func (w *Writer) reuseLocked(l *Loan) {
 // recallLocked takes back what a borrower could not account for.
 func (w *Writer) recallLocked(l *Loan) {
 	w.taken -= l.left
-	lost := l.left
-	if l.found || l.copied && w.crash.broken == nil {
-		lost = min(uint64(w.keptNowhereLocked(l)), l.left)
+	switch w.loans.back += l.left; {
+	case l.found:
+	case !l.copied || w.crash.broken != nil: // it is in no file
+		w.loans.back -= l.left
+		w.acc.Dropped[batch.Shutdown] += l.left
+	case w.retained:
+		w.loseLocked(l)
 	}
-	w.acc.Dropped[batch.Shutdown] += lost
-	w.loans.back += l.left - lost
 }
 
-// keptNowhereLocked returns how many records of l are larger than a slab and have no
-// copy on disk.
-func (w *Writer) keptNowhereLocked(l *Loan) (n int) {
-	for _, p := range l.pieces {
-		if b := p.blk; b.oversize && (b.unsafe || !w.crash.big.holds(b.slot(0).Ticket)) {
-			n++
-		}
-	}
-	return n
+// loseLocked drops the records of l that came back and have no copy on disk.
+func (w *Writer) loseLocked(l *Loan) {
+	lost := min(uint64(w.nowhereLocked(l.pieces...)), l.left)
+	w.loans.back -= lost
+	w.acc.Dropped[batch.Shutdown] += lost
 }
 
 // ---- the drain ------------------------------------------------------------

@@ -24,9 +24,11 @@ import (
 //
 // What the drain does is part of the history. A Send is an operation that takes
 // records from the head of the queue, from when it is entered to when it returns;
-// that they are settled is a second one, from there to the next Send. Flush and
-// Close are two operations each, over the same interval: the first says what is
-// waited for, the second that it is there.
+// that they are settled is a second one, from there to the next Send. Their room is
+// free with that where the borrower is inline, and else a moment later: Settle and Return
+// are two calls, and a Flush may end between them. Flush and Close are two operations
+// each, over the same interval: the first says what is waited for, the second that it is
+// there.
 
 type historyKind uint8
 
@@ -34,6 +36,7 @@ const (
 	hWrite historyKind = iota
 	hSend
 	hSettle
+	hFree
 	hFlushBegin
 	hFlushEnd
 	hCloseBegin
@@ -55,6 +58,7 @@ type modelState struct {
 	accepted string    // in order of acceptance
 	taken    int       // of these by the destination, or evicted
 	settled  int       // of these accounted for
+	free     int       // of these no longer in a slab
 	full     int       // accepted[:full] were there when a write found no room
 	flush    [8]uint16 // by Flush: 1 + what it waits for
 	closed   bool
@@ -65,11 +69,13 @@ type queueModel struct {
 	// leastFull is the least number of records that are pending when no slab is
 	// free: before that nothing may be dropped or evicted.
 	leastFull int
-	evicted   [256]bool
+	// apart says that room is free by an operation of its own, not with hSettle.
+	apart   bool
+	evicted [256]bool
 }
 
 func (m *queueModel) step(s modelState, op historyOp) (bool, modelState) {
-	pending := len(s.accepted) - s.settled
+	pending := len(s.accepted) - s.free
 	switch op.kind {
 	case hWrite:
 		switch op.result {
@@ -99,7 +105,12 @@ func (m *queueModel) step(s modelState, op historyOp) (bool, modelState) {
 		}
 		return len(op.ids) > 0, s
 	case hSettle:
-		s.settled = s.taken
+		if s.settled = s.taken; !m.apart {
+			s.free = s.settled
+		}
+	case hFree:
+		s.free = s.settled
+		return s.settled == s.taken, s
 	case hFlushBegin:
 		s.flush[op.id] = uint16(1 + len(s.accepted))
 	case hFlushEnd:
@@ -169,26 +180,41 @@ func (h *history) check(m *queueModel) porcupine.CheckResult {
 func (h *history) String() string {
 	var sb strings.Builder
 	for _, o := range h.ops {
-		fmt.Fprintf(&sb, "%4d..%-4d client %d %+v\n", o.Call, o.Return, o.ClientId, o.Input)
+		op := o.Input.(historyOp)
+		fmt.Fprintf(&sb, "%4d..%-4d client %d kind %d id %d %s ids %d acked %d\n",
+			o.Call, o.Return, o.ClientId, op.kind, op.id, op.result, []byte(op.ids), op.acked)
 	}
 	return sb.String()
 }
 
 // A historySink notes what it is sent, and fails now and then.
 type historySink struct {
-	h    *history
-	rng  *rand.Rand
-	left int64 // when the last Send returned; 0 before the first
-	fail bool
+	h     *history
+	rng   *rand.Rand
+	left  int64 // when the last Send returned; 0 before the first
+	apart bool  // room is free by an operation of its own
+	fail  bool
 }
 
-const drainClient = 100
+const (
+	drainClient = 100
+	freeClient  = 101
+)
+
+// settled notes that what the last Send took was settled by now.
+func (s *historySink) settled(now int64) {
+	if s.left == 0 {
+		return
+	}
+	s.h.add(drainClient, s.left, now, historyOp{kind: hSettle})
+	if s.apart {
+		s.h.add(freeClient, s.left, now, historyOp{kind: hFree})
+	}
+}
 
 func (s *historySink) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 	entered := s.h.now()
-	if s.left > 0 {
-		s.h.add(drainClient, s.left, entered, historyOp{kind: hSettle})
-	}
+	s.settled(entered)
 	op := historyOp{kind: hSend, acked: b.Len()}
 	for _, r := range b.All() {
 		op.ids += string(rune(r.Data[0]))
@@ -205,8 +231,8 @@ func (s *historySink) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) 
 			o = partly(op.acked)
 		}
 	}
+	s.h.add(drainClient, entered, s.h.now(), op)
 	s.left = s.h.now()
-	s.h.add(drainClient, entered, s.left, op)
 	return o
 }
 
@@ -262,7 +288,8 @@ func recordHistory(t *testing.T, pol WhenFull, seed uint64, results *tally) {
 	c.wait, c.wants.Inline = time.Microsecond, rng.IntN(2) == 0
 	w := mustSink(t, c, &Options{SlabBytes: MinSlabBytes, SlabCount: slabs, WhenFull: pol,
 		FlushInterval: time.Duration(1+rng.IntN(50)) * time.Microsecond})
-	m := &queueModel{leastFull: (slabs-1)*perSlab + 1}
+	s.apart = !c.wants.Inline
+	m := &queueModel{leastFull: (slabs-1)*perSlab + 1, apart: s.apart}
 	if pol.kind == whenFullDropOldest {
 		// A slab is dropped as a whole, and what is left of others may be a record
 		// each.
@@ -316,9 +343,7 @@ func recordHistory(t *testing.T, pol WhenFull, seed uint64, results *tally) {
 	call := h.now()
 	closeNow(t, w)
 	ret := h.now()
-	if s.left > 0 {
-		h.add(drainClient, s.left, ret, historyOp{kind: hSettle})
-	}
+	s.settled(ret)
 	h.add(9, call, ret, historyOp{kind: hCloseBegin})
 	h.add(9, call, ret, historyOp{kind: hCloseEnd})
 	switch res := h.check(m); res {
@@ -400,6 +425,21 @@ func TestModelRefuses(t *testing.T) {
 				h.add(0, a.call, a.ret, a.op)
 			}
 			if got := h.check(&queueModel{leastFull: 2}); (got == porcupine.Ok) != tt.ok {
+				t.Errorf("the model says %v", got)
+			}
+		})
+	}
+	// Two records are settled, and their room is free later, or not yet.
+	for name, freed := range map[string]int64{"dropped before free": 11, "dropped after free": 9} {
+		t.Run(name, func(t *testing.T) {
+			h := &history{}
+			h.add(0, 1, 2, write(1))
+			h.add(0, 3, 4, write(2))
+			h.add(drainClient, 5, 6, send("\x01\x02"))
+			h.add(drainClient, 7, 8, settle)
+			h.add(freeClient, 7, freed, historyOp{kind: hFree})
+			h.add(0, 10, 11, drop)
+			if got := h.check(&queueModel{leastFull: 2, apart: true}); (got == porcupine.Ok) != (freed > 10) {
 				t.Errorf("the model says %v", got)
 			}
 		})

@@ -15,6 +15,7 @@ type Stats struct {
 	SlabBytes   int
 	SlabsInUse  int // those that are lent, and those whose memory larger records have (OversizeMem), included
 	OversizeMem int // bytes held by records larger than a slab; part of SlabCount × SlabBytes
+	Room        int // bytes that are free, slots included
 	Waiting     int // callers blocked in a write
 	// Rate is the rate of acceptance in bytes per second, slots included, over
 	// the last seconds; BurstLeft is how long the free slabs last at that rate if
@@ -23,9 +24,12 @@ type Stats struct {
 	Rate      float64
 	BurstLeft time.Duration
 	// OldestAge is the age of the oldest undelivered record by its own time, or,
-	// if it has none, by when it was accepted, or a little more. 0 when nothing is pending
-	// here: what the borrower has is not looked at.
+	// if it has none, by when it was accepted, or a little more. A batch in Borrow counts
+	// until all of it is settled. 0 when nothing is pending here: what the borrower has is not
+	// looked at.
 	OldestAge time.Duration
+	// OldestWait is how long ago that record was accepted, or a little more.
+	OldestWait time.Duration
 	// CrashUnsafe says why the slabs are on the heap although Options.Crash is set;
 	// empty when all is well. HeapOnly is how many pending oversize records have no
 	// copy outside this process.
@@ -51,8 +55,9 @@ func (w *Writer) Stats() Stats {
 	}
 	w.crashStatsLocked(&s)
 	s.Rate = w.gauge.rate.update(now, w.acceptedBytesLocked())
+	s.Room = w.freeBytesLocked()
 	s.BurstLeft = w.burstLeftLocked(s.Rate)
-	s.OldestAge = w.oldestAgeLocked(now)
+	s.OldestAge, s.OldestWait = w.oldestLocked(now)
 	return s
 }
 
@@ -75,13 +80,13 @@ func (w *Writer) accountLocked(theirs batch.Account) batch.Account {
 	// What a Borrow that is under way has taken is in the borrower's account already.
 	a.Pending.Inflight -= min(a.Pending.Inflight, theirs.Accepted-min(theirs.Accepted, w.taken))
 	if w.abandoned || w.retained {
-		a.Pending = batch.Pending{Slab: uint64(w.kept) + w.loans.back}
+		a.Pending = batch.Pending{Slab: uint64(w.kept+w.dead.left) + w.loans.back}
 	}
 	if w.abandoned {
 		late := w.lateLocked(theirs)
-		kept := min(late, a.Pending.Slab)
-		a.Pending.Slab -= kept
-		a.Dropped[batch.Shutdown] -= min(late-kept, a.Dropped[batch.Shutdown])
+		lost := min(late, uint64(w.d.givenUpLost))
+		a.Dropped[batch.Shutdown] -= lost
+		a.Pending.Slab -= late - lost
 	}
 	theirs.Accepted = 0 // what the Writer handed over was accepted here already
 	a.Add(theirs)

@@ -330,11 +330,11 @@ func (k *walk) gauges(s Stats) {
 		}
 	}
 	pending := s.Pending.Total()
-	if pending == 0 && s.Waiting == 0 && !k.ended && (s.OldestAge != 0 || s.SlabsInUse != 0 || s.OversizeMem != 0) {
+	if pending == 0 && s.Waiting == 0 && !k.ended && (s.OldestAge != 0 || s.OldestWait != 0 || s.SlabsInUse != 0 || s.OversizeMem != 0) {
 		k.errorf("nothing is pending, and the oldest is %v old, %d slabs and %d bytes are in use", s.OldestAge, s.SlabsInUse, s.OversizeMem)
 	}
 	if s.SlabsInUse < 0 || s.SlabsInUse > k.o.SlabCount || s.OversizeMem < 0 || s.OversizeMem > k.w.o.budget() ||
-		s.BurstLeft < 0 || s.Rate < 0 || s.Waiting > k.running {
+		s.BurstLeft < 0 || s.Rate < 0 || s.Room < 0 || s.Room > k.o.SlabCount*k.o.SlabBytes || s.Waiting > k.running {
 		k.errorf("out of range: %+v", s)
 	}
 	if k.oldest() || k.o.LastResort != nil || pending == 0 {

@@ -83,7 +83,7 @@ func TestSpoolsOfEarlierVersions(t *testing.T) {
 			to := &spelling{to: send}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			if done, err := s.Replay(ctx, to.send); err != nil || done.Tally != (batch.Tally{}) {
+			if done, err := s.Replay(ctx, to.send); err != nil {
 				t.Error(done, err)
 			}
 			if got := to.text.String(); got != string(want) {

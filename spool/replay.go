@@ -12,8 +12,7 @@ import (
 // Replayed counts the batches that [Spool.Replay] has settled.
 type Replayed struct {
 	Batches uint64
-	Records uint64      // gap markers included
-	Tally   batch.Tally // of Records, those that were not delivered but settled otherwise
+	Records uint64 // gap markers included
 }
 
 // Replay hands every batch that is there to send, oldest first, and acknowledges each
@@ -45,7 +44,6 @@ func (s *Spool) Replay(ctx context.Context, send func(context.Context, *batch.Ba
 		}
 		done.Batches++
 		done.Records += uint64(b.Len())
-		done.Tally.Add(b.Tally)
 		if err := s.Ack(seq); err != nil {
 			return done, err
 		}

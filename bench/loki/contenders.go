@@ -73,8 +73,16 @@ func ours(name string, by way, wire string, exception bool, warm int) h.Contende
 	}}
 }
 
+// config asks for the lines that the source's benchmark has: Message as the key of the
+// message, and errors with their type, stack and the error within.
+func config(wire string) loki.Config {
+	return loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Wire: wire, MessageKey: "Message", Errors: "object"}
+}
+
 func newHandler(s *sink204, wire string) (*loki.Handler, error) {
-	return loki.NewHandler(loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Client: s.client(), Wire: wire, WhenFull: "block"})
+	c := config(wire)
+	c.Client, c.WhenFull = s.client(), "block"
+	return loki.NewHandler(c)
 }
 
 // throughLogger hands prebuilt attributes to a forebay.Logger.
@@ -178,7 +186,7 @@ func newClient(s *sink204) (*rival.Client, error) {
 // encodeOnly renders entries and nothing else.
 func encodeOnly(name string, wire string, exception bool) h.Contender {
 	return h.Contender{Name: name, Kind: h.Ours, Note: "Encoder.Append into one buffer", New: func(*h.Env) (*h.Subject, error) {
-		s, err := loki.NewPusher(loki.Config{URL: "http://loki.invalid", Labels: map[string]string{"app": label}, Wire: wire})
+		s, err := loki.NewPusher(config(wire))
 		if err != nil {
 			return nil, err
 		}

@@ -89,7 +89,42 @@ func awaitStill(t *testing.T, path string) []byte {
 // What was read while the slabs were full survives SIGKILL. The next run delivers it
 // behind what was in the slabs, to each destination what that had not got.
 func TestReadAheadSurvivesKill(t *testing.T) {
+	t.Run("disk", func(t *testing.T) { readAheadSurvives(t, t.TempDir()) })
+	t.Run("tmpfs", func(t *testing.T) {
+		dir, err := os.MkdirTemp("/dev/shm", "forebay-test-*")
+		if err != nil {
+			t.Skipf("SKIPPED: no tmpfs: %v", err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		readAheadSurvives(t, dir)
+	})
+}
+
+// Without --crash-safe it dies with the program, and the next run starts with its own input.
+func TestReadAheadDiesWithHeap(t *testing.T) {
 	dir := t.TempDir()
+	down := full(t, dir)
+	args := []string{"pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "block", "--to", "file:" + down}
+	p := startWith(t, given(string(numbered(0, 904))), args...)
+	awaitRead(t, p.in)
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	if err := os.Remove(down); err != nil {
+		t.Fatal(err)
+	}
+	p = start(t, args...)
+	p.write("new\n")
+	p.in.Close()
+	if code, stderr := p.wait(); code != 0 || strings.Contains(stderr, "earlier") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	if got, err := os.ReadFile(down); err != nil || string(got) != "new\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func readAheadSurvives(t *testing.T, dir string) {
+	t.Helper()
 	down, beside, safe := full(t, dir), filepath.Join(dir, "beside"), filepath.Join(dir, "safe")
 	args := []string{"pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "block", "--crash-safe", safe, "--to", "file:" + beside, "--to", "file:" + down}
 	const n = 904

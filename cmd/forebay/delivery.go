@@ -228,7 +228,7 @@ func (p *pipeline) deliveryEvent(e batch.Event) {
 	case "spill":
 		_, said := p.why.Load(e.Output)
 		switch {
-		case errors.Is(e.Err, deliver.ErrFull):
+		case errors.Is(e.Err, deliver.ErrFull) && !said:
 			say("is too slow, lines go to --spool %s", p.c.spool)
 		case said:
 			say("is down, lines go to --spool %s", p.c.spool)

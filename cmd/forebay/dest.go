@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/record"
 )
 
 // A destination is a kind of place that --to can name. To add one, write a type
@@ -170,6 +170,10 @@ func openAt(dests []destination, flag, to string) (*target, error) {
 		if why == "" {
 			why = fmt.Sprintf("it names no kind of destination; for a file, write file:%s", to)
 		}
+	case scheme == "http":
+		why = "for Loki, write loki:" + strings.TrimPrefix(to, "http:")
+	case scheme == "https":
+		why = "for Loki, write loki+https:" + strings.TrimPrefix(to, "https:")
 	default:
 		why = fmt.Sprintf("no destination is called %q", scheme)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/record"
 )
 
 // forwardDest is forward://HOST:PORT, forward+tls://HOST:PORT or
@@ -101,10 +101,8 @@ func (d forwardDest) Open(rest string) (*target, error) {
 	if f := d.f.cmd.Flags().Lookup("compress"); f != nil && f.Changed {
 		switch v := f.Value.String(); v {
 		case "none":
-		case "gzip":
+		default: // zstd: fluentd from 1.19 on, and Fluent Bit
 			c.Compress = v
-		default:
-			return nil, fmt.Errorf("--compress %s: receivers take gzip", v)
 		}
 	}
 	t := &target{encode: newForwardEncoder(), codec: fluent.Codec()}

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/loki"
 )
 
@@ -127,7 +127,8 @@ func withPort(rest, port string) string {
 
 // plainLoki takes the name of the package out of an error.
 func plainLoki(err error) error {
-	return errors.New(strings.NewReplacer("loki: config: ", "", "loki: ", "").Replace(err.Error()))
+	return errors.New(strings.NewReplacer("loki: config: ", "", "loki: ", "",
+		"use http://host:3100 or https://host/prefix", "write loki://HOST:PORT or loki+https://HOST/PREFIX").Replace(err.Error()))
 }
 
 // newLokiEncoder returns what makes an entry of a line: the line as it came, with

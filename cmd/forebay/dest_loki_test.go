@@ -14,8 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/slab"
 )
 

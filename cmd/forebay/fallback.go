@@ -2,17 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/record"
 )
 
 // A fallback is the destination of --fallback, which the engines of all outputs
@@ -71,9 +70,7 @@ func (f *fallback) Send(ctx context.Context, b *batch.Batch) batch.Outcome {
 	}
 	out := build.Batch(codec)
 	out.Origin = b.Origin
-	o := f.send(ctx, out)
-	b.Tally = out.Tally
-	return o
+	return f.send(ctx, out)
 }
 
 // takes reports whether the destination takes records of this form as they are.
@@ -119,14 +116,4 @@ func (f *fallback) transcode(c batch.Codec, rec *batch.Record) ([]byte, batch.Me
 		out, m, _ = f.t.encode(nil, &record.Event{Raw: quoted, Line: quoted, Format: record.Text, Time: ev.Time, Level: ev.Level, HasLevel: ev.HasLevel})
 	}
 	return out, m
-}
-
-// close puts what was sent on stable storage, if the destination can, and closes it. It
-// does not wait for a Send that hangs, beyond the end of ctx.
-func (f *fallback) close(ctx context.Context) error {
-	var err error
-	if s, ok := f.t.dest.(interface{ Sync() error }); ok {
-		err = s.Sync()
-	}
-	return errors.Join(err, f.closeDest(ctx))
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/forebay/internal/lines"
-	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
-	"github.com/forebay-log/forebay/cmd/forebay/internal/stamp"
+	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/stamp"
 	"github.com/forebay-log/forebay/slab"
 )
 

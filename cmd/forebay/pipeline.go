@@ -15,10 +15,10 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/lines"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/readahead"
-	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -184,7 +184,7 @@ func (p *pipeline) abandon() {
 		out.d.Shutdown(ctx)
 	}
 	if p.fallback != nil {
-		p.fallback.close(ctx)
+		p.fallback.closeDest(ctx)
 	}
 }
 
@@ -327,7 +327,7 @@ func (p *pipeline) shutdown(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closetime.Disk)
 	defer cancel()
-	if err := p.fallback.close(ctx); err != nil {
+	if err := p.fallback.closeDest(ctx); err != nil {
 		p.lastly = append(p.lastly, fmt.Sprintf("--fallback %s: %s", p.fallback.to, plain(err)))
 	}
 }

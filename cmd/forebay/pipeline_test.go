@@ -17,8 +17,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"
-	"github.com/forebay-log/forebay/cmd/forebay/internal/record"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/slab"
 )
 

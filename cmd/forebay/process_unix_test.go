@@ -209,7 +209,7 @@ func TestDrainTimeoutCoversEveryLine(t *testing.T) {
 	for _, safe := range []bool{false, true} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "beside.log")
-		args := []string{"--drain-timeout", "1s", "--to", "stdout:", "--to", "file:" + path}
+		args := []string{"--drain-timeout", "3s", "--to", "stdout:", "--to", "file:" + path}
 		wantCode, wantAccount := 1, `dropped=[0-9]+\{shutdown=[0-9]+\}`
 		wantText := `^forebay: stdout: [1-9][0-9]* records had been read and found no room in the slabs until the end; they count as dropped\{shutdown\}$`
 		if safe {

@@ -1,10 +1,11 @@
 package main
 
 import (
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/forebay-log/forebay/internal/secrets"
 )
 
 // hidden stands for a secret.
@@ -25,7 +26,7 @@ func redact(to string) string {
 }
 
 // redacted is redact, and returns what it hid.
-func redacted(to string) (shown string, secrets []string) {
+func redacted(to string) (shown string, hid []string) {
 	scheme, rest, found := strings.Cut(to, ":")
 	if !found {
 		scheme, rest = "", to
@@ -46,52 +47,41 @@ func redacted(to string) (shown string, secrets []string) {
 			}
 			user := rest[from:at]
 			rest = rest[:from] + hidden + rest[at:]
-			secrets = append(secrets, user)
+			hid = append(hid, user)
 			if _, password, ok := strings.Cut(user, ":"); ok {
-				secrets = append(secrets, password)
+				hid = append(hid, password)
 			}
 		}
 		if i := strings.IndexByte(rest, '#'); i >= 0 {
-			secrets = append(secrets, rest[i+1:])
+			hid = append(hid, rest[i+1:])
 			rest = rest[:i+1] + hidden
 		}
 	}
 	if !hasQuery {
-		return head + rest, secrets
+		return head + rest, hid
 	}
 	params := strings.Split(query, "&")
 	for i, p := range params {
 		if name, value, ok := strings.Cut(p, "="); ok && value != "" && !slices.Contains(public, name) {
 			params[i] = name + "=" + hidden
-			secrets = append(secrets, value)
+			hid = append(hid, value)
 		} else if !ok && p != "" {
 			params[i] = hidden
-			secrets = append(secrets, p)
+			hid = append(hid, p)
 		}
 	}
-	return head + rest + "?" + strings.Join(params, "&"), secrets
+	return head + rest + "?" + strings.Join(params, "&"), hid
 }
 
 // redactError returns the text of an error about a destination, without what
 // redact hides of it.
 func redactError(err error, to string) string {
 	text := err.Error()
-	shown, secrets := redacted(to)
-	if len(secrets) == 0 {
+	shown, hid := redacted(to)
+	if len(hid) == 0 {
 		return text
 	}
-	text = strings.ReplaceAll(text, to, shown)
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
-	for _, s := range secrets {
-		if s == "" {
-			continue
-		}
-		text = strings.ReplaceAll(text, s, hidden)
-		if plain, err := url.QueryUnescape(s); err == nil && plain != "" {
-			text = strings.ReplaceAll(text, plain, hidden)
-		}
-	}
-	return text
+	return secrets.Hide(strings.ReplaceAll(text, to, shown), hidden, hid...)
 }
 
 var (

@@ -41,6 +41,38 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+// A password that is a letter or a word is hidden where it is repeated, and not where the
+// sentence has it: the gap would tell what it is.
+func TestShortSecretsLeaveNoGaps(t *testing.T) {
+	tell := func(to string) string {
+		t.Helper()
+		tg, err := forwardTarget(t, to, "--dry-run")
+		if err == nil {
+			tg.close()
+			t.Fatalf("%s is taken", to)
+		}
+		return err.Error()
+	}
+	for _, scheme := range []string{"forward", "forward+tls", "loki", "loki+https", "tcp", "tls", "syslog+tcp", "stdout"} {
+		want := strings.ReplaceAll(tell(scheme+"://0:0000@h:1"), "(secret)", "")
+		for _, secret := range []string{"p", "e", "user", "password", "and", "nothing", "s"} {
+			got := tell(scheme + "://" + secret + ":" + secret + "@h:1")
+			if strings.ReplaceAll(got, "(secret)", "") != want || strings.Count(got, "(secret)") != 1 {
+				t.Errorf("password %s: %s", secret, got)
+			}
+		}
+	}
+	for text, want := range map[string]string{
+		`lookup u:p@h: no such host`:           `lookup u:(secret)@h: no such host`,
+		`parse "http://u:p@h": bad port in p`:  `parse "http://(secret)@h": bad port in p`,
+		`"p" and "h?t=p&a=b" and p, not ports`: `"(secret)" and "h?t=(secret)&a=b" and p, not ports`,
+	} {
+		if got := redactError(errors.New(text), "x://u:p@h"); got != want && got != strings.Replace(want, "u:(secret)@", "(secret)@", 1) {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
 // No destination's error repeats what --to brings as a secret.
 func TestSecretsAreNotRepeated(t *testing.T) {
 	for _, d := range destinations() {

@@ -203,9 +203,6 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 			continue
 		}
 		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left", f.Path, plural(done.Records, "record"), units.Count(done.Left))
-		if n := done.Tally.Dropped.Total(); n > 0 {
-			fmt.Fprintf(w, ", %s of them refused for good", units.Count(n))
-		}
 		if done.Damaged > 0 {
 			fmt.Fprintf(w, ", %s unreadable", units.Count(done.Damaged))
 		}

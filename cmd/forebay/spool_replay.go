@@ -175,9 +175,6 @@ func replaySegments(ctx context.Context, cmd *cobra.Command, dir string, o *spoo
 	st := s.Stats()
 	left, lost := st.Records, st.Corrupt
 	fmt.Fprintf(cmd.ErrOrStderr(), "forebay: %s: %s delivered, %s left", dir, plural(done.Records, "record"), units.Count(left))
-	if n := done.Tally.Dropped.Total(); n > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), ", %s of them refused for good", units.Count(n))
-	}
 	if lost > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), ", %s unreadable", units.Count(lost))
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"os"
 	"time"
-
-	"github.com/forebay-log/forebay/internal/closetime"
 )
 
 // Why delivery ended before everything was delivered.
@@ -60,8 +58,10 @@ func (e *ending) begin() {
 	}
 }
 
-// reserve is how much of the time is little time.
-func (e *ending) reserve() time.Duration { return closetime.Reserve(e.timeout) }
+// reserve is how much of the time is little time: outputs that hold up the reader are ended
+// that much earlier, so that the others can deliver what the reader still holds, also on a
+// busy machine.
+func (e *ending) reserve() time.Duration { return min(e.timeout/4, time.Second) }
 
 // signal takes a signal to end: the first begins, the second forces. That the
 // input has ended is no signal: what kills a program and forebay behind it (Ctrl-C,

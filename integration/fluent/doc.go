@@ -5,4 +5,9 @@
 // see them start (see beside). The whole takes less than a minute:
 //
 //	go -C integration/fluent test ./...
+//
+// Real daemons come in through the environment, and their tests, a few minutes, are skipped
+// without: FLUENTD names source trees of fluentd, in the form of PATH, FLUENTBIT a program.
+// RUBY, FLUENTD_LIB (directories before the tree's library) and RUBYOPT help a Ruby that lacks
+// something. docs/RECEIVERS.md has what they show.
 package fluent

@@ -15,6 +15,7 @@ require (
 )
 
 require (
+	github.com/DeRuina/timberjack v1.4.9 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect

@@ -100,7 +100,7 @@ func TestGoldenWithProtobuf(t *testing.T) {
 	got = strings.ReplaceAll(got, `: `, `:`)
 	for _, want := range []string{
 		`"labels":"{app=\"golden\",\"level=`, `"timestamp":"2023-11-14T22:13:20.000000001Z"`,
-		`"line":"{\"Message\":\"first\",\"k\":\"vf\",\"n\":0}"`, `"structuredMetadata":[{"name":"k","value":"vf"}]`,
+		`"line":"{\"msg\":\"first\",\"k\":\"vf\",\"n\":0}"`, `"structuredMetadata":[{"name":"k","value":"vf"}]`,
 	} {
 		if !strings.Contains(strings.ReplaceAll(got, " ", ""), strings.ReplaceAll(want, `,\"level`, `,level`)) {
 			t.Errorf("%.600s lacks %s", got, want)

@@ -30,7 +30,7 @@ func TestStrict(t *testing.T) {
 			}
 			for _, e := range s.await("", fmt.Sprintf(`{test="values",wire="%s"}`, w), now.Add(-time.Minute), len(values)) {
 				var i int
-				fmt.Sscanf(e.line, `{"Message":"%d"`, &i)
+				fmt.Sscanf(e.line, `{"msg":"%d"`, &i)
 				want := strings.ReplaceAll(strings.ToValidUTF8(values[i], "?"), "\ufffd", "?")
 				if e.labels["x"] != want || e.labels["host"] != "caf?" {
 					t.Errorf("%q came as %q, %q", values[i], e.labels["x"], e.labels["host"])

@@ -14,12 +14,12 @@ import (
 
 // pages are the pages whose `file.go` and `file.go: (*Type).method → other` must
 // name what exists.
-var pages = []string{"ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "docs/OPERATING.md"}
+var pages = []string{"ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "docs/OPERATING.md", "docs/CRASH-SAFETY.md", "docs/EXITS.md"}
 
 var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
 	fileName = regexp.MustCompile(`^([a-z0-9_/]+\.go)(?:: (.+))?$`)
-	testName = regexp.MustCompile(`^((?:Test|Fuzz|Benchmark|Example)[A-Z_]\w*)(?:/[\w/]+)?$`)
+	testName = regexp.MustCompile(`^((?:Test|Fuzz|Benchmark|Example)[A-Z_]\w*)(?:/[\w./]+)?$`)
 )
 
 // declared returns the names of the functions in a file, methods as (*T).m, T.m and
@@ -122,8 +122,8 @@ func TestReadmeIsAnExample(t *testing.T) {
 	}
 	_, block, ok := strings.Cut(string(readme), "```go\n")
 	block, _, _ = strings.Cut(block, "```")
-	if !ok || strings.Count(block, "\n") != 6 {
-		t.Errorf("not six lines of Go:\n%s", block)
+	if !ok || strings.Count(block, "\n") != 10 {
+		t.Errorf("not ten lines of Go:\n%s", block)
 	}
 	for line := range strings.Lines(block) {
 		if !strings.Contains(string(example), "\t"+line) {
@@ -172,7 +172,7 @@ func TestGoroutinesAreListed(t *testing.T) {
 		name = filepath.ToSlash(name)
 		if d.IsDir() {
 			switch name {
-			case "bench", "integration", "tools", "internal/testkit", ".git":
+			case "bench", "integration", "tools", "examples", "internal/testkit", ".git":
 				return filepath.SkipDir
 			}
 			return nil

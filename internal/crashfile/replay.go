@@ -11,9 +11,8 @@ import (
 
 // Replayed is what [Replay] did.
 type Replayed struct {
-	Records uint64      // settled
-	Tally   batch.Tally // of Records, those that were settled otherwise than delivered
-	Left    uint64      // still in the file
+	Records uint64 // settled
+	Left    uint64 // still in the file
 	// Damaged could not be read, by this or an earlier recovery, or are of streams
 	// that are not defined; the file is then set aside in the end.
 	Damaged uint64

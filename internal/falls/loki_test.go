@@ -23,6 +23,7 @@ type reply struct {
 	status int
 	text   string
 	cut    bool
+	closed bool // it ends with the connection, so that nobody knows whether it is whole
 }
 
 var stored = reply{status: http.StatusNoContent}
@@ -53,7 +54,11 @@ func (s *lokiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a.cut {
 		body = io.MultiReader(body, cutBody{})
 	}
-	return &http.Response{StatusCode: a.status, Header: http.Header{}, Body: io.NopCloser(body), Request: r}, nil
+	res := &http.Response{StatusCode: a.status, ProtoMajor: 1, Header: http.Header{}, Body: io.NopCloser(body), ContentLength: int64(len(a.text)), Request: r}
+	if a.closed {
+		res.ContentLength = -1
+	}
+	return res, nil
 }
 
 // A cutBody is the end of a body whose connection is lost.
@@ -113,9 +118,9 @@ func lokiSink(tb TB, at *lokiServer, set func(c *loki.Config)) (*loki.Sink, *slo
 }
 
 // lokiHandler opens a Handler. It is closed at the end of the test.
-func lokiHandler(tb TB, at *lokiServer, set func(c *loki.Config)) *loki.Handler {
+func lokiHandler(tb TB, at *lokiServer, set func(c *loki.Config), opts ...forebay.Option) *loki.Handler {
 	tb.Helper()
-	h, err := loki.NewHandler(lokiConfig(at, set))
+	h, err := loki.NewHandler(lokiConfig(at, set), opts...)
 	if err != nil {
 		tb.Broken("%v", err)
 	}

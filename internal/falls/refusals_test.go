@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
@@ -19,8 +20,14 @@ import (
 
 // cutAnswer pushes 30 lines. Loki stores 24, refuses three as too old and three as too
 // new, and the connection is lost some bytes behind the first of these two reasons.
-func cutAnswer(tb TB) {
-	for _, more := range []int{1, 2, 5} {
+func cutAnswer(tb TB) { answersCut(tb, reply{cut: true}) }
+
+// closedAnswer is cutAnswer with an answer that has no length, so that its end may be that
+// of the connection.
+func closedAnswer(tb TB) { answersCut(tb, reply{closed: true}) }
+
+func answersCut(tb TB, how reply) {
+	for _, more := range []int{0, 1, 2, 5} {
 		b := new(book)
 		var pushes atomic.Int64
 		now := time.Now()
@@ -50,7 +57,8 @@ func cutAnswer(tb TB) {
 			case len(reasons) == 0:
 				return stored, nil
 			case pushes.Add(1) == 1:
-				return reply{status: http.StatusBadRequest, text: text[:len(reasons[0])+more], cut: true}, nil
+				how.status, how.text = http.StatusBadRequest, text[:len(reasons[0])+more]
+				return how, nil
 			default:
 				return reply{status: http.StatusBadRequest, text: text}, nil
 			}
@@ -73,6 +81,67 @@ func cutAnswer(tb TB) {
 		if a.Delivered != 24 || a.Dropped[batch.Poison] != 6 {
 			tb.Errorf("an answer was cut %d bytes behind a reason: Loki stored 24 lines of 30, the account says %s", more, a)
 		}
+	}
+}
+
+// longRefusal pushes 4000 good lines and 1000 that are too old, each of a second of its
+// own, so that the text of the 400 is long. Nothing that was stored may come again.
+func longRefusal(tb TB) {
+	b := new(book)
+	now := time.Now()
+	longest := 0
+	s, log := lokiSink(tb, &lokiServer{func(_ context.Context, body string) (reply, error) {
+		var reasons []string
+		for _, n := range lines(body) {
+			if n <= 1000 {
+				reasons = append(reasons, fmt.Sprintf(`1 errors like: entry for stream '{app="falls", level="info"}' has timestamp too old: %s, oldest acceptable timestamp is: %s`,
+					now.Add(-8*24*time.Hour-time.Duration(n)*time.Second).UTC().Format(time.RFC3339), now.Add(-7*24*time.Hour).UTC().Format(time.RFC3339)))
+				continue
+			}
+			b.add(n)
+		}
+		if len(reasons) == 0 {
+			return stored, nil
+		}
+		text := strings.Join(reasons, "; ")
+		longest = max(longest, len(text))
+		return reply{status: http.StatusBadRequest, text: text}, nil
+	}}, func(c *loki.Config) { c.MaxAge = -1 })
+	for n := 1; n <= 5000; n++ {
+		at := now.Add(time.Duration(n))
+		if n <= 1000 {
+			at = now.Add(-8*24*time.Hour - time.Duration(n)*time.Second)
+		}
+		if err := log.Handler().Handle(background, slog.NewRecord(at, slog.LevelInfo, line(n), 0)); err != nil {
+			tb.Broken("%v", err)
+		}
+	}
+	a := settled(s, time.Minute)
+	if longest < 100<<10 {
+		tb.Broken("the longest answer has %d bytes", longest)
+	}
+	if n := b.copies(); n != 4000 || a.Delivered != 4000 || a.Dropped[batch.Poison] != 1000 {
+		tb.Errorf("4000 lines of 5000 are good, Loki got %d of them, copies included: %s", n, a)
+	}
+}
+
+// bufferBytes logs 45 lines of 100 kB, which are larger than a slab, while Loki is down.
+// They fit into the buffer.
+func bufferBytes(tb TB) {
+	s, log := lokiSink(tb, lokiDown, func(c *loki.Config) { c.BufferBytes, c.SlabBytes, c.WhenFull = 8<<20, 64<<10, "drop-newest" })
+	for n := 1; n <= 45; n++ {
+		log.Info(line(n) + strings.Repeat("x", 100_000))
+	}
+	if a := s.Account(); a.Dropped.Total() > 0 || a.Pending.Total() != 45 {
+		tb.Errorf("45 lines of 100 kB are less than the buffer of 8 MiB: %s", a)
+	}
+}
+
+// sickLoki logs for ten minutes to a Loki that is ill in a way that changes every few
+// seconds, by the dice of one seed.
+func sickLoki(tb TB) {
+	for seed := uint64(1); seed <= 2; seed++ {
+		sickDay(tb, seed, 10*time.Minute)
 	}
 }
 
@@ -130,6 +199,35 @@ func refusedLetters(tb TB) {
 	defer mu.Unlock()
 	if letters != 3 {
 		tb.Errorf("3 records were refused, %d reached the dead letters: %s", letters, rep.Account)
+	}
+}
+
+// redaction logs a password that is to be in the line, in a label and in metadata.
+func redaction(tb TB) {
+	var mu sync.Mutex
+	var bodies []string
+	h := lokiHandler(tb, &lokiServer{func(_ context.Context, body string) (reply, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		bodies = append(bodies, body)
+		return stored, nil
+	}}, func(c *loki.Config) {
+		c.LabelAttrs, c.MetadataAll = []string{"user.password"}, true
+	}, forebay.RedactKeys("password"))
+	log := slog.New(h)
+	log.Info(line(1), slog.Group("user", "password", "hunter2"))
+	log.With("password", "hunter2").WithGroup("user").Info(line(2), "password", "hunter2", "n", 1)
+	if err := h.Flush(background); err != nil {
+		tb.Broken("%v", err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	all := strings.Join(bodies, "\n")
+	if !strings.Contains(all, line(2)) || !strings.Contains(all, "[redacted]") {
+		tb.Broken("Loki got %q", all)
+	}
+	if strings.Contains(all, "hunter2") {
+		tb.Errorf("Loki got %q", all)
 	}
 }
 

@@ -229,11 +229,11 @@ func (p *lokiPeer) store(streams []lokiStream) (status int, text string) {
 }
 
 func lokiMessage(line string) string {
-	var body struct{ Message string }
+	var body struct{ Msg string }
 	if json.Unmarshal([]byte(line), &body) != nil {
 		return ""
 	}
-	return body.Message
+	return body.Msg
 }
 
 // readPush reads a request in any of the wires.

@@ -12,6 +12,8 @@ import (
 	"net"
 	"sync"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
@@ -38,8 +40,9 @@ type ForwardConn struct {
 	limit int
 }
 
-// A ForwardMessage is one PackedForward message.
+// A ForwardMessage is one message.
 type ForwardMessage struct {
+	Mode       string // PackedForward, Forward or Message
 	Tag        string
 	Entries    [][]byte // each [time, record]
 	Size       int      // option; -1: none
@@ -157,27 +160,56 @@ func (c *ForwardConn) Next() (*ForwardMessage, error) {
 	return ParseForward(raw)
 }
 
-// ParseForward reads one PackedForward message and is strict about it.
+// ParseForward reads one message of any of the three modes and is strict about it.
 func ParseForward(raw []byte) (*ForwardMessage, error) {
-	m := &ForwardMessage{Size: -1, Total: len(raw)}
+	m := &ForwardMessage{Size: -1, Total: len(raw), Mode: "PackedForward"}
 	bad := func(what string) (*ForwardMessage, error) { return nil, errors.New("testkit: message: " + what) }
 	t, b, err := msgpack.Next(raw)
-	if err != nil || t.Kind != msgpack.Array || t.Len != 3 {
-		return bad("not an array of three")
+	if err != nil || t.Kind != msgpack.Array || t.Len < 3 || t.Len > 4 {
+		return bad("not an array of three or four")
 	}
+	parts := t.Len
 	if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Str {
 		return bad("the tag is no str")
 	}
 	m.Tag = string(t.Bytes)
-	payload, b, err := msgpack.Next(b)
-	if err != nil || payload.Kind != msgpack.Bin {
-		return bad("the payload is no bin")
+	payload, after, err := msgpack.Next(b)
+	if err != nil {
+		return bad("the payload")
 	}
-	m.Payload = len(payload.Bytes)
-	if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Map {
-		return bad("the option is no map")
+	var data []byte
+	switch payload.Kind {
+	case msgpack.Bin:
+		m.Payload, data, b = len(payload.Bytes), payload.Bytes, after
+	case msgpack.Array:
+		m.Mode = "Forward"
+		rest := after
+		for range payload.Len {
+			if rest, err = msgpack.Skip(rest); err != nil {
+				return bad("the entries")
+			}
+		}
+		data, b = after[:len(after)-len(rest)], rest
+	default: // the time
+		m.Mode = "Message"
+		rest, err := msgpack.Skip(after)
+		if err != nil {
+			return bad("the record")
+		}
+		data = append(msgpack.AppendArrayHeader(nil, 2), b[:len(b)-len(rest)]...)
+		b = rest
 	}
-	for range t.Len {
+	if m.Mode != "Message" && parts != 3 {
+		return bad("not an array of three")
+	}
+	options := 0
+	if m.Mode != "Message" || parts == 4 {
+		if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Map {
+			return bad("the option is no map")
+		}
+		options = t.Len
+	}
+	for range options {
 		var k, v msgpack.Token
 		if k, b, err = msgpack.Next(b); err != nil || k.Kind != msgpack.Str {
 			return bad("a key of the option is no str")
@@ -199,13 +231,22 @@ func ParseForward(raw []byte) (*ForwardMessage, error) {
 			return bad("unknown option " + string(k.Bytes))
 		}
 	}
-	data := payload.Bytes
-	if m.Compressed == "gzip" {
+	switch m.Compressed {
+	case "gzip":
 		z, err := gzip.NewReader(bytes.NewReader(data))
 		if err != nil {
 			return bad(err.Error())
 		}
 		if data, err = io.ReadAll(z); err != nil {
+			return bad(err.Error())
+		}
+	case "zstd":
+		z, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return bad(err.Error())
+		}
+		defer z.Close()
+		if data, err = z.DecodeAll(data, nil); err != nil {
 			return bad(err.Error())
 		}
 	}
@@ -224,7 +265,7 @@ func ParseForward(raw []byte) (*ForwardMessage, error) {
 		m.Entries = append(m.Entries, entry)
 		data = rest
 	}
-	if m.Size != len(m.Entries) {
+	if m.Mode != "Message" && m.Size != len(m.Entries) {
 		return bad(fmt.Sprintf("size is %d, there are %d entries", m.Size, len(m.Entries)))
 	}
 	return m, nil

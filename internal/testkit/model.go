@@ -13,8 +13,7 @@ import (
 type Model struct {
 	mu       sync.Mutex
 	accepted uint64 // tickets 1 to accepted were handed in
-	tally    batch.Tally
-	account  batch.Account // of the records the producer still answers for
+	taken    uint64 // into the custody of the sink
 }
 
 // Batch makes a batch of n records with the next tickets and the given size in
@@ -35,19 +34,15 @@ func (m *Model) Batch(n, size int, meta batch.Meta) *batch.Batch {
 	return build.Batch(nil)
 }
 
-// Sent notes the result of a Send of b by a producer: what is not settled is returned.
+// Sent notes the result of a Send of b, which has no markers, by a producer: what the
+// sink has not taken is returned.
 func (m *Model) Sent(b *batch.Batch, err error) (rest *batch.Batch) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		b.Tally = batch.Tally{}
 		return b
 	}
-	m.tally.Add(b.Tally)
-	m.account.Delivered += uint64(b.Len()) - b.Tally.Settled()
-	m.account.Handled += b.Tally.Handled
-	m.account.Dropped.Add(b.Tally.Dropped)
-	b.Tally = batch.Tally{}
+	m.taken += uint64(b.Len())
 	return nil
 }
 
@@ -55,14 +50,14 @@ func (m *Model) Sent(b *batch.Batch, err error) (rest *batch.Batch) {
 func (m *Model) Taken() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.tally.Taken
+	return m.taken
 }
 
 // Recall notes that n records which a sink had taken into its custody came back.
 func (m *Model) Recall(n uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tally.Taken -= n
+	m.taken -= n
 }
 
 // Accepted returns how many records were made.
@@ -78,14 +73,13 @@ func (m *Model) Accepted() uint64 {
 func (m *Model) Account(sink batch.Account, held uint64) (batch.Account, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if sink.Accepted != m.tally.Taken {
-		return sink, fmt.Errorf("the sink accepted %d records into custody, but said Taken of %d", sink.Accepted, m.tally.Taken)
+	if sink.Accepted != m.taken {
+		return sink, fmt.Errorf("the sink accepted %d records into custody, and took %d", sink.Accepted, m.taken)
 	}
 	if err := sink.Check(); err != nil {
 		return sink, fmt.Errorf("custody: %w", err)
 	}
-	a := m.account
-	a.Accepted = m.accepted
+	a := batch.Account{Accepted: m.accepted}
 	a.Pending.Slab = held
 	sink.Accepted = 0
 	a.Add(sink)

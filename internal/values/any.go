@@ -126,9 +126,7 @@ func (w *Walker) Any(dst []byte, key string, v any) []byte {
 		return w.object(dst, key, o)
 	}
 	if err, ok := v.(error); ok {
-		if _, own := v.(json.Marshaler); !own || w.Style.Form != FormJSON {
-			return w.error(dst, key, err)
-		}
+		return w.error(dst, key, err)
 	}
 	return w.other(w.key(dst, key), v)
 }

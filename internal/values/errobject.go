@@ -11,10 +11,13 @@ import (
 )
 
 // AppendError appends err as a member of the JSON object that dst ends in, with
-// the comma before it where one is due:
+// the comma before it where one is due. c may be nil. Most forms are those of package
+// encode: the message, and what stands beside it under keys that begin with key. These
+// two are others:
 //
-//	{"Type":"*fs.PathError","Message":"…","Source":"dir/file.go:12",
-//	 "StackTrace":"function /path/file.go:12\n…","Inner":{…}}
+//	ErrorObject     {"Type":"*fs.PathError","Message":"…","Source":"dir/file.go:12",
+//	                 "StackTrace":"function /path/file.go:12\n…","Inner":{…}}
+//	ErrorException  the same, with "InnerException":{…} or "InnerExceptions":[…]
 //
 // Source is the first frame of the stack, and both it and StackTrace are left out
 // for errors that carry none (package encode says which do). Inner is the error
@@ -23,13 +26,39 @@ import (
 // that tells the stack are each called once for each error, Error not at all for a
 // [KnownError]; frames are looked up once per program counter. Panics of those methods
 // become part of the text.
-func (v *Values) AppendError(dst []byte, key string, err error) []byte {
-	links := 0
-	return appendErrorObject(jsontext.AppendKey(dst, key), err, 1, &links)
+func (v *Values) AppendError(dst []byte, c *Cache, key string, err error) []byte {
+	switch v.errors.Errors {
+	case ErrorObject:
+		o := errorObject{one: `,"Inner":`, several: `,"Inner":[`}
+		return o.append(jsontext.AppendKey(dst, key), err, 1)
+	case ErrorException:
+		o := errorObject{one: `,"InnerException":`, several: `,"InnerExceptions":[`}
+		return o.append(jsontext.AppendKey(dst, key), err, 1)
+	}
+	w := Walker{Leaf: Leaf{&v.errors, c, FormJSON}, In: &outermost}
+	return w.Any(dst, key, err)
 }
 
-func appendErrorObject(dst []byte, err error, depth int, links *int) []byte {
-	*links++
+// Beside returns the suffixes of the keys that AppendError may write beside the key of
+// an error.
+func (v *Values) Beside() []string {
+	switch v.errors.Errors {
+	case ErrorChain:
+		return []string{chainSuffix, stackSuffix}
+	case ErrorVerbose:
+		return []string{verboseSuffix}
+	}
+	return nil
+}
+
+// An errorObject writes an error and those within it as objects.
+type errorObject struct {
+	one, several string // what stands before the errors within another
+	links        int    // errors written
+}
+
+func (o *errorObject) append(dst []byte, err error, depth int) []byte {
+	o.links++
 	var text string
 	if k := knownOf(err); k != nil {
 		err, text = k.Err, k.Text
@@ -45,19 +74,19 @@ func appendErrorObject(dst []byte, err error, depth int, links *int) []byte {
 	if kind := known.stack; kind != noStack {
 		dst = appendErrorStack(dst, err, kind)
 	}
-	joined, next := unwrap(err)
+	joined, next := Unwrap(err)
 	switch {
 	case next != nil:
-		dst = appendInner(append(dst, `,"Inner":`...), next, depth+1, links)
+		dst = o.inner(append(dst, o.one...), next, depth+1)
 	case len(joined) > 0:
-		dst = append(dst, `,"Inner":[`...)
+		dst = append(dst, o.several...)
 		for _, e := range joined {
 			if e == nil {
 				continue
 			}
-			before := *links
-			dst = appendInner(jsontext.Comma(dst), e, depth+1, links)
-			if *links == before {
+			before := o.links
+			dst = o.inner(jsontext.Comma(dst), e, depth+1)
+			if o.links == before {
 				break // it has been said that there are more
 			}
 		}
@@ -91,11 +120,11 @@ func errorTypeOf(err error) *errorType {
 	return k
 }
 
-func appendInner(dst []byte, err error, depth int, links *int) []byte {
-	if depth > maxChain || *links >= maxLinks {
+func (o *errorObject) inner(dst []byte, err error, depth int) []byte {
+	if depth > maxChain || o.links >= maxLinks {
 		return append(dst, `"(and more)"`...)
 	}
-	return appendErrorObject(dst, err, depth, links)
+	return o.append(dst, err, depth)
 }
 
 // appendErrorStack appends Source and StackTrace.
@@ -105,7 +134,7 @@ func appendErrorStack(dst []byte, err error, kind stackKind) (out []byte) {
 		if p := recover(); p != nil {
 			out = dst[:start]
 			if !isNilPointer(err) {
-				out = jsontext.AppendString(append(out, `,"StackTrace":`...), panicText(p))
+				out = jsontext.AppendString(append(out, `,"StackTrace":`...), PanicText(p))
 			}
 		}
 	}()

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
@@ -28,7 +29,9 @@ const (
 	maxFrames = 64  // of a stack
 )
 
-// error appends an error as a string and, beside it, what the format asks for.
+// error appends an error as a string and, beside it, what the format asks for. The keys
+// of what stands beside it continue without a dot: Elasticsearch takes err.chain for a
+// field of the object err, and refuses a record in which err is a string.
 func (w *Walker) error(dst []byte, key string, err error) []byte {
 	dst = w.key(dst, key)
 	if k := knownOf(err); k != nil {
@@ -42,7 +45,7 @@ func (w *Walker) error(dst []byte, key string, err error) []byte {
 	case ErrorVerbose:
 		if f, ok := err.(fmt.Formatter); ok {
 			if s, ok := verbose(f); ok {
-				dst = w.text(w.suffixed(dst, key, ".verbose"), s)
+				dst = w.text(w.suffixed(dst, key, verboseSuffix), s)
 			}
 		}
 	}
@@ -62,10 +65,10 @@ func verbose(f fmt.Formatter) (s string, ok bool) {
 func (w *Walker) chain(dst []byte, key string, err error) []byte {
 	c := chain{Leaf: w.Leaf}
 	c.look(err, 1)
-	joined, next := unwrap(err)
+	joined, next := Unwrap(err)
 	if next != nil || len(joined) > 0 {
 		start := len(dst)
-		dst = w.suffixed(dst, key, ".chain")
+		dst = w.suffixed(dst, key, chainSuffix)
 		c.start = len(dst)
 		if w.Form == FormJSON {
 			dst = append(dst, '[')
@@ -141,7 +144,7 @@ func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte
 		}
 		c.look(next, depth)
 		dst = c.link(dst, message(next))
-		joined, next = unwrap(next)
+		joined, next = Unwrap(next)
 	}
 	for _, err := range joined {
 		if err == nil {
@@ -157,7 +160,7 @@ func (c *chain) follow(dst []byte, joined []error, next error, depth int) []byte
 			dst = append(dst, ' ')
 		}
 		dst = c.link(append(dst, '['), message(err))
-		more, one := unwrap(err)
+		more, one := Unwrap(err)
 		dst = append(c.follow(dst, more, one, depth+1), ']')
 	}
 	return dst
@@ -175,11 +178,11 @@ func (c *chain) link(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// unwrap returns what err wraps. A panic on the way is one more error.
-func unwrap(err error) (joined []error, next error) {
+// Unwrap returns what err wraps. A panic on the way is one more error.
+func Unwrap(err error) (joined []error, next error) {
 	defer func() {
 		if p := recover(); p != nil {
-			joined, next = nil, fault(panicText(p))
+			joined, next = nil, fault(PanicText(p))
 			if isNilPointer(err) {
 				next = nil
 			}
@@ -245,6 +248,44 @@ func makeStackKind(err error, t reflect.Type) stackKind {
 	return noStack
 }
 
+// Trace returns the stack of err, as program counters or as a text, nothing if err has
+// none. The text of a panic is one, too.
+func Trace(err error) (pcs []uintptr, text string) {
+	at := carrier{err: err, kind: stackOf(err)}
+	switch at.kind {
+	case noStack:
+	case stackCalled, stackSlice:
+		return at.pcs()
+	default:
+		calls, text, failure := at.ask()
+		if failure != "" {
+			return nil, failure
+		}
+		if len(calls) > 0 {
+			text = strings.Join(calls, "\n")
+		}
+		return nil, text
+	}
+	return nil, ""
+}
+
+// pcs returns the stack of an error that has program counters, or how asking failed.
+func (c *carrier) pcs() (pcs []uintptr, failure string) {
+	defer func() {
+		if p := recover(); p != nil && !isNilPointer(c.err) {
+			pcs, failure = nil, PanicText(p)
+		}
+	}()
+	if e, ok := c.err.(interface{ Callers() []uintptr }); ok {
+		return slices.Clone(e.Callers()), ""
+	}
+	all := reflect.ValueOf(c.err).MethodByName("StackTrace").Call(nil)[0]
+	for i := range min(all.Len(), maxFrames) {
+		pcs = append(pcs, uintptr(all.Index(i).Uint()))
+	}
+	return pcs, ""
+}
+
 // stack appends the stack of the deepest error that has one. If none has one, but
 // one panicked, it appends that.
 func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
@@ -253,7 +294,7 @@ func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
 		calls, text, failure := at.ask()
 		switch {
 		case text != "":
-			return w.text(w.suffixed(dst, key, ".stack"), text)
+			return w.text(w.suffixed(dst, key, stackSuffix), text)
 		case len(calls) == 0:
 			if fault == "" {
 				fault = failure
@@ -262,14 +303,14 @@ func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
 			w.Trail = appendTrail(w.Trail, key, calls)
 			return dst
 		default:
-			return list(w.Leaf, w.suffixed(dst, key, ".stack"), calls, Leaf.text)
+			return list(w.Leaf, w.suffixed(dst, key, stackSuffix), calls, Leaf.text)
 		}
 		if i == len(c.others) {
 			break
 		}
 	}
 	if fault != "" {
-		return w.text(w.suffixed(dst, key, ".stack"), fault)
+		return w.text(w.suffixed(dst, key, stackSuffix), fault)
 	}
 	return dst
 }
@@ -280,7 +321,7 @@ func (c *carrier) ask() (calls []string, text, failure string) {
 		if p := recover(); p != nil {
 			calls = nil
 			if !isNilPointer(c.err) {
-				failure = panicText(p)
+				failure = PanicText(p)
 			}
 		}
 	}()

@@ -5,8 +5,8 @@ import (
 	"reflect"
 )
 
-// panicText says that a method of a value panicked with p, as slog does.
-func panicText(p any) string {
+// PanicText says that a method of a value panicked with p, as slog does.
+func PanicText(p any) string {
 	const head = "!PANIC: "
 	switch p := p.(type) {
 	case string:
@@ -23,13 +23,13 @@ func panicText(p any) string {
 	return fmt.Sprint(head, p)
 }
 
-// faultText describes a panic in a method of v. A nil pointer whose method does
+// FaultText describes a panic in a method of v. A nil pointer whose method does
 // not expect one is no fault worth more words than "<nil>", as in fmt.
-func faultText(v, p any) string {
+func FaultText(v, p any) string {
 	if isNilPointer(v) {
 		return "<nil>"
 	}
-	return panicText(p)
+	return PanicText(p)
 }
 
 func isNilPointer(v any) bool {
@@ -41,7 +41,7 @@ func isNilPointer(v any) bool {
 func message(err error) (s string) {
 	defer func() {
 		if p := recover(); p != nil {
-			s = faultText(err, p)
+			s = FaultText(err, p)
 		}
 	}()
 	return err.Error()

@@ -114,9 +114,6 @@ func (w *Walker) known(dst []byte, key string, k *KnownError) []byte {
 	if o, ok := k.Err.(AttrAppender); ok {
 		return w.object(dst, key, o)
 	}
-	if _, own := k.Err.(json.Marshaler); own && w.Form == FormJSON {
-		return w.other(w.key(dst, key), k.Err)
-	}
 	return w.error(dst, key, k)
 }
 

@@ -37,7 +37,7 @@ func (l Leaf) marshal(dst []byte, v any) (out []byte) {
 	defer func() {
 		if p := recover(); p != nil {
 			// The encoder is not put back: nobody knows its state.
-			out = l.text(dst[:start], faultText(v, p))
+			out = l.text(dst[:start], FaultText(v, p))
 		}
 	}()
 	if err := checkNesting(v); err != nil {
@@ -110,7 +110,7 @@ func (w *Walker) other(dst []byte, v any) []byte {
 func (l Leaf) described(dst []byte, v any) (out []byte) {
 	defer func() {
 		if p := recover(); p != nil {
-			out = l.text(dst, faultText(v, p))
+			out = l.text(dst, FaultText(v, p))
 		}
 	}()
 	switch v := v.(type) {

@@ -7,9 +7,9 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// attrScratch is what AttrAppenders append to: used like a stack, as their
+// AttrScratch is what AttrAppenders append to: used like a stack, as their
 // attributes can be AttrAppenders again. Owned by a Record.
-type attrScratch struct {
+type AttrScratch struct {
 	Attrs []slog.Attr
 	more  int // the next capacity, if one of them found no room
 }
@@ -19,9 +19,9 @@ const (
 	maxScratch = 1024 // attributes; more than that is left to the garbage collector
 )
 
-// collect returns the attributes of o, and where the scratch ended before, for
-// release. If the method panics, fault says so.
-func (s *attrScratch) collect(o AttrAppender) (attrs []slog.Attr, mark int, fault string) {
+// Collect returns the attributes of o, and where the scratch ended before, for
+// Release. If the method panics, fault says so.
+func (s *AttrScratch) Collect(o AttrAppender) (attrs []slog.Attr, mark int, fault string) {
 	mark = len(s.Attrs)
 	if s.Attrs == nil || mark == 0 && s.more > cap(s.Attrs) {
 		s.Attrs = make([]slog.Attr, 0, max(minScratch, s.more))
@@ -29,7 +29,7 @@ func (s *attrScratch) collect(o AttrAppender) (attrs []slog.Attr, mark int, faul
 	defer func() {
 		if p := recover(); p != nil {
 			clear(s.Attrs[mark:cap(s.Attrs)])
-			attrs, fault = nil, faultText(o, p)
+			attrs, fault = nil, FaultText(o, p)
 		}
 	}()
 	room := s.Attrs[mark:mark:cap(s.Attrs)]
@@ -44,14 +44,14 @@ func (s *attrScratch) collect(o AttrAppender) (attrs []slog.Attr, mark int, faul
 	return attrs, mark, ""
 }
 
-// release forgets what has been collected since the mark.
-func (s *attrScratch) release(mark int) {
+// Release forgets what has been collected since the mark.
+func (s *AttrScratch) Release(mark int) {
 	clear(s.Attrs[mark:])
 	s.Attrs = s.Attrs[:mark]
 }
 
 // scratch returns the scratch of the record.
-func (w *Walker) scratch() *attrScratch {
+func (w *Walker) scratch() *AttrScratch {
 	if w.Cache == nil {
 		w.Cache = new(Cache) // With has no record
 	}
@@ -61,12 +61,12 @@ func (w *Walker) scratch() *attrScratch {
 // object appends an AttrAppender as a group.
 func (w *Walker) object(dst []byte, key string, o AttrAppender) []byte {
 	scratch := w.scratch()
-	attrs, mark, fault := scratch.collect(o)
+	attrs, mark, fault := scratch.Collect(o)
 	if fault != "" {
 		return w.text(w.key(dst, key), fault)
 	}
 	dst = w.group(dst, key, attrs, true)
-	scratch.release(mark)
+	scratch.Release(mark)
 	return dst
 }
 
@@ -140,7 +140,7 @@ func (w *Walker) element(dst []byte, o AttrAppender) []byte {
 		return w.text(dst, tooDeep)
 	}
 	scratch := w.scratch()
-	attrs, mark, fault := scratch.collect(o)
+	attrs, mark, fault := scratch.Collect(o)
 	if fault != "" {
 		return w.text(dst, fault)
 	}
@@ -148,6 +148,6 @@ func (w *Walker) element(dst []byte, o AttrAppender) []byte {
 	dst = append(dst, '{')
 	dst = append(w.Attrs(dst, attrs), '}')
 	w.depth--
-	scratch.release(mark)
+	scratch.Release(mark)
 	return dst
 }

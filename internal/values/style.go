@@ -5,6 +5,7 @@ package values
 
 import (
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -59,9 +60,26 @@ const (
 )
 
 const (
-	ErrorChain errorForm = iota
-	ErrorText
+	ErrorText errorForm = iota
+	ErrorChain
 	ErrorVerbose
+	ErrorObject    // of Values.AppendError only
+	ErrorException // likewise
+)
+
+// ErrorForms are the texts of the forms of errors, in options and configurations.
+var ErrorForms = []string{
+	ErrorText: "text", ErrorChain: "chain", ErrorVerbose: "verbose", ErrorObject: "object", ErrorException: "exception",
+}
+
+// ErrorForm returns the form of a text, ErrorText if it names none.
+func ErrorForm(text string) errorForm { return errorForm(max(0, slices.Index(ErrorForms, text))) }
+
+// What is added to the key of an error for what stands beside it.
+const (
+	chainSuffix   = "_chain"
+	stackSuffix   = "_stack"
+	verboseSuffix = "_verbose"
 )
 
 // LevelText returns l as f has it. LevelNumber is text here too.

@@ -11,7 +11,7 @@ import (
 // Cache is what a Record keeps from one use to the next.
 type Cache struct {
 	Times   timeCache
-	Scratch attrScratch
+	Scratch AttrScratch
 }
 
 // timeCache remembers the last second formatted as RFC 3339, so that times

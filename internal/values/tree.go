@@ -32,7 +32,7 @@ func (l Leaf) typed(dst []byte, x any) (out []byte) {
 	start := len(dst)
 	defer func() {
 		if p := recover(); p != nil {
-			out = l.text(dst[:start], faultText(x, p))
+			out = l.text(dst[:start], FaultText(x, p))
 		}
 	}()
 	t := tree{Leaf: l, left: maxNodes}
@@ -330,7 +330,7 @@ fields:
 			}
 			fv = fv.Field(x)
 		}
-		if f.omitEmpty && emptyField(fv) || f.omitZero && zeroField(fv) {
+		if f.omitEmpty && EmptyField(fv) || f.omitZero && ZeroField(fv) {
 			continue
 		}
 		dst = append(jsontext.Comma(dst), f.key...)
@@ -346,16 +346,16 @@ fields:
 	return append(dst, '}')
 }
 
-// emptyField reports what omitempty asks for.
-func emptyField(v reflect.Value) bool {
+// EmptyField reports what omitempty asks for.
+func EmptyField(v reflect.Value) bool {
 	if v.Kind() == reflect.Map {
 		return v.Len() == 0
 	}
 	return emptyValue(v)
 }
 
-// zeroField reports what omitzero asks for. A method that panics says nothing.
-func zeroField(v reflect.Value) (zero bool) {
+// ZeroField reports what omitzero asks for. A method that panics says nothing.
+func ZeroField(v reflect.Value) (zero bool) {
 	defer func() {
 		if recover() != nil {
 			zero = false

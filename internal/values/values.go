@@ -16,20 +16,24 @@ import (
 // Values renders single attributes as a [Walker] renders them among others, for
 // encoders in other packages that arrange records in their own way. It is
 // immutable and safe for concurrent use.
-type Values struct{ Style }
+type Values struct {
+	Style
+	errors Style // the same, with the form of errors
+}
 
-// NewValues returns Values of that style, in JSON; times are in UTC. Errors are
-// rendered by [Values.AppendError] and, where they lie within other values, as their
-// message.
+// NewValues returns Values of that style, in JSON; times are in UTC. The form of errors
+// is that of [Values.AppendError]. Within other values errors are their message.
 //
 // Unlike in JSON, what lies within others, in lists, maps and the fields of structs, is
 // what it is by itself: errors, durations, times, levels, UUIDs, NaN. All else is what
 // encoding/json makes of it, with its tags, and types that write themselves
 // (json.Marshaler, encoding.TextMarshaler) do.
 func NewValues(s Style) *Values {
-	s.Form, s.Replace, s.Errors, s.typed = FormJSON, nil, ErrorText, true
+	s.Form, s.Replace, s.typed = FormJSON, nil, true
 	s.Time.Loc = time.UTC
-	return &Values{s}
+	v := &Values{s, s}
+	v.Style.Errors = ErrorText
+	return v
 }
 
 // AppendMember appends key and value as a member of the JSON object that dst ends

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"math/rand/v2"
@@ -184,13 +185,44 @@ type askedError struct{ n *int }
 func (e askedError) Error() string { *e.n++; return "text" }
 
 func TestKnownError(t *testing.T) {
-	n := 0
-	k := Know(askedError{&n})
-	v := NewValues(Style{})
-	line := v.AppendError([]byte("{"), "err", &k)
-	text := v.AppendText(nil, nil, slog.AnyValue(&k))
-	if n != 1 || string(line) != `{"err":{"Type":"values.askedError","Message":"text"}` || string(text) != "text" {
-		t.Errorf("asked %d times: %s %s", n, line, text)
+	for form, want := range map[errorForm]string{
+		ErrorText: `"text"`, ErrorChain: `"text"`, ErrorVerbose: `"text"`,
+		ErrorObject: `{"Type":"values.askedError","Message":"text"}`, ErrorException: `{"Type":"values.askedError","Message":"text"}`,
+	} {
+		n := 0
+		k := Know(askedError{&n})
+		v := NewValues(Style{Errors: form})
+		line := v.AppendError([]byte("{"), nil, "err", &k)
+		text := v.AppendText(nil, nil, slog.AnyValue(&k))
+		if n != 1 || string(line) != `{"err":`+want || string(text) != "text" {
+			t.Errorf("%d: asked %d times: %s %s", form, n, line, text)
+		}
+	}
+}
+
+// TestErrorForms: what each form writes of errors within errors. In lists they are their
+// message in any.
+func TestErrorForms(t *testing.T) {
+	err := fmt.Errorf("a: %w", errors.Join(io.EOF, io.ErrNoProgress))
+	for form, want := range map[errorForm]string{
+		ErrorText:    `{"err":"a: EOF\nmultiple Read calls return no data or error"`,
+		ErrorVerbose: `{"err":"a: EOF\nmultiple Read calls return no data or error"`,
+		ErrorChain: `{"err":"a: EOF\nmultiple Read calls return no data or error",` +
+			`"err_chain":["EOF\nmultiple Read calls return no data or error",["EOF"],["multiple Read calls return no data or error"]]`,
+		ErrorObject: `{"err":{"Type":"*fmt.wrapError","Message":"a: EOF\nmultiple Read calls return no data or error",` +
+			`"Inner":{"Type":"*errors.joinError","Message":"EOF\nmultiple Read calls return no data or error",` +
+			`"Inner":[{"Type":"*errors.errorString","Message":"EOF"},{"Type":"*errors.errorString","Message":"multiple Read calls return no data or error"}]}}`,
+		ErrorException: `{"err":{"Type":"*fmt.wrapError","Message":"a: EOF\nmultiple Read calls return no data or error",` +
+			`"InnerException":{"Type":"*errors.joinError","Message":"EOF\nmultiple Read calls return no data or error",` +
+			`"InnerExceptions":[{"Type":"*errors.errorString","Message":"EOF"},{"Type":"*errors.errorString","Message":"multiple Read calls return no data or error"}]}}`,
+	} {
+		v := NewValues(Style{Errors: form})
+		if got := string(v.AppendError([]byte("{"), nil, "err", err)); got != want {
+			t.Errorf("%d: got %s\nwant %s", form, got, want)
+		}
+		if got := string(v.AppendMember([]byte("{"), nil, "l", slog.AnyValue([]any{io.EOF}))); got != `{"l":["EOF"]` {
+			t.Errorf("%d: got %s", form, got)
+		}
 	}
 }
 

@@ -188,7 +188,7 @@ func (w *Walker) Shown(dst []byte, a slog.Attr, made bool) []byte {
 func (w *Walker) Replace(path []string, a slog.Attr) (out slog.Attr) {
 	defer func() {
 		if p := recover(); p != nil {
-			out = slog.String(a.Key, panicText(p))
+			out = slog.String(a.Key, PanicText(p))
 		}
 	}()
 	return w.Style.Replace(path, a)

@@ -1,0 +1,156 @@
+// Package accesslog logs the requests of a net/http server, one record for each.
+//
+//	handler := accesslog.New(log.Slog(), nil)(mux)
+//
+// It is apart from the front door so that programs without it do not link net/http, and
+// knows only log/slog and net/http. Its middleware fits every router that takes an
+// http.Handler, such as chi, and goes around those that are one, such as gin.
+package accesslog
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// Options are the options of [New]. The zero value is useful.
+type Options struct {
+	// Level returns the level of the record of a request. status is 0 if the handler
+	// has taken over or aborted the connection without one. A level that the logger
+	// does not take leaves the request out. A request whose handler panics is of
+	// slog.LevelError and not asked about. Default: slog.LevelError for 500 and
+	// above, slog.LevelWarn for 400 and above, otherwise slog.LevelInfo.
+	Level func(r *http.Request, status int) slog.Level
+
+	// Attrs returns further attributes of a request that was served, such as its
+	// route: slog.String("route", r.Pattern). It is called for requests that are
+	// logged. Default: nil, none.
+	Attrs func(r *http.Request) []slog.Attr
+}
+
+// New returns a middleware that logs each request when its handler has returned, in the
+// context of the request. The record has the message "request" and these attributes:
+//
+//	method      GET
+//	path        without the query, which often holds secrets
+//	status      the default 200 included; 500 if the handler panics before it sends one
+//	bytes       of the body of the response
+//	duration    from the call of the handler to its return
+//	remote      the address of the client, or of the proxy in front
+//	request_id  the header X-Request-Id of the request, else of the response, if any
+//	user_agent  if any
+//	hijacked    true, if the handler has taken over the connection
+//	aborted     true, if it has panicked with http.ErrAbortHandler
+//	panic       the value, if it has panicked with another one
+//
+// All requests have one message, so forebay.Sample thins them out where it holds for their
+// level: log what is chatty at slog.LevelDebug and sample that, or give requests a level
+// of their own.
+//
+// A panic goes on to the server, which logs its stack. The http.ResponseWriter of the
+// handler has the methods of http.Flusher, http.Hijacker, io.ReaderFrom and
+// io.StringWriter, which pass on to the one of the server, and Unwrap for
+// http.ResponseController.
+//
+// o may be nil. A nil log discards everything, as a nil forebay.Logger does.
+func New(log *slog.Logger, o *Options) func(http.Handler) http.Handler {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	l := logger{handler: log.Handler()}
+	if o != nil {
+		l.Options = *o
+	}
+	if l.Level == nil {
+		l.Level = levelOf
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { l.serve(next, w, r) })
+	}
+}
+
+func levelOf(_ *http.Request, status int) slog.Level {
+	switch {
+	case status >= 500:
+		return slog.LevelError
+	case status >= 400:
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
+}
+
+type logger struct {
+	handler slog.Handler
+	Options
+}
+
+func (l *logger) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	rw := &writer{ResponseWriter: w}
+	path := r.URL.Path // handlers may rewrite it
+	start := time.Now()
+	returned := false
+	defer func() {
+		p := recover()
+		if returned && rw.status == 0 && !rw.hijacked {
+			rw.status = http.StatusOK
+		}
+		l.log(rw, r, path, time.Since(start), p)
+		if p != nil {
+			panic(p)
+		}
+	}()
+	next.ServeHTTP(rw, r)
+	returned = true
+}
+
+// log logs the request. p is what its handler has panicked with.
+func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration, p any) {
+	aborted := p == http.ErrAbortHandler
+	panicked := p != nil && !aborted
+	if panicked && w.status == 0 && !w.hijacked {
+		w.status = http.StatusInternalServerError
+	}
+	level := slog.LevelError
+	if !panicked {
+		level = l.Level(r, w.status)
+	}
+	ctx := r.Context()
+	if !l.handler.Enabled(ctx, level) {
+		return
+	}
+	var buf [12]slog.Attr
+	attrs := append(buf[:0], slog.String("method", r.Method), slog.String("path", path))
+	if w.status != 0 {
+		attrs = append(attrs, slog.Int("status", w.status))
+	}
+	attrs = append(attrs, slog.Int64("bytes", w.bytes), slog.Duration("duration", took), slog.String("remote", r.RemoteAddr))
+	if id := requestID(w, r); id != "" {
+		attrs = append(attrs, slog.String("request_id", id))
+	}
+	if agent := r.UserAgent(); agent != "" {
+		attrs = append(attrs, slog.String("user_agent", agent))
+	}
+	if w.hijacked {
+		attrs = append(attrs, slog.Bool("hijacked", true))
+	}
+	if aborted {
+		attrs = append(attrs, slog.Bool("aborted", true))
+	}
+	if panicked {
+		attrs = append(attrs, slog.Any("panic", p))
+	}
+	rec := slog.NewRecord(time.Now(), level, "request", 0)
+	rec.AddAttrs(attrs...)
+	if l.Attrs != nil {
+		rec.AddAttrs(l.Attrs(r)...)
+	}
+	_ = l.handler.Handle(ctx, rec) // a forebay.Router counts what it cannot take
+}
+
+func requestID(w *writer, r *http.Request) string {
+	const header = "X-Request-Id"
+	if id := r.Header.Get(header); id != "" {
+		return id
+	}
+	return w.Header().Get(header)
+}

@@ -1,0 +1,59 @@
+package examples
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/forebaytest"
+)
+
+func newLogr(log *forebay.Logger) logr.Logger {
+	logger := logr.FromSlogHandler(log.Slog().Handler())
+	return logger
+}
+
+func TestLogr(t *testing.T) {
+	rec := forebaytest.New(t)
+	logger := newLogr(rec.Logger())
+
+	logger.Info("reconciled", "pods", 3)
+	logger.V(4).Info("details")
+	logger.WithName("controller").WithValues("namespace", "default").Error(errors.New("conflict"), "cannot update", "attempt", 2)
+
+	rec.Want(slog.LevelInfo, "reconciled", "pods", 3)
+	rec.Want(slog.LevelDebug, "details")
+	r := rec.Want(slog.LevelError, "cannot update", "logger", "controller", "namespace", "default", "attempt", 2, "err", errors.New("conflict"))
+	if !strings.HasPrefix(r.Source, "examples/example_logr_test.go:") {
+		t.Errorf("source %q", r.Source)
+	}
+}
+
+// V asks the levels of the outputs.
+func TestLogrLevels(t *testing.T) {
+	rec := forebaytest.New(t)
+	level := new(slog.LevelVar)
+	log, err := forebay.New(forebay.Output(level, rec))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	logger := newLogr(log)
+	if logger.V(0).Enabled() != true || logger.V(1).Enabled() {
+		t.Error("not the levels of the output")
+	}
+	level.Set(slog.LevelDebug)
+	if !logger.V(4).Enabled() || logger.V(5).Enabled() {
+		t.Error("V(4) is slog.LevelDebug")
+	}
+	if back := logr.ToSlogHandler(logger); back != log.Slog().Handler() {
+		// Another handler would lose what a Router does beside slog.
+		if _, ok := back.(interface{ EnabledForAny(slog.Level) bool }); !ok {
+			t.Errorf("the way back to slog is through %T", back)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package examples
+
+import (
+	"context"
+	"log/slog"
+	"os"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// spanIDs adds the ids of the span in ctx.
+func spanIDs(ctx context.Context, dst []slog.Attr) []slog.Attr {
+	if sc := trace.SpanContextFromContext(ctx); sc.IsValid() {
+		dst = append(dst, slog.String("trace_id", sc.TraceID().String()), slog.String("span_id", sc.SpanID().String()))
+	}
+	return dst
+}
+
+// Trace and span ids of OpenTelemetry stand at the top of each record that is logged with
+// a context, whatever group is open.
+func Example_openTelemetry() {
+	log, err := forebay.New(forebay.Context(spanIDs),
+		forebay.Writer(os.Stdout, forebay.Encoder(encode.Logfmt(&encode.Options{TimeKey: "-"}))))
+	if err != nil {
+		panic(err)
+	}
+	defer log.Close()
+
+	// As a tracer does when it starts a span.
+	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{0x4b, 0xf9, 0x2f, 15: 1}, SpanID: trace.SpanID{7: 2},
+	}))
+	log.Slog().WithGroup("order").InfoContext(ctx, "paid", "cents", 1990)
+	// Output: level=INFO msg=paid trace_id=4bf92f00000000000000000000000001 span_id=0000000000000002 order.cents=1990
+}

@@ -1,0 +1,125 @@
+// Package forebaygrpc sends what gRPC itself logs to the outputs of a forebay.Logger. For
+// the log of calls see docs/ADAPTERS.md.
+//
+//	grpclog.SetLoggerV2(forebaygrpc.New(log.Named("grpc")))
+package forebaygrpc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/grpclog"
+
+	"github.com/forebay-log/forebay"
+)
+
+// lastTimeout bounds the wait for a message after which gRPC ends the program. It is that
+// of forebay.SyncLevel.
+const lastTimeout = 250 * time.Millisecond
+
+// New returns a grpclog.LoggerV2 that logs to log, for grpclog.SetLoggerV2.
+//
+//   - Info, Warning and Error are the levels of slog. Fatal is slog.LevelError+4, and the
+//     call waits until the message is delivered, at most 250 ms, since gRPC then ends the
+//     program.
+//   - gRPC says much at Info: give it a logger with a name, whose level
+//     forebay.Router.SetLevel sets.
+//   - The part of gRPC that logs, such as core or transport, is the attribute "component".
+//   - The source position is that of the call in gRPC.
+//   - V(0) is true. Higher ones ask whether the logger takes slog.LevelDebug.
+//
+// A nil log discards everything.
+func New(log *forebay.Logger) grpclog.LoggerV2 {
+	return &logger{log: log, handler: log.Slog().Handler()}
+}
+
+type logger struct {
+	log     *forebay.Logger
+	handler slog.Handler
+}
+
+var _ grpclog.DepthLoggerV2 = (*logger)(nil)
+
+const fatal = slog.LevelError + 4
+
+func (l *logger) enabled(level slog.Level) bool {
+	return l.handler.Enabled(context.Background(), level)
+}
+
+// write logs a message of a caller so many frames above the method that calls write.
+func (l *logger) write(level slog.Level, depth int, component, msg string) {
+	var pcs [1]uintptr
+	runtime.Callers(depth+4, pcs[:]) // Callers, write, the method, the function of grpclog
+	rec := slog.NewRecord(time.Now(), level, strings.TrimSuffix(msg, "\n"), pcs[0])
+	if component != "" {
+		rec.AddAttrs(slog.String("component", component))
+	}
+	_ = l.handler.Handle(context.Background(), rec) // the Router counts what it cannot take
+	if level == fatal {
+		l.flush()
+	}
+}
+
+func (l *logger) flush() {
+	if r := l.log.Router(); r != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), lastTimeout)
+		defer cancel()
+		_ = r.Flush(ctx)
+	}
+}
+
+func (l *logger) print(level slog.Level, args []any) {
+	if l.enabled(level) {
+		l.write(level, 1, "", fmt.Sprint(args...))
+	}
+}
+
+func (l *logger) println(level slog.Level, args []any) {
+	if l.enabled(level) {
+		l.write(level, 1, "", fmt.Sprintln(args...))
+	}
+}
+
+func (l *logger) printf(level slog.Level, format string, args []any) {
+	if l.enabled(level) {
+		l.write(level, 1, "", fmt.Sprintf(format, args...))
+	}
+}
+
+// printDepth is behind the methods that components of gRPC call, with "[name]" first.
+func (l *logger) printDepth(level slog.Level, depth int, args []any) {
+	if !l.enabled(level) {
+		return
+	}
+	component := ""
+	if len(args) > 0 {
+		if s, ok := args[0].(string); ok && len(s) > 2 && s[0] == '[' && s[len(s)-1] == ']' {
+			component, args = s[1:len(s)-1], args[1:]
+		}
+	}
+	l.write(level, depth+1, component, fmt.Sprintln(args...))
+}
+
+func (l *logger) Info(args ...any)                    { l.print(slog.LevelInfo, args) }
+func (l *logger) Infoln(args ...any)                  { l.println(slog.LevelInfo, args) }
+func (l *logger) Infof(format string, args ...any)    { l.printf(slog.LevelInfo, format, args) }
+func (l *logger) InfoDepth(depth int, args ...any)    { l.printDepth(slog.LevelInfo, depth, args) }
+func (l *logger) Warning(args ...any)                 { l.print(slog.LevelWarn, args) }
+func (l *logger) Warningln(args ...any)               { l.println(slog.LevelWarn, args) }
+func (l *logger) Warningf(format string, args ...any) { l.printf(slog.LevelWarn, format, args) }
+func (l *logger) WarningDepth(depth int, args ...any) { l.printDepth(slog.LevelWarn, depth, args) }
+func (l *logger) Error(args ...any)                   { l.print(slog.LevelError, args) }
+func (l *logger) Errorln(args ...any)                 { l.println(slog.LevelError, args) }
+func (l *logger) Errorf(format string, args ...any)   { l.printf(slog.LevelError, format, args) }
+func (l *logger) ErrorDepth(depth int, args ...any)   { l.printDepth(slog.LevelError, depth, args) }
+func (l *logger) Fatal(args ...any)                   { l.print(fatal, args) }
+func (l *logger) Fatalln(args ...any)                 { l.println(fatal, args) }
+func (l *logger) Fatalf(format string, args ...any)   { l.printf(fatal, format, args) }
+func (l *logger) FatalDepth(depth int, args ...any)   { l.printDepth(fatal, depth, args) }
+
+// V reports whether gRPC should say more.
+func (l *logger) V(verbosity int) bool { return verbosity <= 0 || l.enabled(slog.LevelDebug) }

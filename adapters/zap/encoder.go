@@ -1,0 +1,214 @@
+package forebayzap
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/forebay-log/forebay/encode"
+)
+
+// object collects fields as attributes. It is a zapcore.ObjectEncoder.
+type object struct {
+	attrs  []slog.Attr
+	spaces []space
+}
+
+// A space is a namespace that is open from attrs[from] on.
+type space struct {
+	key  string
+	from int
+}
+
+// add adds fields. Errors stay errors, so that the outputs decide on their form.
+func (o *object) add(fields []zapcore.Field) {
+	for i := range fields {
+		if f := &fields[i]; f.Type == zapcore.ErrorType {
+			o.attrs = append(o.attrs, slog.Any(f.Key, f.Interface))
+		} else {
+			f.AddTo(o)
+		}
+	}
+}
+
+// group returns the attributes, with namespaces as groups. o keeps them.
+func (o *object) group() []slog.Attr {
+	for i := len(o.spaces) - 1; i >= 0; i-- {
+		s := o.spaces[i]
+		inner := slices.Clone(o.attrs[s.from:])
+		o.attrs = append(o.attrs[:s.from], slog.Attr{Key: s.key, Value: slog.GroupValue(inner...)})
+	}
+	o.spaces = o.spaces[:0]
+	return o.attrs
+}
+
+// maxAttrs is how many attributes the memory of an object in the pool has room for.
+const maxAttrs = 256
+
+func (o *object) reset() {
+	clear(o.attrs[:cap(o.attrs)])
+	o.attrs, o.spaces = o.attrs[:0], o.spaces[:0]
+	if cap(o.attrs) > maxAttrs {
+		o.attrs = nil
+	}
+}
+
+func (o *object) put(key string, v slog.Value) {
+	o.attrs = append(o.attrs, slog.Attr{Key: key, Value: v})
+}
+
+func (o *object) AddArray(key string, m zapcore.ArrayMarshaler) error {
+	var a array
+	err := m.MarshalLogArray(&a)
+	o.put(key, a.value())
+	return err
+}
+
+func (o *object) AddObject(key string, m zapcore.ObjectMarshaler) error {
+	var inner object
+	err := m.MarshalLogObject(&inner)
+	o.put(key, slog.GroupValue(inner.group()...))
+	return err
+}
+
+func (o *object) AddBinary(key string, v []byte)          { o.put(key, slog.AnyValue(v)) }
+func (o *object) AddByteString(key string, v []byte)      { o.put(key, slog.StringValue(string(v))) }
+func (o *object) AddBool(key string, v bool)              { o.put(key, slog.BoolValue(v)) }
+func (o *object) AddComplex128(key string, v complex128)  { o.put(key, complexValue(v, 128)) }
+func (o *object) AddComplex64(key string, v complex64)    { o.put(key, complexValue(complex128(v), 64)) }
+func (o *object) AddDuration(key string, v time.Duration) { o.put(key, slog.DurationValue(v)) }
+func (o *object) AddFloat64(key string, v float64)        { o.put(key, slog.Float64Value(v)) }
+func (o *object) AddFloat32(key string, v float32)        { o.put(key, slog.Float64Value(shortest(v))) }
+func (o *object) AddInt(key string, v int)                { o.put(key, slog.IntValue(v)) }
+func (o *object) AddInt64(key string, v int64)            { o.put(key, slog.Int64Value(v)) }
+func (o *object) AddInt32(key string, v int32)            { o.put(key, slog.Int64Value(int64(v))) }
+func (o *object) AddInt16(key string, v int16)            { o.put(key, slog.Int64Value(int64(v))) }
+func (o *object) AddInt8(key string, v int8)              { o.put(key, slog.Int64Value(int64(v))) }
+func (o *object) AddString(key, v string)                 { o.put(key, slog.StringValue(v)) }
+func (o *object) AddTime(key string, v time.Time)         { o.put(key, slog.TimeValue(v)) }
+func (o *object) AddUint(key string, v uint)              { o.put(key, slog.Uint64Value(uint64(v))) }
+func (o *object) AddUint64(key string, v uint64)          { o.put(key, slog.Uint64Value(v)) }
+func (o *object) AddUint32(key string, v uint32)          { o.put(key, slog.Uint64Value(uint64(v))) }
+func (o *object) AddUint16(key string, v uint16)          { o.put(key, slog.Uint64Value(uint64(v))) }
+func (o *object) AddUint8(key string, v uint8)            { o.put(key, slog.Uint64Value(uint64(v))) }
+func (o *object) AddUintptr(key string, v uintptr)        { o.put(key, slog.Uint64Value(uint64(v))) }
+
+func (o *object) AddReflected(key string, v any) error {
+	o.put(key, slog.AnyValue(v))
+	return nil
+}
+
+func (o *object) OpenNamespace(key string) { o.spaces = append(o.spaces, space{key, len(o.attrs)}) }
+
+// shortest returns the number that is written with the digits of v: 0.1, not
+// 0.10000000149011612.
+func shortest(v float32) float64 {
+	f, err := strconv.ParseFloat(strconv.FormatFloat(float64(v), 'g', -1, 32), 64)
+	if err != nil {
+		return float64(v)
+	}
+	return f
+}
+
+// complexValue returns v as zap writes it, 1+2i.
+func complexValue(v complex128, bits int) slog.Value {
+	return slog.StringValue(strings.Trim(strconv.FormatComplex(v, 'g', -1, bits), "()"))
+}
+
+// array collects the elements of a list. It is a zapcore.ArrayEncoder.
+type array struct{ elems []any }
+
+// value returns the list, with elements of one type if they are, so that the outputs
+// write times and durations in their own form.
+func (a *array) value() slog.Value {
+	if len(a.elems) > 0 {
+		switch a.elems[0].(type) {
+		case time.Time:
+			return listOf[time.Time](a.elems)
+		case time.Duration:
+			return listOf[time.Duration](a.elems)
+		case members:
+			return listOf[members](a.elems)
+		}
+	} else if a.elems == nil {
+		a.elems = []any{}
+	}
+	return slog.AnyValue(a.elems)
+}
+
+func listOf[T any](elems []any) slog.Value {
+	list := make([]T, len(elems))
+	for i, e := range elems {
+		v, ok := e.(T)
+		if !ok {
+			return slog.AnyValue(elems)
+		}
+		list[i] = v
+	}
+	return slog.AnyValue(list)
+}
+
+func (a *array) put(v any) { a.elems = append(a.elems, v) }
+
+func (a *array) AppendArray(m zapcore.ArrayMarshaler) error {
+	var inner array
+	err := m.MarshalLogArray(&inner)
+	a.put(inner.value().Any())
+	return err
+}
+
+func (a *array) AppendObject(m zapcore.ObjectMarshaler) error {
+	var inner object
+	err := m.MarshalLogObject(&inner)
+	a.put(members(inner.group()))
+	return err
+}
+
+func (a *array) AppendReflected(v any) error {
+	a.put(v)
+	return nil
+}
+
+func (a *array) AppendBool(v bool)              { a.put(v) }
+func (a *array) AppendByteString(v []byte)      { a.put(string(v)) }
+func (a *array) AppendComplex128(v complex128)  { a.put(complexValue(v, 128).String()) }
+func (a *array) AppendComplex64(v complex64)    { a.put(complexValue(complex128(v), 64).String()) }
+func (a *array) AppendDuration(v time.Duration) { a.put(v) }
+func (a *array) AppendFloat64(v float64)        { a.put(v) }
+func (a *array) AppendFloat32(v float32)        { a.put(v) }
+func (a *array) AppendInt(v int)                { a.put(v) }
+func (a *array) AppendInt64(v int64)            { a.put(v) }
+func (a *array) AppendInt32(v int32)            { a.put(v) }
+func (a *array) AppendInt16(v int16)            { a.put(v) }
+func (a *array) AppendInt8(v int8)              { a.put(v) }
+func (a *array) AppendString(v string)          { a.put(v) }
+func (a *array) AppendTime(v time.Time)         { a.put(v) }
+func (a *array) AppendUint(v uint)              { a.put(v) }
+func (a *array) AppendUint64(v uint64)          { a.put(v) }
+func (a *array) AppendUint32(v uint32)          { a.put(v) }
+func (a *array) AppendUint16(v uint16)          { a.put(v) }
+func (a *array) AppendUint8(v uint8)            { a.put(v) }
+func (a *array) AppendUintptr(v uintptr)        { a.put(v) }
+
+// members are the attributes of an object in a list. A list of nothing else is written by
+// forebay, others by encoding/json.
+type members []slog.Attr
+
+var _ encode.AttrAppender = members(nil)
+
+func (m members) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, m...) }
+
+var memberScope = encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-", MessageKey: "-"}).Scope()
+
+func (m members) MarshalJSON() ([]byte, error) {
+	line, _, err := memberScope.Append(nil, &encode.Record{Attrs: m})
+	return bytes.TrimSuffix(line, []byte{'\n'}), err
+}
+
+var _ json.Marshaler = members(nil)

@@ -1,0 +1,5 @@
+//go:build !race
+
+package forebayzap
+
+const raceEnabled = false

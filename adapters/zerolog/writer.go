@@ -1,0 +1,160 @@
+// Package forebayzerolog sends what a zerolog.Logger logs to the outputs of a
+// forebay.Logger, as records and not as bytes.
+//
+//	logger := zerolog.New(forebayzerolog.New(log)).With().Timestamp().Logger()
+//
+// Redaction, attributes of With and forms are those of the forebay.Logger. zerolog encodes
+// an event before anybody sees it, so its lines are parsed: for less work set zerolog's
+// own level, too.
+package forebayzerolog
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// lastTimeout bounds the wait for an event after which zerolog ends the program. It is
+// that of forebay.SyncLevel.
+const lastTimeout = 250 * time.Millisecond
+
+// New returns a writer for zerolog.New that logs to log.
+//
+//   - The level, the time and the message are taken from the fields that zerolog writes
+//     them to, by the names and formats of zerolog's variables. A line without a level is
+//     of slog.LevelInfo, one without a time of the present. A time in whole seconds,
+//     zerolog's default, gets the fraction at which it comes.
+//   - All other fields are attributes, in their order: objects are groups, lists and
+//     unusual numbers keep their text, no digit changes. Errors, durations and times are
+//     what zerolog has made of them.
+//   - The levels from trace to error are slog.LevelDebug-4 to slog.LevelError. Fatal and
+//     panic are slog.LevelError+4, and the call waits until the event is delivered, at
+//     most 250 ms, since zerolog then ends the program.
+//   - A line that is not JSON becomes the message.
+//   - What an output cannot take is counted and told by the forebay.Router, not by the
+//     error of a write.
+//
+// A nil log discards everything.
+func New(log *forebay.Logger) zerolog.LevelWriter {
+	return &writer{log: log, handler: log.Slog().Handler()}
+}
+
+type writer struct {
+	log     *forebay.Logger
+	handler slog.Handler
+}
+
+func levelOf(l zerolog.Level) slog.Level {
+	switch {
+	case l == zerolog.NoLevel:
+		return slog.LevelInfo
+	case l > zerolog.ErrorLevel:
+		return slog.LevelError + 4
+	}
+	return slog.Level(l-zerolog.InfoLevel) * 4
+}
+
+// Write takes a line from writers that do not know levels: the line says it.
+func (w *writer) Write(p []byte) (int, error) {
+	level := zerolog.NoLevel
+	if record.IsObject(p) {
+		for _, a := range record.Attrs(p) {
+			if a.Key == zerolog.LevelFieldName && a.Value.Kind() == slog.KindString {
+				if l, err := zerolog.ParseLevel(a.Value.String()); err == nil {
+					level = l
+				}
+				break
+			}
+		}
+	}
+	return w.WriteLevel(level, p)
+}
+
+// WriteLevel takes a line of zerolog. Its error is always nil.
+func (w *writer) WriteLevel(level zerolog.Level, p []byte) (int, error) {
+	l := levelOf(level)
+	if w.handler.Enabled(context.Background(), l) {
+		_ = w.handler.Handle(context.Background(), parse(level, l, p))
+	}
+	if level == zerolog.FatalLevel || level == zerolog.PanicLevel {
+		w.flush()
+	}
+	return len(p), nil
+}
+
+func (w *writer) flush() {
+	if r := w.log.Router(); r != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), lastTimeout)
+		defer cancel()
+		_ = r.Flush(ctx)
+	}
+}
+
+// parse makes a record of a line of that level.
+func parse(level zerolog.Level, l slog.Level, p []byte) slog.Record {
+	now := time.Now()
+	if !record.IsObject(p) {
+		return slog.NewRecord(now, l, string(bytes.TrimRight(p, "\r\n")), 0)
+	}
+	attrs := record.Attrs(p)
+	if level != zerolog.NoLevel { // zerolog writes the level first
+		if i := indexOf(attrs, zerolog.LevelFieldName); i >= 0 {
+			attrs = slices.Delete(attrs, i, i+1)
+		}
+	}
+	at := now
+	if i := indexOf(attrs, zerolog.TimestampFieldName); i >= 0 {
+		if t, ok := timeOf(attrs[i].Value); ok {
+			attrs = slices.Delete(attrs, i, i+1)
+			if at = t; t.Nanosecond() == 0 && t.Unix() == now.Unix() {
+				at = now
+			}
+		}
+	}
+	msg := ""
+	for i, a := range slices.Backward(attrs) { // and the message last
+		if a.Key == zerolog.MessageFieldName && a.Value.Kind() == slog.KindString {
+			msg = a.Value.String()
+			attrs = slices.Delete(attrs, i, i+1)
+			break
+		}
+	}
+	rec := slog.NewRecord(at, l, msg, 0)
+	rec.AddAttrs(attrs...)
+	return rec
+}
+
+func indexOf(attrs []slog.Attr, key string) int {
+	return slices.IndexFunc(attrs, func(a slog.Attr) bool { return a.Key == key })
+}
+
+// timeOf reads a time in the form of zerolog.TimeFieldFormat.
+func timeOf(v slog.Value) (t time.Time, ok bool) {
+	text := v.String()
+	switch zerolog.TimeFieldFormat {
+	case zerolog.TimeFormatUnix, zerolog.TimeFormatUnixMs, zerolog.TimeFormatUnixMicro, zerolog.TimeFormatUnixNano:
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return t, false
+		}
+		switch zerolog.TimeFieldFormat {
+		case zerolog.TimeFormatUnixMs:
+			return time.UnixMilli(n), true
+		case zerolog.TimeFormatUnixMicro:
+			return time.UnixMicro(n), true
+		case zerolog.TimeFormatUnixNano:
+			return time.Unix(0, n), true
+		}
+		return time.Unix(n, 0), true
+	}
+	t, err := time.Parse(zerolog.TimeFieldFormat, text)
+	return t, err == nil
+}

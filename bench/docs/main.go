@@ -1,0 +1,180 @@
+// Docs writes the table of measurements into the README, and the chart beside it, from
+// what make bench has stored. Run it by make docs.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"html"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/forebay-log/forebay/bench/harness"
+)
+
+// rows are those of the README: ours, beside the best rival of each.
+var rows = []struct{ name, text string }{
+	{"json/two", "a message with 2 fields as JSON"},
+	{"json/mixed", "10 mixed fields, an error and an object among them"},
+	{"slog/mixed", "the same through log/slog"},
+	{"off/two", "a call that is off"},
+	{"file/unbuffered-1g", "6 fields, one write(2) for each record"},
+	{"pipeline/file-10g", "6 fields to a file, buffered, 10 goroutines"},
+	{"slab/file-10g", "the buffer alone, encoded records of 256 B"},
+	{"stall/5ms", "p99 of a call while the file stalls for 5 ms"},
+	{"fluent/post-map26", "a map of 26 strings to a Forward server"},
+	{"fluent/acked-1ms", "the same, acknowledged, over 1 ms of network"},
+}
+
+const begin, end = "<!-- make docs: measurements -->\n", "<!-- end -->\n"
+
+func main() {
+	results := flag.String("results", "results/latest.json", "what make bench has stored")
+	readme := flag.String("readme", "../README.md", "the page with the table")
+	chart := flag.String("chart", "../docs/img/bench.svg", "the chart")
+	flag.Parse()
+	if err := run(*results, *readme, *chart); err != nil {
+		fmt.Fprintln(os.Stderr, "docs:", err)
+		os.Exit(1)
+	}
+}
+
+// A line is a row of the table.
+type line struct {
+	text, unit, rival string
+	ours, best, ratio float64
+	oursAllocs        float64
+	bestAllocs        float64
+	date              string
+}
+
+func run(results, readme, chart string) error {
+	text, err := os.ReadFile(results)
+	if err != nil {
+		return err
+	}
+	var stored struct {
+		Machine struct {
+			CPU        string
+			Processors int
+			Go         string
+		}
+		Rows []harness.Result
+	}
+	if err := json.Unmarshal(text, &stored); err != nil {
+		return fmt.Errorf("%s: %w", results, err)
+	}
+	var lines []line
+	for _, want := range rows {
+		l, err := find(stored.Rows, want.name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", results, err)
+		}
+		l.text = want.text
+		lines = append(lines, l)
+	}
+	page, err := os.ReadFile(readme)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(page), begin)
+	_, after, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		return fmt.Errorf("%s has no place for the table, between %q and %q", readme, begin, end)
+	}
+	where := fmt.Sprintf("%s, %d processors, %s", stored.Machine.CPU, stored.Machine.Processors, stored.Machine.Go)
+	if err := os.WriteFile(readme, []byte(before+begin+table(lines, where)+end+after), 0o666); err != nil {
+		return err
+	}
+	return os.WriteFile(chart, []byte(svg(lines, where)), 0o666)
+}
+
+// find returns what was measured of a row: the first contender of ours and the best
+// rival whose output was valid.
+func find(all []harness.Result, name string) (l line, err error) {
+	for _, r := range all {
+		if r.Name != name {
+			continue
+		}
+		l.unit, l.date = r.Unit, r.Date.UTC().Format("2006-01-02")
+		l.best = math.Inf(1)
+		for _, c := range r.Columns {
+			switch {
+			case len(c.Values) == 0:
+			case c.Kind == "ours" && l.ours == 0:
+				l.ours, l.oursAllocs = c.Median, c.Allocs
+			case c.Kind == "rival" && len(c.Invalid) == 0 && c.Median < l.best:
+				l.best, l.bestAllocs, l.rival = c.Median, c.Allocs, c.Name
+			}
+		}
+		if l.ours == 0 || l.rival == "" {
+			return l, fmt.Errorf("row %s has no figures of ours and a rival; run make bench ROWS='^%s$'", name, name)
+		}
+		l.ratio = l.ours / l.best
+		return l, nil
+	}
+	return l, fmt.Errorf("row %s is missing; run make bench ROWS='^%s$'", name, name)
+}
+
+func table(lines []line, where string) string {
+	var sb strings.Builder
+	sb.WriteString("| | forebay | best rival | ratio | row |\n|---|---|---|---|---|\n")
+	first, last := lines[0].date, lines[0].date
+	for i, l := range lines {
+		unit := strings.TrimSuffix(l.unit, "/op")
+		unit = strings.TrimPrefix(unit, "p99 ")
+		verdict := fmt.Sprintf("%.2f", l.ratio)
+		if l.ratio > 1 {
+			verdict = "**" + verdict + "**, slower"
+		}
+		fmt.Fprintf(&sb, "| %s | %s %s | %s: %s %s | %s | `%s` |\n", l.text, short(l.ours), unit, l.rival, short(l.best), unit, verdict, rows[i].name)
+		first, last = min(first, l.date), max(last, l.date)
+	}
+	days := first
+	if last != first {
+		days += " to " + last
+	}
+	fmt.Fprintf(&sb, "\n%s, %s. Less is better; medians of one run with all contenders in\nturns. Rivals whose output is not valid do not count.\n", where, days)
+	return sb.String()
+}
+
+func short(v float64) string {
+	if v < 10 {
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.0f", v)
+}
+
+// svg draws, for each row, how many times the best rival's time ours takes.
+func svg(lines []line, where string) string {
+	const width, left, right, step, top = 760, 330, 70, 26, 46
+	height := top + step*len(lines) + 34
+	most := 1.25
+	for _, l := range lines {
+		most = max(most, l.ratio*1.05)
+	}
+	scale := float64(width-left-right) / most
+	var sb strings.Builder
+	fmt.Fprintf(&sb, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", width, height)
+	fmt.Fprintf(&sb, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
+	fmt.Fprintf(&sb, `<text x="12" y="22" font-size="14" font-weight="bold" fill="#222">Time of forebay, where the best rival takes 1</text>`+"\n")
+	one := left + scale
+	for i, l := range lines {
+		y := top + i*step
+		color := "#2b7a5d"
+		if l.ratio > 1 {
+			color = "#b4532a"
+		}
+		fmt.Fprintf(&sb, `<text x="%d" y="%d" text-anchor="end" fill="#222">%s</text>`+"\n", left-10, y+14, html.EscapeString(l.text))
+		fmt.Fprintf(&sb, `<rect x="%d" y="%d" width="%.1f" height="16" fill="%s"/>`+"\n", left, y+1, max(1, l.ratio*scale), color)
+		fmt.Fprintf(&sb, `<text x="%.1f" y="%d" fill="#222">%.2f</text>`+"\n", left+max(1, l.ratio*scale)+6, y+14, l.ratio)
+	}
+	bottom := top + step*len(lines)
+	fmt.Fprintf(&sb, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#222" stroke-dasharray="4 3"/>`+"\n", one, top-6, one, bottom)
+	fmt.Fprintf(&sb, `<text x="%.1f" y="%d" text-anchor="middle" fill="#222">best rival</text>`+"\n", one, top-10)
+	fmt.Fprintf(&sb, `<text x="12" y="%d" fill="#666">%s; shorter is better</text>`+"\n", bottom+22, html.EscapeString(where))
+	sb.WriteString("</svg>\n")
+	return sb.String()
+}

@@ -1,0 +1,116 @@
+package forebay_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/netsink"
+)
+
+// Nobody waits for an output whose circuit is open, whatever its driver and however much
+// waits for it. What the spool can take is there.
+func TestNobodyWaitsForAnOpenCircuit(t *testing.T) {
+	const nobody = "127.0.0.1:1"
+	down := func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) }
+	for name, output := range map[string]func(...forebay.OutputOption) forebay.OutputSpec{
+		"send": func(o ...forebay.OutputOption) forebay.OutputSpec {
+			return forebay.To(deliver.SendFunc(deliver.Traits{}, down), o...)
+		},
+		"inline": func(o ...forebay.OutputOption) forebay.OutputSpec {
+			return forebay.To(deliver.SendFunc(deliver.Traits{Inline: true}, down), o...)
+		},
+		"file":   func(o ...forebay.OutputOption) forebay.OutputSpec { return forebay.File("/dev/full", o...) },
+		"loki":   func(o ...forebay.OutputOption) forebay.OutputSpec { return loki.To("http://"+nobody, o...) },
+		"fluent": func(o ...forebay.OutputOption) forebay.OutputSpec { return fluent.To(nobody, "app", o...) },
+		"tcp":    func(o ...forebay.OutputOption) forebay.OutputSpec { return netsink.To("tcp://"+nobody, o...) },
+	} {
+		for _, spool := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				if _, err := os.Stat("/dev/full"); name == "file" && err != nil {
+					t.Skip(err)
+				}
+				synctest.Test(t, func(t *testing.T) {
+					opts := []forebay.OutputOption{forebay.OnError(func(batch.Event) {})}
+					if spool {
+						opts = append(opts, forebay.Spool(t.TempDir()))
+					}
+					l, err := forebay.New(output(opts...), forebay.SyncLevel(slog.LevelError))
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+						defer cancel()
+						l.Router().Close(ctx)
+					}()
+					stats := func() *deliver.OutputStats { return l.Router().Stats().Outputs[0].Delivery }
+					for range 60 {
+						l.Info("more than one batch")
+						time.Sleep(time.Second)
+					}
+					for range 20 {
+						for stats().Deliver.Breaker != deliver.Open {
+							time.Sleep(10 * time.Millisecond)
+						}
+						begun := time.Now()
+						l.Error("last words")
+						if took := time.Since(begun); took > 0 {
+							t.Fatalf("waited %v: %v", took, stats().Deliver.Breaker)
+						}
+						if p := l.Router().Stats().Outputs[0].Pending; spool && p.Slab+p.Inflight > 10 { // a probe's records
+							t.Fatalf("not on disk: %v", p)
+						}
+						time.Sleep(700 * time.Millisecond)
+					}
+					if err := l.Router().Flush(t.Context()); !errors.Is(err, deliver.ErrOpen) && stats().Deliver.Breaker == deliver.Open {
+						t.Errorf("Flush says %v", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// With an open circuit and nothing that waits, there is nothing to complain of. A Flush
+// that waits when the circuit opens ends at once.
+func TestFlushBesideCircuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan batch.Outcome)
+		dest := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return <-answer })
+		l, err := forebay.New(forebay.To(dest), forebay.OnError(func(batch.Event) {}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 10 { // the slabs keep some of them
+			l.Info("m")
+			time.Sleep(time.Second)
+		}
+		flushed := make(chan error)
+		go func() { flushed <- l.Router().Flush(context.Background()) }()
+		synctest.Wait()
+		answer <- batch.FailedOutcome(batch.RetryAfter(errors.New("down"), time.Minute))
+		begun := time.Now()
+		if err := <-flushed; !errors.Is(err, deliver.ErrOpen) || time.Since(begun) > 0 {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		close(answer) // from now on it takes everything
+		if err := l.Router().Flush(context.Background()); !errors.Is(err, deliver.ErrOpen) {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if err := l.Router().Flush(context.Background()); err != nil {
+			t.Error(err)
+		}
+		l.Close()
+	})
+}

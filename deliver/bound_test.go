@@ -1,0 +1,122 @@
+package deliver
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// hung is a destination that hangs at some call, until it is let go.
+type hung struct {
+	at string
+	testkit.Spill
+	until chan struct{}
+}
+
+func (d *hung) hang(at string) {
+	if d.at == at || d.at == "everywhere" {
+		<-d.until
+	}
+}
+
+func (d *hung) Traits() Traits { return Traits{Inline: d.at == "inline"} }
+func (d *hung) Open(l Life) (Session, error) {
+	d.hang("open")
+	return hungSession{d, l}, nil
+}
+func (d *hung) Flush(context.Context) error { d.hang("flush"); return nil }
+func (d *hung) Close(context.Context) error { d.hang("end"); return nil }
+func (d *hung) Append(b *batch.Batch) (uint64, error) {
+	d.hang("append")
+	return d.Spill.Append(b)
+}
+
+type hungSession struct {
+	d *hung
+	l Life
+}
+
+func (s hungSession) Send(b *batch.Batch) error {
+	s.d.hang("send")
+	if s.d.at == "inline" {
+		<-s.d.until
+	}
+	if s.d.at == "letters" {
+		s.l.Answer(b, batch.Outcome{Refused: batch.All(), Refusal: testkit.ErrDown})
+	} else if s.d.at == "flush" || s.d.at == "end" {
+		s.l.Answer(b, batch.Outcome{})
+	} else {
+		s.l.Answer(b, batch.FailedOutcome(testkit.ErrDown))
+	}
+	return nil
+}
+func (s hungSession) Close() { s.d.hang("close") }
+
+// hungFile is a file that cannot be closed.
+type hungFile struct{ until chan struct{} }
+
+func (f *hungFile) Close() error { <-f.until; return nil }
+
+// Shutdown is in time, whatever hangs.
+func TestShutdownIsInTime(t *testing.T) {
+	const noDeadline, cancelled = time.Hour, -time.Second
+	for _, at := range []string{"open", "send", "close", "flush", "end", "append", "handler", "letters", "callback", "inline", "disk", "everywhere"} {
+		for _, spill := range []bool{false, true} {
+			for _, limit := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second, noDeadline, cancelled} {
+				synctest.Test(t, func(t *testing.T) {
+					d := &hung{at: at, until: make(chan struct{})}
+					h := ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { <-d.until; return batch.Outcome{} })
+					o := &OutputOptions{CloseTimeout: 2 * time.Second, OnError: func(batch.Event) { d.hang("callback") },
+						Slab: slab.Options{FlushInterval: time.Millisecond, SlabBytes: 512, SlabCount: 4}}
+					if spill {
+						o.Deliver.Spill = d
+					}
+					if at == "handler" || at == "everywhere" {
+						o.Deliver.Handler = h
+					}
+					if at == "letters" || at == "everywhere" {
+						o.Deliver.DeadLetter = h
+					}
+					out := mustOutput(t, d, o)
+					if at == "disk" || at == "everywhere" {
+						out.files.letters = &hungFile{d.until}
+					}
+					mustLines(t, out, 0, 40, 20)
+					time.Sleep(time.Second)
+					ctx, cancel := context.WithCancel(t.Context())
+					most := limit
+					switch limit {
+					case noDeadline:
+						most = 2 * time.Second
+					case cancelled:
+						time.AfterFunc(time.Second, cancel)
+						most = time.Second
+					default:
+						ctx, cancel = context.WithTimeout(ctx, limit)
+					}
+					defer cancel()
+					began := time.Now()
+					if _, err := out.Shutdown(ctx); err == nil && at == "disk" {
+						t.Error("the disk hangs, and there is no error")
+					}
+					most += 200 * time.Millisecond
+					if spill && limit < time.Second {
+						most += 500 * time.Millisecond
+					}
+					if out.files.letters != nil {
+						most += 500 * time.Millisecond
+					}
+					if took := time.Since(began); took > most {
+						t.Errorf("%s hangs, spill %v, limit %s: Shutdown took %s", at, spill, limit, took)
+					}
+					close(d.until)
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package forebay_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// Text for people on the console, JSON in a file that begins anew at 100 MiB.
+func ExampleNew() {
+	dir, err := os.MkdirTemp("", "forebay")
+	check(err)
+	defer os.RemoveAll(dir)
+
+	log, err := forebay.New(
+		forebay.Console(os.Stdout, forebay.Encoder(encode.Console(&encode.Options{TimeKey: "-"}))),
+		forebay.File(dir+"/app.log", forebay.Rotate(100<<20, 7), forebay.Level(slog.LevelWarn)))
+	check(err)
+	log.Info("listening", slog.Int("port", 8080))
+	log.Slog().Warn("disk almost full", "free", "1.5GB")
+	check(log.Close())
+	b, err := os.ReadFile(dir + "/app.log")
+	check(err)
+	fmt.Println(bytes.Count(b, []byte("\n")), "line in the file")
+	// Output:
+	// INFO  listening  port=8080
+	// WARN  disk almost full  free=1.5GB
+	// 1 line in the file
+}
+
+// Every fault is named at once, with a remedy.
+func ExampleNew_faults() {
+	_, err := forebay.New(
+		forebay.File("no/such/directory/app.log"),
+		forebay.Console(os.Stderr, forebay.Rotate(100<<20, 7)),
+		forebay.Writer(os.Stdout, forebay.WhenFull("spill")))
+	fmt.Println(err)
+	// Output:
+	// forebay: cannot make router: output 1 (forebay.File): file: cannot open "no/such/directory/app.log": its directory does not exist; make it first: no such file or directory
+	// forebay: cannot make router: output 2 (forebay.Console): forebay.Rotate does not apply to it; leave it out
+	// forebay: cannot make router: output 3 (forebay.Writer): WhenFull is "spill", but there is no Spool; give Spool(dir), too
+}
+
+// JSON lines to standard output, as containers want them.
+func ExampleWriter() {
+	log, err := forebay.New(forebay.Writer(os.Stdout, forebay.Encoder(noTime)))
+	check(err)
+	log.Info("listening", slog.Int("port", 8080))
+	check(log.Close())
+	// Output:
+	// {"level":"INFO","msg":"listening","port":8080}
+}
+
+// A destination of one's own gets memory, retries, a circuit breaker and a spool.
+func ExampleTo() {
+	dir, err := os.MkdirTemp("", "forebay")
+	check(err)
+	defer os.RemoveAll(dir)
+	dest := deliver.SendFunc(deliver.Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+		for _, rec := range b.All() {
+			fmt.Printf("%s", rec.Data)
+		}
+		return batch.Outcome{} // everything was taken
+	})
+	log, err := forebay.New(forebay.To(dest, forebay.Encoder(noTime), forebay.Spool(dir), forebay.WhenFull("spill")))
+	check(err)
+	log.Info("hello")
+	check(log.Close())
+	// Output:
+	// {"level":"INFO","msg":"hello"}
+}
+
+// A package with a destination of its own gives it options.
+func ExampleDriver() {
+	type config struct {
+		url   string
+		token string
+	}
+	to := func(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
+		return forebay.Driver("webhook.To", config{url: url}, func(c *config, s *forebay.Setup) (deliver.Destination, error) {
+			if s.Name == "" {
+				s.Name = "webhook"
+			}
+			return deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, b *batch.Batch) batch.Outcome {
+				fmt.Println(http.MethodPost, c.url, "with a token of", len(c.token), "bytes,", b.Len(), "record")
+				return batch.Outcome{}
+			}), nil
+		}, opts...)
+	}
+	token := func(token string) forebay.OutputOption {
+		return forebay.DriverOption("webhook.Token", func(c *config) error {
+			c.token = token
+			return nil
+		})
+	}
+
+	log, err := forebay.New(to("https://hooks.example", token("secret"), forebay.Level(slog.LevelError)))
+	check(err)
+	log.Error("cannot bind")
+	check(log.Close())
+	// Output:
+	// POST https://hooks.example with a token of 6 bytes, 1 record
+}
+
+// A service that stops when it is told to: docs/EXITS.md.
+func Example_stop() {
+	main := func() {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		log, err := forebay.New(forebay.File("app.log"))
+		if err != nil {
+			panic(err)
+		}
+		defer log.Close()
+		defer log.Recover() // runs before Close
+		slog.SetDefault(log.Slog())
+		<-ctx.Done()
+		slog.Info("stopping")
+	}
+	_ = main
+}
+
+// Lines of the standard log for an output that takes errors alone: docs/EXITS.md.
+func Example_standardLogLevel() {
+	main := func() {
+		log, err := forebay.New(forebay.File("errors.log", forebay.Level(slog.LevelError)))
+		if err != nil {
+			panic(err)
+		}
+		defer log.Close()
+		slog.SetDefault(log.Slog())
+		slog.SetLogLoggerLevel(slog.LevelError)
+	}
+	_ = main
+}

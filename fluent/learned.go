@@ -1,0 +1,136 @@
+package fluent
+
+import "time"
+
+// Servers have limits that the protocol has no word for: one that finds a message too
+// large ends the connection, or never answers. So limits are learned, for each server, and
+// never from an end of a connection alone:
+//
+//	a frame ends a connection ──▶ a smaller one is taken, and so on, alternations times
+//	     └─▶ frames are no larger than the largest that was taken
+//	a record alone is condemned by the search of package deliver, and nothing of its
+//	size was taken within relearn
+//	     └─▶ records of that size and above are refused at once: dead letters
+//
+// A limit is forgotten when something above it is taken, and after relearn. Nothing below
+// leastLimit is believed to be one: no receiver is known to take less.
+const (
+	alternations = 4
+	relearn      = time.Hour
+	leastLimit   = 16 << 10
+)
+
+// limits are what is known of the sizes that a server takes, in bytes of payload.
+type limits struct {
+	frame  int       // 0: none is known
+	record int       // of so many bytes, and more, are refused; 0: none is known
+	until  time.Time // it is believed
+
+	taken  int // the largest frame since died was set
+	died   int // the smallest frame that ended a connection; 0: none
+	turns  int // times that a frame was taken after such an end
+	again  bool
+	alone  int // size of the last record that ended a connection alone
+	most   int // the largest frame taken since the time
+	mostAt time.Time
+}
+
+// forget forgets what is too old.
+func (l *limits) forget(now time.Time) {
+	if !l.until.IsZero() && !now.Before(l.until) {
+		*l = limits{}
+	}
+}
+
+// took notes that the server has taken a frame.
+func (l *limits) took(now time.Time, n int) {
+	l.forget(now)
+	if now.Sub(l.mostAt) > relearn {
+		l.most, l.mostAt = 0, now
+	}
+	l.most, l.taken = max(l.most, n), max(l.taken, n)
+	if l.frame > 0 && n > l.frame {
+		l.frame = 0
+	}
+	if l.record > 0 && n >= l.record {
+		l.record = 0
+	}
+	switch {
+	case l.died == 0:
+	case n >= l.died: // the end had another reason
+		l.died, l.turns, l.again = 0, 0, false
+	case l.again:
+		l.again = false
+		if l.turns++; l.turns >= alternations && l.died > leastLimit {
+			l.frame, l.until = max(leastLimit, l.taken), now.Add(relearn)
+		}
+	}
+}
+
+// ended notes that a connection ended, or was left, while a frame was the oldest without
+// an answer.
+func (l *limits) ended(now time.Time, n int, single bool) {
+	l.forget(now)
+	if l.died == 0 || n < l.died {
+		l.died, l.turns = n, 0
+	}
+	if n <= l.taken {
+		l.taken = 0
+	}
+	l.again = true
+	if l.alone = 0; single {
+		l.alone = n
+	}
+}
+
+// condemned notes that a record was condemned by the search. It reports whether a limit was
+// learned.
+func (l *limits) condemned(now time.Time, n int) bool {
+	if l.alone != n || n < leastLimit || now.Sub(l.mostAt) <= relearn && n <= l.most {
+		return false
+	}
+	l.alone = 0
+	l.record, l.until = n, now.Add(relearn)
+	return true
+}
+
+// sizes narrows most to what is known of a server.
+func (r *roster) sizes(i int, most bounds) bounds {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := &r.health[i].limits
+	if l.until.IsZero() {
+		return most
+	}
+	l.forget(time.Now())
+	if l.frame > 0 {
+		most.frame = min(most.frame, l.frame)
+	}
+	if l.record > 0 && l.record <= most.record {
+		most.record, most.refused, most.server = l.record-1, l.record, r.servers[i].label
+	}
+	return most
+}
+
+// took notes that a server has taken a frame of n bytes.
+func (r *roster) took(i, n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.health[i].limits.took(time.Now(), n)
+}
+
+// diedAt notes that a connection ended at a frame of n bytes.
+func (r *roster) diedAt(i, n int, single bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.health[i].limits.ended(time.Now(), n, single)
+}
+
+// condemned notes that a record of n bytes was condemned.
+func (r *roster) condemned(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.health {
+		r.health[i].limits.condemned(time.Now(), n)
+	}
+}

@@ -1,0 +1,173 @@
+package fluent
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// limited is a server that ends the connection, or falls silent, at frames of more than
+// limit bytes.
+func limited(r *received, limit *atomic.Int64, silent bool) *testkit.Forward {
+	return &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+		for {
+			m, err := c.Next()
+			if err != nil {
+				return
+			}
+			if int64(m.Payload) > limit.Load() {
+				if !silent {
+					return
+				}
+				continue
+			}
+			r.add(m)
+			if c.Ack(m.Chunk) != nil {
+				return
+			}
+		}
+	}}
+}
+
+// The size from which a server takes no record is learned from the search: later records
+// above it go to the dead letters at once, and others do not wait. It is forgotten after
+// an hour, when the server may take them.
+func TestRecordLimitIsLearned(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var r received
+			var limit atomic.Int64
+			limit.Store(80 << 10)
+			f := limited(&r, &limit, silent)
+			defer f.Close()
+			var letters bytes.Buffer
+			l := newTestLogger(t, Config{Dial: f.Dial, DeadLetter: deliver.DeadLetters(&letters, "forward"), AckTimeout: time.Second})
+			big := func(n int) { l.Post("x", numbered{n, strings.Repeat("x", 100<<10)}) }
+			for i := range 10 {
+				l.Post("x", map[string]any{"n": i})
+			}
+			time.Sleep(time.Second)
+			big(100)
+			for i := 10; i < 20; i++ {
+				l.Post("x", map[string]any{"n": i})
+			}
+			time.Sleep(10 * time.Minute)
+			a := l.Account()
+			if a.Dropped[batch.Poison] != 1 || a.Delivered != 20 {
+				t.Errorf("silent %v: %s", silent, a)
+			}
+			if st := l.Sink.Client.Stats(); st.LearnedRecord < 100<<10 {
+				t.Errorf("silent %v: nothing is learned: %+v", silent, st)
+			}
+			conns := f.Conns() + 1 // it was idle
+			big(101)
+			l.Post("x", map[string]any{"n": 20})
+			time.Sleep(time.Second)
+			if a = l.Account(); a.Dropped[batch.Poison] != 2 || a.Delivered != 21 || f.Conns() > conns {
+				t.Errorf("silent %v: after a second %s, %d connections more", silent, a, f.Conns()-conns)
+			}
+			if text := letters.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "has refused one of") {
+				t.Errorf("dead letters: %.300s", text)
+			}
+			limit.Store(1 << 20)
+			time.Sleep(relearn)
+			big(102)
+			time.Sleep(time.Minute)
+			if a = l.Account(); a.Delivered != 22 || l.Sink.Client.Stats().LearnedRecord != 0 {
+				t.Errorf("silent %v: an hour later %s", silent, a)
+			}
+			closeLogger(t, l)
+		})
+	}
+}
+
+// A server that takes only small chunks gets such, once it has shown that.
+func TestFrameLimitIsLearned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r received
+		var limit atomic.Int64
+		limit.Store(20 << 10)
+		f := limited(&r, &limit, false)
+		defer f.Close()
+		l := newTestLogger(t, Config{Dial: f.Dial, WhenFull: "block"})
+		n := 0
+		fill := func(many int) {
+			for range many {
+				l.Post("x", numbered{n, strings.Repeat("x", 1000)})
+				n++
+			}
+		}
+		fill(500)
+		time.Sleep(10 * time.Minute)
+		st := l.Sink.Client.Stats()
+		if a := l.Account(); a.Delivered != uint64(n) || st.LearnedFrame == 0 || int64(st.LearnedFrame) > limit.Load() {
+			t.Errorf("%s, %+v", a, st)
+		}
+		conns, began := f.Conns()+1, time.Now() // it was idle
+		fill(2000)
+		time.Sleep(time.Second)
+		if a := l.Account(); a.Delivered != uint64(n) || f.Conns() > conns {
+			t.Errorf("after %s %s, %d connections more", time.Since(began), a, f.Conns()-conns)
+		}
+		limit.Store(1 << 20)
+		time.Sleep(relearn)
+		fill(2000)
+		time.Sleep(time.Minute)
+		closeLogger(t, l)
+		if ms := r.messages(); ms[len(ms)-2].Payload < 40<<10 {
+			t.Errorf("still frames of %d bytes", ms[len(ms)-2].Payload)
+		}
+		if !slices.Equal(r.firstCopies("x"), seq(0, n)) {
+			t.Error("not in order")
+		}
+	})
+}
+
+// Neither a server that resets at random nor a record that is bad for another reason teaches
+// a limit for records.
+func TestNoLimitIsLearned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r received
+		rng := rand.New(rand.NewPCG(testkit.Seed(t), 0))
+		var sick atomic.Bool
+		sick.Store(true)
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			for {
+				m, err := c.Next()
+				if err != nil || sick.Load() && rng.IntN(10) < 8 || slices.ContainsFunc(m.Entries, func(e []byte) bool { return bytes.Contains(e, []byte("BAD")) }) {
+					return
+				}
+				r.add(m)
+				c.Ack(m.Chunk)
+			}
+		}}
+		defer f.Close()
+		l := newTestLogger(t, Config{Dial: f.Dial})
+		for i := range 200 {
+			l.Post("x", numbered{i, strings.Repeat("x", i*i)})
+			time.Sleep(time.Second)
+			if st := l.Sink.Client.Stats(); st.LearnedRecord != 0 {
+				t.Fatalf("%+v", st)
+			}
+		}
+		sick.Store(false)
+		time.Sleep(10 * time.Minute)
+		l.Post("x", numbered{200, "BAD" + strings.Repeat("x", 17<<10)})
+		time.Sleep(10 * time.Minute)
+		if st := l.Sink.Client.Stats(); st.LearnedRecord != 0 {
+			t.Errorf("%+v", st)
+		}
+		if rep := closeLogger(t, l); rep.Delivered != 200 || rep.Dropped[batch.Poison] != 1 {
+			t.Errorf("%s", rep.Account)
+		}
+	})
+}

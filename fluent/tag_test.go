@@ -1,0 +1,196 @@
+package fluent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// withTags runs f with a fresh table of tags.
+func withTags(t *testing.T, f func()) {
+	t.Helper()
+	old := tags.all
+	names, known, full := tags.names.Load(), tags.known.Load(), tags.full.Load()
+	text, misses, found := tags.text, tags.misses, tags.found
+	tags.all, tags.text, tags.misses, tags.found = nil, 0, 0, nil
+	tags.names.Store(nil)
+	tags.known.Store(nil)
+	tags.full.Store(false)
+	defer func() {
+		tags.all, tags.text, tags.misses, tags.found = old, text, misses, found
+		tags.names.Store(names)
+		tags.known.Store(known)
+		tags.full.Store(full)
+	}()
+	f()
+}
+
+// A million tags (make torture) are no error and cost little memory: those for which the table has
+// no room travel with their records.
+func TestMillionTags(t *testing.T) {
+	n := testkit.Rounds(100_000, 1_000_000) // the table holds fewer
+	withTags(t, func() {
+		dial := func(context.Context, string, string) (net.Conn, error) {
+			client, server := net.Pipe()
+			go io.Copy(io.Discard, server)
+			return client, nil
+		}
+		l := newTestLogger(t, Config{Dial: dial, WhenFull: "block", NoAck: true})
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range n {
+			if err := l.Post(fmt.Sprintf("tenant.%07d.requests", i), map[string]any{"n": i}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.Flush(t.Context())
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if d := int64(after.HeapAlloc) - int64(before.HeapAlloc); d > 32<<20 {
+			t.Errorf("%d MiB", d>>20)
+		} else {
+			t.Logf("%d KiB", d>>10)
+		}
+		if rep := closeLogger(t, l); rep.Delivered != uint64(n) {
+			t.Errorf("%s", rep.Account)
+		}
+	})
+}
+
+// Records that carry their tag go every way that others go: through a Logger and a Router,
+// Message by Message, through the spool into the next life, to a fallback, as JSON, as dead letters.
+func TestTagsBeyondTheTable(t *testing.T) {
+	withTags(t, func() {
+		for i := range maxTags {
+			streamOf(fmt.Sprintf("filler.%d", i))
+		}
+		if id := streamOf("one more"); id != ownTag {
+			t.Fatalf("stream %d", id)
+		}
+		if id := streamOf("filler.7"); id == ownTag {
+			t.Error("a tag of the table is not found")
+		}
+		post := func(l *Logger) {
+			for i := range 60 {
+				if err := l.Post([]string{"far.x", "filler.9", "far.y"}[i%3], map[string]any{"n": i}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			log := slog.New(mustHandler(t, l.Sink))
+			for i := 60; i < 80; i++ {
+				log.Info("m", "tag", "far.x", "n", i)
+			}
+		}
+		check := func(t *testing.T, r *received) {
+			t.Helper()
+			for k, tag := range []string{"far.x", "filler.9", "far.y"} {
+				want := slices.DeleteFunc(seq(0, 60), func(n int) bool { return n%3 != k })
+				got := r.get(tag)
+				if k == 0 {
+					want = append(want, make([]int, 20)...) // those of the Router, whose number stands behind
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s: %v", tag, got)
+				}
+			}
+			r.check(t)
+		}
+		for _, mode := range []string{"", modeForward, modeMessage} {
+			var r received
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+			l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, Mode: mode})
+			post(l)
+			closeLogger(t, l)
+			check(t, &r)
+		}
+
+		dead, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := dead.Addr().String()
+		dead.Close()
+		for _, crash := range []bool{false, true} {
+			c := Config{Servers: []string{gone}, CloseTimeout: time.Second}
+			if dir := t.TempDir(); crash {
+				c.CrashDir = dir
+			} else {
+				c.SpoolDir = dir
+			}
+			l := newTestLogger(t, c)
+			post(l)
+			if _, err := l.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var r received
+			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+			c.Servers = []string{listen(t, f)}
+			l = newTestLogger(t, c)
+			if err := l.Flush(t.Context()); err != nil {
+				t.Error(err)
+			}
+			closeLogger(t, l)
+			check(t, &r)
+		}
+
+		var r received
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		other := newTestLogger(t, Config{Servers: []string{listen(t, f)}})
+		l := newTestLogger(t, Config{Servers: []string{gone}, ErrorHandler: FallbackTo(other)})
+		post(l)
+		closeLogger(t, l)
+		closeLogger(t, other)
+		check(t, &r)
+
+		var lines bytes.Buffer
+		l = newTestLogger(t, Config{Servers: []string{gone}, ErrorHandler: deliver.JSONLines(&lines)})
+		post(l)
+		closeLogger(t, l)
+		if text := lines.String(); strings.Count(text, `"tag":"far.x"`) != 40 || strings.Count(text, `"tag":"far.y"`) != 20 || strings.Contains(text, "raw") {
+			t.Errorf("%.400s", text)
+		}
+
+		// What is in files of earlier processes always gets a number.
+		d := Tags()
+		if id := d.Stream([]byte("from.disk")); id == ownTag || id < firstTag || d.Stream([]byte("from.disk")) != id {
+			t.Errorf("stream %d", id)
+		}
+		if def, ok := d.AppendStream(nil, ownTag); !ok || d.Stream(def) != ownTag {
+			t.Errorf("%q", def)
+		}
+		var long string = strings.Repeat("x", maxTagBytes+1)
+		err = l.Post(long, nil)
+		if !errors.Is(err, ErrTag) && !errors.Is(err, batch.ErrClosed) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// mustHandler returns a handler that writes to s, with the key "tag" for the tag.
+func mustHandler(t *testing.T, s *Sink) slog.Handler {
+	t.Helper()
+	enc, err := NewEncoder(&EncoderOptions{TagKey: "tag"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := forebay.NewRouter(forebay.Route(enc, forebay.Output(slog.LevelInfo, s)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

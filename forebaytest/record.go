@@ -1,0 +1,259 @@
+package forebaytest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// A Record is what was captured of one log call.
+type Record struct {
+	Time    time.Time // zero if the line has none
+	Level   slog.Level
+	Message string
+	// Source is the position of the call, "dir/file.go:12", or empty.
+	Source string
+	// Attrs are the attributes by key. Those in groups and objects have the names of
+	// these in front, with dots: "http.status". Values are what JSON has for them:
+	// string, bool, nil, int64, uint64 beyond that, float64, []any and, for an empty
+	// object, map[string]any. A number with more digits than these hold is a
+	// json.Number. Of several attributes with one key the last counts.
+	Attrs map[string]any
+}
+
+// line returns the record in one line.
+func (r Record) line() string {
+	var sb strings.Builder
+	if !r.Time.IsZero() {
+		sb.WriteString(r.Time.Local().Format("15:04:05.000 "))
+	}
+	fmt.Fprintf(&sb, "%-5v %s%s", r.Level, quoted(r.Message), pairs(r.Attrs))
+	if r.Source != "" {
+		sb.WriteString("  at " + r.Source)
+	}
+	return sb.String()
+}
+
+// pairs returns the attributes in the order of their keys, each after a space.
+func pairs(attrs map[string]any) string {
+	var sb strings.Builder
+	for _, key := range slices.Sorted(maps.Keys(attrs)) {
+		fmt.Fprintf(&sb, " %s=%s", key, quoted(attrs[key]))
+	}
+	return sb.String()
+}
+
+// quoted returns v as it stands in JSON, but leaves < and > as they are.
+func quoted(v any) string {
+	var buf bytes.Buffer
+	e := json.NewEncoder(&buf)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return fmt.Sprint(v)
+	}
+	return strings.TrimSuffix(buf.String(), "\n")
+}
+
+// parse reads what a logger has written.
+func parse(p []byte) []Record {
+	p = bytes.TrimRight(p, "\r\n")
+	first, rest, several := bytes.Cut(p, []byte{'\n'})
+	if several && record.IsObject(first) {
+		return append(parse(first), parse(bytes.TrimLeft(rest, "\r\n"))...)
+	}
+	parser := record.Parser{Location: time.Local}
+	var ev record.Event
+	parser.Parse(p, &ev)
+	rec := Record{Time: ev.Time, Level: ev.Level, Attrs: map[string]any{}}
+	var attrs []slog.Attr
+	rec.Message, attrs = ev.Fields()
+	for _, a := range attrs {
+		if rec.Source == "" && (a.Key == slog.SourceKey || a.Key == "caller") {
+			if rec.Source = source(a.Value); rec.Source != "" {
+				continue
+			}
+		}
+		flatten(rec.Attrs, a.Key, a.Value)
+	}
+	return []Record{rec}
+}
+
+var goFile = regexp.MustCompile(`^\S+\.go:\d+$`)
+
+// source returns the position that v names, or "": slog writes a group, others a text.
+func source(v slog.Value) string {
+	s := v.String()
+	if v.Kind() == slog.KindGroup {
+		var file, line string
+		for _, a := range v.Group() {
+			switch a.Key {
+			case "file":
+				file = a.Value.String()
+			case "line":
+				line = a.Value.String()
+			}
+		}
+		s = file + ":" + line
+	}
+	if !goFile.MatchString(s) {
+		return ""
+	}
+	if parts := strings.Split(s, "/"); len(parts) > 2 {
+		s = strings.Join(parts[len(parts)-2:], "/")
+	}
+	return s
+}
+
+// flatten enters a value under its key, and the members of a group under theirs.
+func flatten(attrs map[string]any, key string, v slog.Value) {
+	if v.Kind() != slog.KindGroup {
+		attrs[key] = plain(v.Any())
+		return
+	}
+	for _, a := range v.Group() {
+		flatten(attrs, key+"."+a.Key, a.Value)
+	}
+}
+
+// plain returns the value of an attribute that package record has made.
+func plain(v any) any {
+	if n, ok := v.(json.Number); ok {
+		return number(n)
+	}
+	raw, ok := v.(json.RawMessage)
+	if !ok {
+		return v
+	}
+	switch raw[0] {
+	case 'n':
+		return nil
+	case '{':
+		return map[string]any{}
+	}
+	var elems []json.RawMessage
+	if err := json.Unmarshal(raw, &elems); err != nil {
+		return string(raw)
+	}
+	list := make([]any, len(elems))
+	for i, e := range elems {
+		list[i] = element(e)
+	}
+	return list
+}
+
+// exactDigits is how long a number may be for a float64 to hold all of its digits.
+const exactDigits = 15
+
+// number returns a number that is written in an unusual way, such as 1.10 or 1e3.
+func number(n json.Number) any {
+	f, err := n.Float64()
+	if err != nil || len(n) > exactDigits {
+		return n
+	}
+	if i := int64(f); float64(i) == f {
+		return i
+	}
+	return f
+}
+
+// element returns an element of a list. An object in it is a map with keys as in
+// Record.Attrs.
+func element(e json.RawMessage) any {
+	a := record.Attrs(slices.Concat([]byte(`{"e":`), e, []byte{'}'}))[0]
+	if a.Value.Kind() != slog.KindGroup {
+		return plain(a.Value.Any())
+	}
+	attrs := map[string]any{}
+	for _, m := range a.Value.Group() {
+		flatten(attrs, m.Key, m.Value)
+	}
+	return attrs
+}
+
+// wanting encodes what a test asks for. An error stands for its text.
+var wanting = encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-", MessageKey: "-", Errors: "text"}).Scope()
+
+// A pattern is what a test asks for.
+type pattern struct{ Record }
+
+// wanted takes the way of a record, so that both are compared in one form.
+func (r *Recorder) wanted(level slog.Level, msg string, args []any) pattern {
+	r.t.Helper()
+	p := pattern{Record{Level: level, Message: msg, Attrs: map[string]any{}}}
+	var rec slog.Record
+	rec.Add(args...)
+	var enc encode.Record
+	rec.Attrs(func(a slog.Attr) bool {
+		enc.Attrs = append(enc.Attrs, a)
+		return true
+	})
+	line, _, err := wanting.Append(nil, &enc)
+	if err != nil {
+		r.t.Fatalf("cannot encode the wanted attributes: %v", err)
+	}
+	for _, a := range record.Attrs(line) {
+		flatten(p.Attrs, a.Key, a.Value)
+	}
+	return p
+}
+
+func (p pattern) matches(rec Record) bool {
+	return rec.Level == p.Level && rec.Message == p.Message && len(p.faults(rec)) == 0
+}
+
+// faults says in which attributes rec differs.
+func (p pattern) faults(rec Record) (lines []string) {
+	for _, key := range slices.Sorted(maps.Keys(p.Attrs)) {
+		got, ok := rec.Attrs[key]
+		switch want := p.Attrs[key]; {
+		case !ok:
+			lines = append(lines, fmt.Sprintf("%s: missing, want %s", key, quoted(want)))
+		case !reflect.DeepEqual(got, want):
+			lines = append(lines, fmt.Sprintf("%s: %s, want %s", key, quoted(got), quoted(want)))
+		}
+	}
+	return lines
+}
+
+// explain shows the pattern and the record that is nearest to it.
+func (p pattern) explain(records []Record) string {
+	s := "\n    " + p.line()
+	if len(records) == 0 {
+		return s + "\nnothing was logged"
+	}
+	var nearest Record
+	best := -1
+	for _, rec := range records {
+		score := len(p.Attrs) - len(p.faults(rec))
+		if rec.Message == p.Message {
+			score += 1 << 20
+		}
+		if rec.Level == p.Level {
+			score += 1 << 10
+		}
+		if score > best {
+			best, nearest = score, rec
+		}
+	}
+	s += fmt.Sprintf("\nthe nearest of %d:\n    %s", len(records), nearest.line())
+	if nearest.Level != p.Level {
+		s += fmt.Sprintf("\n        level: %v, want %v", nearest.Level, p.Level)
+	}
+	if nearest.Message != p.Message {
+		s += fmt.Sprintf("\n        message: %s, want %s", quoted(nearest.Message), quoted(p.Message))
+	}
+	for _, line := range p.faults(nearest) {
+		s += "\n        " + line
+	}
+	return s
+}

@@ -1,0 +1,213 @@
+package httpops
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// lateAfter is how long a record may wait in memory before its destination counts as
+// down although no attempt has failed: it hangs, or is much too slow.
+const lateAfter = 30 * time.Second
+
+// longestRoom caps how long room is said to last, as slab.Stats.BurstLeft does.
+const longestRoom = 24 * time.Hour
+
+// Health answers 200 if all outputs are well, and 503 if one is down or the Router is
+// closed. The body is JSON:
+//
+//	{"status":"down","refused":0,"events_lost":0,"outputs":[{
+//		"name":"loki","state":"down","since":"2026-01-02T15:04:05Z",
+//		"reason":"it fails, and its circuit is open","last_error":"connection refused",
+//		"circuit":"open","accepted":900,"recovered":0,"delivered":0,"handled":0,
+//		"dropped":{"full":10},"pending":{"slab":90,"spill":800,"inflight":0},
+//		"memory":{"bytes":524288,"room_bytes":480000,"room_ms":92000,"oldest_wait_ms":1500},
+//		"spool":{"bytes":81920,"max_bytes":1073741824,"room_ms":86400000}}]}
+//
+// The status is "ok", "down" or "closed". The state of an output is
+//
+//   - "down": its circuit is not closed and the last attempt failed; or it has ended for
+//     good, as a pipe without a reader has; or a write to a direct output failed or does
+//     not end; or a record has waited in memory for 30 s;
+//   - "failing": the last attempt failed, and there will be others soon;
+//   - "ok": none of these.
+//
+// An output whose FlushInterval is negative may be well and have records that wait longer.
+//
+// since is the beginning of that. last_error is the error of the destination while it
+// fails, else the last one of the output. room_ms is how long the free memory, or the rest
+// of the spool, lasts at the present rate of records if the destination takes nothing: a
+// day at most, and for the memory 0 while callers wait or records are dropped.
+// oldest_wait_ms is how long the oldest record in memory has waited. Members that do not
+// apply to an output are missing.
+//
+// It is for dashboards and alarms. A probe that restarts the program when this fails turns
+// an outage of the log server into one of the program.
+func (o *Ops) Health(w http.ResponseWriter, r *http.Request) {
+	d := o.document()
+	status := http.StatusOK
+	if d.Status != stateOK {
+		status = http.StatusServiceUnavailable
+	}
+	serve(w, r, status, "application/json", append(d.json(), '\n'))
+}
+
+// String returns the body of [Ops.Health], so that an Ops is an expvar.Var. Put it into an
+// expvar.Map to be able to replace it: expvar.Publish panics if a name is given twice.
+// This package does not import expvar, which would add /debug/vars to
+// http.DefaultServeMux.
+func (o *Ops) String() string {
+	d := o.document()
+	return string(d.json())
+}
+
+const (
+	stateOK      = "ok"
+	stateFailing = "failing"
+	stateDown    = "down"
+	stateClosed  = "closed"
+)
+
+type document struct {
+	Status     string       `json:"status"`
+	Refused    uint64       `json:"refused"`
+	EventsLost uint64       `json:"events_lost"`
+	Outputs    []outputPart `json:"outputs"`
+}
+
+type outputPart struct {
+	Name      string            `json:"name"`
+	State     string            `json:"state"`
+	Since     time.Time         `json:"since,omitzero"`
+	Reason    string            `json:"reason,omitempty"`
+	LastError string            `json:"last_error,omitempty"`
+	Circuit   string            `json:"circuit,omitempty"`
+	Accepted  uint64            `json:"accepted"`
+	Recovered uint64            `json:"recovered"`
+	Delivered uint64            `json:"delivered"`
+	Handled   uint64            `json:"handled"`
+	Dropped   map[string]uint64 `json:"dropped"`
+	Pending   pendingPart       `json:"pending"`
+	Memory    *memoryPart       `json:"memory,omitempty"`
+	Spool     *spoolPart        `json:"spool,omitempty"`
+}
+
+type pendingPart struct {
+	Slab     uint64 `json:"slab"`
+	Spill    uint64 `json:"spill"`
+	Inflight uint64 `json:"inflight"`
+}
+
+type memoryPart struct {
+	Bytes      int   `json:"bytes"`
+	RoomBytes  int   `json:"room_bytes"`
+	Room       int64 `json:"room_ms"`
+	OldestWait int64 `json:"oldest_wait_ms"`
+}
+
+type spoolPart struct {
+	Bytes    int64 `json:"bytes"`
+	MaxBytes int64 `json:"max_bytes"`
+	Room     int64 `json:"room_ms"`
+}
+
+// document says how everything is.
+func (o *Ops) document() document {
+	now := time.Now()
+	st := o.from.Stats()
+	d := document{Status: stateOK, Refused: st.Refused, EventsLost: st.EventsLost, Outputs: make([]outputPart, len(st.Outputs))}
+	for i := range st.Outputs {
+		d.Outputs[i] = outputOf(&st.Outputs[i], now)
+		if d.Outputs[i].State == stateDown {
+			d.Status = stateDown
+		}
+	}
+	if st.Closed {
+		d.Status = stateClosed
+	}
+	return d
+}
+
+func (d *document) json() []byte {
+	b, _ := json.Marshal(d) // texts, numbers and times of this process: it cannot fail
+	return b
+}
+
+func outputOf(st *forebay.OutputStats, now time.Time) outputPart {
+	j := judge(st, now)
+	out := outputPart{
+		Name: st.Name, State: j.state, Since: j.since.UTC(), Reason: j.reason, LastError: st.LastError,
+		Accepted: st.Accepted, Recovered: st.Recovered, Delivered: st.Delivered, Handled: st.Handled,
+		Dropped: map[string]uint64{},
+		Pending: pendingPart{st.Pending.Slab, st.Pending.Spill, st.Pending.Inflight},
+	}
+	for i, n := range st.Dropped {
+		if n > 0 {
+			out.Dropped[batch.Reason(i).String()] = n
+		}
+	}
+	d := st.Delivery
+	if d == nil {
+		return out
+	}
+	if d.Deliver.LastError != "" {
+		out.LastError = d.Deliver.LastError
+	}
+	out.Circuit = d.Deliver.Breaker.String()
+	out.Memory = &memoryPart{d.Slab.SlabCount * d.Slab.SlabBytes, d.Slab.Room, d.Slab.BurstLeft.Milliseconds(), waited(d).Milliseconds()}
+	if d.Spool.MaxBytes > 0 {
+		out.Spool = &spoolPart{d.Spool.Bytes, d.Spool.MaxBytes, spoolRoom(d).Milliseconds()}
+	}
+	return out
+}
+
+// A judgement says how an output is, and since when and why if it is not well.
+type judgement struct {
+	state  string
+	since  time.Time
+	reason string
+}
+
+func judge(st *forebay.OutputStats, now time.Time) judgement {
+	failing := !st.FailingSince.IsZero()
+	d := st.Delivery
+	switch {
+	case st.Stuck:
+		return judgement{stateDown, st.FailingSince, "a write to it does not end"}
+	case d == nil && failing:
+		return judgement{stateDown, st.FailingSince, "writes to it fail"}
+	case d == nil:
+		return judgement{state: stateOK}
+	case d.Deliver.Gone:
+		return judgement{stateDown, st.FailingSince, "it has ended for good, and its records are dropped"}
+	case failing && d.Deliver.Breaker != deliver.Closed:
+		return judgement{stateDown, st.FailingSince, "it fails, and its circuit is " + d.Deliver.Breaker.String()}
+	}
+	if wait := waited(d); wait >= lateAfter {
+		return judgement{stateDown, now.Add(-wait), fmt.Sprintf("its oldest record in memory has waited for %v", wait.Round(time.Second))}
+	}
+	if failing {
+		return judgement{stateFailing, st.FailingSince, "the last attempt failed, and is repeated"}
+	}
+	return judgement{state: stateOK}
+}
+
+// waited returns how long the oldest record has waited in memory, that of the outlet
+// included.
+func waited(d *deliver.OutputStats) time.Duration {
+	return max(d.Slab.OldestWait, d.Deliver.OldestWait)
+}
+
+// spoolRoom returns how long the rest of the spool lasts if all records go there.
+func spoolRoom(d *deliver.OutputStats) time.Duration {
+	left := max(0, float64(d.Spool.MaxBytes-d.Spool.Bytes))
+	if left >= d.Slab.Rate*longestRoom.Seconds() {
+		return longestRoom
+	}
+	return time.Duration(left / d.Slab.Rate * float64(time.Second))
+}

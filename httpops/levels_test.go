@@ -1,0 +1,78 @@
+package httpops
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/forebay-log/forebay"
+)
+
+// Levels shows, sets and takes back the levels of loggers by name, and what it sets holds.
+func TestLevels(t *testing.T) {
+	log, err := forebay.New(quiet, forebay.Output(nil, io.Discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	pool := log.Named("db").Named("pool")
+	h := Levels(log.Router())
+	mux := http.NewServeMux()
+	mux.Handle("/levels", h)
+	mux.Handle("/levels/{name}", h)
+
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+		want               string
+		pool               slog.Level // the level of db.pool after it
+	}{
+		{"GET", "/levels", "", 200, `{"levels":{"":"INFO","db":"INFO","db.pool":"INFO"}}`, slog.LevelInfo},
+		{"HEAD", "/levels", "", 200, "", slog.LevelInfo},
+		{"GET", "/levels/db", "", 200, `{"level":"INFO"}`, slog.LevelInfo},
+		{"PUT", "/levels/db", "debug", 200, `{"level":"DEBUG"}`, slog.LevelDebug},
+		{"GET", "/levels/db.pool", "", 200, `{"level":"DEBUG"}`, slog.LevelDebug},
+		{"PUT", "/levels/db.pool", `{"level":"error"}`, 200, `{"level":"ERROR"}`, slog.LevelError},
+		{"PUT", "/levels", "warn", 200, `{"level":"WARN"}`, slog.LevelError},
+		{"GET", "/levels", "", 200, `{"levels":{"":"WARN","db":"DEBUG","db.pool":"ERROR"}}`, slog.LevelError},
+		{"DELETE", "/levels/db.pool", "", 200, `{"level":"DEBUG"}`, slog.LevelDebug},
+		{"DELETE", "/levels/db", "", 200, `{"level":"WARN"}`, slog.LevelWarn},
+		{"DELETE", "/levels", "", 200, `{"level":"INFO"}`, slog.LevelInfo},
+
+		// A name whose logger is still to come.
+		{"GET", "/levels/http", "", 404, `no logger has the name \"http\", and no level is set for it`, slog.LevelInfo},
+		{"PUT", "/levels/http", "debug", 200, `{"level":"DEBUG"}`, slog.LevelInfo},
+		{"GET", "/levels/http", "", 200, `{"level":"DEBUG"}`, slog.LevelInfo},
+		{"DELETE", "/levels/http", "", 200, `{"level":"INFO"}`, slog.LevelInfo},
+		{"GET", "/levels/http", "", 404, "no logger has the name", slog.LevelInfo},
+
+		{"PUT", "/levels/db", "loud", 400, `\"loud\" is no level`, slog.LevelInfo},
+		{"PUT", "/levels/db", strings.Repeat(" ", maxBody) + "debug", 413, "longer than 4096 bytes", slog.LevelInfo},
+		{"POST", "/levels/db", "debug", 405, "DELETE to take back what was set", slog.LevelInfo},
+	} {
+		rec := httptest.NewRecorder()
+		mux.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, strings.NewReader(tt.body)))
+		if rec.Code != tt.status || !strings.Contains(rec.Body.String(), tt.want) || rec.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%s %s %.20q: %d %s", tt.method, tt.path, tt.body, rec.Code, rec.Body)
+		}
+		if !pool.Enabled(tt.pool) || pool.Enabled(tt.pool-1) {
+			t.Errorf("%s %s %.20q: the level of db.pool is not %v", tt.method, tt.path, tt.body, tt.pool)
+		}
+		if (rec.Code == 405) != (rec.Header().Get("Allow") == "GET, HEAD, PUT, DELETE") {
+			t.Errorf("Allow %q", rec.Header().Get("Allow"))
+		}
+	}
+}
+
+func TestLevelsOfNothing(t *testing.T) {
+	for _, r := range []*forebay.Router{nil, {}} {
+		rec := httptest.NewRecorder()
+		Levels(r).ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), "PUT", "/", strings.NewReader("info")))
+		if rec.Code != http.StatusNotFound {
+			t.Errorf("%d %s", rec.Code, rec.Body)
+		}
+	}
+}

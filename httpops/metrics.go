@@ -1,0 +1,222 @@
+package httpops
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// Metrics answers with the statistics of the Router in the text format of Prometheus,
+// version 0.0.4. Each line of HELP says what a metric is. Names and labels are stable;
+// docs/OPERATING.md has rules for alarms.
+func (o *Ops) Metrics(w http.ResponseWriter, r *http.Request) {
+	st := o.from.Stats()
+	p := printer{now: time.Now(), b: make([]byte, 0, 4<<10*(1+len(st.Outputs)))}
+	for i := range families {
+		f := &families[i]
+		p.family, p.headed = f, false
+		f.print(&p, &st)
+	}
+	serve(w, r, http.StatusOK, "text/plain; version=0.0.4; charset=utf-8", p.b)
+}
+
+// A family is a metric with all its samples.
+type family struct {
+	name, kind, help string
+	print            func(*printer, *forebay.Stats)
+}
+
+const (
+	counter = "counter"
+	gauge   = "gauge"
+)
+
+// families are in the order of the page. Those of memory and delivery are missing for an
+// output that is no deliver.Output, those of the spool for one without.
+var families = []family{
+	{"forebay_records_refused_total", counter, "Records that came after Close. They are in no account.",
+		func(p *printer, s *forebay.Stats) { p.count(s.Refused) }},
+	{"forebay_events_lost_total", counter, "Events dropped because OnError was busy with earlier ones.",
+		func(p *printer, s *forebay.Stats) { p.count(s.EventsLost) }},
+
+	{"forebay_output_up", gauge, "1 if the destination is well or fails for the moment only, 0 if it is down, as Health says.",
+		each(func(p *printer, o *forebay.OutputStats) { p.flag(judge(o, p.now).state != stateDown) })},
+	{"forebay_records_accepted_total", counter, "Records handed to the output, those dropped at once included.",
+		each(func(p *printer, o *forebay.OutputStats) { p.count(o.Accepted) })},
+	{"forebay_records_recovered_total", counter, "Records of an earlier process, found on disk at the start.",
+		each(func(p *printer, o *forebay.OutputStats) { p.count(o.Recovered) })},
+	{"forebay_records_delivered_total", counter, "Records taken by the destination.",
+		each(func(p *printer, o *forebay.OutputStats) { p.count(o.Delivered) })},
+	{"forebay_records_handled_total", counter, "Records taken by the error handler or fallback.",
+		each(func(p *printer, o *forebay.OutputStats) { p.count(o.Handled) })},
+	{"forebay_records_dropped_total", counter, "Records given up, by reason.",
+		each(func(p *printer, o *forebay.OutputStats) {
+			for i, n := range o.Dropped {
+				p.countOf("reason", batch.Reason(i).String(), n)
+			}
+		})},
+	{"forebay_records_pending", gauge, "Records neither delivered nor dropped yet: in memory (slab), in the spool (spill), or sent and not answered (inflight).",
+		each(func(p *printer, o *forebay.OutputStats) {
+			p.countOf("place", "slab", o.Pending.Slab)
+			p.countOf("place", "spill", o.Pending.Spill)
+			p.countOf("place", "inflight", o.Pending.Inflight)
+		})},
+	{"forebay_output_errors_total", counter, "Failed writes to a direct output, or records for which a buffered one returned an error.",
+		each(func(p *printer, o *forebay.OutputStats) { p.count(o.Errors) })},
+	{"forebay_output_panics_total", counter, "Calls of a direct output's writer or of a buffered one's driver that panicked.",
+		each(func(p *printer, o *forebay.OutputStats) { p.count(o.Panics) })},
+
+	{"forebay_oldest_wait_seconds", gauge, "How long the oldest record in memory has waited.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.value(waited(d).Seconds()) })},
+	{"forebay_circuit_state", gauge, "1 for the state that the circuit breaker is in.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) {
+			for s := deliver.Closed; s <= deliver.HalfOpen; s++ {
+				p.flagOf("state", s.String(), s == d.Deliver.Breaker)
+			}
+		})},
+	{"forebay_circuit_opened_total", counter, "Times the circuit breaker has opened.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.count(d.Deliver.Trips) })},
+	{"forebay_sends_total", counter, "Batches given to the destination.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.count(d.Deliver.Attempts) })},
+	{"forebay_sends_failed_total", counter, "Attempts that failed.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.count(d.Deliver.Retries) })},
+	{"forebay_dead_letters_lost_total", counter, "Refused records that could not be written to the dead letters.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.count(d.Deliver.Unburied) })},
+	{"forebay_memory_bytes", gauge, "Size of the memory.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) {
+			p.value(float64(d.Slab.SlabCount) * float64(d.Slab.SlabBytes))
+		})},
+	{"forebay_memory_room_bytes", gauge, "Free memory.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.value(float64(d.Slab.Room)) })},
+	{"forebay_memory_room_seconds", gauge, "How long the free memory lasts at the present rate if the destination takes nothing; a day at most.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.value(d.Slab.BurstLeft.Seconds()) })},
+	{"forebay_memory_fill_bytes_per_second", gauge, "Rate of acceptance over the last seconds.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.value(d.Slab.Rate) })},
+	{"forebay_callers_waiting", gauge, "Callers that wait for room.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.value(float64(d.Slab.Waiting)) })},
+	{"forebay_crash_unsafe", gauge, "1 if the memory would not survive the process although it should.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.flag(d.Slab.CrashUnsafe != "") })},
+	{"forebay_crash_unsafe_records", gauge, "Pending records larger than a slab that would not survive the process although they should.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.value(float64(d.Slab.HeapOnly)) })},
+	{"forebay_crash_damaged_files", gauge, "Damaged files of earlier processes, found at the start and set aside.",
+		eachDelivery(func(p *printer, d *deliver.OutputStats) { p.count(d.Slab.Recovery.DamagedFiles) })},
+
+	{"forebay_spool_bytes", gauge, "Size of the spool on disk.",
+		eachSpool(func(p *printer, d *deliver.OutputStats) { p.value(float64(d.Spool.Bytes)) })},
+	{"forebay_spool_max_bytes", gauge, "Quota of the spool.",
+		eachSpool(func(p *printer, d *deliver.OutputStats) { p.value(float64(d.Spool.MaxBytes)) })},
+	{"forebay_spool_oldest_seconds", gauge, "Age of the oldest segment with records that are not delivered, 0 if there is none.",
+		eachSpool(func(p *printer, d *deliver.OutputStats) {
+			if at := d.Spool.Oldest; at.IsZero() {
+				p.value(0)
+			} else {
+				p.value(p.now.Sub(at).Seconds())
+			}
+		})},
+	{"forebay_spool_parked_records", gauge, "Records in a form that the destination does not take.",
+		eachSpool(func(p *printer, d *deliver.OutputStats) { p.count(d.Spool.Parked) })},
+	{"forebay_spool_damaged_files", gauge, "Damaged files set aside.",
+		eachSpool(func(p *printer, d *deliver.OutputStats) { p.value(float64(d.Spool.AsideFiles)) })},
+}
+
+// each prints for all outputs.
+func each(print func(*printer, *forebay.OutputStats)) func(*printer, *forebay.Stats) {
+	return func(p *printer, s *forebay.Stats) {
+		for i := range s.Outputs {
+			p.output = &s.Outputs[i].Name
+			print(p, &s.Outputs[i])
+		}
+		p.output = nil
+	}
+}
+
+func eachDelivery(print func(*printer, *deliver.OutputStats)) func(*printer, *forebay.Stats) {
+	return each(func(p *printer, o *forebay.OutputStats) {
+		if o.Delivery != nil {
+			print(p, o.Delivery)
+		}
+	})
+}
+
+func eachSpool(print func(*printer, *deliver.OutputStats)) func(*printer, *forebay.Stats) {
+	return eachDelivery(func(p *printer, d *deliver.OutputStats) {
+		if d.Spool.MaxBytes > 0 {
+			print(p, d)
+		}
+	})
+}
+
+// A printer appends samples to b.
+type printer struct {
+	b      []byte
+	now    time.Time
+	family *family
+	headed bool    // the family has its HELP and TYPE
+	output *string // name; nil: the sample is of the Router
+}
+
+func (p *printer) value(v float64) {
+	p.begin("", "")
+	p.b = append(strconv.AppendFloat(p.b, v, 'f', -1, 64), '\n')
+}
+
+func (p *printer) count(n uint64) { p.countOf("", "", n) }
+
+// countOf appends a sample with a label beside that of the output.
+func (p *printer) countOf(label, value string, n uint64) {
+	p.begin(label, value)
+	p.b = append(strconv.AppendUint(p.b, n, 10), '\n')
+}
+
+func (p *printer) flag(on bool) { p.flagOf("", "", on) }
+
+func (p *printer) flagOf(label, value string, on bool) {
+	n := uint64(0)
+	if on {
+		n = 1
+	}
+	p.countOf(label, value, n)
+}
+
+// begin appends a sample up to its value, and before the first one what the family is.
+func (p *printer) begin(label, value string) {
+	f := p.family
+	if !p.headed {
+		p.headed = true
+		for _, s := range [...]string{"# HELP ", f.name, " ", f.help, "\n# TYPE ", f.name, " ", f.kind, "\n"} {
+			p.b = append(p.b, s...)
+		}
+	}
+	p.b = append(p.b, f.name...)
+	if p.output != nil {
+		p.b = append(p.b, '{')
+		p.label("output", *p.output)
+		if label != "" {
+			p.b = append(p.b, ',')
+			p.label(label, value)
+		}
+		p.b = append(p.b, '}')
+	}
+	p.b = append(p.b, ' ')
+}
+
+// label appends a label. The format wants UTF-8.
+func (p *printer) label(name, value string) {
+	p.b = append(append(p.b, name...), '=', '"')
+	for _, r := range value { // U+FFFD in place of a byte that is not UTF-8
+		switch r {
+		case '\\', '"':
+			p.b = append(p.b, '\\', byte(r))
+		case '\n':
+			p.b = append(p.b, '\\', 'n')
+		default:
+			p.b = utf8.AppendRune(p.b, r)
+		}
+	}
+	p.b = append(p.b, '"')
+}

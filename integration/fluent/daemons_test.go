@@ -1,0 +1,548 @@
+package fluent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/fluent"
+)
+
+// A daemon is a real fluentd or Fluent Bit under test.
+type daemon struct {
+	name string
+	addr string
+	cmd  *exec.Cmd
+
+	mu  sync.Mutex
+	log bytes.Buffer
+	got []event
+}
+
+// An event is what the daemon has put out.
+type event struct {
+	tag, time string
+	record    map[string]any
+	raw       string // as it stands in the output
+}
+
+// options are what a test wants of a daemon.
+type options struct {
+	noKeepalive bool   // fluentd: deny_keepalive, with a shared key or without
+	key         string // of a security section
+	extra       string // lines of the input
+	onDisk      bool   // fluentd: what it acknowledges is in files
+}
+
+// daemons returns the names of what FLUENTD (source trees of fluentd, as in PATH) and FLUENTBIT (a
+// program) name, and skips aloud what is not there. RUBY is the Ruby of fluentd, FLUENTD_LIB
+// are directories that come before the library of the tree, and RUBYOPT is Ruby's own.
+func daemons(t *testing.T) (out []string) {
+	t.Helper()
+	out = append(out, filepath.SplitList(os.Getenv("FLUENTD"))...)
+	if path := os.Getenv("FLUENTBIT"); path != "" {
+		out = append(out, path)
+	}
+	if len(out) == 0 {
+		t.Skip("SKIPPED: neither FLUENTD (source trees of fluentd 1.16 and 1.19) nor FLUENTBIT (a program) is set")
+	}
+	return out
+}
+
+func isFluentd(path string) bool {
+	_, err := os.Stat(filepath.Join(path, "bin", "fluentd"))
+	return err == nil
+}
+
+// each runs f with each daemon.
+func each(t *testing.T, o options, f func(t *testing.T, d *daemon)) {
+	for _, path := range daemons(t) {
+		if (o.noKeepalive || o.onDisk) && !isFluentd(path) {
+			continue // Fluent Bit knows no such thing
+		}
+		t.Run(filepath.Base(path), func(t *testing.T) { f(t, start(t, path, o)) })
+	}
+}
+
+// start starts a daemon on a free port, and waits until it listens.
+func start(t *testing.T, path string, o options) *daemon {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().(*net.TCPAddr)
+	l.Close()
+	d := &daemon{name: filepath.Base(path), addr: addr.String()}
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "daemon.conf")
+	text, args := fluentdConf(addr.Port, dir, o), []string(nil)
+	if isFluentd(path) {
+		ruby := os.Getenv("RUBY")
+		if ruby == "" {
+			ruby = "ruby"
+		}
+		args = []string{ruby, "-W0"}
+		for _, lib := range append(filepath.SplitList(os.Getenv("FLUENTD_LIB")), filepath.Join(path, "lib")) {
+			args = append(args, "-I", lib)
+		}
+		args = append(args, filepath.Join(path, "bin", "fluentd"), "--no-supervisor", "-c", conf)
+	} else {
+		text = fluentBitConf(addr.Port, dir, o)
+		args = []string{path, "-c", conf}
+	}
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if o.onDisk { // a write beyond RLIMIT_FSIZE is to be an error, not the end
+		args = append([]string{"/bin/sh", "-c", `trap "" XFSZ; exec "$@"`, "sh"}, args...)
+	}
+	d.cmd = exec.Command(args[0], args[1:]...)
+	d.cmd.Stderr = writer(func(p []byte) { d.note(p) })
+	out, err := d.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.cmd.Start(); err != nil {
+		t.Skipf("SKIPPED: %s does not start: %v", d.name, err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		d.read(out)
+	}()
+	t.Cleanup(func() {
+		d.cmd.Process.Signal(syscall.SIGCONT)
+		d.cmd.Process.Kill()
+		<-read
+		d.cmd.Wait()
+		if t.Failed() {
+			d.mu.Lock()
+			t.Logf("%s says:\n%.4000s", d.name, d.log.String())
+			d.mu.Unlock()
+		}
+	})
+	for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if nc, err := net.Dial("tcp", d.addr); err == nil {
+			nc.Close()
+			return d
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%s does not listen", d.name)
+		}
+	}
+}
+
+type writer func(p []byte)
+
+func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
+
+func (d *daemon) note(p []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log.Write(p)
+}
+
+// read reads the events among the lines of the daemon.
+func (d *daemon) read(r io.Reader) {
+	for sc := bufio.NewReader(r); ; {
+		line, err := sc.ReadString('\n')
+		if e, ok := parse(line); ok && strings.HasPrefix(e.tag, "fluent.") { // its own log
+		} else if ok {
+			d.mu.Lock()
+			d.got = append(d.got, e)
+			d.mu.Unlock()
+		} else {
+			d.note([]byte(line))
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// parse reads a line of fluentd, {"__tag":…,"__time":…,…}, or of Fluent Bit,
+// {"date":…,"__tag":…,…}.
+func parse(line string) (e event, ok bool) {
+	if !strings.HasPrefix(line, "{") {
+		return e, false
+	}
+	e.raw = strings.TrimSpace(line)
+	dec := json.NewDecoder(strings.NewReader(line))
+	dec.UseNumber()
+	if dec.Decode(&e.record) != nil {
+		e.record = nil // it is no JSON
+		return e, true
+	}
+	e.tag = fmt.Sprint(e.record["__tag"])
+	e.time = fmt.Sprint(e.record["__time"], e.record["date"])
+	return e, true
+}
+
+func (d *daemon) events() []event {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.got)
+}
+
+// await waits until the daemon has put out n events.
+func (d *daemon) await(t *testing.T, n int) []event {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if got := d.events(); len(got) >= n || time.Now().After(until) {
+			if len(got) < n {
+				t.Errorf("%s has put out %d of %d events", d.name, len(got), n)
+			}
+			return got
+		}
+	}
+}
+
+// numbersOf returns the field n of the events of a tag.
+func numbersOf(events []event, tag string) (out []int) {
+	for _, e := range events {
+		if e.tag == tag {
+			n, _ := e.record["n"].(json.Number)
+			k, _ := n.Int64()
+			out = append(out, int(k))
+		}
+	}
+	return out
+}
+
+func fluentdConf(port int, dir string, o options) string {
+	buffer := ""
+	if o.onDisk {
+		buffer = fmt.Sprintf("<buffer>\n@type file\npath %s\nflush_interval 0.3s\nflush_thread_interval 0.1\n</buffer>", filepath.Join(dir, "buffer"))
+	}
+	security := ""
+	if o.key != "" {
+		security = fmt.Sprintf("<security>\nself_hostname fluentd.test\nshared_key %s\n</security>", o.key)
+	}
+	if o.noKeepalive {
+		o.extra += "\ndeny_keepalive true"
+	}
+	return fmt.Sprintf(`
+<system>
+  log_level info
+</system>
+<source>
+  @type forward
+  bind 127.0.0.1
+  port %d
+  %s
+  %s
+</source>
+<match **>
+  @type stdout
+  <inject>
+    tag_key __tag
+    time_key __time
+    time_type string
+    time_format %%s.%%N
+  </inject>
+  <format>
+    @type json
+  </format>
+  %s
+</match>
+`, port, o.extra, security, buffer)
+}
+
+func fluentBitConf(port int, dir string, o options) string {
+	if o.key != "" {
+		o.extra += "\n  Shared_Key " + o.key + "\n  Self_Hostname flb.test"
+	}
+	return fmt.Sprintf(`
+[SERVICE]
+  Flush 0.2
+  Grace 1
+  Log_Level info
+[INPUT]
+  Name forward
+  Listen 127.0.0.1
+  Port %d
+  %s
+[OUTPUT]
+  Name stdout
+  Match *
+  Format json_lines
+  Json_Date_Format epoch
+`, port, o.extra)
+}
+
+func newLogger(t *testing.T, c fluent.Config) *fluent.Logger {
+	t.Helper()
+	c.OnError = func(e batch.Event) { t.Log(e) }
+	l, err := fluent.NewLogger(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func closeAll(t *testing.T, l *fluent.Logger, delivered int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	rep, err := l.Close(ctx)
+	if err != nil || rep.Delivered != uint64(delivered) || rep.Check() != nil {
+		t.Errorf("%v: %s", err, rep.Account)
+	}
+}
+
+func upTo(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+type numbered struct {
+	N    int    `json:"n"`
+	Tag  string `json:"__tag"` // Fluent Bit's output has none of its own
+	Text string `json:"text"`
+}
+
+// Every mode and compression, with and without acknowledgements and a handshake: each
+// event once, in order.
+func TestDaemonTakesEveryMode(t *testing.T) {
+	for _, key := range []string{"", "s3cr3t"} {
+		each(t, options{key: key}, func(t *testing.T, d *daemon) {
+			sent := 0
+			for _, c := range []fluent.Config{
+				{}, {NoAck: true}, {Mode: "forward"}, {Mode: "forward", NoAck: true}, {Mode: "message"}, {Mode: "message", NoAck: true},
+				{Compress: "gzip"}, {Compress: "zstd"}, {IntegerTime: true},
+			} {
+				if c.Compress == "zstd" && isFluentdName(d.name) {
+					if os.Getenv("FLUENTD_ZSTD") == "" {
+						t.Log("SKIPPED: zstd: FLUENTD_ZSTD is not set; it says that zstd-ruby is there")
+						continue
+					}
+				}
+				name := fmt.Sprintf("m.%s.%s.%v.%v", c.Mode, c.Compress, c.NoAck, c.IntegerTime)
+				c.Servers, c.SharedKey = []string{d.addr}, fluent.Secret(key)
+				l := newLogger(t, c)
+				for i := range 300 {
+					if err := l.Post(name, numbered{i, name, strings.Repeat("x", i)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				closeAll(t, l, 300)
+				sent += 300
+				if got := numbersOf(d.await(t, sent), name); !slices.Equal(got, upTo(300)) {
+					t.Errorf("%s: %d events: %v", name, len(got), got)
+				}
+			}
+		})
+	}
+}
+
+func isFluentdName(name string) bool { return strings.HasPrefix(name, "fluentd") }
+
+// fluentd that keeps no connection resets it after each message: each event once, and the
+// account says so.
+func TestDaemonKeepsNoConnection(t *testing.T) {
+	for _, key := range []string{"", "s3cr3t"} {
+		each(t, options{key: key, noKeepalive: true}, func(t *testing.T, d *daemon) {
+			sent := 0
+			for _, noAck := range []bool{true, false} {
+				name := fmt.Sprintf("k.%v", noAck)
+				l := newLogger(t, fluent.Config{Servers: []string{d.addr}, SharedKey: fluent.Secret(key), NoAck: noAck})
+				for i := range 30 {
+					l.Post(name, numbered{i, name, ""})
+					time.Sleep(150 * time.Millisecond)
+				}
+				closeAll(t, l, 30)
+				sent += 30
+				time.Sleep(time.Second) // for what should not come
+				if got := numbersOf(d.await(t, sent), name); !slices.Equal(got, upTo(30)) {
+					t.Errorf("NoAck %v: %v", noAck, got)
+				}
+			}
+		})
+	}
+}
+
+// What the daemons make of an EventTime within a record: docs/RECEIVERS.md says so.
+func TestDaemonAndEventTime(t *testing.T) {
+	at := time.Unix(1_700_000_000, 123_456_789)
+	each(t, options{}, func(t *testing.T, d *daemon) {
+		l := newLogger(t, fluent.Config{Servers: []string{d.addr}, TimeFields: "event-time"})
+		l.Post("e", map[string]any{"n": 1, "__tag": "e", "at": at})
+		closeAll(t, l, 1)
+		e := d.await(t, 1)[0]
+		want := `"at":1700000000,`
+		if !isFluentdName(d.name) {
+			want = `"at":"\x65\x53\xfffffff1` // and so on: not JSON
+		}
+		if !strings.Contains(e.raw, want) {
+			t.Errorf("%s: %s, want %s", d.name, e.raw, want)
+		}
+		l = newLogger(t, fluent.Config{Servers: []string{d.addr}})
+		l.Post("e", map[string]any{"n": 1, "__tag": "e", "at": at})
+		closeAll(t, l, 1)
+		got := d.await(t, 2)[1]
+		if text, _ := got.record["at"].(string); text != at.Format(time.RFC3339Nano) {
+			t.Errorf("rfc3339: %s", got.raw)
+		}
+	})
+}
+
+// A first server that hangs is left after one missed acknowledgement, and its records arrive at
+// the second.
+func TestDaemonHangs(t *testing.T) {
+	for _, path := range daemons(t) {
+		t.Run(filepath.Base(path), func(t *testing.T) {
+			a, b := start(t, path, options{}), start(t, path, options{})
+			l := newLogger(t, fluent.Config{Servers: []string{a.addr, b.addr}, AckTimeout: 2 * time.Second, Failback: -1})
+			l.Post("h", numbered{0, "h", ""})
+			if err := l.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			a.cmd.Process.Signal(syscall.SIGSTOP)
+			began := time.Now()
+			for i := 1; i < 100; i++ {
+				l.Post("h", numbered{i, "h", ""})
+			}
+			got := b.await(t, 99)
+			if took := time.Since(began); took > 6*time.Second {
+				t.Errorf("left after %s", took)
+			}
+			if ns := numbersOf(got, "h"); !slices.Equal(ns, upTo(100)[1:]) {
+				t.Errorf("%v", ns)
+			}
+			closeAll(t, l, 100)
+		})
+	}
+}
+
+// A full disk condemns nothing: fluentd ends the connection, or does not answer, at every
+// chunk that it cannot store. All records arrive when there is room again.
+func TestDaemonFullDisk(t *testing.T) {
+	prlimit, err := exec.LookPath("prlimit")
+	if err != nil {
+		t.Skip("SKIPPED: prlimit is not installed")
+	}
+	each(t, options{onDisk: true}, func(t *testing.T, d *daemon) {
+		disk := func(limit string) {
+			t.Helper()
+			if out, err := exec.Command(prlimit, "--pid", fmt.Sprint(d.cmd.Process.Pid), "--fsize="+limit+":").CombinedOutput(); err != nil {
+				t.Fatalf("prlimit: %v: %s", err, out)
+			}
+		}
+		l := newLogger(t, fluent.Config{
+			Servers: []string{d.addr}, FrameBytes: 2 << 10, AckTimeout: 2 * time.Second, SpoolDir: t.TempDir(), WhenFull: "spill",
+			Retry:   &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond},
+			Breaker: &deliver.BreakerOptions{OpenMin: 50 * time.Millisecond, OpenMax: 500 * time.Millisecond},
+		})
+		const n = 3000
+		for i := range n {
+			switch i {
+			case 300:
+				disk("0")
+			case 2000:
+				disk("unlimited")
+			}
+			if err := l.Post("d", numbered{i, "d", strings.Repeat("x", i%300)}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		st := l.Sink.Stats().Deliver
+		if st.Retries == 0 {
+			t.Error("the disk was never full")
+		}
+		closeAll(t, l, n)
+		var got []int
+		for range 500 {
+			got = numbersOf(d.events(), "d")
+			slices.Sort(got)
+			if got = slices.Compact(got); len(got) >= n {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if !slices.Equal(got, upTo(n)) {
+			t.Errorf("%d of %d arrived: %s", len(got), n, l.Account())
+		}
+		t.Logf("%d retries, %d suspects", st.Retries, st.Suspects)
+	})
+}
+
+// Fluent Bit ends the connection at a record above its limit: it is found, alone, the limit
+// is learned, and the next one is a dead letter at once.
+func TestDaemonChunkLimit(t *testing.T) {
+	if os.Getenv("FLUENTBIT") == "" {
+		t.Skip("SKIPPED: FLUENTBIT is not set")
+	}
+	d := start(t, os.Getenv("FLUENTBIT"), options{extra: "Buffer_Chunk_Size 32K\n  Buffer_Max_Size 128K"})
+	var letters bytes.Buffer
+	l := newLogger(t, fluent.Config{
+		Servers: []string{d.addr}, DeadLetter: deliver.DeadLetters(&letters, "flb"),
+		Retry: &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
+	})
+	post := func(n, size int) {
+		if err := l.Post("c", numbered{n, "c", strings.Repeat("x", size)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait := func(limit time.Duration, ok func(a batch.Account) bool) time.Duration {
+		t.Helper()
+		began := time.Now()
+		for !ok(l.Account()) {
+			if time.Since(began) > limit {
+				t.Fatalf("after %s: %s", limit, l.Account())
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		return time.Since(began)
+	}
+	post(0, 10)
+	wait(10*time.Second, func(a batch.Account) bool { return a.Delivered == 1 })
+	post(-1, 200<<10)
+	for i := 1; i < 50; i++ {
+		post(i, 100)
+	}
+	t.Logf("the others wait %s", wait(30*time.Second, func(a batch.Account) bool { return a.Delivered == 50 }))
+	t.Logf("the first takes %s", wait(4*time.Minute, func(a batch.Account) bool { return a.Dropped[batch.Poison] == 1 }))
+	if st := l.Sink.Client.Stats(); st.LearnedRecord == 0 {
+		t.Errorf("%+v", st)
+	}
+	post(-2, 200<<10)
+	took := wait(30*time.Second, func(a batch.Account) bool { return a.Dropped[batch.Poison] == 2 })
+	if took > 5*time.Second {
+		t.Errorf("the second takes %s", took)
+	}
+	post(50, 10)
+	closeAll(t, l, 51)
+	// The search sends the first record again and again, to see that the server is well.
+	var got []int
+	for range 500 {
+		got = numbersOf(d.events(), "c")
+		slices.Sort(got)
+		if got = slices.Compact(got); len(got) >= 51 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if !slices.Equal(got, upTo(51)) {
+		t.Errorf("%v", got)
+	}
+}

@@ -1,0 +1,279 @@
+package loki
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	ours "github.com/forebay-log/forebay/loki"
+)
+
+// A loser loses answers: Loki gets the request, the client no answer.
+type loser struct {
+	mu   sync.Mutex
+	dice *rand.Rand
+	odds int // one in so many is lost
+	lost int
+}
+
+var errLost = errors.New("connection reset by peer")
+
+func (l *loser) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dice.IntN(l.odds) > 0 {
+		return res, nil
+	}
+	l.lost++
+	io.Copy(io.Discard, res.Body)
+	res.Body.Close()
+	return nil, errLost
+}
+
+// count returns what count_over_time says of the last hours.
+func (s *server) count(tenant, selector string) int {
+	s.t.Helper()
+	last := ""
+	for range 60 {
+		v := url.Values{"query": {"sum(count_over_time(" + selector + "[6h]))"}, "time": {strconv.FormatInt(time.Now().Add(time.Minute).UnixNano(), 10)}}
+		req, _ := http.NewRequest("GET", s.url+"/loki/api/v1/query?"+v.Encode(), nil)
+		if tenant != "" {
+			req.Header.Set("X-Scope-OrgID", tenant)
+		}
+		res, err := client.Do(req)
+		if err == nil {
+			text, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			var r struct {
+				Data struct {
+					Result []struct{ Value [2]any }
+				}
+			}
+			if res.StatusCode == 200 && json.Unmarshal(text, &r) == nil {
+				if len(r.Data.Result) == 0 {
+					return 0
+				}
+				n, _ := strconv.Atoi(fmt.Sprint(r.Data.Result[0].Value[1]))
+				return n
+			}
+			last = string(text)
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+	s.t.Fatalf("count %s: %s", selector, last)
+	return 0
+}
+
+// TestLostAnswers: what is pushed again after lost answers is stored twice where it is more
+// than Loki collapses, and never with Exact.
+func TestLostAnswers(t *testing.T) {
+	const total = 4000
+	s := start(t)
+	text := strings.Repeat("x", 1000)
+	for _, tt := range []struct {
+		name string
+		set  func(c *ours.Config)
+		odds int
+	}{
+		{"batches", func(*ours.Config) {}, 2},
+		{"small", func(c *ours.Config) { c.BatchBytes = 64 << 10 }, 5},
+		{"exact", func(c *ours.Config) { c.Exact = true }, 40},
+	} {
+		l := &loser{dice: rand.New(rand.NewPCG(1, 2)), odds: tt.odds}
+		c := ours.Config{URL: s.url, Labels: labels("test", "lost "+tt.name), Nudge: true, WhenFull: "block", BatchAge: 100 * time.Millisecond, Client: &http.Client{Transport: l},
+			Retry:   &deliver.RetryOptions{Min: time.Millisecond, Max: 10 * time.Millisecond},
+			Breaker: &deliver.BreakerOptions{OpenMin: time.Millisecond, OpenMax: 10 * time.Millisecond}, OnError: func(batch.Event) {}}
+		tt.set(&c)
+		h, err := ours.NewHandler(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		log := slog.New(h)
+		for i := range total {
+			log.Info("record", "i", i, "text", text)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+		rep, err := h.Close(ctx)
+		cancel()
+		if err != nil || rep.Delivered != total {
+			t.Errorf("%s: %v, %v", tt.name, rep, err)
+		}
+		n := s.count("", fmt.Sprintf(`{test="lost %s"}`, tt.name))
+		t.Logf("%s: %d records, %d answers lost, count_over_time says %d; %d requests in %v", tt.name, total, l.lost, n, h.Sink.Pusher.Stats().Requests, time.Since(began).Round(time.Millisecond))
+		if n < total || tt.name == "exact" && n != total || l.lost == 0 {
+			t.Errorf("%s: count_over_time says %d, want %d; %d answers were lost", tt.name, n, total, l.lost)
+		}
+	}
+}
+
+// TestBacklog: a backlog that is too far behind what Loki has of the stream is refused, or
+// gets the present time.
+func TestBacklog(t *testing.T) {
+	s := start(t)
+	now := time.Now()
+	for _, choice := range []string{"dead-letter", "now"} {
+		sink := s.sink(ours.Config{Labels: labels("test", "backlog "+choice), TooOld: choice, OnError: func(batch.Event) {}})
+		first := &records{t: t, s: sink}
+		first.add(now, 0, "newest")
+		if o := first.send(); o != nil {
+			t.Fatal(o)
+		}
+		r := &records{t: t, s: sink}
+		for i := range 200 {
+			r.add(now.Add(-3*time.Hour+time.Duration(i)*time.Second), 0, fmt.Sprint("old ", i))
+		}
+		r.add(now.Add(-8*24*time.Hour), 0, "very old")
+		for i := range 100 {
+			r.add(now.Add(time.Duration(i)), 0, fmt.Sprint("new ", i))
+		}
+		o := r.send()
+		want, refused := 101, 201
+		if choice == "now" {
+			want, refused = 302, 0
+		}
+		got := 0
+		if o != nil {
+			got = len(o.refused)
+		}
+		if got != refused {
+			t.Errorf("%s: %d refused, %+v", choice, got, o)
+		}
+		sel := fmt.Sprintf(`{test="backlog %s"}`, choice)
+		found := s.await("", sel, now.Add(-10*24*time.Hour), want)
+		stamped := 0
+		for _, e := range found {
+			if at := e.labels["original_time"]; at != "" {
+				stamped++
+				if own, err := time.Parse(time.RFC3339Nano, at); err != nil || now.Sub(own) < 2*time.Hour || now.Sub(e.at) > time.Hour {
+					t.Errorf("%+v", e)
+				}
+			}
+		}
+		if stamped != want-101 || s.count("", sel) != want {
+			t.Errorf("%s: %d have the time of their own beside them, count_over_time says %d", choice, stamped, s.count("", sel))
+		}
+	}
+}
+
+// TestPaced: below a limit that Loki has told hardly any push is refused, and where it has
+// no room for the stream of a level that of another one is used.
+func TestPaced(t *testing.T) {
+	s := start(t, [2]string{`auth_enabled: false`, "auth_enabled: true"},
+		[2]string{`limits_config:`, "limits_config:\n  per_tenant_override_config: overrides.yaml"}, [2]string{"file:overrides.yaml", `overrides:
+  slow: {ingestion_rate_mb: 0.1, ingestion_burst_size_mb: 0.2}
+  one: {max_global_streams_per_user: 1}
+`})
+	began := time.Now()
+	open := func(c ours.Config) *ours.Handler {
+		c.URL, c.WhenFull, c.OnError = s.url, "block", func(batch.Event) {}
+		c.Retry = &deliver.RetryOptions{Min: 100 * time.Millisecond, Max: time.Second}
+		h, err := ours.NewHandler(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	h := open(ours.Config{Tenant: "slow", Labels: labels("test", "paced"), BatchBytes: 64 << 10, BatchAge: 200 * time.Millisecond})
+	const total = 2000
+	for i := range total {
+		slog.New(h).Info(strings.Repeat("x", 1000), "i", i)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	rep, err := h.Close(ctx)
+	st := h.Sink.Pusher.Stats()
+	took := time.Since(began)
+	t.Logf("%d records of 1 kB at 100 kB/s in %v: %d requests, %d not taken, %d waited", total, took.Round(time.Millisecond), st.Requests, st.Failed, st.Paced)
+	if err != nil || rep.Delivered != total || st.Failed > 5 || st.Paced == 0 || took > 45*time.Second {
+		t.Errorf("%v, %v: %+v in %v", rep, err, st, took)
+	}
+	if n := s.count("slow", `{test="paced"}`); n != total {
+		t.Errorf("count_over_time says %d", n)
+	}
+
+	h = open(ours.Config{Tenant: "one", Labels: labels("test", "one"), BatchAge: 100 * time.Millisecond})
+	log := slog.New(h)
+	log.Info("first")
+	if err := h.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	log.Error("no room")
+	for i := range 100 {
+		log.Info("more", "i", i)
+	}
+	if rep, err := h.Close(ctx); err != nil || rep.Delivered != 102 {
+		t.Errorf("%v, %v", rep, err)
+	}
+	found := s.await("one", `{test="one"}`, began.Add(-time.Minute), 102)
+	n := 0
+	for _, e := range found {
+		if strings.Contains(e.line, "no room") {
+			n++
+			t.Logf("the record of another level is %+v", e)
+		}
+	}
+	if n != 1 {
+		t.Errorf("%d of the level without a stream", n)
+	}
+}
+
+// TestSpoolOfAnotherWire: while Loki is down, records larger than a slab wait in the
+// buffer, then on disk, and arrive whatever Wire the next process has.
+func TestSpoolOfAnotherWire(t *testing.T) {
+	const total = 45
+	s := start(t)
+	c := ours.Config{URL: s.url, Labels: labels("test", "spool"), Wire: "json", SpoolDir: t.TempDir(), BufferBytes: 8 << 20, SlabBytes: 64 << 10,
+		WhenFull: "drop-newest", BatchAge: 100 * time.Millisecond, OnError: func(batch.Event) {},
+		Retry: &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond}}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	for _, wire := range []string{"json", "protobuf"} {
+		if wire == "json" {
+			s.kill()
+		} else {
+			s.up()
+		}
+		c.Wire = wire
+		h, err := ours.NewHandler(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		within := ctx
+		if wire == "json" {
+			for i := range total {
+				slog.New(h).Info(strings.Repeat("x", 100_000), "i", i)
+			}
+			short, cancel := context.WithTimeout(ctx, 2*time.Second)
+			defer cancel()
+			within = short
+		} else if err := h.Flush(ctx); err != nil {
+			t.Error(err)
+		}
+		rep, err := h.Close(within)
+		if rep.Dropped.Total() > 0 || wire == "protobuf" && err != nil {
+			t.Errorf("%s: %v, %v", wire, rep, err)
+		}
+		t.Logf("%s: %v, %v", wire, rep, err)
+	}
+	if n := s.count("", `{test="spool"}`); n != total {
+		t.Errorf("count_over_time says %d, want %d", n, total)
+	}
+}

@@ -1,0 +1,86 @@
+package arch
+
+import (
+	"go/ast"
+	docs "go/doc/comment"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// codeOf returns the indented blocks of a doc comment that are statements of Go. An
+// ellipsis stands for what is left out.
+func codeOf(doc string) (blocks []*ast.File) {
+	var p docs.Parser
+	for _, b := range p.Parse(doc).Content {
+		code, ok := b.(*docs.Code)
+		if !ok || !strings.ContainsAny(code.Text, "(") {
+			continue
+		}
+		text := strings.ReplaceAll(code.Text, "…", "")
+		f, err := parser.ParseFile(token.NewFileSet(), "", "package p\nfunc _() {\n"+text+"\n}\n", parser.SkipObjectResolution)
+		if err != nil {
+			f, err = parser.ParseFile(token.NewFileSet(), "", "package p\n"+text, parser.SkipObjectResolution)
+		}
+		if err == nil {
+			blocks = append(blocks, f)
+		}
+	}
+	return blocks
+}
+
+// What code in doc comments calls a name of one of our packages is one.
+func TestGoDocNamesWhatExists(t *testing.T) {
+	const root = "../.."
+	names := map[string]map[string]bool{} // by the name of the package
+	dirs := map[string]string{}
+	for _, pkg := range golist(t, "./...") {
+		dir := filepath.Join(root, strings.TrimPrefix(pkg, module))
+		if strings.Contains(pkg, "/internal/") || strings.Contains(pkg, "/cmd/") {
+			continue
+		}
+		names[path.Base(pkg)] = map[string]bool{}
+		exported(t, dir, names[path.Base(pkg)])
+		dirs[pkg] = dir
+	}
+	found := 0
+	for pkg, dir := range dirs {
+		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), file, text, parser.ParseComments|parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, group := range f.Comments {
+				for _, code := range codeOf(group.Text()) {
+					ast.Inspect(code, func(n ast.Node) bool {
+						sel, ok := n.(*ast.SelectorExpr)
+						if !ok {
+							return true
+						}
+						if x, ok := sel.X.(*ast.Ident); ok && names[x.Name] != nil && sel.Sel.IsExported() {
+							if found++; !names[x.Name][sel.Sel.Name] {
+								t.Errorf("%s: %s: there is no %s.%s", pkg, filepath.Base(file), x.Name, sel.Sel.Name)
+							}
+						}
+						return true
+					})
+				}
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d names were found", found)
+	}
+}

@@ -1,0 +1,134 @@
+package falls_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/loki"
+)
+
+var errSick = errors.New("connection reset by peer")
+
+// A sickness is what a Loki does to a push. It stores the lines, or not, and answers.
+type sickness struct {
+	name string
+	act  func(ctx context.Context, store func()) (reply, error)
+}
+
+var sicknesses = []sickness{
+	{"well", func(_ context.Context, store func()) (reply, error) { store(); return stored, nil }},
+	{"busy", func(context.Context, func()) (reply, error) {
+		return reply{status: http.StatusTooManyRequests, text: "ingestion rate limit exceeded for user fake (limit: 20000 bytes/sec) while attempting to ingest '1' lines totaling '100' bytes, reduce log volume"}, nil
+	}},
+	{"broken", func(context.Context, func()) (reply, error) {
+		return reply{status: http.StatusInternalServerError, text: "rpc error: code = Unavailable desc = the ingester is not ready"}, nil
+	}},
+	{"gateway", func(context.Context, func()) (reply, error) {
+		return reply{status: http.StatusBadGateway, text: "<html>bad gateway</html>"}, nil
+	}},
+	{"gone", func(context.Context, func()) (reply, error) { return reply{}, errDown }},
+	{"resets", func(context.Context, func()) (reply, error) { return reply{}, errSick }},
+	{"resets after storing", func(_ context.Context, store func()) (reply, error) { store(); return reply{}, errSick }},
+	{"cut", func(_ context.Context, store func()) (reply, error) {
+		store()
+		return reply{status: http.StatusBadRequest, text: "entry for stream '{a=", cut: true}, nil
+	}},
+	{"hangs", func(ctx context.Context, _ func()) (reply, error) { <-ctx.Done(); return reply{}, ctx.Err() }},
+	{"slow", func(ctx context.Context, store func()) (reply, error) {
+		select {
+		case <-time.After(time.Second):
+			store()
+			return stored, nil
+		case <-ctx.Done():
+			return reply{}, ctx.Err()
+		}
+	}},
+	{"login page", func(context.Context, func()) (reply, error) {
+		return reply{status: http.StatusOK, text: "<html>please log in</html>"}, nil
+	}},
+	{"forbidden", func(context.Context, func()) (reply, error) { return reply{status: http.StatusForbidden}, nil }},
+	{"too large", func(context.Context, func()) (reply, error) {
+		return reply{status: http.StatusRequestEntityTooLarge, text: "request body too large"}, nil
+	}},
+}
+
+// sickDay logs lines for so long to a Loki whose illness changes every few seconds, and
+// which falls ill at some of the pushes only. Then it is well. Everything must arrive, its
+// first copies in order.
+func sickDay(tb TB, seed uint64, long time.Duration) {
+	var mu sync.Mutex
+	dice := rand.New(rand.NewPCG(seed, 1))
+	now, odds, until := sicknesses[0], 0, time.Time{}
+	start := time.Now()
+	b := new(book)
+	s, log := lokiSink(tb, &lokiServer{func(ctx context.Context, body string) (reply, error) {
+		mu.Lock()
+		if time.Since(start) > long {
+			now, odds = sicknesses[0], 0
+		} else if time.Now().After(until) {
+			now, odds = sicknesses[dice.IntN(len(sicknesses))], 1+dice.IntN(10)
+			until = time.Now().Add(time.Duration(dice.IntN(20_000)) * time.Millisecond)
+		}
+		act := sicknesses[0].act
+		if dice.IntN(10) < odds {
+			act = now.act
+		}
+		mu.Unlock()
+		return act(ctx, func() { b.add(lines(body)...) })
+	}}, func(c *loki.Config) {
+		c.BatchBytes, c.Timeout, c.Retry = 16<<10, 3*time.Second, nil
+		c.Wire = []string{"protobuf", "json"}[dice.IntN(2)]
+	})
+	n := 0
+	rolls := rand.New(rand.NewPCG(seed, 2))
+	for time.Since(start) < long {
+		for range 1 + rolls.IntN(20) {
+			n++
+			log.Info(line(n))
+		}
+		time.Sleep(time.Duration(rolls.IntN(400)) * time.Millisecond)
+	}
+	a := settled(s, time.Hour)
+	firsts := b.firsts()
+	if a.Delivered != uint64(n) || a.Dropped.Total() > 0 || len(firsts) != n {
+		tb.Errorf("seed %d: %d of %d good lines arrived: %s", seed, len(firsts), n, a)
+	}
+	for i, got := range firsts {
+		if got != i+1 {
+			tb.Errorf("seed %d: first copy %d is line %d", seed, i+1, got)
+			break
+		}
+	}
+	tb.Logf("seed %d: %d lines, %d copies more, %+v", seed, n, b.copies()-n, s.Pusher.Stats())
+	closeSoon(s.Shutdown)
+}
+
+// TestSickLoki is sickLoki with random seeds: many of them under FOREBAY_TORTURE, ten
+// minutes each. They are minutes of the bubble.
+func TestSickLoki(t *testing.T) {
+	first, rounds := rand.Uint64()>>1, testkit.Rounds(2, 500)
+	if s := os.Getenv("FOREBAY_SEED"); s != "" {
+		seed, err := strconv.ParseUint(s, 10, 64)
+		if err != nil {
+			t.Fatalf("FOREBAY_SEED=%q is no number", s)
+		}
+		first, rounds = seed, 1
+	}
+	for i := range uint64(rounds) {
+		synctest.Test(t, func(t *testing.T) {
+			for _, said := range testify(t, func(tb TB) { sickDay(tb, first+i, 10*time.Minute) }) {
+				t.Error(fmt.Sprintf("FOREBAY_SEED=%d: ", first+i) + said)
+			}
+		})
+	}
+}

@@ -1,0 +1,202 @@
+// Package record reads what programs write to their standard output, line by
+// line: JSON objects, logfmt, or plain text. It finds the level and the time of a
+// line and writes it in another form, without losing or changing what it says.
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/stamp"
+)
+
+// A Format is what a line is written in.
+type Format uint8
+
+// The formats.
+const (
+	Auto Format = iota // find out for each line
+	JSON
+	Logfmt
+	Text
+)
+
+var formatNames = []string{"auto", "json", "logfmt", "text"}
+
+// Formats returns the names of the formats.
+func Formats() []string { return formatNames }
+
+// String returns the name.
+func (f Format) String() string { return formatNames[f] }
+
+// ParseFormat is the inverse of String.
+func ParseFormat(s string) (Format, error) {
+	for i, name := range formatNames {
+		if s == name {
+			return Format(i), nil
+		}
+	}
+	return 0, fmt.Errorf("%q is not one of auto, json, logfmt, text", s)
+}
+
+// An Event is one line and what is known of it. Its slices share the memory of
+// the line that was parsed.
+type Event struct {
+	Raw  []byte // as it came, with its end
+	Line []byte // without its end
+
+	// Format is what the line is: JSON, Logfmt or Text.
+	Format Format
+	// Level is known if HasLevel.
+	Level    slog.Level
+	HasLevel bool
+	// Time is zero if the line has none, or one without a year.
+	Time time.Time
+
+	levelKey, timeKey []byte // the names that Level and Time were found at
+}
+
+// Fields returns what a line of JSON or logfmt says apart from its level and time: the
+// message, which is the first field msg or message, and the others in their order. Of
+// text all is message.
+func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
+	switch ev.Format {
+	case JSON:
+		attrs = Attrs(ev.Line)
+	case Logfmt:
+		attrs = logfmtAttrs(ev.Line)
+	default:
+		return string(ev.Line), nil
+	}
+	level, time, found := ev.HasLevel, !ev.Time.IsZero(), false
+	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool {
+		switch {
+		case level && a.Key == string(ev.levelKey):
+			level = false
+		case time && a.Key == string(ev.timeKey):
+			time = false
+		case !found && (a.Key == "msg" || a.Key == "message") && a.Value.Kind() == slog.KindString:
+			found, msg = true, a.Value.String()
+		default:
+			return false
+		}
+		return true
+	})
+	return msg, attrs
+}
+
+// A Parser reads lines. It is not for concurrent use.
+type Parser struct {
+	// Format is what lines are expected to be.
+	Format Format
+	// Location is what times without a zone are in. Nil means time.Local.
+	Location *time.Location
+	// Unparsed counts lines that were not of the expected Format and were taken
+	// for text.
+	Unparsed uint64
+}
+
+// Parse fills ev from one line. Every line is something: what is neither JSON
+// nor logfmt is text.
+func (p *Parser) Parse(raw []byte, ev *Event) {
+	*ev = Event{Raw: raw, Line: TrimEnd(raw), Format: Text}
+	if p.Format == Auto || p.Format == JSON {
+		if IsObject(ev.Line) {
+			ev.Format = JSON
+			p.inspectJSON(ev)
+			return
+		}
+	}
+	if p.Format == Auto || p.Format == Logfmt {
+		if isLogfmt(ev.Line, p.Format == Logfmt) {
+			ev.Format = Logfmt
+			p.inspectLogfmt(ev)
+			return
+		}
+	}
+	if p.Format != Text && p.Format != Auto {
+		p.Unparsed++
+	}
+	ev.Level, ev.HasLevel = textLevel(ev.Line)
+	if t, hasYear, ok := stamp.Find(ev.Line, p.location()); ok && hasYear {
+		ev.Time = t
+	}
+}
+
+// TrimEnd returns the line without "\n" or "\r\n".
+func TrimEnd(raw []byte) []byte {
+	n := len(raw)
+	if n > 0 && raw[n-1] == '\n' {
+		if n--; n > 0 && raw[n-1] == '\r' {
+			n--
+		}
+	}
+	return raw[:n:n] // so that appending to it leaves raw alone
+}
+
+func (p *Parser) location() *time.Location {
+	if p.Location == nil {
+		return time.Local
+	}
+	return p.Location
+}
+
+// IsObject reports whether line is one JSON object.
+func IsObject(line []byte) bool {
+	t := bytes.TrimLeft(line, " \t\r")
+	return len(t) > 1 && t[0] == '{' && json.Valid(t)
+}
+
+func (p *Parser) inspectJSON(ev *Event) {
+	members(ev.Line, func(key, value []byte) bool {
+		p.field(ev, unquoted(key), unquoted(value), value[0] != '"')
+		return !ev.HasLevel || ev.Time.IsZero()
+	})
+}
+
+func (p *Parser) inspectLogfmt(ev *Event) {
+	pairs(ev.Line, func(key, value []byte) bool {
+		p.field(ev, key, unquoted(value), true)
+		return !ev.HasLevel || ev.Time.IsZero()
+	})
+}
+
+// field looks whether key is a usual name of the level or the time. The first of
+// each counts.
+func (p *Parser) field(ev *Event, key, value []byte, number bool) {
+	switch {
+	case !ev.HasLevel && isLevelKey(key):
+		ev.Level, ev.HasLevel = fieldLevel(key, value)
+		ev.levelKey = key
+	case ev.Time.IsZero() && isTimeKey(key):
+		ev.timeKey = key
+		if t, hasYear, ok := stamp.Find(value, p.location()); ok && hasYear {
+			ev.Time = t
+		} else if number {
+			ev.Time, _ = stamp.FromNumber(string(value))
+		}
+	}
+}
+
+// isTimeKey knows the names that slog, zap, zerolog, logrus, pino, bunyan,
+// logstash, ECS and journald use.
+func isTimeKey(key []byte) bool {
+	switch string(key) {
+	case "time", "ts", "timestamp", "@timestamp", "@t", "t", "datetime", "asctime", "eventTime", "__REALTIME_TIMESTAMP":
+		return true
+	}
+	return false
+}
+
+// unquoted strips the quotes of a string and leaves escapes as they are: names
+// of levels and times have none.
+func unquoted[T text](b T) T {
+	if len(b) >= 2 && b[0] == '"' {
+		return b[1 : len(b)-1]
+	}
+	return b
+}

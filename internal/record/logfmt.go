@@ -1,0 +1,121 @@
+package record
+
+import (
+	"bytes"
+	"log/slog"
+	"strconv"
+	"strings"
+)
+
+// isLogfmt reports whether line is made of key=value pairs. If sure, that is
+// all it takes, and words without a value are allowed beside at least one pair.
+// Otherwise the line must also have a key that log lines have, or two pairs,
+// because text has an equals sign now and then.
+func isLogfmt(line []byte, sure bool) bool {
+	count, bare, known := 0, 0, false
+	ok := pairs(line, func(key, value []byte) bool {
+		if value == nil {
+			bare++
+			return sure
+		}
+		count++
+		known = known || isLevelKey(key) || isTimeKey(key) || string(key) == "msg" || string(key) == "message"
+		return true
+	})
+	return ok && count > 0 && (sure || bare == 0 && (known || count > 1))
+}
+
+// pairs calls yield with each key and value of a logfmt line, as they are written
+// (values with their quotes, if any; nil for a key without '='), until yield
+// returns false. It returns false if that happened or the line is not logfmt.
+func pairs(line []byte, yield func(key, value []byte) bool) bool {
+	for i := 0; ; {
+		for i < len(line) && (line[i] == ' ' || line[i] == '\t') {
+			i++
+		}
+		if i == len(line) {
+			return true
+		}
+		start := i
+		for i < len(line) && line[i] > ' ' && line[i] != '=' && line[i] != '"' {
+			i++
+		}
+		key := line[start:i]
+		if len(key) == 0 || i < len(line) && (line[i] == '"' || line[i] < ' ' && line[i] != '\t') {
+			return false
+		}
+		if i == len(line) || line[i] != '=' {
+			if !yield(key, nil) {
+				return false
+			}
+			continue
+		}
+		i++
+		start = i
+		if i < len(line) && line[i] == '"' {
+			for i++; i < len(line) && line[i] != '"'; i++ {
+				if line[i] == '\\' {
+					i++
+				}
+			}
+			if i >= len(line) {
+				return false
+			}
+			i++
+		} else {
+			for i < len(line) && line[i] > ' ' && line[i] != '"' {
+				i++
+			}
+		}
+		if i < len(line) && line[i] != ' ' && line[i] != '\t' {
+			return false
+		}
+		if !yield(key, line[start:i:i]) {
+			return false
+		}
+	}
+}
+
+// logfmtAttrs returns the pairs of a logfmt line as attributes. A value that
+// was not quoted becomes a boolean or a number if it reads back as the same
+// text; 1.10, 007 and 1e5 stay text. A key alone is true.
+func logfmtAttrs(line []byte) []slog.Attr {
+	var attrs []slog.Attr
+	pairs(line, func(key, value []byte) bool {
+		attrs = append(attrs, slog.Attr{Key: string(key), Value: logfmtValue(value)})
+		return true
+	})
+	return attrs
+}
+
+func logfmtValue(value []byte) slog.Value {
+	if value == nil {
+		return slog.BoolValue(true)
+	}
+	s := string(value)
+	if strings.HasPrefix(s, `"`) {
+		if bytes.IndexByte(value, '\\') < 0 {
+			return slog.StringValue(s[1 : len(s)-1])
+		}
+		if u, err := strconv.Unquote(s); err == nil {
+			return slog.StringValue(u)
+		}
+		return slog.StringValue(unescape(s))
+	}
+	switch s {
+	case "true":
+		return slog.BoolValue(true)
+	case "false":
+		return slog.BoolValue(false)
+	}
+	if len(s) > 20 || s == "" || s[0] != '-' && !isDigit(s[0]) {
+		return slog.StringValue(s)
+	}
+	if n, err := strconv.ParseInt(s, 10, 64); err == nil && strconv.FormatInt(n, 10) == s && n > -1<<53 && n < 1<<53 {
+		return slog.Int64Value(n)
+	}
+	if f, err := strconv.ParseFloat(s, 64); err == nil && strconv.FormatFloat(f, 'f', -1, 64) == s && f > -1<<53 && f < 1<<53 && s != "-0" {
+		return slog.Float64Value(f)
+	}
+	return slog.StringValue(s)
+}

@@ -1,0 +1,160 @@
+package redact
+
+import (
+	"fmt"
+
+	"github.com/forebay-log/forebay/internal/values"
+)
+
+// The encoders write no more of a chain of errors.
+const (
+	maxChain = 20  // errors within each other
+	maxLinks = 100 // errors in all
+)
+
+// err returns an error in place of err if one of the texts that encoders write of it is
+// to change: its message, %+v, the messages of what it wraps, a stack that is a text.
+// That error has all of these, redacted, and wraps nothing of err.
+func (w *Walker) err(err error, at span) (error, bool) {
+	links := 0
+	if !w.tells(err, at, 1, &links) {
+		return nil, false
+	}
+	links = 0
+	return w.cleaned(err, at, 1, &links), true
+}
+
+// tells reports whether a text of err is to change.
+func (w *Walker) tells(err error, at span, depth int, links *int) bool {
+	*links++
+	if _, ch := w.text(values.Know(err).Text, at, 0); ch {
+		return true
+	}
+	if s, ok := verbose(err); ok {
+		if _, ch := w.text(s, at, 0); ch {
+			return true
+		}
+	}
+	if _, trace := values.Trace(err); trace != "" {
+		if _, ch := w.text(trace, at, 0); ch {
+			return true
+		}
+	}
+	joined, next := values.Unwrap(err)
+	if next != nil {
+		return depth < maxChain && *links < maxLinks && w.tells(next, at, depth+1, links)
+	}
+	for _, e := range joined {
+		if e != nil && depth < maxChain && *links < maxLinks && w.tells(e, at, depth+1, links) {
+			return true
+		}
+	}
+	return false
+}
+
+// cleaned returns an error with the texts of err, redacted.
+func (w *Walker) cleaned(err error, at span, depth int, links *int) error {
+	*links++
+	var c told
+	c.text, _ = w.text(values.Know(err).Text, at, 0)
+	c.more = c.text
+	if s, ok := verbose(err); ok {
+		c.more, _ = w.text(s, at, 0)
+	}
+	pcs, trace := values.Trace(err)
+	trace, _ = w.text(trace, at, 0)
+	joined, next := values.Unwrap(err)
+	var all []error
+	if next != nil {
+		joined = []error{next}
+	}
+	for _, e := range joined {
+		if e != nil && depth < maxChain && *links < maxLinks {
+			all = append(all, w.cleaned(e, at, depth+1, links))
+		}
+	}
+	switch {
+	case next != nil && len(all) > 0:
+		one := single{c, all[0]}
+		switch {
+		case pcs != nil:
+			return &singleCalls{one, pcs}
+		case trace != "":
+			return &singleTrace{one, stackText(trace)}
+		}
+		return &one
+	}
+	many := several{c, all}
+	switch {
+	case pcs != nil:
+		return &severalCalls{many, pcs}
+	case trace != "":
+		return &severalTrace{many, stackText(trace)}
+	}
+	return &many
+}
+
+// verbose returns what %+v prints of an error that says that itself.
+func verbose(err error) (string, bool) {
+	f, ok := err.(fmt.Formatter)
+	if !ok {
+		return "", false
+	}
+	b, fault := textOf(f, formatted)
+	return string(b) + fault, true
+}
+
+// told is an error that consists of texts.
+type told struct {
+	text string
+	more string // for %+v
+}
+
+func (t *told) Error() string { return t.text }
+
+// Format prints the text, and what %+v prints of the error in whose place it is.
+func (t *told) Format(s fmt.State, verb rune) {
+	if verb == 'v' && s.Flag('+') {
+		fmt.Fprint(s, t.more)
+		return
+	}
+	fmt.Fprintf(s, fmt.FormatString(s, verb), t.text)
+}
+
+// The errors by what they wrap, and by how they tell their stack: encoders look at
+// their methods.
+type (
+	single struct {
+		told
+		next error
+	}
+	several struct {
+		told
+		all []error
+	}
+
+	calls     []uintptr
+	stackText string
+
+	singleCalls struct {
+		single
+		calls
+	}
+	singleTrace struct {
+		single
+		stackText
+	}
+	severalCalls struct {
+		several
+		calls
+	}
+	severalTrace struct {
+		several
+		stackText
+	}
+)
+
+func (s *single) Unwrap() error        { return s.next }
+func (s *several) Unwrap() []error     { return s.all }
+func (c calls) Callers() []uintptr     { return c }
+func (t stackText) StackTrace() string { return string(t) }

@@ -1,0 +1,358 @@
+package redact
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// text redacts a text: the values of names in the JSON that it is, or that is quoted in
+// it, and what patterns match. deep counts texts that are quoted within each other.
+func (w *Walker) text(s string, at span, deep int) (out string, changed bool) {
+	if deep > maxTexts {
+		return Text, true
+	}
+	if strings.IndexByte(s, '"') >= 0 && (w.rules.named() || strings.IndexByte(s, '\\') >= 0) {
+		if isJSON(s) {
+			s, changed = w.whole(s, at, deep)
+		} else if quoted, ch := w.loose(s, at, deep); ch {
+			s, changed = quoted, true
+		}
+	}
+	m, ch := w.match(s)
+	return m, changed || ch
+}
+
+// document redacts JSON that somebody else has made. It stays JSON, unless a pattern
+// matches across its parts.
+func (w *Walker) document(b []byte, at span) (any, bool) {
+	s := unsafeString(b)
+	if !json.Valid(b) {
+		return changedTo(w.text(s, at, 0))
+	}
+	s, changed := w.whole(s, at, 0)
+	if m, ch := w.match(s); ch {
+		return m, true
+	}
+	if !changed {
+		return nil, false
+	}
+	return json.RawMessage(s), true
+}
+
+// isJSON reports whether s is an object or a list.
+func isJSON(s string) bool {
+	t := strings.TrimLeft(s, " \t\r\n")
+	return t != "" && (t[0] == '{' || t[0] == '[') && json.Valid(unsafe.Slice(unsafe.StringData(s), len(s)))
+}
+
+// match replaces what patterns match.
+func (w *Walker) match(s string) (string, bool) {
+	changed := false
+	for _, re := range w.rules.patterns {
+		if re.MatchString(s) {
+			t := replace(re, s)
+			changed = changed || t != s
+			s = t
+		}
+	}
+	return s, changed
+}
+
+// replace leaves alone what is matched and empty, as \b does.
+func replace(re *regexp.Regexp, s string) string {
+	return re.ReplaceAllStringFunc(s, func(m string) string {
+		if m == "" {
+			return ""
+		}
+		return Text
+	})
+}
+
+// whole redacts a text that is JSON.
+func (w *Walker) whole(s string, at span, deep int) (string, bool) {
+	d := edit{src: s}
+	w.json(&d, at, deep)
+	return d.result()
+}
+
+// An edit replaces parts of a text on the way through it.
+type edit struct {
+	src  string
+	pos  int
+	out  []byte // nil: nothing has been replaced
+	done int    // so much of src is in out
+}
+
+func (d *edit) replace(from, to int, text string) {
+	d.out = append(append(d.out, d.src[d.done:from]...), text...)
+	d.done = to
+}
+
+func (d *edit) result() (string, bool) {
+	if d.out == nil {
+		return d.src, false
+	}
+	return string(append(d.out, d.src[d.done:]...)), true
+}
+
+func (d *edit) space() byte {
+	for d.pos < len(d.src) {
+		switch c := d.src[d.pos]; c {
+		case ' ', '\t', '\r', '\n':
+			d.pos++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// json redacts the value at d.pos, which is known to be valid.
+func (w *Walker) json(d *edit, at span, deep int) {
+	switch d.space() {
+	case '{':
+		d.pos++
+		for d.space() != '}' {
+			w.member(d, at, deep)
+			if d.space() == ',' {
+				d.pos++
+			}
+		}
+		d.pos++
+	case '[':
+		mark := len(w.nodes)
+		in, hit := w.element(at)
+		d.pos++
+		for d.space() != ']' {
+			if from := d.pos; hit {
+				d.skip()
+				d.replace(from, d.pos, `"`+Text+`"`)
+			} else {
+				w.json(d, in, deep)
+			}
+			if d.space() == ',' {
+				d.pos++
+			}
+		}
+		d.pos++
+		w.nodes = w.nodes[:mark]
+	case '"':
+		from := d.pos
+		d.skip()
+		w.literal(d, from, d.pos, at, deep)
+	default:
+		from := d.pos
+		d.skip()
+		if text := d.src[from:d.pos]; text[0] != 't' && text[0] != 'f' && text[0] != 'n' {
+			if s, ch := w.match(text); ch {
+				d.replace(from, d.pos, string(jsontext.AppendString(nil, s)))
+			}
+		}
+	}
+}
+
+// member redacts one member of an object.
+func (w *Walker) member(d *edit, at span, deep int) {
+	from := d.pos
+	d.skip()
+	name := unescape(d.src[from+1 : d.pos-1])
+	mark := len(w.nodes)
+	next, hit := w.step(at, name)
+	w.literal(d, from, d.pos, at, deep)
+	d.space()
+	d.pos++ // the colon
+	if d.space(); hit {
+		from = d.pos
+		d.skip()
+		d.replace(from, d.pos, `"`+Text+`"`)
+	} else {
+		w.json(d, next, deep)
+	}
+	w.nodes = w.nodes[:mark]
+}
+
+// literal redacts a quoted text, which begins and ends there.
+func (w *Walker) literal(d *edit, from, to int, at span, deep int) {
+	raw := d.src[from+1 : to-1]
+	if len(w.rules.patterns) == 0 && strings.IndexByte(raw, '\\') < 0 {
+		return // nothing is quoted in it
+	}
+	if s, ch := w.text(unescape(raw), at, deep+1); ch {
+		d.replace(from, to, string(jsontext.AppendString(nil, s)))
+	}
+}
+
+// skip goes behind the value at d.pos, or as far as there is one.
+func (d *edit) skip() {
+	depth := 0
+	for d.pos < len(d.src) {
+		switch c := d.src[d.pos]; c {
+		case '"':
+			d.pos = literalEnd(d.src, d.pos)
+		case '{', '[':
+			depth++
+			d.pos++
+		case '}', ']':
+			if depth == 0 {
+				return
+			}
+			depth--
+			d.pos++
+		case ',', ' ', '\t', '\r', '\n', ':':
+			if depth == 0 {
+				return
+			}
+			d.pos++
+			continue
+		default:
+			for d.pos < len(d.src) && !strings.ContainsRune("\"{}[],: \t\r\n", rune(d.src[d.pos])) {
+				d.pos++
+			}
+		}
+		if depth == 0 {
+			return
+		}
+	}
+}
+
+// literalEnd returns where the quoted text ends that begins at i.
+func literalEnd(s string, i int) int {
+	for i++; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(s)
+}
+
+// loose redacts a text in which there may be JSON, whole or in part: what follows a
+// quoted name and a colon goes by the name, wherever it stands.
+func (w *Walker) loose(s string, at span, deep int) (string, bool) {
+	d := edit{src: s}
+	for {
+		i := strings.IndexByte(s[d.pos:], '"')
+		if i < 0 {
+			return d.result()
+		}
+		from := d.pos + i
+		to := literalEnd(s, from)
+		raw := s[from+1 : to]
+		if to-from > 1 && s[to-1] == '"' {
+			raw = s[from+1 : to-1]
+		}
+		name := unescape(raw)
+		d.pos = to
+		if d.space() == ':' && w.loosely(name) {
+			d.pos++
+			d.space()
+			from = d.pos
+			d.skip()
+			d.replace(from, d.pos, `"`+Text+`"`)
+			continue
+		}
+		if strings.IndexByte(raw, '\\') < 0 {
+			d.pos = from + 1 // it may be the end of a text, and not the beginning
+			continue
+		}
+		if t, ch := w.text(name, at, deep+1); ch {
+			d.replace(from, to, string(jsontext.AppendString(nil, t)))
+		}
+		d.pos = to
+	}
+}
+
+// loosely reports whether a rule can end at that name.
+func (w *Walker) loosely(name string) bool {
+	r := w.rules
+	if r.every {
+		return true
+	}
+	for {
+		part, rest, more := strings.Cut(name, ".")
+		w.folded = fold(w.folded[:0], part)
+		if r.hits(w.folded) || r.lasts[string(w.folded)] {
+			return true
+		}
+		if !more {
+			return false
+		}
+		name = rest
+	}
+}
+
+// unescape returns what a quoted text stands for, be it quoted as in JSON or as in Go.
+func unescape(s string) string {
+	i := strings.IndexByte(s, '\\')
+	if i < 0 {
+		return s
+	}
+	out := append(make([]byte, 0, len(s)), s[:i]...)
+	for i < len(s) {
+		c := s[i]
+		i++
+		if c != '\\' || i == len(s) {
+			out = append(out, c)
+			continue
+		}
+		c = s[i]
+		i++
+		switch c {
+		case 'n':
+			out = append(out, '\n')
+		case 't':
+			out = append(out, '\t')
+		case 'r':
+			out = append(out, '\r')
+		case 'b':
+			out = append(out, '\b')
+		case 'f':
+			out = append(out, '\f')
+		case 'u':
+			r, n := hex(s[i:], 4)
+			i += n
+			if 0xd800 <= r && r < 0xdc00 && strings.HasPrefix(s[i:], `\u`) {
+				if low, n := hex(s[i+2:], 4); n == 4 && 0xdc00 <= low && low < 0xe000 {
+					r = (r-0xd800)<<10 + (low - 0xdc00) + 0x10000
+					i += 6
+				}
+			}
+			out = utf8.AppendRune(out, r)
+		case 'U':
+			r, n := hex(s[i:], 8)
+			i += n
+			out = utf8.AppendRune(out, r)
+		case 'x':
+			r, n := hex(s[i:], 2)
+			i += n
+			out = append(out, byte(r))
+		default:
+			out = append(out, c)
+		}
+	}
+	return string(out)
+}
+
+// hex reads up to n digits.
+func hex(s string, n int) (r rune, read int) {
+	for read < n && read < len(s) {
+		c := s[read] | 0x20
+		switch {
+		case '0' <= c && c <= '9':
+			r = r<<4 | rune(c-'0')
+		case 'a' <= c && c <= 'f':
+			r = r<<4 | rune(c-'a'+10)
+		default:
+			return r, read
+		}
+		read++
+	}
+	return r, read
+}

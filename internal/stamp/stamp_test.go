@@ -1,0 +1,138 @@
+package stamp
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+func TestFind(t *testing.T) {
+	cet := time.FixedZone("CET", 3600)
+	for _, c := range []struct {
+		line string
+		want string // RFC 3339 in UTC; a leading ~ for no year; "": none
+	}{
+		{"2006-01-02T15:04:05Z x", "2006-01-02T15:04:05Z"},
+		{"2006-01-02T15:04:05.123456789Z", "2006-01-02T15:04:05.123456789Z"},
+		{"2006-01-02t15:04:05.5+02:00 x", "2006-01-02T13:04:05.5Z"},
+		{"2006-01-02 15:04:05,747 - INFO", "2006-01-02T14:04:05.747Z"},
+		{"2006-01-02 15:04:05 +0000 UTC m=+0.1", "2006-01-02T15:04:05Z"},
+		{"2006-01-02 15:04:05 -0730", "2006-01-02T22:34:05Z"},
+		{"2006-01-02 15:04:05 UTC [12] LOG:", "2006-01-02T15:04:05Z"},
+		{"2006-01-02 15:04:05 Zoo", "2006-01-02T14:04:05Z"},
+		{"host app[12]: 2006-01-02 15:04:05", "2006-01-02T14:04:05Z"},
+		{"nova-api.log.1.2017-05-16_13:53:08 2017-05-16 00:00:00.008 25746 INFO", "2017-05-15T23:00:00.008Z"},
+		{"time=2006-01-02T15:04:05Z level=INFO", "2006-01-02T15:04:05Z"},
+		{"[Sun Dec 04 04:47:44 2005] [notice] x", "2005-12-04T03:47:44Z"},
+		{"[Wed Oct 11 14:32:52.123456 2000] [core:error]", "2000-10-11T13:32:52.123456Z"},
+		{"Mon Jan  2 15:04:05 2006 x", "2006-01-02T14:04:05Z"},
+		{"Date: Mon, 02 Jan 2006 15:04:05 GMT", "2006-01-02T15:04:05Z"},
+		{"Mon, 02 Jan 2006 15:04:05 -0700", "2006-01-02T22:04:05Z"},
+		{"081109 203615 148 INFO dfs", "2008-11-09T19:36:15Z"},
+		{"Dec 10 06:55:46 LabSZ sshd[24200]: x", "~2000-12-10T05:55:46Z"},
+		{"Feb 29 06:55:46 x", "~2000-02-29T05:55:46Z"},
+		{"<34>Oct  1 22:14:15 mymachine su: x", "~2000-10-01T21:14:15Z"},
+		{`127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 2326`, "2000-10-10T20:55:36Z"},
+		{"2006/01/02 15:04:05.000001 main.go:1: x", "2006-01-02T14:04:05.000001Z"},
+		{"2006/01/02 15:04:05 [error] 12#0: x", "2006-01-02T14:04:05Z"},
+		{"17/06/09 20:10:40 INFO executor", "2017-06-09T19:10:40Z"},
+		{"I0102 15:04:05.678901 12 x.go:3] x", "~2000-01-02T14:04:05.678901Z"},
+		{"1157689312.049 5006 10.105.21.199 TCP_MISS", "2006-09-08T04:21:52.049Z"},
+		{"1700000000123 x", "2023-11-14T22:13:20.123Z"},
+		{"2016-12-31T23:59:60Z leap", "2016-12-31T23:59:59Z"},
+
+		{"", ""},
+		{"x", ""},
+		{"2006-01-02", ""},
+		{"2006-13-02T15:04:05Z", ""},
+		{"2006-02-30T15:04:05Z", ""},
+		{"2006-01-02T25:04:05Z", ""},
+		{"12006-01-02T15:04:05Z", ""},
+		{"2006-01-02T15:04:055Z", ""},
+		{"Decade 10 06:55:46", ""},
+		{"I0102 is no time", ""},
+		{"081109 203615148", ""},
+		{"123456789 is a number", ""},
+		{"12345678901x", ""},
+		{"call +49 170 0000000 now", ""},
+		{string(bytes.Repeat([]byte("x "), 60)) + "2006-01-02T15:04:05Z", ""},
+	} {
+		got, hasYear, ok := Find([]byte(c.line), cet)
+		s := ""
+		if ok {
+			s = got.UTC().Format(time.RFC3339Nano)
+			if !hasYear {
+				s = "~" + s
+			}
+		}
+		if s != c.want {
+			t.Errorf("%q: got %q, want %q", c.line, s, c.want)
+		}
+	}
+}
+
+func TestFromNumber(t *testing.T) {
+	for s, want := range map[string]string{
+		"1700000000":          "2023-11-14T22:13:20Z",
+		"1700000000.5":        "2023-11-14T22:13:20.5Z",
+		"1700000000123":       "2023-11-14T22:13:20.123Z",
+		"1700000000123.25":    "2023-11-14T22:13:20.12325Z",
+		"1700000000123456":    "2023-11-14T22:13:20.123456Z",
+		"1700000000123456789": "2023-11-14T22:13:20.123456789Z",
+	} {
+		if got, ok := FromNumber(s); !ok || got.Format(time.RFC3339Nano) != want {
+			t.Errorf("%s: %s, %v, want %s", s, got, ok, want)
+		}
+	}
+	for _, s := range []string{"", "1", "-1700000000", "1.7e9", "1700000000.x", "99999999999999999999", "9999999999999999999"} {
+		if got, ok := FromNumber(s); ok {
+			t.Errorf("%q: %s", s, got)
+		}
+	}
+}
+
+// Every line of the sample logs has a time, except those of the logs' own
+// making.
+func TestSampleLogs(t *testing.T) {
+	for name, year := range map[string]bool{"Apache": true, "HDFS": true, "OpenSSH": false, "OpenStack": true, "Zookeeper": true} {
+		b, err := os.ReadFile(filepath.Join("..", "..", "testdata", "logs", name+".log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		total, found := 0, 0
+		for line := range bytes.Lines(b) {
+			total++
+			at, hasYear, ok := Find(line, time.UTC)
+			if !ok {
+				continue
+			}
+			found++
+			if hasYear != year || year && (at.Year() < 2005 || at.Year() > 2017) {
+				t.Errorf("%s: %q: %s, %v", name, line, at, hasYear)
+			}
+		}
+		if found != total || total < 1999 {
+			t.Errorf("%s: a time in %d of %d lines", name, found, total)
+		}
+	}
+}
+
+func TestFindDoesNotAllocate(t *testing.T) {
+	line := []byte("2015-07-29 17:41:44,747 - INFO  [QuorumPeer[myid=1]] - Notification time out: 3200")
+	if n := testing.AllocsPerRun(100, func() { Find(line, time.UTC) }); n != 0 {
+		t.Errorf("%g allocations", n)
+	}
+}
+
+func FuzzFind(f *testing.F) {
+	for _, s := range []string{"2006-01-02T15:04:05+01:00", "Dec 10 06:55:46", "[Sun Dec 04 04:47:44 2005]", "081109 203615", "I0102 15:04:05.6", "1700000000.1"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		if at, hasYear, ok := Find(line, time.UTC); ok && (at.IsZero() && hasYear || !hasYear && at.Year() != 2000) {
+			t.Errorf("%q: %s, %v", line, at, hasYear)
+		}
+	})
+}

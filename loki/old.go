@@ -1,0 +1,54 @@
+package loki
+
+import (
+	"errors"
+	"time"
+)
+
+// originalTime is the metadata with the time that a record had before it got another.
+const originalTime = "original_time"
+
+var errOld = errors.New("loki: records that are too old are sent with the present time; theirs is in the metadata " + originalTime)
+
+// oldEvery is how often an operator is told so.
+const oldEvery = 10 * time.Minute
+
+// ofAge reports whether a reason is the age of a record.
+func ofAge(why reason) bool { return why == tooOld || why == tooFarBehind }
+
+// isStamped reports whether record i has got the present time.
+func (p *push) isStamped(i int32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stamped[i]
+}
+
+// restamp gives r, record i of p, the present time, which it keeps when it is sent again.
+// No two records get the same one, and later ones get later ones.
+func (s *client) restamp(p *push, i int32, r *rec, st *stream) {
+	key := s.keyOf(st, r)
+	at, before := s.moves.find(key)
+	if !before {
+		now := time.Now().UnixNano()
+		for {
+			last := s.stamped.Load()
+			if at = max(now, last+1); s.stamped.CompareAndSwap(last, at) {
+				break
+			}
+		}
+		s.moves.add(key, at)
+		s.noticed.note(restamped)
+		if told := s.toldOld.Load(); now-told >= int64(oldEvery) && s.toldOld.CompareAndSwap(told, now) {
+			s.reports.post("too-old", errOld, 0)
+		}
+	}
+	p.remember(i, key)
+	p.mu.Lock()
+	if p.stamped == nil {
+		p.stamped = map[int32]bool{}
+	}
+	p.stamped[i] = true
+	p.mu.Unlock()
+	own := label{originalTime, time.Unix(0, r.time).UTC().Format(time.RFC3339Nano)}
+	r.data, r.time, r.next = s.moved(p.form, r.data, at, []label{own}, !before), at, false
+}

@@ -1,0 +1,241 @@
+package loki
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// TestSerilog: each option and each key of serilog-sinks-grafana-loki that the migration
+// page names is here what the page says.
+func TestSerilog(t *testing.T) {
+	err := fmt.Errorf("outer: %w", io.EOF)
+	// entry returns the line and the metadata of one record, and the labels of its stream.
+	entry := func(t *testing.T, c Config, message string, attrs ...slog.Attr) (gotEntry, string) {
+		t.Helper()
+		return one(t, c, encode.Record{Level: slog.LevelWarn, Message: message, Attrs: attrs})
+	}
+	line := func(want string, c Config, attrs ...slog.Attr) func(*testing.T) {
+		return func(t *testing.T) {
+			if got, _ := entry(t, c, "m", attrs...); got.Line != want {
+				t.Errorf("got %s, want %s", got.Line, want)
+			}
+		}
+	}
+	labels := func(want string, c Config, attrs ...slog.Attr) func(*testing.T) {
+		return func(t *testing.T) {
+			if _, got := entry(t, c, "m", attrs...); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		}
+	}
+	traced := func(t *testing.T) {
+		c := Config{TraceIDKey: "TraceId", SpanIDKey: "SpanId", TraceID: "metadata", SpanID: "none"}
+		got, _ := entry(t, c, "m", slog.String("TraceId", "1"), slog.String("SpanId", "2"))
+		if got.Line != `{"msg":"m"}` || len(got.Meta) != 1 || got.Meta["TraceId"] != "1" {
+			t.Errorf("got %+v", got)
+		}
+	}
+	// header returns the header of a request.
+	header := func(t *testing.T, c Config) http.Header {
+		t.Helper()
+		p := new(peer)
+		s := sinkFor(t, p, c)
+		if err := (&encoded{t: t, s: s}).add(nil, encode.Record{Time: time.Now(), Message: "m"}).send(); err != nil {
+			t.Fatal(err)
+		}
+		return p.requests()[0].header
+	}
+	// through logs records by way of a Handler, in a bubble of time.
+	through := func(c Config, answer func(int, *request) (int, string, http.Header), f func(*testing.T, *Handler, *peer)) func(*testing.T) {
+		return func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &peer{answer: answer}
+				h := handlerFor(t, p, c)
+				f(t, h, p)
+				h.Close(context.Background())
+			})
+		}
+	}
+	age := through(Config{BatchAge: 3 * time.Second}, nil, func(t *testing.T, h *Handler, p *peer) {
+		slog.New(h).Info("m")
+		time.Sleep(3*time.Second - 1)
+		synctest.Wait()
+		if n := len(p.lines()); n != 0 {
+			t.Errorf("%d records were sent at once", n)
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if n := len(p.lines()); n != 1 {
+			t.Errorf("%d records were sent in time", n)
+		}
+	})
+	exceptions := line(`{"msg":"m","Exception":{"Type":"*fmt.wrapError","Message":"outer: EOF","InnerException":{"Type":"*errors.errorString","Message":"EOF"}},`+
+		`"all":{"Type":"*errors.joinError","Message":"EOF\nx","InnerExceptions":[{"Type":"*errors.errorString","Message":"EOF"},{"Type":"*errors.errorString","Message":"x"}]}}`,
+		Config{Errors: "exception"}, slog.Any("Exception", err), slog.Any("all", errors.Join(io.EOF, errors.New("x"))))
+	client := func(t *testing.T) {
+		var asked string
+		transport := transportFunc(func(r *http.Request) (*http.Response, error) {
+			asked = r.URL.String()
+			return stored204{}.RoundTrip(r)
+		})
+		s := sinkFor(t, nil, Config{Client: &http.Client{Transport: transport}})
+		if err := (&encoded{t: t, s: s}).add(nil, encode.Record{Time: time.Now(), Message: "m"}).send(); err != nil || asked != "http://loki.test:3100/loki/api/v1/push" {
+			t.Errorf("%v, asked for %s", err, asked)
+		}
+	}
+
+	tests := map[string]func(*testing.T){
+		"uri": func(t *testing.T) {
+			if u, why := endpoint("https://h/prefix"); why != "" || u.String() != "https://h/prefix/loki/api/v1/push" {
+				t.Errorf("%v %s", u, why)
+			}
+		},
+		"labels":             labels(`{app="x", level="warn"}`, Config{Labels: map[string]string{"app": "x"}}),
+		"propertiesAsLabels": labels(`{app="test", level="warn", region="eu"}`, Config{LabelAttrs: []string{"region"}}, slog.String("region", "eu")),
+		"propertiesAsStructuredMetadata": func(t *testing.T) {
+			for _, c := range []Config{{MetadataAttrs: []string{"user"}}, {MetadataAll: true}} {
+				if got, _ := entry(t, c, "m", slog.Int("user", 7)); got.Meta["user"] != "7" || got.Line != `{"msg":"m","user":7}` {
+					t.Errorf("got %+v", got)
+				}
+			}
+		},
+		"handleLogLevelAsLabel": line(`{"msg":"m","level":"warn"}`, Config{NoLevelLabel: true}),
+		"traceIdMode":           traced,
+		"spanIdMode":            traced,
+		"credentials": func(t *testing.T) {
+			if got := header(t, Config{Username: "u", Password: "p"}).Get("Authorization"); got != "Basic dTpw" {
+				t.Error(got)
+			}
+		},
+		"tenant": func(t *testing.T) {
+			if got := header(t, Config{Tenant: "t"}).Get("X-Scope-OrgID"); got != "t" {
+				t.Error(got)
+			}
+		},
+		"restrictedToMinimumLevel": func(t *testing.T) {
+			var level slog.LevelVar
+			level.Set(slog.LevelError)
+			through(Config{Level: &level}, nil, func(t *testing.T, h *Handler, p *peer) {
+				slog.New(h).Warn("not this")
+				level.Set(slog.LevelDebug)
+				slog.New(h).Debug("this")
+				if err := h.Flush(context.Background()); err != nil || len(p.lines()) != 1 {
+					t.Errorf("%v %q", err, p.lines())
+				}
+			})(t)
+		},
+		"batchSizeLimit": through(Config{BatchRecords: 10, BatchAge: time.Hour}, nil, func(t *testing.T, h *Handler, p *peer) {
+			for range 100 {
+				slog.New(h).Info("m")
+			}
+			synctest.Wait()
+			for _, r := range p.requests() {
+				if n := len(r.streams[0].Entries); n > 10 {
+					t.Errorf("%d records in a request", n)
+				}
+			}
+			if len(p.lines()) < 50 {
+				t.Errorf("%d records were sent", len(p.lines()))
+			}
+		}),
+		"period":                age,
+		"eagerlyEmitFirstEvent": age,
+		"queueLimit": through(Config{BufferBytes: 64 << 10, BatchBytes: 16 << 10, WhenFull: "drop-newest"}, func(int, *request) (int, string, http.Header) { return 0, "down", nil },
+			func(t *testing.T, h *Handler, _ *peer) {
+				for range 1000 {
+					slog.New(h).Info(strings.Repeat("x", 500))
+				}
+				if n := h.Sink.Account().Dropped[batch.Full]; n < 850 || n > 950 {
+					t.Errorf("%d of 1000 records of 500 bytes found no room in 64 KiB", n)
+				}
+			}),
+		"retryTimeLimit": through(Config{Retry: &deliver.RetryOptions{MaxAge: 10 * time.Minute}}, func(int, *request) (int, string, http.Header) { return 503, "down", nil },
+			func(t *testing.T, h *Handler, _ *peer) {
+				slog.New(h).Info("m")
+				time.Sleep(9 * time.Minute)
+				if a := h.Sink.Account(); a.Dropped.Total() != 0 {
+					t.Errorf("after 9 minutes: %v", a)
+				}
+				time.Sleep(2 * time.Minute)
+				if a := h.Sink.Account(); a.Dropped[batch.Expired] != 1 {
+					t.Errorf("after 11 minutes: %v", a)
+				}
+			}),
+		"textFormatter": func(t *testing.T) {
+			line(`{"level":"WARN","text":"m"}`, Config{Formatter: encode.JSON(&encode.Options{TimeKey: "-", MessageKey: "text"})})(t)
+			line(`msg=m n=1`, Config{Body: "logfmt"}, slog.Int("n", 1))(t)
+		},
+		"exceptionFormatter": func(t *testing.T) {
+			exceptions(t)
+			line(`{"msg":"m","err":{"code":7}}`, Config{}, slog.Any("err", valuedError{}))(t)
+		},
+		"httpClient":         client,
+		"httpMessageHandler": client,
+		"TimeProvider": func(t *testing.T) {
+			at := time.Now().Add(-time.Hour)
+			if got, _ := one(t, Config{}, encode.Record{Time: at, Message: "m"}); !got.Time.Equal(at) {
+				t.Errorf("got %v, want %v", got.Time, at)
+			}
+		},
+		"Message": line(`{"Message":"m"}`, Config{MessageKey: "Message"}),
+		"MessageTemplate": func(t *testing.T) {
+			if got, _ := entry(t, Config{}, "User {UserId}", slog.Int("UserId", 7)); got.Line != `{"msg":"User {UserId}","UserId":7}` {
+				t.Error(got.Line)
+			}
+		},
+		"Exception":       exceptions,
+		"InnerException":  exceptions,
+		"InnerExceptions": exceptions,
+		"_Message":        line(`{"Message":"m","_Message":1}`, Config{MessageKey: "Message", Collisions: "prefix"}, slog.Int("Message", 1)),
+	}
+
+	page, fault := os.ReadFile("../docs/MIGRATING-loki.md")
+	if fault != nil {
+		t.Fatal(fault)
+	}
+	_, section, _ := strings.Cut(string(page), "## serilog-sinks-grafana-loki")
+	section, _, _ = strings.Cut(section, "\n## ")
+	named := map[string]bool{}
+	for row := range strings.Lines(section) {
+		first, _, ok := strings.Cut(strings.TrimPrefix(row, "| "), " | ")
+		if !ok || !strings.HasPrefix(row, "| `") {
+			continue
+		}
+		for _, m := range regexp.MustCompile("`([^`]*)`").FindAllStringSubmatch(first, -1) {
+			named[m[1]] = true
+			if tests[m[1]] == nil {
+				t.Errorf("the page names %s, which no test shows", m[1])
+			}
+		}
+	}
+	for name, f := range tests {
+		if !named[name] {
+			t.Errorf("the page does not name %s", name)
+		}
+		t.Run(name, f)
+	}
+}
+
+type transportFunc func(*http.Request) (*http.Response, error)
+
+func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A valuedError says itself how it is logged.
+type valuedError struct{}
+
+func (valuedError) Error() string        { return "text" }
+func (valuedError) LogValue() slog.Value { return slog.GroupValue(slog.Int("code", 7)) }

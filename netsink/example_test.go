@@ -1,0 +1,48 @@
+package netsink_test
+
+import (
+	"bufio"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/netsink"
+)
+
+// Records go to a collector of lines over TCP.
+func ExampleTo() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer l.Close()
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		for s := bufio.NewScanner(c); s.Scan(); {
+			lines <- s.Text()
+		}
+	}()
+	log, err := forebay.New(netsink.To("tcp://"+l.Addr().String(),
+		netsink.Configure(func(o *netsink.Options) { o.DialTimeout = time.Second }),
+		forebay.Encoder(encode.JSON(&encode.Options{TimeKey: "-"}))))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	log.Info("listening", slog.Int("port", 8080))
+	fmt.Println(<-lines)
+	fmt.Println(log.Close())
+	// Output:
+	// {"level":"INFO","msg":"listening","port":8080}
+	// <nil>
+}

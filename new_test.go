@@ -1,0 +1,338 @@
+package forebay_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/netsink"
+)
+
+// Every fault of every output is in one error, with its place and a remedy, and what
+// was opened is closed.
+func TestNewFaults(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var nilFile *os.File
+	var nilLog *file.File
+	var nilVar *slog.LevelVar
+	closed := false
+	dest := closingDest{deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) (o batch.Outcome) { return o }), &closed}
+	blocker := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(blocker, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		opts   []forebay.Option
+		want   []string
+		closes bool // the destination dest
+	}{
+		{nil, []string{"routes: there is none; give an output"}, false},
+		{[]forebay.Option{
+			forebay.Console(nil), forebay.Console(nilFile), forebay.Writer(nilLog), forebay.To(nil),
+			forebay.Output(slog.LevelInfo, nilLog), forebay.To(deliver.SendFunc(deliver.Traits{}, nil)),
+		}, []string{
+			"output 1 (forebay.Console): the writer is nil", "output 2 (forebay.Console): the writer is nil (*os.File)",
+			"output 3 (forebay.Writer): the writer is nil (*file.File)", "output 4 (forebay.To): the destination is nil",
+			"output 5: the writer is nil; give one", "output 6 (forebay.To): the destination is nil; give one",
+		}, false},
+		{[]forebay.Option{forebay.File("nodir/app.log"), forebay.File("")}, []string{
+			"output 1 (forebay.File): file: cannot open \"nodir/app.log\": its directory does not exist", "output 2 (forebay.File): file: cannot open a log file: its path is empty",
+		}, false},
+		{[]forebay.Option{
+			loki.To("http://h:99999", loki.Label("app", "x")), fluent.To("h:99999", "t"), netsink.To("tcp://h:99999"), loki.To("localhost:3100"),
+		}, []string{
+			"output 1 (loki.To): loki: config: url: its port is 99999, but ports are 1 to 65535", "output 2 (fluent.To): fluent: server \"h:99999\": the port must be 1 to 65535",
+			"output 3 (netsink.To)", "its port is 99999", "output 4 (loki.To)", "use http://host:3100",
+		}, false},
+		{[]forebay.Option{
+			forebay.Console(os.Stderr, forebay.Rotate(1, 1)), forebay.File("a.log", loki.Label("a", "b")),
+			loki.To("http://h", loki.Label("a", "b"), forebay.Compress("gzip")), forebay.Output(nil, io.Discard, forebay.Spool("s")),
+			forebay.File("b.log", forebay.BusyTimeout(1)),
+		}, []string{
+			"output 1 (forebay.Console): forebay.Rotate does not apply to it", "output 2 (forebay.File): loki.Label does not apply to it",
+			"output 3 (loki.To): forebay.Compress does not apply to it", "output 4: forebay.Spool does not apply to it, because it writes in the caller",
+			"output 5 (forebay.File): BusyTimeout does not apply to it; see WhenFull",
+		}, false},
+		{[]forebay.Option{
+			forebay.File("a.log", forebay.Rotate(0, 1)), forebay.File("b.log", forebay.Rotate(1, -1)), forebay.File("c.log", forebay.RotateEvery(1, 0)),
+			forebay.File("d.log", forebay.Compress("rar")), forebay.File("e.log", forebay.WhenFull("panic")), forebay.File("f.log", forebay.WhenFull("spill")),
+			forebay.File("g.log", forebay.Buffer(1)), forebay.File("h.log", forebay.Delivery(nil)), forebay.File("i.log", nil),
+			forebay.File("j.log", forebay.Level(nil)), forebay.File("k.log", forebay.Level(nilVar)), forebay.File("l.log", forebay.Encoder(nil)),
+			forebay.File("m.log", forebay.Spool("")), forebay.File("n.log", forebay.Spool(blocker+"/x")), forebay.File("o.log", forebay.CrashSafe(blocker)),
+			loki.To("http://h", loki.Label("a", "b"), loki.Label("a", "c")), loki.To("http://h", loki.Configure(nil)), fluent.To("h", "t", fluent.Configure(nil)),
+			netsink.To("tcp://h:1", netsink.Configure(nil)), fluent.To("h", "t", forebay.Encoder(encode.JSON(nil))),
+			loki.To("http://h", loki.Label("a", "b"), forebay.Encoder(encode.JSON(&encode.Options{Level: "loud"}))),
+		}, []string{
+			"output 1 (forebay.File): forebay.Rotate: 0 bytes", "output 2 (forebay.File): forebay.Rotate: -1 old files", "output 3 (forebay.File): forebay.RotateEvery: 1ns is too short",
+			`output 4 (forebay.File): forebay.Compress: "rar"`, "output 5 (forebay.File): forebay.WhenFull: slab: ", `output 6 (forebay.File): WhenFull is "spill", but there is no Spool; give Spool(dir), too`,
+			"output 7 (forebay.File): forebay.Buffer: 1 bytes are too few", "output 8 (forebay.File): forebay.Delivery: the function is nil", "output 9 (forebay.File): an option is nil",
+			"output 10 (forebay.File): the level is a nil", "output 11 (forebay.File): the level is a nil *slog.LevelVar", "output 12 (forebay.File): the encoder is nil",
+			"output 13 (forebay.File): forebay.Spool: the directory is empty", "output 14 (forebay.File): forebay.Spool: cannot make the directory", "output 15 (forebay.File): forebay.CrashSafe: cannot make the directory",
+			"output 16 (loki.To): loki.Label: the label a is given twice", "output 17 (loki.To): loki.Configure: the function is nil", "output 18 (fluent.To): fluent.Configure: the function is nil",
+			"output 19 (netsink.To): netsink.Configure: the function is nil", "output 20 (fluent.To): the encoder does not write Forward entries", "output 21 (loki.To)", "loud",
+		}, false},
+		{[]forebay.Option{
+			forebay.File("a.log", forebay.Spool("s")), forebay.File("b.log", forebay.Spool("./s"), forebay.Name("b")), forebay.Console(os.Stderr, forebay.Name("b")),
+		}, []string{"output 2 (forebay.File): Spool: ", "is that of output 1 (forebay.File) already; give each its own", `output 3 (forebay.Console): the name "b" is that of output 2 (forebay.File) already`}, false},
+		{[]forebay.Option{
+			forebay.File("a.log"), forebay.File("./a.log", forebay.Rotate(1<<20, 1)), forebay.File("c.log", forebay.Compress("gzip")),
+		}, []string{"output 2 (forebay.File): the file ", "is that of output 1 (forebay.File) already", "output 3 (forebay.File): Compress is for old files, and there will be none; give Rotate"}, false},
+		{[]forebay.Option{forebay.Route(encode.JSON(nil), forebay.File("a.log", forebay.Encoder(encode.Logfmt(nil))), loki.To("http://h", loki.Label("a", "b")))}, []string{
+			"route 1, output 1 (forebay.File): it has the option Encoder, but stands in a Route", "route 1, output 2 (loki.To): it brings an encoder of its own; give it to New without a Route",
+		}, false},
+		{[]forebay.Option{forebay.To(dest), forebay.Console(nil)}, []string{"output 2 (forebay.Console)"}, true},
+		{[]forebay.Option{forebay.To(dest, forebay.Buffer(1))}, []string{"output 1 (forebay.To): forebay.Buffer"}, true},
+		{[]forebay.Option{forebay.Driver("x.To", 1, func(*int, *forebay.Setup) (deliver.Destination, error) { panic("oops") })}, []string{"output 1 (x.To): it panicked: oops"}, false},
+	} {
+		closed = false
+		log, err := forebay.New(tt.opts...)
+		if err == nil || log != nil {
+			t.Fatalf("no error, want %q", tt.want)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("error:\n%v\nlacks %q", err, want)
+			}
+		}
+		if tt.closes != closed {
+			t.Errorf("the destination was closed: %t, want %t: %v", closed, tt.closes, err)
+		}
+	}
+	log, err := forebay.New(forebay.File("a.log")) // no file of an earlier attempt is still in use
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+type closingDest struct {
+	deliver.Destination
+	closed *bool
+}
+
+func (d closingDest) Close(context.Context) error {
+	*d.closed = true
+	return nil
+}
+
+// A syncBuffer is written to by one goroutine and read by another.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// Every option means the same for every output.
+func TestNewOptions(t *testing.T) {
+	t.Chdir(t.TempDir())
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer srv.Close()
+	var console, text syncBuffer
+	level := new(slog.LevelVar)
+	var mu sync.Mutex
+	var sent []string
+	dest := deliver.SendFunc(deliver.Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, rec := range b.All() {
+			sent = append(sent, string(rec.Data))
+		}
+		return batch.Outcome{}
+	})
+	log, err := forebay.New(
+		forebay.Console(&console, forebay.Level(slog.LevelDebug)),
+		forebay.File("app.log", forebay.Rotate(1<<20, 2), forebay.CrashSafe("crash"), forebay.Level(level)),
+		loki.To(srv.URL, loki.Label("app", "shop"), forebay.Spool("spool/loki"), forebay.Buffer(1<<20), forebay.WhenFull("spill")),
+		forebay.Writer(&text, forebay.Encoder(encode.Logfmt(nil)), forebay.Name("text"), forebay.Level(slog.LevelWarn)),
+		forebay.To(dest, forebay.Name("mine")),
+		forebay.To(deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.Outcome{} })),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Debug("low")
+	log.Info("mid", slog.Int("n", 1))
+	slogger := log.Slog()
+	slogger.Warn("high")
+	level.Set(slog.LevelError)
+	slogger.Warn("not in the file")
+	var names []string
+	for _, o := range log.Router().Stats().Outputs {
+		names = append(names, o.Name)
+	}
+	if want := []string{"console", "file:app.log", "loki", "text", "mine", "forebay.To"}; !slices.Equal(names, want) {
+		t.Errorf("%q, want %q", names, want)
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+	rep, err := log.Router().Close(context.Background())
+	if err != nil {
+		t.Error(err)
+	}
+	for i, want := range []uint64{4, 2, 3, 2, 3, 3} {
+		if got := rep.Outputs[i].Delivered; got != want {
+			t.Errorf("%s: %d delivered, want %d: %v", rep.Outputs[i].Name, got, want, rep.Outputs[i])
+		}
+	}
+	if s := console.String(); strings.Count(s, "\n") != 4 || !strings.Contains(s, "INFO  mid  n=1\n") {
+		t.Errorf("console:\n%s", s)
+	}
+	b, err := os.ReadFile("app.log")
+	if err != nil || strings.Count(string(b), "\n") != 2 || !strings.Contains(string(b), `"msg":"mid","n":1}`) {
+		t.Errorf("file: %s, %v", b, err)
+	}
+	if s := text.String(); strings.Count(s, "\n") != 2 || !strings.Contains(s, " level=WARN msg=high\n") {
+		t.Errorf("text: %s", s)
+	}
+	if len(sent) != 3 || !strings.Contains(sent[0], `"msg":"mid"`) {
+		t.Errorf("mine: %q", sent)
+	}
+}
+
+// Outputs that share an encoder share its result.
+func TestNewEncodesOnce(t *testing.T) {
+	calls := 0
+	v := valuer(func() slog.Value { calls++; return slog.IntValue(calls) })
+	var a, b, c syncBuffer
+	log, err := forebay.New(forebay.Writer(&a), forebay.Writer(&b), forebay.Output(slog.LevelInfo, &c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("x", slog.Any("v", v))
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if calls != 1 || a.String() != b.String() || a.String() != c.String() || !strings.Contains(a.String(), `"v":1}`) {
+		t.Errorf("%d calls, %q, %q, %q", calls, a.String(), b.String(), c.String())
+	}
+}
+
+type valuer func() slog.Value
+
+func (v valuer) LogValue() slog.Value { return v() }
+
+// What a spool keeps at Close is delivered by the next New.
+func TestNewSpool(t *testing.T) {
+	dir := t.TempDir()
+	down := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) })
+	quiet := forebay.OnError(func(batch.Event) {})
+	log, err := forebay.New(quiet, forebay.To(down, forebay.Spool(dir), forebay.Name("mine")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("kept")
+	rep, err := log.Router().Close(soon(t))
+	if err != nil || rep.Kept() != 1 {
+		t.Fatalf("%v, %v", rep, err)
+	}
+	var got []string
+	up := deliver.SendFunc(deliver.Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+		for _, rec := range b.All() {
+			got = append(got, string(rec.Data))
+		}
+		return batch.Outcome{}
+	})
+	log, err = forebay.New(quiet, forebay.To(up, forebay.Spool(dir), forebay.Name("mine")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil || len(got) != 1 || !strings.Contains(got[0], "kept") {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// soon is a context that has ended.
+func soon(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// The methods of a nil Router, as a Logger that discards everything has it, do nothing.
+func TestNilRouter(t *testing.T) {
+	var log *forebay.Logger
+	r := log.Router()
+	r.SetLevel("db", slog.LevelDebug)
+	rep, err := r.Close(t.Context())
+	if r.Levels() != nil || r.Flush(t.Context()) != nil || len(r.Stats().Outputs) != 0 || err != nil || len(rep.Outputs) != 0 || r.Logger() != nil {
+		t.Error("a nil Router has something")
+	}
+	slog.New(r).With("a", 1).WithGroup("g").Info("nobody hears this")
+}
+
+// Close says on standard error, too, what it has lost: a deferred call drops its error.
+func TestLoggerCloseTells(t *testing.T) {
+	down := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
+		return batch.FailedOutcome(errors.New("it is down"))
+	})
+	log, err := forebay.New(forebay.OnError(func(batch.Event) {}), forebay.To(down, forebay.Name("x"), forebay.Delivery(func(o *deliver.OutputOptions) {
+		o.CloseTimeout = 100 * time.Millisecond
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := stderrOf(t, func() {
+		log.Info("lost")
+		if err := log.Close(); err == nil || !strings.Contains(err.Error(), "1 record lost") {
+			t.Errorf("%v, want a lost record", err)
+		}
+		_ = log.Close() // says nothing more
+	})
+	if !strings.HasPrefix(said, "forebay: close: forebay: output x: ") || !strings.Contains(said, "it is down") || strings.Count(said, "\n") != 1 {
+		t.Errorf("standard error has %q", said)
+	}
+}
+
+// stderrOf returns what f writes to os.Stderr.
+func stderrOf(t *testing.T, f func()) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "stderr")
+	out, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	old := os.Stderr
+	os.Stderr = out
+	defer func() { os.Stderr = old }()
+	f()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}

@@ -1,0 +1,126 @@
+package forebay
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// brittle is a destination that does not return from its calls while it is broken.
+type brittle struct {
+	how  string // "panic", "goexit" or "open"
+	well atomic.Bool
+}
+
+func (b *brittle) call() {
+	switch {
+	case b.well.Load():
+	case b.how == "goexit":
+		runtime.Goexit()
+	default:
+		panic("on purpose")
+	}
+}
+
+func (b *brittle) Write(p []byte) (int, error) { b.call(); return len(p), nil }
+
+func (b *brittle) send(context.Context, *batch.Batch) batch.Outcome { b.call(); return batch.Outcome{} }
+
+// badSession panics where a session begins and ends, too.
+type badSession struct {
+	deliver.Session
+	b *brittle
+}
+
+func (s badSession) Close() { s.b.call(); s.Session.Close() }
+
+// badOpen has such sessions, or none.
+type badOpen struct {
+	deliver.Destination
+	b *brittle
+}
+
+func (d badOpen) Open(l deliver.Life) (deliver.Session, error) {
+	s, err := d.Destination.Open(l)
+	if d.b.how != "open" {
+		return badSession{s, d.b}, err
+	}
+	d.b.call()
+	return s, err
+}
+
+// A destination that panics again and again is reported once until it takes something, and
+// each panic is counted.
+func TestPanicsAreReportedOnce(t *testing.T) {
+	for _, how := range []string{"panic", "goexit", "open"} {
+		for name, output := range map[string]func(*brittle, ...OutputOption) OutputSpec{
+			"writer": func(b *brittle, o ...OutputOption) OutputSpec { return Writer(b, o...) },
+			"send": func(b *brittle, o ...OutputOption) OutputSpec {
+				return To(badOpen{deliver.SendFunc(deliver.Traits{}, b.send), b}, o...)
+			},
+			"inline": func(b *brittle, o ...OutputOption) OutputSpec {
+				return To(badOpen{deliver.SendFunc(deliver.Traits{Inline: true}, b.send), b}, o...)
+			},
+			"direct": func(b *brittle, o ...OutputOption) OutputSpec { return Output(nil, b, o...) },
+		} {
+			t.Run(how+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := &brittle{how: how}
+					var mu sync.Mutex
+					var told []batch.Event
+					l, err := New(output(b, OnError(func(e batch.Event) {
+						mu.Lock()
+						defer mu.Unlock()
+						if e.Op == "panic" {
+							told = append(told, e)
+						}
+					})))
+					if err != nil {
+						t.Fatal(err)
+					}
+					log := func() {
+						done := make(chan bool)
+						go func() { // a direct output hands a Goexit on
+							defer close(done)
+							l.Info("m")
+						}()
+						<-done
+						time.Sleep(300 * time.Millisecond)
+					}
+					for want := 1; want <= 2; want++ {
+						for range 100 {
+							log()
+						}
+						mu.Lock()
+						if len(told) != want {
+							t.Fatalf("%d reports of panics, want %d: %v", len(told), want, told)
+						}
+						if text := told[want-1].Err.Error(); name != "direct" && (!strings.Contains(text, "brittle") || !strings.Contains(text, "destination ")) {
+							t.Errorf("the report has no stack: %s", text)
+						}
+						mu.Unlock()
+						st := l.Router().Stats().Outputs[0]
+						if st.Panics < uint64(want*5) || st.Delivery != nil && st.Delivery.Deliver.Panics != st.Panics {
+							t.Errorf("%d panics: %v", st.Panics, st)
+						}
+						b.well.Store(true)
+						for range 300 { // the circuit may be open for a minute
+							log()
+						}
+						b.well.Store(false)
+					}
+					b.well.Store(true)
+					l.Close()
+				})
+			})
+		}
+	}
+}

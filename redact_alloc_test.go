@@ -1,0 +1,46 @@
+package forebay
+
+import (
+	"io"
+	"log/slog"
+	"testing"
+
+	"github.com/forebay-log/forebay/encode"
+)
+
+// TestRedactionAllocates: by key and by path nothing for slog's own kinds, whether
+// something matches or not, and nothing more for values in which nothing matches.
+func TestRedactionAllocates(t *testing.T) {
+	if raceEnabled { // which allocates, and makes pools forget
+		t.Skip("with the race detector")
+	}
+	r, err := NewRouter(Route(encode.JSON(nil), Output(nil, io.Discard)), RedactKeys("password", "user.token", "*secret*"), RedactPaths("http.*.authorization"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := r.Logger()
+	in := log.With(slog.Int("a", 1)).WithGroup("http")
+	u := &struct {
+		Name string
+		N    []int
+	}{"bob", []int{1}}
+	group := slog.GroupValue(slog.String("name", "x"), slog.String("token", "x"))
+	for name, f := range map[string]func(){
+		"no match": func() {
+			log.Info("message", slog.String("name", "x"), slog.Int("n", 1), slog.Bool("b", true), slog.Duration("d", 1))
+		},
+		"match": func() {
+			log.Info("message", slog.String("Password", "x"), slog.Int("password", 1), slog.Int("theSecretOf", 1))
+		},
+		"match in a group":  func() { log.Info("message", slog.Attr{Key: "user", Value: group}) },
+		"match by path":     func() { in.Info("message", slog.Attr{Key: "get", Value: group}, slog.String("a.authorization", "x")) },
+		"pointer to struct": func() { log.Info("message", slog.Any("u", u)) },
+		"error":             func() { log.Info("message", slog.Any("err", io.EOF)) },
+		"quotes":            func() { log.Info(`say "hello" and "good bye"`, slog.String("j", `{"a":["b",1]}`)) },
+	} {
+		f()
+		if n := testing.AllocsPerRun(100, f); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}

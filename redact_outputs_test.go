@@ -1,0 +1,390 @@
+package forebay_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golang/snappy"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/netsink"
+)
+
+// A bucket catches the bytes that leave the process by one way.
+type bucket struct {
+	mu  sync.Mutex
+	got []byte
+}
+
+func (b *bucket) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.got = append(b.got, p...)
+	return len(p), nil
+}
+
+// tree catches the files in a directory.
+func (b *bucket) tree(t *testing.T, dir string) {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		_, _ = fmt.Fprintf(b, "%s\n%s\n", path, content)
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// conn catches what is written to a connection.
+type conn struct {
+	net.Conn
+	to *bucket
+}
+
+func (c conn) Write(p []byte) (int, error) {
+	_, _ = c.to.Write(p)
+	return c.Conn.Write(p)
+}
+
+// errDown is what destinations that are down say.
+var errDown = errors.New("it is down")
+
+// A ship is an output under search: how it is made, and how to catch what it wrote
+// once the Router is closed, or before that.
+type ship struct {
+	name   string
+	open   func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec)
+	before func(t *testing.T, b *bucket) // Close; nil: nothing
+	after  func(t *testing.T, b *bucket) // it; nil: nothing
+}
+
+// impatient is a delivery that soon gives up.
+var impatient = deliver.Options{
+	Retry:   &deliver.RetryOptions{Min: time.Second, Max: 10 * time.Second},
+	Breaker: &deliver.BreakerOptions{Failures: 1, OpenMin: time.Second},
+}
+
+// ships returns all outputs. told is told of all events.
+func ships(t *testing.T, told func(batch.Event)) []ship {
+	dirs := map[string]string{}
+	dir := func(name string) string {
+		if dirs[name] == "" {
+			dirs[name] = t.TempDir()
+		}
+		return dirs[name]
+	}
+	output := func(t *testing.T, dest deliver.Destination, o deliver.OutputOptions) *deliver.Output {
+		o.OnError, o.CloseTimeout = told, time.Second
+		if o.Codec == nil {
+			o.Codec = encode.JSON(nil).Codec()
+		}
+		if o.Deliver.Retry == nil {
+			o.Deliver.Retry, o.Deliver.Breaker = impatient.Retry, impatient.Breaker
+		}
+		w, err := deliver.NewOutput(dest, &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	answering := func(o batch.Outcome) deliver.Destination {
+		return deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return o })
+	}
+	catch := func(what string) func(t *testing.T, b *bucket) {
+		return func(t *testing.T, b *bucket) { b.tree(t, dir(what)) }
+	}
+	lokiConfig := func() loki.Config {
+		return loki.Config{URL: "http://loki.test", Labels: map[string]string{"app": "x"}, LabelAttrs: []string{"v", "label"}, MetadataAll: true,
+			TenantAttr: "tenant", OnError: told, CloseTimeout: time.Second, Retry: impatient.Retry, Breaker: impatient.Breaker, MaxStreams: 1 << 20}
+	}
+	hungUp := make(chan struct{})
+	ships := []ship{
+		{name: "console", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			return encode.Console(nil), forebay.Output(nil, b)
+		}},
+		{name: "file", after: catch("file"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			f, err := file.Open(filepath.Join(dir("file"), "app.log"), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return encode.Logfmt(nil), forebay.OutputCloser(nil, output(t, deliver.ToWriteCloser(f), deliver.OutputOptions{Codec: encode.Logfmt(nil).Codec()}))
+		}},
+		{name: "tcp", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			d, err := netsink.New("tcp://peer:1", &netsink.Options{Dial: func(context.Context, string, string) (net.Conn, error) {
+				client, server := net.Pipe()
+				go func() {
+					defer close(hungUp)
+					_, _ = io.Copy(b, server)
+					server.Close()
+				}()
+				return client, nil
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, d, deliver.OutputOptions{}))
+		}, after: func(*testing.T, *bucket) { <-hungUp }},
+		{name: "Forward", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			peer := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+				for {
+					m, err := c.Next()
+					if err != nil {
+						return
+					}
+					_ = c.Ack(m.Chunk)
+				}
+			}}
+			t.Cleanup(peer.Close)
+			s, err := fluent.New(fluent.Config{OnError: told, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				c, err := peer.Dial(ctx, network, address)
+				return conn{c, b}, err
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			enc, err := fluent.NewEncoder(&fluent.EncoderOptions{TagKey: "tag"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return enc, s.Output(nil)
+		}},
+		{name: "Loki", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			c := lokiConfig()
+			c.Client = &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				body, err := io.ReadAll(r.Body)
+				if r.Header.Get("Content-Type") == "application/x-protobuf" && err == nil {
+					body, err = snappy.Decode(nil, body)
+				} else if r.Header.Get("Content-Encoding") == "gzip" && err == nil {
+					if z, e := gzip.NewReader(bytes.NewReader(body)); e == nil {
+						body, err = io.ReadAll(z)
+					}
+				}
+				if err != nil {
+					t.Error(err)
+				}
+				_, _ = fmt.Fprintf(b, "%s %v\n%s\n", r.URL, r.Header, body)
+				return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: r}, nil
+			})}
+			s, err := loki.New(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.Encoder(), s.Output(nil)
+		}},
+		{name: "Loki that is down", after: catch("loki"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			c := lokiConfig()
+			c.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errDown })}
+			c.SpoolDir = filepath.Join(dir("loki"), "spool")
+			s, err := loki.New(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.Encoder(), s.Output(nil)
+		}},
+		{name: "Forward that is down", after: catch("forward"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			s, err := fluent.New(fluent.Config{OnError: told, CloseTimeout: time.Second, FallbackFile: filepath.Join(dir("forward"), "fallback"),
+				Dial: func(context.Context, string, string) (net.Conn, error) { return nil, errDown }, Retry: impatient.Retry, Breaker: impatient.Breaker})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.Encoder(), s.Output(nil)
+		}},
+		{name: "spool", after: catch("spool"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, answering(batch.FailedOutcome(errDown)), deliver.OutputOptions{SpoolDir: dir("spool")}))
+		}},
+		{name: "fallback file", after: catch("fallback"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, answering(batch.FailedOutcome(errDown)),
+				deliver.OutputOptions{FallbackFile: filepath.Join(dir("fallback"), "f")}))
+		}},
+		{name: "dead letters", after: catch("dead"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, answering(batch.Outcome{Refused: batch.All(), Refusal: errors.New("never")}),
+				deliver.OutputOptions{DeadLetterFile: filepath.Join(dir("dead"), "f")}))
+		}},
+		{name: "encoder that fails", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			c := lokiConfig()
+			c.MaxStreams, c.LongLines, c.MaxLine = 10, "refuse", 64
+			c.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errDown })}
+			c.DeadLetterFile = filepath.Join(dir("fails"), "f")
+			s, err := loki.New(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s.Encoder(), s.Output(nil)
+		}, after: catch("fails")},
+	}
+	if runtime.GOOS == "linux" || runtime.GOOS == "darwin" {
+		release := make(chan struct{})
+		ships = append(ships, ship{name: "crash-safe file", before: func(t *testing.T, b *bucket) {
+			b.tree(t, dir("crash"))
+			close(release)
+		}, open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			hangs := deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, _ *batch.Batch) batch.Outcome {
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				return batch.FailedOutcome(ctx.Err())
+			})
+			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, hangs, deliver.OutputOptions{CrashDir: dir("crash")}))
+		}})
+	}
+	return ships
+}
+
+// A roundTrip is a server without a network.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// tell logs a secret in every way there is. Rules by key cannot know all of them.
+func tell(r *forebay.Router, byKey bool) {
+	log := slog.New(r)
+	say := func(v any) slog.Attr {
+		if byKey {
+			return slog.Group("x", slog.Any("password", v))
+		}
+		return slog.Any("v", v)
+	}
+	for _, p := range positions {
+		if p.name == "request" || p.name == "methods that panic" {
+			continue // the one is very long, the other told below
+		}
+		for _, w := range ways[:4] {
+			if !byKey || p.key {
+				w.log(log, p.value(secret))
+			}
+		}
+		log.Info("m", say(p.value(secret)))
+		r.Logger().With(say(p.value(secret))).WithGroup("g").Info("m", slog.Int("n", 1))
+	}
+	log.WithGroup("password").With("a", secret).WithGroup("b").Info("m", "c", secret)
+	log.Info(`got {"password":"` + secret + `"}`)
+	ctx := context.WithValue(context.Background(), ctxKey{}, secret)
+	log.InfoContext(ctx, "m")
+	r.Logger().WithContext(ctx).Info("m")
+	in := r.Logger().WithGroup("g").With(say(secret)).WithGroup("h").With(say(plainUser{"bob", secret}))
+	in.InfoContext(ctx, "m", say(secret))
+	in.WithContext(ctx).Named("n").Info("m", say(secret))
+	in.Named("n").WithGroup("password").With(slog.String("a", secret)).Info("m", slog.String("b", secret))
+	if !byKey {
+		log.Info("message with "+secret, "label", secret, "tenant", secret, "tag", secret)
+		log.With("label", secret, "tenant", "t|"+secret).Info("m") // a tenant that cannot be
+		log.Info("m", secret, 1, slog.Group(secret, slog.Int("a", 1)))
+		log.WithGroup(secret).Info("m", "a", 1)
+		r.Logger().WithGroup(secret).With(slog.Int("a", 1)).Named(secret).InfoContext(ctx, "m", slog.Int("b", 1))
+		log.Info("m", "v", panicky{secret})
+		log.Info(strings.Repeat("long ", 1000) + secret)
+		log.InfoContext(context.WithValue(ctx, panicKey{}, true), "m")
+	}
+}
+
+type ctxKey struct{}
+type panicKey struct{}
+
+func fromContext(ctx context.Context, dst []slog.Attr) []slog.Attr {
+	s, _ := ctx.Value(ctxKey{}).(string)
+	if ctx.Value(panicKey{}) != nil {
+		panic("no " + s)
+	}
+	if s == "" {
+		return dst
+	}
+	return append(dst, slog.Group("who", slog.String("password", s)))
+}
+
+// searched logs to all ships and returns what each let out, with the events, the
+// statistics and the errors under the name "reports".
+func searched(t *testing.T, byKey bool, opts ...forebay.Option) (all map[string]*bucket) {
+	synctest.Test(t, func(t *testing.T) { all = search(t, byKey, opts) })
+	return all
+}
+
+func search(t *testing.T, byKey bool, opts []forebay.Option) map[string]*bucket {
+	reports := &bucket{}
+	told := func(ev batch.Event) { _, _ = fmt.Fprintf(reports, "%s %+v\n", ev, ev) }
+	all := map[string]*bucket{"reports": reports}
+	ships := ships(t, told)
+	opts = append(opts, forebay.OnError(told), forebay.Context(fromContext))
+	for _, s := range ships {
+		b := &bucket{}
+		all[s.name] = b
+		enc, out := s.open(t, b)
+		opts = append(opts, forebay.Route(enc, out))
+	}
+	r, err := forebay.NewRouter(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell(r, byKey)
+	for _, s := range ships {
+		if s.before != nil {
+			s.before(t, all[s.name])
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	rep, err := r.Close(ctx)
+	_, _ = fmt.Fprintf(reports, "%+v %v\n", rep, err)
+	js, _ := json.Marshal(r.Stats())
+	_, _ = fmt.Fprintf(reports, "%+v %s\n", r.Stats(), js)
+	for _, s := range ships {
+		if s.after != nil {
+			s.after(t, all[s.name])
+		}
+	}
+	return all
+}
+
+// TestRedactionSearch searches every byte that leaves the process for a secret that was
+// logged in every position, at every output there is.
+func TestRedactionSearch(t *testing.T) {
+	bare := searched(t, false)
+	for name, b := range bare {
+		if leak(b.got) == "" {
+			t.Errorf("%s: without a rule there is no secret in %d bytes: the test proves nothing", name, len(b.got))
+		}
+	}
+	look := func(what string, all map[string]*bucket) {
+		for name, b := range all {
+			form := leak(b.got)
+			if form == "" {
+				continue
+			}
+			at := bytes.Index(b.got, []byte(form))
+			t.Errorf("%s, %s: …%q…", what, name, b.got[max(0, at-200):min(len(b.got), at+100)])
+		}
+	}
+	look("by pattern", searched(t, false, forebay.RedactPattern(secretPattern)))
+	look("by key", searched(t, true, forebay.RedactKeys("password")))
+	look("by path", searched(t, true, forebay.RedactPaths("*.password", "password", "*.*.password", "*.*.*.password", "*.*.*.*.password", "*.*.*.*.*.password")))
+	look("by function", searched(t, false, forebay.ReplaceAttr(func(groups []string, a slog.Attr) slog.Attr {
+		return slog.Any(secretPattern.ReplaceAllString(a.Key, "x"), fmt.Sprintf("%T", a.Value.Any()))
+	}), forebay.RedactPattern(secretPattern)))
+}

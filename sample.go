@@ -1,0 +1,120 @@
+package forebay
+
+import (
+	"fmt"
+	"hash/maphash"
+	"log/slog"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/forebay-log/forebay/internal/wallclock"
+)
+
+// A sample is what Sample was given.
+type sample struct {
+	level        slog.Level
+	first, every int
+}
+
+// levelsApart is the distance of slog's levels.
+const levelsApart = slog.LevelInfo - slog.LevelDebug
+
+func (s *sample) holds(l slog.Level) bool { return l >= s.level && l < s.level+levelsApart }
+
+// fault says what is wrong with s beside earlier ones, or nothing.
+func (s *sample) fault(earlier []sample) string {
+	if s.first < 0 || s.every < 0 {
+		return fmt.Sprintf("the first %d and then every %d-th are no counts; give 0 or more", s.first, s.every)
+	}
+	if s.first == 0 && s.every == 0 {
+		return "it leaves out every record; give at least one count, or raise the level of the outputs"
+	}
+	for _, o := range earlier {
+		if d := s.level - o.level; d < levelsApart && -d < levelsApart {
+			return fmt.Sprintf("its levels overlap those of Sample(%v); give levels that are 4 apart", o.level)
+		}
+	}
+	return ""
+}
+
+// A sampler counts the records of one Sample by message.
+type sampler struct {
+	sample
+	seed  maphash.Seed
+	slots [4096]sampleSlot
+}
+
+// A sampleSlot counts the records of one message, the last that came to it. Two messages
+// that share a slot take it from each other, so that more of them are logged, not less.
+type sampleSlot struct {
+	key  atomic.Uint64         // hash of the message
+	sec  atomic.Int64          // the second that n is of, Unix time
+	n    atomic.Uint64         // records in it
+	left atomic.Uint64         // records left out since the last that was logged
+	told atomic.Pointer[storm] // who tells of them at the end, usually of this message
+}
+
+func newSampler(s sample) *sampler { return &sampler{sample: s, seed: maphash.MakeSeed()} }
+
+// slot returns the slot of a message of the loggers of a name, and its key in it.
+func (s *sampler) slot(name, msg string, level slog.Level) (slot *sampleSlot, key uint64) {
+	key = maphash.String(s.seed, msg) + uint64(level)
+	if name != "" {
+		key ^= bits.RotateLeft64(maphash.String(s.seed, name), 1)
+	}
+	return &s.slots[key%uint64(len(s.slots))], key
+}
+
+// take reports whether a record is to be logged, and how many were left out before it.
+func (s *sampler) take(slot *sampleSlot, key uint64, sec int64, storms *storms) (ok bool, left uint64) {
+	if old := slot.key.Load(); old != key && slot.key.CompareAndSwap(old, key) {
+		slot.n.Store(0)
+		if left := slot.left.Swap(0); left > 0 {
+			storms.keep(slot, old, left)
+		}
+	}
+	if old := slot.sec.Load(); old != sec && slot.sec.CompareAndSwap(old, sec) {
+		slot.n.Store(0)
+	}
+	n := slot.n.Add(1)
+	first := uint64(s.first)
+	if n > first && (s.every == 0 || (n-first)%uint64(s.every) != 0) {
+		slot.left.Add(1)
+		return false, 0
+	}
+	return true, slot.left.Swap(0)
+}
+
+// sampled reports whether the record in s is to be logged, and adds how many were left
+// out before it. One that is left out is counted by the outputs that would have got it.
+func (h *handler) sampled(s *scratch) bool {
+	c := h.core
+	for _, sm := range c.samples {
+		if !sm.holds(s.rec.Level) {
+			continue
+		}
+		t := s.rec.Time
+		if t.IsZero() {
+			t = wallclock.Now()
+		}
+		slot, key := sm.slot(h.named.name, s.rec.Message, s.rec.Level)
+		ok, left := sm.take(slot, key, t.Unix(), &c.storms)
+		if left > 0 {
+			s.attrs = append(s.attrs, slog.Uint64("repeated", left))
+		}
+		if ok {
+			return true
+		}
+		own := h.named.own.Level()
+		for _, o := range c.outputs {
+			if o.admits(s.rec.Level, own) {
+				o.sampled.Add(1)
+			}
+		}
+		if st := slot.told.Load(); st == nil || st.key != key {
+			c.begin(slot, key, h.named.name, &s.rec)
+		}
+		return false
+	}
+	return true
+}

@@ -1,0 +1,57 @@
+package forebay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// panicky is a deliver.Output to look at whose Stats panics.
+type panicky struct{ tank }
+
+func (*panicky) Stats() deliver.OutputStats { panic("no statistics") }
+
+// Outputs that are a deliver.Output show its statistics, also behind a Slot.
+func TestStatsOfDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slot, bare := NewSlot(0), NewSlot(0)
+		r := newRouter(t, Writer(io.Discard), Output(nil, io.Discard), Output(nil, new(panicky)), OutputCloser(nil, slot), OutputCloser(nil, bare),
+			To(deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) })),
+			OnError(func(batch.Event) {}))
+		out, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := slot.Set(out); err != nil {
+			t.Fatal(err)
+		}
+		log := r.Logger()
+		log.Info("once")
+		time.Sleep(100 * time.Millisecond)
+		began := time.Now()
+		time.Sleep(time.Second)
+		st := r.Stats()
+		for i, want := range []bool{true, false, false, true, false, true} {
+			d := st.Outputs[i].Delivery
+			if (d != nil) != want || d != nil && (d.Accepted != 1 || d.Slab.SlabCount == 0) {
+				t.Errorf("output %d: %+v", i, d)
+			}
+		}
+		if o := st.Outputs[5]; !o.FailingSince.Equal(began) || o.Delivery.Deliver.LastError != "down" || !st.Outputs[0].FailingSince.IsZero() {
+			t.Errorf("failing since %v, want %v", o.FailingSince, began)
+		}
+		if st.Closed {
+			t.Error("closed already")
+		}
+		_, _ = r.Close(t.Context())
+		if !r.Stats().Closed {
+			t.Error("not closed")
+		}
+	})
+}

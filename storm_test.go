@@ -1,0 +1,168 @@
+package forebay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// The number of the last records that were left out is written when the storm is over, and
+// not while it goes on.
+func TestStormEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w lines
+		r := newRouter(t, Sample(slog.LevelInfo, 2, 0), Route(plain(), Output(nil, &w)))
+		log := r.Logger()
+		last := func(want string, n int) {
+			t.Helper()
+			all := w.all()
+			if len(all) != n || n > 0 && !strings.Contains(all[n-1], want) {
+				t.Fatalf("%q, want %d with %s", all, n, want)
+			}
+			w.reset()
+		}
+		db := log.Named("db").With(slog.Int("request", 4711))
+		for range 5 {
+			db.Info("x")
+		}
+		last(`"msg":"x"`, 2)
+		time.Sleep(2*quietAfter - time.Millisecond)
+		if w.len() != 0 {
+			t.Errorf("early: %q", w.all())
+		}
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		last(`"level":"INFO","msg":"x","logger":"db","repeated":3}`, 1)
+		time.Sleep(time.Minute)
+		last("", 0)
+		db.Info("x") // nothing is told twice
+		last(`"msg":"x","request":4711,"logger":"db"}`, 1)
+
+		// While it goes on the next record tells.
+		time.Sleep(time.Minute)
+		for range 50 {
+			log.Info("y")
+			time.Sleep(100 * time.Millisecond)
+		}
+		for i, line := range w.all() {
+			if i > 1 && i%2 == 0 != strings.Contains(line, `"repeated":8`) {
+				t.Errorf("%d: %s", i, line)
+			}
+		}
+		last("", 10)
+
+		// Flush and Close do not wait for the end.
+		for range 4 {
+			log.Info("z")
+		}
+		if err := r.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if all := w.all(); len(all) != 4 || !strings.Contains(all[0]+all[1]+all[2]+all[3], `"msg":"z","repeated":2}`) {
+			t.Errorf("%q", all)
+		}
+		w.reset()
+		for range 4 {
+			log.Info("end")
+		}
+		if _, err := r.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		last(`"msg":"end","repeated":2}`, 3)
+		time.Sleep(time.Minute)
+		last("", 0)
+	})
+}
+
+// The level of a name holds for what is told of it.
+func TestStormOfASilentLogger(t *testing.T) {
+	var w lines
+	r := newRouter(t, Sample(slog.LevelInfo, 1, 0), Route(plain(), Output(nil, &w)))
+	for range 3 {
+		r.Logger().Named("db").Info("x")
+	}
+	r.SetLevel("db", slog.LevelError)
+	if _, err := r.Close(t.Context()); err != nil || w.len() != 1 {
+		t.Errorf("%q, %v", w.all(), err)
+	}
+}
+
+// A destination that hangs delays neither Flush nor Close, and holds one goroutine.
+func TestStormAtAHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		dest := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
+			<-hang
+			return batch.FailedOutcome(errors.New("hung"))
+		})
+		log, err := New(quiet(), Sample(slog.LevelInfo, 300, 0), To(dest, Buffer(2<<13), WhenFull("block")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var callers sync.WaitGroup
+		for i := range 400 {
+			callers.Go(func() { log.Info("x", slog.String("pad", strings.Repeat("x", 100+i))) })
+		}
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begun := time.Now()
+		_ = log.Router().Flush(ctx)
+		if d := time.Since(begun); d > time.Second {
+			t.Errorf("Flush took %v", d)
+		}
+		begun = time.Now()
+		_, _ = log.Router().Close(ctx)
+		if d := time.Since(begun); d > time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		close(hang)
+		callers.Wait()
+	})
+}
+
+var repeatedIn = regexp.MustCompile(`"repeated":(\d+)`)
+
+// What is told is what was left out, whatever messages share a slot.
+func TestStormsAddUp(t *testing.T) {
+	var w lines
+	r := newRouter(t, Sample(slog.LevelInfo, 1, 7), Route(plain(), Output(nil, &w)))
+	var callers sync.WaitGroup
+	for g := range 4 {
+		callers.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 1))
+			for i := range 4000 {
+				r.Logger().Info(fmt.Sprintf("message %d", rng.IntN(2000)))
+				if i%1000 == 0 {
+					_ = r.Flush(t.Context())
+				}
+			}
+		})
+	}
+	callers.Wait()
+	if _, err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	told := uint64(0)
+	for _, line := range w.all() {
+		if m := repeatedIn.FindStringSubmatch(line); m != nil {
+			n, _ := strconv.ParseUint(m[1], 10, 64)
+			told += n
+		}
+	}
+	if left := r.Stats().Outputs[0].Dropped[batch.Sampled]; told != left || left == 0 {
+		t.Errorf("%d told of %d left out", told, left)
+	}
+}
