@@ -401,7 +401,8 @@ func TestDocument(t *testing.T) {
 		if err := json.Indent(&b, ask(t, o.Health, http.MethodGet).Body.Bytes(), "", "  "); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "health.golden", b.Bytes())
+		// Go 1.27 writes the character itself for bytes that are no UTF-8.
+		golden(t, "health.golden", bytes.ReplaceAll(b.Bytes(), []byte("\ufffd"), []byte(`\ufffd`)))
 		if got := ask(t, o.Health, http.MethodGet).Body.String(); got != o.String()+"\n" {
 			t.Errorf("%s is not %s", o, got)
 		}

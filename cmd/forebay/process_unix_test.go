@@ -143,22 +143,29 @@ func stalled(t *testing.T, args ...string) *process {
 	if _, err := io.ReadFull(p.out, make([]byte, 6)); err != nil { // so that it runs
 		t.Fatal(err)
 	}
-	full := make(chan struct{})
-	go func() {
-		defer close(full)
-		line := []byte(strings.Repeat("x", 99) + "\n")
+	// One read takes a whole pipe of lines, so that the reader is in the midst of them
+	// when no room is left.
+	const pipe = 64 << 10
+	line := []byte(strings.Repeat("x", 99) + "\n")
+	written := 0
+	fill := func(patience int) {
 		for {
 			fds := [1]unix.PollFd{{Fd: int32(p.in.Fd()), Events: unix.POLLOUT}}
-			if n, err := unix.Poll(fds[:], 300); err != nil || n == 0 {
-				return // the program takes no more
-			}
-			if _, err := p.in.Write(line); err != nil {
-				t.Error(err)
+			if n, err := unix.Poll(fds[:], patience); err != nil || n == 0 {
 				return
 			}
+			n, err := p.in.Write(line)
+			if written += n; err != nil {
+				t.Fatal(err)
+			}
 		}
-	}()
-	<-full
+	}
+	p.signal(syscall.SIGSTOP)
+	fill(0)
+	p.signal(syscall.SIGCONT)
+	for written < pipe*7/4 { // both pipes: before that a busy machine has stalled it
+		fill(300)
+	}
 	return p
 }
 
