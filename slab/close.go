@@ -30,7 +30,7 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 		point(ptFlush)
 	}
 	w.mu.Lock()
-	if w.closed {
+	if w.life != accepting {
 		w.mu.Unlock()
 		if !w.hasReported(ctx) { // Close does all that Flush and Sync do
 			return fmt.Errorf("slab: %s: %w", kind, context.Cause(ctx))
@@ -115,10 +115,9 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 		point(ptClose)
 	}
 	w.mu.Lock()
-	w.closed = true
+	w.life.become(closing)
 	w.setRoomLocked()
 	w.wakeLocked()
-	close(w.closing)
 	w.unlock()
 	if points {
 		point(ptClosed)
@@ -146,7 +145,7 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 		}
 		grace.Stop()
 	}
-	_ = w.last.Wait(ctx) // what it has not written by then is accounted for
+	_ = w.last.writes.Wait(ctx) // what it has not written by then is accounted for
 	err := w.conclude(ctx, finished)
 	w.giveUp()
 	w.events.WaitBriefly(ctx)
@@ -200,6 +199,24 @@ func (w *Writer) lateLocked(theirs batch.Account) uint64 {
 	return min(theirs.Accepted-w.taken, uint64(w.d.givenUp))
 }
 
+// abandonLocked accounts for all that a drain which hangs has not settled. It returns how
+// many records the borrower may have got.
+func (w *Writer) abandonLocked(theirs batch.Account) (unknown uint64) {
+	unknown = uint64(w.inflight)
+	w.d.givenUp = w.inflight
+	w.unrecoverLocked()
+	unknown -= min(unknown, w.lateLocked(theirs))
+	if w.keepsLocked() {
+		w.keepLocked()
+		return unknown
+	}
+	w.life.become(abandoned)
+	w.acc.Dropped[batch.Shutdown] += uint64(w.inflight) + w.pendingSlabLocked()
+	w.d.givenUpLost, w.inflight = w.inflight, 0
+	w.discardLocked()
+	return unknown
+}
+
 // conclude settles what is left and makes the report.
 func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	if points {
@@ -208,25 +225,14 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	theirs := w.lockWithAccount()
 	defer w.unlock()
 	var unknown uint64
-	if !finished {
-		w.abandoned = true
-		unknown = uint64(w.inflight)
-		w.d.givenUp = w.inflight
-		w.unrecoverLocked()
-		unknown -= min(unknown, w.lateLocked(theirs))
-		if w.keepsLocked() {
-			w.keepLocked()
-		} else {
-			w.acc.Dropped[batch.Shutdown] += uint64(w.inflight) + w.pendingSlabLocked()
-			w.d.givenUpLost, w.inflight = w.inflight, 0
-			w.discardLocked()
-		}
+	if !finished && !w.life.cutShort() {
+		unknown = w.abandonLocked(theirs)
 	}
 	if (w.loans.back > 0 || len(w.loans.open) > 0) && w.keepsLocked() {
 		w.keepLocked()
 	}
-	w.acc.Dropped[batch.Shutdown] += uint64(w.lastPending)
-	w.lastPending, w.lastAbandoned = 0, true
+	w.acc.Dropped[batch.Shutdown] += uint64(w.last.pending)
+	w.last.pending = 0
 	w.refuseWaitersLocked()
 	for _, o := range w.ops {
 		o.ch <- ErrClosed
@@ -236,6 +242,9 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	w.report = batch.Report{Account: w.accountLocked(theirs), Unknown: unknown}
 
 	w.endCrashLocked()
+	if w.life == closing {
+		w.life.become(closed)
+	}
 	err := w.closeErr
 	late := !finished || outOfTime(err)
 	if n := w.report.Dropped[batch.Shutdown]; n > 0 {

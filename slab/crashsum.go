@@ -46,7 +46,7 @@ const watchAfter = 100 * time.Millisecond
 // a goroutine of its timer.
 func (w *Writer) watchSend() {
 	w.mu.Lock()
-	if w.inflight == 0 && len(w.loans.open) == 0 || w.abandoned || w.retained || !w.mapped() {
+	if w.inflight == 0 && len(w.loans.open) == 0 || w.life.cutShort() || !w.mapped() {
 		w.mu.Unlock()
 		return
 	}
@@ -65,7 +65,7 @@ func (w *Writer) watchSend() {
 func (w *Writer) sumWaiting() {
 	w.mu.Lock()
 	defer w.unlock()
-	for w.mapped() && !w.retained && !w.abandoned {
+	for w.mapped() && !w.life.cutShort() {
 		b := w.unsummedLocked()
 		if b == nil {
 			return
@@ -79,7 +79,7 @@ func (w *Writer) sumWaiting() {
 		w.crash.leaveMapping()
 		free := len(w.free)
 		w.dropRefLocked(b)
-		if len(w.free) > free && !w.closed { // it was settled meanwhile
+		if len(w.free) > free && w.life == accepting { // it was settled meanwhile
 			w.serveLocked()
 			w.setRoomLocked()
 		}

@@ -222,7 +222,7 @@ func (w *Writer) corrupt() {
 	w.faulted(errTruncated)
 	w.mu.Lock()
 	defer w.unlock()
-	if w.abandoned {
+	if w.life.cutShort() {
 		w.d.now = nil
 		return
 	}
@@ -286,7 +286,7 @@ func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) (refused e
 	err := big.store(p, s, w.o.budget())
 	w.mu.Lock()
 	switch {
-	case w.retained: // it is in the file, or counted as dropped: see keepLocked
+	case w.life == retained: // it is in the file, or counted as dropped: see keepLocked
 		if errors.Is(err, errBigClosed) {
 			refused = dropErrors[batch.Shutdown]
 		}
@@ -419,7 +419,7 @@ func (w *Writer) keepsLocked() bool { return w.mapped() }
 // crash files, for the next process. Records that have no copy there are dropped.
 // Nothing is accepted any more, not even for callers that wait.
 func (w *Writer) keepLocked() {
-	if w.retained { // by the drain, whose destination then did not end in time
+	if w.life == retained { // by the drain, whose destination then did not end in time
 		return
 	}
 	w.crash.big.close()
@@ -439,7 +439,7 @@ func (w *Writer) keepLocked() {
 	w.kept = w.inflight + int(w.pendingSlabLocked()) + w.dead.left - lost
 	w.acc.Dropped[batch.Shutdown] += uint64(lost)
 	w.inflight, w.dead.left = 0, 0
-	w.retained = true
+	w.life.become(retained)
 	w.refuseWaitersLocked()
 }
 
@@ -471,15 +471,12 @@ func (w *Writer) endCrashLocked() {
 	if c := w.crash; c != nil {
 		c.watch.Stop()
 		c.ended = true
-		if w.retained {
+		if w.life == retained {
 			c.release()
 		} else {
 			c.remove()
 		}
 		c.leaveMapping()
-	}
-	if w.dead.left > 0 {
-		w.kept, w.retained, w.dead.left = w.dead.left, true, 0
 	}
 }
 

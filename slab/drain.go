@@ -151,7 +151,7 @@ func (w *Writer) gather() bool {
 			patiently(&w.mu, w.spins)
 		}
 		d.held = heldNone
-		if w.abandoned || w.retained {
+		if w.life.cutShort() {
 			w.mu.Unlock()
 			return false
 		}
@@ -179,7 +179,7 @@ func (w *Writer) gather() bool {
 			return true
 		}
 		d.timerDue = false
-		if w.closed {
+		if w.life != accepting {
 			if w.waitingLocked() > 0 && w.loans.out > 0 {
 				w.sleep = parked
 				w.unlock()
@@ -370,7 +370,7 @@ func (w *Writer) dueLocked() bool {
 	if w.queue.n > 0 && !w.limited {
 		return true
 	}
-	force := w.d.timerDue || w.closed || w.urgent > w.settled || w.flushTarget > w.settled ||
+	force := w.d.timerDue || w.life != accepting || w.urgent > w.settled || w.flushTarget > w.settled ||
 		w.queue.n == 0 && w.waitingLocked() > 0 // what they wait for is in the current slab, or lent
 	if force {
 		w.cutLocked()
@@ -519,7 +519,7 @@ func (w *Writer) settle(n int) {
 	}
 	w.lookAtFile()
 	patiently(&w.mu, w.spins)
-	if w.abandoned {
+	if w.life.cutShort() {
 		w.mu.Unlock()
 		d.now = nil
 		return
@@ -585,7 +585,7 @@ func (w *Writer) surrender() {
 	}
 	w.mu.Lock()
 	defer w.unlock()
-	if w.abandoned {
+	if w.life.cutShort() {
 		w.d.now = nil
 		return
 	}

@@ -45,7 +45,7 @@ func (w *Writer) countDropLocked(r batch.Reason, n int) {
 func (w *Writer) refuseOversize(p []byte) error {
 	w.mu.Lock()
 	defer w.unlock()
-	if w.closed {
+	if w.life != accepting {
 		w.refused++
 		return ErrClosed
 	}
@@ -67,26 +67,26 @@ func (w *Writer) policyFor(l slog.Level) WhenFull {
 // giveUpLocked ends the attempt to place p: the last resort takes it if it is
 // important, else it is dropped as full.
 func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
-	if w.o.LastResort == nil || m.Level < w.important.Level() || w.lastPending >= lastResortQueue {
+	if w.o.LastResort == nil || m.Level < w.important.Level() || w.last.pending >= lastResortQueue {
 		return w.dropLocked(batch.Full)
 	}
 	w.acc.Accepted++
-	w.lastPending++
-	w.last.Post(append(make([]byte, 0, len(p)), p...))
+	w.last.pending++
+	w.last.writes.Post(append(make([]byte, 0, len(p)), p...))
 	return nil
 }
 
-// writeLastResort runs on the goroutine of w.last.
+// writeLastResort runs on the goroutine of w.last.writes.
 func (w *Writer) writeLastResort(p []byte) {
 	ok := false
 	defer func() {
 		_ = recover() // counted below; a panicking last resort has nobody to tell
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.lastAbandoned {
+		if w.last.pending == 0 { // Shutdown did not wait for it
 			return
 		}
-		w.lastPending--
+		w.last.pending--
 		if ok {
 			w.acc.Handled++
 		} else {
@@ -130,7 +130,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 		point(ptOversizeCopied)
 	}
 	w.mu.Lock()
-	if w.closed {
+	if w.life != accepting {
 		w.takeBackLocked(len(p))
 		w.refused++
 		if w.mapped() { // who had to go for it must not come back

@@ -196,7 +196,7 @@ func (w *Writer) freeLoanLocked(l *Loan) {
 		l.pieces[i] = nil
 	}
 	l.pieces = l.pieces[:0]
-	if w.abandoned || w.retained {
+	if w.life.cutShort() {
 		return
 	}
 	w.rewindLocked()
@@ -225,7 +225,7 @@ func (w *Writer) recallLocked(l *Loan) {
 	case !l.copied || w.crash.broken != nil: // it is in no file
 		w.loans.back -= l.left
 		w.acc.Dropped[batch.Shutdown] += l.left
-	case w.retained:
+	case w.life == retained:
 		w.loseLocked(l)
 	}
 }
@@ -275,7 +275,7 @@ func (w *Writer) lend() {
 func (w *Writer) lent(l *Loan) {
 	n := l.b.Len()
 	w.mu.Lock()
-	if w.abandoned { // Shutdown has accounted for it
+	if w.life.cutShort() { // Shutdown has accounted for it
 		w.d.now = nil
 		w.mu.Unlock()
 		return
@@ -325,7 +325,7 @@ func (w *Writer) lentInline(l *Loan) {
 		return
 	}
 	w.mu.Lock()
-	if !w.abandoned {
+	if !w.life.cutShort() {
 		w.taken += uint64(n - left)
 		w.inflight = left
 	}

@@ -16,7 +16,10 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	wrongLife = func(from, to life) { panic(fmt.Sprintf("a Writer that is %v becomes %v", from, to)) }
+	goleak.VerifyTestMain(m)
+}
 
 // quiet is an OnError for tests that cause errors on purpose.
 func quiet(batch.Event) {}

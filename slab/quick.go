@@ -31,7 +31,7 @@ const (
 
 // calmLocked reports whether nothing but records is to be dealt with.
 func (w *Writer) calmLocked() bool {
-	return !w.closed && !w.abandoned && !w.retained && len(w.ops) == 0 && w.waitingLocked() == 0 && !w.dropping
+	return w.life == accepting && len(w.ops) == 0 && w.waitingLocked() == 0 && !w.dropping
 }
 
 // gatherQuick is gather where half of mu does. It is called with that half, if the

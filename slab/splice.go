@@ -58,7 +58,7 @@ func (w *Writer) placeSplicedLocked(p []byte, in []Splice, n int, m batch.Meta) 
 	if points {
 		point(ptSlowLocked)
 	}
-	if w.closed || w.waiting.slabs.n > 0 || n > w.maxRecord || n+batch.SlotBytes > w.slabBytes || !w.roomLocked(n, m) {
+	if w.life != accepting || w.waiting.slabs.n > 0 || n > w.maxRecord || n+batch.SlotBytes > w.slabBytes || !w.roomLocked(n, m) {
 		return false
 	}
 	w.cur.storeSpliced(p, in, n, m, w.ticketLocked())

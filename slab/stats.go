@@ -75,14 +75,12 @@ func (w *Writer) accountLocked(theirs batch.Account) batch.Account {
 	a := w.acc
 	a.Accepted += w.next
 	a.Pending.Slab = w.pendingSlabLocked()
-	a.Pending.Inflight = uint64(w.inflight + w.lastPending)
+	a.Pending.Inflight = uint64(w.inflight + w.last.pending)
 	a.Pending.Slab += uint64(w.dead.left) + w.loans.back
 	// What a Borrow that is under way has taken is in the borrower's account already.
 	a.Pending.Inflight -= min(a.Pending.Inflight, theirs.Accepted-min(theirs.Accepted, w.taken))
-	if w.abandoned || w.retained {
+	if w.life.cutShort() {
 		a.Pending = batch.Pending{Slab: uint64(w.kept+w.dead.left) + w.loans.back}
-	}
-	if w.abandoned {
 		late := w.lateLocked(theirs)
 		lost := min(late, uint64(w.d.givenUpLost))
 		a.Dropped[batch.Shutdown] -= lost

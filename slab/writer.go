@@ -61,25 +61,22 @@ type Writer struct {
 	ops          []*op
 
 	acc         batch.Account // Pending is not kept here but walked by Stats
-	lastPending int           // records waiting for the last resort
-	taken       uint64        // in the borrower's account
-	inflight    int           // records of the batch under way that are not settled
-	settled     uint64        // every ticket up to it is accounted for
-	flushTarget uint64        // a Flush wants everything up to this ticket
+	last        lastResort
+	taken       uint64 // in the borrower's account
+	inflight    int    // records of the batch under way that are not settled
+	settled     uint64 // every ticket up to it is accounted for
+	flushTarget uint64 // a Flush wants everything up to this ticket
 	refused     uint64
 
 	gauge gauge
 
-	sleep         sleepState
-	needWake      bool   // send to wake after unlocking
-	urgent        uint64 // the last record of FlushLevel
-	dropping      bool   // a drop episode is under way
-	marked        batch.Drops
-	closed        bool
-	lastAbandoned bool
-	kept          int  // records left in crash files for the next start
-	retained      bool // Close left the rest in the crash file: nothing more is attempted
-	abandoned     bool // Shutdown ran out of time and settled the account itself
+	sleep    sleepState
+	needWake bool   // send to wake after unlocking
+	urgent   uint64 // the last record of FlushLevel
+	dropping bool   // a drop episode is under way
+	marked   batch.Drops
+	life     life
+	kept     int // records left in crash files for the next start
 
 	crash     *crashFile // nil: heap slabs
 	form      form       // of the records, where they go to a file
@@ -95,13 +92,11 @@ type Writer struct {
 	spins  bool          // there is a processor to spare for that
 	quick  bool          // the drain may go from slab to slab with half of mu
 
-	wake    chan struct{} // capacity 1
-	closing chan struct{} // closed when Close begins
-	done    chan struct{} // closed when the drain has ended
-	ctx     context.Context
-	giveUp  context.CancelFunc // ends ctx: no more attempts
-	events  *callback.Runner[batch.Event]
-	last    *callback.Runner[[]byte] // writes to Options.LastResort
+	wake   chan struct{} // capacity 1
+	done   chan struct{} // closed when the drain has ended
+	ctx    context.Context
+	giveUp context.CancelFunc // ends ctx: no more attempts
+	events *callback.Runner[batch.Event]
 
 	d drain // owned by the drain goroutine
 
@@ -110,6 +105,12 @@ type Writer struct {
 	report    batch.Report
 	closeErr  error // what closing the destination returned; guarded by mu
 	answer    error // of Shutdown; not written once reported is closed
+}
+
+// lastResort is the way to Options.LastResort.
+type lastResort struct {
+	writes  *callback.Runner[[]byte]
+	pending int // records that it has not written; 0 once Shutdown has accounted for them
 }
 
 // waiting is who waits for memory.
@@ -208,8 +209,8 @@ func New(to Borrower, o *Options) (*Writer, error) {
 		o: r, born: time.Now(), to: to, wants: to.Wants(), slabBytes: r.SlabBytes, maxRecord: r.MaxRecord,
 		flush: levels.flush, reserve: levels.reserve, important: levels.important,
 		queue: newQueue(r.SlabCount + 2),
-		wake:  make(chan struct{}, 1), closing: make(chan struct{}),
-		done: make(chan struct{}), reported: make(chan struct{}),
+		wake:  make(chan struct{}, 1),
+		done:  make(chan struct{}), reported: make(chan struct{}),
 		ctx: ctx, giveUp: cancel,
 		loans: loans{room: make(chan struct{}, 1)}, room: -1, sleep: awake, spins: runtime.GOMAXPROCS(0) > 1,
 	}
@@ -237,7 +238,7 @@ func New(to Borrower, o *Options) (*Writer, error) {
 	}
 	w.special = w.crash != nil || w.smallRecords()
 	w.quick = r.Crash == nil
-	w.last = callback.New(w.writeLastResort, lastResortQueue+1)
+	w.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
 	w.d.init(w)
 	go w.run()
 	return w, nil
@@ -368,7 +369,7 @@ func (w *Writer) urgentLocked() {
 
 // setRoomLocked decides whether the next write may take the fast path.
 func (w *Writer) setRoomLocked() {
-	if w.closed || w.cur == nil || w.cur.n == w.cur.cut || w.waiting.slabs.n > 0 || w.sleep == parked {
+	if w.life != accepting || w.cur == nil || w.cur.n == w.cur.cut || w.waiting.slabs.n > 0 || w.sleep == parked {
 		w.room = -1
 		return
 	}
@@ -388,7 +389,7 @@ func (w *Writer) putSlowLocked(p []byte, m batch.Meta) error {
 	if points {
 		point(ptSlowLocked)
 	}
-	if w.closed {
+	if w.life != accepting {
 		w.refused++
 		return ErrClosed
 	}
