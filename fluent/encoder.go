@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -281,7 +280,7 @@ func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
 		n++
 	}
 	if e.NeedsPC() && r.PC != 0 {
-		f, _ := runtime.CallersFrames([]uintptr{r.PC}).Next()
+		f := &values.FrameOf(r.PC).Source
 		dst = msgpack.AppendStr(dst, e.o.SourceKey)
 		dst = msgpack.AppendMapHeader(dst, 3)
 		dst = msgpack.AppendStr(msgpack.AppendStr(dst, "function"), f.Function)
@@ -313,8 +312,8 @@ func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int
 		add(slog.String(e.o.MessageKey, r.Message))
 	}
 	if e.NeedsPC() && r.PC != 0 {
-		f, _ := runtime.CallersFrames([]uintptr{r.PC}).Next()
-		add(slog.Any(e.o.SourceKey, &slog.Source{Function: f.Function, File: f.File, Line: f.Line}))
+		src := values.FrameOf(r.PC).Source
+		add(slog.Any(e.o.SourceKey, &src))
 	}
 	v.groups, v.level = groups, level
 	return dst, n

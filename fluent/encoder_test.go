@@ -242,6 +242,24 @@ func TestErrorsAreAsInJSON(t *testing.T) {
 	}
 }
 
+// TestSourceAllocations: a source position is looked up once.
+func TestSourceAllocations(t *testing.T) {
+	enc, err := NewEncoder(&EncoderOptions{AddSource: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pcs [1]uintptr
+	runtime.Callers(1, pcs[:])
+	r := encode.Record{Time: time.Unix(1, 0), Message: "m", PC: pcs[0]}
+	scope, dst := enc.Scope(), make([]byte, 0, 1<<10)
+	if n := testing.AllocsPerRun(100, func() { dst, _, _ = scope.Append(dst[:0], &r) }); n > 0 && !raceEnabled {
+		t.Errorf("%v allocations", n)
+	}
+	if !bytes.Contains(dst, []byte("TestSourceAllocations")) {
+		t.Errorf("%q", dst)
+	}
+}
+
 // TestErrorAllocations: the message of an error costs nothing.
 func TestErrorAllocations(t *testing.T) {
 	enc, err := NewEncoder(nil)

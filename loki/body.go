@@ -52,6 +52,16 @@ func (k *keys) another(key string) string {
 	return key + "_"
 }
 
+// isBeside reports whether key can be one that stands beside that of an error.
+func (k *keys) isBeside(key string) bool {
+	for _, suffix := range k.beside {
+		if strings.HasSuffix(key, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
 func newBody(k keys, levelKey string, levels *[len(levelNames)]string, v *values.Values) *body {
 	b := &body{keys: k, levelKey: levelKey, values: v}
 	messageKey := k.message
@@ -275,7 +285,7 @@ func (w *bodyWalker) free() {
 // object writes all that is left of the innermost object. Where no key stands
 // twice, which can be told beforehand, none has to be remembered.
 func (w *bodyWalker) object(dst []byte, attrs []slog.Attr) []byte {
-	if len(w.scope.b.beside) > 0 || !w.unique(attrs) {
+	if !w.unique(attrs) {
 		return w.attrs(dst, attrs)
 	}
 	for {
@@ -290,12 +300,15 @@ func (w *bodyWalker) object(dst []byte, attrs []slog.Attr) []byte {
 }
 
 // unique reports whether every attribute has a key, and none one that there is
-// already.
+// already, or that might stand beside the key of an error.
 func (w *bodyWalker) unique(attrs []slog.Attr) bool {
-	mask := w.mask
+	k, mask := &w.scope.b.keys, w.mask
+	if w.depth == 0 && len(k.beside) > 0 && slices.ContainsFunc(w.scope.level.keys, k.isBeside) {
+		return false
+	}
 	for i := range attrs {
 		key := attrs[i].Key
-		if key == "" || !utf8.ValidString(key) {
+		if key == "" || !utf8.ValidString(key) || k.isBeside(key) {
 			return false
 		}
 		bit := keyBit(key)
@@ -381,7 +394,7 @@ func (w *bodyWalker) keyUnless(alone bool, key string) string {
 // it returns, and none of them stands there yet.
 func (w *bodyWalker) errorKey(alone bool, key string) string {
 	beside := w.scope.b.beside
-	if len(beside) == 0 {
+	if alone || len(beside) == 0 {
 		return w.keyUnless(alone, key)
 	}
 	key = readKey(key)

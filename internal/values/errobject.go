@@ -1,9 +1,9 @@
 package values
 
 import (
-	"log/slog"
 	"reflect"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -103,21 +103,28 @@ type errorType struct {
 	stack stackKind
 }
 
-// errorTypes remembers the types met lately. Types are never freed.
-var errorTypes [64]atomic.Pointer[errorType]
+// errorTypes has all types of errors that were met, and lateTypes those that were met
+// lately. Types are never freed.
+var (
+	errorTypes sync.Map // reflect.Type → *errorType
+	lateTypes  [64]atomic.Pointer[errorType]
+)
 
 func errorTypeOf(err error) *errorType {
 	x := any(err)
 	typ := uintptr((*[2]unsafe.Pointer)(unsafe.Pointer(&x))[0])
-	at := &errorTypes[(typ>>5^typ>>11)%uintptr(len(errorTypes))]
+	at := &lateTypes[(typ>>5^typ>>11)%uintptr(len(lateTypes))]
 	if k := at.Load(); k != nil && k.typ == typ {
 		return k
 	}
 	t := reflect.TypeOf(err)
-	k := &errorType{typ: typ, head: string(append(jsontext.AppendString([]byte(`{"Type":`), t.String()), `,"Message":`...)),
-		plain: t == plainError, stack: stackOf(err)}
-	at.Store(k)
-	return k
+	k, ok := errorTypes.Load(t)
+	if !ok {
+		k, _ = errorTypes.LoadOrStore(t, &errorType{typ: typ, head: string(append(jsontext.AppendString([]byte(`{"Type":`), t.String()), `,"Message":`...)),
+			plain: t == plainError, stack: makeStackKind(err, t)})
+	}
+	at.Store(k.(*errorType))
+	return k.(*errorType)
 }
 
 func (o *errorObject) inner(dst []byte, err error, depth int) []byte {
@@ -155,12 +162,12 @@ func appendErrorStack(dst []byte, err error, kind stackKind) (out []byte) {
 		}
 		pcs := reflect.ValueOf(err).MethodByName("StackTrace").Call(nil)[0]
 		for i := range min(pcs.Len(), maxFrames) {
-			dst = append(dst, writtenFrame(uintptr(pcs.Index(i).Uint()), i)...)
+			dst = appendFrame(dst, FrameOf(uintptr(pcs.Index(i).Uint())), i)
 		}
 	case stackFrames:
 		frames := err.(interface{ StackTrace() []runtime.Frame }).StackTrace()
-		for i, rf := range frames[:min(len(frames), maxFrames)] {
-			dst = appendRuntimeFrame(dst, i, rf)
+		for i := range frames[:min(len(frames), maxFrames)] {
+			dst = appendRuntimeFrame(dst, i, &frames[i])
 		}
 	case stackIter:
 		it := err.(interface{ StackTrace() *runtime.Frames }).StackTrace()
@@ -169,7 +176,7 @@ func appendErrorStack(dst []byte, err error, kind stackKind) (out []byte) {
 			if rf == (runtime.Frame{}) {
 				break
 			}
-			if dst = appendRuntimeFrame(dst, i, rf); !more {
+			if dst = appendRuntimeFrame(dst, i, &rf); !more {
 				break
 			}
 		}
@@ -182,51 +189,25 @@ func appendErrorStack(dst []byte, err error, kind stackKind) (out []byte) {
 
 func appendFrames(dst []byte, pcs []uintptr) []byte {
 	for i, pc := range pcs[:min(len(pcs), maxFrames)] {
-		dst = append(dst, writtenFrame(pc, i)...)
+		dst = appendFrame(dst, FrameOf(pc), i)
 	}
 	return dst
 }
 
-// A written is a frame as it stands in a stack.
-type written struct {
-	pc          uintptr
-	first, more string // at the top, and below
-}
-
-var writtenFrames [512]atomic.Pointer[written]
-
-// writtenFrame returns frame i of a stack, as appendFrame writes it.
-func writtenFrame(pc uintptr, i int) string {
-	at := &writtenFrames[(pc^pc>>9)%uintptr(len(writtenFrames))]
-	w := at.Load()
-	if w == nil || w.pc != pc {
-		f := FrameOf(pc)
-		w = &written{pc, string(appendFrame(nil, 0, f.Short, f.call)), string(appendFrame(nil, 1, f.Short, f.call))}
-		at.Store(w)
+// appendFrame appends frame i of a stack; the first one brings what stands before it.
+func appendFrame(dst []byte, f *Frame, i int) []byte {
+	if i > 0 {
+		return append(dst, f.more...)
 	}
-	if i == 0 {
-		return w.first
-	}
-	return w.more
+	return append(append(dst, f.head...), f.more[len(`\n`):]...)
 }
 
-func appendRuntimeFrame(dst []byte, i int, rf runtime.Frame) []byte {
-	f := NewFrame(frameSource(rf))
-	return appendFrame(dst, i, f.Short, f.call)
-}
-
-// appendFrame appends frame i of a stack; the first one brings what stands before
-// it.
-func appendFrame(dst []byte, i int, short, call string) []byte {
+// appendRuntimeFrame is appendFrame for a frame that has been looked up.
+func appendRuntimeFrame(dst []byte, i int, f *runtime.Frame) []byte {
 	if i > 0 {
 		dst = append(dst, `\n`...)
-		return jsontext.AppendEscaped(dst, call)
+	} else {
+		dst = appendHead(dst, f.File, f.Line)
 	}
-	dst = jsontext.AppendString(append(dst, `,"Source":`...), short)
-	dst = append(dst, `,"StackTrace":"`...)
-	return jsontext.AppendEscaped(dst, call)
-}
-
-func frameSource(rf runtime.Frame) slog.Source {
-	return slog.Source{Function: rf.Function, File: rf.File, Line: rf.Line}
+	return appendCall(dst, f.Function, f.File, f.Line)
 }

@@ -84,7 +84,9 @@ func (w *Walker) chain(dst []byte, key string, err error) []byte {
 			dst = w.quote(dst, c.start)
 		}
 	}
-	return w.stack(dst, key, &c)
+	dst = w.stack(dst, key, &c)
+	c.room.free()
+	return dst
 }
 
 // plainError is the type of what errors.New returns: the most common, and
@@ -103,6 +105,22 @@ type chain struct {
 	links  int
 	deep   carrier   // the deepest; most chains have one carrier or none
 	others []carrier // deepest first, and those of one depth in their order
+	room   *stackRoom
+}
+
+// A stackRoom is what a chain with a stack needs, kept for the next one.
+type stackRoom struct {
+	calls  [maxFrames]string
+	others [4]carrier
+}
+
+var stackRooms = sync.Pool{New: func() any { return new(stackRoom) }}
+
+func (r *stackRoom) free() {
+	if r != nil {
+		*r = stackRoom{}
+		stackRooms.Put(r)
+	}
 }
 
 // A carrier is an error that has a method for its stack. Whether it has a stack
@@ -122,7 +140,8 @@ func (c *chain) look(err error, depth int) {
 	found := carrier{err, k, depth}
 	switch {
 	case c.deep.kind == noStack:
-		c.deep = found
+		c.deep, c.room = found, stackRooms.Get().(*stackRoom)
+		c.others = c.room.others[:0]
 	case depth > c.deep.depth:
 		c.others = slices.Insert(c.others, 0, c.deep)
 		c.deep = found
@@ -214,18 +233,8 @@ const (
 	stackSlice            // StackTrace() of a slice of a kind of uintptr
 )
 
-var stackKinds sync.Map // reflect.Type → stackKind
-
 // stackOf returns how err tells its stack. No method is called for it.
-func stackOf(err error) stackKind {
-	t := reflect.TypeOf(err)
-	if k, ok := stackKinds.Load(t); ok {
-		return k.(stackKind)
-	}
-	k := makeStackKind(err, t)
-	stackKinds.Store(t, k)
-	return k
-}
+func stackOf(err error) stackKind { return errorTypeOf(err).stack }
 
 func makeStackKind(err error, t reflect.Type) stackKind {
 	switch err.(type) {
@@ -257,7 +266,7 @@ func Trace(err error) (pcs []uintptr, text string) {
 	case stackCalled, stackSlice:
 		return at.pcs()
 	default:
-		calls, text, failure := at.ask()
+		calls, text, failure := at.ask(nil)
 		if failure != "" {
 			return nil, failure
 		}
@@ -276,8 +285,11 @@ func (c *carrier) pcs() (pcs []uintptr, failure string) {
 			pcs, failure = nil, PanicText(p)
 		}
 	}()
-	if e, ok := c.err.(interface{ Callers() []uintptr }); ok {
+	switch e := c.err.(type) {
+	case interface{ Callers() []uintptr }:
 		return slices.Clone(e.Callers()), ""
+	case interface{ StackTrace() []uintptr }:
+		return slices.Clone(e.StackTrace()), ""
 	}
 	all := reflect.ValueOf(c.err).MethodByName("StackTrace").Call(nil)[0]
 	for i := range min(all.Len(), maxFrames) {
@@ -291,7 +303,7 @@ func (c *carrier) pcs() (pcs []uintptr, failure string) {
 func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
 	fault := ""
 	for at, i := &c.deep, 0; at.kind != noStack; at, i = &c.others[i], i+1 {
-		calls, text, failure := at.ask()
+		calls, text, failure := at.ask(c.room.calls[:0])
 		switch {
 		case text != "":
 			return w.text(w.suffixed(dst, key, stackSuffix), text)
@@ -315,8 +327,10 @@ func (w *Walker) stack(dst []byte, key string, c *chain) []byte {
 	return dst
 }
 
-// ask returns the stack of c, as calls or as a text, or how asking failed.
-func (c *carrier) ask() (calls []string, text, failure string) {
+// ask returns the stack of c, as calls appended to room or as a text, or how asking
+// failed.
+func (c *carrier) ask(room []string) (calls []string, text, failure string) {
+	calls = room
 	defer func() {
 		if p := recover(); p != nil {
 			calls = nil
@@ -326,9 +340,6 @@ func (c *carrier) ask() (calls []string, text, failure string) {
 		}
 	}()
 	add := func(s string) bool {
-		if calls == nil {
-			calls = make([]string, 0, 16)
-		}
 		calls = append(calls, s)
 		return len(calls) < maxFrames
 	}
@@ -336,14 +347,10 @@ func (c *carrier) ask() (calls []string, text, failure string) {
 	case stackString:
 		text = c.err.(interface{ StackTrace() string }).StackTrace()
 	case stackCalled:
-		for _, pc := range c.err.(interface{ Callers() []uintptr }).Callers() {
-			if !add(FrameOf(pc).call) {
-				break
-			}
-		}
+		calls = appendCalls(calls, c.err.(interface{ Callers() []uintptr }).Callers())
 	case stackFrames:
 		for _, f := range c.err.(interface{ StackTrace() []runtime.Frame }).StackTrace() {
-			if !add(callText(f)) {
+			if !add(call(f.Function, f.File, f.Line)) {
 				break
 			}
 		}
@@ -351,11 +358,15 @@ func (c *carrier) ask() (calls []string, text, failure string) {
 		it := c.err.(interface{ StackTrace() *runtime.Frames }).StackTrace()
 		for it != nil {
 			f, more := it.Next()
-			if f == (runtime.Frame{}) || !add(callText(f)) || !more {
+			if f == (runtime.Frame{}) || !add(call(f.Function, f.File, f.Line)) || !more {
 				break
 			}
 		}
 	case stackSlice:
+		if e, ok := c.err.(interface{ StackTrace() []uintptr }); ok {
+			calls = appendCalls(calls, e.StackTrace())
+			break
+		}
 		pcs := reflect.ValueOf(c.err).MethodByName("StackTrace").Call(nil)[0]
 		for i := range pcs.Len() {
 			if !add(FrameOf(uintptr(pcs.Index(i).Uint())).call) {
@@ -364,4 +375,11 @@ func (c *carrier) ask() (calls []string, text, failure string) {
 		}
 	}
 	return calls, text, failure
+}
+
+func appendCalls(calls []string, pcs []uintptr) []string {
+	for _, pc := range pcs[:min(len(pcs), maxFrames)] {
+		calls = append(calls, FrameOf(pc).call)
+	}
+	return calls
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
@@ -18,28 +19,84 @@ type Frame struct {
 	Full   string // /path/to/dir/file.go:12
 	Short  string // dir/file.go:12
 	call   string // function /path/to/dir/file.go:12
+	// A stack in JSON begins with head and the call, and goes on with more.
+	head string // ,"Source":"dir/file.go:12","StackTrace":"
+	more string // \n and the call, escaped
 }
 
-// frames keeps frames by program counter. A program has only so many log calls,
-// but whoever hands in an error with a made-up stack has not: the table is of
-// fixed size, and a newer frame takes the place of an older one.
-var frames [1 << 12]atomic.Pointer[Frame]
+// maxFramesKept is how many frames are kept: some 500 bytes each. A program has only so
+// many calls, but whoever hands in an error with a made-up stack has not.
+const maxFramesKept = 1 << 14
 
-func frameSlot(pc uintptr) *atomic.Pointer[Frame] {
-	return &frames[uint32(uint64(pc)*0x9e3779b97f4a7c15>>32)>>20]
+// frames keeps frames by program counter, for source positions and stacks alike.
+var frames atomic.Pointer[frameTable]
+
+// framesMu is held by whoever adds a frame. Lookups take no lock.
+var framesMu sync.Mutex
+
+// A frameTable is a hash table with linear probing, at most half full. Frames are added
+// and never taken out.
+type frameTable struct {
+	slots []atomic.Pointer[Frame] // a power of two
+	kept  int
+}
+
+func init() { frames.Store(newFrameTable(1 << 9)) }
+
+func newFrameTable(slots int) *frameTable {
+	return &frameTable{slots: make([]atomic.Pointer[Frame], slots)}
+}
+
+// find returns the frame of pc, or nil and the place where it belongs.
+func (t *frameTable) find(pc uintptr) (*Frame, *atomic.Pointer[Frame]) {
+	mask := len(t.slots) - 1
+	for i := int(uint64(pc) * 0x9e3779b97f4a7c15 >> 32); ; i++ {
+		at := &t.slots[i&mask]
+		if f := at.Load(); f == nil || f.pc == pc {
+			return f, at
+		}
+	}
+}
+
+// keep adds f. A table that is half full is replaced: by a larger one with the same
+// frames or, at maxFramesKept, by an empty one, so that what is still in use comes back.
+func (f *Frame) keep() {
+	framesMu.Lock()
+	defer framesMu.Unlock()
+	t := frames.Load()
+	if 2*t.kept == len(t.slots) {
+		old := t
+		if t = newFrameTable(min(2*len(old.slots), 2*maxFramesKept)); old.kept < maxFramesKept {
+			for i := range old.slots {
+				if k := old.slots[i].Load(); k != nil {
+					t.add(k)
+				}
+			}
+		}
+		defer frames.Store(t)
+	}
+	t.add(f)
+}
+
+func (t *frameTable) add(f *Frame) {
+	if there, at := t.find(f.pc); there == nil {
+		at.Store(f)
+		t.kept++
+	}
 }
 
 // FrameOf returns the frame of a program counter as runtime.Callers reports it.
 // It allocates the first time only.
 func FrameOf(pc uintptr) *Frame {
-	at := frameSlot(pc)
-	if f := at.Load(); f != nil && f.pc == pc {
+	if f, _ := frames.Load().find(pc); f != nil {
 		return f
 	}
 	rf, _ := runtime.CallersFrames([]uintptr{pc}).Next()
 	f := NewFrame(slog.Source{Function: rf.Function, File: rf.File, Line: rf.Line})
 	f.pc = pc
-	at.Store(f)
+	f.head = string(appendHead(nil, rf.File, rf.Line))
+	f.more = string(appendCall([]byte(`\n`), rf.Function, rf.File, rf.Line))
+	f.keep()
 	return f
 }
 
@@ -56,9 +113,9 @@ func NewFrame(src slog.Source) *Frame {
 		obj = jsontext.AppendInt(jsontext.AppendKey(obj, "line"), int64(src.Line))
 	}
 	f.Object = string(append(obj, '}'))
-	f.Full = src.File + ":" + strconv.Itoa(src.Line)
-	f.Short = shortFile(src.File) + ":" + strconv.Itoa(src.Line)
 	f.call = call(src.Function, src.File, src.Line)
+	f.Full = f.call[len(f.call)-len(call("", src.File, src.Line)):] // they share their memory
+	f.Short = shortFile(f.Full)
 	return f
 }
 
@@ -102,11 +159,27 @@ func (w *Walker) source(dst []byte, key string, src *slog.Source) []byte {
 	return w.group(dst, key, attrs, false)
 }
 
+// call returns a frame as it stands in a stack.
 func call(function, file string, line int) string {
-	return strings.TrimSpace(function + " " + file + ":" + strconv.Itoa(line))
+	at := file + ":" + strconv.Itoa(line)
+	if function == "" {
+		return at
+	}
+	return function + " " + at
 }
 
-// callText returns a frame as it stands in a stack.
-func callText(f runtime.Frame) string {
-	return call(f.Function, f.File, f.Line)
+// appendCall appends what call returns as the inside of a JSON string.
+func appendCall(dst []byte, function, file string, line int) []byte {
+	if function != "" {
+		dst = append(jsontext.AppendEscaped(dst, function), ' ')
+	}
+	dst = append(jsontext.AppendEscaped(dst, file), ':')
+	return strconv.AppendInt(dst, int64(line), 10)
+}
+
+// appendHead appends what stands before the first call of a stack.
+func appendHead(dst []byte, file string, line int) []byte {
+	dst = append(jsontext.AppendEscaped(append(dst, `,"Source":"`...), shortFile(file)), ':')
+	dst = strconv.AppendInt(dst, int64(line), 10)
+	return append(dst, `","StackTrace":"`...)
 }

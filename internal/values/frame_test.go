@@ -1,8 +1,14 @@
 package values
 
 import (
+	"fmt"
 	"runtime"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 func TestFramesAreKept(t *testing.T) {
@@ -11,17 +17,144 @@ func TestFramesAreKept(t *testing.T) {
 	if a, b := FrameOf(pcs[0]), FrameOf(pcs[0]); a != b {
 		t.Error("looked up twice")
 	}
-	other := pcs[0] + 1
-	for frameSlot(other) != frameSlot(pcs[0]) {
-		other++
-	}
-	if f := FrameOf(other); f.pc != other {
-		t.Error("took another position's frame from the same place")
-	}
-	if f := FrameOf(pcs[0]); f.pc != pcs[0] || f.Source.Function == "" {
+	if f := FrameOf(pcs[0]); f.pc != pcs[0] || !strings.HasSuffix(f.Source.Function, ".TestFramesAreKept") {
 		t.Errorf("%+v", f)
 	}
 	if n := testing.AllocsPerRun(100, func() { FrameOf(pcs[0]) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// caught is an error with a stack.
+type caught struct {
+	text string
+	pcs  []uintptr
+	next error
+}
+
+func (e *caught) Error() string      { return e.text }
+func (e *caught) Unwrap() error      { return e.next }
+func (e *caught) Callers() []uintptr { return e.pcs }
+
+// stacks returns errors whose frames are all different.
+func stacks(pcs []uintptr, depth int) (errs []error) {
+	for len(pcs) >= depth {
+		errs = append(errs, &caught{"failed", pcs[:depth], nil})
+		pcs = pcs[depth:]
+	}
+	return errs
+}
+
+// TestManyFrames: a program that throws errors in many places looks each frame up once.
+func TestManyFrames(t *testing.T) {
+	errs := stacks(testkit.Frames(10_000), 20)
+	for _, form := range ErrorForms {
+		v := NewValues(Style{Errors: ErrorForm(form)})
+		dst := make([]byte, 0, 64<<10)
+		if n := testing.AllocsPerRun(3, func() {
+			for _, err := range errs {
+				dst = v.AppendError(append(dst[:0], '{'), nil, "err", err)
+			}
+		}); n != 0 && !raceEnabled {
+			t.Errorf("%s: %v allocations for 10,000 frames", form, n)
+		}
+	}
+}
+
+// TestFramesAreBounded: frames that are made up, one after the other, do not stay.
+func TestFramesAreBounded(t *testing.T) {
+	used := testkit.Frames(8)
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 4 * maxFramesKept {
+				pc := uintptr(1<<40 + g<<30 + i)
+				if f := FrameOf(pc); f.pc != pc {
+					t.Errorf("%#x: got the frame of %#x", pc, f.pc)
+					return
+				}
+				if pc := used[i%len(used)]; FrameOf(pc).pc != pc || FrameOf(pc).Empty() {
+					t.Errorf("%#x: got %+v", pc, FrameOf(pc))
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	kept := 0
+	for i := range frames.Load().slots {
+		if frames.Load().slots[i].Load() != nil {
+			kept++
+		}
+	}
+	if kept == 0 || kept > maxFramesKept {
+		t.Errorf("%d frames are kept, more than %d", kept, maxFramesKept)
+	}
+}
+
+// TestRuntimeFrames: frames that come looked up are written as those that are looked up
+// here, and without allocations of ours.
+func TestRuntimeFrames(t *testing.T) {
+	pcs := make([]uintptr, 8)
+	pcs = pcs[:runtime.Callers(1, pcs)]
+	var looked []runtime.Frame
+	for it := runtime.CallersFrames(pcs); ; {
+		f, more := it.Next()
+		looked = append(looked, f)
+		if !more {
+			break
+		}
+	}
+	v := NewValues(Style{Errors: ErrorObject})
+	write := func(err error) string {
+		return string(v.AppendError([]byte{'{'}, nil, "err", err))
+	}
+	tail := func(s string) string { _, t, _ := strings.Cut(s, `"Source"`); return t }
+	want, got := write(&caught{"x", pcs, nil}), write(&ready{looked})
+	if tail(want) == "" || tail(got) != tail(want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	odd := []runtime.Frame{{Function: "a.b\"c", File: "/x/y z/\x01.go", Line: 7}, {File: "no function"}, {Function: "f"}}
+	lines := make([]string, len(odd))
+	for i, f := range odd {
+		lines[i] = call(f.Function, f.File, f.Line)
+	}
+	if got, want := write(&ready{odd}), fmt.Sprintf(`{"err":{"Type":"*values.ready","Message":"ready","Source":"y z/\u0001.go:7","StackTrace":"a.b\"c /x/y z/\u0001.go:7\n%s\n%s"}`, lines[1], lines[2]); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	dst := make([]byte, 0, 4096)
+	err := error(&ready{looked})
+	if n := testing.AllocsPerRun(100, func() { dst = v.AppendError(append(dst[:0], '{'), nil, "err", err) }); n != 0 && !raceEnabled {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// ready is an error whose frames are looked up already.
+type ready struct{ frames []runtime.Frame }
+
+func (e *ready) Error() string               { return "ready" }
+func (e *ready) StackTrace() []runtime.Frame { return e.frames }
+
+// TestManyTypesOfErrors: a type of errors is looked at once, however many there are.
+func TestManyTypesOfErrors(t *testing.T) {
+	errs := slices.Concat(types[[1]byte](), types[[2]byte](), types[[3]byte](), types[[4]byte](), types[[5]byte](), types[[6]byte](), types[[7]byte](), types[[8]byte](),
+		types[[1]int](), types[[2]int](), types[[3]int](), types[[4]int](), types[[5]int](), types[[6]int](), types[[7]int](), types[[8]int]())
+	v := NewValues(Style{Errors: ErrorObject})
+	dst := make([]byte, 0, 4096)
+	if n := testing.AllocsPerRun(5, func() {
+		for _, err := range errs {
+			dst = v.AppendError(append(dst[:0], '{'), nil, "err", err)
+		}
+	}); n != 0 && !raceEnabled {
+		t.Errorf("%v allocations for %d types", n, len(errs))
+	}
+}
+
+type typed[T, U any] struct{ n int }
+
+func (*typed[T, U]) Error() string { return "typed" }
+
+func types[T any]() []error {
+	return []error{new(typed[T, int8]), new(typed[T, int16]), new(typed[T, int32]), new(typed[T, int64]),
+		new(typed[T, uint8]), new(typed[T, uint16]), new(typed[T, uint32]), new(typed[T, uint64])}
 }

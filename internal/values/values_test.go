@@ -161,22 +161,14 @@ func TestAppendUnixNano(t *testing.T) {
 	}
 }
 
-// TestWrittenFrame: two program counters in one place of the cache are not mixed up.
-func TestWrittenFrame(t *testing.T) {
+// TestAppendFrame: a stack begins with its source, and goes on in lines.
+func TestAppendFrame(t *testing.T) {
 	var pcs [1]uintptr
 	runtime.Callers(1, pcs[:])
-	slot := func(pc uintptr) uintptr { return (pc ^ pc>>9) % uintptr(len(writtenFrames)) }
-	other := pcs[0] + 1<<12
-	for slot(other) != slot(pcs[0]) {
-		other++
-	}
-	for range 2 {
-		if got := writtenFrame(pcs[0], 0); !strings.Contains(got, "TestWrittenFrame ") || !strings.HasPrefix(got, `,"Source":"values/values_test.go:`) {
-			t.Error(got)
-		}
-		if got := writtenFrame(other, 1); strings.Contains(got, "TestWrittenFrame ") {
-			t.Error(got)
-		}
+	f := FrameOf(pcs[0])
+	first, next := string(appendFrame(nil, f, 0)), string(appendFrame(nil, f, 1))
+	if source, line, _ := strings.Cut(first, `","StackTrace":"`); !strings.HasPrefix(source, `,"Source":"values/values_test.go:`) || !strings.Contains(line, "TestAppendFrame /") || next != `\n`+line {
+		t.Errorf("%s\n%s", first, next)
 	}
 }
 

@@ -1,0 +1,5 @@
+//go:build !race
+
+package values
+
+const raceEnabled = false

@@ -1,0 +1,54 @@
+package loki
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// thrown is an error with a stack, and one within it that has a stack of its own.
+type thrown struct {
+	text  string
+	pcs   []uintptr
+	inner error
+}
+
+func (e *thrown) Error() string         { return e.text }
+func (e *thrown) Unwrap() error         { return e.inner }
+func (e *thrown) StackTrace() []uintptr { return e.pcs }
+
+// TestManyStacks: 10,000 different frames, in 250 errors of 20 frames with another such
+// error in each, cost no allocation, in whatever form they are written.
+func TestManyStacks(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector makes sync.Pool lose things at random")
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it would empty pools
+	pcs := testkit.Frames(10_000)
+	var recs []encode.Record
+	for i := 0; i < len(pcs); i += 40 {
+		err := &thrown{"operation failed", pcs[i : i+20], &thrown{"connection refused", pcs[i+20 : i+40], nil}}
+		recs = append(recs, encode.Record{Time: time.Now(), Level: slog.LevelError, Message: fmt.Sprint("operation ", i), Attrs: []slog.Attr{slog.Int("id", i), slog.Any("err", err)}})
+	}
+	for _, c := range []Config{
+		{Errors: "object"}, {Errors: "exception"}, {Errors: "chain"}, {Errors: "exception", Wire: wireJSON}, {Errors: "object", MetadataAll: true}, {Errors: "chain", Body: bodyLogfmt},
+	} {
+		scope := sinkFor(t, new(peer), c).Encoder().Scope()
+		dst := make([]byte, 0, 64<<10)
+		if n := testing.AllocsPerRun(3, func() {
+			for i := range recs {
+				var err error
+				if dst, _, err = scope.Append(dst[:0], &recs[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}); n > 5 { // what runs beside the test allocates now and then
+			t.Errorf("%s %s %s: %v allocations for %d records", c.Errors, c.Wire, c.Body, n, len(recs))
+		}
+	}
+}
