@@ -51,6 +51,10 @@ func (s Setup) subject(r *Receiver, p *Poster) *h.Subject {
 		n uint64
 		_ [56]byte
 	}, max(1, s.Workers))
+	for end := time.Now().Add(20 * time.Second); s.Await && r.Events.Load() < p.First && time.Now().Before(end); {
+		time.Sleep(100 * time.Microsecond)
+	}
+	events, bytes := r.Events.Load(), r.Bytes.Load()
 	sub := &h.Subject{
 		Run: func(worker, n int) { p.Run(worker, s.What, n); posted[worker].n += uint64(n) },
 		Drain: func() error {
@@ -61,9 +65,9 @@ func (s Setup) subject(r *Receiver, p *Poster) *h.Subject {
 			for i := range posted {
 				want += posted[i].n
 			}
-			for end := time.Now().Add(20 * time.Second); s.Await && r.Events.Load() < want; time.Sleep(100 * time.Microsecond) {
+			for end := time.Now().Add(20 * time.Second); s.Await && r.Events.Load()-events < want; time.Sleep(100 * time.Microsecond) {
 				if time.Now().After(end) {
-					return fmt.Errorf("%d of %d events arrived", r.Events.Load(), want)
+					return fmt.Errorf("%d of %d events arrived", r.Events.Load()-events, want)
 				}
 			}
 			return nil
@@ -71,7 +75,9 @@ func (s Setup) subject(r *Receiver, p *Poster) *h.Subject {
 		Close: r.Close,
 	}
 	if s.Await {
-		sub.Tally = func() (h.Tally, error) { return h.Tally{Records: r.Events.Load(), Bytes: r.Bytes.Load()}, nil }
+		sub.Tally = func() (h.Tally, error) {
+			return h.Tally{Records: r.Events.Load() - events, Bytes: r.Bytes.Load() - bytes}, nil
+		}
 	}
 	return sub
 }

@@ -2,6 +2,7 @@ package fluent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,7 +23,16 @@ func Ours(acks, sync bool) func(addr string, workers int) (*Poster, error) {
 		if err != nil {
 			return nil, err
 		}
+		// Rivals connect when they are made. A Logger does with its first record, and without
+		// acknowledgements waits for a moment behind it.
+		const first = 2
+		for range first {
+			if err := errors.Join(l.Post(Tag, event), l.Flush(context.Background())); err != nil {
+				return nil, errors.Join(err, drain(l))
+			}
+		}
 		return &Poster{
+			First: first,
 			Post: func(_ int, v any) {
 				if err := l.Post(Tag, v); err != nil {
 					panic(err)

@@ -89,6 +89,8 @@ type Poster struct {
 	Post  func(worker int, v any) // worker counts from 0
 	Drain func() error
 
+	// First is how many events were sent before the first call of Post.
+	First uint64
 	// Local posters send no events: they show what the machine costs.
 	Local bool
 	// Held returns the memory that the client says it has for records. May be nil.
