@@ -12,6 +12,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/internal/written"
 )
 
@@ -147,7 +148,7 @@ func (c *core) close(ctx context.Context) (Report, error) {
 		out.Account, out.Unknown = o.books(), outs[i].unknown
 		out.Unfinished, out.Err = outs[i].unfinished, outs[i].err
 		if n := out.Dropped[batch.Shutdown]; n > 0 && out.Err == nil && o.first {
-			out.Err = fmt.Errorf("forebay: output %s: close: %d records lost (%s)", o.name, n, out.Dropped)
+			out.Err = fmt.Errorf("forebay: output %s: close: %s lost (%s)", o.name, plural.Records(n), out.Dropped)
 		}
 		errs[i] = out.Err
 	}

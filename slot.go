@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 // defaultSlotBytes is how much a [Slot] holds when [NewSlot] is given no limit.
@@ -206,7 +207,7 @@ func (s *Slot) Set(w io.Writer) error {
 				s.mu.Lock()
 				s.failed = m.dst
 				s.mu.Unlock()
-				return fmt.Errorf("forebay: slot %s: destination failed with %d records to go: %w", s.name, len(m.recs)-m.i, err)
+				return fmt.Errorf("forebay: slot %s: destination failed with %s to go: %w", s.name, plural.Of(len(m.recs)-m.i, "record"), err)
 			}
 		}
 	}
@@ -370,7 +371,7 @@ func (s *Slot) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n := len(s.recs); n > 0 {
-		return fmt.Errorf("forebay: slot %s has no destination yet for %d records", s.name, n)
+		return fmt.Errorf("forebay: slot %s has no destination yet for %s", s.name, plural.Of(n, "record"))
 	}
 	return nil
 }
@@ -414,7 +415,7 @@ func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	lost := s.shutdown
 	s.mu.Unlock()
 	if lost > 0 && err == nil {
-		err = fmt.Errorf("forebay: slot %s: close: %d records lost: no destination took them", s.name, lost)
+		err = fmt.Errorf("forebay: slot %s: close: %s lost: no destination took them", s.name, plural.Records(lost))
 	}
 	var unknown uint64
 	if dst != nil && !again {

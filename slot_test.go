@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 // checkSlot fails if the slot's account does not balance, or is not as wanted.
@@ -132,7 +133,7 @@ func TestSlotSetFails(t *testing.T) {
 				}
 				bad.steps = append(bad.steps, fault)
 				err := s.Set(bad)
-				if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("failed with %d records to go", 10-at)) {
+				if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("failed with %s to go", plural.Of(10-at, "record"))) {
 					t.Errorf("Set: %v", err)
 				}
 				newer := "newer\n"
@@ -448,7 +449,7 @@ func TestSlotClose(t *testing.T) {
 		t.Error(err)
 	}
 	rep, err := s.Shutdown(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "1 records lost") || rep.Dropped[batch.Shutdown] != 1 {
+	if err == nil || !strings.Contains(err.Error(), "1 record lost") || rep.Dropped[batch.Shutdown] != 1 {
 		t.Errorf("%v, %v", rep, err)
 	}
 	if err := s.WriteRecord([]byte("x\n"), batch.Meta{}); !errors.Is(err, batch.ErrClosed) {

@@ -148,5 +148,7 @@ type Report struct {
 func (r Report) Undelivered() uint64 { return r.Dropped.Total() + r.Pending.Total() }
 
 // Kept returns how many records are safely on disk for the next start: what is pending
-// after a Close, in crash-safe memory or a spool.
+// after a Close, in crash-safe memory or a spool. The next start may recover more of them
+// than that: a record that was delivered behind one that was not arrives once more, at most
+// a window of batches for each failure.
 func (r Report) Kept() uint64 { return r.Pending.Slab + r.Pending.Spill }

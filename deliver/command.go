@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 // No two calls of a driver overlap. Who makes one has the wheel: the goroutine of the
@@ -60,7 +62,14 @@ func within(ctx context.Context, f func() error) error {
 // flushDestination has the destination pass on what it buffers, if it can.
 func (o *outlet) flushDestination(ctx context.Context) error {
 	if f, ok := o.dest.(flusher); ok {
-		return o.command(ctx, func() error { return f.Flush(ctx) })
+		return o.command(ctx, func() error {
+			n := o.led.account().Delivered
+			err := f.Flush(ctx)
+			if err == nil {
+				o.passed.Store(n)
+			}
+			return err
+		})
 	}
 	return nil
 }
@@ -80,50 +89,87 @@ func (o *outlet) Sync(ctx context.Context) error {
 
 // closeDestination ends the destination, behind its last session. A call that does not
 // return in time is left alone.
-func (o *outlet) closeDestination(ctx context.Context) error {
-	ch := make(chan error, 1)
+func (o *outlet) closeDestination(ctx context.Context) (e farewell) {
+	ch := make(chan farewell, 1)
 	go func() { ch <- o.endDestination(ctx) }()
 	select {
-	case err := <-ch:
-		return err
+	case e = <-ch:
 	case <-ctx.Done():
+		grace := time.NewTimer(closeGrace)
+		defer grace.Stop()
+		select {
+		case e = <-ch:
+		case <-grace.C:
+			e.close = fmt.Errorf("deliver: close: the destination does not end: %w", context.Cause(ctx))
+		}
 	}
-	grace := time.NewTimer(closeGrace)
-	defer grace.Stop()
-	select {
-	case err := <-ch:
-		return err
-	case <-grace.C:
-		return fmt.Errorf("deliver: close: the destination does not end: %w", context.Cause(ctx))
+	if err := o.unflushed(e.flush); err != nil {
+		e.flush = err
 	}
+	return e
 }
 
-func (o *outlet) endDestination(ctx context.Context) error {
+func (o *outlet) endDestination(ctx context.Context) farewell {
 	call := func(f func() error) error {
 		return within(context.Background(), func() error { return o.contain(f) })
 	}
 	if is(o.done) && o.atWheel(ctx) == nil {
 		defer o.leaveWheel()
-		return end(ctx, o.dest, call)
+		n := o.led.account().Delivered
+		e := end(ctx, o.dest, call)
+		if e.flush == nil {
+			o.passed.Store(n)
+		}
+		return e
 	}
 	if c, ok := o.dest.(closer); ok { // a call hangs, and this may end it
-		return call(func() error { return c.Close(ctx) })
+		return farewell{close: call(func() error { return c.Close(ctx) })}
 	}
-	return nil
+	return farewell{}
+}
+
+// unflushed returns an error if the destination buffers, and may not have passed on all
+// that it took; why is the error of its last Flush, nil if it did not return one.
+func (o *outlet) unflushed(why error) error {
+	n := o.led.account().Delivered - o.passed.Load()
+	if _, ok := o.dest.(flusher); !ok || n == 0 {
+		return nil
+	}
+	text := "deliver: close: " + plural.Records(n) + " may be lost: the destination took them and did not flush them"
+	if why == nil {
+		return fmt.Errorf("%s: %w", text, context.DeadlineExceeded)
+	}
+	return fmt.Errorf("%s: %w", text, why)
+}
+
+// A farewell is what the last calls of a destination returned.
+type farewell struct{ flush, sync, close error }
+
+func (e farewell) err() error { return errors.Join(e.flush, e.sync, e.close) }
+
+// fault is err without what is no loss: that Close was told to give up.
+func (e farewell) fault() error {
+	if outOfTime(e.close) {
+		e.close = nil
+	}
+	return e.err()
+}
+
+func outOfTime(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // end has dest pass on what it buffers, put what it has on stable storage unless there is
 // no time, and free what it holds, each if it can.
-func end(ctx context.Context, dest Destination, call func(f func() error) error) error {
-	var errs [3]error
+func end(ctx context.Context, dest Destination, call func(f func() error) error) (e farewell) {
 	if f, ok := dest.(flusher); ok {
-		errs[0] = call(func() error { return f.Flush(ctx) })
+		e.flush = call(func() error { return f.Flush(ctx) })
 	}
 	if s, ok := dest.(syncer); ok && ctx.Err() == nil {
-		errs[1] = call(s.Sync)
+		e.sync = call(s.Sync)
 	}
 	if c, ok := dest.(closer); ok {
-		errs[2] = call(func() error { return c.Close(ctx) })
+		e.close = call(func() error { return c.Close(ctx) })
 	}
-	return errors.Join(errs[:]...)
+	return e
 }

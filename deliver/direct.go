@@ -141,7 +141,7 @@ func (s *direct) close(ctx context.Context) error {
 	if s.life != nil {
 		s.leave(errFinished)
 	}
-	return end(ctx, s.dest, func(f func() error) error { return f() })
+	return end(ctx, s.dest, func(f func() error) error { return f() }).err()
 }
 
 // A soloLife is the Life of a session with one batch under way.

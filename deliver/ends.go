@@ -65,7 +65,7 @@ func (m *machine) offer(now time.Time) (action, bool) {
 
 // handTo gives e to the handler.
 func (m *machine) handTo(e *entry) action {
-	e.place = offered
+	m.put(e, offered)
 	m.handler.busy = true
 	return action{do: doHandle, e: e}
 }
@@ -78,7 +78,7 @@ func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	if e.place != offered { // the caller has taken it back
 		return
 	}
-	e.place = e.rest
+	m.put(e, e.rest)
 	n := e.b.Len()
 	open, refused := out.Open.Append(nil, n), out.Refused.Append(nil, n)
 	e.tried = len(open) > 0 && m.stage >= late
@@ -126,7 +126,7 @@ func (m *machine) reportHandler(now time.Time, out *batch.Outcome, n int) {
 // batch will be added.
 func (m *machine) close(now time.Time, hurried, last bool) {
 	if last && m.stage == running {
-		m.stage = closing
+		m.enter(closing)
 	}
 	m.last = m.last || last
 	if !hurried || m.hurried {
@@ -146,11 +146,11 @@ func (m *machine) close(now time.Time, hurried, last bool) {
 // handler's, too.
 func (m *machine) beLate(isOver bool) {
 	if m.stage < late {
-		m.stage = late
+		m.enter(late)
 		m.giveUp()
 	}
 	if isOver && m.stage < over {
-		m.stage = over
+		m.enter(over)
 		m.disk.appendAt = time.Time{} // once more
 	}
 }
@@ -169,18 +169,25 @@ func (m *machine) finished(now time.Time) bool {
 func (m *machine) finish() action {
 	switch m.sess.state {
 	case none:
-		m.stage = ended
+		m.enter(ended)
 		return action{do: doEnd}
 	case opening, live, leaving:
 		m.giveUp()
-		m.sess.state = ending
+		m.session(ending)
 		return action{do: doClose}
 	}
 	return action{do: doWait}
 }
 
-// abandon ends the machine although the session has not closed.
-func (m *machine) abandon() { m.stage = ended }
+// abandon ends the machine although the session has not closed, and reports whether the
+// session is yet to be told: the spool took so long that this did not happen.
+func (m *machine) abandon() (tell bool) {
+	m.enter(ended)
+	if tell = m.sess.state != none && m.sess.state != ending; tell {
+		m.session(ending)
+	}
+	return tell
+}
 
 // oldestInMemory returns the oldest entry that is in memory only, those set aside
 // included.

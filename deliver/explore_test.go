@@ -533,25 +533,43 @@ var worlds = map[string]worldLimits{
 	"streams": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{oneStream, holdingStream, holdingAll}},
 	"no room": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{holdingStream, holdingAll}, noRoom: true},
 	"side":    {batches: 3, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1, badAppends: 1, badReads: 1}, flavours: []flavour{holdingStream}, spool: true, full: true},
+	"apart":   {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, flavours: []flavour{holdingStream}, handler: true},
 	"disk":    {batches: 2, records: 1, window: 2, may: may{ends: 1, badAppends: 1, badReads: 1}, spool: true, full: true},
 	"loans":   {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true},
 	"suspect": {batches: 2, records: 1, window: 1, may: may{ends: 6}},
 }
 
 func TestExplore(t *testing.T) {
-	for name, lim := range worlds {
-		if raceDetector && name != "opens" {
-			continue // one goroutine uses a machine: make test explores the others without the detector
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n, fault := explore(lim, noMutant, 2_000_000)
-			if fault != "" {
-				t.Fatalf("after %d states: %s", n, fault)
+	var all moves
+	t.Run("worlds", func(t *testing.T) {
+		for name, lim := range worlds {
+			if raceDetector && name != "opens" {
+				continue // one goroutine uses a machine: make test explores the others without the detector
 			}
-			t.Logf("%d states", n)
-		})
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				lim.moves = new(moves)
+				n, fault := explore(lim, noMutant, 2_000_000)
+				if fault != "" {
+					t.Fatalf("after %d states: %s", n, fault)
+				}
+				t.Logf("%d states", n)
+				all.merge(lim.moves)
+			})
+		}
+	})
+	if raceDetector {
+		return
 	}
+	for seed := range uint64(1000) {
+		rng := testkit.Rand(seed)
+		lim := anyLimits(rng)
+		lim.moves = &all
+		if fault := walk(lim, rng); fault != "" {
+			t.Fatalf("seed %d: %s", seed, fault)
+		}
+	}
+	all.check(t, true)
 }
 
 func TestExploreCatchesMutants(t *testing.T) {
@@ -642,12 +660,15 @@ func anyLimits(rng *rand.Rand) worldLimits {
 
 func TestWalk(t *testing.T) {
 	base := testkit.Seed(t)
+	var all moves
 	for i := range testkit.Rounds(300, 20000) {
 		seed := base + uint64(i)
 		rng := testkit.Rand(seed)
 		lim := anyLimits(rng)
+		lim.moves = &all
 		if fault := walk(lim, rng); fault != "" {
 			t.Fatalf("FOREBAY_SEED=%d: %+v: %s", seed, lim, fault)
 		}
 	}
+	all.check(t, false)
 }

@@ -156,9 +156,8 @@ func (o *outlet) rest(ctx context.Context, until time.Time, timer *time.Timer) {
 
 // endSession closes a session that takes no more: nothing reads a batch after that.
 func (o *outlet) endSession() {
-	if s := o.m.sess.state; s == lost || s == leaving {
-		o.m.sess.state = ending
-		o.do(action{do: doClose}, nil)
+	if a, ok := o.m.endSession(); ok {
+		o.do(a, nil)
 		o.collect()
 	}
 }

@@ -76,6 +76,18 @@ func (l *letters) full() bool {
 	return len(l.queue) >= lettersMost
 }
 
+// unwritten returns how many refused records have no letter: those whose letter failed, and
+// those whose letter is not written yet.
+func (l *letters) unwritten() (n uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n = l.unburied.Load()
+	for i := range l.queue {
+		n += countable(&l.queue[i].b.b)
+	}
+	return n
+}
+
 func (l *letters) work(idle chan struct{}) {
 	for {
 		l.mu.Lock()
@@ -94,6 +106,7 @@ func (l *letters) work(idle chan struct{}) {
 		l.mu.Lock()
 		l.queue[0] = letter{}
 		l.queue = l.queue[1:]
+		l.unburied.Add(uint64(out.Open.Len(n) + out.Refused.Len(n)))
 		var first bool
 		if err == nil {
 			l.failing.end()
@@ -101,7 +114,6 @@ func (l *letters) work(idle chan struct{}) {
 			first = l.failing.begin()
 		}
 		l.mu.Unlock()
-		l.unburied.Add(uint64(out.Open.Len(n) + out.Refused.Len(n)))
 		if first {
 			l.events.post("dead-letter", err, uint64(n))
 		}

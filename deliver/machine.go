@@ -138,6 +138,7 @@ type settings struct {
 	settled      func(h *holder)                   // nothing is left of h
 	release      func(h *holder)                   // … and nothing reads it
 	outside      func() uint64                     // records that wait before the outlet
+	moved        func(of moving, from, to uint8)   // of tests; nil else
 	inline       bool                              // Traits.Inline: a session that ends says nothing of its batch
 }
 
@@ -160,11 +161,13 @@ const (
 
 // sessionState is the life of the session, as far as the outlet sees it.
 //
-//	none ──open──▶ opening ──▶ live ──Send refused──▶ leaving
-//	 ▲                │         │                       │ all is answered
-//	 │                │ error   │ End, or given up      │
-//	 │                ▼         ▼                       ▼
-//	 └── closed ─── ending ◀── lost ◀───────────────────┘
+//	none ──open──▶ opening ─────────▶ live ──Send refused──▶ leaving
+//	 ▲              │    │ given up    │                       │ all is answered,
+//	 │        error │    ▼             ▼ End, or given up      ▼ End, or given up
+//	 │              │   lost ◀─────────┴───────────────────────┘
+//	 │              ▼    │  │
+//	 ├── closed ── ending◀  │
+//	 └── closed ────────────┘ the Open that was given up has failed
 //
 // Lost, its Close has to be called; ending, it is under way, and the session may
 // still read what it was given.
@@ -181,11 +184,13 @@ const (
 
 // place says where an entry is.
 //
-//	waiting ──▶ sent ──answered, all settled──▶ (gone)
-//	  ▲  ▲        │
-//	  │  └────────┘ the session ended, or records are open
-//	  ├──▶ offered (to the handler)
-//	  └──▶ apart (its stream is held, or it is a suspect)
+//	waiting ◀──▶ sent, or offered to the handler, and back if records are open or
+//	   ▲         │     the session has ended
+//	   ▼         │
+//	 apart ◀─────┘ its stream is held, or it is a suspect: sent and offered from here, too
+//
+// From each of them it is gone when all is settled, dropped or in the spool. What goes into
+// the spool while the session has it is sent until it is answered.
 type place uint8
 
 const (
@@ -194,6 +199,37 @@ const (
 	offered
 	apart
 	gone
+)
+
+// enter, session and put are the only ways from one stage, state or place to another.
+func (m *machine) enter(to stage) {
+	m.moved(aStage, uint8(m.stage), uint8(to))
+	m.stage = to
+}
+
+func (m *machine) session(to sessionState) {
+	m.moved(aSession, uint8(m.sess.state), uint8(to))
+	m.sess.state = to
+}
+
+func (m *machine) put(e *entry, to place) {
+	m.moved(anEntry, uint8(e.place), uint8(to))
+	e.place = to
+}
+
+// moved tells tests what has got from one state to another.
+func (m *machine) moved(of moving, from, to uint8) {
+	if m.set.moved != nil && from != to {
+		m.set.moved(of, from, to)
+	}
+}
+
+type moving uint8
+
+const (
+	aStage moving = iota
+	aSession
+	anEntry
 )
 
 // An entry is records of one holder that are open, in order.
@@ -251,12 +287,8 @@ func (m *machine) next(now time.Time) action {
 	if a, ok := m.forget(); ok {
 		return a
 	}
-	if m.sess.state == leaving && m.sess.under == 0 {
-		m.sess.state = lost
-	}
-	if m.sess.state == lost {
-		m.sess.state = ending
-		return action{do: doClose}
+	if a, ok := m.endSession(); ok {
+		return a
 	}
 	if m.stage >= late {
 		return m.save(now)
@@ -349,7 +381,7 @@ func (m *machine) remove(e *entry) {
 		m.aside = slices.Delete(m.aside, i, i+1)
 		e.h.aside--
 	}
-	e.place = gone
+	m.put(e, gone)
 	m.forgetSuspect(e)
 	e.h.parts--
 	m.letGo(e.h)
@@ -501,7 +533,7 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	case e == nil:
 		return action{do: doPull}, true
 	case m.sess.state == none:
-		m.sess.state = opening
+		m.session(opening)
 		return action{do: doOpen}, true
 	case m.search.on && m.search.control:
 		if m.sess.under > 0 {
@@ -565,7 +597,8 @@ func (m *machine) send(now time.Time, i int, e *entry, limit int) (action, bool)
 
 // give makes e one of the batches that the session has.
 func (m *machine) give(e *entry) action {
-	e.place, e.out, e.unknown, e.round = sent, fresh(e.b), true, m.sess.round
+	m.put(e, sent)
+	e.out, e.unknown, e.round = fresh(e.b), true, m.sess.round
 	if e.h != nil {
 		e.pin = e.h
 		e.pin.pins++
@@ -602,20 +635,33 @@ func fitting(b *batch.Batch, size int) int {
 	return max(k, 1)
 }
 
+// endSession ends a session that takes no more and whose answers are all there.
+func (m *machine) endSession() (action, bool) {
+	if m.sess.state == leaving && m.sess.under == 0 {
+		m.session(lost)
+	}
+	if m.sess.state != lost {
+		return action{}, false
+	}
+	m.session(ending)
+	return action{do: doClose}, true
+}
+
 // opened notes that the session is open.
 func (m *machine) opened() {
 	if m.sess.state == opening {
-		m.sess.state, m.sess.answered, m.sess.regroup = live, false, false
+		m.session(live)
+		m.sess.answered, m.sess.regroup = false, false
 	}
 }
 
 // failedToOpen notes that there is no session: the destination was not reached, or
-// refused it.
+// refused it. Closed follows.
 func (m *machine) failedToOpen(now time.Time, err error) {
 	if m.sess.state != opening {
 		return // given up meanwhile
 	}
-	m.sess.state = none
+	m.session(ending)
 	m.failed(now, setbackOf(err), m.ringRecords())
 }
 
@@ -625,14 +671,14 @@ func (m *machine) refused(now time.Time, e *entry, err error) {
 		return
 	}
 	if e.place != sent { // it was answered before
-		m.sess.state = leaving
+		m.session(leaving)
 		return
 	}
 	m.takeBack(e)
 	e.unknown = false
 	m.unpin(e)
 	first := m.sess.state == live && !m.sess.answered && m.sess.under == 0
-	m.sess.state = leaving
+	m.session(leaving)
 	if first { // it took nothing at all
 		m.failed(now, setbackOf(fmt.Errorf("the session takes nothing: %w", err)), e.b.Len())
 	}
@@ -652,7 +698,7 @@ func (m *machine) unsent(e *entry) {
 // takeBack makes e, which the session has, wait again.
 func (m *machine) takeBack(e *entry) {
 	m.sess.under--
-	e.place = e.rest
+	m.put(e, e.rest)
 }
 
 // sessionEnded notes that the session is over. What it has not answered is unsent: it
@@ -696,7 +742,8 @@ func (m *machine) takeAllBack() (oldest *entry, n int) {
 		n += e.b.Len()
 		m.takeBack(e)
 	}
-	m.sess.state, m.sess.regroup = lost, false
+	m.session(lost)
+	m.sess.regroup = false
 	return oldest, n
 }
 
@@ -704,7 +751,7 @@ func (m *machine) takeAllBack() (oldest *entry, n int) {
 func (m *machine) giveUp() {
 	switch m.sess.state {
 	case opening:
-		m.sess.state = lost
+		m.session(lost)
 	case live, leaving:
 		m.takeAllBack()
 	}
@@ -714,7 +761,7 @@ var errEnded = errors.New("the session ended before it took anything")
 
 // closed notes that the session reads nothing any more.
 func (m *machine) closed() {
-	m.sess.state = none
+	m.session(none)
 	for len(m.sess.given) > 0 {
 		m.unpin(m.sess.given[0])
 	}
@@ -1074,7 +1121,8 @@ func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch,
 		wasSent := e.place == sent
 		m.remove(e)
 		if wasSent { // its answer counts for nothing any more, but is waited for
-			e.place, e.ghost, e.trial, e.b = sent, true, nil, new(batch.Batch)
+			m.put(e, sent)
+			e.ghost, e.trial, e.b = true, nil, new(batch.Batch)
 			m.sess.regroup = true
 		}
 		return

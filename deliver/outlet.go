@@ -65,6 +65,8 @@ type outlet struct {
 	late     sync.Once
 	report   batch.Report
 	closeErr error
+	ending   farewell      // of the destination; closeErr has it, too
+	passed   atomic.Uint64 // of the records delivered, by the last Flush of the destination
 
 	// The loop's.
 	life     *life

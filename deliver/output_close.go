@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 // shutdown closes everything, once.
@@ -43,29 +44,29 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	return rep, errors.Join(err, within(disk, o.files.close))
 }
 
-// stock is how many records were dropped at some moment, and why.
+// stock is what was lost until some moment.
 type stock struct {
-	drops   batch.Drops
-	buried  uint64 // of drops[batch.Poison]: they are in the dead letters
-	lastErr string // of the destination
+	drops     batch.Drops
+	unburied  uint64 // refused records whose dead letter failed
+	unwritten uint64 // those, and those whose dead letter is not written yet
+	lastErr   string // of the destination
 }
 
-func (o *Output) stock() (s stock) {
+func (o *Output) stock() stock {
 	st := o.outlet.Stats()
-	s.drops, s.lastErr = o.w.Account().Dropped, st.LastError
-	if o.buried != nil {
-		s.buried = st.Poisoned - min(st.Poisoned, st.Unburied)
-	}
-	return s
+	return stock{o.w.Account().Dropped, st.Unburied, o.outlet.dead.unwritten(), st.LastError}
 }
 
 // lost returns how many records were dropped since before by what follows the memory:
-// the policies of memory itself are no loss of a Close.
-func (before *stock) lost(after *stock) (d batch.Drops) {
+// the policies of memory itself are no loss of a Close. A refused record is lost where it
+// has no dead letter.
+func (o *Output) lost(before, after *stock) (d batch.Drops) {
 	for _, r := range []batch.Reason{batch.Poison, batch.Expired, batch.Quota, batch.Shutdown, batch.Corrupt, batch.Failed} {
 		d[r] = after.drops[r] - min(before.drops[r], after.drops[r])
 	}
-	d[batch.Poison] -= min(d[batch.Poison], after.buried-min(before.buried, after.buried))
+	if o.buried != nil {
+		d[batch.Poison] = after.unwritten - min(after.unwritten, before.unburied)
+	}
 	return d
 }
 
@@ -74,20 +75,23 @@ func (before *stock) lost(after *stock) (d batch.Drops) {
 func (o *Output) verdict(ctx context.Context, before stock, rep batch.Report, err error) error {
 	after := o.stock()
 	after.drops = rep.Dropped
-	lost := before.lost(&after)
+	lost := o.lost(&before, &after)
 	n := lost.Total()
 	if n == 0 {
-		if deadline, ok := ctx.Deadline(); ctx.Err() != nil || ok && time.Until(deadline) <= 3*closetime.Reserve(o.timeout) {
-			return nil // the parts were told to give up, and say so
+		if deadline, ok := ctx.Deadline(); ctx.Err() == nil && (!ok || time.Until(deadline) > 3*closetime.Reserve(o.timeout)) {
+			return err
 		}
-		return err
+		if is(o.outlet.ended) { // its parts were told to give up, and say so
+			return o.outlet.ending.fault()
+		}
+		return o.outlet.unflushed(nil)
 	}
-	text := fmt.Sprintf("deliver: close: %d records lost (%s)", n, lost)
-	if n == 1 {
-		text = fmt.Sprintf("deliver: close: 1 record lost (%s)", lost)
-	}
+	text := fmt.Sprintf("deliver: close: %s lost (%s)", plural.Records(n), lost)
 	if rep.Unknown > 0 {
 		text += fmt.Sprintf(", %d of them unknown", rep.Unknown)
+	}
+	if late := after.unwritten - after.unburied; o.buried != nil && late > 0 {
+		text += fmt.Sprintf(", %d of them refused with no time for a dead letter", late)
 	}
 	last := after.lastErr
 	if last == "" {
@@ -97,11 +101,13 @@ func (o *Output) verdict(ctx context.Context, before stock, rep batch.Report, er
 		last = "; the destination: " + last
 	}
 	if lost[batch.Shutdown] == 0 {
-		return errors.New(text + last)
+		err = errors.New(text + last)
+	} else {
+		err = fmt.Errorf("%s: %w%s", text, whyOver(ctx), last)
 	}
-	cause := context.Cause(ctx)
-	if cause == nil {
-		cause = context.DeadlineExceeded
+	var flush error
+	if is(o.outlet.ended) {
+		flush = o.outlet.ending.flush
 	}
-	return fmt.Errorf("%s: %w%s", text, cause, last)
+	return errors.Join(err, flush)
 }

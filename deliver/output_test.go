@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -241,6 +242,100 @@ func TestShutdownWithADestinationThatDoesNotEnd(t *testing.T) {
 		}
 		close(release)
 	})
+}
+
+// A flushing destination buffers what it takes.
+type flushing struct {
+	deliver.Destination
+	flush func(context.Context) error
+}
+
+func (f flushing) Flush(ctx context.Context) error { return f.flush(ctx) }
+
+// What a destination has taken and could not pass on is lost, and told with its number,
+// however late that turns out.
+func TestShutdownNamesWhatWasNotFlushed(t *testing.T) {
+	full := errors.New("disk full")
+	after := func(d time.Duration) func(context.Context) error {
+		return func(context.Context) error { time.Sleep(d); return full }
+	}
+	for _, tt := range []struct {
+		name  string
+		flush func(context.Context) error
+		limit time.Duration
+	}{
+		{"at once", after(0), time.Second},
+		{"at once, with little time", after(0), 200 * time.Millisecond},
+		{"at the end", after(950 * time.Millisecond), time.Second},
+		{"too late", after(time.Minute), time.Second},
+		{"when told to end", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			well := true
+			out := mustOutput(t, flushing{sendTo(takesAll), func(ctx context.Context) error {
+				if well {
+					return nil
+				}
+				return tt.flush(ctx)
+			}}, &deliver.OutputOptions{CloseTimeout: tt.limit})
+			out.Write([]byte("flushed\n"))
+			if err := out.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			well = false
+			for range 3 {
+				out.Write([]byte("buffered\n"))
+			}
+			rep, err := out.Shutdown(context.Background())
+			if err == nil || strings.Count(err.Error(), "3 records may be lost") != 1 || rep.Delivered != 4 {
+				t.Errorf("%s: %v: %s", tt.name, err, rep.Account)
+			}
+			time.Sleep(time.Hour)
+		})
+	}
+}
+
+// A refused record whose dead letter is not written within the time of Close is lost.
+func TestShutdownNamesUnwrittenLetters(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		letter func()
+		lost   bool // some of 10
+	}{
+		{"slow", func() { time.Sleep(300 * time.Millisecond) }, true},
+		{"hanging", func() { time.Sleep(time.Minute) }, true},
+		{"in time", func() { time.Sleep(50 * time.Millisecond) }, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var written atomic.Int64
+			out := mustOutput(t, sendTo(func(b *batch.Batch) batch.Outcome {
+				return batch.Outcome{Refused: batch.All(), Refusal: errors.New("never")}
+			}), &deliver.OutputOptions{
+				CloseTimeout: time.Second,
+				Deliver: deliver.Options{DeadLetter: deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
+					tt.letter()
+					written.Add(int64(b.Len()))
+					return batch.Outcome{}
+				})},
+			})
+			for range 10 {
+				out.Write([]byte("record\n"))
+				out.Flush(t.Context())
+			}
+			rep, err := out.Shutdown(context.Background())
+			if !tt.lost {
+				if err != nil || written.Load() != 10 {
+					t.Errorf("%s: %v, %d written", tt.name, err, written.Load())
+				}
+				return
+			}
+			want := fmt.Sprintf("%d records lost (poison=%[1]d)", 10-written.Load())
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "dead letter") || rep.Check() != nil {
+				t.Errorf("%s: %v, want %q", tt.name, err, want)
+			}
+			time.Sleep(time.Hour)
+		})
+	}
 }
 
 type strange struct{ batch.Codec }

@@ -279,7 +279,7 @@ func (m *machine) tryTrials(now time.Time) (a action, ok, busy bool) {
 	case m.sess.under > 0 || now.Before(m.pace.notBefore) || now.Before(t.cur.trial.next):
 		return action{}, false, true
 	case m.sess.state == none:
-		m.sess.state = opening
+		m.session(opening)
 		return action{do: doOpen}, true, true
 	case m.sess.state != live:
 		return action{}, false, true
@@ -391,7 +391,8 @@ func (m *machine) setAside(e *entry) bool {
 	if e.h.custody == own && !e.h.small && !e.h.keeps() { // what is set aside must not take the room of the next batches
 		m.compact(e)
 	}
-	e.place, e.rest = apart, apart
+	e.rest = apart
+	m.put(e, apart)
 	e.h.aside++
 	m.aside = append(m.aside, e)
 	return true
@@ -534,7 +535,8 @@ func (m *machine) comeBack(pick func(*entry) bool) {
 		}
 		m.aside = slices.Delete(m.aside, i, i+1)
 		e.h.aside--
-		e.place, e.rest, e.trial = waiting, waiting, nil
+		e.rest, e.trial = waiting, nil
+		m.put(e, waiting)
 		m.ring = slices.Insert(m.ring, at, e)
 		at++
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 const (
@@ -103,14 +104,14 @@ func (o *outlet) Shutdown(ctx context.Context) (batch.Report, error) {
 	o.led.close() // if the spool was too slow, something is left
 	o.giveUp()
 	o.dead.wait(ctx)
-	closeErr := o.closeDestination(ctx)
+	o.ending = o.closeDestination(ctx)
 	o.brk.close()
 	a := o.led.account()
 	o.report = batch.Report{Account: a, Unknown: o.led.unknownNow()}
 	if n := a.Dropped[batch.Shutdown] - before.Dropped[batch.Shutdown]; n > 0 {
-		o.closeErr = fmt.Errorf("deliver: close: %d records were not delivered: %w", n, whyOver(ctx))
+		o.closeErr = fmt.Errorf("deliver: close: %s not delivered: %w", plural.Records(n), whyOver(ctx))
 	}
-	o.closeErr = errors.Join(o.closeErr, closeErr)
+	o.closeErr = errors.Join(o.closeErr, o.ending.err())
 	o.events.run.WaitBriefly(context.WithoutCancel(ctx))
 	close(o.ended)
 	return o.report, o.closeErr
@@ -162,10 +163,9 @@ func (o *outlet) await(ctx context.Context, deadline time.Time) {
 // abandon ends the loop although a session has not closed: what it may read stays as
 // it is until it has.
 func (o *outlet) abandon() {
-	o.m.abandon()
+	tell := o.m.abandon()
 	if l := o.life; l != nil {
-		if o.m.sess.state != ending { // the spool took so long that this did not happen yet
-			o.m.sess.state = ending
+		if tell {
 			l.fence(errNoTime)
 		}
 		l.whenClosed(o.m.closed)

@@ -185,7 +185,7 @@ func TestCloseUnknown(t *testing.T) {
 		d.answer(2, batch.Outcome{Open: batch.From(4), Why: testkit.ErrDown})
 		began := time.Now()
 		r, err := shutdown(x, 10*time.Second)
-		if err == nil || !strings.Contains(err.Error(), "26 records were not delivered") || !errors.Is(err, context.DeadlineExceeded) {
+		if err == nil || !strings.Contains(err.Error(), "26 records not delivered") || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
 		if d := time.Since(began); d < 9*time.Second || d > 10*time.Second+2*closeGrace {

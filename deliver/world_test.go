@@ -43,6 +43,7 @@ type worldLimits struct {
 	verdict                  flavour // the answer to such a record at times; wholly: none
 	sour                     bool    // control records are refused for a time
 	age                      time.Duration
+	moves                    *moves                                   // where they are noted; nil: nowhere
 	jitter                   func(lo, hi time.Duration) time.Duration // nil: hi
 }
 
@@ -204,6 +205,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 		aside = 0
 	}
 	w.m = newMachine(settings{
+		moved:  lim.moves.add,
 		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: aside, jitter: lim.jitter,
 		post: func(string, error, uint64) {}, bury: func(*batch.Batch, error) {}, buried: func() bool { return w.buried },
 		settled: w.led.settleLoan, release: func(h *holder) { w.released[h] = true }, outside: func() uint64 { return 0 },

@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -132,7 +133,7 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 	}
 	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the spool tells of those that stay
 		n := st.Deliver.Recovered - st.Spool.Parked
-		p.con.say("%s: %d records of an earlier run come first", to, n)
+		p.con.say("%s: delivering %s of an earlier run first", to, plural.Records(n))
 	}
 	return d, nil
 }

@@ -41,11 +41,11 @@ func TestSpoolSurvives(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		stderr, err := run(t, faulty(down, spooled), "one\ntwo")
 		if codeOf(err) != exitKept || !strings.Contains(stderr, "pending=2{slab=0 spill=2 inflight=0}") ||
-			!strings.Contains(stderr, "fake: 2 records are kept for the next run, in "+dir) {
+			!strings.Contains(stderr, "fake: 2 records kept for the next run, in "+dir) {
 			t.Fatal(err, stderr)
 		}
 		stderr, err = run(t, faulty(up, spooled), "three\n")
-		if err != nil || !strings.Contains(stderr, "fake: 2 records of an earlier run come first\n") ||
+		if err != nil || !strings.Contains(stderr, "fake: delivering 2 records of an earlier run first\n") ||
 			!strings.Contains(stderr, "fake accepted=1 recovered=2 delivered=3\n") {
 			t.Fatal(err, stderr)
 		}

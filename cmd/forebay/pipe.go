@@ -77,9 +77,11 @@ parsed is text, never lost.
 --level leaves out lines below a level. Lines without a recognisable level stay.
 
 At the end of the input, and when stopped (Ctrl-C, SIGTERM), everything read is
-delivered, for at most --drain-timeout; a second signal gives up at once. SIGHUP
-opens files anew. One line on standard error tells what became of every record;
-docs/OPERATING.md explains its words, and what to do about other messages.
+delivered, for at most --drain-timeout; a second signal gives up at once. With
+--spool it does not wait for a destination that is down: the next run delivers what
+is there. SIGHUP opens files anew. One line on standard error tells what became of
+every record; docs/OPERATING.md explains its words, and what to do about other
+messages.
 
 An output whose reader is gone (| head) ends. Its lines are counted as failed, or
 go to --fallback, --spool or --dead-letter if there is one; the others go on.

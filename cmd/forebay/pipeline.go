@@ -18,6 +18,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -574,12 +575,12 @@ func (p *pipeline) event(e batch.Event, memory string) {
 		}
 	case "drop-end":
 		if _, said := p.full.LoadAndDelete(e.Output); said {
-			p.con.say("%s: no longer dropping, %d records so far", e.Output, e.Count)
+			p.con.say("%s: no longer dropping, %s so far", e.Output, plural.Records(e.Count))
 		}
 	case "panic":
 		p.con.say("%s: %v", e.Output, e.Err)
 	case "recovered-from-disk":
-		p.con.say("%s: %d records of an earlier run come first", e.Output, e.Count)
+		p.con.say("%s: delivering %s of an earlier run first", e.Output, plural.Records(e.Count))
 	case "crash-safe", "recover":
 		p.con.say("%s: --crash-safe: %s", e.Output, plain(e.Err))
 	default:
@@ -620,10 +621,10 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		left -= min(left, out.d.Stats().Spool.Parked) // they wait for another destination
 		kept += left
 		if out.refused > 0 {
-			say("%s: %d records had been read and found no room in the slabs until the end; they count as dropped{shutdown}", out.to, out.refused)
+			say("%s: %s, read but not in memory when the time was up, count as dropped{shutdown}", out.to, plural.Records(out.refused))
 		}
 		if left > 0 {
-			say("%s: %d records are kept for the next run, in %s", out.to, left, p.c.keptIn(out.report.Pending))
+			say("%s: %s kept for the next run, in %s", out.to, plural.Records(left), p.c.keptIn(out.report.Pending))
 		}
 		if out.err != nil && missing == 0 {
 			say("%s: %s", out.to, plain(out.err))
@@ -649,7 +650,7 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		if p.c.dryRun {
 			done = "shown, or would be refused"
 		}
-		say("%d records were not %s%s", lost, done, why)
+		say("%s not %s%s", plural.Records(lost), done, why)
 	}
 	switch {
 	case p.c.failOnDrop && dropped+lost > 0:

@@ -162,7 +162,7 @@ func TestRefusedRecords(t *testing.T) {
 			want = exitDrops
 		}
 		if codeOf(err) != want || !strings.Contains(stderr, "forebay: fake: refuses records for good: never; dropping them\n") ||
-			!strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "forebay: 2 records were not delivered\n") {
+			!strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "forebay: 2 records not delivered\n") {
 			t.Error(codeOf(err), stderr)
 		}
 	}

@@ -71,7 +71,7 @@ Damage is reported and skipped; the exit code is then 1.`,
 				return outputError(err)
 			}
 			if damaged > 0 {
-				return runtimeError(fmt.Errorf("%s could not be read to the end", plural(uint64(damaged), "file")))
+				return runtimeError(fmt.Errorf("%s could not be read to the end", amount(uint64(damaged), "file")))
 			}
 			return nil
 		},

@@ -78,7 +78,7 @@ func (p *pipeline) tellOfOrphans() {
 		p.con.say("--crash-safe: %s of input that was read for other destinations wait in %s: run forebay pipe with the same --to", units.Size(float64(input)), p.c.crashSafe)
 	}
 	if records > 0 {
-		p.con.say("--crash-safe: %s of other destinations wait in %s: see forebay spool ls and replay", plural(records, "record"), p.c.crashSafe)
+		p.con.say("--crash-safe: %s of other destinations wait in %s: see forebay spool ls and replay", amount(records, "record"), p.c.crashSafe)
 	}
 }
 
@@ -112,10 +112,10 @@ func crashListing(f *crashfile.File) (out spoolFile, damaged bool) {
 func crashHealth(im *crashfile.Image, out *spoolFile) bool {
 	var notes []string
 	if im.Evicted > 0 {
-		notes = append(notes, plural(im.Evicted, "record")+" dropped by DropOldest")
+		notes = append(notes, amount(im.Evicted, "record")+" dropped by DropOldest")
 	}
 	if im.HeapOnly > 0 {
-		notes = append(notes, plural(im.HeapOnly, "record")+" only in memory")
+		notes = append(notes, amount(im.HeapOnly, "record")+" only in memory")
 	}
 	if im.MovedToHeap {
 		notes = append(notes, "its process went on without it")
@@ -202,7 +202,7 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 			bad = runtimeError(fmt.Errorf("%s could not be read", f.Path))
 			continue
 		}
-		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left", f.Path, plural(done.Records, "record"), units.Count(done.Left))
+		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left", f.Path, amount(done.Records, "record"), units.Count(done.Left))
 		if done.Damaged > 0 {
 			fmt.Fprintf(w, ", %s unreadable", units.Count(done.Damaged))
 		}
@@ -211,7 +211,7 @@ func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 			return &codeError{exitKept, errors.New(slabText(err))}
 		}
 		if done.Damaged > 0 {
-			bad = runtimeError(fmt.Errorf("%s of %s could not be read; the file was set aside", plural(done.Damaged, "record"), f.Path))
+			bad = runtimeError(fmt.Errorf("%s of %s could not be read; the file was set aside", amount(done.Damaged, "record"), f.Path))
 		}
 	}
 	return bad
@@ -253,14 +253,14 @@ func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 	}
 	switch {
 	case yes:
-		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, plural(n, "file"), units.Size(float64(bytes)))
+		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, amount(n, "file"), units.Size(float64(bytes)))
 	case onlyAside:
-		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, plural(n, "file"), units.Size(float64(bytes)))
+		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, amount(n, "file"), units.Size(float64(bytes)))
 	default:
-		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, plural(n, "file"), plural(pending, "pending record"), units.Size(float64(bytes)))
+		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, amount(n, "file"), amount(pending, "pending record"), units.Size(float64(bytes)))
 	}
 	if alive > 0 && !onlyAside {
-		err = runtimeError(fmt.Errorf("%s: %s in use by another process", dir, plural(alive, "file")))
+		err = runtimeError(fmt.Errorf("%s: %s in use by another process", dir, amount(alive, "file")))
 	}
 	if yes {
 		n = 0

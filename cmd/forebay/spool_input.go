@@ -127,7 +127,7 @@ func replayInput(ctx context.Context, w io.Writer, dir string, o *spool.Options,
 			left += countLines(f.Held(i))
 		}
 		f.Close()
-		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left\n", in.Path, plural(done, "record"), units.Count(left))
+		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left\n", in.Path, amount(done, "record"), units.Count(left))
 		if err != nil {
 			return &codeError{exitKept, fmt.Errorf("%s: %s", in.Path, plain(err))}
 		}
@@ -182,12 +182,12 @@ func purgeInput(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err
 	}
 	switch {
 	case yes:
-		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, plural(n, "file"), units.Size(float64(size)))
+		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, amount(n, "file"), units.Size(float64(size)))
 		return 0, nil
 	case onlyAside:
-		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, plural(n, "file"), units.Size(float64(size)))
+		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, amount(n, "file"), units.Size(float64(size)))
 	default:
-		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, plural(n, "file"), plural(pending, "pending record"), units.Size(float64(size)))
+		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, amount(n, "file"), amount(pending, "pending record"), units.Size(float64(size)))
 	}
 	return n, nil
 }

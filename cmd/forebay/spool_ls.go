@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+	"github.com/forebay-log/forebay/internal/plural"
 	"github.com/forebay-log/forebay/spool"
 )
 
@@ -179,7 +180,7 @@ func printSpools(w io.Writer, all []spoolListing, now time.Time) error {
 		if i > 0 {
 			sb.WriteByte('\n')
 		}
-		fmt.Fprintf(&sb, "%s: %s of %s in %s\n", filepath.Clean(l.Dir), plural(l.Pending, "pending record"), units.Size(float64(l.Bytes)), plural(uint64(len(l.Files)), "file"))
+		fmt.Fprintf(&sb, "%s: %s of %s in %s\n", filepath.Clean(l.Dir), amount(l.Pending, "pending record"), units.Size(float64(l.Bytes)), amount(uint64(len(l.Files)), "file"))
 		if len(l.Files) == 0 {
 			continue
 		}
@@ -220,16 +221,9 @@ func dash(s string) string {
 	return s
 }
 
-// plural writes a number and what it counts.
-func plural(n uint64, noun string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(noun, "ch"):
-		noun += "es"
-	default:
-		noun += "s"
-	}
-	return units.Count(n) + " " + noun
+// amount writes a number and what it counts.
+func amount(n uint64, noun string) string {
+	return units.Count(n) + " " + plural.Noun(n, noun)
 }
 
 func newSpoolVerify() *cobra.Command {
@@ -255,7 +249,7 @@ that had to wait; the others record by record for what is possible.`,
 					return err
 				}
 				for _, f := range l.Files {
-					in := plural(f.Batches, "batch")
+					in := amount(f.Batches, "batch")
 					switch f.Kind {
 					case kindInput:
 						in = "input that a dead program has read"
@@ -263,7 +257,7 @@ that had to wait; the others record by record for what is possible.`,
 						in = "slabs of " + map[string]string{"alive": "a living program", "dead": "a dead program"}[f.Owner]
 					}
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s: %s\n", filepath.Join(d.dir, f.Name),
-						plural(f.Records, "record"), in, f.Health)
+						amount(f.Records, "record"), in, f.Health)
 				}
 				files += len(l.Files)
 				damaged += bad

@@ -72,7 +72,7 @@ func purgeSegments(w io.Writer, dir string, onlyAside, yes bool) (would uint64, 
 		if err != nil {
 			return 0, runtimeError(errors.New(spoolText(err)))
 		}
-		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, plural(uint64(gone), "file"), units.Size(float64(freed)))
+		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, amount(uint64(gone), "file"), units.Size(float64(freed)))
 		return 0, nil
 	}
 	bytes := int64(0)
@@ -82,9 +82,9 @@ func purgeSegments(w io.Writer, dir string, onlyAside, yes bool) (would uint64, 
 			bytes += f.Bytes
 		}
 	}
-	what := plural(would, "file")
+	what := amount(would, "file")
 	if !onlyAside {
-		what += " with " + plural(l.Pending, "pending record")
+		what += " with " + amount(l.Pending, "pending record")
 	}
 	fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, what, units.Size(float64(bytes)))
 	return would, nil

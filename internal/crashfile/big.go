@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 // parseBigTable reads which records must have a frame.
@@ -136,21 +137,14 @@ func (im *Image) Damage() string {
 			parts = append(parts, fmt.Sprintf(format, args...))
 		}
 	}
-	add(uint64(im.DamagedSlabs), "%s in %s", count(im.Damaged-im.DamagedBig-im.Zeroed, "record"), count(uint64(im.DamagedSlabs), "slab"))
-	add(im.DamagedBig, "%s larger than a slab", count(im.DamagedBig, "record"))
-	add(im.Zeroed, "%s in pages that never reached the disk", count(im.Zeroed, "record"))
-	add(im.Undefined, "%s of streams that are not defined", count(im.Undefined, "record"))
-	add(uint64(im.DamagedState), "%s of its state", count(uint64(im.DamagedState), "word"))
-	add(im.DamagedBefore, "%s that an earlier recovery could not read", count(im.DamagedBefore, "record"))
+	add(uint64(im.DamagedSlabs), "%s in %s", plural.Of(im.Damaged-im.DamagedBig-im.Zeroed, "record"), plural.Of(uint64(im.DamagedSlabs), "slab"))
+	add(im.DamagedBig, "%s larger than a slab", plural.Of(im.DamagedBig, "record"))
+	add(im.Zeroed, "%s in pages that never reached the disk", plural.Of(im.Zeroed, "record"))
+	add(im.Undefined, "%s of streams that are not defined", plural.Of(im.Undefined, "record"))
+	add(uint64(im.DamagedState), "%s of its state", plural.Of(uint64(im.DamagedState), "word"))
+	add(im.DamagedBefore, "%s that an earlier recovery could not read", plural.Of(im.DamagedBefore, "record"))
 	if len(parts) == 0 {
-		add(im.mark, "%s that an earlier recovery could not read", count(im.mark, "record"))
+		add(im.mark, "%s that an earlier recovery could not read", plural.Of(im.mark, "record"))
 	}
 	return strings.Join(parts, ", ")
-}
-
-func count(n uint64, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
 }

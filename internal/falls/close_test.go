@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/loki"
 )
@@ -38,6 +39,31 @@ func outOfTime(tb TB, err error) {
 	tb.Helper()
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		tb.Errorf("the deadline of Close has passed, the error is %v", err)
+	}
+}
+
+// nonsense has a destination answer once that what is behind the end of its batch is open.
+func nonsense(tb TB) {
+	calls := 0
+	var taken []string
+	out, err := deliver.NewOutput(deliver.SendFunc(deliver.Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+		if calls++; calls == 1 {
+			return batch.Outcome{Open: batch.From(b.Len() + 1), Why: errors.New("later")}
+		}
+		taken = append(taken, string(b.AppendTo(nil)))
+		return batch.Outcome{}
+	}), &deliver.OutputOptions{OnError: func(batch.Event) {}})
+	if err != nil {
+		tb.Broken("%v", err)
+	}
+	for _, line := range []string{"one\n", "two\n", "three\n"} {
+		if _, err := out.Write([]byte(line)); err != nil {
+			tb.Broken("%v", err)
+		}
+	}
+	rep, err := out.Shutdown(context.Background())
+	if got := strings.Join(taken, ""); got != "one\ntwo\nthree\n" || rep.Delivered != 3 || err != nil {
+		tb.Errorf("%q arrived, the account says %s, Close %v", got, rep.Account, err)
 	}
 }
 

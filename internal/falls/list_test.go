@@ -13,6 +13,7 @@ var falls = []fall{
 	{2, "sick-loki", "no good record is condemned by a Loki that is ill for ten minutes, and first copies arrive in order", mended, sickLoki, false},
 	{6, "closed-answer", "an answer of Loki that may have been cut is no answer", mended, closedAnswer, false},
 	{7, "long-refusal", "what Loki has stored is not sent again because the answer is long", mended, longRefusal, false},
+	{9, "nonsense", "an answer that names records beyond the batch settles nothing", mended, nonsense, false},
 	{10, "buffer-bytes", "BufferBytes bounds records larger than a slab, and nothing less does", mended, bufferBytes, false},
 	{6, "cut-answer", "an answer of Loki that was cut is no answer", mended, cutAnswer, false},
 	{8, "one-stream", "one stream too many at Loki does not hold the others", mended, streamTooMany, false},

@@ -1,0 +1,26 @@
+// Package plural writes numbers of things.
+package plural
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Of returns n and the noun for so many: "1 record", "2 records", "3 batches".
+func Of[N int | uint64](n N, noun string) string {
+	return strconv.FormatUint(uint64(n), 10) + " " + Noun(uint64(n), noun)
+}
+
+// Records is Of with the noun record.
+func Records(n uint64) string { return Of(n, "record") }
+
+// Noun returns noun as it stands behind the number n.
+func Noun(n uint64, noun string) string {
+	switch {
+	case n == 1:
+		return noun
+	case strings.HasSuffix(noun, "ch"):
+		return noun + "es"
+	}
+	return noun + "s"
+}
