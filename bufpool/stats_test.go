@@ -79,7 +79,13 @@ func TestStatsUnderLoad(t *testing.T) {
 		})
 	}
 	var last [2]ClassStats
+	var all Totals
 	for i := range 6000 {
+		t1 := p.Totals()
+		if t1.Gets < all.Gets || t1.Misses < all.Misses {
+			t.Fatalf("a total went backwards: %+v after %+v", t1, all)
+		}
+		all = t1
 		if i%1000 == 0 {
 			runtime.GC()
 			p.trim()
@@ -99,4 +105,46 @@ func TestStatsUnderLoad(t *testing.T) {
 	wg.Wait()
 	checkBalance(t, p.Stats())
 	checkLists(t, p)
+}
+
+// At rest, and once Stats has looked, the totals are those of its classes.
+func TestTotals(t *testing.T) {
+	p := mustPool(t, Config{SizeClasses: []int{64, 1024}})
+	fill(p, 64, 100)
+	fill(p, 1024, 10)
+	for range 1000 {
+		p.Put(get(p))
+	}
+	var want Totals
+	for _, c := range p.Stats().Classes {
+		want.Gets += c.Gets
+		want.Misses += c.Misses
+	}
+	if got := p.Totals(); got != want || got.Gets != 1110 {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if n := testing.AllocsPerRun(100, func() { p.Totals() }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkTotals(b *testing.B) {
+	p, err := New(Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for size := 1 << 10; size <= 64<<10; size *= 4 {
+		buf, _ := p.Get(size)
+		p.Put(buf)
+	}
+	b.Run("Totals", func(b *testing.B) {
+		for b.Loop() {
+			p.Totals()
+		}
+	})
+	b.Run("Stats", func(b *testing.B) {
+		for b.Loop() {
+			p.Stats()
+		}
+	})
 }

@@ -109,7 +109,7 @@ func exported(t *testing.T, dir string, names map[string]bool) {
 func TestDocsNameWhatExists(t *testing.T) {
 	const root = "../.."
 	names := map[string]bool{}
-	for _, dir := range []string{"", "batch", "deliver", "encode", "file", "fluent", "loki", "slab", "spool"} {
+	for _, dir := range []string{"", "batch", "bufpool", "deliver", "encode", "file", "fluent", "loki", "slab", "spool"} {
 		exported(t, filepath.Join(root, dir), names)
 	}
 	var flags strings.Builder

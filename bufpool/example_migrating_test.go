@@ -1,0 +1,50 @@
+package bufpool_test
+
+import (
+	"fmt"
+
+	"github.com/forebay-log/forebay/bufpool"
+)
+
+// What docs/MIGRATING-slab-allocator.md shows.
+func Example_migrating() {
+	pool, err := bufpool.New(bufpool.Config{
+		SizeClasses: []int{1024, 4096, 16384, 65536},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+
+	buffer, class := pool.Get(2048) // of 4096 bytes
+	fmt.Println(len(buffer), class)
+
+	pool.Put(buffer)
+
+	totals := pool.Totals() // often
+	stats := pool.Stats()   // once in a while: by class
+	fmt.Println(totals, stats.Classes[1].Puts)
+
+	large, class := pool.Get(1 << 20) // above all classes: a plain allocation
+	fmt.Println(len(large), class, pool.Stats().Oversize)
+	// Output:
+	// 2048 4096
+	// {1 1} 1
+	// 1048576 0 1
+}
+
+// A pool that is asked often how many of its buffers were new.
+func ExamplePool_Totals() {
+	pool, err := bufpool.New(bufpool.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for range 10 {
+		buf, _ := pool.Get(1000)
+		pool.Put(buf)
+	}
+	t := pool.Totals()
+	fmt.Printf("%d of %d Gets allocated\n", t.Misses, t.Gets)
+	// Output: 1 of 10 Gets allocated
+}
