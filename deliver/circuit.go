@@ -58,11 +58,12 @@ func (s State) String() string {
 	return fmt.Sprintf("state(%d)", s)
 }
 
-// A Transition is a change of state of a circuit breaker.
+// A Transition is a change of state of a circuit breaker, or a failure that changes none:
+// then From and To are Closed.
 type Transition struct {
 	Time     time.Time
 	From, To State
-	// Err is what made it open, nil for the other transitions.
+	// Err is the failure, also the one that made it open; nil for the other transitions.
 	Err error
 	// Lost is how many transitions this subscriber has missed so far because it
 	// did not read in time.
@@ -284,6 +285,9 @@ func (c *circuit) failed(now time.Time, s setback) bool {
 			c.tripLocked(now, s)
 			return true
 		}
+		for _, sub := range c.subs {
+			c.tellLocked(sub, Transition{Time: now, From: Closed, To: Closed, Err: s.err})
+		}
 	}
 	return false
 }
@@ -337,8 +341,9 @@ func (c *circuit) setLocked(now time.Time, to State, err error) {
 	}
 }
 
-// tellLocked never waits: if the channel is full, the oldest transition in it is
-// lost. Only the subscriber receives beside it, so room is made in one step.
+// tellLocked never waits: if the channel is full, a failure is lost, and for a change of
+// state the oldest transition in it. Only the subscriber receives beside it, so room is
+// made in one step.
 func (c *circuit) tellLocked(s *subscriber, t Transition) {
 	for {
 		t.Lost = s.lost
@@ -346,6 +351,11 @@ func (c *circuit) tellLocked(s *subscriber, t Transition) {
 		case s.ch <- t:
 			return
 		default:
+		}
+		if t.From == t.To {
+			s.lost++
+			c.lost++
+			return
 		}
 		select {
 		case <-s.ch:

@@ -265,6 +265,40 @@ func TestSubscribe(t *testing.T) {
 	})
 }
 
+// A failure that does not open the circuit is told, too. One for which there is no room
+// displaces nothing.
+func TestSubscribeToFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Breaker: &BreakerOptions{Failures: transitionsKept + 3}})
+		quick, cancel := x.Subscribe()
+		defer cancel()
+		slow, cancel := x.Subscribe()
+		defer cancel()
+		if err := x.Send(t.Context(), lines(3)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range transitionsKept + 3 {
+			tr, to := <-quick, Closed
+			if i == transitionsKept+2 {
+				to = Open
+			}
+			if tr.From != Closed || tr.To != to || !errors.Is(tr.Err, testkit.ErrDown) || tr.Lost != 0 {
+				t.Errorf("failure %d: %+v", i, tr)
+			}
+		}
+		for i := range transitionsKept { // the first failure had to go for the change of state
+			tr, to, lost := <-slow, Closed, uint64(0)
+			if i == transitionsKept-1 {
+				to, lost = Open, 3
+			}
+			if tr.To != to || tr.Lost != lost {
+				t.Errorf("slow, failure %d: %+v", i, tr)
+			}
+		}
+		_, _ = shutdown(x, 0)
+	})
+}
+
 // A subscriber that does not read loses the oldest transitions, which are counted, and
 // holds up nobody. Shutdown closes its channel.
 func TestSubscribeSlowReader(t *testing.T) {

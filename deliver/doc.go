@@ -9,7 +9,7 @@
 //	slab ── loan ──▶ [ spool │ memory ] ── oldest first ──▶ session ──▶ destination
 //	                      ▲                                    │
 //	                      └──── unanswered when it ended ◀─────┘
-//	                      ├──▶ handler (circuit open, more than PendingLimit wait)
+//	                      ├──▶ handler (circuit open, more than PendingLimit wait; or memory is full)
 //	                      └──▶ dead letters (refused for good)
 //
 // # An outage
@@ -20,7 +20,8 @@
 //     asked for as a floor, within a shared [Budget], until it is too old.
 //  2. The circuit opens ([State]). From now on the destination is only probed.
 //  3. Once more than PendingLimit records wait, the handler is offered them. The
-//     records it takes count as handled.
+//     records it takes count as handled. It is also offered them, in whatever state the
+//     circuit is, when the memory is about to drop records and the destination takes none.
 //  4. The rest goes into the spool, and so does everything newer, until the
 //     destination is back and has taken all of it, in order.
 //  5. Without a spool, or if the spool fails, the memory fills.

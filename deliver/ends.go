@@ -11,7 +11,8 @@ import (
 // ---- the handler ----------------------------------------------------------
 
 // handlerState is how the error handler is asked: while the circuit is open, or its probe
-// hangs, and more than PendingLimit records wait, and, when Close is late, whatever waits.
+// hangs, and more than PendingLimit records wait; when the producer is about to drop
+// records; and, when Close is late, whatever waits.
 // When the time for a probe has come, that goes first: a handler that takes everything must
 // not keep the destination from being asked.
 type handlerState struct {
@@ -20,6 +21,9 @@ type handlerState struct {
 	due     uint64    // records to offer before the limit counts again
 	fails   int       // in a row
 	failing bool      // one was reported
+	// relieves says that the producer was about to drop records, and the destination has
+	// taken nothing since.
+	relieves bool
 }
 
 // opened notes that the circuit has opened: the handler is asked at once, and then as often
@@ -36,7 +40,7 @@ func (s *handlerState) wants(m *machine, now time.Time) bool {
 		return false
 	}
 	if s.due == 0 {
-		if n := m.pending(); n > m.set.pendingLimit {
+		if n := m.pending(); n > m.set.pendingLimit || m.scarce {
 			s.due = n
 		}
 	}
@@ -50,7 +54,25 @@ func (m *machine) pending() uint64 {
 
 // offer gives the oldest batch that waits to the handler, if it is to be asked.
 func (m *machine) offer(now time.Time) (action, bool) {
-	if !m.brk.out(now) || m.handler.busy || !m.handler.wants(m, now) {
+	if !m.brk.out(now) {
+		return action{}, false
+	}
+	return m.ask(now)
+}
+
+// relieve is offer whatever state the circuit is in: the producer is about to drop
+// records, or was, and the destination takes none since. What can be sent now is sent.
+func (m *machine) relieve(now time.Time) (action, bool) {
+	m.handler.relieves = m.handler.relieves || m.scarce
+	if !m.handler.relieves {
+		return action{}, false
+	}
+	return m.ask(now)
+}
+
+// ask gives the oldest batch that waits to the handler, if that wants it.
+func (m *machine) ask(now time.Time) (action, bool) {
+	if m.handler.busy || !m.handler.wants(m, now) {
 		return action{}, false
 	}
 	_, e := m.first()
@@ -259,7 +281,7 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	}
 	if m.set.handler && !m.handler.busy && m.set.askEvery > 0 {
 		// What waits before the outlet grows without an event.
-		if state, _, _, _ := m.brk.look(); state != Closed && len(m.ring) > 0 {
+		if state, _, _, _ := m.brk.look(); (state != Closed || m.handler.relieves) && len(m.ring) > 0 {
 			consider(now.Add(m.set.askEvery))
 		}
 	}

@@ -93,13 +93,17 @@ func ExampleToOutput() {
 	// accepted=1 delivered=1
 }
 
-// An error handler may be a function: this one logs, and asks another one.
+// An error handler may be a function: this one logs, and asks another one. The cause says
+// how many records wait.
 func ExampleErrorHandlerFunc() {
 	file := deliver.JSONLines(os.Stdout)
 	out, err := deliver.NewOutput(down, &deliver.OutputOptions{
 		Codec: encode.JSON(nil).Codec(),
 		Deliver: deliver.Options{Breaker: fails, Handler: deliver.ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
-			fmt.Printf("%d records: %v\n", b.Len(), cause)
+			var p *deliver.PendingError
+			if errors.As(cause, &p) {
+				fmt.Printf("%d of %d: %v\n", b.Len(), p.Pending, p.Err)
+			}
 			return file.HandleError(cause, b)
 		})},
 		OnError: func(batch.Event) {},
@@ -112,7 +116,7 @@ func ExampleErrorHandlerFunc() {
 		log.Print(err)
 	}
 	// Output:
-	// 1 records: circuit breaker is open: connection refused
+	// 1 of 1: circuit breaker is open: connection refused
 	// {"msg":"hello"}
 }
 

@@ -84,6 +84,9 @@ func (w *world) events() (out []event) {
 	} else {
 		trouble(buries, "letters wait", 0, func() { w.buried = true })
 	}
+	if w.lim.scarce && !w.wasScarce {
+		add("scarce", func() { w.wasScarce = true; w.m.scarce = true; w.settle(); w.m.scarce = false })
+	}
 	if w.lim.full && !w.wasFull {
 		add("full", func() { w.wasFull = true; w.m.full = true; w.settle(); w.m.full = false })
 	}
@@ -411,13 +414,13 @@ func (w *world) key() uint64 {
 	n(uint64(m.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(st), uint64(m.pace.failures), m.handler.due, trips, uint64(m.brk.consecutive),
 		m.search.suspect, uint64(m.search.deaths), uint64(m.search.size), uint64(m.search.known), m.search.alone, uint64(m.search.lonely),
 		uint64(m.trials.controls), uint64(m.size.bound))
-	is(m.hurried, m.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.handler.busy, m.search.on, m.search.control, m.trials.cur != nil, m.ctl.b != nil)
+	is(m.hurried, m.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.scarce, m.handler.relieves, m.handler.busy, m.search.on, m.search.control, m.trials.cur != nil, m.ctl.b != nil)
 	later(m.pace.notBefore, m.disk.appendAt, m.disk.pullAt, m.handler.at, m.brk.until)
 	n(uint64(len(w.holders)), uint64(w.closed))
 	for _, k := range w.used {
 		n(uint64(k))
 	}
-	is(w.offered != nil, w.wasFull, w.badApp, w.badRead, w.buried)
+	is(w.offered != nil, w.wasFull, w.wasScarce, w.badApp, w.badRead, w.buried)
 	for _, h := range w.holders {
 		is(w.released[h], h.settled)
 	}
@@ -523,6 +526,8 @@ var worlds = map[string]worldLimits{
 	"spool":   {batches: 3, records: 1, window: 2, may: may{ends: 1}, spool: true, full: true},
 	"open":    {batches: 2, records: 1, window: 2, may: may{ends: 1, opens: 2}, spool: true},
 	"handler": {batches: 2, records: 1, window: 2, may: may{ends: 1, opens: 2}, handler: true},
+	"scarce":  {batches: 3, records: 1, window: 1, may: may{ends: 1, opens: 1}, handler: true, scarce: true},
+	"crowded": {batches: 2, records: 1, window: 1, may: may{opens: 1}, handler: true, spool: true, full: true, scarce: true},
 	"both":    {batches: 2, records: 1, window: 2, may: may{opens: 2}, handler: true, spool: true, full: true},
 	"kept":    {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true, spool: true, full: true},
 	"early":   {batches: 2, records: 1, window: 1, may: may{earlyEnds: 2, cleanEnds: 1, opens: 1}},
@@ -628,7 +633,7 @@ func anyLimits(rng *rand.Rand) worldLimits {
 	lim := worldLimits{
 		batches: 5 + rng.IntN(60), records: 1 + rng.IntN(8), window: 1 + rng.IntN(8), streams: 1 + rng.IntN(3)*rng.IntN(2),
 		slow: rng.IntN(2) == 0, spool: rng.IntN(2) == 0, handler: rng.IntN(3) == 0, keeps: rng.IntN(3) == 0,
-		full: rng.IntN(2) == 0, noRoom: rng.IntN(4) == 0,
+		full: rng.IntN(2) == 0, scarce: rng.IntN(2) == 0, noRoom: rng.IntN(4) == 0,
 	}
 	for i := range lim.may {
 		if rng.IntN(3) == 0 {

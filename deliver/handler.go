@@ -13,7 +13,8 @@ import (
 
 // An ErrorHandler takes records that a destination did not take.
 //
-// HandleError is given the reason and the records. Its answer is part of delivery:
+// HandleError is given the reason, a [*PendingError], and the records. Its answer is part
+// of delivery:
 //
 //   - Settled records, which with the zero Outcome are all, count as handled. They are
 //     not sent again.
@@ -26,6 +27,11 @@ import (
 //     them.
 //
 // If the Outcome makes no sense ([batch.Outcome.Check]), no record was taken.
+//
+// It is asked while the circuit is open, and when the memory in front of the destination is
+// about to drop records while the destination takes none: few slabs are free and calls do not
+// wait for room, or a call has waited for half of its time. Then it is asked until the
+// destination takes something again.
 //
 // b is a copy made for this call; the handler may read it until it returns.
 //

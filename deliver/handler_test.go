@@ -443,8 +443,10 @@ func TestStagesOfAnOutage(t *testing.T) {
 		// The first batch: five attempts, the circuit opens, the limit is not passed, so
 		// it goes into the spool.
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
-		if tr := <-transitions; tr.To != Open || sink.Calls() != 5 {
-			t.Errorf("transition %+v after %d attempts", tr, sink.Calls())
+		for i := range 5 { // four failures, and the one that opens it
+			if tr := <-transitions; (tr.To == Open) != (i == 4) || sink.Calls() != i+1 {
+				t.Errorf("transition %+v after %d attempts", tr, sink.Calls())
+			}
 		}
 		synctest.Wait()
 		if a := balance(t, m, x); h.calls() != 0 || a.Pending.Spill != 10 {
@@ -623,4 +625,55 @@ func TestToOutputThatIsFull(t *testing.T) {
 		}
 		mustClose(t, x)
 	})
+}
+
+// A producer that is about to drop records has the handler asked while the circuit is
+// closed, whatever PendingLimit says: because the destination hangs, or between two attempts.
+// The destination has what comes as soon as it takes something.
+func TestHandlerRelieves(t *testing.T) {
+	for name, tt := range map[string]struct {
+		dest    Destination
+		offered []uint64
+		cause   error
+	}{
+		"hangs": {newHand(1), []uint64{3, 4, 5}, ErrFull},
+		"fails": {destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), []uint64{1, 2}, testkit.ErrDown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &handlerLog{}
+				var scarce atomic.Bool
+				x := mustNew(t, tt.dest, &Options{Handler: h, PendingLimit: 1000, Retry: &RetryOptions{Min: time.Hour, Max: time.Hour}})
+				press := x.HelpWhen(scarce.Load)
+				m := &testkit.Model{}
+				send(t, m, x, m.Batch(2, 32, batch.Meta{}))
+				send(t, m, x, m.Batch(3, 32, batch.Meta{}))
+				synctest.Wait()
+				if h.calls() != 0 {
+					t.Fatalf("%d calls below the limit", h.calls())
+				}
+				scarce.Store(true)
+				press()
+				synctest.Wait()
+				var p *PendingError
+				if h.calls() == 0 || !slices.Equal(h.offers[0], tt.offered) || !errors.Is(h.errs[0], tt.cause) || errors.Is(h.errs[0], ErrOpen) ||
+					!errors.As(h.errs[0], &p) || p.Pending != 5 {
+					t.Fatalf("offered %v because of %v", h.offers, h.errs)
+				}
+				scarce.Store(false)
+				if d, hangs := tt.dest.(*hand); hangs {
+					d.answer(0, taken)
+					n := h.calls()
+					send(t, m, x, m.Batch(3, 32, batch.Meta{}))
+					send(t, m, x, m.Batch(3, 32, batch.Meta{}))
+					time.Sleep(time.Minute)
+					if h.calls() != n {
+						t.Error("asked although the destination takes records")
+					}
+				}
+				_, _ = shutdown(x, time.Second)
+				balance(t, m, x)
+			})
+		})
+	}
 }

@@ -34,6 +34,7 @@ type machine struct {
 	hurried bool // Close has a deadline: delays are short
 	last    bool // no further batch will be added
 	full    bool // the producer has no room and would rather spill than wait
+	scarce  bool // the producer is about to drop records, and there is a handler
 
 	sess    current
 	disk    disk
@@ -304,6 +305,9 @@ func (m *machine) next(now time.Time) action {
 		return m.finish()
 	}
 	if a, ok := m.deliver(now); ok {
+		return a
+	}
+	if a, ok := m.relieve(now); ok {
 		return a
 	}
 	return action{do: doWait, until: m.wakeAt(now)}
@@ -923,7 +927,7 @@ func (m *machine) worked(now time.Time, cut, whole bool, size int) {
 		m.told = told{poisoned: m.told.poisoned}
 		m.set.post("recovered", nil, 0)
 	}
-	m.handler.due = 0 // the destination takes records: what waits is its own
+	m.handler.due, m.handler.relieves = 0, false // the destination takes records: what waits is its own
 }
 
 const (

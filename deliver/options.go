@@ -20,10 +20,11 @@ type Options struct {
 	// Breaker is when the destination is left alone. Default nil: as described
 	// at [BreakerOptions].
 	Breaker *BreakerOptions
-	// Handler is offered records while the breaker is open. Default nil: none.
+	// Handler is offered records while the breaker is open, and before the memory in front
+	// drops any. Default nil: none.
 	Handler ErrorHandler
 	// PendingLimit is how many records may wait before the handler is offered
-	// any: it is, once strictly more do. Default 0.
+	// any: it is, once strictly more do, or the memory has no room for more. Default 0.
 	PendingLimit int
 	// Pending returns how many records wait in front of the outlet, such as
 	// Account().Pending.Slab of the slab.Writer that feeds it; they count towards

@@ -87,6 +87,7 @@ type shared struct {
 	used     int       // batches that were taken and are not free again
 	spare    []*holder // for reuse
 	full     []func() bool
+	scarce   []func() bool
 	snap     snapshot
 	deadline time.Time // the earliest that Drain or Shutdown was told
 }
@@ -330,7 +331,8 @@ func (o *outlet) loop() {
 	for {
 		o.collect()
 		now := time.Now()
-		o.m.full = o.m.set.spool && o.isFull()
+		full, scarce := o.pressure()
+		o.m.full, o.m.scarce = o.m.set.spool && full, o.m.set.handler && scarce
 		a := o.m.next(now)
 		if a.do == doEnd {
 			break
@@ -438,20 +440,39 @@ func (o *outlet) do(a action, timer *time.Timer) {
 	case doHandle:
 		e, c := a.e, new(copied)
 		c.set(e.b) // now: the records may be settled, and their memory be used, before the call
-		_, _, _, cause := o.brk.look()
+		cause := &PendingError{Pending: o.m.pending(), Err: o.handlerCause()}
 		go func() {
-			out := o.hand.Load().call(o.ctx, handlerCause(cause), &c.b)
+			out := o.hand.Load().call(o.ctx, cause, &c.b)
 			o.post(func(now time.Time) { o.m.handled(now, e, out) })
 		}()
 	}
 }
 
-// handlerCause is what a handler is told.
-func handlerCause(err error) error {
-	if err == nil {
+// A PendingError is the cause that an [ErrorHandler] is told. Err wraps [ErrOpen] while
+// the circuit is open, and [ErrFull] where the destination has not failed: it is too slow.
+type PendingError struct {
+	Pending uint64 // records that wait, those of the call included
+	Err     error
+}
+
+// Error says how many records wait, and why.
+func (e *PendingError) Error() string { return fmt.Sprintf("%d records wait: %v", e.Pending, e.Err) }
+
+// Unwrap returns Err.
+func (e *PendingError) Unwrap() error { return e.Err }
+
+// handlerCause says why a handler is asked now.
+func (o *outlet) handlerCause() error {
+	_, _, _, cause := o.brk.look()
+	switch {
+	case cause != nil:
+		return &openError{cause}
+	case o.m.stage >= late:
 		return errNoTime
+	case o.m.told.failing:
+		return o.m.told.cause
 	}
-	return &openError{err}
+	return ErrFull
 }
 
 // spill appends e to the spool, which hands it out at once if it stays out.
@@ -521,12 +542,27 @@ func (o *outlet) noteSpool(bad *episode, err error) {
 	}
 }
 
-// isFull reports whether a producer is full that would rather spill than wait.
-func (o *outlet) isFull() bool {
+// pressure reports whether a producer is full that would rather spill than wait, and
+// whether one is about to drop records.
+func (o *outlet) pressure() (full, scarce bool) {
 	o.shared.mu.Lock()
-	full := o.shared.full
+	fulls, scarces := o.shared.full, o.shared.scarce
 	o.shared.mu.Unlock()
-	return slices.ContainsFunc(full, func(full func() bool) bool { return full() })
+	is := func(is func() bool) bool { return is() }
+	return slices.ContainsFunc(fulls, is), slices.ContainsFunc(scarces, is)
+}
+
+// HelpWhen has the handler asked, whatever state the circuit is in, when scarce reports
+// that the producer is about to drop records, and the destination takes none just now. The
+// producer calls press each time it becomes scarce.
+func (o *outlet) HelpWhen(scarce func() bool) (press func()) {
+	if o.inline { // it has no handler
+		return nil
+	}
+	o.shared.mu.Lock()
+	defer o.shared.mu.Unlock()
+	o.shared.scarce = append(o.shared.scarce, scarce)
+	return o.poke
 }
 
 // SpillWhen makes the outlet put batches into the spool also when the destination is
@@ -545,7 +581,8 @@ func (o *outlet) SpillWhen(full func() bool) (press func(), err error) {
 }
 
 // ErrFull is the cause of the event "spill" when the spool begins to fill because a
-// producer is full: the destination is slow, or hangs.
+// producer is full, and of a call of an [ErrorHandler] for that reason: the destination is
+// slow, or hangs.
 var ErrFull = errors.New("the destination is too slow")
 
 // ---- flush ----------------------------------------------------------------

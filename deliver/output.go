@@ -238,9 +238,9 @@ func (o *Output) SetErrorHandler(h ErrorHandler) {
 // Done returns a channel that is closed when a Shutdown has ended.
 func (o *Output) Done() <-chan struct{} { return o.ended }
 
-// Subscribe returns the transitions of the circuit from now on, and a function that
-// ends the subscription. A subscriber that is too slow misses the oldest ones. Close
-// closes the channel.
+// Subscribe returns the transitions of the circuit from now on, failures that change
+// nothing among them, and a function that ends the subscription. A subscriber that is too
+// slow misses the newest failures and the oldest transitions. Close closes the channel.
 func (o *Output) Subscribe() (<-chan Transition, func()) { return o.outlet.Subscribe() }
 
 var _ io.WriteCloser = (*Output)(nil)

@@ -38,6 +38,7 @@ type worldLimits struct {
 	spool, handler           bool
 	keeps                    bool    // the producer keeps what comes back
 	full                     bool    // the producer is full at some point
+	scarce                   bool    // … or about to drop records
 	noRoom                   bool    // nothing can be set aside
 	poison                   int     // every so many records one ends its session; 0: none does
 	verdict                  flavour // the answer to such a record at times; wholly: none
@@ -122,19 +123,20 @@ type world struct {
 
 	s *worldSession
 
-	offered  *entry
-	suspects map[uint64]bool // were set aside: the stated exception to the order
-	copies   map[uint64]int
-	last     map[uint64]uint64 // the newest first copy, by stream
-	failures int
-	ended    bool
-	closed   int // how far Close has come
-	released map[*holder]bool
-	loans    []*worldLoan
-	wasFull  bool
-	kills    int
-	vain     int // sessions in a row that settled nothing, and no time has passed
-	vainAt   time.Time
+	offered   *entry
+	suspects  map[uint64]bool // were set aside: the stated exception to the order
+	copies    map[uint64]int
+	last      map[uint64]uint64 // the newest first copy, by stream
+	failures  int
+	ended     bool
+	closed    int // how far Close has come
+	released  map[*holder]bool
+	loans     []*worldLoan
+	wasFull   bool
+	wasScarce bool
+	kills     int
+	vain      int // sessions in a row that settled nothing, and no time has passed
+	vainAt    time.Time
 }
 
 // worldSession is one session: a life, its driver and the destination.

@@ -223,9 +223,10 @@ type Config struct {
 	// and the memory in which frames are put together.
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
-	// WhenFull is what Post does when the buffer is full: drop-newest,
-	// drop-oldest, block, block-for=DURATION, or spill, which puts the oldest
-	// records into SpoolDir or Spill. Default drop-newest.
+	// WhenFull is what Post does when the buffer is full: block-for=DURATION, which waits
+	// at most that long and then drops the record, and the next ones at once until there
+	// is room; block, drop-newest, drop-oldest, or spill, which puts the oldest records into
+	// SpoolDir or Spill. Default block-for=250ms.
 	WhenFull string `yaml:"when_full"`
 	// FlushInterval is how long a record waits for others at most. Default
 	// 100 ms.
@@ -235,7 +236,8 @@ type Config struct {
 	// CloseTimeout bounds Close where its context has no deadline. Default 5 s.
 	CloseTimeout time.Duration `yaml:"close_timeout"`
 	// PendingLimit is how many records may wait, while the server is down, before
-	// ErrorHandler is asked. Default 0: at once.
+	// ErrorHandler is asked. Default 0: at once. A buffer that is full has it asked before
+	// anything is dropped, also when the server only hangs.
 	PendingLimit int `yaml:"pending_limit"`
 	// ErrorHandler is offered the records that wait while the server is down, see
 	// [deliver.ErrorHandler], [FallbackTo] and [deliver.JSONLines]. Default nil.
@@ -323,7 +325,7 @@ func (c Config) resolve() (*resolved, error) {
 	setDefault(&c.SyncTimeout, defaultSyncTimeout)
 	setDefault(&c.BufferBytes, defaultBufferBytes)
 	setDefault(&c.SlabBytes, min(slab.DefaultSlabBytes, max(slab.MinSlabBytes, c.BufferBytes/2)))
-	setDefault(&c.WhenFull, "drop-newest")
+	setDefault(&c.WhenFull, "block-for=250ms")
 	setDefault(&c.MaxRecord, min(slab.DefaultMaxRecord, max(1, c.MaxFrameBytes-maxHead)))
 	setDefault(&c.CloseTimeout, defaultCloseTimeout)
 	setDefault(&c.SpoolBytes, defaultSpoolBytes)

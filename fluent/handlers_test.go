@@ -3,7 +3,9 @@ package fluent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -116,4 +118,78 @@ func TestHandlerOnTheLogger(t *testing.T) {
 		}
 		closeLogger(t, l)
 	})
+}
+
+// In an outage the handler is asked before anything is dropped, whatever the outage is:
+// nothing is lost at any rate that the handler keeps up with.
+func TestHandlerIsAskedBeforeADrop(t *testing.T) {
+	const n = 20_000
+	body := strings.Repeat("x", 1000)
+	for name, dial := range map[string]func(f *testkit.Forward) func(context.Context, string, string) (net.Conn, error){
+		"refuses": func(*testkit.Forward) func(context.Context, string, string) (net.Conn, error) {
+			return func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }
+		},
+		"does not connect": func(*testkit.Forward) func(context.Context, string, string) (net.Conn, error) {
+			return func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+		},
+		"does not answer": func(f *testkit.Forward) func(context.Context, string, string) (net.Conn, error) { return f.Dial },
+	} {
+		for _, tt := range []struct {
+			policy string
+			every  time.Duration // between posts; 0: as fast as they go
+			limit  int           // PendingLimit
+			late   bool          // the handler is that of the Logger
+			wait   time.Duration // a Post takes at most
+		}{
+			{"", 200 * time.Microsecond, 0, false, 125 * time.Millisecond},
+			{"", 200 * time.Microsecond, 1 << 20, true, 125 * time.Millisecond},
+			{"", 0, 0, true, 125 * time.Millisecond},
+			{"", 0, 1 << 20, false, 125 * time.Millisecond},
+			{"drop-newest", 200 * time.Microsecond, 0, false, 0},
+			{"drop-newest", 200 * time.Microsecond, 1 << 20, false, 0},
+			{"drop-oldest", 200 * time.Microsecond, 0, false, 0},
+			{"block-for=1s", 0, 0, false, 500 * time.Millisecond},
+			{"block", 0, 1 << 20, false, 125 * time.Millisecond},
+		} {
+			t.Run(fmt.Sprintf("%s/%s/%s/%d", name, tt.policy, tt.every, tt.limit), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+						for {
+							if _, err := c.Next(); err != nil {
+								return
+							}
+						}
+					}}
+					defer f.Close()
+					h := &calls{}
+					c := Config{WhenFull: tt.policy, Dial: dial(f), PendingLimit: tt.limit}
+					if !tt.late {
+						c.ErrorHandler = h
+					}
+					l := newTestLogger(t, c)
+					if tt.late {
+						l.ErrorHandler = h
+					}
+					began, longest := time.Now(), time.Duration(0)
+					for range n {
+						start := time.Now()
+						_ = l.Post("x", body) // a drop is in the account
+						longest = max(longest, time.Since(start))
+						time.Sleep(tt.every)
+					}
+					took := time.Since(began)
+					synctest.Wait()
+					a := l.Account()
+					if d := a.Dropped.Total(); d != 0 || a.Handled == 0 || longest > tt.wait {
+						t.Errorf("%d dropped after %s, a Post took up to %s: %s", d, took, longest, a)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					if rep, err := l.Close(ctx); err != nil || rep.Handled != n {
+						t.Errorf("%v: %s", err, rep.Account)
+					}
+				})
+			})
+		}
+	}
 }

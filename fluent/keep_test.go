@@ -452,7 +452,7 @@ func TestLargeRecordsFillTheBuffer(t *testing.T) {
 
 // A full buffer holds a caller as long as its policy says, and no longer.
 func TestFullBufferHoldsNobodyLonger(t *testing.T) {
-	for policy, want := range map[string]time.Duration{"": 0, "drop-newest": 0, "drop-oldest": 0, "block-for=100ms": 100 * time.Millisecond} {
+	for policy, want := range map[string]time.Duration{"": 250 * time.Millisecond, "drop-newest": 0, "drop-oldest": 0, "block-for=100ms": 100 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
 			stop := make(chan struct{})
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}

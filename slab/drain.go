@@ -40,6 +40,7 @@ type drain struct {
 	badMarker bool
 
 	press       func() // tells the borrower that writes wait for room; nil: it does not care
+	help        func() // tells it that records are about to be dropped; nil: it does not care
 	unknown     uint64 // of the report of the borrower; guarded by mu
 	givenUp     int    // records of a Borrow that Shutdown has abandoned; guarded by mu
 	givenUpLost int    // of them, those that are not kept; guarded by mu

@@ -216,7 +216,7 @@ const maxSpareWaiters = 64
 // called and returns with mu held, but releases it while waiting.
 func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	pol := w.policyFor(m.Level)
-	wait := pol.kind == whenFullBlock || pol.waits() && pol.wait > 0 && !w.waiting.saturated
+	wait := pol.mayWait() && (pol.kind == whenFullBlock || !w.waiting.saturated)
 	if !wait || !oversize && w.belowReserveLocked(m) {
 		return w.giveUpLocked(p, m)
 	}
@@ -232,18 +232,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 		point(ptWait)
 	}
 
-	timedOut := false
-	if pol.kind == whenFullBlock {
-		<-wt.ch
-	} else {
-		wt.timer.Reset(pol.wait)
-		select {
-		case <-wt.ch:
-			wt.timer.Stop()
-		case <-wt.timer.C:
-			timedOut = true
-		}
-	}
+	timedOut := w.await(wt, pol)
 
 	if points {
 		point(ptWoken)
@@ -269,6 +258,37 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	return err
 }
 
+// await waits for the answer to wt, as long as pol says. It reports whether the time is
+// over. After half of it the borrower is asked for help.
+func (w *Writer) await(wt *waiter, pol WhenFull) (timedOut bool) {
+	answered := func(d time.Duration) bool {
+		wt.timer.Reset(d)
+		select {
+		case <-wt.ch:
+			wt.timer.Stop()
+			return true
+		case <-wt.timer.C:
+			return false
+		}
+	}
+	half := pol.wait / 2
+	if pol.kind == whenFullBlock {
+		half = defaultBlockFor / 2
+	}
+	if answered(half) {
+		return false
+	}
+	w.mu.Lock()
+	w.waiting.long = w.waiting.long || !wt.answered
+	w.needHelp = w.needHelp || w.waiting.long && w.d.help != nil
+	w.unlock()
+	if pol.kind == whenFullBlock {
+		<-wt.ch
+		return false
+	}
+	return !answered(pol.wait - half)
+}
+
 // lineOf returns the line in which wt waits.
 func (w *Writer) lineOf(wt *waiter) *waiterList {
 	if wt.oversize {
@@ -290,6 +310,22 @@ func (w *Writer) isFull() bool {
 	defer w.mu.Unlock()
 	return w.waitingLocked() > 0 || w.waiting.saturated
 }
+
+// isScarce reports whether records are about to be dropped.
+func (w *Writer) isScarce() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.waiting.long || w.waiting.saturated || w.fewLocked()
+}
+
+// fewLocked reports whether so few slabs are free that writes which never wait are about
+// to be dropped, or to evict others.
+func (w *Writer) fewLocked() bool {
+	return (!w.o.WhenFull.mayWait() || !w.o.ImportantWhenFull.mayWait()) && len(w.free) <= w.o.Reserve+w.o.SlabCount/4
+}
+
+// mayWait reports whether a write waits at all.
+func (f WhenFull) mayWait() bool { return f.kind == whenFullBlock || f.waits() && f.wait > 0 }
 
 // askSpill tells the borrower to put records on disk when the Writer is full.
 func (w *Writer) askSpill() (err error) {

@@ -157,3 +157,78 @@ func TestReportOfSinkIsPartOfReport(t *testing.T) {
 		t.Errorf("%v, %d unknown", err, r.Unknown)
 	}
 }
+
+// A helpSink hangs in every Borrow, and notes when it is asked for help.
+type helpSink struct {
+	bare
+	scarce func() bool
+	began  time.Time
+	at     []time.Duration
+	free   chan struct{}
+}
+
+func (s *helpSink) HelpWhen(scarce func() bool) func() {
+	s.scarce = scarce
+	return func() { s.at = append(s.at, time.Since(s.began)) }
+}
+
+func (s *helpSink) Borrow(ctx context.Context, l *Loan) error {
+	select {
+	case <-s.free:
+		return s.bare.Borrow(ctx, l)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Help is asked for before a record is dropped: when few slabs are free and writes do not
+// wait, else when one has waited for half of its time; and no longer once there is room.
+func TestHelpBeforeADrop(t *testing.T) {
+	for _, tt := range []struct {
+		o     Options
+		asked time.Duration
+	}{
+		{Options{WhenFull: DropNewest()}, 0},
+		{Options{WhenFull: DropOldest()}, 0},
+		{Options{WhenFull: BlockFor(0)}, 0},
+		{Options{WhenFull: DropNewest(), Reserve: 3}, 0},
+		{Options{WhenFull: Block(), ImportantWhenFull: DropNewest()}, 0},
+		{Options{}, defaultBlockFor / 2},
+		{Options{WhenFull: BlockFor(time.Second)}, time.Second / 2},
+		{Options{WhenFull: Block()}, defaultBlockFor / 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &helpSink{began: time.Now(), free: make(chan struct{})}
+			o := tt.o
+			o.SlabBytes, o.SlabCount, o.OnError = 1024, 8, func(batch.Event) {}
+			w, err := New(s, &o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.scarce() {
+				t.Error("scarce although all is free")
+			}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for range 100 {
+					_ = w.WriteRecord(make([]byte, 100), batch.Meta{})
+					if a := w.Account(); a.Dropped.Total() > 0 && len(s.at) == 0 {
+						t.Fatal("dropped before help was asked for")
+					}
+				}
+			}()
+			time.Sleep(tt.asked)
+			synctest.Wait()
+			if len(s.at) == 0 || s.at[0] != tt.asked || !s.scarce() {
+				t.Errorf("%+v: asked at %v, want %s", tt.o.WhenFull, s.at, tt.asked)
+			}
+			close(s.free)
+			<-done
+			if err := w.Flush(t.Context()); err != nil || s.scarce() {
+				t.Errorf("%+v: %v, still scarce: %v", tt.o.WhenFull, err, s.scarce())
+			}
+			w.Close()
+		})
+	}
+}

@@ -72,6 +72,7 @@ type Writer struct {
 
 	sleep    sleepState
 	needWake bool   // send to wake after unlocking
+	needHelp bool   // call d.help after unlocking
 	urgent   uint64 // the last record of FlushLevel
 	dropping bool   // a drop episode is under way
 	marked   batch.Drops
@@ -119,6 +120,7 @@ type waiting struct {
 	bigs      waiterList // … and those that wait for memory of their own: they hold up nobody else
 	spare     []*waiter  // for reuse
 	saturated bool       // BlockFor timed out and no slab was freed since
+	long      bool       // a write waited for half of its time and no slab was freed since
 }
 
 // gauge is what Stats says of rates and ages.
@@ -224,6 +226,7 @@ func New(to Borrower, o *Options) (*Writer, error) {
 		cancel()
 		return nil, err
 	}
+	w.d.help = to.HelpWhen(w.isScarce)
 	if err := w.openSlabs(); err != nil {
 		cancel()
 		return nil, err
@@ -340,12 +343,15 @@ func (w *Writer) putSpecial(p []byte, m batch.Meta) error {
 // room for them.
 func (w *Writer) smallRecords() bool { return w.maxRecord+batch.SlotBytes < w.slabBytes }
 
-// unlock releases mu and wakes the drain if that was asked for. The send does
-// not block and happens outside the critical section.
+// unlock releases mu and wakes the drain, or calls for help, if that was asked for.
+// Neither blocks, and both happen outside the critical section.
 func (w *Writer) unlock() {
-	wake := w.needWake
-	w.needWake = false
+	wake, help := w.needWake, w.needHelp
+	w.needWake, w.needHelp = false, false
 	w.mu.Unlock()
+	if help {
+		w.d.help()
+	}
 	if wake {
 		select {
 		case w.wake <- struct{}{}:
@@ -468,6 +474,7 @@ func (w *Writer) openLocked(m batch.Meta) bool {
 		w.cur.fill(w.slabBytes)
 	}
 	w.cur.reset(w.next + 1)
+	w.needHelp = w.needHelp || w.d.help != nil && w.fewLocked()
 	return true
 }
 
@@ -537,7 +544,7 @@ func (w *Writer) dropRefLocked(b *block) {
 	if b.refs--; b.refs > 0 || !b.retired {
 		return
 	}
-	w.waiting.saturated = false
+	w.waiting.saturated, w.waiting.long = false, false
 	switch {
 	case b.oversize:
 		w.takeBackLocked(len(b.mem))
