@@ -226,7 +226,6 @@ func New(to Borrower, o *Options) (*Writer, error) {
 		cancel()
 		return nil, err
 	}
-	w.d.help = to.HelpWhen(w.isScarce)
 	if err := w.openSlabs(); err != nil {
 		cancel()
 		return nil, err
@@ -243,6 +242,7 @@ func New(to Borrower, o *Options) (*Writer, error) {
 	w.quick = r.Crash == nil
 	w.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
 	w.d.init(w)
+	w.d.help = to.HelpWhen(w.isScarce)
 	go w.run()
 	return w, nil
 }
