@@ -136,12 +136,12 @@ func (l *letters) wait(ctx context.Context) {
 	}
 }
 
-// letters returns the handler of dead letters that tells Refused first, nil for none.
-func (o *Options) letters() ErrorHandler {
-	if o.Refused == nil {
+// letters returns the handler of dead letters that calls tell first, nil for none.
+func (o *Options) letters(tell func(cause error, b *batch.Batch)) ErrorHandler {
+	if tell == nil {
 		return o.DeadLetter
 	}
-	tell, next := o.Refused, o.DeadLetter
+	next := o.DeadLetter
 	return ErrorHandlerFunc(func(cause error, b *batch.Batch) batch.Outcome {
 		tell(cause, b)
 		if next == nil {

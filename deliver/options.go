@@ -37,10 +37,6 @@ type Options struct {
 	// DeadLetter is handed the records that the destination refuses for good.
 	// Default nil: they are only counted.
 	DeadLetter ErrorHandler
-	// Refused is told of the records that the destination refuses for good, before they
-	// become dead letters, on the goroutine that writes those. It may read b until it
-	// returns. Default nil: nobody is told.
-	Refused func(cause error, b *batch.Batch)
 	// Spill holds what neither the destination nor the handler takes while the
 	// breaker is open. What it holds at the start is delivered first. It is not
 	// closed by the outlet. Default nil: the batches wait in memory, which

@@ -146,7 +146,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	if set.Handler != nil {
 		x.hand.Store(x.guard(set.Handler))
 	}
-	x.dead = newLetters(set.letters(), set.HandlerTimeout, x.events, x.poke)
+	x.dead = newLetters(set.letters(traits.Refused), set.HandlerTimeout, x.events, x.poke)
 	x.set = settings{
 		window: x.traits.Window, inline: traits.Inline, limits: x.traits.Limits, retry: retry, spool: set.Spill != nil, handler: set.Handler != nil,
 		pendingLimit: uint64(set.PendingLimit), askEvery: set.askEvery, asideBytes: set.AsideBytes,

@@ -81,6 +81,11 @@ type Traits struct {
 	// batch at a time. A batch at which its sessions end is not searched for the record that
 	// is at fault, unless an answer asks for it ([batch.Search]). Default false.
 	Inline bool
+	// Refused is told of the records that are given up for good, by the answers of a session
+	// or after the search, before they become dead letters and on the goroutine that writes
+	// those: a driver may learn from them. It may read b until it returns. Default nil:
+	// nobody is told.
+	Refused func(cause error, b *batch.Batch)
 	// Vectors says that a Send of several slabs costs no more calls than one of a single
 	// slab. Default false.
 	Vectors bool

@@ -101,7 +101,7 @@ func newClient(r *resolved) *Client {
 func (c *Client) Traits() deliver.Traits {
 	t := deliver.Traits{
 		Limits: batch.Limits{Bytes: c.c.FrameBytes}, Window: c.c.Window,
-		Accepts: accepts, Dictionary: Tags(),
+		Accepts: accepts, Dictionary: Tags(), Refused: c.refused,
 	}
 	if c.c.DryRun != nil {
 		t.Window = 1
@@ -183,14 +183,14 @@ func (c *Client) nextLook() time.Time {
 	return time.Now().Add(backoff.Jitter(d-d/4, d))
 }
 
-// condemned notes that the outlet has condemned b: it may have been too large.
-func (c *Client) condemned(b *batch.Batch) {
-	if b.Len() != 1 {
-		return
+// refused notes that the outlet has given up b: it may have been too large.
+func (c *Client) refused(cause error, b *batch.Batch) {
+	if b.Len() == 1 {
+		rec := b.At(0)
+		_, entry, _ := splitTag(rec.Data)
+		c.roster.condemned(len(entry))
 	}
-	rec := b.At(0)
-	_, entry, _ := splitTag(rec.Data)
-	c.roster.condemned(len(entry))
+	c.awaited.refused(cause, b)
 }
 
 // due reports whether it is time for what was last done then; every 0 or less: never.

@@ -171,3 +171,48 @@ func TestNoLimitIsLearned(t *testing.T) {
 		}
 	})
 }
+
+// A Client without a Sink learns the limit, too.
+func TestClientLearnsRecordLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r received
+		var limit atomic.Int64
+		limit.Store(80 << 10)
+		f := limited(&r, &limit, false)
+		defer f.Close()
+		c, err := NewClient(Config{Dial: f.Dial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := deliver.NewOutput(c, &deliver.OutputOptions{Codec: Codec(), OnError: func(batch.Event) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(n, size int) {
+			t.Helper()
+			event, err := AppendEvent(nil, time.Now(), numbered{n, strings.Repeat("x", size)})
+			if err == nil {
+				err = out.WriteRecord(event, batch.Meta{Stream: Tags().Stream([]byte("x"))})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		write(0, 10)
+		time.Sleep(time.Second)
+		write(100, 100<<10)
+		time.Sleep(10 * time.Minute)
+		if st := c.Stats(); st.LearnedRecord < 100<<10 {
+			t.Errorf("nothing is learned: %+v", st)
+		}
+		write(101, 100<<10)
+		write(1, 10)
+		time.Sleep(time.Second)
+		if a := out.Account(); a.Dropped[batch.Poison] != 2 || a.Delivered != 2 {
+			t.Errorf("%s", a)
+		}
+		if err := out.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -66,7 +66,7 @@ func newSink(c Config) (*Sink, error) {
 // outputOptions returns the options of memory and delivery.
 func (s *Sink) outputOptions() *deliver.OutputOptions {
 	r := s.c
-	o := &deliver.OutputOptions{
+	return &deliver.OutputOptions{
 		Name: r.Name, Codec: Codec(), CodecFor: codecFor,
 		Slab: slab.Options{
 			SlabBytes: r.SlabBytes, MaxRecord: r.MaxRecord, FlushInterval: r.FlushInterval, WhenFull: r.whenFull,
@@ -80,11 +80,6 @@ func (s *Sink) outputOptions() *deliver.OutputOptions {
 		SpoolDir: r.SpoolDir, Spool: spool.Options{MaxBytes: r.SpoolBytes, Sync: r.SpoolSync},
 		CloseTimeout: r.CloseTimeout, OnError: r.OnError,
 	}
-	o.Deliver.Refused = func(cause error, b *batch.Batch) {
-		s.Client.condemned(b)
-		s.Client.awaited.refused(cause, b)
-	}
-	return o
 }
 
 // codecFor returns the codec of records that an earlier process has stored: that of
