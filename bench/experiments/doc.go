@@ -5,6 +5,11 @@
 //
 //	mutex        lock and copy; the swap of slabs under the lock
 //	atomics      the same, its counters atomic
+//	torn         "mutex" without an early swap: records stand in two slabs
+//	loop         "mutex" that copies in a loop
+//	sometimes    "mutex" that counts records only where the policy is to drop
+//	oversize     "mutex" that takes records larger than a slab
+//	contained    "mutex" before a destination whose panics end nothing
 //	cas          a reservation by compare-and-swap, the copy beside others
 //	outside      a reservation under the lock, the copy outside
 //	spin         lock and copy under a spinlock in plain Go

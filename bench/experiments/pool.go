@@ -4,8 +4,9 @@ import "io"
 
 // A buffer is a slab without slots.
 type buffer struct {
-	p []byte
-	n int
+	p   []byte
+	n   int
+	own bool // one record has it for itself: it is not used again
 }
 
 // A pipe passes full buffers to a goroutine that writes them, and gives them back.
@@ -26,6 +27,9 @@ func newPipe(dst io.Writer, size, count int) *pipe {
 				if _, err := dst.Write(b.p[:b.n]); err != nil && first == nil {
 					first = err
 				}
+			}
+			if b.own {
+				continue
 			}
 			b.n = 0
 			p.free <- b
