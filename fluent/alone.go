@@ -49,9 +49,7 @@ func (s *session) sendAlone(j *job, ph phase) {
 			return
 		}
 	}
-	s.mu.Lock()
-	s.phase = leaving
-	s.mu.Unlock()
+	s.enter(leaving)
 	s.c.roster.answered(s.conn.index)
 	s.answer(j)
 }
@@ -149,9 +147,7 @@ func (s *session) lose(err error, jobs []*job, acked bool) {
 
 // fail ends the session because of err.
 func (s *session) fail(err error, jobs []*job) {
-	s.mu.Lock()
-	s.phase = over
-	s.mu.Unlock()
+	s.enter(over)
 	if ctx := s.l.Context(); ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}

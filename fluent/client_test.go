@@ -26,7 +26,10 @@ import (
 
 var pools = poolcheck.Use{Pool: &scratch, Make: newScratch}
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(poolcheck.Tests(m, pools)) }
+func TestMain(m *testing.M) {
+	checkPhases()
+	goleak.VerifyTestMain(poolcheck.Tests(m, pools))
+}
 
 // received collects what a peer was sent: the field n of the records, by tag.
 type received struct {

@@ -16,18 +16,35 @@ import (
 
 // phase is what a session does with a batch that Send hands it.
 //
-//	trying ──first message survived──▶ serving ──a better server──▶ leaving
-//	   │                                  │                           │
-//	   └──────── the connection ended, was idle, or took its one message ────▶ over
+//	begun ──▶ trying ──a message survived──▶ serving ──▶ leaving
+//	  │ │        └───────its batch is sent──────│───────────▲ ▲
+//	  │ └──the server keeps connections─────────▲           │ │
+//	  └─────▶ oneBatch ──its batch is sent──────────────────┘ │
+//	                     a better server, or another's turn ──┘
+//
+// From each but begun it is over when the connection has ended, was idle or hangs, and
+// when the session is closed.
 type phase uint8
 
 const (
-	trying   phase = iota // sends the first message alone, see alone.go
+	begun    phase = iota // the connection is there, nothing was sent
+	trying                // sends the first message alone, see alone.go
 	oneBatch              // sends one batch, each message over a connection of its own, see alone.go
 	serving               // sends
 	leaving               // refuses; answers still come
 	over                  // refuses; nothing comes any more
 )
+
+// enterLocked is the only way from one phase to another.
+func (s *session) enterLocked(to phase) {
+	if phaseEntered != nil && s.phase != to {
+		phaseEntered(s, s.phase, to)
+	}
+	s.phase = to
+}
+
+// phaseEntered tells tests.
+var phaseEntered func(s *session, from, to phase)
 
 // errLeft is how a session refuses a batch.
 var errLeft = errors.New("fluent: this session takes no more")
@@ -86,20 +103,26 @@ func newSession(c *Client, l deliver.Life, nc *conn) *session {
 	s.stop = context.AfterFunc(l.Context(), s.giveUp)
 	switch {
 	case !nc.keepalive:
-		s.phase = oneBatch
+		s.enter(oneBatch)
 	case c.c.NoAck && !c.c.Secured: // a HELO would have said what the server does
-		s.phase = trying
+		s.enter(trying)
 	default:
 		s.serve()
 	}
 	return s
 }
 
+func (s *session) enter(to phase) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.enterLocked(to)
+}
+
 // serve begins pipelining.
 func (s *session) serve() {
 	s.done, s.byID = make(chan struct{}), map[chunkID]uint64{}
 	s.mu.Lock()
-	s.phase = serving
+	s.enterLocked(serving)
 	s.deadlineLocked()
 	s.beatLocked()
 	s.mu.Unlock()
@@ -261,7 +284,8 @@ func (s *session) write(j *job, from int) {
 	switch {
 	case err == nil:
 	case !s.ended: // the reader ends the session when it has read what is there
-		s.phase, s.failure = over, err
+		s.enterLocked(over)
+		s.failure = err
 		s.conn.readUntil(lastWords(err))
 	case isGone(err) && isGone(s.why): // the reader knows less
 		s.why = err
@@ -292,7 +316,8 @@ func (s *session) read() {
 		}
 	}
 	s.mu.Lock()
-	s.phase, s.ended, s.why = over, true, err
+	s.enterLocked(over)
+	s.ended, s.why = true, err
 	if s.failure != nil && (err == errLastWords || isGone(err)) {
 		s.why = s.failure // the reader knows less
 	}
@@ -327,7 +352,7 @@ func (s *session) overdue() error {
 	case len(s.jobs) > 0: // something is being written
 		s.last = now
 	case due(s.last, s.c.c.IdleTimeout):
-		s.phase = over
+		s.enterLocked(over)
 		return errIdle
 	}
 	s.deadlineLocked()
@@ -408,7 +433,7 @@ func (s *session) lookBack() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.looking = false; found && s.phase == serving {
-			s.phase = leaving
+			s.enterLocked(leaving)
 		}
 	}()
 }
@@ -425,7 +450,7 @@ func (s *session) takeTurns() {
 	case !time.Now().Before(s.moveAt):
 		s.mu.Lock()
 		if s.phase == serving {
-			s.phase = leaving
+			s.enterLocked(leaving)
 		}
 		s.mu.Unlock()
 	}
@@ -474,7 +499,8 @@ func (s *session) beat() {
 		case err == nil || len(s.pending) == 0:
 			s.beatLocked()
 		default:
-			s.phase, s.failure = over, fmt.Errorf("%w: %w", errNoBeat, err)
+			s.enterLocked(over)
+			s.failure = fmt.Errorf("%w: %w", errNoBeat, err)
 			s.conn.readUntil(time.Now())
 		}
 	}()
@@ -487,7 +513,7 @@ const closeGrace = 50 * time.Millisecond
 func (s *session) Close() {
 	s.stop()
 	s.mu.Lock()
-	s.phase = over
+	s.enterLocked(over)
 	c := s.conn
 	if s.pulse != nil {
 		s.pulse.Stop()
