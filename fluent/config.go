@@ -166,7 +166,7 @@ type Config struct {
 	ReconnectMax time.Duration `yaml:"reconnect_max"`
 
 	// Compress is "", "gzip" or "zstd", which fluentd takes from 1.19 on, Fluent Bit,
-	// and no other receiver. Default "".
+	// and no other receiver: fluentd 1.16 resets the connection. Default "".
 	Compress string `yaml:"compress"`
 	// Mode is the kind of message. "packed-forward" holds a chunk of records, which only
 	// the receiver's outputs take apart; all receivers named in the package comment take

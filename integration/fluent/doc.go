@@ -9,5 +9,7 @@
 // Real daemons come in through the environment, and their tests, a few minutes, are skipped
 // without: FLUENTD names source trees of fluentd, in the form of PATH, FLUENTBIT a program.
 // RUBY, FLUENTD_LIB (directories before the tree's library) and RUBYOPT help a Ruby that lacks
-// something. docs/RECEIVERS.md has what they show.
+// something. zstd is tried where fluentd and the gem zstd-ruby have it; RubyGems or the
+// sources of the gem, which bring libzstd, have that, Debian 12 has not. docs/RECEIVERS.md has what
+// they show.
 package fluent
