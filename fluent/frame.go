@@ -248,6 +248,11 @@ func (l *layout) groupOf(rec *batch.Record, c *resolved) (g int, entry []byte) {
 		l.byID[rec.Stream] = g
 		return g, rec.Data
 	}
+	if t, entry, err := msgpack.Next(rec.Data); err == nil && t.Kind == msgpack.Str {
+		if g, known := l.byTag[string(t.Bytes)]; known { // without an allocation
+			return g, entry
+		}
+	}
 	tag, entry, ok := splitTag(rec.Data)
 	if !ok {
 		return -1, rec.Data

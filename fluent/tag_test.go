@@ -17,6 +17,7 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -193,4 +194,35 @@ func mustHandler(t *testing.T, s *Sink) slog.Handler {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// A record of a tag beyond the table allocates nothing: not in Post, and for all of one
+// batch together but once on its way to the server.
+func TestTagsBeyondTheTableAllocateNothing(t *testing.T) {
+	withTags(t, func() {
+		for i := range maxTags {
+			streamOf(fmt.Sprintf("filler.%d", i))
+		}
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).obedient(c) }}
+		l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, FlushInterval: time.Hour})
+		m := map[string]any{"n": 1}
+		if n := testing.AllocsPerRun(50, func() { l.Post("one.more.tag.for.which.there.is.no.room", m) }); n != 0 && !raceEnabled {
+			t.Errorf("%v allocations in Post", n)
+		}
+		closeLogger(t, l)
+
+		c := mustResolve(t)
+		var lay layout
+		rec := batch.Record{Meta: batch.Meta{Stream: ownTag}, Data: append(msgpack.AppendStr(nil, "one.more.tag.for.which.there.is.no.room"), mustEntry(t, 1)...)}
+		lay.byTag = map[string]int{}
+		lay.groupOf(&rec, c)
+		entry := mustEntry(t, 1)
+		if n := testing.AllocsPerRun(50, func() {
+			if g, e := lay.groupOf(&rec, c); g != 0 || len(e) != len(entry) {
+				t.Fatal(g)
+			}
+		}); n != 0 && !raceEnabled {
+			t.Errorf("%v allocations on the way", n)
+		}
+	})
 }
