@@ -250,6 +250,11 @@ type entry struct {
 	trial   *trial       // a suspect
 	ctl     bool         // a control record: it is no record of the account
 	ghost   bool         // the session has it, but its records are not ours any more
+
+	// What out is when the session gets it for the first time. A usual batch lies in no
+	// more slabs.
+	own  batch.Batch
+	runs [5]batch.Run
 }
 
 // action is what to do now.
@@ -602,7 +607,7 @@ func (m *machine) send(now time.Time, i int, e *entry, limit int) (action, bool)
 // give makes e one of the batches that the session has.
 func (m *machine) give(e *entry) action {
 	m.put(e, sent)
-	e.out, e.unknown, e.round = fresh(e.b), true, m.sess.round
+	e.out, e.unknown, e.round = e.fresh(), true, m.sess.round
 	if e.h != nil {
 		e.pin = e.h
 		e.pin.pins++
@@ -613,15 +618,17 @@ func (m *machine) give(e *entry) action {
 	return action{do: doSend, e: e}
 }
 
-// fresh returns b as a batch that no session was given yet: the answer to an earlier one
-// must not be taken for its answer. It is one allocation.
-func fresh(b *batch.Batch) *batch.Batch {
-	f := new(struct {
-		b    batch.Batch
-		runs [2]batch.Run
-	})
-	f.b.Runs = f.runs[:0]
-	return b.Slice(&f.b, 0, b.Len())
+// fresh returns e's batch as one that no session was given yet: the answer to an earlier
+// one must not be taken for its answer.
+func (e *entry) fresh() *batch.Batch {
+	to := &e.own
+	if e.out != nil {
+		to = new(batch.Batch)
+	} else if len(e.b.Runs) <= len(e.runs) {
+		to.Runs = e.runs[:0]
+	}
+	to.Runs = slices.Grow(to.Runs, len(e.b.Runs))
+	return e.b.Slice(to, 0, e.b.Len())
 }
 
 // fitting returns how many records of b, at least one, have size bytes together.

@@ -70,6 +70,7 @@ type outlet struct {
 
 	// The loop's.
 	life     *life
+	added    []given // the memory of shared.given while that is another
 	flushes  []*flush
 	lastSeq  uint64 // appended to the spool
 	spillBad episode
@@ -223,10 +224,13 @@ func (o *outlet) place(ctx context.Context) (*holder, error) {
 		o.shared.mu.Lock()
 		if o.shared.used <= o.set.window {
 			o.shared.used++
-			h := new(holder)
-			if n := len(o.shared.spare); n > 0 {
-				h, o.shared.spare = o.shared.spare[n-1], o.shared.spare[:n-1]
+			n := len(o.shared.spare)
+			if n == 0 {
+				o.shared.mu.Unlock()
+				return new(holder), nil
 			}
+			h := o.shared.spare[n-1]
+			o.shared.spare = o.shared.spare[:n-1]
 			o.shared.mu.Unlock()
 			return h, nil
 		}
@@ -351,12 +355,13 @@ func (o *outlet) collect() {
 	now := time.Now()
 	o.shared.mu.Lock()
 	given, inbox := o.shared.given, o.shared.inbox
-	o.shared.given, o.shared.inbox = o.shared.given[len(o.shared.given):], nil
+	o.shared.given, o.shared.inbox = o.added[:0], nil
 	o.shared.mu.Unlock()
 	for _, g := range given {
 		o.m.add(now, g.h, g.b)
 	}
 	clear(given)
+	o.added = given
 	for l := o.life; l != nil && l == o.life; {
 		q := l.reports()
 		for i := range q {

@@ -414,7 +414,7 @@ func TestAllocations(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector makes sync.Pool lose things at random")
 	}
-	err := newCounting("outer", newCounting("inner", nil))
+	failed := newCounting("outer", newCounting("inner", nil))
 	simple := []slog.Attr{slog.Int("UserId", 42), slog.String("Action", "buy"), slog.String("ResourceId", "r-1"), slog.Float64("Elapsed", 1.25), slog.Bool("Ok", true), slog.Any("CorrelationId", someUUID)}
 	for _, tt := range []struct {
 		name  string
@@ -425,11 +425,11 @@ func TestAllocations(t *testing.T) {
 		{"json", Config{Wire: wireJSON}, simple},
 		{"labels and metadata", Config{LabelAttrs: []string{"Action"}, MetadataAttrs: []string{"ResourceId", "UserId"}, Nudge: true}, simple},
 		{"trace in metadata", Config{TraceID: inMetadata}, append(simple, slog.String("trace_id", "abc"))},
-		{"errors", Config{}, []slog.Attr{slog.Any("err", err)}},
-		{"errors as objects", Config{Errors: "object"}, []slog.Attr{slog.Any("err", err)}},
-		{"objects and metadata", Config{Errors: "exception", MetadataAll: true}, []slog.Attr{slog.Any("err", err), slog.Int("n", 1)}},
-		{"collisions in front", Config{Collisions: "prefix"}, []slog.Attr{slog.Any("err", err)}},
-		{"errors in metadata", Config{MetadataAll: true}, []slog.Attr{slog.Any("err", err), slog.Int("n", 1)}},
+		{"errors", Config{}, []slog.Attr{slog.Any("err", failed)}},
+		{"errors as objects", Config{Errors: "object"}, []slog.Attr{slog.Any("err", failed)}},
+		{"objects and metadata", Config{Errors: "exception", MetadataAll: true}, []slog.Attr{slog.Any("err", failed), slog.Int("n", 1)}},
+		{"collisions in front", Config{Collisions: "prefix"}, []slog.Attr{slog.Any("err", failed)}},
+		{"errors in metadata", Config{MetadataAll: true}, []slog.Attr{slog.Any("err", failed), slog.Int("n", 1)}},
 		{"groups in metadata", Config{MetadataAll: true}, []slog.Attr{slog.Group("g", "a", 1, slog.Group("h", "b", someUUID))}},
 	} {
 		s := sinkFor(t, new(peer), tt.c)
@@ -456,8 +456,23 @@ func TestAllocations(t *testing.T) {
 			t.Fatal(o)
 		}
 	}); n > 40 {
+		t.Errorf("a push of 3000 records, and its session: %v allocations", n)
+	}
+	// In one session the answer is all that a push allocates, and it is the transport's.
+	l := &life{ctx: t.Context()}
+	ses, err := s.Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(20, func() {
+		l.answers = l.answers[:0]
+		if err := ses.Send(b); err != nil || len(l.answers) != 1 {
+			t.Fatal(err, l.answers)
+		}
+	}); n > 1 {
 		t.Errorf("a push of 3000 records: %v allocations", n)
 	}
+	ses.Close()
 }
 
 // TestDeniedTenants: records of a tenant that can be none, or is one too many, are refused

@@ -122,6 +122,7 @@ func (s *client) redact(text string) string {
 // close ends connections of our own that are idle.
 func (s *client) close() {
 	s.reports.run.WaitBriefly(context.Background())
+	s.bufs.forget()
 	if s.own {
 		s.http.CloseIdleConnections()
 	}

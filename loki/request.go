@@ -39,6 +39,8 @@ type requestBuf struct {
 	zip   *gzip.Writer
 	in    []byte
 
+	last *exchange // for the next request; nil: a new one
+
 	// A transport may still read a request's body after it has answered. Since
 	// the memory is used again, bodies of an earlier generation read nothing.
 	mu   sync.Mutex
@@ -121,47 +123,6 @@ func (s *bufStack) repay(b, own []byte) {
 	if cap(b) > 0 && (cap(own) == 0 || &b[:1][0] != &own[:1][0]) {
 		s.pool.Put(b)
 	}
-}
-
-// A bodyReader is the body of a request. It reads from a requestBuf.
-type bodyReader struct {
-	b   *requestBuf
-	gen uint64
-	off int
-}
-
-var errStale = errors.New("loki: request is over")
-
-func (r *bodyReader) Read(p []byte) (int, error) {
-	r.b.mu.Lock()
-	defer r.b.mu.Unlock()
-	if r.gen != r.b.gen {
-		return 0, errStale
-	}
-	if r.off == len(r.b.wire) {
-		return 0, io.EOF
-	}
-	n := copy(p, r.b.wire[r.off:])
-	r.off += n
-	return n, nil
-}
-
-func (r *bodyReader) Close() error { return nil }
-
-// begin makes wire what bodies read, and returns the first.
-func (b *requestBuf) begin(wire []byte) *bodyReader {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.gen++
-	b.wire = wire
-	return &bodyReader{b: b, gen: b.gen}
-}
-
-func (b *requestBuf) end() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.gen++
-	b.wire = nil
 }
 
 // layout finds the pieces that the body of segs consists of, before compression, in
@@ -291,7 +252,6 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 			text := out.err.Error()
 			s.lastErr.Store(&text)
 		}
-		b.end()
 		s.bufs.put(b)
 	}()
 	wire := s.build(b, p, segs)
@@ -302,16 +262,10 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	s.bodyBytes.Add(uint64(b.size))
 	s.wireBytes.Add(uint64(len(wire)))
 	header := s.headers.get(segs[0].st.tenant, s.wireOf(p.form))
-	req := (&http.Request{
-		Method: http.MethodPost, URL: s.c.endpoint, Host: s.c.endpoint.Host, Header: header,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Body: b.begin(wire), ContentLength: int64(len(wire)),
-	})
-	gen := b.gen
-	req.GetBody = func() (io.ReadCloser, error) { return &bodyReader{b: b, gen: gen}, nil }
-	within, cancel := context.WithTimeout(ctx, s.c.Timeout)
-	defer cancel()
-	res, err := s.http.Do(req.WithContext(within))
+	x := b.begin(ctx, s.c, wire)
+	defer b.finish(x)
+	x.req.Header, x.req.ContentLength = header, int64(len(wire))
+	res, err := s.do(x.req)
 	if err != nil {
 		return s.lost(err)
 	}
@@ -323,6 +277,7 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	if err != nil {
 		return s.lost(fmt.Errorf("cannot read the answer (%d): %w", res.StatusCode, err))
 	}
+	x.whole = whole
 	if res.ProtoMajor == 1 && res.ContentLength < 0 && len(res.TransferEncoding) == 0 && !res.Uncompressed {
 		whole = false // it ends where the connection does: nobody knows whether that was meant
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"runtime"
 
 	rival "github.com/grafana/loki-client-go/loki"
 	"github.com/prometheus/common/model"
@@ -45,7 +44,7 @@ func ours(name string, by way, wire string, exception bool, warm int) h.Contende
 		note += fmt.Sprintf(", after %d events to fill pools", warm)
 	}
 	return h.Contender{Name: name, Kind: h.Ours, Note: note, New: func(*h.Env) (*h.Subject, error) {
-		s := new(sink204)
+		s := newSink204()
 		hd, err := newHandler(s, wire)
 		if err != nil {
 			return nil, err
@@ -98,7 +97,7 @@ func throughLogger(l *forebay.Logger, recs []encode.Record) func(int, int) {
 // clientGo is loki-client-go behind a line of slog's JSON handler.
 func clientGo(exception bool) h.Contender {
 	return h.Contender{Name: "loki-client-go", Kind: h.Rival, Note: "slog.JSONHandler's line, labels app and level; errors with type, message and stack by LogValuer", New: func(*h.Env) (*h.Subject, error) {
-		s := new(sink204)
+		s := newSink204()
 		c, err := newClient(s)
 		if err != nil {
 			return nil, err
@@ -142,12 +141,11 @@ func spelled(in []slog.Record) []slog.Record {
 	return out
 }
 
+// An exception says of an error what our lines say of it.
 type exception struct{ e *thrown }
 
 func (x exception) LogValue() slog.Value {
-	f, _ := runtime.CallersFrames(x.e.pcs).Next()
-	attrs := []slog.Attr{slog.String("Type", fmt.Sprintf("%T", x.e)), slog.String("Message", x.e.Error()),
-		slog.String("StackTrace", fmt.Sprintf("%s %s:%d", f.Function, f.File, f.Line))}
+	attrs := []slog.Attr{slog.String("Type", fmt.Sprintf("%T", x.e)), slog.String("Message", x.e.Error()), slog.String("StackTrace", x.e.stack())}
 	if in, ok := x.e.Unwrap().(*thrown); ok {
 		attrs = append(attrs, slog.Any("Inner", exception{in}))
 	}
@@ -157,7 +155,7 @@ func (x exception) LogValue() slog.Value {
 // slogLoki is samber/slog-loki with its defaults: every attribute a label.
 func slogLoki(exception bool) h.Contender {
 	return h.Contender{Name: "slog-loki", Kind: h.Rival, Note: "3.5.2, defaults", New: func(*h.Env) (*h.Subject, error) {
-		s := new(sink204)
+		s := newSink204()
 		c, err := newClient(s)
 		if err != nil {
 			return nil, err

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // The two events of the suite: Simple has a message and six scalars, Exception a
-// message, three scalars and a chain of two errors with a frame each.
+// message, three scalars and two errors, one within the other. Each of them is its own
+// and has the stack of the place that it was made in, see stack.go.
 
 type uuid [16]byte
 
@@ -27,6 +30,7 @@ func (u uuid) append(dst []byte) []byte {
 func (u uuid) String() string               { return string(u.append(nil)) }
 func (u uuid) MarshalText() ([]byte, error) { return u.append(nil), nil }
 
+// thrown is an error that knows where it was made.
 type thrown struct {
 	text  string
 	inner error
@@ -37,10 +41,29 @@ func (e *thrown) Error() string         { return e.text }
 func (e *thrown) Unwrap() error         { return e.inner }
 func (e *thrown) StackTrace() []uintptr { return e.pcs }
 
+// stackDepth is how many frames a stack has.
+const stackDepth = 17
+
 func throw(text string, inner error) error {
-	pcs := make([]uintptr, 1)
-	runtime.Callers(2, pcs)
-	return &thrown{text, inner, pcs}
+	pcs := make([]uintptr, stackDepth)
+	return &thrown{text, inner, pcs[:runtime.Callers(2, pcs)]}
+}
+
+// stack returns the calls of e, looked up anew as those do who have no table of them.
+func (e *thrown) stack() string {
+	var b strings.Builder
+	for frames := runtime.CallersFrames(e.pcs); ; {
+		f, more := frames.Next()
+		b.WriteString(f.Function)
+		b.WriteByte(' ')
+		b.WriteString(f.File)
+		b.WriteByte(':')
+		b.WriteString(strconv.Itoa(f.Line))
+		if !more {
+			return b.String()
+		}
+		b.WriteByte('\n')
+	}
 }
 
 const distinct = 10_000 // events, used in turn
@@ -48,13 +71,12 @@ const distinct = 10_000 // events, used in turn
 func records(exception bool) []slog.Record {
 	out := make([]slog.Record, distinct)
 	at := time.Now()
-	inner := throw("connection refused", nil)
 	for i := range out {
 		at = at.Add(time.Microsecond)
 		if exception {
 			r := slog.NewRecord(at, slog.LevelError, fmt.Sprintf("Operation %d on billing failed", i), 0)
 			r.AddAttrs(slog.Int("OperationId", i), slog.String("Service", "billing"), slog.Bool("Retryable", true),
-				slog.Any("Exception", throw("operation failed", inner)))
+				slog.Any("Exception", operation(i)))
 			out[i] = r
 			continue
 		}

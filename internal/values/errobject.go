@@ -3,6 +3,7 @@ package values
 import (
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -188,7 +189,10 @@ func appendErrorStack(dst []byte, err error, kind stackKind) (out []byte) {
 }
 
 func appendFrames(dst []byte, pcs []uintptr) []byte {
-	for i, pc := range pcs[:min(len(pcs), maxFrames)] {
+	pcs = pcs[:min(len(pcs), maxFrames)]
+	const usual = 128 // bytes of a frame
+	dst = slices.Grow(dst, usual*len(pcs))
+	for i, pc := range pcs {
 		dst = appendFrame(dst, FrameOf(pc), i)
 	}
 	return dst
