@@ -1,6 +1,7 @@
 package loki
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -271,6 +272,10 @@ type Config struct {
 	// Level is the lowest level of records that [NewHandler] takes. In YAML it is level, a
 	// text such as WARN or info+2. Default slog.LevelInfo.
 	Level slog.Leveler `yaml:"-"`
+	// Context is a forebay.Context of [NewHandler], and of no other function: it appends to dst the attributes that
+	// the context of a record carries, such as the ids of the current span under TraceIDKey
+	// and SpanIDKey. Default nil.
+	Context func(ctx context.Context, dst []slog.Attr) []slog.Attr `yaml:"-"`
 	// EagerFirst sends the first record at once, so that a wrong address or password
 	// shows at the start. Default false: it waits for others, up to BatchAge.
 	EagerFirst bool `yaml:"eager_first"`
@@ -382,6 +387,9 @@ func (c Config) resolve() (Config, error) {
 	defaultTo(&c.TraceID, inBody)
 	defaultTo(&c.SpanID, inBody)
 	defaultTo(&c.Body, bodyJSON)
+	if c.Context != nil {
+		bad("Context is for NewHandler; elsewhere give forebay.Context to forebay.New or NewRouter")
+	}
 	if c.Formatter != nil && c.Errors != "" {
 		bad("errors is %q, but Formatter makes the lines; leave it empty and set it there", c.Errors)
 	}

@@ -31,9 +31,13 @@ type Handler struct {
 // It is [New] and forebay.NewRouter in one call, for those who have a Config, say from YAML,
 // or want the counters of its Pusher. Memory, delivery and encoder come from the same
 // functions as those of [To], with the same defaults. Options of an output, such as
-// forebay.Spool, are fields of the Config here; Config.Level counts here only. A program
-// that logs to anything else, too, is better off with forebay.New and To.
+// forebay.Spool, are fields of the Config here; Config.Level and Config.Context count here
+// only. A program that logs to anything else, too, is better off with forebay.New and To.
 func NewHandler(c Config, opts ...forebay.Option) (*Handler, error) {
+	if ask := c.Context; ask != nil {
+		opts = append(opts[:len(opts):len(opts)], forebay.Context(ask))
+		c.Context = nil
+	}
 	s, err := New(c)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -116,6 +117,12 @@ func TestSerilog(t *testing.T) {
 		"handleLogLevelAsLabel": line(`{"msg":"m","level":"warn"}`, Config{NoLevelLabel: true}),
 		"traceIdMode":           traced,
 		"spanIdMode":            traced,
+		"Activity.Current": through(Config{Context: traceOf, TraceIDKey: "TraceId", SpanIDKey: "SpanId"}, nil, func(t *testing.T, h *Handler, p *peer) {
+			slog.New(h).InfoContext(context.WithValue(t.Context(), traceKey{}, "7"), "m")
+			if err := h.Flush(context.Background()); err != nil || !slices.Equal(p.lines(), []string{`{"msg":"m","TraceId":"7","SpanId":"s-7"}`}) {
+				t.Errorf("%v %q", err, p.lines())
+			}
+		}),
 		"credentials": func(t *testing.T) {
 			if got := header(t, Config{Username: "u", Password: "p"}).Get("Authorization"); got != "Basic dTpw" {
 				t.Error(got)

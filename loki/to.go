@@ -62,6 +62,7 @@ func Label(name, value string) forebay.OutputOption {
 // Configure gives set the Config of the output, for everything that has no option of its
 // own: authentication, TLS, labels from attributes, limits. Options of package forebay
 // win over the fields of the same meaning. Config.Level has no effect: give forebay.Level.
+// Config.Context is refused: give forebay.Context to forebay.New.
 // With a whole Config, as from YAML:
 //
 //	loki.To(conf.URL, loki.Configure(func(c *loki.Config) { *c = conf }), forebay.Level(level))

@@ -2,14 +2,55 @@ package examples
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/loki"
 )
+
+// The same in one line for Loki: the ids become structured metadata there, so that Grafana
+// links each line to its trace.
+func Example_openTelemetryLoki() {
+	log, err := loki.NewHandler(loki.Config{
+		URL: "http://localhost:3100", Labels: map[string]string{"app": "shop"},
+		Context: spanIDs, TraceID: "metadata", SpanID: "metadata",
+		Wire: "json", Client: &http.Client{Transport: showingLoki{}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer log.Close(context.Background())
+
+	ctx := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{0x4b, 0xf9, 0x2f, 15: 1}, SpanID: trace.SpanID{7: 2},
+	}))
+	slog.New(log).InfoContext(ctx, "paid", "cents", 1990)
+	// Output: {"msg":"paid","cents":1990} map[span_id:0000000000000002 trace_id:4bf92f00000000000000000000000001]
+}
+
+// showingLoki prints what is pushed.
+type showingLoki struct{}
+
+func (showingLoki) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer r.Body.Close()
+	var push struct{ Streams []struct{ Values [][3]any } }
+	if err := json.NewDecoder(r.Body).Decode(&push); err != nil {
+		return nil, err
+	}
+	for _, s := range push.Streams {
+		for _, v := range s.Values {
+			fmt.Println(v[1], v[2])
+		}
+	}
+	return &http.Response{StatusCode: http.StatusNoContent, Body: http.NoBody, Request: r}, nil
+}
 
 // spanIDs adds the ids of the span in ctx.
 func spanIDs(ctx context.Context, dst []slog.Attr) []slog.Attr {

@@ -1,0 +1,68 @@
+package loki
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/forebay-log/forebay"
+)
+
+type traceKey struct{}
+
+// traceOf is what asks a tracing library for the current span.
+func traceOf(ctx context.Context, dst []slog.Attr) []slog.Attr {
+	if id, ok := ctx.Value(traceKey{}).(string); ok {
+		dst = append(dst, slog.String("TraceId", id), slog.String("SpanId", "s-"+id))
+	}
+	return dst
+}
+
+// TestContext: what the context of a record carries comes with it in one line, whatever
+// group is open, in the line or in the metadata; and after what options of the Router add.
+func TestContext(t *testing.T) {
+	ctx := context.WithValue(t.Context(), traceKey{}, "t1")
+	for _, tt := range []struct {
+		where, want string
+		meta        map[string]string
+	}{
+		{"body", `{"msg":"m","more":1,"TraceId":"t1","SpanId":"s-t1","g":{"a":1}}`, nil},
+		{"metadata", `{"msg":"m","more":1,"g":{"a":1}}`, map[string]string{"TraceId": "t1", "SpanId": "s-t1"}},
+		{"none", `{"msg":"m","more":1,"g":{"a":1}}`, nil},
+	} {
+		p := new(peer)
+		h, err := NewHandler(Config{URL: "http://loki.test", Client: &http.Client{Transport: p}, Labels: map[string]string{"app": "x"},
+			Context: traceOf, TraceIDKey: "TraceId", SpanIDKey: "SpanId", TraceID: tt.where, SpanID: tt.where},
+			forebay.Context(func(_ context.Context, dst []slog.Attr) []slog.Attr { return append(dst, slog.Int("more", 1)) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slog.New(h).WithGroup("g").InfoContext(ctx, "m", "a", 1)
+		slog.New(h).Info("without")
+		if _, err := h.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		got := p.requests()[0].streams[0].Entries
+		if got[0].Line != tt.want || len(got[0].Meta) != len(tt.meta) || got[0].Meta["SpanId"] != tt.meta["SpanId"] || got[0].Meta["TraceId"] != tt.meta["TraceId"] {
+			t.Errorf("%s: got %s %v, want %s %v", tt.where, got[0].Line, got[0].Meta, tt.want, tt.meta)
+		}
+		if got[1].Line != `{"msg":"without","more":1}` || len(got[1].Meta) != 0 {
+			t.Errorf("without a span: %s %v", got[1].Line, got[1].Meta)
+		}
+	}
+}
+
+// TestContextElsewhere: who makes no Router cannot ask, and says so.
+func TestContextElsewhere(t *testing.T) {
+	c := Config{URL: "http://loki.test", Labels: map[string]string{"app": "x"}, Context: traceOf}
+	_, sink := New(c)
+	_, pusher := NewPusher(c)
+	_, logger := forebay.New(To(c.URL, Configure(func(to *Config) { *to = c })))
+	for _, err := range []error{sink, pusher, logger} {
+		if err == nil || !strings.Contains(err.Error(), "forebay.Context") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
