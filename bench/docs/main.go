@@ -9,6 +9,7 @@ import (
 	"html"
 	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/forebay-log/forebay/bench/harness"
@@ -47,7 +48,7 @@ type line struct {
 	ours, best, ratio float64
 	oursAllocs        float64
 	bestAllocs        float64
-	date              string
+	date, machine     string
 }
 
 func run(results, readme, chart string) error {
@@ -56,17 +57,19 @@ func run(results, readme, chart string) error {
 		return err
 	}
 	var stored struct {
-		Machine struct {
-			CPU        string
-			Processors int
-			Go         string
-		}
-		Rows []harness.Result
+		Machine harness.Machine // of rows that have none of their own
+		Rows    []harness.Result
 	}
 	if err := json.Unmarshal(text, &stored); err != nil {
 		return fmt.Errorf("%s: %w", results, err)
 	}
+	for i := range stored.Rows {
+		if r := &stored.Rows[i]; r.Machine == nil {
+			r.Machine = &stored.Machine
+		}
+	}
 	var lines []line
+	var machines []string
 	for _, want := range rows {
 		l, err := find(stored.Rows, want.name)
 		if err != nil {
@@ -74,6 +77,9 @@ func run(results, readme, chart string) error {
 		}
 		l.text = want.text
 		lines = append(lines, l)
+		if !slices.Contains(machines, l.machine) {
+			machines = append(machines, l.machine)
+		}
 	}
 	page, err := os.ReadFile(readme)
 	if err != nil {
@@ -84,7 +90,7 @@ func run(results, readme, chart string) error {
 	if !ok || !closed {
 		return fmt.Errorf("%s has no place for the table, between %q and %q", readme, begin, end)
 	}
-	where := fmt.Sprintf("%s, %d processors, %s", stored.Machine.CPU, stored.Machine.Processors, stored.Machine.Go)
+	where := strings.Join(machines, " and ")
 	if err := os.WriteFile(readme, []byte(before+begin+table(lines, where)+end+after), 0o666); err != nil {
 		return err
 	}
@@ -99,6 +105,7 @@ func find(all []harness.Result, name string) (l line, err error) {
 			continue
 		}
 		l.unit, l.date = r.Unit, r.Date.UTC().Format("2006-01-02")
+		l.machine = fmt.Sprintf("%s, %d processors, %s", r.Machine.CPU, r.Machine.Processors, r.Machine.GoVersion)
 		l.best = math.Inf(1)
 		for _, c := range r.Columns {
 			switch {

@@ -274,10 +274,27 @@ func TestWriteFileKeepsOtherRows(t *testing.T) {
 	if got := read(); got != "a1 b2 c2 " {
 		t.Errorf("after a second run: %q", got)
 	}
-	m.CPU = "y"
+	m.CPU, m.Load = "y", "3"
 	write(m, "b")
-	if got := read(); got != "b2 " {
+	if got := read(); got != "a1 b3 c2 " {
 		t.Errorf("after a run on another machine: %q", got)
+	}
+	if rep, err := ReadReport(path); err != nil || rep.Rows[0].Machine.CPU != "x" || rep.Rows[1].Machine.CPU != "y" || rep.Machine.CPU != "y" {
+		t.Errorf("%v %+v", err, rep)
+	}
+	// Another program has other rows. One that is gone from its own registry leaves.
+	registry = nil
+	Register(row("other/a"), row("other/b"))
+	write(m, "other/b", "other/a")
+	if got := read(); got != "other/a3 other/b3 a1 b3 c2 " {
+		t.Errorf("after a run of another program: %q", got)
+	}
+	registry = nil
+	Register(row("other/b"))
+	m.Load = "4"
+	write(m, "other/b")
+	if got := read(); got != "other/b4 a1 b3 c2 " {
+		t.Errorf("after a row has gone: %q", got)
 	}
 	if err := os.WriteFile(path, []byte("{"), 0o644); err != nil {
 		t.Fatal(err)

@@ -39,12 +39,6 @@ func ThisMachine(dir string) Machine {
 	return m
 }
 
-// same reports whether figures of m and o may stand in one table.
-func (m Machine) same(o Machine) bool {
-	m.Load, o.Load = "", ""
-	return m == o
-}
-
 func cpuModel() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {

@@ -25,13 +25,15 @@ type Report struct {
 	Rows    []*Result `json:"rows"`
 }
 
-// WriteFile writes the report to path as JSON. Rows of an earlier report there
-// that this run did not measure are kept, each with its own date and commit, if
-// they come from the same kind of machine.
+// WriteFile writes the report to path as JSON. Rows of an earlier report there that this
+// run did not measure are kept: each row has its own date, commit and machine.
 func (rep *Report) WriteFile(path string) error {
-	if old, err := ReadReport(path); err == nil && old.Machine.same(rep.Machine) {
+	for _, r := range rep.Rows {
+		r.Machine = &rep.Machine
+	}
+	if old, err := ReadReport(path); err == nil {
 		rep.merge(old)
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	} else if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("harness: cannot read the earlier results: %w; move the file away", err)
 	}
 	b, err := json.MarshalIndent(rep, "", "  ")
@@ -61,21 +63,38 @@ func ReadReport(path string) (*Report, error) {
 	return rep, nil
 }
 
-// merge adds the rows of old that rep lacks, rows in the order of the registry.
+// merge adds the rows of old that rep lacks: those of the registry in its order, then those
+// of other programs, whose groups the registry does not have. A row that has left the
+// registry is left out.
 func (rep *Report) merge(old *Report) {
 	byName := map[string]*Result{}
 	for _, r := range old.Rows {
-		byName[r.Name] = r
+		if byName[r.Name] = r; r.Machine == nil {
+			r.Machine = &old.Machine
+		}
 	}
 	for _, r := range rep.Rows {
 		byName[r.Name] = r
 	}
+	groups := map[string]bool{}
 	rep.Rows = rep.Rows[:0:0]
 	for _, row := range registry {
+		groups[group(row.Name)] = true
 		if r := byName[row.Name]; r != nil {
 			rep.Rows = append(rep.Rows, r)
 		}
 	}
+	for _, r := range old.Rows {
+		if !groups[group(r.Name)] {
+			rep.Rows = append(rep.Rows, r)
+		}
+	}
+}
+
+// group returns what the name of a row begins with.
+func group(name string) string {
+	g, _, _ := strings.Cut(name, "/")
+	return g
 }
 
 // Print writes the row as a table of its contenders, fastest first, and its

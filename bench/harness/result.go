@@ -20,6 +20,7 @@ type Result struct {
 	Others  float64   `json:"others"`
 	Commit  string    `json:"commit"`
 	Date    time.Time `json:"date"`
+	Machine *Machine  `json:"machine,omitempty"` // in a file
 	Status  Status    `json:"status"`
 	Checks  []Check   `json:"checks"`
 	Columns []Column  `json:"contenders"`
