@@ -14,12 +14,12 @@ import (
 
 // pages are the pages whose `file.go` and `file.go: (*Type).method → other` must
 // name what exists.
-var pages = []string{"ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "docs/OPERATING.md", "docs/CRASH-SAFETY.md", "docs/EXITS.md"}
+var pages = []string{"ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "docs/OPERATING.md", "docs/CRASH-SAFETY.md", "docs/EXITS.md", "docs/SOURCES.md"}
 
 var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
 	fileName = regexp.MustCompile(`^([a-z0-9_/]+\.go)(?:: (.+))?$`)
-	testName = regexp.MustCompile(`^((?:Test|Fuzz|Benchmark|Example)[A-Z_]\w*)(?:/[\w./]+)?$`)
+	testName = regexp.MustCompile(`^((?:[a-z][a-z/]*: )?(?:Test|Fuzz|Benchmark|Example)[A-Z_]\w*)(?:/[\w./]+)?$`)
 )
 
 // declared returns the names of the functions in a file, methods as (*T).m, T.m and
@@ -59,13 +59,16 @@ func declared(t *testing.T, path string) []string {
 	return names
 }
 
-func TestPagesNameWhatExists(t *testing.T) {
-	const root = "../.."
-	tests := map[string]bool{}
-	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+// tests returns the functions of all tests, of nested modules too, each by its name and as
+// `folder: name`. The folder of the root is ".".
+func tests(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	err := filepath.WalkDir("../..", func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() && strings.HasSuffix(path, "_test.go") {
+			dir, _ := filepath.Rel("../..", filepath.Dir(path))
 			for _, name := range declared(t, path) {
-				tests[name] = true
+				names[name], names[filepath.ToSlash(dir)+": "+name] = true, true
 			}
 		}
 		return err
@@ -73,6 +76,12 @@ func TestPagesNameWhatExists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return names
+}
+
+func TestPagesNameWhatExists(t *testing.T) {
+	const root = "../.."
+	tests := tests(t)
 	pairs := 0
 	for _, page := range pages {
 		text, err := os.ReadFile(filepath.Join(root, page))
