@@ -31,17 +31,25 @@ type block struct {
 	// is reused only when it is 0.
 	refs int
 	// retired: no longer the current block; freed when refs reaches 0.
-	retired  bool
-	oversize bool // a heap buffer for one record, discarded when freed
-	rescued  bool // a heap copy of what a damaged mapping held, likewise
-	unsafe   bool // an oversize record that has no copy on disk
-	evicted  bool // an oversize record that was evicted by policy
-	summed   bool // its header holds a checksum
+	retired bool
+	kind    blockKind
+	unsafe  bool // an oversize record that has no copy on disk
+	evicted bool // an oversize record that was evicted by policy
+	summed  bool // its header holds a checksum
 
 	head      *crashfile.Head // in mapped memory; nil on the heap
 	cutTicket uint64          // ticket of the first record that belongs to no piece
 	cutOff    int             // where its payload begins
 }
+
+// blockKind is what the memory of a block is.
+type blockKind uint8
+
+const (
+	isSlab   blockKind = iota
+	oversize           // a heap buffer for one record, discarded when freed
+	rescued            // a heap copy of what a damaged mapping held, likewise
+)
 
 // A piece is a run of records of one block, in ticket order. Pieces travel
 // through the queue to the drain; their slots and bytes no longer change.
@@ -159,7 +167,7 @@ func slotBytes(s []batch.Slot) []byte {
 func newOversize(p []byte) *block {
 	return &block{
 		mem: append(make([]byte, 0, len(p)), p...), slots: make([]batch.Slot, 1),
-		off: len(p), n: 1, cut: 1, refs: 1, retired: true, oversize: true,
+		off: len(p), n: 1, cut: 1, refs: 1, retired: true, kind: oversize,
 	}
 }
 

@@ -1,63 +1,80 @@
 package slab
 
-import (
-	"slices"
-
-	"github.com/forebay-log/forebay/batch"
-)
+import "slices"
 
 // The memory of a Writer is that of its slabs. A record larger than a slab takes memory
 // of its own, and free slabs as large as that give theirs up meanwhile: they are ceded.
-// keptSlabs slabs are never ceded, so that other records go on. One record is always
+// Two slabs are never ceded, so that other records go on. One record is always
 // taken where no other is pending, whatever the slabs hold: so the whole exceeds
 // SlabCount times SlabBytes by one record at most. Mapped slabs keep their memory, which
 // belongs to the file.
 
-// keptSlabs is how many slabs are never ceded.
-const keptSlabs = 2
+// neverCeded is how many slabs are never ceded.
+const neverCeded = 2
 
 // budget is how many bytes of records larger than a slab may be pending.
 func (o *Options) budget() int { return max(o.SlabBytes*o.SlabCount, o.MaxRecord) }
 
+// pool is the memory that no record has: the free slabs. It knows how much of it records
+// larger than a slab have.
+type pool struct {
+	free     []*block // the one that was not used for longest first
+	ceded    []*block // their memory has gone to records larger than a slab
+	oversize int      // bytes of such records
+	slab     int      // bytes of a slab; set by New
+	maxCeded int      // slabs; set by New
+}
+
+func newPool(o *Options) pool { return pool{slab: o.SlabBytes, maxCeded: o.SlabCount - neverCeded} }
+
+// takeLocked returns a free slab. There must be one.
+func (p *pool) takeLocked() *block {
+	k := len(p.free) - 1
+	b := p.free[k]
+	p.free = p.free[:k]
+	if b.mem == nil { // it was ceded
+		b.fill(p.slab)
+	}
+	return b
+}
+
+func (p *pool) putLocked(b *block) { p.free = append(p.free, b) }
+
 // slabsFor returns how many slabs n bytes are.
-func (w *Writer) slabsFor(n int) int { return (n + w.slabBytes - 1) / w.slabBytes }
+func (p *pool) slabsFor(n int) int { return (n + p.slab - 1) / p.slab }
 
 // cedableLocked returns how many slabs are ceded for a record of n bytes, and whether
-// that is enough for it.
-func (w *Writer) cedableLocked(n int, m batch.Meta) (k int, ok bool) {
-	free := len(w.free)
-	if w.o.Reserve > 0 && m.Level < w.reserve.Level() {
-		free -= w.o.Reserve
-	}
-	free = max(0, min(free, w.o.SlabCount-keptSlabs-len(w.ceded)))
-	k = w.slabsFor(w.oversizeUsed+n) - len(w.ceded)
-	return min(k, free), k <= free || w.oversizeUsed == 0
+// that is enough for it. reserved slabs are not for it.
+func (p *pool) cedableLocked(n, reserved int) (k int, ok bool) {
+	free := max(0, min(len(p.free)-reserved, p.maxCeded-len(p.ceded)))
+	k = p.slabsFor(p.oversize+n) - len(p.ceded)
+	return min(k, free), k <= free || p.oversize == 0
 }
 
 // cedeLocked takes n bytes of the budget for a record larger than a slab, if they are
 // to be had.
-func (w *Writer) cedeLocked(n int, m batch.Meta) bool {
-	k, ok := w.cedableLocked(n, m)
+func (p *pool) cedeLocked(n, reserved int) bool {
+	k, ok := p.cedableLocked(n, reserved)
 	if !ok {
 		return false
 	}
-	for _, b := range w.free[:k] { // those that were not used for longest
+	for _, b := range p.free[:k] {
 		if b.head == nil {
 			b.hollow()
 		}
 	}
-	w.ceded = append(w.ceded, w.free[:k]...)
-	w.free = slices.Delete(w.free, 0, k)
-	w.oversizeUsed += n
+	p.ceded = append(p.ceded, p.free[:k]...)
+	p.free = slices.Delete(p.free, 0, k)
+	p.oversize += n
 	return true
 }
 
 // takeBackLocked gives n bytes of the budget back. Slabs get their memory again when
 // they are opened, after all others.
-func (w *Writer) takeBackLocked(n int) {
-	w.oversizeUsed -= n
-	if k := w.slabsFor(w.oversizeUsed); k < len(w.ceded) {
-		w.free = slices.Insert(w.free, 0, w.ceded[k:]...)
-		w.ceded = slices.Delete(w.ceded, k, len(w.ceded))
+func (p *pool) takeBackLocked(n int) {
+	p.oversize -= n
+	if k := p.slabsFor(p.oversize); k < len(p.ceded) {
+		p.free = slices.Insert(p.free, 0, p.ceded[k:]...)
+		p.ceded = slices.Delete(p.ceded, k, len(p.ceded))
 	}
 }

@@ -144,7 +144,7 @@ func TestBudgetHolds(t *testing.T) {
 						n += len(b.mem)
 					}
 				}
-				for _, list := range [][]*block{w.free, w.ceded} {
+				for _, list := range [][]*block{w.pool.free, w.pool.ceded} {
 					for _, b := range list {
 						add(b)
 					}
@@ -170,8 +170,8 @@ func TestBudgetHolds(t *testing.T) {
 							size = r.IntN(6000)
 						}
 						_ = w.WriteRecord(line(0, size), batch.Meta{Level: 4 * 1})
-						if n := held(); n > w.slabBytes*o.SlabCount+o.MaxRecord {
-							t.Errorf("seed %d: it holds %d bytes, its slabs have %d", seed, n, w.slabBytes*o.SlabCount)
+						if n := held(); n > w.o.SlabBytes*o.SlabCount+o.MaxRecord {
+							t.Errorf("seed %d: it holds %d bytes, its slabs have %d", seed, n, w.o.SlabBytes*o.SlabCount)
 						}
 					}
 				}()

@@ -5,11 +5,29 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/closetime"
 )
+
+// theirEnd is what the Shutdown of the borrower returned.
+type theirEnd struct {
+	unknown uint64 // of its report
+	err     error
+}
+
+// ending is the Shutdown of the Writer.
+type ending struct {
+	once     sync.Once
+	ctx      context.Context
+	giveUp   context.CancelFunc // ends ctx: no more attempts
+	done     chan struct{}      // closed when the drain has ended
+	reported chan struct{}      // closed when Shutdown is done; the answer is not written after
+	report   batch.Report
+	answer   error
+}
 
 // Flush waits until everything accepted before the call, or found in the files of
 // dead processes, is delivered or accounted for, or ctx ends. It returns ctx's error,
@@ -39,8 +57,8 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 	}
 	o := &op{target: w.next, kind: kind, ch: make(chan error, 1)}
 	w.ops = append(w.ops, o)
-	w.flushTarget = max(w.flushTarget, o.target)
-	w.wakeLocked()
+	w.progress.flush = max(w.progress.flush, o.target)
+	w.sleep.wakeLocked()
 	w.unlock()
 	if points {
 		point(ptFlushQueued)
@@ -69,12 +87,12 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 // hasReported waits until Shutdown is done, and reports false if ctx ends before.
 func (w *Writer) hasReported(ctx context.Context) bool {
 	select {
-	case <-w.reported:
+	case <-w.end.reported:
 		return true
 	default:
 	}
 	select {
-	case <-w.reported:
+	case <-w.end.reported:
 		return true
 	case <-ctx.Done():
 		return false
@@ -103,12 +121,12 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	ctx, cancel := closetime.Bounded(ctx, w.o.CloseTimeout)
 	defer cancel()
 	first := false
-	w.closeOnce.Do(func() { first = true })
+	w.end.once.Do(func() { first = true })
 	if !first {
 		if !w.hasReported(ctx) {
 			return batch.Report{Account: w.Account()}, fmt.Errorf("slab: close: %w", context.Cause(ctx))
 		}
-		return w.report, w.answer
+		return w.end.report, w.end.answer
 	}
 
 	if points {
@@ -117,7 +135,7 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	w.mu.Lock()
 	w.life.become(closing)
 	w.setRoomLocked()
-	w.wakeLocked()
+	w.sleep.wakeLocked()
 	w.unlock()
 	if points {
 		point(ptClosed)
@@ -129,17 +147,17 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	// still be accounted for.
 	if ok {
 		left := time.Until(deadline)
-		t := time.AfterFunc(left-closetime.Reserve(left), w.giveUp)
+		t := time.AfterFunc(left-closetime.Reserve(left), w.end.giveUp)
 		defer t.Stop()
 	}
 	finished := true
 	select {
-	case <-w.done:
+	case <-w.end.done:
 	case <-ctx.Done():
-		w.giveUp()
+		w.end.giveUp()
 		grace := time.NewTimer(closeGrace)
 		select {
-		case <-w.done:
+		case <-w.end.done:
 		case <-grace.C:
 			finished = false
 		}
@@ -147,10 +165,10 @@ func (w *Writer) Shutdown(ctx context.Context) (batch.Report, error) {
 	}
 	_ = w.last.writes.Wait(ctx) // what it has not written by then is accounted for
 	err := w.conclude(ctx, finished)
-	w.giveUp()
+	w.end.giveUp()
 	w.events.WaitBriefly(ctx)
-	close(w.reported)
-	return w.report, err
+	close(w.end.reported)
+	return w.end.report, err
 }
 
 // closeGrace is how long Shutdown waits, after its time is over, for a borrower that was
@@ -179,45 +197,36 @@ func outOfTime(err error) bool {
 func (w *Writer) lockWithAccount() (theirs batch.Account) {
 	w.mu.Lock()
 	for range 1000 { // a Borrow takes longer than to look: two or three will do
-		taken := w.taken
+		taken := w.book.taken
 		w.unlock()
 		theirs = w.to.Account()
 		w.mu.Lock()
-		if w.taken == taken {
+		if w.book.taken == taken {
 			break
 		}
 	}
 	return theirs
 }
 
-// lateLocked returns how many records of a Borrow that was abandoned the borrower has
-// taken all the same. They are in its account, and must not be in ours as well.
-func (w *Writer) lateLocked(theirs batch.Account) uint64 {
-	if theirs.Accepted <= w.taken {
-		return 0
-	}
-	return min(theirs.Accepted-w.taken, uint64(w.d.givenUp))
-}
-
 // abandonLocked accounts for all that a drain which hangs has not settled. It returns how
 // many records the borrower may have got.
 func (w *Writer) abandonLocked(theirs batch.Account) (unknown uint64) {
-	unknown = uint64(w.inflight)
-	w.d.givenUp = w.inflight
+	unknown = uint64(w.book.inflight)
+	w.book.hung = w.book.inflight
 	w.unrecoverLocked()
-	unknown -= min(unknown, w.lateLocked(theirs))
-	if w.keepsLocked() {
-		w.keepLocked()
+	unknown -= min(unknown, w.book.lateLocked(theirs))
+	if w.canRetainLocked() {
+		w.retainLocked()
 		return unknown
 	}
 	w.life.become(abandoned)
-	w.acc.Dropped[batch.Shutdown] += uint64(w.inflight) + w.pendingSlabLocked()
-	w.d.givenUpLost, w.inflight = w.inflight, 0
+	w.book.Dropped[batch.Shutdown] += uint64(w.book.inflight) + w.pendingSlabLocked()
+	w.book.hungLost, w.book.inflight = w.book.inflight, 0
 	w.discardLocked()
 	return unknown
 }
 
-// conclude settles what is left and makes the report.
+// conclude accounts for what is left and makes the report.
 func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	if points {
 		point(ptConclude)
@@ -228,34 +237,34 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	if !finished && !w.life.cutShort() {
 		unknown = w.abandonLocked(theirs)
 	}
-	if (w.loans.back > 0 || len(w.loans.open) > 0) && w.keepsLocked() {
-		w.keepLocked()
+	if (w.loans.back > 0 || len(w.loans.open) > 0) && w.canRetainLocked() {
+		w.retainLocked()
 	}
-	w.acc.Dropped[batch.Shutdown] += uint64(w.last.pending)
+	w.book.Dropped[batch.Shutdown] += uint64(w.last.pending)
 	w.last.pending = 0
 	w.refuseWaitersLocked()
 	for _, o := range w.ops {
 		o.ch <- ErrClosed
 	}
 	w.ops = nil
-	unknown += w.d.unknown
-	w.report = batch.Report{Account: w.accountLocked(theirs), Unknown: unknown}
+	unknown += w.theirEnd.unknown
+	w.end.report = batch.Report{Account: w.accountLocked(theirs), Unknown: unknown}
 
 	w.endCrashLocked()
 	if w.life == closing {
 		w.life.become(closed)
 	}
-	err := w.closeErr
+	err := w.theirEnd.err
 	late := !finished || outOfTime(err)
-	if n := w.report.Dropped[batch.Shutdown]; n > 0 {
+	if n := w.end.report.Dropped[batch.Shutdown]; n > 0 {
 		err = fmt.Errorf("slab: close: %d records not delivered, %d of them unknown: %w", n, unknown, reason(ctx, err))
-	} else if late && w.report.Pending.Inflight > 0 { // with the borrower
+	} else if late && w.end.report.Pending.Inflight > 0 { // with the borrower
 		err = fmt.Errorf("slab: close: %w", reason(ctx, err))
 	} else if late {
 		err = nil // nothing is lost
 	} else if err != nil {
 		err = fmt.Errorf("slab: close: %w", err)
 	}
-	w.answer = err
+	w.end.answer = err
 	return err
 }

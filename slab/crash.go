@@ -74,6 +74,13 @@ type crashFile struct {
 	// readers counts who may read the mapping: the drain, the Writer until Close has
 	// ended, and whoever makes a checksum. Guarded by Writer.mu.
 	readers int
+
+	// Guarded by Writer.mu, too.
+	heapSpare []*block // for the slabs of a broken mapping, as they come back
+	toBury    bool     // a record larger than a slab was evicted since the lock was taken
+	heapOnly  int      // oversize records pending that have no copy on disk
+	evicted   uint64   // tickets evicted by policy
+
 	streamTable
 	bigTable
 }
@@ -283,29 +290,28 @@ func (w *Writer) toHeapLocked(cause error) {
 		b.reset(0)
 		return b
 	}
-	for i := range w.free {
-		w.free[i] = take()
+	for i := range w.pool.free {
+		w.pool.free[i] = take()
 	}
-	for i := range w.ceded {
-		w.ceded[i] = take()
+	for i := range w.pool.ceded {
+		w.pool.ceded[i] = take()
 	}
 	if b := w.cur; b != nil {
 		w.cutLocked()
 		b.retired = true
 		w.cur = nil
 		if b.refs == 0 {
-			w.free = append(w.free, take())
+			w.pool.free = append(w.pool.free, take())
 		}
 	}
-	w.heapSpare = heap
+	w.crash.heapSpare = heap
 	for i := 0; i < w.queue.n; {
 		p := w.queue.at(i)
-		if p.blk.oversize || w.rescueLocked(p) {
+		if p.blk.kind == oversize || w.rescueLocked(p) {
 			i++
 			continue
 		}
 		w.queue.remove(i)
-		w.unqueueLocked(p)
 		w.countDropLocked(batch.Corrupt, p.len())
 		w.releaseLocked(p)
 	}
@@ -327,7 +333,7 @@ func (w *Writer) rescueLocked(p *piece) (ok bool) {
 		s.Off -= r.Slot(0).Off
 		slots[len(slots)-1-i] = s
 	}
-	b := &block{mem: data, slots: slots, off: len(data), n: len(slots), cut: len(slots), refs: 1, retired: true, rescued: true}
+	b := &block{mem: data, slots: slots, off: len(data), n: len(slots), cut: len(slots), refs: 1, retired: true, kind: rescued}
 	src := p.blk
 	p.blk, p.from, p.to = b, 0, len(slots)
 	w.dropRefLocked(src)

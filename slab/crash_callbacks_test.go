@@ -148,7 +148,7 @@ func TestFormUnwinds(t *testing.T) {
 			mustWrite(t, w, 0, 100)
 			w.Close()
 			g.open()
-			<-w.done
+			<-w.end.done
 			path := oneFile(t, dir)
 			var ev events
 			w = mustNew(t, &memory{}, &Options{OnError: ev.add, Crash: &Crash{Dir: dir, Required: true,

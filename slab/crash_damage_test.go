@@ -45,7 +45,7 @@ func keepStreams(t *testing.T, dir string, d *dictSink, write func(w *Writer)) {
 	cancel()
 	_, _ = w.Shutdown(ctx)
 	close(d.hang)
-	<-w.done
+	<-w.end.done
 }
 
 // recoverStreams adopts what is in dir.
@@ -97,7 +97,7 @@ func TestStreamZeroOfNoStream(t *testing.T) {
 	cancel()
 	_, _ = w.Shutdown(ctx)
 	close(d.hang)
-	<-w.done
+	<-w.end.done
 	d = &dictSink{names: []string{"none", "app"}}
 	if s, _ := recoverStreams(t, dir, d); len(d.got) != 1 || d.got[0] != "none:a\n" || s.Recovery.Undefined != 0 {
 		t.Errorf("recovered %q", d.got)

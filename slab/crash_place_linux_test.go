@@ -117,7 +117,7 @@ func TestRecoveryBeforeSlabsOnTheHeap(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.Shutdown(ctx)
-	<-w.reported
+	<-w.end.reported
 
 	if err := unix.Statfs(dir, &st); err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 	}
 	g := newGate()
 	w := crashWriter(t, dir, g, Options{})
-	defer func() { g.open(); <-w.done }()
+	defer func() { g.open(); <-w.end.done }()
 	for i := range 10 {
 		mustWrite(t, w, i, 50)
 	}
@@ -193,7 +193,7 @@ func TestGivenUpRecoveryOnTheHeap(t *testing.T) {
 		t.Errorf("%v; %v", r.Account, r.Check())
 	}
 	close(b.hang)
-	<-next.done
+	<-next.end.done
 }
 
 // The disk is full when an oversize record comes: the slabs are safe, that record

@@ -532,7 +532,7 @@ func FuzzSealedSlabs(f *testing.F) {
 	cancel()
 	_, _ = w.Shutdown(ctx)
 	g.open()
-	<-w.done
+	<-w.end.done
 	sample, err := os.ReadFile(w.crash.path)
 	if err != nil {
 		f.Fatal(err)

@@ -76,7 +76,7 @@ func TestWhyNothingWasDelivered(t *testing.T) {
 		w := mustNew(t, new(memory), &Options{SlabBytes: 1024, FlushInterval: time.Hour, OnError: quiet})
 		mustWrite(t, w, 0, 100)
 		synctest.Wait()
-		w.giveUp() // as a little before a deadline
+		w.end.giveUp() // as a little before a deadline
 		r, err := w.Shutdown(t.Context())
 		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 records not delivered") || r.Dropped[batch.Shutdown] != 1 {
 			t.Errorf("got %v, %v", err, r)
@@ -232,7 +232,7 @@ func TestCrashStreamsAreTranslated(t *testing.T) {
 	cancel()
 	w.Shutdown(ctx)
 	close(first.hang)
-	<-w.done
+	<-w.end.done
 	second := &dictSink{names: []string{"", "other", "app.b", "app.a"}}
 	w = mustSink(t, hasDict{second, second}, &Options{Crash: &Crash{Dir: dir, Required: true}})
 	closeNow(t, w)

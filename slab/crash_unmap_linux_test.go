@@ -43,7 +43,7 @@ func TestCloseUnmaps(t *testing.T) {
 		if err := w.Close(); err != nil {
 			t.Error(err)
 		}
-		<-w.done // where Close has given up
+		<-w.end.done // where Close has given up
 		if n := mappings(t, dir); n != 0 {
 			t.Errorf("%d mappings after a Close that kept records", n)
 		}

@@ -64,7 +64,7 @@ func (w *Writer) forgetSettledLocked(pieces []*piece, ticket uint64) {
 		return
 	}
 	for _, p := range pieces {
-		if p.blk.oversize && p.first <= ticket {
+		if p.blk.kind == oversize && p.first <= ticket {
 			w.forgetBigLocked(p.first)
 		}
 	}

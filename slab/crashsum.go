@@ -41,12 +41,12 @@ func (b *block) wantsSum() bool {
 // how often then.
 const watchAfter = 100 * time.Millisecond
 
-// watchSend looks after records that are lent for long, since the drain cannot: it makes the
-// checksums of the slabs that wait, and notices what happens to the file. It runs on
-// a goroutine of its timer.
+// watchSend looks after records that are lent for long, because the drain may hang in
+// Borrow. It makes the checksums of the slabs that wait, and notices a damaged file. It
+// runs on the goroutine of its timer.
 func (w *Writer) watchSend() {
 	w.mu.Lock()
-	if w.inflight == 0 && len(w.loans.open) == 0 || w.life.cutShort() || !w.mapped() {
+	if w.book.inflight == 0 && len(w.loans.open) == 0 || w.life.cutShort() || !w.mapped() {
 		w.mu.Unlock()
 		return
 	}
@@ -77,9 +77,9 @@ func (w *Writer) sumWaiting() {
 		ok := w.trySum(b)
 		w.mu.Lock()
 		w.crash.leaveMapping()
-		free := len(w.free)
+		free := len(w.pool.free)
 		w.dropRefLocked(b)
-		if len(w.free) > free && w.life == accepting { // it was settled meanwhile
+		if len(w.pool.free) > free && w.life == accepting { // it was settled meanwhile
 			w.serveLocked()
 			w.setRoomLocked()
 		}

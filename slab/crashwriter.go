@@ -17,19 +17,18 @@ import (
 func (w *Writer) openSlabs() error {
 	o := &w.o
 	if o.Crash == nil {
-		w.free = newSlabs(o.SlabBytes, o.SlabCount)
+		w.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
 		return nil
 	}
 	form, err := formOf(o.Codec)
 	if err != nil {
 		return err
 	}
-	w.form = form
 	dict := w.wants.Dictionary
 	c, blocks, err := openCrash(o, form, dict)
 	switch {
 	case err == nil:
-		w.crash, w.free = c, blocks
+		w.crash, w.pool.free = c, blocks
 		w.id = c.uuid // it outlives this process
 		c.watch = time.AfterFunc(time.Hour, w.watchSend)
 		c.watch.Stop()
@@ -37,10 +36,10 @@ func (w *Writer) openSlabs() error {
 		return err
 	default:
 		w.crashErr = err
-		w.free = newSlabs(o.SlabBytes, o.SlabCount)
+		w.pool.free = newSlabs(o.SlabBytes, o.SlabCount)
 		w.events.Post(batch.Event{Output: o.Name, Op: "crash-safe", Err: fmt.Errorf("%w; going on with slabs on the heap, which do not survive this process", err)})
 	}
-	w.adopt()
+	w.adopt(form)
 	return nil
 }
 
@@ -173,7 +172,7 @@ func (w *Writer) take() bool {
 	}
 	d.pieces = d.pieces[:0]
 	d.all.Reset()
-	d.now, w.inflight = nil, 0
+	d.now, w.book.inflight = nil, 0
 	return false
 }
 
@@ -197,14 +196,14 @@ func (w *Writer) ackLocked() {
 	if points {
 		point(ptAckLocked)
 	}
-	t, sent := w.watermarkLocked(), w.sentTickets
+	t, sent := w.watermarkLocked(), w.progress.sent
 	switch {
 	case len(w.loans.open) > 0: // the last of them may be in Borrow, and not among those sent
 		t = w.loans.open[0].b.First() - 1
 		for _, l := range w.loans.open {
 			sent -= min(sent, uint64(l.b.Len()))
 		}
-	case len(w.d.pieces) > 0 && (w.inflight > 0 || !w.wants.Inline): // the batch under way is as it was
+	case len(w.d.pieces) > 0 && (w.book.inflight > 0 || !w.wants.Inline): // the batch under way is as it was
 		t = w.d.pieces[0].first - 1
 	}
 	w.forgetSettledLocked(w.d.pieces, t)
@@ -212,7 +211,7 @@ func (w *Writer) ackLocked() {
 	if points {
 		point(ptAckedLocked)
 	}
-	if w.evicted > 0 {
+	if w.crash.evicted > 0 {
 		crashfile.StoreWord(&w.crash.state.Skipped, t-min(t, sent))
 	}
 }
@@ -226,8 +225,8 @@ func (w *Writer) corrupt() {
 		w.d.now = nil
 		return
 	}
-	w.countDropLocked(batch.Corrupt, w.inflight)
-	w.inflight = 0
+	w.countDropLocked(batch.Corrupt, w.book.inflight)
+	w.book.inflight = 0
 	w.finishLocked()
 }
 
@@ -272,11 +271,11 @@ func (w *Writer) copyOut() (ok bool) {
 	return w.batchSound()
 }
 
-// keepOversizeLocked writes an oversize record to the file beside the slabs. It
+// saveOversizeLocked writes an oversize record to the file beside the slabs. It
 // lets go of mu meanwhile. The call that brought the record returns after. What
 // cannot be written is only in memory or, where Crash.Required is set, refused, unless
 // the destination has got it meanwhile.
-func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) (refused error) {
+func (w *Writer) saveOversizeLocked(b *block, p []byte, s batch.Slot) (refused error) {
 	big := &w.crash.big
 	big.note(s.Ticket, bigComes)
 	w.unlock()
@@ -286,7 +285,7 @@ func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) (refused e
 	err := big.store(p, s, w.o.budget())
 	w.mu.Lock()
 	switch {
-	case w.life == retained: // it is in the file, or counted as dropped: see keepLocked
+	case w.life == retained: // it is in the file, or counted as dropped: see retainLocked
 		if errors.Is(err, errBigClosed) {
 			refused = dropErrors[batch.Shutdown]
 		}
@@ -300,9 +299,9 @@ func (w *Writer) keepOversizeLocked(b *block, p []byte, s batch.Slot) (refused e
 			break
 		}
 		b.unsafe = true
-		w.heapOnly++
+		w.crash.heapOnly++
 		w.noteHeapHeldLocked()
-		if w.heapOnly == 1 {
+		if w.crash.heapOnly == 1 {
 			w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Count: 1,
 				Err: fmt.Errorf("slab: cannot keep a record larger than a slab on disk, it is only in memory: %w", err)})
 		}
@@ -321,7 +320,6 @@ func (w *Writer) withdrawLocked(b *block) bool {
 			continue
 		}
 		w.queue.remove(i)
-		w.unqueueLocked(p)
 		w.countDropLocked(batch.Failed, 1)
 		w.guardLocked(func() { w.noteEvictedLocked(1) })
 		w.releaseLocked(p)
@@ -334,7 +332,7 @@ func (w *Writer) withdrawLocked(b *block) bool {
 func (w *Writer) leaveBigLocked(b *block) {
 	switch {
 	case b.unsafe:
-		w.heapOnly--
+		w.crash.heapOnly--
 		w.noteHeapHeldLocked()
 	case w.mapped():
 		w.forgetBigLocked(b.slot(0).Ticket)
@@ -361,8 +359,8 @@ func (w *Writer) buryEvicted() {
 // buryForLocked is buryEvicted for a call that has evicted such records for one that fits
 // a slab. It lets go of mu meanwhile.
 func (w *Writer) buryForLocked() {
-	if w.toBury {
-		w.toBury = false
+	if w.crash != nil && w.crash.toBury {
+		w.crash.toBury = false
 		w.unlock()
 		w.buryEvicted()
 		w.mu.Lock()
@@ -384,13 +382,13 @@ func (w *Writer) guardLocked(f func()) {
 // tell them from calls that never returned. It may fault.
 func (w *Writer) noteEvictedLocked(n int) {
 	if n > 0 && w.mapped() {
-		w.evicted += uint64(n)
-		crashfile.StoreWord(&w.crash.state.Evicted, w.evicted)
+		w.crash.evicted += uint64(n)
+		crashfile.StoreWord(&w.crash.state.Evicted, w.crash.evicted)
 	}
 }
 
 func (w *Writer) noteHeapHeldLocked() {
-	w.guardLocked(func() { crashfile.StoreWord(&w.crash.state.HeapHeld, uint64(w.heapOnly)) })
+	w.guardLocked(func() { crashfile.StoreWord(&w.crash.state.HeapHeld, uint64(w.crash.heapOnly)) })
 }
 
 // noteHeapFromLocked says in the file that later records are not in it, if that
@@ -412,13 +410,12 @@ func (w *Writer) resetLocked(b *block, first uint64) bool {
 	return done
 }
 
-// keepsLocked reports whether what is left at the end stays in the file.
-func (w *Writer) keepsLocked() bool { return w.mapped() }
+// canRetainLocked reports whether the rest can stay in the crash-safe file.
+func (w *Writer) canRetainLocked() bool { return w.mapped() }
 
-// keepLocked ends the Writer with everything that is not settled left in the
-// crash files, for the next process. Records that have no copy there are dropped.
-// Nothing is accepted any more, not even for callers that wait.
-func (w *Writer) keepLocked() {
+// retainLocked leaves every record that is not settled in the crash-safe file, for the
+// next process. Records without a copy there are dropped, and writes that wait are refused.
+func (w *Writer) retainLocked() {
 	if w.life == retained { // by the drain, whose destination then did not end in time
 		return
 	}
@@ -431,14 +428,14 @@ func (w *Writer) keepLocked() {
 			w.loseLocked(l)
 		}
 	}
-	w.d.givenUpLost = lost
+	w.book.hungLost = lost
 	for i := range w.queue.n {
 		lost += w.nowhereLocked(w.queue.at(i))
 	}
 	w.sumAllLocked()
-	w.kept = w.inflight + int(w.pendingSlabLocked()) + w.dead.left - lost
-	w.acc.Dropped[batch.Shutdown] += uint64(lost)
-	w.inflight, w.dead.left = 0, 0
+	w.book.retained = w.book.inflight + int(w.pendingSlabLocked()) + w.dead.left - lost
+	w.book.Dropped[batch.Shutdown] += uint64(lost)
+	w.book.inflight, w.dead.left = 0, 0
 	w.life.become(retained)
 	w.refuseWaitersLocked()
 }
@@ -450,7 +447,7 @@ func (w *Writer) nowhereLocked(pieces ...*piece) (n int) {
 		if p == nil {
 			continue
 		}
-		if b := p.blk; b.oversize && (b.unsafe || !w.crash.big.holds(b.slot(0).Ticket)) {
+		if b := p.blk; b.kind == oversize && (b.unsafe || !w.crash.big.holds(b.slot(0).Ticket)) {
 			n++
 		}
 	}
@@ -460,8 +457,8 @@ func (w *Writer) nowhereLocked(pieces ...*piece) (n int) {
 // unrecoverLocked gives the unsettled batch of a dead process back to its file.
 func (w *Writer) unrecoverLocked() {
 	if w.dead.sending {
-		w.dead.left += w.inflight
-		w.inflight = 0
+		w.dead.left += w.book.inflight
+		w.book.inflight = 0
 		w.dead.sending = false
 	}
 }
@@ -481,7 +478,10 @@ func (w *Writer) endCrashLocked() {
 }
 
 func (w *Writer) crashStatsLocked(s *Stats) {
-	s.HeapOnly, s.Recovery = w.heapOnly, w.dead.stats
+	s.Recovery = w.dead.stats
+	if w.crash != nil {
+		s.HeapOnly = w.crash.heapOnly
+	}
 	switch {
 	case w.crashErr != nil:
 		s.CrashUnsafe = w.crashErr.Error()

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"runtime/debug"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -35,15 +32,7 @@ type drain struct {
 	since    time.Time // when the batch under way was taken
 	timer    *time.Timer
 	timerDue bool
-	lastMark time.Time
-	// badMarker: the codec did not return from the last AppendMarker.
-	badMarker bool
-
-	press       func() // tells the borrower that writes wait for room; nil: it does not care
-	help        func() // tells it that records are about to be dropped; nil: it does not care
-	unknown     uint64 // of the report of the borrower; guarded by mu
-	givenUp     int    // records of a Borrow that Shutdown has abandoned; guarded by mu
-	givenUpLost int    // of them, those that are not kept; guarded by mu
+	marks    marks
 
 	ended    bool // Shutdown of the borrower was called
 	spinning bool
@@ -52,6 +41,13 @@ type drain struct {
 	held     held // what is held from settle on to gather
 	few      int  // slabs to wait for while spinning, and to take at once
 	waited   bool // callers waited for the end of the last batch
+}
+
+// marks are the gap markers that were sent.
+type marks struct {
+	at   time.Time // of the last one
+	told batch.Drops
+	bad  bool // the codec did not return from the last AppendMarker
 }
 
 // The drain spins for at most spinRounds yields, and only after a sleep shorter
@@ -70,7 +66,7 @@ const (
 const markerEvery = time.Second
 
 func (d *drain) init(w *Writer) {
-	d.inline = Loan{w: w, inline: true}
+	d.inline = Loan{w: w, kind: lendsInline}
 	d.all.Codec, d.all.Origin = w.o.Codec, w.id
 	d.timer = time.NewTimer(time.Hour)
 	d.timer.Stop()
@@ -112,7 +108,7 @@ func (w *Writer) run() {
 		debug.SetPanicOnFault(true) // for this goroutine, for life
 	}
 	for w.d.now != nil || w.gather() {
-		if w.ctx.Err() != nil && w.d.loan == nil {
+		if w.end.ctx.Err() != nil && w.d.loan == nil {
 			w.surrender()
 		} else {
 			w.lend()
@@ -128,19 +124,19 @@ func (w *Writer) run() {
 		w.unlock()
 	}
 	finished = true
-	close(w.done)
+	close(w.end.done)
 }
 
 // gather fills the batch from the queue, sleeping until there is reason to. It
-// reports false when the Writer is closed and empty, or was abandoned.
+// reports false when the Writer is closing and empty, or was cut short.
 func (w *Writer) gather() bool {
 	d := &w.d
 	for {
 		if d.held == heldNone && points {
 			point(ptGather)
 		}
-		if w.quick && d.held != heldAll {
-			switch w.gatherQuick() {
+		if w.halfLock && d.held != heldAll {
+			switch w.gatherHalf() {
 			case stepTaken:
 				return true
 			case stepAgain:
@@ -156,8 +152,8 @@ func (w *Writer) gather() bool {
 			w.mu.Unlock()
 			return false
 		}
-		w.sleep = awake
-		w.settled = w.watermarkLocked()
+		w.sleep.getUpLocked()
+		w.progress.settled = w.watermarkLocked()
 		if o := w.readyOpLocked(); o != nil {
 			w.mu.Unlock()
 			w.do(o)
@@ -182,11 +178,11 @@ func (w *Writer) gather() bool {
 		d.timerDue = false
 		if w.life != accepting {
 			if w.waitingLocked() > 0 && w.loans.out > 0 {
-				w.sleep = parked
+				w.sleep.lieDownLocked(parked)
 				w.unlock()
 				select {
-				case <-w.wake:
-				case <-w.ctx.Done():
+				case <-w.sleep.bell:
+				case <-w.end.ctx.Done():
 					w.surrender()
 				}
 				continue
@@ -206,139 +202,6 @@ func (w *Writer) gather() bool {
 			since = w.queue.at(0).since
 		}
 		w.sleepTimed(since)
-	}
-}
-
-// parkLocked lets go of mu and sleeps until it is woken: the slabs are empty.
-func (w *Writer) parkLocked() {
-	w.rewindLocked()
-	if n := w.waitingLocked(); n > 0 { // what they waited for was lost with the mapped file
-		w.serveLocked()
-		if w.waitingLocked() < n {
-			w.unlock()
-			return
-		}
-	}
-	w.sleep, w.gauge.parkedAt = parked, time.Since(w.born)
-	w.restLocked()
-	w.setRoomLocked()
-	w.unlock()
-	if w.crash != nil {
-		w.buryEvicted() // and truncates the file once none is pending
-	}
-	if points {
-		point(ptPark)
-	}
-	<-w.wake
-}
-
-// patiently locks mu, or half of it, for the drain, which may meet a caller inside
-// it at every other attempt where one caller writes as fast as it can. A sync.Mutex
-// that is waited for makes its holder wake the waiter, about a microsecond of the
-// caller's time; so the drain tries for as long before it waits, if there is another
-// processor for the caller.
-func patiently(mu interface {
-	sync.Locker
-	TryLock() bool
-}, spins bool) {
-	if spins {
-		for range patience {
-			if mu.TryLock() {
-				return
-			}
-			for i := 0; i < 8; i++ {
-				pause.Load()
-			}
-		}
-	}
-	mu.Lock()
-}
-
-// pause is what patiently reads to pass the time: nobody writes to it.
-var pause atomic.Uint32
-
-// rewindLocked has the current block filled from its start again, if all that is in it is
-// settled.
-func (w *Writer) rewindLocked() {
-	if b := w.cur; b != nil && b.refs == 0 && b.n == b.cut {
-		w.gauge.rewound += uint64(w.slabBytes - b.room())
-		w.resetLocked(b, w.next+1)
-	}
-}
-
-// restLocked is called when nothing is pending: a drop episode is over.
-func (w *Writer) restLocked() {
-	w.rewindLocked()
-	if w.dropping {
-		w.dropping = false
-		w.events.Post(batch.Event{Output: w.o.Name, Op: "drop-end", Count: w.acc.Dropped.Total()})
-	}
-}
-
-// spin looks for a sealed slab for a moment, with mu released, before the drain
-// goes to sleep: a producer that fills slabs faster than a sleeping goroutine can
-// be woken would otherwise pay for a wake-up (about a microsecond) per slab. It
-// does so only while it pays, that is while the last such look found one. For more
-// than one it waits no longer than such a wake-up is worth: others may want the
-// processor, and a round can take as long as they run.
-func (w *Writer) spin() bool {
-	if !w.d.spinning {
-		return false
-	}
-	before := w.sealed.Load()
-	w.unlock()
-	w.look(before)
-	return true // look again, then sleep
-}
-
-// look is spin with mu released. before is how many slabs were sealed when the queue
-// was found empty.
-func (w *Writer) look(before uint32) {
-	d := &w.d
-	if points {
-		point(ptSpin)
-	}
-	want, began := uint32(d.few), time.Now()
-	for range spinRounds {
-		if n := w.sealed.Load() - before; n >= want || n > 0 && time.Since(began) > spinWorth {
-			return
-		}
-		runtime.Gosched()
-	}
-	d.spinning = w.sealed.Load() != before
-}
-
-// sleepTimed releases mu and sleeps until something is to be done, at the latest when
-// what came at since has waited long enough.
-func (w *Writer) sleepTimed(since time.Duration) {
-	d := &w.d
-	w.sleep = timed
-	w.unlock()
-	if points {
-		point(ptSleep)
-	}
-	if w.o.FlushInterval < 0 && w.wants.Limits.Age <= 0 {
-		<-w.wake
-		return
-	}
-	asleep := time.Now()
-	wait := w.o.FlushInterval
-	if w.wants.Limits.Age > 0 {
-		wait = w.wants.Limits.Age
-	}
-	d.timer.Reset(since + wait - asleep.Sub(w.born))
-	select {
-	case <-w.wake:
-		d.timer.Stop()
-		d.spinning = w.spins && time.Since(asleep) < spinWorth
-	case <-d.timer.C:
-		d.timerDue = true
-		if points {
-			point(ptTimer)
-		}
-		w.mu.Lock()
-		w.sleep = awake
-		w.mu.Unlock()
 	}
 }
 
@@ -371,7 +234,7 @@ func (w *Writer) dueLocked() bool {
 	if w.queue.n > 0 && !w.limited {
 		return true
 	}
-	force := w.d.timerDue || w.life != accepting || w.urgent > w.settled || w.flushTarget > w.settled ||
+	force := w.d.timerDue || w.life != accepting || w.progress.pressing() ||
 		w.queue.n == 0 && w.waitingLocked() > 0 // what they wait for is in the current slab, or lent
 	if force {
 		w.cutLocked()
@@ -386,8 +249,8 @@ func (w *Writer) dueLocked() bool {
 // or the slabs run short.
 func (w *Writer) reachedLocked() bool {
 	l := &w.wants.Limits
-	return l.Bytes > 0 && w.queuedBytes >= l.Bytes || l.Records > 0 && w.queuedRecs >= l.Records ||
-		len(w.free) <= w.o.SlabCount/4
+	return l.Bytes > 0 && w.queue.bytes >= l.Bytes || l.Records > 0 && w.queue.records >= l.Records ||
+		len(w.pool.free) <= w.o.SlabCount/4
 }
 
 // takeLocked moves the oldest pieces, up to the sink's limits, into the batch.
@@ -406,13 +269,9 @@ func (w *Writer) takeLocked() {
 			}
 		}
 		if n < p.len() { // split: the head of the piece goes, the rest stays queued
-			head := w.queue.split(p, n)
-			w.queuedRecs -= n
-			w.queuedBytes -= head.size
-			p = head
+			p = w.queue.split(p, n)
 		} else {
 			w.queue.pop()
-			w.unqueueLocked(p)
 		}
 		p.inflight = true
 		d.pieces = append(d.pieces, p)
@@ -423,7 +282,7 @@ func (w *Writer) takeLocked() {
 	}
 	d.timerDue = d.timerDue && w.limited && w.queue.n > 0
 	d.now = &d.all
-	w.inflight = d.all.Len()
+	w.book.inflight = d.all.Len()
 	w.gauge.inflightTime, w.gauge.seen = d.all.Runs[0].Slot(0).Time, d.pieces[0].since
 }
 
@@ -435,7 +294,7 @@ func (w *Writer) gatherNowLocked() int {
 	if w.waiting.slabs.n > 0 || w.d.waited {
 		return w.gatherMax
 	}
-	return min(w.gatherMax, max(1, len(w.free)))
+	return min(w.gatherMax, max(1, len(w.pool.free)))
 }
 
 // fitLimits returns how many records of p the batch still takes, at least one if
@@ -469,13 +328,13 @@ func (w *Writer) mark() {
 		return
 	}
 	w.mu.slabs.Lock()
-	drops := w.acc.Dropped
+	drops := w.book.Dropped
 	w.mu.slabs.Unlock()
 	gap := drops
 	for i := range gap {
-		gap[i] -= w.marked[i]
+		gap[i] -= d.marks.told[i]
 	}
-	if gap.Total() == 0 || d.since.Sub(d.lastMark) < markerEvery {
+	if gap.Total() == 0 || d.since.Sub(d.marks.at) < markerEvery {
 		return
 	}
 	marker := w.makeMarker(gap)
@@ -483,13 +342,13 @@ func (w *Writer) mark() {
 		return
 	}
 	slots := [1]batch.Slot{{Len: uint32(len(marker)), Time: d.since.UnixNano(), Flags: batch.FlagMarker}}
-	l := &Loan{w: w, marker: true}
+	l := &Loan{w: w, kind: lendsMarker}
 	l.b.Codec = w.o.Codec
 	l.b.Add(batch.NewRun(marker, slots[:]))
-	before := w.marked
-	d.lastMark, w.marked = d.since, drops
+	before := d.marks.told
+	d.marks.at, d.marks.told = d.since, drops
 	if w.borrow(l) != nil {
-		w.marked = before
+		d.marks.told = before
 	}
 }
 
@@ -499,12 +358,12 @@ func (w *Writer) makeMarker(gap batch.Drops) (made []byte) {
 	d := &w.d
 	err := contain.Call(func() { made = w.o.Codec.AppendMarker(nil, gap, d.since) })
 	if err != nil {
-		d.lastMark, made = d.since, nil
-		if !d.badMarker {
+		d.marks.at, made = d.since, nil
+		if !d.marks.bad {
 			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("slab: AppendMarker of the codec: %w", err)})
 		}
 	}
-	d.badMarker = err != nil
+	d.marks.bad = err != nil
 	return made
 }
 
@@ -515,7 +374,7 @@ func (w *Writer) settle(n int) {
 	if points {
 		point(ptSettle)
 	}
-	if w.quick && w.settleQuick(n) {
+	if w.halfLock && w.settleHalf(n) {
 		return
 	}
 	w.lookAtFile()
@@ -528,14 +387,9 @@ func (w *Writer) settle(n int) {
 	if points {
 		point(ptSettleLocked)
 	}
-	w.taken += uint64(n)
-	w.inflight = 0
+	w.book.tookLocked(n, 0)
 	w.finishLocked()
-	if !w.needWake {
-		d.held = heldAll
-		return
-	}
-	w.unlock()
+	d.held = heldAll
 }
 
 // finishLocked ends the batch under way.
@@ -544,7 +398,7 @@ func (w *Writer) finishLocked() {
 		point(ptFinishLocked)
 	}
 	if !w.dead.sending {
-		w.sentTickets += uint64(w.d.all.Len())
+		w.progress.sent += uint64(w.d.all.Len())
 	}
 	if w.mapped() {
 		w.ackLocked()
@@ -591,28 +445,27 @@ func (w *Writer) surrender() {
 		return
 	}
 	w.unrecoverLocked()
-	if w.keepsLocked() {
-		w.keepLocked()
+	if w.canRetainLocked() {
+		w.retainLocked()
 		w.d.now = nil
 		return
 	}
-	w.acc.Dropped[batch.Shutdown] += uint64(w.inflight)
-	w.inflight = 0
+	w.book.Dropped[batch.Shutdown] += uint64(w.book.inflight)
+	w.book.inflight = 0
 	w.finishLocked()
-	w.acc.Dropped[batch.Shutdown] += w.pendingSlabLocked()
+	w.book.Dropped[batch.Shutdown] += w.pendingSlabLocked()
 	for _, p := range w.discardLocked() {
 		w.releaseLocked(p)
 	}
 	w.refuseWaitersLocked()
 }
 
-// discardLocked empties the slabs: Close has given up. It returns the pieces that
-// were queued.
+// discardLocked empties the slabs, because Shutdown has no more time. It returns the
+// pieces that were queued.
 func (w *Writer) discardLocked() (gone []*piece) {
 	w.cutLocked()
 	for w.queue.n > 0 {
 		p := w.queue.pop()
-		w.unqueueLocked(p)
 		gone = append(gone, p)
 	}
 	return gone
@@ -621,7 +474,7 @@ func (w *Writer) discardLocked() (gone []*piece) {
 // readyOpLocked returns the oldest Flush or Sync whose records are settled, and those
 // of dead processes, which come first.
 func (w *Writer) readyOpLocked() *op {
-	if len(w.ops) == 0 || w.ops[0].target > w.settled || len(w.dead.files) > 0 {
+	if len(w.ops) == 0 || w.ops[0].target > w.progress.settled || len(w.dead.files) > 0 {
 		return nil
 	}
 	o := w.ops[0]
@@ -644,7 +497,7 @@ func (w *Writer) do(o *op) {
 	}()
 	err = nil
 	if w.wants.Inline { // between two batches
-		err = w.flushBorrower(w.ctx, o.kind)
+		err = w.flushBorrower(w.end.ctx, o.kind)
 	}
 }
 
@@ -671,12 +524,12 @@ func (w *Writer) endBorrower() {
 			err = fmt.Errorf("destination panicked: %v", r)
 		}
 		w.mu.Lock()
-		w.closeErr = err
+		w.theirEnd.err = err
 		w.mu.Unlock()
 	}()
-	r, err2 := w.to.Shutdown(w.ctx)
+	r, err2 := w.to.Shutdown(w.end.ctx)
 	err = err2
 	w.mu.Lock()
-	w.d.unknown = r.Unknown
+	w.theirEnd.unknown = r.Unknown
 	w.mu.Unlock()
 }

@@ -19,7 +19,7 @@ func (w *Writer) evictLocked() bool {
 			w.evictOldestLocked(w.freesSlabLocked)
 		}
 	}
-	return len(w.free) > 0
+	return len(w.pool.free) > 0
 }
 
 // dropSlabLocked drops all records of b, which must be in the queue, and frees it. A
@@ -35,7 +35,6 @@ func (w *Writer) dropSlabLocked(b *block) {
 		}
 		n += p.len()
 		w.queue.remove(i)
-		w.unqueueLocked(p)
 		w.releaseLocked(p)
 	}
 	w.countDropLocked(batch.Full, n)
@@ -63,25 +62,24 @@ func (w *Writer) evictForLocked(n int, m batch.Meta) bool {
 	if w.belowReserveLocked(m) {
 		return false
 	}
-	most := w.o.SlabCount - keptSlabs
-	held, slabs := w.oversizeUsed, len(w.free)+len(w.ceded) // what is left when all is dropped
+	held, slabs := w.pool.oversize, len(w.pool.free)+len(w.pool.ceded) // what is left when all is dropped
 	seen := map[*block]bool{}
 	for i := range w.queue.n {
 		switch b := w.queue.at(i).blk; {
-		case b.oversize:
+		case b.kind == oversize:
 			held -= len(b.mem)
 		case !seen[b] && w.evictsLocked(b):
 			seen[b] = true
 			slabs++
 		}
 	}
-	if held > 0 && w.slabsFor(held+n) > min(most, slabs) {
+	if held > 0 && w.pool.slabsFor(held+n) > min(w.pool.maxCeded, slabs) {
 		return false
 	}
-	for !w.cedeLocked(n, m) {
-		// More slabs than may be ceded are no help.
-		over := w.slabsFor(w.oversizeUsed+n) > most
-		which := func(b *block) bool { return b.oversize || !over && w.evictsLocked(b) }
+	for !w.pool.cedeLocked(n, w.reservedLocked(m)) {
+		// As long as no more slabs may be ceded, only another such record makes room.
+		noMoreSlabs := w.pool.slabsFor(w.pool.oversize+n) > w.pool.maxCeded
+		which := func(b *block) bool { return b.kind == oversize || !noMoreSlabs && w.evictsLocked(b) }
 		any := false
 		if w.mapped() { // the drop of a slab may fault: then the slabs are on the heap
 			w.guardLocked(func() { any = w.evictOldestLocked(which) })
@@ -93,11 +91,13 @@ func (w *Writer) evictForLocked(n int, m batch.Meta) bool {
 			return false
 		}
 	}
-	w.toBury = false // the call buries them when it writes its own
+	if w.crash != nil {
+		w.crash.toBury = false // the call buries them when it writes its own
+	}
 	return true
 }
 
-// evictOldestLocked drops the oldest block in the queue of which that is true.
+// evictOldestLocked drops the oldest block in the queue for which which is true.
 func (w *Writer) evictOldestLocked(which func(*block) bool) bool {
 	for i := range w.queue.n {
 		p := w.queue.at(i)
@@ -105,14 +105,16 @@ func (w *Writer) evictOldestLocked(which func(*block) bool) bool {
 		if !which(b) {
 			continue
 		}
-		if !b.oversize {
+		if b.kind != oversize {
 			w.dropSlabLocked(b)
 			return true
 		}
 		w.queue.remove(i)
-		w.unqueueLocked(p)
 		w.countDropLocked(batch.Full, 1)
-		b.evicted, w.toBury = true, w.mapped()
+		b.evicted = true
+		if w.mapped() {
+			w.crash.toBury = true
+		}
 		w.releaseLocked(p)
 		w.guardLocked(func() { w.noteEvictedLocked(1) })
 		return true
@@ -122,14 +124,14 @@ func (w *Writer) evictOldestLocked(which func(*block) bool) bool {
 
 // evictsLocked reports whether b is a sealed slab that no Send is reading.
 func (w *Writer) evictsLocked(b *block) bool {
-	return b.retired && !b.oversize && !b.rescued && w.queuedOfLocked(b) == b.refs
+	return b.retired && b.kind == isSlab && w.queuedOfLocked(b) == b.refs
 }
 
 // freesSlabLocked reports whether a slab is free once b is dropped: a slab, or a record
 // for which one is ceded.
 func (w *Writer) freesSlabLocked(b *block) bool {
-	if b.oversize {
-		return w.slabsFor(w.oversizeUsed-len(b.mem)) < len(w.ceded)
+	if b.kind == oversize {
+		return w.pool.slabsFor(w.pool.oversize-len(b.mem)) < len(w.pool.ceded)
 	}
 	return w.evictsLocked(b)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
 )
 
 // droppedError wraps ErrDropped with the reason, without allocating.
@@ -26,7 +27,7 @@ func (e droppedError) Unwrap() error { return ErrDropped }
 
 // dropLocked counts a record that never got a ticket.
 func (w *Writer) dropLocked(r batch.Reason) error {
-	w.acc.Accepted++
+	w.book.Accepted++
 	w.countDropLocked(r, 1)
 	return dropErrors[r]
 }
@@ -34,9 +35,7 @@ func (w *Writer) dropLocked(r batch.Reason) error {
 // countDropLocked counts n accepted records as dropped and reports the start of
 // an episode.
 func (w *Writer) countDropLocked(r batch.Reason, n int) {
-	w.acc.Dropped[r] += uint64(n)
-	if n > 0 && !w.dropping {
-		w.dropping = true
+	if w.book.dropLocked(r, n) {
 		w.events.Post(batch.Event{Output: w.o.Name, Op: "drop", Err: dropErrors[r], Count: uint64(n)})
 	}
 }
@@ -46,7 +45,7 @@ func (w *Writer) refuseOversize(p []byte) error {
 	w.mu.Lock()
 	defer w.unlock()
 	if w.life != accepting {
-		w.refused++
+		w.book.refused++
 		return ErrClosed
 	}
 	return w.dropLocked(batch.Oversize)
@@ -64,13 +63,19 @@ func (w *Writer) policyFor(l slog.Level) WhenFull {
 	return w.o.WhenFull
 }
 
+// lastResort is the way to Options.LastResort.
+type lastResort struct {
+	writes  *callback.Runner[[]byte]
+	pending int // records that it has not written; 0 once Shutdown has accounted for them
+}
+
 // giveUpLocked ends the attempt to place p: the last resort takes it if it is
 // important, else it is dropped as full.
 func (w *Writer) giveUpLocked(p []byte, m batch.Meta) error {
 	if w.o.LastResort == nil || m.Level < w.important.Level() || w.last.pending >= lastResortQueue {
 		return w.dropLocked(batch.Full)
 	}
-	w.acc.Accepted++
+	w.book.Accepted++
 	w.last.pending++
 	w.last.writes.Post(append(make([]byte, 0, len(p)), p...))
 	return nil
@@ -88,7 +93,7 @@ func (w *Writer) writeLastResort(p []byte) {
 		}
 		w.last.pending--
 		if ok {
-			w.acc.Handled++
+			w.book.Handled++
 		} else {
 			w.countDropLocked(batch.Full, 1)
 		}
@@ -101,8 +106,7 @@ func (w *Writer) writeLastResort(p []byte) {
 // The budget is reserved first and the copy made without the lock, so that a
 // large record delays nobody.
 func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
-	// As where a slab is needed: only records for which the oldest make room pass those
-	// that wait.
+	// As with slabs, only a record that evicts the oldest may go before those that wait.
 	if w.waiting.bigs.n > 0 && w.policyFor(m.Level).kind != whenFullDropOldest || !w.reserveOversizeLocked(len(p), m) {
 		return w.fullLocked(p, m, true)
 	}
@@ -115,7 +119,7 @@ func (w *Writer) putOversizeLocked(p []byte, m batch.Meta) error {
 
 // reserveOversizeLocked takes n bytes of the budget, for which DropOldest makes room.
 func (w *Writer) reserveOversizeLocked(n int, m batch.Meta) bool {
-	return w.cedeLocked(n, m) || w.policyFor(m.Level).kind == whenFullDropOldest && w.evictForLocked(n, m)
+	return w.pool.cedeLocked(n, w.reservedLocked(m)) || w.policyFor(m.Level).kind == whenFullDropOldest && w.evictForLocked(n, m)
 }
 
 // storeOversizeLocked queues p, for which the budget is reserved already. It
@@ -131,8 +135,8 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 	}
 	w.mu.Lock()
 	if w.life != accepting {
-		w.takeBackLocked(len(p))
-		w.refused++
+		w.pool.takeBackLocked(len(p))
+		w.book.refused++
 		if w.mapped() { // who had to go for it must not come back
 			w.unlock()
 			w.buryEvicted()
@@ -152,15 +156,40 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 		point(ptOversizeStoredLocked)
 	}
 	if m.Level >= w.flush.Level() {
-		w.urgent = w.next
+		w.progress.urgent = w.next
 	}
-	w.wakeLocked()
+	w.sleep.wakeLocked()
 	w.setRoomLocked()
 	if w.mapped() {
-		return w.keepOversizeLocked(b, p, *s)
+		return w.saveOversizeLocked(b, p, *s)
 	}
 	return nil
 }
+
+// waiting is the writes that wait for memory.
+type waiting struct {
+	slabs    waiterList // for a slab
+	bigs     waiterList // for memory of their own; nobody else waits for these
+	spare    []*waiter  // for reuse
+	shortage shortage
+	needHelp bool // call help after unlocking
+}
+
+// shortage is what became of writes that wait, since the last slab was freed.
+//
+//	enough ──half of the time of a write is over──▶ long ──all of it is──▶ saturated
+//	  ▲  └────────────all of the time of a write is over────────────────────▲  │
+//	  └───────────────────────────a slab is freed───────┴──────────────────────┘
+type shortage uint8
+
+const (
+	enough    shortage = iota
+	long               // records are about to be dropped: the borrower is asked for help
+	saturated          // BlockFor timed out: further writes do not wait at all
+)
+
+// growLocked makes the shortage as bad as to, or leaves it if it is worse.
+func (s *shortage) growLocked(to shortage) { *s = max(*s, to) }
 
 // A waiter is a blocked write. The drain places its record for it and then
 // answers, so that records are placed in the order of arrival, only as many
@@ -168,7 +197,7 @@ func (w *Writer) storeOversizeLocked(p []byte, m batch.Meta) error {
 type waiter struct {
 	p        []byte
 	m        batch.Meta
-	oversize bool
+	big      bool
 	answered bool
 	err      error
 	ch       chan struct{} // capacity 1
@@ -214,19 +243,19 @@ const maxSpareWaiters = 64
 
 // fullLocked applies the when-full policy to a record that has no room. It is
 // called and returns with mu held, but releases it while waiting.
-func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
+func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 	pol := w.policyFor(m.Level)
-	wait := pol.mayWait() && (pol.kind == whenFullBlock || !w.waiting.saturated)
-	if !wait || !oversize && w.belowReserveLocked(m) {
+	wait := pol.mayWait() && (pol.kind == whenFullBlock || w.waiting.shortage < saturated)
+	if !wait || !big && w.belowReserveLocked(m) {
 		return w.giveUpLocked(p, m)
 	}
-	wt := w.newWaiterLocked(p, m, oversize)
+	wt := w.newWaiterLocked(p, m, big)
 	w.lineOf(wt).push(wt)
 	w.setRoomLocked()
-	w.wakeLocked()
+	w.sleep.wakeLocked()
 	w.unlock()
-	if w.d.press != nil {
-		w.d.press()
+	if w.press != nil {
+		w.press()
 	}
 	if points {
 		point(ptWait)
@@ -242,7 +271,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 	switch {
 	case timedOut && !wt.answered:
 		w.lineOf(wt).remove(wt)
-		w.waiting.saturated = true
+		w.waiting.shortage.growLocked(saturated)
 		err = w.giveUpLocked(p, m)
 		w.serveLocked() // those behind it may fit where it did not
 		w.setRoomLocked()
@@ -250,7 +279,7 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, oversize bool) error {
 		<-wt.ch // the answer crossed the timer
 		fallthrough
 	default:
-		if err = wt.err; err == nil && oversize {
+		if err = wt.err; err == nil && big {
 			err = w.storeOversizeLocked(p, m)
 		}
 	}
@@ -279,8 +308,10 @@ func (w *Writer) await(wt *waiter, pol WhenFull) (timedOut bool) {
 		return false
 	}
 	w.mu.Lock()
-	w.waiting.long = w.waiting.long || !wt.answered
-	w.needHelp = w.needHelp || w.waiting.long && w.d.help != nil
+	if !wt.answered {
+		w.waiting.shortage.growLocked(long)
+	}
+	w.waiting.needHelp = w.waiting.needHelp || w.waiting.shortage >= long && w.help != nil
 	w.unlock()
 	if pol.kind == whenFullBlock {
 		<-wt.ch
@@ -291,7 +322,7 @@ func (w *Writer) await(wt *waiter, pol WhenFull) (timedOut bool) {
 
 // lineOf returns the line in which wt waits.
 func (w *Writer) lineOf(wt *waiter) *waiterList {
-	if wt.oversize {
+	if wt.big {
 		return &w.waiting.bigs
 	}
 	return &w.waiting.slabs
@@ -308,20 +339,20 @@ func (f WhenFull) waits() bool { return f.kind == whenFullBlockFor || f.kind == 
 func (w *Writer) isFull() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.waitingLocked() > 0 || w.waiting.saturated
+	return w.waitingLocked() > 0 || w.waiting.shortage == saturated
 }
 
 // isScarce reports whether records are about to be dropped.
 func (w *Writer) isScarce() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.waiting.long || w.waiting.saturated || w.fewLocked()
+	return w.waiting.shortage >= long || w.fewLocked()
 }
 
 // fewLocked reports whether so few slabs are free that writes which never wait are about
 // to be dropped, or to evict others.
 func (w *Writer) fewLocked() bool {
-	return (!w.o.WhenFull.mayWait() || !w.o.ImportantWhenFull.mayWait()) && len(w.free) <= w.o.Reserve+w.o.SlabCount/4
+	return (!w.o.WhenFull.mayWait() || !w.o.ImportantWhenFull.mayWait()) && len(w.pool.free) <= w.o.Reserve+w.o.SlabCount/4
 }
 
 // mayWait reports whether a write waits at all.
@@ -332,13 +363,13 @@ func (w *Writer) askSpill() (err error) {
 	if w.o.WhenFull.kind != whenFullSpill && w.o.ImportantWhenFull.kind != whenFullSpill {
 		return nil
 	}
-	if w.d.press, err = w.to.SpillWhen(w.isFull); err != nil {
+	if w.press, err = w.to.SpillWhen(w.isFull); err != nil {
 		return fmt.Errorf("slab: Options.WhenFull is spill, but the destination cannot: %w", err)
 	}
 	return nil
 }
 
-func (w *Writer) newWaiterLocked(p []byte, m batch.Meta, oversize bool) *waiter {
+func (w *Writer) newWaiterLocked(p []byte, m batch.Meta, big bool) *waiter {
 	var wt *waiter
 	if k := len(w.waiting.spare); k > 0 {
 		wt, w.waiting.spare = w.waiting.spare[k-1], w.waiting.spare[:k-1]
@@ -346,7 +377,7 @@ func (w *Writer) newWaiterLocked(p []byte, m batch.Meta, oversize bool) *waiter 
 		wt = &waiter{ch: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		wt.timer.Stop()
 	}
-	wt.p, wt.m, wt.oversize, wt.answered, wt.err = p, m, oversize, false, nil
+	wt.p, wt.m, wt.big, wt.answered, wt.err = p, m, big, false, nil
 	return wt
 }
 
@@ -399,7 +430,7 @@ func (w *Writer) answerLocked(wt *waiter, err error) {
 func (w *Writer) refuseWaitersLocked() {
 	for _, line := range []*waiterList{&w.waiting.slabs, &w.waiting.bigs} {
 		for wt := line.head; wt != nil; wt = line.head {
-			w.refused++
+			w.book.refused++
 			w.answerLocked(wt, ErrClosed)
 		}
 	}

@@ -2,6 +2,16 @@ package slab
 
 import "time"
 
+// gauge is what Stats says of rates and ages.
+type gauge struct {
+	rate         rateMeter
+	rewound      uint64        // bytes of slabs that were filled again without being sealed
+	inflightTime int64         // time of the first record of the batch under way
+	seen         time.Duration // no record of that batch was accepted earlier; since born
+	curSince     time.Duration // as of the first record of cur that belongs to no piece
+	parkedAt     time.Duration // when the drain found nothing to do
+}
+
 // rateMeter measures a rate from a rising total, with no cost to those who raise
 // it: whoever looks (Stats, and the drain with every batch) moves the window on.
 type rateMeter struct {
@@ -49,7 +59,7 @@ func (r *rateMeter) due(now time.Time) bool { return now.Sub(r.mid.at) >= rateWi
 func (w *Writer) beganLocked(since time.Duration) {
 	w.gauge.curSince = since
 	now := w.born.Add(since)
-	if w.sleep == parked { // so that the rate of a burst is not that of the idle hour before it
+	if w.sleep.state == parked { // so that the rate of a burst is not that of the idle hour before it
 		w.gauge.rate.idle(w.born.Add(w.gauge.parkedAt), now, w.acceptedBytesLocked())
 	}
 	if w.gauge.rate.due(now) {
@@ -60,9 +70,9 @@ func (w *Writer) beganLocked(since time.Duration) {
 // acceptedBytesLocked returns how many slab bytes were used up so far, to within
 // one slab.
 func (w *Writer) acceptedBytesLocked() uint64 {
-	n := uint64(w.sealed.Load()) * uint64(w.slabBytes)
+	n := uint64(w.sealed.Load()) * uint64(w.o.SlabBytes)
 	if b := w.cur; b != nil {
-		n += uint64(w.slabBytes - b.room())
+		n += uint64(w.o.SlabBytes - b.room())
 	}
 	return n + w.gauge.rewound
 }
@@ -72,7 +82,7 @@ const maxBurst = 24 * time.Hour
 
 // freeBytesLocked returns how many bytes are free, those left of the current slab included.
 func (w *Writer) freeBytesLocked() int {
-	n := len(w.free) * w.slabBytes
+	n := len(w.pool.free) * w.o.SlabBytes
 	if b := w.cur; b != nil {
 		n += b.room()
 	}
@@ -80,7 +90,7 @@ func (w *Writer) freeBytesLocked() int {
 }
 
 func (w *Writer) burstLeftLocked(rate float64) time.Duration {
-	if len(w.free) == 0 && (w.waiting.slabs.n > 0 || w.dropping) {
+	if len(w.pool.free) == 0 && (w.waiting.slabs.n > 0 || w.book.dropping) {
 		return 0 // what room there is was too small
 	}
 	free := float64(w.freeBytesLocked())
@@ -96,7 +106,7 @@ func (w *Writer) oldestLocked(now time.Time) (age, wait time.Duration) {
 	var t int64
 	since := w.gauge.curSince
 	switch b := w.cur; {
-	case w.inflight > 0:
+	case w.book.inflight > 0:
 		t, since = w.gauge.inflightTime, w.gauge.seen
 	case w.queue.n > 0:
 		p := w.queue.at(0)

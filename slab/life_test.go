@@ -146,7 +146,7 @@ func TestLife(t *testing.T) {
 					close(release)
 				}
 				synctest.Wait()
-				<-w.done
+				<-w.end.done
 				want := c.want
 				if c.late > 0 {
 					want = batch.Account{Accepted: records, Delivered: c.late}

@@ -78,14 +78,11 @@ type Wants struct {
 // for what callers bring, and for DropOldest to drop. Mapped slabs are lent as a copy:
 // what the borrower reads must not be a file that somebody can truncate.
 type Loan struct {
-	w      *Writer
-	b      batch.Batch
-	mem    crashfile.Copy // a copy, for b
-	copied bool           // b is one: its slabs are free once the file says that it is settled
-	found  bool           // b is of a dead process
-	inline bool           // only the drain and Borrow, on its goroutine, have it: nothing is locked
-	marker bool           // b is a gap marker: it is in no slab
-	slabs  int            // that count against half of all
+	w     *Writer
+	b     batch.Batch
+	mem   crashfile.Copy // the memory of b, unless the slabs are lent
+	kind  loanKind
+	slabs int // that count against half of all
 
 	// Writer.mu guards the rest.
 	pieces   []*piece
@@ -96,20 +93,47 @@ type Loan struct {
 	done     chan struct{} // closed by Settle; nil: nobody waits
 }
 
+// loanKind is what the batch of a loan is.
+type loanKind uint8
+
+const (
+	lendsSlabs  loanKind = iota // records in slabs, which are free once it is returned
+	lendsCopy                   // a copy of mapped slabs, which are free once the file says that it is settled
+	lendsFound                  // records of a dead process
+	lendsInline                 // records that only the drain and Borrow, on its goroutine, have: nothing is locked
+	lendsMarker                 // a gap marker, which is in no slab
+)
+
+// survives reports whether the records are on disk, too.
+func (k loanKind) survives() bool { return k == lendsCopy || k == lendsFound }
+
+// unlocked reports whether only the drain and Borrow have the loan.
+func (k loanKind) unlocked() bool { return k == lendsInline || k == lendsMarker }
+
 // maxSpareLoans bounds the pool of loans.
 const maxSpareLoans = 16
+
+// loans are the batches that a borrower has.
+type loans struct {
+	room  chan struct{} // capacity 1: fewer slabs are out
+	slabs int           // out in loans that are not settled
+	out   int           // loans whose slabs are not free
+	open  []*Loan       // copies of mapped slabs, oldest first, up to the first that is not settled
+	spare []*Loan       // for reuse
+	back  uint64        // records that the borrower did not account for; on disk
+}
 
 // Batch returns the records. They stay as they are until Return.
 func (l *Loan) Batch() *batch.Batch { return &l.b }
 
 // Keeps reports whether records that the borrower cannot deliver survive the process,
 // because they are in crash-safe memory. The answer is always the same.
-func (l *Loan) Keeps() bool { return l.copied || l.found }
+func (l *Loan) Keeps() bool { return l.kind.survives() }
 
 // Pins returns how many slabs stay in use until Return, and how many the borrower may
 // have read by something that may hang: there must be some for the others.
-func (l *Loan) Pins() (slabs, most int) {
-	if l.copied || l.found {
+func (l *Loan) Pins() (slabs, limit int) {
+	if l.kind.survives() {
 		return 0, 1
 	}
 	return l.slabs, l.w.maxLent()
@@ -119,7 +143,7 @@ func (l *Loan) Pins() (slabs, most int) {
 // are the Writer's again. It keeps them for the next start, or drops what it cannot keep.
 // Only the first call counts.
 func (l *Loan) Settle(left uint64) {
-	if l.inline || l.marker {
+	if l.kind.unlocked() {
 		if !l.settled {
 			l.settled, l.left = true, left
 		}
@@ -139,7 +163,7 @@ func (l *Loan) Settle(left uint64) {
 	if l.done != nil {
 		close(l.done)
 	}
-	if l.copied {
+	if l.kind == lendsCopy {
 		w.settleLoansLocked()
 	}
 	w.roomForLoans()
@@ -147,14 +171,14 @@ func (l *Loan) Settle(left uint64) {
 
 // Return says that nothing reads the records any more.
 func (l *Loan) Return() {
-	if l.inline || l.marker {
+	if l.kind.unlocked() {
 		return
 	}
 	w := l.w
 	patiently(&w.mu, w.spins)
 	defer w.unlock()
 	l.returned = true
-	if !l.copied {
+	if l.kind != lendsCopy {
 		w.freeLoanLocked(l)
 	}
 	w.reuseLocked(l)
@@ -208,9 +232,9 @@ func (w *Writer) freeLoanLocked(l *Loan) {
 	w.rewindLocked()
 	if w.waitingLocked() > 0 {
 		w.serveLocked()
-		w.wakeLocked()
+		w.sleep.wakeLocked()
 	}
-	if w.sleep == parked && w.loans.out == 0 {
+	if w.sleep.state == parked && w.loans.out == 0 {
 		w.restLocked()
 	}
 	w.setRoomLocked()
@@ -218,19 +242,19 @@ func (w *Writer) freeLoanLocked(l *Loan) {
 
 // reuseLocked keeps l for another batch, if it is done with.
 func (w *Writer) reuseLocked(l *Loan) {
-	if l.returned && len(l.pieces) == 0 && (!l.copied || l.left == 0) && len(w.loans.spare) < maxSpareLoans {
+	if l.returned && len(l.pieces) == 0 && (l.kind != lendsCopy || l.left == 0) && len(w.loans.spare) < maxSpareLoans {
 		w.loans.spare = append(w.loans.spare, l)
 	}
 }
 
 // recallLocked takes back what a borrower could not account for.
 func (w *Writer) recallLocked(l *Loan) {
-	w.taken -= l.left
+	w.book.taken -= l.left
 	switch w.loans.back += l.left; {
-	case l.found:
-	case !l.copied || w.crash.broken != nil: // it is in no file
+	case l.kind == lendsFound:
+	case l.kind != lendsCopy || w.crash.broken != nil: // it is in no file
 		w.loans.back -= l.left
-		w.acc.Dropped[batch.Shutdown] += l.left
+		w.book.Dropped[batch.Shutdown] += l.left
 	case w.life == retained:
 		w.loseLocked(l)
 	}
@@ -240,7 +264,7 @@ func (w *Writer) recallLocked(l *Loan) {
 func (w *Writer) loseLocked(l *Loan) {
 	lost := min(uint64(w.nowhereLocked(l.pieces...)), l.left)
 	w.loans.back -= lost
-	w.acc.Dropped[batch.Shutdown] += lost
+	w.book.Dropped[batch.Shutdown] += lost
 }
 
 // ---- the drain ------------------------------------------------------------
@@ -256,18 +280,18 @@ func (w *Writer) lend() {
 		if l = w.newLoan(); l == nil {
 			return
 		}
-		if !l.inline && !w.awaitLendable(l) {
+		if l.kind != lendsInline && !w.awaitLendable(l) {
 			w.surrender()
 			return
 		}
 		d.loan = l
 	}
-	if w.ctx.Err() != nil { // for the last time: the borrower says what is left
+	if w.end.ctx.Err() != nil { // for the last time: the borrower says what is left
 		d.loan = nil
 	}
 	err := w.borrow(l)
 	switch {
-	case l.inline:
+	case l.kind == lendsInline:
 		w.lentInline(l)
 	case err != nil:
 		w.takeBack(l)
@@ -286,21 +310,20 @@ func (w *Writer) lent(l *Loan) {
 		w.mu.Unlock()
 		return
 	}
-	w.taken += uint64(n)
-	w.inflight = 0
+	w.book.tookLocked(n, 0)
 	if l.counted = true; l.left > 0 {
 		w.recallLocked(l)
 	}
 	w.endBatchLocked()
 	w.unlock()
-	if !l.found {
+	if l.kind != lendsFound {
 		return
 	}
 	select { // the file of a dead process says how far it is settled, batch by batch
 	case <-l.done:
-	case <-w.ctx.Done():
+	case <-w.end.ctx.Done():
 	}
-	if w.ctx.Err() != nil || l.left > 0 {
+	if w.end.ctx.Err() != nil || l.left > 0 {
 		w.surrender()
 	}
 }
@@ -314,7 +337,7 @@ func (w *Writer) takeBack(l *Loan) {
 	w.d.pieces = append(w.d.pieces, l.pieces...)
 	if i := slices.Index(w.loans.open, l); i >= 0 {
 		w.loans.open = slices.Delete(w.loans.open, i, i+1)
-		w.sentTickets -= uint64(l.b.Len())
+		w.progress.sent -= uint64(l.b.Len())
 	}
 }
 
@@ -332,8 +355,7 @@ func (w *Writer) lentInline(l *Loan) {
 	}
 	w.mu.Lock()
 	if !w.life.cutShort() {
-		w.taken += uint64(n - left)
-		w.inflight = left
+		w.book.tookLocked(n-left, left)
 	}
 	w.unlock()
 	w.pause()
@@ -348,7 +370,7 @@ func (w *Writer) pause() {
 	w.d.timer.Reset(pauseTime)
 	select {
 	case <-w.d.timer.C:
-	case <-w.ctx.Done():
+	case <-w.end.ctx.Done():
 		w.d.timer.Stop()
 		w.surrender()
 	}
@@ -369,7 +391,11 @@ func (w *Writer) newLoan() *Loan {
 	l := &d.inline
 	if !w.wants.Inline {
 		l = w.spareLoan()
-		l.copied, l.found = mapped, w.dead.sending
+		if l.kind = lendsSlabs; w.dead.sending {
+			l.kind = lendsFound
+		} else if mapped {
+			l.kind = lendsCopy
+		}
 	}
 	l.counted, l.settled, l.returned, l.left, l.done = false, false, false, 0, nil
 	l.b.Reset()
@@ -377,14 +403,14 @@ func (w *Writer) newLoan() *Loan {
 	for _, r := range d.now.Runs {
 		l.b.Add(r)
 	}
-	if l.inline {
+	if l.kind == lendsInline {
 		return l
 	}
-	if l.copied || l.found { // the memory of the copy is the loan's
+	if l.kind.survives() { // the memory of the copy is the loan's
 		l.mem, d.copied = d.copied, l.mem
 		d.now = &l.b
 	}
-	if l.found {
+	if l.kind == lendsFound {
 		l.done = make(chan struct{})
 	}
 	l.slabs = 0
@@ -419,9 +445,9 @@ func (w *Writer) awaitLendable(l *Loan) bool {
 			l.pieces = append(l.pieces[:0], w.d.pieces...) // they are the loan's from now on
 			clear(w.d.pieces)
 			w.d.pieces = w.d.pieces[:0]
-			if l.copied {
+			if l.kind == lendsCopy {
 				w.loans.open = append(w.loans.open, l)
-				w.sentTickets += uint64(l.b.Len())
+				w.progress.sent += uint64(l.b.Len())
 			}
 			w.unlock()
 			return true
@@ -429,7 +455,7 @@ func (w *Writer) awaitLendable(l *Loan) bool {
 		w.unlock()
 		select {
 		case <-w.loans.room:
-		case <-w.ctx.Done():
+		case <-w.end.ctx.Done():
 			return false
 		}
 	}
@@ -451,7 +477,7 @@ func (w *Writer) borrow(l *Loan) (err error) {
 			w.events.Post(batch.Event{Output: w.o.Name, Op: "panic", Err: fmt.Errorf("%w\n%s", err, debug.Stack())})
 		}
 	}()
-	err = w.to.Borrow(w.ctx, l)
+	err = w.to.Borrow(w.end.ctx, l)
 	w.d.loan = nil
 	if points {
 		point(ptSent)

@@ -30,21 +30,21 @@ var mutants = []mutant{
 	// a call that needs the slow path leaves its ticket there for a record that is
 	// stored, which with Block every record is.
 	{name: "the ticket is taken before the lock", run: "^TestOrder$/^tiny_slabs$", edits: []edit{
-		{"writer.go", "\t\treturn w.putSpecial(p, m)\n\t}\n\tw.mu.put.Lock()\n" +
+		{"writer.go", "\t\treturn w.putChecked(p, m)\n\t}\n\tw.mu.put.Lock()\n" +
 			"\tif len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {\n\t\treturn w.putSlow(p, m)\n\t}\n" +
 			"\tw.next++\n\tw.stow(p, w.next, ",
-			"\t\treturn w.putSpecial(p, m)\n\t}\n" +
+			"\t\treturn w.putChecked(p, m)\n\t}\n" +
 				"\tearly := atomic.AddUint64(&w.next, 1)\n\tif early%64 == 0 {\n\t\truntime.Gosched()\n\t}\n\tw.mu.put.Lock()\n" +
 				"\tif len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {\n\t\tw.early = append(w.early, early)\n\t\treturn w.putSlow(p, m)\n\t}\n" +
 				"\tw.stow(p, early, "},
-		{"writer.go", "\tnext    uint64         // tickets given out so far\n", "\tnext       uint64 // tickets given out so far\n\tearly      []uint64\n"},
+		{"state.go", "\tnext   uint64         // tickets given out so far\n", "\tnext   uint64 // tickets given out so far\n\tearly  []uint64\n"},
 		{"writer.go", "\tw.next++\n\treturn w.next\n", "\tt := w.early[0]\n\tw.early = w.early[1:]\n\treturn t\n"},
 	}},
 	{name: "an idle flush overtakes full slabs", edits: []edit{
 		{"drain.go", "\tif w.queue.n > 0 && !w.limited {\n\t\treturn true\n", "\tif n := w.queue.n; w.d.timerDue && n > 0 {\n" +
 			"\t\tif w.cutLocked(); w.queue.n > n {\n\t\t\tp := w.queue.remove(n)\n" +
 			"\t\t\tw.queue.head = (w.queue.head - 1 + len(w.queue.ring)) % len(w.queue.ring)\n" +
-			"\t\t\tw.queue.ring[w.queue.head] = p\n\t\t\tw.queue.n++\n\t\t}\n\t}\n" +
+			"\t\t\tw.queue.ring[w.queue.head] = p\n\t\t\tw.queue.n++\n\t\t\tw.queue.records += p.len()\n\t\t\tw.queue.bytes += p.size\n\t\t}\n\t}\n" +
 			"\tif w.queue.n > 0 && !w.limited {\n\t\treturn true\n"},
 	}},
 	{name: "an oversize record overtakes the slab before it", edits: []edit{

@@ -176,7 +176,7 @@ func (run orderRun) do(t *testing.T, seed uint64, n, rounds int) {
 		if round == rounds-1 {
 			if run.closes { // done already; the drain may be a little behind
 				_ = w.Close()
-				<-w.done
+				<-w.end.done
 			} else {
 				closeNow(t, w)
 			}

@@ -15,6 +15,14 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
+// dead is what dead processes have left.
+type dead struct {
+	files   []*orphan // to be delivered first
+	left    int       // records in them that are not settled
+	stats   CrashRecovery
+	sending bool // the batch under way is theirs
+}
+
 // An orphan is the file of a dead process, as the Writer counts it.
 type orphan struct {
 	*crashfile.Orphan
@@ -24,7 +32,7 @@ type orphan struct {
 // adopt locks the files of dead processes in the directory and counts what is in
 // them. Files of living ones are left alone; damaged ones are renamed aside and
 // reported. Nothing here keeps the Writer from starting.
-func (w *Writer) adopt() {
+func (w *Writer) adopt(form form) {
 	dir := w.o.Crash.Dir
 	mapped.RemoveUnborn(dir, crashfile.Suffix+crashfile.NewSuffix)
 	names := mapped.Files(dir, crashfile.Suffix) // names begin with the time of creation
@@ -33,10 +41,10 @@ func (w *Writer) adopt() {
 	}
 	var found []*orphan
 	dict := w.wants.Dictionary
-	busy := w.claim(names, dict, &found)
+	busy := w.claim(names, dict, form, &found)
 	if len(busy) > 0 { // perhaps somebody just looked whether they are in use
 		time.Sleep(lookTime)
-		w.claim(busy, dict, &found)
+		w.claim(busy, dict, form, &found)
 		slices.SortFunc(found, func(a, b *orphan) int { return strings.Compare(a.Path, b.Path) })
 	}
 	for _, o := range found {
@@ -59,7 +67,7 @@ func (w *Writer) adopt() {
 const lookTime = 2 * time.Millisecond
 
 // claim opens and locks the files and returns those that are in use.
-func (w *Writer) claim(paths []string, dict batch.Dictionary, found *[]*orphan) (busy []string) {
+func (w *Writer) claim(paths []string, dict batch.Dictionary, form form, found *[]*orphan) (busy []string) {
 	for _, path := range paths {
 		file, err := crashfile.Open(path, dict, w.to.Held)
 		if errors.Is(err, ErrInUse) {
@@ -71,7 +79,7 @@ func (w *Writer) claim(paths []string, dict batch.Dictionary, found *[]*orphan) 
 		}
 		o := &orphan{Orphan: file}
 		if err == nil {
-			err = o.usable(&w.o, w.form)
+			err = o.usable(&w.o, form)
 		}
 		if err != nil {
 			w.setAside(file, path, err)
@@ -89,8 +97,8 @@ func (w *Writer) countOrphan(o *orphan) {
 	w.dead.stats.add(o.Image)
 	w.dead.stats.Undefined += o.Lost
 	w.dead.stats.Held += o.LeftOut
-	w.acc.Recovered += uint64(o.n) + o.Damaged + o.Lost
-	w.acc.Dropped[batch.Corrupt] += o.Damaged + o.Lost
+	w.book.Recovered += uint64(o.n) + o.Damaged + o.Lost
+	w.book.Dropped[batch.Corrupt] += o.Damaged + o.Lost
 	report := func(n uint64, format string, args ...any) {
 		w.events.Post(batch.Event{Output: w.o.Name, Op: "recover", Count: n, Err: fmt.Errorf("slab: %s: "+format, append([]any{o.Path}, args...)...)})
 	}
@@ -225,8 +233,8 @@ func (w *Writer) nextRecovered() bool {
 		point(ptRecover)
 	}
 	l := w.wants.Limits
-	if l.Bytes <= 0 || l.Bytes > w.slabBytes {
-		l.Bytes = w.slabBytes
+	if l.Bytes <= 0 || l.Bytes > w.o.SlabBytes {
+		l.Bytes = w.o.SlabBytes
 	}
 	b := o.Take(&d.copied, l)
 	d.all.Reset()
@@ -235,9 +243,9 @@ func (w *Writer) nextRecovered() bool {
 	d.now = &d.all
 	w.mu.Lock()
 	w.dead.sending = true
-	w.inflight = d.all.Len()
+	w.book.inflight = d.all.Len()
 	w.gauge.inflightTime, w.gauge.seen = d.all.Runs[0].Slot(0).Time, time.Since(w.born)
-	w.dead.left -= w.inflight
+	w.dead.left -= w.book.inflight
 	w.mu.Unlock()
 	return true
 }
@@ -253,7 +261,7 @@ func (w *Writer) loadOrphan(o *orphan) bool {
 	w.mu.Lock()
 	w.dead.left += now - o.n
 	if now >= o.n {
-		w.acc.Recovered += uint64(now - o.n)
+		w.book.Recovered += uint64(now - o.n)
 	} else {
 		w.countDropLocked(batch.Corrupt, o.n-now)
 	}

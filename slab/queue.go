@@ -9,6 +9,10 @@ type queue struct {
 	head int
 	n    int
 	free []*piece // spare pieces, at most as many as the ring holds
+
+	// What is in the pieces.
+	records int
+	bytes   int
 }
 
 func newQueue(capacity int) queue {
@@ -33,6 +37,8 @@ func (q *queue) push(b *block, from, to int, first uint64, size int, since time.
 	}
 	q.ring[(q.head+q.n)%len(q.ring)] = p
 	q.n++
+	q.records += to - from
+	q.bytes += size
 	return p
 }
 
@@ -43,7 +49,7 @@ func (q *queue) pop() *piece {
 	p := q.ring[q.head]
 	q.ring[q.head] = nil
 	q.head = (q.head + 1) % len(q.ring)
-	q.n--
+	q.left(p)
 	return p
 }
 
@@ -54,8 +60,15 @@ func (q *queue) remove(i int) *piece {
 		q.ring[(q.head+i)%len(q.ring)] = q.at(i + 1)
 	}
 	q.ring[(q.head+q.n-1)%len(q.ring)] = nil
-	q.n--
+	q.left(p)
 	return p
+}
+
+// left counts a piece that has left the queue.
+func (q *queue) left(p *piece) {
+	q.n--
+	q.records -= p.len()
+	q.bytes -= p.size
 }
 
 // put recycles a piece that nobody refers to any more.
@@ -74,6 +87,8 @@ func (q *queue) split(p *piece, n int) *piece {
 	head.measure() // mapped memory may fault here: nothing has changed yet
 	rest.measure()
 	p.from, p.first, p.size = rest.from, rest.first, rest.size
+	q.records -= n
+	q.bytes -= head.size
 	p.blk.refs++
 	return head
 }

@@ -33,7 +33,7 @@ func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
 	if points {
 		point(ptPut)
 	}
-	if w.special {
+	if w.checks {
 		return false
 	}
 	w.mu.put.Lock()
@@ -58,7 +58,7 @@ func (w *Writer) placeSplicedLocked(p []byte, in []Splice, n int, m batch.Meta) 
 	if points {
 		point(ptSlowLocked)
 	}
-	if w.life != accepting || w.waiting.slabs.n > 0 || n > w.maxRecord || n+batch.SlotBytes > w.slabBytes || !w.roomLocked(n, m) {
+	if w.life != accepting || w.waiting.slabs.n > 0 || n > w.o.MaxRecord || n+batch.SlotBytes > w.o.SlabBytes || !w.roomLocked(n, m) {
 		return false
 	}
 	w.cur.storeSpliced(p, in, n, m, w.ticketLocked())

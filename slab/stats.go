@@ -45,9 +45,9 @@ func (w *Writer) Stats() Stats {
 	theirs := w.lockWithAccount()
 	defer w.unlock()
 	s := Stats{
-		Name: w.o.Name, Account: w.accountLocked(theirs), Refused: w.refused,
-		SlabCount: w.o.SlabCount, SlabBytes: w.slabBytes,
-		SlabsInUse: w.o.SlabCount - len(w.free), OversizeMem: w.oversizeUsed,
+		Name: w.o.Name, Account: w.accountLocked(theirs), Refused: w.book.refused,
+		SlabCount: w.o.SlabCount, SlabBytes: w.o.SlabBytes,
+		SlabsInUse: w.o.SlabCount - len(w.pool.free), OversizeMem: w.pool.oversize,
 		Waiting: w.waitingLocked(),
 	}
 	if b := w.cur; b != nil && b.n == b.cut && b.refs == 0 {
@@ -72,17 +72,17 @@ func (w *Writer) Codec() batch.Codec { return w.o.Codec }
 
 // accountLocked merges the Writer's account with that of the borrower.
 func (w *Writer) accountLocked(theirs batch.Account) batch.Account {
-	a := w.acc
+	a := w.book.Account
 	a.Accepted += w.next
 	a.Pending.Slab = w.pendingSlabLocked()
-	a.Pending.Inflight = uint64(w.inflight + w.last.pending)
+	a.Pending.Inflight = uint64(w.book.inflight + w.last.pending)
 	a.Pending.Slab += uint64(w.dead.left) + w.loans.back
 	// What a Borrow that is under way has taken is in the borrower's account already.
-	a.Pending.Inflight -= min(a.Pending.Inflight, theirs.Accepted-min(theirs.Accepted, w.taken))
+	a.Pending.Inflight -= min(a.Pending.Inflight, theirs.Accepted-min(theirs.Accepted, w.book.taken))
 	if w.life.cutShort() {
-		a.Pending = batch.Pending{Slab: uint64(w.kept+w.dead.left) + w.loans.back}
-		late := w.lateLocked(theirs)
-		lost := min(late, uint64(w.d.givenUpLost))
+		a.Pending = batch.Pending{Slab: uint64(w.book.retained+w.dead.left) + w.loans.back}
+		late := w.book.lateLocked(theirs)
+		lost := min(late, uint64(w.book.hungLost))
 		a.Dropped[batch.Shutdown] -= lost
 		a.Pending.Slab -= late - lost
 	}

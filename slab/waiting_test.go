@@ -251,7 +251,7 @@ func TestAnswerOfCloseStandsOnceTheDestinationIsClosed(t *testing.T) {
 				}
 			})
 			g.open()
-			<-w.done
+			<-w.end.done
 		}
 		wg.Wait()
 	})
@@ -307,4 +307,40 @@ func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
 func TestDropOldestPassesOversizeRecordsThatWait(t *testing.T) {
 	o := Options{SlabBytes: 512, SlabCount: 12, MaxRecord: 1000}
 	passThoseThatWait(t, o, 10, 1000, func(full uint64) bool { return full <= 10 })
+}
+
+// A shortage grows until a slab is freed, and is over then.
+func TestShortage(t *testing.T) {
+	for from, want := range [3][3]shortage{enough: {enough, long, saturated}, long: {long, long, saturated}, saturated: {saturated, saturated, saturated}} {
+		for to, want := range want {
+			s := shortage(from)
+			if s.growLocked(shortage(to)); s != want {
+				t.Errorf("from %d, %d more: %d, want %d", from, to, s, want)
+			}
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: BlockFor(time.Second)})
+		mustWrite(t, w, 0, 400)
+		mustWrite(t, w, 1, 400)
+		is := func(want shortage) {
+			t.Helper()
+			synctest.Wait()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.waiting.shortage != want {
+				t.Errorf("it is %d, want %d", w.waiting.shortage, want)
+			}
+		}
+		is(enough)
+		go w.Write(line(2, 400))
+		time.Sleep(600 * time.Millisecond)
+		is(long)
+		time.Sleep(600 * time.Millisecond)
+		is(saturated)
+		g.open()
+		is(enough)
+		closeNow(t, w)
+	})
 }

@@ -367,12 +367,12 @@ func (k *walk) waits() {
 	w := k.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if wt := w.waiting.slabs.head; wt != nil && (w.fitsLocked(len(wt.p)) || len(w.free) > 0) {
-		k.errorf("a record of %d bytes waits beside %d free slabs", len(wt.p), len(w.free))
+	if wt := w.waiting.slabs.head; wt != nil && (w.fitsLocked(len(wt.p)) || len(w.pool.free) > 0) {
+		k.errorf("a record of %d bytes waits beside %d free slabs", len(wt.p), len(w.pool.free))
 	}
 	if wt := w.waiting.bigs.head; wt != nil {
-		if _, ok := w.cedableLocked(len(wt.p), wt.m); ok {
-			k.errorf("a record of %d bytes waits with %d pending in such, and %d free slabs", len(wt.p), w.oversizeUsed, len(w.free))
+		if _, ok := w.pool.cedableLocked(len(wt.p), w.reservedLocked(wt.m)); ok {
+			k.errorf("a record of %d bytes waits with %d pending in such, and %d free slabs", len(wt.p), w.pool.oversize, len(w.pool.free))
 		}
 	}
 }

@@ -1,0 +1,198 @@
+package slab
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// sleep is whether the drain sleeps, and how it is woken.
+type sleep struct {
+	state sleepState
+	bell  chan struct{} // capacity 1
+}
+
+// sleepState is the sleep of the drain.
+//
+//	awake ──no slab is full──▶ timed ──something is due──┐
+//	  ▲ └─────nothing─────────▶ parked ──any record──────▼
+//	  │                                                woken
+//	  └──────────────unlock rings the bell───────────────┘
+//
+// From all of them it gets up by itself, too: when its timer is over, or when the bell was
+// rung before it lay down.
+type sleepState uint8
+
+const (
+	awake  sleepState = iota // it will look at the state of the Writer by itself
+	timed                    // until its timer, or a sealed slab
+	parked                   // until there is a record
+	woken                    // the bell is to be rung by whoever holds mu
+)
+
+// lieDownLocked is called by the drain before it sleeps, in the state timed or parked.
+func (s *sleep) lieDownLocked(how sleepState) { s.state = how }
+
+// getUpLocked is called by the drain when it looks at the state of the Writer.
+func (s *sleep) getUpLocked() { s.state = awake }
+
+// wakeLocked makes unlock wake the drain, if it sleeps.
+func (s *sleep) wakeLocked() {
+	if s.state == timed || s.state == parked {
+		s.state = woken
+	}
+}
+
+// toRingLocked reports whether the bell is to be rung now. The drain counts as awake
+// from then on.
+func (s *sleep) toRingLocked() bool {
+	if s.state != woken {
+		return false
+	}
+	s.state = awake
+	return true
+}
+
+// ring wakes the drain. It is called without mu, and does not block.
+func (s *sleep) ring() {
+	select {
+	case s.bell <- struct{}{}:
+	default:
+	}
+}
+
+// parkLocked lets go of mu and sleeps until it is woken: the slabs are empty.
+func (w *Writer) parkLocked() {
+	w.rewindLocked()
+	if n := w.waitingLocked(); n > 0 { // what they waited for was lost with the mapped file
+		w.serveLocked()
+		if w.waitingLocked() < n {
+			w.unlock()
+			return
+		}
+	}
+	w.sleep.lieDownLocked(parked)
+	w.gauge.parkedAt = time.Since(w.born)
+	w.restLocked()
+	w.setRoomLocked()
+	w.unlock()
+	if w.crash != nil {
+		w.buryEvicted() // and truncates the file once none is pending
+	}
+	if points {
+		point(ptPark)
+	}
+	<-w.sleep.bell
+}
+
+// patiently locks mu, or half of it, for the drain, which may meet a caller inside
+// it at every other attempt where one caller writes as fast as it can. A sync.Mutex
+// that is waited for makes its holder wake the waiter, about a microsecond of the
+// caller's time; so the drain tries for as long before it waits, if there is another
+// processor for the caller.
+func patiently(mu interface {
+	sync.Locker
+	TryLock() bool
+}, spins bool) {
+	if spins {
+		for range patience {
+			if mu.TryLock() {
+				return
+			}
+			for i := 0; i < 8; i++ {
+				pause.Load()
+			}
+		}
+	}
+	mu.Lock()
+}
+
+// pause is what patiently reads to pass the time: nobody writes to it.
+var pause atomic.Uint32
+
+// rewindLocked has the current block filled from its start again, if all that is in it is
+// settled.
+func (w *Writer) rewindLocked() {
+	if b := w.cur; b != nil && b.refs == 0 && b.n == b.cut {
+		w.gauge.rewound += uint64(w.o.SlabBytes - b.room())
+		w.resetLocked(b, w.next+1)
+	}
+}
+
+// restLocked is called when nothing is pending: a drop episode is over.
+func (w *Writer) restLocked() {
+	w.rewindLocked()
+	if w.book.restLocked() {
+		w.events.Post(batch.Event{Output: w.o.Name, Op: "drop-end", Count: w.book.Dropped.Total()})
+	}
+}
+
+// spin looks for a sealed slab for a moment, with mu released, before the drain
+// goes to sleep: a producer that fills slabs faster than a sleeping goroutine can
+// be woken would otherwise pay for a wake-up (about a microsecond) per slab. It
+// does so only while it pays, that is while the last such look found one. For more
+// than one it waits no longer than such a wake-up is worth: others may want the
+// processor, and a round can take as long as they run.
+func (w *Writer) spin() bool {
+	if !w.d.spinning {
+		return false
+	}
+	before := w.sealed.Load()
+	w.unlock()
+	w.look(before)
+	return true // look again, then sleep
+}
+
+// look is spin with mu released. before is how many slabs were sealed when the queue
+// was found empty.
+func (w *Writer) look(before uint32) {
+	d := &w.d
+	if points {
+		point(ptSpin)
+	}
+	want, began := uint32(d.few), time.Now()
+	for range spinRounds {
+		if n := w.sealed.Load() - before; n >= want || n > 0 && time.Since(began) > spinWorth {
+			return
+		}
+		runtime.Gosched()
+	}
+	d.spinning = w.sealed.Load() != before
+}
+
+// sleepTimed releases mu and sleeps until something is to be done, at the latest when
+// what came at since has waited long enough.
+func (w *Writer) sleepTimed(since time.Duration) {
+	d := &w.d
+	w.sleep.lieDownLocked(timed)
+	w.unlock()
+	if points {
+		point(ptSleep)
+	}
+	if w.o.FlushInterval < 0 && w.wants.Limits.Age <= 0 {
+		<-w.sleep.bell
+		return
+	}
+	asleep := time.Now()
+	wait := w.o.FlushInterval
+	if w.wants.Limits.Age > 0 {
+		wait = w.wants.Limits.Age
+	}
+	d.timer.Reset(since + wait - asleep.Sub(w.born))
+	select {
+	case <-w.sleep.bell:
+		d.timer.Stop()
+		d.spinning = w.spins && time.Since(asleep) < spinWorth
+	case <-d.timer.C:
+		d.timerDue = true
+		if points {
+			point(ptTimer)
+		}
+		w.mu.Lock()
+		w.sleep.getUpLocked()
+		w.mu.Unlock()
+	}
+}
