@@ -7,13 +7,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +21,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // The child of the kill tests: it logs from several goroutines into crash-safe
@@ -67,17 +64,11 @@ func mapWitness(path string) ([]byte, error) {
 }
 
 func crashChild(dir, mode, end string) {
-	die := func(err error) {
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "child:", err)
-			os.Exit(9)
-		}
-	}
 	is := func(what string) bool { return slices.Contains(strings.Split(mode, ","), what) }
 	witness, err := mapWitness(filepath.Join(dir, "witness"))
-	die(err)
+	testkit.Must(err)
 	out, err := os.OpenFile(filepath.Join(dir, "out."+os.Getenv(envLife)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	die(err)
+	testkit.Must(err)
 	pid := os.Getpid()
 	rng := rand.New(rand.NewPCG(uint64(pid), 1))
 	o := &Options{SlabBytes: 4096, SlabCount: 10, FlushInterval: time.Millisecond, WhenFull: Block(), OnError: quiet,
@@ -110,7 +101,7 @@ func crashChild(dir, mode, end string) {
 	borrows := 0
 	c.refuse = func() bool { borrows++; return is("fail") && borrows%100 == 5 }
 	w, err := New(c, o)
-	die(err)
+	testkit.Must(err)
 	limit := ^uint64(0)
 	if is("ends") || end != "" {
 		limit = childRecords
@@ -164,88 +155,41 @@ func crashChild(dir, mode, end string) {
 	if end != "" {
 		endChild(end)
 	}
-	die(w.Close())
+	testkit.Must(w.Close())
 }
 
-// endChild ends the process in one of the ways that run no deferred call.
+// endChild ends the process in one of testkit.Deaths, or by the memory of its group.
 func endChild(how string) {
-	switch how {
-	case "exit":
-		os.Exit(3)
-	case "panic":
-		panic("on purpose")
-	case "throw": // the runtime ends the process, and nothing can catch that
-		runtime.GOMAXPROCS(8) // with one, they hardly ever meet
-		m := map[int]int{}
-		for range 8 {
-			go func() {
-				for i := 0; ; i++ {
-					m[i%8] = i
-				}
-			}()
-		}
-	case "stack":
-		debug.SetMaxStack(1 << 20)
-		var f func(n int) int
-		f = func(n int) int { return f(n+1) + n }
-		f(0)
-	case "limit": // setrlimit: the next memory that the runtime asks for is refused
-		if err := unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: 1 << 20, Max: 1 << 20}); err != nil {
-			fmt.Fprintln(os.Stderr, "child:", err)
-			os.Exit(9)
-		}
-		eatMemory()
-	case "cgroup": // the OOM killer of the group that the parent has made
-		for _, f := range strings.Split(os.Getenv(envCgroup), ":") {
-			if err := os.WriteFile(f, []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
-				fmt.Fprintln(os.Stderr, "child:", err)
-				os.Exit(9)
-			}
-		}
-		eatMemory()
+	if how != "cgroup" {
+		testkit.Die(how)
 	}
-	select {}
-}
-
-var eaten [][]byte
-
-func eatMemory() {
-	for {
-		p := make([]byte, 8<<20)
-		for i := 0; i < len(p); i += 4096 {
-			p[i] = 1
-		}
-		eaten = append(eaten, p)
+	for _, f := range strings.Split(os.Getenv(envCgroup), ":") { // the parent has made it
+		testkit.Must(os.WriteFile(f, []byte(strconv.Itoa(os.Getpid())), 0))
 	}
+	testkit.EatMemory()
 }
 
 // startChild starts life number life.
-func startChild(t *testing.T, dir, mode string, life int, env ...string) (*exec.Cmd, *bytes.Buffer) {
+func startChild(t *testing.T, dir, mode string, life int, env ...string) *testkit.Child {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), envChild+"="+dir, envMode+"="+mode, envLife+"="+strconv.Itoa(life))
-	cmd.Env = append(cmd.Env, env...)
-	stderr := new(bytes.Buffer)
-	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
+	c := testkit.NewChild("^$", append(env, envChild+"="+dir, envMode+"="+mode, envLife+"="+strconv.Itoa(life))...)
+	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return cmd, stderr
+	return c
 }
 
 // killOnce starts the child, kills it a while after it has begun (now and then sooner)
 // and returns.
 func killOnce(t *testing.T, dir, mode string, life int, after time.Duration) {
 	t.Helper()
-	cmd, stderr := startChild(t, dir, mode, life)
+	c := startChild(t, dir, mode, life)
 	if rand.IntN(8) > 0 {
 		awaitChild(dir, life)
 	}
 	time.Sleep(after) // real time: a real process is killed
-	_ = cmd.Process.Kill()
-	if err := cmd.Wait(); err == nil || strings.Contains(stderr.String(), "child:") {
-		t.Fatalf("child ended by itself: %v %s", err, stderr.String())
-	}
+	_ = c.Process.Kill()
+	c.AwaitDeath(t, "")
 }
 
 // awaitChild waits until a call of the first life has returned, or a later one is
@@ -379,12 +323,11 @@ func place(t *testing.T, kind string) string {
 	if kind != "tmpfs" {
 		return t.TempDir()
 	}
-	dir, err := os.MkdirTemp("/dev/shm", "forebay-test-*")
+	dir, err := testkit.InMemory(t)
 	if err != nil {
 		t.Logf("SKIPPED: no tmpfs (%v), on disk instead", err)
 		return t.TempDir()
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
 
@@ -441,20 +384,13 @@ func TestKillDuringRecovery(t *testing.T) {
 	}
 }
 
-// Every way to end that runs no deferred call.
+// Every way to end in which nobody closes anything.
 func TestExitPanicThrow(t *testing.T) {
-	for end, says := range map[string]string{
-		"exit": "", "panic": "panic: on purpose", "throw": "fatal error: concurrent map", "stack": "stack overflow", "limit": "out of memory",
-	} {
+	for end, says := range testkit.Deaths {
 		for _, where := range places {
 			t.Run(end+"/"+where, func(t *testing.T) {
 				dir := place(t, where)
-				// What the race detector says of a throw must not come into the middle of it.
-				cmd, stderr := startChild(t, dir, "hang,roomy", 0, envEnd+"="+end, "GORACE=log_path="+filepath.Join(t.TempDir(), "race"))
-				err := cmd.Wait()
-				if err == nil || strings.Contains(stderr.String(), "child:") || !strings.Contains(stderr.String(), says) {
-					t.Fatalf("child ended with %v: %.500s", err, stderr.String())
-				}
+				startChild(t, dir, "hang,roomy", 0, envEnd+"="+end, testkit.RacesApart(t)).AwaitDeath(t, says)
 				afterEnd(t, dir)
 			})
 		}

@@ -55,14 +55,14 @@ var recoveryPoints = []string{ptAdopt, ptRecover, crashfile.PointPersist, crashf
 // dieAt runs life number life and reports whether it died at the point.
 func dieAt(t *testing.T, dir, mode string, life int, point string, n int) bool {
 	t.Helper()
-	cmd, stderr := startChild(t, dir, mode, life, envPoint+"="+point+":"+strconv.Itoa(n))
-	stuck := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
-	err := cmd.Wait()
+	c := startChild(t, dir, mode, life, envPoint+"="+point+":"+strconv.Itoa(n))
+	stuck := time.AfterFunc(20*time.Second, func() { _ = c.Process.Kill() })
+	err := c.Wait()
 	if !stuck.Stop() {
 		t.Fatalf("%s, life %d: it neither ended nor reached %s %d times", mode, life, point, n)
 	}
-	if stderr.Len() > 0 {
-		t.Fatalf("%s: %v %s", mode, err, stderr.String())
+	if c.Said.Len() > 0 {
+		t.Fatalf("%s: %v %s", mode, err, &c.Said)
 	}
 	return err != nil
 }
