@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -445,6 +446,41 @@ func TestOldestAge(t *testing.T) {
 		look(0)
 		if err := out.Close(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Bytes are those of what was delivered, however often it was sent: not of what was refused,
+// and of gap markers, too.
+func TestStatsBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		out := mustOutput(t, SendFunc(Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+			switch calls++; {
+			case calls == 1:
+				return batch.FailedOutcome(testkit.ErrDown)
+			case calls == 2:
+				return batch.Outcome{Open: batch.From(2), Why: testkit.ErrDown, Refused: batch.Of(1), Refusal: testkit.ErrDown}
+			}
+			return batch.Outcome{}
+		}), &OutputOptions{Slab: slab.Options{FlushInterval: time.Hour}})
+		mustLines(t, out, 0, 10, 10)
+		if err := out.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s := out.Stats().Deliver; s.Delivered != 9 || s.Bytes != 90 {
+			t.Errorf("%d records, %d bytes", s.Delivered, s.Bytes)
+		}
+		if err := out.Close(); err != nil && calls < 3 {
+			t.Error(err)
+		}
+
+		var page bytes.Buffer
+		out = mustOutput(t, ToWriter(&page), nil)
+		mustLines(t, out, 0, 1000, 100)
+		mustEnd(t, out, 1000, 1000, batch.Drops{})
+		if s := out.Stats().Deliver; s.Bytes != uint64(page.Len()) {
+			t.Errorf("%d bytes, %d were written", s.Bytes, page.Len())
 		}
 	})
 }

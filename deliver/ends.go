@@ -110,9 +110,9 @@ func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	all := countable(e.b)
 	rest := e.b.Select(nil, open)
 	bad := e.b.Select(nil, refused)
-	taken := all - countable(rest) - countable(bad)
-	m.led.settle(e.h, 0, taken, batch.Drops{})
-	m.counts.handled += taken
+	handled := all - countable(rest) - countable(bad)
+	m.led.settle(e.h, intake{}, handled, batch.Drops{})
+	m.counts.handled += handled
 	if len(refused) > 0 {
 		m.condemn(e.h, bad, out.Refusal)
 	}

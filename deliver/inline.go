@@ -73,14 +73,14 @@ func (o *outlet) begin(l loan, b *batch.Batch) *holder {
 	if !o.m.calm() {
 		return o.add(l, b)
 	}
-	lf := o.life
+	lf, size := o.life, b.Bytes()
 	lf.sending, lf.direct = nil, b
 	err := o.contain(lf.sendDirect)
 	if err == nil && lf.saidOnly(b) {
 		o.m.pace.attempts++
 		o.m.sess.answered = true
 		o.m.set.retry.Budget.success()
-		o.led.deliver(lentRecords(b))
+		o.led.deliver(intake{lentRecords(b), size})
 		o.publish()
 		l.Settle(0)
 		l.Return()

@@ -57,6 +57,7 @@ type ledger struct {
 	mu      sync.Mutex
 	acc     batch.Account // Accepted, Delivered, Handled, Dropped
 	memory  []*holder     // own, with records that are not accounted for
+	bytes   uint64        // of Delivered, and of gap markers
 	unknown uint64
 	spilled uint64 // records put into the spool
 	settled uint64 // records that the spool handed out and that are accounted for
@@ -71,9 +72,20 @@ func (l *ledger) take(h *holder) {
 	l.memory = append(l.memory, h)
 }
 
+// intake is what a destination took of a batch.
+type intake struct {
+	records uint64
+	bytes   int // gap markers included
+}
+
+func (t *intake) less(b *batch.Batch) {
+	t.records -= countable(b)
+	t.bytes -= b.Bytes()
+}
+
 // settle accounts for records of h.
-func (l *ledger) settle(h *holder, delivered, handled uint64, dropped batch.Drops) {
-	n := delivered + handled + dropped.Total()
+func (l *ledger) settle(h *holder, t intake, handled uint64, dropped batch.Drops) {
+	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed && h.custody == own {
@@ -83,7 +95,8 @@ func (l *ledger) settle(h *holder, delivered, handled uint64, dropped batch.Drop
 	if h.custody == producers {
 		l.acc.Accepted += n
 	}
-	l.acc.Delivered += delivered
+	l.acc.Delivered += t.records
+	l.bytes += uint64(t.bytes)
 	l.acc.Handled += handled
 	l.acc.Dropped.Add(dropped)
 	if h.custody == onDisk {
@@ -93,12 +106,13 @@ func (l *ledger) settle(h *holder, delivered, handled uint64, dropped batch.Drop
 	}
 }
 
-// deliver accounts for n records that were their producer's until now.
-func (l *ledger) deliver(n uint64) {
+// deliver accounts for records that were their producer's until now.
+func (l *ledger) deliver(t intake) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.acc.Accepted += n
-	l.acc.Delivered += n
+	l.acc.Accepted += t.records
+	l.acc.Delivered += t.records
+	l.bytes += uint64(t.bytes)
 }
 
 // spillFrom notes that n records of h are in the spool now.
@@ -255,8 +269,8 @@ func (l *ledger) unknownNow() uint64 {
 }
 
 // now returns the account, and how many records were put into the spool.
-func (l *ledger) now() (batch.Account, uint64) {
+func (l *ledger) now() (a batch.Account, spilled, bytes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.accountLocked(), l.spilled
+	return l.accountLocked(), l.spilled, l.bytes
 }

@@ -324,7 +324,7 @@ func (m *machine) next(now time.Time) action {
 func (m *machine) add(now time.Time, h *holder, b *batch.Batch) {
 	e := m.entryOf(h, b, now)
 	if m.ring = append(m.ring, e); b.Len() == 0 {
-		m.led.settle(h, 0, 0, batch.Drops{})
+		m.led.settle(h, intake{}, 0, batch.Drops{})
 		m.remove(e)
 	}
 }
@@ -821,18 +821,18 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	if open > 0 {
 		rest = e.b.Select(nil, o.Open.Append(nil, n)) // anew, so that a late answer to e.b counts for nothing
 	}
-	delivered := countable(e.b)
+	took := intake{countable(e.b), size}
 	if open > 0 {
-		delivered -= countable(rest)
+		took.less(rest)
 	}
 	if bad != nil {
-		delivered -= countable(bad)
+		took.less(bad)
 	}
 	if open+refused < n {
 		m.ctl.keep(now, e.b, &o)
 	}
 	e.b = rest
-	m.led.settle(e.h, delivered, 0, batch.Drops{})
+	m.led.settle(e.h, took, 0, batch.Drops{})
 	if bad != nil {
 		m.condemn(e.h, bad, o.Refusal)
 	}
@@ -888,7 +888,7 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 func (m *machine) dropOpen(e *entry, why batch.Reason) uint64 {
 	var d batch.Drops
 	d[why] = countable(e.b)
-	m.led.settle(e.h, 0, 0, d)
+	m.led.settle(e.h, intake{}, 0, d)
 	m.remove(e)
 	return d[why]
 }
@@ -904,7 +904,7 @@ func (m *machine) condemn(h *holder, b *batch.Batch, why error) {
 		m.set.post("poison", why, d[batch.Poison])
 	}
 	m.set.bury(b, why)
-	m.led.settle(h, 0, 0, d)
+	m.led.settle(h, intake{}, 0, d)
 }
 
 // ---- failure and success --------------------------------------------------
@@ -944,7 +944,7 @@ const (
 	noBound = 64 << 20
 )
 
-// failed notes a setback: n records were not taken.
+// failed notes a setback: n records were not intake.
 func (m *machine) failed(now time.Time, s setback, n int) {
 	m.report(now, s, n)
 	if !m.brk.failed(now, s) {
@@ -1047,7 +1047,7 @@ func (m *machine) expireEntry(now time.Time, e *entry) uint64 {
 	e.b = e.b.Select(nil, keep)
 	var d batch.Drops
 	d[batch.Expired] = before - countable(e.b)
-	m.led.settle(e.h, 0, 0, d)
+	m.led.settle(e.h, intake{}, 0, d)
 	return d[batch.Expired]
 }
 

@@ -312,3 +312,28 @@ func TestCloseProbes(t *testing.T) {
 		}
 	})
 }
+
+// A session ends while a batch is searched, at one that was under way before: that is no
+// suspect, and goes after what is searched.
+func TestEndBesideASearch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(4)
+		x := mustNew(t, d, nil)
+		m := &testkit.Model{}
+		for _, n := range []int{1, 2, 1} {
+			send(t, m, x, m.Batch(n, 32, batch.Meta{}))
+		}
+		d.mustStart(t, 1, 2, 4)
+		d.answer(0, taken)
+		d.answer(1, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.Search})
+		d.mu.Lock()
+		d.onSend = func(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); return nil }
+		d.mu.Unlock()
+		d.end(testkit.ErrDown)
+		time.Sleep(time.Minute)
+		if got := d.starts()[3:]; !slices.Equal(got, []uint64{2, 3, 4}) {
+			t.Errorf("sent then: %v", got)
+		}
+		mustClose(t, x)
+	})
+}

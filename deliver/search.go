@@ -146,6 +146,8 @@ func (m *machine) died(now time.Time, e *entry) bool {
 			s.begin(e.b.Len())
 		}
 		return false
+	case !m.isHead(e): // it was under way when the search began
+		return false
 	case e.b.Len() > 1:
 		s.begin(e.b.Len())
 		s.control = m.ctl.b != nil
@@ -174,6 +176,12 @@ func (m *machine) died(now time.Time, e *entry) bool {
 		}
 	}
 	return false
+}
+
+// isHead reports whether e is the entry that is sent next.
+func (m *machine) isHead(e *entry) bool {
+	_, head := m.first()
+	return head == e
 }
 
 // controlAnswered deals with the answer to a control record.

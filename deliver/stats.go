@@ -17,6 +17,7 @@ type Stats struct {
 	Lost     uint64 // transitions that subscribers were too slow to read
 	Attempts uint64 // batches given to the destination
 	Retries  uint64 // failed attempts
+	Bytes    uint64 // payload bytes that the destination took: of Delivered, and of gap markers
 	Panics   uint64 // calls of the driver that panicked or called runtime.Goexit
 	Spilling bool   // older records are in the spool
 	Spilled  uint64 // put into the spool so far
@@ -86,7 +87,7 @@ func (o *outlet) Stats() Stats {
 	if n.lastErr != nil {
 		s.LastError = n.lastErr.Error()
 	}
-	s.Account, s.Spilled = o.led.now()
+	s.Account, s.Spilled, s.Bytes = o.led.now()
 	return s
 }
 
