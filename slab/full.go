@@ -175,7 +175,7 @@ type waiting struct {
 	needHelp bool // call help after unlocking
 }
 
-// shortage is what became of writes that wait, since the last slab was freed.
+// shortage is what became of the writes that waited since the last slab was freed.
 //
 //	enough ──half of the time of a write is over──▶ long ──all of it is──▶ saturated
 //	  ▲  └────────────all of the time of a write is over────────────────────▲  │
@@ -185,7 +185,7 @@ type shortage uint8
 const (
 	enough    shortage = iota
 	long               // records are about to be dropped: the borrower is asked for help
-	saturated          // BlockFor timed out: further writes do not wait at all
+	saturated          // a wait of BlockFor or Spill is over: further ones do not begin
 )
 
 // growLocked makes the shortage as bad as to, or leaves it if it is worse.

@@ -28,9 +28,9 @@ type state struct {
 	front
 
 	// mu is a leaf lock: nothing sleeps, sends to a destination or calls back while
-	// holding it. Its half mu.put guards front, and in the block that front fills the
-	// payload end and the number of slots. Everything else needs both halves, and so does
-	// a change of that block.
+	// holding it. Its half mu.put guards front, and the payload end and the number of slots
+	// of the current block. Its half mu.slabs guards everything else. To change the current
+	// block takes both, and all code but the fast path and half.go does.
 	mu locks
 
 	life     life
