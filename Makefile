@@ -1,7 +1,8 @@
 # Every target works from a clean checkout on a machine with Go; nothing else is needed.
 GO      ?= go
 ADAPTERS := adapters/zap adapters/zerolog adapters/grpc adapters/examples examples
-MODULES := . bench bench/loki integration integration/fluent integration/loki tools $(ADAPTERS)
+BENCHES := bench bench/loki
+MODULES := . $(BENCHES) integration integration/fluent integration/loki tools $(ADAPTERS)
 FUZZTIME ?= 30s
 
 .PHONY: check fmt vet lint test race integration fuzz torture bench bench-once build golden cross plots docs
@@ -30,7 +31,7 @@ test:  ## unit tests with the race detector, fuzz seeds and examples
 	$(GO) test -race -timeout 20m ./...
 	$(GO) test -tags forebay_points -timeout 10m ./slab
 	$(GO) test -run 'TestExplore$$' -timeout 10m ./deliver
-	$(GO) -C bench test ./...
+	@for m in $(BENCHES); do $(GO) -C $$m test ./... || exit 1; done
 	@for m in $(ADAPTERS); do $(GO) -C $$m test -race ./... || exit 1; done
 
 race: test
@@ -41,10 +42,12 @@ integration:  ## real servers: the OpenTelemetry receiver, npm's FluentServer, L
 
 bench-once:  ## each benchmark runs once
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
-	$(GO) -C bench test -run '^$$' -bench . -benchtime 1x ./...
+	@for m in $(BENCHES); do $(GO) -C $$m test -run '^$$' -bench . -benchtime 1x ./... || exit 1; done
 
 bench:  ## ours and the rivals, interleaved: make bench ROWS=regexp
-	$(GO) -C bench run . -rows '$(ROWS)'
+	@any=; for m in $(BENCHES); do \
+		if $(GO) -C $$m run . -list -rows '$(ROWS)' >/dev/null 2>&1; then any=1; $(GO) -C $$m run . -rows '$(ROWS)' || exit 1; fi; done; \
+		if [ -z "$$any" ]; then for m in $(BENCHES); do $(GO) -C $$m run . -list -rows '$(ROWS)'; done; exit 2; fi
 
 docs:  ## the table and the chart of the README, from bench/results/latest.json
 	$(GO) -C bench run ./docs

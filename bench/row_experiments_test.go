@@ -1,10 +1,14 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/forebay-log/forebay/bench/harness"
+)
 
 // The experiments are there for those who name them, and make nobody else wait.
 func TestExperimentsAreApart(t *testing.T) {
-	all, err := selectRows("")
+	all, err := harness.Select("")
 	if err != nil || len(all) == 0 {
 		t.Fatal(len(all), err)
 	}
@@ -13,7 +17,7 @@ func TestExperimentsAreApart(t *testing.T) {
 			t.Errorf("%s is measured without being named", r.Name)
 		}
 	}
-	named, err := selectRows("experiments")
+	named, err := harness.Select("experiments")
 	if err != nil || len(named) < 5 {
 		t.Errorf("%d rows of experiments, %v", len(named), err)
 	}
@@ -22,10 +26,10 @@ func TestExperimentsAreApart(t *testing.T) {
 			t.Errorf("%s is not apart", r.Name)
 		}
 	}
-	if _, err := selectRows("("); err == nil {
+	if _, err := harness.Select("("); err == nil {
 		t.Error("( is a pattern")
 	}
-	if _, err := selectRows("no such row"); err == nil {
+	if _, err := harness.Select("no such row"); err == nil {
 		t.Error("no such row was found")
 	}
 }

@@ -3,15 +3,15 @@
 // what the rivals depend on.
 //
 //	go -C bench/loki run . [-rows regexp] [-count N]
+//
+// make bench runs it, too; its results are in the same file.
 package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"runtime"
 	"time"
 
@@ -150,29 +150,13 @@ func check(r *h.Result, who string, limit float64, what string, f func(*h.Column
 	return []h.Check{out}
 }
 
+func init() {
+	h.Register(rows()...)
+	h.Register(stepRows()...)
+}
+
+// main writes into the file of package bench. A sample of two seconds has all events of a
+// row, also where a rival needs 100 µs for each.
 func main() {
-	only := flag.String("rows", "", "measure only rows whose names match this `regexp`")
-	o := h.Options{Benchtime: 2 * time.Second}
-	flag.IntVar(&o.Count, "count", 10, "rounds")
-	flag.Parse()
-	re, err := regexp.Compile(*only)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
-	}
-	rep := h.Report{Machine: h.ThisMachine("")}
-	for _, row := range rows() {
-		if !re.MatchString(row.Name) {
-			continue
-		}
-		res, err := h.Run(row, o)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		res.Print(os.Stdout)
-		rep.Rows = append(rep.Rows, res)
-	}
-	rep.Summary(os.Stdout)
-	besidePublished(os.Stdout, rep.Rows)
+	os.Exit(h.Program("../results/latest.json", 2*time.Second, func(rep *h.Report) { besidePublished(os.Stdout, rep.Rows) }))
 }

@@ -1,0 +1,92 @@
+package harness
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"time"
+)
+
+// Program is the main function of a program that measures the registered rows, with the
+// flags that all such programs have. out is where results are written by default; benchtime
+// is the default length of a sample. after, which may be nil, is told of the results
+// behind the summary. It returns the exit status.
+func Program(out string, benchtime time.Duration, after func(*Report)) int {
+	rows := flag.String("rows", "", "measure only rows whose names match this `regexp`; without it, all but those that are set apart")
+	list := flag.Bool("list", false, "list rows and targets, measure nothing")
+	to := flag.String("out", out, "write results to this `file`; empty: nowhere")
+	strict := flag.Bool("strict", false, "exit with 1 when a row is short of its target")
+	o := Options{Commit: Commit()}
+	flag.IntVar(&o.Count, "count", 10, "rounds: samples of each contender")
+	flag.DurationVar(&o.Benchtime, "benchtime", benchtime, "length of one sample")
+	flag.StringVar(&o.Dir, "dir", "", "`directory` for rows that write files (default the system's temporary directory)")
+	flag.Uint64Var(&o.Seed, "seed", uint64(time.Now().UnixNano()), "`seed` of the order of contenders")
+	flag.Parse()
+
+	pattern := *rows
+	if *list && pattern == "" {
+		pattern = "." // those that are set apart, too
+	}
+	selected, err := Select(pattern)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench: -rows: %v\n", err)
+		return 2
+	}
+	if *list {
+		for _, r := range selected {
+			apart := ""
+			if r.Apart {
+				apart = " (only with -rows)"
+			}
+			fmt.Printf("%-24s %s%s\n", r.Name, r.Target, apart)
+		}
+		return 0
+	}
+
+	rep := Report{Machine: ThisMachine(o.Dir)}
+	fmt.Printf("seed %d, %d rounds of %v each\n", o.Seed, o.Count, o.Benchtime)
+	for _, row := range selected {
+		res, err := Run(row, o)
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "bench: row %s: %v\n", row.Name, err)
+			return 1
+		}
+		res.Print(os.Stdout)
+		rep.Rows = append(rep.Rows, res)
+	}
+	short := false
+	for _, r := range rep.Rows {
+		short = short || r.Status == Short
+	}
+	rep.Summary(os.Stdout)
+	if after != nil {
+		after(&rep)
+	}
+	if *to != "" {
+		if err := rep.WriteFile(*to); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: cannot write %s: %v\n", *to, err)
+			return 1
+		}
+	}
+	if *strict && short {
+		return 1
+	}
+	return 0
+}
+
+// Select returns the rows whose names match; without a pattern, all that are not set apart.
+func Select(pattern string) ([]Row, error) {
+	if pattern == "" {
+		return Rows(nil), nil
+	}
+	re, err := regexp.Compile(pattern)
+	if err != nil {
+		return nil, err
+	}
+	rows := Rows(re)
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("no row matches %q; -list shows them all", pattern)
+	}
+	return rows, nil
+}
