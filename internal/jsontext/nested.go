@@ -3,6 +3,7 @@ package jsontext
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"unicode/utf8"
 	"unsafe"
 )
@@ -79,22 +80,64 @@ func AppendEscapedNested(dst []byte, s string) []byte {
 // as the inside of a JSON string.
 func EscapeTail(dst []byte, start int) []byte {
 	tail := dst[start:]
-	if bytes.IndexByte(tail, '"') < 0 && bytes.IndexByte(tail, '\\') < 0 && spanned(tail) {
+	n := bytes.Count(tail, quote) + bytes.Count(tail, backslash)
+	if !spanned(tail) {
+		// It is appended once more behind itself and then moved.
+		end := len(dst)
+		dst = AppendEscaped(dst, unsafe.String(unsafe.SliceData(tail), len(tail)))
+		return dst[:start+copy(dst[start:], dst[end:])]
+	}
+	if n == 0 {
 		return dst
 	}
-	// It is appended once more behind itself and then moved.
-	end := len(dst)
-	dst = AppendEscaped(dst, unsafe.String(unsafe.SliceData(tail), len(tail)))
-	return dst[:start+copy(dst[start:], dst[end:])]
+	// It is moved by n and comes back piece by piece, each escape one byte further.
+	dst = slices.Grow(dst, n)[:len(dst)+n]
+	src := dst[start+n:]
+	copy(src, dst[start:])
+	at, k := start, 0
+	for q, b := next(src, 0, '"'), next(src, 0, '\\'); ; {
+		special := min(q, b)
+		at += copy(dst[at:], src[k:special])
+		if special == len(src) {
+			return dst
+		}
+		c := src[special]
+		dst[at], dst[at+1] = '\\', c
+		at, k = at+2, special+1
+		if c == '"' {
+			q = next(src, k, c)
+		} else {
+			b = next(src, k, c)
+		}
+	}
+}
+
+var quote, backslash = []byte{'"'}, []byte{'\\'}
+
+// next returns where the first c from k on is in b, or its length.
+func next(b []byte, k int, c byte) int {
+	if i := bytes.IndexByte(b[k:], c); i >= 0 {
+		return k + i
+	}
+	return len(b)
 }
 
 // spanned reports whether nothing in b has to be escaped, quotes and backslashes
 // apart.
 func spanned(b []byte) bool {
-	for _, c := range b {
+	i := 0
+	for ; i+8 <= len(b); i += 8 {
+		w := binary.LittleEndian.Uint64(b[i:])
+		if (w|(w-spaces)&^w)&highs != 0 {
+			break
+		}
+	}
+	for _, c := range b[i:] {
 		if c < 0x20 || c >= 0x80 {
 			return utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return r < 0x20 || r == 0x2028 || r == 0x2029 })
 		}
 	}
 	return true
 }
+
+const spaces = 0x2020202020202020
