@@ -303,8 +303,9 @@ func (o *output) alone(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// ends reports whether there is anything to do at the end.
-func (o *output) ends() bool { return o.closes || o.flushes() }
+// ends reports whether there is anything to do at the end. Of a direct output the writes
+// that are under way are waited for.
+func (o *output) ends() bool { return o.closes || o.flushes() || o.dir != nil }
 
 // end flushes the output, and closes it if that was asked for.
 func (o *output) end(ctx context.Context) (uint64, error) {

@@ -2,6 +2,7 @@ package forebay
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -544,4 +546,96 @@ func TestDirectRealFailures(t *testing.T) {
 		}
 	}
 	ev.wantOps(t, r, "full write", "pipe write")
+}
+
+// With Forever nobody is turned away, however long a write takes, until Close ends it.
+func TestBusyForever(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines atomic.Int64
+		stall := make(chan struct{})
+		w := writerFunc(func(p []byte) (int, error) {
+			if lines.Add(1) == 1 {
+				<-stall
+			}
+			return len(p), nil
+		})
+		r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"), BusyTimeout(Forever))), quiet())
+		log := slog.New(r)
+		var callers sync.WaitGroup
+		for range 10 {
+			callers.Go(func() { log.Info("one") })
+		}
+		time.Sleep(365 * 24 * time.Hour)
+		if n := lines.Load(); n != 1 {
+			t.Errorf("%d lines are written while the first hangs", n)
+		}
+		close(stall)
+		callers.Wait()
+		if st := outputStats(t, r, "w"); st.Delivered != 10 || st.Dropped.Total() != 0 {
+			t.Errorf("%v", st)
+		}
+
+		again := make(chan struct{})
+		hang := writerFunc(func(p []byte) (int, error) { <-again; return len(p), nil })
+		r = newRouter(t, Route(plain(), Output(slog.LevelInfo, hang, Name("w"), BusyTimeout(Forever))), quiet())
+		log = slog.New(r)
+		for range 3 {
+			callers.Go(func() { log.Info("one") })
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if rep, err := r.Close(ctx); err == nil || time.Since(began) > 2*time.Second {
+			t.Errorf("Close of an output that hangs: %v after %s: %+v", err, time.Since(began), rep)
+		}
+		close(again)
+		callers.Wait()
+	})
+}
+
+// What the default costs and loses in one long write: the docs of BusyTimeout have it.
+func TestBusyFigures(t *testing.T) {
+	for _, tt := range []struct {
+		limit       time.Duration
+		least, most uint64 // dropped
+		longest     time.Duration
+	}{
+		{defaultBusyTimeout, 380, 401, 250 * time.Millisecond},
+		{Forever, 0, 0, 400 * time.Millisecond},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			first := true
+			w := writerFunc(func(p []byte) (int, error) {
+				if first {
+					first = false
+					time.Sleep(400 * time.Millisecond)
+				}
+				return len(p), nil
+			})
+			r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"), BusyTimeout(tt.limit))), quiet())
+			log := slog.New(r)
+			var callers sync.WaitGroup
+			var longest atomic.Int64
+			callers.Go(func() { log.Info("the long one") })
+			synctest.Wait()
+			for i := range 1000 {
+				callers.Go(func() {
+					time.Sleep(time.Duration(i) * time.Millisecond)
+					began := time.Now()
+					log.Info("one")
+					for d := int64(time.Since(began)); ; {
+						if was := longest.Load(); d <= was || longest.CompareAndSwap(was, d) {
+							break
+						}
+					}
+				})
+			}
+			callers.Wait()
+			st := outputStats(t, r, "w")
+			if d := st.Dropped[batch.Busy]; d < tt.least || d > tt.most || time.Duration(longest.Load()) > tt.longest {
+				t.Errorf("%s: %v, the longest call took %s", tt.limit, st.Account, time.Duration(longest.Load()))
+			}
+		})
+	}
 }

@@ -11,6 +11,10 @@
 //	defer log.Close()
 //	slog.SetDefault(log.Slog())
 //
+// When memory is full because a destination stalls, a call waits at most 250 ms, and then
+// its record is dropped and counted. [WhenFull] "block" waits as long as it takes, and so
+// does [BusyTimeout] with [Forever] for a direct output (docs/adr/0039).
+//
 // [New] returns a [Logger], for programs that want the shortest and fastest way, and
 // [Logger.Slog] the *slog.Logger beside it. Behind both is a [Router], a [slog.Handler].
 //
