@@ -132,7 +132,8 @@ func (f *front) Shutdown(ctx context.Context) (rep batch.Report, err error) {
 
 // Write takes p as one record. It returns len(p) and nil also for a record that is dropped
 // because memory is full: that is OutputOptions.Slab.WhenFull's decision, and counted
-// ([Output.Stats]). [Output.WriteRecord] tells. After Close the error is [batch.ErrClosed].
+// ([Output.Stats]). [Output.WriteRecord] tells. A record above Slab.MaxRecord is
+// slab.ErrOversize, and after Close the error is [batch.ErrClosed].
 func (o *Output) Write(p []byte) (int, error) {
 	if len(p) > o.maxRecord {
 		n, err := o.w.Write(p)

@@ -47,11 +47,11 @@ func everything(now time.Time) fixed {
 			Delivery: &deliver.OutputStats{
 				Slab: slab.Stats{
 					SlabCount: 64, SlabBytes: 64 << 10, Room: 48_000, Rate: 1536.5, BurstLeft: 31_240 * time.Millisecond,
-					OldestAge: time.Hour, OldestWait: 1500 * time.Millisecond, Waiting: 2, CrashUnsafe: "no room", HeapOnly: 6,
+					OldestAge: time.Hour, OldestWait: 1500 * time.Millisecond, Waiting: 2, Waits: 70, WaitTime: 2250 * time.Millisecond, CrashUnsafe: "no room", HeapOnly: 6,
 					Recovery: slab.CrashRecovery{DamagedFiles: 7},
 				},
 				Deliver: deliver.Stats{
-					Breaker: deliver.HalfOpen, Trips: 8, Attempts: 900, Retries: 9, Unburied: 10,
+					Breaker: deliver.HalfOpen, Trips: 8, Attempts: 900, Retries: 9, Bytes: 180_000, Unburied: 10,
 					FailingSince: now.Add(-time.Minute), OldestWait: 2500 * time.Millisecond, LastError: "connection refused",
 				},
 				Spool: spool.Stats{Bytes: 81_920, MaxBytes: 1 << 30, Oldest: now.Add(-90 * time.Second), Parked: 11, AsideFiles: 2},

@@ -25,6 +25,11 @@ func (e droppedError) Error() string {
 
 func (e droppedError) Unwrap() error { return ErrDropped }
 
+// Is reports whether e is ErrOversize.
+func (e droppedError) Is(target error) bool {
+	return target == ErrOversize && batch.Reason(e) == batch.Oversize
+}
+
 // dropLocked counts a record that never got a ticket.
 func (w *Writer) dropLocked(r batch.Reason) error {
 	w.book.Accepted++
@@ -172,7 +177,9 @@ type waiting struct {
 	bigs     waiterList // for memory of their own; nobody else waits for these
 	spare    []*waiter  // for reuse
 	shortage shortage
-	needHelp bool // call help after unlocking
+	needHelp bool          // call help after unlocking
+	calls    uint64        // writes that have waited
+	time     time.Duration // … and for how long, all together
 }
 
 // shortage is what became of the writes that waited since the last slab was freed.
@@ -261,12 +268,15 @@ func (w *Writer) fullLocked(p []byte, m batch.Meta, big bool) error {
 		point(ptWait)
 	}
 
+	began := time.Now()
 	timedOut := w.await(wt, pol)
 
 	if points {
 		point(ptWoken)
 	}
 	w.mu.Lock()
+	w.waiting.calls++
+	w.waiting.time += time.Since(began)
 	var err error
 	switch {
 	case timedOut && !wt.answered:

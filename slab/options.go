@@ -37,6 +37,9 @@ var (
 	// ErrDropped is returned by WriteRecord, wrapped with the reason, for a
 	// record that the policy dropped.
 	ErrDropped = errors.New("slab: record dropped")
+	// ErrOversize is returned, by Write, too, for a record larger than
+	// Options.MaxRecord. It is dropped and counted, so that the error wraps ErrDropped.
+	ErrOversize = errors.New("slab: record is larger than MaxRecord")
 )
 
 // Options configures a [Writer]. The zero value is useful: each field states
@@ -63,6 +66,10 @@ type Options struct {
 	// slab to fill. Default 100 ms; negative: until the slab is full, Flush,
 	// Close, or a record of FlushLevel.
 	FlushInterval time.Duration
+	// FlushIdle, if positive, has records sent as soon as none has come for so long, and
+	// at most as long again. While records come, slabs fill up to FlushInterval, which
+	// may then be longer: fewer and larger writes. Default 0: FlushInterval alone.
+	FlushIdle time.Duration
 	// FlushLevel is the level from which a record is sent at once. Default
 	// slog.LevelError. A *slog.LevelVar is live, here and in the levels below: it is
 	// read for every record. Of any other Leveler New reads the level, once.

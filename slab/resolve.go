@@ -42,6 +42,9 @@ func (o Options) resolve() (Options, error) {
 	if o.Crash != nil && o.Crash.Dir == "" {
 		bad("Crash.Dir", `""`, "the directory for crash-safe files")
 	}
+	if o.FlushIdle < 0 {
+		bad("FlushIdle", o.FlushIdle, "0 or more")
+	}
 	if o.CloseTimeout < 0 {
 		bad("CloseTimeout", o.CloseTimeout, "0 or more")
 	}

@@ -167,32 +167,48 @@ func (w *Writer) look(before uint32) {
 // what came at since has waited long enough.
 func (w *Writer) sleepTimed(since time.Duration) {
 	d := &w.d
+	last := w.next
 	w.sleep.lieDownLocked(timed)
 	w.unlock()
 	if points {
 		point(ptSleep)
 	}
-	if w.o.FlushInterval < 0 && w.wants.Limits.Age <= 0 {
+	wait, idle := w.o.FlushInterval, w.o.FlushIdle
+	if w.wants.Limits.Age > 0 {
+		wait = w.wants.Limits.Age
+	}
+	if wait < 0 && idle <= 0 {
 		<-w.sleep.bell
 		return
 	}
 	asleep := time.Now()
-	wait := w.o.FlushInterval
-	if w.wants.Limits.Age > 0 {
-		wait = w.wants.Limits.Age
-	}
-	d.timer.Reset(since + wait - asleep.Sub(w.born))
-	select {
-	case <-w.sleep.bell:
-		d.timer.Stop()
-		d.spinning = w.spins && time.Since(asleep) < spinWorth
-	case <-d.timer.C:
-		d.timerDue = true
+	for {
+		left := since + wait - time.Since(w.born)
+		isLast := idle <= 0 || wait >= 0 && left <= idle
+		if !isLast {
+			left = idle
+		}
+		d.timer.Reset(left)
+		select {
+		case <-w.sleep.bell:
+			d.timer.Stop()
+			d.spinning = w.spins && time.Since(asleep) < spinWorth
+			return
+		case <-d.timer.C:
+		}
 		if points {
 			point(ptTimer)
 		}
 		w.mu.Lock()
+		come := !isLast && w.next != last
+		if come && w.sleep.state == timed {
+			last = w.next
+			w.mu.Unlock()
+			continue
+		}
+		d.timerDue = !come // else somebody rings
 		w.sleep.getUpLocked()
 		w.mu.Unlock()
+		return
 	}
 }

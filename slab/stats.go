@@ -17,6 +17,10 @@ type Stats struct {
 	OversizeMem int // bytes held by records larger than a slab; part of SlabCount × SlabBytes
 	Room        int // bytes that are free, slots included
 	Waiting     int // callers blocked in a write
+	// Waits is how many writes have waited for memory, and WaitTime how long, all
+	// together. Those in Waiting are not in it yet.
+	Waits    uint64
+	WaitTime time.Duration
 	// Rate is the rate of acceptance in bytes per second, slots included, over
 	// the last seconds; BurstLeft is how long the free slabs last at that rate if
 	// the destination takes nothing (a day at most; 0 while writes wait or are
@@ -48,7 +52,7 @@ func (w *Writer) Stats() Stats {
 		Name: w.o.Name, Account: w.accountLocked(theirs), Refused: w.book.refused,
 		SlabCount: w.o.SlabCount, SlabBytes: w.o.SlabBytes,
 		SlabsInUse: w.o.SlabCount - len(w.pool.free), OversizeMem: w.pool.oversize,
-		Waiting: w.waitingLocked(),
+		Waiting: w.waitingLocked(), Waits: w.waiting.calls, WaitTime: w.waiting.time,
 	}
 	if b := w.cur; b != nil && b.n == b.cut && b.refs == 0 {
 		s.SlabsInUse-- // attached, but empty

@@ -91,8 +91,9 @@ func New(to Borrower, o *Options) (*Writer, error) {
 }
 
 // Write accepts p as one record of unknown time at slog.LevelInfo. It copies p.
-// It returns len(p), nil also for a record that the when-full policy dropped (the
-// policy was the user's, and the drop is counted), and [ErrClosed] after Close.
+// It returns len(p), nil also for a record that the when-full policy dropped: the policy
+// was the user's, and the drop is counted. A record above MaxRecord is [ErrOversize], and
+// after Close the error is [ErrClosed].
 func (w *Writer) Write(p []byte) (int, error) {
 	if points {
 		point(ptPut)
@@ -114,7 +115,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		}
 		err = w.putSlow(p, m)
 	}
-	if err != nil && !errors.Is(err, ErrDropped) {
+	if err != nil && (!errors.Is(err, ErrDropped) || errors.Is(err, ErrOversize)) {
 		return 0, err
 	}
 	return len(p), nil

@@ -238,8 +238,8 @@ func TestOversize(t *testing.T) {
 	if err := w.WriteRecord(make([]byte, 10001), batch.Meta{}); !errors.Is(err, ErrDropped) {
 		t.Errorf("record above MaxRecord: %v", err)
 	}
-	if n, err := w.Write(make([]byte, 10001)); n != 10001 || err != nil {
-		t.Errorf("Write above MaxRecord: %d, %v; a policy drop is no error for io.Writer", n, err)
+	if n, err := w.Write(make([]byte, 10001)); n != 0 || !errors.Is(err, ErrOversize) || !errors.Is(err, ErrDropped) {
+		t.Errorf("Write above MaxRecord: %d, %v", n, err)
 	}
 	closeNow(t, w)
 	wantSequence(t, numbers(t, m.String()), 0, n)
