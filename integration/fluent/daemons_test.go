@@ -567,3 +567,58 @@ func TestDaemonChunkLimit(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 }
+
+// A server that hangs beside an error handler: at 5,000 records of 1 KB a second nothing is
+// dropped. What the handler does not have, the server has when it goes on.
+func TestDaemonHangsBesideHandler(t *testing.T) {
+	each(t, options{}, func(t *testing.T, d *daemon) {
+		const n = 20_000
+		var mu sync.Mutex
+		have := map[int]bool{}
+		note := func(k int) {
+			mu.Lock()
+			defer mu.Unlock()
+			have[k] = true
+		}
+		l := newLogger(t, fluent.Config{Servers: []string{d.addr}})
+		l.ErrorHandler = deliver.JSONLines(writer(func(p []byte) {
+			for line := range bytes.Lines(p) {
+				var rec struct{ Record numbered }
+				if err := json.Unmarshal(line, &rec); err != nil {
+					t.Error(err)
+				}
+				note(rec.Record.N)
+			}
+		}))
+		l.Post("h", numbered{0, "h", ""})
+		if err := l.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d.cmd.Process.Signal(syscall.SIGSTOP)
+		body, began, longest := strings.Repeat("x", 1000), time.Now(), time.Duration(0)
+		for i := 1; i < n; i++ {
+			time.Sleep(time.Until(began.Add(time.Duration(i) * 200 * time.Microsecond)))
+			start := time.Now()
+			if err := l.Post("h", numbered{i, "h", body}); err != nil {
+				t.Error(err)
+			}
+			longest = max(longest, time.Since(start))
+		}
+		d.cmd.Process.Signal(syscall.SIGCONT)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		rep, err := l.Close(ctx)
+		if err != nil || rep.Dropped.Total() != 0 || rep.Handled == 0 || rep.Handled+rep.Delivered != n {
+			t.Errorf("%v: %s", err, rep.Account)
+		}
+		t.Logf("%s, a Post took up to %s", rep.Account, longest)
+		for _, k := range numbersOf(d.await(t, int(rep.Delivered)), "h") {
+			note(k)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(have) != n {
+			t.Errorf("%d of %d are somewhere", len(have), n)
+		}
+	})
+}
