@@ -65,8 +65,8 @@ func (lent) Flush(context.Context) error                  { return nil }
 func (lent) Sync(context.Context) error                   { return nil }
 func (lent) Drain(time.Time)                              {}
 
-func (lent) SpillWhen(func() bool) (press func(), err error) { return nil, errors.ErrUnsupported }
-func (lent) HelpWhen(func() bool) (press func())             { return nil }
+func (lent) SpillWhen(func() bool) (press func(), err error)    { return nil, errors.ErrUnsupported }
+func (lent) HelpWhen(func() (drops, waits bool)) (press func()) { return nil }
 
 // A sender is what takes records.
 type sender interface {

@@ -26,6 +26,12 @@ type handlerState struct {
 	relieves bool
 }
 
+// needs is what a producer needs the handler for.
+type needs struct {
+	drops bool // it is about to drop records
+	waits bool // a call waits as long as it takes, and has for long
+}
+
 // opened notes that the circuit has opened: the handler is asked at once, and then as often
 // as settings.askEvery says, whatever the destination is doing.
 func (s *handlerState) opened(now time.Time) {
@@ -40,7 +46,7 @@ func (s *handlerState) wants(m *machine, now time.Time) bool {
 		return false
 	}
 	if s.due == 0 {
-		if n := m.pending(); n > m.set.pendingLimit || m.scarce {
+		if n := m.pending(); n > m.set.pendingLimit || m.needs.drops || m.needs.waits {
 			s.due = n
 		}
 	}
@@ -61,9 +67,11 @@ func (m *machine) offer(now time.Time) (action, bool) {
 }
 
 // relieve is offer whatever state the circuit is in: the producer is about to drop
-// records, or was, and the destination takes none since. What can be sent now is sent.
+// records, or was, and the destination takes none since. What can be sent now is sent. A
+// producer that waits as long as it takes is relieved of a destination that fails, and not of
+// one that is slow.
 func (m *machine) relieve(now time.Time) (action, bool) {
-	m.handler.relieves = m.handler.relieves || m.scarce
+	m.handler.relieves = m.handler.relieves || m.needs.drops || m.needs.waits && m.told.failing
 	if !m.handler.relieves {
 		return action{}, false
 	}

@@ -85,7 +85,7 @@ func (w *world) events() (out []event) {
 		trouble(buries, "letters wait", 0, func() { w.buried = true })
 	}
 	if w.lim.scarce && !w.wasScarce {
-		add("scarce", func() { w.wasScarce = true; w.m.scarce = true; w.settle(); w.m.scarce = false })
+		add("scarce", func() { w.wasScarce = true; w.m.needs.drops = true; w.settle(); w.m.needs.drops = false })
 	}
 	if w.lim.full && !w.wasFull {
 		add("full", func() { w.wasFull = true; w.m.full = true; w.settle(); w.m.full = false })
@@ -414,7 +414,7 @@ func (w *world) key() uint64 {
 	n(uint64(m.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(st), uint64(m.pace.failures), m.handler.due, trips, uint64(m.brk.consecutive),
 		m.search.suspect, uint64(m.search.deaths), uint64(m.search.size), uint64(m.search.known), m.search.alone, uint64(m.search.lonely),
 		uint64(m.trials.controls), uint64(m.size.bound))
-	is(m.hurried, m.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.scarce, m.handler.relieves, m.handler.busy, m.search.on, m.search.control, m.trials.cur != nil, m.ctl.b != nil)
+	is(m.hurried, m.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.needs.drops, m.handler.relieves, m.handler.busy, m.search.on, m.search.control, m.trials.cur != nil, m.ctl.b != nil)
 	later(m.pace.notBefore, m.disk.appendAt, m.disk.pullAt, m.handler.at, m.brk.until)
 	n(uint64(len(w.holders)), uint64(w.closed))
 	for _, k := range w.used {

@@ -267,3 +267,20 @@ func TestTraits(t *testing.T) {
 	}
 	mustClose(t, x)
 }
+
+// A Flush may stand beside the call that sets the handler.
+func TestFlushBesideSetErrorHandler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out, err := NewOutput(destOf(testkit.NewSink(nil)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out.SetErrorHandler(&handlerLog{})
+		if err := out.Flush(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := out.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -30,8 +30,9 @@ import (
 //
 // It is asked while the circuit is open, and when the memory in front of the destination is
 // about to drop records while the destination takes none: few slabs are free and calls do not
-// wait for room, or a call has waited for half of its time. Then it is asked until the
-// destination takes something again.
+// wait for room, or a call has waited for half of its time. Where calls wait as long as it
+// takes (slab.Block), it is asked when one has for long and the destination fails. Then it is
+// asked until the destination takes something again.
 //
 // b is a copy made for this call; the handler may read it until it returns.
 //

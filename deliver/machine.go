@@ -34,7 +34,7 @@ type machine struct {
 	hurried bool // Close has a deadline: delays are short
 	last    bool // no further batch will be added
 	full    bool // the producer has no room and would rather spill than wait
-	scarce  bool // the producer is about to drop records, and there is a handler
+	needs   needs
 
 	sess    current
 	disk    disk

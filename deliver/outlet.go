@@ -88,7 +88,7 @@ type shared struct {
 	used     int       // batches that were taken and are not free again
 	spare    []*holder // for reuse
 	full     []func() bool
-	scarce   []func() bool
+	needs    []func() (drops, waits bool)
 	snap     snapshot
 	deadline time.Time // the earliest that Drain or Shutdown was told
 }
@@ -335,8 +335,8 @@ func (o *outlet) loop() {
 	for {
 		o.collect()
 		now := time.Now()
-		full, scarce := o.pressure()
-		o.m.full, o.m.scarce = o.m.set.spool && full, o.m.set.handler && scarce
+		o.m.full = o.m.set.spool && o.isFull()
+		o.m.needs = o.needs()
 		a := o.m.next(now)
 		if a.do == doEnd {
 			break
@@ -547,26 +547,39 @@ func (o *outlet) noteSpool(bad *episode, err error) {
 	}
 }
 
-// pressure reports whether a producer is full that would rather spill than wait, and
-// whether one is about to drop records.
-func (o *outlet) pressure() (full, scarce bool) {
+// isFull reports whether a producer is full that would rather spill than wait.
+func (o *outlet) isFull() bool {
 	o.shared.mu.Lock()
-	fulls, scarces := o.shared.full, o.shared.scarce
+	full := o.shared.full
 	o.shared.mu.Unlock()
-	is := func(is func() bool) bool { return is() }
-	return slices.ContainsFunc(fulls, is), slices.ContainsFunc(scarces, is)
+	return slices.ContainsFunc(full, func(full func() bool) bool { return full() })
 }
 
-// HelpWhen has the handler asked, whatever state the circuit is in, when scarce reports
-// that the producer is about to drop records, and the destination takes none just now. The
-// producer calls press each time it becomes scarce.
-func (o *outlet) HelpWhen(scarce func() bool) (press func()) {
+// needs returns what producers need a handler for.
+func (o *outlet) needs() (n needs) {
+	if !o.m.set.handler {
+		return n
+	}
+	o.shared.mu.Lock()
+	all := o.shared.needs
+	o.shared.mu.Unlock()
+	for _, state := range all {
+		drops, waits := state()
+		n.drops, n.waits = n.drops || drops, n.waits || waits
+	}
+	return n
+}
+
+// HelpWhen has the handler asked, whatever state the circuit is in, when the destination
+// takes nothing just now and the producer is about to drop records, or a call waits for long
+// and the destination fails. The producer calls press each time one of them becomes true.
+func (o *outlet) HelpWhen(state func() (drops, waits bool)) (press func()) {
 	if o.inline { // it has no handler
 		return nil
 	}
 	o.shared.mu.Lock()
 	defer o.shared.mu.Unlock()
-	o.shared.scarce = append(o.shared.scarce, scarce)
+	o.shared.needs = append(o.shared.needs, state)
 	return o.poke
 }
 
@@ -608,7 +621,7 @@ func (o *outlet) Flush(ctx context.Context) error {
 // untilOpen returns a context that ends when the circuit opens, or nil if a Flush does not
 // end with it: a handler or a spool takes what waits.
 func (o *outlet) untilOpen() context.Context {
-	if o.m.set.spool || o.m.set.handler {
+	if o.m.set.spool || o.hand.Load() != nil {
 		return nil
 	}
 	return o.brk.untilOpen()

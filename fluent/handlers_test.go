@@ -149,7 +149,7 @@ func TestHandlerIsAskedBeforeADrop(t *testing.T) {
 			{"drop-newest", 200 * time.Microsecond, 1 << 20, false, 0},
 			{"drop-oldest", 200 * time.Microsecond, 0, false, 0},
 			{"block-for=1s", 0, 0, false, 500 * time.Millisecond},
-			{"block", 0, 1 << 20, false, 125 * time.Millisecond},
+			{"block", 0, 1 << 20, false, defaultAckTimeout + time.Second}, // it waits as long as nothing has failed
 		} {
 			t.Run(fmt.Sprintf("%s/%s/%s/%d", name, tt.policy, tt.every, tt.limit), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

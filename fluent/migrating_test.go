@@ -174,6 +174,7 @@ var migrations = map[string]func(t *testing.T){
 		l.ErrorHandler = h
 		l.Post("x", nil)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if h.took != 1 {
 			t.Error(h.took)
 		}

@@ -40,7 +40,7 @@ func (bare) Wants() Wants                                         { return Wants
 func (bare) Account() (a batch.Account)                           { return a }
 func (bare) Held([16]byte, uint64, uint64) []batch.Tickets        { return nil }
 func (bare) SpillWhen(func() bool) (func(), error)                { return nil, errDown }
-func (bare) HelpWhen(func() bool) func()                          { return nil }
+func (bare) HelpWhen(func() (bool, bool)) func()                  { return nil }
 func (bare) Flush(context.Context) error                          { return nil }
 func (bare) Sync(context.Context) error                           { return nil }
 func (bare) Drain(time.Time)                                      {}
@@ -170,7 +170,7 @@ func (c *courier) SpillWhen(full func() bool) (func(), error) {
 	return c.spillWhen(full)
 }
 
-func (c *courier) HelpWhen(func() bool) func() { return nil }
+func (c *courier) HelpWhen(func() (bool, bool)) func() { return nil }
 
 func (c *courier) Drain(deadline time.Time) {
 	if c.drain != nil {

@@ -46,12 +46,12 @@ func (p *printer) Shutdown(context.Context) (batch.Report, error) {
 
 // All is settled when Borrow has returned, and there is no disk.
 
-func (p *printer) Flush(context.Context) error                     { return nil }
-func (p *printer) Sync(context.Context) error                      { return nil }
-func (p *printer) Drain(time.Time)                                 {}
-func (p *printer) Held(_ [16]byte, _, _ uint64) []batch.Tickets    { return nil }
-func (p *printer) SpillWhen(func() bool) (press func(), err error) { return nil, errors.ErrUnsupported }
-func (p *printer) HelpWhen(func() bool) (press func())             { return nil }
+func (p *printer) Flush(context.Context) error                        { return nil }
+func (p *printer) Sync(context.Context) error                         { return nil }
+func (p *printer) Drain(time.Time)                                    {}
+func (p *printer) Held(_ [16]byte, _, _ uint64) []batch.Tickets       { return nil }
+func (p *printer) SpillWhen(func() bool) (press func(), err error)    { return nil, errors.ErrUnsupported }
+func (p *printer) HelpWhen(func() (drops, waits bool)) (press func()) { return nil }
 
 // A Writer is an io.Writer: one call, one record. It lends what it holds to a Borrower.
 // deliver.NewOutput is the usual way: it has one that takes batches to any destination.

@@ -185,12 +185,16 @@ type waiting struct {
 // shortage is what became of the writes that waited since the last slab was freed.
 //
 //	enough ──half of the time of a write is over──▶ long ──all of it is──▶ saturated
-//	  ▲  └────────────all of the time of a write is over────────────────────▲  │
-//	  └───────────────────────────a slab is freed───────┴──────────────────────┘
+//	  │ │                                            ▲                         ▲
+//	  │ └──one without an end has waited──▶ stuck ───┘                         │
+//	  └────────────all of the time of a write is over──────────────────────────┘
+//
+// Stuck, it may be saturated next, too. It is enough again once a slab is freed.
 type shortage uint8
 
 const (
 	enough    shortage = iota
+	stuck              // a write waits as long as it takes, and has for long
 	long               // records are about to be dropped: the borrower is asked for help
 	saturated          // a wait of BlockFor or Spill is over: further ones do not begin
 )
@@ -310,18 +314,18 @@ func (w *Writer) await(wt *waiter, pol WhenFull) (timedOut bool) {
 			return false
 		}
 	}
-	half := pol.wait / 2
+	half, now := pol.wait/2, long
 	if pol.kind == whenFullBlock {
-		half = defaultBlockFor / 2
+		half, now = defaultBlockFor/2, stuck
 	}
 	if answered(half) {
 		return false
 	}
 	w.mu.Lock()
 	if !wt.answered {
-		w.waiting.shortage.growLocked(long)
+		w.waiting.shortage.growLocked(now)
+		w.waiting.needHelp = w.help != nil
 	}
-	w.waiting.needHelp = w.waiting.needHelp || w.waiting.shortage >= long && w.help != nil
 	w.unlock()
 	if pol.kind == whenFullBlock {
 		<-wt.ch
@@ -352,11 +356,12 @@ func (w *Writer) isFull() bool {
 	return w.waitingLocked() > 0 || w.waiting.shortage == saturated
 }
 
-// isScarce reports whether records are about to be dropped.
-func (w *Writer) isScarce() bool {
+// needs reports whether records are about to be dropped, and whether a write that waits as
+// long as it takes does so for long.
+func (w *Writer) needs() (drops, waits bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.waiting.shortage >= long || w.fewLocked()
+	return w.waiting.shortage >= long || w.fewLocked(), w.waiting.shortage == stuck
 }
 
 // fewLocked reports whether so few slabs are free that writes which never wait are about

@@ -37,12 +37,13 @@ type Borrower interface {
 	// called under a lock that a method of the borrower takes. The Writer calls press
 	// each time it becomes full. The error says that there is nowhere to put records.
 	SpillWhen(full func() bool) (press func(), err error)
-	// HelpWhen is called once, before the first loan. scarce reports whether records are
-	// about to be dropped: few slabs are free and calls do not wait, or one has waited for
-	// half of its time. It is not called under a lock that a method of the borrower takes.
-	// The Writer calls press each time it becomes scarce. A borrower that cannot settle
-	// records without their destination returns nil.
-	HelpWhen(scarce func() bool) (press func())
+	// HelpWhen is called once, before the first loan. state reports whether records are
+	// about to be dropped, because few slabs are free and calls do not wait, or one has
+	// waited for half of its time; and whether a call that waits as long as it takes does so
+	// for long. It is not called under a lock that a method of the borrower takes. The Writer
+	// calls press each time one of them becomes true. A borrower that cannot settle records
+	// without their destination returns nil.
+	HelpWhen(state func() (drops, waits bool)) (press func())
 	// Flush waits until everything taken before is delivered or accounted for, or ctx
 	// ends. Sync puts it on stable storage, where that can be.
 	Flush(ctx context.Context) error

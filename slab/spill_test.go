@@ -161,14 +161,14 @@ func TestReportOfSinkIsPartOfReport(t *testing.T) {
 // A helpSink hangs in every Borrow, and notes when it is asked for help.
 type helpSink struct {
 	bare
-	scarce func() bool
-	began  time.Time
-	at     []time.Duration
-	free   chan struct{}
+	needs func() (drops, waits bool)
+	began time.Time
+	at    []time.Duration
+	free  chan struct{}
 }
 
-func (s *helpSink) HelpWhen(scarce func() bool) func() {
-	s.scarce = scarce
+func (s *helpSink) HelpWhen(needs func() (drops, waits bool)) func() {
+	s.needs = needs
 	return func() { s.at = append(s.at, time.Since(s.began)) }
 }
 
@@ -205,8 +205,8 @@ func TestHelpBeforeADrop(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.scarce() {
-				t.Error("scarce although all is free")
+			if drops, waits := s.needs(); drops || waits {
+				t.Error("help is needed although all is free")
 			}
 			done := make(chan struct{})
 			go func() {
@@ -221,13 +221,15 @@ func TestHelpBeforeADrop(t *testing.T) {
 			}()
 			time.Sleep(tt.asked)
 			synctest.Wait()
-			if len(s.at) == 0 || s.at[0] != tt.asked || !s.scarce() {
-				t.Errorf("%+v: asked at %v, want %s", tt.o.WhenFull, s.at, tt.asked)
+			blocks := tt.o.WhenFull == Block() && tt.o.ImportantWhenFull == (WhenFull{})
+			if drops, waits := s.needs(); len(s.at) == 0 || s.at[0] != tt.asked || drops == blocks || waits != blocks {
+				t.Errorf("%+v: asked at %v, want %s; drops %v, waits %v", tt.o.WhenFull, s.at, tt.asked, drops, waits)
 			}
 			close(s.free)
 			<-done
-			if err := w.Flush(t.Context()); err != nil || s.scarce() {
-				t.Errorf("%+v: %v, still scarce: %v", tt.o.WhenFull, err, s.scarce())
+			err = w.Flush(t.Context())
+			if drops, waits := s.needs(); err != nil || drops || waits {
+				t.Errorf("%+v: %v, help is still needed: %v, %v", tt.o.WhenFull, err, drops, waits)
 			}
 			w.Close()
 		})

@@ -311,7 +311,10 @@ func TestDropOldestPassesOversizeRecordsThatWait(t *testing.T) {
 
 // A shortage grows until a slab is freed, and is over then.
 func TestShortage(t *testing.T) {
-	for from, want := range [3][3]shortage{enough: {enough, long, saturated}, long: {long, long, saturated}, saturated: {saturated, saturated, saturated}} {
+	for from, want := range [4][4]shortage{
+		enough: {enough, stuck, long, saturated}, stuck: {stuck, stuck, long, saturated},
+		long: {long, long, long, saturated}, saturated: {saturated, saturated, saturated, saturated},
+	} {
 		for to, want := range want {
 			s := shortage(from)
 			if s.growLocked(shortage(to)); s != want {
@@ -321,7 +324,7 @@ func TestShortage(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
-		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: BlockFor(time.Second)})
+		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: BlockFor(time.Second), ImportantWhenFull: Block()})
 		mustWrite(t, w, 0, 400)
 		mustWrite(t, w, 1, 400)
 		is := func(want shortage) {
@@ -334,6 +337,9 @@ func TestShortage(t *testing.T) {
 			}
 		}
 		is(enough)
+		go w.WriteRecord(line(3, 400), batch.Meta{Level: slog.LevelError})
+		time.Sleep(200 * time.Millisecond)
+		is(stuck)
 		go w.Write(line(2, 400))
 		time.Sleep(600 * time.Millisecond)
 		is(long)

@@ -85,7 +85,7 @@ func New(to Borrower, o *Options) (*Writer, error) {
 	w.checks = w.crash != nil || w.smallRecords()
 	w.last.writes = callback.New(w.writeLastResort, lastResortQueue+1)
 	w.d.init(w)
-	w.help = to.HelpWhen(w.isScarce)
+	w.help = to.HelpWhen(w.needs)
 	go w.run()
 	return w, nil
 }
