@@ -150,7 +150,7 @@ func TestManyTypesOfErrors(t *testing.T) {
 	}
 }
 
-type typed[T, U any] struct{ n int }
+type typed[T, U any] struct{}
 
 func (*typed[T, U]) Error() string { return "typed" }
 
