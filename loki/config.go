@@ -95,9 +95,12 @@ type Config struct {
 	LevelName string `yaml:"level_name"`
 	// LevelNames are other names of levels, by the names that they have here: trace, debug,
 	// info, warn, error and fatal. {warn: warning} is what serilog-sinks-grafana-loki
-	// writes. They stand in the label; lines of Body "json" that hold the level have
-	// them, too. Default: none.
+	// writes. They stand in the label, and in lines that hold the level. Default: none.
 	LevelNames map[string]string `yaml:"level_names"`
+	// GapLabels are labels that only lines about dropped records have, beside Labels and
+	// the level, such as {kind: gap}: they are a stream of their own then, to alert on.
+	// Default: none; they are in the stream of warnings.
+	GapLabels map[string]string `yaml:"gap_labels"`
 	// LabelAttrs names attributes that become labels too, such as "region" or
 	// "http.method" for one in a group. They stay in the line. Labels win over
 	// the level, the level over attributes. Default: none.
@@ -334,10 +337,11 @@ type Config struct {
 	// error.
 	OnError func(batch.Event) `yaml:"-"`
 
-	whenFull slab.WhenFull           // of WhenFull, set by resolve
-	levels   [len(levelNames)]string // of LevelNames, likewise
-	labels   []label                 // of Labels, by name, set by resolve
-	endpoint *url.URL                // of URL, likewise
+	whenFull  slab.WhenFull           // of WhenFull, set by resolve
+	levels    [len(levelNames)]string // of LevelNames, likewise
+	labels    []label                 // of Labels, by name, set by resolve
+	gapLabels []label                 // of GapLabels, likewise
+	endpoint  *url.URL                // of URL, likewise
 }
 
 type label struct{ name, value string }
@@ -569,7 +573,25 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 		names[name] = given
 		c.labels = append(c.labels, label{name, value})
 	}
-	slices.SortFunc(c.labels, func(a, b label) int { return strings.Compare(a.name, b.name) })
+	byName := func(a, b label) int { return strings.Compare(a.name, b.name) }
+	slices.SortFunc(c.labels, byName)
+	c.gapLabels = nil
+	for given, value := range c.GapLabels {
+		name := sanitizeName(given)
+		switch {
+		case given == "", value == "", len(name) > c.MaxLabelName, len(value) > c.MaxLabelValue, !utf8.ValidString(value):
+			bad("gap_labels: %.40q: %.40q; use names of 1 to max_label_name (%d) and values of 1 to max_label_value (%d) bytes of UTF-8", given, value, c.MaxLabelName, c.MaxLabelValue)
+		case names[name] != "" || name == c.LevelName:
+			bad("gap_labels: %s is a label of all streams; use another name", name)
+		}
+		c.gapLabels = append(c.gapLabels, label{name, value})
+	}
+	slices.SortFunc(c.gapLabels, byName)
+	for i := range c.gapLabels {
+		if i > 0 && c.gapLabels[i].name == c.gapLabels[i-1].name {
+			bad("gap_labels: two are %s to Loki", c.gapLabels[i].name)
+		}
+	}
 	n := len(c.labels)
 	if names[c.LevelName] != "" {
 		c.NoLevelLabel = true // a label of the user's own wins
@@ -580,8 +602,8 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 	if len(c.LevelName) > c.MaxLabelName {
 		bad("level_name: %.40s… has %d bytes, more than max_label_name (%d)", c.LevelName, len(c.LevelName), c.MaxLabelName)
 	}
-	if n > c.MaxLabels {
-		bad("labels: there are %d, the level included, more than max_labels (%d)", n, c.MaxLabels)
+	if n+len(c.gapLabels) > c.MaxLabels {
+		bad("labels: there are %d, the level and gap_labels included, more than max_labels (%d)", n+len(c.gapLabels), c.MaxLabels)
 	}
 	if n == 0 {
 		bad("labels: there is none and no_level_label is set, but Loki wants one; add one such as app: myapp")

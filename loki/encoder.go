@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -83,13 +84,16 @@ func newEncoder(c *Config, streams *registry, n *noticed, r *reports) *encoder {
 		e.line, e.foreign = c.Formatter, true
 		_, e.ours = c.Formatter.(interface{ KnowsErrors(*values.KnownError) })
 	case c.Body == bodyLogfmt:
-		e.line = newLogfmt(k, levelKey, c.Errors, e.values)
+		e.line = newLogfmt(k, levelKey, c.Errors, &c.levels, e.values)
 	default:
 		e.line = newBody(k, levelKey, &c.levels, e.values)
 		e.body = true
 	}
 	e.plan(c)
 	warn := levelIndex(slog.LevelWarn)
+	if len(c.gapLabels) > 0 {
+		e.addGaps(warn)
+	}
 	e.byLevel[warn] = e.addLevel(warn)
 	for i := range e.byLevel {
 		e.byLevel[i] = e.addLevel(i)
@@ -112,6 +116,26 @@ func (e *encoder) addLevel(level int) uint32 {
 		st.owner.use()
 	}
 	return st.id
+}
+
+// addGaps makes stream 0 that of gap markers alone.
+func (e *encoder) addGaps(level int) {
+	all := slices.Concat(e.c.labels, e.c.gapLabels)
+	if !e.c.NoLevelLabel {
+		all = append(all, label{e.c.LevelName, e.c.levels[level]})
+	}
+	slices.SortFunc(all, func(a, b label) int { return strings.Compare(a.name, b.name) })
+	text := []byte{'{'}
+	for i, l := range all {
+		if i > 0 {
+			text = append(text, ", "...)
+		}
+		text = appendQuoted(append(text, l.name+"="...), []byte(l.value))
+	}
+	st := e.streams.add(append(appendStreamDef(nil, nil), append(text, '}')...), true)
+	if e.c.TenantAttr == "" {
+		st.owner.use()
+	}
 }
 
 // plan lays out labels and picks.

@@ -331,6 +331,36 @@ func TestMarker(t *testing.T) {
 	}
 }
 
+// With GapLabels these entries have a stream of their own, and warnings are not in it.
+func TestGapLabels(t *testing.T) {
+	p := new(peer)
+	s := sinkFor(t, p, Config{GapLabels: map[string]string{"kind": "gap"}})
+	codec := s.CodecFor(contentTypeProtobuf, 0)
+	e := &encoded{t: t, s: s}
+	e.Append(codec.AppendMarker(nil, batch.Drops{batch.Full: 3}, time.Now()), 0, batch.Meta{Time: time.Now().UnixNano()})
+	if got := sendIn(t, t.Context(), s, e.Batch(codec)); got != nil {
+		t.Fatal(got)
+	}
+	late := &encoded{t: t, s: s}
+	if err := late.add(nil, event(time.Now(), slog.LevelWarn, "late")).send(); err != nil {
+		t.Fatal(err)
+	}
+	var labels []string
+	for _, r := range p.requests() {
+		for _, st := range r.streams {
+			labels = append(labels, st.Labels)
+		}
+	}
+	if want := []string{`{app="test", kind="gap", level="warn"}`, `{app="test", level="warn"}`}; fmt.Sprint(labels) != fmt.Sprint(want) {
+		t.Errorf("got %v, want %v", labels, want)
+	}
+	for _, bad := range []map[string]string{{"app": "x"}, {"level": "x"}, {"": "x"}, {"kind": ""}, {"a.b": "x", "a_b": "y"}} {
+		if _, err := New(Config{URL: "http://127.0.0.1:1", Labels: map[string]string{"app": "test"}, GapLabels: bad}); err == nil || !strings.Contains(err.Error(), "gap_labels") {
+			t.Errorf("%v: %v", bad, err)
+		}
+	}
+}
+
 // TestSanitizeTail: a name that grows is found in memory that has no room for it.
 func TestSanitizeTail(t *testing.T) {
 	for _, name := range []string{"", "a", "010", "__x", "a.b", "é"} {

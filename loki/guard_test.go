@@ -327,6 +327,13 @@ func TestLevelNames(t *testing.T) {
 		if e, _ := one(t, c, event(time.Now(), slog.LevelError+4, "m")); e.Line != `{"msg":"m","level":"c\"rit"}` {
 			t.Error(e.Line)
 		}
+		c.Body = bodyLogfmt
+		if e, _ := one(t, c, event(time.Now(), slog.LevelError+4, "m")); e.Line != `level="c\"rit" msg=m` {
+			t.Error(e.Line)
+		}
+		if e, _ := one(t, c, event(time.Now(), slog.LevelInfo, "m")); e.Line != `level=info msg=m` {
+			t.Error(e.Line)
+		}
 	}
 }
 

@@ -20,9 +20,10 @@ type logfmt struct {
 	keys
 	values *values.Values
 	root   *logfmtScope
+	levels [len(levelNames)]string // what a line of the level begins with, where LevelNames are given
 }
 
-func newLogfmt(k keys, levelKey, errors string, values *values.Values) *logfmt {
+func newLogfmt(k keys, levelKey, errors string, levels *[len(levelNames)]string, values *values.Values) *logfmt {
 	l := &logfmt{keys: k, values: values}
 	root := &logfmtScope{l: l}
 	messageKey := k.message
@@ -34,6 +35,12 @@ func newLogfmt(k keys, levelKey, errors string, values *values.Values) *logfmt {
 			levelKey = k.another(levelKey)
 		}
 		root.seen = append(root.seen, hashKey([]byte(jsontext.LogfmtKey(levelKey))))
+		if *levels != levelNames {
+			for i, name := range levels {
+				l.levels[i] = string(jsontext.AppendText([]byte(jsontext.LogfmtKey(levelKey)+"="), name)) + " "
+			}
+			levelKey = "-"
+		}
 	}
 	l.Encoder = encode.Logfmt(&encode.Options{TimeKey: "-", LevelKey: levelKey, MessageKey: messageKey, Level: "lower", Errors: errors})
 	root.Scope = l.Encoder.Scope()
@@ -76,7 +83,7 @@ func (s *logfmtScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, 
 	w.key = append(w.key[:0], s.prefix...)
 	attrs := r.Attrs
 	r.Attrs = w.settle(attrs, 0)
-	dst, m, err := s.Scope.Append(dst, r)
+	dst, m, err := s.Scope.Append(append(dst, s.l.levels[levelIndex(r.Level)]...), r)
 	r.Attrs = attrs
 	w.s, w.rec, w.spent = nil, nil, 0
 	if cap(w.seen)+cap(w.key) < 4096 {
