@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/vectors"
 )
 
 // A File is a log file. Its methods may be called from any goroutine.
@@ -43,6 +45,7 @@ type File struct {
 	closed  bool
 	lock    *flock.Flock // nil: none
 	rotator
+	vec [][]byte // memory of appendLocked
 }
 
 // handle is what File needs of an *os.File.
@@ -187,23 +190,49 @@ func endsLine(path string, st fs.FileInfo) bool {
 //
 // After Close, Write returns an error that wraps os.ErrClosed.
 func (f *File) Write(p []byte) (int, error) {
+	n, err := f.Writev([][]byte{p})
+	return int(n), err
+}
+
+// Writev is Write for several buffers of whole records, one behind the other, in as few
+// system calls as it takes. It moves the file aside between two of them. bufs stays the
+// caller's.
+func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
 		return 0, fmt.Errorf("file: cannot write %q: %w", f.name, os.ErrClosed)
 	}
-	if len(p) == 0 {
-		return 0, nil
+	for len(bufs) > 0 {
+		if len(bufs[0]) == 0 {
+			bufs = bufs[1:]
+			continue
+		}
+		if err := f.prepareLocked(len(bufs[0])); err != nil {
+			return n, err
+		}
+		k := f.fittingLocked(bufs)
+		m, err := f.appendLocked(bufs[:k])
+		n += m
+		if err != nil {
+			return n, f.writeError(err)
+		}
+		bufs = bufs[k:]
 	}
+	return n, nil
+}
+
+// prepareLocked has f ready for the next n bytes.
+func (f *File) prepareLocked(n int) error {
 	if f.h == nil {
 		if err := f.openLocked(); err != nil {
-			return 0, fmt.Errorf("file: cannot open %q again: %w", f.name, err)
+			return fmt.Errorf("file: cannot open %q again: %w", f.name, err)
 		}
 	}
 	if !f.cut && f.size > 0 && f.o.rotates() {
-		if reason := f.rotator.due(&f.o, f.size, len(p)); reason != "" {
+		if reason := f.rotator.due(&f.o, f.size, n); reason != "" {
 			if err := f.rotateLocked(reason); err != nil {
-				return 0, err
+				return err
 			}
 		}
 	}
@@ -211,19 +240,59 @@ func (f *File) Write(p []byte) (int, error) {
 		n, err := f.h.Write([]byte{'\n'})
 		f.size += int64(n)
 		if err != nil {
-			return 0, f.writeError(err)
+			return f.writeError(err)
 		}
 		f.newline = false
 	}
-	n, err := f.h.Write(p)
-	f.size += int64(n)
-	if n == len(p) {
-		f.cut = false
-	} else if n > 0 {
-		f.cut = p[n-1] != '\n'
-		if err == nil {
-			err = io.ErrShortWrite
+	return nil
+}
+
+// fittingLocked returns how many of bufs go to the file that is open: one at least, and
+// that alone where it ends a record that was cut.
+func (f *File) fittingLocked(bufs [][]byte) int {
+	if f.cut {
+		return 1
+	}
+	size := f.size
+	for k, b := range bufs {
+		size += int64(len(b))
+		if k > 0 && f.o.RotateBytes > 0 && size > f.o.RotateBytes {
+			return k
 		}
+	}
+	return len(bufs)
+}
+
+// appendLocked appends bufs.
+func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
+	if file, ok := f.h.(*os.File); ok && len(bufs) > 1 && f.regular && vectors.Have {
+		f.vec = slices.DeleteFunc(append(f.vec[:0], bufs...), func(b []byte) bool { return len(b) == 0 })
+		n, err = vectors.Write(file, f.vec)
+		clear(f.vec)
+	} else {
+		for _, b := range bufs {
+			var m int
+			m, err = f.h.Write(b)
+			if n += int64(m); err == nil && m < len(b) {
+				err = io.ErrShortWrite
+			}
+			if err != nil {
+				break
+			}
+		}
+	}
+	f.size += n
+	left := n
+	for _, b := range bufs {
+		switch left -= int64(len(b)); {
+		case left > 0 || n == 0:
+			continue
+		case left == 0:
+			f.cut = false
+		default:
+			f.cut = b[int64(len(b))+left-1] != '\n'
+		}
+		break
 	}
 	if f.reopen && !f.cut {
 		f.reopen = false
@@ -231,10 +300,7 @@ func (f *File) Write(p []byte) (int, error) {
 			f.events.Post(err)
 		}
 	}
-	if err != nil {
-		return n, f.writeError(err)
-	}
-	return n, nil
+	return n, err
 }
 
 // writeError says what went wrong with which file and, where it is known, what

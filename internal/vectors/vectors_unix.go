@@ -1,19 +1,23 @@
 //go:build linux || darwin
 
-package deliver
+// Package vectors writes several buffers to a file in one system call.
+package vectors
 
 import (
 	"errors"
 	"io"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
 
-const haveWritev = true
+// Have reports whether this system has writev(2).
+const Have = true
 
-// Writev writes all buffers, going on after a short write.
-func (v fileVec) Writev(bufs [][]byte) (n int64, err error) {
-	conn, err := v.f.SyscallConn()
+// Write writes all buffers to f, going on after a short write. It changes bufs, and
+// keeps none of them.
+func Write(f *os.File, bufs [][]byte) (n int64, err error) {
+	conn, err := f.SyscallConn()
 	if err != nil {
 		return 0, err
 	}

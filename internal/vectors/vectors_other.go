@@ -1,0 +1,15 @@
+//go:build !linux && !darwin
+
+// Package vectors writes several buffers to a file in one system call.
+package vectors
+
+import (
+	"errors"
+	"os"
+)
+
+// Have reports whether this system has writev(2).
+const Have = false
+
+// Write is not to be called where Have is false.
+func Write(*os.File, [][]byte) (int64, error) { return 0, errors.ErrUnsupported }
