@@ -138,8 +138,8 @@ func (a Account) String() string {
 // A Report is what Close says of one destination.
 type Report struct {
 	Account
-	// Unknown is how many of Dropped[Shutdown] were in an unanswered Send when
-	// the deadline passed: they may or may not have arrived.
+	// Unknown is how many of Dropped[Shutdown] were sent and had no answer when the
+	// deadline passed, in this session or an earlier one: they may or may not have arrived.
 	Unknown uint64
 }
 

@@ -395,7 +395,7 @@ func (w *world) key() uint64 {
 		n(uint64(len(list)))
 		for _, e := range list {
 			n(e.b.First(), uint64(e.b.Len()), uint64(e.place), uint64(e.rest), e.h.seq)
-			is(e.pin != nil, e.unknown, e.tried, e.out != nil && e.out == e.b, e.trial != nil)
+			is(e.pin != nil, e.unknown, e.before, e.tried, e.out != nil && e.out == e.b, e.trial != nil)
 			if e.trial != nil {
 				n(uint64(e.trial.rounds))
 				later(e.trial.next)

@@ -209,12 +209,10 @@ func (l *life) step() bool {
 			l.call = callClose
 			break
 		}
-		if !l.begin(e) {
-			l.tell(report{kind: reportUnsent, e: e})
-			break
-		}
 		l.sending = e
-		if err := l.make(l.send); err != nil {
+		if err := l.make(l.send); err == errUnsent {
+			l.tell(report{kind: reportUnsent, e: e})
+		} else if err != nil {
 			l.failed(err)
 		}
 	case callClose:
@@ -242,7 +240,18 @@ func (l *life) open() (err error) {
 	return err
 }
 
-func (l *life) send() error  { return l.sess.Send(l.sending.out) }
+// errUnsent says that Send was not called.
+var errUnsent = errors.New("the session takes nothing new")
+
+// send asks at the last moment: what the session has said while the wheel was waited for
+// counts.
+func (l *life) send() error {
+	if !l.begin(l.sending) {
+		return errUnsent
+	}
+	return l.sess.Send(l.sending.out)
+}
+
 func (l *life) close() error { l.sess.Close(); return nil }
 
 // failed deals with the error, panic or Goexit of the call under way.

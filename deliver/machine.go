@@ -243,6 +243,7 @@ type entry struct {
 	out     *batch.Batch // what the session was given, and answers
 	pin     *holder      // whose memory the session may read
 	unknown bool         // it was sent, and not answered
+	before  bool         // … in an earlier session
 	cut     bool         // made smaller because of the circuit
 	tried   bool         // the handler did not take it while Close was late
 	since   time.Time    // when it was taken
@@ -427,6 +428,7 @@ func (m *machine) unpin(e *entry) {
 func (m *machine) split(i, k int) {
 	e := m.ring[i]
 	rest := m.entryOf(e.h, e.b.Slice(nil, k, e.b.Len()), e.since)
+	rest.unknown = e.unknown
 	e.b = e.b.Slice(nil, 0, k)
 	m.ring = slices.Insert(m.ring, i+1, rest)
 }
@@ -607,7 +609,7 @@ func (m *machine) send(now time.Time, i int, e *entry, limit int) (action, bool)
 // give makes e one of the batches that the session has.
 func (m *machine) give(e *entry) action {
 	m.put(e, sent)
-	e.out, e.unknown, e.round = e.fresh(), true, m.sess.round
+	e.out, e.before, e.unknown, e.round = e.fresh(), e.unknown, true, m.sess.round
 	if e.h != nil {
 		e.pin = e.h
 		e.pin.pins++
@@ -686,7 +688,7 @@ func (m *machine) refused(now time.Time, e *entry, err error) {
 		return
 	}
 	m.takeBack(e)
-	e.unknown = false
+	e.unknown = e.before
 	m.unpin(e)
 	first := m.sess.state == live && !m.sess.answered && m.sess.under == 0
 	m.session(leaving)
@@ -702,7 +704,7 @@ func (m *machine) unsent(e *entry) {
 		return
 	}
 	m.takeBack(e)
-	e.unknown = false
+	e.unknown = e.before
 	m.unpin(e)
 }
 

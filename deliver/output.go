@@ -269,7 +269,7 @@ func (o *Output) Close() error {
 // spool or crash-safe memory ([batch.Report.Kept]). Otherwise it says how many records
 // were lost and why, and wraps context.DeadlineExceeded if there was too little time.
 // Records dropped earlier are in the report alone. Report.Unknown is how many of the
-// lost ones may have arrived.
+// lost ones were sent without an answer, and may have arrived.
 //
 // Shutdown may be called beside everything else and more than once: later calls wait
 // for the first and return the same.

@@ -479,7 +479,7 @@ func (m *machine) setStreamsAside(e *entry) bool {
 	at := slices.Index(m.ring, e)
 	for _, stream := range streams {
 		part := m.entryOf(e.h, all.Select(nil, byStream[stream]), e.since)
-		part.stream = stream
+		part.stream, part.unknown = stream, e.unknown
 		m.ring = slices.Insert(m.ring, at, part)
 		if !m.setAside(part) {
 			m.ring = slices.Delete(m.ring, at, at+1)

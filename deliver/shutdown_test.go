@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -634,3 +636,77 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 		}
 	}
 }
+
+// swallow stores what it is sent, and its sessions end without an answer. From the call
+// refuse on Send takes nothing.
+type swallow struct {
+	l      Life
+	sends  int
+	refuse int
+}
+
+func (d *swallow) Traits() Traits               { return Traits{} }
+func (d *swallow) Open(l Life) (Session, error) { d.l = l; return d, nil }
+func (d *swallow) Close()                       {}
+func (d *swallow) Send(*batch.Batch) error {
+	if d.sends++; d.refuse > 0 && d.sends >= d.refuse {
+		return testkit.ErrDown
+	}
+	d.l.End(testkit.ErrDown)
+	return nil
+}
+
+// Records whose answer was lost with an earlier session are unknown, also if the circuit has
+// cut their batch into probes, or a later session has refused them.
+func TestUnknownOfEarlierSessions(t *testing.T) {
+	for name, d := range map[string]*swallow{"cut": {}, "refused": {refuse: 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			out := mustOutput(t, d, &OutputOptions{Slab: slab.Options{FlushInterval: 10 * time.Millisecond}})
+			mustLines(t, out, 0, 10, 10)
+			time.Sleep(5 * time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if r, err := out.Shutdown(ctx); err == nil || r.Dropped[batch.Shutdown] != 10 || r.Unknown != 10 {
+				t.Errorf("%s: %s, unknown %d: %v", name, r.Account, r.Unknown, err)
+			}
+		})
+	}
+}
+
+// A Send that waits for another call of the driver is not made if the session has told of an
+// open record meanwhile: it belongs behind that.
+func TestSendWaitsForTheWheel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newHand(4)
+		var once sync.Once
+		busy, free := make(chan struct{}), make(chan struct{})
+		x := mustNew(t, struct {
+			Destination
+			flusher
+		}{d, flushFunc(func(context.Context) error { once.Do(func() { close(busy) }); <-free; return nil })}, nil)
+		m := &testkit.Model{}
+		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
+		d.mustStart(t, 1)
+		d.answer(0, taken)
+		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
+		d.mustStart(t, 1, 2)
+		go x.flushDestination(t.Context())
+		<-busy
+		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
+		d.mustStart(t, 1, 2)
+		d.batch(1).s.l.Answer(d.batch(1).b, notTaken(testkit.ErrDown))
+		close(free)
+		time.Sleep(time.Minute)
+		if got := d.starts()[:3]; !slices.Equal(got, []uint64{1, 2, 2}) {
+			t.Errorf("sent %v", got)
+		}
+		for i := 2; i < len(d.starts()); i++ {
+			d.answer(i, taken)
+		}
+		mustClose(t, x)
+	})
+}
+
+type flushFunc func(ctx context.Context) error
+
+func (f flushFunc) Flush(ctx context.Context) error { return f(ctx) }

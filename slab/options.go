@@ -39,6 +39,8 @@ var (
 	ErrDropped = errors.New("slab: record dropped")
 	// ErrOversize is returned, by Write, too, for a record larger than
 	// Options.MaxRecord. It is dropped and counted, so that the error wraps ErrDropped.
+	// A bufio.Writer in front, as zap's BufferedWriteSyncer has, keeps the first error for
+	// ever: give MaxRecord room for all that it writes at once.
 	ErrOversize = errors.New("slab: record is larger than MaxRecord")
 )
 
@@ -63,12 +65,12 @@ type Options struct {
 	// [batch.Oversize]. Default 1 MiB.
 	MaxRecord int
 	// FlushInterval is how long the oldest unsent record waits at most for its
-	// slab to fill. Default 100 ms; negative: until the slab is full, Flush,
+	// slab to fill. Default 100 ms, or ten times FlushIdle where that is more; negative: until the slab is full, Flush,
 	// Close, or a record of FlushLevel.
 	FlushInterval time.Duration
 	// FlushIdle, if positive, has records sent as soon as none has come for so long, and
-	// at most as long again. While records come, slabs fill up to FlushInterval, which
-	// may then be longer: fewer and larger writes. Default 0: FlushInterval alone.
+	// at most as long again. While records come, slabs fill up to FlushInterval: fewer
+	// and larger writes. Default 0: FlushInterval alone.
 	FlushIdle time.Duration
 	// FlushLevel is the level from which a record is sent at once. Default
 	// slog.LevelError. A *slog.LevelVar is live, here and in the levels below: it is

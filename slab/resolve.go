@@ -18,7 +18,7 @@ func (o Options) resolve() (Options, error) {
 	defaultTo(&o.SlabBytes, DefaultSlabBytes)
 	defaultTo(&o.SlabCount, defaultSlabCount)
 	defaultTo(&o.MaxRecord, DefaultMaxRecord)
-	defaultTo(&o.FlushInterval, defaultFlushInterval)
+	defaultTo(&o.FlushInterval, max(defaultFlushInterval, 10*max(o.FlushIdle, 0)))
 	defaultTo(&o.CloseTimeout, defaultCloseTimeout)
 	if o.WhenFull.kind == whenFullDefault {
 		o.WhenFull = BlockFor(defaultBlockFor)

@@ -52,6 +52,18 @@ func Sooner(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-Reserve(time.Until(deadline))))
 }
 
+// Hang is how long after its time a part of a Close may take that leaves alone what hangs.
+const Hang = 200 * time.Millisecond
+
+// Later returns a context that ends d after ctx does, with its cause.
+func Later(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(d, func() { cancel(context.Cause(ctx)) })
+	})
+	return longer, func() { stop(); cancel(nil) }
+}
+
 // WithDisk returns a context for a Close that may leave records on disk. It ends with
 // ctx's deadline, but gives the disk at least some time from now. If ctx is cancelled
 // before, hurry is called and the rest of the time is disk. That is a little less than
