@@ -618,3 +618,34 @@ func TestBlockedSlabHoldsItsCaller(t *testing.T) {
 		}
 	})
 }
+
+// An output whose write hangs for good is left alone a little after the time of Close is
+// over. What it lost is named by the Router, too.
+func TestRouterNamesWhatAHangingOutputLost(t *testing.T) {
+	for _, d := range []time.Duration{300 * time.Millisecond, time.Second, 0} {
+		synctest.Test(t, func(t *testing.T) {
+			release := make(chan struct{})
+			out, err := deliver.NewOutput(deliver.ToWriter(writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil })),
+				&deliver.OutputOptions{OnError: func(batch.Event) {}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := newRouter(t, Route(plain(), OutputCloser(slog.LevelInfo, out, Name("w"))), quiet())
+			for range 100 {
+				slog.New(r).Info("one")
+			}
+			ctx, cancel := context.Background(), context.CancelFunc(func() {})
+			if d > 0 {
+				ctx, cancel = context.WithTimeout(ctx, d)
+			}
+			defer cancel()
+			rep, err := r.Close(ctx)
+			w := rep.Outputs[0]
+			if err == nil || !strings.Contains(err.Error(), "100 records lost") || w.Dropped[batch.Shutdown] != 100 || w.Unknown == 0 || w.Unfinished {
+				t.Errorf("%s: %+v: %v", d, w, err)
+			}
+			close(release)
+			time.Sleep(time.Minute)
+		})
+	}
+}
