@@ -257,6 +257,11 @@ func (w *world) Ack(seq uint64) error {
 		if !w.frames[0].out {
 			w.fail("batch %d of the spool is acknowledged, and was not handed out", w.frames[0].seq)
 		}
+		for _, e := range w.m.sess.given { // the spool uses the memory of the batch again
+			if e.pin != nil && e.pin.custody == onDisk && e.pin.seq == w.frames[0].seq {
+				w.fail("batch %d of the spool is acknowledged, and the session may read it", e.pin.seq)
+			}
+		}
 		n := uint64(len(w.frames[0].tickets))
 		w.acc.Delivered += n
 		w.acc.Pending.Spill -= n
