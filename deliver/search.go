@@ -284,6 +284,8 @@ func (m *machine) tryTrials(now time.Time) (a action, ok, busy bool) {
 		return action{}, false, false
 	}
 	switch {
+	case t.cur.place == offered: // the handler has it, and may take it
+		return action{}, false, true
 	case m.sess.under > 0 || now.Before(m.pace.notBefore) || now.Before(t.cur.trial.next):
 		return action{}, false, true
 	case m.sess.state == none:
