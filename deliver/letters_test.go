@@ -57,7 +57,9 @@ func TestDeadLetterFails(t *testing.T) {
 	}{
 		{"fails", func(int, *batch.Batch, error) batch.Outcome { return batch.FailedOutcome(oops) }, 4},
 		{"takes one of each two", func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{Open: batch.From(1), Why: oops} }, 2},
-		{"refuses", func(int, *batch.Batch, error) batch.Outcome { return batch.Outcome{Refused: batch.All(), Refusal: oops} }, 4},
+		{"refuses", func(int, *batch.Batch, error) batch.Outcome {
+			return batch.Outcome{Refused: batch.All(), Refusal: oops}
+		}, 4},
 		{"panics", func(int, *batch.Batch, error) batch.Outcome { panic("no") }, 4},
 		{"is well", nil, 0},
 	} {
