@@ -1,11 +1,11 @@
 # Every target works from a clean checkout on a machine with Go; nothing else is needed.
 GO      ?= go
 ADAPTERS := adapters/zap adapters/zerolog adapters/grpc adapters/examples examples
-BENCHES := bench bench/loki
+BENCHES := bench bench/loki bench/logf
 MODULES := . $(BENCHES) integration integration/fluent integration/loki tools $(ADAPTERS)
 FUZZTIME ?= 30s
 
-.PHONY: check fmt vet lint test race integration fuzz torture bench bench-once build golden cross plots docs
+.PHONY: check fmt vet lint test race integration fuzz torture bench bench-logf bench-once build golden cross plots docs
 
 check: fmt vet lint build test bench-once  ## everything CI runs
 	@echo "make check: all green"
@@ -37,7 +37,7 @@ test:  ## unit tests with the race detector, fuzz seeds and examples
 race: test
 
 integration:  ## real servers: the OpenTelemetry receiver, npm's FluentServer, Loki (built once, ten minutes of processor time)
-	$(GO) -C integration/fluent test -count 1 -timeout 10m ./...
+	$(GO) -C integration/fluent test -count 1 -timeout 20m ./...
 	FOREBAY_LOKI_BUILD=1 $(GO) -C integration/loki test -count 1 -timeout 50m ./...
 
 bench-once:  ## each benchmark runs once
@@ -48,6 +48,13 @@ bench:  ## ours and the rivals, interleaved: make bench ROWS=regexp
 	@any=; for m in $(BENCHES); do \
 		if $(GO) -C $$m run . -list -rows '$(ROWS)' >/dev/null 2>&1; then any=1; $(GO) -C $$m run . -rows '$(ROWS)' || exit 1; fi; done; \
 		if [ -z "$$any" ]; then for m in $(BENCHES); do $(GO) -C $$m run . -list -rows '$(ROWS)'; done; exit 2; fi
+
+bench-logf:  ## the rows with logf, whose source is yours: make bench-logf LOGF=/path/to/logf
+	@test -f '$(LOGF)/slabwriter.go' || { echo 'make bench-logf LOGF=/path/to/logf: no source of logf v2 there'; exit 2; }
+	@dir=$$(mktemp -d) && trap 'rm -r '"$$dir" EXIT && cp bench/logf/go.mod bench/logf/go.sum "$$dir" && \
+		$(GO) mod edit -require=github.com/ssgreg/logf/v2@v2.0.0 -replace='github.com/ssgreg/logf/v2=$(abspath $(LOGF))' "$$dir/go.mod" && \
+		commit=$(or $(LOGF_COMMIT),$$(git -C '$(LOGF)' rev-parse --short=12 HEAD)) && \
+		$(GO) -C bench/logf run -tags logf -mod=mod -modfile="$$dir/go.mod" -ldflags "-X main.commit=$$commit" . -rows '$(ROWS)' $(BENCHFLAGS)
 
 docs:  ## the table and the chart of the README, from bench/results/latest.json
 	$(GO) -C bench run ./docs

@@ -138,7 +138,7 @@ func (b *builder) givenNames(cfg *config) {
 				continue
 			}
 			if other, dup := b.names[o.name]; dup {
-				b.fault(place, "the name %q is that of %s already", o.name, other)
+				b.fault(place, "the name %q is that of %s already; give one of them another Name", o.name, other)
 			}
 			b.names[o.name] = place
 		}

@@ -83,13 +83,18 @@ func (r *Router) Flush(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	c.tellAll(ctx)
-	outs := c.each(ctx, ctx, (*output).flushes, (*output).flush)
+	outs := c.flushAll(ctx)
 	errs := make([]error, len(outs))
 	for i, o := range outs {
 		errs[i] = o.err
 	}
 	return errors.Join(errs...)
+}
+
+// flushAll flushes all outputs, as Flush does.
+func (c *core) flushAll(ctx context.Context) []outcome {
+	c.tellAll(ctx)
+	return c.each(ctx, ctx, (*output).flushes, (*output).flush)
 }
 
 // Close refuses new records, flushes every output, and closes those given by
@@ -149,6 +154,9 @@ func (c *core) close(ctx context.Context) (Report, error) {
 		out.Unfinished, out.Err = outs[i].unfinished, outs[i].err
 		if n := out.Dropped[batch.Shutdown]; n > 0 && out.Err == nil && o.first {
 			out.Err = fmt.Errorf("forebay: output %s: close: %s lost (%s)", o.name, plural.Records(n), out.Dropped)
+		}
+		if n := out.Pending.Inflight; n > 0 && o.dir != nil && o.first && out.Err != nil {
+			out.Err = fmt.Errorf("%w; pending in a write that does not end: %s", out.Err, plural.Records(n))
 		}
 		errs[i] = out.Err
 	}

@@ -594,6 +594,39 @@ func TestBusyForever(t *testing.T) {
 	})
 }
 
+// Close says how many records are in writes that do not end, whether it is to close the
+// writer or not.
+func TestCloseCountsHangingWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, closes := range []bool{false, true} {
+			stall := make(chan struct{})
+			hang := writerFunc(func(p []byte) (int, error) { <-stall; return len(p), nil })
+			spec := Output(nil, hang, Name("w"), BusyTimeout(Forever))
+			if closes {
+				spec = OutputCloser(nil, struct {
+					io.Writer
+					io.Closer
+				}{hang, io.NopCloser(nil)}, Name("w"), BusyTimeout(Forever))
+			}
+			r := newRouter(t, Route(plain(), spec), quiet())
+			var callers sync.WaitGroup
+			for range 3 {
+				callers.Go(func() { slog.New(r).Info("one") })
+			}
+			synctest.Wait()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			rep, err := r.Close(ctx)
+			if text := fmt.Sprint(err); !strings.Contains(text, "output w: ") || strings.Count(text, "pending in a write that does not end: 3 records") != 1 || rep.Outputs[0].Pending.Inflight != 3 {
+				t.Errorf("closes %v: %s; %v", closes, text, rep)
+			}
+			close(stall)
+			callers.Wait()
+			synctest.Wait()
+		}
+	})
+}
+
 // What the default costs and loses in one long write: the docs of BusyTimeout have it.
 func TestBusyFigures(t *testing.T) {
 	for _, tt := range []struct {

@@ -159,7 +159,7 @@ func makeDir(dir string) error {
 		return errors.New("the directory is empty; give its path")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the directory: %w", err)
+		return fmt.Errorf("cannot make the directory: %w; make it for the user of this process, or give another one", err)
 	}
 	return nil
 }

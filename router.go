@@ -342,7 +342,10 @@ func (h *handler) finish(s *scratch, rec *slog.Record, top int) error {
 	h.send(s, top)
 	err, last := s.err, s.last
 	h.core.pool.put(s)
-	if last || rec.Level >= h.core.syncs {
+	switch {
+	case last:
+		h.core.lastSync()
+	case rec.Level >= h.core.syncs:
 		h.core.sync()
 	}
 	return err

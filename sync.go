@@ -2,13 +2,17 @@ package forebay
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 // syncTimeout bounds how long a caller waits for its record to be delivered.
@@ -20,6 +24,29 @@ func (c *core) sync() {
 	ctx, cancel := context.WithTimeout(context.Background(), syncTimeout)
 	defer cancel()
 	_ = c.router.Flush(ctx)
+}
+
+// lastSync is sync for a program that is about to end. What is not delivered then may be
+// lost, so it is told on standard error.
+func (c *core) lastSync() {
+	if c.closed.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), syncTimeout)
+	defer cancel()
+	for i, r := range c.flushAll(ctx) {
+		o := c.outputs[i]
+		p := o.stats(slog.LevelInfo).Pending
+		n := p.Slab + p.Inflight
+		if r.err == nil || n == 0 {
+			continue
+		}
+		why := "after " + syncTimeout.String()
+		if ctx.Err() == nil { // nobody waits for it
+			why = "at once: " + r.err.Error()
+		}
+		fmt.Fprintf(os.Stderr, "forebay: output %s: the program may end now, and %s not delivered %s\n", o.name, plural.Records(n), why)
+	}
 }
 
 // harmless remembers positions of calls that do not end the program, 64 bytes for each
@@ -60,8 +87,9 @@ func endsProgram(pc uintptr) bool {
 }
 
 // Recover logs a panic at slog.LevelError with its stack, waits until the outputs have
-// delivered what they hold, at most 250 ms, and lets the panic go on. It is for a defer
-// statement at the top of main and of goroutines:
+// delivered what they hold, at most 250 ms, and lets the panic go on. Records that are not
+// delivered then are counted on standard error. It is for a defer statement at the top of
+// main and of goroutines:
 //
 //	defer log.Recover()
 //
@@ -73,7 +101,7 @@ func (l *Logger) Recover() {
 	}
 	if l != nil && l.h.core != nil {
 		l.Error("panic", slog.String("panic", describe(p)), slog.String("stack", string(debug.Stack())))
-		l.h.core.sync()
+		l.h.core.lastSync()
 	}
 	panic(p)
 }

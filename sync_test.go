@@ -352,3 +352,44 @@ func ExampleSample() {
 	// {"level":"INFO","msg":"retrying","repeated":99}
 	// writer: accepted=101 delivered=2 dropped=99{sampled=99}
 }
+
+// A program that may end tells on standard error what is not delivered: before a
+// destination that hangs, and before one whose circuit is open. Nothing is told where all
+// is well.
+func TestLastSyncTellsWhatIsLeft(t *testing.T) {
+	for state, want := range map[string]string{
+		"well":  "",
+		"hangs": "forebay: output dest: the program may end now, and 3 records not delivered after 250ms\n",
+		"down":  "forebay: output dest: the program may end now, and 3 records not delivered at once: ",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			dest := deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, b *batch.Batch) (o batch.Outcome) {
+				switch state {
+				case "hangs":
+					<-ctx.Done()
+				case "down":
+				default:
+					return o
+				}
+				return batch.FailedOutcome(errors.New("down"))
+			})
+			l, err := New(quiet(), To(dest, Name("dest")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text := captureStderr(t)
+			l.Info("one")
+			l.Info("two")
+			time.Sleep(time.Minute) // until the circuit is open
+			func() {
+				defer func() { _ = recover() }()
+				defer l.Recover()
+				panic("oops")
+			}()
+			if got := text(); !strings.HasPrefix(got, want) || (want == "") != (got == "") {
+				t.Errorf("%s: %q", state, got)
+			}
+			_, _ = l.Router().Close(t.Context())
+		})
+	}
+}

@@ -89,6 +89,21 @@ type mood struct {
 	p    float64
 	hung chan struct{} // not nil: it hangs until this is closed
 	deaf bool          // it hangs whatever becomes of a context
+	over int           // the life in which it has ended for good; 0: none
+}
+
+// end ends it for good, for the process of that life.
+func (m *mood) end(life int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.over = life
+}
+
+// ended reports whether it has ended for the process of that life.
+func (m *mood) ended(life int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.over == life
 }
 
 func (m *mood) set(p float64) {
@@ -199,6 +214,16 @@ func (d *door) wait(ctx context.Context) error {
 		return testkit.ErrDown
 	}
 	return err
+}
+
+// handlerTimeout is how long a handler may take. What it takes later nobody hears of.
+const handlerTimeout = time.Second
+
+// waitHeard is wait for a handler. It reports whether the outlet still listens.
+func (d *door) waitHeard(ctx context.Context) (heard bool, err error) {
+	began := time.Now()
+	err = d.wait(ctx)
+	return d.end == d.o.dest || time.Since(began) < handlerTimeout, err
 }
 
 // take notes records that came.
@@ -321,10 +346,19 @@ func dataOf(b *batch.Batch) (recs [][]byte) {
 // answer makes e a destination, by way of the sinks of package testkit.
 func (e *door) answer(async bool) testkit.Answer {
 	return func(ctx context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
-		if err := e.wait(ctx); err != nil {
+		heard, err := e.waitHeard(ctx)
+		if err != nil {
 			return nil, batch.FailedOutcome(err)
 		}
+		tell := func(as []*arrival) {
+			if heard {
+				e.tell(as)
+			}
+		}
 		recs := dataOf(b)
+		if e.ended(e.life) {
+			return nil, batch.Outcome{Open: batch.All(), Why: errors.New("nobody will ever be there again"), Advice: batch.Gone}
+		}
 		var bad []int
 		for i, p := range recs {
 			if k, err := e.read(p); err == nil && e.bad(k) {
@@ -334,7 +368,7 @@ func (e *door) answer(async bool) testkit.Answer {
 		well := func() ([]int, batch.Outcome) {
 			switch {
 			case len(bad) == 0:
-				e.tell(e.take("", recs...))
+				tell(e.take("", recs...))
 				return nil, batch.Outcome{}
 			case e.intN(2) == 0:
 				return nil, testkit.Malformed(errors.New("a record is malformed"))
@@ -345,7 +379,7 @@ func (e *door) answer(async bool) testkit.Answer {
 					good = append(good, p)
 				}
 			}
-			e.tell(e.take("", good...))
+			tell(e.take("", good...))
 			return nil, batch.Outcome{Refused: batch.Of(bad...), Refusal: errors.New("records are malformed")}
 		}
 		kinds := 12
@@ -365,7 +399,7 @@ func (e *door) answer(async bool) testkit.Answer {
 			if len(bad) > 0 {
 				n = min(n, bad[0])
 			}
-			e.tell(e.take("", recs[:n]...))
+			tell(e.take("", recs[:n]...))
 			return nil, batch.Outcome{Open: batch.From(n), Why: testkit.ErrDown}
 		case 2:
 			return nil, batch.FailedOutcome(batch.RetryAfter(testkit.ErrDown, time.Duration(e.intN(3000))*time.Millisecond))
@@ -398,17 +432,23 @@ func (e *door) answer(async bool) testkit.Answer {
 
 // HandleError makes e a deliver.ErrorHandler.
 func (e *door) HandleError(_ error, b *batch.Batch) batch.Outcome {
-	if err := e.wait(context.Background()); err != nil {
+	heard, err := e.waitHeard(context.Background())
+	if err != nil {
 		return batch.FailedOutcome(err)
 	}
 	recs := dataOf(b)
+	take := func(n int) {
+		if as := e.take("", recs[:n]...); heard {
+			e.tell(as)
+		}
+	}
 	switch e.pick(4) {
 	case -1:
-		e.tell(e.take("", recs...))
+		take(len(recs))
 		return batch.Outcome{}
 	case 0:
 		n := e.intN(len(recs) + 1)
-		e.tell(e.take("", recs[:n]...))
+		take(n)
 		return batch.Outcome{Open: batch.From(n), Why: errors.New("it has enough")}
 	case 1:
 		panic("on purpose")
@@ -484,16 +524,28 @@ func (p *page) lines() {
 	}
 }
 
+// ackTimeout is how long a client waits for a Forward server.
+const ackTimeout = 2 * time.Second
+
 // serve is a Forward server.
 func (e *door) serve(_ int, c *testkit.ForwardConn) {
 	var held []string
 	var untold []*arrival
+	slow := false // the client may have given up the connection, and dropped what is on it
 	for {
 		m, err := c.Next()
+		began := time.Now()
 		if err != nil || e.wait(context.Background()) != nil {
 			return
 		}
-		as := func() []*arrival { return e.take("", m.Entries...) }
+		as := func() []*arrival {
+			if slow = slow || time.Since(began) >= ackTimeout; slow {
+				for _, rec := range m.Entries {
+					e.suspect(rec)
+				}
+			}
+			return e.take("", m.Entries...)
+		}
 		switch e.pick(8) {
 		case -1:
 			untold, held = append(untold, as()...), append(held, m.Chunk)

@@ -179,6 +179,9 @@ func (o *out) slabs() *slab.Options {
 	if r.IntN(3) == 0 {
 		so.Reserve = r.IntN(so.SlabCount)
 	}
+	if r.IntN(5) == 0 {
+		so.SlabRecords = 2 + r.IntN(9)
+	}
 	if o.coded {
 		so.Codec = o.enc.Codec()
 	}
@@ -240,7 +243,7 @@ func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch
 	oo := &deliver.OutputOptions{
 		Name: o.name, Codec: so.Codec, CodecFor: codecs, Slab: *so, SpoolDir: o.spool, OnError: quiet,
 		Deliver: deliver.Options{
-			Retry: o.retry(), Breaker: o.breaker(), Handler: o.helper(), DeadLetter: o.undertaker(), HandlerTimeout: time.Second,
+			Retry: o.retry(), Breaker: o.breaker(), Handler: o.helper(), DeadLetter: o.undertaker(), HandlerTimeout: handlerTimeout,
 		},
 	}
 	if o.rng.IntN(2) == 0 {
@@ -344,7 +347,7 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 func (o *out) openForward() io.WriteCloser {
 	t, r := o.k.t, o.rng
 	c := fluent.Config{
-		Name: o.name, Dial: o.forward.Dial, Window: 1 + r.IntN(4), FrameBytes: 100 << r.IntN(6), AckTimeout: 2 * time.Second,
+		Name: o.name, Dial: o.forward.Dial, Window: 1 + r.IntN(4), FrameBytes: 100 << r.IntN(6), AckTimeout: ackTimeout,
 		ReconnectMin: time.Millisecond, ReconnectMax: 100 * time.Millisecond, OnError: quiet,
 	}
 	if r.IntN(3) == 0 {

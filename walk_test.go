@@ -285,6 +285,11 @@ func (k *walk) walkOn() {
 			o.set = nil
 			go func() { _ = set() }()
 		}
+	case n < 94:
+		if o := k.random(); o.kind == "sink" || o.kind == "async" {
+			k.step("end %s", o.name)
+			o.dest.end(k.life)
+		}
 	case n < 95:
 		if o := k.random(); o.file != nil {
 			k.step("rotate %s", o.name)
@@ -617,6 +622,12 @@ func (o *out) check(a batch.Account, unknown uint64, before, after kept, died bo
 	if died {
 		return
 	}
+	// What was dropped because the destination had ended may lie on disk behind a record
+	// that is open, or have come to a handler that was given up.
+	if a.Dropped[batch.Failed] > 0 {
+		doubtful += came[o.fall] - min(came[o.fall], a.Handled)
+	}
+	doubtful += min(a.Dropped[batch.Failed], uint64(after.len())-min(uint64(after.len()), a.Pending.Total()))
 	if o.again {
 		unknown += a.Dropped[batch.Shutdown] // some came behind others that failed
 	}

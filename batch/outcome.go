@@ -18,7 +18,8 @@ type Outcome struct {
 	// Refused are the records that the destination will never take. They become
 	// dead letters at once.
 	Refused Set
-	// Why is the reason for Open, Refusal that for Refused.
+	// Why is the reason for Open, Refusal that for Refused. If Why wraps [ErrUnanswered],
+	// the destination may have taken the open records.
 	Why, Refusal error
 	// After is the shortest wait before the next attempt, as HTTP's Retry-After.
 	After time.Duration
@@ -46,7 +47,8 @@ const (
 	// goes on with other streams.
 	HoldStreams
 	// Gone says that the destination has ended for good, as a pipe without a reader
-	// has. Open records are dropped with [Failed].
+	// has. Open records are dropped with [Failed], and so are those of the same batch that
+	// wait to be sent.
 	Gone
 )
 
@@ -95,6 +97,11 @@ type advisedError struct {
 
 func (e *advisedError) Error() string { return e.err.Error() }
 func (e *advisedError) Unwrap() error { return e.err }
+
+// ErrUnanswered says that the destination did not answer, or not to the end: it may have
+// taken the open records of an [Outcome] whose Why wraps it. If they are lost in the end,
+// they count as [Report].Unknown.
+var ErrUnanswered = errors.New("no answer")
 
 var errNoReason = errors.New("no reason given")
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/bench/own"
 	"github.com/forebay-log/forebay/bench/rivals"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
@@ -46,7 +47,7 @@ func crashTo(name string, kind h.Kind, note string, size int, file bool) h.Conte
 			if err != nil {
 				return nil, err
 			}
-			dst = f
+			dst = own.NoSync(f)
 			s.Tally = func() (h.Tally, error) { return rivals.FileBySize(f, size) }
 			s.Close = func() error { return errors.Join(rivals.Remove(f), os.RemoveAll(dir)) }
 		}
@@ -54,7 +55,7 @@ func crashTo(name string, kind h.Kind, note string, size int, file bool) h.Conte
 		if err != nil {
 			return nil, err
 		}
-		s.Run, s.Drain = repeat(w, record(size)), slabWriter{w}.Drain
+		s.Run, s.Drain = repeat(w, record(size)), own.Slab{Output: w}.Drain
 		return s, nil
 	}}
 }
@@ -122,12 +123,12 @@ func init() {
 	)
 	h.Register(h.Row{
 		Name: "crash/write-1g", What: "records of 200 B, tmpfs, 1 goroutine, discard, drain timed",
-		Target: "≤ 20 ns more than heap slabs", Reference: heap,
+		Target: "≤ 15 ns more than heap slabs", Reference: heap,
 		Contenders: []h.Contender{
 			crashTo(safe, h.Ours, "SIGKILL loses nothing", 200, false),
 			writerTo(heap, h.Reference, "SIGKILL loses what is pending", 200, newSlabs(64<<10, 8)),
 		},
-		Verdict: h.Difference(safe, heap, 20),
+		Verdict: h.Difference(safe, heap, 15),
 	})
 	for _, g := range []struct {
 		goroutines int
@@ -139,8 +140,8 @@ func init() {
 			Target: g.text, Reference: each, Goroutines: g.goroutines, MaxOps: fileOps,
 			Contenders: []h.Contender{
 				crashTo(safe, h.Ours, "", 200, true),
-				writerToFile(each, h.Reference, "the only other way to the same promise", 200,
-					func(w io.Writer) rivals.Writer { return onePerWrite{w} }),
+				rivals.RecordsToFile(each, h.Reference, "the only other way to the same promise", 200,
+					rivals.Over(func(w io.Writer) rivals.Writer { return onePerWrite{w} })),
 			},
 			Verdict: h.Versus(safe, each, g.factor),
 		})

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"os"
 
 	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/bench/own"
 	"github.com/forebay-log/forebay/bench/rivals"
 )
 
@@ -32,22 +35,21 @@ func zapLocked(dst io.Writer, s rivals.Scenario) rivals.Run {
 
 // pipeToFile measures a pipe into a fresh file and counts its lines.
 func pipeToFile(name string, kind h.Kind, note string, l rivals.Native, s rivals.Scenario, mk pipe) h.Contender {
-	return h.Contender{
-		Name: name, Kind: kind, Note: note,
-		Faults: func() []string { return faults(l, s) },
-		New: func(env *h.Env) (*h.Subject, error) {
-			f, err := env.TempFile()
-			if err != nil {
-				return nil, err
-			}
-			run, drain := mk(f)
-			return &h.Subject{
-				Run: run, Drain: drain,
-				Tally: func() (h.Tally, error) { return rivals.FileByLine(f) },
-				Close: func() error { return rivals.Remove(f) },
-			}, nil
-		},
-	}
+	return rivals.PipeToFile(name, kind, note, func() []string { return faults(l, s) }, func(f *os.File) (rivals.Pipe, error) {
+		run, drain := mk(f)
+		return rivals.Pipe{Run: run, Drain: drain}, nil
+	})
+}
+
+// doorToFile is pipeToFile for the front door, which opens the file by its name.
+func doorToFile(name string, kind h.Kind, note string, l rivals.Native, s rivals.Scenario,
+	door func(string, rivals.Scenario) (rivals.Pipe, error)) h.Contender {
+	return rivals.PipeToFile(name, kind, note, func() []string { return faults(l, s) }, func(f *os.File) (rivals.Pipe, error) {
+		if err := f.Close(); err != nil {
+			return rivals.Pipe{}, err
+		}
+		return door(f.Name(), s)
+	})
 }
 
 // asyncToFile is pipeToFile for phuslu/log's own asynchronous file writer.
@@ -79,7 +81,7 @@ func init() {
 			Name: r.name, What: "every record in the kernel when the call returns, " + what + ", " + r.what,
 			Target: "fastest", Goroutines: r.goroutines, MaxOps: fileOps / 4,
 			Contenders: []h.Contender{
-				pipeToFile(ours, h.Ours, "Route straight to the file", oursNative, six, direct(oursNative, six)),
+				pipeToFile(ours, h.Ours, "Route straight to the file", own.Native, six, direct(own.Native, six)),
 				pipeToFile("zap", h.Rival, "zapcore.Lock", rivals.Zap, six, direct(zapLocked, six)),
 				pipeToFile("zerolog", h.Rival, "", rivals.Zerolog, six, direct(rivals.Zerolog, six)),
 				pipeToFile("phuslu", h.Rival, "IOWriter", rivals.Phuslu, six, direct(rivals.Phuslu, six)),
@@ -92,10 +94,14 @@ func init() {
 		Name: "pipeline/file-10g", What: "whole pipeline, drain timed, every record counted, " + what + ", 10 goroutines",
 		Target: "≤ 0.7 × the best rival", Goroutines: 10, MaxOps: fileOps / 2,
 		Contenders: []h.Contender{
-			pipeToFile(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", oursNative, six,
-				func(dst io.Writer) (rivals.Run, func() error) { return oursBuffered(dst, six) }),
-			pipeToFile("slog→forebay", h.Ours, "slog.Logger, Router, slabs 8 × 64 KiB", rivals.Handler(oursHandler), six,
-				func(dst io.Writer) (rivals.Run, func() error) { return oursBufferedSlog(dst, six) }),
+			doorToFile(ours, h.Ours, "New(File(path)), Logger.Info, Flush", own.Native, six, own.Door),
+			doorToFile("slog→forebay", h.Ours, "New(File(path)), slog.Logger.LogAttrs, Flush", rivals.Handler(own.Handler), six, own.DoorSlog),
+			doorToFile(clocked, h.Reference, "a time.Now more for each record: ours at least, without its clock", own.Native, six,
+				func(path string, s rivals.Scenario) (rivals.Pipe, error) {
+					p, err := own.Door(path, s)
+					p.Run = rivals.Clocked(p.Run)
+					return p, err
+				}),
 			pipeToFile("zap+BWS", h.Rival, "256 KiB", rivals.Zap, six, buffered(rivals.Zap, six, newBWS)),
 			pipeToFile("zerolog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Zerolog, six, buffered(rivals.Zerolog, six, newBufio)),
 			pipeToFile("phuslu+bufio", h.Rival, "mutexed, 256 KiB", rivals.Phuslu, six, buffered(rivals.Phuslu, six, newBufio)),
@@ -106,4 +112,23 @@ func init() {
 		},
 		Verdict: h.VersusFastest(ours, 0.7),
 	})
+
+	// What more goroutines gain, in strict order.
+	steps := []int{1, 4, 8, 16, 32, 64}
+	name := func(g int) string { return fmt.Sprintf("%s, %dg", ours, g) }
+	scale := h.Row{
+		Name: "pipeline/scale", What: "whole pipeline, drain timed, every record counted, " + what + ", 1 to 64 goroutines, 8 processors or more",
+		Target:    "throughput never falls from 4 goroutines on (each step ≤ 1.05 × the one before); ≥ 3 × that of one goroutine at 16",
+		Reference: name(1), MinCPU: 8, MaxOps: fileOps / 2,
+	}
+	var many []string
+	for _, g := range steps {
+		c := doorToFile(name(g), h.Ours, "New(File(path)), Logger.Info, Flush", own.Native, six, own.Door)
+		scale.Contenders = append(scale.Contenders, h.ByMany(c, g))
+		if g >= 4 {
+			many = append(many, c.Name)
+		}
+	}
+	scale.Verdict = h.Verdict(h.NeverSlower(many, 1.05), h.Versus(name(16), name(1), 1./3))
+	h.Register(scale)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 
 	h "github.com/forebay-log/forebay/bench/harness"
+	"github.com/forebay-log/forebay/bench/own"
 	"github.com/forebay-log/forebay/bench/rivals"
 )
 
@@ -133,8 +134,8 @@ func init() {
 		Unit:   "p99 µs", Reference: null, MaxCount: 5,
 		Contenders: []h.Contender{
 			stalled(null, h.Reference, "calls nothing", nil, nothing),
-			stalled(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", oursNative,
-				func(dst io.Writer) (rivals.Run, func() error) { return oursBuffered(dst, six) }),
+			stalled(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", own.Native,
+				func(dst io.Writer) (rivals.Run, func() error) { return own.Buffered(dst, six) }),
 			stalled("zerolog+slab", h.Reference, "a rival's encoder over our writer", rivals.Zerolog,
 				buffered(rivals.Zerolog, six, newSlabs(64<<10, 8))),
 			stalled("zap+BWS", h.Rival, "256 KiB", rivals.Zap, buffered(rivals.Zap, six, newBWS)),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
@@ -149,14 +150,10 @@ func (e farewell) err() error { return errors.Join(e.flush, e.sync, e.close) }
 
 // fault is err without what is no loss: that Close was told to give up.
 func (e farewell) fault() error {
-	if outOfTime(e.close) {
+	if closetime.OutOfTime(e.close) {
 		e.close = nil
 	}
 	return e.err()
-}
-
-func outOfTime(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // end has dest pass on what it buffers, put what it has on stable storage unless there is

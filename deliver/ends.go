@@ -26,7 +26,7 @@ type handlerState struct {
 	relieves bool
 }
 
-// needs is what a producer needs the handler for.
+// needs is what a producer needs the handler for, and what held streams make room for.
 type needs struct {
 	drops bool // it is about to drop records
 	waits bool // a call waits as long as it takes, and has for long
@@ -283,7 +283,7 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 			_, _, until := m.brk.admit(now)
 			consider(until)
 		}
-		if m.told.failing && m.set.retry.MaxAge >= 0 {
+		if (m.told.failing || len(m.held) > 0) && m.set.retry.MaxAge >= 0 {
 			consider(m.sweepAt)
 		}
 	}

@@ -469,3 +469,111 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 		})
 	}
 }
+
+// What has no room beside the others goes to the dead letters once its stream has been held
+// for an hour, and the other streams go on.
+func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStreams(1)
+		d.hold(1, true)
+		var letters atomic.Uint64
+		x := mustNew(t, d, &Options{AsideBytes: 100 * 32, DeadLetter: ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
+			letters.Add(uint64(b.Len()))
+			return batch.Outcome{}
+		})})
+		m := &testkit.Model{}
+		go func() {
+			for range 40 {
+				for stream := range uint32(2) {
+					if err := x.Send(t.Context(), ofStream(m, 10, 1+stream)); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}()
+		time.Sleep(50 * time.Minute)
+		if n := len(d.Got()); n < 100 || n > 130 || letters.Load() > 0 {
+			t.Errorf("%d records of the other stream arrived, %d dead letters", n, letters.Load())
+		}
+		time.Sleep(20 * time.Minute)
+		a := x.Account()
+		if n := len(d.Got()); n != 400 || a.Dropped[batch.Poison] != 300 || letters.Load() != 300 || a.Check() != nil {
+			t.Errorf("%d records of the other stream arrived, %d dead letters: %v", n, letters.Load(), a)
+		}
+		d.hold(1, false)
+		time.Sleep(10 * time.Minute)
+		mustFlush(t, x)
+		if a := x.Account(); a.Delivered != 500 || a.Pending.Total() != 0 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+	})
+}
+
+// Before a producer drops records, held ones without room give way to those that can be
+// sent; not if all are held.
+func TestHeldStreamGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStreams(1)
+		d.hold(1, true)
+		x := mustNew(t, d, &Options{AsideBytes: 100 * 32})
+		var full atomic.Bool
+		press := x.HelpWhen(func() (drops, waits bool) { return full.Load(), false })
+		m := &testkit.Model{}
+		go func() {
+			for range 40 {
+				for stream := range uint32(2) {
+					if err := x.Send(t.Context(), ofStream(m, 10, 1+stream)); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}()
+		time.Sleep(time.Minute)
+		if a := x.Account(); len(d.Got()) > 130 || a.Dropped.Total() > 0 {
+			t.Errorf("%d records of the other stream arrived: %v", len(d.Got()), a)
+		}
+		full.Store(true)
+		press()
+		time.Sleep(time.Second)
+		a := x.Account()
+		if len(d.Got()) != 400 || a.Dropped[batch.Poison] == 0 || a.Pending.Total() < 100 || a.Check() != nil {
+			t.Errorf("%d records of the other stream arrived: %v", len(d.Got()), a)
+		}
+		for range 2 { // all that waits is held
+			if err := x.Send(t.Context(), ofStream(m, 10, 1)); err != nil {
+				t.Error(err)
+			}
+		}
+		press()
+		time.Sleep(time.Minute)
+		if got := x.Account().Dropped; got != a.Dropped {
+			t.Errorf("%v, then %v", a.Dropped, got)
+		}
+		full.Store(false)
+		d.hold(1, false)
+		time.Sleep(10 * time.Minute)
+		mustFlush(t, x)
+		mustClose(t, x)
+	})
+}
+
+// Held records get too old as others do, although the destination takes those.
+func TestHeldRecordsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStreams(1)
+		d.hold(1, true)
+		x := mustNew(t, d, &Options{Retry: &RetryOptions{MaxAge: time.Hour}})
+		m := &testkit.Model{}
+		send(t, m, x, ofStream(m, 5, 1))
+		for range 110 {
+			time.Sleep(time.Minute)
+			send(t, m, x, ofStream(m, 1, 2))
+		}
+		synctest.Wait()
+		if a := x.Account(); a.Dropped[batch.Expired] != 5 || a.Delivered != 110 || a.Pending.Total() != 0 {
+			t.Error(a)
+		}
+		mustClose(t, x)
+	})
+}

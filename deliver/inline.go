@@ -184,12 +184,12 @@ func (m *machine) takeOut(h *holder) {
 
 // hand is a Send whose answer comes within it.
 func (l *life) hand(e *entry) {
-	if !l.begin(e) {
-		l.tell(report{kind: reportUnsent, e: e})
-		return
-	}
 	l.sending = e
-	l.sent(e, l.o.contain(l.send))
+	if err := l.make(l.send); err == errUnsent {
+		l.tell(report{kind: reportUnsent, e: e})
+	} else {
+		l.sent(e, err)
+	}
 }
 
 // sent notes the end of the Send of e.

@@ -585,8 +585,13 @@ func (m *machine) windowNow(limit int) int {
 // send gives e, the entry ring[i], to the session, or as much of it as may go at
 // once.
 func (m *machine) send(now time.Time, i int, e *entry, limit int) (action, bool) {
-	if len(m.held) > 0 && m.setHeldApart(now, e) {
-		return action{do: doAgain}, true
+	if len(m.held) > 0 {
+		switch moved, room := m.setHeldApart(now, e); {
+		case !room:
+			return action{}, false
+		case moved:
+			return action{do: doAgain}, true
+		}
 	}
 	n := e.b.Len()
 	k := n
@@ -793,7 +798,7 @@ func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
 	}
 	e := m.sess.given[i]
 	m.takeBack(e)
-	e.unknown = false
+	e.unknown = e.before || errors.Is(o.Why, batch.ErrUnanswered)
 	switch {
 	case e.ghost:
 		m.unpin(e)
@@ -864,11 +869,11 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 		m.brk.worked(now, true)
 		return
 	case batch.Gone:
-		m.dropOpen(e, batch.Failed)
+		dropped := m.dropBatch(e)
 		if m.told.cause = why; !m.told.gone {
 			m.told.gone = true
 			m.told.fails(now)
-			m.set.post("gone", why, uint64(k))
+			m.set.post("gone", why, dropped)
 		}
 		return
 	case batch.HoldStreams:
@@ -893,6 +898,19 @@ func (m *machine) dropOpen(e *entry, why batch.Reason) uint64 {
 	m.led.settle(e.h, intake{}, 0, d)
 	m.remove(e)
 	return d[why]
+}
+
+// dropBatch drops e and the other entries of its batch that nobody has, and returns the
+// number of records. On disk a batch is in one piece: a later process that found an entry of
+// it would get the dropped records again, behind later ones.
+func (m *machine) dropBatch(e *entry) uint64 {
+	h, n := e.h, m.dropOpen(e, batch.Failed)
+	for _, other := range slices.Concat(m.ring, m.aside) {
+		if other.h == h && (other.place == waiting || other.place == apart) {
+			n += m.dropOpen(other, batch.Failed)
+		}
+	}
+	return n
 }
 
 // condemn drops records that the destination will never take.
@@ -946,7 +964,7 @@ const (
 	noBound = 64 << 20
 )
 
-// failed notes a setback: n records were not intake.
+// failed notes a setback: n records were not taken.
 func (m *machine) failed(now time.Time, s setback, n int) {
 	m.report(now, s, n)
 	if !m.brk.failed(now, s) {
@@ -1000,17 +1018,17 @@ func (m *machine) ringRecords() int {
 // ---- age ------------------------------------------------------------------
 
 // expire drops records that are too old to be sent again, while the destination
-// fails. It looks once a second, or ten times in MaxAge.
+// fails, or their stream is held. It looks once a second, or ten times in MaxAge.
 func (m *machine) expire(now time.Time) {
 	age := m.set.retry.MaxAge
-	if age < 0 || !m.told.failing || now.Before(m.sweepAt) {
+	if age < 0 || !m.told.failing && len(m.held) == 0 || now.Before(m.sweepAt) {
 		return
 	}
 	m.sweepAt = now.Add(max(time.Millisecond, min(time.Second, age/10)))
 	var n uint64
 	for _, list := range [...][]*entry{m.ring, m.aside} {
 		for _, e := range slices.Clone(list) {
-			if e.place == waiting || e.place == apart {
+			if m.told.failing && e.place == waiting || e.place == apart && (m.told.failing || e.trial == nil) {
 				n += m.expireEntry(now, e)
 			}
 		}

@@ -43,7 +43,9 @@ type Options struct {
 	// fills.
 	Spill Spill
 	// AsideBytes bounds the records that wait apart from the others: those of streams
-	// that the destination does not take just now, and suspects. Default 4 MiB.
+	// that the destination does not take just now, and suspects. Where there is no more room,
+	// all wait for the held streams, for an hour at most; then what has no room is refused.
+	// Default 4 MiB.
 	AsideBytes int
 	// OnError is told of transitions: "send" at the first failure of a row, "hold"
 	// where only a change of configuration helps, "gone" where the destination has ended,

@@ -555,9 +555,9 @@ func (o *outlet) isFull() bool {
 	return slices.ContainsFunc(full, func(full func() bool) bool { return full() })
 }
 
-// needs returns what producers need a handler for.
+// needs returns what producers need a handler for, or that held streams make room.
 func (o *outlet) needs() (n needs) {
-	if !o.m.set.handler {
+	if !o.m.set.handler && len(o.m.held) == 0 {
 		return n
 	}
 	o.shared.mu.Lock()

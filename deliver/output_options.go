@@ -15,6 +15,11 @@ import (
 	"github.com/forebay-log/forebay/spool"
 )
 
+const (
+	defaultBufferBytes = 512 << 10 // the memory of a slab.Writer with default options
+	minBufferRecords   = 5         // two slabs of two records, and one record larger than a slab
+)
+
 // deadLetterName is the file in OutputOptions.SpoolDir that holds refused records.
 const deadLetterName = "dead-letters.jsonl"
 
@@ -37,6 +42,12 @@ type OutputOptions struct {
 	// bounds Deliver.AsideBytes, where that is 0, to a quarter as much, which comes on top
 	// while records are set aside. Default 0: the default of Slab.SlabCount.
 	BufferBytes int
+	// BufferRecords is how many records of this process may be in the memory, those under
+	// way included. Never more are. Slab.WhenFull may apply a little earlier, from about four
+	// fifths of it on, because each slab takes a share of them; there are so few slabs,
+	// and such large ones, that it has four or more. Records set aside are not counted. At
+	// least 5; it sets Slab.SlabRecords where that is 0. Default 0: no limit but the memory.
+	BufferRecords int
 	// CrashDir is a directory for files that the memory lies in, so that it survives
 	// the death of the process: Slab.Crash in short. Default "": none.
 	CrashDir string
@@ -89,10 +100,22 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	if m.OnError == nil {
 		m.OnError = r.OnError
 	}
+	if r.BufferRecords > 0 {
+		setDefault(&r.BufferBytes, defaultBufferBytes)
+	}
 	if r.BufferBytes > 0 && m.SlabCount == 0 {
 		setDefault(&m.SlabBytes, slab.DefaultSlabBytes)
 		m.SlabCount = max(2, r.BufferBytes/m.SlabBytes)
+	}
+	if r.BufferBytes > 0 {
 		setDefault(&r.Deliver.AsideBytes, min(defaultAsideBytes, max(1, r.BufferBytes/4)))
+	}
+	if n := r.BufferRecords - 1; n >= 4 { // the one is larger than a slab
+		setDefault(&m.SlabBytes, slab.DefaultSlabBytes)
+		count := min(m.SlabCount, max(2, n/4))
+		m.SlabBytes = min(m.SlabBytes*m.SlabCount/count, slab.MaxSlabBytes)
+		m.SlabCount = count
+		setDefault(&m.SlabRecords, n/count)
 	}
 	setDefault(&m.MaxRecord, slab.DefaultMaxRecord)
 	spills := m.WhenFull == slab.Spill() || m.ImportantWhenFull == slab.Spill()
@@ -133,6 +156,9 @@ func (o *OutputOptions) withDefaults(dest Destination) (r OutputOptions, err err
 	}
 	if spills && r.SpoolDir == "" && d.Spill == nil {
 		bad("Slab.WhenFull is spill, but there is no SpoolDir and no Deliver.Spill")
+	}
+	if r.BufferRecords != 0 && r.BufferRecords < minBufferRecords {
+		bad("BufferRecords is %d, must be 0 or at least %d", r.BufferRecords, minBufferRecords)
 	}
 	if r.CloseTimeout < 0 {
 		bad("CloseTimeout is %v, must be more than 0", r.CloseTimeout)

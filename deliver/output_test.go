@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -415,5 +416,46 @@ func TestDeadLettersNameTheirRecords(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(string(letters)), "\n")
 	if len(lines) != 2 || strings.Contains(lines[0], `"id"`) || !regexp.MustCompile(`"id":"[0-9a-f]{32}:2"`).MatchString(lines[1]) {
 		t.Errorf("got %s", letters)
+	}
+}
+
+// TestBufferRecords: never more than BufferRecords are in the memory, whatever else is said of
+// it, and not many fewer may be.
+func TestBufferRecords(t *testing.T) {
+	for _, limit := range []int{5, 6, 8, 12, 100, 3000} {
+		for name, o := range map[string]deliver.OutputOptions{
+			"default": {},
+			"buffer":  {BufferBytes: 1 << 20},
+			"slabs":   {Slab: slab.Options{SlabCount: 50, SlabBytes: 32 << 10}},
+			"count":   {Slab: slab.Options{SlabCount: 3}},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				o.BufferRecords, o.Slab.WhenFull, o.OnError = limit, slab.DropNewest(), func(batch.Event) {}
+				x, err := deliver.NewOutput(deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, _ *batch.Batch) batch.Outcome {
+					<-ctx.Done()
+					return batch.FailedOutcome(ctx.Err())
+				}), &o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 2 * limit {
+					x.Write([]byte("record\n"))
+					if n := int(x.Account().Pending.Total()); n > limit {
+						t.Fatalf("%s: %d of at most %d records are pending", name, n, limit)
+					}
+				}
+				if n := int(x.Account().Pending.Total()); n < limit*2/3 {
+					t.Errorf("%s: %d of at most %d records are pending", name, n, limit)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				defer cancel()
+				x.Shutdown(ctx)
+			})
+		}
+	}
+	for _, n := range []int{-1, 4} {
+		if _, err := deliver.NewOutput(deliver.ToWriter(io.Discard), &deliver.OutputOptions{BufferRecords: n}); err == nil || !strings.Contains(err.Error(), "BufferRecords is") {
+			t.Errorf("%d: %v", n, err)
+		}
 	}
 }

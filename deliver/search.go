@@ -380,10 +380,16 @@ func streamOf(b *batch.Batch) uint32 {
 
 // A hold is a stream that the destination does not take just now.
 type hold struct {
+	since    time.Time
 	until    time.Time
+	why      error
 	times    int  // in a row
 	released bool // it is being tried
 }
+
+// holdPatience is how long all streams wait for held ones that have no room aside, if the
+// producer has room meanwhile. Then those are refused.
+const holdPatience = time.Hour
 
 const (
 	holdMin = time.Second
@@ -435,7 +441,7 @@ func (m *machine) hold(now time.Time, e *entry, o batch.Outcome) bool {
 		h := m.held[rec.Stream]
 		switch {
 		case h == nil:
-			h = &hold{}
+			h = &hold{since: now, why: cause(o.Why)}
 			m.held[rec.Stream] = h
 			m.set.post("hold", cause(o.Why), 1)
 		case !h.released:
@@ -449,26 +455,52 @@ func (m *machine) hold(now time.Time, e *entry, o batch.Outcome) bool {
 }
 
 // setHeldApart moves records of held streams out of e, the next to be sent. It reports
-// whether it changed anything.
-func (m *machine) setHeldApart(now time.Time, e *entry) bool {
+// whether there were any, and whether there was room for them: else all wait for the first
+// stream, as long as the producer does not drop records for it.
+func (m *machine) setHeldApart(now time.Time, e *entry) (moved, room bool) {
+	if !m.hasHeld(e) {
+		return false, true
+	}
+	return true, m.setStreamsAside(now, e)
+}
+
+// hasHeld reports whether e has records of held streams.
+func (m *machine) hasHeld(e *entry) bool {
 	for _, rec := range e.b.All() {
-		if h := m.held[rec.Stream]; h != nil && !h.released {
-			if !m.setStreamsAside(e) { // no room: all wait for the first stream
-				m.pace.notBefore = m.nextUnhold()
-			}
+		if m.isHeld(rec.Stream) {
 			return true
 		}
 	}
 	return false
 }
 
-// setStreamsAside moves the records of e whose streams are held out of the ring.
-func (m *machine) setStreamsAside(e *entry) bool {
+func (m *machine) isHeld(stream uint32) bool {
+	h := m.held[stream]
+	return h != nil && !h.released
+}
+
+// crowdOut reports whether held records without room keep the producer from records that
+// could be sent: it is about to drop some, and others wait behind them.
+func (m *machine) crowdOut() bool {
+	return m.needs.drops && slices.ContainsFunc(m.ring, func(e *entry) bool {
+		for _, rec := range e.b.All() {
+			if e.place == waiting && !m.isHeld(rec.Stream) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// setStreamsAside moves the records of e whose streams are held out of the ring. If there is
+// no room it condemns those that crowd out others or have been held for holdPatience, and
+// reports false at the rest.
+func (m *machine) setStreamsAside(now time.Time, e *entry) bool {
 	byStream := map[uint32][]int{}
 	var streams []uint32
 	var free []int
 	for i, rec := range e.b.All() {
-		if h := m.held[rec.Stream]; h == nil || h.released {
+		if !m.isHeld(rec.Stream) {
 			free = append(free, i)
 			continue
 		}
@@ -483,10 +515,15 @@ func (m *machine) setStreamsAside(e *entry) bool {
 		part := m.entryOf(e.h, all.Select(nil, byStream[stream]), e.since)
 		part.stream, part.unknown = stream, e.unknown
 		m.ring = slices.Insert(m.ring, at, part)
-		if !m.setAside(part) {
+		switch h := m.held[stream]; {
+		case m.setAside(part):
+		case now.Sub(h.since) < holdPatience && !m.crowdOut():
 			m.ring = slices.Delete(m.ring, at, at+1)
 			part.h.parts--
 			return false
+		default:
+			m.condemn(part.h, part.b, h.why)
+			m.remove(part)
 		}
 		// What is left of e is what has not been moved.
 		left := free

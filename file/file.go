@@ -45,7 +45,8 @@ type File struct {
 	closed  bool
 	lock    *flock.Flock // nil: none
 	rotator
-	vec [][]byte // memory of appendLocked
+	reserved int64    // size from which reserveLocked is due
+	vec      [][]byte // memory of appendLocked
 }
 
 // handle is what File needs of an *os.File.
@@ -81,14 +82,14 @@ func openWith(path string, o *Options, open func(string, int, fs.FileMode) (hand
 		return nil, err
 	}
 	if path == "" {
-		return nil, errors.New("file: cannot open a log file: its path is empty")
+		return nil, errors.New("file: cannot open a log file: its path is empty; give one, such as \"app.log\"")
 	}
 	f := &File{o: r, name: path, open: open, events: callback.New(r.OnError, 0)}
 	fail := func(err error) (*File, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.releaseLocked()
-		return nil, fmt.Errorf("file: cannot open %q: %w", path, err)
+		return nil, fmt.Errorf("file: cannot open %q: %w%s", path, err, remedy(err))
 	}
 	if f.path, err = filepath.Abs(path); err != nil {
 		return fail(err)
@@ -150,6 +151,7 @@ func (f *File) openLocked() error {
 	f.regular = st.Mode().IsRegular()
 	f.size = 0
 	f.newline = false
+	f.admitLocked()
 	f.rotator.began = time.Now()
 	if f.regular {
 		f.size = st.Size()
@@ -265,6 +267,9 @@ func (f *File) fittingLocked(bufs [][]byte) int {
 
 // appendLocked appends bufs.
 func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
+	if f.size >= f.reserved {
+		f.reserveLocked()
+	}
 	if file, ok := f.h.(*os.File); ok && len(bufs) > 1 && f.regular && vectors.Have {
 		f.vec = slices.DeleteFunc(append(f.vec[:0], bufs...), func(b []byte) bool { return len(b) == 0 })
 		n, err = vectors.Write(file, f.vec)
@@ -358,6 +363,7 @@ func (f *File) reopenLocked() error {
 	old := f.h
 	if old != nil {
 		unclaim(old) // it may be the same file
+		defer f.giveBackLocked()()
 	}
 	if err := f.openLocked(); err != nil {
 		if old != nil {
@@ -399,6 +405,7 @@ func (f *File) close() error {
 func (f *File) releaseLocked() (err error) {
 	if f.h != nil {
 		unclaim(f.h)
+		defer f.giveBackLocked()()
 		err = f.h.Close()
 		f.h = nil
 	}
@@ -412,6 +419,19 @@ func (f *File) releaseLocked() (err error) {
 
 // cause strips the operation and path off an error of package os: our messages
 // have them already.
+// remedy says what to do about an error of the system at Open.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return "; let the user of this process write there, or give another path"
+	case errors.Is(err, syscall.EISDIR):
+		return "; give the path of a file in it"
+	case errors.Is(err, syscall.ENOTDIR):
+		return "; a part of the path is a file: give another path"
+	}
+	return ""
+}
+
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

@@ -2,6 +2,7 @@ package file
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,6 +11,9 @@ import (
 func TestMain(m *testing.M) {
 	if path := os.Getenv("FILE_TEST_HOLD"); path != "" {
 		os.Exit(holdForTest(path))
+	}
+	if path := os.Getenv("FILE_TEST_FILL"); path != "" {
+		os.Exit(fillForTest(path))
 	}
 	goleak.VerifyTestMain(m)
 }
@@ -23,6 +27,24 @@ func holdForTest(path string) int {
 	}
 	defer f.Close()
 	os.Stdout.WriteString("open\n")
+	os.Stdin.Read(make([]byte, 1))
+	return 0
+}
+
+// lines is 64 KiB of lines.
+var lines = strings.Repeat(strings.Repeat("x", 127)+"\n", 64<<10/128)
+
+// fillForTest writes a file that has space reserved, says so, and waits for stdin to end.
+func fillForTest(path string) int {
+	f, err := Open(path, nil)
+	if err != nil {
+		println(err.Error())
+		return 1
+	}
+	for range reserveAfter/len(lines) + 1 {
+		f.Write([]byte(lines))
+	}
+	os.Stdout.WriteString("full\n")
 	os.Stdin.Read(make([]byte, 1))
 	return 0
 }

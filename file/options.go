@@ -23,6 +23,13 @@ type Options struct {
 	// MakeDirs creates missing parent directories, with mode 0700. Default
 	// false: a missing directory is an error, as it is often a typing error.
 	MakeDirs bool
+	// NoReserve leaves the space behind the end of the file alone. Default false: on
+	// ext4 under Linux, a file of more than 8 MiB that belongs to the user of the
+	// process has up to 8 MiB reserved behind its end, never beyond RotateBytes, which
+	// makes appending cheaper. Its size tells nothing of that, du(1) does. Close,
+	// rotation and Reopen release the space, or the next Open does, once no other
+	// process has the file open.
+	NoReserve bool
 
 	// RotateBytes is the size in bytes that a file shall not exceed. The file
 	// is moved aside before the Write that would take it there; a single Write

@@ -164,11 +164,13 @@ func (f *File) rotateLocked(reason string) error {
 	// Closed first: the old file is compressed from now on, and Windows moves
 	// no open files.
 	unclaim(f.h)
+	giveBack := f.giveBackLocked()
 	err := f.h.Close()
 	f.h = nil
 	if err == nil {
 		err = tj.RotateWithReason(reason)
 	}
+	giveBack()
 	if err != nil {
 		first := f.rotator.failed.IsZero()
 		f.rotator.failed = time.Now()

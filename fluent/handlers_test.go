@@ -140,18 +140,21 @@ func TestHandlerIsAskedBeforeADrop(t *testing.T) {
 			limit  int           // PendingLimit
 			late   bool          // the handler is that of the Logger
 			wait   time.Duration // a Post takes at most
+			crash  bool          // with a CrashDir
 		}{
-			{"", 200 * time.Microsecond, 0, false, 125 * time.Millisecond},
-			{"", 200 * time.Microsecond, 1 << 20, true, 125 * time.Millisecond},
-			{"", 0, 0, true, 125 * time.Millisecond},
-			{"", 0, 1 << 20, false, 125 * time.Millisecond},
-			{"drop-newest", 200 * time.Microsecond, 0, false, 0},
-			{"drop-newest", 200 * time.Microsecond, 1 << 20, false, 0},
-			{"drop-oldest", 200 * time.Microsecond, 0, false, 0},
-			{"block-for=1s", 0, 0, false, 500 * time.Millisecond},
-			{"block", 0, 1 << 20, false, defaultAckTimeout + time.Second}, // it waits as long as nothing has failed
+			{"", 200 * time.Microsecond, 0, false, 125 * time.Millisecond, false},
+			{"", 200 * time.Microsecond, 1 << 20, true, 125 * time.Millisecond, false},
+			{"", 0, 0, true, 125 * time.Millisecond, false},
+			{"", 0, 1 << 20, false, 125 * time.Millisecond, false},
+			{"drop-newest", 200 * time.Microsecond, 0, false, 0, false},
+			{"drop-newest", 200 * time.Microsecond, 1 << 20, false, 0, false},
+			{"drop-oldest", 200 * time.Microsecond, 0, false, 0, false},
+			{"", 200 * time.Microsecond, 0, false, 125 * time.Millisecond, true},
+			{"drop-newest", 200 * time.Microsecond, 1 << 20, true, 0, true},
+			{"block-for=1s", 0, 0, false, 500 * time.Millisecond, false},
+			{"block", 0, 1 << 20, false, defaultAckTimeout + time.Second, false}, // it waits as long as nothing has failed
 		} {
-			t.Run(fmt.Sprintf("%s/%s/%s/%d", name, tt.policy, tt.every, tt.limit), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%s/%s/%d/crash=%t", name, tt.policy, tt.every, tt.limit, tt.crash), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 						for {
@@ -165,6 +168,9 @@ func TestHandlerIsAskedBeforeADrop(t *testing.T) {
 					c := Config{WhenFull: tt.policy, Dial: dial(f), PendingLimit: tt.limit}
 					if !tt.late {
 						c.ErrorHandler = h
+					}
+					if tt.crash {
+						c.CrashDir = t.TempDir()
 					}
 					l := newTestLogger(t, c)
 					if tt.late {

@@ -46,6 +46,7 @@ const (
 	defaultMaxMetadataBytes = 64 << 10
 	defaultSlabBytes        = 256 << 10
 	defaultBufferBytes      = 4 << 20
+	maxAsideBytes           = 4 << 20
 )
 
 // The texts of Config.Wire, TraceID and SpanID, Body, Errors, Collisions, LongLines and
@@ -169,7 +170,8 @@ type Config struct {
 	// After a 401, 403 or 260 the records of that tenant wait, and others go on, as
 	// long as another tenant has records and was not refused in the last 5 minutes.
 	// If there is none, the refusal is taken to be about the credentials: then
-	// everything is held, with an alarm.
+	// everything is held, with an alarm. When the records that wait have no more room, see
+	// BufferBytes, all tenants wait until records would be dropped, or for an hour; then further ones are dead letters.
 	TenantAttr string `yaml:"tenant_attr"`
 	// Username and Password are for basic authentication. Default "": none.
 	Username string `yaml:"username"`
@@ -288,8 +290,14 @@ type Config struct {
 	// Defaults: four times BatchBytes, but at least 4 MiB, so that a batch can fill
 	// while others are sent; and 256 KiB, but less where BatchBytes or BatchRecords
 	// is small.
+	// On top of it come copies of the batches under way with CrashDir, at most half as
+	// much, records set aside for a tenant or a stream that is refused, at most as much and 4 MiB,
+	// and the requests that are made of them.
 	BufferBytes int `yaml:"buffer_bytes"`
 	SlabBytes   int `yaml:"slab_bytes"`
+	// BufferRecords is how many records may be in that memory, those under way included.
+	// See deliver.OutputOptions. Default 0: BufferBytes alone is the limit.
+	BufferRecords int `yaml:"buffer_records"`
 	// WhenFull is what a call does when no memory is left: block-for=DURATION,
 	// block, drop-newest, drop-oldest, or spill, which needs SpoolDir or Spill.
 	// Default block-for=250ms.
@@ -517,6 +525,9 @@ func (c Config) resolve() (Config, error) {
 			bad("%s is %d; use %d to %d %s", n.field, n.value, n.lo, n.hi, n.unit)
 		}
 	}
+	if c.BufferRecords != 0 && c.BufferRecords < 5 {
+		bad("buffer_records is %d; use 0, or at least 5", c.BufferRecords)
+	}
 	if c.Timeout < 0 || c.BatchAge < 0 || c.CloseTimeout < 0 {
 		bad("timeout (%v), batch_age (%v) and close_timeout (%v) must be positive", c.Timeout, c.BatchAge, c.CloseTimeout)
 	}
@@ -558,7 +569,7 @@ func (c *Config) resolveLabels(bad func(string, ...any)) {
 		name, value := sanitizeName(given), strings.ToValidUTF8(value, "\ufffd")
 		switch {
 		case given == "":
-			bad("labels: a name is empty")
+			bad("labels: a name is empty; give one, such as app")
 			continue
 		case names[name] != "":
 			bad("labels: %q and %q are both %s to Loki", min(given, names[name]), max(given, names[name]), name)

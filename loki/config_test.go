@@ -79,6 +79,7 @@ func TestConfigFaults(t *testing.T) {
 		"spool_dir and Spill are both given":       func(c *Config) { c.SpoolDir, c.Spill = "x", new(spool.Spool) },
 		"slab_bytes is 1":                          func(c *Config) { c.SlabBytes = 1 },
 		"pending_limit is -1":                      func(c *Config) { c.PendingLimit = -1 },
+		"buffer_records is 4; use 0, or at least":  func(c *Config) { c.BufferRecords = 4 },
 		"headers: Content-Type is made by the":     func(c *Config) { c.Headers = map[string]string{"content-type": "x"} },
 	} {
 		c := good
@@ -118,6 +119,7 @@ tls: {insecure_skip_verify: true}
 headers: {X-A: b}
 pack: true
 buffer_bytes: 8388608
+buffer_records: 50000
 slab_bytes: 131072
 when_full: drop-oldest
 crash_dir: /dev/shm/x
@@ -148,7 +150,7 @@ eager_first: true
 	if c.URL != "http://loki:3100" || c.Labels["app"] != "shop" || c.TraceID != inMetadata || c.Wire != wireGzip || c.BatchAge != 500*time.Millisecond || c.MaxAge != 48*time.Hour || !c.TLS.InsecureSkipVerify || !c.Pack {
 		t.Errorf("got %+v", c)
 	}
-	if c.BufferBytes != 8<<20 || c.SlabBytes != 128<<10 || c.WhenFull != "drop-oldest" || c.CrashDir != "/dev/shm/x" || c.SpoolDir != "/var/spool/x" ||
+	if c.BufferBytes != 8<<20 || c.BufferRecords != 50_000 || c.SlabBytes != 128<<10 || c.WhenFull != "drop-oldest" || c.CrashDir != "/dev/shm/x" || c.SpoolDir != "/var/spool/x" ||
 		c.SpoolBytes != 1e6 || c.PendingLimit != 100 || c.BearerTokenFile != "/run/token" || c.BatchRecords != 1000 || !c.Nudge ||
 		c.MessageKey != "Message" || c.Errors != "exception" || c.Collisions != "prefix" {
 		t.Errorf("got %#v", c)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -55,17 +56,23 @@ const (
 )
 
 var (
-	timeText    = regexp.MustCompile(likes + `entry for stream ` + inLabels + ` has timestamp too (?:old: ` + inTime + `, oldest acceptable timestamp is: ` + inTime + `|new: ` + inTime + `)`)
-	behindText  = regexp.MustCompile(`(?:entry with timestamp (\S+ \S+ [-+]\d{4}) \S+ ignored, reason: ')?entry too far behind, entry timestamp is: ` + inTime + `, oldest acceptable timestamp is: ` + inTime)
-	ignoredText = regexp.MustCompile(`total ignored: (\d+) out of (\d+) for stream`)
-	longText    = regexp.MustCompile(likes + `max entry size '(\d+)' bytes exceeded for stream`)
-	metaText    = regexp.MustCompile(likes + `stream ` + inLabels + ` (?:(includes structured metadata, but)|has structured metadata too large: '\d+' bytes, limit: '(\d+)' bytes|has too many structured metadata labels: '\d+', limit: '(\d+)')`)
+	timeText    = expression(likes + `entry for stream ` + inLabels + ` has timestamp too (?:old: ` + inTime + `, oldest acceptable timestamp is: ` + inTime + `|new: ` + inTime + `)`)
+	behindText  = expression(`(?:entry with timestamp (\S+ \S+ [-+]\d{4}) \S+ ignored, reason: ')?entry too far behind, entry timestamp is: ` + inTime + `, oldest acceptable timestamp is: ` + inTime)
+	ignoredText = expression(`total ignored: (\d+) out of (\d+) for stream`)
+	longText    = expression(likes + `max entry size '(\d+)' bytes exceeded for stream`)
+	metaText    = expression(likes + `stream ` + inLabels + ` (?:(includes structured metadata, but)|has structured metadata too large: '\d+' bytes, limit: '(\d+)' bytes|has too many structured metadata labels: '\d+', limit: '(\d+)')`)
 
-	streamText = regexp.MustCompile(`stream ` + inLabels)
+	streamText = expression(`stream ` + inLabels)
 
 	// labelsText is what is said of labels.
-	labelsText = regexp.MustCompile(`couldn't parse labels|error parsing labels|has \d+ label names; limit|has label (?:name|value) too long|has duplicate label name|missing required labels|at least one label pair`)
+	labelsText = expression(`couldn't parse labels|error parsing labels|has \d+ label names; limit|has label (?:name|value) too long|has duplicate label name|missing required labels|at least one label pair`)
 )
+
+// expression returns what compiles a regular expression when it is first asked for: most
+// programs never see a text that it is for, and all would hold it.
+func expression(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
 
 var likeText = []byte(" errors like: ")
 
@@ -85,7 +92,7 @@ func findFaults(text []byte, whole bool) *faults {
 		f.told += k
 		return k
 	}
-	for _, m := range timeText.FindAllSubmatch(text, -1) {
+	for _, m := range timeText().FindAllSubmatch(text, -1) {
 		n := seen(m[1])
 		if m[4] != nil {
 			if own, ok := parseSecond(m[4]); ok {
@@ -98,13 +105,13 @@ func findFaults(text []byte, whole bool) *faults {
 			f.old.add(tooOld, own, oldest, n, oldest > f.old.second)
 		}
 	}
-	for _, m := range longText.FindAllSubmatch(text, -1) {
+	for _, m := range longText().FindAllSubmatch(text, -1) {
 		seen(m[1])
 		if n, err := strconv.Atoi(string(m[2])); err == nil && n > 0 {
 			f.limits = append(f.limits, limitFault{lineTooLong, n, noLimit, noLimit})
 		}
 	}
-	for _, m := range metaText.FindAllSubmatch(text, -1) {
+	for _, m := range metaText().FindAllSubmatch(text, -1) {
 		seen(m[1])
 		l := limitFault{invalid, noLimit, noLimit, noLimit}
 		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
@@ -114,7 +121,7 @@ func findFaults(text []byte, whole bool) *faults {
 		}
 		f.limits = append(f.limits, l)
 	}
-	f.clear = whole && counted == bytes.Count(streamText.ReplaceAll(text, nil), likeText) && (messages == 1 || counted == messages)
+	f.clear = whole && counted == bytes.Count(streamText().ReplaceAll(text, nil), likeText) && (messages == 1 || counted == messages)
 	f.behind(text, whole)
 	if !f.old.given && !f.fresh.given && len(f.limits)+len(f.exact) == 0 {
 		return nil
@@ -125,7 +132,7 @@ func findFaults(text []byte, whole bool) *faults {
 // behind reads what is said of entries too far behind. Such an answer says nothing
 // of entries that never came to where it was made.
 func (f *faults) behind(text []byte, whole bool) {
-	for _, m := range behindText.FindAllSubmatch(text, -1) {
+	for _, m := range behindText().FindAllSubmatch(text, -1) {
 		own, ok1 := parseSecond(m[2])
 		oldest, ok2 := parseSecond(m[3])
 		if !ok1 || !ok2 {
@@ -140,7 +147,7 @@ func (f *faults) behind(text []byte, whole bool) {
 		f.exact = append(f.exact, t.UnixNano())
 		f.old.add(tooFarBehind, own, oldest, 0, oldest > f.old.second)
 	}
-	m := ignoredText.FindSubmatch(text)
+	m := ignoredText().FindSubmatch(text)
 	if m == nil || len(f.exact) == 0 {
 		return
 	}

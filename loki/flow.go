@@ -236,4 +236,6 @@ func (s *client) sendPacked(ctx context.Context, p *push) {
 }
 
 // panicked makes an error of what a client panicked with.
-func panicked(v any) error { return fmt.Errorf("loki: cannot push: the http client panicked: %v", v) }
+func panicked(v any) error {
+	return &PushError{Message: fmt.Sprintf("the http client panicked: %v", v), unanswered: true}
+}

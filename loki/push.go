@@ -424,6 +424,9 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 		}
 		if rank == gravest {
 			o.After = max(o.After, g.stop.after)
+			if g.stop.verdict == unanswered { // that others were not stored says nothing of this one
+				o.Why = g.stop.err
+			}
 		}
 	}
 	return o, true

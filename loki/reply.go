@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/batch"
 )
 
 // A PushError is Loki's refusal of a request, or the lack of an answer.
@@ -16,6 +18,9 @@ type PushError struct {
 	Message string // the beginning of the answer; never holds a credential of the Config
 	Labels  string // of the first stream of the request
 	cause   error
+	// unanswered: nobody knows whether it was stored. With a Status, or if no connection was
+	// made, that is known.
+	unanswered bool
 }
 
 // Error returns status, message and stream.
@@ -41,6 +46,10 @@ func (e *PushError) HTTPStatus() int { return e.Status }
 
 // Unwrap returns the error of the connection, if that was it.
 func (e *PushError) Unwrap() error { return e.cause }
+
+// Is reports whether target is [batch.ErrUnanswered] and the push had no answer: Loki may
+// have stored it.
+func (e *PushError) Is(target error) bool { return target == batch.ErrUnanswered && e.unanswered }
 
 // A verdict is what an answer means for the request.
 type verdict uint8
@@ -95,7 +104,7 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 	case status == http.StatusBadRequest:
 		if a.faults = findFaults(text, whole); a.faults != nil {
 			a.verdict = entriesRefused
-		} else if labelsText.Match(text) {
+		} else if labelsText().Match(text) {
 			a.verdict = labelsRefused
 			if a.why = labelTooMany; bytes.Contains(text, []byte("too long")) {
 				a.why = labelTooLong

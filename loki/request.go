@@ -305,7 +305,8 @@ func (s *client) lost(err error) answer {
 	if errors.As(err, &ue) {
 		err = ue.Err // without the URL, which may have a secret in its query
 	}
-	out := answer{verdict: unanswered, err: &PushError{Message: printable(s.redact(err.Error())), cause: err}}
+	failed := &PushError{Message: printable(s.redact(err.Error())), cause: err}
+	out := answer{verdict: unanswered, err: failed}
 	var op *net.OpError
 	var cert *tls.CertificateVerificationError
 	var plain tls.RecordHeaderError
@@ -315,6 +316,8 @@ func (s *client) lost(err error) answer {
 		out.verdict = hold
 	case isOp && (op.Op == "dial" || op.Op == "proxyconnect"):
 		out.verdict = tryAgain
+	default:
+		failed.unanswered = true
 	}
 	return out
 }

@@ -161,13 +161,13 @@ func TestSerilog(t *testing.T) {
 		}),
 		"period":                age,
 		"eagerlyEmitFirstEvent": age,
-		"queueLimit": through(Config{BufferBytes: 64 << 10, BatchBytes: 16 << 10, WhenFull: "drop-newest"}, func(int, *request) (int, string, http.Header) { return 0, "down", nil },
+		"queueLimit": through(Config{BufferRecords: 100, WhenFull: "drop-newest"}, func(int, *request) (int, string, http.Header) { return 0, "down", nil },
 			func(t *testing.T, h *Handler, _ *peer) {
 				for range 1000 {
 					slog.New(h).Info(strings.Repeat("x", 500))
 				}
-				if n := h.Sink.Account().Dropped[batch.Full]; n < 850 || n > 950 {
-					t.Errorf("%d of 1000 records of 500 bytes found no room in 64 KiB", n)
+				if n := h.Sink.Account().Dropped[batch.Full]; n < 900 || n > 920 {
+					t.Errorf("%d of 1000 records found no room among 100", n)
 				}
 			}),
 		"retryTimeLimit": through(Config{Retry: &deliver.RetryOptions{MaxAge: 10 * time.Minute}}, func(int, *request) (int, string, http.Header) { return 503, "down", nil },

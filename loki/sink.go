@@ -51,8 +51,9 @@ func (c *Config) output(p *Pusher) *deliver.OutputOptions {
 		Name: c.Name, Codec: p.enc.codec, CodecFor: p.CodecFor,
 		Deliver: deliver.Options{
 			Retry: c.Retry, Breaker: c.Breaker, Handler: c.ErrorHandler, PendingLimit: c.PendingLimit,
-			DeadLetter: c.DeadLetter, Spill: c.Spill,
+			DeadLetter: c.DeadLetter, Spill: c.Spill, AsideBytes: min(maxAsideBytes, c.BufferBytes),
 		},
+		BufferBytes: c.BufferBytes, BufferRecords: c.BufferRecords,
 		FallbackFile: c.FallbackFile, DeadLetterFile: c.DeadLetterFile,
 		SpoolDir: c.SpoolDir, Spool: spool.Options{MaxBytes: c.SpoolBytes},
 		CloseTimeout: c.CloseTimeout, OnError: c.OnError,

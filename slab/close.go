@@ -2,7 +2,6 @@ package slab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -182,14 +181,10 @@ func reason(ctx context.Context, err error) error {
 	if why == nil { // a part of the time is kept back
 		why = context.DeadlineExceeded
 	}
-	if err != nil && !outOfTime(err) {
+	if err != nil && !closetime.OutOfTime(err) {
 		why = fmt.Errorf("%w; the destination: %w", why, err)
 	}
 	return why
-}
-
-func outOfTime(err error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // lockWithAccount locks mu and returns the account of the borrower, as of a moment when
@@ -215,8 +210,7 @@ func (w *Writer) abandonLocked(theirs batch.Account) (unknown uint64) {
 	w.book.hung = w.book.inflight
 	w.unrecoverLocked()
 	unknown -= min(unknown, w.book.lateLocked(theirs))
-	if w.canRetainLocked() {
-		w.retainLocked()
+	if w.retainLocked() {
 		return unknown
 	}
 	w.life.become(abandoned)
@@ -233,11 +227,16 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	}
 	theirs := w.lockWithAccount()
 	defer w.unlock()
+	if w.mapped() {
+		if err := w.crash.intact(); err != nil {
+			w.toHeapLocked(err)
+		}
+	}
 	var unknown uint64
 	if !finished && !w.life.cutShort() {
 		unknown = w.abandonLocked(theirs)
 	}
-	if (w.loans.back > 0 || len(w.loans.open) > 0) && w.canRetainLocked() {
+	if w.loans.back > 0 || len(w.loans.open) > 0 {
 		w.retainLocked()
 	}
 	w.book.Dropped[batch.Shutdown] += uint64(w.last.pending)
@@ -255,7 +254,7 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 		w.life.become(closed)
 	}
 	err := w.theirEnd.err
-	late := !finished || outOfTime(err)
+	late := !finished || closetime.OutOfTime(err)
 	if n := w.end.report.Dropped[batch.Shutdown]; n > 0 {
 		err = fmt.Errorf("slab: close: %d records not delivered, %d of them unknown: %w", n, unknown, reason(ctx, err))
 	} else if late && w.end.report.Pending.Inflight > 0 { // with the borrower

@@ -80,6 +80,7 @@ type crashFile struct {
 	toBury    bool     // a record larger than a slab was evicted since the lock was taken
 	heapOnly  int      // oversize records pending that have no copy on disk
 	evicted   uint64   // tickets evicted by policy
+	ahead     uint64   // records whose slabs were freed before those of records of lower tickets
 
 	streamTable
 	bigTable
@@ -276,13 +277,17 @@ func (w *Writer) isFault(r any) bool {
 // copied; what cannot is dropped as corrupt.
 func (w *Writer) toHeapLocked(cause error) {
 	c := w.crash
-	if c.broken != nil || c.mem == nil {
+	if c.broken != nil || c.mem == nil || c.ended {
 		return
 	}
 	c.broken = cause
 	c.fault.Store(true)
 	w.noteHeapFromLocked()
 	w.events.Post(batch.Event{Output: w.o.Name, Op: "crash-safe", Err: cause})
+	if w.life == retained { // nobody writes any more
+		w.unretainLocked()
+		return
+	}
 	heap := newSlabs(0, w.o.SlabCount)
 	take := func() *block {
 		b := heap[len(heap)-1]

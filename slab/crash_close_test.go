@@ -5,7 +5,9 @@ package slab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -133,4 +135,62 @@ func (s *hangingEnd) Send(context.Context, *batch.Batch) batch.Outcome { return 
 func (s *hangingEnd) Close(context.Context) error {
 	<-s.end
 	return nil
+}
+
+// A breaking borrower damages the file as it shuts down, before or after it gives records
+// back.
+type breaking struct {
+	*pawnshop
+	broken func()
+	late   bool
+}
+
+func (b breaking) Shutdown(ctx context.Context) (batch.Report, error) {
+	if !b.late {
+		b.broken()
+	}
+	defer func() {
+		if b.late {
+			b.broken()
+		}
+	}()
+	return b.pawnshop.Shutdown(ctx)
+}
+
+// The rest is left in a file that is then truncated or deleted, while loans are settled: each
+// record is counted once, and none as kept.
+func TestNothingIsKeptInADamagedFile(t *testing.T) {
+	damages := map[string]func(path string) error{
+		"truncated": func(path string) error { return os.Truncate(path, 0) },
+		"deleted":   os.Remove,
+	}
+	for name, damage := range damages {
+		for seed := range uint64(20) {
+			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := &breaking{pawnshop: newPawnshop(testkit.Rand(seed/2), 2), late: seed%2 == 1}
+					w := mustSink(t, b, &Options{SlabBytes: 1024, SlabCount: 8, Crash: &Crash{Dir: t.TempDir(), Required: true}})
+					b.broken = func() {
+						if err := damage(w.crash.path); err != nil {
+							t.Error(err)
+						}
+					}
+					for i := range 60 {
+						mustWrite(t, w, i, 70)
+						time.Sleep(time.Millisecond)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					r, err := w.Shutdown(ctx)
+					lost := r.Dropped[batch.Corrupt] + r.Dropped[batch.Shutdown]
+					if r.Check() != nil || r.Kept() > 0 || r.Accepted != 60 || lost != 60-r.Delivered || err == nil {
+						t.Errorf("%v; %v: %v", err, r.Check(), r.Account)
+					}
+					if a := w.Account(); a != r.Account {
+						t.Errorf("later: %v", a)
+					}
+				})
+			})
+		}
+	}
 }

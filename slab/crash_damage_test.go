@@ -402,7 +402,7 @@ func TestFlippedByteOfTheState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := []uintptr{crashfile.StateAcked, crashfile.StateAckedToo, crashfile.StateHeapHeld, crashfile.StateHeapFrom, crashfile.StateDictLen, crashfile.StateEvicted, crashfile.StateSkipped, crashfile.StateDamaged, crashfile.StateBigMore}
+	words := []uintptr{crashfile.StateAcked, crashfile.StateAckedToo, crashfile.StateHeapHeld, crashfile.StateHeapFrom, crashfile.StateDictLen, crashfile.StateEvicted, crashfile.StateSkipped, crashfile.StateAhead, crashfile.StateDamaged, crashfile.StateBigMore}
 	for i := range uintptr(8) {
 		words = append(words, crashfile.StateBig+8*i)
 	}

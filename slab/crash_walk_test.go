@@ -193,6 +193,9 @@ func startLife(t *testing.T, rng *rand.Rand, life int, dir string) *crashLife {
 	if rng.IntN(3) == 0 {
 		o.Reserve = rng.IntN(o.SlabCount)
 	}
+	if rng.IntN(4) == 0 {
+		o.SlabRecords = 2 + rng.IntN(4)
+	}
 	d := &walkDest{answers: make(chan func(*batch.Batch) batch.Outcome), writes: make(chan func(int) (int, error)), settled: map[walkKey]bool{}, soft: map[walkKey]bool{}}
 	d.limits = []batch.Limits{{}, {Records: 1}, {Records: 4}, {Bytes: 200}, {Records: 3, Bytes: 1500}}[rng.IntN(5)]
 	l := &crashLife{t: t, rng: rng, life: life, o: o, d: d, calls: map[walkKey]bool{}, gone: map[walkKey]bool{}, present: map[walkKey]bool{}}

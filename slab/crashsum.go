@@ -79,6 +79,7 @@ func (w *Writer) sumWaiting() {
 		w.crash.leaveMapping()
 		free := len(w.pool.free)
 		w.dropRefLocked(b)
+		w.freeAheadLocked(b)                                // it could not while it was read
 		if len(w.pool.free) > free && w.life == accepting { // it was settled meanwhile
 			w.serveLocked()
 			w.setRoomLocked()
@@ -130,9 +131,6 @@ func (w *Writer) trySum(b *block) (ok bool) {
 
 // sumAllLocked makes the checksums of all that Close leaves in the file.
 func (w *Writer) sumAllLocked() {
-	if !w.mapped() {
-		return
-	}
 	sum := func(b *block) {
 		if b.wantsSum() {
 			b.summed = w.trySum(b)

@@ -201,7 +201,7 @@ func (w *Writer) ackLocked() {
 	case len(w.loans.open) > 0: // the last of them may be in Borrow, and not among those sent
 		t = w.loans.open[0].b.First() - 1
 		for _, l := range w.loans.open {
-			sent -= min(sent, uint64(l.b.Len()))
+			sent -= min(sent, uint64(l.b.Len()+l.behind))
 		}
 	case len(w.d.pieces) > 0 && (w.book.inflight > 0 || !w.wants.Inline): // the batch under way is as it was
 		t = w.d.pieces[0].first - 1
@@ -211,6 +211,7 @@ func (w *Writer) ackLocked() {
 	if points {
 		point(ptAckedLocked)
 	}
+	w.noteAheadLocked()
 	if w.crash.evicted > 0 {
 		crashfile.StoreWord(&w.crash.state.Skipped, t-min(t, sent))
 	}
@@ -387,6 +388,23 @@ func (w *Writer) noteEvictedLocked(n int) {
 	}
 }
 
+// noteAheadLocked says in the file how many records of slabs that are free again are
+// settled behind one that is not, so that recovery can tell them from calls that never
+// returned. It may fault.
+func (w *Writer) noteAheadLocked() {
+	n := uint64(0)
+	for _, l := range w.loans.open {
+		n += uint64(l.b.Len() + l.behind)
+		for _, p := range l.pieces {
+			n -= uint64(p.len())
+		}
+	}
+	if n != w.crash.ahead {
+		w.crash.ahead = n
+		crashfile.StoreWord(&w.crash.state.Ahead, n)
+	}
+}
+
 func (w *Writer) noteHeapHeldLocked() {
 	w.guardLocked(func() { crashfile.StoreWord(&w.crash.state.HeapHeld, uint64(w.crash.heapOnly)) })
 }
@@ -410,14 +428,15 @@ func (w *Writer) resetLocked(b *block, first uint64) bool {
 	return done
 }
 
-// canRetainLocked reports whether the rest can stay in the crash-safe file.
-func (w *Writer) canRetainLocked() bool { return w.mapped() }
-
 // retainLocked leaves every record that is not settled in the crash-safe file, for the
 // next process. Records without a copy there are dropped, and writes that wait are refused.
-func (w *Writer) retainLocked() {
+// It reports false if the file cannot keep them.
+func (w *Writer) retainLocked() bool {
 	if w.life == retained { // by the drain, whose destination then did not end in time
-		return
+		return true
+	}
+	if !w.mapped() {
+		return false
 	}
 	w.crash.big.close()
 	lost := w.nowhereLocked(w.d.pieces...)
@@ -433,11 +452,26 @@ func (w *Writer) retainLocked() {
 		lost += w.nowhereLocked(w.queue.at(i))
 	}
 	w.sumAllLocked()
-	w.book.retained = w.book.inflight + int(w.pendingSlabLocked()) + w.dead.left - lost
+	w.book.retained = w.book.inflight + int(w.pendingSlabLocked()) - lost
 	w.book.Dropped[batch.Shutdown] += uint64(lost)
-	w.book.inflight, w.dead.left = 0, 0
+	w.book.inflight = 0
 	w.life.become(retained)
 	w.refuseWaitersLocked()
+	return true
+}
+
+// unretainLocked drops what was left in the file, which is damaged.
+func (w *Writer) unretainLocked() {
+	lost := uint64(w.book.retained)
+	w.book.retained = 0
+	for _, l := range w.loans.open { // those that came back
+		if l.settled && l.counted {
+			kept := l.left - min(uint64(w.nowhereLocked(l.pieces...)), l.left)
+			w.loans.back -= kept
+			lost += kept
+		}
+	}
+	w.book.Dropped[batch.Shutdown] += lost
 }
 
 // nowhereLocked returns how many records larger than a slab have no copy on disk. The

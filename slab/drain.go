@@ -445,8 +445,7 @@ func (w *Writer) surrender() {
 		return
 	}
 	w.unrecoverLocked()
-	if w.canRetainLocked() {
-		w.retainLocked()
+	if w.retainLocked() {
 		w.d.now = nil
 		return
 	}

@@ -429,8 +429,10 @@ func (w *Writer) serveLocked() {
 	}
 }
 
-// fitsLocked reports whether the current slab has room for n bytes.
-func (w *Writer) fitsLocked(n int) bool { return w.cur != nil && w.cur.fits(n) }
+// fitsLocked reports whether the current slab has room for a record of n bytes.
+func (w *Writer) fitsLocked(n int) bool {
+	return w.cur != nil && w.cur.fits(n) && (w.o.SlabRecords == 0 || w.cur.n < w.o.SlabRecords)
+}
 
 func (w *Writer) answerLocked(wt *waiter, err error) {
 	if points {

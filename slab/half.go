@@ -60,7 +60,7 @@ const (
 
 // calmLocked reports whether nothing but records is to be dealt with.
 func (w *Writer) calmLocked() bool {
-	return w.life == accepting && len(w.ops) == 0 && w.waitingLocked() == 0 && !w.book.dropping
+	return w.life == accepting && len(w.ops) == 0 && w.waitingLocked() == 0
 }
 
 // gatherHalf is gather with half of mu. It is called with that half, if the

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -74,5 +75,103 @@ func accountAtEveryMoment(t *testing.T, name string, o Options, inline bool) {
 		if a := w.Account(); a.Check() != nil || a.Accepted != 12000 || a.Pending.Total() != 0 {
 			t.Errorf("account %v", a)
 		}
+	})
+}
+
+// endless is a destination that fills another slab for each that it gets, until it is
+// flushed.
+type endless struct {
+	w      *Writer
+	sends  int
+	queued func() // returns when a Flush waits
+	done   bool
+}
+
+func (e *endless) Send(context.Context, *batch.Batch) (o batch.Outcome) {
+	if e.queued(); e.sends < 5000 && !e.done {
+		e.sends++
+		_, _ = e.w.Write(line(0, 900))
+	}
+	return o
+}
+
+func (e *endless) Flush() error {
+	e.done = true
+	return nil
+}
+
+// A Flush has its turn although full slabs follow each other without an end: the drain does
+// not stay with half of the lock.
+func TestFlushUnderFullSlabs(t *testing.T) {
+	e := &endless{}
+	e.w = mustSink(t, e, &Options{SlabBytes: 1024, SlabCount: 8, FlushInterval: -1})
+	e.queued = sync.OnceFunc(func() {
+		for waits := false; !waits; runtime.Gosched() {
+			e.w.mu.Lock()
+			waits = len(e.w.ops) > 0
+			e.w.mu.Unlock()
+		}
+	})
+	if !e.w.halfLock {
+		t.Error("the drain takes all of the lock")
+	}
+	for i := range 4 {
+		mustWrite(t, e.w, i, 900)
+	}
+	if err := e.w.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if e.sends > 10 {
+		t.Errorf("Flush waits for %d batches", e.sends)
+	}
+	closeNow(t, e.w)
+}
+
+// busyFlush is a destination that hangs in its first Flush, and in each Send after that.
+type busyFlush struct {
+	hang    bool
+	flushed chan struct{} // closed to end the Flush
+	sent    chan struct{} // closed to end the Sends
+}
+
+func (d *busyFlush) Send(context.Context, *batch.Batch) (o batch.Outcome) {
+	if d.hang {
+		<-d.sent
+	}
+	return o
+}
+
+func (d *busyFlush) Flush() error {
+	d.hang = true
+	<-d.flushed
+	return nil
+}
+
+// A Flush that waits for another one comes before the records that were accepted after it,
+// also if they fill a slab.
+func TestFlushBeforeLaterSlab(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &busyFlush{flushed: make(chan struct{}), sent: make(chan struct{})}
+		w := mustSink(t, d, &Options{SlabBytes: 1024, SlabCount: 8, FlushInterval: -1})
+		mustWrite(t, w, 0, 50)
+		var ended [2]bool
+		for i := range ended {
+			go func() {
+				if err := w.Flush(t.Context()); err != nil {
+					t.Error(err)
+				}
+				ended[i] = true
+			}()
+			synctest.Wait()
+		}
+		mustWrite(t, w, 1, 900)
+		mustWrite(t, w, 2, 900)
+		close(d.flushed)
+		synctest.Wait()
+		if ended != [2]bool{true, true} {
+			t.Errorf("the Flushes have ended: %v", ended)
+		}
+		close(d.sent)
+		closeNow(t, w)
 	})
 }

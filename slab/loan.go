@@ -91,6 +91,7 @@ type Loan struct {
 	settled  bool          // Settle was called
 	returned bool          // Return was
 	left     uint64        // records that Settle gave back
+	behind   int           // records of later loans that are settled and closed, up to the next open one
 	done     chan struct{} // closed by Settle; nil: nobody waits
 }
 
@@ -166,6 +167,7 @@ func (l *Loan) Settle(left uint64) {
 	}
 	if l.kind == lendsCopy {
 		w.settleLoansLocked()
+		w.settleAheadLocked(l)
 	}
 	w.roomForLoans()
 }
@@ -194,11 +196,10 @@ func (w *Writer) roomForLoans() {
 }
 
 // settleLoansLocked frees the slabs of loans that are settled, oldest first, and says in
-// the file that they are. Behind one that is not settled, or came back, they stay: what
-// is in the file has no holes.
+// the file that they are, up to one that is not settled, or came back.
 func (w *Writer) settleLoansLocked() {
 	n := 0
-	for n < len(w.loans.open) && w.loans.open[n].settled && w.loans.open[n].left == 0 {
+	for n < len(w.loans.open) && w.loans.open[n].over() {
 		n++
 	}
 	if n == 0 {
@@ -218,6 +219,77 @@ func (w *Writer) settleLoansLocked() {
 	}
 }
 
+// over reports whether all records of l are settled.
+func (l *Loan) over() bool { return l.settled && l.left == 0 }
+
+// settleAheadLocked frees the slabs of l, whose records are all settled behind a loan that
+// is not. Records larger than a slab stay until that one is settled, too: there is no slab
+// to free.
+func (w *Writer) settleAheadLocked(l *Loan) {
+	if !l.over() {
+		return
+	}
+	for i := 0; i < len(l.pieces); {
+		if !w.freeAheadLocked(l.pieces[i].blk) {
+			i++
+		}
+	}
+}
+
+// freeAheadLocked frees b if it is a slab whose records are all settled, each with its
+// loan. The current slab is filled from its start again.
+func (w *Writer) freeAheadLocked(b *block) bool {
+	if b.kind != isSlab || b.n > b.cut || !w.mapped() {
+		return false
+	}
+	n := 0
+	for _, l := range w.loans.open {
+		if l.over() {
+			n += l.piecesOf(b)
+		}
+	}
+	if n == 0 || n < b.refs {
+		return false
+	}
+	for _, l := range w.loans.open {
+		l.pieces = slices.DeleteFunc(l.pieces, func(p *piece) bool {
+			if p.blk != b {
+				return false
+			}
+			p.inflight = false
+			w.releaseLocked(p)
+			return true
+		})
+	}
+	w.guardLocked(func() { // before the slab is used again
+		w.noteAheadLocked()
+		if b != w.cur { // see rewindLocked
+			b.reset(w.next + 1)
+		}
+	})
+	for i := 1; i < len(w.loans.open); i++ {
+		if o := w.loans.open[i]; o.over() && len(o.pieces) == 0 {
+			w.loans.open = slices.Delete(w.loans.open, i, i+1)
+			i--
+			w.loans.open[i].behind += o.b.Len() + o.behind
+			w.freeLoanLocked(o)
+			w.reuseLocked(o)
+		}
+	}
+	w.freedLocked()
+	return true
+}
+
+// piecesOf returns how many pieces of b are lent with l.
+func (l *Loan) piecesOf(b *block) (n int) {
+	for _, p := range l.pieces {
+		if p.blk == b {
+			n++
+		}
+	}
+	return n
+}
+
 // freeLoanLocked gives up the slabs of a loan and serves those who wait for them.
 func (w *Writer) freeLoanLocked(l *Loan) {
 	w.loans.out--
@@ -227,6 +299,11 @@ func (w *Writer) freeLoanLocked(l *Loan) {
 		l.pieces[i] = nil
 	}
 	l.pieces = l.pieces[:0]
+	w.freedLocked()
+}
+
+// freedLocked serves those who wait for slabs that a loan had.
+func (w *Writer) freedLocked() {
 	if w.life.cutShort() {
 		return
 	}
@@ -398,7 +475,7 @@ func (w *Writer) newLoan() *Loan {
 			l.kind = lendsCopy
 		}
 	}
-	l.counted, l.settled, l.returned, l.left, l.done = false, false, false, 0, nil
+	l.counted, l.settled, l.returned, l.left, l.behind, l.done = false, false, false, 0, 0, nil
 	l.b.Reset()
 	l.b.Codec, l.b.Origin = d.now.Codec, d.now.Origin
 	for _, r := range d.now.Runs {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -78,13 +79,16 @@ func (s *pawnshop) Borrow(ctx context.Context, l *Loan) error {
 }
 
 // step settles a loan, or returns one.
-func (s *pawnshop) step() bool {
+func (s *pawnshop) step() bool { return s.stepBehind(0) }
+
+// stepBehind does so with any but the n oldest.
+func (s *pawnshop) stepBehind(n int) bool {
 	s.mu.Lock()
-	if len(s.loans) == 0 {
+	if len(s.loans) <= n {
 		s.mu.Unlock()
 		return false
 	}
-	i := s.rng.IntN(len(s.loans))
+	i := n + s.rng.IntN(len(s.loans)-n)
 	p := s.loans[i]
 	if string(p.l.Batch().AppendTo(nil)) != p.was {
 		s.faults = append(s.faults, "the memory of a loan has changed before it was returned")
@@ -157,6 +161,7 @@ func TestLoanWalk(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := testkit.Rand(testkit.Seed(t) + seed)
 				written, delivered := map[string]bool{}, map[string]int{}
+				drops := rng.IntN(4) == 0 // with crash-safe slabs, too
 				for process := range 3 {
 					s := newPawnshop(rng, 1+rng.IntN(8))
 					if rng.IntN(2) == 0 {
@@ -170,7 +175,10 @@ func TestLoanWalk(t *testing.T) {
 						o.WhenFull = DropOldest()
 					}
 					if crash {
-						o.Crash, o.WhenFull = &Crash{Dir: dir, Required: true}, BlockFor(time.Second)
+						o.Crash = &Crash{Dir: dir, Required: true}
+						if !drops {
+							o.WhenFull = BlockFor(time.Second)
+						}
 					}
 					w := mustSink(t, s, &o)
 					calls := rng.IntN(300)
@@ -204,6 +212,9 @@ func TestLoanWalk(t *testing.T) {
 						if a := w.Account(); a.Check() != nil {
 							t.Fatalf("seed %d: %s: %v", seed, a, a.Check())
 						}
+						if crash {
+							s.checkFile(t, w, process, written, drops)
+						}
 					}
 					if process == 2 { // the last delivers everything
 						flushed := make(chan error, 1)
@@ -231,7 +242,7 @@ func TestLoanWalk(t *testing.T) {
 						t.Errorf("seed %d: %s", seed, f)
 					}
 				}
-				if !crash {
+				if !crash || drops {
 					return
 				}
 				for text := range written {
@@ -242,6 +253,65 @@ func TestLoanWalk(t *testing.T) {
 			})
 		}
 	}
+}
+
+// checkFile compares the file of a process with what it wrote and what s has settled: the
+// file has all that is pending, and says of all it has no more why.
+func (s *pawnshop) checkFile(t *testing.T, w *Writer, process int, written map[string]bool, drops bool) {
+	t.Helper()
+	im, err := crashfile.Read(w.crash.path)
+	if err != nil || im.Unreturned > 0 || im.Damage() != "" || im.Evicted > 0 && !drops {
+		t.Fatalf("%v, %q, %d holes, %d settled, %d evicted, %d not returned", err, im.Damage(), im.Holes, im.Settled, im.Evicted, im.Unreturned)
+	}
+	if drops {
+		return
+	}
+	there := map[string]bool{}
+	for _, r := range im.Records {
+		there[string(r.Data)] = true
+	}
+	for _, text := range s.got {
+		there[text] = true
+	}
+	for text := range written {
+		if strings.HasPrefix(text, fmt.Sprint(process, " ")) && !there[text] {
+			t.Fatalf("not settled, and not in the file: %.20q", text)
+		}
+	}
+}
+
+// A loan that is not settled keeps its own slabs only: those behind it are used again, and
+// the file of a killed process holds its records, and what it says of the others is true.
+func TestSettledBehindAHungLoan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newPawnshop(testkit.Rand(1), 100)
+		w := mustSink(t, s, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropNewest(), OnError: quiet, FlushInterval: time.Millisecond,
+			Crash: &Crash{Dir: t.TempDir(), Required: true}})
+		written := map[string]bool{}
+		for i := range 200 {
+			text := fmt.Sprintf("0 %d %s\n", i, strings.Repeat("x", 60+i))
+			if err := w.WriteRecord([]byte(text), batch.Meta{}); err != nil {
+				t.Fatalf("record %d: %v", i, err)
+			}
+			written[text] = true
+			if i%5 == 0 {
+				time.Sleep(2 * time.Millisecond)
+			}
+			for synctest.Wait(); s.stepBehind(1); synctest.Wait() {
+			}
+			s.checkFile(t, w, 0, written, false)
+		}
+		im, err := crashfile.Read(w.crash.path)
+		if err != nil || im.Settled == 0 || len(im.Records) > 20 || im.Acked != 0 {
+			t.Errorf("%v: %d settled, %d records", err, im.Settled, len(im.Records))
+		}
+		for time.Sleep(time.Second); s.step(); synctest.Wait() {
+		}
+		if im, err := crashfile.Read(w.crash.path); err != nil || im.Acked != 200 || im.Holes != 0 || w.crash.state.Ahead != 0 {
+			t.Errorf("%v: settled up to %d, %d holes, %x ahead", err, im.Acked, im.Holes, w.crash.state.Ahead)
+		}
+		closeNow(t, w)
+	})
 }
 
 // No more than half of the slabs are out, so that DropOldest drops what is oldest, not

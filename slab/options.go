@@ -61,6 +61,11 @@ type Options struct {
 	// keep their memory: records larger than a slab, within the same bounds, come on
 	// top of it.
 	SlabCount int
+	// SlabRecords is how many records a slab takes at most; the next one begins another
+	// slab. So never more than SlabCount × SlabRecords + 1 records of this process are
+	// pending; the one is larger than a slab. A call costs some 50 ns more then. At least 2;
+	// default 0: as many as have room.
+	SlabRecords int
 	// MaxRecord is the largest record in bytes; larger ones are dropped with
 	// [batch.Oversize]. Default 1 MiB.
 	MaxRecord int

@@ -12,7 +12,7 @@ import (
 
 // Bounds within which [Plan] chooses a slab's size by itself.
 const (
-	planMinSlabBytes = 16 << 10 // only a tight memory budget goes below
+	planMinSlabBytes = 64 << 10 // only a tight memory budget goes below
 	planMaxSlabBytes = 1 << 20
 )
 
@@ -95,7 +95,7 @@ func (s Sizing) String() string {
 // With R = Rate, M' = RecordBytes + the 32 bytes of a slot, L = Latency and
 // S = Spike:
 //
-//	slab    = the power of two ≥ (⌊R·L⌋ + 1) · M', at least 16 KiB
+//	slab    = the power of two ≥ (⌊R·L⌋ + 1) · M', at least 64 KiB
 //	records = ⌊slab / M'⌋, what one slab holds
 //	count   = ⌈⌈R·S⌉ / records⌉ + 2 + Window
 //

@@ -24,9 +24,9 @@ func ExamplePlan() {
 	fmt.Printf("Options{SlabBytes: %d, SlabCount: %d}\n", s.Options().SlabBytes, s.Options().SlabCount)
 	fmt.Println("catches up in", s.CatchUp.Round(time.Millisecond))
 	// Output:
-	// 20 × 32 KiB = 640 KiB, absorbs 203.4ms
-	// Options{SlabBytes: 32768, SlabCount: 20}
-	// catches up in 1.538s
+	// 11 × 64 KiB = 704 KiB, absorbs 204.3ms
+	// Options{SlabBytes: 65536, SlabCount: 11}
+	// catches up in 157ms
 }
 
 // What slabs that are already there are good for.
@@ -52,8 +52,7 @@ func ExamplePlan_tooSlow() {
 
 // Quick reference 1: a local file at a moderate rate. The rule of thumb
 // count·size/(R·M) promises 200 ms for 8 × 64 KiB; slots and the two slabs that
-// are not free leave 136 ms. Smaller slabs absorb the 200 ms in about as much
-// memory.
+// are not free leave 136 ms. Three more absorb the 200 ms.
 func ExamplePlan_localFile() {
 	w := slab.Workload{Rate: 10_000, RecordBytes: 256, Latency: time.Millisecond, Spike: 200 * time.Millisecond}
 	given, _ := slab.Absorb(w, 64<<10, 8)
@@ -62,7 +61,7 @@ func ExamplePlan_localFile() {
 	fmt.Println("planned:", planned)
 	// Output:
 	// given:   8 × 64 KiB = 512 KiB, absorbs 136.2ms
-	// planned: 38 × 16 KiB = 608 KiB, absorbs 201.6ms
+	// planned: 11 × 64 KiB = 704 KiB, absorbs 204.3ms
 }
 
 // Quick reference 2: the network at a high rate. The rule of thumb promises

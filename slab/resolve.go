@@ -33,6 +33,9 @@ func (o Options) resolve() (Options, error) {
 	if o.SlabCount < 2 || o.SlabCount > MaxSlabCount {
 		bad("SlabCount", o.SlabCount, fmt.Sprintf("2 to %d (one is filled while another is sent)", MaxSlabCount))
 	}
+	if o.SlabRecords < 0 || o.SlabRecords == 1 {
+		bad("SlabRecords", o.SlabRecords, "0 or at least 2")
+	}
 	if o.MaxRecord < 1 || o.MaxRecord > MaxSlabBytes {
 		bad("MaxRecord", o.MaxRecord, fmt.Sprintf("1 to %d bytes", MaxSlabBytes))
 	}

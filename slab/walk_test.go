@@ -220,6 +220,9 @@ func (k *walk) options() {
 	if r.IntN(3) == 0 {
 		o.LastResort = k
 	}
+	if r.IntN(4) == 0 {
+		o.SlabRecords = 2 + r.IntN(6)
+	}
 	k.limits = []batch.Limits{{}, {}, {Records: 1 + r.IntN(5)}, {Bytes: 100 + r.IntN(1000)}}[r.IntN(4)]
 }
 
@@ -336,6 +339,9 @@ func (k *walk) gauges(s Stats) {
 	if s.SlabsInUse < 0 || s.SlabsInUse > k.o.SlabCount || s.OversizeMem < 0 || s.OversizeMem > k.w.o.budget() ||
 		s.BurstLeft < 0 || s.Rate < 0 || s.Room < 0 || s.Room > k.o.SlabCount*k.o.SlabBytes || s.Waiting > k.running {
 		k.errorf("out of range: %+v", s)
+	}
+	if most := k.o.SlabCount*k.o.SlabRecords + 1; most > 1 && int(pending) > most {
+		k.errorf("%d records are pending, %d may be", pending, most)
 	}
 	if k.oldest() || k.o.LastResort != nil || pending == 0 {
 		return // who knows which ones are left

@@ -205,9 +205,10 @@ func (w *Writer) urgentLocked() {
 	w.sleep.wakeLocked()
 }
 
-// setRoomLocked decides whether the next write may take the fast path.
+// setRoomLocked decides whether the next write may take the fast path, which does not count
+// the records of a slab.
 func (w *Writer) setRoomLocked() {
-	if w.life != accepting || w.cur == nil || w.cur.n == w.cur.cut || w.waiting.slabs.n > 0 || w.sleep.state == parked {
+	if w.life != accepting || w.cur == nil || w.cur.n == w.cur.cut || w.waiting.slabs.n > 0 || w.sleep.state == parked || w.o.SlabRecords > 0 {
 		w.room = -1
 		return
 	}
@@ -381,7 +382,7 @@ func (w *Writer) dropRefLocked(b *block) {
 			w.leaveBigLocked(b)
 		}
 	case b.kind == rescued:
-	case b.head != nil && w.crash.broken != nil: // its mapping is gone
+	case b.head != nil && w.crash.broken != nil && w.life != retained: // its mapping is gone
 		k := len(w.crash.heapSpare) - 1
 		w.pool.putLocked(w.crash.heapSpare[k])
 		w.crash.heapSpare = w.crash.heapSpare[:k]

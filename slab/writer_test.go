@@ -731,8 +731,8 @@ func TestMetaTravels(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	_, err := New(&courier{}, &Options{SlabBytes: 5, SlabCount: 1, MaxRecord: -1, Reserve: 9})
-	for _, want := range []string{"SlabBytes is 5", "SlabCount is 1", "MaxRecord is -1", "Reserve is 9"} {
+	_, err := New(&courier{}, &Options{SlabBytes: 5, SlabCount: 1, SlabRecords: 1, MaxRecord: -1, Reserve: 9})
+	for _, want := range []string{"SlabBytes is 5", "SlabCount is 1", "SlabRecords is 1, must be 0 or at least 2", "MaxRecord is -1", "Reserve is 9"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not name %q", err, want)
 		}

@@ -380,7 +380,7 @@ func (s *Spool) seal() error {
 	return err
 }
 
-// trim lets go of buffers that a freak batch has blown up.
+// trim drops buffers that an unusually large batch has grown.
 func (w *writer) trim() {
 	if cap(w.scratch) > keepScratch {
 		w.scratch = nil

@@ -103,7 +103,7 @@ func readCursor(f io.ReaderAt) (c cursorState, blank bool, err error) {
 type cursor struct {
 	f       vfs.File
 	state   cursorState
-	settled []settledTickets // what was acknowledged last, oldest first
+	settled []settledTickets // records acknowledged last, oldest first
 	buf     []byte
 }
 

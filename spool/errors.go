@@ -13,7 +13,7 @@ var (
 	ErrFull = errors.New("spool: full")
 	// ErrLocked is returned, wrapped, by [Open] and [Purge] when another
 	// process (or another Spool of this one) has the directory open.
-	ErrLocked = errors.New("directory is in use by another process")
+	ErrLocked = errors.New("directory is in use by another process, or a second time by this one: end that one, or give another directory")
 )
 
 var (

@@ -9,7 +9,7 @@ import (
 // These constants are part of the format on disk; see docs/format/spool.md.
 const (
 	segmentMagic       = "fbspool\n"
-	formatVersion      = 2  // of what is written; version 1 is read, too
+	formatVersion      = 2  // written; version 1 is read, too
 	segmentHeaderBytes = 72 // before the content type
 	maxContentType     = 1024
 	frameHeaderBytes   = 72
@@ -19,7 +19,7 @@ const (
 	// stream definitions together.
 	maxBatchBytes = 256 << 20
 
-	// maxSegmentFile bounds what is read of one file: no segment is larger.
+	// maxSegmentFile bounds how much of a file is read. No segment is larger.
 	maxSegmentFile = maxSegmentBytes + maxBatchBytes
 )
 

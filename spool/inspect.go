@@ -225,7 +225,7 @@ func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	}
 	end, torn, damage := scanFrames(&r.frames, check)
 	if end.seq >= g.limit.seq {
-		end, damage = g.limit, nil // what lies behind was written anew elsewhere
+		end, damage = g.limit, nil // the rest was written again in a later segment
 	} else if g.whole && damage == nil {
 		damage, torn = &CorruptError{Offset: r.frames.off, Err: errTruncated}, false
 	}
@@ -302,7 +302,7 @@ func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) (more, dam
 	}
 	var r segmentReader
 	if err := r.open(v.fs, v.dir, g.name, &g.segmentHeader, g.size, o); err != nil {
-		if isNotExist(err) { // acknowledged meanwhile, and removed
+		if isNotExist(err) { // it was acknowledged and removed since
 			return true, true
 		}
 		yield(Entry{}, fmt.Errorf("spool: cannot read %s: %w", g.name, err))

@@ -22,7 +22,7 @@ const giveUpAfter = 3
 
 // handout is one batch that Next handed out, or a gap before one.
 type handout struct {
-	through mark // what settling it settles
+	through mark // settling it settles all batches before this mark
 	gap     bool // batches that are gone: settled with the batch before
 	seg     *segment
 	records uint32 // of the account
@@ -169,7 +169,7 @@ func (s *Spool) spoil(g *segment, off int64, cause error) {
 	s.mu.Lock()
 	if g.gone {
 		s.mu.Unlock()
-		return // dropped over quota meanwhile; its records are counted
+		return // the quota has dropped it; its records are counted
 	}
 	e := &CorruptError{Segment: g.name, Offset: off, Records: g.end.rec - s.read.rec, Err: cause}
 	g.damage, g.end = e, s.read
@@ -179,7 +179,7 @@ func (s *Spool) spoil(g *segment, off int64, cause error) {
 	s.sweep()
 }
 
-// close lets go of the open segment.
+// close closes the open segment.
 func (r *reader) close() {
 	if r.seg != nil {
 		r.open.close()

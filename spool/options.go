@@ -32,7 +32,7 @@ type Options struct {
 	// set aside are deleted first, whatever the policy.
 	//
 	//   - "drop-oldest" deletes the oldest segments, counts their records
-	//     ([Stats].DroppedQuota) and tells OnEvent. A segment of which a batch is
+	//     ([Stats].DroppedQuota) and tells OnEvent. A segment with a batch that is
 	//     handed out stays. If the others do not make enough room, Append returns
 	//     [ErrFull] and deletes nothing.
 	//   - "refuse-new" makes Append return [ErrFull].

@@ -79,9 +79,8 @@ func (g *segment) noted(acked mark) mark {
 	return g.named
 }
 
-// park decides about the lane of every segment. It renames the files of segments in
-// line that are to be parked, so that the cursor may pass them, and puts the names on
-// stable storage.
+// park decides about the lane of every segment. It renames the files of the segments that
+// it parks, so that the cursor may pass them, and puts the names on stable storage.
 func (s *Spool) park() error {
 	type form struct {
 		contentType string

@@ -8,8 +8,8 @@ import (
 
 // room makes sure that need more bytes stay within the quota, with the header of a new
 // segment if there is none to add to. It deletes settled batches of the current segment
-// first, then damaged files, then, with "drop-oldest", the oldest segments of which no
-// batch is handed out. It deletes nothing if all of these together are too little. The
+// first, then damaged files, then, with "drop-oldest", the oldest segments without a
+// batch that is handed out. It deletes nothing if all of these together are too little. The
 // caller holds writeMu.
 func (s *Spool) room(need int64, contentType string) error {
 	for {

@@ -204,7 +204,7 @@ func (s *Spool) findEnds() error {
 			s.next.seq, s.next.rec = max(s.next.seq, g.end.seq), max(s.next.rec, g.end.rec)
 			s.mendTail(g, torn)
 		} else if start := s.segs[i+1].start(); g.end.seq > start.seq || g.end.rec > start.rec {
-			g.end = start // the rest was written over by what follows
+			g.end = start // the next segment has the rest again
 		}
 	}
 	for _, g := range s.segs {
@@ -357,7 +357,7 @@ func (s *Spool) settle() error {
 	first := s.firstInLine()
 	if first != nil {
 		if s.acked.seq <= first.firstSeq {
-			s.acked = first.start() // what was before is gone
+			s.acked = first.start() // earlier batches are gone
 		}
 		s.acked.rec = min(max(s.acked.rec, first.firstRec), first.end.rec)
 	}

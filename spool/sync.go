@@ -63,7 +63,7 @@ func (s *Spool) syncLoop() {
 		case <-timer.C:
 		}
 		select {
-		case <-s.syncer.wake: // what was appended meanwhile is covered as well
+		case <-s.syncer.wake: // this Sync covers the latest Append, too
 		default:
 		}
 		err := s.Sync()
@@ -114,7 +114,7 @@ func (s *Spool) syncAll() error {
 				return fmt.Errorf("spool: cannot sync %s: %w", j.name, err)
 			}
 			s.mu.Lock()
-			if again = j.g.name != j.name; again { // renamed meanwhile: it may not have been found
+			if again = j.g.name != j.name; again { // renamed since: it may not have been found
 				j.name = j.g.name
 			} else {
 				j.g.synced = max(j.g.synced, j.size)
@@ -131,8 +131,8 @@ func (s *Spool) syncAll() error {
 	return err
 }
 
-// syncFile syncs a file by name: a sync covers a file, whoever wrote to it. A file that is
-// gone has been acknowledged or dropped.
+// syncFile syncs a file by name: a sync covers all writes to a file, also through other
+// handles. A file that is gone has been acknowledged or dropped.
 func syncFile(fsys vfs.FS, name string) error {
 	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"sync"
 	"time"
 
 	h "github.com/forebay-log/forebay/bench/harness"
@@ -39,7 +38,7 @@ func scaleRow() h.Row {
 	} {
 		for _, g := range scaleSteps {
 			c := contender(scaleName(v.name, g), v.note, kindOf(v), v.mk)
-			row.Contenders = append(row.Contenders, byMany(c, g))
+			row.Contenders = append(row.Contenders, h.ByMany(c, g))
 		}
 	}
 	return row
@@ -50,36 +49,6 @@ func scaleNames(writer string) (names []string) {
 		names = append(names, scaleName(writer, g))
 	}
 	return names
-}
-
-// byMany has the work of c done by so many goroutines.
-func byMany(c h.Contender, goroutines int) h.Contender {
-	mk := c.New
-	c.New = func(env *h.Env) (*h.Subject, error) {
-		s, err := mk(env)
-		if err != nil {
-			return nil, err
-		}
-		run := s.Run
-		s.Run = func(_, n int) {
-			var wg sync.WaitGroup
-			for g := range goroutines {
-				wg.Go(func() { run(g, share(n, goroutines, g)) })
-			}
-			wg.Wait()
-		}
-		return s, nil
-	}
-	return c
-}
-
-// share is worker g's part of n operations.
-func share(n, workers, g int) int {
-	part := n / workers
-	if g < n%workers {
-		part++
-	}
-	return part
 }
 
 // mergeRow tells what merging the lanes costs beyond copying their records.

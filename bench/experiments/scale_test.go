@@ -40,15 +40,3 @@ func TestScaleVerdict(t *testing.T) {
 		}
 	}
 }
-
-func TestShare(t *testing.T) {
-	for _, n := range []int{0, 1, 3, 4, 1001} {
-		sum := 0
-		for g := range 4 {
-			sum += share(n, 4, g)
-		}
-		if sum != n {
-			t.Errorf("%d operations were shared, want %d", sum, n)
-		}
-	}
-}

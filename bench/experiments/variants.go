@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 
+	"github.com/forebay-log/forebay/bench/own"
 	"github.com/forebay-log/forebay/bench/rivals"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/slab"
@@ -88,7 +89,7 @@ func newSlab(dst io.Writer, o *slab.Options) slabWriter {
 		o.SlabCount = slabCount
 	}
 	o.WhenFull = slab.Block()
-	w, err := deliver.NewOutput(deliver.ToWriter(dst), &deliver.OutputOptions{Slab: *o})
+	w, err := deliver.NewOutput(deliver.ToWriter(own.NoSync(dst)), &deliver.OutputOptions{Slab: *o})
 	if err != nil {
 		panic(err)
 	}

@@ -113,6 +113,47 @@ func TestRunComparesAndJudges(t *testing.T) {
 	}
 }
 
+// Verdicts that compare with controls of the run, on figures that are made up.
+func TestControls(t *testing.T) {
+	col := func(name string, kind Kind, invalid []string, v ...float64) Column {
+		c := Contender{Name: name, Kind: kind}
+		column := newColumn(&c)
+		column.Invalid, column.Values, column.Median = invalid, v, Median(v)
+		return column
+	}
+	r := &Result{Unit: "ns/op", Columns: []Column{
+		col("we", Ours, nil, 60, 160, 60),
+		col("rival", Rival, nil, 100, 200, 100),
+		col("wrong", Rival, []string{"no JSON"}, 50, 150, 50),
+		col("floor", Reference, nil, 40, 140, 40),
+	}}
+	for _, c := range []struct {
+		name    string
+		verdict func(*Result) []Check
+		got     float64
+		want    Status
+	}{
+		{"any", VersusAny("we", 1.2), 1.2, OK},
+		{"any, short", VersusAny("we", 1.1), 1.2, Short},
+		{"share", ShareVersusFastest("we", "floor", 0.34), 1. / 3, OK},
+		{"share, short", ShareVersusFastest("we", "floor", 0.33), 1. / 3, Short},
+		{"limit", AtMostOr("we", 60, "floor", 1), 60, OK},
+		{"control", AtMostOr("we", 1, "floor", 1.5), 60, OK},
+		{"neither", AtMostOr("we", 1, "floor", 1.4), 60, Short},
+		{"no floor", ShareVersusFastest("we", "none", 1), 0, NotMeasured},
+		{"no control", AtMostOr("we", 100, "none", 1), 0, NotMeasured},
+		{"not ours", VersusAny("none", 1), 0, NotMeasured},
+	} {
+		checks := c.verdict(r)
+		if len(checks) != 1 || checks[0].Status != c.want || math.Abs(checks[0].Got-c.got) > 1e-9 {
+			t.Errorf("%s: %+v", c.name, checks)
+		}
+	}
+	if c := VersusAny("we", 1)(&Result{Columns: r.Columns[:1]}); c[0].Status != NotMeasured {
+		t.Errorf("without a rival: %+v", c)
+	}
+}
+
 func TestRunReportsWhatFails(t *testing.T) {
 	ok := spin(time.Microsecond, 0)
 	for name, tc := range map[string]struct {
@@ -185,6 +226,25 @@ func TestShares(t *testing.T) {
 	}
 	if took := time.Duration(s.Value * 11); took < 10*time.Millisecond {
 		t.Errorf("%v: the drain is not in it", took)
+	}
+}
+
+func TestByMany(t *testing.T) {
+	var calls atomic.Int64
+	workers := make([]atomic.Int64, 3)
+	c := ByMany(Contender{Name: "we", New: func(*Env) (*Subject, error) {
+		return &Subject{
+			Run:   func(g, n int) { workers[g].Add(int64(n)); calls.Add(int64(n)) },
+			Tally: func() (Tally, error) { return Tally{Records: uint64(calls.Load())}, nil },
+		}, nil
+	}}, len(workers))
+	if _, err := measure(new(Row), &c, new(Env), 11); err != nil {
+		t.Fatal(err)
+	}
+	for g := range workers {
+		if n := workers[g].Load(); n != 3 && n != 4 {
+			t.Errorf("worker %d has done %d of 11", g, n)
+		}
 	}
 }
 
@@ -361,5 +421,17 @@ func TestInterleaved(t *testing.T) {
 	}
 	if len(seen) < 4 {
 		t.Errorf("20 rounds knew only the orders %v", seen)
+	}
+}
+
+func TestShare(t *testing.T) {
+	for _, n := range []int{0, 1, 3, 4, 1001} {
+		sum := 0
+		for g := range 4 {
+			sum += share(n, 4, g)
+		}
+		if sum != n {
+			t.Errorf("%d operations were shared, want %d", sum, n)
+		}
 	}
 }

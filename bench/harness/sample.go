@@ -135,13 +135,9 @@ func timed(sub *Subject, goroutines, n int) (time.Duration, error) {
 	var wg sync.WaitGroup
 	gate := make(chan struct{})
 	for g := range goroutines {
-		share := n / goroutines
-		if g < n%goroutines {
-			share++
-		}
 		wg.Go(func() {
 			<-gate
-			sub.Run(g, share)
+			sub.Run(g, share(n, goroutines, g))
 		})
 	}
 	start := time.Now()

@@ -65,6 +65,40 @@ func VersusFastest(ours string, factor float64) func(*Result) []Check {
 	}
 }
 
+// VersusAny requires ours ≤ factor × the fastest rival, whether its output is valid or not.
+func VersusAny(ours string, factor float64) func(*Result) []Check {
+	return func(r *Result) []Check {
+		ref := r.Fastest(false)
+		if ref == nil {
+			return []Check{missing(factor, "no rival was measured")}
+		}
+		return []Check{versus(r, ours, ref.Name, factor)}
+	}
+}
+
+// ShareVersusFastest requires that what ours takes beyond floor is at most factor × what the
+// fastest valid rival takes beyond it. Floor is what nobody can avoid, such as a call that
+// does nothing.
+func ShareVersusFastest(ours, floor string, factor float64) func(*Result) []Check {
+	return func(r *Result) []Check {
+		a, b, f := r.Column(ours), r.Fastest(true), r.Column(floor)
+		switch {
+		case a == nil:
+			return []Check{missing(factor, r.failure(ours))}
+		case b == nil:
+			return []Check{missing(factor, "no valid rival was measured")}
+		case f == nil:
+			return []Check{missing(factor, r.failure(floor))}
+		}
+		q := make([]float64, min(len(a.Values), len(b.Values), len(f.Values)))
+		for i := range q {
+			q[i] = (a.Values[i] - f.Values[i]) / (b.Values[i] - f.Values[i])
+		}
+		share := Median(q)
+		return []Check{atMost(share, factor, fmt.Sprintf("beyond %s %s takes %.2f × %s (target ≤ %.2f)", floor, ours, share, b.Name, factor))}
+	}
+}
+
 // Versus requires ours ≤ factor × the contender ref.
 func Versus(ours, ref string, factor float64) func(*Result) []Check {
 	return func(r *Result) []Check { return []Check{versus(r, ours, ref, factor)} }
@@ -129,6 +163,22 @@ func AtMost(ours string, limit float64) func(*Result) []Check {
 			return []Check{missing(limit, r.failure(ours))}
 		}
 		return []Check{atMost(a.Median, limit, fmt.Sprintf("%s %s %s (target ≤ %g)", ours, figure(a.Median), r.Unit, limit))}
+	}
+}
+
+// AtMostOr requires that the main figure of ours is at most limit, or factor × that of ref
+// if this is more: what the machine does by itself at that hour is no fault of ours.
+func AtMostOr(ours string, limit float64, ref string, factor float64) func(*Result) []Check {
+	return func(r *Result) []Check {
+		a, b := r.Column(ours), r.Column(ref)
+		if a == nil {
+			return []Check{missing(limit, r.failure(ours))}
+		}
+		if b == nil {
+			return []Check{missing(limit, r.failure(ref))}
+		}
+		return []Check{atMost(a.Median, max(limit, factor*b.Median), fmt.Sprintf("%s %s %s (target ≤ %g, or %g × %s's %s)",
+			ours, figure(a.Median), r.Unit, limit, factor, ref, figure(b.Median)))}
 	}
 }
 

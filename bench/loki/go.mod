@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/forebay-log/forebay v0.0.0
 	github.com/forebay-log/forebay/bench v0.0.0
-	github.com/grafana/loki-client-go v0.0.0-20230116142646-e7494d0ef70c
+	github.com/grafana/loki-client-go v0.0.0-20240913122146-e119d400c3a5
 	github.com/prometheus/common v0.61.0
 	github.com/samber/slog-loki/v3 v3.5.2
 )
@@ -22,6 +22,7 @@ require (
 	github.com/gogo/protobuf v1.3.2 // indirect
 	github.com/golang/protobuf v1.5.3 // indirect
 	github.com/golang/snappy v1.0.0 // indirect
+	github.com/grafana/loki/pkg/push v0.0.0-20240912152814-63e84b476a9a // indirect
 	github.com/grafana/regexp v0.0.0-20220304095617-2e8d9baf4ac2 // indirect
 	github.com/jpillora/backoff v1.0.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
@@ -43,6 +44,7 @@ require (
 	go.uber.org/atomic v1.9.0 // indirect
 	go.uber.org/goleak v1.3.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/exp v0.0.0-20240325151524-a685a6edb6d8 // indirect
 	golang.org/x/net v0.32.0 // indirect
 	golang.org/x/oauth2 v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect

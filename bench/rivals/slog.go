@@ -124,3 +124,12 @@ func tenAttrs() []slog.Attr {
 		slog.Float64("load", Load), slog.Bool("cached", Cached), slog.Duration("elapsed", Elapsed),
 	}
 }
+
+// Empty is a slog.Handler that takes everything and does nothing.
+type Empty struct{}
+
+// Enabled, Handle, WithAttrs and WithGroup implement slog.Handler.
+func (Empty) Enabled(context.Context, slog.Level) bool  { return true }
+func (Empty) Handle(context.Context, slog.Record) error { return nil }
+func (h Empty) WithAttrs([]slog.Attr) slog.Handler      { return h }
+func (h Empty) WithGroup(string) slog.Handler           { return h }

@@ -15,6 +15,10 @@ import (
 	"github.com/forebay-log/forebay/file"
 )
 
+// fileMemory keeps a file from waiting for the input, and the input for it: while one
+// half of the slabs is written the other is filled.
+const fileMemory = 1 << 20
+
 // fileDest is file:PATH.
 type fileDest struct {
 	rotateSize  size
@@ -23,6 +27,7 @@ type fileDest struct {
 	keepFor     duration
 	compress    choice
 	mkdirs      bool
+	noReserve   bool
 }
 
 func (*fileDest) Scheme() string { return "file" }
@@ -40,6 +45,7 @@ func (d *fileDest) Flags(cmd *cobra.Command) {
 	fs.Var(&d.keepFor, "keep-for", "file: how long to keep old files, such as 14d; whole days (0: for ever)")
 	d.compress.add(cmd, "compress", "", "file: how to compress old files")
 	fs.BoolVar(&d.mkdirs, "mkdirs", false, "file: create missing directories")
+	fs.BoolVar(&d.noReserve, "no-reserve", false, "file: reserve no space of the disk behind the end of a large file")
 }
 
 func (d *fileDest) Open(rest string) (*target, error) {
@@ -49,6 +55,7 @@ func (d *fileDest) Open(rest string) (*target, error) {
 	}
 	o := &file.Options{
 		MakeDirs:    d.mkdirs,
+		NoReserve:   d.noReserve,
 		RotateBytes: d.rotateSize.value,
 		RotateEvery: time.Duration(d.rotateEvery),
 		KeepFiles:   d.keep,
@@ -78,7 +85,7 @@ func (d *fileDest) Open(rest string) (*target, error) {
 		return nil, err
 	}
 	info, _ := os.Stat(path)
-	return &target{dest: deliver.ToWriteCloser(f), file: info, reopen: f.Reopen}, nil
+	return &target{dest: deliver.ToWriteCloser(&earlyFile{File: f, path: path}), memory: fileMemory, file: info, reopen: f.Reopen}, nil
 }
 
 // openDevice opens a pipe with a name, a terminal or another device, which have

@@ -13,8 +13,10 @@ import (
 
 // inputWait is a pipe that wakes up a poll.
 type inputWait struct {
-	fd   int // of the input
-	r, w *os.File
+	fd    int  // of the input
+	ready bool // always: a regular file
+	r, w  *os.File
+	wake  int // the fd of r
 }
 
 func (iw *inputWait) init(f *os.File) error {
@@ -30,6 +32,9 @@ func (iw *inputWait) init(f *os.File) error {
 	if iw.r, iw.w, err = os.Pipe(); err != nil {
 		return fmt.Errorf("cannot make a pipe: %w", err)
 	}
+	iw.wake = int(iw.r.Fd())
+	st, err := f.Stat()
+	iw.ready = err == nil && st.Mode().IsRegular()
 	return nil
 }
 
@@ -48,15 +53,17 @@ func (in *input) Read(p []byte) (int, error) {
 		if in.isStopped() {
 			return 0, errStopped
 		}
-		fds := [2]unix.PollFd{{Fd: int32(in.fd), Events: unix.POLLIN}, {Fd: int32(in.r.Fd()), Events: unix.POLLIN}}
-		if _, err := unix.Poll(fds[:], -1); err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
-			return 0, err
-		}
-		if fds[1].Revents != 0 {
-			return 0, errStopped
-		}
-		if fds[0].Revents == 0 {
-			continue
+		if !in.ready {
+			fds := [2]unix.PollFd{{Fd: int32(in.fd), Events: unix.POLLIN}, {Fd: int32(in.wake), Events: unix.POLLIN}}
+			if _, err := unix.Poll(fds[:], -1); err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+				return 0, err
+			}
+			if fds[1].Revents != 0 {
+				return 0, errStopped
+			}
+			if fds[0].Revents == 0 {
+				continue
+			}
 		}
 		n, err := unix.Read(in.fd, p)
 		switch {

@@ -132,7 +132,7 @@ Flags whose text begins with file, TLS, forward or loki concern these alone.
 	encoding.add(cmd, "encode", "", "what to deliver them as")
 	fs.Var(&c.level, "level", "the lowest level to deliver: trace, debug, info, warn, error or fatal")
 	fs.Var(&c.slabSize, "slab-size", "size of one slab of memory, and of one write")
-	fs.IntVar(&c.slabs, "slabs", 8, "use `N` slabs for each destination, see forebay size; loki: uses 64 unless this or --slab-size is given")
+	fs.IntVar(&c.slabs, "slabs", 8, "use `N` slabs for each destination, see forebay size; file: uses 16 and loki: 64 unless this or --slab-size is given")
 	fs.Var(&c.flushInterval, "flush-interval", "how long a line waits at most for its slab to fill")
 	fs.Var(&c.whenFull, "when-full", "when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest, spill")
 	fs.Var(&c.maxRecord, "max-record", "the longest line; longer ones are dropped, and counted")

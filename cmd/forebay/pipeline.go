@@ -439,16 +439,22 @@ func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
 	marks := p.marks(kept)
 	var ev record.Event
 	var buf []byte
-	var before int64
+	var records, before int64
+	publish := func() { // for each line, it would take longer than to find its end
+		p.records.Add(uint64(records))
+		p.bytes.Add(uint64(src.Offset() - before))
+		p.unparsed.Store(p.parser.Unparsed)
+		records, before = 0, src.Offset()
+	}
+	src.BeforeRead = publish
+	defer publish()
 	for {
 		line, err := src.Next()
 		at := src.Offset()
-		p.bytes.Add(uint64(at - before))
-		before = at
 		if err != nil {
 			switch {
 			case lines.IsTooLong(err):
-				p.records.Add(1)
+				records++
 				p.oversize.Add(1)
 				for i, out := range p.outs {
 					if marks[i].wants(at) {
@@ -464,24 +470,20 @@ func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
 			}
 			return fmt.Errorf("cannot read standard input: %w", err)
 		}
-		p.records.Add(1)
+		records++
 		var meta batch.Meta
 		var now int64
 		rec := line
 		if parse {
 			p.parser.Parse(line, &ev)
-			p.unparsed.Store(p.parser.Unparsed)
 			if p.c.level.set && ev.HasLevel && ev.Level < p.c.level.Level {
 				p.filtered.Add(1)
 				continue
 			}
 			meta = record.Meta(&ev)
-			if p.c.encoding != record.AsRaw {
-				if buf, err = enc.Append(buf[:0], &ev); err != nil {
-					p.broken.Add(1)
-					continue
-				}
-				rec = buf
+			if rec, err = enc.Encode(&ev); err != nil {
+				p.broken.Add(1)
+				continue
 			}
 		}
 		if p.c.keeps() && p.c.encoding == record.AsRaw && line[len(line)-1] != '\n' {
@@ -610,6 +612,7 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 	}
 	dropped := p.broken.Load() // the oversize ones are in every account
 	var lost, late, kept uint64
+	faults := uint64(0) // that are said, and name no lost record
 	for _, out := range p.outs {
 		dropped += out.report.Dropped.Total()
 		// What a policy drops was asked for. What the destination did not take,
@@ -628,11 +631,11 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		}
 		if out.err != nil && missing == 0 {
 			say("%s: %s", out.to, plain(out.err))
-			lost++
+			faults++
 		}
 		if err := out.report.Check(); err != nil {
 			say("%s: %v; please report this", out.to, err)
-			lost++
+			faults++
 		}
 	}
 	if readErr != nil {
@@ -653,9 +656,9 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		say("%s not %s%s", plural.Records(lost), done, why)
 	}
 	switch {
-	case p.c.failOnDrop && dropped+lost > 0:
+	case p.c.failOnDrop && dropped+lost+faults > 0:
 		return text, &codeError{code: exitDrops}
-	case lost > 0 || readErr != nil:
+	case lost+faults > 0 || readErr != nil:
 		return text, &codeError{code: exitRuntime}
 	case kept > 0:
 		return text, &codeError{code: exitKept}

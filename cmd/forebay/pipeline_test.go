@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -238,6 +239,25 @@ func TestWithVerb(t *testing.T) {
 	} {
 		if got := strings.Join(withVerb(strings.Fields(c.args), c.stdin), " "); got != c.want {
 			t.Errorf("%q becomes %q, want %q", c.args, got, c.want)
+		}
+	}
+}
+
+// An output that fails at the end without a loss is told of as it is: not as a record that
+// was not delivered.
+func TestEndThatFails(t *testing.T) {
+	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for failOnDrop, want := range map[bool]int{false: exitRuntime, true: exitDrops} {
+		p := &pipeline{c: &pipeConfig{quiet: true, deliveryFlags: newDeliveryFlags(), failOnDrop: failOnDrop},
+			outs: []*output{{to: "out", t: &target{}, d: d, err: errors.New("close: it does not flush")}}}
+		text, err := p.conclude(0, nil, errDeadline)
+		var code *codeError
+		if !errors.As(err, &code) || code.code != want || len(text) != 1 || text[0] != "out: close: it does not flush" {
+			t.Errorf("%v: %q", err, text)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestLiveLine(t *testing.T) {
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
-	wantMatch(t, seen.String(), `\r[0-9.]+ records/s  [0-9.]+ B/s  slabs [0-9]/8  dropped 0\x1b\[K`)
+	wantMatch(t, seen.String(), `\r[0-9.]+ records/s  [0-9.]+ B/s  slabs [0-9]+/16  dropped 0\x1b\[K`)
 	wantMatch(t, seen.String(), `\x1b\[K\r\x1b\[Kforebay: read 2 records`)
 }
 

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/forebay-log/forebay/internal/secrets"
 )
@@ -85,15 +86,15 @@ func redactError(err error, to string) string {
 }
 
 var (
-	userInText  = regexp.MustCompile(`//[^\s"]*@`)
-	queryInText = regexp.MustCompile(`[?&][^\s"?&=]+=[^\s"&]+`)
+	userInText  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`//[^\s"]*@`) })
+	queryInText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[?&][^\s"?&=]+=[^\s"&]+`) })
 )
 
 // redactText is redact for a text that may have destinations in it, such as what
 // is said of a wrong command line.
 func redactText(text string) string {
-	text = userInText.ReplaceAllString(text, "//"+hidden+"@")
-	return queryInText.ReplaceAllStringFunc(text, func(p string) string {
+	text = userInText().ReplaceAllString(text, "//"+hidden+"@")
+	return queryInText().ReplaceAllStringFunc(text, func(p string) string {
 		name, _, _ := strings.Cut(p[1:], "=")
 		if slices.Contains(public, name) {
 			return p

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -504,6 +506,71 @@ func TestDaemonFullDisk(t *testing.T) {
 			t.Errorf("%d of %d arrived: %s", len(got), n, l.Account())
 		}
 		t.Logf("%d retries, %d suspects", st.Retries, st.Suspects)
+	})
+}
+
+// An illConn resets its connection at most writes, as long as it is ill: none, a part or all of
+// the message has gone out.
+type illConn struct {
+	*net.TCPConn
+	ill *atomic.Bool
+	n   *atomic.Int64
+}
+
+func (c illConn) Write(p []byte) (int, error) {
+	if !c.ill.Load() || rand.IntN(10) < 3 {
+		return c.TCPConn.Write(p)
+	}
+	c.n.Add(1)
+	if sent := rand.IntN(3) * len(p) / 2; sent > 0 {
+		c.TCPConn.Write(p[:sent])
+	}
+	c.SetLinger(0)
+	c.Close()
+	return 0, syscall.ECONNRESET
+}
+
+// Seven of ten messages are reset for 40 s, longer than a record is suspected before it is
+// condemned: all arrive, and none is a dead letter.
+func TestDaemonBehindResets(t *testing.T) {
+	each(t, options{}, func(t *testing.T, d *daemon) {
+		var ill atomic.Bool
+		var resets atomic.Int64
+		l := newLogger(t, fluent.Config{
+			FrameBytes: 2 << 10, AckTimeout: 2 * time.Second, SpoolDir: t.TempDir(), WhenFull: "spill", Servers: []string{d.addr},
+			Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				nc, err := new(net.Dialer).DialContext(ctx, network, addr)
+				if err != nil {
+					return nil, err
+				}
+				return illConn{nc.(*net.TCPConn), &ill, &resets}, nil
+			},
+			Retry:   &deliver.RetryOptions{Min: 10 * time.Millisecond, Max: 200 * time.Millisecond},
+			Breaker: &deliver.BreakerOptions{OpenMin: 50 * time.Millisecond, OpenMax: 500 * time.Millisecond},
+		})
+		const n = 4500
+		for i := range n {
+			ill.Store(i >= 300 && i < 4300)
+			if err := l.Post("d", numbered{i, "d", strings.Repeat("x", i%300)}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		st := l.Sink.Stats().Deliver
+		closeAll(t, l, n)
+		var got []int
+		for range 500 {
+			got = numbersOf(d.events(), "d")
+			slices.Sort(got)
+			if got = slices.Compact(got); len(got) >= n {
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if a := l.Account(); !slices.Equal(got, upTo(n)) || a.Dropped.Total() > 0 || resets.Load() < 50 {
+			t.Errorf("%d of %d arrived, %d resets: %s", len(got), n, resets.Load(), a)
+		}
+		t.Logf("%d resets, %d retries, %d suspects", resets.Load(), st.Retries, st.Suspects)
 	})
 }
 

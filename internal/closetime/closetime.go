@@ -7,6 +7,7 @@ package closetime
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -50,6 +51,11 @@ func Sooner(ctx context.Context) (context.Context, context.CancelFunc) {
 		return ctx, func() {}
 	}
 	return context.WithDeadline(ctx, deadline.Add(-Reserve(time.Until(deadline))))
+}
+
+// OutOfTime reports whether err says no more than that a context has ended.
+func OutOfTime(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // Hang is how long after its time a part of a Close may take that leaves alone what hangs.

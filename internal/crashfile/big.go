@@ -24,7 +24,7 @@ func (im *Image) parseBigTable(state []byte, most uint64) {
 	}
 }
 
-// frameLen returns the length of the frame that d begins with, 0 if it is none.
+// frameLen returns the length of the frame at the start of d, 0 if there is none.
 func frameLen(d []byte) int {
 	if len(d) < BigHeadLen {
 		return 0
@@ -36,9 +36,9 @@ func frameLen(d []byte) int {
 	return BigHeadLen + int(size)
 }
 
-// parseBig takes the oversize records. Behind a frame that is damaged it goes on
-// where the length of that leads to a sound one, or at the next frame of a record
-// that must be there.
+// parseBig takes the oversize records. Behind a damaged frame it goes on with the frame at
+// the end of the stated length, if that is sound. Otherwise it looks for the next frame of a
+// record that must be there.
 func (im *Image) parseBig(d []byte) {
 	budget := 8 * len(d) // bytes looked at for frames
 	for len(d) > 0 {
@@ -128,8 +128,8 @@ func (im *Image) finishBig() {
 	im.bigWant, im.bigMore = nil, 0
 }
 
-// Damage says what of the file cannot be read, or could not be by an earlier
-// recovery; empty if all can.
+// Damage describes the parts of the file that this or an earlier recovery could not
+// read. It is empty if there are none.
 func (im *Image) Damage() string {
 	var parts []string
 	add := func(n uint64, format string, args ...any) {

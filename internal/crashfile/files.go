@@ -15,15 +15,15 @@ import (
 type File struct {
 	Path  string
 	Bytes int64 // that of oversize records beside it included
-	Alive bool  // a process holds its lock: it is that process's. Not looked at if Unborn
+	Alive bool  // a process holds its lock and owns the file; not determined if Unborn
 	Aside bool  // damaged, and renamed so by an earlier process
-	// Unborn: its process died, or is about to go on, while it made the file. It
-	// holds no record.
+	// Unborn files are not complete: a process is making them, or has died while it
+	// did. They hold no records.
 	Unborn bool
 }
 
 // IsName reports whether a file of this name is a crash-safe file, one that
-// was set aside, or an unfinished one. Those that belong to another are none.
+// was set aside, or an unfinished one. The files beside a crash-safe file do not count.
 func IsName(name string) bool {
 	for _, suffix := range []string{NewSuffix, BadSuffix} {
 		name = strings.TrimSuffix(name, suffix)
@@ -78,7 +78,7 @@ func inUse(path string) bool {
 }
 
 // ReadLive is [Read] for the file of a process that lives: it reads the file
-// twice and leaves out what changed meanwhile, so that no record is torn.
+// twice and leaves out everything that changed between, so that no record is torn.
 func ReadLive(path string) (*Image, error) {
 	before, err := Read(path)
 	if err != nil {
@@ -99,14 +99,14 @@ func ReadLive(path string) (*Image, error) {
 		}
 	}
 	im.Records = kept
-	// What settled between two looks at its two files looks like a loss.
+	// A record that is settled between the two reads looks lost.
 	im.Damaged -= im.DamagedBig
 	im.DamagedBig, im.DamagedState = 0, 0
 	return im, nil
 }
 
-// Remove unlinks a crash-safe file and what belongs to it, that itself last:
-// a kill on the way leaves a file of which everything is settled.
+// Remove deletes a crash-safe file and the files beside it. The file itself goes last: a
+// process that is killed before leaves a file whose records are all settled.
 func Remove(path string) {
 	Point(PointUnlink)
 	os.Remove(path + BigSuffix + NewSuffix)

@@ -1,5 +1,5 @@
-// Package crashfile is the file that slab.CrashSafe maps into memory: its format, what is
-// left in the file of a dead process, and how that is delivered by hand. It knows no
+// Package crashfile is the file that slab.CrashSafe maps into memory: its format, the
+// records that a dead process has left in it, and their delivery by hand. It knows no
 // Writer. Its errors begin with "slab: ", since users see them as errors of that package.
 package crashfile
 
@@ -26,7 +26,7 @@ const (
 //	slabs             as in memory
 const (
 	Magic        = "FBSLAB1\n"
-	Version      = 2 // of what is written; version 1 is read, too
+	Version      = 2 // written; version 1 is read, too
 	Page         = 4096
 	DictOff      = 2 * Page
 	DictLen      = 64 << 10
@@ -39,10 +39,10 @@ const (
 	MaxBytes     = 1<<31 - 1
 )
 
-// Where what lies in page 0, after the magic.
+// Offsets in page 0, after the magic.
 const (
 	IdentVersion   = 8
-	IdentCRC       = 12 // of all that follows it
+	IdentCRC       = 12 // of everything after it
 	IdentUUID      = 16
 	IdentBoot      = 32
 	IdentCreated   = 48
@@ -74,14 +74,15 @@ type State struct {
 	_        [56]byte
 	Evicted  uint64 // records that DropOldest evicted so far
 	Skipped  uint64 // as many of them have tickets up to Acked
-	_        [48]byte
-	Damaged  uint64 // set by who recovers: records that were lost to damage, at least 1
+	Ahead    uint64 // records above Acked that are settled and whose slabs were used again
+	_        [40]byte
+	Damaged  uint64 // set by a recovery: records lost to damage, at least 1
 	BigMore  uint64 // records with a frame beside the file that are not in Big
 	_        [StateBig - 272]byte
 	Big      [BigTracked]uint64 // tickets of pending records with a frame beside the file; 0: none
 }
 
-// Where what of the state lies in its page.
+// Offsets in the page of the state.
 const (
 	StateAcked    = unsafe.Offsetof(State{}.Acked)
 	StateAckedToo = unsafe.Offsetof(State{}.AckedToo)
@@ -90,6 +91,7 @@ const (
 	StateDictLen  = unsafe.Offsetof(State{}.DictLen)
 	StateEvicted  = unsafe.Offsetof(State{}.Evicted)
 	StateSkipped  = unsafe.Offsetof(State{}.Skipped)
+	StateAhead    = unsafe.Offsetof(State{}.Ahead)
 	StateDamaged  = unsafe.Offsetof(State{}.Damaged)
 	StateBigMore  = unsafe.Offsetof(State{}.BigMore)
 	StateBig      = 1024
@@ -98,8 +100,8 @@ const (
 // BigTracked is how many oversize records the state names.
 const BigTracked = (Page - StateBig) / 8
 
-// The files of other processes are read by these sizes: this does not build where
-// memory is laid out in another way.
+// The files of other processes are read by these sizes. The package does not build where
+// the memory layout differs.
 var (
 	_ = [1]struct{}{}[unsafe.Sizeof(Head{})-HeadBytes]
 	_ = [1]struct{}{}[unsafe.Sizeof(State{})-Page]
@@ -152,16 +154,15 @@ func Sum(first, last uint64, payload, slots []byte) uint32 {
 const (
 	// MaxStreamBytes bounds the file beside.
 	MaxStreamBytes = 256 << 20
-	// NoDefinition, as a length, is that of a stream that the dictionary does not
-	// know and that is used all the same: 0 of destinations that have no such stream.
+	// NoDefinition is the length of a stream that is in use and that the dictionary does
+	// not know: stream 0 of a destination without streams.
 	NoDefinition = ^uint32(0)
-	// StreamHeadLen is what comes before the bytes of an entry in the file beside:
-	// CRC32C, number, length.
+	// StreamHeadLen is the size of the head of an entry in the file beside: CRC32C,
+	// number, length.
 	StreamHeadLen = 12
 )
 
-// BigHeadLen is what comes before the payload of a record that is larger than a slab:
-// CRC32C, length, ticket, time, stream, level, flags, zeros.
+// BigHeadLen is the size of the head of a record that is larger than a slab: CRC32C, length, ticket, time, stream, level, flags, zeros.
 const BigHeadLen = 40
 
 // FlagEvicted marks a frame without payload: the record with this ticket was

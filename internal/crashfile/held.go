@@ -8,12 +8,12 @@ import (
 	"github.com/forebay-log/forebay/internal/contain"
 )
 
-// HeldBy is Held of slab.Borrower; nil: nobody holds anything.
+// HeldBy is the method Held of a slab.Borrower; nil: no record is elsewhere.
 type HeldBy func(origin [16]byte, first, last uint64) []batch.Tickets
 
-// leaveOut removes the records that the borrower has on disk: the process was killed
-// between the moment when it took them and the note of that in the file. The borrower is
-// asked once: what it has settled since, it may forget.
+// leaveOut removes the records that the borrower has on disk: the process was killed after
+// the borrower had taken them and before the file said so. The borrower is asked once,
+// because it may forget records that it settles.
 func (o *Orphan) leaveOut() {
 	if n := len(o.Records); o.heldBy != nil && n > 0 {
 		var held []batch.Tickets

@@ -14,7 +14,7 @@ import (
 	"github.com/forebay-log/forebay/internal/mapped"
 )
 
-// An Image is what a crash-safe file holds.
+// An Image is the content of a crash-safe file.
 type Image struct {
 	UUID        [16]byte
 	BootID      [16]byte
@@ -31,18 +31,19 @@ type Image struct {
 	Oversize uint64
 
 	// Holes is how many tickets between Acked and the last record have no record.
-	// Of them Evicted were evicted by DropOldest, HeapOnly were larger than a slab
-	// and only in the memory of the process, Damaged were in slabs that fail their
-	// checksum, and Unreturned are the rest: their calls had not returned.
-	Holes, Evicted, HeapOnly, Damaged, Unreturned uint64
+	// Of them Evicted were evicted by DropOldest, Settled were settled before records of
+	// lower tickets, HeapOnly were larger than a slab and only in the memory of the process,
+	// Damaged were in slabs that fail their checksum, and Unreturned are the rest: their
+	// calls had not returned.
+	Holes, Evicted, Settled, HeapOnly, Damaged, Unreturned uint64
 	// DamagedSlabs is how many slabs fail their checksum. Their records are left
 	// out.
 	DamagedSlabs int
 	// DamagedState is how many words of the state page are damaged. No record is lost
 	// with them, but counts may be missing here, and records may arrive twice.
 	DamagedState int
-	// MovedToHeap: the mapping faulted while the process lived; what it accepted
-	// after that was only in its memory.
+	// MovedToHeap says that the mapping faulted while the process lived. Records that it
+	// accepted after that were only in its memory.
 	MovedToHeap bool
 
 	// DamagedBig is how many of Damaged are larger than a slab: their frames in the
@@ -54,8 +55,8 @@ type Image struct {
 	DamagedBefore uint64
 	// Undefined is how many of Records are of streams that are not [Image.Defined].
 	Undefined uint64
-	// OtherBoot: the machine was started anew since. What had not reached the disk
-	// is missing.
+	// OtherBoot says that the machine has restarted since. Pages that had not reached the
+	// disk are missing.
 	OtherBoot bool
 
 	streams  bool     // numbers of streams have definitions
@@ -69,7 +70,7 @@ type Image struct {
 	bigWant  map[uint64]bool
 	bigMore  uint64
 	unnamed  []uint64 // tickets of the frames that bigMore counts and that were found
-	mark     uint64   // what an earlier recovery could not read in all
+	mark     uint64   // records that earlier recoveries could not read
 
 	checkZero bool // the slab being read may lack pages
 
@@ -79,7 +80,7 @@ type Image struct {
 // ErrDamaged is wrapped by the error for a crash-safe file that cannot be read.
 var ErrDamaged = errors.New("slab: damaged crash-safe file")
 
-// errNewer: the file is sound as far as one can tell, and not for this version.
+// errNewer says that the file seems sound and was made by a later version.
 var errNewer = errors.New("slab: a later version has written this crash-safe file")
 
 func damaged(format string, args ...any) error {
@@ -87,8 +88,8 @@ func damaged(format string, args ...any) error {
 }
 
 // Read reads the crash-safe file at path and the file of oversize records
-// beside it. It takes no lock: the file of a living process changes under it,
-// and what it returns then is a moment of that.
+// beside it. It takes no lock: the file of a living process changes during the call, and
+// Read returns one of its states.
 func Read(path string) (*Image, error) {
 	f, err := mapped.OpenRegular(path, os.O_RDONLY)
 	if err != nil {
@@ -134,7 +135,7 @@ func Parse(data, streams, big []byte) (*Image, error) {
 	return im, nil
 }
 
-// addBeside takes what the files beside hold, and ends the image.
+// addBeside adds the content of the files beside, and completes the image.
 func (im *Image) addBeside(streams, big []byte) {
 	im.parseStreams(streams)
 	im.parseBig(big)
@@ -159,8 +160,8 @@ func readBeside(path string, limit int64) ([]byte, error) {
 	return readBounded(f, min(st.Size(), limit))
 }
 
-// imageSize returns how long a file must be by its identity, which is checked first:
-// what is no crash-safe file is not read, however large it is.
+// imageSize returns the length that the identity of a file demands. It checks the identity
+// first: a file of another kind is not read, however large it is.
 func imageSize(f *os.File) (int64, error) {
 	st, err := f.Stat()
 	if err != nil {
@@ -264,6 +265,7 @@ func parseImage(data []byte) (*Image, error) {
 	evicted, ok1 := read(StateEvicted, most)
 	skipped, ok2 := read(StateSkipped, most)
 	im.Evicted, im.anyHoles = evicted-min(evicted, skipped), !ok1 || !ok2
+	im.Settled, _ = read(StateAhead, most)
 	dict, ok := read(StateDictLen, DictLen)
 	im.parseDict(data[DictOff:DictOff+DictLen], dict, ok)
 	im.mark, _ = read(StateDamaged, id.mostBig()+uint64(slabBytes/batch.SlotBytes*count))
@@ -415,6 +417,8 @@ func (im *Image) finish() {
 	for _, n := range []uint64{im.Damaged, im.HeapOnly} {
 		left -= min(left, n)
 	}
+	im.Settled = min(im.Settled, left)
+	left -= im.Settled
 	if im.Evicted = min(im.Evicted, left); im.anyHoles {
 		im.Evicted = left
 	}
@@ -429,8 +433,8 @@ func (im *Image) word(v uint64) uint64 {
 	return v
 }
 
-// read returns the value of a word of the state, and false, after it has counted that, if
-// it is damaged or above what can be.
+// read returns the value of a word of the state. If the word is damaged, or above most, read
+// counts it and returns false.
 func (im *Image) read(word, most uint64) (v uint64, ok bool) {
 	v, ok = word, true
 	if im.sealed {

@@ -30,9 +30,9 @@ type Orphan struct {
 	marked    bool            // the file says that it is damaged
 }
 
-// SetAside renames a damaged file and what belongs to it.
+// SetAside renames a damaged file and the files beside it.
 func SetAside(path string) error {
-	// What belongs to it first: a kill on the way leaves a file that is renamed later.
+	// The files beside first: after a kill in between, the next recovery renames the file.
 	for _, suffix := range []string{BigSuffix, StreamSuffix} {
 		_ = os.Rename(path+suffix, path+BadSuffix+suffix)
 	}
@@ -46,8 +46,8 @@ type Copy struct {
 	Batch batch.Batch
 }
 
-// Open locks and reads a file. What it returns with an error may be nil; if it is not, it
-// is to be closed.
+// Open locks and reads a file. With an error it may return an Orphan, too, which the caller
+// closes.
 func Open(path string, dict batch.Dictionary, held HeldBy) (*Orphan, error) {
 	o, err := lock(path)
 	if err != nil {
@@ -106,7 +106,7 @@ func (o *Orphan) markDamaged() error {
 
 // Translate finds out which numbers the streams of the file have here. Records of a
 // stream for which the dictionary does not return are left out, as if it were not
-// defined; Translate returns how many that are.
+// defined. Translate returns the number of records left out.
 func (o *Orphan) Translate() (lost int, err error) {
 	o.streams = map[uint32]uint32{}
 	if o.dict == nil {
@@ -125,8 +125,8 @@ func (o *Orphan) Translate() (lost int, err error) {
 	return lost, err
 }
 
-// Take returns a batch of the next records, up to the limits: at least one, if one is left.
-// It belongs to c.
+// Take returns a batch of the next records, up to the limits, and of at least one record if
+// any is left. The batch belongs to c.
 func (o *Orphan) Take(c *Copy, l batch.Limits) *batch.Batch {
 	c.Data, c.Slots = c.Data[:0], c.Slots[:0]
 	for _, r := range o.Records[o.next:] {
@@ -156,7 +156,7 @@ func (o *Orphan) Persist(ticket uint64) {
 	}
 	Point(PointPersist)
 	if o.markDamaged() != nil || o.noteUnnamed(ticket) != nil {
-		return // they are delivered twice rather than the damage be forgotten, or taken for more
+		return // better delivered twice than the damage forgotten or counted again
 	}
 	var b [16]byte // acked and, after it, ackedToo
 	binary.LittleEndian.PutUint64(b[:], ticket)
@@ -192,7 +192,7 @@ func (o *Orphan) Offered() uint64 {
 	return o.Records[o.next-1].Ticket
 }
 
-// Finish ends a file of which everything is settled.
+// Finish ends a file whose records are all settled.
 func (o *Orphan) Finish() {
 	if o.IsDamaged() {
 		_ = SetAside(o.Path)
@@ -208,5 +208,5 @@ func (o *Orphan) Translated() bool { return o.streams != nil }
 // Done reports whether all records were taken.
 func (o *Orphan) Done() bool { return o.next == len(o.Records) }
 
-// Close lets go of the file and leaves it as it is.
+// Close releases the file and leaves it as it is.
 func (o *Orphan) Close() { o.f.Close() }

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 )
 
-// Replayed is what [Replay] did.
+// Replayed is the result of [Replay].
 type Replayed struct {
 	Records uint64 // settled
 	Left    uint64 // still in the file
@@ -26,7 +26,7 @@ type ReplayOptions struct {
 	Codec func(contentType string, schema uint32) batch.Codec
 	// Limits are the largest batches. Default 64 KiB.
 	Limits batch.Limits
-	// Held is Held of slab.Borrower: which records are left out. Default nil: none.
+	// Held says which records are left out, as slab.Borrower does. Default nil: none.
 	Held func(origin [16]byte, first, last uint64) []batch.Tickets
 	// Flush is called once all records are sent; the file is removed when it has returned
 	// nil. Default nil: the file is removed.
@@ -36,11 +36,11 @@ type ReplayOptions struct {
 // replayBytes bounds a batch of Replay, unless there are limits.
 const replayBytes = 64 << 10
 
-// Replay hands what is in the crash-safe file of a dead process to send, in order,
-// notes after each batch how far it came, and removes the file in the end. At the first
-// error it stops; the batch concerned may arrive twice when it is tried again. The
-// file of a living process is left alone: slab.ErrInUse. One that cannot be read is left as
-// it is: [ErrDamaged].
+// Replay passes the records in the crash-safe file of a dead process to send, in order. It
+// notes its progress in the file after each batch, and removes the file in the end. It stops
+// at the first error; that batch may arrive twice when Replay is called again. The error is
+// slab.ErrInUse for the file of a living process and [ErrDamaged] for a file that cannot be
+// read; neither file is changed.
 func Replay(ctx context.Context, path string, send func(context.Context, *batch.Batch) batch.Outcome, o *ReplayOptions) (done Replayed, err error) {
 	if o == nil {
 		o = &ReplayOptions{}
@@ -92,9 +92,8 @@ func Replay(ctx context.Context, path string, send func(context.Context, *batch.
 	return done, nil
 }
 
-// Purge deletes a crash-safe file, whatever is in it, and what belongs to it. It
-// returns how many bytes went, and slab.ErrInUse, wrapped, while a process uses the
-// file.
+// Purge deletes a crash-safe file with its records, and the files beside it. It returns the
+// number of bytes deleted. While a process uses the file the error wraps slab.ErrInUse.
 func Purge(path string) (bytes int64, err error) {
 	f, err := lock(path)
 	if err != nil {

@@ -5,9 +5,9 @@ import (
 	"hash/crc32"
 )
 
-// parseDict reads the entries in the mapped file. If it is not known how long they are,
-// it takes all that look like entries, up to the zeros behind them: one too many is
-// nobody's. The zeros may be the definition of stream 0.
+// parseDict reads the entries in the mapped file. If their length is not known, it takes
+// everything that looks like an entry, up to the zeros behind them; no record refers to an
+// entry too many. The zeros may be the definition of stream 0.
 func (im *Image) parseDict(d []byte, n uint64, known bool) {
 	if known {
 		d = d[:n]

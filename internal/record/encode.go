@@ -7,6 +7,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // An Encoding is what lines are written in.
@@ -66,6 +67,8 @@ type Encoder struct {
 	noLevel encode.Scope // time, message
 	pairs   encode.Scope // attributes only
 	rec     encode.Record
+	flat    flattener // JSON to logfmt
+	buf     []byte
 }
 
 // NewEncoder returns an encoder.
@@ -85,6 +88,26 @@ func NewEncoder(as Encoding) *Encoder {
 	return e
 }
 
+// Encode returns ev in the form of the Encoder, with its newline. It is valid until the
+// next call and as long as the line is: a line that needs no change is not copied.
+func (e *Encoder) Encode(ev *Event) (rec []byte, err error) {
+	if e.as == AsRaw {
+		return ev.Raw, nil
+	}
+	if e.kept(ev) {
+		if line := bytes.TrimLeft(ev.Raw, " \t\r"); len(line) > 1 && line[len(line)-1] == '\n' && line[len(line)-2] > ' ' && (ev.ascii || utf8.Valid(line)) {
+			return line, nil
+		}
+	}
+	e.buf, err = e.Append(e.buf[:0], ev)
+	return e.buf, err
+}
+
+// kept reports whether ev is in the wanted form already.
+func (e *Encoder) kept(ev *Event) bool {
+	return e.as == AsJSON && ev.Format == JSON || e.as == AsLogfmt && ev.Format == Logfmt
+}
+
 // Append appends ev to dst, with its newline.
 func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	if e.as == AsRaw {
@@ -93,12 +116,14 @@ func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	e.rec.Time, e.rec.Level, e.rec.Message, e.rec.Attrs = ev.Time, ev.Level, "", nil
 	scope := e.pairs
 	switch {
-	case e.as == AsJSON && ev.Format == JSON, e.as == AsLogfmt && ev.Format == Logfmt:
+	case e.kept(ev):
 		start := len(dst)
 		dst = append(append(dst, bytes.Trim(ev.Line, " \t\r")...), '\n')
 		return validUTF8(dst, start), nil
 	case ev.Format == JSON:
-		e.rec.Attrs = Attrs(ev.Line)
+		start := len(dst)
+		dst, _ = e.flat.append(dst, ev.Line, space(ev.Line, 0))
+		return append(dst[:max(start, len(dst)-1)], '\n'), nil
 	case ev.Format == Logfmt:
 		e.rec.Attrs = logfmtAttrs(ev.Line)
 	default:
@@ -122,9 +147,5 @@ func validUTF8(dst []byte, start int) []byte {
 
 // Meta returns what the slots keep of ev. An unknown level is slog.LevelInfo.
 func Meta(ev *Event) batch.Meta {
-	m := batch.Meta{Level: ev.Level}
-	if y := ev.Time.Year(); y > 1678 && y < 2262 {
-		m.Time = ev.Time.UnixNano()
-	}
-	return m
+	return batch.Meta{Time: values.UnixNano(ev.Time), Level: ev.Level}
 }

@@ -4,8 +4,6 @@
 package record
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -58,6 +56,7 @@ type Event struct {
 	Time time.Time
 
 	levelKey, timeKey []byte // the names that Level and Time were found at
+	ascii             bool   // a line of JSON holds nothing else
 }
 
 // Fields returns what a line of JSON or logfmt says apart from its level and time: the
@@ -105,11 +104,12 @@ type Parser struct {
 func (p *Parser) Parse(raw []byte, ev *Event) {
 	*ev = Event{Raw: raw, Line: TrimEnd(raw), Format: Text}
 	if p.Format == Auto || p.Format == JSON {
-		if IsObject(ev.Line) {
-			ev.Format = JSON
-			p.inspectJSON(ev)
+		s := scan{p: p, ev: ev}
+		if s.line(ev.Line) {
+			ev.Format, ev.ascii = JSON, s.high&highs == 0
 			return
 		}
+		*ev = Event{Raw: raw, Line: ev.Line, Format: Text} // what the first members said
 	}
 	if p.Format == Auto || p.Format == Logfmt {
 		if isLogfmt(ev.Line, p.Format == Logfmt) {
@@ -147,15 +147,8 @@ func (p *Parser) location() *time.Location {
 
 // IsObject reports whether line is one JSON object.
 func IsObject(line []byte) bool {
-	t := bytes.TrimLeft(line, " \t\r")
-	return len(t) > 1 && t[0] == '{' && json.Valid(t)
-}
-
-func (p *Parser) inspectJSON(ev *Event) {
-	members(ev.Line, func(key, value []byte) bool {
-		p.field(ev, unquoted(key), unquoted(value), value[0] != '"')
-		return !ev.HasLevel || ev.Time.IsZero()
-	})
+	var s scan
+	return s.line(line)
 }
 
 func (p *Parser) inspectLogfmt(ev *Event) {

@@ -120,13 +120,11 @@ func number(s string) slog.Value {
 	return slog.AnyValue(json.Number(s))
 }
 
-// unescape returns what a JSON string says.
+// unescape returns what a valid JSON string says.
 func unescape(quoted string) string {
-	if strings.IndexByte(quoted, '\\') >= 0 {
-		var s string
-		if err := json.Unmarshal([]byte(quoted), &s); err == nil {
-			return s
-		}
+	s := unquoted(quoted)
+	if strings.IndexByte(s, '\\') >= 0 {
+		return string(jsontext.AppendUnescaped(nil, []byte(s)))
 	}
-	return unquoted(quoted)
+	return s
 }

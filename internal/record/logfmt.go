@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"encoding/json"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -100,7 +101,9 @@ func logfmtValue(value []byte) slog.Value {
 		if u, err := strconv.Unquote(s); err == nil {
 			return slog.StringValue(u)
 		}
-		return slog.StringValue(unescape(s))
+		u := unquoted(s)
+		_ = json.Unmarshal(value, &u) // else as it stands
+		return slog.StringValue(u)
 	}
 	switch s {
 	case "true":

@@ -204,6 +204,7 @@ func TestEncode(t *testing.T) {
 		// logfmt to JSON
 		{AsJSON, `ts=2024-05-06T07:08:09Z level=info msg="a \"b\"\n" n=12 f=0.25 v=1.10 id=007 h=123e4567 big=12345678901234567890 neg=-3 ok=true no=false e= q=""`,
 			`{"ts":"2024-05-06T07:08:09Z","level":"info","msg":"a \"b\"\n","n":12,"f":0.25,"v":"1.10","id":"007","h":"123e4567","big":"12345678901234567890","neg":-3,"ok":true,"no":false,"e":"","q":""}` + "\n"},
+		{AsJSON, `a="\u12" b="\q" c="\/" d="\ud83d\ude00" e="\x41"`, `{"a":"\\u12","b":"\\q","c":"/","d":"😀","e":"A"}` + "\n"},
 		// JSON to logfmt
 		{AsLogfmt, `{"time":"2024-05-06T07:08:09Z","level":"info","msg":"a b","n":1.00,"big":12345678901234567890,"o":{"x":1,"y":{"z":"q"}},"l":[1, "two"],"none":null,"e":{},"t":true}`,
 			`time=2024-05-06T07:08:09Z level=info msg="a b" n=1.00 big=12345678901234567890 o.x=1 o.y.z=q l="[1, \"two\"]" none=null e={} t=true` + "\n"},

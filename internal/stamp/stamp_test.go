@@ -126,11 +126,52 @@ func TestFindDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// What is read in one go is what trying all forms would have found: a space behind it
+// makes Find do that.
+func checkOneGo(t *testing.T, line []byte) (read bool) {
+	t.Helper()
+	at, ok := rfc3339(line)
+	if !ok {
+		return false
+	}
+	loc := time.FixedZone("", 3600)
+	if want, hasYear, ok := Find(append(line[:len(line):len(line)], ' '), loc); !ok || !hasYear || at != want {
+		t.Fatalf("%q: %v, want %v", line, at, want)
+	}
+	return true
+}
+
+func TestOneGo(t *testing.T) {
+	for s, want := range map[string]bool{
+		"2006-01-02T15:04:05Z": true, "2006-01-02T15:04:05.1Z": true, "2006-01-02T15:04:05.123456789Z": true,
+		"0000-01-01T00:00:00Z": true, "9999-12-31T23:59:59.999999999Z": true, "2024-02-29T00:00:00Z": true, "2006-02-28T15:04:05Z": true,
+		"2023-02-29T00:00:00Z": false, "2023-04-31T00:00:00Z": false, "2023-00-01T00:00:00Z": false, "2023-13-01T00:00:00Z": false, "2023-01-00T00:00:00Z": false,
+		"2006-01-02T24:00:00Z": false, "2006-01-02T15:60:00Z": false, "2006-01-02T15:04:60Z": false,
+		"2006-01-02T15:04:05.Z": false, "2006-01-02T15:04:05.1234567890Z": false, "2006-01-02T15:04:05,5Z": false, "2006-01-02T15:04:05": false,
+		"2006-01-02T15:04:05+01:00": false, "x006-01-02T15:04:05Z": false, "20x6-01-02T15:04:05Z": false, "2006-01-02T15:04:05.1x3Z": false, "": false, "Z": false,
+	} {
+		if got := checkOneGo(t, []byte(s)); got != want {
+			t.Errorf("%q: %v, want %v", s, got, want)
+		}
+	}
+	line := []byte("2024-02-29T23:59:59.987654321Z")
+	for i := range line {
+		had := line[i]
+		for c := range 256 {
+			line[i] = byte(c)
+			checkOneGo(t, line)
+		}
+		line[i] = had
+	}
+}
+
 func FuzzFind(f *testing.F) {
 	for _, s := range []string{"2006-01-02T15:04:05+01:00", "Dec 10 06:55:46", "[Sun Dec 04 04:47:44 2005]", "081109 203615", "I0102 15:04:05.6", "1700000000.1"} {
 		f.Add([]byte(s))
 	}
+	f.Add([]byte("2006-01-02T15:04:05.9Z"))
 	f.Fuzz(func(t *testing.T, line []byte) {
+		checkOneGo(t, line)
 		if at, hasYear, ok := Find(line, time.UTC); ok && (at.IsZero() && hasYear || !hasYear && at.Year() != 2000) {
 			t.Errorf("%q: %s, %v", line, at, hasYear)
 		}

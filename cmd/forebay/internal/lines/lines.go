@@ -26,6 +26,9 @@ func (e *TooLongError) Error() string {
 // anything came after the last '\n'. Nothing else is special: not '\r', NUL or
 // bytes that are no UTF-8.
 type Reader struct {
+	// BeforeRead, if it is set, is called before each Read of the stream, which may wait.
+	BeforeRead func()
+
 	src io.Reader
 	max int
 
@@ -145,6 +148,9 @@ func (r *Reader) skip() error {
 
 // fill reads once into the buffer, after making room.
 func (r *Reader) fill() {
+	if r.BeforeRead != nil {
+		r.BeforeRead()
+	}
 	if r.keeper != nil {
 		r.keeper.Settle(r.offset, r.long > 0)
 	}

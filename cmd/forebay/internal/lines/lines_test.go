@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -169,4 +170,23 @@ func FuzzNext(f *testing.F) {
 			t.Errorf("max %d: got %q, want %q, offset %d", max, got, want, r.Offset())
 		}
 	})
+}
+
+// Before each Read, which may wait, everything that was read before has been returned.
+func TestBeforeRead(t *testing.T) {
+	var r *lines.Reader
+	reads := 0
+	src := iotest.OneByteReader(strings.NewReader("a\n\nlong\nb"))
+	r = lines.New(src, 3)
+	var at []int64
+	r.BeforeRead = func() {
+		reads++
+		at = append(at, r.Offset())
+	}
+	if got, err := all(r); strings.Join(got, "") != "a\n\n…b" || err != io.EOF {
+		t.Fatalf("%q, %v", got, err)
+	}
+	if want := []int64{0, 0, 2, 3, 3, 3, 3, 3, 8, 8}; !slices.Equal(at[:min(len(at), len(want))], want) {
+		t.Errorf("offsets before reads are %d, want %d", at, want)
+	}
 }

@@ -1,0 +1,226 @@
+// Package own has forebay as the rows measure it, for this module and those that have rivals
+// which not everybody can have.
+package own
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/bench/rivals"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/vectors"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// router returns a router with one JSON route to w. What it panics with, the
+// harness reports.
+func router(w io.Writer) *forebay.Router {
+	r, err := forebay.NewRouter(forebay.Route(encode.JSON(nil), forebay.Output(slog.LevelInfo, w)))
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+// Native logs s through a forebay.Logger over a direct output.
+func Native(w io.Writer, s rivals.Scenario) rivals.Run { return logger(router(w).Logger(), s) }
+
+// Handler is forebay's slog handler over a direct output.
+func Handler(w io.Writer) slog.Handler { return router(w) }
+
+// Buffered logs s through a forebay.Logger over the slab writer in front of
+// dst.
+func Buffered(dst io.Writer, s rivals.Scenario) (rivals.Run, func() error) {
+	w := NewSlab(dst, nil)
+	return Native(w.Output, s), w.Drain
+}
+
+// BufferedSlog is Buffered behind slog.Logger.
+func BufferedSlog(dst io.Writer, s rivals.Scenario) (rivals.Run, func() error) {
+	w := NewSlab(dst, nil)
+	return rivals.ViaSlog(Handler(w.Output), s), w.Drain
+}
+
+// Door logs s as the front door says, into the file at that path. It is drained by Flush:
+// Close would put the file on stable storage, which no rival does.
+func Door(path string, s rivals.Scenario) (rivals.Pipe, error) {
+	return door(path, func(log *forebay.Logger) rivals.Run { return logger(log, s) })
+}
+
+// DoorSlog is Door behind slog.Logger.
+func DoorSlog(path string, s rivals.Scenario) (rivals.Pipe, error) {
+	return door(path, func(log *forebay.Logger) rivals.Run { return rivals.ViaSlog(log.Slog().Handler(), s) })
+}
+
+func door(path string, run func(*forebay.Logger) rivals.Run) (rivals.Pipe, error) {
+	log, err := forebay.New(forebay.File(path))
+	if err != nil {
+		return rivals.Pipe{}, err
+	}
+	return rivals.Pipe{
+		Run:   run(log),
+		Drain: func() error { return log.Router().Flush(context.Background()) },
+		Close: log.Close,
+	}, nil
+}
+
+// ToFile writes to a file.File in place of the file that is open.
+func ToFile(o *slab.Options) rivals.File[rivals.Writer] {
+	return func(f *os.File) (rivals.Writer, error) { return openSlab(f, o) }
+}
+
+// RecordsToFile is ToFile through WriteRecord.
+func RecordsToFile(o *slab.Options) rivals.File[rivals.Writer] {
+	return func(f *os.File) (rivals.Writer, error) {
+		w, err := openSlab(f, o)
+		return RecordWriter{w}, err
+	}
+}
+
+func openSlab(f *os.File, o *slab.Options) (Slab, error) {
+	if err := f.Close(); err != nil {
+		return Slab{}, err
+	}
+	dst, err := file.Open(f.Name(), nil)
+	if err != nil {
+		return Slab{}, err
+	}
+	return newSlab(deliver.ToWriteCloser(unsynced{dst}), o)
+}
+
+// NoSync hides that a file can be synced, which an Output does at its end and no rival does.
+func NoSync(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok && vectors.Have {
+		return bare{f}
+	}
+	return w
+}
+
+// bare is an *os.File without Sync.
+type bare struct{ f *os.File }
+
+func (b bare) Write(p []byte) (int, error)         { return b.f.Write(p) }
+func (b bare) Writev(bufs [][]byte) (int64, error) { return vectors.Write(b.f, bufs) }
+
+// unsynced is a File without Sync, so that closing it costs no fsync, as it costs no rival one.
+type unsynced struct{ f *file.File }
+
+func (u unsynced) Write(p []byte) (int, error)         { return u.f.Write(p) }
+func (u unsynced) Writev(bufs [][]byte) (int64, error) { return u.f.Writev(bufs) }
+func (u unsynced) Close() error                        { return u.f.Close() }
+
+// Slab is an Output in front of an io.Writer, as a buffering writer.
+type Slab struct{ *deliver.Output }
+
+// NewSlab returns a Slab in front of dst. What it panics with, the harness reports.
+func NewSlab(dst io.Writer, o *slab.Options) Slab {
+	w, err := newSlab(deliver.ToWriter(NoSync(dst)), o)
+	if err != nil {
+		panic(err)
+	}
+	return w
+}
+
+func newSlab(dst deliver.Destination, o *slab.Options) (Slab, error) {
+	var do deliver.OutputOptions
+	if o != nil {
+		do.Slab = *o
+	}
+	w, err := deliver.NewOutput(dst, &do)
+	return Slab{w}, err
+}
+
+// Drain closes the writer and requires that nothing was left behind.
+func (w Slab) Drain() error {
+	rep, err := w.Shutdown(context.Background())
+	if err == nil && rep.Undelivered() > 0 {
+		err = fmt.Errorf("%s", rep.Account)
+	}
+	return err
+}
+
+// RecordWriter is Slab through WriteRecord, as the Router uses it.
+type RecordWriter struct{ Slab }
+
+func (w RecordWriter) Write(p []byte) (int, error) {
+	return len(p), w.WriteRecord(p, batch.Meta{Time: 1, Level: slog.LevelInfo})
+}
+
+// logger logs s in our own idiom: slog's attributes; slices and objects by
+// pointer.
+func logger(l *forebay.Logger, s rivals.Scenario) rivals.Run {
+	switch s {
+	case rivals.Two:
+		return func(_, n int) {
+			for range n {
+				l.Info(rivals.Text, slog.String("method", rivals.Method), slog.Int("status", rivals.Status))
+			}
+		}
+	case rivals.Disabled:
+		return func(_, n int) {
+			for range n {
+				l.Debug(rivals.Text, slog.String("method", rivals.Method), slog.Int("status", rivals.Status))
+			}
+		}
+	case rivals.Six:
+		return func(_, n int) {
+			for range n {
+				l.Info(rivals.Text, slog.String("method", rivals.Method), slog.String("path", rivals.Path),
+					slog.Int("status", rivals.Status), slog.Int64("size", rivals.Size),
+					slog.Duration("elapsed", rivals.Elapsed), slog.Bool("cached", rivals.Cached))
+			}
+		}
+	case rivals.TenMixed:
+		return func(_, n int) {
+			for range n {
+				l.Info(rivals.Text,
+					slog.Int("status", rivals.Status), slog.Int64("size", rivals.Size), slog.Float64("load", rivals.Load),
+					slog.Bool("cached", rivals.Cached), slog.String("path", rivals.Path), slog.Duration("elapsed", rivals.Elapsed),
+					slog.Time("at", rivals.At), slog.Any("err", rivals.Err), slog.Any("ints", &rivals.Ints), slog.Any("user", rivals.Someone))
+			}
+		}
+	case rivals.ContextTen:
+		l = l.With(
+			slog.String("host", rivals.Host), slog.String("region", rivals.Region),
+			slog.String("trace", rivals.Trace), slog.String("path", rivals.Path),
+			slog.Int("port", rivals.Port), slog.Int("attempt", rivals.Attempt), slog.Int64("size", rivals.Size),
+			slog.Float64("load", rivals.Load), slog.Bool("cached", rivals.Cached), slog.Duration("elapsed", rivals.Elapsed))
+	case rivals.Plain1K, rivals.UTF81K, rivals.Stack1K, rivals.Controls:
+		body := s.Body()
+		return func(_, n int) {
+			for range n {
+				l.Info(rivals.Text, slog.String("body", body))
+			}
+		}
+	case rivals.BadUTF8:
+		return func(_, n int) {
+			for range n {
+				l.Info(rivals.BadText, slog.String("body", rivals.BadText))
+			}
+		}
+	case rivals.BadKey:
+		return func(_, n int) {
+			for range n {
+				l.Info(rivals.Text, slog.String(rivals.OddKey, rivals.Method))
+			}
+		}
+	case rivals.NaN:
+		return func(_, n int) {
+			for range n {
+				l.Info(rivals.Text, slog.Float64("load", rivals.Nan))
+			}
+		}
+	}
+	return func(_, n int) {
+		for range n {
+			l.Info(rivals.Text)
+		}
+	}
+}

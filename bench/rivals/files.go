@@ -1,0 +1,124 @@
+package rivals
+
+import (
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay/bench/harness"
+)
+
+// File is how a contender gets at a fresh file. Who opens it by its name closes f.
+type File[T any] func(f *os.File) (T, error)
+
+// Over writes to the file as it is.
+func Over(mk func(io.Writer) Writer) File[Writer] {
+	return func(f *os.File) (Writer, error) { return mk(f), nil }
+}
+
+// A Pipe is a pipeline in front of a destination: what logs, and what drains it.
+type Pipe struct {
+	Run   Run
+	Drain func() error // nil: nothing to drain
+	Close func() error // after it, not measured; nil: nothing to close
+}
+
+// Laid has the kernel lay out a file of n bytes before anything is written to it, for
+// contenders that are to be compared without what that takes.
+func Laid[T any](n int64, open File[T]) File[T] {
+	return func(f *os.File) (T, error) {
+		if err := layOut(f, n); err != nil {
+			var none T
+			return none, err
+		}
+		return open(f)
+	}
+}
+
+// RecordsToFile makes a contender that writes records of equal size through a buffering
+// writer into a fresh file.
+func RecordsToFile(name string, kind harness.Kind, note string, size int, open File[Writer]) harness.Contender {
+	return harness.Contender{Name: name, Kind: kind, Note: note, New: func(env *harness.Env) (*harness.Subject, error) {
+		rec := record(size)
+		return toFile(env, func(f *os.File) (*harness.Subject, error) {
+			w, err := open(f)
+			if err != nil {
+				return nil, err
+			}
+			run := func(_, n int) {
+				for range n {
+					w.Write(rec) // what is lost shows in the tally
+				}
+			}
+			return &harness.Subject{Run: run, Drain: w.Drain}, nil
+		}, func(f *os.File) (harness.Tally, error) { return FileBySize(f, size) })
+	}}
+}
+
+// PipeToFile makes a contender that logs through a pipeline into a fresh file. Its lines
+// are counted.
+func PipeToFile(name string, kind harness.Kind, note string, faults func() []string, open File[Pipe]) harness.Contender {
+	return harness.Contender{Name: name, Kind: kind, Note: note, Faults: faults, New: func(env *harness.Env) (*harness.Subject, error) {
+		return toFile(env, func(f *os.File) (*harness.Subject, error) {
+			p, err := open(f)
+			return &harness.Subject{Run: p.Run, Drain: p.Drain, Close: p.Close}, err
+		}, FileByLine)
+	}}
+}
+
+// toFile completes what open makes of a fresh file.
+func toFile(env *harness.Env, open func(*os.File) (*harness.Subject, error), tally func(*os.File) (harness.Tally, error)) (*harness.Subject, error) {
+	f, err := env.TempFile()
+	if err != nil {
+		return nil, err
+	}
+	name := f.Name()
+	remove := func() error {
+		if err := f.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+			return err
+		}
+		return os.Remove(name)
+	}
+	s, err := open(f)
+	if err != nil {
+		return nil, errors.Join(err, remove())
+	}
+	s.Tally = func() (harness.Tally, error) {
+		r, err := os.Open(name)
+		if err != nil {
+			return harness.Tally{}, err
+		}
+		defer r.Close()
+		return tally(r)
+	}
+	if end := s.Close; end != nil {
+		s.Close = func() error { return errors.Join(end(), remove()) }
+	} else {
+		s.Close = remove
+	}
+	return s, nil
+}
+
+// record returns one line of n bytes.
+func record(n int) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		p[i] = 'x'
+	}
+	p[n-1] = '\n'
+	return p
+}
+
+// Clocked is run with a call of time.Now before each of its own: at least what a logger
+// would cost that reads the clock for each record.
+func Clocked(run Run) Run {
+	return func(worker, n int) {
+		for range n {
+			if time.Now().IsZero() {
+				panic("no time")
+			}
+			run(worker, 1)
+		}
+	}
+}

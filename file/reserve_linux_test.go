@@ -1,0 +1,475 @@
+package file
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// onExt4 skips t unless files there can be reserved.
+func onExt4(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "x.log")
+	h, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	if !reservable(h) {
+		t.Skip("SKIPPED: the directory for temporary files is not on ext4")
+	}
+	return path
+}
+
+// fill writes n bytes of lines.
+func fill(t *testing.T, w io.Writer, n int) {
+	t.Helper()
+	for range n / len(lines) {
+		write(t, w, lines)
+	}
+}
+
+// behind returns how many bytes of the disk the file has behind its end, roughly: the
+// file system's own blocks count.
+func behind(t *testing.T, path string) int64 {
+	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	return st.Blocks*512 - st.Size
+}
+
+// wantReserved requires that something is reserved behind the end of path, or nothing.
+func wantReserved(t *testing.T, path string, want bool) {
+	t.Helper()
+	n := behind(t, path)
+	if got := n > reserveSlack; got != want || n > reserveStep+reserveSlack {
+		t.Helper()
+		t.Errorf("%s: %d bytes behind the end, want some: %v", filepath.Base(path), n, want)
+	}
+}
+
+// Space is reserved behind the first 8 MiB, and released by Close. A small file has none,
+// nor has one opened with NoReserve, a standard stream or an *os.File.
+func TestReserve(t *testing.T) {
+	path := onExt4(t)
+	f := mustOpen(t, path, nil)
+	fill(t, f, reserveAfter)
+	wantReserved(t, path, false)
+	for range 20 {
+		fill(t, f, 1<<20)
+		wantReserved(t, path, true)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantReserved(t, path, false)
+	if got := content(t, path); got != strings.Repeat(lines, len(got)/len(lines)) || len(got) != reserveAfter+20<<20 {
+		t.Error("the file is another one")
+	}
+	f = mustOpen(t, path, nil)
+	wantReserved(t, path, false)
+	fill(t, f, len(lines)) // it is large already
+	wantReserved(t, path, true)
+	f.Close()
+
+	f = mustOpen(t, path, &Options{NoReserve: true})
+	fill(t, f, len(lines))
+	wantReserved(t, path, false)
+	own, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	for _, d := range []deliver.Destination{NewStdio(own, "own"), deliver.ToWriter(own)} {
+		w, err := deliver.NewOutput(d, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, w, 1<<20)
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		wantReserved(t, path, false)
+	}
+}
+
+// A file that rotates reserves nothing beyond its limit, and has nothing left behind its end
+// when it was moved aside, because of its size or at any other time.
+func TestReserveRotating(t *testing.T) {
+	path := onExt4(t)
+	const limit = reserveAfter + 2<<20
+	f := mustOpen(t, path, &Options{RotateBytes: limit})
+	fill(t, f, reserveAfter+len(lines))
+	wantReserved(t, path, true)
+	if st, err := os.Stat(path); err != nil || behind(t, path)+st.Size() > limit+reserveSlack {
+		t.Errorf("%d bytes behind the end of %d, %v", behind(t, path), st.Size(), err)
+	}
+	if err := f.Rotate(); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, f, limit+len(lines))
+	fill(t, f, reserveAfter+len(lines))
+	wantReserved(t, path, true)
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(path), "x*.log"))
+	if err != nil || len(files) != 3 {
+		t.Fatal(files, err)
+	}
+	for _, path := range files {
+		wantReserved(t, path, false)
+	}
+}
+
+// A file that was moved away keeps nothing once Reopen has left it.
+func TestReserveReopen(t *testing.T) {
+	path := onExt4(t)
+	f := mustOpen(t, path, nil)
+	fill(t, f, reserveAfter+len(lines))
+	if err := f.Reopen(); err != nil { // the same file
+		t.Fatal(err)
+	}
+	fill(t, f, len(lines))
+	wantReserved(t, path, true)
+	if err := os.Rename(path, path+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Reopen(); err != nil {
+		t.Fatal(err)
+	}
+	wantReserved(t, path+".moved", false)
+	fill(t, f, len(lines))
+	wantFile(t, path, lines)
+	wantReserved(t, path, false)
+}
+
+// What a process that was killed has reserved is released by the next one, and the time of
+// the last write stays.
+func TestReserveCrash(t *testing.T) {
+	path := onExt4(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "FILE_TEST_FILL="+path)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, len("full\n"))); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Process.Kill()
+	cmd.Wait()
+	wantReserved(t, path, true)
+	old := time.Now().Add(-time.Hour).Truncate(time.Second)
+	if err := os.Chtimes(path, time.Time{}, old); err != nil {
+		t.Fatal(err)
+	}
+	before := content(t, path)
+
+	reader, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustOpen(t, path, nil).Close()
+	wantReserved(t, path, true) // somebody has it open
+	reader.Close()
+	mustOpen(t, path, &Options{NoReserve: true}).Close()
+	wantReserved(t, path, true)
+	mustOpen(t, path, nil)
+	wantReserved(t, path, false)
+	if st, err := os.Stat(path); err != nil || !st.ModTime().Equal(old) {
+		t.Errorf("last written %v, want %v (%v)", st.ModTime(), old, err)
+	}
+	if content(t, path) != before {
+		t.Error("the file is another one")
+	}
+}
+
+// Space that somebody else reserved stays.
+func TestReserveOfOthers(t *testing.T) {
+	path := onExt4(t)
+	own, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fallocate(int(own.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, 40<<20); err != nil {
+		t.Fatal(err)
+	}
+	own.Close()
+	for range 3 {
+		f := mustOpen(t, path, nil)
+		fill(t, f, reserveAfter+len(lines))
+		f.Close()
+		if st, err := os.Stat(path); err != nil || st.Size()+behind(t, path) < 40<<20 {
+			t.Errorf("%d bytes behind the end, %v", behind(t, path), err)
+		}
+	}
+}
+
+// Who appends to the file beside us loses nothing when space is released: neither who has
+// it open all the time, nor who opens it for each line.
+func TestReleaseBesideAppenders(t *testing.T) {
+	path := onExt4(t)
+	if err := os.WriteFile(path, []byte(strings.Repeat(lines, reserveAfter/len(lines))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wrote := make([]int, 2)
+	const line = "of another program\n"
+	appender := func() *os.File {
+		h, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Error(err)
+		}
+		return h
+	}
+	for i := range wrote {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				h := appender()
+				if h == nil {
+					return
+				}
+				for range 1 + i*9 {
+					if n, err := h.WriteString(line); err != nil {
+						t.Error(n, err)
+						return
+					}
+					wrote[i]++
+				}
+				h.Close()
+				for range 300 * (i + 1) { // now and then nobody has it open
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	rounds, released := testkit.Rounds(300, 20_000), 0
+	for range rounds {
+		h := appender()
+		st, err := h.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reserve(h, st.Size(), reserveStep)
+		release(h)
+		if behind(t, path) < reserveStep/2 {
+			released++
+		}
+		h.Close()
+	}
+	close(stop)
+	wg.Wait()
+	got := content(t, path)[reserveAfter:]
+	if want := wrote[0] + wrote[1]; got != strings.Repeat(line, want) {
+		t.Errorf("%d bytes of %d lines, want %d", len(got), strings.Count(got, line), want*len(line))
+	}
+	t.Logf("%d of %d times released beside %v lines", released, rounds, wrote)
+	h := appender()
+	defer h.Close()
+	st, err := h.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reserve(h, st.Size(), reserveStep)
+	if release(h); behind(t, path) > reserveSlack {
+		t.Error("not released alone")
+	}
+}
+
+// Two Files of two processes reserve and release beside each other, which closes last
+// leaves nothing.
+func TestReserveTwice(t *testing.T) {
+	path := onExt4(t)
+	a, b := mustOpen(t, path, nil), mustOpen(t, path, nil)
+	for range 9 {
+		fill(t, a, 1<<20)
+		fill(t, b, 1<<20)
+	}
+	wantReserved(t, path, true)
+	a.Close()
+	wantReserved(t, path, true)
+	fill(t, b, 1<<20)
+	b.Close()
+	wantReserved(t, path, false)
+	if n := len(content(t, path)); n != 19<<20 {
+		t.Errorf("%d bytes", n)
+	}
+}
+
+// Who follows the file sees each byte once, in order, and no zeros.
+func TestReserveFollowed(t *testing.T) {
+	path := onExt4(t)
+	f := mustOpen(t, path, nil)
+	tail, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2*len(lines))
+	follow := func(want string) {
+		t.Helper()
+		if n, err := io.ReadFull(tail, buf[:len(want)]); err != nil || string(buf[:n]) != want {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		if n, err := tail.Read(buf); n != 0 || err != io.EOF {
+			t.Fatalf("%d bytes behind the end, %v", n, err)
+		}
+	}
+	for range 2 * reserveAfter / len(lines) {
+		write(t, f, lines)
+		follow(lines)
+	}
+	f.Close()
+	follow("")
+	f = mustOpen(t, path, nil)
+	write(t, f, lines)
+	follow(lines)
+	tail.Close()
+	f.Close()
+	wantReserved(t, path, false)
+}
+
+// A file that is copied and truncated begins again.
+func TestReserveCopyTruncate(t *testing.T) {
+	path := onExt4(t)
+	f := mustOpen(t, path, nil)
+	for range 2 {
+		fill(t, f, reserveAfter+len(lines))
+		wantReserved(t, path, true)
+		if err := os.Truncate(path, 0); err != nil {
+			t.Fatal(err)
+		}
+		fill(t, f, reserveAfter-len(lines))
+		wantReserved(t, path, false)
+		fill(t, f, 8<<20)
+		wantReserved(t, path, true)
+		if err := os.Truncate(path, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fill(t, f, len(lines))
+	f.Close()
+	wantFile(t, path, lines)
+	wantReserved(t, path, false)
+}
+
+// A disk that has no room for a reservation takes records all the same, and is not asked
+// with each of them.
+func TestReserveRefused(t *testing.T) {
+	path := onExt4(t)
+	defer func(old func(int, uint32, int64, int64) error) { fallocate = old }(fallocate)
+	for _, refusal := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EOPNOTSUPP, syscall.EINTR} {
+		asked := 0
+		fallocate = func(int, uint32, int64, int64) error { asked++; return refusal }
+		f := mustOpen(t, path, nil)
+		fill(t, f, reserveAfter+2*reserveAgain)
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if asked < 2 || asked > 4 {
+			t.Errorf("%v: asked %d times", refusal, asked)
+		}
+		os.Remove(path)
+	}
+}
+
+// The disk is used up to its last block: what is reserved is written before a record is
+// refused. It takes a file system of its own, so the right to mount one.
+func TestReserveOnAFullDisk(t *testing.T) {
+	dir := smallDisk(t, 40<<20)
+	path := filepath.Join(dir, "x.log")
+	f := mustOpen(t, path, nil)
+	fill(t, f, reserveAfter+len(lines))
+	wantReserved(t, path, true)
+	other, err := os.Create(filepath.Join(dir, "other"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = other.Write(bytes.Repeat([]byte("o"), 4096))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	written, n := int64(reserveAfter+len(lines)), 0
+	for err = nil; err == nil; {
+		n, err = f.Write([]byte(lines))
+		written += int64(n)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Error(err)
+	}
+	if written < reserveAfter+reserveStep {
+		t.Errorf("%d bytes: what was reserved was not used", written)
+	}
+	if err := os.Remove(other.Name()); err != nil {
+		t.Fatal(err)
+	}
+	write(t, f, lines[n:]) // the rest of what was cut
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wantReserved(t, path, false)
+	if st, err := os.Stat(path); err != nil || st.Size() != written+int64(len(lines)-n) {
+		t.Errorf("%d bytes, want %d (%v)", st.Size(), written, err)
+	}
+}
+
+// smallDisk returns the root of an ext4 file system of that size in bytes.
+func smallDisk(t *testing.T, size int64) (dir string) {
+	t.Helper()
+	image := filepath.Join(t.TempDir(), "disk")
+	dir = t.TempDir()
+	err := os.WriteFile(image, nil, 0o600)
+	if err == nil {
+		err = os.Truncate(image, size)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, dir}} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("SKIPPED: %s: %v: %s", args[0], err, out)
+		}
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	return dir
+}

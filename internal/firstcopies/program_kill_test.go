@@ -1,0 +1,302 @@
+//go:build linux || darwin
+
+package firstcopies
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A feed is the input of several lives of the program. It knows how much of it they have
+// read.
+type feed struct {
+	tr   *trial
+	kind feedKind
+	keys []string // of the outputs: each gets all lines
+	text []byte   // all lines
+	ends []int    // of each line, in text
+	fed  int      // bytes of text that were written to a pipe
+	read int      // bytes of whole lines that lives have read, but for those of onePipe
+	torn int      // how often a life ended within a line
+	file *os.File
+	r, w *os.File // the pipe; nil: the next life gets a new one
+}
+
+type feedKind int
+
+const (
+	onePipe  feedKind = iota // all lives read from the same pipe, but after one that was told to end
+	oneFile                  // all lives read from the same regular file, at its offset
+	newPipes                 // each life has a pipe of its own
+)
+
+// grow adds n lines.
+func (f *feed) grow(n int) {
+	from := len(f.text)
+	for range n {
+		for _, key := range f.keys {
+			f.tr.led.end(key, f.tr.led.begin(key), true)
+		}
+		f.text = fmt.Appendf(f.text, "{\"m\":%q}\n", label("in", len(f.ends), f.tr.rng.IntN(100)))
+		f.ends = append(f.ends, len(f.text))
+	}
+	if f.kind == oneFile {
+		if _, err := f.file.WriteAt(f.text[from:], int64(from)); err != nil {
+			f.tr.Fatal(err)
+		}
+	}
+}
+
+// stdin returns the input of the next life, and a function to call when that has ended.
+// The last life reads to the end. One that is told to end delivers the beginning of a line,
+// too; the next one gets all of that line, and so cannot have the same pipe.
+func (f *feed) stdin(told, last bool) (in *os.File, ended func()) {
+	if f.kind == oneFile {
+		return f.file, func() { f.at(f.offset()) }
+	}
+	if f.r == nil {
+		var err error
+		if f.r, f.w, err = os.Pipe(); err != nil {
+			f.tr.Fatal(err)
+		}
+		f.fed = f.read
+	}
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	r := f.tr.fork()
+	go func() { // pieces of lines
+		defer close(done)
+		for f.fed < len(f.text) {
+			if !last {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+			n := min(len(f.text)-f.fed, 1+r.IntN(8<<10))
+			f.w.SetWriteDeadline(time.Now().Add(5 * time.Millisecond))
+			n, _ = f.w.Write(f.text[f.fed : f.fed+n])
+			f.fed += n
+			if !last && r.IntN(10) == 0 {
+				time.Sleep(time.Duration(r.IntN(2000)) * time.Microsecond)
+			}
+		}
+		if last {
+			f.w.Close()
+		}
+	}()
+	return f.r, func() {
+		close(stop)
+		<-done
+		if f.kind == newPipes || told {
+			f.w.Close()
+			left, err := io.ReadAll(f.r)
+			if err != nil {
+				f.tr.Fatal(err)
+			}
+			f.r.Close()
+			f.r, f.w = nil, nil
+			f.at(f.fed - len(left))
+		}
+	}
+}
+
+func (f *feed) offset() int {
+	at, err := f.file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		f.tr.Fatal(err)
+	}
+	return int(at)
+}
+
+// at notes that everything before at was read. A line that was read in part is there again
+// for the next life, all of it.
+func (f *feed) at(at int) {
+	f.read = 0
+	for _, end := range f.ends {
+		if end > at {
+			break
+		}
+		f.read = end
+	}
+	if f.read < at {
+		f.torn++
+	}
+	if f.kind == oneFile {
+		if _, err := f.file.Seek(int64(f.read), io.SeekStart); err != nil {
+			f.tr.Fatal(err)
+		}
+	}
+}
+
+// close ends the input.
+func (f *feed) close() {
+	for _, file := range []*os.File{f.file, f.r, f.w} {
+		if file != nil {
+			file.Close()
+		}
+	}
+}
+
+// inFile looks at what a file has got. A life that dies cuts the line that it writes, and
+// may have read a part of one.
+func (f *feed) inFile(key, path string, cuts int) {
+	got, err := os.ReadFile(path)
+	if err != nil {
+		f.tr.led.fell(missing, "%v", err)
+		return
+	}
+	for line := range bytes.Lines(got) {
+		text, ok := bytes.CutPrefix(line, []byte(`{"m":"`))
+		text, ok2 := bytes.CutSuffix(text, []byte("\"}\n"))
+		if _, n, err := readLabel(string(text)); ok && ok2 && err == nil {
+			f.tr.led.arrive(key, n)
+			continue
+		}
+		if cuts--; cuts < 0 || !bytes.Contains(f.text, bytes.TrimSuffix(line, []byte("\n"))) {
+			f.tr.led.fell(other, "%s: a line that nobody wrote: %.100q", key, line)
+		}
+	}
+}
+
+// killPipe kills forebay pipe --crash-safe again and again, and lets the last life deliver
+// everything. What was read is delivered, and in order.
+func killPipe(tr *trial) (uint64, int) {
+	r, dir := tr.rng, tr.dir()
+	f := &feed{tr: tr, kind: feedKind(r.IntN(3))}
+	slabBytes, slabs := 4<<10<<r.IntN(3), 2+r.IntN(30)
+	args := []string{
+		"pipe", "--format", "json", "--slab-size", fmt.Sprintf("%dKiB", slabBytes>>10), "--slabs", fmt.Sprint(slabs),
+		"--crash-safe", filepath.Join(dir, "safe"), "--crash-safe-required", "--retry-age", "0",
+		"--flush-interval", fmt.Sprintf("%dms", 1+r.IntN(30)),
+	}
+	spills := false
+	if r.IntN(2) == 0 {
+		args = append(args, "--spool", filepath.Join(dir, "spool"))
+		if spills = r.IntN(2) == 0; spills {
+			args = append(args, "--when-full", "spill")
+		}
+	}
+	path := ""
+	if r.IntN(2) == 0 {
+		path = filepath.Join(dir, "out")
+		f.keys = append(f.keys, "file")
+		args = append(args, "--to", "file:"+path)
+	}
+	var peers []*forwardPeer
+	for i := range 2 {
+		if len(f.keys) > 0 && r.IntN(3) > 0 {
+			continue
+		}
+		p := &forwardPeer{tr: tr, as: fmt.Sprintf("server %d", i), slowness: []int{0, 5}[r.IntN(2)]}
+		if r.IntN(2) == 0 {
+			p.death, p.spares = 4, 2
+		}
+		if r.IntN(3) == 0 {
+			p.silence = 1 + r.IntN(20)
+			p.silenceOf.Store(1 << 20)
+		}
+		p.start()
+		peers = append(peers, p)
+		f.keys = append(f.keys, p.as)
+		args = append(args, "--to", "forward://"+p.l.addr)
+	}
+	if f.kind == oneFile {
+		var err error
+		if f.file, err = os.OpenFile(filepath.Join(dir, "in"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+			tr.Fatal(err)
+		}
+	}
+	defer f.close()
+	lives, died := 4+r.IntN(12), 0
+	for life := 0; ; life++ {
+		last := life >= lives
+		if !last {
+			f.grow(r.IntN([]int{2, 100, 5000}[r.IntN(3)]))
+		}
+		for _, p := range peers {
+			if !last && r.IntN(6) == 0 {
+				p.l.down(reset)
+			} else {
+				p.l.up()
+			}
+			p.good.Store(last)
+		}
+		told := !last && r.IntN(6) == 0
+		in, ended := f.stdin(told, last)
+		own := args
+		if told {
+			own = append(args[:len(args):len(args)], "--drain-timeout", fmt.Sprintf("%dms", 1+r.IntN(60)))
+		}
+		cmd := exec.Command(program(tr.T), own...)
+		var stderr bytes.Buffer
+		cmd.Stdin, cmd.Stderr = in, &stderr
+		if err := cmd.Start(); err != nil {
+			tr.Fatal(err)
+		}
+		tr.led.failed()
+		after := patience
+		if !last {
+			after = time.Duration(r.IntN([]int{5_000, 30_000, 200_000}[r.IntN(3)])) * time.Microsecond
+		}
+		killer := time.AfterFunc(after, func() {
+			if told {
+				cmd.Process.Signal(syscall.SIGTERM)
+				time.Sleep(500 * time.Millisecond) // real time: most processes have ended
+			}
+			cmd.Process.Kill()
+		})
+		cmd.Wait()
+		killer.Stop()
+		ended()
+		code := cmd.ProcessState.ExitCode()
+		if died++; code < 0 {
+			kills.Add(1)
+		}
+		late := told && bytes.Contains(stderr.Bytes(), []byte(" may be lost: ")) // what the file has taken
+		if code != -1 && code != 0 && code != 75 && !late {
+			tr.led.fell(other, "life %d of %d ends with %d: %s", life, lives, code, stderr.String())
+		}
+		if !last {
+			continue
+		}
+		if code == 75 && life < lives+20 { // with the circuit open, the spool is left to the next life
+			if f.kind == onePipe {
+				f.r.Close()
+				f.r, f.w, f.kind, f.read = nil, nil, newPipes, len(f.text)
+			}
+			continue
+		}
+		if code != 0 {
+			tr.led.fell(other, "the last life ends with %d: %s", code, stderr.String())
+		}
+		break
+	}
+	if path != "" {
+		f.inFile("file", path, died+f.torn)
+	}
+	for _, p := range peers {
+		p.l.close()
+	}
+	return 0, slabs*slabBytes/30 + 4*((64<<10)/30+1)
+}
+
+// kills counts processes that were killed.
+var kills atomic.Int64
+
+// A program that is killed at any moment, and starts again, loses nothing of what it had
+// read, and keeps the order.
+func TestKilledProgram(t *testing.T) {
+	kills.Store(0)
+	play(t, "pipe", 3, 1000, killPipe)
+	t.Logf("%d processes were killed", kills.Load())
+}

@@ -1,0 +1,253 @@
+package record
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/bits"
+)
+
+// maxDepth is how deep objects and lists may lie within each other, as in encoding/json.
+const maxDepth = 10_000
+
+// A scan looks at the JSON of one line, once: it checks it as json.Valid does, and shows
+// the members of the outermost object to a Parser as they go by. Its methods take the
+// index of a value and return the one behind it, or -1 if it is not valid.
+type scan struct {
+	b     []byte
+	depth int
+	high  uint64 // bit 7 of any byte: there is text that is not ASCII
+
+	p  *Parser // nil: only checks
+	ev *Event
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x80 * ones
+)
+
+// line reports whether line is one object.
+func (s *scan) line(line []byte) bool {
+	if len(line) > 0 && line[0] <= ' ' {
+		line = bytes.TrimLeft(line, " \t\r")
+	}
+	if len(line) == 0 || line[0] != '{' {
+		return false
+	}
+	s.b = line
+	i := s.object(0)
+	return i > 0 && space(s.b, i) == len(s.b)
+}
+
+func (s *scan) value(i int) int {
+	b := s.b
+	if uint(i) >= uint(len(b)) {
+		return -1
+	}
+	switch c := b[i]; {
+	case c == '"':
+		return s.text(i + 1)
+	case c == '{':
+		return s.object(i)
+	case c == '[':
+		return s.list(i)
+	case c == 't':
+		return word(b, i, "true")
+	case c == 'f':
+		return word(b, i, "false")
+	case c == 'n':
+		return word(b, i, "null")
+	}
+	return numeral(b, i)
+}
+
+func (s *scan) object(i int) int {
+	b := s.b
+	if s.depth++; s.depth > maxDepth {
+		return -1
+	}
+	if i = behind(b, i+1); i < len(b) && b[i] == '}' {
+		s.depth--
+		return i + 1
+	}
+	for {
+		if uint(i) >= uint(len(b)) || b[i] != '"' {
+			return -1
+		}
+		key := i + 1
+		if i = s.text(key); i < 0 {
+			return -1
+		}
+		end := i - 1
+		if i = behind(b, i); uint(i) >= uint(len(b)) || b[i] != ':' {
+			return -1
+		}
+		i = behind(b, i+1)
+		value := i
+		if i = s.value(i); i < 0 {
+			return -1
+		}
+		if s.depth == 1 && s.p != nil {
+			s.member(b[key:end], b[value:i])
+		}
+		i = behind(b, i)
+		if uint(i) >= uint(len(b)) {
+			return -1
+		}
+		if b[i] != ',' {
+			if b[i] != '}' {
+				return -1
+			}
+			s.depth--
+			return i + 1
+		}
+		i = behind(b, i+1)
+	}
+}
+
+// behind returns the index of the first byte at or behind i that is no space.
+func behind(b []byte, i int) int {
+	if uint(i) < uint(len(b)) && b[i] <= ' ' {
+		return space(b, i)
+	}
+	return i
+}
+
+func (s *scan) list(i int) int {
+	b := s.b
+	if s.depth++; s.depth > maxDepth {
+		return -1
+	}
+	if i = space(b, i+1); i < len(b) && b[i] == ']' {
+		s.depth--
+		return i + 1
+	}
+	for {
+		if i = s.value(i); i < 0 {
+			return -1
+		}
+		if i = space(b, i); i >= len(b) {
+			return -1
+		}
+		switch b[i] {
+		case ',':
+			i = space(b, i+1)
+		case ']':
+			s.depth--
+			return i + 1
+		default:
+			return -1
+		}
+	}
+}
+
+// member shows a member of the outermost object to the Parser.
+func (s *scan) member(key, value []byte) {
+	if !s.ev.HasLevel || s.ev.Time.IsZero() {
+		s.p.field(s.ev, key, unquoted(value), value[0] != '"')
+	}
+}
+
+// text is for what stands behind the quote that opens a string: eight bytes at a time,
+// as in package jsontext.
+func (s *scan) text(i int) int {
+	b := s.b
+	high := uint64(0)
+	for {
+		for i+8 <= len(b) {
+			w := binary.LittleEndian.Uint64(b[i:])
+			high |= w
+			if m := special(w); m != 0 {
+				i += bits.TrailingZeros64(m) >> 3
+				break
+			}
+			i += 8
+		}
+		for uint(i) < uint(len(b)) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' { // the end of the line
+			high |= uint64(b[i])
+			i++
+		}
+		if uint(i) >= uint(len(b)) || b[i] < ' ' {
+			return -1
+		}
+		if b[i] == '"' {
+			s.high |= high
+			return i + 1
+		}
+		if i = escaped(b, i+1); i < 0 {
+			return -1
+		}
+	}
+}
+
+// special marks the bytes of w that end a run of text: control characters, '"' and '\\'.
+// The lowest mark is exact.
+func special(w uint64) uint64 {
+	return ((w ^ 0x02*ones - 0x21*ones) | (w ^ 0x5c*ones - ones)) &^ w & highs
+}
+
+// escaped is for what follows a backslash.
+func escaped(b []byte, i int) int {
+	if i >= len(b) {
+		return -1
+	}
+	switch b[i] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 1
+	case 'u':
+		if i+5 > len(b) {
+			return -1
+		}
+		for _, c := range b[i+1 : i+5] {
+			if !isDigit(c) && c|0x20-'a' > 5 {
+				return -1
+			}
+		}
+		return i + 5
+	}
+	return -1
+}
+
+func word(b []byte, i int, w string) int {
+	if len(b)-i < len(w) || string(b[i:i+len(w)]) != w {
+		return -1
+	}
+	return i + len(w)
+}
+
+func numeral(b []byte, i int) int {
+	if b[i] == '-' {
+		i++
+	}
+	switch {
+	case i >= len(b) || !isDigit(b[i]):
+		return -1
+	case b[i] == '0':
+		i++
+	default:
+		i = digits(b, i)
+	}
+	if i < len(b) && b[i] == '.' {
+		from := i + 1
+		if i = digits(b, from); i == from {
+			return -1
+		}
+	}
+	if i < len(b) && b[i]|0x20 == 'e' {
+		if i++; i < len(b) && (b[i] == '+' || b[i] == '-') {
+			i++
+		}
+		from := i
+		if i = digits(b, from); i == from {
+			return -1
+		}
+	}
+	return i
+}
+
+func digits(b []byte, i int) int {
+	for i < len(b) && isDigit(b[i]) {
+		i++
+	}
+	return i
+}

@@ -1,0 +1,153 @@
+package record
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// maxGroups is how deep the names of objects are put before those of their members.
+// Objects beyond it are written as lists are.
+const maxGroups = 100
+
+// A flattener writes the members of objects as pairs of logfmt, without allocations once
+// its memory has grown. What lies in an object has its name and a dot before its own; a
+// list is the JSON that stands there, as text.
+type flattener struct {
+	prefix []byte // the names of open objects, each with its dot
+	text   []byte // without escapes
+	depth  int
+}
+
+// append appends the members of the valid object at b[i], with a space behind each, and
+// returns the index behind it.
+func (f *flattener) append(dst, b []byte, i int) ([]byte, int) {
+	for i = behind(b, i+1); b[i] != '}'; {
+		if b[i] == ',' {
+			i = behind(b, i+1)
+		}
+		key, form, next := stringAt(b, i+1)
+		i = behind(b, behind(b, next)+1) // the colon
+		switch b[i] {
+		case '"':
+			var value []byte
+			dst = f.key(dst, key, form)
+			value, form, i = stringAt(b, i+1)
+			switch form {
+			case plain:
+				dst = append(dst, value...)
+			case spaced:
+				dst = append(append(append(dst, '"'), value...), '"')
+			default:
+				dst = jsontext.AppendText(dst, asString(f.unescaped(value, form)))
+			}
+		case '{':
+			if b[behind(b, i+1)] != '}' && f.depth < maxGroups {
+				open := len(f.prefix)
+				if key = f.unescaped(key, form); len(key) > 0 {
+					f.prefix = append(jsontext.AppendName(f.prefix, asString(key)), '.')
+				}
+				f.depth++
+				dst, i = f.append(dst, b, i)
+				f.depth--
+				f.prefix = f.prefix[:open]
+				i = behind(b, i)
+				continue
+			}
+			fallthrough
+		case '[':
+			end := skip(b, i)
+			dst = jsontext.AppendText(f.key(dst, key, form), asString(b[i:end]))
+			i = end
+		default: // a number, true, false or null
+			end := skip(b, i)
+			dst = append(f.key(dst, key, form), b[i:end]...)
+			i = end
+		}
+		dst = append(dst, ' ')
+		i = behind(b, i)
+	}
+	return dst, i + 1
+}
+
+// key appends the name of a member and the '='.
+func (f *flattener) key(dst, key []byte, form form) []byte {
+	dst = append(dst, f.prefix...)
+	if form == plain {
+		dst = append(dst, key...)
+	} else {
+		dst = jsontext.AppendName(dst, asString(f.unescaped(key, form)))
+	}
+	return append(dst, '=')
+}
+
+// unescaped returns what a string says, until the next call.
+func (f *flattener) unescaped(s []byte, form form) []byte {
+	if form != escapes {
+		return s
+	}
+	f.text = jsontext.AppendUnescaped(f.text[:0], s)
+	return f.text
+}
+
+// A form says what logfmt has to do with a string of JSON.
+type form uint8
+
+const (
+	plain   form = iota // nothing
+	spaced              // to put it in quotes, which is all
+	unusual             // to look at each character
+	escapes             // so it is, once the escapes are read
+)
+
+// stringAt returns the string behind the quote before b[i], as it is written, and the
+// index behind it.
+func stringAt(b []byte, i int) (s []byte, is form, next int) {
+	var quote, odd uint64
+	for start := i; ; i += 8 {
+		var w uint64
+		if i+8 <= len(b) {
+			w = binary.LittleEndian.Uint64(b[i:])
+		} else {
+			w = lastWord(b[i:])
+		}
+		end := special(w)
+		spaces := ((w - 0x21*ones) | (w ^ '='*ones - ones)) &^ w
+		others := (w^0x7f*ones-ones)&^w | w
+		if end == 0 {
+			quote |= spaces
+			odd |= others
+			continue
+		}
+		before := end&-end - 1
+		quote |= spaces & before
+		odd |= others & before
+		i += bits.TrailingZeros64(end) >> 3
+		switch {
+		case b[i] == '\\':
+			for i = i + 2; b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+			is = escapes
+		case odd&highs != 0:
+			is = unusual
+		case quote&highs != 0 || i == start:
+			is = spaced
+		}
+		return b[start:i], is, i + 1
+	}
+}
+
+// lastWord loads fewer than eight bytes, and quotes behind them.
+func lastWord(b []byte) uint64 {
+	w := [8]byte{'"', '"', '"', '"', '"', '"', '"', '"'}
+	copy(w[:], b)
+	return binary.LittleEndian.Uint64(w[:])
+}
+
+// asString returns b as a string for somebody who keeps nothing of it.
+func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
