@@ -510,8 +510,8 @@ func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 	})
 }
 
-// Before a producer drops records, held ones without room give way to those that can be
-// sent; not if all are held.
+// Before a producer drops records, held ones without room give way, if others were taken
+// within an hour: some may be behind them, not even lent.
 func TestHeldStreamGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newStreams(1)
@@ -529,7 +529,7 @@ func TestHeldStreamGivesWay(t *testing.T) {
 				}
 			}
 		}()
-		time.Sleep(time.Minute)
+		time.Sleep(20 * time.Minute)
 		if a := x.Account(); len(d.Got()) > 130 || a.Dropped.Total() > 0 {
 			t.Errorf("%d records of the other stream arrived: %v", len(d.Got()), a)
 		}
@@ -540,17 +540,70 @@ func TestHeldStreamGivesWay(t *testing.T) {
 		if len(d.Got()) != 400 || a.Dropped[batch.Poison] == 0 || a.Pending.Total() < 100 || a.Check() != nil {
 			t.Errorf("%d records of the other stream arrived: %v", len(d.Got()), a)
 		}
-		for range 2 { // all that waits is held
-			if err := x.Send(t.Context(), ofStream(m, 10, 1)); err != nil {
+		full.Store(false)
+		d.hold(1, false)
+		time.Sleep(10 * time.Minute)
+		mustFlush(t, x)
+		mustClose(t, x)
+	})
+}
+
+// Later records of a batch pass held ones that have no room.
+func TestHeldRecordsArePassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStreams(1)
+		d.hold(1, true)
+		x := mustNew(t, d, &Options{AsideBytes: 32})
+		m := &testkit.Model{}
+		for range 2 { // the first one has room
+			mixed := ofStream(m, 2, 1)
+			mixed.Runs[0].Slot(1).Stream = 2
+			if err := x.Send(t.Context(), mixed); err != nil {
 				t.Error(err)
 			}
+			time.Sleep(10 * time.Minute)
 		}
-		press()
-		time.Sleep(time.Minute)
-		if got := x.Account().Dropped; got != a.Dropped {
-			t.Errorf("%v, then %v", a.Dropped, got)
+		if a := x.Account(); a.Delivered != 2 || a.Pending.Total() != 2 {
+			t.Error(a)
 		}
-		full.Store(false)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := x.Flush(ctx); err == nil || !strings.Contains(err.Error(), "2 records wait apart") {
+			t.Error(err)
+		}
+		d.hold(1, false)
+		time.Sleep(10 * time.Minute)
+		if got := d.Got(); !slices.Equal(got, []uint64{2, 4, 1, 3}) {
+			t.Errorf("%v arrived", got)
+		}
+		mustClose(t, x)
+	})
+}
+
+// While none of others are taken, held records without room wait, for an hour at most: that
+// the producer is about to drop some is no reason to refuse them.
+func TestAllStreamsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newStreams(1)
+		d.hold(1, true)
+		x := mustNew(t, d, &Options{AsideBytes: 100 * 32})
+		x.HelpWhen(func() (drops, waits bool) { return true, false })
+		m := &testkit.Model{}
+		go func() {
+			for range 40 {
+				if err := x.Send(t.Context(), ofStream(m, 10, 1)); err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		time.Sleep(50 * time.Minute)
+		if a := x.Account(); a.Dropped.Total() > 0 || a.Accepted < 110 {
+			t.Error(a)
+		}
+		time.Sleep(20 * time.Minute)
+		if a := x.Account(); a.Accepted != 400 || a.Dropped[batch.Poison] != 300 || a.Check() != nil {
+			t.Error(a)
+		}
 		d.hold(1, false)
 		time.Sleep(10 * time.Minute)
 		mustFlush(t, x)

@@ -46,8 +46,10 @@ type machine struct {
 	trials  trials
 	ctl     control
 	held    map[uint32]*hold // streams that are held, by stream
-	sweepAt time.Time        // when to look for records that are too old
-	counts  struct{ poisoned, expired, handled, suspects uint64 }
+	// othersTaken is when a record of another stream was last taken, while some were held.
+	othersTaken time.Time
+	sweepAt     time.Time // when to look for records that are too old
+	counts      struct{ poisoned, expired, handled, suspects uint64 }
 }
 
 // current is the session, and what it has.
@@ -190,6 +192,9 @@ const (
 //	   ▼         │
 //	 apart ◀─────┘ its stream is held, or it is a suspect: sent and offered from here, too
 //
+// What is held and has no room apart is passed: it keeps its place in the ring, and later
+// entries are sent. When there is room it is apart, when its stream is released it waits.
+//
 // From each of them it is gone when all is settled, dropped or in the spool. What goes into
 // the spool while the session has it is sent until it is answered.
 type place uint8
@@ -198,6 +203,7 @@ const (
 	waiting place = iota
 	sent
 	offered
+	passed
 	apart
 	gone
 )
@@ -238,7 +244,7 @@ type entry struct {
 	h       *holder
 	b       *batch.Batch
 	place   place
-	rest    place        // where it is when neither the session nor the handler has it: waiting or apart
+	rest    place        // where it is when neither the session nor the handler has it: waiting, passed or apart
 	round   uint64       // when it was given to the session
 	out     *batch.Batch // what the session was given, and answers
 	pin     *holder      // whose memory the session may read
@@ -247,7 +253,7 @@ type entry struct {
 	cut     bool         // made smaller because of the circuit
 	tried   bool         // the handler did not take it while Close was late
 	since   time.Time    // when it was taken
-	stream  uint32       // apart: of all its records
+	stream  uint32       // passed, or apart: of all its records
 	trial   *trial       // a suspect
 	ctl     bool         // a control record: it is no record of the account
 	ghost   bool         // the session has it, but its records are not ours any more
@@ -465,10 +471,10 @@ func (m *machine) noteSpoolEmpty() {
 // inMemory reports whether e is nowhere but in memory.
 func (e *entry) inMemory() bool { return e.h.custody != onDisk }
 
-// memory returns the oldest entry of the ring that is in memory only.
+// memory returns the oldest entry of the ring that is in memory only, and not passed.
 func (m *machine) memory() *entry {
 	for _, e := range m.ring {
-		if e.inMemory() {
+		if e.inMemory() && e.place != passed {
 			return e
 		}
 	}
@@ -479,6 +485,11 @@ func (m *machine) memory() *entry {
 func (m *machine) heldInMemory() *entry {
 	for _, e := range m.aside {
 		if e.inMemory() && e.trial == nil {
+			return e
+		}
+	}
+	for _, e := range m.ring {
+		if e.inMemory() && e.place == passed {
 			return e
 		}
 	}
@@ -504,8 +515,14 @@ func (m *machine) left(no, seq uint64) (open bool, aside uint64) {
 			aside += uint64(e.b.Len())
 		}
 	}
-	if slices.ContainsFunc(m.ring, func(e *entry) bool { return e.inMemory() && e.h.no <= no }) {
-		return true, aside
+	for _, e := range m.ring {
+		switch {
+		case !e.inMemory() || e.h.no > no:
+		case e.place == passed:
+			aside += uint64(e.b.Len())
+		default:
+			return true, aside
+		}
 	}
 	last := m.disk.forgot
 	for _, h := range m.disk.out {
@@ -532,6 +549,9 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 	}
 	if now.Before(m.pace.notBefore) || m.sess.state != none && m.sess.state != live || m.sess.regroup || m.set.buried() {
 		return action{}, false
+	}
+	if len(m.held) > 0 && m.makeRoom(now) {
+		return action{do: doAgain}, true
 	}
 	i, e := m.first()
 	if e == nil && (!m.mayPull(now) || m.sess.state == live && m.sess.under >= m.set.window) {
@@ -586,10 +606,7 @@ func (m *machine) windowNow(limit int) int {
 // once.
 func (m *machine) send(now time.Time, i int, e *entry, limit int) (action, bool) {
 	if len(m.held) > 0 {
-		switch moved, room := m.setHeldApart(now, e); {
-		case !room:
-			return action{}, false
-		case moved:
+		if m.setHeldApart(e) {
 			return action{do: doAgain}, true
 		}
 	}
@@ -837,6 +854,7 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	}
 	if open+refused < n {
 		m.ctl.keep(now, e.b, &o)
+		m.noteOthers(now, e.b, &o)
 	}
 	e.b = rest
 	m.led.settle(e.h, took, 0, batch.Drops{})
@@ -877,9 +895,8 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 		}
 		return
 	case batch.HoldStreams:
-		if m.hold(now, e, o) {
-			return
-		}
+		m.hold(now, e, o)
+		return
 	}
 	s := setback{err: why, after: o.After, hold: o.Advice == batch.Hold}
 	if k < n && !s.hold && s.after < longAfter { // neither well nor failed
@@ -906,7 +923,7 @@ func (m *machine) dropOpen(e *entry, why batch.Reason) uint64 {
 func (m *machine) dropBatch(e *entry) uint64 {
 	h, n := e.h, m.dropOpen(e, batch.Failed)
 	for _, other := range slices.Concat(m.ring, m.aside) {
-		if other.h == h && (other.place == waiting || other.place == apart) {
+		if other.h == h && (other.place == waiting || other.place == passed || other.place == apart) {
 			n += m.dropOpen(other, batch.Failed)
 		}
 	}
@@ -1028,7 +1045,7 @@ func (m *machine) expire(now time.Time) {
 	var n uint64
 	for _, list := range [...][]*entry{m.ring, m.aside} {
 		for _, e := range slices.Clone(list) {
-			if m.told.failing && e.place == waiting || e.place == apart && (m.told.failing || e.trial == nil) {
+			if m.told.failing && e.place == waiting || e.place == passed || e.place == apart && (m.told.failing || e.trial == nil) {
 				n += m.expireEntry(now, e)
 			}
 		}

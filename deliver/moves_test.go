@@ -36,7 +36,7 @@ func (s *moves) merge(o *moves) {
 var names = [3][]string{
 	aStage:   {"running", "closing", "late", "over", "ended"},
 	aSession: {"none", "opening", "live", "leaving", "lost", "ending"},
-	anEntry:  {"waiting", "sent", "offered", "apart", "gone"},
+	anEntry:  {"waiting", "sent", "offered", "passed", "apart", "gone"},
 }
 
 // drawn are the arrows of these drawings.
@@ -47,9 +47,10 @@ var drawn = [3][]string{
 		"leaving -> lost", "lost -> ending", "lost -> none", "ending -> none",
 	},
 	anEntry: {
-		"waiting -> sent", "waiting -> offered", "waiting -> apart", "waiting -> gone",
+		"waiting -> sent", "waiting -> offered", "waiting -> passed", "waiting -> apart", "waiting -> gone",
 		"sent -> waiting", "sent -> apart", "sent -> gone",
 		"offered -> waiting", "offered -> apart", "offered -> gone",
+		"passed -> waiting", "passed -> apart", "passed -> offered", "passed -> gone", "offered -> passed",
 		"apart -> waiting", "apart -> sent", "apart -> offered", "apart -> gone",
 		"gone -> sent",
 	},

@@ -387,8 +387,8 @@ type hold struct {
 	released bool // it is being tried
 }
 
-// holdPatience is how long all streams wait for held ones that have no room aside, if the
-// producer has room meanwhile. Then those are refused.
+// holdPatience is how long records of a held stream that have no room apart are kept, if the
+// producer has room meanwhile. Then they are refused.
 const holdPatience = time.Hour
 
 const (
@@ -435,8 +435,8 @@ func (m *machine) compact(e *entry) {
 }
 
 // hold has the open records of e, all others of their streams that are open, and later
-// ones set aside when their turn comes. It reports false if there is no room for them.
-func (m *machine) hold(now time.Time, e *entry, o batch.Outcome) bool {
+// ones set aside when their turn comes.
+func (m *machine) hold(now time.Time, e *entry, o batch.Outcome) {
 	for _, rec := range e.b.All() {
 		h := m.held[rec.Stream]
 		switch {
@@ -451,17 +451,16 @@ func (m *machine) hold(now time.Time, e *entry, o batch.Outcome) bool {
 		h.times++
 		h.until = now.Add(max(min(o.After, maxRetryAfter), m.set.jitter(holdMin/2, backoff.Ceil(holdMin, holdMax, h.times-1))))
 	}
-	return m.roomAside(e)
 }
 
 // setHeldApart moves records of held streams out of e, the next to be sent. It reports
-// whether there were any, and whether there was room for them: else all wait for the first
-// stream, as long as the producer does not drop records for it.
-func (m *machine) setHeldApart(now time.Time, e *entry) (moved, room bool) {
+// whether there were any.
+func (m *machine) setHeldApart(e *entry) bool {
 	if !m.hasHeld(e) {
-		return false, true
+		return false
 	}
-	return true, m.setStreamsAside(now, e)
+	m.partHeld(e)
+	return true
 }
 
 // hasHeld reports whether e has records of held streams.
@@ -474,28 +473,28 @@ func (m *machine) hasHeld(e *entry) bool {
 	return false
 }
 
+// noteOthers notes whether o, an answer to b, says that the destination takes records of
+// other streams than those that are held, or were until lately.
+func (m *machine) noteOthers(now time.Time, b *batch.Batch, o *batch.Outcome) {
+	if len(m.held) == 0 {
+		return
+	}
+	for i, rec := range b.All() {
+		if m.held[rec.Stream] == nil && !o.Open.Has(i) && !o.Refused.Has(i) {
+			m.othersTaken = now
+			return
+		}
+	}
+}
+
 func (m *machine) isHeld(stream uint32) bool {
 	h := m.held[stream]
 	return h != nil && !h.released
 }
 
-// crowdOut reports whether held records without room keep the producer from records that
-// could be sent: it is about to drop some, and others wait behind them.
-func (m *machine) crowdOut() bool {
-	return m.needs.drops && slices.ContainsFunc(m.ring, func(e *entry) bool {
-		for _, rec := range e.b.All() {
-			if e.place == waiting && !m.isHeld(rec.Stream) {
-				return true
-			}
-		}
-		return false
-	})
-}
-
-// setStreamsAside moves the records of e whose streams are held out of the ring. If there is
-// no room it condemns those that crowd out others or have been held for holdPatience, and
-// reports false at the rest.
-func (m *machine) setStreamsAside(now time.Time, e *entry) bool {
+// partHeld makes entries of their own of the records of e whose streams are held, in its
+// place. makeRoom deals with them.
+func (m *machine) partHeld(e *entry) {
 	byStream := map[uint32][]int{}
 	var streams []uint32
 	var free []int
@@ -509,34 +508,45 @@ func (m *machine) setStreamsAside(now time.Time, e *entry) bool {
 		}
 		byStream[rec.Stream] = append(byStream[rec.Stream], i)
 	}
-	all := e.b
 	at := slices.Index(m.ring, e)
-	for _, stream := range streams {
-		part := m.entryOf(e.h, all.Select(nil, byStream[stream]), e.since)
-		part.stream, part.unknown = stream, e.unknown
-		m.ring = slices.Insert(m.ring, at, part)
-		switch h := m.held[stream]; {
-		case m.setAside(part):
-		case now.Sub(h.since) < holdPatience && !m.crowdOut():
-			m.ring = slices.Delete(m.ring, at, at+1)
-			part.h.parts--
-			return false
-		default:
-			m.condemn(part.h, part.b, h.why)
-			m.remove(part)
-		}
-		// What is left of e is what has not been moved.
-		left := free
-		for _, s := range streams[slices.Index(streams, stream)+1:] {
-			left = append(slices.Clone(left), byStream[s]...)
-		}
-		slices.Sort(left)
-		e.b = all.Select(nil, left)
+	for i, stream := range streams {
+		part := m.entryOf(e.h, e.b.Select(nil, byStream[stream]), e.since)
+		part.stream, part.unknown, part.rest = stream, e.unknown, passed
+		m.put(part, passed)
+		m.ring = slices.Insert(m.ring, at+i, part)
 	}
-	if e.b.Len() == 0 {
+	if e.b = e.b.Select(nil, free); len(free) == 0 {
 		m.remove(e)
 	}
-	return true
+}
+
+// makeRoom sets records of held streams apart, oldest first, as far as there is room. What
+// has none is passed by the others until it crowds them out, or has been held for
+// holdPatience. Then it is condemned, an entry at a time. makeRoom reports whether one was.
+func (m *machine) makeRoom(now time.Time) bool {
+	var left []uint32 // streams that have entries without room: later ones do not overtake them
+	for i := 0; i < len(m.ring); {
+		e := m.ring[i]
+		switch h := m.held[e.stream]; {
+		case e.place != passed:
+			i++
+		case !slices.Contains(left, e.stream) && m.setAside(e):
+		case now.Sub(h.since) >= holdPatience || m.crowdsOut(now):
+			m.condemn(e.h, e.b, h.why)
+			m.remove(e)
+			return true
+		default:
+			left = append(left, e.stream)
+			i++
+		}
+	}
+	return false
+}
+
+// crowdsOut reports whether held records without room keep out some that the destination
+// takes: the producer is about to drop records, and others were taken lately.
+func (m *machine) crowdsOut(now time.Time) bool {
+	return m.needs.drops && now.Sub(m.othersTaken) < holdPatience
 }
 
 // nextUnhold returns when the first stream is tried again.
@@ -565,10 +575,13 @@ func (m *machine) unhold(now time.Time) {
 	if !any {
 		return
 	}
-	m.comeBack(func(e *entry) bool {
-		h := m.held[e.stream]
-		return e.trial == nil && (h == nil || h.released)
-	})
+	m.comeBack(func(e *entry) bool { return e.trial == nil && !m.isHeld(e.stream) })
+	for _, e := range m.ring {
+		if e.place == passed && !m.isHeld(e.stream) {
+			e.rest = waiting
+			m.put(e, waiting)
+		}
+	}
 }
 
 // comeBack puts what was set aside, and pick names, back into the ring. It goes first.

@@ -661,7 +661,7 @@ func (w *world) check() {
 			}
 		}
 	}
-	if e := w.offered; e != nil && (e.place == waiting || e.place == apart) {
+	if e := w.offered; e != nil && (e.place == waiting || e.place == passed || e.place == apart) {
 		w.fail("the handler has %v, and the outlet has it, too", ticketsOf(e.b))
 	}
 	last := make([]uint64, w.lim.streams)

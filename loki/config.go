@@ -170,8 +170,9 @@ type Config struct {
 	// After a 401, 403 or 260 the records of that tenant wait, and others go on, as
 	// long as another tenant has records and was not refused in the last 5 minutes.
 	// If there is none, the refusal is taken to be about the credentials: then
-	// everything is held, with an alarm. When the records that wait have no more room, see
-	// BufferBytes, all tenants wait until records would be dropped, or for an hour; then further ones are dead letters.
+	// everything is held, with an alarm. Records that wait have as much room as BufferBytes,
+	// and 4 MiB. Beyond, all tenants may wait until records would be dropped, or for an hour;
+	// then those that have no room are dead letters.
 	TenantAttr string `yaml:"tenant_attr"`
 	// Username and Password are for basic authentication. Default "": none.
 	Username string `yaml:"username"`
