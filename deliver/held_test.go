@@ -571,8 +571,17 @@ func TestHeldRecordsArePassed(t *testing.T) {
 		if err := x.Flush(ctx); err == nil || !strings.Contains(err.Error(), "2 records wait apart") {
 			t.Error(err)
 		}
+		committed := make(chan error, 1) // apart, or passed, is no committed record
+		go func() { committed <- x.commit(t.Context()) }()
+		time.Sleep(time.Minute)
+		if len(committed) > 0 {
+			t.Errorf("committed: %v", <-committed)
+		}
 		d.hold(1, false)
 		time.Sleep(10 * time.Minute)
+		if len(committed) == 0 || <-committed != nil {
+			t.Error("not committed")
+		}
 		if got := d.Got(); !slices.Equal(got, []uint64{2, 4, 1, 3}) {
 			t.Errorf("%v arrived", got)
 		}

@@ -115,6 +115,8 @@ type flush struct {
 	no  uint64
 	seq uint64 // of the spool
 	ch  chan error
+
+	kept bool // what is in the spool counts: a Commit. It waits whatever the circuit says.
 }
 
 var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
@@ -490,7 +492,7 @@ func (o *outlet) spill(e *entry) {
 	if o.noteSpool(&o.spillBad, err); err == nil {
 		o.lastSeq = seq
 		for _, f := range o.flushes {
-			if e.h.no <= f.no {
+			if e.h.no <= f.no && !f.kept {
 				f.seq = seq
 			}
 		}
@@ -611,7 +613,7 @@ var ErrFull = errors.New("the destination is too slow")
 // nothing but records that were set aside is left, and ctx's error if that ends first.
 func (o *outlet) Flush(ctx context.Context) error {
 	if !o.inline {
-		if err := o.awaitSettled(ctx); err != nil {
+		if err := o.reach(ctx, &flush{ch: make(chan error, 1)}); err != nil {
 			return fmt.Errorf("deliver: cannot flush: %w", err)
 		}
 	}
@@ -627,14 +629,24 @@ func (o *outlet) untilOpen() context.Context {
 	return o.brk.untilOpen()
 }
 
-// awaitSettled waits until everything that was taken before the call is settled.
-func (o *outlet) awaitSettled(ctx context.Context) error {
-	f := &flush{ch: make(chan error, 1)}
+// commit waits until everything that was taken before the call is delivered, accounted for
+// or in the spool, and has the destination pass on what it buffers.
+func (o *outlet) commit(ctx context.Context) error {
+	if err := o.reach(ctx, &flush{ch: make(chan error, 1), kept: true}); err != nil {
+		return fmt.Errorf("deliver: cannot commit: %w", err)
+	}
+	return o.flushDestination(ctx)
+}
+
+// reach waits until f is answered.
+func (o *outlet) reach(ctx context.Context, f *flush) error {
 	o.post(func(time.Time) {
 		o.shared.mu.Lock()
 		f.no = o.shared.lastNo
 		o.shared.mu.Unlock()
-		if f.seq = o.lastSeq; f.seq == 0 && (o.m.disk.backlog || len(o.m.disk.out) > 0) {
+		if f.kept {
+			// Nothing on disk is waited for.
+		} else if f.seq = o.lastSeq; f.seq == 0 && (o.m.disk.backlog || len(o.m.disk.out) > 0) {
 			f.seq = math.MaxUint64 // the numbers of what an earlier process left are unknown
 		}
 		o.flushes = append(o.flushes, f)
@@ -672,6 +684,8 @@ func (o *outlet) answerFlushes() {
 func (o *outlet) reached(f *flush) (bool, error) {
 	open, aside := o.m.left(f.no, f.seq)
 	switch state, _, _, cause := o.brk.look(); {
+	case f.kept:
+		return !open && aside == 0 && o.m.stage < late, nil // late, some may be dropped
 	case !open && aside == 0:
 		return true, nil
 	case state == Open && !o.m.handler.busy && !o.m.handler.wants(o.m, time.Now()):

@@ -199,6 +199,24 @@ func (o *Output) Flush(ctx context.Context) error {
 	return o.w.Flush(ctx)
 }
 
+// Commit waits until everything accepted before is delivered, accounted for or in the spool:
+// an input that keeps records until then may forget them. Unlike Flush it waits while the
+// circuit is open, and for records that are set aside in memory. What is in the spool
+// survives a crash of the machine as its [spool.Options] say. Commit does not wait beyond the
+// end of ctx; after Close it fails.
+func (o *Output) Commit(ctx context.Context) error {
+	err := o.w.HandOver(ctx)
+	switch {
+	case err != nil:
+		return err
+	case o.begun.Load(): // it may have dropped some
+		return fmt.Errorf("deliver: cannot commit: %w", batch.ErrClosed)
+	case o.outlet.inline:
+		return nil
+	}
+	return o.outlet.commit(ctx)
+}
+
 // Sync is Flush within CloseTimeout. Then it puts what is in the spool and what the
 // destination has on stable storage, each if it can, also where the circuit is open. A
 // fallback and the dead letters are not synced.

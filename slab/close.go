@@ -34,6 +34,10 @@ type ending struct {
 // has not handed over yet is not waited for.
 func (w *Writer) Flush(ctx context.Context) error { return w.request(ctx, opFlush) }
 
+// HandOver waits until everything accepted before the call, or found in the files of dead
+// processes, is in the custody of the borrower or accounted for, or ctx ends.
+func (w *Writer) HandOver(ctx context.Context) error { return w.request(ctx, opHandOver) }
+
 // Sync flushes and then has the destination put what it got on stable storage, if it
 // can. It gives up after Options.CloseTimeout.
 func (w *Writer) Sync() error {
@@ -64,7 +68,7 @@ func (w *Writer) request(ctx context.Context, kind opKind) error {
 	}
 	select {
 	case err := <-o.ch:
-		if !w.wants.Inline && err == nil {
+		if !w.wants.Inline && kind != opHandOver && err == nil {
 			// Not on the drain: to deliver all that was lent may take long, and the slabs must
 			// not wait for that.
 			err = w.flushBorrower(ctx, kind)

@@ -74,7 +74,7 @@ func (d *drain) init(w *Writer) {
 	d.pieces = make([]*piece, 0, w.o.SlabCount+2)
 }
 
-// An op is a Flush or Sync on its way through the drain.
+// An op is a Flush, HandOver or Sync on its way through the drain.
 type op struct {
 	target uint64
 	kind   opKind
@@ -85,14 +85,12 @@ type opKind uint8
 
 const (
 	opFlush opKind = iota
+	opHandOver
 	opSync
 )
 
 func (k opKind) String() string {
-	if k == opSync {
-		return "sync"
-	}
-	return "flush"
+	return [...]string{"flush", "hand over", "sync"}[k]
 }
 
 var errGoexit = errors.New("destination called runtime.Goexit")
@@ -470,7 +468,7 @@ func (w *Writer) discardLocked() (gone []*piece) {
 	return gone
 }
 
-// readyOpLocked returns the oldest Flush or Sync whose records are settled, and those
+// readyOpLocked returns the oldest op whose records are settled, and those
 // of dead processes, which come first.
 func (w *Writer) readyOpLocked() *op {
 	if len(w.ops) == 0 || w.ops[0].target > w.progress.settled || len(w.dead.files) > 0 {
