@@ -539,6 +539,8 @@ var worlds = map[string]worldLimits{
 	"no room": {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 2}, flavours: []flavour{holdingStream, holdingAll}, noRoom: true},
 	"side":    {batches: 3, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1, badAppends: 1, badReads: 1}, flavours: []flavour{holdingStream}, spool: true, full: true},
 	"apart":   {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, flavours: []flavour{holdingStream}, handler: true},
+	"passed":  {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1}, flavours: []flavour{holdingStream}, noRoom: true, handler: true, scarce: true},
+	"full":    {batches: 2, records: 2, window: 2, streams: 2, may: may{answers: 1, opens: 1}, flavours: []flavour{holdingStream}, noRoom: true, spool: true, full: true},
 	"disk":    {batches: 2, records: 1, window: 2, may: may{ends: 1, badAppends: 1, badReads: 1}, spool: true, full: true},
 	"loans":   {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true},
 	"suspect": {batches: 2, records: 1, window: 1, may: may{ends: 6}},
