@@ -1,0 +1,28 @@
+//go:build unix
+
+package tail
+
+import (
+	"io/fs"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// idOf returns the name of the file that path leads to.
+func idOf(_ string, st fs.FileInfo) id {
+	s, ok := st.Sys().(*syscall.Stat_t)
+	if !ok {
+		return id{}
+	}
+	return id{uint64(s.Dev), uint64(s.Ino)}
+}
+
+// descriptors returns how many files this process may have open.
+func descriptors() int {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) != nil {
+		return 256
+	}
+	return int(min(uint64(r.Cur), 1<<20))
+}

@@ -1,0 +1,88 @@
+package tail
+
+import (
+	"hash/crc32"
+	"io"
+	"os"
+)
+
+// A file is known again by device and inode and, because inodes are used again and files
+// are truncated, by two checksums: of its first bytes, and of those before the position.
+const (
+	headBytes = 256
+	tailBytes = 64
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func sum(p []byte) uint32 { return crc32.Checksum(p, castagnoli) }
+
+// An id names a file in the system. Where there are no inodes it stands for the path.
+type id struct{ dev, ino uint64 }
+
+// A head is the checksum of the first bytes of a file, as far as they were read.
+type head struct {
+	n   int // at most headBytes
+	sum uint32
+}
+
+// A mark is a position, with the checksum of up to tailBytes bytes before it.
+type mark struct {
+	off int64
+	sum uint32
+}
+
+// markIn returns the mark at p[at], where p[0] is at offset base of the file. p holds
+// tailBytes bytes before at, or all there are.
+func markIn(p []byte, at int, base int64) mark {
+	return mark{base + int64(at), sum(p[max(0, at-tailBytes):at])}
+}
+
+// markAt reads the mark at off.
+func markAt(r io.ReaderAt, off int64) (mark, error) {
+	var buf [tailBytes]byte
+	n := int(min(off, tailBytes))
+	_, err := r.ReadAt(buf[:n], off-int64(n))
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return mark{off, sum(buf[:n])}, err
+}
+
+// headOf reads the head of the first n bytes.
+func headOf(r io.ReaderAt, n int64) (head, error) {
+	var buf [headBytes]byte
+	m := int(min(n, headBytes))
+	_, err := r.ReadAt(buf[:m], 0)
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return head{m, sum(buf[:m])}, err
+}
+
+// is reports whether the file that r reads holds what h and m were made of. An error
+// other than that it is too short is returned.
+func is(r io.ReaderAt, h head, m mark) (bool, error) {
+	gotHead, err := headOf(r, int64(h.n))
+	if err == nil && gotHead == h {
+		var gotMark mark
+		if gotMark, err = markAt(r, m.off); err == nil {
+			return gotMark == m, nil
+		}
+	}
+	if err == io.ErrUnexpectedEOF {
+		err = nil
+	}
+	return false, err
+}
+
+// isFile is is for the file at path.
+func isFile(path string, h head, m mark) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	ok, _ := is(f, h, m)
+	return ok
+}

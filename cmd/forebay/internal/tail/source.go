@@ -1,0 +1,25 @@
+package tail
+
+import (
+	"path/filepath"
+	"regexp"
+)
+
+// A Source is where a line comes from.
+type Source struct {
+	Path string
+
+	// Of a file of /var/log/containers, whose name says so much; else "".
+	Pod, Namespace, Container string
+}
+
+// Kubernetes writes POD_NAMESPACE_CONTAINER-ID.log. None of the names holds '_'.
+var containerLog = regexp.MustCompile(`^([^_]+)_([^_]+)_(.+)-[0-9a-f]{64}\.log$`)
+
+func sourceOf(path string) *Source {
+	s := &Source{Path: path}
+	if m := containerLog.FindStringSubmatch(filepath.Base(path)); m != nil {
+		s.Pod, s.Namespace, s.Container = m[1], m[2], m[3]
+	}
+	return s
+}
