@@ -133,10 +133,25 @@ func appendFloat(dst []byte, f float64, size int) []byte {
 
 const hex = "0123456789abcdef"
 
+// asItIs are the bytes that stand in a JSON string as they are.
+var asItIs = func() (t [256]bool) {
+	for c := ' '; c < 0x7f; c++ {
+		t[c] = c != '"' && c != '\\'
+	}
+	return t
+}()
+
 // appendQuoted appends s as a JSON string.
 func appendQuoted(dst, s []byte) []byte {
 	dst = append(dst, '"')
 	for i := 0; i < len(s); {
+		from := i
+		for i < len(s) && asItIs[s[i]] {
+			i++
+		}
+		if dst = append(dst, s[from:i]...); i == len(s) {
+			break
+		}
 		c := s[i]
 		switch {
 		case c >= utf8.RuneSelf:
@@ -158,8 +173,6 @@ func appendQuoted(dst, s []byte) []byte {
 			dst = append(dst, '\\', 't')
 		case c < ' ' || c == 0x7f:
 			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			dst = append(dst, c)
 		}
 		i++
 	}

@@ -1,0 +1,380 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/forebay/internal/listen"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/listen/forward"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/listen/ndjson"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+)
+
+// opened is a listener at work.
+type opened interface {
+	Stats() listen.Stats
+	Close(context.Context) error
+}
+
+// A receiver is forebay receive at work.
+type receiver struct {
+	c       *receiveConfig
+	sink    *ndjson.Sink
+	tls     *tls.Config // nil: without
+	fate    func(context.Context) listen.Fate
+	said    *sayer
+	servers []opened
+	names   []string
+}
+
+// closeTime is how long chunks that have come may take to be written and acknowledged.
+const closeTime = 10 * time.Second
+
+func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
+	out := stdout
+	if c.out != "" {
+		f, err := os.OpenFile(c.out, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+		if err != nil {
+			return configError(fmt.Errorf("cannot open --out %s: %w", c.out, unpathed(err)))
+		}
+		defer f.Close()
+		out = f
+	}
+	signals := make(chan os.Signal, 4)
+	notify(signals)
+	r := &receiver{c: c, fate: c.mischief.fate(), said: &sayer{w: stderr}}
+	full, failed := make(chan struct{}, 1), make(chan error, 1)
+	r.sink = ndjson.New(out, func(records uint64, err error) {
+		switch {
+		case err != nil:
+			select {
+			case failed <- err:
+			default:
+			}
+		case c.count > 0 && records >= c.count:
+			select {
+			case full <- struct{}{}:
+			default:
+			}
+		}
+	})
+	start := time.Now()
+	if err := r.listen(); err != nil {
+		r.close(context.Background())
+		return configError(err)
+	}
+	var failure error
+	select {
+	case <-full:
+	case failure = <-failed:
+	case <-signals:
+	}
+	if !r.end(signals) && failure == nil {
+		failure = errForced
+	}
+	select {
+	case failure = <-failed:
+	default:
+	}
+	if !c.quiet {
+		r.said.line(r.summary(time.Since(start)))
+	}
+	switch {
+	case errors.Is(failure, syscall.EPIPE):
+		return runtimeError(nil) // who reads has seen enough
+	case failure == errForced:
+		return runtimeError(errForced)
+	case failure != nil:
+		return runtimeError(fmt.Errorf("cannot write %s: %w", c.outName(), unpathed(failure)))
+	}
+	if got := r.records(); got < c.count {
+		return runtimeError(fmt.Errorf("%s of the %s of --count have come", units.Count(got), units.Count(c.count)))
+	}
+	return nil
+}
+
+func (c *receiveConfig) outName() string {
+	if c.out == "" {
+		return "standard output"
+	}
+	return "--out " + c.out
+}
+
+// listen opens all listeners.
+func (r *receiver) listen() error {
+	if r.c.tlsCert != "" {
+		pair, err := tls.LoadX509KeyPair(r.c.tlsCert, r.c.tlsKey)
+		if err != nil {
+			return fmt.Errorf("cannot load --tls-cert and --tls-key: %w", err)
+		}
+		r.tls = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	}
+	for _, l := range r.c.listeners {
+		if !l.on {
+			continue
+		}
+		s, err := l.open(r, l)
+		if err != nil {
+			return err
+		}
+		r.servers = append(r.servers, s)
+		r.names = append(r.names, l.flag)
+	}
+	return nil
+}
+
+// bind listens on the address of l, and says so.
+func (r *receiver) bind(l *listener) (net.Listener, error) {
+	network, address, err := l.resolve()
+	if err != nil {
+		return nil, err
+	}
+	nl, err := bindTo(network, address)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s, for --%s: %w%s", address, l.flag, bareNet(err), portHint(err, l))
+	}
+	if r.c.mischief.slow > 0 {
+		nl = slowListener{nl, int64(r.c.mischief.slow)}
+	}
+	at := nl.Addr().String()
+	if network == "unix" {
+		at = "unix:" + at
+	} else if r.tls != nil {
+		nl = tls.NewListener(nl, r.tls)
+	}
+	r.listening(l, network, at)
+	return nl, nil
+}
+
+// listening says where l listens.
+func (r *receiver) listening(l *listener, network, at string) {
+	if r.c.quiet {
+		return
+	}
+	text := "listening for " + l.what + " on " + l.at(at, r.tls != nil)
+	if network != "unix" && !loopback(at) {
+		text += ", which other machines reach"
+		if l.flag != "forward" || r.c.keyFile == "" {
+			text += ", and asks nobody for a key"
+		}
+	}
+	r.said.line(text)
+}
+
+// at is the address as a client writes it.
+func (l *listener) at(at string, secure bool) string {
+	if l.protocol == "http" && !strings.HasPrefix(at, "unix:") {
+		if secure {
+			return "https://" + at
+		}
+		return "http://" + at
+	}
+	if secure && !strings.HasPrefix(at, "unix:") {
+		return at + " with TLS"
+	}
+	return at
+}
+
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+func bindTo(network, address string) (net.Listener, error) {
+	nl, err := net.Listen(network, address)
+	if err == nil || network != "unix" || !abandoned(network, address) {
+		return nl, err
+	}
+	os.Remove(address)
+	return net.Listen(network, address)
+}
+
+// abandoned reports whether a process that was killed has left the socket.
+func abandoned(network, path string) bool {
+	if st, err := os.Lstat(path); err != nil || st.Mode()&os.ModeSocket == 0 {
+		return false
+	}
+	c, err := net.Dial(network, path)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+// bareNet is an error of net without the address, which is said already.
+func bareNet(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		var sys *os.SyscallError
+		if errors.As(op.Err, &sys) {
+			return sys.Err
+		}
+		return op.Err
+	}
+	return err
+}
+
+// portHint says what to do when a port is taken.
+func portHint(err error, l *listener) string {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return ": another program listens there; end it, or write --" + l.flag + "=ADDR with another port"
+	}
+	return ""
+}
+
+// config is what listeners have in common.
+func (r *receiver) config() listen.Config {
+	return listen.Config{Sink: r.sink, Limits: r.c.limits(), Fate: r.fate, Refused: r.said.refused}
+}
+
+func forwardListener() *listener {
+	return &listener{
+		flag: "forward", what: "Forward", address: "127.0.0.1:24224", byDefault: true,
+		usage: "listen for Fluentd's protocol, which Fluent Bit and many loggers speak",
+		open: func(r *receiver, l *listener) (opened, error) {
+			c := forward.Config{Config: r.config(), Secured: r.c.keyFile != "", User: r.c.user}
+			var err error
+			if c.Key, err = secretFile("--shared-key-file", r.c.keyFile); err != nil {
+				return nil, err
+			}
+			if c.Password, err = secretFile("--password-file", r.c.passwordFile); err != nil {
+				return nil, err
+			}
+			nl, err := r.bind(l)
+			if err != nil {
+				return nil, err
+			}
+			s := forward.New(c)
+			s.Serve(nl)
+			return s, nil
+		},
+	}
+}
+
+// secretFile reads a secret without the newline behind it.
+func secretFile(flag, path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s %s: %w", flag, path, unpathed(err))
+	}
+	secret := strings.TrimRight(string(text), "\r\n")
+	if secret == "" {
+		return "", fmt.Errorf("%s %s is empty", flag, path)
+	}
+	return secret, nil
+}
+
+// end closes the listeners. It reports false if a second signal came before all that was
+// at hand was answered.
+func (r *receiver) end(signals <-chan os.Signal) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		r.close(ctx)
+	}()
+	begun := time.Now()
+	for {
+		select {
+		case <-closed:
+			return true
+		case <-signals:
+			if time.Since(begun) >= sameSignal {
+				return false
+			}
+		case <-ctx.Done(): // the output hangs, or else they would be closed by now
+			select {
+			case <-closed:
+				return true
+			case <-time.After(time.Second):
+				return false
+			}
+		}
+	}
+}
+
+func (r *receiver) close(ctx context.Context) {
+	var wg sync.WaitGroup
+	for _, s := range r.servers {
+		wg.Go(func() { s.Close(ctx) })
+	}
+	wg.Wait()
+}
+
+func (r *receiver) records() (n uint64) {
+	for _, s := range r.servers {
+		n += s.Stats().Records
+	}
+	return n
+}
+
+// summary is one line: what each listener has taken.
+func (r *receiver) summary(took time.Duration) string {
+	var sb strings.Builder
+	fmt.Fprintf(&sb, "received %s in %s", amount(r.records(), "record"), units.Duration(took.Round(time.Millisecond)))
+	for i, s := range r.servers {
+		st := s.Stats()
+		fmt.Fprintf(&sb, "; %s records=%d messages=%d connections=%d", r.names[i], st.Records, st.Messages, st.Conns)
+		if st.Refused > 0 {
+			fmt.Fprintf(&sb, " refused=%d", st.Refused)
+		}
+	}
+	return sb.String()
+}
+
+// A sayer writes lines on standard error. Of refusals it writes some: peers make them.
+type sayer struct {
+	w io.Writer
+
+	mu     sync.Mutex
+	budget float64 // refusals that may be written now
+	last   time.Time
+	silent uint64 // refusals since the last one that was written
+}
+
+func (s *sayer) line(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.w, "forebay: %s\n", text)
+}
+
+// refusals at once, then one a second.
+const refusals = 10
+
+func (s *sayer) refused(r listen.Refusal) { s.refusedAt(r, time.Now()) }
+
+func (s *sayer) refusedAt(r listen.Refusal, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last.IsZero() {
+		s.budget = refusals
+	} else {
+		s.budget = min(s.budget+now.Sub(s.last).Seconds(), refusals)
+	}
+	s.last = now
+	if s.budget < 1 {
+		s.silent++
+		return
+	}
+	s.budget--
+	more := ""
+	if s.silent > 0 {
+		more = fmt.Sprintf(" (and %s before, which nothing was said of)", amount(s.silent, "refusal"))
+		s.silent = 0
+	}
+	fmt.Fprintf(s.w, "forebay: %s%s\n", r, more)
+}
