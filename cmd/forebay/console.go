@@ -30,6 +30,14 @@ func (c *console) say(format string, args ...any) {
 	fmt.Fprintf(c.w, c.name+": "+format+"\n", args...)
 }
 
+// print writes a line for a program to read, without the name.
+func (c *console) print(line string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clearLocked()
+	fmt.Fprintln(c.w, line)
+}
+
 // show replaces the live line.
 func (c *console) show(line string) {
 	c.mu.Lock()

@@ -42,6 +42,7 @@ type pipeConfig struct {
 	failOnDrop    bool
 	quiet         bool
 	dryRun        bool
+	ops           opsFlags
 	deliveryFlags
 }
 
@@ -139,7 +140,8 @@ Flags whose text begins with file, TLS, forward or loki concern these alone.
 	fs.Var(&c.drainTimeout, "drain-timeout", "how long to go on delivering after the end of the input or a signal")
 	fs.BoolVar(&c.failOnDrop, "fail-on-drop", false, "exit with 3 if a record was dropped")
 	fs.StringVar(&c.name, "name", "forebay", "`NAME` of this pipe, in front of its messages")
-	fs.BoolVarP(&c.quiet, "quiet", "q", false, "no live line and no summary, errors only")
+	fs.BoolVarP(&c.quiet, "quiet", "q", false, "no live line and no summary in words, errors only")
+	c.ops.add(cmd)
 	c.deliveryFlags.add(cmd)
 	for _, d := range c.dests {
 		d.Flags(cmd)
@@ -168,6 +170,9 @@ func (c *pipeConfig) settle(cmd *cobra.Command) error {
 	if total := int64(c.slabs) * c.slabSize.value; total > maxMemory {
 		return fmt.Errorf("--slabs %d of --slab-size %s are %s of memory for each destination: use %s or less",
 			c.slabs, units.FlagSize(c.slabSize.value), units.FlagSize(total), units.FlagSize(maxMemory))
+	}
+	if err := c.ops.check(); err != nil {
+		return err
 	}
 	if err := c.deliveryFlags.check(cmd); err != nil {
 		return err

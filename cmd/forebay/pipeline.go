@@ -36,7 +36,8 @@ type pipeline struct {
 	con  *console
 	term *os.File // for the live line; nil: none
 
-	signals chan os.Signal
+	signals  chan os.Signal
+	watchers *opsServer // nil: none
 
 	fallback *fallback      // nil: none
 	lastly   []string       // what shutdown has to say, besides the summary
@@ -99,6 +100,13 @@ func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
 		p.abandon()
 		return configError(err)
 	}
+	watchers, err := serveOps(&c.ops, p)
+	if err != nil {
+		p.abandon()
+		return configError(err)
+	}
+	defer watchers.close()
+	p.watchers = watchers
 	if isTerminal(stderr) && !c.quiet && os.Getenv("TERM") != "dumb" && !p.onTerminal() {
 		p.term = stderr
 	}
@@ -207,7 +215,15 @@ func (p *pipeline) run() error {
 	notify(signals)
 	end := newEnding(p.in, time.Duration(p.c.drainTimeout))
 	defer end.release()
-	end.onBegin = p.drain
+	end.onBegin = func(deadline time.Time) {
+		p.watchers.end()
+		p.drain(deadline)
+	}
+
+	manager := newSystemd()
+	manager.tell("READY=1")
+	alive, calm := manager.watchdog()
+	defer calm()
 
 	quit := make(chan struct{})
 	var beside sync.WaitGroup
@@ -231,11 +247,14 @@ func (p *pipeline) run() error {
 			end.begin()
 		case <-end.late:
 			p.unstick(end)
+		case <-alive:
+			manager.tell("WATCHDOG=1")
 		case <-end.ctx.Done():
 			stuck = true // in a write that waits for room: Shutdown ends it
 		}
 	}
 	end.begin()
+	manager.tell("STOPPING=1")
 
 	down := make(chan struct{})
 	go func() { defer close(down); p.shutdown(end.ctx) }()
@@ -243,6 +262,8 @@ func (p *pipeline) run() error {
 		select {
 		case <-down:
 			down = nil
+		case <-alive:
+			manager.tell("WATCHDOG=1")
 		case s := <-signals:
 			p.signal(s, end)
 		}
@@ -254,7 +275,8 @@ func (p *pipeline) run() error {
 		out.settle()
 	}
 	close(quit)
-	text, err := p.conclude(time.Since(start), readErr, context.Cause(end.ctx))
+	took := time.Since(start)
+	text, err := p.conclude(took, readErr, context.Cause(end.ctx))
 	said := make(chan struct{})
 	go func() {
 		defer close(said)
@@ -262,6 +284,9 @@ func (p *pipeline) run() error {
 		p.con.clear()
 		for _, line := range text {
 			p.con.say("%s", line)
+		}
+		if p.c.ops.summary.value == summaryJSON {
+			p.con.print(p.summaryJSON(took, err))
 		}
 	}()
 	var enough <-chan time.Time
@@ -607,7 +632,7 @@ func plain(err error) string {
 func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []string, err error) {
 	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
 	text = append(text, p.lastly...)
-	if !p.c.quiet {
+	if !p.c.quiet && p.c.ops.summary.value == summaryText {
 		say("%s", p.summary(took))
 	}
 	dropped := p.broken.Load() // the oversize ones are in every account
