@@ -632,7 +632,7 @@ func plain(err error) string {
 func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []string, err error) {
 	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
 	text = append(text, p.lastly...)
-	if !p.c.quiet && p.c.ops.summary.value == summaryText {
+	if !p.c.quiet && p.c.ops.summary.value != summaryJSON {
 		say("%s", p.summary(took))
 	}
 	dropped := p.broken.Load() // the oversize ones are in every account
