@@ -28,7 +28,8 @@ type Destination struct {
 }
 
 // New returns a Destination such as "tcp://localhost:5170" or
-// "syslog+tcp://localhost:514?facility=local0&app=shop". o may be nil.
+// "syslog+tcp://localhost:514?facility=local0&app=shop". In the path of a unix socket, %3F
+// is a question mark and %25 a percent sign. o may be nil.
 func New(destination string, o *Options) (*Destination, error) {
 	t, err := parse(destination)
 	if err == nil && len(t.query) > 0 && !t.syslog {

@@ -682,6 +682,7 @@ func TestParse(t *testing.T) {
 		"unix:/run/log.sock":             "unix:/run/log.sock",
 		"unix:///run/log.sock":           "unix:/run/log.sock",
 		"unix:rel/sock":                  "unix:rel/sock",
+		"unix:a%3Fb%25%41":               "unix:a?b%%41",
 		"syslog+tcp://h:514?app=x":       "syslog+tcp://h:514",
 		"syslog+tls://h:6514?facility=3": "syslog+tls://h:6514",
 		"syslog+unix:/dev/log?hostname=a&app=b&procid=c&msgid=d": "syslog+unix:/dev/log",

@@ -43,7 +43,7 @@ func parse(s string) (t target, err error) {
 		t.address, err = hostPort(kind, rest)
 	case "unix":
 		t.network = "unix"
-		t.address = strings.TrimPrefix(rest, "//")
+		t.address = pathIn(strings.TrimPrefix(rest, "//"))
 		if t.address == "" {
 			err = errors.New("it names no socket: want unix:PATH")
 		}
@@ -52,6 +52,10 @@ func parse(s string) (t target, err error) {
 	}
 	return t, err
 }
+
+// pathIn returns the path of a socket: %3F is a question mark there, and %25 a percent
+// sign.
+var pathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
 
 func hostPort(kind, rest string) (string, error) {
 	rest, ok := strings.CutPrefix(rest, "//")

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/lines"
@@ -14,21 +16,29 @@ import (
 // With --crash-safe the input that was read and that an output has not accepted yet
 // lies in a file of its own beside the slabs.
 
-// openAhead makes or continues the file of this run, and takes those that earlier ones
-// have left.
+// openAhead makes or continues the file of this run, in the first directory of
+// --crash-safe, and takes those that earlier ones have left.
 func (p *pipeline) openAhead(stdin *os.File) error {
-	dir := p.c.crashSafe
-	if dir == "" {
+	dirs := p.crashDirs()
+	if dirs == nil {
 		return nil
 	}
 	o := readahead.Options{Bytes: lines.BufferBytes(int(p.c.maxRecord.value)), Input: stdin}
+	required := false
 	for _, out := range p.outs {
 		o.Outputs = append(o.Outputs, out.dir)
+		required = required || bool(out.c.CrashSafeRequired)
 	}
-	found, damaged := readahead.Adopt(dir, o.Outputs)
-	for _, err := range damaged {
-		p.con.say("--crash-safe: input that an earlier run had read: %s", err)
+	var found []*readahead.File
+	for _, dir := range dirs {
+		files, damaged := readahead.Adopt(dir, o.Outputs)
+		found = append(found, files...)
+		for _, err := range damaged {
+			p.con.say("--crash-safe: input that an earlier run had read: %s", err)
+		}
 	}
+	slices.SortStableFunc(found, func(a, b *readahead.File) int { return strings.Compare(a.Name(), b.Name()) })
+	dir := dirs[0]
 	var left uint64
 	for _, f := range found {
 		most := uint64(0)
@@ -55,7 +65,7 @@ func (p *pipeline) openAhead(stdin *os.File) error {
 		switch {
 		case err == nil:
 			p.ahead = f
-		case p.c.mustBeSafe:
+		case required:
 			for _, f := range p.earlier {
 				f.Close()
 			}

@@ -21,12 +21,11 @@ import (
 
 // faulty returns the configuration of a pipeline to a fake destination that
 // returns what fail does.
-func faulty(fail func() error, adjust func(*deliveryFlags)) *pipeConfig {
+func faulty(fail func() error, adjust func(*outputConfig)) *pipeConfig {
 	c := config("fake:")
-	c.deliveryFlags = newDeliveryFlags()
-	c.given = true
+	giveOptions(&testing.T{}, &c.options, "--retry-age", "24h")
 	c.drainTimeout = duration(300 * time.Millisecond)
-	adjust(&c.deliveryFlags)
+	adjust(&c.options.base)
 	c.dests = append(c.dests, &flaky{fail: fail})
 	return c
 }
@@ -37,7 +36,7 @@ func TestSpoolSurvives(t *testing.T) {
 	dir := t.TempDir()
 	down := func() error { return errors.New("down") }
 	up := func() error { return nil }
-	spooled := func(f *deliveryFlags) { f.spool = dir }
+	spooled := func(c *outputConfig) { c.Spool = path(dir) }
 	inBubble(t, func(t *testing.T) {
 		stderr, err := run(t, faulty(down, spooled), "one\ntwo")
 		if codeOf(err) != exitKept || !strings.Contains(stderr, "pending=2{slab=0 spill=2 inflight=0}") ||
@@ -62,7 +61,7 @@ func TestSpillSaysWhy(t *testing.T) {
 		dir := t.TempDir()
 		want = strings.Replace(want, "DIR", dir, 1)
 		inBubble(t, func(t *testing.T) {
-			stderr, rerr := run(t, faulty(func() error { return err }, func(f *deliveryFlags) { f.spool = dir }), "one\n")
+			stderr, rerr := run(t, faulty(func() error { return err }, func(c *outputConfig) { c.Spool = path(dir) }), "one\n")
 			if codeOf(rerr) != exitKept || !strings.Contains(stderr, want) || strings.Count(stderr, strings.Fields(err.Error())[0]) != 1 {
 				t.Errorf("%v, %s, want %s", rerr, stderr, want)
 			}
@@ -80,8 +79,7 @@ func TestSpoolForServer(t *testing.T) {
 	l.Close()
 	conf := func() *pipeConfig {
 		c := config("tcp://" + addr)
-		c.deliveryFlags = newDeliveryFlags()
-		c.spool, c.given = t.TempDir(), true
+		c.options.base.Spool = path(t.TempDir())
 		c.drainTimeout = duration(300 * time.Millisecond)
 		return c
 	}
@@ -107,7 +105,7 @@ func TestSpoolForServer(t *testing.T) {
 		got <- string(b)
 	}()
 	second := conf()
-	second.spool, second.drainTimeout = first.spool, duration(time.Minute)
+	second.options.base.Spool, second.drainTimeout = first.options.base.Spool, duration(time.Minute)
 	stderr, err := run(t, second, "three\n")
 	if text := <-got; err != nil || text != "one\ntwo\nthree\n" || !strings.Contains(stderr, "accepted=1 recovered=2 delivered=3\n") {
 		t.Errorf("%q arrived, %v, %s", text, err, stderr)
@@ -118,7 +116,7 @@ func TestSpoolForServer(t *testing.T) {
 func TestEngineWithoutSpool(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	inBubble(t, func(t *testing.T) {
-		stderr, err := run(t, faulty(func() error { return errors.New("down") }, func(*deliveryFlags) {}), "one\ntwo\n")
+		stderr, err := run(t, faulty(func() error { return errors.New("down") }, func(*outputConfig) {}), "one\ntwo\n")
 		if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{shutdown=2}") {
 			t.Error(err, stderr)
 		}
@@ -127,15 +125,15 @@ func TestEngineWithoutSpool(t *testing.T) {
 
 // Lines that are refused for good are in the file of dead letters.
 func TestDeadLetter(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "dead")
-	c := faulty(nil, func(f *deliveryFlags) { f.deadLetter = path })
+	file := filepath.Join(t.TempDir(), "dead")
+	c := faulty(nil, func(c *outputConfig) { c.DeadLetter = path(file) })
 	c.dests[len(c.dests)-1] = &fake{o: never}
 	c.drainTimeout = duration(time.Minute)
 	stderr, err := run(t, c, "one\ntwo\n")
-	if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "refuses records for good: never; see "+path) {
+	if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "refuses records for good: never; see "+file) {
 		t.Error(err, stderr)
 	}
-	b, _ := os.ReadFile(path)
+	b, _ := os.ReadFile(file)
 	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
 		if !json.Valid([]byte(line)) || !strings.Contains(line, []string{"one", "two"}[i]) {
 			t.Errorf("%q", line)
@@ -152,9 +150,9 @@ func TestRetryAgeCountsFromReading(t *testing.T) {
 		}
 		return nil
 	}
-	c := faulty(fail, func(f *deliveryFlags) {})
+	c := faulty(fail, func(c *outputConfig) {})
 	c.drainTimeout = duration(time.Minute)
-	c.level.set = true // so that the time is known
+	c.options.base.Level.set = true // so that the time is known
 	stderr, err := run(t, c, "2001-02-03T04:05:06Z ERROR one\n")
 	if err != nil || !strings.Contains(stderr, "accepted=1 delivered=1\n") {
 		t.Error(err, stderr)
@@ -184,7 +182,7 @@ func TestFallbackTranscodes(t *testing.T) {
 		{"not to be encoded", true, nil, "bad\n", `<"bad">`, ""},
 	} {
 		var got, gotType string
-		target, err := new(fake).Open("")
+		target, err := new(fake).Open("", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/spf13/cobra"
-
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/record"
@@ -24,59 +22,30 @@ type destination interface {
 	Scheme() string
 	// Usage is its form and what it does, for --help.
 	Usage() (form, what string)
-	// Flags defines the flags of this kind of destination.
-	Flags(cmd *cobra.Command)
-	// Open opens what follows the colon. It is called after the flags were
-	// parsed, once for each --to.
-	Open(rest string) (*target, error)
+	// Open opens what follows the colon, as its options say.
+	Open(rest string, c *outputConfig) (*target, error)
 }
 
 // A dryRunner is a destination that can show what it would send instead, with
 // --dry-run.
 type dryRunner interface{ canDryRun() }
 
-// addText defines a flag with a text, once for all kinds of destinations that know it.
-func addText(cmd *cobra.Command, name, value, usage string) {
-	if cmd.Flags().Lookup(name) == nil {
-		cmd.Flags().String(name, value, usage)
-	}
-}
-
-// addSwitch is addText for a flag without a value.
-func addSwitch(cmd *cobra.Command, name, usage string) {
-	if cmd.Flags().Lookup(name) == nil {
-		cmd.Flags().Bool(name, false, usage)
-	}
-}
-
-// addLogin defines the flags of destinations that know users.
-func addLogin(cmd *cobra.Command) {
-	addText(cmd, "user", "", "forward, loki: `NAME` of the user at the server")
-	addText(cmd, "password-file", "", "forward, loki: `FILE` with the password of --user")
-}
-
-// addDryRun defines the flag of every [dryRunner].
-func addDryRun(cmd *cobra.Command) {
-	addSwitch(cmd, "dry-run", "forward, loki: show on standard output what would be sent, and send nothing")
-}
-
 // mayDryRun returns an error if --to names a destination without a dry run: it
 // would be written to. A destination that does not exist is not its matter.
-func mayDryRun(dests []destination, to string) error {
-	scheme, _, _ := strings.Cut(to, ":")
+func mayDryRun(dests []destination, c *outputConfig) error {
+	scheme, _, _ := strings.Cut(c.To, ":")
 	for _, d := range dests {
 		if _, can := d.(dryRunner); scheme == d.Scheme() && !can {
-			return fmt.Errorf("--to %s: it has no --dry-run: it would be written to", redact(strings.TrimSuffix(to, ":")))
+			return fmt.Errorf("--to %s: it has no --dry-run: it would be written to", redact(c.name))
 		}
 	}
 	return nil
 }
 
-// destinations returns all kinds, in the order of --help. Each call returns
-// values of their own, because they hold flags.
+// destinations returns all kinds, in the order of --help.
 func destinations() []destination {
 	return slices.Concat([]destination{
-		new(fileDest),
+		fileDest{},
 		stdioDest{name: "stdout", what: "standard output"},
 		stdioDest{name: "stderr", what: "standard error"},
 	}, netDests(), forwardDests(), lokiDests())
@@ -119,6 +88,15 @@ func (t *target) close() {
 	}
 }
 
+// noUser is the error for a user in the address of a server.
+func noUser(rest string) error {
+	why := "no user and password go into it: use --user and --password-file"
+	if strings.Contains(rest, "?") {
+		why += "; an @ in an option is written %40"
+	}
+	return errors.New(why)
+}
+
 // sameFile reports whether both are the same regular file.
 func sameFile(a, b fs.FileInfo) bool {
 	return a != nil && b != nil && a.Mode().IsRegular() && os.SameFile(a, b)
@@ -134,21 +112,26 @@ func (t *target) isGone() bool {
 	}
 }
 
-// openTarget opens what --to says.
-func openTarget(dests []destination, to string) (*target, error) {
-	return openAt(dests, "--to", to)
+// openAt opens the destination that a flag names.
+func openAt(dests []destination, flag string, c *outputConfig) (*target, error) {
+	d, at, _, err := locate(dests, flag, c.To)
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.Open(at[len(d.Scheme())+1:], c)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %s", flag, redact(c.name), strings.TrimPrefix(redactError(err, c.To), "file: "))
+	}
+	return t, nil
 }
 
-// openAt opens the destination that a flag names.
-func openAt(dests []destination, flag, to string) (*target, error) {
-	scheme, rest, found := strings.Cut(to, ":")
+// locate finds the kind of the destination that a flag names, and cuts off its query.
+func locate(dests []destination, flag, to string) (d destination, at, query string, err error) {
+	scheme, _, found := strings.Cut(to, ":")
 	for _, d := range dests {
 		if found && scheme == d.Scheme() {
-			t, err := d.Open(rest)
-			if err != nil {
-				return nil, fmt.Errorf("%s %s: %s", flag, strings.TrimSuffix(redact(to), ":"), strings.TrimPrefix(redactError(err, to), "file: "))
-			}
-			return t, nil
+			at, query, _ = cutQuery(to)
+			return d, at, query, nil
 		}
 	}
 	to = redact(to)
@@ -177,7 +160,7 @@ func openAt(dests []destination, flag, to string) (*target, error) {
 	default:
 		why = fmt.Sprintf("no destination is called %q", scheme)
 	}
-	return nil, errors.New(flag + " " + quoteEmpty(to) + ": " + why + "\nDestinations are:\n" + strings.TrimRight(usageOf(dests), "\n"))
+	return nil, "", "", errors.New(flag + " " + quoteEmpty(to) + ": " + why + "\nDestinations are:\n" + strings.TrimRight(usageOf(dests), "\n"))
 }
 
 func quoteEmpty(s string) string {

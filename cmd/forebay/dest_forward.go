@@ -7,31 +7,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/record"
 )
 
 // forwardDest is forward://HOST:PORT, forward+tls://HOST:PORT or
-// forward+unix:PATH. The three share their flags.
-type forwardDest struct {
-	scheme string
-	f      *forwardFlags
-}
-
-// forwardFlags holds what the flags were defined on: destinations of other kinds
-// may have flags of the same name, and then share them.
-type forwardFlags struct{ cmd *cobra.Command }
-
-func (f *forwardFlags) text(name string) string { return f.cmd.Flags().Lookup(name).Value.String() }
-func (f *forwardFlags) on(name string) bool     { return f.text(name) == "true" }
+// forward+unix:PATH.
+type forwardDest struct{ scheme string }
 
 // forwardDests returns the three kinds.
 func forwardDests() []destination {
-	f := new(forwardFlags)
-	return []destination{forwardDest{"forward", f}, forwardDest{"forward+tls", f}, forwardDest{"forward+unix", f}}
+	return []destination{forwardDest{"forward"}, forwardDest{"forward+tls"}, forwardDest{"forward+unix"}}
 }
 
 func (d forwardDest) Scheme() string { return d.scheme }
@@ -47,74 +34,47 @@ func (d forwardDest) Usage() (form, what string) {
 	return "forward://HOST:PORT", "a Fluentd, Fluent Bit or OpenTelemetry receiver, port 24224"
 }
 
-// Flags defines the flags once for all three.
-func (d forwardDest) Flags(cmd *cobra.Command) {
-	if d.f.cmd == cmd {
-		return
-	}
-	d.f.cmd = cmd
-	addTLS(cmd)
-	addText(cmd, "tag", "forebay", "forward: `TAG` of the events")
-	addText(cmd, "shared-key-file", "", "forward: `FILE` with the shared key of the server")
-	addLogin(cmd)
-	addSwitch(cmd, "secured", "forward: the server begins with a handshake though its shared key is empty")
-	addSwitch(cmd, "no-ack", "forward: do not wait for acknowledgements: what is under way when a connection ends is lost")
-	addDryRun(cmd)
-}
-
-func (d forwardDest) Open(rest string) (*target, error) {
+func (d forwardDest) Open(rest string, o *outputConfig) (*target, error) {
 	c := fluent.Config{
-		Tag: d.f.text("tag"), NoAck: d.f.on("no-ack"), SharedKeyFile: d.f.text("shared-key-file"),
-		Secured: d.f.on("secured"), User: d.f.text("user"), PasswordFile: d.f.text("password-file"),
+		Tag: string(o.Tag), NoAck: bool(o.NoAck), SharedKeyFile: string(o.SharedKeyFile),
+		Secured: bool(o.Secured), User: string(o.User), PasswordFile: string(o.PasswordFile),
 		Name: d.scheme + ":" + rest,
 	}
-	if d.f.text("tag") == "" {
+	if o.Tag == "" {
 		return nil, errors.New("--tag is empty: an event has a tag")
-	}
-	if d.scheme != "forward+tls" {
-		for _, name := range []string{"tls-ca", "tls-cert", "tls-key"} {
-			if d.f.cmd.Flags().Lookup(name).Changed {
-				return nil, fmt.Errorf("--%s is given, but %s is not encrypted: write forward+tls://HOST:PORT", name, d.scheme)
-			}
-		}
 	}
 	switch d.scheme {
 	case "forward+unix":
 		if rest == "" || rest == "//" {
 			return nil, errors.New("it names no socket: write forward+unix:PATH")
 		}
-		c.Servers = []string{"unix:" + rest}
+		c.Servers = []string{"unix:" + pathIn(rest)}
 	default:
 		host, ok := strings.CutPrefix(rest, "//")
 		if !ok || host == "" {
 			return nil, fmt.Errorf("it names no server: write %s://HOST:PORT", d.scheme)
 		}
 		if strings.Contains(host, "@") {
-			return nil, errors.New("no user and password go into it: use --user and --password-file")
+			return nil, noUser(rest)
 		}
 		c.Servers = []string{host}
 		if d.scheme == "forward+tls" {
 			c.Servers[0] = "tls://" + host
-			c.TLS = fluent.TLS{CAFile: d.f.text("tls-ca"), CertFile: d.f.text("tls-cert"), KeyFile: d.f.text("tls-key")}
+			c.TLS = fluent.TLS{CAFile: string(o.TLSCA), CertFile: string(o.TLSCert), KeyFile: string(o.TLSKey)}
 		}
 	}
-	if f := d.f.cmd.Flags().Lookup("compress"); f != nil && f.Changed {
-		switch v := f.Value.String(); v {
-		case "none":
-		default: // zstd: fluentd from 1.19 on, and Fluent Bit
-			c.Compress = v
-		}
+	if v := o.Compress.value; v != "none" { // zstd: fluentd from 1.19 on, and Fluent Bit
+		c.Compress = v
 	}
 	t := &target{encode: newForwardEncoder(), codec: fluent.Codec()}
-	dry := d.f.on("dry-run")
-	if dry {
+	if o.dryRun {
 		c.DryRun = os.Stdout
 	}
 	client, err := fluent.NewClient(c)
 	if err != nil {
 		return nil, plainForward(err)
 	}
-	t.dest, t.engine = client, !dry
+	t.dest, t.engine = client, !o.dryRun
 	return t, nil
 }
 

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
@@ -22,15 +20,7 @@ import (
 // forwardTarget opens --to with the given flags.
 func forwardTarget(t *testing.T, to string, args ...string) (*target, error) {
 	t.Helper()
-	cmd := &cobra.Command{}
-	dests := destinations()
-	for _, d := range dests {
-		d.Flags(cmd)
-	}
-	if err := cmd.ParseFlags(args); err != nil {
-		t.Fatal(err)
-	}
-	return openTarget(dests, to)
+	return openAs(t, destinations(), to, args...)
 }
 
 func TestForwardSendsLinesAsRecords(t *testing.T) {
@@ -128,8 +118,8 @@ func TestForwardFlagErrors(t *testing.T) {
 		want string // empty: no error
 	}{
 		{"forward://h", []string{"--tag", ""}, "--tag is empty"},
-		{"forward://h", []string{"--tls-ca", key}, "forward+tls://"},
-		{"forward+unix:/s", []string{"--tls-cert", key}, "--tls-cert is given"},
+		{"forward://h", []string{"--tls-ca", key}, "forward+tls:"},
+		{"forward+unix:/s", []string{"--tls-cert", key}, "--tls-cert is for tls:, "},
 		{"forward+tls://h", []string{"--tls-ca", key}, "--tls-ca: "},
 		{"forward+tls://h", []string{"--tls-cert", key}, "--tls-cert and --tls-key belong together"},
 		{"forward://h", []string{"--shared-key-file", empty}, "--secured"},

@@ -8,34 +8,17 @@ import (
 	"os"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/loki"
 )
 
-// lokiDest is loki://HOST:PORT or loki+https://HOST. The two share their flags.
-type lokiDest struct {
-	scheme string
-	f      *lokiFlags
-}
-
-// lokiFlags holds what the flags were defined on: destinations of other kinds may
-// have flags of the same name, and then share them.
-type lokiFlags struct {
-	cmd              *cobra.Command
-	labels, metadata []string
-}
-
-func (f *lokiFlags) text(name string) string { return f.cmd.Flags().Lookup(name).Value.String() }
+// lokiDest is loki://HOST:PORT or loki+https://HOST.
+type lokiDest struct{ scheme string }
 
 // lokiDests returns the two kinds.
-func lokiDests() []destination {
-	f := new(lokiFlags)
-	return []destination{lokiDest{"loki", f}, lokiDest{"loki+https", f}}
-}
+func lokiDests() []destination { return []destination{lokiDest{"loki"}, lokiDest{"loki+https"}} }
 
 func (d lokiDest) Scheme() string { return d.scheme }
 func (d lokiDest) canDryRun()     {}
@@ -47,44 +30,29 @@ func (d lokiDest) Usage() (form, what string) {
 	return "loki+https://HOST", "the same over https; see --tls-ca, --tls-cert, --tls-key"
 }
 
-// Flags defines the flags once for both.
-func (d lokiDest) Flags(cmd *cobra.Command) {
-	if d.f.cmd == cmd {
-		return
-	}
-	d.f.cmd = cmd
-	addTLS(cmd)
-	fs := cmd.Flags()
-	fs.StringArrayVar(&d.f.labels, "label", nil, "loki: a label of all lines, `NAME=VALUE`; may be repeated (default job=forebay)")
-	fs.StringArrayVar(&d.f.metadata, "metadata", nil, "loki: make the field `NAME` of JSON and logfmt lines structured metadata; may be repeated")
-	addText(cmd, "tenant", "", "loki: `NAME` of the tenant (X-Scope-OrgID)")
-	addText(cmd, "bearer-token-file", "", "loki: `FILE` with a bearer token")
-	addLogin(cmd)
-	addDryRun(cmd)
-}
-
-func (d lokiDest) Open(rest string) (*target, error) {
+func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 	host, ok := strings.CutPrefix(rest, "//")
 	if !ok || host == "" {
 		return nil, fmt.Errorf("it names no server: write %s://HOST", d.scheme)
 	}
 	if strings.Contains(host, "@") {
-		return nil, errors.New("no user and password go into it: use --user and --password-file")
+		return nil, noUser(rest)
 	}
 	c := loki.Config{
 		URL: "http://" + withPort(host, "3100"), Name: redact(d.scheme + ":" + rest), Labels: map[string]string{},
-		MetadataAttrs: d.f.metadata, Tenant: d.f.text("tenant"), Username: d.f.text("user"),
-		BearerTokenFile: d.f.text("bearer-token-file"),
+		MetadataAttrs: o.Metadata, Tenant: string(o.Tenant), Username: string(o.User),
+		BearerTokenFile: string(o.BearerTokenFile),
 	}
 	if d.scheme == "loki+https" {
 		c.URL = "https://" + host
-		c.TLS = loki.TLS{CAFile: d.f.text("tls-ca"), CertFile: d.f.text("tls-cert"), KeyFile: d.f.text("tls-key")}
+		c.TLS = loki.TLS{CAFile: string(o.TLSCA), CertFile: string(o.TLSCert), KeyFile: string(o.TLSKey)}
 	}
-	for _, l := range d.f.labels {
-		name, value, ok := strings.Cut(l, "=")
-		if !ok || name == "" || value == "" {
-			return nil, fmt.Errorf("--label %s: write NAME=VALUE", l)
+	for _, l := range o.Label {
+		i := strings.IndexAny(l, "=:") // label=app:shop reads better in a query
+		if i < 1 || i == len(l)-1 {
+			return nil, fmt.Errorf("--label %s: write NAME=VALUE or NAME:VALUE", l)
 		}
+		name, value := l[:i], l[i+1:]
 		if _, twice := c.Labels[name]; twice {
 			return nil, fmt.Errorf("--label %s: %s is given twice; a label has one value", l, name)
 		}
@@ -93,23 +61,22 @@ func (d lokiDest) Open(rest string) (*target, error) {
 	if len(c.Labels) == 0 {
 		c.Labels["job"] = "forebay"
 	}
-	if file := d.f.text("password-file"); file != "" {
+	if file := string(o.PasswordFile); file != "" {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("--password-file: %w", err)
 		}
 		c.Password = strings.TrimRight(string(b), "\r\n")
 	}
-	dry := d.f.text("dry-run") == "true"
-	if dry {
+	if o.dryRun {
 		c.DryRun = os.Stdout
 	}
 	s, err := loki.NewPusher(c)
 	if err != nil {
 		return nil, plainLoki(err)
 	}
-	t := &target{encode: newLokiEncoder(s, d.f.metadata), codec: s.Encoder().Codec(), memory: 4 << 20}
-	t.dest, t.engine = s, !dry
+	t := &target{encode: newLokiEncoder(s, o.Metadata), codec: s.Encoder().Codec(), memory: 4 << 20}
+	t.dest, t.engine = s, !o.dryRun
 	return t, nil
 }
 

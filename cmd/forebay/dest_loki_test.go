@@ -11,26 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/record"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // lokiTarget opens a destination with the given flags.
 func lokiTarget(t *testing.T, rest string, flags ...string) (*target, error) {
 	t.Helper()
-	cmd := &cobra.Command{Use: "pipe"}
-	dests := lokiDests()
-	for _, d := range dests {
-		d.Flags(cmd)
-	}
-	if err := cmd.ParseFlags(flags); err != nil {
-		t.Fatal(err)
-	}
-	return dests[0].Open(rest)
+	return openAs(t, lokiDests(), "loki:"+rest, flags...)
 }
 
 func TestLokiDestination(t *testing.T) {
@@ -133,15 +122,15 @@ func TestLokiSlabs(t *testing.T) {
 		t.Fatal(err)
 	}
 	limit := tgt.dest.Traits().Limits.Bytes
-	c := pipeConfig{slabs: 8, slabSize: size{value: slab.DefaultSlabBytes}, flushInterval: duration(time.Second)}
-	if o := c.slabOptions("loki:", tgt); o.SlabCount*o.SlabBytes < 2*limit {
+	c := newOutputConfig()
+	if o := c.slabOptions("loki:", tgt, 1<<20); o.SlabCount*o.SlabBytes < 2*limit {
 		t.Errorf("%d slabs of %d bytes for batches of %d", o.SlabCount, o.SlabBytes, limit)
 	}
-	if o := c.slabOptions("stdout:", &target{}); o.SlabCount != 8 {
+	if o := c.slabOptions("stdout:", &target{}, 1<<20); o.SlabCount != 8 {
 		t.Errorf("%d slabs for standard output", o.SlabCount)
 	}
-	c.slabsGiven = true
-	if o := c.slabOptions("loki:", tgt); o.SlabCount != 8 {
+	c.given = map[string]bool{"slabs": true}
+	if o := c.slabOptions("loki:", tgt, 1<<20); o.SlabCount != 8 {
 		t.Errorf("%d slabs where 8 were asked for", o.SlabCount)
 	}
 }

@@ -20,8 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/forebay-log/forebay/batch"
 )
 
@@ -132,15 +130,8 @@ func TestTLSDestinations(t *testing.T) {
 	pipe := func(drain time.Duration, to string, args ...string) (string, error) {
 		t.Helper()
 		c := config(to)
-		c.deliveryFlags = newDeliveryFlags()
 		c.drainTimeout = duration(drain)
-		cmd := &cobra.Command{}
-		for _, d := range c.dests {
-			d.Flags(cmd)
-		}
-		if err := cmd.ParseFlags(args); err != nil {
-			t.Fatal(err)
-		}
+		giveOptions(t, &c.options, args...)
 		return run(t, c, "one\ntwo\n")
 	}
 	good := []string{"--tls-ca", file("ca.pem")}
@@ -194,7 +185,7 @@ type stuck struct {
 	got     *bytes.Buffer
 }
 
-func (s *stuck) Open(string) (*target, error) {
+func (s *stuck) Open(string, *outputConfig) (*target, error) {
 	return &target{dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if s.release != nil {
 			<-s.release
@@ -215,12 +206,7 @@ func TestWhenFullSpill(t *testing.T) {
 	dir := t.TempDir()
 	pipe := func(t *testing.T, s *stuck, drain time.Duration, text string) (string, error) {
 		c := config("fake:")
-		c.deliveryFlags = newDeliveryFlags()
-		c.given, c.spool = true, dir
-		c.whenFull = whenFull{}
-		if err := c.whenFull.Set("spill"); err != nil {
-			t.Fatal(err)
-		}
+		giveOptions(t, &c.options, "--spool", dir, "--when-full", "spill")
 		c.drainTimeout = duration(drain)
 		c.dests = append(c.dests, s)
 		return run(t, c, text)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/forebay-log/forebay/file"
@@ -16,8 +15,7 @@ type stdioDest struct{ name, what string }
 
 func (d stdioDest) Scheme() string             { return d.name }
 func (d stdioDest) Usage() (form, what string) { return d.name + ":", d.what }
-func (d stdioDest) Flags(*cobra.Command)       {}
-func (d stdioDest) Open(rest string) (*target, error) {
+func (d stdioDest) Open(rest string, _ *outputConfig) (*target, error) {
 	if rest != "" {
 		return nil, errors.New("nothing goes behind the colon: write " + d.name + ":")
 	}

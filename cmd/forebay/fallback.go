@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/forebay-log/forebay/batch"
@@ -31,18 +30,18 @@ type fallback struct {
 }
 
 // openFallback opens what --fallback says.
-func openFallback(c *pipeConfig) (*fallback, error) {
-	for _, to := range c.to {
-		if to == c.fallback {
-			return nil, fmt.Errorf("--fallback %s: it is given as --to, too: name another destination", redact(to))
+func openFallback(p *pipeConfig, c *outputConfig) (*fallback, error) {
+	for _, out := range p.outs {
+		if out.name == c.name {
+			return nil, fmt.Errorf("--fallback %s: it is given as --to, too: name another destination", redact(c.name))
 		}
 	}
-	t, err := openAt(c.dests, "--fallback", c.fallback)
+	t, err := openAt(p.dests, "--fallback", c)
 	if err != nil {
 		return nil, err
 	}
-	f := newFallback(strings.TrimSuffix(redact(c.fallback), ":"), t)
-	f.lines.Format = c.format
+	f := newFallback(redact(c.name), t)
+	f.lines.Format = p.format
 	return f, nil
 }
 

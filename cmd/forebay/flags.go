@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -47,6 +48,9 @@ func complete(cmd *cobra.Command, flag string, values ...string) {
 	}
 }
 
+// UnmarshalText is Set.
+func (c *choice) UnmarshalText(b []byte) error { return c.Set(string(b)) }
+
 // size is a flag in bytes, within bounds.
 type size struct {
 	value    int64
@@ -69,6 +73,9 @@ func (s *size) Set(text string) error {
 	s.value = n
 	return nil
 }
+
+// UnmarshalText is Set.
+func (s *size) UnmarshalText(b []byte) error { return s.Set(string(b)) }
 
 // rate is a flag in records per second.
 type rate float64
@@ -103,6 +110,9 @@ func (d *duration) Set(text string) error {
 	return err
 }
 
+// UnmarshalText is Set.
+func (d *duration) UnmarshalText(b []byte) error { return d.Set(string(b)) }
+
 // level is a flag; unset it admits everything.
 type level struct {
 	slog.Level
@@ -122,6 +132,14 @@ func (l *level) Set(text string) (err error) {
 	return err
 }
 
+// UnmarshalText is Set.
+func (l *level) UnmarshalText(b []byte) error { return l.Set(string(b)) }
+
+// admits reports whether a line of that level is delivered. One without a level is.
+func (l *level) admits(ev *record.Event) bool {
+	return !l.set || !ev.HasLevel || ev.Level >= l.Level
+}
+
 // whenFull is the flag of a slab.WhenFull.
 type whenFull struct{ slab.WhenFull }
 
@@ -134,3 +152,77 @@ func (w *whenFull) Set(text string) error {
 	w.WhenFull = v
 	return nil
 }
+
+// UnmarshalText is Set.
+func (w *whenFull) UnmarshalText(b []byte) error { return w.Set(string(b)) }
+
+// count is a flag with a number, within bounds.
+type count struct {
+	value    int
+	min, max int    // max 0: none
+	why      string // of min
+}
+
+func (c *count) String() string { return strconv.Itoa(c.value) }
+func (*count) Type() string     { return "int" }
+func (c *count) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	switch {
+	case errors.Is(err, strconv.ErrSyntax):
+		return fmt.Errorf("%q is no whole number", text)
+	case (err != nil || n < c.min) && c.max == 0:
+		return fmt.Errorf("%s is out of range: use %d%s or more", text, c.min, c.why)
+	case err != nil || n < c.min || c.max > 0 && n > c.max:
+		return fmt.Errorf("%s is out of range: use %d%s to %d", text, c.min, c.why, c.max)
+	}
+	c.value = n
+	return nil
+}
+
+// UnmarshalText is Set.
+func (c *count) UnmarshalText(b []byte) error { return c.Set(string(b)) }
+
+// text is a flag with any text.
+type text string
+
+func (t *text) String() string     { return string(*t) }
+func (*text) Type() string         { return "string" }
+func (t *text) Set(s string) error { *t = text(s); return nil }
+
+// path is a flag with the name of something, which is not empty.
+type path string
+
+func (p *path) String() string { return string(*p) }
+func (*path) Type() string     { return "string" }
+func (p *path) Set(s string) error {
+	if s == "" {
+		return errors.New("it is empty")
+	}
+	*p = path(s)
+	return nil
+}
+
+// UnmarshalText is Set.
+func (p *path) UnmarshalText(b []byte) error { return p.Set(string(b)) }
+
+// toggle is a flag that needs no value.
+type toggle bool
+
+func (t *toggle) String() string { return strconv.FormatBool(bool(*t)) }
+func (*toggle) Type() string     { return "bool" }
+func (*toggle) IsBoolFlag() bool { return true }
+func (t *toggle) Set(s string) error {
+	on, err := strconv.ParseBool(s)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", s)
+	}
+	*t = toggle(on)
+	return nil
+}
+
+// list is a flag that may be repeated.
+type list []string
+
+func (l *list) String() string     { return strings.Join(*l, ", ") }
+func (*list) Type() string         { return "string" }
+func (l *list) Set(s string) error { *l = append(slices.Clip(*l), s); return nil }

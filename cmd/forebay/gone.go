@@ -39,23 +39,23 @@ func (l outlivedLife) Answer(b *batch.Batch, o batch.Outcome) {
 
 // outlet returns the destination of t for an outlet: one that goes on if the reader of t
 // can go and there is another place for lines.
-func (f *deliveryFlags) outlet(t *target) deliver.Destination {
-	hold := f.fallback != "" || f.spool != ""
-	if _, is := t.dest.(*file.Stdio); is && (hold || f.deadLetter != "") {
+func (c *outputConfig) outlet(t *target) deliver.Destination {
+	hold := c.Fallback != "" || c.Spool != ""
+	if _, is := t.dest.(*file.Stdio); is && (hold || c.DeadLetter != "") {
 		return outlived{t.dest, hold}
 	}
 	return t.dest
 }
 
 // goneText says what becomes of an output whose reader is gone.
-func (f *deliveryFlags) goneText() string {
+func (out *output) goneText() string {
 	switch {
-	case f.fallback != "":
-		return "from now on its lines go to --fallback " + f.fallback
-	case f.spool != "":
-		return "from now on its lines go to --spool " + f.spool
-	case f.deadLetter != "":
-		return "from now on its lines go to --dead-letter " + f.deadLetter
+	case out.fallback != nil:
+		return "from now on its lines go to --fallback " + out.fallback.to
+	case out.c.Spool != "":
+		return "from now on its lines go to --spool " + string(out.c.Spool)
+	case out.c.DeadLetter != "":
+		return "from now on its lines go to --dead-letter " + string(out.c.DeadLetter)
 	}
 	return "this output ends here"
 }

@@ -29,7 +29,7 @@ type slowReopen struct {
 func (*slowReopen) Scheme() string             { return "slow" }
 func (*slowReopen) Usage() (form, what string) { return "slow:", "a file" }
 func (*slowReopen) Flags(*cobra.Command)       {}
-func (d *slowReopen) Open(string) (*target, error) {
+func (d *slowReopen) Open(string, *outputConfig) (*target, error) {
 	f, err := os.Create(d.path)
 	return &target{dest: deliver.ToWriteCloser(f), reopen: func() error {
 		d.entered <- struct{}{}
@@ -130,7 +130,7 @@ type hupOpen struct{ came chan os.Signal }
 func (hupOpen) Scheme() string             { return "hup" }
 func (hupOpen) Usage() (form, what string) { return "hup:", "nowhere" }
 func (hupOpen) Flags(*cobra.Command)       {}
-func (d hupOpen) Open(string) (*target, error) {
+func (d hupOpen) Open(string, *outputConfig) (*target, error) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		return nil, err
 	}

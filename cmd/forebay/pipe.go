@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,38 +25,31 @@ const maxMemory = 64 << 30
 
 // pipeConfig is what the flags of pipe say.
 type pipeConfig struct {
-	name          string
-	to            []string
-	dests         []destination
-	format        record.Format
-	encoding      record.Encoding
-	level         level
-	slabSize      size
-	slabs         int
-	flushInterval duration
-	whenFull      whenFull
-	maxRecord     size
-	slabsGiven    bool // one of the two flags
-	drainTimeout  duration
-	failOnDrop    bool
-	quiet         bool
-	dryRun        bool
-	ops           opsFlags
-	deliveryFlags
+	name         string
+	to           []string
+	dests        []destination
+	options      givenOptions // for all outputs
+	format       record.Format
+	maxRecord    size
+	drainTimeout duration
+	failOnDrop   bool
+	quiet        bool
+	dryRun       bool
+	ops          opsFlags
+
+	// What settle makes of it.
+	outs      []*outputConfig
+	fallbacks map[path]*outputConfig // by what --fallback says
 }
 
 func newPipe(stdin, stderr *os.File) *cobra.Command {
 	c := &pipeConfig{
-		dests:         destinations(),
-		slabSize:      size{slab.DefaultSlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes},
-		flushInterval: duration(100 * time.Millisecond),
-		whenFull:      whenFull{slab.Block()},
-		maxRecord:     size{slab.DefaultMaxRecord, 1, maxRecordFlag},
-		drainTimeout:  duration(30 * time.Second),
-		deliveryFlags: newDeliveryFlags(),
+		dests:        destinations(),
+		options:      newGivenOptions(),
+		maxRecord:    size{slab.DefaultMaxRecord, 1, maxRecordFlag},
+		drainTimeout: duration(30 * time.Second),
 	}
 	format := choice{value: record.Auto.String(), of: record.Formats()}
-	encoding := choice{value: record.AsRaw.String(), of: record.Encodings()}
 	cmd := &cobra.Command{
 		Use:   "pipe",
 		Short: "Read lines from standard input and deliver them",
@@ -110,8 +102,24 @@ Destinations:
 ` + usageOf(c.dests) + `
 Flags whose text begins with file, TLS, forward or loki concern these alone.
 
+From --encode on, a flag is an option of every --to that knows it. A --to can have options
+of its own behind a ?, by the same names, as in the second example. They win over the
+flags; label and metadata stand in place of all that the flag says. A switch needs no
+value (?mkdirs). Those of syslog (facility, hostname, app, procid, msgid) have no flag.
+--fallback takes the options of its kind of destination.
+
+The first ? of a --to begins its options. In a path, %3F is a ? and %25 a %. In the value of
+an option, %26 is a &, %25 a %, and %40 an @, which no --to with a server may have. No option
+holds a secret: passwords, keys and tokens are in files.
+
+Records in --spool and --crash-safe belong to a --to without its options, but for label,
+tenant, tag, and those of syslog: the others may change from run to run.
+
+A flag that no --to knows is an error, and so is an option that its --to does not know.
+
 ` + exitHelp,
 		Example: `  myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB --keep 7 --compress gzip
+  myapp | forebay pipe --to 'file:all.log?rotate-size=100MiB&keep=7' --to 'loki://logs:3100?level=warn&label=app:shop'
   forebay pipe --encode json --level warn --to file:warnings.jsonl < app.log
   myapp | forebay pipe --to stdout: --to file:all.log --when-full drop-newest | less
   myapp | forebay pipe --to file:/mnt/nfs/app.log --spool /var/spool/forebay --spool-max 10GiB
@@ -119,10 +127,6 @@ Flags whose text begins with file, TLS, forward or loki concern these alone.
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.format, _ = record.ParseFormat(format.value)
-			c.encoding, _ = record.ParseEncoding(encoding.value)
-			if err := c.settle(cmd); err != nil {
-				return usageError(err)
-			}
 			return runPipe(c, stdin, stderr)
 		},
 	}
@@ -130,22 +134,14 @@ Flags whose text begins with file, TLS, forward or loki concern these alone.
 	fs.SortFlags = false
 	fs.StringArrayVar(&c.to, "to", nil, "`DEST` to deliver to, see above; may be repeated (default stdout:)")
 	format.add(cmd, "format", "f", "what the lines are")
-	encoding.add(cmd, "encode", "", "what to deliver them as")
-	fs.Var(&c.level, "level", "the lowest level to deliver: trace, debug, info, warn, error or fatal")
-	fs.Var(&c.slabSize, "slab-size", "size of one slab of memory, and of one write")
-	fs.IntVar(&c.slabs, "slabs", 8, "use `N` slabs for each destination, see forebay size; file: uses 16 and loki: 64 unless this or --slab-size is given")
-	fs.Var(&c.flushInterval, "flush-interval", "how long a line waits at most for its slab to fill")
-	fs.Var(&c.whenFull, "when-full", "when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest, spill")
 	fs.Var(&c.maxRecord, "max-record", "the longest line; longer ones are dropped, and counted")
 	fs.Var(&c.drainTimeout, "drain-timeout", "how long to go on delivering after the end of the input or a signal")
 	fs.BoolVar(&c.failOnDrop, "fail-on-drop", false, "exit with 3 if a record was dropped")
 	fs.StringVar(&c.name, "name", "forebay", "`NAME` of this pipe, in front of its messages")
 	fs.BoolVarP(&c.quiet, "quiet", "q", false, "no live line and no summary in words, errors only")
+	fs.BoolVar(&c.dryRun, "dry-run", false, "show on standard output what would be sent, and send nothing; for forward: and loki: only")
 	c.ops.add(cmd)
-	c.deliveryFlags.add(cmd)
-	for _, d := range c.dests {
-		d.Flags(cmd)
-	}
+	c.options.addFlags(cmd, anyOption)
 	var schemes []string
 	for _, d := range c.dests {
 		schemes = append(schemes, d.Scheme()+":")
@@ -155,43 +151,37 @@ Flags whose text begins with file, TLS, forward or loki concern these alone.
 			panic(err) // no such flag
 		}
 	}
-	complete(cmd, "level", "trace", "debug", "info", "warn", "error", "fatal")
-	complete(cmd, "when-full", "block", "block-for=250ms", "drop-newest", "drop-oldest", "spill")
 	return cmd
 }
 
-// settle checks the flags of cmd against each other, and fills in what depends on
-// which of them are given.
-func (c *pipeConfig) settle(cmd *cobra.Command) error {
-	c.slabsGiven = cmd.Flags().Changed("slabs") || cmd.Flags().Changed("slab-size")
-	if c.slabs < 2 || c.slabs > slab.MaxSlabCount {
-		return fmt.Errorf("--slabs %d: use 2 (one is filled while the other is written) to %d", c.slabs, slab.MaxSlabCount)
-	}
-	if total := int64(c.slabs) * c.slabSize.value; total > maxMemory {
-		return fmt.Errorf("--slabs %d of --slab-size %s are %s of memory for each destination: use %s or less",
-			c.slabs, units.FlagSize(c.slabSize.value), units.FlagSize(total), units.FlagSize(maxMemory))
-	}
+// settle works out what each output is told. The error has its exit code.
+func (c *pipeConfig) settle() error {
 	if err := c.ops.check(); err != nil {
-		return err
-	}
-	if err := c.deliveryFlags.check(cmd); err != nil {
-		return err
-	}
-	if c.spills() && c.spool == "" {
-		return errors.New("--when-full spill needs a place for what it puts aside: add --spool DIR")
+		return usageError(err)
 	}
 	if len(c.to) == 0 {
 		c.to = []string{"stdout:"}
 	}
-	if c.dryRun = cmd.Flag("dry-run").Value.String() == "true"; c.dryRun {
-		// Nothing is sent: what an earlier run has left stays where it is, and
-		// nothing is added to it.
-		c.deliveryFlags = newDeliveryFlags()
-		if c.spills() {
-			c.whenFull = whenFull{slab.Block()}
+	c.options.base.dryRun = c.dryRun
+	c.outs, c.fallbacks = nil, map[path]*outputConfig{}
+	for _, to := range c.to {
+		out, err := c.options.output(c.dests, "--to", to, anyOption)
+		if err != nil {
+			return err
 		}
+		c.outs = append(c.outs, out)
 	}
-	return nil
+	for _, out := range c.outs {
+		if out.Fallback == "" || c.fallbacks[out.Fallback] != nil {
+			continue
+		}
+		f, err := c.options.output(c.dests, "--fallback", string(out.Fallback), ownOption)
+		if err != nil {
+			return err
+		}
+		c.fallbacks[out.Fallback] = f
+	}
+	return c.options.unheeded()
 }
 
 // noArgs refuses arguments and guesses what was meant.
@@ -210,36 +200,34 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	}
 }
 
-// spills reports whether lines go to the spool when the slabs are full.
-func (c *pipeConfig) spills() bool { return c.whenFull.WhenFull == slab.Spill() }
-
-// slabOptions returns the options of an output with directories of that name.
-func (c *pipeConfig) slabOptions(dir string, t *target) *slab.Options {
+// slabOptions returns the options of the memory of an output, whose directories have
+// that name. No line is longer than maxRecord.
+func (c *outputConfig) slabOptions(dir string, t *target, maxRecord int) *slab.Options {
 	o := &slab.Options{
-		SlabBytes:     int(c.slabSize.value),
-		SlabCount:     c.slabs,
-		FlushInterval: max(time.Duration(c.flushInterval), time.Microsecond), // 0 is "at once" here
-		WhenFull:      c.whenFull.WhenFull,
-		Codec:         c.encoding.Codec(),
+		SlabBytes:     int(c.SlabSize.value),
+		SlabCount:     c.Slabs.value,
+		FlushInterval: max(time.Duration(c.FlushInterval), time.Microsecond), // 0 is "at once" here
+		WhenFull:      c.WhenFull.WhenFull,
+		Codec:         c.encoding().Codec(),
 	}
-	if c.crashSafe != "" {
-		o.Crash = slab.CrashSafe(filepath.Join(c.crashSafe, dir))
-		o.Crash.Required = c.mustBeSafe
+	if c.CrashSafe != "" {
+		o.Crash = slab.CrashSafe(filepath.Join(string(c.CrashSafe), dir))
+		o.Crash.Required = bool(c.CrashSafeRequired)
 		if t.encode == nil { // it takes lines of any kind, such as those of another --encode
 			o.Crash.Codec = lineCodec
 		}
 	}
-	if !c.slabsGiven {
+	if !c.given["slabs"] && !c.given["slab-size"] {
 		o.SlabCount = max(o.SlabCount, t.memory/o.SlabBytes)
 	}
 	switch {
 	case t.encode != nil:
 		o.MaxRecord, o.Codec = slab.MaxSlabBytes, t.codec
-	case c.encoding == record.AsRaw:
-		o.MaxRecord = int(c.maxRecord.value) + len("\r\n")
+	case c.encoding() == record.AsRaw:
+		o.MaxRecord = maxRecord + len("\r\n")
 	default:
 		// A line at the limit may grow: "\u0000" stands for one byte.
-		o.MaxRecord = int(min(6*c.maxRecord.value+4<<10, slab.MaxSlabBytes))
+		o.MaxRecord = min(6*maxRecord+4<<10, slab.MaxSlabBytes)
 	}
 	return o
 }

@@ -39,12 +39,10 @@ type pipeline struct {
 	signals  chan os.Signal
 	watchers *opsServer // nil: none
 
-	fallback *fallback      // nil: none
-	lastly   []string       // what shutdown has to say, besides the summary
-	dirs     sync.Map       // names of outputs' directories in --spool, by output
-	full     sync.Map       // names of outputs that were said to be full and drop
-	why      sync.Map       // names of outputs of which it was said why they fail
-	early    sync.WaitGroup // outputs that unstick ends
+	fallbacks map[path]*fallback // by what --fallback says
+	lastly    []string           // what shutdown has to say, besides the summary
+	early     sync.WaitGroup     // outputs that unstick ends
+	saidDrops bool               // that --when-full drops although there is a spool
 
 	parser  record.Parser     // owned by the reader
 	ahead   *readahead.File   // owned by the reader: keeps the input for the next run; nil: none
@@ -54,19 +52,25 @@ type pipeline struct {
 	records  atomic.Uint64 // lines read, those below included
 	bytes    atomic.Uint64
 	oversize atomic.Uint64
-	filtered atomic.Uint64
+	filtered atomic.Uint64 // below --level, if that is one for all
 	unparsed atomic.Uint64
 	broken   atomic.Uint64 // could not be encoded
 }
 
 // An output is a destination behind its slabs.
 type output struct {
-	to  string // as it is shown: without secrets
-	dir string // name of its directories in --spool and --crash-safe
-	t   *target
-	d   *deliver.Output
+	c        *outputConfig
+	to       string // as it is shown: without secrets
+	dir      string // name of its directories in --spool and --crash-safe
+	t        *target
+	d        *deliver.Output
+	fallback *fallback // nil: none
 
-	engine bool // flags say how it delivers, or it is across a network
+	engine  bool        // options say how it delivers, or it is across a network
+	failing atomic.Bool // it was said why
+	full    atomic.Bool // it was said to be full, and to drop
+
+	below atomic.Uint64 // lines below its level, where that is not one for all
 
 	once    sync.Once    // for shutdown
 	early   bool         // shutdown was begun while the reader was still at it
@@ -81,7 +85,10 @@ func (out *output) slabs() slab.Stats { return out.d.Stats().Slab }
 
 // runPipe opens everything, runs, and reports.
 func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
-	p := &pipeline{c: c, con: &console{w: stderr, name: c.name}, signals: make(chan os.Signal, 4), parser: record.Parser{Format: c.format}}
+	if err := c.settle(); err != nil {
+		return err
+	}
+	p := &pipeline{c: c, con: &console{w: stderr, name: c.name}, signals: make(chan os.Signal, 4), fallbacks: map[path]*fallback{}, parser: record.Parser{Format: c.format}}
 	// Opening can take long. A signal to reopen files must not end the program
 	// meanwhile, as those that end it should.
 	notifyReopen(p.signals)
@@ -123,31 +130,32 @@ func (p *pipeline) open(stdin *os.File) (err error) {
 			p.abandon()
 		}
 	}()
-	if p.c.fallback != "" {
-		if p.fallback, err = openFallback(p.c); err != nil {
+	for to, c := range p.c.fallbacks {
+		if p.fallbacks[to], err = openFallback(p.c, c); err != nil {
+			delete(p.fallbacks, to)
 			return err
 		}
 	}
 	seen := map[string]bool{}
-	for _, to := range p.c.to {
-		if seen[to] {
-			return fmt.Errorf("--to %s is given twice: every line would be there twice", redact(to))
+	for _, c := range p.c.outs {
+		if seen[c.name] {
+			return fmt.Errorf("--to %s is given twice: every line would be there twice", redact(c.name))
 		}
-		seen[to] = true
+		seen[c.name] = true
 		if p.c.dryRun {
-			if err := mayDryRun(p.c.dests, to); err != nil {
+			if err := mayDryRun(p.c.dests, c); err != nil {
 				return err
 			}
 		}
-		t, err := openTarget(p.c.dests, to)
+		t, err := openAt(p.c.dests, "--to", c)
 		if err != nil {
 			return err
 		}
-		if err := p.distinct(to, t, stdin); err != nil {
+		out := &output{c: c, to: redact(c.name), dir: safeName(c.name), t: t, fallback: p.fallbacks[c.Fallback]}
+		if err := p.distinct(out, stdin); err != nil {
 			t.close()
 			return err
 		}
-		out := &output{to: strings.TrimSuffix(redact(to), ":"), dir: safeName(strings.TrimSuffix(to, ":")), t: t}
 		if err := p.connect(out); err != nil {
 			return err
 		}
@@ -157,19 +165,20 @@ func (p *pipeline) open(stdin *os.File) (err error) {
 	return nil
 }
 
-// distinct returns an error if t writes to a file that is the input, which would
+// distinct returns an error if out writes to a file that is the input, which would
 // never end, or that another output writes to.
-func (p *pipeline) distinct(to string, t *target, stdin *os.File) error {
-	to = redact(to)
-	if in, err := stdin.Stat(); err == nil && sameFile(in, t.file) {
-		return fmt.Errorf("--to %s: it is the file that standard input reads: what is written there would be read again, without end", to)
+func (p *pipeline) distinct(out *output, stdin *os.File) error {
+	if in, err := stdin.Stat(); err == nil && sameFile(in, out.t.file) {
+		return fmt.Errorf("--to %s: it is the file that standard input reads: what is written there would be read again, without end", out.to)
 	}
-	if p.fallback != nil && sameFile(p.fallback.t.file, t.file) {
-		return fmt.Errorf("--to %s: it is the same file as --fallback %s", to, p.fallback.to)
+	for _, f := range p.fallbacks {
+		if sameFile(f.t.file, out.t.file) {
+			return fmt.Errorf("--to %s: it is the same file as --fallback %s", out.to, f.to)
+		}
 	}
-	for _, out := range p.outs {
-		if sameFile(out.t.file, t.file) {
-			return fmt.Errorf("--to %s: it is the same file as --to %s: every line would be there twice", to, out.to)
+	for _, other := range p.outs {
+		if sameFile(other.t.file, out.t.file) {
+			return fmt.Errorf("--to %s: it is the same file as --to %s: every line would be there twice", out.to, other.to)
 		}
 	}
 	return nil
@@ -177,10 +186,9 @@ func (p *pipeline) distinct(to string, t *target, stdin *os.File) error {
 
 // connect puts an Output in front of the target of out.
 func (p *pipeline) connect(out *output) (err error) {
-	o := p.c.slabOptions(out.dir, out.t)
-	o.Name, o.OnError = out.to, func(e batch.Event) { p.event(e, memory(o)) }
-	out.engine = p.c.given || out.t.engine
-	p.dirs.Store(out.to, out.dir)
+	o := out.c.slabOptions(out.dir, out.t, int(p.c.maxRecord.value))
+	o.Name, o.OnError = out.to, func(e batch.Event) { p.event(out, e, memory(o)) }
+	out.engine = out.c.delivers() || out.t.engine
 	out.d, err = p.newOutput(out, o)
 	return err
 }
@@ -192,8 +200,8 @@ func (p *pipeline) abandon() {
 	for _, out := range p.outs {
 		out.d.Shutdown(ctx)
 	}
-	if p.fallback != nil {
-		p.fallback.closeDest(ctx)
+	for _, f := range p.fallbacks {
+		f.closeDest(ctx)
 	}
 }
 
@@ -348,13 +356,12 @@ func (p *pipeline) shutdown(ctx context.Context) {
 	}
 	wg.Wait()
 	p.early.Wait()
-	if p.fallback == nil {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closetime.Disk)
 	defer cancel()
-	if err := p.fallback.closeDest(ctx); err != nil {
-		p.lastly = append(p.lastly, fmt.Sprintf("--fallback %s: %s", p.fallback.to, plain(err)))
+	for _, f := range p.fallbacks {
+		if err := f.closeDest(ctx); err != nil {
+			p.lastly = append(p.lastly, fmt.Sprintf("--fallback %s: %s", f.to, plain(err)))
+		}
 	}
 }
 
@@ -385,12 +392,12 @@ func (p *pipeline) signal(s os.Signal, end *ending) {
 // reopen opens all files anew, each on a goroutine of its own: one that waits for a
 // write that hangs must hold up neither the others nor the end.
 func (p *pipeline) reopen() {
-	targets := make([]*target, 0, len(p.outs)+1)
+	targets := make([]*target, 0, len(p.outs)+len(p.fallbacks))
 	for _, out := range p.outs {
 		targets = append(targets, out.t)
 	}
-	if p.fallback != nil {
-		targets = append(targets, p.fallback.t)
+	for _, f := range p.fallbacks {
+		targets = append(targets, f.t)
 	}
 	for _, t := range targets {
 		if t.reopen != nil && t.asked.Add(1) == 1 {
@@ -454,16 +461,17 @@ func (p *pipeline) read() error {
 // outputs have not accepted.
 func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
 	src := lines.New(in, int(p.c.maxRecord.value))
-	enc := record.NewEncoder(p.c.encoding)
-	parse := p.c.level.set || p.c.encoding != record.AsRaw
-	engines := false
-	for _, out := range p.outs {
-		parse = parse || out.t.encode != nil || out.t.header
+	outs, forms := p.feeds()
+	parse, engines := false, false
+	for i := range outs {
+		out := &outs[i]
+		parse = parse || out.c.Level.set || out.form != nil || out.t.encode != nil || out.t.header
 		engines = engines || out.engine
 	}
+	common := p.commonLevel()
 	marks := p.marks(kept)
 	var ev record.Event
-	var buf []byte
+	var ended []byte
 	var records, before int64
 	publish := func() { // for each line, it would take longer than to find its end
 		p.records.Add(uint64(records))
@@ -498,49 +506,105 @@ func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
 		records++
 		var meta batch.Meta
 		var now int64
-		rec := line
 		if parse {
 			p.parser.Parse(line, &ev)
-			if p.c.level.set && ev.HasLevel && ev.Level < p.c.level.Level {
+			if common != nil && !common.admits(&ev) {
 				p.filtered.Add(1)
 				continue
 			}
 			meta = record.Meta(&ev)
-			if rec, err = enc.Encode(&ev); err != nil {
-				p.broken.Add(1)
-				continue
+			for _, f := range forms {
+				f.ready = false
 			}
-		}
-		if p.c.keeps() && p.c.encoding == record.AsRaw && line[len(line)-1] != '\n' {
-			// What the next run reads comes behind it.
-			buf = append(append(buf[:0], line...), '\n')
-			rec = buf
 		}
 		if engines {
 			// --retry-age counts from here, not from the time in a line, unless the
 			// destination shows that time.
 			now = time.Now().UnixNano()
 		}
-		for i, out := range p.outs {
+		for i := range outs {
+			out := &outs[i]
 			if !marks[i].wants(at) {
 				continue
 			}
-			if out.t.encode == nil {
-				m := meta
-				if out.engine && (!out.t.header || m.Time == 0) {
-					m.Time = now
-				}
-				out.note(marks[i], at, out.d.WriteRecord(rec, m)) // what is dropped is counted there
+			if common == nil && !out.c.Level.admits(&ev) {
+				out.below.Add(1)
 				continue
 			}
-			own, m, err := out.t.encode(nil, &ev)
+			rec, m, err := line, meta, error(nil)
+			switch {
+			case out.t.encode != nil:
+				rec, m, err = out.t.encode(nil, &ev)
+			case out.form != nil:
+				rec, err = out.form.encode(&ev)
+			case out.keeps && line[len(line)-1] != '\n':
+				// What the next run reads comes behind it.
+				ended = append(append(ended[:0], line...), '\n')
+				rec = ended
+			}
 			if err != nil {
 				p.broken.Add(1)
 				continue
 			}
-			out.note(marks[i], at, out.d.WriteRecord(own, m))
+			if out.t.encode == nil && out.engine && (!out.t.header || m.Time == 0) {
+				m.Time = now
+			}
+			out.note(marks[i], at, out.d.WriteRecord(rec, m)) // what is dropped is counted there
 		}
 	}
+}
+
+// A feed is an output, as the reader sees it.
+type feed struct {
+	*output
+	form  *form // nil: lines as they came, or a form of its own
+	keeps bool  // lines may be left for the next run
+}
+
+// A form is one way to write lines. Outputs that want the same share what is written.
+type form struct {
+	enc   *record.Encoder
+	ready bool // rec and err are those of the current line
+	rec   []byte
+	err   error
+}
+
+func (f *form) encode(ev *record.Event) ([]byte, error) {
+	if !f.ready {
+		f.rec, f.err = f.enc.Encode(ev)
+		f.ready = true
+	}
+	return f.rec, f.err
+}
+
+// feeds returns the outputs for a reader, and the forms that they share.
+func (p *pipeline) feeds() (outs []feed, forms []*form) {
+	by := map[record.Encoding]*form{}
+	for _, out := range p.outs {
+		in := feed{output: out, keeps: out.c.keepsLines()}
+		if as := out.c.encoding(); as != record.AsRaw && out.t.encode == nil {
+			if by[as] == nil {
+				by[as] = &form{enc: record.NewEncoder(as)}
+				forms = append(forms, by[as])
+			}
+			in.form = by[as]
+		}
+		outs = append(outs, in)
+	}
+	return outs, forms
+}
+
+// commonLevel returns the level of all outputs, nil if they have several.
+func (p *pipeline) commonLevel() *level {
+	l := new(level)
+	for i, out := range p.outs {
+		if i == 0 {
+			l = &out.c.Level
+		} else if out.c.Level != *l {
+			return nil
+		}
+	}
+	return l
 }
 
 // show writes the live line until quit.
@@ -578,7 +642,7 @@ func (p *pipeline) progress() progress {
 }
 
 // event tells of what happens to an output with that much memory, as it happens.
-func (p *pipeline) event(e batch.Event, memory string) {
+func (p *pipeline) event(out *output, e batch.Event, memory string) {
 	switch e.Op {
 	case "send", "write":
 		if errors.Is(e.Err, context.Canceled) {
@@ -597,11 +661,11 @@ func (p *pipeline) event(e batch.Event, memory string) {
 		p.con.say("%s: works again", e.Output)
 	case "drop":
 		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // others have been said, or are in the summary
-			p.full.Store(e.Output, true)
-			p.con.say("%s: full, dropping records (--when-full %s)", e.Output, p.c.whenFull.String())
+			out.full.Store(true)
+			p.con.say("%s: full, dropping records (--when-full %s)", e.Output, out.c.WhenFull.String())
 		}
 	case "drop-end":
-		if _, said := p.full.LoadAndDelete(e.Output); said {
+		if out.full.Swap(false) {
 			p.con.say("%s: no longer dropping, %s so far", e.Output, plural.Records(e.Count))
 		}
 	case "panic":
@@ -652,7 +716,7 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 			say("%s: %s, read but not in memory when the time was up, count as dropped{shutdown}", out.to, plural.Records(out.refused))
 		}
 		if left > 0 {
-			say("%s: %s kept for the next run, in %s", out.to, plural.Records(left), p.c.keptIn(out.report.Pending))
+			say("%s: %s kept for the next run, in %s", out.to, plural.Records(left), out.c.keptIn(out.report.Pending))
 		}
 		if out.err != nil && missing == 0 {
 			say("%s: %s", out.to, plain(out.err))
@@ -718,6 +782,9 @@ func (p *pipeline) summary(took time.Duration) string {
 			account = strings.Replace(account, " delivered=", " shown=", 1)
 		}
 		fmt.Fprintf(&sb, "; %s %s", out.to, account)
+		if n := out.below.Load(); n > 0 {
+			fmt.Fprintf(&sb, " (%d below level %s)", n, out.c.Level.String())
+		}
 		if out.t.isGone() {
 			sb.WriteString(" (its reader is gone)")
 		}

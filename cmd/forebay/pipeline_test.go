@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,17 +21,44 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/record"
-	"github.com/forebay-log/forebay/slab"
 )
 
 // config is what pipe has without flags.
 func config(to ...string) *pipeConfig {
-	return &pipeConfig{
-		name: "forebay", to: to, dests: destinations(),
-		slabSize: size{value: 4 << 10}, slabs: 4,
-		flushInterval: duration(100 * time.Millisecond), whenFull: whenFull{slab.Block()},
+	c := &pipeConfig{
+		name: "forebay", to: to, dests: destinations(), options: newGivenOptions(),
 		maxRecord: size{value: 1 << 20}, drainTimeout: duration(time.Minute),
 	}
+	c.options.base.SlabSize.value, c.options.base.Slabs.value = 4<<10, 4
+	return c
+}
+
+// giveOptions parses flags that are options.
+func giveOptions(t *testing.T, g *givenOptions, args ...string) {
+	t.Helper()
+	cmd := &cobra.Command{}
+	g.addFlags(cmd, anyOption)
+	if err := cmd.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openAs opens --to with the given flags.
+func openAs(t *testing.T, dests []destination, to string, args ...string) (*target, error) {
+	t.Helper()
+	g := newGivenOptions()
+	if i := slices.Index(args, "--dry-run"); i >= 0 {
+		g.base.dryRun, args = true, slices.Delete(slices.Clone(args), i, i+1)
+	}
+	giveOptions(t, &g, args...)
+	c, err := g.output(dests, "--to", to, anyOption)
+	if err == nil {
+		err = g.unheeded()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return openAt(dests, "--to", c)
 }
 
 // run runs a pipeline on text and returns what it said.
@@ -68,8 +96,7 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := t.TempDir()
 	c := config("file:"+filepath.Join(dir, "a.log"), "file:"+filepath.Join(dir, "b.log"))
-	c.dests[0].(*fileDest).rotateSize.value = 100
-	c.dests[0].(*fileDest).compress.value = "gzip"
+	giveOptions(t, &c.options, "--rotate-size", "100", "--compress", "gzip")
 	stderr, err := run(t, c, strings.Repeat("a line of some length\n", 1000))
 	if err != nil || !strings.Contains(stderr, "a.log accepted=1000 delivered=1000; ") {
 		t.Error(err, stderr)
@@ -84,7 +111,7 @@ func TestOpenFailure(t *testing.T) {
 	to := "file:" + filepath.Join(dir, "a.log")
 	for range 2 {
 		c := config(to, "file:"+filepath.Join(dir, "no", "b.log"))
-		c.dests[0].(*fileDest).rotateSize.value = 1 << 20
+		giveOptions(t, &c.options, "--rotate-size", "1MiB")
 		_, err := run(t, c, "x\n")
 		if codeOf(err) != exitConfig || !strings.Contains(err.Error(), "b.log") {
 			t.Fatal(err)
@@ -102,8 +129,7 @@ type fake struct {
 
 func (*fake) Scheme() string             { return "fake" }
 func (*fake) Usage() (form, what string) { return "fake:", "nowhere" }
-func (*fake) Flags(*cobra.Command)       {}
-func (f *fake) Open(rest string) (*target, error) {
+func (f *fake) Open(rest string, _ *outputConfig) (*target, error) {
 	if rest != "" {
 		return nil, errors.New("file: no")
 	}
@@ -141,10 +167,10 @@ func TestOwnWireForm(t *testing.T) {
 	if b, _ := os.ReadFile(path); string(b) != "one\n[error] two\nbad\n" {
 		t.Errorf("beside it: %q", b)
 	}
-	if _, err := openTarget(c.dests, "fake:x"); err == nil || err.Error() != "--to fake:x: no" {
+	if _, err := openAs(t, c.dests, "fake:x"); err == nil || err.Error() != "--to fake:x: no" {
 		t.Error(err)
 	}
-	if _, err := openTarget(c.dests, "nope:"); err == nil || !strings.Contains(strings.Join(strings.Fields(err.Error()), " "), "fake: nowhere") {
+	if _, err := openAs(t, c.dests, "nope:"); err == nil || !strings.Contains(strings.Join(strings.Fields(err.Error()), " "), "fake: nowhere") {
 		t.Error(err)
 	}
 }
@@ -205,7 +231,7 @@ type flaky struct {
 	fail func() error
 }
 
-func (f *flaky) Open(string) (*target, error) {
+func (f *flaky) Open(string, *outputConfig) (*target, error) {
 	return &target{dest: destOf(func(context.Context, *batch.Batch) batch.Outcome {
 		if err := f.fail(); err != nil {
 			return batch.FailedOutcome(err)
@@ -252,7 +278,7 @@ func TestEndThatFails(t *testing.T) {
 	}
 	defer d.Close()
 	for failOnDrop, want := range map[bool]int{false: exitRuntime, true: exitDrops} {
-		p := &pipeline{c: &pipeConfig{quiet: true, deliveryFlags: newDeliveryFlags(), failOnDrop: failOnDrop},
+		p := &pipeline{c: &pipeConfig{quiet: true, failOnDrop: failOnDrop},
 			outs: []*output{{to: "out", t: &target{}, d: d, err: errors.New("close: it does not flush")}}}
 		text, err := p.conclude(0, nil, errDeadline)
 		var code *codeError

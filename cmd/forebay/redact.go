@@ -2,7 +2,6 @@ package main
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 
@@ -11,13 +10,6 @@ import (
 
 // hidden stands for a secret.
 const hidden = "(secret)"
-
-// public are the parameters of destinations that hold no secret (those of
-// syslog). What any other parameter says may be one.
-var public = []string{"facility", "hostname", "app", "procid", "msgid"}
-
-// pathSchemes are followed by a path, in which @ and ? are letters like others.
-var pathSchemes = []string{"unix", "syslog+unix", "forward+unix"}
 
 // redact returns a destination fit to be shown: secrets are given in files, but
 // people also write them into URLs.
@@ -28,17 +20,14 @@ func redact(to string) string {
 
 // redacted is redact, and returns what it hid.
 func redacted(to string) (shown string, hid []string) {
-	scheme, rest, found := strings.Cut(to, ":")
+	_, rest, found := strings.Cut(to, ":")
 	if !found {
-		scheme, rest = "", to
-	}
-	if scheme == "file" {
-		return to, nil
+		rest = to
 	}
 	head := to[:len(to)-len(rest)]
 	rest, query, hasQuery := strings.Cut(rest, "?")
-	if !slices.Contains(pathSchemes, scheme) {
-		if strings.Contains(query, "@") { // a ? within a password
+	if !isPath(to) {
+		if strings.Contains(query, "@") { // see cutQuery
 			rest, query, hasQuery = to[len(head):], "", false
 		}
 		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
@@ -61,17 +50,30 @@ func redacted(to string) (shown string, hid []string) {
 	if !hasQuery {
 		return head + rest, hid
 	}
-	params := strings.Split(query, "&")
-	for i, p := range params {
-		if name, value, ok := strings.Cut(p, "="); ok && value != "" && !slices.Contains(public, name) {
-			params[i] = name + "=" + hidden
-			hid = append(hid, value)
-		} else if !ok && p != "" {
-			params[i] = hidden
-			hid = append(hid, p)
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		if parts[i] = redactParam(part); parts[i] != part {
+			if name, value, _ := strings.Cut(part, "="); parts[i] != hidden {
+				hid = append(hid, value)
+			} else if hid = append(hid, part); name != part {
+				hid = append(hid, name)
+			}
 		}
 	}
-	return head + rest + "?" + strings.Join(params, "&"), hid
+	return head + rest + "?" + strings.Join(parts, "&"), hid
+}
+
+// redactParam is redact for a parameter of a query. Options hold no secrets, others may.
+func redactParam(part string) string {
+	name, value, _ := strings.Cut(part, "=")
+	o := optionCalled(name)
+	switch {
+	case part == "" || o != nil && !o.delicate:
+		return part
+	case strings.Trim(value, "=") == "": // a secret by itself, which may end in =
+		return hidden
+	}
+	return name + "=" + hidden
 }
 
 // redactError returns the text of an error about a destination, without what
@@ -95,10 +97,9 @@ var (
 func redactText(text string) string {
 	text = userInText().ReplaceAllString(text, "//"+hidden+"@")
 	return queryInText().ReplaceAllStringFunc(text, func(p string) string {
-		name, _, _ := strings.Cut(p[1:], "=")
-		if slices.Contains(public, name) {
+		if strings.Contains(p, "="+hidden) {
 			return p
 		}
-		return p[:1] + name + "=" + hidden
+		return p[:1] + redactParam(p[1:])
 	})
 }

@@ -20,7 +20,12 @@ func TestRedact(t *testing.T) {
 		"syslog+tcp://h:1?facility=local0&app=x": "syslog+tcp://h:1?facility=local0&app=x",
 		"unix:@abstract":                         "unix:@abstract",
 		"syslog+unix:/x@y?app=a&key=pa55":        "syslog+unix:/x@y?app=a&key=(secret)",
-		"file:/a@b?c=d":                          "file:/a@b?c=d",
+		"file:/a@b":                              "file:/a@b",
+		"file:/a?keep=7&pa55":                    "file:/a?keep=7&(secret)",
+		"file:/a?mkdirs&cGE1NQ==":                "file:/a?mkdirs&(secret)",
+		"file:/a?token=pa55&spool=/x@y":          "file:/a?token=(secret)&spool=/x@y",
+		"tcp://h:1?fallback=loki://u%3Apa55%40h": "tcp://h:1?fallback=(secret)",
+		"loki://h?label=app:shop&user=me":        "loki://h?label=app:shop&user=me",
 		"stdout:":                                "stdout:",
 		"":                                       "",
 	} {
@@ -96,9 +101,8 @@ func TestSecretsAreNotRepeated(t *testing.T) {
 			t.Errorf("%s: %v", to, err)
 		}
 	}
-	c := &pipeConfig{dests: destinations(), to: []string{"x://u:s3cr3t@h"}}
-	c.fallback = c.to[0]
-	if _, err := openFallback(c); err == nil || strings.Contains(err.Error(), "s3cr3t") {
+	twice := &outputConfig{To: "x://u:s3cr3t@h", name: "x://u:s3cr3t@h"}
+	if _, err := openFallback(&pipeConfig{dests: destinations(), outs: []*outputConfig{twice}}, twice); err == nil || strings.Contains(err.Error(), "s3cr3t") {
 		t.Error(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,22 +44,36 @@ func readCrash(f *crashfile.File) (*crashfile.Image, error) {
 }
 
 // tellOfOrphans says that dead programs have left records of destinations in the
-// directory of --crash-safe that this one has not, so that nobody delivers them.
+// directories of --crash-safe that this one has not, so that nobody delivers them.
 func (p *pipeline) tellOfOrphans() {
-	if p.c.crashSafe == "" {
-		return
+	for _, dir := range p.crashDirs() {
+		p.tellOfOrphansIn(dir)
 	}
-	own := map[string]bool{}
+}
+
+// crashDirs returns the directories of --crash-safe, in the order of the outputs.
+func (p *pipeline) crashDirs() (dirs []string) {
 	for _, out := range p.outs {
-		own[out.dir] = true
+		if dir := string(out.c.CrashSafe); dir != "" && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
 	}
-	entries, _ := os.ReadDir(p.c.crashSafe)
+	return dirs
+}
+
+func (p *pipeline) tellOfOrphansIn(dir string) {
+	slabs, read := map[string]bool{}, map[string]bool{} // what will be delivered
+	for _, out := range p.outs {
+		read[out.dir] = true
+		slabs[out.dir] = string(out.c.CrashSafe) == dir
+	}
+	entries, _ := os.ReadDir(dir)
 	var records uint64
 	for _, e := range entries {
-		if !e.IsDir() || own[e.Name()] {
+		if !e.IsDir() || slabs[e.Name()] {
 			continue
 		}
-		files, _ := crashfile.List(filepath.Join(p.c.crashSafe, e.Name()))
+		files, _ := crashfile.List(filepath.Join(dir, e.Name()))
 		for _, f := range files {
 			if !f.Alive && !f.Unborn && !f.Aside {
 				l, _ := crashListing(&f)
@@ -67,18 +82,18 @@ func (p *pipeline) tellOfOrphans() {
 		}
 	}
 	input := 0
-	for _, in := range readahead.List(p.c.crashSafe) {
+	for _, in := range readahead.List(dir) {
 		for name, pending := range in.Pending {
-			if !own[name] {
+			if !read[name] {
 				input = max(input, len(pending))
 			}
 		}
 	}
 	if input > 0 {
-		p.con.say("--crash-safe: %s of input that was read for other destinations wait in %s: run forebay pipe with the same --to", units.Size(float64(input)), p.c.crashSafe)
+		p.con.say("--crash-safe: %s of input that was read for other destinations wait in %s: run forebay pipe with the same --to", units.Size(float64(input)), dir)
 	}
 	if records > 0 {
-		p.con.say("--crash-safe: %s of other destinations wait in %s: see forebay spool ls and replay", amount(records, "record"), p.c.crashSafe)
+		p.con.say("--crash-safe: %s of other destinations wait in %s: see forebay spool ls and replay", amount(records, "record"), dir)
 	}
 }
 

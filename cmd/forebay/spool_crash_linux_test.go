@@ -294,7 +294,7 @@ func TestCrashSafeRequired(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	p = start(t, "pipe", "--crash-safe-required")
-	if code, stderr = p.wait(); code != exitUsage || !strings.Contains(stderr, "--crash-safe, which is not given") {
+	if code, stderr = p.wait(); code != exitUsage || !strings.Contains(stderr, "--crash-safe-required needs --crash-safe") {
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 }

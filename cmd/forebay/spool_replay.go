@@ -28,16 +28,16 @@ type replayTarget struct {
 type sender func(context.Context, *batch.Batch) batch.Outcome
 
 // A replayOpener opens what --to of spool replay names.
-type replayOpener func(to string, dests []destination) (*replayTarget, error)
+type replayOpener func(c *outputConfig, dests []destination) (*replayTarget, error)
 
 // openReplay opens any destination of forebay pipe. Records that are stored in
 // another form than it wants go there as --fallback sends them.
-func openReplay(to string, dests []destination) (*replayTarget, error) {
-	t, err := openTarget(dests, to)
+func openReplay(c *outputConfig, dests []destination) (*replayTarget, error) {
+	t, err := openAt(dests, "--to", c)
 	if err != nil {
 		return nil, err
 	}
-	r := &replaySink{lines: t.encode == nil, dest: newFallback(to, t)}
+	r := &replaySink{lines: t.encode == nil, dest: newFallback(redact(c.name), t)}
 	out := &replayTarget{send: r.send, close: func() error { return r.dest.closeDest(context.Background()) }}
 	if dict := t.dictionary(); dict != nil {
 		// Records in its own form go there as they are: their streams, which
@@ -65,6 +65,7 @@ func (r *replaySink) send(ctx context.Context, b *batch.Batch) batch.Outcome {
 
 func newSpoolReplay(open replayOpener) *cobra.Command {
 	dests := destinations()
+	given := newGivenOptions()
 	var to string
 	cmd := &cobra.Command{
 		Use:   "replay DIR --to DEST",
@@ -76,6 +77,9 @@ programs are delivered; what a living one has it delivers itself.
 
 Destinations:
 ` + usageOf(dests) + `
+The flags are options of the destination. They can also stand behind a ? of --to: see
+forebay pipe --help.
+
 Exit codes:
   0   everything was delivered, or the spool was empty
   1   the spool was damaged: what could be read of it was delivered
@@ -88,11 +92,18 @@ Exit codes:
 			if to == "" {
 				return usageError(errors.New("--to is needed: where to deliver to"))
 			}
+			c, err := given.output(dests, "--to", to, ownOption)
+			if err == nil {
+				err = given.unheeded()
+			}
+			if err != nil {
+				return err
+			}
 			dirs, err := spoolDirs(args[0])
 			if err != nil {
 				return err
 			}
-			target, err := open(to, dests)
+			target, err := open(c, dests)
 			if err != nil {
 				return configError(err)
 			}
@@ -104,9 +115,7 @@ Exit codes:
 	}
 	cmd.Flags().SortFlags = false // --to first
 	cmd.Flags().StringVar(&to, "to", "", "`DEST` to deliver to, see above")
-	for _, d := range dests {
-		d.Flags(cmd)
-	}
+	given.addFlags(cmd, ownOption)
 	return cmd
 }
 

@@ -164,7 +164,7 @@ func TestSpoolReplay(t *testing.T) {
 	// A destination that fails keeps the rest where it is.
 	fillSpool(t, dir)
 	sends, closed := 0, false
-	broken := func(string, []destination) (*replayTarget, error) {
+	broken := func(*outputConfig, []destination) (*replayTarget, error) {
 		send := func(context.Context, *batch.Batch) batch.Outcome {
 			if sends++; sends > 1 {
 				return batch.FailedOutcome(errors.New("connection refused"))
@@ -173,7 +173,7 @@ func TestSpoolReplay(t *testing.T) {
 		}
 		return &replayTarget{send: send, close: func() error { closed = true; return nil }}, nil
 	}
-	_, errs, code = runSpool(t, broken, "replay", dir, "--to", "x:")
+	_, errs, code = runSpool(t, broken, "replay", dir, "--to", "stdout:")
 	if code != exitKept || !strings.Contains(errs, "2 records delivered, 2 left") || !strings.Contains(errs, "connection refused") || !closed {
 		t.Errorf("%d %s", code, errs)
 	}

@@ -37,6 +37,7 @@ type outputSum struct {
 	Dropped   map[string]uint64 `json:"dropped"`
 	Pending   pendingSum        `json:"pending"`
 	Unknown   uint64            `json:"unknown"`
+	Below     uint64            `json:"below_level,omitempty"` // where that is not one for all
 	Gone      bool              `json:"gone,omitempty"`
 }
 
@@ -57,7 +58,7 @@ func (p *pipeline) summaryJSON(took time.Duration, err error) string {
 		a := out.report.Account
 		sum := outputSum{
 			To: out.to, Accepted: a.Accepted, Recovered: a.Recovered, Delivered: a.Delivered, Handled: a.Handled,
-			Dropped: map[string]uint64{}, Pending: pendingSum(a.Pending), Unknown: out.report.Unknown, Gone: out.t.isGone(),
+			Dropped: map[string]uint64{}, Pending: pendingSum(a.Pending), Unknown: out.report.Unknown, Below: out.below.Load(), Gone: out.t.isGone(),
 		}
 		for r, n := range a.Dropped {
 			if n > 0 {

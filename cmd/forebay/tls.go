@@ -6,26 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-
-	"github.com/spf13/cobra"
 )
 
-// addTLS defines the flags of destinations that use TLS, once for all of them.
-func addTLS(cmd *cobra.Command) {
-	addText(cmd, "tls-ca", "", "TLS: `FILE` with the authorities that sign server certificates (default: the system's)")
-	addText(cmd, "tls-cert", "", "TLS: `FILE` with a client certificate")
-	addText(cmd, "tls-key", "", "TLS: `FILE` with its key")
-}
-
-// tlsConfig returns what the flags of cmd say, the defaults where it is nil. Certificates of servers are always
-// verified.
-func tlsConfig(cmd *cobra.Command) (*tls.Config, error) {
+// tlsConfig returns what options say. Certificates of servers are always verified.
+func (o *outputConfig) tlsConfig() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if cmd == nil {
-		return c, nil
-	}
-	text := func(name string) string { return cmd.Flags().Lookup(name).Value.String() }
-	if ca := text("tls-ca"); ca != "" {
+	if ca := string(o.TLSCA); ca != "" {
 		pem, err := os.ReadFile(ca)
 		if err != nil {
 			return nil, fmt.Errorf("cannot read --tls-ca: %w", err)
@@ -35,7 +21,7 @@ func tlsConfig(cmd *cobra.Command) (*tls.Config, error) {
 			return nil, fmt.Errorf("--tls-ca %s: it has no PEM certificate", ca)
 		}
 	}
-	cert, key := text("tls-cert"), text("tls-key")
+	cert, key := string(o.TLSCert), string(o.TLSKey)
 	if (cert == "") != (key == "") {
 		return nil, errors.New("--tls-cert and --tls-key belong together: one is missing")
 	}

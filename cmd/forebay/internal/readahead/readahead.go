@@ -222,6 +222,9 @@ func (f *File) load() error {
 	return nil
 }
 
+// Name returns the name of the file, which begins with the time when it was made.
+func (f *File) Name() string { return filepath.Base(f.path) }
+
 // From makes Read go on with src, after what the file holds.
 func (f *File) From(src io.Reader, onBroken func(error)) { f.src, f.onBroken = src, onBroken }
 

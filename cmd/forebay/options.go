@@ -1,0 +1,316 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
+	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// An outputConfig says what one output gets, how much memory it has, how it delivers,
+// and what its kind of destination wants to know. It knows neither flags nor queries:
+// both fill it in through [outputConfig.set], by the names of [options], which are its
+// tags, too.
+type outputConfig struct {
+	To string `yaml:"to"` // the destination, without what follows a "?"
+
+	Encode choice `yaml:"encode"`
+	Level  level  `yaml:"level"`
+
+	SlabSize      size     `yaml:"slab-size"`
+	Slabs         count    `yaml:"slabs"`
+	FlushInterval duration `yaml:"flush-interval"`
+	WhenFull      whenFull `yaml:"when-full"`
+
+	Fallback          path     `yaml:"fallback"`
+	PendingLimit      count    `yaml:"pending-limit"`
+	Spool             path     `yaml:"spool"`
+	SpoolMax          size     `yaml:"spool-max"`
+	DeadLetter        path     `yaml:"dead-letter"`
+	RetryAge          duration `yaml:"retry-age"`
+	CrashSafe         path     `yaml:"crash-safe"`
+	CrashSafeRequired toggle   `yaml:"crash-safe-required"`
+
+	RotateSize  size     `yaml:"rotate-size"`
+	RotateEvery duration `yaml:"rotate-every"`
+	Keep        count    `yaml:"keep"`
+	KeepFor     duration `yaml:"keep-for"`
+	Compress    choice   `yaml:"compress"`
+	Mkdirs      toggle   `yaml:"mkdirs"`
+	NoReserve   toggle   `yaml:"no-reserve"`
+
+	TLSCA   text `yaml:"tls-ca"`
+	TLSCert text `yaml:"tls-cert"`
+	TLSKey  text `yaml:"tls-key"`
+
+	Tag           text   `yaml:"tag"`
+	SharedKeyFile text   `yaml:"shared-key-file"`
+	User          text   `yaml:"user"`
+	PasswordFile  text   `yaml:"password-file"`
+	Secured       toggle `yaml:"secured"`
+	NoAck         toggle `yaml:"no-ack"`
+
+	Label           list `yaml:"label"`
+	Metadata        list `yaml:"metadata"`
+	Tenant          text `yaml:"tenant"`
+	BearerTokenFile text `yaml:"bearer-token-file"`
+
+	Facility text `yaml:"facility"`
+	Hostname text `yaml:"hostname"`
+	App      text `yaml:"app"`
+	ProcID   text `yaml:"procid"`
+	MsgID    text `yaml:"msgid"`
+
+	name   string          // of the output, see [outputConfig.shown]
+	given  map[string]bool // the options that were set, by name
+	dryRun bool            // nothing is sent
+}
+
+// newOutputConfig returns the defaults.
+func newOutputConfig() outputConfig {
+	return outputConfig{
+		Encode:        choice{value: record.AsRaw.String(), of: record.Encodings()},
+		SlabSize:      size{slab.DefaultSlabBytes, slab.MinSlabBytes, slab.MaxSlabBytes},
+		Slabs:         count{8, 2, slab.MaxSlabCount, " (one is filled while the other is written)"},
+		FlushInterval: duration(100 * time.Millisecond),
+		WhenFull:      whenFull{slab.Block()},
+		SpoolMax:      size{1 << 30, 16 << 10, 0},
+		RetryAge:      duration(24 * time.Hour),
+		Compress:      choice{value: "none", of: []string{"none", "gzip", "zstd"}},
+		Tag:           "forebay",
+	}
+}
+
+// The kinds of destinations that options are for.
+var (
+	files     = []string{"file"}
+	forwards  = []string{"forward", "forward+tls", "forward+unix"}
+	lokis     = []string{"loki", "loki+https"}
+	syslogs   = []string{"syslog+tcp", "syslog+tls", "syslog+unix"}
+	encrypted = []string{"tls", "syslog+tls", "forward+tls", "loki+https"}
+	ofLines   = slices.Concat(files, []string{"stdout", "stderr", "tcp", "tls", "unix"}, syslogs) // --encode decides
+)
+
+// An option is something that an output can be told: by a flag, for all outputs, and by
+// the query of --to, for that one alone.
+type option struct {
+	name  string
+	usage string // of the flag: what stands in backquotes is the value
+	value func(*outputConfig) setting
+
+	of       []string // the destinations it is for; nil: all
+	needs    []string // it means nothing without one of these options
+	needsOf  []string // but for other destinations than these; nil: for none
+	words    []string // some values, for shells
+	way      bool     // it is about what comes before the destination: lines, memory, delivery
+	keeps    bool     // it is about lines that the destination does not take, so --dry-run ignores it
+	keyOnly  bool     // there is no flag
+	tells    bool     // it tells apart what is at one address
+	delicate bool     // its value may hold a secret, by mistake
+}
+
+// A setting is the value of an option.
+type setting interface {
+	String() string
+	Set(string) error
+	Type() string // for help; every setting is a flag's value, too
+}
+
+// options are all options, in the order of --help. None holds a secret: those are in
+// files.
+var options = []*option{
+	{name: "encode", way: true, of: ofLines, usage: "what to deliver lines as",
+		value: func(c *outputConfig) setting { return &c.Encode }},
+	{name: "level", way: true, words: []string{"trace", "debug", "info", "warn", "error", "fatal"},
+		usage: "the lowest level to deliver: trace, debug, info, warn, error or fatal",
+		value: func(c *outputConfig) setting { return &c.Level }},
+	{name: "slab-size", way: true, usage: "size of one slab of memory, and of one write",
+		value: func(c *outputConfig) setting { return &c.SlabSize }},
+	{name: "slabs", way: true,
+		usage: "use `N` slabs, see forebay size; file: uses 16 and loki: 64 unless this or --slab-size is given",
+		value: func(c *outputConfig) setting { return &c.Slabs }},
+	{name: "flush-interval", way: true, usage: "how long a line waits at most for its slab to fill",
+		value: func(c *outputConfig) setting { return &c.FlushInterval }},
+	{name: "when-full", way: true, words: []string{"block", "block-for=250ms", "drop-newest", "drop-oldest", "spill"},
+		usage: "when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest, spill",
+		value: func(c *outputConfig) setting { return &c.WhenFull }},
+
+	{name: "fallback", way: true, keeps: true, delicate: true,
+		usage: "`DEST` for lines that wait while a destination is down",
+		value: func(c *outputConfig) setting { return &c.Fallback }},
+	{name: "pending-limit", way: true, keeps: true, needs: []string{"fallback"},
+		usage: "go to --fallback when more than `N` lines wait",
+		value: func(c *outputConfig) setting { return &c.PendingLimit }},
+	{name: "spool", way: true, keeps: true,
+		usage: "keep lines in `DIR` while a destination is down, also for the next run; with --when-full spill also while it is slow",
+		value: func(c *outputConfig) setting { return &c.Spool }},
+	{name: "spool-max", way: true, keeps: true, needs: []string{"spool"},
+		usage: "size of the spool of each destination; over it the oldest lines are dropped",
+		value: func(c *outputConfig) setting { return &c.SpoolMax }},
+	{name: "dead-letter", way: true, keeps: true,
+		usage: "append lines that a destination refuses for good to `FILE`, as JSON",
+		value: func(c *outputConfig) setting { return &c.DeadLetter }},
+	{name: "retry-age", way: true, keeps: true,
+		usage: "how long to try to deliver a line that failed (0: for ever)",
+		value: func(c *outputConfig) setting { return &c.RetryAge }},
+	{name: "crash-safe", way: true, keeps: true,
+		usage: "keep the slabs and the input read ahead in `DIR`, where they survive the death of the program",
+		value: func(c *outputConfig) setting { return &c.CrashSafe }},
+	{name: "crash-safe-required", way: true, keeps: true, needs: []string{"crash-safe"},
+		usage: "do not start where --crash-safe cannot be had (default: say so and go on)",
+		value: func(c *outputConfig) setting { return &c.CrashSafeRequired }},
+
+	{name: "rotate-size", of: files,
+		usage: "file: move the file aside before it exceeds this size (0: never)",
+		value: func(c *outputConfig) setting { return &c.RotateSize }},
+	{name: "rotate-every", of: files,
+		usage: "file: begin a new file each such period, counted in UTC, such as 24h or 1h (0: never)",
+		value: func(c *outputConfig) setting { return &c.RotateEvery }},
+	{name: "keep", of: files, needs: rotation,
+		usage: "file: keep `N` old files (0: all)",
+		value: func(c *outputConfig) setting { return &c.Keep }},
+	{name: "keep-for", of: files, needs: rotation,
+		usage: "file: how long to keep old files, such as 14d; whole days (0: for ever)",
+		value: func(c *outputConfig) setting { return &c.KeepFor }},
+	{name: "compress", of: slices.Concat(files, forwards), needs: rotation, needsOf: files,
+		usage: "file: how to compress old files; forward: how to compress what is sent",
+		value: func(c *outputConfig) setting { return &c.Compress }},
+	{name: "mkdirs", of: files, usage: "file: create missing directories",
+		value: func(c *outputConfig) setting { return &c.Mkdirs }},
+	{name: "no-reserve", of: files,
+		usage: "file: reserve no space of the disk behind the end of a large file",
+		value: func(c *outputConfig) setting { return &c.NoReserve }},
+
+	{name: "tls-ca", of: encrypted,
+		usage: "TLS: `FILE` with the authorities that sign server certificates (default: the system's)",
+		value: func(c *outputConfig) setting { return &c.TLSCA }},
+	{name: "tls-cert", of: encrypted, usage: "TLS: `FILE` with a client certificate",
+		value: func(c *outputConfig) setting { return &c.TLSCert }},
+	{name: "tls-key", of: encrypted, usage: "TLS: `FILE` with its key",
+		value: func(c *outputConfig) setting { return &c.TLSKey }},
+
+	{name: "tag", of: forwards, tells: true, usage: "forward: `TAG` of the events",
+		value: func(c *outputConfig) setting { return &c.Tag }},
+	{name: "shared-key-file", of: forwards, usage: "forward: `FILE` with the shared key of the server",
+		value: func(c *outputConfig) setting { return &c.SharedKeyFile }},
+	{name: "user", of: slices.Concat(forwards, lokis), usage: "forward, loki: `NAME` of the user at the server",
+		value: func(c *outputConfig) setting { return &c.User }},
+	{name: "password-file", of: slices.Concat(forwards, lokis), usage: "forward, loki: `FILE` with the password of --user",
+		value: func(c *outputConfig) setting { return &c.PasswordFile }},
+	{name: "secured", of: forwards,
+		usage: "forward: the server begins with a handshake though its shared key is empty",
+		value: func(c *outputConfig) setting { return &c.Secured }},
+	{name: "no-ack", of: forwards,
+		usage: "forward: do not wait for acknowledgements: what is under way when a connection ends is lost",
+		value: func(c *outputConfig) setting { return &c.NoAck }},
+
+	{name: "label", of: lokis, tells: true,
+		usage: "loki: a label of all lines, `NAME=VALUE` or NAME:VALUE; may be repeated (default job=forebay)",
+		value: func(c *outputConfig) setting { return &c.Label }},
+	{name: "metadata", of: lokis,
+		usage: "loki: make the field `NAME` of JSON and logfmt lines structured metadata; may be repeated",
+		value: func(c *outputConfig) setting { return &c.Metadata }},
+	{name: "tenant", of: lokis, tells: true, usage: "loki: `NAME` of the tenant (X-Scope-OrgID)",
+		value: func(c *outputConfig) setting { return &c.Tenant }},
+	{name: "bearer-token-file", of: lokis, usage: "loki: `FILE` with a bearer token",
+		value: func(c *outputConfig) setting { return &c.BearerTokenFile }},
+
+	{name: "facility", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.Facility }},
+	{name: "hostname", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.Hostname }},
+	{name: "app", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.App }},
+	{name: "procid", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.ProcID }},
+	{name: "msgid", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.MsgID }},
+}
+
+var rotation = []string{"rotate-size", "rotate-every"}
+
+// optionCalled returns the option of that name, nil if there is none.
+func optionCalled(name string) *option {
+	for _, o := range options {
+		if o.name == name {
+			return o
+		}
+	}
+	return nil
+}
+
+// isFor reports whether destinations of a kind have the option.
+func (o *option) isFor(scheme string) bool {
+	return o.of == nil || slices.Contains(o.of, scheme)
+}
+
+// kinds names the destinations that the option is for.
+func (o *option) kinds() string {
+	var names []string
+	for _, scheme := range o.of {
+		names = append(names, scheme+":")
+	}
+	return inWords(names, "and")
+}
+
+// lacks returns the options of which one is missing beside o, nil if none is.
+func (o *option) lacks(scheme string, has func(name string) bool) []string {
+	if o.needsOf != nil && !slices.Contains(o.needsOf, scheme) || slices.ContainsFunc(o.needs, has) {
+		return nil
+	}
+	return o.needs
+}
+
+// inWords writes a list such as "a, b and c".
+func inWords(names []string, last string) string {
+	if len(names) < 2 {
+		return strings.Join(names, "")
+	}
+	n := len(names) - 1
+	return strings.Join(names[:n], ", ") + " " + last + " " + names[n]
+}
+
+// set sets an option. A list gets one more member.
+func (c *outputConfig) set(o *option, text string) error {
+	if c.given == nil {
+		c.given = map[string]bool{}
+	}
+	c.given[o.name] = true
+	return o.value(c).Set(text)
+}
+
+// check looks at settings that must fit together. The error is about the command line.
+func (c *outputConfig) check() error {
+	if total := int64(c.Slabs.value) * c.SlabSize.value; total > maxMemory {
+		return fmt.Errorf("--slabs %d of --slab-size %s are %s of memory for each destination: use %s or less",
+			c.Slabs.value, units.FlagSize(c.SlabSize.value), units.FlagSize(total), units.FlagSize(maxMemory))
+	}
+	if c.spills() && c.Spool == "" {
+		return fmt.Errorf("--when-full spill needs a place for what it puts aside: add --spool DIR")
+	}
+	return nil
+}
+
+// spills reports whether lines go to the spool when the slabs are full.
+func (c *outputConfig) spills() bool { return c.WhenFull.WhenFull == slab.Spill() }
+
+// encoding returns what lines are delivered as.
+func (c *outputConfig) encoding() record.Encoding {
+	e, _ := record.ParseEncoding(c.Encode.value)
+	return e
+}
+
+// keepsLines reports whether lines may be left for the next run.
+func (c *outputConfig) keepsLines() bool { return c.Spool != "" || c.CrashSafe != "" }
+
+// delivers reports whether an option says how it delivers, apart from --crash-safe.
+func (c *outputConfig) delivers() bool {
+	return c.Fallback != "" || c.Spool != "" || c.DeadLetter != "" || c.given["retry-age"]
+}
+
+// maxAge is deliver.RetryOptions.MaxAge.
+func (c *outputConfig) maxAge() time.Duration {
+	if c.RetryAge == 0 {
+		return -1
+	}
+	return time.Duration(c.RetryAge)
+}
