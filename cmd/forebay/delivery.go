@@ -149,7 +149,11 @@ func (p *pipeline) deliveryEvent(out *output, e batch.Event) {
 		if file := out.letters(); file != "" {
 			where = "see " + file
 		}
-		say("refuses records for good: %s; %s", plain(e.Err), where)
+		why := plain(e.Err)
+		if strings.Contains(why, "older than --max-age") {
+			where += "; --too-old now would send them with the present time"
+		}
+		say("refuses records for good: %s; %s", why, where)
 	case "dead-letter":
 		say("--dead-letter %s: %s", out.letters(), plain(e.Err))
 	case "too-large":

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
@@ -41,7 +42,10 @@ func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 	c := loki.Config{
 		URL: "http://" + withPort(host, "3100"), Name: redact(d.scheme + ":" + rest), Labels: map[string]string{},
 		MetadataAttrs: o.Metadata, Tenant: string(o.Tenant), Username: string(o.User),
-		BearerTokenFile: string(o.BearerTokenFile),
+		BearerTokenFile: string(o.BearerTokenFile), MaxAge: time.Duration(o.MaxAge), TooOld: o.TooOld.value, OnError: o.onEvent,
+	}
+	if c.MaxAge == 0 {
+		c.MaxAge = -1
 	}
 	if d.scheme == "loki+https" {
 		c.URL = "https://" + host

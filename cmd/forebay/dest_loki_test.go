@@ -3,13 +3,19 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/golang/snappy"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
@@ -156,5 +162,66 @@ func TestFallbackStreams(t *testing.T) {
 	}
 	if !forward.takes(forward.codec) {
 		t.Error("records of one Forward do not go to another as they are")
+	}
+}
+
+// Lines that are too old for Loki, by --max-age or as Loki says, become dead letters, are
+// dropped, or get the present time.
+func TestTooOldLines(t *testing.T) {
+	far := time.Now().Add(-5 * time.Hour).UTC().Truncate(time.Second)
+	input := "2001-02-03T04:05:06Z ERROR ancient\n" + far.Format(time.RFC3339) + " WARN far\nfresh\n"
+	for _, c := range []struct {
+		query            string
+		stored, restamps []string
+		letters          int
+		says             string
+	}{
+		{"", []string{"fresh"}, nil, 2, `older than --max-age (168h0m0s); see DEAD; --too-old now would send them with the present time`},
+		{"&too-old=drop", []string{"fresh"}, nil, 0, "refuses records for good"},
+		{"&too-old=now", []string{"ancient", "far", "fresh"}, []string{"2001-02-03T04:05:06Z", far.Format(time.RFC3339)}, 0,
+			"records that are too old are sent with the present time; theirs is in the metadata original_time"},
+		{"&max-age=0", []string{"ancient", "fresh"}, nil, 1, "refuses records for good: push answered 400"},
+	} {
+		var mu sync.Mutex
+		var got []string
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			packed, _ := io.ReadAll(r.Body)
+			push, err := snappy.Decode(nil, packed)
+			if err != nil {
+				t.Error(err)
+			}
+			if text := string(push); strings.Contains(text, "WARN far") && !strings.Contains(text, "original_time") {
+				w.WriteHeader(http.StatusBadRequest)
+				fmt.Fprintf(w, "entry with timestamp %s ignored, reason: 'entry too far behind, entry timestamp is: %s, oldest acceptable timestamp is: %s',\nuser 'fake', total ignored: 1 out of 1 for stream: {}",
+					far.Format("2006-01-02 15:04:05.999999999 -0700 MST"), far.Format(time.RFC3339), time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, string(push))
+			w.WriteHeader(http.StatusNoContent)
+		}))
+		dead := filepath.Join(t.TempDir(), "dead")
+		stderr, err := run(t, config("loki:"+strings.TrimPrefix(srv.URL, "http:")+"?dead-letter="+dead+c.query), input)
+		srv.Close()
+		all := strings.Join(got, "\n")
+		for _, line := range []string{"ancient", "far", "fresh"} {
+			if strings.Contains(all, line) != slices.Contains(c.stored, line) {
+				t.Errorf("%s: of %s arrived %q", c.query, line, all)
+			}
+		}
+		for _, own := range c.restamps {
+			if !strings.Contains(all, "original_time") || !strings.Contains(all, own) {
+				t.Errorf("%s: %s is not in %q", c.query, own, all)
+			}
+		}
+		letters, _ := os.ReadFile(dead)
+		want := 0
+		if len(c.stored) < 3 {
+			want = exitRuntime
+		}
+		if says := strings.ReplaceAll(c.says, "DEAD", dead); codeOf(err) != want || strings.Count(string(letters), "\n") != c.letters || !strings.Contains(stderr, says) {
+			t.Errorf("%s: %v, %s\n%s, want %d letters and %s", c.query, err, letters, stderr, c.letters, says)
+		}
 	}
 }

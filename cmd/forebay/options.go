@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
 	"github.com/forebay-log/forebay/internal/record"
 	"github.com/forebay-log/forebay/slab"
@@ -54,10 +55,12 @@ type outputConfig struct {
 	Secured       toggle `yaml:"secured"`
 	NoAck         toggle `yaml:"no-ack"`
 
-	Label           list `yaml:"label"`
-	Metadata        list `yaml:"metadata"`
-	Tenant          text `yaml:"tenant"`
-	BearerTokenFile text `yaml:"bearer-token-file"`
+	Label           list     `yaml:"label"`
+	Metadata        list     `yaml:"metadata"`
+	Tenant          text     `yaml:"tenant"`
+	BearerTokenFile text     `yaml:"bearer-token-file"`
+	MaxAge          duration `yaml:"max-age"`
+	TooOld          choice   `yaml:"too-old"`
 
 	Facility text `yaml:"facility"`
 	Hostname text `yaml:"hostname"`
@@ -68,6 +71,8 @@ type outputConfig struct {
 	name   string          // of the output, see [outputConfig.shown]
 	given  map[string]bool // the options that were set, by name
 	dryRun bool            // nothing is sent
+
+	onEvent func(batch.Event) // of what a client changes by itself; nil: standard error
 }
 
 // newOutputConfig returns the defaults.
@@ -82,6 +87,8 @@ func newOutputConfig() outputConfig {
 		RetryAge:      duration(24 * time.Hour),
 		Compress:      choice{value: "none", of: []string{"none", "gzip", "zstd"}},
 		Tag:           "forebay",
+		MaxAge:        duration(7 * 24 * time.Hour),
+		TooOld:        choice{value: "dead-letter", of: []string{"dead-letter", "drop", "now"}},
 	}
 }
 
@@ -218,6 +225,12 @@ var options = []*option{
 		value: func(c *outputConfig) setting { return &c.Tenant }},
 	{name: "bearer-token-file", of: lokis, usage: "loki: `FILE` with a bearer token",
 		value: func(c *outputConfig) setting { return &c.BearerTokenFile }},
+	{name: "max-age", of: lokis,
+		usage: "loki: lines are too old when their time is further back (0: never, unless Loki says so)",
+		value: func(c *outputConfig) setting { return &c.MaxAge }},
+	{name: "too-old", of: lokis,
+		usage: "loki: lines older than --max-age, or than Loki takes, are refused, with or without a dead letter, or sent with the present time",
+		value: func(c *outputConfig) setting { return &c.TooOld }},
 
 	{name: "facility", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.Facility }},
 	{name: "hostname", of: syslogs, keyOnly: true, tells: true, value: func(c *outputConfig) setting { return &c.Hostname }},

@@ -147,6 +147,7 @@ func (p *pipeline) open(stdin *os.File) (err error) {
 				return err
 			}
 		}
+		c.onEvent = func(e batch.Event) { p.con.say("%s: %s", redact(c.name), plain(e.Err)) }
 		t, err := openAt(p.c.dests, "--to", c)
 		if err != nil {
 			return err
@@ -689,7 +690,7 @@ func plain(err error) string {
 	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: ", "netsink: ", "fluent: ", "loki: "} {
 		s = strings.TrimPrefix(s, prefix)
 	}
-	return s
+	return strings.Replace(s, "it is older than max_age (", "it is older than --max-age (", 1)
 }
 
 // conclude returns what is to be said at the end, and how the program ends.
