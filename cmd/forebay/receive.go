@@ -33,7 +33,7 @@ type receiveConfig struct {
 
 func newReceive(stdout, stderr *os.File) *cobra.Command {
 	c := &receiveConfig{maxMessage: size{32 << 20, 64 << 10, 256 << 20}, maxConns: 256}
-	c.listeners = []*listener{forwardListener()}
+	c.listeners = []*listener{forwardListener(), lokiListener()}
 	cmd := &cobra.Command{
 		Use:   "receive",
 		Short: "Be the other side: take what clients send, and print it",
@@ -47,20 +47,21 @@ stands behind a =. Also --forward=unix:PATH, and port 0, which the system choose
 
 A line of the output is an object with what the record has of these: source (the
 listener), tenant, tag, labels, metadata, level, time (UTC) and body, which is an
-object or a string. A chunk is acknowledged once all of it is
-written to --out, which need not be on the disk yet.
+object or a string. A chunk of Forward is acknowledged, and a push to Loki answered
+with 204, once all of it is written to --out, which need not be on the disk yet.
 
 It ends at Ctrl-C, SIGTERM, or --count. Chunks that have come are written and
-acknowledged first; a second signal ends it at once.
+answered first; a second signal ends it at once.
 
-It misbehaves on request, to show what a client does then:
+It misbehaves on request, to show what a client does then. A chunk is also a push:
   --stall waits before each chunk is taken, --slow reads that many bytes per second
   from each connection. --reset and --reject take P percent of the chunks not: they
-  reset the connection, or leave the chunk without an answer. Of 100 chunks, exactly
-  P are meant, evenly spread: with 25 every fourth.
+  reset the connection, or give Loki's clients 429 and 500 in turns, and those of
+  Forward no answer. P is exact and evenly spread: with 25 it is every fourth chunk.
 
 ` + receiveExitHelp,
 		Example: `  forebay receive
+  myapp | forebay pipe --to loki://127.0.0.1:3100 --to forward://127.0.0.1:24224
   forebay receive --forward --count 1000 --out got.jsonl
   forebay receive --forward=:24224 --shared-key-file key --tls-cert cert.pem --tls-key key.pem
   forebay receive --forward --stall 2s --reset 10`,
@@ -79,7 +80,7 @@ It misbehaves on request, to show what a client does then:
 		fs.Lookup(l.flag).NoOptDefVal = l.address
 	}
 	fs.StringVarP(&c.out, "out", "o", "", "append the records to this `FILE` (default: standard output)")
-	fs.Uint64VarP(&c.count, "count", "n", 0, "exit with 0 after `N` records; a chunk is taken whole, so that some more may come (0: no end)")
+	fs.Uint64VarP(&c.count, "count", "n", 0, "exit with 0 after `N` records, or some more: a chunk is taken whole (0: no end)")
 	fs.StringVar(&c.keyFile, "shared-key-file", "", "forward: `FILE` with the key that clients must know")
 	fs.StringVar(&c.user, "user", "", "forward: the `NAME` with which clients must log in, beside the shared key")
 	fs.StringVar(&c.passwordFile, "password-file", "", "forward: `FILE` with the password of --user")
@@ -89,7 +90,7 @@ It misbehaves on request, to show what a client does then:
 	fs.IntVar(&c.maxConns, "max-conns", c.maxConns, "`N` connections at a time to each listener")
 	fs.Var(&c.mischief.stall, "stall", "wait so long before each chunk is taken, or forever")
 	fs.Var(&c.mischief.reset, "reset", "take so many percent of the chunks not, and reset their connections")
-	fs.Var(&c.mischief.reject, "reject", "take so many percent of the chunks not, and do not acknowledge them")
+	fs.Var(&c.mischief.reject, "reject", "take so many percent of the chunks not, and do not acknowledge them; Loki: answer 429 and 500")
 	fs.Var(&c.mischief.slow, "slow", "read so many bytes per second from each connection, such as 64KiB")
 	fs.BoolVarP(&c.quiet, "quiet", "q", false, "say nothing but errors on standard error")
 	complete(cmd, "stall", "forever", "2s")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/forebay/internal/listen"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/listen/forward"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/listen/lokipush"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/listen/ndjson"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
 )
@@ -255,6 +256,22 @@ func forwardListener() *listener {
 				return nil, err
 			}
 			s := forward.New(c)
+			s.Serve(nl)
+			return s, nil
+		},
+	}
+}
+
+func lokiListener() *listener {
+	return &listener{
+		flag: "loki", what: "Loki's push API", protocol: "http", address: "127.0.0.1:3100", byDefault: true,
+		usage: "listen for pushes to Grafana Loki",
+		open: func(r *receiver, l *listener) (opened, error) {
+			nl, err := r.bind(l)
+			if err != nil {
+				return nil, err
+			}
+			s := lokipush.New(r.config())
 			s.Serve(nl)
 			return s, nil
 		},

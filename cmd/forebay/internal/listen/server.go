@@ -298,13 +298,21 @@ func (c *Conn) Peer() string {
 	return a.String()
 }
 
-// ReadUntil sets when reads give up; the zero time: never. Closing the server ends them.
-func (c *Conn) ReadUntil(t time.Time) {
+// SetReadDeadline sets when reads give up; the zero time: never. Closing the server ends
+// them.
+func (c *Conn) SetReadDeadline(t time.Time) error {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if !c.s.closing {
-		c.Conn.SetReadDeadline(t)
+	if c.s.closing {
+		return nil
 	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// SetDeadline sets both deadlines.
+func (c *Conn) SetDeadline(t time.Time) error {
+	c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
 }
 
 // Answer writes b within Limits.WriteTime.

@@ -110,7 +110,7 @@ func (r *reader) read(ctx context.Context) error {
 	default:
 		r.due = time.Time{}
 	}
-	r.c.ReadUntil(r.due)
+	r.c.SetReadDeadline(r.due)
 	if err := r.room(ctx); err != nil {
 		return err
 	}
