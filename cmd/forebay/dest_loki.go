@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -117,6 +118,11 @@ func newLokiEncoder(s *loki.Pusher, metadata []string) func(dst []byte, ev *reco
 				line = js
 			}
 			attrs = appendFields(attrs, line, metadata)
+		}
+		for _, a := range ev.More {
+			if slices.Contains(metadata, a.Key) {
+				attrs = append(attrs, a)
+			}
 		}
 		return s.AppendLine(dst, ev.Time, ev.Level, ev.Line, attrs)
 	}

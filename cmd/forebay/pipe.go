@@ -35,6 +35,7 @@ type pipeConfig struct {
 	failOnDrop   bool
 	quiet        bool
 	dryRun       bool
+	tail         *tailFlags // nil: the input is standard input
 	ops          opsFlags
 
 	// What settle makes of it.
@@ -43,6 +44,12 @@ type pipeConfig struct {
 }
 
 func newPipe(stdin, stderr *os.File) *cobra.Command {
+	cmd, _ := pipeCommand(stdin, stderr)
+	return cmd
+}
+
+// pipeCommand returns pipe, and what its flags set.
+func pipeCommand(stdin, stderr *os.File) (*cobra.Command, *pipeConfig) {
 	c := &pipeConfig{
 		dests:        destinations(),
 		options:      newGivenOptions(),
@@ -151,7 +158,7 @@ A flag that no --to knows is an error, and so is an option that its --to does no
 			panic(err) // no such flag
 		}
 	}
-	return cmd
+	return cmd, c
 }
 
 // settle works out what each output is told. The error has its exit code.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -31,7 +32,8 @@ import (
 // run waits for signals, and ends the others.
 type pipeline struct {
 	c    *pipeConfig
-	in   *input
+	src  source
+	in   *input // standard input; nil if the source is another one
 	outs []*output
 	con  *console
 	term *os.File // for the live line; nil: none
@@ -96,17 +98,11 @@ func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
 	if err := p.open(stdin); err != nil {
 		return configError(err)
 	}
-	in, err := newInput(stdin)
-	if err != nil {
+	if err := p.openSource(stdin); err != nil {
 		p.abandon()
-		return runtimeError(err)
+		return err
 	}
-	defer in.close()
-	p.in = in
-	if err := p.openAhead(stdin); err != nil {
-		p.abandon()
-		return configError(err)
-	}
+	defer p.src.close()
 	watchers, err := serveOps(&c.ops, p)
 	if err != nil {
 		p.abandon()
@@ -117,7 +113,7 @@ func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
 	if isTerminal(stderr) && !c.quiet && os.Getenv("TERM") != "dumb" && !p.onTerminal() {
 		p.term = stderr
 	}
-	if isTerminal(stdin) && !c.quiet {
+	if p.in != nil && isTerminal(stdin) && !c.quiet {
 		p.con.say("reading from the terminal; Ctrl-D ends the input, Ctrl-C the program")
 	}
 	return p.run()
@@ -222,7 +218,7 @@ func (p *pipeline) run() error {
 	start := time.Now()
 	signals := p.signals
 	notify(signals)
-	end := newEnding(p.in, time.Duration(p.c.drainTimeout))
+	end := newEnding(p.src, time.Duration(p.c.drainTimeout))
 	defer end.release()
 	end.onBegin = func(deadline time.Time) {
 		p.watchers.end()
@@ -242,7 +238,7 @@ func (p *pipeline) run() error {
 	allGone := p.watchGone(&beside, quit)
 
 	read := make(chan error, 1)
-	go func() { read <- p.read() }()
+	go func() { read <- p.src.read() }()
 	var readErr error
 	readDone := false
 	for stuck := false; !readDone && !stuck; {
@@ -284,6 +280,7 @@ func (p *pipeline) run() error {
 		out.settle()
 	}
 	close(quit)
+	p.finishSource()
 	took := time.Since(start)
 	text, err := p.conclude(took, readErr, context.Cause(end.ctx))
 	said := make(chan struct{})
@@ -462,17 +459,7 @@ func (p *pipeline) read() error {
 // outputs have not accepted.
 func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
 	src := lines.New(in, int(p.c.maxRecord.value))
-	outs, forms := p.feeds()
-	parse, engines := false, false
-	for i := range outs {
-		out := &outs[i]
-		parse = parse || out.c.Level.set || out.form != nil || out.t.encode != nil || out.t.header
-		engines = engines || out.engine
-	}
-	common := p.commonLevel()
-	marks := p.marks(kept)
-	var ev record.Event
-	var ended []byte
+	take := p.newIntake(kept)
 	var records, before int64
 	publish := func() { // for each line, it would take longer than to find its end
 		p.records.Add(uint64(records))
@@ -489,12 +476,7 @@ func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
 			switch {
 			case lines.IsTooLong(err):
 				records++
-				p.oversize.Add(1)
-				for i, out := range p.outs {
-					if marks[i].wants(at) {
-						out.noteOversize(marks[i], out.d.RefuseOversize())
-					}
-				}
+				take.tooLong(at)
 				continue
 			case kept != nil:
 				kept.Settle(at, false) // lines below --level, for instance
@@ -505,54 +487,106 @@ func (p *pipeline) readFrom(in io.Reader, kept *readahead.File) error {
 			return fmt.Errorf("cannot read standard input: %w", err)
 		}
 		records++
-		var meta batch.Meta
-		var now int64
-		if parse {
-			p.parser.Parse(line, &ev)
-			if common != nil && !common.admits(&ev) {
-				p.filtered.Add(1)
-				continue
-			}
-			meta = record.Meta(&ev)
-			for _, f := range forms {
-				f.ready = false
-			}
-		}
-		if engines {
-			// --retry-age counts from here, not from the time in a line, unless the
-			// destination shows that time.
-			now = time.Now().UnixNano()
-		}
-		for i := range outs {
-			out := &outs[i]
-			if !marks[i].wants(at) {
-				continue
-			}
-			if common == nil && !out.c.Level.admits(&ev) {
-				out.below.Add(1)
-				continue
-			}
-			rec, m, err := line, meta, error(nil)
-			switch {
-			case out.t.encode != nil:
-				rec, m, err = out.t.encode(nil, &ev)
-			case out.form != nil:
-				rec, err = out.form.encode(&ev)
-			case out.keeps && line[len(line)-1] != '\n':
-				// What the next run reads comes behind it.
-				ended = append(append(ended[:0], line...), '\n')
-				rec = ended
-			}
-			if err != nil {
-				p.broken.Add(1)
-				continue
-			}
-			if out.t.encode == nil && out.engine && (!out.t.header || m.Time == 0) {
-				m.Time = now
-			}
-			out.note(marks[i], at, out.d.WriteRecord(rec, m)) // what is dropped is counted there
+		take.line(line, at, time.Time{}, nil)
+	}
+}
+
+// An intake puts lines into the outputs. It belongs to the reader.
+type intake struct {
+	p      *pipeline
+	outs   []feed
+	forms  []*form
+	common *level // of all outputs; nil: each has its own
+	marks  []mark // of the outputs
+
+	parse   bool // lines are looked into
+	engines bool // an output has to know when lines came
+	ev      record.Event
+	ended   []byte // a line that was given its end
+}
+
+// newIntake returns an intake for lines of kept, which may be nil.
+func (p *pipeline) newIntake(kept *readahead.File) *intake {
+	in := &intake{p: p, common: p.commonLevel(), marks: p.marks(kept)}
+	in.outs, in.forms = p.feeds()
+	for i := range in.outs {
+		out := &in.outs[i]
+		in.parse = in.parse || out.c.Level.set || out.form != nil || out.t.encode != nil || out.t.header
+		in.engines = in.engines || out.engine
+	}
+	return in
+}
+
+// tooLong counts a line above --max-record, which ends at offset at.
+func (in *intake) tooLong(at int64) {
+	in.p.oversize.Add(1)
+	for i, out := range in.p.outs {
+		if in.marks[i].wants(at) {
+			out.noteOversize(in.marks[i], out.d.RefuseOversize())
 		}
 	}
+}
+
+// line takes a line that ends at offset at. noted is when it was written, for a line that
+// does not say so itself, and more what is known of it besides. It reports whether the
+// outputs still take lines.
+func (in *intake) line(line []byte, at int64, noted time.Time, more []slog.Attr) (open bool) {
+	p, ev := in.p, &in.ev
+	var meta batch.Meta
+	var now int64
+	if in.parse {
+		p.parser.Parse(line, ev)
+		if in.common != nil && !in.common.admits(ev) {
+			p.filtered.Add(1)
+			return true
+		}
+		ev.More = more
+		if ev.Time.IsZero() {
+			ev.Time = noted
+		}
+		meta = record.Meta(ev)
+		for _, f := range in.forms {
+			f.ready = false
+		}
+	}
+	if in.engines {
+		// --retry-age counts from here, not from the time in a line, unless the
+		// destination shows that time.
+		now = time.Now().UnixNano()
+	}
+	open = true
+	for i := range in.outs {
+		out := &in.outs[i]
+		if !in.marks[i].wants(at) {
+			continue
+		}
+		if in.common == nil && !out.c.Level.admits(ev) {
+			out.below.Add(1)
+			continue
+		}
+		rec, m, err := line, meta, error(nil)
+		switch {
+		case out.t.encode != nil:
+			rec, m, err = out.t.encode(nil, ev)
+		case out.form != nil:
+			rec, err = out.form.encode(ev)
+		case out.keeps && line[len(line)-1] != '\n':
+			// What the next run reads comes behind it.
+			in.ended = append(append(in.ended[:0], line...), '\n')
+			rec = in.ended
+		}
+		if err != nil {
+			p.broken.Add(1)
+			continue
+		}
+		if out.t.encode == nil && out.engine && (!out.t.header || m.Time == 0) {
+			m.Time = now
+		}
+		err = out.d.WriteRecord(rec, m) // what is dropped is counted there
+		open = open && !errors.Is(err, batch.ErrClosed)
+		out.note(in.marks[i], at, err)
+	}
+	return open
 }
 
 // A feed is an output, as the reader sees it.
@@ -710,10 +744,15 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		late += out.report.Dropped[batch.Shutdown]
 		left := out.report.Kept()
 		missing := out.report.Undelivered() - left - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize]
+		if n := out.report.Dropped[batch.Shutdown]; n > 0 && p.src.readsAgain() != "" {
+			say("%s: %s not delivered in time; the next run reads them again, as %s says", out.to, plural.Records(n), p.src.readsAgain())
+			missing -= n
+			kept += n
+		}
 		lost += missing
 		left -= min(left, out.d.Stats().Spool.Parked) // they wait for another destination
 		kept += left
-		if out.refused > 0 {
+		if out.refused > 0 && p.src.readsAgain() == "" {
 			say("%s: %s, read but not in memory when the time was up, count as dropped{shutdown}", out.to, plural.Records(out.refused))
 		}
 		if left > 0 {

@@ -106,7 +106,7 @@ Flags without a command are those of pipe: myapp | forebay --to file:app.log`,
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetVersionTemplate("forebay {{.Version}}\n")
-	root.AddCommand(newPipe(stdin, stderr), newSize(), newSpike(), newSpoolCmd(), newReceive(os.Stdout, stderr), newVersion())
+	root.AddCommand(newPipe(stdin, stderr), newSize(), newSpike(), newSpoolCmd(), newTail(stdin, stderr), newReceive(os.Stdout, stderr), newVersion())
 	strict(root)
 	return root
 }

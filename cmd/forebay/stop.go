@@ -21,7 +21,7 @@ const sameSignal = 250 * time.Millisecond
 // then on a deadline runs, and a second signal makes it pass at once. It belongs
 // to the goroutine of pipeline.run.
 type ending struct {
-	in      *input
+	in      interface{ stop() }
 	timeout time.Duration
 
 	base   context.Context
@@ -37,7 +37,7 @@ type ending struct {
 	lastAt time.Time
 }
 
-func newEnding(in *input, timeout time.Duration) *ending {
+func newEnding(in interface{ stop() }, timeout time.Duration) *ending {
 	e := &ending{in: in, timeout: timeout}
 	e.base, e.force = context.WithCancelCause(context.Background())
 	e.ctx, e.cancel = e.base, func() {}

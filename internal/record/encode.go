@@ -94,7 +94,7 @@ func (e *Encoder) Encode(ev *Event) (rec []byte, err error) {
 	if e.as == AsRaw {
 		return ev.Raw, nil
 	}
-	if e.kept(ev) {
+	if e.kept(ev) && len(ev.More) == 0 {
 		if line := bytes.TrimLeft(ev.Raw, " \t\r"); len(line) > 1 && line[len(line)-1] == '\n' && line[len(line)-2] > ' ' && (ev.ascii || utf8.Valid(line)) {
 			return line, nil
 		}
@@ -108,11 +108,42 @@ func (e *Encoder) kept(ev *Event) bool {
 	return e.as == AsJSON && ev.Format == JSON || e.as == AsLogfmt && ev.Format == Logfmt
 }
 
-// Append appends ev to dst, with its newline.
+// Append appends ev to dst, with its newline. What is known besides comes last; raw
+// lines go without it.
 func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	if e.as == AsRaw {
 		return append(dst, ev.Raw...), nil
 	}
+	if len(ev.More) == 0 || ev.Format == Text {
+		return e.append(dst, ev)
+	}
+	start := len(dst)
+	dst, err := e.append(dst, ev)
+	if err != nil {
+		return dst, err
+	}
+	e.rec = encode.Record{Attrs: ev.More}
+	dst = bytes.TrimRight(dst, "\n")
+	if e.as == AsLogfmt {
+		if len(dst) > start {
+			dst = append(dst, ' ')
+		}
+		dst, _, err = e.pairs.Append(dst, &e.rec)
+		return dst, err
+	}
+	dst = bytes.TrimRight(dst[:len(dst)-1], " \t\r") // the last brace
+	at := len(dst)
+	if dst, _, err = e.pairs.Append(dst, &e.rec); err != nil {
+		return dst, err
+	}
+	if dst[at-1] == '{' { // it was empty
+		return append(dst[:at], dst[at+1:]...), nil
+	}
+	dst[at] = ',' // in place of the first brace
+	return dst, nil
+}
+
+func (e *Encoder) append(dst []byte, ev *Event) ([]byte, error) {
 	e.rec.Time, e.rec.Level, e.rec.Message, e.rec.Attrs = ev.Time, ev.Level, "", nil
 	scope := e.pairs
 	switch {
@@ -127,7 +158,7 @@ func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	case ev.Format == Logfmt:
 		e.rec.Attrs = logfmtAttrs(ev.Line)
 	default:
-		e.rec.Message = string(ev.Line)
+		e.rec.Message, e.rec.Attrs = string(ev.Line), ev.More
 		scope = e.text
 		if !ev.HasLevel {
 			scope = e.noLevel

@@ -54,6 +54,8 @@ type Event struct {
 	HasLevel bool
 	// Time is zero if the line has none, or one without a year.
 	Time time.Time
+	// More is what is known of the line besides. Parse leaves it nil.
+	More []slog.Attr
 
 	levelKey, timeKey []byte // the names that Level and Time were found at
 	ascii             bool   // a line of JSON holds nothing else
