@@ -33,7 +33,7 @@ type receiveConfig struct {
 
 func newReceive(stdout, stderr *os.File) *cobra.Command {
 	c := &receiveConfig{maxMessage: size{32 << 20, 64 << 10, 256 << 20}, maxConns: 256}
-	c.listeners = []*listener{forwardListener(), lokiListener()}
+	c.listeners = []*listener{forwardListener(), lokiListener(), syslogListener()}
 	cmd := &cobra.Command{
 		Use:   "receive",
 		Short: "Be the other side: take what clients send, and print it",
@@ -44,6 +44,7 @@ Without a flag that names a listener, these listen:
 ` + listenersHelp(c.listeners) + `
 Only this machine reaches them. For all machines write --forward=:24224; a value
 stands behind a =. Also --forward=unix:PATH, and port 0, which the system chooses.
+--syslog listens on 127.0.0.1:5514, TCP and, without --tls-cert, UDP.
 
 A line of the output is an object with what the record has of these: source (the
 listener), tenant, tag, labels, metadata, level, time (UTC) and body, which is an
@@ -53,18 +54,21 @@ with 204, once all of it is written to --out, which need not be on the disk yet.
 It ends at Ctrl-C, SIGTERM, or --count. Chunks that have come are written and
 answered first; a second signal ends it at once.
 
-It misbehaves on request, to show what a client does then. A chunk is also a push:
+It misbehaves on request, to show what a client does then. A chunk is also a push, and
+a message of syslog:
   --stall waits before each chunk is taken, --slow reads that many bytes per second
   from each connection. --reset and --reject take P percent of the chunks not: they
   reset the connection, or give Loki's clients 429 and 500 in turns, and those of
   Forward no answer. P is exact and evenly spread: with 25 it is every fourth chunk.
+  Clients of syslog cannot know, and so what is not taken from them is lost.
 
 ` + receiveExitHelp,
 		Example: `  forebay receive
   myapp | forebay pipe --to loki://127.0.0.1:3100 --to forward://127.0.0.1:24224
   forebay receive --forward --count 1000 --out got.jsonl
   forebay receive --forward=:24224 --shared-key-file key --tls-cert cert.pem --tls-key key.pem
-  forebay receive --forward --stall 2s --reset 10`,
+  forebay receive --forward --stall 2s --reset 10
+  forebay receive --syslog=unixgram:dev-log`,
 		Args: noListenerArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := c.settle(cmd); err != nil {

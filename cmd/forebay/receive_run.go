@@ -17,6 +17,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/forebay/internal/listen/forward"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/listen/lokipush"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/listen/ndjson"
+	"github.com/forebay-log/forebay/cmd/forebay/internal/listen/syslog"
 	"github.com/forebay-log/forebay/cmd/forebay/internal/units"
 )
 
@@ -79,8 +80,8 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	case failure = <-failed:
 	case <-signals:
 	}
-	if !r.end(signals) && failure == nil {
-		failure = errForced
+	if err := r.end(signals); err != nil && failure == nil {
+		failure = err
 	}
 	select {
 	case failure = <-failed:
@@ -92,8 +93,8 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	switch {
 	case errors.Is(failure, syscall.EPIPE):
 		return runtimeError(nil) // who reads has seen enough
-	case failure == errForced:
-		return runtimeError(errForced)
+	case failure == errForced, failure == errNoTaker:
+		return runtimeError(failure)
 	case failure != nil:
 		return runtimeError(fmt.Errorf("cannot write %s: %w", c.outName(), unpathed(failure)))
 	}
@@ -146,13 +147,10 @@ func (r *receiver) bind(l *listener) (net.Listener, error) {
 	if r.c.mischief.slow > 0 {
 		nl = slowListener{nl, int64(r.c.mischief.slow)}
 	}
-	at := nl.Addr().String()
-	if network == "unix" {
-		at = "unix:" + at
-	} else if r.tls != nil {
+	r.listening(l, network, nl.Addr().String())
+	if network != "unix" && r.tls != nil {
 		nl = tls.NewListener(nl, r.tls)
 	}
-	r.listening(l, network, at)
 	return nl, nil
 }
 
@@ -161,28 +159,27 @@ func (r *receiver) listening(l *listener, network, at string) {
 	if r.c.quiet {
 		return
 	}
-	text := "listening for " + l.what + " on " + l.at(at, r.tls != nil)
-	if network != "unix" && !loopback(at) {
+	here := network == "unix" || network == "unixgram" || loopback(at)
+	switch {
+	case network == "unix" || network == "unixgram":
+		at = network + ":" + at
+	case network == "udp":
+		at = "udp://" + at
+	case l.protocol == "http" && r.tls != nil:
+		at = "https://" + at
+	case l.protocol == "http":
+		at = "http://" + at
+	case r.tls != nil:
+		at += " with TLS"
+	}
+	text := "listening for " + l.what + " on " + at
+	if !here {
 		text += ", which other machines reach"
 		if l.flag != "forward" || r.c.keyFile == "" {
 			text += ", and asks nobody for a key"
 		}
 	}
 	r.said.line(text)
-}
-
-// at is the address as a client writes it.
-func (l *listener) at(at string, secure bool) string {
-	if l.protocol == "http" && !strings.HasPrefix(at, "unix:") {
-		if secure {
-			return "https://" + at
-		}
-		return "http://" + at
-	}
-	if secure && !strings.HasPrefix(at, "unix:") {
-		return at + " with TLS"
-	}
-	return at
 }
 
 func loopback(address string) bool {
@@ -278,6 +275,77 @@ func lokiListener() *listener {
 	}
 }
 
+func syslogListener() *listener {
+	return &listener{
+		flag: "syslog", what: "syslog", address: "127.0.0.1:5514",
+		usage: "listen for syslog, RFC 5424 and 3164, over TCP and UDP; also tcp://HOST:PORT, udp://HOST:PORT, unixgram:PATH",
+		open: func(r *receiver, l *listener) (opened, error) {
+			at, stream, packets := *l, true, r.tls == nil
+			network := "udp"
+			if rest, ok := strings.CutPrefix(l.value, "tcp://"); ok {
+				at.value, packets = rest, false
+			} else if rest, ok := strings.CutPrefix(l.value, "udp://"); ok {
+				at.value, stream, packets = rest, false, true
+			} else if rest, ok := strings.CutPrefix(l.value, "unixgram:"); ok {
+				at.value, network, stream, packets = "unix:"+rest, "unixgram", false, true
+			} else if strings.HasPrefix(l.value, "unix:") {
+				packets = false
+			}
+			s := syslog.New(r.config())
+			if stream {
+				nl, err := r.bind(&at)
+				if err != nil {
+					return nil, err
+				}
+				if s.Serve(nl); packets { // the same port, also where the system chose it
+					at.value = nl.Addr().String()
+				}
+			}
+			if packets {
+				c, err := r.bindPackets(&at, network)
+				if err != nil {
+					s.Close(context.Background())
+					return nil, err
+				}
+				s.ServePackets(c)
+			}
+			return s, nil
+		},
+	}
+}
+
+// bindPackets listens for datagrams on the address of l, and says so.
+func (r *receiver) bindPackets(l *listener, network string) (net.PacketConn, error) {
+	_, address, err := l.resolve()
+	if err != nil {
+		return nil, err
+	}
+	c, err := net.ListenPacket(network, address)
+	if err != nil && network == "unixgram" && abandoned(network, address) {
+		os.Remove(address)
+		c, err = net.ListenPacket(network, address)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s, for --%s: %w%s", address, l.flag, bareNet(err), portHint(err, l))
+	}
+	r.listening(l, network, c.LocalAddr().String())
+	if network == "unixgram" {
+		return socketFile{c, address}, nil
+	}
+	return c, nil
+}
+
+// A socketFile removes its file when it is closed, which net does for streams only.
+type socketFile struct {
+	net.PacketConn
+	path string
+}
+
+func (s socketFile) Close() error {
+	os.Remove(s.path)
+	return s.PacketConn.Close()
+}
+
 // secretFile reads a secret without the newline behind it.
 func secretFile(flag, path string) (string, error) {
 	if path == "" {
@@ -294,9 +362,11 @@ func secretFile(flag, path string) (string, error) {
 	return secret, nil
 }
 
-// end closes the listeners. It reports false if a second signal came before all that was
-// at hand was answered.
-func (r *receiver) end(signals <-chan os.Signal) bool {
+// errNoTaker ends receive when it waited for its output for long enough.
+var errNoTaker = errors.New("nobody takes the output: what came last is not acknowledged")
+
+// end closes the listeners. The error says why not all that was at hand was answered.
+func (r *receiver) end(signals <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	closed := make(chan struct{})
@@ -308,17 +378,17 @@ func (r *receiver) end(signals <-chan os.Signal) bool {
 	for {
 		select {
 		case <-closed:
-			return true
+			return nil
 		case <-signals:
 			if time.Since(begun) >= sameSignal {
-				return false
+				return errForced
 			}
 		case <-ctx.Done(): // the output hangs, or else they would be closed by now
 			select {
 			case <-closed:
-				return true
+				return nil
 			case <-time.After(time.Second):
-				return false
+				return errNoTaker
 			}
 		}
 	}

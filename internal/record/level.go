@@ -82,13 +82,13 @@ func fieldLevel(key, value []byte) (slog.Level, bool) {
 	case n >= 10 && n < 100:
 		return slog.Level((n/10-3)*4 + n%10*4/10), true
 	case n >= 0 && n <= 7 && (strings.EqualFold(string(key), "severity") || string(key) == "PRIORITY"):
-		return syslogLevel(n), true
+		return SyslogLevel(n), true
 	}
 	return 0, false
 }
 
-// syslogLevel maps the severities of RFC 5424.
-func syslogLevel(n int) slog.Level {
+// SyslogLevel maps the severities of RFC 5424.
+func SyslogLevel(n int) slog.Level {
 	switch n {
 	case 7:
 		return slog.LevelDebug
@@ -168,7 +168,7 @@ func prefixLevel(line []byte) (slog.Level, bool) {
 			n = n*10 + int(line[i]-'0')
 		}
 		if i > 1 && i < len(line) && line[i] == '>' && n <= 191 {
-			return syslogLevel(n & 7), true
+			return SyslogLevel(n & 7), true
 		}
 		return 0, false
 	}

@@ -23,13 +23,13 @@ func (s *Server) handshake(r *reader) error {
 		salt = make([]byte, 16)
 		rand.Read(salt)
 	}
-	if err := r.c.Answer(helo(nonce, salt)); err != nil {
+	if err := r.Answer(helo(nonce, salt)); err != nil {
 		return err
 	}
-	limits := *r.l
-	limits.MessageBytes, limits.MessageTime = 16<<10, r.l.HelloTime
-	defer func(l *listen.Limits) { r.l = l }(r.l)
-	r.l = &limits
+	limits := *r.Limits
+	limits.MessageBytes, limits.MessageTime = 16<<10, r.Limits.HelloTime
+	defer func(l *listen.Limits) { r.Limits = l }(r.Limits)
+	r.Limits = &limits
 	for {
 		msg, err := r.buffered()
 		switch {
@@ -37,12 +37,12 @@ func (s *Server) handshake(r *reader) error {
 			return err
 		case msg != nil:
 			pong, err := s.pong(msg, nonce, salt)
-			if wrong := r.c.Answer(pong); err == nil {
+			if wrong := r.Answer(pong); err == nil {
 				err = wrong
 			}
 			return err
 		}
-		if err := r.read(s.s.Reading()); err != nil {
+		if err := r.Read(s.s.Reading()); err != nil {
 			return err
 		}
 	}

@@ -190,7 +190,7 @@ func (d *decompressor) grow(ctx context.Context, out []byte) ([]byte, error) {
 	if len(out) < cap(out) {
 		return out, nil
 	}
-	size := max(2*cap(out), readBytes)
+	size := max(2*cap(out), listen.ReadBytes)
 	if err := d.lease.Hold(ctx, size); err != nil {
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (d *decompressor) grow(ctx context.Context, out []byte) ([]byte, error) {
 
 // shrink gives back what a large message has taken.
 func (d *decompressor) shrink() {
-	if cap(d.out) > readBytes {
+	if cap(d.out) > listen.ReadBytes {
 		d.out = nil
 		d.lease.Release()
 	}

@@ -68,10 +68,10 @@ const maxTaken = 256
 func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	l := s.s.Limits()
 	n := &session{s: s, text: s.s.Lease()}
-	n.r = reader{c: c, l: l, lease: s.s.Lease()}
+	n.r = reader{Reader: s.s.Reader(c)}
 	n.d = decompressor{limit: l.MessageBytes, lease: s.s.Lease()}
 	defer n.d.close()
-	defer n.r.lease.Release()
+	defer n.r.Release()
 	if s.c.Secured {
 		if err := s.handshake(&n.r); err != nil {
 			return err
@@ -106,7 +106,7 @@ func (n *session) next(ctx context.Context) error {
 			return n.take(ctx, msg)
 		}
 	}
-	return n.r.read(n.s.s.Reading())
+	return n.r.Read(n.s.s.Reading())
 }
 
 // errEnded ends a connection without a word: the peer is not to blame. Why a sink takes
@@ -148,7 +148,7 @@ func (n *session) take(ctx context.Context, raw []byte) error {
 	case !ok:
 		return errEnded
 	case fate == listen.Reset:
-		n.r.c.Reset()
+		n.r.Reset()
 		return errEnded
 	case fate == listen.Reject:
 		return nil
@@ -190,8 +190,8 @@ func (n *session) commit(ctx context.Context) error {
 	if len(n.acks) == 0 {
 		return nil
 	}
-	err := n.r.c.Answer(n.acks)
-	if n.acks = n.acks[:0]; cap(n.acks) > readBytes {
+	err := n.r.Answer(n.acks)
+	if n.acks = n.acks[:0]; cap(n.acks) > listen.ReadBytes {
 		n.acks = nil
 	}
 	return err

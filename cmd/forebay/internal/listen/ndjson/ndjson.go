@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/forebay/internal/listen"
 	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/record"
 )
 
 // bufferBytes is how much is written at once, at most but for one record.
@@ -127,4 +128,12 @@ func appendLabels(dst []byte, open string, labels []listen.Label) []byte {
 }
 
 // levelName is the level as the program's flags spell it.
-func levelName(l slog.Level) string { return strings.ToLower(l.String()) }
+func levelName(l slog.Level) string {
+	switch {
+	case l >= record.Fatal:
+		return "fatal"
+	case l < slog.LevelDebug:
+		return "trace"
+	}
+	return strings.ToLower(l.String())
+}

@@ -22,6 +22,7 @@ func TestLines(t *testing.T) {
 		{Source: "loki", Tenant: "t", Labels: []listen.Label{{Name: "app", Value: "x"}, {Name: "b", Value: "\n"}},
 			Metadata: []listen.Label{{Name: "trace", Value: "1"}}, Body: []byte("a \"line\"\xff")},
 		{Source: "syslog", Level: slog.LevelWarn, HasLevel: true},
+		{Source: "syslog", Level: slog.LevelError + 4, HasLevel: true},
 	} {
 		if err := s.Put(context.Background(), &r); err != nil {
 			t.Fatal(err)
@@ -36,6 +37,7 @@ func TestLines(t *testing.T) {
 	want := `{"source":"forward","tag":"a\"b","time":"2026-01-02T02:04:05.000000006Z","body":{"k":1}}
 {"source":"loki","tenant":"t","labels":{"app":"x","b":"\n"},"metadata":{"trace":"1"},"body":"a \"line\"�"}
 {"source":"syslog","level":"warn","body":""}
+{"source":"syslog","level":"fatal","body":""}
 `
 	if got := strings.ReplaceAll(out.String(), `\ufffd`, "�"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
