@@ -41,7 +41,7 @@ func openFallback(p *pipeConfig, c *outputConfig) (*fallback, error) {
 		return nil, err
 	}
 	f := newFallback(redact(c.name), t)
-	f.lines.Format = p.format
+	f.lines = p.parser()
 	return f, nil
 }
 

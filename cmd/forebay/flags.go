@@ -140,6 +140,31 @@ func (l *level) admits(ev *record.Event) bool {
 	return !l.set || !ev.HasLevel || ev.Level >= l.Level
 }
 
+// zone is a flag with the name of a time zone, or its distance from UTC. Nil is the
+// system's.
+type zone struct{ *time.Location }
+
+func (z *zone) String() string {
+	if z.Location == nil {
+		return ""
+	}
+	return z.Location.String()
+}
+func (*zone) Type() string { return "ZONE" }
+func (z *zone) Set(text string) error {
+	if at, err := time.Parse("-07:00", text); err == nil {
+		_, offset := at.Zone()
+		z.Location = time.FixedZone(text, offset)
+		return nil
+	}
+	loc, err := time.LoadLocation(text)
+	if text == "" || err != nil {
+		return fmt.Errorf("%q is no time zone that is known here: use a name such as Europe/Berlin, Local, UTC, or a distance such as +02:00", text)
+	}
+	z.Location = loc
+	return nil
+}
+
 // whenFull is the flag of a slab.WhenFull.
 type whenFull struct{ slab.WhenFull }
 

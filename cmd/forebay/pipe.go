@@ -30,6 +30,8 @@ type pipeConfig struct {
 	dests        []destination
 	options      givenOptions // for all outputs
 	format       record.Format
+	zone         zone
+	arrival      bool // times are those of arrival
 	maxRecord    size
 	drainTimeout duration
 	failOnDrop   bool
@@ -57,6 +59,7 @@ func pipeCommand(stdin, stderr *os.File) (*cobra.Command, *pipeConfig) {
 		drainTimeout: duration(30 * time.Second),
 	}
 	format := choice{value: record.Auto.String(), of: record.Formats()}
+	times := choice{value: "line", of: []string{"line", "now"}}
 	cmd := &cobra.Command{
 		Use:   "pipe",
 		Short: "Read lines from standard input and deliver them",
@@ -73,6 +76,13 @@ logfmt make a record of it, with the time and level that the line has.
 
 --format auto looks at each line: a JSON object, logfmt, or text. What cannot be
 parsed is text, never lost.
+
+The time is looked for in the usual fields of JSON and logfmt, and at the beginning of
+text: RFC 3339, syslog, access logs, and those of Java, Android, glog, nginx, Apache. One
+without a year is the last such one. It becomes the time of a record at Loki and Forward,
+in the header of syslog, and where text becomes JSON or logfmt; a line without a time has
+that of its arrival there, and none in JSON and logfmt. --time now takes the arrival for
+all lines; fields of JSON and logfmt stay as they are.
 
 --level leaves out lines below a level. Lines without a recognisable level stay.
 
@@ -134,6 +144,7 @@ A flag that no --to knows is an error, and so is an option that its --to does no
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.format, _ = record.ParseFormat(format.value)
+			c.arrival = times.value == "now"
 			return runPipe(c, stdin, stderr)
 		},
 	}
@@ -141,6 +152,8 @@ A flag that no --to knows is an error, and so is an option that its --to does no
 	fs.SortFlags = false
 	fs.StringArrayVar(&c.to, "to", nil, "`DEST` to deliver to, see above; may be repeated (default stdout:)")
 	format.add(cmd, "format", "f", "what the lines are")
+	times.add(cmd, "time", "", "the time of a line: the one in it, or the one when it is read")
+	fs.Var(&c.zone, "zone", "the `ZONE` of times that name none, such as Europe/Berlin or +02:00 (default: the system's)")
 	fs.Var(&c.maxRecord, "max-record", "the longest line; longer ones are dropped, and counted")
 	fs.Var(&c.drainTimeout, "drain-timeout", "how long to go on delivering after the end of the input or a signal")
 	fs.BoolVar(&c.failOnDrop, "fail-on-drop", false, "exit with 3 if a record was dropped")
@@ -189,6 +202,11 @@ func (c *pipeConfig) settle() error {
 		c.fallbacks[out.Fallback] = f
 	}
 	return c.options.unheeded()
+}
+
+// parser returns what reads lines.
+func (c *pipeConfig) parser() record.Parser {
+	return record.Parser{Format: c.format, Location: c.zone.Location, Now: time.Now}
 }
 
 // noArgs refuses arguments and guesses what was meant.

@@ -90,7 +90,7 @@ func runPipe(c *pipeConfig, stdin, stderr *os.File) error {
 	if err := c.settle(); err != nil {
 		return err
 	}
-	p := &pipeline{c: c, con: &console{w: stderr, name: c.name}, signals: make(chan os.Signal, 4), fallbacks: map[path]*fallback{}, parser: record.Parser{Format: c.format}}
+	p := &pipeline{c: c, con: &console{w: stderr, name: c.name}, signals: make(chan os.Signal, 4), fallbacks: map[path]*fallback{}, parser: c.parser()}
 	// Opening can take long. A signal to reopen files must not end the program
 	// meanwhile, as those that end it should.
 	notifyReopen(p.signals)
@@ -541,7 +541,9 @@ func (in *intake) line(line []byte, at int64, noted time.Time, more []slog.Attr)
 			return true
 		}
 		ev.More = more
-		if ev.Time.IsZero() {
+		if p.c.arrival {
+			ev.Time = time.Now()
+		} else if ev.Time.IsZero() {
 			ev.Time = noted
 		}
 		meta = record.Meta(ev)

@@ -52,7 +52,8 @@ type Event struct {
 	// Level is known if HasLevel.
 	Level    slog.Level
 	HasLevel bool
-	// Time is zero if the line has none, or one without a year.
+	// Time is zero if the line has none, or one without a year that Parser.Now cannot
+	// tell.
 	Time time.Time
 	// More is what is known of the line besides. Parse leaves it nil.
 	More []slog.Attr
@@ -96,6 +97,9 @@ type Parser struct {
 	Format Format
 	// Location is what times without a zone are in. Nil means time.Local.
 	Location *time.Location
+	// Now, if not nil, gives a year to times without one: the last one in which they are
+	// not more than a day in the future.
+	Now func() time.Time
 	// Unparsed counts lines that were not of the expected Format and were taken
 	// for text.
 	Unparsed uint64
@@ -124,9 +128,27 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 		p.Unparsed++
 	}
 	ev.Level, ev.HasLevel = textLevel(ev.Line)
-	if t, hasYear, ok := stamp.Find(ev.Line, p.location()); ok && hasYear {
-		ev.Time = t
+	ev.Time, _ = p.find(ev.Line)
+}
+
+// find returns the first time in text.
+func (p *Parser) find(text []byte) (t time.Time, ok bool) {
+	t, hasYear, ok := stamp.Find(text, p.location())
+	switch {
+	case !ok || hasYear:
+		return t, ok
+	case p.Now == nil:
+		return time.Time{}, false
 	}
+	t, _, _ = stamp.Find(text, time.UTC) // as it is written: that clock need not have been there in 2000
+	now := p.Now()
+	for year := now.Year() + 1; year >= now.Year()-8; year-- { // 29 February may be so long ago
+		at := time.Date(year, t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), p.location())
+		if at.Month() == t.Month() && at.Before(now.Add(24*time.Hour)) {
+			return at, true
+		}
+	}
+	return time.Time{}, false
 }
 
 // TrimEnd returns the line without "\n" or "\r\n".
@@ -169,7 +191,7 @@ func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 		ev.levelKey = key
 	case ev.Time.IsZero() && isTimeKey(key):
 		ev.timeKey = key
-		if t, hasYear, ok := stamp.Find(value, p.location()); ok && hasYear {
+		if t, ok := p.find(value); ok {
 			ev.Time = t
 		} else if number {
 			ev.Time, _ = stamp.FromNumber(string(value))

@@ -40,17 +40,17 @@ func levelOf(word []byte) (slog.Level, bool) {
 		low[i] = c
 	}
 	switch string(low[:len(word)]) {
-	case "trace", "finest", "finer", "verbose":
+	case "trace", "finest", "finer", "verbose", "trc", "vrb", "trac":
 		return Trace, true
-	case "debug", "dbg", "fine", "config":
+	case "debug", "dbg", "debu", "fine", "config":
 		return slog.LevelDebug, true
 	case "info", "information", "informational", "inf", "notice":
 		return slog.LevelInfo, true
 	case "warn", "warning", "wrn":
 		return slog.LevelWarn, true
-	case "error", "err", "severe":
+	case "error", "err", "erro", "severe":
 		return slog.LevelError, true
-	case "fatal", "critical", "crit", "panic", "dpanic", "alert", "emerg", "emergency":
+	case "fatal", "ftl", "fata", "critical", "crit", "panic", "pnc", "pani", "dpanic", "alert", "emerg", "emergency":
 		return Fatal, true
 	}
 	return 0, false
@@ -106,10 +106,11 @@ func SyslogLevel(n int) slog.Level {
 const levelWithin = 256
 
 // textLevel finds the level in a line of text. To be one, a word must stand
-// where levels stand: in capitals ("INFO", "WARN:"), in brackets ("[notice]",
-// "[core:error]"), before a colon ("error: no such file") or behind a name
-// ("level=info"). A syslog priority ("<34>") and the first letter of glog
-// ("E0102 15:04:05") count too. The first one wins.
+// where levels stand: in capitals ("INFO", "WARN:", "INFO[0003]"), in brackets
+// ("[notice]", "[core:error]"), before a colon ("error: no such file"), behind a time
+// ("15:04:05 Info") or behind a name ("level=info"). A syslog priority ("<34>") and the
+// letters of glog ("E0102 15:04:05"), Android ("01-02 15:04:05.999  12  34 E Tag:",
+// "E/Tag( 12):") and Tornado ("[E 15:04:05") count too. The first one wins.
 func textLevel(line []byte) (slog.Level, bool) {
 	if l, ok := prefixLevel(line); ok {
 		return l, true
@@ -155,12 +156,17 @@ func standsForLevel(line []byte, i, j int) bool {
 	case closed && strings.IndexByte("[(<|:", before) >= 0:
 		return true
 	case isUpper(line[i:j]):
+		if after == '[' { // INFO[0003] of logrus
+			return j+1 < len(line) && isDigit(line[j+1])
+		}
 		return strings.ContainsRune(" \t:])>|,;", rune(after))
+	case (after == ' ' || after == '\t') && behindClock(line[:i]):
+		return true
 	}
 	return after == ':' && (before == ' ' || before == '\t')
 }
 
-// prefixLevel reads a syslog priority or the head of a glog line.
+// prefixLevel reads a syslog priority, or the letter at the head of a line.
 func prefixLevel(line []byte) (slog.Level, bool) {
 	if len(line) > 2 && line[0] == '<' {
 		n, i := 0, 1
@@ -172,19 +178,65 @@ func prefixLevel(line []byte) (slog.Level, bool) {
 		}
 		return 0, false
 	}
-	if len(line) > 13 && isDigit(line[1]) && isDigit(line[4]) && line[5] == ' ' && line[8] == ':' && line[11] == ':' {
-		switch line[0] {
-		case 'I':
-			return slog.LevelInfo, true
-		case 'W':
-			return slog.LevelWarn, true
-		case 'E':
-			return slog.LevelError, true
-		case 'F':
-			return Fatal, true
+	if len(line) > 2 && line[1] == '/' { // I/Tag( 12): of Android
+		tag := line[2:min(len(line), levelWithin)]
+		i := bytes.IndexByte(tag, '(')
+		if i > 0 && bytes.IndexByte(bytes.TrimRight(tag[:i], " "), ' ') < 0 && bytes.HasPrefix(bytes.TrimLeft(tag[i+1:], " 0123456789"), []byte("):")) {
+			return letterLevel(line[0])
 		}
 	}
+	if len(line) > 3 && line[0] == '[' && line[2] == ' ' && isDigit(line[3]) { // [I 15:04:05 of Tornado
+		return letterLevel(line[1])
+	}
+	if len(line) > 18 && line[2] == '-' && line[5] == ' ' && line[8] == ':' && line[11] == ':' && line[14] == '.' { // Android
+		if f := bytes.Fields(line[14:min(len(line), 64)]); len(f) > 4 && len(f[3]) == 1 && isNumber(f[1]) && isNumber(f[2]) {
+			return letterLevel(f[3][0])
+		}
+	}
+	if len(line) > 13 && isDigit(line[1]) && isDigit(line[4]) && line[5] == ' ' && line[8] == ':' && line[11] == ':' {
+		return letterLevel(line[0])
+	}
 	return 0, false
+}
+
+// letterLevel returns the level that a letter stands for.
+func letterLevel(c byte) (slog.Level, bool) {
+	switch c {
+	case 'V', 'T':
+		return Trace, true
+	case 'D':
+		return slog.LevelDebug, true
+	case 'I':
+		return slog.LevelInfo, true
+	case 'W':
+		return slog.LevelWarn, true
+	case 'E':
+		return slog.LevelError, true
+	case 'F', 'A', 'C':
+		return Fatal, true
+	}
+	return 0, false
+}
+
+// behindClock reports whether the last word of text is a time of the day, with its zone
+// or not.
+func behindClock(text []byte) bool {
+	text = bytes.TrimRight(text, " \t")
+	word := text[bytes.LastIndexAny(text, " \tT[")+1:]
+	if len(word) < len("15:04:05") || !isDigit(word[0]) || !isDigit(word[1]) || word[2] != ':' || word[5] != ':' {
+		return false
+	}
+	last := word[len(word)-1]
+	return isDigit(last) || last == 'Z' || last == ']'
+}
+
+func isNumber(word []byte) bool {
+	for _, c := range word {
+		if !isDigit(c) {
+			return false
+		}
+	}
+	return len(word) > 0
 }
 
 func isUpper(word []byte) bool {

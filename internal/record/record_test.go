@@ -129,6 +129,34 @@ func TestLevel(t *testing.T) {
 		"x=ERROR":                                                                  none,
 		"Information about":                                                        none,
 		"INFORM all":                                                               none,
+		"2026-11-23T10:11:12.345Z\tinfo\tcaller.go:1\tm":                           slog.LevelInfo, // zap's console
+		"2026-11-23 10:11:12,345 Warning x":                                        slog.LevelWarn,
+		"2026/11/23 10:11:12 Error reading x":                                      slog.LevelError,
+		"10:11:12.345+02:00 Debug x":                                               slog.LevelDebug,
+		"[10:11:12 INF] x":                                                         slog.LevelInfo, // Serilog
+		"[10:11:12 VRB] x":                                                         Trace,
+		"3:04PM WRN x":                                                             slog.LevelWarn, // zerolog's console
+		"10:11:12 TRC x":                                                           Trace,
+		"10:11:12 FTL x":                                                           Fatal,
+		"WARN[0003] x":                                                             slog.LevelWarn, // logrus
+		"ERRO[0000] x":                                                             slog.LevelError,
+		"INFO[x] x":                                                                none,
+		"Nov 23, 2026 10:11:12 AM com.example.Main main":                           none, // java.util.logging, in two lines
+		"SEVERE: it failed":                                                        slog.LevelError,
+		"23-Nov-2026 10:11:12.345 INFO [main] x":                                   slog.LevelInfo,
+		"11-23 10:11:12.345  1234  5678 W Tag: x":                                  slog.LevelWarn,
+		"11-23 10:11:12.345  1234  5678 Wx Tag: x":                                 none,
+		"11-23 10:11:12.345 x y E Tag: x":                                          none,
+		"E/Tag( 123): x":                                                           slog.LevelError,
+		"V/Tag(1): x":                                                              Trace,
+		"I/O error (5): x":                                                         none,
+		"I/O is slow":                                                              none,
+		"[I 10:11:12.345 NotebookApp] x":                                           slog.LevelInfo,
+		"[C 2026-11-23 10:11:12 x:1] x":                                            Fatal,
+		"[A 1] x":                                                                  Fatal,
+		"at 10:11:12 sharp, Info desk":                                             none,
+		"10:11:12 Informing all":                                                   none,
+		"10:11 Info x":                                                             none,
 		"":                                                                         none,
 		strings.Repeat("x ", 130) + "ERROR":                                        none,
 	} {
@@ -139,6 +167,38 @@ func TestLevel(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%q: %v, want %v", line, got, want)
+		}
+	}
+}
+
+// A time without a year is in the last year in which it is not in the future, give or
+// take a day.
+func TestYears(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, c := range []struct{ now, line, want string }{
+		{"2026-11-23T10:00:00Z", "Nov 23 09:00:00 host app: x", "2026-11-23T08:00:00Z"},
+		{"2026-11-23T10:00:00Z", "Nov 24 10:59:59 host app: x", "2026-11-24T09:59:59Z"}, // a clock that is fast
+		{"2026-11-23T10:00:00Z", "Nov 25 09:00:00 host app: x", "2025-11-25T08:00:00Z"},
+		{"2026-01-01T00:00:10Z", "<13>Dec 31 23:59:59 host app: x", "2025-12-31T22:59:59Z"},
+		{"2025-12-31T23:00:00Z", "I0101 00:30:00.5 1 x.go:1] x", "2025-12-31T23:30:00.5Z"},
+		{"2026-11-23T10:00:00Z", "Feb 29 12:00:00 x", "2024-02-29T11:00:00Z"},
+		{"2103-11-23T10:00:00Z", "Feb 29 12:00:00 x", "2096-02-29T11:00:00Z"},
+		{"2026-11-23T10:00:00Z", "03-26 02:30:00.5  1  2 I x: y", "2026-03-26T01:30:00.5Z"}, // not there in 2000
+		{"2026-11-23T10:00:00Z", `{"time":"Nov 23 09:00:00"}`, "2026-11-23T08:00:00Z"},
+		{"2026-11-23T10:00:00Z", "2001-11-23 09:00:00 x", "2001-11-23T08:00:00Z"},
+	} {
+		now, err := time.Parse(time.RFC3339, c.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := Parser{Location: berlin, Now: func() time.Time { return now }}
+		var ev Event
+		p.Parse([]byte(c.line), &ev)
+		if got := ev.Time.UTC().Format(time.RFC3339Nano); got != c.want {
+			t.Errorf("%s, %q: %s, want %s", c.now, c.line, got, c.want)
 		}
 	}
 }
@@ -321,14 +381,16 @@ func TestSampleLogs(t *testing.T) {
 // Whatever comes in, what goes out is one valid line, and what was a text line
 // or valid JSON says the same.
 func FuzzEncode(f *testing.F) {
-	for _, s := range []string{"x", `{"a":[1,{"b":2}],"level":"info"}`, `a=1 b="x\"y" level=warn`, "\xff\x00\n", "[error] x", `{"":{"":""}}`, `{"time":1700000000}`, `a=- b=-0 c=1.`, `\ =1 x=2`} {
+	for _, s := range []string{"x", `{"a":[1,{"b":2}],"level":"info"}`, `a=1 b="x\"y" level=warn`, "\xff\x00\n", "[error] x", `{"":{"":""}}`, `{"time":1700000000}`, `a=- b=-0 c=1.`, `\ =1 x=2`,
+		"11-23 10:11:12.345  1  2 I Tag: x", "E/Tag( 1): x", "[I 1", "Feb 29 10:11:12 Info x", "INFO[0]", `{"time":"Nov 23 10:11:12"}`} {
 		for as := range 3 {
 			f.Add([]byte(s), uint8(as), uint8(0))
 		}
 	}
 	f.Fuzz(func(t *testing.T, line []byte, as, format uint8) {
 		line, _, _ = bytes.Cut(line, []byte{'\n'})
-		p := Parser{Format: Format(format % 4), Location: time.UTC}
+		now := time.Unix(1800000000, 0)
+		p := Parser{Format: Format(format % 4), Location: time.UTC, Now: func() time.Time { return now }}
 		var ev Event
 		p.Parse(line, &ev)
 		e := Encoding(as % 3)

@@ -23,7 +23,10 @@ const within = 96
 //	Sun Jan _2 15:04:05.999 2006     Apache, ctime
 //	Sun, 02 Jan 2006 15:04:05 GMT    HTTP, mail
 //	02/Jan/2006:15:04:05 -0700       access logs
-//	Jan _2 15:04:05                  syslog
+//	Jan _2 15:04:05                  syslog, RFC 3164; with a year before the hours, too
+//	Jan 2, 2006 3:04:05 PM           java.util.logging
+//	02-Jan-2006 15:04:05.999         Tomcat; with spaces, log4j and Redis
+//	01-02 15:04:05.999               Android, at the beginning only
 //	I0102 15:04:05.999999            glog, klog
 //	1136214245.999                   seconds since 1970, as the first word only
 func Find(line []byte, loc *time.Location) (t time.Time, hasYear, ok bool) {
@@ -37,8 +40,8 @@ func Find(line []byte, loc *time.Location) (t time.Time, hasYear, ok bool) {
 		p := parser{b: line, i: i, loc: loc}
 		switch c := line[i]; {
 		case isDigit(c):
-			ok = p.try(isoForm) || p.try(slashesForm) || p.try(accessForm) || p.try(compactForm) ||
-				i == 0 && p.try(epochForm)
+			ok = p.try(isoForm) || p.try(slashesForm) || p.try(accessForm) || p.try(compactForm) || p.try(dayForm) ||
+				i == 0 && (p.try(epochForm) || p.try(androidForm))
 		case c >= 'A' && c <= 'Z': // as all names and glog's letters do
 			ok = p.try(namedForm) || p.try(glogForm)
 		}
@@ -141,6 +144,8 @@ const (
 	epochForm
 	namedForm
 	glogForm
+	dayForm
+	androidForm
 )
 
 // try is a switch, and not a call of a function value, to keep p off the heap.
@@ -162,6 +167,10 @@ func (p *parser) try(f form) bool {
 		ok = p.named()
 	case glogForm:
 		ok = p.glog()
+	case dayForm:
+		ok = p.dayFirst()
+	case androidForm:
+		ok = p.android()
 	}
 	if ok && p.finish() {
 		return true
@@ -245,9 +254,22 @@ func (p *parser) epoch() bool {
 
 // named reads what begins with the name of a month or weekday.
 func (p *parser) named() bool {
-	if p.monthName() { // syslog
-		p.noYear = true
-		return p.lit(' ') && p.dayOfMonth() && p.lit(' ') && p.clock()
+	if p.monthName() {
+		if !(p.lit(' ') && p.dayOfMonth()) {
+			return false
+		}
+		if p.lit(',') { // java.util.logging
+			return p.lit(' ') && p.num(4, &p.year) && p.lit(' ') && p.clock12()
+		}
+		if !p.lit(' ') {
+			return false
+		}
+		i := p.i
+		if p.num(4, &p.year) && p.lit(' ') {
+			return p.clock()
+		}
+		p.i, p.noYear = i, true // syslog
+		return p.clock()
 	}
 	if !p.weekday() {
 		return false
@@ -269,6 +291,46 @@ func (p *parser) glog() bool {
 	p.i++
 	p.noYear = true
 	return p.num(2, &p.month) && p.num(2, &p.day) && p.lit(' ') && p.clock() && p.nsec > 0
+}
+
+// dayFirst reads 02-Jan-2006 15:04:05, also with spaces.
+func (p *parser) dayFirst() bool {
+	if !p.num(2, &p.day) && !p.num(1, &p.day) || p.i == len(p.b) {
+		return false
+	}
+	sep := p.b[p.i]
+	if !((sep == '-' || sep == ' ') && p.lit(sep) && p.monthName() && p.lit(sep) && p.num(4, &p.year) && p.lit(' ') && p.clock()) {
+		return false
+	}
+	p.zone()
+	return true
+}
+
+// android reads 01-02 15:04:05.999.
+func (p *parser) android() bool {
+	p.noYear = true
+	if !(p.num(2, &p.month) && p.lit('-') && p.num(2, &p.day) && p.lit(' ')) {
+		return false
+	}
+	i := p.i
+	return p.clock() && p.i > i+len("15:04:05") // without a fraction it is more often something else
+}
+
+// clock12 reads 3:04:05 PM. Newer versions of Java have U+202F for the space.
+func (p *parser) clock12() bool {
+	if !(p.num(2, &p.hour) || p.num(1, &p.hour)) || !(p.lit(':') && p.num(2, &p.min) && p.lit(':') && p.num(2, &p.sec)) ||
+		!p.lit(' ') && !p.word("\u202f") || p.hour < 1 || p.hour > 12 {
+		return false
+	}
+	p.hour %= 12
+	switch {
+	case p.word("AM"):
+		return true
+	case p.word("PM"):
+		p.hour += 12
+		return true
+	}
+	return false
 }
 
 // clock reads hours, minutes, seconds and an optional fraction.
