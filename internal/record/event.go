@@ -128,27 +128,27 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 		p.Unparsed++
 	}
 	ev.Level, ev.HasLevel = textLevel(ev.Line)
-	ev.Time, _ = p.find(ev.Line)
+	if t, hasYear, ok := stamp.Find(ev.Line, p.location()); ok && hasYear {
+		ev.Time = t
+	} else if ok {
+		ev.Time = p.yearless(ev.Line)
+	}
 }
 
-// find returns the first time in text.
-func (p *Parser) find(text []byte) (t time.Time, ok bool) {
-	t, hasYear, ok := stamp.Find(text, p.location())
-	switch {
-	case !ok || hasYear:
-		return t, ok
-	case p.Now == nil:
-		return time.Time{}, false
+// yearless returns the first time in text, which has no year.
+func (p *Parser) yearless(text []byte) time.Time {
+	if p.Now == nil {
+		return time.Time{}
 	}
-	t, _, _ = stamp.Find(text, time.UTC) // as it is written: that clock need not have been there in 2000
+	t, _, _ := stamp.Find(text, time.UTC) // as it is written: that clock need not have been there in 2000
 	now := p.Now()
 	for year := now.Year() + 1; year >= now.Year()-8; year-- { // 29 February may be so long ago
 		at := time.Date(year, t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), p.location())
 		if at.Month() == t.Month() && at.Before(now.Add(24*time.Hour)) {
-			return at, true
+			return at
 		}
 	}
-	return time.Time{}, false
+	return time.Time{}
 }
 
 // TrimEnd returns the line without "\n" or "\r\n".
@@ -191,8 +191,10 @@ func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 		ev.levelKey = key
 	case ev.Time.IsZero() && isTimeKey(key):
 		ev.timeKey = key
-		if t, ok := p.find(value); ok {
+		if t, hasYear, ok := stamp.Find(value, p.location()); ok && hasYear {
 			ev.Time = t
+		} else if ok {
+			ev.Time = p.yearless(value)
 		} else if number {
 			ev.Time, _ = stamp.FromNumber(string(value))
 		}
