@@ -185,3 +185,38 @@ func TestSpoolBesideDrop(t *testing.T) {
 		}
 	}
 }
+
+// Each destination may have a directory of its own for --crash-safe, or none. After a kill
+// each gets what it has not got. The line that was just being accepted may come twice.
+func TestCrashSafeOfSome(t *testing.T) {
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"a", "b"} {
+		if err := os.Symlink("/dev/full", in(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"pipe", "--to", "file:" + in("a") + "?crash-safe=" + in("safe-a"),
+		"--to", "file:" + in("b") + "?crash-safe=" + in("safe-b"), "--to", "file:" + in("beside")}
+	p := start(t, args...)
+	p.write("one\ntwo\n")
+	await(t, in("beside"), "one\ntwo\n") // so that they are in all slabs
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	for _, name := range []string{"a", "b"} {
+		if err := os.Remove(in(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p = start(t, args...)
+	p.write("three\n")
+	p.in.Close()
+	code, stderr := p.wait()
+	for _, name := range []string{"a", "b", "beside"} {
+		got, _ := os.ReadFile(in(name))
+		if text := strings.Replace(string(got), "two\ntwo\n", "two\n", 1); code != 0 || text != "one\ntwo\nthree\n" || name != "beside" && text != string(got) {
+			t.Errorf("exit code %d, %s holds %q, %s", code, name, got, stderr)
+		}
+	}
+	wantMatch(t, stderr, `a accepted=1 recovered=2 delivered=3; .*b accepted=1 recovered=2 delivered=3; `)
+}
