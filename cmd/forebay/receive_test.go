@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -123,6 +124,38 @@ func TestListenAddresses(t *testing.T) {
 		network, address, err := l.resolve()
 		if got := network + " " + address; (err == nil) != (want != "") || err == nil && got != want {
 			t.Errorf("%q: %q, %v, want %q", in, got, err, want)
+		}
+	}
+}
+
+// Where it listens is said as clients write it, and whether others reach it.
+func TestListeningText(t *testing.T) {
+	const open = ", which other machines reach"
+	for _, tt := range []struct {
+		l           *listener
+		network, at string
+		secure      bool
+		key         string
+		want        string
+	}{
+		{forwardListener(), "tcp", "127.0.0.1:1", false, "", "Forward on 127.0.0.1:1"},
+		{forwardListener(), "tcp", "[::1]:1", true, "", "Forward on [::1]:1 with TLS"},
+		{forwardListener(), "tcp", "[::]:1", false, "", "Forward on [::]:1" + open + ", and asks nobody for a key"},
+		{forwardListener(), "tcp", "10.0.0.1:1", false, "k", "Forward on 10.0.0.1:1" + open},
+		{forwardListener(), "unix", "a", true, "", "Forward on unix:a"},
+		{lokiListener(), "tcp", "127.0.0.1:1", false, "", "Loki's push API on http://127.0.0.1:1"},
+		{lokiListener(), "tcp", "[::]:1", true, "k", "Loki's push API on https://[::]:1" + open + ", and asks nobody for a key"},
+		{syslogListener(), "udp", "127.0.0.1:1", false, "", "syslog on udp://127.0.0.1:1"},
+		{syslogListener(), "unixgram", "a", false, "", "syslog on unixgram:a"},
+	} {
+		var out bytes.Buffer
+		r := &receiver{c: &receiveConfig{keyFile: tt.key}, said: &sayer{w: &out}}
+		if tt.secure {
+			r.tls = new(tls.Config)
+		}
+		r.listening(tt.l, tt.network, tt.at)
+		if want := "forebay: listening for " + tt.want + "\n"; out.String() != want {
+			t.Errorf("%q, want %q", out.String(), want)
 		}
 	}
 }
