@@ -756,7 +756,7 @@ func (m *machine) sessionEnded(now time.Time, err error) {
 		err = errEnded
 	}
 	s := setbackOf(err)
-	if suspect != nil && !s.hold && m.died(now, suspect) {
+	if suspect != nil && !s.hold && m.died(now, suspect, s.err) {
 		m.report(now, s, n)
 		m.pace.notBefore = now.Add(probeDelay)
 		return
@@ -854,7 +854,7 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	}
 	if open+refused < n {
 		m.ctl.keep(now, e.b, &o)
-		m.noteOthers(now, e.b, &o)
+		m.noteTaken(now, e.b, &o)
 	}
 	e.b = rest
 	m.led.settle(e.h, took, 0, batch.Drops{})

@@ -25,6 +25,11 @@ import (
 //	     │    others go on, and its trial does from time to time
 //	     └─ … over at least 30 s ─▶ dropped{poison}, dead letter
 //
+// That the destination takes records of other streams shows little: what is behind the
+// suspect's own may be full, or down. So a record of its stream must have been taken since its
+// trial began, or the trial have lasted for an hour. Until then a second suspect of the stream
+// has the stream held: the others go on, and it is tried from time to time.
+//
 // A control record is a copy of one that was delivered before. Random resets of any
 // rate pass for this pattern once in a million trials, and a server that takes
 // every n-th message never does, because the number of control records is random.
@@ -80,7 +85,8 @@ func (s *search) progress(n int) {
 
 // A trial is what is known of a suspect.
 type trial struct {
-	rounds int // in a row in which the controls were taken and it was not
+	rounds int  // in a row in which the controls were taken and it was not
+	own    bool // a record of its stream was taken meanwhile
 	first  time.Time
 	next   time.Time
 }
@@ -125,7 +131,7 @@ func (c *control) entry() *entry {
 
 // died deals with the end of a session whose oldest batch without an answer was e. It
 // reports true if that says nothing against the destination.
-func (m *machine) died(now time.Time, e *entry) bool {
+func (m *machine) died(now time.Time, e *entry, why error) bool {
 	s := &m.search
 	switch {
 	case e.ghost:
@@ -134,7 +140,7 @@ func (m *machine) died(now time.Time, e *entry) bool {
 		m.controlFailed(now)
 		return false
 	case e == m.trials.cur:
-		m.trialRefused(now, e)
+		m.trialRefused(now, e, why)
 		return true
 	case m.set.inline: // it says of each batch how far it came; a control record would be a line of its own
 		return false
@@ -198,6 +204,7 @@ func (m *machine) controlAnswered(now time.Time, e *entry, o batch.Outcome) {
 	m.sess.answered = true
 	m.pace.well()
 	m.brk.worked(now, true)
+	m.noteOwn(e.b, &o)
 	if m.trials.cur != nil {
 		m.trials.controls--
 		return
@@ -314,7 +321,7 @@ func (m *machine) dueSuspect(now time.Time) *entry {
 		return nil
 	}
 	for _, e := range m.aside {
-		if e.trial != nil && !now.Before(e.trial.next) {
+		if e.trial != nil && !now.Before(e.trial.next) && !m.isHeld(streamOf(e.b)) {
 			return e
 		}
 	}
@@ -323,14 +330,15 @@ func (m *machine) dueSuspect(now time.Time) *entry {
 
 // trialRefused notes that the session ended at the suspect e after its controls were
 // taken.
-func (m *machine) trialRefused(now time.Time, e *entry) {
+func (m *machine) trialRefused(now time.Time, e *entry, why error) {
 	t := e.trial
 	t.rounds++
 	atHead := e.rest == waiting
+	age := now.Sub(t.first)
 	switch {
-	case t.rounds >= trialRounds && now.Sub(t.first) >= trialSpan:
+	case t.rounds >= trialRounds && (t.own && age >= trialSpan || age >= holdPatience):
 		m.trials = trials{}
-		m.condemn(e.h, e.b, m.told.cause)
+		m.condemn(e.h, e.b, cause(why))
 		m.remove(e)
 		if atHead {
 			m.search.progress(1)
@@ -340,8 +348,39 @@ func (m *machine) trialRefused(now time.Time, e *entry) {
 		m.beginRound(e)
 	default:
 		m.trials = trials{}
+		if atHead && m.refusesStream(e) {
+			m.holdStream(now, streamOf(e.b), cause(why), 0)
+		}
 	}
 	m.postpone(now, e)
+}
+
+// refusesStream reports whether e, a suspect, is not alone in its stream, of which nothing was
+// taken since.
+func (m *machine) refusesStream(e *entry) bool {
+	return !e.trial.own && slices.ContainsFunc(m.aside, func(o *entry) bool {
+		return o != e && o.trial != nil && !o.trial.own && streamOf(o.b) == streamOf(e.b)
+	})
+}
+
+// noteOwn notes of which suspects' streams o, an answer to b, has taken a record.
+func (m *machine) noteOwn(b *batch.Batch, o *batch.Outcome) {
+	note := func(e *entry) {
+		for i, rec := range b.All() {
+			if rec.Stream == streamOf(e.b) && !o.Open.Has(i) && !o.Refused.Has(i) {
+				e.trial.own = true
+				return
+			}
+		}
+	}
+	for _, e := range m.aside {
+		if e.trial != nil && !e.trial.own {
+			note(e)
+		}
+	}
+	if e := m.trials.cur; e != nil && e.rest == waiting && !e.trial.own {
+		note(e)
+	}
 }
 
 // trialAnswered deals with the answer to the suspect e.
@@ -438,19 +477,31 @@ func (m *machine) compact(e *entry) {
 // ones set aside when their turn comes.
 func (m *machine) hold(now time.Time, e *entry, o batch.Outcome) {
 	for _, rec := range e.b.All() {
-		h := m.held[rec.Stream]
-		switch {
-		case h == nil:
-			h = &hold{since: now, why: cause(o.Why)}
-			m.held[rec.Stream] = h
-			m.set.post("hold", cause(o.Why), 1)
-		case !h.released:
-			continue
-		}
-		h.released = false
-		h.times++
-		h.until = now.Add(max(min(o.After, maxRetryAfter), m.set.jitter(holdMin/2, backoff.Ceil(holdMin, holdMax, h.times-1))))
+		m.holdStream(now, rec.Stream, cause(o.Why), o.After)
 	}
+}
+
+// holdStream holds a stream for a time, at least after. Of several that are held for the same
+// reason the first is told.
+func (m *machine) holdStream(now time.Time, stream uint32, why error, after time.Duration) {
+	h := m.held[stream]
+	switch {
+	case h == nil:
+		told := false
+		for _, o := range m.held {
+			told = told || !o.released && o.why.Error() == why.Error()
+		}
+		h = &hold{since: now, why: why}
+		m.held[stream] = h
+		if !told {
+			m.set.post("hold", why, 1)
+		}
+	case !h.released:
+		return
+	}
+	h.released = false
+	h.times++
+	h.until = now.Add(max(min(after, maxRetryAfter), m.set.jitter(holdMin/2, backoff.Ceil(holdMin, holdMax, h.times-1))))
 }
 
 // setHeldApart moves records of held streams out of e, the next to be sent. It reports
@@ -473,9 +524,11 @@ func (m *machine) hasHeld(e *entry) bool {
 	return false
 }
 
-// noteOthers notes whether o, an answer to b, says that the destination takes records of
-// other streams than those that are held, or were until lately.
-func (m *machine) noteOthers(now time.Time, b *batch.Batch, o *batch.Outcome) {
+// noteTaken notes what o, an answer to b that has taken some of it, says of suspects, and
+// whether the destination takes records of other streams than those that are held, or were
+// until lately.
+func (m *machine) noteTaken(now time.Time, b *batch.Batch, o *batch.Outcome) {
+	m.noteOwn(b, o)
 	if len(m.held) == 0 {
 		return
 	}

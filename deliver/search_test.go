@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -581,4 +582,46 @@ func ofTicket(ticket uint64) *batch.Batch {
 	var b batch.Builder
 	b.Append([]byte("x\n"), ticket, batch.Meta{})
 	return b.Batch(nil)
+}
+
+// A server that takes no record of one stream, because what is behind that is full, and all
+// others: none is at fault, the others go on, and all arrive in order once there is room.
+func TestOneStreamRefused(t *testing.T) {
+	for _, window := range []int{1, 4} {
+		synctest.Test(t, func(t *testing.T) {
+			dead := &handlerLog{}
+			var full atomic.Bool
+			full.Store(true)
+			d := newPeer(window, testkit.Rand(1), 0)
+			d.fault = func(_ int, b *batch.Batch) fault {
+				for _, rec := range b.All() {
+					if rec.Stream == 2 && full.Load() || rec.Ticket == 100 {
+						return fault{kind: resets}
+					}
+				}
+				return fault{}
+			}
+			x := mustNew(t, d, &Options{DeadLetter: dead})
+			m := &testkit.Model{}
+			for i := range 300 {
+				send(t, m, x, ofStream(m, 1, uint32(1+i%2)))
+				time.Sleep(time.Second)
+				if n := len(stored(d)); i%20 == 0 && n < i/2-10 {
+					t.Fatalf("window %d: %d of %d records of the other stream arrived: %v", window, n, i/2, x.Account())
+				}
+			}
+			if a := x.Account(); a.Dropped.Total() > 0 || a.Delivered != 150 {
+				t.Errorf("window %d, while it is full: %v, %v", window, a, dead.all())
+			}
+			full.Store(false)
+			time.Sleep(10 * time.Minute)
+			if a := x.Account(); a.Delivered != 299 || a.Dropped[batch.Poison] != 1 {
+				t.Errorf("window %d: %v, %v", window, a, dead.all())
+			}
+			if n := len(dead.all()); n != 1 {
+				t.Errorf("%d dead letters", n)
+			}
+			mustClose(t, x)
+		})
+	}
 }

@@ -21,7 +21,11 @@ func answerOf(r *http.Request, status int, h http.Header) (*http.Response, error
 		io.Copy(io.Discard, r.Body)
 		r.Body.Close()
 	}
-	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
+	var text string
+	if status == http.StatusBadRequest { // one without words is not Loki's
+		text = "no"
+	}
+	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
 }
 
 // TestLoginPage: a proxy that redirects to a page to log in has stored nothing,

@@ -573,9 +573,9 @@ func TestMixedAnswers(t *testing.T) {
 			case strings.Contains(l, "info"):
 				return tt.info, "", http.Header{"Retry-After": {"5"}}
 			case strings.Contains(l, "warn"):
-				return tt.warn, "", http.Header{"Retry-After": {"9"}}
+				return tt.warn, "no", http.Header{"Retry-After": {"9"}}
 			}
-			return tt.err, "", nil
+			return tt.err, "no", nil
 		}
 		e := &encoded{t: t, s: sinkFor(t, p, Config{Concurrency: 1})} // records of info find no stream of another level yet
 		for i := range 6 {

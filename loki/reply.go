@@ -101,6 +101,8 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 	after := retryAfter(res.Header.Get("Retry-After"), time.Now())
 	a := answer{err: pe, after: after}
 	switch {
+	case status == http.StatusBadRequest && whole && isForeign(res.Header, text):
+		a.verdict = hold
 	case status == http.StatusBadRequest:
 		if a.faults = findFaults(text, whole); a.faults != nil {
 			a.verdict = entriesRefused
@@ -140,6 +142,13 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 		a.verdict = hold
 	}
 	return a
+}
+
+// isForeign reports whether a 400 is of a server in front of Loki, or of another one, which
+// has not looked at the entries: Loki says in words what is wrong with them.
+func isForeign(h http.Header, text []byte) bool {
+	text = bytes.TrimSpace(text)
+	return len(text) == 0 || text[0] == '<' || strings.Contains(h.Get("Content-Type"), "html")
 }
 
 // statusBlocked is Loki's answer while it stores nothing of a tenant.

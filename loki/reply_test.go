@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,45 @@ func TestUnansweredPushesAreUnknown(t *testing.T) {
 			}
 			if err == nil || r.Dropped[batch.Shutdown] != 100 || r.Unknown != want {
 				t.Errorf("%s: %s, %d unknown: %v", name, r.Account, r.Unknown, err)
+			}
+		})
+	}
+}
+
+// A 400 of another server than Loki says nothing of the records: they wait.
+func TestForeignBadRequest(t *testing.T) {
+	for name, tt := range map[string]struct {
+		contentType, body string
+		held              bool
+	}{
+		"empty": {"", "", true},
+		"nginx": {"text/html", "<html><head><title>400 The plain HTTP request was sent to HTTPS port</title></head></html>", true},
+		"page":  {"text/html; charset=utf-8", "Bad Request", true},
+		"Loki":  {"text/plain; charset=utf-8", "loghttp.PushRequest.Streams: unmarshalerDecoder: no", false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var well atomic.Bool
+			p := &peer{answer: func(int, *request) (int, string, http.Header) {
+				if well.Load() {
+					return 204, "", nil
+				}
+				return 400, tt.body, http.Header{"Content-Type": {tt.contentType}}
+			}}
+			h := handlerFor(t, p, Config{})
+			for range 10 {
+				slog.New(h).Info("x")
+			}
+			time.Sleep(time.Minute)
+			if a := h.Sink.Account(); (a.Dropped[batch.Poison] == 0) != tt.held {
+				t.Errorf("%s: %v", name, a)
+			}
+			well.Store(true)
+			time.Sleep(10 * time.Minute)
+			if a := h.Sink.Account(); tt.held && a.Delivered != 10 {
+				t.Errorf("%s: %v", name, a)
+			}
+			if _, err := h.Close(t.Context()); err != nil && tt.held {
+				t.Errorf("%s: %v", name, err)
 			}
 		})
 	}

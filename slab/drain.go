@@ -112,6 +112,10 @@ func (w *Writer) run() {
 			w.lend()
 		}
 	}
+	if w.o.Codec != nil && w.end.ctx.Err() == nil { // what was dropped behind the last batch
+		w.d.since = time.Now()
+		w.markGap()
+	}
 	w.endBorrower()
 	for _, o := range w.dead.files { // not delivered: the next process's again
 		o.Close()
@@ -317,14 +321,19 @@ func (w *Writer) fitLimits(p *piece) int {
 	return max(n, 0)
 }
 
-// mark sends a gap marker ahead of the batch if records were dropped since the
-// last one. Markers are no records: the account does not know them, and one that
-// fails is not sent again before the next batch.
+// mark sends a gap marker ahead of the batch if records were dropped since the last one,
+// which is markerEvery ago.
 func (w *Writer) mark() {
-	d := &w.d
-	if w.o.Codec == nil {
-		return
+	if w.o.Codec != nil && w.d.since.Sub(w.d.marks.at) >= markerEvery {
+		w.markGap()
 	}
+}
+
+// markGap sends a gap marker if records were dropped since the last one. Markers are no
+// records: the account does not know them, and one that fails is not sent again before the
+// next batch.
+func (w *Writer) markGap() {
+	d := &w.d
 	w.mu.slabs.Lock()
 	drops := w.book.Dropped
 	w.mu.slabs.Unlock()
@@ -332,7 +341,7 @@ func (w *Writer) mark() {
 	for i := range gap {
 		gap[i] -= d.marks.told[i]
 	}
-	if gap.Total() == 0 || d.since.Sub(d.marks.at) < markerEvery {
+	if gap.Total() == 0 {
 		return
 	}
 	marker := w.makeMarker(gap)

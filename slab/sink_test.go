@@ -174,6 +174,42 @@ func TestMarkers(t *testing.T) {
 	})
 }
 
+// What was dropped behind the last batch is told at Close.
+func TestMarkerAtClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		r := &recorder{}
+		w := mustSink(t, sendFunc(func(ctx context.Context, b *batch.Batch) batch.Outcome {
+			<-release
+			return r.Send(ctx, b)
+		}), &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(), Codec: lines{}})
+		lost := 0
+		for range 3 { // the second marker is not due within a second of the first
+			for i := range 100 {
+				if w.WriteRecord(line(i, 50), batch.Meta{}) != nil {
+					lost++
+				}
+			}
+			synctest.Wait()
+			release <- struct{}{}
+			synctest.Wait()
+		}
+		close(release)
+		closeNow(t, w)
+		told := 0
+		for _, marker := range r.markers {
+			n := 0
+			if _, err := fmt.Sscanf(marker, "dropped full=%d\n", &n); err != nil {
+				t.Error(marker, err)
+			}
+			told += n
+		}
+		if told != lost || lost == 0 {
+			t.Errorf("%d dropped, told of %d: %q", lost, told, r.markers)
+		}
+	})
+}
+
 func TestDropOldestKeepsTheNewest(t *testing.T) {
 	for _, size := range []int{1, 17, 50, 100, 400} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
