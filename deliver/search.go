@@ -321,11 +321,17 @@ func (m *machine) dueSuspect(now time.Time) *entry {
 		return nil
 	}
 	for _, e := range m.aside {
-		if e.trial != nil && !now.Before(e.trial.next) && !m.isHeld(streamOf(e.b)) {
+		if e.trial != nil && !now.Before(e.trial.next) && !m.waitsForStream(now, e) {
 			return e
 		}
 	}
 	return nil
+}
+
+// waitsForStream reports whether e, a suspect, is tried once its stream is: others of it go
+// first.
+func (m *machine) waitsForStream(now time.Time, e *entry) bool {
+	return m.held[streamOf(e.b)] != nil && !e.trial.own && now.Sub(e.trial.first) < holdPatience
 }
 
 // trialRefused notes that the session ended at the suspect e after its controls were
@@ -344,23 +350,48 @@ func (m *machine) trialRefused(now time.Time, e *entry, why error) {
 			m.search.progress(1)
 		}
 		return
-	case atHead && (t.rounds < trialRounds || !m.setSuspectAside(now, e)):
+	case atHead && t.rounds < trialRounds:
 		m.beginRound(e)
+	case atHead:
+		stream, n := streamOf(e.b), m.refusedOf(e)
+		aside := m.setSuspectAside(now, e)
+		if !aside && n == 0 {
+			m.beginRound(e)
+			break
+		}
+		m.trials = trials{}
+		if !aside { // there are enough: it waits with its stream
+			e.trial, m.search = nil, search{}
+			m.holdStream(now, stream, cause(why), 0)
+			return
+		}
+		if n >= m.suspectsOf(stream) {
+			m.holdStream(now, stream, cause(why), 0)
+		}
 	default:
 		m.trials = trials{}
-		if atHead && m.refusesStream(e) {
-			m.holdStream(now, streamOf(e.b), cause(why), 0)
-		}
 	}
 	m.postpone(now, e)
 }
 
-// refusesStream reports whether e, a suspect, is not alone in its stream, of which nothing was
-// taken since.
-func (m *machine) refusesStream(e *entry) bool {
-	return !e.trial.own && slices.ContainsFunc(m.aside, func(o *entry) bool {
-		return o != e && o.trial != nil && !o.trial.own && streamOf(o.b) == streamOf(e.b)
-	})
+// refusedOf returns how many suspects of e's stream are aside of which nothing was taken since.
+func (m *machine) refusedOf(e *entry) (n int) {
+	for _, o := range m.aside {
+		if o.trial != nil && !o.trial.own && !e.trial.own && streamOf(o.b) == streamOf(e.b) {
+			n++
+		}
+	}
+	return n
+}
+
+// suspectsOf returns how many suspects of a stream of which nothing else is taken may be aside
+// before it is held: each time it was one more is found.
+func (m *machine) suspectsOf(stream uint32) int {
+	h := m.held[stream]
+	if h == nil {
+		return 1
+	}
+	return (h.times + 1) * (h.times + 2) / 2
 }
 
 // noteOwn notes of which suspects' streams o, an answer to b, has taken a record.
