@@ -158,9 +158,7 @@ func TestHeldLinesComeAgainAfterAKill(t *testing.T) {
 	h.want("one\n")
 	for range 3 {
 		h.pass(2 * time.Second)
-		if h.committing {
-			h.settle(<-h.committed)
-		}
+		h.rest()
 	}
 	h.store.close()
 	write(t, path, "\tat y\ntwo\n")

@@ -124,7 +124,7 @@ type Tailer struct {
 }
 
 const (
-	firstBuf  = 256 << 10
+	firstBuf  = 128 << 10
 	turnBytes = 4 << 20 // that one file may have before it is another one's turn
 )
 
@@ -376,7 +376,10 @@ func (t *Tailer) commit(ctx context.Context, now time.Time) {
 		t.settle(o)
 	default:
 	}
-	if t.store == nil || t.committing || !t.news && (!t.dirty || now.Before(t.nextCommit)) {
+	if t.store == nil || t.committing || !t.news && !t.dirty {
+		return
+	}
+	if urgent := t.news && !t.trouble; !urgent && now.Before(t.nextCommit) {
 		return
 	}
 	var o outcome

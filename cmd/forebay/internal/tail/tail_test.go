@@ -111,9 +111,7 @@ func newHand(t *testing.T, o Options) *hand {
 	}
 	h.now = func() time.Time { return h.at }
 	t.Cleanup(func() {
-		if h.committing {
-			h.settle(<-h.committed)
-		}
+		h.rest()
 		if err := h.Finish(false); err != nil {
 			t.Error(err)
 		}
@@ -130,6 +128,13 @@ func (h *hand) pass(d time.Duration) {
 		if _, err := h.Tailer.pass(context.Background(), h.at); err != nil {
 			h.t.Fatal(err)
 		}
+	}
+}
+
+// rest waits for a commit that is under way.
+func (h *hand) rest() {
+	if h.committing {
+		h.settle(<-h.committed)
 	}
 }
 
@@ -207,6 +212,52 @@ func TestSkips(t *testing.T) {
 	}
 }
 
+// A disk that fails is told of once, and asked again no more than once in CommitEvery.
+func TestStoreFails(t *testing.T) {
+	dir := t.TempDir()
+	path, state := filepath.Join(dir, "x.log"), filepath.Join(dir, "state")
+	in := filepath.Join(state, positionsName+".new")
+	h := newHand(t, Options{Patterns: []string{path}, Dir: state})
+	if err := os.Mkdir(in, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "a\n")
+	for range 3 {
+		h.pass(0)
+		h.rest()
+	}
+	h.want("a\n")
+	if n := strings.Count(strings.Join(h.said, "\n"), "cannot store positions in "); n != 1 || h.s.commits > 3*3 {
+		t.Errorf("said %d times, %d commits: %q", n, h.s.commits, h.said)
+	}
+	before := h.s.commits
+	for range 3 { // no time passes
+		if _, err := h.Tailer.pass(context.Background(), h.at); err != nil {
+			t.Fatal(err)
+		}
+		h.rest()
+	}
+	if n := h.s.commits - before; n > 1 {
+		t.Errorf("%d commits at once", n)
+	}
+	if err := os.Remove(in); err != nil {
+		t.Fatal(err)
+	}
+	h.pass(0)
+	h.rest()
+	h.wantSaid("positions can be stored again in " + state)
+	if s, _ := parsePositions(must(os.ReadFile(filepath.Join(state, positionsName)))); len(s) != 1 || s[0].at.off != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
 // What another process would need is held by the lock.
 func TestTwoProcesses(t *testing.T) {
 	dir := t.TempDir()
@@ -270,7 +321,7 @@ func TestFromEndSurvivesAKill(t *testing.T) {
 	write(t, path, "new\n")
 	h.pass(0)
 	h.want("new\n")
-	h.settle(<-h.committed)
+	h.rest()
 	h.store.close()
 	h = newHand(t, o)
 	h.pass(0)
@@ -421,13 +472,9 @@ func TestSymlinkRotation(t *testing.T) {
 	h := newHand(t, o)
 	h.pass(0)
 	h.want("a\n")
-	if h.committing {
-		h.settle(<-h.committed)
-	}
+	h.rest()
 	h.pass(2 * time.Second)
-	if h.committing {
-		h.settle(<-h.committed)
-	}
+	h.rest()
 	h.store.close()
 	write(t, file, "b\n")
 	if err := os.Rename(file, file+".20261123-100000"); err != nil {
