@@ -746,7 +746,9 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		late += out.report.Dropped[batch.Shutdown]
 		left := out.report.Kept()
 		missing := out.report.Undelivered() - left - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize]
+		again := false
 		if n := out.report.Dropped[batch.Shutdown]; n > 0 && p.src.readsAgain() != "" {
+			again = true
 			say("%s: %s not delivered in time; the next run reads them again, as %s says", out.to, plural.Records(n), p.src.readsAgain())
 			missing -= n
 			kept += n
@@ -760,7 +762,7 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		if left > 0 {
 			say("%s: %s kept for the next run, in %s", out.to, plural.Records(left), out.c.keptIn(out.report.Pending))
 		}
-		if out.err != nil && missing == 0 {
+		if out.err != nil && missing == 0 && !again {
 			say("%s: %s", out.to, plain(out.err))
 			faults++
 		}
