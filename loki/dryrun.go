@@ -5,7 +5,19 @@ import (
 	"fmt"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
 )
+
+// A drySession ends as any other: what is to be said is said by then.
+type drySession struct {
+	deliver.Session
+	push *client
+}
+
+func (s drySession) Close() {
+	s.Session.Close()
+	s.push.close()
+}
 
 // sendDry writes the requests of b to Config.DryRun.
 func (s *Pusher) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {

@@ -77,7 +77,8 @@ func (s *Pusher) limits() batch.Limits {
 // Open begins a session. It makes no connection: the first push does.
 func (s *Pusher) Open(l deliver.Life) (deliver.Session, error) {
 	if s.c.DryRun != nil {
-		return deliver.SendFunc(s.Traits(), s.sendDry).Open(l)
+		dry, err := deliver.SendFunc(s.Traits(), s.sendDry).Open(l)
+		return drySession{dry, s.push}, err
 	}
 	return &session{s.push, l}, nil
 }
