@@ -140,8 +140,14 @@ func TestNotReadyWhileStopping(t *testing.T) {
 	get := asking(t, said)
 	get("/-/ready", 200)
 	p.write("one\n")
-	p.signal(syscall.SIGTERM)
-	for until := time.Now().Add(time.Minute); !strings.Contains(get("/-/ready", 0), "stop"); {
+	until := time.Now().Add(time.Minute)
+	for !regexp.MustCompile(`forebay_records_accepted_total\{.*\} 1\n`).MatchString(get("/metrics", 200)) {
+		if time.Now().After(until) {
+			t.Fatal("the line is not read")
+		}
+	}
+	p.signal(syscall.SIGTERM) // it has something to deliver
+	for !strings.Contains(get("/-/ready", 0), "stop") {
 		if time.Now().After(until) {
 			t.Fatal("it is ready")
 		}
