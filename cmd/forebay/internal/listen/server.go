@@ -235,10 +235,10 @@ func (s *Server) add(c *Conn) bool {
 		return true
 	}
 	s.mu.Unlock()
-	c.Conn.Close()
-	if full {
+	if full { // said before the peer can know it
 		s.Refuse(c.Peer(), fmt.Errorf("there are %d connections, and no more are allowed", s.c.Limits.Conns))
 	}
+	c.Conn.Close()
 	return false
 }
 
