@@ -516,12 +516,12 @@ func TestMemory(t *testing.T) {
 		synctest.Wait()
 		go late.Write(part)
 		time.Sleep(time.Second)
+		late.Close() // else it may get what the waiter needs, and never end its message
 		holder.Close()
 		if got := <-served; got != string(appendAck(nil, []byte("c"))) {
 			t.Errorf("%q", got)
 		}
 		waiter.Close()
-		late.Close()
 		synctest.Wait()
 		b.Close(context.Background())
 		if st := b.Stats(); st.Memory != 0 {
