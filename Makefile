@@ -1,11 +1,12 @@
 # Every target works from a clean checkout on a machine with Go; nothing else is needed.
 GO      ?= go
 ADAPTERS := adapters/zap adapters/zerolog adapters/grpc adapters/examples examples
-BENCHES := bench bench/loki bench/logf
-MODULES := . $(BENCHES) integration integration/fluent integration/loki tools $(ADAPTERS)
+DRIVERS := kafka jetstream otlpgrpc cmd/forebay-all
+BENCHES := bench bench/loki bench/logf bench/kafka bench/jetstream bench/otlp
+MODULES := . $(BENCHES) integration integration/fluent integration/loki integration/otlp integration/kubernetes integration/kafka tools $(ADAPTERS) $(DRIVERS)
 FUZZTIME ?= 30s
 
-.PHONY: check fmt vet lint test race integration fuzz torture bench bench-logf bench-once build golden cross plots docs
+.PHONY: check fmt vet lint test race integration integration-all fuzz torture bench bench-logf bench-once build golden cross plots docs
 
 check: fmt vet lint build test bench-once  ## everything CI runs
 	@echo "make check: all green"
@@ -32,13 +33,18 @@ test:  ## unit tests with the race detector, fuzz seeds and examples
 	$(GO) test -tags forebay_points -timeout 10m ./slab
 	$(GO) test -run 'TestExplore$$' -timeout 10m ./deliver
 	@for m in $(BENCHES); do $(GO) -C $$m test ./... || exit 1; done
-	@for m in $(ADAPTERS); do $(GO) -C $$m test -race ./... || exit 1; done
+	@for m in $(ADAPTERS) $(DRIVERS); do $(GO) -C $$m test -race ./... || exit 1; done
 
 race: test
 
-integration:  ## real servers: the OpenTelemetry receiver, npm's FluentServer, Loki (built once, ten minutes of processor time)
+integration:  ## real servers: the OpenTelemetry receiver, npm's FluentServer, Loki (built once, ten minutes of processor time); the types of Kubernetes
+	$(GO) -C integration/kubernetes test -count 1 ./...
 	$(GO) -C integration/fluent test -count 1 -timeout 20m ./...
+	$(GO) -C integration/otlp test -count 1 ./...
 	FOREBAY_LOKI_BUILD=1 $(GO) -C integration/loki test -count 1 -timeout 50m ./...
+
+integration-all: integration  ## also what needs a JVM: three brokers of Apache Kafka (jars from Maven Central, once)
+	FOREBAY_KAFKA_BUILD=1 $(GO) -C integration/kafka test -count 1 -timeout 30m ./...
 
 bench-once:  ## each benchmark runs once
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...

@@ -13,8 +13,11 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/httpsink"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/netsink"
+	"github.com/forebay-log/forebay/otlp"
 )
 
 // Nobody waits for an output whose circuit is open, whatever its driver and however much
@@ -31,6 +34,8 @@ func TestNobodyWaitsForAnOpenCircuit(t *testing.T) {
 		},
 		"file":   func(o ...forebay.OutputOption) forebay.OutputSpec { return forebay.File("/dev/full", o...) },
 		"loki":   func(o ...forebay.OutputOption) forebay.OutputSpec { return loki.To("http://"+nobody, o...) },
+		"otlp":   func(o ...forebay.OutputOption) forebay.OutputSpec { return otlp.To("http://"+nobody, o...) },
+		"http":   func(o ...forebay.OutputOption) forebay.OutputSpec { return httpsink.To("http://"+nobody, o...) },
 		"fluent": func(o ...forebay.OutputOption) forebay.OutputSpec { return fluent.To(nobody, "app", o...) },
 		"tcp":    func(o ...forebay.OutputOption) forebay.OutputSpec { return netsink.To("tcp://"+nobody, o...) },
 	} {
@@ -39,7 +44,7 @@ func TestNobodyWaitsForAnOpenCircuit(t *testing.T) {
 				if _, err := os.Stat("/dev/full"); name == "file" && err != nil {
 					t.Skip(err)
 				}
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					opts := []forebay.OutputOption{forebay.OnError(func(batch.Event) {})}
 					if spool {
 						opts = append(opts, forebay.Spool(t.TempDir()))
@@ -84,7 +89,7 @@ func TestNobodyWaitsForAnOpenCircuit(t *testing.T) {
 // With an open circuit and nothing that waits, there is nothing to complain of. A Flush
 // that waits when the circuit opens ends at once.
 func TestFlushBesideCircuit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		answer := make(chan batch.Outcome)
 		dest := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return <-answer })
 		l, err := forebay.New(forebay.To(dest), forebay.OnError(func(batch.Event) {}))

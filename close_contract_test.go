@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/netsink"
@@ -229,7 +230,7 @@ func contract(t *testing.T, state string, disk bool, test func(t *testing.T, e e
 			if disk {
 				dir = t.TempDir()
 			}
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				w := &world{state: state, release: make(chan struct{})}
 				e := door.open(t, w, dir)
 				test(t, e)

@@ -21,6 +21,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -210,7 +211,7 @@ func TestCloseSyncUnsupported(t *testing.T) {
 func TestCloseHang(t *testing.T) {
 	for _, where := range []string{"write", "flush", "sync", "close"} {
 		t.Run(where, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
 				var stuck atomic.Bool
 				d := &device{}
@@ -288,7 +289,7 @@ func (h hungWriter) Write(p []byte) (int, error) { h.before(); return h.devBuffe
 
 // Flush is bounded too, and does not wait for a stuck output to write.
 func TestFlushHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		d, good := &device{}, &device{}
 		w := hungWriter{devBuffer{d}, func() { <-release }}
@@ -393,7 +394,7 @@ func TestCloseBesideHandle(t *testing.T) {
 
 // A second Close waits for the first, but no longer than its own context.
 func TestCloseWaitsForClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		d := &device{do: func(string) error { <-release; return nil }}
 		r := newRouter(t, Route(plain(), OutputCloser(nil, devClose{d})))
@@ -416,7 +417,7 @@ func TestCloseWaitsForClose(t *testing.T) {
 
 // The last events are told before Close returns, unless OnError takes long.
 func TestCloseWaitsForEvents(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ev := &eventLog{}
 		slow := func(e batch.Event) { time.Sleep(callback.Grace / 2); ev.add(e) }
 		bad := writerFunc(func([]byte) (int, error) { return 0, errTest })
@@ -532,7 +533,7 @@ func TestStalledSlabBesideHealthy(t *testing.T) {
 }
 
 func stalledBesideHealthy(t *testing.T, oneRoute bool) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		stalled := writerFunc(func(p []byte) (int, error) {
 			<-release
@@ -583,7 +584,7 @@ func stalledBesideHealthy(t *testing.T, oneRoute bool) {
 // With slab.Block there is no timeout: the caller is held, and so is what it would
 // log to the healthy output. When the destination goes on, nothing has been lost.
 func TestBlockedSlabHoldsItsCaller(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		stalled := writerFunc(func(p []byte) (int, error) {
 			<-release
@@ -623,7 +624,7 @@ func TestBlockedSlabHoldsItsCaller(t *testing.T) {
 // over. What it lost is named by the Router, too.
 func TestRouterNamesWhatAHangingOutputLost(t *testing.T) {
 	for _, d := range []time.Duration{300 * time.Millisecond, time.Second, 0} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
 			out, err := deliver.NewOutput(deliver.ToWriter(writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil })),
 				&deliver.OutputOptions{OnError: func(batch.Event) {}})

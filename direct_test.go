@@ -22,6 +22,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // script is a writer that answers each Write as the next step says, and keeps
@@ -104,7 +105,7 @@ func TestDirectWrite(t *testing.T) {
 			want: "\n" + three, delivered: 2, errors: 1, panics: 1, err: "panic: <nil>", ops: []string{"w panic", "w recovered"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				w, ev := &script{}, &eventLog{}
 				r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"))), OnError(ev.add))
 				log := slog.New(r)
@@ -146,7 +147,7 @@ func TestDirectWrite(t *testing.T) {
 
 // A destination that would block for longer than BusyTimeout is given up.
 func TestDirectWouldBlockForLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := writerFunc(func(p []byte) (int, error) { return 0, syscall.EAGAIN })
 		r := newRouter(t, Route(plain(), Output(slog.LevelInfo, w, Name("w"))), quiet())
 		begun := time.Now()
@@ -348,7 +349,7 @@ func TestDirectRace(t *testing.T) {
 // One direct output hangs: buffered outputs and their callers are held up for
 // BusyTimeout at most, once; everything is accounted for.
 func TestHangBesideBuffered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		hang := false
 		stuck := &lines{}
@@ -410,7 +411,7 @@ func TestHangBesideBuffered(t *testing.T) {
 // A writer that logs to its own router waits for itself no longer than
 // BusyTimeout.
 func TestDirectLogsIntoItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var log *slog.Logger
 		n := 0
 		w := writerFunc(func(p []byte) (int, error) {
@@ -550,7 +551,7 @@ func TestDirectRealFailures(t *testing.T) {
 
 // With Forever nobody is turned away, however long a write takes, until Close ends it.
 func TestBusyForever(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var lines atomic.Int64
 		stall := make(chan struct{})
 		w := writerFunc(func(p []byte) (int, error) {
@@ -597,7 +598,7 @@ func TestBusyForever(t *testing.T) {
 // Close says how many records are in writes that do not end, whether it is to close the
 // writer or not.
 func TestCloseCountsHangingWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, closes := range []bool{false, true} {
 			stall := make(chan struct{})
 			hang := writerFunc(func(p []byte) (int, error) { <-stall; return len(p), nil })
@@ -637,7 +638,7 @@ func TestBusyFigures(t *testing.T) {
 		{defaultBusyTimeout, 380, 401, 250 * time.Millisecond},
 		{Forever, 0, 0, 400 * time.Millisecond},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			first := true
 			w := writerFunc(func(p []byte) (int, error) {
 				if first {

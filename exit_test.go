@@ -10,10 +10,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -48,7 +48,7 @@ func TestExit(t *testing.T) {
 
 // A router that hangs does not keep the program from ending.
 func TestExitHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var took time.Duration
 		begun := time.Now()
 		osExit = func(int) { took = time.Since(begun) }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 func newGate(busy time.Duration) *gate {
@@ -71,7 +73,7 @@ func TestGateExclusion(t *testing.T) {
 
 // However slow the sections are, as long as each ends in time all callers get in.
 func TestGateSlowIsNotStuck(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const busy = 80 * time.Millisecond
 		g := newGate(busy)
 		var wg sync.WaitGroup
@@ -96,7 +98,7 @@ func TestGateSlowIsNotStuck(t *testing.T) {
 // later ones do not wait at all, until it ends.
 func TestGateStuck(t *testing.T) {
 	for _, late := range []time.Duration{0, 1, 37 * time.Millisecond, time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			const busy = 250 * time.Millisecond
 			g := newGate(busy)
 			var events []string
@@ -180,7 +182,7 @@ func TestGateForgetsLostWatch(t *testing.T) {
 		<-done
 		g.unlock()
 	}
-	synctest.Test(t, func(t *testing.T) { contend() })
+	bubble.Test(t, func(t *testing.T) { contend() })
 	if g.watch == nil {
 		t.Fatal("the watch was not armed")
 	}
@@ -242,7 +244,7 @@ func TestGateStarvation(t *testing.T) {
 // given up.
 func TestGateStarved(t *testing.T) {
 	for _, stuck := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			g := newGate(time.Second)
 			g.tryLock()
 			in := make(chan entry)
@@ -290,7 +292,7 @@ func TestGateStarved(t *testing.T) {
 }
 
 func TestGateLockCtx(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate(time.Second)
 		g.tryLock()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -333,7 +335,7 @@ func TestGateLockCtx(t *testing.T) {
 
 // Closing turns away those who wait.
 func TestGateClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate(time.Second)
 		if err := g.lockCtx(t.Context()); err != nil {
 			t.Fatal(err)
@@ -388,7 +390,7 @@ func TestGateFold(t *testing.T) {
 // counted twice.
 func TestGateRandom(t *testing.T) {
 	for seed := range rounds(20) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			const busy = 16 * time.Millisecond
 			g := newGate(busy)
 			var in, away atomic.Uint64

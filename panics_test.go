@@ -7,11 +7,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // brittle is a destination that does not return from its calls while it is broken.
@@ -72,7 +72,7 @@ func TestPanicsAreReportedOnce(t *testing.T) {
 			"direct": func(b *brittle, o ...OutputOption) OutputSpec { return Output(nil, b, o...) },
 		} {
 			t.Run(how+"/"+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					b := &brittle{how: how}
 					var mu sync.Mutex
 					var told []batch.Event

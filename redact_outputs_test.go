@@ -18,7 +18,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/golang/snappy"
@@ -29,9 +28,12 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/httpsink"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/loki"
 	"github.com/forebay-log/forebay/netsink"
+	"github.com/forebay-log/forebay/otlp"
 )
 
 // A bucket catches the bytes that leave the process by one way.
@@ -124,6 +126,22 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 		return loki.Config{URL: "http://loki.test", Labels: map[string]string{"app": "x"}, LabelAttrs: []string{"v", "label"}, MetadataAll: true,
 			TenantAttr: "tenant", OnError: told, CloseTimeout: time.Second, Retry: impatient.Retry, Breaker: impatient.Breaker, MaxStreams: 1 << 20}
 	}
+	// posted catches requests, and answers what answer says.
+	posted := func(t *testing.T, b *bucket, answer func(body []byte) string) *http.Client {
+		return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			z, err := gzip.NewReader(r.Body)
+			if err != nil {
+				t.Error(err)
+				return nil, err
+			}
+			body, err := io.ReadAll(z)
+			if err != nil {
+				t.Error(err)
+			}
+			_, _ = fmt.Fprintf(b, "%s %v\n%s\n", r.URL, r.Header, body)
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(answer(body))), Request: r}, nil
+		})}
+	}
 	hungUp := make(chan struct{})
 	ships := []ship{
 		{name: "console", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
@@ -197,6 +215,36 @@ func ships(t *testing.T, told func(batch.Event)) []ship {
 				t.Fatal(err)
 			}
 			return s.Encoder(), s.Output(nil)
+		}},
+		{name: "OTLP", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			x, err := otlp.NewExporter(otlp.Config{URL: "http://otel.test", OnError: told, AddSource: true, Client: posted(t, b, func([]byte) string { return "" })})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return x.Encoder(), forebay.OutputCloser(nil, output(t, x, deliver.OutputOptions{Codec: x.Encoder().Codec()}))
+		}},
+		{name: "HTTP", open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			d, err := httpsink.New(httpsink.Config{URL: "http://splunk.test", API: "hec", HEC: map[string]string{"index": "main"}, Client: posted(t, b, func([]byte) string { return `{"code":0}` })})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, d, deliver.OutputOptions{}))
+		}},
+		{name: "Elasticsearch that refuses what it repeats", after: catch("elastic"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
+			d, err := httpsink.New(httpsink.Config{URL: "http://elastic.test/x", API: "elasticsearch", Client: posted(t, b, func(body []byte) string {
+				items := []string{}
+				for line := range bytes.Lines(body) {
+					if !bytes.HasPrefix(line, []byte(`{"create"`)) {
+						reason, _ := json.Marshal("failed to parse " + string(line))
+						items = append(items, `{"create":{"status":400,"error":{"type":"document_parsing_exception","reason":`+string(reason)+`}}}`)
+					}
+				}
+				return `{"errors":true,"items":[` + strings.Join(items, ",") + `]}`
+			})})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return encode.JSON(nil), forebay.OutputCloser(nil, output(t, d, deliver.OutputOptions{DeadLetterFile: filepath.Join(dir("elastic"), "f")}))
 		}},
 		{name: "Loki that is down", after: catch("loki"), open: func(t *testing.T, b *bucket) (encode.Encoder, forebay.OutputSpec) {
 			c := lokiConfig()
@@ -322,7 +370,7 @@ func fromContext(ctx context.Context, dst []slog.Attr) []slog.Attr {
 // searched logs to all ships and returns what each let out, with the events, the
 // statistics and the errors under the name "reports".
 func searched(t *testing.T, byKey bool, opts ...forebay.Option) (all map[string]*bucket) {
-	synctest.Test(t, func(t *testing.T) { all = search(t, byKey, opts) })
+	bubble.Test(t, func(t *testing.T) { all = search(t, byKey, opts) })
 	return all
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
@@ -256,7 +257,7 @@ func TestSlotDestinationFails(t *testing.T) {
 // A destination that hangs after Set is skipped, like any direct output, and does
 // not keep the others waiting.
 func TestSlotDestinationHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := NewSlot(0, quiet())
 		if err := s.Set(writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil })); err != nil {
@@ -328,7 +329,7 @@ func TestSlotSetBesideWriters(t *testing.T) {
 // While Set is stuck with the last of what was held, writers wait no longer than
 // BusyTimeout, and Flush and Shutdown no longer than their contexts.
 func TestSlotSetHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := NewSlot(0)
 		n := 0
@@ -401,7 +402,7 @@ func TestSlotBoundDuringSet(t *testing.T) {
 
 // Slots come before other direct outputs, which may hang.
 func TestSlotBeforeDirect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s, k := NewSlot(0), &tank{}
 		if err := s.Set(k); err != nil {
@@ -552,7 +553,7 @@ func TestSlotClosedDuringSet(t *testing.T) {
 		{false, "close", "accepted=3 delivered=3"},
 		{true, "", "accepted=3 delivered=0 dropped=3{shutdown=3}"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			release, closed := make(chan struct{}), ""
 			w := struct {
 				io.Writer

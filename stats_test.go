@@ -5,11 +5,11 @@ import (
 	"errors"
 	"io"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // panicky is a deliver.Output to look at whose Stats panics.
@@ -19,7 +19,7 @@ func (*panicky) Stats() deliver.OutputStats { panic("no statistics") }
 
 // Outputs that are a deliver.Output show its statistics, also behind a Slot.
 func TestStatsOfDelivery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		slot, bare := NewSlot(0), NewSlot(0)
 		r := newRouter(t, Writer(io.Discard), Output(nil, io.Discard), Output(nil, new(panicky)), OutputCloser(nil, slot), OutputCloser(nil, bare),
 			To(deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) })),

@@ -16,12 +16,13 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // The number of the last records that were left out is written when the storm is over, and
 // not while it goes on.
 func TestStormEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var w lines
 		r := newRouter(t, Sample(slog.LevelInfo, 2, 0), Route(plain(), Output(nil, &w)))
 		log := r.Logger()
@@ -101,7 +102,7 @@ func TestStormOfASilentLogger(t *testing.T) {
 
 // A destination that hangs delays neither Flush nor Close, and holds one goroutine.
 func TestStormAtAHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		dest := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
 			<-hang

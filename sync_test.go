@@ -15,11 +15,11 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // A program that ends in one of the ways of docs/EXITS.md, with a record just before.
@@ -183,7 +183,7 @@ func exitAs(mode string) {
 // Callers wait for a destination that hangs for 250 ms at most, and not at all once its
 // circuit is open.
 func TestSyncIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var down atomic.Bool
 		hang := make(chan struct{})
 		dest := deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, b *batch.Batch) batch.Outcome {
@@ -362,7 +362,7 @@ func TestLastSyncTellsWhatIsLeft(t *testing.T) {
 		"hangs": "forebay: output dest: the program may end now, and 3 records not delivered after 250ms\n",
 		"down":  "forebay: output dest: the program may end now, and 3 records not delivered at once: ",
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			dest := deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, b *batch.Batch) (o batch.Outcome) {
 				switch state {
 				case "hangs":

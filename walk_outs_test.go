@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/file"
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/httpsink"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/loki"
@@ -35,7 +36,7 @@ type out struct {
 	name string
 	rng  *rand.Rand
 
-	kind   string // where records go: writer, file, sink, async, net, forward, loki
+	kind   string // where records go: writer, file, sink, async, net, forward, loki, http
 	via    string // how they get there: direct, slab, engine, client
 	crash  string // directory of the slabs; empty: they are on the heap
 	spool  string // directory of the spool; empty: none
@@ -61,6 +62,8 @@ type out struct {
 	readConns  int
 	dropped    batch.Drops // in all lives
 	forward    *testkit.Forward
+	outputs    []*deliver.Output // one for each life, unless its client has its own
+	sheets     []*page           // what handlers of all lives write to
 
 	// Of one life:
 	set   func() error // gives a late output its destination
@@ -96,13 +99,13 @@ func quiet(batch.Event) {}
 func (k *walk) newOut(i int) *out {
 	r := k.rng
 	o := &out{k: k, i: i, rng: testkit.Rand(r.Uint64()), crash: "", path: filepath.Join(k.dir, fmt.Sprint(i, ".log"))}
-	o.kind = []string{"writer", "writer", "file", "sink", "sink", "async", "net", "forward", "forward", "loki"}[r.IntN(10)]
+	o.kind = []string{"writer", "writer", "file", "sink", "sink", "async", "net", "forward", "forward", "loki", "http"}[r.IntN(11)]
 	switch o.kind {
 	case "writer", "file":
 		o.via = []string{"direct", "slab", "slab"}[r.IntN(3)]
 	case "sink", "net":
 		o.via = []string{"slab", "engine", "engine"}[r.IntN(3)]
-	case "async":
+	case "async", "http":
 		o.via = "engine"
 	default:
 		o.via = []string{"engine", "client"}[r.IntN(2)]
@@ -119,7 +122,7 @@ func (k *walk) newOut(i int) *out {
 		}
 		o.help = []string{"", "", "handler", "lines", "sink"}[r.IntN(5)]
 		o.grave = []string{"", "writer", "file"}[r.IntN(3)]
-		o.poison = (o.kind == "sink" || o.kind == "async" || o.kind == "loki") && r.IntN(3) == 0
+		o.poison = (o.kind == "sink" || o.kind == "async" || o.kind == "loki" || o.kind == "http") && r.IntN(3) == 0
 		o.age = r.IntN(5) == 0
 	}
 	o.again = o.kind == "async" || o.kind == "forward" || o.spool != ""
@@ -140,7 +143,7 @@ func (k *walk) newOut(i int) *out {
 	case "forward":
 		o.dest = place(readWith(forwardCodec))
 		o.forward = &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) { o.dest.door().serve(n, c) }}
-	case "loki":
+	case "loki", "http":
 		o.dest = place(readToken)
 	default:
 		o.dest = place(readWith(o.enc.Codec()))
@@ -204,13 +207,20 @@ func (o *out) breaker() *deliver.BreakerOptions {
 		FatalDelay: 2 * time.Second, ProbeRecords: 1 + o.rng.IntN(10), Successes: 1 + o.rng.IntN(2)}
 }
 
+// sheet returns a page for lines of JSON.
+func (o *out) sheet(e *end) *page {
+	p := &page{door: e.door()}
+	o.sheets = append(o.sheets, p)
+	return p
+}
+
 // helper returns the error handler, nil if there is none.
 func (o *out) helper() deliver.ErrorHandler {
 	switch o.help {
 	case "handler":
 		return o.fall.door()
 	case "lines":
-		return deliver.JSONLines(&page{door: o.fall.door()})
+		return deliver.JSONLines(o.sheet(o.fall))
 	case "sink":
 		to := testkit.NewSink(o.fall.door().answer(true))
 		return deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome { return to.Send(context.Background(), b) })
@@ -222,7 +232,7 @@ func (o *out) helper() deliver.ErrorHandler {
 func (o *out) undertaker() deliver.ErrorHandler {
 	switch o.grave {
 	case "writer":
-		return deliver.DeadLetters(&page{door: o.graveyard.door()}, o.name)
+		return deliver.DeadLetters(o.sheet(o.graveyard), o.name)
 	case "file":
 		d, err := deliver.OpenDeadLetterFile(o.gravePath, o.name)
 		if err != nil {
@@ -260,6 +270,7 @@ func (o *out) behind(dest deliver.Destination, codecs func(string, uint32) batch
 	if err != nil {
 		o.k.t.Fatal(err)
 	}
+	o.outputs = append(o.outputs, w)
 	return w
 }
 
@@ -275,6 +286,7 @@ func (o *out) plain(dest deliver.Destination, so *slab.Options) io.WriteCloser {
 	if err != nil {
 		o.k.t.Fatal(err)
 	}
+	o.outputs = append(o.outputs, w)
 	return w
 }
 
@@ -316,6 +328,8 @@ func (o *out) open() (encode.Encoder, io.WriteCloser) {
 		w = o.openForward()
 	case "loki":
 		enc, w = o.openLoki()
+	case "http":
+		w = o.openHTTP()
 	}
 	if (o.kind == "writer" || o.kind == "file") && o.via == "slab" {
 		w = o.plain(deliver.ToWriteCloser(w), o.slabs())
@@ -424,6 +438,22 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 	return s.Encoder(), lokiSink{s}
 }
 
+func (o *out) openHTTP() io.WriteCloser {
+	r := o.rng
+	c := httpsink.Config{
+		URL: "http://http.test/x", API: []string{"ndjson", "array"}[o.i%2], Client: &http.Client{Transport: o.dest.door()}, Timeout: 2 * time.Second,
+		BatchBytes: 200 << r.IntN(8), BatchAge: []time.Duration{0, time.Millisecond, 500 * time.Millisecond}[r.IntN(3)],
+	}
+	if r.IntN(3) == 0 {
+		c.BatchRecords = 1 + r.IntN(20)
+	}
+	d, err := httpsink.New(c)
+	if err != nil {
+		o.k.t.Fatal(err)
+	}
+	return o.behind(d, textCodec)
+}
+
 // lokiSink is a loki.Sink as an io.WriteCloser; Output makes the same of it.
 type lokiSink struct{ *loki.Sink }
 
@@ -493,15 +523,32 @@ func (o *out) disk() (d kept) {
 func (o *out) collect() {
 	o.fileLines(o.dest, o.path, &o.readFile, o.kind == "file")
 	o.fileLines(o.graveyard, o.gravePath, &o.readGrave, o.gravePath != "")
+	for _, p := range o.sheets {
+		p.last()
+	}
 	if o.peer == nil {
 		return
 	}
 	conns := o.peer.Got()
-	for _, got := range conns[o.readConns:] {
+	for i, got := range conns[o.readConns:] {
+		if i > 0 {
+			o.dest.die()
+		}
 		p := &page{door: o.dest.door(), text: got}
 		p.lines()
 	}
 	o.readConns = len(conns)
+}
+
+// setAside returns how many records may have come behind later ones because sessions ended at
+// them. A peer that reads lines does not know at which record it has reset a connection.
+func (o *out) setAside() (n uint64) {
+	if o.kind == "net" {
+		for _, w := range o.outputs {
+			n += w.Stats().Deliver.Suspects
+		}
+	}
+	return n
 }
 
 func (o *out) fileLines(e *end, path string, seen *int, is bool) {

@@ -14,7 +14,8 @@ type Event struct {
 	// drop-end, panic, crash-safe, recover and recovered-from-disk; package deliver send,
 	// hold, gone, recovered, count, expired, handler, handler-recovered, poison,
 	// too-large, dead-letter, spill, spilled, spill-error and panic; a spool recover,
-	// corrupt, parked, drop and sync; a loki.Pusher label-values and too-old.
+	// corrupt, parked, drop and sync; a loki.Pusher label-values and too-old,
+	// a fluent.Client no-ack, an otlp.Exporter partial-success.
 	Op string
 	// Err is the cause; nil where something works again or was merely found.
 	Err error

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -24,7 +25,7 @@ import (
 func TestEverythingIsAccountedFor(t *testing.T) {
 	seed := testkit.Seed(t)
 	for round := range testkit.Rounds(300, 20000) {
-		synctest.Test(t, func(t *testing.T) { accountRound(t, seed+uint64(round)) })
+		bubble.Test(t, func(t *testing.T) { accountRound(t, seed+uint64(round)) })
 	}
 }
 
@@ -190,7 +191,7 @@ func accountRound(t *testing.T, seed uint64) {
 // Producers that share an outlet take turns, and each keeps its order.
 func TestProducersShareAnOutlet(t *testing.T) {
 	for _, how := range handovers {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			rng := testkit.Rand(testkit.Seed(t))
 			d := newPeer(3, rng, 100*time.Millisecond)
 			d.randomFaults(0.1)
@@ -228,7 +229,7 @@ func TestProducersShareAnOutlet(t *testing.T) {
 
 // A Send that waits for room, or for its turn, ends with its context.
 func TestSendEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, newHand(1), nil)
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(1, 32, batch.Meta{}))
@@ -253,7 +254,7 @@ func TestSendEndsWithItsContext(t *testing.T) {
 
 // What Send takes is a copy: the caller may use its memory again at once.
 func TestSendCopies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Slow(time.Second, testkit.Take))
 		sink.KeepData()
 		x := mustNew(t, destOf(sink), nil)
@@ -275,7 +276,7 @@ func TestSendCopies(t *testing.T) {
 
 // The driver sees what a batch says of itself.
 func TestBatchIsWhole(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, how := range handovers {
 			d := newHand(1)
 			x := mustNew(t, d, nil)
@@ -410,7 +411,7 @@ func TestSendBesideShutdown(t *testing.T) {
 
 // OldestAge is that of the oldest record that is open, also within a batch.
 func TestOldestAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
 		d := newHand(2)
 		out := mustOutput(t, d, &OutputOptions{Slab: slab.Options{FlushInterval: time.Millisecond}})
@@ -453,7 +454,7 @@ func TestOldestAge(t *testing.T) {
 // Bytes are those of what was delivered, however often it was sent: not of what was refused,
 // and of gap markers, too.
 func TestStatsBytes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		calls := 0
 		out := mustOutput(t, SendFunc(Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 			switch calls++; {

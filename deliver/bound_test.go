@@ -3,10 +3,10 @@ package deliver
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -68,7 +68,7 @@ func TestShutdownIsInTime(t *testing.T) {
 	for _, at := range []string{"open", "send", "close", "flush", "end", "append", "handler", "letters", "callback", "inline", "disk", "everywhere"} {
 		for _, spill := range []bool{false, true} {
 			for _, limit := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second, noDeadline, cancelled} {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					d := &hung{at: at, until: make(chan struct{})}
 					h := ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { <-d.until; return batch.Outcome{} })
 					o := &OutputOptions{CloseTimeout: 2 * time.Second, OnError: func(batch.Event) { d.hang("callback") },

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"sync"
 	"time"
 
-	"github.com/forebay-log/forebay/internal/backoff"
+	"github.com/forebay-log/forebay/internal/breaker"
 )
 
 // ErrOpen is wrapped by the error of a Flush while the circuit is open.
@@ -70,30 +69,12 @@ type Transition struct {
 	Lost uint64
 }
 
-// Defaults of [BreakerOptions].
-const (
-	defaultBreakerFailures  = 5
-	defaultBreakerOpenMin   = time.Second
-	defaultBreakerOpenMax   = time.Minute
-	defaultBreakerProbe     = 10
-	defaultBreakerSuccesses = 2
-
-	breakerWindow = 20 // results the ratio is taken over
-	breakerRatio  = 10 // failures among them that open
-
-	// transitionsKept is the capacity of a subscriber's channel.
-	transitionsKept = 16
-
-	// longAfter is from which Retry-After on the destination counts as down at
-	// once: it has said so itself, and counting further failures would take as
-	// many such waits, with the spool and the handler unused.
-	longAfter = 5 * time.Second
-)
+// transitionsKept is the capacity of a subscriber's channel.
+const transitionsKept = 16
 
 // maxRetryAfter is the longest wait that a destination may ask for
-// ([batch.RetryAfter]); longer ones count as this. A clock that is wrong at the
-// other end must not stop delivery for days.
-const maxRetryAfter = 10 * time.Minute
+// ([batch.RetryAfter]); longer ones count as this.
+const maxRetryAfter = breaker.MaxAfter
 
 // BreakerOptions configures the circuit breaker of an [Output]. The zero value is
 // useful: each field states its default and unit.
@@ -123,11 +104,11 @@ func (o *BreakerOptions) resolve() (BreakerOptions, error) {
 	if o != nil {
 		r = *o
 	}
-	setDefault(&r.Failures, defaultBreakerFailures)
-	setRange(&r.OpenMin, &r.OpenMax, defaultBreakerOpenMin, defaultBreakerOpenMax)
-	setDefault(&r.FatalDelay, defaultFatalDelay)
-	setDefault(&r.ProbeRecords, defaultBreakerProbe)
-	setDefault(&r.Successes, defaultBreakerSuccesses)
+	setDefault(&r.Failures, breaker.Failures)
+	setRange(&r.OpenMin, &r.OpenMax, breaker.OpenMin, breaker.OpenMax)
+	setDefault(&r.FatalDelay, breaker.FatalDelay)
+	setDefault(&r.ProbeRecords, breaker.ProbeRecords)
+	setDefault(&r.Successes, breaker.Successes)
 	switch {
 	case r.Failures < 0:
 		return r, fmt.Errorf("deliver: breaker: Failures is %d: want 1 or more", r.Failures)
@@ -152,32 +133,26 @@ type setback struct {
 	hold  bool          // only a change of configuration will help
 }
 
-// circuit is the circuit breaker. The outlet's goroutine makes all changes;
-// others look at the state and subscribe.
+// circuit is the circuit breaker: what decides (package internal/breaker), behind a lock, and
+// those who want to know. The outlet's goroutine makes all changes; others look at the state
+// and subscribe.
 type circuit struct {
-	o      BreakerOptions
-	jitter func(lo, hi time.Duration) time.Duration
-
 	// mu is a leaf: subscribers are told under it without waiting.
-	mu          sync.Mutex
-	state       State
-	since       time.Time
-	consecutive int    // failures in a row
-	window      uint32 // the last results, the newest in bit 0; 1: failure
-	results     int    // how many of them there are
-	until       time.Time
-	opened      int // times opened since the last full ramp-up
-	successes   int // half-open: in a row
-	ramp        int // records per batch while ramping up; 0: no limit
-	cause       error
-	trips       uint64
-	subs        []*subscriber
-	lost        uint64
-	closed      bool
+	mu     sync.Mutex
+	decide *breaker.Circuit
+	cause  error
+	trips  uint64
+	subs   []*subscriber
+	lost   uint64
+	closed bool
 	// upto ends when the circuit opens, its cause says why; nil: nobody has asked since
 	// it was open.
 	upto    context.Context
 	endUpto context.CancelCauseFunc
+}
+
+func newCircuit(o BreakerOptions, jitter func(lo, hi time.Duration) time.Duration) *circuit {
+	return &circuit{decide: breaker.New(breaker.Options(o), jitter)}
 }
 
 type subscriber struct {
@@ -190,44 +165,32 @@ type subscriber struct {
 func (c *circuit) admit(now time.Time) (limit int, ok bool, until time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch c.state {
-	case Open:
-		if now.Before(c.until) {
-			return 0, false, c.until
-		}
-		c.successes = 0
-		c.setLocked(now, HalfOpen, nil)
-		fallthrough
-	case HalfOpen:
-		return c.o.ProbeRecords, true, now
-	}
-	return c.ramp, true, now
+	before := c.stateLocked()
+	limit, ok, until = c.decide.Admit(now)
+	c.changedLocked(now, before, nil)
+	return limit, ok, until
 }
 
 // calm reports whether the circuit is closed and has seen no failure lately.
 func (c *circuit) calm() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state == Closed && c.window == 0 && c.ramp == 0
+	return c.decide.Calm()
 }
 
 // shut reports whether nothing may be sent now.
 func (c *circuit) shut(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state == Open && now.Before(c.until)
+	return c.decide.Shut(now)
 }
-
-// probeGrace is how long a probe may take before the handler is asked beside it: a
-// destination that hangs answers no sooner than its own timeout.
-const probeGrace = time.Second
 
 // out reports whether the handler is to be asked: nothing may be sent now, or a probe
 // hangs.
 func (c *circuit) out(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state == Open && now.Before(c.until) || c.state == HalfOpen && c.successes == 0 && now.Sub(c.since) >= probeGrace
+	return c.decide.Out(now)
 }
 
 // untilOpen returns a context that ends as soon as the circuit is open. Its cause is an
@@ -237,7 +200,7 @@ func (c *circuit) untilOpen() context.Context {
 	defer c.mu.Unlock()
 	if c.upto == nil {
 		c.upto, c.endUpto = context.WithCancelCause(context.Background())
-		if c.state == Open {
+		if c.stateLocked() == Open {
 			c.endUpto(&openError{c.cause})
 		}
 	}
@@ -249,42 +212,23 @@ func (c *circuit) untilOpen() context.Context {
 func (c *circuit) worked(now time.Time, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch c.state {
-	case HalfOpen:
-		if c.successes++; c.successes >= c.o.Successes {
-			c.setLocked(now, Closed, nil)
-			c.consecutive, c.window, c.results = 0, 0, 0
-			c.ramp = 2 * c.o.ProbeRecords
-		}
-	case Closed:
-		c.consecutive = 0
-		c.noteLocked(0)
-		if c.ramp > 0 {
-			if cut {
-				c.ramp *= 2
-			} else {
-				c.ramp, c.opened = 0, 0
-			}
-		}
-	}
+	before := c.stateLocked()
+	c.decide.Worked(now, cut)
+	c.changedLocked(now, before, nil)
 }
 
 // failed notes a failure. It reports whether that opened the circuit.
 func (c *circuit) failed(now time.Time, s setback) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch c.state {
-	case HalfOpen:
-		c.tripLocked(now, s)
+	before := c.stateLocked()
+	if c.decide.Failed(now, s.after, s.hold) {
+		c.trips++
+		c.cause = s.err
+		c.changedLocked(now, before, s.err)
 		return true
-	case Closed:
-		c.consecutive++
-		c.noteLocked(1)
-		if c.consecutive >= c.o.Failures || c.results == breakerWindow && bits.OnesCount32(c.window) >= breakerRatio ||
-			s.hold || s.after >= longAfter {
-			c.tripLocked(now, s)
-			return true
-		}
+	}
+	if before == Closed {
 		for _, sub := range c.subs {
 			c.tellLocked(sub, Transition{Time: now, From: Closed, To: Closed, Err: s.err})
 		}
@@ -292,52 +236,33 @@ func (c *circuit) failed(now time.Time, s setback) bool {
 	return false
 }
 
-// noteLocked adds a result to the window.
-func (c *circuit) noteLocked(bit uint32) {
-	c.window = (c.window<<1 | bit) & (1<<breakerWindow - 1)
-	c.results = min(c.results+1, breakerWindow)
-}
-
-// tripLocked opens the circuit.
-func (c *circuit) tripLocked(now time.Time, s setback) {
-	ceil := backoff.Ceil(c.o.OpenMin, c.o.OpenMax, c.opened)
-	wait := max(c.jitter(ceil/2, ceil), min(s.after, maxRetryAfter))
-	if s.hold {
-		wait = max(wait, c.o.FatalDelay)
-	}
-	c.opened++
-	c.trips++
-	c.ramp = 0
-	c.cause = s.err
-	c.until = now.Add(wait)
-	c.setLocked(now, Open, s.err)
-}
-
 // hurry brings the next probe forward to at.
 func (c *circuit) hurry(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.until.After(at) {
-		c.until = at
-	}
+	c.decide.Hurry(at)
 }
 
-// setLocked changes the state and tells subscribers.
-func (c *circuit) setLocked(now time.Time, to State, err error) {
-	t := Transition{Time: now, From: c.state, To: to, Err: err}
+func (c *circuit) stateLocked() State { return State(c.decide.State()) }
+
+// changedLocked tells subscribers if the state is not what it was before.
+func (c *circuit) changedLocked(now time.Time, before State, err error) {
+	to := c.stateLocked()
+	if to == before {
+		return
+	}
 	switch {
 	case c.upto == nil:
 	case to == Open:
 		c.endUpto(&openError{err})
-	case c.state == Open:
+	case before == Open:
 		c.upto = nil
 	}
-	c.state, c.since = to, now
 	if to == Closed {
 		c.cause = nil
 	}
 	for _, s := range c.subs {
-		c.tellLocked(s, t)
+		c.tellLocked(s, Transition{Time: now, From: before, To: to, Err: err})
 	}
 }
 
@@ -404,5 +329,5 @@ func (c *circuit) close() {
 func (c *circuit) look() (state State, trips, lost uint64, cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.state, c.trips, c.lost, c.cause
+	return c.stateLocked(), c.trips, c.lost, c.cause
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -34,7 +35,7 @@ func TestCircuitTransitions(t *testing.T) {
 		{"the count begins anew", "xxxxxooxxxx", "ccccOhccccc"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				d := newHand(1)
 				x := mustNew(t, d, &Options{Breaker: &BreakerOptions{ProbeRecords: 5}})
 				m := &testkit.Model{}
@@ -78,7 +79,7 @@ func TestCircuitTransitions(t *testing.T) {
 
 // Failures to open a session count as well.
 func TestCircuitOpensWithoutASession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
 		var up atomic.Bool
 		d.open = func(int, Life) error {
@@ -107,7 +108,7 @@ func TestCircuitOpensWithoutASession(t *testing.T) {
 // An open circuit sends nothing: for 1 s at first, twice as long each time the probe
 // fails, up to a minute, with the upper half as jitter.
 func TestCircuitOpenTimes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
@@ -155,7 +156,7 @@ func TestCircuitOpensForLonger(t *testing.T) {
 		{batch.RetryAfter(errors.New("503"), 5*time.Minute), 5 * time.Minute},
 		{batch.Fatal(errors.New("403")), time.Minute},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			sink := testkit.NewSink(testkit.Fail(tt.err))
 			x := mustNew(t, destOf(sink), nil)
 			if err := x.Send(t.Context(), lines(1)); err != nil {
@@ -177,7 +178,7 @@ func TestCircuitOpensForLonger(t *testing.T) {
 // Half-open, a small probe is sent; after two the rest follows in growing parts.
 func TestProbeAndRampUp(t *testing.T) {
 	for _, window := range []int{1, 4} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			d := newPeer(window, testkit.Rand(1), 0)
 			d.fault = func(call int, _ *batch.Batch) fault {
 				if call == 0 {
@@ -211,7 +212,7 @@ func TestProbeAndRampUp(t *testing.T) {
 
 // One probe at a time, whatever the window, and for as long as it takes.
 func TestOneProbe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
 		x := mustNew(t, d, &Options{Breaker: trip})
 		m := &testkit.Model{}
@@ -235,7 +236,7 @@ func TestOneProbe(t *testing.T) {
 }
 
 func TestSubscribe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take))
 		x := mustNew(t, destOf(sink), &Options{Breaker: &BreakerOptions{Failures: 1, ProbeRecords: 1}})
 		ch, cancel := x.Subscribe()
@@ -268,7 +269,7 @@ func TestSubscribe(t *testing.T) {
 // A failure that does not open the circuit is told, too. One for which there is no room
 // displaces nothing.
 func TestSubscribeToFailures(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Breaker: &BreakerOptions{Failures: transitionsKept + 3}})
 		quick, cancel := x.Subscribe()
 		defer cancel()
@@ -302,7 +303,7 @@ func TestSubscribeToFailures(t *testing.T) {
 // A subscriber that does not read loses the oldest transitions, which are counted, and
 // holds up nobody. Shutdown closes its channel.
 func TestSubscribeSlowReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)
 		x := mustNew(t, destOf(sink), &Options{Breaker: &BreakerOptions{Failures: 1, ProbeRecords: 1}})
 		slow, _ := x.Subscribe()
@@ -338,7 +339,7 @@ func TestSubscribeSlowReader(t *testing.T) {
 
 // An empty batch is no probe.
 func TestEmptyBatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)
 		x := mustNew(t, destOf(sink), nil)
 		if err := x.Send(t.Context(), new(batch.Batch)); err != nil {

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -48,7 +48,7 @@ func TestSyncReachesTheDestination(t *testing.T) {
 
 // While the destination is down Sync says so, and reaches what has gone to the spool.
 func TestSyncDuringAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &syncSpill{}
 		out := mustOutput(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &OutputOptions{Deliver: Options{Spill: store}})
 		mustLines(t, out, 0, 10, 10)
@@ -116,7 +116,7 @@ func (s *overlapsSession) Close() { s.d.call(s.Session.Close) }
 
 // No two calls of a driver overlap, whoever asks for them.
 func TestCallsOfADriverDoNotOverlap(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := &overlaps{peer: newPeer(4, testkit.Rand(testkit.Seed(t)), 10*time.Millisecond)}
 		d.randomFaults(0.2)
 		out := mustOutput(t, d, &OutputOptions{
@@ -170,7 +170,7 @@ func (s *hangingSpill) Sync() error { <-s.until; return nil }
 func TestSyncHangs(t *testing.T) {
 	for _, where := range []string{"destination", "destination beside a spill", "spill"} {
 		t.Run(where, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				until := make(chan struct{})
 				dev := &hangingDevice{until: until}
 				dest, o := ToWriter(dev), &OutputOptions{CloseTimeout: 2 * time.Second}

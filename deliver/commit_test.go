@@ -5,11 +5,11 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -33,7 +33,7 @@ func TestCommit(t *testing.T) {
 		if tt.handle {
 			o.Deliver.Handler = deliver.ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { return batch.Outcome{} })
 		}
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var up atomic.Bool
 			out := mustOutput(t, deliver.SendFunc(tt.traits, func(context.Context, *batch.Batch) batch.Outcome {
 				if up.Load() {
@@ -76,7 +76,7 @@ func TestCommit(t *testing.T) {
 // Records that Close drops are not committed.
 func TestCommitBesideShutdown(t *testing.T) {
 	for _, inline := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			out := mustOutput(t, deliver.SendFunc(deliver.Traits{Inline: inline}, func(context.Context, *batch.Batch) batch.Outcome {
 				return batch.Outcome{Open: batch.All(), Why: errors.New("down")}
 			}), &deliver.OutputOptions{OnError: func(batch.Event) {}})

@@ -7,10 +7,10 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // A scripted destination does what the test says, and notes what happened.
@@ -84,7 +84,7 @@ func TestDirectAnswers(t *testing.T) {
 
 // Sessions are kept, left, lost and given up as an outlet would.
 func TestDirectSessions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		lost, leaves := errors.New("lost"), errors.New("leaves")
 		d := &scripted{}
 		sendTo, closeDest := Direct(d)

@@ -278,6 +278,7 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	consider(m.disk.pullAt)
 	consider(m.handler.at)
 	consider(m.nextUnhold())
+	consider(m.silentFrom())
 	if len(m.ring) > 0 || len(m.aside) > 0 || m.disk.backlog {
 		if state, _, _, _ := m.brk.look(); state == Open {
 			_, _, until := m.brk.admit(now)
@@ -295,7 +296,7 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	}
 	for _, e := range m.aside {
 		if e.trial != nil {
-			consider(e.trial.next)
+			consider(latest(e.trial.next, m.quiet.rest))
 		}
 	}
 	if e := m.trials.cur; e != nil {

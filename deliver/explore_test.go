@@ -170,7 +170,7 @@ func (w *world) sessionEvents(add func(string, func()), addAt func(string, int, 
 		}
 	}
 	if last < len(s.sent) {
-		addAt("end of poison with", last, func() { w.end(last, errors.New("reset")) })
+		addAt("end of poison with", last, func() { w.atPoison(last) })
 	}
 	if len(s.sent) > 0 {
 		for k := s.arrived; k <= last; k++ {
@@ -238,7 +238,11 @@ func (w *world) goWell(stubborn bool) {
 	if w.lim.verdict == holdingStream {
 		w.lim.verdict = wholly
 	}
-	until := w.now.Add(24 * time.Hour)
+	day := 24 * time.Hour
+	if w.lim.noRoom && w.lim.poison > 0 { // each bad record is tried at the head for an hour
+		day += time.Duration(w.lim.batches*w.lim.records/w.lim.poison) * 2 * holdPatience
+	}
+	until := w.now.Add(day)
 	most := 1000 + 100*w.lim.batches*w.lim.records
 	if stubborn { // each bad record ends dozens of sessions
 		most *= 100
@@ -258,15 +262,17 @@ func (w *world) goWell(stubborn bool) {
 		if !w.step() {
 			at := w.m.wakeAt(w.now)
 			switch {
-			case at.IsZero() && w.m.stage == late: // without the spool: its time ends, too
+			case w.m.stage == late && (at.IsZero() || at.After(until)): // without the spool: its time ends, too
 				w.closed = 3
 				w.m.beLate(true)
 				at = w.now
 			case at.IsZero():
 				w.atRest()
 				return
-			case stubborn && w.m.ctl.b == nil && w.firstLeft():
+			case stubborn && w.m.ctl.none() && w.firstLeft():
 				return // nothing can show that the destination is well
+			case at.After(until) && w.onlyUnheard():
+				return
 			case at.After(until):
 				w.fail("all goes well, and not all is settled after a day: %s", w.left())
 				return
@@ -282,6 +288,28 @@ func (w *world) goWell(stubborn bool) {
 func (w *world) firstLeft() bool {
 	_, e := w.m.first()
 	return e != nil && w.lim.poison > 0 && e.b.First()%uint64(w.lim.poison) == 0
+}
+
+// onlyUnheard reports whether all that is left is of streams of which nothing was ever taken, and
+// that have a suspect: full ones look like that (ADR 47).
+func (w *world) onlyUnheard() bool {
+	suspected := map[uint32]bool{}
+	for _, e := range w.m.aside {
+		if e.trial != nil {
+			suspected[streamOf(e.b)] = true
+		}
+	}
+	for t := range w.copies {
+		delete(suspected, uint32(w.stream(t)))
+	}
+	for _, e := range slices.Concat(w.m.ring, w.m.aside) {
+		for _, rec := range e.b.All() {
+			if !suspected[rec.Stream] {
+				return false
+			}
+		}
+	}
+	return len(suspected) > 0
 }
 
 // step does one thing that goes well. It reports false when there is only time to wait for.
@@ -311,7 +339,7 @@ func (w *world) step() bool {
 			if w.kills++; w.lim.verdict != wholly && w.kills%16 == 0 {
 				w.answer(i, w.lim.verdict.outcome(h.b, w.lim.streams))
 			} else {
-				w.end(i, errors.New("reset"))
+				w.atPoison(i)
 			}
 		case h.e.ctl && w.lim.sour && !w.kind:
 			w.answer(i, refusingOne.outcome(h.b, w.lim.streams))
@@ -360,10 +388,15 @@ func (w *world) atRest() {
 func (w *world) left() string {
 	m := w.m
 	return fmt.Sprintf("%d in the ring, %d aside, %d handed out, %d given, %d in the spool, session %d, %d under way, round %+v, search %+v, circuit %d",
-		len(m.ring), len(m.aside), len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.under, m.trials, m.search, m.brk.state)
+		len(m.ring), len(m.aside), len(m.disk.out), len(m.sess.given), len(w.frames), m.sess.state, m.sess.under, m.trials, m.search, m.brk.stateLocked())
 }
 
 // ---- all states -------------------------------------------------------------
+
+// few is a counter of setbacks in a row, as far as it makes a difference: delays stop growing, and
+// so does the number of suspects of a held stream. A destination that stays silent makes it grow
+// without an event.
+func few(n int) uint64 { return uint64(min(n, 12)) }
 
 // key is a hash of the state.
 func (w *world) key() uint64 {
@@ -395,7 +428,7 @@ func (w *world) key() uint64 {
 		n(uint64(len(list)))
 		for _, e := range list {
 			n(e.b.First(), uint64(e.b.Len()), uint64(e.place), uint64(e.rest), e.h.seq)
-			is(e.pin != nil, e.unknown, e.before, e.tried, e.out != nil && e.out == e.b, e.trial != nil)
+			is(e.pin != nil, e.unknown, e.before, e.tried, e.out != nil && e.out == e.b, e.trial != nil, e.trial != nil && e.trial.witness != nil)
 			if e.trial != nil {
 				n(uint64(e.trial.rounds))
 				later(e.trial.next)
@@ -406,16 +439,17 @@ func (w *world) key() uint64 {
 		n(d.seq, uint64(d.parts), uint64(d.pins))
 	}
 	for _, s := range slices.Sorted(maps.Keys(m.held)) {
-		n(uint64(s), uint64(m.held[s].times))
+		n(uint64(s), few(m.held[s].times))
 		is(m.held[s].released)
 		later(m.held[s].until)
 	}
 	st, trips, _, _ := m.brk.look()
-	n(uint64(m.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(st), uint64(m.pace.failures), m.handler.due, trips, uint64(m.brk.consecutive),
-		m.search.suspect, uint64(m.search.deaths), uint64(m.search.size), uint64(m.search.known), m.search.alone, uint64(m.search.lonely),
-		uint64(m.trials.controls), uint64(m.size.bound))
-	is(m.hurried, m.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.needs.drops, m.handler.relieves, m.handler.busy, m.search.on, m.search.control, m.trials.cur != nil, m.ctl.b != nil)
-	later(m.pace.notBefore, m.disk.appendAt, m.disk.pullAt, m.handler.at, m.brk.until)
+	n(uint64(m.stage), uint64(m.sess.state), uint64(m.sess.under), uint64(st), few(m.pace.failures), m.handler.due, few(int(trips)), few(m.brk.decide.Consecutive()),
+		m.search.suspect, few(m.search.deaths), uint64(m.search.size), uint64(m.search.known), m.search.alone, uint64(m.search.lonely),
+		uint64(m.trials.step), uint64(m.trials.left), uint64(m.size.bound))
+	is(m.hurried, m.last, m.sess.regroup, m.sess.answered, m.disk.backlog, m.full, m.needs.drops, m.handler.relieves, m.handler.busy, m.search.on, m.search.control, m.trials.cur != nil, !m.ctl.none())
+	later(m.pace.notBefore, m.disk.appendAt, m.disk.pullAt, m.handler.at, m.brk.decide.Until(), m.silentFrom(), m.quiet.rest)
+	n(uint64(m.quiet.limit), uint64(m.quiet.usual))
 	n(uint64(len(w.holders)), uint64(w.closed))
 	for _, k := range w.used {
 		n(uint64(k))
@@ -544,6 +578,7 @@ var worlds = map[string]worldLimits{
 	"disk":    {batches: 2, records: 1, window: 2, may: may{ends: 1, badAppends: 1, badReads: 1}, spool: true, full: true},
 	"loans":   {batches: 2, records: 1, window: 2, may: may{ends: 1, answers: 1}, keeps: true},
 	"suspect": {batches: 2, records: 1, window: 1, may: may{ends: 6}},
+	"silent":  {batches: 3, records: 1, window: 1, streams: 2, may: may{ends: 3, waits: 1}},
 }
 
 func TestExplore(t *testing.T) {
@@ -651,7 +686,7 @@ func anyLimits(rng *rand.Rand) worldLimits {
 		lim.age = time.Duration(1+rng.IntN(100)) * time.Second
 	}
 	if rng.IntN(4) == 0 {
-		lim.poison, lim.sour = 2+rng.IntN(20), rng.IntN(3) == 0
+		lim.poison, lim.sour, lim.mute = 2+rng.IntN(20), rng.IntN(3) == 0, rng.IntN(2) == 0
 		if rng.IntN(2) == 0 {
 			lim.verdict = []flavour{refusingOne, smaller, searching, holdingStream, goneForGood}[rng.IntN(5)]
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -22,7 +23,7 @@ func flushing(t *testing.T, x *outlet) chan error {
 
 // Flush waits for what was taken before it, and not for what came after.
 func TestFlush(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
 		x := mustNew(t, d, nil)
 		mustFlush(t, x) // nothing
@@ -64,7 +65,7 @@ func TestFlush(t *testing.T) {
 
 // A Flush waits for a part that failed, too.
 func TestFlushWaitsForRetries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Fail(testkit.ErrDown), testkit.First(4), testkit.Take))
 		x := mustNew(t, destOf(sink), nil)
 		if err := x.Send(t.Context(), lines(10)); err != nil {
@@ -80,7 +81,7 @@ func TestFlushWaitsForRetries(t *testing.T) {
 
 // A Flush that begins, or waits, when the destination is down fails at once.
 func TestFlushEndsWithOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
 		x := mustNew(t, d, &Options{Breaker: trip})
 		m := &testkit.Model{}
@@ -107,7 +108,7 @@ func TestFlushEndsWithOutage(t *testing.T) {
 
 // While the handler takes what waits, Flush waits for it although the circuit is open.
 func TestFlushWaitsForHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome {
 			time.Sleep(100 * time.Millisecond)
 			return batch.Outcome{}
@@ -127,7 +128,7 @@ func TestFlushWaitsForHandler(t *testing.T) {
 
 // A Flush follows a batch into the spill and out of it.
 func TestFlushFollows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
 		store := &testkit.Spill{}
 		full := false
@@ -177,7 +178,7 @@ func TestFlushFollows(t *testing.T) {
 
 // A Flush also waits for what an earlier process left in the spool.
 func TestFlushWaitsForTheSpool(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		old := &testkit.Model{}
 		for range 5 {
@@ -202,7 +203,7 @@ func TestFlushWaitsForTheSpool(t *testing.T) {
 
 // If nothing but records that are held is left, Flush says how many.
 func TestFlushBesideHeldRecords(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(2, true)
 		x := mustNew(t, d, nil)
@@ -224,7 +225,7 @@ func TestFlushBesideHeldRecords(t *testing.T) {
 
 // Flush ends when the outlet does.
 func TestFlushBesideShutdown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, newHand(1), nil)
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -270,7 +271,7 @@ func TestTraits(t *testing.T) {
 
 // A Flush may stand beside the call that sets the handler.
 func TestFlushBesideSetErrorHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		out, err := NewOutput(destOf(testkit.NewSink(nil)), nil)
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -58,7 +59,7 @@ func TestHandlerSemantics(t *testing.T) {
 		{"hangs", testkit.Fail(testkit.ErrDown), func(int, *batch.Batch, error) batch.Outcome { <-release; return batch.Outcome{} }, all, 0, 0, 6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				release = make(chan struct{})
 				h := &handlerLog{answer: tt.handler}
 				dead, ev := &handlerLog{}, &testkit.Events{}
@@ -108,7 +109,7 @@ func once(o batch.Outcome) func(int, *batch.Batch, error) batch.Outcome {
 // A handler is asked again when the time it asked for has passed, and Close does not wait
 // for that.
 func TestHandlerAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var at []time.Time
 		h := &handlerLog{answer: func(call int, _ *batch.Batch, _ error) batch.Outcome {
 			at = append(at, time.Now())
@@ -141,7 +142,7 @@ func TestHandlerIsNotAsked(t *testing.T) {
 		"well": testkit.Take, "refuses": testkit.Say(testkit.Malformed(errors.New("400"))), "too large": testkit.AtMost(64),
 		"fails once": testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take),
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			h := &handlerLog{}
 			x := mustNew(t, destOf(testkit.NewSink(answer)), &Options{Handler: h})
 			m := &testkit.Model{}
@@ -171,7 +172,7 @@ func TestPendingLimit(t *testing.T) {
 		{10, []int{1, 5, 5}, 11},
 		{10, []int{1, 5, 5, 5}, 11},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			h := &handlerLog{}
 			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Handler: h, PendingLimit: tt.limit, Spill: &testkit.Spill{}, Breaker: trip})
 			m := &testkit.Model{}
@@ -192,7 +193,7 @@ func TestPendingLimit(t *testing.T) {
 
 // Records that wait before the outlet count towards the limit.
 func TestPendingBeforeTheOutlet(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{}
 		var waiting atomic.Uint64
 		waiting.Store(9)
@@ -220,7 +221,7 @@ func TestPendingBeforeTheOutlet(t *testing.T) {
 
 // Once the destination is back, the limit counts anew.
 func TestPendingLimitAfterRecovery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{}
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
 		var waiting atomic.Uint64
@@ -254,7 +255,7 @@ func TestPendingLimitAfterRecovery(t *testing.T) {
 // A handler that takes everything does not keep the destination from being asked.
 func TestProbesBesideHandler(t *testing.T) {
 	for _, spool := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			h := &handlerLog{}
 			sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Take))
 			o := &Options{Handler: h}
@@ -281,7 +282,7 @@ func TestProbesBesideHandler(t *testing.T) {
 // A handler that hangs is given up after HandlerTimeout, is not called again before it
 // returns, and keeps its memory for itself. What it says in the end is void.
 func TestHandlerHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		intact := make(chan bool, 1)
 		var calls atomic.Int64
@@ -334,7 +335,7 @@ func TestHandlerHangs(t *testing.T) {
 // The handler's batch is a copy: it may be changed, and read for as long as the call
 // takes, whatever becomes of the records meanwhile.
 func TestHandlerIsGivenACopy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
 			for _, rec := range b.All() {
 				rec.Data[0] = '#'
@@ -359,7 +360,7 @@ func TestHandlerIsGivenACopy(t *testing.T) {
 // spool: what the handler says then counts once, for what is in the spool.
 func TestSpillBesideHandler(t *testing.T) {
 	for _, takes := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			texts := make(chan string, 100)
 			release := make(chan struct{})
 			h := ErrorHandlerFunc(func(err error, b *batch.Batch) batch.Outcome {
@@ -405,7 +406,7 @@ func TestSpillBesideHandler(t *testing.T) {
 
 // Gap markers are offered but not counted.
 func TestHandledCountsNoMarkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := lines(3)
 		b.Add(batch.NewRun([]byte("gap\n"), []batch.Slot{{Len: 4, Flags: batch.FlagMarker}}))
 		h := &handlerLog{}
@@ -424,7 +425,7 @@ func TestHandledCountsNoMarkers(t *testing.T) {
 // An outage, stage by stage: retry, circuit, handler once the limit is passed, spool
 // for what the handler does not take.
 func TestStagesOfAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
 		var refuses atomic.Bool
 		h := &handlerLog{answer: func(_ int, _ *batch.Batch, err error) batch.Outcome {
@@ -502,7 +503,7 @@ func TestStagesOfAnOutage(t *testing.T) {
 // Without a spool and with a handler that takes nothing, Send waits, and the handler
 // is asked again while the circuit is open.
 func TestHandlerThatTakesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, h := range []*handlerLog{nil, {answer: func(_ int, _ *batch.Batch, err error) batch.Outcome { return batch.FailedOutcome(err) }}} {
 			sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Take))
 			o := &Options{}
@@ -602,7 +603,7 @@ func (jsonCodec) ContentType() string { return encode.JSON(nil).Codec().ContentT
 
 // A fallback that is full at times gets each record once, in order.
 func TestToOutputThatIsFull(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := &recordLog{}
 		h, err := ToOutput(w, nil)
 		if err != nil {
@@ -643,7 +644,7 @@ func TestHandlerRelieves(t *testing.T) {
 		"fails, waits": {destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), true, []uint64{1, 2}, testkit.ErrDown},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				h := &handlerLog{}
 				var scarce atomic.Bool
 				x := mustNew(t, tt.dest, &Options{Handler: h, PendingLimit: 1000, Retry: &RetryOptions{Min: time.Hour, Max: time.Hour}})

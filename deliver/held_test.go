@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -113,7 +114,7 @@ func mixed(m *testkit.Model, records int, n uint32) *batch.Batch {
 func TestHoldStreams(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		for _, spill := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				ev := &testkit.Events{}
 				d := newStreams(window)
 				d.hold(2, true)
@@ -163,7 +164,7 @@ func TestHoldStreams(t *testing.T) {
 
 // A held stream is tried rarely, and not before the time the destination asks for.
 func TestHeldStreamIsTriedRarely(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		x := mustNew(t, d, nil)
@@ -191,7 +192,7 @@ func TestHeldStreamIsTriedRarely(t *testing.T) {
 
 // Several streams are held, each for its time.
 func TestHoldSeveralStreams(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(2)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
@@ -216,7 +217,7 @@ func TestHoldSeveralStreams(t *testing.T) {
 
 // What is set aside is bounded. Beyond, everything waits, and nothing is lost.
 func TestHeldStreamsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		x := mustNew(t, d, &Options{AsideBytes: 100 * 32})
@@ -251,7 +252,7 @@ func TestHeldStreamsAreBounded(t *testing.T) {
 // Records that are held when the session ends, or the circuit opens, stay held, and
 // arrive in order later.
 func TestHeldBesideAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		var down atomic.Bool
@@ -309,7 +310,7 @@ func (s flakySession) Send(b *batch.Batch) error {
 // Shutdown puts records that are held into the spool, or counts them.
 func TestHeldAtShutdown(t *testing.T) {
 	for _, spill := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			d := newStreams(1)
 			d.hold(1, true)
 			o := &Options{}
@@ -337,7 +338,7 @@ func TestHeldAtShutdown(t *testing.T) {
 
 // Records of a held stream that went to disk hold up no Flush either.
 func TestFlushBesideHeldOnDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(2)
 		d.hold(1, true)
 		var down atomic.Bool
@@ -414,7 +415,7 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 	for round := range testkit.Rounds(20, 500) {
 		rng := testkit.Rand(base + uint64(round))
 		dir := t.TempDir()
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			seen, first, n := map[string]bool{}, []string(nil), 0
 			const lives = 4
 			for life := range lives {
@@ -473,7 +474,7 @@ func TestHeldStreamsOverProcesses(t *testing.T) {
 // What has no room beside the others goes to the dead letters once its stream has been held
 // for an hour, and the other streams go on.
 func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		var letters atomic.Uint64
@@ -513,7 +514,7 @@ func TestHeldStreamWithoutRoomIsRefused(t *testing.T) {
 // Before a producer drops records, held ones without room give way, if others were taken
 // within an hour: some may be behind them, not even lent.
 func TestHeldStreamGivesWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		x := mustNew(t, d, &Options{AsideBytes: 100 * 32})
@@ -550,7 +551,7 @@ func TestHeldStreamGivesWay(t *testing.T) {
 
 // Later records of a batch pass held ones that have no room.
 func TestHeldRecordsArePassed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		x := mustNew(t, d, &Options{AsideBytes: 32})
@@ -592,7 +593,7 @@ func TestHeldRecordsArePassed(t *testing.T) {
 // While none of others are taken, held records without room wait, for an hour at most: that
 // the producer is about to drop some is no reason to refuse them.
 func TestAllStreamsHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		x := mustNew(t, d, &Options{AsideBytes: 100 * 32})
@@ -622,7 +623,7 @@ func TestAllStreamsHeld(t *testing.T) {
 
 // Held records get too old as others do, although the destination takes those.
 func TestHeldRecordsExpire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newStreams(1)
 		d.hold(1, true)
 		x := mustNew(t, d, &Options{Retry: &RetryOptions{MaxAge: time.Hour}})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -106,7 +107,7 @@ func (s *mischiefSession) Send(b *batch.Batch) error {
 // Whatever a driver does: once it behaves, all is settled within an hour, and the first
 // copies have arrived in order, except suspects.
 func TestMischief(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
 		for round := range testkit.Rounds(80, 5000) {
 			rng := testkit.Rand(seed + uint64(round))

@@ -88,7 +88,7 @@ func (o *outlet) begin(l loan, b *batch.Batch) *holder {
 	}
 	h := o.add(l, b)
 	e := o.m.ring[len(o.m.ring)-1]
-	o.m.give(e)
+	o.m.give(time.Now(), e)
 	lf.rename(b, e)
 	lf.sent(e, err)
 	return h
@@ -107,7 +107,7 @@ func (l *life) sendDirect() error { return l.sess.Send(l.direct) }
 // calm reports whether all that is to be done with one more batch is to send it.
 func (m *machine) calm() bool {
 	return m.stage == running && m.sess.state == live && m.sess.under == 0 && !m.sess.regroup &&
-		len(m.ring) == 0 && len(m.aside) == 0 && len(m.held) == 0 && !m.search.on && m.trials.cur == nil &&
+		len(m.ring) == 0 && len(m.aside) == 0 && len(m.held) == 0 && !m.search.on && m.trials.step == noRound &&
 		m.size.bound == 0 && m.pace.failures == 0 && m.told == told{} && m.brk.calm() && !m.set.buried()
 }
 

@@ -40,24 +40,42 @@ func newLetters(h ErrorHandler, timeout time.Duration, ev *events, poke func()) 
 	return l
 }
 
-// bury has a letter written about b, which it copies. A cause with a method NoLetter(k int)
-// bool says of which records of b none is to be written.
+// bury has letters written about b, which it copies. A cause with a method NoLetter(k int)
+// bool says of which records of b none is to be written, one with LetterCause(k int) error why
+// record k was refused: those of one cause have a letter.
 func (l *letters) bury(b *batch.Batch, cause error) {
 	if l.g == nil {
 		return
 	}
-	if c, ok := cause.(interface{ NoLetter(k int) bool }); ok {
-		var written []int
-		for k := range b.Len() {
-			if !c.NoLetter(k) {
-				written = append(written, k)
-			}
-		}
-		if len(written) == 0 {
-			return
-		}
-		b = b.Select(nil, written)
+	spares, _ := cause.(interface{ NoLetter(k int) bool })
+	tells, _ := cause.(interface{ LetterCause(k int) error })
+	if spares == nil && tells == nil {
+		l.add(b, cause)
+		return
 	}
+	var causes []error
+	of := map[string][]int{} // by their texts
+	for k := range b.Len() {
+		if spares != nil && spares.NoLetter(k) {
+			continue
+		}
+		why := cause
+		if tells != nil {
+			why = tells.LetterCause(k)
+		}
+		text := why.Error()
+		if of[text] == nil {
+			causes = append(causes, why)
+		}
+		of[text] = append(of[text], k)
+	}
+	for _, why := range causes {
+		l.add(b.Select(nil, of[why.Error()]), why)
+	}
+}
+
+// add has a letter written about b, which it copies.
+func (l *letters) add(b *batch.Batch, cause error) {
 	n := letter{new(copied), cause}
 	n.b.set(b)
 	l.mu.Lock()

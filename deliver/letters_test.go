@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -29,7 +29,7 @@ func refusing(bad func(batch.Record) bool) Destination {
 
 // A dead letter has the destination's error, with its status.
 func TestDeadLetterReason(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dead, ev := &handlerLog{}, &testkit.Events{}
 		x := mustNew(t, refusing(bad(2)), &Options{DeadLetter: dead, OnError: ev.Add})
 		if err := x.Send(t.Context(), lines(3)); err != nil {
@@ -63,7 +63,7 @@ func TestDeadLetterFails(t *testing.T) {
 		{"panics", func(int, *batch.Batch, error) batch.Outcome { panic("no") }, 4},
 		{"is well", nil, 0},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			dead, ev := &handlerLog{answer: tt.answer}, &testkit.Events{}
 			x := mustNew(t, refusing(bad(2, 5, 8, 11)), &Options{DeadLetter: dead, OnError: ev.Add})
 			m := &testkit.Model{}
@@ -84,7 +84,7 @@ func TestDeadLetterFails(t *testing.T) {
 
 // Letters that take their time hold up nothing, until very many wait.
 func TestSlowDeadLetters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		dead := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { <-release; return batch.Outcome{} }}
 		sink := testkit.NewSink(testkit.PoisonedByIndex(func(r batch.Record) bool { return r.Ticket%2 == 0 }, 400))
@@ -119,7 +119,7 @@ func TestSlowDeadLetters(t *testing.T) {
 
 // Shutdown waits for letters, as long as it has time.
 func TestShutdownWritesLetters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dead := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { time.Sleep(time.Second); return batch.Outcome{} }}
 		x := mustNew(t, refusing(bad(1, 2, 3)), &Options{DeadLetter: dead})
 		for i := range 3 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 )
@@ -116,7 +117,7 @@ func (p *producer) check(t testing.TB) {
 // A loan is settled when its records are accounted for, and returned when nothing reads
 // them: at once after an answer, when the session has closed after its end.
 func TestLoan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		d := newHand(2)
 		d.onEnd = func(*handSession) { <-release }
@@ -159,7 +160,7 @@ func TestLoan(t *testing.T) {
 
 // A session that hangs has no more of the producer's memory than that can spare.
 func TestLoanPins(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		var full atomic.Bool
@@ -199,7 +200,7 @@ func TestLoanPins(t *testing.T) {
 
 // What a producer keeps goes back to it when there is no time, and counts nowhere else.
 func TestLoanGoesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(2)
 		x := mustNew(t, d, nil)
 		p := &producer{x: x, how: keeping}
@@ -224,7 +225,7 @@ func TestLoanGoesBack(t *testing.T) {
 // With a spool, lent records go there while the session has them. Their memory stays
 // until the session has closed.
 func TestLoanSpills(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(2)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		var full atomic.Bool
@@ -267,7 +268,7 @@ func TestLoanSpills(t *testing.T) {
 // one process leaves the next one delivers, and nothing is lost.
 func TestLoanCrashSafe(t *testing.T) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const total = 4000
 		rng := testkit.Rand(testkit.Seed(t))
 		arrived := map[string]int{}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/backoff"
+	"github.com/forebay-log/forebay/internal/breaker"
 )
 
 // A machine makes the decisions of an outlet, and nothing else: it starts no
@@ -44,6 +45,7 @@ type machine struct {
 	handler handlerState
 	search  search
 	trials  trials
+	quiet   quiet
 	ctl     control
 	held    map[uint32]*hold // streams that are held, by stream
 	// othersTaken is when a record of another stream was last taken, while some were held.
@@ -208,7 +210,7 @@ const (
 	gone
 )
 
-// enter, session and put are the only ways from one stage, state or place to another.
+// enter, session, put and round are the only ways from one stage, state, place or step to another.
 func (m *machine) enter(to stage) {
 	m.moved(aStage, uint8(m.stage), uint8(to))
 	m.stage = to
@@ -237,6 +239,7 @@ const (
 	aStage moving = iota
 	aSession
 	anEntry
+	aRound
 )
 
 // An entry is records of one holder that are open, in order.
@@ -246,6 +249,7 @@ type entry struct {
 	place   place
 	rest    place        // where it is when neither the session nor the handler has it: waiting, passed or apart
 	round   uint64       // when it was given to the session
+	at      time.Time    // likewise
 	out     *batch.Batch // what the session was given, and answers
 	pin     *holder      // whose memory the session may read
 	unknown bool         // it was sent, and not answered
@@ -297,6 +301,7 @@ func (m *machine) next(now time.Time) action {
 		return action{do: doEnd}
 	}
 	m.expire(now)
+	m.loseSilent(now)
 	if a, ok := m.forget(); ok {
 		return a
 	}
@@ -384,6 +389,14 @@ func (m *machine) oldest() (record, taken time.Time) {
 // earlier returns the earlier of two times. A zero a is none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// latest returns the later of two times.
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
 		return b
 	}
 	return a
@@ -570,7 +583,7 @@ func (m *machine) deliver(now time.Time) (action, bool) {
 		if m.sess.under > 0 {
 			return action{}, false
 		}
-		return m.give(m.ctl.entry()), true
+		return m.give(now, m.nextControl()), true
 	case m.sess.under >= m.windowNow(limit) || m.pinsTooMuch(e):
 		return action{}, false
 	}
@@ -625,13 +638,13 @@ func (m *machine) send(now time.Time, i int, e *entry, limit int) (action, bool)
 	if k < n {
 		m.split(i, k)
 	}
-	return m.give(e), true
+	return m.give(now, e), true
 }
 
 // give makes e one of the batches that the session has.
-func (m *machine) give(e *entry) action {
+func (m *machine) give(now time.Time, e *entry) action {
 	m.put(e, sent)
-	e.out, e.before, e.unknown, e.round = e.fresh(), e.unknown, true, m.sess.round
+	e.out, e.before, e.unknown, e.round, e.at = e.fresh(), e.unknown, true, m.sess.round, now
 	if e.h != nil {
 		e.pin = e.h
 		e.pin.pins++
@@ -815,6 +828,7 @@ func (m *machine) answer(now time.Time, b *batch.Batch, o batch.Outcome) {
 	}
 	e := m.sess.given[i]
 	m.takeBack(e)
+	m.quiet.answered(now.Sub(e.at))
 	e.unknown = e.before || errors.Is(o.Why, batch.ErrUnanswered)
 	switch {
 	case e.ghost:
@@ -899,7 +913,7 @@ func (m *machine) openRecords(now time.Time, e *entry, n int, o batch.Outcome) {
 		return
 	}
 	s := setback{err: why, after: o.After, hold: o.Advice == batch.Hold}
-	if k < n && !s.hold && s.after < longAfter { // neither well nor failed
+	if k < n && !s.hold && s.after < breaker.LongAfter { // neither well nor failed
 		m.pace.failures = 0
 		m.delay(now, s)
 		m.report(now, s, k)

@@ -10,7 +10,7 @@ import (
 // moves is which ways from one state to another were taken.
 type moves struct {
 	mu   sync.Mutex // guards the rest while worlds are merged
-	seen [3][8][8]int
+	seen [4][8][8]int
 }
 
 // add notes a way. A nil moves notes nothing.
@@ -32,15 +32,16 @@ func (s *moves) merge(o *moves) {
 	}
 }
 
-// names are the states as the drawings in machine.go have them.
-var names = [3][]string{
+// names are the states as the drawings in machine.go and trial.go have them.
+var names = [4][]string{
 	aStage:   {"running", "closing", "late", "over", "ended"},
 	aSession: {"none", "opening", "live", "leaving", "lost", "ending"},
 	anEntry:  {"waiting", "sent", "offered", "passed", "apart", "gone"},
+	aRound:   {"noRound", "asksServer", "asksStream", "asksSuspect"},
 }
 
 // drawn are the arrows of these drawings.
-var drawn = [3][]string{
+var drawn = [4][]string{
 	aStage: {"running -> closing", "closing -> late", "closing -> ended", "late -> over", "late -> ended", "over -> ended"},
 	aSession: {
 		"none -> opening", "opening -> live", "opening -> ending", "opening -> lost", "live -> leaving", "live -> lost",
@@ -53,6 +54,10 @@ var drawn = [3][]string{
 		"passed -> waiting", "passed -> apart", "passed -> offered", "passed -> gone", "offered -> passed",
 		"apart -> waiting", "apart -> sent", "apart -> offered", "apart -> gone",
 		"gone -> sent",
+	},
+	aRound: {
+		"noRound -> asksServer", "noRound -> asksStream", "asksServer -> asksStream", "asksServer -> asksSuspect", "asksStream -> asksSuspect",
+		"asksServer -> noRound", "asksStream -> noRound", "asksSuspect -> noRound",
 	},
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
 )
 
 // Options configures the delivery of an [Output]. The zero value is useful: each field
@@ -97,8 +98,6 @@ func (o *Options) resolve(t *Traits) (r Options, brk BreakerOptions, retry Retry
 
 // Defaults of [RetryOptions].
 const (
-	defaultRetryMin   = 200 * time.Millisecond
-	defaultRetryMax   = 30 * time.Second
 	defaultFatalDelay = time.Minute
 	defaultMaxAge     = 24 * time.Hour
 )
@@ -129,7 +128,7 @@ func (o *RetryOptions) resolve() (r RetryOptions, err error) {
 	if o != nil {
 		r = *o
 	}
-	setRange(&r.Min, &r.Max, defaultRetryMin, defaultRetryMax)
+	setRange(&r.Min, &r.Max, backoff.RetryMin, backoff.RetryMax)
 	setDefault(&r.FatalDelay, defaultFatalDelay)
 	setDefault(&r.MaxAge, defaultMaxAge)
 	switch {

@@ -38,6 +38,10 @@ func init() {
 			fmt.Fprintln(os.Stderr, "child:", originChild(dir, os.Getenv(envOriginPlan)))
 			os.Exit(9)
 		}
+		if dir := os.Getenv(envHeldDir); dir != "" {
+			fmt.Fprintln(os.Stderr, "child:", heldChild(dir, os.Getenv(envHeldSeed)))
+			os.Exit(9)
+		}
 	}
 }
 

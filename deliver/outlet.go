@@ -145,7 +145,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	if set.Spill != nil {
 		x.led.spill0 = set.Spill.Account()
 	}
-	x.brk = &circuit{o: brk, jitter: backoff.Jitter}
+	x.brk = newCircuit(brk, backoff.Jitter)
 	if set.Handler != nil {
 		x.hand.Store(x.guard(set.Handler))
 	}

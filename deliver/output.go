@@ -201,9 +201,12 @@ func (o *Output) Flush(ctx context.Context) error {
 
 // Commit waits until everything accepted before is delivered, accounted for or in the spool:
 // an input that keeps records until then may forget them. Unlike Flush it waits while the
-// circuit is open, and for records that are set aside in memory. What is in the spool
-// survives a crash of the machine as its [spool.Options] say. Commit does not wait beyond the
-// end of ctx; after Close it fails.
+// circuit is open, and for records that are set aside in memory. Commit does not wait beyond
+// the end of ctx; after Close it fails.
+//
+// What was committed survives a loss of power if it is with a file.File whose Options.Sync
+// is "always", or in a spool whose [spool.Options] say so, or where the destination
+// promises as much. What was handled, refused or dropped is accounted for and not synced.
 func (o *Output) Commit(ctx context.Context) error {
 	err := o.w.HandOver(ctx)
 	switch {

@@ -11,12 +11,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
@@ -148,7 +148,7 @@ func TestDeadLettersBesideASpool(t *testing.T) {
 // while it waits, if nobody has them, and a destination that cannot be closed; not
 // about records dropped earlier.
 func TestShutdownNamesItsOwnLosses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		refuse := func(*batch.Batch) batch.Outcome {
 			return batch.Outcome{Refused: batch.All(), Refusal: errors.New("never")}
 		}
@@ -208,7 +208,7 @@ func (s slowSpill) Append(b *batch.Batch) (uint64, error) {
 
 // A Shutdown that is cancelled leaves a slow disk half a second.
 func TestCancelledShutdownWaitsForTheDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		down := func(*batch.Batch) batch.Outcome { return batch.FailedOutcome(errors.New("down")) }
 		out := mustOutput(t, sendTo(down), &deliver.OutputOptions{
 			Slab:    slab.Options{FlushInterval: time.Hour},
@@ -232,7 +232,7 @@ func TestCancelledShutdownWaitsForTheDisk(t *testing.T) {
 
 // A destination that does not end holds Shutdown until its time is over, and is no loss.
 func TestShutdownWithADestinationThatDoesNotEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		out := mustOutput(t, closing{sendTo(takesAll), func() error { <-release; return nil }}, &deliver.OutputOptions{CloseTimeout: 2 * time.Second})
 		out.Write([]byte("record\n"))
@@ -271,7 +271,7 @@ func TestShutdownNamesWhatWasNotFlushed(t *testing.T) {
 		{"too late", after(time.Minute), time.Second},
 		{"when told to end", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, time.Second},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			well := true
 			out := mustOutput(t, flushing{sendTo(takesAll), func(ctx context.Context) error {
 				if well {
@@ -307,7 +307,7 @@ func TestShutdownNamesUnwrittenLetters(t *testing.T) {
 		{"hanging", func() { time.Sleep(time.Minute) }, true},
 		{"in time", func() { time.Sleep(50 * time.Millisecond) }, false},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var written atomic.Int64
 			out := mustOutput(t, sendTo(func(b *batch.Batch) batch.Outcome {
 				return batch.Outcome{Refused: batch.All(), Refusal: errors.New("never")}
@@ -346,7 +346,7 @@ func (strange) ContentType() string { return "application/x-strange" }
 // Records in the spool of a form that the destination does not take are counted, and
 // neither Flush nor Close nor later records wait for them.
 func TestOutputDoesNotWaitForOtherForms(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		sp, err := spool.Open(dir, nil)
 		if err != nil {
@@ -429,7 +429,7 @@ func TestBufferRecords(t *testing.T) {
 			"slabs":   {Slab: slab.Options{SlabCount: 50, SlabBytes: 32 << 10}},
 			"count":   {Slab: slab.Options{SlabCount: 3}},
 		} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				o.BufferRecords, o.Slab.WhenFull, o.OnError = limit, slab.DropNewest(), func(batch.Event) {}
 				x, err := deliver.NewOutput(deliver.SendFunc(deliver.Traits{}, func(ctx context.Context, _ *batch.Batch) batch.Outcome {
 					<-ctx.Done()

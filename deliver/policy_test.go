@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -33,7 +33,7 @@ func TestPolicyFigures(t *testing.T) {
 		{block, 2 * time.Second, 0, 1819 * time.Millisecond},
 		{drop, 2 * time.Second, 18196, 0},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			const callers, rate, records = 4, 10_000, 40_000
 			start := time.Now()
 			stalls := start.Add(time.Second)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -20,7 +21,7 @@ func takesAll(s *handSession, b *batch.Batch) error { s.l.Answer(b, taken); retu
 // A second answer with open records counts for nothing, and keeps the order of the batches
 // behind it, of which some wait for their Send.
 func TestSecondAnswerKeepsOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
 		hold := make(chan struct{})
 		d.onSend = func(s *handSession, b *batch.Batch) error {
@@ -51,7 +52,7 @@ func TestSecondAnswerKeepsOrder(t *testing.T) {
 // also when the open records are settled by that answer.
 func TestNoSendBehindOpenRecords(t *testing.T) {
 	for _, advice := range []batch.Advice{batch.Gone, batch.Smaller, batch.Search} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			d := newHand(2)
 			x := mustNew(t, d, nil)
 			m := &testkit.Model{}
@@ -72,7 +73,7 @@ func TestNoSendBehindOpenRecords(t *testing.T) {
 // What was held comes back in pieces while the circuit is half open. No later record of
 // its stream, out of the spool, goes between them.
 func TestHeldGoesBeforeTheSpool(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
 		d.onSend = func(s *handSession, b *batch.Batch) error {
 			s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.HoldStreams})
@@ -110,7 +111,7 @@ func TestHeldGoesBeforeTheSpool(t *testing.T) {
 
 // The spool hears at once of records that are too old.
 func TestExpiredAreForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		spool := &testkit.Spill{}
 		d := newHand(1)
 		x := mustNew(t, d, &Options{Spill: spool, Retry: &RetryOptions{MaxAge: time.Minute}, Breaker: &BreakerOptions{Failures: 1}})
@@ -143,7 +144,7 @@ func TestExpiredAreForgotten(t *testing.T) {
 // A suspect was set aside, and nothing was ever delivered that could control its trial:
 // it is sent again when nothing else waits.
 func TestSuspectWithoutControl(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		began := time.Now()
 		d := newPeer(1, testkit.Rand(1), 0)
 		d.fault = func(_ int, b *batch.Batch) fault {
@@ -176,7 +177,7 @@ func TestVerdictOnSuspect(t *testing.T) {
 		batch.Gone:        {Delivered: 29, Dropped: batch.Drops{batch.Failed: 1}},
 		batch.HoldStreams: {Delivered: 30},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			began := time.Now()
 			d := newHand(1)
 			d.onSend = func(s *handSession, b *batch.Batch) error {
@@ -214,7 +215,7 @@ func TestVerdictOnSuspect(t *testing.T) {
 // Sessions that end cleanly and have taken nothing, though something waits, are opened
 // more and more rarely.
 func TestCleanEndsInVain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
 		d.open = func(n int, l Life) error {
 			if n > 1000 {
@@ -237,7 +238,7 @@ func TestCleanEndsInVain(t *testing.T) {
 // The time of a held stream comes while the handler has its records, because Close is
 // late: the handler keeps them.
 func TestHandlerKeepsWhatWasHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
 		d.onSend = func(s *handSession, b *batch.Batch) error {
 			s.l.Answer(b, batch.Outcome{Open: batch.All(), Why: testkit.ErrDown, Advice: batch.HoldStreams, After: 7500 * time.Millisecond})
@@ -261,7 +262,7 @@ func TestHandlerKeepsWhatWasHeld(t *testing.T) {
 
 // A handler that did not take records before is asked again when Close is late.
 func TestHandlerIsAskedAgainAtClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
 		d.open = func(int, Life) error { return testkit.ErrDown }
 		down := true
@@ -289,7 +290,7 @@ func TestHandlerIsAskedAgainAtClose(t *testing.T) {
 // The handler has taken what the destination did not, and nothing has come since: the
 // circuit is still open when Close begins. The destination gets what Close brings.
 func TestCloseProbes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
 		d.open = func(int, Life) error { return testkit.ErrDown }
 		d.onSend = takesAll
@@ -316,7 +317,7 @@ func TestCloseProbes(t *testing.T) {
 // A session ends while a batch is searched, at one that was under way before: that is no
 // suspect, and goes after what is searched.
 func TestEndBesideASearch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -22,7 +23,7 @@ func newRetrying(t *testing.T, dest Destination, r *RetryOptions) (*outlet, *tes
 }
 
 func TestRetryUntilTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Fail(testkit.ErrDown), testkit.Take))
 		x, ev := newRetrying(t, destOf(sink), nil)
 		began := time.Now()
@@ -50,7 +51,7 @@ func TestRetryUntilTaken(t *testing.T) {
 
 // Delays grow twofold to Max, uniform from 0.
 func TestRetryDelays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var sums [15]time.Duration
 		const rounds = 100
 		for range rounds {
@@ -84,7 +85,7 @@ func TestRetryDelays(t *testing.T) {
 
 // Only what is not settled is sent again, in order.
 func TestRetryRest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.First(3), testkit.Some(1, 4), testkit.First(1), testkit.Take))
 		x, _ := newRetrying(t, destOf(sink), nil)
 		if err := x.Send(t.Context(), lines(10)); err != nil {
@@ -107,7 +108,7 @@ func TestRetryRest(t *testing.T) {
 func TestRetryAfterIsAFloor(t *testing.T) {
 	slow := batch.RetryAfter(errors.New("429"), 4*time.Second)
 	for _, where := range []string{"answer", "end", "open"} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			d := newHand(1)
 			d.open = func(n int, _ Life) error {
 				if where == "open" && n == 0 {
@@ -143,7 +144,7 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 // A destination that asks for a long wait is down: the spool is used at once. More
 // than maxRetryAfter is too much to ask for.
 func TestLongRetryAfter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Fail(batch.RetryAfter(errors.New("503"), time.Hour)))
 		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
 		m := &testkit.Model{}
@@ -174,7 +175,7 @@ func TestLongRetryAfter(t *testing.T) {
 func TestHold(t *testing.T) {
 	denied := batch.Fatal(errors.New("401 unauthorized"))
 	for _, where := range []string{"answer", "end", "open"} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			ev, dead := &testkit.Events{}, &handlerLog{}
 			d := newHand(2)
 			var well atomic.Bool
@@ -223,7 +224,7 @@ func TestHold(t *testing.T) {
 
 // A destination that is gone for good drops what is sent to it, with a count.
 func TestGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
 		n := 0
 		d := SendFunc(Traits{}, func(_ context.Context, b *batch.Batch) batch.Outcome {
@@ -257,7 +258,7 @@ func TestGone(t *testing.T) {
 
 // Records that are too old while the destination fails are dropped, and no others.
 func TestAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(nil)
 		x, ev := newRetrying(t, destOf(sink), nil)
 		time.Sleep(2 * time.Hour)
@@ -297,7 +298,7 @@ func TestAge(t *testing.T) {
 // record counts from its arrival.
 func TestAgeFromArrival(t *testing.T) {
 	for _, back := range []time.Duration{-1, 27 * time.Hour, 20000 * time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			at := int64(0)
 			if back > 0 {
 				at = time.Now().Add(-back).UnixNano()
@@ -323,7 +324,7 @@ func TestAgeFromArrival(t *testing.T) {
 // A wait ends for a record that has become too old, also while the circuit is open,
 // and for no other.
 func TestAgeDuringLongWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		answer := testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), 48*time.Hour)), testkit.Take)
 		sink := testkit.NewSink(answer)
 		x := mustNew(t, destOf(sink), &Options{Retry: &RetryOptions{MaxAge: 5 * time.Minute}})
@@ -361,7 +362,7 @@ func TestAgeDuringLongWait(t *testing.T) {
 }
 
 func TestNoAgeLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(100*time.Hour), testkit.Take))
 		x := mustNew(t, destOf(sink), &Options{Retry: &RetryOptions{MaxAge: -1}})
 		m := &testkit.Model{}
@@ -379,7 +380,7 @@ func TestNoAgeLimit(t *testing.T) {
 func TestSmaller(t *testing.T) {
 	const record = 32
 	for limit := record; limit < 40*record; limit += 45 {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			sink := testkit.NewSink(testkit.AtMost(limit))
 			ev := &testkit.Events{}
 			x := mustNew(t, destOf(sink), &Options{OnError: ev.Add})
@@ -414,7 +415,7 @@ func TestSmaller(t *testing.T) {
 
 // A single record that is too large is dropped; the others go.
 func TestSmallerRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var build batch.Builder
 		for i, n := range []int{10, 10, 500, 10, 10, 600, 10} {
 			build.Append([]byte(strings.Repeat("x", n)), uint64(i+1), batch.Meta{})
@@ -438,7 +439,7 @@ func TestSmallerRecord(t *testing.T) {
 
 // The remembered size grows again, in the end to no bound at all.
 func TestSmallerGrows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.AtMost(100), testkit.Take))
 		x := mustNew(t, destOf(sink), nil)
 		m := &testkit.Model{}
@@ -465,7 +466,7 @@ func TestSmallerGrows(t *testing.T) {
 // Over any time, retries are at most a tenth of the successes plus one a second plus
 // the burst.
 func TestBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		b := NewBudget(0, 0)
 		began := time.Now()
 		for range 100 {
@@ -496,7 +497,7 @@ func TestBudget(t *testing.T) {
 
 // The probes of a long outage are no debt: after it a failure is tried again soon.
 func TestBudgetAfterOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var down atomic.Bool
 		down.Store(true)
 		dest := SendFunc(Traits{}, func(context.Context, *batch.Batch) (o batch.Outcome) {
@@ -529,7 +530,7 @@ func TestBudgetAfterOutage(t *testing.T) {
 
 // Outlets that share a budget share it.
 func TestBudgetShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		shared := NewBudget(0, 0)
 		var total uint64
 		var xs [4]*outlet
@@ -558,7 +559,7 @@ func TestBudgetShared(t *testing.T) {
 
 // "recovered" is said of a destination that has taken something, or refused it.
 func TestRecoveredMeansWell(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
 		x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)))), &Options{Spill: &testkit.Spill{}, OnError: ev.Add})
 		m := &testkit.Model{}
@@ -583,7 +584,7 @@ func TestRecoveredMeansWell(t *testing.T) {
 func TestBrokenDriver(t *testing.T) {
 	for _, call := range []string{"open", "nil session", "send", "close"} {
 		for _, odd := range []testkit.Answer{testkit.Panic, testkit.Goexit} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				ev := &testkit.Events{}
 				d := newHand(3)
 				n := 0
@@ -640,7 +641,7 @@ func (d nilOnce) Open(l Life) (Session, error) {
 
 // A panic is reported with its stack.
 func TestPanicIsReported(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var told []batch.Event
 		sink := testkit.NewSink(testkit.Script(testkit.Panic, testkit.Take))
 		x := mustNew(t, destOf(sink), &Options{OnError: func(e batch.Event) { told = append(told, e) }})

@@ -1,6 +1,7 @@
 package deliver
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -11,24 +12,29 @@ import (
 // A record may be at fault that the destination never says so of: it ends the
 // session instead, each time. The oldest batch without an answer is then suspected.
 //
-//	three sessions end at the same batch
+//	three sessions end at the same batch, or one that had no answer for long
 //	     │
 //	     ▼
 //	search: the batch goes in pieces, half as large after each end of a session,
 //	        twice as large after each that is taken ──▶ all taken: no suspect
 //	     │ a single record ends a session
 //	     ▼
-//	trial:  one to three control records, then the suspect, with nothing else under way
+//	trial:  rounds of control records, then the suspect (trials)
 //	     ├─ the suspect is taken ─▶ delivered: it was innocent
-//	     ├─ a control record is not taken ─▶ the server is ill; the count begins anew
-//	     ├─ 8 times in a row controls taken and the suspect not ─▶ it is set aside, the
-//	     │    others go on, and its trial does from time to time
+//	     ├─ 8 rounds in a row controls taken and the suspect not, one if that takes long
+//	     │    ─▶ it is set aside, the others go on, and its trial does from time to time
 //	     └─ … over at least 30 s ─▶ dropped{poison}, dead letter
 //
+// A destination may fall silent in place of ending the session; the driver ends it then, which
+// takes long, and all others wait. So a piece is waited for less long than the driver would, and
+// so is a suspect, but in the last of its rounds (quiet). Between two of these the others have ten
+// times as long.
+//
 // That the destination takes records of other streams shows little: what is behind the
-// suspect's own may be full, or down. So a record of its stream must have been taken since its
-// trial began, or the trial have lasted for an hour. Until then a second suspect of the stream
-// has the stream held: the others go on, and it is tried from time to time.
+// suspect's own may be full, or down, or refuse most. So only rounds count in which a record
+// of its stream was taken. Where none is known, a suspect is condemned after an hour if it is the
+// only one of its stream, and else never. A second one has the stream held: the others go on, and
+// it is tried from time to time.
 //
 // A control record is a copy of one that was delivered before. Random resets of any
 // rate pass for this pattern once in a million trials, and a server that takes
@@ -40,7 +46,10 @@ const (
 	trialGapMin   = 100 * time.Millisecond // between two rounds of a suspect set aside; twice as long after each
 	trialGapMax   = 10 * time.Second
 	trialControls = 3
-	trialsMost    = 64 // suspects at a time
+	trialsMost    = 64 // suspects at a time; a stream has half of what the others leave
+
+	// longRound is from when the others wait too long for an answer to a suspect.
+	longRound = time.Second
 
 	// probeDelay is how long the next attempt waits after a piece, or a suspect, has
 	// ended a session of a destination that is well.
@@ -50,6 +59,7 @@ const (
 	// controlEvery how old the one that is kept may become.
 	controlBytes = 4 << 10
 	controlEvery = 10 * time.Second
+	controlsMost = 4 // each of another stream
 )
 
 // search says how the oldest batches are sent while a record among them is at fault.
@@ -83,64 +93,89 @@ func (s *search) progress(n int) {
 	s.size = max(1, s.known/2)
 }
 
-// A trial is what is known of a suspect.
-type trial struct {
-	rounds int  // in a row in which the controls were taken and it was not
-	own    bool // a record of its stream was taken meanwhile
-	first  time.Time
-	next   time.Time
+// quiet is what is known of a destination that falls silent.
+type quiet struct {
+	limit time.Duration // how long the driver waits for an answer before it ends a session; 0: it never did
+	usual time.Duration // how long answers take at most of late, or nearly so
+	rest  time.Time     // no round of a suspect set aside begins before
 }
 
-// trials is the round under way. A suspect that is not set aside is in it until its
-// trial ends.
-type trials struct {
-	cur      *entry // the suspect; nil: none
-	controls int    // control records to be sent before it
-}
+const (
+	shortPatience = 16 // of the driver's patience this part is what a piece or a suspect gets
+	wholeRounds   = 3  // the last rounds of a trial, in which a suspect gets all of it
+	restFactor    = 10 // times as long as it was waited for a suspect, others go on
+)
 
-// control keeps a record that was delivered.
-type control struct {
-	b    *batch.Batch
-	kept time.Time
-}
+// answered notes that there was an answer after d.
+func (q *quiet) answered(d time.Duration) { q.usual = max(d, q.usual-q.usual/16) }
 
-// keep keeps a settled record of b.
-func (c *control) keep(now time.Time, b *batch.Batch, o *batch.Outcome) {
-	if c.b != nil && now.Sub(c.kept) < controlEvery {
-		return
+// ended notes that a driver ended a session in which the oldest batch had no answer for d. It
+// reports whether that is long.
+func (q *quiet) ended(d time.Duration) bool {
+	if d >= longRound {
+		q.limit = d
 	}
-	for i, rec := range b.All() {
-		if len(rec.Data) > controlBytes || o.Open.Has(i) || o.Refused.Has(i) {
-			if i >= 16 {
-				return
-			}
-			continue
+	return d >= longRound
+}
+
+// patience returns how long an answer to a piece is waited for, 0 if the driver knows better.
+func (q *quiet) patience() time.Duration {
+	if p := max(q.limit/shortPatience, 10*q.usual); p < q.limit {
+		return p
+	}
+	return 0
+}
+
+// errSilent is the end of a session that had no answer within quiet.patience.
+var errSilent = errors.New("no answer for a while")
+
+// awaited returns the piece of a search, the suspect, or the record that stands for its stream,
+// that is under way and for whose answer less long is waited than the driver would; nil if there
+// is none. A record that stands for the server gets all of the driver's time.
+func (m *machine) awaited() *entry {
+	if m.ctl.none() || m.sess.under != 1 || m.sess.state != live && m.sess.state != leaving {
+		return nil
+	}
+	for _, e := range m.sess.given {
+		switch {
+		case e.place != sent || e.ghost || e.ctl && !m.blamesStream():
+		case e.ctl:
+			return e
+		case e == m.trials.cur && e.trial.rounds < trialRounds-wholeRounds, e != m.trials.cur && m.search.on:
+			return e
 		}
-		var one batch.Builder
-		one.Append(rec.Data, rec.Ticket, rec.Meta)
-		c.b, c.kept = one.Batch(b.Codec), now
-		c.b.Origin = b.Origin
-		return
 	}
+	return nil
 }
 
-// entry returns the control record as something to send.
-func (c *control) entry() *entry {
-	return &entry{b: c.b.Slice(nil, 0, 1), ctl: true}
+// silentFrom returns from when the session counts as silent, zero if that is for the driver to say.
+func (m *machine) silentFrom() (t time.Time) {
+	if e, p := m.awaited(), m.quiet.patience(); e != nil && p > 0 {
+		return e.at.Add(p)
+	}
+	return t
+}
+
+// loseSilent ends a session that has been silent for too long.
+func (m *machine) loseSilent(now time.Time) {
+	if t := m.silentFrom(); !t.IsZero() && !now.Before(t) {
+		m.sessionEnded(now, errSilent)
+	}
 }
 
 // died deals with the end of a session whose oldest batch without an answer was e. It
 // reports true if that says nothing against the destination.
 func (m *machine) died(now time.Time, e *entry, why error) bool {
 	s := &m.search
+	took := now.Sub(e.at)
+	long := !errors.Is(why, errSilent) && !e.ghost && m.quiet.ended(took)
 	switch {
 	case e.ghost:
 		return false
 	case e.ctl:
-		m.controlFailed(now)
-		return false
+		return m.controlFailed(now, why, took)
 	case e == m.trials.cur:
-		m.trialRefused(now, e, why)
+		m.trialRefused(now, e, why, took)
 		return true
 	case m.set.inline: // it says of each batch how far it came; a control record would be a line of its own
 		return false
@@ -148,7 +183,13 @@ func (m *machine) died(now time.Time, e *entry, why error) bool {
 		if t := e.b.First(); t != s.suspect || s.deaths == 0 {
 			s.suspect, s.deaths = t, 0
 		}
-		if s.deaths++; s.deaths >= searchAfter {
+		s.deaths++
+		if m.hasTried(e) && !m.ctl.none() { // its stream is under suspicion already
+			s.begin(e.b.Len())
+			s.control = true
+			return true
+		}
+		if s.deaths >= searchAfter || long {
 			s.begin(e.b.Len())
 		}
 		return false
@@ -156,16 +197,17 @@ func (m *machine) died(now time.Time, e *entry, why error) bool {
 		return false
 	case e.b.Len() > 1:
 		s.begin(e.b.Len())
-		s.control = m.ctl.b != nil
+		s.control = !m.ctl.none()
 		return s.control
-	case m.ctl.b != nil:
+	case !m.ctl.none():
 		s.control = false
 		e.trial = &trial{first: now}
 		m.beginRound(e)
 		m.postpone(now, e)
 		return true
 	}
-	if len(m.ring) < 2 && !m.disk.backlog && m.suspects() == 0 {
+	all, _ := m.suspects(streamOf(e.b))
+	if len(m.ring) < 2 && !m.disk.backlog && all == 0 {
 		return false // nothing would come next
 	}
 	// Nothing was ever delivered, so nothing can show that the destination is well but
@@ -174,7 +216,7 @@ func (m *machine) died(now time.Time, e *entry, why error) bool {
 	if t := e.b.First(); t != s.alone || s.lonely == 0 {
 		s.alone, s.lonely = t, 0
 	}
-	if s.lonely++; s.lonely >= trialRounds || s.lonely >= searchAfter && m.suspects() > 0 {
+	if s.lonely++; s.lonely >= trialRounds || s.lonely >= searchAfter && all > 0 {
 		s.lonely = 0
 		e.trial = &trial{first: now}
 		if !m.setSuspectAside(now, e) {
@@ -190,254 +232,6 @@ func (m *machine) isHead(e *entry) bool {
 	return head == e
 }
 
-// controlAnswered deals with the answer to a control record.
-func (m *machine) controlAnswered(now time.Time, e *entry, o batch.Outcome) {
-	if !o.Open.Empty() || !o.Refused.Empty() {
-		m.controlFailed(now)
-		if o.Open.Empty() {
-			m.ctl.b = nil // taken before, refused now: it controls nothing
-			return
-		}
-		m.failed(now, setback{err: cause(o.Why), after: o.After, hold: o.Advice == batch.Hold}, 1)
-		return
-	}
-	m.sess.answered = true
-	m.pace.well()
-	m.brk.worked(now, true)
-	m.noteOwn(e.b, &o)
-	if m.trials.cur != nil {
-		m.trials.controls--
-		return
-	}
-	m.search.control = false
-}
-
-// controlFailed notes that a control record was not taken: the destination is ill.
-func (m *machine) controlFailed(now time.Time) {
-	m.search.control = false
-	if m.trials.cur != nil {
-		m.mistrial(now)
-	}
-}
-
-// mistrial ends the round under way without a result.
-func (m *machine) mistrial(now time.Time) {
-	e := m.trials.cur
-	m.trials = trials{}
-	if e.rest == waiting { // the search goes on
-		e.trial = nil
-		return
-	}
-	e.trial.rounds, e.trial.first = 0, now
-	m.postpone(now, e)
-}
-
-// forgetSuspect ends the trial of e, which is gone.
-func (m *machine) forgetSuspect(e *entry) {
-	if m.trials.cur == e {
-		m.trials = trials{}
-	}
-}
-
-// suspects returns how many records are on trial.
-func (m *machine) suspects() (n int) {
-	for _, e := range m.aside {
-		if e.trial != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// setSuspectAside sets e, a suspect in the ring, aside. It reports false if there is
-// no room for another one.
-func (m *machine) setSuspectAside(now time.Time, e *entry) bool {
-	if m.suspects() >= trialsMost || !m.setAside(e) {
-		return false
-	}
-	m.counts.suspects += countable(e.b)
-	m.postpone(now, e)
-	m.search.progress(1)
-	return true
-}
-
-// postpone sets the time of the next round of e.
-func (m *machine) postpone(now time.Time, e *entry) {
-	gap := probeDelay
-	if e.rest == apart || e.trial.rounds >= trialRounds {
-		gap = backoff.Ceil(trialGapMin, trialGapMax, e.trial.rounds)
-	}
-	e.trial.next = now.Add(m.set.jitter(gap/2, gap))
-}
-
-// beginRound begins a round of e.
-func (m *machine) beginRound(e *entry) {
-	m.trials = trials{cur: e, controls: 1 + int(m.set.jitter(0, trialControls-1))}
-}
-
-// tryTrials does the next step of a round. busy says that nothing else may be sent
-// now.
-func (m *machine) tryTrials(now time.Time) (a action, ok, busy bool) {
-	t := &m.trials
-	if t.cur == nil {
-		e := m.dueSuspect(now)
-		if e == nil {
-			return action{}, false, false
-		}
-		m.beginRound(e)
-	}
-	if state, _, _, _ := m.brk.look(); state == Open {
-		m.mistrial(now)
-		return action{}, false, false
-	}
-	switch {
-	case t.cur.place == offered: // the handler has it, and may take it
-		return action{}, false, true
-	case m.sess.under > 0 || now.Before(m.pace.notBefore) || now.Before(t.cur.trial.next):
-		return action{}, false, true
-	case m.sess.state == none:
-		m.session(opening)
-		return action{do: doOpen}, true, true
-	case m.sess.state != live:
-		return action{}, false, true
-	case t.controls > 0:
-		return m.give(m.ctl.entry()), true, true
-	}
-	return m.give(t.cur), true, true
-}
-
-// readmit puts suspects back into the queue, which is empty, when there is no control
-// record: no trial could begin, and nothing else would come.
-func (m *machine) readmit() {
-	if m.ctl.b != nil || m.disk.backlog || m.trials.cur != nil {
-		return
-	}
-	m.comeBack(func(e *entry) bool { return e.trial != nil })
-}
-
-// dueSuspect returns a suspect set aside whose next round may begin.
-func (m *machine) dueSuspect(now time.Time) *entry {
-	if m.search.on || m.ctl.b == nil {
-		return nil
-	}
-	for _, e := range m.aside {
-		if e.trial != nil && !now.Before(e.trial.next) && !m.waitsForStream(now, e) {
-			return e
-		}
-	}
-	return nil
-}
-
-// waitsForStream reports whether e, a suspect, is tried once its stream is: others of it go
-// first.
-func (m *machine) waitsForStream(now time.Time, e *entry) bool {
-	return m.held[streamOf(e.b)] != nil && !e.trial.own && now.Sub(e.trial.first) < holdPatience
-}
-
-// trialRefused notes that the session ended at the suspect e after its controls were
-// taken.
-func (m *machine) trialRefused(now time.Time, e *entry, why error) {
-	t := e.trial
-	t.rounds++
-	atHead := e.rest == waiting
-	age := now.Sub(t.first)
-	switch {
-	case t.rounds >= trialRounds && (t.own && age >= trialSpan || age >= holdPatience):
-		m.trials = trials{}
-		m.condemn(e.h, e.b, cause(why))
-		m.remove(e)
-		if atHead {
-			m.search.progress(1)
-		}
-		return
-	case atHead && t.rounds < trialRounds:
-		m.beginRound(e)
-	case atHead:
-		stream, n := streamOf(e.b), m.refusedOf(e)
-		aside := m.setSuspectAside(now, e)
-		if !aside && n == 0 {
-			m.beginRound(e)
-			break
-		}
-		m.trials = trials{}
-		if !aside { // there are enough: it waits with its stream
-			e.trial, m.search = nil, search{}
-			m.holdStream(now, stream, cause(why), 0)
-			return
-		}
-		if n >= m.suspectsOf(stream) {
-			m.holdStream(now, stream, cause(why), 0)
-		}
-	default:
-		m.trials = trials{}
-	}
-	m.postpone(now, e)
-}
-
-// refusedOf returns how many suspects of e's stream are aside of which nothing was taken since.
-func (m *machine) refusedOf(e *entry) (n int) {
-	for _, o := range m.aside {
-		if o.trial != nil && !o.trial.own && !e.trial.own && streamOf(o.b) == streamOf(e.b) {
-			n++
-		}
-	}
-	return n
-}
-
-// suspectsOf returns how many suspects of a stream of which nothing else is taken may be aside
-// before it is held: each time it was one more is found.
-func (m *machine) suspectsOf(stream uint32) int {
-	h := m.held[stream]
-	if h == nil {
-		return 1
-	}
-	return (h.times + 1) * (h.times + 2) / 2
-}
-
-// noteOwn notes of which suspects' streams o, an answer to b, has taken a record.
-func (m *machine) noteOwn(b *batch.Batch, o *batch.Outcome) {
-	note := func(e *entry) {
-		for i, rec := range b.All() {
-			if rec.Stream == streamOf(e.b) && !o.Open.Has(i) && !o.Refused.Has(i) {
-				e.trial.own = true
-				return
-			}
-		}
-	}
-	for _, e := range m.aside {
-		if e.trial != nil && !e.trial.own {
-			note(e)
-		}
-	}
-	if e := m.trials.cur; e != nil && e.rest == waiting && !e.trial.own {
-		note(e)
-	}
-}
-
-// trialAnswered deals with the answer to the suspect e.
-func (m *machine) trialAnswered(now time.Time, e *entry, o batch.Outcome) {
-	verdict := o.Open.Empty()
-	switch o.Advice {
-	case batch.Smaller, batch.Search, batch.Gone: // alone, it is refused or dropped
-		verdict = true
-	}
-	if verdict {
-		m.trials = trials{}
-		m.settle(now, e, o)
-		return
-	}
-	m.unpin(e)
-	e.b = e.b.Slice(nil, 0, 1)
-	if o.Advice == batch.HoldStreams { // it waits for its stream, as others do
-		m.trials, e.trial = trials{}, nil
-		e.stream = streamOf(e.b)
-		m.hold(now, e, o)
-		return
-	}
-	m.mistrial(now)
-	m.failed(now, setback{err: cause(o.Why), after: o.After, hold: o.Advice == batch.Hold}, 1)
-}
-
 // streamOf returns the stream of the first record of b.
 func streamOf(b *batch.Batch) uint32 {
 	for _, rec := range b.All() {
@@ -450,10 +244,10 @@ func streamOf(b *batch.Batch) uint32 {
 
 // A hold is a stream that the destination does not take just now.
 type hold struct {
-	since    time.Time
+	since    time.Time // or when something of it was taken last
 	until    time.Time
 	why      error
-	times    int  // in a row
+	times    int  // in a row in which nothing was taken
 	released bool // it is being tried
 }
 
@@ -532,7 +326,17 @@ func (m *machine) holdStream(now time.Time, stream uint32, why error, after time
 	}
 	h.released = false
 	h.times++
-	h.until = now.Add(max(min(after, maxRetryAfter), m.set.jitter(holdMin/2, backoff.Ceil(holdMin, holdMax, h.times-1))))
+	wait := min(after, maxRetryAfter)
+	if wait <= 0 || h.times > 1 { // it was in vain, whatever the destination asked for
+		wait = max(wait, holdFor(m.set.jitter, h.times))
+	}
+	h.until = now.Add(wait)
+}
+
+// holdFor returns how long a stream is held for the times-th time in a row.
+func holdFor(jitter func(lo, hi time.Duration) time.Duration, times int) time.Duration {
+	most := backoff.Ceil(holdMin, holdMax, times-1)
+	return jitter(most/2, most)
 }
 
 // setHeldApart moves records of held streams out of e, the next to be sent. It reports
@@ -555,20 +359,37 @@ func (m *machine) hasHeld(e *entry) bool {
 	return false
 }
 
-// noteTaken notes what o, an answer to b that has taken some of it, says of suspects, and
-// whether the destination takes records of other streams than those that are held, or were
-// until lately.
+// noteTaken notes what o, an answer to b that has taken some of it, says of suspects, of the
+// streams that are being tried, and whether the destination takes records of other streams than
+// those that are held, or were until lately.
 func (m *machine) noteTaken(now time.Time, b *batch.Batch, o *batch.Outcome) {
-	m.noteOwn(b, o)
+	m.noteOwn(now, b, o)
 	if len(m.held) == 0 {
 		return
 	}
 	for i, rec := range b.All() {
-		if m.held[rec.Stream] == nil && !o.Open.Has(i) && !o.Refused.Has(i) {
+		if o.Open.Has(i) || o.Refused.Has(i) {
+			continue
+		}
+		if h := m.held[rec.Stream]; h != nil {
+			h.since, h.times = now, 0
+		} else {
 			m.othersTaken = now
-			return
 		}
 	}
+}
+
+// hasTried reports whether e has records of a stream that was held, and is tried again.
+func (m *machine) hasTried(e *entry) bool {
+	if len(m.held) == 0 {
+		return false
+	}
+	for _, rec := range e.b.All() {
+		if h := m.held[rec.Stream]; h != nil && h.released {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *machine) isHeld(stream uint32) bool {
@@ -633,12 +454,15 @@ func (m *machine) crowdsOut(now time.Time) bool {
 	return m.needs.drops && now.Sub(m.othersTaken) < holdPatience
 }
 
-// nextUnhold returns when the first stream is tried again.
+// nextUnhold returns when the first stream is tried again, or counts as taken: suspects of it
+// wait for that.
 func (m *machine) nextUnhold() (t time.Time) {
 	for _, h := range m.held {
-		if !h.released && (t.IsZero() || h.until.Before(t)) {
-			t = h.until
+		at := h.until
+		if h.released {
+			at = at.Add(holdMax)
 		}
+		t = earlier(t, at)
 	}
 	return t
 }
@@ -652,7 +476,7 @@ func (m *machine) unhold(now time.Time) {
 		case now.Before(h.until):
 		case !h.released:
 			h.released, any = true, true
-		case now.Sub(h.until) > holdMax:
+		case now.Sub(h.until) >= holdMax:
 			delete(m.held, stream)
 		}
 	}

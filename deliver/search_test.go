@@ -8,10 +8,10 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -24,7 +24,7 @@ func mostRequests(n int) int { return 2*bits.Len(uint(n)) + 2 }
 // all others are delivered once and in order. The circuit stays closed, and no time
 // passes.
 func TestSearchOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, n := range []int{1, 2, 3, 4, 5, 7, 8, 100, 1000} {
 			for _, at := range []int{1, n/2 + 1, n} {
 				sink := testkit.NewSink(testkit.Poisoned(bad(uint64(at)), 400))
@@ -58,7 +58,7 @@ func TestSearchOne(t *testing.T) {
 // Whatever is at fault, a search delivers nothing twice, keeps the order, loses nothing
 // else, and its cost is bounded.
 func TestSearchRandom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
 		rng := testkit.Rand(seed)
 		for round := range testkit.Rounds(300, 50000) {
@@ -116,7 +116,7 @@ func TestSearchRandom(t *testing.T) {
 // A batch that was refused for what its records have in common loses none of them: each
 // is sent alone before it would be dropped.
 func TestSearchTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(func(_ context.Context, _ int, b *batch.Batch) ([]int, batch.Outcome) {
 			if b.Len() > 5 {
 				return nil, testkit.Malformed(errors.New("too many streams"))
@@ -139,7 +139,7 @@ func TestSearchTogether(t *testing.T) {
 
 // A destination that refuses every record has them all as dead letters.
 func TestSearchAll(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Say(testkit.Malformed(errors.New("gone"))))
 		dead, ev := &handlerLog{}, &testkit.Events{}
 		x := mustNew(t, destOf(sink), &Options{DeadLetter: dead, OnError: ev.Add})
@@ -181,7 +181,7 @@ func stored(d *peer) []uint64 { return slices.Compact(slices.Sorted(slices.Value
 func TestPoisonThatResets(t *testing.T) {
 	for _, window := range []int{1, 4} {
 		for _, at := range []uint64{15, 40, 101, 150, 200} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				dead, ev := &handlerLog{}, &testkit.Events{}
 				d := killers(window, bad(at))
 				x := mustNew(t, d, &Options{DeadLetter: dead, OnError: ev.Add})
@@ -217,7 +217,7 @@ func TestPoisonThatResets(t *testing.T) {
 // While nothing else comes, control records are enough to condemn; a record that was
 // never delivered is none.
 func TestPoisonThatIsLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := killers(1, bad(11))
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
@@ -261,7 +261,7 @@ func TestManyPoison(t *testing.T) {
 	} {
 		for _, window := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%s,window=%d", tt.name, window), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					dead := &handlerLog{}
 					d := killers(window, func(r batch.Record) bool { return tt.bad(r.Ticket) })
 					x := mustNew(t, d, &Options{DeadLetter: dead, Spill: &testkit.Spill{}})
@@ -303,7 +303,7 @@ func TestEveryNthMessage(t *testing.T) {
 		for _, window := range []int{1, 3} {
 			for _, phase := range []bool{false, true} { // whether the count survives a session
 				t.Run(fmt.Sprintf("n=%d,window=%d,phase=%t", n, window, phase), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
+					bubble.Test(t, func(t *testing.T) {
 						well := false
 						count := 0
 						d := newPeer(window, testkit.Rand(1), 0)
@@ -329,7 +329,7 @@ func TestRandomResets(t *testing.T) {
 	for _, p := range []float64{0.6, 0.7, 0.8, 0.9, 0.95} {
 		for _, window := range []int{1, 4} {
 			t.Run(fmt.Sprintf("%v,window=%d", p, window), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					rng := testkit.Rand(testkit.Seed(t))
 					for range testkit.Rounds(5, 500) {
 						well := false
@@ -382,7 +382,7 @@ func illServer(t *testing.T, d *peer, recover func()) {
 // A suspect that is taken in the end was innocent: it is delivered, once.
 func TestSuspectIsTaken(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, 15 * time.Second, 25 * time.Second} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			began := time.Now()
 			d := killers(1, func(r batch.Record) bool { return r.Ticket == 33 && time.Since(began) < after })
 			x := mustNew(t, d, nil)
@@ -407,7 +407,7 @@ func TestSuspectIsTaken(t *testing.T) {
 // Suspects wait apart without harm when the destination goes down, and are not
 // condemned then.
 func TestSuspectBesideAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		down := false
 		d := killers(1, bad(7))
 		d.cannot = func() error {
@@ -454,7 +454,7 @@ func TestSuspectBesideAnOutage(t *testing.T) {
 func TestSuspectGoesElsewhere(t *testing.T) {
 	seed := testkit.Seed(t)
 	for round := range testkit.Rounds(300, 20000) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			rng := testkit.Rand(seed + uint64(round))
 			down := false
 			d := newPeer(1+rng.IntN(3), rng, time.Duration(rng.IntN(50))*time.Millisecond)
@@ -534,7 +534,7 @@ func TestSuspectGoesElsewhere(t *testing.T) {
 
 // A poisonous record in the spool is found there as well.
 func TestPoisonInTheSpool(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		old := &testkit.Model{}
 		for range 20 {
@@ -559,7 +559,7 @@ func TestPoisonInTheSpool(t *testing.T) {
 // Suspects go into the spool at Close, or are counted.
 func TestSuspectAtShutdown(t *testing.T) {
 	for _, spill := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			o := &Options{}
 			if spill {
 				o.Spill = &testkit.Spill{}
@@ -588,7 +588,7 @@ func ofTicket(ticket uint64) *batch.Batch {
 // others: none is at fault, the others go on, and all arrive in order once there is room.
 func TestOneStreamRefused(t *testing.T) {
 	for _, window := range []int{1, 4} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			dead := &handlerLog{}
 			var full atomic.Bool
 			full.Store(true)
@@ -624,4 +624,88 @@ func TestOneStreamRefused(t *testing.T) {
 			mustClose(t, x)
 		})
 	}
+}
+
+// A destination that falls silent at one stream holds up the others for one of its silences
+// for each of two suspects, and each time the stream is tried: a sixth of the time in all. None
+// of its records are condemned.
+func TestOneStreamSilent(t *testing.T) {
+	const silence = 30 * time.Second
+	for _, window := range []int{1, 4} {
+		bubble.Test(t, func(t *testing.T) {
+			var full atomic.Bool
+			d := &mute{streams: newStreams(window), at: func(rec batch.Record) bool { return rec.Stream == 2 && full.Load() }, d: silence}
+			x := mustNew(t, d, nil)
+			m := &testkit.Model{}
+			var most time.Duration
+			first := time.Now()
+			for i := range 3000 {
+				full.Store(i > 100)
+				posted := m.Accepted()
+				began := time.Now()
+				send(t, m, x, ofStream(m, 1, uint32(1+i%2)))
+				if i%2 == 0 {
+					go func() {
+						for !slices.Contains(d.Got(), posted+1) {
+							time.Sleep(100 * time.Millisecond)
+						}
+						d.mu.Lock()
+						defer d.mu.Unlock()
+						most = max(most, time.Since(began))
+					}()
+				}
+				time.Sleep(time.Second)
+			}
+			d.mu.Lock()
+			lost := time.Since(first) - 3000*time.Second
+			if most > 5*silence/2 || lost > 10*time.Minute {
+				t.Errorf("window %d: others waited %s at most, %s in all", window, most, lost)
+			}
+			d.mu.Unlock()
+			if a := x.Account(); a.Dropped.Total() > 0 {
+				t.Errorf("window %d: %v", window, a)
+			}
+			full.Store(false)
+			time.Sleep(20 * time.Minute)
+			mustBalance(t, m, x, 3000)
+			for stream := range uint64(2) {
+				of := slices.DeleteFunc(d.Got(), func(k uint64) bool { return k%2 != stream })
+				if len(slices.Compact(slices.Sorted(slices.Values(of)))) != 1500 {
+					t.Errorf("window %d, stream %d: %d records", window, stream, len(of))
+				}
+			}
+			mustClose(t, x)
+		})
+	}
+}
+
+// mute is streams whose sessions have no answer for a time, and end then, at some records.
+type mute struct {
+	*streams
+	at func(batch.Record) bool
+	d  time.Duration
+}
+
+func (d *mute) Open(l Life) (Session, error) {
+	s, err := d.streams.Open(l)
+	return &muteSession{Session: s, l: l, of: d}, err
+}
+
+type muteSession struct {
+	Session
+	l    Life
+	of   *mute
+	gone atomic.Bool
+}
+
+func (s *muteSession) Send(b *batch.Batch) error {
+	for _, rec := range b.All() {
+		if s.of.at(rec) && !s.gone.Swap(true) {
+			time.AfterFunc(s.of.d, func() { s.l.End(testkit.ErrDown) })
+		}
+	}
+	if s.gone.Load() {
+		return nil
+	}
+	return s.Session.Send(b)
 }

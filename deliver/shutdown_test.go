@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/backoff"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
@@ -21,7 +23,7 @@ import (
 // The destination has 70 % of the time; then the handler is asked, whatever
 // PendingLimit says; then the spill takes the rest.
 func TestCloseOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		var asked time.Time
 		h := &handlerLog{answer: func(call int, _ *batch.Batch, err error) batch.Outcome {
@@ -63,7 +65,7 @@ func TestCloseOrder(t *testing.T) {
 // answer, as soon as 70 % of the time is over, and the destination is not asked any
 // more.
 func TestDrain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(1)
 		x := mustNew(t, d, &Options{Spill: &testkit.Spill{}})
 		m := &testkit.Model{}
@@ -96,7 +98,7 @@ func TestDrain(t *testing.T) {
 
 // A Shutdown that has less time than Drain was told keeps to its own.
 func TestShutdownAfterDrain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{}
 		x := mustNew(t, newHand(1), &Options{Handler: h, PendingLimit: 1000})
 		m := &testkit.Model{}
@@ -113,7 +115,7 @@ func TestShutdownAfterDrain(t *testing.T) {
 
 // A handler that hangs does not take the time that the spill needs.
 func TestDrainDoesNotWaitForAHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { <-release; return batch.Outcome{} }}
 		x := mustNew(t, newHand(1), &Options{Spill: &testkit.Spill{}, Handler: h, HandlerTimeout: time.Hour, PendingLimit: 1000})
@@ -138,7 +140,7 @@ func TestDrainDoesNotWaitForAHandler(t *testing.T) {
 
 // One that answers is asked as long as there is time.
 func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := &handlerLog{answer: func(int, *batch.Batch, error) batch.Outcome { time.Sleep(handlerGrace / 2); return batch.Outcome{} }}
 		x := mustNew(t, newHand(1), &Options{Spill: &testkit.Spill{}, Handler: h, PendingLimit: 1000})
 		m := &testkit.Model{}
@@ -156,7 +158,7 @@ func TestDrainAsksAHandlerThatAnswers(t *testing.T) {
 // A long wait between attempts ends when there is a deadline.
 func TestDrainEndsWaits(t *testing.T) {
 	for _, after := range []time.Duration{4 * time.Second, time.Hour} { // the second one opens the circuit
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(errors.New("503"), after)), testkit.Take))
 			x := mustNew(t, destOf(sink), nil)
 			m := &testkit.Model{}
@@ -164,7 +166,7 @@ func TestDrainEndsWaits(t *testing.T) {
 			time.Sleep(time.Second)
 			began := time.Now()
 			x.Drain(began.Add(5 * time.Second))
-			time.Sleep(defaultRetryMin)
+			time.Sleep(backoff.RetryMin)
 			synctest.Wait()
 			mustBalance(t, m, x, 10)
 			mustClose(t, x)
@@ -175,7 +177,7 @@ func TestDrainEndsWaits(t *testing.T) {
 // With nothing else to turn to, the destination has all the time; what it does not
 // answer is dropped, and unknown.
 func TestCloseUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
@@ -215,7 +217,7 @@ func TestCloseHung(t *testing.T) {
 		for _, spill := range []bool{false, true} {
 			for _, how := range handovers {
 				t.Run(fmt.Sprintf("%s,spill=%t,%s", call, spill, how), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
+					bubble.Test(t, func(t *testing.T) {
 						release := make(chan struct{})
 						d := newHand(1)
 						switch call {
@@ -273,7 +275,7 @@ func TestCloseHung(t *testing.T) {
 
 // A Send that waits in an outage ends with Shutdown; its records stay the caller's.
 func TestCloseBesideSend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, answer := range []testkit.Answer{testkit.Fail(testkit.ErrDown), testkit.Hang(nil)} {
 			sink := testkit.NewSink(answer)
 			x := mustNew(t, destOf(sink), nil)
@@ -311,7 +313,7 @@ func TestCloseBesideSend(t *testing.T) {
 
 // Several closers get the same answer; the destination is closed once.
 func TestCloseTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Slow(time.Second, testkit.Take)))
 		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
 		m := &testkit.Model{}
@@ -344,7 +346,7 @@ func TestCloseTwice(t *testing.T) {
 
 // A later closer whose time is over first gets its context's error, and an account.
 func TestCloseTwiceWithoutTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		x := mustNew(t, newHand(1), nil)
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
@@ -365,7 +367,7 @@ func TestCloseTwiceWithoutTime(t *testing.T) {
 // While the destination is well, Shutdown lets the spill be replayed; while it is down,
 // it does not wait.
 func TestCloseReplays(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, tt := range []struct {
 			name    string
 			answer  testkit.Answer
@@ -404,7 +406,7 @@ func TestCloseReplays(t *testing.T) {
 
 // Without a deadline Shutdown waits for as long as the destination takes.
 func TestCloseNoDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newPeer(4, testkit.Rand(1), 0)
 		up := time.Now().Add(3 * time.Hour)
 		d.cannot = func() error {
@@ -430,7 +432,7 @@ func TestCloseNoDeadline(t *testing.T) {
 
 // A context that has ended already is no reason to lose what the spill can take.
 func TestCloseCancelled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		x := mustNew(t, newHand(4), &Options{Spill: &testkit.Spill{}})
@@ -448,7 +450,7 @@ func TestCloseCancelled(t *testing.T) {
 // The account balances while Shutdown puts the window into the spill: a producer whose
 // time is over before takes it into its report.
 func TestCloseAccountOnTheWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var x *outlet
 		looks := 0
 		store := watchedSpill{&testkit.Spill{}, func(during string) {
@@ -479,7 +481,7 @@ func TestCloseAccountOnTheWay(t *testing.T) {
 // for a moment only.
 func TestCloseTellsEvents(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
 			told := 0
 			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(testkit.ErrDown))), &Options{Spill: &testkit.Spill{}, OnError: func(batch.Event) {
@@ -520,7 +522,7 @@ func (s *slowSpill) Append(b *batch.Batch) (uint64, error) {
 // A spill that comes back only after Shutdown has counted everything harms nothing.
 func TestSpillSlowerThanClose(t *testing.T) {
 	for _, busy := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			x := mustNew(t, destOf(testkit.NewSink(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Hour)))), &Options{Spill: &slowSpill{}})
 			m := &testkit.Model{}
 			for range 2 {
@@ -566,7 +568,7 @@ func TestCloseOfDestination(t *testing.T) {
 		{"exits", func(context.Context) error { runtime.Goexit(); return nil }, errGoexit, ""},
 		{"hangs", func(ctx context.Context) error { <-ctx.Done(); time.Sleep(time.Second); return nil }, context.DeadlineExceeded, "does not end"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			x := mustNew(t, struct {
 				Destination
 				closer
@@ -590,7 +592,7 @@ func TestAbandonedSendCountsOnce(t *testing.T) {
 	for range 1 {
 		for _, spill := range []bool{false, true} {
 			for _, late := range []testkit.Answer{testkit.Take, testkit.Fail(testkit.ErrDown)} {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					release := make(chan struct{})
 					sink := testkit.NewSink(func(ctx context.Context, call int, b *batch.Batch) ([]int, batch.Outcome) {
 						<-release // deaf to ctx
@@ -660,7 +662,7 @@ func (d *swallow) Send(*batch.Batch) error {
 // cut their batch into probes, or a later session has refused them.
 func TestUnknownOfEarlierSessions(t *testing.T) {
 	for name, d := range map[string]*swallow{"cut": {}, "refused": {refuse: 2}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			out := mustOutput(t, d, &OutputOptions{Slab: slab.Options{FlushInterval: 10 * time.Millisecond}})
 			mustLines(t, out, 0, 10, 10)
 			time.Sleep(5 * time.Minute)
@@ -676,7 +678,7 @@ func TestUnknownOfEarlierSessions(t *testing.T) {
 // A Send that waits for another call of the driver is not made if the session has told of an
 // open record meanwhile: it belongs behind that.
 func TestSendWaitsForTheWheel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
 		var once sync.Once
 		busy, free := make(chan struct{}), make(chan struct{})
@@ -710,7 +712,7 @@ func TestSendWaitsForTheWheel(t *testing.T) {
 // What the destination takes while it flushes may have come too late for that Flush: if the
 // next one fails, the record may be lost.
 func TestTakenDuringFlush(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
 		busy, free := make(chan struct{}), make(chan struct{})
 		flushes := 0

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
@@ -29,7 +30,7 @@ var _ Spill = (*spool.Spool)(nil)
 // it arrives before anything newer, in order.
 func TestSpills(t *testing.T) {
 	for _, window := range []int{1, 4} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			store, ev := &testkit.Spill{}, &testkit.Events{}
 			up := time.Now().Add(10 * time.Minute)
 			d := newPeer(window, testkit.Rand(1), 100*time.Millisecond)
@@ -77,7 +78,7 @@ func TestSpills(t *testing.T) {
 
 // What an earlier process left is delivered first, and counted as recovered.
 func TestRecovers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		old := &testkit.Model{}
 		for range 3 {
@@ -107,7 +108,7 @@ func TestRecovers(t *testing.T) {
 
 // An empty spool is left alone while the destination is well, from the first batch on.
 func TestSpoolIsNotUsedWhenWell(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		x := mustNew(t, destOf(testkit.NewSink(nil)), &Options{Spill: store})
 		m := &testkit.Model{}
@@ -124,7 +125,7 @@ func TestSpoolIsNotUsedWhenWell(t *testing.T) {
 
 // A spill that fails, or is full, loses nothing: Send waits, and it is tried again.
 func TestSpillFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store, ev := &testkit.Spill{}, &testkit.Events{}
 		store.Fail(testkit.ErrDisk)
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
@@ -167,7 +168,7 @@ func TestSpillFails(t *testing.T) {
 
 // A spill that cannot be read is tried again.
 func TestSpillReadFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store, ev := &testkit.Spill{}, &testkit.Events{}
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(testkit.ErrDown), testkit.Take))
 		x := mustNew(t, destOf(sink), &Options{Spill: store, OnError: ev.Add, Breaker: trip})
@@ -215,7 +216,7 @@ func (s *oddSpill) Next() (*batch.Batch, uint64, error) { s.odd(); return s.Spil
 
 // A spill that panics, or ends the goroutine, is one that fails.
 func TestSpillPanics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store, ev := &oddSpill{Spill: &testkit.Spill{}}, &testkit.Events{}
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(10*time.Minute), testkit.Take))
 		x := mustNew(t, destOf(sink), &Options{Spill: store, OnError: ev.Add})
@@ -238,7 +239,7 @@ func TestSpillPanics(t *testing.T) {
 
 // Over quota, exactly the counted records are missing.
 func TestSpillQuota(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		store.Quota(100)
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(time.Hour), testkit.Take))
@@ -264,7 +265,7 @@ func TestSpillQuota(t *testing.T) {
 // What the destination refuses while the spill is replayed is dropped, counted, and
 // does not hold up what is behind it.
 func TestReplayPoison(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store, dead := &testkit.Spill{}, &handlerLog{}
 		sink := testkit.NewSink(testkit.DownUntil(time.Now().Add(time.Minute), testkit.Poisoned(bad(7, 23), 400)))
 		x := mustNew(t, destOf(sink), &Options{Spill: store, DeadLetter: dead})
@@ -286,7 +287,7 @@ func TestReplayPoison(t *testing.T) {
 // Records too old to be sent again leave the outlet as they come out of the spool,
 // counted, while the destination is down.
 func TestReplayExpires(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
 		x := mustNew(t, destOf(sink), &Options{Spill: store, Retry: &RetryOptions{MaxAge: time.Hour}})
@@ -311,7 +312,7 @@ func TestReplayExpires(t *testing.T) {
 
 // Gap markers travel through the spill and are counted nowhere.
 func TestMarkersInCustody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		sink := testkit.NewSink(testkit.Script(testkit.Fail(batch.RetryAfter(testkit.ErrDown, time.Minute)), testkit.Take))
 		x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}})
 		var b batch.Batch
@@ -348,7 +349,7 @@ func (s *halfSpill) Append(b *batch.Batch) (uint64, error) {
 // When the spill fails while the window is moved into it, the rest of the window waits
 // behind the spill and in front of everything newer.
 func TestSpillFailsHalfway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newPeer(4, testkit.Rand(1), time.Second)
 		var up atomic.Bool
 		d.fault = func(int, *batch.Batch) fault {
@@ -416,7 +417,7 @@ func (s watchedSpill) Ack(seq uint64) error {
 // stored or settled a batch and the outlet does not know yet.
 func TestAccountBalancesWithinSpill(t *testing.T) {
 	for _, window := range []int{1, 3} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var x *outlet
 			var mu sync.Mutex
 			looks := map[string]int{}
@@ -494,7 +495,7 @@ func TestSpillsWhatIsUnderWay(t *testing.T) {
 		{"the session ends", func(d *hand) { d.answer(1, taken); d.end(testkit.ErrDown) }, []uint64{31, 1, 21, 31}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				store := &testkit.Spill{}
 				d := newHand(3)
 				x := mustNew(t, d, &Options{Spill: store})
@@ -562,7 +563,7 @@ func (s *blinkSpill) Next() (*batch.Batch, uint64, error) {
 func TestSpillUnderWayReadFails(t *testing.T) {
 	for _, fails := range []int32{0, 2, 3, 4, 5, 6, 7} { // the first is before there is anything
 		for _, end := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				d := newHand(3)
 				x := mustNew(t, d, &Options{Spill: &blinkSpill{fails: fails}})
 				var full atomic.Bool
@@ -722,7 +723,7 @@ func TestSpillWhenFull(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir, crash := t.TempDir(), t.TempDir()
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				release := make(chan struct{})
 				adjust := func(o *slab.Options, x *Options) {
 					if tt.adjust != nil {
@@ -780,7 +781,7 @@ func TestSpillWhenFullAnsweredLate(t *testing.T) {
 	} {
 		t.Run(first.name, func(t *testing.T) {
 			dir := t.TempDir()
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				sink := testkit.NewSink(testkit.Script(testkit.Slow(time.Minute, first.answer), testkit.Take))
 				r := openRig(t, dir, destOf(sink), 1<<30)
 				if slowest := r.flood(t); slowest > 0 {
@@ -820,7 +821,7 @@ func TestSpillWhenFullAnsweredLate(t *testing.T) {
 // A disk that is full as well: writers wait as long as the policy says, what they lose
 // is counted, and all goes on when the destination does.
 func TestSpillWhenFullFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		store := &testkit.Spill{}
 		store.Fail(testkit.ErrDisk)
 		release := make(chan struct{})
@@ -908,7 +909,7 @@ func TestTenMinuteOutage(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			synctest.Test(t, func(t *testing.T) { tenMinuteOutage(t, dir, tt.perSecond, tt.quota) })
+			bubble.Test(t, func(t *testing.T) { tenMinuteOutage(t, dir, tt.perSecond, tt.quota) })
 		})
 	}
 }
@@ -984,7 +985,7 @@ func tenMinuteOutage(t *testing.T, dir string, perSecond int, quota int64) {
 func TestDeadBesideHealthy(t *testing.T) {
 	for _, spill := range []bool{true, false} {
 		t.Run(fmt.Sprintf("spill=%t", spill), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				sinks := [3]*countSink{{}, {down: func() bool { return true }}, {}}
 				var writers [3]*slab.Writer
 				for i, s := range sinks {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -23,7 +24,7 @@ func TestStatsOfAnOutage(t *testing.T) {
 		spool  string
 	}{"session": {}, "inline": {traits: deliver.Traits{Inline: true}}, "spool": {spool: dir}} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var down atomic.Bool
 				dest := deliver.SendFunc(tt.traits, func(context.Context, *batch.Batch) batch.Outcome {
 					if down.Load() {
@@ -85,7 +86,7 @@ func TestOldestOfAHang(t *testing.T) {
 	dir := t.TempDir()
 	for name, spool := range map[string]string{"memory": "", "spool": dir} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				step := make(chan struct{})
 				out := mustOutput(t, sendTo(func(*batch.Batch) batch.Outcome { <-step; return batch.Outcome{} }), &deliver.OutputOptions{SpoolDir: spool})
 				came := make([]time.Time, 3)
@@ -119,7 +120,7 @@ func TestOldestOfAHang(t *testing.T) {
 
 // A destination that has ended for good is said to be gone, since its first refusal.
 func TestStatsOfTheGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		out := mustOutput(t, deliver.ToWriter(goneWriter{}), new(deliver.OutputOptions))
 		var began time.Time
 		for range 3 {

@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // As many batches as the window has are under way; one more waits in the outlet; a
 // further Send waits for room.
 func TestWindowFlows(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
@@ -54,7 +55,7 @@ func TestWindowFlows(t *testing.T) {
 // After an answer with open records nothing new is sent until all batches under way
 // are answered. Then the open records are sent again, in order, and nothing else.
 func TestWindowRegroups(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
@@ -91,7 +92,7 @@ func TestWindowRegroups(t *testing.T) {
 // When a session ends, all that has no answer is unsent. The next session begins with
 // the oldest open record, after Close of the first one has returned.
 func TestWindowRewinds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		d := newHand(3)
 		d.onEnd = func(s *handSession) {
@@ -143,7 +144,7 @@ func TestWindowRewinds(t *testing.T) {
 // others then.
 func TestSecondAnswer(t *testing.T) {
 	for _, how := range handovers {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			d := newHand(1)
 			x := mustNew(t, d, nil)
 			p := &producer{x: x, how: how}
@@ -172,7 +173,7 @@ func TestSecondAnswer(t *testing.T) {
 
 // Answers that came before the end of the session count, in one go with it.
 func TestAnswersBeforeTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
 		x := mustNew(t, d, nil)
 		m := &testkit.Model{}
@@ -198,7 +199,7 @@ func TestAnswersBeforeTheEnd(t *testing.T) {
 // A session that leaves is no failure: what it has is waited for, then the next one
 // begins at once.
 func TestLeaving(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
 		d := newHand(3)
 		x := mustNew(t, d, &Options{OnError: ev.Add, Breaker: &BreakerOptions{Failures: 1}})
@@ -241,7 +242,7 @@ func TestLeaving(t *testing.T) {
 // Sessions of one batch each, as some protocols have them, are no failures and cost
 // no time.
 func TestOneBatchPerSession(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
 		d := newHand(1)
 		d.onSend = func(s *handSession, b *batch.Batch) error {
@@ -267,7 +268,7 @@ func TestOneBatchPerSession(t *testing.T) {
 // A session that refuses its very first batch is a failure: otherwise the next one
 // would begin at once, for ever.
 func TestSessionThatTakesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ev := &testkit.Events{}
 		d := newHand(2)
 		d.onSend = func(*handSession, *batch.Batch) error { return errors.New("not here") }
@@ -293,7 +294,7 @@ func TestSessionThatTakesNothing(t *testing.T) {
 // A record that the destination refuses by name is a dead letter at once, and nothing
 // else is sent again.
 func TestWindowRefusal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
 		dead := &handlerLog{}
 		x := mustNew(t, d, &Options{DeadLetter: dead})
@@ -328,7 +329,7 @@ func TestNonsense(t *testing.T) {
 		"from nowhere":     {Open: batch.From(11)},
 		"before the first": {Open: batch.From(-1)},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			ev := &testkit.Events{}
 			d := newHand(1)
 			x := mustNew(t, d, &Options{OnError: ev.Add})
@@ -354,7 +355,7 @@ func TestNonsense(t *testing.T) {
 // Whatever goes wrong, and whenever answers come: nothing is lost, first copies arrive in
 // order, except suspects, and no failure makes more duplicates than a window has batches.
 func TestOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
 		for round := range testkit.Rounds(80, 20000) {
 			rng := testkit.Rand(seed + uint64(round))
@@ -390,7 +391,7 @@ func TestOrder(t *testing.T) {
 // A driver that answers within Send may have a window, too: batches that wait for their
 // Send when an older one is answered open go behind it.
 func TestOrderWithinSend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
 		for round := range testkit.Rounds(60, 20000) {
 			rng := testkit.Rand(seed + uint64(round))
@@ -424,7 +425,7 @@ func TestOrderWithinSend(t *testing.T) {
 // A session that leaves while further batches wait for their Send: they go to the next
 // one.
 func TestLeavingWithMoreToSend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(4)
 		hold := make(chan struct{})
 		d.onSend = func(s *handSession, b *batch.Batch) error {
@@ -470,7 +471,7 @@ func flushUntil(t testing.TB, x *outlet) {
 // Order is kept within each stream when the destination fails streams apart: a driver
 // answers later records of a stream open, unsent, behind an open record.
 func TestOrderPerStream(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		seed := testkit.Seed(t)
 		for round := range testkit.Rounds(60, 20000) {
 			rng := testkit.Rand(seed + uint64(round))
@@ -593,7 +594,7 @@ func (s *streamSession) serve() {
 // A session may be over before its Open has returned.
 func TestEndBeforeOpenReturns(t *testing.T) {
 	for _, why := range []error{nil, testkit.ErrDown} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			d := newHand(2)
 			d.open = func(n int, l Life) error {
 				if n < 3 {
@@ -619,7 +620,7 @@ func TestEndBeforeOpenReturns(t *testing.T) {
 
 // A Send that returns an error after it has answered leaves: another session goes on.
 func TestAnsweredAndRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := newHand(2)
 		d.onSend = func(s *handSession, b *batch.Batch) error {
 			s.l.Answer(b, taken)

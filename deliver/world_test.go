@@ -41,6 +41,7 @@ type worldLimits struct {
 	scarce                   bool    // … or about to drop records
 	noRoom                   bool    // nothing can be set aside
 	poison                   int     // every so many records one ends its session; 0: none does
+	mute                     bool    // … after 30 s without an answer
 	verdict                  flavour // the answer to such a record at times; wholly: none
 	sour                     bool    // control records are refused for a time
 	age                      time.Duration
@@ -211,7 +212,7 @@ func newWorld(lim worldLimits, mut mutant) *world {
 		window: lim.window, retry: retry, spool: lim.spool, handler: lim.handler, asideBytes: aside, jitter: lim.jitter,
 		post: func(string, error, uint64) {}, bury: func(*batch.Batch, error) {}, buried: func() bool { return w.buried },
 		settled: w.led.settleLoan, release: func(h *holder) { w.released[h] = true }, outside: func() uint64 { return 0 },
-	}, w.led, &circuit{o: brk, jitter: lim.jitter})
+	}, w.led, newCircuit(brk, lim.jitter))
 	w.settle()
 	return w
 }
@@ -458,7 +459,7 @@ func (w *world) hear(n int) {
 }
 
 func (w *world) hearAnswer(r *report) {
-	round, under, suspect := w.m.sess.round, w.m.sess.under, w.m.trials.cur
+	round, under, asked := w.m.sess.round, w.m.sess.under, w.m.trials
 	w.m.answer(w.now, r.b, r.o)
 	if w.m.sess.under < under {
 		w.vain = 0
@@ -466,8 +467,8 @@ func (w *world) hearAnswer(r *report) {
 	switch {
 	case w.mutant == mutantRound && under == w.m.sess.under:
 		w.m.sess.round = round
-	case w.mutant == mutantTrial && suspect != nil && w.m.trials.cur == nil:
-		w.m.trials.cur = suspect
+	case w.mutant == mutantTrial && asked.step == asksSuspect && w.m.trials.step == noRound:
+		w.m.trials = asked
 	}
 }
 
@@ -581,6 +582,19 @@ func (w *world) answer(i int, o batch.Outcome) {
 	if s.unanswered() == 0 {
 		s.drain, s.broken = false, 0
 	}
+}
+
+// atPoison has the session end at batch i, if it is time for that, and else time pass.
+func (w *world) atPoison(i int) {
+	if w.lim.mute {
+		over := w.s.sent[i].e.at.Add(30 * time.Second)
+		if at := w.m.wakeAt(w.now); !at.IsZero() && at.Before(over) {
+			w.now = at
+			return
+		}
+		w.now = latest(w.now, over)
+	}
+	w.end(i, errors.New("reset"))
 }
 
 // poisonous reports whether a session ends at h.

@@ -24,7 +24,9 @@ import (
 //
 // A w with a method Writev(bufs [][]byte) (int64, error), as of writev(2), is handed
 // several slabs at once when they have queued up; it must not keep bufs. An *os.File that
-// is a regular file is one. If w has a method Flush() error or Sync() error,
+// is a regular file is one. If w has a method Room() int64, it is asked how many bytes it
+// has room for, as a file.File that rotates: what is more than that is written in parts that
+// end with a record, each of one record at least. If w has a method Flush() error or Sync() error,
 // [Output.Flush] and [Output.Sync] call it, and [Output.Close] calls both. w is used by one
 // goroutine at a time, and not closed: see [ToWriteCloser]. A nil w, or a nil pointer, gives
 // a nil Destination, which [NewOutput] refuses.
@@ -32,7 +34,9 @@ func ToWriter(w io.Writer) Destination {
 	if w == nil || isNilPointer(w) {
 		return nil
 	}
-	return &writer{w: w, vec: vecWriterFor(w)}
+	d := &writer{w: w, vec: vecWriterFor(w)}
+	d.room, _ = w.(roomy)
+	return d
 }
 
 // ToWriteCloser is [ToWriter] for a w that is closed with the Output.
@@ -53,6 +57,7 @@ func isNilPointer(w io.Writer) bool {
 type writer struct {
 	w    io.Writer
 	vec  vecWriter // nil: one slab at a time
+	room roomy     // nil: there is always some
 	bufs [][]byte
 
 	done int // bytes of the batch under way that are written
@@ -60,6 +65,9 @@ type writer struct {
 	lied bool
 	tell func(error) // told the first time that w miscounts
 }
+
+// A roomy writer begins a new file when one is full.
+type roomy interface{ Room() int64 }
 
 // A stop is where a Send ended that has not written all.
 type stop struct {
@@ -164,46 +172,57 @@ func (d *writer) endLine() error {
 	return err
 }
 
-// write writes what is missing of b.
+// write writes what is missing of b. Where w has no room for all of it, it is written in
+// parts that end with a record.
 func (d *writer) write(b *batch.Batch) error {
-	if d.vec != nil && len(b.Runs) > 1 {
-		return d.writeVec(b)
+	if d.room == nil || int64(b.Bytes()-d.done) <= d.room.Room() {
+		return d.writeTo(b, b.Bytes())
 	}
-	skip := d.done
-	for i := range b.Runs {
-		data := b.Runs[i].Data()
-		from := min(skip, len(data))
-		skip -= from
-		if err := written.All(d.w, data[from:], &d.done, d.lie); err != nil {
-			return err
+	room, end, next := d.room.Room(), d.done, 0
+	for _, r := range b.All() {
+		next += len(r.Data)
+		if next <= d.done {
+			continue
 		}
+		if end > d.done && int64(next-d.done) > room {
+			if err := d.writeTo(b, end); err != nil {
+				return err
+			}
+			room = d.room.Room()
+		}
+		end = next
 	}
-	return nil
+	return d.writeTo(b, end)
 }
 
-// writeVec writes several slabs in one call.
-func (d *writer) writeVec(b *batch.Batch) error {
+// writeTo writes what is missing of the first end bytes of b.
+func (d *writer) writeTo(b *batch.Batch, end int) error {
 	d.bufs = d.bufs[:0]
-	skip := d.done
+	at, want := 0, end-d.done
 	for i := range b.Runs {
 		data := b.Runs[i].Data()
-		from := min(skip, len(data))
-		skip -= from
-		if from < len(data) {
-			d.bufs = append(d.bufs, data[from:])
+		from, to := max(d.done-at, 0), min(end-at, len(data))
+		at += len(data)
+		if from < to {
+			d.bufs = append(d.bufs, data[from:to])
 		}
 	}
-	if len(d.bufs) == 0 {
+	defer func() { clear(d.bufs) }()
+	if d.vec == nil || len(d.bufs) < 2 {
+		for _, data := range d.bufs {
+			if err := written.All(d.w, data, &d.done, d.lie); err != nil {
+				return err
+			}
+		}
 		return nil
 	}
 	n, err := d.vec.Writev(d.bufs)
-	clear(d.bufs)
-	more, lie, err := written.Count(n, b.Bytes()-d.done, err)
+	more, lie, err := written.Count(n, want, err)
 	if lie != nil {
 		d.lie(lie)
 	}
 	d.done += more
-	if err == nil && d.done < b.Bytes() {
+	if err == nil && more < want {
 		err = io.ErrShortWrite
 	}
 	return err

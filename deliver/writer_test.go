@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
@@ -201,7 +202,7 @@ func TestWriterMisbehaves(t *testing.T) {
 			for _, spools := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/vec=%t,spool=%t", name, vec, spools), func(t *testing.T) {
 					dir := t.TempDir()
-					synctest.Test(t, func(t *testing.T) {
+					bubble.Test(t, func(t *testing.T) {
 						m := &vecPage{page{act: act}}
 						d := ToWriter(&m.page)
 						if several = vec; vec {
@@ -402,7 +403,7 @@ func TestWriterMiscounts(t *testing.T) {
 		}, testkit.ErrDisk.Error(), 1, 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				calls := 0
 				var text []string
 				o := soon(slab.Options{})
@@ -473,7 +474,7 @@ func (markedLines) AppendMarker(dst []byte, d batch.Drops, _ time.Time) []byte {
 func TestWriterTearsMarker(t *testing.T) {
 	for name, leave := range map[string]func(){"error": nil, "panic": func() { panic("on purpose") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				opened := make(chan struct{})
 				var text strings.Builder
 				left := 6 // writes of a marker that fail
@@ -524,7 +525,7 @@ func TestWriterTearsMarker(t *testing.T) {
 // A writer that hangs does not hold up Close: what it has is unknown, what waits is
 // dropped. What it takes later is counted as delivered.
 func TestWriterHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		m := &page{act: func(call int, p []byte) (int, error) {
 			<-release
@@ -554,7 +555,7 @@ func TestWriterHangs(t *testing.T) {
 
 // Nothing is unknown between two attempts: the writer has said what it took.
 func TestWriterRestsAtClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := &page{act: func(_ int, p []byte) (int, error) { return 25, testkit.ErrDisk }}
 		o := soon(slab.Options{FlushInterval: time.Millisecond})
 		o.Deliver.Retry.Min, o.Deliver.Retry.Max = time.Hour, time.Hour
@@ -590,7 +591,7 @@ func TestWriterFile(t *testing.T) {
 
 // While callers wait, half of the slabs go at once; also right after they were served.
 func TestQueuedSlabsGoTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
 		var got []int
 		out := mustOutput(t, ToWriter(vecFunc(func(bufs [][]byte) (n int64, err error) {
@@ -636,7 +637,7 @@ func TestInlineAllocatesNothing(t *testing.T) {
 
 // Flush and Stats do not wait for a writer that hangs.
 func TestInlineHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		out := mustOutput(t, ToWriter(writeFunc(func(p []byte) (int, error) { <-release; return len(p), nil })),
 			soon(slab.Options{FlushInterval: time.Millisecond}))
@@ -657,7 +658,7 @@ func TestInlineHangs(t *testing.T) {
 
 // A driver that promises to answer within Send, and does not, has its batch sent again.
 func TestInlineWithoutAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := &forgetful{}
 		out := mustOutput(t, d, soon(slab.Options{FlushInterval: time.Millisecond}))
 		mustLines(t, out, 0, 10, 10)

@@ -3,6 +3,7 @@ package file_test
 import (
 	"context"
 	"fmt"
+	"log"
 	"os"
 	"path/filepath"
 
@@ -70,4 +71,20 @@ func ExampleNewStdio() {
 	fmt.Fprintln(w, "one line")
 	w.Close()
 	// Output: one line
+}
+
+func ExampleFile_Room() {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	f, err := file.Open(filepath.Join(dir, "app.log"), &file.Options{RotateBytes: 100})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer f.Close()
+	fmt.Fprintln(f, "one line")
+	fmt.Println(f.Room())
+	// Output: 91
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/vectors"
+	"github.com/forebay-log/forebay/internal/vfs"
 )
 
 // A File is a log file. Its methods may be called from any goroutine.
@@ -29,7 +30,7 @@ type File struct {
 	o    Options
 	name string // as given, for messages
 	path string // absolute
-	open func(string, int, fs.FileMode) (handle, error)
+	sys  system
 
 	events *callback.Runner[error] // calls Options.OnError
 
@@ -39,10 +40,11 @@ type File struct {
 	h       handle // nil: the last attempt to open failed, try again
 	regular bool
 	size    int64
-	newline bool // end the line that a crash, or the last run, left open
-	cut     bool // the last Write ended inside a record
-	reopen  bool // Reopen was called while cut
+	before  []byte // goes before what is written next: the end of a line that was left open
+	cut     bool   // the last Write ended inside a record
+	reopen  bool   // Reopen was called while cut
 	closed  bool
+	durable              // with Options.Sync "always"
 	lock    *flock.Flock // nil: none
 	rotator
 	reserved int64    // size from which reserveLocked is due
@@ -50,10 +52,19 @@ type File struct {
 }
 
 // handle is what File needs of an *os.File.
-type handle interface {
-	io.WriteCloser
-	Sync() error
-	Stat() (fs.FileInfo, error)
+type handle = vfs.Appender
+
+// A system is what a File needs of the operating system, and tests replace.
+type system struct {
+	open    func(name string, flag int, perm fs.FileMode) (handle, error)
+	syncDir func(dir string) error
+}
+
+var operatingSystem = system{
+	open: func(name string, flag int, perm fs.FileMode) (handle, error) {
+		return vfs.OS.OpenAppend(name, flag, perm)
+	},
+	syncDir: func(dir string) error { return vfs.OS.SyncDir(dir) },
 }
 
 // Open opens the log file at path for appending and creates it if there is none.
@@ -63,17 +74,9 @@ type handle interface {
 // line stays one line. Open fails, naming the file, if another process rotates
 // the file, or uses a file that this one is to rotate. A nil o means the zero
 // Options.
-func Open(path string, o *Options) (*File, error) {
-	return openWith(path, o, func(name string, flag int, perm fs.FileMode) (handle, error) {
-		f, err := os.OpenFile(name, flag, perm)
-		if err != nil {
-			return nil, err // not a nil *os.File in an interface
-		}
-		return f, nil
-	})
-}
+func Open(path string, o *Options) (*File, error) { return openWith(path, o, operatingSystem) }
 
-func openWith(path string, o *Options, open func(string, int, fs.FileMode) (handle, error)) (*File, error) {
+func openWith(path string, o *Options, sys system) (*File, error) {
 	if o == nil {
 		o = &Options{}
 	}
@@ -84,7 +87,7 @@ func openWith(path string, o *Options, open func(string, int, fs.FileMode) (hand
 	if path == "" {
 		return nil, errors.New("file: cannot open a log file: its path is empty; give one, such as \"app.log\"")
 	}
-	f := &File{o: r, name: path, open: open, events: callback.New(r.OnError, 0)}
+	f := &File{o: r, name: path, sys: sys, events: callback.New(r.OnError, 0)}
 	fail := func(err error) (*File, error) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -95,9 +98,11 @@ func openWith(path string, o *Options, open func(string, int, fs.FileMode) (hand
 		return fail(err)
 	}
 	if r.MakeDirs {
-		if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+		made, err := vfs.MakeDirs(vfs.OS, filepath.Dir(f.path), 0o700)
+		if err != nil {
 			return fail(cause(err))
 		}
+		f.durable.dirs = made
 	}
 	if r.rotates() {
 		// Rotation moves what the name stands for: the file, not a link to it.
@@ -114,6 +119,9 @@ func openWith(path string, o *Options, open func(string, int, fs.FileMode) (hand
 	if err == nil && r.rotates() {
 		err = f.startLocked()
 	}
+	if err == nil && r.Sync == syncAlways {
+		err = f.beginSyncedLocked()
+	}
 	f.mu.Unlock()
 	if err != nil {
 		return fail(err)
@@ -124,7 +132,7 @@ func openWith(path string, o *Options, open func(string, int, fs.FileMode) (hand
 // openLocked opens path and finds out what is there. It changes nothing when it
 // fails, and does not close the handle that was open.
 func (f *File) openLocked() error {
-	h, err := f.open(f.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, f.o.Mode)
+	h, err := f.sys.open(f.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, f.o.Mode)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			if _, bad := os.Stat(filepath.Dir(f.path)); bad != nil {
@@ -150,14 +158,17 @@ func (f *File) openLocked() error {
 	f.h = h
 	f.regular = st.Mode().IsRegular()
 	f.size = 0
-	f.newline = false
+	f.before = nil
+	f.durable.named = false
 	f.admitLocked()
 	f.rotator.began = time.Now()
 	if f.regular {
 		f.size = st.Size()
 		if f.size > 0 {
 			f.rotator.began = st.ModTime()
-			f.newline = !endsLine(f.path, st)
+			if !endsLine(f.path, st) {
+				f.before = []byte{'\n'}
+			}
 		}
 	}
 	return nil
@@ -190,6 +201,10 @@ func endsLine(path string, st fs.FileInfo) bool {
 // newline, to give it up): it goes to the same file, whatever Reopen or
 // rotation have been asked for. A slab.Writer does so.
 //
+// With Options.Sync "always" the bytes that Write counts are on stable storage. If they
+// cannot be put there, it counts none of them, and writes them again when it is called
+// with them again: the file may have their records twice.
+//
 // After Close, Write returns an error that wraps os.ErrClosed.
 func (f *File) Write(p []byte) (int, error) {
 	n, err := f.Writev([][]byte{p})
@@ -214,8 +229,20 @@ func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 			return n, err
 		}
 		k := f.fittingLocked(bufs)
+		wasCut := f.cut
 		m, err := f.appendLocked(bufs[:k])
+		if m > 0 && f.o.Sync == syncAlways {
+			if err := f.settleLocked(bufs[:k], m, wasCut); err != nil {
+				return n, err
+			}
+		}
 		n += m
+		if f.reopen && !f.cut {
+			f.reopen = false
+			if err := f.reopenLocked(); err != nil {
+				f.events.Post(err)
+			}
+		}
 		if err != nil {
 			return n, f.writeError(err)
 		}
@@ -238,13 +265,13 @@ func (f *File) prepareLocked(n int) error {
 			}
 		}
 	}
-	if f.newline {
-		n, err := f.h.Write([]byte{'\n'})
+	for len(f.before) > 0 {
+		n, err := f.h.Write(f.before)
 		f.size += int64(n)
+		f.before = f.before[n:]
 		if err != nil {
 			return f.writeError(err)
 		}
-		f.newline = false
 	}
 	return nil
 }
@@ -299,12 +326,6 @@ func (f *File) appendLocked(bufs [][]byte) (n int64, err error) {
 		}
 		break
 	}
-	if f.reopen && !f.cut {
-		f.reopen = false
-		if err := f.reopenLocked(); err != nil {
-			f.events.Post(err)
-		}
-	}
 	return n, err
 }
 
@@ -324,8 +345,9 @@ func (f *File) writeError(err error) error {
 	return fmt.Errorf("file: cannot write %q: %w%s", f.name, err, todo)
 }
 
-// Sync puts what was written on stable storage. What has none (a pipe, a
-// terminal, /dev/null) is no error.
+// Sync puts what was written to the file that is open on stable storage; files that
+// rotation has moved aside, and names, are there with Options.Sync "always" alone. What has
+// none (a pipe, a terminal, /dev/null) is no error.
 func (f *File) Sync() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -417,8 +439,6 @@ func (f *File) releaseLocked() (err error) {
 	return err
 }
 
-// cause strips the operation and path off an error of package os: our messages
-// have them already.
 // remedy says what to do about an error of the system at Open.
 func remedy(err error) string {
 	switch {
@@ -432,6 +452,8 @@ func remedy(err error) string {
 	return ""
 }
 
+// cause strips the operation and path off an error of package os: our messages
+// have them already.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

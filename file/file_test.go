@@ -114,6 +114,9 @@ func TestOpenErrors(t *testing.T) {
 		{"age", "x", &Options{RotateBytes: 1, KeepFor: -1}, "Options.KeepFor"},
 		{"compression", "x", &Options{RotateBytes: 1, Compress: "lzma"}, "Options.Compress"},
 		{"no rotation", "x", &Options{Compress: "gzip"}, "RotateEvery"},
+		{"sync", "x", &Options{Sync: "commit"}, `Options.Sync is "commit", must be "never" or "always"`},
+		{"sync of copies", "x", &Options{RotateBytes: 1, Compress: "gzip", Sync: syncAlways}, "Options.Compress"},
+		{"sync of a device", os.DevNull, &Options{Sync: syncAlways}, "no stable storage"},
 		{"device", os.DevNull, &Options{RotateBytes: 1}, "not a regular file"},
 	} {
 		f, err := Open(c.path, c.o)
@@ -293,7 +296,7 @@ func TestDiskFull(t *testing.T) {
 	}{{syscall.ENOSPC, "free some space"}, {syscall.EDQUOT, "quota"}, {syscall.EFBIG, "ulimit"}, {syscall.EIO, ""}} {
 		path := filepath.Join(t.TempDir(), "x.log")
 		budget, mu := 6, new(sync.Mutex)
-		f, err := openWith(path, &Options{RotateBytes: 8}, fullDisk(&budget, mu, c.err))
+		f, err := openWith(path, &Options{RotateBytes: 8}, system{open: fullDisk(&budget, mu, c.err)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -313,7 +316,7 @@ func TestCutRecordStaysTogether(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.log")
 	budget, mu := 10, new(sync.Mutex)
-	f, err := openWith(path, &Options{RotateBytes: 8}, fullDisk(&budget, mu, syscall.ENOSPC))
+	f, err := openWith(path, &Options{RotateBytes: 8}, system{open: fullDisk(&budget, mu, syscall.ENOSPC)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +360,7 @@ func TestCutRecordStaysTogether(t *testing.T) {
 func TestDiskFullBehindSlab(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
 	budget, mu := 1000, new(sync.Mutex)
-	f, err := openWith(path, &Options{RotateBytes: 5000}, fullDisk(&budget, mu, syscall.ENOSPC))
+	f, err := openWith(path, &Options{RotateBytes: 5000}, system{open: fullDisk(&budget, mu, syscall.ENOSPC)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/callback"
 )
 
@@ -27,10 +28,10 @@ func (s stubborn) Close() error {
 func mustOpenStubborn(t *testing.T, path string, onError func(error)) *File {
 	t.Helper()
 	f, err := openWith(path, &Options{RotateBytes: 10, OnError: onError},
-		func(name string, flag int, perm fs.FileMode) (handle, error) {
+		system{open: func(name string, flag int, perm fs.FileMode) (handle, error) {
 			h, err := os.OpenFile(name, flag, perm)
 			return stubborn{h}, err
-		})
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +49,7 @@ func TestOnErrorRunsApart(t *testing.T) {
 		"hangs":   func(_ *File, release chan struct{}) { <-release },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "x.log")
 				release := make(chan struct{})
 				var f *File
@@ -93,7 +94,7 @@ func TestOnErrorRunsApart(t *testing.T) {
 
 // What was reported is told before Close returns.
 func TestCloseTellsErrors(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		told := false
 		f := mustOpenStubborn(t, filepath.Join(t.TempDir(), "x.log"), func(error) {
 			time.Sleep(callback.Grace / 2)

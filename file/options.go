@@ -33,7 +33,9 @@ type Options struct {
 
 	// RotateBytes is the size in bytes that a file shall not exceed. The file
 	// is moved aside before the Write that would take it there; a single Write
-	// of more bytes makes a file of its own. Default 0: no limit.
+	// of more bytes makes a file of its own. An Output ends its Writes where the
+	// file is full, with a record, so that only a record of more bytes does so.
+	// Default 0: no limit.
 	RotateBytes int64
 	// RotateEvery begins a new file at the first Write of each such period.
 	// Periods are counted in UTC, so that 24h is midnight UTC and a restart
@@ -50,12 +52,26 @@ type Options struct {
 	// "": not at all.
 	Compress string
 
+	// Sync says when a Write is put on stable storage: "never" leaves the time to the
+	// operating system and to calls of [File.Sync], "always" before Write returns, with
+	// the names that the file needs. Until then what was written survives the death of the
+	// process, but not that of the machine. "always" needs a regular file, and goes not
+	// together with Compress: a compressed copy is not synced before the original is
+	// removed. Default "never".
+	Sync string
+
 	// OnError is told when a rotation fails, or a Reopen that had to wait for the end
 	// of a record. Writing goes on in the old file. It runs on a goroutine of its own
 	// behind a bounded queue, so it may log into this very file. Default nil: one
 	// line on stderr.
 	OnError func(error)
 }
+
+// The texts of Options.Sync, those of spool.Options.
+const (
+	syncNever  = "never"
+	syncAlways = "always"
+)
 
 // rotates reports whether the options ask for rotation.
 func (o *Options) rotates() bool { return o.RotateBytes > 0 || o.RotateEvery > 0 }
@@ -92,6 +108,17 @@ func (o Options) resolve() (Options, error) {
 	case "", "gzip", "zstd":
 	default:
 		bad("Compress", fmt.Sprintf("%q", o.Compress), `"", "gzip" or "zstd"`)
+	}
+	switch o.Sync {
+	case "":
+		o.Sync = syncNever
+	case syncNever:
+	case syncAlways:
+		if o.Compress != "" {
+			bad("Compress", fmt.Sprintf("%q", o.Compress), `"" where Sync is "always": the compressed copy is not synced`)
+		}
+	default:
+		bad("Sync", fmt.Sprintf("%q", o.Sync), `"never" or "always"`)
 	}
 	if !o.rotates() && len(errs) == 0 && (o.KeepFiles != 0 || o.KeepFor != 0 || o.Compress != "") {
 		bad("RotateBytes", 0, "set, or RotateEvery, for KeepFiles, KeepFor and Compress to mean anything")

@@ -135,6 +135,24 @@ func (r *rotator) due(o *Options, size int64, n int) string {
 	return reason
 }
 
+// Room returns how many bytes the next Write can have, in bytes, before a file exceeds
+// Options.RotateBytes: what is left of the file that is open or, once that is full, a whole
+// file. Without RotateBytes, and while files cannot be moved aside, it is math.MaxInt64. The
+// Output of a File asks for it, so that records that fit do not make a file too long.
+func (f *File) Room() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := &f.rotator
+	if f.o.RotateBytes == 0 || !r.failed.IsZero() && time.Since(r.failed) < rotateRetry {
+		return math.MaxInt64
+	}
+	room := f.o.RotateBytes - f.size - int64(len(f.before))
+	if room <= 0 && !f.cut {
+		return f.o.RotateBytes
+	}
+	return max(room, 0)
+}
+
 // period returns when the period of length every began that t lies in, in UTC.
 func period(t time.Time, every time.Duration) int64 {
 	// Time.Truncate counts from the year 1, a Monday: weeks begin on Mondays.

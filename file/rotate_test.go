@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // old returns the files that were moved aside, oldest first.
@@ -29,7 +31,7 @@ func old(t *testing.T, path string) []string {
 }
 
 func TestRotateBySize(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "x.log")
 		f, err := Open(path, &Options{RotateBytes: 10})
 		if err != nil {
@@ -67,7 +69,7 @@ func TestRotateExisting(t *testing.T) {
 }
 
 func TestRotateByTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "x.log")
 		f, err := Open(path, &Options{RotateEvery: 24 * time.Hour})
 		if err != nil {
@@ -236,16 +238,16 @@ func TestHousekeepingAtOpen(t *testing.T) {
 
 // A file that cannot be moved aside is written on; that is said once.
 func TestRotationFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		// Long enough for the name of an old file to be too long.
 		path := filepath.Join(t.TempDir(), strings.Repeat("x", 245)+".log")
 		var errs []error
 		opened := 0
 		f, err := openWith(path, &Options{RotateBytes: 10, OnError: func(err error) { errs = append(errs, err) }},
-			func(name string, flag int, perm fs.FileMode) (handle, error) {
+			system{open: func(name string, flag int, perm fs.FileMode) (handle, error) {
 				opened++
 				return os.OpenFile(name, flag, perm)
-			})
+			}})
 		if err != nil {
 			t.Skip(err) // a file system with shorter names
 		}

@@ -77,7 +77,7 @@ func all(t *testing.T, dir, name string) string {
 func TestWritevOnAFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	budget, mu := 7, new(sync.Mutex)
-	f, err := openWith(path, &Options{RotateBytes: 8}, fullDisk(&budget, mu, syscall.ENOSPC))
+	f, err := openWith(path, &Options{RotateBytes: 8}, system{open: fullDisk(&budget, mu, syscall.ENOSPC)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -118,6 +118,9 @@ func (s *session) exchange(j *job, i int, ph phase) (lives bool, err error) {
 		case late:
 			return false, noAckWithin(wait)
 		case noAck && isGone(err):
+			if ph == trying { // else it has said that it takes one message
+				s.hungUp()
+			}
 			return false, nil
 		}
 		return false, err
@@ -183,5 +186,6 @@ func (s *session) judge(err error, jobs []*job, acked bool) {
 		r.silent(i, s.c.c.ReconnectMax)
 	case s.c.c.NoAck && isGone(err):
 		r.ended(i, time.Since(s.conn.opened))
+		s.hungUp()
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -39,7 +39,7 @@ func TestOneMessageWithoutAcknowledgements(t *testing.T) {
 				continue // it is a server that keeps connections
 			}
 			t.Run(fmt.Sprintf("HELO %v, %s", helo, end), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					var r received
 					auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
 					f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
@@ -152,7 +152,7 @@ func TestOneMessageThatIsCut(t *testing.T) {
 // its first message, whether that is all of a batch or not.
 func TestTrial(t *testing.T) {
 	for _, tags := range [][]string{nil, {"x", "y", "z"}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var r received
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
 			s := newTestClient(t, Config{Dial: f.Dial, NoAck: true})
@@ -192,7 +192,7 @@ func TestTrialsBecomeLonger(t *testing.T) {
 		t.Errorf("%s after an hour", d)
 	}
 
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var r received
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 			if m, err := c.Next(); err == nil {
@@ -218,7 +218,7 @@ func TestTrialsBecomeLonger(t *testing.T) {
 
 // A server that keeps no connection and acknowledges nothing in time is left.
 func TestOneMessageWithoutAnAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 			c.Handshake(auth)
@@ -244,7 +244,7 @@ func TestOneMessageWithoutAnAnswer(t *testing.T) {
 // order, though every session takes one.
 func TestOneMessageBehindALogger(t *testing.T) {
 	for _, noAck := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var r received
 			auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {

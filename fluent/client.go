@@ -48,6 +48,7 @@ type Client struct {
 	roster  *roster
 	awaited *awaited
 	counts  counts
+	reports *reports
 }
 
 // Stats is a snapshot of a [Client].
@@ -63,7 +64,8 @@ type Stats struct {
 	// LearnedFrame and LearnedRecord are limits of the server used last, in bytes of payload,
 	// that it has shown by ending connections: frames are no larger than the first, and
 	// records of the second and above go to the dead letters at once. Each is forgotten
-	// when something larger is taken, and after an hour. 0: none is known.
+	// when something larger is taken. The first is believed for an hour, the second for a
+	// minute at first (ADR 43). 0: none is known.
 	LearnedFrame, LearnedRecord int
 	LastError                   string
 }
@@ -93,7 +95,7 @@ func NewClient(c Config) (*Client, error) {
 func newClient(r *resolved) *Client {
 	return &Client{
 		c: r, seed: maphash.MakeSeed(), salt: rand.Uint64(), framer: newFramer(r),
-		roster: newRoster(r.servers), awaited: newAwaited(),
+		roster: newRoster(r.servers), awaited: newAwaited(), reports: newReports(&r.Config),
 	}
 }
 

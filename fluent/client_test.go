@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/testkit/poolcheck"
@@ -519,7 +520,7 @@ func TestTimeouts(t *testing.T) {
 		}, Config{SharedKey: "k"}, defaultHandshakeTimeout, "not finished within 5s"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				stop := make(chan struct{})
 				f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { tc.script(c, stop) }}
 				tc.c.Dial = f.Dial
@@ -541,7 +542,7 @@ func TestTimeouts(t *testing.T) {
 }
 
 func TestIdleConnectionsAreClosedAndTheEndIsSeenAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var r received
 		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) { r.obedient(c) }}
 		defer f.Close()
@@ -569,7 +570,7 @@ func TestIdleConnectionsAreClosedAndTheEndIsSeenAtOnce(t *testing.T) {
 }
 
 func TestFailoverAndReturn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		down := map[string]bool{}
 		var a, b received
@@ -649,7 +650,7 @@ func TestFailoverFromAServerThatOnlyAccepts(t *testing.T) {
 // A server is passed over for at least half of what is due, however long that is
 // and however often it failed.
 func TestPassedOverForHowLong(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		for _, lo := range []time.Duration{100 * time.Millisecond, 5 * time.Second, time.Minute, 100 * time.Hour, math.MaxInt64 / 4} {
 			var down, mute health
 			for n := range 40 {
@@ -671,7 +672,7 @@ func TestPassedOverForHowLong(t *testing.T) {
 // A first server that takes connections and acknowledges nothing is tried again
 // ever more seldom; once it acknowledges, it is used.
 func TestFailoverFromAServerThatStaysMute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var a, b received
 		var well atomic.Bool
 		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {

@@ -133,7 +133,8 @@ type Config struct {
 	// written, so records that the kernel or the server still held when the connection
 	// ended are lost. After the first message of a connection the client waits briefly
 	// (20 ms to 1 s), because some servers close after one message and do not say so.
-	// Default false.
+	// The event "no-ack" tells of a server that only takes connections, as far as that can
+	// be told. Default false.
 	NoAck bool `yaml:"no_ack"`
 	// Window is how many batches may be unacknowledged at once. Default 4.
 	Window int `yaml:"window"`

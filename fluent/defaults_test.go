@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -20,7 +21,7 @@ import (
 // The zero Config is useful: one's own machine, 4 MiB, acknowledged frames of about 64 KiB.
 // Nothing is lost without a count, and before a server that is down only one caller is held up.
 func TestZeroConfig(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		addrs := map[string]bool{}
 		up := false
@@ -85,7 +86,7 @@ func TestZeroConfig(t *testing.T) {
 // As many batches as Window says are under way at once, and no more.
 func TestWindow(t *testing.T) {
 	for _, window := range []int{0, 1, 7} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			acks := make(chan struct{})
 			var mu sync.Mutex
 			arrived := 0
@@ -139,7 +140,7 @@ func TestWindow(t *testing.T) {
 // A connection that ends while nothing is under way is known to be at an end
 // before anything is written to it.
 func TestEndOfIdleConnectionIsSeen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var r received
 		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
 			if n > 0 {
@@ -175,7 +176,7 @@ func TestEndOfIdleConnectionIsSeen(t *testing.T) {
 // is never twice the same; then it is tried by name, as names move. Once it was there
 // the time begins anew.
 func TestReconnects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var at []time.Time
 		up := false
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {

@@ -335,6 +335,19 @@ func appendLevel(dst []byte, l slog.Level) []byte {
 	return msgpack.AppendStr(dst, l.String())
 }
 
+// AppendTaggedEvent is [AppendJSONEvent] for an event with a tag of its own. stream is the
+// Stream of the record's [batch.Meta]. A tag that cannot be used is an [ErrTag].
+func AppendTaggedEvent(dst []byte, tag string, t time.Time, js []byte) (rec []byte, stream uint32, err error) {
+	if err := checkTag(tag); err != nil {
+		return dst, 0, err
+	}
+	if stream = streamOf(tag); stream == ownTag {
+		dst = msgpack.AppendStr(dst, tag)
+	}
+	rec, err = AppendJSONEvent(dst, t, js)
+	return rec, stream, err
+}
+
 // AppendJSONEvent appends an event whose record is the JSON object js: what a
 // program wrote to its output, say. Anything else than one object is an error.
 // Levels that receivers do not decode become JSON text, as with [Logger.Post].

@@ -159,6 +159,23 @@ func ExampleConfig_dryRun() {
 	//   {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
 }
 
+// Events from elsewhere keep their tags: the stream of a record says which one it has.
+func ExampleAppendTaggedEvent() {
+	w, err := fluent.New(fluent.Config{Tag: "app", NoAck: true, DryRun: os.Stdout})
+	if err != nil {
+		panic(err)
+	}
+	rec, stream, err := fluent.AppendTaggedEvent(nil, "shop.web", time.Unix(0, 0), []byte(`{"n": 1}`))
+	if err != nil {
+		panic(err)
+	}
+	w.WriteRecord(rec, batch.Meta{Stream: stream})
+	w.Close()
+	// Output:
+	// frame 1: PackedForward tag="shop.web" size=1 payload=15 bytes, message=34 bytes
+	//   {"time":"1970-01-01T00:00:00Z","record":{"n":1}}
+}
+
 // A Router logs to Fluentd in JSON's stead.
 func ExampleNew() {
 	addr, stop := receiver()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -47,7 +48,7 @@ func (c *calls) since(t time.Time) (n int, first time.Duration) {
 // at the next flush interval, whether the server refuses connections or hangs.
 func TestHandlerIsAskedInTime(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { c.Next(); c.Next() }}
 			defer f.Close()
 			h := &calls{}
@@ -105,7 +106,7 @@ func TestHandlerIsAskedInTime(t *testing.T) {
 
 // The ErrorHandler of the Logger takes the place of that of the Config.
 func TestHandlerOnTheLogger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		down := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("connection refused") }
 		a, b := &calls{}, &calls{}
 		l := newTestLogger(t, Config{Dial: down, ErrorHandler: a})
@@ -155,7 +156,7 @@ func TestHandlerIsAskedBeforeADrop(t *testing.T) {
 			{"block", 0, 1 << 20, false, defaultAckTimeout + time.Second, false}, // it waits as long as nothing has failed
 		} {
 			t.Run(fmt.Sprintf("%s/%s/%s/%d/crash=%t", name, tt.policy, tt.every, tt.limit, tt.crash), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 						for {
 							if _, err := c.Next(); err != nil {

@@ -16,11 +16,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/closetime"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/spool"
@@ -104,7 +104,7 @@ func (d definitions) Stream(def []byte) uint32 {
 
 // A context that has ended leaves no time for the server, but some for the spool.
 func TestCloseAtOnceSpools(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := down()
 		c.SpoolDir = t.TempDir()
 		l := newTestLogger(t, c)
@@ -146,7 +146,7 @@ func TestFilesOfConfig(t *testing.T) {
 
 	// A server that chokes on what holds the word poison.
 	letters := filepath.Join(dir, "letters.jsonl")
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 			for {
 				m, err := c.Next()
@@ -187,7 +187,7 @@ func TestFilesOfConfig(t *testing.T) {
 // An event of long ago is not too old to be tried again: what counts is when it
 // was posted.
 func TestOldEventsSurviveAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var r received
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
 		refused := 0
@@ -218,7 +218,7 @@ func TestOldEventsSurviveAnOutage(t *testing.T) {
 // An error handler that hangs does not hold Close beyond the spool's time, and what it
 // was to take is spooled.
 func TestCloseDoesNotWaitForAHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		c := down()
 		c.SpoolDir, c.BufferBytes = t.TempDir(), 1<<20
 		hang, called := make(chan struct{}), make(chan struct{})
@@ -407,7 +407,7 @@ func TestWhenFullSpill(t *testing.T) {
 func testWhenFullSpill(t *testing.T, crash string) {
 	dir := t.TempDir()
 	const n = 5000
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		stop := make(chan struct{})
 		stalled := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}
 		defer stalled.Close()
@@ -453,7 +453,7 @@ func TestLargeRecordsFillTheBuffer(t *testing.T) {
 // A full buffer holds a caller as long as its policy says, and no longer.
 func TestFullBufferHoldsNobodyLonger(t *testing.T) {
 	for policy, want := range map[string]time.Duration{"": 250 * time.Millisecond, "drop-newest": 0, "drop-oldest": 0, "block-for=100ms": 100 * time.Millisecond} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			stop := make(chan struct{})
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { <-stop }}
 			l := newTestLogger(t, Config{Dial: f.Dial, WhenFull: policy, BufferBytes: 4 << 10, SlabBytes: 1 << 10})

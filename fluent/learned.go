@@ -1,6 +1,11 @@
 package fluent
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/backoff"
+)
 
 // Servers have limits that the protocol has no word for: one that finds a message too
 // large ends the connection, or never answers. So limits are learned, for each server, and
@@ -8,9 +13,13 @@ import "time"
 //
 //	a frame ends a connection ──▶ a smaller one is taken, and so on, alternations times
 //	     └─▶ frames are no larger than the largest that was taken
-//	a record alone is condemned by the search of package deliver, and nothing of its
-//	size was taken within relearn
-//	     └─▶ records of that size and above are refused at once: dead letters
+//	records of three sizes are condemned by the search of package deliver, and nothing as
+//	large as the smallest of them is taken
+//	     └─▶ records of that size and above are refused at once, for a minute: dead letters
+//
+// One condemned record, or two, show nothing: their content may be at fault. When the minute is
+// over, the next large record is tried as any other is. If it is condemned, too, the limit is
+// believed for twice as long, an hour at most.
 //
 // A limit is forgotten when something above it is taken, and after relearn. Nothing below
 // leastLimit is believed to be one: no receiver is known to take less.
@@ -18,13 +27,14 @@ const (
 	alternations = 4
 	relearn      = time.Hour
 	leastLimit   = 16 << 10
+	sizesToTrust = 3
+	firstTrust   = time.Minute
 )
 
-// limits are what is known of the sizes that a server takes, in bytes of payload.
+// limits are what are known of the sizes that a server takes, in bytes of payload.
 type limits struct {
-	frame  int       // 0: none is known
-	record int       // of so many bytes, and more, are refused; 0: none is known
-	until  time.Time // it is believed
+	frame int       // 0: none is known
+	until time.Time // it is believed
 
 	taken  int // the largest frame since died was set
 	died   int // the smallest frame that ended a connection; 0: none
@@ -33,12 +43,55 @@ type limits struct {
 	alone  int // size of the last record that ended a connection alone
 	most   int // the largest frame taken since the time
 	mostAt time.Time
+
+	records recordLimit
+}
+
+// recordLimit is what is known of the size from which a server takes no record.
+type recordLimit struct {
+	refused []int     // sizes of condemned records, all different, since something as large was taken
+	last    time.Time // when the last of them was
+	times   int       // that the limit was believed
+	trusted time.Time // it is believed until then
+}
+
+// size returns the limit: records of so many bytes, and more, are refused. 0: none is believed.
+func (l *recordLimit) size(now time.Time) int {
+	if !now.Before(l.trusted) {
+		return 0
+	}
+	return slices.Min(l.refused)
+}
+
+// condemned notes that a record of n bytes was condemned, and nothing as large was taken. It
+// reports whether a limit is believed because of it.
+func (l *recordLimit) condemned(now time.Time, n int) bool {
+	if now.Sub(l.last) > relearn {
+		*l = recordLimit{}
+	}
+	l.last = now
+	if len(l.refused) < sizesToTrust && !slices.Contains(l.refused, n) {
+		l.refused = append(l.refused, n)
+	}
+	if len(l.refused) < sizesToTrust {
+		return false
+	}
+	l.trusted = now.Add(backoff.Ceil(firstTrust, relearn, l.times))
+	l.times++
+	return true
+}
+
+// took notes that something of n bytes was taken.
+func (l *recordLimit) took(n int) {
+	if slices.ContainsFunc(l.refused, func(size int) bool { return size <= n }) {
+		*l = recordLimit{} // one of them, at least, was refused for another reason
+	}
 }
 
 // forget forgets what is too old.
 func (l *limits) forget(now time.Time) {
 	if !l.until.IsZero() && !now.Before(l.until) {
-		*l = limits{}
+		*l = limits{records: l.records}
 	}
 }
 
@@ -52,9 +105,7 @@ func (l *limits) took(now time.Time, n int) {
 	if l.frame > 0 && n > l.frame {
 		l.frame = 0
 	}
-	if l.record > 0 && n >= l.record {
-		l.record = 0
-	}
+	l.records.took(n)
 	switch {
 	case l.died == 0:
 	case n >= l.died: // the end had another reason
@@ -90,8 +141,7 @@ func (l *limits) condemned(now time.Time, n int) bool {
 		return false
 	}
 	l.alone = 0
-	l.record, l.until = n, now.Add(relearn)
-	return true
+	return l.records.condemned(now, n)
 }
 
 // sizes narrows most to what is known of a server.
@@ -99,15 +149,16 @@ func (r *roster) sizes(i int, most bounds) bounds {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := &r.health[i].limits
-	if l.until.IsZero() {
+	if l.until.IsZero() && l.records.trusted.IsZero() {
 		return most
 	}
-	l.forget(time.Now())
+	now := time.Now()
+	l.forget(now)
 	if l.frame > 0 {
 		most.frame = min(most.frame, l.frame)
 	}
-	if l.record > 0 && l.record <= most.record {
-		most.record, most.refused, most.server = l.record-1, l.record, r.servers[i].label
+	if n := l.records.size(now); n > 0 && n <= most.record {
+		most.record, most.refused, most.server = n-1, n, r.servers[i].label
 	}
 	return most
 }

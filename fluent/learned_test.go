@@ -7,11 +7,11 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -38,12 +38,13 @@ func limited(r *received, limit *atomic.Int64, silent bool) *testkit.Forward {
 	}}
 }
 
-// The size from which a server takes no record is learned from the search: later records
-// above it go to the dead letters at once, and others do not wait. It is forgotten after
-// an hour, when the server may take them.
+// The size from which a server takes no record is learned from the search of three records of
+// different sizes: later records above it go to the dead letters at once, and others do not
+// wait. It is believed for a minute, and for longer once one more was condemned. It is
+// forgotten when the server takes one.
 func TestRecordLimitIsLearned(t *testing.T) {
 	for _, silent := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var r received
 			var limit atomic.Int64
 			limit.Store(80 << 10)
@@ -51,39 +52,58 @@ func TestRecordLimitIsLearned(t *testing.T) {
 			defer f.Close()
 			var letters bytes.Buffer
 			l := newTestLogger(t, Config{Dial: f.Dial, DeadLetter: deliver.DeadLetters(&letters, "forward"), AckTimeout: time.Second})
-			big := func(n int) { l.Post("x", numbered{n, strings.Repeat("x", 100<<10)}) }
+			big := func(n int) { l.Post("x", numbered{n, strings.Repeat("x", (n+1)<<10)}) }
 			for i := range 10 {
 				l.Post("x", map[string]any{"n": i})
 			}
 			time.Sleep(time.Second)
-			big(100)
-			for i := 10; i < 20; i++ {
-				l.Post("x", map[string]any{"n": i})
+			dropped := func(n int) {
+				t.Helper()
+				for began := time.Now(); l.Account().Dropped[batch.Poison] < uint64(n); time.Sleep(time.Second) {
+					if time.Since(began) > 10*time.Minute {
+						t.Fatalf("silent %v: after %s %s", silent, time.Since(began), l.Account())
+					}
+				}
 			}
-			time.Sleep(10 * time.Minute)
-			a := l.Account()
-			if a.Dropped[batch.Poison] != 1 || a.Delivered != 20 {
-				t.Errorf("silent %v: %s", silent, a)
+			for i := range sizesToTrust {
+				if st := l.Sink.Client.Stats(); st.LearnedRecord != 0 {
+					t.Errorf("silent %v: after %d records: %+v", silent, i, st)
+				}
+				big(100 - i)
+				l.Post("x", map[string]any{"n": 10 + i})
+				dropped(1 + i)
 			}
-			if st := l.Sink.Client.Stats(); st.LearnedRecord < 100<<10 {
-				t.Errorf("silent %v: nothing is learned: %+v", silent, st)
-			}
-			conns := f.Conns() + 1 // it was idle
-			big(101)
-			l.Post("x", map[string]any{"n": 20})
 			time.Sleep(time.Second)
-			if a = l.Account(); a.Dropped[batch.Poison] != 2 || a.Delivered != 21 || f.Conns() > conns {
+			if st, a := l.Sink.Client.Stats(), l.Account(); st.LearnedRecord < 99<<10 || st.LearnedRecord > 100<<10 || a.Delivered != 13 {
+				t.Errorf("silent %v: %+v, %s", silent, st, a)
+			}
+			conns := f.Conns() + 1 // it may have been idle
+			big(101)
+			l.Post("x", map[string]any{"n": 13})
+			time.Sleep(time.Second)
+			if a := l.Account(); a.Dropped[batch.Poison] != 4 || a.Delivered != 14 || f.Conns() > conns {
 				t.Errorf("silent %v: after a second %s, %d connections more", silent, a, f.Conns()-conns)
 			}
-			if text := letters.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "has refused one of") {
+			if text := letters.String(); strings.Count(text, "\n") != 4 || !strings.Contains(text, "has refused one of") {
 				t.Errorf("dead letters: %.300s", text)
 			}
+			time.Sleep(firstTrust)
+			big(102) // is tried again
+			time.Sleep(time.Second)
+			if st := l.Sink.Client.Stats(); st.LearnedRecord != 0 {
+				t.Errorf("silent %v: after a minute: %+v", silent, st)
+			}
+			dropped(5)
+			time.Sleep(2*firstTrust - 2*time.Second)
+			if st := l.Sink.Client.Stats(); st.LearnedRecord == 0 {
+				t.Errorf("silent %v: after the fourth: %+v", silent, st)
+			}
 			limit.Store(1 << 20)
-			time.Sleep(relearn)
-			big(102)
+			time.Sleep(5 * time.Second)
+			big(103)
 			time.Sleep(time.Minute)
-			if a = l.Account(); a.Delivered != 22 || l.Sink.Client.Stats().LearnedRecord != 0 {
-				t.Errorf("silent %v: an hour later %s", silent, a)
+			if a := l.Account(); a.Delivered != 15 || l.Sink.Client.Stats().LearnedRecord != 0 {
+				t.Errorf("silent %v: at last %s", silent, a)
 			}
 			closeLogger(t, l)
 		})
@@ -92,7 +112,7 @@ func TestRecordLimitIsLearned(t *testing.T) {
 
 // A server that takes only small chunks gets such, once it has shown that.
 func TestFrameLimitIsLearned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var r received
 		var limit atomic.Int64
 		limit.Store(20 << 10)
@@ -132,10 +152,60 @@ func TestFrameLimitIsLearned(t *testing.T) {
 	})
 }
 
+// One or two records that a healthy server refuses for what they hold condemn no others,
+// however much larger these are.
+func TestPoisonTeachesNoLimit(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		for _, bad := range []int{1, 2} {
+			bubble.Test(t, func(t *testing.T) {
+				var r received
+				f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+					for {
+						m, err := c.Next()
+						if err != nil {
+							return
+						}
+						if slices.ContainsFunc(m.Entries, func(e []byte) bool { return bytes.Contains(e, []byte("BAD")) }) {
+							if !silent {
+								return
+							}
+							continue
+						}
+						r.add(m)
+						c.Ack(m.Chunk)
+					}
+				}}
+				defer f.Close()
+				l := newTestLogger(t, Config{Dial: f.Dial, AckTimeout: time.Second})
+				l.Post("x", numbered{0, "well"})
+				time.Sleep(time.Second)
+				for i := range bad {
+					l.Post("x", numbered{1000 + i, "BAD" + strings.Repeat("x", (20+i)<<10)})
+					l.Post("x", numbered{1 + i, "well"})
+				}
+				for began := time.Now(); l.Account().Dropped[batch.Poison] < uint64(bad) && time.Since(began) < time.Hour; {
+					time.Sleep(time.Second)
+				}
+				for i := range 10 {
+					l.Post("x", numbered{1 + bad + i, strings.Repeat("x", (25+i)<<10)})
+					time.Sleep(time.Second)
+				}
+				time.Sleep(time.Minute)
+				if rep := closeLogger(t, l); rep.Delivered != uint64(11+bad) || rep.Dropped[batch.Poison] != uint64(bad) {
+					t.Errorf("silent %v: %s", silent, rep.Account)
+				}
+				if got := r.firstCopies("x"); !slices.Equal(got, seq(0, 11+bad)) {
+					t.Errorf("silent %v: %v", silent, got)
+				}
+			})
+		}
+	}
+}
+
 // Neither a server that resets at random nor a record that is bad for another reason teaches
 // a limit for records.
 func TestNoLimitIsLearned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var r received
 		rng := rand.New(rand.NewPCG(testkit.Seed(t), 0))
 		var sick atomic.Bool
@@ -174,7 +244,7 @@ func TestNoLimitIsLearned(t *testing.T) {
 
 // A Client without a Sink learns the limit, too.
 func TestClientLearnsRecordLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var r received
 		var limit atomic.Int64
 		limit.Store(80 << 10)
@@ -198,17 +268,23 @@ func TestClientLearnsRecordLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		began := time.Now()
 		write(0, 10)
 		time.Sleep(time.Second)
-		write(100, 100<<10)
-		time.Sleep(10 * time.Minute)
+		for i := range sizesToTrust {
+			write(100, 102<<10-i)
+			time.Sleep(time.Second)
+		}
+		for out.Account().Dropped[batch.Poison] < sizesToTrust && time.Since(began) < time.Hour {
+			time.Sleep(time.Second)
+		}
 		if st := c.Stats(); st.LearnedRecord < 100<<10 {
 			t.Errorf("nothing is learned: %+v", st)
 		}
-		write(101, 100<<10)
+		write(101, 103<<10)
 		write(1, 10)
 		time.Sleep(time.Second)
-		if a := out.Account(); a.Dropped[batch.Poison] != 2 || a.Delivered != 2 {
+		if a := out.Account(); a.Dropped[batch.Poison] != 4 || a.Delivered != 2 {
 			t.Errorf("%s", a)
 		}
 		if err := out.Close(); err != nil {

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -24,6 +23,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -232,7 +232,7 @@ func TestCloseKeepsItsDeadline(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				stop := make(chan struct{})
 				l := newTestLogger(t, Config{Dial: dial(stop)})
 				for i := range 1000 {
@@ -279,7 +279,7 @@ func TestRestartOfTheServer(t *testing.T) {
 }
 
 func testRestart(t *testing.T, keeps bool) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const rate, total = 5000, 15000
 		var mu sync.Mutex
 		seen := map[int]int{}
@@ -623,7 +623,7 @@ func postAll(l *Logger, n int, value func(i int) any) []error {
 // that is condemned while its poster waits is said to be dropped.
 func TestSyncPostTellsOfItsOwnRecord(t *testing.T) {
 	for _, timeout := range []time.Duration{0, 10 * time.Minute} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			const bad = 25
 			f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 				for {

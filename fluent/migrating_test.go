@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -43,7 +44,7 @@ func TestMigratingFromFluentLoggerGo(t *testing.T) {
 		if n != 1 {
 			t.Errorf("%d rows begin with %s", n, name)
 		}
-		t.Run(name, func(t *testing.T) { synctest.Test(t, f) })
+		t.Run(name, func(t *testing.T) { bubble.Test(t, f) })
 	}
 	for _, row := range rows {
 		t.Errorf("nothing asserts %s", row)

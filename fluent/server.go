@@ -86,6 +86,7 @@ type health struct {
 	mute     int       // sessions in a row that ended because of its silence
 	until    time.Time // it is passed over until then, if there is another
 	ends     int       // connections without acknowledgements that it ended, in a row
+	hangUps  int       // of them, those that had lived for hangUpWithin at most
 	credit   int       // of its weight: the server with the most has the next turn
 	limits   limits
 }
@@ -197,8 +198,9 @@ func (r *roster) learned() (frame, record int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := &r.health[r.last].limits
-	l.forget(time.Now())
-	return l.frame, l.record
+	now := time.Now()
+	l.forget(now)
+	return l.frame, l.records.size(now)
 }
 
 // promising returns the servers better than the one with that index, but for those that are

@@ -18,13 +18,14 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // A server that stops answering is left at the first answer it misses, also if it
 // answered before, and is passed over for a while, which is never twice the same.
 func TestAServerThatHangsIsLeftAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var b received
 		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
 			for n := 0; ; n++ {
@@ -194,7 +195,7 @@ func TestEndOfTheContext(t *testing.T) {
 	} {
 		for _, phase := range []string{"serving", "one message", "no ack"} {
 			t.Run(name+", "+phase, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					stop := make(chan struct{})
 					auth := &testkit.ForwardAuth{Hostname: "server", Key: "k", Nonce: []byte("nonce"), NoKeepalive: true}
 					f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
@@ -229,7 +230,7 @@ func TestEndOfTheContext(t *testing.T) {
 		}
 	}
 	t.Run("dialling", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := newTestClient(t, Config{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				<-ctx.Done()
 				return nil, ctx.Err()
@@ -250,7 +251,7 @@ func TestEndOfTheContext(t *testing.T) {
 
 // A Config.Dial that heeds no context holds nothing, and its late connection is closed.
 func TestDialIsDeaf(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		client, server := net.Pipe()
 		s := newTestClient(t, Config{Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -286,7 +287,7 @@ func (deafConn) SetWriteDeadline(time.Time) error { return nil }
 
 // A connection that does not end when it is closed does not hold Close.
 func TestCloseOfADeafConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		s := newTestClient(t, Config{Dial: func(context.Context, string, string) (net.Conn, error) { return deafConn{release: release}, nil }})
 		if err := s.open(t.Context()); err != nil {
@@ -307,7 +308,7 @@ func TestCloseOfADeafConnection(t *testing.T) {
 // A session that leaves for a better server refuses what comes, and the answers that
 // are due still come. It has not ended.
 func TestLeavingForABetterServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var a received
 		up, step := false, make(chan struct{})
 		fa := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { a.obedient(c) }}
@@ -366,7 +367,7 @@ func TestLeavingForABetterServer(t *testing.T) {
 // An idle session and one whose server closes while nothing is under way end without
 // harm: see TestIdleConnectionsAreClosedAndTheEndIsSeenAtOnce for when.
 func TestEndsWithNothingUnderWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &testkit.Forward{Script: func(n int, c *testkit.ForwardConn) {
 			if n > 0 {
 				time.Sleep(time.Minute)

@@ -9,11 +9,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -69,7 +69,7 @@ func TestSickServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for round := range testkit.Rounds(1, 60) {
 				for _, poison := range []bool{false, true} {
-					synctest.Test(t, func(t *testing.T) { sickServer(t, seed+uint64(round), ill, poison) })
+					bubble.Test(t, func(t *testing.T) { sickServer(t, seed+uint64(round), ill, poison) })
 				}
 				if t.Failed() {
 					t.Fatalf("FOREBAY_SEED=%d", seed+uint64(round))

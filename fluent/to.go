@@ -20,6 +20,13 @@ func To(server, tag string, opts ...forebay.OutputOption) forebay.OutputSpec {
 }
 
 func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
+	name, onError := s.Name, s.OnError
+	if name != "" {
+		c.Name = name
+	}
+	if c.OnError == nil {
+		c.OnError = onError
+	}
 	sink, err := newSink(*c)
 	if err != nil {
 		return nil, err
@@ -29,7 +36,6 @@ func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
 	} else if codec := s.Encoder.Codec(); codec == nil || codec.ContentType() != entryType {
 		return nil, errors.New("the encoder does not write Forward entries; leave it out, or make it with fluent.NewEncoder")
 	}
-	name, onError := s.Name, s.OnError
 	s.OutputOptions = *sink.outputOptions()
 	if name != "" {
 		s.Name = name

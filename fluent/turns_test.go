@@ -7,9 +7,9 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -72,7 +72,7 @@ func (q *trio) counts() (out [3]int) {
 // Servers with weights take turns, in that proportion; one on standby has none while one of
 // them works, and is left when one is back.
 func TestWeightsAndStandby(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		q := newTrio()
 		defer q.close()
 		l := newTestLogger(t, Config{
@@ -136,7 +136,7 @@ func TestWeightsAndStandby(t *testing.T) {
 // A server whose machine is gone is left after a heartbeat, long before AckTimeout; one
 // that is only slow is not left.
 func TestHeartbeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		q := newTrio()
 		defer q.close()
 		l := newTestLogger(t, Config{Servers: []string{"a", "b"}, Dial: q.dial, Failback: -1})
@@ -150,7 +150,7 @@ func TestHeartbeat(t *testing.T) {
 		}
 		closeLogger(t, l)
 	})
-	synctest.Test(t, func(t *testing.T) { // the process sleeps, its machine takes connections
+	bubble.Test(t, func(t *testing.T) { // the process sleeps, its machine takes connections
 		q := newTrio()
 		defer q.close()
 		l := newTestLogger(t, Config{Servers: []string{"a", "b"}, Failback: -1, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {

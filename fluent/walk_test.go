@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -294,7 +295,7 @@ func TestWalk(t *testing.T) {
 	first := testkit.Seed(t)
 	for i := range testkit.Rounds(40, 20_000) {
 		seed := first + uint64(i)
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			k := &wander{t: t, seed: seed, rng: testkit.Rand(seed), dice: testkit.Rand(seed + 1<<32),
 				down: map[string]bool{}, arrived: map[int]bool{}, copies: map[string][]int{}, handled: map[int]bool{}, suspects: map[int]bool{}}
 			k.run()

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -23,6 +22,7 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -290,7 +290,7 @@ func TestNone(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rec := New(t)
 		rec.Logger().Info("tick", slog.Int("n", 0))
 		if r := rec.Wait(0, slog.LevelInfo, "tick"); r.Attrs["n"] != int64(0) {
@@ -312,7 +312,7 @@ func TestWait(t *testing.T) {
 }
 
 func TestWaitEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		f := &fake{}
 		rec := New(f)
 		handle(t, rec.Logger().Slog().Handler(), slog.LevelInfo, "m")

@@ -20,6 +20,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -91,7 +92,7 @@ func (g *target) fails(err error) {
 func TestHealthOfAnOutage(t *testing.T) {
 	for _, spool := range []bool{false, true} {
 		dir := t.TempDir()
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var g target
 			opts := []forebay.OutputOption{forebay.Name("remote")}
 			if spool {
@@ -169,7 +170,7 @@ func TestHealthOfAHang(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var g target
 				log, o := open(t, output(&g, dir))
 				log.Info("well")
@@ -219,7 +220,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 // long as that takes to fill.
 func TestRoom(t *testing.T) {
 	dir := t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var g target
 		var line bytes.Buffer
 		enc := forebay.Encoder(encode.JSON(&encode.Options{TimeKey: "-"}))
@@ -255,7 +256,7 @@ func TestRoom(t *testing.T) {
 
 // A pipe without a reader does not come back.
 func TestHealthOfTheGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		log, o := open(t, forebay.Writer(writerFunc(func([]byte) (int, error) { return 0, os.ErrClosed })))
 		log.Info("lost")
 		time.Sleep(100 * time.Millisecond)
@@ -275,7 +276,7 @@ func TestHealthOfTheGone(t *testing.T) {
 // A direct output is down while its last write failed, or one does not end. A Slot is what
 // its destination is.
 func TestHealthOfDirectOutputs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var broken atomic.Bool
 		hang := make(chan struct{})
 		slot := forebay.NewSlot(0)
@@ -395,7 +396,7 @@ func TestAskingBesideLogging(t *testing.T) {
 
 // The document is golden, too.
 func TestDocument(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		o := must(t, everything(time.Now()))
 		var b bytes.Buffer
 		if err := json.Indent(&b, ask(t, o.Health, http.MethodGet).Body.Bytes(), "", "  "); err != nil {

@@ -14,13 +14,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -98,7 +98,7 @@ func golden(t *testing.T, name string, got []byte) {
 }
 
 func TestMetrics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		o := must(t, everything(time.Now()))
 		rec := ask(t, o.Metrics, http.MethodGet)
 		if got := rec.Header().Get("Content-Type"); rec.Code != 200 || got != "text/plain; version=0.0.4; charset=utf-8" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -24,7 +25,7 @@ func TestBufferRecords(t *testing.T) {
 			"crash-safe": {CrashDir: t.TempDir()},
 			"few":        {BatchRecords: 3},
 		} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				down := &peer{answer: func(int, *request) (int, string, http.Header) { return 503, "down", nil }}
 				c.BufferRecords, c.WhenFull = limit, "drop-newest"
 				h := handlerFor(t, down, c)
@@ -57,7 +58,7 @@ func TestBufferRecords(t *testing.T) {
 // served as soon as there is room, all of them, whatever the size of their records.
 func TestBufferRecordsServesThoseWhoWait(t *testing.T) {
 	for _, limit := range []int{5, 20, 333} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var up atomic.Bool
 			p := &peer{answer: func(int, *request) (int, string, http.Header) {
 				if up.Load() {
@@ -100,7 +101,7 @@ func TestBufferRecordsServesThoseWhoWait(t *testing.T) {
 // more than BufferBytes, beside the memory for all. After an hour the records that have no
 // room there are dead letters, and other tenants go on.
 func TestForbiddenTenantWithoutRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403}, lines: map[string]int{}}
 		var letters atomic.Int64
 		h := handlerFor(t, g, Config{TenantAttr: "t", BufferBytes: 256 << 10, SlabBytes: 16 << 10, WhenFull: "drop-newest",
@@ -144,7 +145,7 @@ func TestForbiddenTenantWithoutRoom(t *testing.T) {
 // Records of a tenant that is not let in make room for those of others before any are
 // dropped, from the first minutes on.
 func TestForbiddenTenantGivesWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := &gateway{denied: map[string]int{"bad": 403}, lines: map[string]int{}}
 		h := handlerFor(t, g, Config{TenantAttr: "t", BufferBytes: 256 << 10, SlabBytes: 16 << 10, WhenFull: "drop-newest"})
 		for range 2000 {

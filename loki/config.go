@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -699,17 +698,4 @@ func defaultTo[T comparable](v *T, def T) {
 	if *v == zero {
 		*v = def
 	}
-}
-
-// readToken returns the token in a file.
-func readToken(path string) (string, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("loki: cannot read bearer_token_file: %w", err)
-	}
-	t := strings.TrimSpace(string(b))
-	if t == "" || strings.ContainsAny(t, "\r\n\x00") {
-		return "", fmt.Errorf("loki: cannot use bearer_token_file %s: it is empty or has several lines", path)
-	}
-	return t, nil
 }

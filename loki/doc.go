@@ -88,7 +88,9 @@
 // twice. See [Config.Nudge] for records that are alike and meant to be two.
 //
 // An answer that breaks off is no answer. A 400 is read to its end, because it names the
-// entries that were refused, and all others are stored.
+// entries that were refused, and all others are stored. In words that Loki is not known to say
+// it may be of another server, or of one that is ill: its records stay, and one of them is refused
+// only while others of its stream are taken.
 //
 // Protocol: https://grafana.com/docs/loki/latest/reference/loki-http-api/#ingest-logs
 // and pkg/push of Loki 3.7.

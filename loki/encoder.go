@@ -218,12 +218,13 @@ func (e *encoder) appendStream(dst, tenant []byte, level int, values [][]byte) [
 	return e.appendLabels(appendStreamDef(dst, tenant), level, values)
 }
 
+// appendLabels appends the labels of a stream; level is noLevel for those without it.
 func (e *encoder) appendLabels(dst []byte, level int, values [][]byte) []byte {
 	dst = append(dst, '{')
 	first := true
 	for i := range e.parts {
 		p := &e.parts[i]
-		if p.slot >= 0 && (p.slot >= len(values) || len(values[p.slot]) == 0) {
+		if p.slot >= 0 && (p.slot >= len(values) || len(values[p.slot]) == 0) || p.level && level == noLevel {
 			continue
 		}
 		if !first {
@@ -237,6 +238,9 @@ func (e *encoder) appendLabels(dst []byte, level int, values [][]byte) []byte {
 		case p.slot >= 0:
 			dst = appendQuoted(dst, values[p.slot])
 		}
+	}
+	if first { // Loki takes no stream without labels
+		dst = append(append(dst, e.c.LevelName...), `="unknown"`...)
 	}
 	return append(dst, '}')
 }
@@ -337,6 +341,16 @@ func (c *pick) rest(dst, attrs []slog.Attr) (out []slog.Attr, changed bool) {
 	return dst, true
 }
 
+// nanos returns t in Unix nanoseconds. A time before 1678 or after 2261, which they cannot
+// hold, becomes one at that end: it is too old, or too new, as it was.
+func nanos(t time.Time) int64 {
+	const limit = math.MaxInt64/int64(time.Second) - 1
+	if sec := t.Unix(); sec >= limit || sec <= -limit {
+		return min(max(sec, -limit), limit) * int64(time.Second)
+	}
+	return t.UnixNano()
+}
+
 // Append appends r as an entry. Records without a time get the present one.
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
 	e := s.e
@@ -347,7 +361,7 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	if t.IsZero() {
 		t = time.Now()
 	}
-	m := batch.Meta{Time: t.UnixNano(), Level: r.Level}
+	m := batch.Meta{Time: nanos(t), Level: r.Level}
 	var p *picked
 	var st *stream
 	attrs := r.Attrs
@@ -573,7 +587,7 @@ func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []b
 	if e.eager != nil {
 		e.begin()
 	}
-	m := batch.Meta{Time: t.UnixNano(), Level: level}
+	m := batch.Meta{Time: nanos(t), Level: level}
 	if t.IsZero() {
 		m.Time = time.Now().UnixNano()
 	}
@@ -582,12 +596,21 @@ func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []b
 	if e.picks != nil {
 		e.root.pick(p, nil, attrs)
 	}
-	st := e.stream(p, levelIndex(level))
+	index := noLevel
+	if level == NoLevel {
+		m.Level = slog.LevelInfo
+	} else {
+		index = levelIndex(level)
+	}
+	st := e.stream(p, index)
 	m.Stream = st.id
 	if e.streams.nudge {
 		m.Time = e.streams.nudged(st, m.Time)
 	}
-	p.line = append(p.line[:0], bytes.ToValidUTF8(line, []byte("\ufffd"))...)
+	if !utf8.Valid(line) {
+		line = bytes.ToValidUTF8(line, []byte("\ufffd"))
+	}
+	p.line = append(p.line[:0], line...)
 	p.line = e.trim(p.line, 0)
 	if e.form == jsonForm {
 		dst = beginJSON(dst, m.Time)

@@ -574,3 +574,25 @@ func TestStreamsOfKnownTenant(t *testing.T) {
 		t.Errorf("%d labels are counted, want 116", n)
 	}
 }
+
+// A line without a level has no level label, and its stream no fewer than one label.
+func TestAppendLineWithoutLevel(t *testing.T) {
+	for want, c := range map[string]Config{
+		`{app=\"x\"}`:            {Labels: map[string]string{"app": "x"}},
+		`{k=\"v\"}`:              {LabelAttrs: []string{"k"}},
+		`{severity=\"unknown\"}`: {LevelName: "severity"},
+	} {
+		c.URL = "http://h:3100"
+		s, err := NewPusher(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, m, err := s.AppendLine(nil, time.Now(), NoLevel, []byte("line"), []slog.Attr{slog.String("k", "v")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := string(s.Encoder().Codec().AppendJSON(nil, rec, m)); !strings.Contains(text, want) {
+			t.Errorf("%s is not in %s", want, text)
+		}
+	}
+}

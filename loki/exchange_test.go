@@ -15,8 +15,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // pushEach logs n records and flushes after each, so that each is a push of its own.
@@ -140,7 +141,7 @@ func TestRequestsOverHTTP(t *testing.T) {
 
 // TestTimeOfRequests: each request has its own time, also if it was one before.
 func TestTimeOfRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, n := new(peer), 0
 		h := handlerFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 			if at, ok := r.Context().Deadline(); !ok || time.Until(at) != 3*time.Second || r.Context().Err() != nil {
@@ -190,7 +191,7 @@ func TestClientsOwnMeans(t *testing.T) {
 		t.Error(err)
 	}
 
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var took time.Duration
 		s := sinkFor(t, nil, Config{Client: &http.Client{Timeout: time.Second, Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
 			defer func(start time.Time) { took = time.Since(start) }(time.Now())

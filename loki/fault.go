@@ -68,6 +68,10 @@ var (
 	labelsText = expression(`couldn't parse labels|error parsing labels|has \d+ label names; limit|has label (?:name|value) too long|has duplicate label name|missing required labels|at least one label pair`)
 )
 
+// requestText is what is said of a request that cannot be read: by jsoniter, which names the place,
+// by the decoder of protobuf, and by Loki before 3.0 in front of both.
+var requestText = expression(`error found in #|loghttp\.PushRequest|proto: |couldn't parse push request`)
+
 // expression returns what compiles a regular expression when it is first asked for: most
 // programs never see a text that it is for, and all would hold it.
 func expression(text string) func() *regexp.Regexp {

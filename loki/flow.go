@@ -222,6 +222,11 @@ func (s *client) sendPacked(ctx context.Context, p *push) {
 					s.store(p, seg.order)
 				}
 				return
+			case limited:
+				if a.stream { // others of the pack have room
+					break
+				}
+				fallthrough
 			case tryAgain, unanswered, hold, denied:
 				for _, i := range pack {
 					p.groups[i].stop = a

@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // A told collects events.
@@ -45,7 +46,7 @@ func (o *told) of(op string) (out []batch.Event) {
 // TestPaced: after Loki has told its limit, requests come below it: all records arrive,
 // in about the time that the limit asks for, and hardly any request is refused.
 func TestPaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const rate, records, size = 100e3, 6000, 1000
 		lim := &bucket{rate: rate, burst: 2 * rate, have: 2 * rate, at: time.Now()}
 		var mu sync.Mutex
@@ -125,7 +126,7 @@ func TestPaceGrows(t *testing.T) {
 // TestTooManyLabelValues: a label with too many values becomes metadata, the others stay, and
 // one event says so.
 func TestTooManyLabelValues(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p, events := new(peer), new(told)
 		h := handlerFor(t, p, Config{LabelAttrs: []string{"user", "region"}, MaxLabelValues: 20, OnError: events.add})
 		log := slog.New(h)
@@ -171,7 +172,7 @@ func TestTooOld(t *testing.T) {
 	for _, w := range []string{wireProtobuf, wireJSON} {
 		for _, choice := range []string{"", "drop", "now"} {
 			t.Run(w+choice, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					events := new(told)
 					var mu sync.Mutex
 					down, stored, letters := true, map[string]gotEntry{}, 0
@@ -260,7 +261,7 @@ func TestTooOld(t *testing.T) {
 
 // TestEagerFirst: the first record is sent at once, the others wait for their batch.
 func TestEagerFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)
 		h := handlerFor(t, p, Config{EagerFirst: true, BatchAge: 10 * time.Second})
 		log := slog.New(h)
@@ -339,7 +340,7 @@ func TestLevelNames(t *testing.T) {
 
 // TestExact: each request has one record.
 func TestExact(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)
 		h := handlerFor(t, p, Config{Exact: true})
 		log := slog.New(h)
@@ -365,7 +366,7 @@ func TestExact(t *testing.T) {
 // its records go to that of another level, and where there is none they are dead letters
 // after an hour.
 func TestStreamOfAnotherLevel(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		known := `level="info"`
 		letters := 0
@@ -424,7 +425,7 @@ func TestStreamOfAnotherLevel(t *testing.T) {
 // TestReplaceAttrFirst: forebay.ReplaceAttr comes before labels, metadata and the line,
 // and can give errors another form.
 func TestReplaceAttrFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)
 		c := Config{URL: "http://loki.test", Client: &http.Client{Transport: p}, LabelAttrs: []string{"region", "host"}, MetadataAttrs: []string{"user"}, OnError: quiet}
 		h, err := NewHandler(c, forebay.ReplaceAttr(func(_ []string, a slog.Attr) slog.Attr {

@@ -223,7 +223,8 @@ func (e *encoded) deliver() (refused []int) {
 type sent struct {
 	batch.Outcome
 	n     int
-	known bool // there was an answer
+	known bool  // there was an answer
+	ended error // the session ended in place of one, because of it
 }
 
 func (o *sent) open() []int    { return o.Open.Append(nil, o.n) }
@@ -231,6 +232,8 @@ func (o *sent) refused() []int { return o.Refused.Append(nil, o.n) }
 
 func (o *sent) String() string {
 	switch {
+	case o != nil && o.ended != nil:
+		return fmt.Sprintf("ends: %v", o.ended)
 	case o == nil:
 		return "stored"
 	case !o.known:
@@ -260,8 +263,10 @@ func sendIn(t testing.TB, ctx context.Context, s *Pusher, b *batch.Batch) *sent 
 	ses.Close()
 	o := &sent{n: b.Len()}
 	switch {
-	case len(l.answers) > 1 || l.ends > 0 || len(l.answers) == 0 && ctx.Err() == nil:
-		t.Fatalf("%d answers, %d ends", len(l.answers), l.ends)
+	case len(l.answers)+len(l.ends) > 1 || len(l.answers)+len(l.ends) == 0 && ctx.Err() == nil:
+		t.Fatalf("%d answers, ends %v", len(l.answers), l.ends)
+	case len(l.ends) == 1:
+		o.ended = l.ends[0]
 	case len(l.answers) == 1:
 		o.Outcome, o.known = l.answers[0], true
 		if err := o.Check(o.n); err != nil {
@@ -281,12 +286,12 @@ func sendIn(t testing.TB, ctx context.Context, s *Pusher, b *batch.Batch) *sent 
 type life struct {
 	ctx     context.Context
 	answers []batch.Outcome
-	ends    int
+	ends    []error
 }
 
 func (l *life) Context() context.Context               { return l.ctx }
 func (l *life) Answer(_ *batch.Batch, o batch.Outcome) { l.answers = append(l.answers, o) }
-func (l *life) End(error)                              { l.ends++ }
+func (l *life) End(err error)                          { l.ends = append(l.ends, err) }
 
 // one encodes and decodes one record.
 func one(t testing.TB, c Config, r encode.Record, with ...func(encode.Scope) encode.Scope) (gotEntry, string) {

@@ -1,88 +1,20 @@
 package loki
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"encoding/base64"
-	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// newHTTP makes the client of those who bring none. It follows no redirects,
-// which would turn a push into a GET.
+// newHTTP makes the client of those who bring none.
 func newHTTP(c *Config) (*http.Client, error) {
-	t := &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		MaxIdleConns:          c.Concurrency,
-		MaxIdleConnsPerHost:   c.Concurrency,
-		IdleConnTimeout:       90 * time.Second,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: c.Timeout,
-		ForceAttemptHTTP2:     true,
-		DisableCompression:    true,
-	}
-	if c.NoProxy {
-		t.Proxy = nil
-	}
-	if c.UnixSocket != "" {
-		t.Proxy = nil
-		path := c.UnixSocket
-		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}
-	}
-	if c.TLS != (TLS{}) {
-		conf, err := tlsConfig(&c.TLS)
-		if err != nil {
-			return nil, err
-		}
-		t.TLSClientConfig = conf
-	}
-	return &http.Client{
-		Transport:     t,
-		CheckRedirect: noRedirect,
-	}, nil
-}
-
-// noRedirect makes a redirect the answer. To follow one would turn a push into a
-// GET, and what answers that is not Loki.
-func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-
-func tlsConfig(t *TLS) (*tls.Config, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName, InsecureSkipVerify: t.InsecureSkipVerify}
-	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("loki: cannot read tls.ca_file: %w", err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("loki: cannot use tls.ca_file %s: there is no PEM certificate in it", t.CAFile)
-		}
-	}
-	if t.CertFile != "" {
-		// Read again for each connection, so that a renewed certificate is used.
-		load := func() (*tls.Certificate, error) {
-			cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-			if err != nil {
-				return nil, fmt.Errorf("loki: cannot use tls.cert_file and key_file: %w", err)
-			}
-			return &cert, nil
-		}
-		if _, err := load(); err != nil {
-			return nil, err
-		}
-		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
-	}
-	return conf, nil
+	t := httpsend.Transport{Who: "loki", TLS: httpsend.TLS(c.TLS), NoProxy: c.NoProxy, UnixSocket: c.UnixSocket, Conns: c.Concurrency, Timeout: c.Timeout}
+	return t.Client()
 }
 
 // tokenEvery is how often the file of the bearer token is looked at.
@@ -122,7 +54,7 @@ func (h *headers) init(c *Config) error {
 	case c.BearerToken != "":
 		h.base.Set("Authorization", "Bearer "+c.BearerToken)
 	case c.Username != "" || c.Password != "":
-		h.base.Set("Authorization", "Basic "+basic(c.Username, c.Password))
+		h.base.Set("Authorization", "Basic "+httpsend.Basic(c.Username, c.Password))
 	case c.BearerTokenFile != "":
 		if err := h.readToken(time.Now(), true); err != nil {
 			return err
@@ -132,15 +64,6 @@ func (h *headers) init(c *Config) error {
 	return nil
 }
 
-// basic returns the credentials of basic authentication as they are sent, "" if
-// there are none.
-func basic(user, password string) string {
-	if user == "" && password == "" {
-		return ""
-	}
-	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
-}
-
 // readToken reads the file of the bearer token if it has changed, or anyway.
 func (h *headers) readToken(now time.Time, anyway bool) error {
 	h.looked = now
@@ -148,7 +71,7 @@ func (h *headers) readToken(now time.Time, anyway bool) error {
 	if err == nil && !anyway && st.ModTime().Equal(h.modified) {
 		return nil
 	}
-	token, err := readToken(h.c.BearerTokenFile)
+	token, err := httpsend.ReadToken("loki", h.c.BearerTokenFile)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,13 @@ func levelIndex(l slog.Level) int {
 	return 5
 }
 
+// NoLevel is the level of a line for [Pusher.AppendLine] of which it is not known: the line
+// gets no level label, unless it has no other. Loki then looks for the level in the line.
+const NoLevel = slog.Level(math.MinInt)
+
+// noLevel stands in place of the index of a level that is not known.
+const noLevel = -1
+
 func levelName(l slog.Level) string { return levelNames[levelIndex(l)] }
 
 // sanitizeName returns name as Loki's grammar for label names has it,

@@ -14,14 +14,24 @@ var (
 )
 
 // waitFor waits until the limits that Loki has told leave room for a request of so many
-// bytes. It returns an answer instead if they do not.
+// bytes. It returns an answer instead if they do not: where others have room, they are not to
+// wait for long.
 func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	now := time.Now()
 	var wait time.Duration
-	for _, pc := range [...]*pace{&segs[0].st.owner.pace, &segs[0].st.pace} {
-		w, ok := pc.reserve(size, s.c.Timeout, now)
+	for i, pc := range [...]*pace{&segs[0].st.owner.pace, &segs[0].st.pace} {
+		most, ofStream := s.c.Timeout, i > 0
+		if pc.shut.Load() > now.UnixNano() || pc.free.Load() > now.UnixNano() {
+			if s.others(segs[0].st, ofStream, now) {
+				most = min(most, s.c.BatchAge/4)
+				if left := time.Duration(pc.shut.Load() - now.UnixNano()); left > 0 {
+					return answer{verdict: limited, err: errNoRoom, after: left, stream: ofStream}
+				}
+			}
+		}
+		w, ok := pc.reserve(size, most, now)
 		if !ok {
-			return answer{verdict: tryAgain, err: errNoRoom, after: w}
+			return answer{verdict: limited, err: errNoRoom, after: w, stream: ofStream}
 		}
 		wait = max(wait, w)
 	}
@@ -37,6 +47,30 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	case <-ctx.Done(): // nothing was sent
 		return answer{verdict: tryAgain, err: context.Cause(ctx)}
 	}
+}
+
+// others reports whether records may have room to which a limit of st's tenant, or of st alone,
+// does not apply.
+func (s *client) others(st *stream, ofStream bool, now time.Time) bool {
+	if ofStream {
+		return s.lately.another(st, now)
+	}
+	return s.streams.othersFit(st.owner, now)
+}
+
+// shut makes of a, the answer to a request of segs, that a limit is reached, and nothing of
+// the tenant, or the stream, is sent until there may be room.
+func (s *client) shut(a answer, text []byte, segs []segment, now time.Time) answer {
+	pc := &segs[0].st.owner.pace
+	if a.stream = streamLimit.Match(text) && !rateLimit.Match(text); a.stream {
+		pc = &segs[0].st.pace
+	}
+	if s.others(segs[0].st, a.stream, now) {
+		a.after = max(a.after, time.Duration(pc.free.Load()-now.UnixNano()))
+	}
+	pc.shut.Store(now.Add(a.after).UnixNano())
+	a.verdict = limited
+	return a
 }
 
 var errNoRoom error = &PushError{Message: "the rate limit of the tenant leaves no room at present"}
@@ -81,10 +115,11 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 	return waited && size >= stuckLength && pc.sticks(first, now, gathers)
 }
 
-// paced notes that a request was let through.
-func paced(segs []segment, now time.Time) {
+// passed notes that a request was let through.
+func (s *client) passed(segs []segment, now time.Time) {
 	for i := range segs {
 		st := segs[i].st
+		s.lately.note(st, now)
 		st.pace.passed.Store(now.UnixNano())
 		st.owner.pace.passed.Store(now.UnixNano())
 	}

@@ -5,8 +5,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // bucket is the rate limit of Loki: a full one of burst bytes, rate bytes a second.
@@ -44,7 +45,7 @@ func TestBurst(t *testing.T) {
 		"one above the burst": {rate: 400e3, burst: 100e3, big: 120 << 10, within: 3 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				lim := &bucket{rate: tt.rate, burst: tt.burst, have: tt.burst, at: time.Now()}
 				p := &peer{}
 				stored := map[string]bool{}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/secrets"
 )
 
@@ -34,6 +35,7 @@ type client struct {
 	pushes  chan *push // one, kept for reuse
 	bufs    bufStack
 	moves   moves
+	lately  lately
 
 	requests, failed, splits, paced, wireBytes, bodyBytes atomic.Uint64
 
@@ -48,7 +50,7 @@ func newClient(c *Config, streams *registry, n *noticed, r *reports) (*client, e
 	s := &client{c: c, streams: streams, noticed: n, reports: r, pushes: make(chan *push, 1)}
 	if c.Client != nil {
 		own := *c.Client
-		own.CheckRedirect = noRedirect
+		own.CheckRedirect = httpsend.NoRedirect
 		s.http = &own
 	} else {
 		var err error
@@ -60,7 +62,7 @@ func newClient(c *Config, streams *registry, n *noticed, r *reports) (*client, e
 	if err := s.headers.init(c); err != nil {
 		return nil, err
 	}
-	s.secrets = []string{c.Password, c.BearerToken, basic(c.Username, c.Password), c.endpoint.RawQuery} // a proxy may ask for the last
+	s.secrets = []string{c.Password, c.BearerToken, httpsend.Basic(c.Username, c.Password), c.endpoint.RawQuery} // a proxy may ask for the last
 	for _, value := range c.Headers {
 		if len(value) >= 4 {
 			s.secrets = append(s.secrets, value)
@@ -141,13 +143,21 @@ type session struct {
 //
 // If the session's time is over while a request has no answer, b gets none either:
 // nobody knows whether Loki has it.
+//
+// A refusal in unknown words may be that of a server that is ill, or that of a record. It leaves
+// records open. Once nothing else is wrong with a batch, the session ends: deliver finds out
+// whether a record is to blame, as it does for destinations that say nothing.
 func (s *session) Send(b *batch.Batch) error {
 	ctx := s.life.Context()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if o, known := s.send(ctx, b); known {
+	o, known := s.send(ctx, b)
+	switch {
+	case known:
 		s.life.Answer(b, o)
+	case ctx.Err() == nil:
+		s.life.End(o.Why)
 	}
 	return nil
 }
@@ -193,6 +203,8 @@ type push struct {
 
 	mu      sync.Mutex
 	why     error                 // of the first record refused
+	whys    map[reason]error      // of the first of each reason
+	reasons map[int32]reason      // of refused records
 	spared  map[int32]bool        // refused records that become no dead letters
 	stamped map[int32]bool        // records that have got the present time
 	moved   map[int32][]recordKey // what moves remembers of a record
@@ -217,6 +229,8 @@ func (s *client) release(p *push) {
 	clear(p.recs)
 	clear(p.groups)
 	p.recs, p.fates, p.groups, p.order, p.why = p.recs[:0], p.fates[:0], p.groups[:0], p.order[:0], nil
+	clear(p.whys)
+	clear(p.reasons)
 	clear(p.spared)
 	clear(p.stamped)
 	clear(p.moved)
@@ -344,7 +358,7 @@ func (s *client) inspect(f form, r *rec, st *stream, now int64) (line int, why r
 		return 0, lineTooLong, fmt.Errorf("loki: cannot send a line of %d bytes: max_line is %d", line, c.MaxLine)
 	case c.MaxAge >= 0 && r.time < now-int64(c.MaxAge):
 		return line, tooOld, fmt.Errorf("loki: cannot send a record of %s: it is older than max_age (%v)", stamp(r.time), c.MaxAge)
-	case c.MaxFuture >= 0 && r.time > now+int64(c.MaxFuture):
+	case c.MaxFuture >= 0 && r.time > now && r.time-now > int64(c.MaxFuture):
 		return 0, tooNew, fmt.Errorf("loki: cannot send a record of %s: it is further in the future than max_future (%v)", stamp(r.time), c.MaxFuture)
 	}
 	return line, 0, nil
@@ -368,6 +382,13 @@ func (s *client) refuse(p *push, i int32, why reason, err error) {
 	if p.why == nil {
 		p.why = err
 	}
+	if p.whys == nil {
+		p.whys, p.reasons = map[reason]error{}, map[int32]reason{}
+	}
+	if p.whys[why] == nil {
+		p.whys[why] = err
+	}
+	p.reasons[i] = why
 	if s.c.TooOld == oldIsDropped && ofAge(why) {
 		if p.spared == nil {
 			p.spared = map[int32]bool{}
@@ -392,7 +413,7 @@ func (s *client) store(p *push, order []int32) {
 }
 
 // outcome returns what became of the records of p. It is not known if the session was
-// given up before every request was answered.
+// given up before every request was answered, or if all were refused in unknown words.
 func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known bool) {
 	var n [3]int
 	for _, f := range p.fates {
@@ -411,7 +432,13 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 	gravest := math.MaxInt
 	for i := range p.groups {
 		g := &p.groups[i]
-		if g.stop.verdict == taken {
+		switch g.stop.verdict {
+		case taken:
+			continue
+		case unknownWords: // what others ask for goes first
+			if o.Why == nil {
+				o.Why = g.stop.err
+			}
 			continue
 		}
 		if g.stop.verdict == unanswered && ctx.Err() != nil {
@@ -429,7 +456,7 @@ func (s *client) outcome(ctx context.Context, p *push) (o batch.Outcome, known b
 			}
 		}
 	}
-	return o, true
+	return o, gravest < math.MaxInt || n[open] < len(p.fates)
 }
 
 // ranks are the pieces of advice in order: the first one that some stream of a batch
@@ -448,6 +475,10 @@ func (s *client) advise(g *group) batch.Advice {
 		return batch.Hold
 	case tooManyStreams:
 		return batch.HoldStreams
+	case limited:
+		if s.others(g.st, g.stop.stream, time.Now()) {
+			return batch.HoldStreams
+		}
 	case denied:
 		if s.streams.onlyTenant(g.st.owner, time.Now()) {
 			return batch.HoldStreams
@@ -460,26 +491,36 @@ func (s *client) advise(g *group) batch.Advice {
 // refusal returns the refused records, and why the first of them is.
 func (p *push) refusal() (batch.Set, error) {
 	all := p.indexes(refused)
-	if len(p.spared) == 0 {
+	if len(p.spared) == 0 && len(p.whys) == 1 {
 		return batch.Of(all...), p.why
 	}
-	e := &sparing{error: p.why, spared: make([]bool, len(all))}
+	e := &refusals{error: p.why, spared: make([]bool, len(all)), whys: make([]error, len(all))}
 	for k, i := range all {
 		e.spared[k] = p.spared[int32(i)]
+		e.whys[k] = p.whys[p.reasons[int32(i)]]
 	}
 	return batch.Of(all...), e
 }
 
-// sparing is the reason of records some of which become no dead letters.
-type sparing struct {
-	error
+// refusals is why records are refused: several reasons, or some become no dead letters.
+type refusals struct {
+	error         // of the first
 	spared []bool // of the refused records
+	whys   []error
 }
 
-func (e *sparing) Unwrap() error { return e.error }
+func (e *refusals) Unwrap() error { return e.error }
 
 // NoLetter reports whether refused record k becomes no dead letter: deliver asks.
-func (e *sparing) NoLetter(k int) bool { return k < len(e.spared) && e.spared[k] }
+func (e *refusals) NoLetter(k int) bool { return k < len(e.spared) && e.spared[k] }
+
+// LetterCause returns why refused record k is: deliver asks.
+func (e *refusals) LetterCause(k int) error {
+	if k < len(e.whys) {
+		return e.whys[k]
+	}
+	return e.error
+}
 
 // indexes returns the records with a fate.
 func (p *push) indexes(of fate) []int {

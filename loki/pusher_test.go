@@ -18,11 +18,11 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 func event(at time.Time, level slog.Level, msg string, attrs ...slog.Attr) encode.Record {
@@ -49,7 +49,10 @@ func TestReplies(t *testing.T) {
 		{name: "method", status: 405, want: "hold [0]"},
 		{name: "redirect", status: 302, want: "hold [0]"},
 		{name: "timeout", status: 408, want: "again [0] after 0s"},
-		{name: "no streams", status: 422, want: "refused [0]"},
+		{name: "no streams", status: 422, want: "ends"},
+		{name: "unknown", status: 400, text: "the request did not pass", want: "ends"},
+		{name: "JSON", status: 400, text: "loghttp.PushRequest.Streams: []loghttp.LogProtoStream: unmarshalerDecoder: Value is string, but can't find closing '\"' symbol, error found in #10 byte of ...|x|..., bigger context ...|x|...", want: "refused [0]"},
+		{name: "protobuf", status: 400, text: "proto: PushRequest: wiretype end group for non-group", want: "refused [0]"},
 		{name: "rate", status: 429, text: "ingestion rate limit exceeded for user x (limit: 4194304 bytes/sec) while attempting to ingest '1' lines totaling '10' bytes, reduce", want: "again [0] after 0s"},
 		{name: "rate, said when", status: 429, h: http.Header{"Retry-After": {"7"}}, want: "again [0] after 7s"},
 		{name: "forbidden, said when", status: 403, h: http.Header{"Retry-After": {"7"}}, want: "hold [0] after 7s"},
@@ -90,7 +93,7 @@ func TestTooLarge(t *testing.T) {
 		"per stream":  {429, "entry with timestamp 2026 ignored, reason: 'Per stream rate limit exceeded (limit: 10B/sec) while attempting to ingest for stream '{}' totaling 5B, consider'"},
 		"per stream2": {429, "reason: 'Per stream rate limit exceeded (limit: 0KB/sec) while attempting"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 				n := 0
 				for _, e := range r.streams[0].Entries {
@@ -224,7 +227,7 @@ func TestStreamsApart(t *testing.T) {
 	if want := []string{`{app="test", level="info"}`, `{app="test", level="warn"}`, `{app="test", level="error"}`}; !slices.Equal(labels, want) {
 		t.Errorf("streams %v, want %v", labels, want)
 	}
-	for warn, want := range map[int]string{503: "again [1 4]", 401: "hold [1 4]", 400: "search [1 4]", 413: "smaller [1 4]"} {
+	for warn, want := range map[int]string{503: "again [1 4]", 401: "hold [1 4]", 400: "again [1 4]", 413: "smaller [1 4]"} {
 		_, got := send(Config{}, func(l string) int {
 			if strings.Contains(l, "warn") {
 				return warn
@@ -245,7 +248,7 @@ func TestStreamsApart(t *testing.T) {
 		}
 		return 204
 	})
-	if !err.is("search [2 5]") || len(p.requests()) != 4 {
+	if !err.is("again [2 5]") || len(p.requests()) != 4 {
 		t.Errorf("packed, one bad: %v, %d requests", err, len(p.requests()))
 	}
 }
@@ -509,7 +512,7 @@ func TestBodyOutlivesRequest(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := sinkFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
@@ -561,7 +564,10 @@ func TestMixedAnswers(t *testing.T) {
 	}{
 		{503, 413, 404, "again [0 1 2 3 4 5] after 5s"},
 		{204, 413, 400, "smaller [1 2 4 5]"},
-		{429, 400, 404, "search [0 1 2 3 4 5]"},
+		{429, 400, 404, "hold [0 1 2 3 4 5]"},
+		{429, 400, 204, "hold streams [0 1 3 4]"},
+		{204, 400, 204, "again [1 4]"},
+		{422, 422, 422, "ends"},
 		{429, 204, 404, "hold [0 2 3 5]"},
 		{429, 204, 204, "hold streams [0 3]"},
 	} {
@@ -719,7 +725,7 @@ func TestEndlessRefusal(t *testing.T) {
 	}), Config{})
 	e := &encoded{t: t, s: s}
 	e.add(nil, event(time.Now(), 0, "a")).add(nil, event(time.Now(), 0, "b"))
-	if got := e.send(); !got.is("search [0 1]") || read > 4*maxAnswer {
+	if got := e.send(); !got.is("ends") || read > 4*maxAnswer {
 		t.Errorf("%d bytes read: %v", read, got)
 	}
 }
@@ -750,7 +756,7 @@ func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 // TestGivenUp: of a batch whose session ends while a request has no answer nobody knows
 // whether Loki has it, and nothing is said. What was not sent, or answered, is known.
 func TestGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer func() { cancel() }()
 		hangs, stored := true, 0

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
 // A PushError is Loki's refusal of a request, or the lack of an answer.
@@ -57,6 +57,7 @@ type verdict uint8
 const (
 	taken          verdict = iota
 	tryAgain               // nothing is stored, and later it may be
+	limited                // likewise, because of a limit of the tenant or the stream: see others
 	unanswered             // nobody knows what became of it
 	hold                   // nothing will be stored until somebody changes something
 	denied                 // as hold, unless it is about the tenant alone: see onlyTenant
@@ -65,6 +66,7 @@ const (
 	labelsRefused          // the labels are refused, and so all entries
 	entriesRefused         // some entries are refused and the others stored
 	requestRefused         // all of it is refused, maybe because of one entry
+	unknownWords           // likewise, in words that are not known: maybe not by Loki, and not because of an entry
 )
 
 // An answer is an answer of Loki, understood.
@@ -74,6 +76,7 @@ type answer struct {
 	after   time.Duration // Retry-After
 	faults  *faults       // of entriesRefused
 	why     reason        // of tooManyStreams and labelsRefused
+	stream  bool          // of limited: the limit is that of the stream, not of the tenant
 }
 
 // judge reads an answer to a request of size bytes whose first record has the time
@@ -83,7 +86,8 @@ type answer struct {
 //	          Loki, but that of a page to log in
 //	260       ingestion is blocked: nothing is stored
 //	400       either the request could not be read, or some entries were refused
-//	          and the others stored; only the text tells
+//	          and the others stored; only the text tells. In other words than Loki's it
+//	          says nothing of the entries: see session.Send
 //	413, 500  larger than a component takes; 429 too, if it exceeds what the rate
 //	          limit lets through at once
 //	500       also: metadata with a name of "_" alone; nothing is stored, nor ever is
@@ -97,8 +101,8 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 	if !utf8.ValidString(message) {
 		message = strings.ToValidUTF8(message, "\ufffd")
 	}
-	pe := &PushError{Status: status, Message: printable(s.redact(message)), Labels: printable(segs[0].st.describe())}
-	after := retryAfter(res.Header.Get("Retry-After"), time.Now())
+	pe := &PushError{Status: status, Message: httpsend.Printable(s.redact(message)), Labels: httpsend.Printable(segs[0].st.describe())}
+	after := httpsend.RetryAfter(res.Header.Get("Retry-After"), time.Now())
 	a := answer{err: pe, after: after}
 	switch {
 	case status == http.StatusBadRequest && whole && isForeign(res.Header, text):
@@ -111,11 +115,13 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 			if a.why = labelTooMany; bytes.Contains(text, []byte("too long")) {
 				a.why = labelTooLong
 			}
-		} else {
+		} else if requestText().Match(text) {
 			a.verdict = requestRefused
+		} else {
+			a.verdict = unknownWords
 		}
 	case status == http.StatusUnprocessableEntity:
-		a.verdict = requestRefused
+		a.verdict = unknownWords
 	case status == http.StatusRequestEntityTooLarge:
 		a.verdict = tooLarge
 	case status == http.StatusTooManyRequests:
@@ -125,7 +131,7 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 		case s.overBurst(text, size, segs, first, time.Now()):
 			a.verdict = tooLarge
 		default:
-			a.verdict = tryAgain
+			a = s.shut(a, text, segs, time.Now())
 		}
 	case status == http.StatusInternalServerError && isTooLarge(text):
 		a.verdict = tooLarge
@@ -164,36 +170,4 @@ func entriesOf(segs []segment) (n int) {
 // isTooLarge knows what gRPC says of a message above its limit.
 func isTooLarge(text []byte) bool {
 	return bytes.Contains(text, []byte("larger than max")) || bytes.Contains(text, []byte("ResourceExhausted"))
-}
-
-// printable escapes what a terminal or a reader of a log could take for more than
-// text.
-func printable(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
-		return s
-	}
-	var sb strings.Builder
-	for _, r := range s {
-		if strconv.IsPrint(r) {
-			sb.WriteRune(r)
-		} else {
-			q := strconv.QuoteRuneToASCII(r)
-			sb.WriteString(q[1 : len(q)-1])
-		}
-	}
-	return sb.String()
-}
-
-// retryAfter reads the header of that name: seconds or a date.
-func retryAfter(h string, now time.Time) time.Duration {
-	if h == "" {
-		return 0
-	}
-	if n, err := strconv.ParseUint(h, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
-	}
-	if t, err := http.ParseTime(h); err == nil {
-		return max(t.Sub(now), 0)
-	}
-	return 0
 }

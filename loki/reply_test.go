@@ -9,10 +9,10 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // mute stores what it is sent, and never answers.
@@ -37,7 +37,7 @@ func (unconnected) RoundTrip(r *http.Request) (*http.Response, error) {
 // was never sent is not.
 func TestUnansweredPushesAreUnknown(t *testing.T) {
 	for name, p := range map[string]http.RoundTripper{"mute": mute{}, "unconnected": unconnected{}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			h := handlerFor(t, p, Config{Timeout: 500 * time.Millisecond})
 			log := slog.New(h)
 			for range 100 {
@@ -69,7 +69,7 @@ func TestForeignBadRequest(t *testing.T) {
 		"page":  {"text/html; charset=utf-8", "Bad Request", true},
 		"Loki":  {"text/plain; charset=utf-8", "loghttp.PushRequest.Streams: unmarshalerDecoder: no", false},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var well atomic.Bool
 			p := &peer{answer: func(int, *request) (int, string, http.Header) {
 				if well.Load() {

@@ -2,12 +2,10 @@ package loki
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -19,6 +17,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"github.com/forebay-log/forebay/bufpool"
+	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
 // maxAnswer is how much of an answer is read, in bytes; of a 400 it is more, see
@@ -289,7 +288,7 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	}
 	switch {
 	case out.verdict == taken:
-		paced(segs, time.Now())
+		s.passed(segs, time.Now())
 	case res.StatusCode == http.StatusUnauthorized && s.headers.renewed(header):
 		out.verdict = tryAgain // with the new token
 	case out.verdict == denied:
@@ -305,16 +304,12 @@ func (s *client) lost(err error) answer {
 	if errors.As(err, &ue) {
 		err = ue.Err // without the URL, which may have a secret in its query
 	}
-	failed := &PushError{Message: printable(s.redact(err.Error())), cause: err}
+	failed := &PushError{Message: httpsend.Printable(s.redact(err.Error())), cause: err}
 	out := answer{verdict: unanswered, err: failed}
-	var op *net.OpError
-	var cert *tls.CertificateVerificationError
-	var plain tls.RecordHeaderError
-	isOp := errors.As(err, &op)
-	switch {
-	case errors.As(err, &cert), errors.As(err, &plain), isOp && op.Op == "remote error": // an alert of TLS
+	switch httpsend.LostBy(err) {
+	case httpsend.NotSecure:
 		out.verdict = hold
-	case isOp && (op.Op == "dial" || op.Op == "proxyconnect"):
+	case httpsend.NotSent:
 		out.verdict = tryAgain
 	default:
 		failed.unanswered = true

@@ -6,18 +6,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/loki"
 )
 
 // A password that is a part of words leaves no gap in them, which would tell it.
 func TestPasswordThatIsAWord(t *testing.T) {
 	for _, password := range []string{"p", "tcp", "connect", "refused"} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			var told []string
 			l, err := forebay.New(loki.To("http://user:"+password+"@127.0.0.1:1", forebay.OnError(func(e batch.Event) {

@@ -18,6 +18,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // TestSerilog: each option and each key of serilog-sinks-grafana-loki that the migration
@@ -63,7 +64,7 @@ func TestSerilog(t *testing.T) {
 	// through logs records by way of a Handler, in a bubble of time.
 	through := func(c Config, answer func(int, *request) (int, string, http.Header), f func(*testing.T, *Handler, *peer)) func(*testing.T) {
 		return func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				p := &peer{answer: answer}
 				h := handlerFor(t, p, c)
 				f(t, h, p)

@@ -21,6 +21,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -42,7 +43,7 @@ func handlerFor(t testing.TB, p http.RoundTripper, c Config) *Handler {
 }
 
 func TestHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)
 		h := handlerFor(t, p, Config{})
 		log := slog.New(h)
@@ -85,7 +86,7 @@ func TestErrorsWait(t *testing.T) {
 		"default": {nil, defaultBatchAge},
 		"set":     {&slab.Options{FlushLevel: slog.LevelError}, 0},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := new(peer)
 			start, after := time.Now(), time.Duration(-1)
 			p.answer = func(int, *request) (int, string, http.Header) {
@@ -111,7 +112,7 @@ func TestErrorsWait(t *testing.T) {
 func TestBatches(t *testing.T) {
 	const size = 24 + len(`{"msg":"a record"}`)
 	for name, c := range map[string]Config{"count": {BatchRecords: 100}, "bytes": {BatchBytes: 100 * size}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := new(peer)
 			c.BatchAge = time.Hour
 			h := handlerFor(t, p, c)
@@ -173,7 +174,7 @@ func TestManyRecords(t *testing.T) {
 // TestOutage: through failures of every kind nothing is lost, and what is refused
 // is in the dead letters.
 func TestOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n atomic.Int64
 		p := &peer{}
 		p.answer = func(_ int, r *request) (int, string, http.Header) {
@@ -235,7 +236,7 @@ func TestOutage(t *testing.T) {
 // TestCloseIsBounded: a Loki that does not answer costs Close no more than its
 // deadline, and what was not delivered is told.
 func TestCloseIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		h := handlerFor(t, roundTrip(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
@@ -271,7 +272,7 @@ func TestDryRun(t *testing.T) {
 // TestSinkAsOutput: a Router closes what Sink.Output made, and leaves open what was
 // given to forebay.Output.
 func TestSinkAsOutput(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		p := new(peer)
 		for _, closes := range []bool{true, false} {
 			s, err := New(Config{URL: "http://x", Labels: map[string]string{"app": "test"}, Client: &http.Client{Transport: p}})
@@ -322,7 +323,7 @@ func TestSinkAsOutput(t *testing.T) {
 // TestSpoolDir: what Loki does not take before the end of the process is in the
 // spool, and reaches it from another Sink, with its labels.
 func TestSpoolDir(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
 		c := Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, TenantAttr: "org", SpoolDir: dir,
@@ -368,7 +369,7 @@ func TestSpoolOfAnotherWire(t *testing.T) {
 	for _, from := range wires {
 		for _, to := range wires {
 			dir := t.TempDir()
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				c := Config{Labels: map[string]string{"app": "test"}, LabelAttrs: []string{"region"}, MetadataAttrs: []string{"k"}, TenantAttr: "org", SpoolDir: dir,
 					Wire: from, Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
 				h := handlerFor(t, roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") }), c)
@@ -422,7 +423,7 @@ func TestSpoolOfAnotherWire(t *testing.T) {
 // TestSpillWhenFull: with a Loki that does not answer, calls go on at the speed of
 // the disk, far beyond the memory, and all records are kept.
 func TestSpillWhenFull(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		c := Config{Labels: map[string]string{"app": "test"}, SpoolDir: t.TempDir(), WhenFull: "spill", BufferBytes: 64 << 10, SlabBytes: 8 << 10,
 			Retry: &deliver.RetryOptions{Min: time.Millisecond, Max: time.Millisecond}}
@@ -529,7 +530,7 @@ func testCrashDir(t *testing.T, wire string) {
 
 // TestErrorHandler: while Loki is down the handler gets the records, readable.
 func TestErrorHandler(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		down := roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
 		// Up to the limit records wait.
 		h := handlerFor(t, down, Config{ErrorHandler: deliver.JSONLines(io.Discard), PendingLimit: 100, Labels: map[string]string{"app": "test"}})
@@ -559,7 +560,7 @@ func TestErrorHandler(t *testing.T) {
 // Without OnError what the spool reports is said on standard error, too, not only
 // what memory and delivery do.
 func TestDefaultReport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		sp, err := spool.Open(dir, nil)
 		if err != nil {

@@ -2,6 +2,7 @@ package loki
 
 import (
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -32,13 +33,63 @@ func (t *tenant) use() {
 // onlyTenant reports whether a tenant other than t may be let in: one that has records
 // and was not refused of late.
 func (r *registry) onlyTenant(t *tenant, now time.Time) bool {
+	return r.another(t, func(other *tenant) bool { return other.letIn(now) })
+}
+
+// othersFit reports whether a tenant other than t may have room: one that has records, was not
+// refused of late, and whose limit is not reached.
+func (r *registry) othersFit(t *tenant, now time.Time) bool {
+	return r.another(t, func(other *tenant) bool { return other.letIn(now) && other.pace.shut.Load() <= now.UnixNano() })
+}
+
+// letIn reports whether t was not refused of late.
+func (t *tenant) letIn(now time.Time) bool {
+	at := t.denied.Load()
+	return at == 0 || now.Sub(time.Unix(0, at)) > deniedFor
+}
+
+// another reports whether there is a tenant other than t that has records and is as said.
+func (r *registry) another(t *tenant, is func(*tenant) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, other := range r.tenants {
-		if other == t || !other.used.Load() {
-			continue
+		if other != t && other.used.Load() && is(other) {
+			return true
 		}
-		if at := other.denied.Load(); at == 0 || now.Sub(time.Unix(0, at)) > deniedFor {
+	}
+	return false
+}
+
+// lately is which streams Loki took something of last. Those to which a limit does not apply
+// are told by it.
+type lately struct {
+	mu sync.Mutex // leaf
+	of [2]struct {
+		st *stream
+		at time.Time
+	}
+}
+
+// latelyFor is how long a stream counts as one that is in use.
+const latelyFor = 5 * time.Minute
+
+// note notes that Loki took something of st.
+func (l *lately) note(st *stream, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of[0].st != st {
+		l.of[1] = l.of[0]
+		l.of[0].st = st
+	}
+	l.of[0].at = now
+}
+
+// another reports whether something of a stream other than st was taken of late.
+func (l *lately) another(st *stream, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, o := range l.of {
+		if o.st != nil && o.st != st && now.Sub(o.at) < latelyFor {
 			return true
 		}
 	}
@@ -60,6 +111,7 @@ type pace struct {
 	rate atomic.Uint64 // bytes a second when Loki told the limit, as bits of a float64
 	told atomic.Int64  // when that was last, in Unix ns; see rateAt
 	free atomic.Int64  // when the next request may be sent, likewise
+	shut atomic.Int64  // until then Loki takes nothing, likewise
 }
 
 const (

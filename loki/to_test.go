@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"slices"
 	"testing"
-	"testing/synctest"
 
 	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // NewHandler and To make the same output of one Config: memory, name and lines.
@@ -18,7 +18,7 @@ func TestHandlerIsTo(t *testing.T) {
 		{BatchRecords: 10, MessageKey: "Message", Errors: "object", Name: "grafana"},
 		{BufferBytes: 1 << 20, SlabBytes: 64 << 10, Body: "logfmt"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			type made struct {
 				name      string
 				slabs, of int

@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/slab"
 	"go.uber.org/goleak"
@@ -201,7 +202,7 @@ func whole(t testing.TB, conns [][]byte) (lines []string) {
 }
 
 func TestLines(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
 		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
@@ -233,7 +234,7 @@ func TestPartialWrite(t *testing.T) {
 	all := strings.Join(recs, "")
 	for _, newlines := range []bool{true, false} { // the direct way, and the framed one
 		for limit := 1; limit < len(all); limit++ {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var n testkit.Network
 				p := n.Listen("peer:1", func(conn int) testkit.Behaviour {
 					if conn == 0 {
@@ -264,7 +265,7 @@ func TestPartialWrite(t *testing.T) {
 
 // The peer's end is noticed without writing to it, and is the end of the session.
 func TestPeerGoneBetweenSends(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
 		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
@@ -298,7 +299,7 @@ func TestPeerGoneBetweenSends(t *testing.T) {
 
 // What was written is settled, also if the peer ends before Send has said so.
 func TestPeerGoneBeforeAnswer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
 		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
@@ -343,7 +344,7 @@ func (c endsInWrite) Write(p []byte) (int, error) {
 // What was written while the peer ended is told before the end is.
 func TestPeerGoneDuringSend(t *testing.T) {
 	for takes := range 7 {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			client, server := net.Pipe()
 			defer server.Close()
 			writes := 0
@@ -367,7 +368,7 @@ func TestPeerGoneDuringSend(t *testing.T) {
 
 // Without a peer Open fails and says where.
 func TestNoPeer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
 		if _, err := c.send(plain("a\n")); err == nil || holds(err) || !strings.Contains(err.Error(), "cannot connect to tcp://peer:1: ") {
@@ -379,7 +380,7 @@ func TestNoPeer(t *testing.T) {
 // A peer that stalls is given up when it takes nothing for WriteTimeout; one that
 // is merely slow is not.
 func TestStallAndDrip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		release := make(chan struct{})
 		p := n.Listen("peer:1", func(conn int) testkit.Behaviour {
@@ -410,7 +411,7 @@ func TestStallAndDrip(t *testing.T) {
 // Open and Send end with the Life's context, whatever the peer does, and so does Close.
 // Connecting ends with DialTimeout, too.
 func TestGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		release := make(chan struct{})
 		p := n.Listen("peer:1", func(int) testkit.Behaviour { return testkit.Behaviour{Limit: 3, Stall: release} })
@@ -475,7 +476,7 @@ func TestCloseWaitsForThePeer(t *testing.T) {
 		{noTime, 5 * time.Millisecond, 5 * time.Millisecond},
 		{noTime, 0, hurriedTimeout},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			client, server := net.Pipe()
 			halves := 0
 			half := func() {
@@ -532,7 +533,7 @@ func TestBrokenWhileClosing(t *testing.T) {
 
 // What the peer sends is thrown away.
 func TestGarbageReplies(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", func(int) testkit.Behaviour {
 			return testkit.Behaviour{Reply: bytes.Repeat([]byte("HTTP/1.1 400 Bad Request\r\n\x00\xff"), 1000)}
@@ -554,7 +555,7 @@ func TestGarbageReplies(t *testing.T) {
 // in order, and none is made up.
 func TestFaultyConnections(t *testing.T) {
 	for _, scheme := range []string{"tcp", "syslog+tcp"} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			rng := testkit.Rand(testkit.Seed(t))
 			for range testkit.Rounds(30, 2000) {
 				faultyRound(t, scheme+"://peer:1", testkit.Rand(rng.Uint64()))
@@ -637,7 +638,7 @@ func faultyRound(t *testing.T, destination string, rng intner) {
 
 // A wire form that is no text is not accepted, and held if it comes all the same.
 func TestForeignForm(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:1", nil)
 		c := mustConnect(t, "tcp://peer:1", &Options{Dial: n.Dial})
@@ -781,7 +782,7 @@ func parseCounted(p []byte) (msgs []string, rest []byte) {
 }
 
 func TestSyslogOverWire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n testkit.Network
 		p := n.Listen("peer:514", nil)
 		c := mustConnect(t, "syslog+tcp://peer:514?hostname=h&app=a&procid=1", &Options{Dial: n.Dial})
@@ -866,7 +867,7 @@ func FuzzFrame(f *testing.F) {
 // Behind an Output every record arrives once and in order, at a peer that resets its
 // connections at random: what such a peer has read whole is known to the byte.
 func TestOutput(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		rng := testkit.Rand(testkit.Seed(t))
 		for range testkit.Rounds(10, 500) {
 			var n testkit.Network

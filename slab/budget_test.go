@@ -3,15 +3,15 @@ package slab
 import (
 	"math/rand/v2"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // Records larger than a slab have the memory of all slabs but two, and no more.
 func TestOversizeRecordsFillTheBudget(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 16 << 10, SlabCount: 64, WhenFull: DropNewest()}) // 1 MiB
 		mustWrite(t, w, 0, 100)
@@ -47,7 +47,7 @@ func TestOversizeRecordsFillTheBudget(t *testing.T) {
 // One record larger than a slab is always taken, whatever the slabs hold; a second one
 // has to find room.
 func TestOneOversizeRecordAlwaysFits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, MaxRecord: 10_000, WhenFull: DropNewest()})
 		n := 0
@@ -70,7 +70,7 @@ func TestOneOversizeRecordAlwaysFits(t *testing.T) {
 // DropOldest drops what is oldest, whether it is a slab or a record larger than one, and
 // nothing in vain.
 func TestDropOldestOfBothKinds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 1024, SlabCount: 12, MaxRecord: 5000, WhenFull: DropOldest()})
 		n := 0
@@ -123,7 +123,7 @@ func TestDropOldestOfBothKinds(t *testing.T) {
 // record.
 func TestBudgetHolds(t *testing.T) {
 	for seed := range uint64(40) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			var m memory
 			m.act = func(int, []byte) (int, error) {

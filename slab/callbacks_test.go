@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // unwinds are the ways in which a callback does not return.
@@ -55,7 +56,7 @@ func (c badMarkers) AppendMarker([]byte, batch.Drops, time.Time) []byte {
 func TestMarkerUnwinds(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var ev events
 				release := make(chan struct{})
 				r := &recorder{}
@@ -89,7 +90,7 @@ func TestMarkerUnwinds(t *testing.T) {
 func TestReportsUnwind(t *testing.T) {
 	for name, unwind := range unwinds {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(),
 					OnError:    func(batch.Event) { unwind() },

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -21,7 +22,7 @@ import (
 // A destination that takes nothing, and whose own end hangs: what stays in the file
 // is counted once, that of the last Send too.
 func TestKeptCountsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := &hangingEnd{end: make(chan struct{})}
 		w := mustSink(t, s, &Options{SlabBytes: 512, SlabCount: 4, Crash: &Crash{Dir: t.TempDir(), Required: true}, OnError: quiet})
 		for i := range uint64(20) {
@@ -47,7 +48,7 @@ func TestKeptCountsOnce(t *testing.T) {
 // A write that waits as Close leaves the rest in the file is refused then. It does not get
 // the place of another one that stops waiting: nobody would count it any more.
 func TestNobodyIsServedAfterKeeping(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := &hangingEnd{end: make(chan struct{})}
 		w := mustSink(t, s, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: BlockFor(95 * time.Millisecond), ImportantWhenFull: Block(),
 			ImportantLevel: slog.LevelError, Crash: &Crash{Dir: t.TempDir(), Required: true}, OnError: quiet})
@@ -93,7 +94,7 @@ func (b hesitant) Borrow(_ context.Context, l *Loan) error {
 func TestGivenUpWithoutCopy(t *testing.T) {
 	for _, takes := range []string{"early", "late"} {
 		t.Run(takes, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				shop, hang := newPawnshop(testkit.Rand(1), 1), make(chan struct{})
 				var b Borrower = lingering{shop, hang}
 				if takes == "late" {
@@ -167,7 +168,7 @@ func TestNothingIsKeptInADamagedFile(t *testing.T) {
 	for name, damage := range damages {
 		for seed := range uint64(20) {
 			t.Run(fmt.Sprint(name, seed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					b := &breaking{pawnshop: newPawnshop(testkit.Rand(seed/2), 2), late: seed%2 == 1}
 					w := mustSink(t, b, &Options{SlabBytes: 1024, SlabCount: 8, Crash: &Crash{Dir: t.TempDir(), Required: true}})
 					b.broken = func() {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
@@ -333,7 +334,7 @@ func TestInterruptedRecoveryOfManyOversizeRecords(t *testing.T) {
 // Records that are settled do not look damaged while others wait, should the process die
 // then.
 func TestSettledOversizeRecordsAreNotMissed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		open := make(chan struct{})
 		sink := &recorder{limits: batch.Limits{Records: 495}}
 		sink.answer = func(call int, _ *batch.Batch) (o batch.Outcome) {
@@ -573,7 +574,7 @@ func TestDamageIsNotForgotten(t *testing.T) {
 					done, _ := crashfile.Replay(t.Context(), path, sink.Send, &crashfile.ReplayOptions{Limits: sink.limits})
 					damaged = done.Damaged
 				} else {
-					synctest.Test(t, func(t *testing.T) {
+					bubble.Test(t, func(t *testing.T) {
 						var events []batch.Event
 						w := mustSink(t, sink, &Options{SlabBytes: 1024, Crash: &Crash{Dir: dir, Required: true},
 							OnError: func(e batch.Event) { events = append(events, e) }})

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
@@ -49,7 +50,7 @@ func TestTruncatedMappingKillsTheUnguarded(t *testing.T) {
 
 // A store of a caller faults: nobody has looked at the length of the file since.
 func TestTruncatedStoreFaults(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var m memory
 		w := crashWriter(t, t.TempDir(), &m, Options{FlushInterval: -1})
 		for i := range 10 {
@@ -86,7 +87,7 @@ func (g flushGate) Flush() error {
 // All that waits for the drain is lost while no batch is under way: the slabs are free
 // then, and writes that wait for one get it.
 func TestTruncatedWhileWritesWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := crashWriter(t, t.TempDir(), flushGate{g}, Options{SlabBytes: 1024, SlabCount: 2, WhenFull: Block(), FlushInterval: -1})
 		go w.Flush(t.Context())
@@ -112,7 +113,7 @@ func TestTruncatedWhileWritesWait(t *testing.T) {
 // Nobody writes while the file is truncated under a destination that hangs: it reads a
 // copy.
 func TestTruncatedUnderTheDestination(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		inMapping := false
 		var w *Writer
@@ -145,7 +146,7 @@ func TestTruncatedUnderTheDestination(t *testing.T) {
 // A destination that has got a part of a record, and a file that was truncated and made
 // longer again before it gets the rest: the rest is in the copy.
 func TestTornRecordOfAnExtendedFile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var w *Writer
 		var m memory
 		m.act = func(call int, p []byte) (int, error) {

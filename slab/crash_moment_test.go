@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -52,7 +53,7 @@ func TestImageAtEveryMoment(t *testing.T) {
 					for i := range kills(imageWalks) {
 						o, seed := o, first+uint64(i)
 						o.WhenFull = full
-						synctest.Test(t, func(t *testing.T) { imageWalk(t, o, limits, seed) })
+						bubble.Test(t, func(t *testing.T) { imageWalk(t, o, limits, seed) })
 						if t.Failed() {
 							return
 						}
@@ -134,7 +135,7 @@ func checkImage(t *testing.T, w *Writer, sink *stepSink, what uint64) {
 // is left of its old index, and what is written over that, passes for no record.
 func TestIndexOfADroppedSlab(t *testing.T) {
 	for size := 160; size < 200; size++ { // so that it ends anywhere in an old slot
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			sink := &stepSink{step: make(chan batch.Outcome), taken: map[uint64]bool{}}
 			w := mustSink(t, sink, &Options{SlabBytes: 1024, SlabCount: 3, WhenFull: DropOldest(), Crash: &Crash{Dir: t.TempDir(), Required: true}})
 			defer func() {

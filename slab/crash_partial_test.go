@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
@@ -41,7 +42,7 @@ func TestPartlySettledBatch(t *testing.T) {
 		}
 		var got []string
 		for life, answer := range []batch.Outcome{partly(3), partly(2), {Open: batch.Of(1, 4), Why: errDown}} {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				sink := &recorder{answer: func(call int, _ *batch.Batch) batch.Outcome {
 					if call == 0 {
 						return answer
@@ -72,7 +73,7 @@ func TestPartlySettledBatch(t *testing.T) {
 // Evicted records are told from those whose calls had not returned, also while a batch
 // is half settled.
 func TestEvictedBeforeHalfABatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		step := make(chan int)
 		half := 0 // records of the batch under way that are settled
 		sink := &recorder{answer: func(_ int, b *batch.Batch) (o batch.Outcome) {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -152,7 +153,7 @@ func TestKillAtRecoveryPoints(t *testing.T) {
 // A slab that is being summed when its records are settled is free after, and a caller
 // that waits for it gets it: by then the drain has nothing to do any more.
 func TestSummedSlabServesWaiters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		var once sync.Once
 		hook := func(name string) {
@@ -181,7 +182,7 @@ func TestSummedSlabServesWaiters(t *testing.T) {
 // account is true.
 func TestBigRecordBesideClose(t *testing.T) {
 	for _, hangs := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			dir := t.TempDir()
 			g := newGate()
 			defer g.open()
@@ -230,7 +231,7 @@ func TestBigRecordBesideClose(t *testing.T) {
 func TestBigRecordGivenBack(t *testing.T) {
 	for _, what := range []string{"given back, then written", "given back", "given up"} {
 		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				dir, goOn, late := t.TempDir(), make(chan struct{}), make(chan error, 1)
 				hook := func(name string) {
 					if name == ptBigKeep {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
@@ -94,7 +95,7 @@ func says(events []batch.Event, op, text string) bool {
 
 // What was evicted and settled does not count as evicted of what is left.
 func TestEvictedBeforeProgress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 4, WhenFull: DropOldest()})
 		for i := range 100 {
@@ -176,7 +177,7 @@ func TestEvictedOversizeRecords(t *testing.T) {
 // the destination failed, and so have checksums; and how many records it holds.
 func sealedFile(t *testing.T) (dir string, n int) {
 	dir = t.TempDir()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := crashWriter(t, t.TempDir(), writerFunc(func([]byte) (int, error) { return 0, errDown }), Options{SlabBytes: 1024, SlabCount: 16})
 		for n = 0; n < 50; n++ {
 			mustWrite(t, w, n, 100)
@@ -270,7 +271,7 @@ func TestDamagedSlabIsSetAside(t *testing.T) {
 
 // What Close leaves behind has checksums, that of the slab being filled included.
 func TestCloseMakesChecksums(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		g := newGate()
 		w := crashWriter(t, dir, g, Options{SlabBytes: 1024})
@@ -303,7 +304,7 @@ func TestCloseMakesChecksums(t *testing.T) {
 // A slab that is used again has no checksum any more: a kill then must not make it
 // look damaged. DropOldest drops sealed slabs.
 func TestChecksumsOfDroppedSlabs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := crashWriter(t, t.TempDir(), writerFunc(func([]byte) (int, error) { return 0, errDown }),
 			Options{SlabBytes: 1024, SlabCount: 4, WhenFull: DropOldest()})
 		for i := range 300 {
@@ -353,7 +354,7 @@ func TestFilesOfOtherForms(t *testing.T) {
 		{a1, b, true, ""},
 	} {
 		t.Run(fmt.Sprint(c.was, c.is, c.takes), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				dir := t.TempDir()
 				g := newGate()
 				w := crashWriter(t, dir, g, Options{Codec: c.was})
@@ -574,7 +575,7 @@ func FuzzSealedSlabs(f *testing.F) {
 
 // Flush waits for what a dead process left, also where nothing was written since.
 func TestFlushWaitsForRecovered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := crashWriter(t, t.TempDir(), g, Options{WhenFull: Block()})
 		for i := range 10 {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 )
 
@@ -46,7 +47,7 @@ func TestCrashFileIsRemovedWhenAllIsDelivered(t *testing.T) {
 
 // What Close cannot deliver stays in the file and is the next process's.
 func TestUndeliveredRecordsAreKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		g := newGate()
 		w := crashWriter(t, dir, g, Options{SlabBytes: 1024})
@@ -72,7 +73,7 @@ func TestUndeliveredRecordsAreKept(t *testing.T) {
 
 // If the destination has said nothing, the error of Close says that there was no time.
 func TestWhyNothingWasDelivered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := mustNew(t, new(memory), &Options{SlabBytes: 1024, FlushInterval: time.Hour, OnError: quiet})
 		mustWrite(t, w, 0, 100)
 		synctest.Wait()
@@ -92,7 +93,7 @@ func recoverInto(t *testing.T, dir string) (string, batch.Account) {
 }
 
 func TestRecoveredRecordsComeFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		n := 0
 		for range 3 { // three processes die in a row

@@ -9,10 +9,10 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -26,7 +26,7 @@ func TestTruncatedAtPoints(t *testing.T) {
 			for _, n := range []int64{1, 2, 7} {
 				for _, size := range []int64{0, 2 * crashfile.Page, crashfile.HeadsOff + crashfile.Page + 1500} {
 					for kind := range 4 {
-						synctest.Test(t, func(t *testing.T) { truncatedAt(t, p, n, size, seed, kind) })
+						bubble.Test(t, func(t *testing.T) { truncatedAt(t, p, n, size, seed, kind) })
 						if seed++; t.Failed() {
 							t.Fatalf("n=%d size=%d kind=%d", n, size, kind)
 						}

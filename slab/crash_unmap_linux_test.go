@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // mappings returns how many files in dir this process has mapped.
@@ -60,7 +62,7 @@ func TestCloseUnmaps(t *testing.T) {
 // The mapping stays while the drain hangs in a destination, which reads a copy, and goes
 // with the drain.
 func TestHangingBorrowKeepsTheMapping(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		opened, read := make(chan struct{}), ""
 		w := crashWriter(t, dir, writerFunc(func(p []byte) (int, error) {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -355,7 +356,7 @@ func (l *crashLife) check(a batch.Account) {
 func TestCrashWalk(t *testing.T) {
 	seed := testkit.Seed(t)
 	for i := range kills(8 * imageWalks) {
-		synctest.Test(t, func(t *testing.T) { crashWalk(t, rand.New(rand.NewPCG(seed+uint64(i), 1))) })
+		bubble.Test(t, func(t *testing.T) { crashWalk(t, rand.New(rand.NewPCG(seed+uint64(i), 1))) })
 		if t.Failed() {
 			t.Fatalf("FOREBAY_SEED=%d", seed+uint64(i))
 		}

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/mapped"
 )
@@ -82,7 +83,7 @@ func TestFaultInTheCallersBytes(t *testing.T) {
 	if err := f.Truncate(0); err != nil {
 		t.Fatal(err)
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var out memory
 		w := crashWriter(t, t.TempDir(), &out, Options{FlushInterval: -1})
 		bad := func() {
@@ -174,7 +175,7 @@ func TestListingDoesNotDisturbNewFiles(t *testing.T) {
 
 // Slabs that wait behind a Send which hangs get their checksums all the same.
 func TestHungSendHasChecksums(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 16})
 		sums := func() (n int) {
@@ -214,7 +215,7 @@ func TestHungSendHasChecksums(t *testing.T) {
 // Callers that wait for a slab which is being summed when its records are settled
 // get it.
 func TestSumsWhileWritersWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		n := 0
 		w := crashWriter(t, t.TempDir(), writerFunc(func(p []byte) (int, error) {
 			time.Sleep(watchAfter)
@@ -238,7 +239,7 @@ func TestDeletedAndExtended(t *testing.T) {
 	for _, what := range []string{"deleted", "replaced", "extended", "half extended"} {
 		for _, hung := range []bool{false, true} {
 			t.Run(fmt.Sprint(what, hung), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					g := newGate()
 					w := crashWriter(t, t.TempDir(), g, Options{SlabBytes: 1024, SlabCount: 64, FlushInterval: -1})
 					first := 1
@@ -354,7 +355,7 @@ func TestOrigin(t *testing.T) {
 	})
 	for life := range 3 {
 		fail = failed() // it arrived, and the answer did not
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			if life == 2 {
 				fail = batch.Outcome{}
 			}
@@ -381,7 +382,7 @@ func TestOrigin(t *testing.T) {
 func TestOriginOnTheHeap(t *testing.T) {
 	seen := map[[16]byte]int{}
 	for range 3 {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var id [16]byte
 			w := mustSink(t, sendFunc(func(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 				if id == [16]byte{} {

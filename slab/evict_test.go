@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // Only a record whose policy is DropOldest makes room for itself at the cost of others.
 // What room is left then is for all.
 func TestOthersDoNotEvict(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		defer g.open()
 		w := mustNew(t, g, &Options{SlabBytes: 1024, SlabCount: 3, WhenFull: DropNewest(), ImportantWhenFull: DropOldest()})
@@ -49,7 +50,7 @@ func TestOthersDoNotEvict(t *testing.T) {
 
 // Nothing is evicted while a slab is free.
 func TestNothingIsEvictedWhileThereIsRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		step := make(chan batch.Outcome)
 		sink := &recorder{limits: batch.Limits{Bytes: 4000}, answer: func(int, *batch.Batch) batch.Outcome { return <-step }}
 		w := mustSink(t, sink, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropOldest(), FlushInterval: -1})
@@ -79,7 +80,7 @@ func TestNothingIsEvictedWhileThereIsRoom(t *testing.T) {
 // The reserve is not for records below its level, neither while it is free nor once it
 // is used up: they evict nothing.
 func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		defer g.open()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 6, Reserve: 2, WhenFull: DropOldest()})
@@ -112,7 +113,7 @@ func TestRecordsBelowTheReserveDoNotEvict(t *testing.T) {
 // a gap the last, as many as the other slabs hold.
 func TestTheOldestAreEvicted(t *testing.T) {
 	for seed := range uint64(100) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 3))
 			g := newGate()
 			const largest = 300

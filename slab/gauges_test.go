@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 func TestImportantRecordsHaveTheirOwnPolicy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(), ImportantWhenFull: Block()})
 		for i := 0; w.WriteRecord(line(i, 50), batch.Meta{}) == nil; i++ {
@@ -35,7 +36,7 @@ func TestImportantRecordsHaveTheirOwnPolicy(t *testing.T) {
 }
 
 func TestLastResort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		var last memory
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(), LastResort: &last})
@@ -71,7 +72,7 @@ func TestLastResortFailsOrHangs(t *testing.T) {
 	}
 	for name, dst := range fail {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(), LastResort: dst()})
 				for w.WriteRecord(line(0, 50), batch.Meta{}) == nil {
@@ -87,7 +88,7 @@ func TestLastResortFailsOrHangs(t *testing.T) {
 		})
 	}
 	t.Run("hangs", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			g, last := newGate(), newGate()
 			w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: DropNewest(), LastResort: last})
 			for w.WriteRecord(line(0, 50), batch.Meta{}) == nil {
@@ -123,7 +124,7 @@ func TestLastResortFailsOrHangs(t *testing.T) {
 }
 
 func TestGauges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 8192, SlabCount: 8})
 		if s := w.Stats(); s.OldestAge != 0 || s.Rate != 0 || s.BurstLeft != maxBurst || s.SlabsInUse != 0 {
@@ -164,7 +165,7 @@ func TestGauges(t *testing.T) {
 // Nothing is left of a pool that is full, whatever the rate of what it accepts.
 func TestNoBurstIsLeftWhenFull(t *testing.T) {
 	for _, pol := range []WhenFull{DropNewest(), Block()} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			g := newGate()
 			w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: pol})
 			go func() {
@@ -187,7 +188,7 @@ func TestNoBurstIsLeftWhenFull(t *testing.T) {
 
 // The oldest record's age is that of the batch under way, until all of it is settled.
 func TestOldestAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
 		step := make(chan batch.Outcome)
 		w := mustSink(t, sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return <-step }), nil)
@@ -232,7 +233,7 @@ func TestRateOfTheLastSeconds(t *testing.T) {
 	record := make([]byte, 32)
 	for name, look := range map[string]time.Duration{"nobody looks": 0, "a look every 15 s": 15 * time.Second, "a look just before": time.Hour - time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				g, began := newGate(), time.Now()
 				w := mustNew(t, writerFunc(func(p []byte) (int, error) {
 					if time.Since(began) < time.Hour {
@@ -262,7 +263,7 @@ func TestRateOfTheLastSeconds(t *testing.T) {
 		})
 	}
 	t.Run("after a stall", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			stall := time.Duration(0)
 			w := mustNew(t, writerFunc(func(p []byte) (int, error) { time.Sleep(stall); stall = 0; return len(p), nil }),
 				&Options{SlabBytes: 8192, SlabCount: 128})
@@ -284,7 +285,7 @@ func TestRateOfTheLastSeconds(t *testing.T) {
 // A record without a time of its own is as old as its acceptance, whatever the drain was
 // about meanwhile.
 func TestOldestAgeOfRecordsWithoutTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		steps := make(chan struct{})
 		w := mustNew(t, writerFunc(func(p []byte) (int, error) { <-steps; return len(p), nil }), nil)
 		mustWrite(t, w, 0, 50)
@@ -311,7 +312,7 @@ func TestOldestAgeOfRecordsWithoutTime(t *testing.T) {
 
 // What is left of the slab that is being filled counts for the burst that is left.
 func TestBurstLeftCountsTheCurrentSlab(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 64 << 10, SlabCount: 4, FlushInterval: -1})
 		record := make([]byte, 32)

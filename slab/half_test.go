@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // The account balances whenever it is asked for, not only at rest: also while the drain
@@ -150,7 +151,7 @@ func (d *busyFlush) Flush() error {
 // A Flush that waits for another one comes before the records that were accepted after it,
 // also if they fill a slab.
 func TestFlushBeforeLaterSlab(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		d := &busyFlush{flushed: make(chan struct{}), sent: make(chan struct{})}
 		w := mustSink(t, d, &Options{SlabBytes: 1024, SlabCount: 8, FlushInterval: -1})
 		mustWrite(t, w, 0, 50)

@@ -3,10 +3,10 @@ package slab
 import (
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // pages is a destination that notes when it was written to, and how much.
@@ -37,7 +37,7 @@ func TestFlushIdle(t *testing.T) {
 		{"idle, and a bound that is never reached", time.Second, 100 * time.Millisecond, 14, 14, 200 * time.Millisecond},
 		{"idle, and a bound that is", 150 * time.Millisecond, 100 * time.Millisecond, 20, 34, 150 * time.Millisecond},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			p := &pages{start: time.Now()}
 			w := mustNew(t, p, &Options{FlushInterval: tt.interval, FlushIdle: tt.idle})
 			for i := range 3000 {
@@ -62,7 +62,7 @@ func TestFlushIdle(t *testing.T) {
 
 // Stats count the writes that waited and their time, also of those that were dropped.
 func TestWaitsAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		w := mustNew(t, writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil }),
 			&Options{SlabBytes: 512, SlabCount: 2, FlushInterval: -1, WhenFull: BlockFor(300 * time.Millisecond)})

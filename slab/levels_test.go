@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // levelFunc is a Leveler of the user's.
@@ -62,7 +63,7 @@ func TestLevelersAreNotCalledByWrites(t *testing.T) {
 
 // A slog.LevelVar is live.
 func TestLevelVarsAreLive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var m memory
 		var flush slog.LevelVar
 		flush.Set(slog.LevelError)
@@ -77,7 +78,7 @@ func TestLevelVarsAreLive(t *testing.T) {
 		}
 		closeNow(t, w)
 	})
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		var reserve, important slog.LevelVar
 		important.Set(slog.LevelError)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // lifeStep is a transition of a life.
@@ -114,7 +115,7 @@ func TestLife(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				dst, release := c.dst()
 				o := &Options{SlabBytes: 512, FlushInterval: time.Millisecond}
 				if c.safe {
@@ -172,7 +173,7 @@ func failing(context.Context, *batch.Batch) batch.Outcome { return failed() }
 // Shutdown does not wait for a last resort that hangs, and counts what it has not
 // written. What that says later counts for nothing.
 func TestLastResortAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		dst, resort := newGate(), newGate()
 		w := mustNew(t, dst, &Options{SlabBytes: 512, SlabCount: 2, MaxRecord: 400, WhenFull: DropNewest(), LastResort: resort})
 		for i := range 10 {

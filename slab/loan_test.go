@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
@@ -158,7 +159,7 @@ func TestLoanWalk(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for seed := range uint64(testkit.Rounds(60, 5000)) {
 			dir := t.TempDir()
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				rng := testkit.Rand(testkit.Seed(t) + seed)
 				written, delivered := map[string]bool{}, map[string]int{}
 				drops := rng.IntN(4) == 0 // with crash-safe slabs, too
@@ -283,7 +284,7 @@ func (s *pawnshop) checkFile(t *testing.T, w *Writer, process int, written map[s
 // A loan that is not settled keeps its own slabs only: those behind it are used again, and
 // the file of a killed process holds its records, and what it says of the others is true.
 func TestSettledBehindAHungLoan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newPawnshop(testkit.Rand(1), 100)
 		w := mustSink(t, s, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropNewest(), OnError: quiet, FlushInterval: time.Millisecond,
 			Crash: &Crash{Dir: t.TempDir(), Required: true}})
@@ -317,7 +318,7 @@ func TestSettledBehindAHungLoan(t *testing.T) {
 // No more than half of the slabs are out, so that DropOldest drops what is oldest, not
 // what has just come.
 func TestHalfIsLent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newPawnshop(testkit.Rand(1), 100)
 		w := mustSink(t, s, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropOldest(), OnError: quiet})
 		for i := range 200 {
@@ -342,7 +343,7 @@ func TestHalfIsLent(t *testing.T) {
 
 // Only the first Settle of a loan counts.
 func TestSettleTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := newPawnshop(testkit.Rand(1), 100)
 		w := mustSink(t, s, &Options{SlabBytes: 1024, SlabCount: 8, WhenFull: DropOldest(), OnError: quiet})
 		mustWrite(t, w, 0, 100)
@@ -391,7 +392,7 @@ func TestBorrowUnwinds(t *testing.T) {
 	for name, leave := range unwinds {
 		for _, inline := range []bool{true, false} {
 			t.Run(fmt.Sprint(name, " inline=", inline), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					var m memory
 					var ev events
 					c := courierFor(&m)
@@ -423,7 +424,7 @@ func TestGoexitAsTheTimeEnds(t *testing.T) {
 	for _, crash := range []bool{false, true} {
 		for _, inline := range []bool{true, false} {
 			t.Run(fmt.Sprint("crash=", crash, " inline=", inline), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					dir := t.TempDir()
 					o := Options{OnError: quiet}
 					if crash {
@@ -482,7 +483,7 @@ func TestBorrowReturnsAfterClose(t *testing.T) {
 	for _, of := range []string{"heap", "crash-safe slabs", "a dead process"} {
 		for seed := range uint64(20) {
 			t.Run(fmt.Sprint(of, seed), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					rng := testkit.Rand(seed)
 					o := Options{OnError: quiet}
 					if of != "heap" {

@@ -3,10 +3,10 @@ package slab
 import (
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // DropOldest promises that the oldest records that no Send is reading make room:
@@ -16,7 +16,7 @@ func TestDropOldestRefusesNobody(t *testing.T) {
 		slabs, oversizeEvery int
 	}{{4, 0}, {3, 0}, {2, 0}, {8, 10}, {4, 10}} {
 		t.Run(fmt.Sprintf("%d slabs, oversize every %d", tt.slabs, tt.oversizeEvery), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &Options{SlabBytes: 1024, SlabCount: tt.slabs, WhenFull: DropOldest()})
 				mustWrite(t, w, 0, 30)

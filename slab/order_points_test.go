@@ -14,10 +14,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/ordercheck"
 )
 
@@ -111,14 +111,14 @@ func TestOrderWithDelays(t *testing.T) {
 		s := rng.Uint64()
 		if !t.Run(fmt.Sprintf("%s, seed %d, %s", strings.Join(names, "+"), s, run.name), func(t *testing.T) {
 			setHook(t, delay(s, &hits, names...))
-			synctest.Test(t, func(t *testing.T) { run.do(t, s, 400, 1) })
+			bubble.Test(t, func(t *testing.T) { run.do(t, s, 400, 1) })
 		}) {
 			return
 		}
 	}
 	t.Run("give up", func(t *testing.T) { // rare in the runs above
 		setHook(t, delay(seed, &hits))
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			w := mustSink(t, &recorder{answer: func(int, *batch.Batch) batch.Outcome { return failed() }}, nil)
 			mustWrite(t, w, 0, 50)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -146,7 +146,7 @@ func TestUnknownCoversWhatArrived(t *testing.T) {
 					time.Sleep(time.Minute)
 				}
 			})
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				var r recorder
 				w := mustSink(t, &r, nil)
 				mustWrite(t, w, 0, 50)

@@ -10,10 +10,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // Plan says how many slabs it takes so that no caller waits while the destination
@@ -43,7 +43,7 @@ type span struct{ from, to time.Duration }
 // to, and the writes of the destination.
 func (s simulation) run(t *testing.T) (waited time.Duration, writes []span) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
 		stalled := s.stallAt < 0
 		send := func() {

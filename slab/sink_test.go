@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // keeper is a borrower that keeps what it takes until it is flushed.
@@ -87,7 +88,7 @@ func TestBatchLimits(t *testing.T) {
 	}
 	for name, l := range tests {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				r := &recorder{limits: l}
 				w := mustSink(t, r, &Options{SlabBytes: 512, SlabCount: 32, WhenFull: Block()})
 				const n = 1000
@@ -111,7 +112,7 @@ func TestBatchLimits(t *testing.T) {
 }
 
 func TestBatchAge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var at []time.Duration
 		r := &recorder{limits: batch.Limits{Bytes: 1 << 20, Age: time.Second}, answer: func(int, *batch.Batch) (o batch.Outcome) {
@@ -141,7 +142,7 @@ func (lines) AppendMarker(dst []byte, d batch.Drops, _ time.Time) []byte {
 }
 
 func TestMarkers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		r := &recorder{}
 		hang := true
@@ -176,7 +177,7 @@ func TestMarkers(t *testing.T) {
 
 // What was dropped behind the last batch is told at Close.
 func TestMarkerAtClose(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		r := &recorder{}
 		w := mustSink(t, sendFunc(func(ctx context.Context, b *batch.Batch) batch.Outcome {
@@ -213,7 +214,7 @@ func TestMarkerAtClose(t *testing.T) {
 func TestDropOldestKeepsTheNewest(t *testing.T) {
 	for _, size := range []int{1, 17, 50, 100, 400} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest()})
 				mustWrite(t, w, 0, size)
@@ -260,7 +261,7 @@ func TestRandom(t *testing.T) {
 	for s := range seeds {
 		seed := uint64(base) + uint64(s)
 		if !t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { randomRun(t, seed) })
+			bubble.Test(t, func(t *testing.T) { randomRun(t, seed) })
 		}) {
 			return
 		}

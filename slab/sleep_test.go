@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // Each step of the drawing, from each state.
@@ -36,7 +38,7 @@ func TestSleepSteps(t *testing.T) {
 // The drain lies down and gets up as it is drawn: parked without records, timed with some,
 // woken by the first record and by a full slab, and up by its timer.
 func TestSleep(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := &memory{}
 		w := mustNew(t, m, &Options{SlabBytes: 512, SlabCount: 4, FlushInterval: time.Second})
 		is := func(when string, want sleepState, calls int) {

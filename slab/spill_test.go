@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // A spillSink hangs in every Borrow until its producer is full, then takes.
@@ -67,7 +68,7 @@ func (s *spillSink) Shutdown(context.Context) (batch.Report, error) { return s.r
 // Writes wait for the borrower to put slabs aside, never for the destination, and
 // what is in the last slabs stays there while there is room.
 func TestSpill(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := &spillSink{}
 		w, err := New(s, &Options{SlabBytes: 1024, SlabCount: 3, WhenFull: Spill()})
 		if err != nil {
@@ -104,7 +105,7 @@ func TestSpill(t *testing.T) {
 // A borrower that puts nothing aside although it should costs each write no more than
 // the patience, and those after it nothing.
 func TestSpillPatience(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := &spillSink{wait: true}
 		w, err := New(s, &Options{SlabBytes: 1024, SlabCount: 2, WhenFull: Spill(), OnError: func(batch.Event) {}})
 		if err != nil {
@@ -197,7 +198,7 @@ func TestHelpBeforeADrop(t *testing.T) {
 		{Options{WhenFull: BlockFor(time.Second)}, time.Second / 2},
 		{Options{WhenFull: Block()}, defaultBlockFor / 2},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			s := &helpSink{began: time.Now(), free: make(chan struct{})}
 			o := tt.o
 			o.SlabBytes, o.SlabCount, o.OnError = 1024, 8, func(batch.Event) {}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // spliced cuts a record at random places into what TryWriteSpliced takes.
@@ -210,7 +211,7 @@ func TestSplicedRecordsAreAwaited(t *testing.T) {
 		"interval":   {Options{FlushInterval: time.Second}, func(*Writer) { time.Sleep(2 * time.Second) }},
 		"FlushLevel": {Options{FlushInterval: -1, FlushLevel: slog.LevelInfo}, func(*Writer) { synctest.Wait() }},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			var m memory
 			w := mustNew(t, &m, &c.o)
 			for i := range 3 {
@@ -231,7 +232,7 @@ func TestSplicedRecordsAreAwaited(t *testing.T) {
 
 // A small record in pieces does not overtake a write that waits.
 func TestSplicedRecordsWaitTheirTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: Block()})
 		mustWrite(t, w, 0, 400)

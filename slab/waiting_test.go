@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // Records for which the oldest make room do not wait behind those that wait.
@@ -22,7 +23,7 @@ func TestDropOldestPassesThoseThatWait(t *testing.T) {
 func passThoseThatWait(t *testing.T, o Options, n, size int, dropped func(full uint64) bool) {
 	t.Helper()
 	for _, c := range []struct{ info, failed WhenFull }{{Block(), DropOldest()}, {DropOldest(), Block()}} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			g := newGate()
 			defer g.open()
 			o := o
@@ -67,7 +68,7 @@ func passThoseThatWait(t *testing.T, o Options, n, size int, dropped func(full u
 // Who waits with a record larger than a slab holds up no record that fits a slab.
 func TestOversizeWaitsAlone(t *testing.T) {
 	for _, pol := range []WhenFull{DropNewest(), BlockFor(250 * time.Millisecond)} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			g := newGate()
 			w := mustNew(t, g, &Options{SlabBytes: 4096, SlabCount: 8, MaxRecord: 10_000,
 				WhenFull: pol, ImportantWhenFull: Block()})
@@ -97,7 +98,7 @@ func TestOversizeWaitsAlone(t *testing.T) {
 			checkAccount(t, w, 103, 103, batch.Drops{})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) { // both lines are answered when Close gives up
+	bubble.Test(t, func(t *testing.T) { // both lines are answered when Close gives up
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, MaxRecord: 10_000, WhenFull: Block()})
 		errs := make(chan error, 30)
@@ -135,7 +136,7 @@ func TestRoomForThoseBehindOneThatGivesUp(t *testing.T) {
 		"oversize": {Options{SlabBytes: 512, SlabCount: 42, MaxRecord: 10_000}, []int{9000, 9000}, 3000, 900},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				g := newGate()
 				c.o.WhenFull, c.o.ImportantWhenFull = BlockFor(patience), Block()
 				w := mustNew(t, g, &c.o)
@@ -176,7 +177,7 @@ func TestRoomForThoseBehindOneThatGivesUp(t *testing.T) {
 // A Flush or Sync whose context has ended is forgotten: such calls do not pile up while
 // the destination hangs, and are not made up for once it is well again.
 func TestFlushThatEndedIsForgotten(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := &gateThatSyncs{gate: newGate()}
 		w := mustNew(t, g, &Options{CloseTimeout: time.Second})
 		mustWrite(t, w, 0, 50)
@@ -233,7 +234,7 @@ func TestAnswerOfCloseStands(t *testing.T) {
 // Also where Close ran out of time and the destination is closed later: who asks then
 // is not told that all is well.
 func TestAnswerOfCloseStandsOnceTheDestinationIsClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, nil)
 		mustWrite(t, w, 0, 50)
@@ -260,7 +261,7 @@ func TestAnswerOfCloseStandsOnceTheDestinationIsClosed(t *testing.T) {
 // After one wait in vain BlockFor drops at once, until a slab is freed: then it waits
 // again, full time.
 func TestBlockForWaitsAgainOnceASlabIsFreed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		const patience = 100 * time.Millisecond
 		release := make(chan struct{})
 		w := mustNew(t, writerFunc(func(p []byte) (int, error) { <-release; return len(p), nil }),
@@ -322,7 +323,7 @@ func TestShortage(t *testing.T) {
 			}
 		}
 	}
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: BlockFor(time.Second), ImportantWhenFull: Block()})
 		mustWrite(t, w, 0, 400)

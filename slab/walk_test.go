@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 )
 
@@ -422,7 +423,7 @@ func TestWalk(t *testing.T) {
 	first := testkit.Seed(t)
 	for i := range testkit.Rounds(300, 50_000) {
 		seed := first + uint64(i)
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			k := &walk{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), answers: rand.New(rand.NewPCG(seed, 2)),
 				steps: make(chan bool), tickets: map[uint64]int{}}
 			k.options()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 func TestDeliversInOrder(t *testing.T) {
@@ -113,7 +114,7 @@ func TestWriteBesideClose(t *testing.T) {
 }
 
 func TestHungDestination(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: BlockFor(250 * time.Millisecond)})
 		start := time.Now()
@@ -167,7 +168,7 @@ func TestHungDestination(t *testing.T) {
 }
 
 func TestSecondShutdownObeysItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, nil)
 		mustWrite(t, w, 0, 10)
@@ -191,7 +192,7 @@ func TestSecondShutdownObeysItsContext(t *testing.T) {
 // A destination that honours its context is told before the deadline, so that nothing
 // is unknown.
 func TestShutdownCancelsSend(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		w := mustSink(t, sendFunc(func(ctx context.Context, _ *batch.Batch) batch.Outcome {
 			<-ctx.Done()
 			return batch.FailedOutcome(ctx.Err())
@@ -207,7 +208,7 @@ func TestShutdownCancelsSend(t *testing.T) {
 }
 
 func TestCloseRetriesUntilDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		start := time.Now()
 		m := &memory{act: func(int, []byte) (int, error) {
 			if time.Since(start) < 3*time.Second {
@@ -252,7 +253,7 @@ func TestOversize(t *testing.T) {
 func TestOversizeBudget(t *testing.T) {
 	for _, pol := range []WhenFull{DropNewest(), DropOldest(), BlockFor(time.Second), Block()} {
 		t.Run(pol.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				g := newGate()
 				w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 61, MaxRecord: 10000, WhenFull: pol})
 				mustWrite(t, w, 0, 10)
@@ -336,7 +337,7 @@ func (c *custodian) Shutdown(context.Context) (batch.Report, error) {
 // and the borrower is shut down when the Borrow ends that Close did not wait for.
 func TestBorrowUnderWay(t *testing.T) {
 	for _, inline := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			c := &custodian{inline: inline, entered: make(chan struct{}), release: make(chan struct{})}
 			w := mustSink(t, c, nil)
 			for i := range 3 {
@@ -365,7 +366,7 @@ func TestBorrowUnderWay(t *testing.T) {
 
 // Nothing is evicted for a record that finds no room even so.
 func TestOversizeIsNotEvictedInVain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 61, MaxRecord: 20000, WhenFull: DropOldest()})
 		mustWrite(t, w, 0, 20000)
@@ -385,7 +386,7 @@ func TestOversizeIsNotEvictedInVain(t *testing.T) {
 }
 
 func TestDropNewest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropNewest()})
 		const n = 1000
@@ -409,7 +410,7 @@ func TestDropNewest(t *testing.T) {
 }
 
 func TestBlockedWritesAreServedInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: Block()})
 		n := 0
@@ -434,7 +435,7 @@ func TestBlockedWritesAreServedInOrder(t *testing.T) {
 }
 
 func TestBlockForTimesEachWaiter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: BlockFor(100 * time.Millisecond)})
 		n := 0
@@ -465,7 +466,7 @@ func TestBlockForTimesEachWaiter(t *testing.T) {
 }
 
 func TestShutdownRefusesBlockedWrites(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 2, WhenFull: Block()})
 		var wg sync.WaitGroup
@@ -495,7 +496,7 @@ func TestShutdownRefusesBlockedWrites(t *testing.T) {
 }
 
 func TestReserveIsKeptForImportantRecords(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		w := mustNew(t, g, &Options{SlabBytes: 512, SlabCount: 8, Reserve: 3, WhenFull: DropNewest()})
 		debug := batch.Meta{Level: slog.LevelDebug}
@@ -525,7 +526,7 @@ func TestReserveIsKeptForImportantRecords(t *testing.T) {
 
 // OnError may log into the writer that reports, even while that is full.
 func TestOnErrorMayLogIntoTheSameWriter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		g := newGate()
 		var w *Writer
 		ready := make(chan struct{})
@@ -555,7 +556,7 @@ func TestOnErrorMayLogIntoTheSameWriter(t *testing.T) {
 }
 
 func TestFlushInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var at []time.Duration
 		start := time.Now()
 		w := mustNew(t, writerFunc(func(p []byte) (int, error) {
@@ -582,7 +583,7 @@ func TestFlushInterval(t *testing.T) {
 }
 
 func TestOldestRecordWaitsAtMostFlushInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var worst time.Duration
 		w := mustSink(t, sendFunc(func(_ context.Context, b *batch.Batch) (o batch.Outcome) {
 			for _, r := range b.All() {
@@ -606,7 +607,7 @@ func TestOldestRecordWaitsAtMostFlushInterval(t *testing.T) {
 }
 
 func TestFlushWaitsForDelivery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		m := &memory{act: func(int, []byte) (int, error) { time.Sleep(10 * time.Millisecond); return -1, nil }}
 		w := mustNew(t, m, &Options{SlabBytes: 512, FlushInterval: -1, WhenFull: Block()})
 		defer closeNow(t, w)
@@ -760,7 +761,7 @@ func TestParseWhenFull(t *testing.T) {
 // the records were not taken.
 func TestNothingIsUnknownBetweenAttempts(t *testing.T) {
 	for _, inline := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			c := courierFor(sendFunc(func(context.Context, *batch.Batch) batch.Outcome { return failed() }))
 			c.wait, c.wants.Inline = time.Hour, inline
 			w := mustSink(t, c, nil)
@@ -827,7 +828,7 @@ func TestFlushIntervalBesideSlowSends(t *testing.T) {
 		"drop-oldest":   {o: Options{SlabBytes: 512, SlabCount: 4, WhenFull: DropOldest()}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				rng, stalls := rand.New(rand.NewPCG(7, 8)), rand.New(rand.NewPCG(9, 10))
 				var free time.Time // since then the destination is
 				late, early, sealed := 0, 0, uint32(0)

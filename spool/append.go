@@ -141,7 +141,7 @@ func (s *Spool) fits(need int64, contentType string, schema uint32) bool {
 	g := s.w.seg
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if g.damage != nil || g.contentType != contentType || g.schema != schema {
+	if g.damage != nil || g.unsure != nil || g.contentType != contentType || g.schema != schema {
 		return false
 	}
 	return g.size+need <= s.opt.SegmentBytes
@@ -339,6 +339,9 @@ func (s *Spool) commit(h *frameHeader) (again bool) {
 	}
 	for _, id := range s.w.fresh {
 		s.w.defined[id] = struct{}{}
+	}
+	if g.pending(g.settled(s.acked)) == 0 {
+		g.since = time.Now().UnixNano()
 	}
 	g.size += h.bytes()
 	g.disk = g.size

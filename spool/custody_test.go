@@ -22,6 +22,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/vfs"
@@ -673,7 +674,7 @@ func TestCustody(t *testing.T) {
 			seed := testkit.Seed(t)
 			for round := range testkit.Rounds(1, 2000) {
 				dir := t.TempDir()
-				synctest.Test(t, func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
 					c := &custody{
 						t: t, rng: testkit.Rand(seed + uint64(round)), what: k, mem: vfs.NewMem(), dir: filepath.Join(dir, "slabs"),
 						records: map[int][]byte{}, live: map[int]bool{}, got: map[int]bool{}, told: map[int]bool{}, handled: map[int]bool{},

@@ -23,6 +23,8 @@ type frames struct {
 	seq uint64 // it must have
 	rec uint64 // it must have
 
+	before mark // where the next segment begins; zero: nobody knows
+
 	ahead     [frameHeaderBytes]byte // its first head bytes are the header at off, if haveAhead
 	haveAhead bool
 }
@@ -32,9 +34,10 @@ func startFrames(f io.ReaderAt, size int64, h *segmentHeader) frames {
 	return frames{f: f, seed: h.seed(), head: h.frameHeader(), size: size, off: h.bytes(), seq: h.firstSeq, rec: h.firstRec}
 }
 
-// header reads the header of the next frame. It returns io.EOF at a clean end,
-// errTorn where the file ends inside the frame (or is zeros from here on), a
-// cause of [CorruptError] for damage, and otherwise the error of the read.
+// header reads the header of the next frame. It returns io.EOF at a clean end, and before a
+// frame that the next segment shows to be one of a failed Append. It returns errTorn where
+// the file ends inside the frame (or is zeros from here on), a cause of [CorruptError] for
+// damage, and otherwise the error of the read.
 func (w *frames) header(h *frameHeader) error {
 	left := w.size - w.off
 	if left == 0 {
@@ -64,6 +67,8 @@ func (w *frames) header(h *frameHeader) error {
 		return errTooLong
 	case h.seq != w.seq || h.rec != w.rec:
 		return errSequence
+	case h.seq < w.before.seq && h.rec+uint64(h.records) > w.before.rec:
+		return io.EOF // its number went to a batch with fewer records, whose segment is gone
 	case h.bytes() > left:
 		return errTorn
 	}

@@ -5,10 +5,10 @@ import (
 	"io/fs"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
@@ -295,7 +295,7 @@ func TestCursorAhead(t *testing.T) {
 // for a moment only.
 func TestCloseTellsEvents(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
 			told := 0
 			s, err := open(vfs.NewMem(), "dir", &Options{MaxBytes: 4 * minSegmentBytes, OnEvent: func(batch.Event) {

@@ -218,6 +218,7 @@ func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 		return nil, fmt.Errorf("spool: cannot read %s: %w", g.name, err)
 	}
 	defer r.close()
+	r.frames.before = g.limit
 	var check func(*frameHeader) error
 	if full {
 		var s stored
@@ -225,7 +226,8 @@ func (v *view) inspect(i int, full bool) (*SegmentInfo, error) {
 	}
 	end, torn, damage := scanFrames(&r.frames, check)
 	if end.seq >= g.limit.seq {
-		end, damage = g.limit, nil // the rest was written again in a later segment
+		end = mark{seq: g.limit.seq, rec: min(end.rec, g.limit.rec)}
+		damage = nil // the rest was written again in a later segment
 	} else if g.whole && damage == nil {
 		damage, torn = &CorruptError{Offset: r.frames.off, Err: errTruncated}, false
 	}
@@ -309,6 +311,7 @@ func (v *view) scan(i int, o *Options, yield func(Entry, error) bool) (more, dam
 		return false, true
 	}
 	defer r.close()
+	r.frames.before = g.limit
 	defer func() { g.end = mark{seq: r.frames.seq, rec: r.frames.rec} }()
 	var s stored
 	for r.frames.seq < g.limit.seq {

@@ -196,15 +196,19 @@ func (s *Spool) findEnds() error {
 			g.end = s.segs[i+1].start()
 			continue
 		}
-		torn, err := s.scan(g, last)
+		var before mark
+		if !last {
+			before = s.segs[i+1].start()
+		}
+		torn, err := s.scan(g, before, last)
 		if err != nil {
 			return err
 		}
 		if last {
 			s.next.seq, s.next.rec = max(s.next.seq, g.end.seq), max(s.next.rec, g.end.rec)
 			s.mendTail(g, torn)
-		} else if start := s.segs[i+1].start(); g.end.seq > start.seq || g.end.rec > start.rec {
-			g.end = start // the next segment has the rest again
+		} else if g.end.seq > before.seq || g.end.rec > before.rec {
+			g.end = before // the next segment has the rest again
 		}
 	}
 	for _, g := range s.segs {
@@ -213,16 +217,18 @@ func (s *Spool) findEnds() error {
 	return nil
 }
 
-// scan finds the end of g by walking its frames. With whole it checks their content, too.
-// It notes damage in g, with the number of records behind it as far as frame headers tell.
-// It reports whether the segment ends in a torn frame.
-func (s *Spool) scan(g *segment, whole bool) (torn bool, err error) {
+// scan finds the end of g by walking its frames. The next segment begins at before, which
+// is zero if there is none. With whole it checks their content, too. It notes damage in g,
+// with the number of records behind it as far as frame headers tell. It reports whether
+// the segment ends in a torn frame.
+func (s *Spool) scan(g *segment, before mark, whole bool) (torn bool, err error) {
 	f, err := openIn(s.fs, s.dir, g.name)
 	if err != nil {
 		return false, err
 	}
 	defer f.Close()
 	w := startFrames(f, g.size, &g.segmentHeader)
+	w.before = before
 	var check func(*frameHeader) error
 	if whole {
 		scratch := make([]byte, 64<<10)

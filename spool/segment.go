@@ -28,8 +28,11 @@ type segment struct {
 	disk   int64 // bytes the file takes, which damage does not shrink
 	synced int64 // bytes that this process has put on stable storage
 
+	unsure error         // of a sync that failed: nobody knows what is there behind synced
 	damage *CorruptError // why reading ends at end
 	gone   bool          // deleted, renamed or dropped
+
+	since int64 // when records came while none was pending, in Unix nanoseconds; 0: not since Open
 }
 
 // mark is a position between two batches, counted from the beginning of the

@@ -51,6 +51,7 @@ type Spool struct {
 	readSeg *segment   // the one Next is in
 	names   uint64     // changes of names in the directory
 	namesOK uint64     // of them, those on stable storage
+	parents []string   // directories that lead to dir and may not be there
 	aside   []aside    // damaged files, ascending
 	garbage []string   // files whose deletion failed; tried again
 
@@ -84,8 +85,11 @@ func open(fsys vfs.FS, dir string, o *Options) (*Spool, error) {
 	}
 	s := &Spool{fs: fsys, dir: dir, opt: opt, events: callback.New(opt.OnEvent, 0)}
 	s.w.defined = map[uint32]struct{}{}
-	if err := s.fs.MkdirAll(dir, 0o700); err != nil {
+	if s.parents, err = vfs.MakeDirs(fsys, dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool: cannot make directory %s: %w", dir, err)
+	}
+	if s.parents == nil { // an earlier process may have had no sync
+		s.parents = []string{filepath.Dir(filepath.Clean(dir))}
 	}
 	if s.lock, err = lockDir(fsys, dir); err != nil {
 		return nil, fmt.Errorf("spool: cannot open %s: %w", dir, err)

@@ -23,11 +23,14 @@ type counters struct {
 // Stats is a snapshot of a [Spool]. Counts are of records where nothing else is
 // said, and since Open; gap markers are no records.
 type Stats struct {
-	Records  uint64    // not acknowledged, counted by walking the segments
-	Bytes    int64     // on disk, parked and damaged files included
-	MaxBytes int64     // the quota
-	Segments int       // files that are in use, parked ones included
-	Oldest   time.Time // beginning of the oldest segment with records not acknowledged, parked ones aside; zero: none
+	Records  uint64 // not acknowledged, counted by walking the segments
+	Bytes    int64  // on disk, parked and damaged files included
+	MaxBytes int64  // the quota
+	Segments int    // files that are in use, parked ones included
+	// Oldest is when the oldest segment with records that are not acknowledged was begun or, if
+	// all that had been in it before was acknowledged, when it got others. Parked segments do
+	// not count. Zero: there are none.
+	Oldest time.Time
 
 	Parked      uint64 // of Records, those in a form that Options.Accepts refuses
 	ParkedFiles int
@@ -68,7 +71,7 @@ func (s *Spool) Stats() Stats {
 			st.Parked += n
 			st.ParkedFiles++
 		} else if n > 0 && st.Oldest.IsZero() {
-			st.Oldest = time.Unix(0, g.created)
+			st.Oldest = time.Unix(0, max(g.created, g.since))
 		}
 		st.Records += n
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -80,8 +81,10 @@ func (s *Spool) syncLoop() {
 	}
 }
 
-// Sync puts all batches appended so far, and the acknowledgements, on stable storage. After
-// an error nobody knows which of them are there.
+// Sync puts all batches appended so far, and the acknowledgements, on stable storage.
+//
+// After an error nobody knows which of them are there, and the system may have dropped what
+// it could not write. A later Sync therefore fails, too, until those batches are acknowledged.
 func (s *Spool) Sync() error {
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
@@ -101,8 +104,14 @@ func (s *Spool) syncAll() error {
 	}
 	var jobs []job
 	s.mu.Lock()
+	var unsure error
 	for _, g := range s.segs {
-		if g.synced < g.size {
+		switch {
+		case g.unsure != nil:
+			if !g.done(g.settled(s.acked)) {
+				unsure = g.unsure
+			}
+		case g.synced < g.size:
 			jobs = append(jobs, job{g, g.name, g.size})
 		}
 	}
@@ -110,8 +119,14 @@ func (s *Spool) syncAll() error {
 	for _, j := range jobs {
 		for again := true; again; {
 			if err := syncFile(s.fs, s.path(j.name)); err != nil {
+				err = fmt.Errorf("spool: cannot sync %s: %w", j.name, err)
+				if errors.Is(err, errNotSynced) {
+					s.mu.Lock()
+					j.g.unsure = err
+					s.mu.Unlock()
+				}
 				s.countSync(false)
-				return fmt.Errorf("spool: cannot sync %s: %w", j.name, err)
+				return err
 			}
 			s.mu.Lock()
 			if again = j.g.name != j.name; again { // renamed since: it may not have been found
@@ -126,13 +141,14 @@ func (s *Spool) syncAll() error {
 	if err != nil {
 		err = fmt.Errorf("spool: cannot sync the cursor: %w", err)
 	}
-	err = errors.Join(err, s.syncNames())
+	err = errors.Join(unsure, err, s.syncNames())
 	s.countSync(err == nil)
 	return err
 }
 
 // syncFile syncs a file by name: a sync covers all writes to a file, also through other
-// handles. A file that is gone has been acknowledged or dropped.
+// handles. A file that is gone has been acknowledged or dropped. The error is errNotSynced,
+// wrapped, if the system may have dropped something.
 func syncFile(fsys vfs.FS, name string) error {
 	f, err := fsys.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,24 +157,33 @@ func syncFile(fsys vfs.FS, name string) error {
 	if err != nil {
 		return err
 	}
-	err = f.Sync()
+	if err = f.Sync(); err != nil {
+		err = fmt.Errorf("%w: %w", errNotSynced, err)
+	}
 	return errors.Join(err, f.Close())
 }
 
-// syncNames syncs the directory if names changed since the last time.
+// syncNames syncs the directory, and those that lead to a new one, if names changed since
+// the last time.
 func (s *Spool) syncNames() error {
 	s.mu.Lock()
-	now, ok := s.names, s.names == s.namesOK
+	now, ok, parents := s.names, s.names == s.namesOK, s.parents
 	s.mu.Unlock()
 	if ok {
 		return nil
 	}
-	if err := s.fs.SyncDir(s.dir); err != nil {
-		return fmt.Errorf("spool: cannot sync directory %s: %w", s.dir, err)
+	for _, dir := range append(slices.Clone(parents), s.dir) {
+		err := s.fs.SyncDir(dir)
+		if errors.Is(err, fs.ErrPermission) && dir != s.dir {
+			continue // not ours to read, so it was there before
+		}
+		if err != nil {
+			return fmt.Errorf("spool: cannot sync directory %s: %w", dir, err)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.namesOK = max(s.namesOK, now)
+	s.namesOK, s.parents = max(s.namesOK, now), nil
 	return nil
 }
 

@@ -7,6 +7,10 @@
 // Run forebay help for the rest.
 package main
 
-import "os"
+import (
+	"os"
 
-func main() { os.Exit(execute(os.Args[1:])) }
+	"github.com/forebay-log/forebay/cmd/internal/program"
+)
+
+func main() { os.Exit(program.Main(os.Args[1:])) }

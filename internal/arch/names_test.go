@@ -14,7 +14,7 @@ import (
 
 // pages are the pages whose `file.go` and `file.go: (*Type).method → other` must
 // name what exists.
-var pages = []string{"ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "docs/OPERATING.md", "docs/CRASH-SAFETY.md", "docs/EXITS.md", "docs/SOURCES.md"}
+var pages = []string{"ARCHITECTURE.md", "README.md", "CONTRIBUTING.md", "docs/OPERATING.md", "docs/CRASH-SAFETY.md", "docs/EXITS.md", "docs/SOURCES.md", "docs/FLEET.md"}
 
 var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")

@@ -109,11 +109,11 @@ func exported(t *testing.T, dir string, names map[string]bool) {
 func TestDocsNameWhatExists(t *testing.T) {
 	const root = "../.."
 	names := map[string]bool{}
-	for _, dir := range []string{"", "batch", "bufpool", "deliver", "encode", "file", "fluent", "loki", "slab", "spool"} {
+	for _, dir := range []string{"", "batch", "bufpool", "deliver", "encode", "file", "fluent", "httpsink", "loki", "otlp", "slab", "spool"} {
 		exported(t, filepath.Join(root, dir), names)
 	}
 	var flags strings.Builder
-	sources, err := filepath.Glob(root + "/cmd/forebay/*.go")
+	sources, err := filepath.Glob(root + "/cmd/internal/program/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}

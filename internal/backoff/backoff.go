@@ -8,6 +8,12 @@ import (
 	"time"
 )
 
+// RetryMin and RetryMax bound the waits before retries where nothing else is said.
+const (
+	RetryMin = 200 * time.Millisecond
+	RetryMax = 30 * time.Second
+)
+
 // Ceil returns the longest wait before attempt n, counting from 0: least·2ⁿ, but
 // no more than most. It is most, too, where least·2ⁿ is more than a Duration holds.
 func Ceil(least, most time.Duration, n int) time.Duration {

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,7 +40,7 @@ func TestOrderAndWait(t *testing.T) {
 
 // A stuck callback holds up nobody; of what comes meanwhile the newest are kept.
 func TestFullDropsOldest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var got []int
 		r := New(func(v int) { <-release; got = append(got, v) }, 3)
@@ -119,7 +121,7 @@ func TestPostFromCallbackUnderLock(t *testing.T) {
 }
 
 func TestCloseKeepsWhatIsQueued(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		n := 0
 		r := New(func(int) { <-release; n++ }, 0)
@@ -172,7 +174,7 @@ func TestRace(t *testing.T) {
 
 // WaitBriefly gives a callback some time, and a stuck one no more.
 func TestWaitBriefly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		told := false
 		r := New(func(d time.Duration) { time.Sleep(d); told = true }, 0)
 		r.Post(Grace / 2)

@@ -7,7 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
+
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // A state says whether a fall still happens.
@@ -111,7 +112,7 @@ func TestFalls(t *testing.T) {
 			if f.realTime {
 				judge(t)
 			} else {
-				synctest.Test(t, judge)
+				bubble.Test(t, judge)
 			}
 		})
 	}

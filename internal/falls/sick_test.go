@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/loki"
 )
@@ -55,6 +55,9 @@ var sicknesses = []sickness{
 	}},
 	{"login page", func(context.Context, func()) (reply, error) {
 		return reply{status: http.StatusOK, text: "<html>please log in</html>"}, nil
+	}},
+	{"unknown words", func(context.Context, func()) (reply, error) {
+		return reply{status: http.StatusBadRequest, text: "the request did not pass"}, nil
 	}},
 	{"forbidden", func(context.Context, func()) (reply, error) { return reply{status: http.StatusForbidden}, nil }},
 	{"too large", func(context.Context, func()) (reply, error) {
@@ -125,7 +128,7 @@ func TestSickLoki(t *testing.T) {
 		first, rounds = seed, 1
 	}
 	for i := range uint64(rounds) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			for _, said := range testify(t, func(tb TB) { sickDay(tb, first+i, 10*time.Minute) }) {
 				t.Error(fmt.Sprintf("FOREBAY_SEED=%d: ", first+i) + said)
 			}

@@ -65,13 +65,17 @@ func (p *lokiPeer) rolls(n int) bool {
 	return p.dice.IntN(n) == 0
 }
 
-// start starts the HTTP server behind a listener that can go down.
 func (p *lokiPeer) start() {
 	p.dice = p.tr.fork()
+	p.l = p.tr.serveHTTP(p)
+}
+
+// serveHTTP starts an HTTP server behind a listener that can go down.
+func (tr *trial) serveHTTP(h http.Handler) *listener {
 	gate := &gate{conns: make(chan net.Conn), done: make(chan struct{})}
-	srv := &http.Server{Handler: p, ConnState: func(_ net.Conn, s http.ConnState) {
+	srv := &http.Server{Handler: h, ConnState: func(_ net.Conn, s http.ConnState) {
 		if s == http.StateClosed || s == http.StateHijacked {
-			p.tr.led.failed() // an answer may have been lost
+			tr.led.failed() // an answer may have been lost
 		}
 	}}
 	served := make(chan struct{})
@@ -79,11 +83,11 @@ func (p *lokiPeer) start() {
 		defer close(served)
 		srv.Serve(gate)
 	}()
-	p.tr.later(func() {
+	tr.later(func() {
 		srv.Close()
 		<-served
 	})
-	p.l = p.tr.listen(false, func(c *net.TCPConn, _ *rand.Rand) {
+	l := tr.listen(false, func(c *net.TCPConn, _ *rand.Rand) {
 		k := &kept{TCPConn: c, gone: make(chan struct{})}
 		select {
 		case gate.conns <- k:
@@ -91,7 +95,8 @@ func (p *lokiPeer) start() {
 		case <-gate.done:
 		}
 	})
-	gate.addr = p.l.ln.Addr()
+	gate.addr = l.ln.Addr()
+	return l
 }
 
 // A gate hands connections of a listener to an http.Server.

@@ -5,6 +5,7 @@ package jsontext
 import (
 	"encoding/binary"
 	"math/bits"
+	"strings"
 )
 
 // JSON strings are checked and copied eight bytes at a time. A word is a little
@@ -116,6 +117,12 @@ func AppendEscaped(dst []byte, s string) []byte {
 // without a closer look. s must have eight bytes or more.
 func spanASCII(s string) int {
 	i := 0
+	if len(s) >= 256 {
+		var end int
+		if i, end = spanLong(s); end < i {
+			return end
+		}
+	}
 	for ; len(s)-i >= 32; i += 32 {
 		p := s[i : i+32]
 		w0, w1, w2, w3 := load64(p), load64(p[8:]), load64(p[16:]), load64(p[24:])
@@ -134,6 +141,32 @@ func spanASCII(s string) int {
 		return i + bits.TrailingZeros64(m)>>3
 	}
 	return len(s)
+}
+
+// spanLong is spanASCII for the whole blocks at the beginning of s that hold neither
+// control characters nor anything but ASCII: where they end, and the first byte in them to
+// escape, which is there if there is none. Package strings looks for that with vector
+// instructions, which leaves half of the work for the words.
+func spanLong(s string) (blocks, end int) {
+	i := 0
+	for ; len(s)-i >= 64; i += 64 {
+		p := s[i : i+64]
+		w0, w1, w2, w3 := load64(p), load64(p[8:]), load64(p[16:]), load64(p[24:])
+		w4, w5, w6, w7 := load64(p[32:]), load64(p[40:]), load64(p[48:]), load64(p[56:])
+		bad := (w0 - 0x20*ones | w0) | (w1 - 0x20*ones | w1) | (w2 - 0x20*ones | w2) | (w3 - 0x20*ones | w3) |
+			(w4 - 0x20*ones | w4) | (w5 - 0x20*ones | w5) | (w6 - 0x20*ones | w6) | (w7 - 0x20*ones | w7)
+		if bad&highs != 0 {
+			break
+		}
+	}
+	end = i
+	if k := strings.IndexByte(s[:end], '"'); k >= 0 {
+		end = k
+	}
+	if k := strings.IndexByte(s[:end], '\\'); k >= 0 {
+		end = k
+	}
+	return i, end
 }
 
 // An escape is what stands for one byte: the n lowest bytes of text.
@@ -216,108 +249,117 @@ func escapeRune(s string, i int) (esc string, size int) {
 	return "\ufffd", 1
 }
 
-// spanUTF8 returns the end of the span of s, beginning at i, that can be copied
-// as it is: valid UTF-8 without anything to escape.
-func spanUTF8(s string, i int) int {
-	n := len(s)
-	for {
-		// Words of ASCII and two-byte characters, mixed at will. carry has bit
-		// 7 set if the last byte of the word before began a character.
-		carry := uint64(0)
-		for n-i >= 8 {
-			w := load64(s[i:])
-			lead := w & (w << 1)                          // 11xxxxxx
-			bad := (lead<<8 | carry) ^ (w &^ (w << 1))    // 10xxxxxx exactly where one is due
-			bad |= (w&(0xfe*ones) ^ 0xc0*ones - ones) & w // c0 and c1 say in two bytes what fits in one
-			bad |= odd(w) &^ w
-			long := lead & (w << 2) & highs // 111xxxxx: not for this loop
-			if bad&highs|long != 0 {
-				if first := long & -long; first != 0 && bad&highs&(first|(first-1)) == 0 {
-					i += bits.TrailingZeros64(first) >> 3
-					carry = 0
-				}
-				break
+// The states of spanUTF8. A state is where its successors lie in the words of utf8Steps, so
+// that a step is a shift. fault leads to itself. afterE280 has four bits only, which hold
+// fault, atChar and tail1.
+const (
+	fault  = 6 * iota // not UTF-8, or to be escaped
+	atChar            // between characters
+	tail1             // one more byte of the character is due
+	tail2
+	tail3
+	afterE0 // what follows is too long for its value below a0,
+	afterED // a surrogate from a0 on,
+	afterF0 // too long below 90,
+	afterF4 // and beyond U+10FFFF from 90 on
+	afterE2
+	afterE280 // U+2028 and U+2029 are to be escaped
+)
+
+// utf8Steps has, for each byte, the next state for each state.
+var utf8Steps = func() (t [256]uint64) {
+	for b := range t {
+		step := func(from, to uint64) { t[b] |= to << from }
+		switch {
+		case b < 0x80:
+			if escapes[b].n == 0 {
+				step(atChar, atChar)
 			}
-			carry = lead >> 56
-			i += 8
-		}
-		if carry&0x80 != 0 {
-			i--
-		}
-		// One character at a time, until a longer one has been passed.
-		for {
-			if i >= n {
-				return n
-			}
-			c := s[i]
-			if c < 0x80 {
-				if escapes[c].n != 0 {
-					return i
-				}
-				i++
-				continue
-			}
-			if c < 0xe0 {
-				if c < 0xc2 || i+1 >= n || s[i+1]&0xc0 != 0x80 {
-					return i
-				}
-				i += 2
-				continue
-			}
-			if c < 0xf0 {
-				k := span3(s, i)
-				if k == i {
-					return i
-				}
-				i = k
+		case b < 0xc0:
+			step(tail1, atChar)
+			step(tail2, tail1)
+			step(tail3, tail2)
+			if b < 0xa0 {
+				step(afterED, tail1)
 			} else {
-				if c > 0xf4 || i+3 >= n || s[i+1]&0xc0 != 0x80 || s[i+2]&0xc0 != 0x80 || s[i+3]&0xc0 != 0x80 ||
-					c == 0xf0 && s[i+1] < 0x90 || c == 0xf4 && s[i+1] > 0x8f {
-					return i
-				}
-				i += 4
+				step(afterE0, tail1)
 			}
-			if i >= n {
-				return n
+			if b < 0x90 {
+				step(afterF4, tail2)
+			} else {
+				step(afterF0, tail2)
 			}
-			if s[i] < 0xe0 {
-				break
+			if b == 0x80 {
+				step(afterE2, afterE280)
+			} else {
+				step(afterE2, tail1)
 			}
+			if b&^1 != 0xa8 {
+				step(afterE280, atChar)
+			}
+		case b < 0xc2 || b > 0xf4:
+		case b < 0xe0:
+			step(atChar, tail1)
+		case b == 0xe0:
+			step(atChar, afterE0)
+		case b == 0xe2:
+			step(atChar, afterE2)
+		case b == 0xed:
+			step(atChar, afterED)
+		case b < 0xf0:
+			step(atChar, tail2)
+		case b == 0xf0:
+			step(atChar, afterF0)
+		case b == 0xf4:
+			step(atChar, afterF4)
+		default:
+			step(atChar, tail3)
 		}
 	}
-}
+	return t
+}()
 
-// span3 is spanUTF8 for three-byte characters only.
-func span3(s string, i int) int {
-	n := len(s)
-	for n-i >= 8 {
-		w := load64(s[i:])
-		if w&0xc0c0f0_c0c0f0 != 0x8080e0_8080e0 {
+// spanUTF8 returns the end of the span of s, beginning at i, that can be copied
+// as it is: valid UTF-8 without anything to escape. It takes as long for each text of a
+// length, because it does not branch on a byte.
+func spanUTF8(s string, i int) int {
+	state := uint64(atChar)
+	for len(s)-i >= 16 {
+		p, before := s[i:i+16], state
+		state = utf8Steps[p[0]] >> (state & 63)
+		state = utf8Steps[p[1]] >> (state & 63)
+		state = utf8Steps[p[2]] >> (state & 63)
+		state = utf8Steps[p[3]] >> (state & 63)
+		state = utf8Steps[p[4]] >> (state & 63)
+		state = utf8Steps[p[5]] >> (state & 63)
+		state = utf8Steps[p[6]] >> (state & 63)
+		state = utf8Steps[p[7]] >> (state & 63)
+		state = utf8Steps[p[8]] >> (state & 63)
+		state = utf8Steps[p[9]] >> (state & 63)
+		state = utf8Steps[p[10]] >> (state & 63)
+		state = utf8Steps[p[11]] >> (state & 63)
+		state = utf8Steps[p[12]] >> (state & 63)
+		state = utf8Steps[p[13]] >> (state & 63)
+		state = utf8Steps[p[14]] >> (state & 63)
+		state = utf8Steps[p[15]] >> (state & 63)
+		if state&63 == fault {
+			state = before
 			break
 		}
-		a, b := uint16(w), uint16(w>>24)
-		if odd3(a) || odd3(b) {
-			break
-		}
-		i += 6
+		i += 16
 	}
-	for i+3 <= n {
-		if s[i]&0xf0 != 0xe0 || s[i+1]&0xc0 != 0x80 || s[i+2]&0xc0 != 0x80 {
-			break
+	end := i // behind the last whole character
+	if state&63 != atChar {
+		for end--; s[end] < 0xc0; end-- { // to its first byte
 		}
-		v := uint16(s[i]) | uint16(s[i+1])<<8
-		if odd3(v) && (v != 0x80e2 || s[i+2]&^1 == 0xa8) {
-			break
-		}
-		i += 3
 	}
-	return i
-}
-
-// odd3 reports whether a three-byte character that begins with the two bytes of
-// v needs a closer look: it is too long for its value, a surrogate, or may be
-// U+2028 or U+2029.
-func odd3(v uint16) bool {
-	x := v & 0x200f
-	return x == 0 || x == 0x200d || v == 0x80e2
+	for ; i < len(s); i++ {
+		switch state = utf8Steps[s[i]] >> (state & 63); state & 63 {
+		case fault:
+			return end
+		case atChar:
+			end = i + 1
+		}
+	}
+	return end
 }

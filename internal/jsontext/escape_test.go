@@ -62,6 +62,19 @@ func TestEscape(t *testing.T) {
 	}
 }
 
+// Long texts are looked through in blocks: every byte at every place of one.
+func TestEscapeLong(t *testing.T) {
+	for n := range 300 {
+		for _, c := range []byte("\x00\x1f\"\\\x7f\x80\xc3\xff") {
+			s := []byte(strings.Repeat("s", 300))
+			s[n] = c
+			checkEscape(t, string(s))
+			s[299-n/2] = '\\' // a second one, before or behind it
+			checkEscape(t, string(s))
+		}
+	}
+}
+
 func TestEscapeRandom(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range effort(20_000) {

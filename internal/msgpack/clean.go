@@ -89,7 +89,7 @@ func appendClean(dst, b []byte, depth int) ([]byte, []byte, error) {
 				dst, b = AppendStrBytes(dst, k.Bytes), rest
 			} else {
 				var text []byte
-				if text, b, err = appendJSON(nil, b, depth+1); err != nil {
+				if text, b, err = appendJSON(nil, b, depth+1, true, false); err != nil {
 					return dst, b, err
 				}
 				dst = AppendStrBytes(dst, text)

@@ -7,21 +7,46 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
 // AppendJSON appends the value at the beginning of b as JSON on one line and
 // returns what follows it. Binary data become base64 text, EventTime (ext 0)
 // RFC 3339 text, other ext values {"ext":type,"data":"base64"}, numbers that
-// JSON has not (NaN, infinities) text, and keys that are no strings their text.
+// JSON has not (NaN, infinities) text, and keys that are no strings their text. A list or map
+// that is a key within such a key is the base64 text of its MessagePack: quoting text within
+// text would double it at each level. So the result has no more than maxGrowth bytes for each
+// byte of the value.
+//
 // On error dst's content beyond its original length is undefined.
-func AppendJSON(dst, b []byte) (out, rest []byte, err error) { return appendJSON(dst, b, 0) }
+func AppendJSON(dst, b []byte) (out, rest []byte, err error) {
+	return appendJSON(dst, b, 0, false, false)
+}
 
-func appendJSON(dst, b []byte, depth int) ([]byte, []byte, error) {
+// AppendJSONText is AppendJSON, but binary data that are UTF-8 become text as they are:
+// fluentd sends the lines of files as binary data, because it does not know their encoding.
+func AppendJSONText(dst, b []byte) (out, rest []byte, err error) {
+	return appendJSON(dst, b, 0, false, true)
+}
+
+// maxGrowth is how many bytes of text a byte of MessagePack becomes at most: one of an ext
+// value of one byte that is a key within a key.
+const maxGrowth = 24
+
+// appendJSON is AppendJSON at a depth; inKey: within a key; text: [AppendJSONText].
+func appendJSON(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, error) {
+	if str, n := shortStr(b); n > 0 {
+		return appendQuoted(dst, str), b[n:], nil
+	}
 	t, b, err := Next(b)
 	if err != nil {
 		return dst, b, err
 	}
 	if t.Kind != Array && t.Kind != Map {
+		if text && t.Kind == Bin && utf8.Valid(t.Bytes) {
+			return appendQuoted(dst, t.Bytes), b, nil
+		}
 		return appendScalar(dst, &t), b, nil
 	}
 	if depth == MaxDepth {
@@ -36,7 +61,7 @@ func appendJSON(dst, b []byte, depth int) ([]byte, []byte, error) {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			if dst, b, err = appendJSON(dst, b, depth+1); err != nil {
+			if dst, b, err = appendJSON(dst, b, depth+1, inKey, text); err != nil {
 				return dst, b, err
 			}
 		}
@@ -47,11 +72,11 @@ func appendJSON(dst, b []byte, depth int) ([]byte, []byte, error) {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		if dst, b, err = appendKey(dst, b, depth+1); err != nil {
+		if dst, b, err = appendKey(dst, b, depth+1, inKey, text); err != nil {
 			return dst, b, err
 		}
 		dst = append(dst, ':')
-		if dst, b, err = appendJSON(dst, b, depth+1); err != nil {
+		if dst, b, err = appendJSON(dst, b, depth+1, inKey, text); err != nil {
 			return dst, b, err
 		}
 	}
@@ -59,18 +84,45 @@ func appendJSON(dst, b []byte, depth int) ([]byte, []byte, error) {
 }
 
 // appendKey appends the key of a pair: a string as it is, all else as the text
-// of its JSON.
-func appendKey(dst, b []byte, depth int) ([]byte, []byte, error) {
-	if t, rest, err := Next(b); err == nil && t.Text() {
+// of its JSON. inKey: the pair stands within a key.
+func appendKey(dst, b []byte, depth int, inKey, text bool) ([]byte, []byte, error) {
+	if str, n := shortStr(b); n > 0 {
+		return appendQuoted(dst, str), b[n:], nil
+	}
+	t, rest, err := Next(b)
+	switch {
+	case err != nil:
+		return dst, b, err
+	case t.Text():
 		return appendQuoted(dst, t.Bytes), rest, nil
+	case inKey && (t.Kind == Array || t.Kind == Map):
+		if rest, err = skip(b, depth); err != nil {
+			return dst, b, err
+		}
+		return appendBase64(dst, b[:len(b)-len(rest)]), rest, nil
 	}
 	at := len(dst)
-	dst, b, err := appendJSON(dst, b, depth)
+	dst, b, err = appendJSON(dst, b, depth, true, text)
 	if err != nil || dst[at] == '"' {
 		return dst, b, err
 	}
-	text := string(dst[at:])
-	return appendQuoted(dst[:at], []byte(text)), b, nil
+	quoted := string(dst[at:])
+	return appendQuoted(dst[:at], []byte(quoted)), b, nil
+}
+
+// shortStr returns the string at the beginning of b, as most keys and values are, and how
+// many bytes it has there: 0 if something else is there, or a longer one.
+func shortStr(b []byte) (str []byte, n int) {
+	if n = Scalar(b); n == 0 {
+		return nil, 0
+	}
+	switch c := b[0]; {
+	case c >= 0xa0 && c < 0xc0:
+		return b[1:n], n
+	case c == cStr8:
+		return b[2:n], n
+	}
+	return nil, 0
 }
 
 func appendScalar(dst []byte, t *Token) []byte {
@@ -131,52 +183,9 @@ func appendFloat(dst []byte, f float64, size int) []byte {
 	return dst
 }
 
-const hex = "0123456789abcdef"
-
-// asItIs are the bytes that stand in a JSON string as they are.
-var asItIs = func() (t [256]bool) {
-	for c := ' '; c < 0x7f; c++ {
-		t[c] = c != '"' && c != '\\'
-	}
-	return t
-}()
-
 // appendQuoted appends s as a JSON string.
 func appendQuoted(dst, s []byte) []byte {
-	dst = append(dst, '"')
-	for i := 0; i < len(s); {
-		from := i
-		for i < len(s) && asItIs[s[i]] {
-			i++
-		}
-		if dst = append(dst, s[from:i]...); i == len(s) {
-			break
-		}
-		c := s[i]
-		switch {
-		case c >= utf8.RuneSelf:
-			r, n := utf8.DecodeRune(s[i:])
-			if r == utf8.RuneError && n == 1 {
-				dst = append(dst, "\ufffd"...)
-			} else {
-				dst = append(dst, s[i:i+n]...)
-			}
-			i += n
-			continue
-		case c == '"' || c == '\\':
-			dst = append(dst, '\\', c)
-		case c == '\n':
-			dst = append(dst, '\\', 'n')
-		case c == '\r':
-			dst = append(dst, '\\', 'r')
-		case c == '\t':
-			dst = append(dst, '\\', 't')
-		case c < ' ' || c == 0x7f:
-			dst = append(dst, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		}
-		i++
-	}
-	return append(dst, '"')
+	return append(jsontext.AppendEscapedBytes(append(dst, '"'), s), '"')
 }
 
 // EventTime returns the time of an ext value of type 0 of the Forward protocol:

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/bits"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -177,6 +178,7 @@ func TestClean(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add([]byte{0x82, 0xa1, 'a', 0xd7, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0xa1, 'b', 0xcb, 0x7f, 0xf0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{0x81, 0x90, 0xc1})
+	f.Add([]byte{0x81, 0x81, 0x81, 0x91, 0x81, 0xd4, 0x80, 0, 1, 0xc0, 0xc0, 0xc0, 0xc0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		rest, err := Skip(b)
 		js, jrest, jerr := AppendJSON(nil, b)
@@ -192,6 +194,9 @@ func FuzzRead(f *testing.F) {
 		if !json.Valid(js) || !utf8.Valid(js) {
 			t.Fatalf("no JSON: %q", js)
 		}
+		if used := len(b) - len(rest); len(js) > maxGrowth*used {
+			t.Fatalf("%d bytes of text for %d: %.200q", len(js), used, js)
+		}
 		out, crest, err := AppendClean(nil, b)
 		if err != nil {
 			return
@@ -202,7 +207,41 @@ func FuzzRead(f *testing.F) {
 		if ok, err := IsClean(out); !ok || err != nil {
 			t.Fatalf("not clean: %x, %v", out, err)
 		}
+		if used := len(b) - len(rest); len(out) > maxGrowth*used+4 {
+			t.Fatalf("%d clean bytes for %d", len(out), used)
+		}
 	})
+}
+
+// Keys that are maps, whose keys are maps, and so on, do not double the text at each level.
+func TestKeysWithinKeys(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"\x81\x92\x01\x02\x03", `{"[1,2]":3}`},
+		{"\x81\x81\xa1a\x01\x03", `{"{\"a\":1}":3}`},
+		{"\x81\x81\x92\x01\x02\x04\x03", `{"{\"kgEC\":4}":3}`},
+		{"\x81\x91\x81\x92\x01\x02\x04\x03", `{"[{\"kgEC\":4}]":3}`},
+	} {
+		js, rest, err := AppendJSON(nil, []byte(tt.in))
+		if string(js) != tt.want || len(rest) > 0 || err != nil {
+			t.Errorf("%x: got %s, want %s; %v", tt.in, js, tt.want, err)
+		}
+	}
+	for _, unit := range []string{"\x81", "\x91\x81", "\x81\x91"} {
+		deep := strings.Repeat(unit, 200/len(unit))
+		b := []byte(deep + strings.Repeat("\xc0", 1+len(deep)))
+		js, _, err := AppendJSON(nil, b)
+		if err != nil || len(js) > maxGrowth*len(b) || !json.Valid(js) {
+			t.Errorf("%x: %d bytes of text for %d, %v", unit, len(js), len(b), err)
+		}
+		if out, _, err := AppendClean(nil, b); err != nil || len(out) > maxGrowth*len(b) {
+			t.Errorf("%x: %d clean bytes for %d, %v", unit, len(out), len(b), err)
+		}
+	}
+	// The most that a byte becomes.
+	b := []byte("\x81\x81\xd4\x80\x00\x01\x01")
+	if js, _, err := AppendJSON(nil, b); err != nil || len(js) > maxGrowth*len(b) {
+		t.Errorf("%d bytes for %d: %s, %v", len(js), len(b), js, err)
+	}
 }
 
 func FuzzFromJSON(f *testing.F) {
@@ -377,5 +416,24 @@ func TestAppendMapOfMany(t *testing.T) {
 	p := pairer{err: errors.New("no")}
 	if _, err := AppendMap(nil, m, &p); err != p.err || len(p.keys) != 1 {
 		t.Errorf("%v after %d pairs", err, len(p.keys))
+	}
+}
+
+// Scalar agrees with Next on every first byte, complete or cut.
+func TestScalar(t *testing.T) {
+	for c := range 256 {
+		b := append([]byte{byte(c), 3, 0, 5}, make([]byte, 40)...)
+		for n := range len(b) + 1 {
+			tok, rest, err := Next(b[:n])
+			got := Scalar(b[:n])
+			size := n - len(rest)
+			switch {
+			case got == 0 && err == nil && tok.Kind != Array && tok.Kind != Map && (c < cExt8 || c > cExt32) &&
+				!slices.Contains([]int{cStr16, cStr32, cBin16, cBin32}, c):
+				t.Errorf("%#x: Scalar knows nothing of % x", c, b[:n])
+			case got > 0 && (err != nil || tok.Kind == Array || tok.Kind == Map || size != got):
+				t.Errorf("%#x: Scalar says %d of % x, Next %v, %d, %v", c, got, b[:n], tok.Kind, size, err)
+			}
+		}
 	}
 }

@@ -194,19 +194,52 @@ func skip(b []byte, depth int) ([]byte, error) {
 		return b, ErrDepth
 	}
 	for range n {
-		if len(b) == 0 {
-			return b, ErrShort
-		}
-		switch c := b[0]; { // the values of most records, without a call
-		case c < 0x80 || c >= 0xe0:
-			b = b[1:]
-		case c >= 0xa0 && c < 0xc0 && len(b) > int(c&0x1f):
-			b = b[1+int(c&0x1f):]
-		default:
-			if b, err = skip(b, depth); err != nil {
-				return b, err
-			}
+		if size := Scalar(b); size > 0 { // the values of most records, without a call
+			b = b[size:]
+		} else if b, err = skip(b, depth); err != nil {
+			return b, err
 		}
 	}
 	return b, nil
 }
+
+// Scalar returns how many bytes the value at the beginning of b has, if it is no array or map
+// and its first two bytes tell its size, and 0 else; also if it is not complete.
+func Scalar(b []byte) int {
+	if len(b) < 2 {
+		if len(b) == 1 && scalars[b[0]] == 1 {
+			return 1
+		}
+		return 0
+	}
+	n := int(scalars[b[0]])
+	if n == sized {
+		n = 2 + int(b[1])
+	}
+	if n > len(b) {
+		return 0
+	}
+	return n
+}
+
+// scalars has, for each first byte, the size of the value: 0: that takes a closer look; sized:
+// a byte with the size of what follows is behind it.
+var scalars = func() (sizes [256]uint8) {
+	for c := range sizes {
+		switch c := byte(c); {
+		case c < 0x80 || c >= 0xe0 || c == cNil || c == cFalse || c == cTrue:
+			sizes[c] = 1
+		case c >= 0xa0 && c < 0xc0:
+			sizes[c] = 1 + c&0x1f
+		case c == cStr8 || c == cBin8:
+			sizes[c] = sized
+		case c >= cFixext1 && c <= cFixext16:
+			sizes[c] = 2 + 1<<(c-cFixext1)
+		case c >= cFloat32 && c <= cInt64:
+			sizes[c] = 1 + uint8(sizeOf(c))
+		}
+	}
+	return sizes
+}()
+
+const sized = 255

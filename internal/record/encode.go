@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
@@ -65,6 +66,8 @@ type Encoder struct {
 	as      Encoding
 	text    encode.Scope // time, level, message
 	noLevel encode.Scope // time, message
+	trace   encode.Scope // the same and a level that slog has no name for
+	fatal   encode.Scope
 	pairs   encode.Scope // attributes only
 	rec     encode.Record
 	flat    flattener // JSON to logfmt
@@ -84,6 +87,10 @@ func NewEncoder(as Encoding) *Encoder {
 		e.text = encode.Logfmt(nil).Scope()
 		e.noLevel = encode.Logfmt(&encode.Options{LevelKey: out}).Scope()
 		e.pairs = encode.Logfmt(&encode.Options{TimeKey: out, LevelKey: out, MessageKey: out}).Scope()
+	}
+	if as != AsRaw {
+		e.trace = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, "TRACE")})
+		e.fatal = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, "FATAL")})
 	}
 	return e
 }
@@ -159,9 +166,15 @@ func (e *Encoder) append(dst []byte, ev *Event) ([]byte, error) {
 		e.rec.Attrs = logfmtAttrs(ev.Line)
 	default:
 		e.rec.Message, e.rec.Attrs = string(ev.Line), ev.More
-		scope = e.text
-		if !ev.HasLevel {
+		switch {
+		case !ev.HasLevel:
 			scope = e.noLevel
+		case ev.Level == Trace:
+			scope = e.trace
+		case ev.Level == Fatal:
+			scope = e.fatal
+		default:
+			scope = e.text
 		}
 	}
 	dst, _, err := scope.Append(dst, &e.rec)

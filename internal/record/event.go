@@ -135,6 +135,35 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 	}
 }
 
+// ParseAs fills ev from the first n bytes of raw, which are a line of that Format, valid as
+// such; what is behind them is its end. Of text it says neither level nor time.
+func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
+	*ev = Event{Raw: raw, Line: raw[:n:n], Format: f}
+	switch f {
+	case JSON:
+		s := scan{p: p, ev: ev}
+		s.line(ev.Line)
+		ev.ascii = s.high&highs == 0
+	case Logfmt:
+		p.inspectLogfmt(ev)
+	}
+}
+
+// Rewrite puts the line of now in place of that of ev, which was that of before. A level
+// or time that is another one in the new line is that of ev from then on. Otherwise it
+// stays, and so does all that is known besides: an input may know better than the line.
+func (ev *Event) Rewrite(before, now *Event) {
+	old := *ev
+	*ev = *now
+	ev.More = old.More
+	if !now.HasLevel || before.HasLevel && before.Level == now.Level {
+		ev.Level, ev.HasLevel = old.Level, old.HasLevel
+	}
+	if now.Time.IsZero() || before.Time.Equal(now.Time) {
+		ev.Time = old.Time
+	}
+}
+
 // yearless returns the first time in text, which has no year.
 func (p *Parser) yearless(text []byte) time.Time {
 	if p.Now == nil {
@@ -187,16 +216,19 @@ func (p *Parser) inspectLogfmt(ev *Event) {
 func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 	switch {
 	case !ev.HasLevel && isLevelKey(key):
-		ev.Level, ev.HasLevel = fieldLevel(key, value)
-		ev.levelKey = key
+		if ev.Level, ev.HasLevel = fieldLevel(key, value); ev.HasLevel {
+			ev.levelKey = key
+		}
 	case ev.Time.IsZero() && isTimeKey(key):
-		ev.timeKey = key
 		if t, hasYear, ok := stamp.Find(value, p.location()); ok && hasYear {
 			ev.Time = t
 		} else if ok {
 			ev.Time = p.yearless(value)
 		} else if number {
 			ev.Time, _ = stamp.FromNumber(string(value))
+		}
+		if !ev.Time.IsZero() {
+			ev.timeKey = key
 		}
 	}
 }

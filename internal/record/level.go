@@ -17,11 +17,11 @@ const (
 // ParseLevel reads the name of a level, in any case: those of slog (with an
 // offset, as in "info+2"), and what other loggers call theirs.
 func ParseLevel(s string) (slog.Level, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(s)); err == nil {
+	if l, ok := levelOf([]byte(s)); ok {
 		return l, nil
 	}
-	if l, ok := levelOf([]byte(s)); ok {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(s)); err == nil { // with an offset
 		return l, nil
 	}
 	return 0, fmt.Errorf("%q is no level: use trace, debug, info, warn, error or fatal", s)

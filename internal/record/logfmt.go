@@ -1,8 +1,6 @@
 package record
 
 import (
-	"bytes"
-	"encoding/json"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -95,15 +93,10 @@ func logfmtValue(value []byte) slog.Value {
 	}
 	s := string(value)
 	if strings.HasPrefix(s, `"`) {
-		if bytes.IndexByte(value, '\\') < 0 {
+		if strings.IndexByte(s, '\\') < 0 {
 			return slog.StringValue(s[1 : len(s)-1])
 		}
-		if u, err := strconv.Unquote(s); err == nil {
-			return slog.StringValue(u)
-		}
-		u := unquoted(s)
-		_ = json.Unmarshal(value, &u) // else as it stands
-		return slog.StringValue(u)
+		return slog.StringValue(string(LogfmtText(value)))
 	}
 	switch s {
 	case "true":

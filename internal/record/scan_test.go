@@ -65,14 +65,17 @@ func decoded(t *testing.T, line []byte) (ev Event) {
 		switch k := []byte(key.(string)); {
 		case !written:
 		case !ev.HasLevel && isLevelKey(k):
-			ev.Level, ev.HasLevel = fieldLevel(k, []byte(text))
-			ev.levelKey = k
+			if ev.Level, ev.HasLevel = fieldLevel(k, []byte(text)); ev.HasLevel {
+				ev.levelKey = k
+			}
 		case ev.Time.IsZero() && isTimeKey(k):
-			ev.timeKey = k
 			if at, hasYear, ok := stamp.Find([]byte(text), time.UTC); ok && hasYear {
 				ev.Time = at
 			} else if value[0] != '"' {
 				ev.Time, _ = stamp.FromNumber(text)
+			}
+			if !ev.Time.IsZero() {
+				ev.timeKey = k
 			}
 		}
 	}

@@ -17,9 +17,11 @@ import (
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// Text stands in place of what was taken out.
+// Text stands in place of what was taken out, unless Config.Text says otherwise.
 const Text = "[redacted]"
 
 // A Func is the function of slog.HandlerOptions.ReplaceAttr.
@@ -31,6 +33,10 @@ type Config struct {
 	Paths    []string
 	Patterns []*regexp.Regexp
 	Funcs    []Func
+
+	// Text stands in place of what was taken out of values, names and texts. Default: the
+	// constant Text.
+	Text string
 }
 
 // Rules are what a Config comes to. They are immutable and safe for concurrent use.
@@ -51,6 +57,10 @@ type Rules struct {
 	patterns []*regexp.Regexp
 	funcs    []Func
 
+	text   string // stands in place of what was taken out
+	quoted string // the same, as JSON has it
+	hidden any    // the same, as a value
+
 	plans    sync.Map // reflect.Type → *plan
 	planning sync.Mutex
 }
@@ -64,7 +74,11 @@ type node struct {
 
 // New returns the rules of c, nil if c is empty, or all its faults.
 func New(c Config) (*Rules, []error) {
-	r := &Rules{keys: map[string]bool{}, lasts: map[string]bool{}, patterns: c.Patterns, funcs: c.Funcs}
+	r := &Rules{keys: map[string]bool{}, lasts: map[string]bool{}, patterns: c.Patterns, funcs: c.Funcs, text: c.Text}
+	if r.text == "" {
+		r.text = Text
+	}
+	r.quoted, r.hidden = string(jsontext.AppendString(nil, r.text)), r.text
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	for _, key := range c.Keys {

@@ -14,7 +14,7 @@ import (
 // it, and what patterns match. deep counts texts that are quoted within each other.
 func (w *Walker) text(s string, at span, deep int) (out string, changed bool) {
 	if deep > maxTexts {
-		return Text, true
+		return w.rules.text, true
 	}
 	if strings.IndexByte(s, '"') >= 0 && (w.rules.named() || strings.IndexByte(s, '\\') >= 0) {
 		if isJSON(s) {
@@ -55,7 +55,7 @@ func (w *Walker) match(s string) (string, bool) {
 	changed := false
 	for _, re := range w.rules.patterns {
 		if re.MatchString(s) {
-			t := replace(re, s)
+			t := replace(re, s, w.rules.text)
 			changed = changed || t != s
 			s = t
 		}
@@ -64,12 +64,12 @@ func (w *Walker) match(s string) (string, bool) {
 }
 
 // replace leaves alone what is matched and empty, as \b does.
-func replace(re *regexp.Regexp, s string) string {
+func replace(re *regexp.Regexp, s, by string) string {
 	return re.ReplaceAllStringFunc(s, func(m string) string {
 		if m == "" {
 			return ""
 		}
-		return Text
+		return by
 	})
 }
 
@@ -84,8 +84,8 @@ func (w *Walker) whole(s string, at span, deep int) (string, bool) {
 type edit struct {
 	src  string
 	pos  int
-	out  []byte // nil: nothing has been replaced
-	done int    // so much of src is in out
+	out  []byte
+	done int // so much of src is in out; 0: nothing has been replaced
 }
 
 func (d *edit) replace(from, to int, text string) {
@@ -94,7 +94,7 @@ func (d *edit) replace(from, to int, text string) {
 }
 
 func (d *edit) result() (string, bool) {
-	if d.out == nil {
+	if d.done == 0 {
 		return d.src, false
 	}
 	return string(append(d.out, d.src[d.done:]...)), true
@@ -131,7 +131,7 @@ func (w *Walker) json(d *edit, at span, deep int) {
 		for d.space() != ']' {
 			if from := d.pos; hit {
 				d.skip()
-				d.replace(from, d.pos, `"`+Text+`"`)
+				d.replace(from, d.pos, w.rules.quoted)
 			} else {
 				w.json(d, in, deep)
 			}
@@ -169,7 +169,7 @@ func (w *Walker) member(d *edit, at span, deep int) {
 	if d.space(); hit {
 		from = d.pos
 		d.skip()
-		d.replace(from, d.pos, `"`+Text+`"`)
+		d.replace(from, d.pos, w.rules.quoted)
 	} else {
 		w.json(d, next, deep)
 	}
@@ -255,7 +255,7 @@ func (w *Walker) loose(s string, at span, deep int) (string, bool) {
 			d.space()
 			from = d.pos
 			d.skip()
-			d.replace(from, d.pos, `"`+Text+`"`)
+			d.replace(from, d.pos, w.rules.quoted)
 			continue
 		}
 		if strings.IndexByte(raw, '\\') < 0 {

@@ -366,7 +366,7 @@ func (w *Walker) list(v reflect.Value, p *plan, at span, depth int) (any, bool) 
 	var out []any
 	for i := range v.Len() {
 		e := v.Index(i)
-		y, ch := any(Text), hit
+		y, ch := w.rules.hidden, hit
 		if !hit {
 			y, ch = w.value(e, p.elem, at, depth+1)
 		}
@@ -451,14 +451,14 @@ func (w *Walker) pairs(v reflect.Value, p *plan, at span, depth int) (any, bool)
 				hit = true
 			}
 		}
-		y, ch := any(Text), hit
+		y, ch := w.rules.hidden, hit
 		if !hit {
 			y, ch = w.value(e, p.elem, next, depth+1)
 		}
 		w.nodes = w.nodes[:mark]
 		shown, renamed := w.text(name, at, 0)
 		if w.hidden(k, at, depth) {
-			shown, renamed = Text, true
+			shown, renamed = w.rules.text, true
 		}
 		if !ch && !renamed {
 			continue
@@ -609,7 +609,7 @@ func (f *field) reveal(v reflect.Value) (reflect.Value, bool) {
 // field redacts one field.
 func (w *Walker) field(v reflect.Value, f *field, at span, depth int) (any, bool) {
 	if f.hit {
-		return Text, true
+		return w.rules.hidden, true
 	}
 	next := at
 	if w.rules.tree() {
@@ -618,7 +618,7 @@ func (w *Walker) field(v reflect.Value, f *field, at span, depth int) (any, bool
 		for _, name := range f.names {
 			_, hit := w.step(at, name)
 			if hit {
-				return Text, true
+				return w.rules.hidden, true
 			}
 		}
 		next = w.unique(mark)

@@ -249,7 +249,7 @@ func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 	}
 	next, hit := w.step(at, a.Key)
 	if hit || w.all {
-		a.Value, changed = slog.StringValue(Text), true
+		a.Value, changed = slog.StringValue(w.rules.text), true
 	}
 	if w.offers() && a.Value.Kind() != slog.KindGroup {
 		b := w.offer(*a)
@@ -260,7 +260,7 @@ func (w *Walker) attr(at span, a *slog.Attr) (keep, changed bool) {
 		if b.Key != a.Key {
 			w.nodes = w.nodes[:mark]
 			if next, hit = w.step(at, b.Key); hit || w.all {
-				b.Value = slog.StringValue(Text)
+				b.Value = slog.StringValue(w.rules.text)
 			}
 		}
 		changed = changed || b.Key != a.Key || !same(&a.Value, &b.Value)

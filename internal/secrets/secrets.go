@@ -3,6 +3,7 @@
 package secrets
 
 import (
+	"errors"
 	"net/url"
 	"slices"
 	"strings"
@@ -75,3 +76,22 @@ func isWord(s string) bool {
 	}
 	return len(s) <= longWord
 }
+
+// HideIn returns err with [Hide] applied to what it says; err itself, if that says no secret.
+// errors.Is still finds what err wraps; nothing leads back to the text of err.
+func HideIn(err error, mark string, secrets ...string) error {
+	text := Hide(err.Error(), mark, secrets...)
+	if text == err.Error() {
+		return err
+	}
+	return &hidden{err, text}
+}
+
+// A hidden error says less than the one it stands for.
+type hidden struct {
+	err  error
+	text string
+}
+
+func (h *hidden) Error() string        { return h.text }
+func (h *hidden) Is(target error) bool { return errors.Is(h.err, target) }

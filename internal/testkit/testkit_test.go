@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"go.uber.org/goleak"
 )
 
@@ -99,7 +100,7 @@ func TestSpill(t *testing.T) {
 
 // An AsyncSink notices a caller that breaks the contract.
 func TestAsyncSinkFaults(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		s := NewAsyncSink(nil, 1, nil, time.Second)
 		m := &Model{}
 		b := m.Batch(1, 32, batch.Meta{})
@@ -117,7 +118,7 @@ func TestAsyncSinkFaults(t *testing.T) {
 
 // Connections fail to the byte.
 func TestNetwork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		var n Network
 		if _, err := n.Dial(t.Context(), "tcp", "a"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("got %v", err)
@@ -142,7 +143,7 @@ func TestNetwork(t *testing.T) {
 }
 
 func TestFaulty(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		faults := []Fault{
 			{}, {Take: 3, Err: syscall.EPIPE}, {Drip: time.Second}, {Stall: release}, {Stall: release}, {Take: 1, Reset: true},

@@ -17,16 +17,21 @@ import (
 const PageBytes = 4096
 
 // Mem is a file system in memory. It keeps, beside what a reader sees, what has
-// been put on stable storage by [File.Sync] and [FS.SyncDir]; directories
-// themselves are always durable.
+// been put on stable storage by [File.Sync] and [FS.SyncDir].
 //
 // A process that dies takes nothing with it: open the same Mem again, after
 // [Mem.ReleaseLocks]. A machine that dies leaves a [Mem.CrashClone].
 type Mem struct {
+	// Ordered says that names reach stable storage in the order in which they changed, and
+	// a rename in one piece, as journaling file systems do it. Else each name of a
+	// directory is on its own. It is set before the first use.
+	Ordered bool
+
 	mu     sync.Mutex
-	dirs   map[string]bool
-	names  map[string]*node // as a reader sees them
-	synced map[string]*node // as SyncDir left them
+	dirs   map[string]bool                // whether SyncDir of their parent has seen them
+	names  map[string]*node               // as a reader sees them
+	synced map[string]*node               // as SyncDir left them
+	log    []func(names map[string]*node) // Ordered: what turns synced into names
 	locks  map[string]bool
 }
 
@@ -61,20 +66,18 @@ func (m *Mem) CrashClone(r *rand.Rand, keep float64) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := NewMem()
-	maps.Copy(c.dirs, m.dirs)
-	all := maps.Clone(m.names)
-	for name, n := range m.synced {
-		if _, ok := all[name]; !ok {
-			all[name] = n
+	c.Ordered = m.Ordered
+	for _, dir := range slices.Sorted(maps.Keys(m.dirs)) { // parents first
+		parent := filepath.Dir(dir)
+		if (m.dirs[dir] || r.Float64() < keep) && (parent == dir || hasDir(c.dirs, parent)) {
+			c.dirs[dir] = true
 		}
 	}
+	all := m.namesAfterCrash(r, keep)
 	clones := map[*node]*node{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		n := m.synced[name]
-		if cur := m.names[name]; cur != n && r.Float64() < keep {
-			n = cur
-		}
-		if n == nil {
+		n := all[name]
+		if !hasDir(c.dirs, filepath.Dir(name)) {
 			continue
 		}
 		if clones[n] == nil {
@@ -83,6 +86,46 @@ func (m *Mem) CrashClone(r *rand.Rand, keep float64) *Mem {
 		c.names[name], c.synced[name] = clones[n], clones[n]
 	}
 	return c
+}
+
+// namesAfterCrash returns names that may be left.
+func (m *Mem) namesAfterCrash(r *rand.Rand, keep float64) map[string]*node {
+	left := maps.Clone(m.synced)
+	if m.Ordered {
+		kept := len(m.log)
+		if r.Float64() >= keep {
+			kept = int(keep * float64(r.Intn(len(m.log)+1)))
+		}
+		for _, change := range m.log[:kept] {
+			change(left)
+		}
+		return left
+	}
+	all := maps.Clone(m.names)
+	maps.Copy(all, m.synced)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if cur := m.names[name]; cur == left[name] || r.Float64() >= keep {
+			continue
+		} else if cur == nil {
+			delete(left, name)
+		} else {
+			left[name] = cur
+		}
+	}
+	return left
+}
+
+// change changes names; the caller holds m.mu.
+func (m *Mem) change(how func(names map[string]*node)) {
+	how(m.names)
+	if m.Ordered {
+		m.log = append(m.log, how)
+	}
+}
+
+func hasDir(dirs map[string]bool, dir string) bool {
+	_, ok := dirs[dir]
+	return ok
 }
 
 // crash returns what may be left of n.
@@ -121,9 +164,12 @@ func (m *Mem) MkdirAll(dir string, _ fs.FileMode) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
-		m.dirs[d] = true
 		if d == filepath.Dir(d) {
+			m.dirs[d] = true
 			return nil
+		}
+		if !hasDir(m.dirs, d) {
+			m.dirs[d] = false
 		}
 	}
 }
@@ -139,13 +185,13 @@ func (m *Mem) OpenFile(name string, flag int, _ fs.FileMode) (File, error) {
 	name = filepath.Clean(name)
 	n := m.names[name]
 	switch {
-	case n == nil && flag&os.O_CREATE == 0, n == nil && !m.dirs[filepath.Dir(name)]:
+	case n == nil && flag&os.O_CREATE == 0, n == nil && !hasDir(m.dirs, filepath.Dir(name)):
 		return nil, pathErr("open", name, fs.ErrNotExist)
 	case n != nil && flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0:
 		return nil, pathErr("open", name, fs.ErrExist)
 	case n == nil:
 		n = &node{dirty: map[int64]bool{}}
-		m.names[name] = n
+		m.change(func(names map[string]*node) { names[name] = n })
 	}
 	f := &memFile{m: m, n: n, name: name, write: flag&(os.O_RDWR|os.O_WRONLY) != 0}
 	if flag&os.O_TRUNC != 0 {
@@ -162,7 +208,7 @@ func (m *Mem) Remove(name string) error {
 	if m.names[name] == nil {
 		return pathErr("remove", name, fs.ErrNotExist)
 	}
-	delete(m.names, name)
+	m.change(func(names map[string]*node) { delete(names, name) })
 	return nil
 }
 
@@ -175,8 +221,10 @@ func (m *Mem) Rename(oldname, newname string) error {
 	if n == nil {
 		return pathErr("rename", oldname, fs.ErrNotExist)
 	}
-	delete(m.names, oldname)
-	m.names[newname] = n
+	m.change(func(names map[string]*node) {
+		delete(names, oldname)
+		names[newname] = n
+	})
 	return nil
 }
 
@@ -185,7 +233,7 @@ func (m *Mem) ReadDir(dir string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dir = filepath.Clean(dir)
-	if !m.dirs[dir] {
+	if !hasDir(m.dirs, dir) {
 		return nil, pathErr("open", dir, fs.ErrNotExist)
 	}
 	var names []string
@@ -214,12 +262,20 @@ func (m *Mem) SyncDir(dir string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	dir = filepath.Clean(dir)
+	if m.Ordered { // the journal is one for all directories
+		m.synced, m.log = maps.Clone(m.names), nil
+	}
 	maps.DeleteFunc(m.synced, func(name string, _ *node) bool {
 		return filepath.Dir(name) == dir && m.names[name] == nil
 	})
 	for name, n := range m.names {
 		if filepath.Dir(name) == dir {
 			m.synced[name] = n
+		}
+	}
+	for d := range m.dirs {
+		if filepath.Dir(d) == dir {
+			m.dirs[d] = true
 		}
 	}
 	return nil
@@ -235,7 +291,8 @@ func (m *Mem) Lock(name string) (io.Closer, error) {
 	}
 	m.locks[name] = true
 	if m.names[name] == nil {
-		m.names[name] = &node{dirty: map[int64]bool{}}
+		n := &node{dirty: map[int64]bool{}}
+		m.change(func(names map[string]*node) { names[name] = n })
 	}
 	return &memLock{m: m, name: name}, nil
 }
@@ -280,6 +337,27 @@ func (n *node) sync() {
 		if lo := p * PageBytes; lo < int64(len(n.data)) {
 			copy(n.synced[lo:min(lo+PageBytes, int64(len(n.data)))], n.data[lo:])
 		}
+	}
+	clear(n.dirty)
+}
+
+// FailSync does what a [File.Sync] of f does that fails, as on Linux: what was written counts
+// as written from now on, so that the next Sync succeeds, but each page of it has reached
+// stable storage with probability keep only. f is a file of m.
+func (m *Mem) FailSync(f File, r *rand.Rand, keep float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := f.(*memFile).n
+	for _, p := range slices.Sorted(maps.Keys(n.dirty)) {
+		lo := p * PageBytes
+		hi := min(lo+PageBytes, int64(len(n.data)))
+		if r.Float64() >= keep || lo >= hi {
+			continue
+		}
+		if grow := hi - int64(len(n.synced)); grow > 0 {
+			n.synced = append(n.synced, make([]byte, grow)...)
+		}
+		copy(n.synced[lo:hi], n.data[lo:hi])
 	}
 	clear(n.dirty)
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/gofrs/flock"
 )
 
-// OS is the real file system.
-var OS FS = osFS{}
+// OS is the real file system. Tests of whole programs put a [Disk] in its place; whatever is
+// open then goes on with the one that it was opened on.
+var OS System = osFS{}
 
 type osFS struct{}
 
@@ -46,6 +47,14 @@ func (osFS) OpenFile(name string, flag int, perm fs.FileMode) (File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return osFile{f}, nil
+}
+
+func (osFS) OpenAppend(name string, flag int, perm fs.FileMode) (Appender, error) {
+	f, err := os.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, err // not a nil *os.File in an interface
+	}
+	return f, nil
 }
 
 func notRegular(op, name string) error {

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"path/filepath"
+	"slices"
 )
 
 // ErrLocked is returned by [FS.Lock] when another holder has the lock.
@@ -47,6 +49,22 @@ type FS interface {
 	Lock(name string) (io.Closer, error)
 }
 
+// A System is an FS with files that are appended to.
+type System interface {
+	FS
+	// OpenAppend opens a file of any kind as os.OpenFile does; flag has os.O_APPEND. That
+	// of [OS] is an *os.File.
+	OpenAppend(name string, flag int, perm fs.FileMode) (Appender, error)
+}
+
+// An Appender is an open file that is written to at its end.
+type Appender interface {
+	io.WriteCloser
+	// Sync puts content and size on stable storage.
+	Sync() error
+	Stat() (fs.FileInfo, error)
+}
+
 // A File is an open file without a position.
 type File interface {
 	io.ReaderAt
@@ -58,4 +76,21 @@ type File interface {
 	Size() (int64, error)
 	// Sync puts content and size on stable storage.
 	Sync() error
+}
+
+// MakeDirs makes dir and its parents where they do not exist. It returns the directories
+// that have a new one in them: until [FS.SyncDir] of each, a loss of power takes dir and all
+// that is in it.
+func MakeDirs(fsys FS, dir string, perm fs.FileMode) (unsynced []string, err error) {
+	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
+		if _, err := fsys.ReadDir(d); !errors.Is(err, fs.ErrNotExist) || d == filepath.Dir(d) {
+			break
+		}
+		unsynced = append(unsynced, filepath.Dir(d))
+	}
+	if err := fsys.MkdirAll(dir, perm); err != nil {
+		return nil, err
+	}
+	slices.Reverse(unsynced)
+	return unsynced, nil
 }

@@ -187,7 +187,7 @@ func TestCrashClone(t *testing.T) {
 	}
 	put('a', 0)
 	put('a', 1)
-	if err := errors.Join(f.Sync(), m.SyncDir("/d")); err != nil {
+	if err := errors.Join(f.Sync(), m.SyncDir("/d"), m.SyncDir("/")); err != nil {
 		t.Fatal(err)
 	}
 	put('b', 1) // may be lost
@@ -254,6 +254,46 @@ func TestCrashClone(t *testing.T) {
 	}
 	if seen["cut"] < 10 || seen["not cut"] < 10 || seen["cut"]+seen["not cut"] != 100 || seen["not renamed"] < 10 {
 		t.Error(seen)
+	}
+}
+
+// A directory is lost with all that is in it, unless its parents are synced: MakeDirs says
+// which.
+func TestCrashCloneOfDirectories(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	for left := range 4 {
+		m := NewMem()
+		if err := m.MkdirAll("/old", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.SyncDir("/"); err != nil {
+			t.Fatal(err)
+		}
+		unsynced, err := MakeDirs(m, "/old/a/b/c", 0o700)
+		if want := []string{"/old", "/old/a", "/old/a/b"}; err != nil || !slices.Equal(unsynced, want) {
+			t.Fatalf("%q, want %q: %v", unsynced, want, err)
+		}
+		if again, err := MakeDirs(m, "/old/a/b/c", 0o700); err != nil || len(again) > 0 {
+			t.Errorf("made twice: %q, %v", again, err)
+		}
+		f, err := m.OpenFile("/old/a/b/c/f", os.O_RDWR|os.O_CREATE, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Sync(), m.SyncDir("/old/a/b/c")); err != nil {
+			t.Fatal(err)
+		}
+		for i, dir := range unsynced {
+			if i != left {
+				if err := m.SyncDir(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		c := m.CrashClone(r, 0)
+		if _, err := c.Size("/old/a/b/c/f"); (err == nil) != (left == 3) {
+			t.Errorf("without a sync of number %d: %v", left, err)
+		}
 	}
 }
 

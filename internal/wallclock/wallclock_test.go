@@ -3,8 +3,9 @@ package wallclock
 import (
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/bubble"
 )
 
 // The clock shows the time, and does not run backwards for one goroutine.
@@ -74,7 +75,7 @@ func TestClockIgnoresNoise(t *testing.T) {
 func TestClockInBubble(t *testing.T) {
 	c := newClock()
 	for range 3 {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			for _, d := range []time.Duration{0, time.Nanosecond, time.Millisecond, time.Hour, 0} {
 				time.Sleep(d)
 				if got, want := c.now(), time.Now(); !got.Equal(want) {
@@ -103,7 +104,7 @@ func TestClockInBubble(t *testing.T) {
 		}
 	})
 	for range 20 {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			for range 200 {
 				if got, want := c.now(), time.Now(); !got.Equal(want) {
 					t.Errorf("%v, want %v", got, want)

@@ -1,0 +1,463 @@
+// Package conf reads configuration files in YAML, strictly: it finds every fault of a file
+// in one go, each with its line, its column and the path of its key.
+//
+// Whoever knows the keys walks the file with [Node.Fields], [Node.Items] and [Node.Text];
+// what does not fit is noted in the [File]. "${NAME}" in a value is a variable of the
+// environment, "${NAME:-text}" has a default, and "$${" is "${".
+package conf
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// MaxBytes and maxDepth bound a file: the parser is recursive.
+const (
+	MaxBytes = 1 << 20
+	maxDepth = 100
+)
+
+// A Fault is something in a file that does not fit.
+type Fault struct {
+	Line, Column int    // from 1 on; 0: the whole file
+	Path         string // of the key, such as outputs.loki.level; "": the file
+	Err          error
+}
+
+// Error returns the fault as one line, such as "12:7: outputs.loki.level: …".
+func (f Fault) Error() string {
+	text := strings.Map(func(r rune) rune { // a terminal shows it
+		if unicode.IsControl(r) && r != '\n' {
+			return '\ufffd'
+		}
+		return r
+	}, f.Err.Error())
+	if f.Path != "" {
+		text = f.Path + ": " + text
+	}
+	if f.Line == 0 {
+		return text
+	}
+	return fmt.Sprintf("%d:%d: %s", f.Line, f.Column, text)
+}
+
+// A File is one that is read, and what is wrong with it.
+type File struct {
+	env     func(string) (string, bool)
+	anchors map[string]ast.Node
+	faults  []Fault
+}
+
+// Faults returns what is wrong, in the order of the file, each once.
+func (f *File) Faults() []Fault {
+	slices.SortStableFunc(f.faults, func(a, b Fault) int {
+		return cmp.Or(a.Line-b.Line, a.Column-b.Column)
+	})
+	f.faults = slices.CompactFunc(f.faults, func(a, b Fault) bool { return a.Error() == b.Error() })
+	return f.faults
+}
+
+// A Node is a value in a File.
+type Node struct {
+	f    *File
+	n    ast.Node // nil: there is none
+	path string
+}
+
+// Parse reads data. env looks up variables, as os.LookupEnv does. A file that is not YAML
+// has one fault, and its root is empty.
+func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
+	f := &File{env: env, anchors: map[string]ast.Node{}}
+	root, at, err := parse(data)
+	if err != nil {
+		f.faults = append(f.faults, Fault{Line: at.Line, Column: at.Column, Err: err})
+		return f, Node{f: f}
+	}
+	if root != nil {
+		if at, deep := tooDeep(root); deep {
+			f.faults = append(f.faults, Fault{Line: at.Line, Column: at.Column, Err: fmt.Errorf("it is nested too deeply: use %d levels or fewer", maxDepth)})
+			return f, Node{f: f}
+		}
+		ast.Walk(anchors(f.anchors), root)
+	}
+	return f, Node{f: f, n: root}
+}
+
+func parse(data []byte) (root ast.Node, at token.Position, err error) {
+	if len(data) > MaxBytes {
+		return nil, at, errors.New("it is longer than 1 MiB, which no configuration is")
+	}
+	if line := bracketsIn(data); line > 0 {
+		return nil, token.Position{Line: line, Column: 1}, fmt.Errorf("brackets are nested too deeply: use %d levels or fewer", maxDepth)
+	}
+	defer func() {
+		if recover() != nil {
+			root, err = nil, errors.New("it is no YAML")
+		}
+	}()
+	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey()) // Fields finds all of them
+	var syntax *yaml.SyntaxError
+	if errors.As(err, &syntax) {
+		if syntax.Token != nil && syntax.Token.Position != nil {
+			at = *syntax.Token.Position
+		}
+		return nil, at, errors.New(syntax.Message)
+	}
+	if err != nil {
+		return nil, at, fmt.Errorf("it is no YAML: %w", err)
+	}
+	for _, doc := range file.Docs {
+		if doc == nil || doc.Body == nil || doc.Body.Type() == ast.CommentType {
+			continue
+		}
+		if root != nil {
+			return nil, position(doc.Body), errors.New("a second document begins here: use one")
+		}
+		root = doc.Body
+	}
+	return root, at, nil
+}
+
+// bracketsIn returns the line where brackets are nested too deeply, before the parser sees
+// them, which takes long over such a file; 0: they are not. Brackets in texts count, too, up
+// to the next line that is not indented.
+func bracketsIn(data []byte) (line int) {
+	depth := 0
+	line = 1
+	for i, c := range data {
+		switch c {
+		case '[', '{':
+			if depth++; depth > maxDepth {
+				return line
+			}
+		case ']', '}':
+			depth = max(depth-1, 0)
+		case '\n':
+			line++
+			if i+1 < len(data) && !strings.ContainsRune(" \t\n\r#]}", rune(data[i+1])) {
+				depth = 0
+			}
+		}
+	}
+	return 0
+}
+
+// anchors collects the anchors of a file.
+type anchors map[string]ast.Node
+
+func (a anchors) Visit(n ast.Node) ast.Visitor {
+	if n, ok := n.(*ast.AnchorNode); ok && n.Name != nil {
+		a[n.Name.String()] = n.Value
+	}
+	return a
+}
+
+// tooDeep reports whether and where nodes are nested too deeply.
+func tooDeep(root ast.Node) (at token.Position, deep bool) {
+	v := depth{left: maxDepth * 3, at: &at, deep: &deep} // a key and its value are nodes, too
+	ast.Walk(v, root)
+	return at, deep
+}
+
+type depth struct {
+	left int
+	at   *token.Position
+	deep *bool
+}
+
+func (d depth) Visit(n ast.Node) ast.Visitor {
+	if d.left--; d.left < 0 {
+		*d.at, *d.deep = position(n), true
+		return nil
+	}
+	return d
+}
+
+func position(n ast.Node) (at token.Position) {
+	if n == nil {
+		return at
+	}
+	t := n.GetToken()
+	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 { // whose token is the colon
+		t = m.Values[0].Key.GetToken()
+	}
+	if m, ok := n.(*ast.MappingValueNode); ok {
+		t = m.Key.GetToken()
+	}
+	if t == nil || t.Position == nil {
+		return at
+	}
+	return *t.Position
+}
+
+// Is reports whether there is a value.
+func (n Node) Is() bool { return n.n != nil }
+
+// Path returns the path of the value's key.
+func (n Node) Path() string { return n.path }
+
+// Count returns how many faults there are in the file until now.
+func (n Node) Count() int { return len(n.f.faults) }
+
+// Faulty reports whether a fault was noted of the value or within it.
+func (n Node) Faulty() bool {
+	return slices.ContainsFunc(n.f.faults, func(f Fault) bool {
+		rest, ok := strings.CutPrefix(f.Path, n.path)
+		return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	})
+}
+
+// Faultf notes that the value does not fit.
+func (n Node) Faultf(format string, args ...any) {
+	at := position(n.n)
+	n.f.faults = append(n.f.faults, Fault{at.Line, at.Column, n.path, fmt.Errorf(format, args...)})
+}
+
+// value returns what an alias, an anchor or a tag stands in front of.
+func (n Node) value() ast.Node {
+	at := n.n
+	for range maxDepth {
+		switch v := at.(type) {
+		case *ast.AnchorNode:
+			at = v.Value
+		case *ast.TagNode:
+			at = v.Value
+		case *ast.AliasNode:
+			named, ok := n.f.anchors[v.Value.String()]
+			if !ok {
+				n.Faultf("there is no anchor &%s", v.Value.String())
+				return nil
+			}
+			at = named
+		default:
+			return at
+		}
+	}
+	n.Faultf("it is an alias of itself")
+	return nil
+}
+
+// fields returns the members of a mapping.
+func fields(n ast.Node) (values []*ast.MappingValueNode, ok bool) {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return n.Values, true
+	case *ast.MappingValueNode:
+		return []*ast.MappingValueNode{n}, true
+	case *ast.NullNode:
+		return nil, true
+	}
+	return nil, false
+}
+
+// Empty reports whether the value is nothing, or has no fields or items.
+func (n Node) Empty() bool {
+	if n.n == nil {
+		return true
+	}
+	switch v := n.value().(type) {
+	case *ast.NullNode:
+		return true
+	case *ast.MappingNode:
+		return len(v.Values) == 0
+	case *ast.SequenceNode:
+		return len(v.Values) == 0
+	}
+	return false
+}
+
+// IsMap reports whether the value has fields.
+func (n Node) IsMap() bool {
+	if n.n == nil {
+		return false
+	}
+	v := n.value()
+	_, ok := fields(v)
+	return ok && v.Type() != ast.NullType
+}
+
+// Broken reports whether the value is neither fields nor nothing, which Fields has noted.
+func (n Node) Broken() bool {
+	if n.n == nil {
+		return false
+	}
+	_, ok := fields(n.value())
+	return !ok
+}
+
+// Fields calls each for each field of a mapping. known are the names that there may be, nil
+// for any; others are faults, and so are names that stand there twice. It returns the
+// known names that unknown ones may be meant for.
+func (n Node) Fields(known []string, each func(name string, value Node)) (meant []string) {
+	if n.n == nil {
+		return nil
+	}
+	v := n.value()
+	if v == nil {
+		return nil
+	}
+	all, ok := fields(v)
+	if !ok {
+		if known == nil {
+			n.Faultf("it has no fields: write NAME: VALUE on lines of their own")
+		} else {
+			n.Faultf("it has no fields: write %s", oneOf(known, ": …"))
+		}
+		return nil
+	}
+	seen := map[string]int{}
+	for _, m := range all {
+		key := Node{n.f, m.Key, n.path}
+		if m.Key.IsMergeKey() {
+			key.Faultf("<< is not known: an alias stands in place of a whole value")
+			continue
+		}
+		name := keyText(m.Key)
+		line, twice := seen[name]
+		switch {
+		case twice:
+			key.Faultf("%s is there twice, for the first time in line %d", quote(name), line)
+			continue
+		case known != nil && !slices.Contains(known, name):
+			if near := Nearest(name, known); alike(name, near) {
+				meant = append(meant, near)
+				key.Faultf("%s is not known; the nearest is %s", quote(name), near)
+			} else {
+				key.Faultf("%s is not known; use %s", quote(name), oneOf(known, ""))
+			}
+			continue
+		}
+		seen[name] = position(m.Key).Line
+		path := name
+		if n.path != "" {
+			path = n.path + "." + name
+		}
+		each(name, Node{n.f, m.Value, path})
+	}
+	return meant
+}
+
+func keyText(k ast.MapKeyNode) string {
+	if s, ok := k.(*ast.StringNode); ok {
+		return s.Value
+	}
+	return k.GetToken().Value
+}
+
+func quote(name string) string {
+	if name == "" || strings.ContainsAny(name, " \t\n\"'") || len(name) > 40 {
+		return fmt.Sprintf("%.40q", name)
+	}
+	return name
+}
+
+func oneOf(names []string, end string) string {
+	switch n := len(names); {
+	case n == 0:
+		return "nothing here"
+	case n == 1:
+		return names[0] + end
+	default:
+		return strings.Join(names[:n-1], ", ") + " or " + names[n-1] + end
+	}
+}
+
+// Items returns the items of a list. A value that is no list is the only item.
+func (n Node) Items() (items []Node) {
+	if n.n == nil {
+		return nil
+	}
+	v := n.value()
+	list, ok := v.(*ast.SequenceNode)
+	if !ok {
+		if v == nil || v.Type() == ast.NullType {
+			return nil
+		}
+		return []Node{n}
+	}
+	for i, item := range list.Values {
+		items = append(items, Node{n.f, item, fmt.Sprintf("%s[%d]", n.path, i)})
+	}
+	return items
+}
+
+// Text returns a value that is one text, number or boolean, as it is written there.
+func (n Node) Text() (text string, ok bool) {
+	if n.n == nil {
+		return "", false
+	}
+	switch v := n.value().(type) {
+	case nil:
+		return "", false
+	case *ast.NullNode:
+		n.Faultf("it has no value; write \"\" for an empty text")
+		return "", false
+	case *ast.StringNode:
+		text = v.Value
+	case *ast.LiteralNode:
+		text = v.Value.Value
+	case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode:
+		n.Faultf("it must be one value, not a list or fields")
+		return "", false
+	default:
+		text = v.GetToken().Value
+	}
+	text, err := n.f.expand(text)
+	if err != nil {
+		n.Faultf("%w", err)
+		return "", false
+	}
+	return text, true
+}
+
+// Set gives the text of the value to set, and notes what that says against it.
+func (n Node) Set(set func(text string) error) {
+	if text, ok := n.Text(); ok {
+		if err := set(text); err != nil {
+			n.Faultf("%w", err)
+		}
+	}
+}
+
+// expand replaces variables in text.
+func (f *File) expand(text string) (string, error) {
+	var sb strings.Builder
+	for {
+		i := strings.Index(text, "${")
+		if i < 0 {
+			sb.WriteString(text)
+			return sb.String(), nil
+		}
+		if i > 0 && text[i-1] == '$' {
+			sb.WriteString(text[:i-1] + "${")
+			text = text[i+2:]
+			continue
+		}
+		sb.WriteString(text[:i])
+		name, rest, ok := strings.Cut(text[i+2:], "}")
+		if !ok {
+			return "", errors.New("${ is not closed: write ${NAME}, or $${ for the text itself")
+		}
+		name, byDefault, hasDefault := strings.Cut(name, ":-")
+		value, found := f.env(name)
+		switch {
+		case name == "" || strings.ContainsAny(name, "= \t$"):
+			return "", fmt.Errorf("${%s} names no variable: write ${NAME}, or $${ for the text itself", name)
+		case !found && !hasDefault:
+			return "", fmt.Errorf("the variable %s is not set; ${%s:-TEXT} has a default", name, name)
+		case value == "" && hasDefault:
+			value = byDefault
+		}
+		sb.WriteString(value)
+		text = rest
+	}
+}

@@ -1,0 +1,137 @@
+package conf
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+func env(name string) (string, bool) {
+	v, ok := map[string]string{"HOST": "web1", "EMPTY": ""}[name]
+	return v, ok
+}
+
+// dump writes what a walk of all keys finds, and then the faults.
+func dump(data string) string {
+	f, root := Parse([]byte(data), env)
+	var sb strings.Builder
+	var walk func(n Node, depth int)
+	walk = func(n Node, depth int) {
+		if depth > 6 { // an alias of what it stands in
+			return
+		}
+		if n.IsMap() {
+			n.Fields(nil, func(_ string, v Node) { walk(v, depth+1) })
+			return
+		}
+		if items := n.Items(); len(items) > 1 {
+			for _, item := range items {
+				walk(item, depth+1)
+			}
+			return
+		}
+		for _, item := range n.Items() {
+			if text, ok := item.Text(); ok {
+				fmt.Fprintf(&sb, "%s=%q\n", item.path, text)
+			}
+		}
+	}
+	root.Fields(nil, func(_ string, v Node) { walk(v, 0) })
+	for _, fault := range f.Faults() {
+		sb.WriteString(fault.Error() + "\n")
+	}
+	return sb.String()
+}
+
+func TestParse(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"", ""},
+		{"# nothing\n", ""},
+		{"a: 1\nb: {c: [x, y], d: true}\n", `a="1"|b.c[0]="x"|b.c[1]="y"|b.d="true"|`},
+		{"a: &x 7d\nb: *x\n", `a="7d"|b="7d"|`},
+		{"a: 0644\nb: 1e3\nc: .5\nd: ~\n", `a="0644"|b="1e3"|c=".5"|`},
+		{"a: |\n  one\n  two\n", `a="one\ntwo\n"|`},
+		{"a: ${HOST}.x\nb: \"$${HOST} \\\\d+$\"\nc: ${NONE:-dflt}\nd: ${EMPTY:-e}\ne: ${EMPTY}\n", `a="web1.x"|b="${HOST} \\d+$"|c="dflt"|d="e"|e=""|`},
+		{"a: ${NONE}\n", "1:4: a: the variable NONE is not set; ${NONE:-TEXT} has a default|"},
+		{"a: ${HOST\n", "1:4: a: ${ is not closed: write ${NAME}, or $${ for the text itself|"},
+		{"a: ${}\n", "1:4: a: ${} names no variable: write ${NAME}, or $${ for the text itself|"},
+		{"a: *none\n", "1:4: a: there is no anchor &none|"},
+		{"a: 1\nb: 2\na: 3\n", `a="1"|b="2"|3:1: a is there twice, for the first time in line 1|`},
+		{"a: &l {b: 1}\nc:\n  <<: *l\n", `a.b="1"|3:3: c: << is not known: an alias stands in place of a whole value|`},
+		{"a: 1\n---\nb: 2\n", "3:1: a second document begins here: use one|"},
+		{"- a\n- b\n", "1:1: it has no fields: write NAME: VALUE on lines of their own|"},
+		{"a: [1\n", "1:4: sequence end token ']' not found|"},
+		{"a: b: c\n", "1:4: mapping value is not allowed in this context|"},
+	} {
+		if got := strings.ReplaceAll(dump(tt.text), "\n", "|"); got != tt.want {
+			t.Errorf("%q:\n got %s\nwant %s", tt.text, got, tt.want)
+		}
+	}
+}
+
+func TestUnknownFields(t *testing.T) {
+	f, root := Parse([]byte("lisen: 1\nwholly-other: 2\ntype: 3\ntype: 4\n"), env)
+	var got []string
+	root.Fields([]string{"listen", "type"}, func(name string, _ Node) { got = append(got, name) })
+	for _, fault := range f.Faults() {
+		got = append(got, fault.Error())
+	}
+	want := "type|1:1: lisen is not known; the nearest is listen|2:1: wholly-other is not known; use listen or type|4:1: type is there twice, for the first time in line 3"
+	if text := strings.Join(got, "|"); text != want {
+		t.Error(text)
+	}
+}
+
+// Text that must be one value is none of these.
+func TestText(t *testing.T) {
+	for _, text := range []string{"a: [1, 2]", "a: {b: 1}", "a:\n  b: 1", "a:", "a: null"} {
+		f, root := Parse([]byte(text), env)
+		root.Fields(nil, func(_ string, v Node) {
+			if got, ok := v.Text(); ok {
+				t.Errorf("%q is %q", text, got)
+			}
+		})
+		if len(f.Faults()) != 1 {
+			t.Errorf("%q: %v", text, f.Faults())
+		}
+	}
+}
+
+// Deep files and long ones are faults, not the end of the program.
+func TestBounds(t *testing.T) {
+	for _, text := range []string{
+		strings.Repeat("#", MaxBytes+1),
+		"a: " + strings.Repeat("[", 500) + strings.Repeat("]", 500),
+		strings.Repeat("[", 100_000),
+		"a: " + strings.Repeat("{b: ", 500) + strings.Repeat("}", 500),
+		"a: &a [*a]\n",
+		"a: &a *a\n",
+	} {
+		f, root := Parse([]byte(text), env)
+		root.Fields(nil, func(_ string, v Node) {
+			for _, item := range v.Items() {
+				item.Text()
+			}
+		})
+		if len(f.Faults()) == 0 {
+			t.Errorf("%.20q: no fault", text)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	example, err := os.ReadFile("../program/example.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(example))
+	for _, text := range []string{"a: &x [1, *x]\n", "? a\n: b\n", "!!str a: b", "a: 'x\n", "%YAML 1.2\n---\na: b", "\t- a", "a: ${HOST:-${X}}", "<<: {a: 1}", "a: |2-\n  x", "- - - a"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Count(text, "[")+strings.Count(text, "{")+strings.Count(text, "- ")+strings.Count(text, "? ") < 1000 {
+			dump(text)
+		}
+	})
+}

@@ -1,0 +1,48 @@
+package conf
+
+// Nearest returns the name that is most like a text.
+func Nearest(text string, names []string) string {
+	best, least := "", 0
+	for _, name := range names {
+		d := 2 * distance(text, name)
+		for i := 0; i < min(len(text), len(name)) && text[i] == name[i]; i++ {
+			d-- // people begin as they should
+		}
+		if best == "" || d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
+// alike reports whether one text may be meant with the other.
+func alike(a, b string) bool { return distance(a, b) <= max(len(a), len(b))/2 }
+
+// distance returns how many letters must be changed, added, taken away or swapped with
+// the next one to make b of a.
+func distance(a, b string) int {
+	const most = 64 // longer texts are like nothing
+	if len(a) > most {
+		a = a[:most]
+	}
+	before, above := make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range above {
+		above[j] = j
+	}
+	for i := range len(a) {
+		row := make([]int, len(b)+1)
+		row[0] = i + 1
+		for j := range len(b) {
+			change := 1
+			if a[i] == b[j] {
+				change = 0
+			}
+			row[j+1] = min(row[j]+1, above[j+1]+1, above[j]+change)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, above = above, row
+	}
+	return above[len(b)]
+}

@@ -1,0 +1,71 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Bounds of what the one that is looked at may cost who looks.
+const (
+	maxState    = 4 << 20 // bytes of a document
+	lookTimeout = 5 * time.Second
+)
+
+// Get returns the state of the program that listens on the socket at path. [Ended] tells
+// whether an error means that there is no such program any more.
+func Get(ctx context.Context, path string) (*State, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, reason(ctx, err)
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	// http.Client would say in the log what is odd about an answer.
+	if _, err := io.WriteString(conn, "GET /state HTTP/1.1\r\nHost: forebay\r\nConnection: close\r\n\r\n"); err != nil {
+		return nil, reason(ctx, err)
+	}
+	left := &io.LimitedReader{R: conn, N: maxState}
+	resp, err := http.ReadResponse(bufio.NewReader(left), nil)
+	if err != nil {
+		return nil, reason(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("it answers %q", resp.Status)
+	}
+	body, err := io.ReadAll(resp.Body)
+	switch {
+	case left.N == 0:
+		return nil, fmt.Errorf("it says more than %d bytes of itself", maxState)
+	case err != nil:
+		return nil, reason(ctx, err)
+	}
+	return decode(body)
+}
+
+// reason is an error of a request, or why that took too long.
+func reason(ctx context.Context, err error) error {
+	var op *net.OpError
+	switch {
+	case ctx.Err() != nil:
+		return errors.New("it does not answer")
+	case errors.As(err, &op):
+		return op.Err
+	}
+	return fmt.Errorf("it does not speak as a forebay does: %.100q", err.Error())
+}
+
+// A Running is a program that listens.
+type Running struct {
+	Path  string // of its socket
+	State *State
+}

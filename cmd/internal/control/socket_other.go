@@ -1,0 +1,26 @@
+//go:build !unix
+
+package control
+
+import (
+	"context"
+	"errors"
+	"net"
+)
+
+// Supported is whether programs can be looked at on this system.
+const Supported = false
+
+var errUnsupported = errors.New("not available on this system")
+
+// Listen returns an error: there is no directory here that only this user can write to.
+func Listen(string, string) (net.Listener, error) { return nil, errUnsupported }
+
+// Find finds nothing.
+func Find(context.Context) ([]Running, []error) { return nil, nil }
+
+// Places returns the directories in which Find looks.
+func Places() []string { return nil }
+
+// Ended reports whether err of [Get] means that nobody listens there.
+func Ended(error) bool { return false }

@@ -1,0 +1,92 @@
+package join
+
+import (
+	"bytes"
+	"encoding/json"
+	"time"
+)
+
+// A wrapped is what a container runtime has made of a line.
+type wrapped struct {
+	text    []byte // with its end, unless the line is partial
+	stream  string // stdout, stderr
+	time    time.Time
+	partial bool // the line goes on in the next one of its stream
+}
+
+// parseCRI reads a line of the format of the Container Runtime Interface:
+//
+//	2026-11-23T10:00:00.123456789Z stdout F text
+//
+// The tag is P for a part of a line or F for its end; others may follow after colons.
+// The text shares the memory of line.
+func parseCRI(line []byte) (w wrapped, ok bool) {
+	if len(line) < len("2006-01-02T15:04:05Z stdout F") || line[10] != 'T' || line[4] != '-' {
+		return w, false
+	}
+	stamp, rest, ok := bytes.Cut(line, space)
+	if !ok {
+		return w, false
+	}
+	switch {
+	case bytes.HasPrefix(rest, stdout):
+		w.stream = "stdout"
+	case bytes.HasPrefix(rest, stderr):
+		w.stream = "stderr"
+	default:
+		return w, false
+	}
+	rest = rest[len(stdout):]
+	if len(rest) == 0 || rest[0] != 'P' && rest[0] != 'F' {
+		return w, false
+	}
+	w.partial = rest[0] == 'P'
+	switch i := bytes.IndexByte(rest, ' '); {
+	case i == 1, i > 1 && rest[1] == ':': // F:tag
+		w.text = rest[i+1:]
+	case len(bytes.TrimRight(rest, "\r\n")) == 1: // no space behind an empty line
+		w.text = rest[1:]
+	default:
+		return w, false
+	}
+	if w.partial {
+		w.text = TrimEnd(w.text)
+	}
+	var err error
+	w.time, err = time.Parse(time.RFC3339Nano, string(stamp))
+	return w, err == nil
+}
+
+var (
+	space  = []byte{' '}
+	stdout = []byte("stdout ")
+	stderr = []byte("stderr ")
+)
+
+// TrimEnd returns line without "\n" or "\r\n".
+func TrimEnd(line []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte{'\n'}), []byte{'\r'})
+}
+
+// parseDocker reads a line of docker's json-file driver:
+//
+//	{"log":"text\n","stream":"stdout","time":"2026-11-23T10:00:00.123456789Z"}
+//
+// A log without a newline is a part of a line.
+func parseDocker(line []byte) (w wrapped, ok bool) {
+	line = bytes.TrimLeft(line, " \t")
+	if len(line) == 0 || line[0] != '{' || !bytes.Contains(line, []byte(`"log"`)) {
+		return w, false
+	}
+	var in struct {
+		Log    *string   `json:"log"`
+		Stream string    `json:"stream"`
+		Time   time.Time `json:"time"`
+	}
+	if json.Unmarshal(line, &in) != nil || in.Log == nil || in.Stream != "stdout" && in.Stream != "stderr" {
+		return w, false
+	}
+	w.text, w.stream, w.time = []byte(*in.Log), in.Stream, in.Time
+	w.partial = !bytes.HasSuffix(w.text, []byte{'\n'})
+	return w, true
+}

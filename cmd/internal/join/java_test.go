@@ -1,0 +1,59 @@
+package join
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// records returns what becomes of lines, with a "|" between records.
+func records(t *testing.T, rule, text string) string {
+	t.Helper()
+	rules, err := Parse([]string{rule})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	limits := &Limits{MaxRecord: 10_000}
+	limits.Default()
+	j := New[int](rules, limits, func(r Record) error { got = append(got, string(r.Text)); return nil }, nil)
+	for line := range strings.Lines(text) {
+		if err := j.Line([]byte(line), func() int { return 0 }, 0, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Release(time.Time{}, true); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(got, "|")
+}
+
+// Each of these texts, without the "|", is the records between them.
+func TestTraces(t *testing.T) {
+	for _, tt := range []struct{ rule, text string }{
+		// The line in front of a trace belongs to it.
+		{"java", "10:00 ERROR shop - payment failed\njava.lang.IllegalStateException: no\n\tat a.B.c(B.java:1)\nCaused by: a.XException\n\t... 2 more\n|10:01 INFO next\n"},
+		{"java", "10:00 WARN  shop - slow\njava.lang.Error\n\tat a.B.c(B.java:1)\n|10:01 ERROR alone\n|10:01 ERROR also alone\n|text\n"},
+		{"java", "Nov 24, 2026 10:00:00 AM a.B c\n|SEVERE: failed\njava.io.IOException: x\n\tat a.B.c(B.java:1)\n|INFO: y\n"},
+		{"java", "WARNING: failed\r\njava.io.IOException: x\r\n\tat a.B.c(B.java:1)\r\n"},
+		{"java", "10:00 [ERROR] shop: java.lang.Error: x\n\tat a.B.c(B.java:1)\n|java.lang.Error: y\n\tat a.B.c(B.java:1)\n"},
+		{"java", "Exception in thread \"main\" MyException: x\n\tat a.B.c(B.java:1)\n"},
+		{"java", "ERROR in the pool\nException in thread \"main\" java.lang.Error: x\n\tat a.B.c(B.java:1)\n|end\n"},
+		{"java", "Dec 14 06:41:08 Exception in thread \"main\" java.lang.RuntimeException: x\n    at a.B.c(B.java:1)\n    at a.B.d(B.java:2)\n"},
+		{"java", "TypeError: x is undefined\n    at f (a.js:1:2)\n    at async g (a.js:3:4)\n|ready\n"},
+		// What is not one.
+		{"java", "10:00 ERROR a\n|10:00 caught java.lang.Error: in the middle\n|10:00 TERROR b\n|java.lang.Error: x\n"},
+		{"java", "{\"level\":\"ERROR\"}\n|java.lang.Error: x\n|WARNED\n|java.lang.Error: y\n|\n|ERRORS\n"},
+		{"auto", "10:00 ERROR a\njava.lang.Error: x\n\tat a.B.c(B.java:1)\n|Traceback (most recent call last):\n  File \"a\", line 1\nValueError: x\n|10:01 b\n"},
+
+		{"python", "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\nKeyError: 'a'\n\nDuring handling of the above exception, another exception occurred:\n\n" +
+			"Traceback (most recent call last):\n  File \"a.py\", line 2, in h\nValueError: b\n\nThe above exception was the direct cause of the following exception:\n\n" +
+			"Traceback (most recent call last):\n  File \"a.py\", line 3, in i\nRuntimeError: c\n|next\n"},
+		{"go", "panic: boom [recovered]\n\tpanic: again\n\ngoroutine 1 [running]:\nmain.f(0x1, {0x2, 0x3})\n\t/a/b.go:1 +0x1d\nmain.main()\n\t/a/b.go:2 +0x2\n\n" +
+			"goroutine 7 [chan receive, 3 minutes]:\nmain.(*T).g(...)\n\t/a/b.go:3\ncreated by main.main in goroutine 1\n\t/a/b.go:4 +0x5\nexit status 2\n|next\n"},
+	} {
+		if got := records(t, tt.rule, strings.ReplaceAll(tt.text, "|", "")); got != tt.text {
+			t.Errorf("%s:\n%s\nwant\n%s", tt.rule, got, tt.text)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package journal
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/forebay-log/forebay/cmd/internal/lines"
+	"github.com/forebay-log/forebay/internal/backoff"
+)
+
+// Arguments of journalctl.
+const (
+	// Without --all, a message of 4096 bytes or more is null.
+	argsAlways = "--follow --no-pager --no-tail --all --output=json"
+
+	// The fields that the parser knows. Cursor and times come with each entry.
+	argFields = "--output-fields=MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,SYSLOG_PID,_COMM,_PID,_HOSTNAME,_SYSTEMD_UNIT,_SYSTEMD_USER_UNIT,UNIT"
+)
+
+// args returns the arguments of journalctl that read on at p.
+//
+// --cursor begins with the entry of the cursor, and not behind it as --after-cursor does:
+// where that entry is gone, systemd before version 253 leaves out the one after it.
+func (j *Journal) args(p position) []string {
+	args := append(j.o.Command[1:len(j.o.Command):len(j.o.Command)], strings.Fields(argsAlways)...)
+	if !j.o.AllFields {
+		args = append(args, argFields)
+	}
+	switch {
+	case p.cursor != nil:
+		args = append(args, "--cursor="+string(p.cursor))
+	case p.since > 0:
+		args = append(args, fmt.Sprintf("--since=@%d", p.since/1e6)) // whole seconds: the rest is looked at here
+	}
+	if j.o.ThisBoot {
+		args = append(args, "--boot")
+	}
+	for _, u := range j.o.Units {
+		args = append(args, "--unit="+u)
+	}
+	for _, id := range j.o.Identifiers {
+		args = append(args, "--identifier="+id)
+	}
+	if j.o.Directory != "" {
+		args = append(args, "--directory="+j.o.Directory)
+	}
+	return args
+}
+
+// follow runs journalctl, again and again, until ctx is done or the sink has an error.
+func (j *Journal) follow(ctx context.Context) error {
+	for failed := 0; ; failed++ {
+		start := time.Now()
+		ended, err := j.life(ctx)
+		switch {
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ErrStopped
+		case time.Since(start) > j.mostWait:
+			failed = 0
+		}
+		j.sayEnded(ended)
+		wait := backoff.Ceil(j.leastWait, j.mostWait, failed)
+		timer := time.NewTimer(backoff.Jitter(wait/2, wait))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ErrStopped
+		case <-timer.C:
+		}
+	}
+}
+
+// sayEnded tells that journalctl has ended, and how: once, until that changes or entries
+// have come.
+func (j *Journal) sayEnded(how string) {
+	j.told.Lock()
+	same := j.told.ended == how
+	j.told.ended = how
+	j.told.Unlock()
+	if !same {
+		j.say("journalctl has ended (%s); it is started again", how)
+	}
+}
+
+// sayWorks tells that entries come again.
+func (j *Journal) sayWorks() {
+	j.told.Lock()
+	was := j.told.ended != ""
+	j.told.ended = ""
+	j.told.Unlock()
+	if was {
+		j.say("journalctl works again")
+	}
+}
+
+// life is one life of journalctl, which has ended somehow. err is of the sink.
+func (j *Journal) life(ctx context.Context) (ended string, err error) {
+	ctx, kill := context.WithCancel(ctx)
+	defer kill()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err.Error(), nil
+	}
+	defer r.Close()
+	p := j.position()
+	cmd := exec.CommandContext(ctx, j.o.Command[0], j.args(p)...)
+	words := &words{say: j.sayWords}
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = w, words, time.Second
+	diesWithUs(cmd)
+	err = cmd.Start()
+	w.Close()
+	if err != nil {
+		return plain(err).Error(), nil
+	}
+	free := context.AfterFunc(ctx, func() { r.Close() }) // whatever else has the other end
+	err = j.read(r, p)
+	free()
+	r.Close()
+	if err != nil {
+		kill()
+	}
+	late := time.AfterFunc(time.Second, kill) // it has no output any more
+	defer late.Stop()
+	ended = "without an error"
+	if werr := cmd.Wait(); werr != nil {
+		ended = werr.Error()
+	}
+	words.line()
+	return ended, err
+}
+
+// read reads the entries behind p until r ends. err is of the sink.
+func (j *Journal) read(r io.Reader, p position) error {
+	came := false
+	// A line has a message, whose bytes may stand there as numbers with a comma, and
+	// other fields.
+	src := lines.New(r, 6*j.o.MaxRecord+256<<10)
+	for {
+		line, err := src.Next()
+		if long := (*lines.TooLongError)(nil); errors.As(err, &long) {
+			if err := j.put(Entry{TooLong: long.Bytes}, nil); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil || line[len(line)-1] != '\n' { // half a line of one that was killed
+			return nil
+		}
+		if bytes.HasPrefix(line, []byte("-- ")) {
+			continue // "-- Journal begins at …"
+		}
+		e, cursor, ok := j.parser.parse(line)
+		if !ok {
+			if j.damaged++; j.damaged == 1 {
+				j.say("journalctl wrote a line that is no entry; it is left out, as are others like it")
+			}
+			continue
+		}
+		if !came {
+			came = true
+			j.sayWorks()
+			if p.cursor != nil && bytes.Equal(cursor, p.cursor) {
+				continue
+			}
+		}
+		if p.cursor == nil && p.since > 0 {
+			if e.Time.UnixMicro() < p.since {
+				continue
+			}
+			p.since = 0
+		}
+		if n := len(e.Text) - 1; n > j.o.MaxRecord {
+			e = Entry{TooLong: int64(n)}
+		}
+		if err := j.put(e, cursor); err != nil {
+			return err
+		}
+	}
+}
+
+// words tells what journalctl writes to its standard error, line by line.
+type words struct {
+	say func(line string)
+
+	mu   sync.Mutex // Wait may return before the last Write does
+	part []byte     // of a line
+}
+
+const (
+	mostWords    = 20 // different lines that are told
+	longestWords = 300
+)
+
+func (w *words) Write(p []byte) (int, error) {
+	for _, c := range p {
+		if c == '\n' {
+			w.line()
+			continue
+		}
+		w.mu.Lock()
+		if len(w.part) < longestWords {
+			w.part = append(w.part, c)
+		}
+		w.mu.Unlock()
+	}
+	return len(p), nil
+}
+
+// line ends a line.
+func (w *words) line() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(strings.TrimSpace(string(w.part)), "\ufffd"))
+	if w.part = w.part[:0]; text != "" {
+		w.say(text)
+	}
+}
+
+// sayWords tells what journalctl says, each line once.
+func (j *Journal) sayWords(line string) {
+	j.told.Lock()
+	n := len(j.told.words)
+	if n > mostWords || j.told.words[line] {
+		j.told.Unlock()
+		return
+	}
+	if j.told.words == nil {
+		j.told.words = map[string]bool{}
+	}
+	j.told.words[line] = true
+	j.told.Unlock()
+	if n == mostWords {
+		line = "it says more, which is not shown"
+	}
+	j.say("journalctl: %s", line)
+}

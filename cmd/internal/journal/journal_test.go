@@ -1,0 +1,493 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A taker is a sink that keeps what it takes. What was put is safe once Commit has said so.
+type taker struct {
+	mu      sync.Mutex
+	taken   []string // messages
+	safe    []string
+	long    []int64
+	refuse  bool // Commit
+	room    int  // entries it takes until it fails; 0: no end
+	commits int  // of which refused ones count, too
+	news    chan struct{}
+}
+
+var errFull = errors.New("full")
+
+func newTaker() *taker { return &taker{news: make(chan struct{}, 1)} }
+
+func (s *taker) tell() {
+	select {
+	case s.news <- struct{}{}:
+	default:
+	}
+}
+
+func (s *taker) Put(e Entry) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.tell()
+	if s.room > 0 && len(s.taken) == s.room {
+		return errFull
+	}
+	if e.TooLong > 0 {
+		s.long = append(s.long, e.TooLong)
+		return nil
+	}
+	s.taken = append(s.taken, strings.TrimSuffix(string(e.Text), "\n"))
+	return nil
+}
+
+func (s *taker) Commit(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.tell()
+	s.commits++
+	if s.refuse {
+		return errors.New("refused")
+	}
+	s.safe = slices.Clone(s.taken)
+	return nil
+}
+
+// until waits until done holds.
+func (s *taker) until(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	late := time.After(time.Minute)
+	for {
+		s.mu.Lock()
+		ok := done()
+		s.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-s.news:
+		case <-late:
+			t.Fatalf("%s: %d entries, %d commits", what, len(s.taken), s.commits)
+		}
+	}
+}
+
+// A hand runs a Journal.
+type hand struct {
+	*Journal
+	t    testing.TB
+	s    *taker
+	done chan error
+	mu   sync.Mutex
+	said []string
+	ran  bool
+}
+
+func start(t testing.TB, s *taker, o Options) *hand {
+	t.Helper()
+	h := &hand{t: t, s: s, done: make(chan error, 1)}
+	o.Command = []string{os.Args[0]}
+	if o.CommitEvery == 0 {
+		o.CommitEvery = time.Millisecond
+	}
+	o.Say = func(text string) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.said = append(h.said, text)
+		s.tell()
+	}
+	var err error
+	if h.Journal, err = New(o, s); err != nil {
+		t.Fatal(err)
+	}
+	h.leastWait, h.mostWait = time.Millisecond, 2*time.Millisecond
+	go func() { h.done <- h.Run() }()
+	t.Cleanup(h.end)
+	return h
+}
+
+// end stops the Journal as a process that is killed does, but that it is gone.
+func (h *hand) end() {
+	if !h.ran {
+		h.ran = true
+		h.Stop()
+		if err := <-h.done; !errors.Is(err, ErrStopped) && !errors.Is(err, errFull) {
+			h.t.Errorf("Run: %v", err)
+		}
+	}
+	if h.store != nil {
+		h.store.Close()
+	}
+}
+
+func (h *hand) has(text string) func() bool {
+	return func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return slices.ContainsFunc(h.said, func(s string) bool { return strings.Contains(s, text) })
+	}
+}
+
+func messages(from, to int) (m []string) {
+	for n := from; n < to; n++ {
+		m = append(m, fmt.Sprintf("message %d", n))
+	}
+	return m
+}
+
+func (s *taker) want(t testing.TB, want []string) {
+	t.Helper()
+	s.until(t, "entries", func() bool { return len(s.taken) >= len(want) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.taken, want) {
+		t.Errorf("%d entries, want %d: %q", len(s.taken), len(want), s.taken)
+	}
+}
+
+func stored(t testing.TB, dir string) string {
+	text, err := os.ReadFile(filepath.Join(dir, cursorName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := parsePosition(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(p.cursor)
+}
+
+// What is there is read, then what comes, and the next run goes on behind it.
+func TestFollows(t *testing.T) {
+	d, dir, s := newJournald(t), t.TempDir(), newTaker()
+	d.add(0, 100)
+	h := start(t, s, Options{Dir: dir})
+	s.want(t, messages(0, 100))
+	d.add(100, 150)
+	s.want(t, messages(0, 150))
+	h.Stop()
+	if err := <-h.done; err != ErrStopped {
+		t.Error(err)
+	}
+	h.ran = true
+	if err := h.Finish(true); err != nil {
+		t.Error(err)
+	}
+	if got := stored(t, dir); !strings.HasPrefix(got, "s=fake;i=95;") {
+		t.Error(got)
+	}
+	if len(h.said) != 0 {
+		t.Errorf("%q", h.said)
+	}
+	d.add(150, 160)
+	s = newTaker()
+	start(t, s, Options{Dir: dir, FromEnd: true}) // which is for the first run
+	s.want(t, messages(150, 160))
+}
+
+// journalctl is killed at any byte, and no entry is lost or comes twice.
+func TestJournalctlIsKilled(t *testing.T) {
+	seed := rand.Uint64N(1 << 40)
+	d, s := newJournald(t), newTaker()
+	t.Setenv("FAKE_DEATH", fmt.Sprint(seed))
+	d.add(0, 1000)
+	h := start(t, s, Options{})
+	s.want(t, messages(0, 1000))
+	h.end()
+	lives, _ := os.ReadFile(filepath.Join(d.dir, "lives"))
+	if len(lives) < 5 {
+		t.Errorf("seed %d: %d lives", seed, len(lives))
+	}
+	if !h.has("journalctl has ended (signal: killed); it is started again")() || !h.has("journalctl works again")() {
+		t.Errorf("%q", h.said)
+	}
+	if h.Damaged() > 0 {
+		t.Errorf("seed %d: %d lines were damaged", seed, h.Damaged())
+	}
+}
+
+// Processes are killed at any moment, and journalctl, too; destinations lose what they have
+// not committed. What is safe in the end is every entry, and twice are those at most that
+// a process has put since its last commit.
+func TestProcessIsKilled(t *testing.T) {
+	const entries = 400
+	seed := rand.Uint64N(1 << 40)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	d, dir := newJournald(t), t.TempDir()
+	t.Setenv("FAKE_DEATH", fmt.Sprint(seed))
+	d.add(0, entries)
+	var safe []string
+	for life := 0; ; life++ {
+		if life > 1000 {
+			t.Fatalf("seed %d: no end; %d are safe", seed, len(safe))
+		}
+		s := newTaker()
+		s.room, s.refuse = 1+rng.IntN(60), rng.IntN(4) == 0
+		h := start(t, s, Options{Dir: dir, CommitEvery: time.Duration(rng.IntN(3)+1) * time.Millisecond})
+		next := 0
+		if len(safe) > 0 {
+			fmt.Sscanf(safe[len(safe)-1], "message %d", &next)
+			next++
+		}
+		enough := min(1+rng.IntN(60), entries-next)
+		s.until(t, fmt.Sprintf("seed %d", seed), func() bool { return len(s.taken) >= min(enough, s.room) })
+		if rng.IntN(2) == 0 && !s.refuse {
+			s.until(t, "commit", func() bool { return len(s.safe) > 0 })
+		}
+		h.end()
+		if len(s.taken) > 0 {
+			var first int
+			fmt.Sscanf(s.taken[0], "message %d", &first)
+			if first > next {
+				t.Fatalf("seed %d: life %d begins with %d, and %d is not safe", seed, life, first, next)
+			}
+			if again := next - first; again > 60 {
+				t.Fatalf("seed %d: %d entries again", seed, again)
+			}
+			if want := messages(first, first+len(s.taken)); !slices.Equal(s.taken, want) {
+				t.Fatalf("seed %d: %q, want %q", seed, s.taken, want)
+			}
+			if len(s.safe) > next-first {
+				safe = append(safe, s.safe[next-first:]...)
+			}
+		}
+		if len(safe) == entries {
+			break
+		}
+	}
+	if !slices.Equal(safe, messages(0, entries)) {
+		t.Errorf("seed %d: %q", seed, safe)
+	}
+}
+
+// A run from the end leaves out what is older, and the next one reads what came before its
+// first entry was safe.
+func TestFromEnd(t *testing.T) {
+	d, dir := newJournald(t), t.TempDir()
+	o := Options{Dir: dir, Since: time.UnixMicro(base + 10_000)}
+	d.add(0, 10)
+	s := newTaker()
+	h := start(t, s, o)
+	s.until(t, "the start is stored", func() bool {
+		_, err := os.Stat(filepath.Join(dir, cursorName))
+		s.tell()
+		return err == nil
+	})
+	h.end()
+	d.add(10, 20)
+	s = newTaker()
+	start(t, s, Options{Dir: dir, FromEnd: true})
+	s.want(t, messages(10, 20))
+
+	s = newTaker()
+	start(t, s, Options{FromEnd: true})
+	n := int(time.Now().Add(time.Hour).UnixMicro()-base) / 1000
+	d.add(n, n+1)
+	s.want(t, messages(n, n+1))
+}
+
+// The entry of the cursor is gone: reading goes on with the first one that is there.
+func TestCursorIsGone(t *testing.T) {
+	d, dir, s := newJournald(t), t.TempDir(), newTaker()
+	d.add(0, 10)
+	h := start(t, s, Options{Dir: dir})
+	s.until(t, "safe", func() bool { return len(s.safe) == 10 })
+	s.until(t, "stored", func() bool { s.tell(); return strings.HasPrefix(stored(t, dir), "s=fake;i=9;") })
+	h.end()
+	d.add(10, 30)
+	d.vacuum(20)
+	s = newTaker()
+	start(t, s, Options{Dir: dir})
+	s.want(t, messages(20, 30))
+}
+
+// A cursor is not stored before its entry is safe.
+func TestRefusedCommit(t *testing.T) {
+	d, dir, s := newJournald(t), t.TempDir(), newTaker()
+	d.add(0, 10)
+	s.refuse = true
+	h := start(t, s, Options{Dir: dir})
+	s.until(t, "commits", func() bool { return len(s.taken) == 10 && s.commits > 3 })
+	h.Stop()
+	<-h.done
+	h.ran = true
+	if got := stored(t, dir); got != "" {
+		t.Error(got)
+	}
+	if err := h.Finish(false); err != nil {
+		t.Error(err)
+	}
+	if got := stored(t, dir); got != "" {
+		t.Error(got)
+	}
+}
+
+func TestStoreFails(t *testing.T) {
+	d, dir, s := newJournald(t), t.TempDir(), newTaker()
+	blocker := filepath.Join(dir, cursorName+".new")
+	if err := os.Mkdir(blocker, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d.add(0, 10)
+	h := start(t, s, Options{Dir: dir})
+	s.until(t, "commits", func() bool { return s.commits > 3 })
+	if err := os.Remove(blocker); err != nil {
+		t.Fatal(err)
+	}
+	s.until(t, "recovery", h.has("the cursor can be stored again in "+dir))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.said) != 2 || !strings.HasPrefix(h.said[0], "cannot store the cursor in "+dir+": ") {
+		t.Errorf("%q", h.said)
+	}
+}
+
+// The sink's error ends the Journal, and the entry counts as not taken.
+func TestSinkFails(t *testing.T) {
+	d, dir, s := newJournald(t), t.TempDir(), newTaker()
+	d.add(0, 100)
+	s.room = 7
+	h := start(t, s, Options{Dir: dir})
+	if err := <-h.done; err != errFull {
+		t.Error(err)
+	}
+	h.ran = true
+	h.Finish(true)
+	s = newTaker()
+	start(t, s, Options{Dir: dir})
+	s.want(t, messages(7, 100))
+}
+
+// Lines that are too long, or no entries, are left out and counted.
+func TestOddLines(t *testing.T) {
+	d, s := newJournald(t), newTaker()
+	long := func(n, size int) string {
+		return strings.Replace(entry(n), fmt.Sprintf("message %d", n), strings.Repeat("x", size), 1)
+	}
+	d.add(0, 1)
+	d.write("no JSON\n[]\n{}\n" + `{"MESSAGE":"no cursor"}` + "\n")
+	d.add(1, 2)
+	d.write(long(2, 1001) + long(3, 1000) + long(4, 1<<20))
+	d.add(5, 6)
+	h := start(t, s, Options{MaxRecord: 1000})
+	s.want(t, []string{"message 0", "message 1", strings.Repeat("x", 1000), "message 5"})
+	h.end()
+	if len(s.long) != 2 || s.long[0] != 1001 || s.long[1] != int64(len(long(4, 1<<20))) || h.Damaged() != 4 {
+		t.Error(s.long, h.Damaged())
+	}
+	if len(h.said) != 1 || h.said[0] != "journalctl wrote a line that is no entry; it is left out, as are others like it" {
+		t.Errorf("%q", h.said)
+	}
+}
+
+// What journalctl says is told once, and its end once, until it works.
+func TestJournalctlFails(t *testing.T) {
+	d, s := newJournald(t), newTaker()
+	fails := filepath.Join(d.dir, "fails")
+	words := "Failed to open: \x1b[31mno\n" + strings.Repeat("y", 10_000) + "\n"
+	for i := range 100 {
+		words += fmt.Sprintf("word %d\n", i)
+	}
+	if err := os.WriteFile(fails, []byte(words), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.add(0, 1)
+	h := start(t, s, Options{})
+	s.until(t, "words", h.has("journalctl has ended (exit status 1); it is started again"))
+	if err := os.Remove(fails); err != nil {
+		t.Fatal(err)
+	}
+	s.want(t, messages(0, 1))
+	h.end()
+	if len(h.said) != mostWords+3 || h.said[0] != "journalctl: Failed to open: [31mno" || len(h.said[1]) > longestWords+20 ||
+		h.said[mostWords] != "journalctl: it says more, which is not shown" || h.said[len(h.said)-1] != "journalctl works again" {
+		t.Errorf("%q", h.said)
+	}
+}
+
+func TestNew(t *testing.T) {
+	_, err := New(Options{Command: []string{"no-such-journalctl"}}, newTaker())
+	if err == nil || err.Error() != "the journal is read by no-such-journalctl, which cannot be run: executable file not found in $PATH; it belongs to systemd: install it, or give its path" {
+		t.Error(err)
+	}
+	dir := t.TempDir()
+	o := Options{Command: []string{os.Args[0]}, Dir: dir}
+	j, err := New(o, newTaker())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(o, newTaker()); err == nil || !strings.Contains(err.Error(), "another forebay uses it") {
+		t.Error(err)
+	}
+	j.Finish(false)
+
+	if err := os.WriteFile(filepath.Join(dir, cursorName), []byte("forebay journal 1\ncursor \"x\"\nend 00000000\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var said string
+	o.Say, o.FromEnd = func(text string) { said += text }, true
+	if j, err = New(o, newTaker()); err != nil {
+		t.Fatal(err)
+	}
+	if j.at.position.since != 0 || !strings.Contains(said, "cursor is damaged: its end or its checksum is wrong; it is renamed to cursor.bad, and the journal is read from its start") {
+		t.Errorf("%q, %+v", said, j.at.position)
+	}
+	j.Finish(false)
+	if _, err := os.Stat(filepath.Join(dir, "cursor.bad")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestArgs(t *testing.T) {
+	j := Journal{o: Options{Command: []string{"/bin/journalctl", "--namespace=x"}, ThisBoot: true, Units: []string{"a", "b*"}, Identifiers: []string{"c"}, Directory: "/d"}}
+	const always, fields = "--namespace=x --follow --no-pager --no-tail --all --output=json ", argFields + " "
+	const filters = "--boot --unit=a --unit=b* --identifier=c --directory=/d"
+	for _, c := range []struct {
+		p    position
+		want string
+	}{
+		{position{}, always + fields + filters}, {position{since: 1_500_000}, always + fields + "--since=@1 " + filters}, {position{cursor: []byte("s=1;i=2"), since: 3}, always + fields + "--cursor=s=1;i=2 " + filters},
+	} {
+		for range 2 { // the options are not changed
+			if got := strings.Join(j.args(c.p), " "); got != c.want {
+				t.Errorf("%s\nwant %s", got, c.want)
+			}
+		}
+	}
+	j.o = Options{Command: []string{"journalctl"}, AllFields: true}
+	if got := strings.Join(j.args(position{}), " "); got != argsAlways {
+		t.Error(got)
+	}
+}
+
+// Every byte of a stored position counts.
+func TestPosition(t *testing.T) {
+	for _, p := range []position{{}, {since: 1 << 50}, {cursor: []byte("s=5a4c33cf35124c0ebfe49aa9d5912ee9;i=1;b=61d6561022484c05bc19191457254bea")}, {cursor: []byte("\"\n\xff")}} {
+		text := appendPosition(nil, p)
+		got, err := parsePosition(text)
+		if err != nil || string(got.cursor) != string(p.cursor) || got.since != p.since {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+		for i := range text {
+			bad := slices.Clone(text)
+			bad[i] ^= 1 << (i % 8)
+			if got, err := parsePosition(bad); err == nil {
+				t.Errorf("%q is %+v", bad, got)
+			}
+			if got, err := parsePosition(text[:i]); err == nil {
+				t.Errorf("%q is %+v", text[:i], got)
+			}
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/state"
+)
+
+// A position is where reading goes on: behind the entry of a cursor or, before there is
+// one, with the first entry since a time. The zero position is the start of the journal.
+type position struct {
+	cursor []byte // nil: none
+	since  int64  // microseconds since 1970; 0: the start
+}
+
+func (p position) clone() position {
+	p.cursor = slices.Clone(p.cursor)
+	return p
+}
+
+// The file of the cursor is text: what names the format, the position, and a checksum of
+// both. docs/format/journal.md describes it.
+const (
+	cursorName = "cursor"
+	cursorHead = "forebay journal 1\n"
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func appendPosition(dst []byte, p position) []byte {
+	start := len(dst)
+	dst = append(dst, cursorHead...)
+	if p.cursor != nil {
+		dst = fmt.Appendf(dst, "cursor %q\n", p.cursor)
+	} else {
+		dst = fmt.Appendf(dst, "since %d\n", p.since)
+	}
+	return fmt.Appendf(dst, "end %08x\n", crc32.Checksum(dst[start:], castagnoli))
+}
+
+func parsePosition(text []byte) (p position, err error) {
+	body, ok := bytes.CutPrefix(text, []byte(cursorHead))
+	if !ok {
+		return p, errors.New("it does not begin as it should")
+	}
+	line, _, _ := bytes.Cut(body, []byte{'\n'})
+	word, rest, _ := bytes.Cut(line, []byte{' '})
+	switch string(word) {
+	case "cursor":
+		s, err := strconv.Unquote(string(rest))
+		if err != nil || s == "" {
+			return position{}, errors.New("its cursor has no quotes")
+		}
+		p.cursor = []byte(s)
+	case "since":
+		if p.since, err = strconv.ParseInt(string(rest), 10, 64); err != nil {
+			return position{}, errors.New("its time is no number")
+		}
+	default:
+		return p, errors.New("it has neither a cursor nor a time")
+	}
+	if !bytes.Equal(appendPosition(nil, p), text) {
+		return position{}, errors.New("its end or its checksum is wrong")
+	}
+	return p, nil
+}
+
+// open reads what is stored, or finds out where a first run begins.
+func (j *Journal) open() error {
+	begin := position{}
+	switch {
+	case j.o.FromEnd:
+		begin.since = time.Now().UnixMicro()
+	case !j.o.Since.IsZero():
+		begin.since = max(j.o.Since.UnixMicro(), 0)
+	}
+	j.at.position = begin
+	if j.o.Dir == "" {
+		return nil
+	}
+	d, err := state.Open(j.o.Dir, cursorName)
+	if err != nil {
+		return err
+	}
+	text, err := d.Load()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		j.fresh, err = true, nil
+	case err == nil:
+		var damage error
+		if j.at.position, damage = parsePosition(text); damage != nil {
+			if err = d.SetAside(); err == nil {
+				j.say("%s is damaged: %s; it is renamed to %s.bad, and the journal is read from its start", d.Path(), damage, cursorName)
+			}
+		}
+	}
+	if err != nil {
+		d.Close()
+		return err
+	}
+	j.store = d
+	return nil
+}
+
+func (j *Journal) save(p position) error { return j.store.Save(appendPosition(nil, p)) }
+
+// pathless is err without a path, which the message has already.
+func pathless(err error) error {
+	if pe := (*os.PathError)(nil); errors.As(err, &pe) {
+		return pe.Err
+	}
+	if le := (*os.LinkError)(nil); errors.As(err, &le) {
+		return le.Err
+	}
+	return err
+}

@@ -1,0 +1,192 @@
+package lines_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/forebay-log/forebay/cmd/internal/lines"
+)
+
+// all returns the lines, "…" for each that was skipped, and the final error.
+func all(r *lines.Reader) (out []string, err error) {
+	for {
+		line, err := r.Next()
+		switch {
+		case err == nil:
+			out = append(out, string(line))
+		case lines.IsTooLong(err):
+			out = append(out, "…")
+		default:
+			return out, err
+		}
+	}
+}
+
+func TestNext(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want string // lines separated by |
+	}{
+		{"", ""},
+		{"a", "a"},
+		{"a\n", "a\n"},
+		{"\n", "\n"},
+		{"\n\n", "\n|\n"},
+		{"a\nb", "a\n|b"},
+		{"a\r\nb\r\n", "a\r\n|b\r\n"},
+		{"a\rb\n", "a\rb\n"},
+		{"\x00\xff\n\x00", "\x00\xff\n|\x00"},
+		// max is 5
+		{"12345\n", "12345\n"},
+		{"12345\r\n", "12345\r\n"},
+		{"12345", "12345"},
+		{"123456\n", "…"},
+		{"123456", "…"},
+		{"12345\r", "…"}, // no end of a line, so the '\r' belongs to it
+		{"1234\r", "1234\r"},
+		{"12345\r\r\n", "…"},
+		{"123456\r\nx\n", "…|x\n"},
+		{"1234567890\n\n1234567890", "…|\n|…"},
+		{strings.Repeat("x", 1<<20) + "\nok\n", "…|ok\n"},
+	} {
+		for name, wrap := range map[string]func(io.Reader) io.Reader{
+			"at once": func(r io.Reader) io.Reader { return r }, "by byte": iotest.OneByteReader, "with EOF": iotest.DataErrReader,
+		} {
+			r := lines.New(wrap(strings.NewReader(c.in)), 5)
+			got, err := all(r)
+			if s := strings.Join(got, "|"); s != c.want || err != io.EOF {
+				t.Errorf("%.40q %s: got %q, want %q (%v)", c.in, name, s, c.want, err)
+			}
+			if r.Offset() != int64(len(c.in)) {
+				t.Errorf("%.40q %s: offset %d, want %d", c.in, name, r.Offset(), len(c.in))
+			}
+		}
+	}
+}
+
+func TestTooLongSaysHowLong(t *testing.T) {
+	_, err := lines.New(strings.NewReader("123456\n"), 5).Next()
+	var e *lines.TooLongError
+	if !errors.As(err, &e) || e.Bytes != 7 || e.Max != 5 || !strings.Contains(err.Error(), "7 bytes") {
+		t.Error(err)
+	}
+}
+
+func TestErrorComesLast(t *testing.T) {
+	broken := errors.New("broken")
+	got, err := all(lines.New(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(broken)), 5))
+	if strings.Join(got, "|") != "a\n|b" || err != broken {
+		t.Error(got, err)
+	}
+	if _, err := lines.New(stuck{}, 5).Next(); err != io.ErrNoProgress {
+		t.Error(err)
+	}
+}
+
+type stuck struct{}
+
+func (stuck) Read([]byte) (int, error) { return 0, nil }
+
+// endless is one line, of NULs, without an end.
+type endless struct{ left int }
+
+func (e *endless) Read(p []byte) (int, error) {
+	if e.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(len(p), e.left)
+	clear(p[:n])
+	e.left -= n
+	return n, nil
+}
+
+// A line that is too long is not kept: a gigabyte of it takes one buffer.
+func TestLongLineTakesNoMemory(t *testing.T) {
+	got := testing.AllocsPerRun(1, func() {
+		r := lines.New(&endless{1 << 30}, 1000)
+		if _, err := r.Next(); !lines.IsTooLong(err) {
+			t.Error(err)
+		}
+	})
+	if got > 6 {
+		t.Errorf("%g allocations", got)
+	}
+}
+
+// The buffer stops growing at twice what is allowed.
+func TestBufferIsBounded(t *testing.T) {
+	const max = 1 << 20
+	in := bytes.Repeat(append(bytes.Repeat([]byte{'x'}, max), '\n'), 8)
+	src := &widest{Reader: bytes.NewReader(in)}
+	got, err := all(lines.New(src, max))
+	if len(got) != 8 || err != io.EOF || src.most > 2*(max+2) {
+		t.Errorf("%d lines, %v, read up to %d bytes at once", len(got), err, src.most)
+	}
+}
+
+type widest struct {
+	*bytes.Reader
+	most int
+}
+
+func (w *widest) Read(p []byte) (int, error) {
+	w.most = max(w.most, len(p))
+	return w.Reader.Read(p)
+}
+
+// Whatever the stream, lines put together are the stream, less those skipped.
+func FuzzNext(f *testing.F) {
+	f.Add([]byte("a\nbb\r\n\n\x00\xff"), 3)
+	f.Add([]byte("123456\n12345\r\n12345\r"), 5)
+	f.Fuzz(func(t *testing.T, in []byte, max int) {
+		max = 1 + (max&0xff+256)&0xff
+		r := lines.New(iotest.HalfReader(bytes.NewReader(in)), max)
+		var got, want []byte
+		for {
+			line, err := r.Next()
+			if lines.IsTooLong(err) {
+				continue
+			}
+			if err != nil {
+				break
+			}
+			got = append(got, line...)
+		}
+		for line := range bytes.Lines(in) {
+			text := line
+			if t, ok := bytes.CutSuffix(line, []byte{'\n'}); ok {
+				text = bytes.TrimSuffix(t, []byte{'\r'})
+			}
+			if len(text) <= max {
+				want = append(want, line...)
+			}
+		}
+		if !bytes.Equal(got, want) || r.Offset() != int64(len(in)) {
+			t.Errorf("max %d: got %q, want %q, offset %d", max, got, want, r.Offset())
+		}
+	})
+}
+
+// Before each Read, which may wait, everything that was read before has been returned.
+func TestBeforeRead(t *testing.T) {
+	var r *lines.Reader
+	reads := 0
+	src := iotest.OneByteReader(strings.NewReader("a\n\nlong\nb"))
+	r = lines.New(src, 3)
+	var at []int64
+	r.BeforeRead = func() {
+		reads++
+		at = append(at, r.Offset())
+	}
+	if got, err := all(r); strings.Join(got, "") != "a\n\n…b" || err != io.EOF {
+		t.Fatalf("%q, %v", got, err)
+	}
+	if want := []int64{0, 0, 2, 3, 3, 3, 3, 3, 8, 8}; !slices.Equal(at[:min(len(at), len(want))], want) {
+		t.Errorf("offsets before reads are %d, want %d", at, want)
+	}
+}

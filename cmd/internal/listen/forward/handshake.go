@@ -1,0 +1,107 @@
+package forward
+
+import (
+	"crypto/rand"
+	"crypto/sha512"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// errLogin is a refusal that a peer is told with PONG.
+var errLogin = errors.New("it is not let in")
+
+// handshake sends HELO, reads PING and answers PONG.
+func (s *Server) handshake(r *reader) error {
+	nonce, salt := make([]byte, 16), []byte{}
+	rand.Read(nonce)
+	if s.c.User != "" {
+		salt = make([]byte, 16)
+		rand.Read(salt)
+	}
+	if err := r.Answer(helo(nonce, salt)); err != nil {
+		return err
+	}
+	limits := *r.Limits
+	limits.MessageBytes, limits.MessageTime = 16<<10, r.Limits.HelloTime
+	defer func(l *listen.Limits) { r.Limits = l }(r.Limits)
+	r.Limits = &limits
+	for {
+		msg, err := r.buffered()
+		switch {
+		case err != nil:
+			return err
+		case msg != nil:
+			pong, err := s.pong(msg, nonce, salt)
+			if wrong := r.Answer(pong); err == nil {
+				err = wrong
+			}
+			return err
+		}
+		if err := r.Read(s.s.Reading()); err != nil {
+			return err
+		}
+	}
+}
+
+func helo(nonce, salt []byte) []byte {
+	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 2), "HELO")
+	b = msgpack.AppendMapHeader(b, 3)
+	b = msgpack.AppendBin(msgpack.AppendStr(b, "nonce"), nonce)
+	b = msgpack.AppendBin(msgpack.AppendStr(b, "auth"), salt)
+	return msgpack.AppendBool(msgpack.AppendStr(b, "keepalive"), true)
+}
+
+// pong returns the answer to a PING, and an error if the peer is not let in.
+func (s *Server) pong(ping, nonce, auth []byte) ([]byte, error) {
+	var part [6][]byte // PING, host, salt, digest, user, digest of the password
+	t, b, err := msgpack.Next(ping)
+	ok := err == nil && t.Kind == msgpack.Array && t.Len == len(part)
+	for i := range part {
+		if ok {
+			if t, b, err = msgpack.Next(b); err != nil || !t.Text() {
+				ok = false
+			}
+			part[i] = t.Bytes
+		}
+	}
+	if !ok || string(part[0]) != "PING" {
+		return refusal("invalid ping message"), fmt.Errorf("%w: it sends no PING: a shared key is asked for here", errLogin)
+	}
+	host, salt := part[1], part[2]
+	key := []byte(s.c.Key)
+	knows := same(part[3], digest(salt, host, nonce, key))
+	user := s.c.User == "" || same(part[4], []byte(s.c.User)) && same(part[5], digest(auth, []byte(s.c.User), []byte(s.c.Password)))
+	switch {
+	case !knows:
+		return refusal("shared_key mismatch"), fmt.Errorf("%w: its shared key is another one", errLogin)
+	case !user:
+		return refusal("username/password mismatch"), fmt.Errorf("%w: its user or password is another one", errLogin)
+	}
+	own := []byte(s.host)
+	b = msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 5), "PONG")
+	b = msgpack.AppendStr(msgpack.AppendBool(b, true), "")
+	b = msgpack.AppendStr(b, s.host)
+	return msgpack.AppendStr(b, string(digest(salt, own, nonce, key))), nil
+}
+
+func refusal(why string) []byte {
+	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 5), "PONG")
+	b = msgpack.AppendStr(msgpack.AppendBool(b, false), why)
+	return msgpack.AppendStr(msgpack.AppendStr(b, ""), "")
+}
+
+// digest returns the digest of the parts as text.
+func digest(parts ...[]byte) []byte {
+	h := sha512.New()
+	for _, p := range parts {
+		h.Write(p)
+	}
+	return hex.AppendEncode(nil, h.Sum(nil))
+}
+
+func same(a, b []byte) bool { return subtle.ConstantTimeCompare(a, b) == 1 }

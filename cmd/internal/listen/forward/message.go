@@ -1,0 +1,333 @@
+package forward
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// A message is one message of any mode, as
+// https://github.com/fluent/fluentd/wiki/Forward-Protocol-Specification-v1 has them. Its
+// memory is that of the reader or, if it was compressed, of the decompressor.
+type message struct {
+	tag        []byte
+	entries    []byte // [time, record] one behind the other; of the mode Message: without the array around them
+	n          int    // entries
+	alone      bool   // the mode is Message
+	chunk      []byte // the token that acknowledges it; nil: none is asked for
+	compressed []byte
+}
+
+// errKeepAlive says that a message is a nil, which clients of fluentd send to keep the
+// connection.
+var errKeepAlive = errors.New("keep-alive")
+
+func fault(format string, args ...any) error {
+	return fmt.Errorf("the message is wrong: "+format, args...)
+}
+
+// parse reads a message. The entries are not looked at, but for their number where it is
+// known.
+func parse(raw []byte) (m message, err error) {
+	t, b, err := msgpack.Next(raw)
+	switch {
+	case err != nil:
+		return m, fault("%v", err)
+	case t.Kind == msgpack.Nil:
+		return m, errKeepAlive
+	case t.Kind != msgpack.Array || t.Len < 2 || t.Len > 4:
+		return m, fault("%s is no array of a tag and entries", listen.Show(raw))
+	}
+	parts := t.Len
+	if t, b, err = msgpack.Next(b); err != nil || !t.Text() {
+		return m, fault("the tag is no string")
+	}
+	m.tag = t.Bytes
+	payload, after, err := msgpack.Next(b)
+	if err != nil {
+		return m, fault("%v", err)
+	}
+	options := parts - 2
+	switch payload.Kind {
+	case msgpack.Str, msgpack.Bin:
+		m.entries, b = payload.Bytes, after
+	case msgpack.Array:
+		m.n = payload.Len
+		rest, err := msgpack.Skip(b)
+		if err != nil {
+			return m, fault("%v", err)
+		}
+		m.entries, b = after[:len(after)-len(rest)], rest
+	default:
+		if parts < 3 {
+			return m, fault("it has a time and no record")
+		}
+		rest, err := msgpack.Skip(after)
+		if err != nil {
+			return m, fault("%v", err)
+		}
+		m.entries, b = b[:len(b)-len(rest)], rest
+		m.n, m.alone = 1, true
+		options--
+	}
+	switch options {
+	case 0:
+		return m, nil
+	case 1:
+		return m, m.option(b)
+	}
+	return m, fault("something follows the option")
+}
+
+// option reads the option. Keys that mean nothing here are passed over.
+func (m *message) option(b []byte) error {
+	t, b, err := msgpack.Next(b)
+	switch {
+	case err != nil:
+		return fault("%v", err)
+	case t.Kind == msgpack.Nil:
+		return nil
+	case t.Kind != msgpack.Map:
+		return fault("the option is no map")
+	}
+	for range t.Len {
+		key, value, err := msgpack.Next(b)
+		if err != nil {
+			return fault("%v", err)
+		}
+		if key.Kind == msgpack.Array || key.Kind == msgpack.Map {
+			return fault("a key of the option is no string")
+		}
+		if b, err = msgpack.Skip(value); err != nil {
+			return fault("%v", err)
+		}
+		v, _, _ := msgpack.Next(value)
+		switch string(key.Bytes) {
+		case "chunk":
+			if !v.Text() {
+				return fault("the chunk is no string")
+			}
+			m.chunk = v.Bytes
+		case "compressed":
+			if !v.Text() {
+				return fault("the name of the compression is no string")
+			}
+			m.compressed = v.Bytes
+		}
+	}
+	return nil
+}
+
+// A decompressor keeps what decompression takes, for one connection.
+type decompressor struct {
+	limit int
+	in    bytes.Reader
+	gz    *gzip.Reader
+	zs    *zstd.Decoder
+	out   []byte
+	lease *listen.Lease
+}
+
+// decompress returns the entries of a compressed message. They are valid until the next
+// call.
+func (d *decompressor) decompress(ctx context.Context, m *message) ([]byte, error) {
+	d.in.Reset(m.entries)
+	var from io.Reader
+	var err error
+	switch string(m.compressed) {
+	case "text":
+		return m.entries, nil
+	case "gzip":
+		if d.gz == nil {
+			d.gz = new(gzip.Reader)
+		}
+		err = d.gz.Reset(&d.in)
+		from = d.gz
+	case "zstd":
+		if d.zs == nil {
+			d.zs, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20))
+		}
+		if err == nil {
+			err = d.zs.Reset(&d.in)
+		}
+		from = d.zs
+	default:
+		return nil, fault("the compression is %s: use gzip or zstd", listen.Show(m.compressed))
+	}
+	for out := d.out[:0]; ; {
+		if err == nil {
+			if out, err = d.grow(ctx, out); err != nil {
+				return nil, err
+			}
+			var n int
+			n, err = from.Read(out[len(out):cap(out)])
+			out = out[:len(out)+n]
+		}
+		switch {
+		case len(out) > d.limit:
+			return nil, fmt.Errorf("the message is longer than %s when decompressed", units.Size(float64(d.limit)))
+		case err == io.EOF:
+			return out, nil
+		case err != nil:
+			return nil, fault("it is no %s: %v", m.compressed, err)
+		}
+	}
+}
+
+// grow makes room for more. It keeps the memory for the next message.
+func (d *decompressor) grow(ctx context.Context, out []byte) ([]byte, error) {
+	if len(out) < cap(out) {
+		return out, nil
+	}
+	size := max(2*cap(out), listen.ReadBytes)
+	if err := d.lease.Hold(ctx, size); err != nil {
+		return nil, err
+	}
+	d.out = make([]byte, len(out), size)
+	copy(d.out, out)
+	return d.out, nil
+}
+
+// shrink gives back what a large message has taken.
+func (d *decompressor) shrink() {
+	if cap(d.out) > listen.ReadBytes {
+		d.out = nil
+		d.lease.Release()
+	}
+}
+
+func (d *decompressor) close() {
+	if d.zs != nil {
+		d.zs.Close()
+	}
+	d.lease.Release()
+}
+
+// entry reads the entry at the beginning of b up to its record, which what is returned
+// begins with.
+func (m *message) entry(b []byte) (at time.Time, record []byte, err error) {
+	if at, record, ok := usual(b); ok && !m.alone {
+		return at, record, nil
+	}
+	if !m.alone {
+		var t msgpack.Token
+		if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Array || t.Len != 2 {
+			return at, nil, fault("an entry is no array of a time and a record")
+		}
+	}
+	t, b, err := msgpack.Next(b)
+	if err == nil && t.Kind == msgpack.Array { // [time, metadata]
+		var rest []byte
+		if rest, err = skip(b, t.Len); err == nil && t.Len > 0 {
+			t, _, err = msgpack.Next(b)
+		}
+		b = rest
+	}
+	if err != nil {
+		return at, nil, fault("%v", err)
+	}
+	if at, err = timeOf(&t); err != nil {
+		return at, nil, err
+	}
+	if t, _, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Map {
+		return at, nil, fault("a record is no map")
+	}
+	return at, b, nil
+}
+
+// usual is entry for what nearly all of them are: an array of an EventTime and a map.
+func usual(b []byte) (at time.Time, record []byte, ok bool) {
+	if len(b) < 12 || b[0] != 0x92 || b[1] != 0xd7 || b[2] != 0 || !msgpack.IsMap(b[11]) {
+		return at, nil, false
+	}
+	sec, nsec := binary.BigEndian.Uint32(b[3:]), binary.BigEndian.Uint32(b[7:])
+	return time.Unix(int64(sec), int64(nsec)), b[11:], true
+}
+
+func skip(b []byte, n int) (rest []byte, err error) {
+	for range n {
+		if b, err = msgpack.Skip(b); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+var errKey = errors.New("a key is an array or a map")
+
+// check returns what follows a value that can become JSON of bounded length: the text of
+// a key that holds others would double with each level.
+func check(b []byte, depth int) ([]byte, error) {
+	t, b, err := msgpack.Next(b)
+	if err != nil || t.Kind != msgpack.Array && t.Kind != msgpack.Map {
+		return b, err
+	}
+	if depth == maxDepth {
+		return nil, errDepth
+	}
+	for range t.Len {
+		if t.Kind == msgpack.Map {
+			if n := msgpack.Scalar(b); n > 0 {
+				b = b[n:]
+			} else if b, err = checkKey(b); err != nil {
+				return nil, err
+			}
+		}
+		if n := msgpack.Scalar(b); n > 0 {
+			b = b[n:]
+		} else if b, err = check(b, depth+1); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func checkKey(b []byte) ([]byte, error) {
+	t, b, err := msgpack.Next(b)
+	if err == nil && (t.Kind == msgpack.Array || t.Kind == msgpack.Map) {
+		err = errKey
+	}
+	return b, err
+}
+
+// timeOf returns the time of an entry; some clients send seconds, whole or not.
+func timeOf(t *msgpack.Token) (time.Time, error) {
+	if at, ok := msgpack.EventTime(t); ok {
+		return at, nil
+	}
+	const most = 1 << 33 // seconds until the year 2242
+	switch {
+	case t.Kind == msgpack.Uint && t.Num < most:
+		return time.Unix(int64(t.Num), 0), nil
+	case t.Kind == msgpack.Int && t.Int64() > -most:
+		return time.Unix(t.Int64(), 0), nil
+	case t.Kind == msgpack.Float32, t.Kind == msgpack.Float64:
+		if f := t.Float(); f > -most && f < most {
+			sec, frac := math.Modf(f)
+			return time.Unix(int64(sec), int64(frac*1e9)), nil
+		}
+	}
+	return time.Time{}, fault("the time of an entry is none: %v", t.Kind)
+}
+
+// appendAck appends the acknowledgement of a chunk.
+func appendAck(dst, chunk []byte) []byte {
+	dst = msgpack.AppendStr(msgpack.AppendMapHeader(dst, 1), "ack")
+	return append(msgpack.AppendStrHeader(dst, len(chunk)), chunk...)
+}
+
+// largest returns the most bytes that a value of n bytes takes as JSON: an ext value
+// without data, as key and as value.
+func largest(n int) int { return 12*n + 64 }

@@ -1,0 +1,78 @@
+package forward
+
+import (
+	"fmt"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// maxDepth is how deep values may lie within each other in a message.
+const maxDepth = 64
+
+// A scanner finds the end of a MessagePack value whose bytes come in pieces. Each byte is
+// looked at once.
+type scanner struct {
+	left []int // values still to come at each depth
+	at   int   // bytes scanned
+}
+
+// end returns the length of the value at the beginning of b, which is that of the last
+// call and what came since. The error is [msgpack.ErrShort] if it is not complete.
+func (s *scanner) end(b []byte) (int, error) {
+	for s.at == 0 || len(s.left) > 0 {
+		t, rest, err := msgpack.Next(b[s.at:])
+		if err != nil {
+			return 0, err
+		}
+		s.at = len(b) - len(rest)
+		if len(s.left) > 0 {
+			s.left[len(s.left)-1]--
+		}
+		n := t.Len
+		if t.Kind == msgpack.Map {
+			n *= 2
+		}
+		if n > 0 {
+			if len(s.left) == maxDepth {
+				return 0, errDepth
+			}
+			s.left = append(s.left, n)
+		}
+		for len(s.left) > 0 && s.left[len(s.left)-1] == 0 {
+			s.left = s.left[:len(s.left)-1]
+		}
+	}
+	n := s.at
+	s.at = 0
+	return n, nil
+}
+
+var errDepth = fmt.Errorf("values lie more than %d deep within each other", maxDepth)
+
+// A reader reads the messages of one connection.
+type reader struct {
+	listen.Reader
+	scan scanner
+}
+
+// buffered returns the next message if all of it is here, else nil. It is valid until the
+// next call of Read.
+func (r *reader) buffered() ([]byte, error) {
+	rest := r.Rest()
+	if len(rest) == 0 {
+		return nil, nil
+	}
+	n, err := r.scan.end(rest)
+	switch {
+	case err == nil && n <= r.Limits.MessageBytes:
+		return r.Take(n), nil
+	case err == nil || err == msgpack.ErrShort && len(rest) >= r.Limits.MessageBytes:
+		return nil, r.TooLong()
+	case err == msgpack.ErrShort:
+		return nil, nil
+	case err == errDepth:
+		return nil, err
+	}
+	return nil, fmt.Errorf("it does not speak the Forward protocol: it says %s", listen.Show(rest))
+}

@@ -1,0 +1,910 @@
+package forward
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/cmd/internal/listen/listentest"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A bench is a server and what it took and refused.
+type bench struct {
+	*Server
+	sink    *listentest.Sink
+	refused *listentest.Refusals
+	pipes   *listentest.Pipes
+}
+
+// serve starts a server on pipes.
+func serve(t testing.TB, c Config) *bench {
+	b := &bench{sink: new(listentest.Sink), refused: new(listentest.Refusals), pipes: listentest.NewPipes()}
+	c.Sink, c.Refused = b.sink, b.refused.Add
+	b.Server = New(c)
+	b.Serve(b.pipes)
+	t.Cleanup(func() { b.Close(context.Background()) })
+	return b
+}
+
+// tcp returns an address at which b also listens.
+func (b *bench) tcp(t testing.TB, wrap func(net.Listener) net.Listener) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := l.Addr().String()
+	if wrap != nil {
+		l = wrap(l)
+	}
+	b.Serve(l)
+	return at
+}
+
+// say writes to a new connection and returns what the server answers until it or we end.
+func (b *bench) say(t testing.TB, wait int, parts ...[]byte) string {
+	t.Helper()
+	c := b.pipes.Dial()
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(time.Minute))
+	go func() {
+		for _, p := range parts {
+			if _, err := c.Write(p); err != nil {
+				return
+			}
+		}
+	}()
+	got := make([]byte, wait)
+	n, err := io.ReadFull(c, got)
+	if errors.Is(err, context.DeadlineExceeded) {
+		t.Error("the server neither answers nor ends the connection")
+	}
+	return string(got[:n])
+}
+
+func entry(sec int, record string) []byte {
+	b := msgpack.AppendEventTime(msgpack.AppendArrayHeader(nil, 2), uint32(sec), 5)
+	return append(b, object(record)...)
+}
+
+func object(js string) []byte {
+	b, _, err := msgpack.AppendFromJSON(nil, []byte(js))
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func option(pairs ...string) []byte {
+	b := msgpack.AppendMapHeader(nil, len(pairs)/2)
+	for _, p := range pairs {
+		b = msgpack.AppendStr(b, p)
+	}
+	return b
+}
+
+func msgOf(parts int, tag string, rest ...[]byte) []byte {
+	b := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, parts), tag)
+	return append(b, slices.Concat(rest...)...)
+}
+
+func packed(payload []byte, pairs ...string) []byte {
+	return msgOf(3, "t", msgpack.AppendBin(nil, payload), option(pairs...))
+}
+
+func zip(b []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	w.Write(b)
+	w.Close()
+	return out.Bytes()
+}
+
+func zst(b []byte) []byte {
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		panic(err)
+	}
+	return w.EncodeAll(b, nil)
+}
+
+// Each mode and each form of an option that a server in the field takes.
+func TestModes(t *testing.T) {
+	two := slices.Concat(entry(1, `{"a":1}`), entry(2, `{"b":"x"}`))
+	want := []string{`{"a":1}`, `{"b":"x"}`}
+	one := want[:1]
+	// fluentd's in_tail says that its lines are binary: their encoding is not known.
+	line := func(b string) []byte {
+		e := msgpack.AppendEventTime(msgpack.AppendArrayHeader(nil, 2), 1, 5)
+		e = msgpack.AppendStr(msgpack.AppendMapHeader(e, 1), "log")
+		return msgpack.AppendBin(msgpack.AppendArrayHeader(e, 1), []byte(b))
+	}
+	at := msgpack.AppendEventTime(nil, 1, 5)
+	first := object(`{"a":1}`)
+	list := append(msgpack.AppendArrayHeader(nil, 2), two...)
+	withMeta := slices.Concat(msgpack.AppendArrayHeader(nil, 2), msgpack.AppendArrayHeader(nil, 2), at, option("k", "v"), first)
+	for name, tt := range map[string]struct {
+		msg  []byte
+		want []string
+		ack  bool
+	}{
+		"Message":                 {msgOf(3, "t", at, first), one, false},
+		"Message, option":         {msgOf(4, "t", at, first, option("chunk", "c")), one, true},
+		"Message, nil option":     {msgOf(4, "t", at, first, []byte{0xc0}), one, false},
+		"Message, seconds":        {msgOf(3, "t", []byte{1}, first), one, false},
+		"Forward":                 {msgOf(2, "t", list), want, false},
+		"Forward, option":         {msgOf(3, "t", list, option("chunk", "c", "size", "2")), want, true},
+		"Packed":                  {msgOf(2, "t", msgpack.AppendBin(nil, two)), want, false},
+		"Packed, str":             {msgOf(3, "t", append(msgpack.AppendStrHeader(nil, len(two)), two...), option("chunk", "c")), want, true},
+		"Packed, option":          {packed(two, "chunk", "c"), want, true},
+		"Packed, text":            {packed(two, "chunk", "c", "compressed", "text"), want, true},
+		"gzip":                    {packed(zip(two), "compressed", "gzip", "chunk", "c"), want, true},
+		"gzip, two members":       {packed(append(zip(two[:0:0]), zip(two)...), "compressed", "gzip", "chunk", "c"), want, true},
+		"zstd":                    {packed(zst(two), "compressed", "zstd", "chunk", "c"), want, true},
+		"an empty pack":           {packed(nil, "chunk", "c"), nil, true},
+		"metadata of an entry":    {packed(withMeta, "chunk", "c"), one, true},
+		"options nobody knows":    {packed(two, "fluent_signal", "0", "chunk", "c", "x", "y"), want, true},
+		"a keep-alive before it":  {append([]byte{0xc0}, packed(two, "chunk", "c")...), want, true},
+		"binary text":             {packed(line("a \"ü\"\n"), "chunk", "c"), []string{`{"log":["a \"ü\"\n"]}`}, true},
+		"binary data":             {packed(line("a\xfc"), "chunk", "c"), []string{`{"log":["Yfw="]}`}, true},
+		"a chunk of binary bytes": {msgOf(3, "t", msgpack.AppendBin(nil, two), slices.Concat(msgpack.AppendMapHeader(nil, 1), msgpack.AppendStr(nil, "chunk"), msgpack.AppendBin(nil, []byte("c")))), want, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := serve(t, Config{})
+			ack := string(appendAck(nil, []byte("c")))
+			// The same in one piece and byte by byte; a second message tells that the first was taken.
+			end := packed(entry(3, `{"end":true}`), "chunk", "c")
+			var drops [][]byte
+			for _, c := range append(slices.Clone(tt.msg), end...) {
+				drops = append(drops, []byte{c})
+			}
+			answer := ack
+			if tt.ack {
+				answer += ack
+			}
+			for _, parts := range [][][]byte{{tt.msg, end}, drops} {
+				before := len(b.sink.Bodies())
+				if got := b.say(t, len(answer), parts...); got != answer {
+					t.Fatalf("answer %q, want %q; refused %q", got, answer, b.refused.All())
+				}
+				got := b.sink.Bodies()[before:]
+				if all := append(slices.Clone(tt.want), `{"end":true}`); !slices.Equal(got, all) {
+					t.Fatalf("got %q, want %q", got, all)
+				}
+			}
+			for _, r := range b.sink.Await(t, 1) {
+				if r.Tag != "t" || r.Source != "forward" || !r.JSON || r.Time.Unix() < 1 || r.Time.Unix() > 3 {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+}
+
+// What the client of this project sends arrives, with each of its ways to send.
+func TestOwnClient(t *testing.T) {
+	cert, key := listentest.Cert(t)
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		server Config
+		client fluent.Config
+		tls    bool
+	}{
+		"plain": {},
+		"gzip":  {client: fluent.Config{Compress: "gzip"}},
+		"zstd":  {client: fluent.Config{Compress: "zstd"}},
+		"key":   {Config{Secured: true, Key: "k"}, fluent.Config{SharedKey: "k"}, false},
+		"empty": {Config{Secured: true}, fluent.Config{Secured: true}, false},
+		"user":  {Config{Secured: true, Key: "k", User: "u", Password: "p"}, fluent.Config{SharedKey: "k", User: "u", Password: "p"}, false},
+		"tls":   {tls: true},
+		"all":   {Config{Secured: true, Key: "k", User: "u", Password: "p"}, fluent.Config{SharedKey: "k", User: "u", Password: "p", Compress: "gzip"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := serve(t, tt.server)
+			wrap := func(l net.Listener) net.Listener { return l }
+			if tt.tls {
+				wrap = func(l net.Listener) net.Listener {
+					return tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{pair}})
+				}
+				tt.client.TLS.CAFile = cert
+			}
+			at := b.tcp(t, wrap)
+			if tt.tls {
+				at = "tls://" + at
+			}
+			tt.client.Servers, tt.client.Tag = []string{at}, "app"
+			log, err := fluent.NewLogger(tt.client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			const n = 2000
+			for i := range n {
+				if err := log.Post("x", map[string]any{"n": i}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := log.Flush(ctx); err != nil {
+				t.Fatal(err, b.refused.All())
+			}
+			log.Close(context.Background())
+			got := b.sink.Await(t, n)
+			for i, r := range got {
+				if want := fmt.Sprintf(`{"n":%d}`, i); string(r.Body) != want || r.Tag != "x" {
+					t.Fatalf("%d: %s %s", i, r.Tag, r.Body)
+				}
+			}
+			if st := b.Stats(); st.Records != n || st.Conns == 0 || st.Messages == 0 || st.Refused != 0 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// Who does not know the key, or is not the user, is told and refused; nothing is taken.
+func TestLogin(t *testing.T) {
+	for name, tt := range map[string]struct {
+		client fluent.Config
+		want   string
+	}{
+		"key":      {fluent.Config{SharedKey: "hunter2", User: "u", Password: "p"}, "its shared key is another one"},
+		"user":     {fluent.Config{SharedKey: "k", User: "x", Password: "p"}, "its user or password is another one"},
+		"password": {fluent.Config{SharedKey: "k", User: "u", Password: "hunter2"}, "its user or password is another one"},
+		"no user":  {fluent.Config{SharedKey: "k"}, "its user or password is another one"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := serve(t, Config{Secured: true, Key: "k", User: "u", Password: "p"})
+			tt.client.Servers = []string{b.tcp(t, nil)}
+			log, err := fluent.NewLogger(tt.client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			log.Post("x", map[string]any{"n": 1})
+			until(t, func() bool { return len(b.refused.All()) > 0 })
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			log.Close(ctx)
+			if got := b.refused.All()[0]; !strings.Contains(got, tt.want) || strings.Contains(got, "hunter2") {
+				t.Error(got)
+			}
+			if got := b.sink.Bodies(); got != nil {
+				t.Errorf("%q was taken", got)
+			}
+		})
+	}
+}
+
+// Who sends events where a PING is asked for is told so, as fluentd does it.
+func TestNoPing(t *testing.T) {
+	b := serve(t, Config{Secured: true, Key: "k"})
+	c := b.pipes.Dial()
+	defer c.Close()
+	go c.Write(packed(entry(1, `{}`), "chunk", "c"))
+	got, _ := io.ReadAll(c)
+	if !bytes.Contains(got, []byte("HELO")) || !bytes.HasSuffix(got, refusal("invalid ping message")) {
+		t.Errorf("%q", got)
+	}
+	until(t, func() bool { return len(b.refused.All()) > 0 })
+	if got := b.refused.All(); !strings.Contains(got[0], "it sends no PING") || b.sink.Bodies() != nil {
+		t.Errorf("%q", got)
+	}
+}
+
+// until waits for a condition.
+func until(t *testing.T, ok func() bool) {
+	t.Helper()
+	for late := time.Now().Add(time.Minute); !ok(); {
+		if time.Now().After(late) {
+			t.Fatal("it does not happen")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Peers that mean harm, or are broken, are refused with a word. Nothing of the message is
+// taken, and others are served.
+func TestHostile(t *testing.T) {
+	deep := func(n int, head byte) []byte { // values within each other
+		return append(bytes.Repeat([]byte{head}, n), 0xc0)
+	}
+	record := func(b []byte) []byte {
+		return packed(slices.Concat(entry(1, `{"a":1}`), []byte{0x92, 1}, b), "chunk", "c")
+	}
+	bomb := make([]byte, 2<<20)
+	for name, tt := range map[string]struct {
+		msg  []byte
+		want string
+	}{
+		"HTTP":               {[]byte("GET / HTTP/1.1\r\n\r\n"), "no array"},
+		"not MessagePack":    {[]byte{0xc1}, "does not speak the Forward protocol"},
+		"a TLS hello":        {[]byte{0x16, 3, 1}, "no array"},
+		"no tag":             {[]byte{0x93, 1, 2, 3}, "the tag is no string"},
+		"an array of five":   {[]byte{0x95, 0xa1, 't', 1, 0x80, 0x80, 0x80}, "no array"},
+		"a time alone":       {[]byte{0x92, 0xa1, 't', 1}, "a time and no record"},
+		"a chunk of 1":       {msgOf(3, "t", []byte{0xc4, 0}, []byte{0x81, 0xa5, 'c', 'h', 'u', 'n', 'k', 1}), "the chunk is no string"},
+		"an option of 1":     {msgOf(3, "t", []byte{0xc4, 0}, []byte{1}), "the option is no map"},
+		"a key of a map":     {msgOf(3, "t", []byte{0xc4, 0}, []byte{0x81, 0x80, 1}), "a key of the option"},
+		"a record of nil":    {record([]byte{0xc0}), "a record is no map"},
+		"a cut entry":        {packed(entry(1, `{"a":1}`)[:4], "chunk", "c"), "cut short"},
+		"a string as time":   {packed([]byte{0x92, 0xa1, 'x', 0x80}), "the time of an entry is none: str"},
+		"keys within keys":   {record(deep(40, 0x81)), "a key is an array or a map"},
+		"too deep":           {packed(slices.Concat([]byte{0x92, 1, 0x81, 0xa1, 'k'}, deep(100, 0x91))), "more than 64 deep"},
+		"a message too deep": {deep(100, 0x91), "more than 64 deep"},
+		"corrupt gzip":       {packed([]byte("nothing"), "compressed", "gzip", "chunk", "c"), "it is no gzip"},
+		"cut gzip":           {packed(zip(entry(1, `{"a":1}`))[:25], "compressed", "gzip", "chunk", "c"), "it is no gzip"},
+		"corrupt zstd":       {packed([]byte("nothing"), "compressed", "zstd", "chunk", "c"), "it is no zstd"},
+		"lz4":                {packed([]byte("nothing"), "compressed", "lz4", "chunk", "c"), "use gzip or zstd"},
+		"a bomb of gzip":     {packed(zip(bomb), "compressed", "gzip", "chunk", "c"), "longer than 1 MiB when decompressed"},
+		"a bomb of zstd":     {packed(zst(bomb), "compressed", "zstd", "chunk", "c"), "longer than 1 MiB when decompressed"},
+		"too long":           {packed(bomb, "chunk", "c"), "longer than 1 MiB"},
+		"without an end":     {append([]byte{0x92, 0xa1, 't', 0xdd, 0xff, 0xff, 0xff, 0xff}, bytes.Repeat([]byte{0x92, 1, 0x80}, 1<<20)...), "longer than 1 MiB"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := serve(t, Config{Config: listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20}}})
+			ack := appendAck(nil, []byte("good"))
+			good := packed(entry(1, `{"good":1}`), "chunk", "good")
+			// A good message before the bad one is acknowledged, and the connection ends.
+			if got := b.say(t, len(ack)+1, good, tt.msg); got != string(ack) {
+				t.Errorf("answer %q", got)
+			}
+			until(t, func() bool { return len(b.refused.All()) > 0 })
+			if got := b.refused.All(); len(got) != 1 || !strings.Contains(got[0], tt.want) || strings.ContainsAny(got[0], "\n\x00") || len(got[0]) > 250 {
+				t.Errorf("refused: %q, want %q", got, tt.want)
+			}
+			if got := b.sink.Bodies(); !slices.Equal(got, []string{`{"good":1}`}) {
+				t.Errorf("taken: %q", got)
+			}
+			if got := b.say(t, len(ack), good); got != string(ack) {
+				t.Errorf("the next one is answered %q", got)
+			}
+		})
+	}
+}
+
+// Slow peers cost one connection, for a bounded time; silence after a whole message costs
+// nothing.
+func TestSlowPeers(t *testing.T) {
+	ends := func(t *testing.T, c net.Conn) time.Duration {
+		start := time.Now()
+		io.Copy(io.Discard, c)
+		return time.Since(start)
+	}
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, Config{})
+		c := b.pipes.Dial()
+		if d := ends(t, c); d != time.Minute {
+			t.Errorf("a connection that says nothing ends after %v", d)
+		}
+		if got := b.refused.All(); len(got) != 1 || got[0] != "it says nothing for 1m0s" {
+			t.Errorf("%q", got)
+		}
+		// A byte a second: the time is that of the message, not of the byte.
+		slow := b.pipes.Dial()
+		go func() {
+			for _, by := range packed(bytes.Repeat([]byte("x"), 1000)) {
+				if _, err := slow.Write([]byte{by}); err != nil {
+					return
+				}
+				time.Sleep(time.Second)
+			}
+		}()
+		if d := ends(t, slow); d < 59*time.Second || d > 62*time.Second {
+			t.Errorf("a slow message ends after %v", d)
+		}
+		if got := b.refused.All(); len(got) != 2 || !strings.Contains(got[1], "the rest of a message does not come within 1m0s") {
+			t.Errorf("%q", got)
+		}
+		// It stays for a day, once it has spoken.
+		c = b.pipes.Dial()
+		ack := appendAck(nil, []byte("c"))
+		for range 2 {
+			if _, err := c.Write(packed(entry(1, `{}`), "chunk", "c")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(c, make([]byte, len(ack))); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(24 * time.Hour)
+		}
+		c.Close()
+		b.Close(context.Background())
+	})
+	// The handshake is bounded, too.
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, Config{Secured: true, Key: "k"})
+		c := b.pipes.Dial()
+		if d := ends(t, c); d != time.Minute {
+			t.Errorf("it ends after %v", d)
+		}
+		c = b.pipes.Dial()
+		go c.Write([]byte{0x96})
+		if d := ends(t, c); d != 10*time.Second {
+			t.Errorf("half a PING: it ends after %v", d)
+		}
+		c = b.pipes.Dial()
+		go c.Write(append([]byte{0x96, 0xa4, 'P', 'I', 'N', 'G', 0xda, 0xff, 0xff}, make([]byte, 20<<10)...))
+		ends(t, c)
+		if got := b.refused.All(); len(got) != 3 || !strings.Contains(got[2], "longer than 16 KiB") {
+			t.Errorf("%q", got)
+		}
+		b.Close(context.Background())
+	})
+	// A peer that does not read its acknowledgements.
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, Config{})
+		c := b.pipes.Dial()
+		c.Write(packed(entry(1, `{}`), "chunk", "c"))
+		time.Sleep(11 * time.Second)
+		if got := b.refused.All(); len(got) != 1 || got[0] != "it does not read its answers for 10s" {
+			t.Errorf("%q", got)
+		}
+		c.Close()
+		b.Close(context.Background())
+	})
+}
+
+// A port that somebody only looks at is nothing to tell of.
+func TestProbe(t *testing.T) {
+	for _, c := range []Config{{}, {Secured: true, Key: "k"}} {
+		b := serve(t, c)
+		at := b.tcp(t, nil)
+		for range 3 {
+			nc, err := net.Dial("tcp", at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			nc.Close()
+		}
+		until(t, func() bool { return b.Stats().Conns == 3 })
+		b.Close(context.Background())
+		if got := b.refused.All(); got != nil {
+			t.Errorf("refused: %q", got)
+		}
+	}
+}
+
+func TestConnections(t *testing.T) {
+	b := serve(t, Config{Config: listen.Config{Limits: listen.Limits{Conns: 2}}})
+	first, second := b.pipes.Dial(), b.pipes.Dial()
+	third := b.pipes.Dial()
+	if _, err := third.Read(make([]byte, 1)); err != io.EOF {
+		t.Error(err)
+	}
+	if got := b.refused.All(); len(got) != 1 || got[0] != "there are 2 connections, and no more are allowed" {
+		t.Errorf("%q", got)
+	}
+	first.Close()
+	ack := string(appendAck(nil, []byte("c")))
+	until(t, func() bool {
+		return b.say(t, len(ack), packed(entry(1, `{}`), "chunk", "c")) == ack
+	})
+	second.Close()
+}
+
+// The memory of all connections is bounded. Who gets none waits, and is served when there
+// is some; the time for the message bounds the wait.
+func TestMemory(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, Config{Config: listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20, MemoryBytes: 1 << 20}}})
+		part := packed(make([]byte, 1<<20-100), "chunk", "c")[:600<<10]
+		holder, waiter, late := b.pipes.Dial(), b.pipes.Dial(), b.pipes.Dial()
+		holder.Write(part)
+		whole := bytes.Repeat(entry(1, `{"text":"some text of some length, again and again"}`), 8000)
+		served := make(chan string)
+		go func() {
+			waiter.Write(packed(whole, "chunk", "c"))
+			ack := make([]byte, 7)
+			io.ReadFull(waiter, ack)
+			served <- string(ack)
+		}()
+		synctest.Wait()
+		go late.Write(part)
+		time.Sleep(time.Second)
+		late.Close() // else it may get what the waiter needs, and never end its message
+		holder.Close()
+		if got := <-served; got != string(appendAck(nil, []byte("c"))) {
+			t.Errorf("%q", got)
+		}
+		waiter.Close()
+		synctest.Wait()
+		b.Close(context.Background())
+		if st := b.Stats(); st.Memory != 0 {
+			t.Errorf("%d bytes are held", st.Memory)
+		}
+	})
+}
+
+// Nothing is acknowledged before it is committed, and nothing is read while the sink takes
+// nothing.
+func TestBackPressure(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, Config{})
+		open := b.sink.Block()
+		c := b.pipes.Dial()
+		msg := packed(entry(1, `{}`), "chunk", "c")
+		var mu sync.Mutex
+		sent, acked := 0, 0
+		go func() {
+			for range 1000 {
+				if _, err := c.Write(msg); err != nil {
+					return
+				}
+				mu.Lock()
+				sent++
+				mu.Unlock()
+			}
+		}()
+		go func() {
+			for {
+				if _, err := io.ReadFull(c, make([]byte, 7)); err != nil {
+					return
+				}
+				mu.Lock()
+				acked++
+				mu.Unlock()
+			}
+		}()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		mu.Lock()
+		if sent > 2 || acked != 0 {
+			t.Errorf("%d sent, %d acknowledged", sent, acked)
+		}
+		mu.Unlock()
+		open()
+		synctest.Wait()
+		mu.Lock()
+		if sent != 1000 || acked != 1000 {
+			t.Errorf("%d sent, %d acknowledged", sent, acked)
+		}
+		mu.Unlock()
+		c.Close()
+		b.Close(context.Background())
+	})
+}
+
+// Chunks that come during a commit are taken, so many at most, and share the next one.
+func TestReadsDuringCommit(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, Config{})
+		open := b.sink.BlockCommits()
+		c := b.pipes.Dial()
+		go func() {
+			for range 1000 {
+				c.Write(packed(entry(1, `{}`), "chunk", "c"))
+			}
+		}()
+		var acked atomic.Int64
+		go func() {
+			for {
+				if _, err := io.ReadFull(c, make([]byte, 7)); err != nil {
+					return
+				}
+				acked.Add(1)
+			}
+		}()
+		synctest.Wait()
+		if put, _ := b.sink.Records(); len(put) < 100 || len(put) > 300 || acked.Load() != 0 {
+			t.Errorf("%d are taken, %d acknowledged", len(put), acked.Load())
+		}
+		open()
+		synctest.Wait()
+		if n := b.sink.Commits(); acked.Load() != 1000 || n > 800 {
+			t.Errorf("%d acknowledged, after %d commits", acked.Load(), n)
+		}
+		if st := b.Stats(); st.Messages != 1000 || st.Records != 1000 {
+			t.Errorf("%+v", st)
+		}
+		c.Close()
+		b.Close(context.Background())
+	})
+}
+
+// What came before a message that is wrong is taken and acknowledged.
+func TestTakenBeforeAFault(t *testing.T) {
+	b := serve(t, Config{})
+	ack := string(appendAck(nil, []byte("c")))
+	if got := b.say(t, len(ack), append(packed(entry(1, `{}`), "chunk", "c"), 1)); got != ack {
+		t.Errorf("answer %q", got)
+	}
+	b.sink.Await(t, 1)
+}
+
+// A commit that fails ends the connection, though its peer says nothing more.
+func TestCommitFails(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, Config{})
+		open := b.sink.BlockCommits()
+		c := b.pipes.Dial()
+		for range 3 {
+			c.Write(packed(entry(1, `{}`), "chunk", "c"))
+		}
+		synctest.Wait()
+		b.sink.Fail(errors.New("disk full"))
+		open()
+		if got, err := io.ReadAll(c); len(got) > 0 || err != nil {
+			t.Errorf("%q, %v", got, err)
+		}
+		if got := b.refused.All(); got != nil {
+			t.Errorf("refused %q", got)
+		}
+	})
+	// Also one whose peer goes on.
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, Config{})
+		open := b.sink.BlockCommits()
+		c := b.pipes.Dial()
+		ended := make(chan int)
+		go func() {
+			n := 0
+			for ; ; n++ {
+				if _, err := c.Write(packed(entry(1, `{}`), "chunk", "c")); err != nil {
+					ended <- n
+					return
+				}
+			}
+		}()
+		synctest.Wait()
+		b.sink.Fail(errors.New("disk full"))
+		open()
+		if n := <-ended; n > 400 {
+			t.Errorf("%d are taken", n)
+		}
+	})
+}
+
+// A sink that fails: the connection ends without an acknowledgement, and without blaming
+// the peer.
+func TestSinkFails(t *testing.T) {
+	b := serve(t, Config{})
+	b.sink.Fail(errors.New("disk full"))
+	if got := b.say(t, 1, packed(entry(1, `{}`), "chunk", "c")); got != "" {
+		t.Errorf("answer %q", got)
+	}
+	if got := b.refused.All(); got != nil {
+		t.Errorf("refused %q", got)
+	}
+}
+
+// Close answers what has come, and ends what hangs.
+func TestClose(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, Config{})
+		open := b.sink.Block()
+		c := b.pipes.Dial()
+		c.Write(packed(entry(1, `{}`), "chunk", "c"))
+		idle := b.pipes.Dial()
+		synctest.Wait()
+		closed := make(chan error)
+		go func() { closed <- b.Close(context.Background()) }()
+		if _, err := idle.Read(make([]byte, 1)); err != io.EOF {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		open()
+		if got, _ := io.ReadAll(c); string(got) != string(appendAck(nil, []byte("c"))) {
+			t.Errorf("%q", got)
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		if b.pipes.Dial() != nil || b.Close(context.Background()) != nil {
+			t.Error("it is still open")
+		}
+	})
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, Config{})
+		defer b.sink.Block()()
+		c := b.pipes.Dial()
+		c.Write(packed(entry(1, `{}`), "chunk", "c"))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := b.Close(ctx); err != context.DeadlineExceeded {
+			t.Error(err)
+		}
+		if got, _ := io.ReadAll(c); len(got) > 0 {
+			t.Errorf("%q", got)
+		}
+		if got := b.refused.All(); got != nil {
+			t.Errorf("refused %q", got)
+		}
+	})
+}
+
+// Misbehaviour on request.
+func TestFate(t *testing.T) {
+	next := listen.Take
+	var mu sync.Mutex
+	b := serve(t, Config{Config: listen.Config{Fate: func(context.Context) listen.Fate {
+		mu.Lock()
+		defer mu.Unlock()
+		return next
+	}}})
+	set := func(f listen.Fate) {
+		mu.Lock()
+		defer mu.Unlock()
+		next = f
+	}
+	set(listen.Reset)
+	msg := packed(entry(1, `{"reset":1}`), "chunk", "c")
+	if got := b.say(t, 1, msg); got != "" {
+		t.Errorf("reset: %q", got)
+	}
+	// Over TCP the client sees a reset.
+	nc, err := net.Dial("tcp", b.tcp(t, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Write(msg)
+	if _, err := nc.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("over TCP: %v", err)
+	}
+	nc.Close()
+	set(listen.Reject)
+	c := b.pipes.Dial()
+	c.Write(packed(entry(1, `{"rejected":1}`), "chunk", "c"))
+	// The second write is read after the first message was decided.
+	c.Write([]byte{0xc0})
+	set(listen.Take)
+	c.Write(packed(entry(1, `{"taken":1}`), "chunk", "d"))
+	ack := make([]byte, 7)
+	if _, err := io.ReadFull(c, ack); err != nil || string(ack) != string(appendAck(nil, []byte("d"))) {
+		t.Errorf("%q, %v", ack, err)
+	}
+	c.Close()
+	if got := b.sink.Bodies(); !slices.Equal(got, []string{`{"taken":1}`}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// recorded returns what our client writes, for each of its ways.
+func recorded(f *testing.F) (wire [][]byte) {
+	for _, c := range []fluent.Config{{}, {NoAck: true}, {Compress: "gzip"}, {Compress: "zstd"}, {Tag: "é"}} {
+		b := serve(f, Config{})
+		rec := &recorder{}
+		c.Servers = []string{b.tcp(f, func(l net.Listener) net.Listener { rec.Listener = l; return rec })}
+		log, err := fluent.NewLogger(c)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, v := range []any{map[string]any{"a": 1, "f": 1.5, "s": []any{"x", nil, true}}, struct{ T time.Time }{time.Unix(1, 2)}, map[string]any{"text": strings.Repeat("long ", 20), "b": []byte{0, 0xff}}} {
+			log.Post("x", v)
+		}
+		log.Flush(context.Background())
+		log.Close(context.Background())
+		b.Close(context.Background())
+		rec.mu.Lock()
+		wire = append(wire, rec.got...)
+		rec.mu.Unlock()
+	}
+	return wire
+}
+
+type recorder struct {
+	net.Listener
+	mu  sync.Mutex
+	got [][]byte
+}
+
+func (r *recorder) Accept() (net.Conn, error) {
+	c, err := r.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &recording{Conn: c, r: r}, nil
+}
+
+type recording struct {
+	net.Conn
+	r   *recorder
+	got []byte
+}
+
+func (c *recording) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.got = append(c.got, p[:n]...)
+	return n, err
+}
+
+func (c *recording) Close() error {
+	c.r.mu.Lock()
+	c.r.got = append(c.r.got, c.got)
+	c.r.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// replay is a connection on which a peer has said all it will.
+type replay struct {
+	net.Conn // nil
+	in       []byte
+	at       []int // reads end here
+	out      bytes.Buffer
+	n        int
+}
+
+func (r *replay) Read(p []byte) (int, error) {
+	if r.n == len(r.in) {
+		return 0, io.EOF
+	}
+	end := len(r.in)
+	for _, a := range r.at {
+		if a > r.n && a < end {
+			end = a
+		}
+	}
+	n := copy(p, r.in[r.n:end])
+	r.n += n
+	return n, nil
+}
+func (r *replay) Write(p []byte) (int, error)      { return r.out.Write(p) }
+func (r *replay) Close() error                     { return nil }
+func (r *replay) SetReadDeadline(time.Time) error  { return nil }
+func (r *replay) SetWriteDeadline(time.Time) error { return nil }
+func (r *replay) RemoteAddr() net.Addr             { return nil }
+
+// Whatever a peer says, in whatever pieces: no panic, each record is JSON, only what is
+// committed is acknowledged, and the pieces make no difference.
+func FuzzServer(f *testing.F) {
+	for _, w := range recorded(f) {
+		f.Add(w, 7)
+		f.Add(w[:len(w)*2/3], 1)
+	}
+	f.Add(packed(append(zip(nil), zip(entry(1, `{"a":1}`))...), "compressed", "gzip", "chunk", "c"), 3)
+	f.Add(packed([]byte{0x92, 1, 0x81, 0x81, 1, 2, 3}), 3)
+	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff}, 2)
+	// What package fluent begins with, where it fuzzes what servers say and what it sends.
+	f.Add([]byte{0x81, 0xa3, 'a', 'c', 'k', 0xa1, 'x'}, 2)
+	f.Add([]byte{0x92, 0xa4, 'H', 'E', 'L', 'O', 0x80}, 2)
+	f.Add(packed(entry(1, `{"a":[1,2.5,"x",null,{"b":true}]}`)), 5)
+	f.Add(packed(entry(1, `{"a":"`+strings.Repeat("held ", 200)+`","b":["`+strings.Repeat("not ", 200)+`"],"c":"\u00e4"}`), "chunk", "c"), 400)
+	f.Fuzz(func(t *testing.T, in []byte, cut int) {
+		once := func(at []int) (bodies []string, answer string) {
+			sink := new(listentest.Sink)
+			s := New(Config{Config: listen.Config{Sink: sink, Limits: listen.Limits{MessageBytes: 1 << 20}}})
+			nc := &replay{in: in, at: at}
+			s.serve(context.Background(), s.s.Conn(nc))
+			s.Close(context.Background())
+			return sink.Bodies(), nc.out.String()
+		}
+		whole, answer := once(nil)
+		for _, b := range whole {
+			if !json.Valid([]byte(b)) {
+				t.Fatalf("%q is no JSON", b)
+			}
+		}
+		if cut = cut % (len(in) + 1); cut < 0 {
+			cut = -cut
+		}
+		pieces, same := once([]int{cut, cut + 1, len(in) - 1})
+		if !slices.Equal(whole, pieces) || answer != same {
+			t.Fatalf("in one piece %q %q, in several %q %q", whole, answer, pieces, same)
+		}
+	})
+}

@@ -1,0 +1,225 @@
+// Package listentest has what the tests of listeners share.
+package listentest
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+)
+
+// A Sink keeps the records. It can be told to wait or to fail.
+type Sink struct {
+	mu        sync.Mutex
+	records   []listen.Record
+	committed int
+	commits   int
+	err       error
+	gate      chan struct{} // nil: open
+	commit    chan struct{} // the gate of Commit alone
+	changed   chan struct{}
+}
+
+// Put keeps a copy of r.
+func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
+	if err := s.wait(ctx, &s.gate); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	c := *r
+	c.Body = bytes.Clone(r.Body)
+	c.Labels, c.Metadata = slices.Clone(r.Labels), slices.Clone(r.Metadata)
+	s.records = append(s.records, c)
+	s.change()
+	return nil
+}
+
+// Commit commits what was put.
+func (s *Sink) Commit(ctx context.Context) error {
+	s.mu.Lock()
+	put := len(s.records)
+	s.mu.Unlock()
+	if err := s.wait(ctx, &s.gate); err != nil {
+		return err
+	}
+	if err := s.wait(ctx, &s.commit); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	s.committed = max(s.committed, put)
+	s.commits++
+	s.change()
+	return nil
+}
+
+func (s *Sink) change() {
+	if s.changed != nil {
+		close(s.changed)
+		s.changed = nil
+	}
+}
+
+func (s *Sink) wait(ctx context.Context, at *chan struct{}) error {
+	s.mu.Lock()
+	gate := *at
+	s.mu.Unlock()
+	if gate == nil {
+		return nil
+	}
+	select {
+	case <-gate:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Block has every call wait until the returned function is called.
+func (s *Sink) Block() (open func()) { return s.shut(&s.gate) }
+
+// BlockCommits has every Commit wait until the returned function is called.
+func (s *Sink) BlockCommits() (open func()) { return s.shut(&s.commit) }
+
+func (s *Sink) shut(at *chan struct{}) (open func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gate := make(chan struct{})
+	*at = gate
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		*at = nil
+		close(gate)
+	}
+}
+
+// Commits returns how many commits there were.
+func (s *Sink) Commits() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.commits
+}
+
+// Fail has every call fail.
+func (s *Sink) Fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+// Records returns the records until now, and how many of them are committed.
+func (s *Sink) Records() (records []listen.Record, committed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.records), s.committed
+}
+
+// Bodies returns the bodies until now.
+func (s *Sink) Bodies() (bodies []string) {
+	all, _ := s.Records()
+	for _, r := range all {
+		bodies = append(bodies, string(r.Body))
+	}
+	return bodies
+}
+
+// Await waits until n records are committed.
+func (s *Sink) Await(t testing.TB, n int) []listen.Record {
+	t.Helper()
+	late := time.After(time.Minute)
+	for {
+		s.mu.Lock()
+		if s.committed >= n {
+			defer s.mu.Unlock()
+			return slices.Clone(s.records)
+		}
+		if s.changed == nil {
+			s.changed = make(chan struct{})
+		}
+		changed, got := s.changed, s.committed
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("%d of %d records are committed", got, n)
+		}
+	}
+}
+
+// Refusals collects what a listener refuses.
+type Refusals struct {
+	mu  sync.Mutex
+	all []listen.Refusal
+}
+
+// Add is for [listen.Config.Refused].
+func (r *Refusals) Add(one listen.Refusal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(r.all, one)
+}
+
+// All returns the texts until now.
+func (r *Refusals) All() (texts []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, one := range r.all {
+		texts = append(texts, one.Err.Error())
+	}
+	return texts
+}
+
+// Pipes is a net.Listener in memory, which also works in a bubble of testing/synctest.
+type Pipes struct {
+	accept chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+// NewPipes returns a listener.
+func NewPipes() *Pipes {
+	return &Pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// Dial connects, or returns nil if the listener is closed.
+func (p *Pipes) Dial() net.Conn {
+	client, server := net.Pipe()
+	select {
+	case p.accept <- server:
+		return client
+	case <-p.closed:
+		return nil
+	}
+}
+
+// Accept returns the next connection.
+func (p *Pipes) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.accept:
+		return c, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept and Dial.
+func (p *Pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+// Addr returns an address.
+func (p *Pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }

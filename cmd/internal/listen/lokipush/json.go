@@ -1,0 +1,141 @@
+package lokipush
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// A push in JSON is walked through as MessagePack, which is no longer and needs no memory
+// for each value.
+
+// json walks through a push in JSON, which conv has been made of.
+func (w *walker) json(conv []byte, visit visitor) error {
+	streams, err := member(conv, "streams")
+	if err != nil {
+		return err
+	}
+	w.streams = 0
+	if streams == nil {
+		return nil
+	}
+	t, b, _ := msgpack.Next(streams)
+	if t.Kind != msgpack.Array {
+		return errors.New("streams is no array")
+	}
+	for range t.Len {
+		if err := w.jsonStream(b, visit); err != nil {
+			return fmt.Errorf("streams[%d]: %w", w.streams, err)
+		}
+		b, _ = msgpack.Skip(b)
+		w.streams++
+	}
+	return nil
+}
+
+// member returns the value of a key of an object; nil: it has none, or null.
+func member(object []byte, name string) (value []byte, err error) {
+	t, b, err := msgpack.Next(object)
+	if err != nil || t.Kind != msgpack.Map {
+		return nil, errors.New("it is no object")
+	}
+	for range t.Len {
+		k, v, err := msgpack.Next(b)
+		if err != nil {
+			return nil, err
+		}
+		if b, err = msgpack.Skip(v); err != nil {
+			return nil, err
+		}
+		if string(k.Bytes) == name {
+			value = v
+			if t, _, _ := msgpack.Next(v); t.Kind == msgpack.Nil {
+				value = nil
+			}
+		}
+	}
+	return value, nil
+}
+
+func (w *walker) jsonStream(stream []byte, visit visitor) error {
+	labels, err := member(stream, "stream")
+	if err != nil {
+		return err
+	}
+	if labels == nil {
+		return errNoLabels
+	}
+	if w.labels, _, err = w.strings(w.labels[:0], labels, "stream", "labels"); err != nil {
+		return err
+	}
+	for _, l := range w.labels {
+		if !nameOK(l.Name) {
+			return fmt.Errorf("the label name %s is none: use letters, digits and _", listen.Show([]byte(l.Name)))
+		}
+	}
+	if w.labels, err = sorted(w.labels); err != nil {
+		return err
+	}
+	values, err := member(stream, "values")
+	if err != nil || values == nil {
+		return err
+	}
+	t, b, _ := msgpack.Next(values)
+	if t.Kind != msgpack.Array {
+		return errors.New("values is no array")
+	}
+	for i := range t.Len {
+		if b, err = w.jsonEntry(b, visit); err != nil {
+			return fmt.Errorf("values[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+var errEntry = errors.New(`it is no ["nanoseconds", "line"] or ["nanoseconds", "line", {"name": "value"}]`)
+
+func (w *walker) jsonEntry(b []byte, visit visitor) (rest []byte, err error) {
+	t, b, _ := msgpack.Next(b)
+	if t.Kind != msgpack.Array || t.Len < 2 || t.Len > 3 {
+		return nil, errEntry
+	}
+	stamp, b, _ := msgpack.Next(b)
+	line, b, _ := msgpack.Next(b)
+	if stamp.Kind != msgpack.Str || line.Kind != msgpack.Str {
+		return nil, errEntry
+	}
+	ns, err := strconv.ParseInt(string(stamp.Bytes), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("the time %s is no number of nanoseconds", listen.Show(stamp.Bytes))
+	}
+	w.metadata = w.metadata[:0]
+	if t.Len == 3 {
+		if w.metadata, b, err = w.strings(w.metadata, b, "a record", "metadata"); err != nil {
+			return nil, err
+		}
+	}
+	return b, visit(w.labels, unixNano(ns), line.Bytes, w.metadata)
+}
+
+// strings appends the pairs of an object of strings.
+func (w *walker) strings(dst []listen.Label, object []byte, of, what string) ([]listen.Label, []byte, error) {
+	t, b, _ := msgpack.Next(object)
+	switch {
+	case t.Kind != msgpack.Map:
+		return dst, nil, fmt.Errorf("the %s are no object", what)
+	case t.Len > w.maxLabels:
+		return dst, nil, tooMany(of, what, w.maxLabels)
+	}
+	for range t.Len {
+		var k, v msgpack.Token
+		k, b, _ = msgpack.Next(b)
+		if v, b, _ = msgpack.Next(b); v.Kind != msgpack.Str {
+			return dst, nil, fmt.Errorf("the value of %s is no string", listen.Show(k.Bytes))
+		}
+		dst = append(dst, listen.Label{Name: string(k.Bytes), Value: string(v.Bytes)})
+	}
+	return dst, b, nil
+}

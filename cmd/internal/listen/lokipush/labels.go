@@ -1,0 +1,83 @@
+package lokipush
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+)
+
+var errNoLabels = errors.New("a stream has no labels: at least one is required")
+
+// parseLabels appends the labels of a stream, such as {app="x", env="prod"}, by name.
+func parseLabels(dst []listen.Label, text string, most int) ([]listen.Label, error) {
+	bad := func(why string) ([]listen.Label, error) {
+		return dst, fmt.Errorf("the labels %s cannot be read: %s", listen.Show([]byte(text)), why)
+	}
+	rest, ok := strings.CutPrefix(strings.TrimSpace(text), "{")
+	if !ok {
+		if text == "" {
+			return dst, errNoLabels
+		}
+		return bad("they do not begin with {")
+	}
+	for rest = strings.TrimLeft(rest, " "); !strings.HasPrefix(rest, "}"); {
+		name, value, found := strings.Cut(rest, "=")
+		name = strings.TrimSpace(name)
+		switch {
+		case !found:
+			return bad("there is no = and no }")
+		case !nameOK(name):
+			return bad("the name " + listen.Show([]byte(name)) + " is none: use letters, digits and _")
+		case len(dst) == most:
+			return dst, tooMany("a stream", "labels", most)
+		}
+		value = strings.TrimLeft(value, " ")
+		quoted, err := strconv.QuotedPrefix(value)
+		if err != nil || quoted[0] == '\'' {
+			return bad("the value of " + name + " is not in quotation marks")
+		}
+		plain, err := strconv.Unquote(quoted)
+		if err != nil {
+			return bad("the value of " + name + " is not in quotation marks")
+		}
+		dst = append(dst, listen.Label{Name: name, Value: plain})
+		rest = strings.TrimLeft(value[len(quoted):], " ")
+		if next, comma := strings.CutPrefix(rest, ","); comma {
+			rest = strings.TrimLeft(next, " ")
+		} else if !strings.HasPrefix(rest, "}") {
+			return bad("after the value of " + name + " there is no comma and no }")
+		}
+	}
+	if strings.TrimSpace(rest) != "}" {
+		return bad("something follows }")
+	}
+	return sorted(dst)
+}
+
+// sorted sorts labels by name.
+func sorted(labels []listen.Label) ([]listen.Label, error) {
+	if len(labels) == 0 {
+		return labels, errNoLabels
+	}
+	slices.SortFunc(labels, func(a, b listen.Label) int { return strings.Compare(a.Name, b.Name) })
+	for i := range labels[1:] {
+		if labels[i].Name == labels[i+1].Name {
+			return labels, fmt.Errorf("a stream has the label %s twice", listen.Show([]byte(labels[i].Name)))
+		}
+	}
+	return labels, nil
+}
+
+func nameOK(name string) bool {
+	for i := range len(name) {
+		c := name[i]
+		if c != '_' && (c|0x20 < 'a' || c|0x20 > 'z') && (i == 0 || c < '0' || c > '9') {
+			return false
+		}
+	}
+	return name != ""
+}

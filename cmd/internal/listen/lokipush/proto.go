@@ -1,0 +1,184 @@
+package lokipush
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+)
+
+// A visitor is called for each entry of a push, in order. What it gets is valid until it
+// returns; labels are the same slice for all entries of a stream.
+type visitor func(labels []listen.Label, at time.Time, line []byte, metadata []listen.Label) error
+
+// A walker walks through pushes. It keeps its memory.
+type walker struct {
+	maxLabels        int
+	labels, metadata []listen.Label
+	streams          int // of the last push
+}
+
+var errProto = errors.New("it is no PushRequest of protobuf")
+
+// field reads the next field of a protobuf message. value has what a field of bytes
+// holds, num what one of numbers does.
+func field(b []byte) (tag uint64, value []byte, num uint64, rest []byte, err error) {
+	key, n := binary.Uvarint(b)
+	if n <= 0 || key>>3 == 0 {
+		return 0, nil, 0, nil, errProto
+	}
+	b = b[n:]
+	size := 0
+	switch key & 7 {
+	case 0:
+		num, n = binary.Uvarint(b)
+		if n <= 0 {
+			return 0, nil, 0, nil, errProto
+		}
+		return key, nil, num, b[n:], nil
+	case 1:
+		size = 8
+	case 2:
+		length, n := binary.Uvarint(b)
+		if n <= 0 || length > uint64(len(b)-n) {
+			return 0, nil, 0, nil, errProto
+		}
+		b, size = b[n:], int(length)
+	case 5:
+		size = 4
+	default:
+		return 0, nil, 0, nil, errProto
+	}
+	if size > len(b) {
+		return 0, nil, 0, nil, errProto
+	}
+	return key, b[:size:size], 0, b[size:], nil
+}
+
+// The fields of push.proto of github.com/grafana/loki/pkg/push, with their types.
+const (
+	streamsField  = 1<<3 | 2 // of PushRequest
+	labelsField   = 1<<3 | 2 // of StreamAdapter
+	entriesField  = 2<<3 | 2
+	timeField     = 1<<3 | 2 // of EntryAdapter
+	lineField     = 2<<3 | 2
+	metadataField = 3<<3 | 2
+	secondsField  = 1 << 3 // of Timestamp
+	nanosField    = 2 << 3
+	nameField     = 1<<3 | 2 // of LabelPairAdapter
+	valueField    = 2<<3 | 2
+)
+
+// proto walks through a PushRequest.
+func (w *walker) proto(b []byte, visit visitor) error {
+	for w.streams = 0; len(b) > 0; {
+		tag, stream, _, rest, err := field(b)
+		if err != nil {
+			return err
+		}
+		if b = rest; tag == streamsField {
+			if err := w.protoStream(stream, visit); err != nil {
+				return err
+			}
+			w.streams++
+		}
+	}
+	return nil
+}
+
+func (w *walker) protoStream(stream []byte, visit visitor) error {
+	var text []byte
+	for b := stream; len(b) > 0; { // the labels may come last
+		tag, value, _, rest, err := field(b)
+		if err != nil {
+			return err
+		}
+		if b = rest; tag == labelsField {
+			text = value
+		}
+	}
+	var err error
+	if w.labels, err = parseLabels(w.labels[:0], string(text), w.maxLabels); err != nil {
+		return err
+	}
+	for b := stream; len(b) > 0; {
+		tag, value, _, rest, err := field(b)
+		if err != nil {
+			return err
+		}
+		if b = rest; tag == entriesField {
+			if err := w.protoEntry(value, visit); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *walker) protoEntry(b []byte, visit visitor) error {
+	w.metadata = w.metadata[:0]
+	var line []byte
+	var sec, nsec uint64
+	for len(b) > 0 {
+		tag, value, _, rest, err := field(b)
+		if err != nil {
+			return err
+		}
+		b = rest
+		switch tag {
+		case timeField:
+			for sec, nsec = 0, 0; len(value) > 0; {
+				tag, _, num, rest, err := field(value)
+				if err != nil {
+					return err
+				}
+				switch value = rest; tag {
+				case secondsField:
+					sec = num
+				case nanosField:
+					nsec = num
+				}
+			}
+		case lineField:
+			line = value
+		case metadataField:
+			if len(w.metadata) == w.maxLabels {
+				return tooMany("a record", "metadata", w.maxLabels)
+			}
+			var l listen.Label
+			for len(value) > 0 {
+				tag, text, _, rest, err := field(value)
+				if err != nil {
+					return err
+				}
+				switch value = rest; tag {
+				case nameField:
+					l.Name = string(text)
+				case valueField:
+					l.Value = string(text)
+				}
+			}
+			w.metadata = append(w.metadata, l)
+		}
+	}
+	at, err := timeOf(int64(sec), int64(nsec))
+	if err != nil {
+		return err
+	}
+	return visit(w.labels, at, line, w.metadata)
+}
+
+// timeOf refuses times that a count of nanoseconds cannot have, as Loki has it.
+func timeOf(sec, nsec int64) (time.Time, error) {
+	const most = 1<<63/1_000_000_000 - 1
+	if nsec < 0 || nsec >= 1e9 || sec < -most || sec > most {
+		return time.Time{}, fmt.Errorf("the time of a record is out of range: %d seconds and %d nanoseconds", sec, nsec)
+	}
+	return time.Unix(sec, nsec), nil
+}
+
+func tooMany(of, what string, most int) error {
+	return fmt.Errorf("%s has more than %d %s", of, most, what)
+}

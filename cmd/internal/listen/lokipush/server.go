@@ -1,0 +1,207 @@
+// Package lokipush is the server of Loki's push API. A push is answered once the sink has
+// committed it.
+package lokipush
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+)
+
+// Source is the Source of the records.
+const Source = "loki"
+
+// PushPath is where pushes go.
+const PushPath = "/loki/api/v1/push"
+
+// Server is a server of Loki's push API.
+type Server struct {
+	s        *listen.Server
+	http     *http.Server
+	conns    *handed
+	rejected atomic.Uint64
+	serving  sync.Once
+	walkers  sync.Pool // of *push
+}
+
+// New returns a server. The Name of c is set.
+func New(c listen.Config) *Server {
+	c.Name = Source
+	s := &Server{}
+	s.s = listen.NewServer(c, s.hand)
+	l := s.s.Limits()
+	s.walkers.New = func() any { return &push{w: walker{maxLabels: l.Labels}} }
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+PushPath, s.push)
+	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ready\n") })
+	s.http = &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Context().Value(connKey{}).(*handedConn).parsed.Store(true)
+			mux.ServeHTTP(w, r)
+		}),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnState: func(c net.Conn, to http.ConnState) {
+			if to == http.StateIdle {
+				c.(*handedConn).parsed.Store(false)
+			}
+		},
+		ReadHeaderTimeout: l.HelloTime,
+		ReadTimeout:       l.MessageTime,
+		IdleTimeout:       24 * time.Hour,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo),
+	}
+	s.conns = &handed{conns: make(chan net.Conn), end: s.s.Reading()}
+	return s
+}
+
+// Serve accepts the connections of l until Close, and returns at once.
+func (s *Server) Serve(l net.Listener) {
+	s.serving.Do(func() { s.s.Go(func() { s.http.Serve(s.conns) }) })
+	s.s.Serve(l)
+}
+
+// Stats returns what was done until now.
+func (s *Server) Stats() listen.Stats { return s.s.Stats() }
+
+// Close ends the server. Pushes that have come are taken and answered, if ctx lasts.
+func (s *Server) Close(ctx context.Context) error {
+	s.http.SetKeepAlivesEnabled(false)
+	err := s.s.Close(ctx)
+	s.http.Close()
+	return err
+}
+
+// hand gives a connection to net/http and waits until that has closed it.
+func (s *Server) hand(ctx context.Context, c *listen.Conn) error {
+	h := &handedConn{Conn: c, refuse: s.s.Refuse, closed: make(chan struct{})}
+	select {
+	case s.conns.conns <- h:
+		<-h.closed
+	case <-s.s.Reading().Done():
+	}
+	return nil
+}
+
+// handed is a net.Listener of connections that were accepted elsewhere.
+type handed struct {
+	conns chan net.Conn
+	end   context.Context
+}
+
+func (l *handed) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.end.Done():
+		return nil, net.ErrClosed
+	}
+}
+func (l *handed) Close() error   { return nil }
+func (l *handed) Addr() net.Addr { return &net.UnixAddr{Name: Source, Net: "unix"} }
+
+type handedConn struct {
+	*listen.Conn
+	refuse func(peer string, err error)
+	parsed atomic.Bool // a handler has the request that came last
+	once   sync.Once
+	closed chan struct{}
+}
+
+// connKey is the key of the handedConn in the context of a request.
+type connKey struct{}
+
+// Write tells of what net/http answers without a handler: what came is no request.
+func (c *handedConn) Write(p []byte) (int, error) {
+	if !c.parsed.Swap(true) {
+		status, _, _ := bytes.Cut(p, []byte("\r\n"))
+		_, text, _ := bytes.Cut(p, []byte("\r\n\r\n"))
+		if len(text) == 0 {
+			text = status
+		}
+		c.refuse(c.Peer(), fmt.Errorf("it does not speak HTTP as it should: %s", listen.Show(text)))
+	}
+	return c.Conn.Write(p)
+}
+
+// NetConn returns the connection beneath.
+func (c *handedConn) NetConn() net.Conn { return c.Conn.Conn }
+
+func (c *handedConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { close(c.closed) })
+	return err
+}
+
+// A refusal is an error with the status that tells it.
+type refusal struct {
+	status int
+	err    error
+}
+
+func (r *refusal) Error() string { return r.err.Error() }
+
+// push takes one push, as a whole or not at all.
+func (s *Server) push(w http.ResponseWriter, r *http.Request) {
+	p := s.walkers.Get().(*push)
+	defer s.walkers.Put(p)
+	p.lease = s.s.Lease()
+	defer p.lease.Release()
+	defer p.forget()
+	if err := p.read(s.s.Reading(), s.s.Limits(), r); err != nil {
+		var no *refusal
+		if s.s.Reading().Err() != nil || !errors.As(err, &no) { // the end of this server, or of the connection
+			http.Error(w, "closing", http.StatusServiceUnavailable)
+			return
+		}
+		s.s.Refuse(peer(r), no.err)
+		w.Header().Set("Connection", "close") // what is left of the body is not read
+		http.Error(w, no.Error(), no.status)
+		return
+	}
+	switch fate, ok := s.s.Fate(); {
+	case !ok:
+		http.Error(w, "closing", http.StatusServiceUnavailable)
+		return
+	case fate == listen.Reset:
+		if nc, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			listen.ResetConn(nc)
+			nc.Close()
+		}
+		return
+	case fate == listen.Reject && s.rejected.Add(1)%2 == 1:
+		http.Error(w, "rejected on request: ingestion rate limit exceeded", http.StatusTooManyRequests)
+		return
+	case fate == listen.Reject:
+		http.Error(w, "rejected on request: internal error", http.StatusInternalServerError)
+		return
+	}
+	records, err := p.put(s.s.Context(), s.s.Sink())
+	if err == nil {
+		err = s.s.Sink().Commit(s.s.Context())
+	}
+	if err != nil { // the sink says why
+		http.Error(w, "the records cannot be taken", http.StatusServiceUnavailable)
+		return
+	}
+	s.s.Taken(1, records)
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.s.Limits().WriteTime))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func peer(r *http.Request) string {
+	if r.RemoteAddr == "@" || r.RemoteAddr == "pipe" { // unix sockets
+		return ""
+	}
+	return r.RemoteAddr
+}

@@ -1,0 +1,171 @@
+// Package ndjson writes the records of listeners as lines of JSON.
+package ndjson
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// bufferBytes is how much is written at once, at most but for one record.
+const bufferBytes = 256 << 10
+
+// A Sink writes each record as one line:
+//
+//	{"source":"loki","labels":{"app":"x"},"time":"2026-01-02T03:04:05Z","body":"text"}
+//
+// What a record has not is left out. Its lines are with the writer when Commit returns: on
+// the disk, if a Write of that means so. While one Write is under way, records are gathered
+// for the next one, which all that wait for it share.
+type Sink struct {
+	w       io.Writer
+	written func(records uint64, err error)
+
+	mu     sync.Mutex    // guards the rest; not held during a write
+	buf    []byte        // what the next write has
+	spare  []byte        // memory of the write before
+	put    uint64        // records in buf and before
+	done   uint64        // of them, with the writer
+	writes chan struct{} // closed when the write under way has ended; nil: there is none
+	err    error         // of a write: there is no other one
+}
+
+// New returns a Sink that writes to w. written is told after each write how many records
+// were written in all, or why the write failed; it must not block. nil: nobody is told.
+func New(w io.Writer, written func(records uint64, err error)) *Sink {
+	if written == nil {
+		written = func(uint64, error) {}
+	}
+	return &Sink{w: w, written: written, buf: make([]byte, 0, bufferBytes)}
+}
+
+// Put takes a record. It waits while a write is under way and the buffer is full.
+func (s *Sink) Put(ctx context.Context, r *listen.Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.err == nil && (len(s.buf) > bufferBytes-4<<10 || len(s.buf) > 0 && len(s.buf)+len(r.Body) > bufferBytes) {
+		if err := s.writeLocked(ctx); err != nil {
+			return err
+		}
+	}
+	if s.err != nil {
+		return s.err
+	}
+	s.buf = appendRecord(s.buf, r)
+	s.put++
+	return nil
+}
+
+// Commit writes what was put.
+func (s *Sink) Commit(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for all := s.put; s.err == nil && s.done < all; {
+		if err := s.writeLocked(ctx); err != nil {
+			return err
+		}
+	}
+	return s.err
+}
+
+// writeLocked writes buf or, if a write is under way, waits for its end or that of ctx. It
+// gives the lock up meanwhile.
+func (s *Sink) writeLocked(ctx context.Context) error {
+	if ended := s.writes; ended != nil {
+		s.mu.Unlock()
+		defer s.mu.Lock()
+		select {
+		case <-ended:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	ended := make(chan struct{})
+	s.writes = ended
+	p, put := s.buf, s.put
+	s.buf = s.spare[:0]
+	s.mu.Unlock()
+	n, err := s.w.Write(p)
+	if err == nil && n < len(p) {
+		err = io.ErrShortWrite
+	}
+	s.mu.Lock()
+	if s.spare = p; cap(p) > 4*bufferBytes {
+		s.spare = nil
+	}
+	if s.err = err; err == nil {
+		s.done = put
+	}
+	s.writes = nil
+	close(ended)
+	if err != nil {
+		s.written(0, err)
+	} else {
+		s.written(put, nil)
+	}
+	return nil
+}
+
+func appendRecord(dst []byte, r *listen.Record) []byte {
+	dst = append(dst, `{"source":`...)
+	dst = jsontext.AppendString(dst, r.Source)
+	text := func(key, value string) {
+		if value != "" {
+			dst = append(append(append(dst, `,"`...), key...), `":`...)
+			dst = jsontext.AppendString(dst, value)
+		}
+	}
+	text("tenant", r.Tenant)
+	text("tag", r.Tag)
+	dst = appendLabels(dst, `,"labels":{`, r.Labels)
+	dst = appendLabels(dst, `,"metadata":{`, r.Metadata)
+	if r.HasLevel {
+		text("level", levelName(r.Level))
+	}
+	if !r.Time.IsZero() {
+		dst = append(dst, `,"time":"`...)
+		dst = append(r.Time.UTC().AppendFormat(dst, time.RFC3339Nano), '"')
+	}
+	dst = append(dst, `,"body":`...)
+	if r.JSON {
+		dst = append(dst, r.Body...)
+	} else {
+		dst = append(dst, '"')
+		dst = append(jsontext.AppendEscapedBytes(dst, r.Body), '"')
+	}
+	return append(dst, '}', '\n')
+}
+
+func appendLabels(dst []byte, open string, labels []listen.Label) []byte {
+	if len(labels) == 0 {
+		return dst
+	}
+	dst = append(dst, open...)
+	for i, l := range labels {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(jsontext.AppendString(dst, l.Name), ':')
+		dst = jsontext.AppendString(dst, l.Value)
+	}
+	return append(dst, '}')
+}
+
+// levelName is the level as the program's flags spell it.
+func levelName(l slog.Level) string {
+	switch {
+	case l >= record.Fatal:
+		return "fatal"
+	case l < slog.LevelDebug:
+		return "trace"
+	}
+	return strings.ToLower(l.String())
+}

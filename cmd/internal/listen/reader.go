@@ -1,0 +1,126 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/units"
+)
+
+// ReadBytes is how much a read asks for, and what a connection keeps between messages.
+const ReadBytes = 64 << 10
+
+// A Reader reads the messages of one connection, whatever ends them. Its memory is part of
+// that of all connections.
+type Reader struct {
+	*Conn
+	Limits *Limits
+	Begun  bool // a message has come; one that has not may not take long
+
+	lease *Lease
+	buf   []byte
+	from  int       // where what is not used begins
+	due   time.Time // for the rest of the message; zero: it has not begun
+}
+
+// Reader returns a reader of c. Release gives its memory back.
+func (s *Server) Reader(c *Conn) Reader {
+	return Reader{Conn: c, Limits: &s.c.Limits, lease: s.Lease()}
+}
+
+// Rest returns what was read and not taken. It is valid until the next call of Read.
+func (r *Reader) Rest() []byte { return r.buf[r.from:] }
+
+// Take returns the first n bytes of Rest, which are a whole message.
+func (r *Reader) Take(n int) []byte {
+	msg := r.buf[r.from : r.from+n]
+	r.from += n
+	r.Begun, r.due = true, time.Time{}
+	return msg
+}
+
+// TooLong is the error of a message above Limits.MessageBytes.
+func (r *Reader) TooLong() error {
+	return fmt.Errorf("the message is longer than %s", units.Size(float64(r.Limits.MessageBytes)))
+}
+
+// errCut is part of the error of a connection that ends within a message.
+var errCut = errors.New("the connection ended within a message")
+
+// Cut reports whether err is the end of a connection within a message.
+func Cut(err error) bool { return errors.Is(err, errCut) }
+
+// Release gives the memory back. Nothing can be read any more.
+func (r *Reader) Release() { r.lease.Release() }
+
+// Read waits for more bytes. Nobody waits without end for the rest of a message.
+func (r *Reader) Read(ctx context.Context) error {
+	rest := len(r.buf) - r.from
+	if r.from > 0 {
+		copy(r.buf, r.buf[r.from:])
+	}
+	r.buf, r.from = r.buf[:rest], 0
+	var within time.Duration
+	switch {
+	case rest > 0:
+		if within = r.Limits.MessageTime; r.due.IsZero() {
+			r.due = time.Now().Add(within)
+		}
+	case !r.Begun:
+		within = 6 * r.Limits.HelloTime
+		r.due = time.Now().Add(within)
+	default:
+		r.due = time.Time{}
+	}
+	r.SetReadDeadline(r.due)
+	if err := r.room(ctx); err != nil {
+		return err
+	}
+	n, err := r.Conn.Read(r.buf[rest:cap(r.buf)])
+	r.buf = r.buf[:rest+n]
+	switch {
+	case n > 0:
+		if rest == 0 {
+			r.due = time.Time{}
+		}
+		return nil
+	case errors.Is(err, io.EOF) && rest > 0:
+		return fmt.Errorf("%w, after %s of it", errCut, units.Size(float64(rest)))
+	case errors.Is(err, os.ErrDeadlineExceeded) && rest == 0:
+		return fmt.Errorf("it says nothing for %v", within)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("the rest of a message does not come within %v, after %s of it", within, units.Size(float64(rest)))
+	}
+	return err
+}
+
+// room makes room for more bytes.
+func (r *Reader) room(ctx context.Context) error {
+	used := len(r.buf)
+	size := cap(r.buf)
+	switch {
+	case used == 0:
+		size = ReadBytes
+	case size-used < ReadBytes/4:
+		size = max(2*size, ReadBytes)
+	}
+	if size == cap(r.buf) {
+		return nil
+	}
+	if size > cap(r.buf) && !r.due.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, r.due)
+		defer cancel()
+	}
+	if err := r.lease.Hold(ctx, size); err != nil {
+		return err
+	}
+	buf := make([]byte, used, size)
+	copy(buf, r.buf)
+	r.buf = buf
+	return nil
+}

@@ -1,0 +1,107 @@
+package listen
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/bubble"
+)
+
+func TestShow(t *testing.T) {
+	for in, want := range map[string]string{
+		"GET /\r\n":                 `"GET /  "`,
+		"\xff\x00é":                 `"` + "\ufffd é" + `"`,
+		strings.Repeat("x", 100):    `"` + strings.Repeat("x", 60) + `…"`,
+		strings.Repeat("é", 100):    `"` + strings.Repeat("é", 30) + `…"`,
+		"\x1b[31mred\u202e" + "end": `" [31mred end"`,
+	} {
+		if got := Show([]byte(in)); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestRefusalText(t *testing.T) {
+	r := Refusal{"forward", "127.0.0.1:1", errors.New("why")}
+	if got := r.String(); got != "forward: 127.0.0.1:1: refused: why" {
+		t.Error(got)
+	}
+	if r.Peer = ""; r.String() != "forward: refused: why" {
+		t.Error(r)
+	}
+}
+
+// A process without descriptors does not spin, and goes on when there is one.
+func TestAcceptFails(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		refused := 0
+		s := NewServer(Config{Name: "x", Refused: func(Refusal) { refused++ }}, func(context.Context, *Conn) error { return nil })
+		l := &failing{err: errors.New("too many open files"), n: 20, closed: make(chan struct{})}
+		s.Serve(l)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if refused != 20 || l.n != 0 {
+			t.Errorf("%d refusals, %d failures left", refused, l.n)
+		}
+		if took := l.last.Sub(l.first); took < 10*time.Second || took > 20*time.Second {
+			t.Errorf("20 attempts took %v", took)
+		}
+		s.Close(context.Background())
+	})
+}
+
+type failing struct {
+	err         error
+	n           int
+	first, last time.Time
+	closed      chan struct{}
+}
+
+func (l *failing) Accept() (net.Conn, error) {
+	if l.n == 0 {
+		<-l.closed
+		return nil, net.ErrClosed
+	}
+	l.n--
+	l.last = time.Now()
+	if l.first.IsZero() {
+		l.first = l.last
+	}
+	return nil, l.err
+}
+func (l *failing) Close() error { close(l.closed); return nil }
+func (*failing) Addr() net.Addr { return &net.UnixAddr{} }
+
+// A lease that nobody can fulfil fails at once; one that others hold up waits.
+func TestLease(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := &budget{total: 1 << 20}
+		a, c := &Lease{b: b}, &Lease{b: b}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		for _, n := range []int{0, freeBytes, 1 << 20} {
+			if err := a.Hold(ctx, n); err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		start := time.Now()
+		if err := a.Hold(ctx, 2<<20); err != errNoMemory || time.Since(start) > 0 {
+			t.Error(err, time.Since(start))
+		}
+		if err := c.Hold(ctx, 1<<20); err != errNoMemory || time.Since(start) != time.Minute {
+			t.Error(err, time.Since(start))
+		}
+		time.AfterFunc(time.Second, a.Release)
+		if err := c.Hold(context.Background(), 1<<20); err != nil {
+			t.Error(err)
+		}
+		if c.Release(); b.used != 0 {
+			t.Errorf("%d are in use", b.used)
+		}
+	})
+}

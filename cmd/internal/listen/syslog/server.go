@@ -1,0 +1,261 @@
+// Package syslog is a server of syslog: RFC 5424 and 3164 over TCP and unix sockets, with
+// octet counting or lines, and over datagrams. Syslog has no acknowledgements: what is lost
+// when a connection ends, nobody knows.
+package syslog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+)
+
+// Source is the Source of the records.
+const Source = "syslog"
+
+// Server is a server of syslog.
+type Server struct{ s *listen.Server }
+
+// New returns a server. The Name of c is set.
+func New(c listen.Config) *Server {
+	c.Name = Source
+	s := &Server{}
+	s.s = listen.NewServer(c, s.serve)
+	return s
+}
+
+// Serve accepts the connections of l until Close, and returns at once.
+func (s *Server) Serve(l net.Listener) { s.s.Serve(l) }
+
+// ServePackets reads the datagrams of c until Close, and returns at once. While the sink
+// takes nothing, the kernel drops what it has no room for.
+func (s *Server) ServePackets(c net.PacketConn) {
+	if s.s.Own(c) {
+		s.s.Go(func() { s.packets(c) })
+	}
+}
+
+// Stats returns what was done until now.
+func (s *Server) Stats() listen.Stats { return s.s.Stats() }
+
+// Close ends the server. Messages that were read are taken, if ctx lasts.
+func (s *Server) Close(ctx context.Context) error { return s.s.Close(ctx) }
+
+// A session takes the messages of one connection.
+type session struct {
+	s       *Server
+	p       parser
+	taken   int             // since the last hand or commit
+	commits *listen.Commits // of a connection
+}
+
+func (s *Server) session() *session {
+	return &session{s: s, p: parser{maxLabels: s.s.Limits().Labels, zone: time.Local}}
+}
+
+// take hands a message to the sink.
+func (n *session) take(ctx context.Context, msg []byte) (listen.Fate, error) {
+	if len(bytes.Trim(msg, "\r\n\x00 ")) == 0 {
+		return listen.Take, nil
+	}
+	fate, ok := n.s.s.Fate()
+	if !ok {
+		return fate, listen.ErrEnded
+	}
+	if fate == listen.Take {
+		if n.s.s.Sink().Put(ctx, n.p.parse(msg, time.Now())) != nil {
+			return fate, listen.ErrEnded
+		}
+		n.taken++
+	}
+	return fate, nil
+}
+
+// commit makes what was taken safe.
+func (n *session) commit(ctx context.Context) error {
+	if n.taken == 0 {
+		return nil
+	}
+	if n.s.s.Sink().Commit(ctx) != nil {
+		return listen.ErrEnded
+	}
+	n.s.s.Taken(n.taken, n.taken)
+	n.taken = 0
+	return nil
+}
+
+func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
+	n := s.session()
+	n.commits = s.s.Commits(c, maxTaken)
+	r := s.s.Reader(c)
+	defer r.Release()
+	r.Begun = true // who is silent may speak at any time: what it says to a closed connection is lost
+	err := s.read(ctx, n, &r)
+	if e := n.commits.End(ctx); e != nil {
+		return e
+	}
+	return err
+}
+
+// maxTaken is how many messages of a connection wait for a commit at most.
+const maxTaken = 16 << 10
+
+// read takes the messages of a connection. While they are committed, it reads on.
+func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
+	var f framer
+	for {
+		err := n.messages(ctx, r, &f)
+		if e := n.hand(ctx); err == nil {
+			err = e
+		}
+		if err != nil {
+			return err
+		}
+		if err = r.Read(s.s.Reading()); err == nil {
+			continue
+		}
+		// The last line may have no end.
+		if rest := r.Rest(); listen.Cut(err) && len(rest) > 0 && rest[0] != 0 && !counted(rest) {
+			if _, e := n.take(ctx, r.Take(len(rest))); e != nil {
+				return e
+			}
+			return n.hand(ctx)
+		}
+		return err
+	}
+}
+
+// hand has what was taken committed, beside what follows.
+func (n *session) hand(ctx context.Context) error {
+	taken := n.taken
+	n.taken = 0
+	err := n.commits.Taken(ctx, taken, taken, nil)
+	n.commits.Begin(ctx)
+	return err
+}
+
+// messages takes all messages that are here.
+func (n *session) messages(ctx context.Context, r *listen.Reader, f *framer) error {
+	for {
+		head, size, err := f.next(r.Rest())
+		switch {
+		case err != nil:
+			return err
+		case size < 0 && len(r.Rest()) > r.Limits.MessageBytes+maxCount || size > r.Limits.MessageBytes:
+			return r.TooLong()
+		case size < 0 || head+size > len(r.Rest()):
+			return nil
+		}
+		msg := r.Take(head + size)[head:]
+		switch fate, err := n.take(ctx, msg); {
+		case err != nil:
+			return err
+		case fate == listen.Reset:
+			r.Reset()
+			return listen.ErrEnded
+		}
+	}
+}
+
+// maxCount is how long the count of octets and its space may be.
+const maxCount = 10
+
+// A framer finds where messages end (RFC 6587): a message with its length before it, or a
+// line. It looks at each byte once.
+type framer struct {
+	seen int // bytes of the line, without its end
+}
+
+// next returns how many bytes stand before the first message in b, and its length; -1: it
+// is not known yet. The end of a line is part of it.
+func (f *framer) next(b []byte) (head, size int, err error) {
+	if len(b) == 0 {
+		return 0, -1, nil
+	}
+	if f.seen == 0 && b[0] >= '1' && b[0] <= '9' {
+		for i, c := range b[:min(len(b), maxCount)] {
+			switch {
+			case c >= '0' && c <= '9':
+				size = 10*size + int(c-'0')
+				continue
+			case c == ' ':
+				return i + 1, size, nil
+			}
+			return f.line(b) // digits and something else: a line
+		}
+		if len(b) < maxCount {
+			return 0, -1, nil
+		}
+		return 0, 0, fmt.Errorf("the length of a message has more than %d digits: %s", maxCount-1, listen.Show(b))
+	}
+	return f.line(b)
+}
+
+func (f *framer) line(b []byte) (head, size int, err error) {
+	if end := bytes.IndexByte(b[f.seen:], '\n'); end >= 0 {
+		size = f.seen + end + 1
+		f.seen = 0
+		return 0, size, nil
+	}
+	f.seen = len(b)
+	return 0, -1, nil
+}
+
+// counted reports whether b begins with the length of a message.
+func counted(b []byte) bool {
+	head, _, err := new(framer).next(b)
+	return err != nil || head > 0
+}
+
+// maxDatagram is the longest datagram: kernels have less.
+const maxDatagram = 256 << 10
+
+// shared is how many datagrams share a commit, and sharedTime how long the first waits for
+// others.
+const (
+	shared     = 256
+	sharedTime = time.Millisecond
+)
+
+func (s *Server) packets(c net.PacketConn) {
+	n := s.session()
+	buf := make([]byte, maxDatagram)
+	ctx := s.s.Context()
+	for {
+		if n.taken == 0 {
+			c.SetReadDeadline(time.Time{})
+		}
+		size, _, err := c.ReadFrom(buf)
+		if size > 0 {
+			if _, e := n.take(ctx, buf[:size]); e != nil {
+				return
+			}
+		}
+		late := errors.Is(err, os.ErrDeadlineExceeded)
+		if err != nil || n.taken >= shared {
+			if n.commit(ctx) != nil {
+				return
+			}
+		}
+		switch {
+		case err == nil:
+			if n.taken == 1 {
+				c.SetReadDeadline(time.Now().Add(sharedTime))
+			}
+		case late:
+		case s.s.Reading().Err() != nil || errors.Is(err, net.ErrClosed):
+			return
+		default:
+			s.s.Refuse("", fmt.Errorf("cannot read datagrams: %w", err))
+			select {
+			case <-time.After(time.Second):
+			case <-s.s.Reading().Done():
+			}
+		}
+	}
+}

@@ -1,0 +1,422 @@
+package syslog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/cmd/internal/listen/listentest"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/netsink"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A bench is a server and what it took and refused.
+type bench struct {
+	*Server
+	sink    *listentest.Sink
+	refused *listentest.Refusals
+	pipes   *listentest.Pipes
+}
+
+func serve(t testing.TB, c listen.Config) *bench {
+	b := &bench{sink: new(listentest.Sink), refused: new(listentest.Refusals), pipes: listentest.NewPipes()}
+	c.Sink, c.Refused = b.sink, b.refused.Add
+	b.Server = New(c)
+	b.Serve(b.pipes)
+	t.Cleanup(func() { b.Close(context.Background()) })
+	return b
+}
+
+func until(t *testing.T, ok func() bool) {
+	t.Helper()
+	for late := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(late) {
+			t.Fatal("it does not happen")
+		}
+	}
+}
+
+// One line for each message: what the record has of it.
+func show(r *listen.Record) string {
+	var sb strings.Builder
+	if r.HasLevel {
+		fmt.Fprintf(&sb, "%v ", r.Level)
+	}
+	if !r.Time.IsZero() {
+		sb.WriteString(r.Time.UTC().Format(time.RFC3339Nano) + " ")
+	}
+	fmt.Fprintf(&sb, "tag=%q", r.Tag)
+	for _, l := range r.Labels {
+		if l.Name != "facility" && l.Name != "severity" {
+			fmt.Fprintf(&sb, " %s=%q", l.Name, l.Value)
+		}
+	}
+	for _, l := range r.Metadata {
+		fmt.Fprintf(&sb, " [%s=%q]", l.Name, l.Value)
+	}
+	fmt.Fprintf(&sb, " %q", r.Body)
+	return sb.String()
+}
+
+var messages = []struct{ in, want string }{
+	// The examples of RFC 5424 §6.5.
+	{"<34>1 2003-10-11T22:14:15.003Z mymachine.example.com su - ID47 - \ufeff'su root' failed for lonvick on /dev/pts/8",
+		`ERROR+4 2003-10-11T22:14:15.003Z tag="su" host="mymachine.example.com" msgid="ID47" "'su root' failed for lonvick on /dev/pts/8"`},
+	{"<165>1 2003-08-24T05:14:15.000003-07:00 192.0.2.1 myproc 8710 - - %% It's time to make the do-nuts.",
+		`INFO 2003-08-24T12:14:15.000003Z tag="myproc" host="192.0.2.1" procid="8710" "%% It's time to make the do-nuts."`},
+	{`<165>1 2003-10-11T22:14:15.003Z h evntslog - ID47 [exampleSDID@32473 iut="3" eventSource="Application"][x@1 y="a\"b\\c\]d\e"] An application event`,
+		`INFO 2003-10-11T22:14:15.003Z tag="evntslog" host="h" msgid="ID47" [exampleSDID@32473.iut="3"] [exampleSDID@32473.eventSource="Application"] [x@1.y="a\"b\\c]d\\e"] "An application event"`},
+	{"<165>1 2003-10-11T22:14:15.003Z h evntslog - ID47 [exampleSDID@32473 iut=\"3\"]", `INFO 2003-10-11T22:14:15.003Z tag="evntslog" host="h" msgid="ID47" [exampleSDID@32473.iut="3"] ""`},
+	{"<0>1 - - - - - -", `ERROR+4 tag="" ""`},
+	{"<191>1 - - - - - [a]\n", `DEBUG tag="" ""`},
+	// Not quite 5424: the text is kept as it is.
+	{"<34>1 2003-10-11 h su - - - x", `ERROR+4 tag="" "1 2003-10-11 h su - - - x"`},
+	{"<34>1 - h su - - [x y] z", `ERROR+4 tag="" "1 - h su - - [x y] z"`},
+	{"<34>1 - h su - - [x y=\"1\" z", `ERROR+4 tag="" "1 - h su - - [x y=\"1\" z"`},
+	{"<34>1 - h su", `ERROR+4 tag="" "1 - h su"`},
+	{`<34>1 - h su - - [` + "many" + strings.Repeat(` a="b"`, 200) + `] z`, `ERROR+4 tag="" "1 - h su - - [many` + strings.Repeat(` a=\"b\"`, 200) + `] z"`},
+	// The examples of RFC 3164 §5.4, and what programs and devices make of it.
+	{"<34>Oct 11 22:14:15 mymachine su: 'su root' failed", `ERROR+4 2026-10-11T22:14:15Z tag="su" host="mymachine" "'su root' failed"`},
+	{"<13>Feb  5 17:32:18 10.0.0.99 Use the BFG!", `INFO 2026-02-05T17:32:18Z tag="" host="10.0.0.99" "Use the BFG!"`},
+	{"<13>Nov 23 12:00:00 host app[123]: text: more", `INFO 2026-11-23T12:00:00Z tag="app" host="host" procid="123" "text: more"`},
+	{"<13>Nov 23 12:00:00 app[123]: from this machine\n", `INFO 2026-11-23T12:00:00Z tag="app" procid="123" "from this machine"`},
+	{"<13>Nov 23 12:00:00.123456 host app: fractions", `INFO 2026-11-23T12:00:00.123456Z tag="app" host="host" "fractions"`},
+	{"<13>Nov 23 2025 12:00:00 host app: a year", `INFO 2025-11-23T12:00:00Z tag="app" host="host" "a year"`},
+	{"<13>2026-11-23T12:00:00.5+01:00 host app: rsyslog", `INFO 2026-11-23T11:00:00.5Z tag="app" host="host" "rsyslog"`},
+	{"<189>Nov 23 12:00:00: %LINK-3-UPDOWN: down", `INFO 2026-11-23T12:00:00Z tag="%LINK-3-UPDOWN" "down"`},
+	{"<13>app: no time", `INFO tag="app" "no time"`},
+	{"<13>no time and no tag", `INFO tag="" "no time and no tag"`},
+	{"<13>http://x is no tag", `INFO tag="" "http://x is no tag"`},
+	{"<13>app[1] x: y", `INFO tag="" "app[1] x: y"`},
+	{"<13>", `INFO tag="" ""`},
+	// No priority.
+	{"just text", `tag="" "just text"`},
+	{"<192>x", `tag="" "<192>x"`},
+	{"<+1>x", `tag="" "<+1>x"`},
+	{"<>x", `tag="" "<>x"`},
+	{"<1", `tag="" "<1"`},
+	{"<13>Nov 31 12:00:00 host app: no such day", `INFO tag="" "Nov 31 12:00:00 host app: no such day"`},
+	{"<13>\xff\xfe\r\n", "INFO tag=\"\" \"\\xff\\xfe\""},
+}
+
+var now = time.Date(2026, 11, 23, 23, 0, 0, 0, time.UTC)
+
+func TestParse(t *testing.T) {
+	p := parser{maxLabels: 128, zone: time.UTC}
+	for _, tt := range messages {
+		if got := show(p.parse([]byte(tt.in), now)); got != tt.want {
+			t.Errorf("%q\n got %s\nwant %s", tt.in, got, tt.want)
+		}
+	}
+	r := p.parse([]byte("<189>x"), now)
+	if !slices.Equal(r.Labels, []listen.Label{{Name: "facility", Value: "local7"}, {Name: "severity", Value: "notice"}}) {
+		t.Errorf("%v", r.Labels)
+	}
+}
+
+// A time without a year is of the latest one that is not in the future, also around New Year and on a leap day.
+func TestYear(t *testing.T) {
+	for _, tt := range []struct{ now, in, want string }{
+		{"2026-01-01T00:00:10Z", "Dec 31 23:59:59", "2025-12-31T23:59:59Z"},
+		{"2025-12-31T23:59:59Z", "Jan  1 00:00:01", "2026-01-01T00:00:01Z"},
+		{"2026-11-23T00:00:00Z", "Feb  5 00:00:00", "2026-02-05T00:00:00Z"},
+		{"2026-11-23T00:00:00Z", "Dec  5 00:00:00", "2025-12-05T00:00:00Z"},
+		{"2026-06-15T00:00:00Z", "Jun 15 00:00:01", "2026-06-15T00:00:01Z"},
+		{"2025-01-10T00:00:00Z", "Feb 29 00:00:00", "2024-02-29T00:00:00Z"},
+		{"2026-06-15T00:00:00Z", "Feb 29 00:00:00", "0001-01-01T00:00:00Z"}, // in no year near
+	} {
+		at, _ := time.Parse(time.RFC3339, tt.now)
+		p := parser{zone: time.UTC}
+		if got := p.parse([]byte("<13>"+tt.in+" h a: b"), at).Time.Format(time.RFC3339); got != tt.want {
+			t.Errorf("%s at %s is %s, want %s", tt.in, tt.now, got, tt.want)
+		}
+	}
+	zone := time.FixedZone("", 2*3600)
+	p := parser{zone: zone}
+	if got := p.parse([]byte("<13>Nov 23 12:00:00 h a: b"), now).Time; got.UTC().Hour() != 10 {
+		t.Error(got)
+	}
+}
+
+// Messages end by their length or by the end of the line, also in one connection, and in
+// whatever pieces they come.
+func TestFrames(t *testing.T) {
+	in := "<13>one\n" + "9 <13>a\nb\nc" + "<13>two\r\n" + "\n" + "7 <13>3 d" + "2026-01-02 is no length\n" + "<13>last"
+	want := []string{"one", "a\nb\nc", "two", "3 d", "2026-01-02 is no length", "last"}
+	for _, size := range []int{1, 2, 3, 1000} {
+		b := serve(t, listen.Config{})
+		c := b.pipes.Dial()
+		for part := range slices.Chunk([]byte(in), size) {
+			if _, err := c.Write(part); err != nil {
+				t.Fatal(err, b.refused.All())
+			}
+		}
+		c.Close()
+		b.sink.Await(t, len(want))
+		if got := b.sink.Bodies(); !slices.Equal(got, want) {
+			t.Errorf("in pieces of %d: %q, refused %q", size, got, b.refused.All())
+		}
+		until(t, func() bool { return b.Stats().Records == uint64(len(want)) })
+	}
+}
+
+// What the client of this project sends arrives.
+func TestOwnClient(t *testing.T) {
+	b := serve(t, listen.Config{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Serve(l)
+	dest, err := netsink.New("syslog+tcp://"+l.Addr().String()+"?app=shop&facility=local3&hostname=h&msgid=m", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := deliver.NewOutput(dest, &deliver.OutputOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 1000
+	at := time.Now().Truncate(time.Microsecond)
+	for i := range n {
+		if err := out.WriteRecord(fmt.Appendf(nil, "line %d\n", i), batch.Meta{Level: slog.LevelWarn, Time: at.UnixNano()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if _, err := out.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range b.sink.Await(t, n) {
+		if string(r.Body) != fmt.Sprintf("line %d", i) || r.Tag != "shop" || r.Level != slog.LevelWarn || !r.Time.Equal(at) ||
+			!slices.Contains(r.Labels, listen.Label{Name: "facility", Value: "local3"}) || !slices.Contains(r.Labels, listen.Label{Name: "host", Value: "h"}) {
+			t.Fatalf("%d: %s %v", i, show(&r), r.Labels)
+		}
+	}
+}
+
+func TestDatagrams(t *testing.T) {
+	networks := [][2]string{{"udp", "127.0.0.1:0"}}
+	if runtime.GOOS != "windows" {
+		networks = append(networks, [2]string{"unixgram", filepath.Join(t.TempDir(), "s")})
+	}
+	for _, n := range networks {
+		b := serve(t, listen.Config{})
+		c, err := net.ListenPacket(n[0], n[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.ServePackets(c)
+		client, err := net.Dial(n[0], c.LocalAddr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 { // few enough for any buffer
+			fmt.Fprintf(client, "<13>a: line\n%d", i)
+		}
+		client.Write(nil)
+		client.Write([]byte("\n"))
+		b.sink.Await(t, 100)
+		for i, body := range b.sink.Bodies() {
+			if body != fmt.Sprintf("line\n%d", i) {
+				t.Fatalf("%s: %d: %q", n[0], i, body)
+			}
+		}
+		client.Close()
+		if err := b.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if st := b.Stats(); st.Records != 100 || st.Refused != 0 {
+			t.Errorf("%+v", st)
+		}
+		c, err = net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.ServePackets(c) // after Close it is closed
+		if _, _, err := c.ReadFrom(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	}
+}
+
+func TestHostile(t *testing.T) {
+	for name, tt := range map[string]struct{ in, want string }{
+		"a line without an end": {"<13>" + strings.Repeat("x", 3<<20), "longer than 1 MiB"},
+		"a length of 2 MiB":     {"2097152 <13>x", "longer than 1 MiB"},
+		"a length of ten":       {"1111111111 <13>x", "the length of a message has more than 9 digits"},
+		"a cut message":         {"100 <13>x", "ended within a message, after 9 B of it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := serve(t, listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20}})
+			c := b.pipes.Dial()
+			io.WriteString(c, "<13>good\n")
+			io.WriteString(c, tt.in)
+			c.Close()
+			until(t, func() bool { return len(b.refused.All()) > 0 })
+			if got := b.refused.All(); len(got) != 1 || !strings.Contains(got[0], tt.want) || len(got[0]) > 200 {
+				t.Errorf("refused %q", got)
+			}
+			if got := b.sink.Bodies(); !slices.Equal(got, []string{"good"}) {
+				t.Errorf("taken %.100q", got)
+			}
+		})
+	}
+	// Half a message has a minute; silence has no end.
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, listen.Config{})
+		silent, half := b.pipes.Dial(), b.pipes.Dial()
+		io.WriteString(half, "100 <13>")
+		start := time.Now()
+		io.Copy(io.Discard, half)
+		if took := time.Since(start); took != time.Minute {
+			t.Errorf("half a message ends after %v", took)
+		}
+		time.Sleep(24 * time.Hour)
+		if _, err := io.WriteString(silent, "<13>hello\n"); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if got := b.sink.Bodies(); !slices.Equal(got, []string{"hello"}) {
+			t.Errorf("%q", got)
+		}
+		silent.Close()
+		b.Close(context.Background())
+	})
+}
+
+// While the sink takes nothing, nothing is read; what is read when Close begins is taken.
+func TestBackPressure(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := serve(t, listen.Config{})
+		open := b.sink.Block()
+		c := b.pipes.Dial()
+		sent := make(chan int)
+		go func() {
+			n := 0
+			for ; n < 1000; n++ {
+				if _, err := c.Write([]byte("<13>x\n")); err != nil {
+					break
+				}
+			}
+			sent <- n
+		}()
+		time.Sleep(time.Hour)
+		select {
+		case n := <-sent:
+			t.Errorf("%d were sent", n)
+		default:
+		}
+		open()
+		if n := <-sent; n != 1000 {
+			t.Errorf("%d were sent", n)
+		}
+		synctest.Wait()
+		if _, committed := b.sink.Records(); committed != 1000 {
+			t.Errorf("%d are committed", committed)
+		}
+		b.Close(context.Background())
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+			t.Error(err)
+		}
+	})
+	b := serve(t, listen.Config{})
+	b.sink.Fail(errors.New("disk full"))
+	c := b.pipes.Dial()
+	io.WriteString(c, "<13>x\n")
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF || b.refused.All() != nil {
+		t.Errorf("%v, refused %q", err, b.refused.All())
+	}
+}
+
+func TestFate(t *testing.T) {
+	fates := make(chan listen.Fate, 3)
+	fates <- listen.Take
+	fates <- listen.Reject
+	fates <- listen.Reset
+	b := serve(t, listen.Config{Fate: func(context.Context) listen.Fate { return <-fates }})
+	c := b.pipes.Dial()
+	io.WriteString(c, "<13>a\n<13>b\n<13>c\n")
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
+		t.Error(err)
+	}
+	if got := b.sink.Bodies(); !slices.Equal(got, []string{"a"}) || b.refused.All() != nil {
+		t.Errorf("%q, refused %q", got, b.refused.All())
+	}
+}
+
+// A message has a record whatever it is, and nothing of its text is lost or invented.
+func FuzzParse(f *testing.F) {
+	for _, m := range messages {
+		f.Add([]byte(m.in))
+	}
+	f.Fuzz(func(t *testing.T, msg []byte) {
+		p := parser{maxLabels: 4, zone: time.UTC}
+		r := p.parse(msg, now)
+		if !bytes.Contains(msg, r.Body) || !bytes.Contains(msg, []byte(r.Tag)) || len(r.Metadata) > 4 || len(r.Labels) > 5 {
+			t.Fatalf("%q: %s", msg, show(r))
+		}
+		for _, l := range r.Labels[min(2, len(r.Labels)):] {
+			if !bytes.Contains(msg, []byte(l.Value)) || l.Value == "" {
+				t.Fatalf("%q: %s", msg, show(r))
+			}
+		}
+		if first := show(r); show(p.parse(msg, now)) != first {
+			t.Fatalf("%q: the second time it is another one", msg)
+		}
+	})
+}
+
+// The pieces in which messages come make no difference.
+func FuzzFrames(f *testing.F) {
+	f.Add([]byte("<13>one\n9 <13>a\nb\nc<13>two\r\n\n7 <13>3 d"), 5)
+	f.Add([]byte("2026-01-02\n99999999999 x"), 3)
+	f.Fuzz(func(t *testing.T, in []byte, cut int) {
+		if cut %= len(in) + 1; cut < 0 {
+			cut = -cut
+		}
+		frames := func(parts ...[]byte) (out []string) {
+			var fr framer
+			var buf []byte
+			for _, p := range parts {
+				for buf = append(buf, p...); ; {
+					head, size, err := fr.next(buf)
+					if err != nil {
+						return append(out, err.Error()[:20])
+					}
+					if size < 0 || head+size > len(buf) {
+						break
+					}
+					if head+size == 0 {
+						t.Fatal("a message of nothing")
+					}
+					out = append(out, string(buf[head:head+size]))
+					buf = buf[head+size:]
+				}
+			}
+			return append(out, string(buf))
+		}
+		if a, b := frames(in), frames(in[:cut], in[cut:]); !slices.Equal(a, b) {
+			t.Fatalf("%q, in pieces %q", a, b)
+		}
+	})
+}

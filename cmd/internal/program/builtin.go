@@ -1,0 +1,45 @@
+package program
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// strict makes the commands that cobra brings, completion and help, say so when
+// their command line is wrong, instead of printing a help and succeeding. The
+// other commands must have been added.
+func strict(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			cmd.RunE = needsCommand
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				about, rest, err := root.Find(args)
+				if err == nil && len(rest) > 0 {
+					err = fmt.Errorf("there is no %s %s", about.CommandPath(), rest[0])
+				}
+				return err
+			}
+		}
+	}
+}
+
+// needsCommand is what a command does that only has others.
+func needsCommand(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError(fmt.Errorf("there is no %s %s", cmd.CommandPath(), args[0]))
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	last := len(names) - 1
+	return usageError(fmt.Errorf("%s does nothing by itself: add %s or %s", cmd.CommandPath(), strings.Join(names[:last], ", "), names[last]))
+}

@@ -1,0 +1,475 @@
+//go:build unix
+
+package program
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// A running is a pipeline with a configuration file.
+type running struct {
+	t     *testing.T
+	dir   string
+	p     *pipeline
+	said  *lockedText
+	ended chan error
+}
+
+// lockedText is what was said.
+type lockedText struct {
+	mu sync.Mutex
+	sb strings.Builder
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sb.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sb.String()
+}
+
+// await waits for what another process or goroutine does to files and sockets.
+func (r *running) await(what string, is func() bool) {
+	r.t.Helper()
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			r.t.Fatalf("%s has not come\n%s", what, r.said)
+		}
+	}
+}
+
+// startRun begins forebay run with a file of that text, in which DIR is a new directory.
+func startRun(t *testing.T, text string) *running {
+	t.Helper()
+	r := &running{t: t, dir: t.TempDir()}
+	r.begin(text)
+	return r
+}
+
+// begin begins forebay run with a file of that text, in which DIR is the directory of r.
+func (r *running) begin(text string) {
+	t := r.t
+	t.Helper()
+	r.said, r.ended = new(lockedText), make(chan error, 1)
+	r.write(text)
+	file := filepath.Join(r.dir, configName)
+	c, data, err := loadConfig(file, os.Stdin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.p = newPipeline(c, r.said)
+	r.p.con.plain = withoutFlags
+	r.p.changes = newChanges(file, data, os.Stdin, false)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { null.Close() })
+	go func() { r.ended <- runPipeline(r.p, null, null) }()
+}
+
+func (r *running) write(text string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.dir, configName), []byte(strings.ReplaceAll(text, "DIR", r.dir)), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// change has another text read, and waits until that is said to be in force, or not to be.
+func (r *running) change(text string) string {
+	r.t.Helper()
+	before := len(r.said.String())
+	r.write(text)
+	r.p.signals <- syscall.SIGHUP
+	var said string
+	r.await("the change", func() bool {
+		said = r.said.String()[before:]
+		return strings.Contains(said, "in force") || strings.Contains(said, "nothing has changed") || strings.Contains(said, "as before")
+	})
+	return said
+}
+
+// end ends the run, and returns what it said.
+func (r *running) end() (string, error) {
+	r.t.Helper()
+	r.p.signals <- os.Interrupt
+	err := <-r.ended
+	return r.said.String(), err
+}
+
+func (r *running) read(name string) string {
+	b, _ := os.ReadFile(filepath.Join(r.dir, name))
+	return string(b)
+}
+
+// While lines come, the configuration changes at random: outputs come, go and change, and so
+// do inputs and rules. Each line arrives in the output that keeps its name, once and in
+// order, and none is lost.
+func TestChangesLoseNothing(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	rng := testkit.Rand(testkit.Seed(t))
+	variant := func() string {
+		var sb strings.Builder
+		sb.WriteString("drain-timeout: 20s\ninputs:\n")
+		from := []string{"start", "end"}[rng.IntN(2)] // changes the input
+		fmt.Fprintf(&sb, "  tail: {type: tail, files: [\"DIR/in.log\"], state: DIR/state, from: %s, multiline: [go], format: %s}\n",
+			from, []string{"text", "auto"}[rng.IntN(2)])
+		sb.WriteString("  socket: {type: syslog, listen: \"unix:DIR/socket\"}\n")
+		if rng.IntN(2) == 0 {
+			sb.WriteString("  other: {type: forward, listen: \"unix:DIR/other\"}\n")
+		}
+		if rng.IntN(2) == 0 {
+			sb.WriteString("transforms:\n  - {where: {msg: \"never*\"}, drop: true}\n")
+		}
+		sb.WriteString("outputs:\n")
+		fmt.Fprintf(&sb, "  all: {to: \"file:DIR/out.log\", from: [tail], slabs: %d, slab-size: 4KiB}\n", 2+rng.IntN(2)) // changes the output
+		fmt.Fprintf(&sb, "  net: {to: \"file:DIR/net.log\", encode: json, level: %s}\n", []string{"debug", "trace"}[rng.IntN(2)])
+		if rng.IntN(2) == 0 {
+			fmt.Fprintf(&sb, "  extra: {to: \"file:DIR/extra%d.log\"}\n", rng.IntN(2))
+		}
+		return sb.String()
+	}
+	r := startRun(t, strings.Replace(variant(), "from: end", "from: start", 1))
+	var c net.Conn
+	r.await("the socket", func() (is bool) {
+		var err error
+		c, err = net.Dial("unix", filepath.Join(r.dir, "socket"))
+		return err == nil
+	})
+	defer c.Close()
+
+	in, err := os.Create(filepath.Join(r.dir, "in.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	stop := make(chan struct{})
+	var files, sockets int
+	var writers sync.WaitGroup
+	write := func(n *int, w interface{ Write([]byte) (int, error) }, format string) {
+		writers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := fmt.Fprintf(w, format, *n); err != nil {
+					t.Error(err)
+					return
+				}
+				*n++
+				if *n%100 == 0 {
+					time.Sleep(time.Millisecond) // not for long: who reads is to keep up
+				}
+			}
+		})
+	}
+	write(&files, in, "file line %07d\n")
+	write(&sockets, c, "<13>1 - host app - - - socket line %07d\n")
+	for range testkit.Rounds(8, 400) {
+		said := r.change(variant())
+		if strings.Contains(said, "as before") || strings.Contains(said, "lost") {
+			t.Fatal(said)
+		}
+	}
+	close(stop)
+	writers.Wait()
+	c.Close()
+	r.await("the last lines", func() bool {
+		return strings.Contains(r.read("out.log"), fmt.Sprintf("file line %07d\n", files-1)) &&
+			strings.Contains(r.read("net.log"), fmt.Sprintf("socket line %07d", sockets-1))
+	})
+	said, err := r.end()
+	if err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+	inOrder(t, r.read("out.log"), "file line ", files)
+	inOrder(t, r.read("net.log"), "socket line ", sockets)
+}
+
+// inOrder reports lines that are missing, come twice or out of order.
+func inOrder(t *testing.T, text, prefix string, n int) {
+	t.Helper()
+	at := 0
+	for line := range strings.Lines(text) {
+		i := strings.Index(line, prefix)
+		if i < 0 {
+			continue
+		}
+		var got int
+		fmt.Sscanf(line[i+len(prefix):], "%d", &got)
+		if got != at {
+			t.Fatalf("after %s%d comes %d", prefix, at-1, got)
+		}
+		at++
+	}
+	if at != n {
+		t.Errorf("%d of %d %q", at, n, prefix)
+	}
+}
+
+// What cannot be brought into force changes nothing, and says why.
+func TestChangesRefused(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	const good = "inputs: {a: {type: syslog, listen: \"unix:DIR/a\"}}\noutputs: {o: {to: \"file:DIR/out.log\"}}\n"
+	r := startRun(t, good)
+	r.await("the socket", func() bool { return strings.Contains(r.said.String(), "listening") })
+	taken, err := net.Listen("unix", filepath.Join(r.dir, "taken"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, tt := range []struct{ text, want string }{
+		{"inputs: {a: {type: syslog, listn: x}}\noutputs: {o: {to: \"file:DIR/out.log\"}}\n", "listn is not known; the nearest is listen"},
+		{strings.Replace(good, "out.log\"", "none/out.log\"", 1), "there is no directory DIR/none; mkdirs creates it"},
+		{"max-record: 1KiB\nmetrics: :0\n" + good, "max-record and metrics can change at a start only"},
+		{good, "nothing has changed"},
+	} {
+		if said := strings.ReplaceAll(r.change(tt.text), r.dir, "DIR"); !strings.Contains(said, tt.want) {
+			t.Errorf("%s\nsays %s, want %s", tt.text, said, tt.want)
+		}
+	}
+	// An input that cannot be opened is told of, and the next change brings it back.
+	said := r.change(good + "# more\n" + "name: forebay\n")
+	if !strings.Contains(said, "nothing has changed") {
+		t.Error(said)
+	}
+	before := len(r.said.String())
+	r.write(strings.Replace(good, "DIR/a", "DIR/taken", 1))
+	r.p.signals <- syscall.SIGHUP
+	r.await("the refusal", func() bool {
+		return strings.Contains(r.said.String()[before:], "it reads nothing until the file is changed, or read again")
+	})
+	if said := r.change(good); !strings.Contains(said, "input a is new") {
+		t.Error(said)
+	}
+	c, err := net.Dial("unix", filepath.Join(r.dir, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "<13>hello\n")
+	c.Close()
+	r.await("the line", func() bool { return r.read("out.log") != "" })
+	if said, err := r.end(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// An output that hangs holds a change up for drain-timeout, and then all goes on as before.
+func TestChangeOfAHungOutput(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	deaf, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer deaf.Close()
+	text := "drain-timeout: 300ms\ninputs: {a: {type: syslog, listen: \"unix:DIR/a\"}}\noutputs:\n  o: {to: \"forward+unix:" + deaf.Addr().String() + "\", slabs: 2}\n  p: {to: \"file:DIR/out.log\"}\n"
+	r := startRun(t, text)
+	var c net.Conn
+	r.await("the socket", func() bool {
+		c, err = net.Dial("unix", filepath.Join(r.dir, "a"))
+		return err == nil
+	})
+	defer c.Close()
+	fmt.Fprint(c, "<13>hello\n")
+	r.await("the line", func() bool { return r.read("out.log") != "" })
+	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 3", 1)); !strings.Contains(said, "output o has records that are not delivered, and no spool to keep them in (1 record); all goes on as before") {
+		t.Error(said)
+	}
+	// What does not need it closed goes through.
+	if said := r.change(strings.Replace(text, "slabs: 2", "slabs: 2, level: warn", 1)); !strings.Contains(said, "in force: output o: level warn, not none") {
+		t.Error(said)
+	}
+	fmt.Fprint(c, "<14>below\n<11>an error\n")
+	r.await("the lines", func() bool { return strings.Contains(r.read("out.log"), "an error") })
+	if n := r.p.outputs()[0].below.Load(); n != 1 {
+		t.Errorf("%d records are below the level, want 1", n)
+	}
+	if said, err := r.end(); codeOf(err) != exitRuntime {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// The level of an output changes over HTTP.
+func TestLevelPage(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	r := startRun(t, "inputs: {a: {type: syslog, listen: \"unix:DIR/a\"}}\noutputs: {o: {to: \"file:DIR/o\", level: error}, p: {to: \"file:DIR/p\"}}\n")
+	var c net.Conn
+	var err error
+	r.await("the socket", func() bool {
+		c, err = net.Dial("unix", filepath.Join(r.dir, "a"))
+		return err == nil
+	})
+	defer c.Close()
+	for _, tt := range []struct {
+		method, query, body string
+		code                int
+		want                string
+	}{
+		{"GET", "", "", 200, `{"o":"error","p":""}`},
+		{"PUT", "?output=o&level=info", "", 200, `{"o":"info","p":""}`},
+		{"PUT", "", "output=p&level=warn", 200, `{"o":"info","p":"warn"}`},
+		{"PUT", "?output=x&level=warn", "", 404, "output=x: there is no such output; there is "},
+		{"PUT", "?level=warn", "", 404, "output=: there is no such output"},
+		{"PUT", "?output=o&level=loud", "", 400, "level=loud: \"loud\" is no level"},
+		{"PUT", "?output=o", "", 400, "level=: "},
+		{"PUT", "?output=p&level=none", "", 200, `{"o":"info","p":""}`},
+	} {
+		w := httptest.NewRecorder()
+		r.p.level(w, httptest.NewRequest(tt.method, "/-/level"+tt.query, strings.NewReader(tt.body)))
+		if got := w.Body.String(); w.Code != tt.code || !strings.Contains(got, tt.want) {
+			t.Errorf("%s %s %s: %d %s, want %d %s", tt.method, tt.query, tt.body, w.Code, got, tt.code, tt.want)
+		}
+	}
+	fmt.Fprint(c, "<15>debug\n<14>info\n")
+	r.await("the lines", func() bool { return strings.Contains(r.read("p"), "info") && r.read("o") != "" })
+	if got := r.read("o"); got != "info\n" {
+		t.Errorf("%q", got)
+	}
+	if said, err := r.end(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// The journal is an input, and goes on where its entries were delivered.
+func TestJournalInput(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	bin := t.TempDir()
+	script := "#!/bin/sh\ncase \"$*\" in *c2*) sleep 600; exit;; esac\n" +
+		`echo '{"__CURSOR":"c1","__REALTIME_TIMESTAMP":"1700000000000000","PRIORITY":"6","_SYSTEMD_UNIT":"shop.service","MESSAGE":"{\"level\":\"warn\",\"msg\":\"json\"}"}'` + "\n" +
+		`echo '{"__CURSOR":"c2","__REALTIME_TIMESTAMP":"1700000001000000","PRIORITY":"3","SYSLOG_IDENTIFIER":"kernel","MESSAGE":"plain"}'` + "\nexec sleep 600\n"
+	if err := os.WriteFile(filepath.Join(bin, "journalctl"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	const text = "inputs: {j: {type: journal, state: DIR/state, from: start}}\noutputs: {o: {to: \"file:DIR/out\", encode: json}}\n"
+	r := startRun(t, text)
+	want := `{"level":"warn","msg":"json","unit":"shop.service"}` + "\n" +
+		`{"time":"2023-11-14T22:13:21.000000000Z","level":"ERROR","msg":"plain","identifier":"kernel"}` + "\n"
+	r.await("the entries", func() bool { return r.read("out") == want })
+	if said, err := r.end(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+	if state, err := os.ReadFile(filepath.Join(r.dir, "state", "cursor")); err != nil || !strings.Contains(string(state), "c2") {
+		names, _ := os.ReadDir(filepath.Join(r.dir, "state"))
+		t.Errorf("%q, %v, %v", state, err, names)
+	}
+}
+
+// An output that can be opened neither as it is to be nor as it was ends the run with an
+// error, and what comes meanwhile is read again by the next one.
+func TestStrandedOutput(t *testing.T) {
+	if os.Getuid() == 0 {
+		t.Log("root may write anywhere: the directory is taken away instead of its rights")
+	}
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	text := "inputs: {a: {type: tail, files: [\"DIR/in.log\"], from: start, state: DIR/state}}\noutputs: {o: {to: \"file:DIR/sub/out.log\", slabs: 4}}\n"
+	dir := t.TempDir()
+	r := &running{t: t, dir: dir}
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "in.log"), []byte("one\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.begin(text)
+	r.await("the line", func() bool { return r.read("sub/out.log") == "one\n" })
+	// The new configuration is sound when it is looked at, and the directory is gone when
+	// the output is opened.
+	held, err := r.p.inlets[0].intakes[0].hold(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.write(strings.Replace(text, "slabs: 4", "slabs: 5", 1))
+	next, _, err := loadConfig(filepath.Join(dir, configName), os.Stdin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "sub")); err != nil {
+		t.Fatal(err)
+	}
+	held()
+	if _, err := r.p.change(t.Context(), next, os.Stdin); err == nil || !strings.Contains(err.Error(), errStranded.Error()) {
+		t.Fatalf("%v, want that it ends", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "in.log"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(f, "two")
+	f.Close()
+	r.await("the end of the input", func() bool { return r.p.read().records == 2 })
+	if said, err := r.end(); err == nil {
+		t.Errorf("it ends well: %s", said)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r.begin(text)
+	r.await("the other line", func() bool { return r.read("sub/out.log") == "two\n" })
+	if said, err := r.end(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// An input that waits for room in an output that hangs holds up neither the others nor a
+// level for long when a change is asked for.
+func TestChangeOfAStuckInput(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	deaf, err := net.Listen("unix", filepath.Join(t.TempDir(), "deaf")) // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer deaf.Close()
+	text := "drain-timeout: 300ms\ninputs:\n  a: {type: tail, files: [\"DIR/a.log\"], from: start}\n  b: {type: tail, files: [\"DIR/b.log\"], from: start}\noutputs:\n" +
+		"  hung: {to: \"forward+unix:" + deaf.Addr().String() + "\", from: a, slabs: 2, slab-size: 4KiB}\n  ok: {to: \"file:DIR/ok.log\", from: b}\n"
+	r := &running{t: t, dir: t.TempDir()}
+	for name, text := range map[string]string{"a.log": strings.Repeat("a line of some length\n", 5000), "b.log": "one\n"} {
+		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.begin(text)
+	r.await("the full output", func() bool { return r.read("ok.log") == "one\n" && r.p.outputs()[0].slabs().Waiting > 0 })
+	if said := r.change(strings.ReplaceAll(text, "from: start", "from: start, partial-after: 2s")); !strings.Contains(said, "input a waits for room in an output; all goes on as before") {
+		t.Error(said)
+	}
+	f, err := os.OpenFile(filepath.Join(r.dir, "b.log"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(f, "two")
+	f.Close()
+	r.await("the other input", func() bool { return r.read("ok.log") == "one\ntwo\n" })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := r.p.setLevel(ctx, "ok", level{}); err != nil {
+		t.Errorf("the level of another output: %v", err)
+	}
+	if err := r.p.setLevel(ctx, "hung", level{}); err == nil {
+		t.Error("a level is set while a record waits for room")
+	}
+	if said, err := r.end(); codeOf(err) != exitRuntime {
+		t.Errorf("%v\n%s", err, said)
+	}
+}

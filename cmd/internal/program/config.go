@@ -1,0 +1,185 @@
+package program
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/conf"
+	"github.com/forebay-log/forebay/cmd/internal/transform"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A route says which records an output gets.
+type route struct {
+	from  []string        // the inputs; nil: all
+	where transform.Where // nil: all
+}
+
+// takes reports whether the records of an input go this way.
+func (r *route) takes(input string) bool { return r.from == nil || slices.Contains(r.from, input) }
+
+// fileConfig reads a configuration file.
+func fileConfig(data []byte, env func(string) (string, bool), stdin *os.File) (*pipeConfig, []conf.Fault) {
+	f, root := conf.Parse(data, env)
+	c := &pipeConfig{
+		name: "forebay", dests: destinations(), options: newGivenOptions(),
+		maxRecord:    size{slab.DefaultMaxRecord, 1, maxRecordFlag},
+		drainTimeout: duration(30 * time.Second),
+		named:        true,
+		fallbacks:    map[path]*outputConfig{},
+	}
+	c.ops.summary = choice{value: summaryText, of: []string{summaryText, summaryJSON}}
+	if faults := f.Faults(); len(faults) > 0 {
+		last := &faults[len(faults)-1]
+		last.Err = fmt.Errorf("%w; the rest of the file was not looked at", last.Err)
+		return nil, faults
+	}
+	it := readItem(root, configKeys())
+	scalars := c.scalars()
+	for _, name := range slices.Sorted(maps.Keys(scalars)) {
+		if _, ok := it.fields[name]; ok {
+			it.give(name, scalars[name], nil)
+		}
+	}
+	it.settle(c.ops.check, func(err error) string { return withoutFlags(err.Error()) }, func(error) bool { return false })
+	section := func(name, such string) conf.Node {
+		v, ok := it.fields[name]
+		switch {
+		case ok && v.Empty():
+			v.Faultf("it is empty: name at least one")
+		case !ok && !it.has(name) && !root.Broken():
+			root.Faultf("%s is missing: name at least one, such as\n%s:\n  %s", name, name, such)
+		}
+		return v
+	}
+	inputs, outputs := section("inputs", "app: {type: stdin}"), section("outputs", "out: {to: \"stdout:\"}")
+	inputs.Fields(nil, func(name string, v conf.Node) { c.addInput(name, v, stdin) })
+	c.addRules(it.fields["transforms"])
+	outputs.Fields(nil, func(name string, v conf.Node) { c.addOutput(name, v) })
+	c.checkTogether()
+	for _, in := range c.inputs {
+		in.item = nil
+	}
+	for _, out := range c.outs {
+		out.item = nil
+	}
+	return c, f.Faults()
+}
+
+// scalars are the settings of the whole program, by their keys.
+func (c *pipeConfig) scalars() map[string]setting {
+	return map[string]setting{
+		"name": (*text)(&c.name), "max-record": &c.maxRecord, "drain-timeout": &c.drainTimeout, "fail-on-drop": (*toggle)(&c.failOnDrop),
+		"metrics": (*text)(&c.ops.metrics), "control": (*text)(&c.ops.control), "pprof": (*toggle)(&c.ops.pprof), "summary": &c.ops.summary,
+	}
+}
+
+// configKeys returns the keys of a file.
+func configKeys() []string {
+	return append(slices.Sorted(maps.Keys(new(pipeConfig).scalars())), "inputs", "transforms", "outputs")
+}
+
+// validName is what inputs and outputs may be called: their names stand in messages,
+// metrics and directories.
+var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+func checkName(name string, v conf.Node) {
+	if !validName.MatchString(name) {
+		v.Faultf("%.70q is no name: use up to 63 letters, digits, _, . and -", name)
+	}
+}
+
+// flagIn finds the name of a flag in a text.
+var flagIn = regexp.MustCompile(`(^|[\s(])--([a-z])`)
+
+// withoutFlags names options as they are named in a file.
+func withoutFlags(text string) string { return flagIn.ReplaceAllString(text, "$1$2") }
+
+// sameInput reports whether two configurations describe the same input, but for how its
+// lines are read.
+func sameInput(a, b *inputConfig) bool {
+	x, y := a.settings, b.settings
+	for _, s := range []*inputSettings{&x, &y} {
+		s.Format.value, s.Time.value, s.Zone = "", "", zone{}
+	}
+	return a.name == b.name && a.secrets == b.secrets && reflect.DeepEqual(x, y)
+}
+
+// sumOf returns a sum of what files hold, so that a change of a key or a certificate is one
+// of the configuration. A file that cannot be read is told of elsewhere.
+func sumOf(files ...string) [sha256.Size]byte {
+	var all []byte
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		sum := sha256.Sum256(text)
+		all = append(all, sum[:]...)
+	}
+	return sha256.Sum256(all)
+}
+
+// sameReading reports whether the lines of two inputs are read the same way.
+func sameReading(a, b *inputConfig) bool { return reflect.DeepEqual(a.reading, b.reading) }
+
+// sameRoute reports whether two outputs get the same records, but for their levels.
+func sameRoute(a, b *outputConfig) bool {
+	return reflect.DeepEqual(a.route, b.route)
+}
+
+// sameOutput reports whether two configurations describe the same output, but for which
+// records go there.
+func sameOutput(a, b *outputConfig) bool {
+	x, y := *a, *b
+	for _, c := range []*outputConfig{&x, &y} {
+		c.route, c.Level, c.onEvent = route{}, level{}, nil
+		c.given = maps.Clone(c.given)
+		delete(c.given, "level")
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+// loadConfig reads a configuration file. The error has one line for each fault.
+func loadConfig(name string, stdin *os.File) (*pipeConfig, []byte, error) {
+	data, err := readFileMost(name)
+	if err != nil {
+		return nil, nil, configError(err)
+	}
+	c, faults := fileConfig(data, os.LookupEnv, stdin)
+	if len(faults) == 0 {
+		return c, data, nil
+	}
+	var lines []string
+	for _, f := range faults {
+		sep := ":"
+		if f.Line == 0 {
+			sep = ": "
+		}
+		lines = append(lines, name+sep+f.Error())
+	}
+	return nil, data, configError(errors.New(strings.Join(lines, "\n")))
+}
+
+// readFileMost reads a file, but no more than a configuration may have.
+func readFileMost(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%s: there is no such file; forebay init writes one", name)
+		}
+		return nil, fmt.Errorf("%s: %w", name, unpathed(err))
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, conf.MaxBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, unpathed(err))
+	}
+	return data, nil
+}

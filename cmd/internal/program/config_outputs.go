@@ -1,0 +1,190 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/conf"
+)
+
+// addOutput reads an output. One with faults is there for [pipeConfig.checkTogether] alone.
+func (c *pipeConfig) addOutput(name string, v conf.Node) {
+	checkName(name, v)
+	it := readItem(v, append([]string{"to", "from", "where"}, optionNames()...))
+	o := newOutputConfig()
+	out := &o
+	out.name, out.item = name, it
+	c.outs = append(c.outs, out)
+	d, address := c.readTo(it, out)
+	for _, o := range options {
+		if _, ok := it.fields[o.name]; !ok {
+			continue
+		}
+		if d != nil {
+			if !o.isFor(d.Scheme()) {
+				it.wrong(o.name, "it is for %s, and this output is %s:", o.kinds(), d.Scheme())
+				continue
+			}
+			if lacks := o.lacks(d.Scheme(), it.has); lacks != nil {
+				it.wrong(o.name, "it needs %s", strings.Join(lacks, " or "))
+				continue
+			}
+		}
+		if out.given == nil {
+			out.given = map[string]bool{}
+		}
+		out.given[o.name] = true
+		it.give(o.name, o.value(out), func(name, value string) string { return name + "=" + value })
+	}
+	if where, ok := it.fields["where"]; ok {
+		out.route.where = readWhere(where)
+	}
+	c.readFrom(it, out)
+	text := func(err error) string { return withoutFlags(redactError(err, address)) }
+	if d == nil {
+		it.settle(out.check, text, func(error) bool { return false })
+	} else {
+		c.tryOutput(it, out, d, text)
+	}
+	out.secrets = sumOf(append(secretFiles(moreOptions, out.more), string(out.SharedKeyFile), string(out.PasswordFile), string(out.TLSCA), string(out.TLSCert), string(out.TLSKey))...)
+	c.readFallback(it, out)
+}
+
+// readTo reads the address of an output. It returns no destination where there is none.
+func (c *pipeConfig) readTo(it *item, out *outputConfig) (d destination, address string) {
+	to, ok := it.fields["to"]
+	if !ok {
+		if !it.has("to") && !it.node.Broken() {
+			it.node.Faultf("to is missing: name the destination, such as to: file:app.log")
+		}
+		return nil, ""
+	}
+	it.faulty["to"] = true // unless
+	if address, ok = to.Text(); !ok {
+		return nil, ""
+	}
+	d, at, query, err := locate(c.dests, "to", address)
+	if err != nil {
+		to.Faultf("%s", c.nowhere("to", address, err))
+		return nil, address
+	}
+	out.To = at
+	if it.faulty["to"] = query != ""; query != "" {
+		to.Faultf("%s: in a file, options stand in lines of their own beside to, and not behind a ?", redact(address))
+	}
+	return d, address
+}
+
+// readFrom reads the inputs whose records an output takes.
+func (c *pipeConfig) readFrom(it *item, out *outputConfig) {
+	from, ok := it.fields["from"]
+	if !ok {
+		return
+	}
+	before := from.Count()
+	out.route.from = []string{}
+	for _, item := range from.Items() {
+		item.Set(func(text string) error {
+			out.route.from = append(out.route.from, text)
+			if len(c.declared) > 0 && !slices.Contains(c.declared, text) { // none: that is the fault
+				return fmt.Errorf("there is no input %s%s", text, c.inputsInWords())
+			}
+			return nil
+		})
+	}
+	if len(out.route.from) == 0 && from.Count() == before {
+		from.Faultf("it is empty: name at least one input, or leave it out for all")
+	}
+	it.faulty["from"] = from.Count() > before
+}
+
+// tryOutput finds out whether an output can be opened.
+func (c *pipeConfig) tryOutput(it *item, out *outputConfig, d destination, text func(error) string) {
+	own := out.To
+	it.settle(func() error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		return tryDestination(d, out)
+	}, text, func(err error) bool {
+		if out.To != own {
+			return false
+		}
+		it.wrong("to", "%s", text(err))
+		out.To = soundAddress(d) // so that the options are tried
+		return true
+	})
+	if out.To = own; it.faulty["to"] {
+		out.To = ""
+	}
+}
+
+// soundAddress returns an address of a destination that has no fault.
+func soundAddress(d destination) string {
+	form, _ := d.Usage()
+	return strings.NewReplacer("HOST", "localhost", ":PORT", ":1", "PATH", "x").Replace(form)
+}
+
+// readFallback reads the fallback of an output. Several outputs may share one.
+func (c *pipeConfig) readFallback(it *item, out *outputConfig) {
+	if out.Fallback == "" || c.fallbacks[out.Fallback] != nil {
+		return
+	}
+	f, err := c.options.output(c.dests, "fallback", string(out.Fallback), ownOption)
+	if err == nil {
+		d, _, _, _ := locate(c.dests, "fallback", string(out.Fallback))
+		err = tryDestination(d, f)
+	}
+	if err != nil {
+		it.wrong("fallback", "%s", withoutFlags(redactText(c.nowhere("fallback", string(out.Fallback), errors.New(redactError(err, string(out.Fallback)))))))
+		return
+	}
+	c.fallbacks[out.Fallback] = f
+}
+
+// schemes returns what the addresses of destinations begin with.
+func schemes(dests []destination) (names []string) {
+	for _, d := range dests {
+		names = append(names, d.Scheme())
+	}
+	return names
+}
+
+// nowhere says of the error of an address that is no destination what may be meant. The lines
+// behind the first one list all destinations.
+func (c *pipeConfig) nowhere(key, address string, err error) string {
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	first = strings.TrimPrefix(first, key+" ")
+	if scheme, _, _ := strings.Cut(address, ":"); strings.Contains(first, "no destination is called") {
+		first += "; the nearest is " + conf.Nearest(scheme, schemes(c.dests)) + ":"
+	}
+	return first
+}
+
+func (c *pipeConfig) inputsInWords() string {
+	if len(c.declared) == 0 {
+		return ""
+	}
+	return "; there is " + inWords(c.declared, "and")
+}
+
+// A checker is a destination whose Open leaves something behind. Check finds what is wrong
+// without.
+type checker interface {
+	Check(rest string, c *outputConfig) error
+}
+
+// tryDestination finds out whether c can be opened, and changes nothing.
+func tryDestination(d destination, c *outputConfig) error {
+	rest := c.To[len(d.Scheme())+1:]
+	if d, ok := d.(checker); ok {
+		return d.Check(rest, c)
+	}
+	t, err := d.Open(rest, c)
+	if err == nil {
+		t.close()
+	}
+	return err
+}

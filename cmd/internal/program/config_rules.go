@@ -1,0 +1,193 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/conf"
+	"github.com/forebay-log/forebay/cmd/internal/transform"
+)
+
+// ruleNames are what a rule of a configuration file can do, in the order of
+// docs/CONFIG.md.
+var ruleNames = []string{"add", "set", "rename", "remove", "redact", "sample", "drop"}
+
+// addRules reads the transforms.
+func (c *pipeConfig) addRules(v conf.Node) {
+	for _, item := range v.Items() {
+		if rule, ok := readRule(item); ok {
+			c.rules = append(c.rules, rule)
+		}
+	}
+}
+
+// places are where the parts of a rule stand, by the names that [transform.Fault.Field] has for
+// them.
+type places map[string]conf.Node
+
+// readRule reads one of them.
+func readRule(v conf.Node) (rule transform.Rule, ok bool) {
+	did, before := false, v.Count()
+	at := places{"": v}
+	meant := v.Fields(append([]string{"where"}, ruleNames...), func(name string, v conf.Node) {
+		did = did || name != "where"
+		at[name] = v
+		switch name {
+		case "where":
+			rule.Where = readWhere(v)
+		case "add":
+			rule.Add = at.readPairs(name, v)
+		case "set":
+			rule.Set = at.readPairs(name, v)
+		case "rename":
+			rule.Rename = at.readPairs(name, v)
+		case "remove":
+			rule.Remove = append([]string{}, at.readTexts(name, v)...)
+		case "redact":
+			rule.Redact = at.readRedact(v)
+		case "sample":
+			rule.Sample = readSample(v)
+		case "drop":
+			v.Set((*toggle)(&rule.Drop).Set)
+			if !rule.Drop {
+				v.Faultf("write drop: true, or leave the rule out")
+				rule.Drop = true // it is one thing that the rule does
+			}
+		}
+	})
+	if !did {
+		if len(meant) == 0 && v.Count() == before {
+			v.Faultf("it does nothing: give it one of %s", inWords(ruleNames, "or"))
+		}
+		return rule, false
+	}
+	_, faults := transform.New([]transform.Rule{rule}, nil)
+	for _, err := range faults {
+		var f *transform.Fault
+		if !errors.As(err, &f) || strings.HasPrefix(f.Field, "where") { // readWhere has said it
+			continue
+		}
+		part := at[f.Field]
+		if !part.Is() {
+			part = v
+		}
+		if !part.Faulty() || strings.Contains(f.Field, "[") || f.Field == "" {
+			part.Faultf("%s", f.Problem)
+		}
+	}
+	return rule, v.Count() == before
+}
+
+// readWhere reads conditions: FIELD: PATTERN, or FIELD: [PATTERN, PATTERN].
+func readWhere(v conf.Node) (where transform.Where) {
+	if !v.IsMap() || v.Empty() {
+		v.Faultf("it names no field: write {FIELD: PATTERN}, such as {level: warn} or {tag: \"app.*\"}")
+		return nil
+	}
+	v.Fields(nil, func(name string, v conf.Node) {
+		at := places{}
+		c := transform.Condition{Field: name, Patterns: at.readTexts("where[0].patterns", v)}
+		where = append(where, c)
+		for _, err := range (transform.Where{c}).Check() {
+			var f *transform.Fault
+			switch {
+			case !errors.As(err, &f):
+			case at[f.Field].Is():
+				at[f.Field].Faultf("%s", f.Problem)
+			case !v.Faulty():
+				v.Faultf("%s", f.Problem)
+			}
+		}
+	})
+	return where
+}
+
+// readPairs reads NAME: TEXT.
+func (at places) readPairs(field string, v conf.Node) (pairs []transform.Pair) {
+	pairs = []transform.Pair{}
+	if !v.IsMap() {
+		v.Faultf("it names no field: write {NAME: TEXT}")
+		return pairs
+	}
+	v.Fields(nil, func(name string, v conf.Node) {
+		v.Set(func(text string) error {
+			at[fmt.Sprintf("%s[%d]", field, len(pairs))] = v
+			pairs = append(pairs, transform.Pair{Name: name, Value: text})
+			return nil
+		})
+	})
+	return pairs
+}
+
+// readTexts reads one text or a list of them.
+func (at places) readTexts(field string, v conf.Node) (texts []string) {
+	for _, item := range v.Items() {
+		item.Set(func(text string) error {
+			at[fmt.Sprintf("%s[%d]", field, len(texts))] = item
+			texts = append(texts, text)
+			return nil
+		})
+	}
+	return texts
+}
+
+func (at places) readRedact(v conf.Node) *transform.Redact {
+	r := &transform.Redact{}
+	v.Fields([]string{"keys", "patterns", "replacement"}, func(name string, v conf.Node) {
+		at["redact."+name] = v
+		switch name {
+		case "keys":
+			r.Keys = at.readTexts("redact.keys", v)
+		case "patterns":
+			r.Patterns = at.readTexts("redact.patterns", v)
+		case "replacement":
+			v.Set((*text)(&r.Replacement).Set)
+		}
+	})
+	return r
+}
+
+// readSample reads N, or {one-in: N, by: FIELD}.
+func readSample(v conf.Node) *transform.Sample {
+	n := count{1, 1, 0, ""}
+	s := &transform.Sample{}
+	if !v.IsMap() {
+		v.Set(n.Set)
+	} else {
+		given, before := false, v.Count()
+		v.Fields([]string{"one-in", "by"}, func(name string, v conf.Node) {
+			if name == "by" {
+				v.Set((*text)(&s.By).Set)
+				return
+			}
+			given = true
+			v.Set(n.Set)
+		})
+		if !given && v.Count() == before {
+			v.Faultf("one-in is missing: with 10, one record in ten stays")
+		}
+	}
+	s.OneIn = n.value // which has its default after a fault
+	return s
+}
+
+// sameRules reports whether two configurations change records the same way.
+func sameRules(a, b *pipeConfig) bool {
+	return slices.EqualFunc(a.rules, b.rules, func(x, y transform.Rule) bool { return reflect.DeepEqual(x, y) })
+}
+
+// rule has the records of in changed as the rules say, from the next wire of its intakes on.
+func (in *inlet) rule() {
+	if in.chain = nil; len(in.p.c.rules) == 0 {
+		return
+	}
+	parser := in.c.parser()
+	c, faults := transform.New(in.p.c.rules, &parser)
+	if len(faults) > 0 {
+		panic(fmt.Sprintf("forebay: rules that were looked at: %v", faults)) // addRules has
+	}
+	in.chain = c
+}

@@ -1,0 +1,158 @@
+package program
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func noVariables(string) (string, bool) { return "", false }
+
+// The example of forebay init has no fault, with and without what is commented out.
+func TestExampleConfig(t *testing.T) {
+	if _, faults := fileConfig([]byte(exampleConfig), noVariables, os.Stdin); len(faults) > 0 {
+		t.Error(faults)
+	}
+	var all strings.Builder
+	for line := range strings.Lines(exampleConfig) {
+		rest, is := strings.CutPrefix(strings.TrimLeft(line, " "), "# ")
+		if indent := len(line) - len(strings.TrimLeft(line, " ")); is && (strings.Contains(rest, ": ") || strings.HasSuffix(rest, ":\n")) && !strings.HasPrefix(rest, "A ") {
+			line = strings.Repeat(" ", indent) + rest
+		}
+		all.WriteString(line)
+	}
+	for _, want := range []string{"metrics: :9090", "type: tail", "to: loki://localhost:3100", "sample: 100"} {
+		if !strings.Contains(all.String(), "\n"+want) && !strings.Contains(all.String(), " "+want) {
+			t.Errorf("%s is not in\n%s", want, all.String())
+		}
+	}
+	if _, faults := fileConfig([]byte(all.String()), noVariables, os.Stdin); len(faults) > 0 {
+		t.Errorf("%v\n%s", faults, all.String())
+	}
+}
+
+// Every option of --to is a key of an output, with the same checks.
+func TestOptionsInFile(t *testing.T) {
+	const text = "inputs: {in: {type: stdin}}\noutputs:\n  a:\n    to: loki://h\n    level: warn\n    slabs: 4\n    slab-size: 128KiB\n    when-full: block-for=1s\n" +
+		"    retry-age: 7d\n    spool: /x\n    label: {app: shop, env: x}\n    tenant: a\n    metadata: [user, order]\n" +
+		"  b: {to: \"file:/tmp/x\", mkdirs: true, encode: json}\n"
+	c, faults := fileConfig([]byte(text), noVariables, os.Stdin)
+	if len(faults) > 0 {
+		t.Fatal(faults)
+	}
+	a, b := c.outs[0], c.outs[1]
+	if a.To != "loki://h" || a.name != "a" || a.Level.String() != "warn" || a.Slabs.value != 4 || a.SlabSize.value != 128<<10 ||
+		a.WhenFull.String() != "block-for=1s" || a.RetryAge.String() != "168h" || a.Spool != "/x" || a.Label.String() != "app=shop, env=x" ||
+		a.Metadata.String() != "user, order" || !a.given["slabs"] || bool(b.Mkdirs) != true || b.Encode.value != "json" {
+		t.Errorf("%+v %+v", a, b)
+	}
+	for _, wrong := range []string{"slabs: 1", "slab-size: 3", "encode: xml", "level: loud", "spool: ''", "retry-age: soon", "mkdirs: perhaps", "slabs: [4]", "to: x"} {
+		text := "inputs: {in: {type: stdin}}\noutputs:\n  a:\n    to: file:/tmp/x\n    " + wrong + "\n"
+		if _, faults := fileConfig([]byte(text), noVariables, os.Stdin); len(faults) != 1 || faults[0].Line != 5 {
+			t.Errorf("%s: %v", wrong, faults)
+		}
+	}
+}
+
+// What goes together only in part is a fault.
+func TestConfigTogether(t *testing.T) {
+	for text, want := range map[string]string{
+		"":        "inputs is missing",
+		"inputs:": "inputs: it is empty",
+		"inputs: {a: {type: stdin}, b: {type: stdin}}\noutputs: {o: {to: \"stdout:\"}}":                                         "1:38: inputs.b.type: standard input is another input already",
+		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"file:/tmp/x\"}, p: {to: \"file:/tmp/./x\"}}":                           "2:43: outputs.p.to: it is the same file as that of to of outputs.o",
+		"inputs: {a: {type: stdin}, b: {type: forward}}\noutputs: {o: {to: \"stdout:\", from: a}}":                              "1:31: inputs.b: no output takes its lines",
+		"inputs: {a: {type: tail, files: x, state: s}, b: {type: tail, files: y, state: ./s}}\noutputs: {o: {to: \"stdout:\"}}": "inputs.b.state: it is that of inputs.a",
+		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"file:/tmp/x\"}, p: {to: \"stdout:\", fallback: \"file:/tmp/x\"}}":      "outputs.p.fallback: it is the same file as that of to of outputs.o",
+		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", dead-letter: d}, p: {to: \"stderr:\", dead-letter: ./d}}":   "outputs.p.dead-letter: it is the same file as that of dead-letter of outputs.o",
+		"inputs: {a: {type: tail, files: \"/tmp/*.log\"}}\noutputs: {o: {to: \"file:/tmp/x.log\"}}":                             "outputs.o.to: it is one of the files of inputs.a",
+		"inputs: {a: {type: tail, files: \"/tmp/[x\"}}\noutputs: {o: {to: \"stdout:\"}}":                                        "is no pattern",
+		"inputs: {a: {type: loki, listen: \":3100\"}, b: {type: forward, listen: \":3100\"}}\noutputs: {o: {to: \"stdout:\"}}":  "inputs.a listens on :3100, too",
+		"inputs: {a: {type: tail, files: x, from: middle}}\noutputs: {o: {to: \"stdout:\", from: a}}":                           "1:42: inputs.a.from: \"middle\" is not one of",
+		"inputs: {a: {type: forward, user: u}}\noutputs: {o: {to: \"stdout:\"}}":                                                "user and password-file belong together",
+		"inputs: {a: {type: forward, shared-key-file: /none}}\noutputs: {o: {to: \"stdout:\"}}":                                 "cannot read shared-key-file /none",
+		"inputs: {a: {type: tail, files: x, multiline: [\"((\"]}}\noutputs: {o: {to: \"stdout:\"}}":                             "multiline[0]: it is none of",
+		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", when-full: spill}}":                                         "when-full spill needs a place for what it puts aside: add spool DIR",
+		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"loki://h:3100\", label: {x: y, \"x\": z}}}":                            "x is there twice",
+		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", fallback: \"file:/none/x\"}}":                               "outputs.o.fallback: there is no directory /none",
+		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", where: {}}}":                                                "where: ",
+		"inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", where: x}}":                                                 "where: it names no field",
+		"inputs: {a: {type: stdin}}\npprof: true\noutputs: {o: {to: \"stdout:\"}}":                                              "2:8: pprof: pprof is about metrics, which is not given",
+		"inputs: {a: {type: stdin}}\ntransforms: [{add: {a: b}, drop: true}]\noutputs: {o: {to: \"stdout:\"}}":                  "it does 2 things",
+		"inputs: {a: {type: stdin}}\ntransforms: [{sample: {by: x}}]\noutputs: {o: {to: \"stdout:\"}}":                          "one-in is missing",
+		"inputs: {a: {type: stdin}}\ntransforms: [{rename: x}]\noutputs: {o: {to: \"stdout:\"}}":                                "rename: it names no field",
+	} {
+		_, faults := fileConfig([]byte(text), noVariables, os.Stdin)
+		var all []string
+		for _, f := range faults {
+			all = append(all, f.Error())
+		}
+		if got := strings.Join(all, "\n"); !strings.Contains(got, want) || len(faults) > 2 {
+			t.Errorf("%s:\n%s\nwant %s", text, got, want)
+		}
+	}
+}
+
+// docs/CONFIG.md has every key, and each configuration of a page is sound.
+func TestConfigPage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/CONFIG.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := append(append(optionNames(), ruleNames...), configKeys()...)
+	for _, o := range inputOptions {
+		names = append(names, o.name)
+	}
+	for _, name := range names {
+		if !strings.Contains(string(page), "`"+name+"`") {
+			t.Errorf("docs/CONFIG.md does not have %s", name)
+		}
+	}
+	pages, err := filepath.Glob("../../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range pages {
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, block := range yamlBlocks(string(page)) {
+			if !strings.Contains(block, "inputs:") || strings.Contains(block, "kafka") { // cmd/forebay-all looks at those
+				continue
+			}
+			if _, faults := fileConfig([]byte(block), func(string) (string, bool) { return "x", true }, os.Stdin); len(faults) > 0 {
+				t.Errorf("%s, block %d: %v\n%s", name, i, faults, block)
+			}
+		}
+	}
+}
+
+// yamlBlocks returns the examples of a page.
+func yamlBlocks(page string) (blocks []string) {
+	for _, part := range strings.Split(page, "```yaml\n")[1:] {
+		block, _, _ := strings.Cut(part, "```")
+		blocks = append(blocks, block)
+	}
+	return blocks
+}
+
+func FuzzFileConfig(f *testing.F) {
+	f.Add(exampleConfig)
+	f.Add("inputs: {a: {type: tail, files: [x], state: &s s}}\ntransforms: [{redact: {keys: [a]}}]\noutputs: {o: {to: \"stdout:\", where: {a: [b, \"!c\"]}}}")
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Contains(text, "file") || strings.Contains(text, "tls") || len(text) > 10_000 {
+			return // of this machine
+		}
+		c, faults := fileConfig([]byte(text), noVariables, os.Stdin)
+		if len(faults) == 0 && (len(c.outs) == 0 || len(c.inputs) == 0) {
+			t.Errorf("%q is sound", text)
+		}
+		for _, fault := range faults {
+			if fault.Error() == "" || fault.Line < 0 {
+				t.Errorf("%q: %+v", text, fault)
+			}
+		}
+	})
+}

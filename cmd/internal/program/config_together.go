@@ -1,0 +1,114 @@
+package program
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// checkTogether finds outputs and inputs that do not go together. What has faults of its own
+// is looked at as far as it was read.
+func (c *pipeConfig) checkTogether() {
+	w := writers{c: c, files: map[string]string{}}
+	for _, out := range c.outs {
+		w.add(out, "to", out.To)
+		w.add(out, "dead-letter", "file:"+string(out.DeadLetter))
+	}
+	for _, out := range c.outs {
+		f := c.fallbacks[out.Fallback]
+		if f == nil {
+			continue
+		}
+		if abs, isNew := w.add(out, "fallback", f.To); isNew { // several may share a fallback
+			delete(w.files, abs)
+		}
+		for _, other := range c.outs {
+			if other.To == f.To && !strings.HasPrefix(f.To, "file:") {
+				out.item.at("fallback").Faultf("it is the destination of outputs.%s, too: name another one", other.name)
+			}
+		}
+	}
+	listening, states := map[string]string{}, map[string]string{}
+	stdins := 0
+	for _, in := range c.inputs {
+		if in.settings.Type.value == "stdin" {
+			if stdins++; stdins > 1 {
+				in.item.at("type").Faultf("standard input is another input already")
+			}
+		}
+		if dir := filepath.Clean(string(in.settings.State)); in.settings.State != "" {
+			if other := states[dir]; other != "" {
+				in.item.at("state").Faultf("it is that of inputs.%s: each input needs a directory of its own", other)
+			}
+			states[dir] = in.name
+		}
+		if k, is := in.kind.(*listenInput); is && !in.item.doubtful("listen") {
+			if network, address, err := k.l.resolve(); err == nil && !strings.HasSuffix(address, ":0") {
+				at := network + " " + address
+				if other := listening[at]; other != "" {
+					in.item.at("listen").Faultf("inputs.%s listens on %s, too", other, address)
+				}
+				listening[at] = in.name
+			}
+		}
+		c.checkTaken(in)
+	}
+}
+
+// checkTaken finds an input whose records no output takes. An output that may take any has no
+// say in it.
+func (c *pipeConfig) checkTaken(in *inputConfig) {
+	if len(c.outs) == 0 || slices.ContainsFunc(c.outs, func(out *outputConfig) bool {
+		return out.route.takes(in.name) || out.item.doubtful("from")
+	}) {
+		return
+	}
+	in.item.node.Faultf("no output takes its lines: name it in a from, or take it out")
+}
+
+// writers are the files that outputs write to.
+type writers struct {
+	c     *pipeConfig
+	files map[string]string // by path: who writes there
+}
+
+// add notes that an output writes to a file, if it is one. It returns its path, and whether
+// nobody else writes there.
+func (w *writers) add(out *outputConfig, key, to string) (abs string, isNew bool) {
+	rest, is := strings.CutPrefix(to, "file:")
+	if !is || rest == "" {
+		return "", false
+	}
+	path := rest
+	if key != "dead-letter" {
+		var err error
+		if path, err = filePath(rest); err != nil {
+			return "", false
+		}
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	if path == os.DevNull {
+		return "", false
+	}
+	other := w.files[path]
+	if other != "" {
+		out.item.at(key).Faultf("it is the same file as that of %s", other)
+	} else {
+		w.files[path] = key + " of outputs." + out.name
+	}
+	for _, in := range w.c.inputs {
+		for _, pattern := range in.settings.Files {
+			if abs, err := filepath.Abs(pattern); err == nil {
+				pattern = abs
+			}
+			if ok, _ := filepath.Match(pattern, path); ok || pattern == path {
+				out.item.at(key).Faultf("it is one of the files of inputs.%s: what is written there would be read again, without end", in.name)
+				break
+			}
+		}
+	}
+	return path, other == ""
+}

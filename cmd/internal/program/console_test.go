@@ -1,0 +1,98 @@
+package program
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLiveLineText(t *testing.T) {
+	before := progress{records: 1000, bytes: 1 << 20}
+	now := progress{records: 2500, bytes: 3 << 20, inUse: 3, slabs: 8, dropped: 12345}
+	if got, want := liveLine(before, now, 500*time.Millisecond, 80), "3000 records/s  4 MiB/s  slabs 3/8  dropped 12 345"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	now.waiting, now.failing = true, "file:x"
+	if got, want := liveLine(before, now, 500*time.Millisecond, 80), "3000 records/s  4 MiB/s  slabs 3/8  dropped 12 345  waiting  failing: file:x"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := liveLine(before, now, 0, 20); len(got) != 20 {
+		t.Errorf("%q is not 20 wide", got)
+	}
+}
+
+// A message never stands behind the live line.
+func TestConsole(t *testing.T) {
+	var out bytes.Buffer
+	c := &console{w: &out, name: "web"}
+	c.say("one %d", 1)
+	c.show("live")
+	c.say("two")
+	c.show("live again")
+	c.clear()
+	c.clear()
+	want := "web: one 1\n" + "\rlive\x1b[K" + "\r\x1b[K" + "web: two\n" + "\rlive again\x1b[K" + "\r\x1b[K"
+	if out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+func TestMeasure(t *testing.T) {
+	for _, c := range []struct {
+		name, in     string
+		lines, timed uint64
+		bytes        int64
+		peak, mean   float64
+		span         time.Duration
+	}{
+		{name: "one second", in: "2024-01-01 00:00:00 a\n2024-01-01 00:00:00 b\n", lines: 2, timed: 2, bytes: 44, peak: 2, mean: 2},
+		{name: "a trace counts to the line before", in: "2024-01-01 00:00:00 a\n\tat x\n\tat y\n2024-01-01 00:00:04 b\n", lines: 4, timed: 2, bytes: 56, peak: 3, mean: 1, span: 4 * time.Second},
+		{name: "out of order", in: "2024-01-01 00:00:01 a\n2024-01-01 00:00:00 b\n2024-01-01 00:00:01 c\n", lines: 3, timed: 3, bytes: 66, peak: 2, mean: 3, span: time.Second},
+		{name: "over New Year", in: "Dec 31 23:59:59 a\nJan  1 00:00:01 b\nDec 31 23:59:59 late\nJan  1 00:00:01 c\n", lines: 4, timed: 4, bytes: 75, peak: 2, mean: 2, span: 2 * time.Second},
+		{name: "JSON and logfmt", in: "{\"ts\":1700000000}\nts=1700000002 level=info\n", lines: 2, timed: 2, bytes: 43, peak: 1, mean: 1, span: 2 * time.Second},
+		{name: "no time", in: "a\nb", lines: 2, bytes: 3},
+	} {
+		m, err := measureLog(c.name, strings.NewReader(c.in))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if m.Lines != c.lines || m.Timed != c.timed || m.Bytes != c.bytes || m.PeakRate != c.peak || m.MeanRate != c.mean || m.Span() != c.span {
+			t.Errorf("%s: %+v, span %s", c.name, m, m.Span())
+		}
+	}
+	if _, err := measureLog("x", strings.NewReader("")); err == nil || !strings.Contains(err.Error(), "x is empty") {
+		t.Error(err)
+	}
+	for in, want := range map[string]string{"\x1f\x8b\x08\x00...": "x: it is compressed (gzip): zcat FILE", "\x28\xb5\x2f\xfd": "(zstd): zstdcat FILE"} {
+		if m, err := measureLog("x", strings.NewReader(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v, %v, want %q", m, err, want)
+		}
+	}
+	// A log of many seconds takes bounded memory.
+	m, err := measureLog("long", &seconds{n: maxSeconds + 1000})
+	if err != nil || m.Lines != maxSeconds+1000 || m.PeakRate != 1 {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+// seconds is a log with one line per second.
+type seconds struct {
+	n, done int
+	rest    []byte
+}
+
+func (s *seconds) Read(p []byte) (int, error) {
+	if len(s.rest) == 0 {
+		if s.done == s.n {
+			return 0, io.EOF
+		}
+		s.rest = time.Unix(int64(1_700_000_000+s.done), 0).UTC().AppendFormat(nil, "2006-01-02 15:04:05 x\n")
+		s.done++
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}

@@ -1,0 +1,202 @@
+package program
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// fallbackTimeout is how long --fallback may take for a batch.
+const fallbackTimeout = 10 * time.Second
+
+// newOutput puts memory of o, and the delivery that its options ask for, in front of
+// out's target.
+func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, error) {
+	c, to, t := out.c, out.to, out.t
+	retry := &deliver.RetryOptions{}
+	if out.engine {
+		retry.MaxAge = c.maxAge()
+	}
+	opts := &deliver.OutputOptions{
+		Name: to, Codec: o.Codec, CodecFor: t.codecFor, Slab: *o,
+		Deliver: deliver.Options{
+			PendingLimit: c.PendingLimit.value, OnError: func(e batch.Event) { p.deliveryEvent(out, e) },
+			Retry: retry,
+		},
+		DeadLetterFile: string(c.DeadLetter),
+		Spool:          c.spoolOptions(),
+	}
+	if !out.engine {
+		opts.Deliver.OnError = o.OnError
+	}
+	if f := out.fallback; f != nil {
+		opts.Deliver.Handler = deliver.ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome {
+			ctx, cancel := context.WithTimeout(context.Background(), fallbackTimeout)
+			defer cancel()
+			return f.Send(ctx, b)
+		})
+	}
+	if c.Spool != "" {
+		if policy := c.WhenFull.String(); strings.HasPrefix(policy, "drop-") && !p.saidDrops {
+			p.saidDrops = true
+			p.con.say("--when-full %s drops lines while a destination is slow, whatever room is in --spool; --when-full spill puts them there", policy)
+		}
+		opts.SpoolDir = filepath.Join(string(c.Spool), out.dir)
+		opts.Spool.OnEvent = func(e batch.Event) { p.spoolEvent(out, e) }
+	}
+	d, err := deliver.NewOutput(c.outlet(t), opts)
+	if err != nil {
+		return nil, errors.New(strings.NewReplacer(
+			"deliver: cannot open DeadLetterFile: deliver: ", "--dead-letter "+string(c.DeadLetter)+": ",
+			"deliver: cannot open SpoolDir: spool: ", "--spool "+string(c.Spool)+": ",
+		).Replace(err.Error()))
+	}
+	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the spool tells of those that stay
+		n := st.Deliver.Recovered - st.Spool.Parked
+		p.con.say("%s: delivering %s of an earlier run first", to, plural.Records(n))
+	}
+	return d, nil
+}
+
+// spoolOptions are those of package spool.
+func (c *outputConfig) spoolOptions() spool.Options {
+	o := spool.Options{MaxBytes: c.SpoolMax.value}
+	if c.Fsync {
+		o.Sync = "always"
+	}
+	return o
+}
+
+// letters returns the file of out's refused lines, "" if they are only counted.
+func (out *output) letters() string {
+	if out.c.DeadLetter != "" || out.c.Spool == "" {
+		return string(out.c.DeadLetter)
+	}
+	return filepath.Join(string(out.c.Spool), out.dir, "dead-letters.jsonl")
+}
+
+// codecFor returns the codec of lines that an earlier run has left.
+func (t *target) codecFor(contentType string, _ uint32) batch.Codec {
+	if t.codec != nil && t.codec.ContentType() == contentType {
+		return t.codec
+	}
+	c, _ := encode.CodecFor(contentType)
+	return c
+}
+
+// isSafeName reports whether safeName may have made a name.
+func isSafeName(name string) bool {
+	i := strings.LastIndexByte(name, '-')
+	sum, err := hex.DecodeString(name[i+1:])
+	return i > 0 && err == nil && len(sum) == 4
+}
+
+// safeName makes a name for a directory of a destination: readable, without what
+// redact hides, and another one for every destination.
+func safeName(to string) string {
+	const readable = 60
+	safe := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-':
+			return r
+		}
+		return '_'
+	}, redact(to))
+	safe = strings.TrimLeft(safe[max(0, len(safe)-readable):], ".")
+	sum := sha256.Sum256([]byte(to))
+	return safe + "-" + hex.EncodeToString(sum[:4])
+}
+
+// keptIn names where records are that are not delivered.
+func (c *outputConfig) keptIn(p batch.Pending) string {
+	switch {
+	case p.Slab == 0:
+		return string(c.Spool)
+	case p.Spill == 0:
+		return string(c.CrashSafe)
+	}
+	return string(c.Spool) + " and " + string(c.CrashSafe)
+}
+
+// deliveryEvent tells of what happens between an output's slabs and its
+// destination.
+func (p *pipeline) deliveryEvent(out *output, e batch.Event) {
+	say := func(format string, args ...any) { p.con.say("%s: "+format, append([]any{e.Output}, args...)...) }
+	if errors.Is(e.Err, file.ErrGone) && (e.Op == "gone" || e.Op == "hold" || e.Op == "poison") {
+		say("%s; %s", plain(e.Err), out.goneText())
+		return
+	}
+	switch e.Op {
+	case "send":
+		out.failing.Store(true)
+		say("%s; trying again", plain(e.Err))
+	case "hold":
+		if text := e.Err.Error(); strings.Contains(text, "rate limit") || strings.Contains(text, " 429 ") { // of a tenant, or a stream: the others go on
+			say("%s; trying again when there is room", plain(e.Err))
+			return
+		}
+		out.failing.Store(true)
+		say("%s; trying again, but rarely: this is not likely to go away by itself", plain(e.Err))
+	case "recovered":
+		out.failing.Store(false)
+		say("works again")
+	case "expired":
+		say("records older than --retry-age %s are dropped", out.c.RetryAge.String())
+	case "handler":
+		say("--fallback %s: %s; trying again", out.fallback.to, plain(e.Err))
+	case "handler-recovered":
+		say("--fallback %s works again", out.fallback.to)
+	case "poison":
+		where := "dropping them; --dead-letter FILE would keep them"
+		if file := out.letters(); file != "" {
+			where = "see " + file
+		}
+		why := plain(e.Err)
+		if strings.Contains(why, "older than --max-age") {
+			where += "; --too-old now would send them with the present time"
+		}
+		say("refuses records for good: %s; %s", why, where)
+	case "dead-letter":
+		say("--dead-letter %s: %s", out.letters(), plain(e.Err))
+	case "too-large":
+		say("%s; sending less at once", plain(e.Err))
+	case "spill":
+		switch said := out.failing.Load(); {
+		case errors.Is(e.Err, deliver.ErrFull) && !said:
+			say("is too slow, lines go to --spool %s", out.c.Spool)
+		case said:
+			say("is down, lines go to --spool %s", out.c.Spool)
+		default: // it refused all at the first attempt
+			say("is down, lines go to --spool %s: %s", out.c.Spool, plain(e.Err))
+		}
+	case "spilled":
+		say("nothing is left in --spool %s", out.c.Spool)
+	case "spill-error":
+		say("--spool %s: %s; trying again", out.c.Spool, plain(e.Err))
+	default:
+		say("%s: %s", e.Op, plain(e.Err))
+	}
+}
+
+// spoolEvent tells of what happens to the spool of an output.
+func (p *pipeline) spoolEvent(out *output, e batch.Event) {
+	switch e.Op {
+	case "recover": // said when it was opened
+	case "drop":
+		p.con.say("%s: --spool-max %s is reached, dropping the oldest records (%d)", e.Output, out.c.SpoolMax.String(), e.Count)
+	default:
+		p.con.say("%s: --spool %s: %s", e.Output, out.c.Spool, plain(e.Err))
+	}
+}

@@ -1,0 +1,239 @@
+package program
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// faulty returns the configuration of a pipeline to a fake destination that
+// returns what fail does.
+func faulty(fail func() error, adjust func(*outputConfig)) *pipeConfig {
+	c := config("fake:")
+	giveOptions(&testing.T{}, &c.options, "--retry-age", "24h")
+	c.drainTimeout = duration(300 * time.Millisecond)
+	adjust(&c.options.base)
+	c.dests = append(c.dests, &flaky{fail: fail})
+	return c
+}
+
+// What one run leaves in the spool the next one delivers.
+func TestSpoolSurvives(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	dir := t.TempDir()
+	down := func() error { return errors.New("down") }
+	up := func() error { return nil }
+	spooled := func(c *outputConfig) { c.Spool = path(dir) }
+	inBubble(t, func(t *testing.T) {
+		stderr, err := run(t, faulty(down, spooled), "one\ntwo")
+		if codeOf(err) != exitKept || !strings.Contains(stderr, "pending=2{slab=0 spill=2 inflight=0}") ||
+			!strings.Contains(stderr, "fake: 2 records kept for the next run, in "+dir) {
+			t.Fatal(err, stderr)
+		}
+		stderr, err = run(t, faulty(up, spooled), "three\n")
+		if err != nil || !strings.Contains(stderr, "fake: delivering 2 records of an earlier run first\n") ||
+			!strings.Contains(stderr, "fake accepted=1 recovered=2 delivered=3\n") {
+			t.Fatal(err, stderr)
+		}
+	})
+}
+
+// A destination that is left alone after the first attempt is said to be down, and
+// why, once.
+func TestSpillSaysWhy(t *testing.T) {
+	for want, err := range map[string]error{
+		"fake: is down, lines go to --spool DIR": batch.Fatal(errors.New("wrong password")),
+		"fake: refused; trying again\n":          errors.New("refused"),
+	} {
+		dir := t.TempDir()
+		want = strings.Replace(want, "DIR", dir, 1)
+		inBubble(t, func(t *testing.T) {
+			stderr, rerr := run(t, faulty(func() error { return err }, func(c *outputConfig) { c.Spool = path(dir) }), "one\n")
+			if codeOf(rerr) != exitKept || !strings.Contains(stderr, want) || strings.Count(stderr, strings.Fields(err.Error())[0]) != 1 {
+				t.Errorf("%v, %s, want %s", rerr, stderr, want)
+			}
+		})
+	}
+}
+
+// A server that is gone, and comes back between two runs.
+func TestSpoolForServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	conf := func() *pipeConfig {
+		c := config("tcp://" + addr)
+		c.options.base.Spool = path(t.TempDir())
+		c.drainTimeout = duration(300 * time.Millisecond)
+		return c
+	}
+	first := conf()
+	inBubble(t, func(t *testing.T) {
+		if stderr, err := run(t, first, "one\ntwo\n"); codeOf(err) != exitKept {
+			t.Fatal(err, stderr)
+		}
+	})
+	if l, err = net.Listen("tcp", addr); err != nil {
+		t.Skip("somebody took the port: ", err)
+	}
+	defer l.Close()
+	got := make(chan string, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		b, _ := io.ReadAll(conn)
+		conn.Close()
+		got <- string(b)
+	}()
+	second := conf()
+	second.options.base.Spool, second.drainTimeout = first.options.base.Spool, duration(time.Minute)
+	stderr, err := run(t, second, "three\n")
+	if text := <-got; err != nil || text != "one\ntwo\nthree\n" || !strings.Contains(stderr, "accepted=1 recovered=2 delivered=3\n") {
+		t.Errorf("%q arrived, %v, %s", text, err, stderr)
+	}
+}
+
+// Without a spool, what is left is lost, and counted.
+func TestEngineWithoutSpool(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	inBubble(t, func(t *testing.T) {
+		stderr, err := run(t, faulty(func() error { return errors.New("down") }, func(*outputConfig) {}), "one\ntwo\n")
+		if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{shutdown=2}") {
+			t.Error(err, stderr)
+		}
+	})
+}
+
+// Lines that are refused for good are in the file of dead letters.
+func TestDeadLetter(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "dead")
+	c := faulty(nil, func(c *outputConfig) { c.DeadLetter = path(file) })
+	c.dests[len(c.dests)-1] = &fake{o: never}
+	c.drainTimeout = duration(time.Minute)
+	stderr, err := run(t, c, "one\ntwo\n")
+	if codeOf(err) != exitRuntime || !strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "refuses records for good: never; see "+file) {
+		t.Error(err, stderr)
+	}
+	b, _ := os.ReadFile(file)
+	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
+		if !json.Valid([]byte(line)) || !strings.Contains(line, []string{"one", "two"}[i]) {
+			t.Errorf("%q", line)
+		}
+	}
+}
+
+// The time in a line says nothing about how long it was tried.
+func TestRetryAgeCountsFromReading(t *testing.T) {
+	n := 0
+	fail := func() error {
+		if n++; n < 3 {
+			return errors.New("down")
+		}
+		return nil
+	}
+	c := faulty(fail, func(c *outputConfig) {})
+	c.drainTimeout = duration(time.Minute)
+	c.options.base.Level.set = true // so that the time is known
+	stderr, err := run(t, c, "2001-02-03T04:05:06Z ERROR one\n")
+	if err != nil || !strings.Contains(stderr, "accepted=1 delivered=1\n") {
+		t.Error(err, stderr)
+	}
+}
+
+// A fallback gets records in its own form, whatever the form of the output.
+func TestFallbackTranscodes(t *testing.T) {
+	batchOf := func(c batch.Codec, rec string) *batch.Batch {
+		var b batch.Builder
+		b.Append([]byte(rec), 7, batch.Meta{Time: 1})
+		return b.Batch(c)
+	}
+	for _, test := range []struct {
+		name     string
+		ownForm  bool
+		codec    batch.Codec
+		rec      string
+		want     string
+		wantType string
+	}{
+		{"raw to lines", false, nil, "one\n", "one\n", ""},
+		{"logfmt to lines", false, encode.Logfmt(nil).Codec(), "msg=one\n", "msg=one\n", encode.Logfmt(nil).Codec().ContentType()},
+		{"foreign to lines", false, foreign{encode.Logfmt(nil).Codec()}, "msg=one", `{"msg":"one"}` + "\n", encode.JSON(nil).Codec().ContentType()},
+		{"raw to own", true, nil, "one\n", "<one>", ""},
+		{"foreign to own", true, foreign{encode.Logfmt(nil).Codec()}, "msg=one", `<{"msg":"one"}>`, ""},
+		{"not to be encoded", true, nil, "bad\n", `<"bad">`, ""},
+	} {
+		var got, gotType string
+		target, err := new(fake).Open("", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !test.ownForm {
+			target.newEncoder = nil
+		}
+		target.dest = destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
+			got = string(b.AppendTo(nil))
+			if b.Codec != nil {
+				gotType = b.Codec.ContentType()
+			}
+			return batch.Outcome{}
+		})
+		f := newFallback("", target)
+		f.lines.Format = record.Text
+		b := batchOf(test.codec, test.rec)
+		if o := f.Send(t.Context(), b); o.Err() != nil || got != test.want || gotType != test.wantType {
+			t.Errorf("%s: %q of type %q, %v", test.name, got, gotType, o)
+		}
+	}
+}
+
+// foreign is a form that no file takes.
+type foreign struct{ batch.Codec }
+
+func (foreign) ContentType() string { return "application/foreign" }
+
+func TestSafeName(t *testing.T) {
+	seen := map[string]bool{}
+	for _, to := range []string{"file:a", "file:./a", "file:../../a", "tcp://a:1", "stdout", "", "file:" + strings.Repeat("x", 300), "..", "file:ä"} {
+		name := safeName(to)
+		if seen[name] || len(name) > 80 || name[0] == '.' || strings.ContainsAny(name, `/\:`) {
+			t.Errorf("%q becomes %q", to, name)
+		}
+		seen[name] = true
+	}
+}
+
+// --fsync reaches the file and the spool, and nothing else does.
+func TestFsync(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		c := newOutputConfig()
+		if on {
+			if err := c.set(optionCalled("fsync"), "true"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := map[bool]string{false: "", true: "always"}[on]
+		f, err := fileOptions(&c)
+		if err != nil || f.Sync != want || c.spoolOptions().Sync != want {
+			t.Errorf("fsync %v: file %q, spool %q; %v", on, f.Sync, c.spoolOptions().Sync, err)
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package program
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// A destination is a kind of place that --to can name. To add one, write a type
+// and add it to destinations.
+type destination interface {
+	// Scheme is what --to begins with, without the colon.
+	Scheme() string
+	// Usage is its form and what it does, for --help.
+	Usage() (form, what string)
+	// Open opens what follows the colon, as its options say.
+	Open(rest string, c *outputConfig) (*target, error)
+}
+
+// A dryRunner is a destination that can show what it would send instead, with
+// --dry-run.
+type dryRunner interface{ canDryRun() }
+
+// mayDryRun returns an error if --to names a destination without a dry run: it
+// would be written to. A destination that does not exist is not its matter.
+func mayDryRun(dests []destination, c *outputConfig) error {
+	scheme, _, _ := strings.Cut(c.To, ":")
+	for _, d := range dests {
+		if _, can := d.(dryRunner); scheme == d.Scheme() && !can {
+			return fmt.Errorf("--to %s: it has no --dry-run: it would be written to", redact(c.name))
+		}
+	}
+	return nil
+}
+
+// destinations returns all kinds, in the order of --help.
+func destinations() []destination {
+	return slices.Concat([]destination{
+		fileDest{},
+		stdioDest{name: "stdout", what: "standard output"},
+		stdioDest{name: "stderr", what: "standard error"},
+	}, netDests(), forwardDests(), lokiDests(), otlpDests(), httpDests(), moreDests)
+}
+
+// An encodeFunc appends an event to dst in some form. With a nil dst the record is valid
+// until the next call.
+type encodeFunc func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error)
+
+// A target is a destination that was opened.
+type target struct {
+	dest deliver.Destination // closed when all is delivered, if it has a method Close
+
+	// newEncoder returns what writes the wire form that the destination wants, in place
+	// of --encode, for one goroutine; codec reads it. Nil: --encode decides.
+	newEncoder func() encodeFunc
+	codec      batch.Codec
+
+	// memory is how many bytes of slabs its batches want, unless flags say how many
+	// there are. 0: what the flags' defaults say will do.
+	memory int
+
+	// engine puts retries in front of dest, whatever the flags: it is
+	// across a network. Open must not make one.
+	engine bool
+	// header says that the destination shows the time and the level of a record
+	// (batch.Meta) beside the record.
+	header bool
+
+	file   fs.FileInfo     // the regular file it writes to; nil: none
+	reopen func() error    // at SIGHUP; nil: nothing to do
+	asked  atomic.Uint64   // how often it was asked for, since it was done last
+	gone   <-chan struct{} // closed when the destination takes no more, ever; nil: never
+	tty    bool            // it is a terminal, so the live line would be in the way
+}
+
+// dictionary returns the dictionary of the streams of t, nil for none.
+func (t *target) dictionary() batch.Dictionary { return t.dest.Traits().Dictionary }
+
+// close gives up a target that was opened and is not used.
+func (t *target) close() {
+	if d, ok := t.dest.(interface{ Close(context.Context) error }); ok {
+		d.Close(context.Background())
+	}
+}
+
+// hostOf returns what follows the // of an address of the given form.
+func hostOf(rest, form string) (string, error) {
+	host, ok := strings.CutPrefix(rest, "//")
+	if !ok || host == "" {
+		return "", errors.New("it names no server: write " + form)
+	}
+	if strings.Contains(host, "@") {
+		return "", noUser(rest)
+	}
+	return host, nil
+}
+
+// readPassword returns what the file of --password-file holds, "" without one.
+func readPassword(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("--password-file: %w", err)
+	}
+	return strings.TrimRight(string(b), "\r\n"), nil
+}
+
+// noUser is the error for a user in the address of a server.
+func noUser(rest string) error {
+	why := "no user and password go into it: use --user and --password-file"
+	if strings.Contains(rest, "?") {
+		why += "; an @ in an option is written %40"
+	}
+	return errors.New(why)
+}
+
+// sameFile reports whether both are the same regular file.
+func sameFile(a, b fs.FileInfo) bool {
+	return a != nil && b != nil && a.Mode().IsRegular() && os.SameFile(a, b)
+}
+
+// isGone reports whether the destination takes no more, ever.
+func (t *target) isGone() bool {
+	select {
+	case <-t.gone: // nil: never
+		return true
+	default:
+		return false
+	}
+}
+
+// openAt opens the destination that a flag names.
+func openAt(dests []destination, flag string, c *outputConfig) (*target, error) {
+	d, at, _, err := locate(dests, flag, c.To)
+	if err != nil {
+		return nil, err
+	}
+	t, err := d.Open(at[len(d.Scheme())+1:], c)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %s", flag, redact(c.name), strings.TrimPrefix(redactError(err, c.To), "file: "))
+	}
+	return t, nil
+}
+
+// locate finds the kind of the destination that a flag names, and cuts off its query.
+func locate(dests []destination, flag, to string) (d destination, at, query string, err error) {
+	scheme, _, found := strings.Cut(to, ":")
+	for _, d := range dests {
+		if found && scheme == d.Scheme() {
+			at, query, _ = cutQuery(to)
+			return d, at, query, nil
+		}
+	}
+	to = redact(to)
+	var why string
+	switch {
+	case to == "":
+		why = "it is empty"
+	case to == "-":
+		why = "for standard output, write stdout:"
+	case found && (len(scheme) == 1 || strings.ContainsAny(scheme, `/\.`)), !found && strings.ContainsAny(to, `/\.`):
+		why = fmt.Sprintf("for a file, write file:%s", to)
+	case !found:
+		for _, d := range dests {
+			if to == d.Scheme() {
+				form, _ := d.Usage()
+				why = fmt.Sprintf("write %s, with the colon", form)
+			}
+		}
+		if why == "" {
+			why = fmt.Sprintf("it names no kind of destination; for a file, write file:%s", to)
+		}
+	default:
+		if why = cmp.Or(isElsewhere(scheme), isHTTPServer(scheme)); why == "" {
+			why = fmt.Sprintf("no destination is called %q", scheme)
+		}
+	}
+	return nil, "", "", errors.New(flag + " " + quoteEmpty(to) + ": " + why + "\nDestinations are:\n" + strings.TrimRight(usageOf(dests), "\n"))
+}
+
+func quoteEmpty(s string) string {
+	if s == "" {
+		return `""`
+	}
+	return s
+}
+
+// usageOf lists the destinations, one per line.
+func usageOf(dests []destination) string {
+	width := 0
+	for _, d := range dests {
+		form, _ := d.Usage()
+		width = max(width, len(form))
+	}
+	var sb strings.Builder
+	for _, d := range dests {
+		form, what := d.Usage()
+		fmt.Fprintf(&sb, "  %-*s  %s\n", width, form, what)
+	}
+	return sb.String()
+}

@@ -1,0 +1,141 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/file"
+)
+
+// fileMemory keeps a file from waiting for the input, and the input for it: while one
+// half of the slabs is written the other is filled.
+const fileMemory = 1 << 20
+
+// fileDest is file:PATH.
+type fileDest struct{}
+
+func (fileDest) Scheme() string { return "file" }
+
+func (fileDest) Usage() (form, what string) {
+	return "file:PATH", "append to a file; see the --rotate flags. SIGHUP opens it anew"
+}
+
+// Check looks at the path and its directory.
+func (fileDest) Check(rest string, c *outputConfig) error {
+	path, err := filePath(rest)
+	if err != nil {
+		return err
+	}
+	o, err := fileOptions(c)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	st, err := os.Stat(dir)
+	switch {
+	case err == nil && !st.IsDir():
+		return fmt.Errorf("%s is no directory", dir)
+	case errors.Is(err, os.ErrNotExist) && !o.MakeDirs:
+		return fmt.Errorf("there is no directory %s; --mkdirs creates it", dir)
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return unpathed(err)
+	}
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		return errors.New("it is a directory: name a file in it")
+	}
+	return nil
+}
+
+func (fileDest) Open(rest string, c *outputConfig) (*target, error) {
+	path, err := filePath(rest)
+	if err != nil {
+		return nil, err
+	}
+	o, err := fileOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() && !st.IsDir() && o.RotateBytes == 0 && o.RotateEvery == 0 {
+		if c.Fsync {
+			return nil, errors.New("it is no regular file, and has no disk: leave --fsync away")
+		}
+		return openDevice(path)
+	}
+	f, err := file.Open(path, o)
+	if err != nil {
+		if !o.MakeDirs && errors.Is(err, os.ErrNotExist) {
+			err = fmt.Errorf("%w; --mkdirs creates it", err)
+		}
+		return nil, err
+	}
+	info, _ := os.Stat(path)
+	return &target{dest: deliver.ToWriteCloser(&earlyFile{File: f, path: path}), memory: fileMemory, file: info, reopen: f.Reopen}, nil
+}
+
+// fileOptions are those of package file.
+func fileOptions(c *outputConfig) (*file.Options, error) {
+	o := &file.Options{
+		MakeDirs:    bool(c.Mkdirs),
+		NoReserve:   bool(c.NoReserve),
+		RotateBytes: c.RotateSize.value,
+		RotateEvery: time.Duration(c.RotateEvery),
+		KeepFiles:   c.Keep.value,
+		KeepFor:     time.Duration(c.KeepFor),
+	}
+	if c.Compress.value != "none" {
+		o.Compress = c.Compress.value
+	}
+	if c.Fsync {
+		if o.Compress != "" {
+			return nil, errors.New("--fsync and --compress do not go together: a copy that is compressed is not synced before the original is removed")
+		}
+		o.Sync = "always"
+	}
+	if o.RotateBytes == 0 && o.RotateEvery == 0 && (o.KeepFiles != 0 || o.KeepFor != 0 || o.Compress != "") {
+		return nil, errors.New("--keep, --keep-for and --compress are about old files, which only --rotate-size or --rotate-every make")
+	}
+	if o.RotateEvery != 0 && o.RotateEvery < time.Second {
+		return nil, fmt.Errorf("--rotate-every %s is too short: use a second or more", o.RotateEvery)
+	}
+	return o, nil
+}
+
+// openDevice opens a pipe with a name, a terminal or another device, which have
+// rules of their own.
+func openDevice(path string) (*target, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return nil, err
+	}
+	s := file.NewStdio(f, path)
+	return &target{dest: s, gone: s.Gone(), tty: isTerminal(f)}, nil
+}
+
+// filePath reads what follows "file:": a path, or the rest of a URL if it begins with two
+// slashes.
+func filePath(rest string) (string, error) {
+	if rest == "" {
+		return "", errors.New("it names no file: write file:PATH, such as file:app.log")
+	}
+	if !strings.HasPrefix(rest, "//") {
+		return filepath.FromSlash(pathIn(rest)), nil
+	}
+	u, err := url.Parse("file:" + rest)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("it is not a valid URL: write file:PATH, or file:///ABSOLUTE/PATH with %%-escapes")
+	case u.Host != "" && u.Host != "localhost":
+		return "", fmt.Errorf("files of another host (%s) cannot be opened: write file:PATH, or file:///ABSOLUTE/PATH", u.Host)
+	case u.Fragment != "":
+		return "", errors.New("a file URL takes no #: write %23 if it is part of the name")
+	case u.Path == "" || u.Path == "/":
+		return "", errors.New("it names no file: write file:///ABSOLUTE/PATH")
+	}
+	return filepath.FromSlash(u.Path), nil
+}

@@ -1,0 +1,147 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/transform"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// forwardDest is forward://HOST:PORT, forward+tls://HOST:PORT or
+// forward+unix:PATH.
+type forwardDest struct{ scheme string }
+
+// forwardDests returns the three kinds.
+func forwardDests() []destination {
+	return []destination{forwardDest{"forward"}, forwardDest{"forward+tls"}, forwardDest{"forward+unix"}}
+}
+
+func (d forwardDest) Scheme() string { return d.scheme }
+func (d forwardDest) canDryRun()     {}
+
+func (d forwardDest) Usage() (form, what string) {
+	switch d.scheme {
+	case "forward+tls":
+		return "forward+tls://HOST:PORT", "the same over TLS; see --tls-ca, --tls-cert, --tls-key"
+	case "forward+unix":
+		return "forward+unix:PATH", "the same over a unix socket"
+	}
+	return "forward://HOST:PORT", "a Fluentd, Fluent Bit or OpenTelemetry receiver, port 24224"
+}
+
+func (d forwardDest) Open(rest string, o *outputConfig) (*target, error) {
+	c := fluent.Config{
+		Tag: string(o.Tag), NoAck: bool(o.NoAck), SharedKeyFile: string(o.SharedKeyFile),
+		Secured: bool(o.Secured), User: string(o.User), PasswordFile: string(o.PasswordFile),
+		Name: d.scheme + ":" + rest,
+	}
+	if o.Tag == "" {
+		return nil, errors.New("--tag is empty: an event has a tag")
+	}
+	switch d.scheme {
+	case "forward+unix":
+		if rest == "" || rest == "//" {
+			return nil, errors.New("it names no socket: write forward+unix:PATH")
+		}
+		c.Servers = []string{"unix:" + pathIn(rest)}
+	default:
+		host, ok := strings.CutPrefix(rest, "//")
+		if !ok || host == "" {
+			return nil, fmt.Errorf("it names no server: write %s://HOST:PORT", d.scheme)
+		}
+		if strings.Contains(host, "@") {
+			return nil, noUser(rest)
+		}
+		c.Servers = []string{host}
+		if d.scheme == "forward+tls" {
+			c.Servers[0] = "tls://" + host
+			c.TLS = fluent.TLS{CAFile: string(o.TLSCA), CertFile: string(o.TLSCert), KeyFile: string(o.TLSKey)}
+		}
+	}
+	if v := o.Compress.value; v != "none" { // zstd: fluentd from 1.19 on, and Fluent Bit
+		c.Compress = v
+	}
+	t := &target{newEncoder: func() encodeFunc { return newForwardEncoder(string(o.TagFrom)) }, codec: fluent.Codec()}
+	if o.dryRun {
+		c.DryRun = os.Stdout
+	}
+	client, err := fluent.NewClient(c)
+	if err != nil {
+		return nil, plainForward(err)
+	}
+	t.dest, t.engine = client, !o.dryRun
+	return t, nil
+}
+
+// forwardFlagNames are the flags that set the fields of a Config, as its errors
+// name them; longer names come before those that they begin with.
+var forwardFlagNames = strings.NewReplacer(
+	"fluent: ", "",
+	"Config.TLS.CAFile", "--tls-ca", "Config.TLS.CertFile, KeyFile", "--tls-cert, --tls-key",
+	"Config.TLS.CertFile", "--tls-cert", "Config.TLS.KeyFile", "--tls-key",
+	"Config.SharedKeyFile", "--shared-key-file", "Config.SharedKey, or Secured", "--shared-key-file, or --secured",
+	"Config.SharedKey", "--shared-key-file",
+	"Config.PasswordFile", "--password-file", "Config.Password is set without User", "--password-file is given without --user",
+	"Config.Password", "--password-file", "Config.Secured", "--secured", "Config.User", "--user",
+	"Config.Hostname and ", "the name of this machine and ", "Config.Tag", "--tag", "Config.Compress", "--compress", "Config.", "",
+)
+
+// plainForward takes the name of the package out of an error, and names flags
+// where it names fields.
+func plainForward(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(forwardFlagNames.Replace(err.Error()))
+}
+
+// newForwardEncoder returns what makes an event of a line: a JSON object is the
+// record as it is, logfmt and text become one. The tag is that of the field tagFrom, if there
+// is one that can be used, and the sink's else.
+func newForwardEncoder(tagFrom string) encodeFunc {
+	enc := record.NewEncoder(record.AsJSON)
+	var js, buf, text []byte
+	var more []slog.Attr
+	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+		m := record.Meta(ev)
+		var tag []byte
+		known := ev.More
+		if tagFrom != "" {
+			tag, _ = transform.Field(ev, tagFrom, text[:0])
+			text = append(text[:0], tag[:min(len(tag), keptText)]...) // more is no tag
+			// What the input knows goes on as the tag, and not in the record, too.
+			more = append(more[:0], ev.More...)
+			ev.More = slices.DeleteFunc(more, func(a slog.Attr) bool { return a.Key == tagFrom })
+		}
+		var err error
+		js, err = enc.Append(js[:0], ev)
+		ev.More = known
+		if err != nil {
+			return dst, m, err
+		}
+		at := ev.Time
+		if at.IsZero() {
+			at = time.Now()
+		}
+		if dst == nil {
+			dst = buf[:0]
+		}
+		if len(tag) > 0 {
+			if rec, stream, err := fluent.AppendTaggedEvent(dst, string(text), at, js); !errors.Is(err, fluent.ErrTag) {
+				buf, m.Stream = rec, stream
+				return rec, m, err
+			}
+		}
+		dst, err = fluent.AppendJSONEvent(dst, at, js)
+		buf = dst
+		return dst, m, err
+	}
+}

@@ -1,0 +1,185 @@
+package program
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// forwardTarget opens --to with the given flags.
+func forwardTarget(t *testing.T, to string, args ...string) (*target, error) {
+	t.Helper()
+	return openAs(t, destinations(), to, args...)
+}
+
+func TestForwardSendsLinesAsRecords(t *testing.T) {
+	var got bytes.Buffer
+	done := make(chan string, 1)
+	auth := &testkit.ForwardAuth{Hostname: "s", Key: "key", Nonce: []byte("n"), Auth: []byte("a"), User: "u", Password: "p"}
+	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+		if ok, _ := c.Handshake(auth); !ok {
+			return
+		}
+		m, err := c.Next()
+		if err != nil {
+			return
+		}
+		got.WriteString(m.Tag + " " + m.Compressed + "\n")
+		for _, e := range m.Entries {
+			got.Write(append(fluent.Codec().AppendJSON(nil, e, batch.Meta{}), '\n'))
+		}
+		done <- got.String()
+		c.Ack(m.Chunk)
+		c.Next()
+	}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Serve(l)
+	defer f.Close()
+	key, pass := filepath.Join(t.TempDir(), "key"), filepath.Join(t.TempDir(), "pass")
+	os.WriteFile(key, []byte("key\n"), 0o600)
+	os.WriteFile(pass, []byte("p\n"), 0o600)
+	tg, err := forwardTarget(t, "forward://"+l.Addr().String(), "--tag", "app.x", "--compress", "gzip",
+		"--shared-key-file", key, "--user", "u", "--password-file", pass)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b batch.Builder
+	encode := tg.newEncoder()
+	for _, line := range []string{`{"a":1,"time":"2026-01-02T03:04:05Z"}`, `level=warn n=5 time=2026-01-02T03:04:06Z`, "2026-01-02T03:04:07Z plain text"} {
+		var ev record.Event
+		(&record.Parser{Location: time.UTC}).Parse([]byte(line+"\n"), &ev)
+		rec, m, err := encode(nil, &ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Append(rec, 0, m)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	send, closeDest := deliver.Direct(tg.dest)
+	if o := send(ctx, b.Batch(tg.codec)); o.Err() != nil {
+		t.Fatal(o)
+	}
+	text := <-done
+	for _, want := range []string{"app.x gzip\n", `"time":"2026-01-02T03:04:05Z","record":{"a":1`, `"time":"2026-01-02T03:04:06Z","record":{"level":"warn","n":5`, `"time":"2026-01-02T03:04:07Z"`, "plain text"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not in\n%s", want, text)
+		}
+	}
+	if err := closeDest(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestForwardErrors(t *testing.T) {
+	for to, want := range map[string]string{
+		"forward:host":         "write forward://HOST:PORT",
+		"forward://":           "it names no server",
+		"forward+tls:host":     "write forward+tls://HOST:PORT",
+		"forward+unix:":        "write forward+unix:PATH",
+		"forward://host:99999": "the port must be",
+		"forward://u:secret@h": "use --user and --password-file",
+	} {
+		_, err := forwardTarget(t, to)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+	if _, err := forwardTarget(t, "forward://h", "--compress", "zstd"); err != nil {
+		t.Error(err)
+	}
+	if _, err := forwardTarget(t, "forward://h", "--shared-key-file", "/nonexistent"); err == nil {
+		t.Error("a key file that is not there")
+	}
+}
+
+// What is wrong with flags is said in terms of flags, also without a server.
+func TestForwardFlagErrors(t *testing.T) {
+	dir := t.TempDir()
+	empty, key := filepath.Join(dir, "empty"), filepath.Join(dir, "key")
+	os.WriteFile(empty, []byte("\n"), 0o600)
+	os.WriteFile(key, []byte("k\n"), 0o600)
+	for _, tt := range []struct {
+		to   string
+		args []string
+		want string // empty: no error
+	}{
+		{"forward://h", []string{"--tag", ""}, "--tag is empty"},
+		{"forward://h", []string{"--tls-ca", key}, "forward+tls:"},
+		{"forward+unix:/s", []string{"--tls-cert", key}, "--tls-cert is for tls:, "},
+		{"forward+tls://h", []string{"--tls-ca", key}, "--tls-ca: "},
+		{"forward+tls://h", []string{"--tls-cert", key}, "--tls-cert and --tls-key belong together"},
+		{"forward://h", []string{"--shared-key-file", empty}, "--secured"},
+		{"forward://h", []string{"--shared-key-file", empty, "--secured"}, ""},
+		{"forward://h", []string{"--secured"}, ""},
+		{"forward://h", []string{"--password-file", key}, "--password-file is given without --user"},
+		{"forward://h", []string{"--user", "u", "--password-file", empty}, "--password-file: "},
+	} {
+		for _, more := range [][]string{nil, {"--dry-run"}} {
+			tg, err := forwardTarget(t, tt.to, append(more, tt.args...)...)
+			if tt.want == "" {
+				if err != nil {
+					t.Errorf("%s %q: %v", tt.to, tt.args, err)
+				} else {
+					tg.close()
+				}
+				continue
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "Config") {
+				t.Errorf("%s %q: %v", tt.to, tt.args, err)
+			}
+		}
+	}
+}
+
+// Events keep the tags that a field of theirs has; one that is no tag is not lost.
+func TestForwardTagFrom(t *testing.T) {
+	tgt, err := forwardTarget(t, "forward://h", "--tag", "other", "--tag-from", "tag")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tgt.close()
+	encode := tgt.newEncoder()
+	for _, tt := range []struct {
+		line string
+		more []slog.Attr
+		want string // the definition of the stream
+		rec  string
+	}{
+		{`{"n":1}`, []slog.Attr{slog.String("tag", "shop.web"), slog.String("pod", "p")}, "shop.web", `{"n":1,"pod":"p"}`},
+		{`{"n":1,"tag":"own"}`, []slog.Attr{slog.String("tag", "shop.web")}, "own", `{"n":1,"tag":"own"}`},
+		{`{"n":2}`, nil, "", `{"n":2}`},
+		{`{"n":3}`, []slog.Attr{slog.String("tag", "a\x01b")}, "", `{"n":3}`},
+		{`{"n":4}`, []slog.Attr{slog.String("tag", strings.Repeat("x", 100_000))}, "", `{"n":4}`},
+	} {
+		var ev record.Event
+		new(record.Parser).Parse([]byte(tt.line+"\n"), &ev)
+		ev.More = tt.more
+		rec, m, err := encode(nil, &ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		def, ok := fluent.Tags().AppendStream(nil, m.Stream)
+		if text := string(tgt.codec.AppendJSON(nil, rec, m)); !ok || string(def) != tt.want || !strings.Contains(text, tt.rec) {
+			t.Errorf("%s: tag %q, %s; want %q, %s", tt.line, def, text, tt.want, tt.rec)
+		}
+		if len(ev.More) != len(tt.more) {
+			t.Errorf("%s: the event has lost what was known of it", tt.line)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package program
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// Lines go to a server as flags say, each with its name.
+func TestHTTPDestination(t *testing.T) {
+	var got []string
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		body, _ := io.ReadAll(z)
+		got = append(got, fmt.Sprint(r.URL.Path, r.URL.Query()["pipeline"], r.Header["X-Team"], user, password), string(body))
+		items := strings.Repeat(`{"create":{"status":201}},`, strings.Count(string(body), `{"create"`))
+		fmt.Fprintf(w, `{"errors":false,"items":[%s]}`, strings.TrimSuffix(items, ","))
+	}))
+	defer srv.Close()
+	file := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(file, []byte("hunter22\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tgt, err := openAs(t, httpDests(), srv.URL+"/logs-x", "--api", "opensearch", "--user", "me", "--password-file", file, "--header", "X-Team: shop", "--param", "pipeline=parse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := deliver.NewOutput(tgt.dest, &deliver.OutputOptions{Codec: tgt.codec, OnError: func(e batch.Event) { t.Error(e) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, enc := record.Parser{}, tgt.newEncoder()
+	for _, line := range []string{`{"time":"2026-01-02T03:04:05Z","msg":"a"}`, "plain"} {
+		var ev record.Event
+		p.Parse([]byte(line+"\n"), &ev)
+		rec, m, err := enc(nil, &ev)
+		if err == nil {
+			err = w.WriteRecord(rec, m)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if a := w.Account(); a.Delivered != 2 || len(got) != 2 || got[0] != "/logs-x/_bulk[parse] [shop]mehunter22" {
+		t.Fatalf("%v, %q", a, got)
+	}
+	lines := strings.Split(got[1], "\n")
+	if len(lines) != 5 || !strings.Contains(lines[0], `-1"}}`) || lines[1] != `{"@timestamp":"2026-01-02T03:04:05Z","time":"2026-01-02T03:04:05Z","msg":"a"}` || !strings.Contains(lines[3], `"msg":"plain"`) {
+		t.Errorf("%q", lines)
+	}
+}

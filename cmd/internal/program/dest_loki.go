@@ -1,0 +1,158 @@
+package program
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/loki"
+)
+
+// lokiDest is loki://HOST:PORT or loki+https://HOST.
+type lokiDest struct{ scheme string }
+
+// lokiDests returns the two kinds.
+func lokiDests() []destination { return []destination{lokiDest{"loki"}, lokiDest{"loki+https"}} }
+
+func (d lokiDest) Scheme() string { return d.scheme }
+func (d lokiDest) canDryRun()     {}
+
+func (d lokiDest) Usage() (form, what string) {
+	if d.scheme == "loki" {
+		return "loki://HOST:PORT", "Grafana Loki, port 3100, over http; see --label. A path is a prefix"
+	}
+	return "loki+https://HOST", "the same over https; see --tls-ca, --tls-cert, --tls-key"
+}
+
+func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
+	host, err := hostOf(rest, d.scheme+"://HOST")
+	if err != nil {
+		return nil, err
+	}
+	c := loki.Config{
+		URL: "http://" + withPort(host, "3100"), Name: redact(d.scheme + ":" + rest), Labels: map[string]string{},
+		LabelAttrs: o.LabelFrom, MetadataAttrs: o.Metadata, Tenant: string(o.Tenant), Username: string(o.User),
+		BearerTokenFile: string(o.BearerTokenFile), MaxAge: time.Duration(o.MaxAge), TooOld: o.TooOld.value, OnError: o.onEvent,
+	}
+	if c.MaxAge == 0 {
+		c.MaxAge = -1
+	}
+	if d.scheme == "loki+https" {
+		c.URL = "https://" + host
+		c.TLS = loki.TLS{CAFile: string(o.TLSCA), CertFile: string(o.TLSCert), KeyFile: string(o.TLSKey)}
+	}
+	for _, l := range o.Label {
+		i := strings.IndexAny(l, "=:") // label=app:shop reads better in a query
+		if i < 1 || i == len(l)-1 {
+			return nil, fmt.Errorf("--label %s: write NAME=VALUE or NAME:VALUE", l)
+		}
+		name, value := l[:i], l[i+1:]
+		if _, twice := c.Labels[name]; twice {
+			return nil, fmt.Errorf("--label %s: %s is given twice; a label has one value", l, name)
+		}
+		c.Labels[name] = value
+	}
+	if len(c.Labels) == 0 {
+		c.Labels["job"] = "forebay"
+	}
+	if c.Password, err = readPassword(string(o.PasswordFile)); err != nil {
+		return nil, err
+	}
+	if o.dryRun {
+		c.DryRun = os.Stdout
+	}
+	s, err := loki.NewPusher(c)
+	if err != nil {
+		return nil, plainLoki(err)
+	}
+	t := &target{newEncoder: func() encodeFunc { return newLokiEncoder(s, slices.Concat(o.LabelFrom, o.Metadata)) }, codec: s.Encoder().Codec(), memory: 4 << 20}
+	t.dest, t.engine = s, !o.dryRun
+	return t, nil
+}
+
+// withPort adds a port to HOST/PATH?QUERY if there is none.
+func withPort(rest, port string) string {
+	host, path := rest, ""
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		host, path = rest[:i], rest[i:]
+	}
+	if i := strings.LastIndexByte(host, ':'); i < 0 || strings.HasSuffix(host, "]") {
+		host += ":" + port
+	}
+	return host + path
+}
+
+// plainLoki takes the name of the package out of an error.
+func plainLoki(err error) error {
+	return errors.New(strings.NewReplacer("loki: config: ", "", "loki: ", "",
+		"use http://host:3100 or https://host/prefix", "write loki://HOST:PORT or loki+https://HOST/PREFIX").Replace(err.Error()))
+}
+
+// newLokiEncoder returns what makes an entry of a line: the line as it came, with
+// its time and level, and with labels and metadata of the fields so named.
+func newLokiEncoder(s *loki.Pusher, names []string) encodeFunc {
+	var attrs []slog.Attr
+	var js []byte
+	logfmt := encode.Logfmt(nil).Codec()
+	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+		attrs = attrs[:0]
+		if len(names) > 0 && ev.Format != record.Text {
+			line := ev.Line
+			if ev.Format == record.Logfmt {
+				js = logfmt.AppendJSON(js[:0], ev.Line, batch.Meta{})
+				line = js
+			}
+			attrs = appendFields(attrs, line, names)
+		}
+		for _, a := range ev.More {
+			if slices.Contains(names, a.Key) {
+				attrs = append(attrs, a)
+			}
+		}
+		level := ev.Level
+		if !ev.HasLevel {
+			level = loki.NoLevel
+		}
+		return s.AppendLine(dst, ev.Time, level, ev.Line, attrs)
+	}
+}
+
+// appendFields appends the fields of a JSON object that have one of the names.
+func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(obj, &fields) != nil {
+		return dst
+	}
+	for _, name := range names {
+		head, tail, nested := strings.Cut(name, ".")
+		if v, ok := fields[name]; ok {
+			// The Sink knows a name with a dot as one in a group.
+			dst = append(dst, within(strings.Split(name, "."), v))
+		} else if v, ok := fields[head]; ok && nested {
+			if in := appendFields(nil, v, []string{tail}); len(in) > 0 {
+				dst = append(dst, slog.Attr{Key: head, Value: slog.GroupValue(in...)})
+			}
+		}
+	}
+	return dst
+}
+
+func within(path []string, v json.RawMessage) slog.Attr {
+	value := slog.AnyValue(v)
+	var s string
+	if json.Unmarshal(v, &s) == nil && v[0] == '"' {
+		value = slog.StringValue(s)
+	}
+	for i := len(path) - 1; i > 0; i-- {
+		value = slog.GroupValue(slog.Attr{Key: path[i], Value: value})
+	}
+	return slog.Attr{Key: path[0], Value: value}
+}

@@ -1,0 +1,231 @@
+package program
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// An authority signs certificates for 127.0.0.1.
+type authority struct {
+	t    *testing.T
+	dir  string
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	n    int64
+}
+
+// newAuthority returns one whose certificate is in the file ca.pem of dir.
+func newAuthority(t *testing.T, dir string) *authority {
+	a := &authority{t: t, dir: dir}
+	a.cert, a.key = a.sign("ca", true)
+	return a
+}
+
+// sign makes a certificate and puts it and its key into the files NAME.pem and
+// NAME.key.
+func (a *authority) sign(name string, ca bool) (*x509.Certificate, *ecdsa.PrivateKey) {
+	a.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.n++
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(a.n), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: ca, BasicConstraintsValid: true,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	parent, signer := a.cert, a.key
+	if ca {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{
+		name + ".pem": {Type: "CERTIFICATE", Bytes: der},
+		name + ".key": {Type: "EC PRIVATE KEY", Bytes: secret},
+	} {
+		if err := os.WriteFile(filepath.Join(a.dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return cert, key
+}
+
+// tlsServer accepts one connection after the other and hands over what each sent.
+func tlsServer(t *testing.T, c *tls.Config) (addr string, got <-chan string) {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch := make(chan string, 16)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b, _ := io.ReadAll(conn)
+			conn.Close()
+			if len(b) > 0 {
+				ch <- string(b)
+			}
+		}
+	}()
+	t.Cleanup(func() { l.Close(); <-done })
+	return l.Addr().String(), ch
+}
+
+// Lines and syslog messages over TLS: certificates are verified, and the flags are
+// those of the other destinations.
+func TestTLSDestinations(t *testing.T) {
+	dir := t.TempDir()
+	ca := newAuthority(t, dir)
+	ca.sign("server", false)
+	ca.sign("client", false)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	server, err := tls.LoadX509KeyPair(file("server.pem"), file("server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.cert)
+	open, fromAnyone := tlsServer(t, &tls.Config{Certificates: []tls.Certificate{server}})
+	closed, fromClients := tlsServer(t, &tls.Config{
+		Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
+		MaxVersion: tls.VersionTLS12, // with 1.3 the client learns only later that it is refused
+	})
+	pipe := func(drain time.Duration, to string, args ...string) (string, error) {
+		t.Helper()
+		c := config(to)
+		c.drainTimeout = duration(drain)
+		giveOptions(t, &c.options, args...)
+		return run(t, c, "one\ntwo\n")
+	}
+	good := []string{"--tls-ca", file("ca.pem")}
+	mutual := append(good, "--tls-cert", file("client.pem"), "--tls-key", file("client.key"))
+
+	if said, err := pipe(time.Minute, "tls://"+open, good...); err != nil || <-fromAnyone != "one\ntwo\n" {
+		t.Error(err, said)
+	}
+	if said, err := pipe(time.Minute, "syslog+tls://"+open+"?app=shop", good...); err != nil {
+		t.Error(err, said)
+	} else if text := <-fromAnyone; strings.Count(text, " shop ") != 2 {
+		t.Errorf("%q", text)
+	}
+	if said, err := pipe(time.Minute, "tls://"+closed, mutual...); err != nil || <-fromClients != "one\ntwo\n" {
+		t.Error(err, said)
+	}
+	for _, tt := range []struct {
+		to   string
+		args []string
+		code int
+		want string
+	}{
+		{"tls://" + open, nil, exitRuntime, "certificate signed by unknown authority"},
+		{"tls://" + strings.Replace(open, "127.0.0.1", "localhost", 1), good, exitRuntime, "certificate is not valid for any names"},
+		{"tls://" + closed, good, exitRuntime, "TLS handshake: remote error: tls: "},
+		{"tls://" + open, []string{"--tls-ca", file("none.pem")}, exitConfig, "cannot read --tls-ca: open "},
+		{"tls://" + open, []string{"--tls-ca", file("ca.key")}, exitConfig, "it has no PEM certificate"},
+		{"tls://" + open, []string{"--tls-cert", file("client.pem")}, exitConfig, "--tls-cert and --tls-key belong together"},
+		{"tls://" + open, []string{"--tls-cert", file("client.pem"), "--tls-key", file("server.key")}, exitConfig, "cannot load --tls-cert and --tls-key: "},
+	} {
+		// A busy machine can take longer to load the roots of the system than to drain.
+		for _, drain := range []time.Duration{time.Second, 20 * time.Second} {
+			said, err := pipe(drain, tt.to, tt.args...)
+			if err != nil {
+				said += err.Error()
+			}
+			if codeOf(err) == tt.code && strings.Contains(said, tt.want) {
+				break
+			}
+			if drain > time.Second {
+				t.Errorf("%s %q: %v, want %q:\n%s", tt.to, tt.args, err, tt.want, said)
+			}
+		}
+	}
+}
+
+// stuck is a destination that takes nothing, says nothing and heeds nothing.
+type stuck struct {
+	fake
+	release chan struct{}
+	got     *bytes.Buffer
+}
+
+func (s *stuck) Open(string, *outputConfig) (*target, error) {
+	return &target{dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
+		if s.release != nil {
+			<-s.release
+			return batch.FailedOutcome(io.ErrClosedPipe)
+		}
+		s.got.Write(b.AppendTo(nil))
+		return batch.Outcome{}
+	})}, nil
+}
+
+// With --when-full spill a destination that hangs does not stop the reading; the
+// next run delivers all, in order.
+func TestWhenFullSpill(t *testing.T) {
+	var input strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&input, "line %d\n", i)
+	}
+	dir := t.TempDir()
+	pipe := func(t *testing.T, s *stuck, drain time.Duration, text string) (string, error) {
+		c := config("fake:")
+		giveOptions(t, &c.options, "--spool", dir, "--when-full", "spill")
+		c.drainTimeout = duration(drain)
+		c.dests = append(c.dests, s)
+		return run(t, c, text)
+	}
+	inBubble(t, func(t *testing.T) {
+		first := &stuck{release: make(chan struct{})}
+		said, err := pipe(t, first, time.Second, input.String())
+		close(first.release)
+		if codeOf(err) != exitKept || !strings.Contains(said, "fake: is too slow, lines go to --spool "+dir) ||
+			!strings.Contains(said, "fake accepted=20000 delivered=0 pending=20000{slab=0 spill=20000 inflight=0}") {
+			t.Fatal(err, said)
+		}
+	})
+	second := &stuck{got: new(bytes.Buffer)}
+	said, err := pipe(t, second, time.Minute, "the last\n")
+	if err != nil || !strings.Contains(said, "fake accepted=1 recovered=20000 delivered=20001\n") {
+		t.Fatal(err, said)
+	}
+	if second.got.String() != input.String()+"the last\n" {
+		t.Error("the lines did not come in order")
+	}
+}

@@ -1,0 +1,43 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/term"
+
+	"github.com/forebay-log/forebay/file"
+)
+
+// stdioDest is stdout: or stderr:.
+type stdioDest struct{ name, what string }
+
+func (d stdioDest) Scheme() string             { return d.name }
+func (d stdioDest) Usage() (form, what string) { return d.name + ":", d.what }
+func (d stdioDest) Open(rest string, _ *outputConfig) (*target, error) {
+	if rest != "" {
+		return nil, errors.New("nothing goes behind the colon: write " + d.name + ":")
+	}
+	f := os.Stdout
+	if d.name == "stderr" {
+		f = os.Stderr
+	}
+	s := file.NewStdio(f, d.name)
+	if s.Check() != nil {
+		return nil, fmt.Errorf("%s is closed, or not open for writing: nothing would get there (--to file:/dev/null throws lines away on purpose)", d.what)
+	}
+	info, _ := f.Stat()
+	return &target{dest: s, file: info, gone: s.Gone(), tty: isTerminal(f)}, nil
+}
+
+func isTerminal(f *os.File) bool {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	tty := false
+	// Not f.Fd(), which would change the mode of a file others share.
+	c.Control(func(fd uintptr) { tty = term.IsTerminal(int(fd)) })
+	return tty
+}

@@ -1,0 +1,61 @@
+package program
+
+import (
+	"errors"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/file"
+)
+
+// outlived is a destination behind retries whose reader may go. Without them its lines
+// are lost then. Here they go where those of a destination that is down
+// go or, if there is no such place, where refused ones go.
+type outlived struct {
+	deliver.Destination
+	hold bool // there is a fallback or a spool
+}
+
+func (d outlived) Open(l deliver.Life) (deliver.Session, error) {
+	return d.Destination.Open(outlivedLife{l, d.hold})
+}
+
+// outlivedLife follows other advice than that the destination is gone.
+type outlivedLife struct {
+	deliver.Life
+	hold bool
+}
+
+func (l outlivedLife) Answer(b *batch.Batch, o batch.Outcome) {
+	if errors.Is(o.Why, file.ErrGone) {
+		if l.hold {
+			o.Advice = batch.Hold
+		} else {
+			o = batch.Outcome{Refused: o.Open, Refusal: o.Why}
+		}
+	}
+	l.Life.Answer(b, o)
+}
+
+// outlet returns the destination of t for an outlet: one that goes on if the reader of t
+// can go and there is another place for lines.
+func (c *outputConfig) outlet(t *target) deliver.Destination {
+	hold := c.Fallback != "" || c.Spool != ""
+	if _, is := t.dest.(*file.Stdio); is && (hold || c.DeadLetter != "") {
+		return outlived{t.dest, hold}
+	}
+	return t.dest
+}
+
+// goneText says what becomes of an output whose reader is gone.
+func (out *output) goneText() string {
+	switch {
+	case out.fallback != nil:
+		return "from now on its lines go to --fallback " + out.fallback.to
+	case out.c.Spool != "":
+		return "from now on its lines go to --spool " + string(out.c.Spool)
+	case out.c.DeadLetter != "":
+		return "from now on its lines go to --dead-letter " + string(out.c.DeadLetter)
+	}
+	return "this output ends here"
+}

@@ -1,0 +1,186 @@
+//go:build unix
+
+package program
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// A slowReopen is a file that opens anew only when it is let.
+type slowReopen struct {
+	path    string
+	entered chan struct{}
+	let     chan error
+}
+
+func (*slowReopen) Scheme() string             { return "slow" }
+func (*slowReopen) Usage() (form, what string) { return "slow:", "a file" }
+func (*slowReopen) Flags(*cobra.Command)       {}
+func (d *slowReopen) Open(string, *outputConfig) (*target, error) {
+	f, err := os.Create(d.path)
+	return &target{dest: deliver.ToWriteCloser(f), reopen: func() error {
+		d.entered <- struct{}{}
+		return <-d.let
+	}}, err
+}
+
+// A file that cannot be opened anew because it hangs keeps neither the others from
+// it nor the program from its end. What is asked for meanwhile happens later.
+func TestHungReopen(t *testing.T) {
+	hup := make(chan os.Signal, 1) // also when the pipeline does not listen
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	dir := t.TempDir()
+	stuck := &slowReopen{filepath.Join(dir, "stuck"), make(chan struct{}), make(chan error)}
+	beside := filepath.Join(dir, "beside")
+	c := config("slow:", "file:"+beside)
+	c.dests = append(c.dests, stuck)
+	stdin, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	defer in.Close()
+	stderr, err := os.Create(filepath.Join(dir, "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stderr.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- runPipe(c, stdin, stderr) }()
+	in.WriteString("one\n")
+	await(t, beside, "one\n") // so that it runs
+
+	kill := func() { syscall.Kill(os.Getpid(), syscall.SIGHUP) }
+	for i := range 2 {
+		if err := os.Rename(beside, beside+".old"); err != nil {
+			t.Fatal(err)
+		}
+		kill()
+		await(t, beside, "")
+		if i == 0 { // what is asked for before it has begun is done at once
+			<-stuck.entered
+		}
+	}
+	stuck.let <- errors.New("no luck")
+	<-stuck.entered // again, because it was asked for again
+	in.WriteString("two\n")
+	in.Close()
+	select {
+	case err = <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("the program does not end")
+		stuck.let <- nil
+		err = <-ended
+	}
+	close(stuck.let)
+	said, _ := os.ReadFile(stderr.Name())
+	if err != nil {
+		t.Errorf("%v, %s", err, said)
+	}
+	wantMatch(t, string(said), `^forebay: no luck$`)
+	await(t, beside, "two\n")
+	await(t, stuck.path, "one\ntwo\n")
+}
+
+// A signal to reopen files that comes while destinations are being opened does not
+// end the program, and is not forgotten.
+func TestHupWhileOpening(t *testing.T) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	d := &slowReopen{filepath.Join(t.TempDir(), "x"), make(chan struct{}), make(chan error)}
+	close(d.let)
+	c := config("slow:")
+	c.dests = append(c.dests, d, hupOpen{hup})
+	c.to = append(c.to, "hup:")
+	stdin, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	defer in.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- runPipe(c, stdin, os.Stderr) }()
+	select {
+	case <-d.entered:
+	case <-time.After(10 * time.Second):
+		t.Error("nothing is opened anew")
+	}
+	in.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// hupOpen sends the signal when it is opened.
+type hupOpen struct{ came chan os.Signal }
+
+func (hupOpen) Scheme() string             { return "hup" }
+func (hupOpen) Usage() (form, what string) { return "hup:", "nowhere" }
+func (hupOpen) Flags(*cobra.Command)       {}
+func (d hupOpen) Open(string, *outputConfig) (*target, error) {
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		return nil, err
+	}
+	<-d.came
+	f, err := os.Open(os.DevNull)
+	return &target{dest: deliver.ToWriteCloser(f)}, err
+}
+
+// The program ends when it is told to, also if nobody reads its standard error: all
+// is delivered then, but for the summary.
+func TestStuckStandardError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	p := startWith(t, func(p *process, cmd *exec.Cmd) {
+		pipe := p.pipe()
+		fd := int(pipe[1].Fd())
+		if err := unix.SetNonblock(fd, true); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		for err == nil {
+			_, err = unix.Write(fd, []byte{'x'})
+		}
+		if err := unix.SetNonblock(fd, false); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Stderr = pipe[1]
+	}, "pipe", "--to", "file:"+path)
+	p.write("one\n")
+	p.in.Close()
+	await(t, path, "one\n")
+	var told sync.WaitGroup
+	ended := make(chan struct{})
+	told.Go(func() { // the same one at short intervals: that forces nothing
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				p.cmd.Process.Signal(syscall.SIGTERM)
+			case <-ended:
+				return
+			}
+		}
+	})
+	code, _ := p.wait()
+	close(ended)
+	told.Wait()
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -1,0 +1,42 @@
+package program
+
+import (
+	"errors"
+	"os"
+	"sync"
+)
+
+// errStopped ends the input when the program was asked to stop.
+var errStopped = errors.New("stopped")
+
+// input is standard input that can be told to end. Nothing is read from it
+// after stop has returned to whoever reads, so that what is left in a pipe stays
+// there.
+type input struct {
+	f       *os.File
+	once    sync.Once
+	stopped chan struct{}
+	inputWait
+}
+
+func newInput(f *os.File) (*input, error) {
+	in := &input{f: f, stopped: make(chan struct{})}
+	return in, in.inputWait.init(f)
+}
+
+// stop makes the next Read, or the one that waits now, return errStopped.
+func (in *input) stop() {
+	in.once.Do(func() {
+		close(in.stopped)
+		in.wakeUp()
+	})
+}
+
+func (in *input) isStopped() bool {
+	select {
+	case <-in.stopped:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,167 @@
+package program
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// A tail that makes records of several lines, and is killed at any moment, loses none, tears
+// none and delivers none more often than it was killed before its position was stored.
+func TestTailOfRecordsKilled(t *testing.T) {
+	dir := t.TempDir()
+	in, out, state := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt"), filepath.Join(dir, "state")
+	rng := testkit.Rand(testkit.Seed(t))
+	rounds := testkit.Rounds(5, 100)
+	n := 0
+	records := func(count int) string {
+		var sb strings.Builder
+		for range count {
+			// 64 bytes: a write that the kernel cuts at the end of a page ends with a record.
+			fmt.Fprintf(&sb, "line %6d %s\n\tat %s\n", n, strings.Repeat("x", 19), strings.Repeat("y", 27))
+			n++
+		}
+		return sb.String()
+	}
+	args := []string{"tail", in, "--from", "start", "--multiline", "^line", "--state", state, "--to", "file:" + out, "--no-reserve"}
+	appendTo(t, in, records(1))
+	p := start(t, args...)
+	for range rounds {
+		st, err := os.Stat(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitIn(t, filepath.Join(state, "positions"), fmt.Sprintf(" %x ", st.Sys().(*syscall.Stat_t).Ino))
+		killed := time.AfterFunc(time.Duration(rng.IntN(300))*time.Millisecond, func() { p.cmd.Process.Kill() })
+		for range 20 {
+			appendTo(t, in, records(50))
+			time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+		}
+		p.cmd.Process.Kill()
+		killed.Stop()
+		p.wait()
+		p = start(t, args...)
+		awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
+	}
+	// Only the last process can have delivered this one: before that it may not listen for signals.
+	appendTo(t, in, records(1))
+	awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
+	p.signal(syscall.SIGTERM)
+	if code, stderr := p.wait(); code != 0 {
+		t.Error(code, stderr)
+	}
+	got, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make([]int, n)
+	for len(got) > 0 {
+		var k int
+		rec := got[:min(64, len(got))]
+		if _, err := fmt.Sscanf(string(rec), "line %d x", &k); err != nil || k >= n || !bytes.HasSuffix(rec, []byte("y\n")) || len(rec) != 64 {
+			t.Fatalf("%q", rec)
+		}
+		seen[k]++
+		got = got[64:]
+	}
+	twice := 0
+	for k, times := range seen {
+		if times == 0 || times > 1+rounds {
+			t.Fatalf("record %d of %d comes %d times", k, n, times)
+		}
+		twice += times - 1
+	}
+	t.Logf("%d records, %d of them came again", n, twice)
+}
+
+// A pipe that makes records of several lines and is killed at any moment goes on with the
+// same standard input: no line is lost or torn, and at most the record at hand comes again.
+func TestKilledJoinerGoesOn(t *testing.T) {
+	const kills, lines, each = 8, 20_000, 10
+	seeds := testkit.Rand(testkit.Seed(t))
+	for range testkit.Rounds(2, 60) {
+		rng := testkit.Rand(seeds.Uint64())
+		dir := t.TempDir()
+		down, safe := full(t, dir), filepath.Join(dir, "safe")
+		args := []string{"pipe", "--crash-safe", safe, "--to", "file:" + down, "--slab-size", "4KiB", "--slabs", fmt.Sprint(2 + 60*rng.IntN(2)),
+			"--multiline", `^line \d+0 `}
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		quit, done := make(chan struct{}), make(chan int)
+		go func() {
+			defer w.Close()
+			text, last := numbered(0, lines), 0
+			for len(text) > 0 {
+				select {
+				case <-quit: // the line under way is ended
+					end := bytes.IndexByte(text, '\n') + 1
+					if last > 0 {
+						w.Write(text[:end])
+					}
+					done <- lines - bytes.Count(text[end:], []byte("\n"))
+					return
+				default:
+				}
+				k := 1 + int(last%4000)
+				w.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+				k, _ = w.Write(text[:min(k*37%4096+1, len(text))])
+				w.SetWriteDeadline(time.Time{})
+				text = text[k:]
+				last += k
+			}
+			<-quit
+			done <- lines
+		}()
+		run := func() *process {
+			return startWith(t, func(_ *process, cmd *exec.Cmd) { cmd.Stdin = r }, args...)
+		}
+		for range kills {
+			p := run()
+			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
+			p.signal(syscall.SIGKILL)
+			p.wait()
+		}
+		if err := os.Remove(down); err != nil {
+			t.Fatal(err)
+		}
+		close(quit)
+		p := run()
+		n := <-done
+		if code, stderr := p.wait(); code != 0 {
+			t.Errorf("exit code %d: %s", code, stderr)
+		}
+		got, err := os.ReadFile(down)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, again := 0, 0
+		for line := range bytes.Lines(got) {
+			var at int
+			if _, err := fmt.Sscanf(string(line), "line %d", &at); err != nil || !bytes.Equal(line, numbered(at, at+1)) {
+				t.Fatalf("torn, or made up: %q behind line %d", line, next-1)
+			}
+			if at > next || at < next-each {
+				t.Fatalf("line %d comes behind line %d", at, next-1)
+			}
+			if at < next {
+				again++
+			}
+			next = at + 1
+		}
+		if next != n || again > kills {
+			t.Errorf("%d of %d lines, %d records came again", next, n, again)
+		}
+	}
+}

@@ -1,0 +1,361 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/readahead"
+	"github.com/forebay-log/forebay/cmd/internal/tail"
+	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// A joinTest is an intake of standard input, and the records that its output was given.
+type joinTest struct {
+	take *intake
+	got  []string
+}
+
+// newJoinTest opens a pipeline with records of up to most bytes.
+func newJoinTest(t *testing.T, most int) *joinTest {
+	t.Helper()
+	dir := t.TempDir()
+	empty, err := os.Create(filepath.Join(dir, "empty"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := config("file:" + filepath.Join(dir, "out"))
+	c.maxRecord.value = int64(most)
+	if err := c.settle(); err != nil {
+		t.Fatal(err)
+	}
+	c.inputs = []*inputConfig{{kind: stdinInput{f: empty}}}
+	p := newPipeline(c, io.Discard)
+	if err := errors.Join(p.open(empty), p.openInputs()); err != nil {
+		t.Fatal(err)
+	}
+	jt := &joinTest{take: p.inlets[0].intakes[0]}
+	jt.take.parse = true
+	jt.take.outs[0].encode = func(_ []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+		jt.got = append(jt.got, string(ev.Raw))
+		return ev.Raw, batch.Meta{}, nil
+	}
+	t.Cleanup(func() {
+		p.shutdown(context.Background())
+		p.closeInputs()
+		empty.Close()
+	})
+	return jt
+}
+
+// chunks reads text in pieces cut at random.
+type chunks struct {
+	rng    *rand.Rand
+	text   string
+	before func() // each Read
+}
+
+func (c *chunks) Read(p []byte) (int, error) {
+	if c.before != nil {
+		c.before()
+	}
+	if c.text == "" {
+		return 0, io.EOF
+	}
+	n := copy(p, c.text[:1+c.rng.IntN(min(len(c.text), 1+c.rng.IntN(300)))])
+	c.text = c.text[n:]
+	return n, nil
+}
+
+var joinLines = []string{
+	"plain %d", "", "panic: %d", "goroutine %d [running]:", "main.f(%d)", "\t/x.go:%d", "created by %d", "[signal %d",
+	"a.BException: %d", "\tat x.y(%d)", "Caused by: a.CError: %d", "\t... %d more", "  indented %d",
+	"Traceback (most recent call last):", "ValueError: %d", "During handling of the above exception, %d", "2026-11-23 %d",
+}
+
+// someLines returns lines of programs, of which some belong together, perhaps as a
+// container runtime writes them.
+func someLines(rng *rand.Rand, long bool) string {
+	var b strings.Builder
+	wrap := rng.IntN(3)
+	for i := range rng.IntN(150) {
+		text := joinLines[rng.IntN(len(joinLines))]
+		if strings.Contains(text, "%d") {
+			text = fmt.Sprintf(text, i+1_000_000)
+		}
+		if long && rng.IntN(20) == 0 {
+			text += strings.Repeat("x", rng.IntN(500))
+		}
+		stream := []string{"stdout", "stderr"}[rng.IntN(2)]
+		switch part := rng.IntN(3) == 0; {
+		case wrap == 1 && part:
+			text = "2026-11-23T10:00:00Z " + stream + " P " + text
+		case wrap == 1:
+			text = "2026-11-23T10:00:00Z " + stream + " F " + text
+		case wrap == 2:
+			end := `\n`
+			if part {
+				end = ""
+			}
+			text = fmt.Sprintf(`{"log":"%s%s","stream":"%s","time":"2026-11-23T10:00:00Z"}`, strings.ReplaceAll(text, "\t", `\t`), end, stream)
+		}
+		b.WriteString(text + []string{"\n", "\n", "\r\n"}[rng.IntN(3)])
+	}
+	if s := b.String(); rng.IntN(3) == 0 {
+		return strings.TrimRight(s, "\r\n")
+	}
+	return b.String()
+}
+
+func someRules(t *testing.T, rng *rand.Rand) *join.Rules {
+	all := [][]string{{"auto"}, {"cri", "java"}, {"docker"}, {"go", "python"}, {`^\d{4}-`}, {"cri", "docker", "^plain"}}
+	rules, err := join.Parse(all[rng.IntN(len(all))])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+// A tailTaker takes what forebay tail makes of a file.
+type tailTaker struct {
+	got  []string
+	long uint64
+}
+
+func (s *tailTaker) Put(l tail.Line) error {
+	if l.TooLong > 0 {
+		s.long++
+	} else {
+		s.got = append(s.got, string(l.Text))
+	}
+	return nil
+}
+
+func (*tailTaker) Commit(context.Context) error { return nil }
+
+// Standard input, however it comes, gives the records that tail makes of the same text.
+func TestJoinedAsByTail(t *testing.T) {
+	seeds := testkit.Rand(testkit.Seed(t))
+	for range testkit.Rounds(60, 2000) {
+		rng := testkit.Rand(seeds.Uint64())
+		text, rules, most := someLines(rng, true), someRules(t, rng), []int{100, 300, 1 << 20}[rng.IntN(3)]
+		path := filepath.Join(t.TempDir(), "x.log")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		want := &tailTaker{}
+		tailer, err := tail.New(tail.Options{Patterns: []string{path}, Once: true, Join: rules, MaxRecord: most, JoinWait: time.Hour}, want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(tailer.Run(), tailer.Finish(true)); err != nil {
+			t.Fatal(err)
+		}
+		jt := newJoinTest(t, most)
+		if err := jt.take.readFrom(&chunks{rng: rng, text: text}, nil, rules, nil); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(jt.got, want.got) || jt.take.in.oversize.Load() != want.long {
+			t.Fatalf("of %q\nat most %d: got\n%q and %d too long, tail has\n%q and %d", text, most, jt.got, jt.take.in.oversize.Load(), want.got, want.long)
+		}
+		if n := jt.take.in.records.Load(); n != uint64(len(want.got))+want.long {
+			t.Fatalf("%d records are counted, want %d and %d too long", n, len(want.got), want.long)
+		}
+	}
+}
+
+// A program that is killed at any moment delivers the lines that it held when it is started
+// again. What it held is in one piece then, and nothing comes twice, but for other streams.
+func TestHeldLinesSurviveAKill(t *testing.T) {
+	seeds := testkit.Rand(testkit.Seed(t))
+	number := regexp.MustCompile(`1\d{6}`)
+	for range testkit.Rounds(40, 1000) {
+		rng := testkit.Rand(seeds.Uint64())
+		text, rules := someLines(rng, false), someRules(t, rng)
+		const most = 2000
+		plain := newJoinTest(t, most)
+		if err := plain.take.readFrom(strings.NewReader(text), nil, rules, nil); err != nil {
+			t.Fatal(err)
+		}
+		dir, after := t.TempDir(), t.TempDir()
+		first := newJoinTest(t, most)
+		names := []string{first.take.outs[0].dir}
+		kept, err := readahead.Create(dir, readahead.Options{Outputs: names, Bytes: bytesToKeep(most, rules)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		src := &chunks{rng: rng, text: text}
+		kill, had, rest := rng.IntN(1+len(text)/100), -1, ""
+		src.before = func() { // what a process leaves that is killed while it reads
+			if kill--; kill >= 0 || had >= 0 {
+				return
+			}
+			had, rest = len(first.got), src.text
+			image, err := os.ReadFile(filepath.Join(dir, kept.Name()))
+			if err == nil {
+				err = os.WriteFile(filepath.Join(after, kept.Name()), image, 0o600)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		kept.From(src, nil)
+		if err := first.take.readFrom(kept, kept, rules, nil); err != nil || kept.Broken() != nil {
+			t.Fatal(err, kept.Broken())
+		}
+		kept.Close()
+		if !slices.Equal(first.got, plain.got) {
+			t.Fatalf("of %q: with --crash-safe\n%q, without\n%q", text, first.got, plain.got)
+		}
+		if had < 0 {
+			continue // it ended before
+		}
+		second := newJoinTest(t, most)
+		files, damaged := readahead.Adopt(after, []string{second.take.outs[0].dir, names[0]})
+		if len(damaged) > 0 || len(files) > 1 {
+			t.Fatal(damaged, files)
+		}
+		if len(files) == 0 {
+			err = second.take.readFrom(strings.NewReader(rest), nil, rules, nil)
+		} else {
+			second.take.outs[0].dir = names[0]
+			files[0].From(&chunks{rng: rng, text: rest}, nil)
+			err = second.take.readFrom(files[0], files[0], rules, nil)
+			files[0].Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		both := append(slices.Clone(first.got[:had]), second.got...)
+		if !strings.Contains(text, " stderr ") && !strings.Contains(text, `"stderr"`) && !slices.Equal(both, plain.got) {
+			t.Fatalf("of %q: killed behind %q, then\n%q, want\n%q", text, first.got[:had], second.got, plain.got)
+		}
+		for _, n := range number.FindAllString(text, -1) {
+			if !strings.Contains(strings.Join(both, ""), n) {
+				t.Fatalf("of %q: killed behind\n%q, then\n%q: %s is lost", text, first.got[:had], second.got, n)
+			}
+		}
+	}
+}
+
+// However much comes behind a line that is held, it fits into the file that keeps the input.
+func TestHeldLineAndAFlood(t *testing.T) {
+	rules, err := join.Parse([]string{"cri"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, flood := range []string{
+		strings.Repeat("2026-11-23T10:00:00Z stderr F one\n", 30_000),
+		strings.Repeat("x", 1<<20) + "\n",
+	} {
+		jt := newJoinTest(t, 1000)
+		kept, err := readahead.Create(t.TempDir(), readahead.Options{Outputs: []string{jt.take.outs[0].dir}, Bytes: bytesToKeep(1000, rules)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept.From(strings.NewReader("2026-11-23T10:00:00Z stdout P part\n"+flood), nil)
+		if err := jt.take.readFrom(kept, kept, rules, nil); err != nil || kept.Broken() != nil {
+			t.Error(err, kept.Broken())
+		}
+		kept.Close()
+		if !slices.Contains(jt.got, "part\n") || len(jt.got) > 1 && jt.got[len(jt.got)-1] == "part\n" {
+			t.Errorf("%d records, the last one %q", len(jt.got), jt.got[len(jt.got)-1])
+		}
+	}
+}
+
+// A slow input is what a test sends, until it closes it.
+type slowInput struct {
+	texts chan string
+	rest  string
+}
+
+func (s *slowInput) Read(p []byte) (int, error) {
+	if s.rest == "" {
+		text, ok := <-s.texts
+		if !ok {
+			return 0, io.EOF
+		}
+		s.rest = text
+	}
+	n := copy(p, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+func (s *slowInput) wait(d time.Duration) bool {
+	if s.rest != "" {
+		return true
+	}
+	select {
+	case s.rest = <-s.texts: // "" is the end
+		return true
+	case <-time.After(d):
+		return false
+	}
+}
+
+// A record ends a second after its last line, or ten seconds after its first, whatever the
+// input does.
+func TestHeldForASecond(t *testing.T) {
+	inBubble(t, func(t *testing.T) {
+		rules, err := join.Parse([]string{"java"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jt := newJoinTest(t, 1<<20)
+		src := &slowInput{texts: make(chan string)}
+		done := make(chan error)
+		go func() { done <- jt.take.readFrom(src, nil, rules, src.wait) }()
+		after := func(d time.Duration, want ...string) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if !slices.Equal(jt.got, want) {
+				t.Fatalf("got %q, want %q", jt.got, want)
+			}
+			if !jt.take.mu.TryLock() {
+				t.Fatal("the intake is held while nothing comes")
+			}
+			jt.take.mu.Unlock()
+		}
+		src.texts <- "one\na.BException\n"
+		after(999*time.Millisecond, "one\n")
+		src.texts <- "\tat x\n\tat "
+		after(999*time.Millisecond, "one\n")
+		after(time.Millisecond, "one\n", "a.BException\n\tat x\n")
+		src.texts <- "y\n"
+		after(0, "one\n", "a.BException\n\tat x\n", "\tat y\n")
+
+		jt.got = nil
+		long := "a.CException\n"
+		src.texts <- long
+		for range 19 {
+			after(time.Second / 2)
+			src.texts <- "\tat z\n"
+			long += "\tat z\n"
+		}
+		after(499 * time.Millisecond)
+		after(time.Millisecond, long)
+
+		src.texts <- "a.DException\n"
+		close(src.texts)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		after(0, long, "a.DException\n")
+	})
+}

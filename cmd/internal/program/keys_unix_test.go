@@ -1,0 +1,141 @@
+//go:build unix
+
+package program
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/cmd/internal/control"
+)
+
+// A fallback that no output has any more is closed by the change, and one that an output still
+// has is not.
+func TestUnusedFallbackIsClosed(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	const in = "inputs: {in: {type: tail, files: DIR/in.log}}\noutputs:\n"
+	r := startRun(t, in+"  a: {to: \"file:DIR/a\", fallback: \"file:DIR/f\"}\n  b: {to: \"file:DIR/b\", fallback: \"file:DIR/f\"}\n")
+	r.await("the start", func() bool { r.p.mu.Lock(); defer r.p.mu.Unlock(); return r.p.live > 0 && len(r.p.inlets) == 1 })
+	r.p.mu.Lock()
+	var shared *fallback
+	for _, f := range r.p.fallbacks {
+		shared = f
+	}
+	r.p.mu.Unlock()
+	if shared == nil {
+		t.Fatal("there is none")
+	}
+	r.change(in + "  a: {to: \"file:DIR/a\"}\n  b: {to: \"file:DIR/b\", fallback: \"file:DIR/f\"}\n")
+	if err := shared.t.reopen(); err != nil {
+		t.Error("one that an output has is closed: ", err)
+	}
+	r.change(in + "  a: {to: \"file:DIR/a\"}\n  b: {to: \"file:DIR/b\"}\n")
+	if err := shared.t.reopen(); !errors.Is(err, os.ErrClosed) {
+		t.Error("one that no output has is open: ", err)
+	}
+	if n := len(r.p.fallbacks); n != 0 {
+		t.Error(n, "are there")
+	}
+	if said := r.change(in + "  a: {to: \"file:DIR/a\", fallback: \"file:DIR/f\"}\n  b: {to: \"file:DIR/b\"}\n"); !strings.Contains(said, "in force") {
+		t.Error(said)
+	}
+	if said, err := r.end(); err != nil {
+		t.Error(err, said)
+	}
+}
+
+// What files with keys, passwords and authorities hold is part of the configuration: new ones
+// are a change of the input or output that has them, and of that alone.
+func TestRotatedKeys(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	r := &running{t: t, dir: t.TempDir()}
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"key", "pass", "outkey", "lokipass"} {
+		write(name, "one\n")
+	}
+	newAuthority(t, r.dir)
+	const text = `
+inputs:
+  fwd: {type: forward, listen: "127.0.0.1:0", shared-key-file: DIR/key, user: u, password-file: DIR/pass}
+  other: {type: forward, listen: "127.0.0.1:0"}
+outputs:
+  f: {to: "forward://127.0.0.1:1", shared-key-file: DIR/outkey}
+  l: {to: "loki+https://127.0.0.1:1", user: u, password-file: DIR/lokipass, tls-ca: DIR/ca.pem}
+  same: {to: "file:DIR/same"}
+`
+	r.begin(text)
+	r.await("the start", func() bool { r.p.mu.Lock(); defer r.p.mu.Unlock(); return len(r.p.inlets) == 2 })
+	if said := r.change(text); !strings.Contains(said, "nothing has changed") {
+		t.Error(said)
+	}
+	for name, part := range map[string]string{"key": "input fwd", "pass": "input fwd", "outkey": "output f", "lokipass": "output l", "ca": "output l"} {
+		if name == "ca" {
+			newAuthority(t, r.dir)
+		} else {
+			write(name, "two\n")
+		}
+		said := r.change(text)
+		said = said[strings.Index(said, "is in force")+1:]
+		if !strings.HasPrefix(said, "s in force") || strings.Count(said, "input ")+strings.Count(said, "output ") != 1 || !strings.Contains(said, part) || strings.Contains(said, "two") {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
+	r.end()
+}
+
+// After a start that has recovered a spool, top and spool ls show what is on the disk.
+func TestSpoolBytesAfterRecovery(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	const text = "drain-timeout: 200ms\ninputs: {in: {type: tail, files: DIR/in.log, state: DIR/state, from: start}}\n" +
+		"outputs:\n  a: {to: \"tcp://127.0.0.1:1\", spool: DIR/spool}\n"
+	r := &running{t: t, dir: t.TempDir()}
+	dir := filepath.Join(r.dir, "spool", safeName("a"))
+	if err := os.WriteFile(filepath.Join(r.dir, "in.log"), []byte(strings.Repeat("a line of a log\n", 10_000)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	onDisk := func() (n int64) {
+		filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if strings.HasSuffix(path, ".seg") {
+				if st, err := d.Info(); err == nil {
+					n += st.Size()
+				}
+			}
+			return nil
+		})
+		return n
+	}
+	var shown int64
+	for range 3 {
+		r.begin(text)
+		r.await("the spool", func() bool {
+			r.p.mu.Lock()
+			ready := len(r.p.inlets) == 1
+			r.p.mu.Unlock()
+			var s control.State
+			if ready {
+				r.p.describe(&s)
+			}
+			if len(s.Outputs) == 0 || s.Outputs[0].Spool == nil || s.Outputs[0].Spool.Records != 10_000 {
+				return false
+			}
+			shown = s.Outputs[0].Spool.Bytes
+			return true
+		})
+		l, _, err := listDir(spoolDir{dir: dir, segments: true}, false)
+		if disk := onDisk(); err != nil || shown != disk || l.Bytes != disk || l.Pending != 10_000 || disk < 160_000 {
+			t.Errorf("top shows %d bytes, spool ls %d of %d records, and there are %d; %v", shown, l.Bytes, l.Pending, disk, err)
+		}
+		r.end()
+	}
+}

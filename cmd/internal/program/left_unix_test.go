@@ -1,0 +1,73 @@
+//go:build unix
+
+package program
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// An output is taken out of the configuration while the program is down, and records lie in
+// its spool. The next start says where they are and how to get them, also when no output has
+// a spool any more, until somebody has taken them. Nothing is deleted.
+func TestSpoolOfAnOutputThatIsGone(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	const in = "drain-timeout: 200ms\ninputs: {in: {type: tail, files: DIR/in.log, state: DIR/state, from: start}}\noutputs:\n"
+	const gone = "  gone: {to: \"tcp://127.0.0.1:1\", spool: DIR/spool}\n"
+	const here = "  here: {to: \"file:DIR/here.log\"}\n"
+	r := &running{t: t, dir: t.TempDir()}
+	if err := os.WriteFile(filepath.Join(r.dir, "in.log"), []byte("one\ntwo\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(outputs string) string {
+		t.Helper()
+		r.begin(in + outputs)
+		r.await("the start", func() bool { return strings.Contains(r.read("here.log"), "two") })
+		said, _ := r.end()
+		return said
+	}
+	r.begin(in + gone + here)
+	r.await("the spool", func() bool {
+		files, _ := filepath.Glob(filepath.Join(r.dir, "spool", "*", "*"))
+		return strings.Contains(r.read("here.log"), "two") && len(files) > 1 && strings.Contains(r.said.String(), "is down, lines go to")
+	})
+	if said, err := r.end(); codeOf(err) != exitKept {
+		t.Fatal(err, said)
+	}
+	spool := filepath.Join(r.dir, "spool", safeName("gone"))
+	want := "2 records wait in " + spool + ", the spool of an output that is not in the configuration: forebay spool ls shows them, forebay spool replay delivers them"
+	for _, outputs := range []string{
+		here + "  other: {to: \"stdout:\", level: fatal, spool: DIR/spool}\n", // others have that directory
+		here, // nobody has
+		here,
+	} {
+		if said := run(outputs); strings.Count(said, want) != 1 {
+			t.Errorf("with\n%s%s\nwant %s", outputs, said, want)
+		}
+	}
+	if said := run(here + gone); strings.Contains(said, want) || !strings.Contains(said, "delivering 2 records of an earlier run first") {
+		t.Error(said)
+	}
+	// A change that takes it out while the program runs is remembered, too.
+	r.begin(in + here + gone)
+	r.await("the start", func() bool { return strings.Contains(r.said.String(), "earlier run") })
+	if said := r.change(in + here); !strings.Contains(said, "2 records stay in") {
+		t.Error(said)
+	}
+	r.end()
+	if said := run(here); strings.Count(said, want) != 1 {
+		t.Error(said)
+	}
+	cmd := newSpoolCmd()
+	cmd.SetArgs([]string{"purge", spool, "--yes"})
+	if err := cmd.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	if said := run(here); strings.Contains(said, "wait in") {
+		t.Error(said)
+	}
+}

@@ -1,0 +1,79 @@
+package program
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite the files in testdata with what the program prints")
+
+func TestMain(m *testing.M) {
+	// A program built with the race detector waits a second before it ends.
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	testscript.Main(alone{m}, map[string]func(){
+		"forebay":      func() { os.Exit(Main(os.Args[1:])) },
+		"forebay-more": func() { os.Exit(Main(os.Args[1:], withMore())) },
+	})
+}
+
+// alone has programs put their control sockets where other runs do not look.
+type alone struct{ m *testing.M }
+
+func (a alone) Run() int {
+	dir, err := os.MkdirTemp("", "fb")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	os.Setenv("XDG_RUNTIME_DIR", dir)
+	return a.m.Run()
+}
+
+// The program as a user runs it. $LOGS is the directory of the sample logs;
+// FOREBAY_LOGS may name another one with more.
+func TestScripts(t *testing.T) {
+	logs, err := filepath.Abs(filepath.Join("..", "..", "..", "testdata", "logs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if dir := os.Getenv("FOREBAY_LOGS"); dir != "" {
+		logs = dir
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		Cmds:                scriptCommands,
+		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("LOGS", logs)
+			env.Setenv("TZ", "UTC")
+			env.Setenv("GORACE", os.Getenv("GORACE"))
+			env.Setenv("XDG_RUNTIME_DIR", env.Getenv("WORK"))
+			return nil
+		},
+	})
+}
+
+// What forebay size prints in the README is what it prints.
+func TestReadmeSize(t *testing.T) {
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, ok := strings.Cut(string(readme), "\n$ forebay ")
+	line, want, _ := strings.Cut(block, "\n")
+	want, _, _ = strings.Cut(want, "```")
+	var out bytes.Buffer
+	root := newRoot(os.Stdin, &out, os.Stderr)
+	root.SetArgs(strings.Fields(line))
+	if err := root.Execute(); !ok || err != nil || out.String() != want {
+		t.Errorf("%v, %s prints\n%s, README has\n%s", err, line, &out, want)
+	}
+}

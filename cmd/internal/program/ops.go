@@ -1,0 +1,200 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/cmd/internal/control"
+	"github.com/forebay-log/forebay/httpops"
+)
+
+// opsFlags say how others may look at a program that runs.
+type opsFlags struct {
+	metrics string // address; empty: none
+	pprof   bool
+	summary choice
+	control string // path of a socket; empty: any that forebay top finds, none: none
+}
+
+func (f *opsFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.metrics, "metrics", "", "serve metrics and health over HTTP on `ADDR`; :9090 is a port of this machine alone, 0.0.0.0:9090 one for all")
+	fs.BoolVar(&f.pprof, "pprof", false, "serve /debug/pprof/ there, too")
+	fs.StringVar(&f.control, "control", "", "be seen by forebay top at the socket `PATH`, or with none not at all (default: a socket that it finds)")
+	f.summary = choice{value: summaryText, of: []string{summaryText, summaryJSON}}
+	f.summary.add(cmd, "summary", "", "what the last line on standard error is; json also with --quiet")
+}
+
+func (f *opsFlags) check() error {
+	if f.pprof && f.metrics == "" {
+		return errors.New("--pprof is about --metrics, which is not given")
+	}
+	if f.metrics == "" {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(f.metrics); err != nil {
+		return fmt.Errorf("--metrics %s: use HOST:PORT, or :PORT for this machine alone", f.metrics)
+	}
+	return nil
+}
+
+// An opsServer answers over HTTP until it is closed.
+type opsServer struct {
+	srv     http.Server     // of --metrics
+	control *control.Server // nil: none
+	ending  atomic.Bool     // the program no longer reads
+}
+
+// opsLimit bounds a request, and how long one may take to come.
+const (
+	opsHeader  = 16 << 10
+	opsTimeout = 10 * time.Second
+)
+
+// serveOps serves what f says about p.
+func serveOps(f *opsFlags, p *pipeline) (*opsServer, error) {
+	s := new(opsServer)
+	pages, err := s.pages(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.serveControl(f.control, p, pages); err != nil {
+		return nil, err
+	}
+	if err := s.listen(f, p, pages); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// listen serves the pages on the address of --metrics.
+func (s *opsServer) listen(f *opsFlags, p *pipeline, pages http.Handler) error {
+	if f.metrics == "" {
+		return nil
+	}
+	addr := f.metrics
+	if strings.HasPrefix(addr, ":") {
+		addr = "localhost" + addr
+	}
+	ln, err := net.Listen("tcp", addr)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		return fmt.Errorf("--metrics %s: cannot listen: %w", f.metrics, err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", pages)
+	if f.pprof {
+		mux.HandleFunc("/debug/pprof/", pprof.Index)
+		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	}
+	s.srv = http.Server{Handler: mux, ReadTimeout: opsTimeout, IdleTimeout: time.Minute, MaxHeaderBytes: opsHeader}
+	go func() { _ = s.srv.Serve(ln) }() // until close
+	if !p.c.quiet {
+		p.con.say("metrics and health on http://%s", ln.Addr())
+	}
+	return nil
+}
+
+// pages returns what is served of p.
+func (s *opsServer) pages(p *pipeline) (http.Handler, error) {
+	ops, err := httpops.New(p)
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		ops.Metrics(w, r)
+		if r.Method == http.MethodGet {
+			_, _ = w.Write(p.inputMetrics()) // else the client is gone
+		}
+	})
+	mux.HandleFunc("/health", ops.Health)
+	mux.HandleFunc("GET /-/level", p.level)
+	mux.HandleFunc("PUT /-/level", func(w http.ResponseWriter, _ *http.Request) { // who reaches --metrics may be anybody
+		socket := "SOCKET"
+		if s.control != nil {
+			socket = s.control.Path()
+		}
+		http.Error(w, "levels are set at the control socket only: curl --unix-socket "+socket+
+			" -X PUT -d 'output=NAME&level=LEVEL' http://localhost/-/level", http.StatusForbidden)
+	})
+	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
+		if s.ending.Load() {
+			http.Error(w, "the input has ended, or the program is to stop", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux, nil
+}
+
+// end says that the program is not ready any more.
+func (s *opsServer) end() {
+	if s != nil {
+		s.ending.Store(true)
+	}
+}
+
+// close ends the server. A request under way gets a moment.
+func (s *opsServer) close() {
+	if s == nil {
+		return
+	}
+	if s.control != nil {
+		s.control.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if s.srv.Shutdown(ctx) != nil {
+		_ = s.srv.Close() // what it still serves is cut
+	}
+}
+
+// Stats returns the state of the outputs in the form that package httpops knows.
+func (p *pipeline) Stats() (s forebay.Stats) {
+	for _, out := range p.outputs() {
+		d := out.d.Stats()
+		s.Outputs = append(s.Outputs, forebay.OutputStats{
+			Name: out.to, Buffered: true, Account: d.Account, Panics: d.Deliver.Panics,
+			FailingSince: d.Deliver.FailingSince, LastError: d.Deliver.LastError, Delivery: &d,
+		})
+	}
+	return s
+}
+
+// inputMetrics is what Prometheus is told of the input.
+func (p *pipeline) inputMetrics() (text []byte) {
+	read := p.read()
+	for _, m := range []struct {
+		name, help string
+		n          uint64
+	}{
+		{"forebay_read_records_total", "Lines read.", read.records},
+		{"forebay_read_bytes_total", "Bytes read.", read.bytes},
+		{"forebay_read_filtered_total", "Lines read that are below --level.", read.filtered},
+		{"forebay_read_unparsed_total", "Lines read that are not in --format, and taken as text.", read.unparsed},
+		{"forebay_read_oversize_total", "Lines read that are longer than --max-record, and dropped.", read.oversize},
+		{"forebay_read_left_out_total", "Lines read that transforms leave out.", read.left},
+		{"forebay_read_broken_total", "Lines read that could not be encoded, and are dropped.", read.broken},
+	} {
+		text = fmt.Appendf(text, "# HELP %s %s\n# TYPE %s counter\n%s %d\n", m.name, m.help, m.name, m.name, m.n)
+	}
+	return text
+}

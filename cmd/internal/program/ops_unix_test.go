@@ -1,0 +1,161 @@
+//go:build unix
+
+package program
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// What --metrics serves, what a service manager is told, and the last line as JSON.
+func TestWatched(t *testing.T) {
+	dir, err := os.MkdirTemp("", "ops") // a socket's name is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	manager, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "s"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer manager.Close()
+	told := func(want string) {
+		t.Helper()
+		manager.SetReadDeadline(time.Now().Add(time.Minute))
+		for buf := make([]byte, 100); ; {
+			n, err := manager.Read(buf)
+			if got := string(buf[:n]); err != nil || got == want {
+				if err != nil {
+					t.Fatalf("the manager is not told %s: %v", want, err)
+				}
+				return
+			} else if got != "WATCHDOG=1" {
+				t.Fatalf("the manager is told %q, want %s", got, want)
+			}
+		}
+	}
+	out := filepath.Join(dir, "out")
+	p, said := startSaying(t, []string{"NOTIFY_SOCKET=" + filepath.Join(dir, "s"), "WATCHDOG_USEC=20000"},
+		"pipe", "--to", "file:"+out, "--metrics", "127.0.0.1:0", "--pprof", "--summary", "json", "--level", "info")
+	told("READY=1")
+	told("WATCHDOG=1")
+	get := asking(t, said)
+	p.write("level=info msg=a\nlevel=debug msg=b\nlevel=warn msg=c\n")
+	await(t, out, "level=info msg=a\nlevel=warn msg=c\n")
+	for until := time.Now().Add(time.Minute); !strings.Contains(get("/metrics", 200), "forebay_records_delivered_total{output=\"file:"+out+"\"} 2\n"); {
+		if time.Now().After(until) {
+			t.Fatal(get("/metrics", 200))
+		}
+	}
+	page := get("/metrics", 200)
+	for _, want := range []string{
+		"forebay_read_records_total 3\n", "forebay_read_filtered_total 1\n", "forebay_read_bytes_total 52\n",
+		"# TYPE forebay_read_broken_total counter\n",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q in\n%s", want, page)
+		}
+	}
+	for path, want := range map[string]string{"/health": `"status":"ok"`, "/-/healthy": "ok", "/-/ready": "ok", "/debug/pprof/": "goroutine"} {
+		if got := get(path, 200); !strings.Contains(got, want) {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+	get("/nothing", 404)
+	p.in.Close()
+	told("STOPPING=1")
+	if code, _ := p.wait(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	text, err := os.ReadFile(said)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	var sum summaryOf
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &sum); err != nil || len(lines) != 2 {
+		t.Fatalf("%v: %q", err, text)
+	}
+	if sum.Records != 3 || sum.Filtered != 1 || sum.Bytes != 52 || sum.Exit != 0 || len(sum.Outputs) != 1 || sum.Outputs[0].Delivered != 2 || sum.Outputs[0].To != "file:"+out {
+		t.Errorf("%+v", sum)
+	}
+}
+
+// startSaying starts the program with more environment and a file for its standard error.
+func startSaying(t *testing.T, env []string, args ...string) (p *process, said string) {
+	t.Helper()
+	said = filepath.Join(t.TempDir(), "stderr")
+	return startWith(t, func(_ *process, cmd *exec.Cmd) {
+		f, err := os.Create(said)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		cmd.Stderr, cmd.Env = f, append(cmd.Env, env...)
+	}, args...), said
+}
+
+// asking returns what gets a page of the address that the program says.
+func asking(t *testing.T, said string) (get func(path string, status int) string) {
+	t.Helper()
+	var where []byte
+	for until := time.Now().Add(time.Minute); where == nil; time.Sleep(time.Millisecond) {
+		text, err := os.ReadFile(said)
+		if err != nil || time.Now().After(until) {
+			t.Fatalf("it does not say where metrics are: %q, %v", text, err)
+		}
+		if m := regexp.MustCompile(`(http://127\.0\.0\.1:\d+)\n`).FindSubmatch(text); m != nil {
+			where = m[1]
+		}
+	}
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	return func(path string, status int) string {
+		t.Helper()
+		resp, err := client.Get(string(where) + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil || status != 0 && resp.StatusCode != status {
+			t.Errorf("%s: %s, %v: %s", path, resp.Status, err, body)
+		}
+		return string(body)
+	}
+}
+
+// A program that stops is healthy, and not ready.
+func TestNotReadyWhileStopping(t *testing.T) {
+	p, said := startSaying(t, nil, "pipe", "--to", "unix:"+filepath.Join(t.TempDir(), "none"), "--metrics", "127.0.0.1:0", "--drain-timeout", "1h")
+	get := asking(t, said)
+	get("/-/ready", 200)
+	p.write("one\n")
+	until := time.Now().Add(time.Minute)
+	for !regexp.MustCompile(`forebay_records_accepted_total\{.*\} 1\n`).MatchString(get("/metrics", 200)) {
+		if time.Now().After(until) {
+			t.Fatal("the line is not read")
+		}
+	}
+	p.signal(syscall.SIGTERM) // it has something to deliver
+	for !strings.Contains(get("/-/ready", 0), "stop") {
+		if time.Now().After(until) {
+			t.Fatal("it is ready")
+		}
+	}
+	get("/-/ready", 503)
+	get("/-/healthy", 200)
+	p.signal(syscall.SIGINT) // the same one again may be an echo
+	if code, _ := p.wait(); code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+}

@@ -1,0 +1,126 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/cmd/internal/conf"
+)
+
+// A param is an option in the query of a destination.
+type param struct {
+	o    *option
+	text string
+	raw  string // as it stands there, name and all
+}
+
+type params []param
+
+func (ps params) has(name string) bool {
+	return slices.ContainsFunc(ps, func(p param) bool { return p.o.name == name })
+}
+
+// cutQuery cuts a destination at its first "?". If a "@" follows that in a destination
+// with a server, the "?" is taken for a part of a password, which does not belong there,
+// and nothing is cut: an option has %40 in its place.
+func cutQuery(to string) (at, query string, found bool) {
+	at, query, found = strings.Cut(to, "?")
+	if found && strings.Contains(query, "@") && !isPath(to) {
+		return to, "", false
+	}
+	return at, query, found
+}
+
+// isPath reports whether a path follows the scheme of a destination: there @ is a letter
+// like others.
+func isPath(to string) bool {
+	scheme, _, _ := strings.Cut(to, ":")
+	return slices.Contains([]string{"file", "unix", "syslog+unix", "forward+unix"}, scheme)
+}
+
+// pathIn returns the path that stands in a destination: %3F is a question mark there, and
+// %25 a percent sign. All others are as they are.
+var pathIn = strings.NewReplacer("%3F", "?", "%3f", "?", "%25", "%").Replace
+
+// parseQuery reads what follows the "?" of a destination: options as NAME=VALUE, with &
+// between them. In a value %XX is a byte, so that & is written %26, and % is %25. A flag
+// without a value needs none here. some picks the options that there are.
+func parseQuery(scheme, query string, some func(*option) bool) (params, error) {
+	var ps params
+	if query == "" {
+		return nil, nil
+	}
+	scratch := newOutputConfig()
+	for part := range strings.SplitSeq(query, "&") {
+		name, value, hasValue := strings.Cut(part, "=")
+		if part == "" {
+			return nil, errors.New("an option is missing between ?, & and the end: write NAME=VALUE")
+		}
+		o := optionCalled(name)
+		if o == nil {
+			what := fmt.Sprintf("there is no option %s", name)
+			if redactParam(part) == hidden {
+				what = "there is no such option"
+			}
+			return nil, fmt.Errorf("%s; the nearest is %s. %s", what, conf.Nearest(name, optionNames()), optionsOf(scheme, some))
+		}
+		if !o.isFor(scheme) {
+			return nil, fmt.Errorf("%s is for %s. %s", name, o.kinds(), optionsOf(scheme, some))
+		}
+		if !some(o) {
+			return nil, fmt.Errorf("%s is for --to of forebay pipe. %s", name, optionsOf(scheme, some))
+		}
+		value, err := url.PathUnescape(value) // which leaves + alone
+		if err != nil {
+			return nil, fmt.Errorf("%s: a %% in a value is written %%25", name)
+		}
+		_, isToggle := o.value(&scratch).(*toggle)
+		_, isList := o.value(&scratch).(*list)
+		switch {
+		case !hasValue && isToggle:
+			value = "true"
+		case !hasValue:
+			return nil, fmt.Errorf("%s has no value: write %s=VALUE", name, name)
+		case !isList && ps.has(name):
+			return nil, fmt.Errorf("%s is given twice", name)
+		}
+		ps = append(ps, param{o, value, part})
+	}
+	return ps, nil
+}
+
+// optionsOf lists the options of a kind of destination, its own ones first.
+func optionsOf(scheme string, some func(*option) bool) string {
+	var own, all []string
+	for _, o := range options {
+		switch {
+		case !some(o) || !o.isFor(scheme):
+		case o.way:
+			all = append(all, o.name)
+		default:
+			own = append(own, o.name)
+		}
+	}
+	names := slices.Concat(own, all)
+	if len(names) == 0 {
+		return "It has no options here"
+	}
+	return fmt.Sprintf("Options of %s: %s", scheme, strings.Join(names, ", "))
+}
+
+// nameOf returns the name of an output: its destination, without the options that do not
+// say where lines go. Directories in --spool and --crash-safe are called after it, so
+// other options may change from run to run.
+func nameOf(at string, own params) string {
+	sep := "?"
+	for _, p := range own {
+		if p.o.tells {
+			at += sep + p.raw
+			sep = "&"
+		}
+	}
+	return strings.TrimSuffix(at, ":")
+}

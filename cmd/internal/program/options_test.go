@@ -1,0 +1,152 @@
+package program
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Every option is a field, and every field that is a setting an option.
+func TestOptionsAreFields(t *testing.T) {
+	c := newOutputConfig()
+	fields := map[any]string{} // their names, by address
+	v := reflect.ValueOf(&c).Elem()
+	for i := range v.NumField() {
+		if !v.Type().Field(i).IsExported() {
+			continue
+		}
+		if at, ok := v.Field(i).Addr().Interface().(setting); ok {
+			fields[at] = v.Type().Field(i).Name
+		}
+	}
+	for _, o := range options {
+		if _, ok := fields[o.value(&c)]; !ok {
+			t.Errorf("%s is no field, or that of another option", o.name)
+		}
+		delete(fields, o.value(&c))
+		for _, name := range o.needs {
+			if optionCalled(name) == nil {
+				t.Errorf("%s needs %s, which is no option", o.name, name)
+			}
+		}
+		for _, scheme := range o.of {
+			if !slices.ContainsFunc(destinations(), func(d destination) bool { return d.Scheme() == scheme }) {
+				t.Errorf("%s is for %s:, which is no destination", o.name, scheme)
+			}
+		}
+	}
+	if len(fields) > 0 {
+		t.Errorf("no options: %v", fields)
+	}
+}
+
+// The names of an output say where its lines go, and nothing else.
+func TestNamesOfOutputs(t *testing.T) {
+	g := newGivenOptions()
+	for to, want := range map[string]string{
+		"stdout:":                                    "stdout",
+		"stdout:?level=warn":                         "stdout",
+		"file:a%3Fb?keep=1&rotate-size=1M":           "file:a%3Fb",
+		"loki://h?tenant=a&level=warn&label=x%3A%26": "loki://h?tenant=a&label=x%3A%26",
+		"syslog+tcp://h:1?facility=local0&app=x":     "syslog+tcp://h:1?facility=local0&app=x",
+	} {
+		c, err := g.output(destinations(), "--to", to, anyOption)
+		if err != nil || c.name != want {
+			t.Errorf("%s: %v, %v, want %s", to, err, c, want)
+		}
+	}
+	// What one output is told the next one does not hear.
+	var labels []string
+	giveOptions(t, &g, "--label", "a:b", "--label", "c:d")
+	for _, to := range []string{"loki://a", "loki://b?label=e:f&label=g:h", "loki://c"} {
+		c, err := g.output(destinations(), "--to", to, anyOption)
+		if err != nil {
+			t.Fatal(err)
+		}
+		labels = append(labels, c.Label.String())
+	}
+	if want := []string{"a:b, c:d", "e:f, g:h", "a:b, c:d"}; !slices.Equal(labels, want) {
+		t.Error(labels)
+	}
+}
+
+// Outputs with one encoding share what is written; each gets what its level admits.
+func TestLevelsAndEncodings(t *testing.T) {
+	dir := t.TempDir()
+	var to []string
+	want := map[string]string{}
+	lines := []string{"plain", "[error] bad", `{"level":"warn","msg":"w"}`, "level=debug msg=d"}
+	as := map[string][]string{
+		"raw":    lines,
+		"json":   {`{"msg":"plain"}`, `{"level":"ERROR","msg":"[error] bad"}`, lines[2], `{"level":"debug","msg":"d"}`},
+		"logfmt": {"msg=plain", `level=ERROR msg="[error] bad"`, "level=warn msg=w", lines[3]},
+	}
+	for encoding := range as {
+		for level, admits := range map[string][]int{"": {0, 1, 2, 3}, "debug": {0, 1, 2, 3}, "warn": {0, 1, 2}, "error": {0, 1}, "fatal": {0}} {
+			file := filepath.Join(dir, encoding+level)
+			query := "?encode=" + encoding
+			if level != "" {
+				query += "&level=" + level
+			}
+			to = append(to, "file:"+file+query)
+			for range 100 {
+				for _, i := range admits {
+					want[file] += as[encoding][i] + "\n"
+				}
+			}
+		}
+	}
+	c := config(to...)
+	stderr, err := run(t, c, strings.Repeat(strings.Join(lines, "\n")+"\n", 100))
+	if err != nil {
+		t.Fatal(err, stderr)
+	}
+	for file, want := range want {
+		if got, _ := os.ReadFile(file); string(got) != want {
+			t.Errorf("%s holds %d bytes, want %d: %.100s", file, len(got), len(want), got)
+		}
+	}
+	if !strings.Contains(stderr, fmt.Sprintf("file:%s accepted=200 delivered=200 (200 below level error)", filepath.Join(dir, "rawerror"))) {
+		t.Error(stderr)
+	}
+}
+
+// FuzzQuery: whatever stands behind a "?", what is taken is shown as it is, and what is not
+// taken is repeated nowhere, apart from the name of an option.
+func FuzzQuery(f *testing.F) {
+	for _, s := range []string{"", "level=warn&keep=7", "mkdirs", "label=a:b&label=c=d", "x=s3cr3t", "s3cr3t", "level=%", "&", "=", "a=b=c", "fallback=a%40b", "token=&level=warn", "tag==="} {
+		f.Add(s, 0)
+		f.Add(s, 12)
+	}
+	dests := destinations()
+	g := newGivenOptions()
+	f.Fuzz(func(t *testing.T, query string, kind int) {
+		scheme := dests[uint(kind)%uint(len(dests))].Scheme()
+		to := scheme + "://h?" + query
+		c, err := g.output(dests, "--to", to, anyOption)
+		if err == nil {
+			if shown, hid := redacted(to); !c.delicate() && (shown != to || hid != nil) && !strings.Contains(to, "@") && !strings.Contains(to, "#") {
+				t.Errorf("%s is shown as %s", to, shown)
+			}
+			return
+		}
+		if code := codeOf(err); code != exitUsage && code != exitConfig {
+			t.Errorf("exit code %d", code)
+		}
+		for part := range strings.SplitSeq(query, "&") {
+			name, value, _ := strings.Cut(part, "=")
+			if optionCalled(name) == nil && len(value) > 7 && !strings.Contains(name+optionsOf(scheme, anyOption), value) && strings.Count(query, value) == 1 && strings.Contains(err.Error(), value) {
+				t.Errorf("%q: %v", query, err)
+			}
+		}
+	})
+}
+
+// delicate reports whether c has an option that is not shown.
+func (c *outputConfig) delicate() bool {
+	return slices.ContainsFunc(options, func(o *option) bool { return o.delicate && c.given[o.name] })
+}

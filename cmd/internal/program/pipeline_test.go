@@ -1,0 +1,292 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// config is what pipe has without flags.
+func config(to ...string) *pipeConfig {
+	c := &pipeConfig{
+		name: "forebay", to: to, dests: destinations(), options: newGivenOptions(),
+		maxRecord: size{value: 1 << 20}, drainTimeout: duration(time.Minute),
+	}
+	c.options.base.SlabSize.value, c.options.base.Slabs.value = 4<<10, 4
+	c.ops.control = noControl // synctest does not see who waits on a socket
+	return c
+}
+
+// giveOptions parses flags that are options.
+func giveOptions(t *testing.T, g *givenOptions, args ...string) {
+	t.Helper()
+	cmd := &cobra.Command{}
+	g.addFlags(cmd, anyOption)
+	if err := cmd.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// openAs opens --to with the given flags.
+func openAs(t *testing.T, dests []destination, to string, args ...string) (*target, error) {
+	t.Helper()
+	g := newGivenOptions()
+	if i := slices.Index(args, "--dry-run"); i >= 0 {
+		g.base.dryRun, args = true, slices.Delete(slices.Clone(args), i, i+1)
+	}
+	giveOptions(t, &g, args...)
+	c, err := g.output(dests, "--to", to, anyOption)
+	if err == nil {
+		err = g.unheeded()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return openAt(dests, "--to", c)
+}
+
+// run runs a pipeline on text and returns what it said.
+func run(t *testing.T, c *pipeConfig, text string) (stderr string, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	open := func(name, text string) *os.File {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { f.Close() })
+		return f
+	}
+	said := open("stderr", "")
+	err = runPipe(c, open("stdin", text), said)
+	b, _ := os.ReadFile(said.Name())
+	return string(b), err
+}
+
+// inBubble calls f with the time of a bubble: what a pipeline does by the end of
+// --drain-timeout does not depend on how busy the machine is.
+func inBubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, os.Interrupt) // the goroutine that the runtime starts for it must be of no bubble
+	signal.Stop(c)
+	bubble.Test(t, f)
+}
+
+func TestRunLeavesNothingBehind(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	dir := t.TempDir()
+	c := config("file:"+filepath.Join(dir, "a.log"), "file:"+filepath.Join(dir, "b.log"))
+	giveOptions(t, &c.options, "--rotate-size", "100", "--compress", "gzip")
+	stderr, err := run(t, c, strings.Repeat("a line of some length\n", 1000))
+	if err != nil || !strings.Contains(stderr, "a.log accepted=1000 delivered=1000; ") {
+		t.Error(err, stderr)
+	}
+}
+
+// A destination that cannot be opened closes those that were: their locks are
+// free again.
+func TestOpenFailure(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	dir := t.TempDir()
+	to := "file:" + filepath.Join(dir, "a.log")
+	for range 2 {
+		c := config(to, "file:"+filepath.Join(dir, "no", "b.log"))
+		giveOptions(t, &c.options, "--rotate-size", "1MiB")
+		_, err := run(t, c, "x\n")
+		if codeOf(err) != exitConfig || !strings.Contains(err.Error(), "b.log") {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A fake destination has a wire form of its own.
+type fake struct {
+	mu   sync.Mutex
+	got  []string
+	meta []batch.Meta
+	o    batch.Outcome
+}
+
+func (*fake) Scheme() string             { return "fake" }
+func (*fake) Usage() (form, what string) { return "fake:", "nowhere" }
+func (f *fake) Open(rest string, _ *outputConfig) (*target, error) {
+	if rest != "" {
+		return nil, errors.New("file: no")
+	}
+	return &target{
+		dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			for _, r := range b.All() {
+				f.got = append(f.got, string(r.Data))
+				f.meta = append(f.meta, r.Meta)
+			}
+			return f.o
+		}),
+		newEncoder: func() encodeFunc {
+			return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+				if string(ev.Line) == "bad" {
+					return nil, batch.Meta{}, errors.New("cannot be encoded")
+				}
+				return append(append(dst, '<'), append(ev.Line, '>')...), record.Meta(ev), nil
+			}
+		},
+	}, nil
+}
+
+func TestOwnWireForm(t *testing.T) {
+	f := new(fake)
+	path := filepath.Join(t.TempDir(), "a.log")
+	c := config("fake:", "file:"+path)
+	c.dests = append(c.dests, f)
+	stderr, err := run(t, c, "one\n[error] two\nbad\n")
+	if err != nil || !strings.Contains(stderr, "1 could not be encoded (dropped); fake accepted=2 delivered=2; file:"+path+" accepted=3 delivered=3") {
+		t.Error(err, stderr)
+	}
+	if strings.Join(f.got, " ") != "<one> <[error] two>" || f.meta[1].Level != slog.LevelError {
+		t.Errorf("%q, %+v", f.got, f.meta)
+	}
+	if b, _ := os.ReadFile(path); string(b) != "one\n[error] two\nbad\n" {
+		t.Errorf("beside it: %q", b)
+	}
+	if _, err := openAs(t, c.dests, "fake:x"); err == nil || err.Error() != "--to fake:x: no" {
+		t.Error(err)
+	}
+	if _, err := openAs(t, c.dests, "nope:"); err == nil || !strings.Contains(strings.Join(strings.Fields(err.Error()), " "), "fake: nowhere") {
+		t.Error(err)
+	}
+}
+
+// Records that a destination refuses are lost, which is an error; those that a
+// policy drops are not, unless --fail-on-drop says so.
+func TestRefusedRecords(t *testing.T) {
+	for _, failOnDrop := range []bool{false, true} {
+		f := &fake{o: never}
+		c := config("fake:")
+		c.dests = append(c.dests, f)
+		c.failOnDrop = failOnDrop
+		stderr, err := run(t, c, "one\ntwo\n")
+		want := exitRuntime
+		if failOnDrop {
+			want = exitDrops
+		}
+		if codeOf(err) != want || !strings.Contains(stderr, "forebay: fake: refuses records for good: never; dropping them\n") ||
+			!strings.Contains(stderr, "dropped=2{poison=2}") || !strings.Contains(stderr, "forebay: 2 records not delivered\n") {
+			t.Error(codeOf(err), stderr)
+		}
+	}
+	c := config("stdout:") // nothing gets there
+	c.maxRecord.value = 2
+	if stderr, err := run(t, c, "one\ntwo\n"); err != nil || !strings.Contains(stderr, "2 longer than --max-record (dropped)") {
+		t.Error(err, stderr)
+	}
+	c.quiet = true
+	if stderr, err := run(t, c, "one\n"); err != nil || stderr != "" {
+		t.Errorf("quiet: %v, %q", err, stderr)
+	}
+}
+
+// An output that fails for a while is mentioned when it begins and when it ends.
+func TestTransientFailure(t *testing.T) {
+	c := config("fake:")
+	n := 0
+	c.dests = append(c.dests, &flaky{fail: func() error {
+		if n++; n < 3 {
+			return errors.New("busy")
+		}
+		return nil
+	}})
+	stderr, err := run(t, c, "one\n")
+	if err != nil || strings.Count(stderr, "fake: busy; trying again, up to 4 × 4 KiB of lines wait\n") != 1 || strings.Count(stderr, "fake: works again\n") != 1 {
+		t.Error(err, stderr)
+	}
+}
+
+// never is the answer of a destination that will not take a batch.
+var never = batch.Outcome{Open: batch.All(), Why: errors.New("never"), Advice: batch.Search}
+
+// destOf returns a destination that answers as send does.
+func destOf(send sender) deliver.Destination { return deliver.SendFunc(deliver.Traits{}, send) }
+
+type flaky struct {
+	fake
+	fail func() error
+}
+
+func (f *flaky) Open(string, *outputConfig) (*target, error) {
+	return &target{dest: destOf(func(context.Context, *batch.Batch) batch.Outcome {
+		if err := f.fail(); err != nil {
+			return batch.FailedOutcome(err)
+		}
+		return batch.Outcome{}
+	})}, nil
+}
+
+func TestWithVerb(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, c := range []struct {
+		args, want string
+		stdin      *os.File
+	}{
+		{"", "pipe", file},
+		{"", "", null},
+		{"--to file:x", "pipe --to file:x", null},
+		{"-q", "pipe -q", file},
+		{"--help", "--help", file},
+		{"--version", "--version", file},
+		{"size -q", "size -q", file},
+	} {
+		if got := strings.Join(withVerb(strings.Fields(c.args), c.stdin), " "); got != c.want {
+			t.Errorf("%q becomes %q, want %q", c.args, got, c.want)
+		}
+	}
+}
+
+// An output that fails at the end without a loss is told of as it is: not as a record that
+// was not delivered.
+func TestEndThatFails(t *testing.T) {
+	d, err := deliver.NewOutput(deliver.ToWriter(io.Discard), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for failOnDrop, want := range map[bool]int{false: exitRuntime, true: exitDrops} {
+		p := &pipeline{c: &pipeConfig{quiet: true, failOnDrop: failOnDrop},
+			outs: []*output{{to: "out", t: &target{}, d: d, err: errors.New("close: it does not flush")}}}
+		text, err := p.conclude(0, nil, errDeadline)
+		var code *codeError
+		if !errors.As(err, &code) || code.code != want || len(text) != 1 || text[0] != "out: close: it does not flush" {
+			t.Errorf("%v: %q", err, text)
+		}
+	}
+}

@@ -1,0 +1,375 @@
+//go:build unix
+
+package program
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/cmd/internal/listen/forward"
+	"github.com/forebay-log/forebay/cmd/internal/listen/ndjson"
+	"github.com/forebay-log/forebay/file"
+	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// A powerWalk is the whole program on a disk that loses its power, again and again: it
+// follows a file and takes records of peers, for a file that rotates and for a server that
+// is down at times and has a spool.
+type powerWalk struct {
+	t    *testing.T
+	seed int64
+	r    *rand.Rand // of live's goroutine
+	root string     // the disk of the program
+	log  string     // the file that it follows, on another disk
+
+	mu      sync.Mutex
+	written int             // lines in log
+	sent    int             // records of peers
+	acked   []int           // that peers were told are safe
+	server  map[string]bool // what the server has
+	down    bool
+	said    lockedText
+}
+
+// A peer is an input whose records are acknowledged, as those of a listener are.
+type peer struct{ w *powerWalk }
+
+type peerSource struct {
+	*powerWalk
+	in     *inlet
+	take   *intake
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func (k peer) open(in *inlet) (source, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &peerSource{k.w, in, in.newIntake(), ctx, cancel}, nil
+}
+
+func (s *peerSource) stop()            { s.cancel() }
+func (s *peerSource) close()           { s.cancel() }
+func (*peerSource) finish(bool) error  { return nil }
+func (*peerSource) readsAgain() string { return "" }
+func (s *peerSource) read() error {
+	r := rand.New(rand.NewSource(s.seed + int64(s.sent)))
+	for s.ctx.Err() == nil {
+		first := s.sent
+		for range 1 + r.Intn(5) {
+			if !s.take.put([]byte(s.line("peer", s.sent)), 0, known{}) {
+				return nil
+			}
+			s.sent++
+		}
+		if s.in.commit(s.ctx) == nil {
+			for n := first; n < s.sent; n++ {
+				s.acked = append(s.acked, n)
+			}
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-s.ctx.Done():
+		}
+	}
+	return nil
+}
+
+func (w *powerWalk) line(of string, n int) string {
+	return fmt.Sprintf("%s %d %s.\n", of, n, strings.Repeat("x", n*7919%400))
+}
+
+// Open is that of the server.
+func (w *powerWalk) Open(string, *outputConfig) (*target, error) {
+	return &target{
+		dest: destOf(func(_ context.Context, b *batch.Batch) batch.Outcome {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.down {
+				return batch.FailedOutcome(errors.New("down"))
+			}
+			for _, r := range b.All() {
+				w.server[string(r.Data)] = true
+			}
+			return batch.Outcome{}
+		}),
+		newEncoder: func() encodeFunc {
+			return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+				return append(append(dst, ev.Line...), '\n'), record.Meta(ev), nil
+			}
+		},
+	}, nil
+}
+
+func (*powerWalk) Scheme() string             { return "server" }
+func (*powerWalk) Usage() (form, what string) { return "server:", "a server" }
+
+// write appends lines to the file that is followed.
+func (w *powerWalk) write(n int) {
+	f, err := os.OpenFile(w.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		w.t.Error(err)
+		return
+	}
+	defer f.Close()
+	for range n {
+		if _, err := f.WriteString(w.line("line", w.written)); err != nil {
+			w.t.Error(err)
+		}
+		w.written++
+	}
+}
+
+// live is one life of the program. dark is closed when its power is lost; nil: it ends when
+// nothing has come for a while.
+func (w *powerWalk) live(dark <-chan struct{}) {
+	c := config("file:"+filepath.Join(w.root, "out", "a.log"), "server:")
+	c.dests = append(c.dests, w)
+	c.drainTimeout = duration(20 * time.Second)
+	giveOptions(w.t, &c.options, "--fsync", "--mkdirs", "--rotate-size", "4KiB", "--spool", filepath.Join(w.root, "spool"), "--flush-interval", "400ms")
+	if err := c.settle(); err != nil {
+		w.t.Fatal(err)
+	}
+	c.inputs = []*inputConfig{
+		{name: "tail", kind: &tailFlags{files: []string{w.log}, state: filepath.Join(w.root, "state", "tail"), from: choice{value: "start"}}},
+		{name: "peer", kind: peer{w}},
+	}
+	p := newPipeline(c, &w.said)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer null.Close()
+	ended := make(chan error, 1)
+	go func() { ended <- runPipeline(p, null, null) }()
+	tick := time.NewTicker(300 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(15 * time.Second); ; {
+		select {
+		case <-tick.C:
+			w.mu.Lock()
+			w.down = dark != nil && w.r.Intn(3) > 0
+			w.mu.Unlock()
+			if dark != nil {
+				w.write(w.r.Intn(6))
+			}
+			continue
+		case <-dark:
+		case <-end:
+			if dark != nil {
+				continue // it has too little to do; a disk that hangs would be another test
+			}
+			p.signals <- os.Interrupt
+			if err := <-ended; err != nil {
+				w.t.Fatal(err)
+			}
+			return
+		case <-ended: // it could not be opened
+			return
+		}
+		p.signals <- os.Interrupt // the machine is off: nothing more reaches a disk
+		time.Sleep(2 * sameSignal)
+		p.signals <- os.Interrupt
+		<-ended
+		return
+	}
+}
+
+// check sees that every line, and every record that a peer was told is safe, is in the file
+// and at the server.
+func (w *powerWalk) check() {
+	file := map[string]bool{}
+	names, err := filepath.Glob(filepath.Join(w.root, "out", "*"))
+	if err != nil || len(names) == 0 {
+		w.t.Fatal("no files")
+	}
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for l := range bytes.Lines(text) {
+			file[string(l)] = true
+		}
+	}
+	for where, has := range map[string]map[string]bool{"file": file, "server": w.server} {
+		for n := range w.written {
+			if !has[w.line("line", n)] {
+				w.t.Errorf("line %d of %d is not in the %s", n, w.written, where)
+			}
+		}
+		for _, n := range w.acked {
+			if !has[w.line("peer", n)] {
+				w.t.Errorf("record %d, which was acknowledged, is not in the %s", n, where)
+			}
+		}
+	}
+}
+
+// With --fsync the program loses nothing that was acknowledged, and no line of a file, when
+// the power goes at any moment, with disks that are full and syncs that fail before.
+func TestPowerLoss(t *testing.T) {
+	system := vfs.OS
+	defer func() { vfs.OS = system }()
+	acked := 0
+	for seed := range int64(testkit.Rounds(8, 2000)) {
+		w := &powerWalk{t: t, seed: seed, r: rand.New(rand.NewSource(seed)), root: t.TempDir(), server: map[string]bool{}}
+		w.log = filepath.Join(t.TempDir(), "in.log")
+		inBubble(t, func(t *testing.T) {
+			w.t = t
+			w.write(3)
+			var left *vfs.Mem
+			for range 1 + w.r.Intn(4) {
+				disk, err := vfs.NewDisk(w.root, left, rand.New(rand.NewSource(w.r.Int63())))
+				if err != nil {
+					t.Fatal(err)
+				}
+				disk.Full, disk.Failing = w.r.Intn(3) == 0, w.r.Intn(3) == 0
+				disk.CutPower(1 + w.r.Intn(500))
+				vfs.OS = disk
+				w.live(disk.Dark())
+				left = disk.After()
+			}
+			if _, err := vfs.NewDisk(w.root, left, rand.New(rand.NewSource(w.r.Int63()))); err != nil {
+				t.Fatal(err)
+			}
+			vfs.OS = system
+			w.live(nil)
+			if w.check(); t.Failed() {
+				t.Logf("seed %d\n%s", seed, w.said.String())
+			}
+		})
+		acked += len(w.acked)
+	}
+	if acked == 0 {
+		t.Error("nothing was acknowledged")
+	}
+}
+
+// A pipeListener hands out one connection.
+type pipeListener struct {
+	conn chan net.Conn
+	done chan struct{}
+	once sync.Once
+}
+
+func (l *pipeListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conn:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *pipeListener) Close() error   { l.once.Do(func() { close(l.done) }); return nil }
+func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
+
+// What forebay receive --fsync has acknowledged over the Forward protocol is in --out after a
+// loss of power at any moment.
+func TestAckedSurvivesPowerLoss(t *testing.T) {
+	system := vfs.OS
+	defer func() { vfs.OS = system }()
+	total := 0
+	for seed := range int64(testkit.Rounds(40, 2000)) {
+		inBubble(t, func(t *testing.T) {
+			r := rand.New(rand.NewSource(seed))
+			root := t.TempDir()
+			disk, err := vfs.NewDisk(root, nil, rand.New(rand.NewSource(r.Int63())))
+			if err != nil {
+				t.Fatal(err)
+			}
+			disk.Failing = r.Intn(4) == 0
+			disk.CutPower(1 + r.Intn(80))
+			vfs.OS = disk
+			acked := receiveUntil(t, r, filepath.Join(root, "out"), disk.Dark())
+			left := disk.After()
+			if _, err := vfs.NewDisk(root, left, r); err != nil {
+				t.Fatal(err)
+			}
+			text, _ := os.ReadFile(filepath.Join(root, "out"))
+			for _, n := range acked {
+				if !bytes.Contains(text, fmt.Appendf(nil, `"body":{"n":%d}}`+"\n", n)) {
+					t.Fatalf("seed %d: record %d was acknowledged, and is gone", seed, n)
+				}
+			}
+			total += len(acked)
+		})
+	}
+	if total == 0 {
+		t.Error("nothing was acknowledged")
+	}
+}
+
+// receiveUntil receives until the power is lost or a sync fails, and returns what was
+// acknowledged.
+func receiveUntil(t *testing.T, r *rand.Rand, path string, dark <-chan struct{}) (acked []int) {
+	f, err := file.Open(path, &file.Options{Sync: "always"})
+	if err != nil {
+		return nil // the power was lost before, or the sync failed
+	}
+	defer f.Close()
+	s := forward.New(forward.Config{Config: listen.Config{Sink: ndjson.New(f, nil)}})
+	l := &pipeListener{conn: make(chan net.Conn, 1), done: make(chan struct{})}
+	s.Serve(l)
+	ours, theirs := net.Pipe()
+	l.conn <- theirs
+	ended := make(chan struct{})
+	go func() { // each answer is {"ack": N}
+		defer close(ended)
+		in := bufio.NewReader(ours)
+		for {
+			head := make([]byte, len("\x81\xa3ack")+1)
+			if _, err := io.ReadFull(in, head); err != nil {
+				return
+			}
+			chunk := make([]byte, head[len(head)-1]&0x1f)
+			if _, err := io.ReadFull(in, chunk); err != nil {
+				return
+			}
+			n, err := strconv.Atoi(string(chunk))
+			if err != nil {
+				t.Errorf("%q was acknowledged", chunk)
+			}
+			acked = append(acked, n)
+		}
+	}()
+	for n := 0; ; n++ {
+		m := msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 4), "t")
+		m = msgpack.AppendInt(msgpack.AppendStr(msgpack.AppendMapHeader(msgpack.AppendInt(m, 1), 1), "n"), int64(n))
+		m = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(m, 1), "chunk"), strconv.Itoa(n))
+		if _, err := ours.Write(m); err != nil { // the server has ended the connection
+			break
+		}
+		select {
+		case <-dark:
+		default:
+			if r.Intn(3) == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			continue
+		}
+		break
+	}
+	s.Close(context.Background())
+	ours.Close()
+	<-ended
+	return acked
+}

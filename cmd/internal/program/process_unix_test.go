@@ -1,0 +1,551 @@
+//go:build unix
+
+package program
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A process is the program as it runs, with pipes for its standard streams.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	in     *os.File // its standard input
+	out    *os.File // its standard output
+	stderr bytes.Buffer
+	killer *time.Timer
+}
+
+// start runs the program; TestMain makes this test binary it. A process that
+// does not end within a minute is killed, which fails the test.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	return startWith(t, func(*process, *exec.Cmd) {}, args...)
+}
+
+func startWith(t *testing.T, adjust func(*process, *exec.Cmd), args ...string) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, cmd: exec.Command(exe, args...)}
+	p.cmd.Args[0] = "forebay"
+	p.cmd.Env = append(os.Environ(), "TZ=UTC")
+	p.cmd.Stderr = &p.stderr
+	stdin, stdout := p.pipe(), p.pipe()
+	p.cmd.Stdin, p.in = stdin[0], stdin[1]
+	p.out, p.cmd.Stdout = stdout[0], stdout[1]
+	adjust(p, p.cmd)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stdin[0].Close()
+	stdout[1].Close()
+	p.killer = time.AfterFunc(time.Minute, func() { p.cmd.Process.Kill() })
+	return p
+}
+
+func (p *process) pipe() [2]*os.File {
+	r, w, err := os.Pipe()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { r.Close(); w.Close() })
+	return [2]*os.File{r, w}
+}
+
+// wait returns the exit code and what the program said.
+func (p *process) wait() (code int, stderr string) {
+	p.t.Helper()
+	p.cmd.Wait()
+	if !p.killer.Stop() {
+		p.t.Errorf("%q does not end; it said %q", p.cmd.Args, p.stderr.String())
+	}
+	return p.cmd.ProcessState.ExitCode(), p.stderr.String()
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *process) write(s string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.in, s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// A record that is held is delivered although nothing more comes, and although a line has
+// begun.
+func TestHeldWhileInputWaits(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out")
+	p := start(t, "pipe", "--multiline", "java", "--to", "file:"+out)
+	p.write("a.BException\n\tat x\n\tat")
+	await(t, out, "a.BException\n\tat x\n")
+	p.write(" y\na.CException\n")
+	p.in.Close()
+	if code, stderr := p.wait(); code != 0 || !strings.Contains(stderr, "read 3 records, ") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	await(t, out, "a.BException\n\tat x\n\tat y\na.CException\n")
+}
+
+// await returns when the file holds want.
+func await(t *testing.T, path, want string) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	var got []byte
+	for time.Now().Before(deadline) {
+		var err error
+		if got, err = os.ReadFile(path); err == nil && string(got) == want {
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Fatalf("%s holds %q, want %q", path, got, want)
+}
+
+func wantMatch(t *testing.T, text, pattern string) {
+	t.Helper()
+	if !regexp.MustCompile("(?m)" + pattern).MatchString(text) {
+		t.Errorf("no match for %q in %q", pattern, text)
+	}
+}
+
+// SIGTERM ends the input. What was read is delivered, the beginning of a line
+// included.
+func TestTerm(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		path := filepath.Join(t.TempDir(), "x.log")
+		p := start(t, "pipe", "--to", "file:"+path)
+		p.write("one\ntwo\n")
+		await(t, path, "one\ntwo\n") // so that it runs
+		p.write("three\nfou")
+		await(t, path, "one\ntwo\nthree\n")
+		p.signal(sig)
+		code, stderr := p.wait()
+		if got, _ := os.ReadFile(path); code != 0 || string(got) != "one\ntwo\nthree\nfou" {
+			t.Errorf("%v: exit code %d, file %q", sig, code, got)
+		}
+		wantMatch(t, stderr, `read 4 records, 17 B .*accepted=4 delivered=4$`)
+	}
+}
+
+// stalled starts a pipe to a standard output that nobody reads, and fills it
+// until writing blocks.
+func stalled(t *testing.T, args ...string) *process {
+	p := start(t, append([]string{"pipe", "--slab-size", "4KiB", "--slabs", "2"}, args...)...)
+	p.write("first\n")
+	if _, err := io.ReadFull(p.out, make([]byte, 6)); err != nil { // so that it runs
+		t.Fatal(err)
+	}
+	// One read takes a whole pipe of lines, so that the reader is in the midst of them
+	// when no room is left.
+	const pipe = 64 << 10
+	line := []byte(strings.Repeat("x", 99) + "\n")
+	written := 0
+	fill := func(patience int) {
+		for {
+			fds := [1]unix.PollFd{{Fd: int32(p.in.Fd()), Events: unix.POLLOUT}}
+			if n, err := unix.Poll(fds[:], patience); err != nil || n == 0 {
+				return
+			}
+			n, err := p.in.Write(line)
+			if written += n; err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	p.signal(syscall.SIGSTOP)
+	fill(0)
+	p.signal(syscall.SIGCONT)
+	// It is stalled when standard output takes no more and more is read than the slabs hold.
+	// Either may be less, if slabs were written before they were full, but then nothing moves
+	// any more; a busy machine has it rest, too, though not for long.
+	in := func(f *os.File) int {
+		fionread := uint(0x541b) // Linux
+		if runtime.GOOS != "linux" {
+			fionread = 0x4004667f
+		}
+		n, err := unix.IoctlGetInt(int(f.Fd()), fionread)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for still := 0; still < 50; still++ {
+		before := written
+		fill(100)
+		switch out := in(p.out); {
+		case out > pipe-8<<10 && written-in(p.in)-out > 2*4000+len("first\n"):
+			return p
+		case written != before || written < pipe*7/4: // both pipes
+			still = 0
+		}
+	}
+	return p
+}
+
+// The reader of the pipe waits, and the first signal waits for it; the second
+// does not. What is lost is counted.
+func TestSecondSignal(t *testing.T) {
+	p := stalled(t)
+	p.signal(syscall.SIGTERM)
+	p.signal(syscall.SIGINT) // another one: two of a kind may come as one
+	code, stderr := p.wait()
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	wantMatch(t, stderr, `^forebay: [0-9]+ records? not delivered: stopped by a second signal$`)
+	wantBalance(t, stderr)
+}
+
+// One reason may send the same signal twice: that does not force anything.
+func TestSameSignalTwice(t *testing.T) {
+	p := stalled(t)
+	p.signal(syscall.SIGTERM)
+	p.signal(syscall.SIGTERM)
+	got, _ := io.ReadAll(p.out)
+	code, stderr := p.wait()
+	if code != 0 || len(got) == 0 {
+		t.Error(code, stderr)
+	}
+	wantBalance(t, stderr)
+}
+
+func TestDrainTimeout(t *testing.T) {
+	for args, want := range map[string]int{"": 1, "--fail-on-drop": 3} {
+		p := stalled(t, append([]string{"--drain-timeout", "50ms"}, strings.Fields(args)...)...)
+		p.signal(syscall.SIGTERM)
+		code, stderr := p.wait()
+		if code != want {
+			t.Errorf("exit code %d, want %d", code, want)
+		}
+		wantMatch(t, stderr, `^forebay: [0-9]+ records? not delivered: --drain-timeout passed$`)
+		wantBalance(t, stderr)
+	}
+}
+
+// What the reader still held when the time was up is in the account: dropped by the
+// output that hung, or kept for the next run with --crash-safe, and delivered by the one
+// beside it.
+func TestDrainTimeoutCoversEveryLine(t *testing.T) {
+	for _, safe := range []bool{false, true} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "beside.log")
+		args := []string{"--drain-timeout", "3s", "--to", "stdout:", "--to", "file:" + path}
+		wantCode, wantAccount := 1, `dropped=[0-9]+\{shutdown=[0-9]+\}`
+		wantText := `^forebay: stdout: [1-9][0-9]* records?, read but not in memory when the time was up, count as dropped\{shutdown\}$`
+		if safe {
+			args = append(args, "--crash-safe", filepath.Join(dir, "safe"))
+			wantCode, wantAccount = exitKept, `pending=[1-9]`
+			wantText = `^forebay: stdout: [1-9][0-9]* records kept for the next run, in `
+		}
+		p := stalled(t, args...)
+		p.signal(syscall.SIGTERM)
+		code, stderr := p.wait()
+		if code != wantCode {
+			t.Errorf("exit code %d, want %d", code, wantCode)
+		}
+		wantBalance(t, stderr)
+		wantMatch(t, stderr, `stdout accepted=[0-9]+ delivered=[0-9]+ `+wantAccount)
+		wantMatch(t, stderr, wantText)
+		beside, err := os.ReadFile(path)
+		if n := bytes.Count(beside, []byte("\n")); err != nil || !strings.Contains(stderr, fmt.Sprintf("read %d records", n)) ||
+			!strings.Contains(stderr, fmt.Sprintf("beside.log accepted=%d delivered=%d\n", n, n)) {
+			t.Errorf("%d lines in the file beside it, %v: %s", n, err, stderr)
+		}
+		if !safe {
+			continue
+		}
+		kept := wantNumber(t, stderr, `stdout: ([0-9]+) records kept`)
+		p = start(t, append([]string{"pipe"}, append(args, "--drain-timeout", "1m")...)...)
+		p.in.Close()
+		got, _ := io.ReadAll(p.out)
+		if code, stderr := p.wait(); code != 0 || !bytes.HasSuffix(beside, got) || bytes.Count(got, []byte("\n")) != kept {
+			t.Errorf("exit code %d, %d of %d lines come: %s", code, bytes.Count(got, []byte("\n")), kept, stderr)
+		}
+	}
+}
+
+// wantNumber returns the number that the pattern finds in text.
+func wantNumber(t *testing.T, text, pattern string) int {
+	t.Helper()
+	m := regexp.MustCompile(pattern).FindStringSubmatch(text)
+	if m == nil {
+		t.Fatalf("no match for %q in %q", pattern, text)
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// wantBalance checks that every record that was read is in the summary.
+func wantBalance(t *testing.T, stderr string) {
+	t.Helper()
+	field := func(name string) (n int) {
+		m := regexp.MustCompile(name + `[= ]([0-9]+)`).FindStringSubmatch(stderr)
+		if m != nil {
+			n, _ = strconv.Atoi(m[1])
+		}
+		return n
+	}
+	read, sum := field("read"), field("delivered")+field("dropped")+field("pending")
+	if read == 0 || read != sum || field("accepted") != read || strings.Contains(stderr, "refused") {
+		t.Errorf("%d records read, %d accounted for: %s", read, sum, stderr)
+	}
+}
+
+// Without a reader that waits, the program reads on, counts what it drops, and
+// says so with its exit code.
+func TestDropNewest(t *testing.T) {
+	p := start(t, "pipe", "--slab-size", "4KiB", "--slabs", "2", "--when-full", "drop-newest", "--fail-on-drop")
+	const n = 100_000
+	w := bufio.NewWriter(p.in)
+	for i := range n {
+		fmt.Fprintf(w, "line %d\n", i)
+	}
+	w.Flush()
+	p.in.Close()
+	got, _ := io.ReadAll(p.out)
+	code, stderr := p.wait()
+	if code != 3 {
+		t.Errorf("exit code %d", code)
+	}
+	wantMatch(t, stderr, `^forebay: stdout: full, dropping records \(--when-full drop-newest\)$`)
+	wantMatch(t, stderr, fmt.Sprintf(`read %d records, .*accepted=%d delivered=%d dropped=%d\{full=`, n, n, bytes.Count(got, []byte("\n")), n-bytes.Count(got, []byte("\n"))))
+	last := -1
+	for line := range bytes.Lines(got) {
+		var k int
+		if _, err := fmt.Sscanf(string(line), "line %d\n", &k); err != nil || k <= last {
+			t.Fatalf("%q after line %d", line, last)
+		}
+		last = k
+	}
+}
+
+func TestHup(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	p := start(t, "pipe", "--to", "file:"+path, "--to", "stdout:")
+	p.write("one\n")
+	await(t, path, "one\n")
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGHUP)
+	await(t, path, "")
+	p.write("two\n")
+	await(t, path, "two\n")
+	await(t, path+".1", "one\n")
+	p.in.Close()
+	if code, stderr := p.wait(); code != 0 {
+		t.Error(code, stderr)
+	}
+}
+
+// A reader that goes ends its output only. The program ends when nobody is left,
+// even if its input does not.
+func TestBrokenPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	p := start(t, "pipe", "--to", "stdout:", "--to", "file:"+path)
+	p.out.Close()
+	p.write("one\n")
+	await(t, path, "one\n")
+	p.write("two\n")
+	await(t, path, "one\ntwo\n")
+	p.in.Close()
+	code, stderr := p.wait()
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	wantMatch(t, stderr, `^forebay: stdout: cannot write stdout: broken pipe: its reader is gone; this output ends here$`)
+	wantMatch(t, stderr, `stdout accepted=2 delivered=0 dropped=2\{failed=2\} \(its reader is gone\); file:.* accepted=2 delivered=2$`)
+
+	p = start(t, "pipe")
+	p.out.Close()
+	p.write("one\n")
+	if code, stderr := p.wait(); code != 1 { // with the input still open
+		t.Error(code, stderr)
+	}
+}
+
+// Where there is another place for them, the lines of an output whose reader is
+// gone go there.
+func TestBrokenPipeElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	for _, tt := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, 1, `dropped=3\{failed=3\} \(its reader is gone\)$`},
+		{[]string{"--retry-age", "1h"}, 1, `^forebay: stdout: cannot write stdout: broken pipe: its reader is gone; this output ends here\n.*dropped=3\{failed=3\}`},
+		{[]string{"--dead-letter", dir + "/dead"}, 1, `dropped=3\{poison=3\} \(its reader is gone\)$`},
+		{[]string{"--fallback", "file:" + dir + "/fallback"}, 0, `delivered=0 handled=3 \(its reader is gone\)$`},
+		{[]string{"--spool", dir + "/spool"}, 75, `3 records kept for the next run, in `},
+	} {
+		p := start(t, append([]string{"pipe"}, tt.args...)...)
+		p.out.Close()
+		p.write("one\ntwo\nthree\n")
+		code, stderr := p.wait() // with the input still open
+		if code != tt.code || strings.Contains(stderr, "no longer dropping") {
+			t.Errorf("%q: exit code %d, %s", tt.args, code, stderr)
+		}
+		wantMatch(t, stderr, tt.want)
+	}
+	if b, _ := os.ReadFile(dir + "/fallback"); string(b) != "one\ntwo\nthree\n" {
+		t.Errorf("fallback %q", b)
+	}
+	if b, _ := os.ReadFile(dir + "/dead"); bytes.Count(b, []byte("broken pipe")) != 3 {
+		t.Errorf("dead letters %q", b)
+	}
+}
+
+// Pipes that are non-blocking, as some programs leave them behind, lose nothing.
+func TestNonBlocking(t *testing.T) {
+	p := startWith(t, func(p *process, cmd *exec.Cmd) {
+		for _, f := range []any{cmd.Stdin, cmd.Stdout} {
+			if err := unix.SetNonblock(int(f.(*os.File).Fd()), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}, "pipe")
+	var want bytes.Buffer
+	for i := range 50_000 {
+		fmt.Fprintf(&want, "line %d\n", i)
+	}
+	go func() {
+		p.in.Write(want.Bytes())
+		p.in.Close()
+	}()
+	got, _ := io.ReadAll(bufio.NewReaderSize(p.out, 100))
+	if code, stderr := p.wait(); code != 0 || !bytes.Equal(got, want.Bytes()) {
+		t.Errorf("exit code %d, %d of %d bytes, %s", code, len(got), want.Len(), stderr)
+	}
+}
+
+// What is left in the pipe when the program stops is there for the next one.
+func TestStopLeavesTheRest(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	in, err := newInput(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.close()
+	buf := make([]byte, 4)
+	w.WriteString("1234rest")
+	if n, err := in.Read(buf); n != 4 || err != nil {
+		t.Fatal(n, err)
+	}
+	in.stop()
+	in.stop()
+	for range 2 {
+		if n, err := in.Read(buf); n != 0 || err != errStopped {
+			t.Fatal(n, err)
+		}
+	}
+	if n, err := r.Read(buf); string(buf[:n]) != "rest" || err != nil {
+		t.Errorf("%q, %v", buf[:n], err)
+	}
+}
+
+// torture is the size of the input that memory must not grow with.
+func torture() int64 {
+	if os.Getenv("FOREBAY_TORTURE") != "" {
+		return 1 << 30
+	}
+	return 16 << 20
+}
+
+// Memory does not depend on the size of the input, nor on the length of a line.
+func TestMemoryIsFlat(t *testing.T) {
+	for _, args := range []string{"--encode raw", "--encode json --level info"} {
+		small, large := memoryFor(t, 1<<20, args), memoryFor(t, torture(), args)
+		if large > small+16<<10 {
+			t.Errorf("%s: %d KiB for 1 MiB of input, %d KiB for %d MiB", args, small, large, torture()>>20)
+		}
+		t.Logf("%s: %d KiB, %d KiB", args, small, large)
+	}
+}
+
+// memoryFor pipes about n bytes through the program and returns its largest
+// resident size in KiB.
+func memoryFor(t *testing.T, n int64, args string) int64 {
+	path := filepath.Join(t.TempDir(), "out")
+	p := start(t, append([]string{"pipe", "--to", "file:" + path}, strings.Fields(args)...)...)
+	p.killer.Reset(10 * time.Minute)
+	w := bufio.NewWriterSize(p.in, 1<<20)
+	lines, raw := 0, int64(0)
+	text := strings.Repeat("the quick brown fox jumps over the lazy dog ", 8)
+	for raw < n {
+		fmt.Fprintf(w, "2026-11-20 14:03:05.%06d INFO [worker-%d] %s\n", lines%1e6, lines%7, text[:lines%300])
+		raw += int64(len("2026-11-20 14:03:05.000000 INFO [worker-0] \n") + lines%300)
+		lines++
+		if lines%1000 == 0 { // an endless line now and then
+			for range min(n>>12, 40) {
+				w.WriteString(text[:300])
+			}
+			w.WriteByte('\n')
+			raw += min(n>>12, 40)*300 + 1
+			lines++
+		}
+	}
+	huge := bytes.Repeat([]byte("y"), 1<<20)
+	for range n >> 22 { // and one longer than --max-record
+		w.Write(huge)
+	}
+	w.WriteString("end\n")
+	if err := w.Flush(); err != nil {
+		t.Error(err)
+	}
+	p.in.Close()
+	code, stderr := p.wait()
+	tooLong := 0
+	if n>>22 > 0 {
+		tooLong = 1
+	}
+	if code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	want := fmt.Sprintf(`accepted=%d delivered=%d`, lines+1, lines+1-tooLong)
+	if tooLong > 0 {
+		want += fmt.Sprintf(` dropped=%d\{oversize=%d\}`, tooLong, tooLong)
+	}
+	wantMatch(t, stderr, want+"$")
+	if args == "--encode raw" {
+		if st, err := os.Stat(path); err != nil || st.Size() != raw+int64(1-tooLong)*4 {
+			t.Errorf("%d bytes arrived, want %d, %v", st.Size(), raw, err)
+		}
+	}
+	max := p.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
+	if runtime.GOOS == "darwin" {
+		max >>= 10 // bytes there
+	}
+	return int64(max)
+}

@@ -1,0 +1,161 @@
+package program
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/internal/bubble"
+)
+
+// Of 100 chunks, exactly as many as asked for are picked, evenly spread.
+func TestShare(t *testing.T) {
+	for _, of := range []float64{0, 1, 25, 33.3, 50, 99, 100} {
+		s := &share{of: of}
+		n, last, gap := 0, -1, 0
+		for i := range 1000 {
+			if s.next() {
+				n++
+				gap = max(gap, i-last)
+				last = i
+			}
+		}
+		if want := int(of * 10); n < want-1 || n > want || of > 0 && gap > int(100/of)+1 {
+			t.Errorf("%v%%: %d of 1000, %d apart at most", of, n, gap)
+		}
+	}
+}
+
+func TestFates(t *testing.T) {
+	if (&mischief{}).fate() != nil {
+		t.Error("no mischief has a fate")
+	}
+	bubble.Test(t, func(t *testing.T) {
+		f := (&mischief{reset: 50, reject: 50, stall: stall{d: time.Second}}).fate()
+		start := time.Now()
+		got := map[listen.Fate]int{}
+		for range 100 {
+			got[f(context.Background())]++
+		}
+		if got[listen.Reset] != 50 || got[listen.Reject] != 25 || got[listen.Take] != 25 || time.Since(start) != 100*time.Second {
+			t.Errorf("%v in %v", got, time.Since(start))
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+		defer cancel()
+		start = time.Now()
+		(&mischief{stall: stall{forever: true}}).fate()(ctx)
+		if time.Since(start) != time.Hour {
+			t.Errorf("for ever takes %v", time.Since(start))
+		}
+	})
+}
+
+func TestSlowConn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		client, server := net.Pipe()
+		c := &slowConn{Conn: server, perSecond: 1000, closed: make(chan struct{})}
+		start := time.Now()
+		go func() { client.Write(make([]byte, 5000)); client.Close() }()
+		n, _ := io.Copy(io.Discard, c)
+		if took := time.Since(start); n != 5000 || took != 5*time.Second {
+			t.Errorf("%d bytes in %v", n, took)
+		}
+		// Close ends a pause.
+		client, server = net.Pipe()
+		c = &slowConn{Conn: server, perSecond: 1, closed: make(chan struct{})}
+		go client.Write([]byte("xy"))
+		start = time.Now()
+		time.AfterFunc(time.Millisecond, func() { c.Close(); client.Close() })
+		io.Copy(io.Discard, c)
+		if took := time.Since(start); took != time.Millisecond {
+			t.Errorf("Close takes %v", took)
+		}
+	})
+}
+
+// Peers cannot fill standard error.
+func TestRefusalsAreFew(t *testing.T) {
+	var out bytes.Buffer
+	s := newSayer(&out)
+	now := time.Now()
+	r := listen.Refusal{Listener: "forward", Peer: "p", Err: errors.New("why")}
+	for range 1000 {
+		s.refusedAt(r, now)
+	}
+	if got := strings.Count(out.String(), "forebay: forward: p: refused: why\n"); got != refusals {
+		t.Errorf("%d lines", got)
+	}
+	out.Reset()
+	s.refusedAt(r, now.Add(2*time.Second))
+	if got := out.String(); got != "forebay: forward: p: refused: why (and 990 refusals before, which nothing was said of)\n" {
+		t.Error(got)
+	}
+}
+
+func TestListenAddresses(t *testing.T) {
+	for in, want := range map[string]string{
+		"":               "tcp 127.0.0.1:24224",
+		"0":              "tcp 127.0.0.1:0",
+		"24225":          "tcp 127.0.0.1:24225",
+		":24225":         "tcp :24225",
+		"h":              "tcp h:24224",
+		"h:1":            "tcp h:1",
+		"::1":            "tcp [::1]:24224",
+		"[::1]":          "tcp [::1]:24224",
+		"[::1]:1":        "tcp [::1]:1",
+		"unix:/a/b":      "unix /a/b",
+		"unix:":          "",
+		"h:x":            "",
+		"h:":             "",
+		"h:65536":        "",
+		"a:b:c":          "",
+		"tcp://h:1":      "",
+		"http://h:1/x:1": "",
+	} {
+		l := forwardListener()
+		l.value = in
+		network, address, err := l.resolve()
+		if got := network + " " + address; (err == nil) != (want != "") || err == nil && got != want {
+			t.Errorf("%q: %q, %v, want %q", in, got, err, want)
+		}
+	}
+}
+
+// Where it listens is said as clients write it, and whether others reach it.
+func TestListeningText(t *testing.T) {
+	const open = ", which other machines reach"
+	for _, tt := range []struct {
+		l           *listener
+		network, at string
+		secure      bool
+		key         string
+		want        string
+	}{
+		{forwardListener(), "tcp", "127.0.0.1:1", false, "", "Forward on 127.0.0.1:1"},
+		{forwardListener(), "tcp", "[::1]:1", true, "", "Forward on [::1]:1 with TLS"},
+		{forwardListener(), "tcp", "[::]:1", false, "", "Forward on [::]:1" + open + ", and asks nobody for a key"},
+		{forwardListener(), "tcp", "10.0.0.1:1", false, "k", "Forward on 10.0.0.1:1" + open},
+		{forwardListener(), "unix", "a", true, "", "Forward on unix:a"},
+		{lokiListener(), "tcp", "127.0.0.1:1", false, "", "Loki's push API on http://127.0.0.1:1"},
+		{lokiListener(), "tcp", "[::]:1", true, "k", "Loki's push API on https://[::]:1" + open + ", and asks nobody for a key"},
+		{syslogListener(), "udp", "127.0.0.1:1", false, "", "syslog on udp://127.0.0.1:1"},
+		{syslogListener(), "unixgram", "a", false, "", "syslog on unixgram:a"},
+	} {
+		var out bytes.Buffer
+		r := &receiver{c: &receiveConfig{keyFile: tt.key}, said: newSayer(&out)}
+		if tt.secure {
+			r.tls = new(tls.Config)
+		}
+		r.listening(tt.l, tt.network, tt.at)
+		if want := "forebay: listening for " + tt.want + "\n"; out.String() != want {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
+	}
+}

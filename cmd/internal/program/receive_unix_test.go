@@ -1,0 +1,53 @@
+//go:build unix
+
+package program
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// While nobody reads its output, receive acknowledges nothing. A first signal waits for
+// that output for a while, a second one does not.
+func TestReceiveOutputHangs(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	p := start(t, "receive", "--forward=unix:"+socket)
+	var c net.Conn
+	for late := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		var err error
+		if c, err = net.Dial("unix", socket); err == nil {
+			break
+		}
+		if time.Now().After(late) {
+			t.Fatal(err)
+		}
+	}
+	defer c.Close()
+	msg := append(msgpack.AppendStr(msgpack.AppendArrayHeader(nil, 4), "tag"), 1)
+	msg = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(msg, 1), "text"), strings.Repeat("x", 4<<20)) // more than a pipe holds
+	msg = msgpack.AppendStr(msgpack.AppendStr(msgpack.AppendMapHeader(msg, 1), "chunk"), "c")
+	if _, err := c.Write(msg); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.out.Read(make([]byte, 1)); err != nil { // it is writing
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGINT)
+	time.Sleep(2 * sameSignal) // two signals at once are one; if they come late, it takes longer
+	p.signal(syscall.SIGINT)
+	code, stderr := p.wait()
+	if code != exitRuntime {
+		t.Errorf("exit %d: %s", code, stderr)
+	}
+	wantMatch(t, stderr, "^forebay: (stopped by a second signal|nobody takes the output: what came last is not acknowledged)$")
+	wantMatch(t, stderr, "^forebay: received 0 records ")
+	if n, err := c.Read(make([]byte, 1)); n > 0 || err == nil {
+		t.Error("it is acknowledged")
+	}
+}

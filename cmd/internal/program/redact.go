@@ -1,0 +1,105 @@
+package program
+
+import (
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/forebay-log/forebay/internal/secrets"
+)
+
+// hidden stands for a secret.
+const hidden = "(secret)"
+
+// redact returns a destination fit to be shown: secrets are given in files, but
+// people also write them into URLs.
+func redact(to string) string {
+	shown, _ := redacted(to)
+	return shown
+}
+
+// redacted is redact, and returns what it hid.
+func redacted(to string) (shown string, hid []string) {
+	_, rest, found := strings.Cut(to, ":")
+	if !found {
+		rest = to
+	}
+	head := to[:len(to)-len(rest)]
+	rest, query, hasQuery := strings.Cut(rest, "?")
+	if !isPath(to) {
+		if strings.Contains(query, "@") { // see cutQuery
+			rest, query, hasQuery = to[len(head):], "", false
+		}
+		if at := strings.LastIndexByte(rest, '@'); at >= 0 {
+			from := 0
+			if strings.HasPrefix(rest, "//") {
+				from = 2
+			}
+			user := rest[from:at]
+			rest = rest[:from] + hidden + rest[at:]
+			hid = append(hid, user)
+			if _, password, ok := strings.Cut(user, ":"); ok {
+				hid = append(hid, password)
+			}
+		}
+		if i := strings.IndexByte(rest, '#'); i >= 0 {
+			hid = append(hid, rest[i+1:])
+			rest = rest[:i+1] + hidden
+		}
+	}
+	if !hasQuery {
+		return head + rest, hid
+	}
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		if parts[i] = redactParam(part); parts[i] != part {
+			if name, value, _ := strings.Cut(part, "="); parts[i] != hidden {
+				hid = append(hid, value)
+			} else if hid = append(hid, part); name != part {
+				hid = append(hid, name)
+			}
+		}
+	}
+	return head + rest + "?" + strings.Join(parts, "&"), hid
+}
+
+// redactParam is redact for a parameter of a query. Options hold no secrets, others may.
+func redactParam(part string) string {
+	name, value, _ := strings.Cut(part, "=")
+	o := optionCalled(name)
+	switch {
+	case part == "" || o != nil && !o.delicate:
+		return part
+	case strings.Trim(value, "=") == "": // a secret by itself, which may end in =
+		return hidden
+	}
+	return name + "=" + hidden
+}
+
+// redactError returns the text of an error about a destination, without what
+// redact hides of it.
+func redactError(err error, to string) string {
+	text := err.Error()
+	shown, hid := redacted(to)
+	if len(hid) == 0 {
+		return text
+	}
+	return secrets.Hide(strings.ReplaceAll(text, to, shown), hidden, hid...)
+}
+
+var (
+	userInText  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`//[^\s"]*@`) })
+	queryInText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[?&][^\s"?&=]+=[^\s"&]+`) })
+)
+
+// redactText is redact for a text that may have destinations in it, such as what
+// is said of a wrong command line.
+func redactText(text string) string {
+	text = userInText().ReplaceAllString(text, "//"+hidden+"@")
+	return queryInText().ReplaceAllStringFunc(text, func(p string) string {
+		if strings.Contains(p, "="+hidden) {
+			return p
+		}
+		return p[:1] + redactParam(p[1:])
+	})
+}

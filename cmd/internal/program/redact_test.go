@@ -1,0 +1,108 @@
+package program
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestRedact(t *testing.T) {
+	for to, want := range map[string]string{
+		"forward://h:24224":                      "forward://h:24224",
+		"forward://u:pa55@h:24224":               "forward://(secret)@h:24224",
+		"loki://u:pa55/@?w@h:3100":               "loki://(secret)@h:3100",
+		"loki:u:pa55@h":                          "loki:(secret)@h",
+		"u:pa55@h":                               "u:(secret)@h",
+		"pa55@h":                                 "(secret)@h",
+		"http://h/x?token=pa55&app=a":            "http://h/x?token=(secret)&app=a",
+		"loki://h?pa55":                          "loki://h?(secret)",
+		"loki://h#pa55":                          "loki://h#(secret)",
+		"syslog+tcp://h:1?facility=local0&app=x": "syslog+tcp://h:1?facility=local0&app=x",
+		"unix:@abstract":                         "unix:@abstract",
+		"syslog+unix:/x@y?app=a&key=pa55":        "syslog+unix:/x@y?app=a&key=(secret)",
+		"file:/a@b":                              "file:/a@b",
+		"file:/a?keep=7&pa55":                    "file:/a?keep=7&(secret)",
+		"file:/a?mkdirs&cGE1NQ==":                "file:/a?mkdirs&(secret)",
+		"file:/a?token=pa55&spool=/x@y":          "file:/a?token=(secret)&spool=/x@y",
+		"tcp://h:1?fallback=loki://u%3Apa55%40h": "tcp://h:1?fallback=(secret)",
+		"loki://h?label=app:shop&user=me":        "loki://h?label=app:shop&user=me",
+		"stdout:":                                "stdout:",
+		"":                                       "",
+	} {
+		if got := redact(to); got != want {
+			t.Errorf("%s: %s, want %s", to, got, want)
+		}
+	}
+	for _, text := range []string{`parse "http://u:pa55@h": bad`, "unknown command loki://u:pa55@h", "x https://h/?a=1&token=pa55 y"} {
+		if got := redactText(text); strings.Contains(got, "pa55") || len(got) < 10 {
+			t.Error(got)
+		}
+	}
+	if got := redactText("syslog+tcp://h?facility=local9: what is that?"); got != "syslog+tcp://h?facility=local9: what is that?" {
+		t.Error(got)
+	}
+	if got := redactError(errors.New(`"u:p%20w" and "p w"`), "x://u:p%20w@h"); strings.Contains(got, "p%20w") || strings.Contains(got, "p w") {
+		t.Error(got)
+	}
+}
+
+// A password that is a letter or a word is hidden where it is repeated, and not where the
+// sentence has it: the gap would tell what it is.
+func TestShortSecretsLeaveNoGaps(t *testing.T) {
+	tell := func(to string) string {
+		t.Helper()
+		tg, err := forwardTarget(t, to, "--dry-run")
+		if err == nil {
+			tg.close()
+			t.Fatalf("%s is taken", to)
+		}
+		return err.Error()
+	}
+	for _, scheme := range []string{"forward", "forward+tls", "loki", "loki+https", "otlp", "otlps", "tcp", "tls", "syslog+tcp", "stdout"} {
+		want := strings.ReplaceAll(tell(scheme+"://0:0000@h:1"), "(secret)", "")
+		for _, secret := range []string{"p", "e", "user", "password", "and", "nothing", "s"} {
+			got := tell(scheme + "://" + secret + ":" + secret + "@h:1")
+			if strings.ReplaceAll(got, "(secret)", "") != want || strings.Count(got, "(secret)") != 1 {
+				t.Errorf("password %s: %s", secret, got)
+			}
+		}
+	}
+	for text, want := range map[string]string{
+		`lookup u:p@h: no such host`:           `lookup u:(secret)@h: no such host`,
+		`parse "http://u:p@h": bad port in p`:  `parse "http://(secret)@h": bad port in p`,
+		`"p" and "h?t=p&a=b" and p, not ports`: `"(secret)" and "h?t=(secret)&a=b" and p, not ports`,
+	} {
+		if got := redactError(errors.New(text), "x://u:p@h"); got != want && got != strings.Replace(want, "u:(secret)@", "(secret)@", 1) {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// No destination's error repeats what --to brings as a secret.
+func TestSecretsAreNotRepeated(t *testing.T) {
+	for _, d := range destinations() {
+		for _, rest := range []string{"//user:s3cr3t@host:1", "//user:s3cr3t@", "user:s3cr3t@host", "//host:1?token=s3cr3t", "//host:x?key=s3cr3t", "//[?s3cr3t", "//h#s3cr3t"} {
+			to := d.Scheme() + ":" + rest
+			if strings.HasPrefix(to, "file:") || strings.Contains(to, "unix:") && strings.Contains(rest, "@") {
+				continue // a path
+			}
+			tg, err := forwardTarget(t, to, "--dry-run")
+			if err == nil {
+				tg.close()
+				continue
+			}
+			if strings.Contains(err.Error(), "s3cr3t") {
+				t.Errorf("%s: %v", to, err)
+			}
+		}
+	}
+	for _, to := range []string{"http://u:s3cr3t@h", "u:s3cr3t@h", "s3cr3t@h", "nats://h?token=s3cr3t"} {
+		if _, err := forwardTarget(t, to); err == nil || strings.Contains(err.Error(), "s3cr3t") {
+			t.Errorf("%s: %v", to, err)
+		}
+	}
+	twice := &outputConfig{To: "x://u:s3cr3t@h", name: "x://u:s3cr3t@h"}
+	if _, err := openFallback(&pipeConfig{dests: destinations(), outs: []*outputConfig{twice}}, twice); err == nil || strings.Contains(err.Error(), "s3cr3t") {
+		t.Error(err)
+	}
+}

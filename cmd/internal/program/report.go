@@ -1,0 +1,189 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/plural"
+)
+
+// event tells of what happens to an output with that much memory, as it happens.
+func (p *pipeline) event(out *output, e batch.Event, memory string) {
+	switch e.Op {
+	case "send", "write":
+		if errors.Is(e.Err, context.Canceled) {
+			return // the time was up, as the summary says
+		}
+		p.con.say("%s: %s; trying again, up to %s of lines wait", e.Output, plain(e.Err), memory)
+	case "gone":
+		p.con.say("%s: %s; this output ends here", e.Output, plain(e.Err))
+	case "poison":
+		if p.c.dryRun {
+			p.con.say("%s: %s; it would be refused", e.Output, plain(e.Err))
+		} else {
+			p.con.say("%s: refuses records for good: %s; dropping them", e.Output, plain(e.Err))
+		}
+	case "recovered":
+		p.con.say("%s: works again", e.Output)
+	case "drop":
+		if strings.HasSuffix(e.Err.Error(), batch.Full.String()) { // others have been said, or are in the summary
+			out.full.Store(true)
+			p.con.say("%s: full, dropping records (--when-full %s)", e.Output, out.c.WhenFull.String())
+		}
+	case "drop-end":
+		if out.full.Swap(false) {
+			p.con.say("%s: no longer dropping, %s so far", e.Output, plural.Records(e.Count))
+		}
+	case "panic":
+		p.con.say("%s: %v", e.Output, e.Err)
+	case "recovered-from-disk":
+		p.con.say("%s: delivering %s of an earlier run first", e.Output, plural.Records(e.Count))
+	case "crash-safe", "recover":
+		p.con.say("%s: --crash-safe: %s", e.Output, plain(e.Err))
+	default:
+		p.con.say("%s: %s: %s", e.Output, e.Op, plain(e.Err))
+	}
+}
+
+// plain is an error without the name of the package it comes from, and without
+// that the destination is left alone because of it.
+func plain(err error) string {
+	if err == nil {
+		return "unknown"
+	}
+	s := strings.TrimPrefix(err.Error(), deliver.ErrOpen.Error()+": ")
+	for _, prefix := range []string{"file: ", "slab: ", "spool: ", "deliver: ", "netsink: ", "fluent: ", "loki: ", "otlp: ", "httpsink: "} {
+		s = strings.TrimPrefix(s, prefix)
+	}
+	return strings.Replace(s, "it is older than max_age (", "it is older than --max-age (", 1)
+}
+
+// conclude returns what is to be said at the end, and how the program ends.
+func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []string, err error) {
+	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
+	text = append(text, p.lastly...)
+	if !p.c.quiet && p.c.ops.summary.value != summaryJSON {
+		say("%s", p.summary(took))
+	}
+	read, again := p.read(), p.readsAgain()
+	dropped := read.broken // the oversize ones are in every account
+	var lost, late, kept uint64
+	faults := uint64(0) // that are said, and name no lost record
+	for _, r := range p.gone {
+		dropped += r.report.Dropped.Total()
+		lost += r.report.Undelivered() - r.report.Kept() - r.report.Dropped[batch.Full] - r.report.Dropped[batch.Oversize]
+		kept += r.kept
+	}
+	for _, out := range p.outs {
+		dropped += out.report.Dropped.Total()
+		// What a policy drops was asked for. What the destination did not take,
+		// or not in time, is lost.
+		late += out.report.Dropped[batch.Shutdown]
+		left := out.report.Kept()
+		missing := out.report.Undelivered() - left - out.report.Dropped[batch.Full] - out.report.Dropped[batch.Oversize]
+		repeated := false
+		if n := out.report.Dropped[batch.Shutdown]; n > 0 && again != "" {
+			repeated = true
+			say("%s: %s not delivered in time; %s", out.to, plural.Records(n), again)
+			missing -= n
+			kept += n
+		}
+		lost += missing
+		left -= min(left, out.d.Stats().Spool.Parked) // they wait for another destination
+		kept += left
+		if out.refused > 0 && again == "" {
+			say("%s: %s, read but not in memory when the time was up, count as dropped{shutdown}", out.to, plural.Records(out.refused))
+		}
+		if left > 0 {
+			say("%s: %s kept for the next run, in %s", out.to, plural.Records(left), out.c.keptIn(out.report.Pending))
+		}
+		if out.err != nil && missing == 0 && !repeated {
+			say("%s: %s", out.to, plain(out.err))
+			faults++
+		}
+		if err := out.report.Check(); err != nil {
+			say("%s: %v; please report this", out.to, err)
+			faults++
+		}
+	}
+	if readErr != nil {
+		say("%s", readErr)
+	}
+	if lost > 0 {
+		why := ""
+		if cause == nil && late > 0 {
+			cause = errDeadline // Shutdown keeps a moment of it to settle the account
+		}
+		if cause != nil && cause != context.Canceled {
+			why = ": " + cause.Error()
+		}
+		done := "delivered"
+		if p.c.dryRun {
+			done = "shown, or would be refused"
+		}
+		say("%s not %s%s", plural.Records(lost), done, why)
+	}
+	switch {
+	case p.c.failOnDrop && dropped+lost+faults > 0:
+		return text, &codeError{code: exitDrops}
+	case lost+faults > 0 || readErr != nil:
+		return text, &codeError{code: exitRuntime}
+	case kept > 0:
+		return text, &codeError{code: exitKept}
+	}
+	return text, nil
+}
+
+// summary is one line: what was read, what became of it, and the account of each
+// output.
+func (p *pipeline) summary(took time.Duration) string {
+	var sb strings.Builder
+	read := p.read()
+	if p.c.dryRun {
+		sb.WriteString("dry run, nothing was sent: ")
+	}
+	fmt.Fprintf(&sb, "read %s, %s in %s", plural.Records(read.records), units.Size(float64(read.bytes)), units.Duration(took))
+	for _, part := range []struct {
+		name string
+		n    uint64
+	}{
+		{"left out by transforms", read.left},
+		{"below --level", read.filtered},
+		{"longer than --max-record (dropped)", read.oversize},
+		{"could not be encoded (dropped)", read.broken},
+		{"not in --format, taken as text", read.unparsed},
+	} {
+		if part.n > 0 {
+			fmt.Fprintf(&sb, ", %d %s", part.n, part.name)
+		}
+	}
+	for _, r := range p.gone {
+		fmt.Fprintf(&sb, "; %s until %s %s", r.to, r.until.Format(time.TimeOnly), r.report.Account.String())
+	}
+	for _, out := range p.outs {
+		account := out.report.Account.String()
+		if p.c.dryRun {
+			account = strings.Replace(account, " delivered=", " shown=", 1)
+		}
+		fmt.Fprintf(&sb, "; %s %s", out.to, account)
+		if n := out.below.Load(); n > 0 {
+			fmt.Fprintf(&sb, " (%d below level %s)", n, out.c.Level.String())
+		}
+		if n := out.elsewhere.Load(); n > 0 {
+			fmt.Fprintf(&sb, " (%d not in where)", n)
+		}
+		if out.t.isGone() {
+			sb.WriteString(" (its reader is gone)")
+		}
+		if out.report.Unknown > 0 {
+			fmt.Fprintf(&sb, " unknown=%d", out.report.Unknown)
+		}
+	}
+	return sb.String()
+}

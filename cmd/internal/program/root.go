@@ -1,0 +1,114 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// execute runs the command line and returns the exit code.
+func execute(args []string) int {
+	ignoreBrokenPipes()
+	out := &answers{w: os.Stdout}
+	root := newRoot(os.Stdin, out, os.Stderr)
+	root.SetArgs(withVerb(args, os.Stdin))
+	cmd, err := root.ExecuteC()
+	if out.err != nil {
+		err = out.failure()
+	}
+	if err == nil {
+		return 0
+	}
+	report(os.Stderr, cmd, err)
+	return codeOf(err)
+}
+
+// answers is where commands print what they were asked for. It remembers that this
+// failed, which not every command looks at.
+type answers struct {
+	w   io.Writer
+	err error
+}
+
+func (a *answers) Write(p []byte) (int, error) {
+	n, err := a.w.Write(p)
+	if a.err == nil {
+		a.err = err
+	}
+	return n, err
+}
+
+// failure is how the program ends then. A reader that has seen enough (| head)
+// need not be told so.
+func (a *answers) failure() error {
+	if errors.Is(a.err, syscall.EPIPE) {
+		return runtimeError(nil)
+	}
+	return runtimeError(fmt.Errorf("cannot write standard output: %w", unpathed(a.err)))
+}
+
+// report says what is wrong, and where help is.
+func report(w io.Writer, cmd *cobra.Command, err error) {
+	text := err.Error()
+	if text == "" {
+		return
+	}
+	fmt.Fprintf(w, "forebay: %s\n", redactText(strings.TrimRight(text, "\n")))
+	if codeOf(err) == exitUsage {
+		fmt.Fprintf(w, "Run '%s --help' for usage.\n", cmd.CommandPath())
+	}
+}
+
+// withVerb makes pipe the default when something is piped in: `myapp | forebay
+// --to file:app.log` says what it wants.
+func withVerb(args []string, stdin *os.File) []string {
+	if len(args) > 0 {
+		switch args[0] {
+		case "-h", "--help", "--version", "-v":
+			return args
+		}
+		if !strings.HasPrefix(args[0], "-") {
+			return args
+		}
+		return append([]string{"pipe"}, args...)
+	}
+	st, err := stdin.Stat()
+	if err != nil || st.Mode()&fs.ModeCharDevice != 0 { // a terminal, or /dev/null
+		return args
+	}
+	return []string{"pipe"}
+}
+
+func newRoot(stdin *os.File, stdout io.Writer, stderr *os.File) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "forebay",
+		Short: "Take log lines to where they belong, and account for each",
+		Long: `forebay takes log lines to where they belong. It holds them in a bounded pool
+of memory in front of each destination, so that what writes them does not wait
+for what stores them, and it accounts for every line.
+
+Flags without a command are those of pipe: myapp | forebay --to file:app.log`,
+		Example: `  myapp 2>&1 | forebay pipe --to file:app.log --rotate-size 100MiB --keep 7
+  journalctl -o json -f | forebay pipe --level warn --to file:warnings.log --to stdout:
+  forebay size --rate 10k/s --msg-size 256 --latency 10ms --spike 200ms`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version(),
+		// No Args: cobra then suggests commands for unknown ones.
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetVersionTemplate("forebay {{.Version}}\n")
+	root.AddCommand(newPipe(stdin, stderr), newSize(), newSpike(), newFleet(), newSpoolCmd(), newTail(stdin, stderr),
+		newRun(stdin, stderr), newValidate(stdin, stdout), newInit(stdout), newReceive(os.Stdout, stderr),
+		newTop(stdin, os.Stdout, stderr), newVersion())
+	strict(root)
+	return root
+}

@@ -1,0 +1,299 @@
+package program
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// load is what the flags say that size and spike share: what arrives, what the
+// destination does, and what is known of the slabs.
+type load struct {
+	rate     rate
+	msgSize  size
+	latency  duration
+	spike    duration
+	memory   size
+	slabSize size
+	slabs    int
+	window   int
+	drain    size
+	measure  string
+}
+
+func newLoad() load {
+	return load{
+		rate:     10_000,
+		msgSize:  size{value: 256, min: 1, max: slab.MaxSlabBytes},
+		spike:    duration(200 * time.Millisecond),
+		slabSize: size{min: slab.MinSlabBytes, max: slab.MaxSlabBytes},
+	}
+}
+
+// add defines the flags; what --slabs says differs.
+func (l *load) add(cmd *cobra.Command, slabs string) {
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.VarP(&l.rate, "rate", "R", "records per second, such as 10k/s or 600/min")
+	fs.VarP(&l.msgSize, "msg-size", "M", "mean length of a record")
+	fs.VarP(&l.latency, "latency", "L", "how long the destination takes for one write")
+	fs.VarP(&l.spike, "spike", "S", "the longest stall that nobody shall notice")
+	fs.Var(&l.memory, "memory", "the most memory to use (0: as much as it takes)")
+	fs.Var(&l.slabSize, "slab-size", "use slabs of this size (0: work it out)")
+	fs.IntVar(&l.slabs, "slabs", 0, slabs)
+	fs.IntVar(&l.window, "window", l.window, "`N` writes may be unanswered besides the one in flight")
+	fs.Var(&l.drain, "drain-rate", "bytes per second the destination takes at most (0: one slab per --latency)")
+	fs.StringVar(&l.measure, "measure", "", "read --rate and --msg-size off this `FILE` (-: standard input)")
+}
+
+// workload checks the flags and returns the load they describe, and what was
+// measured, if anything was. The rate is 0 if it was to be measured and the log
+// has none.
+func (l *load) workload(cmd *cobra.Command) (w slab.Workload, m *measured, err error) {
+	fs := cmd.Flags()
+	switch {
+	case l.rate == 0:
+		return w, nil, usageError(errors.New("--rate 0: without records there is nothing to " + cmd.Name()))
+	case l.slabs < 0:
+		return w, nil, usageError(fmt.Errorf("--slabs %d: use 0 or more", l.slabs))
+	case l.window < 0:
+		return w, nil, usageError(fmt.Errorf("--window %d: use 0 or more", l.window))
+	case l.slabs != 0 && l.memory.value != 0:
+		return w, nil, usageError(errors.New("--slabs and --memory: given slabs have the memory they have; use one of the two"))
+	case l.slabs != 0 && fs.Changed("spike"):
+		return w, nil, usageError(errors.New("--slabs and --spike: either ask how long a stall given slabs absorb, or how many slabs a stall takes"))
+	}
+	w = slab.Workload{
+		Rate: float64(l.rate), RecordBytes: float64(l.msgSize.value),
+		Latency: time.Duration(l.latency), Spike: time.Duration(l.spike),
+		Window: l.window, MemoryBytes: l.memory.value, SlabBytes: int(l.slabSize.value),
+		DrainBytesPerSecond: float64(l.drain.value),
+	}
+	if l.measure == "" {
+		return w, nil, nil
+	}
+	if m, err = measureFile(l.measure, cmd.InOrStdin()); err != nil {
+		return w, nil, runtimeError(err)
+	}
+	if !fs.Changed("msg-size") {
+		w.RecordBytes = m.MeanBytes
+	}
+	if !fs.Changed("rate") {
+		w.Rate = m.PeakRate
+	}
+	return w, m, nil
+}
+
+// plan asks slab.Plan or, if the number of slabs is given, slab.Absorb.
+func (l *load) plan(w slab.Workload) (s slab.Sizing, err error) {
+	if l.slabs == 0 {
+		s, err = slab.Plan(w)
+	} else {
+		bytes := int(l.slabSize.value)
+		if bytes == 0 {
+			alone := w
+			alone.Spike = 0
+			if s, err = slab.Plan(alone); err == nil {
+				bytes = s.SlabBytes
+			}
+		}
+		if err == nil {
+			s, err = slab.Absorb(w, bytes, l.slabs)
+		}
+	}
+	if err != nil {
+		return s, runtimeError(errors.New(plain(err)))
+	}
+	return s, nil
+}
+
+// errNoRate is about --measure.
+var errNoRate = errors.New("no line has a time that is known here, so there is no rate: add --rate to get a plan")
+
+// sizeConfig is what the flags of size say.
+type sizeConfig struct {
+	load
+	output choice
+}
+
+func newSize() *cobra.Command {
+	c := &sizeConfig{load: newLoad(), output: choice{value: "text", of: []string{"text", "json", "go"}}}
+	c.latency = duration(10 * time.Millisecond)
+	cmd := &cobra.Command{
+		Use:   "size",
+		Short: "Work out how many slabs it takes, and of what size",
+		Long: `Work out how many slabs it takes, and of what size, so that nobody waits while
+the destination stalls for a while: from how many records arrive per second, how
+long they are, how long one write takes, and how long a stall may last.
+
+With --slabs, or --slabs and --slab-size, it works the other way round: how long a
+stall the given slabs absorb.
+
+--measure reads the rate and the length off a log. The rate is that of its
+busiest second. Flags given beside it win.
+
+The formula is that of slab.Plan: a slab holds more records than arrive during one
+write, and there are as many as the stall takes, plus two, since one is in flight
+and one partly filled when it begins.`,
+		Example: `  forebay size --rate 50k/s --msg-size 300 --latency 5ms --spike 1s
+  forebay size --rate 10k/s --slabs 8 --slab-size 64KiB
+  forebay size --measure app.log --spike 2s -o go`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSize(c, cmd) },
+	}
+	c.add(cmd, "how long a stall do `N` slabs absorb? (0: work out how many it takes)")
+	c.output.add(cmd, "output", "o", "how to print it")
+	return cmd
+}
+
+// answer is what size prints.
+type answer struct {
+	Measured *measured
+	Workload slab.Workload
+	Sizing   *slab.Sizing // nil: no rate
+	Inverse  bool
+}
+
+func runSize(c *sizeConfig, cmd *cobra.Command) error {
+	w, m, err := c.workload(cmd)
+	if err != nil {
+		return err
+	}
+	a := answer{Measured: m, Workload: w, Inverse: c.slabs != 0}
+	if w.Rate > 0 {
+		s, err := c.plan(w)
+		if err != nil {
+			return err
+		}
+		a.Sizing = &s
+	}
+	switch c.output.value {
+	case "json":
+		return a.printJSON(cmd.OutOrStdout())
+	case "go":
+		return a.printGo(cmd.OutOrStdout())
+	}
+	return a.printText(cmd.OutOrStdout())
+}
+
+func (a *answer) printText(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
+	if m := a.Measured; m != nil {
+		row("measured", "%s: %s lines, %s, %s each", m.File, units.Count(m.Lines), units.Size(float64(m.Bytes)), units.Size(m.MeanBytes))
+		if m.Timed == 0 {
+			row("", "%v", errNoRate)
+		} else {
+			row("", "%s/s in its busiest second, %s/s over %s", units.Rate(m.PeakRate), units.Rate(m.MeanRate), units.Duration(m.Span()))
+		}
+	}
+	s := a.Sizing
+	if s == nil {
+		return t.Flush()
+	}
+	wl := a.Workload
+	row("workload", "%s records/s of %s, %s/s", units.Rate(wl.Rate), units.Size(wl.RecordBytes), units.Size(wl.Rate*wl.RecordBytes))
+	row("destination", "%s for one write, %s records/s", units.Duration(wl.Latency), units.Rate(s.DrainRate))
+	if a.Inverse {
+		row("given", "%d slabs of %s, %s of memory", s.SlabCount, units.Size(float64(s.SlabBytes)), units.Size(float64(s.MemoryBytes)))
+	} else {
+		row("stall", "%s", units.Duration(wl.Spike))
+		row("plan", "%d slabs of %s, %s of memory", s.SlabCount, units.Size(float64(s.SlabBytes)), units.Size(float64(s.MemoryBytes)))
+	}
+	row("", "%d records per slab, each with a slot of %d B", s.SlabRecords, batch.SlotBytes)
+	row("absorbs", "%s without anybody waiting", units.Duration(s.Absorbs))
+	row("catches up", "in %s after a stall of %s", units.Duration(s.CatchUp), units.Duration(a.stall()))
+	row("beyond that", "callers wait, or %s records/s are dropped: see --when-full", units.Rate(wl.Rate))
+	row("use", "forebay pipe --slab-size %s --slabs %d", units.FlagSize(int64(s.SlabBytes)), s.SlabCount)
+	return t.Flush()
+}
+
+// stall is the stall that CatchUp is about.
+func (a *answer) stall() time.Duration {
+	if a.Inverse {
+		return a.Sizing.Absorbs
+	}
+	return a.Workload.Spike
+}
+
+func (a *answer) printGo(w io.Writer) error {
+	s := a.Sizing
+	if s == nil {
+		return runtimeError(errNoRate)
+	}
+	size := fmt.Sprint(s.SlabBytes)
+	for _, u := range []struct{ bits, size int }{{20, 1 << 20}, {10, 1 << 10}} {
+		if s.SlabBytes%u.size == 0 {
+			size = fmt.Sprintf("%d << %d", s.SlabBytes/u.size, u.bits)
+			break
+		}
+	}
+	_, err := fmt.Fprintf(w, `// %s records/s of %s, %s per write: absorbs %s.
+&slab.Options{
+	SlabBytes: %s,
+	SlabCount: %d,
+}
+`, units.Rate(a.Workload.Rate), units.Size(a.Workload.RecordBytes), units.Duration(a.Workload.Latency), units.Duration(s.Absorbs), size, s.SlabCount)
+	return err
+}
+
+func (a *answer) printJSON(w io.Writer) error {
+	type plan struct {
+		SlabBytes      int      `json:"slab_bytes"`
+		SlabCount      int      `json:"slab_count"`
+		SlabRecords    int      `json:"slab_records"`
+		MemoryBytes    int64    `json:"memory_bytes"`
+		AbsorbsSeconds float64  `json:"absorbs_seconds"`
+		CatchUpSeconds float64  `json:"catch_up_seconds"`
+		DrainRate      *float64 `json:"drain_records_per_second"` // null: unlimited
+	}
+	type workload struct {
+		Rate           float64 `json:"records_per_second"`
+		RecordBytes    float64 `json:"record_bytes"`
+		LatencySeconds float64 `json:"latency_seconds"`
+		SpikeSeconds   float64 `json:"spike_seconds,omitempty"`
+		Window         int     `json:"window,omitempty"`
+		MemoryBytes    int64   `json:"memory_bytes,omitempty"`
+		DrainBytes     float64 `json:"drain_bytes_per_second,omitempty"`
+	}
+	out := struct {
+		Measured *measured `json:"measured,omitempty"`
+		Workload *workload `json:"workload"` // null: no rate is known
+		Plan     *plan     `json:"plan"`
+	}{Measured: a.Measured}
+	if s := a.Sizing; s != nil {
+		out.Workload = &workload{a.Workload.Rate, a.Workload.RecordBytes, a.Workload.Latency.Seconds(), a.stall().Seconds(),
+			a.Workload.Window, a.Workload.MemoryBytes, a.Workload.DrainBytesPerSecond}
+		out.Plan = &plan{s.SlabBytes, s.SlabCount, s.SlabRecords, s.MemoryBytes, s.Absorbs.Seconds(), s.CatchUp.Seconds(), nil}
+		if !math.IsInf(s.DrainRate, 1) {
+			out.Plan.DrainRate = &s.DrainRate
+		}
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(out)
+}
+
+// measureFile measures a file, or standard input for "-".
+func measureFile(path string, stdin io.Reader) (*measured, error) {
+	if path == "-" {
+		return measureLog("standard input", stdin)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot measure %s: %w", path, unpathed(err))
+	}
+	defer f.Close()
+	return measureLog(path, f)
+}

@@ -1,0 +1,128 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/readahead"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// newSpoolCmd returns forebay spool.
+func newSpoolCmd() *cobra.Command { return newSpool(openReplay) }
+
+// newSpool returns forebay spool; replay opens the destination of spool replay.
+func newSpool(replay replayOpener) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "spool",
+		Short: "Look into a spool, check it, deliver or delete what is in it",
+		Long: `Look into a spool, check it, deliver or delete what is in it. A spool is where
+forebay pipe --spool, and programs that use forebay as a library, keep records
+that could not be delivered yet. The slabs and the input that forebay pipe
+--crash-safe keeps, which outlive a program that is killed, are dealt with likewise.
+
+DIR is the directory of one spool or of crash-safe slabs, or one that holds
+several, as --spool and --crash-safe do for several destinations.
+
+ls, cat and verify read only, and may be used while a program uses the spool.
+replay and purge need a spool for themselves; crash-safe slabs of a program that
+lives they leave alone.`,
+		Example: `  forebay spool ls /var/spool/forebay
+  forebay spool cat /var/spool/forebay | jq .msg
+  forebay spool verify /var/spool/forebay || mail -s 'spool is damaged' root
+  forebay spool replay /var/spool/forebay --to file:late.log
+  forebay spool ls /dev/shm/forebay                        # what a killed pipe --crash-safe has left
+  forebay spool replay /dev/shm/forebay --to file:late.log
+  forebay spool purge /var/spool/forebay --yes`,
+		RunE: needsCommand,
+	}
+	cmd.AddCommand(newSpoolLs(), newSpoolCat(), newSpoolVerify(), newSpoolReplay(replay), newSpoolPurge())
+	return cmd
+}
+
+// oneDir is the argument of all spool commands.
+func oneDir(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageError(fmt.Errorf("one spool directory is needed, got %d arguments", len(args)))
+	}
+	return nil
+}
+
+// spoolDir is a directory with segments of a spool, crash-safe slabs, input that was
+// read ahead, or several of these.
+type spoolDir struct {
+	dir                    string
+	segments, slabs, input bool
+}
+
+// spoolDirs returns dir if records are kept in it, else those in it that keep any.
+func spoolDirs(dir string) ([]spoolDir, error) {
+	d, err := lookInto(dir)
+	if err != nil {
+		return nil, configError(errors.New(plainPath(err)))
+	}
+	if d.segments || d.slabs {
+		return []spoolDir{d}, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, configError(errors.New(plainPath(err)))
+	}
+	var dirs []spoolDir
+	empty := false
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		d, err := lookInto(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return nil, configError(errors.New(plainPath(err)))
+		}
+		if d.segments || d.slabs {
+			dirs = append(dirs, d)
+		}
+		empty = empty || isSafeName(e.Name())
+	}
+	if d.input { // newer than what is in slabs
+		dirs = append(dirs, d)
+	}
+	if len(dirs) == 0 && !empty {
+		return nil, configError(fmt.Errorf("%s: there is no spool here", dir))
+	}
+	return dirs, nil
+}
+
+// lookInto finds out what is in dir.
+func lookInto(dir string) (spoolDir, error) {
+	d := spoolDir{dir: dir}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return d, err
+	}
+	for _, e := range entries {
+		d.segments = d.segments || !e.IsDir() && spool.IsFile(e.Name())
+		d.slabs = d.slabs || !e.IsDir() && crashfile.IsName(e.Name())
+		d.input = d.input || !e.IsDir() && readahead.IsFile(e.Name())
+	}
+	d.input = d.input && len(inputLeft(dir)) > 0
+	return d, nil
+}
+
+// plainPath says what is wrong with a path, path first.
+func plainPath(err error) string {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Path + ": " + pe.Err.Error()
+	}
+	return err.Error()
+}
+
+// spoolText is the text of an error of package spool without its prefix.
+func spoolText(err error) string { return strings.TrimPrefix(err.Error(), "spool: ") }

@@ -1,0 +1,284 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/cmd/internal/readahead"
+	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/slab"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// Crash-safe slabs are what forebay pipe --crash-safe, and programs that use
+// slab.CrashSafe, leave behind when they are killed.
+
+// crashFiles lists those in dir.
+func crashFiles(dir string) ([]crashfile.File, error) {
+	files, err := crashfile.List(dir)
+	if err != nil {
+		return nil, runtimeError(errors.New(slabText(err)))
+	}
+	return files, nil
+}
+
+// slabText is the text of an error of package slab without its prefix.
+func slabText(err error) string { return strings.TrimPrefix(err.Error(), "slab: ") }
+
+// readCrash reads a file, with care if its process lives.
+func readCrash(f *crashfile.File) (*crashfile.Image, error) {
+	if f.Alive {
+		return crashfile.ReadLive(f.Path)
+	}
+	return crashfile.Read(f.Path)
+}
+
+// tellOfOrphans says that dead programs have left records of destinations in the
+// directories of --crash-safe that this one has not, so that nobody delivers them.
+func (p *pipeline) tellOfOrphans() {
+	for _, dir := range p.crashDirs() {
+		p.tellOfOrphansIn(dir)
+	}
+}
+
+// crashDirs returns the directories of --crash-safe, in the order of the outputs.
+func (p *pipeline) crashDirs() (dirs []string) {
+	for _, out := range p.outs {
+		if dir := string(out.c.CrashSafe); dir != "" && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+func (p *pipeline) tellOfOrphansIn(dir string) {
+	slabs, read := map[string]bool{}, map[string]bool{} // what will be delivered
+	for _, out := range p.outs {
+		read[out.dir] = true
+		slabs[out.dir] = string(out.c.CrashSafe) == dir
+	}
+	entries, _ := os.ReadDir(dir)
+	var records uint64
+	for _, e := range entries {
+		if !e.IsDir() || slabs[e.Name()] {
+			continue
+		}
+		files, _ := crashfile.List(filepath.Join(dir, e.Name()))
+		for _, f := range files {
+			if !f.Alive && !f.Unborn && !f.Aside {
+				l, _ := crashListing(&f)
+				records += l.Pending
+			}
+		}
+	}
+	input := 0
+	for _, in := range readahead.List(dir) {
+		for name, pending := range in.Pending {
+			if !read[name] {
+				input = max(input, len(pending))
+			}
+		}
+	}
+	if input > 0 {
+		p.con.say("--crash-safe: %s of input that was read for other destinations wait in %s: run forebay pipe with the same --to", units.Size(float64(input)), dir)
+	}
+	if records > 0 {
+		p.con.say("--crash-safe: %s of other destinations wait in %s: see forebay spool ls and replay", amount(records, "record"), dir)
+	}
+}
+
+// crashListing says what is in a file.
+func crashListing(f *crashfile.File) (out spoolFile, damaged bool) {
+	out = spoolFile{Name: filepath.Base(f.Path), Kind: kindSlabs, Bytes: f.Bytes, Owner: "dead"}
+	if f.Alive {
+		out.Owner = "alive"
+	}
+	switch {
+	case f.Aside:
+		out.Health = "damaged, set aside"
+		return out, true
+	case f.Unborn:
+		out.Health = "ok, unfinished and empty"
+		return out, false
+	}
+	im, err := readCrash(f)
+	if err != nil {
+		out.Health = healthOf(err)
+		return out, errors.Is(err, crashfile.ErrDamaged)
+	}
+	begun := time.Unix(0, im.Created).UTC()
+	out.Begun, out.ContentType, out.PID = &begun, im.ContentType, im.PID
+	out.Records = uint64(len(im.Records))
+	out.Pending = out.Records
+	return out, crashHealth(im, &out)
+}
+
+// crashHealth says how a file is, and whether it is damaged.
+func crashHealth(im *crashfile.Image, out *spoolFile) bool {
+	var notes []string
+	if im.Evicted > 0 {
+		notes = append(notes, amount(im.Evicted, "record")+" dropped by DropOldest")
+	}
+	if im.HeapOnly > 0 {
+		notes = append(notes, amount(im.HeapOnly, "record")+" only in memory")
+	}
+	if im.MovedToHeap {
+		notes = append(notes, "its process went on without it")
+	}
+	out.Health = "ok"
+	damage := im.Damage()
+	if damage != "" {
+		out.Health = "damaged: " + damage
+	}
+	if im.OtherBoot {
+		notes = append(notes, "from before this machine was started")
+	}
+	if len(notes) > 0 {
+		out.Health += ", " + strings.Join(notes, ", ")
+	}
+	return damage != ""
+}
+
+// healthOf is what ls shows of a file that cannot be read.
+func healthOf(err error) string {
+	text := slabText(err)
+	if _, why, ok := strings.Cut(text, slabText(crashfile.ErrDamaged)+": "); ok {
+		return "damaged: " + why
+	}
+	return text
+}
+
+// catCrash prints the records of a file.
+func catCrash(f *crashfile.File, forms *spool.Options, print func(batch.Codec, batch.Record) error) (damaged bool, err error) {
+	if f.Aside || f.Unborn {
+		return f.Aside, nil
+	}
+	im, err := readCrash(f)
+	if err != nil {
+		return true, errors.New(slabText(err))
+	}
+	streams := map[uint32]uint32{}
+	for id, def := range im.Streams {
+		streams[id] = forms.Streams.Stream(def)
+	}
+	codec := forms.Codec(im.ContentType, im.Schema)
+	if codec == nil {
+		codec = encode.RawCodec()
+	}
+	for _, r := range im.Records {
+		if id, ok := streams[r.Stream]; ok {
+			r.Stream = id
+		} else if !im.Defined(r.Stream) { // it must not pass for another
+			r.Stream = forms.Streams.Stream([]byte(undefined))
+		}
+		if err := print(codec, r); err != nil {
+			return false, outputDone{err}
+		}
+	}
+	return im.Damage() != "", nil
+}
+
+// undefined, as the definition of a stream, is one that no destination can read.
+const undefined = "\xff"
+
+// outputDone is an error of the output rather than of the file.
+type outputDone struct{ error }
+
+// replayCrash delivers what the dead processes have left in dir. Files of living
+// ones are left alone.
+func replayCrash(ctx context.Context, w io.Writer, dir string, o *spool.Options, send sender) error {
+	files, err := crashFiles(dir)
+	if err != nil {
+		return err
+	}
+	var bad error
+	for _, f := range files {
+		if f.Aside || f.Unborn {
+			continue
+		}
+		done, err := crashfile.Replay(ctx, f.Path, send, &crashfile.ReplayOptions{Streams: o.Streams, Codec: o.Codec})
+		switch {
+		case errors.Is(err, slab.ErrInUse):
+			fmt.Fprintf(w, "forebay: %s: in use by a living process, left alone\n", f.Path)
+			bad = configError(fmt.Errorf("%s is in use by a living process, which will deliver what is in it", f.Path))
+			continue
+		case errors.Is(err, crashfile.ErrDamaged):
+			fmt.Fprintf(w, "forebay: %s\n", slabText(err))
+			bad = runtimeError(fmt.Errorf("%s could not be read", f.Path))
+			continue
+		}
+		fmt.Fprintf(w, "forebay: %s: %s delivered, %s left", f.Path, amount(done.Records, "record"), units.Count(done.Left))
+		if done.Damaged > 0 {
+			fmt.Fprintf(w, ", %s unreadable", units.Count(done.Damaged))
+		}
+		fmt.Fprintln(w)
+		if err != nil {
+			return &codeError{exitKept, errors.New(slabText(err))}
+		}
+		if done.Damaged > 0 {
+			bad = runtimeError(fmt.Errorf("%s of %s could not be read; the file was set aside", amount(done.Damaged, "record"), f.Path))
+		}
+	}
+	return bad
+}
+
+// purgeCrash deletes files of dead processes, or says which it would.
+func purgeCrash(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
+	files, err := crashFiles(dir)
+	if err != nil {
+		return 0, err
+	}
+	var n, pending, alive uint64
+	var bytes int64
+	for _, f := range files {
+		if onlyAside && !f.Aside {
+			continue
+		}
+		if f.Alive {
+			alive++
+			fmt.Fprintf(w, "%s: in use by a living process, left alone\n", f.Path)
+			continue
+		}
+		size := f.Bytes
+		if yes {
+			size, err = crashfile.Purge(f.Path)
+			if errors.Is(err, slab.ErrInUse) {
+				alive++
+				continue
+			}
+			if err != nil {
+				return 0, runtimeError(errors.New(slabText(err)))
+			}
+		} else {
+			l, _ := crashListing(&f)
+			pending += l.Pending
+		}
+		n++
+		bytes += size
+	}
+	switch {
+	case yes:
+		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, amount(n, "file"), units.Size(float64(bytes)))
+	case onlyAside:
+		fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, amount(n, "file"), units.Size(float64(bytes)))
+	default:
+		fmt.Fprintf(w, "%s: would delete %s with %s, %s\n", dir, amount(n, "file"), amount(pending, "pending record"), units.Size(float64(bytes)))
+	}
+	if alive > 0 && !onlyAside {
+		err = runtimeError(fmt.Errorf("%s: %s in use by another process", dir, amount(alive, "file")))
+	}
+	if yes {
+		n = 0
+	}
+	return n, err
+}

@@ -1,0 +1,449 @@
+package program
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// realLogs returns all sample logs, one after the other.
+func realLogs(t *testing.T) string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join("..", "..", "..", "testdata", "logs", "*.log"))
+	if err != nil || len(names) == 0 {
+		t.Fatal(err, names)
+	}
+	var sb strings.Builder
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sb.Write(b)
+		if !strings.HasSuffix(sb.String(), "\n") {
+			sb.WriteByte('\n')
+		}
+	}
+	return strings.ReplaceAll(sb.String(), "\r\n", "\n")
+}
+
+// full makes a name for a file that takes nothing until it is removed.
+func full(t *testing.T, dir string) string {
+	t.Helper()
+	path := filepath.Join(dir, "out")
+	if err := os.Symlink("/dev/full", path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// What a killed program has left, of destinations of each form, is listed, shown,
+// checked, delivered and deleted; that of a living one is only looked at.
+func TestSpoolOfKilledProgram(t *testing.T) {
+	dir := t.TempDir()
+	slabs, beside := filepath.Join(dir, "slabs"), filepath.Join(dir, "beside")
+	lines := strings.SplitAfter(realLogs(t), "\n")[:300]
+	for i, l := range lines { // without their times, which are too old for Loki
+		_, lines[i], _ = strings.Cut(l, "] ")
+	}
+	lines = append(lines, strings.Repeat("x", 70_000)+" larger than a slab\n")
+	input := strings.Join(lines, "")
+	p := start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+full(t, dir), "--to", "forward://127.0.0.1:1", "--tag", "app.tag",
+		"--to", "loki://127.0.0.1:1", "--label", "job=killed", "--retry-age", "0", "--to", "file:"+beside)
+	p.write(input)
+	await(t, beside, input) // so that it is in all slabs
+
+	ls := func(want string, n int) {
+		t.Helper()
+		out, errs, code := runSpool(t, nil, "ls", slabs)
+		if code != 0 || strings.Count(out, want) != n || strings.Count(out, "crash-safe slabs") != 4 {
+			t.Errorf("ls: %d %s\n%s", code, errs, out)
+		}
+	}
+	ls(fmt.Sprintf("alive (pid %d)", p.cmd.Process.Pid), 4)
+	if out, errs, code := runSpool(t, nil, "cat", "--raw", slabs); code != 0 || !strings.Contains(out, input) {
+		t.Errorf("cat: %d %s, %d bytes", code, errs, len(out))
+	}
+	late := filepath.Join(dir, "late")
+	if out, errs, code := runSpool(t, nil, "replay", slabs, "--to", "file:"+late); code != exitConfig || !strings.Contains(errs, "in use by a living process") {
+		t.Errorf("replay of a living program's: %d %s%s", code, out, errs)
+	}
+	if out, errs, code := runSpool(t, nil, "purge", slabs, "--yes"); code != exitRuntime || !strings.Contains(errs, "in use by another process") {
+		t.Errorf("purge of a living program's: %d %s%s", code, out, errs)
+	}
+	ls("alive", 4)
+
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	ls("dead", 4)
+	out, errs, code := runSpool(t, nil, "ls", "-o", "json", slabs)
+	var listed []spoolListing
+	if err := json.Unmarshal([]byte(out), &listed); err != nil || code != 0 || len(listed) != 4 {
+		t.Fatalf("ls: %v %s", err, errs)
+	}
+	pending := uint64(0)
+	for _, l := range listed {
+		f := l.Files[0]
+		if f.Kind != kindSlabs || f.Owner != "dead" || f.PID != uint32(p.cmd.Process.Pid) || f.Health != "ok" || f.Bytes < 8*64<<10 {
+			t.Errorf("%+v", f)
+		}
+		pending += l.Pending
+	}
+	if want := uint64(3 * len(lines)); pending != want {
+		t.Errorf("%d records pending, want %d", pending, want)
+	}
+	out, errs, code = runSpool(t, nil, "verify", slabs)
+	if code != 0 || strings.Count(out, "301 records in slabs of a dead program: ok\n") != 3 {
+		t.Errorf("verify: %d %s%s", code, out, errs)
+	}
+
+	out, errs, code = runSpool(t, nil, "cat", slabs)
+	got := strings.Split(strings.TrimSuffix(out, "\n"), "\n")
+	if code != 0 || uint64(len(got)) != pending {
+		t.Fatalf("cat: %d %s, %d lines", code, errs, len(got))
+	}
+	first := strings.TrimSuffix(lines[0], "\n")
+	with := map[string]int{}
+	for _, l := range got {
+		var o map[string]any
+		if err := json.Unmarshal([]byte(l), &o); err != nil {
+			t.Fatalf("%v: %.200s", err, l)
+		}
+		text, _ := json.Marshal(o)
+		switch {
+		case o["raw"] == first:
+			with["raw"]++
+		case strings.Contains(string(text), "killed") && strings.Contains(string(text), first[:20]):
+			with["loki"]++
+		case strings.Contains(string(text), first[:20]):
+			with["forward"]++
+		}
+	}
+	if n := strings.Count(input, first[:20]); with["loki"] != n || with["forward"] != n || with["raw"] == 0 {
+		t.Errorf("forms %v", with)
+	}
+
+	// One is deleted, the others are delivered as lines and as records.
+	for _, l := range listed {
+		if strings.Contains(l.Dir, "loki") {
+			if out, errs, code := runSpool(t, nil, "purge", l.Dir); code != exitUsage || !strings.Contains(out, "would delete 1 file with 301 pending records") {
+				t.Errorf("purge: %d %s%s", code, out, errs)
+			}
+			if out, errs, code := runSpool(t, nil, "purge", l.Dir, "--yes"); code != 0 || !strings.Contains(out, "deleted 1 file") {
+				t.Errorf("purge: %d %s%s", code, out, errs)
+			}
+			continue
+		}
+		os.Remove(late)
+		_, errs, code := runSpool(t, nil, "replay", l.Dir, "--to", "file:"+late)
+		if code != 0 || !strings.Contains(errs, " delivered, 0 left") {
+			t.Errorf("replay: %d %s", code, errs)
+		}
+		b, _ := os.ReadFile(late)
+		if l.Files[0].ContentType == encode.RawCodec().ContentType() && l.Pending > 0 && string(b) != input {
+			t.Errorf("replay of %s: %d bytes of %d", l.Dir, len(b), len(input))
+		}
+		if n := strings.Count(string(b), "\n"); uint64(n) != l.Pending {
+			t.Errorf("replay of %s: %d lines", l.Dir, n)
+		}
+	}
+	if out, errs, code := runSpool(t, nil, "ls", slabs); code != 0 || out != "" {
+		t.Errorf("ls: %d %s%s", code, out, errs)
+	}
+}
+
+// Real logs are in the slabs of a destination that takes nothing; the program is
+// killed, and the next run, with another --encode, delivers them as they were.
+func TestKilledPipeOfRealLogs(t *testing.T) {
+	dir := t.TempDir()
+	path, beside := full(t, dir), filepath.Join(dir, "beside")
+	input := realLogs(t)
+	args := []string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "slabs"), "--crash-safe-required"}
+	p := start(t, append(args, "--slabs", "64", "--to", "file:"+beside)...)
+	go p.in.WriteString(input)
+	await(t, beside, input)
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	p = start(t, append(args, "--encode", "json")...)
+	p.write("one more\n")
+	p.in.Close()
+	code, stderr := p.wait()
+	b, _ := os.ReadFile(path)
+	got, ok := strings.CutPrefix(string(b), input)
+	if code != 0 || !ok || strings.Count(got, "\n") != 1 || !strings.Contains(got, "one more") {
+		t.Errorf("exit code %d, %d bytes of %d: %s", code, len(b), len(input), stderr)
+	}
+	wantMatch(t, stderr, fmt.Sprintf(`accepted=1 recovered=%d delivered=%d$`, strings.Count(input, "\n"), strings.Count(input, "\n")+1))
+}
+
+// Killed at any moment while the destination works: what is in the file is what was
+// read, up to some line or the beginning of one, in order; at the seam some lines may be
+// there twice, and so may the line that was being accepted.
+func TestKilledPipeInFlight(t *testing.T) {
+	input := strings.Repeat(realLogs(t), 3)
+	lines := strings.SplitAfter(input, "\n")
+	recovered := false
+	for round := 0; round < 6 || !recovered && round < 40; round++ {
+		begun := rand.IntN(len(input) / 2) // bytes delivered when it is killed, or a few more
+		dir := t.TempDir()
+		path := filepath.Join(dir, "out")
+		args := []string{"pipe", "--to", "file:" + path, "--crash-safe", filepath.Join(dir, "slabs")}
+		p := start(t, args...)
+		go p.in.WriteString(input)
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); { // real time: a real process is killed
+			if f, err := os.Stat(path); err == nil && f.Size() > int64(begun) {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		p.signal(syscall.SIGKILL)
+		p.wait()
+		before, _ := os.ReadFile(path)
+		p = start(t, args...)
+		p.in.Close()
+		if code, stderr := p.wait(); code != 0 {
+			t.Fatal(code, stderr)
+		}
+		all, _ := os.ReadFile(path)
+		rest, ok := strings.CutPrefix(string(all), string(before))
+		if !ok {
+			t.Fatal("the second run changed what was there")
+		}
+		recovered = recovered || rest != ""
+		n := len(strings.SplitAfter(string(before), "\n")) - 1 // whole lines
+		if strings.Join(lines[:n], "") != string(before[:strings.LastIndexByte(string(before), '\n')+1]) {
+			t.Fatal("the first run did not deliver what it read")
+		}
+		more := strings.SplitAfter(rest, "\n")
+		if len(more) == 1 {
+			continue
+		}
+		if !strings.HasSuffix(string(before), "\n") && len(before) > 0 { // the kill cut the last write short
+			more = more[1:]
+		}
+		more = more[:len(more)-1]
+		seam := -1
+		for back := range min(n, 20000) + 1 { // where the recovered lines go on
+			if at := n - back; goesOn(lines[at:], more) {
+				seam = at
+				break
+			}
+		}
+		if seam < 0 {
+			t.Fatalf("%d lines were recovered after %d, and are not what follows", len(more), n)
+		}
+	}
+	if !recovered {
+		t.Error("nothing was ever recovered")
+	}
+}
+
+// goesOn reports whether more is how lines begins. One line may be there twice, and the
+// last one may be the beginning of a line.
+func goesOn(lines, more []string) bool {
+	twice := false
+	for i := 0; len(more) > 0; more = more[1:] {
+		switch {
+		case i < len(lines) && more[0] == lines[i]:
+			i++
+		case i > 0 && !twice && more[0] == lines[i-1]:
+			twice = true
+		default:
+			return len(more) == 1 && i < len(lines) && strings.HasPrefix(lines[i], strings.TrimSuffix(more[0], "\n"))
+		}
+	}
+	return true
+}
+
+// A directory that cannot be had is said once, or refused.
+func TestCrashSafeRequired(t *testing.T) {
+	dir := t.TempDir()
+	bad, path := filepath.Join(dir, "file"), filepath.Join(dir, "out")
+	if err := os.WriteFile(bad, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"pipe", "--to", "file:" + path, "--crash-safe", bad}
+	p := start(t, args...)
+	p.write("one\n")
+	p.in.Close()
+	code, stderr := p.wait()
+	if b, _ := os.ReadFile(path); code != 0 || string(b) != "one\n" || strings.Count(stderr, "--crash-safe: ") != 1 ||
+		!strings.Contains(stderr, "not a directory; going on with slabs on the heap") {
+		t.Errorf("exit code %d, %q, %s", code, b, stderr)
+	}
+	p = start(t, append(args, "--crash-safe-required")...)
+	code, stderr = p.wait()
+	if code != exitConfig || !strings.Contains(stderr, "not a directory") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	p = start(t, "pipe", "--crash-safe-required")
+	if code, stderr = p.wait(); code != exitUsage || !strings.Contains(stderr, "--crash-safe-required needs --crash-safe") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+// deadSlabs returns a directory with the crash-safe slabs of a Writer that has ended
+// with n lines left in them, of size bytes and a number each, and their file.
+func deadSlabs(t *testing.T, n, size int) (dir, path string) {
+	t.Helper()
+	dir = t.TempDir()
+	f, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w, err := deliver.NewOutput(deliver.ToWriter(f), &deliver.OutputOptions{CloseTimeout: time.Millisecond, OnError: func(batch.Event) {},
+		Slab: slab.Options{Crash: &slab.Crash{Dir: dir, Required: true}, SlabBytes: 1024, SlabCount: 16}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		fmt.Fprintf(w, "line %d%s\n", i, strings.Repeat(".", size))
+	}
+	w.Close() // out of time: the records stay
+	files, err := crashfile.List(dir)
+	if err != nil || len(files) != 1 {
+		t.Fatal(err, files)
+	}
+	return dir, files[0].Path
+}
+
+// Damaged slabs are seen by ls, cat and verify, and what is sound is delivered.
+func TestSpoolDamagedSlabs(t *testing.T) {
+	dir, path := deadSlabs(t, 50, 50)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := strings.Index(string(b), "line 20.")
+	b[at] = 'X'
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "0.slab"), b[:5000], 0o600); err != nil { // cut short
+		t.Fatal(err)
+	}
+	out, errs, code := runSpool(t, nil, "verify", dir)
+	if code != exitRuntime || !strings.Contains(out, "0.slab: 0 records in slabs of a dead program: damaged: it has 5000 bytes") ||
+		!strings.Contains(out, "damaged: 11 records in 1 slab\n") || !strings.Contains(errs, "2 of 2 files are damaged") {
+		t.Errorf("verify: %d %s%s", code, out, errs)
+	}
+	out, errs, code = runSpool(t, nil, "cat", "--raw", dir)
+	if n := strings.Count(out, "\n"); code != exitRuntime || n != 39 || !strings.Contains(errs, "a part of it is damaged") || strings.Contains(out, "X") {
+		t.Errorf("cat: %d %s%s", code, out, errs)
+	}
+	late := filepath.Join(t.TempDir(), "late")
+	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "file:"+late); code != exitRuntime || !strings.Contains(errs, "39 records delivered, 0 left, 11 unreadable") {
+		t.Errorf("replay: %d %s", code, errs)
+	}
+	if got, _ := os.ReadFile(late); string(got) != out {
+		t.Errorf("delivered %s", got)
+	}
+	out, errs, code = runSpool(t, nil, "ls", dir)
+	if code != 0 || !strings.Contains(out, ".slab.damaged") || !strings.Contains(out, "damaged, set aside") {
+		t.Errorf("ls: %d %s%s", code, out, errs)
+	}
+	if out, errs, code := runSpool(t, nil, "purge", "--damaged", "--yes", dir); code != 0 || !strings.Contains(out, "deleted 1 file") {
+		t.Errorf("purge: %d %s%s", code, out, errs)
+	}
+	if out, _, code := runSpool(t, nil, "purge", "--yes", dir); code != 0 || !strings.Contains(out, "deleted 1 file") {
+		t.Errorf("purge: %d %s", code, out)
+	}
+}
+
+// awaitKept waits until the crash-safe files below dir hold n records.
+func awaitKept(t *testing.T, dir string, n int) {
+	t.Helper()
+	kept := -1
+	for deadline := time.Now().Add(30 * time.Second); kept != n && time.Now().Before(deadline); runtime.Gosched() {
+		kept = 0
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && filepath.Ext(path) == ".slab" {
+				var im *crashfile.Image
+				if im, err = crashfile.Read(path); err == nil {
+					kept += len(im.Records)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept != n {
+		t.Fatalf("%s holds %d records, want %d", dir, kept, n)
+	}
+}
+
+// What dead programs have left for destinations that this one has not is said at the
+// start, once; what is this one's own is delivered and not mentioned.
+func TestCrashSafeOfOtherDestinations(t *testing.T) {
+	dir := t.TempDir()
+	slabs, out := filepath.Join(dir, "slabs"), filepath.Join(dir, "late")
+	beside := filepath.Join(dir, "beside")
+	p := start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+full(t, dir), "--to", "file:"+beside)
+	p.write("one\ntwo\n")
+	await(t, beside, "one\ntwo\n")
+	awaitKept(t, slabs, 2) // that they are there is noted a moment later
+	p.signal(syscall.SIGKILL)
+	p.wait()
+	p = start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+out)
+	p.in.Close()
+	code, stderr := p.wait()
+	if code != 0 || strings.Count(stderr, "--crash-safe: 2 records of other destinations wait in "+slabs) != 1 {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+	os.Remove(filepath.Join(dir, "out"))
+	p = start(t, "pipe", "--crash-safe", slabs, "--to", "file:"+filepath.Join(dir, "out"))
+	p.in.Close()
+	if code, stderr := p.wait(); code != 0 || strings.Contains(stderr, "other destinations") {
+		t.Errorf("exit code %d, %s", code, stderr)
+	}
+}
+
+// Damage of records that are larger than a slab is seen by verify, cat and replay.
+func TestSpoolDamagedOversize(t *testing.T) {
+	dir, path := deadSlabs(t, 5, 2000)
+	b, err := os.ReadFile(path + ".big")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[100] ^= 1
+	if err := os.WriteFile(path+".big", b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, errs, code := runSpool(t, nil, "verify", dir)
+	if code != exitRuntime || !strings.Contains(out, "4 records in slabs of a dead program: damaged: 1 record larger than a slab") {
+		t.Errorf("verify: %d %s%s", code, out, errs)
+	}
+	if out, errs, code := runSpool(t, nil, "ls", dir); code != 0 || !strings.Contains(out, "damaged: 1 record larger than a slab") {
+		t.Errorf("ls: %d %s%s", code, out, errs)
+	}
+	if out, errs, code := runSpool(t, nil, "cat", "--raw", dir); code != exitRuntime || strings.Count(out, "\n") != 4 {
+		t.Errorf("cat: %d %s", code, errs)
+	}
+	late := filepath.Join(t.TempDir(), "late")
+	if _, errs, code := runSpool(t, nil, "replay", dir, "--to", "file:"+late); code != exitRuntime || !strings.Contains(errs, "4 records delivered, 0 left, 1 unreadable") {
+		t.Errorf("replay: %d %s", code, errs)
+	}
+	if out, _, _ := runSpool(t, nil, "ls", dir); !strings.Contains(out, "damaged, set aside") {
+		t.Errorf("ls: %s", out)
+	}
+}

@@ -1,0 +1,271 @@
+package program
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/internal/plural"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// spoolListing is what spool ls and spool verify print of one directory.
+type spoolListing struct {
+	Dir     string      `json:"dir"`
+	Acked   uint64      `json:"acked_batch"`
+	Pending uint64      `json:"pending_records"`
+	Bytes   int64       `json:"bytes"`
+	Files   []spoolFile `json:"files"`
+}
+
+// spoolFile is one file of a spoolListing.
+type spoolFile struct {
+	Name        string     `json:"file"`
+	Kind        string     `json:"kind"`
+	Owner       string     `json:"owner,omitempty"` // of slabs: alive or dead
+	PID         uint32     `json:"pid,omitempty"`   // its number, for people: another process may have it now
+	ContentType string     `json:"content_type,omitempty"`
+	Begun       *time.Time `json:"begun,omitempty"`
+	Bytes       int64      `json:"bytes"`
+	Batches     uint64     `json:"batches"`
+	Records     uint64     `json:"records"`
+	Pending     uint64     `json:"pending_records"`
+	Health      string     `json:"health"`
+}
+
+// The kinds of files.
+const (
+	kindSegment = "segment"
+	kindSlabs   = "crash-safe slabs"
+	kindInput   = "input read ahead"
+)
+
+// listDir lists one directory, and with verify reads every byte of the segments in it.
+// It returns how many files are damaged.
+func listDir(d spoolDir, verify bool) (out spoolListing, damaged int, err error) {
+	out = spoolListing{Dir: d.dir, Files: []spoolFile{}}
+	if d.segments {
+		l, listed, err := listSpool(d.dir, verify)
+		if err != nil {
+			return out, 0, err
+		}
+		out, damaged = listed, l.Damaged
+	}
+	if d.input {
+		damaged += listInput(d.dir, &out)
+	}
+	if !d.slabs {
+		return out, damaged, nil
+	}
+	files, err := crashFiles(d.dir)
+	if err != nil {
+		return out, 0, err
+	}
+	for _, f := range files {
+		file, bad := crashListing(&f)
+		if bad {
+			damaged++
+		}
+		out.Files = append(out.Files, file)
+		out.Bytes += file.Bytes
+		out.Pending += file.Pending
+	}
+	return out, damaged, nil
+}
+
+// listSpool lists the segments in one directory.
+func listSpool(dir string, verify bool) (*spool.Listing, spoolListing, error) {
+	l, err := spool.List(dir, verify)
+	if err != nil {
+		return nil, spoolListing{}, runtimeError(errors.New(spoolText(err)))
+	}
+	out := spoolListing{Dir: dir, Acked: l.Acked, Pending: l.Pending, Bytes: l.Bytes, Files: []spoolFile{}}
+	for i := range l.Files {
+		f := &l.Files[i]
+		file := spoolFile{
+			Name: f.Name, Kind: kindSegment, ContentType: f.ContentType, Bytes: f.Bytes,
+			Batches: f.Batches, Records: f.Records, Pending: f.Pending, Health: health(f),
+		}
+		if !f.Begun.IsZero() {
+			begun := f.Begun.UTC()
+			file.Begun = &begun
+		}
+		out.Files = append(out.Files, file)
+	}
+	return l, out, nil
+}
+
+// health says how a file is.
+func health(f *spool.SegmentInfo) string {
+	switch {
+	case f.Aside:
+		return "damaged, set aside"
+	case f.Damage != nil && f.Damage.Records > 0:
+		return fmt.Sprintf("damaged at byte %d: %v, %d records lost", f.Damage.Offset, f.Damage.Err, f.Damage.Records)
+	case f.Damage != nil:
+		return fmt.Sprintf("damaged at byte %d: %v", f.Damage.Offset, f.Damage.Err)
+	case f.Torn:
+		return "ok, the last batch is unfinished"
+	case f.Parked:
+		return "ok, parked: the destination did not take this type"
+	}
+	return "ok"
+}
+
+func newSpoolLs() *cobra.Command {
+	output := choice{value: "text", of: []string{"text", "json"}}
+	cmd := &cobra.Command{
+		Use:   "ls DIR",
+		Short: "List what is in a spool",
+		Long: `List what is in a spool: its files, the batches and records in them, how many of
+those are not delivered yet (pending), and whether the files can be read. Only the
+headers of the batches are looked at; forebay spool verify checks every byte. KIND
+is segment, crash-safe slabs, or the input that a killed program had read and not
+accepted yet, TYPE the form of the records (-: lines), HEALTH ok or
+what cannot be read. A parked segment holds records that the destination of the last
+run does not take in their form; they wait for one that does, or for spool replay.
+
+Of crash-safe slabs OWNER says whether the program that they belong to lives. If so
+they change all the time, and what is listed is a moment of it; if not, the next
+run of that program delivers them, or forebay spool replay.`,
+		Args: oneDir,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dirs, err := spoolDirs(args[0])
+			if err != nil {
+				return err
+			}
+			all := []spoolListing{}
+			for _, d := range dirs {
+				l, _, err := listDir(d, false)
+				if err != nil {
+					return err
+				}
+				all = append(all, l)
+			}
+			if output.value == "json" {
+				return printSpoolJSON(cmd.OutOrStdout(), all)
+			}
+			return printSpools(cmd.OutOrStdout(), all, time.Now())
+		},
+	}
+	output.add(cmd, "output", "o", "how to print it")
+	return cmd
+}
+
+func printSpoolJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return runtimeErrorIf(enc.Encode(v))
+}
+
+// runtimeErrorIf is runtimeError for an error that may be nil.
+func runtimeErrorIf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return runtimeError(err)
+}
+
+func printSpools(w io.Writer, all []spoolListing, now time.Time) error {
+	var sb strings.Builder
+	for i, l := range all {
+		if i > 0 {
+			sb.WriteByte('\n')
+		}
+		fmt.Fprintf(&sb, "%s: %s of %s in %s\n", filepath.Clean(l.Dir), amount(l.Pending, "pending record"), units.Size(float64(l.Bytes)), amount(uint64(len(l.Files)), "file"))
+		if len(l.Files) == 0 {
+			continue
+		}
+		tw := tabwriter.NewWriter(&sb, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(tw, "FILE\tBATCHES\tRECORDS\tPENDING\tSIZE\tAGE\tKIND\tOWNER\tTYPE\tHEALTH")
+		for _, f := range l.Files {
+			age := "-"
+			if f.Begun != nil {
+				age = units.Duration(now.Sub(*f.Begun).Round(time.Second))
+			}
+			batches := units.Count(f.Batches)
+			if f.Kind != kindSegment {
+				batches = "-"
+			}
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Name, batches, units.Count(f.Records),
+				units.Count(f.Pending), units.Size(float64(f.Bytes)), age, f.Kind, f.owner(), dash(f.ContentType), f.Health)
+		}
+		if err := tw.Flush(); err != nil {
+			return runtimeError(err)
+		}
+	}
+	_, err := io.WriteString(w, sb.String())
+	return runtimeErrorIf(err)
+}
+
+// owner is the owner with the number of the process, if that lives.
+func (f *spoolFile) owner() string {
+	if f.Owner == "alive" && f.PID != 0 {
+		return fmt.Sprintf("alive (pid %d)", f.PID)
+	}
+	return dash(f.Owner)
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// amount writes a number and what it counts.
+func amount(n uint64, noun string) string {
+	return units.Count(n) + " " + plural.Noun(n, noun)
+}
+
+func newSpoolVerify() *cobra.Command {
+	return &cobra.Command{
+		Use:   "verify DIR",
+		Short: "Read and check every byte of a spool",
+		Long: `Read and check every byte of a spool, and say where it is damaged. The exit code
+is 1 if anything is: a file that cannot be read to its end, or one that was set
+aside for that before (delete those with forebay spool purge --damaged). A last
+batch that is unfinished, because it is being written or its writer was killed, is
+no damage. Crash-safe slabs are checked by their checksums, which sealed slabs have
+that had to wait; the others record by record for what is possible.`,
+		Args: oneDir,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dirs, err := spoolDirs(args[0])
+			if err != nil {
+				return err
+			}
+			files, damaged := 0, 0
+			for _, d := range dirs {
+				l, bad, err := listDir(d, true)
+				if err != nil {
+					return err
+				}
+				for _, f := range l.Files {
+					in := amount(f.Batches, "batch")
+					switch f.Kind {
+					case kindInput:
+						in = "input that a dead program has read"
+					case kindSlabs:
+						in = "slabs of " + map[string]string{"alive": "a living program", "dead": "a dead program"}[f.Owner]
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: %s in %s: %s\n", filepath.Join(d.dir, f.Name),
+						amount(f.Records, "record"), in, f.Health)
+				}
+				files += len(l.Files)
+				damaged += bad
+			}
+			if damaged > 0 {
+				return runtimeError(fmt.Errorf("%d of %d files are damaged", damaged, files))
+			}
+			return nil
+		},
+	}
+}

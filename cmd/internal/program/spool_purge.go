@@ -1,0 +1,91 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/spool"
+)
+
+func newSpoolPurge() *cobra.Command {
+	var yes, damaged bool
+	cmd := &cobra.Command{
+		Use:   "purge DIR --yes",
+		Short: "Delete what is in a spool",
+		Long: `Delete what is in a spool: all records, delivered or not, or with --damaged only
+the files that were set aside because they could not be read. Without --yes it
+says what it would delete, deletes nothing, and ends with exit code 2. Crash-safe
+slabs of a program that lives stay.`,
+		Args: oneDir,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dirs, err := spoolDirs(args[0])
+			if err != nil {
+				return err
+			}
+			files := uint64(0)
+			var inUse error
+			for _, d := range dirs {
+				if d.slabs {
+					n, err := purgeCrash(cmd.OutOrStdout(), d.dir, damaged, yes)
+					files += n
+					inUse = errors.Join(inUse, err)
+				}
+				if d.input {
+					n, err := purgeInput(cmd.OutOrStdout(), d.dir, damaged, yes)
+					files += n
+					inUse = errors.Join(inUse, err)
+				}
+				if d.segments {
+					n, err := purgeSegments(cmd.OutOrStdout(), d.dir, damaged, yes)
+					if err != nil {
+						return err
+					}
+					files += n
+				}
+			}
+			if inUse != nil {
+				return runtimeError(inUse)
+			}
+			if files > 0 {
+				return usageError(errors.New("nothing was deleted: say --yes if that is what you want"))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "yes, delete")
+	cmd.Flags().BoolVar(&damaged, "damaged", false, "delete damaged files only, those that were set aside")
+	return cmd
+}
+
+// purgeSegments deletes the segments of a spool, or says which it would.
+func purgeSegments(w io.Writer, dir string, onlyAside, yes bool) (would uint64, err error) {
+	l, _, err := listSpool(dir, false)
+	if err != nil {
+		return 0, err
+	}
+	if yes {
+		gone, freed, err := spool.Purge(dir, onlyAside)
+		if err != nil {
+			return 0, runtimeError(errors.New(spoolText(err)))
+		}
+		fmt.Fprintf(w, "%s: deleted %s, %s\n", dir, amount(uint64(gone), "file"), units.Size(float64(freed)))
+		return 0, nil
+	}
+	bytes := int64(0)
+	for _, f := range l.Files {
+		if f.Aside || !onlyAside {
+			would++
+			bytes += f.Bytes
+		}
+	}
+	what := amount(would, "file")
+	if !onlyAside {
+		what += " with " + amount(l.Pending, "pending record")
+	}
+	fmt.Fprintf(w, "%s: would delete %s, %s\n", dir, what, units.Size(float64(bytes)))
+	return would, nil
+}

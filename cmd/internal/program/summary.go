@@ -1,0 +1,78 @@
+package program
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+)
+
+// Forms of the last line.
+const (
+	summaryText = "text"
+	summaryJSON = "json"
+)
+
+// summaryOf is the last line as JSON. Names are stable.
+type summaryOf struct {
+	Records  uint64      `json:"records"` // lines read, those below included
+	Bytes    uint64      `json:"bytes"`
+	Seconds  float64     `json:"seconds"`
+	Filtered uint64      `json:"filtered"`
+	Oversize uint64      `json:"oversize"`
+	Broken   uint64      `json:"broken"`
+	Unparsed uint64      `json:"unparsed"`
+	Left     uint64      `json:"left_out,omitempty"` // by transforms
+	DryRun   bool        `json:"dry_run,omitempty"`
+	Outputs  []outputSum `json:"outputs"`
+	Exit     int         `json:"exit"`
+}
+
+// outputSum is what became of the records of an output.
+type outputSum struct {
+	To        string            `json:"to"`
+	Accepted  uint64            `json:"accepted"`
+	Recovered uint64            `json:"recovered"`
+	Delivered uint64            `json:"delivered"`
+	Handled   uint64            `json:"handled"`
+	Dropped   map[string]uint64 `json:"dropped"`
+	Pending   pendingSum        `json:"pending"`
+	Unknown   uint64            `json:"unknown"`
+	Below     uint64            `json:"below_level,omitempty"` // where that is not one for all
+	Elsewhere uint64            `json:"not_in_where,omitempty"`
+	Gone      bool              `json:"gone,omitempty"`
+}
+
+type pendingSum struct {
+	Slab     uint64 `json:"slab"`
+	Spill    uint64 `json:"spill"`
+	Inflight uint64 `json:"inflight"`
+}
+
+// summaryJSON returns the summary of a run that ends with err.
+func (p *pipeline) summaryJSON(took time.Duration, err error) string {
+	read := p.read()
+	s := summaryOf{
+		Records: read.records, Bytes: read.bytes, Seconds: took.Seconds(),
+		Filtered: read.filtered, Oversize: read.oversize, Broken: read.broken, Unparsed: read.unparsed, Left: read.left,
+		DryRun: p.c.dryRun, Exit: codeOf(err),
+	}
+	for _, out := range p.outs {
+		a := out.report.Account
+		sum := outputSum{
+			To: out.to, Accepted: a.Accepted, Recovered: a.Recovered, Delivered: a.Delivered, Handled: a.Handled,
+			Dropped: map[string]uint64{}, Pending: pendingSum(a.Pending), Unknown: out.report.Unknown, Below: out.below.Load(), Elsewhere: out.elsewhere.Load(), Gone: out.t.isGone(),
+		}
+		for r, n := range a.Dropped {
+			if n > 0 {
+				sum.Dropped[batch.Reason(r).String()] = n
+			}
+		}
+		s.Outputs = append(s.Outputs, sum)
+	}
+	line, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it is numbers and text
+	}
+	return string(line)
+}

@@ -1,0 +1,240 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/tail"
+)
+
+// tailFlags are what tail has beside the flags of pipe.
+type tailFlags struct {
+	files   []string
+	state   string
+	from    choice
+	once    bool
+	partial duration
+	pathKey string // the field with the path of the file; "": none
+
+	join *join.Rules
+}
+
+func newTail(stdin, stderr *os.File) *cobra.Command {
+	cmd, c := pipeCommand(stdin, stderr)
+	f := &tailFlags{from: choice{of: []string{"start", "end"}}}
+	c.tail = f
+	cmd.Use = "tail FILE..."
+	cmd.Short = "Follow files and deliver their lines"
+	cmd.Long = `Follow files and deliver their lines to every --to.
+
+FILE is a path, or a pattern with *, ? and [] (in quotes, or the shell replaces it by
+what is there now). New files are looked for once a second, and read from their start.
+A file that is renamed, or copied and truncated, is read to its end before what comes
+in its place. Files that are compressed or binary are left out, with a word.
+
+Without --state it begins at the end of the files, as tail -F does, and keeps nothing
+on disk. With --state DIR it keeps there how far the lines of each file are delivered
+to all outputs, or safe in their --spool, and goes on there when it is started again.
+If it is killed, lines come twice, at most those of about a second or of the time that
+a destination was down, and none is lost. Each process needs a DIR of its own.
+
+A line is a record. Lines longer than --max-record are dropped, and counted. NUL bytes
+in front of a line are left out: truncated files have holes. The last line waits for its
+newline (--partial-after).
+
+` + multilineHelp + `
+
+A file of /var/log/containers gives its records pod, namespace and container, read off
+its path: with --encode json and logfmt, forward:, and the --metadata of loki:.
+
+For everything else, see forebay pipe --help: the flags are the same.
+
+` + strings.NewReplacer(
+		"standard input could not be read", "with --once a file could not be read",
+		"--spool or --crash-safe", "--spool or --crash-safe, or read again with --state",
+		"a destination is wrong", "a destination or --state is wrong",
+	).Replace(exitHelp)
+	cmd.Example = `  forebay tail /var/log/syslog --to loki://logs:3100 --label host=web1 --state /var/lib/forebay/syslog
+  forebay tail '/var/log/containers/*.log' --multiline auto --encode json --state /var/lib/forebay/pods --to tcp://logs:5170
+  forebay tail --once --multiline java server.log --encode json > server.jsonl`
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if f.files = args; len(args) == 0 {
+			return usageError(errors.New("forebay tail follows files, and none is given: add a path or a pattern"))
+		}
+		return usageErrorOf(f.check(cmd))
+	}
+	// Its own flags first.
+	rest := cmd.Flags()
+	cmd.ResetFlags()
+	fs := cmd.Flags()
+	fs.SortFlags = false
+	fs.StringVar(&f.state, "state", "", "keep in `DIR` how far each file is delivered (default: nothing is kept)")
+	f.from.add(cmd, "from", "", "where to begin in files that are there at the start and not in --state (default end; start with --once)")
+	fs.BoolVar(&f.once, "once", false, "read what is there, and stop")
+	fs.StringVar(&f.pathKey, "path-key", "", "add the path of the file as the field `NAME`: with --encode json and logfmt, forward:, and --label-from and --metadata of loki: (default: none)")
+	fs.Var(&f.partial, "partial-after", "deliver a last line without a newline after it has not grown for that long (0: wait for the newline)")
+	fs.AddFlagSet(rest)
+	return cmd
+}
+
+// usageErrorOf is usageError for an error that may be nil.
+func usageErrorOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError(err)
+}
+
+// check looks at the flags of cmd.
+func (f *tailFlags) check(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("state") && f.state == "" {
+		return errors.New("--state is empty")
+	}
+	for _, path := range f.files {
+		if path == "" || path == "-" {
+			return fmt.Errorf("%q is no file; for standard input, use forebay pipe", path)
+		}
+	}
+	return nil
+}
+
+// A tailSource is the files of forebay tail. It is the sink of their lines.
+type tailSource struct {
+	in   *inlet
+	t    *tail.Tailer
+	take *intake
+	dir  string // of positions; "": none
+	once bool
+
+	pathKey string
+
+	source *tail.Source // of attrs
+	stream string
+	attrs  []slog.Attr // of a pod
+}
+
+// open opens the files. The outputs are open.
+func (f *tailFlags) open(in *inlet) (source, error) {
+	s, err := f.follow(in)
+	if err != nil {
+		return nil, configError(err)
+	}
+	return s, nil
+}
+
+func (f *tailFlags) follow(in *inlet) (*tailSource, error) {
+	p := in.p
+	s := &tailSource{in: in, take: in.newIntake(), dir: f.state, once: f.once, pathKey: f.pathKey}
+	if p.c.dryRun {
+		s.dir = "" // nothing is delivered
+	}
+	var err error
+	s.t, err = tail.New(tail.Options{
+		Patterns: f.files, Dir: s.dir, Once: f.once, Join: f.join,
+		FromEnd:   f.from.value == "end" || f.from.value == "" && !f.once,
+		MaxRecord: int(p.c.maxRecord.value), PartialWait: time.Duration(f.partial),
+		Say: func(text string) { p.con.say("%s", text) },
+	}, s)
+	if err != nil {
+		if s.dir != "" {
+			if p.c.named {
+				err = errors.New(strings.ReplaceAll(err.Error(), "forebay tail", "process or input"))
+			}
+			err = fmt.Errorf("--state %s: %w", s.dir, err)
+		}
+		return nil, err
+	}
+	for _, to := range p.destinationNames() {
+		if err := s.loops(to); err != nil {
+			s.t.Finish(false)
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// loops returns an error if a destination is one of the files that are followed.
+func (s *tailSource) loops(to string) error {
+	path, isFile := strings.CutPrefix(to, "file:")
+	if abs, err := filepath.Abs(path); !isFile || err != nil || !s.t.Matches(abs) {
+		return nil
+	}
+	return fmt.Errorf("%s: it is one of the files that are followed: what is written there would be read again, without end", to)
+}
+
+func (s *tailSource) read() error {
+	err := s.t.Run()
+	switch n := s.t.Missed(); {
+	case errors.Is(err, tail.ErrStopped):
+		return nil
+	case err == nil && s.once && n == 1:
+		return errors.New("a file could not be read")
+	case err == nil && s.once && n > 1:
+		return fmt.Errorf("%d files could not be read", n)
+	}
+	return err
+}
+
+func (s *tailSource) stop()  { s.t.Stop() }
+func (s *tailSource) close() { s.t.Finish(false) }
+
+func (s *tailSource) readsAgain() string {
+	if s.dir == "" {
+		return ""
+	}
+	return nextRun(s.dir)
+}
+
+// nextRun says that the positions in a directory let the next run read lines again.
+func nextRun(dir string) string { return "the next run reads them again, as " + dir + " says" }
+
+func (s *tailSource) finish(delivered bool) error { return s.t.Finish(delivered) }
+
+// Put puts a line into every output. One that an output takes no more, because the time
+// is up, is left for the next run.
+func (s *tailSource) Put(l tail.Line) error {
+	k := known{noted: l.Time}
+	if l.TooLong == 0 {
+		k.attrs = s.about(&l)
+	}
+	if !s.take.put(l.Text, l.TooLong, k) {
+		return tail.ErrStopped
+	}
+	return nil
+}
+
+// about returns what the path and the container runtime say of a line.
+func (s *tailSource) about(l *tail.Line) []slog.Attr {
+	if l.Source.Pod == "" && s.pathKey == "" {
+		return nil
+	}
+	if l.Source != s.source || l.Stream != s.stream {
+		s.source, s.stream, s.attrs = l.Source, l.Stream, nil
+		if s.pathKey != "" {
+			s.attrs = append(s.attrs, slog.String(s.pathKey, l.Source.Path))
+		}
+		if l.Source.Pod == "" {
+			return s.attrs
+		}
+		s.attrs = append(s.attrs,
+			slog.String("namespace", l.Source.Namespace), slog.String("pod", l.Source.Pod), slog.String("container", l.Source.Container))
+		if l.Stream != "" {
+			s.attrs = append(s.attrs, slog.String("stream", l.Stream))
+		}
+	}
+	return s.attrs
+}
+
+// Commit waits until every output has delivered what it took, or put it into its spool.
+func (s *tailSource) Commit(ctx context.Context) error {
+	return s.in.commit(ctx)
+}

@@ -1,0 +1,154 @@
+//go:build unix
+
+package program
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// awaitIn returns when the file holds want somewhere.
+func awaitIn(t *testing.T, path, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if got, err := os.ReadFile(path); err == nil && bytes.Contains(got, []byte(want)) {
+			return
+		}
+	}
+	t.Fatalf("%s does not hold %q", path, want)
+}
+
+func appendTo(t *testing.T, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = f.WriteString(text)
+		f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// It follows a file, through a rotation, until it is told to stop.
+func TestTail(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt")
+	appendTo(t, in, "old\n")
+	p := start(t, "tail", in, "--to", "file:"+out, "--partial-after", "50ms", "--state", filepath.Join(dir, "state"))
+	awaitIn(t, filepath.Join(dir, "state", "positions"), "in.log") // so that it runs
+	appendTo(t, in, "one\n")
+	await(t, out, "one\n")
+	appendTo(t, in, "two")
+	await(t, out, "one\ntwo\n")
+	appendTo(t, in, "\nthree\n")
+	await(t, out, "one\ntwo\nthree\n")
+	if err := os.Rename(in, in+".1"); err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t, in, "five\n")
+	awaitIn(t, out, "five\n")
+	two := start(t, "tail", in, "--state", filepath.Join(dir, "state"))
+	if code, stderr := two.wait(); code != exitConfig || !strings.Contains(stderr, "another forebay tail uses it") {
+		t.Error(code, stderr)
+	}
+	p.signal(syscall.SIGTERM)
+	code, stderr := p.wait()
+	if code != 0 {
+		t.Error(code, stderr)
+	}
+	wantMatch(t, stderr, `read 4 records, .*accepted=4 delivered=4$`)
+	appendTo(t, in, "six\n")
+	p = start(t, "tail", in, "--to", "file:"+out, "--once", "--state", filepath.Join(dir, "state"))
+	if code, stderr := p.wait(); code != 0 {
+		t.Error(code, stderr)
+	}
+	await(t, out, "one\ntwo\nthree\nfive\nsix\n")
+}
+
+// A process that is killed at any moment, while its file is rotated, neither loses nor
+// skips a line.
+func TestTailKilled(t *testing.T) {
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in.log"), filepath.Join(dir, "out.txt")
+	rounds := 6
+	if os.Getenv("FOREBAY_TORTURE") != "" {
+		rounds = 100
+	}
+	n := 0
+	lines := func(count int) string {
+		var sb strings.Builder
+		for range count {
+			// 64 bytes: a write that the kernel cuts at the end of a page ends with a line.
+			fmt.Fprintf(&sb, "line %6d %s\n", n, strings.Repeat("x", 51))
+			n++
+		}
+		return sb.String()
+	}
+	args := []string{"tail", in, "--from", "start", "--state", filepath.Join(dir, "state"), "--to", "file:" + out, "--no-reserve"}
+	// stored returns when the program has noted the file that is at the path: one that is
+	// renamed before that, and twice by the end of a round, is not found again.
+	stored := func() {
+		st, err := os.Stat(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		awaitIn(t, filepath.Join(dir, "state", "positions"), fmt.Sprintf(" %x ", st.Sys().(*syscall.Stat_t).Ino))
+	}
+	appendTo(t, in, lines(1))
+	p := start(t, args...)
+	for round := range rounds {
+		stored()
+		killed := time.AfterFunc(time.Duration(rand.IntN(300))*time.Millisecond, func() { p.cmd.Process.Kill() })
+		for range 10 {
+			appendTo(t, in, lines(100))
+			time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+		}
+		if err := os.Rename(in, fmt.Sprintf("%s.%d", in, round)); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			appendTo(t, in, lines(100))
+			time.Sleep(time.Duration(rand.IntN(10)) * time.Millisecond)
+		}
+		p.cmd.Process.Kill()
+		killed.Stop()
+		p.wait()
+		p = start(t, args...)
+		awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
+	}
+	// Only the last process can have delivered this one: before that it may not listen for signals.
+	appendTo(t, in, lines(1))
+	awaitIn(t, out, fmt.Sprintf("line %6d ", n-1))
+	p.signal(syscall.SIGTERM)
+	if code, stderr := p.wait(); code != 0 {
+		t.Error(code, stderr)
+	}
+	got, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make([]int, n)
+	for line := range bytes.Lines(got) {
+		var k int
+		if _, err := fmt.Sscanf(string(line), "line %d x", &k); err != nil || len(line) != 64 || k >= n {
+			t.Fatalf("%q", line)
+		}
+		seen[k]++
+	}
+	twice := 0
+	for k, times := range seen {
+		if times == 0 {
+			t.Fatalf("line %d of %d is lost", k, n)
+		}
+		twice += times - 1
+	}
+	t.Logf("%d lines, %d of them came again", n, twice)
+}

@@ -1,0 +1,177 @@
+package program
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// watched is forebay top on a terminal.
+type watched struct {
+	t      *testing.T
+	p      *process
+	master *os.File
+	slave  *os.File
+	seen   strings.Builder
+	before unix.Termios
+}
+
+// onTerminal starts forebay top on a terminal of that size.
+func onTerminal(t *testing.T, rows, cols uint16, env []string, args ...string) *watched {
+	t.Helper()
+	w := &watched{t: t}
+	w.master, w.slave = terminal(t)
+	w.resize(rows, cols)
+	w.before = w.termios()
+	w.p = startWith(t, func(_ *process, cmd *exec.Cmd) {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = w.slave, w.slave, w.slave
+		cmd.Env = append(append(cmd.Env, "TERM=xterm", "LANG=C.UTF-8", "LC_ALL=", "LC_CTYPE=", "NO_COLOR="), env...)
+	}, append([]string{"top"}, args...)...)
+	return w
+}
+
+func (w *watched) resize(rows, cols uint16) {
+	w.t.Helper()
+	if err := unix.IoctlSetWinsize(int(w.slave.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: rows, Col: cols}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// await reads what is drawn until it has text, and returns what came before it, text
+// included.
+func (w *watched) await(text string) (drawn string) {
+	w.t.Helper()
+	for buf := make([]byte, 4096); ; {
+		if before, after, ok := strings.Cut(w.seen.String(), text); ok {
+			w.seen.Reset()
+			w.seen.WriteString(after)
+			return before + text
+		}
+		n, err := w.master.Read(buf)
+		if err != nil {
+			w.t.Fatalf("%v; no %q in %q", err, text, w.seen.String())
+		}
+		w.seen.Write(buf[:n])
+	}
+}
+
+func (w *watched) press(keys string) {
+	w.t.Helper()
+	if _, err := w.master.WriteString(keys); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *watched) termios() unix.Termios {
+	w.t.Helper()
+	tio, err := unix.IoctlGetTermios(int(w.slave.Fd()), unix.TCGETS)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return *tio
+}
+
+// ended waits for the program and sees that the terminal is as it was.
+func (w *watched) ended() {
+	w.t.Helper()
+	if code, _ := w.p.wait(); code != 0 {
+		w.t.Errorf("exit code %d", code)
+	}
+	if after := w.termios(); after != w.before {
+		w.t.Errorf("the terminal is %+v, was %+v", after, w.before)
+	}
+}
+
+func TestTop(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	pipe, socket, _ := controlled(t, "pipe", "--name", "shop", "--to", "file:"+path)
+	pipe.write("one\ntwo\n")
+	await(t, path, "one\ntwo\n")
+	w := onTerminal(t, 24, 80, nil, socket, "--every", "20ms")
+	w.await("\x1b[?1049h\x1b[?25l")
+	w.await("\x1b[1mshop\x1b[0m  pid " + strconv.Itoa(pipe.cmd.Process.Pid) + "  pipe  up ")
+	w.await("2 lines  8 B")
+	w.await("\x1b[32mcircuit closed\x1b[0m")
+	w.await("░░░░░░░░░░░░░░░░ 0/16")
+	w.await("q quit  p pause")
+	w.resize(10, 40)
+	if err := w.p.cmd.Process.Signal(syscall.SIGWINCH); err != nil {
+		t.Fatal(err)
+	}
+	w.await("    slabs ░░░░░░░░ 0/16")
+	w.press("p")
+	w.await("paused")
+	w.press("p")
+	w.await("p pause")
+	w.press("q")
+	w.await("\x1b[?25h\x1b[?1049l")
+	w.ended()
+
+	// Ctrl-C is a key, and there are signals.
+	w = onTerminal(t, 24, 80, []string{"NO_COLOR=1", "LC_ALL=C"}, socket)
+	drawn := w.await("q quit")
+	if strings.Contains(drawn, "\x1b[1m") || !strings.Contains(drawn, "slabs ................ 0/16") {
+		t.Errorf("%q", drawn)
+	}
+	w.press("\x03")
+	w.await("\x1b[?1049l")
+	w.ended()
+	for _, s := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP} {
+		w = onTerminal(t, 24, 80, nil, socket)
+		w.await("q quit")
+		w.p.signal(s)
+		w.await("\x1b[?1049l")
+		w.ended()
+	}
+
+	// A terminal that cannot move its cursor gets a snapshot.
+	w = onTerminal(t, 24, 80, []string{"TERM=dumb"}, socket)
+	if drawn := w.await(" 0/16"); strings.Contains(drawn, "\x1b") {
+		t.Errorf("%q", drawn)
+	}
+	w.ended()
+
+	// The program that is watched ends.
+	w = onTerminal(t, 24, 80, nil, socket, "--every", "20ms")
+	w.await("q quit")
+	pipe.in.Close()
+	w.await("\x1b[?1049l")
+	w.await("forebay: shop (pid " + strconv.Itoa(pipe.cmd.Process.Pid) + ") has ended; this was the last that was seen of it")
+	w.ended()
+	pipe.wait()
+}
+
+// Who sits at a terminal chooses.
+func TestTopChoice(t *testing.T) {
+	dir := t.TempDir()
+	var pids []string
+	for _, name := range []string{"a", "b"} {
+		path := filepath.Join(dir, name)
+		p := start(t, "pipe", "--name", "twin", "--to", "file:"+path)
+		p.write("one\n")
+		await(t, path, "one\n")
+		pids = append(pids, strconv.Itoa(p.cmd.Process.Pid))
+		defer func() { p.in.Close(); p.wait() }()
+	}
+	w := onTerminal(t, 24, 80, nil, "twin")
+	w.await("  1 pid " + pids[0])
+	w.await("  2 pid " + pids[1])
+	w.await("Which one? 1 to 2: ")
+	w.press("3\n")
+	w.await("Which one? 1 to 2: ")
+	w.press("2\n")
+	w.await("pid " + pids[1] + "  pipe")
+	w.press("q")
+	w.await("\x1b[?1049l")
+	w.ended()
+	w = onTerminal(t, 24, 80, nil, "twin")
+	w.await("Which one? 1 to 2: ")
+	w.press("\x04") // no choice
+	w.ended()
+}

@@ -1,0 +1,459 @@
+// Package readahead keeps what a program has read from its input and its outputs
+// have not accepted yet, in a file that survives the program.
+//
+// A [File] is a ring in mapped memory. read(2) writes into the ring, so what the
+// kernel has handed over is in the page cache before the program sees it. Beside the
+// ring lies one position for each output: how far it has accepted the input. A process
+// that is killed loses nothing it had read; the next one begins, for each output, at
+// its position. Only the line that was being handed to an output in the moment of the
+// kill may reach that output twice.
+//
+// The file, little-endian: an identity, written once, CRC32C over it; a page of
+// state, words that change; the ring.
+package readahead
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/internal/mapped"
+)
+
+const (
+	magic      = "FBINPUT\n"
+	version    = 1
+	page       = 4096
+	suffix     = ".input"
+	newSuffix  = ".new"
+	badSuffix  = ".damaged"
+	maxOutputs = (page - stateAccepted) / 8
+	maxBytes   = 1 << 30
+)
+
+// Where what lies in the identity, after the magic.
+const (
+	identVersion = 8
+	identCRC     = 12 // of all that follows it
+	identBytes   = 16 // of the identity, whole pages
+	identOutputs = 20 // number of names
+	identRing    = 24 // bytes of the ring
+	identCreated = 32
+	identPID     = 40
+	identInput   = 44 // boot id, device and inode of a pipe or socket; zero: another kind
+	identNames   = 76 // each with its length before it, 16 bits
+)
+
+// Where what lies in the state. Positions count bytes of the input; the byte at
+// position n lies at n modulo the ring's size.
+const (
+	stateEnd      = 0   // all before it is read
+	stateReach    = 64  // from end to here the ring holds blank, or what a read has just brought
+	stateLong     = 128 // two: positions within a line that is too long, the last two that were stored
+	stateAccepted = 192 // the position of each output
+)
+
+// blank fills the part of the ring that the next read may use. A process that dies
+// between the end of read(2) and the next store leaves bytes there that are not
+// blank: they were read. No text in UTF-8 has such a byte.
+const blank = 0xff
+
+// An origin names a pipe or socket. Zero stands for any other kind of input.
+type origin [32]byte
+
+// A File is the input that was read and not accepted by all outputs. It is not for
+// concurrent use.
+type File struct {
+	path    string
+	f       *os.File // holds the lock
+	mem     []byte
+	state   []byte
+	ring    []byte
+	origin  origin
+	outputs []string
+
+	src      io.Reader // nil: no more is read
+	onBroken func(error)
+
+	start    uint64 // where the Reader of this process began
+	served   uint64 // how far Read has come
+	end      uint64
+	reach    uint64
+	accepted []uint64 // by output
+	refused  []bool   // by output: it accepts no more in this process
+	longs    int      // how often a position within a line that is too long was stored
+	broken   error    // the memory is gone: what is read from now on is not kept
+}
+
+// Options say what a new [File] is for.
+type Options struct {
+	// Outputs are the names of those that the input is for.
+	Outputs []string
+	// Bytes is how much a reader may hold at once.
+	Bytes int
+	// Input is what is read. A process that reads from the same pipe or socket goes
+	// on where this one has stopped, in the middle of a line if need be.
+	Input *os.File
+}
+
+// Create makes a file in dir.
+func Create(dir string, o Options) (*File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	if len(o.Outputs) > maxOutputs {
+		return nil, fmt.Errorf("more than %d destinations", maxOutputs)
+	}
+	head := identNames
+	for _, name := range o.Outputs {
+		head += 2 + len(name)
+	}
+	head = roundUp(head)
+	ring := roundUp(o.Bytes)
+	if ring > maxBytes {
+		return nil, fmt.Errorf("%d bytes are more than the %d that are possible", ring, maxBytes)
+	}
+	var id [16]byte
+	if err := mapped.RandomID(&id); err != nil {
+		return nil, err
+	}
+	now := time.Now().UnixNano()
+	path := filepath.Join(dir, fmt.Sprintf("%016x-%x%s", now, id[:4], suffix))
+	f, mem, err := mapped.Create(path+newSuffix, head+page+ring)
+	if err != nil {
+		return nil, err
+	}
+	in := originOf(o.Input)
+	le := binary.LittleEndian
+	copy(mem, magic)
+	le.PutUint32(mem[identVersion:], version)
+	le.PutUint32(mem[identBytes:], uint32(head))
+	le.PutUint32(mem[identOutputs:], uint32(len(o.Outputs)))
+	le.PutUint64(mem[identRing:], uint64(ring))
+	le.PutUint64(mem[identCreated:], uint64(now))
+	le.PutUint32(mem[identPID:], uint32(os.Getpid()))
+	copy(mem[identInput:], in[:])
+	at := identNames
+	for _, name := range o.Outputs {
+		le.PutUint16(mem[at:], uint16(len(name)))
+		at += 2 + copy(mem[at+2:], name)
+	}
+	le.PutUint32(mem[identCRC:], crc32.Checksum(mem[identCRC+4:head], castagnoli))
+	if err := os.Rename(path+newSuffix, path); err != nil { // complete from its first moment
+		os.Remove(path + newSuffix)
+		mapped.Unmap(mem)
+		f.Close()
+		return nil, err
+	}
+	file := &File{path: path, f: f, mem: mem, outputs: o.Outputs, origin: in}
+	file.aim(head)
+	return file, nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func roundUp(n int) int { return (n + page - 1) / page * page }
+
+// originOf names a pipe or socket.
+func originOf(f *os.File) (o origin) {
+	if f == nil {
+		return o
+	}
+	st, err := f.Stat()
+	if err != nil || st.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
+		return o
+	}
+	dev, ino, ok := inode(st)
+	if !ok {
+		return o
+	}
+	boot := mapped.BootID()
+	copy(o[:], boot[:])
+	binary.LittleEndian.PutUint64(o[16:], dev)
+	binary.LittleEndian.PutUint64(o[24:], ino)
+	return o
+}
+
+// aim sets what points into the memory.
+func (f *File) aim(head int) {
+	f.state, f.ring = f.mem[head:head+page], f.mem[head+page:]
+	f.accepted = make([]uint64, len(f.outputs))
+	f.refused = make([]bool, len(f.outputs))
+}
+
+func (f *File) word(at int) *uint64 { return (*uint64)(unsafe.Pointer(&f.state[at])) }
+
+// load reads the state that a dead process has left.
+func (f *File) load() error {
+	f.end, f.reach = *f.word(stateEnd), *f.word(stateReach)
+	ring := uint64(len(f.ring))
+	low := f.end
+	for i := range f.accepted {
+		f.accepted[i] = *f.word(stateAccepted + 8*i)
+		low = min(low, f.accepted[i])
+		if f.accepted[i] > f.end {
+			return errors.New("a position lies behind the end")
+		}
+	}
+	f.reach = max(f.reach, f.end) // the end is stored by itself
+	if f.end-low > ring || f.reach-low > ring {
+		return errors.New("it holds more than fits into it")
+	}
+	for n := f.reach; n > f.end; n-- { // the read that the process died in
+		if f.ring[(n-1)%ring] != blank {
+			f.end = n
+			break
+		}
+	}
+	f.start, f.served = low, low
+	if *f.word(stateLong) == low {
+		f.longs = 1 // the other one is to be replaced first
+	}
+	return nil
+}
+
+// Name returns the name of the file, which begins with the time when it was made.
+func (f *File) Name() string { return filepath.Base(f.path) }
+
+// From makes Read go on with src, after what the file holds.
+func (f *File) From(src io.Reader, onBroken func(error)) { f.src, f.onBroken = src, onBroken }
+
+// InLongLine reports whether the file begins within a line that was too long and is
+// to be skipped.
+func (f *File) InLongLine() bool {
+	return f.start > 0 && (*f.word(stateLong) == f.start || *f.word(stateLong + 8) == f.start)
+}
+
+// Output returns the number of the output with a name, -1 if the file is not for it.
+func (f *File) Output(name string) int { return slices.Index(f.outputs, name) }
+
+// Outputs returns the names of the outputs. They belong to f.
+func (f *File) Outputs() []string { return f.outputs }
+
+// Held returns a copy of what an output has not accepted.
+func (f *File) Held(output int) []byte {
+	p := make([]byte, f.Pending(output))
+	served := f.served
+	defer func() { f.served = served }()
+	f.served = f.accepted[output]
+	for done := 0; done < len(p); {
+		n := f.copyOut(p[done:])
+		if n == 0 {
+			return nil
+		}
+		done += n
+	}
+	return p
+}
+
+// AcceptFirst notes that an output is done with the first n bytes of [File.Held].
+func (f *File) AcceptFirst(output, n int) {
+	f.Accept(output, int64(f.accepted[output]+uint64(n)-f.start))
+}
+
+// Pending returns how many bytes an output has not accepted.
+func (f *File) Pending(output int) uint64 { return f.end - f.accepted[output] }
+
+// Continues reports whether a process with those options may go on with f: it reads
+// from the same pipe or socket, for the same outputs in the same order.
+func (f *File) Continues(o Options) bool {
+	return f.origin != origin{} && f.origin == originOf(o.Input) && slices.Equal(f.outputs, o.Outputs) && len(f.ring) >= o.Bytes
+}
+
+// low returns the position up to which all outputs have accepted.
+func (f *File) low() uint64 {
+	low := f.end
+	for _, at := range f.accepted {
+		low = min(low, at)
+	}
+	return low
+}
+
+// Read returns what the file holds and then what its source brings, which is in the
+// file before Read returns.
+func (f *File) Read(p []byte) (n int, err error) {
+	if f.served < f.end && f.broken == nil {
+		if n = f.copyOut(p); n > 0 {
+			return n, nil
+		}
+		return 0, f.broken
+	}
+	if f.src == nil {
+		return 0, io.EOF
+	}
+	if f.broken != nil || len(p) == 0 {
+		return f.src.Read(p)
+	}
+	at := f.end % uint64(len(f.ring))
+	room := uint64(len(f.ring)) - (f.end - f.low())
+	into := f.ring[at:min(at+room, at+uint64(len(p)), uint64(len(f.ring)))]
+	if f.look(len(into)); f.broken == nil {
+		f.prepare(len(into))
+	}
+	if f.broken != nil {
+		return f.src.Read(p)
+	}
+	n, err = f.src.Read(into)
+	if errors.Is(err, syscall.EFAULT) {
+		f.fail(errors.New("it was truncated"))
+		return f.src.Read(p)
+	}
+	if n > 0 {
+		f.commit(n)
+		if n = f.copyOut(p); n == 0 {
+			return 0, fmt.Errorf("lost what was read: %w", f.broken)
+		}
+	}
+	return n, err
+}
+
+// Waits reports whether the next Read is one of the source, which may wait.
+func (f *File) Waits() bool { return f.served == f.end || f.broken != nil }
+
+// look notices that the file cannot do its work any more.
+func (f *File) look(room int) {
+	st, err := f.f.Stat()
+	switch {
+	case err != nil:
+		f.fail(err)
+	case st.Size() < int64(len(f.mem)):
+		f.fail(errors.New("it was truncated"))
+	case mapped.Links(st) == 0:
+		f.fail(errors.New("it was deleted"))
+	case room == 0:
+		f.fail(errors.New("it is full"))
+	}
+}
+
+// prepare makes the next n bytes of the ring blank.
+func (f *File) prepare(n int) {
+	defer f.caught(debug.SetPanicOnFault(true))
+	if to := f.end + uint64(n); to > f.reach {
+		for from := max(f.reach, f.end); from < to; {
+			at := from % uint64(len(f.ring))
+			part := f.ring[at:min(at+(to-from), uint64(len(f.ring)))]
+			part[0] = blank
+			for done := 1; done < len(part); done *= 2 {
+				copy(part[done:], part[:done])
+			}
+			from += uint64(len(part))
+		}
+		f.reach = to
+		atomic.StoreUint64(f.word(stateReach), to)
+	}
+}
+
+// commit notes that n bytes more were read.
+func (f *File) commit(n int) {
+	defer f.caught(debug.SetPanicOnFault(true))
+	f.end += uint64(n)
+	atomic.StoreUint64(f.word(stateEnd), f.end)
+}
+
+// copyOut copies what was not served yet. It returns 0 after a fault.
+func (f *File) copyOut(p []byte) (n int) {
+	defer f.caught(debug.SetPanicOnFault(true))
+	at := f.served % uint64(len(f.ring))
+	done := copy(p, f.ring[at:min(at+(f.end-f.served), uint64(len(f.ring)))])
+	f.served += uint64(done)
+	return done
+}
+
+// Settle notes that all outputs that have not refused are done with the input up to
+// offset, counted from the first byte that Read has returned. If inLong, it goes on
+// within a line that is too long.
+func (f *File) Settle(offset int64, inLong bool) {
+	if f.broken != nil {
+		return
+	}
+	defer f.caught(debug.SetPanicOnFault(true))
+	if inLong { // before the positions; the one before it stays until they are stored
+		atomic.StoreUint64(f.word(stateLong+8*(f.longs%2)), f.start+uint64(offset))
+		f.longs++
+	}
+	for i := range f.accepted {
+		f.accept(i, offset)
+	}
+}
+
+// Accept notes that an output is done with the input up to offset.
+func (f *File) Accept(output int, offset int64) {
+	if f.broken != nil {
+		return
+	}
+	defer f.caught(debug.SetPanicOnFault(true))
+	f.accept(output, offset)
+}
+
+func (f *File) accept(output int, offset int64) {
+	if at := f.start + uint64(offset); at > f.accepted[output] && !f.refused[output] {
+		f.accepted[output] = at
+		atomic.StoreUint64(f.word(stateAccepted+8*output), at)
+	}
+}
+
+// Has reports whether an output has accepted the input up to offset.
+func (f *File) Has(output int, offset int64) bool {
+	return f.accepted[output] >= f.start+uint64(offset)
+}
+
+// Refuse notes that an output accepts no more in this process: its position stays.
+func (f *File) Refuse(output int) { f.refused[output] = true }
+
+// Refused reports whether [File.Refuse] was called.
+func (f *File) Refused(output int) bool { return f.refused[output] }
+
+// Broken returns why the file keeps nothing any more, nil if it does.
+func (f *File) Broken() error { return f.broken }
+
+// fail notes that the file keeps nothing from now on.
+func (f *File) fail(err error) {
+	if f.broken == nil {
+		f.broken = fmt.Errorf("%s: %w", f.path, err)
+		if f.onBroken != nil {
+			f.onBroken(f.broken)
+		}
+	}
+}
+
+// caught ends a function that touches the memory. A fault in it, because somebody
+// has truncated the file, breaks the file; any other panic goes on.
+func (f *File) caught(old bool) {
+	debug.SetPanicOnFault(old)
+	r := recover()
+	if r == nil {
+		return
+	}
+	e, ok := r.(interface{ Addr() uintptr })
+	start := uintptr(unsafe.Pointer(unsafe.SliceData(f.mem)))
+	if !ok || e.Addr() < start || e.Addr() >= start+uintptr(len(f.mem)) {
+		panic(r)
+	}
+	f.fail(errors.New("it was truncated"))
+}
+
+// Close removes the file if every output has accepted all of it, or it is broken, and
+// otherwise leaves it for the next process.
+func (f *File) Close() {
+	if (f.low() == f.end || f.broken != nil) && mapped.InPlace(f.f, f.path) {
+		os.Remove(f.path)
+	}
+	f.leave()
+}
+
+// leave lets go of the file.
+func (f *File) leave() {
+	mapped.Unlock(f.f)
+	mapped.Unmap(f.mem)
+	f.f.Close()
+}

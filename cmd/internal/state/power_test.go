@@ -1,0 +1,74 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand"
+	"syscall"
+	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// Whenever the power is lost, and whatever the disk has failed to do before, what Save has
+// stored last is there, or a text that it was given later; and the directory with it, which
+// the first process has made.
+func TestPowerLoss(t *testing.T) {
+	failed := 0
+	for seed := range int64(testkit.Rounds(300, 20_000)) {
+		r := rand.New(rand.NewSource(seed))
+		mem := vfs.NewMem()
+		mem.Ordered = true // a rename is there in one piece, or not at all
+		if err := mem.MkdirAll("/", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		safe, next := 0, 1 // texts: safe was stored, or a later one
+		for range 1 + r.Intn(4) {
+			left, failing := 1+r.Intn(40), r.Intn(2) == 0
+			var now *vfs.Mem
+			disk := vfs.NewFaulty(mem, func(c vfs.Call) (int, error) {
+				if left--; left == 0 {
+					now = mem.CrashClone(r, []float64{0, 0.3, 0.5, 0.9, 1}[r.Intn(5)])
+					return 0, vfs.ErrKilled
+				}
+				if failing && r.Intn(6) == 0 {
+					failed++
+					return r.Intn(c.Len + 1), syscall.EIO
+				}
+				return 0, nil
+			})
+			var d *Dir
+			for now == nil {
+				if d == nil {
+					d, _ = open(disk, "/a/b", "x")
+					continue
+				}
+				text := fmt.Sprintf("text %d, and %d of its bytes", next, r.Intn(10_000))
+				next++
+				if d.Save([]byte(text)) == nil {
+					safe = next - 1
+				}
+			}
+			mem = now
+			d, err := open(mem, "/a/b", "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := d.Load()
+			if safe == 0 && errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			var n, bytes int
+			if _, serr := fmt.Sscanf(string(text), "text %d, and %d of its bytes", &n, &bytes); err != nil || serr != nil || n < safe || n >= next {
+				t.Fatalf("seed %d: %q, %v, and text %d was stored", seed, text, err, safe)
+			}
+			safe = n
+			mem.ReleaseLocks()
+		}
+	}
+	if failed == 0 {
+		t.Error("nothing failed")
+	}
+}

@@ -1,0 +1,125 @@
+// Package state keeps what the next process of an input has to know, such as how far its
+// records are delivered: one small file in a directory that one process uses at a time.
+package state
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/forebay-log/forebay/internal/vfs"
+	"github.com/forebay-log/forebay/internal/written"
+)
+
+// ErrInUse says that another process has the directory.
+var ErrInUse = errors.New("another forebay uses it; give each its own directory")
+
+// A Dir is a locked directory. It is not for concurrent use.
+type Dir struct {
+	fs   vfs.FS
+	path string // of the file
+	lock io.Closer
+}
+
+// Open locks dir, which it makes if need be, for the file of that name in it. Its error is
+// ErrInUse if somebody else has locked it.
+func Open(dir, name string) (*Dir, error) { return open(vfs.OS, dir, name) }
+
+func open(fsys vfs.FS, dir, name string) (*Dir, error) {
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	lock, err := fsys.Lock(filepath.Join(dir, "lock"))
+	if errors.Is(err, vfs.ErrLocked) {
+		err = ErrInUse
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{fs: fsys, path: filepath.Join(dir, name), lock: lock}
+	if _, err := fsys.Size(d.path); err != nil {
+		if err := syncNames(fsys, dir); err != nil {
+			return nil, errors.Join(err, d.Close())
+		}
+	}
+	return d, nil
+}
+
+// syncNames puts the names that lead to dir on stable storage, as far as this user may: a
+// loss of power would take them, and all that is in dir, if somebody has just made them.
+func syncNames(fsys vfs.FS, dir string) error {
+	for dir, err := filepath.Abs(dir); ; dir = filepath.Dir(dir) {
+		if err == nil {
+			err = syncDir(fsys, filepath.Dir(dir))
+		}
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EROFS):
+			return err
+		case filepath.Dir(dir) == dir:
+			return nil
+		}
+	}
+}
+
+// Path returns the path of the file.
+func (d *Dir) Path() string { return d.path }
+
+// Load returns what was stored. The error is fs.ErrNotExist if nothing ever was.
+func (d *Dir) Load() ([]byte, error) {
+	f, err := d.fs.OpenFile(d.path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.NewSectionReader(f, 0, size))
+}
+
+// SetAside renames the file, which is damaged, to one with .bad at its end.
+func (d *Dir) SetAside() error { return d.fs.Rename(d.path, d.path+".bad") }
+
+// Save replaces what is stored. Whenever the process or the machine ends, the old text or
+// the new one is there; once it has returned nil, the new one.
+func (d *Dir) Save(text []byte) error { return replace(d.fs, d.path, text) }
+
+// Replace writes a file beside that of a Dir, as [Dir.Save] does. Whoever calls it has the
+// directory locked.
+func Replace(path string, text []byte) error { return replace(vfs.OS, path, text) }
+
+func replace(fsys vfs.FS, path string, text []byte) error {
+	f, err := fsys.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(text, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = fsys.Rename(path+".new", path)
+	}
+	if err != nil {
+		return err
+	}
+	return syncDir(fsys, filepath.Dir(path))
+}
+
+// syncDir puts the names in dir on stable storage, where a system can.
+func syncDir(fsys vfs.FS, dir string) error {
+	if err := fsys.SyncDir(dir); !written.CannotSync(err) {
+		return err
+	}
+	return nil
+}
+
+// Close unlocks the directory.
+func (d *Dir) Close() error { return d.lock.Close() }

@@ -1,0 +1,55 @@
+package state
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	d, err := Open(dir, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir, "x"); !errors.Is(err, ErrInUse) {
+		t.Error(err)
+	}
+	if _, err := d.Load(); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+	for _, text := range []string{"one", "a longer one", ""} {
+		if err := d.Save([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := d.Load(); err != nil || string(got) != text {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	// A text that could not be written leaves the old one.
+	if err := os.Mkdir(d.Path()+".new", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if d.Save([]byte("lost")) == nil {
+		t.Error("saved into a directory")
+	}
+	if got, err := d.Load(); err != nil || len(got) != 0 {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := d.SetAside(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(d.Path() + ".bad"); err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	d, err = Open(dir, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+}

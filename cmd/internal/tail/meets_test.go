@@ -1,0 +1,361 @@
+package tail
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A field is a directory in which a tailer meets something.
+type field struct {
+	*hand
+	dir, log string // log is followed
+	o        Options
+}
+
+// do writes to log or, for another name, to that file beside it, and looks.
+func (f *field) write(text string, name ...string) {
+	f.t.Helper()
+	path := f.log
+	if len(name) > 0 {
+		path = filepath.Join(f.dir, name[0])
+	}
+	write(f.t, path, text)
+}
+
+func (f *field) must(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *field) at(name string) string { return filepath.Join(f.dir, name) }
+
+// look lets the tailer look, and wants these lines.
+func (f *field) look(lines ...string) {
+	f.t.Helper()
+	f.pass(0)
+	f.want(lines...)
+}
+
+// again kills the process and begins another one.
+func (f *field) again() {
+	f.t.Helper()
+	f.rest()
+	f.must(f.Finish(false))
+	f.hand = newHand(f.t, f.o)
+}
+
+// What a tailer meets: the cases of the tests of promtail's tailer and of its targets, and more.
+func TestMeets(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    Options
+		do   func(f *field)
+	}{
+		{"a file that is not there yet", Options{}, func(f *field) {
+			f.look()
+			f.write("hello\nworld\n")
+			f.look("hello\n", "world\n")
+		}},
+		{"a file that is deleted and made again", Options{}, func(f *field) {
+			f.write("hello\n")
+			f.look("hello\n")
+			f.must(os.Remove(f.log))
+			f.look()
+			f.write("more\n")
+			f.look("more\n")
+		}},
+		{"a file that is renamed and made again", Options{}, func(f *field) {
+			f.write("hello\n")
+			f.look("hello\n")
+			f.write("late\n")
+			f.must(os.Rename(f.log, f.at("x.log.1")))
+			f.write("later\n", "x.log.1")
+			f.write("new\n")
+			f.look("late\n", "later\n", "new\n")
+		}},
+		{"a file that is made and renamed between two looks", Options{}, func(f *field) {
+			f.write("hello\n")
+			f.must(os.Rename(f.log, f.at("x.log.1")))
+			f.write("endofworld\n")
+			f.look("endofworld\n") // nobody knows that x.log.1 was x.log
+		}},
+		{"rotation by numbers, three times between two looks", Options{}, func(f *field) {
+			f.write("0\n")
+			f.look("0\n")
+			for i := 1; i <= 3; i++ {
+				for n := 3; n > 0; n-- {
+					os.Rename(f.at(fmt.Sprintf("x.log.%d", n)), f.at(fmt.Sprintf("x.log.%d", n+1)))
+				}
+				f.must(os.Rename(f.log, f.at("x.log.1")))
+				f.write(fmt.Sprintf("%d\n", i))
+			}
+			f.look("3\n") // of those between nobody knows whose they were
+		}},
+		{"copy and truncate, and more than before", Options{}, func(f *field) {
+			f.write("a\nb\n")
+			f.look("a\n", "b\n")
+			f.write("c\n")
+			f.write("a\nb\nc\n", "x.log.1")
+			f.must(os.Truncate(f.log, 0))
+			f.write("d\ne\nf\ng\n")
+			f.look("c\n", "d\n", "e\n", "f\n", "g\n")
+		}},
+		{"truncated to the same size", Options{}, func(f *field) {
+			f.write("aaaa\nbbbb\n")
+			f.look("aaaa\n", "bbbb\n")
+			f.must(os.Truncate(f.log, 0))
+			f.write("cccc\ndddd\n")
+			f.write("eeee\n")
+			f.look("cccc\n", "dddd\n", "eeee\n")
+		}},
+		{"truncated to exactly the same size", Options{}, func(f *field) {
+			f.write("aaaa\nbbbb\n")
+			f.look("aaaa\n", "bbbb\n")
+			f.must(os.Truncate(f.log, 0))
+			f.write("cccc\ndddd\n")
+			f.must(os.Chtimes(f.log, time.Unix(2e9, 0), time.Unix(2e9, 0)))
+			f.look("cccc\n", "dddd\n")
+		}},
+		{"written anew, shorter", Options{}, func(f *field) {
+			f.write("a really long string goes here\nhello\nworld\n")
+			f.look("a really long string goes here\n", "hello\n", "world\n")
+			f.must(os.WriteFile(f.log, []byte("h311o\nw0r1d\nendofworld\n"), 0o600))
+			f.look("h311o\n", "w0r1d\n", "endofworld\n")
+		}},
+		{"truncated and not written to", Options{}, func(f *field) {
+			f.write("a\n")
+			f.look("a\n")
+			f.must(os.Truncate(f.log, 0))
+			f.look()
+			f.write("b\n")
+			f.look("b\n")
+		}},
+		{"a link that leads elsewhere", Options{}, func(f *field) {
+			f.write("1\n", "one")
+			f.write("2\n", "two")
+			f.must(os.Symlink("one", f.log))
+			f.look("1\n")
+			f.write("1b\n", "one")
+			f.must(os.Symlink("two", f.at("new")))
+			f.must(os.Rename(f.at("new"), f.log)) // at once, as kubelet does
+			f.look("1b\n", "2\n")
+			f.must(os.Remove(f.log)) // back again: what was read is not known any more
+			f.must(os.Symlink("one", f.log))
+			f.write("1c\n", "one")
+			f.pass(10 * time.Second)
+			if got := strings.Join(f.s.lines, ""); !strings.HasSuffix(got, "1c\n") {
+				f.t.Fatalf("%q", got)
+			}
+		}},
+		{"a link to nothing, then to a file", Options{}, func(f *field) {
+			f.must(os.Symlink("later", f.log))
+			f.look()
+			f.write("a\n", "later")
+			f.look("a\n")
+		}},
+		{"an inode that is used again while nobody looks", Options{}, func(f *field) {
+			f.write("old one\n")
+			f.look("old one\n")
+			f.rest()
+			f.must(f.Finish(true))
+			f.must(os.Remove(f.log))
+			f.write("new one\nand more\n")
+			f.hand = newHand(f.t, f.o)
+			f.look("new one\n", "and more\n")
+		}},
+		{"a file that is deleted while it is unread", Options{}, func(f *field) {
+			f.write("a\n")
+			f.look("a\n")
+			f.write("b\n")
+			f.must(os.Remove(f.log))
+			f.look("b\n") // it was open
+		}},
+		{"a long line that does not end", Options{MaxRecord: 100}, func(f *field) {
+			f.write("a\n" + strings.Repeat("x", 90))
+			f.look("a\n")
+			for range 50 {
+				f.write(strings.Repeat("x", 90))
+				f.look()
+			}
+			f.write("\nb\n")
+			f.look("b\n")
+			if len(f.s.long) != 1 || f.s.long[0] != 51*90+1 {
+				f.t.Fatal(f.s.long)
+			}
+		}},
+		{"lines around 4096 bytes", Options{}, func(f *field) {
+			long := strings.Repeat("a", 4097)
+			f.write("test\n" + long + "\nhello\n")
+			f.look("test\n", long+"\n", "hello\n")
+		}},
+		{"ends of lines of Windows, also in two writes", Options{}, func(f *field) {
+			f.write("a\r\nb\r")
+			f.look("a\r\n")
+			f.write("\nc\r\n")
+			f.look("b\r\n", "c\r\n")
+		}},
+		{"NUL bytes in front, within and behind", Options{}, func(f *field) {
+			f.write("\x00\x00a line\nanother\x00one\n\x00\x00\x00")
+			f.look("a line\n", "another\x00one\n")
+			f.write("d\n")
+			f.look("d\n")
+		}},
+		{"room that is filled later", Options{}, func(f *field) {
+			f.write("a\n")
+			f.must(os.Truncate(f.log, 1000)) // fallocate
+			f.look("a\n")
+			w, err := os.OpenFile(f.log, os.O_WRONLY, 0)
+			f.must(err)
+			defer w.Close()
+			_, err = w.WriteAt([]byte("b\n"), 2)
+			f.must(err)
+			f.must(os.Chtimes(f.log, time.Unix(2e9, 0), time.Unix(2e9, 0)))
+			f.look("b\n")
+		}},
+		{"a byte order mark of UTF-8", Options{}, func(f *field) {
+			f.write("\xef\xbb\xbfa\nb\n")
+			f.look("a\n", "b\n")
+		}},
+		{"a byte order mark that comes alone", Options{}, func(f *field) {
+			f.write("\xef\xbb\xbf")
+			f.look()
+			f.write("a\n")
+			f.look("a\n")
+		}},
+		{"UTF-16, then UTF-8 in its place", Options{}, func(f *field) {
+			f.write("\xff\xfea\x00\n\x00")
+			f.look()
+			f.wantSaid("it is UTF-16; it is not followed")
+			f.must(os.WriteFile(f.log, []byte("b\n"), 0o600))
+			f.look("b\n")
+		}},
+		{"permission that is granted later", Options{}, func(f *field) {
+			if os.Getuid() == 0 {
+				f.must(os.Mkdir(f.log, 0o700)) // root may read all: something else in its place
+				f.look()
+				f.wantSaid("it is a directory")
+				f.must(os.Remove(f.log))
+			} else {
+				f.write("secret\n")
+				f.must(os.Chmod(f.log, 0))
+				f.look()
+				f.wantSaid("permission denied; trying again")
+				f.must(os.Chmod(f.log, 0o600))
+				f.pass(10 * time.Second)
+				f.want("secret\n")
+				return
+			}
+			f.write("a\n")
+			f.pass(10 * time.Second)
+			f.want("a\n")
+		}},
+		{"old files that are compressed beside it", Options{}, func(f *field) {
+			f.o.Patterns = []string{f.at("x.log*")}
+			f.again()
+			f.write("a\n")
+			f.look("a\n")
+			f.write("b\n")
+			f.must(os.Rename(f.log, f.at("x.log.1")))
+			f.write("c\n")
+			f.look("b\n", "c\n")
+			f.must(os.WriteFile(f.at("x.log.1.gz"), []byte("\x1f\x8b\x08\x00\x00"), 0o600))
+			f.must(os.Remove(f.at("x.log.1")))
+			f.look()
+			f.wantSaid("x.log.1.gz: it is compressed (gzip); it is not followed")
+			f.write("d\n")
+			f.look("d\n")
+		}},
+		{"a writer that goes on while it is read", Options{}, func(f *field) {
+			n := 0
+			f.s.full = func() error { // as each line is taken, another one is written
+				if n++; n < 50 {
+					f.write(fmt.Sprintf("%d\n", n))
+				}
+				return nil
+			}
+			f.write("0\n")
+			var want []string
+			for i := range 50 {
+				want = append(want, fmt.Sprintf("%d\n", i))
+			}
+			for range 20 {
+				f.pass(0)
+			}
+			f.want(want...)
+		}},
+		{"a part of a line, then more", Options{}, func(f *field) {
+			f.write("hel")
+			f.look()
+			f.write("lo\nwor")
+			f.look("hello\n")
+			f.again()
+			f.look()
+			f.write("ld\n")
+			f.look("world\n")
+		}},
+		{"a part of a line of a file that is renamed", Options{}, func(f *field) {
+			f.write("a\npart")
+			f.look("a\n")
+			f.must(os.Rename(f.log, f.at("x.log.1")))
+			f.write("new\n")
+			f.look("new\n")
+			f.pass(10 * time.Second) // nobody has completed it
+			f.want("part\n")
+		}},
+		{"a file that comes back under its name", Options{}, func(f *field) {
+			f.write("a\n")
+			f.look("a\n")
+			f.must(os.Rename(f.log, f.at("aside")))
+			f.look()
+			f.must(os.Rename(f.at("aside"), f.log))
+			f.write("b\n")
+			f.look("b\n")
+		}},
+		{"two names of one file", Options{}, func(f *field) {
+			f.o.Patterns = []string{f.at("*.log")}
+			f.again()
+			f.write("a\n")
+			f.must(os.Link(f.log, f.at("y.log")))
+			f.look("a\n")
+			f.must(os.Remove(f.log))
+			f.write("b\n", "y.log")
+			f.look("b\n")
+		}},
+		{"a name with what patterns have", Options{}, func(f *field) {
+			f.o.Patterns = []string{f.at("a[1]*.log")}
+			f.write("a\n", "a[1]*.log")
+			f.again()
+			f.look("a\n")
+		}},
+		{"a directory that is moved away with the file, and made again", Options{}, func(f *field) {
+			f.must(os.Mkdir(f.at("d"), 0o700))
+			f.o.Patterns = []string{f.at("d/*.log")}
+			f.again()
+			f.write("a\n", "d/x.log")
+			f.look("a\n")
+			f.must(os.Rename(f.at("d"), f.at("e")))
+			f.look()
+			f.must(os.Mkdir(f.at("d"), 0o700))
+			f.write("b\n", "d/x.log")
+			f.look("b\n")
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if runtime.GOOS == "windows" {
+				t.Skip("SKIPPED: files of Windows are not renamed or deleted while they are open")
+			}
+			dir := t.TempDir()
+			f := &field{dir: dir, log: filepath.Join(dir, "x.log"), o: c.o}
+			f.o.Patterns, f.o.Dir = []string{f.log}, filepath.Join(dir, "state")
+			f.hand = newHand(t, f.o)
+			c.do(f)
+		})
+	}
+}

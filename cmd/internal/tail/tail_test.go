@@ -1,0 +1,642 @@
+package tail
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/cmd/internal/join"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A taker is a sink that keeps everything.
+type taker struct {
+	lines   []string
+	sources []Line // without their texts
+	long    []int64
+	full    func() error // asked before each line; nil: there is room
+	refuse  bool         // Commit
+	commits int
+}
+
+func (s *taker) Put(l Line) error {
+	if s.full != nil {
+		if err := s.full(); err != nil {
+			return err
+		}
+	}
+	if l.TooLong > 0 {
+		s.long = append(s.long, l.TooLong)
+		return nil
+	}
+	s.lines = append(s.lines, string(l.Text))
+	l.Text = nil
+	s.sources = append(s.sources, l)
+	return nil
+}
+
+func (s *taker) Commit(context.Context) error {
+	s.commits++
+	if s.refuse {
+		return errors.New("refused")
+	}
+	return nil
+}
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err == nil {
+		_, err = f.WriteString(text)
+		f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// once reads text with o and returns what came, and what was said.
+func once(t testing.TB, text string, o Options) (*taker, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.log")
+	write(t, path, text)
+	return onceFile(t, path, o)
+}
+
+func onceFile(t testing.TB, path string, o Options) (*taker, string) {
+	t.Helper()
+	var said []string
+	o.Once, o.Say = true, func(s string) { said = append(said, strings.ReplaceAll(s, filepath.Dir(path)+"/", "")) }
+	o.Patterns = append(o.Patterns, path)
+	s := &taker{}
+	tl, err := New(o, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tl.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tl.Finish(true); err != nil {
+		t.Fatal(err)
+	}
+	return s, strings.Join(said, "\n")
+}
+
+// hand is a Tailer that is stepped by hand, through time of its own.
+type hand struct {
+	*Tailer
+	t    *testing.T
+	s    *taker
+	said []string
+	at   time.Time
+}
+
+func newHand(t *testing.T, o Options) *hand {
+	t.Helper()
+	h := &hand{t: t, s: &taker{}, at: time.Unix(1e9, 0)}
+	o.Say = func(s string) { h.said = append(h.said, s) }
+	var err error
+	if h.Tailer, err = New(o, h.s); err != nil {
+		t.Fatal(err)
+	}
+	h.now = func() time.Time { return h.at }
+	t.Cleanup(func() {
+		h.rest()
+		if err := h.Finish(false); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// pass lets d pass, and everything be looked at.
+func (h *hand) pass(d time.Duration) {
+	h.t.Helper()
+	h.at = h.at.Add(d)
+	for range 3 {
+		h.at = h.at.Add(1100 * time.Millisecond)
+		if _, err := h.Tailer.pass(context.Background(), h.at); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+}
+
+// rest waits for a commit that is under way.
+func (h *hand) rest() {
+	if h.committing {
+		h.settle(<-h.committed)
+	}
+}
+
+func (h *hand) want(lines ...string) {
+	h.t.Helper()
+	if !reflect.DeepEqual(h.s.lines, lines) && len(h.s.lines)+len(lines) > 0 {
+		h.t.Fatalf("got %q, want %q; said %q", h.s.lines, lines, h.said)
+	}
+	h.s.lines = nil
+}
+
+func (h *hand) wantSaid(part string) {
+	h.t.Helper()
+	if !strings.Contains(strings.Join(h.said, "\n"), part) {
+		h.t.Fatalf("said %q, want %q", h.said, part)
+	}
+}
+
+func TestLines(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"", ""},
+		{"a\nb\n", "a\n|b\n"},
+		{"a\r\n\nb", "a\r\n|\n|b\n"},
+		{"\x00\x00\x00a\n", "a\n"}, // a hole
+		{strings.Repeat("\x00", 1<<20) + "a\nb\x00\n", "a\n|b\x00\n"},                   // a large one
+		{"a\n" + strings.Repeat("\x00", 70_000), "a\n"},                                 // room for more
+		{"123456789\n1234567890\r\n12345678901\nb\n", "123456789\n|1234567890\r\n|b\n"}, // 10 is the most
+		{strings.Repeat("x", 1<<20) + "\nb\n", "b\n"},
+		{strings.Repeat("x", 1<<20), ""},
+	} {
+		s, _ := once(t, c.in, Options{MaxRecord: 10})
+		if got := strings.Join(s.lines, "|"); got != c.want {
+			t.Errorf("%.40q: got %q, want %q", c.in, got, c.want)
+		}
+	}
+	s, _ := once(t, strings.Repeat("x", 1<<20)+"\nb\n12345678901", Options{MaxRecord: 10})
+	if !reflect.DeepEqual(s.long, []int64{1<<20 + 1, 11}) {
+		t.Error(s.long)
+	}
+	// Lines of every length around the sizes of the buffer.
+	var want []string
+	for n := firstBuf - 70; n < firstBuf+5; n += 3 {
+		want = append(want, strings.Repeat("z", n)+"\n", "short\n")
+	}
+	s, _ = once(t, strings.Join(want, ""), Options{})
+	if !reflect.DeepEqual(s.lines, want) {
+		t.Error("long lines differ")
+	}
+}
+
+func TestSkips(t *testing.T) {
+	for in, want := range map[string]string{
+		"\x1f\x8b\x08\x00abc":               "x.log: it is compressed (gzip); it is not followed",
+		"\x28\xb5\x2f\xfdabc":               "x.log: it is compressed (zstd); it is not followed",
+		"\x7fELF\x02\x01\x01\x00\x00\x00\n": "x.log: it is binary; it is not followed",
+		"\xff\xfea\x00\n\x00":               "x.log: it is UTF-16; it is not followed",
+	} {
+		if s, said := once(t, in, Options{}); len(s.lines) > 0 || said != want {
+			t.Errorf("%q: %q, said %q", in, s.lines, said)
+		}
+	}
+	dir := t.TempDir()
+	for path, want := range map[string]string{
+		dir:                         "it is a directory; for the files in it, write",
+		filepath.Join(dir, "no"):    "no: no such file",
+		filepath.Join(dir, "*.nix"): "*.nix: no such file",
+		os.DevNull:                  "it is no regular file",
+	} {
+		if _, said := onceFile(t, path, Options{}); !strings.Contains(said, want) {
+			t.Errorf("%s: said %q, want %q", path, said, want)
+		}
+	}
+	for _, p := range []string{"a[b", "/var/log/**/*.log"} {
+		if _, err := New(Options{Patterns: []string{p}}, &taker{}); err == nil {
+			t.Error(p)
+		}
+	}
+}
+
+// A disk that fails is told of once, and asked again no more than once in CommitEvery.
+func TestStoreFails(t *testing.T) {
+	dir := t.TempDir()
+	path, state := filepath.Join(dir, "x.log"), filepath.Join(dir, "state")
+	in := filepath.Join(state, positionsName+".new")
+	h := newHand(t, Options{Patterns: []string{path}, Dir: state})
+	if err := os.Mkdir(in, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "a\n")
+	for range 3 {
+		h.pass(0)
+		h.rest()
+	}
+	h.want("a\n")
+	if n := strings.Count(strings.Join(h.said, "\n"), "cannot store positions in "); n != 1 || h.s.commits > 3*3 {
+		t.Errorf("said %d times, %d commits: %q", n, h.s.commits, h.said)
+	}
+	before := h.s.commits
+	for range 3 { // no time passes
+		if _, err := h.Tailer.pass(context.Background(), h.at); err != nil {
+			t.Fatal(err)
+		}
+		h.rest()
+	}
+	if n := h.s.commits - before; n > 1 {
+		t.Errorf("%d commits at once", n)
+	}
+	if err := os.Remove(in); err != nil {
+		t.Fatal(err)
+	}
+	h.pass(0)
+	h.rest()
+	h.wantSaid("positions can be stored again in " + state)
+	if s, _ := parsePositions(must(os.ReadFile(filepath.Join(state, positionsName)))); len(s) != 1 || s[0].at.off != 2 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func must(b []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// What another process would need is held by the lock.
+func TestTwoProcesses(t *testing.T) {
+	dir := t.TempDir()
+	newHand(t, Options{Dir: dir})
+	if _, err := New(Options{Dir: dir}, &taker{}); !errors.Is(err, ErrInUse) {
+		t.Error(err)
+	}
+}
+
+// A damaged file of positions is told of and set aside, and nothing is skipped.
+func TestDamagedPositions(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.log")
+	write(t, path, "a\nb\n")
+	state := filepath.Join(dir, "state")
+	o := Options{Dir: state}
+	onceFile(t, path, o)
+	if s, _ := onceFile(t, path, o); len(s.lines) != 0 {
+		t.Fatal(s.lines)
+	}
+	name := filepath.Join(state, positionsName)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)/2] ^= 1
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o.FromEnd = true
+	h := newHand(t, Options{Dir: state, FromEnd: true, Patterns: []string{path}})
+	h.pass(0)
+	h.want("a\n", "b\n")
+	h.wantSaid("positions is damaged: ")
+	if _, err := os.Stat(name + ".bad"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFromEnd(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.log")
+	write(t, path, "old\nhal")
+	h := newHand(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, FromEnd: true})
+	h.pass(0)
+	write(t, path, "f\nnew\n")
+	write(t, filepath.Join(dir, "y.log"), "all\n")
+	h.pass(0)
+	h.want("half\n", "new\n", "all\n")
+}
+
+// The first process with positions notes where it began before it reads.
+func TestFromEndSurvivesAKill(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.log")
+	write(t, path, "old\n")
+	o := Options{Patterns: []string{path}, FromEnd: true, Dir: filepath.Join(dir, "state")}
+	h := newHand(t, o)
+	h.s.refuse = true
+	h.pass(0)
+	write(t, path, "new\n")
+	h.pass(0)
+	h.want("new\n")
+	h.rest()
+	h.store.close()
+	h = newHand(t, o)
+	h.pass(0)
+	h.want("new\n")
+}
+
+func TestPartial(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.log")
+	h := newHand(t, Options{Patterns: []string{path}, PartialWait: time.Minute})
+	h.pass(0)
+	write(t, path, "a\nb")
+	h.pass(0)
+	h.want("a\n")
+	h.pass(30 * time.Second)
+	h.want()
+	h.pass(time.Minute)
+	h.want("b\n")
+	write(t, path, "\nc\n") // its end, and no empty line
+	h.pass(0)
+	h.want("c\n")
+	write(t, path, "d")
+	h.pass(time.Second)
+	h.pass(time.Minute)
+	h.want("d\n")
+	write(t, path, "e\n")
+	h.pass(0)
+	h.want("e\n")
+}
+
+// A file grows beyond what was read of it between two looks, after it was truncated.
+func TestTruncatedAndLonger(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.log")
+	h := newHand(t, Options{Patterns: []string{path}})
+	write(t, path, "a\nb\n")
+	h.pass(0)
+	h.want("a\n", "b\n")
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "c\nd\ne\nf\n")
+	h.pass(0)
+	h.want("c\n", "d\n", "e\n", "f\n")
+	h.wantSaid("it was truncated; reading from its start")
+}
+
+// A writer without O_APPEND leaves a hole when its file is truncated.
+func TestTruncatedWithHole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	h := newHand(t, Options{Patterns: []string{path}})
+	fmt.Fprint(f, strings.Repeat("a line\n", 1000))
+	h.pass(0)
+	if len(h.s.lines) != 1000 {
+		t.Fatal(len(h.s.lines))
+	}
+	h.s.lines = nil
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(f, "b\nc\n")
+	h.pass(0)
+	h.want("b\n", "c\n")
+}
+
+// Lines go on where they were when there is no room, and none is taken meanwhile.
+func TestBackPressure(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	write(t, path, strings.Repeat("a line\n", 100))
+	s := &taker{}
+	tl, err := New(Options{Patterns: []string{path}}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, run := make(chan bool), make(chan error)
+	s.full = func() error {
+		at <- true
+		<-at
+		return nil
+	}
+	go func() { run <- tl.Run() }()
+	for range 10 {
+		<-at
+		at <- true
+	}
+	<-at
+	tl.Stop()
+	at <- true
+	if err := <-run; !errors.Is(err, ErrStopped) || len(s.lines) != 11 {
+		t.Error(err, len(s.lines))
+	}
+	if f := tl.files[0]; f.at.off != 11*7 {
+		t.Errorf("it stands at %d", f.at.off)
+	}
+	if err := tl.Finish(false); err != nil {
+		t.Error(err)
+	}
+}
+
+// Positions of files that no pattern names stay as long as the files.
+func TestOtherPatternsKeepPositions(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.log"), filepath.Join(dir, "b.log")
+	write(t, a, "a\n")
+	write(t, b, "b\n")
+	o := Options{Dir: filepath.Join(dir, "state")}
+	onceFile(t, a, o)
+	onceFile(t, b, o)
+	if s, _ := onceFile(t, a, o); len(s.lines) > 0 {
+		t.Errorf("%q came again", s.lines)
+	}
+}
+
+func TestSource(t *testing.T) {
+	id := strings.Repeat("0123456789abcdef", 4)
+	s := sourceOf("/var/log/containers/shop-7d9f-x2x_prod_web-server-" + id + ".log")
+	if s.Pod != "shop-7d9f-x2x" || s.Namespace != "prod" || s.Container != "web-server" {
+		t.Errorf("%+v", s)
+	}
+	for _, path := range []string{"/var/log/a_b_c.log", "x", "/var/log/containers/a_b-" + id + ".log"} {
+		if s := sourceOf(path); s.Pod != "" || s.Path != path {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// A path of /var/log/containers is a symbolic link to a file that is renamed beside it.
+func TestSymlinkRotation(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("SKIPPED: needs symbolic links")
+	}
+	dir := t.TempDir()
+	pod := filepath.Join(dir, "pods")
+	if err := os.Mkdir(pod, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	link, file := filepath.Join(dir, "x.log"), filepath.Join(pod, "0.log")
+	write(t, file, "a\n")
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Patterns: []string{link}, Dir: filepath.Join(dir, "state")}
+	h := newHand(t, o)
+	h.pass(0)
+	h.want("a\n")
+	h.rest()
+	h.pass(2 * time.Second)
+	h.rest()
+	h.store.close()
+	write(t, file, "b\n")
+	if err := os.Rename(file, file+".20261123-100000"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, "c\n")
+	h = newHand(t, o)
+	h.pass(0)
+	h.want("b\n", "c\n")
+}
+
+// Ten thousand files, a hundred of them busy: descriptors are bounded, and memory.
+func TestManyFiles(t *testing.T) {
+	dir := t.TempDir()
+	const all, busy, most = 2000, 100, 50
+	for i := range all {
+		write(t, filepath.Join(dir, fmt.Sprintf("%05d.log", i)), "first\n")
+	}
+	h := newHand(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, MaxOpen: most})
+	h.pass(0)
+	if len(h.s.lines) != all || h.open > most {
+		t.Fatalf("%d lines, %d files open", len(h.s.lines), h.open)
+	}
+	h.s.lines = nil
+	for range 3 {
+		for i := range busy {
+			write(t, filepath.Join(dir, fmt.Sprintf("%05d.log", i)), "more\n")
+		}
+		h.pass(0)
+	}
+	if len(h.s.lines) != 3*busy || h.open > most {
+		t.Errorf("%d lines, %d files open", len(h.s.lines), h.open)
+	}
+}
+
+func FuzzLines(f *testing.F) {
+	f.Add([]byte("a\nb\r\n\x00\x00c\n\nd"), uint8(0))
+	f.Add([]byte("panic: x\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:1\n"), uint8(1))
+	f.Add([]byte("Traceback (most recent call last):\n  File \"x\"\nValueError: y\n\nDuring handling of the above exception\n"), uint8(2))
+	f.Add([]byte("a.b.CException: x\n\tat y\nCaused by: z\n"), uint8(3))
+	f.Add([]byte("2026 a\n b\n2026 c\n"), uint8(4))
+	names := [][]string{nil, {"go"}, {"python"}, {"java"}, {`^\d`}, {"go", "java", "python"}}
+	f.Fuzz(func(t *testing.T, in []byte, which uint8) {
+		if binary(in[:min(len(in), 512)]) != "" {
+			return
+		}
+		rules, err := join.Parse(names[int(which)%len(names)])
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, _ := once(t, string(in), Options{Join: rules})
+		var want []byte
+		for line := range bytes.Lines(bytes.TrimPrefix(in, byteOrderMark)) {
+			line = bytes.TrimLeft(line, "\x00")
+			want = append(want, line...)
+		}
+		if len(want) > 0 && want[len(want)-1] != '\n' {
+			want = append(want, '\n')
+		}
+		if got := strings.Join(s.lines, ""); got != string(want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+func FuzzPositions(f *testing.F) {
+	f.Add(appendPositions(nil, nil))
+	f.Add(appendPositions(nil, []entry{{id{1, 2}, "/a b\"\n\xff", "/c", mark{3, 4}, head{3, 6}, true}}))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		entries, err := parsePositions(text)
+		if err != nil {
+			return
+		}
+		again, err := parsePositions(appendPositions(nil, entries))
+		if err != nil || !reflect.DeepEqual(entries, again) {
+			t.Errorf("%q: %+v, %+v, %v", text, entries, again, err)
+		}
+	})
+}
+
+// Every byte of a file of positions counts.
+func TestPositionsDamage(t *testing.T) {
+	good := appendPositions(nil, []entry{{id{1, 2}, "/a", "/b", mark{300, 4}, head{5, 6}, true}, {id{3, 4}, "/c", "", mark{}, head{}, false}})
+	if entries, err := parsePositions(good); err != nil || len(entries) != 2 {
+		t.Fatal(entries, err)
+	}
+	for i := range good {
+		bad := bytes.Clone(good)
+		bad[i] ^= 4
+		if _, err := parsePositions(bad); err == nil {
+			t.Errorf("byte %d may be changed", i)
+		}
+		if _, err := parsePositions(good[:i]); err == nil {
+			t.Errorf("it may end at byte %d", i)
+		}
+	}
+}
+
+func BenchmarkLines(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "x.log")
+	line := strings.Repeat("x", 255) + "\n"
+	write(b, path, strings.Repeat(line, 100_000))
+	b.SetBytes(256)
+	for n := 0; n < b.N; n += 100_000 {
+		tl, err := New(Options{Patterns: []string{path}, Once: true}, none{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := tl.Run(); err != nil {
+			b.Fatal(err)
+		}
+		tl.Finish(true)
+	}
+}
+
+type none struct{}
+
+func (none) Put(Line) error               { return nil }
+func (none) Commit(context.Context) error { return nil }
+
+// A pattern finds what comes after the start: its directory, files in it, and a file at the
+// place of one that was removed. Directories are no files, whatever their names.
+func TestFilesComeAndGo(t *testing.T) {
+	top := t.TempDir()
+	dir := filepath.Join(top, "later")
+	h := newHand(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}})
+	want := []string{}
+	expect := func(lines ...string) {
+		t.Helper()
+		h.pass(5 * time.Second)
+		if want = append(want, lines...); !reflect.DeepEqual(append([]string{}, h.s.lines...), want) {
+			t.Fatalf("%q, want %q; said %q", h.s.lines, want, h.said)
+		}
+	}
+	expect()
+	if err := os.MkdirAll(filepath.Join(dir, "x.log"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	a, b := filepath.Join(dir, "a.log"), filepath.Join(dir, "b.log")
+	write(t, a, "a1\n")
+	write(t, filepath.Join(dir, "a.txt"), "no\n")
+	write(t, filepath.Join(dir, "x.log", "y.log"), "no\n")
+	expect("a1\n")
+	write(t, b, "b1\n")
+	expect("b1\n")
+	write(t, a, "a2\n")
+	if err := os.Remove(a); err != nil { // what it still has is read
+		t.Fatal(err)
+	}
+	expect("a2\n")
+	write(t, a, "other1\n")
+	expect("other1\n")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	expect()
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, b, "b2 of another\n")
+	expect("b2 of another\n")
+}

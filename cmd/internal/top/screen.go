@@ -1,0 +1,198 @@
+package top
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/control"
+)
+
+// A Screen is a terminal that is drawn on until Live returns.
+type Screen struct {
+	W       io.Writer
+	Size    func() (width, height int)
+	Keys    <-chan []byte    // what is typed; nil: nothing is
+	Resized <-chan os.Signal // Size has changed
+	Style   Style            // without its Width
+}
+
+// Sequences of a terminal: another screen without a cursor, and back; home.
+const (
+	enter = "\x1b[?1049h\x1b[?25l"
+	leave = "\x1b[?25h\x1b[?1049l"
+	home  = "\x1b[H"
+)
+
+// A mode is whether the screen follows the program.
+//
+//	following ◀──p──▶ paused
+type mode uint8
+
+const (
+	following mode = iota
+	paused         // what is on the screen stays
+)
+
+// Live draws what look returns, again and again, until the user has enough, ctx is done,
+// or the program has ended; then it reports ended. h has what was seen. A program that
+// does not answer is asked again.
+func Live(ctx context.Context, scr Screen, h *History, every time.Duration, look func(context.Context) (*control.State, error)) (ended bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	type sight struct {
+		s   *control.State
+		err error
+	}
+	sights := make(chan sight)
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			s, err := look(ctx)
+			select {
+			case sights <- sight{s, err}:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	defer func() { cancel(); <-finished }()
+
+	if _, err := io.WriteString(scr.W, enter); err != nil {
+		return false, err
+	}
+	defer func() {
+		if _, werr := io.WriteString(scr.W, leave); err == nil {
+			err = werr
+		}
+	}()
+	v := view{h: h}
+	for {
+		if err := v.draw(scr); err != nil {
+			return false, err
+		}
+		select {
+		case got := <-sights:
+			switch {
+			case control.Ended(got.err):
+				return true, nil
+			case got.err != nil:
+				v.trouble = got.err.Error()
+			default:
+				if v.trouble = ""; v.mode == following {
+					h.Add(got.s)
+				}
+			}
+		case typed, ok := <-scr.Keys:
+			if !ok {
+				scr.Keys = nil
+			} else if v.typed(typed) {
+				return false, nil
+			}
+		case <-scr.Resized:
+		case <-ctx.Done():
+			return false, nil
+		}
+	}
+}
+
+// A view is what is on the screen.
+type view struct {
+	h       *History
+	mode    mode
+	skip    int    // outputs above the first one that is shown
+	trouble string // why the last look failed
+}
+
+// typed acts on keys. It reports whether the user has enough.
+func (v *view) typed(keys []byte) (enough bool) {
+	for text := string(keys); text != ""; {
+		var key string
+		for _, key = range []string{"\x1b[A", "\x1b[B", "\x1bOA", "\x1bOB", text[:1]} {
+			if strings.HasPrefix(text, key) {
+				break
+			}
+		}
+		text = text[len(key):]
+		switch key {
+		case "q", "Q", "\x03", "\x04":
+			return true
+		case "p", "P", " ":
+			v.mode ^= paused
+		case "k", "\x1b[A", "\x1bOA":
+			v.skip = max(0, v.skip-1)
+		case "j", "\x1b[B", "\x1bOB":
+			v.skip++
+		}
+	}
+	return false
+}
+
+// draw puts the view on the screen.
+func (v *view) draw(scr Screen) error {
+	width, height := scr.Size()
+	s := scr.Style
+	s.Width = max(10, width)
+	lines := v.lines(s, max(2, height))
+	var sb strings.Builder
+	sb.WriteString(home)
+	for i, l := range lines {
+		if i > 0 {
+			sb.WriteString("\r\n")
+		}
+		sb.WriteString(l.render(s.Color) + "\x1b[K")
+	}
+	sb.WriteString("\x1b[J")
+	_, err := io.WriteString(scr.W, sb.String())
+	return err
+}
+
+// lines are as many as the screen has. The last one has the keys.
+func (v *view) lines(s Style, height int) (lines []line) {
+	room := height - 1
+	shown, all := 0, 0
+	if v.h.now == nil {
+		lines = []line{{{text: "looking"}}}
+	} else {
+		parts := v.h.parts(s)
+		lines = append(lines, parts[0]...)
+		outs := parts[1:]
+		all = len(outs)
+		v.skip = max(0, min(v.skip, all-1))
+		for _, part := range outs[v.skip:] {
+			if shown > 0 && len(lines)+1+len(part) > room {
+				break
+			}
+			if shown > 0 {
+				lines = append(lines, nil)
+			}
+			lines = append(lines, part...)
+			shown++
+		}
+	}
+	lines = lines[:min(len(lines), room)]
+	for len(lines) < room {
+		lines = append(lines, nil)
+	}
+	foot := []word{{text: "q quit"}, {text: "p pause"}}
+	if v.mode == paused {
+		foot[1] = word{"paused, p goes on", yellow}
+	}
+	if shown < all {
+		foot = append(foot, word{text: fmt.Sprintf("j k %d-%d of %d", v.skip+1, v.skip+shown, all)})
+	}
+	if v.trouble != "" {
+		foot = append([]word{{v.trouble, red}}, foot...)
+	}
+	return append(lines, flow(s.Width, 0, foot...)[0])
+}

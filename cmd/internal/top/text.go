@@ -1,0 +1,116 @@
+package top
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// A style is how a terminal shows a text, as parameters of SGR; empty: as it is.
+type style string
+
+const (
+	bold   style = "1"
+	dim    style = "2"
+	red    style = "31"
+	green  style = "32"
+	yellow style = "33"
+)
+
+// A word is a text that stays on one line.
+type word struct {
+	text string
+	style
+}
+
+// A line is what stands on a line of the screen.
+type line []word
+
+// flow puts words, two columns apart, on as many lines as they need. The first begins at
+// the margin, others two columns further in.
+func flow(width, margin int, words ...word) (lines []line) {
+	var cur line
+	col := 0
+	for _, w := range words {
+		if w.text == "" {
+			continue
+		}
+		n := columns(w.text)
+		if cur != nil && col+2+n > width {
+			if lines, cur = append(lines, cur), nil; len(lines) == 1 {
+				margin += 2
+			}
+		}
+		if cur == nil {
+			cur, col = line{{text: strings.Repeat(" ", margin)}}, margin
+		} else {
+			cur, col = append(cur, word{text: "  "}), col+2
+		}
+		w.text = cut(w.text, width-col)
+		cur, col = append(cur, w), col+columns(w.text)
+	}
+	if cur != nil {
+		lines = append(lines, cur)
+	}
+	return lines
+}
+
+// render writes a line, with colors if there are any.
+func (l line) render(color bool) string {
+	var sb strings.Builder
+	for _, w := range l {
+		if color && w.style != "" {
+			sb.WriteString("\x1b[" + string(w.style) + "m" + w.text + "\x1b[0m")
+		} else {
+			sb.WriteString(w.text)
+		}
+	}
+	return sb.String()
+}
+
+// cut shortens text to width columns. What is left out is behind the middle: both ends of
+// a path or an address say something.
+func cut(text string, width int) string {
+	if columns(text) <= width {
+		return text
+	}
+	const mark = "~"
+	if width <= len(mark) {
+		return mark[:max(0, width)]
+	}
+	head, tail := text, ""
+	for columns(head) > (width-len(mark)+1)/2 {
+		_, n := utf8.DecodeLastRuneInString(head)
+		head = head[:len(head)-n]
+	}
+	for rest := text[len(head):]; ; {
+		_, n := utf8.DecodeLastRuneInString(rest)
+		longer := text[len(text)-len(tail)-n:]
+		if n == 0 || columns(head)+len(mark)+columns(longer) > width {
+			return head + mark + tail
+		}
+		rest, tail = rest[:len(rest)-n], longer
+	}
+}
+
+// columns is how many columns of a terminal a text takes.
+func columns(text string) (n int) {
+	for _, r := range text {
+		n++
+		if wide(r) {
+			n++
+		}
+	}
+	return n
+}
+
+// wide reports whether a terminal shows r on two columns: what East Asia writes, and
+// pictures.
+func wide(r rune) bool {
+	return r >= 0x1100 && (r <= 0x115f || r >= 0x2e80 && r <= 0xa4cf || r >= 0xac00 && r <= 0xd7a3 || r >= 0xf900 && r <= 0xfaff ||
+		r >= 0xfe30 && r <= 0xfe6f || r >= 0xff00 && r <= 0xff60 || r >= 0xffe0 && r <= 0xffe6 || r >= 0x1f300 && r <= 0x1faff || r >= 0x20000 && r <= 0x3ffff)
+}
+
+// pad puts blanks in front of text, so that it does not move when numbers change.
+func pad(text string, width int) string {
+	return strings.Repeat(" ", max(0, width-columns(text))) + text
+}

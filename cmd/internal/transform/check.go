@@ -1,0 +1,108 @@
+package transform
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/forebay-log/forebay/internal/redact"
+)
+
+// check looks at the rule, and makes of it what Apply needs.
+func (r *rule) check(fault func(field, format string, args ...any)) {
+	for _, err := range r.Where.Check() {
+		f := err.(*Fault)
+		fault(f.Field, "%s", f.Problem)
+	}
+	r.asksLevel = slices.ContainsFunc(r.Where, func(c Condition) bool { return c.Field == levelField })
+	n := 0
+	for _, set := range []bool{r.Add != nil, r.Set != nil, r.Rename != nil, r.Remove != nil, r.Redact != nil, r.Sample != nil, r.Drop} {
+		if set {
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		fault("", "it does nothing: give it one of add, set, rename, remove, redact, sample and drop")
+	case n > 1:
+		fault("", "it does %d things, which have no order: make each a rule of its own", n)
+	}
+	names := func(field string, list []Pair) {
+		if list != nil && len(list) == 0 {
+			fault(field, "it is empty; name a field, or leave the rule out")
+		}
+		for i, p := range list {
+			if p.Name == "" {
+				fault(fmt.Sprintf("%s[%d]", field, i), "the name of a field is empty")
+			}
+		}
+	}
+	names("add", r.Add)
+	names("set", r.Set)
+	names("rename", r.Rename)
+	for i, p := range r.Rename {
+		if p.Value == "" {
+			fault(fmt.Sprintf("rename[%d]", i), "%s has no new name; to take it out, use remove", p.Name)
+		} else if p.Value == p.Name {
+			fault(fmt.Sprintf("rename[%d]", i), "%s has that name already", p.Name)
+		}
+	}
+	if r.Remove != nil && len(r.Remove) == 0 {
+		fault("remove", "it is empty; name a field, or leave the rule out")
+	}
+	for i, name := range r.Remove {
+		if name == "" {
+			fault(fmt.Sprintf("remove[%d]", i), "the name of a field is empty")
+		}
+	}
+	if r.Sample != nil && r.Sample.OneIn < 1 {
+		fault("sample.one_in", "%d: give a number from 1 on; 10 keeps one record in ten", r.Sample.OneIn)
+	}
+	if r.Redact != nil {
+		r.redact = r.Redact.check(fault)
+	}
+}
+
+// check returns the rules of r.
+func (r *Redact) check(fault func(field, format string, args ...any)) *redact.Rules {
+	if len(r.Keys)+len(r.Patterns) == 0 {
+		fault("redact", "it hides nothing: give it keys or patterns")
+	}
+	c := redact.Config{Keys: r.Keys, Text: r.Replacement}
+	sound := true
+	for i, key := range r.Keys {
+		field := fmt.Sprintf("redact.keys[%d]", i)
+		if slices.Contains(strings.Split(key, "."), "*") {
+			fault(field, "%q: a * in place of a whole name hides everything there; give a part of the name, as in *token", key)
+			sound = false
+			continue
+		}
+		_, errs := redact.New(redact.Config{Keys: []string{key}})
+		for _, err := range errs {
+			fault(field, "%s", strings.TrimPrefix(err.Error(), "RedactKeys: "))
+			sound = false
+		}
+	}
+	for i, text := range r.Patterns {
+		field := fmt.Sprintf("redact.patterns[%d]", i)
+		re, err := regexp.Compile(text)
+		switch {
+		case err != nil:
+			fault(field, "%s", strings.TrimPrefix(err.Error(), "error parsing regexp: "))
+		case re.MatchString(""):
+			fault(field, "%q matches the empty text; write an expression for at least one character", text)
+		default:
+			c.Patterns = append(c.Patterns, re)
+		}
+	}
+	if strings.ContainsFunc(r.Replacement, unicode.IsControl) {
+		fault("redact.replacement", "%q has control characters; leave them out", r.Replacement)
+	}
+	if !sound {
+		return nil
+	}
+	rules, _ := redact.New(c)
+	return rules
+}

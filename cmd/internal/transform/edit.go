@@ -1,0 +1,306 @@
+package transform
+
+import (
+	"cmp"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// A spot is a field of the line that a rule is about.
+type spot struct {
+	record.Member
+	obj      int    // where its object begins; 0 in logfmt
+	name     string // within the object
+	from, to int    // what goes if it is taken out: with a comma or space
+}
+
+// An edit puts text in place of line[from:to]. Edits do not overlap.
+type edit struct {
+	from, to int
+	text     []byte
+}
+
+// find looks for the fields of that name in the line, and puts them into c.spots.
+func (c *Chain) find(ev *record.Event, name string) {
+	c.spots = c.spots[:0]
+	switch ev.Format {
+	case record.JSON:
+		c.findIn(ev.Line, record.Space(ev.Line, 0), name)
+	case record.Logfmt:
+		name = jsontext.LogfmtKey(name)
+		kept, end := false, 0
+		record.Pairs(ev.Line, func(m record.Member) bool {
+			if string(ev.Line[m.Key:m.KeyEnd]) == name {
+				s := spot{Member: m, name: name, from: m.Key, to: record.Space(ev.Line, m.End)}
+				if kept {
+					s.from, s.to = end, m.End
+				}
+				c.spots = append(c.spots, s)
+			} else {
+				kept = true
+			}
+			end = m.End
+			return true
+		})
+	}
+}
+
+// findIn is find for the object that begins at b[obj].
+func (c *Chain) findIn(b []byte, obj int, name string) {
+	kept, end := false, 0
+	record.Members(b, obj, func(m record.Member) bool {
+		rest, is := follow(b[m.Key:m.KeyEnd], name)
+		if is == itself {
+			s := spot{Member: m, obj: obj, name: name, from: m.Key, to: m.End}
+			if kept {
+				s.from = end
+			} else if next := record.Space(b, m.End); b[next] == ',' {
+				s.to = record.Space(b, next+1)
+			}
+			c.spots = append(c.spots, s)
+		} else {
+			kept = true
+			if is == onTheWay && b[m.Value] == '{' {
+				c.findIn(b, m.Value, rest)
+			}
+		}
+		end = m.End
+		return true
+	})
+}
+
+// A place is where a new field goes.
+type place struct {
+	obj   int    // where its object begins; 0 in logfmt
+	at    int    // behind the last field in it
+	empty bool   // there is none
+	name  string // within the object
+}
+
+// placeOf returns the place of a field that the line does not have.
+func placeOf(ev *record.Event, name string) place {
+	if ev.Format == record.JSON {
+		return placeIn(ev.Line, record.Space(ev.Line, 0), name)
+	}
+	at := len(strings.TrimRight(asString(ev.Line), " \t"))
+	return place{at: at, empty: at == 0, name: name}
+}
+
+// placeIn is placeOf for the object that begins at b[obj].
+func placeIn(b []byte, obj int, name string) place {
+	p := place{obj: obj, at: obj + 1, empty: true, name: name}
+	in, inside := 0, ""
+	record.Members(b, obj, func(m record.Member) bool {
+		p.at, p.empty = m.End, false
+		if in == 0 && b[m.Value] == '{' {
+			if rest, is := follow(b[m.Key:m.KeyEnd], name); is == onTheWay {
+				in, inside = m.Value, rest
+			}
+		}
+		return true
+	})
+	if in > 0 {
+		return placeIn(b, in, inside)
+	}
+	return p
+}
+
+// insert inserts a field whose value is written already.
+func (c *Chain) insert(ev *record.Event, p *place, value []byte) {
+	start := len(c.text)
+	if ev.Format == record.JSON {
+		if !p.empty {
+			c.text = append(c.text, ',')
+		}
+		c.text = append(jsontext.AppendString(c.text, p.name), ':')
+	} else {
+		if !p.empty {
+			c.text = append(c.text, ' ')
+		}
+		c.text = append(append(c.text, jsontext.LogfmtKey(p.name)...), '=')
+	}
+	p.empty = false
+	c.text = append(c.text, value...)
+	c.edit(p.at, p.at, c.text[start:])
+}
+
+// value returns a text as a value of the line.
+func (c *Chain) value(ev *record.Event, text string) []byte {
+	start := len(c.text)
+	if ev.Format == record.JSON {
+		c.text = jsontext.AppendString(c.text, text)
+	} else {
+		c.text = jsontext.AppendText(c.text, text)
+	}
+	return c.text[start:]
+}
+
+// edit notes an edit. text must stay as it is until write.
+func (c *Chain) edit(from, to int, text []byte) {
+	c.edits = append(c.edits, edit{from, to, text})
+}
+
+// write makes a new line of the edits.
+func (c *Chain) write(ev *record.Event) {
+	if len(c.edits) > 0 {
+		slices.SortStableFunc(c.edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
+		dst, done := c.bufs[c.next][:0], 0
+		for _, e := range c.edits {
+			dst = append(append(dst, ev.Line[done:e.from]...), e.text...)
+			done = e.to
+		}
+		c.put(ev, append(dst, ev.Line[done:]...))
+	}
+	c.edits, c.text = c.edits[:0], c.text[:0]
+}
+
+// put makes line that of ev. It stands at the front of the next buffer, or in what that has
+// grown to.
+func (c *Chain) put(ev *record.Event, line []byte) {
+	n := len(line)
+	line = append(line, ev.Raw[len(ev.Line):]...)
+	c.bufs[c.next] = line
+	c.next = 1 - c.next
+	ev.Raw, ev.Line = line, line[:n:n]
+	c.stale = true
+}
+
+// has reports whether there is a field of that name.
+func (c *Chain) has(ev *record.Event, name string) bool {
+	c.find(ev, name)
+	return len(c.spots) > 0 || attrOf(ev.More, name) != nil
+}
+
+// add adds a field that is not there.
+func (c *Chain) add(ev *record.Event, name, value string) {
+	if ev.Format == record.Text {
+		c.ownMore(ev)
+		c.more = append(c.more, slog.String(name, value))
+		ev.More = c.more
+		return
+	}
+	v := c.value(ev, value)
+	p := placeOf(ev, name)
+	c.insert(ev, &p, v)
+	c.write(ev)
+}
+
+// set adds a field or replaces its value.
+func (c *Chain) set(ev *record.Event, name, value string) {
+	if !c.has(ev, name) {
+		c.add(ev, name, value)
+		return
+	}
+	if len(c.spots) > 0 {
+		v := c.value(ev, value)
+		for _, s := range c.spots {
+			if s.Value == s.KeyEnd { // a name alone
+				c.edit(s.End, s.End, equals)
+			}
+			c.edit(s.Value, s.End, v)
+		}
+		c.write(ev)
+	}
+	if attrOf(ev.More, name) != nil {
+		c.ownMore(ev)
+		c.setAttr(c.more, name, value)
+	}
+}
+
+var equals = []byte{'='}
+
+// setAttr replaces the values of that name in attrs, which is the chain's.
+func (c *Chain) setAttr(attrs []slog.Attr, name, value string) {
+	for i := range attrs {
+		a := &attrs[i]
+		if a.Key == name {
+			a.Value = slog.StringValue(value)
+		} else if rest, ok := within(a, name); ok {
+			in := slices.Clone(a.Value.Group())
+			c.setAttr(in, rest, value)
+			a.Value = slog.GroupValue(in...)
+		}
+	}
+}
+
+// within returns the rest of name, if the attribute is a group on its way.
+func within(a *slog.Attr, name string) (rest string, ok bool) {
+	if a.Value.Kind() != slog.KindGroup {
+		return "", false
+	}
+	if rest, ok = strings.CutPrefix(name, a.Key); !ok || rest == "" || rest[0] != '.' {
+		return "", false
+	}
+	return rest[1:], attrOf(a.Value.Group(), rest[1:]) != nil
+}
+
+// remove takes the fields of that name out.
+func (c *Chain) remove(ev *record.Event, name string) {
+	c.find(ev, name)
+	for _, s := range c.spots {
+		c.edit(s.from, s.to, nil)
+	}
+	c.write(ev)
+	if attrOf(ev.More, name) != nil {
+		c.ownMore(ev)
+		c.more = removeAttr(c.more, name)
+		ev.More = c.more
+	}
+}
+
+// removeAttr takes the attributes of that name out of attrs, which is the chain's.
+func removeAttr(attrs []slog.Attr, name string) []slog.Attr {
+	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool { return a.Key == name })
+	for i := range attrs {
+		a := &attrs[i]
+		if rest, ok := within(a, name); ok {
+			a.Value = slog.GroupValue(removeAttr(slices.Clone(a.Value.Group()), rest)...)
+		}
+	}
+	return attrs
+}
+
+// rename gives the fields of a name another one.
+func (c *Chain) rename(ev *record.Event, name, to string) {
+	if c.has(ev, to) {
+		return
+	}
+	if c.find(ev, name); len(c.spots) > 0 {
+		p := placeOf(ev, to)
+		for _, s := range c.spots {
+			inside := s.Value <= p.obj && p.obj < s.End // the new path leads into the field itself
+			start := len(c.text)
+			switch {
+			case ev.Format == record.Logfmt:
+				c.text = append(c.text, jsontext.LogfmtKey(to)...)
+				c.edit(s.Key, s.KeyEnd, c.text[start:])
+			case s.obj == p.obj || inside:
+				c.text = jsontext.AppendString(c.text, to[len(name)-len(s.name):])
+				c.edit(s.Key, s.KeyEnd, c.text[start:])
+			default:
+				c.edit(s.from, s.to, nil)
+				c.insert(ev, &p, ev.Line[s.Value:s.End])
+			}
+		}
+		c.write(ev)
+	}
+	for i := range ev.More {
+		if ev.More[i].Key == name {
+			c.ownMore(ev)
+			c.more[i].Key = to
+		}
+	}
+}
+
+// ownMore makes Event.More the chain's.
+func (c *Chain) ownMore(ev *record.Event) {
+	if !c.own {
+		c.own = true
+		c.more = append(c.more[:0], ev.More...)
+		ev.More = c.more
+	}
+}

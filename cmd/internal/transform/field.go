@@ -1,0 +1,163 @@
+package transform
+
+import (
+	"bytes"
+	"log/slog"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// Field returns the text of a field, as a [Where] sees it. It appends to dst what has to be
+// copied; the text is valid as long as dst and ev are.
+func Field(ev *record.Event, name string, dst []byte) (text []byte, ok bool) {
+	return fieldText(ev, name, dst)
+}
+
+// fieldText returns the text of a field. It appends to dst what has to be copied.
+func fieldText(ev *record.Event, name string, dst []byte) (text []byte, ok bool) {
+	if name == messageField {
+		return messageText(ev, dst)
+	}
+	switch ev.Format {
+	case record.JSON:
+		if v := valueAt(ev.Line, record.Space(ev.Line, 0), name); v != nil {
+			return valueText(v, dst), true
+		}
+	case record.Logfmt:
+		if v, ok := pairOf(ev.Line, func(key []byte) bool { return string(key) == name }); ok {
+			return record.LogfmtText(v), true
+		}
+	}
+	if v := attrOf(ev.More, name); v != nil {
+		return attrText(dst, v), true
+	}
+	return nil, false
+}
+
+// messageText returns the message.
+func messageText(ev *record.Event, dst []byte) (text []byte, ok bool) {
+	switch ev.Format {
+	case record.JSON:
+		var v []byte
+		record.Members(ev.Line, record.Space(ev.Line, 0), func(m record.Member) bool {
+			if ev.Line[m.Value] != '"' {
+				return true
+			}
+			switch string(ev.Line[m.Key:m.KeyEnd]) {
+			case `"msg"`, `"message"`:
+				v = ev.Line[m.Value:m.End]
+			}
+			return v == nil
+		})
+		if v == nil {
+			return nil, false
+		}
+		return record.AppendString(dst, v), true
+	case record.Logfmt:
+		v, ok := pairOf(ev.Line, func(key []byte) bool { return string(key) == "msg" || string(key) == "message" })
+		if !ok {
+			return nil, false
+		}
+		return record.LogfmtText(v), true
+	}
+	return ev.Line, true
+}
+
+// valueText returns what a value of JSON says.
+func valueText(v, dst []byte) []byte {
+	if v[0] == '"' {
+		return record.AppendString(dst, v)
+	}
+	return v
+}
+
+// valueAt returns the value of the first field of that name in the object at b[obj], nil if
+// there is none.
+func valueAt(b []byte, obj int, name string) (value []byte) {
+	record.Members(b, obj, func(m record.Member) bool {
+		rest, is := follow(b[m.Key:m.KeyEnd], name)
+		switch {
+		case is == itself:
+			value = b[m.Value:m.End]
+			return false
+		case is == onTheWay && value == nil && b[m.Value] == '{':
+			value = valueAt(b, m.Value, rest)
+		}
+		return true
+	})
+	return value
+}
+
+// A step says what a key is to the name of a field.
+type step uint8
+
+const (
+	elsewhere step = iota
+	onTheWay       // the name goes on in what the key has
+	itself
+)
+
+// follow follows name by a key of JSON, which is quoted, and returns the rest of it.
+func follow(quoted []byte, name string) (rest string, is step) {
+	key := quoted[1 : len(quoted)-1]
+	if len(key) > 0 && bytes.IndexByte(key, '\\') >= 0 {
+		var buf [64]byte
+		key = jsontext.AppendUnescaped(buf[:0], key)
+	}
+	switch n := len(key); {
+	case len(name) < n || name[:n] != string(key):
+	case len(name) == n:
+		return "", itself
+	case name[n] == '.':
+		return name[n+1:], onTheWay
+	}
+	return "", elsewhere
+}
+
+// pairOf returns the value of the first pair of logfmt with such a key.
+func pairOf(line []byte, is func(key []byte) bool) (value []byte, ok bool) {
+	record.Pairs(line, func(m record.Member) bool {
+		if ok = is(line[m.Key:m.KeyEnd]); ok && m.Value > m.KeyEnd {
+			value = line[m.Value:m.End]
+		}
+		return !ok
+	})
+	return value, ok
+}
+
+// attrOf returns the value of the first attribute of that name, nil if there is none.
+func attrOf(attrs []slog.Attr, name string) (value *slog.Value) {
+	for i := range attrs {
+		a := &attrs[i]
+		if a.Key == name {
+			return &a.Value
+		}
+		if rest, ok := strings.CutPrefix(name, a.Key); ok && value == nil && a.Value.Kind() == slog.KindGroup && strings.HasPrefix(rest, ".") {
+			value = attrOf(a.Value.Group(), rest[1:])
+		}
+	}
+	return value
+}
+
+// attrText returns the text of an attribute.
+func attrText(dst []byte, v *slog.Value) []byte {
+	switch v.Kind() {
+	case slog.KindString:
+		s := v.String()
+		return unsafe.Slice(unsafe.StringData(s), len(s))
+	case slog.KindInt64:
+		return strconv.AppendInt(dst, v.Int64(), 10)
+	case slog.KindUint64:
+		return strconv.AppendUint(dst, v.Uint64(), 10)
+	case slog.KindBool:
+		return strconv.AppendBool(dst, v.Bool())
+	}
+	return append(dst, v.String()...)
+}
+
+// asString returns b as a string for somebody who keeps nothing of it.
+func asString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

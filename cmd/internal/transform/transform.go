@@ -1,0 +1,266 @@
+// Package transform changes records on their way from an input to the outputs: it adds,
+// replaces, renames, removes and redacts fields, and leaves records out.
+//
+// A [Chain] has rules and applies them to a [record.Event], one after the other. Each rule
+// does one thing to the records that its [Where] is about. A Where is also good for
+// itself: it says which records an output takes.
+//
+// # Fields
+//
+// A field is named by its name, or by a path of names with dots between them, into objects
+// of JSON. A name that has the dots itself comes first: "http.status" is the member
+// "http.status" or else the member "status" of the object "http". Paths do not lead into
+// lists. If a name is there several times, a Where looks at the first one, and rules
+// change all of them.
+//
+// What an input knows of a record besides (Event.More: a tag, labels, a pod) are fields,
+// too. They come after those of the line, and paths lead into their groups.
+//
+// # Lines
+//
+// A line keeps its form and its end. Of a line of JSON or logfmt only what a rule is about
+// changes, byte by byte: the order of the fields, spaces, digits and escapes stay. Text has
+// no fields: Add and Set give it a field in Event.More, Rename and Remove look there only,
+// and Redact works on the text.
+//
+// Level and time of the Event follow the line: what a rule changes in the line changes in
+// the Event. Otherwise they stay as the input gave them, which may know better than the
+// line; those of text always stay.
+package transform
+
+import (
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/redact"
+)
+
+// A Rule does one thing to the records that Where is about: exactly one of the other
+// fields is set.
+type Rule struct {
+	Where Where
+
+	// Add adds fields. One that is there stays as it is.
+	Add []Pair
+	// Set adds fields, or replaces their values.
+	Set []Pair
+	// Rename gives fields other names. A field stays where it is in its object; a path into
+	// another object moves it there. If there is a field of the new name, nothing is done.
+	Rename []Pair
+	// Remove takes fields out.
+	Remove []string
+	// Redact hides secrets.
+	Redact *Redact
+	// Sample leaves out all but some records.
+	Sample *Sample
+	// Drop leaves the records out.
+	Drop bool
+}
+
+// A Pair is a field of Add or Set with its value, which is a text, or the old and the
+// new name of a field. A path whose objects are there leads into the last of them; the rest of it
+// is the name.
+type Pair struct{ Name, Value string }
+
+// Redact hides secrets, as forebay.RedactKeys and RedactPattern do: docs/REDACTION.md says
+// where they look. A record is searched at any depth, in names, texts and numbers, also in
+// JSON that stands in a text, and in Event.More.
+type Redact struct {
+	// Keys are names whose values are hidden, whatever they are: in any case, with a * at the
+	// beginning or end, or "card.number" for a number in a card. In a name with dots each
+	// part counts. In text there are no names but those of JSON in it.
+	Keys []string
+	// Patterns are regular expressions. What they match is hidden. In JSON they see one
+	// name, text or number at a time, and not what stands around it; in logfmt these, and
+	// then the line.
+	Patterns []string
+	// Replacement stands in place of what is hidden. Default "[redacted]".
+	Replacement string
+}
+
+// Sample keeps one in OneIn records.
+type Sample struct {
+	OneIn int
+	// By, if it is set, names a field whose value decides, so that all records of one trace
+	// stay together, in this process and in others. Records without it are counted.
+	By string
+}
+
+// A Fault is what is wrong with a rule or a Where.
+type Fault struct {
+	Rule    int    // the index of the rule; -1: a Where by itself
+	Field   string // such as "where[0].patterns[1]" or "redact.keys[0]"; "" for the rule
+	Problem string // with its remedy
+}
+
+func (f *Fault) Error() string {
+	s := f.Problem
+	if f.Field != "" {
+		s = f.Field + ": " + s
+	}
+	if f.Rule >= 0 {
+		s = fmt.Sprintf("rule %d: %s", f.Rule+1, s)
+	}
+	return s
+}
+
+// Text returns the fault without the number of its rule.
+func (f *Fault) Text() string { return (&Fault{-1, f.Field, f.Problem}).Error() }
+
+// A Chain applies rules to one record at a time. It is not for concurrent use; its clones
+// are, each by one goroutine.
+type Chain struct {
+	rules  []rule // shared by clones
+	parser record.Parser
+	walker redact.Walker
+
+	// These are for the record at hand.
+	stale bool         // level and time are those of an earlier line
+	first record.Event // as the input gave it
+	said  record.Event // what that earlier line said; its Line is nil until it was looked at
+	now   record.Event
+	own   bool        // Event.More is more
+	more  []slog.Attr // of the Event, once a rule is about to change it
+	bufs  [2][]byte   // the line as rules have made it, in turn
+	next  int         // of bufs
+	spots []spot
+	edits []edit
+	text  []byte // of edits
+}
+
+// A rule is a Rule that was looked at.
+type rule struct {
+	Rule
+	asksLevel bool // Where asks for it
+	redact    *redact.Rules
+	seen      atomic.Uint64 // records that were sampled by their number
+}
+
+// keptBytes is how large a buffer may be to be kept for the next record.
+const keptBytes = 1 << 20
+
+// New returns a chain of rules, or all their faults, each a *[Fault]. Lines are read by p as
+// it is now; nil means the zero Parser. rules must not be changed any more.
+func New(rules []Rule, p *record.Parser) (*Chain, []error) {
+	c := &Chain{rules: make([]rule, len(rules))}
+	if p != nil {
+		c.parser = *p
+	}
+	var faults []error
+	for i := range rules {
+		r := &c.rules[i]
+		r.Rule = rules[i]
+		r.check(func(field, format string, args ...any) {
+			faults = append(faults, &Fault{Rule: i, Field: field, Problem: fmt.Sprintf(format, args...)})
+		})
+	}
+	if len(faults) > 0 {
+		return nil, faults
+	}
+	return c, nil
+}
+
+// Clone returns a chain for another goroutine. It has the same rules and counts with c
+// what is sampled.
+func (c *Chain) Clone() *Chain { return &Chain{rules: c.rules, parser: c.parser} }
+
+// Apply applies the rules to ev and reports whether it is to be kept. What it puts into ev
+// is valid until the next call; what was in it is not changed.
+func (c *Chain) Apply(ev *record.Event) (keep bool) {
+	c.begin(ev)
+	for i := range c.rules {
+		r := &c.rules[i]
+		if r.asksLevel {
+			c.settle(ev)
+		}
+		if !r.Where.Matches(ev) {
+			continue
+		}
+		switch {
+		case r.Drop:
+			return false
+		case r.Sample != nil:
+			if !r.admits(ev) {
+				return false
+			}
+		case r.redact != nil:
+			c.hide(ev, r.redact)
+		}
+		for _, p := range r.Add {
+			if !c.has(ev, p.Name) {
+				c.add(ev, p.Name, p.Value)
+			}
+		}
+		for _, p := range r.Set {
+			c.set(ev, p.Name, p.Value)
+		}
+		for _, p := range r.Rename {
+			c.rename(ev, p.Name, p.Value)
+		}
+		for _, name := range r.Remove {
+			c.remove(ev, name)
+		}
+	}
+	c.settle(ev)
+	return true
+}
+
+// begin forgets the record before.
+func (c *Chain) begin(ev *record.Event) {
+	c.stale, c.own = false, false
+	c.first, c.said, c.now = *ev, record.Event{}, record.Event{}
+	clear(c.more)
+	c.more = c.more[:0]
+	clear(c.edits)
+	c.edits = c.edits[:0]
+	c.walker.Reset()
+	for _, buf := range []*[]byte{&c.bufs[0], &c.bufs[1], &c.text} {
+		if cap(*buf) > keptBytes {
+			*buf = nil
+		}
+	}
+	if cap(c.spots) > keptBytes/64 {
+		c.spots, c.edits = nil, nil
+	}
+}
+
+// settle makes level and time follow the line.
+func (c *Chain) settle(ev *record.Event) {
+	if !c.stale {
+		return
+	}
+	c.stale = false
+	c.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &c.now)
+	same := c.now.HasLevel == ev.HasLevel && c.now.Level == ev.Level && c.now.Time.Equal(ev.Time)
+	if !same && c.said.Line == nil {
+		c.parser.ParseAs(c.first.Format, c.first.Raw, len(c.first.Line), &c.said)
+	}
+	ev.Rewrite(&c.said, &c.now)
+	c.said = c.now
+}
+
+// admits reports whether the sample has the record.
+func (r *rule) admits(ev *record.Event) bool {
+	n := uint64(r.Sample.OneIn)
+	if r.Sample.By != "" {
+		var buf [64]byte
+		if text, ok := fieldText(ev, r.Sample.By, buf[:0]); ok {
+			return spread(text)%n == 0
+		}
+	}
+	return (r.seen.Add(1)-1)%n == 0
+}
+
+// spread is a hash whose every bit depends on all of text. It is the same in each process:
+// FNV-1a, and the end of MurmurHash3.
+func spread(text []byte) uint64 {
+	h := uint64(14695981039346656037)
+	for _, b := range text {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	return h ^ h>>33
+}

@@ -1,0 +1,139 @@
+package transform
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// A Where says which records something is about: all conditions must hold. The zero Where
+// is about all records. It may be used by several goroutines.
+type Where []Condition
+
+// A Condition holds if one of its patterns matches the value of a field, and none that has
+// a "!" in front does. If all have a "!", it also holds for records without the field.
+//
+// A pattern is for the whole value: * stands for any text, ? for any character, everything
+// else for itself, also its case. A number or boolean is matched as it is written, a list
+// or an object by its JSON. "*" matches every value, so "!*" is for records without
+// the field.
+//
+// Two fields are special. The patterns of "level" are names of levels: the level of the
+// record is at least that, so "!warn" is for what is below. A record of which the level is
+// not known is one without the field. "msg" is the message, whatever its key is; of text
+// it is the line.
+type Condition struct {
+	Field    string
+	Patterns []string
+}
+
+const (
+	levelField   = "level"
+	messageField = "msg"
+)
+
+// Check returns what is wrong with w, each fault a *[Fault].
+func (w Where) Check() (faults []error) {
+	fault := func(field, format string, args ...any) {
+		faults = append(faults, &Fault{Rule: -1, Field: field, Problem: fmt.Sprintf(format, args...)})
+	}
+	for i, c := range w {
+		if c.Field == "" {
+			fault(fmt.Sprintf("where[%d].field", i), "it is empty; name a field, or level or msg")
+		}
+		if len(c.Patterns) == 0 {
+			fault(fmt.Sprintf("where[%d].patterns", i), "%s has no pattern; * is for every value, !* for records without the field", c.Field)
+		}
+		for k, pattern := range c.Patterns {
+			name, _ := strings.CutPrefix(pattern, "!")
+			if c.Field != levelField || name == "*" {
+				continue
+			}
+			if _, err := record.ParseLevel(name); err != nil {
+				fault(fmt.Sprintf("where[%d].patterns[%d]", i, k), "level: %s", err)
+			}
+		}
+	}
+	return faults
+}
+
+// Matches reports whether w is about the record. A Where with faults matches whatever
+// their conditions say.
+func (w Where) Matches(ev *record.Event) bool {
+	for i := range w {
+		if !w[i].holds(ev) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Condition) holds(ev *record.Event) bool {
+	var buf [64]byte
+	var text []byte
+	found := ev.HasLevel
+	level := c.Field == levelField
+	if !level {
+		text, found = fieldText(ev, c.Field, buf[:0])
+	}
+	wanted, hit := false, false
+	for _, pattern := range c.Patterns {
+		name, not := strings.CutPrefix(pattern, "!")
+		wanted = wanted || !not
+		if !found || hit && !not {
+			continue
+		}
+		if level && atLeast(ev.Level, name) || !level && glob(name, text) {
+			if not {
+				return false
+			}
+			hit = true
+		}
+	}
+	return hit || !wanted
+}
+
+// atLeast reports whether l is at least the level of that name.
+func atLeast(l slog.Level, name string) bool {
+	if name == "*" {
+		return true
+	}
+	least, err := record.ParseLevel(name)
+	return err == nil && l >= least
+}
+
+// glob reports whether the pattern matches all of text. It takes at most the time that the
+// pattern takes at each byte of text.
+func glob(pattern string, text []byte) bool {
+	p, t := 0, 0
+	star, from := -1, 0 // the last * and the text behind what it stands for
+	for t < len(text) {
+		if p < len(pattern) {
+			switch pattern[p] {
+			case '*':
+				star, from = p, t
+				p++
+				continue
+			case '?':
+				_, n := utf8.DecodeRune(text[t:])
+				t += n
+				p++
+				continue
+			case text[t]:
+				t++
+				p++
+				continue
+			}
+		}
+		if star < 0 {
+			return false
+		}
+		_, n := utf8.DecodeRune(text[from:])
+		from += n
+		p, t = star+1, from
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}

@@ -1,0 +1,125 @@
+package deliver
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// A stream that is refused at random, mostly, beside one that is not: none of its records are
+// condemned, a bad one among them is once the stream is well, and the other stream goes on.
+func TestOneStreamRefusedAtRandom(t *testing.T) {
+	for _, tt := range []struct {
+		p      float64
+		window int
+	}{{0.5, 4}, {0.8, 1}, {0.95, 4}, {0.98, 1}, {0.98, 4}} {
+		t.Run(fmt.Sprintf("%v,window=%d", tt.p, tt.window), func(t *testing.T) {
+			for range testkit.Rounds(1, 20) {
+				bubble.Test(t, func(t *testing.T) {
+					const n = 1200
+					rng := testkit.Rand(testkit.Seed(t))
+					well := false
+					d := newPeer(tt.window, rng, 0)
+					d.fault = func(_ int, b *batch.Batch) fault {
+						for _, rec := range b.All() {
+							if rec.Ticket == 600 || rec.Stream == 2 && !well && d.rng.Float64() < tt.p {
+								return fault{kind: resets}
+							}
+						}
+						return fault{}
+					}
+					dead := &handlerLog{}
+					x := mustNew(t, d, &Options{DeadLetter: dead, Spill: &testkit.Spill{}})
+					m := &testkit.Model{}
+					for i := range n {
+						send(t, m, x, ofStream(m, 1, uint32(1+i%2)))
+						time.Sleep(10 * time.Minute / n)
+					}
+					if got := dead.all(); len(got) > 1 || len(got) == 1 && got[0] != 600 {
+						t.Errorf("condemned %v", got)
+					}
+					time.Sleep(2 * time.Minute)
+					healthy := 0
+					for _, k := range stored(d) {
+						if k%2 == 1 {
+							healthy++
+						}
+					}
+					if healthy < n/4 {
+						t.Errorf("%d of %d records of the stream that is well arrived", healthy, n/2)
+					}
+					d.mu.Lock()
+					well = true
+					d.mu.Unlock()
+					time.Sleep(2 * time.Hour)
+					if a := x.Account(); a.Delivered != n-1 || a.Dropped[batch.Poison] != 1 || !slices.Equal(dead.all(), []uint64{600}) {
+						t.Errorf("in the end %s: %v", a, dead.all())
+					}
+					mustClose(t, x)
+				})
+			}
+		})
+	}
+}
+
+// Several streams are full for an hour and a half, and one record of a quiet stream is bad. Nothing
+// good is condemned, the bad one is after an hour, and the streams that are well never wait.
+func TestStreamsFullForHours(t *testing.T) {
+	for _, window := range []int{1, 4} {
+		bubble.Test(t, func(t *testing.T) {
+			full := true
+			const streams = 6 // 1 is well, 2 to 5 are full, 6 has a single record
+			d := newPeer(window, testkit.Rand(1), 0)
+			d.fault = func(_ int, b *batch.Batch) fault {
+				for _, rec := range b.All() {
+					if full && rec.Stream > 1 && rec.Stream < streams || rec.Stream == streams {
+						return fault{kind: resets}
+					}
+				}
+				return fault{}
+			}
+			dead := &handlerLog{}
+			x := mustNew(t, d, &Options{DeadLetter: dead})
+			m := &testkit.Model{}
+			const minutes = 90
+			var quiet, n, healthy uint64
+			for i := range minutes {
+				if i == 10 {
+					send(t, m, x, ofStream(m, 1, streams))
+					quiet = m.Accepted()
+				}
+				for stream := range uint32(streams - 1) {
+					send(t, m, x, ofStream(m, 1, 1+stream))
+					n++
+				}
+				healthy++
+				time.Sleep(time.Minute)
+				if got := uint64(len(stored(d))); got+5 < healthy {
+					t.Fatalf("window %d: after %d min %d records arrived: %v", window, i, got, x.Account())
+				}
+			}
+			if got := dead.all(); !slices.Equal(got, []uint64{quiet}) {
+				t.Errorf("window %d: condemned %v, wanted %d", window, got, quiet)
+			}
+			d.mu.Lock()
+			full = false
+			d.mu.Unlock()
+			time.Sleep(time.Hour)
+			mustBalanceBut(t, m, x, n)
+			mustClose(t, x)
+		})
+	}
+}
+
+// mustBalanceBut wants n records delivered, and one condemned.
+func mustBalanceBut(t *testing.T, m *testkit.Model, x *outlet, n uint64) {
+	t.Helper()
+	if a := balance(t, m, x); a.Delivered != n || a.Dropped[batch.Poison] != 1 || a.Pending.Total() != 0 {
+		t.Errorf("want %d delivered: %s", n, a)
+	}
+}

@@ -1,0 +1,113 @@
+package file
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// No file exceeds RotateBytes, however large the slabs are, unless a record does; each file
+// begins and ends with a record, and all but a record's worth of it is used.
+func TestSlabsLargerThanFiles(t *testing.T) {
+	for seed := range uint64(testkit.Rounds(20, 1000)) {
+		rng := testkit.Rand(seed)
+		const limit = 2000
+		dir := t.TempDir()
+		f, err := Open(filepath.Join(dir, "app.log"), &Options{RotateBytes: limit})
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := deliver.NewOutput(deliver.ToWriteCloser(f), &deliver.OutputOptions{Slab: slab.Options{WhenFull: slab.Block(), SlabBytes: 1 << 14, SlabCount: 4}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want bytes.Buffer
+		longest := 0
+		for i := range 300 {
+			// Lines within a record are no records.
+			rec := fmt.Sprintf("<%d\n%s\n>\n", i, strings.Repeat("x", rng.IntN(150)))
+			if rng.IntN(100) == 0 {
+				rec = fmt.Sprintf("<%d %s>\n", i, strings.Repeat("y", limit))
+			}
+			if len(rec) <= limit {
+				longest = max(longest, len(rec))
+			}
+			want.WriteString(rec)
+			if err := out.WriteRecord([]byte(rec), batch.Meta{Level: slog.LevelInfo}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := out.Close(); err != nil {
+			t.Fatal(err)
+		}
+		paths, err := filepath.Glob(filepath.Join(dir, "app*.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(paths) // app-TIME.log before app.log
+		var got bytes.Buffer
+		for i, path := range paths {
+			text := content(t, path)
+			got.WriteString(text)
+			switch {
+			case !strings.HasPrefix(text, "<") || !strings.HasSuffix(text, ">\n"):
+				t.Errorf("seed %d: %s is cut within a record", seed, path)
+			case len(text) > limit && strings.Count(text, "<") > 1:
+				t.Errorf("seed %d: %s has %d bytes", seed, path, len(text))
+			case i+1 < len(paths) && !strings.Contains(text+content(t, paths[i+1]), "y") && len(text)+longest <= limit:
+				t.Errorf("seed %d: %s has %d bytes only", seed, path, len(text))
+			}
+		}
+		if got.String() != want.String() {
+			t.Fatalf("seed %d: records are missing, or out of order", seed)
+		}
+	}
+}
+
+func TestRoom(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	f := mustOpen(t, path, nil)
+	if f.Room() != math.MaxInt64 {
+		t.Error("a file without a limit has no room")
+	}
+	path += "2"
+	if err := os.WriteFile(path, []byte("torn"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f = mustOpen(t, path, &Options{RotateBytes: 10})
+	if n := f.Room(); n != 5 { // the line is ended first
+		t.Error(n)
+	}
+	for _, tt := range []struct {
+		text string
+		room int64
+	}{{"a\n", 3}, {"ab\n", 10}, {"", 10}, {"a", 9}, {"0123456789", 10}, {"\n", 9}} {
+		if _, err := f.Write([]byte(tt.text)); err != nil {
+			t.Fatal(err)
+		}
+		if n := f.Room(); n != tt.room {
+			t.Errorf("behind %q: %d, want %d", tt.text, n, tt.room)
+		}
+	}
+	stubborn := mustOpenStubborn(t, path+"3", func(error) {})
+	defer stubborn.Close()
+	for range 2 {
+		if _, err := stubborn.Write([]byte("12345678\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stubborn.Room() != math.MaxInt64 {
+		t.Error("a file that cannot be moved aside has no room")
+	}
+}

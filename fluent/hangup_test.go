@@ -1,0 +1,108 @@
+package fluent
+
+import (
+	"bufio"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// Without acknowledgements a server that ends each connection at once is told of, once, with
+// what to do; and again after it has kept one for a while. Servers that keep connections, for
+// as short a while as most proxies do, are not.
+func TestHangUpIsTold(t *testing.T) {
+	atOnce := func(c *testkit.ForwardConn) {}
+	for name, tt := range map[string]struct {
+		script func(c *testkit.ForwardConn)
+		ack    bool
+		want   int
+	}{
+		"accepts and closes": {atOnce, false, 1},
+		"reads a request":    {func(c *testkit.ForwardConn) { _, _ = bufio.NewReader(c).ReadByte() }, false, 1},
+		"closes a bit later": {func(c *testkit.ForwardConn) { _, _ = c.Next(); time.Sleep(500 * time.Millisecond) }, false, 1},
+		"closes after a while": {func(c *testkit.ForwardConn) {
+			time.AfterFunc(20*time.Second, func() { c.Close() })
+			for {
+				if _, err := c.Next(); err != nil {
+					return
+				}
+			}
+		}, false, 0},
+		"accepts and closes, acknowledgements asked for": {atOnce, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var told []string
+				f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { tt.script(c) }}
+				defer f.Close()
+				l := newTestLogger(t, Config{Dial: f.Dial, NoAck: !tt.ack, OnError: func(e batch.Event) {
+					mu.Lock()
+					defer mu.Unlock()
+					if e.Op == "no-ack" {
+						told = append(told, e.Err.Error())
+					}
+				}})
+				for range 300 {
+					_ = l.Post("x", map[string]any{"n": 1})
+					time.Sleep(time.Second)
+				}
+				mu.Lock()
+				if len(told) != tt.want || slices.ContainsFunc(told, func(s string) bool { return !strings.Contains(s, "acknowledgements") || !strings.Contains(s, "NoAck") }) {
+					t.Errorf("told %q", told)
+				}
+				mu.Unlock()
+				_, _ = l.Close(t.Context())
+			})
+		})
+	}
+}
+
+// After a connection was kept the next row of ends is told of again.
+func TestHangUpIsToldAgain(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		told, keeps := 0, false
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			mu.Lock()
+			keep := keeps
+			mu.Unlock()
+			if !keep {
+				return
+			}
+			time.AfterFunc(time.Minute, func() { c.Close() })
+			for {
+				if _, err := c.Next(); err != nil {
+					return
+				}
+			}
+		}}
+		defer f.Close()
+		l := newTestLogger(t, Config{Dial: f.Dial, NoAck: true, OnError: func(e batch.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Op == "no-ack" {
+				told++
+			}
+		}})
+		for i := range 300 {
+			mu.Lock()
+			keeps = i >= 100 && i < 200
+			mu.Unlock()
+			_ = l.Post("x", map[string]any{"n": 1})
+			time.Sleep(time.Second)
+		}
+		mu.Lock()
+		if told != 2 {
+			t.Errorf("told %d times", told)
+		}
+		mu.Unlock()
+		_, _ = l.Close(t.Context())
+	})
+}

@@ -1,0 +1,62 @@
+package fluent
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/callback"
+)
+
+// reports tells Config.OnError what a Client finds out and no answer says. Posting never
+// blocks.
+type reports struct {
+	name string
+	run  *callback.Runner[batch.Event]
+}
+
+func newReports(c *Config) *reports {
+	onError := c.OnError
+	if onError == nil {
+		onError = callback.ToStderr[batch.Event]
+	}
+	return &reports{name: c.Name, run: callback.New(onError, 0)}
+}
+
+func (r *reports) post(op string, err error) {
+	r.run.Post(batch.Event{Output: r.name, Op: op, Err: err})
+}
+
+// Without acknowledgements nothing tells a server that takes what is written from one that
+// only takes connections: a proxy with nothing behind it, or another protocol's port. When
+// hangUps connections in a row were ended by the server within hangUpWithin, that is told.
+const (
+	hangUps      = 10
+	hangUpWithin = 5 * time.Second
+)
+
+var errHangUps = errors.New("without acknowledgements (NoAck, --no-ack) nobody knows whether it takes what is counted as delivered: " +
+	"ask for acknowledgements, unless it is a Forward server that takes one message a connection")
+
+// hungUp notes that a server ended a connection to which something was written, without
+// acknowledgements.
+func (s *session) hungUp() {
+	if s.c.roster.hungUp(s.conn.index, time.Since(s.conn.opened)) {
+		s.c.reports.post("no-ack", fmt.Errorf("fluent: %s ended %d connections in a row soon after they were made; %w", s.conn.label, hangUps, errHangUps))
+	}
+}
+
+// hungUp notes that a server ended a connection that had lived so long, and reports whether
+// that is to be told.
+func (r *roster) hungUp(i int, lived time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := &r.health[i]
+	if lived >= hangUpWithin {
+		h.hangUps = 0
+		return false
+	}
+	h.hangUps++
+	return h.hangUps == hangUps
+}

@@ -1,0 +1,54 @@
+package fluent
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// A tag whose chunks end the connection nearly always is held, and another one goes on.
+func TestOneSickTag(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const n = 1200
+		var r received
+		var mu sync.Mutex
+		rng := testkit.Rand(testkit.Seed(t))
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+			for {
+				m, err := c.Next()
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				ends := m.Tag == "sick" && rng.IntN(100) < 98
+				mu.Unlock()
+				if ends {
+					return
+				}
+				r.add(m)
+				c.Ack(m.Chunk)
+			}
+		}}
+		defer f.Close()
+		l := newTestLogger(t, Config{Dial: f.Dial, OnError: func(batch.Event) {}})
+		for i := range n {
+			l.Post("sick", map[string]any{"n": i})
+			l.Post("well", map[string]any{"n": i})
+			time.Sleep(10 * time.Minute / n)
+		}
+		if got := len(r.firstCopies("well")); got < n-20 {
+			t.Errorf("%d of %d records of the tag that is well arrived in ten minutes", got, n)
+		} else {
+			t.Logf("%d of %d", got, n)
+		}
+		if a := l.Account(); a.Dropped.Total() > 0 {
+			t.Error(a)
+		}
+		l.Close(context.Background())
+	})
+}

@@ -1,0 +1,209 @@
+package httpsink
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/dedup"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+const (
+	contentTypeLines = "application/x-ndjson"
+	contentTypeJSON  = "application/json"
+
+	bulkPath = "/_bulk"
+)
+
+// An api is how servers take records.
+type api struct {
+	name    string
+	alias   string // means the same; "": none
+	example string // of a URL
+	path    string // where the URL has none
+	query   string
+	gzip    bool
+	records int // of a request; 0: no limit
+
+	contentType  string
+	headers      map[string]string // where the user has none
+	header, word string            // of the token
+
+	array     bool // records lie in an array
+	bulk, hec bool
+
+	// timeKey is what the server calls the time. It is added to a record without it.
+	timeKey string
+	keys    encode.Options // of records that are encoded here
+}
+
+const anyURL = "http://host/path or https://host/path"
+
+// apis are all APIs. The first is the default.
+var apis = []api{
+	{name: "ndjson", example: anyURL, contentType: contentTypeLines},
+	{name: "array", alias: "json", example: anyURL, contentType: contentTypeJSON, array: true},
+	{
+		name: "elasticsearch", alias: "opensearch", example: "http://host:9200/INDEX or https://host/INDEX", bulk: true, gzip: true,
+		// Positions count, so something of each item has to be in the answer.
+		query: "filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason,error,status", contentType: contentTypeLines,
+		header: "Authorization", word: "ApiKey ",
+		timeKey: "@timestamp", keys: encode.Options{TimeKey: "@timestamp", MessageKey: "message"},
+	},
+	{
+		name: "hec", alias: "splunk", example: "https://host:8088", path: "/services/collector/event", hec: true, gzip: true, contentType: contentTypeJSON,
+		header: "Authorization", word: "Splunk ",
+	},
+	{
+		name: "victorialogs", example: "http://host:9428", path: "/insert/jsonline", gzip: true, contentType: contentTypeLines,
+		headers: map[string]string{"VL-Time-Field": "_time", "VL-Msg-Field": "_msg,msg,message"},
+		timeKey: "_time", keys: encode.Options{TimeKey: "_time", MessageKey: "_msg"},
+	},
+	{
+		name: "datadog", example: "https://http-intake.logs.datadoghq.com", path: "/api/v2/logs", gzip: true, records: 1000, contentType: contentTypeJSON, array: true,
+		header: "DD-API-KEY", timeKey: "timestamp", keys: encode.Options{TimeKey: "timestamp", MessageKey: "message"},
+	},
+}
+
+// apiCalled returns the API of that name, nil if there is none.
+func apiCalled(name string) *api {
+	for i := range apis {
+		if f := &apis[i]; f.name == name || f.alias == name && name != "" {
+			return f
+		}
+	}
+	return nil
+}
+
+func apiNames() (names []string) {
+	for _, f := range apis {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// A framer makes requests of one API.
+type framer struct {
+	f       *api
+	noID    bool
+	event   []byte // hec: an event without a time, up to its record
+	timeKey []byte // with its quotes; nil: none
+	scratch []byte
+}
+
+func newFramer(c *Config) framer {
+	fr := framer{f: c.api, noID: c.NoID}
+	if k := c.api.timeKey; k != "" {
+		fr.timeKey = []byte(`"` + k + `"`)
+	}
+	fr.event = []byte{'{'}
+	for _, key := range sortedKeys(c.HEC) {
+		fr.event = jsontext.AppendString(jsontext.AppendKey(fr.event, key), c.HEC[key])
+	}
+	fr.event = jsontext.AppendKey(fr.event, "event")
+	return fr
+}
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+
+// anyLine reads lines of which nobody says what they are: JSON objects, or others.
+var anyLine = encode.JSON(nil).Codec()
+
+// append appends a request with the records of b.
+func (fr *framer) append(dst []byte, b *batch.Batch) []byte {
+	codec := b.Codec
+	lines := codec != nil && codec.ContentType() == anyLine.ContentType()
+	if codec == nil {
+		codec = anyLine
+	}
+	named := fr.named(b)
+	if fr.f.array {
+		dst = append(dst, '[')
+	}
+	for i, r := range b.All() {
+		switch {
+		case fr.f.bulk && named:
+			dst = append(dst, `{"create":{"_id":"`...)
+			dst = dedup.ID{Origin: b.Origin, Ticket: r.Ticket}.Append(dst)
+			dst = append(dst, "\"}}\n"...)
+		case fr.f.bulk:
+			dst = append(dst, "{\"create\":{}}\n"...)
+		case fr.f.hec:
+			dst = fr.beginEvent(dst, r.Meta)
+		case fr.f.array && i > 0:
+			dst = append(dst, ',')
+		}
+		dst = fr.object(dst, codec, &r, lines)
+		switch {
+		case fr.f.hec:
+			dst = append(dst, "}\n"...)
+		case !fr.f.array:
+			dst = append(dst, '\n')
+		}
+	}
+	if fr.f.array {
+		dst = append(dst, ']')
+	}
+	return dst
+}
+
+// named reports whether records of b go with their names.
+func (fr *framer) named(b *batch.Batch) bool { return !fr.noID && b.Origin != [16]byte{} }
+
+// beginEvent appends what stands before the record of an event: Splunk has milliseconds.
+func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
+	if m.Time <= 0 {
+		return append(dst, fr.event...)
+	}
+	dst = strconv.AppendInt(append(dst, `{"time":`...), m.Time/int64(time.Second), 10)
+	ms := m.Time / int64(time.Millisecond) % 1000
+	dst = append(dst, '.', byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), ',')
+	return append(dst, fr.event[1:]...)
+}
+
+// object appends a record as a JSON object on one line. lines says that it is a line of JSON:
+// one that looks so is taken as it is.
+func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines bool) []byte {
+	obj := bytes.TrimSpace(r.Data)
+	if !lines || len(obj) < 2 || obj[0] != '{' || obj[len(obj)-1] != '}' || bytes.IndexByte(obj, '\n') >= 0 {
+		fr.scratch = codec.AppendJSON(fr.scratch[:0], r.Data, r.Meta)
+		obj = fr.scratch
+	}
+	if fr.timeKey == nil || bytes.Contains(obj, fr.timeKey) {
+		return append(dst, obj...)
+	}
+	at := time.Now() // data streams take no record without a time
+	if r.Time != 0 {
+		at = time.Unix(0, r.Time)
+	}
+	dst = append(dst, '{')
+	dst = append(dst, fr.timeKey...)
+	dst = append(dst, `:"`...)
+	dst = at.UTC().AppendFormat(dst, time.RFC3339Nano)
+	dst = append(dst, '"')
+	obj = bytes.TrimLeft(obj[1:], " \t\r\n")
+	if obj[0] != '}' {
+		dst = append(dst, ',')
+	}
+	return append(dst, obj...)
+}
+
+// notJSON returns the records of b that would be sent though they are no JSON.
+func (fr *framer) notJSON(b *batch.Batch) (bad []int) {
+	if b.Codec == nil || b.Codec.ContentType() != anyLine.ContentType() {
+		return nil
+	}
+	for i, r := range b.All() {
+		obj := bytes.TrimSpace(r.Data)
+		if len(obj) > 0 && obj[0] == '{' && obj[len(obj)-1] == '}' && bytes.IndexByte(obj, '\n') < 0 && !json.Valid(obj) {
+			bad = append(bad, i)
+		}
+	}
+	return bad
+}

@@ -1,0 +1,213 @@
+package httpsink
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forebay-log/forebay/internal/httpsend"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// Defaults of [Config].
+const (
+	defaultTimeout    = 30 * time.Second
+	defaultBatchBytes = 1 << 20
+	defaultBatchAge   = time.Second
+)
+
+// The texts of Config.Compression.
+const (
+	compressGzip = "gzip"
+	compressNone = "none"
+)
+
+// Config configures a [Destination]. Only URL is required. Each field states its default and
+// unit. A Config can be decoded from YAML; the names are those of the fields in lower case
+// with underscores.
+type Config struct {
+	// URL is required: where records go, http or https. What follows a "?" is sent with
+	// each request, and shown nowhere. The path of elasticsearch is that of the index or data
+	// stream, to which /_bulk is appended unless it ends in that; the other servers have a
+	// default, which is used where the URL has no path.
+	URL string `yaml:"url"`
+	// API is how the server takes records, see [API]. Default "ndjson".
+	API string `yaml:"api"`
+	// HEC are the keys that Splunk has beside an event: host, source, sourcetype and index.
+	// Default: none.
+	HEC map[string]string `yaml:"hec"`
+	// NoID leaves the name of the record out of what is sent to elasticsearch, for servers
+	// that take no _id, and to save them a look for it. A record that is sent again, because
+	// its answer was lost, is then stored twice. Default false.
+	NoID bool `yaml:"no_id"`
+
+	// Compression of requests: "gzip" or "none". Default "none" for ndjson and array, else
+	// "gzip".
+	Compression string `yaml:"compression"`
+	// Username and Password are for basic authentication. Default "": none.
+	Username string `yaml:"username"`
+	Password string `yaml:"password"`
+	// BearerToken is sent as the server wants it: as a bearer token; to elasticsearch as an
+	// ApiKey, to Splunk as its token, to Datadog as DD-API-KEY. BearerTokenFile is a file that
+	// holds it and is read again when it changes, and after a 401. Default "": none.
+	BearerToken     string `yaml:"bearer_token"`
+	BearerTokenFile string `yaml:"bearer_token_file"`
+	// Headers are sent with every request. Default: none.
+	Headers map[string]string `yaml:"headers"`
+	// TLS is for https. Default: the system's authorities, no certificate of its own.
+	TLS TLS `yaml:"tls"`
+	// NoProxy ignores the environment's HTTP_PROXY, HTTPS_PROXY and NO_PROXY. Default false.
+	NoProxy bool `yaml:"no_proxy"`
+	// UnixSocket is the path of a socket to connect to instead of URL's host. Default "":
+	// none.
+	UnixSocket string `yaml:"unix_socket"`
+	// Client makes the requests, if not nil: one that signs them, say. TLS, NoProxy and
+	// UnixSocket are then not used. It is copied, and does not follow redirects. Default
+	// nil: one of our own.
+	Client *http.Client `yaml:"-"`
+	// DryRun, if not nil, is written to instead: a line for each request, and its records
+	// below. Nothing is sent. Default nil.
+	DryRun io.Writer `yaml:"-"`
+	// Timeout is how long one request may take. Default 30 s.
+	Timeout time.Duration `yaml:"timeout"`
+
+	// BatchBytes, BatchRecords and BatchAge say when a request is sent: with so many bytes
+	// of records before compression (default 1 MiB), so many records (default 0, no limit,
+	// for Datadog 1000), or when its oldest record has waited so long (default 1 s). No
+	// request has more records.
+	BatchBytes   int           `yaml:"batch_bytes"`
+	BatchRecords int           `yaml:"batch_records"`
+	BatchAge     time.Duration `yaml:"batch_age"`
+
+	endpoint *url.URL // of URL, set by resolve
+	api      *api
+}
+
+// TLS says how https is made. All fields are optional; files are PEM.
+type TLS struct {
+	// CAFile holds the authorities to trust. Default: the system's.
+	CAFile string `yaml:"ca_file"`
+	// CertFile and KeyFile hold the client's certificate and its key. Default: none.
+	CertFile string `yaml:"cert_file"`
+	KeyFile  string `yaml:"key_file"`
+	// ServerName is the name to check the server's certificate for. Default: URL's host.
+	ServerName string `yaml:"server_name"`
+	// InsecureSkipVerify takes any certificate: anyone can then be the server. Default
+	// false.
+	InsecureSkipVerify bool `yaml:"insecure_skip_verify"`
+}
+
+// Format writes the address and no credential, whatever the verb.
+func (c Config) Format(f fmt.State, _ rune) { io.WriteString(f, c.shown()) }
+
+// LogValue returns the text that [Config.Format] writes.
+func (c Config) LogValue() slog.Value { return slog.StringValue(c.shown()) }
+
+func (c Config) shown() string {
+	u, _, why := httpsend.ParseURL(c.URL)
+	if why != "" {
+		return "httpsink.Config{…}"
+	}
+	u.RawQuery = ""
+	return fmt.Sprintf("httpsink.Config{URL: %s, …}", u)
+}
+
+// hecKeys are the keys that an event may have beside it.
+var hecKeys = []string{"host", "source", "sourcetype", "index"}
+
+// resolve returns c with its defaults. The error names everything that is wrong with c, each
+// with what would be right, and no secret. Files are not read.
+func (c Config) resolve() (Config, error) {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("httpsink: config: "+format, args...))
+	}
+	defaultTo(&c.API, "ndjson")
+	c.api = apiCalled(c.API)
+	if c.api == nil {
+		bad("api is %.40q; use %s", c.API, strings.Join(apiNames(), ", "))
+		c.api = &apis[0]
+	}
+	f := c.api
+	if c.Compression == "" {
+		c.Compression = compressNone
+		if f.gzip {
+			c.Compression = compressGzip
+		}
+	}
+	defaultTo(&c.Timeout, defaultTimeout)
+	defaultTo(&c.BatchBytes, defaultBatchBytes)
+	defaultTo(&c.BatchRecords, f.records)
+	defaultTo(&c.BatchAge, defaultBatchAge)
+	u, user, why := httpsend.ParseURL(c.URL)
+	if why == "" && f.bulk && strings.Trim(u.Path, "/") == "" {
+		why = "it names no index"
+	}
+	if why != "" {
+		bad("url: %s; use %s", why, f.example)
+	} else {
+		if user != nil && c.Username == "" && c.Password == "" {
+			c.Username = user.Username()
+			c.Password, _ = user.Password()
+		}
+		switch {
+		case f.bulk && !strings.HasSuffix(u.Path, bulkPath):
+			*u = *u.JoinPath(bulkPath)
+		case strings.Trim(u.Path, "/") == "" && f.path != "":
+			u.Path, u.RawPath = f.path, ""
+		}
+		if f.query != "" {
+			if u.RawQuery != "" {
+				u.RawQuery += "&"
+			}
+			u.RawQuery += f.query
+		}
+		c.endpoint = u
+	}
+	for _, key := range sortedKeys(c.HEC) {
+		if !slices.Contains(hecKeys, key) {
+			bad("hec: there is no key %.40q; use %s", key, strings.Join(hecKeys, ", "))
+		}
+	}
+	if len(c.HEC) > 0 && !f.hec {
+		bad("hec is for the api hec; leave it out")
+	}
+	if c.NoID && !f.bulk {
+		bad("no_id is for the api elasticsearch; leave it out")
+	}
+	if c.Compression != compressGzip && c.Compression != compressNone {
+		bad("compression is %.40q; use gzip or none", c.Compression)
+	}
+	if why := httpsend.CheckHeaders(c.Headers, httpsend.Ways(c.Username, c.Password, c.BearerToken, c.BearerTokenFile)); why != "" {
+		bad("%s", why)
+	}
+	if strings.ContainsAny(c.BearerToken, "\r\n\x00") {
+		bad("bearer_token: there is a newline in it")
+	}
+	if (c.TLS.CertFile == "") != (c.TLS.KeyFile == "") {
+		bad("tls: cert_file and key_file belong together; give both")
+	}
+	if c.BatchBytes < 1 || c.BatchBytes > slab.MaxSlabBytes {
+		bad("batch_bytes is %d; use 1 to %d bytes", c.BatchBytes, slab.MaxSlabBytes)
+	}
+	if c.BatchRecords < 0 {
+		bad("batch_records is %d; use 0 or more", c.BatchRecords)
+	}
+	if c.Timeout < 0 || c.BatchAge < 0 {
+		bad("timeout (%v) and batch_age (%v) must be positive", c.Timeout, c.BatchAge)
+	}
+	return c, errors.Join(errs...)
+}
+
+func defaultTo[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}

@@ -1,0 +1,145 @@
+package httpsink
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/httpsend"
+)
+
+// How much of an answer is read, in bytes: of one that tells of each record more.
+const (
+	maxAnswer     = 64 << 10
+	maxBulkAnswer = 16 << 20
+)
+
+// keptBytes is how much larger than a batch the body of a request may be that is kept for
+// the next one.
+const keptBytes = 64 << 10
+
+// A Destination sends records to a URL. It is the [deliver.Destination] of one output. All
+// methods may be called from any goroutine.
+type Destination struct {
+	c       Config
+	framer  framer // of the session, as what follows
+	post    *httpsend.Poster
+	control httpsend.Control
+	body    []byte
+	bulk    bulkAnswer
+
+	known   atomic.Uint64
+	lastErr atomic.Pointer[string]
+}
+
+// New returns a Destination, for those who wire memory and delivery themselves; others want
+// [To]. The error names everything that is wrong with c. No connection is made.
+func New(c Config) (*Destination, error) {
+	c, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	f := c.api
+	o := httpsend.Options{
+		Who: "httpsink", URL: c.endpoint, ContentType: f.contentType, Headers: c.Headers, Plain: f.headers,
+		Username: c.Username, Password: c.Password, BearerToken: c.BearerToken, BearerTokenFile: c.BearerTokenFile,
+		TokenHeader: f.header, TokenWord: f.word,
+		Gzip: c.Compression == compressGzip, Timeout: c.Timeout, MaxAnswer: maxAnswer, Client: c.Client,
+		Transport: httpsend.Transport{Who: "httpsink", TLS: httpsend.TLS(c.TLS), NoProxy: c.NoProxy, UnixSocket: c.UnixSocket, Conns: 1, Timeout: c.Timeout},
+	}
+	if f.bulk {
+		o.MaxAnswer = maxBulkAnswer
+	}
+	d := &Destination{c: c, framer: newFramer(&c)}
+	if d.post, err = httpsend.NewPoster(o); err != nil {
+		return nil, err
+	}
+	d.control = httpsend.Control{Words: words, Taken: d.isTaken}
+	switch {
+	case f.bulk: // it refuses a request without a record, whatever its state
+	case f.array:
+		d.control.First = []byte("[]")
+	default:
+		d.control.First = []byte{}
+	}
+	return d, nil
+}
+
+// encoder returns the encoder of records that are made for c.
+func encoder(c *Config) encode.Encoder { return encode.JSON(&c.api.keys) }
+
+// Traits returns the limits of a batch. Records of any form are taken. One request is under
+// way at a time, so that records stay in order.
+func (d *Destination) Traits() deliver.Traits {
+	return deliver.Traits{Limits: batch.Limits{Bytes: d.c.BatchBytes, Records: d.c.BatchRecords, Age: d.c.BatchAge}}
+}
+
+// Open begins a session. It makes no connection: the first request does.
+func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
+	send := d.send
+	if d.c.DryRun != nil {
+		send = d.sendDry
+	}
+	return deliver.SendFunc(d.Traits(), send).Open(l)
+}
+
+// Close ends what the Destination has open. The outlet calls it after the last session.
+func (d *Destination) Close(context.Context) error {
+	d.post.Close()
+	return nil
+}
+
+// Stats are the counters of a [Destination].
+type Stats struct {
+	Requests, Failed     uint64 // requests; those without an answer, or with one that was no success
+	BodyBytes, WireBytes uint64 // of requests, before and after compression
+	// Known are records that elasticsearch had already when they were sent again.
+	Known     uint64
+	LastError string // of a request; "": none
+}
+
+// Stats returns the counters. It does not block.
+func (d *Destination) Stats() Stats {
+	n := d.post.Counts()
+	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes, Known: d.known.Load()}
+	if p := d.lastErr.Load(); p != nil {
+		s.LastError = *p
+	}
+	return s
+}
+
+// send sends b in one request.
+func (d *Destination) send(ctx context.Context, b *batch.Batch) batch.Outcome {
+	d.body = d.framer.append(d.body[:0], b)
+	o := d.judge(ctx, b)
+	if err := o.Err(); err != nil {
+		text := err.Error()
+		d.lastErr.Store(&text)
+	}
+	if cap(d.body) > 4*d.c.BatchBytes+keptBytes {
+		d.body = nil // a rare one
+	}
+	return o
+}
+
+// keep notes that record i of b was taken.
+func (d *Destination) keep(b *batch.Batch, i int) {
+	d.control.Keep(time.Now(), func(dst []byte) []byte { return d.framer.append(dst, b.Slice(nil, i, i+1)) })
+}
+
+// sendDry writes b to Config.DryRun.
+func (d *Destination) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
+	d.body = d.framer.append(d.body[:0], b)
+	out := fmt.Appendf(nil, "POST %s: %d records, %d bytes\n%s", httpsend.Shown(d.c.endpoint), b.Len(), len(d.body), d.body)
+	if d.c.api.array {
+		out = append(out, '\n')
+	}
+	if _, err := d.c.DryRun.Write(out); err != nil {
+		return batch.Outcome{Open: batch.All(), Why: fmt.Errorf("httpsink: cannot write dry run: %w", err), Advice: batch.Gone}
+	}
+	return batch.Outcome{}
+}

@@ -1,0 +1,430 @@
+package httpsink
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
+)
+
+// What goes over the wire, of each API.
+func TestRequests(t *testing.T) {
+	recs := []string{"{\"a\":1}\n", "{\"@timestamp\":\"x\",\"_time\":\"y\",\"timestamp\":\"z\"}\n", "{}"}
+	const id = "ab000000000000000000000000000001"
+	for _, tc := range []struct {
+		api, url, wantURL, token, body string
+		kind                           string
+		set                            func(*Config)
+	}{
+		{api: "ndjson", url: "http://h/in?key=k1", wantURL: "http://h/in?key=k1", token: "Authorization: Bearer t0ken", kind: "application/x-ndjson",
+			body: "{\"a\":1}\n{\"@timestamp\":\"x\",\"_time\":\"y\",\"timestamp\":\"z\"}\n{}\n"},
+		{api: "array", url: "http://h", wantURL: "http://h", token: "Authorization: Bearer t0ken", kind: "application/json",
+			body: `[{"a":1},{"@timestamp":"x","_time":"y","timestamp":"z"},{}]`},
+		{api: "elasticsearch", url: "http://h:9200/p/logs-x/", wantURL: "http://h:9200/p/logs-x/_bulk?filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason,error,status",
+			token: "Authorization: ApiKey t0ken", kind: "application/x-ndjson",
+			body: `{"create":{"_id":"` + id + `-1"}}` + "\n" + `{"@timestamp":"2017-07-14T02:40:00.123456789Z","a":1}` + "\n" +
+				`{"create":{"_id":"` + id + `-2"}}` + "\n" + `{"@timestamp":"x","_time":"y","timestamp":"z"}` + "\n" +
+				`{"create":{"_id":"` + id + `-3"}}` + "\n" + `{"@timestamp":"2017-07-14T02:40:00.123456789Z"}` + "\n"},
+		{api: "opensearch", url: "http://h:9200/x/_bulk?pipeline=p", wantURL: "http://h:9200/x/_bulk?pipeline=p&filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason,items.*.error.caused_by.reason,error,status",
+			token: "Authorization: ApiKey t0ken", kind: "application/x-ndjson", set: func(c *Config) { c.NoID = true },
+			body: "{\"create\":{}}\n" + `{"@timestamp":"2017-07-14T02:40:00.123456789Z","a":1}` + "\n" +
+				"{\"create\":{}}\n" + `{"@timestamp":"x","_time":"y","timestamp":"z"}` + "\n" +
+				"{\"create\":{}}\n" + `{"@timestamp":"2017-07-14T02:40:00.123456789Z"}` + "\n"},
+		{api: "hec", url: "http://h:8088", wantURL: "http://h:8088/services/collector/event", token: "Authorization: Splunk t0ken", kind: "application/json",
+			set: func(c *Config) { c.HEC = map[string]string{"source": `a"b`, "index": "main"} },
+			body: `{"time":1500000000.123,"index":"main","source":"a\"b","event":{"a":1}}` + "\n" +
+				`{"time":1500000000.123,"index":"main","source":"a\"b","event":{"@timestamp":"x","_time":"y","timestamp":"z"}}` + "\n" +
+				`{"time":1500000000.123,"index":"main","source":"a\"b","event":{}}` + "\n"},
+		{api: "splunk", url: "http://h:8088/services/collector", wantURL: "http://h:8088/services/collector", token: "Authorization: Splunk t0ken", kind: "application/json",
+			body: `{"time":1500000000.123,"event":{"a":1}}` + "\n" + `{"time":1500000000.123,"event":{"@timestamp":"x","_time":"y","timestamp":"z"}}` + "\n" + `{"time":1500000000.123,"event":{}}` + "\n"},
+		{api: "victorialogs", url: "http://h:9428?_stream_fields=app", wantURL: "http://h:9428/insert/jsonline?_stream_fields=app", token: "Authorization: Bearer t0ken", kind: "application/x-ndjson",
+			body: `{"_time":"2017-07-14T02:40:00.123456789Z","a":1}` + "\n" + `{"@timestamp":"x","_time":"y","timestamp":"z"}` + "\n" + `{"_time":"2017-07-14T02:40:00.123456789Z"}` + "\n"},
+		{api: "datadog", url: "https://dd.test", wantURL: "https://dd.test/api/v2/logs", token: "Dd-Api-Key: t0ken", kind: "application/json",
+			body: `[{"timestamp":"2017-07-14T02:40:00.123456789Z","a":1},{"@timestamp":"x","_time":"y","timestamp":"z"},{"timestamp":"2017-07-14T02:40:00.123456789Z"}]`},
+	} {
+		t.Run(tc.api, func(t *testing.T) {
+			p := &peer{}
+			d := destFor(t, p, tc.api, func(c *Config) {
+				c.URL, c.BearerToken, c.Headers = tc.url, "t0ken", map[string]string{"X-Mine": "yes"}
+				if tc.set != nil {
+					tc.set(c)
+				}
+			})
+			d.send(t.Context(), batchOf(recs...))
+			r := p.got[0]
+			if r.body != tc.body {
+				t.Errorf("body\n%s\nwant\n%s", r.body, tc.body)
+			}
+			name, value, _ := strings.Cut(tc.token, ": ")
+			if r.url != tc.wantURL || r.header.Get(name) != value || r.header.Get("Content-Type") != tc.kind || r.header.Get("X-Mine") != "yes" {
+				t.Errorf("%s with %v", r.url, r.header)
+			}
+			if gz := r.header.Get("Content-Encoding") == "gzip"; gz != (tc.api != "ndjson" && tc.api != "array") {
+				t.Errorf("gzip: %v", gz)
+			}
+			if tc.api == "victorialogs" && (r.header.Get("VL-Time-Field") != "_time" || r.header.Get("VL-Msg-Field") != "_msg,msg,message") {
+				t.Errorf("headers %v", r.header)
+			}
+		})
+	}
+}
+
+// Records in other forms become JSON, whatever is in them, and a record is never two.
+func TestOtherForms(t *testing.T) {
+	p := &peer{}
+	d := destFor(t, p, "ndjson", nil)
+	for _, tc := range []struct {
+		codec     batch.Codec
+		rec, want string
+	}{
+		{encode.RawCodec(), "plain\n", `{"raw":"plain"}`},
+		{encode.RawCodec(), "{\"a\":1}\n", `{"raw":"{\"a\":1}"}`},
+		{encode.Logfmt(nil).Codec(), "a=1 b=x\n", `{"a":"1","b":"x"}`},
+		{nil, "plain\n", `{"raw":"plain"}`},
+		{nil, " {\"a\":1}\r\n", `{"a":1}`},
+		{encode.JSON(nil).Codec(), "{\"a\":\n1}\n", `{"a":1}`},
+		{encode.JSON(nil).Codec(), "{\"a\":1}\n{\"delete\":{}}\n", `{"raw":"{\"a\":1}\n{\"delete\":{}}"}`},
+		{encode.JSON(nil).Codec(), "[1]\n", `{"raw":"[1]"}`},
+		{encode.JSON(nil).Codec(), "", `{"raw":""}`},
+	} {
+		b := batchOf(tc.rec)
+		b.Codec = tc.codec
+		d.send(t.Context(), b)
+		if got := p.got[len(p.got)-1].body; got != tc.want+"\n" {
+			t.Errorf("%q becomes %s, not %s", tc.rec, got, tc.want)
+		}
+	}
+}
+
+type want struct {
+	open, refused int
+	advice        batch.Advice
+	after         time.Duration
+	text          string
+}
+
+// expect compares o, the answer to n records.
+func (w want) expect(t *testing.T, o batch.Outcome, n int) {
+	t.Helper()
+	if err := o.Check(n); err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	if err := o.Err(); err != nil {
+		text = err.Error()
+	}
+	got := want{o.Open.Len(n), o.Refused.Len(n), o.Advice, o.After, text}
+	if strings.Contains(text, w.text) && (w.text != "" || text == "") {
+		got.text = w.text
+	}
+	if got != w {
+		t.Errorf("got %+v, want %+v", got, w)
+	}
+}
+
+// What an answer to two records means.
+func TestAnswers(t *testing.T) {
+	js := func(status int, text string) reply {
+		return reply{status: status, kind: "application/json", text: text}
+	}
+	page := reply{status: 200, kind: "text/html", text: " <!doctype html><title>Log in</title>"}
+	for _, tc := range []struct {
+		name, api string
+		r         reply
+		want      want
+	}{
+		{"taken", "ndjson", reply{status: 200}, want{}},
+		{"no content", "array", reply{status: 204}, want{}},
+		{"a server that calls text HTML", "ndjson", reply{status: 201, kind: "text/html", text: "ok"}, want{}},
+		{"a page to log in", "ndjson", page, want{open: 2, advice: batch.Hold, text: "not that of ndjson"}},
+		{"accepted", "datadog", js(202, "{}"), want{}},
+		{"too many", "ndjson", reply{status: 429, text: "slow", after: "7"}, want{open: 2, after: 7 * time.Second, text: "slow"}},
+		{"unavailable", "datadog", reply{status: 503, after: "2"}, want{open: 2, after: 2 * time.Second, text: "503"}},
+		{"internal", "ndjson", reply{status: 500, text: "oops"}, want{open: 2, text: "oops"}},
+		{"unauthorized", "ndjson", reply{status: 401, text: "bad token t0p-secret"}, want{open: 2, advice: batch.Hold, text: "bad token [secret]"}},
+		{"forbidden", "datadog", js(403, `{"errors":[{"status":"403","title":"Forbidden","detail":"API key t0p-secret is invalid"}]}`), want{open: 2, advice: batch.Hold, text: "[secret] is invalid"}},
+		{"no such path", "ndjson", reply{status: 404}, want{open: 2, advice: batch.Hold, text: "404"}},
+		{"no POST", "ndjson", reply{status: 405}, want{open: 2, advice: batch.Hold, text: "405"}},
+		{"too large", "ndjson", reply{status: 413}, want{open: 2, advice: batch.Smaller, text: "413"}},
+		{"redirect", "ndjson", reply{status: 302}, want{open: 2, advice: batch.Hold, text: "a redirect"}},
+		{"refused by a proxy", "ndjson", reply{status: 400, kind: "text/html", text: "<html>no</html>"}, want{open: 2, advice: batch.Hold, text: "400"}},
+		{"refused without a word", "ndjson", reply{status: 400}, want{open: 2, advice: batch.Hold, text: "400"}},
+		{"refused", "array", reply{status: 400, text: "bad record"}, want{open: 2, advice: batch.Search, text: "bad record"}},
+		{"unprocessable", "ndjson", reply{status: 422, text: "bad record"}, want{open: 2, advice: batch.Search, text: "422 Unprocessable Entity: bad record"}},
+
+		{"success", "hec", js(200, `{"text":"Success","code":0}`), want{}},
+		{"no answer of Splunk", "hec", js(200, `{}`), want{open: 2, advice: batch.Hold, text: "not that of hec"}},
+		{"a page", "hec", page, want{open: 2, advice: batch.Hold, text: "not that of hec"}},
+		{"empty", "hec", reply{status: 200}, want{open: 2, advice: batch.Hold, text: "not that of hec"}},
+		{"invalid token", "hec", js(403, `{"text":"Invalid token","code":4}`), want{open: 2, advice: batch.Hold, text: "403 Forbidden: Invalid token"}},
+		{"incorrect index", "hec", js(400, `{"text":"Incorrect index","code":7,"invalid-event-number":1}`), want{open: 2, advice: batch.Hold, text: "Incorrect index"}},
+		{"busy", "hec", js(503, `{"text":"Server is busy","code":9}`), want{open: 2, text: "Server is busy"}},
+		{"an event, and no event was ever taken", "hec", js(400, `{"text":"Invalid data format","code":6,"invalid-event-number":1}`), want{open: 2, advice: batch.Hold, text: "Invalid data format"}},
+
+		{"stored", "elasticsearch", js(200, `{"took":30,"errors":false,"items":[{"create":{"_index":"x","_id":"a","_version":1,"result":"created","_shards":{"total":2,"successful":1,"failed":0},"status":201,"_seq_no":0,"_primary_term":3}},{"create":{"status":201}}]}`), want{}},
+		{"stored, and no more is said", "elasticsearch", js(200, `{"took":1,"errors":false}`), want{}},
+		{"stored already", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":409,"error":{"type":"version_conflict_engine_exception","reason":"[1]: version conflict, document already exists (current version [1])"}}},{"create":{"status":201}}]}`), want{}},
+		{"one for which it is too busy", "elasticsearch", reply{status: 200, after: "3", text: `{"errors":true,"items":[{"create":{"status":201}},{"create":{"status":429,"error":{"type":"es_rejected_execution_exception","reason":"rejected execution of coordinating operation"}}}]}`},
+			want{open: 1, after: 3 * time.Second, text: "429 Too Many Requests: es_rejected_execution_exception: rejected execution"}},
+		{"a shard that is not there", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":503,"error":{"type":"unavailable_shards_exception","reason":"primary shard is not active"}}},{"create":{"status":201}}]}`), want{open: 1, text: "primary shard is not active"}},
+		{"one refused", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":400,"error":{"type":"document_parsing_exception","reason":"[1:6] failed to parse field [a] of type [long]","caused_by":{"type":"illegal_argument_exception","reason":"For input string: \"x\""}}}},{"create":{"status":201}}]}`),
+			want{refused: 1, text: `400 Bad Request: document_parsing_exception: [1:6] failed to parse field [a] of type [long]: For input string: "x"`}},
+		{"all refused for their content", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":400,"error":{"type":"mapper_parsing_exception","reason":"no"}}},{"create":{"status":400,"error":{"type":"strict_dynamic_mapping_exception","reason":"no"}}}]}`), want{refused: 2, text: "mapper_parsing"}},
+		{"all refused for something else", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":400,"error":{"type":"mapper_parsing_exception","reason":"no"}}},{"create":{"status":400,"error":{"type":"validation_exception","reason":"this action would add [2] shards"}}}]}`), want{open: 2, advice: batch.Hold, text: "mapper_parsing"}},
+		{"no index", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":404,"error":{"type":"index_not_found_exception","reason":"no such index [x]"}}},{"create":{"status":404,"error":{"type":"index_not_found_exception","reason":"no such index [x]"}}}]}`), want{open: 2, advice: batch.Hold, text: "no such index"}},
+		{"read only", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":403,"error":{"type":"cluster_block_exception","reason":"index [x] blocked by: [FORBIDDEN/8/index write (api)]"}}},{"create":{"status":201}}]}`), want{open: 1, advice: batch.Hold, text: "index write (api)"}},
+		{"an error that is a text", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":400,"error":"MapperParsingException[no]"}},{"create":{"status":201}}]}`), want{refused: 1, text: "MapperParsingException[no]"}},
+		{"an item without a status", "elasticsearch", js(200, `{"errors":true,"items":[{"index":{"status":201}},{"create":{"status":201}}]}`), want{open: 1, text: "no status of its own"}},
+		{"too few items", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":201}}]}`), want{open: 2, text: "another number of records"}},
+		{"errors and no items", "elasticsearch", js(200, `{"errors":true}`), want{open: 2, text: "another number of records"}},
+		{"cut", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":201}},{"cre`), want{open: 2, text: "the answer is cut"}},
+		{"very long", "elasticsearch", js(200, `{"errors":false,"items":[`+strings.Repeat(" ", maxBulkAnswer)), want{open: 2, advice: batch.Smaller, text: "more than 16 MiB"}},
+		{"another program", "elasticsearch", js(200, `{"ok":true}`), want{open: 2, advice: batch.Hold, text: "not that of elasticsearch"}},
+		{"text", "elasticsearch", reply{status: 200, text: "ok"}, want{open: 2, advice: batch.Hold, text: "not that of elasticsearch"}},
+		{"a page", "elasticsearch", page, want{open: 2, advice: batch.Hold, text: "not that of elasticsearch"}},
+		{"the whole is refused", "elasticsearch", js(400, `{"error":{"root_cause":[],"type":"illegal_argument_exception","reason":"pipeline with id [p] does not exist"},"status":400}`), want{open: 2, advice: batch.Hold, text: "illegal_argument_exception: pipeline with id [p] does not exist"}},
+		{"security", "elasticsearch", js(401, `{"error":{"type":"security_exception","reason":"missing authentication credentials"},"status":401}`), want{open: 2, advice: batch.Hold, text: "security_exception: missing"}},
+		{"the whole is too much", "elasticsearch", js(429, `{"error":{"type":"circuit_breaking_exception","reason":"[parent] Data too large"},"status":429}`), want{open: 2, text: "Data too large"}},
+	} {
+		t.Run(tc.api+"/"+tc.name, func(t *testing.T) {
+			p := &peer{answer: func(n int, r request) reply {
+				if n > 0 { // the control
+					if len(r.records()) > 0 && r.body != "[]" {
+						t.Errorf("a control that nobody has taken: %s", r.body)
+					}
+					return reply{status: 200}
+				}
+				return tc.r
+			}}
+			d := destFor(t, p, tc.api, func(c *Config) { c.BearerToken = "t0p-secret" })
+			o := d.send(t.Context(), batchOf("{\"n\":1}\n", "{\"n\":2}\n"))
+			tc.want.expect(t, o, 2)
+			var status interface{ HTTPStatus() int }
+			if o.Err() != nil && tc.api != "elasticsearch" && (!errors.As(o.Err(), &status) || status.HTTPStatus() != tc.r.status) {
+				t.Errorf("the error has no status: %v", o.Err())
+			}
+			if known := d.Stats().Known; known != 0 != (tc.name == "stored already") {
+				t.Errorf("%d known", known)
+			}
+			for _, cut := range []string{"cut", "too few items", "very long"} {
+				if tc.name == cut && !errors.Is(o.Why, batch.ErrUnanswered) {
+					t.Errorf("%v counts as an answer", o.Why)
+				}
+			}
+		})
+	}
+}
+
+func TestNoAnswer(t *testing.T) {
+	for _, tc := range []struct {
+		err     error
+		unknown bool
+	}{
+		{errors.New("reset"), true},
+		{&net.OpError{Op: "dial", Err: errors.New("refused")}, false},
+	} {
+		p := &peer{answer: func(int, request) reply { return reply{fails: tc.err} }}
+		o := destFor(t, p, "ndjson", nil).send(t.Context(), batchOf("{}"))
+		if o.Open.Len(1) != 1 || errors.Is(o.Why, batch.ErrUnanswered) != tc.unknown || !errors.Is(o.Why, tc.err) {
+			t.Errorf("%v: %+v", tc.err, o)
+		}
+	}
+}
+
+// A record that is no JSON is refused by this package, once the server has refused its request.
+func TestNotJSON(t *testing.T) {
+	p := &peer{answer: func(int, request) reply { return reply{status: 400, text: "no"} }}
+	d := destFor(t, p, "array", nil)
+	o := d.send(t.Context(), batchOf("{\"a\":1}\n", "{a}\n", "{\"a\":\n1}"))
+	if !slices.Equal(o.Refused.Append(nil, 3), []int{1}) || !slices.Equal(o.Open.Append(nil, 3), []int{0, 2}) || !errors.Is(o.Refusal, errNotJSON) || o.Advice != batch.Again {
+		t.Errorf("%+v", o)
+	}
+}
+
+// Splunk names the event that it refuses. It is believed once it has taken another one.
+func TestHEC(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		const ok = `{"text":"Success","code":0}`
+		no := reply{status: 400, text: `{"text":"Invalid data format","code":6,"invalid-event-number":1}`}
+		ill := false
+		p := &peer{answer: func(_ int, r request) reply {
+			if ill || strings.Contains(r.body, "bad") {
+				return no
+			}
+			return reply{status: 200, text: ok}
+		}}
+		d := destFor(t, p, "hec", nil)
+		good, bad := batchOf("{\"n\":1}\n"), batchOf("{\"n\":1}\n", "{\"n\":\"bad\"}\n", "{\"n\":3}\n")
+		empty := reply{status: 403, text: `{"text":"Token disabled","code":1}`}
+		bare := p.answer
+		p.answer = func(n int, r request) reply {
+			if r.body == "" {
+				return empty
+			}
+			return bare(n, r)
+		}
+		if o := d.send(t.Context(), bad); o.Advice != batch.Hold || o.Open.Len(3) != 3 || !strings.Contains(o.Why.Error(), "disabled") {
+			t.Errorf("nothing was taken yet, and nothing is: %+v", o)
+		}
+		empty = reply{status: 400, text: `{"text":"No data","code":5}`}
+		if o := d.send(t.Context(), bad); o.Refused.Len(3) != 1 {
+			t.Errorf("nothing was taken yet: %+v", o)
+		}
+		if o := d.send(t.Context(), good); o.Err() != nil {
+			t.Fatal(o.Err())
+		}
+		for _, pause := range []time.Duration{0, time.Minute} {
+			time.Sleep(pause)
+			o := d.send(t.Context(), bad)
+			if !slices.Equal(o.Refused.Append(nil, 3), []int{1}) || !slices.Equal(o.Open.Append(nil, 3), []int{0, 2}) || o.Advice != batch.Again {
+				t.Errorf("after %v: %+v", pause, o)
+			}
+		}
+		ill = true
+		time.Sleep(time.Minute)
+		if o := d.send(t.Context(), bad); o.Advice != batch.Hold || o.Open.Len(3) != 3 {
+			t.Errorf("a server that takes nothing: %+v", o)
+		}
+		no.text = `{"text":"Invalid data format","code":6,"invalid-event-number":3}`
+		ill = false
+		if o := d.send(t.Context(), bad); o.Advice != batch.Hold || o.Open.Len(3) != 3 {
+			t.Errorf("an event that was not sent: %+v", o)
+		}
+	})
+}
+
+// If all of a request are refused for something that is not their content, a record that was
+// taken is sent again now; what was taken just before shows nothing.
+func TestBulkControl(t *testing.T) {
+	es := &elastic{}
+	p := &peer{answer: func(_ int, r request) reply { return es.answer(r.body) }}
+	d := destFor(t, p, "elasticsearch", nil)
+	if o := d.send(t.Context(), batchOf("{\"n\":1}\n")); o.Err() != nil {
+		t.Fatal(o.Err())
+	}
+	other := batchOf("{\"n\":2}\n", "{\"n\":3}\n")
+	other.Origin[1] = 7
+	es.judge = func(string) (int, string) { return 400, "illegal_argument_exception" }
+	o := d.send(t.Context(), other)
+	if o.Refused.Len(2) != 2 || len(p.got) != 3 || strings.Join(p.got[2].records(), "") != p.got[0].records()[0] {
+		t.Errorf("%+v after %d requests", o, len(p.got))
+	}
+	if tells, ok := o.Refusal.(interface{ LetterCause(int) error }); !ok || !strings.Contains(tells.LetterCause(1).Error(), `"n":3}`) {
+		t.Errorf("the second letter says %v", o.Refusal)
+	}
+	es.docs = nil // another index: the control is refused as well
+	if o = d.send(t.Context(), other); o.Advice != batch.Hold || o.Open.Len(2) != 2 {
+		t.Errorf("%+v", o)
+	}
+}
+
+// A record of a thousand is refused with the request it is in: it alone is a dead letter, and
+// the others arrive in order.
+func TestPoison(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var recs []string
+		p := &peer{}
+		p.answer = func(n int, r request) reply {
+			if strings.Contains(r.body, `"n":500}`) {
+				return reply{status: 400, text: "bad record"}
+			}
+			recs = append(recs, r.records()...)
+			return reply{status: 200}
+		}
+		letters := filepath.Join(t.TempDir(), "letters")
+		log := loggerFor(t, p, "ndjson", forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile = letters }))
+		for i := range 1000 {
+			log.Info("m", slog.Int("n", i))
+		}
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+		if js, _ := os.ReadFile(letters); strings.Count(string(js), "\n") != 1 || !strings.Contains(string(js), `"n":500}`) || !strings.Contains(string(js), "bad record") {
+			t.Errorf("dead letters: %s", js)
+		}
+		inOrder(t, recs, 999)
+	})
+}
+
+// inOrder checks that recs are in the order of their n, the first copies of at least so many.
+func inOrder(t *testing.T, recs []string, least int) {
+	t.Helper()
+	last := -1
+	for _, r := range recs {
+		var rec struct{ N int }
+		if err := json.Unmarshal([]byte(r), &rec); err != nil || rec.N < last {
+			t.Fatalf("%s after %d", r, last)
+		}
+		last = rec.N
+	}
+	if len(recs) < least || last != 999 {
+		t.Errorf("%d records arrived, the last is %d", len(recs), last)
+	}
+}
+
+// Answers of Elasticsearch are lost, it is too busy for some records and refuses others: each
+// good one is stored once, and each other has a dead letter with its own reason.
+func TestElasticsearchOnce(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		busy := map[string]bool{}
+		es := &elastic{judge: func(doc string) (int, string) {
+			switch {
+			case strings.Contains(doc, `7}`):
+				return 400, "document_parsing_exception"
+			case strings.Contains(doc, `3}`) && !busy[doc]:
+				busy[doc] = true
+				return 429, "es_rejected_execution_exception"
+			}
+			return 201, ""
+		}}
+		p := &peer{}
+		p.answer = func(n int, r request) reply {
+			a := es.answer(r.body)
+			switch n % 5 {
+			case 1:
+				return reply{fails: errors.New("connection reset")}
+			case 3:
+				a.text = a.text[:len(a.text)/2]
+			}
+			return a
+		}
+		letters := filepath.Join(t.TempDir(), "letters")
+		log := loggerFor(t, p, "elasticsearch", Configure(func(c *Config) { c.BatchRecords = 40 }), forebay.Delivery(func(o *deliver.OutputOptions) {
+			o.DeadLetterFile, o.CloseTimeout, o.OnError = letters, time.Hour, func(batch.Event) {}
+		}))
+		for i := range 1000 {
+			log.Info("m", slog.Int("n", i))
+		}
+		rep, err := log.Router().Close(t.Context())
+		if account := rep.Outputs[0].Account; err != nil || account.Dropped[batch.Poison] != 100 || account.Delivered != 900 {
+			t.Errorf("%v %v", err, account)
+		}
+		if len(es.order) != 900 {
+			t.Errorf("%d documents", len(es.order))
+		}
+		js, _ := os.ReadFile(letters)
+		if n := bytes.Count(js, []byte("\n")); n != 100 {
+			t.Errorf("%d dead letters", n)
+		}
+		for line := range bytes.Lines(js) {
+			own := regexp.MustCompile(`\\?"n\\?":\d+}`).FindAll(line, -1)
+			if len(own) != 2 || string(own[1]) != strings.ReplaceAll(string(own[0]), `\`, "") && string(own[0]) != strings.ReplaceAll(string(own[1]), `\`, "") {
+				t.Fatalf("a letter with the reason of another: %s", line)
+			}
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package httpsink_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/httpsink"
+)
+
+// A server for the examples.
+func server() *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Printf("%s %s\n%s", r.Method, r.URL.Path, body)
+	}))
+}
+
+func Example() {
+	srv := server()
+	defer srv.Close()
+	log, err := forebay.New(httpsink.To(srv.URL+"/logs", forebay.Encoder(encode.JSON(&encode.Options{TimeKey: "-"}))))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	log.Info("order placed", slog.Int("id", 42))
+	if err := log.Close(); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// POST /logs
+	// {"level":"INFO","msg":"order placed","id":42}
+}
+
+// To Elasticsearch, by its API key. The index is the path.
+func ExampleAPI() {
+	log, err := forebay.New(httpsink.To("https://localhost:9200/logs-shop", httpsink.API("elasticsearch"),
+		httpsink.Configure(func(c *httpsink.Config) { c.BearerTokenFile = "/run/secrets/elastic" })))
+	if err != nil {
+		fmt.Println("cannot read the file of the token")
+		return
+	}
+	log.Close()
+	// Output: cannot read the file of the token
+}
+
+// To Splunk, with the keys that it has beside an event.
+func ExampleConfigure() {
+	log, err := forebay.New(httpsink.To("https://localhost:8088", httpsink.API("hec"), httpsink.Configure(func(c *httpsink.Config) {
+		c.DryRun, c.BearerToken = os.Stdout, "…"
+		c.HEC = map[string]string{"index": "main", "sourcetype": "shop"}
+	})))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	log.Close()
+	// Output:
+}

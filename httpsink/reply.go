@@ -1,0 +1,350 @@
+package httpsink
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/httpsend"
+)
+
+var (
+	errNotJSON = errors.New("httpsink: cannot send a record that is no JSON; write with an encoder of JSON, or lines of another form with their codec")
+	errBeside  = errors.New("httpsink: a record beside it was refused; it is sent again without that")
+)
+
+// judge sends the request in d.body, which holds b, and says what the answer means:
+//
+//	2xx        taken; elasticsearch and hec say more in the answer
+//	400, 422   some record may be at fault: search, once the control was taken
+//	others     see httpsend.Judge
+func (d *Destination) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
+	a, err := d.post.Post(ctx, d.body)
+	if err != nil {
+		return httpsend.OutcomeOf(err)
+	}
+	if a.Status >= 200 && a.Status < 300 {
+		switch {
+		case d.c.api.bulk:
+			return d.bulkAnswered(ctx, &a, b)
+		case !d.isTaken(&a):
+			return d.strange(&a)
+		}
+		d.keep(b, 0)
+		return batch.Outcome{}
+	}
+	message := words(&a)
+	if o, ok := d.post.Judge(&a, message, b.Len(), b.Bytes()); ok {
+		return o
+	}
+	o := batch.Outcome{Open: batch.All(), Why: d.post.Refusal(a.Status, message), Advice: batch.Hold}
+	if isPage(&a) || len(bytes.TrimSpace(a.Text)) == 0 {
+		return o // of a proxy, which has looked at no record
+	}
+	if bad := d.framer.notJSON(b); bad != nil {
+		return refused(bad, b.Len(), errNotJSON)
+	}
+	if !d.c.api.hec {
+		return d.control.Check(ctx, d.post, o)
+	}
+	i, ok := hecRefused(&a)
+	if !ok || i >= b.Len() {
+		return o
+	}
+	if o = d.control.Check(ctx, d.post, o); o.Advice == batch.Search {
+		return refused([]int{i}, b.Len(), o.Why)
+	}
+	return o
+}
+
+// refused returns the outcome of n records of which some will never be taken; the others are
+// sent again.
+func refused(bad []int, n int, why error) batch.Outcome {
+	o := batch.Outcome{Refused: batch.Of(bad...), Refusal: why}
+	if len(bad) < n {
+		var rest []int
+		for i := range n {
+			if _, is := slices.BinarySearch(bad, i); !is {
+				rest = append(rest, i)
+			}
+		}
+		o.Open, o.Why = batch.Of(rest...), errBeside
+	}
+	return o
+}
+
+// strange returns the outcome of an answer that says that records were taken, and is of
+// another program.
+func (d *Destination) strange(a *httpsend.Answer) batch.Outcome {
+	err := d.post.Refusal(a.Status, "the answer is not that of "+d.c.api.name+"; set url and api to what is there: "+words(a))
+	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
+}
+
+// isTaken reports whether an answer says that a request of one record was taken, or would have
+// been if there was one in it.
+func (d *Destination) isTaken(a *httpsend.Answer) bool {
+	switch {
+	case isPage(a):
+		return false
+	case d.c.api.hec:
+		return a.Status == http.StatusOK && hecCode(a) == 0 || a.Status == http.StatusBadRequest && hecCode(a) == hecNoData
+	case a.Status < 200 || a.Status >= 300:
+		return false
+	case d.c.api.bulk:
+		return a.Whole && d.bulk.read(a.Text) == nil && len(d.bulk.Items) == 1 && d.bulk.Items[0].taken(true)
+	}
+	return true
+}
+
+// Codes of Splunk.
+const (
+	hecNoData       = 5
+	hecInvalidData  = 6
+	hecEventMissing = 12
+	hecEventBlank   = 13
+	hecBadFields    = 15
+)
+
+// hecCode returns what Splunk says, -1 if it is not Splunk.
+func hecCode(a *httpsend.Answer) int {
+	var r struct{ Code *int }
+	if json.Unmarshal(a.Text, &r) != nil || r.Code == nil {
+		return -1
+	}
+	return *r.Code
+}
+
+// isPage reports whether an answer is a page for people: of a proxy, or to log in. Some
+// servers call any text HTML.
+func isPage(a *httpsend.Answer) bool { return bytes.HasPrefix(bytes.TrimSpace(a.Text), []byte("<")) }
+
+// hecRefused returns which event Splunk refuses. Other reasons, such as an index that does
+// not exist, are not about events.
+func hecRefused(a *httpsend.Answer) (i int, ok bool) {
+	var r struct {
+		Event *int `json:"invalid-event-number"`
+	}
+	if json.Unmarshal(a.Text, &r) != nil || r.Event == nil || *r.Event < 0 {
+		return 0, false
+	}
+	switch hecCode(a) {
+	case hecInvalidData, hecEventMissing, hecEventBlank, hecBadFields:
+		return *r.Event, true
+	}
+	return 0, false
+}
+
+// words returns what an answer that is no success says: the reason of elasticsearch, the
+// text of Splunk, or all of it.
+func words(a *httpsend.Answer) string {
+	var s struct {
+		Error json.RawMessage
+		Text  string
+	}
+	if json.Unmarshal(a.Text, &s) == nil {
+		if s.Text != "" {
+			return s.Text
+		}
+		if e := readError(s.Error); e.Type != "" {
+			return e.text()
+		}
+	}
+	return string(a.Text)
+}
+
+// A bulkError is why elasticsearch refuses something.
+type bulkError struct {
+	Type, Reason string
+	Cause        struct{ Reason string } `json:"caused_by"`
+}
+
+// readError reads an error, which may be a text.
+func readError(raw json.RawMessage) (e bulkError) {
+	if json.Unmarshal(raw, &e) != nil {
+		e = bulkError{}
+		if json.Unmarshal(raw, &e.Reason) != nil {
+			e.Reason = string(raw)
+		}
+	}
+	return e
+}
+
+func (e *bulkError) text() string {
+	parts := slices.DeleteFunc([]string{e.Type, e.Reason, e.Cause.Reason}, func(s string) bool { return s == "" })
+	return strings.Join(parts, ": ")
+}
+
+// ofContent reports whether a record is refused for what is in it, whatever the state of the
+// server.
+func (e *bulkError) ofContent() bool {
+	switch e.Type {
+	case "mapper_parsing_exception", "document_parsing_exception", "strict_dynamic_mapping_exception":
+		return true
+	}
+	return false
+}
+
+// A bulkAnswer is what elasticsearch says of a request.
+type bulkAnswer struct {
+	Errors *bool
+	Items  []bulkItem
+}
+
+// A bulkItem is what it says of a record.
+type bulkItem struct {
+	Create struct {
+		Status int
+		Error  json.RawMessage
+	}
+}
+
+// taken reports whether the record is stored. One with a name that is known is.
+func (i *bulkItem) taken(named bool) bool {
+	s := i.Create.Status
+	return s >= 200 && s < 300 || s == http.StatusConflict && named
+}
+
+// read reads an answer. The memory of the one before is used again.
+func (a *bulkAnswer) read(text []byte) error {
+	clear(a.Items[:cap(a.Items)])
+	a.Errors, a.Items = nil, a.Items[:0]
+	return json.Unmarshal(text, a)
+}
+
+// bulkAnswered reads what elasticsearch says of each record.
+func (d *Destination) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *batch.Batch) batch.Outcome {
+	n := b.Len()
+	if isPage(a) {
+		return d.strange(a)
+	}
+	none := func(message string) batch.Outcome {
+		return batch.Outcome{Open: batch.All(), Why: d.post.NoAnswer(message)}
+	}
+	if !a.Whole {
+		o := none("the answer has more than 16 MiB")
+		if n > 1 {
+			o.Advice = batch.Smaller // the answer is, too
+		}
+		return o
+	}
+	if err := d.bulk.read(a.Text); err != nil {
+		if looksCut(err) {
+			return none("the answer is cut")
+		}
+		return d.strange(a)
+	}
+	items := d.bulk.Items
+	switch {
+	case d.bulk.Errors == nil && len(items) == 0:
+		return d.strange(a)
+	case len(items) == 0 && !*d.bulk.Errors: // servers that say no more where all is well
+		d.keep(b, 0)
+		return batch.Outcome{}
+	case len(items) != n:
+		return none("the answer is of another number of records")
+	}
+	v := verdict{d: d, a: a, b: b, named: d.framer.named(b)}
+	for i := range items {
+		v.item(i, &items[i])
+	}
+	return v.outcome(ctx)
+}
+
+// looksCut reports whether a text ends in the middle of JSON.
+func looksCut(err error) bool {
+	var syntax *json.SyntaxError
+	return errors.As(err, &syntax) && syntax.Error() == "unexpected end of JSON input"
+}
+
+// A verdict is what the items of an answer say.
+type verdict struct {
+	d     *Destination
+	a     *httpsend.Answer
+	b     *batch.Batch
+	named bool
+
+	taken   int // records
+	sample  int // one of them
+	open    []int
+	why     *httpsend.Error // of the first open one
+	hold    bool
+	bad     []int
+	reasons refusals
+	content bool // all refusals are of the content
+}
+
+func (v *verdict) item(i int, it *bulkItem) {
+	s := it.Create.Status
+	if it.taken(v.named) {
+		if s == http.StatusConflict {
+			v.d.known.Add(1)
+		}
+		v.sample = i
+		v.taken++
+		return
+	}
+	e := readError(it.Create.Error)
+	err := v.d.post.Refusal(s, e.text())
+	switch s {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusConflict:
+		v.hold = true
+	case http.StatusTooManyRequests, http.StatusRequestTimeout:
+	default:
+		if s >= 400 && s < 500 {
+			v.content = (v.content || v.bad == nil) && e.ofContent()
+			v.bad = append(v.bad, i)
+			v.reasons = append(v.reasons, err)
+			return
+		}
+		if s < 500 {
+			err = v.d.post.NoAnswer("a record has no status of its own in the answer")
+		}
+	}
+	if v.why == nil {
+		v.why = err
+	}
+	v.open = append(v.open, i)
+}
+
+// outcome returns the answer to the batch. A server that takes no record is not believed that
+// records are at fault, unless it names their content, or takes the control now.
+func (v *verdict) outcome(ctx context.Context) batch.Outcome {
+	if v.taken > 0 {
+		v.d.keep(v.b, v.sample)
+	}
+	o := batch.Outcome{Open: batch.Of(v.open...), After: v.a.After}
+	if v.why != nil {
+		o.Why = v.why
+	}
+	if v.hold {
+		o.Advice = batch.Hold
+	}
+	if v.bad == nil {
+		return o
+	}
+	if v.taken == 0 && !v.content {
+		held := batch.Outcome{Open: batch.All(), Why: v.reasons[0], Advice: batch.Hold}
+		if held = v.d.control.Ask(ctx, v.d.post, held); held.Advice != batch.Search {
+			return held
+		}
+	}
+	o.Refused, o.Refusal = batch.Of(v.bad...), v.reasons
+	return o
+}
+
+// refusals are why records were refused, one for each.
+type refusals []*httpsend.Error
+
+func (r refusals) Error() string { return r[0].Error() }
+
+// Unwrap returns the first, for its status.
+func (r refusals) Unwrap() error { return r[0] }
+
+// LetterCause returns the reason of record k of those that were refused: its dead letter
+// names it.
+func (r refusals) LetterCause(k int) error { return r[k] }

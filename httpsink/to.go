@@ -1,0 +1,69 @@
+package httpsink
+
+import (
+	"errors"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// To is an output of forebay.New that sends to url, such as
+// "http://localhost:9200/logs-shop":
+//
+//	log, err := forebay.New(httpsink.To("http://localhost:9200/logs-shop", httpsink.API("elasticsearch")))
+//
+// Options for all outputs are those of package forebay; [API] and [Configure] are for
+// this one. Its records have the keys of time and message that the server wants, unless
+// forebay.Encoder says otherwise.
+func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
+	return forebay.Driver("httpsink.To", Config{URL: url}, openOutput, opts...)
+}
+
+func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
+	d, err := New(*c)
+	if err != nil {
+		return nil, err
+	}
+	if s.Name == "" {
+		s.Name = "http"
+		if name := d.c.api.name; name != "ndjson" && name != "array" {
+			s.Name = name
+		}
+	}
+	if s.Encoder == nil {
+		s.Encoder = encoder(&d.c)
+	}
+	s.BufferBytes = max(4<<20, 4*d.c.BatchBytes)
+	s.Slab.SlabBytes = 256 << 10
+	s.Slab.SlabCount = s.BufferBytes / s.Slab.SlabBytes
+	return d, nil
+}
+
+// API sets how the server takes records:
+//
+//	ndjson         a JSON object per line, the default
+//	array          an array of JSON objects
+//	elasticsearch  Elasticsearch and OpenSearch, by _bulk
+//	hec            the HTTP Event Collector of Splunk
+//	victorialogs   VictoriaLogs
+//	datadog        Datadog
+//
+// json is another name for array, opensearch for elasticsearch, and splunk for hec.
+func API(name string) forebay.OutputOption {
+	return forebay.DriverOption("httpsink.API", func(c *Config) error {
+		c.API = name
+		return nil
+	})
+}
+
+// Configure gives set the Config of the output, for everything that has no option of its
+// own: authentication, TLS, headers, limits.
+func Configure(set func(*Config)) forebay.OutputOption {
+	return forebay.DriverOption("httpsink.Configure", func(c *Config) error {
+		if set == nil {
+			return errors.New("the function is nil; leave it out")
+		}
+		set(c)
+		return nil
+	})
+}

@@ -1,0 +1,243 @@
+package httpsink
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// A server on a connection of its own that does not do what it should. What it stored without
+// saying so is open, and may have been taken.
+func TestMisbehaviour(t *testing.T) {
+	const stored = `{"errors":false,"items":[{"create":{"status":201}}]}`
+	for name, answer := range map[string]func(c *net.TCPConn){
+		"hangs": func(c *net.TCPConn) { io.Copy(io.Discard, c) },
+		"hangs in the middle": func(c *net.TCPConn) {
+			fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{")
+			io.Copy(io.Discard, c)
+		},
+		"resets":               func(c *net.TCPConn) { c.SetLinger(0) },
+		"ends":                 func(c *net.TCPConn) {},
+		"is cut by its length": func(c *net.TCPConn) { fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n%s", stored) },
+		"is cut in a chunk": func(c *net.TCPConn) {
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n%s", stored)
+		},
+		"is cut, of unknown length":     func(c *net.TCPConn) { fmt.Fprintf(c, "HTTP/1.0 200 OK\r\n\r\n%s", stored[:20]) },
+		"is no HTTP":                    func(c *net.TCPConn) { fmt.Fprint(c, "SSH-2.0-OpenSSH_9.2\r\n") },
+		"compresses what nobody wanted": func(c *net.TCPConn) { fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\x1f\x8b\x08") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			served := make(chan struct{})
+			go func() {
+				defer close(served)
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				defer c.Close()
+				r, err := http.ReadRequest(bufio.NewReader(c))
+				if err == nil {
+					io.Copy(io.Discard, r.Body)
+					answer(c.(*net.TCPConn))
+				}
+			}()
+			d := destFor(t, nil, "elasticsearch", func(c *Config) {
+				c.URL, c.Client = "http://"+l.Addr().String()+"/x", nil
+				if strings.HasPrefix(name, "hangs") {
+					c.Timeout = 50 * time.Millisecond
+				}
+			})
+			o := d.send(t.Context(), batchOf("{}"))
+			l.Close()
+			<-served
+			if name == "compresses what nobody wanted" {
+				want{open: 1, advice: batch.Hold, text: "not that of elasticsearch"}.expect(t, o, 1)
+				return
+			}
+			if o.Open.Len(1) != 1 || o.Advice != batch.Again || !errors.Is(o.Why, batch.ErrUnanswered) {
+				t.Errorf("%+v", o)
+			}
+		})
+	}
+}
+
+// A context that ends is no answer either, and ends the request.
+func TestContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		cancel()
+		<-r.Context().Done()
+	}))
+	defer srv.Close()
+	d := destFor(t, nil, "ndjson", func(c *Config) { c.URL, c.Client = srv.URL, nil })
+	if o := d.send(ctx, batchOf("{}")); !errors.Is(o.Why, batch.ErrUnanswered) || !errors.Is(o.Why, context.Canceled) {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestDryRun(t *testing.T) {
+	for api, want := range map[string]string{
+		"hec":   "POST http://h/services/collector/event?…: 1 records, 43 bytes\n{\"time\":1500000000.123,\"event\":{\"a\":1}}\n",
+		"array": "POST http://h?…: 1 records, 9 bytes\n[{\"a\":1}]\n",
+	} {
+		var out bytes.Buffer
+		p := new(peer)
+		d := destFor(t, p, api, func(c *Config) { c.DryRun, c.URL = &out, "http://h?key=secret" })
+		if o := d.sendDry(t.Context(), batchOf("{\"a\":1}\n")); o.Err() != nil {
+			t.Fatal(o.Err())
+		}
+		if got := out.String(); !strings.HasPrefix(got, want[:12]) || !strings.HasSuffix(got, want[strings.Index(want, "\n"):]) || strings.Contains(got, "secret") || len(p.got) != 0 {
+			t.Errorf("got %q", got)
+		}
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	_, err := New(Config{URL: "ftp://user:hunter22@h", API: "elastic", Compression: "zip", Username: "u", BearerToken: "t\n", BatchBytes: -1, BatchRecords: -1, Timeout: -1,
+		TLS: TLS{CertFile: "c"}, HEC: map[string]string{"event": "x"}, NoID: true, Headers: map[string]string{"Host": "x"}})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{`url: its scheme is "ftp"; use http://host/path`, `api is "elastic"; use ndjson, array, elasticsearch, hec, victorialogs, datadog`,
+		`compression is "zip"; use gzip or none`, "headers: Host is made by the client", "newline", "batch_bytes is -1", "batch_records is -1", "timeout", "cert_file and key_file",
+		`there is no key "event"; use host, source, sourcetype, index`, "hec is for the api hec", "no_id is for the api elasticsearch"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("it does not say %q:\n%v", want, err)
+		}
+	}
+	if _, err := New(Config{URL: "http://h:9200/", API: "elasticsearch"}); err == nil || !strings.Contains(err.Error(), "it names no index; use http://h") {
+		t.Errorf("no index: %v", err)
+	}
+	c := Config{URL: "http://user:hunter22@h:4318/p?key=topsecret", BearerToken: "topsecret"}
+	for _, text := range []string{err.Error(), fmt.Sprintf("%v %+v %#v %s %d", c, c, c, &c, c), c.LogValue().String()} {
+		if strings.Contains(text, "hunter22") || strings.Contains(text, "topsecret") {
+			t.Errorf("it shows a secret: %s", text)
+		}
+	}
+	if _, err := forebay.New(To("http://h", forebay.Name("a"), Configure(nil), API("x"))); err == nil || !strings.Contains(err.Error(), "the function is nil") || !strings.Contains(err.Error(), `api is "x"`) {
+		t.Errorf("To: %v", err)
+	}
+}
+
+// No credential shows in what a server says back, in any form of it.
+func TestSecrets(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("file-token\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, set := range map[string]func(*Config){
+		"password": func(c *Config) { c.URL = "http://user:hunter22@server.test/x" },
+		"token":    func(c *Config) { c.BearerToken = "hunter22" },
+		"file":     func(c *Config) { c.BearerTokenFile = file },
+		"header":   func(c *Config) { c.Headers = map[string]string{"Authorization": "Splunk hunter22"} },
+		"query":    func(c *Config) { c.URL += "?key=hunter22" },
+	} {
+		for i := range apis {
+			p := &peer{}
+			p.answer = func(_ int, r request) reply {
+				return reply{status: 403, text: fmt.Sprintf(`{"error":{"type":"x","reason":"%s"},"text":"%s","all":"%s %v"}`, r.header, r.url, r.url, r.header)}
+			}
+			d := destFor(t, p, apis[i].name, set)
+			text := d.send(t.Context(), batchOf("{}")).Why.Error() + d.Stats().LastError
+			for _, secret := range []string{"hunter22", "file-token", "dXNlcjpodW50ZXIyMg"} {
+				if strings.Contains(text, secret) {
+					t.Errorf("%s, %s: %s", name, apis[i].name, text)
+				}
+			}
+		}
+	}
+}
+
+// FuzzRequest: whatever a record is, a request has one for each, where the server looks for it.
+func FuzzRequest(f *testing.F) {
+	f.Add([]byte("{\"a\":1}\n"), []byte("plain"), true)
+	f.Add([]byte("{\"a\":1}\n{\"delete\":{}}\n"), []byte(" { } "), true)
+	f.Add([]byte("{\"@timestamp\":1}"), []byte("{\"\xff\":1}"), false)
+	f.Fuzz(func(t *testing.T, one, two []byte, lines bool) {
+		b := batchOf(string(one), string(two))
+		if !lines {
+			b.Codec = encode.RawCodec()
+		}
+		for i := range apis {
+			fr := newFramer(&Config{api: &apis[i]})
+			if fr.notJSON(b) != nil {
+				continue
+			}
+			text := fr.append(nil, b)
+			var recs []json.RawMessage
+			if apis[i].array {
+				if err := json.Unmarshal(text, &recs); err != nil {
+					t.Fatalf("%s: %v: %q", apis[i].name, err, text)
+				}
+			} else {
+				for line := range bytes.Lines(text) {
+					recs = append(recs, bytes.TrimSuffix(line, []byte("\n")))
+				}
+			}
+			want := 2
+			if apis[i].bulk {
+				want = 4
+			}
+			if len(recs) != want {
+				t.Fatalf("%s: %d records, not %d: %q", apis[i].name, len(recs), want, text)
+			}
+			for _, rec := range recs {
+				var obj map[string]any
+				if err := json.Unmarshal(rec, &obj); err != nil {
+					t.Fatalf("%s: %v: %q", apis[i].name, err, rec)
+				}
+			}
+		}
+	})
+}
+
+// FuzzAnswer: whatever a server says, the outcome makes sense, and nothing counts as stored
+// that the answer does not say is.
+func FuzzAnswer(f *testing.F) {
+	f.Add(200, []byte(`{"errors":true,"items":[{"create":{"status":400,"error":{"type":"x"}}},{"create":{"status":201}}]}`))
+	f.Add(200, []byte(`{"errors":true,"items":[{"create":{"status":409}},{"create":{"status":429}}]}`))
+	f.Add(400, []byte(`{"text":"x","code":6,"invalid-event-number":1}`))
+	f.Add(200, []byte(`{"code":0}`))
+	f.Add(503, []byte(`<html>`))
+	f.Fuzz(func(t *testing.T, status int, text []byte) {
+		if status < 200 || status > 599 {
+			return
+		}
+		for i := range apis {
+			p := &peer{answer: func(int, request) reply { return reply{status: status, text: string(text)} }}
+			d := destFor(t, p, apis[i].name, nil)
+			o := d.send(t.Context(), batchOf("{}", "{}"))
+			if err := o.Check(2); err != nil {
+				t.Fatal(apis[i].name, err)
+			}
+			if status >= 300 && o.Open.Len(2)+o.Refused.Len(2) != 2 {
+				t.Fatalf("%s: settled by %d", apis[i].name, status)
+			}
+			if apis[i].bulk && o.Open.Empty() && o.Refused.Empty() && !bytes.Contains(text, []byte("rrors")) && !bytes.Contains(text, []byte("tems")) && json.Valid(text) && !bytes.Contains(text, []byte(`\u`)) {
+				t.Fatalf("settled by %q", text)
+			}
+		}
+	})
+}

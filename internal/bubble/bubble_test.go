@@ -1,0 +1,30 @@
+package bubble
+
+import (
+	"sync"
+	"testing"
+	"time"
+)
+
+// Goroutines of a bubble look at expired timers at once. With synctest.Test alone, this
+// ends in a crash of Go 1.26's race detector.
+func TestExpiredTimers(t *testing.T) {
+	for range 10 {
+		Test(t, func(t *testing.T) {
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					for range 5000 {
+						timer := time.NewTimer(0)
+						select {
+						case <-timer.C:
+						default:
+							t.Error("an expired timer does not fire")
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}

@@ -1,0 +1,450 @@
+package httpsend
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A roundTrip is a server without a network.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// answers returns a client whose server answers so.
+func answers(status int, header http.Header, text string) *http.Client {
+	return &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return nil, err
+		}
+		return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+	})}
+}
+
+func poster(t *testing.T, o Options) *Poster {
+	t.Helper()
+	if o.URL == nil {
+		o.URL = &url.URL{Scheme: "http", Host: "server.test", Path: "/x"}
+	}
+	o.Who, o.ContentType = "pkg", "text/x"
+	if o.Timeout == 0 {
+		o.Timeout = time.Minute
+	}
+	if o.MaxAnswer == 0 {
+		o.MaxAnswer = 1 << 10
+	}
+	p, err := NewPoster(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// What is sent, with each way to authenticate.
+func TestPost(t *testing.T) {
+	for name, tc := range map[string]struct {
+		o           Options
+		key, header string
+	}{
+		"none":   {Options{}, "Authorization", ""},
+		"basic":  {Options{Username: "me", Password: "hunter22"}, "Authorization", "Basic bWU6aHVudGVyMjI="},
+		"bearer": {Options{BearerToken: "hunter22"}, "Authorization", "Bearer hunter22"},
+		"word":   {Options{BearerToken: "hunter22", TokenHeader: "Authorization", TokenWord: "Splunk "}, "Authorization", "Splunk hunter22"},
+		"key":    {Options{BearerToken: "hunter22", TokenHeader: "X-Key"}, "X-Key", "hunter22"},
+		"header": {Options{Headers: map[string]string{"x-key": "hunter22"}, Plain: map[string]string{"X-Key": "plain"}}, "X-Key", "hunter22"},
+		"plain":  {Options{Plain: map[string]string{"X-Key": "plain"}}, "X-Key", "plain"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got *http.Request
+			var body []byte
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				got = r
+				body, _ = io.ReadAll(r.Body)
+				w.WriteHeader(201)
+				io.WriteString(w, "hello")
+			}))
+			defer srv.Close()
+			o := tc.o
+			o.URL, _ = url.Parse(srv.URL + "/p?a=b")
+			p := poster(t, o)
+			a, err := p.Post(t.Context(), []byte("data"))
+			if err != nil || a.Status != 201 || string(a.Text) != "hello" || !a.Whole || string(body) != "data" {
+				t.Fatalf("%+v %v", a, err)
+			}
+			if got.Header.Get(tc.key) != tc.header || got.Header.Get("Content-Type") != "text/x" || got.URL.String() != "/p?a=b" || got.ContentLength != 4 || got.Header["Idempotency-Key"] != nil {
+				t.Errorf("%s with %v", got.URL, got.Header)
+			}
+			if n := p.Counts(); n != (Counts{1, 0, 4, 4}) {
+				t.Errorf("%+v", n)
+			}
+		})
+	}
+}
+
+// The token of a file is read again after ten seconds, and after a 401. A file that is gone
+// leaves the old one.
+func TestTokenFile(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "token")
+		write := func(text string) {
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("one\n")
+		good, got := "Bearer one", ""
+		p := poster(t, Options{BearerTokenFile: file, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			io.Copy(io.Discard, r.Body)
+			got = r.Header.Get("Authorization")
+			status := 200
+			if got != good {
+				status = 401
+			}
+			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("it was " + got))}, nil
+		})}})
+		post := func(status int, renewed bool) {
+			t.Helper()
+			a, err := p.Post(t.Context(), nil)
+			if err != nil || a.Status != status || a.Renewed != renewed {
+				t.Errorf("%+v %v", a, err)
+			}
+			if o, ok := p.Judge(&a, string(a.Text), 1, 1); ok && (o.Advice == batch.Again) != renewed || ok && strings.Contains(o.Why.Error(), "tw0-secret") {
+				t.Errorf("%+v", o)
+			}
+		}
+		post(200, false)
+		write("tw0-secret")
+		good = "Bearer tw0-secret"
+		post(401, true)
+		post(200, false)
+		good = "Bearer three"
+		post(401, false)
+		write("three")
+		time.Sleep(11 * time.Second)
+		post(200, false)
+		os.Remove(file)
+		time.Sleep(11 * time.Second)
+		post(200, false)
+	})
+	for text, want := range map[string]string{"": "is empty or has several lines", "a\nb": "is empty or has several lines"} {
+		file := filepath.Join(t.TempDir(), "token")
+		os.WriteFile(file, []byte(text), 0o600)
+		if _, err := NewPoster(Options{Who: "pkg", URL: &url.URL{}, BearerTokenFile: file}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// No credential shows in what is made of a server's words, or of an error that has the URL.
+func TestNoSecrets(t *testing.T) {
+	u, _ := url.Parse("http://server.test/x?key=hunter22&b=s3cr3t%20word")
+	p := poster(t, Options{
+		URL: u, Username: "me", Password: "pass-word", Headers: map[string]string{"X-Token": "Splunk t0ken", "X-Short": "abc"},
+		Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			return nil, fmt.Errorf("cannot reach %s with %v", r.URL, r.Header)
+		})},
+	})
+	_, err := p.Post(t.Context(), []byte("x"))
+	all := p.Words([]byte(u.String()+" pass-word t0ken bWU6cGFzcy13b3Jk s3cr3t word abc")) + err.Error() + Shown(u) + p.NoAnswer("hunter22").Error() + p.Refusal(400, "hunter22").Error()
+	for _, secret := range []string{"hunter22", "pass-word", "t0ken", "bWU6cGFzcy13b3Jk", "s3cr3t word", "s3cr3t%20word"} {
+		if strings.Contains(all, secret) {
+			t.Errorf("%s shows in %s", secret, all)
+		}
+	}
+	if !strings.Contains(all, "abc") {
+		t.Errorf("a short value hides words: %s", all)
+	}
+}
+
+func TestWords(t *testing.T) {
+	p := poster(t, Options{})
+	for in, want := range map[string]string{
+		" a \n":                          "a",
+		"a\x1b[31mb\nc":                  `a\x1b[31mb\nc`,
+		"\xff":                           `\ufffd`,
+		strings.Repeat("x", 2000):        strings.Repeat("x", 1024),
+		strings.Repeat("x", 1023) + "äö": strings.Repeat("x", 1023),
+	} {
+		if got := p.Words([]byte(in)); got != want && got != strings.ReplaceAll(want, `\ufffd`, "\ufffd") {
+			t.Errorf("%.20q becomes %.40q", in, got)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	for _, tc := range []struct {
+		status, records, size int
+		advice                batch.Advice
+		judged                bool
+	}{
+		{200, 1, 1, 0, false}, {204, 1, 1, 0, false}, {400, 1, 1, 0, false}, {422, 1, 1, 0, false},
+		{301, 1, 1, batch.Hold, true}, {307, 1, 1, batch.Hold, true},
+		{401, 1, 1, batch.Hold, true}, {403, 1, 1, batch.Hold, true}, {404, 1, 1, batch.Hold, true}, {405, 1, 1, batch.Hold, true}, {415, 1, 1, batch.Hold, true},
+		{408, 1, 1, batch.Again, true}, {425, 1, 1, batch.Again, true}, {429, 1, 1, batch.Again, true}, {500, 1, 1, batch.Again, true}, {503, 1, 1, batch.Again, true}, {599, 1, 1, batch.Again, true},
+		{413, 2, 10, batch.Smaller, true}, {413, 1, leastLimit, batch.Smaller, true}, {413, 1, leastLimit - 1, batch.Again, true},
+	} {
+		p := poster(t, Options{Client: answers(tc.status, http.Header{"Retry-After": {"7"}}, "words")})
+		a, err := p.Post(t.Context(), []byte("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, judged := p.Judge(&a, string(a.Text), tc.records, tc.size)
+		if judged != tc.judged || judged && (o.Advice != tc.advice || o.Open.Len(3) != 3 || o.After != 7*time.Second || o.Why == nil) {
+			t.Errorf("%d of %d records: %+v %v", tc.status, tc.records, o, judged)
+		}
+		if failed := p.Counts().Failed; failed != 0 != (tc.status >= 300) {
+			t.Errorf("%d: %d failed", tc.status, failed)
+		}
+	}
+}
+
+// What is not an answer.
+func TestNoAnswer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		client  *http.Client
+		advice  batch.Advice
+		unknown bool
+	}{
+		"refused": {&http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) {
+			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+		})}, batch.Again, false},
+		"reset":       {&http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, errors.New("reset") })}, batch.Again, true},
+		"certificate": {&http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, &tls.CertificateVerificationError{} })}, batch.Hold, false},
+		"no TLS":      {&http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, tls.RecordHeaderError{Msg: "first record"} })}, batch.Hold, false},
+		"panic":       {&http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { panic("boom") })}, batch.Again, true},
+		"cut": {&http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: 200, Body: io.NopCloser(io.MultiReader(strings.NewReader("x"), failing{}))}, nil
+		})}, batch.Again, true},
+	} {
+		p := poster(t, Options{Client: tc.client})
+		_, err := p.Post(t.Context(), []byte("x"))
+		o := OutcomeOf(err)
+		if err == nil || o.Advice != tc.advice || o.Open.Len(1) != 1 || errors.Is(err, batch.ErrUnanswered) != tc.unknown || p.Counts().Failed != 1 {
+			t.Errorf("%s: %v %+v", name, err, o)
+		}
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+func TestLongAnswer(t *testing.T) {
+	for n, whole := range map[int]bool{1 << 10: true, 1<<10 + 1: false} {
+		p := poster(t, Options{Client: answers(200, nil, strings.Repeat("x", n))})
+		if a, err := p.Post(t.Context(), nil); err != nil || a.Whole != whole || len(a.Text) != 1<<10 {
+			t.Errorf("%d: %d bytes, whole %v: %v", n, len(a.Text), a.Whole, err)
+		}
+	}
+}
+
+// A request that takes too long ends, and so does one whose context does.
+func TestTimeout(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		hangs := &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})}
+		p := poster(t, Options{Client: hangs, Timeout: 3 * time.Second})
+		start := time.Now()
+		if _, err := p.Post(t.Context(), nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 3*time.Second || !errors.Is(err, batch.ErrUnanswered) {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start = time.Now()
+		if _, err := p.Post(ctx, nil); err == nil || time.Since(start) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	})
+}
+
+// A transport that reads the body after it has answered reads nothing: the memory is used again.
+func TestBodyAfterAnswer(t *testing.T) {
+	for _, zip := range []bool{false, true} {
+		var late []io.ReadCloser
+		var mu sync.Mutex
+		p := poster(t, Options{Gzip: zip, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			again, err := r.GetBody()
+			if err != nil {
+				return nil, err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			late = append(late, r.Body, again)
+			go io.Copy(io.Discard, r.Body)
+			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+		})}})
+		for range 100 {
+			data := []byte(strings.Repeat("data", 1000))
+			if _, err := p.Post(t.Context(), data); err != nil {
+				t.Fatal(err)
+			}
+			clear(data) // the race detector sees who reads it still
+		}
+		for _, b := range late {
+			if n, err := b.Read(make([]byte, 10)); n > 0 || err == nil {
+				t.Fatalf("%d bytes, %v", n, err)
+			}
+		}
+	}
+}
+
+func TestTransport(t *testing.T) {
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/elsewhere", http.StatusFound)
+	}))
+	defer srv.Close()
+	u, _ := url.Parse(srv.URL)
+	post := func(tr Transport) (Answer, error) {
+		tr.Who, tr.Conns, tr.Timeout, tr.NoProxy = "pkg", 1, time.Minute, true
+		return poster(t, Options{URL: u, Transport: tr}).Post(t.Context(), nil)
+	}
+	if a, err := post(Transport{TLS: TLS{InsecureSkipVerify: true}}); err != nil || a.Status != http.StatusFound {
+		t.Errorf("a redirect is the answer: %+v %v", a, err)
+	}
+	_, err := post(Transport{})
+	var e *Error
+	if !errors.As(err, &e) || e.Lost != NotSecure {
+		t.Errorf("a certificate of nobody: %v", err)
+	}
+	dir := t.TempDir()
+	for want, conf := range map[string]TLS{
+		"pkg: cannot read tls.ca_file":               {CAFile: filepath.Join(dir, "none")},
+		"there is no PEM certificate in it":          {CAFile: os.Args[0]},
+		"pkg: cannot use tls.cert_file and key_file": {CertFile: filepath.Join(dir, "a"), KeyFile: filepath.Join(dir, "b")},
+	} {
+		if _, err := (&Transport{Who: "pkg", TLS: conf}).Client(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, not %s", err, want)
+		}
+	}
+	socket := filepath.Join(dir, "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	over := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Host) })}
+	served := make(chan struct{})
+	go func() { defer close(served); over.Serve(l) }()
+	defer func() { over.Close(); <-served }()
+	u = &url.URL{Scheme: "http", Host: "name.test"}
+	if a, err := post(Transport{UnixSocket: socket}); err != nil || string(a.Text) != "name.test" {
+		t.Errorf("%s %v", a.Text, err)
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for h, want := range map[string]time.Duration{
+		"": 0, "7": 7 * time.Second, "0": 0, "-1": 0, "x": 0, "99999999999": 0,
+		now.Add(time.Minute).Format(http.TimeFormat): time.Minute, now.Add(-time.Minute).Format(http.TimeFormat): 0,
+	} {
+		if got := RetryAfter(h, now); got != want {
+			t.Errorf("%q: %v", h, got)
+		}
+	}
+}
+
+func TestParseURL(t *testing.T) {
+	for raw, want := range map[string]string{
+		"": "it is empty", "ftp://h": `its scheme is "ftp"`, "http://": "it has no host", "http://h#s3cr3t": "it has a #fragment", "http://h:0": "its port is 0", "http://h:70000": "its port is 70000",
+		"http://u:s3cr3t@h:x": "it cannot be read", "https://h:1/p?q=s3cr3t": "", "http://me:s3cr3t@h": "",
+	} {
+		u, user, why := ParseURL(raw)
+		if !strings.HasPrefix(why, want) || (why == "") != (want == "") || strings.Contains(why, "s3cr3t") {
+			t.Errorf("%s: %s", raw, why)
+		}
+		if why == "" && (u.User != nil || strings.Contains(raw, "@") != (user != nil) || strings.Contains(Shown(u), "s3cr3t")) {
+			t.Errorf("%s: %v %v", raw, u, user)
+		}
+	}
+}
+
+func TestCheckHeaders(t *testing.T) {
+	for _, tc := range []struct {
+		name, value string
+		ways        int
+		want        string
+	}{
+		{"X-A", "b", 1, ""}, {"content-type", "x", 0, "Content-Type is made by the client"}, {"Host", "x", 0, "made by the client"}, {"X A", "b", 0, "is no header"}, {"", "b", 0, "is no header"},
+		{"X-A", "b\r\nX-B: c", 0, "is no header"}, {"authorization", "x", 0, ""}, {"authorization", "x", 1, "use one of"}, {"X-A", "b", 2, "use one of"},
+	} {
+		if got := CheckHeaders(map[string]string{tc.name: tc.value}, tc.ways); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") {
+			t.Errorf("%q: %s", tc.name, got)
+		}
+	}
+	if n := Ways("u", "", "t", "f"); n != 3 {
+		t.Error(n)
+	}
+}
+
+// Whether a server takes records is asked for where nothing was taken in the last ten seconds.
+func TestControl(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var asked []string
+		status := 200
+		p := poster(t, Options{Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			body, _ := io.ReadAll(r.Body)
+			asked = append(asked, string(body))
+			if status == 0 {
+				return nil, errors.New("reset")
+			}
+			return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader("words"))}, nil
+		})}})
+		held := batch.Outcome{Open: batch.All(), Why: errors.New("bad"), Advice: batch.Hold}
+		c := Control{Words: func(a *Answer) string { return string(a.Text) }, Taken: func(a *Answer) bool { return a.Status == 200 }}
+		check := func(what string, f func(context.Context, *Poster, batch.Outcome) batch.Outcome, advice batch.Advice, want ...string) {
+			t.Helper()
+			asked = nil
+			if o := f(t.Context(), p, held); o.Advice != advice || fmt.Sprint(asked) != fmt.Sprint(want) {
+				t.Errorf("%s: %v after %q, want %v after %q", what, o.Advice, asked, advice, want)
+			}
+		}
+		check("there is nothing to ask", c.Check, batch.Hold)
+		c.First = []byte("first")
+		check("before a record was taken", c.Check, batch.Search, "first")
+		status = 400
+		check("refused", c.Check, batch.Hold, "first")
+		keep := func(text string) {
+			c.Keep(time.Now(), func(dst []byte) []byte { return append(dst, text...) })
+		}
+		keep(strings.Repeat("x", controlBytes+1))
+		check("taken just now", c.Check, batch.Search)
+		check("now, by a server that refuses", c.Ask, batch.Hold, "first")
+		keep("one")
+		keep("two")
+		time.Sleep(11 * time.Second)
+		check("refused", c.Check, batch.Hold, "one")
+		status = 200
+		check("taken", c.Check, batch.Search, "one")
+		check("believed for a while", c.Check, batch.Search)
+		keep("three") // renews what is older than ten seconds
+		time.Sleep(11 * time.Second)
+		status = 503
+		check("nobody knows", c.Check, batch.Again, "three")
+		status = 401
+		check("it lets nobody in", c.Check, batch.Hold, "three")
+		status = 0
+		check("nobody answers", c.Check, batch.Again, "three")
+	})
+}

@@ -1,0 +1,64 @@
+package httpsend
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Printable escapes what a terminal or a reader of a log could take for more than text.
+func Printable(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return s
+	}
+	var sb strings.Builder
+	for _, r := range s {
+		if strconv.IsPrint(r) {
+			sb.WriteRune(r)
+		} else {
+			q := strconv.QuoteRuneToASCII(r)
+			sb.WriteString(q[1 : len(q)-1])
+		}
+	}
+	return sb.String()
+}
+
+// RetryAfter reads the header of that name: seconds or a date.
+func RetryAfter(h string, now time.Time) time.Duration {
+	if h == "" {
+		return 0
+	}
+	if n, err := strconv.ParseUint(h, 10, 31); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if t, err := http.ParseTime(h); err == nil {
+		return max(t.Sub(now), 0)
+	}
+	return 0
+}
+
+// Basic returns the credentials of basic authentication as they are sent, "" if there are
+// none.
+func Basic(user, password string) string {
+	if user == "" && password == "" {
+		return ""
+	}
+	return base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
+}
+
+// ReadToken returns the bearer token in a file. who begins the error.
+func ReadToken(who, path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("%s: cannot read bearer_token_file: %w", who, err)
+	}
+	t := strings.TrimSpace(string(b))
+	if t == "" || strings.ContainsAny(t, "\r\n\x00") {
+		return "", fmt.Errorf("%s: cannot use bearer_token_file %s: it is empty or has several lines", who, path)
+	}
+	return t, nil
+}

@@ -1,0 +1,221 @@
+// Package pattern fills texts such as "logs.{app}.{level}" with what records say: the
+// subjects, topics and keys of the drivers.
+package pattern
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// A Pattern is a text with names of fields in braces. "{level}" is the level of the
+// record: trace, debug, info, warn, error or fatal. Any other name is that of a member of
+// the record; dots lead into objects, unless a member has the name with its dots.
+type Pattern struct {
+	text  string
+	parts []part
+}
+
+// A part is a text or, if that is empty, a field.
+type part struct {
+	text  string
+	field string
+}
+
+// level is the name of the field that every record has.
+const level = "level"
+
+// Parse reads a pattern. "{{" and "}}" stand for single braces.
+func Parse(text string) (Pattern, error) {
+	p := Pattern{text: text}
+	var lit strings.Builder
+	for rest := text; rest != ""; {
+		i := strings.IndexAny(rest, "{}")
+		if i < 0 {
+			lit.WriteString(rest)
+			break
+		}
+		lit.WriteString(rest[:i])
+		if strings.HasPrefix(rest[i:], "{{") || strings.HasPrefix(rest[i:], "}}") {
+			lit.WriteByte(rest[i])
+			rest = rest[i+2:]
+			continue
+		}
+		if rest[i] == '}' {
+			return p, fmt.Errorf("%q: a brace is closed that was not opened; write }} for a brace", text)
+		}
+		name, after, ok := strings.Cut(rest[i+1:], "}")
+		switch {
+		case !ok:
+			return p, fmt.Errorf("%q: a brace is not closed; write {{ for a brace", text)
+		case name == "":
+			return p, fmt.Errorf("%q: {} has no name; write the field's, as in {app}", text)
+		case strings.ContainsAny(name, "{"):
+			return p, fmt.Errorf("%q: %q is no name of a field", text, name)
+		}
+		p.addText(&lit)
+		p.parts = append(p.parts, part{field: name})
+		rest = after
+	}
+	p.addText(&lit)
+	return p, nil
+}
+
+func (p *Pattern) addText(lit *strings.Builder) {
+	if lit.Len() > 0 {
+		p.parts = append(p.parts, part{text: lit.String()})
+		lit.Reset()
+	}
+}
+
+// String returns the pattern as it was given.
+func (p *Pattern) String() string { return p.text }
+
+// Fixed returns the text of a pattern without fields, and whether it has none.
+func (p *Pattern) Fixed() (string, bool) {
+	switch {
+	case len(p.parts) == 0:
+		return "", true
+	case len(p.parts) == 1 && p.parts[0].field == "":
+		return p.parts[0].text, true
+	}
+	return "", false
+}
+
+// Texts returns the parts between the fields.
+func (p *Pattern) Texts() []string {
+	var texts []string
+	for _, part := range p.parts {
+		if part.field == "" {
+			texts = append(texts, part.text)
+		}
+	}
+	return texts
+}
+
+// A Filler fills patterns for the records of one batch after the other. It is not for
+// concurrent use.
+type Filler struct {
+	// Clean appends a value to dst in the form that the protocol allows. Default nil: as
+	// it is.
+	Clean func(dst, value []byte) []byte
+	// Missing stands for a field that the record does not have, or that is no string,
+	// number or boolean. Default "".
+	Missing string
+
+	json, value []byte
+}
+
+// Append appends p, filled from rec, to dst and returns it. codec is that of the batch.
+func (f *Filler) Append(dst []byte, p *Pattern, codec batch.Codec, rec *batch.Record) []byte {
+	obj, read := []byte(nil), false
+	for i := range p.parts {
+		part := &p.parts[i]
+		switch {
+		case part.field == "":
+			dst = append(dst, part.text...)
+			continue
+		case part.field == level:
+			dst = append(dst, levelName(rec.Level)...)
+			continue
+		case !read:
+			obj, read = f.object(codec, rec), true
+		}
+		value, ok := f.find(obj, part.field)
+		switch {
+		case !ok:
+			dst = append(dst, f.Missing...)
+		case f.Clean != nil:
+			dst = f.Clean(dst, value)
+		default:
+			dst = append(dst, value...)
+		}
+	}
+	return dst
+}
+
+// object returns rec as a JSON object, nil if it is none.
+func (f *Filler) object(codec batch.Codec, rec *batch.Record) []byte {
+	obj := rec.Data
+	if codec != nil && codec.ContentType() != "application/x-ndjson" {
+		f.json = codec.AppendJSON(f.json[:0], rec.Data, rec.Meta)
+		obj = f.json
+	}
+	if !record.IsObject(obj) {
+		return nil
+	}
+	return obj
+}
+
+// find returns what the member of obj says that name leads to. It is valid until the next
+// call.
+func (f *Filler) find(obj []byte, name string) (value []byte, ok bool) {
+	if obj == nil {
+		return nil, false
+	}
+	for at := record.Space(obj, 0); ; {
+		inner, rest := -1, ""
+		record.Members(obj, at, func(m record.Member) bool {
+			key := record.AppendString(f.value[:0], obj[m.Key:m.KeyEnd])
+			if string(key) == name {
+				value, ok = f.scalar(obj[m.Value:m.End])
+				return false
+			}
+			if n := len(key); inner < 0 && len(name) > n+1 && name[n] == '.' && name[:n] == string(key) && obj[m.Value] == '{' {
+				inner, rest = m.Value, name[n+1:]
+			}
+			return true
+		})
+		if value != nil || ok || inner < 0 {
+			return value, ok
+		}
+		at, name = inner, rest
+	}
+}
+
+// scalar returns what a JSON value says: nothing, if it is null, a list or an object.
+func (f *Filler) scalar(v []byte) (value []byte, ok bool) {
+	switch v[0] {
+	case '"':
+		s := record.AppendString(f.value[:0], v)
+		if len(s) > 0 && len(v) != len(s)+2 {
+			f.value = s[:0]
+		}
+		return s, true
+	case '{', '[', 'n':
+		return []byte{}, false
+	}
+	return v, true
+}
+
+// IsText reports whether records of that codec are lines of text, which need no codec to be
+// read. A nil codec stands for plain lines.
+func IsText(c batch.Codec) bool {
+	if c == nil {
+		return true
+	}
+	switch c.ContentType() {
+	case "", "application/x-ndjson", "application/logfmt", "text/plain":
+		return true
+	}
+	return false
+}
+
+func levelName(l slog.Level) string {
+	switch {
+	case l < slog.LevelDebug:
+		return "trace"
+	case l < slog.LevelInfo:
+		return "debug"
+	case l < slog.LevelWarn:
+		return "info"
+	case l < slog.LevelError:
+		return "warn"
+	case l < record.Fatal:
+		return "error"
+	}
+	return "fatal"
+}

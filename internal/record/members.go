@@ -1,0 +1,106 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// A Member says where a member of an object, or a pair of logfmt, stands in a line: its
+// name is line[Key:KeyEnd] and its value line[Value:End], both as they are written, with
+// their quotes. A name of logfmt that has no '=' has Value and End equal to KeyEnd.
+type Member struct{ Key, KeyEnd, Value, End int }
+
+// Members calls yield with the members of the object that begins at b[obj], in order,
+// until it returns false. b must be valid JSON. It returns the index of the brace that
+// closes the object, or -1 if yield has ended it.
+func Members(b []byte, obj int, yield func(Member) bool) (end int) {
+	for i := space(b, obj+1); ; {
+		switch b[i] {
+		case '}':
+			return i
+		case ',':
+			i = space(b, i+1)
+		}
+		var m Member
+		m.Key = i
+		_, _, m.KeyEnd = stringAt(b, i+1)
+		m.Value = space(b, space(b, m.KeyEnd)+1) // behind ':'
+		if b[m.Value] == '"' {
+			_, _, m.End = stringAt(b, m.Value+1)
+		} else {
+			m.End = skip(b, m.Value)
+		}
+		if !yield(m) {
+			return -1
+		}
+		i = space(b, m.End)
+	}
+}
+
+// Space returns the index of the first byte at or behind b[i] that is none of JSON's
+// spaces.
+func Space(b []byte, i int) int { return space(b, i) }
+
+// AppendString appends what a valid JSON string, with its quotes, says. A string without
+// escapes is not copied: it is returned as it stands between the quotes.
+func AppendString(dst, quoted []byte) []byte {
+	s := quoted[1 : len(quoted)-1]
+	if bytes.IndexByte(s, '\\') < 0 {
+		return s
+	}
+	return jsontext.AppendUnescaped(dst, s)
+}
+
+// Pairs calls yield with the pairs of a line of logfmt, in order, until it returns false.
+// It returns false if that happened or the line is not logfmt.
+func Pairs(line []byte, yield func(Member) bool) bool {
+	return pairs(line, func(key, value []byte) bool {
+		at := cap(line) - cap(key)
+		m := Member{Key: at, KeyEnd: at + len(key)}
+		m.Value, m.End = m.KeyEnd, m.KeyEnd
+		if value != nil {
+			m.Value++
+			m.End = m.Value + len(value)
+		}
+		return yield(m)
+	})
+}
+
+// LogfmtText returns what a value of logfmt says. A value without escapes is not copied.
+// That of a name alone is nil, and says true.
+func LogfmtText(value []byte) []byte {
+	switch {
+	case value == nil:
+		return []byte("true")
+	case len(value) < 2 || value[0] != '"':
+		return value
+	case bytes.IndexByte(value, '\\') < 0:
+		return value[1 : len(value)-1]
+	}
+	if s, err := strconv.Unquote(string(value)); err == nil {
+		return []byte(s)
+	}
+	var s string
+	if json.Unmarshal(value, &s) == nil {
+		return []byte(s)
+	}
+	return value[1 : len(value)-1]
+}
+
+// Elements calls yield with the elements of a list of valid JSON, as they are written,
+// until it returns false.
+func Elements(list []byte, yield func(element []byte) bool) {
+	for i := space(list, 1); list[i] != ']'; i = space(list, i) {
+		if list[i] == ',' {
+			i = space(list, i+1)
+		}
+		from := i
+		i = skip(list, i)
+		if !yield(list[from:i]) {
+			return
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package loki
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+)
+
+// unknown is what a Loki of tomorrow, or a server in front of one, may say.
+const unknown = "the request did not pass"
+
+// A server that answers all it gets with a 400, or a 422, in unknown words condemns nothing: it
+// may be ill, and once it is well all arrives, in order.
+func TestUnknownWords(t *testing.T) {
+	for _, tt := range []struct {
+		status int
+		most   int  // of ten pushes so many are refused
+		pack   bool // several streams in a push
+	}{{400, 10, false}, {422, 10, true}, {400, 9, false}, {400, 5, true}} {
+		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				var well atomic.Bool
+				var n atomic.Int64
+				p := &peer{}
+				p.answer = func(_ int, r *request) (int, string, http.Header) {
+					if !well.Load() && int(n.Add(7)*7919%10) < tt.most {
+						return tt.status, unknown, nil
+					}
+					return 204, "", nil
+				}
+				h := handlerFor(t, p, Config{Pack: tt.pack})
+				log := slog.New(h)
+				const lines = 300
+				for i := range lines {
+					log.Log(t.Context(), slog.Level(i%2*4), fmt.Sprint(i))
+					time.Sleep(2 * time.Second)
+				}
+				if a := h.Sink.Account(); a.Dropped.Total() > 0 {
+					t.Errorf("after ten minutes: %v", a)
+				}
+				well.Store(true)
+				time.Sleep(10 * time.Minute)
+				if a := h.Sink.Account(); a.Delivered != lines {
+					t.Errorf("in the end: %v", a)
+				}
+				if _, err := h.Close(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A record that is refused in unknown words while others of its stream are taken is found, alone.
+func TestUnknownWordsOfOne(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := &peer{}
+		p.answer = func(_ int, r *request) (int, string, http.Header) {
+			for _, s := range r.streams {
+				for _, e := range s.Entries {
+					if strings.Contains(e.Line, "poison") {
+						return 400, unknown, nil
+					}
+				}
+			}
+			return 204, "", nil
+		}
+		h := handlerFor(t, p, Config{})
+		log := slog.New(h)
+		for i := range 200 {
+			log.Log(t.Context(), slog.Level(i%2*4), fmt.Sprint(i))
+			if i == 100 {
+				log.Info("poison")
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(10 * time.Second)
+		if a := h.Sink.Account(); a.Delivered != 200 {
+			t.Errorf("the others wait: %v", a)
+		}
+		time.Sleep(5 * time.Minute)
+		if a := h.Sink.Account(); a.Delivered != 200 || a.Dropped[batch.Poison] != 1 {
+			t.Error(a)
+		}
+		_, _ = h.Close(t.Context())
+	})
+}
+
+// Beside a tenant that is not let in, such a record is found, too, and the tenant's wait.
+func TestUnknownWordsBesideADeniedTenant(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		p := &peer{}
+		p.answer = func(_ int, r *request) (int, string, http.Header) {
+			switch text := fmt.Sprint(r.streams); {
+			case strings.Contains(text, "poison"):
+				return 400, unknown, nil
+			case strings.Contains(text, "denied"):
+				return 403, "not you", nil
+			}
+			return 204, "", nil
+		}
+		h := handlerFor(t, p, Config{TenantAttr: "tenant"})
+		log := slog.New(h)
+		for i := range 100 {
+			log.Info("denied", "tenant", "b")
+			log.Info(fmt.Sprint(i), "tenant", "a")
+			if i == 50 {
+				log.Info("poison", "tenant", "a")
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		if a := h.Sink.Account(); a.Delivered != 100 || a.Dropped[batch.Poison] != 1 || a.Pending.Total() != 100 {
+			t.Error(a)
+		}
+		_, _ = h.Close(t.Context())
+	})
+}

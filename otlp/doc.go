@@ -1,0 +1,28 @@
+// Package otlp sends records to an OpenTelemetry receiver, such as the Collector: the logs
+// of OTLP over HTTP, as protobuf (POST /v1/logs).
+//
+//	log, err := forebay.New(otlp.To("http://localhost:4318", otlp.Resource("service.name", "shop")))
+//
+// A record becomes a LogRecord in the caller, once; a request is made of records without
+// another look at them.
+//
+//   - The severity is the level and 9: slog.LevelInfo is 9, INFO. Its text is that of slog.
+//   - The body is the message. Both times are that of the record; one without a time has
+//     the observed one alone.
+//   - Attributes keep their kinds. Groups are lists of pairs, durations nanoseconds, times
+//     text (RFC 3339), errors their message, []byte bytes, and other values what JSON has
+//     for them. Numbers above the largest int64 are text.
+//   - trace_id and span_id, if they are ids, are those of the record (see [Config]).
+//
+// What a receiver answers is followed as the protocol says: 429 and 5xx are tried again
+// after Retry-After, 413 makes requests smaller, 401, 403 and 404 hold everything with an
+// alarm. A 400 is searched for the record at fault, as soon as it is known that others are
+// taken. Of partial_success only the number of refused records is known: the account has
+// them as delivered, [Stats].Rejected says how many they are, and an event (partial-success)
+// has the receiver's words. If all are refused they are dead letters.
+//
+// Over gRPC: module otlpgrpc.
+//
+// Retry, memory, spool, crash safety and the account are those of every output, see packages
+// forebay and deliver.
+package otlp

@@ -1,0 +1,385 @@
+package otlp
+
+import (
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/values"
+)
+
+// maxDepth is how deep values may lie within each other. Each level is three messages, and
+// many decoders of protobuf take a hundred. Below, a value is JSON text.
+const maxDepth = 24
+
+// An encoder makes records: it is the [encode.Encoder] of an [Exporter].
+//
+// Each record is rendered once, in the caller, in the form that the request will have. It
+// allocates nothing, except what the values of the attributes allocate themselves.
+type encoder struct {
+	traceKey, spanKey string
+	source            bool
+	values            *values.Values
+}
+
+func newEncoder(c *Config) *encoder {
+	return &encoder{
+		traceKey: c.TraceIDKey, spanKey: c.SpanIDKey, source: c.AddSource,
+		values: values.NewValues(values.Style{Duration: values.DurationNanos, Level: values.LevelUpper}),
+	}
+}
+
+// Scope returns the scope without attributes or groups.
+func (e *encoder) Scope() encode.Scope { return &scope{e: e, levels: []level{{}}} }
+
+// Codec reads records.
+func (e *encoder) Codec() batch.Codec { return codec{e} }
+
+// NeedsPC reports whether records have their source position.
+func (e *encoder) NeedsPC() bool { return e.source }
+
+// scope is the encoder under attributes and groups. It is immutable.
+type scope struct {
+	e      *encoder
+	levels []level // the root and the open groups
+	prefix string  // of keys: groups below maxDepth
+	ids    ids
+}
+
+// A level is what is known of a group: its name and the pairs of With.
+type level struct {
+	name  string
+	pairs []byte
+}
+
+// ids are the trace and the span of a record.
+type ids struct {
+	trace    [16]byte
+	span     [8]byte
+	hasTrace bool
+	hasSpan  bool
+}
+
+func (s *scope) WithGroup(name string) encode.Scope {
+	if name == "" {
+		return s
+	}
+	n := *s
+	if len(s.levels) > maxDepth {
+		n.prefix += valid(name) + "."
+		return &n
+	}
+	n.levels = append(slices.Clone(s.levels), level{name: valid(name)})
+	return &n
+}
+
+func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
+	if len(attrs) == 0 {
+		return s
+	}
+	n := *s
+	n.levels = slices.Clone(s.levels)
+	last := &n.levels[len(n.levels)-1]
+	w := getWriter(&n, nil)
+	defer w.free()
+	pairs := w.attrs(slices.Clone(last.pairs), n.tag(), attrs, len(n.levels)-1)
+	last.pairs, n.ids = slices.Clip(pairs), w.ids
+	return &n
+}
+
+// tag is that of attributes in the innermost open group.
+func (s *scope) tag() byte {
+	if len(s.levels) > 1 {
+		return tagValues
+	}
+	return tagAttr
+}
+
+// Append appends r as a LogRecord.
+func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
+	t := r.Time
+	at := t
+	if t.IsZero() {
+		at = time.Now()
+	}
+	m := batch.Meta{Time: values.UnixNano(at), Level: r.Level}
+	w := getWriter(s, r)
+	dst, start := open(dst, tagRecord)
+	if !t.IsZero() {
+		dst = appendFixed64(dst, tagTime, nanos(t))
+	}
+	dst = appendFixed64(dst, tagObserved, nanos(at))
+	dst = appendLevel(dst, r.Level)
+	dst = appendBody(dst, r.Message)
+	dst = w.all(dst, r)
+	dst = w.ids.append(dst)
+	w.free()
+	return finish(dst, start, m)
+}
+
+func finish(dst []byte, start int, m batch.Meta) ([]byte, batch.Meta, error) {
+	if n := len(dst) - start; n > maxPadded {
+		return dst, m, fmt.Errorf("otlp: cannot encode: record has %d bytes, more than %d", n, maxPadded)
+	}
+	shut(dst, start)
+	return dst, m, nil
+}
+
+// nanos returns t in Unix nanoseconds, which are 0, unknown, before 1970 and after 2262.
+func nanos(t time.Time) uint64 {
+	if sec := t.Unix(); sec < 0 || sec > math.MaxInt64/int64(time.Second)-1 {
+		return 0
+	}
+	return uint64(t.UnixNano())
+}
+
+// appendLevel appends severity and its text: the numbers of OpenTelemetry are those of slog
+// and 9.
+func appendLevel(dst []byte, l slog.Level) []byte {
+	dst = append(dst, tagSeverity, byte(min(max(int(l)+9, 1), 24)))
+	switch l {
+	case slog.LevelDebug:
+		return append(dst, tagText, 5, 'D', 'E', 'B', 'U', 'G')
+	case slog.LevelInfo:
+		return append(dst, tagText, 4, 'I', 'N', 'F', 'O')
+	case slog.LevelWarn:
+		return append(dst, tagText, 4, 'W', 'A', 'R', 'N')
+	case slog.LevelError:
+		return append(dst, tagText, 5, 'E', 'R', 'R', 'O', 'R')
+	}
+	return appendText(dst, tagText, values.LevelText(l, values.LevelUpper))
+}
+
+func appendBody(dst []byte, s string) []byte {
+	s = valid(s)
+	return appendText(appendLen(dst, tagBody, lenOf(len(s))), tagString, s)
+}
+
+func (i *ids) append(dst []byte) []byte {
+	if i.hasTrace {
+		dst = append(append(dst, tagTrace, byte(len(i.trace))), i.trace[:]...)
+	}
+	if i.hasSpan {
+		dst = append(append(dst, tagSpan, byte(len(i.span))), i.span[:]...)
+	}
+	return dst
+}
+
+// A writer writes the attributes of one record. It is borrowed from a pool.
+type writer struct {
+	e      *encoder
+	s      *scope
+	within int // groups of the call that are open: their keys have no prefix
+	cache  *values.Cache
+	ids    ids
+	js     []byte // a value as JSON
+	text   []byte // a string of it
+}
+
+var writers = sync.Pool{New: func() any { return new(writer) }}
+
+func getWriter(s *scope, r *encode.Record) *writer {
+	w := writers.Get().(*writer)
+	w.e, w.s, w.ids, w.cache, w.within = s.e, s, s.ids, nil, 0
+	if r != nil {
+		w.cache = &r.Cache
+	}
+	return w
+}
+
+// keptBytes is the largest scratch that a pooled writer keeps.
+const keptBytes = 64 << 10
+
+func (w *writer) free() {
+	w.s, w.cache = nil, nil
+	if cap(w.js)+cap(w.text) > keptBytes {
+		w.js, w.text = nil, nil
+	}
+	writers.Put(w)
+}
+
+// all appends the attributes of the scope and those of r.
+func (w *writer) all(dst []byte, r *encode.Record) []byte {
+	dst = append(dst, w.s.levels[0].pairs...)
+	if w.e.source && r.PC != 0 {
+		f := &values.FrameOf(r.PC).Source
+		dst = appendString(dst, tagAttr, "code.function.name", f.Function)
+		dst = appendString(dst, tagAttr, "code.file.path", f.File)
+		dst = appendInt(dst, tagAttr, "code.line.number", int64(f.Line))
+	}
+	return w.group(dst, tagAttr, r.Attrs, 1)
+}
+
+// group appends the open groups from k on, the innermost with attrs.
+func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
+	if k == len(w.s.levels) {
+		return w.attrs(dst, tag, attrs, k-1)
+	}
+	l := &w.s.levels[k]
+	at := len(dst)
+	dst, whole, value := begin(dst, tag, l.name)
+	dst, list := open(dst, tagList)
+	dst = append(dst, l.pairs...)
+	dst = w.group(dst, tagValues, attrs, k+1)
+	if len(dst) == list {
+		return dst[:at] // an empty group is none
+	}
+	shut(dst, list)
+	shut(dst, value)
+	shut(dst, whole)
+	return dst
+}
+
+// attrs appends attributes as KeyValues with a tag, at a depth.
+func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byte {
+	for i := range attrs {
+		a := &attrs[i]
+		v := a.Value
+		if v.Kind() == slog.KindLogValuer {
+			v = v.Resolve()
+		}
+		key := valid(a.Key)
+		if w.s.prefix != "" && w.within == 0 {
+			key = w.s.prefix + key
+		}
+		switch v.Kind() {
+		case slog.KindString:
+			s := v.String()
+			if (a.Key == w.e.traceKey || a.Key == w.e.spanKey) && w.within == 0 && w.id(a.Key, s) {
+				continue
+			}
+			dst = appendString(dst, tag, key, s)
+		case slog.KindInt64:
+			dst = appendInt(dst, tag, key, v.Int64())
+		case slog.KindUint64:
+			dst = appendUint(dst, tag, key, v.Uint64())
+		case slog.KindFloat64:
+			dst = appendDouble(dst, tag, key, v.Float64())
+		case slog.KindBool:
+			dst = appendBool(dst, tag, key, v.Bool())
+		case slog.KindDuration:
+			dst = appendInt(dst, tag, key, int64(v.Duration()))
+		case slog.KindGroup:
+			dst = w.groupValue(dst, tag, a.Key, key, v, depth)
+		default:
+			if a.Key == "" && v.Kind() == slog.KindAny && v.Any() == nil {
+				continue // the zero Attr
+			}
+			dst = w.any(dst, tag, a.Key, key, v, depth)
+		}
+	}
+	return dst
+}
+
+// id takes a value for the trace or the span of the record if it is one.
+func (w *writer) id(key, s string) bool {
+	var b [16]byte
+	switch {
+	case key == w.e.traceKey && len(s) == 2*len(w.ids.trace):
+		if !unhex(b[:16], s) {
+			return false
+		}
+		w.ids.trace, w.ids.hasTrace = b, true
+	case key == w.e.spanKey && len(s) == 2*len(w.ids.span):
+		if !unhex(b[:8], s) {
+			return false
+		}
+		copy(w.ids.span[:], b[:8])
+		w.ids.hasSpan = true
+	default:
+		return false
+	}
+	return true
+}
+
+// unhex fills dst, and reports whether s is hexadecimal and not all zeros, which is no id.
+func unhex(dst []byte, s string) bool {
+	var in [32]byte
+	n := copy(in[:], s)
+	if _, err := hex.Decode(dst, in[:n]); err != nil {
+		return false
+	}
+	return slices.ContainsFunc(dst, func(b byte) bool { return b != 0 })
+}
+
+// appendUint appends a number: as text if it is above those that the protocol has.
+func appendUint(dst []byte, tag byte, key string, v uint64) []byte {
+	if v > math.MaxInt64 {
+		return appendString(dst, tag, key, strconv.FormatUint(v, 10))
+	}
+	return appendInt(dst, tag, key, int64(v))
+}
+
+func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value, depth int) []byte {
+	attrs := v.Group()
+	switch {
+	case len(attrs) == 0:
+		return dst
+	case name == "":
+		if depth >= 4*maxDepth {
+			return dst
+		}
+		return w.attrs(dst, tag, attrs, depth+1)
+	case depth >= maxDepth:
+		return appendString(dst, tag, key, v.String())
+	}
+	at := len(dst)
+	dst, whole, value := begin(dst, tag, key)
+	dst, list := open(dst, tagList)
+	w.within++
+	dst = w.attrs(dst, tagValues, attrs, depth+1)
+	w.within--
+	if len(dst) == list {
+		return dst[:at]
+	}
+	shut(dst, list)
+	shut(dst, value)
+	shut(dst, whole)
+	return dst
+}
+
+// any appends a value of another kind: of what package values makes of it as JSON.
+func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth int) []byte {
+	if v.Kind() == slog.KindAny {
+		switch x := v.Any().(type) {
+		case nil:
+			return pair(dst, tag, key, 0)
+		case []byte:
+			return appendBytes(dst, tag, key, x)
+		case error:
+			w.text = w.e.values.AppendText(w.text[:0], w.cache, v)
+			return appendRaw(dst, tag, key, w.text)
+		}
+	}
+	w.js = w.e.values.AppendValue(w.js[:0], w.cache, v)
+	js := w.js
+	if n := stringLen(js); n == len(js) && n > 0 {
+		w.text = jsontext.AppendUnescaped(w.text[:0], js[1:n-1])
+		if (name == w.e.traceKey || name == w.e.spanKey) && w.within == 0 && w.id(name, string(w.text)) {
+			return dst
+		}
+		return appendRaw(dst, tag, key, w.text)
+	}
+	at := len(dst)
+	dst, whole, value := begin(dst, tag, key)
+	dst, rest, ok := w.fromJSON(dst, js, depth)
+	if !ok || len(rest) > 0 {
+		return appendRaw(dst[:at], tag, key, js)
+	}
+	shut(dst, value)
+	shut(dst, whole)
+	return dst
+}
+
+// appendRaw appends a text that is valid UTF-8.
+func appendRaw(dst []byte, tag byte, key string, text []byte) []byte {
+	return append(appendLen(pair(dst, tag, key, lenOf(len(text))), tagString, len(text)), text...)
+}

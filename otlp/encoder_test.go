@@ -1,0 +1,262 @@
+package otlp
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"testing/slogtest"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+type user struct {
+	Name string `json:"name"`
+	Age  int    `json:"age"`
+}
+
+type lazy struct{ v slog.Value }
+
+func (l lazy) LogValue() slog.Value { return l.v }
+
+type panics struct{}
+
+func (panics) MarshalJSON() ([]byte, error) { panic("no") }
+
+func shown(t testing.TB, s encode.Scope, r *encode.Record) string {
+	t.Helper()
+	rec, m, err := s.Append(nil, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !isRecord(rec) {
+		t.Fatalf("no record: %x", rec)
+	}
+	return string(codec{}.AppendJSON(nil, rec, m))
+}
+
+func TestRecords(t *testing.T) {
+	x := exporterFor(t, new(peer), nil)
+	at := time.Unix(1, 5).UTC()
+	root := x.Encoder().Scope()
+	const trace, span = "0102030405060708090a0b0c0d0e0f10", "0102030405060708"
+	for _, tc := range []struct {
+		name  string
+		scope encode.Scope
+		level slog.Level
+		attrs []slog.Attr
+		want  string // behind the body
+	}{
+		{"none", root, 0, nil, ``},
+		{"scalars", root, slog.LevelError, []slog.Attr{slog.String("s", "a\xff"), slog.Int("i", -1), slog.Uint64("u", math.MaxUint64), slog.Uint64("v", 7), slog.Float64("f", 1.5),
+			slog.Float64("nan", math.NaN()), slog.Bool("b", true), slog.Bool("c", false), slog.Duration("d", time.Second), slog.Time("t", at), slog.Any("nil", nil), slog.Any("raw", []byte{1, 2})},
+			`,"attributes":{"s":"a�","i":-1,"u":"18446744073709551615","v":7,"f":1.5,"nan":"NaN","b":true,"c":false,"d":1000000000,"t":"1970-01-01T00:00:01.000000005Z","nil":null,"raw":"AQI="}`},
+		{"values", root, slog.Level(3), []slog.Attr{slog.Any("err", errors.New("boom")), slog.Any("user", user{"é\n", 3}), slog.Any("list", []any{1, 2.5, "x", nil, true, []int{}}), slog.Any("m", map[string]any{"a": map[string]int{}}),
+			slog.Any("lazy", lazy{slog.GroupValue(slog.Int("x", 1))}), slog.Any("big", json.Number("123456789012345678901234567890"))},
+			`,"attributes":{"err":"boom","user":{"name":"é\n","age":3},"list":[1,2.5,"x",null,true,[]],"m":{"a":{}},"lazy":{"x":1},"big":"123456789012345678901234567890"}`},
+		{"groups", root.WithAttrs([]slog.Attr{slog.Int("a", 1)}).WithGroup("g").WithAttrs([]slog.Attr{slog.Int("b", 2)}).WithGroup("h"), 0,
+			[]slog.Attr{slog.Group("i", "c", 3), slog.Group("", "d", 4), slog.Group("empty"), {}}, `,"attributes":{"a":1,"g":{"b":2,"h":{"i":{"c":3},"d":4}}}`},
+		{"empty groups", root.WithGroup("g").WithGroup("h"), 0, nil, ``},
+		{"ids", root.WithGroup("g"), 0, []slog.Attr{slog.String("trace_id", trace), slog.String("span_id", span), slog.Int("a", 1)},
+			`,"attributes":{"g":{"a":1}},"trace_id":"` + trace + `","span_id":"` + span + `"`},
+		{"no ids", root, 0, []slog.Attr{slog.String("trace_id", strings.Repeat("0", 32)), slog.String("span_id", "zz02030405060708"), slog.Group("g", "trace_id", trace)},
+			`,"attributes":{"trace_id":"` + strings.Repeat("0", 32) + `","span_id":"zz02030405060708","g":{"trace_id":"` + trace + `"}}`},
+		{"ids of With", root.WithAttrs([]slog.Attr{slog.String("trace_id", trace)}), 0, nil, `,"trace_id":"` + trace + `"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := shown(t, tc.scope, &encode.Record{Time: at, Level: tc.level, Message: "m", Attrs: tc.attrs})
+			body := `{"time":"1970-01-01T00:00:01.000000005Z","level":"` + tc.level.String() + `","body":"m"`
+			if !sameJSON(t, got, body+tc.want+"}") {
+				t.Errorf("got  %s\nwant %s", got, body+tc.want+"}")
+			}
+		})
+	}
+	got := shown(t, root, &encode.Record{Time: at, Attrs: []slog.Attr{slog.Any("p", panics{})}})
+	if !strings.Contains(got, "no") || !json.Valid([]byte(got)) {
+		t.Errorf("a value that panics: %s", got)
+	}
+	if got := shown(t, root, &encode.Record{Message: "m"}); strings.Contains(got, `"time"`) {
+		t.Errorf("a record without a time has one: %s", got)
+	}
+}
+
+// sameJSON compares objects, and the order of what is not their own members.
+func sameJSON(t testing.TB, a, b string) bool {
+	var x, y map[string]json.RawMessage
+	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil || len(x) != len(y) {
+		return false
+	}
+	for k := range x {
+		if string(x[k]) != string(y[k]) {
+			return false
+		}
+	}
+	return true
+}
+
+// What lies deeper than decoders read is text.
+func TestDepth(t *testing.T) {
+	x := exporterFor(t, new(peer), nil)
+	s := x.Encoder().Scope()
+	for range 40 {
+		s = s.WithGroup("g")
+	}
+	list := []any{}
+	attr := slog.Int("x", 1)
+	for range 60 {
+		list, attr = []any{list}, slog.Attr{Key: "h", Value: slog.GroupValue(attr)}
+	}
+	for _, s := range []encode.Scope{s, x.Encoder().Scope()} {
+		rec, _, err := s.Append(nil, &encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("l", list), attr}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, data, _, _, _ := next(rec)
+		if n := deepest(data, tagAttr); n > 3*maxDepth+8 {
+			t.Errorf("messages lie %d deep", n)
+		}
+	}
+}
+
+// deepest returns how deep the messages of attributes lie within each other.
+func deepest(b []byte, of byte) (most int) {
+	for len(b) > 0 {
+		tag, data, _, rest, ok := next(b)
+		if !ok {
+			return most
+		}
+		b = rest
+		if tag == of {
+			most = max(most, 1+deepestPair(data))
+		}
+	}
+	return most
+}
+
+func deepestPair(kv []byte) int {
+	for len(kv) > 0 {
+		tag, data, _, rest, ok := next(kv)
+		if !ok {
+			return 0
+		}
+		kv = rest
+		if tag == tagValue {
+			return 1 + deepestAny(data)
+		}
+	}
+	return 0
+}
+
+func deepestAny(v []byte) (most int) {
+	tag, data, _, _, ok := next(v)
+	if !ok || tag != tagList && tag != tagArray {
+		return 0
+	}
+	for len(data) > 0 {
+		_, item, _, rest, ok := next(data)
+		if !ok {
+			return most
+		}
+		data = rest
+		if tag == tagList {
+			most = max(most, 2+deepestPair(item))
+		} else {
+			most = max(most, 2+deepestAny(item))
+		}
+	}
+	return most
+}
+
+func TestSlogtest(t *testing.T) {
+	var p *peer
+	var log *forebay.Logger
+	slogtest.Run(t, func(t *testing.T) slog.Handler {
+		p = new(peer)
+		log = loggerFor(t, p)
+		return log.Slog().Handler()
+	}, func(t *testing.T) map[string]any {
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		m := map[string]any{}
+		if err := json.Unmarshal([]byte(p.records()[0]), &m); err != nil {
+			t.Fatal(err)
+		}
+		if attrs, ok := m["attributes"].(map[string]any); ok {
+			for k, v := range attrs {
+				m[k] = v
+			}
+		}
+		m[slog.MessageKey] = m["body"]
+		return m
+	})
+}
+
+func TestAllocations(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	s := exporterFor(t, new(peer), nil).Encoder().Scope().WithAttrs([]slog.Attr{slog.String("a", "b")}).WithGroup("g")
+	r := &encode.Record{Time: time.Now(), Message: "User 42 performed purchase", Attrs: []slog.Attr{slog.Int("id", 42), slog.String("s", "x"), slog.Float64("f", 1.5), slog.Bool("b", true),
+		slog.Duration("d", time.Second), slog.String("trace_id", "0102030405060708090a0b0c0d0e0f10"), slog.Group("g", "x", 1), slog.Time("t", time.Now())}}
+	dst := make([]byte, 0, 1<<10)
+	if n := testing.AllocsPerRun(1000, func() { dst, _, _ = s.Append(dst[:0], r) }); n > 0 {
+		t.Errorf("Append allocates %v times", n)
+	}
+}
+
+func TestMarker(t *testing.T) {
+	var d batch.Drops
+	d[batch.Full] = 3
+	c := exporterFor(t, new(peer), func(c *Config) { c.AddSource = true }).Encoder().Codec()
+	got := string(c.AppendJSON(nil, c.AppendMarker(nil, d, time.Unix(1, 0)), batch.Meta{}))
+	if want := `{"time":"1970-01-01T00:00:01Z","level":"WARN","body":"records dropped","attributes":{"dropped":3,"dropped_full":3}}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got := string(c.AppendJSON(nil, []byte("xy\xff"), batch.Meta{})); got != `{"raw":"xy�"}` && !json.Valid([]byte(got)) {
+		t.Errorf("raw: %s", got)
+	}
+}
+
+// FuzzCodec: whatever stands in a spool is an object of JSON.
+func FuzzCodec(f *testing.F) {
+	x := exporterFor(f, new(peer), nil)
+	rec, _, _ := x.AppendLine(nil, time.Unix(1, 0), NoLevel, []byte("line"), []slog.Attr{slog.Any("l", []any{1, map[string]any{"a": nil}})})
+	f.Add(rec)
+	f.Add([]byte("\x12\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m map[string]any
+		if js := x.Encoder().Codec().AppendJSON(nil, b, batch.Meta{}); json.Unmarshal(js, &m) != nil {
+			t.Errorf("%x is %s", b, js)
+		}
+	})
+}
+
+// FuzzValue: what a value that writes its own JSON has to say arrives.
+func FuzzValue(f *testing.F) {
+	x := exporterFor(f, new(peer), nil)
+	for _, s := range []string{`{"a":[1,2.5,"x\u00e9\n",null,true],"b":{}}`, `[[[]]]`, `"x"`, `1e400`, `123456789012345678901`, `-0.5`, `{`, "\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got := shown(t, x.Encoder().Scope(), &encode.Record{Message: s, Attrs: []slog.Attr{slog.String(s, s), slog.Any("v", json.RawMessage(s))}})
+		if !json.Valid([]byte(got)) {
+			t.Errorf("%q is %s", s, got)
+		}
+	})
+}
+
+// FuzzAnswer: no answer makes more of itself than it is.
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte("\x0a\x07\x08\x02\x12\x03bad"))
+	f.Add([]byte(`{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"bad"}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		partialProto(b)
+		partialJSON(b)
+	})
+}

@@ -1,0 +1,221 @@
+package otlp
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/callback"
+	"github.com/forebay-log/forebay/internal/httpsend"
+)
+
+// A PushError is the refusal of a request, or the lack of an answer: its text has the
+// status and the server's words, and no credential.
+type PushError = httpsend.Error
+
+// An Exporter sends records to an OTLP receiver. It is the [deliver.Destination] of one
+// output, and has the encoder whose records it takes. All methods may be called from any
+// goroutine.
+type Exporter struct {
+	c       Config
+	enc     *encoder
+	lines   *scope
+	head    []byte // the resource and the scope as they stand in a request
+	scope   []byte
+	post    *httpsend.Poster
+	reports *callback.Runner[batch.Event]
+	control httpsend.Control
+
+	rejected atomic.Uint64
+	lastErr  atomic.Pointer[string]
+
+	body []byte // of the request, for the session
+}
+
+// NewExporter returns an Exporter, for those who wire memory and delivery themselves;
+// others want [To]. The error names everything that is wrong with c. No connection is made.
+func NewExporter(c Config) (*Exporter, error) {
+	c, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	x := &Exporter{c: c, enc: newEncoder(&c)}
+	x.lines = x.enc.plain().(*scope)
+	onError := c.OnError
+	if onError == nil {
+		onError = callback.ToStderr[batch.Event]
+	}
+	x.reports = callback.New(onError, 0)
+	x.post, err = httpsend.NewPoster(httpsend.Options{
+		Who: "otlp", URL: c.endpoint, ContentType: "application/x-protobuf", Headers: c.Headers,
+		Username: c.Username, Password: c.Password, BearerToken: c.BearerToken, BearerTokenFile: c.BearerTokenFile,
+		Gzip: c.Compression == compressGzip, Timeout: c.Timeout, MaxAnswer: maxAnswer, Client: c.Client,
+		Transport: httpsend.Transport{Who: "otlp", TLS: httpsend.TLS(c.TLS), NoProxy: c.NoProxy, UnixSocket: c.UnixSocket, Conns: 1, Timeout: c.Timeout},
+	})
+	if err != nil {
+		return nil, err
+	}
+	x.frame()
+	x.control = httpsend.Control{First: []byte{}, Words: words, Taken: func(a *httpsend.Answer) bool { return a.Status >= 200 && a.Status < 300 && !a.HTML() }}
+	return x, nil
+}
+
+// frame makes what stands before the records of each request.
+func (x *Exporter) frame() {
+	res := maps.Clone(x.c.Resource)
+	if res == nil {
+		res = map[string]string{}
+	}
+	if res["service.name"] == "" {
+		res["service.name"] = serviceName()
+	}
+	var attrs []byte
+	for _, name := range slices.Sorted(maps.Keys(res)) {
+		attrs = appendString(attrs, tagOfResource, valid(name), res[name])
+	}
+	x.head = append(appendLen(nil, tagResource, len(attrs)), attrs...)
+	if x.c.ScopeName != "" || x.c.ScopeVersion != "" {
+		var s []byte
+		if x.c.ScopeName != "" {
+			s = appendText(s, tagScopeName, valid(x.c.ScopeName))
+		}
+		if x.c.ScopeVersion != "" {
+			s = appendText(s, tagScopeVer, valid(x.c.ScopeVersion))
+		}
+		x.scope = append(appendLen(nil, tagScope, len(s)), s...)
+	}
+}
+
+// appendRequest appends a request with n bytes of records, which follow.
+func (x *Exporter) appendRequest(dst []byte, n int) []byte {
+	logs := len(x.scope) + n
+	dst = appendLen(dst, tagResource, len(x.head)+lenOf(logs))
+	dst = append(dst, x.head...)
+	return append(appendLen(dst, tagScopeLogs, logs), x.scope...)
+}
+
+// Encoder returns the encoder of the records that the Exporter takes.
+func (x *Exporter) Encoder() encode.Encoder { return x.enc }
+
+// CodecFor returns the codec of records with that content type, nil for any other: see
+// spool.Options.Codec.
+func (x *Exporter) CodecFor(contentType string, _ uint32) batch.Codec {
+	if accepts(contentType) {
+		return codec{x.enc}
+	}
+	return nil
+}
+
+func accepts(form string) bool { return form == contentType }
+
+// Traits returns the limits of a batch and the form of records that is taken. One request
+// is under way at a time, so that records stay in order.
+func (x *Exporter) Traits() deliver.Traits {
+	return deliver.Traits{Limits: batch.Limits{Bytes: x.c.BatchBytes, Records: x.c.BatchRecords, Age: x.c.BatchAge}, Accepts: accepts}
+}
+
+// Open begins a session. It makes no connection: the first request does.
+func (x *Exporter) Open(l deliver.Life) (deliver.Session, error) {
+	send := x.send
+	if x.c.DryRun != nil {
+		send = x.sendDry
+	}
+	return deliver.SendFunc(x.Traits(), send).Open(l)
+}
+
+// Close ends what the Exporter has open. The outlet calls it after the last session.
+func (x *Exporter) Close(ctx context.Context) error {
+	x.reports.WaitBriefly(ctx)
+	x.post.Close()
+	return nil
+}
+
+// Stats are the counters of an [Exporter].
+type Stats struct {
+	Requests, Failed     uint64 // requests; those without an answer, or with one that was no success
+	BodyBytes, WireBytes uint64 // of requests, before and after compression
+	// Rejected are records that receivers refused in requests they took. They did not say
+	// which, so these count as delivered in the account.
+	Rejected  uint64
+	LastError string // of a request; "": none
+}
+
+// Stats returns the counters. It does not block.
+func (x *Exporter) Stats() Stats {
+	n := x.post.Counts()
+	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes, Rejected: x.rejected.Load()}
+	if p := x.lastErr.Load(); p != nil {
+		s.LastError = *p
+	}
+	return s
+}
+
+// send sends b in one request.
+func (x *Exporter) send(ctx context.Context, b *batch.Batch) batch.Outcome {
+	if b.Codec == nil || !accepts(b.Codec.ContentType()) {
+		return batch.Outcome{Refused: batch.All(), Refusal: malformedError(b.At(0).Data)}
+	}
+	var bad []int
+	for i, r := range b.All() {
+		if !isRecord(r.Data) {
+			bad = append(bad, i)
+		}
+	}
+	if bad != nil {
+		if len(bad) == b.Len() {
+			return batch.Outcome{Refused: batch.All(), Refusal: malformedError(b.At(bad[0]).Data)}
+		}
+		return batch.Outcome{Refused: batch.Of(bad...), Refusal: malformedError(b.At(bad[0]).Data), Open: others(bad, b.Len()), Why: errBeside}
+	}
+	x.body = b.AppendTo(x.appendRequest(x.body[:0], b.Bytes()))
+	o := x.judge(ctx, b)
+	if err := o.Err(); err != nil {
+		text := err.Error()
+		x.lastErr.Store(&text)
+	} else {
+		x.control.Keep(time.Now(), func(dst []byte) []byte {
+			rec := b.At(0).Data
+			return append(x.appendRequest(dst, len(rec)), rec...)
+		})
+	}
+	if cap(x.body) > 4*x.c.BatchBytes+keptBytes {
+		x.body = nil // a rare one
+	}
+	return o
+}
+
+var errBeside = fmt.Errorf("otlp: a record beside it is none; it is sent again without that")
+
+// others returns the Set of those of n that are not in bad.
+func others(bad []int, n int) batch.Set {
+	var rest []int
+	for i := range n {
+		if _, is := slices.BinarySearch(bad, i); !is {
+			rest = append(rest, i)
+		}
+	}
+	return batch.Of(rest...)
+}
+
+// malformedError is the error of a record that this package did not encode.
+func malformedError(rec []byte) error {
+	return fmt.Errorf("otlp: cannot send record %.40q: it is no LogRecord; write with the encoder of its destination", rec)
+}
+
+// sendDry writes b to Config.DryRun.
+func (x *Exporter) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
+	out := fmt.Appendf(nil, "POST %s: %d records, %d bytes\n", httpsend.Shown(x.c.endpoint), b.Len(), b.Bytes())
+	for _, r := range b.All() {
+		out = append(codec{x.enc}.AppendJSON(append(out, "  "...), r.Data, r.Meta), '\n')
+	}
+	if _, err := x.c.DryRun.Write(out); err != nil {
+		return batch.Outcome{Open: batch.All(), Why: fmt.Errorf("otlp: cannot write dry run: %w", err), Advice: batch.Gone}
+	}
+	return batch.Outcome{}
+}

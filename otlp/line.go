@@ -1,0 +1,46 @@
+package otlp
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// NoLevel is the level of lines whose level is unknown: their record has no severity.
+const NoLevel = slog.Level(-1 << 7)
+
+// plain returns an encoder without a source position, for records of no call.
+func (e *encoder) plain() encode.Scope {
+	bare := *e
+	bare.source = false
+	return bare.Scope()
+}
+
+// AppendLine appends a record whose body is a line, to dst: for programs that ship lines
+// they did not log themselves. A zero t is an unknown time. It keeps nothing it is given.
+// The line passes no Router, so the rules of forebay.RedactKeys and the like do not hold
+// for it.
+func (x *Exporter) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
+	now := time.Now()
+	m := batch.Meta{Time: now.UnixNano(), Level: level}
+	dst, start := open(dst, tagRecord)
+	if !t.IsZero() {
+		m.Time = t.UnixNano()
+		dst = appendFixed64(dst, tagTime, nanos(t))
+	}
+	dst = appendFixed64(dst, tagObserved, nanos(now))
+	if level == NoLevel {
+		m.Level = slog.LevelInfo
+	} else {
+		dst = appendLevel(dst, level)
+	}
+	w := getWriter(x.lines, nil)
+	defer w.free()
+	w.text = append(w.text[:0], line...)
+	dst = appendBody(dst, string(w.text))
+	dst = w.attrs(dst, tagAttr, attrs, 0)
+	dst = w.ids.append(dst)
+	return finish(dst, start, m)
+}

@@ -1,0 +1,138 @@
+package otlp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/httpsend"
+)
+
+// maxAnswer is how much of an answer is read, in bytes.
+const maxAnswer = 64 << 10
+
+// judge sends the request in x.body, which holds b, and says what the answer means:
+//
+//	2xx        taken; partial_success says how many of the records were not
+//	400, 422   some record may be at fault: search, once the control was taken
+//	others     see httpsend.Judge
+func (x *Exporter) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
+	a, err := x.post.Post(ctx, x.body)
+	if err != nil {
+		return httpsend.OutcomeOf(err)
+	}
+	if a.Status >= 200 && a.Status < 300 {
+		return x.taken(&a, b)
+	}
+	message := words(&a)
+	if o, ok := x.post.Judge(&a, message, b.Len(), b.Bytes()); ok {
+		return o
+	}
+	o := batch.Outcome{Open: batch.All(), Why: x.post.Refusal(a.Status, message), Advice: batch.Hold}
+	if a.HTML() || len(a.Text) == 0 {
+		return o // of a proxy, which has looked at no record
+	}
+	return x.control.Check(ctx, x.post, o)
+}
+
+// taken reads the answer to a request that was taken.
+func (x *Exporter) taken(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
+	if a.HTML() {
+		err := x.post.Refusal(a.Status, "the answer is a page for people, of no OTLP receiver; set url to one")
+		return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
+	}
+	n, message, ok := partial(a)
+	if !ok || n == 0 && message == "" {
+		return batch.Outcome{}
+	}
+	err := x.post.Refusal(a.Status, message)
+	if n >= uint64(b.Len()) {
+		return batch.Outcome{Refused: batch.All(), Refusal: err}
+	}
+	if n > 0 {
+		x.rejected.Add(n)
+		err.Message = fmt.Sprintf("%d of %d records refused, not said which: %s", n, b.Len(), err.Message)
+	}
+	x.reports.Post(batch.Event{Output: x.c.Name, Op: "partial-success", Err: err, Count: n})
+	return batch.Outcome{}
+}
+
+// partial reads ExportLogsServiceResponse: how many records were refused, and why. It is
+// not ok where the answer is none.
+func partial(a *httpsend.Answer) (rejected uint64, message string, ok bool) {
+	if !a.Whole {
+		return 0, "", false
+	}
+	if strings.Contains(a.Header.Get("Content-Type"), "json") {
+		return partialJSON(a.Text)
+	}
+	return partialProto(a.Text)
+}
+
+func partialProto(b []byte) (rejected uint64, message string, ok bool) {
+	for len(b) > 0 {
+		tag, data, _, rest, ok := next(b)
+		if !ok {
+			return 0, "", false
+		}
+		b = rest
+		if tag != 0x0a { // partial_success
+			continue
+		}
+		for len(data) > 0 {
+			tag, text, n, rest, ok := next(data)
+			if !ok {
+				return 0, "", false
+			}
+			switch data = rest; tag {
+			case 0x08:
+				rejected = uint64(max(int64(n), 0))
+			case 0x12:
+				message = string(text)
+			}
+		}
+	}
+	return rejected, message, true
+}
+
+func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
+	var r struct {
+		PartialSuccess struct {
+			RejectedLogRecords json.RawMessage `json:"rejectedLogRecords"` // a number, or one as a string
+			ErrorMessage       string          `json:"errorMessage"`
+		} `json:"partialSuccess"`
+	}
+	if json.Unmarshal(b, &r) != nil {
+		return 0, "", false
+	}
+	rejected, _ = strconv.ParseUint(strings.Trim(string(r.PartialSuccess.RejectedLogRecords), `"`), 10, 63)
+	return rejected, r.PartialSuccess.ErrorMessage, true
+}
+
+// words returns what an answer that is no success says: the message of a Status, or all of it.
+func words(a *httpsend.Answer) string {
+	kind := a.Header.Get("Content-Type")
+	switch {
+	case strings.Contains(kind, "protobuf"):
+		message := ""
+		for b := a.Text; len(b) > 0; {
+			tag, data, _, rest, ok := next(b)
+			if !ok {
+				break
+			}
+			if b = rest; tag == 0x12 { // message of google.rpc.Status
+				message = string(data)
+			}
+		}
+		return message
+	case strings.Contains(kind, "json"):
+		var s struct{ Message string }
+		if json.Unmarshal(a.Text, &s) == nil && s.Message != "" {
+			return s.Message
+		}
+	}
+	return string(a.Text)
+}

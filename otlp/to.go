@@ -1,0 +1,70 @@
+package otlp
+
+import (
+	"errors"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/deliver"
+)
+
+// To is an output of forebay.New that sends to the OTLP receiver at url, such as
+// "http://localhost:4318":
+//
+//	log, err := forebay.New(otlp.To("http://localhost:4318", otlp.Resource("service.name", "shop")))
+//
+// Options for all outputs are those of package forebay; [Resource] and [Configure] are for
+// this one. It has an encoder of its own, so forebay.Encoder is a fault.
+func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
+	return forebay.Driver("otlp.To", Config{URL: url}, openOutput, opts...)
+}
+
+func openOutput(c *Config, s *forebay.Setup) (deliver.Destination, error) {
+	if s.Encoder != nil {
+		return nil, errors.New("it writes OTLP and nothing else; leave the encoder out")
+	}
+	if s.Name == "" {
+		s.Name = c.Name
+	} else {
+		c.Name = s.Name
+	}
+	defaultTo(&s.Name, "otlp")
+	if c.OnError == nil {
+		c.OnError = s.OnError
+	}
+	x, err := NewExporter(*c)
+	if err != nil {
+		return nil, err
+	}
+	s.Encoder, s.CodecFor = x.Encoder(), x.CodecFor
+	s.BufferBytes = max(4<<20, 4*x.c.BatchBytes)
+	s.Slab.SlabBytes = 256 << 10
+	s.Slab.SlabCount = s.BufferBytes / s.Slab.SlabBytes
+	return x, nil
+}
+
+// Resource adds an attribute of the resource, see [Config.Resource].
+func Resource(name, value string) forebay.OutputOption {
+	return forebay.DriverOption("otlp.Resource", func(c *Config) error {
+		if _, twice := c.Resource[name]; twice {
+			return errors.New("the attribute " + name + " is given twice; give it once")
+		}
+		all := map[string]string{name: value}
+		for k, v := range c.Resource {
+			all[k] = v
+		}
+		c.Resource = all
+		return nil
+	})
+}
+
+// Configure gives set the Config of the output, for everything that has no option of its
+// own: authentication, TLS, the scope, limits.
+func Configure(set func(*Config)) forebay.OutputOption {
+	return forebay.DriverOption("otlp.Configure", func(c *Config) error {
+		if set == nil {
+			return errors.New("the function is nil; leave it out")
+		}
+		set(c)
+		return nil
+	})
+}
