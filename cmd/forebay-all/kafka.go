@@ -1,0 +1,144 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/cmd/forebay-all/internal/fromkafka"
+	"github.com/forebay-log/forebay/cmd/internal/program"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/kafka"
+)
+
+var mechanism = program.Option{Name: "mechanism", Usage: "the `MECHANISM` of the login: plain, scram-sha-256 or scram-sha-512 (default scram-sha-512)"}
+
+// withKafka has kafka://SERVERS/TOPIC, and inputs of type kafka.
+func withKafka() program.With {
+	return program.With{
+		Destinations: []program.Destination{{
+			Name: "kafka", Form: "HOST:PORT/TOPIC", Memory: 4 << 20,
+			What: "Apache Kafka, port 9092; HOST,HOST:PORT for several brokers, {NAME} in TOPIC is a field; see --key",
+			Options: slices.Concat(login, []program.Option{
+				mechanism,
+				{Name: "key", Usage: "`KEY` of the records, such as {user}: those of one key stay in order (default: those of one run)"},
+				{Name: "compression", Usage: "how to compress what is sent", Choices: []string{"zstd", "lz4", "snappy", "gzip", "none"}},
+				{Name: "autocreate", Usage: "ask the brokers to make topics that do not exist", Switch: true},
+			}),
+			Open: func(t *program.Told) (deliver.Destination, error) {
+				c, err := toKafka(t)
+				if err != nil {
+					return nil, err
+				}
+				d, err := kafka.New(c)
+				return d, plainKafka(err)
+			},
+		}},
+		Inputs: []program.Input{{
+			Name: "kafka",
+			Options: slices.Concat(servers("9092"), login, []program.Option{
+				mechanism,
+				{Name: "topics", Usage: "the topics to read", List: true},
+				{Name: "group", Usage: "the consumer group, whose offsets say how far the topics are delivered"},
+				{Name: "instance", Usage: "the name of this member of the group, by which it has its partitions back at once after a restart; no other may have it"},
+				{Name: "from"},
+				{Name: "fields", Usage: "further fields of a record: key, partition, offset, or the name of a header", List: true},
+				dedupOption,
+			}),
+			Open: openFromKafka,
+		}},
+	}
+}
+
+// toKafka returns the configuration of a destination.
+func toKafka(t *program.Told) (kafka.Config, error) {
+	hosts, topic, _ := strings.Cut(t.Rest, "/")
+	c := kafka.Config{
+		Brokers: strings.Split(hosts, ","), Topic: topic, Key: t.Text("key"), Compression: t.Text("compression"), AutoCreate: t.On("autocreate"),
+		User: t.User, Password: t.Password, Mechanism: t.Text("mechanism"), TLS: t.TLS, DryRun: t.DryRun,
+	}
+	if topic == "" {
+		return c, errors.New("it names no topic: write kafka://HOST:PORT/TOPIC")
+	}
+	return c, nil
+}
+
+// openFromKafka opens an input.
+func openFromKafka(t *program.Told, to *program.Sink) (program.Reader, error) {
+	tlsConfig, err := inputTLS(t)
+	if err != nil {
+		return nil, err
+	}
+	c := fromkafka.Config{
+		Kafka: kafka.Config{
+			Brokers: hosts(t), User: t.User, Password: t.Password, Mechanism: t.Text("mechanism"), TLS: tlsConfig,
+		},
+		Topics: t.List("topics"), Group: t.Text("group"), Instance: t.Text("instance"), FromEnd: t.Text("from") == "end",
+		Fields: t.List("fields"), Dedup: t.On("dedup"),
+	}
+	switch {
+	case len(c.Kafka.Brokers) == 0:
+		return nil, errors.New("--servers is missing: name a broker, such as b1:9092")
+	case len(c.Topics) == 0 || slices.Contains(c.Topics, ""):
+		return nil, errors.New("--topics is missing: name the topics to read")
+	case c.Group == "":
+		return nil, errors.New("--group is missing: name the consumer group, under which offsets are stored")
+	}
+	if to == nil {
+		return nil, plainKafka(c.Check())
+	}
+	r, err := fromkafka.New(c, to)
+	return r, plainKafka(err)
+}
+
+// servers are the options of an input that say where the servers are.
+func servers(port string) []program.Option {
+	return []program.Option{
+		{Name: "servers", Usage: "the servers to begin with: HOST:PORT, or HOST for port " + port, List: true},
+		{Name: "tls", Usage: "the servers speak TLS", Switch: true},
+		{Name: "tls-ca", Usage: "the file with the authorities that sign certificates of servers; default: the system's", Secret: true},
+		{Name: "tls-cert"}, {Name: "tls-key"},
+	}
+}
+
+// hosts returns the servers of an input; commas may stand between them, too.
+func hosts(t *program.Told) []string {
+	var all []string
+	for _, s := range t.List("servers") {
+		all = append(all, strings.Split(s, ",")...)
+	}
+	return all
+}
+
+var dedupOption = program.Option{Name: "dedup", Usage: "leave out records that come twice: those that forebay sent, within the last 65,536 of each of its outputs", Switch: true}
+
+// inputTLS returns the TLS of an input, nil for none.
+func inputTLS(t *program.Told) (*tls.Config, error) {
+	ca, cert, key := t.Text("tls-ca"), t.Text("tls-cert"), t.Text("tls-key")
+	if !t.On("tls") {
+		for name, file := range map[string]string{"--tls-ca": ca, "--tls-cert": cert, "--tls-key": key} {
+			if file != "" {
+				return nil, errors.New(name + " needs --tls: the servers speak TLS")
+			}
+		}
+		return nil, nil
+	}
+	return program.ClientTLS(ca, cert, key)
+}
+
+// plainKafka names options where an error of package kafka names fields.
+func plainKafka(err error) error {
+	if err == nil {
+		return nil
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New(kafkaNames.Replace(first))
+}
+
+var kafkaNames = strings.NewReplacer(
+	"kafka: Config.Brokers: entry", "the servers: entry", "kafka: Config.Key", "--key", "kafka: Config.Mechanism", "--mechanism",
+	"kafka: Config.Compression", "--compression", "kafka: Config.Topic", "the topic",
+	"kafka: Config.User is empty, but there is a Password or a Mechanism; give the user, too", "--mechanism needs --user",
+	"kafka: Config.", "", "kafka: ", "",
+)

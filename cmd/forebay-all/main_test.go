@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen/listentest"
+)
+
+func TestMain(m *testing.M) {
+	if args := os.Getenv("FOREBAY_RUN"); args != "" {
+		os.Exit(run(strings.Split(args, "\n")))
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	testscript.Main(alone{m}, map[string]func(){"forebay": func() { os.Exit(run(os.Args[1:])) }})
+}
+
+// alone has programs put their control sockets where other runs do not look.
+type alone struct{ m *testing.M }
+
+func (a alone) Run() int {
+	dir, err := os.MkdirTemp("", "fb")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	os.Setenv("XDG_RUNTIME_DIR", dir)
+	return a.m.Run()
+}
+
+// The program as a user runs it, with brokers that are part of the test.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: filepath.Join("testdata", "script"), RequireExplicitExec: true, RequireUniqueNames: true,
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"kafka": startKafka, "consume": consumeKafka, "nats": startNATS, "stored": storedNATS, "await": await, "cert": writeCert, "port": freePort,
+		},
+		Setup: func(env *testscript.Env) error {
+			env.Setenv("TZ", "UTC")
+			env.Setenv("GORACE", os.Getenv("GORACE"))
+			env.Setenv("XDG_RUNTIME_DIR", env.Getenv("WORK"))
+			return nil
+		},
+	})
+}
+
+// kafka [tls] [user:USER PASSWORD] TOPIC… starts brokers with topics, which take batches of 1000
+// bytes. KAFKA becomes their addresses.
+func startKafka(ts *testscript.TestScript, _ bool, args []string) {
+	var opts []kfake.Opt
+	if len(args) > 0 && args[0] == "tls" {
+		opts = append(opts, kfake.TLS(serverTLS(ts)))
+		args = args[1:]
+	}
+	opts = append(opts, kfake.NumBrokers(2), kfake.AllowAutoTopicCreation(), kfake.BrokerConfigs(map[string]string{"message.max.bytes": "1000"}))
+	if len(args) > 1 && strings.HasPrefix(args[0], "user:") {
+		opts = append(opts, kfake.EnableSASL(), kfake.Superuser("SCRAM-SHA-512", strings.TrimPrefix(args[0], "user:"), args[1]))
+		args = args[2:]
+	}
+	c, err := kfake.NewCluster(append(opts, kfake.SeedTopics(3, args...))...)
+	ts.Check(err)
+	ts.Defer(c.Close)
+	ts.Setenv("KAFKA", strings.Join(c.ListenAddrs(), ","))
+}
+
+// port VAR finds an address that nobody listens on.
+func freePort(ts *testscript.TestScript, _ bool, args []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Setenv(args[0], l.Addr().String())
+	ts.Check(l.Close())
+}
+
+// cert writes cert.pem, a certificate for 127.0.0.1, and key.pem.
+func writeCert(ts *testscript.TestScript, _ bool, _ []string) {
+	cert, key, err := listentest.NewCert()
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs("cert.pem"), cert, 0o600))
+	ts.Check(os.WriteFile(ts.MkAbs("key.pem"), key, 0o600))
+}
+
+// serverTLS is the TLS of a server with that certificate.
+func serverTLS(ts *testscript.TestScript) *tls.Config {
+	pair, err := tls.LoadX509KeyPair(ts.MkAbs("cert.pem"), ts.MkAbs("key.pem"))
+	ts.Check(err)
+	return &tls.Config{Certificates: []tls.Certificate{pair}}
+}
+
+// consume FILE N TOPIC… writes N records of topics to a file, sorted: TOPIC KEY VALUE.
+func consumeKafka(ts *testscript.TestScript, _ bool, args []string) {
+	var want int
+	fmt.Sscan(args[1], &want)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(ts.Getenv("KAFKA"), ",")...), kgo.ConsumeTopics(args[2:]...), kgo.DisableClientMetrics())
+	ts.Check(err)
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var lines []string
+	for len(lines) < want && ctx.Err() == nil {
+		cl.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+			lines = append(lines, fmt.Sprintf("%s %s %s\n", r.Topic, r.Key, r.Value))
+		})
+	}
+	slices.Sort(lines)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(lines, "")), 0o600))
+}
+
+// nats [tls] [USER PASSWORD | TOKEN] starts a server with the stream LOGS, of logs.>. NATS becomes its
+// address. Messages have 4000 bytes at most.
+func startNATS(ts *testscript.TestScript, _ bool, args []string) {
+	o := &server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, JetStream: true, StoreDir: ts.MkAbs("nats"), MaxPayload: 4000}
+	var login []nats.Option
+	if len(args) > 0 && args[0] == "tls" {
+		o.TLSConfig = serverTLS(ts)
+		login = append(login, nats.RootCAs(ts.MkAbs("cert.pem")))
+		args = args[1:]
+	}
+	switch len(args) {
+	case 1:
+		o.Authorization = args[0]
+		login = append(login, nats.Token(args[0]))
+	case 2:
+		o.Username, o.Password = args[0], args[1]
+		login = append(login, nats.UserInfo(args[0], args[1]))
+	}
+	s, err := server.NewServer(o)
+	ts.Check(err)
+	s.Start()
+	if !s.ReadyForConnections(20 * time.Second) {
+		ts.Fatalf("the server does not start")
+	}
+	ts.Defer(func() { s.Shutdown(); s.WaitForShutdown() })
+	conn, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", s.Addr().(*net.TCPAddr).Port), login...)
+	ts.Check(err)
+	ts.Defer(conn.Close)
+	js, err := jetstream.New(conn)
+	ts.Check(err)
+	_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "LOGS", Subjects: []string{"logs.>"}})
+	ts.Check(err)
+	ts.Setenv("NATS", s.Addr().String())
+	streams[ts.Getenv("WORK")] = js
+}
+
+// streams are those that scripts have started, by their directories.
+var streams = map[string]jetstream.JetStream{}
+
+// stored FILE N writes the N messages of the stream to a file: SUBJECT VALUE.
+func storedNATS(ts *testscript.TestScript, _ bool, args []string) {
+	var want int
+	fmt.Sscan(args[1], &want)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	s, err := streams[ts.Getenv("WORK")].Stream(ctx, "LOGS")
+	ts.Check(err)
+	var text strings.Builder
+	for i := range want {
+		m, err := s.GetMsg(ctx, uint64(i+1))
+		ts.Check(err)
+		fmt.Fprintf(&text, "%s %s\n", m.Subject, m.Data)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text.String()), 0o600))
+}
+
+// await FILE REGEXP waits until the file matches.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await FILE REGEXP")
+	}
+	re := regexp.MustCompile("(?m)" + args[1])
+	var text []byte
+	for late := time.Now().Add(time.Minute); time.Now().Before(late); time.Sleep(2 * time.Millisecond) {
+		if text, _ = os.ReadFile(ts.MkAbs(args[0])); re.Match(text) {
+			return
+		}
+	}
+	ts.Fatalf("%s has no match for %q: %s", args[0], args[1], text)
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/forebay-log/forebay/cmd/forebay-all/internal/fromnats"
+	"github.com/forebay-log/forebay/cmd/internal/program"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/jetstream"
+)
+
+// natsLogin are the ways to log in.
+var natsLogin = slices.Concat(login, []program.Option{
+	{Name: "creds-file", Usage: "`FILE` with a JWT and a seed (.creds)", Secret: true},
+	{Name: "nkey-file", Usage: "`FILE` with the seed of an nkey", Secret: true},
+	{Name: "token-file", Usage: "`FILE` with a token", Secret: true},
+})
+
+// withNATS has nats://SERVERS/SUBJECT, and inputs of type nats.
+func withNATS() program.With {
+	return program.With{
+		Destinations: []program.Destination{{
+			Name: "nats", Form: "HOST:PORT/PATH", Memory: 4 << 20,
+			What: "a stream of NATS JetStream, port 4222; HOST,HOST:PORT for several servers, PATH is the subject, {NAME} in it a field",
+			Options: slices.Concat(natsLogin, []program.Option{
+				{Name: "stream", Usage: "`NAME` of the stream that has to take the lines (default: any)"},
+				{Name: "sole", Usage: "nobody else writes to the stream: the order is kept whatever servers lose", Switch: true},
+			}),
+			Open: func(t *program.Told) (deliver.Destination, error) {
+				hosts, subject, _ := strings.Cut(t.Rest, "/")
+				if subject == "" {
+					return nil, errors.New("it names no subject: write nats://HOST:PORT/SUBJECT")
+				}
+				c, err := natsConfig(t, strings.Split(hosts, ","))
+				if err != nil {
+					return nil, err
+				}
+				c.Subject, c.Stream, c.Sole, c.TLS, c.DryRun = subject, t.Text("stream"), t.On("sole"), t.TLS, t.DryRun
+				d, err := jetstream.New(c)
+				return d, plainNATS(err)
+			},
+		}},
+		Inputs: []program.Input{{
+			Name: "nats",
+			Options: slices.Concat(servers("4222"), natsLogin, []program.Option{
+				{Name: "stream", Usage: "the stream to read"},
+				{Name: "consumer", Usage: "the durable consumer, which says how far the stream is delivered; it is made if it does not exist"},
+				{Name: "subjects", Usage: "messages of these subjects only, where the consumer is made; * and > are wildcards", List: true},
+				{Name: "from"},
+				{Name: "fields", Usage: "further fields of a record: sequence, or the name of a header", List: true},
+				dedupOption,
+			}),
+			Open: openFromNATS,
+		}},
+	}
+}
+
+// natsConfig returns the servers, with the user, and the other ways to log in.
+func natsConfig(t *program.Told, hosts []string) (jetstream.Config, error) {
+	c := jetstream.Config{Credentials: t.Text("creds-file"), NKey: t.Text("nkey-file")}
+	ways := 0
+	for _, way := range []string{t.User, c.Credentials, c.NKey, t.Text("token-file")} {
+		if way != "" {
+			ways++
+		}
+	}
+	if ways > 1 {
+		return c, errors.New("--user, --creds-file, --nkey-file and --token-file do not go together: give one")
+	}
+	for _, f := range []struct{ name, path string }{{"--creds-file", c.Credentials}, {"--nkey-file", c.NKey}, {"--token-file", t.Text("token-file")}} {
+		if f.path == "" {
+			continue
+		}
+		text, err := os.ReadFile(f.path)
+		if err != nil {
+			return c, fmt.Errorf("%s: %w", f.name, err)
+		}
+		secret := strings.TrimSpace(string(text))
+		if secret == "" {
+			return c, fmt.Errorf("%s %s is empty", f.name, f.path)
+		}
+		if f.name == "--token-file" {
+			c.Token = secret
+		}
+	}
+	var urls []string
+	for _, host := range hosts {
+		u := &url.URL{Scheme: "nats", Host: strings.TrimSpace(host)}
+		if u.Host == "" || strings.ContainsAny(u.Host, "/@ ") {
+			return c, errors.New("the servers: one of them is no HOST:PORT")
+		}
+		if t.User != "" {
+			u.User = url.UserPassword(t.User, t.Password)
+		}
+		urls = append(urls, u.String())
+	}
+	c.Servers = strings.Join(urls, ",")
+	return c, nil
+}
+
+// openFromNATS opens an input.
+func openFromNATS(t *program.Told, to *program.Sink) (program.Reader, error) {
+	switch {
+	case len(t.List("servers")) == 0:
+		return nil, errors.New("--servers is missing: name a server, such as n1:4222")
+	case t.Text("stream") == "":
+		return nil, errors.New("--stream is missing: name the stream to read")
+	case t.Text("consumer") == "":
+		return nil, errors.New("--consumer is missing: name the durable consumer, which says how far the stream is delivered")
+	}
+	c, err := natsConfig(t, hosts(t))
+	if err != nil {
+		return nil, err
+	}
+	if c.TLS, err = inputTLS(t); err != nil {
+		return nil, err
+	}
+	from := fromnats.Config{
+		NATS: c, Stream: t.Text("stream"), Consumer: t.Text("consumer"), Subjects: t.List("subjects"), FromEnd: t.Text("from") == "end",
+		Fields: t.List("fields"), Dedup: t.On("dedup"),
+	}
+	if err := from.Check(); err != nil || to == nil {
+		return nil, plainNATS(err)
+	}
+	return fromnats.New(from, to), nil
+}
+
+// plainNATS names options where an error of package jetstream names fields.
+func plainNATS(err error) error {
+	if err == nil {
+		return nil
+	}
+	first, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New(natsNames.Replace(first))
+}
+
+var natsNames = strings.NewReplacer(
+	"jetstream: Servers: ", "the servers: ", "jetstream: Subject: ", "the subject: ", "jetstream: Stream: ", "--stream: ", "jetstream: ", "",
+)

@@ -1,0 +1,147 @@
+package jetstream
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/forebay-log/forebay/internal/pattern"
+)
+
+// Config configures a [Destination]. Servers is needed; the other fields state their
+// default and unit.
+type Config struct {
+	// Servers are the addresses of one cluster, with commas between them:
+	// "nats://a:4222,nats://b:4222" or "tls://…". Other servers of the cluster are learned
+	// when a session begins. A user and password may be part of an address.
+	Servers string
+	// Subject is the subject of a record. Fields in braces are filled in: {level}, or any
+	// member of the record, as in "logs.{app}.{level}". In their values, dots, spaces,
+	// wildcards and control characters become "_"; a field that is missing or empty is
+	// "_". Default "logs".
+	Subject string
+	// Stream is the name of the stream that has to take the records. Where the subject
+	// leads to another one the server refuses them, and they are held. Default "": any.
+	Stream string
+	// Sole says that nobody else writes to the stream. The order is then kept whatever the
+	// servers lose, see the package. Records of a second writer are refused for as long as both
+	// write. Default false.
+	Sole bool
+
+	// Credentials is the path of a file with a JWT and a seed (.creds). Default "": none.
+	Credentials string
+	// NKey is the path of a file with the seed of an nkey. Default "": none.
+	NKey string
+	// Token is a token. Default "": none.
+	Token string
+	// TLS configures TLS, also where an address says nats://. Default nil: the system's
+	// roots where the server or the address wants TLS.
+	TLS *tls.Config
+
+	// DialTimeout bounds making a connection to one server. Default 5 s.
+	DialTimeout time.Duration
+	// AckTimeout is how long a server may acknowledge nothing, while messages wait for it,
+	// before the session is given up. Default 10 s.
+	AckTimeout time.Duration
+	// DryRun, if not nil, is written to instead of a server: a line for each record, with
+	// its subject. Default nil.
+	DryRun io.Writer
+	// Options are further options of the connection, applied last. Reconnecting stays off:
+	// the outlet opens a new session. Default nil.
+	Options []nats.Option
+}
+
+// The shape of a session.
+const (
+	window       = 4    // batches under way
+	batchRecords = 1000 // in one of them
+	batchBytes   = 1 << 20
+
+	defaultTimeout    = 5 * time.Second
+	defaultAckTimeout = 10 * time.Second
+)
+
+// resolve returns c with its defaults, or everything that is wrong with it.
+func (c Config) resolve() (Config, pattern.Pattern, error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("jetstream: "+format, args...)) }
+	for s := range strings.SplitSeq(c.Servers, ",") {
+		if err := checkServer(strings.TrimSpace(s)); err != nil {
+			bad("Servers: %w", err)
+		}
+	}
+	if c.Subject == "" {
+		c.Subject = "logs"
+	}
+	p, err := pattern.Parse(c.Subject)
+	if err == nil {
+		err = checkSubject(&p)
+	}
+	if err != nil {
+		bad("Subject: %w", err)
+	}
+	if strings.ContainsAny(c.Stream, " .*>/\\\r\n\t") {
+		bad("Stream: %q is no name of a stream: it has spaces, dots, wildcards or slashes", c.Stream)
+	}
+	for _, t := range []struct {
+		name  string
+		field *time.Duration
+		value time.Duration
+	}{{"DialTimeout", &c.DialTimeout, defaultTimeout}, {"AckTimeout", &c.AckTimeout, defaultAckTimeout}} {
+		if *t.field < 0 {
+			bad("%s is %s: want more than 0", t.name, *t.field)
+		}
+		if *t.field == 0 {
+			*t.field = t.value
+		}
+	}
+	return c, p, errors.Join(errs...)
+}
+
+// checkServer checks an address. Its error does not repeat it, for it may hold a password.
+func checkServer(s string) error {
+	u, err := url.Parse(s)
+	switch {
+	case s == "":
+		return errors.New("an address is empty: want nats://HOST:PORT or tls://HOST:PORT")
+	case err != nil || u.Host == "":
+		return errors.New("an address cannot be read: want nats://HOST:PORT or tls://HOST:PORT")
+	case u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss":
+		return fmt.Errorf("unknown scheme %q: want nats://HOST:PORT or tls://HOST:PORT", u.Scheme)
+	}
+	return nil
+}
+
+// checkSubject checks the texts of a subject: what fields bring is cleaned.
+func checkSubject(p *pattern.Pattern) error {
+	for _, text := range p.Texts() {
+		if i := strings.IndexFunc(text, func(r rune) bool { return r <= ' ' || r == '*' || r == '>' || r == 0x7f }); i >= 0 {
+			return fmt.Errorf("%q has %q; a subject to write to has no spaces and no wildcards", p, text[i])
+		}
+	}
+	s := p.String()
+	if strings.HasPrefix(s, ".") || strings.HasSuffix(s, ".") || strings.Contains(s, "..") {
+		return fmt.Errorf("%q has an empty part; write a name between the dots", s)
+	}
+	return nil
+}
+
+// clean appends a value as one token of a subject.
+func clean(dst, value []byte) []byte {
+	if len(value) == 0 {
+		return append(dst, '_')
+	}
+	for _, c := range value {
+		if c <= ' ' || c == '.' || c == '*' || c == '>' || c == 0x7f {
+			c = '_'
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}

@@ -1,0 +1,171 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/pattern"
+	"github.com/forebay-log/forebay/internal/secrets"
+)
+
+// A Destination is a [deliver.Destination] that writes to JetStream. Put an outlet in front
+// of it with [deliver.NewOutput], or use [To].
+type Destination struct {
+	c       Config
+	subject pattern.Pattern
+
+	connected                    atomic.Bool
+	connects, stored, duplicates atomic.Uint64
+}
+
+// New returns a Destination. It connects when there is something to send. The error names
+// everything that is wrong with c.
+func New(c Config) (*Destination, error) {
+	c, p, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	return &Destination{c: c, subject: p}, nil
+}
+
+// Traits says that four batches of up to 1,000 records may be under way.
+func (d *Destination) Traits() deliver.Traits {
+	return deliver.Traits{Window: window, Limits: batch.Limits{Records: batchRecords, Bytes: batchBytes}}
+}
+
+// Stats is a snapshot of a [Destination].
+type Stats struct {
+	Connected  bool
+	Connects   uint64 // connections made
+	Stored     uint64 // messages that the server has acknowledged
+	Duplicates uint64 // of Stored: the stream had them already
+}
+
+// Stats returns a snapshot. It may be called from any goroutine.
+func (d *Destination) Stats() Stats {
+	return Stats{Connected: d.connected.Load(), Connects: d.connects.Load(), Stored: d.stored.Load(), Duplicates: d.duplicates.Load()}
+}
+
+// Open connects.
+func (d *Destination) Open(l deliver.Life) (deliver.Session, error) {
+	if d.c.DryRun != nil {
+		return deliver.SendFunc(d.Traits(), d.sendDry).Open(l)
+	}
+	s := newSession(d, l)
+	o, err := d.c.options()
+	if err != nil {
+		return nil, batch.Fatal(err)
+	}
+	o = append([]nats.Option{
+		nats.NoEcho(), nats.FlusherTimeout(d.c.AckTimeout), nats.PingInterval(d.c.AckTimeout), nats.MaxPingsOutstanding(1),
+		nats.SetCustomDialer(s.wire),
+	}, o...)
+	o = append(o, nats.NoReconnect(), nats.ClosedHandler(s.closed), nats.ErrorHandler(s.complain), callsBack)
+	conn, err := nats.Connect(d.c.Servers, o...)
+	if err == nil {
+		err = s.begin(conn)
+	}
+	if err != nil {
+		s.wire.cut()
+		if ended := context.Cause(l.Context()); ended != nil {
+			err = ended
+		}
+		return nil, d.follow(fmt.Errorf("jetstream: cannot connect to %s: %w", d.where(), d.hide(err)))
+	}
+	d.connects.Add(1)
+	d.connected.Store(true)
+	return s, nil
+}
+
+// ClientOptions returns the options of a connection to Servers that logs in as c says, such
+// as one that consumes. The error names everything that is wrong with c.
+func (c Config) ClientOptions() ([]nats.Option, error) {
+	r, _, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	return r.options()
+}
+
+// options are those of each connection of a Config that was resolved.
+func (c *Config) options() ([]nats.Option, error) {
+	o := []nats.Option{nats.Name("forebay"), nats.Timeout(c.DialTimeout)}
+	if c.Credentials != "" {
+		o = append(o, nats.UserCredentials(c.Credentials))
+	}
+	if c.NKey != "" {
+		key, err := nats.NkeyOptionFromSeed(c.NKey)
+		if err != nil {
+			return nil, fmt.Errorf("jetstream: cannot read NKey: %w", err)
+		}
+		o = append(o, key)
+	}
+	if c.Token != "" {
+		o = append(o, nats.Token(c.Token))
+	}
+	if c.TLS != nil {
+		o = append(o, nats.Secure(c.TLS))
+	}
+	return append(o, c.Options...), nil
+}
+
+// callsBack undoes an option that would keep the end of the connection to itself.
+func callsBack(o *nats.Options) error {
+	o.NoCallbacksAfterClientClose = false
+	return nil
+}
+
+// follow marks err as fatal if only a change of configuration mends it.
+func (d *Destination) follow(err error) error {
+	for _, fatal := range []error{nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked, nats.ErrAccountAuthExpired,
+		nats.ErrSecureConnRequired, nats.ErrSecureConnWanted, nats.ErrHeadersNotSupported, nats.ErrNkeysNotSupported, os.ErrNotExist, os.ErrPermission} {
+		if errors.Is(err, fatal) {
+			return batch.Fatal(err)
+		}
+	}
+	return err
+}
+
+// where returns the addresses without their passwords.
+func (d *Destination) where() string {
+	var where []string
+	for s := range strings.SplitSeq(d.c.Servers, ",") {
+		if u, err := url.Parse(strings.TrimSpace(s)); err == nil {
+			where = append(where, u.Host)
+		}
+	}
+	return strings.Join(where, ",")
+}
+
+// hide takes the secrets of the configuration out of an error.
+func (d *Destination) hide(err error) error { return secrets.HideIn(err, "***", d.c.secrets()...) }
+
+// secrets returns the passwords and the token of c.
+func (c *Config) secrets() []string {
+	var words []string
+	if c.Token != "" {
+		words = append(words, c.Token)
+	}
+	for s := range strings.SplitSeq(c.Servers, ",") {
+		u, err := url.Parse(strings.TrimSpace(s))
+		if err != nil || u.User == nil {
+			continue
+		}
+		words = append(words, u.User.String())
+		if p, ok := u.User.Password(); ok && p != "" {
+			words = append(words, p)
+		} else if u.User.Username() != "" {
+			words = append(words, u.User.Username()) // a token
+		}
+	}
+	return words
+}

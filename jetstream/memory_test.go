@@ -1,0 +1,67 @@
+package jetstream
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A server hangs, session after session, while records come. The heap holds the memory of the
+// output and of one session, however long it lasts: nothing of a session outlives it.
+func TestMemoryOfAnOutage(t *testing.T) {
+	n := start(t, nil)
+	stream(t, admin(t, n), func(c *jetstream.StreamConfig) { c.MaxMsgs, c.Duplicates = 100, 100*time.Millisecond }) // the server is on the same heap
+	p := newProxy(t, n)
+	d, err := New(Config{Servers: p.url(), AckTimeout: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := eager(new(events))
+	o.BufferBytes, o.Slab.WhenFull, o.OnError, o.CloseTimeout = 1<<20, slab.DropOldest(), nil, time.Millisecond
+	out, err := deliver.NewOutput(d, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rounds := uint64(testkit.Rounds(12, 300))
+	var first, most uint64
+	i := 0
+	for s := uint64(0); s < rounds; i += 500 {
+		write(t, out, i, i+500)
+		time.Sleep(time.Millisecond)
+		if n := d.Stats().Connects; n > s {
+			s = n
+			p.set(true, true) // from when a session has begun
+			heap := inUse()
+			if s <= 4 {
+				first = max(first, heap)
+			} else {
+				most = max(most, heap)
+			}
+		} else if !d.Stats().Connected {
+			p.set(false, false) // so that the next one can
+			p.cut()
+		}
+	}
+	t.Logf("%d sessions, %d KiB in the first four, at most %d KiB in the others", rounds, first>>10, most>>10)
+	if most > first+4<<20 { // the server takes some
+		t.Errorf("the heap has grown from %d to %d bytes", first, most)
+	}
+	if a := out.Stats().Account; a.Accepted != a.Delivered+a.Pending.Total()+a.Dropped.Total() {
+		t.Errorf("%v", a)
+	}
+	_ = out.Close()
+}
+
+// inUse returns the bytes of the heap that are reachable.
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,420 @@
+package jetstream
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/dedup"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/pattern"
+)
+
+// A session is one connection. Send numbers messages from 0; the answer to message n comes
+// on the reply subject that ends with n. Answers come in any order.
+type session struct {
+	d    *Destination
+	life deliver.Life
+	conn *nats.Conn
+	wire *wire
+
+	// Of Send.
+	fill  pattern.Filler
+	buf   []byte
+	msg   nats.Msg
+	inbox string    // reply subjects are inbox + n
+	last  uint64    // Sole: the place of the message before in the stream; 0: not known
+	heard chan fate // Sole: the answer to the message alone
+
+	gone chan struct{} // closed when the connection is, and nobody answers any more
+
+	mu       sync.Mutex // leaf; guards the rest
+	sent     uint64     // messages of all batches that have been registered
+	flights  []*flight  // batches without an answer, oldest first
+	progress time.Time  // when a message was answered last, or the first batch began to wait
+	watch    *time.Timer
+	first    uint64 // with broken: the ticket of the first record that is open
+	broken   bool   // an answer has left records open; last is not known any more
+	alone    uint64 // Sole: 1 + the number of the message that Send waits for
+}
+
+// A flight is a batch under way.
+type flight struct {
+	b       *batch.Batch
+	first   uint64 // number of its first message
+	got     []bool // by record: answered
+	waits   int    // messages without an answer
+	sending bool   // Send has not handed over all of it
+	open    []int
+	refused []int
+	why     error // of open
+	refusal error
+	advice  batch.Advice
+}
+
+// Header names that the server reads.
+const (
+	headerID       = "Nats-Msg-Id"
+	headerStream   = "Nats-Expected-Stream"
+	headerPrevious = "Nats-Expected-Last-Sequence"
+)
+
+func newFiller() pattern.Filler { return pattern.Filler{Clean: clean, Missing: "_"} }
+
+func newSession(d *Destination, l deliver.Life) *session {
+	s := &session{d: d, life: l, wire: newWire(l.Context(), d.c.DialTimeout), gone: make(chan struct{}), heard: make(chan fate, 1)}
+	s.fill = newFiller()
+	s.msg.Header = nats.Header{}
+	if d.c.Stream != "" {
+		s.msg.Header[headerStream] = []string{d.c.Stream}
+	}
+	return s
+}
+
+// begin subscribes to the answers.
+func (s *session) begin(conn *nats.Conn) error {
+	s.conn = conn
+	s.inbox = conn.NewInbox() + "."
+	sub, err := conn.Subscribe(s.inbox+"*", s.answer)
+	if err == nil {
+		err = sub.SetPendingLimits(-1, -1) // as many as are under way
+	}
+	if err != nil {
+		s.wire.cut()
+		conn.Close()
+		<-s.gone
+		return err
+	}
+	s.mu.Lock()
+	s.watch = time.AfterFunc(s.d.c.AckTimeout, s.look)
+	s.mu.Unlock()
+	return nil
+}
+
+// Send writes one message for each record.
+func (s *session) Send(b *batch.Batch) error {
+	f := &flight{b: b, got: make([]bool, b.Len()), waits: b.Len(), sending: true}
+	s.mu.Lock()
+	if s.broken && (len(s.flights) > 0 || b.First() > s.first) {
+		// It had begun when an answer left records open, and is behind them. The next
+		// one begins with them, or with what is left.
+		s.first = 1<<64 - 1
+		s.mu.Unlock()
+		s.life.Answer(b, batch.Outcome{Open: batch.All(), Why: s.wrap(errBehind)})
+		return nil
+	}
+	if s.broken {
+		s.broken, s.last = false, 0
+	}
+	f.first = s.sent
+	s.sent += uint64(b.Len())
+	if len(s.flights) == 0 {
+		s.progress = time.Now()
+	}
+	s.flights = append(s.flights, f)
+	s.mu.Unlock()
+	i := 0
+	for _, rec := range b.All() {
+		alone := s.d.c.Sole && s.last == 0
+		if alone {
+			s.mu.Lock()
+			s.alone = f.first + uint64(i) + 1
+			s.mu.Unlock()
+		}
+		if err := s.publish(b, &rec, f.first+uint64(i)); errors.Is(err, nats.ErrMaxPayload) {
+			s.settle(f, i, fate{refused: fmt.Errorf("jetstream: the record has %d bytes, the server takes messages of %d", len(rec.Data), s.conn.MaxPayload())})
+		} else if err != nil {
+			s.settle(f, i, fate{open: s.wrap(err)})
+			if s.conn.IsClosed() {
+				break // closed tells of it
+			}
+		}
+		i++
+		if alone && !s.hear(f, i) {
+			break
+		}
+	}
+	s.mu.Lock()
+	f.sending = false
+	s.conclude()
+	s.mu.Unlock()
+	return nil
+}
+
+// hear waits for the answer to the message before record i of f. If that is stored now, it is
+// the end of the stream, and those behind it form a chain. One that the stream had says
+// nothing of the end: the next is sent alone, too. It reports false if nothing of f may be
+// sent behind it.
+func (s *session) hear(f *flight, i int) bool {
+	var what fate
+	select {
+	case what = <-s.heard:
+	case <-s.life.Context().Done():
+		return false
+	}
+	if what.open != nil {
+		for ; i < len(f.got); i++ {
+			s.settle(f, i, fate{open: what.open, advice: what.advice})
+		}
+		return false
+	}
+	s.last = what.last
+	return true
+}
+
+// publish writes the message of rec.
+func (s *session) publish(b *batch.Batch, rec *batch.Record, n uint64) error {
+	subject, fixed := s.d.subject.Fixed()
+	if !fixed {
+		s.buf = s.fill.Append(s.buf[:0], &s.d.subject, b.Codec, rec)
+		subject = string(s.buf)
+	}
+	m := &s.msg
+	m.Subject = subject
+	m.Reply = s.inbox + strconv.FormatUint(n, 10)
+	m.Data = payload(b.Codec, rec)
+	s.name(b, rec)
+	err := s.conn.PublishMsg(m)
+	if err == nil && s.last > 0 {
+		s.last++
+	}
+	return err
+}
+
+// name puts the headers of rec into the message.
+func (s *session) name(b *batch.Batch, rec *batch.Record) {
+	if s.last == 0 {
+		delete(s.msg.Header, headerPrevious)
+	} else {
+		set(s.msg.Header, headerPrevious, strconv.FormatUint(s.last, 10))
+	}
+	if b.Origin == ([16]byte{}) {
+		delete(s.msg.Header, headerID)
+		return
+	}
+	set(s.msg.Header, headerID, dedup.ID{Origin: b.Origin, Ticket: rec.Ticket}.String())
+}
+
+func set(h nats.Header, name, value string) {
+	if v := h[name]; len(v) == 1 {
+		v[0] = value
+		return
+	}
+	h[name] = []string{value}
+}
+
+// payload returns what the message says: the record without its newline.
+func payload(c batch.Codec, rec *batch.Record) []byte {
+	data := rec.Data
+	if !pattern.IsText(c) {
+		data = c.AppendJSON(nil, data, rec.Meta)
+	}
+	return bytes.TrimSuffix(data, []byte("\n"))
+}
+
+// A fate is what an answer says of one message; the zero fate is that it is stored.
+type fate struct {
+	open, refused error
+	advice        batch.Advice // for open
+	last          uint64       // the place of a message that is stored now, the end of the stream; 0: not known
+}
+
+// answer takes the answer to one message.
+func (s *session) answer(m *nats.Msg) {
+	n, err := strconv.ParseUint(m.Subject[len(s.inbox):], 10, 64)
+	if err != nil {
+		return
+	}
+	what := s.read(m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.flights {
+		if n >= f.first && n-f.first < uint64(len(f.got)) {
+			s.settleLocked(f, int(n-f.first), what)
+			s.conclude()
+			return
+		}
+	}
+}
+
+func (s *session) settle(f *flight, i int, what fate) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settleLocked(f, i, what)
+}
+
+// settleLocked notes what became of record i. The first answer counts.
+func (s *session) settleLocked(f *flight, i int, what fate) {
+	if f.got[i] {
+		return
+	}
+	f.got[i] = true
+	if s.alone == f.first+uint64(i)+1 {
+		s.alone = 0
+		s.heard <- what
+	}
+	f.waits--
+	s.progress = time.Now()
+	switch {
+	case what.refused != nil:
+		f.refused, f.refusal = append(f.refused, i), what.refused
+	case what.open != nil:
+		f.open = append(f.open, i)
+		if f.why == nil || what.advice > f.advice {
+			f.why, f.advice = what.open, what.advice
+		}
+	}
+}
+
+// conclude answers the batches whose messages are all answered. s.mu is held: a batch that
+// is answered is nobody's any more.
+func (s *session) conclude() {
+	s.flights = slices.DeleteFunc(s.flights, func(f *flight) bool {
+		if f.waits > 0 || f.sending {
+			return false
+		}
+		slices.Sort(f.open)
+		if len(f.open) > 0 {
+			if first := f.b.At(f.open[0]).Ticket; !s.broken || first < s.first {
+				s.first = first
+			}
+			s.broken = true
+		}
+		slices.Sort(f.refused)
+		s.life.Answer(f.b, batch.Outcome{Open: batch.Of(f.open...), Why: f.why, Advice: f.advice, Refused: batch.Of(f.refused...), Refusal: f.refusal})
+		return true
+	})
+}
+
+// look ends a session whose server acknowledges nothing.
+func (s *session) look() {
+	s.mu.Lock()
+	waits, quiet := 0, time.Since(s.progress)
+	for _, f := range s.flights {
+		waits += f.waits
+	}
+	hangs := waits > 0 && quiet >= s.d.c.AckTimeout
+	next := s.d.c.AckTimeout
+	if waits > 0 && !hangs {
+		next -= quiet
+	}
+	s.watch.Reset(next)
+	s.mu.Unlock()
+	if hangs {
+		s.life.End(fmt.Errorf("jetstream: %s has acknowledged none of %d messages for %s: %w", s.d.where(), waits, s.d.c.AckTimeout, batch.ErrUnanswered))
+	}
+}
+
+// closed is told that the connection is closed.
+func (s *session) closed(conn *nats.Conn) {
+	err := conn.LastError()
+	if err == nil {
+		err = nats.ErrConnectionClosed
+	}
+	s.d.connected.Store(false)
+	s.life.End(s.d.follow(s.wrap(err)))
+	close(s.gone)
+}
+
+// complain is told of errors that do not close the connection.
+func (s *session) complain(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return
+	}
+	err = s.wrap(err)
+	if _, fixed := s.d.subject.Fixed(); fixed {
+		err = batch.Fatal(err)
+	}
+	s.life.End(err) // the message will have no answer
+}
+
+func (s *session) wrap(err error) error {
+	return fmt.Errorf("jetstream: %s: %w", s.d.where(), s.d.hide(err))
+}
+
+// Close closes the connection.
+func (s *session) Close() {
+	s.mu.Lock()
+	s.watch.Stop()
+	s.mu.Unlock()
+	s.wire.cut()
+	s.conn.Close()
+	<-s.gone
+	s.mu.Lock()
+	s.flights = nil
+	s.mu.Unlock()
+}
+
+// An ack is what the server says of a message.
+type ack struct {
+	Stream    string `json:"stream"`
+	Seq       uint64 `json:"seq"`
+	Duplicate bool   `json:"duplicate"`
+	Error     *struct {
+		Code        int    `json:"code"`
+		ErrCode     int    `json:"err_code"`
+		Description string `json:"description"`
+	} `json:"error"`
+}
+
+// Numbers of errors that the server gives (err_code in errors.json of nats-server).
+const (
+	codeTooLarge       = 10054 // message size exceeds maximum allowed
+	codeWrongStream    = 10060 // expected stream does not match
+	codeSealed         = 10109 // invalid operation on sealed stream
+	codeNotEnabled     = 10039 // JetStream is not enabled for the account
+	codeNotEnabledHere = 10076 // JetStream is not enabled
+)
+
+// place returns the number behind "seq" in an answer, 0 if there is none.
+func place(answer []byte) (n uint64) {
+	_, text, _ := bytes.Cut(answer, []byte(`"seq":`))
+	for _, c := range bytes.TrimLeft(text, " ") {
+		if c < '0' || c > '9' || n > 1<<60 {
+			break
+		}
+		n = 10*n + uint64(c-'0')
+	}
+	return n
+}
+
+var errBehind = errors.New("a message before it was not stored")
+
+var errAnswer = errors.New("the answer cannot be read")
+
+// read returns what became of the message that m answers.
+func (s *session) read(m *nats.Msg) fate {
+	if len(m.Data) == 0 && m.Header.Get("Status") == "503" {
+		return fate{open: s.wrap(errors.New("no stream takes the subject now: make one that does, or wait until it has a leader"))}
+	}
+	if !bytes.Contains(m.Data, []byte(`"error"`)) && bytes.Contains(m.Data, []byte(`"seq":`)) {
+		s.d.stored.Add(1)
+		if bytes.Contains(m.Data, []byte(`"duplicate"`)) {
+			s.d.duplicates.Add(1)
+			return fate{}
+		}
+		return fate{last: place(m.Data)}
+	}
+	var a ack
+	if err := json.Unmarshal(m.Data, &a); err != nil || a.Error == nil {
+		return fate{open: s.wrap(fmt.Errorf("%w: %.100q: %w", errAnswer, m.Data, batch.ErrUnanswered))}
+	}
+	err := s.wrap(fmt.Errorf("%.200s (%d)", a.Error.Description, a.Error.ErrCode))
+	// A record is refused for its size alone. Whatever else the server does not like may pass:
+	// a stream that is full, a leader that is none, an id that is in process.
+	switch a.Error.ErrCode {
+	case codeTooLarge:
+		return fate{refused: err}
+	case codeWrongStream, codeSealed, codeNotEnabled, codeNotEnabledHere:
+		return fate{open: err, advice: batch.Hold}
+	}
+	return fate{open: err}
+}

@@ -1,0 +1,54 @@
+package jetstream
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+)
+
+// A wire dials for nats.go and keeps what it dialled, so that it can be cut: nats.go closes
+// a connection only after a write that hangs.
+type wire struct {
+	ctx     context.Context
+	timeout time.Duration
+	stop    func() bool
+
+	mu    sync.Mutex // leaf; guards the rest
+	conns []net.Conn
+	over  bool
+}
+
+// newWire returns a wire that is cut when ctx ends.
+func newWire(ctx context.Context, timeout time.Duration) *wire {
+	w := &wire{ctx: ctx, timeout: timeout}
+	w.stop = context.AfterFunc(ctx, w.cut)
+	return w
+}
+
+// Dial is called by nats.go for one server after the other.
+func (w *wire) Dial(network, address string) (net.Conn, error) {
+	c, err := (&net.Dialer{Timeout: w.timeout}).DialContext(w.ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		_ = c.Close()
+		return nil, net.ErrClosed
+	}
+	w.conns = append(w.conns, c)
+	return c, nil
+}
+
+// cut closes every connection. It may be called more than once.
+func (w *wire) cut() {
+	w.stop()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.over = true
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+}

@@ -1,0 +1,205 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/forebay-log/forebay/internal/pattern"
+)
+
+// Config configures a [Destination]. Brokers and Topic are needed; every other field
+// states its default and unit.
+type Config struct {
+	// Brokers are the addresses to begin with, host:port or host for port 9092.
+	Brokers []string
+	// Topic is the topic, or a pattern such as "logs.{app}" that is filled from each
+	// record: "{level}" is its level, any other name a field of it. A field that is
+	// missing becomes "unknown"; characters that Kafka does not allow become "_".
+	Topic string
+	// Key is the key of the records, a pattern such as "{user}". Records of one key keep
+	// their order. Default "", and for a record whose key is empty: no key, and one
+	// partition per origin.
+	Key string
+	// TraceField is the field whose value goes along as the header trace-id. Default
+	// "trace_id"; "-": none.
+	TraceField string
+	// Compression is "zstd", "lz4", "snappy", "gzip" or "none". Default "zstd".
+	Compression string
+	// ClientID names the client in logs and quotas of the brokers. Default "forebay".
+	ClientID string
+	// AutoCreate asks the brokers to make a topic that does not exist; they do if their
+	// auto.create.topics.enable says so. Default false.
+	AutoCreate bool
+
+	// User and Password are the credentials of SASL. They are never shown. Default: none.
+	User, Password string
+	// Mechanism is "plain", "scram-sha-256" or "scram-sha-512". Default with a User:
+	// "scram-sha-512".
+	Mechanism string
+	// TLS configures TLS. ServerName defaults to the host of each broker. Default nil: no
+	// TLS.
+	TLS *tls.Config
+	// Dial makes connections, those of TLS as well, whose configuration it then has to
+	// apply itself. Default nil: a net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	// BatchBytes is the most that one Kafka batch holds before compression. It must not be
+	// above the brokers' message.max.bytes. Default 1,000,000.
+	BatchBytes int
+	// Window is how many batches of the outlet are under way at once. Default 4.
+	Window int
+	// Timeout is how long a batch is sent again within a session, after its first failure.
+	// Default 30 s.
+	Timeout time.Duration
+	// RequestTimeout is how long a broker may take to answer. Default 10 s.
+	RequestTimeout time.Duration
+	// DialTimeout bounds making a connection, and the beginning of a session as a whole.
+	// Default 10 s.
+	DialTimeout time.Duration
+	// DryRun, if not nil, is written to instead of Kafka: a line for each record, with its
+	// topic and key. Default nil.
+	DryRun io.Writer
+
+	topic, key, trace pattern.Pattern
+	compressor        kgo.Compressor
+	mechanism         sasl.Mechanism
+}
+
+// codecs are the names of [Config.Compression].
+var codecs = map[string]func() kgo.CompressionCodec{
+	"zstd": kgo.ZstdCompression, "lz4": kgo.Lz4Compression, "snappy": kgo.SnappyCompression,
+	"gzip": kgo.GzipCompression, "none": kgo.NoCompression,
+}
+
+// resolve fills in the defaults and says everything that is wrong.
+func (c Config) resolve() (Config, error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("kafka: Config."+format, args...)) }
+	c.Brokers = slices.Clone(c.Brokers)
+	if len(c.Brokers) == 0 {
+		bad("Brokers is empty; give host:port of one broker or more")
+	}
+	for i, b := range c.Brokers {
+		c.Brokers[i] = strings.TrimSpace(b)
+		if !isBroker(c.Brokers[i]) {
+			bad("Brokers: entry %d is no host:port", i+1)
+		}
+	}
+	c.ClientID = cmp.Or(c.ClientID, "forebay")
+	c.TraceField = cmp.Or(c.TraceField, "trace_id")
+	c.Compression = cmp.Or(strings.ToLower(c.Compression), "zstd")
+	c.BatchBytes = cmp.Or(c.BatchBytes, 1_000_000)
+	c.Window = cmp.Or(c.Window, 4)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, 10*time.Second)
+	c.DialTimeout = cmp.Or(c.DialTimeout, 10*time.Second)
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{{"Timeout", c.Timeout}, {"RequestTimeout", c.RequestTimeout}, {"DialTimeout", c.DialTimeout}} {
+		if f.value < time.Millisecond {
+			bad("%s is %s; want 1 ms or more", f.name, f.value)
+		}
+	}
+	if c.BatchBytes < 1<<10 || c.BatchBytes > 1<<28 {
+		bad("BatchBytes is %d; want 1 KiB to 256 MiB", c.BatchBytes)
+	}
+	if c.Window < 1 || c.Window > 1<<10 {
+		bad("Window is %d; want 1 to 1024", c.Window)
+	}
+	c.readPatterns(bad)
+	if codec := codecs[c.Compression]; codec == nil {
+		bad("Compression is %q; want zstd, lz4, snappy, gzip or none", c.Compression)
+	} else if c.compressor, _ = kgo.DefaultCompressor(codec()); c.compressor == nil && c.Compression != "none" {
+		bad("Compression %q is not available", c.Compression)
+	}
+	c.readCredentials(bad)
+	return c, errors.Join(errs...)
+}
+
+// isBroker reports whether b is host:port, or a host alone.
+func isBroker(b string) bool {
+	host, port, err := net.SplitHostPort(b)
+	if err != nil { // there is no port
+		return b != "" && (!strings.Contains(b, ":") || net.ParseIP(b) != nil) && !strings.ContainsAny(b, "/@ ")
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	return host != "" && err == nil && n > 0 && !strings.ContainsAny(b, "/@ ")
+}
+
+func (c *Config) readPatterns(bad func(string, ...any)) {
+	var err error
+	if c.topic, err = pattern.Parse(c.Topic); err != nil {
+		bad("Topic: %w", err)
+	}
+	if fixed, is := c.topic.Fixed(); c.Topic == "" {
+		bad("Topic is empty; give a name, or a pattern such as logs.{app}")
+	} else if is && (fixed == "." || fixed == ".." || len(fixed) > maxTopic) {
+		bad("Topic %.60q is no name of a topic: Kafka takes 1 to %d characters, and neither . nor ..", fixed, maxTopic)
+	}
+	for _, text := range c.topic.Texts() {
+		if string(cleanTopic(nil, []byte(text))) != text {
+			bad("Topic: %.60q has characters that Kafka does not allow; use letters, digits, . _ and -", text)
+		}
+	}
+	if c.key, err = pattern.Parse(c.Key); err != nil {
+		bad("Key: %w", err)
+	}
+	if c.TraceField != "-" {
+		if c.trace, err = pattern.Parse("{" + c.TraceField + "}"); err != nil {
+			bad("TraceField: %w", err)
+		}
+	}
+}
+
+func (c *Config) readCredentials(bad func(string, ...any)) {
+	if c.User == "" {
+		if c.Password != "" || c.Mechanism != "" {
+			bad("User is empty, but there is a Password or a Mechanism; give the user, too")
+		}
+		return
+	}
+	if c.Password == "" {
+		bad("Password is empty, but there is a User; give both")
+	}
+	c.Mechanism = cmp.Or(strings.ToLower(c.Mechanism), "scram-sha-512")
+	switch c.Mechanism {
+	case "plain":
+		c.mechanism = plain.Auth{User: c.User, Pass: c.Password}.AsMechanism()
+	case "scram-sha-256":
+		c.mechanism = scram.Auth{User: c.User, Pass: c.Password}.AsSha256Mechanism()
+	case "scram-sha-512":
+		c.mechanism = scram.Auth{User: c.User, Pass: c.Password}.AsSha512Mechanism()
+	default:
+		bad("Mechanism is %q; want plain, scram-sha-256 or scram-sha-512", c.Mechanism)
+	}
+}
+
+// maxTopic is the longest name of a topic.
+const maxTopic = 249
+
+// cleanTopic appends value to dst as Kafka allows it in the name of a topic.
+func cleanTopic(dst, value []byte) []byte {
+	for _, c := range value {
+		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-' {
+			dst = append(dst, c)
+		} else if c < 0x80 || c >= 0xc0 { // one _ for a character of several bytes
+			dst = append(dst, '_')
+		}
+	}
+	return dst
+}

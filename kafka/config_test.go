@@ -1,0 +1,108 @@
+package kafka
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forebay-log/forebay"
+)
+
+// What is wrong with a Config is said, all of it, and no password.
+func TestConfigFaults(t *testing.T) {
+	for want, c := range map[string]Config{
+		"Brokers is empty":            {Topic: "t"},
+		"Brokers: entry 2":            {Brokers: []string{"b", "u:hunter2@c"}, Topic: "t"},
+		"Brokers: entry 3":            {Brokers: []string{"b", "::1", "b:1:2"}, Topic: "t"},
+		"Brokers: entry 4":            {Brokers: []string{"b", "[::1]:9092", "c:65535", "b:x"}, Topic: "t"},
+		"Topic is empty":              {Brokers: []string{"b"}},
+		"neither . nor ..":            {Brokers: []string{"b"}, Topic: ".."},
+		"does not allow":              {Brokers: []string{"b"}, Topic: "a/{app}"},
+		"Topic: \"a{\"":               {Brokers: []string{"b"}, Topic: "a{"},
+		"Key: \"}\"":                  {Brokers: []string{"b"}, Topic: "t", Key: "}"},
+		"TraceField":                  {Brokers: []string{"b"}, Topic: "t", TraceField: "{"},
+		"Compression is \"rar\"":      {Brokers: []string{"b"}, Topic: "t", Compression: "rar"},
+		"Mechanism is \"gss\"":        {Brokers: []string{"b"}, Topic: "t", User: "u", Password: "hunter2", Mechanism: "gss"},
+		"Password is empty":           {Brokers: []string{"b"}, Topic: "t", User: "u"},
+		"User is empty":               {Brokers: []string{"b"}, Topic: "t", Password: "hunter2"},
+		"BatchBytes is 3":             {Brokers: []string{"b"}, Topic: "t", BatchBytes: 3},
+		"Window is -1":                {Brokers: []string{"b"}, Topic: "t", Window: -1},
+		"Timeout is -1ns":             {Brokers: []string{"b"}, Topic: "t", Timeout: -1},
+		"kafka: Config.Topic is empt": {},
+	} {
+		if _, err := New(c); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
+}
+
+// What is wrong with a destination is said, and no password.
+func TestURLFaults(t *testing.T) {
+	for dest, want := range map[string]string{
+		"b1/logs": "want kafka://", "http://b/logs": "want kafka://", "kafka:///logs": "names no broker", "kafka://u:hunter2@b": "names no topic",
+		"kafka://u:hunter2%zz@b/t": "none of %XX", "kafka://b/t?%zz": "no query", "kafka://b/t?key=a&key=b": "given twice", "kafka://b/t?window=x": "parameter window",
+	} {
+		if _, err := ParseURL(dest); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: want %q, got %v", dest, want, err)
+		}
+	}
+	c, err := ParseURL("KAFKA+TLS://a%40b:p%2Fw:x@[::1]:9093,c/t?compression=none&timeout=5s&autocreate=true&trace=-&client=me&key={a}&batch=5000&request-timeout=1s&dial-timeout=2s")
+	if err != nil || c.User != "a@b" || c.Password != "p/w:x" || c.TLS == nil || len(c.Brokers) != 2 || !c.AutoCreate || c.BatchBytes != 5000 {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if d, err := New(c); err != nil || d.String() != "kafka+tls://[::1]:9093,c/t" {
+		t.Errorf("%v, %v", d, err)
+	}
+}
+
+func TestConfigureFaults(t *testing.T) {
+	_, err := forebay.New(To("kafka://b/t", Configure(nil)))
+	if err == nil || !strings.Contains(fmt.Sprint(err), "kafka.Configure: the function is nil") {
+		t.Error(err)
+	}
+	if _, err = forebay.New(To("kafka://b/")); err == nil || !strings.Contains(err.Error(), "names no topic") {
+		t.Error(err)
+	}
+}
+
+func TestCleanTopic(t *testing.T) {
+	for in, want := range map[string]string{"aZ09._-": "aZ09._-", "a b/c": "a_b_c", "ü€😀": "___", "": ""} {
+		if got := string(cleanTopic(nil, []byte(in))); got != want {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
+}
+
+// Without sending, each record is shown with its topic and key.
+func TestDryRun(t *testing.T) {
+	var shown strings.Builder
+	o := begin(t, Config{Brokers: []string{"nowhere"}, Topic: "logs.{key}", Key: "{n}", DryRun: &shown}, nil)
+	o.write(t, line("a", 1), line("b", 2))
+	o.finish(t, 0)
+	want := "topic logs.a, key \"1\": " + line("a", 1) + "topic logs.b, key \"2\": " + line("b", 2)
+	if shown.String() != want {
+		t.Errorf("%s, want %s", shown.String(), want)
+	}
+}
+
+// A consumer of the same brokers needs no topic.
+func TestClientOptions(t *testing.T) {
+	c := fake(t)
+	opts, err := Config{Brokers: c.ListenAddrs()}.ClientOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cl, err := kgo.NewClient(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if err := cl.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := (Config{}).ClientOptions(); err == nil || !strings.Contains(err.Error(), "Brokers is empty") {
+		t.Error(err)
+	}
+}

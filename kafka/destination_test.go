@@ -1,0 +1,573 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+)
+
+// Each codec: a consumer reads what was written, once and in order per key.
+func TestCodecs(t *testing.T) {
+	for codec := range codecs {
+		t.Run(codec, func(t *testing.T) {
+			c := fake(t)
+			conf := quick(c, "logs")
+			conf.Key, conf.Compression, conf.BatchBytes = "{key}", codec, 4<<10
+			o := begin(t, conf, nil)
+			want := lines(7, 500)
+			o.write(t, want...)
+			o.finish(t, 0)
+			first, twice := once(t, consume(t, c, "logs"))
+			if twice > 0 {
+				t.Errorf("%d records came twice", twice)
+			}
+			wantAll(t, first, want)
+			if s := o.stats(); s.Records != 500 || s.Sessions != 1 || s.Connected || s.Resent+s.Cut+s.Refused > 0 {
+				t.Errorf("%+v", s)
+			}
+		})
+	}
+}
+
+// The record of Kafka: topic, key, partition, headers, timestamp and value.
+func TestRecord(t *testing.T) {
+	c := fake(t, kfake.SeedTopics(5, "logs.shop", "logs.sh_op_", "logs.unknown"))
+	conf := quick(c, "logs.{app}")
+	conf.Key = "{user}"
+	o := begin(t, conf, nil)
+	at := time.UnixMilli(1700000000123).UTC()
+	for _, rec := range []string{
+		`{"app":"shop","user":"ann","trace_id":"4bf92f","msg":"a"}` + "\n",
+		`{"app":"sh/opé","user":"bob","msg":"b"}` + "\n",
+		`{"msg":"c"}` + "\n",
+	} {
+		if err := o.WriteRecord([]byte(rec), batch.Meta{Time: at.UnixNano(), Level: 4}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.finish(t, 0)
+	reference := kgo.StickyKeyPartitioner(nil).ForTopic("")
+	byTopic := map[string]*kgo.Record{}
+	for _, r := range consume(t, c, "logs.shop", "logs.sh_op_", "logs.unknown") {
+		byTopic[r.Topic] = r
+		if !r.Timestamp.Equal(at) || headerOf(r, "level") != "warn" || len(headerOf(r, "forebay-id")) < 34 {
+			t.Errorf("%+v", r)
+		}
+		if r.Key != nil && int(r.Partition) != reference.Partition(&kgo.Record{Key: r.Key}, 5) {
+			t.Errorf("key %q is in partition %d", r.Key, r.Partition)
+		}
+	}
+	a, b, m := byTopic["logs.shop"], byTopic["logs.sh_op_"], byTopic["logs.unknown"]
+	if a == nil || b == nil || m == nil {
+		t.Fatalf("%v", byTopic)
+	}
+	if string(a.Key) != "ann" || headerOf(a, "trace-id") != "4bf92f" || !strings.HasSuffix(string(a.Value), `"msg":"a"}`) {
+		t.Errorf("%+v", a)
+	}
+	if string(b.Key) != "bob" || len(b.Headers) != 2 || m.Key != nil {
+		t.Errorf("%+v, %+v", b, m)
+	}
+}
+
+// The trace id is found in every form that a field may have.
+func TestTraceField(t *testing.T) {
+	for field, recs := range map[string]map[string]string{
+		"trace_id": {`{"trace_id":"a1"}`: "a1", `{"msg":"trace_id"}`: "", `{"n":1}`: ""},
+		"otel.id":  {`{"otel":{"id":"b2"}}`: "b2", `{"otel.id":7}`: "7", `{"id":"c"}`: ""},
+		"tracé":    {`{"trac\u00e9":"d4"}`: "d4"},
+		"-":        {`{"trace_id":"a1"}`: ""},
+	} {
+		d, err := New(Config{Brokers: []string{"b"}, Topic: "t", TraceField: field})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := newPacker(d)
+		for rec, want := range recs {
+			b := batch.Batch{Codec: encode.JSON(nil).Codec()}
+			k.begin(&b)
+			k.fill(&b, &batch.Record{Data: []byte(rec + "\n")})
+			got := ""
+			for _, h := range k.headers {
+				if h.key == "trace-id" {
+					got = string(h.value)
+				}
+			}
+			if got != want {
+				t.Errorf("%s of %s: %q, want %q", field, rec, got, want)
+			}
+		}
+	}
+}
+
+// Answers after which a record is sent again, within the session and once.
+func TestRetriable(t *testing.T) {
+	for _, e := range []*kerr.Error{
+		kerr.NotLeaderForPartition, kerr.LeaderNotAvailable, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend,
+		kerr.RequestTimedOut, kerr.KafkaStorageError, kerr.ThrottlingQuotaExceeded, kerr.UnknownServerError, kerr.CorruptMessage,
+		kerr.UnknownTopicOrPartition, kerr.UnknownTopicID,
+	} {
+		t.Run(e.Message, func(t *testing.T) {
+			c := fake(t)
+			o := begin(t, quick(c, "logs"), nil)
+			h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: e, Count: 2})
+			want := lines(3, 100)
+			o.write(t, want...)
+			o.finish(t, 0)
+			all := consume(t, c, "logs")
+			first, twice := once(t, all)
+			wantAll(t, first, want)
+			if s := o.stats(); twice > 0 || s.Sessions != 1 || h.Hits() < 1 || s.Resent < 1 {
+				t.Errorf("%d records came twice, %+v, %d faults", twice, s, h.Hits())
+			}
+		})
+	}
+}
+
+// A failure that lasts ends the session and is told. What was stored meanwhile comes twice,
+// and a consumer drops it by its name.
+func TestLostAnswers(t *testing.T) {
+	c := fake(t)
+	o := begin(t, quick(c, "logs"), nil)
+	h := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend, Count: -1})
+	want := lines(3, 100)
+	o.write(t, want...)
+	o.await(t, "send", "NOT_ENOUGH_REPLICAS_AFTER_APPEND")
+	h.Remove()
+	o.finish(t, 0)
+	first, twice := once(t, consume(t, c, "logs"))
+	wantAll(t, first, want)
+	if twice == 0 || o.stats().Sessions < 2 {
+		t.Errorf("%d records came twice, %+v", twice, o.stats())
+	}
+}
+
+// A broker that hangs in the middle of an answer, or ends the connection before it, has
+// stored the batch or not. It is sent again under its number.
+func TestNoAnswer(t *testing.T) {
+	for name, gone := range map[string]error{"hangs": nil, "ends": errors.New("gone")} {
+		t.Run(name, func(t *testing.T) {
+			c := fake(t)
+			o := begin(t, quick(c, "logs"), nil)
+			c.ControlKey(0, func(kmsg.Request) (kmsg.Response, error, bool) { return nil, gone, true })
+			want := lines(3, 100)
+			o.write(t, want...)
+			o.finish(t, 0)
+			first, twice := once(t, consume(t, c, "logs"))
+			wantAll(t, first, want)
+			if s := o.stats(); twice > 0 || s.Resent == 0 {
+				t.Errorf("%d records came twice, %+v", twice, s)
+			}
+		})
+	}
+}
+
+// Answers that say that this producer is not known end the session; the next one sends
+// everything again.
+func TestBrokenSequence(t *testing.T) {
+	for _, e := range []*kerr.Error{
+		kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch, kerr.ProducerFenced, kerr.InvalidProducerIDMapping,
+	} {
+		t.Run(e.Message, func(t *testing.T) {
+			c := fake(t)
+			o := begin(t, quick(c, "logs"), nil)
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: e})
+			want := lines(3, 100)
+			o.write(t, want...)
+			o.finish(t, 0)
+			first, _ := once(t, consume(t, c, "logs"))
+			wantAll(t, first, want)
+			if s := o.stats(); s.Sessions < 2 {
+				t.Errorf("%+v", s)
+			}
+			o.await(t, "send", e.Message)
+		})
+	}
+}
+
+// What only a change of configuration mends is held, and told; then everything is delivered.
+func TestHeld(t *testing.T) {
+	for _, e := range []*kerr.Error{
+		kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.PolicyViolation, kerr.InvalidTopicException, kerr.UnsupportedForMessageFormat,
+	} {
+		for _, key := range []kmsg.Key{kmsg.Produce, kmsg.Metadata, kmsg.InitProducerID} {
+			t.Run(fmt.Sprintf("%s/%s", e.Message, kmsg.NameForKey(int16(key))), func(t *testing.T) {
+				c := fake(t)
+				o := begin(t, quick(c, "logs"), nil)
+				f := kfake.Fault{Keys: []kmsg.Key{key}, Err: e, Count: -1, TopLevel: key == kmsg.InitProducerID}
+				if !f.TopLevel {
+					f.Topic = "logs"
+				}
+				h := c.Fault(f)
+				want := lines(3, 50)
+				o.write(t, want...)
+				o.await(t, "hold", e.Message)
+				h.Remove()
+				o.finish(t, 0)
+				first, twice := once(t, consume(t, c, "logs"))
+				wantAll(t, first, want)
+				if twice > 0 {
+					t.Errorf("%d records came twice", twice)
+				}
+			})
+		}
+	}
+}
+
+// A topic that does not exist is held until somebody makes it, or made if that is wanted.
+func TestUnknownTopic(t *testing.T) {
+	c := fake(t)
+	o := begin(t, quick(c, "orders"), nil)
+	want := lines(3, 50)
+	o.write(t, want...)
+	o.await(t, "hold", "topic orders: UNKNOWN_TOPIC_OR_PARTITION")
+	if err := c.CreateTopic("orders", 3, nil); err != nil {
+		t.Fatal(err)
+	}
+	o.finish(t, 0)
+	first, _ := once(t, consume(t, c, "orders"))
+	wantAll(t, first, want)
+
+	c = fake(t, kfake.AllowAutoTopicCreation())
+	conf := quick(c, "orders")
+	conf.AutoCreate = true
+	o = begin(t, conf, nil)
+	o.write(t, want...)
+	o.finish(t, 0)
+	first, _ = once(t, consume(t, c, "orders"))
+	wantAll(t, first, want)
+}
+
+// One record that is too large is a dead letter; a batch that is too large is cut.
+func TestTooLarge(t *testing.T) {
+	c := fake(t, kfake.BrokerConfigs(map[string]string{"message.max.bytes": "3000"}))
+	conf := quick(c, "logs")
+	conf.Key, conf.Compression = "{key}", "none"
+	o := begin(t, conf, nil)
+	want := lines(2, 200)
+	large := line("k0", 1000)[:20] + strings.Repeat("x", 5000) + line("k0", 1000)[20:]
+	o.write(t, want[:100]...)
+	o.write(t, large)
+	o.write(t, want[100:]...)
+	o.finish(t, 1)
+	first, twice := once(t, consume(t, c, "logs"))
+	wantAll(t, first, want)
+	if len(o.dead.records) != 1 || o.dead.records[0]+"\n" != large {
+		t.Errorf("dead letters %.200q", o.dead.records)
+	}
+	if s := o.stats(); twice > 1 || s.Cut == 0 || s.Refused != 1 || s.Sessions != 1 { // the control
+		t.Errorf("%d twice, %+v", twice, s)
+	}
+	o.await(t, "poison", "raise max.message.bytes of topic logs")
+}
+
+// named answers produce requests as a broker that validates records: it refuses those that
+// have bad in them by name, or without.
+func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (well func()) {
+	var over atomic.Bool
+	c.ControlKey(0, func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if over.Load() {
+			return nil, nil, false
+		}
+		req := r.(*kmsg.ProduceRequest)
+		resp := req.ResponseKind().(*kmsg.ProduceResponse)
+		found := false
+		for _, rt := range req.Topics {
+			t := kmsg.NewProduceResponseTopic()
+			t.Topic, t.TopicID = rt.Topic, rt.TopicID
+			for _, rp := range rt.Partitions {
+				p := kmsg.NewProduceResponseTopicPartition()
+				p.Partition = rp.Partition
+				p.ErrorCode = kerr.NotLeaderForPartition.Code // those that are fine go again
+				var b kmsg.RecordBatch
+				if b.ReadFrom(rp.Records) == nil {
+					recs, _ := kfake.BatchRecords(b)
+					for i, rec := range recs {
+						if !strings.Contains(string(rec.Value), bad) {
+							continue
+						}
+						found = true
+						p.ErrorCode = e.Code
+						if names {
+							n := kmsg.NewProduceResponseTopicPartitionErrorRecord()
+							n.RelativeOffset = int32(i)
+							p.ErrorRecords = append(p.ErrorRecords, n)
+						}
+					}
+				}
+				t.Partitions = append(t.Partitions, p)
+			}
+			resp.Topics = append(resp.Topics, t)
+		}
+		if found {
+			c.KeepControl()
+		}
+		return resp, nil, found
+	})
+	return func() { over.Store(true) }
+}
+
+// Records that the broker names are dead letters at once; the others of the batch arrive.
+func TestRefusedByName(t *testing.T) {
+	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidTimestamp} {
+		c := fake(t)
+		conf := quick(c, "logs")
+		conf.Key = "{key}"
+		o := begin(t, conf, func(r *deliver.OutputOptions) { r.Slab.FlushInterval = 50 * time.Millisecond })
+		named(c, "poison", e, true)
+		want := lines(3, 300)
+		for i, l := range want {
+			if i%100 == 50 {
+				o.write(t, strings.Replace(l, `"m"`, `"poison"`, 1))
+			}
+			o.write(t, l)
+		}
+		o.finish(t, 3)
+		first, twice := once(t, consume(t, c, "logs"))
+		wantAll(t, first, want)
+		if s := o.stats(); len(o.dead.records) != 3 || twice > 0 || s.Refused == 0 {
+			t.Errorf("%d letters, %d twice, %+v", len(o.dead.records), twice, s)
+		}
+		o.await(t, "poison", e.Message)
+	}
+}
+
+// A batch that is refused and names nobody is searched; only the record at fault is lost.
+func TestSearched(t *testing.T) {
+	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidRequest} {
+		c := fake(t)
+		o := begin(t, quick(c, "logs"), nil)
+		named(c, "poison", e, false)
+		want := lines(3, 60)
+		o.write(t, want[:30]...)
+		o.write(t, strings.Replace(want[30], `"m"`, `"poison"`, 1))
+		o.write(t, want[30:]...)
+		o.finish(t, 1)
+		first, _ := once(t, consume(t, c, "logs"))
+		wantAll(t, first, want)
+		if len(o.dead.records) != 1 || !strings.Contains(o.dead.records[0], "poison") {
+			t.Errorf("%q", o.dead.records)
+		}
+	}
+}
+
+// A broker that names every record of a batch, or has no use for records without a key, is
+// no evidence against any.
+func TestNobodyIsCondemned(t *testing.T) {
+	c := fake(t)
+	o := begin(t, quick(c, "logs"), nil)
+	var sick atomic.Bool
+	sick.Store(true)
+	c.ControlKey(0, func(r kmsg.Request) (kmsg.Response, error, bool) {
+		if !sick.Load() {
+			return nil, nil, false
+		}
+		c.KeepControl()
+		req := r.(*kmsg.ProduceRequest)
+		resp := req.ResponseKind().(*kmsg.ProduceResponse)
+		for _, rt := range req.Topics {
+			t := kmsg.NewProduceResponseTopic()
+			t.Topic, t.TopicID = rt.Topic, rt.TopicID
+			for _, rp := range rt.Partitions {
+				p := kmsg.NewProduceResponseTopicPartition()
+				p.Partition, p.ErrorCode = rp.Partition, kerr.InvalidRecord.Code
+				p.ErrorMessage = kmsg.StringPtr("Compacted topic cannot accept message without key")
+				t.Partitions = append(t.Partitions, p)
+			}
+			resp.Topics = append(resp.Topics, t)
+		}
+		return resp, nil, true
+	})
+	want := lines(3, 50)
+	o.write(t, want...)
+	o.await(t, "hold", "the topic is compacted: give Key")
+	sick.Store(false)
+	o.finish(t, 0)
+	first, _ := once(t, consume(t, c, "logs"))
+	wantAll(t, first, want)
+}
+
+// A sick broker refuses every record, those that it took before as well. That is told and
+// held, and condemns none.
+func TestSickBroker(t *testing.T) {
+	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.InvalidRequest, kerr.MessageTooLarge} {
+		for _, names := range []bool{false, true} {
+			for _, before := range []int{0, 100} {
+				if e == kerr.MessageTooLarge && (before == 0 || names) {
+					continue // that is evidence; and names nobody
+				}
+				t.Run(fmt.Sprintf("%s/names %v/took %d", e.Message, names, before), func(t *testing.T) {
+					c := fake(t)
+					conf := quick(c, "logs")
+					conf.Key = "{key}"
+					o := begin(t, conf, nil)
+					want := lines(3, 400)
+					o.write(t, want[:before]...)
+					if err := o.Flush(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					well := named(c, `"n"`, e, names)
+					o.write(t, want[before:]...)
+					says := "the partition has taken no other record"
+					if before > 0 {
+						says = "it refuses also what it took before"
+					}
+					if ev := o.await(t, "hold", says); !strings.Contains(ev.String(), e.Message) {
+						t.Error(ev)
+					}
+					well()
+					o.finish(t, 0)
+					first, _ := once(t, consume(t, c, "logs"))
+					wantAll(t, first, want)
+					if s := o.stats(); len(o.dead.records)+int(s.Refused) > 0 || o.d.limit("logs") != o.d.c.BatchBytes {
+						t.Errorf("%d letters, %+v, batches of %d bytes", len(o.dead.records), s, o.d.limit("logs"))
+					}
+				})
+			}
+		}
+	}
+}
+
+// A record that was stored without an answer, and is refused when it comes again, has taken
+// its sequence number: what would go under it next would count as stored.
+func TestRefusedAfterNoAnswer(t *testing.T) {
+	c := fake(t)
+	conf := quick(c, "logs")
+	conf.BatchBytes, conf.Compression = 1<<10, "none"
+	o := begin(t, conf, nil)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicasAfterAppend})
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.InvalidRecord})
+	want := lines(1, 3)
+	for i := range want { // one in a Kafka batch
+		want[i] = strings.Replace(want[i], `"m"`, `"`+strings.Repeat("m", 600)+`"`, 1)
+	}
+	o.write(t, want...)
+	o.finish(t, 0)
+	first, _ := once(t, consume(t, c, "logs"))
+	wantAll(t, first, want)
+}
+
+// The first records that a partition ever gets are bad. Those behind them go first, and show it.
+func TestFirstIsBad(t *testing.T) {
+	for _, names := range []bool{false, true} {
+		c := fake(t)
+		o := begin(t, quick(c, "logs"), nil)
+		named(c, "poison", kerr.InvalidRecord, names)
+		want := lines(3, 60)
+		for _, l := range want[:3] {
+			o.write(t, strings.Replace(l, `"m"`, `"poison"`, 1))
+		}
+		o.write(t, want...)
+		o.finish(t, 3)
+		first, _ := once(t, consume(t, c, "logs"))
+		wantAll(t, first, want)
+		if len(o.dead.records) != 3 {
+			t.Errorf("%q", o.dead.records)
+		}
+	}
+}
+
+// Partitions that move to another broker take their records along, in order.
+func TestMoves(t *testing.T) {
+	c := fake(t, kfake.NumBrokers(3))
+	conf := quick(c, "logs")
+	conf.Key = "{key}"
+	o := begin(t, conf, nil)
+	want := lines(11, 3000)
+	for i, l := range want {
+		if i%300 == 0 {
+			c.ShufflePartitionLeaders()
+		}
+		o.write(t, l)
+	}
+	o.finish(t, 0)
+	first, twice := once(t, consume(t, c, "logs"))
+	wantAll(t, first, want)
+	if s := o.stats(); twice > 0 || s.Sessions != 1 {
+		t.Errorf("%d twice, %+v", twice, s)
+	}
+}
+
+// Refused credentials are told, held, and never shown; the right ones are taken.
+func TestCredentials(t *testing.T) {
+	const secret = "s3cr%t/Pässword"
+	var wrong atomic.Bool
+	for mechanism, name := range map[string]string{"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"} {
+		c := fake(t, kfake.EnableSASL(), kfake.Superuser(name, "ann", secret))
+		conf := quick(c, "logs")
+		conf.User, conf.Password, conf.Mechanism = "ann", secret+"x", mechanism
+		c.ControlKey(36, func(r kmsg.Request) (kmsg.Response, error, bool) { // kfake ends the connection
+			c.KeepControl()
+			resp := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+			resp.ErrorCode = kerr.SaslAuthenticationFailed.Code
+			resp.ErrorMessage = kmsg.StringPtr("no user with " + secret + "x")
+			return resp, nil, wrong.Load()
+		})
+		wrong.Store(true)
+		o := begin(t, conf, func(r *deliver.OutputOptions) { r.CloseTimeout = 100 * time.Millisecond })
+		o.write(t, line("k", 1))
+		e := o.await(t, "hold", "SASL_AUTHENTICATION_FAILED")
+		if strings.Contains(e.String(), secret) || strings.Contains(fmt.Sprintf("%+v %s", o.d.Stats(), o.d), secret) {
+			t.Errorf("%s: the password is shown: %v", mechanism, e)
+		}
+		if err := o.Close(); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: Close: %v", mechanism, err)
+		}
+		wrong.Store(false)
+		conf.Password = secret
+		o = begin(t, conf, nil)
+		o.write(t, line("k", 1))
+		if o.finish(t, 0); o.stats().Records != 1 {
+			t.Errorf("%s: %+v", mechanism, o.stats())
+		}
+	}
+}
+
+// A broker that ends the connection says no more than that; the event says what it may be.
+func TestWantsOther(t *testing.T) {
+	c := fake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "ann", "x"))
+	conf := quick(c, "logs")
+	conf.User, conf.Password, conf.Mechanism = "ann", "hunter2", "plain"
+	o := begin(t, conf, func(r *deliver.OutputOptions) { r.CloseTimeout = 100 * time.Millisecond })
+	o.write(t, line("k", 1))
+	o.await(t, "send", "it may want TLS, or refuse the credentials")
+	if o.Close() == nil {
+		t.Error("Close hides that a record is lost")
+	}
+}
+
+// What a broker says back of a password is hidden.
+func TestHidesEchoes(t *testing.T) {
+	d, err := New(Config{Brokers: []string{"b"}, Topic: "t", User: "u", Password: "hunter2", Mechanism: "plain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = d.say("cannot begin", fmt.Errorf("%w: refused u/hunter2", kerr.SaslAuthenticationFailed))
+	if strings.Contains(fmt.Sprintf("%v %+v", err, err), "hunter2") || !errors.Is(err, kerr.SaslAuthenticationFailed) || batch.FailedOutcome(err).Advice != batch.Hold {
+		t.Error(err)
+	}
+}
+
+// Without brokers the outlet learns of it soon, and delivers when they are there.
+func TestNoBroker(t *testing.T) {
+	c := fake(t)
+	conf := quick(c, "logs")
+	conf.Brokers = []string{"127.0.0.1:1"}
+	o := begin(t, conf, func(r *deliver.OutputOptions) { r.CloseTimeout = 100 * time.Millisecond })
+	o.write(t, line("k", 1))
+	o.await(t, "send", "cannot begin")
+	if err := o.Close(); err == nil {
+		t.Error("Close hides that a record is lost")
+	}
+}

@@ -1,0 +1,59 @@
+package kafka
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/slab"
+)
+
+// A broker hangs, session after session, while records come. The heap holds the memory of the
+// output and of one session, however long it lasts: nothing of a session outlives it.
+func TestMemoryOfAnOutage(t *testing.T) {
+	c := fake(t, kfake.NumBrokers(1))
+	conf := quick(c, "logs")
+	conf.Timeout, conf.RequestTimeout, conf.BatchBytes, conf.Compression = 20*time.Millisecond, 20*time.Millisecond, 64<<10, "lz4"
+	o := begin(t, conf, func(r *deliver.OutputOptions) {
+		r.BufferBytes, r.Slab.WhenFull = 1<<20, slab.DropOldest()
+		r.OnError, r.CloseTimeout = nil, time.Millisecond
+	})
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		return nil, nil, true
+	})
+	rounds := uint64(testkit.Rounds(12, 600))
+	var first, most uint64
+	for s := uint64(0); s < rounds; {
+		o.write(t, lines(3, 500)...)
+		if n := o.stats().Sessions; n > s {
+			s = n
+			if heap := inUse(); s <= 4 {
+				first = max(first, heap)
+			} else {
+				most = max(most, heap)
+			}
+		}
+	}
+	t.Logf("%d sessions, %d KiB in the first four, at most %d KiB in the others", rounds, first>>10, most>>10)
+	if most > first+2<<20 {
+		t.Errorf("the heap has grown from %d to %d bytes", first, most)
+	}
+	if a := o.Stats().Account; a.Delivered > 0 || a.Accepted != a.Pending.Total()+a.Dropped.Total() {
+		t.Errorf("%v", a)
+	}
+	o.Close()
+}
+
+// inUse returns the bytes of the heap that are reachable.
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

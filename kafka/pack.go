@@ -1,0 +1,258 @@
+package kafka
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/hex"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/dedup"
+	"github.com/forebay-log/forebay/internal/pattern"
+)
+
+// A place is a partition of a topic.
+type place struct {
+	topic     string
+	partition int32
+}
+
+// A piece is a Kafka batch: those records of a batch that go to one place.
+type piece struct {
+	of      *pending
+	at      place
+	recs    []int32 // their indexes
+	buf     []byte  // sealed
+	raw     int     // bytes before compression
+	largest int     // the largest record, of raw
+	unsure  bool    // it was sent, and no answer came
+
+	named []int32 // records that the broker named beside these; they are refused once these are stored
+	why   error   // of named, or of its only record, which is a suspect
+
+	control  bool // a copy of a record that was stored before; it has no batch
+	refusals int  // of a suspect: how often it was refused
+	deferred bool // a suspect without a control, which others have passed
+}
+
+// A packer turns records into pieces. It is for one goroutine.
+type packer struct {
+	d          *Destination
+	topic, key pattern.Filler
+	level      pattern.Pattern
+
+	fixed                             string // the topic, if it is the same for all
+	hint                              []byte // in each text that has the trace field; nil: not known
+	now                               int64  // for records whose time is unknown, ns
+	name, keyed, id, trace, json, lev []byte
+	headers                           []header
+	murmur                            kgo.TopicPartitioner
+	record                            kgo.Record
+	room                              bytes.Buffer
+	idle                              []*builder
+}
+
+func newPacker(d *Destination) *packer {
+	level, _ := pattern.Parse("{level}")
+	fixed, _ := d.c.topic.Fixed()
+	return &packer{
+		d: d, level: level, fixed: fixed, hint: hint(d.c.TraceField),
+		topic:  pattern.Filler{Clean: cleanTopic, Missing: "unknown"},
+		murmur: kgo.StickyKeyPartitioner(nil).ForTopic(""),
+	}
+}
+
+// hint returns the last part of a name of a field, as it stands in the text of records; nil
+// if it may stand there in another form.
+func hint(field string) []byte {
+	field = field[strings.LastIndexByte(field, '.')+1:]
+	for _, c := range []byte(field) {
+		if c <= ' ' || c >= 0x7f || c == '"' || c == '\\' {
+			return nil
+		}
+	}
+	return []byte(field)
+}
+
+// begin prepares for the records of b.
+func (k *packer) begin(b *batch.Batch) {
+	k.now = time.Now().UnixNano()
+	k.id = hex.AppendEncode(k.id[:0], b.Origin[:])
+	k.id = append(k.id, '-')
+}
+
+// topicOf returns the topic of a record; it is valid until the next call.
+func (k *packer) topicOf(codec batch.Codec, rec *batch.Record) []byte {
+	k.name = k.topic.Append(k.name[:0], &k.d.c.topic, codec, rec)
+	if len(k.name) > maxTopic {
+		k.name = k.name[:maxTopic]
+	}
+	if s := string(k.name); s == "" || s == "." || s == ".." {
+		k.name = append(k.name[:0], "unknown"...)
+	}
+	return k.name
+}
+
+// keyOf returns the key of a record, nil if it has none; it is valid until the next call.
+func (k *packer) keyOf(codec batch.Codec, rec *batch.Record) []byte {
+	if k.d.c.Key == "" {
+		return nil
+	}
+	if k.keyed = k.key.Append(k.keyed[:0], &k.d.c.key, codec, rec); len(k.keyed) == 0 {
+		return nil
+	}
+	return k.keyed
+}
+
+// partition returns where a record goes: by its key as all clients of Kafka do it, else by
+// its origin.
+func (k *packer) partition(b *batch.Batch, key []byte, n int) int32 {
+	if key != nil {
+		k.record.Key = key
+		return int32(k.murmur.Partition(&k.record, n))
+	}
+	if b.Origin == ([16]byte{}) {
+		return int32(k.d.spread % uint64(n))
+	}
+	h := binary.BigEndian.Uint64(b.Origin[:8]) ^ binary.BigEndian.Uint64(b.Origin[8:])
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	return int32(h % uint64(n))
+}
+
+// fill prepares the value and the headers of a record; they are valid until the next call.
+func (k *packer) fill(b *batch.Batch, rec *batch.Record) (value []byte) {
+	k.headers = k.headers[:0]
+	if b.Origin != ([16]byte{}) && rec.Ticket > 0 {
+		k.id = strconv.AppendUint(k.id[:33], rec.Ticket, 10) // the form of dedup.ID
+		k.headers = append(k.headers, header{dedup.Header, k.id})
+	}
+	k.lev = k.key.Append(k.lev[:0], &k.level, nil, rec)
+	k.headers = append(k.headers, header{"level", k.lev})
+	if k.d.c.TraceField != "-" && (!pattern.IsText(b.Codec) || bytes.Contains(rec.Data, k.hint)) {
+		if k.trace = k.key.Append(k.trace[:0], &k.d.c.trace, b.Codec, rec); len(k.trace) > 0 {
+			k.headers = append(k.headers, header{"trace-id", k.trace})
+		}
+	}
+	if !pattern.IsText(b.Codec) {
+		k.json = b.Codec.AppendJSON(k.json[:0], rec.Data, rec.Meta)
+		return k.json
+	}
+	value = rec.Data
+	if n := len(value); n > 0 && value[n-1] == '\n' {
+		value = value[:n-1]
+	}
+	return value
+}
+
+// A cell is a piece that is being filled.
+type cell struct {
+	w       *builder
+	recs    []int32
+	largest int
+	limit   int
+}
+
+// pack appends the records of p at those indexes, nil for all, to pieces. It asks partitions
+// how many a topic has.
+func (k *packer) pack(dst []*piece, p *pending, indexes []int32, partitions func(string) (int, error)) ([]*piece, error) {
+	k.begin(p.b)
+	cells := map[place]*cell{}
+	var order []place
+	var (
+		last    string // topic of the record before
+		n       int    // its partitions
+		lastAt  place
+		current *cell
+	)
+	next := 0
+	for i, rec := range p.b.All() {
+		if indexes != nil {
+			if next == len(indexes) {
+				break
+			}
+			if int(indexes[next]) != i {
+				continue
+			}
+			next++
+		}
+		name := k.fixed
+		if name == "" {
+			b := k.topicOf(p.b.Codec, &rec)
+			if name = last; string(b) != last {
+				name = string(b)
+			}
+		}
+		if n == 0 || name != last {
+			last = name
+			var err error
+			if n, err = partitions(last); err != nil {
+				k.drop(cells)
+				return dst, err
+			}
+		}
+		key := k.keyOf(p.b.Codec, &rec)
+		at := place{last, k.partition(p.b, key, n)}
+		if current == nil || at != lastAt {
+			if current = cells[at]; current == nil {
+				current = &cell{w: k.builder(), limit: k.d.limit(last)}
+				cells[at] = current
+				order = append(order, at)
+			}
+			lastAt = at
+		}
+		value := k.fill(p.b, &rec)
+		size := recordSize(key, value, k.headers)
+		if current.w.n > 0 && len(current.w.buf)+size > current.limit {
+			dst = append(dst, k.seal(p, at, current))
+			current.w.reset()
+			current.recs, current.largest = nil, 0
+		}
+		current.w.add(millis(cmp.Or(rec.Time, k.now)), key, value, k.headers)
+		current.recs = append(current.recs, int32(i))
+		current.largest = max(current.largest, size)
+	}
+	for _, at := range order {
+		dst = append(dst, k.seal(p, at, cells[at]))
+	}
+	k.drop(cells)
+	return dst, nil
+}
+
+func (k *packer) seal(p *pending, at place, c *cell) *piece {
+	var room []byte
+	if k.d.c.Compression == "none" {
+		room = make([]byte, 0, len(c.w.buf))
+	}
+	return &piece{
+		of: p, at: at, recs: c.recs, raw: len(c.w.buf), largest: c.largest,
+		buf: c.w.seal(room, k.d.c.compressor, &k.room),
+	}
+}
+
+// builder returns one that is empty.
+func (k *packer) builder() *builder {
+	w := new(builder)
+	if n := len(k.idle); n > 0 {
+		w, k.idle = k.idle[n-1], k.idle[:n-1]
+	}
+	w.reset()
+	return w
+}
+
+// keep is how much memory of builders is kept for reuse, and in how many.
+const keep, keepBytes = 16, 1 << 21
+
+func (k *packer) drop(cells map[place]*cell) {
+	for _, c := range cells {
+		if len(k.idle) < keep && cap(c.w.buf) <= keepBytes {
+			k.idle = append(k.idle, c.w)
+		}
+	}
+}

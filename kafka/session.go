@@ -1,0 +1,452 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/backoff"
+)
+
+// A session is one producer of Kafka. Send packs batches; the goroutine of run owns
+// everything else: lanes, sequence numbers and answers.
+//
+//	sending ──something stays open──▶ failing ──no request is under way──▶ ended
+//	   └──────────────────────── the context ends ─────────────────────────▲
+//
+// While it fails nothing is sent, so nothing is stored behind what stays open.
+type session struct {
+	d      *Destination
+	life   deliver.Life
+	ctx    context.Context
+	stop   context.CancelFunc
+	cl     *kgo.Client
+	pid    int64
+	epoch  int16
+	packer *packer // of Send
+
+	in      chan *pending
+	results chan result
+	woken   chan error    // leaders were asked for; nil: they are known
+	done    chan struct{} // closed when run has returned
+	calls   sync.WaitGroup
+
+	mu     sync.Mutex // leaf; guards topics
+	topics map[string]*topic
+
+	// Of run.
+	repack  *packer
+	lanes   map[place]*lane
+	busy    []*lane // those with pieces
+	open    []*pending
+	asked   map[int32]bool // nodes with a request under way
+	asking  bool           // leaders are being asked for
+	failing *failure
+
+	deferred int // suspects that others have passed
+}
+
+// A pending is a batch without an answer.
+type pending struct {
+	b       *batch.Batch
+	pieces  []*piece // from Send to run
+	left    int
+	refused []int
+	refusal error
+	failed  error // it could not be packed
+}
+
+// A lane is the way to one partition: one piece of it is under way at a time.
+type lane struct {
+	at      place
+	seq     int32
+	queue   []*piece
+	sent    bool      // its head is under way
+	waiting bool      // for the leaders to be known
+	tries   int       // failures of its head
+	since   time.Time // the first of them
+}
+
+// A failure is why a session ends.
+type failure struct {
+	err    error
+	advice batch.Advice
+}
+
+// A result is the answer of a broker to the heads of some lanes.
+type result struct {
+	node  int32
+	lanes []*lane
+	resp  *kmsg.ProduceResponse
+	err   error
+}
+
+var errEnded = errors.New("kafka: the session has ended")
+
+func newSession(d *Destination, l deliver.Life, ctx context.Context, cancel context.CancelFunc) *session {
+	s := &session{
+		d: d, life: l, ctx: ctx, packer: newPacker(d), repack: newPacker(d),
+		in: make(chan *pending, d.c.Window), results: make(chan result), woken: make(chan error), done: make(chan struct{}),
+		topics: map[string]*topic{}, lanes: map[place]*lane{}, asked: map[int32]bool{},
+	}
+	s.stop = func() {
+		cancel()
+		if s.cl != nil {
+			s.cl.Close()
+		}
+	}
+	return s
+}
+
+// Send packs b for its partitions and hands it to run.
+func (s *session) Send(b *batch.Batch) error {
+	p := &pending{b: b}
+	p.pieces, p.failed = s.packer.pack(nil, p, nil, s.partitions)
+	select {
+	case s.in <- p:
+		return nil
+	case <-s.done:
+		return errEnded
+	}
+}
+
+func (s *session) partitions(topic string) (int, error) {
+	t, err := s.topic(topic)
+	if err != nil {
+		return 0, err
+	}
+	return len(t.leaders), nil
+}
+
+// Close ends the session.
+func (s *session) Close() {
+	s.stop()
+	<-s.done
+	s.calls.Wait()
+	s.d.connected.Store(false)
+}
+
+// run sends what Send has packed, and answers.
+func (s *session) run() {
+	defer close(s.done)
+	for {
+		if s.failing == nil {
+			s.dispatch()
+		}
+		if s.failing != nil && len(s.asked) == 0 {
+			s.end()
+			return
+		}
+		select {
+		case <-s.ctx.Done():
+			return
+		case p := <-s.in:
+			s.accept(p)
+		case r := <-s.results:
+			s.result(r)
+		case err := <-s.woken:
+			s.wake(err)
+		}
+	}
+}
+
+func (s *session) accept(p *pending) {
+	s.open = append(s.open, p)
+	if p.failed != nil {
+		s.fail(&failure{err: p.failed, advice: adviceFor(p.failed)})
+		return
+	}
+	p.left = len(p.pieces)
+	for _, q := range p.pieces {
+		l := s.lanes[q.at]
+		if l == nil {
+			l = &lane{at: q.at}
+			s.lanes[q.at] = l
+		}
+		if len(l.queue) == 0 {
+			s.busy = append(s.busy, l)
+		}
+		l.queue = append(l.queue, q)
+	}
+	if p.left == 0 {
+		s.answer(p)
+	}
+}
+
+// dispatch sends the heads of lanes to brokers that have no request under way.
+func (s *session) dispatch() {
+	var heads map[int32][]*lane
+	var sizes map[int32]int
+	for _, l := range s.busy {
+		if l.sent || l.waiting {
+			continue
+		}
+		node, _ := s.leader(l.at)
+		if node < 0 {
+			s.retry(l, errNoLeader)
+			continue
+		}
+		size := len(l.queue[0].buf)
+		if s.asked[node] || sizes[node] > 0 && sizes[node]+size > requestBytes {
+			continue
+		}
+		if heads == nil {
+			heads, sizes = map[int32][]*lane{}, map[int32]int{}
+		}
+		heads[node] = append(heads[node], l)
+		sizes[node] += size
+	}
+	for node, lanes := range heads {
+		s.request(node, lanes)
+	}
+	s.ask()
+}
+
+// requestBytes bounds one request; a broker takes 100 MiB.
+const requestBytes = 16 << 20
+
+var errNoLeader = errors.New("the partition has no leader now")
+
+// request produces the heads of lanes to a node.
+func (s *session) request(node int32, lanes []*lane) {
+	req := kmsg.NewPtrProduceRequest()
+	req.Acks = -1
+	req.TimeoutMillis = int32(s.d.c.RequestTimeout.Milliseconds())
+	for _, l := range lanes {
+		q := l.queue[0]
+		stamp(q.buf, s.pid, s.epoch, l.seq)
+		l.sent = true
+		_, id := s.leader(l.at)
+		i := slices.IndexFunc(req.Topics, func(t kmsg.ProduceRequestTopic) bool { return t.Topic == l.at.topic })
+		if i < 0 {
+			t := kmsg.NewProduceRequestTopic()
+			t.Topic, t.TopicID = l.at.topic, id
+			i, req.Topics = len(req.Topics), append(req.Topics, t)
+		}
+		p := kmsg.NewProduceRequestTopicPartition()
+		p.Partition, p.Records = l.at.partition, q.buf
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, p)
+	}
+	s.asked[node] = true
+	s.calls.Go(func() {
+		r := result{node: node, lanes: lanes}
+		var resp kmsg.Response
+		if resp, r.err = s.cl.Broker(int(node)).Request(s.ctx, req); r.err == nil {
+			r.resp = resp.(*kmsg.ProduceResponse)
+		}
+		select {
+		case s.results <- r:
+		case <-s.ctx.Done():
+		}
+	})
+}
+
+// result takes the answer of a broker.
+func (s *session) result(r result) {
+	delete(s.asked, r.node)
+	for _, l := range r.lanes {
+		l.sent = false
+		q := l.queue[0]
+		if r.err != nil {
+			q.unsure = true
+			if isFatal(r.err) {
+				s.fail(&failure{err: r.err, advice: batch.Hold})
+			} else {
+				s.retry(l, r.err)
+			}
+			continue
+		}
+		_, id := s.leader(l.at)
+		s.judge(l, q, partitionOf(r.resp, l.at, id))
+	}
+}
+
+// partitionOf returns what resp says of a partition, nil if nothing.
+func partitionOf(resp *kmsg.ProduceResponse, at place, id [16]byte) *kmsg.ProduceResponseTopicPartition {
+	for i := range resp.Topics {
+		t := &resp.Topics[i]
+		if resp.Version < 13 && t.Topic != at.topic || resp.Version >= 13 && t.TopicID != id {
+			continue
+		}
+		for j := range t.Partitions {
+			if t.Partitions[j].Partition == at.partition {
+				return &t.Partitions[j]
+			}
+		}
+	}
+	return nil
+}
+
+// stored settles the head of a lane.
+func (s *session) stored(l *lane, q *piece) {
+	l.seq = after(l.seq, len(q.recs))
+	if q.control {
+		s.controlled(l)
+		return
+	}
+	s.d.records.Add(uint64(len(q.recs)))
+	s.keep(l, q)
+	if len(q.named) > 0 {
+		s.refuse(q.of, q.named, q.why)
+	}
+	s.settle(l, q)
+}
+
+// settle takes the head out of its lane, and answers its batch if it was the last of it.
+func (s *session) settle(l *lane, q *piece) {
+	s.shift(l)
+	if q.of.left--; q.of.left == 0 {
+		s.answer(q.of)
+	}
+}
+
+// shift takes the head out of a lane.
+func (s *session) shift(l *lane) {
+	l.tries, l.since = 0, time.Time{}
+	l.queue[0] = nil
+	if l.queue = l.queue[1:]; len(l.queue) == 0 {
+		l.queue = nil
+		s.busy = slices.DeleteFunc(s.busy, func(o *lane) bool { return o == l })
+	}
+}
+
+// refuse notes that records of p are refused.
+func (s *session) refuse(p *pending, recs []int32, why error) {
+	for _, i := range recs {
+		p.refused = append(p.refused, int(i))
+	}
+	p.refusal = s.d.say("a record is refused", why)
+	s.d.refused.Add(uint64(len(recs)))
+}
+
+// replace puts pieces of other sizes into the place of the head of a lane. What was named
+// beside it waits for the last of them.
+func (s *session) replace(l *lane, q *piece, parts ...[]int32) {
+	var pieces []*piece
+	for _, recs := range parts {
+		pieces, _ = s.repack.pack(pieces, q.of, recs, func(string) (int, error) { return 1, nil })
+	}
+	for _, r := range pieces {
+		r.at = l.at
+	}
+	last := pieces[len(pieces)-1]
+	last.named, last.why = q.named, q.why
+	q.of.left += len(pieces) - 1
+	l.queue = slices.Concat(pieces, l.queue[1:])
+	l.tries, l.since = 0, time.Time{}
+}
+
+// retry sends the head of a lane again once the leaders are known anew.
+func (s *session) retry(l *lane, err error) {
+	now := time.Now()
+	if l.tries++; l.since.IsZero() {
+		l.since = now
+	}
+	if now.Sub(l.since) > s.d.c.Timeout {
+		s.fail(&failure{err: fmt.Errorf("partition %d of topic %s: not stored for %s: %w",
+			l.at.partition, l.at.topic, s.d.c.Timeout, err)})
+		return
+	}
+	s.d.resent.Add(1)
+	l.waiting = true
+}
+
+// ask finds the leaders of the lanes that wait.
+func (s *session) ask() {
+	if s.asking || s.failing != nil {
+		return
+	}
+	var names []string
+	tries := 0
+	for _, l := range s.busy {
+		if l.waiting {
+			tries = max(tries, l.tries)
+			if !slices.Contains(names, l.at.topic) {
+				names = append(names, l.at.topic)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	s.asking = true
+	s.calls.Go(func() {
+		ceil := backoff.Ceil(10*time.Millisecond, time.Second, tries)
+		if !s.pause(backoff.Jitter(ceil/2, ceil)) {
+			return
+		}
+		_, err := s.refresh(names)
+		select {
+		case s.woken <- err:
+		case <-s.ctx.Done():
+		}
+	})
+}
+
+// wake lets lanes go on that waited for their leaders.
+func (s *session) wake(err error) {
+	s.asking = false
+	for _, l := range slices.Clone(s.busy) {
+		switch {
+		case !l.waiting:
+		case err == nil:
+			l.waiting = false
+		case isFatal(err):
+			s.fail(&failure{err: err, advice: batch.Hold})
+		default:
+			s.retry(l, err)
+		}
+	}
+}
+
+// answer tells the outlet what became of a batch.
+func (s *session) answer(p *pending) {
+	s.open = slices.DeleteFunc(s.open, func(o *pending) bool { return o == p })
+	slices.Sort(p.refused)
+	s.life.Answer(p.b, batch.Outcome{Refused: batch.Of(p.refused...), Refusal: p.refusal})
+}
+
+// fail notes why the session ends; the first reason counts.
+func (s *session) fail(f *failure) {
+	if s.failing == nil {
+		s.failing = f
+	}
+}
+
+// end answers what is not stored as open, and ends the session.
+func (s *session) end() {
+	f := s.failing
+	left, unsure := map[*pending][]int{}, map[*pending]bool{}
+	for _, l := range s.busy {
+		for _, q := range l.queue {
+			for _, i := range slices.Concat(q.recs, q.named) {
+				left[q.of] = append(left[q.of], int(i))
+			}
+			unsure[q.of] = unsure[q.of] || q.unsure
+		}
+	}
+	why := s.d.say("cannot store", f.err)
+	for _, p := range s.open {
+		o := batch.Outcome{Open: batch.All(), Why: why}
+		if p.failed == nil {
+			open := left[p]
+			slices.Sort(open)
+			slices.Sort(p.refused)
+			o.Open, o.Refused, o.Refusal = batch.Of(open...), batch.Of(p.refused...), p.refusal
+		}
+		o.Advice = f.advice
+		if unsure[p] {
+			o.Why = fmt.Errorf("%w (%w)", why, batch.ErrUnanswered)
+		}
+		s.life.Answer(p.b, o)
+	}
+	s.life.End(nil)
+}

@@ -1,0 +1,121 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// A topic is what the brokers say of one.
+type topic struct {
+	id      [16]byte
+	leaders []int32 // node of each partition; negative: none now
+}
+
+// topic returns the topic of that name, from a broker if it is not known yet. A topic that
+// does not exist is asked for again for a moment: a broker that has just started does not
+// know them all.
+func (s *session) topic(name string) (*topic, error) {
+	s.mu.Lock()
+	t := s.topics[name]
+	s.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	for began := time.Now(); ; {
+		errs, err := s.refresh([]string{name})
+		if err == nil {
+			err = errs[name]
+		}
+		if err == nil {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.topics[name], nil
+		}
+		var k *kerr.Error
+		if time.Since(began) > min(s.d.c.Timeout, 3*time.Second) || errors.As(err, &k) && !k.Retriable {
+			return nil, fmt.Errorf("topic %s: %w", name, err)
+		}
+		if !s.pause(50 * time.Millisecond) {
+			return nil, context.Cause(s.ctx)
+		}
+	}
+}
+
+// refresh asks for the leaders of topics. It returns what is wrong with some of them, or
+// why no broker has answered.
+func (s *session) refresh(names []string) (map[string]error, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = s.d.c.AutoCreate
+	for _, name := range names {
+		t := kmsg.NewMetadataRequestTopic()
+		t.Topic = kmsg.StringPtr(name)
+		req.Topics = append(req.Topics, t)
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, s.d.c.RequestTimeout)
+	defer cancel()
+	resp, err := req.RequestWith(ctx, s.cl)
+	if err != nil {
+		return nil, err
+	}
+	errs := map[string]error{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range resp.Topics {
+		m := &resp.Topics[i]
+		if m.Topic == nil {
+			continue
+		}
+		if err := kerr.ErrorForCode(m.ErrorCode); err != nil {
+			errs[*m.Topic] = err
+			continue
+		}
+		t := &topic{id: m.TopicID, leaders: make([]int32, len(m.Partitions))}
+		for i := range t.leaders {
+			t.leaders[i] = -1
+		}
+		for _, p := range m.Partitions {
+			if p.Partition >= 0 && int(p.Partition) < len(t.leaders) && p.ErrorCode == 0 {
+				t.leaders[p.Partition] = p.Leader
+			}
+		}
+		if len(t.leaders) == 0 {
+			errs[*m.Topic] = kerr.LeaderNotAvailable
+			continue
+		}
+		s.topics[*m.Topic] = t
+	}
+	for _, name := range names {
+		if s.topics[name] == nil && errs[name] == nil {
+			errs[name] = kerr.UnknownTopicOrPartition
+		}
+	}
+	return errs, nil
+}
+
+// leader returns the node that leads a partition, with the id of its topic.
+func (s *session) leader(at place) (node int32, id [16]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.topics[at.topic]
+	if t == nil || int(at.partition) >= len(t.leaders) {
+		return -1, id
+	}
+	return t.leaders[at.partition], t.id
+}
+
+// pause waits, and reports whether the session still lives.
+func (s *session) pause(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-s.ctx.Done():
+		return false
+	}
+}

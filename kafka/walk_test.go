@@ -1,0 +1,99 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// faults of the walk: answers of all kinds that a broker may give while it is well or sick,
+// and none that condemns a record.
+var faults = []*kerr.Error{
+	kerr.NotLeaderForPartition, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut,
+	kerr.KafkaStorageError, kerr.UnknownServerError, kerr.OutOfOrderSequenceNumber, kerr.InvalidProducerEpoch,
+	kerr.TopicAuthorizationFailed, kerr.PolicyViolation, kerr.UnknownTopicOrPartition, kerr.ThrottlingQuotaExceeded,
+	kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.InvalidRequest,
+}
+
+// Whatever the brokers answer: after a consumer has dropped what came twice, every record is
+// there once, and those of a key are in order.
+func TestWalk(t *testing.T) {
+	rng := testkit.Rand(testkit.Seed(t))
+	for range testkit.Rounds(4, 200) {
+		walk(t, testkit.Rand(rng.Uint64()))
+	}
+}
+
+func walk(t *testing.T, rng *rand.Rand) {
+	c := fake(t, kfake.NumBrokers(1+rng.IntN(3)))
+	defer c.Close()
+	conf := quick(c, "logs")
+	conf.Timeout, conf.RequestTimeout = 150*time.Millisecond, 100*time.Millisecond
+	conf.Window = 1 + rng.IntN(6)
+	conf.BatchBytes = 1<<10 + rng.IntN(16<<10)
+	conf.Compression = []string{"none", "lz4", "zstd"}[rng.IntN(3)]
+	keys := 1
+	if rng.IntN(2) == 0 {
+		conf.Key, keys = "{key}", 1+rng.IntN(12)
+	}
+	o := begin(t, conf, nil)
+	var want []string
+	for k := range keys { // a partition that has taken nothing may change the order, see suspect
+		want = append(want, line(fmt.Sprintf("k%d", k), k))
+	}
+	o.write(t, want...)
+	if err := o.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var hooks []*kfake.FaultHandle
+	for range 40 {
+		switch rng.IntN(7) {
+		case 0:
+			f := kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: faults[rng.IntN(len(faults))], Count: 1 + rng.IntN(4)}
+			if rng.IntN(2) == 0 {
+				f.Partitions = []int32{int32(rng.IntN(4))}
+			}
+			hooks = append(hooks, c.Fault(f))
+		case 1:
+			hooks = append(hooks, c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Metadata, kmsg.InitProducerID}, Err: faults[rng.IntN(len(faults))]}))
+		case 2:
+			c.ShufflePartitionLeaders()
+		case 3: // no answer: the connection ends, or hangs
+			gone := errors.New("gone")
+			if rng.IntN(4) == 0 {
+				gone = nil
+			}
+			c.ControlKey(0, func(kmsg.Request) (kmsg.Response, error, bool) { return nil, gone, true })
+		}
+		for range rng.IntN(60) {
+			l := line(fmt.Sprintf("k%d", rng.IntN(keys)), len(want))
+			want = append(want, l)
+			o.write(t, l)
+		}
+		if rng.IntN(3) == 0 {
+			time.Sleep(time.Duration(rng.IntN(5)) * time.Millisecond)
+		}
+	}
+	o.finish(t, 0)
+	for _, h := range hooks {
+		h.Remove() // consume is not under test
+	}
+	all := consume(t, c, "logs")
+	first, _ := once(t, all)
+	// A fetch brings partitions in any order; the records of a key are in one of them.
+	slices.SortStableFunc(first, func(a, b *kgo.Record) int { return int(a.Partition - b.Partition) })
+	wantAll(t, first, want)
+	if len(o.dead.records) > 0 {
+		t.Errorf("%d good records are condemned", len(o.dead.records))
+	}
+}

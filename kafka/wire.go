@@ -1,0 +1,141 @@
+package kafka
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/crc32"
+	"math/bits"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// batchHeader is the size of a record batch before its records, and the offsets of the
+// fields that are filled in last.
+const (
+	batchHeader = 61
+
+	atLength  = 8
+	atCRC     = 17
+	atCodec   = 21
+	atLast    = 23
+	atFirstMs = 27
+	atMaxMs   = 35
+	atPID     = 43
+	atEpoch   = 51
+	atSeq     = 53
+	atCount   = 57
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// A builder writes the records of one Kafka batch.
+type builder struct {
+	buf     []byte // room for the header, then records
+	n       int32
+	first   int64 // timestamp of the first record, in ms
+	largest int64
+}
+
+// A header is one of a Kafka record.
+type header struct {
+	key   string
+	value []byte
+}
+
+func (w *builder) reset() {
+	w.buf, w.n = append(w.buf[:0], make([]byte, batchHeader)...), 0
+}
+
+// recordSize is the size of a record in a batch, at most.
+func recordSize(key, value []byte, headers []header) int {
+	n := 5 + 1 + 10 + 5 + 5 + len(key) + 5 + len(value) + 1
+	for i := range headers {
+		n += 2 + len(headers[i].key) + 5 + len(headers[i].value)
+	}
+	return n
+}
+
+// add appends a record. A nil key is none.
+func (w *builder) add(ms int64, key, value []byte, headers []header) {
+	if w.n == 0 {
+		w.first, w.largest = ms, ms
+	}
+	w.largest = max(w.largest, ms)
+	size := 1 + varintLen(ms-w.first) + varintLen(int64(w.n)) + bytesLen(key) + bytesLen(value) + varintLen(int64(len(headers)))
+	for i := range headers {
+		size += varintLen(int64(len(headers[i].key))) + len(headers[i].key) + bytesLen(headers[i].value)
+	}
+	b := binary.AppendVarint(w.buf, int64(size))
+	b = append(b, 0)
+	b = binary.AppendVarint(b, ms-w.first)
+	b = binary.AppendVarint(b, int64(w.n))
+	b = appendBytes(b, key)
+	b = appendBytes(b, value)
+	b = binary.AppendVarint(b, int64(len(headers)))
+	for i := range headers {
+		b = binary.AppendVarint(b, int64(len(headers[i].key)))
+		b = append(b, headers[i].key...)
+		b = appendBytes(b, headers[i].value)
+	}
+	w.buf = b
+	w.n++
+}
+
+func appendBytes(dst, b []byte) []byte {
+	if b == nil {
+		return binary.AppendVarint(dst, -1)
+	}
+	return append(binary.AppendVarint(dst, int64(len(b))), b...)
+}
+
+func bytesLen(b []byte) int {
+	if b == nil {
+		return 1
+	}
+	return varintLen(int64(len(b))) + len(b)
+}
+
+// varintLen is the length of v as a zigzag varint.
+func varintLen(v int64) int {
+	u := uint64(v<<1) ^ uint64(v>>63)
+	return (bits.Len64(u|1) + 6) / 7
+}
+
+// seal appends the batch to dst, compressed. Its producer is filled in by stamp.
+func (w *builder) seal(dst []byte, c kgo.Compressor, room *bytes.Buffer) []byte {
+	records, codec := w.buf[batchHeader:], kgo.CompressionCodecType(0)
+	if c != nil {
+		room.Reset()
+		if z, kind := c.Compress(room, records); kind > 0 && len(z) < len(records) {
+			records, codec = z, kind
+		}
+	}
+	dst = append(dst, w.buf[:batchHeader]...)
+	dst = append(dst, records...)
+	be := binary.BigEndian
+	be.PutUint32(dst[atLength:], uint32(len(dst)-12))
+	be.PutUint32(dst[12:], 1<<32-1) // leader epoch: unknown
+	dst[16] = 2                     // magic
+	be.PutUint16(dst[atCodec:], uint16(codec))
+	be.PutUint32(dst[atLast:], uint32(w.n-1))
+	be.PutUint64(dst[atFirstMs:], uint64(w.first))
+	be.PutUint64(dst[atMaxMs:], uint64(w.largest))
+	be.PutUint32(dst[atCount:], uint32(w.n))
+	return dst
+}
+
+// stamp fills in the producer and the place of a sealed batch in its sequence.
+func stamp(b []byte, pid int64, epoch int16, seq int32) {
+	be := binary.BigEndian
+	be.PutUint64(b[atPID:], uint64(pid))
+	be.PutUint16(b[atEpoch:], uint16(epoch))
+	be.PutUint32(b[atSeq:], uint32(seq))
+	be.PutUint32(b[atCRC:], crc32.Checksum(b[atCodec:], castagnoli))
+}
+
+// after returns the sequence number behind n records: they wrap at 2^31.
+func after(seq int32, n int) int32 { return int32((int64(seq) + int64(n)) & (1<<31 - 1)) }
+
+// millis is a record's time as Kafka has it.
+func millis(ns int64) int64 { return time.Unix(0, ns).UnixMilli() }

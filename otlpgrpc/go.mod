@@ -1,0 +1,22 @@
+module github.com/forebay-log/forebay/otlpgrpc
+
+go 1.26.0
+
+require (
+	github.com/forebay-log/forebay v0.0.0
+	go.uber.org/goleak v1.3.0
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
+	google.golang.org/grpc v1.85.0
+	google.golang.org/protobuf v1.36.12
+)
+
+require (
+	github.com/DeRuina/timberjack v1.4.9 // indirect
+	github.com/gofrs/flock v0.13.1 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	golang.org/x/net v0.60.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
+)
+
+replace github.com/forebay-log/forebay => ../

@@ -1,0 +1,405 @@
+package otlpgrpc
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/otlp"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A peer is a receiver that answers as a script says.
+type peer struct {
+	addr string
+	srv  *grpc.Server
+
+	mu     sync.Mutex
+	got    [][]byte
+	md     []metadata.MD
+	answer func(n int, req []byte) ([]byte, error)
+}
+
+func (p *peer) serve(_ any, s grpc.ServerStream) error {
+	var req []byte
+	if err := s.RecvMsg(&req); err != nil {
+		return err
+	}
+	if name, _ := grpc.MethodFromServerStream(s); name != method {
+		return status.Error(codes.Unimplemented, name)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	md, _ := metadata.FromIncomingContext(s.Context())
+	p.got, p.md = append(p.got, req), append(p.md, md)
+	res := []byte{}
+	if p.answer != nil {
+		var err error
+		if res, err = p.answer(len(p.got)-1, req); err != nil {
+			return err
+		}
+	}
+	return s.SendMsg(res)
+}
+
+func startPeer(t *testing.T, p *peer, opts ...grpc.ServerOption) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.addr = l.Addr().String()
+	p.on(t, l, opts...)
+}
+
+func (p *peer) on(t *testing.T, l net.Listener, opts ...grpc.ServerOption) {
+	p.srv = grpc.NewServer(append(opts, grpc.ForceServerCodecV2(codec{}), grpc.UnknownServiceHandler(p.serve))...)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		p.srv.Serve(l)
+	}()
+	srv := p.srv
+	t.Cleanup(func() {
+		srv.Stop()
+		<-served
+	})
+}
+
+func loggerFor(t *testing.T, p *peer, opts ...forebay.OutputOption) *forebay.Logger {
+	t.Helper()
+	log, err := forebay.New(To("http://"+p.addr, opts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+func quick(o *deliver.OutputOptions) {
+	o.Deliver.Retry = &deliver.RetryOptions{Min: time.Millisecond, Max: 5 * time.Millisecond}
+	o.OnError = func(batch.Event) {}
+	o.CloseTimeout = time.Minute
+}
+
+func TestRequest(t *testing.T) {
+	for _, compression := range []string{"gzip", "none"} {
+		p := new(peer)
+		startPeer(t, p)
+		log := loggerFor(t, p, otlp.Resource("service.name", "shop"), otlp.Configure(func(c *otlp.Config) {
+			c.Compression, c.BearerToken, c.Headers = compression, "t0ken", map[string]string{"X-Key": "yes"}
+		}))
+		log.Info("hello", slog.String("text", strings.Repeat("x", 10_000)))
+		if err := log.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if len(p.got) != 1 || !bytes.Contains(p.got[0], []byte("hello")) || !bytes.Contains(p.got[0], []byte("shop")) {
+			t.Fatalf("%q", p.got)
+		}
+		md := p.md[0]
+		if fmt.Sprint(md["authorization"], md["x-key"], md["content-type"]) != "[Bearer t0ken] [yes] [application/grpc+proto]" || !strings.HasPrefix(md["user-agent"][0], "forebay") {
+			t.Errorf("metadata %v", md)
+		}
+	}
+}
+
+func of(code codes.Code, message string, after time.Duration) error {
+	s := status.New(code, message)
+	if after > 0 {
+		s, _ = s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(after)})
+	}
+	return s.Err()
+}
+
+// What an answer to two records means, as the protocol documents it.
+func TestAnswers(t *testing.T) {
+	type want struct {
+		open, refused int
+		advice        batch.Advice
+		after         time.Duration
+		text          string
+	}
+	for _, tc := range []struct {
+		res  string
+		err  error
+		want want
+	}{
+		{"", nil, want{}},
+		{"\x0a\x06\x08\x02\x12\x02no", nil, want{refused: 2, text: "no"}},
+		{"\x0a\x06\x08\x01\x12\x02no", nil, want{}},
+		{"", of(codes.Unavailable, "queue full", 1500*time.Millisecond), want{open: 2, after: 2 * time.Second, text: "Unavailable: queue full"}},
+		{"", of(codes.Unavailable, "soon", 0), want{open: 2, text: "503 Service Unavailable: Unavailable: soon"}},
+		{"", of(codes.ResourceExhausted, "quota", 3*time.Second), want{open: 2, after: 3 * time.Second, text: "429"}},
+		{"", of(codes.ResourceExhausted, "grpc: received message larger than max (5000000 vs. 4194304)", 0), want{open: 2, advice: batch.Smaller, text: "larger than max"}},
+		{"", of(codes.DeadlineExceeded, "late", 0), want{open: 2, text: "DeadlineExceeded: late"}},
+		{"", of(codes.Aborted, "a", 0), want{open: 2, text: "Aborted"}},
+		{"", of(codes.OutOfRange, "a", 0), want{open: 2, text: "OutOfRange"}},
+		{"", of(codes.DataLoss, "a", 0), want{open: 2, text: "DataLoss"}},
+		{"", of(codes.Canceled, "a", 0), want{open: 2, text: "Canceled"}},
+		{"", of(codes.Internal, "a", 0), want{open: 2, text: "Internal"}},
+		{"", of(codes.Unknown, "a", 0), want{open: 2, text: "Unknown"}},
+		{"", of(codes.InvalidArgument, "bad record", 0), want{open: 2, advice: batch.Search, text: "400 Bad Request: InvalidArgument: bad record"}},
+		{"", of(codes.Unauthenticated, "token t0p-secret", 0), want{open: 2, advice: batch.Hold, text: "token [secret]"}},
+		{"", of(codes.PermissionDenied, "no", 0), want{open: 2, advice: batch.Hold, text: "403"}},
+		{"", of(codes.Unimplemented, "unknown service", 0), want{open: 2, advice: batch.Hold, text: "Unimplemented: unknown service"}},
+		{"", of(codes.FailedPrecondition, "no", 0), want{open: 2, advice: batch.Hold, text: "FailedPrecondition"}},
+	} {
+		t.Run(fmt.Sprint(tc.res, tc.err), func(t *testing.T) {
+			p := &peer{answer: func(_ int, req []byte) ([]byte, error) {
+				if len(req) == 0 { // the control
+					return nil, nil
+				}
+				return []byte(tc.res), tc.err
+			}}
+			startPeer(t, p)
+			o := sendTwo(t, otlp.Config{URL: "http://" + p.addr, BearerToken: "t0p-secret", OnError: func(batch.Event) {}})
+			text := ""
+			if o.Err() != nil {
+				text = o.Err().Error()
+			}
+			got := want{o.Open.Len(2), o.Refused.Len(2), o.Advice, o.After, text}
+			if strings.Contains(text, tc.want.text) && tc.want.text != "" {
+				got.text = tc.want.text
+			}
+			if got != tc.want {
+				t.Errorf("got %+v, want %+v", got, tc.want)
+			}
+			if c := status.Code(tc.err); errors.Is(o.Why, batch.ErrUnanswered) != (c == codes.DeadlineExceeded || c == codes.Canceled) {
+				t.Errorf("does it count as an answer? %v", o.Why)
+			}
+		})
+	}
+}
+
+// A life is the outlet's side of a session, for one answer.
+type life struct {
+	ctx context.Context
+	o   chan batch.Outcome
+}
+
+func (l life) Context() context.Context               { return l.ctx }
+func (l life) Answer(_ *batch.Batch, o batch.Outcome) { l.o <- o }
+func (l life) End(error)                              {}
+
+// sendTwo sends two records and returns the answer.
+func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
+	t.Helper()
+	d, err := newDestination(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close(context.Background())
+	var b batch.Builder
+	for _, line := range []string{"one", "two"} {
+		rec, m, err := d.AppendLine(nil, time.Unix(1, 0), slog.LevelInfo, []byte(line), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Append(rec, 0, m)
+	}
+	l := life{t.Context(), make(chan batch.Outcome, 1)}
+	s, err := d.Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Send(b.Batch(d.Encoder().Codec())); err != nil {
+		t.Fatal(err)
+	}
+	return <-l.o
+}
+
+// Servers that are none, or hang, or end.
+func TestNoAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	o := sendTwo(t, otlp.Config{URL: "http://" + l.Addr().String()})
+	if o.Open.Len(2) != 2 || o.Advice != batch.Again || errors.Is(o.Why, batch.ErrUnanswered) || !strings.Contains(o.Why.Error(), "refused") {
+		t.Errorf("nobody: %+v", o)
+	}
+
+	release := make(chan struct{})
+	p := &peer{answer: func(int, []byte) ([]byte, error) {
+		<-release
+		return nil, nil
+	}}
+	startPeer(t, p)
+	o = sendTwo(t, otlp.Config{URL: "http://" + p.addr, Timeout: 100 * time.Millisecond})
+	if o.Open.Len(2) != 2 || o.Advice != batch.Again || !errors.Is(o.Why, batch.ErrUnanswered) {
+		t.Errorf("it hangs: %+v", o)
+	}
+	close(release)
+
+	p = new(peer)
+	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	cutter := &cutter{Listener: l}
+	p.answer = func(int, []byte) ([]byte, error) {
+		cutter.cut()
+		return nil, nil
+	}
+	p.addr = l.Addr().String()
+	p.on(t, cutter)
+	if o = sendTwo(t, otlp.Config{URL: "http://" + p.addr}); o.Open.Len(2) != 2 || o.Advice != batch.Again || !errors.Is(o.Why, batch.ErrUnanswered) {
+		t.Errorf("it ends: %+v", o)
+	}
+}
+
+// A cutter is a listener that can end its connections.
+type cutter struct {
+	net.Listener
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func (l *cutter) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.conns = append(l.conns, c)
+	}
+	return c, err
+}
+
+func (l *cutter) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.conns {
+		c.Close()
+	}
+}
+
+// TLS: the authorities are those of the configuration, and what cannot be trusted holds.
+func TestTLS(t *testing.T) {
+	web := httptest.NewUnstartedServer(nil) // for its certificate
+	web.StartTLS()
+	cert := web.TLS.Certificates[0]
+	web.Close()
+	p := new(peer)
+	startPeer(t, p, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2"}})))
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := otlp.Config{URL: "https://" + p.addr, TLS: otlp.TLS{CAFile: ca, ServerName: "example.com"}}
+	if o := sendTwo(t, c); o.Err() != nil {
+		t.Error(o.Err())
+	}
+	c.TLS = otlp.TLS{}
+	if o := sendTwo(t, c); o.Advice != batch.Hold || o.Open.Len(2) != 2 || !strings.Contains(o.Why.Error(), "x509") {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestUnixSocket(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := new(peer)
+	p.on(t, l)
+	if o := sendTwo(t, otlp.Config{URL: "http://name.test", UnixSocket: socket}); o.Err() != nil {
+		t.Error(o.Err())
+	}
+	if got := p.md[0][":authority"]; len(got) != 1 || got[0] != "name.test" {
+		t.Errorf("authority %v", got)
+	}
+}
+
+// A receiver that fails now and then, refuses one record, and is away for a while gets all
+// others in order.
+func TestOutage(t *testing.T) {
+	p := new(peer)
+	var stored []byte
+	p.answer = func(n int, req []byte) ([]byte, error) {
+		switch {
+		case n%3 == 1:
+			return nil, status.Error(codes.Unavailable, "busy")
+		case bytes.Contains(req, []byte("<500>")):
+			return nil, status.Error(codes.InvalidArgument, "bad record")
+		}
+		stored = append(stored, req...)
+		return nil, nil
+	}
+	startPeer(t, p)
+	letters := filepath.Join(t.TempDir(), "letters")
+	log := loggerFor(t, p, otlp.Configure(func(c *otlp.Config) { c.BatchRecords = 50 }), forebay.Delivery(quick),
+		forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile = letters }))
+	for i := range 1000 {
+		if i == 600 {
+			p.srv.Stop()
+		}
+		log.Info(fmt.Sprintf("<%d>", i))
+	}
+	l, err := net.Listen("tcp", p.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.on(t, l)
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+	last, n := -1, 0
+	for _, m := range regexp.MustCompile(`<(\d+)>`).FindAllSubmatch(stored, -1) {
+		i, _ := strconv.Atoi(string(m[1]))
+		if i > last+1 && i != 501 || i == 500 {
+			t.Fatalf("%d after %d", i, last)
+		}
+		if i > last {
+			n++
+		}
+		last = max(last, i)
+	}
+	if n != 999 {
+		t.Errorf("%d records arrived", n)
+	}
+	if js, _ := os.ReadFile(letters); strings.Count(string(js), "\n") != 1 || !strings.Contains(string(js), "<500>") || !strings.Contains(string(js), "InvalidArgument: bad record") {
+		t.Errorf("dead letters: %s", js)
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	for want, opts := range map[string][]forebay.OutputOption{
+		"config: client is for HTTP": {otlp.Configure(func(c *otlp.Config) { c.Client = http.DefaultClient })},
+		"gRPC has no path":           {otlp.Configure(func(c *otlp.Config) { c.URL = "http://h:1/v1/logs" })},
+		`its scheme is "grpc"`:       {otlp.Configure(func(c *otlp.Config) { c.URL = "grpc://h:1" })},
+		"cannot read tls.ca_file":    {otlp.Configure(func(c *otlp.Config) { c.URL, c.TLS.CAFile = "https://h:1", "none" })},
+	} {
+		if _, err := forebay.New(To("http://h:1", opts...)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, not %s", err, want)
+		}
+	}
+}

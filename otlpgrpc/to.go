@@ -1,0 +1,127 @@
+package otlpgrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding/gzip"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/httpsend"
+	"github.com/forebay-log/forebay/otlp"
+)
+
+// To is an output of forebay.New that sends to the OTLP receiver at url over gRPC:
+// "http://localhost:4317", without TLS, or "https://collector:4317". Options for all outputs
+// are those of package forebay; otlp.Resource and otlp.Configure are for this one, too, but for
+// Client. Headers go as metadata. WireBytes of otlp.Stats are those before compression.
+func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
+	return forebay.Driver("otlpgrpc.To", otlp.Config{URL: url}, open, opts...)
+}
+
+// A destination is an Exporter with its connection.
+type destination struct {
+	*otlp.Exporter
+	conn *grpc.ClientConn
+}
+
+// Close ends both.
+func (d *destination) Close(ctx context.Context) error {
+	return errors.Join(d.Exporter.Close(ctx), d.conn.Close())
+}
+
+func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
+	switch {
+	case s.Encoder != nil:
+		return nil, errors.New("it writes OTLP and nothing else; leave the encoder out")
+	case c.Client != nil:
+		return nil, errors.New("config: client is for HTTP; leave it out")
+	}
+	if s.Name == "" {
+		s.Name = c.Name
+	}
+	if s.Name == "" {
+		s.Name = "otlp"
+	}
+	c.Name = s.Name
+	if c.OnError == nil {
+		c.OnError = s.OnError
+	}
+	d, err := newDestination(*c)
+	if err != nil {
+		return nil, err
+	}
+	s.Encoder, s.CodecFor = d.Encoder(), d.CodecFor
+	s.BufferBytes = max(4<<20, 4*d.Traits().Limits.Bytes)
+	s.Slab.SlabBytes = 256 << 10
+	s.Slab.SlabCount = s.BufferBytes / s.Slab.SlabBytes
+	return d, nil
+}
+
+func newDestination(c otlp.Config) (*destination, error) {
+	zip := c.Compression == "" || c.Compression == "gzip"
+	if zip {
+		c.Compression = "none" // gRPC has its own
+	}
+	t := new(transport)
+	c.Client = &http.Client{Transport: t}
+	x, err := otlp.NewExporter(c)
+	if err == nil {
+		t.conn, err = dial(&c, zip)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &destination{x, t.conn}, nil
+}
+
+// dial makes the client of the server that c names. It makes no connection.
+func dial(c *otlp.Config, zip bool) (*grpc.ClientConn, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, errors.New("otlpgrpc: config: url: it cannot be read")
+	}
+	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		return nil, errors.New("otlpgrpc: config: url: gRPC has no path and no query; use http://host:4317 or https://host:4317")
+	}
+	calls := []grpc.CallOption{grpc.ForceCodecV2(codec{})}
+	if zip {
+		calls = append(calls, grpc.UseCompressor(gzip.Name))
+	}
+	opts := []grpc.DialOption{
+		grpc.WithDefaultCallOptions(calls...), grpc.WithUserAgent("forebay"), grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	}
+	if u.Scheme == "https" {
+		conf := httpsend.TLS(c.TLS)
+		made, err := conf.Config("otlpgrpc")
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, grpc.WithTransportCredentials(credentials.NewTLS(made)))
+	}
+	target := "dns:///" + u.Host
+	if u.Port() == "" {
+		target += map[string]string{"http": ":80", "https": ":443"}[u.Scheme]
+	}
+	if c.UnixSocket != "" {
+		target = "unix:" + c.UnixSocket
+		opts = append(opts, grpc.WithAuthority(u.Host))
+	}
+	if c.NoProxy || c.UnixSocket != "" {
+		opts = append(opts, grpc.WithNoProxy())
+	}
+	conn, err := grpc.NewClient(target, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("otlpgrpc: cannot make a client: %w", err)
+	}
+	return conn, nil
+}
