@@ -9,6 +9,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,6 +52,7 @@ type options struct {
 	key         string // of a security section
 	extra       string // lines of the input
 	onDisk      bool   // fluentd: what it acknowledges is in files
+	outputs     string // fluentd: sections before that of all tags
 }
 
 // daemons returns the names of what FLUENTD (source trees of fluentd, as in PATH) and FLUENTBIT (a
@@ -75,7 +78,7 @@ func isFluentd(path string) bool {
 // each runs f with each daemon.
 func each(t *testing.T, o options, f func(t *testing.T, d *daemon)) {
 	for _, path := range daemons(t) {
-		if (o.noKeepalive || o.onDisk) && !isFluentd(path) {
+		if (o.noKeepalive || o.onDisk || o.outputs != "") && !isFluentd(path) {
 			continue // Fluent Bit knows no such thing
 		}
 		t.Run(filepath.Base(path), func(t *testing.T) { f(t, start(t, path, o)) })
@@ -273,6 +276,7 @@ func fluentdConf(port int, dir string, o options) string {
   %s
   %s
 </source>
+%s
 <match **>
   @type stdout
   <inject>
@@ -286,7 +290,7 @@ func fluentdConf(port int, dir string, o options) string {
   </format>
   %s
 </match>
-`, port, o.extra, security, buffer)
+`, port, o.extra, security, o.outputs, buffer)
 }
 
 func fluentBitConf(port int, dir string, o options) string {
@@ -509,6 +513,65 @@ func TestDaemonFullDisk(t *testing.T) {
 	})
 }
 
+// Of one tag the output is full most of the time, and fluentd ends each connection with a message
+// of that tag then. Its records are kept, none is a dead letter, and those of another tag go on.
+// What is left goes into the spool: after many such refusals fluentd 1.16 says that the buffer is
+// full also when it is empty.
+func TestDaemonOneOutputFull(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if rand.IntN(20) > 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer web.Close()
+	each(t, options{outputs: fmt.Sprintf(`
+<match sick>
+  @type http
+  endpoint %s
+  <format>
+    @type json
+  </format>
+  <buffer>
+    @type memory
+    chunk_limit_size 8k
+    total_limit_size 16k
+    flush_interval 0.2s
+    flush_thread_interval 0.1
+    retry_type periodic
+    retry_wait 0.3s
+    retry_forever true
+    overflow_action throw_exception
+  </buffer>
+</match>`, web.URL)}, func(t *testing.T, d *daemon) {
+		l := newLogger(t, fluent.Config{Servers: []string{d.addr}, FrameBytes: 2 << 10, AckTimeout: 5 * time.Second, SpoolDir: t.TempDir(), WhenFull: "spill"})
+		const n = 450 // longer than a record is suspected before it is condemned
+		for i := range n {
+			for _, tag := range []string{"sick", "well"} {
+				if err := l.Post(tag, numbered{i, "d", strings.Repeat("x", 400)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		got := numbersOf(d.await(t, n*9/10), "well")
+		slices.Sort(got)
+		if len(slices.Compact(got)) < n*9/10 {
+			t.Errorf("%d of %d records of the tag that is well arrived", len(got), n)
+		}
+		if a := l.Account(); a.Dropped.Total() > 0 || a.Pending.Total() == 0 {
+			t.Errorf("while the output is full: %s", a)
+		}
+		st := l.Sink.Stats().Deliver
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		rep, err := l.Close(ctx)
+		if err != nil || rep.Delivered+rep.Pending.Spill != 2*n {
+			t.Errorf("%v: %s", err, rep.Account)
+		}
+		t.Logf("%s, %d retries, %d suspects, %d trips", rep.Account, st.Retries, st.Suspects, st.Trips)
+	})
+}
+
 // An illConn resets its connection at most writes, as long as it is ill: none, a part or all of
 // the message has gone out.
 type illConn struct {
@@ -574,8 +637,8 @@ func TestDaemonBehindResets(t *testing.T) {
 	})
 }
 
-// Fluent Bit ends the connection at a record above its limit: it is found, alone, the limit
-// is learned, and the next one is a dead letter at once.
+// Fluent Bit ends the connection at a record above its limit: it is found, alone. After three
+// of different sizes the limit is learned, and the next one is a dead letter at once.
 func TestDaemonChunkLimit(t *testing.T) {
 	if os.Getenv("FLUENTBIT") == "" {
 		t.Skip("SKIPPED: FLUENTBIT is not set")
@@ -610,13 +673,16 @@ func TestDaemonChunkLimit(t *testing.T) {
 	}
 	t.Logf("the others wait %s", wait(30*time.Second, func(a batch.Account) bool { return a.Delivered == 50 }))
 	t.Logf("the first takes %s", wait(4*time.Minute, func(a batch.Account) bool { return a.Dropped[batch.Poison] == 1 }))
+	post(-2, 210<<10)
+	post(-3, 220<<10)
+	wait(4*time.Minute, func(a batch.Account) bool { return a.Dropped[batch.Poison] == 3 })
 	if st := l.Sink.Client.Stats(); st.LearnedRecord == 0 {
 		t.Errorf("%+v", st)
 	}
-	post(-2, 200<<10)
-	took := wait(30*time.Second, func(a batch.Account) bool { return a.Dropped[batch.Poison] == 2 })
+	post(-4, 230<<10)
+	took := wait(30*time.Second, func(a batch.Account) bool { return a.Dropped[batch.Poison] == 4 })
 	if took > 5*time.Second {
-		t.Errorf("the second takes %s", took)
+		t.Errorf("the fourth takes %s", took)
 	}
 	post(50, 10)
 	closeAll(t, l, 51)

@@ -6,7 +6,8 @@
 //
 //	go -C integration/fluent test ./...
 //
-// Real daemons come in through the environment, and their tests, a few minutes, are skipped
+// Real daemons, as receivers and as senders to forebay run and receive, come in through the
+// environment, and their tests, a few minutes, are skipped
 // without: FLUENTD names source trees of fluentd, in the form of PATH, FLUENTBIT a program.
 // RUBY, FLUENTD_LIB (directories before the tree's library) and RUBYOPT help a Ruby that lacks
 // something. zstd is tried where fluentd and the gem zstd-ruby have it; RubyGems or the
