@@ -11,6 +11,8 @@
 //	oversize     "mutex" that takes records larger than a slab
 //	contained    "mutex" before a destination whose panics end nothing
 //	cas          a reservation by compare-and-swap, the copy beside others
+//	add          a reservation by one addition, the copy beside others
+//	combine      whoever has the lock copies the records of those who wait for it
 //	outside      a reservation under the lock, the copy outside
 //	spin         lock and copy under a spinlock in plain Go
 //	naive(n)     n of "mutex", picked by stack address: no order

@@ -46,6 +46,8 @@ func variants() []variant {
 		{"oversize", "a record larger than a slab has memory of its own", true, func(d io.Writer) rivals.Writer { return &oversizeWriter{newLadder(d, slabSize, slabCount)} }},
 		{"contained", "a destination that panics ends nothing", true, func(d io.Writer) rivals.Writer { return newMutex(contained{d}, slabSize, slabCount) }},
 		{"cas", "reserve by compare-and-swap", true, func(d io.Writer) rivals.Writer { return newCAS(d, slabSize, slabCount) }},
+		{"add", "reserve by one addition: ticket and place", true, func(d io.Writer) rivals.Writer { return newAdd(d, slabSize, slabCount) }},
+		{"combine", "whoever has the lock copies for those who wait", true, func(d io.Writer) rivals.Writer { return newCombine(d, slabSize, slabCount) }},
 		{"outside", "reserve under the lock, copy outside", true, func(d io.Writer) rivals.Writer { return newOutside(d, slabSize, slabCount) }},
 		{"spin", "spinlock in plain Go", true, func(d io.Writer) rivals.Writer { return newSpin(d, slabSize, slabCount) }},
 	}

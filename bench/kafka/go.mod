@@ -1,0 +1,26 @@
+module github.com/forebay-log/forebay/bench/kafka
+
+go 1.26.0
+
+require (
+	github.com/forebay-log/forebay v0.0.0
+	github.com/forebay-log/forebay/bench v0.0.0
+	github.com/forebay-log/forebay/kafka v0.0.0
+	github.com/twmb/franz-go v1.22.3
+	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c
+)
+
+require (
+	github.com/DeRuina/timberjack v1.4.9 // indirect
+	github.com/gofrs/flock v0.13.1 // indirect
+	github.com/klauspost/compress v1.20.3 // indirect
+	github.com/pierrec/lz4/v4 v4.1.33 // indirect
+	github.com/twmb/franz-go/pkg/kmsg v1.15.1 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)
+
+replace github.com/forebay-log/forebay => ../../
+
+replace github.com/forebay-log/forebay/bench => ../
+
+replace github.com/forebay-log/forebay/kafka => ../../kafka
