@@ -89,8 +89,8 @@ func NewEncoder(as Encoding) *Encoder {
 		e.pairs = encode.Logfmt(&encode.Options{TimeKey: out, LevelKey: out, MessageKey: out}).Scope()
 	}
 	if as != AsRaw {
-		e.trace = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, "TRACE")})
-		e.fatal = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, "FATAL")})
+		e.trace = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, LevelName(Trace))})
+		e.fatal = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, LevelName(Fatal))})
 	}
 	return e
 }

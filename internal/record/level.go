@@ -14,6 +14,18 @@ const (
 	Fatal = slog.LevelError + 4
 )
 
+// LevelName returns the name of l: that of slog, and TRACE or FATAL for the two that slog
+// has none for.
+func LevelName(l slog.Level) string {
+	switch l {
+	case Trace:
+		return "TRACE"
+	case Fatal:
+		return "FATAL"
+	}
+	return l.String()
+}
+
 // ParseLevel reads the name of a level, in any case: those of slog (with an
 // offset, as in "info+2"), and what other loggers call theirs.
 func ParseLevel(s string) (slog.Level, error) {

@@ -50,7 +50,12 @@ func fileConfig(data []byte, env func(string) (string, bool), stdin *os.File) (*
 			it.give(name, scalars[name], nil)
 		}
 	}
-	it.settle(c.ops.check, func(err error) string { return withoutFlags(err.Error()) }, func(error) bool { return false })
+	it.settle(func() error {
+		if err := c.ops.check(); err != nil {
+			return err
+		}
+		return c.ops.checkPlace()
+	}, func(err error) string { return withoutFlags(err.Error()) }, func(error) bool { return false })
 	section := func(name, such string) conf.Node {
 		v, ok := it.fields[name]
 		switch {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/cmd/internal/listen/lokipush"
+	"github.com/forebay-log/forebay/internal/record"
 )
 
 // listenInput is a listener for the protocol of another program.
@@ -85,11 +87,7 @@ func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 		return nil
 	}
 	take.text = append(append(take.text[:0], r.Body...), '\n')
-	k := known{at: r.Time, attrs: take.about(r)}
-	if r.HasLevel {
-		k.level = &r.Level
-	}
-	open := take.line(take.text, place{}, k)
+	open := take.line(take.text, place{}, take.about(r))
 	take.publish()
 	if cap(take.text) > keptText {
 		take.text = nil
@@ -104,20 +102,40 @@ func (s *listenSource) Put(ctx context.Context, r *listen.Record) error {
 const keptText = 64 << 10
 
 // about returns what the protocol says of a record.
-func (take *listenIntake) about(r *listen.Record) []slog.Attr {
-	attrs := take.attrs[:0]
+func (take *listenIntake) about(r *listen.Record) known {
+	k := known{at: r.Time, attrs: take.attrs[:0]}
+	if r.HasLevel {
+		k.level = &r.Level
+	}
 	for _, a := range [...]listen.Label{{Name: "tag", Value: r.Tag}, {Name: "tenant", Value: r.Tenant}} {
 		if a.Value != "" {
-			attrs = append(attrs, slog.String(a.Name, a.Value))
+			k.attrs = append(k.attrs, slog.String(a.Name, a.Value))
 		}
 	}
 	for _, set := range [...][]listen.Label{r.Labels, r.Metadata} {
 		for _, a := range set {
-			attrs = append(attrs, slog.String(a.Name, a.Value))
+			if r.Source != lokipush.Source || !k.takeLevel(a) {
+				k.attrs = append(k.attrs, slog.String(a.Name, a.Value))
+			}
 		}
 	}
-	take.attrs = attrs
-	return attrs
+	take.attrs = k.attrs
+	return k
+}
+
+// takeLevel reports whether a label, or structured metadata, of Loki is the level of the
+// record: Loki has no other place for it. Where they name several levels the first one is
+// it, and the others stay fields.
+func (k *known) takeLevel(a listen.Label) bool {
+	if a.Name != "level" && a.Name != "detected_level" {
+		return false
+	}
+	l, err := record.ParseLevel(a.Value)
+	if err != nil || k.level != nil && *k.level != l {
+		return false
+	}
+	k.level = &l
+	return true
 }
 
 // Commit waits until the outputs have what was put. Peers of syslog are told nothing: what

@@ -156,7 +156,7 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 				take.told = append(take.told, slog.Time("time", k.at.UTC()))
 			}
 			if k.level != nil && !ev.HasLevel {
-				take.told = append(take.told, slog.String("level", k.level.String()))
+				take.told = append(take.told, slog.String("level", record.LevelName(*k.level)))
 			}
 		}
 		if k.level != nil {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -42,8 +44,27 @@ func (f *opsFlags) check() error {
 	if f.metrics == "" {
 		return nil
 	}
-	if _, _, err := net.SplitHostPort(f.metrics); err != nil {
+	_, port, err := net.SplitHostPort(f.metrics)
+	if err != nil {
 		return fmt.Errorf("--metrics %s: use HOST:PORT, or :PORT for this machine alone", f.metrics)
+	}
+	if _, err := net.LookupPort("tcp", port); err != nil {
+		return fmt.Errorf("--metrics %s: the port must be 0 to 65535", f.metrics)
+	}
+	return nil
+}
+
+// checkPlace finds a control socket that cannot be made.
+func (f *opsFlags) checkPlace() error {
+	if f.control == "" || f.control == noControl {
+		return nil
+	}
+	dir, base := filepath.Split(f.control)
+	if base == "" {
+		return fmt.Errorf("--control %s is a directory; name a socket in it", f.control)
+	}
+	if info, err := os.Stat(filepath.Clean(dir)); dir != "" && (err != nil || !info.IsDir()) {
+		return fmt.Errorf("--control %s: there is no directory %s", f.control, filepath.Clean(dir))
 	}
 	return nil
 }
