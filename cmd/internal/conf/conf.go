@@ -110,6 +110,9 @@ func parse(data []byte) (root ast.Node, at token.Position, err error) {
 		if syntax.Token != nil && syntax.Token.Position != nil {
 			at = *syntax.Token.Position
 		}
+		if strings.Contains(syntax.Message, "'\t'") {
+			return nil, at, errors.New("there is a tab: YAML is indented with spaces")
+		}
 		return nil, at, errors.New(syntax.Message)
 	}
 	if err != nil {

@@ -135,3 +135,11 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// A tab is named as such: where it is printed it cannot be seen.
+func TestTab(t *testing.T) {
+	f, _ := Parse([]byte("a:\n\tb: c\n"), env)
+	if faults := f.Faults(); len(faults) != 1 || faults[0].Error() != "2:1: there is a tab: YAML is indented with spaces" {
+		t.Errorf("%v", faults)
+	}
+}
