@@ -106,8 +106,8 @@ func (w *witness) Append(b *batch.Batch) (uint64, error) {
 	return seq, err
 }
 
-func (w *witness) Next() (*batch.Batch, uint64, error) {
-	b, seq, err := w.Spool.Next()
+func (w *witness) NextUpTo(bytes, records int) (*batch.Batch, uint64, error) {
+	b, seq, err := w.Spool.NextUpTo(bytes, records)
 	if err == nil {
 		c := new(copied)
 		c.set(b)

@@ -508,9 +508,10 @@ func (o *outlet) spill(e *entry) {
 	o.m.spilled(time.Now(), e, seq, out, err)
 }
 
-// pull takes a batch out of the spool.
+// pull takes a batch out of the spool. A destination that took what came in a flush interval
+// for each request would never catch up with an outage, so small ones become one.
 func (o *outlet) pull() {
-	b, seq, err := o.next()
+	b, seq, err := o.nextUpTo(o.m.set.joins())
 	if err == io.EOF {
 		o.m.notPulled(time.Now(), nil)
 		return
@@ -522,9 +523,15 @@ func (o *outlet) pull() {
 	o.m.pulled(time.Now(), b, seq)
 }
 
-func (o *outlet) next() (b *batch.Batch, seq uint64, err error) {
+func (o *outlet) next() (b *batch.Batch, seq uint64, err error) { return o.nextUpTo(0, 0) }
+
+func (o *outlet) nextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error) {
 	err = o.inSpool(func() (err error) {
-		b, seq, err = o.led.spill.Next()
+		if s, ok := o.led.spill.(joiner); ok {
+			b, seq, err = s.NextUpTo(bytes, records)
+		} else {
+			b, seq, err = o.led.spill.Next()
+		}
 		return err
 	})
 	return b, seq, err

@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"context"
+	"math"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -32,7 +33,9 @@ type Spill interface {
 	// Next returns the oldest batch that it has not returned yet, and its number,
 	// or io.EOF if there is none now. The batch may be read until it is
 	// acknowledged; several may be out at once. Any other error leaves everything
-	// as it is, to be tried again.
+	// as it is, to be tried again. A Spill may also have the method
+	// NextUpTo(bytes, records int), which makes one batch of several that fit: see
+	// [github.com/forebay-log/forebay/spool.Spool.NextUpTo].
 	Next() (b *batch.Batch, seq uint64, err error)
 
 	// Ack settles all batches up to number seq. A batch that is out is never
@@ -46,4 +49,24 @@ type Spill interface {
 	// balances, then so does what is made of it while an Append or Ack is under way.
 	// It does not wait for I/O.
 	Account() batch.Account
+}
+
+// A joiner makes one batch of several.
+type joiner interface {
+	NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error)
+}
+
+// joinedBytes bounds the batches that are made of several in the spool: they lie in memory.
+const joinedBytes = 256 << 10
+
+// joins returns how large a batch may be that is made of several.
+func (s *settings) joins() (bytes, records int) {
+	bytes, records = joinedBytes, math.MaxInt
+	if n := s.limits.Bytes; n > 0 {
+		bytes = min(bytes, n)
+	}
+	if n := s.limits.Records; n > 0 {
+		records = n
+	}
+	return bytes, records
 }

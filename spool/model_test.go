@@ -61,6 +61,8 @@ type model struct {
 
 	begun []int        // first records of all batches that were to be appended
 	acks  map[int]bool // by first record, those that were to be acknowledged
+
+	joined int // batches that came with one before
 }
 
 // checkHeld checks what s says of some batches: all of what is found, and nothing of
@@ -71,8 +73,12 @@ func (m *model) checkHeld(s *Spool, found []modelBatch) {
 		there[b.ns[0]] = b.ns
 	}
 	check := func(first int) {
+		end := m.next // of the records that were to be in it
+		if i, _ := slices.BinarySearch(m.begun, first+1); i < len(m.begun) {
+			end = m.begun[i]
+		}
 		var got []int
-		for _, t := range s.Held(testOrigin(first), 0, 1<<62) {
+		for _, t := range s.Held(sharedOrigin(first), 2*uint64(first), 2*uint64(end)) {
 			for n := t.First; n <= t.Last; n++ {
 				got = append(got, int(n-1)/2)
 			}
@@ -287,6 +293,7 @@ func (m *model) append() {
 		form = formB
 	}
 	b := numbered(m.next, n, m.dict, form)
+	b.Origin = sharedOrigin(m.next)
 	ns := make([]int, n)
 	for i := range ns {
 		ns[i] = m.next + i
@@ -357,7 +364,11 @@ func (m *model) drops() {
 }
 
 func (m *model) next1() {
-	b, seq, err := m.s.Next()
+	bytes, records := 0, 0
+	if m.r.Intn(2) == 0 {
+		bytes, records = m.r.Intn(16<<10), m.r.Intn(150)
+	}
+	b, seq, err := m.s.NextUpTo(bytes, records)
 	if err != nil {
 		m.unreadable(1 << 62) // also of a process that died then
 	}
@@ -380,11 +391,22 @@ func (m *model) next1() {
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		want := m.all[m.read]
-		if want.seq != seq || !slices.Equal(ns, want.ns) {
-			m.t.Fatalf("batch %d: records %v, want batch %d: %v", seq, ns, want.seq, want.ns)
+		var want []int
+		first := m.read
+		for m.read < len(m.all) && m.all[m.read].seq <= seq {
+			want = append(want, m.all[m.read].ns...)
+			if n := m.all[m.read].ns[0]; sharedOrigin(n) != b.Origin {
+				m.t.Fatalf("the batch from record %d is in one of origin %q", n, b.Origin[:])
+			}
+			m.read++
 		}
-		m.read++
+		if m.all[m.read-1].seq != seq || !slices.Equal(ns, want) {
+			m.t.Fatalf("batch %d: records %v, want batch %d: %v", seq, ns, m.all[m.read-1].seq, want)
+		}
+		if m.read > first+1 && (b.Bytes() > bytes || b.Len() > records) {
+			m.t.Fatalf("%d batches in one of %d bytes and %d records, want %d and %d at most", m.read-first, b.Bytes(), b.Len(), bytes, records)
+		}
+		m.joined += m.read - first - 1
 	}
 }
 
@@ -502,6 +524,9 @@ func TestModel(t *testing.T) {
 			m.close()
 			if m.next < steps {
 				t.Errorf("only %d records", m.next)
+			}
+			if m.joined < steps/100 {
+				t.Errorf("only %d batches came with one before", m.joined)
 			}
 		})
 	}

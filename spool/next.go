@@ -30,7 +30,7 @@ type handout struct {
 }
 
 const (
-	keepHandouts = 8       // handouts kept for reuse
+	keepHandouts = 64      // handouts kept for reuse
 	keepBytes    = 8 << 20 // ceiling of the buffers in them, in bytes
 )
 
@@ -42,7 +42,13 @@ const (
 // several may be handed out at once. Its Codec comes from [Options.Codec].
 // Damaged batches are skipped and reported, see [Options.OnEvent]; any other
 // error (of the file system) leaves everything as it is, to be tried again.
-func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) {
+func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) { return s.NextUpTo(0, 0) }
+
+// NextUpTo is [Spool.Next], but makes one batch of several: those that follow the oldest one,
+// as long as all together have no more payload bytes and records than it says. They are in
+// one segment, so of one form, and of one origin. seq is the number of the last; to
+// acknowledge it settles all of them. A batch that is larger by itself comes alone.
+func (s *Spool) NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error) {
 	s.readMu.Lock()
 	defer s.readMu.Unlock()
 	for {
@@ -57,12 +63,35 @@ func (s *Spool) Next() (b *batch.Batch, seq uint64, err error) {
 		err := s.load(g, size, o)
 		if err == nil {
 			s.handed = append(s.handed, o)
-			return &o.batch, o.through.seq - 1, nil
+			return &o.batch, s.join(g, size, o, bytes, records), nil
 		}
 		s.free = append(s.free, o)
 		if err := s.setback(g, err); err != nil {
 			return nil, 0, err
 		}
+	}
+}
+
+// join adds to the batch of o, the last one handed out, those that follow it in g and fit. It
+// returns the number of the last. A batch that cannot be read is left for the next call.
+func (s *Spool) join(g *segment, size int64, o *handout, bytes, records int) (seq uint64) {
+	seq = o.through.seq - 1
+	for {
+		var h frameHeader
+		if o.batch.Len() >= records || s.r.open.frames.header(&h) != nil || h.origin != o.origin ||
+			int64(h.payload) > int64(bytes-o.batch.Bytes()) || int64(h.entries) > int64(records-o.batch.Len()) {
+			return seq
+		}
+		more := s.spare()
+		if s.load(g, size, more) != nil {
+			s.free = append(s.free, more)
+			return seq
+		}
+		s.handed = append(s.handed, more)
+		for _, r := range more.batch.Runs {
+			o.batch.Add(r)
+		}
+		seq = more.through.seq - 1
 	}
 }
 

@@ -52,9 +52,7 @@ type Config struct {
 	Keyed bool
 	// Latency is how long the engine takes for one request. Default 0.
 	Latency time.Duration
-	// Flush is how long a record waits at most for its slab to fill. While the circuit is open
-	// what comes in that time goes to the spool as one batch, and later to the engine as one
-	// request; there is one request of a host at a time. Default 100 ms.
+	// Flush is how long a record waits at most for its slab to fill. Default 100 ms.
 	Flush time.Duration
 	// Accept is how many new sessions the engine takes per second; others wait in line for
 	// DialTimeout, then they fail. Default 0: any number.
@@ -155,8 +153,8 @@ func (c *Config) resolve() (r Config, err error) {
 	case !(r.Accept >= 0):
 		err = fmt.Errorf("%v new sessions per second: want 0 or more", r.Accept)
 	case !(r.sends() > r.Rate):
-		err = fmt.Errorf("%w: in %v come %.0f records to a host; in batches so small it sends %.0f records/s, and %.0f arrive: have it flush less often",
-			ErrTooSlow, r.Flush, r.batch(), r.sends(), r.Rate)
+		err = fmt.Errorf("%w: a host sends %.0f records/s at most, in batches of %.0f, and %.0f arrive",
+			ErrTooSlow, r.sends(), r.batch(), r.Rate)
 	case r.Accept > 0 && float64(r.Hosts)/r.Accept > Longest.Seconds()/100:
 		err = fmt.Errorf("%w: to take %d hosts back at %v per second takes days", ErrTooSlow, r.Hosts, r.Accept)
 	}
@@ -166,14 +164,16 @@ func (c *Config) resolve() (r Config, err error) {
 // takes is how many records a partition takes per second.
 func (c *Config) takes() float64 { return c.PartitionBytes * c.Ratio / c.RecordBytes }
 
-// batch is how many records of a host are one batch in its spool, or where it has none in its
-// memory.
+// joinedBytes is how many bytes the outlet makes one batch of, of what waits in the spool.
+const joinedBytes = 256 << 10
+
+// batch is how many records of a host are one request while it catches up; there is one of a
+// host at a time.
 func (c *Config) batch() float64 {
-	n := float64(c.Slabs.SlabRecords)
 	if c.SpoolBytes > 0 {
-		n = min(n, max(1, c.Rate*c.Flush.Seconds()))
+		return max(1, joinedBytes/c.RecordBytes)
 	}
-	return n
+	return float64(c.Slabs.SlabRecords)
 }
 
 // sends is how many records a host sends per second at most.

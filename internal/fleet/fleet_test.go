@@ -272,7 +272,7 @@ func TestRefused(t *testing.T) {
 		"a ratio of -1":            func(c *Config) { c.Ratio = -1 },
 		"-1 new sessions":          func(c *Config) { c.Accept = -1 },
 		"to take 10000 hosts back": func(c *Config) { c.Accept = 1e-3 },
-		"in 100ms come 10 records to a host; in batches so small it sends 100 records/s": func(c *Config) { c.Latency = 100 * time.Millisecond },
+		"a host sends 64 records/s at most, in batches of 1024, and 100 arrive": func(c *Config) { c.Latency = 16 * time.Second },
 		"to the busiest of 16":        func(c *Config) { c.PartitionBytes = 1 << 20 },
 		"more partitions would do it": func(c *Config) { c.Keyed = true; c.Partitions = 1; c.PartitionBytes = 64e6 * (1 + 1e-5) },
 	} {

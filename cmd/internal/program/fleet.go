@@ -67,9 +67,9 @@ The engine lets in --accept-rate new sessions per second; who waits in line for
 trying by itself, every second, before its circuit counts a failure: 30s for Kafka,
 0 for destinations that do not.
 
-What comes to a host within --flush-interval during the outage is a batch in its
-spool, and later a request of its own. A host has one request at a time under way,
-which takes --latency: where few records come, it catches up slowly.
+A host has one request at a time under way, which takes --latency. While all is well
+it sends one each --flush-interval, and what waits in its spool in requests of up to
+256 KiB.
 
 What is not simulated is in docs/FLEET.md.`,
 		Example: `  forebay fleet --hosts 10000 --rate 100/s --msg-size 256 --outage 10m

@@ -1,0 +1,75 @@
+package deliver
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/spool"
+)
+
+// After an outage a destination that takes twice as long for a request as a small batch takes
+// to come catches up all the same: what lies in the spool comes as larger ones, within the
+// limits of the destination.
+func TestCatchesUpWithSmallBatches(t *testing.T) {
+	for _, limits := range []batch.Limits{{}, {Records: 60}, {Bytes: 1000}} {
+		bubble.Test(t, func(t *testing.T) {
+			store, err := spool.Open(t.TempDir(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			up := time.Now().Add(10 * time.Minute)
+			d := newPeer(1, testkit.Rand(1), 2*time.Second)
+			most := batch.Limits{}
+			d.fault = func(_ int, b *batch.Batch) fault {
+				if time.Now().Before(up) {
+					return fault{kind: isOpen}
+				}
+				most.Records, most.Bytes = max(most.Records, b.Len()), max(most.Bytes, b.Bytes())
+				return fault{}
+			}
+			x := mustNew(t, limited{d, limits}, &Options{Spill: store})
+			m := &testkit.Model{}
+			const n = 1200
+			for range n {
+				send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+				time.Sleep(time.Second)
+			}
+			last := time.Now()
+			mustFlush(t, x)
+			if late := time.Since(last); late > time.Minute {
+				t.Errorf("%v: %v behind", limits, late)
+			}
+			mustBalance(t, m, x, 10*n)
+			if want := limits.Records; want > 0 && most.Records != want {
+				t.Errorf("%v: %d records at once", limits, most.Records)
+			}
+			if want := limits.Bytes; want > 0 && (most.Bytes > want || most.Bytes <= want-320) {
+				t.Errorf("%v: %d bytes at once", limits, most.Bytes)
+			}
+			if !slices.Equal(firsts(d.Got()), expect(10*n)) {
+				t.Error("out of order")
+			}
+			d.check(t, 0)
+			mustClose(t, x)
+			if err := store.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// limited is a destination with limits.
+type limited struct {
+	Destination
+	limits batch.Limits
+}
+
+func (d limited) Traits() Traits {
+	t := d.Destination.Traits()
+	t.Limits = d.limits
+	return t
+}
