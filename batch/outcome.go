@@ -10,15 +10,18 @@ import (
 // An Outcome is the answer to one batch: each of its records is open, refused or,
 // if neither set has it, settled. The zero Outcome says that all are settled.
 //
-// An Outcome that names records the batch does not have, or the same record as
-// open and as refused, makes no sense: see [Outcome.Check].
+// An Outcome that names records the batch does not have, the same record as
+// open and as refused, or more refused ones than there are, makes no sense: see [Outcome.Check].
 type Outcome struct {
 	// Open are the records that are not settled. They will be sent again.
 	Open Set
 	// Refused are the records that the destination will never take. They become
 	// dead letters at once.
 	Refused Set
-	// Why is the reason for Open, Refusal that for Refused. If Why wraps [ErrUnanswered],
+	// Unnamed is how many of the other records the destination refused without saying which.
+	// They count as dropped for [Poison], and become no dead letters.
+	Unnamed int
+	// Why is the reason for Open, Refusal that for Refused and Unnamed. If Why wraps [ErrUnanswered],
 	// the destination may have taken the open records.
 	Why, Refusal error
 	// After is the shortest wait before the next attempt, as HTTP's Retry-After.
@@ -112,7 +115,7 @@ func (o *Outcome) Err() error {
 	switch {
 	case !o.Open.Empty():
 		err = o.Why
-	case !o.Refused.Empty():
+	case !o.Refused.Empty() || o.Unnamed > 0:
 		err = o.Refusal
 	default:
 		return nil
@@ -129,6 +132,9 @@ var errNonsense = errors.New("the answer makes no sense")
 func (o *Outcome) Check(n int) error {
 	if !o.Open.valid(n) || !o.Refused.valid(n) {
 		return fmt.Errorf("%w: it names records that are not among the %d sent", errNonsense, n)
+	}
+	if o.Unnamed < 0 || o.Unnamed > n-o.Open.Len(n)-o.Refused.Len(n) {
+		return fmt.Errorf("%w: %d records are refused without a name, of %d sent", errNonsense, o.Unnamed, n)
 	}
 	if o.Open.Empty() || o.Refused.Empty() {
 		return nil

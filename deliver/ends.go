@@ -119,7 +119,11 @@ func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 	rest := e.b.Select(nil, open)
 	bad := e.b.Select(nil, refused)
 	handled := all - countable(rest) - countable(bad)
-	m.led.settle(e.h, intake{}, handled, batch.Drops{})
+	lost := min(uint64(out.Unnamed), handled)
+	if handled -= lost; lost > 0 {
+		m.poisoned(lost, out.Refusal)
+	}
+	m.led.settle(e.h, intake{}, handled, batch.Drops{batch.Poison: lost})
 	m.counts.handled += handled
 	if len(refused) > 0 {
 		m.condemn(e.h, bad, out.Refusal)

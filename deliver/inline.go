@@ -217,7 +217,7 @@ func (l *life) saidOnly(b *batch.Batch) bool {
 		return false
 	}
 	r := &l.queue[0]
-	if r.kind != reportAnswer || r.b != b || !r.o.Open.Empty() || !r.o.Refused.Empty() {
+	if r.kind != reportAnswer || r.b != b || !r.o.Open.Empty() || !r.o.Refused.Empty() || r.o.Unnamed > 0 {
 		return false
 	}
 	*r = report{}

@@ -866,12 +866,16 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	if bad != nil {
 		took.less(bad)
 	}
-	if open+refused < n {
+	if open+refused+o.Unnamed < n {
 		m.ctl.keep(now, e.b, &o)
 		m.noteTaken(now, e.b, &o)
 	}
 	e.b = rest
-	m.led.settle(e.h, took, 0, batch.Drops{})
+	lost := min(uint64(o.Unnamed), took.records) // gap markers may be among them
+	if took.records -= lost; lost > 0 {
+		m.poisoned(lost, o.Refusal)
+	}
+	m.led.settle(e.h, took, 0, batch.Drops{batch.Poison: lost})
 	if bad != nil {
 		m.condemn(e.h, bad, o.Refusal)
 	}
@@ -880,7 +884,7 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	m.search.progress(n - open)
 	if open == 0 {
 		m.remove(e)
-		m.worked(now, e.cut, refused == 0, size)
+		m.worked(now, e.cut, refused == 0 && lost == 0, size)
 		return
 	}
 	m.openRecords(now, e, n, o)
@@ -947,15 +951,19 @@ func (m *machine) dropBatch(e *entry) uint64 {
 // condemn drops records that the destination will never take.
 func (m *machine) condemn(h *holder, b *batch.Batch, why error) {
 	why = cause(why)
-	var d batch.Drops
-	d[batch.Poison] = countable(b)
-	m.counts.poisoned += d[batch.Poison]
+	n := countable(b)
+	m.poisoned(n, why)
+	m.set.bury(b, why)
+	m.led.settle(h, intake{}, 0, batch.Drops{batch.Poison: n})
+}
+
+// poisoned notes that the destination will never take n records.
+func (m *machine) poisoned(n uint64, why error) {
+	m.counts.poisoned += n
 	if !m.told.poisoned {
 		m.told.poisoned = true
-		m.set.post("poison", why, d[batch.Poison])
+		m.set.post("poison", cause(why), n)
 	}
-	m.set.bury(b, why)
-	m.led.settle(h, intake{}, 0, d)
 }
 
 // ---- failure and success --------------------------------------------------

@@ -459,3 +459,26 @@ func TestBufferRecords(t *testing.T) {
 		}
 	}
 }
+
+// A destination that is called on the goroutine that brings the records may refuse some
+// without saying which, too.
+func TestInlineRefusedWithoutNames(t *testing.T) {
+	dest := deliver.SendFunc(deliver.Traits{Inline: true}, func(_ context.Context, b *batch.Batch) batch.Outcome {
+		return batch.Outcome{Unnamed: 1, Refusal: errors.New("no good")}
+	})
+	out := mustOutput(t, dest, &deliver.OutputOptions{})
+	for range 3 {
+		if _, err := out.Write([]byte("a line\n")); err != nil {
+			t.Fatal(err)
+		}
+		if err := out.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a := out.Stats().Account; a.Accepted != 3 || a.Dropped[batch.Poison] != 3 {
+		t.Errorf("%s", a)
+	}
+	if _, err := out.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

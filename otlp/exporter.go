@@ -32,8 +32,7 @@ type Exporter struct {
 	reports *callback.Runner[batch.Event]
 	control httpsend.Control
 
-	rejected atomic.Uint64
-	lastErr  atomic.Pointer[string]
+	lastErr atomic.Pointer[string]
 
 	body []byte // of the request, for the session
 }
@@ -140,16 +139,13 @@ func (x *Exporter) Close(ctx context.Context) error {
 type Stats struct {
 	Requests, Failed     uint64 // requests; those without an answer, or with one that was no success
 	BodyBytes, WireBytes uint64 // of requests, before and after compression
-	// Rejected are records that receivers refused in requests they took. They did not say
-	// which, so these count as delivered in the account.
-	Rejected  uint64
-	LastError string // of a request; "": none
+	LastError            string // of a request; "": none
 }
 
 // Stats returns the counters. It does not block.
 func (x *Exporter) Stats() Stats {
 	n := x.post.Counts()
-	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes, Rejected: x.rejected.Load()}
+	s := Stats{Requests: n.Requests, Failed: n.Failed, BodyBytes: n.BodyBytes, WireBytes: n.WireBytes}
 	if p := x.lastErr.Load(); p != nil {
 		s.LastError = *p
 	}

@@ -53,11 +53,10 @@ func (x *Exporter) taken(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 		return batch.Outcome{Refused: batch.All(), Refusal: err}
 	}
 	if n > 0 {
-		x.rejected.Add(n)
 		err.Message = fmt.Sprintf("%d of %d records refused, not said which: %s", n, b.Len(), err.Message)
 	}
 	x.reports.Post(batch.Event{Output: x.c.Name, Op: "partial-success", Err: err, Count: n})
-	return batch.Outcome{}
+	return batch.Outcome{Unnamed: int(n), Refusal: err}
 }
 
 // partial reads ExportLogsServiceResponse: how many records were refused, and why. It is

@@ -1,0 +1,71 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// Records that a destination refuses without saying which are dropped, not delivered: from
+// memory, from the spool and at a handler. They are no dead letters, and nothing of their
+// batch tells whether the destination takes others.
+func TestRefusedWithoutNames(t *testing.T) {
+	some := func(_ context.Context, b *batch.Batch) batch.Outcome {
+		if b.Len() < 3 {
+			return batch.Outcome{}
+		}
+		return batch.Outcome{Unnamed: 2, Refusal: errors.New("no good")}
+	}
+	down := func(context.Context, *batch.Batch) batch.Outcome {
+		return batch.Outcome{Open: batch.All(), Why: errors.New("down")}
+	}
+	handler := ErrorHandlerFunc(func(_ error, b *batch.Batch) batch.Outcome { return some(t.Context(), b) })
+	for name, c := range map[string]struct {
+		send func(context.Context, *batch.Batch) batch.Outcome
+		o    Options
+	}{
+		"memory":  {some, Options{}},
+		"handler": {down, Options{Handler: handler}},
+		"spool": {func() func(context.Context, *batch.Batch) batch.Outcome {
+			calls := 0
+			return func(ctx context.Context, b *batch.Batch) batch.Outcome {
+				if calls++; calls < 20 {
+					return down(ctx, b)
+				}
+				return some(ctx, b)
+			}
+		}(), Options{Spill: &testkit.Spill{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				events := &testkit.Events{}
+				c.o.OnError = events.Add
+				c.o.DeadLetter = ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome { t.Error("a dead letter"); return batch.Outcome{} })
+				x := mustNew(t, SendFunc(Traits{}, c.send), &c.o)
+				m := &testkit.Model{}
+				for range 5 {
+					send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+				}
+				time.Sleep(time.Hour)
+				a := x.Account()
+				taken := a.Delivered + a.Handled
+				if a.Accepted != 50 || a.Dropped[batch.Poison] == 0 || a.Dropped[batch.Poison]%2 != 0 || taken+a.Dropped[batch.Poison] != 50 || a.Check() != nil {
+					t.Errorf("%s", a)
+				}
+				if got := strings.Count(strings.Join(events.Ops(), " "), "poison"); got != 1 {
+					t.Errorf("events %v", events.Ops())
+				}
+				if len(x.m.ctl.kept) > 0 {
+					t.Error("a record that may have been refused is a control")
+				}
+				mustClose(t, x)
+			})
+		})
+	}
+}
