@@ -145,6 +145,7 @@ func TestAnswers(t *testing.T) {
 		advice        batch.Advice
 		after         time.Duration
 		text          string
+		unnamed       int
 	}
 	for _, tc := range []struct {
 		res  string
@@ -153,7 +154,7 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"", nil, want{}},
 		{"\x0a\x06\x08\x02\x12\x02no", nil, want{refused: 2, text: "no"}},
-		{"\x0a\x06\x08\x01\x12\x02no", nil, want{}},
+		{"\x0a\x06\x08\x01\x12\x02no", nil, want{unnamed: 1, text: "1 of 2 records refused, not said which: no"}},
 		{"", of(codes.Unavailable, "queue full", 1500*time.Millisecond), want{open: 2, after: 2 * time.Second, text: "Unavailable: queue full"}},
 		{"", of(codes.Unavailable, "soon", 0), want{open: 2, text: "503 Service Unavailable: Unavailable: soon"}},
 		{"", of(codes.ResourceExhausted, "quota", 3*time.Second), want{open: 2, after: 3 * time.Second, text: "429"}},
@@ -184,7 +185,7 @@ func TestAnswers(t *testing.T) {
 			if o.Err() != nil {
 				text = o.Err().Error()
 			}
-			got := want{o.Open.Len(2), o.Refused.Len(2), o.Advice, o.After, text}
+			got := want{o.Open.Len(2), o.Refused.Len(2), o.Advice, o.After, text, o.Unnamed}
 			if strings.Contains(text, tc.want.text) && tc.want.text != "" {
 				got.text = tc.want.text
 			}
