@@ -194,6 +194,8 @@ type historySink struct {
 	left  int64 // when the last Send returned; 0 before the first
 	apart bool  // room is free by an operation of its own
 	fail  bool
+
+	dropped func() bool // whether anything was; a Send may wait for that, a little
 }
 
 const (
@@ -221,6 +223,11 @@ func (s *historySink) Send(_ context.Context, b *batch.Batch) (o batch.Outcome) 
 	}
 	for range s.rng.IntN(30) {
 		runtime.Gosched()
+	}
+	if s.rng.IntN(8) == 0 { // so that callers do not wait in vain only where the machine is slow
+		for began := time.Now(); time.Since(began) < time.Millisecond && !s.dropped(); {
+			runtime.Gosched()
+		}
 	}
 	if s.fail {
 		switch s.rng.IntN(5) {
@@ -288,7 +295,7 @@ func recordHistory(t *testing.T, pol WhenFull, seed uint64, results *tally) {
 	c.wait, c.wants.Inline = time.Microsecond, rng.IntN(2) == 0
 	w := mustSink(t, c, &Options{SlabBytes: MinSlabBytes, SlabCount: slabs, WhenFull: pol,
 		FlushInterval: time.Duration(1+rng.IntN(50)) * time.Microsecond})
-	s.apart = !c.wants.Inline
+	s.apart, s.dropped = !c.wants.Inline, func() bool { return w.Account().Dropped.Total() > 0 }
 	m := &queueModel{leastFull: (slabs-1)*perSlab + 1, apart: s.apart}
 	if pol.kind == whenFullDropOldest {
 		// A slab is dropped as a whole, and what is left of others may be a record
