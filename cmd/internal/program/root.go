@@ -86,6 +86,7 @@ func withVerb(args []string, stdin *os.File) []string {
 }
 
 func newRoot(stdin *os.File, stdout io.Writer, stderr *os.File) *cobra.Command {
+	var versionAsked bool
 	root := &cobra.Command{
 		Use:   "forebay",
 		Short: "Take log lines to where they belong, and account for each",
@@ -99,13 +100,20 @@ Flags without a command are those of pipe: myapp | forebay --to file:app.log`,
   forebay size --rate 10k/s --msg-size 256 --latency 10ms --spike 200ms`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Version:       version(),
 		// No Args: cobra then suggests commands for unknown ones.
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if versionAsked {
+				printVersion(cmd)
+				return nil
+			}
+			return cmd.Help()
+		},
 	}
+	// Cobra's own flag wants a template: with text/template in the program the linker keeps every
+	// method that has an exported name.
+	root.Flags().BoolVarP(&versionAsked, "version", "v", false, "version for forebay")
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetVersionTemplate("forebay {{.Version}}\n")
 	root.AddCommand(newPipe(stdin, stderr), newSize(), newSpike(), newFleet(), newSpoolCmd(), newTail(stdin, stderr),
 		newRun(stdin, stderr), newValidate(stdin, stdout), newInit(stdout), newReceive(os.Stdout, stderr),
 		newTop(stdin, os.Stdout, stderr), newVersion())

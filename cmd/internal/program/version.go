@@ -47,6 +47,8 @@ func version() string {
 	return fmt.Sprintf("%s %s %s/%s", b.Version, b.Go, b.OS, b.Arch)
 }
 
+func printVersion(cmd *cobra.Command) { fmt.Fprintf(cmd.OutOrStdout(), "forebay %s\n", version()) }
+
 func newVersion() *cobra.Command {
 	output := choice{value: "text", of: []string{"text", "json"}}
 	cmd := &cobra.Command{
@@ -55,7 +57,7 @@ func newVersion() *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output.value == "text" {
-				fmt.Fprintf(cmd.OutOrStdout(), "forebay %s\n", version())
+				printVersion(cmd)
 				return nil
 			}
 			enc := json.NewEncoder(cmd.OutOrStdout())
