@@ -124,7 +124,7 @@ func (l *letters) work(idle chan struct{}) {
 		l.mu.Lock()
 		l.queue[0] = letter{}
 		l.queue = l.queue[1:]
-		l.unburied.Add(uint64(out.Open.Len(n) + out.Refused.Len(n)))
+		l.unburied.Add(uint64(out.Open.Len(n) + out.Refused.Len(n) + out.Unnamed))
 		var first bool
 		if err == nil {
 			l.failing.end()

@@ -191,7 +191,7 @@ func (m *machine) controlAnswered(now time.Time, e *entry, o batch.Outcome) {
 			m.failed(now, setback{err: cause(o.Why), after: o.After, hold: o.Advice == batch.Hold}, 1)
 		}
 		return
-	case !o.Refused.Empty(): // taken before, refused now: it controls nothing
+	case !o.Refused.Empty() || o.Unnamed > 0: // taken before, refused now: it controls nothing
 		m.dropControl(now, streamOf(e.b))
 		return
 	}
