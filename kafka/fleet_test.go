@@ -122,8 +122,17 @@ func (d *tried) Open(l deliver.Life) (deliver.Session, error) {
 	return s, nil
 }
 
+// Traits bounds requests, so that they are small beside what waits on a host, as they are after
+// a long outage.
+func (d *tried) Traits() deliver.Traits {
+	t := d.Destination.Traits()
+	t.Limits.Bytes = catchUpBytes
+	return t
+}
+
 const (
-	recordBytes = 1000
+	recordBytes  = 1000
+	catchUpBytes = 10 * recordBytes
 	// burst is how often a host writes all records of so long, which are one batch.
 	burst = 2 * time.Second
 )
@@ -278,7 +287,7 @@ func (c *trial) model(t *testing.T, f finding) (all []*fleet.Result) {
 			Hosts: c.hosts, Rate: float64(c.rate), RecordBytes: recordBytes, SpoolBytes: 1 << 30,
 			Slabs:  slab.Sizing{SlabBytes: 64 << 10, SlabCount: 8, SlabRecords: 63, DrainRate: 63 / c.latency.Seconds()},
 			Outage: c.outage, Fail: f.fail, Within: c.within, Window: 4, Partitions: 1, PartitionBytes: c.takes * recordBytes * 1.1,
-			Ratio: f.ratio, Latency: c.latency, Flush: burst, Seed: seed,
+			Ratio: f.ratio, Latency: c.latency, Flush: burst, RequestBytes: catchUpBytes, Seed: seed,
 		}
 		r, err := m.Run()
 		if err != nil {

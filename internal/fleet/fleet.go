@@ -54,6 +54,10 @@ type Config struct {
 	Latency time.Duration
 	// Flush is how long a record waits at most for its slab to fill. Default 100 ms.
 	Flush time.Duration
+	// RequestBytes is how many bytes of records are one request at most while a host takes them
+	// out of its spool; there is one request of a host at a time. Default 256 KiB, which package
+	// deliver makes one batch of.
+	RequestBytes float64
 	// Accept is how many new sessions the engine takes per second; others wait in line for
 	// DialTimeout, then they fail. Default 0: any number.
 	Accept      float64
@@ -75,6 +79,7 @@ const (
 const (
 	defaultDialTimeout = 10 * time.Second
 	defaultFlush       = 100 * time.Millisecond
+	defaultRequest     = 256 << 10
 	// tryMin and tryMax bound the waits between the tries of a session, see Config.Within.
 	tryMin = 10 * time.Millisecond
 	tryMax = time.Second
@@ -120,6 +125,9 @@ func (c *Config) resolve() (r Config, err error) {
 	if r.Flush == 0 {
 		r.Flush = defaultFlush
 	}
+	if r.RequestBytes == 0 {
+		r.RequestBytes = defaultRequest
+	}
 	if r.Window == 0 {
 		r.Window = 1
 	}
@@ -148,6 +156,8 @@ func (c *Config) resolve() (r Config, err error) {
 		err = fmt.Errorf("%d partitions: want 1 to %d", r.Partitions, MaxPartitions)
 	case !positive(r.PartitionBytes):
 		err = fmt.Errorf("%v bytes per second and partition: want more than 0", r.PartitionBytes)
+	case !positive(r.RequestBytes):
+		err = fmt.Errorf("requests of %v bytes: want more than 0", r.RequestBytes)
 	case !positive(r.Ratio):
 		err = fmt.Errorf("a ratio of %v: want more than 0", r.Ratio)
 	case !(r.Accept >= 0):
@@ -164,14 +174,10 @@ func (c *Config) resolve() (r Config, err error) {
 // takes is how many records a partition takes per second.
 func (c *Config) takes() float64 { return c.PartitionBytes * c.Ratio / c.RecordBytes }
 
-// joinedBytes is how many bytes the outlet makes one batch of, of what waits in the spool.
-const joinedBytes = 256 << 10
-
-// batch is how many records of a host are one request while it catches up; there is one of a
-// host at a time.
+// batch is how many records of a host are one request while it catches up.
 func (c *Config) batch() float64 {
 	if c.SpoolBytes > 0 {
-		return max(1, joinedBytes/c.RecordBytes)
+		return max(1, cmp.Or(c.RequestBytes, defaultRequest)/c.RecordBytes)
 	}
 	return float64(c.Slabs.SlabRecords)
 }

@@ -269,6 +269,7 @@ func TestRefused(t *testing.T) {
 		"a window of -1":           func(c *Config) { c.Window = -1 },
 		"0 partitions":             func(c *Config) { c.Partitions = 0 },
 		"0 bytes per second":       func(c *Config) { c.PartitionBytes = 0 },
+		"requests of -1 bytes":     func(c *Config) { c.RequestBytes = -1 },
 		"a ratio of -1":            func(c *Config) { c.Ratio = -1 },
 		"-1 new sessions":          func(c *Config) { c.Accept = -1 },
 		"to take 10000 hosts back": func(c *Config) { c.Accept = 1e-3 },
