@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -243,6 +244,35 @@ func TestDrainTimeout(t *testing.T) {
 		wantMatch(t, stderr, `^forebay: [0-9]+ records? not delivered: --drain-timeout passed$`)
 		wantBalance(t, stderr)
 	}
+}
+
+// A destination that takes a connection and never answers is named as the reason.
+func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	to := "loki://" + l.Addr().String()
+	p := start(t, "pipe", "--to", to, "--drain-timeout", "500ms")
+	if _, err := io.WriteString(p.in, "a line\n"); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept() // so it is sent, or will be
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	p.in.Close()
+	code, stderr := p.wait()
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": no answer in time to what was sent: 1 record, which may have arrived$")
+	wantBalance(t, stderr)
 }
 
 // What the reader still held when the time was up is in the account: dropped by the

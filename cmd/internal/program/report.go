@@ -100,6 +100,9 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		if out.refused > 0 && again == "" {
 			say("%s: %s, read but not in memory when the time was up, count as dropped{shutdown}", out.to, plural.Records(out.refused))
 		}
+		if n := out.report.Unknown; n > 0 {
+			say("%s: no answer in time to what was sent: %s, which may have arrived", out.to, plural.Records(n))
+		}
 		if left > 0 {
 			say("%s: %s kept for the next run, in %s", out.to, plural.Records(left), out.c.keptIn(out.report.Pending))
 		}
