@@ -133,7 +133,7 @@ func (o *Outcome) Check(n int) error {
 	if !o.Open.valid(n) || !o.Refused.valid(n) {
 		return fmt.Errorf("%w: it names records that are not among the %d sent", errNonsense, n)
 	}
-	if o.Unnamed < 0 || o.Unnamed > n-o.Open.Len(n)-o.Refused.Len(n) {
+	if o.Unnamed < 0 || o.Unnamed > 0 && o.Unnamed > n-o.Open.Len(n)-o.Refused.Len(n) {
 		return fmt.Errorf("%w: %d records are refused without a name, of %d sent", errNonsense, o.Unnamed, n)
 	}
 	if o.Open.Empty() || o.Refused.Empty() {

@@ -138,7 +138,7 @@ func (m *machine) handled(now time.Time, e *entry, out batch.Outcome) {
 func (m *machine) reportHandler(now time.Time, out *batch.Outcome, n int) {
 	s := &m.handler
 	err := out.Err()
-	if err == nil {
+	if err == nil || out.Open.Empty() && out.Refused.Empty() {
 		s.fails, s.at = 0, time.Time{}
 		if s.failing {
 			s.failing = false

@@ -1,8 +1,11 @@
 package deliver
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -72,4 +75,46 @@ func (d limited) Traits() Traits {
 	t := d.Destination.Traits()
 	t.Limits = d.limits
 	return t
+}
+
+// Flush waits for all that was there, also where it is one batch with what came later.
+func TestFlushWaitsForJoined(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		store, err := spool.Open(t.TempDir(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		up := time.Now().Add(time.Minute)
+		x := mustNew(t, SendFunc(Traits{}, func(ctx context.Context, b *batch.Batch) batch.Outcome {
+			if time.Now().Before(up) {
+				return batch.Outcome{Open: batch.All(), Why: errors.New("down")}
+			}
+			time.Sleep(10 * time.Second)
+			return batch.Outcome{}
+		}), &Options{Spill: store})
+		m := &testkit.Model{}
+		for range 100 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+			time.Sleep(time.Second)
+		}
+		accepted := x.Account().Accepted
+		done := make(chan error, 1)
+		go func() { done <- x.Flush(t.Context()) }()
+		for range 5 {
+			synctest.Wait()
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if a := x.Account(); a.Delivered < accepted {
+			t.Errorf("%d of %d records were delivered", a.Delivered, accepted)
+		}
+		mustFlush(t, x)
+		mustBalance(t, m, x, 1050)
+		mustClose(t, x)
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

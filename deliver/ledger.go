@@ -14,7 +14,8 @@ import (
 type holder struct {
 	custody custody
 	no      uint64 // its place among the batches taken from callers
-	seq     uint64 // its number in the spool, where custody is onDisk
+	seq     uint64 // its number in the spool, where custody is onDisk: that of the last of those joined
+	first   uint64 // … and of the first, or a smaller one that none has
 	left    uint64 // records not accounted for; ledger.mu
 	parts   int    // entries that refer to it
 	pins    int    // of them, those that a session may still read

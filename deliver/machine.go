@@ -524,7 +524,7 @@ func (m *machine) handedOut() (n int) {
 // number seq of the spool, and how many of their records were set aside.
 func (m *machine) left(no, seq uint64) (open bool, aside uint64) {
 	for _, e := range m.aside {
-		if e.inMemory() && e.h.no <= no || !e.inMemory() && e.h.seq <= seq {
+		if e.inMemory() && e.h.no <= no || !e.inMemory() && e.h.first <= seq {
 			aside += uint64(e.b.Len())
 		}
 	}
@@ -539,7 +539,7 @@ func (m *machine) left(no, seq uint64) (open bool, aside uint64) {
 	}
 	last := m.disk.forgot
 	for _, h := range m.disk.out {
-		if last = h.seq; last <= seq && h.parts > h.aside {
+		if last = h.seq; h.first <= seq && h.parts > h.aside {
 			return true, aside
 		}
 	}
@@ -866,13 +866,15 @@ func (m *machine) settle(now time.Time, e *entry, o batch.Outcome) {
 	if bad != nil {
 		took.less(bad)
 	}
-	if open+refused+o.Unnamed < n {
+	if open+refused < n && o.Unnamed == 0 { // else nobody knows which were taken
 		m.ctl.keep(now, e.b, &o)
 		m.noteTaken(now, e.b, &o)
 	}
 	e.b = rest
 	lost := min(uint64(o.Unnamed), took.records) // gap markers may be among them
-	if took.records -= lost; lost > 0 {
+	if lost > 0 {
+		took.bytes -= int(uint64(took.bytes) * lost / took.records) // of records as long as the others
+		took.records -= lost
 		m.poisoned(lost, o.Refusal)
 	}
 	m.led.settle(e.h, took, 0, batch.Drops{batch.Poison: lost})
@@ -1197,7 +1199,7 @@ func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch,
 		}
 		return
 	}
-	h := &holder{custody: onDisk, seq: seq, left: n, parts: 1}
+	h := &holder{custody: onDisk, first: seq, seq: seq, left: n, parts: 1}
 	if e.rest == apart {
 		h.aside, old.aside = 1, old.aside-1
 	}
@@ -1209,7 +1211,11 @@ func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch,
 
 // pulled adds a batch that the spool has handed out.
 func (m *machine) pulled(now time.Time, b *batch.Batch, seq uint64) {
-	h := &holder{custody: onDisk, seq: seq, left: countable(b)}
+	before := m.disk.forgot
+	if n := len(m.disk.out); n > 0 {
+		before = m.disk.out[n-1].seq
+	}
+	h := &holder{custody: onDisk, first: min(before+1, seq), seq: seq, left: countable(b)}
 	m.disk.out = append(m.disk.out, h)
 	at := 0
 	for at < len(m.ring) && !m.ring[at].inMemory() {

@@ -2,7 +2,6 @@ package deliver
 
 import (
 	"context"
-	"math"
 
 	"github.com/forebay-log/forebay/batch"
 )
@@ -56,17 +55,21 @@ type joiner interface {
 	NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err error)
 }
 
-// joinedBytes bounds the batches that are made of several in the spool: they lie in memory.
-const joinedBytes = 256 << 10
+// joinedBytes and joinedRecords bound the batches that are made of several in the spool, which
+// lie in memory: 256 KiB of payload, and as much for what is known of the records.
+const (
+	joinedBytes   = 256 << 10
+	joinedRecords = joinedBytes / batch.SlotBytes
+)
 
 // joins returns how large a batch may be that is made of several.
 func (s *settings) joins() (bytes, records int) {
-	bytes, records = joinedBytes, math.MaxInt
+	bytes, records = joinedBytes, joinedRecords
 	if n := s.limits.Bytes; n > 0 {
 		bytes = min(bytes, n)
 	}
 	if n := s.limits.Records; n > 0 {
-		records = n
+		records = min(records, n)
 	}
 	return bytes, records
 }

@@ -95,9 +95,6 @@ func (c *control) none() bool { return len(c.kept) == 0 }
 
 // keep keeps settled records of b.
 func (c *control) keep(now time.Time, b *batch.Batch, o *batch.Outcome) {
-	if o.Unnamed > 0 { // nobody knows which were taken
-		return
-	}
 	for i, rec := range b.All() {
 		if i >= 16 && len(c.kept) > 0 || i >= 256 {
 			return

@@ -3,6 +3,7 @@ package deliver
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -68,4 +69,31 @@ func TestRefusedWithoutNames(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A handler that says so has taken the rest: it is asked again at once.
+func TestHandlerRefusesWithoutNames(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var last time.Time
+		events := &testkit.Events{}
+		x := mustNew(t, SendFunc(Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
+			return batch.Outcome{Open: batch.All(), Why: errors.New("down")}
+		}), &Options{OnError: events.Add, Handler: ErrorHandlerFunc(func(error, *batch.Batch) batch.Outcome {
+			last = time.Now()
+			return batch.Outcome{Unnamed: 1, Refusal: errors.New("no good")}
+		})})
+		m := &testkit.Model{}
+		for range 40 {
+			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
+		}
+		came := time.Now()
+		time.Sleep(time.Hour)
+		if a := x.Account(); a.Handled != 360 || a.Dropped[batch.Poison] != 40 || last.Sub(came) > time.Minute {
+			t.Errorf("after %v: %s", last.Sub(came), a)
+		}
+		if slices.Contains(events.Ops(), "handler") {
+			t.Errorf("events %v", events.Ops())
+		}
+		mustClose(t, x)
+	})
 }

@@ -30,6 +30,7 @@ type handout struct {
 }
 
 const (
+	joinMost     = 256     // batches that NextUpTo adds to one
 	keepHandouts = 64      // handouts kept for reuse
 	keepBytes    = 8 << 20 // ceiling of the buffers in them, in bytes
 )
@@ -76,9 +77,9 @@ func (s *Spool) NextUpTo(bytes, records int) (b *batch.Batch, seq uint64, err er
 // returns the number of the last. A batch that cannot be read is left for the next call.
 func (s *Spool) join(g *segment, size int64, o *handout, bytes, records int) (seq uint64) {
 	seq = o.through.seq - 1
-	for {
+	for range joinMost {
 		var h frameHeader
-		if o.batch.Len() >= records || s.r.open.frames.header(&h) != nil || h.origin != o.origin ||
+		if o.batch.Len() >= records || s.over(g) || s.r.open.frames.header(&h) != nil || h.origin != o.origin ||
 			int64(h.payload) > int64(bytes-o.batch.Bytes()) || int64(h.entries) > int64(records-o.batch.Len()) {
 			return seq
 		}
@@ -93,6 +94,15 @@ func (s *Spool) join(g *segment, size int64, o *handout, bytes, records int) (se
 		}
 		seq = more.through.seq - 1
 	}
+	return seq
+}
+
+// over reports whether Next is at the end of g. There may be more bytes in the file: those of
+// Appends that failed, and of batches that are given up.
+func (s *Spool) over(g *segment) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return g.done(s.read)
 }
 
 // pick returns the segment that holds the next batch and how many bytes of it may be read.
@@ -321,6 +331,9 @@ func (s *Spool) reuse(n int) {
 		kept += o.bytes()
 	}
 	for _, o := range s.handed[:n] {
+		if o.batch.Reset(); cap(o.batch.Runs) > 1 { // of others, joined with it
+			o.batch.Runs = nil
+		}
 		if kept += o.bytes(); !o.gap && len(s.free) < keepHandouts && kept <= keepBytes {
 			s.free = append(s.free, o)
 		}

@@ -13,6 +13,7 @@ import (
 type Replayed struct {
 	Batches uint64
 	Records uint64 // gap markers included
+	Unnamed uint64 // of them, records that the destination refused without saying which
 }
 
 // Replay hands every batch that is there to send, oldest first, and acknowledges each
@@ -36,7 +37,7 @@ func (s *Spool) Replay(ctx context.Context, send func(context.Context, *batch.Ba
 			return done, err
 		}
 		o := send(ctx, b)
-		if err = o.Check(b.Len()); err == nil {
+		if err = o.Check(b.Len()); err == nil && (!o.Open.Empty() || !o.Refused.Empty()) {
 			err = o.Err()
 		}
 		if err != nil {
@@ -44,6 +45,7 @@ func (s *Spool) Replay(ctx context.Context, send func(context.Context, *batch.Ba
 		}
 		done.Batches++
 		done.Records += uint64(b.Len())
+		done.Unnamed += uint64(o.Unnamed)
 		if err := s.Ack(seq); err != nil {
 			return done, err
 		}

@@ -80,6 +80,7 @@ const (
 	defaultDialTimeout = 10 * time.Second
 	defaultFlush       = 100 * time.Millisecond
 	defaultRequest     = 256 << 10
+	joined             = 256 // batches of a spool that become one, see spool.NextUpTo
 	// tryMin and tryMax bound the waits between the tries of a session, see Config.Within.
 	tryMin = 10 * time.Millisecond
 	tryMax = time.Second
@@ -177,7 +178,8 @@ func (c *Config) takes() float64 { return c.PartitionBytes * c.Ratio / c.RecordB
 // batch is how many records of a host are one request while it catches up.
 func (c *Config) batch() float64 {
 	if c.SpoolBytes > 0 {
-		return max(1, cmp.Or(c.RequestBytes, defaultRequest)/c.RecordBytes)
+		small := max(1, c.Rate*cmp.Or(c.Flush, defaultFlush).Seconds())
+		return min(max(1, cmp.Or(c.RequestBytes, defaultRequest)/c.RecordBytes), joined*small)
 	}
 	return float64(c.Slabs.SlabRecords)
 }

@@ -14,6 +14,9 @@ import (
 // Have reports whether this system has writev(2).
 const Have = true
 
+// most is how many buffers one call takes: IOV_MAX.
+const most = 1024
+
 // Write writes all buffers to f, going on after a short write. It changes bufs, and
 // keeps none of them.
 func Write(f *os.File, bufs [][]byte) (n int64, err error) {
@@ -25,7 +28,7 @@ func Write(f *os.File, bufs [][]byte) (n int64, err error) {
 		var k int
 		var werr error
 		err = conn.Write(func(fd uintptr) bool {
-			k, werr = unix.Writev(int(fd), bufs)
+			k, werr = unix.Writev(int(fd), bufs[:min(len(bufs), most)])
 			return !errors.Is(werr, unix.EAGAIN)
 		})
 		if errors.Is(werr, unix.EINTR) {

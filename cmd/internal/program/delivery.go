@@ -164,6 +164,9 @@ func (p *pipeline) deliveryEvent(out *output, e batch.Event) {
 			where = "see " + file
 		}
 		why := plain(e.Err)
+		if strings.Contains(why, "not said which") {
+			where = "they are counted, and in no dead letter"
+		}
 		if strings.Contains(why, "older than --max-age") {
 			where += "; --too-old now would send them with the present time"
 		}

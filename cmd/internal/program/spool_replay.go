@@ -136,22 +136,34 @@ func replayAll(ctx context.Context, cmd *cobra.Command, dirs []spoolDir, target 
 		}
 	}
 
+	unnamed := 0
+	send := func(ctx context.Context, b *batch.Batch) batch.Outcome {
+		o := target.send(ctx, b)
+		if o.Open.Empty() && o.Refused.Empty() { // the rest was taken: it must not go again
+			unnamed += o.Unnamed
+			o.Unnamed = 0
+		}
+		return o
+	}
 	for _, d := range dirs {
 		if d.segments { // what is in them is older than what is in slabs
-			if err := replaySegments(ctx, cmd, d.dir, o, target.send); err != nil {
+			if err := replaySegments(ctx, cmd, d.dir, o, send); err != nil {
 				return err
 			}
 		}
 		if d.slabs {
-			if err := replayCrash(ctx, cmd.ErrOrStderr(), d.dir, o, target.send); err != nil {
+			if err := replayCrash(ctx, cmd.ErrOrStderr(), d.dir, o, send); err != nil {
 				return err
 			}
 		}
 		if d.input {
-			if err := replayInput(ctx, cmd.ErrOrStderr(), d.dir, o, target.send); err != nil {
+			if err := replayInput(ctx, cmd.ErrOrStderr(), d.dir, o, send); err != nil {
 				return err
 			}
 		}
+	}
+	if unnamed > 0 {
+		return runtimeError(fmt.Errorf("the destination refused %s of those delivered, and did not say which", amount(uint64(unnamed), "record")))
 	}
 	return nil
 }
