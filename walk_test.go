@@ -358,7 +358,10 @@ func (k *walk) end(before []kept, last bool) (after []kept) {
 	k.setLate()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if k.rng.IntN(2) == 0 && k.under() < 12 {
+	// Where records are refused, the circuit may be open while they are searched for: Close then
+	// leaves what came last in the spool.
+	refuses := slices.ContainsFunc(k.outs, func(o *out) bool { return o.poison })
+	if k.rng.IntN(2) == 0 && k.under() < 12 && !(last && refuses) {
 		k.burst()
 	}
 	k.step("close %v", patience)
