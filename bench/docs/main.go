@@ -49,6 +49,12 @@ type line struct {
 	oursAllocs        float64
 	bestAllocs        float64
 	date, machine     string
+	rivals            []rival // whose output is valid
+}
+
+type rival struct {
+	name  string
+	times float64 // what the best one takes
 }
 
 func run(results, readme, chart string) error {
@@ -115,11 +121,17 @@ func find(all []harness.Result, name string) (l line, err error) {
 			case c.Kind == "rival" && len(c.Invalid) == 0 && c.Median < l.best:
 				l.best, l.bestAllocs, l.rival = c.Median, c.Allocs, c.Name
 			}
+			if c.Kind == "rival" && len(c.Invalid) == 0 && len(c.Values) > 0 {
+				l.rivals = append(l.rivals, rival{c.Name, c.Median})
+			}
 		}
 		if l.ours == 0 || l.rival == "" {
 			return l, fmt.Errorf("row %s has no figures of ours and a rival; run make bench ROWS='^%s$'", name, name)
 		}
 		l.ratio = l.ours / l.best
+		for i := range l.rivals {
+			l.rivals[i].times /= l.best
+		}
 		return l, nil
 	}
 	return l, fmt.Errorf("row %s is missing; run make bench ROWS='^%s$'", name, name)
@@ -154,34 +166,54 @@ func short(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// svg draws, for each row, how many times the best rival's time ours takes.
+// svg draws, for each row, how many times the best rival's time ours takes, and the others.
 func svg(lines []line, where string) string {
-	const width, left, right, step, top = 760, 330, 70, 26, 46
-	height := top + step*len(lines) + 34
-	most := 1.25
+	const width, left, plot, step, top = 860, 330, 330, 26, 70
+	const ours, theirs, ink, pale = "#2b7a5d", "#8a8f98", "#222222", "#e4e4e4"
+	least, most := 0.5, 2.0
 	for _, l := range lines {
-		most = max(most, l.ratio*1.05)
-	}
-	scale := float64(width-left-right) / most
-	var sb strings.Builder
-	fmt.Fprintf(&sb, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", width, height)
-	fmt.Fprintf(&sb, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
-	fmt.Fprintf(&sb, `<text x="12" y="22" font-size="14" font-weight="bold" fill="#222">Time of forebay, where the best rival takes 1</text>`+"\n")
-	one := left + scale
-	for i, l := range lines {
-		y := top + i*step
-		color := "#2b7a5d"
-		if l.ratio > 1 {
-			color = "#b4532a"
+		least, most = min(least, l.ratio), max(most, l.ratio)
+		for _, r := range l.rivals {
+			most = max(most, r.times)
 		}
-		fmt.Fprintf(&sb, `<text x="%d" y="%d" text-anchor="end" fill="#222">%s</text>`+"\n", left-10, y+14, html.EscapeString(l.text))
-		fmt.Fprintf(&sb, `<rect x="%d" y="%d" width="%.1f" height="16" fill="%s"/>`+"\n", left, y+1, max(1, l.ratio*scale), color)
-		fmt.Fprintf(&sb, `<text x="%.1f" y="%d" fill="#222">%.2f</text>`+"\n", left+max(1, l.ratio*scale)+6, y+14, l.ratio)
+	}
+	least, most = least*0.9, min(most*1.1, 100)
+	x := func(v float64) float64 {
+		return left + plot*math.Log(min(v, most)/least)/math.Log(most/least)
 	}
 	bottom := top + step*len(lines)
-	fmt.Fprintf(&sb, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#222" stroke-dasharray="4 3"/>`+"\n", one, top-6, one, bottom)
-	fmt.Fprintf(&sb, `<text x="%.1f" y="%d" text-anchor="middle" fill="#222">best rival</text>`+"\n", one, top-10)
-	fmt.Fprintf(&sb, `<text x="12" y="%d" fill="#666">%s; shorter is better</text>`+"\n", bottom+22, html.EscapeString(where))
-	sb.WriteString("</svg>\n")
+	var sb strings.Builder
+	put := func(format string, args ...any) { fmt.Fprintf(&sb, format+"\n", args...) }
+	dot := func(v float64, y int, fill, what string) {
+		put(`<circle cx="%.1f" cy="%d" r="5" fill="%s" stroke="#ffffff"><title>%s: %.2f</title></circle>`, x(v), y, fill, html.EscapeString(what), v)
+	}
+	put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`, width, bottom+34)
+	put(`<rect width="%d" height="%d" fill="#ffffff"/>`, width, bottom+34)
+	put(`<text x="12" y="22" font-size="14" font-weight="bold" fill="%s">Time, where the best rival takes 1</text>`, ink)
+	for i, c := range []struct{ fill, text string }{{ours, "forebay"}, {theirs, "rivals with valid output"}} {
+		put(`<circle cx="%d" cy="18" r="5" fill="%s"/><text x="%d" y="22" fill="%s">%s</text>`, left+90*i, c.fill, left+10+90*i, ink, c.text)
+	}
+	for _, v := range []float64{0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50} {
+		if v < least || v > most {
+			continue
+		}
+		stroke := pale
+		if v == 1 {
+			stroke = ink
+		}
+		put(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="%s"/>`, x(v), top-10, x(v), bottom, stroke)
+		put(`<text x="%.1f" y="%d" text-anchor="middle" fill="#666666">%g</text>`, x(v), top-16, v)
+	}
+	for i, l := range lines {
+		y := top + i*step + 8
+		put(`<text x="%d" y="%d" text-anchor="end" fill="%s">%s</text>`, left-10, y+4, ink, html.EscapeString(l.text))
+		for _, r := range l.rivals {
+			dot(r.times, y, theirs, r.name)
+		}
+		dot(l.ratio, y, ours, "forebay")
+		put(`<text x="%d" y="%d" fill="%s">%.2f × %s</text>`, left+plot+16, y+4, ink, l.ratio, html.EscapeString(l.rival))
+	}
+	put(`<text x="12" y="%d" fill="#666666">%s; further left is faster; logarithmic</text>`, bottom+22, html.EscapeString(where))
+	put("</svg>")
 	return sb.String()
 }
