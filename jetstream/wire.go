@@ -22,7 +22,7 @@ type wire struct {
 // newWire returns a wire that is cut when ctx ends.
 func newWire(ctx context.Context, timeout time.Duration) *wire {
 	w := &wire{ctx: ctx, timeout: timeout}
-	w.stop = context.AfterFunc(ctx, w.cut)
+	w.stop = context.AfterFunc(ctx, w.close) // which may run before there is a stop
 	return w
 }
 
@@ -45,6 +45,10 @@ func (w *wire) Dial(network, address string) (net.Conn, error) {
 // cut closes every connection. It may be called more than once.
 func (w *wire) cut() {
 	w.stop()
+	w.close()
+}
+
+func (w *wire) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.over = true

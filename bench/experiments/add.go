@@ -48,7 +48,8 @@ func (w *addWriter) Write(p []byte) (int, error) {
 		}
 		s.state.Add(^uint64(oneCopier - 1))
 		if end-n > w.size { // somebody else has crossed the end
-			for w.cur.Load() == s {
+			// It may be current again, and be open, by the time that this looks.
+			for w.cur.Load() == s && s.state.Load()&(oneCopier-1) > w.size {
 				runtime.Gosched()
 			}
 			continue

@@ -1,0 +1,22 @@
+package jetstream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+)
+
+// A session may be over before its wire is made.
+func TestWireOfASessionThatIsOver(t *testing.T) {
+	for range 1000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		w := newWire(ctx, time.Second)
+		w.cut()
+		if _, err := w.Dial("tcp", "127.0.0.1:1"); !errors.Is(err, context.Canceled) && !errors.Is(err, net.ErrClosed) {
+			t.Fatal(err)
+		}
+	}
+}
