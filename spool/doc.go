@@ -7,8 +7,9 @@
 // next one that calls [Open] finds the batches that were there: at least once, in order,
 // none torn and none made up.
 //
-// It reads and writes one batch at a time and keeps a few hundred bytes per
-// segment in memory, however much lies on disk. Open reads the header of every
+// It writes one batch at a time, and reads one, or with [Spool.NextUpTo] as many as fit into
+// one of a given size. It keeps a few hundred bytes per segment in memory, however much lies
+// on disk. Open reads the header of every
 // segment and the frames of the last one only.
 //
 // # Files

@@ -3,6 +3,7 @@ package program
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -222,28 +223,7 @@ func TestKilledReaderGoesOn(t *testing.T) {
 				text = text[k:]
 			}
 		}()
-		run := func() *process {
-			return startWith(t, func(_ *process, cmd *exec.Cmd) { cmd.Stdin = r }, args...)
-		}
-		for range kills {
-			p := run()
-			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
-			p.signal(syscall.SIGKILL)
-			p.wait()
-		}
-		if err := os.Remove(down); err != nil {
-			t.Fatal(err)
-		}
-		close(quit)
-		p := run()
-		last := <-done
-		if code, stderr := p.wait(); code != 0 {
-			t.Errorf("exit code %d: %s", code, stderr)
-		}
-		got, err := os.ReadFile(down)
-		if err != nil {
-			t.Fatal(err)
-		}
+		last, got := killed(t, rng, kills, r, down, quit, done, args...)
 		wantNumbered(t, got, last, kills)
 	}
 }
@@ -306,4 +286,34 @@ func TestSpoolOfReadAhead(t *testing.T) {
 			t.Errorf("left: %v", left)
 		}
 	}
+}
+
+// killed runs the program with r as its input and kills it, again and again. Then what lies in
+// the way at down goes, and so, by quit, does whoever writes to r. A last run ends by itself.
+// It returns what done says of the input, and what is delivered to down.
+func killed(t *testing.T, rng *rand.Rand, kills int, r *os.File, down string, quit chan<- struct{}, done <-chan int, args ...string) (n int, got []byte) {
+	t.Helper()
+	run := func() *process {
+		return startWith(t, func(_ *process, cmd *exec.Cmd) { cmd.Stdin = r }, args...)
+	}
+	for range kills {
+		p := run()
+		time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
+		p.signal(syscall.SIGKILL)
+		p.wait()
+	}
+	if err := os.Remove(down); err != nil {
+		t.Fatal(err)
+	}
+	close(quit)
+	p := run()
+	n = <-done
+	if code, stderr := p.wait(); code != 0 {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	got, err := os.ReadFile(down)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, got
 }

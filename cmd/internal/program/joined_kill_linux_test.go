@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -124,28 +123,7 @@ func TestKilledJoinerGoesOn(t *testing.T) {
 			<-quit
 			done <- lines
 		}()
-		run := func() *process {
-			return startWith(t, func(_ *process, cmd *exec.Cmd) { cmd.Stdin = r }, args...)
-		}
-		for range kills {
-			p := run()
-			time.Sleep(time.Duration(rng.IntN(60)) * time.Millisecond)
-			p.signal(syscall.SIGKILL)
-			p.wait()
-		}
-		if err := os.Remove(down); err != nil {
-			t.Fatal(err)
-		}
-		close(quit)
-		p := run()
-		n := <-done
-		if code, stderr := p.wait(); code != 0 {
-			t.Errorf("exit code %d: %s", code, stderr)
-		}
-		got, err := os.ReadFile(down)
-		if err != nil {
-			t.Fatal(err)
-		}
+		n, got := killed(t, rng, kills, r, down, quit, done, args...)
 		next, again := 0, 0
 		for line := range bytes.Lines(got) {
 			var at int

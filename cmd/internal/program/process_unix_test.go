@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -273,6 +276,52 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	}
 	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": no answer in time to what was sent: 1 record, which may have arrived$")
 	wantBalance(t, stderr)
+}
+
+// Records that a receiver refuses without saying which are dropped: the program ends with 1. A
+// replay of a spool does not send the rest again.
+func TestRefusedWithoutNames(t *testing.T) {
+	var requests atomic.Int32
+	down := true
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if requests.Add(1); down {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"partialSuccess":{"rejectedLogRecords":"1","errorMessage":"too old"}}`)
+	}))
+	defer srv.Close()
+	to := "otlp" + strings.TrimPrefix(srv.URL, "http")
+	spool := filepath.Join(t.TempDir(), "spool")
+	pipe := func(args ...string) (int, string) {
+		p := start(t, append([]string{"pipe", "--to", to, "--drain-timeout", "500ms"}, args...)...)
+		if _, err := io.WriteString(p.in, "one\ntwo\nthree\n"); err != nil {
+			t.Fatal(err)
+		}
+		p.in.Close()
+		return p.wait()
+	}
+	if code, stderr := pipe("--spool", spool); code != exitKept {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	down = false
+	code, stderr := pipe()
+	if code != exitRuntime || !strings.Contains(stderr, "they are counted, and in no dead letter") || !strings.Contains(stderr, "accepted=3 delivered=2 dropped=1{poison=1}\n") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	requests.Store(0)
+	for _, want := range []int{exitRuntime, 0} { // the second finds nothing
+		p := start(t, "spool", "replay", spool, "--to", to)
+		p.in.Close()
+		code, stderr = p.wait()
+		if code != want || strings.Contains(stderr, "the destination refused 1 record of those delivered, and did not say which") != (want != 0) {
+			t.Errorf("exit code %d: %s", code, stderr)
+		}
+	}
+	if n := requests.Load(); n != 1 {
+		t.Errorf("%d requests, want 1", n)
+	}
 }
 
 // What the reader still held when the time was up is in the account: dropped by the
