@@ -91,7 +91,7 @@ func TestFlushWaitsForJoined(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 			return batch.Outcome{}
-		}), &Options{Spill: store})
+		}), &Options{Spill: store, Breaker: &BreakerOptions{OpenMax: 5 * time.Second}}) // closed long before the Flush
 		m := &testkit.Model{}
 		for range 100 {
 			send(t, m, x, m.Batch(10, 32, batch.Meta{}))
