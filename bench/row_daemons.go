@@ -3,13 +3,13 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -118,18 +118,36 @@ flush_thread_interval 0.1
 // pipeInput.
 type pushed struct {
 	first, lines atomic.Int64
+	bufs         sync.Pool // of *[2]bytes.Buffer: as received, and decompressed
 }
 
 func (p *pushed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(r.Body)
+	bufs, _ := p.bufs.Get().(*[2]bytes.Buffer)
+	if bufs == nil {
+		bufs = new([2]bytes.Buffer)
+	}
+	defer p.bufs.Put(bufs)
+	in := &bufs[0]
+	in.Reset()
+	in.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
+	_, err := in.ReadFrom(r.Body)
+	body := in.Bytes()
 	if err == nil && r.Header.Get("Content-Type") == "application/x-protobuf" {
-		body, err = snappy.Decode(nil, body)
+		var n int
+		if n, err = snappy.DecodedLen(body); err == nil {
+			out := &bufs[1]
+			out.Reset()
+			out.Grow(n)
+			body, err = snappy.Decode(out.AvailableBuffer()[:n], body)
+		}
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	p.first.Add(int64(bytes.Count(body, []byte("first line"))))
+	if p.first.Load() == 0 {
+		p.first.Add(int64(bytes.Count(body, []byte("first line"))))
+	}
 	p.lines.Add(int64(bytes.Count(body, []byte("request served to the client"))))
 	w.WriteHeader(http.StatusNoContent)
 }
@@ -145,7 +163,7 @@ func growingToLoki(name string, kind h.Kind, note string, size int, command func
 		server := &http.Server{Handler: &got, ReadHeaderTimeout: time.Minute}
 		go server.Serve(l)
 		defer server.Close()
-		return follow(env, size, func(in string) (*exec.Cmd, error) { return command(env, in, l.Addr().String()) }, func() (int, error) {
+		return follow(env, size, size/30, func(in string) (*exec.Cmd, error) { return command(env, in, l.Addr().String()) }, func() (int, error) {
 			return int(got.first.Load() + got.lines.Load()), nil
 		})
 	}}
