@@ -32,6 +32,7 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/otlp"
 )
 
@@ -212,7 +213,7 @@ func (l life) End(error)                              {}
 // sendTwo sends two records and returns the answer.
 func sendTwo(t *testing.T, c otlp.Config) batch.Outcome {
 	t.Helper()
-	d, err := newDestination(c)
+	d, err := NewExporter(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,6 +402,21 @@ func TestConfigErrors(t *testing.T) {
 	} {
 		if _, err := forebay.New(To("http://h:1", opts...)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, not %s", err, want)
+		}
+	}
+}
+
+// A call that made no connection sent nothing; of any other without an answer nobody knows.
+func TestNothingSent(t *testing.T) {
+	req := httptest.NewRequest(http.MethodPost, "http://h:4317/v1/logs", nil)
+	for message, want := range map[string]httpsend.Lost{
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: httpsend.NotSent,
+		"name resolver error: produced zero addresses":                                                                 httpsend.NotSent,
+		"error reading from server: EOF":                                                                               httpsend.Unknown,
+		`connection error: desc = "transport: authentication handshake failed: tls: no, thanks"`:                       httpsend.NotSecure,
+	} {
+		if got := httpsend.LostBy(noAnswer(req, status.New(codes.Unavailable, message))); got != want {
+			t.Errorf("%s: %v, want %v", message, got, want)
 		}
 	}
 }

@@ -27,46 +27,19 @@ func To(url string, opts ...forebay.OutputOption) forebay.OutputSpec {
 	return forebay.Driver("otlpgrpc.To", otlp.Config{URL: url}, open, opts...)
 }
 
-// A destination is an Exporter with its connection.
-type destination struct {
+// An Exporter is a [otlp.Exporter] that sends over gRPC, on a connection of its own.
+type Exporter struct {
 	*otlp.Exporter
 	conn *grpc.ClientConn
 }
 
-// Close ends both.
-func (d *destination) Close(ctx context.Context) error {
-	return errors.Join(d.Exporter.Close(ctx), d.conn.Close())
-}
-
-func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
-	switch {
-	case s.Encoder != nil:
-		return nil, errors.New("it writes OTLP and nothing else; leave the encoder out")
-	case c.Client != nil:
-		return nil, errors.New("config: client is for HTTP; leave it out")
+// NewExporter returns an Exporter, for those who wire memory and delivery themselves; others
+// want [To]. c.Client must be nil. No connection is made: the first Send does. The error names
+// everything that is wrong with c.
+func NewExporter(c otlp.Config) (*Exporter, error) {
+	if c.Client != nil {
+		return nil, errors.New("otlpgrpc: config: client is for HTTP; leave it out")
 	}
-	if s.Name == "" {
-		s.Name = c.Name
-	}
-	if s.Name == "" {
-		s.Name = "otlp"
-	}
-	c.Name = s.Name
-	if c.OnError == nil {
-		c.OnError = s.OnError
-	}
-	d, err := newDestination(*c)
-	if err != nil {
-		return nil, err
-	}
-	s.Encoder, s.CodecFor = d.Encoder(), d.CodecFor
-	s.BufferBytes = max(4<<20, 4*d.Traits().Limits.Bytes)
-	s.Slab.SlabBytes = 256 << 10
-	s.Slab.SlabCount = s.BufferBytes / s.Slab.SlabBytes
-	return d, nil
-}
-
-func newDestination(c otlp.Config) (*destination, error) {
 	zip := c.Compression == "" || c.Compression == "gzip"
 	if zip {
 		c.Compression = "none" // gRPC has its own
@@ -80,7 +53,37 @@ func newDestination(c otlp.Config) (*destination, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &destination{x, t.conn}, nil
+	return &Exporter{x, t.conn}, nil
+}
+
+// Close ends the connection. Nothing is sent any more.
+func (x *Exporter) Close(ctx context.Context) error {
+	return errors.Join(x.Exporter.Close(ctx), x.conn.Close())
+}
+
+func open(c *otlp.Config, s *forebay.Setup) (deliver.Destination, error) {
+	if s.Encoder != nil {
+		return nil, errors.New("it writes OTLP and nothing else; leave the encoder out")
+	}
+	if s.Name == "" {
+		s.Name = c.Name
+	}
+	if s.Name == "" {
+		s.Name = "otlp"
+	}
+	c.Name = s.Name
+	if c.OnError == nil {
+		c.OnError = s.OnError
+	}
+	d, err := NewExporter(*c)
+	if err != nil {
+		return nil, err
+	}
+	s.Encoder, s.CodecFor = d.Encoder(), d.CodecFor
+	s.BufferBytes = max(4<<20, 4*d.Traits().Limits.Bytes)
+	s.Slab.SlabBytes = 256 << 10
+	s.Slab.SlabCount = s.BufferBytes / s.Slab.SlabBytes
+	return d, nil
 }
 
 // dial makes the client of the server that c names. It makes no connection.

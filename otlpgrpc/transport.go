@@ -75,7 +75,7 @@ func noAnswer(r *http.Request, s *status.Status) error {
 		err = fmt.Errorf("%w: %s", ctx, s.Message())
 	}
 	switch {
-	case strings.Contains(s.Message(), "Error while dialing"):
+	case strings.Contains(s.Message(), "Error while dialing"), strings.HasPrefix(s.Message(), "name resolver error"):
 		return &net.OpError{Op: opDial, Err: err}
 	case strings.Contains(s.Message(), "authentication handshake failed") && (strings.Contains(s.Message(), "x509:") || strings.Contains(s.Message(), "tls:")):
 		return &tls.CertificateVerificationError{Err: err} // so that it is held

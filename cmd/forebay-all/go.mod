@@ -6,6 +6,7 @@ require (
 	github.com/forebay-log/forebay v0.0.0
 	github.com/forebay-log/forebay/jetstream v0.0.0
 	github.com/forebay-log/forebay/kafka v0.0.0
+	github.com/forebay-log/forebay/otlpgrpc v0.0.0
 	github.com/nats-io/nats-server/v2 v2.15.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/rogpeppe/go-internal v1.16.0
@@ -14,6 +15,7 @@ require (
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c
 	github.com/twmb/franz-go/pkg/kmsg v1.15.1
 	go.uber.org/goleak v1.3.0
+	google.golang.org/grpc v1.85.0
 )
 
 require (
@@ -35,10 +37,14 @@ require (
 	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/net v0.60.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/term v0.47.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
-	golang.org/x/tools v0.42.0 // indirect
+	golang.org/x/tools v0.51.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
 )
 
 replace github.com/forebay-log/forebay => ../../
@@ -46,3 +52,5 @@ replace github.com/forebay-log/forebay => ../../
 replace github.com/forebay-log/forebay/jetstream => ../../jetstream
 
 replace github.com/forebay-log/forebay/kafka => ../../kafka
+
+replace github.com/forebay-log/forebay/otlpgrpc => ../../otlpgrpc

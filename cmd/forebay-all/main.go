@@ -1,6 +1,6 @@
 // Command forebay-all is forebay with all destinations and inputs, also those that need
-// clients of their own: Kafka, and JetStream of NATS. Its verbs, flags and files are those of
-// cmd/forebay.
+// clients of their own: Kafka, JetStream of NATS, and OTLP over gRPC. Its verbs, flags and
+// files are those of cmd/forebay.
 //
 //	myapp 2>&1 | forebay pipe --encode json --to 'kafka://b1:9092,b2/logs.{app}?key={user}'
 //	forebay run -c forebay.yaml
@@ -16,7 +16,7 @@ import (
 
 func main() { os.Exit(run(os.Args[1:])) }
 
-func run(args []string) int { return program.Main(args, withKafka(), withNATS()) }
+func run(args []string) int { return program.Main(args, withKafka(), withNATS(), withGRPC()) }
 
 // login are the options of users that the core has.
 var login = []program.Option{{Name: "user"}, {Name: "password-file"}}

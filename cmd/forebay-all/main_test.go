@@ -19,6 +19,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/forebay-log/forebay/cmd/internal/listen/listentest"
 )
@@ -49,7 +55,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: filepath.Join("testdata", "script"), RequireExplicitExec: true, RequireUniqueNames: true,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"kafka": startKafka, "consume": consumeKafka, "nats": startNATS, "stored": storedNATS, "await": await, "cert": writeCert, "port": freePort,
+			"kafka": startKafka, "consume": consumeKafka, "nats": startNATS, "stored": storedNATS, "otlp": startOTLP, "await": await, "cert": writeCert, "port": freePort,
 		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("TZ", "UTC")
@@ -175,6 +181,52 @@ func storedNATS(ts *testscript.TestScript, _ bool, args []string) {
 		fmt.Fprintf(&text, "%s %s\n", m.Subject, m.Data)
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text.String()), 0o600))
+}
+
+// otlp [tls] [TOKEN] starts a receiver of OTLP over gRPC that takes any request, with that bearer
+// token, and appends it to the file otlp.got. OTLP becomes its address.
+func startOTLP(ts *testscript.TestScript, _ bool, args []string) {
+	var opts []grpc.ServerOption
+	if len(args) > 0 && args[0] == "tls" {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(serverTLS(ts))))
+		args = args[1:]
+	}
+	file, err := os.OpenFile(ts.MkAbs("otlp.got"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	ts.Check(err)
+	s := grpc.NewServer(append(opts, grpc.ForceServerCodecV2(raw{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		var req []byte
+		if err := stream.RecvMsg(&req); err != nil {
+			return err
+		}
+		md, _ := metadata.FromIncomingContext(stream.Context())
+		if got := md["authorization"]; len(args) > 0 && !slices.Equal(got, []string{"Bearer " + args[0]}) {
+			return status.Error(codes.Unauthenticated, "no such token")
+		}
+		if _, err := file.Write(req); err != nil {
+			return err
+		}
+		return stream.SendMsg([]byte{})
+	}))...)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	served := make(chan struct{})
+	go func() { defer close(served); _ = s.Serve(l) }()
+	ts.Defer(func() { s.Stop(); <-served; file.Close() })
+	ts.Setenv("OTLP", l.Addr().String())
+}
+
+// raw has messages as they are.
+type raw struct{}
+
+func (raw) Name() string { return "proto" }
+
+func (raw) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
+}
+
+func (raw) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
 }
 
 // await FILE REGEXP waits until the file matches.

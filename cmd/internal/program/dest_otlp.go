@@ -11,20 +11,39 @@ import (
 	"github.com/forebay-log/forebay/otlp"
 )
 
-// otlpDest is otlp://HOST:PORT or otlps://HOST.
-type otlpDest struct{ scheme string }
+// otlpDest is otlp://HOST:PORT or otlps://HOST, or the same over gRPC.
+type otlpDest struct {
+	scheme string
+	grpc   func(otlp.Config) (OTLP, error) // nil: over HTTP
+}
 
-// otlpDests returns the two kinds.
-func otlpDests() []destination { return []destination{otlpDest{"otlp"}, otlpDest{"otlps"}} }
+// otlpDests returns the two kinds over HTTP.
+func otlpDests() []destination {
+	return []destination{otlpDest{scheme: "otlp"}, otlpDest{scheme: "otlps"}}
+}
 
 func (d otlpDest) Scheme() string { return d.scheme }
 func (d otlpDest) canDryRun()     {}
 
 func (d otlpDest) Usage() (form, what string) {
-	if d.scheme == "otlp" {
-		return "otlp://HOST:PORT", "an OpenTelemetry receiver, port 4318, over http; see --resource. A path is a prefix"
+	form, what = d.scheme+"://HOST:PORT", "an OpenTelemetry receiver, port 4318, over http; see --resource. A path is a prefix"
+	if d.grpc != nil {
+		what = "an OpenTelemetry receiver, port 4317, over gRPC; see --resource"
 	}
-	return "otlps://HOST", "the same over https; see --tls-ca, --tls-cert, --tls-key"
+	if d.secure() {
+		form, what = d.scheme+"://HOST", "the same over https; see --tls-ca, --tls-cert, --tls-key"
+	}
+	return form, what
+}
+
+func (d otlpDest) secure() bool { return strings.HasSuffix(d.scheme, "s") }
+
+// newDriver makes the driver.
+func (d otlpDest) newDriver(c otlp.Config) (OTLP, error) {
+	if d.grpc != nil {
+		return d.grpc(c)
+	}
+	return otlp.NewExporter(c)
 }
 
 func (d otlpDest) Open(rest string, o *outputConfig) (*target, error) {
@@ -32,11 +51,15 @@ func (d otlpDest) Open(rest string, o *outputConfig) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
+	port := "4318"
+	if d.grpc != nil {
+		port = "4317"
+	}
 	c := otlp.Config{
-		URL: "http://" + withPort(host, "4318"), Name: redact(d.scheme + ":" + rest), Resource: map[string]string{},
+		URL: "http://" + withPort(host, port), Name: redact(d.scheme + ":" + rest), Resource: map[string]string{},
 		Username: string(o.User), BearerTokenFile: string(o.BearerTokenFile), OnError: o.onEvent,
 	}
-	if d.scheme == "otlps" {
+	if d.secure() {
 		c.URL = "https://" + host
 		c.TLS = otlp.TLS{CAFile: string(o.TLSCA), CertFile: string(o.TLSCert), KeyFile: string(o.TLSKey)}
 	}
@@ -59,19 +82,28 @@ func (d otlpDest) Open(rest string, o *outputConfig) (*target, error) {
 	if o.dryRun {
 		c.DryRun = os.Stdout
 	}
-	x, err := otlp.NewExporter(c)
+	x, err := d.newDriver(c)
 	if err != nil {
-		return nil, errors.New(strings.NewReplacer("otlp: config: ", "", "otlp: ", "",
-			"use http://host:4318 or https://host/prefix", "write otlp://HOST:PORT or otlps://HOST/PREFIX").Replace(err.Error()))
+		return nil, d.plain(err)
 	}
 	t := &target{newEncoder: func() encodeFunc { return newOTLPEncoder(x) }, codec: x.Encoder().Codec(), memory: 4 << 20}
 	t.dest, t.engine = x, !o.dryRun
 	return t, nil
 }
 
+// plain returns an error of a driver in the words of the program.
+func (d otlpDest) plain(err error) error {
+	write := "write otlp://HOST:PORT or otlps://HOST/PREFIX"
+	if d.grpc != nil {
+		write = "write otlpgrpc://HOST:PORT or otlpgrpcs://HOST"
+	}
+	return errors.New(strings.NewReplacer("otlp: config: ", "", "otlp: ", "", "otlpgrpc: config: ", "", "otlpgrpc: ", "",
+		"use http://host:4318 or https://host/prefix", write, "use http://host:4317 or https://host:4317", write).Replace(err.Error()))
+}
+
 // newOTLPEncoder returns what makes a record of a line: the line as it came is the body, with
 // its time and level, and what the input knows are attributes.
-func newOTLPEncoder(x *otlp.Exporter) encodeFunc {
+func newOTLPEncoder(x OTLP) encodeFunc {
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 		level := ev.Level
 		if !ev.HasLevel {

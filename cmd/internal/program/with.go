@@ -13,7 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/otlp"
 )
 
 // With is what a program has besides the core: destinations and inputs that need modules
@@ -21,6 +24,17 @@ import (
 type With struct {
 	Destinations []Destination
 	Inputs       []Input
+
+	// OTLPGRPC makes the driver of otlpgrpc:// and otlpgrpcs://, whose options are those of
+	// otlp://. Its errors are those of package otlp. Nil: there is none.
+	OTLPGRPC func(otlp.Config) (OTLP, error)
+}
+
+// OTLP is a driver that has the records of an [otlp.Exporter].
+type OTLP interface {
+	deliver.Destination
+	Encoder() encode.Encoder
+	AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error)
 }
 
 // A Destination is a kind of place that --to can name: NAME://SERVERS/… and, over TLS,
@@ -108,7 +122,10 @@ func (t *Told) List(name string) []string { return slices.Clone(*t.value(name).(
 
 // elsewhere are the kinds of the programs in other modules, and which has them: the core
 // says so of an address, or of a type of input, that it does not know.
-var elsewhere = map[string]string{"kafka": "forebay-all", "kafka+tls": "forebay-all", "nats": "forebay-all", "nats+tls": "forebay-all"}
+var elsewhere = map[string]string{
+	"kafka": "forebay-all", "kafka+tls": "forebay-all", "nats": "forebay-all", "nats+tls": "forebay-all",
+	"otlpgrpc": "forebay-all", "otlpgrpcs": "forebay-all",
+}
 
 // isElsewhere says which program has a kind of destination or input; "": none is known.
 func isElsewhere(kind string) string {
@@ -162,6 +179,19 @@ func (w With) add() {
 			}
 			o.isAlsoFor(kinds...)
 		}
+	}
+	if w.OTLPGRPC != nil {
+		for _, d := range otlpDests() {
+			over := otlpDest{strings.Replace(d.Scheme(), "otlp", "otlpgrpc", 1), w.OTLPGRPC}
+			moreDests = append(moreDests, over)
+			remote = append(remote, over.scheme)
+			for _, o := range options {
+				if slices.Contains(o.of, d.Scheme()) {
+					o.isAlsoFor(over.scheme)
+				}
+			}
+		}
+		optionCalled("fsync").needsOf = remote
 	}
 	for _, in := range w.Inputs {
 		moreInputs = append(moreInputs, in)

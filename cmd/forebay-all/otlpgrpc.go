@@ -1,0 +1,12 @@
+package main
+
+import (
+	"github.com/forebay-log/forebay/cmd/internal/program"
+	"github.com/forebay-log/forebay/otlp"
+	"github.com/forebay-log/forebay/otlpgrpc"
+)
+
+// withGRPC has otlpgrpc://HOST:PORT and otlpgrpcs://HOST.
+func withGRPC() program.With {
+	return program.With{OTLPGRPC: func(c otlp.Config) (program.OTLP, error) { return otlpgrpc.NewExporter(c) }}
+}
