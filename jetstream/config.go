@@ -24,7 +24,7 @@ type Config struct {
 	// Subject is the subject of a record. Fields in braces are filled in: {level}, or any
 	// member of the record, as in "logs.{app}.{level}". In their values, dots, spaces,
 	// wildcards and control characters become "_"; a field that is missing or empty is
-	// "_". Default "logs".
+	// "unknown", as at Kafka. Default "logs".
 	Subject string
 	// Stream is the name of the stream that has to take the records. Where the subject
 	// leads to another one the server refuses them, and they are held. Default "": any.
@@ -135,7 +135,7 @@ func checkSubject(p *pattern.Pattern) error {
 // clean appends a value as one token of a subject.
 func clean(dst, value []byte) []byte {
 	if len(value) == 0 {
-		return append(dst, '_')
+		return append(dst, unknown...)
 	}
 	for _, c := range value {
 		if c <= ' ' || c == '.' || c == '*' || c == '>' || c == 0x7f {

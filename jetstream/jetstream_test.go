@@ -281,7 +281,7 @@ func TestConfigFaults(t *testing.T) {
 }
 
 func TestClean(t *testing.T) {
-	for in, want := range map[string]string{"": "_", "a.b c": "a_b_c", "*>": "__", "é\n\x7f": "é__"} {
+	for in, want := range map[string]string{"": "unknown", "a.b c": "a_b_c", "*>": "__", "é\n\x7f": "é__"} {
 		if got := string(clean(nil, []byte(in))); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}

@@ -67,7 +67,10 @@ const (
 	headerPrevious = "Nats-Expected-Last-Sequence"
 )
 
-func newFiller() pattern.Filler { return pattern.Filler{Clean: clean, Missing: "_"} }
+// unknown stands for a field that is missing or empty.
+const unknown = "unknown"
+
+func newFiller() pattern.Filler { return pattern.Filler{Clean: clean, Missing: unknown} }
 
 func newSession(d *Destination, l deliver.Life) *session {
 	s := &session{d: d, life: l, wire: newWire(l.Context(), d.c.DialTimeout), gone: make(chan struct{}), heard: make(chan fate, 1)}

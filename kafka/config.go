@@ -28,7 +28,7 @@ type Config struct {
 	Brokers []string
 	// Topic is the topic, or a pattern such as "logs.{app}" that is filled from each
 	// record: "{level}" is its level, any other name a field of it. A field that is
-	// missing becomes "unknown"; characters that Kafka does not allow become "_".
+	// missing or empty becomes "unknown"; characters that Kafka does not allow become "_".
 	Topic string
 	// Key is the key of the records, a pattern such as "{user}". Records of one key keep
 	// their order. Default "", and for a record whose key is empty: no key, and one
@@ -189,11 +189,17 @@ func (c *Config) readCredentials(bad func(string, ...any)) {
 	}
 }
 
+// unknown stands for a field that is missing or empty.
+const unknown = "unknown"
+
 // maxTopic is the longest name of a topic.
 const maxTopic = 249
 
 // cleanTopic appends value to dst as Kafka allows it in the name of a topic.
 func cleanTopic(dst, value []byte) []byte {
+	if len(value) == 0 {
+		return append(dst, unknown...)
+	}
 	for _, c := range value {
 		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-' {
 			dst = append(dst, c)

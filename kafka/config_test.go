@@ -68,7 +68,7 @@ func TestConfigureFaults(t *testing.T) {
 }
 
 func TestCleanTopic(t *testing.T) {
-	for in, want := range map[string]string{"aZ09._-": "aZ09._-", "a b/c": "a_b_c", "ü€😀": "___", "": ""} {
+	for in, want := range map[string]string{"aZ09._-": "aZ09._-", "a b/c": "a_b_c", "ü€😀": "___", "": "unknown"} {
 		if got := string(cleanTopic(nil, []byte(in))); got != want {
 			t.Errorf("%q: %q", in, got)
 		}

@@ -62,7 +62,7 @@ func newPacker(d *Destination) *packer {
 	fixed, _ := d.c.topic.Fixed()
 	return &packer{
 		d: d, level: level, fixed: fixed, hint: hint(d.c.TraceField),
-		topic:  pattern.Filler{Clean: cleanTopic, Missing: "unknown"},
+		topic:  pattern.Filler{Clean: cleanTopic, Missing: unknown},
 		murmur: kgo.StickyKeyPartitioner(nil).ForTopic(""),
 	}
 }
@@ -93,7 +93,7 @@ func (k *packer) topicOf(codec batch.Codec, rec *batch.Record) []byte {
 		k.name = k.name[:maxTopic]
 	}
 	if s := string(k.name); s == "" || s == "." || s == ".." {
-		k.name = append(k.name[:0], "unknown"...)
+		k.name = append(k.name[:0], unknown...)
 	}
 	return k.name
 }
