@@ -3,7 +3,7 @@ GO      ?= go
 ADAPTERS := adapters/zap adapters/zerolog adapters/grpc adapters/examples examples
 DRIVERS := kafka jetstream otlpgrpc cmd/forebay-all
 BENCHES := bench bench/loki bench/logf bench/kafka bench/jetstream bench/otlp
-MODULES := . $(BENCHES) integration integration/fluent integration/loki integration/otlp integration/kubernetes integration/kafka tools $(ADAPTERS) $(DRIVERS)
+MODULES := . $(BENCHES) integration integration/fluent integration/loki integration/otlp integration/kubernetes integration/kafka integration/opensearch tools $(ADAPTERS) $(DRIVERS)
 FUZZTIME ?= 30s
 
 .PHONY: check fmt vet lint test race integration integration-all fuzz torture bench bench-logf bench-once build golden cross plots docs
@@ -43,8 +43,9 @@ integration:  ## real servers: the OpenTelemetry receiver, npm's FluentServer, L
 	$(GO) -C integration/otlp test -count 1 ./...
 	FOREBAY_LOKI_BUILD=1 $(GO) -C integration/loki test -count 1 -timeout 50m ./...
 
-integration-all: integration  ## also what needs a JVM: three brokers of Apache Kafka (jars from Maven Central, once)
+integration-all: integration  ## also what needs a JVM: three brokers of Apache Kafka, a node of OpenSearch (jars from Maven Central, once)
 	FOREBAY_KAFKA_BUILD=1 $(GO) -C integration/kafka test -count 1 -timeout 30m ./...
+	FOREBAY_OPENSEARCH_BUILD=1 $(GO) -C integration/opensearch test -count 1 -timeout 20m ./...
 
 bench-once:  ## each benchmark runs once
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...

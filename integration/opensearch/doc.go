@@ -1,0 +1,13 @@
+// Package opensearch runs forebay's output for Elasticsearch and OpenSearch against a node of
+// OpenSearch 2.19.6, on loopback.
+//
+// The node needs a JDK 17 or newer. Its jars come from Maven Central by the pom.xml here, once,
+// into the directory forebay of the user's cache (45 MB):
+//
+//	mvn -B dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$HOME/.cache/forebay/opensearch-2.19.6
+//
+// With FOREBAY_OPENSEARCH_BUILD=1 the tests do that themselves; FOREBAY_OPENSEARCH_JARS names
+// another directory. Without Java or jars the tests are skipped, and say so. `make
+// integration-all` runs them; `make integration` does not, for the sake of its time. The node has
+// neither plugins nor security: users and TLS are tested against servers of the project's own.
+package opensearch

@@ -1,0 +1,214 @@
+//go:build linux
+
+package opensearch
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// name is the directory of the jars in the user's cache, where every checkout finds it.
+const name = "opensearch-2.19.6"
+
+// jars returns the class path of a node, or skips the test.
+func jars(t testing.TB) string {
+	t.Helper()
+	if _, err := exec.LookPath("java"); err != nil {
+		t.Skip("SKIPPED: no Java: ", err)
+	}
+	dir := os.Getenv("FOREBAY_OPENSEARCH_JARS")
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			t.Skip("SKIPPED: no place for the jars of OpenSearch: ", err)
+		}
+		dir = filepath.Join(cache, "forebay", name)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		if os.Getenv("FOREBAY_OPENSEARCH_BUILD") == "" {
+			t.Skipf("SKIPPED: there is no %s; FOREBAY_OPENSEARCH_BUILD=1 gets it with Maven", dir)
+		}
+		part := dir + ".part"
+		cmd := exec.Command("mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+part)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Skipf("SKIPPED: the jars of OpenSearch cannot be had here: %v\n%.2000s", err, out)
+		}
+		if err := os.Rename(part, dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Join(dir, "*")
+}
+
+// A node is a process of OpenSearch. Its data outlives it.
+type node struct {
+	path, home string
+	addr       string
+	cmd        *exec.Cmd
+	stdin      io.WriteCloser
+	mu         sync.Mutex
+	said       bytes.Buffer
+}
+
+func (n *node) Write(p []byte) (int, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.said.Write(p)
+}
+
+var shared *node
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared != nil {
+		shared.kill()
+		os.RemoveAll(shared.home)
+	}
+	os.Exit(code)
+}
+
+// start returns the node that the tests share, without an index. They put right what they break.
+func start(t testing.TB) *node {
+	t.Helper()
+	if n := shared; n != nil {
+		n.do(t, http.MethodDelete, "/_data_stream/*", "", nil)
+		n.do(t, http.MethodDelete, "/*", "", nil)
+		return n
+	}
+	n := &node{path: jars(t)}
+	var err error
+	if n.home, err = os.MkdirTemp("", "forebay-opensearch"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(n.home, "config"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.addr = l.Addr().String()
+	l.Close()
+	shared = n
+	n.up(t)
+	return n
+}
+
+// up starts the process, and waits until it answers.
+func (n *node) up(t testing.TB) {
+	t.Helper()
+	_, port, _ := strings.Cut(n.addr, ":")
+	n.cmd = exec.Command("java", "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", n.path, "Server.java", n.home, port)
+	n.cmd.Stdout, n.cmd.Stderr = n, n
+	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var err error
+	if n.stdin, err = n.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.cmd.Start(); err != nil {
+		t.Fatalf("OpenSearch does not start: %v", err)
+	}
+	for late := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if res, err := http.Get("http://" + n.addr + "/_cluster/health?wait_for_status=yellow&timeout=30s"); err == nil {
+			res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return
+			}
+		}
+		if time.Now().After(late) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			t.Fatalf("OpenSearch does not answer: %s", n.said.Bytes())
+		}
+	}
+}
+
+// kill ends the process as the OOM killer would.
+func (n *node) kill() {
+	if n.cmd != nil {
+		_ = n.cmd.Process.Kill()
+		_ = n.cmd.Wait()
+		n.cmd = nil
+	}
+}
+
+// do makes a request and reads the answer into out, if that is not nil.
+func (n *node) do(t testing.TB, method, path, body string, out any) {
+	t.Helper()
+	req, err := http.NewRequest(method, "http://"+n.addr+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode >= 300 {
+		t.Fatalf("%s %s: %d, %v: %s", method, path, res.StatusCode, err, text)
+	}
+	if out != nil {
+		if err := json.Unmarshal(text, out); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+}
+
+// numbers returns how often an index has each number n of a record.
+func (n *node) numbers(t testing.TB, index string) map[int]int {
+	t.Helper()
+	n.do(t, http.MethodPost, "/"+index+"/_refresh", "", nil)
+	var page struct {
+		Hits struct {
+			Total struct{ Value int }
+			Hits  []struct {
+				Source struct{ N int } `json:"_source"`
+			}
+		}
+	}
+	n.do(t, http.MethodPost, "/"+index+"/_search", `{"size":10000,"track_total_hits":true}`, &page)
+	got := map[int]int{}
+	for _, h := range page.Hits.Hits {
+		got[h.Source.N]++
+	}
+	if page.Hits.Total.Value != len(page.Hits.Hits) {
+		t.Errorf("%s has %d records, more than a search shows", index, page.Hits.Total.Value)
+	}
+	return got
+}
+
+// mustHave checks that an index has each of the numbers 0 to k-1 once, but for some.
+func (n *node) mustHave(t testing.TB, index string, k int, but ...int) {
+	t.Helper()
+	got := n.numbers(t, index)
+	for _, b := range but {
+		if got[b] > 0 {
+			t.Errorf("%s has %d", index, b)
+		}
+		got[b] = 1
+	}
+	missing, twice := 0, 0
+	for i := range k {
+		if got[i] == 0 {
+			missing++
+		} else if got[i] > 1 {
+			twice++
+		}
+	}
+	if missing+twice > 0 || len(got) != k {
+		t.Errorf("%s: of %d records %d are missing, %d there twice; %d are known", index, k, missing, twice, len(got))
+	}
+}
