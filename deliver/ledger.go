@@ -37,7 +37,11 @@ const (
 	own       custody = iota // a loan, or a copy
 	onDisk                   // the spool's
 	producers                // the producer accounts for it until it is settled
+	nextLife                 // the spool's, which had it when the account was made: it was given back, or counts as dropped
 )
+
+// isSpools reports whether the records are in the spool.
+func (c custody) isSpools() bool { return c == onDisk || c == nextLife }
 
 // A loan is a batch in the memory of its producer: a *slab.Loan.
 type loan interface {
@@ -89,7 +93,12 @@ func (l *ledger) settle(h *holder, t intake, handled uint64, dropped batch.Drops
 	n := t.records + handled + dropped.Total()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed && h.custody == own {
+	switch {
+	case l.closed && h.custody == own:
+		return
+	case h.custody == nextLife: // so that what the spool forgets of it is no other's
+		l.settled += n
+		l.spilled += n
 		return
 	}
 	h.left -= n
@@ -116,18 +125,19 @@ func (l *ledger) deliver(t intake) {
 	l.bytes += uint64(t.bytes)
 }
 
-// spillFrom notes that n records of h are in the spool now.
-func (l *ledger) spillFrom(h *holder, n uint64) {
+// spillFrom notes that n records of h are in the spool now, and returns their custody there.
+func (l *ledger) spillFrom(h *holder, n uint64) custody {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed && h.custody == own {
-		return
+		return nextLife
 	}
 	h.left -= n
 	l.spilled += n
 	if h.left == 0 {
 		l.forgetLocked(h)
 	}
+	return onDisk
 }
 
 // giveBack returns n records of h to the producer, which keeps them.

@@ -418,7 +418,7 @@ func (m *machine) remove(e *entry) {
 
 // letGo releases h when nothing refers to it any more.
 func (m *machine) letGo(h *holder) {
-	if h.parts > 0 || h.custody == onDisk {
+	if h.parts > 0 || h.custody.isSpools() {
 		return
 	}
 	if !h.settled {
@@ -482,7 +482,7 @@ func (m *machine) noteSpoolEmpty() {
 }
 
 // inMemory reports whether e is nowhere but in memory.
-func (e *entry) inMemory() bool { return e.h.custody != onDisk }
+func (e *entry) inMemory() bool { return !e.h.custody.isSpools() }
 
 // memory returns the oldest entry of the ring that is in memory only, and not passed.
 func (m *machine) memory() *entry {
@@ -1179,7 +1179,7 @@ func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch,
 	}
 	n := countable(e.b)
 	old := e.h
-	m.led.spillFrom(old, n)
+	where := m.led.spillFrom(old, n)
 	if !m.disk.inUse {
 		m.disk.inUse = true
 		why := ErrFull
@@ -1199,7 +1199,7 @@ func (m *machine) spilled(now time.Time, e *entry, seq uint64, out *batch.Batch,
 		}
 		return
 	}
-	h := &holder{custody: onDisk, first: seq, seq: seq, left: n, parts: 1}
+	h := &holder{custody: where, first: seq, seq: seq, left: n, parts: 1}
 	if e.rest == apart {
 		h.aside, old.aside = 1, old.aside-1
 	}

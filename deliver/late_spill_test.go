@@ -1,0 +1,57 @@
+package deliver
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
+)
+
+// slowDisk is a spool whose Append waits.
+type slowDisk struct {
+	*testkit.Spill
+	gate chan struct{}
+}
+
+func (s slowDisk) Append(b *batch.Batch) (uint64, error) {
+	<-s.gate
+	return s.Spill.Append(b)
+}
+
+// What the spool says after Shutdown has reported, and what the destination has said of it
+// meanwhile, changes the account no more: the records went back to their producer.
+func TestSpoolAnswersAfterTheReport(t *testing.T) {
+	for _, how := range handovers {
+		bubble.Test(t, func(t *testing.T) {
+			store := slowDisk{new(testkit.Spill), make(chan struct{})}
+			d := newHand(1)
+			x := mustNew(t, d, &Options{Spill: store})
+			full := false
+			press, err := x.SpillWhen(func() bool { return full })
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, from := &testkit.Model{}, &producer{x: x, how: how}
+			send(t, m, from, m.Batch(6, 32, batch.Meta{}))
+			d.mustStart(t, 1)
+			full = true
+			press()
+			synctest.Wait() // the loop is in Append
+			d.answer(0, taken)
+			r, _ := shutdown(x, time.Second)
+			if r.Delivered != 0 || r.Accepted+from.back() != 6 {
+				t.Fatalf("%s, %d back", r.Account, from.back())
+			}
+			close(store.gate)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			a := x.Account()
+			if err := a.Check(); err != nil || a.Delivered != 0 || a.Dropped != r.Dropped {
+				t.Errorf("%v: %s, and then %s", err, r.Account, a)
+			}
+		})
+	}
+}
