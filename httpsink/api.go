@@ -12,6 +12,7 @@ import (
 	"github.com/forebay-log/forebay/dedup"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/record"
 )
 
 const (
@@ -175,7 +176,7 @@ func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines b
 		fr.scratch = codec.AppendJSON(fr.scratch[:0], r.Data, r.Meta)
 		obj = fr.scratch
 	}
-	if fr.timeKey == nil || bytes.Contains(obj, fr.timeKey) {
+	if fr.timeKey == nil || fr.hasTime(obj) {
 		return append(dst, obj...)
 	}
 	at := time.Now() // data streams take no record without a time
@@ -192,6 +193,23 @@ func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines b
 		dst = append(dst, ',')
 	}
 	return append(dst, obj...)
+}
+
+// hasTime reports whether an object has a member timeKey itself, not in a value.
+func (fr *framer) hasTime(obj []byte) (found bool) {
+	switch {
+	case bytes.HasPrefix(obj[1:], fr.timeKey):
+		return true
+	case !bytes.Contains(obj, fr.timeKey):
+		return false
+	case !json.Valid(obj):
+		return true // as it is: the server says what is wrong with it
+	}
+	record.Members(obj, 0, func(m record.Member) bool {
+		found = bytes.Equal(obj[m.Key:m.KeyEnd], fr.timeKey)
+		return !found
+	})
+	return found
 }
 
 // notJSON returns the records of b that would be sent though they are no JSON.

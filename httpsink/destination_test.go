@@ -428,3 +428,23 @@ func TestElasticsearchOnce(t *testing.T) {
 		}
 	})
 }
+
+// A time in a value, or of a part of the record, is not that of the record.
+func TestTimeOfTheRecord(t *testing.T) {
+	p := &peer{}
+	d := destFor(t, p, "elasticsearch", func(c *Config) { c.NoID = true })
+	const added = `"@timestamp":"2017-07-14T02:40:00.123456789Z",`
+	for rec, want := range map[string]string{
+		`{"field":"@timestamp"}`:                               `{` + added + `"field":"@timestamp"}`,
+		`{"ctx":{"@timestamp":"x"},"a":1}`:                     `{` + added + `"ctx":{"@timestamp":"x"},"a":1}`,
+		`{"a":["@timestamp",{"@timestamp":"x"}],"b":"\"}{,:"}`: `{` + added + `"a":["@timestamp",{"@timestamp":"x"}],"b":"\"}{,:"}`,
+		`{"a":1, "@timestamp" :"x"}`:                           `{"a":1, "@timestamp" :"x"}`,
+		`{ "@timestamp":null}`:                                 `{ "@timestamp":null}`,
+		`{"a":{"@timestamp"}`:                                  `{"a":{"@timestamp"}`, // no JSON: the server says so
+	} {
+		d.send(t.Context(), batchOf(rec+"\n"))
+		if got := p.got[len(p.got)-1].body; got != "{\"create\":{}}\n"+want+"\n" {
+			t.Errorf("%s: %s", rec, got)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/httpsink"
@@ -82,7 +83,7 @@ func (d httpDest) Open(rest string, o *outputConfig) (*target, error) {
 	if err != nil {
 		return nil, errors.New(httpFlagNames.Replace(err.Error()))
 	}
-	t := &target{newEncoder: newJSONEncoder, codec: record.AsJSON.Codec(), memory: 4 << 20}
+	t := &target{newEncoder: newHTTPEncoder, codec: record.AsJSON.Codec(), memory: 4 << 20}
 	t.dest, t.engine = to, !o.dryRun
 	return t, nil
 }
@@ -110,6 +111,19 @@ func pairsOf(flag string, items list, show bool) (map[string]string, error) {
 		pairs[item[:i]] = strings.TrimPrefix(item[i+1:], " ")
 	}
 	return pairs, nil
+}
+
+// newHTTPEncoder is newJSONEncoder for servers that want a time of every record: one without
+// has that of its arrival, however long it waits then.
+func newHTTPEncoder() encodeFunc {
+	encode := newJSONEncoder()
+	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
+		dst, meta, err := encode(dst, ev)
+		if meta.Time == 0 {
+			meta.Time = time.Now().UnixNano()
+		}
+		return dst, meta, err
+	}
 }
 
 // newJSONEncoder returns what makes a line of JSON of any line.

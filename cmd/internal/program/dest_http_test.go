@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
@@ -65,5 +66,19 @@ func TestHTTPDestination(t *testing.T) {
 	lines := strings.Split(got[1], "\n")
 	if len(lines) != 5 || !strings.Contains(lines[0], `-1"}}`) || lines[1] != `{"@timestamp":"2026-01-02T03:04:05Z","time":"2026-01-02T03:04:05Z","msg":"a"}` || !strings.Contains(lines[3], `"msg":"plain"`) {
 		t.Errorf("%q", lines)
+	}
+}
+
+// A line without a time has that of its arrival, also where it waits long for its server.
+func TestHTTPTimeOfArrival(t *testing.T) {
+	encode := newHTTPEncoder()
+	before := time.Now().UnixNano()
+	_, meta, err := encode(nil, &record.Event{Line: []byte("plain")})
+	if err != nil || meta.Time < before || meta.Time > time.Now().UnixNano() {
+		t.Errorf("%+v, %v", meta, err)
+	}
+	at := time.Unix(1500000000, 0)
+	if _, meta, err = encode(nil, &record.Event{Line: []byte("plain"), Time: at}); err != nil || meta.Time != at.UnixNano() {
+		t.Errorf("%+v, %v", meta, err)
 	}
 }
