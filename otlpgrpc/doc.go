@@ -13,6 +13,7 @@
 //	InvalidArgument                               the record at fault is searched, as a 400
 //	Internal, Unknown                             tried again
 //	Unauthenticated, PermissionDenied, all else   held, with an alarm
+//	a status of HTTP, from a proxy                as in package otlp, but for Retry-After, which gRPC hides
 //
 // Errors, and dead letters, have the status of HTTP that means the same, and the code of gRPC
 // with its words behind it.

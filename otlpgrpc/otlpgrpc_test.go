@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -410,13 +411,56 @@ func TestConfigErrors(t *testing.T) {
 func TestNothingSent(t *testing.T) {
 	req := httptest.NewRequest(http.MethodPost, "http://h:4317/v1/logs", nil)
 	for message, want := range map[string]httpsend.Lost{
-		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`: httpsend.NotSent,
-		"name resolver error: produced zero addresses":                                                                 httpsend.NotSent,
-		"error reading from server: EOF":                                                                               httpsend.Unknown,
-		`connection error: desc = "transport: authentication handshake failed: tls: no, thanks"`:                       httpsend.NotSecure,
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`:                                            httpsend.NotSent,
+		"name resolver error: produced zero addresses":                                                                                                            httpsend.NotSent,
+		`connection error: desc = "error reading server preface: http2: frame too large"`:                                                                         httpsend.NotSent,
+		"context deadline exceeded while waiting for connections to become ready":                                                                                 httpsend.NotSent,
+		`connection error: desc = "transport: authentication handshake failed: tls: first record does not look like a TLS handshake"`:                             httpsend.NotSecure,
+		`connection error: desc = "transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority"`: httpsend.NotSecure,
+		"error reading from server: EOF": httpsend.Unknown,
+		`connection error: desc = "transport: authentication handshake failed: tls: no, thanks"`: httpsend.NotSecure,
 	} {
 		if got := httpsend.LostBy(noAnswer(req, status.New(codes.Unavailable, message))); got != want {
 			t.Errorf("%s: %v, want %v", message, got, want)
+		}
+	}
+}
+
+// A proxy that refuses calls as requests of HTTP is understood as it is over HTTP.
+func TestAnswersOfHTTP(t *testing.T) {
+	for code, want := range map[int]batch.Advice{
+		http.StatusRequestEntityTooLarge: batch.Smaller, http.StatusTooManyRequests: batch.Again, http.StatusServiceUnavailable: batch.Again,
+		http.StatusForbidden: batch.Hold, http.StatusInternalServerError: batch.Again,
+	} {
+		protocols := new(http.Protocols)
+		protocols.SetUnencryptedHTTP2(true)
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Error(w, "not now", code)
+		}))
+		srv.Config.Protocols = protocols
+		srv.Start()
+		o := sendTwo(t, otlp.Config{URL: srv.URL, OnError: func(batch.Event) {}})
+		srv.Close()
+		if o.Open.Len(2) != 2 || o.Advice != want || !strings.Contains(fmt.Sprint(o.Why), strconv.Itoa(code)) || errors.Is(o.Why, batch.ErrUnanswered) {
+			t.Errorf("%d: %+v", code, o)
+		}
+	}
+}
+
+// An answer that takes the records counts however long it is, up to a limit; nobody knows what a
+// longer one says. Neither is taken for a refusal.
+func TestLongAnswer(t *testing.T) {
+	long := func(n int) []byte { // partial_success: error_message
+		text := bytes.Repeat([]byte("x"), n)
+		msg := append(binary.AppendUvarint([]byte{0x12}, uint64(n)), text...)
+		return append(binary.AppendUvarint([]byte{0x0a}, uint64(len(msg))), msg...)
+	}
+	for n, taken := range map[int]bool{5 << 20: true, 17 << 20: false} {
+		p := &peer{answer: func(int, []byte) ([]byte, error) { return long(n), nil }}
+		startPeer(t, p)
+		o := sendTwo(t, otlp.Config{URL: "http://" + p.addr, OnError: func(batch.Event) {}})
+		if o.Advice != batch.Again || o.Refused.Len(2) != 0 || o.Unnamed != 0 || o.Open.Empty() != taken || !taken && !errors.Is(o.Why, batch.ErrUnanswered) {
+			t.Errorf("%d bytes: %s, %d open, %d refused, %d unnamed: %.300v", n, o.Advice, o.Open.Len(2), o.Refused.Len(2), o.Unnamed, o.Why)
 		}
 	}
 }

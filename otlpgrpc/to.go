@@ -95,7 +95,7 @@ func dial(c *otlp.Config, zip bool) (*grpc.ClientConn, error) {
 	if strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		return nil, errors.New("otlpgrpc: config: url: gRPC has no path and no query; use http://host:4317 or https://host:4317")
 	}
-	calls := []grpc.CallOption{grpc.ForceCodecV2(codec{})}
+	calls := []grpc.CallOption{grpc.ForceCodecV2(codec{}), grpc.MaxCallRecvMsgSize(maxAnswer)}
 	if zip {
 		calls = append(calls, grpc.UseCompressor(gzip.Name))
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -51,6 +52,13 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return answer(r, http.StatusOK, "application/x-protobuf", string(res)), nil
 	}
 	s := status.Convert(err)
+	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // of a proxy that speaks no gRPC
+		code, _ := strconv.Atoi(m[1])
+		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // its headers are not to be had
+	}
+	if strings.Contains(s.Message(), tooLarge) && strings.Contains(s.Message(), strconv.Itoa(maxAnswer)) {
+		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer-1)
+	}
 	if nobody := len(header)+len(trailer) == 0; s.Code() == codes.DeadlineExceeded || s.Code() == codes.Canceled || nobody && s.Code() == codes.Unavailable {
 		return nil, noAnswer(r, s)
 	}
@@ -68,6 +76,19 @@ func answer(r *http.Request, status int, kind, text string) *http.Response {
 	}
 }
 
+// ofHTTP finds the status of an answer that is not one of gRPC.
+var ofHTTP = regexp.MustCompile(`^unexpected HTTP status code received from server: (\d{3})\b`)
+
+// tooLarge stands in what gRPC says of messages above a limit, in either direction.
+const tooLarge = "larger than max"
+
+// maxAnswer is how long an answer may be, in bytes. It is odd, so that what gRPC says of a longer
+// one is not what receivers say of a request.
+const maxAnswer = 16<<20 + 1
+
+// nothingSent are errors of gRPC before a request goes out.
+var nothingSent = regexp.MustCompile(`Error while dialing|^name resolver error|error reading server preface|while waiting for connections to become ready`)
+
 // noAnswer returns the error of a call that no server has answered, or only that it had no time.
 func noAnswer(r *http.Request, s *status.Status) error {
 	err := fmt.Errorf("%s: %s", s.Code(), s.Message())
@@ -75,10 +96,12 @@ func noAnswer(r *http.Request, s *status.Status) error {
 		err = fmt.Errorf("%w: %s", ctx, s.Message())
 	}
 	switch {
-	case strings.Contains(s.Message(), "Error while dialing"), strings.HasPrefix(s.Message(), "name resolver error"):
-		return &net.OpError{Op: opDial, Err: err}
-	case strings.Contains(s.Message(), "authentication handshake failed") && (strings.Contains(s.Message(), "x509:") || strings.Contains(s.Message(), "tls:")):
+	case strings.Contains(s.Message(), "authentication handshake failed: ") && strings.Contains(s.Message(), "x509:"):
 		return &tls.CertificateVerificationError{Err: err} // so that it is held
+	case strings.Contains(s.Message(), "authentication handshake failed: tls:"):
+		return tls.RecordHeaderError{Msg: err.Error()} // likewise
+	case nothingSent.MatchString(s.Message()):
+		return &net.OpError{Op: opDial, Err: err}
 	}
 	return err
 }
@@ -89,7 +112,7 @@ func statusOf(s *status.Status) int {
 	case codes.Unavailable, codes.Aborted, codes.OutOfRange, codes.DataLoss:
 		return http.StatusServiceUnavailable
 	case codes.ResourceExhausted:
-		if strings.Contains(s.Message(), "larger than max") {
+		if strings.Contains(s.Message(), tooLarge) {
 			return http.StatusRequestEntityTooLarge
 		}
 		return http.StatusTooManyRequests
