@@ -393,6 +393,30 @@ func (n Node) Items() (items []Node) {
 	return items
 }
 
+// colonWithin returns a text such as host:9092, which the parser takes for a field in a list
+// or a group that is written in brackets. To YAML a colon ends a name only where a space follows.
+func colonWithin(n ast.Node) (text string, ok bool) {
+	values, ok := fields(n)
+	if !ok || len(values) != 1 {
+		return "", false
+	}
+	v := values[0]
+	key, value := v.Key.GetToken(), v.Value.GetToken()
+	if key == nil || value == nil || v.Start == nil {
+		return "", false
+	}
+	switch v.Value.(type) {
+	case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+	default:
+		return "", false
+	}
+	at := v.Start.Position
+	if value.Position.Line != at.Line || value.Position.Column != at.Column+1 || key.Position.Column+len([]rune(key.Value)) != at.Column {
+		return "", false // spaces, or quotes
+	}
+	return key.Value + ":" + value.Value, true
+}
+
 // Text returns a value that is one text, number or boolean, as it is written there.
 func (n Node) Text() (text string, ok bool) {
 	if n.n == nil {
@@ -409,6 +433,9 @@ func (n Node) Text() (text string, ok bool) {
 	case *ast.LiteralNode:
 		text = v.Value.Value
 	case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode:
+		if text, ok = colonWithin(v); ok {
+			break
+		}
 		n.Faultf("it must be one value, not a list or fields")
 		return "", false
 	default:

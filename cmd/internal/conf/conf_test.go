@@ -85,7 +85,7 @@ func TestUnknownFields(t *testing.T) {
 
 // Text that must be one value is none of these.
 func TestText(t *testing.T) {
-	for _, text := range []string{"a: [1, 2]", "a: {b: 1}", "a:\n  b: 1", "a:", "a: null"} {
+	for _, text := range []string{"a: [1, 2]", "a: {b: 1}", "a:\n  b: 1", "a:", "a: null", "a: {b:1, c:2}", `a: {"b":1}`, "a: {b :1}", "a: {b:[1]}"} {
 		f, root := Parse([]byte(text), env)
 		root.Fields(nil, func(_ string, v Node) {
 			if got, ok := v.Text(); ok {
@@ -93,6 +93,29 @@ func TestText(t *testing.T) {
 			}
 		})
 		if len(f.Faults()) != 1 {
+			t.Errorf("%q: %v", text, f.Faults())
+		}
+	}
+}
+
+// A colon without a space behind it is part of a text, also in brackets.
+func TestColonWithin(t *testing.T) {
+	for text, want := range map[string]string{
+		"a: [b1:9092, b2:9093]": "b1:9092 b2:9093", "a: [ü:1 , x]": "ü:1 x", "a: [h.x-y:80:90]": "h.x-y:80:90",
+		"a: [loki://h:3100]": "loki://h:3100", "a: [x:y]": "x:y", "a:\n- b1:9092": "b1:9092", "a: b1:9092": "b1:9092", "a: [x:1.5]": "x:1.5",
+	} {
+		f, root := Parse([]byte(text), env)
+		root.Fields(nil, func(_ string, v Node) {
+			var got []string
+			for _, item := range v.Items() {
+				one, _ := item.Text()
+				got = append(got, one)
+			}
+			if strings.Join(got, " ") != want {
+				t.Errorf("%q is %q", text, got)
+			}
+		})
+		if len(f.Faults()) > 0 {
 			t.Errorf("%q: %v", text, f.Faults())
 		}
 	}

@@ -69,6 +69,7 @@ const (
 	laterQuiet = 15 * time.Second
 	patience   = 15 * time.Second // of the group with a member that says nothing
 	closing    = 10 * time.Second // for the last commit
+	leaving    = 2 * time.Second  // of the group, at the end
 	handOver   = 5 * time.Second  // for a partition that another member gets
 )
 
@@ -230,6 +231,24 @@ func (r *Reader) probe() {
 
 // Stop makes Run return.
 func (r *Reader) Stop() { r.stop() }
+
+// leave leaves the group and ends the client. A group that is being joined lets nobody go before
+// all its members have answered, or their sessions are over: that is not waited for. Brokers
+// notice who is not there any more.
+func (r *Reader) leave() {
+	ctx, cancel := context.WithTimeout(context.Background(), leaving)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		defer cancel()
+		_ = r.cl.LeaveGroupContext(ctx)
+		r.cl.Close()
+	}()
+	select {
+	case <-gone:
+	case <-ctx.Done():
+	}
+}
 
 // complain tells of an error of the group or of a topic.
 func (r *Reader) complain(topic string, err error) {
@@ -502,8 +521,7 @@ func (r *Reader) Close(delivered bool) error {
 	r.mu.Lock()
 	r.over = true
 	r.mu.Unlock()
-	_ = r.cl.LeaveGroupContext(ctx) // brokers notice without it, too, later
-	r.cl.Close()
+	r.leave()
 	if r.window != nil {
 		if n := r.window.Stats().Twice; n > 0 {
 			r.sink.Say("%d records came twice, and were left out", n)
