@@ -185,6 +185,9 @@ func (s *session) begin() (err error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.d.c.DialTimeout)
 	defer cancel()
 	resp, err := kmsg.NewPtrInitProducerIDRequest().RequestWith(ctx, s.cl)
+	if errors.Is(err, context.DeadlineExceeded) && s.ctx.Err() == nil {
+		return fmt.Errorf("nobody at %s has answered as a broker within %v; is it one, and does it want TLS, or none?", strings.Join(s.d.c.Brokers, ","), s.d.c.DialTimeout)
+	}
 	if err != nil {
 		return err
 	}

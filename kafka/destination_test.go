@@ -1,8 +1,10 @@
 package kafka
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -569,5 +571,22 @@ func TestNoBroker(t *testing.T) {
 	o.await(t, "send", "cannot begin")
 	if err := o.Close(); err == nil {
 		t.Error("Close hides that a record is lost")
+	}
+}
+
+// A server that takes connections and says nothing is named.
+func TestNobodyAnswers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	o := begin(t, Config{Brokers: []string{l.Addr().String()}, Topic: "logs", DialTimeout: 100 * time.Millisecond}, nil)
+	o.write(t, lines(1, 1)...)
+	o.await(t, "send", "nobody at "+l.Addr().String()+" has answered as a broker within 100ms")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if rep, err := o.Shutdown(ctx); err == nil || rep.Dropped.Total() != 1 {
+		t.Error(rep, err)
 	}
 }
