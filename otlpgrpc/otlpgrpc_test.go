@@ -431,6 +431,7 @@ func TestAnswersOfHTTP(t *testing.T) {
 	for code, want := range map[int]batch.Advice{
 		http.StatusRequestEntityTooLarge: batch.Smaller, http.StatusTooManyRequests: batch.Again, http.StatusServiceUnavailable: batch.Again,
 		http.StatusForbidden: batch.Hold, http.StatusInternalServerError: batch.Again,
+		http.StatusOK: batch.Again, http.StatusAccepted: batch.Again, http.StatusNoContent: batch.Again,
 	} {
 		protocols := new(http.Protocols)
 		protocols.SetUnencryptedHTTP2(true)

@@ -54,6 +54,9 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := status.Convert(err)
 	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // of a proxy that speaks no gRPC
 		code, _ := strconv.Atoi(m[1])
+		if code < http.StatusMultipleChoices { // nobody who speaks no gRPC has taken the records
+			code = http.StatusBadGateway
+		}
 		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // its headers are not to be had
 	}
 	if strings.Contains(s.Message(), tooLarge) && strings.Contains(s.Message(), strconv.Itoa(maxAnswer)) {

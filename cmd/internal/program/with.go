@@ -26,7 +26,7 @@ type With struct {
 	Inputs       []Input
 
 	// OTLPGRPC makes the driver of otlpgrpc:// and otlpgrpcs://, whose options are those of
-	// otlp://. Its errors are those of package otlp. Nil: there is none.
+	// otlp://. Its errors are those of packages otlp and otlpgrpc. Nil: there is none.
 	OTLPGRPC func(otlp.Config) (OTLP, error)
 }
 
