@@ -13,17 +13,19 @@ import (
 
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
-// allocs fails if f allocates.
-func allocs(t *testing.T, name string, want float64, f func()) {
+// wantAllocs fails if a call of f allocates otherwise.
+func wantAllocs(t *testing.T, name string, want float64, f func()) {
 	t.Helper()
-	if raceEnabled { // which allocates, and makes pools forget
+	if race.Enabled { // which allocates, and makes pools forget
 		f()
 		return
 	}
 	bigPool.Plain(t)
-	if got := testing.AllocsPerRun(2000, f); got != want {
+	if got := allocs.PerRun(2000, f); got != want {
 		t.Errorf("%s: %v allocations per call, want %v", name, got, want)
 	}
 }
@@ -74,7 +76,7 @@ func TestZeroAllocs(t *testing.T) {
 				"slog two":      func() { logWith.LogAttrs(ctx, slog.LevelInfo, "m", slog.String("a", "b"), slog.Int("c", 1)) },
 				"slog disabled": func() { log.LogAttrs(ctx, slog.LevelDebug, "m", slog.String("a", "b"), slog.Int("c", 1)) },
 			} {
-				allocs(t, name, 0, f)
+				wantAllocs(t, name, 0, f)
 			}
 		})
 	}
@@ -84,7 +86,7 @@ func TestZeroAllocs(t *testing.T) {
 func TestZeroAllocsSource(t *testing.T) {
 	r := newRouter(t, Route(&countingEncoder{Encoder: encode.JSON(nil), pc: true}, Output(nil, io.Discard)))
 	l := r.Logger()
-	allocs(t, "message", 0, func() { l.Info("m") })
+	wantAllocs(t, "message", 0, func() { l.Info("m") })
 }
 
 // Records that are dropped cost nothing: neither at a stuck output, nor at a
@@ -95,12 +97,12 @@ func TestZeroAllocsDropped(t *testing.T) {
 	l := r.Logger()
 	d := r.h.core.outputs[1].dir
 	d.state.Or(gateHeld | gateStuck)
-	allocs(t, "stuck and full", 0, func() { l.Info("m") })
+	wantAllocs(t, "stuck and full", 0, func() { l.Info("m") })
 	d.state.And(^uint64(gateHeld | gateStuck))
 	if _, err := r.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	allocs(t, "closed", 0, func() { l.Info("m") })
+	wantAllocs(t, "closed", 0, func() { l.Info("m") })
 }
 
 // A large record is not kept.
@@ -177,7 +179,7 @@ func TestLargeRecordsAllocateNothing(t *testing.T) {
 	}
 	l := r.Logger()
 	big := strings.Repeat("a", 20_000)
-	allocs(t, "20 kB and 1 B", 0, func() {
+	wantAllocs(t, "20 kB and 1 B", 0, func() {
 		l.Info(big)
 		l.Info("m")
 	})

@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // EnabledForAny knows of a name before there is a logger of it.
@@ -47,7 +50,7 @@ func TestEnabledForAny(t *testing.T) {
 func TestLevelsModel(t *testing.T) {
 	all := []slog.Level{slog.LevelDebug - 1, slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError, slog.LevelError + 1}
 	names := []string{"", "db", "db.pool", "db.pool.x", "web", "dbx"}
-	seed := rand.Uint64()
+	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
 		// Outputs: without a level, with a fixed one, with one that changes.
@@ -213,7 +216,7 @@ func TestTopAttrsGoexit(t *testing.T) {
 
 // Names and contexts cost no allocation for each record.
 func TestTopAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	r := newRouter(t, Route(plain(), Output(nil, io.Discard)), Context(func(_ context.Context, dst []slog.Attr) []slog.Attr {
@@ -221,10 +224,10 @@ func TestTopAllocs(t *testing.T) {
 	}))
 	ctx := t.Context()
 	log := r.Logger().Named("db").WithGroup("g").With(slog.Int("b", 2)).WithGroup("h")
-	if n := testing.AllocsPerRun(100, func() { log.InfoContext(ctx, "m", slog.Int("x", 1)) }); n != 0 {
+	if n := allocs.PerRun(100, func() { log.InfoContext(ctx, "m", slog.Int("x", 1)) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { log.Debug("m", slog.Int("x", 1)) }); n != 0 {
+	if n := allocs.PerRun(100, func() { log.Debug("m", slog.Int("x", 1)) }); n != 0 {
 		t.Errorf("%v allocations when off", n)
 	}
 }

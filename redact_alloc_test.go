@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // TestRedactionAllocates: by key and by path nothing for slog's own kinds, whether
 // something matches or not, and nothing more for values in which nothing matches.
 func TestRedactionAllocates(t *testing.T) {
-	if raceEnabled { // which allocates, and makes pools forget
+	if race.Enabled { // which allocates, and makes pools forget
 		t.Skip("with the race detector")
 	}
 	r, err := NewRouter(Route(encode.JSON(nil), Output(nil, io.Discard)), RedactKeys("password", "user.token", "*secret*"), RedactPaths("http.*.authorization"))
@@ -39,7 +41,7 @@ func TestRedactionAllocates(t *testing.T) {
 		"quotes":            func() { log.Info(`say "hello" and "good bye"`, slog.String("j", `{"a":["b",1]}`)) },
 	} {
 		f()
-		if n := testing.AllocsPerRun(100, f); n != 0 {
+		if n := allocs.PerRun(100, f); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // A program that ends in one of the ways of docs/EXITS.md, with a record just before.
@@ -244,13 +246,13 @@ func TestRecover(t *testing.T) {
 
 // Looking for log.Fatal costs nothing where a call site is known.
 func TestSyncAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	var w lines
 	r := newRouter(t, Route(plain(), Output(slog.LevelError, &w)))
 	log := slog.New(r)
-	if n := testing.AllocsPerRun(100, func() { log.Info("m") }); n != 0 {
+	if n := allocs.PerRun(100, func() { log.Info("m") }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

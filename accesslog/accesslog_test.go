@@ -22,6 +22,8 @@ import (
 
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/forebaytest"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -359,7 +361,7 @@ func (nullWriter) ReadFrom(r io.Reader) (int64, error) {
 }
 
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("not with the race detector")
 	}
 	log, err := forebay.NewRouter(forebay.Output(nil, io.Discard))
@@ -372,7 +374,7 @@ func TestAllocs(t *testing.T) {
 	r.Header.Set("X-Request-Id", "r-1")
 	w := nullWriter{http.Header{}}
 	// The writer, and the attributes beyond the five that a slog.Record has room for.
-	if n := testing.AllocsPerRun(100, func() { h.ServeHTTP(w, r) }); n > 2 {
+	if n := allocs.PerRun(100, func() { h.ServeHTTP(w, r) }); n > 2 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 func TestNewRefusesMisuse(t *testing.T) {
@@ -89,7 +91,7 @@ func TestListLimitsAddUp(t *testing.T) {
 // The largest class is accepted, and one above 1 GiB works like any other.
 func TestHugeClasses(t *testing.T) {
 	mustPool(t, Config{SizeClasses: []int{1, maxClassBytes}})
-	if raceEnabled || testing.Short() || math.MaxInt == math.MaxInt32 {
+	if race.Enabled || testing.Short() || math.MaxInt == math.MaxInt32 {
 		t.Skip("takes address space, and under the race detector memory")
 	}
 	shift := 31 // no constant: where int has 32 bits it would not compile

@@ -6,6 +6,8 @@ import (
 	"math"
 	"testing"
 	"unsafe"
+
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 func TestGetPutReuses(t *testing.T) {
@@ -305,7 +307,7 @@ func TestAllocations(t *testing.T) {
 		}
 		for _, c := range p.Stats().Classes {
 			for _, size := range []int{c.Size, c.Size/2 + 1} {
-				if n := testing.AllocsPerRun(100, func() {
+				if n := allocs.PerRun(100, func() {
 					buf, _ := p.Get(size)
 					p.Put(buf)
 				}); n != 0 {
@@ -314,7 +316,7 @@ func TestAllocations(t *testing.T) {
 			}
 		}
 		var batch [100][]byte
-		if n := testing.AllocsPerRun(20, func() {
+		if n := allocs.PerRun(20, func() {
 			for i := range batch {
 				batch[i], _ = p.Get(3)
 			}
@@ -324,7 +326,7 @@ func TestAllocations(t *testing.T) {
 		}); n != 0 {
 			t.Errorf("%v allocations per batch", n)
 		}
-		if n := testing.AllocsPerRun(100, func() {
+		if n := allocs.PerRun(100, func() {
 			if s := p.Stats(); len(s.Classes) == 0 {
 				t.Error("no classes")
 			}
@@ -332,10 +334,10 @@ func TestAllocations(t *testing.T) {
 			t.Errorf("%v allocations per Stats", n)
 		}
 		var classes []ClassStats
-		if n := testing.AllocsPerRun(100, func() { classes = p.appendClassStats(classes[:0]) }); n != 0 {
+		if n := allocs.PerRun(100, func() { classes = p.appendClassStats(classes[:0]) }); n != 0 {
 			t.Errorf("%v allocations per appendClassStats", n)
 		}
-		if n := testing.AllocsPerRun(100, func() {
+		if n := allocs.PerRun(100, func() {
 			buf, _ := p.Get(1)
 			p.Put(p.Grow(buf, 50))
 		}); n != 0 {

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"testing"
 	"weak"
+
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 // collectUntil runs the garbage collector until done reports true. The
@@ -155,7 +157,7 @@ func TestLostBesideKept(t *testing.T) {
 func TestCollectionsAllocateNothing(t *testing.T) {
 	p := mustPool(t, Config{})
 	s := &sentinel{p.self}
-	if n := testing.AllocsPerRun(20, func() {
+	if n := allocs.PerRun(20, func() {
 		buf, _ := p.Get(100)
 		s.collected()
 		p.Put(buf)

@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 // Stats waits for no list: with the locks of all held it still returns, with
@@ -123,7 +125,7 @@ func TestTotals(t *testing.T) {
 	if got := p.Totals(); got != want || got.Gets != 1110 {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if n := testing.AllocsPerRun(100, func() { p.Totals() }); n != 0 {
+	if n := allocs.PerRun(100, func() { p.Totals() }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -321,13 +322,13 @@ func TestAllocs(t *testing.T) {
 		"copied": func() error { return x.Send(context.Background(), b) },
 		"lent":   func() error { return l.lend(x, b) },
 	} {
-		allocs := testing.AllocsPerRun(200, func() {
+		n := allocs.PerRun(200, func() {
 			if err := hand(); err != nil {
 				t.Fatal(err)
 			}
 		})
-		if allocs > 5 {
-			t.Errorf("%s: %v allocations per batch, want 5 at most", name, allocs)
+		if n > 5 {
+			t.Errorf("%s: %v allocations per batch, want 5 at most", name, n)
 		}
 	}
 	mustClose(t, x)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // The exploration walks through every order of events of a small world: a few batches,
@@ -585,7 +586,7 @@ func TestExplore(t *testing.T) {
 	var all moves
 	t.Run("worlds", func(t *testing.T) {
 		for name, lim := range worlds {
-			if raceDetector && name != "opens" {
+			if race.Enabled && name != "opens" {
 				continue // one goroutine uses a machine: make test explores the others without the detector
 			}
 			t.Run(name, func(t *testing.T) {
@@ -600,7 +601,7 @@ func TestExplore(t *testing.T) {
 			})
 		}
 	})
-	if raceDetector {
+	if race.Enabled {
 		return
 	}
 	for seed := range uint64(1000) {

@@ -407,11 +407,9 @@ func TestKilledBetweenSpoolAndCrashFile(t *testing.T) {
 // None goes to the spool twice, none arrives twice in one life, and what the spool is done
 // with does not come back.
 func TestKilledWithSpoolAtRandom(t *testing.T) {
-	for round := range testkit.Rounds(12, 400) {
-		seed := rand.Uint64()
-		if text := os.Getenv("FOREBAY_SEED"); text != "" {
-			seed, _ = strconv.ParseUint(text, 10, 64)
-		}
+	first, rounds := testkit.Seeds(t, testkit.Rounds(12, 400))
+	for round := range rounds {
+		seed := first + uint64(round)
 		r := testkit.Rand(seed)
 		dir := t.TempDir()
 		for range 1 + r.IntN(5) {

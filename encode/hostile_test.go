@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -520,7 +521,7 @@ func TestDepthIsBounded(t *testing.T) {
 	if got := value(t, JSON(nil), shared); got != `"!ERROR:encode: the value holds more than 1048576 others"` {
 		t.Errorf("%.200s", got)
 	}
-	if raceEnabled {
+	if race.Enabled {
 		return // the rest only takes long
 	}
 	if got := value(t, JSON(nil), make([]any, (1<<20)+1)); len(got) != 5*((1<<20)+1)+1 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/internal/testkit/poolcheck"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -30,7 +31,7 @@ func effort(n int) int {
 	switch {
 	case os.Getenv("FOREBAY_TORTURE") != "":
 		return 100 * n
-	case raceEnabled || testing.Short():
+	case race.Enabled || testing.Short():
 		return n / 10
 	}
 	return n

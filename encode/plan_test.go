@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -111,7 +112,7 @@ func TestPlansDoNotAllocate(t *testing.T) {
 	s := JSON(nil).Scope()
 	r := &Record{Attrs: tenPlain(u)}
 	dst := make([]byte, 0, 4096)
-	if n := testing.AllocsPerRun(100, func() { s.Append(dst, r) }); n != 0 {
+	if n := allocs.PerRun(100, func() { s.Append(dst, r) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

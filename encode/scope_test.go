@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -229,8 +231,8 @@ func TestAttrAppenderScratch(t *testing.T) {
 				t.Fatalf("%d:\n got %s\nwant %s", n, got, want)
 			}
 		}
-		if allocs := testing.AllocsPerRun(20, func() { encode(v) }); allocs > 3 && !raceEnabled {
-			t.Errorf("%d attributes: %v allocations", n, allocs)
+		if n := allocs.PerRun(20, func() { encode(v) }); n > 3 && !race.Enabled {
+			t.Errorf("%v attributes: %v allocations", n, n)
 		}
 	}
 	// Nothing is kept, not even by one that panics half-way.
@@ -379,7 +381,7 @@ func TestAllocations(t *testing.T) {
 		{"console", Console(&Options{Color: true}).Scope(), tenScalars(), 0},
 	} {
 		sec := 0
-		n := testing.AllocsPerRun(100, func() {
+		n := allocs.PerRun(100, func() {
 			sec++
 			r.Time, r.Message, r.Attrs, r.PC = benchTime.Add(time.Duration(sec)*time.Second), "message", c.attrs, pcs[0]
 			var err error
@@ -387,7 +389,7 @@ func TestAllocations(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		if n > c.max && !raceEnabled {
+		if n > c.max && !race.Enabled {
 			t.Errorf("%s: %v allocations, want %v", c.name, n, c.max)
 		}
 	}

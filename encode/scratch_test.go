@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -53,7 +55,7 @@ func TestScratchComesBack(t *testing.T) {
 
 // What logfmt and console write as quoted JSON costs no memory.
 func TestQuotedValuesAllocateNothing(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	pools.Plain(t)
@@ -63,7 +65,7 @@ func TestQuotedValuesAllocateNothing(t *testing.T) {
 			slog.Any("ints", &[]int{1, 2, 3}), slog.Any("user", &smallUser{4711, "jane.doe", true}),
 		}}
 		dst := make([]byte, 0, 4096)
-		if n := testing.AllocsPerRun(100, func() { s.Append(dst, r) }); n != 0 {
+		if n := allocs.PerRun(100, func() { s.Append(dst, r) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

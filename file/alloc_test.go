@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 // Writing costs no memory, whatever watches over the file, nor does a standard stream.
@@ -17,7 +18,7 @@ func TestWritesAllocateNothing(t *testing.T) {
 		"rotating": {RotateBytes: 1 << 30, RotateEvery: 24 * time.Hour, OnError: func(err error) { t.Error(err) }},
 	} {
 		f := mustOpen(t, filepath.Join(t.TempDir(), "x.log"), o)
-		if n := testing.AllocsPerRun(100, func() { f.Write(data) }); n > 0 {
+		if n := allocs.PerRun(100, func() { f.Write(data) }); n > 0 {
 			t.Errorf("%s: %v allocations per write", name, n)
 		}
 	}
@@ -31,7 +32,7 @@ func TestWritesAllocateNothing(t *testing.T) {
 	}
 	defer out.Close()
 	s, lines := NewStdio(out, "null"), b.Batch(nil)
-	if n := testing.AllocsPerRun(100, func() {
+	if n := allocs.PerRun(100, func() {
 		if err := s.send(t.Context(), lines).Why; err != nil {
 			t.Error(err)
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 type person struct {
@@ -115,8 +117,8 @@ func TestAttrAppendersAllocateNothing(t *testing.T) {
 	s := enc.Scope()
 	r := encode.Record{Time: time.Now(), Message: "m", Attrs: []slog.Attr{slog.Any("p", &person{"ann", &person{"bob", nil}})}}
 	dst := make([]byte, 0, 1024)
-	n := testing.AllocsPerRun(100, func() { dst, _, _ = s.Append(dst[:0], &r) })
-	if n > 0 && !raceEnabled {
+	n := allocs.PerRun(100, func() { dst, _, _ = s.Append(dst[:0], &r) })
+	if n > 0 && !race.Enabled {
 		t.Errorf("%v allocations", n)
 	}
 }

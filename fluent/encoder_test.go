@@ -16,6 +16,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // asJSON encodes a record under a scope and returns its fields as JSON.
@@ -163,8 +165,8 @@ func TestReplaceAttrAllocatesNothing(t *testing.T) {
 	r := encode.Record{Time: time.Now(), Message: "m", Attrs: []slog.Attr{slog.String("b", "x"), slog.Group("d", slog.Int("e", 1))}}
 	dst := bytes.NewBuffer(make([]byte, 0, 1024)).AvailableBuffer()
 	var m batch.Meta
-	n := testing.AllocsPerRun(100, func() { dst, m, _ = s.Append(dst[:0], &r) })
-	if n > 1 && !raceEnabled { // the level, as an any
+	n := allocs.PerRun(100, func() { dst, m, _ = s.Append(dst[:0], &r) })
+	if n > 1 && !race.Enabled { // the level, as an any
 		t.Errorf("%v allocations (%v)", n, m)
 	}
 }
@@ -252,7 +254,7 @@ func TestSourceAllocations(t *testing.T) {
 	runtime.Callers(1, pcs[:])
 	r := encode.Record{Time: time.Unix(1, 0), Message: "m", PC: pcs[0]}
 	scope, dst := enc.Scope(), make([]byte, 0, 1<<10)
-	if n := testing.AllocsPerRun(100, func() { dst, _, _ = scope.Append(dst[:0], &r) }); n > 0 && !raceEnabled {
+	if n := allocs.PerRun(100, func() { dst, _, _ = scope.Append(dst[:0], &r) }); n > 0 && !race.Enabled {
 		t.Errorf("%v allocations", n)
 	}
 	if !bytes.Contains(dst, []byte("TestSourceAllocations")) {
@@ -268,7 +270,7 @@ func TestErrorAllocations(t *testing.T) {
 	}
 	r := encode.Record{Time: time.Unix(1, 0), Message: "m", Attrs: []slog.Attr{slog.Any("err", fmt.Errorf("a: %w", io.EOF)), slog.Any("eof", io.EOF)}}
 	scope, dst := enc.Scope(), make([]byte, 0, 1<<10)
-	if n := testing.AllocsPerRun(100, func() { dst, _, _ = scope.Append(dst[:0], &r) }); n > 0 && !raceEnabled {
+	if n := allocs.PerRun(100, func() { dst, _, _ = scope.Append(dst[:0], &r) }); n > 0 && !race.Enabled {
 		t.Errorf("%v allocations", n)
 	}
 }

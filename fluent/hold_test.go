@@ -12,6 +12,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/msgpack"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -182,7 +184,7 @@ func TestJoiningBorrowsMore(t *testing.T) {
 	defer s.free()
 	v := map[string]any{"line": strings.Repeat("x", 40_000)}
 	s.want = 2000
-	n := testing.AllocsPerRun(20, func() {
+	n := allocs.PerRun(20, func() {
 		s.holds, s.want, s.level, s.depth, s.joined = true, 2000, 0, 0, 0
 		rec, err := s.record(s.room(), v, "m")
 		if rec = s.whole(rec); err != nil || len(rec) < 40_000 {
@@ -190,7 +192,7 @@ func TestJoiningBorrowsMore(t *testing.T) {
 		}
 		s.done(rec)
 	})
-	if n != 0 && !raceEnabled {
+	if n != 0 && !race.Enabled {
 		t.Errorf("%v allocations", n)
 	}
 }

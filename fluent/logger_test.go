@@ -26,6 +26,8 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 func newTestLogger(t *testing.T, c Config) *Logger {
@@ -466,8 +468,8 @@ func TestScopeAllocatesNothing(t *testing.T) {
 	s := enc.Scope().WithAttrs([]slog.Attr{slog.Int("a", 1)}).WithGroup("g")
 	rec := encode.Record{Time: time.Now(), Message: "m", Attrs: []slog.Attr{slog.String("b", "x"), slog.Time("c", time.Now()), slog.Group("d", slog.Int("e", 1))}}
 	dst := make([]byte, 0, 1024)
-	n := testing.AllocsPerRun(100, func() { dst, _, _ = s.Append(dst[:0], &rec) })
-	if n != 0 && !raceEnabled {
+	n := allocs.PerRun(100, func() { dst, _, _ = s.Append(dst[:0], &rec) })
+	if n != 0 && !race.Enabled {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -480,12 +482,12 @@ func TestPostAllocatesNothing(t *testing.T) {
 	m := map[string]any{"a": "b", "n": 1}
 	long := map[string]any{"a": strings.Repeat("long ", 1000)}
 	for name, v := range map[string]any{"struct": rec, "pointer": &rec, "map": m, "long": long} {
-		n := testing.AllocsPerRun(50, func() {
+		n := allocs.PerRun(50, func() {
 			if err := l.Post("alloc.tag", v); err != nil {
 				t.Fatal(err)
 			}
 		})
-		if n != 0 && !raceEnabled {
+		if n != 0 && !race.Enabled {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // Maps of every type cost no allocation of ours, and nothing of theirs is kept or
@@ -34,13 +36,13 @@ func TestMapsAllocateNothing(t *testing.T) {
 		"lists":       map[string]any{"a": []int{1, 2}, "b": []time.Time{now}, "c": [][]string{{"x"}}},
 		"json.Number": map[string]any{"a": json.Number("12")},
 	} {
-		n := testing.AllocsPerRun(200, func() {
+		n := allocs.PerRun(200, func() {
 			var err error
 			if dst, err = AppendEvent(dst[:0], now, v); err != nil {
 				t.Fatal(err)
 			}
 		})
-		if n != 0 && !raceEnabled {
+		if n != 0 && !race.Enabled {
 			t.Errorf("%s: %v allocations", what, n)
 		}
 	}
@@ -70,12 +72,12 @@ func TestLargeRecordsAllocateNothing(t *testing.T) {
 	f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).obedient(c) }}
 	l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, BufferBytes: 64 << 20, SlabBytes: 16 << 20, FlushInterval: time.Hour})
 	v := map[string]any{"a": strings.Repeat("x", 200<<10)}
-	n := testing.AllocsPerRun(20, func() {
+	n := allocs.PerRun(20, func() {
 		if err := l.Post("alloc.tag", v); err != nil {
 			t.Fatal(err)
 		}
 	})
-	if n >= 1 && !raceEnabled {
+	if n >= 1 && !race.Enabled {
 		t.Errorf("%v allocations", n)
 	}
 	closeLogger(t, l)

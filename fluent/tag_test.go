@@ -19,6 +19,8 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // withTags runs f with a fresh table of tags.
@@ -206,7 +208,7 @@ func TestTagsBeyondTheTableAllocateNothing(t *testing.T) {
 		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { new(received).obedient(c) }}
 		l := newTestLogger(t, Config{Servers: []string{listen(t, f)}, FlushInterval: time.Hour})
 		m := map[string]any{"n": 1}
-		if n := testing.AllocsPerRun(50, func() { l.Post("one.more.tag.for.which.there.is.no.room", m) }); n != 0 && !raceEnabled {
+		if n := allocs.PerRun(50, func() { l.Post("one.more.tag.for.which.there.is.no.room", m) }); n != 0 && !race.Enabled {
 			t.Errorf("%v allocations in Post", n)
 		}
 		closeLogger(t, l)
@@ -217,11 +219,11 @@ func TestTagsBeyondTheTableAllocateNothing(t *testing.T) {
 		lay.byTag = map[string]int{}
 		lay.groupOf(&rec, c)
 		entry := mustEntry(t, 1)
-		if n := testing.AllocsPerRun(50, func() {
+		if n := allocs.PerRun(50, func() {
 			if g, e := lay.groupOf(&rec, c); g != 0 || len(e) != len(entry) {
 				t.Fatal(g)
 			}
-		}); n != 0 && !raceEnabled {
+		}); n != 0 && !race.Enabled {
 			t.Errorf("%v allocations on the way", n)
 		}
 	})

@@ -21,6 +21,8 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // encoded returns v as JSON by way of the wire form.
@@ -407,13 +409,13 @@ func TestEncodingAllocatesNothing(t *testing.T) {
 	wide["n"], wide["f"], wide["at"], wide["rec"] = 5, 1.5, rec.At, rec
 	dst := make([]byte, 0, 4096)
 	for name, v := range map[string]any{"struct": rec, "pointer": &rec, "map": wide, "strings": map[string]string{"a": "b"}, "text": "x"} {
-		n := testing.AllocsPerRun(200, func() {
+		n := allocs.PerRun(200, func() {
 			var err error
 			if dst, err = AppendEvent(dst[:0], rec.At, v); err != nil {
 				t.Fatal(err)
 			}
 		})
-		if n != 0 && !raceEnabled {
+		if n != 0 && !race.Enabled {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
@@ -519,7 +521,7 @@ func TestTags(t *testing.T) {
 	if _, ok := d.AppendStream(nil, 1<<30); ok {
 		t.Error("a stream that was never given out is defined")
 	}
-	if n := testing.AllocsPerRun(100, func() { streamOf("one") }); n != 0 {
+	if n := allocs.PerRun(100, func() { streamOf("one") }); n != 0 {
 		t.Errorf("looking up a tag: %v allocations", n)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/slab"
 	"github.com/forebay-log/forebay/spool"
 )
@@ -320,7 +321,7 @@ func TestMetricsAllocations(t *testing.T) {
 	o := must(t, everything(time.Now()))
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 	w := discard{http.Header{}}
-	if n := testing.AllocsPerRun(100, func() { o.Metrics(w, r) }); n > 8 {
+	if n := allocs.PerRun(100, func() { o.Metrics(w, r) }); n > 8 {
 		t.Errorf("%v allocations per scrape", n)
 	}
 }

@@ -3,6 +3,8 @@ package httpsink
 import (
 	"strings"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 // BenchmarkRequest makes a request of 1,000 records of 256 bytes, and compresses nothing.
@@ -31,7 +33,7 @@ func TestAllocs(t *testing.T) {
 	for i := range apis {
 		fr := newFramer(&Config{api: &apis[i]})
 		out := make([]byte, 0, 4<<10)
-		if n := testing.AllocsPerRun(100, func() { out = fr.append(out[:0], in) }); n > 0 {
+		if n := allocs.PerRun(100, func() { out = fr.append(out[:0], in) }); n > 0 {
 			t.Errorf("%s: %v allocations", apis[i].name, n)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 func TestLabelsAndMetadata(t *testing.T) {
@@ -441,7 +443,7 @@ func TestAppendLine(t *testing.T) {
 }
 
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector makes sync.Pool lose things at random")
 	}
 	failed := newCounting("outer", newCounting("inner", nil))
@@ -466,7 +468,7 @@ func TestAllocations(t *testing.T) {
 		scope := s.Encoder().Scope()
 		r := encode.Record{Time: time.Now(), Message: "hello", Attrs: tt.attrs}
 		dst := make([]byte, 0, 4096)
-		if n := testing.AllocsPerRun(200, func() {
+		if n := allocs.PerRun(200, func() {
 			var err error
 			if dst, _, err = scope.Append(dst[:0], &r); err != nil {
 				t.Fatal(err)
@@ -481,7 +483,7 @@ func TestAllocations(t *testing.T) {
 		e.add(nil, event(time.Now(), 0, fmt.Sprint(i), simple...))
 	}
 	b := e.Batch(s.Encoder().Codec())
-	if n := testing.AllocsPerRun(20, func() {
+	if n := allocs.PerRun(20, func() {
 		if o := sendIn(t, t.Context(), s, b); o != nil {
 			t.Fatal(o)
 		}
@@ -494,7 +496,7 @@ func TestAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := testing.AllocsPerRun(20, func() {
+	if n := allocs.PerRun(20, func() {
 		l.answers = l.answers[:0]
 		if err := ses.Send(b); err != nil || len(l.answers) != 1 {
 			t.Fatal(err, l.answers)

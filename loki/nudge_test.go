@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 // TestNudgeInterleaved: twins of several sources, whose clocks are any distance
@@ -47,7 +49,7 @@ func TestNudgeInterleaved(t *testing.T) {
 // remembered. None is given out twice unless it is said, none is moved further than need
 // be, and nothing is forgotten.
 func TestNudgeModel(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	r := new(recent)
 	seen := map[int64]bool{}
@@ -97,7 +99,7 @@ func TestNudgeForgets(t *testing.T) {
 	if len(r.pages) != ownPages+10 || budget.Load() != allPages {
 		t.Errorf("%d pages, budget %d", len(r.pages), budget.Load())
 	}
-	if n := testing.AllocsPerRun(100, func() { r.spend(time.Now().UnixNano()) }); n > 0 {
+	if n := allocs.PerRun(100, func() { r.spend(time.Now().UnixNano()) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

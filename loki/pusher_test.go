@@ -23,6 +23,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 func event(at time.Time, level slog.Level, msg string, attrs ...slog.Attr) encode.Record {
@@ -255,7 +256,7 @@ func TestStreamsApart(t *testing.T) {
 
 // TestOrder: within a stream by time, stable; checked against a sort of its own.
 func TestOrder(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testkit.Seed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := new(peer)
 	e := &encoded{t: t, s: sinkFor(t, p, Config{})}

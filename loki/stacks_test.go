@@ -9,6 +9,8 @@ import (
 
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // thrown is an error with a stack, and one within it that has a stack of its own.
@@ -25,7 +27,7 @@ func (e *thrown) StackTrace() []uintptr { return e.pcs }
 // TestManyStacks: 10,000 different frames, in 250 errors of 20 frames with another such
 // error in each, cost no allocation, in whatever form they are written.
 func TestManyStacks(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector makes sync.Pool lose things at random")
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // it would empty pools
@@ -40,7 +42,7 @@ func TestManyStacks(t *testing.T) {
 	} {
 		scope := sinkFor(t, new(peer), c).Encoder().Scope()
 		dst := make([]byte, 0, 64<<10)
-		if n := testing.AllocsPerRun(3, func() {
+		if n := allocs.PerRun(3, func() {
 			for i := range recs {
 				var err error
 				if dst, _, err = scope.Append(dst[:0], &recs[i]); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/slab"
 	"go.uber.org/goleak"
 )
@@ -808,7 +809,7 @@ func TestAllocs(t *testing.T) {
 		}()
 		c := mustConnect(t, destination, &Options{Dial: func(context.Context, string, string) (net.Conn, error) { return client, nil }})
 		b := new(testkit.Model).Batch(300, 200, batch.Meta{Time: 1})
-		if got := testing.AllocsPerRun(50, func() {
+		if got := allocs.PerRun(50, func() {
 			if c.l != nil {
 				clear(c.l.answers)
 			}

@@ -21,6 +21,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 func crashWriter(t *testing.T, dir string, dst io.Writer, o Options) *Writer {
@@ -291,7 +292,7 @@ func TestCrashWriteAllocatesNothing(t *testing.T) {
 	w := crashWriter(t, t.TempDir(), io.Discard, Options{})
 	defer closeNow(t, w)
 	p := make([]byte, 200)
-	if n := testing.AllocsPerRun(10000, func() { w.Write(p) }); n != 0 {
+	if n := allocs.PerRun(10000, func() { w.Write(p) }); n != 0 {
 		t.Errorf("a crash-safe write allocates %v times", n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -396,7 +397,7 @@ func waits(w slab.Workload, stall time.Duration, records, count int) bool {
 
 func TestPlanIsPure(t *testing.T) {
 	w := slab.Workload{Rate: 10_000, RecordBytes: 256, Latency: time.Millisecond, Spike: 200 * time.Millisecond}
-	if n := testing.AllocsPerRun(100, func() {
+	if n := allocs.PerRun(100, func() {
 		if _, err := slab.Plan(w); err != nil {
 			t.Fatal(err)
 		}

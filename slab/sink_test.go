@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // keeper is a borrower that keeps what it takes until it is flushed.
@@ -254,12 +253,9 @@ func TestRandom(t *testing.T) {
 	if testing.Short() {
 		seeds = 50
 	}
-	base := time.Now().UnixNano()
-	if s, err := strconv.ParseInt(os.Getenv("FOREBAY_SEED"), 10, 64); err == nil {
-		base, seeds = s, 1
-	}
+	first, seeds := testkit.Seeds(t, seeds)
 	for s := range seeds {
-		seed := uint64(base) + uint64(s)
+		seed := first + uint64(s)
 		if !t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) { randomRun(t, seed) })
 		}) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 func TestDeliversInOrder(t *testing.T) {
@@ -668,10 +669,10 @@ func TestWriteAllocatesNothing(t *testing.T) {
 	defer closeNow(t, w)
 	p := make([]byte, 200)
 	m := batch.Meta{Time: 1, Level: slog.LevelInfo}
-	if n := testing.AllocsPerRun(10000, func() { w.WriteRecord(p, m) }); n != 0 {
+	if n := allocs.PerRun(10000, func() { w.WriteRecord(p, m) }); n != 0 {
 		t.Errorf("WriteRecord allocates %v times", n)
 	}
-	if n := testing.AllocsPerRun(10000, func() { w.Write(p) }); n != 0 {
+	if n := allocs.PerRun(10000, func() { w.Write(p) }); n != 0 {
 		t.Errorf("Write allocates %v times", n)
 	}
 }
@@ -682,7 +683,7 @@ func TestDropsAllocateNothing(t *testing.T) {
 	p := make([]byte, 200)
 	for w.WriteRecord(p, batch.Meta{}) == nil {
 	}
-	if n := testing.AllocsPerRun(1000, func() { w.WriteRecord(p, batch.Meta{}) }); n != 0 {
+	if n := allocs.PerRun(1000, func() { w.WriteRecord(p, batch.Meta{}) }); n != 0 {
 		t.Errorf("a dropped record allocates %v times", n)
 	}
 	g.open()

@@ -14,11 +14,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
@@ -329,18 +329,9 @@ func names(t testing.TB, fsys vfs.FS) []string {
 	return ns
 }
 
-// testSeed returns the seed of a random test and prints it when the test fails.
-// Set FOREBAY_SEED to repeat one.
+// testSeed returns the random source of a test, see [testkit.Seed].
 func testSeed(t *testing.T) *rand.Rand {
-	seed := time.Now().UnixNano()
-	if v := os.Getenv("FOREBAY_SEED"); v != "" {
-		var err error
-		if seed, err = strconv.ParseInt(v, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("FOREBAY_SEED=%d", seed)
-	return rand.New(rand.NewSource(seed))
+	return rand.New(rand.NewSource(int64(testkit.Seed(t))))
 }
 
 // torture reports whether long runs are wanted.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
@@ -365,7 +367,7 @@ func TestSteadyStateAllocs(t *testing.T) {
 	for range 8 {
 		step()
 	}
-	if n := testing.AllocsPerRun(20, step); n > 0 && !raceEnabled {
+	if n := allocs.PerRun(20, step); n > 0 && !race.Enabled {
 		t.Errorf("%v allocations per Append, Next and Ack", n)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/forebaytest"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 func TestMain(m *testing.M) {
@@ -141,7 +142,7 @@ func TestVerbosity(t *testing.T) {
 		t.Error("at DEBUG V(2) does not hold")
 	}
 	log.Router().SetLevel("grpc", slog.LevelError)
-	if n := testing.AllocsPerRun(100, func() { l.Infof("m"); l.Info(); l.Warningln() }); n > 0 {
+	if n := allocs.PerRun(100, func() { l.Infof("m"); l.Info(); l.Warningln() }); n > 0 {
 		t.Errorf("%v allocations for nothing", n)
 	}
 	if l = New(nil); l.V(1) {

@@ -27,6 +27,9 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/forebaytest"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -163,7 +166,7 @@ func TestFieldsLikeZap(t *testing.T) {
 
 // Random fields, namespaces, names and With, at random places.
 func TestRandomLikeZap(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	all := fields()
 	for range 300 {
@@ -485,20 +488,20 @@ func TestManyGoroutines(t *testing.T) {
 }
 
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("not with the race detector")
 	}
 	log := newLog(t, io.Discard, encode.Options{})
 	l := zap.New(New(log)).Named("db")
 	l.Info("m")
-	if n := testing.AllocsPerRun(100, func() { l.Info("m", zap.Int("a", 1), zap.String("b", "x"), zap.Duration("c", 1)) }); n > 1 { // the fields: zap's own
+	if n := allocs.PerRun(100, func() { l.Info("m", zap.Int("a", 1), zap.String("b", "x"), zap.Duration("c", 1)) }); n > 1 { // the fields: zap's own
 		t.Errorf("%v allocations for three fields", n)
 	}
 	seven := []zap.Field{zap.Int("a", 1), zap.Int("b", 1), zap.Int("c", 1), zap.Int("d", 1), zap.Int("e", 1), zap.Int("f", 1), zap.Int("g", 1)}
-	if n := testing.AllocsPerRun(100, func() { l.Info("m", seven...) }); n > 1 {
+	if n := allocs.PerRun(100, func() { l.Info("m", seven...) }); n > 1 {
 		t.Errorf("%v allocations for seven fields", n)
 	}
-	if n := testing.AllocsPerRun(100, func() { l.Log(zap.DebugLevel-1, "m", seven...) }); n > 0 {
+	if n := allocs.PerRun(100, func() { l.Log(zap.DebugLevel-1, "m", seven...) }); n > 0 {
 		t.Errorf("%v allocations for nothing", n)
 	}
 }

@@ -24,6 +24,8 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/forebaytest"
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -126,7 +128,7 @@ func members(t *testing.T, line []byte) (list []string, builtin map[string]strin
 // A line of zerolog goes in and comes out with the same fields, in the same order, with
 // the same digits.
 func TestFieldsStay(t *testing.T) {
-	seed := rand.Uint64()
+	seed := testkit.Seed(t)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	levels := []zerolog.Level{zerolog.DebugLevel, zerolog.InfoLevel, zerolog.WarnLevel, zerolog.ErrorLevel}
 	for n := range 200 {
@@ -207,7 +209,7 @@ func TestLevels(t *testing.T) {
 		t.Fatal(err)
 	}
 	w, line := New(r.Logger()), []byte(`{"level":"info","message":"m"}`)
-	if n := testing.AllocsPerRun(100, func() { w.WriteLevel(zerolog.InfoLevel, line) }); n > 0 {
+	if n := allocs.PerRun(100, func() { w.WriteLevel(zerolog.InfoLevel, line) }); n > 0 {
 		t.Errorf("%v allocations for nothing", n)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"strconv"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 
 	"github.com/forebay-log/forebay/fluent"
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 // Named types for generated ones: reflect.StructOf makes no types with methods,
@@ -468,13 +468,11 @@ func FuzzStructs(f *testing.F) {
 
 // The same for shapes by chance.
 func TestStructs(t *testing.T) {
-	n, first := 3000, rand.Uint64()
+	n := 3000
 	if testing.Short() {
 		n = 300
 	}
-	if s, err := strconv.ParseUint(os.Getenv("FOREBAY_SEED"), 10, 64); err == nil {
-		n, first = 1, s
-	}
+	first, n := testkit.Seeds(t, n)
 	for seed := first; seed != first+uint64(n); seed++ {
 		r := rand.New(rand.NewPCG(seed, 1))
 		shape := make([]byte, 8+r.IntN(190))

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -119,14 +117,7 @@ func sickDay(tb TB, seed uint64, long time.Duration) {
 // TestSickLoki is sickLoki with random seeds: many of them under FOREBAY_TORTURE, ten
 // minutes each. They are minutes of the bubble.
 func TestSickLoki(t *testing.T) {
-	first, rounds := rand.Uint64()>>1, testkit.Rounds(2, 500)
-	if s := os.Getenv("FOREBAY_SEED"); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("FOREBAY_SEED=%q is no number", s)
-		}
-		first, rounds = seed, 1
-	}
+	first, rounds := testkit.Seeds(t, testkit.Rounds(2, 500))
 	for i := range uint64(rounds) {
 		bubble.Test(t, func(t *testing.T) {
 			for _, said := range testify(t, func(tb TB) { sickDay(tb, first+i, 10*time.Minute) }) {

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"runtime"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -64,14 +63,8 @@ type walk func(tr *trial) (dropped uint64, perFailure int)
 // FOREBAY_TORTURE.
 func play(t *testing.T, name string, few, long int, w walk) {
 	t.Run(name, func(t *testing.T) {
-		first, rounds, single := rand.Uint64()>>1, testkit.Rounds(few, long), false
-		if s := os.Getenv("FOREBAY_SEED"); s != "" {
-			seed, err := strconv.ParseUint(s, 10, 64)
-			if err != nil {
-				t.Fatalf("FOREBAY_SEED=%q is no number", s)
-			}
-			first, rounds, single = seed, 1, true
-		}
+		first, rounds := testkit.Seeds(t, testkit.Rounds(few, long))
+		single := os.Getenv("FOREBAY_SEED") != ""
 		torture := os.Getenv("FOREBAY_TORTURE") != ""
 		expected, isKnown := known[t.Name()]
 		if isKnown && !expected.maybe && !single && !torture {

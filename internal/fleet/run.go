@@ -41,6 +41,7 @@ type fleet struct {
 	bins     []int
 	before   int // bins before the end of the outage
 	timedOut int
+	cut      []time.Duration // scratch of cuts
 }
 
 // epoch is the beginning of the outage, for what wants a time.
@@ -56,6 +57,17 @@ func (f *fleet) jitter(lo, hi time.Duration) time.Duration {
 
 // Run simulates an outage that begins now, until all hosts have caught up.
 func (c Config) Run() (*Result, error) {
+	r, err := c.run()
+	if err == nil && r.Dropped > 0 {
+		c.SpoolBytes = math.MaxInt64 / 2
+		if all, err := c.run(); err == nil { // or that would take months
+			r.SpoolNeed = all.SpoolNeed
+		}
+	}
+	return r, err
+}
+
+func (c Config) run() (*Result, error) {
 	r, err := c.resolve()
 	if err != nil {
 		return nil, err
@@ -70,8 +82,10 @@ func (c Config) Run() (*Result, error) {
 	return f.result(end, busiest), nil
 }
 
-// steps is how many there are, or nearly so.
-const steps = 1000
+const (
+	steps      = 1000 // or nearly so
+	cutsOfStep = 32   // at most
+)
 
 // step returns how long a step is, and the hosts of the busiest partition. It refuses an
 // engine that never catches up, or not in a time worth simulating.
@@ -86,7 +100,13 @@ func (f *fleet) step() (time.Duration, int, error) {
 			ErrTooSlow, busiest, f.Hosts, f.Partitions, float64(busiest)*f.Rate, f.takes())
 	}
 	wait := f.Outage + f.Back()
-	seconds := max(float64(busiest)*f.Rate/left, f.Rate/(f.sends()-f.Rate)) * wait.Seconds()
+	backlog := min(f.Rate*wait.Seconds(), f.room())
+	seconds := backlog / (f.sends() - f.Rate)
+	if f.Keyed {
+		seconds = max(seconds, backlog*float64(f.Hosts)/float64(f.Partitions)/left)
+	} else {
+		seconds = max(seconds, backlog*float64(busiest)/left)
+	}
 	if seconds > Longest.Seconds() {
 		return 0, 0, fmt.Errorf("%w: to catch up takes %.0f days; more partitions would do it sooner", ErrTooSlow, seconds/86400)
 	}
@@ -270,35 +290,63 @@ func (f *fleet) flow(step time.Duration) (end time.Duration) {
 			return true
 		})
 		for p := range catching {
-			if len(catching[p]) > 0 {
-				room := (per-float64(well[p])*f.Rate)*step.Seconds() - ahead[p]
+			if len(catching[p]) == 0 {
+				continue
+			}
+			at := end - step
+			for _, cut := range f.cuts(catching[p], at, end) {
+				spare := per - float64(well[p])*f.Rate
+				room := spare*(cut-at).Seconds() - ahead[p]
 				ahead[p] = max(0, -room)
 				n := len(catching[p])
-				catching[p] = f.share(catching[p], max(0, room), end, step)
+				catching[p] = f.share(catching[p], max(0, room), at, cut, f.Rate*step.Seconds()/1e3)
 				n -= len(catching[p])
 				well[p], rest = well[p]+n, rest-n
+				at = cut
 			}
 		}
 	}
 	return end
 }
 
-// share divides room records of one step, which ends at end, among the hosts that catch up,
-// and returns those that have not caught up then. None gets more than it can send, and what
-// one leaves goes to the others.
-func (f *fleet) share(hosts []int, room float64, end, step time.Duration) (left []int) {
+// cuts returns where a step that begins and ends then is cut: where hosts become ready, or
+// nearly so if many do. The last cut is end.
+func (f *fleet) cuts(hosts []int, begin, end time.Duration) []time.Duration {
+	f.cut = f.cut[:0]
+	for _, i := range hosts {
+		if r := f.hosts[i].ready; r > begin {
+			f.cut = append(f.cut, r)
+		}
+	}
+	slices.Sort(f.cut)
+	if n := len(f.cut); n > cutsOfStep {
+		for k := range cutsOfStep {
+			f.cut[k] = f.cut[k*n/cutsOfStep]
+		}
+		f.cut = f.cut[:cutsOfStep]
+	}
+	f.cut = append(f.cut, end)
+	return f.cut
+}
+
+// share divides room records among the hosts that catch up, and returns those that have more
+// than little left at the end. None gets more than it can send, and what one leaves goes to the
+// others.
+func (f *fleet) share(hosts []int, room float64, begin, end time.Duration, little float64) (left []int) {
 	wants := make([]float64, len(hosts))
 	for k, i := range hosts {
 		h := &f.hosts[i]
 		f.arrive(h, end)
-		wants[k] = min(h.waiting, f.sends()*min(step, end-h.ready).Seconds())
+		if open := end - max(begin, h.ready); open > 0 {
+			wants[k] = min(h.waiting, f.sends()*open.Seconds())
+		}
 	}
 	fair := level(wants, room)
 	for k, i := range hosts {
 		h := &f.hosts[i]
 		f.deliver(h, min(wants[k], fair))
 		f.drop(h)
-		if h.waiting > f.Rate*step.Seconds()/1e3 {
+		if h.waiting > little || h.ready >= end {
 			left = append(left, i)
 			continue
 		}
@@ -357,8 +405,8 @@ func (f *fleet) result(end time.Duration, busiest int) *Result {
 		r.Peak = max(r.Peak, n)
 	}
 	r.Connected, r.CaughtUp = spread(connected), spread(caughtUp)
-	// From then on a host sends more than arrives.
-	r.SpoolNeed = int64(math.Ceil(f.Rate * (f.Outage + r.Connected.Max).Seconds() * f.onDisk()))
+	// Once all are back a host sends more than arrives, unless others have sent much ahead.
+	r.SpoolNeed = int64(math.Ceil(max(r.Backlog, f.Rate*(f.Outage+r.Connected.Max).Seconds()) * f.onDisk()))
 	return r
 }
 

@@ -3,6 +3,8 @@ package jsontext
 import (
 	"os"
 	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 // effort scales the work of a random test: n is for a plain run, the race
@@ -11,7 +13,7 @@ func effort(n int) int {
 	switch {
 	case os.Getenv("FOREBAY_TORTURE") != "":
 		return 100 * n
-	case raceEnabled || testing.Short():
+	case race.Enabled || testing.Short():
 		return n / 10
 	}
 	return n

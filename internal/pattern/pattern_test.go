@@ -8,6 +8,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 func TestParse(t *testing.T) {
@@ -91,7 +92,7 @@ func TestFillAllocatesNothing(t *testing.T) {
 	}
 	f, dst := Filler{}, make([]byte, 0, 100)
 	rec := batch.Record{Data: []byte(`{"time":"2026","app":"sh\u00f6p","user":{"id":"x1"},"msg":"hello"}`)}
-	if n := testing.AllocsPerRun(100, func() { dst = f.Append(dst[:0], &p, nil, &rec) }); n > 0 {
+	if n := allocs.PerRun(100, func() { dst = f.Append(dst[:0], &p, nil, &rec) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

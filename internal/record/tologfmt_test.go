@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 // checkFlat compares what becomes of a line of JSON with what encoding its members one by
@@ -112,7 +113,7 @@ func TestJSONDoesNotAllocate(t *testing.T) {
 				}
 			}
 			one()
-			if n := testing.AllocsPerRun(100, one); n != 0 {
+			if n := allocs.PerRun(100, one); n != 0 {
 				t.Errorf("%q as %v: %g allocations", line, as, n)
 			}
 		}

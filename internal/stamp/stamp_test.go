@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 func TestFind(t *testing.T) {
@@ -139,7 +141,7 @@ func TestSampleLogs(t *testing.T) {
 
 func TestFindDoesNotAllocate(t *testing.T) {
 	line := []byte("2015-07-29 17:41:44,747 - INFO  [QuorumPeer[myid=1]] - Notification time out: 3200")
-	if n := testing.AllocsPerRun(100, func() { Find(line, time.UTC) }); n != 0 {
+	if n := allocs.PerRun(100, func() { Find(line, time.UTC) }); n != 0 {
 		t.Errorf("%g allocations", n)
 	}
 }

@@ -7,24 +7,44 @@ import (
 	"testing"
 )
 
-// Seed returns the seed of a random test: FOREBAY_SEED if that is set, else a
-// new one. It is printed if the test fails.
+// Seed returns the seed of a random test: FOREBAY_SEED if that is set, or FOREBAY_SEEDS, else
+// a new one. It is printed if the test fails.
 func Seed(t testing.TB) uint64 {
 	t.Helper()
-	seed := rand.Uint64()
-	if s := os.Getenv("FOREBAY_SEED"); s != "" {
-		v, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatalf("FOREBAY_SEED=%q is no number", s)
-		}
-		seed = v
-	}
+	seed, _ := Seeds(t, 1)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("to repeat: FOREBAY_SEED=%d", seed)
 		}
 	})
 	return seed
+}
+
+// Seeds returns the first seed of a test that walks n times, each time with the next seed.
+// It is that of FOREBAY_SEEDS if that is set, else a new one. FOREBAY_SEED is the seed of
+// the only walk.
+func Seeds(t testing.TB, n int) (first uint64, walks int) {
+	t.Helper()
+	if seed, ok := number(t, "FOREBAY_SEED"); ok {
+		return seed, 1
+	}
+	if seed, ok := number(t, "FOREBAY_SEEDS"); ok {
+		return seed, n
+	}
+	return rand.Uint64() >> 1, n
+}
+
+func number(t testing.TB, name string) (n uint64, ok bool) {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s=%q is no number", name, text)
+	}
+	return n, true
 }
 
 // Rand returns the random source of a seed.

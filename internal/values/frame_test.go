@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 func TestFramesAreKept(t *testing.T) {
@@ -20,7 +22,7 @@ func TestFramesAreKept(t *testing.T) {
 	if f := FrameOf(pcs[0]); f.pc != pcs[0] || !strings.HasSuffix(f.Source.Function, ".TestFramesAreKept") {
 		t.Errorf("%+v", f)
 	}
-	if n := testing.AllocsPerRun(100, func() { FrameOf(pcs[0]) }); n != 0 {
+	if n := allocs.PerRun(100, func() { FrameOf(pcs[0]) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -51,11 +53,11 @@ func TestManyFrames(t *testing.T) {
 	for _, form := range ErrorForms {
 		v := NewValues(Style{Errors: ErrorForm(form)})
 		dst := make([]byte, 0, 64<<10)
-		if n := testing.AllocsPerRun(3, func() {
+		if n := allocs.PerRun(3, func() {
 			for _, err := range errs {
 				dst = v.AppendError(append(dst[:0], '{'), nil, "err", err)
 			}
-		}); n != 0 && !raceEnabled {
+		}); n != 0 && !race.Enabled {
 			t.Errorf("%s: %v allocations for 10,000 frames", form, n)
 		}
 	}
@@ -124,7 +126,7 @@ func TestRuntimeFrames(t *testing.T) {
 	}
 	dst := make([]byte, 0, 4096)
 	err := error(&ready{looked})
-	if n := testing.AllocsPerRun(100, func() { dst = v.AppendError(append(dst[:0], '{'), nil, "err", err) }); n != 0 && !raceEnabled {
+	if n := allocs.PerRun(100, func() { dst = v.AppendError(append(dst[:0], '{'), nil, "err", err) }); n != 0 && !race.Enabled {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -141,11 +143,11 @@ func TestManyTypesOfErrors(t *testing.T) {
 		types[[1]int](), types[[2]int](), types[[3]int](), types[[4]int](), types[[5]int](), types[[6]int](), types[[7]int](), types[[8]int]())
 	v := NewValues(Style{Errors: ErrorObject})
 	dst := make([]byte, 0, 4096)
-	if n := testing.AllocsPerRun(5, func() {
+	if n := allocs.PerRun(5, func() {
 		for _, err := range errs {
 			dst = v.AppendError(append(dst[:0], '{'), nil, "err", err)
 		}
-	}); n != 0 && !raceEnabled {
+	}); n != 0 && !race.Enabled {
 		t.Errorf("%v allocations for %d types", n, len(errs))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 type (
@@ -139,7 +140,7 @@ func TestAppendMembersAllocatesNothing(t *testing.T) {
 	attrs := []slog.Attr{slog.Int("n", 1), slog.String("s", "text"), slog.Float64("f", 1.5), slog.Any("id", someUUID{1}), slog.Bool("b", true), slog.Uint64("u", 1)}
 	dst := make([]byte, 0, 4096)
 	for _, nested := range []bool{false, true} {
-		if n := testing.AllocsPerRun(100, func() { v.AppendMembers(append(dst, '{'), attrs, nested) }); n != 0 {
+		if n := allocs.PerRun(100, func() { v.AppendMembers(append(dst, '{'), attrs, nested) }); n != 0 {
 			t.Errorf("nested %v: %v allocations", nested, n)
 		}
 	}

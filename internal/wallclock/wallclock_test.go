@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 // The clock shows the time, and does not run backwards for one goroutine.
@@ -119,7 +120,7 @@ func TestClockInBubble(t *testing.T) {
 func TestClockAllocs(t *testing.T) {
 	c := newClock()
 	for name, f := range map[string]func(){"now": func() { c.now() }, "measure": func() { c.until.Store(-1); c.now() }} {
-		if n := testing.AllocsPerRun(100, f); n != 0 {
+		if n := allocs.PerRun(100, f); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 // recorded.json is what journalctl of systemd 252 wrote, with --all, of entries that a
@@ -120,7 +121,7 @@ func TestAllFields(t *testing.T) {
 func TestNoAllocations(t *testing.T) {
 	var p parser
 	line := []byte(entry(7))
-	if n := testing.AllocsPerRun(100, func() { p.parse(line) }); n > 0 {
+	if n := allocs.PerRun(100, func() { p.parse(line) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 	for i := range 10 * mostKnown { // bounded

@@ -10,6 +10,7 @@ import (
 	"testing/iotest"
 
 	"github.com/forebay-log/forebay/cmd/internal/lines"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 // all returns the lines, "…" for each that was skipped, and the final error.
@@ -107,7 +108,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 // A line that is too long is not kept: a gigabyte of it takes one buffer.
 func TestLongLineTakesNoMemory(t *testing.T) {
-	got := testing.AllocsPerRun(1, func() {
+	got := allocs.PerRun(1, func() {
 		r := lines.New(&endless{1 << 30}, 1000)
 		if _, err := r.Next(); !lines.IsTooLong(err) {
 			t.Error(err)

@@ -14,6 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
+	"github.com/forebay-log/forebay/internal/testkit/race"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -501,7 +503,7 @@ func TestHugeLines(t *testing.T) {
 }
 
 func TestNoAllocations(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	const line = `{"time":"2024-05-06T07:08:09.123Z","level":"info","msg":"request served","method":"GET","status":200,"http":{"path":"/v2","pin":"1234","x":{"pin":[1]}},"a":1}` + "\n"
@@ -517,7 +519,7 @@ func TestNoAllocations(t *testing.T) {
 			c := chain(t, rules...)
 			given := parse(record.Auto, in, slog.String("tag", "web"))
 			ev := *given
-			if n := testing.AllocsPerRun(100, func() {
+			if n := allocs.PerRun(100, func() {
 				ev = *given
 				c.Apply(&ev)
 			}); n > 0 {

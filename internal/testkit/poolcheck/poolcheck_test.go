@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/forebay-log/forebay/bufpool"
+	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 func make64(debug bool) *bufpool.Pool {
@@ -89,7 +90,7 @@ func TestPlain(t *testing.T) {
 	debug := pool
 	t.Run("test", func(t *testing.T) {
 		Use{&pool, make64}.Plain(t)
-		if n := testing.AllocsPerRun(10, func() { buf, _ := pool.Get(5); pool.Put(buf) }); n != 0 {
+		if n := allocs.PerRun(10, func() { buf, _ := pool.Get(5); pool.Put(buf) }); n != 0 {
 			t.Errorf("%v allocations", n)
 		}
 	})

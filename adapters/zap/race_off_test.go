@@ -1,5 +1,0 @@
-//go:build !race
-
-package forebayzap
-
-const raceEnabled = false

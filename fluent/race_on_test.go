@@ -1,5 +1,0 @@
-//go:build race
-
-package fluent
-
-const raceEnabled = true

@@ -1,5 +1,0 @@
-//go:build !race
-
-package jsontext
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package loki
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package otlp
-
-const raceEnabled = false

@@ -1,5 +1,0 @@
-//go:build !race
-
-package forebay
-
-const raceEnabled = false
