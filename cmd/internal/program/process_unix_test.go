@@ -278,6 +278,31 @@ func TestDrainTimeoutWithoutAnAnswer(t *testing.T) {
 	wantBalance(t, stderr)
 }
 
+// So is one that has not even begun to talk: nothing was sent, so nothing may have arrived.
+func TestDrainTimeoutWithoutASession(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() // its queue takes the connection
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	to := "forward://" + l.Addr().String()
+	p := start(t, "pipe", "--to", to, "--shared-key-file", key, "--drain-timeout", "500ms")
+	if _, err := io.WriteString(p.in, "a line\n"); err != nil {
+		t.Fatal(err)
+	}
+	p.in.Close()
+	code, stderr := p.wait()
+	if code != 1 {
+		t.Errorf("exit code %d", code)
+	}
+	wantMatch(t, stderr, "^forebay: "+regexp.QuoteMeta(to)+": no session in time: it has not answered, and nothing was sent$")
+	wantBalance(t, stderr)
+}
+
 // Records that a receiver refuses without saying which are dropped: the program ends with 1. A
 // replay of a spool does not send the rest again.
 func TestRefusedWithoutNames(t *testing.T) {

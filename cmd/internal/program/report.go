@@ -64,6 +64,13 @@ func plain(err error) string {
 	return strings.Replace(s, "it is older than max_age (", "it is older than --max-age (", 1)
 }
 
+// neverReached reports whether there was neither a session of the destination nor an error
+// that would tell why.
+func neverReached(out *output) bool {
+	st := out.d.Stats().Deliver
+	return st.Attempts == 0 && st.Retries == 0 && !st.Gone
+}
+
 // conclude returns what is to be said at the end, and how the program ends.
 func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []string, err error) {
 	say := func(format string, args ...any) { text = append(text, fmt.Sprintf(format, args...)) }
@@ -102,6 +109,8 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 		}
 		if n := out.report.Unknown; n > 0 {
 			say("%s: no answer in time to what was sent: %s, which may have arrived", out.to, plural.Records(n))
+		} else if left+missing > 0 && neverReached(out) {
+			say("%s: no session in time: it has not answered, and nothing was sent", out.to)
 		}
 		if left > 0 {
 			say("%s: %s kept for the next run, in %s", out.to, plural.Records(left), out.c.keptIn(out.report.Pending))
