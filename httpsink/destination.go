@@ -10,6 +10,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/httpsend"
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 // How much of an answer is read, in bytes: of one that tells of each record more.
@@ -134,7 +135,7 @@ func (d *Destination) keep(b *batch.Batch, i int) {
 // sendDry writes b to Config.DryRun.
 func (d *Destination) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
 	d.body = d.framer.append(d.body[:0], b)
-	out := fmt.Appendf(nil, "POST %s: %d records, %d bytes\n%s", httpsend.Shown(d.c.endpoint), b.Len(), len(d.body), d.body)
+	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n%s", httpsend.Shown(d.c.endpoint), plural.Of(b.Len(), "record"), len(d.body), d.body)
 	if d.c.api.array {
 		out = append(out, '\n')
 	}

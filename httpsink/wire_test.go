@@ -99,8 +99,8 @@ func TestContext(t *testing.T) {
 
 func TestDryRun(t *testing.T) {
 	for api, want := range map[string]string{
-		"hec":   "POST http://h/services/collector/event?…: 1 records, 43 bytes\n{\"time\":1500000000.123,\"event\":{\"a\":1}}\n",
-		"array": "POST http://h?…: 1 records, 9 bytes\n[{\"a\":1}]\n",
+		"hec":   "POST http://h/services/collector/event?…: 1 record, 43 bytes\n{\"time\":1500000000.123,\"event\":{\"a\":1}}\n",
+		"array": "POST http://h?…: 1 record, 9 bytes\n[{\"a\":1}]\n",
 	} {
 		var out bytes.Buffer
 		p := new(peer)

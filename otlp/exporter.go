@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/httpsend"
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 // A PushError is the refusal of a request, or the lack of an answer: its text has the
@@ -206,7 +207,7 @@ func malformedError(rec []byte) error {
 
 // sendDry writes b to Config.DryRun.
 func (x *Exporter) sendDry(_ context.Context, b *batch.Batch) batch.Outcome {
-	out := fmt.Appendf(nil, "POST %s: %d records, %d bytes\n", httpsend.Shown(x.c.endpoint), b.Len(), b.Bytes())
+	out := fmt.Appendf(nil, "POST %s: %s, %d bytes\n", httpsend.Shown(x.c.endpoint), plural.Of(b.Len(), "record"), b.Bytes())
 	for _, r := range b.All() {
 		out = append(codec{x.enc}.AppendJSON(append(out, "  "...), r.Data, r.Meta), '\n')
 	}

@@ -255,7 +255,7 @@ func TestDryRun(t *testing.T) {
 	if o := x.sendDry(t.Context(), batchOf(t, x, "one")); o.Err() != nil {
 		t.Fatal(o.Err())
 	}
-	want := "POST http://otel.test/p/v1/logs?…: 1 records, 38 bytes\n  {\"time\":\"1970-01-01T00:00:01Z\",\"level\":\"INFO\",\"body\":\"one\"}\n"
+	want := "POST http://otel.test/p/v1/logs?…: 1 record, 38 bytes\n  {\"time\":\"1970-01-01T00:00:01Z\",\"level\":\"INFO\",\"body\":\"one\"}\n"
 	if out.String() != want || len(p.got) != 0 {
 		t.Errorf("got %q", out.String())
 	}

@@ -465,3 +465,19 @@ func TestLongAnswer(t *testing.T) {
 		}
 	}
 }
+
+// A dry run shows a call, not a request of HTTP.
+func TestDryRun(t *testing.T) {
+	var out bytes.Buffer
+	log, err := forebay.New(To("http://collector:4317", otlp.Configure(func(c *otlp.Config) { c.DryRun = &out })))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Info("/v1/logs")
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); !strings.HasPrefix(got, "Export to collector:4317: 1 record, ") || !strings.Contains(got, `"body":"/v1/logs"`) {
+		t.Errorf("%s", got)
+	}
+}

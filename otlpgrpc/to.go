@@ -1,11 +1,14 @@
 package otlpgrpc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
@@ -44,6 +47,9 @@ func NewExporter(c otlp.Config) (*Exporter, error) {
 	if zip {
 		c.Compression = "none" // gRPC has its own
 	}
+	if c.DryRun != nil {
+		c.DryRun = dryRun{c.DryRun}
+	}
 	t := new(transport)
 	c.Client = &http.Client{Transport: t}
 	x, err := otlp.NewExporter(c)
@@ -54,6 +60,21 @@ func NewExporter(c otlp.Config) (*Exporter, error) {
 		return nil, err
 	}
 	return &Exporter{x, t.conn}, nil
+}
+
+// dryRun writes what an Exporter over HTTP would send, as a call.
+type dryRun struct{ w io.Writer }
+
+func (d dryRun) Write(p []byte) (int, error) {
+	if line, rest, ok := bytes.Cut(p, []byte("/v1/logs")); ok {
+		if _, host, ok := bytes.Cut(line, []byte("://")); ok {
+			if _, err := d.w.Write(slices.Concat([]byte("Export to "), host, rest)); err != nil {
+				return 0, err
+			}
+			return len(p), nil
+		}
+	}
+	return d.w.Write(p)
 }
 
 // Close ends the connection. Nothing is sent any more.
