@@ -9,6 +9,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/closetime"
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 // theirEnd is what the Shutdown of the borrower returned.
@@ -260,7 +261,7 @@ func (w *Writer) conclude(ctx context.Context, finished bool) error {
 	err := w.theirEnd.err
 	late := !finished || closetime.OutOfTime(err)
 	if n := w.end.report.Dropped[batch.Shutdown]; n > 0 {
-		err = fmt.Errorf("slab: close: %d records not delivered, %d of them unknown: %w", n, unknown, reason(ctx, err))
+		err = fmt.Errorf("slab: close: %s not delivered, %d of them unknown: %w", plural.Records(n), unknown, reason(ctx, err))
 	} else if late && w.end.report.Pending.Inflight > 0 { // with the borrower
 		err = fmt.Errorf("slab: close: %w", reason(ctx, err))
 	} else if late {

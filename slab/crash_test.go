@@ -80,7 +80,7 @@ func TestWhyNothingWasDelivered(t *testing.T) {
 		synctest.Wait()
 		w.end.giveUp() // as a little before a deadline
 		r, err := w.Shutdown(t.Context())
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 records not delivered") || r.Dropped[batch.Shutdown] != 1 {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 record not delivered") || r.Dropped[batch.Shutdown] != 1 {
 			t.Errorf("got %v, %v", err, r)
 		}
 	})

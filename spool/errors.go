@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 var (
@@ -59,7 +60,7 @@ type CorruptError struct {
 
 // Error says what is wrong, where, and how much is lost.
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("spool: %s: offset %d: %v (%d records lost)", e.Segment, e.Offset, e.Err, e.Records)
+	return fmt.Sprintf("spool: %s: offset %d: %v (%s lost)", e.Segment, e.Offset, e.Err, plural.Of(e.Records, "record"))
 }
 
 // Unwrap returns the cause.

@@ -109,7 +109,7 @@ func health(f *spool.SegmentInfo) string {
 	case f.Aside:
 		return "damaged, set aside"
 	case f.Damage != nil && f.Damage.Records > 0:
-		return fmt.Sprintf("damaged at byte %d: %v, %d records lost", f.Damage.Offset, f.Damage.Err, f.Damage.Records)
+		return fmt.Sprintf("damaged at byte %d: %v, %s lost", f.Damage.Offset, f.Damage.Err, plural.Of(f.Damage.Records, "record"))
 	case f.Damage != nil:
 		return fmt.Sprintf("damaged at byte %d: %v", f.Damage.Offset, f.Damage.Err)
 	case f.Torn:

@@ -120,7 +120,7 @@ func TestSpoolDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, errs, code := runSpool(t, nil, "verify", dir)
-	if code != exitRuntime || !strings.Contains(out, "damaged at byte ") || !strings.Contains(out, "1 records lost") || !strings.Contains(errs, "1 of 2 files are damaged") {
+	if code != exitRuntime || !strings.Contains(out, "damaged at byte ") || !strings.Contains(out, "1 record lost") || !strings.Contains(errs, "1 of 2 files are damaged") {
 		t.Errorf("verify: %d\n%s%s", code, out, errs)
 	}
 	out, errs, code = runSpool(t, nil, "cat", dir)
