@@ -68,7 +68,7 @@ func plain(err error) string {
 // that would tell why.
 func neverReached(out *output) bool {
 	st := out.d.Stats().Deliver
-	return st.Attempts == 0 && st.Retries == 0 && !st.Gone
+	return out.report.Delivered == 0 && st.Attempts == 0 && st.Retries == 0 && !st.Gone
 }
 
 // conclude returns what is to be said at the end, and how the program ends.
