@@ -5,6 +5,7 @@ import (
 	"io"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -28,6 +29,7 @@ const (
 // stalling is a destination that counts lines and stalls. Like a file it may be
 // written by several goroutines, one after the other.
 type stalling struct {
+	every  int // writes; 0: it does not stall
 	mu     sync.Mutex
 	writes int
 	lines  uint64
@@ -37,7 +39,7 @@ func (s *stalling) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writes++
-	if s.writes%stallEvery == 0 {
+	if s.every > 0 && s.writes%s.every == 0 {
 		time.Sleep(stallFor)
 	}
 	s.lines += uint64(bytes.Count(p, []byte{'\n'}))
@@ -47,12 +49,23 @@ func (s *stalling) Write(p []byte) (int, error) {
 // stalled measures how long the calls of paced producers take while the
 // destination stalls.
 func stalled(name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
+	return timedCalls(name, kind, note, l, mk, stallEvery, produce)
+}
+
+// busy is stalled with a destination that takes everything at once, and callers that leave
+// no processor idle.
+func busy(name string, kind h.Kind, note string, l rivals.Native, mk pipe) h.Contender {
+	return timedCalls(name, kind, note, l, mk, 0, crowd)
+}
+
+func timedCalls(name string, kind h.Kind, note string, l rivals.Native, mk pipe, every int,
+	callers func(rivals.Run, *h.Env) *hdrhistogram.Histogram) h.Contender {
 	c := h.Contender{Name: name, Kind: kind, Note: note,
 		Sample: func(env *h.Env) (*h.Sample, error) {
-			dst := new(stalling)
+			dst := &stalling{every: every}
 			run, drain := mk(dst)
 			runtime.GC()
-			hist := produce(run, env)
+			hist := callers(run, env)
 			if drain != nil {
 				if err := drain(); err != nil {
 					return nil, err
@@ -102,11 +115,52 @@ func produce(run rivals.Run, env *h.Env) *hdrhistogram.Histogram {
 		})
 	}
 	wg.Wait()
+	return merged(hists)
+}
+
+func merged(hists []*hdrhistogram.Histogram) *hdrhistogram.Histogram {
 	for _, o := range hists[1:] {
 		hists[0].Merge(o)
 	}
 	return hists[0]
 }
+
+// Callers of busy.
+const (
+	perProcessor = 50
+	workUnits    = 2000 // about 1 µs between two calls
+	busyCalls    = 4000 // of each caller
+)
+
+// crowd runs many more callers than processors. All of them work between their calls, so
+// whoever gives its processor away waits for all others.
+func crowd(run rivals.Run, env *h.Env) *hdrhistogram.Histogram {
+	n := busyCalls
+	if env.Quick {
+		n = 10
+	}
+	hists := make([]*hdrhistogram.Histogram, perProcessor*runtime.GOMAXPROCS(0))
+	var wg sync.WaitGroup
+	for i := range hists {
+		hists[i] = newHistogram()
+		wg.Go(func() {
+			work := uint64(i)
+			for range n {
+				for range workUnits {
+					work = work*31 + 7
+				}
+				t := time.Now()
+				run(i, 1)
+				hists[i].RecordValue(int64(time.Since(t)))
+			}
+			worked.Add(work)
+		})
+	}
+	wg.Wait()
+	return merged(hists)
+}
+
+var worked atomic.Uint64 // nobody may leave the work out
 
 func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, int64(10*time.Second), 3)
@@ -145,5 +199,20 @@ func init() {
 			stalled("zerolog unbuffered", h.Rival, "every record is a write", rivals.Zerolog, direct(rivals.Zerolog, six)),
 		},
 		Verdict: h.Verdict(h.AtMost(ours, 2), h.FigureVersus(ours, null, "max", 150), h.Figure(ours, "lost", 0)),
+	})
+	h.Register(h.Row{
+		Name: "stall/busy", What: "6 scalar fields; the destination takes all at once; 50 callers for each processor, who work 1 µs between calls, " +
+			"4000 calls each; duration of each call in µs",
+		Target: "p99 ≤ 2 µs, nothing lost",
+		Unit:   "p99 µs", Reference: null, MaxCount: 5,
+		Contenders: []h.Contender{
+			busy(null, h.Reference, "calls nothing", nil, nothing),
+			busy(ours, h.Ours, "Logger, Router, slabs 8 × 64 KiB", own.Native,
+				func(dst io.Writer) (rivals.Run, func() error) { return own.Buffered(dst, six) }),
+			busy("zap+BWS", h.Rival, "256 KiB", rivals.Zap, buffered(rivals.Zap, six, newBWS)),
+			busy("zerolog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Zerolog, buffered(rivals.Zerolog, six, newBufio)),
+			busy("slog+bufio", h.Rival, "mutexed, 256 KiB", rivals.Slog, buffered(rivals.Slog, six, newBufio)),
+		},
+		Verdict: h.Verdict(h.AtMost(ours, 2), h.Figure(ours, "lost", 0)),
 	})
 }

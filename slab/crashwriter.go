@@ -45,11 +45,11 @@ func (w *Writer) openSlabs() error {
 
 // putMapped is WriteRecord into mapped memory.
 func (w *Writer) putMapped(p []byte, m batch.Meta) error {
-	w.mu.put.Lock()
+	w.mu.lockPut()
 	if !w.crash.isKnown(m.Stream) {
 		w.mu.put.Unlock()
 		w.learnStream(m.Stream)
-		w.mu.put.Lock()
+		w.mu.lockPut()
 	}
 	if len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {
 		return w.putSlow(p, m)

@@ -55,8 +55,6 @@ type marks struct {
 const (
 	spinRounds = 100
 	spinWorth  = 30 * time.Microsecond
-	// patience is how often the drain tries to get the lock before it waits for it.
-	patience = 100
 	// fewSlabs is how many slabs the drain waits for while it spins, if they are no
 	// more than a quarter: each visit to the lock costs the caller whom it meets there.
 	fewSlabs = 4
@@ -147,7 +145,7 @@ func (w *Writer) gather() bool {
 		}
 		if d.held == heldNone { // else settle has handed over without letting go
 			w.lookAtFile()
-			patiently(&w.mu, w.spins)
+			patiently(&w.mu, w.mu.spins)
 		}
 		d.held = heldNone
 		if w.life.cutShort() {
@@ -385,7 +383,7 @@ func (w *Writer) settle(n int) {
 		return
 	}
 	w.lookAtFile()
-	patiently(&w.mu, w.spins)
+	patiently(&w.mu, w.mu.spins)
 	if w.life.cutShort() {
 		w.mu.Unlock()
 		d.now = nil

@@ -16,16 +16,26 @@ import "sync"
 // that finds room takes put alone. The drain takes slabs alone while it goes from one full
 // slab to the next. So it meets the callers once per slab and not at every record.
 type locks struct {
-	put sync.Mutex
+	put   sync.Mutex
+	spins bool // there is a processor to spare for those who wait; set by New
 	// The drain asks for slabs again and again: not in the cache line of put.
 	_     [64]byte
 	slabs sync.Mutex
 }
 
 func (l *locks) Lock() {
-	l.put.Lock()
+	l.lockPut()
 	l.slabs.Lock()
 }
+
+// lockPut locks put, and looks several times before it waits: see patiently.
+func (l *locks) lockPut() {
+	if !l.put.TryLock() {
+		l.waitPut()
+	}
+}
+
+func (l *locks) waitPut() { patiently(&l.put, l.spins) }
 
 func (l *locks) Unlock() {
 	l.slabs.Unlock()
@@ -68,7 +78,7 @@ func (w *Writer) calmLocked() bool {
 func (w *Writer) gatherHalf() step {
 	d := &w.d
 	if d.held == heldNone {
-		patiently(&w.mu.slabs, w.spins)
+		patiently(&w.mu.slabs, w.mu.spins)
 	}
 	d.held = heldNone
 	if !w.calmLocked() || w.sleep.state == parked {
@@ -100,7 +110,7 @@ func (w *Writer) gatherHalf() step {
 // nothing. Else the drain holds that half afterwards.
 func (w *Writer) settleHalf(n int) bool {
 	d := &w.d
-	patiently(&w.mu.slabs, w.spins)
+	patiently(&w.mu.slabs, w.mu.spins)
 	if !w.calmLocked() || w.gauge.rate.due(d.since) {
 		w.mu.slabs.Unlock()
 		return false

@@ -152,7 +152,7 @@ func (l *Loan) Settle(left uint64) {
 		return
 	}
 	w := l.w
-	patiently(&w.mu, w.spins)
+	patiently(&w.mu, w.mu.spins)
 	defer w.unlock()
 	if l.settled {
 		return
@@ -178,7 +178,7 @@ func (l *Loan) Return() {
 		return
 	}
 	w := l.w
-	patiently(&w.mu, w.spins)
+	patiently(&w.mu, w.mu.spins)
 	defer w.unlock()
 	l.returned = true
 	if l.kind != lendsCopy {

@@ -30,11 +30,11 @@ var mutants = []mutant{
 	// a call that needs the slow path leaves its ticket there for a record that is
 	// stored, which with Block every record is.
 	{name: "the ticket is taken before the lock", run: "^TestOrder$/^tiny_slabs$", edits: []edit{
-		{"writer.go", "\t\treturn w.putChecked(p, m)\n\t}\n\tw.mu.put.Lock()\n" +
+		{"writer.go", "\t\treturn w.putChecked(p, m)\n\t}\n\tif !w.mu.put.TryLock() { // lockPut, inlined\n\t\tw.mu.waitPut()\n\t}\n" +
 			"\tif len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {\n\t\treturn w.putSlow(p, m)\n\t}\n" +
 			"\tw.next++\n\tw.stow(p, w.next, ",
 			"\t\treturn w.putChecked(p, m)\n\t}\n" +
-				"\tearly := atomic.AddUint64(&w.next, 1)\n\tif early%64 == 0 {\n\t\truntime.Gosched()\n\t}\n\tw.mu.put.Lock()\n" +
+				"\tearly := atomic.AddUint64(&w.next, 1)\n\tif early%64 == 0 {\n\t\truntime.Gosched()\n\t}\n\tif !w.mu.put.TryLock() { // lockPut, inlined\n\t\tw.mu.waitPut()\n\t}\n" +
 				"\tif len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {\n\t\tw.early = append(w.early, early)\n\t\treturn w.putSlow(p, m)\n\t}\n" +
 				"\tw.stow(p, early, "},
 		{"state.go", "\tnext   uint64         // tickets given out so far\n", "\tnext   uint64 // tickets given out so far\n\tearly  []uint64\n"},

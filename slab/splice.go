@@ -36,7 +36,7 @@ func (w *Writer) TryWriteSpliced(p []byte, in []Splice, m batch.Meta) bool {
 	if w.checks {
 		return false
 	}
-	w.mu.put.Lock()
+	w.mu.lockPut()
 	if n+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {
 		w.mu.slabs.Lock()
 		return w.placeSplicedLocked(p, in, n, m)

@@ -18,7 +18,6 @@ type config struct {
 	important *slog.LevelVar
 	limited   bool  // the borrower has limits for a batch
 	gatherMax int   // slabs per batch where there are no limits
-	spins     bool  // there is a processor to spare for a drain that spins
 	halfLock  bool  // the drain may go from slab to slab with half of mu
 	crashErr  error // why the slabs are on the heap although Options.Crash is set
 }

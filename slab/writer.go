@@ -53,10 +53,11 @@ func New(to Borrower, o *Options) (*Writer, error) {
 		state: state{
 			front: front{flush: levels.flush, room: -1}, queue: newQueue(r.SlabCount + 2), pool: newPool(&r),
 			loans: loans{room: make(chan struct{}, 1)}, sleep: sleep{bell: make(chan struct{}, 1)},
+			mu: locks{spins: runtime.GOMAXPROCS(0) > 1},
 		},
 		config: config{
 			o: r, born: time.Now(), to: to, wants: to.Wants(), reserve: levels.reserve, important: levels.important,
-			spins: runtime.GOMAXPROCS(0) > 1, halfLock: r.Crash == nil,
+			halfLock: r.Crash == nil,
 		},
 		end: ending{ctx: ctx, giveUp: cancel, done: make(chan struct{}), reported: make(chan struct{})},
 	}
@@ -103,7 +104,9 @@ func (w *Writer) Write(p []byte) (int, error) {
 	if w.checks {
 		err = w.putChecked(p, m)
 	} else { // as WriteRecord: to call it would be a tenth of what it does
-		w.mu.put.Lock()
+		if !w.mu.put.TryLock() { // lockPut, inlined
+			w.mu.waitPut()
+		}
 		if len(p)+batch.SlotBytes <= w.room && m.Level < w.flush.Level() {
 			w.next++
 			w.stow(p, w.next, uint64(m.Time), tail(m))
@@ -131,7 +134,9 @@ func (w *Writer) WriteRecord(p []byte, m batch.Meta) error {
 	if w.checks {
 		return w.putChecked(p, m)
 	}
-	w.mu.put.Lock()
+	if !w.mu.put.TryLock() { // lockPut, inlined
+		w.mu.waitPut()
+	}
 	if len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {
 		return w.putSlow(p, m)
 	}
@@ -170,7 +175,9 @@ func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 	if w.crash != nil {
 		return w.putMapped(p, m)
 	}
-	w.mu.put.Lock()
+	if !w.mu.put.TryLock() { // lockPut, inlined
+		w.mu.waitPut()
+	}
 	if len(p)+batch.SlotBytes > w.room || m.Level >= w.flush.Level() {
 		return w.putSlow(p, m)
 	}
