@@ -50,11 +50,11 @@ func (l *lateLetters) Close() error {
 	return l.file.Close()
 }
 
-// oversized is a record above Slab.MaxRecord on its way to the dead letters.
-type oversized struct {
+// refused is a record that the Output did not take, on its way to the dead letters.
+type refused struct {
 	b     *batch.Batch
 	cause error
 }
 
-// oversizedQueue is how many such records wait at most; older ones are forgotten.
-const oversizedQueue = 4
+// refusedQueue is how many such records wait at most; older ones are forgotten.
+const refusedQueue = 4

@@ -34,7 +34,7 @@ type Output struct {
 	files   files
 
 	maxRecord int
-	buried    *callback.Runner[oversized] // nil: no dead letters
+	buried    *callback.Runner[refused] // nil: no dead letters
 
 	begun  atomic.Bool   // a Shutdown has begun
 	ended  chan struct{} // closed when report and err are set
@@ -108,7 +108,7 @@ func (o *Output) connect(dest Destination, r *OutputOptions) (err error) {
 	}
 	w.Store(o.w)
 	if h := r.Deliver.DeadLetter; h != nil {
-		o.buried = callback.New(func(v oversized) { h.HandleError(v.cause, v.b) }, oversizedQueue)
+		o.buried = callback.New(func(v refused) { h.HandleError(v.cause, v.b) }, refusedQueue)
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (f *front) Shutdown(ctx context.Context) (rep batch.Report, err error) {
 func (o *Output) Write(p []byte) (int, error) {
 	if len(p) > o.maxRecord {
 		n, err := o.w.Write(p)
-		o.bury(p, batch.Meta{}, err)
+		o.bury(p, batch.Meta{}, err, errOversize, o.w.Codec())
 		return n, err
 	}
 	return o.w.Write(p)
@@ -149,7 +149,7 @@ func (o *Output) Write(p []byte) (int, error) {
 func (o *Output) WriteRecord(p []byte, m batch.Meta) error {
 	err := o.w.WriteRecord(p, m)
 	if err != nil && len(p) > o.maxRecord {
-		o.bury(p, m, err)
+		o.bury(p, m, err, errOversize, o.w.Codec())
 	}
 	return err
 }
@@ -159,20 +159,27 @@ func (o *Output) TryWriteSpliced(p []byte, in []slab.Splice, m batch.Meta) bool 
 	return o.w.TryWriteSpliced(p, in, m)
 }
 
-// RefuseOversize is [slab.Writer.RefuseOversize].
-func (o *Output) RefuseOversize() error { return o.w.RefuseOversize() }
+// Refuse is [slab.Writer.Refuse]. p, if it is not nil, is what there is of the record, for the
+// dead letters, and cause says why. It copies p.
+func (o *Output) Refuse(p []byte, m batch.Meta, r batch.Reason, cause error) error {
+	err := o.w.Refuse(r)
+	if p != nil {
+		o.bury(p, m, err, cause, nil)
+	}
+	return err
+}
 
 var errOversize = errors.New("the record is longer than MaxRecord")
 
-// bury hands a record that is too long to the dead letters. It stays dropped in the
-// account.
-func (o *Output) bury(p []byte, m batch.Meta, err error) {
+// bury hands a record that was not taken to the dead letters, unless the Output is closed. It
+// stays dropped in the account. c reads the record; nil: it is text.
+func (o *Output) bury(p []byte, m batch.Meta, err, cause error, c batch.Codec) {
 	if o.buried == nil || errors.Is(err, batch.ErrClosed) {
 		return
 	}
 	var build batch.Builder
 	build.Append(p, 0, m)
-	o.buried.Post(oversized{build.Batch(o.w.Codec()), errOversize})
+	o.buried.Post(refused{build.Batch(c), cause})
 }
 
 // Codec reads the records.

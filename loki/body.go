@@ -228,7 +228,7 @@ func (s *bodyScope) append(dst []byte, r *encode.Record, form int) []byte {
 	if s.b.levelKey != "" {
 		dst = append(dst, ',')
 		dst = append(dst, s.b.levelHead[form]...)
-		dst = append(dst, s.b.levels[levelIndex(r.Level)][form]...)
+		dst = append(dst, s.b.levels[values.LevelIndex(r.Level)][form]...)
 		if form == nested {
 			dst = append(dst, '\\')
 		}

@@ -90,7 +90,7 @@ func newEncoder(c *Config, streams *registry, n *noticed, r *reports) *encoder {
 		e.body = true
 	}
 	e.plan(c)
-	warn := levelIndex(slog.LevelWarn)
+	warn := values.LevelIndex(slog.LevelWarn)
 	if len(c.gapLabels) > 0 {
 		e.addGaps(warn)
 	}
@@ -366,13 +366,13 @@ func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error)
 	var st *stream
 	attrs := r.Attrs
 	if e.picks == nil {
-		m.Stream = e.byLevel[levelIndex(r.Level)]
+		m.Stream = e.byLevel[values.LevelIndex(r.Level)]
 	} else {
 		p = getPicked(len(e.slots))
 		defer p.free()
 		settled := s.settle(p, r, attrs)
 		s.pick(p, r, settled)
-		st = e.stream(p, levelIndex(r.Level))
+		st = e.stream(p, values.LevelIndex(r.Level))
 		m.Stream = st.id
 		if rest := s.rest(p, settled); len(rest) != len(attrs) || len(p.once) > 0 {
 			r.Attrs = rest
@@ -600,7 +600,7 @@ func (e *encoder) appendLine(dst []byte, t time.Time, level slog.Level, line []b
 	if level == NoLevel {
 		m.Level = slog.LevelInfo
 	} else {
-		index = levelIndex(level)
+		index = values.LevelIndex(level)
 	}
 	st := e.stream(p, index)
 	m.Stream = st.id

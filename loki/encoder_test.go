@@ -17,6 +17,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/internal/testkit/race"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 func TestLabelsAndMetadata(t *testing.T) {
@@ -111,7 +112,7 @@ func nan() float64 { z := 0.0; return z / z }
 
 func TestLevels(t *testing.T) {
 	for l, want := range map[slog.Level]string{-8: "trace", -5: "trace", -4: "debug", -1: "debug", 0: "info", 3: "info", 4: "warn", 8: "error", 11: "error", 12: "fatal", 100: "fatal"} {
-		if got := levelName(l); got != want {
+		if got := values.LevelWord(l); got != want {
 			t.Errorf("%d: %s, want %s", l, got, want)
 		}
 	}

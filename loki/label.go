@@ -6,31 +6,15 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // Names of levels as Loki and Grafana know them.
-var levelNames = [...]string{"trace", "debug", "info", "warn", "error", "fatal"}
+var levelNames = values.LevelWords
 
 // never is a level no record has.
 const never = slog.Level(math.MaxInt8 + 1)
-
-// levelIndex maps a level to levelNames: what lies between two of slog's levels
-// belongs to the lower one, below Debug is trace, and from Error+4 on fatal.
-func levelIndex(l slog.Level) int {
-	switch {
-	case l < slog.LevelDebug:
-		return 0
-	case l < slog.LevelInfo:
-		return 1
-	case l < slog.LevelWarn:
-		return 2
-	case l < slog.LevelError:
-		return 3
-	case l < slog.LevelError+4:
-		return 4
-	}
-	return 5
-}
 
 // NoLevel is the level of a line for [Pusher.AppendLine] of which it is not known: the line
 // gets no level label, unless it has no other. Loki then looks for the level in the line.
@@ -38,8 +22,6 @@ const NoLevel = slog.Level(math.MinInt)
 
 // noLevel stands in place of the index of a level that is not known.
 const noLevel = -1
-
-func levelName(l slog.Level) string { return levelNames[levelIndex(l)] }
 
 // sanitizeName returns name as Loki's grammar for label names has it,
 // [a-zA-Z_][a-zA-Z0-9_]*: every other character becomes "_", a digit in front

@@ -83,7 +83,7 @@ func (s *logfmtScope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, 
 	w.key = append(w.key[:0], s.prefix...)
 	attrs := r.Attrs
 	r.Attrs = w.settle(attrs, 0)
-	dst, m, err := s.Scope.Append(append(dst, s.l.levels[levelIndex(r.Level)]...), r)
+	dst, m, err := s.Scope.Append(append(dst, s.l.levels[values.LevelIndex(r.Level)]...), r)
 	r.Attrs = attrs
 	w.s, w.rec, w.spent = nil, nil, 0
 	if cap(w.seen)+cap(w.key) < 4096 {

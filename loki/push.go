@@ -19,6 +19,7 @@ import (
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/httpsend"
 	"github.com/forebay-log/forebay/internal/secrets"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // A client pushes entries and reads the answers. It starts no goroutine except those
@@ -302,7 +303,7 @@ func (s *client) gather(p *push, b *batch.Batch) {
 				var ok bool
 				if g, ok = p.groupOf[last]; !ok {
 					g = int32(len(p.groups))
-					p.groups = append(p.groups, group{st: st, level: levelIndex(slot.Meta().Level)})
+					p.groups = append(p.groups, group{st: st, level: values.LevelIndex(slot.Meta().Level)})
 					p.groupOf[last] = g
 				}
 			}

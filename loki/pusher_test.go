@@ -24,6 +24,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 func event(at time.Time, level slog.Level, msg string, attrs ...slog.Attr) encode.Record {
@@ -278,7 +279,7 @@ func TestOrder(t *testing.T) {
 	for l, items := range want {
 		slices.SortStableFunc(items, func(a, b item) int { return a.at.Compare(b.at) })
 		for _, r := range p.requests() {
-			if !strings.Contains(r.streams[0].Labels, levelName(l)) {
+			if !strings.Contains(r.streams[0].Labels, values.LevelWord(l)) {
 				continue
 			}
 			for i, got := range r.streams[0].Entries {

@@ -6,7 +6,8 @@
 // A record becomes a LogRecord in the caller, once; a request is made of records without
 // another look at them.
 //
-//   - The severity is the level and 9: slog.LevelInfo is 9, INFO. Its text is that of slog.
+//   - The severity is the level and 9: slog.LevelInfo is 9, INFO. Its text is that of slog,
+//     and TRACE and FATAL for slog.LevelDebug-4 and slog.LevelError+4.
 //   - The body is the message. Both times are that of the record; one without a time has
 //     the observed one alone.
 //   - Attributes keep their kinds. Groups are lists of pairs, durations nanoseconds, times

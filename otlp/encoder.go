@@ -155,7 +155,7 @@ func appendLevel(dst []byte, l slog.Level) []byte {
 	case slog.LevelError:
 		return append(dst, tagText, 5, 'E', 'R', 'R', 'O', 'R')
 	}
-	return appendText(dst, tagText, values.LevelText(l, values.LevelUpper))
+	return appendText(dst, tagText, values.LevelName(l))
 }
 
 func appendBody(dst []byte, s string) []byte {

@@ -78,6 +78,11 @@ func TestRecords(t *testing.T) {
 			}
 		})
 	}
+	for l, want := range map[slog.Level]string{-8: "TRACE", 12: "FATAL", 13: "ERROR+5"} {
+		if got := shown(t, root, &encode.Record{Level: l}); !strings.Contains(got, `"level":"`+want+`"`) {
+			t.Errorf("%d: %s", l, got)
+		}
+	}
 	got := shown(t, root, &encode.Record{Time: at, Attrs: []slog.Attr{slog.Any("p", panics{})}})
 	if !strings.Contains(got, "no") || !json.Valid([]byte(got)) {
 		t.Errorf("a value that panics: %s", got)

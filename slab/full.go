@@ -45,20 +45,18 @@ func (w *Writer) countDropLocked(r batch.Reason, n int) {
 	}
 }
 
-// refuseOversize drops a record above MaxRecord.
-func (w *Writer) refuseOversize(p []byte) error {
+// Refuse counts a record that its producer does not hand over, as if it had been written and
+// dropped: one that it could not encode, say, or found to be above MaxRecord before it had all
+// of it. The error wraps [ErrDropped], or is [ErrClosed] after Close.
+func (w *Writer) Refuse(r batch.Reason) error {
 	w.mu.Lock()
 	defer w.unlock()
 	if w.life != accepting {
 		w.book.refused++
 		return ErrClosed
 	}
-	return w.dropLocked(batch.Oversize)
+	return w.dropLocked(r)
 }
-
-// RefuseOversize counts a record that its producer found to be above MaxRecord
-// before it had all of it: dropped{oversize}, as if it had been written.
-func (w *Writer) RefuseOversize() error { return w.refuseOversize(nil) }
 
 // policyFor returns what a write of level l does when no slab is free.
 func (w *Writer) policyFor(l slog.Level) WhenFull {

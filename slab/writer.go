@@ -170,7 +170,7 @@ func (w *Writer) stow(p []byte, ticket, time, tail uint64) {
 // size of a slab.
 func (w *Writer) putChecked(p []byte, m batch.Meta) error {
 	if len(p) > w.o.MaxRecord {
-		return w.refuseOversize(p)
+		return w.Refuse(batch.Oversize)
 	}
 	if w.crash != nil {
 		return w.putMapped(p, m)

@@ -4,11 +4,11 @@ package pattern
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // A Pattern is a text with names of fields in braces. "{level}" is the level of the
@@ -119,7 +119,7 @@ func (f *Filler) Append(dst []byte, p *Pattern, codec batch.Codec, rec *batch.Re
 			dst = append(dst, part.text...)
 			continue
 		case part.field == level:
-			dst = append(dst, levelName(rec.Level)...)
+			dst = append(dst, values.LevelWord(rec.Level)...)
 			continue
 		case !read:
 			obj, read = f.object(codec, rec), true
@@ -202,20 +202,4 @@ func IsText(c batch.Codec) bool {
 		return true
 	}
 	return false
-}
-
-func levelName(l slog.Level) string {
-	switch {
-	case l < slog.LevelDebug:
-		return "trace"
-	case l < slog.LevelInfo:
-		return "debug"
-	case l < slog.LevelWarn:
-		return "info"
-	case l < slog.LevelError:
-		return "warn"
-	case l < record.Fatal:
-		return "error"
-	}
-	return "fatal"
 }

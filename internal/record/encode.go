@@ -71,6 +71,7 @@ type Encoder struct {
 	pairs   encode.Scope // attributes only
 	rec     encode.Record
 	flat    flattener // JSON to logfmt
+	names   Namer
 	buf     []byte
 }
 
@@ -89,8 +90,8 @@ func NewEncoder(as Encoding) *Encoder {
 		e.pairs = encode.Logfmt(&encode.Options{TimeKey: out, LevelKey: out, MessageKey: out}).Scope()
 	}
 	if as != AsRaw {
-		e.trace = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, LevelName(Trace))})
-		e.fatal = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, LevelName(Fatal))})
+		e.trace = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, values.LevelName(Trace))})
+		e.fatal = e.noLevel.WithAttrs([]slog.Attr{slog.String(slog.LevelKey, values.LevelName(Fatal))})
 	}
 	return e
 }
@@ -115,8 +116,8 @@ func (e *Encoder) kept(ev *Event) bool {
 	return e.as == AsJSON && ev.Format == JSON || e.as == AsLogfmt && ev.Format == Logfmt
 }
 
-// Append appends ev to dst, with its newline. What is known besides comes last; raw
-// lines go without it.
+// Append appends ev to dst, with its newline. What is known besides comes last, under names
+// of its own ([Namer.Apart]); raw lines go without it.
 func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	if e.as == AsRaw {
 		return append(dst, ev.Raw...), nil
@@ -129,7 +130,11 @@ func (e *Encoder) Append(dst []byte, ev *Event) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	e.rec = encode.Record{Attrs: ev.More}
+	more := e.names.Apart(ev, true)
+	if len(more) == 0 {
+		return dst, nil
+	}
+	e.rec = encode.Record{Attrs: more}
 	dst = bytes.TrimRight(dst, "\n")
 	if e.as == AsLogfmt {
 		if len(dst) > start {
@@ -165,7 +170,7 @@ func (e *Encoder) append(dst []byte, ev *Event) ([]byte, error) {
 	case ev.Format == Logfmt:
 		e.rec.Attrs = logfmtAttrs(ev.Line)
 	default:
-		e.rec.Message, e.rec.Attrs = string(ev.Line), ev.More
+		e.rec.Message, e.rec.Attrs = string(ev.Line), e.names.Apart(ev, true)
 		switch {
 		case !ev.HasLevel:
 			scope = e.noLevel

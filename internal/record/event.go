@@ -164,6 +164,24 @@ func (ev *Event) Rewrite(before, now *Event) {
 	}
 }
 
+// Note makes value the level of ev if name is "level", or its time if it is "time". It reports
+// false where value is none, and for other names.
+func (p *Parser) Note(ev *Event, name, value string) bool {
+	var said Event
+	if name == slog.LevelKey || name == slog.TimeKey {
+		p.field(&said, []byte(name), []byte(value), true)
+	}
+	switch {
+	case said.HasLevel:
+		ev.Level, ev.HasLevel = said.Level, true
+	case !said.Time.IsZero():
+		ev.Time = said.Time
+	default:
+		return false
+	}
+	return true
+}
+
 // yearless returns the first time in text, which has no year.
 func (p *Parser) yearless(text []byte) time.Time {
 	if p.Now == nil {
@@ -233,11 +251,11 @@ func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 	}
 }
 
-// isTimeKey knows the names that slog, zap, zerolog, logrus, pino, bunyan,
+// isTimeKey knows the names that slog, zap, zerolog, logrus, pino, bunyan, Serilog,
 // logstash, ECS and journald use.
 func isTimeKey(key []byte) bool {
 	switch string(key) {
-	case "time", "ts", "timestamp", "@timestamp", "@t", "t", "datetime", "asctime", "eventTime", "__REALTIME_TIMESTAMP":
+	case "time", "Time", "ts", "timestamp", "Timestamp", "@timestamp", "@t", "t", "datetime", "asctime", "eventTime", "__REALTIME_TIMESTAMP":
 		return true
 	}
 	return false

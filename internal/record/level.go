@@ -6,25 +6,15 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // Levels beyond the four of slog.
 const (
-	Trace = slog.LevelDebug - 4
-	Fatal = slog.LevelError + 4
+	Trace = values.LevelTrace
+	Fatal = values.LevelFatal
 )
-
-// LevelName returns the name of l: that of slog, and TRACE or FATAL for the two that slog
-// has none for.
-func LevelName(l slog.Level) string {
-	switch l {
-	case Trace:
-		return "TRACE"
-	case Fatal:
-		return "FATAL"
-	}
-	return l.String()
-}
 
 // ParseLevel reads the name of a level, in any case: those of slog (with an
 // offset, as in "info+2"), and what other loggers call theirs.
@@ -71,7 +61,7 @@ func levelOf(word []byte) (slog.Level, bool) {
 // isLevelKey knows the names that the usual loggers give the level.
 func isLevelKey(key []byte) bool {
 	switch string(key) {
-	case "level", "lvl", "severity", "Level", "LEVEL", "SEVERITY", "log.level", "@level", "@l", "levelname", "loglevel", "severity_text", "PRIORITY":
+	case "level", "lvl", "severity", "Level", "LEVEL", "Severity", "SEVERITY", "log.level", "@level", "@l", "levelname", "loglevel", "severity_text", "PRIORITY":
 		return true
 	}
 	return false
@@ -122,7 +112,8 @@ const levelWithin = 256
 // ("[notice]", "[core:error]"), before a colon ("error: no such file"), behind a time
 // ("15:04:05 Info") or behind a name ("level=info"). A syslog priority ("<34>") and the
 // letters of glog ("E0102 15:04:05"), Android ("01-02 15:04:05.999  12  34 E Tag:",
-// "E/Tag( 12):") and Tornado ("[E 15:04:05") count too. The first one wins.
+// "E/Tag( 12):", both also with a user, the second also behind the time) and Tornado
+// ("[E 15:04:05") count too. The first one wins.
 func textLevel(line []byte) (slog.Level, bool) {
 	if l, ok := prefixLevel(line); ok {
 		return l, true
@@ -190,25 +181,69 @@ func prefixLevel(line []byte) (slog.Level, bool) {
 		}
 		return 0, false
 	}
-	if len(line) > 2 && line[1] == '/' { // I/Tag( 12): of Android
-		tag := line[2:min(len(line), levelWithin)]
-		i := bytes.IndexByte(tag, '(')
-		if i > 0 && bytes.IndexByte(bytes.TrimRight(tag[:i], " "), ' ') < 0 && bytes.HasPrefix(bytes.TrimLeft(tag[i+1:], " 0123456789"), []byte("):")) {
-			return letterLevel(line[0])
-		}
+	if isTagged(line) {
+		return letterLevel(line[0])
 	}
 	if len(line) > 3 && line[0] == '[' && line[2] == ' ' && isDigit(line[3]) { // [I 15:04:05 of Tornado
 		return letterLevel(line[1])
 	}
 	if len(line) > 18 && line[2] == '-' && line[5] == ' ' && line[8] == ':' && line[11] == ':' && line[14] == '.' { // Android
-		if f := bytes.Fields(line[14:min(len(line), 64)]); len(f) > 4 && len(f[3]) == 1 && isNumber(f[1]) && isNumber(f[2]) {
-			return letterLevel(f[3][0])
+		if l, ok := androidLevel(line[14:min(len(line), levelWithin)]); ok {
+			return l, true
 		}
 	}
 	if len(line) > 13 && isDigit(line[1]) && isDigit(line[4]) && line[5] == ' ' && line[8] == ':' && line[11] == ':' {
 		return letterLevel(line[0])
 	}
 	return 0, false
+}
+
+// isTagged reports whether line begins as Android has it with logcat -v brief: I/Tag( 12):
+func isTagged(line []byte) bool {
+	if len(line) < 3 || line[1] != '/' {
+		return false
+	}
+	tag, rest, ok := bytes.Cut(line[2:min(len(line), levelWithin)], []byte("("))
+	if !ok || len(tag) == 0 || bytes.IndexByte(bytes.TrimRight(tag, " "), ' ') >= 0 {
+		return false
+	}
+	pid, _, ok := bytes.Cut(rest, []byte("):"))
+	if user, behind, both := bytes.Cut(pid, []byte(":")); ok && both {
+		if pid = behind; !isAndroidUser(bytes.TrimLeft(user, " ")) {
+			return false
+		}
+	}
+	return ok && isNumber(bytes.TrimLeft(pid, " "))
+}
+
+// androidLevel reads what stands behind the seconds in lines of Android: the fraction, then
+// I/Tag( 12): or the columns of logcat -v threadtime, the first of which may be a user.
+func androidLevel(rest []byte) (slog.Level, bool) {
+	if _, text, _ := bytes.Cut(rest, []byte(" ")); isTagged(text) {
+		return letterLevel(text[0])
+	}
+	f := bytes.Fields(rest[:min(len(rest), 64)])
+	switch {
+	case len(f) > 4 && len(f[3]) == 1 && isLetter(f[3][0]) && isNumber(f[1]) && isNumber(f[2]):
+		return letterLevel(f[3][0])
+	case len(f) > 5 && len(f[4]) == 1 && isAndroidUser(f[1]) && isNumber(f[2]) && isNumber(f[3]) && bytes.IndexByte(rest, ':') >= 0:
+		return letterLevel(f[4][0])
+	}
+	return 0, false
+}
+
+// isAndroidUser reports whether word is a user of Android, as logcat -v uid writes one: a
+// number, u0_a12 of an app, or one of those that logcat names.
+func isAndroidUser(word []byte) bool {
+	switch string(word) {
+	case "root", "system", "radio", "shell", "wifi", "media", "logd", "log", "audio", "cache", "nfc", "drm", "gps", "vpn", "vold", "nobody":
+		return true
+	}
+	user, app, ok := bytes.Cut(word, []byte("_"))
+	if !ok {
+		return isNumber(word)
+	}
+	return len(user) > 1 && user[0] == 'u' && isNumber(user[1:]) && len(app) > 1 && isLetter(app[0]) && isNumber(bytes.TrimLeft(app, "ais"))
 }
 
 // letterLevel returns the level that a letter stands for.

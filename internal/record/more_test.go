@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/forebay-log/forebay/internal/record"
 )
@@ -33,6 +34,43 @@ func TestMore(t *testing.T) {
 			}
 			if as == record.AsJSON && !json.Valid(got) {
 				t.Errorf("%s is not valid", got)
+			}
+		}
+	}
+}
+
+// No name is there twice: what the line says keeps its name, what the input knows comes under
+// another one, or not at all where both say the same.
+func TestMoreApart(t *testing.T) {
+	at := time.Date(2026, 5, 6, 7, 8, 9, 0, time.UTC)
+	for _, c := range []struct {
+		in, json, logfmt string
+		more             []slog.Attr
+	}{
+		{`{"pod":"mine","a":1}`, `{"pod":"mine","a":1,"input.pod":"p","stream":"out"}`, `pod=mine a=1 input.pod=p stream=out`, nil},
+		{`{"\u0070od":"p","stream":1}`, `{"\u0070od":"p","stream":1,"input.stream":"out"}`, `pod=p stream=1 input.stream=out`, nil},
+		{`{"pod":"mine","input.pod":"too"}`, `{"pod":"mine","input.pod":"too","input.input.pod":"p","stream":"out"}`, `pod=mine input.pod=too input.input.pod=p stream=out`, nil},
+		{`{"pod":{"pod":"in"},"stream":"out"}`, `{"pod":{"pod":"in"},"stream":"out","input.pod":"p"}`, `pod.pod=in stream=out input.pod=p`, nil},
+		{"pod=mine stream=out", `{"pod":"mine","stream":"out","input.pod":"p"}`, `pod=mine stream=out input.pod=p`, nil},
+		{"some text", `{"msg":"some text","tag":"a","input.tag":"b","input.input.tag":"c","input.msg":"m"}`,
+			`msg="some text" tag=a input.tag=b input.input.tag=c input.msg=m`,
+			[]slog.Attr{slog.String("tag", "a"), slog.String("tag", "b"), slog.String("tag", "a"), slog.String("tag", "c"), slog.String("msg", "m"), slog.String("msg", "some text")}},
+		{"2026-05-06T07:08:09Z ERROR x", `{"time":"2026-05-06T07:08:09.000000000Z","level":"ERROR","msg":"2026-05-06T07:08:09Z ERROR x","input.time":"t"}`,
+			`time=2026-05-06T07:08:09.000000000Z level=ERROR msg="2026-05-06T07:08:09Z ERROR x" input.time=t`,
+			[]slog.Attr{slog.String("time", "t"), slog.Time("time", at), slog.String("level", "ERROR")}},
+		{"ok ", `{"msg":"ok ","level":"x","time":"t"}`, `msg="ok " level=x time=t`, []slog.Attr{slog.String("level", "x"), slog.String("time", "t")}},
+	} {
+		for as, want := range map[record.Encoding]string{record.AsJSON: c.json, record.AsLogfmt: c.logfmt} {
+			var ev record.Event
+			new(record.Parser).Parse([]byte(c.in), &ev)
+			if ev.More = c.more; ev.More == nil {
+				ev.More = []slog.Attr{slog.String("pod", "p"), slog.String("stream", "out")}
+			}
+			enc := record.NewEncoder(as)
+			for range 2 {
+				if got, err := enc.Encode(&ev); err != nil || string(got) != want+"\n" {
+					t.Errorf("%q as %s: %s (%v), want %s", c.in, as, got, err, want)
+				}
 			}
 		}
 	}

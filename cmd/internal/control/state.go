@@ -31,7 +31,6 @@ type Input struct {
 	Bytes    uint64 `json:"bytes"`
 	Filtered uint64 `json:"filtered"` // below the level of all outputs
 	Oversize uint64 `json:"oversize"`
-	Broken   uint64 `json:"broken"` // could not be encoded
 	Unparsed uint64 `json:"unparsed"`
 }
 

@@ -58,7 +58,7 @@ func (p *pipeline) describe(s *control.State) {
 	read := p.read()
 	s.Input = control.Input{
 		Records: read.records, Bytes: read.bytes, Filtered: read.filtered,
-		Oversize: read.oversize, Broken: read.broken, Unparsed: read.unparsed,
+		Oversize: read.oversize, Unparsed: read.unparsed,
 	}
 	outs := p.outputs()
 	s.Outputs = make([]control.Output, 0, len(outs))

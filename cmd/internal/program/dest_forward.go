@@ -134,13 +134,24 @@ func newForwardEncoder(tagFrom string) encodeFunc {
 		if dst == nil {
 			dst = buf[:0]
 		}
-		if len(tag) > 0 {
-			if rec, stream, err := fluent.AppendTaggedEvent(dst, string(text), at, js); !errors.Is(err, fluent.ErrTag) {
-				buf, m.Stream = rec, stream
-				return rec, m, err
+		n := len(dst)
+		write := func() (err error) {
+			if len(tag) > 0 {
+				var stream uint32
+				if dst, stream, err = fluent.AppendTaggedEvent(dst, string(text), at, js); !errors.Is(err, fluent.ErrTag) {
+					m.Stream = stream
+					return err
+				}
 			}
+			dst, err = fluent.AppendJSONEvent(dst[:n], at, js)
+			return err
 		}
-		dst, err = fluent.AppendJSONEvent(dst, at, js)
+		if err = write(); errors.Is(err, fluent.ErrValue) {
+			// The protocol may not hold that time, before 1970 or from 2106 on. The record
+			// has it, too, if its line has.
+			dst, at = dst[:n], time.Now()
+			err = write()
+		}
 		buf = dst
 		return dst, m, err
 	}

@@ -162,7 +162,8 @@ func TestForwardTagFrom(t *testing.T) {
 		rec  string
 	}{
 		{`{"n":1}`, []slog.Attr{slog.String("tag", "shop.web"), slog.String("pod", "p")}, "shop.web", `{"n":1,"pod":"p"}`},
-		{`{"n":1,"tag":"own"}`, []slog.Attr{slog.String("tag", "shop.web")}, "own", `{"n":1,"tag":"own"}`},
+		{`{"n":1,"tag":"own"}`, []slog.Attr{slog.String("tag", "shop.web")}, "shop.web", `{"n":1,"tag":"own"}`},
+		{`{"n":1,"tag":"own"}`, nil, "own", `{"n":1,"tag":"own"}`},
 		{`{"n":2}`, nil, "", `{"n":2}`},
 		{`{"n":3}`, []slog.Attr{slog.String("tag", "a\x01b")}, "", `{"n":3}`},
 		{`{"n":4}`, []slog.Attr{slog.String("tag", strings.Repeat("x", 100_000))}, "", `{"n":4}`},
@@ -180,6 +181,35 @@ func TestForwardTagFrom(t *testing.T) {
 		}
 		if len(ev.More) != len(tt.more) {
 			t.Errorf("%s: the event has lost what was known of it", tt.line)
+		}
+	}
+}
+
+// A time that the protocol cannot hold costs no record: that of the event is now.
+func TestForwardTimes(t *testing.T) {
+	for _, tagFrom := range []string{"", "tag"} {
+		encode, codec := newForwardEncoder(tagFrom), fluent.Codec()
+		for _, line := range []string{
+			"1969-12-31T23:59:59Z ERROR a\n", `{"time":"2200-01-01T00:00:00Z","msg":"a"}` + "\n", `{"tag":"web","ts":-5000,"msg":"a"}` + "\n",
+		} {
+			var ev record.Event
+			new(record.Parser).Parse([]byte(line), &ev)
+			if strings.Contains(line, "-5000") {
+				ev.Time = time.Unix(-5000, 0)
+			}
+			was := []byte("before")
+			before := time.Now()
+			rec, m, err := encode(was, &ev)
+			if err != nil || !bytes.HasPrefix(rec, was) {
+				t.Errorf("%s: %q, %v", line, rec, err)
+				continue
+			}
+			text := string(codec.AppendJSON(nil, rec[len(was):], m))
+			_, at, _ := strings.Cut(text, `"time":"`)
+			at, _, _ = strings.Cut(at, `"`)
+			if when, err := time.Parse(time.RFC3339Nano, at); err != nil || when.Before(before) || when.After(time.Now()) || !strings.Contains(text, `"record":{`) {
+				t.Errorf("%s: %s (%v)", line, text, err)
+			}
 		}
 	}
 }

@@ -97,25 +97,29 @@ func plainLoki(err error) error {
 }
 
 // newLokiEncoder returns what makes an entry of a line: the line as it came, with
-// its time and level, and with labels and metadata of the fields so named.
+// its time and level, and with labels and metadata of the fields so named. Those that the
+// input knows come before those of the line, which is anybody's.
 func newLokiEncoder(s *loki.Pusher, names []string) encodeFunc {
 	var attrs []slog.Attr
+	var rest []string
 	var js []byte
 	logfmt := encode.Logfmt(nil).Codec()
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
-		attrs = attrs[:0]
-		if len(names) > 0 && ev.Format != record.Text {
+		attrs, rest = attrs[:0], rest[:0]
+		for _, name := range names {
+			if i := slices.IndexFunc(ev.More, func(a slog.Attr) bool { return a.Key == name }); i >= 0 {
+				attrs = append(attrs, ev.More[i])
+			} else {
+				rest = append(rest, name)
+			}
+		}
+		if len(rest) > 0 && ev.Format != record.Text {
 			line := ev.Line
 			if ev.Format == record.Logfmt {
 				js = logfmt.AppendJSON(js[:0], ev.Line, batch.Meta{})
 				line = js
 			}
-			attrs = appendFields(attrs, line, names)
-		}
-		for _, a := range ev.More {
-			if slices.Contains(names, a.Key) {
-				attrs = append(attrs, a)
-			}
+			attrs = appendFields(attrs, line, rest)
 		}
 		level := ev.Level
 		if !ev.HasLevel {
@@ -133,7 +137,9 @@ func appendFields(dst []slog.Attr, obj []byte, names []string) []slog.Attr {
 	}
 	for _, name := range names {
 		head, tail, nested := strings.Cut(name, ".")
-		if v, ok := fields[name]; ok {
+		if v, ok := fields[name]; ok && string(v) == "null" {
+			continue // no value makes no label
+		} else if ok {
 			// The Sink knows a name with a dot as one in a group.
 			dst = append(dst, within(strings.Split(name, "."), v))
 		} else if v, ok := fields[head]; ok && nested {

@@ -234,18 +234,33 @@ func TestLokiLabelFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tgt.close()
-	ev := record.Event{More: []slog.Attr{slog.String("namespace", "shop"), slog.String("pod", "p-1")}}
-	more := ev.More
-	new(record.Parser).Parse([]byte(`{"msg":"a","http":{"method":"GET"}}`+"\n"), &ev)
-	ev.More = more
-	rec, m, err := tgt.newEncoder()(nil, &ev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text := string(tgt.codec.AppendJSON(nil, rec, m))
-	for _, want := range []string{`namespace=\"shop\"`, `http_method=\"GET\"`, `app=\"x\"`, `"pod":"p-1"`} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%s is not in %s", want, text)
+	encode := tgt.newEncoder()
+	for _, c := range []struct {
+		line string
+		want []string
+		not  string
+	}{
+		{`{"msg":"a","http":{"method":"GET"}}`, []string{`namespace=\"shop\"`, `http_method=\"GET\"`, `app=\"x\"`, `"pod":"p-1"`}, "mine"},
+		// A line can say anything.
+		{`{"msg":"a","namespace":"mine","http":{"method":null},"pod":"mine"}`, []string{`namespace=\"shop\"`, `"pod":"p-1"`}, `http_method`},
+		{`namespace=mine http.method=GET pod=mine`, []string{`namespace=\"shop\"`, `http_method=\"GET\"`, `"pod":"p-1"`}, `namespace=\"mine`},
+	} {
+		var ev record.Event
+		new(record.Parser).Parse([]byte(c.line+"\n"), &ev)
+		ev.More = []slog.Attr{slog.String("namespace", "shop"), slog.String("pod", "p-1"), slog.String("pod", "another")}
+		rec, m, err := encode(nil, &ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(tgt.codec.AppendJSON(nil, rec, m))
+		labels, _, _ := strings.Cut(text, `"line"`)
+		for _, want := range c.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s is not in %s", want, text)
+			}
+		}
+		if strings.Contains(labels, c.not) {
+			t.Errorf("%s is in %s", c.not, labels)
 		}
 	}
 }

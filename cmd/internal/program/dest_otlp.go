@@ -104,11 +104,12 @@ func (d otlpDest) plain(err error) error {
 // newOTLPEncoder returns what makes a record of a line: the line as it came is the body, with
 // its time and level, and what the input knows are attributes.
 func newOTLPEncoder(x OTLP) encodeFunc {
+	var names record.Namer
 	return func(dst []byte, ev *record.Event) ([]byte, batch.Meta, error) {
 		level := ev.Level
 		if !ev.HasLevel {
 			level = otlp.NoLevel
 		}
-		return x.AppendLine(dst, ev.Time, level, ev.Line, ev.More)
+		return x.AppendLine(dst, ev.Time, level, ev.Line, names.Apart(ev, false))
 	}
 }

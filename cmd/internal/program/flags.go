@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/internal/units"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/values"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -114,7 +115,7 @@ func (l *level) String() string {
 	if !l.set {
 		return ""
 	}
-	return strings.ToLower(l.Level.String())
+	return strings.ToLower(values.LevelName(l.Level))
 }
 func (*level) Type() string { return "LEVEL" }
 func (l *level) Set(text string) (err error) {

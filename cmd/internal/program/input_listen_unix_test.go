@@ -17,7 +17,7 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 	"github.com/forebay-log/forebay/cmd/internal/listen/lokipush"
-	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // The level of a record of Loki is a label, or structured metadata.
@@ -42,7 +42,7 @@ func TestLevelOfLabels(t *testing.T) {
 		k := new(listenIntake).about(&tt.r)
 		got := ""
 		if k.level != nil {
-			got = record.LevelName(*k.level)
+			got = values.LevelName(*k.level)
 		}
 		if attrs := fmt.Sprint(k.attrs); got != tt.want || attrs != tt.attrs {
 			t.Errorf("%+v: level %s, %s, want %s, %s", tt.r, got, attrs, tt.want, tt.attrs)

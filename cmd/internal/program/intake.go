@@ -3,8 +3,10 @@ package program
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/readahead"
 	"github.com/forebay-log/forebay/cmd/internal/transform"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // An intake puts the lines of an inlet into the outputs, one after the other. An inlet
@@ -102,7 +105,7 @@ func (take *intake) tooLong(at int64) {
 	take.in.oversize.Add(1)
 	for i := range take.outs {
 		if out := &take.outs[i]; take.marks[i].wants(at) {
-			out.noteOversize(take.marks[i], out.d.RefuseOversize())
+			out.noteOversize(take.marks[i], out.d.Refuse(nil, batch.Meta{}, batch.Oversize, nil))
 		}
 	}
 }
@@ -156,7 +159,7 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 				take.told = append(take.told, slog.Time("time", k.at.UTC()))
 			}
 			if k.level != nil && !ev.HasLevel {
-				take.told = append(take.told, slog.String("level", record.LevelName(*k.level)))
+				take.told = append(take.told, slog.String("level", values.LevelName(*k.level)))
 			}
 		}
 		if k.level != nil {
@@ -178,7 +181,9 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 				take.in.left.Add(1)
 				return true
 			}
-			line = ev.Raw
+			if line = ev.Raw; len(take.told) > 0 {
+				take.untell(ev)
+			}
 		}
 		if take.common != nil && !take.common.admits(ev) {
 			take.in.filtered.Add(1)
@@ -230,7 +235,7 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 			rec = take.ended
 		}
 		if err != nil {
-			take.in.broken.Add(1)
+			out.note(take.marks[i], at.safe, out.d.Refuse(record.TrimEnd(line), meta, batch.Encode, fmt.Errorf("cannot encode it: %w", err)))
 			continue
 		}
 		if out.encode == nil && out.engine && (!out.t.header || m.Time == 0) {
@@ -256,6 +261,15 @@ func (take *intake) arrived(ev *record.Event) {
 	}
 	take.more = append(append(take.more[:0], ev.More...), slog.String("time_from", "arrival"))
 	ev.More = take.more
+}
+
+// untell takes out of told what stands in the line since it was changed.
+func (take *intake) untell(ev *record.Event) {
+	var said record.Event
+	take.parser.ParseAs(ev.Format, ev.Raw, len(ev.Line), &said)
+	take.told = slices.DeleteFunc(take.told, func(a slog.Attr) bool {
+		return a.Key == slog.LevelKey && said.HasLevel || a.Key == slog.TimeKey && !said.Time.IsZero()
+	})
 }
 
 // A feed is an output, as an intake sees it.

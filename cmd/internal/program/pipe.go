@@ -146,7 +146,8 @@ an option, %26 is a &, %25 a %, and %40 an @, which no --to with a server may ha
 holds a secret: passwords, keys and tokens are in files.
 
 Records in --spool and --crash-safe belong to a --to without its options, but for label,
-tenant, tag, and those of syslog: the others may change from run to run.
+label-from, tenant, tag, tag-from, resource, hec and those of syslog: the others may change
+from run to run.
 
 A flag that no --to knows is an error, and so is an option that its --to does not know.
 

@@ -511,7 +511,7 @@ func (p *pipeline) show(quit <-chan struct{}) {
 
 func (p *pipeline) progress() progress {
 	read := p.read()
-	now := progress{records: read.records, bytes: read.bytes, dropped: read.oversize + read.broken}
+	now := progress{records: read.records, bytes: read.bytes, dropped: read.oversize}
 	for _, out := range p.outputs() {
 		st := out.d.Stats()
 		s := &st.Slab

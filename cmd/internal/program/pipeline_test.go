@@ -157,12 +157,18 @@ func (f *fake) Open(rest string, _ *outputConfig) (*target, error) {
 
 func TestOwnWireForm(t *testing.T) {
 	f := new(fake)
+	letters := filepath.Join(t.TempDir(), "dead")
+	kept := path(letters)
 	path := filepath.Join(t.TempDir(), "a.log")
 	c := config("fake:", "file:"+path)
+	c.options.base.DeadLetter = kept
 	c.dests = append(c.dests, f)
 	stderr, err := run(t, c, "one\n[error] two\nbad\n")
-	if err != nil || !strings.Contains(stderr, "1 could not be encoded (dropped); fake accepted=2 delivered=2; file:"+path+" accepted=3 delivered=3") {
+	if err == nil || !strings.Contains(stderr, "; fake accepted=3 delivered=2 dropped=1{encode=1}; file:"+path+" accepted=3 delivered=3") {
 		t.Error(err, stderr)
+	}
+	if b, err := os.ReadFile(letters); err != nil || !strings.Contains(string(b), `"raw":"bad"`) || !strings.Contains(string(b), "cannot be encoded") {
+		t.Errorf("dead letters: %s, %v", b, err)
 	}
 	if strings.Join(f.got, " ") != "<one> <[error] two>" || f.meta[1].Level != slog.LevelError {
 		t.Errorf("%q, %+v", f.got, f.meta)

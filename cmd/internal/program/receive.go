@@ -125,6 +125,8 @@ func (c *receiveConfig) settle(cmd *cobra.Command) error {
 		return errors.New("--fsync needs --out FILE: standard output is not synced")
 	case c.maxConns < 1:
 		return fmt.Errorf("--max-conns %d: use 1 or more", c.maxConns)
+	case c.mischief.reset+c.mischief.reject > 100:
+		return fmt.Errorf("--reset %s and --reject %s: these shares of the chunks add up to more than 100 %%", &c.mischief.reset, &c.mischief.reject)
 	case (c.tlsCert == "") != (c.tlsKey == ""):
 		return errors.New("--tls-cert and --tls-key belong together: one is missing")
 	case c.tlsClientCA != "" && c.tlsCert == "":

@@ -78,9 +78,8 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 	if !p.c.quiet && p.c.ops.summary.value != summaryJSON {
 		say("%s", p.summary(took))
 	}
-	read, again := p.read(), p.readsAgain()
-	dropped := read.broken // the oversize ones are in every account
-	var lost, late, kept uint64
+	again := p.readsAgain()
+	var dropped, lost, late, kept uint64
 	faults := uint64(0) // that are said, and name no lost record
 	for _, r := range p.gone {
 		dropped += r.report.Dropped.Total()
@@ -168,7 +167,6 @@ func (p *pipeline) summary(took time.Duration) string {
 		{"left out by transforms", read.left},
 		{"below --level", read.filtered},
 		{"longer than --max-record (dropped)", read.oversize},
-		{"could not be encoded (dropped)", read.broken},
 		{"not in --format, taken as text", read.unparsed},
 	} {
 		if part.n > 0 {

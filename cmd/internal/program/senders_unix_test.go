@@ -124,3 +124,54 @@ input(type="imuxsock" Socket=%q UseSysTimeStamp="off")
 		t.Errorf("%v\n%s", err, said)
 	}
 }
+
+// What Python's SysLogHandler sends over streams, where its messages end at NUL, arrives while
+// the connection lasts.
+func TestPythonSyslogSender(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("SKIPPED: python3 is not installed")
+	}
+	tcp := freePort(t)
+	r := startRun(t, "inputs:\n  tcp: {type: syslog, listen: \"tcp://127.0.0.1:"+tcp+"\"}\n  unix: {type: syslog, listen: \"unix:DIR/log\"}\n"+
+		"outputs: {o: {to: \"file:DIR/out\", encode: json}}\n")
+	r.await("the listeners", func() bool { return strings.Count(r.said.String(), "listening") == 2 })
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	py := exec.CommandContext(ctx, python, "-c", `
+import logging, logging.handlers, socket, sys
+for name, address in (("tcp", ("127.0.0.1", int(sys.argv[1]))), ("unix", sys.argv[2])):
+    h = logging.handlers.SysLogHandler(address=address, socktype=socket.SOCK_STREAM)
+    h.ident = name + ": "
+    log = logging.getLogger(name)
+    log.addHandler(h)
+    log.warning("one of %s", name)
+    log.error("two")
+print("sent", flush=True)
+sys.stdin.read()
+`, tcp, filepath.Join(r.dir, "log"))
+	in, err := py.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	py.Stderr = &said
+	if err := py.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.await("the messages", func() bool { return strings.Count(r.read("out"), "\n") >= 4 })
+	for _, name := range []string{"tcp", "unix"} {
+		for _, want := range []string{`"level":"WARN","msg":"one of ` + name + `","tag":"` + name + `"`, `"level":"ERROR","msg":"two","tag":"` + name + `"`} {
+			if out := r.read("out"); strings.Count(out, want) != 1 || strings.Count(out, "\n") != 4 {
+				t.Errorf("not once %s in %s", want, out)
+			}
+		}
+	}
+	in.Close()
+	if err := py.Wait(); err != nil {
+		t.Errorf("%v: %s", err, said.String())
+	}
+	if said, err := r.end(); err != nil {
+		t.Errorf("%v\n%s", err, said)
+	}
+}

@@ -94,12 +94,11 @@ type counts struct {
 	oversize atomic.Uint64
 	filtered atomic.Uint64 // below --level, if that is one for all
 	unparsed atomic.Uint64
-	broken   atomic.Uint64 // could not be encoded
 	left     atomic.Uint64 // left out by transforms
 }
 
 // A tally is the sum of counts.
-type tally struct{ records, bytes, oversize, filtered, unparsed, broken, left uint64 }
+type tally struct{ records, bytes, oversize, filtered, unparsed, left uint64 }
 
 func (t *tally) add(c *counts) {
 	t.records += c.records.Load()
@@ -107,7 +106,6 @@ func (t *tally) add(c *counts) {
 	t.oversize += c.oversize.Load()
 	t.filtered += c.filtered.Load()
 	t.unparsed += c.unparsed.Load()
-	t.broken += c.broken.Load()
 	t.left += c.left.Load()
 }
 

@@ -20,7 +20,6 @@ type summaryOf struct {
 	Seconds  float64     `json:"seconds"`
 	Filtered uint64      `json:"filtered"`
 	Oversize uint64      `json:"oversize"`
-	Broken   uint64      `json:"broken"`
 	Unparsed uint64      `json:"unparsed"`
 	Left     uint64      `json:"left_out,omitempty"` // by transforms
 	DryRun   bool        `json:"dry_run,omitempty"`
@@ -54,7 +53,7 @@ func (p *pipeline) summaryJSON(took time.Duration, err error) string {
 	read := p.read()
 	s := summaryOf{
 		Records: read.records, Bytes: read.bytes, Seconds: took.Seconds(),
-		Filtered: read.filtered, Oversize: read.oversize, Broken: read.broken, Unparsed: read.unparsed, Left: read.left,
+		Filtered: read.filtered, Oversize: read.oversize, Unparsed: read.unparsed, Left: read.left,
 		DryRun: p.c.dryRun, Exit: codeOf(err),
 	}
 	for _, out := range p.outs {

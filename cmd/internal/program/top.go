@@ -45,9 +45,10 @@ each destination what it takes, how far it is behind (lag: how long ago the olde
 that is not delivered was read), how full its memory and its spool are, what was dropped
 and why, and what is wrong.
 
-NAME is what --name says there, PID its process, and PATH its --control socket. Without
-one of them it is the only one that runs, or one to choose from a list. Those of the same
-user are found; root finds those of all.
+NAME is what --name says there, PID its process, and PATH its --control socket, also
+without ./ if nothing that runs is called so. Without one of them it is the only one that
+runs, or one to choose from a list. Those of the same user are found; root finds those of
+all.
 
 The curve of waits is the share of time in which a caller (the reader of a pipe) waited
 for room in memory. Every wait is in it.
@@ -209,6 +210,12 @@ func (c *topConfig) find(ctx context.Context, which string, ask bool, stdin, std
 	if which != "" {
 		found = called(found, which)
 	}
+	if len(found) == 0 && which != "" {
+		here := "." + string(os.PathSeparator) + which
+		if st, err := os.Stat(here); err == nil && st.Mode()&os.ModeSocket != 0 {
+			return here, nil
+		}
+	}
 	switch {
 	case len(found) == 1:
 		return found[0].Path, nil
@@ -284,6 +291,10 @@ func notFound(which string, failed []error) error {
 	text := fmt.Sprintf("no forebay runs%s that can be looked at: none has its socket in %s", named(which), strings.Join(control.Places(), ", "))
 	for _, err := range failed {
 		text += "\n  " + err.Error()
+	}
+	if which != "" {
+		text += fmt.Sprintf("\n%s was looked for as a --name, as a process id and as a socket in this directory; a path has a %c in it, such as .%c%[1]s.",
+			which, os.PathSeparator, os.PathSeparator)
 	}
 	return errors.New(text + "\nOne of another user is found by root, and one with --control PATH by that path.")
 }

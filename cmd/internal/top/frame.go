@@ -65,7 +65,7 @@ func (h *History) head(s Style) (lines []line) {
 		style
 	}{
 		{in.Filtered, "below --level", ""}, {in.Unparsed, "taken as text", ""},
-		{in.Oversize, "too long", red}, {in.Broken, "not encoded", red},
+		{in.Oversize, "too long", red},
 	} {
 		if part.n > 0 {
 			words = append(words, word{units.Count(part.n) + " " + part.text, part.style})

@@ -101,7 +101,7 @@ func FuzzLines(f *testing.F) {
 		var h History
 		for i := range 3 {
 			s := look(time.Hour + time.Duration(i)*time.Second)
-			s.Name, s.Input.Records, s.Input.Broken = to, n*uint64(i), n
+			s.Name, s.Input.Records, s.Input.Oversize = to, n*uint64(i), n
 			for j := range s.Outputs {
 				o := &s.Outputs[j]
 				o.To = fmt.Sprint(to, j)

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/record"
@@ -172,11 +173,43 @@ func (c *Chain) put(ev *record.Event, line []byte) {
 // has reports whether there is a field of that name.
 func (c *Chain) has(ev *record.Event, name string) bool {
 	c.find(ev, name)
-	return len(c.spots) > 0 || attrOf(ev.More, name) != nil
+	return len(c.spots) > 0 || attrOf(ev.More, name) != nil || textHas(ev, name)
+}
+
+// textHas reports whether name is that of something that text has although it has no fields.
+func textHas(ev *record.Event, name string) bool {
+	if ev.Format != record.Text {
+		return false
+	}
+	switch name {
+	case slog.MessageKey:
+		return true
+	case slog.LevelKey:
+		return ev.HasLevel
+	case slog.TimeKey:
+		return !ev.Time.IsZero()
+	}
+	return false
+}
+
+// setText is set for text, whose message is the line. It reports false if name is that of a
+// field.
+func (c *Chain) setText(ev *record.Event, name, value string) bool {
+	if ev.Format != record.Text {
+		return false
+	}
+	if name == slog.MessageKey {
+		c.put(ev, append(c.bufs[c.next][:0], value...))
+		return true
+	}
+	return c.parser.Note(ev, name, value)
 }
 
 // add adds a field that is not there.
 func (c *Chain) add(ev *record.Event, name, value string) {
+	if c.setText(ev, name, value) {
+		return
+	}
 	if ev.Format == record.Text {
 		c.ownMore(ev)
 		c.more = append(c.more, slog.String(name, value))
@@ -191,7 +224,7 @@ func (c *Chain) add(ev *record.Event, name, value string) {
 
 // set adds a field or replaces its value.
 func (c *Chain) set(ev *record.Event, name, value string) {
-	if !c.has(ev, name) {
+	if !c.has(ev, name) || attrOf(ev.More, name) == nil && textHas(ev, name) {
 		c.add(ev, name, value)
 		return
 	}
@@ -240,6 +273,14 @@ func within(a *slog.Attr, name string) (rest string, ok bool) {
 
 // remove takes the fields of that name out.
 func (c *Chain) remove(ev *record.Event, name string) {
+	if textHas(ev, name) {
+		switch name {
+		case slog.LevelKey:
+			ev.HasLevel = false
+		case slog.TimeKey:
+			ev.Time = time.Time{}
+		}
+	}
 	c.find(ev, name)
 	for _, s := range c.spots {
 		c.edit(s.from, s.to, nil)
@@ -292,6 +333,14 @@ func (c *Chain) rename(ev *record.Event, name, to string) {
 		if ev.More[i].Key == name {
 			c.ownMore(ev)
 			c.more[i].Key = to
+		}
+	}
+	if v := attrOf(ev.More, to); v != nil && ev.Format == record.Text {
+		var buf [64]byte
+		if c.parser.Note(ev, to, string(attrText(buf[:0], v))) {
+			c.ownMore(ev)
+			c.more = removeAttr(c.more, to)
+			ev.More = c.more
 		}
 	}
 }

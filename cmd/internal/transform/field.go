@@ -22,6 +22,9 @@ func fieldText(ev *record.Event, name string, dst []byte) (text []byte, ok bool)
 	if name == messageField {
 		return messageText(ev, dst)
 	}
+	if v := attrOf(ev.More, name); v != nil {
+		return attrText(dst, v), true
+	}
 	switch ev.Format {
 	case record.JSON:
 		if v := valueAt(ev.Line, record.Space(ev.Line, 0), name); v != nil {
@@ -31,9 +34,6 @@ func fieldText(ev *record.Event, name string, dst []byte) (text []byte, ok bool)
 		if v, ok := pairOf(ev.Line, func(key []byte) bool { return string(key) == name }); ok {
 			return record.LogfmtText(v), true
 		}
-	}
-	if v := attrOf(ev.More, name); v != nil {
-		return attrText(dst, v), true
 	}
 	return nil, false
 }

@@ -14,18 +14,19 @@
 // change all of them.
 //
 // What an input knows of a record besides (Event.More: a tag, labels, a pod) are fields,
-// too. They come after those of the line, and paths lead into their groups.
+// too. They come before those of the line, which may say anything, and paths lead into their
+// groups.
 //
 // # Lines
 //
 // A line keeps its form and its end. Of a line of JSON or logfmt only what a rule is about
 // changes, byte by byte: the order of the fields, spaces, digits and escapes stay. Text has
-// no fields: Add and Set give it a field in Event.More, Rename and Remove look there only,
-// and Redact works on the text.
+// no fields but msg, which is the line, and level and time, if they are known. Set and Add give
+// it others in Event.More, Rename and Remove look there, too, and Redact works on the text.
 //
 // Level and time of the Event follow the line: what a rule changes in the line changes in
 // the Event. Otherwise they stay as the input gave them, which may know better than the
-// line; those of text always stay.
+// line. Those of text change where a rule is about the field level or time.
 package transform
 
 import (

@@ -126,7 +126,7 @@ func TestWhere(t *testing.T) {
 	const obj = `{"level":"warn","msg":"a \u0062 c","n":1.50,"t":true,"z":null,"o":{"a":{"b":"x"}},"o.a.c":"lit","d":"1","d":"2","l":[1,2]}`
 	const pairs = `level=warn msg="a b \"c\"" n=1.50 e= o.a=x`
 	const text = `2024-05-06 07:08:09 ERROR it broke`
-	more := []slog.Attr{slog.String("tag", "web"), slog.Int("port", 80), slog.Group("labels", slog.String("app", "shop")), slog.String("n", "more")}
+	more := []slog.Attr{slog.String("tag", "web"), slog.Int("port", 80), slog.Group("labels", slog.String("app", "shop")), slog.String("known", "more")}
 	for _, c := range []struct {
 		line string
 		w    Where
@@ -147,7 +147,7 @@ func TestWhere(t *testing.T) {
 		{obj, where("tag", "w*"), true}, {obj, where("port", "80"), true}, {obj, where("labels.app", "shop"), true}, {obj, where("labels.x", "*"), false},
 		{pairs, where("msg", `a b "c"`), true}, {pairs, where("e", ""), true}, {pairs, where("n", "1.50"), true}, {pairs, where("o.a", "x"), true}, {pairs, where("tag", "web"), true}, {pairs, where("level", "warn", "!error"), true},
 		{`{"a":"é"}`, where("a", "?"), true}, {`{"a":"é"}`, where("a", "??"), false}, {`{"a":""}`, where("a", "!"), false}, {`{"a":"x"}`, where("a", "!"), true},
-		{text, where("msg", "*broke"), true}, {text, where("level", "error"), true}, {text, where("tag", "web"), true}, {text, where("n", "more"), true}, {text, where("it", "*"), false},
+		{text, where("msg", "*broke"), true}, {text, where("level", "error"), true}, {text, where("tag", "web"), true}, {text, where("known", "more"), true}, {`{"tag":"mine","port":1,"labels":{"app":"mine"}}`, Where{{"tag", []string{"web"}}, {"port", []string{"80"}}, {"labels.app", []string{"shop"}}}, true}, {`tag=mine`, where("tag", "mine"), false}, {text, where("it", "*"), false},
 	} {
 		if faults := c.w.Check(); faults != nil {
 			t.Error(faults)
@@ -272,6 +272,40 @@ func TestMore(t *testing.T) {
 		if got := fmt.Sprint(given); got != `[tag=web labels=[app=shop pin=1234] pin=5678]` {
 			t.Fatalf("%+v has changed what the input gave: %s", c.rule, got)
 		}
+	}
+}
+
+// Text has three fields: its message, its level and its time.
+func TestText(t *testing.T) {
+	const line = "2024-05-06 07:08:09 ERROR it broke\n"
+	pair := func(a, b string) []Pair { return []Pair{{a, b}} }
+	for _, c := range []struct {
+		rule     Rule
+		in, want string // as JSON
+	}{
+		{Rule{Set: pair("msg", "gone")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"gone","tag":"web"}`},
+		{Rule{Add: pair("msg", "gone")}, "text", `{"msg":"text","tag":"web"}`},
+		{Rule{Set: pair("level", "warn")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"WARN","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web"}`},
+		{Rule{Add: pair("level", "warn")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web"}`},
+		{Rule{Add: pair("level", "trace")}, "text", `{"msg":"text","level":"TRACE","tag":"web"}`},
+		{Rule{Set: pair("level", "loud")}, "text", `{"msg":"text","tag":"web","level":"loud"}`},
+		{Rule{Set: pair("level", "loud")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web","input.level":"loud"}`},
+		{Rule{Set: pair("time", "2025-01-02T03:04:05Z")}, "text", `{"time":"2025-01-02T03:04:05.000000000Z","msg":"text","tag":"web"}`},
+		{Rule{Rename: pair("tag", "level")}, "text", `{"msg":"text","level":"web"}`},
+		{Rule{Rename: pair("tag", "msg")}, "text", `{"msg":"text","tag":"web"}`},
+		{Rule{Remove: []string{"level", "time", "msg"}}, line, `{"msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web"}`},
+	} {
+		ev := parse(record.Text, c.in, slog.String("tag", "web"))
+		if !chain(t, c.rule).Apply(ev) {
+			t.Errorf("%+v: left out", c.rule)
+		}
+		if got, err := record.NewEncoder(record.AsJSON).Encode(ev); err != nil || string(got) != c.want+"\n" {
+			t.Errorf("%+v\n%s\n got %s\nwant %s (%v)", c.rule, c.in, got, c.want, err)
+		}
+	}
+	ev := parse(record.Text, "text")
+	if c := chain(t, Rule{Set: pair("level", "error")}, Rule{Where: where("level", "error"), Drop: true}); c.Apply(ev) {
+		t.Error("the next rule does not see the level that was set")
 	}
 }
 

@@ -4,14 +4,13 @@ package ndjson
 import (
 	"context"
 	"io"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 	"github.com/forebay-log/forebay/internal/jsontext"
-	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // bufferBytes is how much is written at once, at most but for one record.
@@ -128,7 +127,7 @@ func appendRecord(dst []byte, r *listen.Record) []byte {
 	dst = appendLabels(dst, `,"labels":{`, r.Labels)
 	dst = appendLabels(dst, `,"metadata":{`, r.Metadata)
 	if r.HasLevel {
-		text("level", levelName(r.Level))
+		text("level", strings.ToLower(values.LevelName(r.Level)))
 	}
 	if !r.Time.IsZero() {
 		dst = append(dst, `,"time":"`...)
@@ -157,15 +156,4 @@ func appendLabels(dst []byte, open string, labels []listen.Label) []byte {
 		dst = jsontext.AppendString(dst, l.Value)
 	}
 	return append(dst, '}')
-}
-
-// levelName is the level as the program's flags spell it.
-func levelName(l slog.Level) string {
-	switch {
-	case l >= record.Fatal:
-		return "fatal"
-	case l < slog.LevelDebug:
-		return "trace"
-	}
-	return strings.ToLower(l.String())
 }

@@ -1,5 +1,5 @@
 // Package syslog is a server of syslog: RFC 5424 and 3164 over TCP and unix sockets, with
-// octet counting or lines, and over datagrams. Syslog has no acknowledgements: what is lost
+// octet counting or messages that end at LF or NUL, and over datagrams. Syslog has no acknowledgements: what is lost
 // when a connection ends, nobody knows.
 package syslog
 
@@ -120,7 +120,7 @@ func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 			continue
 		}
 		// The last line may have no end.
-		if rest := r.Rest(); listen.Cut(err) && len(rest) > 0 && rest[0] != 0 && !counted(rest) {
+		if rest := r.Rest(); listen.Cut(err) && len(rest) > 0 && !counted(rest) {
 			if _, e := n.take(ctx, r.Take(len(rest))); e != nil {
 				return e
 			}
@@ -166,13 +166,14 @@ func (n *session) messages(ctx context.Context, r *listen.Reader, f *framer) err
 const maxCount = 10
 
 // A framer finds where messages end (RFC 6587): a message with its length before it, or a
-// line. It looks at each byte once.
+// line, which ends at LF or NUL. It looks at each byte once or twice.
 type framer struct {
 	seen int // bytes of the line, without its end
 }
 
 // next returns how many bytes stand before the first message in b, and its length; -1: it
-// is not known yet. The end of a line is part of it.
+// is not known yet. The end of a line is part of it. A second end behind it, as in "\x00\n",
+// is a line of its own that holds nothing.
 func (f *framer) next(b []byte) (head, size int, err error) {
 	if len(b) == 0 {
 		return 0, -1, nil
@@ -197,14 +198,28 @@ func (f *framer) next(b []byte) (head, size int, err error) {
 }
 
 func (f *framer) line(b []byte) (head, size int, err error) {
-	if end := bytes.IndexByte(b[f.seen:], '\n'); end >= 0 {
-		size = f.seen + end + 1
-		f.seen = 0
-		return 0, size, nil
+	for f.seen < len(b) {
+		part := b[f.seen:min(len(b), f.seen+lookAhead)]
+		end := bytes.IndexByte(part, '\n')
+		if end >= 0 {
+			part = part[:end]
+		}
+		if nul := bytes.IndexByte(part, 0); nul >= 0 {
+			end = nul
+		}
+		if end >= 0 {
+			size = f.seen + end + 1
+			f.seen = 0
+			return 0, size, nil
+		}
+		f.seen += len(part)
 	}
-	f.seen = len(b)
 	return 0, -1, nil
 }
+
+// lookAhead is how far the end of a line is looked for at a time. Where messages end at
+// NUL, the next LF may be far.
+const lookAhead = 1 << 10
 
 // counted reports whether b begins with the length of a message.
 func counted(b []byte) bool {

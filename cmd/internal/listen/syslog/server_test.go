@@ -178,6 +178,29 @@ func TestFrames(t *testing.T) {
 	}
 }
 
+// A message ends at NUL, too, as Python's SysLogHandler has it over TCP, and is taken while
+// the connection lasts. Ends behind an end are no messages. Only a length lets a message hold
+// an LF or NUL.
+func TestNUL(t *testing.T) {
+	in := "<12>one\x00<11>two\x00\n" + "\x00\x00" + "9 <13>a\nb\x00c" + "\x00" + "<13>three\r\n\x00" + "<13>four\n" + "7 <13>3 d" +
+		"2026-01-02 is no length\x00" + "12\x00" + "<13>" + strings.Repeat("x", 5000) + "\x00" + "<13>last\x00"
+	want := []string{"one", "two", "a\nb\x00c", "three", "four", "3 d", "2026-01-02 is no length", "12", strings.Repeat("x", 5000), "last"}
+	for _, size := range []int{1, 2, 3, 1000, 10000} {
+		b := serve(t, listen.Config{})
+		c := b.pipes.Dial()
+		for part := range slices.Chunk([]byte(in), size) {
+			if _, err := c.Write(part); err != nil {
+				t.Fatal(err, b.refused.All())
+			}
+		}
+		until(t, func() bool { return b.Stats().Records >= uint64(len(want)) })
+		if got := b.sink.Bodies(); !slices.Equal(got, want) || b.refused.All() != nil {
+			t.Errorf("in pieces of %d: %.60q, refused %q", size, got, b.refused.All())
+		}
+		c.Close()
+	}
+}
+
 // What the client of this project sends arrives.
 func TestOwnClient(t *testing.T) {
 	b := serve(t, listen.Config{})
@@ -390,6 +413,7 @@ func FuzzParse(f *testing.F) {
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte("<13>one\n9 <13>a\nb\nc<13>two\r\n\n7 <13>3 d"), 5)
 	f.Add([]byte("2026-01-02\n99999999999 x"), 3)
+	f.Add([]byte("<12>one\x00<11>two\x00\n\x00\x009 <13>a\nb\x00c\x00<13>three\r\n\x00<13>last\x00"), 8)
 	f.Fuzz(func(t *testing.T, in []byte, cut int) {
 		if cut %= len(in) + 1; cut < 0 {
 			cut = -cut
@@ -408,6 +432,9 @@ func FuzzFrames(f *testing.F) {
 					}
 					if head+size == 0 {
 						t.Fatal("a message of nothing")
+					}
+					if i := bytes.IndexAny(buf[:size], "\n\x00"); head == 0 && i != size-1 {
+						t.Fatalf("a line %q", buf[:size])
 					}
 					out = append(out, string(buf[head:head+size]))
 					buf = buf[head+size:]

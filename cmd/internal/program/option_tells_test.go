@@ -1,0 +1,23 @@
+package program
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// Help and documents name all options that are part of the name of an output.
+func TestTellingOptions(t *testing.T) {
+	doc, err := os.ReadFile("../../../docs/OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(doc), "call an output by its\n")
+	text, _, _ = strings.Cut(text, "may change from run to run")
+	_, help, _ := strings.Cut(newPipe(nil, nil).Long, "belong to a --to")
+	for _, o := range options {
+		if o.tells && !o.keyOnly && (!strings.Contains(text, "`"+o.name+"`") || !strings.Contains(help, o.name)) {
+			t.Errorf("%s is not named", o.name)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+package record
+
+import (
+	"bytes"
+	"log/slog"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/values"
+)
+
+// besides stands before the name of a field that the input knows, where another field has
+// that name.
+const besides = "input."
+
+// A Namer gives the fields that an input knows names of their own. It is not for concurrent
+// use.
+type Namer struct {
+	line  []slog.Attr // fields of the line whose names the input's have, too
+	attrs []slog.Attr
+	text  []byte // of names and values with escapes
+}
+
+// Apart returns ev.More with no name twice: a field is called "input.pod" where one before it
+// is called "pod". One that says the same as that is left out. beside says that the fields of
+// the line stand in the record, too, and come first. What it returns is valid until the next
+// call.
+func (n *Namer) Apart(ev *Event, beside bool) []slog.Attr {
+	n.line, n.attrs, n.text = n.line[:0], n.attrs[:0], n.text[:0]
+	if beside {
+		n.look(ev)
+	}
+	for _, a := range ev.More {
+		same := false
+		for v := n.has(a.Key); v != nil && !same; v = n.has(a.Key) {
+			if same = equal(v, &a.Value); !same {
+				a.Key = besides + a.Key
+			}
+		}
+		if !same {
+			n.attrs = append(n.attrs, a)
+		}
+	}
+	return n.attrs
+}
+
+// has returns the value of the field of that name, nil if there is none.
+func (n *Namer) has(name string) *slog.Value {
+	for _, attrs := range [...][]slog.Attr{n.line, n.attrs} {
+		for i := range attrs {
+			if attrs[i].Key == name {
+				return &attrs[i].Value
+			}
+		}
+	}
+	return nil
+}
+
+// equal reports whether two values say the same. Lists and groups are not looked into.
+func equal(a, b *slog.Value) bool {
+	return a.Kind() == b.Kind() && a.Kind() != slog.KindAny && a.Kind() != slog.KindGroup && a.Kind() != slog.KindLogValuer && a.Equal(*b)
+}
+
+// look finds the fields of the line that have the name of one of the input's.
+func (n *Namer) look(ev *Event) {
+	switch ev.Format {
+	case JSON:
+		Members(ev.Line, space(ev.Line, 0), func(m Member) bool {
+			if key := n.unquoted(ev.Line[m.Key:m.KeyEnd]); contested(ev, key) {
+				v := slog.AnyValue(nil) // says what none of the input's says
+				if ev.Line[m.Value] == '"' {
+					v = slog.StringValue(asString(n.unquoted(ev.Line[m.Value:m.End])))
+				}
+				n.line = append(n.line, slog.Attr{Key: asString(key), Value: v})
+			}
+			return true
+		})
+	case Logfmt:
+		Pairs(ev.Line, func(m Member) bool {
+			if key := ev.Line[m.Key:m.KeyEnd]; contested(ev, key) {
+				n.line = append(n.line, slog.String(asString(key), asString(LogfmtText(ev.Line[m.Value:m.End]))))
+			}
+			return true
+		})
+	default:
+		n.line = append(n.line, slog.String(slog.MessageKey, asString(ev.Line)))
+		if !ev.Time.IsZero() {
+			n.line = append(n.line, slog.Time(slog.TimeKey, ev.Time))
+		}
+		if ev.HasLevel {
+			n.line = append(n.line, slog.String(slog.LevelKey, values.LevelName(ev.Level)))
+		}
+	}
+}
+
+// unquoted returns what a string of JSON says. It is valid as long as the line and n.text are.
+func (n *Namer) unquoted(quoted []byte) []byte {
+	s := quoted[1 : len(quoted)-1]
+	if bytes.IndexByte(s, '\\') < 0 {
+		return s
+	}
+	at := len(n.text)
+	n.text = jsontext.AppendUnescaped(n.text, s)
+	return n.text[at:]
+}
+
+// contested reports whether key is the name of a field of the input, or may become it.
+func contested(ev *Event, key []byte) bool {
+	for {
+		for i := range ev.More {
+			if k := ev.More[i].Key; k == string(key) || jsontext.LogfmtKey(k) == string(key) {
+				return true
+			}
+		}
+		rest, ok := bytes.CutPrefix(key, []byte(besides))
+		if !ok {
+			return false
+		}
+		key = rest
+	}
+}
