@@ -46,6 +46,16 @@ func TestTraces(t *testing.T) {
 		{"java", "{\"level\":\"ERROR\"}\n|java.lang.Error: x\n|WARNED\n|java.lang.Error: y\n|\n|ERRORS\n"},
 		{"auto", "10:00 ERROR a\njava.lang.Error: x\n\tat a.B.c(B.java:1)\n|Traceback (most recent call last):\n  File \"a\", line 1\nValueError: x\n|10:01 b\n"},
 
+		// What programs of Go 1.26 say.
+		{"go", "before\n|2026/11/26 19:31:44 http: panic serving 127.0.0.1:42260: boom\ngoroutine 5 [running]:\nnet/http.(*conn).serve.func1()\n\t/go/server.go:1897 +0xbd\n" +
+			"panic({0x6e33a0?, 0x777ac0?})\n\t/go/panic.go:860 +0x13a\nmain.f(...)\n\t/m.go:13\nnet/http.HandlerFunc.ServeHTTP(0x4804f9?, {0x77ce48?, 0x24046718a000?}, 0x240467177b30?)\n\t/go/server.go:2286 +0x29\n" +
+			"created by net/http.(*Server).Serve in goroutine 21\n\t/go/server.go:3464 +0x485\n|after\n"},
+		{"go", "before\n|panic: a [recovered, repanicked]\n\ngoroutine 1 [running]:\nmain.main.func2()\n\t/m.go:30 +0x18\npanic({0x6e33a0?, 0x777a80?})\n\t/go/panic.go:860 +0x13a\nmain.f(...)\n\t/m.go:13\n" +
+			"main.main()\n\t/m.go:31 +0x56e\n|after\n"},
+		{"go", "before\n|2026/11/26 19:31:44 goroutine 1 [running]:\nruntime/debug.Stack()\n\t/go/stack.go:26 +0x5e\nmain.main()\n\t/m.go:62 +0x27c\n|after\n|panic(now)\n|SIGTERM: we stop\n|the goroutine 7 [is well]: yes\n"},
+		{"go", "SIGQUIT: quit\nPC=0x48bf21 m=0 sigcode=0\n\ngoroutine 0 gp=0xa0e520 m=0 mp=0xa0f4c0 [idle]:\nruntime.futex(0xa0f618, 0x80, 0x0)\n\t/go/sys.s:557 +0x21\n\nrax    0xca\nrbx    0x0\n|after\n"},
+		{"python", "  + Exception Group Traceback (most recent call last):\n  |   File \"a.py\", line 4, in <module>\n  | ExceptionGroup: eg (2 sub-exceptions)\n  | a note\n  +-+---------------- 1 ----------------\n" +
+			"    | ValueError: 1\n    +------------------------------------\n|plain one\n|plain two\n"},
 		{"python", "Traceback (most recent call last):\n  File \"a.py\", line 1, in f\n    g()\nKeyError: 'a'\n\nDuring handling of the above exception, another exception occurred:\n\n" +
 			"Traceback (most recent call last):\n  File \"a.py\", line 2, in h\nValueError: b\n\nThe above exception was the direct cause of the following exception:\n\n" +
 			"Traceback (most recent call last):\n  File \"a.py\", line 3, in i\nRuntimeError: c\n|next\n"},

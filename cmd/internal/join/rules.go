@@ -116,13 +116,18 @@ const (
 	goBlank       // behind an empty line
 )
 
-var goRegister = regexp.MustCompile(`^[a-z][a-z0-9]{1,7} +0x[0-9a-f]+$`)
+var (
+	goRegister = regexp.MustCompile(`^[a-z][a-z0-9]{1,7} +0x[0-9a-f]+$`)
+	goSignal   = regexp.MustCompile(`^SIG[A-Z0-9]+: `)
+	goHead     = regexp.MustCompile(`(?:^|\s)goroutine \d+ .*\[.+\]:$|^goroutine .*\]:$`)
+)
 
 func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	line = TrimEnd(line)
 	has := func(prefix string) bool { return bytes.HasPrefix(line, []byte(prefix)) }
 	if state == 0 {
-		if has("panic: ") || has("fatal error: ") || has("goroutine ") && bytes.HasSuffix(line, []byte("]:")) ||
+		if has("panic: ") || has("fatal error: ") || has("SIG") && goSignal.Match(line) ||
+			bytes.HasSuffix(line, []byte("]:")) && goHead.Match(line) || // also what log has made of debug.Stack
 			bytes.Contains(line, []byte("http: panic serving ")) {
 			return goTrace, false
 		}
@@ -131,7 +136,7 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	switch {
 	case len(line) == 0:
 		return goBlank, true
-	case has("goroutine "), has("\t"), has("[signal "), has("exit status "), has("runtime stack:"), goRegister.Match(line):
+	case has("goroutine "), has("\t"), has("[signal "), has("exit status "), has("runtime stack:"), has("PC=0x"), goRegister.Match(line):
 		return goTrace, true
 	case state == goTrace && (has("panic: ") || has("created by ") || has("...") || isCall(line)):
 		return goTrace, true
@@ -140,10 +145,12 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	return after, false
 }
 
-// isCall reports whether line is a function with its arguments: main.(*T).do(0x1, ...).
+// isCall reports whether line is a function with its arguments: main.(*T).do(0x1, ...), or
+// panic({0x1, 0x2}), which alone has no package.
 func isCall(line []byte) bool {
 	open := bytes.IndexByte(line, '(')
-	return open > 0 && line[len(line)-1] == ')' && bytes.IndexByte(line[:open], ' ') < 0 && bytes.IndexByte(line[:open], '.') > 0
+	return open > 0 && line[len(line)-1] == ')' && bytes.IndexByte(line[:open], ' ') < 0 &&
+		(bytes.IndexByte(line[:open], '.') > 0 || string(line[:open]) == "panic")
 }
 
 // javaRule knows stack traces of the JVM. They begin with a line that names an exception, or
@@ -220,12 +227,16 @@ const (
 	pyChained       // and "During handling of …"
 )
 
-var pyHead = []byte("Traceback (most recent call last):")
+var pyHead, pyGroup = []byte("Traceback (most recent call last):"), []byte("+ Exception Group ")
 
 func (pythonRule) next(state uint8, line []byte) (uint8, bool) {
 	line = TrimEnd(line)
 	begins := bytes.HasSuffix(line, pyHead)
 	indented := len(line) > 0 && (line[0] == ' ' || line[0] == '\t')
+	frames := pyFrames
+	if begins && bytes.HasPrefix(bytes.TrimLeft(line, " "), pyGroup) {
+		frames = pyError // all of a group is indented: no line with the exception comes behind it
+	}
 	switch {
 	case state == pyFrames && indented:
 		return pyFrames, true
@@ -241,9 +252,9 @@ func (pythonRule) next(state uint8, line []byte) (uint8, bool) {
 	case state == pyChained && len(line) == 0:
 		return pyChained, true
 	case state == pyChained && begins:
-		return pyFrames, true
+		return frames, true
 	case begins:
-		return pyFrames, false
+		return frames, false
 	}
 	return 0, false
 }
