@@ -34,23 +34,24 @@ func Parse(names []string) (*Rules, error) {
 	}
 	j := &Rules{}
 	var own *pattern
+	var golang, java, python bool
 	for _, name := range names {
 		switch name {
 		case "":
 			return nil, errors.New("it is empty")
 		case "auto":
 			j.cri, j.docker = true, true
-			j.rules = append(j.rules, goRule{}, javaRule{}, pythonRule{})
+			golang, java, python = true, true, true
 		case "cri":
 			j.cri = true
 		case "docker":
 			j.docker = true
 		case "go":
-			j.rules = append(j.rules, goRule{})
+			golang = true
 		case "java":
-			j.rules = append(j.rules, javaRule{})
+			java = true
 		case "python":
-			j.rules = append(j.rules, pythonRule{})
+			python = true
 		default:
 			re, err := regexp.Compile(name)
 			if err != nil {
@@ -61,6 +62,15 @@ func Parse(names []string) (*Rules, error) {
 			}
 			own = &pattern{re}
 		}
+	}
+	if golang {
+		j.rules = append(j.rules, goRule{})
+	}
+	if python {
+		j.rules = append(j.rules, pythonRule{})
+	}
+	if java { // the last one: it takes any line with ERROR in it, which another trace may begin with
+		j.rules = append(j.rules, javaRule{})
 	}
 	if own != nil {
 		if len(j.rules) > 0 {
@@ -108,49 +118,96 @@ func (p *pattern) next(state uint8, line []byte) (uint8, bool) {
 	return 1, state != 0 && !p.re.Match(TrimEnd(line))
 }
 
-// goRule knows panics, fatal errors and dumps of goroutines.
+// goRule knows panics, fatal errors, deadly signals and dumps of goroutines.
+//
+//	0 ──the runtime tells what is wrong──▶ goTold ──fatal error, PC──▶ goHead
+//	├──────────── panic, fatal error ────────────────────────────────▶ goHead ──▶ goFrames
+//	└──────────── a goroutine ──────────────────────────────────────────────────▶ goFrames
+//
+// An empty line is between goroutines, and between a head and the first of them.
 type goRule struct{}
 
 const (
-	goTrace uint8 = 1 + iota
-	goBlank       // behind an empty line
+	goHead   uint8 = 1 + iota // behind what ends the program: goroutines follow
+	goTold                    // the line in front of that
+	goFrames                  // in a goroutine, or among the registers
+	goBlank                   // behind an empty line
+	goDashes                  // behind the line between two threads
 )
 
 var (
+	// A line may end in the head of a goroutine: log.Printf("%s", debug.Stack()) has its time
+	// in front.
+	goHeader = regexp.MustCompile(`(?:^|\W)goroutine [0-9]+ (?:[a-z]+=\w+ )*\[.+\]:$`)
+	// A frame is a function with its arguments, main.(*T).do(0x1, {0x2?, ...}). Besides panic
+	// and loops in assembler, its name has a dot.
+	goFrame = regexp.MustCompile(`^(?:\S+\.\S+|panic|[a-z]+body|crosscall2)\([0-9a-fx{}?_., ]*\)$` +
+		`|^created by \S+\.\S+(?: in goroutine [0-9]+)?$|^\[originating from goroutine [0-9]+\]:$` +
+		`|^\.\.\.(?:[0-9]+|additional) frames elided\.\.\.$|^non-Go function(?: at pc=0x[0-9a-f]+)?$`)
 	goRegister = regexp.MustCompile(`^[a-z][a-z0-9]{1,7} +0x[0-9a-f]+$`)
-	goSignal   = regexp.MustCompile(`^SIG[A-Z0-9]+: `)
-	goHead     = regexp.MustCompile(`(?:^|\s)goroutine \d+ .*\[.+\]:$|^goroutine .*\]:$`)
+	goSignal   = regexp.MustCompile(`^SIG[A-Z]{2,}: [a-z]`)
 )
 
 func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	line = TrimEnd(line)
 	has := func(prefix string) bool { return bytes.HasPrefix(line, []byte(prefix)) }
-	if state == 0 {
-		if has("panic: ") || has("fatal error: ") || has("SIG") && goSignal.Match(line) ||
-			bytes.HasSuffix(line, []byte("]:")) && goHead.Match(line) || // also what log has made of debug.Stack
-			bytes.Contains(line, []byte("http: panic serving ")) {
-			return goTrace, false
+	switch state {
+	case goTold:
+		switch {
+		case has("runtime: sp="):
+			return goTold, true
+		case has("fatal error: "), has("PC=0x"):
+			return goHead, true
 		}
-		return 0, false
+	case goHead:
+		switch {
+		case has("\t"), has("[signal "), has("signal arrived during "), has("instruction bytes: "):
+			return goHead, true
+		}
+	case goFrames:
+		if has("\t") || goFrame.Match(line) || goRegister.Match(line) {
+			return goFrames, true
+		}
+	case goBlank:
+		switch {
+		case has("\t"), goRegister.Match(line):
+			return goFrames, true
+		case bytes.Equal(line, []byte("-----")):
+			return goDashes, true
+		}
+	case goDashes:
+		if goSignal.Match(line) {
+			return goTold, true
+		}
+	}
+	header := bytes.HasSuffix(line, []byte("]:")) && goHeader.Match(line)
+	switch state {
+	case goHead, goBlank, goFrames:
+		switch {
+		case header && has("goroutine ") && (state != goFrames || bytes.Contains(line, []byte(" gp=0x"))):
+			return goFrames, true // behind frames, it is that of a crash, or of another trace
+		case state != goFrames && has("runtime stack:"):
+			return goFrames, true
+		case has("exit status "):
+			return 0, true
+		case len(line) == 0:
+			return goBlank, true
+		}
+	case goDashes:
+		if len(line) == 0 {
+			return goDashes, true
+		}
 	}
 	switch {
-	case len(line) == 0:
-		return goBlank, true
-	case has("goroutine "), has("\t"), has("[signal "), has("exit status "), has("runtime stack:"), has("PC=0x"), goRegister.Match(line):
-		return goTrace, true
-	case state == goTrace && (has("panic: ") || has("created by ") || has("...") || isCall(line)):
-		return goTrace, true
+	case header:
+		return goFrames, false
+	case has("panic: "), has("fatal error: "), bytes.Contains(line, []byte("http: panic serving ")), bytes.Contains(line, []byte("http2: panic serving ")):
+		return goHead, false
+	case has("runtime: goroutine stack exceeds "), has("runtime: program exceeds "), has("unexpected fault address 0x"),
+		has("SIG") && goSignal.Match(line):
+		return goTold, false
 	}
-	after, _ := goRule{}.next(0, line)
-	return after, false
-}
-
-// isCall reports whether line is a function with its arguments: main.(*T).do(0x1, ...), or
-// panic({0x1, 0x2}), which alone has no package.
-func isCall(line []byte) bool {
-	open := bytes.IndexByte(line, '(')
-	return open > 0 && line[len(line)-1] == ')' && bytes.IndexByte(line[:open], ' ') < 0 &&
-		(bytes.IndexByte(line[:open], '.') > 0 || string(line[:open]) == "panic")
+	return 0, false
 }
 
 // javaRule knows stack traces of the JVM. They begin with a line that names an exception, or
@@ -217,7 +274,10 @@ func tellsFailure(line []byte) bool {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
 
-// pythonRule knows tracebacks, chained ones included.
+// pythonRule knows tracebacks, chained ones and groups of exceptions included.
+//
+//	0 ──▶ pyFrames ──▶ pyError ──┬─▶ pyBlank ──▶ pyChained ──▶ pyFrames, pyGroup
+//	└───▶ pyGroup ───▶ pyEnded ──┘
 type pythonRule struct{}
 
 const (
@@ -225,36 +285,46 @@ const (
 	pyError         // behind the line with the exception
 	pyBlank         // and an empty line
 	pyChained       // and "During handling of …"
+	pyGroup         // in a group, all lines of which have a margin
+	pyEnded         // behind the last one
 )
 
-var pyHead, pyGroup = []byte("Traceback (most recent call last):"), []byte("+ Exception Group ")
+var (
+	pyHead      = []byte("Traceback (most recent call last):")
+	pyGroupHead = []byte("+ Exception Group Traceback (most recent call last):")
+	pyMargin    = regexp.MustCompile(`^\s+(?:\+-|\|(?:\s|$))`)
+	pyGroupEnd  = regexp.MustCompile(`^ {4}\+-{10,}$`)                         // of the outermost group
+	pyBareGroup = regexp.MustCompile(`^  \| \S.* \([0-9]+ sub-exceptions?\)$`) // nobody has raised it
+)
 
 func (pythonRule) next(state uint8, line []byte) (uint8, bool) {
 	line = TrimEnd(line)
-	begins := bytes.HasSuffix(line, pyHead)
-	indented := len(line) > 0 && (line[0] == ' ' || line[0] == '\t')
-	frames := pyFrames
-	if begins && bytes.HasPrefix(bytes.TrimLeft(line, " "), pyGroup) {
-		frames = pyError // all of a group is indented: no line with the exception comes behind it
+	begins := uint8(0)
+	switch {
+	case bytes.HasSuffix(line, pyGroupHead), bytes.HasPrefix(line, []byte("  | ")) && state != pyGroup && pyBareGroup.Match(line):
+		begins = pyGroup
+	case bytes.HasSuffix(line, pyHead):
+		begins = pyFrames
 	}
+	indented := len(line) > 0 && (line[0] == ' ' || line[0] == '\t')
 	switch {
 	case state == pyFrames && indented:
 		return pyFrames, true
-	case state == pyFrames && len(line) > 0 && !begins:
+	case state == pyFrames && len(line) > 0 && begins == 0:
 		return pyError, true
-	case state == pyError && indented:
+	case state == pyError && indented && begins == 0:
 		return pyError, true
-	case (state == pyError || state == pyBlank) && len(line) == 0:
+	case state == pyGroup && pyGroupEnd.Match(line):
+		return pyEnded, true
+	case state == pyGroup && pyMargin.Match(line):
+		return pyGroup, true
+	case len(line) == 0 && (state == pyError || state == pyGroup || state == pyEnded || state == pyBlank):
 		return pyBlank, true
 	case state == pyBlank && (bytes.HasPrefix(line, []byte("During handling of the above exception")) ||
 		bytes.HasPrefix(line, []byte("The above exception was the direct cause"))):
 		return pyChained, true
 	case state == pyChained && len(line) == 0:
 		return pyChained, true
-	case state == pyChained && begins:
-		return frames, true
-	case begins:
-		return frames, false
 	}
-	return 0, false
+	return begins, state == pyChained && begins != 0
 }
