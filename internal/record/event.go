@@ -98,7 +98,8 @@ type Parser struct {
 	// Location is what times without a zone are in. Nil means time.Local.
 	Location *time.Location
 	// Now, if not nil, gives a year to times without one: the last one in which they are
-	// not more than a day in the future.
+	// not more than a day in the future. A number at the beginning of text is a time only
+	// near it; there nil means time.Now.
 	Now func() time.Time
 	// Unparsed counts lines that were not of the expected Format and were taken
 	// for text.
@@ -128,10 +129,11 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 		p.Unparsed++
 	}
 	ev.Level, ev.HasLevel = textLevel(ev.Line)
-	if t, hasYear, ok := stamp.Find(ev.Line, p.location()); ok && hasYear {
+	if t, hasYear, ok := stamp.FindText(ev.Line, p.location(), p.Now); ok && hasYear {
 		ev.Time = t
 	} else if ok {
-		ev.Time = p.yearless(ev.Line)
+		t, _, _ = stamp.FindText(ev.Line, time.UTC, p.Now)
+		ev.Time = p.yearless(t)
 	}
 }
 
@@ -182,12 +184,12 @@ func (p *Parser) Note(ev *Event, name, value string) bool {
 	return true
 }
 
-// yearless returns the first time in text, which has no year.
-func (p *Parser) yearless(text []byte) time.Time {
+// yearless gives t a year. It is in UTC, as it is written: that clock need not have been
+// there in 2000.
+func (p *Parser) yearless(t time.Time) time.Time {
 	if p.Now == nil {
 		return time.Time{}
 	}
-	t, _, _ := stamp.Find(text, time.UTC) // as it is written: that clock need not have been there in 2000
 	now := p.Now()
 	for year := now.Year() + 1; year >= now.Year()-8; year-- { // 29 February may be so long ago
 		at := time.Date(year, t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), p.location())
@@ -241,7 +243,8 @@ func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 		if t, hasYear, ok := stamp.Find(value, p.location()); ok && hasYear {
 			ev.Time = t
 		} else if ok {
-			ev.Time = p.yearless(value)
+			t, _, _ = stamp.Find(value, time.UTC)
+			ev.Time = p.yearless(t)
 		} else if number {
 			ev.Time, _ = stamp.FromNumber(string(value))
 		}

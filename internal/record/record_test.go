@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -227,6 +228,71 @@ func TestYears(t *testing.T) {
 		if got := ev.Time.UTC().Format(time.RFC3339Nano); got != c.want {
 			t.Errorf("%s, %q: %s, want %s", c.now, c.line, got, c.want)
 		}
+	}
+}
+
+// A number at the beginning of a line of text is its time if it is near that of arrival. One
+// that is the value of a field of that name is its time whenever that was.
+func TestNumbers(t *testing.T) {
+	now := time.Date(2026, 11, 23, 10, 0, 0, 0, time.UTC)
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Skip(err)
+	}
+	for line, want := range map[string]string{
+		"1234567890 bytes sent":                     "", // 2009
+		"1234567890":                                "",
+		"1234567890.5 s":                            "",
+		"1234567890123 bytes":                       "",
+		"1234567890123456 bytes":                    "",
+		"1234567890123456789 bytes":                 "",
+		"4915123456789 called":                      "", // 2125
+		"9999999999 x":                              "", // 2286
+		"12345678901 x":                             "",
+		"123456789012 x":                            "",
+		"1700000000 x":                              "2023-11-14T22:13:20Z",
+		"1700000000.25 x":                           "2023-11-14T22:13:20.25Z",
+		"1700000000123 x":                           "2023-11-14T22:13:20.123Z",
+		"1700000000123456 x":                        "2023-11-14T22:13:20.123456Z",
+		"1700000000123456789 x":                     "2023-11-14T22:13:20.123456789Z",
+		"1479895200 ten years ago":                  "2016-11-23T10:00:00Z",
+		"1479895199.999 before":                     "",
+		"1795514400 in a day":                       "2026-11-24T10:00:00Z",
+		"1795514400.001 behind":                     "",
+		"[1700000000.123456] x":                     "",
+		"1234567890 2024-05-06T07:08:09Z x":         "2024-05-06T07:08:09Z",
+		"1234567890 Nov 23 09:00:00 x":              "2026-11-23T08:00:00Z",
+		"1700000000 Nov 23 09:00:00 x":              "2023-11-14T22:13:20Z",
+		`{"time":1234567890,"msg":"x"}`:             "2009-02-13T23:31:30Z",
+		`{"time":"1234567890","msg":"x"}`:           "2009-02-13T23:31:30Z",
+		`{"time":"1234567890123 x","msg":"x"}`:      "2009-02-13T23:31:30.123Z",
+		`{"t":9999999999}`:                          "2286-11-20T17:46:39Z",
+		`time=1234567890 msg=x`:                     "2009-02-13T23:31:30Z",
+		`time="1234567890.5" msg=x`:                 "2009-02-13T23:31:30.5Z",
+		"Tue Oct 10 13:55:36 UTC 2023":              "2023-10-10T13:55:36Z",
+		"Tue Oct 10 13:55:36 CEST 2023 x":           "2023-10-10T11:55:36Z",
+		"Tue Oct 10 13:55:36 2023":                  "2023-10-10T11:55:36Z",
+		`{"time":"Tue Oct 10 13:55:36 XYZ 2023"}`:   "2023-10-10T11:55:36Z",
+		`{"time":"Tue Oct 10 13:55:36 -0200 2023"}`: "2023-10-10T15:55:36Z",
+	} {
+		p := Parser{Location: berlin, Now: func() time.Time { return now }}
+		var ev Event
+		p.Parse([]byte(line), &ev)
+		got := ""
+		if !ev.Time.IsZero() {
+			got = ev.Time.UTC().Format(time.RFC3339Nano)
+		}
+		if got != want {
+			t.Errorf("%q: %q, want %q", line, got, want)
+		}
+	}
+	// Without Now it is the present.
+	if ev := parse(Text, "1234567890 x"); !ev.Time.IsZero() {
+		t.Error(ev.Time)
+	}
+	at := time.Now().Unix()
+	if ev := parse(Text, fmt.Sprint(at, " x")); ev.Time.Unix() != at {
+		t.Error(ev.Time)
 	}
 }
 

@@ -21,6 +21,7 @@ const within = 96
 //	06/01/02 15:04:05                Spark
 //	060102 150405                    HDFS
 //	Sun Jan _2 15:04:05.999 2006     Apache, ctime
+//	Sun Jan _2 15:04:05 MST 2006     date, Java's Date; with AM or PM, and with +0100, too
 //	Sun, 02 Jan 2006 15:04:05 GMT    HTTP, mail
 //	02/Jan/2006:15:04:05 -0700       access logs
 //	Jan _2 15:04:05                  syslog, RFC 3164; with a year before the hours, too
@@ -29,7 +30,23 @@ const within = 96
 //	01-02 15:04:05.999               Android, at the beginning only
 //	I0102 15:04:05.999999            glog, klog
 //	1136214245.999                   seconds since 1970, as the first word only
+//
+// Of names of zones it knows UTC, UT, GMT and Z. A time with another one is in loc.
 func Find(line []byte, loc *time.Location) (t time.Time, hasYear, ok bool) {
+	return find(line, loc, nil)
+}
+
+// FindText is Find for a line of text, which may begin with a number that is no time:
+// one is a time only if it is at most ten years before now and a day behind it. If now
+// is nil, it is time.Now.
+func FindText(line []byte, loc *time.Location, now func() time.Time) (t time.Time, hasYear, ok bool) {
+	if now == nil {
+		now = time.Now
+	}
+	return find(line, loc, now)
+}
+
+func find(line []byte, loc *time.Location, now func() time.Time) (t time.Time, hasYear, ok bool) {
 	if t, ok = rfc3339(line); ok {
 		return t, true, true
 	}
@@ -37,7 +54,7 @@ func Find(line []byte, loc *time.Location) (t time.Time, hasYear, ok bool) {
 		if i > 0 && (isDigit(line[i-1]) || isLetter(line[i-1])) {
 			continue // not the beginning of a word
 		}
-		p := parser{b: line, i: i, loc: loc}
+		p := parser{b: line, i: i, loc: loc, now: now}
 		switch c := line[i]; {
 		case isDigit(c):
 			ok = p.try(isoForm) || p.try(slashesForm) || p.try(accessForm) || p.try(compactForm) || p.try(dayForm) ||
@@ -127,6 +144,7 @@ type parser struct {
 	b   []byte
 	i   int
 	loc *time.Location
+	now func() time.Time // what a number has to be near; nil: nothing
 
 	year, month, day, hour, min, sec, nsec int
 	noYear                                 bool
@@ -249,7 +267,12 @@ func (p *parser) epoch() bool {
 	}
 	t, ok := FromNumber(word)
 	p.t = t
-	return ok
+	return ok && (p.now == nil || near(t, p.now()))
+}
+
+// near reports whether a line that came now is likely to be of t.
+func near(t, now time.Time) bool {
+	return !t.Before(now.AddDate(-10, 0, 0)) && !t.After(now.Add(24*time.Hour))
 }
 
 // named reads what begins with the name of a month or weekday.
@@ -271,7 +294,8 @@ func (p *parser) named() bool {
 		p.i, p.noYear = i, true // syslog
 		return p.clock()
 	}
-	if !p.weekday() {
+	weekday := p.name(weekdays)
+	if weekday < 0 {
 		return false
 	}
 	if p.lit(',') { // Sun, 02 Jan 2006 15:04:05 GMT
@@ -281,7 +305,58 @@ func (p *parser) named() bool {
 		p.zone()
 		return true
 	}
-	return p.lit(' ') && p.monthName() && p.lit(' ') && p.dayOfMonth() && p.lit(' ') && p.clock() && p.lit(' ') && p.num(4, &p.year)
+	if !(p.lit(' ') && p.monthName() && p.lit(' ') && p.dayOfMonth() && p.lit(' ') && p.clock() && p.lit(' ')) {
+		return false
+	}
+	if p.i+2 < len(p.b) && p.b[p.i+2] == ' ' { // AMT is a zone
+		if ok, said := p.half(); !ok || said && !p.lit(' ') {
+			return false
+		}
+	}
+	return p.zonedYear(time.Weekday(weekday))
+}
+
+// zonedYear reads a year, which may have a zone before it. A word that is no zone it knows is
+// taken for one if the weekday is that of the day in that year.
+func (p *parser) zonedYear(weekday time.Weekday) bool {
+	if p.num(4, &p.year) {
+		return true
+	}
+	start, known := p.i, true
+	for p.i < len(p.b) && p.i-start < 5 && p.b[p.i]-'A' < 26 {
+		p.i++
+	}
+	switch string(p.b[start:p.i]) {
+	case "":
+		if !p.offset(true) {
+			return false
+		}
+	case "UTC", "GMT": // GMT+03:00 is Java's
+		p.loc = time.UTC
+		p.offset(true)
+	case "UT", "Z":
+		p.loc = time.UTC
+	default:
+		known = false
+	}
+	return p.lit(' ') && p.num(4, &p.year) &&
+		(known || time.Date(p.year, time.Month(p.month), p.day, 0, 0, 0, 0, time.UTC).Weekday() == weekday)
+}
+
+// half reads AM or PM, if one is there. It is not ok if the hour is none of twelve then.
+func (p *parser) half() (ok, said bool) {
+	pm := p.word("PM")
+	if !pm && !p.word("AM") {
+		return true, false
+	}
+	if p.hour < 1 || p.hour > 12 {
+		return false, true
+	}
+	p.hour %= 12
+	if pm {
+		p.hour += 12
+	}
+	return true, true
 }
 
 func (p *parser) glog() bool {
@@ -319,18 +394,11 @@ func (p *parser) android() bool {
 // clock12 reads 3:04:05 PM. Newer versions of Java have U+202F for the space.
 func (p *parser) clock12() bool {
 	if !(p.num(2, &p.hour) || p.num(1, &p.hour)) || !(p.lit(':') && p.num(2, &p.min) && p.lit(':') && p.num(2, &p.sec)) ||
-		!p.lit(' ') && !p.word("\u202f") || p.hour < 1 || p.hour > 12 {
+		!p.lit(' ') && !p.word("\u202f") {
 		return false
 	}
-	p.hour %= 12
-	switch {
-	case p.word("AM"):
-		return true
-	case p.word("PM"):
-		p.hour += 12
-		return true
-	}
-	return false
+	ok, said := p.half()
+	return ok && said
 }
 
 // clock reads hours, minutes, seconds and an optional fraction.
@@ -362,22 +430,37 @@ func (p *parser) zone() {
 	case p.word("UTC") || p.word("GMT"):
 		p.loc = time.UTC
 		return
-	case p.i < len(p.b) && (p.b[p.i] == '+' || p.b[p.i] == '-'):
-		sign := 1
-		if p.b[p.i] == '-' {
-			sign = -1
-		}
-		p.i++
-		var h, m int
-		if p.num(2, &h) {
-			p.lit(':')
-			if p.num(2, &m) && h < 24 && m < 60 {
-				p.loc = time.FixedZone("", sign*(h*3600+m*60))
-				return
-			}
-		}
+	case p.offset(false):
+		return
 	}
 	p.i = i
+}
+
+// offset reads a distance from UTC: +0100 or +01:00 or, if short, +01, too.
+func (p *parser) offset(short bool) bool {
+	start, sign := p.i, 1
+	switch {
+	case p.lit('+'):
+	case p.lit('-'):
+		sign = -1
+	default:
+		return false
+	}
+	var h, m int
+	if p.num(2, &h) {
+		i := p.i
+		p.lit(':')
+		minutes := p.num(2, &m)
+		if !minutes {
+			p.i = i
+		}
+		if (minutes || short) && h < 24 && m < 60 {
+			p.loc = time.FixedZone("", sign*(h*3600+m*60))
+			return true
+		}
+	}
+	p.i = start
+	return false
 }
 
 // num reads exactly n digits.
@@ -429,8 +512,6 @@ func (p *parser) monthName() bool {
 	p.month = k + 1
 	return k >= 0
 }
-
-func (p *parser) weekday() bool { return p.name(weekdays) >= 0 }
 
 // name reads one of the three-letter names in list and returns its number.
 func (p *parser) name(list string) int {

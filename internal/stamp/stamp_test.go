@@ -51,6 +51,31 @@ func TestFind(t *testing.T) {
 		{"1:M 23 Nov 2026 10:11:12.345 * Ready", "2026-11-23T09:11:12.345Z"},
 		{"3 Nov 2026 10:11:12,345 INFO x", "2026-11-03T09:11:12.345Z"},
 		{"11-23 10:11:12.345  1234  5678 I Tag: x", "~2000-11-23T09:11:12.345Z"},
+		{"Tue Oct 10 13:55:36 UTC 2023", "2023-10-10T13:55:36Z"}, // date(1), Java's Date.toString
+		{"Tue Oct 10 13:55:36 GMT 2023 x", "2023-10-10T13:55:36Z"},
+		{"Tue Oct 10 13:55:36 Z 2023 x", "2023-10-10T13:55:36Z"},
+		{"[Tue Oct 10 13:55:36 CEST 2023] x", "2023-10-10T12:55:36Z"}, // in the zone of the caller
+		{"Mon Jan  2 15:04:05 MST 2006", "2006-01-02T14:04:05Z"},
+		{"Mon Jan 02 15:04:05 -0700 2006", "2006-01-02T22:04:05Z"},
+		{"Tue Oct 10 13:55:36 +0200 2023", "2023-10-10T11:55:36Z"},
+		{"Tue Oct 10 13:55:36 +05:45 2023", "2023-10-10T08:10:36Z"},
+		{"Tue Oct 10 13:55:36 +03 2023", "2023-10-10T10:55:36Z"},
+		{"Tue Oct 10 13:55:36 GMT+03:00 2023", "2023-10-10T10:55:36Z"},
+		{"Tue Oct 10 13:55:36.123 UTC 2023", "2023-10-10T13:55:36.123Z"},
+		{"Tue Oct 10 01:55:36 PM UTC 2023", "2023-10-10T13:55:36Z"},
+		{"Tue Oct 10 13:55:36 AMT 2023", "2023-10-10T12:55:36Z"},
+		{"Tue Oct 10 01:55:36 PM 2023", "2023-10-10T12:55:36Z"},
+		{"Tue Oct 10 13:55:36 PM UTC 2023", "~2000-10-10T12:55:36Z"},
+		{"Tue Oct 10 12:55:36 AM CET 2023", "2023-10-09T23:55:36Z"},
+		{"Tue Oct 10 13:55:36 2023", "2023-10-10T12:55:36Z"},
+		{"Thu Feb 29 13:55:36 UTC 2024", "2024-02-29T13:55:36Z"},
+		{"Tue Oct 10 13:55:36 INFO 1235 x", "~2000-10-10T12:55:36Z"}, // no Tuesday in 1235
+		{"Tue Oct 10 13:55:36 UTC 20234", "~2000-10-10T12:55:36Z"},
+		{"Tue Oct 10 13:55:36 UTC", "~2000-10-10T12:55:36Z"},
+		{"Tue Oct 10 13:55:36 host 2023", "~2000-10-10T12:55:36Z"},
+		{"Tue Oct 10 13:55:36 +9900 2023", "~2000-10-10T12:55:36Z"},
+		{"Tue Oct 10 13:55:36 +02+02 2023", "~2000-10-10T12:55:36Z"},
+		{"Tue Oct 10 13:55:36 CET+02 2023", "~2000-10-10T12:55:36Z"},
 		{"2016-12-31T23:59:60Z leap", "2016-12-31T23:59:59Z"},
 
 		{"", ""},
@@ -140,9 +165,15 @@ func TestSampleLogs(t *testing.T) {
 }
 
 func TestFindDoesNotAllocate(t *testing.T) {
-	line := []byte("2015-07-29 17:41:44,747 - INFO  [QuorumPeer[myid=1]] - Notification time out: 3200")
-	if n := allocs.PerRun(100, func() { Find(line, time.UTC) }); n != 0 {
-		t.Errorf("%g allocations", n)
+	for _, s := range []string{
+		"2015-07-29 17:41:44,747 - INFO  [QuorumPeer[myid=1]] - Notification time out: 3200",
+		"Tue Oct 10 13:55:36 UTC 2023 x",
+		"1234567890 bytes sent",
+	} {
+		line := []byte(s)
+		if n := allocs.PerRun(100, func() { Find(line, time.UTC); FindText(line, time.UTC, nil) }); n != 0 {
+			t.Errorf("%q: %g allocations", s, n)
+		}
 	}
 }
 
@@ -187,14 +218,24 @@ func TestOneGo(t *testing.T) {
 
 func FuzzFind(f *testing.F) {
 	for _, s := range []string{"2006-01-02T15:04:05+01:00", "Dec 10 06:55:46", "[Sun Dec 04 04:47:44 2005]", "081109 203615", "I0102 15:04:05.6", "1700000000.1",
-		"Nov 23 2026 10:11:12", "Nov 3, 2026 12:04:05\u202fAM", "23-Nov-2026 10:11:12.3", "11-23 10:11:12.3"} {
+		"Nov 23 2026 10:11:12", "Nov 3, 2026 12:04:05\u202fAM", "23-Nov-2026 10:11:12.3", "11-23 10:11:12.3",
+		"Tue Oct 10 13:55:36 UTC 2023", "Tue Oct 10 01:55:36 PM +03 2023", "1234567890 x", "1234567890 Dec 10 06:55:46"} {
 		f.Add([]byte(s))
 	}
 	f.Add([]byte("2006-01-02T15:04:05.9Z"))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		checkOneGo(t, line)
-		if at, hasYear, ok := Find(line, time.UTC); ok && (at.IsZero() && hasYear || !hasYear && at.Year() != 2000) {
+		at, hasYear, ok := Find(line, time.UTC)
+		if ok && (at.IsZero() && hasYear || !hasYear && at.Year() != 2000) {
 			t.Errorf("%q: %s, %v", line, at, hasYear)
+		}
+		now := func() time.Time { return time.Unix(1.8e9, 0) }
+		text, textYear, textOK := FindText(line, time.UTC, now)
+		switch {
+		case textOK && (text.IsZero() && textYear || !textYear && text.Year() != 2000):
+			t.Errorf("%q: %s, %v", line, text, textYear)
+		case at != text && (!ok || line[0] < '0' || line[0] > '9' || near(at, now())): // but for a number
+			t.Errorf("%q: %s, as text %s", line, at, text)
 		}
 	})
 }

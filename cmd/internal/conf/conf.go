@@ -55,7 +55,12 @@ type File struct {
 	env     func(string) (string, bool)
 	anchors map[string]ast.Node
 	faults  []Fault
+	unread  int // the line from which on it was not read; 0: all was
 }
+
+// Unread returns the line from which on the file was not read, because it is no YAML; 0: all
+// was read.
+func (f *File) Unread() int { return f.unread }
 
 // Faults returns what is wrong, in the order of the file, each once.
 func (f *File) Faults() []Fault {
@@ -73,14 +78,33 @@ type Node struct {
 	path string
 }
 
-// Parse reads data. env looks up variables, as os.LookupEnv does. A file that is not YAML
-// has one fault, and its root is empty.
+// Parse reads data. env looks up variables, as os.LookupEnv does. A value that lacks its quotes
+// is a fault, and read as if it had them. Of a file that is not YAML for another reason, there
+// is what stands before that, see [File.Unread].
 func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
 	f := &File{env: env, anchors: map[string]ast.Node{}}
 	root, at, err := parse(data)
+	for range maxUnquoted {
+		if err == nil {
+			break
+		}
+		better, why := quoted(data, at, err)
+		if better == nil {
+			break
+		}
+		newRoot, next, newErr := parse(better)
+		if newErr != nil && isPartOf(data, next.Line, at.Line) { // the quotes are no remedy
+			break
+		}
+		f.faults = append(f.faults, Fault{Line: at.Line, Column: at.Column, Err: why})
+		data, root, at, err = better, newRoot, next, newErr
+	}
 	if err != nil {
-		f.faults = append(f.faults, Fault{Line: at.Line, Column: at.Column, Err: err})
-		return f, Node{f: f}
+		f.faults = append(f.faults, Fault{Line: at.Line, Column: at.Column, Err: withHint(data, at, err)})
+		if root, f.unread = before(data, at.Line); root == nil {
+			f.unread = 0
+			return f, Node{f: f}
+		}
 	}
 	if root != nil {
 		if at, deep := tooDeep(root); deep {
@@ -208,6 +232,12 @@ func (n Node) Is() bool { return n.n != nil }
 // Path returns the path of the value's key.
 func (n Node) Path() string { return n.path }
 
+// Position returns the line and the column where the value stands; 0: it stands nowhere.
+func (n Node) Position() (line, column int) {
+	at := position(n.n)
+	return at.Line, at.Column
+}
+
 // Count returns how many faults there are in the file until now.
 func (n Node) Count() int { return len(n.f.faults) }
 
@@ -237,7 +267,11 @@ func (n Node) value() ast.Node {
 		case *ast.AliasNode:
 			named, ok := n.f.anchors[v.Value.String()]
 			if !ok {
-				n.Faultf("there is no anchor &%s", v.Value.String())
+				name := v.Value.String()
+				if strings.ContainsAny(name, ".*/?[") {
+					name += "; a text that begins with * is written in quotes"
+				}
+				n.Faultf("there is no anchor &%s", name)
 				return nil
 			}
 			at = named
@@ -435,6 +469,10 @@ func (n Node) Text() (text string, ok bool) {
 	case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode:
 		if text, ok = colonWithin(v); ok {
 			break
+		}
+		if values, _ := fields(v); len(values) == 1 && values[0].Value.Type() == ast.NullType {
+			n.Faultf("it must be one value, not a list or fields; a text that ends in a colon is written in quotes: %q", keyText(values[0].Key)+":")
+			return "", false
 		}
 		n.Faultf("it must be one value, not a list or fields")
 		return "", false

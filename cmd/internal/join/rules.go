@@ -138,12 +138,10 @@ const (
 var (
 	// A line may end in the head of a goroutine: log.Printf("%s", debug.Stack()) has its time
 	// in front.
-	goHeader = regexp.MustCompile(`(?:^|\W)goroutine [0-9]+ (?:[a-z]+=\w+ )*\[.+\]:$`)
-	// A frame is a function with its arguments, main.(*T).do(0x1, {0x2?, ...}). Besides panic
-	// and loops in assembler, its name has a dot.
-	goFrame = regexp.MustCompile(`^(?:\S+\.\S+|panic|[a-z]+body|crosscall2)\([0-9a-fx{}?_., ]*\)$` +
-		`|^created by \S+\.\S+(?: in goroutine [0-9]+)?$|^\[originating from goroutine [0-9]+\]:$` +
+	goHeader  = regexp.MustCompile(`(?:^|\W)goroutine [0-9]+ (?:[a-z]+=\w+ )*\[.+\]:$`)
+	goBetween = regexp.MustCompile(`^created by \S+\.\S+(?: in goroutine [0-9]+)?$|^\[originating from goroutine [0-9]+\]:$` +
 		`|^\.\.\.(?:[0-9]+|additional) frames elided\.\.\.$|^non-Go function(?: at pc=0x[0-9a-f]+)?$`)
+	goDotless  = regexp.MustCompile(`^(?:panic|[a-z]+body|_?cgoexp_\w+|crosscall2)$`)
 	goRegister = regexp.MustCompile(`^[a-z][a-z0-9]{1,7} +0x[0-9a-f]+$`)
 	goSignal   = regexp.MustCompile(`^SIG[A-Z]{2,}: [a-z]`)
 )
@@ -165,7 +163,7 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 			return goHead, true
 		}
 	case goFrames:
-		if has("\t") || goFrame.Match(line) || goRegister.Match(line) {
+		if has("\t") || isCall(line) || goBetween.Match(line) || goRegister.Match(line) {
 			return goFrames, true
 		}
 	case goBlank:
@@ -201,13 +199,34 @@ func (goRule) next(state uint8, line []byte) (uint8, bool) {
 	switch {
 	case header:
 		return goFrames, false
-	case has("panic: "), has("fatal error: "), bytes.Contains(line, []byte("http: panic serving ")), bytes.Contains(line, []byte("http2: panic serving ")):
+	case has("panic: "), has("fatal error: "), isServing(line):
 		return goHead, false
 	case has("runtime: goroutine stack exceeds "), has("runtime: program exceeds "), has("unexpected fault address 0x"),
 		has("SIG") && goSignal.Match(line):
 		return goTold, false
 	}
 	return 0, false
+}
+
+// isCall reports whether line is a function with its arguments: main.(*T).do(0x1, {0x2?, ...}).
+// Its name has a dot, except panic, loops in assembler and what cgo has made.
+func isCall(line []byte) bool {
+	open := bytes.LastIndexByte(line, '(')
+	if open <= 0 || line[len(line)-1] != ')' || bytes.IndexByte(line[:open], ' ') >= 0 {
+		return false
+	}
+	for _, c := range line[open+1 : len(line)-1] {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') && strings.IndexByte("x{}?_., ", c) < 0 {
+			return false
+		}
+	}
+	return bytes.IndexByte(line[:open], '.') > 0 || goDotless.Match(line[:open])
+}
+
+// isServing reports whether net/http says in line that a handler has panicked.
+func isServing(line []byte) bool {
+	before, _, ok := bytes.Cut(line, []byte(": panic serving "))
+	return ok && (bytes.HasSuffix(before, []byte("http")) || bytes.HasSuffix(before, []byte("http2")))
 }
 
 // javaRule knows stack traces of the JVM. They begin with a line that names an exception, or

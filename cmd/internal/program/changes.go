@@ -136,7 +136,11 @@ func (c *changes) bring(p *pipeline) bool {
 		p.mu.Unlock()
 		return false
 	case err != nil:
-		p.con.say("%s: %s", c.file, err)
+		text := err.Error()
+		if !strings.HasPrefix(text, c.file+":") { // an error of a key has its place
+			text = c.file + ": " + text
+		}
+		p.con.say("%s", text)
 	case len(changed) == 0:
 		p.con.say("%s: nothing has changed", c.file)
 	default:
@@ -532,7 +536,7 @@ func (ch *change) openInputs(c *pipeConfig) (errs []error) {
 		}
 		in, err := p.openInlet(want)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("input %s: %w; it reads nothing until the file is changed, or read again", want.name, err))
+			errs = append(errs, fmt.Errorf("%w; it reads nothing until the file is changed, or read again", in.of(err)))
 			continue
 		}
 		inlets = append(inlets, in)

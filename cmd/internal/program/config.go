@@ -38,10 +38,16 @@ func fileConfig(data []byte, env func(string) (string, bool), stdin *os.File) (*
 		fallbacks:    map[path]*outputConfig{},
 	}
 	c.ops.summary = choice{value: summaryText, of: []string{summaryText, summaryJSON}}
-	if faults := f.Faults(); len(faults) > 0 {
+	if !root.Is() && len(f.Faults()) > 0 {
+		faults := f.Faults()
 		last := &faults[len(faults)-1]
-		last.Err = fmt.Errorf("%w; the rest of the file was not looked at", last.Err)
+		last.Err = fmt.Errorf("%w; nothing else of the file was looked at", last.Err)
 		return nil, faults
+	}
+	if c.partial = f.Unread() > 0; c.partial {
+		faults := f.Faults()
+		last := &faults[len(faults)-1]
+		last.Err = fmt.Errorf("%w; the rest of the file, from line %d on, was not looked at", last.Err, f.Unread())
 	}
 	it := readItem(root, configKeys())
 	scalars := c.scalars()
@@ -51,6 +57,9 @@ func fileConfig(data []byte, env func(string) (string, bool), stdin *os.File) (*
 		}
 	}
 	it.settle(func() error {
+		if c.partial { // what is missing may follow
+			return nil
+		}
 		if err := c.ops.check(); err != nil {
 			return err
 		}
@@ -59,6 +68,7 @@ func fileConfig(data []byte, env func(string) (string, bool), stdin *os.File) (*
 	section := func(name, such string) conf.Node {
 		v, ok := it.fields[name]
 		switch {
+		case c.partial:
 		case ok && v.Empty():
 			v.Faultf("it is empty: name at least one")
 		case !ok && !it.has(name) && !root.Broken():
@@ -72,10 +82,10 @@ func fileConfig(data []byte, env func(string) (string, bool), stdin *os.File) (*
 	outputs.Fields(nil, func(name string, v conf.Node) { c.addOutput(name, v) })
 	c.checkTogether()
 	for _, in := range c.inputs {
-		in.item = nil
+		in.at, in.item = in.item.positions(), nil
 	}
 	for _, out := range c.outs {
-		out.item = nil
+		out.at, out.item = out.item.positions(), nil
 	}
 	return c, f.Faults()
 }
@@ -144,7 +154,7 @@ func sameRoute(a, b *outputConfig) bool {
 func sameOutput(a, b *outputConfig) bool {
 	x, y := *a, *b
 	for _, c := range []*outputConfig{&x, &y} {
-		c.route, c.Level, c.onEvent = route{}, level{}, nil
+		c.route, c.Level, c.onEvent, c.at = route{}, level{}, nil, nil
 		c.given = maps.Clone(c.given)
 		delete(c.given, "level")
 	}

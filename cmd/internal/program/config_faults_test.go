@@ -114,6 +114,26 @@ outputs:
   q: {to: "stdout:", from: [a, b, c, d, e], fallback: "loki://h"}
   r: {to: "loki://h"}
 `, `2:8 pprof|3:16 soon|5:56 Nowhere|6:41 state|8:13 standard input|10:30 listens|12:11 files of inputs.a|12:37 loud|13:11 same file|13:11 files of|13:45 same file|13:45 files of|14:55 destination of outputs.r`},
+		{"places that cannot be", `
+inputs:
+  a: {type: tail, files: x, state: /dev/null}
+  b: {type: stdin}
+outputs:
+  o: {to: "loki://h", spool: /dev/null/s, dead-letter: /none/dead}
+  p: {to: "loki://h2", spool: /none/at/all, dead-letter: /dev, crash-safe: /dev/null, level: loud}
+  q: {to: "loki://h3", crash-safe: /dev/null/x, crash-safe-required: true}
+`, `3:36 no directory|6:30 /dev/null is no directory|6:56 /none does not exist|7:58 is a directory|7:94 loud|8:36 no directory`},
+		{"round and round", `
+inputs:
+  a: {type: forward, listen: "127.0.0.1:24224"}
+  b: {type: loki, listen: ":3200"}
+outputs:
+  o: {to: "forward://localhost"}
+  p: {to: "forward://127.0.0.1:24224", from: b}
+  q: {to: "loki://[::1]:3200"}
+  r: {to: "forward://127.0.0.1:24225"}
+  s: {to: "forward://10.0.0.1:24224"}
+`, `6:11 inputs.a listens|8:11 inputs.b`},
 		{"nobody takes it", `
 inputs: {a: {type: stdin}, b: {type: forward}}
 outputs: {o: {to: "stdout:", from: a, level: loud}}

@@ -2,6 +2,7 @@ package program
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
@@ -50,6 +51,19 @@ func (it *item) at(key string) conf.Node {
 		return v
 	}
 	return it.node
+}
+
+// positions are where the values of keys stand in a configuration file, as LINE:COLUMN.
+type positions map[string]string
+
+// positions returns where the values stand.
+func (it *item) positions() positions {
+	all := positions{}
+	for key, v := range it.fields {
+		line, column := v.Position()
+		all[key] = fmt.Sprintf("%d:%d", line, column)
+	}
+	return all
 }
 
 // wrong notes a fault of a key.
@@ -191,12 +205,18 @@ func differs(try func() error, err error, settings []*givenSetting, member int) 
 // join is given; it returns their members.
 func give(v conf.Node, s setting, join func(name, value string) string) (members []conf.Node, ok bool) {
 	ok = true
+	_, isList := s.(*list)
+	left := false // an empty member was
 	set := func(v conf.Node, text func(string) string) {
 		if _, is := v.Text(); !is {
 			ok = false
 			return
 		}
 		v.Set(func(value string) error {
+			if isList && text(value) == "" {
+				left = true
+				return errors.New("it is empty: write something, or leave it out")
+			}
 			err := s.Set(text(value))
 			if err != nil {
 				ok = false
@@ -207,12 +227,17 @@ func give(v conf.Node, s setting, join func(name, value string) string) (members
 		})
 	}
 	same := func(text string) string { return text }
-	switch _, isList := s.(*list); {
+	switch {
 	case !isList:
 		set(v, same)
 		return nil, ok
 	case join != nil && v.IsMap():
 		v.Fields(nil, func(name string, value conf.Node) {
+			if name == "" {
+				left = true
+				value.Faultf("its name is empty")
+				return
+			}
 			set(value, func(text string) string { return join(name, text) })
 		})
 	default:
@@ -220,5 +245,5 @@ func give(v conf.Node, s setting, join func(name, value string) string) (members
 			set(item, same)
 		}
 	}
-	return members, ok
+	return members, ok && !(left && len(members) == 0)
 }

@@ -88,7 +88,10 @@ func (c *pipeConfig) readFrom(it *item, out *outputConfig) {
 	for _, item := range from.Items() {
 		item.Set(func(text string) error {
 			out.route.from = append(out.route.from, text)
-			if len(c.declared) > 0 && !slices.Contains(c.declared, text) { // none: that is the fault
+			if text == "" {
+				return errors.New("it is empty: name an input")
+			}
+			if len(c.declared) > 0 && !c.partial && !slices.Contains(c.declared, text) { // none: that is the fault
 				return fmt.Errorf("there is no input %s%s", text, c.inputsInWords())
 			}
 			return nil
@@ -107,7 +110,7 @@ func (c *pipeConfig) tryOutput(it *item, out *outputConfig, d destination, text 
 		if err := out.check(); err != nil {
 			return err
 		}
-		return tryDestination(d, out)
+		return firstOf(tryDestination(d, out))
 	}, text, func(err error) bool {
 		if out.To != own {
 			return false
@@ -168,23 +171,4 @@ func (c *pipeConfig) inputsInWords() string {
 		return ""
 	}
 	return "; there is " + inWords(c.declared, "and")
-}
-
-// A checker is a destination whose Open leaves something behind. Check finds what is wrong
-// without.
-type checker interface {
-	Check(rest string, c *outputConfig) error
-}
-
-// tryDestination finds out whether c can be opened, and changes nothing.
-func tryDestination(d destination, c *outputConfig) error {
-	rest := c.To[len(d.Scheme())+1:]
-	if d, ok := d.(checker); ok {
-		return d.Check(rest, c)
-	}
-	t, err := d.Open(rest, c)
-	if err == nil {
-		t.close()
-	}
-	return err
 }

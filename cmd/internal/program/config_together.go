@@ -54,12 +54,14 @@ func (c *pipeConfig) checkTogether() {
 		}
 		c.checkTaken(in)
 	}
+	c.checkPlaces()
+	c.checkLoops(listening)
 }
 
 // checkTaken finds an input whose records no output takes. An output that may take any has no
 // say in it.
 func (c *pipeConfig) checkTaken(in *inputConfig) {
-	if len(c.outs) == 0 || slices.ContainsFunc(c.outs, func(out *outputConfig) bool {
+	if len(c.outs) == 0 || c.partial || slices.ContainsFunc(c.outs, func(out *outputConfig) bool {
 		return out.route.takes(in.name) || out.item.doubtful("from")
 	}) {
 		return

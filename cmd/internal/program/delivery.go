@@ -58,10 +58,7 @@ func (p *pipeline) newOutput(out *output, o *slab.Options) (*deliver.Output, err
 	}
 	d, err := deliver.NewOutput(c.outlet(t), opts)
 	if err != nil {
-		return nil, errors.New(strings.NewReplacer(
-			"deliver: cannot open DeadLetterFile: deliver: ", "--dead-letter "+string(c.DeadLetter)+": ",
-			"deliver: cannot open SpoolDir: spool: ", "--spool "+string(c.Spool)+": ",
-		).Replace(err.Error()))
+		return nil, p.placeError(out, err)
 	}
 	if st := d.Stats(); st.Deliver.Recovered > st.Spool.Parked { // the spool tells of those that stay
 		n := st.Deliver.Recovered - st.Spool.Parked

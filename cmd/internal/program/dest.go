@@ -147,9 +147,22 @@ func openAt(dests []destination, flag string, c *outputConfig) (*target, error) 
 	if err != nil {
 		return nil, err
 	}
-	t, err := d.Open(at[len(d.Scheme())+1:], c)
+	t, err := openIn(d, at[len(d.Scheme())+1:], c)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %s", flag, redact(c.name), strings.TrimPrefix(redactError(err, c.To), "file: "))
+		text := fmt.Errorf("%s %s: %s", flag, redact(c.name), strings.TrimPrefix(redactError(err, c.To), "file: "))
+		if wrongOption(d, c) {
+			return nil, usageError(text)
+		}
+		return nil, text
+	}
+	return t, nil
+}
+
+// openIn opens a destination; its error names flags.
+func openIn(d destination, rest string, c *outputConfig) (*target, error) {
+	t, err := d.Open(rest, c)
+	if err != nil {
+		return nil, inFlags(err)
 	}
 	return t, nil
 }

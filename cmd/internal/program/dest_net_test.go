@@ -159,7 +159,7 @@ func TestTLSDestinations(t *testing.T) {
 		{"tls://" + closed, good, exitRuntime, "TLS handshake: remote error: tls: "},
 		{"tls://" + open, []string{"--tls-ca", file("none.pem")}, exitConfig, "cannot read --tls-ca: open "},
 		{"tls://" + open, []string{"--tls-ca", file("ca.key")}, exitConfig, "it has no PEM certificate"},
-		{"tls://" + open, []string{"--tls-cert", file("client.pem")}, exitConfig, "--tls-cert and --tls-key belong together"},
+		{"tls://" + open, []string{"--tls-cert", file("client.pem")}, exitUsage, "--tls-cert and --tls-key belong together"},
 		{"tls://" + open, []string{"--tls-cert", file("client.pem"), "--tls-key", file("server.key")}, exitConfig, "cannot load --tls-cert and --tls-key: "},
 	} {
 		// A busy machine can take longer to load the roots of the system than to drain.

@@ -38,6 +38,14 @@ func usageError(err error) error   { return &codeError{exitUsage, err} }
 func configError(err error) error  { return &codeError{exitConfig, err} }
 func runtimeError(err error) error { return &codeError{exitRuntime, err} }
 
+// orConfigError is configError for an error that has no exit code of its own.
+func orConfigError(err error) error {
+	if ce := (*codeError)(nil); errors.As(err, &ce) {
+		return err
+	}
+	return configError(err)
+}
+
 // codeOf returns the exit code for err. Errors without one come from cobra and
 // are about the command line.
 func codeOf(err error) int {

@@ -2,6 +2,8 @@ package program
 
 import (
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
@@ -49,13 +51,35 @@ func (c *outputConfig) outlet(t *target) deliver.Destination {
 
 // goneText says what becomes of an output whose reader is gone.
 func (out *output) goneText() string {
-	switch {
-	case out.fallback != nil:
-		return "from now on its lines go to --fallback " + out.fallback.to
-	case out.c.Spool != "":
-		return "from now on its lines go to --spool " + string(out.c.Spool)
-	case out.c.DeadLetter != "":
-		return "from now on its lines go to --dead-letter " + string(out.c.DeadLetter)
+	if to := out.otherPlace(); to != "" {
+		return "from now on its lines go to " + to
 	}
 	return "this output ends here"
+}
+
+// otherPlace is where the lines of an output go whose reader is gone; "": nowhere.
+func (out *output) otherPlace() string {
+	switch {
+	case out.fallback != nil:
+		return "--fallback " + out.fallback.to
+	case out.c.Spool != "":
+		return "--spool " + string(out.c.Spool)
+	case out.c.DeadLetter != "":
+		return "--dead-letter " + string(out.c.DeadLetter)
+	}
+	return ""
+}
+
+// tellAllGone says that reading ends because no output has a reader, where something else
+// was said of an output.
+func (p *pipeline) tellAllGone() {
+	var places []string
+	for _, out := range p.outs {
+		if to := out.otherPlace(); to != "" && !slices.Contains(places, to) {
+			places = append(places, to)
+		}
+	}
+	if places != nil {
+		p.con.say("no output has a reader: reading ends, and what was read goes to %s", strings.Join(places, " and "))
+	}
 }

@@ -11,7 +11,8 @@ var errStopped = errors.New("stopped")
 
 // input is standard input that can be told to end. Nothing is read from it
 // after stop has returned to whoever reads, so that what is left in a pipe stays
-// there.
+// there. But a line of which the beginning was read is read to its end, if that
+// comes at once: half of it would be taken for a line.
 type input struct {
 	f       *os.File
 	once    sync.Once

@@ -3,6 +3,7 @@ package program
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/journal"
@@ -26,6 +27,10 @@ func (k *journalInput) open(in *inlet) (source, error) {
 	o.Say = func(text string) { in.p.con.say("input %s: %s", in.name, text) }
 	var err error
 	if s.j, err = journal.New(o, s); err != nil {
+		if s.dir != "" && !strings.HasPrefix(err.Error(), "the journal is read by ") {
+			text := strings.ReplaceAll(err.Error(), "forebay tail", "process or input")
+			err = in.p.keyError("inputs."+in.name, "state", s.dir, in.c.at, text)
+		}
 		return nil, configError(err)
 	}
 	return s, nil

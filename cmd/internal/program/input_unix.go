@@ -18,7 +18,19 @@ type inputWait struct {
 	ready bool // always: a regular file
 	r, w  *os.File
 	wake  int // the fd of r
+
+	half    bool      // what was read last ends within a line
+	rest    int       // bytes that were read since stop
+	restDue time.Time // for the rest; zero: it was not asked for
 }
+
+// maxRest is how much of a line is read after stop: byte by byte, as nothing behind it may
+// be taken. restTime is how long that may take: who writes more than a pipe holds is in the
+// middle of a line when the pipe is full, and goes on as soon as there is room.
+const (
+	maxRest  = 256 << 10
+	restTime = 250 * time.Millisecond
+)
 
 func (iw *inputWait) init(f *os.File) error {
 	c, err := f.SyscallConn()
@@ -66,6 +78,49 @@ func (iw *inputWait) fds() [2]unix.PollFd {
 // Read waits for the input or for stop. It deals with an input that is
 // non-blocking, as some programs leave theirs.
 func (in *input) Read(p []byte) (int, error) {
+	n, err := in.read(p)
+	if errors.Is(err, errStopped) && in.half {
+		n = in.readRest(p)
+	}
+	if n == 0 {
+		return 0, err
+	}
+	in.half = p[n-1] != '\n'
+	return n, nil
+}
+
+// readRest reads the rest of the line that was begun, as far as it comes in time.
+func (in *input) readRest(p []byte) (n int) {
+	if in.restDue.IsZero() {
+		in.restDue = time.Now().Add(restTime)
+	}
+	for n < len(p) && in.rest < maxRest {
+		for fds := in.fds(); !in.ready; {
+			wait := max(time.Until(in.restDue), 0)
+			if got, err := unix.Poll(fds[:1], int(wait.Milliseconds())); got > 0 && err == nil {
+				break
+			}
+			if wait == 0 {
+				return n
+			}
+		}
+		got, err := unix.Read(in.fd, p[n:n+1])
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN) && time.Now().Before(in.restDue) {
+			continue
+		}
+		if got != 1 || err != nil {
+			break
+		}
+		in.rest++
+		if n++; p[n-1] == '\n' {
+			break
+		}
+	}
+	return n
+}
+
+// read waits for the input or for stop.
+func (in *input) read(p []byte) (int, error) {
 	for {
 		if in.isStopped() {
 			return 0, errStopped

@@ -72,7 +72,7 @@ func measureLog(name string, r io.Reader) (*measured, error) {
 		p.Parse(line, &ev)
 		t, ok := ev.Time, !ev.Time.IsZero()
 		if !ok && ev.Format == record.Text {
-			if at, hasYear, found := stamp.Find(ev.Line, time.UTC); found && !hasYear {
+			if at, hasYear, found := stamp.FindText(ev.Line, time.UTC, nil); found && !hasYear {
 				t, ok = clock.year(at), true
 			}
 		}

@@ -85,6 +85,7 @@ type outputConfig struct {
 	secrets [32]byte        // a sum of the files with keys and passwords, in a configuration file
 	name    string          // of the output: of --to, or in a configuration file
 	given   map[string]bool // the options that were set, by name
+	at      positions       // of its keys, in a configuration file
 	dryRun  bool            // nothing is sent
 
 	onEvent func(batch.Event) // of what a client changes by itself; nil: standard error
@@ -141,6 +142,7 @@ type option struct {
 	keyOnly  bool     // there is no flag
 	tells    bool     // it tells apart what is at one address
 	delicate bool     // its value may hold a secret, by mistake
+	ofFile   bool     // it names a file that is read: what is wrong may be the file, and not the value
 }
 
 // A setting is the value of an option.
@@ -219,12 +221,12 @@ var options = []*option{
 		usage: "file: reserve no space of the disk behind the end of a large file",
 		value: func(c *outputConfig) setting { return &c.NoReserve }},
 
-	{name: "tls-ca", of: encrypted,
+	{name: "tls-ca", ofFile: true, of: encrypted,
 		usage: "TLS: `FILE` with the authorities that sign server certificates (default: the system's)",
 		value: func(c *outputConfig) setting { return &c.TLSCA }},
-	{name: "tls-cert", of: encrypted, usage: "TLS: `FILE` with a client certificate",
+	{name: "tls-cert", ofFile: true, of: encrypted, usage: "TLS: `FILE` with a client certificate",
 		value: func(c *outputConfig) setting { return &c.TLSCert }},
-	{name: "tls-key", of: encrypted, usage: "TLS: `FILE` with its key",
+	{name: "tls-key", ofFile: true, of: encrypted, usage: "TLS: `FILE` with its key",
 		value: func(c *outputConfig) setting { return &c.TLSKey }},
 
 	{name: "tag", of: forwards, tells: true, usage: "forward: `TAG` of the events",
@@ -232,11 +234,11 @@ var options = []*option{
 	{name: "tag-from", of: forwards, tells: true,
 		usage: "forward: the field `NAME` that has the tag of the event, such as tag behind a Forward listener; events without it have --tag",
 		value: func(c *outputConfig) setting { return &c.TagFrom }},
-	{name: "shared-key-file", of: forwards, usage: "forward: `FILE` with the shared key of the server",
+	{name: "shared-key-file", ofFile: true, of: forwards, usage: "forward: `FILE` with the shared key of the server",
 		value: func(c *outputConfig) setting { return &c.SharedKeyFile }},
 	{name: "user", of: slices.Concat(forwards, lokis, otlps, https), usage: "forward, loki, otlp, http: `NAME` of the user at the server",
 		value: func(c *outputConfig) setting { return &c.User }},
-	{name: "password-file", of: slices.Concat(forwards, lokis, otlps, https), usage: "forward, loki, otlp, http: `FILE` with the password of --user",
+	{name: "password-file", ofFile: true, of: slices.Concat(forwards, lokis, otlps, https), usage: "forward, loki, otlp, http: `FILE` with the password of --user",
 		value: func(c *outputConfig) setting { return &c.PasswordFile }},
 	{name: "secured", of: forwards,
 		usage: "forward: the server begins with a handshake though its shared key is empty",
@@ -256,7 +258,7 @@ var options = []*option{
 		value: func(c *outputConfig) setting { return &c.Metadata }},
 	{name: "tenant", of: lokis, tells: true, usage: "loki: `NAME` of the tenant (X-Scope-OrgID)",
 		value: func(c *outputConfig) setting { return &c.Tenant }},
-	{name: "bearer-token-file", of: slices.Concat(lokis, otlps, https), usage: "loki, otlp, http: `FILE` with a bearer token; for http with the token of --api: an API key, say",
+	{name: "bearer-token-file", ofFile: true, of: slices.Concat(lokis, otlps, https), usage: "loki, otlp, http: `FILE` with a bearer token; for http with the token of --api: an API key, say",
 		value: func(c *outputConfig) setting { return &c.BearerTokenFile }},
 	{name: "max-age", of: lokis,
 		usage: "loki: lines are too old when their time is further back (0: never, unless Loki says so)",

@@ -45,6 +45,7 @@ type pipeConfig struct {
 	// What settle makes of it.
 	join      *join.Rules // nil: each line is a record
 	declared  []string    // names of inputs in a file, the faulty ones included
+	partial   bool        // a file was not read to its end
 	inputs    []*inputConfig
 	rules     []transform.Rule
 	outs      []*outputConfig

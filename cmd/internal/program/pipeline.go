@@ -110,7 +110,10 @@ func runPipeline(p *pipeline, stdin, stderr *os.File) error {
 	notifyReopen(p.signals)
 	defer signal.Stop(p.signals)
 	if err := p.open(stdin); err != nil {
-		return configError(err)
+		if c.named { // a fault of the file
+			return configError(err)
+		}
+		return orConfigError(err)
 	}
 	if err := p.openInputs(); err != nil {
 		p.abandon()
@@ -300,6 +303,7 @@ func (p *pipeline) run() error {
 			p.signal(s, end)
 		case <-allGone:
 			allGone = nil
+			p.tellAllGone()
 			end.begin()
 		case <-end.late:
 			p.unstick(end)

@@ -507,6 +507,7 @@ func TestBrokenPipeElsewhere(t *testing.T) {
 		{[]string{"--retry-age", "1h"}, 1, `^forebay: stdout: cannot write stdout: broken pipe: its reader is gone; this output ends here\n.*dropped=3\{failed=3\}`},
 		{[]string{"--dead-letter", dir + "/dead"}, 1, `dropped=3\{poison=3\} \(its reader is gone\)$`},
 		{[]string{"--fallback", "file:" + dir + "/fallback"}, 0, `delivered=0 handled=3 \(its reader is gone\)$`},
+		{[]string{"--fallback", "file:" + dir + "/fallback2"}, 0, `^forebay: no output has a reader: reading ends, and what was read goes to --fallback file:.*/fallback2$`},
 		{[]string{"--spool", dir + "/spool"}, 75, `3 records kept for the next run, in `},
 	} {
 		p := start(t, append([]string{"pipe"}, tt.args...)...)
@@ -524,6 +525,25 @@ func TestBrokenPipeElsewhere(t *testing.T) {
 	if b, _ := os.ReadFile(dir + "/dead"); bytes.Count(b, []byte("broken pipe")) != 3 {
 		t.Errorf("dead letters %q", b)
 	}
+}
+
+// What goes elsewhere when the reader of the only output is gone are whole lines, also where
+// reading ends.
+func TestBrokenPipeWholeLines(t *testing.T) {
+	fallback := filepath.Join(t.TempDir(), "fallback")
+	var lines strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&lines, "line %d\n", i)
+	}
+	p := start(t, "pipe", "--fallback", "file:"+fallback)
+	p.out.Close()
+	p.in.WriteString(lines.String()) // it ends with EPIPE
+	code, stderr := p.wait()
+	got, _ := os.ReadFile(fallback)
+	if code != 0 || len(got) == 0 || !bytes.HasSuffix(got, []byte("\n")) || !strings.HasPrefix(lines.String(), string(got)) {
+		t.Errorf("exit code %d, %d bytes, the last ones %q", code, len(got), got[max(0, len(got)-20):])
+	}
+	wantMatch(t, stderr, fmt.Sprintf(`^forebay: read %d records,`, bytes.Count(got, []byte("\n"))))
 }
 
 // Pipes that are non-blocking, as some programs leave them behind, lose nothing.
@@ -563,7 +583,7 @@ func TestStopLeavesTheRest(t *testing.T) {
 	}
 	defer in.close()
 	buf := make([]byte, 4)
-	w.WriteString("1234rest")
+	w.WriteString("123\nrest")
 	if n, err := in.Read(buf); n != 4 || err != nil {
 		t.Fatal(n, err)
 	}
@@ -576,6 +596,84 @@ func TestStopLeavesTheRest(t *testing.T) {
 	}
 	if n, err := r.Read(buf); string(buf[:n]) != "rest" || err != nil {
 		t.Errorf("%q, %v", buf[:n], err)
+	}
+}
+
+// An input that is stopped within a line is read to the end of the line, which may come a
+// little later, and no further; if the end does not come, as far as the line is.
+func TestInputStopsBehindLine(t *testing.T) {
+	for text, want := range map[string][2]string{
+		"123\nrest":           {"123\n", "rest"},
+		"12345678\nrest":      {"12345678\n", "rest"},
+		"12345678\n\nrest":    {"12345678\n", "\nrest"},
+		"12345678, no end":    {"12345678, no end", ""},
+		"1234":                {"1234", ""},
+		"1\n34\nrest\nothers": {"1\n34\n", "rest\nothers"},
+	} {
+		for _, kind := range []string{"pipe", "file"} {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kind == "file" {
+				r.Close()
+				w.Close()
+				if w, err = os.Create(filepath.Join(t.TempDir(), "in")); err != nil {
+					t.Fatal(err)
+				}
+				if r, err = os.Open(w.Name()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			in, err := newInput(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.WriteString(text)
+			buf := make([]byte, 4)
+			n, err := in.Read(buf)
+			got := string(buf[:n])
+			in.stop()
+			for err == nil {
+				n, err = in.Read(buf)
+				got += string(buf[:n])
+			}
+			w.Close()
+			if left, _ := io.ReadAll(r); got != want[0] || err != errStopped || string(left) != want[1] {
+				t.Errorf("%s %q: read %q, %v, and left %q", kind, text, got, err, left)
+			}
+			in.close()
+			r.Close()
+		}
+	}
+
+	// Who writes more than the pipe holds goes on once it is read, a little later.
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	in, err := newInput(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.close()
+	line := strings.Repeat("x", 100_000) + "\n"
+	w.WriteString(line[:1000])
+	buf := make([]byte, 64<<10)
+	n, err := in.Read(buf)
+	in.stop()
+	time.AfterFunc(10*time.Millisecond, func() {
+		defer w.Close()
+		w.WriteString(line[1000:] + line)
+	})
+	for got := n; err == nil; got += n {
+		if n, err = in.Read(buf); err != nil && got != len(line) {
+			t.Errorf("%d of %d bytes were read, %v", got, len(line), err)
+		}
+	}
+	if left, _ := io.ReadAll(r); string(left) != line {
+		t.Errorf("%d bytes are left", len(left))
 	}
 }
 

@@ -79,7 +79,15 @@ func runFile(file string, stdin, stderr *os.File, watch, quiet bool) error {
 	p := newPipeline(c, stderr)
 	p.con.plain = withoutFlags
 	p.changes = newChanges(file, data, stdin, watch)
-	return runPipeline(p, stdin, stderr)
+	return asInFile(runPipeline(p, stdin, stderr))
+}
+
+// asInFile names options as they are named in a file.
+func asInFile(err error) error {
+	if err == nil || err.Error() == "" {
+		return err
+	}
+	return &codeError{codeOf(err), errors.New(withoutFlags(err.Error()))}
 }
 
 func newValidate(stdin *os.File, stdout io.Writer) *cobra.Command {

@@ -22,6 +22,7 @@ type inputConfig struct {
 	name     string        // "": it is the only one
 	settings inputSettings // of a configuration file
 	item     *item         // where it stands there, while it is read
+	at       positions     // of its keys there
 	secrets  [32]byte      // a sum of the files with keys and passwords
 	reading
 	kind inputKind
@@ -260,7 +261,7 @@ func (p *pipeline) finishInputs() {
 
 // of says that an error is one of in.
 func (in *inlet) of(err error) error {
-	if err == nil || in.name == "" {
+	if err == nil || in.name == "" || isKeyError(err) {
 		return err
 	}
 	return fmt.Errorf("input %s: %w", in.name, err)

@@ -105,7 +105,7 @@ Exit codes:
 			}
 			target, err := open(c, dests)
 			if err != nil {
-				return configError(err)
+				return orConfigError(err)
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()

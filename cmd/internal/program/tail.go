@@ -149,7 +149,7 @@ func (f *tailFlags) follow(in *inlet) (*tailSource, error) {
 			if p.c.named {
 				err = errors.New(strings.ReplaceAll(err.Error(), "forebay tail", "process or input"))
 			}
-			err = fmt.Errorf("--state %s: %w", s.dir, err)
+			err = p.keyError("inputs."+in.name, "state", s.dir, in.c.at, err.Error())
 		}
 		return nil, err
 	}

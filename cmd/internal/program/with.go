@@ -172,7 +172,7 @@ func (w With) add() {
 			if o == nil {
 				i := len(moreOptions)
 				moreOptions = append(moreOptions, own)
-				o = &option{name: own.Name, usage: d.Name + ": " + own.Usage, value: func(c *outputConfig) setting { return c.more[i] }}
+				o = &option{name: own.Name, usage: d.Name + ": " + own.Usage, ofFile: own.Secret, value: func(c *outputConfig) setting { return c.more[i] }}
 				options = append(options, o)
 			} else if families, rest, ok := strings.Cut(o.usage, ": "); ok {
 				o.usage = families + ", " + d.Name + ": " + rest

@@ -30,6 +30,7 @@ type follow struct {
 	hold      *join.Joiner[mark] // nil: nothing is held
 
 	size  int64 // as it was seen last
+	known int64 // the size at which it still held what was read of it, without NUL bytes at its end
 	mtime time.Time
 	limit int64 // how far Options.Once reads
 	stuck bool  // the rest, up to size, cannot be taken yet: it has no newline
@@ -123,8 +124,12 @@ func (f *follow) behind() bool { return !f.done && f.at.off < f.size && !f.stuck
 func (t *Tailer) follow(f *follow, st fs.FileInfo, now time.Time) error {
 	seen := !f.mtime.IsZero()
 	changed := st.Size() != f.size || !st.ModTime().Equal(f.mtime)
+	before := f.size
+	if f.stuck { // f.known says it
+		before = 0
+	}
 	if st.Size() < f.at.off || f.skip && st.Size() < f.size {
-		return t.truncated(f, st, now)
+		return t.truncated(f, st, before, now)
 	}
 	f.size, f.mtime = st.Size(), st.ModTime()
 	if changed {
@@ -132,7 +137,7 @@ func (t *Tailer) follow(f *follow, st fs.FileInfo, now time.Time) error {
 		f.idle, f.active, f.since = 0, now, now
 	}
 	if changed && seen && f.size == f.at.off && !f.skip && !t.holds(f, now) {
-		return t.truncated(f, st, now)
+		return t.truncated(f, st, before, now)
 	}
 	if !f.behind() {
 		if f.stuck && t.o.PartialWait > 0 && now.Sub(f.since) >= t.o.PartialWait {
@@ -144,7 +149,12 @@ func (t *Tailer) follow(f *follow, st fs.FileInfo, now time.Time) error {
 	}
 	err := t.turn(f, now)
 	if errors.Is(err, errOther) {
-		return t.truncated(f, st, now)
+		// The size is that of the new content if nothing has changed since. Else it may
+		// have been that of the old one.
+		if again, err := f.f.Stat(); err != nil || again.Size() != st.Size() || !again.ModTime().Equal(st.ModTime()) {
+			before = max(before, st.Size())
+		}
+		return t.truncated(f, st, before, now)
 	}
 	if errors.Is(err, errReplaced) {
 		return nil
@@ -269,6 +279,7 @@ func (t *Tailer) turn(f *follow, now time.Time) error {
 		if n <= back || sum(t.buf[:back]) != f.at.sum {
 			return errOther
 		}
+		f.known = f.size
 		used, err := t.lines(f, t.buf[:n], back, now)
 		if used > back {
 			f.at = markIn(t.buf, used, f.at.off-int64(back))
@@ -291,6 +302,7 @@ func (t *Tailer) turn(f *follow, now time.Time) error {
 		// No line ends in what was read.
 		switch {
 		case t.buf[back] == 0 && zeros(t.buf[back:n]) == n-back:
+			f.known = f.at.off // NUL bytes are no loss
 			found, err := t.skipHole(f)
 			if err != nil || !found {
 				f.stuck = err == nil
@@ -538,18 +550,16 @@ func (t *Tailer) detach(f *follow, now time.Time) error {
 }
 
 // truncated begins f anew. What was not read of it is looked for in a copy that
-// whoever truncated it may have made.
-func (t *Tailer) truncated(f *follow, st fs.FileInfo, now time.Time) error {
+// whoever truncated it may have made. It had up to before bytes, as far as is known.
+func (t *Tailer) truncated(f *follow, st fs.FileInfo, before int64, now time.Time) error {
 	if err := t.release(f, now, true); err != nil {
 		return err
 	}
 	e, committed := f.entry(f.safe()), f.committed
-	unread := f.size - f.at.off
-	if f.stuck {
-		unread = 0
-	}
+	unread := max(0, f.known-f.at.off)
+	perhaps := before - f.at.off - unread
 	skip := f.skip
-	f.committed = mark{}
+	f.committed, f.known = mark{}, 0
 	f.at, f.head, f.cut, f.long, f.stuck, f.skip = mark{}, head{}, false, 0, false, false
 	f.size, f.mtime, f.idle, f.active, f.since, f.due = st.Size(), st.ModTime(), 0, now, now, now
 	f.limit = f.size
@@ -567,6 +577,9 @@ func (t *Tailer) truncated(f *follow, st fs.FileInfo, now time.Time) error {
 	t.say("%s: it was truncated; reading from its start", f.path)
 	if unread > 0 {
 		t.say("%s: %d bytes before that were not read, and no copy has them", f.path, unread)
+	}
+	if perhaps > 0 {
+		t.say("%s: up to %d bytes before that may not have been read, and no copy has them", f.path, perhaps)
 	}
 	return nil
 }

@@ -372,6 +372,128 @@ func TestTruncatedAndLonger(t *testing.T) {
 	h.wantSaid("it was truncated; reading from its start")
 }
 
+// What a truncation has cost is told as far as it is known: nothing where all was read, however
+// long the new content is, and no less where something was seen and not read.
+func TestTruncatedUnread(t *testing.T) {
+	big := strings.Repeat("a line\n", 3<<20/7)
+	const lost, maybe = "that were not read", "may not have been read"
+	for _, c := range []struct {
+		name string
+		do   func(h *hand, f *follow, path string) (want string) // what is said of bytes; "": nothing
+	}{
+		{"all was read, and the new content is longer", func(h *hand, f *follow, path string) string {
+			truncate(h.t, path, "header\n3\n4\n5\n6\n")
+			h.pass(0)
+			h.want("header\n", "3\n", "4\n", "5\n", "6\n")
+			return ""
+		}},
+		{"all was read, and the new content is as long", func(h *hand, f *follow, path string) string {
+			truncate(h.t, path, "header\n3\n4\n")
+			h.pass(0)
+			h.want("header\n", "3\n", "4\n")
+			return ""
+		}},
+		{"all was read, and the new content is shorter", func(h *hand, f *follow, path string) string {
+			truncate(h.t, path, "header\n")
+			h.pass(0)
+			h.want("header\n")
+			return ""
+		}},
+		{"NUL bytes were seen, which no line needs", func(h *hand, f *follow, path string) string {
+			write(h.t, path, strings.Repeat("\x00", 100))
+			h.pass(0)
+			truncate(h.t, path, "header\n3\n4\n5\n6\n"+big)
+			h.look(f)
+			return ""
+		}},
+		{"a line without its end was seen, and the new content is longer", func(h *hand, f *follow, path string) string {
+			write(h.t, path, "begun")
+			h.pass(0)
+			truncate(h.t, path, "header\n3\n4\n5\n6\n7\n8\n")
+			h.look(f)
+			return "5 bytes before " + lost
+		}},
+		{"a line without its end was seen, and the new content is shorter", func(h *hand, f *follow, path string) string {
+			write(h.t, path, "begun")
+			h.pass(0)
+			truncate(h.t, path, "new\n")
+			h.look(f)
+			return "5 bytes before " + lost
+		}},
+		{"more was seen than is read in one go, and the new content is shorter", func(h *hand, f *follow, path string) string {
+			write(h.t, path, big+big+big)
+			h.look(f)
+			want := fmt.Sprintf("%d bytes before %s", len("header\n1\n2\n")+3*len(big)-int(f.at.off), lost)
+			truncate(h.t, path, "new\n")
+			h.look(f)
+			return want
+		}},
+		{"more was seen than is read in one go, and the new content is longer than what was read", func(h *hand, f *follow, path string) string {
+			write(h.t, path, big+big+big)
+			h.look(f)
+			want := fmt.Sprintf("%d bytes before %s", len("header\n1\n2\n")+3*len(big)-int(f.at.off), lost)
+			truncate(h.t, path, strings.Repeat("another\n", 1<<20))
+			h.look(f)
+			return want
+		}},
+		{"more was seen than is read in one go, and the new content ends where that did", func(h *hand, f *follow, path string) string {
+			write(h.t, path, big+big+big)
+			h.look(f)
+			want := fmt.Sprintf("%d bytes before %s", len("header\n1\n2\n")+3*len(big)-int(f.at.off), lost)
+			truncate(h.t, path, strings.Repeat("x", int(f.at.off)-1)+"\n")
+			h.look(f)
+			return want
+		}},
+		{"truncated between a look at its size and the reading", func(h *hand, f *follow, path string) string {
+			write(h.t, path, "3\n4\n")
+			st, err := os.Stat(path)
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			truncate(h.t, path, "header\n5\n6\n7\n8\n9\n")
+			if err := h.follow(f, st, h.at); err != nil {
+				h.t.Fatal(err)
+			}
+			return "up to 4 bytes before that " + maybe
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x.log")
+			h := newHand(t, Options{Patterns: []string{path}})
+			write(t, path, "header\n1\n2\n")
+			h.pass(0)
+			h.want("header\n", "1\n", "2\n")
+			want := c.do(h, h.files[0], path)
+			h.wantSaid("it was truncated; reading from its start")
+			said := strings.Join(h.said[1:], "\n")
+			if want != "" {
+				want = path + ": " + want + ", and no copy has them"
+			}
+			if said != want {
+				t.Errorf("said %q, want %q behind the first", h.said, want)
+			}
+		})
+	}
+}
+
+// truncate puts text in place of what is in the file, which stays the same one.
+func truncate(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, text)
+}
+
+// look has one turn of f.
+func (h *hand) look(f *follow) {
+	h.t.Helper()
+	h.at = h.at.Add(time.Second)
+	if err := h.Tailer.look(f, h.at); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
 // A writer without O_APPEND leaves a hole when its file is truncated.
 func TestTruncatedWithHole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")

@@ -1,0 +1,161 @@
+package conf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// maxUnquoted bounds how many values without their quotes are looked at in one go.
+const maxUnquoted = 10
+
+// noMapping is what the parser says of a value that has a colon in it, or fields below it.
+const noMapping = "mapping value is not allowed in this context"
+
+// colonIn finds a colon that ends a name, to YAML.
+var colonIn = regexp.MustCompile(`:(\s|$)`)
+
+// quoted returns data with quotes around the value at which the parser gave up, and what is to
+// be said of it; nil if that is no value with a colon.
+func quoted(data []byte, at token.Position, err error) (better []byte, why error) {
+	if !strings.Contains(err.Error(), noMapping) {
+		return nil, nil
+	}
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	front, value, rest, ok := valueAt(lines, at)
+	if !ok || !colonIn.MatchString(value) {
+		return nil, nil
+	}
+	in := `"` + value + `"`
+	if strings.ContainsAny(value, `"\`) {
+		in = "'" + strings.ReplaceAll(value, "'", "''") + "'"
+	}
+	lines[at.Line-1] = []byte(front + in + rest)
+	better = bytes.Join(lines, nil)
+	has := "there is a colon and a space in it"
+	if strings.HasSuffix(value, ":") {
+		has = "it ends in a colon"
+	}
+	if strings.Contains(value, "@") { // a password may be there
+		return better, fmt.Errorf("%s: write it in quotes", has)
+	}
+	return better, fmt.Errorf("%s: write it in quotes: %s", has, in)
+}
+
+// valueAt cuts a line at a value that begins there without a quote or another mark, and ends
+// before a comment.
+func valueAt(lines [][]byte, at token.Position) (front, value, rest string, ok bool) {
+	if at.Line < 1 || at.Line > len(lines) {
+		return "", "", "", false
+	}
+	line := []rune(string(lines[at.Line-1]))
+	if at.Column < 2 || at.Column > len(line) {
+		return "", "", "", false
+	}
+	front, value = string(line[:at.Column-1]), string(line[at.Column-1:])
+	if i := strings.Index(value, " #"); i >= 0 {
+		value, rest = value[:i], value[i:]
+	}
+	trimmed := strings.TrimRight(value, " \t\r\n")
+	rest = value[len(trimmed):] + rest
+	if trimmed == "" || strings.ContainsAny(trimmed[:1], "\"'[]{}|>&*!?@%`#,") || !strings.HasSuffix(strings.TrimRight(front, " "), ":") {
+		return "", "", "", false
+	}
+	return front, trimmed, rest, true
+}
+
+// hints are what helps against faults that the parser finds.
+var hints = []struct{ what, hint string }{
+	{"map key-value is pre-defined", "what follows a value in quotes belongs into them"},
+	{"value is not allowed in this context", "indent it as the lines beside it"},
+	{"non-map value is specified", "write KEY: VALUE, with a space behind the colon"},
+	{"unexpected key name", "write KEY: VALUE, with a space behind the colon, and indent it as the lines beside it"},
+	{"unknown escape character", `in single quotes a \ stays as it is`},
+	{"is a reserved character", "write the value in quotes"},
+	{"unexpected directive value", "write the value in quotes"},
+	{"could not find flow map content", "write the value in quotes"},
+	{"invalid header option", "write the value in quotes"},
+	{"block sequence entries are not allowed", "a list begins on a line of its own"},
+}
+
+// withHint returns err with what helps against it.
+func withHint(data []byte, at token.Position, err error) error {
+	text := err.Error()
+	if strings.Contains(text, noMapping) {
+		_, value, _, ok := valueAt(bytes.SplitAfter(data, []byte("\n")), at)
+		if ok && !colonIn.MatchString(value) {
+			return errors.New(text + "; a value stands here, and fields below it: take one of them out, or indent it as the lines beside it")
+		}
+		return errors.New(text + "; a text with a colon at its end, or before a space, is written in quotes")
+	}
+	for _, h := range hints {
+		if strings.Contains(text, h.what) {
+			return errors.New(text + "; " + h.hint)
+		}
+	}
+	return err
+}
+
+// isPartOf reports whether a line is the other one, or stands below it and is indented more.
+func isPartOf(data []byte, line, of int) bool {
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	return line <= of || line == of+1 && line <= len(lines) && indent(lines[line-1]) > indent(lines[of-1])
+}
+
+// before returns what is in the file before the field of the section in which a line is, and
+// the line from which on it leaves the rest out. It returns nil if that cannot be read for
+// itself.
+func before(data []byte, line int) (root ast.Node, unread int) {
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	for range 5 { // what is not closed is told of far below
+		if line < 1 || line > len(lines) {
+			return nil, 0
+		}
+		cut := cutAt(lines, line)
+		root, at, err := parse(bytes.Join(lines[:cut-1], nil))
+		if err == nil {
+			return root, cut
+		}
+		line = min(at.Line, cut-1)
+	}
+	return nil, 0
+}
+
+// cutAt returns the line in which the field begins that a line is part of.
+func cutAt(lines [][]byte, line int) (cut int) {
+	// The section begins at the last line that is not indented. Its fields are indented as
+	// the first one.
+	section := line
+	for section > 1 && (isBlank(lines[section-1]) || indent(lines[section-1]) > 0) {
+		section--
+	}
+	cut = section
+	if section < line {
+		first := section + 1
+		for first < line && isBlank(lines[first-1]) {
+			first++
+		}
+		for at := line; at > section; at-- {
+			if !isBlank(lines[at-1]) && indent(lines[at-1]) <= indent(lines[first-1]) {
+				cut = at
+				break
+			}
+		}
+		if cut == first { // nothing of the section is left
+			cut = section
+		}
+	}
+	return cut
+}
+
+func isBlank(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	return len(line) == 0 || line[0] == '#'
+}
+
+func indent(line []byte) int { return len(line) - len(bytes.TrimLeft(line, " ")) }

@@ -1,0 +1,165 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+const errNotDir = syscall.ENOTDIR
+
+// checkPlaces finds directories and files of outputs and inputs that cannot be made, because of
+// what stands where they are to be. It looks, and makes nothing.
+func (c *pipeConfig) checkPlaces() {
+	check := func(it *item, key, fault string) {
+		if fault != "" && !it.doubtful(key) {
+			it.wrong(key, "%s", fault)
+		}
+	}
+	var made []string // directories that outputs make before what stands behind them is opened
+	for _, out := range c.outs {
+		name := safeName(out.name)
+		if spool := string(out.Spool); spool != "" {
+			check(out.item, "spool", noDirectory(spool, name))
+			made = append(made, filepath.Join(spool, name))
+		}
+		if path, err := filePath(strings.TrimPrefix(out.To, "file:")); err == nil && strings.HasPrefix(out.To, "file:") && bool(out.Mkdirs) {
+			made = append(made, filepath.Dir(path))
+		}
+		if letters := string(out.DeadLetter); letters != "" {
+			check(out.item, "dead-letter", noFile(letters, made))
+		}
+		if slabs := string(out.CrashSafe); slabs != "" {
+			if bool(out.CrashSafeRequired) { // else the slabs are on the heap
+				check(out.item, "crash-safe", noDirectory(slabs, name))
+			}
+			made = append(made, filepath.Join(slabs, name))
+		}
+	}
+	for _, in := range c.inputs {
+		if dir := string(in.settings.State); dir != "" {
+			check(in.item, "state", noDirectory(dir, ""))
+		}
+	}
+}
+
+// noDirectory says why dir, or the directory of that name in it, is no directory and cannot
+// become one, as far as can be seen without trying. The directories above it are made with it.
+func noDirectory(dir, name string) string {
+	dir = filepath.Clean(dir)
+	at := filepath.Join(dir, name)
+	for below := ""; ; below, at = at, filepath.Dir(at) {
+		if st, err := os.Stat(at); err == nil {
+			switch {
+			case st.IsDir() && (below == "" || canMake(at)):
+				return ""
+			case st.IsDir():
+				return fmt.Sprintf("%s cannot be made: nothing can be made in %s", dir, at)
+			case at == dir:
+				return fmt.Sprintf("%s is no directory: name one, or one that does not exist yet", dir)
+			case below == "": // it is what belongs into dir
+				return fmt.Sprintf("%s is in the way: it is no directory", at)
+			}
+			return fmt.Sprintf("%s cannot be made: %s is no directory", dir, at)
+		}
+		if st, err := os.Lstat(at); err == nil && st.Mode()&os.ModeSymlink != 0 {
+			return fmt.Sprintf("%s cannot be made: %s is a link to what does not exist", dir, at)
+		}
+		if at == filepath.Dir(at) {
+			return ""
+		}
+	}
+}
+
+// noFile says why a file cannot be written at path. Its directory is not made, but may be one
+// of those that are made before.
+func noFile(path string, made []string) string {
+	if st, err := os.Stat(path); err == nil {
+		if st.IsDir() {
+			return fmt.Sprintf("%s is a directory: name a file", path)
+		}
+		return ""
+	}
+	dir := filepath.Dir(path)
+	switch st, err := os.Stat(dir); {
+	case os.IsNotExist(err) && slices.ContainsFunc(made, func(at string) bool { return isWithin(at, dir) }):
+	case os.IsNotExist(err):
+		return fmt.Sprintf("the directory %s does not exist: make it", dir)
+	case err == nil && !st.IsDir():
+		return fmt.Sprintf("%s is no directory", dir)
+	case err == nil && !canMake(dir):
+		return fmt.Sprintf("nothing can be made in %s", dir)
+	case err != nil && errors.Is(err, errNotDir):
+		return fmt.Sprintf("%s is no directory", dir)
+	}
+	return ""
+}
+
+// isWithin reports whether a path is dir, or within it.
+func isWithin(path, dir string) bool {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return false
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return false
+	}
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// checkLoops finds outputs that send to an input whose records they take: they would go round
+// for ever. listening has the inputs by network and address.
+func (c *pipeConfig) checkLoops(listening map[string]string) {
+	for _, out := range c.outs {
+		if out.To == "" || out.item.doubtful("to") {
+			continue
+		}
+		for at, name := range listening {
+			_, address, _ := strings.Cut(at, " ")
+			if out.route.takes(name) && sendsTo(out.To, address) {
+				out.item.at("to").Faultf("inputs.%s listens there, and its records go to this output: they would go round without end. Name another address, or leave that input out of from", name)
+			}
+		}
+	}
+}
+
+// sendsTo reports whether a destination is the address of a listener of this machine.
+func sendsTo(to, address string) bool {
+	_, rest, ok := strings.Cut(to, "://")
+	if !ok {
+		return false
+	}
+	rest, _, _ = strings.Cut(rest, "/")
+	host, port, err := net.SplitHostPort(rest)
+	if err != nil {
+		host = rest
+		for prefix, usual := range map[string]string{"forward": "24224", "loki": "3100"} {
+			if strings.HasPrefix(to, prefix) {
+				port = usual
+			}
+		}
+	}
+	lhost, lport, err := net.SplitHostPort(address)
+	if err != nil || lport != port {
+		return false
+	}
+	return host == lhost || isHere(host) && (isHere(lhost) || isAll(lhost))
+}
+
+// isHere reports whether host is this machine by the address that nobody else has.
+func isHere(host string) bool {
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// isAll reports whether host stands for all addresses of this machine.
+func isAll(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "" || ip != nil && ip.IsUnspecified()
+}

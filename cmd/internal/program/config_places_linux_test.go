@@ -1,0 +1,129 @@
+package program
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// tellsFaults compares faults with LINE:COLUMN PATH: TEXT, of which each may leave out its end.
+func tellsFaults(t *testing.T, text string, want ...string) {
+	t.Helper()
+	_, faults := fileConfig([]byte(text), noVariables, os.Stdin)
+	var got []string
+	for _, f := range faults {
+		got = append(got, strings.Replace(f.Error(), ": ", " ", 1))
+	}
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || !strings.HasPrefix(got[i], want[i]) {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", text, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			return
+		}
+	}
+}
+
+// Directories and files that cannot be made are told of before a run, all at once, and nothing
+// is made to find out.
+func TestPlaces(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	os.WriteFile("f", nil, 0o644)
+	os.Symlink("nowhere", "link")
+	os.MkdirAll("has", 0o755)
+	os.WriteFile(filepath.Join("has", safeName("o")), nil, 0o644)
+	tellsFaults(t, `
+inputs:
+  a: {type: tail, files: x, state: f}
+  b: {type: tail, files: x, state: /proc/x}
+  c: {type: journal, state: f/x}
+  d: {type: journal, state: link/x}
+outputs:
+  o: {to: "stdout:", spool: f, dead-letter: none/x}
+  p: {to: "stderr:", spool: /proc/x/y, dead-letter: f/x}
+  q: {to: "loki://q", crash-safe: f, crash-safe-required: true, dead-letter: /proc/x}
+  r: {to: "loki://r", crash-safe: /proc/x, crash-safe-required: true, dead-letter: has}
+  s: {to: "loki://s", spool: "", dead-letter: none/y}
+`,
+		"3:36 inputs.a.state: f is no directory",
+		"4:36 inputs.b.state: /proc/x cannot be made: nothing can be made in /proc",
+		"5:29 inputs.c.state: f/x cannot be made: f is no directory",
+		"6:29 inputs.d.state: link/x cannot be made: link is a link to what does not exist",
+		"8:29 outputs.o.spool: f is no directory",
+		"8:45 outputs.o.dead-letter: the directory none does not exist: make it",
+		"9:29 outputs.p.spool: /proc/x/y cannot be made: nothing can be made in /proc",
+		"9:53 outputs.p.dead-letter: f is no directory",
+		"10:35 outputs.q.crash-safe: f is no directory",
+		"10:78 outputs.q.dead-letter: nothing can be made in /proc",
+		"11:35 outputs.r.crash-safe: /proc/x cannot be made",
+		"11:84 outputs.r.dead-letter: has is a directory",
+		"12:30 outputs.s.spool: it is empty",
+		"12:47 outputs.s.dead-letter: the directory none does not exist",
+	)
+	tellsFaults(t, "inputs: {a: {type: stdin}}\noutputs: {o: {to: \"stdout:\", spool: has}}", "2:37 outputs.o.spool: has/"+safeName("o")+" is in the way")
+
+	// These are sound: what is missing is made, or not needed.
+	tellsFaults(t, `
+inputs: {a: {type: tail, files: x, state: new/state}, b: {type: stdin}}
+outputs:
+  o: {to: "stdout:", spool: new/spool, dead-letter: new/letters, crash-safe: new/deep/slabs, crash-safe-required: true}
+  p: {to: "stderr:", crash-safe: f, dead-letter: f}
+  q: {to: "file:made/by/q", mkdirs: true}
+  r: {to: "loki://r", spool: has, dead-letter: made/by/letters}
+`)
+	var is []string
+	filepath.WalkDir(".", func(path string, _ fs.DirEntry, _ error) error { is = append(is, path); return nil })
+	if want := []string{".", "f", "has", "has/" + safeName("o"), "link"}; !slices.Equal(is, want) {
+		t.Errorf("there is %q", is)
+	}
+}
+
+// What cannot be made at the start is told of with the place of the key, and by its name there.
+func TestPlacesAtStart(t *testing.T) {
+	t.Chdir(t.TempDir())
+	long := strings.Repeat("x", 300) // the name of no file
+	for _, tt := range []struct{ input, output, want string }{
+		{"", "spool: " + long, "f.yaml:3:36: outputs.out.spool: cannot make directory " + long},
+		{"", "dead-letter: " + long, "f.yaml:3:42: outputs.out.dead-letter: "},
+		{"", "crash-safe: " + long + ", crash-safe-required: true", "f.yaml:3:41: outputs.out.crash-safe: cannot make the directory for crash-safe slabs: mkdir "},
+		{", state: " + long, "", "f.yaml:1:53: inputs.in.state: mkdir " + long},
+	} {
+		text := "inputs: {in: {type: tail, files: \"none.log\"" + tt.input + "}}\noutputs:\n  out: {to: \"file:out.log\", " + tt.output + "}\n"
+		os.WriteFile("f.yaml", []byte(text), 0o644)
+		if _, _, err := loadConfig("f.yaml", os.Stdin); err != nil {
+			t.Fatal(err) // it shows at the start only
+		}
+		null, _ := os.Open(os.DevNull)
+		defer null.Close()
+		err := runFile("f.yaml", null, null, false, true)
+		if err == nil || codeOf(err) != exitConfig || !strings.HasPrefix(err.Error(), tt.want) || strings.Contains(err.Error(), "--") || strings.Contains(err.Error(), "slab:") {
+			t.Errorf("%s%s: %d, %v\nwant %s", tt.input, tt.output, codeOf(err), err, tt.want)
+		}
+	}
+}
+
+// A change that cannot be made names the file once, and the key.
+func TestPlacesAtChange(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	text := "inputs: {in: {type: syslog, listen: \"unix:DIR/s\"}}\noutputs:\n  a: {to: \"file:DIR/a.log\"}\n"
+	r := startRun(t, text)
+	r.await("the output", func() bool { _, err := os.Stat(filepath.Join(r.dir, "a.log")); return err == nil })
+	said := r.change(text + "  b: {to: \"file:DIR/b.log\", spool: " + long + "}\n")
+	if file := filepath.Join(r.dir, configName); strings.Count(said, file) != 1 || !strings.Contains(said, file+":4:") || !strings.Contains(said, ": outputs.b.spool: ") {
+		t.Error(said)
+	}
+	before := len(r.said.String())
+	r.write(strings.Replace(text, "listen:", "listen: \"unix:DIR/t\"}, d: {type: tail, files: DIR/none, state: "+long+"}, e: {type: syslog, listen:", 1))
+	r.p.signals <- syscall.SIGHUP
+	r.await("the change", func() bool {
+		said = r.said.String()[before:]
+		return strings.Contains(said, "it reads nothing")
+	})
+	if strings.Count(said, ": inputs.d.state: ") != 1 || strings.Contains(said, "input d:") || !strings.Contains(said, ":1:") {
+		t.Error(said)
+	}
+	r.end()
+}

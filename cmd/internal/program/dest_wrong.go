@@ -1,0 +1,116 @@
+package program
+
+import (
+	"errors"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// A checker is a destination whose Open leaves something behind. Check finds what is wrong
+// without.
+type checker interface {
+	Check(rest string, c *outputConfig) error
+}
+
+// tryDestination finds out whether c can be opened, and changes nothing.
+func tryDestination(d destination, c *outputConfig) error {
+	rest := c.To[len(d.Scheme())+1:]
+	if d, ok := d.(checker); ok {
+		return d.Check(rest, c)
+	}
+	t, err := openIn(d, rest, c)
+	if err == nil {
+		t.close()
+	}
+	return err
+}
+
+// firstOf returns the first line of an error: a driver has a line for each fault.
+func firstOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return errors.New(line)
+}
+
+// innerNames are names of fields in errors of drivers, and what the program calls them. They
+// are in front of a line, or within it.
+var innerNames = []struct {
+	is  *regexp.Regexp
+	say string
+}{
+	{regexp.MustCompile(`^label_attrs: the name "" has 0 bytes.*`), "--label-from: a name is empty"},
+	{regexp.MustCompile(`^label_attrs: `), "--label-from: "},
+	{regexp.MustCompile(`^metadata_attrs: `), "--metadata: "},
+	{regexp.MustCompile(`^labels: `), "--label: "},
+	{regexp.MustCompile(`^(tenant|resource): `), "--$1: "},
+	{regexp.MustCompile(`^bearer_token: `), "--bearer-token-file: "},
+	{regexp.MustCompile(`^authentication: use one of .*`), "--bearer-token-file and --user with --password-file do not go together: use one"},
+	{regexp.MustCompile(`\bbearer_token_file\b`), "--bearer-token-file"},
+	{regexp.MustCompile(`\btls: cert_file and key_file\b`), "--tls-cert and --tls-key"},
+	{regexp.MustCompile(`\btls\.cert_file and key_file\b`), "--tls-cert and --tls-key"},
+	{regexp.MustCompile(`\btls\.ca_file\b`), "--tls-ca"},
+	{regexp.MustCompile(`\bmax_[a-z_]+ \((\d+)\)`), "$1"},
+}
+
+// inFlags returns an error of a driver with the names of flags in place of those of fields.
+func inFlags(err error) error {
+	lines := strings.Split(err.Error(), "\n")
+	for i := range lines {
+		for _, n := range innerNames {
+			lines[i] = n.is.ReplaceAllString(lines[i], n.say)
+		}
+	}
+	text := strings.Join(lines, "\n")
+	if text == err.Error() {
+		return err
+	}
+	return errors.New(text)
+}
+
+// wrongOption reports whether d does not open because of an option that it is told: a value
+// is wrong, or options do not go together. An address that is wrong is no such fault, and
+// neither is a file that cannot be read.
+func wrongOption(d destination, c *outputConfig) bool {
+	err := firstOf(tryDestination(d, c))
+	if err == nil || isSame(err, firstOf(tryDestination(d, c.without(func(*option) bool { return true })))) {
+		return false
+	}
+	ofFile := func(o *option) bool { return o.ofFile }
+	return isSame(err, firstOf(tryDestination(d, c.without(ofFile)))) || !c.tellsOfFile(err.Error())
+}
+
+func isSame(a, b error) bool { return b != nil && a.Error() == b.Error() }
+
+// without returns c as it is without the options that some picks.
+func (c *outputConfig) without(some func(*option) bool) *outputConfig {
+	n, unset := *c, newOutputConfig()
+	n.given, n.more = maps.Clone(c.given), nil
+	for _, s := range c.more {
+		n.more = append(n.more, copySetting(s))
+	}
+	for _, o := range options {
+		if !c.given[o.name] || !some(o) {
+			continue
+		}
+		delete(n.given, o.name)
+		reflect.ValueOf(o.value(&n)).Elem().Set(reflect.ValueOf(o.value(&unset)).Elem())
+	}
+	return &n
+}
+
+// tellsOfFile reports whether an error tells of a file that an option names.
+func (c *outputConfig) tellsOfFile(text string) bool {
+	words := strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" \t:,;\"", r) })
+	return strings.Contains(text, "cannot ") || slices.ContainsFunc(options, func(o *option) bool {
+		if !o.ofFile || !c.given[o.name] {
+			return false
+		}
+		name := o.value(c).String()
+		return slices.Contains(words, name) || strings.ContainsAny(name, " :,;\"") && strings.Contains(text, name)
+	})
+}
