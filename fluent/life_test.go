@@ -174,6 +174,12 @@ func (p *peer) send(ctx context.Context, bs ...*batch.Batch) []result {
 			out[i].Outcome, out[i].answered = l.wait(ctx, bs[i])
 			settled = settled && out[i].answered && out[i].Open.Empty()
 		}
+		if fresh && at == from { // it takes nothing: its end is under way
+			select {
+			case <-l.ended:
+			case <-ctx.Done():
+			}
+		}
 		stop()
 		over, err := false, ctx.Err()
 		select {
