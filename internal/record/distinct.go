@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"log/slog"
+	"unsafe"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/values"
@@ -25,6 +26,9 @@ type Namer struct {
 // the line stand in the record, too, and come first. What it returns is valid until the next
 // call.
 func (n *Namer) Apart(ev *Event, beside bool) []slog.Attr {
+	if len(ev.More) == 0 {
+		return nil
+	}
 	n.line, n.attrs, n.text = n.line[:0], n.attrs[:0], n.text[:0]
 	if beside {
 		n.look(ev)
@@ -62,6 +66,9 @@ func equal(a, b *slog.Value) bool {
 
 // look finds the fields of the line that have the name of one of the input's.
 func (n *Namer) look(ev *Event) {
+	if ev.Format != Text && !mayContest(ev) {
+		return
+	}
 	switch ev.Format {
 	case JSON:
 		Members(ev.Line, space(ev.Line, 0), func(m Member) bool {
@@ -107,7 +114,7 @@ func (n *Namer) unquoted(quoted []byte) []byte {
 func contested(ev *Event, key []byte) bool {
 	for {
 		for i := range ev.More {
-			if k := ev.More[i].Key; k == string(key) || jsontext.LogfmtKey(k) == string(key) {
+			if ev.More[i].Key == string(key) {
 				return true
 			}
 		}
@@ -117,4 +124,18 @@ func contested(ev *Event, key []byte) bool {
 		}
 		key = rest
 	}
+}
+
+// mayContest reports whether the line may have the name of a field of the input: most do not,
+// and need not be read for that.
+func mayContest(ev *Event) bool {
+	if ev.Format == JSON && bytes.IndexByte(ev.Line, '\\') >= 0 { // a name may be written with escapes
+		return true
+	}
+	for i := range ev.More {
+		if bytes.Contains(ev.Line, unsafe.Slice(unsafe.StringData(ev.More[i].Key), len(ev.More[i].Key))) {
+			return true
+		}
+	}
+	return false
 }

@@ -49,6 +49,7 @@ func TestMoreApart(t *testing.T) {
 	}{
 		{`{"pod":"mine","a":1}`, `{"pod":"mine","a":1,"input.pod":"p","stream":"out"}`, `pod=mine a=1 input.pod=p stream=out`, nil},
 		{`{"\u0070od":"p","stream":1}`, `{"\u0070od":"p","stream":1,"input.stream":"out"}`, `pod=p stream=1 input.stream=out`, nil},
+		{`{"\u0070od":"mine"}`, `{"\u0070od":"mine","input.pod":"p","stream":"out"}`, `pod=mine input.pod=p stream=out`, nil},
 		{`{"pod":"mine","input.pod":"too"}`, `{"pod":"mine","input.pod":"too","input.input.pod":"p","stream":"out"}`, `pod=mine input.pod=too input.input.pod=p stream=out`, nil},
 		{`{"pod":{"pod":"in"},"stream":"out"}`, `{"pod":{"pod":"in"},"stream":"out","input.pod":"p"}`, `pod.pod=in stream=out input.pod=p`, nil},
 		{"pod=mine stream=out", `{"pod":"mine","stream":"out","input.pod":"p"}`, `pod=mine stream=out input.pod=p`, nil},
