@@ -11,8 +11,6 @@ import (
 	"syscall"
 )
 
-const errNotDir = syscall.ENOTDIR
-
 // checkPlaces finds directories and files of outputs and inputs that cannot be made, because of
 // what stands where they are to be. It looks, and makes nothing.
 func (c *pipeConfig) checkPlaces() {
@@ -94,7 +92,7 @@ func noFile(path string, made []string) string {
 		return fmt.Sprintf("%s is no directory", dir)
 	case err == nil && !canMake(dir):
 		return fmt.Sprintf("nothing can be made in %s", dir)
-	case err != nil && errors.Is(err, errNotDir):
+	case err != nil && errors.Is(err, syscall.ENOTDIR):
 		return fmt.Sprintf("%s is no directory", dir)
 	}
 	return ""
@@ -114,52 +112,37 @@ func isWithin(path, dir string) bool {
 }
 
 // checkLoops finds outputs that send to an input whose records they take: they would go round
-// for ever. listening has the inputs by network and address.
-func (c *pipeConfig) checkLoops(listening map[string]string) {
-	for _, out := range c.outs {
-		if out.To == "" || out.item.doubtful("to") {
+// for ever.
+func (c *pipeConfig) checkLoops() {
+	for _, in := range c.inputs {
+		k, is := in.kind.(*listenInput)
+		if !is || in.item.doubtful("listen") {
 			continue
 		}
-		for at, name := range listening {
-			_, address, _ := strings.Cut(at, " ")
-			if out.route.takes(name) && sendsTo(out.To, address) {
-				out.item.at("to").Faultf("inputs.%s listens there, and its records go to this output: they would go round without end. Name another address, or leave that input out of from", name)
+		_, address, err := k.l.resolve()
+		if err != nil {
+			continue
+		}
+		for _, out := range c.outs {
+			if !out.item.doubtful("to") && out.route.takes(in.name) && strings.HasPrefix(out.To, k.l.flag) && sendsTo(out.To, address, k.l.address) {
+				out.item.at("to").Faultf("inputs.%s listens there, and its records go to this output: they would go round without end. Name another address, or leave that input out of from", in.name)
 			}
 		}
 	}
 }
 
-// sendsTo reports whether a destination is the address of a listener of this machine.
-func sendsTo(to, address string) bool {
-	_, rest, ok := strings.Cut(to, "://")
-	if !ok {
+// sendsTo reports whether a destination is the address of a listener of this machine. It has
+// the port of usual, if it names none.
+func sendsTo(to, address, usual string) bool {
+	_, rest, _ := strings.Cut(to, "://")
+	_, port, _ := net.SplitHostPort(usual)
+	at, _, _ := strings.Cut(withPort(rest, port), "/")
+	host, port, err := net.SplitHostPort(at)
+	lhost, lport, lerr := net.SplitHostPort(address)
+	if err != nil || lerr != nil || port != lport {
 		return false
 	}
-	rest, _, _ = strings.Cut(rest, "/")
-	host, port, err := net.SplitHostPort(rest)
-	if err != nil {
-		host = rest
-		for prefix, usual := range map[string]string{"forward": "24224", "loki": "3100"} {
-			if strings.HasPrefix(to, prefix) {
-				port = usual
-			}
-		}
-	}
-	lhost, lport, err := net.SplitHostPort(address)
-	if err != nil || lport != port {
-		return false
-	}
-	return host == lhost || isHere(host) && (isHere(lhost) || isAll(lhost))
-}
-
-// isHere reports whether host is this machine by the address that nobody else has.
-func isHere(host string) bool {
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// isAll reports whether host stands for all addresses of this machine.
-func isAll(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "" || ip != nil && ip.IsUnspecified()
+	ip := net.ParseIP(lhost)
+	all := lhost == "" || ip != nil && ip.IsUnspecified()
+	return host == lhost || loopback(at) && (all || loopback(address))
 }

@@ -55,7 +55,7 @@ func (c *pipeConfig) checkTogether() {
 		c.checkTaken(in)
 	}
 	c.checkPlaces()
-	c.checkLoops(listening)
+	c.checkLoops()
 }
 
 // checkTaken finds an input whose records no output takes. An output that may take any has no

@@ -1,6 +1,6 @@
 // Package syslog is a server of syslog: RFC 5424 and 3164 over TCP and unix sockets, with
-// octet counting or messages that end at LF or NUL, and over datagrams. Syslog has no acknowledgements: what is lost
-// when a connection ends, nobody knows.
+// octet counting or messages that end at LF or NUL, and over datagrams. Syslog has no
+// acknowledgements: what is lost when a connection ends, nobody knows.
 package syslog
 
 import (
