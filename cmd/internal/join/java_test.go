@@ -3,30 +3,7 @@ package join
 import (
 	"strings"
 	"testing"
-	"time"
 )
-
-// records returns what becomes of lines, with a "|" between records.
-func records(t *testing.T, rule, text string) string {
-	t.Helper()
-	rules, err := Parse([]string{rule})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	limits := &Limits{MaxRecord: 10_000}
-	limits.Default()
-	j := New[int](rules, limits, func(r Record) error { got = append(got, string(r.Text)); return nil }, nil)
-	for line := range strings.Lines(text) {
-		if err := j.Line([]byte(line), func() int { return 0 }, 0, time.Time{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := j.Release(time.Time{}, true); err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(got, "|")
-}
 
 // Each of these texts, without the "|", is the records between them; "¦" stands for one.
 func TestTraces(t *testing.T) {
@@ -64,7 +41,7 @@ func TestTraces(t *testing.T) {
 	} {
 		text := strings.NewReplacer("|", "", "¦", "|").Replace(tt.text)
 		want := strings.ReplaceAll(tt.text, "¦", "|")
-		if got := records(t, tt.rule, text); got != want {
+		if got := strings.Join(split(t, tt.rule, text), "|"); got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", tt.rule, got, want)
 		}
 	}
