@@ -144,6 +144,34 @@ func TestDeadLettersBesideASpool(t *testing.T) {
 	}
 }
 
+// A record that its producer does not hand over is in the account, and among the dead letters
+// as the text that there is of it.
+func TestRefuse(t *testing.T) {
+	letters := filepath.Join(t.TempDir(), "dead.jsonl")
+	out := mustOutput(t, sendTo(func(*batch.Batch) batch.Outcome { return batch.Outcome{} }),
+		&deliver.OutputOptions{DeadLetterFile: letters, Codec: encode.JSON(nil).Codec()})
+	out.Write([]byte("{}\n"))
+	for _, err := range []error{
+		out.Refuse([]byte(`{"a":1}`), batch.Meta{}, batch.Encode, errors.New("no form for it")),
+		out.Refuse(nil, batch.Meta{}, batch.Oversize, nil),
+	} {
+		if !errors.Is(err, slab.ErrDropped) {
+			t.Error(err)
+		}
+	}
+	rep, err := out.Shutdown(context.Background())
+	if err != nil || rep.Check() != nil || rep.Accepted != 3 || rep.Delivered != 1 || rep.Dropped[batch.Encode] != 1 || rep.Dropped[batch.Oversize] != 1 {
+		t.Errorf("%v: %s", err, rep.Account)
+	}
+	text, err := os.ReadFile(letters)
+	if err != nil || strings.Count(string(text), "\n") != 1 || !strings.Contains(string(text), `"raw":"{\"a\":1}"`) || !strings.Contains(string(text), `"reason":"no form for it"`) {
+		t.Errorf("%v: %s", err, text)
+	}
+	if err := out.Refuse([]byte("late"), batch.Meta{}, batch.Encode, errors.New("x")); !errors.Is(err, batch.ErrClosed) {
+		t.Error(err)
+	}
+}
+
 // The error of Shutdown is about what it lost itself: records that are refused or fail
 // while it waits, if nobody has them, and a destination that cannot be closed; not
 // about records dropped earlier.

@@ -354,6 +354,15 @@ func TestDropAndSample(t *testing.T) {
 	if n := kept(by, "text", 20); n != 2 {
 		t.Errorf("%d of 20 without a trace", n)
 	}
+	n = 0
+	for i := range 200 { // the input's decides, whatever the line says
+		if by.Apply(parse(record.Auto, fmt.Sprintf(`{"trace.id":%d}`, i), slog.String("trace.id", "same"))) {
+			n++
+		}
+	}
+	if n != 0 && n != 200 {
+		t.Errorf("%d of 200 records of a trace that the input knows", n)
+	}
 }
 
 // Clones work beside each other.
