@@ -149,7 +149,7 @@ var errOriginDown = errors.New("down")
 
 // originOutput returns an Output with crash-safe slabs whose destination says in the
 // diary what arrives, unless down says that it takes nothing just now.
-func originOutput(dir string, d diary, w *witness, down func() bool, window, records, slabBytes int) (*Output, error) {
+func originOutput(dir string, d diary, w *witness, down func() bool, window, records, slabBytes int, flush time.Duration) (*Output, error) {
 	dest := SendFunc(Traits{Window: window, Limits: batch.Limits{Records: records}}, func(_ context.Context, b *batch.Batch) batch.Outcome {
 		if down() {
 			return batch.FailedOutcome(errOriginDown)
@@ -158,7 +158,7 @@ func originOutput(dir string, d diary, w *witness, down func() bool, window, rec
 		return batch.Outcome{}
 	})
 	return NewOutput(dest, &OutputOptions{
-		Slab:     slab.Options{SlabBytes: slabBytes, SlabCount: 8, WhenFull: slab.Block(), FlushInterval: time.Millisecond},
+		Slab:     slab.Options{SlabBytes: slabBytes, SlabCount: 8, WhenFull: slab.Block(), FlushInterval: flush},
 		CrashDir: filepath.Join(dir, "slabs"),
 		Deliver: Options{
 			Spill: w, Retry: &RetryOptions{Min: 100 * time.Microsecond, Max: time.Millisecond},
@@ -196,7 +196,7 @@ func originChild(dir, plan string) error {
 		w.appended = func(int) { up.Store(true) }
 		w.onAck = func(int) { kill() }
 	}
-	out, err := originOutput(dir, d, w, func() bool { return !up.Load() }, 2, 5, 4096)
+	out, err := originOutput(dir, d, w, func() bool { return !up.Load() }, 2, 5, 4096, time.Minute) // five records at a time, however slow this is
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func walkChild(dir string, d diary, seed string) error {
 		}
 		return isDown
 	}
-	out, err := originOutput(dir, d, w, down, 1+r.IntN(4), 1+r.IntN(20), 512<<r.IntN(4))
+	out, err := originOutput(dir, d, w, down, 1+r.IntN(4), 1+r.IntN(20), 512<<r.IntN(4), time.Millisecond)
 	if err != nil {
 		return err
 	}
@@ -295,7 +295,7 @@ func originRest(t *testing.T, dir string) batch.Account {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := originOutput(dir, d, w, func() bool { return false }, 2, 5, 4096)
+	out, err := originOutput(dir, d, w, func() bool { return false }, 2, 5, 4096, time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
