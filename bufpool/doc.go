@@ -63,6 +63,6 @@
 // own on the first byte of a buffer: the runtime allows one, and ends the program at the
 // second.
 //
-// docs/adr/0007 and 0008 tell why there are lists and not sync.Pool, and why
+// docs/adr/0007 tells why there are lists and not sync.Pool, and why
 // there is a table.
 package bufpool

@@ -65,7 +65,7 @@ type Stats struct {
 	// that it has shown by ending connections: frames are no larger than the first, and
 	// records of the second and above go to the dead letters at once. Each is forgotten
 	// when something larger is taken. The first is believed for an hour, the second for a
-	// minute at first (ADR 43). 0: none is known.
+	// minute at first (ADR 31). 0: none is known.
 	LearnedFrame, LearnedRecord int
 	LastError                   string
 }

@@ -21,5 +21,5 @@
 //
 // A message has one tag. Records of one tag arrive in the order of the calls;
 // between tags there is no order: a batch is sent tag by tag
-// (docs/adr/0015-order-within-a-tag-or-stream.md).
+// (docs/adr/0015-keep-order-within-a-tag-or-stream.md).
 package fluent

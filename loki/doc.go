@@ -72,10 +72,10 @@
 // The batches of a stream go out in the order of the calls. Within a batch the
 // records of a stream are sorted by their time, those of one time are in the order
 // of the calls. Between streams there is no order
-// (docs/adr/0015-order-within-a-tag-or-stream.md).
+// (docs/adr/0015-keep-order-within-a-tag-or-stream.md).
 //
 // Records of level ERROR wait for their batch like others, for at most BatchAge
-// (docs/adr/0016-errors-wait-at-loki.md).
+// (docs/adr/0034-stay-within-the-limits-of-loki.md).
 //
 // # What arrives twice
 //

@@ -4,7 +4,7 @@ import "github.com/forebay-log/forebay/batch"
 
 // DropOldest makes room by the slab: the oldest slab that no Send is reading is
 // dropped, and is then free like any other; so is one that was ceded for a record larger
-// than a slab, if that is older. See docs/adr/0019-drop-oldest-by-slab.md.
+// than a slab, if that is older. See docs/adr/0019-bound-memory-by-whole-slabs.md.
 
 // evictLocked drops the oldest of what makes a slab free. If the current slab is the
 // only one that nobody reads, it is sealed and dropped. evictLocked reports whether a

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// laneWriter is what the shards of slab.Writer were until ADR 18 took them out: one
+// laneWriter is what the shards of slab.Writer were until ADR 14 took them out: one
 // lock and one slab while callers hardly meet, several lanes, each with a lock and a
 // slab of its own, while they do. Order stays strict either way.
 //

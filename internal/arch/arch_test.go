@@ -121,7 +121,7 @@ func TestCoreLinksFewModules(t *testing.T) {
 	}
 }
 
-// A program that logs into files does not pay for an HTTP stack: docs/adr/0010.
+// A program that logs into files does not pay for an HTTP stack: docs/adr/0025.
 func TestCoreLinksNoHTTP(t *testing.T) {
 	args := []string{"-deps"}
 	for _, r := range []string{"", "/encode", "/slab", "/file", "/batch", "/bufpool", "/netsink", "/spool", "/deliver"} {
