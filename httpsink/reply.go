@@ -81,7 +81,8 @@ func refused(bad []int, n int, why error) batch.Outcome {
 // strange returns the outcome of an answer that says that records were taken, and is of
 // another program.
 func (d *Destination) strange(a *httpsend.Answer) batch.Outcome {
-	err := d.post.Refusal(a.Status, "the answer is not that of "+d.c.api.name+"; set url and api to what is there: "+words(a))
+	err := d.post.Refusal(a.Status, words(a))
+	err.Message = "the answer is not that of " + d.c.api.name + "; set url and api to what is there: " + err.Message
 	return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
 }
 

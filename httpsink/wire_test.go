@@ -170,6 +170,24 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
+// Neither does one that is a word or a short text, wherever a server repeats it.
+func TestSecretWords(t *testing.T) {
+	for _, secret := range []string{"swordfish", "x1"} {
+		for i := range apis {
+			for _, status := range []int{200, 400, 401, 429, 500} {
+				p := &peer{answer: func(int, request) reply {
+					return reply{status: status, text: fmt.Sprintf("bad token Bearer %s, refused [%s]", secret, secret)}
+				}}
+				d := destFor(t, p, apis[i].name, func(c *Config) { c.BearerToken = secret })
+				o := d.send(t.Context(), batchOf("{}"))
+				if err := o.Err(); err != nil && strings.Contains(err.Error()+d.Stats().LastError, secret) {
+					t.Errorf("%s, %d: %v", apis[i].name, status, err)
+				}
+			}
+		}
+	}
+}
+
 // FuzzRequest: whatever a record is, a request has one for each, where the server looks for it.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte("{\"a\":1}\n"), []byte("plain"), true)

@@ -1,8 +1,10 @@
 package jetstream
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -221,6 +223,39 @@ func TestWrongStream(t *testing.T) {
 	})
 	if a := out.Stats().Account; a.Dropped.Total() > 0 || a.Delivered > 0 {
 		t.Errorf("%v", a)
+	}
+}
+
+// A server that repeats a password shows none, even if it is a word.
+func TestPasswordRepeated(t *testing.T) {
+	for _, secret := range []string{"swordfish", "x1"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan struct{})
+		go func() {
+			defer close(served)
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				fmt.Fprint(c, `INFO {"server_id":"x","version":"2.11.0","proto":1,"max_payload":1000}`+"\r\n")
+				bufio.NewReader(c).ReadString('\n')
+				fmt.Fprintf(c, "-ERR 'bad token Bearer %s [%s]'\r\n", secret, secret)
+				c.Close()
+			}
+		}()
+		out, e := output(t, Config{Servers: "nats://shop:" + secret + "@" + l.Addr().String()}, func(o *deliver.OutputOptions) { o.CloseTimeout = 50 * time.Millisecond })
+		write(t, out, 0, 1)
+		await(t, "bad token", func() bool { return strings.Contains(e.said(), "bad token") })
+		_, err = out.Shutdown(t.Context())
+		l.Close()
+		<-served
+		if text := e.said() + fmt.Sprint(err); strings.Contains(text, secret) {
+			t.Error("the secret is in: " + text)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ func (s *session) judge(l *lane, q *piece, r *kmsg.ProduceResponseTopicPartition
 	code := kerr.ErrorForCode(r.ErrorCode)
 	err := code
 	if r.ErrorMessage != nil && *r.ErrorMessage != "" {
-		err = fmt.Errorf("%w (the broker says %.200q)", code, *r.ErrorMessage)
+		err = fmt.Errorf("%w (the broker says %s)", code, s.d.words(*r.ErrorMessage))
 	}
 	switch code {
 	case nil, kerr.DuplicateSequenceNumber:

@@ -189,7 +189,7 @@ func (s *session) begin() (err error) {
 		return fmt.Errorf("nobody at %s has answered as a broker within %v; is it one, and does it want TLS, or none?", strings.Join(s.d.c.Brokers, ","), s.d.c.DialTimeout)
 	}
 	if err != nil {
-		return err
+		return s.d.hide(err)
 	}
 	if err := kerr.ErrorForCode(resp.ErrorCode); err != nil {
 		return fmt.Errorf("the broker gives no producer id: %w", err)
@@ -204,7 +204,6 @@ func (d *Destination) say(what string, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker ended the connection; it may want TLS, or refuse the credentials", err)
 	}
-	err = d.hide(err)
 	text := fmt.Errorf("kafka: %s: %w", what, err)
 	if isFatal(err) {
 		return batch.Fatal(text)
@@ -231,5 +230,19 @@ func isFatal(err error) bool {
 		errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error")
 }
 
-// hide keeps the password out of what brokers and the client say.
-func (d *Destination) hide(err error) error { return secrets.HideIn(err, "***", d.c.Password) }
+// hiddenMark stands for a credential.
+const hiddenMark = "***"
+
+// hide removes the credentials from an error of the client, which may repeat the words of a
+// broker.
+func (d *Destination) hide(err error) error {
+	if err == nil {
+		return nil
+	}
+	return secrets.HideIn(err, hiddenMark, d.c.User, d.c.Password)
+}
+
+// words returns the beginning of a broker's text, without the credentials.
+func (d *Destination) words(text string) string {
+	return fmt.Sprintf("%.200q", secrets.Hide(text, hiddenMark, d.c.User, d.c.Password))
+}

@@ -320,6 +320,22 @@ func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (well func()
 	return func() { over.Store(true) }
 }
 
+// refuseAll answers req with e for each partition.
+func refuseAll(req *kmsg.ProduceRequest, e *kerr.Error, says string) *kmsg.ProduceResponse {
+	resp := req.ResponseKind().(*kmsg.ProduceResponse)
+	for _, rt := range req.Topics {
+		t := kmsg.NewProduceResponseTopic()
+		t.Topic, t.TopicID = rt.Topic, rt.TopicID
+		for _, rp := range rt.Partitions {
+			p := kmsg.NewProduceResponseTopicPartition()
+			p.Partition, p.ErrorCode, p.ErrorMessage = rp.Partition, e.Code, &says
+			t.Partitions = append(t.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, t)
+	}
+	return resp
+}
+
 // Records that the broker names are dead letters at once; the others of the batch arrive.
 func TestRefusedByName(t *testing.T) {
 	for _, e := range []*kerr.Error{kerr.InvalidRecord, kerr.InvalidTimestamp} {
@@ -376,20 +392,7 @@ func TestNobodyIsCondemned(t *testing.T) {
 			return nil, nil, false
 		}
 		c.KeepControl()
-		req := r.(*kmsg.ProduceRequest)
-		resp := req.ResponseKind().(*kmsg.ProduceResponse)
-		for _, rt := range req.Topics {
-			t := kmsg.NewProduceResponseTopic()
-			t.Topic, t.TopicID = rt.Topic, rt.TopicID
-			for _, rp := range rt.Partitions {
-				p := kmsg.NewProduceResponseTopicPartition()
-				p.Partition, p.ErrorCode = rp.Partition, kerr.InvalidRecord.Code
-				p.ErrorMessage = kmsg.StringPtr("Compacted topic cannot accept message without key")
-				t.Partitions = append(t.Partitions, p)
-			}
-			resp.Topics = append(resp.Topics, t)
-		}
-		return resp, nil, true
+		return refuseAll(r.(*kmsg.ProduceRequest), kerr.InvalidRecord, "Compacted topic cannot accept message without key"), nil, true
 	})
 	want := lines(3, 50)
 	o.write(t, want...)
@@ -549,15 +552,38 @@ func TestWantsOther(t *testing.T) {
 	}
 }
 
-// What a broker says back of a password is hidden.
+// Credentials that a broker repeats are hidden wherever they stand, words and short ones, too. The
+// topic of the same name as the user is not.
 func TestHidesEchoes(t *testing.T) {
-	d, err := New(Config{Brokers: []string{"b"}, Topic: "t", User: "u", Password: "hunter2", Mechanism: "plain"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = d.say("cannot begin", fmt.Errorf("%w: refused u/hunter2", kerr.SaslAuthenticationFailed))
-	if strings.Contains(fmt.Sprintf("%v %+v", err, err), "hunter2") || !errors.Is(err, kerr.SaslAuthenticationFailed) || batch.FailedOutcome(err).Advice != batch.Hold {
-		t.Error(err)
+	for _, password := range []string{"p", "swordfish", "hunter22"} {
+		c := fake(t, kfake.EnableSASL(), kfake.Superuser("PLAIN", "logs", password))
+		conf := quick(c, "logs")
+		conf.User, conf.Password, conf.Mechanism = "logs", password, "plain"
+		says := fmt.Sprintf("bad %s [%s] of logs", password, password)
+		c.ControlKey(int16(kmsg.SASLAuthenticate), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			resp := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+			resp.ErrorCode, resp.ErrorMessage = kerr.SaslAuthenticationFailed.Code, &says
+			return resp, nil, true
+		})
+		o := begin(t, conf, nil)
+		o.write(t, line("k", 1))
+		var events []string
+		events = append(events, o.await(t, "hold", "SASL_AUTHENTICATION_FAILED").String())
+		o.await(t, "recovered", "")
+		c.ControlKey(int16(kmsg.Produce), func(r kmsg.Request) (kmsg.Response, error, bool) {
+			return refuseAll(r.(*kmsg.ProduceRequest), kerr.TopicAuthorizationFailed, says), nil, true
+		})
+		o.write(t, line("k", 2))
+		hold := o.await(t, "hold", "TOPIC_AUTHORIZATION_FAILED").String()
+		if events = append(events, hold); !strings.Contains(hold, "of topic logs") {
+			t.Error(hold)
+		}
+		o.finish(t, 0)
+		for _, e := range events {
+			if strings.Contains(e, "["+password) || strings.Contains(e, "bad "+password) || strings.Contains(e, "of logs") {
+				t.Errorf("password %s: %s", password, e)
+			}
+		}
 	}
 }
 

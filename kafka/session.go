@@ -242,6 +242,7 @@ func (s *session) request(node int32, lanes []*lane) {
 		if resp, r.err = s.cl.Broker(int(node)).Request(s.ctx, req); r.err == nil {
 			r.resp = resp.(*kmsg.ProduceResponse)
 		}
+		r.err = s.d.hide(r.err)
 		select {
 		case s.results <- r:
 		case <-s.ctx.Done():

@@ -60,7 +60,7 @@ func (s *session) refresh(names []string) (map[string]error, error) {
 	defer cancel()
 	resp, err := req.RequestWith(ctx, s.cl)
 	if err != nil {
-		return nil, err
+		return nil, s.d.hide(err)
 	}
 	errs := map[string]error{}
 	s.mu.Lock()

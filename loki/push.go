@@ -119,7 +119,7 @@ func (s *client) redact(text string) string {
 	if t := s.headers.token.Load(); t != nil {
 		hid = append(slices.Clip(hid), *t)
 	}
-	return secrets.Hide(text, "[secret]", hid...)
+	return secrets.HideOwn(text, "[secret]", hid...)
 }
 
 // close ends connections of our own that are idle.

@@ -283,3 +283,25 @@ func TestConfigErrors(t *testing.T) {
 		t.Errorf("To: %v", err)
 	}
 }
+
+// No credential shows in what a server says back, words and short texts neither.
+func TestSecretWords(t *testing.T) {
+	for _, secret := range []string{"swordfish", "x1"} {
+		says := fmt.Sprintf("bad token Bearer %s, refused [%s]", secret, secret)
+		for _, r := range []reply{rejected(2, says), rejected(1, says), status(400, says), status(401, says), status(503, says), {status: 500, kind: "text/plain", text: says}} {
+			events := make(chan batch.Event, 1)
+			p := &peer{answer: func(int, []string) reply { return r }}
+			x := exporterFor(t, p, func(c *Config) {
+				c.BearerToken, c.OnError = secret, func(e batch.Event) { events <- e }
+			})
+			o := x.send(t.Context(), batchOf(t, x, "one", "two"))
+			shown := fmt.Sprint(o.Err(), x.Stats().LastError)
+			if o.Unnamed > 0 {
+				shown += (<-events).String()
+			}
+			if strings.Contains(shown, secret) || !strings.Contains(shown, "Bearer [secret]") {
+				t.Errorf("%d: %s", r.status, shown)
+			}
+		}
+	}
+}

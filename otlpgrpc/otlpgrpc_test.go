@@ -169,7 +169,8 @@ func TestAnswers(t *testing.T) {
 		{"", of(codes.Internal, "a", 0), want{open: 2, text: "Internal"}},
 		{"", of(codes.Unknown, "a", 0), want{open: 2, text: "Unknown"}},
 		{"", of(codes.InvalidArgument, "bad record", 0), want{open: 2, advice: batch.Search, text: "400 Bad Request: InvalidArgument: bad record"}},
-		{"", of(codes.Unauthenticated, "token t0p-secret", 0), want{open: 2, advice: batch.Hold, text: "token [secret]"}},
+		{"", of(codes.Unauthenticated, "token swordfish", 0), want{open: 2, advice: batch.Hold, text: "token [secret]"}},
+		{"", of(codes.DeadlineExceeded, "swordfish", 0), want{open: 2, text: "DeadlineExceeded: [secret]"}},
 		{"", of(codes.PermissionDenied, "no", 0), want{open: 2, advice: batch.Hold, text: "403"}},
 		{"", of(codes.Unimplemented, "unknown service", 0), want{open: 2, advice: batch.Hold, text: "Unimplemented: unknown service"}},
 		{"", of(codes.FailedPrecondition, "no", 0), want{open: 2, advice: batch.Hold, text: "FailedPrecondition"}},
@@ -182,7 +183,7 @@ func TestAnswers(t *testing.T) {
 				return []byte(tc.res), tc.err
 			}}
 			startPeer(t, p)
-			o := sendTwo(t, otlp.Config{URL: "http://" + p.addr, BearerToken: "t0p-secret", OnError: func(batch.Event) {}})
+			o := sendTwo(t, otlp.Config{URL: "http://" + p.addr, BearerToken: "swordfish", OnError: func(batch.Event) {}})
 			text := ""
 			if o.Err() != nil {
 				text = o.Err().Error()

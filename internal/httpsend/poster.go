@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode/utf8"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -90,22 +89,9 @@ func NewPoster(o Options) (*Poster, error) {
 	}
 	for name, value := range o.Headers {
 		p.header.Set(name, value)
-		if len(value) >= 4 {
-			p.secrets = append(p.secrets, value)
-			if _, word, ok := strings.Cut(value, " "); ok && len(word) >= 4 { // Splunk TOKEN
-				p.secrets = append(p.secrets, word)
-			}
-		}
 	}
 	basic := Basic(o.Username, o.Password)
-	p.secrets = append(p.secrets, o.Password, o.BearerToken, basic, o.URL.RawQuery)
-	for _, values := range o.URL.Query() {
-		for _, value := range values {
-			if len(value) >= 4 {
-				p.secrets = append(p.secrets, value)
-			}
-		}
-	}
+	p.secrets = append(Secrets(o.Headers, o.URL), o.Password, o.BearerToken, basic)
 	switch {
 	case o.BearerToken != "":
 		p.setToken(o.BearerToken)
@@ -209,20 +195,31 @@ func (p *Poster) Refusal(status int, message string) *Error {
 	return &Error{Who: p.o.Who, Status: status, Message: p.Words([]byte(message))}
 }
 
-// NoAnswer returns the error of an answer that is none: nobody knows what became of the
-// request.
+// NoAnswer returns the error of an answer that is none: it is unknown whether the request was
+// stored. message is not a text of the server.
 func (p *Poster) NoAnswer(message string) *Error {
-	return &Error{Who: p.o.Who, Message: p.Words([]byte(message))}
+	return &Error{Who: p.o.Who, Message: shown(secrets.HideOwn(message, hiddenMark, p.secrets...))}
 }
+
+// searchedAnswer is how many bytes of an answer are searched for secrets. A longer secret than
+// the difference to shownAnswer could show its beginning.
+const searchedAnswer = 64 << 10
+
+// hiddenMark stands for a secret.
+const hiddenMark = "[secret]"
 
 // Words returns the beginning of a text from outside such that it may be shown.
 func (p *Poster) Words(text []byte) string {
-	cut := len(text) > shownAnswer
-	text = text[:min(len(text), shownAnswer)]
-	for i := 0; cut && i < utf8.UTFMax && len(text) > 0 && !utf8.Valid(text); i++ {
-		text = text[:len(text)-1]
+	text = bytes.TrimSpace(text[:min(len(text), searchedAnswer)])
+	return shown(secrets.Hide(strings.ToValidUTF8(string(text), "\ufffd"), hiddenMark, p.secrets...))
+}
+
+// shown returns the beginning of a text, printable.
+func shown(text string) string {
+	if len(text) > shownAnswer {
+		text = strings.ToValidUTF8(text[:shownAnswer], "")
 	}
-	return Printable(secrets.Hide(strings.ToValidUTF8(string(bytes.TrimSpace(text)), "\ufffd"), "[secret]", p.secrets...))
+	return Printable(text)
 }
 
 // Judge returns the outcome of an answer whose status means the same everywhere, and false
@@ -372,7 +369,8 @@ func (p *Poster) lost(err error) *Error {
 	if errors.As(err, &ue) {
 		err = ue.Err // without the URL, which may have a secret in its query
 	}
-	return &Error{Who: p.o.Who, Message: p.Words([]byte(err.Error())), Lost: LostBy(err), cause: err}
+	safe := secrets.HideIn(err, hiddenMark, p.secrets...)
+	return &Error{Who: p.o.Who, Message: shown(safe.Error()), Lost: LostBy(err), cause: safe}
 }
 
 // Counts are the counters of a [Poster].

@@ -176,6 +176,38 @@ func TestNoSecrets(t *testing.T) {
 	}
 }
 
+// Words and short texts are hidden as well where a server repeats them, also by the end of what
+// is shown. The network's own sentences keep theirs.
+func TestNoWordIsShown(t *testing.T) {
+	for _, secret := range []string{"x1", "password", "refused", "hunter22"} {
+		for name, o := range map[string]Options{
+			"password": {Username: "me", Password: secret},
+			"token":    {BearerToken: secret},
+			"header":   {Headers: map[string]string{"X-Api-Key": secret}},
+			"splunk":   {Headers: map[string]string{"Authorization": "Splunk " + secret}},
+			"query":    {URL: &url.URL{Scheme: "http", Host: "server.test", RawQuery: "token=" + secret}},
+		} {
+			var fails error
+			o.Client = &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, fails })}
+			p := poster(t, o)
+			for _, words := range []string{"bad token Bearer %s", "no [%s]", "(%s)", "%s", "got '%s'.", strings.Repeat("-", shownAnswer-1) + "%s"} {
+				text := fmt.Sprintf(words, secret)
+				fails = fmt.Errorf("malformed HTTP response %q", text)
+				_, err := p.Post(t.Context(), nil)
+				for _, shown := range []string{p.Words([]byte(text)), p.Refusal(401, text).Error(), err.Error(), errors.Unwrap(err).Error()} {
+					if strings.Contains(shown, secret) || strings.HasSuffix(shown, "-"+secret[:1]) {
+						t.Errorf("%s %s: %s", name, secret, shown)
+					}
+				}
+			}
+			fails = &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+			if _, err := p.Post(t.Context(), nil); !strings.HasSuffix(err.Error(), "connection refused") {
+				t.Errorf("%s %s: %v", name, secret, err)
+			}
+		}
+	}
+}
+
 func TestWords(t *testing.T) {
 	p := poster(t, Options{})
 	for in, want := range map[string]string{

@@ -4,7 +4,9 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +41,38 @@ func RetryAfter(h string, now time.Time) time.Duration {
 		return max(t.Sub(now), 0)
 	}
 	return 0
+}
+
+// shortValue is the length in bytes below which a value is no secret, unless its name says so.
+const shortValue = 4
+
+// Secrets returns what may be secret in headers and in the query of u.
+func Secrets(headers map[string]string, u *url.URL) (all []string) {
+	add := func(name, value string) {
+		if len(value) >= shortValue || isDelicate(name) {
+			all = append(all, value)
+		}
+	}
+	for name, value := range headers {
+		add(name, value)
+		if _, word, ok := strings.Cut(value, " "); ok { // Splunk TOKEN
+			add(name, word)
+		}
+	}
+	for name, values := range u.Query() {
+		for _, value := range values {
+			add(name, value)
+		}
+	}
+	return append(all, u.RawQuery)
+}
+
+// isDelicate reports whether a header or parameter of that name has a credential.
+func isDelicate(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc([]string{"auth", "cookie", "key", "pass", "pwd", "secret", "sig", "token"}, func(part string) bool {
+		return strings.Contains(name, part)
+	})
 }
 
 // Basic returns the credentials of basic authentication as they are sent, "" if there are

@@ -1,20 +1,45 @@
 package secrets
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"syscall"
 	"testing"
 )
 
-// The error says no secret, is still what it was, and leads nowhere.
+// The error shows no secret, wraps what it wrapped, and does not lead to the text with it.
 func TestHideIn(t *testing.T) {
-	err := fmt.Errorf("login with s3cret-word: %w", io.EOF)
+	err := fmt.Errorf("login with s3cret-word: %w", &net.OpError{Op: "read", Err: io.EOF})
 	got := HideIn(err, "***", "", "s3cret-word")
-	if got.Error() != "login with ***: EOF" || !errors.Is(got, io.EOF) || errors.Unwrap(got) != nil {
+	var op *net.OpError
+	if got.Error() != "login with ***: read: EOF" || !errors.Is(got, io.EOF) || !errors.As(got, &op) || errors.Unwrap(got) != nil {
 		t.Errorf("%v, %v", got, errors.Unwrap(got))
 	}
 	if HideIn(err, "***", "other-secret") != err {
 		t.Error("an error without a secret is another one now")
+	}
+}
+
+// A word in an error of the system stays, since its absence would reveal it; one that a server
+// may have written is hidden.
+func TestHideInWords(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{refused, "dial tcp: connection refused"},
+		{fmt.Errorf("cannot connect: %w", refused), "cannot connect: dial tcp: connection refused"},
+		{fmt.Errorf("refused: %w", context.DeadlineExceeded), "refused: context deadline exceeded"},
+		{fmt.Errorf("%w: refused", context.DeadlineExceeded), "context deadline exceeded: *"},
+		{fmt.Errorf("%w: refused", refused), "dial tcp: connection *: *"},
+		{errors.New("token refused"), "token *"},
+	} {
+		if got := HideIn(tt.err, "*", "refused"); got.Error() != tt.want {
+			t.Errorf("%v: %v, want %s", tt.err, got, tt.want)
+		}
 	}
 }

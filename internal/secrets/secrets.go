@@ -1,73 +1,157 @@
-// Package secrets hides secrets in texts that come from outside, such as errors of the
+// Package secrets hides credentials in texts that may repeat them, such as errors of the
 // network and answers of servers.
 package secrets
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"html"
+	"io"
+	"net"
 	"net/url"
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
-// longWord is the number of letters above which a secret is taken for no word.
+// longWord is the number of bytes above which a secret is not taken for a word.
 const longWord = 16
 
-// Hide returns text with mark in place of the secrets, and of what they are as part of a
-// URL. A secret that may be part of a sentence, a word or something of up to three bytes,
-// is hidden only where it stands as in a URL or in quotation marks: the password "p" is
-// part of many words, and a gap in one would tell it. All others are hidden everywhere.
-// Empty ones are not looked for.
+// Hide returns the text of a server with mark in place of every secret, in whatever form it is
+// escaped. Where a secret may be part of other words, since it is a word itself or has at most
+// three bytes, the whole word around it is replaced: a gap in a word would reveal the secret.
+// Empty secrets are ignored.
 func Hide(text, mark string, secrets ...string) string {
-	if text == "" {
-		return text
+	return replace(text, mark, secrets, wordAround)
+}
+
+// HideOwn is [Hide] for a text of this process or its system, such as "dial tcp: connection
+// refused". A reader knows such a sentence, so a gap in it would reveal the secret. A secret
+// that may be part of it is therefore only hidden where it is delimited as in a URL or in
+// quotation marks.
+func HideOwn(text, mark string, secrets ...string) string {
+	return replace(text, mark, secrets, delimited)
+}
+
+// HideIn returns err with its secrets replaced by mark, or err itself if it has none. An error
+// of the system gets [HideOwn], any other may have words of a server and gets [Hide].
+// errors.Is and errors.As still find the errors that err wraps, errors.Unwrap does not.
+func HideIn(err error, mark string, secrets ...string) error {
+	hide := Hide
+	if isOwn(err) {
+		hide = HideOwn
 	}
-	var all []string
-	for _, s := range secrets {
-		all = append(all, s)
-		for _, form := range []func(string) (string, error){url.QueryUnescape, url.PathUnescape, escaped(url.QueryEscape), escaped(url.PathEscape)} {
-			if other, err := form(s); err == nil && !slices.Contains(all, other) {
-				all = append(all, other)
+	text := hide(err.Error(), mark, secrets...)
+	if text == err.Error() {
+		return err
+	}
+	return &hidden{err, text}
+}
+
+// isOwn reports whether err has no words of a peer: it ends in an error of the system.
+func isOwn(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) && strings.HasSuffix(err.Error(), op.Error()) {
+		return true
+	}
+	for _, own := range []error{context.DeadlineExceeded, context.Canceled, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, own) && strings.HasSuffix(err.Error(), own.Error()) {
+			return true
+		}
+	}
+	return false
+}
+
+// replace returns text with mark in place of the secrets. A secret that may be part of a
+// sentence covers what around returns.
+func replace(text, mark string, secrets []string, around func(text string, from, to int) (int, int)) string {
+	covered := make([]bool, len(text)) // bytes of text
+	found := false
+	for _, s := range forms(secrets) {
+		word := len(s) <= 3 || isWord(s)
+		for at := 0; ; at++ {
+			i := strings.Index(text[at:], s)
+			if i < 0 {
+				break
+			}
+			at += i
+			from, to := at, at+len(s)
+			if word {
+				from, to = around(text, from, to)
+			}
+			for i := from; i < to; i++ {
+				covered[i], found = true, true
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b string) int { return len(b) - len(a) })
-	for _, s := range all {
-		text = hide(text, mark, s)
-	}
-	return text
-}
-
-func escaped(f func(string) string) func(string) (string, error) {
-	return func(s string) (string, error) { return f(s), nil }
-}
-
-func hide(text, mark, secret string) string {
-	switch {
-	case secret == "":
+	if !found {
 		return text
-	case len(secret) > 3 && !isWord(secret):
-		return strings.ReplaceAll(text, secret, mark)
 	}
-	for from := 0; ; {
-		i := strings.Index(text[from:], secret)
-		if i < 0 {
-			return text
-		}
-		i += from
-		end := i + len(secret)
-		begins := i > 0 && strings.IndexByte(`:/=#?&"`, text[i-1]) >= 0
-		ends := end == len(text) || strings.IndexByte(`@&#"/?:,; `, text[end]) >= 0
-		if from = i + 1; begins && ends {
-			text = text[:i] + mark + text[end:]
-			from = i + len(mark)
+	var out strings.Builder
+	for i := range covered {
+		switch {
+		case !covered[i]:
+			out.WriteByte(text[i])
+		case i == 0 || !covered[i-1]:
+			out.WriteString(mark)
 		}
 	}
+	return out.String()
+}
+
+// forms returns the secrets and what they are in a URL, in JSON and in HTML.
+func forms(secrets []string) (all []string) {
+	add := func(s string, err error) {
+		if s != "" && err == nil && !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	for _, s := range secrets {
+		add(s, nil)
+		add(url.QueryUnescape(s))
+		add(url.PathUnescape(s))
+		add(url.QueryEscape(s), nil)
+		add(url.PathEscape(s), nil)
+		add(html.EscapeString(s), nil)
+		js, err := json.Marshal(s)
+		add(strings.TrimSuffix(strings.TrimPrefix(string(js), `"`), `"`), err)
+	}
+	return all
+}
+
+// wordAround extends text[from:to] to the letters and digits around it.
+func wordAround(text string, from, to int) (int, int) {
+	for from > 0 {
+		r, n := utf8.DecodeLastRuneInString(text[:from])
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			break
+		}
+		from -= n
+	}
+	for to < len(text) {
+		r, n := utf8.DecodeRuneInString(text[to:])
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			break
+		}
+		to += n
+	}
+	return from, to
+}
+
+// delimited returns text[from:to] if it is delimited as in a URL or in quotation marks, and
+// nothing otherwise.
+func delimited(text string, from, to int) (int, int) {
+	if from > 0 && strings.IndexByte(`:/=#?&"`, text[from-1]) >= 0 && (to == len(text) || strings.IndexByte(`@&#"/?:,; `, text[to]) >= 0) {
+		return from, to
+	}
+	return from, from
 }
 
 // isWord reports whether s may be a word of a sentence.
 func isWord(s string) bool {
-	small := false // a letter that is no capital came before
+	small := false // a lower-case letter came before
 	for _, r := range s {
 		if !unicode.IsLetter(r) || small && unicode.IsUpper(r) {
 			return false
@@ -77,17 +161,7 @@ func isWord(s string) bool {
 	return len(s) <= longWord
 }
 
-// HideIn returns err with [Hide] applied to what it says; err itself, if that says no secret.
-// errors.Is still finds what err wraps; nothing leads back to the text of err.
-func HideIn(err error, mark string, secrets ...string) error {
-	text := Hide(err.Error(), mark, secrets...)
-	if text == err.Error() {
-		return err
-	}
-	return &hidden{err, text}
-}
-
-// A hidden error says less than the one it stands for.
+// A hidden error has the text of another one without its secrets.
 type hidden struct {
 	err  error
 	text string
@@ -95,3 +169,4 @@ type hidden struct {
 
 func (h *hidden) Error() string        { return h.text }
 func (h *hidden) Is(target error) bool { return errors.Is(h.err, target) }
+func (h *hidden) As(target any) bool   { return errors.As(h.err, target) }

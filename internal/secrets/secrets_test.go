@@ -2,7 +2,7 @@ package secrets
 
 import "testing"
 
-func TestHide(t *testing.T) {
+func TestHideOwn(t *testing.T) {
 	for _, tt := range []struct {
 		text    string
 		secrets []string
@@ -21,6 +21,31 @@ func TestHide(t *testing.T) {
 		{`x abcd1 abcd1234`, []string{"abcd1", "abcd1234"}, `x * *`},
 		{`no "" here`, []string{""}, `no "" here`},
 		{``, []string{"p"}, ``},
+	} {
+		if got := HideOwn(tt.text, "*", tt.secrets...); got != tt.want {
+			t.Errorf("%q without %q: %q, want %q", tt.text, tt.secrets, got, tt.want)
+		}
+	}
+}
+
+// A server's text shows no secret anywhere, and no gap in a word reveals one.
+func TestHide(t *testing.T) {
+	for _, tt := range []struct {
+		text    string
+		secrets []string
+		want    string
+	}{
+		{`bad token Bearer swordfish`, []string{"swordfish"}, `bad token Bearer *`},
+		{`refused [ab]`, []string{"ab"}, `refused [*]`},
+		{`refused (a)`, []string{"a"}, `refused (*)`},
+		{`bad password p`, []string{"p"}, `bad * *`},
+		{`bäd pässe`, []string{"p", "b"}, `* *`},
+		{`x hunter22y`, []string{"hunter22"}, `x *y`},
+		{`"a\"b\u003c", a&#34;b&lt;`, []string{`a"b<`}, `"*", *`},
+		{`aaaa`, []string{"aaa"}, `*`},
+		{`the secret`, []string{"secret", "e"}, `* *`},
+		{`h?token=a%2Fb+c and a/b c`, []string{"a/b c"}, `h?token=* and *`},
+		{`ok`, []string{"", "no"}, `ok`},
 	} {
 		if got := Hide(tt.text, "*", tt.secrets...); got != tt.want {
 			t.Errorf("%q without %q: %q, want %q", tt.text, tt.secrets, got, tt.want)

@@ -84,7 +84,7 @@ func redactError(err error, to string) string {
 	if len(hid) == 0 {
 		return text
 	}
-	return secrets.Hide(strings.ReplaceAll(text, to, shown), hidden, hid...)
+	return secrets.HideOwn(strings.ReplaceAll(text, to, shown), hidden, hid...)
 }
 
 var (

@@ -264,7 +264,7 @@ func (r *Reader) complain(topic string, err error) {
 	r.reading.Is(what, r.hide(err))
 }
 
-// hide keeps the password out of what brokers and the client say.
+// hide keeps the credentials out of errors of the client, which may repeat a broker's words.
 func (r *Reader) hide(err error) error {
 	var g *kgo.ErrGroupSession
 	if errors.As(err, &g) {
@@ -273,7 +273,7 @@ func (r *Reader) hide(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = fmt.Errorf("%w: the broker ended the connection; it may want TLS, or refuse the credentials", err)
 	}
-	return secrets.HideIn(err, "***", r.c.Kafka.Password)
+	return secrets.HideIn(err, "***", r.c.Kafka.User, r.c.Kafka.Password)
 }
 
 // put gives records of a partition to the sink, as long as it is ours.
