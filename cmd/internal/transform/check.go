@@ -49,6 +49,7 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 			fault(fmt.Sprintf("rename[%d]", i), "%s has that name already", p.Name)
 		}
 	}
+	r.renames = renames(r.Rename)
 	if r.Remove != nil && len(r.Remove) == 0 {
 		fault("remove", "it is empty; name a field, or leave the rule out")
 	}

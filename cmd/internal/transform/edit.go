@@ -2,6 +2,7 @@ package transform
 
 import (
 	"cmp"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -305,10 +306,38 @@ func removeAttr(attrs []slog.Attr, name string) []slog.Attr {
 	return attrs
 }
 
-// rename gives the fields of a name another one.
+// renames returns pairs in an order in which one after the other has the effect of all at
+// once: fields that depend on each other, as in a swap, take a temporary name first.
+func renames(pairs []Pair) []Pair {
+	within := func(name, path string) bool { return name == path || strings.HasPrefix(name, path+".") }
+	depends := false
+	for i, p := range pairs {
+		for k, q := range pairs {
+			depends = depends || within(q.Name, p.Value) || i != k && within(p.Value, q.Name)
+		}
+	}
+	if !depends {
+		return pairs
+	}
+	first, last := make([]Pair, len(pairs)), make([]Pair, len(pairs))
+	for i, p := range pairs {
+		between := fmt.Sprintf("forebay_rename_%d", i)
+		first[i], last[i] = Pair{p.Name, between}, Pair{between, p.Value}
+	}
+	return append(first, last...)
+}
+
+// rename gives the fields of a name another one, and removes other fields of that name.
 func (c *Chain) rename(ev *record.Event, name, to string) {
-	if c.has(ev, to) {
+	isField := func(a slog.Attr) bool { return a.Key == name }
+	if ev.Format == record.Logfmt && jsontext.LogfmtKey(name) == jsontext.LogfmtKey(to) {
 		return
+	}
+	if c.find(ev, name); len(c.spots) == 0 && !slices.ContainsFunc(ev.More, isField) {
+		return
+	}
+	if c.has(ev, to) {
+		c.remove(ev, to)
 	}
 	if c.find(ev, name); len(c.spots) > 0 {
 		p := placeOf(ev, to)
@@ -330,14 +359,14 @@ func (c *Chain) rename(ev *record.Event, name, to string) {
 		c.write(ev)
 	}
 	for i := range ev.More {
-		if ev.More[i].Key == name {
+		if isField(ev.More[i]) {
 			c.ownMore(ev)
 			c.more[i].Key = to
 		}
 	}
-	if v := attrOf(ev.More, to); v != nil && ev.Format == record.Text {
+	if v := attrOf(ev.More, to); v != nil {
 		var buf [64]byte
-		if c.parser.Note(ev, to, string(attrText(buf[:0], v))) {
+		if c.setText(ev, to, string(attrText(buf[:0], v))) {
 			c.ownMore(ev)
 			c.more = removeAttr(c.more, to)
 			ev.More = c.more

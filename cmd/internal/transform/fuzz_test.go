@@ -137,10 +137,15 @@ func (o *tree) remove(name string) {
 }
 
 func (o *tree) rename(name, to string) {
-	fs := o.find(name)
-	if len(fs) == 0 || len(o.find(to)) > 0 {
+	if strings.HasPrefix(name, to+".") {
+		o.rename(name, "\x00")
+		name = "\x00"
+	}
+	if len(o.find(name)) == 0 {
 		return
 	}
+	o.remove(to)
+	fs := o.find(name)
 	in, rest := o.place(to)
 	var moved []*tree
 	for _, f := range fs {
@@ -264,7 +269,8 @@ func doPairs(op uint8, list []pair, name, value string) []pair {
 	case 2:
 		list = slices.DeleteFunc(list, func(p pair) bool { return p.name == name })
 	case 3:
-		if to := jsontext.LogfmtKey(value); !named(to) {
+		if to := jsontext.LogfmtKey(value); named(name) && to != name {
+			list = slices.DeleteFunc(list, func(p pair) bool { return p.name == to })
 			for i := range list {
 				if list[i].name == name {
 					list[i].name = to

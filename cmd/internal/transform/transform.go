@@ -47,8 +47,9 @@ type Rule struct {
 	Add []Pair
 	// Set adds fields, or replaces their values.
 	Set []Pair
-	// Rename gives fields other names. A field stays where it is in its object; a path into
-	// another object moves it there. If there is a field of the new name, nothing is done.
+	// Rename gives fields other names, all at once, so that two can be swapped. A field
+	// replaces another one that has its new name. It keeps its place in its object, if its
+	// new path leads to the same object.
 	Rename []Pair
 	// Remove takes fields out.
 	Remove []string
@@ -134,7 +135,8 @@ type Chain struct {
 // A rule is a Rule that was looked at.
 type rule struct {
 	Rule
-	asksLevel bool // Where asks for it
+	asksLevel bool   // Where asks for it
+	renames   []Pair // Rename, in steps
 	redact    *redact.Rules
 	seen      atomic.Uint64 // records that were sampled by their number
 }
@@ -197,7 +199,7 @@ func (c *Chain) Apply(ev *record.Event) (keep bool) {
 		for _, p := range r.Set {
 			c.set(ev, p.Name, p.Value)
 		}
-		for _, p := range r.Rename {
+		for _, p := range r.renames {
 			c.rename(ev, p.Name, p.Value)
 		}
 		for _, name := range r.Remove {
