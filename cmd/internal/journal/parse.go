@@ -50,7 +50,8 @@ func (p *parser) parse(line []byte) (e Entry, cursor []byte, ok bool) {
 			}
 			return true
 		case `"PRIORITY"`:
-			if t := p.of(v); len(t) == 1 && '0' <= t[0] && t[0] <= '7' {
+			// Of several values the first counts, as for sd_journal_get_data.
+			if t, _, _ := bytes.Cut(p.of(v), []byte{'\n'}); len(t) == 1 && '0' <= t[0] && t[0] <= '7' {
 				e.Level, e.HasLevel = record.SyslogLevel(int(t[0]-'0')), true
 			}
 			return true

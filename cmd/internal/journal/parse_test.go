@@ -88,9 +88,12 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s\n got %s\nwant %s", in, got, want)
 		}
 	}
-	for priority, want := range map[string]slog.Level{"0": record.Fatal, "2": record.Fatal, "3": slog.LevelError, "4": slog.LevelWarn, "5": slog.LevelInfo, "6": slog.LevelInfo, "7": slog.LevelDebug} {
+	for priority, want := range map[string]slog.Level{
+		`"0"`: record.Fatal, `"2"`: record.Fatal, `"3"`: slog.LevelError, `"4"`: slog.LevelWarn, `"5"`: slog.LevelInfo, `"6"`: slog.LevelInfo, `"7"`: slog.LevelDebug,
+		`["3"]`: slog.LevelError, `["3","6"]`: slog.LevelError, `[[51],"6"]`: slog.LevelError, `[51]`: slog.LevelError, // a field with several values
+	} {
 		var p parser
-		if e, _, _ := p.parse([]byte(`{"PRIORITY":"` + priority + `"` + tail)); !e.HasLevel || e.Level != want {
+		if e, _, _ := p.parse([]byte(`{"PRIORITY":` + priority + tail)); !e.HasLevel || e.Level != want {
 			t.Errorf("%s: %v", priority, e.Level)
 		}
 	}
