@@ -47,7 +47,7 @@ func (l *load) add(cmd *cobra.Command, slabs string) {
 	fs.SortFlags = false
 	fs.VarP(&l.rate, "rate", "R", "records per second, such as 10k/s or 600/min")
 	fs.VarP(&l.msgSize, "msg-size", "M", "mean length of a record")
-	fs.VarP(&l.latency, "latency", "L", "how long the destination takes for one write")
+	fs.VarP(&l.latency, "latency", "L", "how long the destination takes for one write (0: as good as nothing)")
 	fs.VarP(&l.spike, "spike", "S", "the longest stall that nobody shall notice")
 	fs.Var(&l.memory, "memory", "the most memory to use (0: as much as it takes)")
 	fs.Var(&l.slabSize, "slab-size", "use slabs of this size (0: work it out)")
@@ -129,7 +129,6 @@ type sizeConfig struct {
 
 func newSize() *cobra.Command {
 	c := &sizeConfig{load: newLoad(), output: choice{value: "text", of: []string{"text", "json", "go"}}}
-	c.latency = duration(10 * time.Millisecond)
 	cmd := &cobra.Command{
 		Use:   "size",
 		Short: "Work out how many slabs it takes, and of what size",
