@@ -104,7 +104,8 @@ all lines; fields of JSON and logfmt stay as they are.
 --level leaves out lines below a level. Lines without a recognisable level stay.
 
 At the end of the input, and when stopped (Ctrl-C, SIGTERM), everything read is
-delivered, for at most --drain-timeout; a second signal gives up at once. With
+delivered, for at most --drain-timeout; a second signal gives up at once (the same
+one again within 0.25 s, as timeout(1) sends it, counts once). With
 --spool it does not wait for a destination that is down: the next run delivers what
 is there. SIGHUP opens files anew. One line on standard error tells what became of
 every record; docs/OPERATING.md explains its words, and what to do about other

@@ -54,7 +54,8 @@ object or a string. A chunk of Forward is acknowledged, and a push to Loki answe
 with 204, once all of it is written to --out; with --fsync, once it is on the disk there.
 
 It ends at Ctrl-C, SIGTERM, or --count. Chunks that have come are written and
-answered first; a second signal ends it at once.
+answered first; a second signal ends it at once (the same one again within 0.25 s
+counts once).
 
 It misbehaves on request, to show what a client does then. A chunk is also a push, and
 a message of syslog:

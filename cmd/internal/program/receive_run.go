@@ -38,6 +38,7 @@ type receiver struct {
 	said    *sayer
 	servers []opened
 	names   []string
+	signals signals
 }
 
 // closeTime is how long chunks that have come may take to be written and acknowledged.
@@ -61,8 +62,8 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 		defer f.Close()
 		out = f
 	}
-	signals := make(chan os.Signal, 4)
-	notify(signals)
+	arrived := make(chan os.Signal, 4)
+	notify(arrived)
 	r := &receiver{c: c, fate: c.mischief.fate(), said: newSayer(stderr)}
 	full, failed := make(chan struct{}, 1), make(chan error, 1)
 	r.sink = ndjson.New(out, func(records uint64, err error) {
@@ -88,9 +89,10 @@ func runReceive(c *receiveConfig, stdout, stderr *os.File) error {
 	select {
 	case <-full:
 	case failure = <-failed:
-	case <-signals:
+	case sig := <-arrived:
+		r.signals.second(sig)
 	}
-	if err := r.end(signals); err != nil && failure == nil {
+	if err := r.end(arrived); err != nil && failure == nil {
 		failure = err
 	}
 	select {
@@ -407,7 +409,7 @@ func secretFile(flag, path string) (string, error) {
 var errNoTaker = errors.New("nobody takes the output: what came last is not acknowledged")
 
 // end closes the listeners. The error says why not all that was at hand was answered.
-func (r *receiver) end(signals <-chan os.Signal) error {
+func (r *receiver) end(arrived <-chan os.Signal) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
 	closed := make(chan struct{})
@@ -415,13 +417,12 @@ func (r *receiver) end(signals <-chan os.Signal) error {
 		defer close(closed)
 		r.close(ctx)
 	}()
-	begun := time.Now()
 	for {
 		select {
 		case <-closed:
 			return nil
-		case <-signals:
-			if time.Since(begun) >= sameSignal {
+		case sig := <-arrived:
+			if r.signals.second(sig) {
 				return errForced
 			}
 		case <-ctx.Done(): // the output hangs, or else they would be closed by now

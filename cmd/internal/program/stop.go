@@ -13,9 +13,26 @@ var (
 	errForced   = errors.New("stopped by a second signal")
 )
 
-// sameSignal is how soon after a signal the same one is not a second one:
-// timeout(1), for one, signals the process and then its group.
+// sameSignal is how soon after the first signal one more of the same kind belongs to it:
+// timeout(1) signals the process and then its group.
 const sameSignal = 250 * time.Millisecond
+
+// signals tells a second signal from a repeated first one.
+type signals struct {
+	first os.Signal // nil: there was none
+	at    time.Time
+	count int
+}
+
+// second notes a signal and reports whether it is the second one. A repeated first signal
+// is accepted once, within sameSignal.
+func (g *signals) second(s os.Signal) bool {
+	if g.count++; g.first == nil {
+		g.first, g.at = s, time.Now()
+		return false
+	}
+	return s != g.first || g.count > 2 || time.Since(g.at) >= sameSignal
+}
 
 // ending is how a pipeline comes to its end: first the input is stopped, from
 // then on a deadline runs, and a second signal makes it pass at once. It belongs
@@ -33,8 +50,7 @@ type ending struct {
 
 	onBegin func(deadline time.Time) // nil: nobody wants to know
 
-	last   os.Signal
-	lastAt time.Time
+	signals
 }
 
 func newEnding(in interface{ stop() }, timeout time.Duration) *ending {
@@ -67,14 +83,10 @@ func (e *ending) reserve() time.Duration { return min(e.timeout/4, time.Second) 
 // input has ended is no signal: what kills a program and forebay behind it (Ctrl-C,
 // a service manager) lets the end of the input arrive first at times.
 func (e *ending) signal(s os.Signal) {
-	first := e.last == nil
-	again := s == e.last && time.Since(e.lastAt) < sameSignal
-	e.last, e.lastAt = s, time.Now()
-	switch {
-	case first:
-		e.begin()
-	case !again:
+	if e.second(s) {
 		e.force(errForced)
+	} else {
+		e.begin()
 	}
 }
 

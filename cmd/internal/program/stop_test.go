@@ -20,7 +20,20 @@ func TestEnding(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	for _, ended := range []bool{false, true} {
+	for i, second := range []func(e *ending){
+		func(e *ending) { time.Sleep(sameSignal); e.signal(syscall.SIGTERM) },
+		func(e *ending) { e.signal(syscall.SIGINT) },
+		func(e *ending) { // timeout(1) sends its signal twice
+			e.signal(syscall.SIGTERM)
+			if err := context.Cause(e.ctx); err != nil {
+				t.Errorf("a repeated signal: %v", err)
+			}
+			time.Sleep(sameSignal)
+			e.signal(syscall.SIGTERM)
+		},
+		func(e *ending) { e.signal(syscall.SIGTERM); time.Sleep(sameSignal / 2); e.signal(syscall.SIGTERM) },
+	} {
+		ended := i%2 == 0
 		in, err := newInput(r)
 		if err != nil {
 			t.Fatal(err)
@@ -33,12 +46,10 @@ func TestEnding(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 			e.signal(syscall.SIGTERM)
-			e.signal(syscall.SIGTERM) // for the same reason
 			if !e.begun || context.Cause(e.ctx) != nil {
 				t.Errorf("input ended: %v, after one signal begun: %v, %v", ended, e.begun, context.Cause(e.ctx))
 			}
-			time.Sleep(sameSignal)
-			e.signal(syscall.SIGTERM)
+			second(e)
 			if context.Cause(e.ctx) != errForced {
 				t.Errorf("input ended: %v, after two signals %v", ended, context.Cause(e.ctx))
 			}
