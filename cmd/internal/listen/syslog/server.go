@@ -120,7 +120,7 @@ func (s *Server) read(ctx context.Context, n *session, r *listen.Reader) error {
 			continue
 		}
 		// The last line may have no end.
-		if rest := r.Rest(); listen.Cut(err) && len(rest) > 0 && !counted(rest) {
+		if rest := r.Rest(); listen.Cut(err) && len(rest) > 0 && !f.cut(rest) {
 			if _, e := n.take(ctx, r.Take(len(rest))); e != nil {
 				return e
 			}
@@ -142,10 +142,8 @@ func (n *session) hand(ctx context.Context) error {
 // messages takes all messages that are here.
 func (n *session) messages(ctx context.Context, r *listen.Reader, f *framer) error {
 	for {
-		head, size, err := f.next(r.Rest())
+		head, size := f.next(r.Rest())
 		switch {
-		case err != nil:
-			return err
 		case size < 0 && len(r.Rest()) > r.Limits.MessageBytes+maxCount || size > r.Limits.MessageBytes:
 			return r.TooLong()
 		case size < 0 || head+size > len(r.Rest()):
@@ -162,7 +160,7 @@ func (n *session) messages(ctx context.Context, r *listen.Reader, f *framer) err
 	}
 }
 
-// maxCount is how long the count of octets and its space may be.
+// maxCount is how long the count of octets and its space may be. More digits are a line.
 const maxCount = 10
 
 // A framer finds where messages end (RFC 6587): a message with its length before it, or a
@@ -171,33 +169,71 @@ type framer struct {
 	seen int // bytes of the line, without its end
 }
 
-// next returns how many bytes stand before the first message in b, and its length; -1: it
-// is not known yet. The end of a line is part of it. A second end behind it, as in "\x00\n",
-// is a line of its own that holds nothing.
-func (f *framer) next(b []byte) (head, size int, err error) {
-	if len(b) == 0 {
-		return 0, -1, nil
-	}
-	if f.seen == 0 && b[0] >= '1' && b[0] <= '9' {
-		for i, c := range b[:min(len(b), maxCount)] {
-			switch {
-			case c >= '0' && c <= '9':
-				size = 10*size + int(c-'0')
-				continue
-			case c == ' ':
-				return i + 1, size, nil
-			}
-			return f.line(b) // digits and something else: a line
+// next returns the number of bytes before the first message in b, and its length; -1: it
+// is not known yet. The end of a line is part of it. A second end after it, as in "\x00\n",
+// is an empty line.
+func (f *framer) next(b []byte) (head, size int) {
+	if f.seen == 0 {
+		head, size, is := counted(b)
+		if is == maybe {
+			return 0, -1
 		}
-		if len(b) < maxCount {
-			return 0, -1, nil
+		if is == yes {
+			return head, size
 		}
-		return 0, 0, fmt.Errorf("the length of a message has more than %d digits: %s", maxCount-1, listen.Show(b))
 	}
 	return f.line(b)
 }
 
-func (f *framer) line(b []byte) (head, size int, err error) {
+// An answer is what the beginning of a message says.
+type answer uint8
+
+const (
+	no answer = iota
+	yes
+	maybe // there are too few bytes
+)
+
+// counted reads MSG-LEN SP of RFC 6587, section 3.4.1, and reports whether a SYSLOG-MSG
+// follows, which begins with <PRI>. A line may begin with a number and a space, too.
+func counted(b []byte) (head, size int, is answer) {
+	digits := func(most int) (n int) {
+		from := head
+		for head < len(b) && head-from < most && b[head] >= '0' && b[head] <= '9' {
+			n = 10*n + int(b[head]-'0')
+			head++
+		}
+		return n
+	}
+	char := func(c byte) bool {
+		if head < len(b) && b[head] == c {
+			head++
+			return true
+		}
+		return false
+	}
+	size = digits(maxCount - 1)
+	if head > 0 && b[0] != '0' && char(' ') {
+		start := head
+		if char('<') {
+			if digits(3); head > start+1 && char('>') && head-start <= size {
+				return start, size, yes
+			}
+		}
+	}
+	if head == len(b) {
+		return 0, 0, maybe
+	}
+	return 0, 0, no
+}
+
+// cut reports whether b, the last that came, is part of a message with its length before it.
+func (f *framer) cut(b []byte) bool {
+	_, _, is := counted(b)
+	return f.seen == 0 && is == yes
+}
+
+func (f *framer) line(b []byte) (head, size int) {
 	for f.seen < len(b) {
 		part := b[f.seen:min(len(b), f.seen+lookAhead)]
 		end := bytes.IndexByte(part, '\n')
@@ -210,22 +246,16 @@ func (f *framer) line(b []byte) (head, size int, err error) {
 		if end >= 0 {
 			size = f.seen + end + 1
 			f.seen = 0
-			return 0, size, nil
+			return 0, size
 		}
 		f.seen += len(part)
 	}
-	return 0, -1, nil
+	return 0, -1
 }
 
 // lookAhead is how far the end of a line is looked for at a time. Where messages end at
 // NUL, the next LF may be far.
 const lookAhead = 1 << 10
-
-// counted reports whether b begins with the length of a message.
-func counted(b []byte) bool {
-	head, _, err := new(framer).next(b)
-	return err != nil || head > 0
-}
 
 // maxDatagram is the longest datagram: kernels have less.
 const maxDatagram = 256 << 10
