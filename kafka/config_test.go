@@ -42,7 +42,7 @@ func TestConfigFaults(t *testing.T) {
 func TestURLFaults(t *testing.T) {
 	for dest, want := range map[string]string{
 		"b1/logs": "want kafka://", "http://b/logs": "want kafka://", "kafka:///logs": "names no broker", "kafka://u:hunter2@b": "names no topic",
-		"kafka://u:hunter2%zz@b/t": "none of %XX", "kafka://b/t?%zz": "no query", "kafka://b/t?key=a&key=b": "given twice", "kafka://b/t?window=x": "parameter window",
+		"kafka://u:hunter2%zz@b/t": "none of %XX", "kafka://b/t?%zz": "no query", "kafka://b/t?key=a&key=b": "given twice", "kafka://b/t?window=x": "parameter window", "kafka://b/t?tls=true": "write kafka+tls://",
 	} {
 		if _, err := ParseURL(dest); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: want %q, got %v", dest, want, err)

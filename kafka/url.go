@@ -68,6 +68,8 @@ func parseURL(s string) (c Config, err error) {
 	for name, values := range params {
 		set := parameters[name]
 		switch {
+		case set == nil && slices.Contains([]string{"tls", "ssl"}, strings.ToLower(name)):
+			return c, errors.New("there is no parameter " + strings.ToLower(name) + ": for TLS, write kafka+tls://")
 		case set == nil:
 			return c, fmt.Errorf("unknown parameter %.40q: want one of %s", name, strings.Join(parameterNames(), ", "))
 		case len(values) > 1:

@@ -9,15 +9,21 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/conf"
 )
 
+// noTLSKey is a key of inputs. At an output it is a fault with a hint.
+const noTLSKey = "tls"
+
 // addOutput reads an output. One with faults is there for [pipeConfig.checkTogether] alone.
 func (c *pipeConfig) addOutput(name string, v conf.Node) {
 	checkName(name, v)
-	it := readItem(v, append([]string{"to", "from", "where"}, optionNames()...))
+	it := readItem(v, append([]string{"to", "from", "where", noTLSKey}, optionNames()...))
 	o := newOutputConfig()
 	out := &o
 	out.name, out.item = name, it
 	c.outs = append(c.outs, out)
 	d, address := c.readTo(it, out)
+	if _, ok := it.fields[noTLSKey]; ok && d != nil {
+		it.wrong(noTLSKey, "there is no such key here: %s", tlsHint(d.Scheme()))
+	}
 	for _, o := range options {
 		if _, ok := it.fields[o.name]; !ok {
 			continue

@@ -65,6 +65,9 @@ func parseQuery(scheme, query string, some func(*option) bool) (params, error) {
 			if redactParam(part) == hidden {
 				what = "there is no such option"
 			}
+			if low := strings.ToLower(name); strings.Contains(low, "tls") || strings.Contains(low, "ssl") {
+				return nil, fmt.Errorf("%s: %s. %s", what, tlsHint(scheme), optionsOf(scheme, some))
+			}
 			return nil, fmt.Errorf("%s; the nearest is %s. %s", what, conf.Nearest(name, optionNames()), optionsOf(scheme, some))
 		}
 		if !o.isFor(scheme) {
@@ -90,6 +93,21 @@ func parseQuery(scheme, query string, some func(*option) bool) (params, error) {
 		ps = append(ps, param{o, value, part})
 	}
 	return ps, nil
+}
+
+// tlsHint explains how a kind of destination uses TLS.
+func tlsHint(scheme string) string {
+	tlsOptions := optionCalled("tls-ca")
+	for _, form := range []string{scheme, scheme + "+tls", scheme + "+https", scheme + "s", strings.Replace(scheme, "tcp", "tls", 1)} {
+		if !tlsOptions.isFor(form) {
+			continue
+		}
+		if form == scheme {
+			return scheme + ": uses TLS already; see tls-ca, tls-cert and tls-key"
+		}
+		return "TLS is part of the scheme, write " + form + ":"
+	}
+	return "it has no TLS"
 }
 
 // optionsOf lists the options of a kind of destination, its own ones first.

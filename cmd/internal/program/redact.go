@@ -2,6 +2,7 @@ package program
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -63,18 +64,22 @@ func redacted(to string) (shown string, hid []string) {
 	return head + rest + "?" + strings.Join(parts, "&"), hid
 }
 
-// redactParam is redact for a parameter of a query. Options hold no secrets, others may.
+// redactParam is redact for a parameter of a query. Options and switches hold no secrets, others
+// may.
 func redactParam(part string) string {
 	name, value, _ := strings.Cut(part, "=")
 	o := optionCalled(name)
 	switch {
-	case part == "" || o != nil && !o.delicate:
+	case part == "" || o != nil && !o.delicate || slices.Contains(switchValues, strings.ToLower(value)):
 		return part
 	case strings.Trim(value, "=") == "": // a secret by itself, which may end in =
 		return hidden
 	}
 	return name + "=" + hidden
 }
+
+// switchValues are values of options that are on or off.
+var switchValues = []string{"true", "false", "yes", "no", "on", "off"}
 
 // redactError returns the text of an error about a destination, without what
 // redact hides of it.
@@ -100,6 +105,7 @@ func redactText(text string) string {
 		if strings.Contains(p, "="+hidden) {
 			return p
 		}
-		return p[:1] + redactParam(p[1:])
+		part := strings.TrimRight(p[1:], ":,;.") // of the sentence
+		return p[:1] + redactParam(part) + p[1+len(part):]
 	})
 }

@@ -26,6 +26,8 @@ func TestRedact(t *testing.T) {
 		"file:/a?token=pa55&spool=/x@y":          "file:/a?token=(secret)&spool=/x@y",
 		"tcp://h:1?fallback=loki://u%3Apa55%40h": "tcp://h:1?fallback=(secret)",
 		"loki://h?label=app:shop&user=me":        "loki://h?label=app:shop&user=me",
+		"loki://h?tls=true&verify=No&x=trues":    "loki://h?tls=true&verify=No&x=(secret)",
+		"loki://h?true":                          "loki://h?(secret)",
 		"stdout:":                                "stdout:",
 		"":                                       "",
 	} {
