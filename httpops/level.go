@@ -16,13 +16,15 @@ import (
 // maxBody bounds what the handler reads, in bytes.
 const maxBody = 4 << 10
 
+const formType = "application/x-www-form-urlencoded"
+
 // Level returns a handler that shows and sets v, usually given to an output by
 // forebay.Level.
 //
 //	GET            {"level":"INFO"}
 //	PUT {"level":"debug"}   as application/json
 //	PUT level=debug         as application/x-www-form-urlencoded
-//	PUT debug               as text/plain or without a type
+//	PUT debug               as text/plain, as application/x-www-form-urlencoded or without a type
 //
 // A level is a name, also with an offset (WARN+2), or a number. PUT answers with
 // the level that now holds; a fault is answered with {"error":"…"} and 400, 404
@@ -105,7 +107,10 @@ func requestedLevel(w http.ResponseWriter, r *http.Request) (slog.Level, error) 
 	switch kind {
 	case "application/json":
 		return jsonLevel(text)
-	case "application/x-www-form-urlencoded":
+	case formType:
+		if strings.HasPrefix(text, "{") || !strings.Contains(text, "=") {
+			return bareLevel(text) // curl gives this type to any body
+		}
 		form, err := url.ParseQuery(text)
 		if err != nil {
 			return 0, badRequest("cannot read the form: %v", err)
@@ -115,13 +120,18 @@ func requestedLevel(w http.ResponseWriter, r *http.Request) (slog.Level, error) 
 		}
 		return parseLevel(form.Get("level"))
 	case "", "text/plain":
-		if strings.HasPrefix(text, "{") {
-			return jsonLevel(text)
-		}
-		return parseLevel(text)
+		return bareLevel(text)
 	}
 	return 0, &httpError{http.StatusUnsupportedMediaType,
-		fmt.Sprintf("content type %s is not one of application/json, application/x-www-form-urlencoded, text/plain", kind)}
+		fmt.Sprintf("content type %s is not one of application/json, %s, text/plain", kind, formType)}
+}
+
+// bareLevel reads a level or an object with one.
+func bareLevel(text string) (slog.Level, error) {
+	if strings.HasPrefix(text, "{") {
+		return jsonLevel(text)
+	}
+	return parseLevel(text)
 }
 
 func jsonLevel(text string) (slog.Level, error) {

@@ -54,7 +54,11 @@ func TestLevels(t *testing.T) {
 		{"POST", "/levels/db", "debug", 405, "DELETE to take back what was set", slog.LevelInfo},
 	} {
 		rec := httptest.NewRecorder()
-		mux.ServeHTTP(rec, httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, strings.NewReader(tt.body)))
+		req := httptest.NewRequestWithContext(t.Context(), tt.method, tt.path, strings.NewReader(tt.body))
+		if tt.body != "" {
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded") // as curl -X PUT -d does
+		}
+		mux.ServeHTTP(rec, req)
 		if rec.Code != tt.status || !strings.Contains(rec.Body.String(), tt.want) || rec.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("%s %s %.20q: %d %s", tt.method, tt.path, tt.body, rec.Code, rec.Body)
 		}
