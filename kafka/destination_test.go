@@ -282,42 +282,41 @@ func named(c *kfake.Cluster, bad string, e *kerr.Error, names bool) (well func()
 		if over.Load() {
 			return nil, nil, false
 		}
-		req := r.(*kmsg.ProduceRequest)
-		resp := req.ResponseKind().(*kmsg.ProduceResponse)
-		found := false
-		for _, rt := range req.Topics {
-			t := kmsg.NewProduceResponseTopic()
-			t.Topic, t.TopicID = rt.Topic, rt.TopicID
-			for _, rp := range rt.Partitions {
-				p := kmsg.NewProduceResponseTopicPartition()
-				p.Partition = rp.Partition
-				p.ErrorCode = kerr.NotLeaderForPartition.Code // those that are fine go again
-				var b kmsg.RecordBatch
-				if b.ReadFrom(rp.Records) == nil {
-					recs, _ := kfake.BatchRecords(b)
-					for i, rec := range recs {
-						if !strings.Contains(string(rec.Value), bad) {
-							continue
-						}
-						found = true
-						p.ErrorCode = e.Code
-						if names {
-							n := kmsg.NewProduceResponseTopicPartitionErrorRecord()
-							n.RelativeOffset = int32(i)
-							p.ErrorRecords = append(p.ErrorRecords, n)
-						}
-					}
-				}
-				t.Partitions = append(t.Partitions, p)
-			}
-			resp.Topics = append(resp.Topics, t)
-		}
+		resp, found := refuseBad(r.(*kmsg.ProduceRequest), bad, e, names)
 		if found {
 			c.KeepControl()
 		}
 		return resp, nil, found
 	})
 	return func() { over.Store(true) }
+}
+
+// refuseBad answers req, and reports whether a record in it has bad.
+func refuseBad(req *kmsg.ProduceRequest, bad string, e *kerr.Error, names bool) (resp *kmsg.ProduceResponse, found bool) {
+	resp = refuseAll(req, kerr.NotLeaderForPartition, "") // those that are fine go again
+	for i, rt := range req.Topics {
+		for j, rp := range rt.Partitions {
+			p := &resp.Topics[i].Partitions[j]
+			var b kmsg.RecordBatch
+			if b.ReadFrom(rp.Records) != nil {
+				continue
+			}
+			recs, _ := kfake.BatchRecords(b)
+			for at, rec := range recs {
+				if !strings.Contains(string(rec.Value), bad) {
+					continue
+				}
+				found = true
+				p.ErrorCode = e.Code
+				if names {
+					n := kmsg.NewProduceResponseTopicPartitionErrorRecord()
+					n.RelativeOffset = int32(at)
+					p.ErrorRecords = append(p.ErrorRecords, n)
+				}
+			}
+		}
+	}
+	return resp, found
 }
 
 // refuseAll answers req with e for each partition.
