@@ -60,6 +60,9 @@ func (r Report) String() string {
 		if o.Unknown > 0 {
 			line += fmt.Sprintf(" unknown=%d", o.Unknown)
 		}
+		if o.KeptIn != "" {
+			line += fmt.Sprintf(", %s kept in %s", plural.Records(o.Kept()), o.KeptIn)
+		}
 		if o.Unfinished {
 			line += " unfinished"
 		}
@@ -72,7 +75,8 @@ func (r Report) String() string {
 }
 
 // Flush waits until everything that was logged before is delivered or accounted
-// for, or ctx ends. All outputs are flushed at the same time, so one that hangs does not
+// for, or ctx ends. An output whose circuit breaker is open is probed at once; its error wraps
+// deliver.ErrOpen if the probe fails. All outputs are flushed at the same time, so one that hangs does not
 // delay the others. A direct output is flushed by the method Flush or Sync of its
 // writer. A file is not synced: its records are with the operating system already.
 func (r *Router) Flush(ctx context.Context) error {
@@ -150,7 +154,8 @@ func (c *core) close(ctx context.Context) (Report, error) {
 	for i, o := range c.outputs {
 		out := &rep.Outputs[i]
 		out.Name = o.name
-		out.Account, out.Unknown = o.books(), outs[i].unknown
+		out.Report = outs[i].report
+		out.Account = o.books()
 		out.Unfinished, out.Err = outs[i].unfinished, outs[i].err
 		if n := out.Dropped[batch.Shutdown]; n > 0 && out.Err == nil && o.first {
 			out.Err = fmt.Errorf("forebay: output %s: close: %s lost (%s)", o.name, plural.Records(n), out.Dropped)
@@ -204,7 +209,7 @@ func (c *core) limit(ctx context.Context) (context.Context, context.CancelFunc) 
 // outcome is the result of flushing or closing one output.
 type outcome struct {
 	i          int
-	unknown    uint64
+	report     batch.Report
 	unfinished bool
 	err        error
 }
@@ -212,7 +217,7 @@ type outcome struct {
 // each calls do within ctx for all outputs for which applies holds, at the same time. It
 // returns the results when all are done or until has ended. A call that hangs goes on by
 // itself, and its result is dropped.
-func (c *core) each(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (uint64, error)) []outcome {
+func (c *core) each(ctx, until context.Context, applies func(*output) bool, do func(*output, context.Context) (batch.Report, error)) []outcome {
 	results := make([]outcome, len(c.outputs))
 	ch := make(chan outcome, len(c.outputs))
 	pending := 0
@@ -247,7 +252,7 @@ func (c *core) each(ctx, until context.Context, applies func(*output) bool, do f
 
 // run calls do for an output and sends the result, also if do panics or ends the
 // goroutine.
-func (o *output) run(ctx context.Context, i int, do func(*output, context.Context) (uint64, error), ch chan<- outcome) {
+func (o *output) run(ctx context.Context, i int, do func(*output, context.Context) (batch.Report, error), ch chan<- outcome) {
 	r := outcome{i: i}
 	returned := false
 	defer func() {
@@ -260,7 +265,7 @@ func (o *output) run(ctx context.Context, i int, do func(*output, context.Contex
 		}
 		ch <- r
 	}()
-	r.unknown, r.err = do(o, ctx)
+	r.report, r.err = do(o, ctx)
 	returned = true
 }
 
@@ -282,11 +287,11 @@ func (o *output) flushes() bool {
 }
 
 // flush makes the writer pass on the records it holds.
-func (o *output) flush(ctx context.Context) (uint64, error) {
+func (o *output) flush(ctx context.Context) (batch.Report, error) {
 	if f, ok := o.w.(ctxFlusher); ok && o.dir == nil {
-		return 0, f.Flush(ctx)
+		return batch.Report{}, f.Flush(ctx)
 	}
-	return 0, o.alone(ctx, func() error {
+	return batch.Report{}, o.alone(ctx, func() error {
 		switch w := o.w.(type) {
 		case ctxFlusher:
 			return w.Flush(ctx)
@@ -318,22 +323,21 @@ func (o *output) alone(ctx context.Context, f func() error) error {
 func (o *output) ends() bool { return o.closes || o.flushes() || o.dir != nil }
 
 // end flushes the output, and closes it if that was asked for.
-func (o *output) end(ctx context.Context) (uint64, error) {
+func (o *output) end(ctx context.Context) (batch.Report, error) {
 	if !o.closes {
 		return o.flush(ctx)
 	}
 	if o.dir != nil {
-		return 0, o.endDirect(ctx)
+		return batch.Report{}, o.endDirect(ctx)
 	}
 	if s, ok := o.w.(shutdowner); ok {
-		rep, err := s.Shutdown(ctx)
-		return rep.Unknown, err
+		return s.Shutdown(ctx)
 	}
 	flush := func() error {
 		_, err := o.flush(ctx)
 		return err
 	}
-	return 0, inTurn(flush, o.sync, o.closeWriter)
+	return batch.Report{}, inTurn(flush, o.sync, o.closeWriter)
 }
 
 // inTurn calls all of fs, also if one panics or ends the goroutine, and joins their

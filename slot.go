@@ -417,13 +417,14 @@ func (s *Slot) Shutdown(ctx context.Context) (batch.Report, error) {
 	if lost > 0 && err == nil {
 		err = fmt.Errorf("forebay: slot %s: close: %s lost: no destination took them", s.name, plural.Records(lost))
 	}
-	var unknown uint64
+	var rep batch.Report
 	if dst != nil && !again {
 		var endErr error
-		unknown, endErr = dst.end(ctx)
+		rep, endErr = dst.end(ctx)
 		err = errors.Join(err, endErr)
 	}
-	return batch.Report{Account: s.Account(), Unknown: unknown}, err
+	rep.Account = s.Account()
+	return rep, err
 }
 
 // Account says what became of the records: the account of the destination, and the

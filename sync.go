@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forebay-log/forebay/internal/breaker"
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
@@ -21,7 +22,7 @@ const syncTimeout = 250 * time.Millisecond
 // sync waits until what was logged is delivered, or syncTimeout. What could not be
 // delivered in time is not lost by that, so the error is nobody's.
 func (c *core) sync() {
-	ctx, cancel := context.WithTimeout(context.Background(), syncTimeout)
+	ctx, cancel := context.WithTimeout(breaker.WithoutProbe(context.Background()), syncTimeout)
 	defer cancel()
 	_ = c.router.Flush(ctx)
 }

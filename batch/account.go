@@ -141,6 +141,8 @@ type Report struct {
 	// Unknown is how many of Dropped[Shutdown] were sent and had no answer when the
 	// deadline passed, in this session or an earlier one: they may or may not have arrived.
 	Unknown uint64
+	// KeptIn names the directories of the records that Kept counts, separated by a comma.
+	KeptIn string
 }
 
 // Undelivered returns the number of records that did not reach the destination

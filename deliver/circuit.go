@@ -10,7 +10,8 @@ import (
 	"github.com/forebay-log/forebay/internal/breaker"
 )
 
-// ErrOpen is wrapped by the error of a Flush while the circuit is open.
+// ErrOpen is wrapped by the error of a Flush that the open circuit ended: a probe failed, or
+// the destination has asked for a wait.
 var ErrOpen = errors.New("circuit breaker is open")
 
 // openError says that the circuit is open, and why.
@@ -146,7 +147,7 @@ type circuit struct {
 	lost   uint64
 	closed bool
 	// upto ends when the circuit opens, its cause says why; nil: nobody has asked since
-	// it was open.
+	// it opened.
 	upto    context.Context
 	endUpto context.CancelCauseFunc
 }
@@ -178,13 +179,6 @@ func (c *circuit) calm() bool {
 	return c.decide.Calm()
 }
 
-// shut reports whether nothing may be sent now.
-func (c *circuit) shut(now time.Time) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.decide.Shut(now)
-}
-
 // out reports whether the handler is to be asked: nothing may be sent now, or a probe
 // hangs.
 func (c *circuit) out(now time.Time) bool {
@@ -193,18 +187,28 @@ func (c *circuit) out(now time.Time) bool {
 	return c.decide.Out(now)
 }
 
-// untilOpen returns a context that ends as soon as the circuit is open. Its cause is an
-// *openError.
-func (c *circuit) untilOpen() context.Context {
+// untilOpen returns a context that ends when the circuit opens, or a probe fails. Its cause is
+// an *openError. It has ended if the circuit is open and probed is false.
+func (c *circuit) untilOpen(probed bool) context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !probed && c.stateLocked() == Open {
+		ended, end := context.WithCancelCause(context.Background())
+		end(&openError{c.cause})
+		return ended
+	}
 	if c.upto == nil {
 		c.upto, c.endUpto = context.WithCancelCause(context.Background())
-		if c.stateLocked() == Open {
-			c.endUpto(&openError{c.cause})
-		}
 	}
 	return c.upto
+}
+
+// probe has an open circuit probed now, or gap after it opened. It reports false if the
+// destination has asked for a longer wait.
+func (c *circuit) probe(now time.Time, gap time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.decide.Probe(now, gap)
 }
 
 // worked notes that the destination took a batch, or refused records: it is well.
@@ -251,11 +255,8 @@ func (c *circuit) changedLocked(now time.Time, before State, err error) {
 	if to == before {
 		return
 	}
-	switch {
-	case c.upto == nil:
-	case to == Open:
+	if to == Open && c.upto != nil {
 		c.endUpto(&openError{err})
-	case before == Open:
 		c.upto = nil
 	}
 	if to == Closed {

@@ -167,13 +167,12 @@ func (m *machine) close(now time.Time, hurried, last bool) {
 		return
 	}
 	m.hurried = true
-	soon := now.Add(m.set.retry.Min)
 	for _, t := range [...]*time.Time{&m.pace.notBefore, &m.handler.at} {
-		if t.After(soon) {
-			*t = soon
+		if t.After(now) {
+			*t = now
 		}
 	}
-	m.brk.hurry(soon)
+	m.brk.hurry(now)
 }
 
 // beLate ends the destination's share of the time of Close. isOver ends the
@@ -189,14 +188,10 @@ func (m *machine) beLate(isOver bool) {
 	}
 }
 
-// finished reports whether Close need not wait any longer: nothing is in memory only,
-// and the spool is empty or its batches have no prospect. A circuit that may be probed
-// is no verdict: it may be open for no other reason than that nothing has come since.
-func (m *machine) finished(now time.Time) bool {
-	if m.sess.under > 0 || m.handler.busy && m.stage < late || m.oldestInMemory() != nil {
-		return false
-	}
-	return m.brk.shut(now) || !m.disk.backlog && len(m.ring) == 0
+// finished reports whether Close need not wait any longer: nothing is left. An open circuit
+// is no reason to end: the destination may be back before its share of the time is over.
+func (m *machine) finished() bool {
+	return m.sess.under == 0 && !m.handler.busy && !m.disk.backlog && len(m.ring) == 0 && len(m.aside) == 0
 }
 
 // finish ends the session, and then the machine.
@@ -221,19 +216,6 @@ func (m *machine) abandon() (tell bool) {
 		m.session(ending)
 	}
 	return tell
-}
-
-// oldestInMemory returns the oldest entry that is in memory only, those set aside
-// included.
-func (m *machine) oldestInMemory() *entry {
-	for _, list := range [...][]*entry{m.aside, m.ring} {
-		for _, e := range list {
-			if e.inMemory() {
-				return e
-			}
-		}
-	}
-	return nil
 }
 
 // save settles what is left without the destination: the handler, then the spool,

@@ -79,7 +79,8 @@ func TestFlushWaitsForRetries(t *testing.T) {
 	})
 }
 
-// A Flush that begins, or waits, when the destination is down fails at once.
+// A Flush that waits when the circuit opens fails at once, and one that begins then as soon as
+// its probe has failed.
 func TestFlushEndsWithOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newHand(3)
@@ -87,8 +88,8 @@ func TestFlushEndsWithOutage(t *testing.T) {
 		m := &testkit.Model{}
 		send(t, m, x, m.Batch(10, 32, batch.Meta{}))
 		flushed := flushing(t, x)
-		d.answer(0, notTaken(testkit.ErrDown))
-		for range 2 {
+		for i := range 2 {
+			d.answer(i, notTaken(testkit.ErrDown))
 			select {
 			case err := <-flushed:
 				if !errors.Is(err, ErrOpen) || !errors.Is(err, testkit.ErrDown) {
@@ -98,10 +99,13 @@ func TestFlushEndsWithOutage(t *testing.T) {
 				t.Error("Flush waits for a destination that is down")
 			}
 			flushed = flushing(t, x)
+			time.Sleep(200 * time.Millisecond)
+			synctest.Wait()
 		}
-		time.Sleep(time.Minute)
-		d.answer(1, taken)
-		mustFlush(t, x)
+		d.answer(2, taken)
+		if err := <-flushed; err != nil {
+			t.Error(err)
+		}
 		mustClose(t, x)
 	})
 }

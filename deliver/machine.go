@@ -318,7 +318,7 @@ func (m *machine) next(now time.Time) action {
 	if a, ok := m.offer(now); ok {
 		return a
 	}
-	if m.stage == closing && m.finished(now) {
+	if m.stage == closing && m.finished() {
 		return m.finish()
 	}
 	if a, ok := m.deliver(now); ok {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/backoff"
+	"github.com/forebay-log/forebay/internal/breaker"
 	"github.com/forebay-log/forebay/slab"
 )
 
@@ -117,6 +118,9 @@ type flush struct {
 	ch  chan error
 
 	kept bool // what is in the spool counts: a Commit. It waits whatever the circuit says.
+
+	probed bool   // the circuit was open, and is probed
+	trips  uint64 // how often it had opened
 }
 
 var errClosed = fmt.Errorf("deliver: %w", batch.ErrClosed)
@@ -615,25 +619,38 @@ var ErrFull = errors.New("the destination is too slow")
 // ---- flush ----------------------------------------------------------------
 
 // Flush waits until everything that was taken before the call is delivered or
-// accounted for, and has the destination pass on what it buffers. It returns an error
-// that wraps [ErrOpen] as soon as the circuit is open, one that gives their number if
-// nothing but records that were set aside is left, and ctx's error if that ends first.
+// accounted for, and has the destination pass on what it buffers. An open circuit is probed
+// at once. Flush returns an error that wraps [ErrOpen] as soon as the circuit opens or the probe
+// fails, one that gives their number if nothing but parked records is left, and ctx's error
+// if that ends first.
 func (o *outlet) Flush(ctx context.Context) error {
 	if !o.inline {
-		if err := o.reach(ctx, &flush{ch: make(chan error, 1)}); err != nil {
+		_, trips, _, _ := o.brk.look()
+		if err := o.reach(ctx, &flush{ch: make(chan error, 1), probed: o.probe(ctx), trips: trips}); err != nil {
 			return fmt.Errorf("deliver: cannot flush: %w", err)
 		}
 	}
 	return o.flushDestination(ctx)
 }
 
-// untilOpen returns a context that ends when the circuit opens, or nil if a Flush does not
-// end with it: a handler or a spool takes what waits.
-func (o *outlet) untilOpen() context.Context {
+// probe has the destination probed for a Flush within ctx, if the circuit is open. It reports
+// false if nothing is sent before the time for a probe has come.
+func (o *outlet) probe(ctx context.Context) bool {
+	if !breaker.MayProbe(ctx) || !o.brk.probe(time.Now(), o.set.retry.Min) {
+		return false
+	}
+	o.poke()
+	return true
+}
+
+// untilOpen returns a context that ends when the circuit opens, or a probe fails, or nil if a
+// Flush within ctx does not end with it: a handler or a spool takes what waits.
+func (o *outlet) untilOpen(ctx context.Context) context.Context {
+	probed := o.probe(ctx)
 	if o.m.set.spool || o.hand.Load() != nil {
 		return nil
 	}
-	return o.brk.untilOpen()
+	return o.brk.untilOpen(probed)
 }
 
 // commit waits until everything that was taken before the call is delivered, accounted for
@@ -690,12 +707,12 @@ func (o *outlet) answerFlushes() {
 // reached reports whether f need not wait any longer, and with which result.
 func (o *outlet) reached(f *flush) (bool, error) {
 	open, aside := o.m.left(f.no, f.seq)
-	switch state, _, _, cause := o.brk.look(); {
+	switch state, trips, _, cause := o.brk.look(); {
 	case f.kept:
 		return !open && aside == 0 && o.m.stage < late, nil // late, some may be dropped
 	case !open && aside == 0:
 		return true, nil
-	case state == Open && !o.m.handler.busy && !o.m.handler.wants(o.m, time.Now()):
+	case state == Open && !(f.probed && trips == f.trips) && !o.m.handler.busy && !o.m.handler.wants(o.m, time.Now()):
 		return true, &openError{cause}
 	case !open:
 		return true, fmt.Errorf("%d records wait apart from the others: the destination does not take them just now", aside)

@@ -32,6 +32,7 @@ type Output struct {
 	w       *slab.Writer
 	front   *front
 	files   files
+	dirs    [2]string // CrashDir and SpoolDir
 
 	maxRecord int
 	buried    *callback.Runner[refused] // nil: no dead letters
@@ -47,7 +48,7 @@ type Output struct {
 // is wrong with o, which may be nil. Goroutines end with [Output.Close].
 func NewOutput(dest Destination, o *OutputOptions) (*Output, error) {
 	r, err := o.withDefaults(dest)
-	out := &Output{name: r.Name, timeout: r.CloseTimeout, maxRecord: r.Slab.MaxRecord, ended: make(chan struct{})}
+	out := &Output{name: r.Name, timeout: r.CloseTimeout, maxRecord: r.Slab.MaxRecord, dirs: [2]string{r.CrashDir, r.SpoolDir}, ended: make(chan struct{})}
 	err = errors.Join(err, out.files.open(&r))
 	if err == nil {
 		err = out.connect(dest, &r)
@@ -193,10 +194,12 @@ func (o *Output) CloseTimeout() time.Duration { return o.timeout }
 
 // Flush waits until everything accepted before is delivered or accounted for, and has the
 // destination pass on what it buffers, if it can. It does not wait beyond the end of ctx.
-// While the circuit is open it returns at once, with an error that wraps [ErrOpen]; where
-// there is a handler or a spool, as soon as they have what waits.
+// If the circuit is open, Flush probes at once, no more often than every Retry.Min. It returns
+// an error that wraps [ErrOpen] when the circuit opens, when a probe fails, or if the destination
+// has asked for a longer wait; where there is a handler or a spool, as soon as they have what
+// waits.
 func (o *Output) Flush(ctx context.Context) error {
-	if open := o.outlet.untilOpen(); open != nil && (open.Err() == nil || o.Account().Pending != batch.Pending{}) {
+	if open := o.outlet.untilOpen(ctx); open != nil && (open.Err() == nil || o.Account().Pending != batch.Pending{}) {
 		// The slabs are lent one after the other, and would wait for the circuit.
 		within, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/forebay-log/forebay/batch"
@@ -36,6 +37,14 @@ func (o *Output) shutdown(ctx context.Context) (batch.Report, error) {
 	rep.Dropped[batch.Shutdown] += rep.Pending.Inflight
 	rep.Unknown = min(rep.Unknown+rep.Pending.Inflight, rep.Dropped[batch.Shutdown])
 	rep.Pending.Inflight = 0
+
+	var in []string
+	for i, n := range [...]uint64{rep.Pending.Slab, rep.Pending.Spill} {
+		if n > 0 && o.dirs[i] != "" {
+			in = append(in, o.dirs[i])
+		}
+	}
+	rep.KeptIn = strings.Join(in, ", ")
 
 	err = o.verdict(ctx, before, rep, err)
 	o.buried.WaitBriefly(ctx)

@@ -364,8 +364,8 @@ func TestCloseTwiceWithoutTime(t *testing.T) {
 	})
 }
 
-// While the destination is well, Shutdown lets the spill be replayed; while it is down,
-// it does not wait.
+// While the destination takes records, Shutdown lets the spill be replayed. While it is down,
+// Shutdown probes it as long as its share of the time lasts.
 func TestCloseReplays(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, tt := range []struct {
@@ -377,7 +377,7 @@ func TestCloseReplays(t *testing.T) {
 		}{
 			{"well", testkit.Slow(100*time.Millisecond, testkit.Take), time.Millisecond, 6 * time.Second, 0},
 			{"slow", testkit.Slow(time.Second, testkit.Take), time.Millisecond, 8 * time.Second, 50},
-			{"down", testkit.Fail(testkit.ErrDown), time.Minute, 3 * time.Second, 200},
+			{"down", testkit.Fail(testkit.ErrDown), time.Minute, 7 * time.Second, 200},
 		} {
 			sink := testkit.NewSink(testkit.Fail(testkit.ErrDown))
 			x := mustNew(t, destOf(sink), &Options{Spill: &testkit.Spill{}, Breaker: &BreakerOptions{Failures: 2, OpenMin: time.Millisecond, OpenMax: tt.open}})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/breaker"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/wallclock"
 	"github.com/forebay-log/forebay/slab"
@@ -196,7 +197,7 @@ func (l *Logger) postAndWait(s *valuer, rec []byte, now int64, stream uint32) er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.Sink.c.SyncTimeout)
 	defer cancel()
-	err = l.Sink.Flush(ctx)
+	err = l.Sink.Flush(breaker.WithoutProbe(ctx))
 	if err != nil && !errors.Is(err, deliver.ErrOpen) { // the record is held: something may yet become of it
 		select {
 		case <-w.known:
@@ -238,8 +239,9 @@ func unacknowledged(before, after batch.Account) error {
 	return fmt.Errorf("fluent: event not acknowledged: %w (meanwhile %s)", ErrDropped, drops)
 }
 
-// Flush waits until everything posted before is delivered or accounted for, or
-// ctx ends.
+// Flush is [deliver.Output.Flush]: it waits until everything posted before is delivered or
+// accounted for, or ctx ends. If the circuit breaker is open, Flush probes at once, and fails
+// if the probe fails.
 func (l *Logger) Flush(ctx context.Context) error { return l.Sink.Flush(ctx) }
 
 // Account says what became of every record: accepted ones are delivered,

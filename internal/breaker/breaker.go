@@ -4,6 +4,7 @@
 package breaker
 
 import (
+	"context"
 	"math/bits"
 	"time"
 
@@ -74,9 +75,10 @@ type Circuit struct {
 	window      uint32    // the last results, the newest in bit 0; 1: failure
 	results     int       // how many of them there are
 	until       time.Time
-	opened      int // times opened since the last full ramp-up
-	successes   int // half-open: in a row
-	ramp        int // records per batch while ramping up; 0: no limit
+	floor       time.Time // the destination asked for no probe before
+	opened      int       // times opened since the last full ramp-up
+	successes   int       // half-open: in a row
+	ramp        int       // records per batch while ramping up; 0: no limit
 }
 
 // New returns a closed circuit. jitter chooses a wait between two.
@@ -171,6 +173,26 @@ func (c *Circuit) Hurry(at time.Time) {
 	}
 }
 
+// Probe brings the next probe of an open circuit forward to now, or to gap after the circuit
+// opened. It reports false, and does nothing, while the destination has asked for a wait.
+func (c *Circuit) Probe(now time.Time, gap time.Duration) bool {
+	if c.state != Open {
+		return true
+	}
+	if now.Before(c.floor) {
+		return false
+	}
+	c.Hurry(latest(now, c.since.Add(gap)))
+	return true
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // note adds a result to the window.
 func (c *Circuit) note(bit uint32) {
 	c.window = (c.window<<1 | bit) & (1<<window - 1)
@@ -185,9 +207,20 @@ func (c *Circuit) trip(now time.Time, after time.Duration, hold bool) {
 	}
 	c.opened++
 	c.ramp = 0
-	c.until = now.Add(wait)
+	c.until, c.floor = now.Add(wait), now.Add(min(after, MaxAfter))
 	c.enter(now, Open)
 }
 
 // enter is the only way from one state to another.
 func (c *Circuit) enter(now time.Time, to State) { c.state, c.since = to, now }
+
+type withoutProbe struct{}
+
+// WithoutProbe returns a context for a Flush that does not probe an open circuit, because it
+// is one of many: it follows each record of a level.
+func WithoutProbe(ctx context.Context) context.Context {
+	return context.WithValue(ctx, withoutProbe{}, true)
+}
+
+// MayProbe reports whether a Flush within ctx probes an open circuit.
+func MayProbe(ctx context.Context) bool { return ctx.Value(withoutProbe{}) == nil }

@@ -44,7 +44,7 @@ func controlled(t *testing.T, args ...string) (p *process, socket string, look f
 
 func TestControl(t *testing.T) {
 	dir := t.TempDir()
-	p, socket, look := controlled(t, "pipe", "--name", "shop", "--level", "info", "--max-record", "30",
+	p, socket, look := controlled(t, "pipe", "--drain-timeout", "1s", "--name", "shop", "--level", "info", "--max-record", "30",
 		"--to", "file:"+filepath.Join(dir, "out"), "--to", "tcp://127.0.0.1:1?spool="+dir)
 	p.write("level=info msg=a\nlevel=debug msg=b\nlevel=info msg=" + strings.Repeat("x", 30) + "\n")
 	s := look(func(s *control.State) bool {

@@ -129,7 +129,7 @@ func TestFullDisk(t *testing.T) {
 // A spool that is in use, or cannot be written, is refused before anything is read.
 func TestSpoolThatCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
-	args := []string{"pipe", "--to", "file:/dev/full", "--spool", filepath.Join(dir, "spool")}
+	args := []string{"pipe", "--drain-timeout", "1s", "--to", "file:/dev/full", "--spool", filepath.Join(dir, "spool")}
 	first := start(t, append(args, "--to", "file:"+filepath.Join(dir, "beside"))...)
 	first.write("one\n")
 	await(t, filepath.Join(dir, "beside"), "one\n")

@@ -49,6 +49,16 @@ func (c *outputConfig) outlet(t *target) deliver.Destination {
 	return t.dest
 }
 
+// isGone reports whether the reader of the output is gone.
+func (out *output) isGone() bool {
+	select {
+	case <-out.t.gone: // nil: it has none
+		return true
+	default:
+		return false
+	}
+}
+
 // goneText says what becomes of an output whose reader is gone.
 func (out *output) goneText() string {
 	if to := out.otherPlace(); to != "" {

@@ -418,7 +418,16 @@ func (p *pipeline) shutdown(ctx context.Context) {
 
 // shutdown delivers what the output holds, until end; once.
 func (out *output) shutdown(end context.Context) {
-	out.once.Do(func() { out.report, out.err = out.d.Shutdown(end) })
+	out.once.Do(func() {
+		keeps := out.drained.Load() // the spool has what is not delivered
+		if !keeps && out.isGone() && out.fallback == nil && out.c.Spool != "" {
+			keeps = out.d.Commit(end) == nil
+		}
+		if keeps {
+			out.d.Drain(time.Now()) // no probes
+		}
+		out.report, out.err = out.d.Shutdown(end)
+	})
 }
 
 // settle puts what the reader still held when the output was closed into the
