@@ -4,6 +4,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -93,14 +94,19 @@ func TestOptionsAccepted(t *testing.T) {
 }
 
 func TestDefaultNames(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
 	var a, b, c lines
-	r := newRouter(t, Route(plain(), Output(nil, &a), Output(nil, &b), Output(nil, os.Stderr, Name("forebay.lines#2")), Output(nil, &c),
-		Output(nil, os.Stderr), Output(nil, &panicTank{}), Output(nil, NewSlot(0))))
+	r := newRouter(t, Route(plain(), Output(nil, &a), Output(nil, &b), Output(nil, f, Name("forebay.lines#2")), Output(nil, &c),
+		Output(nil, f), Output(nil, &panicTank{}), Output(nil, NewSlot(0))))
 	var names []string
 	for _, o := range r.Stats().Outputs {
 		names = append(names, o.Name)
 	}
-	want := "forebay.lines forebay.lines#3 forebay.lines#2 forebay.lines#4 /dev/stderr forebay.panicTank slot"
+	want := "forebay.lines forebay.lines#3 forebay.lines#2 forebay.lines#4 " + f.Name() + " forebay.panicTank slot"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -41,17 +41,19 @@ func (r *Router) Handle(ctx context.Context, rec slog.Record) error {
 	return r.h.handle(ctx, &rec)
 }
 
-// WithAttrs returns a handler that adds attrs, encoded now, to every record.
+// WithAttrs returns a handler that adds attrs, encoded now, to every record. If attrs is
+// empty, it returns r.
 func (r *Router) WithAttrs(attrs []slog.Attr) slog.Handler {
-	if r == nil {
+	if r.core() == nil || len(attrs) == 0 {
 		return r
 	}
 	return r.h.WithAttrs(attrs)
 }
 
-// WithGroup returns a handler that puts all later attributes into a group.
+// WithGroup returns a handler that puts all later attributes into a group. If name is
+// empty, it returns r.
 func (r *Router) WithGroup(name string) slog.Handler {
-	if r == nil {
+	if r.core() == nil || name == "" {
 		return r
 	}
 	return r.h.WithGroup(name)

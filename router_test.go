@@ -40,6 +40,18 @@ func TestSlogtestLogger(t *testing.T) {
 	})
 }
 
+// An empty name or no attributes return the receiver, as slog.Handler demands.
+func TestEmptyWithReturnsTheReceiver(t *testing.T) {
+	var buf bytes.Buffer
+	r := newRouter(t, Route(encode.JSON(nil), Output(slog.LevelInfo, &buf)))
+	var none *Router
+	for _, h := range []slog.Handler{r, none, &Router{}, r.Logger().Slog().Handler(), r.WithGroup("g"), r.WithAttrs([]slog.Attr{slog.Int("a", 1)})} {
+		if h.WithGroup("") != h || h.WithAttrs(nil) != h || h.WithAttrs([]slog.Attr{}) != h {
+			t.Errorf("%T: WithGroup or WithAttrs returned another handler", h)
+		}
+	}
+}
+
 // One encode per route, however many outputs; none for a route whose outputs do
 // not admit the level.
 func TestOneEncodePerRoute(t *testing.T) {

@@ -98,7 +98,7 @@ func (e *encoder) headConsole(w *values.Walker, dst []byte, r *Record) []byte {
 // replacedConsole is headConsole by way of ReplaceAttr.
 func (e *encoder) replacedConsole(w *values.Walker, dst []byte, r *Record) []byte {
 	in := w.In
-	w.In = &e.root.Within // the built-in attributes lie in no group
+	w.In, w.Builtin = &e.root.Within, true
 	if !r.Time.IsZero() && e.timeKey != omitted {
 		dst = e.placed(w, dst, r, slog.Time(e.timeKey, r.Time))
 	}
@@ -114,7 +114,7 @@ func (e *encoder) replacedConsole(w *values.Walker, dst []byte, r *Record) []byt
 	}
 	dst = e.placed(w, dst, r, slog.String(e.messageKey, r.Message))
 	w.Free()
-	w.In = in
+	w.In, w.Builtin = in, false
 	return dst
 }
 

@@ -206,24 +206,24 @@ func (e *encoder) builtins(w *values.Walker, dst []byte, r *Record) []byte {
 		dst = append(dst, '{')
 	}
 	in := w.In
-	w.In = &e.root.Within // the built-in attributes lie in no group
+	w.In, w.Builtin = &e.root.Within, true
 	if !r.Time.IsZero() && e.timeKey != omitted {
-		dst = w.Builtin(dst, slog.Time(e.timeKey, r.Time))
+		dst = w.Shown(dst, w.Replace(nil, slog.Time(e.timeKey, r.Time)), false)
 	}
 	if e.levelKey != omitted {
-		dst = w.Builtin(dst, slog.Any(e.levelKey, r.Level))
+		dst = w.Shown(dst, w.Replace(nil, slog.Any(e.levelKey, r.Level)), false)
 	}
 	if e.source {
 		src := new(slog.Source)
 		if r.PC != 0 {
 			*src = values.FrameOf(r.PC).Source
 		}
-		dst = w.Builtin(dst, slog.Any(e.sourceKey, src))
+		dst = w.Shown(dst, w.Replace(nil, slog.Any(e.sourceKey, src)), false)
 	}
 	if e.messageKey != omitted {
-		dst = w.Builtin(dst, slog.String(e.messageKey, r.Message))
+		dst = w.Shown(dst, w.Replace(nil, slog.String(e.messageKey, r.Message)), false)
 	}
 	w.Free()
-	w.In = in
+	w.In, w.Builtin = in, false
 	return dst
 }

@@ -12,7 +12,7 @@ import (
 //
 // Whatever the caller hands in, a record is one line of valid UTF-8 that can be
 // taken apart again. Groups are prefixes with a dot. In keys, '_' stands for
-// spaces, '=', '"', control characters and invalid bytes. A value that is empty or
+// spaces, '=', '"', control characters, invalid bytes and U+FFFD. A value that is empty or
 // holds one of these is in double quotes and escaped as in JSON. There every
 // character that is not to be shown, such as the controls of writing direction,
 // is escaped too. Slices, maps and structs are written as JSON in such a

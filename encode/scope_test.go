@@ -7,10 +7,12 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/internal/testkit/race"
@@ -121,8 +123,37 @@ func TestReplaceAttrPath(t *testing.T) {
 		if got := encodeScope(t, x, slog.Int("k", 1), slog.Group("g", slog.Int("h", 2))); got != c.want+"\n" {
 			t.Errorf("%s: got %swant %s", name, got, c.want)
 		}
-		if got, want := strings.Join(paths, " "), ":level level:n :msg a/b/c/x:k a/b/c/x/g:h"; got != want {
+		if got, want := strings.Join(paths, " "), ":level :n :msg a/b/c/x:k a/b/c/x/g:h"; got != want {
 			t.Errorf("%s: got %s want %s", name, got, want)
+		}
+	}
+}
+
+// ReplaceAttr gets the groups that it gets from slog, also for what lies in the source
+// position, and for built-in attributes that it has made groups of.
+func TestReplaceAttrGroupsAsInSlog(t *testing.T) {
+	var calls []string
+	replace := func(groups []string, a slog.Attr) slog.Attr {
+		calls = append(calls, strings.Join(groups, "/")+":"+a.Key)
+		if a.Key == "msg" {
+			return slog.Group("text", slog.Group("in", slog.String("m", a.Value.String())))
+		}
+		return a
+	}
+	log := func(h slog.Handler) []string {
+		calls = nil
+		l := slog.New(h).With("a", 1).WithGroup("g").With("b", slog.GroupValue(slog.Int("c", 1)))
+		l.Info("m", "d", 1, slog.Group("e", "f", 1), "source", &slog.Source{Function: "f", Line: 1})
+		return calls
+	}
+	want := log(slog.NewJSONHandler(io.Discard, &slog.HandlerOptions{AddSource: true, ReplaceAttr: replace}))
+	if got := log(testHandler{JSON(&Options{AddSource: true, ReplaceAttr: replace}).Scope(), io.Discard}); !slices.Equal(got, want) {
+		t.Errorf("JSON: called with\n%q, slog with\n%q", got, want)
+	}
+	want = log(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{AddSource: true, ReplaceAttr: replace}))
+	for name, form := range map[string]func(*Options) Encoder{"logfmt": Logfmt, "console": Console} {
+		if got := log(testHandler{form(&Options{AddSource: true, ReplaceAttr: replace}).Scope(), io.Discard}); !slices.Equal(got, want) {
+			t.Errorf("%s: called with\n%q, slog with\n%q", name, got, want)
 		}
 	}
 }
@@ -415,6 +446,26 @@ func TestAnyCapacity(t *testing.T) {
 			if string(got[min(c, 3):]) != string(want) {
 				t.Fatalf("capacity %d:\n got %s\nwant %s", c, got, want)
 			}
+		}
+	}
+}
+
+// Keys of logfmt are those that go-logfmt reads: UTF-8 without spaces, controls, '=', '"'
+// and U+FFFD. All others become '_'.
+func TestLogfmtKeys(t *testing.T) {
+	keys := append([]string{"a\ufffdb", "\ufffd", "\xff", "", "a=b", "a b", "\"", "a\nb", "\u2028", "\u202e", "é.ж", "日本"}, escapePieces...)
+	for _, key := range keys {
+		line := encodeScope(t, Logfmt(&Options{LevelKey: key + "l", MessageKey: "-"}).Scope().WithGroup(key).WithAttrs([]slog.Attr{slog.Int(key, 1)}), slog.Group(key, slog.Int(key, 2)))
+		n := 0
+		for pair := range strings.FieldsSeq(line) {
+			k, _, ok := strings.Cut(pair, "=")
+			if bad := strings.IndexFunc(k, func(r rune) bool { return r <= ' ' || r == '"' || r == utf8.RuneError }); !ok || k == "" || bad >= 0 {
+				t.Errorf("%q: the key of %q cannot be read", key, pair)
+			}
+			n++
+		}
+		if n != 3 {
+			t.Errorf("%q: %d pairs in %q", key, n, line)
 		}
 	}
 }

@@ -89,7 +89,7 @@ func (s *valuer) shown(dst []byte, a slog.Attr) (_ []byte, n int, err error) {
 	}
 	at := len(dst)
 	dst = msgpack.AppendStr(dst, a.Key)
-	if s.replace != nil {
+	if s.replace != nil && !s.builtin {
 		s.groups = append(s.groups, a.Key)
 		defer func() { s.groups = s.groups[:len(s.groups)-1] }()
 	}

@@ -294,7 +294,7 @@ func (e *encoder) builtins(dst []byte, r *encode.Record) ([]byte, int) {
 // replaced is builtins by way of ReplaceAttr.
 func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int) {
 	groups, level := v.groups, v.level
-	v.groups, v.level = nil, 1 // they lie in no group
+	v.groups, v.level, v.builtin = nil, 1, true
 	n := 0
 	add := func(a slog.Attr) {
 		at := len(dst)
@@ -315,7 +315,7 @@ func (e *encoder) replaced(v *valuer, dst []byte, r *encode.Record) ([]byte, int
 		src := values.FrameOf(r.PC).Source
 		add(slog.Any(e.o.SourceKey, &src))
 	}
-	v.groups, v.level = groups, level
+	v.groups, v.level, v.builtin = groups, level, false
 	return dst, n
 }
 

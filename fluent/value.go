@@ -80,6 +80,7 @@ type valuer struct {
 	// Of a scope that replaces attributes:
 	replace func(groups []string, a slog.Attr) slog.Attr // nil: none
 	groups  []string                                     // open
+	builtin bool                                         // level, message or source: ReplaceAttr gets no groups
 
 	own [ownScratchBytes]byte
 }

@@ -182,7 +182,7 @@ func AppendName(dst []byte, s string) []byte {
 			continue
 		}
 		r, n := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && n == 1 || !shown(r) || unicode.IsSpace(r) {
+		if r == utf8.RuneError || !shown(r) || unicode.IsSpace(r) { // U+FFFD also where it is one
 			r = '_'
 		}
 		dst = utf8.AppendRune(dst, r)

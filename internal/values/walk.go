@@ -85,6 +85,10 @@ type Walker struct {
 	spent int // groups that LogValuers and AttrAppenders have made
 	names *[]string
 	Trail []byte // what follows the record's line (console)
+
+	// Builtin is set while the built-in attributes are written. As in slog, ReplaceAttr
+	// gets no groups for them, nor for what lies in those that are groups.
+	Builtin bool
 }
 
 const (
@@ -153,14 +157,13 @@ func (w *Walker) attr(dst []byte, a slog.Attr) []byte {
 		kind = a.Value.Kind()
 	}
 	if w.Style.Replace != nil && kind != slog.KindGroup {
-		a = w.Replace(*w.path(), a)
+		var groups []string
+		if !w.Builtin {
+			groups = *w.path()
+		}
+		a = w.Replace(groups, a)
 	}
 	return w.Shown(dst, a, made)
-}
-
-// Builtin is attr for a built-in attribute, which lies in no group.
-func (w *Walker) Builtin(dst []byte, a slog.Attr) []byte {
-	return w.Shown(dst, w.Replace(nil, a), false)
 }
 
 // Shown appends an attribute after ReplaceAttr, if there is one.
