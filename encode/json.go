@@ -31,10 +31,14 @@ func (e *encoder) appendSourceJSON(dst []byte, pc uintptr) []byte {
 //
 //   - every line is valid RFC 8259, whatever the caller hands in: NaN and the
 //     infinities are strings, the result of a json.Marshaler is made valid
-//     UTF-8, and times beyond the years 0 to 9999 do not break the line,
+//     UTF-8, and a time beyond the years 0 to 9999 is a string such as
+//     "12000-01-02T03:04:05Z",
 //   - times have nine decimals and are in UTC,
 //   - errors are their message, also those with a method MarshalJSON, and can bring
-//     their chain and stack, see Options.Errors; a []error is a list of messages,
+//     their chain and stack, see Options.Errors,
+//   - values within structs, maps and lists have the same form as attributes: LogValue
+//     and AppendAttrs are called, errors are their message, and the formats of
+//     [Options] apply. One that cannot be written does not affect the others,
 //   - groups without attributes are left out wherever they come from,
 //   - the source position has other formats, too, see Options.Caller,
 //   - values nested deeper than 1000 levels, and LogValuers that return
@@ -42,10 +46,11 @@ func (e *encoder) appendSourceJSON(dst []byte, pc uintptr) []byte {
 //     too, but some exhaust the stack there, which ends the process.
 //
 // Values of the kinds slog has, slices of them and pointers to those
-// (slog.Any("ids", &ids)), errors, [AttrAppender] and structs of plain fields
-// cost no allocation here. All others go through encoding/json. A panic in a
-// method of a value becomes a text, as in slog. A method that recurses without
-// end cannot be stopped.
+// (slog.Any("ids", &ids)), errors, [AttrAppender], structs of plain fields, []any and
+// map[string]any cost no allocation here. Names of fields and their options are those of
+// encoding/json. A method with a pointer receiver is called for values that have an
+// address: those behind a pointer and elements of slices. A panic in a method of a value
+// becomes a text, as in slog. A method that recurses without end cannot be stopped.
 func JSON(o *Options) Encoder {
 	e := newEncoder(o.config(values.Style{
 		Form:     values.FormJSON,

@@ -12,7 +12,7 @@ import (
 // The formats are texts, in capitals or not. A text that names no format means the
 // default, and forebay.NewRouter returns it as an error.
 type Options struct {
-	// Time is the format of all times: a layout as [time.Time.Format] takes it,
+	// Time is the format of all times, also within structs, maps and lists: a layout as [time.Time.Format] takes it,
 	// such as [time.DateTime], or one of
 	//
 	//	rfc3339nano   2026-11-20T13:44:10.123456789Z
@@ -34,7 +34,7 @@ type Options struct {
 	// OwnLocation leaves each time in its own location, as slog does.
 	// Location is then ignored. Default: false.
 	OwnLocation bool
-	// Duration is the format of durations: ns (1500000000), text (1.5s) or seconds
+	// Duration is the format of all durations: ns (1500000000), text (1.5s) or seconds
 	// (1.5). Default, as in slog: ns in JSON, elsewhere text.
 	Duration string
 	// Level is the format of levels: upper (INFO, WARN+2), lower (info, warn+2) or
@@ -93,9 +93,10 @@ type Options struct {
 	// all outputs by forebay.RedactKeys and the options beside it. It is called with the
 	// arguments and at the time that [slog.HandlerOptions] states. The built-in attributes come under the keys
 	// above; on the console they keep their places under any key. ReplaceAttr is
-	// not offered the chain of an error, nor the members of objects that
-	// encoding/json writes. It is offered the attributes of an [AttrAppender], as
-	// those of a group. It may be called from several goroutines at once. If it
+	// not offered the chain of an error, nor the fields of structs and the members of
+	// maps. It is offered the attributes of an [AttrAppender], as those of a group, and of
+	// LogValuers and AttrAppenders within other values, as those of the group around the
+	// attribute. It may be called from several goroutines at once. If it
 	// panics, the value of the attribute is replaced by the text of the panic.
 	// Default: nil, all stay as they are.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr

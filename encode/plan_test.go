@@ -2,6 +2,7 @@ package encode
 
 import (
 	"encoding/json"
+	"log/slog"
 	"math"
 	"reflect"
 	"strings"
@@ -82,7 +83,7 @@ func TestPlans(t *testing.T) {
 		}{1}, false},
 		{structOf(`json:"-,"`), true}, {structOf(`json:"a\"<"`), false}, {structOf(`json:"a<,"`), false}, {structOf(`json:"x"`, `json:"x"`), false},
 		{struct{ T time.Time }{benchTime}, false}, {struct{ N json.Number }{"1.50"}, false}, {struct{ L textual }{textual{"t"}}, false},
-		{struct{ P ptrMarshal }{}, false}, {&struct{ P ptrMarshal }{}, false}, {[]ptrMarshal{{}}, false}, {&node{Name: "n"}, false}, {struct{ C complex64 }{}, false},
+		{struct{ P ptrMarshal }{}, false}, {&struct{ P ptrMarshal }{}, false}, {[]ptrMarshal{{}}, false}, {&node{Name: "n"}, false}, {struct{ D []time.Duration }{[]time.Duration{1, -2}}, true}, {struct{ L slog.Level }{slog.LevelWarn}, false},
 		{struct{ R json.RawMessage }{json.RawMessage(`[1, 2]`)}, false}, {map[string]string{"b": "2", "a": "1"}, false},
 	} {
 		tr := values.TraitsOf(reflect.TypeOf(c.v))
@@ -100,6 +101,11 @@ func TestPlans(t *testing.T) {
 		}
 		if got := literal(value(t, JSON(nil), c.v)); got != want {
 			t.Errorf("%T:\n got %s\nwant %s", c.v, got, want)
+		}
+	}
+	for _, v := range []any{struct{ C complex64 }{}, struct{ E ptrError }{}, []ptrValuer{}, &struct{ A *ptrAppender }{}} {
+		if values.TraitsOf(reflect.TypeOf(v)).Plan != nil {
+			t.Errorf("%T has a plan", v)
 		}
 	}
 	if got := value(t, JSON(nil), struct{ F []float32 }{[]float32{float32(math.NaN()), 1}}); got != `{"F":["NaN",1]}` {

@@ -42,9 +42,9 @@
 // hundredth, are left out, and a note says so.
 //
 // Values in lists, maps and the fields of structs have the same form, except that an
-// error is its message. Otherwise lists, maps and structs are written as encoding/json
-// does, tags included. Types with methods for JSON or text (json.Marshaler,
-// encoding.TextMarshaler) write themselves.
+// error is its message. LogValue and AppendAttrs are called for them, too. Otherwise lists,
+// maps and structs are written as encoding/json does, tags included. Types with methods for
+// JSON or text (json.Marshaler, encoding.TextMarshaler) write themselves.
 //
 // Each value is asked once for what it is, although it stands in the line and beside
 // it: LogValue, AppendAttrs, Error, Unwrap and the methods of stacks are called once

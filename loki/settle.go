@@ -160,9 +160,6 @@ func (t *settler) knownIn(x any, depth int) (any, bool) {
 			return t.knownErrors(*x), *x != nil
 		}
 	}
-	if t.e.ours {
-		return x, false // all else is left to encoding/json, which asks no error
-	}
 	if t.p.settled >= maxSettled { // it may hold itself, many times
 		return x, false
 	}

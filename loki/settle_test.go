@@ -149,7 +149,7 @@ func TestErrorsAreAskedOnceEverywhere(t *testing.T) {
 			for _, place := range places {
 				for _, joined := range []bool{false, true} {
 					for _, scoped := range []string{"record", "with", "group", "with group"} {
-						if b.other && place != "line" && (sh.name == "appenders" || b.name == "own formatter" && sh.name == "struct") {
+						if b.other && place != "line" && (sh.name == "appenders" || sh.name == "struct") {
 							continue // as documented
 						}
 						name := fmt.Sprintf("%s: %s, %s, joined %v, %s", b.name, sh.name, place, joined, scoped)

@@ -329,7 +329,8 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 		}
 		return w.attrs(dst, tag, attrs, depth+1)
 	case depth >= maxDepth:
-		return appendString(dst, tag, key, v.String())
+		w.js = w.e.values.AppendValue(w.js[:0], w.cache, v)
+		return appendRaw(dst, tag, key, w.js)
 	}
 	at := len(dst)
 	dst, whole, value := begin(dst, tag, key)

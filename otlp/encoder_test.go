@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -116,7 +117,7 @@ func TestDepth(t *testing.T) {
 	list := []any{}
 	attr := slog.Int("x", 1)
 	for range 60 {
-		list, attr = []any{list}, slog.Attr{Key: "h", Value: slog.GroupValue(attr)}
+		list, attr = []any{list}, slog.Attr{Key: "h", Value: slog.GroupValue(attr, slog.Any("t", token("secret")))}
 	}
 	for _, s := range []encode.Scope{s, x.Encoder().Scope()} {
 		rec, _, err := s.Append(nil, &encode.Record{Message: "m", Attrs: []slog.Attr{slog.Any("l", list), attr}})
@@ -127,8 +128,15 @@ func TestDepth(t *testing.T) {
 		if n := deepest(data, tagAttr); n > 3*maxDepth+8 {
 			t.Errorf("messages lie %d deep", n)
 		}
+		if !bytes.Contains(rec, []byte(`{"h":{"x":1,"t":"hidden"},"t":"hidden"}`)) || bytes.Contains(rec, []byte("secret")) {
+			t.Errorf("got %q", rec)
+		}
 	}
 }
+
+type token string
+
+func (token) LogValue() slog.Value { return slog.StringValue("hidden") }
 
 // deepest returns how deep the messages of attributes lie within each other.
 func deepest(b []byte, of byte) (most int) {

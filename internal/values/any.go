@@ -23,7 +23,9 @@ func (w *Walker) Any(dst []byte, key string, v any) []byte {
 	case *slog.Source:
 		return w.source(dst, key, v)
 	case slog.Level:
-		return w.level(w.key(dst, key), v)
+		return w.levelOf(w.key(dst, key), v)
+	case []any, map[string]any, map[string]error, map[string]time.Duration, Rendered:
+		return w.typed(w.key(dst, key), v)
 	case []string:
 		return list(w.Leaf, w.key(dst, key), v, Leaf.text)
 	case *[]string:

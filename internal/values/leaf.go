@@ -123,7 +123,7 @@ func (l Leaf) null(dst []byte) []byte {
 	return append(dst, "<nil>"...)
 }
 
-func (l Leaf) level(dst []byte, v slog.Level) []byte {
+func (l Leaf) levelOf(dst []byte, v slog.Level) []byte {
 	if l.Style.Level == LevelNumber {
 		return jsontext.AppendInt(dst, int64(v))
 	}

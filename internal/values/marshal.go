@@ -40,8 +40,8 @@ func (l Leaf) marshal(dst []byte, v any) (out []byte) {
 			out = l.text(dst[:start], FaultText(v, p))
 		}
 	}()
-	if err := checkNesting(v); err != nil {
-		return l.text(dst, "!ERROR:"+err.Error())
+	if fault := checkNesting(v); fault != "" {
+		return l.text(dst, fault)
 	}
 	m := marshalers.Get().(*marshaler)
 	err, changed := m.enc.Encode(v), false
@@ -89,21 +89,21 @@ func (w *Walker) other(dst []byte, v any) []byte {
 	if tr.objects != notObjects {
 		return w.array(dst, v, tr.objects)
 	}
-	if w.Style.typed && tr.tree(t).needed {
-		return w.typed(dst, v)
-	}
 	if w.Form != FormJSON {
 		switch v.(type) {
 		case encoding.TextMarshaler, fmt.Stringer:
 			return w.described(dst, v)
 		}
 	}
-	if tr.Plan == nil {
-		return w.marshal(dst, v)
+	if tr.Plan != nil {
+		start, in := len(dst), w.Leaf
+		in.Form = FormJSON
+		return w.quote(in.planned(dst, tr.Plan, reflect.ValueOf(v)), start)
 	}
-	start, in := len(dst), w.Leaf
-	in.Form = FormJSON
-	return w.quote(in.planned(dst, tr.Plan, reflect.ValueOf(v)), start)
+	if tr.tree(t).needed {
+		return w.typed(dst, v)
+	}
+	return w.marshal(dst, v)
 }
 
 // described appends what MarshalText or String says.

@@ -3,7 +3,6 @@ package values
 import (
 	"encoding"
 	"encoding/json"
-	"errors"
 	"reflect"
 	"sync"
 )
@@ -16,9 +15,9 @@ const (
 	maxNodes   = 1 << 20 // values looked at: pointers that share what they point to multiply
 )
 
-var (
-	errNesting = errors.New("encode: the value is cyclic, or nested deeper than 1000 levels")
-	errNodes   = errors.New("encode: the value holds more than 1048576 others")
+const (
+	tooNested = "!ERROR:encode: the value is cyclic, or nested deeper than 1000 levels"
+	tooLarge  = "!ERROR:encode: the value holds more than 1048576 others"
 )
 
 // A shape is what can be said of all values of a type.
@@ -84,9 +83,9 @@ func makeShape(t reflect.Type, outer map[reflect.Type]bool) *shape {
 	return s
 }
 
-// checkNesting returns an error if v is cyclic, or too deep or too large to be
+// checkNesting returns what to write if v is cyclic, or too deep or too large to be
 // encoded. Most types cannot be, and cost one look-up.
-func checkNesting(v any) error {
+func checkNesting(v any) string {
 	n := nesting{left: maxNodes}
 	return n.check(v, 0)
 }
@@ -95,53 +94,53 @@ type nesting struct{ left int }
 
 // check looks through v. The types that decoded JSON consists of need no
 // reflection.
-func (n *nesting) check(v any, depth int) error {
+func (n *nesting) check(v any, depth int) string {
 	switch v := v.(type) {
 	case nil, string, bool, float64, int, int64, json.Number:
-		return nil
+		return ""
 	case map[string]any:
-		if err := n.enter(depth); err != nil {
-			return err
+		if fault := n.enter(depth); fault != "" {
+			return fault
 		}
 		for _, e := range v {
-			if err := n.check(e, depth+1); err != nil {
-				return err
+			if fault := n.check(e, depth+1); fault != "" {
+				return fault
 			}
 		}
-		return nil
+		return ""
 	case []any:
-		if err := n.enter(depth); err != nil {
-			return err
+		if fault := n.enter(depth); fault != "" {
+			return fault
 		}
 		for _, e := range v {
-			if err := n.check(e, depth+1); err != nil {
-				return err
+			if fault := n.check(e, depth+1); fault != "" {
+				return fault
 			}
 		}
-		return nil
+		return ""
 	}
 	if shapeOf(reflect.TypeOf(v)).bounded {
-		return nil
+		return ""
 	}
 	return n.reflect(reflect.ValueOf(v), depth)
 }
 
 // enter counts a value that holds others.
-func (n *nesting) enter(depth int) error {
+func (n *nesting) enter(depth int) string {
 	n.left--
 	if n.left < 0 {
-		return errNodes
+		return tooLarge
 	}
 	if depth > maxNesting {
-		return errNesting
+		return tooNested
 	}
-	return nil
+	return ""
 }
 
-func (n *nesting) reflect(v reflect.Value, depth int) error {
+func (n *nesting) reflect(v reflect.Value, depth int) string {
 	if v.Kind() == reflect.Interface {
 		if v.IsNil() {
-			return nil
+			return ""
 		}
 		v = v.Elem()
 		if v.CanInterface() {
@@ -150,10 +149,10 @@ func (n *nesting) reflect(v reflect.Value, depth int) error {
 	}
 	s := shapeOf(v.Type())
 	if s.bounded || s.leafPtr && v.CanAddr() {
-		return nil
+		return ""
 	}
-	if err := n.enter(depth); err != nil {
-		return err
+	if fault := n.enter(depth); fault != "" {
+		return fault
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -162,22 +161,22 @@ func (n *nesting) reflect(v reflect.Value, depth int) error {
 		}
 	case reflect.Struct:
 		for _, i := range s.fields {
-			if err := n.reflect(v.Field(i), depth); err != nil {
-				return err
+			if fault := n.reflect(v.Field(i), depth); fault != "" {
+				return fault
 			}
 		}
 	case reflect.Array, reflect.Slice:
 		for i := range v.Len() {
-			if err := n.reflect(v.Index(i), depth+1); err != nil {
-				return err
+			if fault := n.reflect(v.Index(i), depth+1); fault != "" {
+				return fault
 			}
 		}
 	case reflect.Map:
 		for it := v.MapRange(); it.Next(); {
-			if err := n.reflect(it.Value(), depth+1); err != nil {
-				return err
+			if fault := n.reflect(it.Value(), depth+1); fault != "" {
+				return fault
 			}
 		}
 	}
-	return nil
+	return ""
 }

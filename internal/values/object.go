@@ -127,27 +127,43 @@ func (w *Walker) array(dst []byte, v any, kind objects) []byte {
 	return w.quote(dst, start)
 }
 
-// element appends an AttrAppender within an array.
+// element appends an AttrAppender within another value.
 func (w *Walker) element(dst []byte, o AttrAppender) []byte {
 	if o == nil {
 		return w.null(dst)
 	}
-	w.spent++
-	switch {
-	case w.spent > maxExpansions:
-		return w.text(dst, tooMany)
-	case w.depth >= maxGroups:
-		return w.text(dst, tooDeep)
+	if fault := w.bounded(); fault != "" {
+		return w.text(dst, fault)
 	}
 	scratch := w.scratch()
 	attrs, mark, fault := scratch.Collect(o)
 	if fault != "" {
 		return w.text(dst, fault)
 	}
-	w.depth++
-	dst = append(dst, '{')
-	dst = append(w.Attrs(dst, attrs), '}')
-	w.depth--
+	dst = w.members(dst, attrs)
 	scratch.Release(mark)
 	return dst
+}
+
+// members appends attributes as an object within another value.
+func (w *Walker) members(dst []byte, attrs []slog.Attr) []byte {
+	if fault := w.bounded(); fault != "" {
+		return w.text(dst, fault)
+	}
+	w.spent++
+	w.depth++
+	dst = append(w.Attrs(append(dst, '{'), attrs), '}')
+	w.depth--
+	return dst
+}
+
+// bounded says why there is to be no further group.
+func (w *Walker) bounded() string {
+	switch {
+	case w.spent >= maxExpansions:
+		return tooMany
+	case w.depth >= maxGroups:
+		return tooDeep
+	}
+	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unicode"
 
 	"github.com/forebay-log/forebay/internal/jsontext"
@@ -17,7 +18,7 @@ import (
 // maps, nothing recursive. What it writes is what encoding/json writes, except
 // that NaN and the infinities are strings here and an error there.
 type plan struct {
-	kind   reflect.Kind // Int, Uint, Float64, … stand for all their sizes; Invalid: base64
+	kind   reflect.Kind // Int, Uint, Float64, … stand for all their sizes; Invalid: base64; Chan: a duration
 	elem   *plan        // of a pointer, slice or array
 	size   int          // bits of a float
 	fields []planField
@@ -66,13 +67,11 @@ var numberType = reflect.TypeFor[json.Number]()
 // makePlan returns the plan for a type that is not recursive, or nil if there is
 // none.
 func makePlan(t reflect.Type) *plan {
-	if t == numberType {
+	switch op, addrOp := opsOf(t); {
+	case op == treeDuration:
+		return &plan{kind: reflect.Chan}
+	case t == numberType, op > treeByKind, addrOp > treeByKind:
 		return nil
-	}
-	for _, m := range []reflect.Type{jsonType, textType} {
-		if t.Implements(m) || reflect.PointerTo(t).Implements(m) {
-			return nil
-		}
 	}
 	switch t.Kind() {
 	case reflect.Bool, reflect.String:
@@ -157,6 +156,8 @@ func (l Leaf) planned(dst []byte, p *plan, v reflect.Value) []byte {
 		return l.float(dst, v.Float(), p.size)
 	case reflect.Bool:
 		return jsontext.AppendBool(dst, v.Bool())
+	case reflect.Chan:
+		return l.duration(dst, time.Duration(v.Int()))
 	case reflect.Invalid:
 		return l.bytes(dst, v.Bytes())
 	case reflect.Pointer:

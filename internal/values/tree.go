@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -16,111 +15,145 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// A tree renders a value that others lie in, for [Values]: each of them as it stands
-// by itself (errors as their message, durations, times, levels and UUIDs in their own
-// form, NaN as a string), wherever it lies, and all else as encoding/json has it. It
-// lives on the stack of its maker.
+// A tree renders a value that others lie in: each of them as it stands by itself
+// (LogValuers resolved, AttrAppenders as objects, errors as their message, times,
+// durations and levels in their own form, NaN as a string), wherever it lies, and all
+// else as encoding/json has it. It lives on the stack of its maker; the bounds are those
+// of the record, in the Walker.
 type tree struct {
-	Leaf
-	depth int
-	left  int   // values that may still hold others
-	err   error // why it was given up
+	*Walker
+	fault string // why it was given up
 }
 
-// typed appends x, which is none of slog's own kinds.
-func (l Leaf) typed(dst []byte, x any) (out []byte) {
-	start := len(dst)
+// typed appends x, which is none of slog's own kinds. The forms that have no objects
+// write it as a string.
+func (w *Walker) typed(dst []byte, x any) (out []byte) {
+	start, form, level := len(dst), w.Form, w.level
+	w.Form = FormJSON
 	defer func() {
-		if p := recover(); p != nil {
-			out = l.text(dst[:start], FaultText(x, p))
+		p := recover()
+		if w.Form, w.level = form, level; p != nil {
+			out = w.text(dst[:start], FaultText(x, p))
 		}
 	}()
-	t := tree{Leaf: l, left: maxNodes}
-	if out = t.any(dst, x); t.err != nil {
-		return l.text(out[:start], "!ERROR:"+t.err.Error())
+	t := tree{Walker: w}
+	out = t.any(dst, x)
+	if w.Form = form; t.fault != "" {
+		return w.text(out[:start], t.fault)
 	}
-	return out
+	if n := len(out) - 1; form != FormJSON && out[start] == '"' { // a string needs no second pair of quotes
+		return w.text(out[:start], string(jsontext.AppendUnescaped(nil, out[start+1:n])))
+	}
+	return w.quote(out, start)
 }
 
 // enter goes into a value that holds others. It reports false if that is too much;
 // what has been written is then of no use.
 func (t *tree) enter() bool {
-	t.depth++
-	t.left--
+	t.level++
+	t.nodes++
 	switch {
-	case t.err != nil:
-	case t.left < 0:
-		t.err = errNodes
-	case t.depth > maxNesting:
-		t.err = errNesting
+	case t.fault != "":
+	case t.nodes > maxNodes:
+		t.fault = tooLarge
+	case t.level > maxNesting:
+		t.fault = tooNested
 	}
-	return t.err == nil
+	return t.fault == ""
 }
 
-// any appends a value of any type.
+// any appends a value of any type, the common ones without reflection.
 func (t *tree) any(dst []byte, x any) []byte {
 	switch x := x.(type) {
 	case nil:
 		return t.null(dst)
-	case Rendered:
-		if len(x) == 0 {
-			return t.null(dst)
-		}
-		return append(dst, x...)
+	case string:
+		return jsontext.AppendString(dst, x)
+	case int:
+		return jsontext.AppendInt(dst, int64(x))
+	case int64:
+		return jsontext.AppendInt(dst, x)
+	case bool:
+		return jsontext.AppendBool(dst, x)
+	case float64:
+		return t.float(dst, x, 64)
+	case float32:
+		return t.float(dst, float64(x), 32)
 	case []any:
-		if x == nil {
-			return t.null(dst)
-		}
-		if !t.enter() {
-			return dst
-		}
-		dst = append(dst, '[')
-		for i, e := range x {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			if dst = t.any(dst, e); t.err != nil {
-				return dst
-			}
-		}
-		t.depth--
-		return append(dst, ']')
+		return t.anys(dst, x)
 	case map[string]any:
 		return treeMap(t, dst, x)
 	case map[string]error:
 		return treeMap(t, dst, x)
 	case map[string]time.Duration:
 		return treeMap(t, dst, x)
+	case Rendered:
+		if len(x) == 0 {
+			return t.null(dst)
+		}
+		return append(dst, x...)
+	case time.Time:
+		return t.Time(dst, x, attrTime)
+	case time.Duration:
+		return t.duration(dst, x)
+	case slog.Value:
+		return t.slogValue(dst, x)
+	case slog.LogValuer:
+		if isNilPointer(x) {
+			return t.null(dst)
+		}
+		return t.slogValue(dst, slog.AnyValue(x))
+	case AttrAppender:
+		return t.element(dst, x)
 	case error:
 		return jsontext.AppendString(dst, message(x))
-	case float32: // slog would make it a float64
-		return t.float(dst, float64(x), 32)
-	case slog.Value:
-		if x.Kind() == slog.KindAny {
-			return t.any(dst, x.Any())
-		}
-	}
-	value := slog.AnyValue(x)
-	switch value.Kind() {
-	case slog.KindLogValuer, slog.KindGroup:
-		return t.marshal(dst, x)
-	case slog.KindAny:
-	default:
-		return t.Scalar(dst, value)
 	}
 	rt := reflect.TypeOf(x)
-	tr := TraitsOf(rt)
-	if _, ok := x.(AttrAppender); ok || tr.objects != notObjects {
-		return t.marshal(dst, x)
-	}
-	if p := tr.tree(rt); p.needed {
+	if p := TraitsOf(rt).tree(rt); p.needed {
 		return t.value(dst, reflect.ValueOf(x), p)
 	}
 	// As an attribute, but without its key.
 	start := len(dst)
-	w := Walker{Leaf: t.Leaf, In: &outermost}
-	dst = w.Any(append(dst, '{'), anyName, x)
+	dst = t.Any(append(dst, '{'), anyName, x)
 	return append(dst[:start], dst[start+1+len(anyHead):]...)
+}
+
+func (t *tree) anys(dst []byte, list []any) []byte {
+	if list == nil {
+		return t.null(dst)
+	}
+	if !t.enter() {
+		return dst
+	}
+	dst = append(dst, '[')
+	for i, e := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if dst = t.any(dst, e); t.fault != "" {
+			return dst
+		}
+	}
+	t.level--
+	return append(dst, ']')
+}
+
+// slogValue appends a value of package slog. A group is an object.
+func (t *tree) slogValue(dst []byte, v slog.Value) []byte {
+	switch v.Kind() {
+	case slog.KindLogValuer:
+		if !t.enter() { // it may return the like for ever
+			return dst
+		}
+		dst = t.slogValue(dst, v.Resolve())
+		t.level--
+		return dst
+	case slog.KindGroup:
+		return t.members(dst, v.Group())
+	case slog.KindAny:
+		return t.any(dst, v.Any())
+	}
+	return t.Scalar(dst, v)
 }
 
 // treeMap appends a map with its keys in order, as encoding/json has them.
@@ -131,20 +164,29 @@ func treeMap[T any](t *tree, dst []byte, m map[string]T) []byte {
 	if !t.enter() {
 		return dst
 	}
+	var room [16]string
+	keys := room[:0]
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
 	dst = append(dst, '{')
-	for _, key := range slices.Sorted(maps.Keys(m)) {
-		if dst = t.any(jsontext.AppendKey(dst, key), m[key]); t.err != nil {
+	for _, key := range keys {
+		if dst = t.any(jsontext.AppendKey(dst, key), m[key]); t.fault != "" {
 			return dst
 		}
 	}
-	t.depth--
+	t.level--
 	return append(dst, '}')
 }
 
 // value appends v as p, the plan of its type, says.
 func (t *tree) value(dst []byte, v reflect.Value, p *treePlan) []byte {
 	op := p.op
-	if op > treeByKind && !v.CanInterface() || op == treeMethod && p.byAddr && !v.CanAddr() {
+	if v.CanAddr() {
+		op = p.addrOp
+	}
+	if op > treeByKind && !v.CanInterface() {
 		op = treeByKind // out of reach of its methods
 	}
 	switch op {
@@ -153,15 +195,20 @@ func (t *tree) value(dst []byte, v reflect.Value, p *treePlan) []byte {
 	case treeDuration:
 		return t.duration(dst, time.Duration(v.Int()))
 	case treeLevel:
-		return t.level(dst, slog.Level(v.Int()))
+		return t.levelOf(dst, slog.Level(v.Int()))
 	case treeUUID:
+		if !t.Style.typed {
+			return t.asJSON(dst, v)
+		}
 		dst = appendUUID(append(dst, '"'), v.Interface())
 		return append(dst, '"')
-	case treeError:
+	case treeSlog:
+		return t.slogValue(dst, v.Interface().(slog.Value))
+	case treeValuer, treeAppender, treeError:
 		if v.Kind() == reflect.Pointer && v.IsNil() {
 			return t.null(dst)
 		}
-		return jsontext.AppendString(dst, message(v.Interface().(error)))
+		return t.byMethod(dst, v, op)
 	case treeMethod:
 		return t.asJSON(dst, v)
 	}
@@ -201,7 +248,7 @@ func (t *tree) value(dst []byte, v reflect.Value, p *treePlan) []byte {
 			return dst
 		}
 		dst = t.value(dst, v, treeOf(v.Type()))
-		t.depth--
+		t.level--
 		return dst
 	case reflect.Pointer:
 		if v.IsNil() {
@@ -211,7 +258,7 @@ func (t *tree) value(dst []byte, v reflect.Value, p *treePlan) []byte {
 			return dst
 		}
 		dst = t.value(dst, v.Elem(), p.elem)
-		t.depth--
+		t.level--
 		return dst
 	case reflect.Slice, reflect.Array:
 		return t.list(dst, v, p)
@@ -223,12 +270,29 @@ func (t *tree) value(dst []byte, v reflect.Value, p *treePlan) []byte {
 	return jsontext.AppendString(dst, "!ERROR:json: unsupported type: "+v.Type().String())
 }
 
+// byMethod appends v as one of the methods says that package encode documents.
+func (t *tree) byMethod(dst []byte, v reflect.Value, op treeOp) []byte {
+	x := interfaceOf(v)
+	switch op {
+	case treeValuer:
+		return t.slogValue(dst, slog.AnyValue(x))
+	case treeAppender:
+		return t.element(dst, x.(AttrAppender))
+	}
+	return jsontext.AppendString(dst, message(x.(error)))
+}
+
+// interfaceOf returns v with the methods that it has where it lies.
+func interfaceOf(v reflect.Value) any {
+	if v.CanAddr() && v.Kind() != reflect.Pointer {
+		v = v.Addr()
+	}
+	return v.Interface()
+}
+
 // asJSON appends v as encoding/json does, with strings for NaN and the infinities.
 func (t *tree) asJSON(dst []byte, v reflect.Value) []byte {
-	if v.CanAddr() {
-		v = v.Addr() // methods may want it
-	}
-	return t.marshal(dst, v.Interface())
+	return t.marshal(dst, interfaceOf(v))
 }
 
 func (t *tree) list(dst []byte, v reflect.Value, p *treePlan) []byte {
@@ -249,11 +313,11 @@ func (t *tree) list(dst []byte, v reflect.Value, p *treePlan) []byte {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		if dst = t.value(dst, v.Index(i), p.elem); t.err != nil {
+		if dst = t.value(dst, v.Index(i), p.elem); t.fault != "" {
 			return dst
 		}
 	}
-	t.depth--
+	t.level--
 	return append(dst, ']')
 }
 
@@ -281,11 +345,11 @@ func (t *tree) pairs(dst []byte, v reflect.Value, p *treePlan) []byte {
 	}
 	dst = append(dst, '{')
 	for _, e := range all {
-		if dst = t.value(jsontext.AppendKey(dst, e.key), e.value, p.elem); t.err != nil {
+		if dst = t.value(jsontext.AppendKey(dst, e.key), e.value, p.elem); t.fault != "" {
 			return dst
 		}
 	}
-	t.depth--
+	t.level--
 	return append(dst, '}')
 }
 
@@ -335,14 +399,14 @@ fields:
 		}
 		dst = append(jsontext.Comma(dst), f.key...)
 		start := len(dst)
-		if dst = t.value(dst, fv, f.plan); t.err != nil {
+		if dst = t.value(dst, fv, f.plan); t.fault != "" {
 			return dst
 		}
 		if (f.quote && dst[start] != '"' || f.quoteString) && string(dst[start:]) != "null" {
 			dst = jsontext.AppendString(dst[:start], string(dst[start:]))
 		}
 	}
-	t.depth--
+	t.level--
 	return append(dst, '}')
 }
 

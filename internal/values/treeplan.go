@@ -21,17 +21,23 @@ const (
 	treeDuration
 	treeLevel
 	treeUUID
+	treeSlog     // slog.Value
+	treeValuer   // LogValue says it
+	treeAppender // AppendAttrs says it
 	treeError
 	treeMethod // a method for JSON or text says it
 )
 
+// asked are the ops whose methods should be called once for a record.
+var asked = [...]bool{treeSlog: true, treeValuer: true, treeAppender: true, treeError: true, treeMethod: false}
+
 // A treePlan is how a [tree] writes the values of a type. It is made once per type.
 type treePlan struct {
-	op     treeOp
-	byAddr bool // of treeMethod: only if the value has an address
-	bytes  bool // a slice in base64
-	needed bool // something in it is not, or may not be, written as encoding/json does
-	asks   bool // something in it is, or may be, an error
+	op     treeOp // of a value without an address
+	addrOp treeOp // of one with an address, which can have more methods
+	bytes  bool   // a slice in base64
+	needed bool   // something in it is not, or may not be, written as encoding/json does
+	asks   bool   // something in it has, or may have, methods that treeValuer, treeAppender and treeError call
 	elem   *treePlan
 	fields []treeField
 }
@@ -56,10 +62,12 @@ var (
 	treePlans    sync.Map // reflect.Type → *treePlan
 	treePlanning sync.Mutex
 
-	errorIface   = reflect.TypeFor[error]()
-	timeType     = reflect.TypeFor[time.Time]()
-	durationType = reflect.TypeFor[time.Duration]()
-	levelType    = reflect.TypeFor[slog.Level]()
+	errorIface    = reflect.TypeFor[error]()
+	valuerType    = reflect.TypeFor[slog.LogValuer]()
+	slogValueType = reflect.TypeFor[slog.Value]()
+	timeType      = reflect.TypeFor[time.Time]()
+	durationType  = reflect.TypeFor[time.Duration]()
+	levelType     = reflect.TypeFor[slog.Level]()
 )
 
 func treeOf(t reflect.Type) *treePlan {
@@ -88,7 +96,7 @@ type treePlanner map[reflect.Type]*treePlan
 
 // learn notes what is known of what lies in p, and reports whether that is news.
 func (p *treePlan) learn() bool {
-	if p.op == treeMethod && !p.byAddr {
+	if p.op > treeByKind && p.addrOp > treeByKind {
 		return false // what is in it is not looked at
 	}
 	needed, asks := p.needed, p.asks
@@ -113,27 +121,9 @@ func (b treePlanner) plan(t reflect.Type) *treePlan {
 	}
 	p := new(treePlan)
 	b[t] = p
-	switch {
-	case t == timeType:
-		p.op, p.needed = treeTime, true
-		return p
-	case t == durationType:
-		p.op, p.needed = treeDuration, true
-		return p
-	case t == levelType:
-		p.op, p.needed = treeLevel, true
-		return p
-	case uuidType(t):
-		p.op, p.needed = treeUUID, true
-		return p
-	}
-	if t.Kind() != reflect.Interface {
-		if t.Implements(errorIface) {
-			p.op, p.needed, p.asks = treeError, true, true
-		} else if t.Kind() != reflect.Pointer || !uuidType(t.Elem()) && t.Elem() != timeType && t.Elem() != levelType {
-			p.op, p.byAddr = methodOf(t)
-		}
-	}
+	p.op, p.addrOp = opsOf(t)
+	p.asks = asked[p.op] || asked[p.addrOp]
+	p.needed = p.asks || p.op > treeByKind && p.op < treeMethod
 	switch t.Kind() {
 	case reflect.Interface:
 		p.needed, p.asks = true, true
@@ -141,7 +131,7 @@ func (b treePlanner) plan(t reflect.Type) *treePlan {
 		p.elem = b.plan(t.Elem())
 	case reflect.Slice:
 		p.elem = b.plan(t.Elem())
-		p.bytes = t.Elem().Kind() == reflect.Uint8 && p.elem.op == treeByKind
+		p.bytes = t.Elem().Kind() == reflect.Uint8 && p.elem.op == treeByKind && p.elem.addrOp == treeByKind
 	case reflect.Struct:
 		b.structure(p, t)
 	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Complex64, reflect.Complex128:
@@ -150,16 +140,50 @@ func (b treePlanner) plan(t reflect.Type) *treePlan {
 	return p
 }
 
-// methodOf reports whether a method for JSON or text writes values of t, and if it is
-// one of their address.
-func methodOf(t reflect.Type) (op treeOp, byAddr bool) {
-	if t.Implements(jsonType) || t.Implements(textType) {
-		return treeMethod, false
+// opsOf returns what values of t are, without an address and with one.
+func opsOf(t reflect.Type) (op, addrOp treeOp) {
+	own := t
+	if t.Kind() == reflect.Pointer {
+		own = t.Elem()
 	}
-	if p := reflect.PointerTo(t); t.Kind() != reflect.Pointer && (p.Implements(jsonType) || p.Implements(textType)) {
-		return treeMethod, true
+	switch {
+	case own == timeType:
+		op = treeTime
+	case own == durationType:
+		op = treeDuration
+	case own == levelType:
+		op = treeLevel
+	case own == slogValueType:
+		op = treeSlog
+	case uuidType(own):
+		op = treeUUID
+	case t.Kind() == reflect.Interface:
+		return treeByKind, treeByKind
+	case t.Kind() == reflect.Pointer:
+		op = methodOf(t)
+		return op, op
+	default:
+		return methodOf(t), methodOf(reflect.PointerTo(t))
 	}
-	return treeByKind, false
+	if own != t {
+		op = treeByKind // what it points to is one
+	}
+	return op, op
+}
+
+// methodOf returns the method that writes values of t.
+func methodOf(t reflect.Type) treeOp {
+	switch {
+	case t.Implements(valuerType):
+		return treeValuer
+	case t.Implements(appenderType):
+		return treeAppender
+	case t.Implements(errorIface):
+		return treeError
+	case t.Implements(jsonType), t.Implements(textType):
+		return treeMethod
+	}
+	return treeByKind
 }
 
 // structure finds the fields of t by the rules of encoding/json: those of embedded
@@ -221,9 +245,9 @@ func (b treePlanner) collect(t reflect.Type, index []int, within map[reflect.Typ
 				if ft = f.Type; ft.Name() == "" && ft.Kind() == reflect.Pointer {
 					ft = ft.Elem()
 				}
-				op, _ := methodOf(ft)
+				op, _ := opsOf(ft)
 				switch k := ft.Kind(); {
-				case op == treeMethod || ft.Implements(errorIface):
+				case op >= treeSlog:
 				case k == reflect.String && ft != numberType:
 					field.quoteString = true
 				case k >= reflect.Bool && k <= reflect.Float64, k == reflect.String:

@@ -57,10 +57,6 @@ func (v *Values) AppendMember(dst []byte, c *Cache, key string, value slog.Value
 			dst = append(jsontext.AppendKey(dst, key), '"')
 			return append(appendUUID(dst, x), '"')
 		}
-		switch x.(type) {
-		case []any, map[string]any, map[string]error, map[string]time.Duration, Rendered:
-			return v.leaf(c).typed(jsontext.AppendKey(dst, key), x)
-		}
 		w := Walker{Leaf: v.leaf(c), In: &outermost}
 		return w.Any(dst, key, x)
 	}
@@ -69,9 +65,13 @@ func (v *Values) AppendMember(dst []byte, c *Cache, key string, value slog.Value
 
 // AppendValue appends value as JSON, as [Values.AppendMember] does, without a key.
 // Errors are their message, an [AttrAppender] without attributes is {}. value must be
-// resolved and no group.
+// resolved.
 func (v *Values) AppendValue(dst []byte, c *Cache, value slog.Value) []byte {
-	if value.Kind() == slog.KindAny {
+	switch value.Kind() {
+	case slog.KindGroup:
+		w := Walker{Leaf: v.leaf(c), In: &outermost}
+		return w.members(dst, value.Group())
+	case slog.KindAny:
 		if err, ok := value.Any().(error); ok {
 			return jsontext.AppendString(dst, message(err))
 		}
@@ -122,7 +122,7 @@ func asksByType(x any) bool {
 	switch x.(type) {
 	case nil, Rendered:
 		return false
-	case error, AttrAppender:
+	case slog.LogValuer, error, AttrAppender:
 		return true
 	}
 	t := reflect.TypeOf(x)

@@ -83,6 +83,8 @@ type Walker struct {
 	Base  int // where the record begins in dst; -1: something stands before it
 	depth int // of open groups within the record
 	spent int // groups that LogValuers and AttrAppenders have made
+	level int // of values that a tree has entered
+	nodes int // how many it has entered
 	names *[]string
 	Trail []byte // what follows the record's line (console)
 
