@@ -7,6 +7,7 @@
 package conf
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -80,9 +81,10 @@ type Node struct {
 
 // Parse reads data. env looks up variables, as os.LookupEnv does. A value that lacks its quotes
 // is a fault, and read as if it had them. Of a file that is not YAML for another reason, there
-// is what stands before that, see [File.Unread].
+// is what stands before that, see [File.Unread]. A byte order mark at the start is skipped.
 func Parse(data []byte, env func(string) (string, bool)) (*File, Node) {
 	f := &File{env: env, anchors: map[string]ast.Node{}}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	root, at, err := parse(data)
 	for range maxUnquoted {
 		if err == nil {

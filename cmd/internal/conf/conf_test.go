@@ -48,6 +48,8 @@ func TestParse(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"", ""},
 		{"# nothing\n", ""},
+		{"\ufeffa: 1\n", `a="1"|`},
+		{"\ufeffa: *none\n", "1:4: a: there is no anchor &none|"},
 		{"a: 1\nb: {c: [x, y], d: true}\n", `a="1"|b.c[0]="x"|b.c[1]="y"|b.d="true"|`},
 		{"a: &x 7d\nb: *x\n", `a="7d"|b="7d"|`},
 		{"a: 0644\nb: 1e3\nc: .5\nd: ~\n", `a="0644"|b="1e3"|c=".5"|`},

@@ -23,8 +23,8 @@ func (e *TooLongError) Error() string {
 // A Reader reads lines, byte for byte. It is not for concurrent use.
 //
 // A line ends after '\n', which belongs to it, or at the end of the stream if
-// anything came after the last '\n'. Nothing else is special: not '\r', NUL or
-// bytes that are no UTF-8.
+// anything came after the last '\n'. A byte order mark at the start of the stream is
+// skipped. Nothing else is special: not '\r', NUL or bytes that are no UTF-8.
 type Reader struct {
 	// BeforeRead, if it is set, is called before each Read of the stream, which may wait.
 	BeforeRead func()
@@ -54,6 +54,9 @@ type Keeper interface {
 // firstBuf is the size of the buffer as long as no line needs more: twice what a
 // pipe holds on Linux.
 const firstBuf = 128 << 10
+
+// byteOrderMark precedes UTF-8 in files of Windows.
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // New returns a Reader of the lines of src, none of which is longer than max
 // bytes without its end ('\n' or '\r' and '\n').
@@ -91,6 +94,9 @@ func (r *Reader) Next() ([]byte, error) {
 		return nil, r.skip()
 	}
 	for {
+		if r.offset == 0 && bytes.HasPrefix(r.buf[r.start:r.end], byteOrderMark) {
+			r.start, r.seen, r.offset = r.start+len(byteOrderMark), 0, int64(len(byteOrderMark))
+		}
 		if i := bytes.IndexByte(r.buf[r.start+r.seen:r.end], '\n'); i >= 0 {
 			return r.take(r.seen+i+1, true)
 		}

@@ -42,6 +42,12 @@ func TestNext(t *testing.T) {
 		{"a\r\nb\r\n", "a\r\n|b\r\n"},
 		{"a\rb\n", "a\rb\n"},
 		{"\x00\xff\n\x00", "\x00\xff\n|\x00"},
+		{"\ufeffa\n\ufeffb\n", "a\n|\ufeffb\n"},
+		{"\ufeff", ""},
+		{"\ufeff\n", "\n"},
+		{"\ufeff\ufeff\n", "\ufeff\n"},
+		{"\ufeff12345", "12345"},
+		{"\xef\xbb\n", "\xef\xbb\n"},
 		// max is 5
 		{"12345\n", "12345\n"},
 		{"12345\r\n", "12345\r\n"},
@@ -144,6 +150,7 @@ func (w *widest) Read(p []byte) (int, error) {
 func FuzzNext(f *testing.F) {
 	f.Add([]byte("a\nbb\r\n\n\x00\xff"), 3)
 	f.Add([]byte("123456\n12345\r\n12345\r"), 5)
+	f.Add([]byte("\ufeff123456\n\ufeff\n"), 6)
 	f.Fuzz(func(t *testing.T, in []byte, max int) {
 		max = 1 + (max&0xff+256)&0xff
 		r := lines.New(iotest.HalfReader(bytes.NewReader(in)), max)
@@ -158,7 +165,7 @@ func FuzzNext(f *testing.F) {
 			}
 			got = append(got, line...)
 		}
-		for line := range bytes.Lines(in) {
+		for line := range bytes.Lines(bytes.TrimPrefix(in, []byte("\ufeff"))) {
 			text := line
 			if t, ok := bytes.CutSuffix(line, []byte{'\n'}); ok {
 				text = bytes.TrimSuffix(t, []byte{'\r'})
