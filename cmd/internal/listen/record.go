@@ -15,7 +15,7 @@ type Record struct {
 	Tag      string    // Forward: the tag; syslog: the name of the program
 	Tenant   string    // Loki: X-Scope-OrgID
 	Labels   []Label   // Loki: labels of the stream; syslog: facility, host and so on
-	Metadata []Label   // Loki: structured metadata; syslog: structured data; not labels
+	Metadata []Label   // Loki: structured metadata; syslog: structured data; Forward: metadata of Fluent Bit
 	Time     time.Time // zero: the peer sent none
 	Level    slog.Level
 	HasLevel bool   // the protocol says the level

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 	"github.com/forebay-log/forebay/cmd/internal/units"
+	"github.com/forebay-log/forebay/internal/jsontext"
 	"github.com/forebay-log/forebay/internal/msgpack"
 )
 
@@ -130,8 +131,8 @@ func (m *message) option(b []byte) error {
 	return nil
 }
 
-// A decompressor keeps what decompression takes, for one connection.
-type decompressor struct {
+// An unpacker keeps the memory of messages that are compressed or JSON, for one connection.
+type unpacker struct {
 	limit int
 	in    bytes.Reader
 	gz    *gzip.Reader
@@ -140,9 +141,26 @@ type decompressor struct {
 	lease *listen.Lease
 }
 
+// fromJSON returns a message in JSON as MessagePack. It is valid until the next call.
+func (d *unpacker) fromJSON(ctx context.Context, raw []byte) ([]byte, error) {
+	const growth = 3 // a byte that is no UTF-8 becomes so many
+	size := growth*len(raw) + 512
+	if err := d.lease.Hold(ctx, max(size, cap(d.out))); err != nil {
+		return nil, err
+	}
+	if cap(d.out) < size {
+		d.out = make([]byte, 0, size)
+	}
+	msg, rest, err := msgpack.AppendFromJSON(d.out[:0], raw)
+	if err != nil || len(rest) > 0 {
+		return nil, fault("%s is no JSON", listen.Show(raw))
+	}
+	return msg, nil
+}
+
 // decompress returns the entries of a compressed message. They are valid until the next
 // call.
-func (d *decompressor) decompress(ctx context.Context, m *message) ([]byte, error) {
+func (d *unpacker) decompress(ctx context.Context, m *message) ([]byte, error) {
 	d.in.Reset(m.entries)
 	var from io.Reader
 	var err error
@@ -187,7 +205,7 @@ func (d *decompressor) decompress(ctx context.Context, m *message) ([]byte, erro
 }
 
 // grow makes room for more. It keeps the memory for the next message.
-func (d *decompressor) grow(ctx context.Context, out []byte) ([]byte, error) {
+func (d *unpacker) grow(ctx context.Context, out []byte) ([]byte, error) {
 	if len(out) < cap(out) {
 		return out, nil
 	}
@@ -201,59 +219,119 @@ func (d *decompressor) grow(ctx context.Context, out []byte) ([]byte, error) {
 }
 
 // shrink gives back what a large message has taken.
-func (d *decompressor) shrink() {
+func (d *unpacker) shrink() {
 	if cap(d.out) > listen.ReadBytes {
 		d.out = nil
 		d.lease.Release()
 	}
 }
 
-func (d *decompressor) close() {
+func (d *unpacker) close() {
 	if d.zs != nil {
 		d.zs.Close()
 	}
 	d.lease.Release()
 }
 
-// entry reads the entry at the beginning of b up to its record, which what is returned
-// begins with.
-func (m *message) entry(b []byte) (at time.Time, record []byte, err error) {
-	if at, record, ok := usual(b); ok && !m.alone {
-		return at, record, nil
+// An item is an entry of a message: a record, or a mark that begins or ends a group of records.
+type item struct {
+	mark     mark
+	at       time.Time
+	metadata []byte // a map; nil: there is none
+	record   []byte // begins with a map: what follows it is the rest of the message
+}
+
+// A mark tells what an item is.
+type mark uint8
+
+const (
+	isRecord mark = iota
+	groupStart
+	groupEnd
+)
+
+// Fluent Bit marks groups by times of -1 and -2 seconds, as 32 bits without a sign.
+const (
+	startSeconds = 0xffffffff
+	endSeconds   = 0xfffffffe
+)
+
+// markOf returns what an item with that time is. A time in whole seconds may be before
+// 1970; Fluent Bit has metadata beside it.
+func markOf(t *msgpack.Token, hasMetadata bool) mark {
+	sec := uint32(0)
+	if at, ok := msgpack.EventTime(t); ok {
+		sec = uint32(at.Unix())
+	} else if t.Kind == msgpack.Int && hasMetadata && t.Int64() >= -2 {
+		sec = uint32(t.Int64())
+	}
+	switch sec {
+	case startSeconds:
+		return groupStart
+	case endSeconds:
+		return groupEnd
+	}
+	return isRecord
+}
+
+// entry reads the entry at the beginning of b up to its record.
+func (m *message) entry(b []byte) (e item, err error) {
+	if !m.alone && usual(b, &e) {
+		return e, nil
 	}
 	if !m.alone {
 		var t msgpack.Token
 		if t, b, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Array || t.Len != 2 {
-			return at, nil, fault("an entry is no array of a time and a record")
+			return e, fault("an entry is no array of a time and a record")
 		}
 	}
 	t, b, err := msgpack.Next(b)
+	with := false
 	if err == nil && t.Kind == msgpack.Array { // [time, metadata]
 		var rest []byte
 		if rest, err = skip(b, t.Len); err == nil && t.Len > 0 {
-			t, _, err = msgpack.Next(b)
+			with = t.Len > 1
+			t, e.metadata, err = msgpack.Next(b)
 		}
 		b = rest
 	}
 	if err != nil {
-		return at, nil, fault("%v", err)
+		return e, fault("%v", err)
 	}
-	if at, err = timeOf(&t); err != nil {
-		return at, nil, err
+	if with && msgpack.IsMap(e.metadata[0]) {
+		e.metadata = e.metadata[:len(e.metadata)-len(b)]
+	} else {
+		e.metadata = nil
+	}
+	if e.mark = markOf(&t, with); e.mark == isRecord {
+		if e.at, err = timeOf(&t); err != nil {
+			return e, err
+		}
 	}
 	if t, _, err = msgpack.Next(b); err != nil || t.Kind != msgpack.Map {
-		return at, nil, fault("a record is no map")
+		return e, fault("a record is no map")
 	}
-	return at, b, nil
+	e.record = b
+	return e, nil
 }
 
-// usual is entry for what nearly all of them are: an array of an EventTime and a map.
-func usual(b []byte) (at time.Time, record []byte, ok bool) {
-	if len(b) < 12 || b[0] != 0x92 || b[1] != 0xd7 || b[2] != 0 || !msgpack.IsMap(b[11]) {
-		return at, nil, false
+// usual is entry for nearly all of them: an array of an EventTime and a map, or of an
+// EventTime with empty metadata and a map.
+func usual(b []byte, e *item) bool {
+	if len(b) > 14 && b[0] == 0x92 && b[1] == 0x92 && b[12] == 0x80 {
+		b = b[1:]
+		e.record = b[12:]
+	} else if len(b) > 11 {
+		e.record = b[11:]
+	} else {
+		return false
+	}
+	if b[0] != 0x92 || b[1] != 0xd7 || b[2] != 0 || !msgpack.IsMap(e.record[0]) {
+		return false
 	}
 	sec, nsec := binary.BigEndian.Uint32(b[3:]), binary.BigEndian.Uint32(b[7:])
-	return time.Unix(int64(sec), int64(nsec)), b[11:], true
+	e.at = time.Unix(int64(sec), int64(nsec))
+	return sec < endSeconds
 }
 
 func skip(b []byte, n int) (rest []byte, err error) {
@@ -320,6 +398,11 @@ func timeOf(t *msgpack.Token) (time.Time, error) {
 		}
 	}
 	return time.Time{}, fault("the time of an entry is none: %v", t.Kind)
+}
+
+// appendJSONAck appends the acknowledgement of a chunk whose message was JSON.
+func appendJSONAck(dst, chunk []byte) []byte {
+	return append(jsontext.AppendEscapedBytes(append(dst, `{"ack":"`...), chunk), `"}`...)
 }
 
 // appendAck appends the acknowledgement of a chunk.

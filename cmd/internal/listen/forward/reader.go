@@ -48,22 +48,84 @@ func (s *scanner) end(b []byte) (int, error) {
 	return n, nil
 }
 
+// A jsonScanner finds the end of a JSON array whose bytes come in pieces. Each byte is
+// looked at once.
+type jsonScanner struct {
+	state jsonState
+	depth int
+	at    int // bytes scanned
+}
+
+// A jsonState is where in JSON a scanner is.
+//
+//	outside ──"──▶ inText ──\──▶ escaped ──any──▶ inText ──"──▶ outside
+type jsonState uint8
+
+const (
+	outside jsonState = iota
+	inText
+	escaped
+)
+
+// end returns the length of the array at the beginning of b, as scanner.end does. It does
+// not check the JSON.
+func (s *jsonScanner) end(b []byte) (int, error) {
+	for ; s.at < len(b); s.at++ {
+		switch c := b[s.at]; {
+		case s.state == escaped:
+			s.state = inText
+		case s.state == inText && c == '\\':
+			s.state = escaped
+		case c == '"' && s.state == inText:
+			s.state = outside
+		case s.state == inText:
+		case c == '"':
+			s.state = inText
+		case c == '[' || c == '{':
+			if s.depth++; s.depth > maxDepth {
+				return 0, errDepth
+			}
+		case c == ']' || c == '}':
+			if s.depth--; s.depth == 0 {
+				n := s.at + 1
+				s.at = 0
+				return n, nil
+			}
+		}
+	}
+	return 0, msgpack.ErrShort
+}
+
+// isJSON reports whether a message is JSON: in MessagePack this byte is a number.
+func isJSON(msg []byte) bool { return msg[0] == '[' }
+
 var errDepth = fmt.Errorf("values lie more than %d deep within each other", maxDepth)
 
 // A reader reads the messages of one connection.
 type reader struct {
 	listen.Reader
 	scan scanner
+	json jsonScanner
 }
 
 // buffered returns the next message if all of it is here, else nil. It is valid until the
 // next call of Read.
 func (r *reader) buffered() ([]byte, error) {
 	rest := r.Rest()
+	for len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\n' || rest[0] == '\r' || rest[0] == '\t') {
+		r.Take(1) // between messages in JSON
+		rest = rest[1:]
+	}
 	if len(rest) == 0 {
 		return nil, nil
 	}
-	n, err := r.scan.end(rest)
+	var n int
+	var err error
+	if isJSON(rest) {
+		n, err = r.json.end(rest)
+	} else {
+		n, err = r.scan.end(rest)
+	}
 	switch {
 	case err == nil && n <= r.Limits.MessageBytes:
 		return r.Take(n), nil

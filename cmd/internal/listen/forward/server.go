@@ -53,9 +53,11 @@ func (s *Server) Close(ctx context.Context) error { return s.s.Close(ctx) }
 type session struct {
 	s       *Server
 	r       reader
-	d       decompressor
+	d       unpacker
 	text    *listen.Lease
 	rec     listen.Record
+	group   fields // of the group of records that the entry is in
+	own     fields // of one record
 	json    []byte
 	commits *listen.Commits
 }
@@ -67,7 +69,7 @@ func (s *Server) serve(ctx context.Context, c *listen.Conn) error {
 	l := s.s.Limits()
 	n := &session{s: s, text: s.s.Lease(), commits: s.s.Commits(c, maxTaken)}
 	n.r = reader{Reader: s.s.Reader(c)}
-	n.d = decompressor{limit: l.MessageBytes, lease: s.s.Lease()}
+	n.d = unpacker{limit: l.MessageBytes, lease: s.s.Lease()}
 	defer n.d.close()
 	defer n.r.Release()
 	if s.c.Secured {
@@ -102,6 +104,14 @@ func (n *session) next(ctx context.Context) error {
 // take hands the records of a message to the sink. The message is checked before, so
 // that it is taken as a whole or not at all.
 func (n *session) take(ctx context.Context, raw []byte) error {
+	defer n.d.shrink()
+	asJSON := isJSON(raw)
+	var err error
+	if asJSON {
+		if raw, err = n.d.fromJSON(ctx, raw); err != nil {
+			return err
+		}
+	}
 	m, err := parse(raw)
 	if err == errKeepAlive {
 		return nil
@@ -110,22 +120,32 @@ func (n *session) take(ctx context.Context, raw []byte) error {
 		return err
 	}
 	defer n.text.Release()
-	defer n.d.shrink()
+	if asJSON && m.compressed != nil {
+		return fault("a message in JSON cannot be compressed")
+	}
 	if m.compressed != nil && !m.alone {
 		if m.entries, err = n.d.decompress(ctx, &m); err != nil {
 			return err
 		}
 	}
 	count, longest := 0, 0
-	for b := m.entries; len(b) > 0; count++ {
-		_, record, err := m.entry(b)
+	for b := m.entries; len(b) > 0; {
+		e, err := m.entry(b)
 		if err != nil {
 			return err
 		}
-		if b, err = check(record, 0); err != nil {
+		if e.metadata != nil {
+			if _, err := check(e.metadata, 0); err != nil {
+				return fault("the metadata of a record: %v", err)
+			}
+		}
+		if b, err = check(e.record, 0); err != nil {
 			return fault("a record: %v", err)
 		}
-		longest = max(longest, len(record)-len(b))
+		longest = max(longest, len(e.metadata)+len(e.record)-len(b))
+		if e.mark == isRecord {
+			count++
+		}
 	}
 	if err := n.text.Hold(ctx, largest(longest)); err != nil {
 		return err
@@ -139,15 +159,28 @@ func (n *session) take(ctx context.Context, raw []byte) error {
 	case fate == listen.Reject:
 		return nil
 	}
-	n.rec = listen.Record{Source: Source, Tag: string(m.tag), JSON: true}
+	n.rec = listen.Record{Source: Source, Tag: string(m.tag), JSON: true, Metadata: n.rec.Metadata[:0]}
+	n.group.reset()
 	for b := m.entries; len(b) > 0; {
-		if n.rec.Time, b, err = m.entry(b); err != nil {
+		e, err := m.entry(b)
+		if err != nil {
 			return err
 		}
-		if n.json, b, err = msgpack.AppendJSONText(n.json[:0], b); err != nil {
+		if e.mark != isRecord {
+			if b, err = msgpack.Skip(e.record); err != nil {
+				return fault("a group: %v", err)
+			}
+			if n.group.reset(); e.mark == groupStart {
+				n.group.add(e.metadata, n.s.s.Limits().Labels, maxGroupBytes)
+				n.group.add(e.record, n.s.s.Limits().Labels, maxGroupBytes)
+			}
+			continue
+		}
+		n.about(&e)
+		if n.json, b, err = msgpack.AppendJSONText(n.json[:0], e.record); err != nil {
 			return fault("a record: %v", err)
 		}
-		n.rec.Body = n.json
+		n.rec.Time, n.rec.Body = e.at, n.json
 		if n.s.s.Sink().Put(ctx, &n.rec) != nil {
 			return listen.ErrEnded
 		}
@@ -156,7 +189,11 @@ func (n *session) take(ctx context.Context, raw []byte) error {
 		n.json = nil
 	}
 	var ack func([]byte) []byte
-	if m.chunk != nil {
+	switch {
+	case m.chunk == nil:
+	case asJSON:
+		ack = func(dst []byte) []byte { return appendJSONAck(dst, m.chunk) }
+	default:
 		ack = func(dst []byte) []byte { return appendAck(dst, m.chunk) }
 	}
 	return n.commits.Taken(ctx, 1, count, ack)

@@ -203,6 +203,129 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// Messages in JSON, as fluent-logger-golang sends them with MarshalAsJSON, and fluentd takes
+// them. The acknowledgement is JSON, too.
+func TestJSON(t *testing.T) {
+	const ack = `{"ack":"c\"1"}`
+	one := []string{`{"a":1,"s":"ü ]\"","f":1.5,"n":null,"l":[true,{"b":2}]}`}
+	for name, tt := range map[string]struct {
+		msg  string
+		want []string
+		ack  bool
+	}{
+		"Message":          {`["t",2,` + one[0] + `,null]`, one, false},
+		"Message, option":  {`["t",2,` + one[0] + `,{"chunk":"c\"1"}]`, one, true},
+		"Message, spaces":  {" \r\n\t[ \"t\" , 2.5 , " + one[0] + " ]\n", one, false},
+		"Forward":          {`["t",[[1,{"a":1}],[2,{"b":2}]],{"chunk":"c\"1","size":2}]`, []string{`{"a":1}`, `{"b":2}`}, true},
+		"Forward, nothing": {`["t",[],{"chunk":"c\"1"}]`, nil, true},
+		"metadata":         {`["t",[[[1,{"k":"v"}],{"a":1}]]]`, []string{`{"a":1}`}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := serve(t, Config{})
+			end := `["t",3,{"end":true},{"chunk":"c\"1"}]`
+			answer := ack
+			if tt.ack {
+				answer += ack
+			}
+			for _, size := range []int{1, 3, 1000} {
+				before := len(b.sink.Bodies())
+				var parts [][]byte
+				for part := range slices.Chunk([]byte(tt.msg+end), size) {
+					parts = append(parts, part)
+				}
+				if got := b.say(t, len(answer), parts...); got != answer {
+					t.Fatalf("answer %q, want %q; refused %q", got, answer, b.refused.All())
+				}
+				if got, all := b.sink.Bodies()[before:], append(slices.Clone(tt.want), `{"end":true}`); !slices.Equal(got, all) {
+					t.Fatalf("got %q, want %q", got, all)
+				}
+			}
+			for _, r := range b.sink.Await(t, 1) {
+				if r.Tag != "t" || !r.JSON || r.Time.Unix() < 1 || r.Time.Unix() > 3 {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+	// Both forms on one connection, each answered in its own.
+	b := serve(t, Config{})
+	want := ack + string(appendAck(nil, []byte("c"))) + ack
+	js := []byte(`["t",3,{"a":1},{"chunk":"c\"1"}]`)
+	if got := b.say(t, len(want), js, packed(object(`{}`)[:0], "chunk", "c"), js); got != want {
+		t.Errorf("answer %q", got)
+	}
+}
+
+// Fluent Bit sends metadata of records and of groups (Retain_metadata_in_forward_mode). They
+// become fields; the marks of a group are no records.
+func TestFluentBitMetadata(t *testing.T) {
+	item := func(sec uint32, meta, record string) []byte {
+		b := msgpack.AppendArrayHeader(nil, 2)
+		b = msgpack.AppendEventTime(msgpack.AppendArrayHeader(b, 2), sec, 0)
+		return slices.Concat(b, object(meta), object(record))
+	}
+	const start, end = 0xffffffff, 0xfffffffe
+	ids := slices.Concat([]byte{0x92, 0x92, 1, 0x81}, msgpack.AppendStr(nil, "otlp"), []byte{0x82},
+		msgpack.AppendBin(msgpack.AppendStr(nil, "trace_id"), []byte("0123456789abcdef")), msgpack.AppendBin(msgpack.AppendStr(nil, "x"), []byte("text")), []byte{0x80})
+	many := `{"z":"` + strings.Repeat("x", maxGroupBytes) + `","l":{`
+	for i := range 130 {
+		many += fmt.Sprintf(`"k%d":%d,`, i, i)
+	}
+	many += `"n":null}}`
+	for name, tt := range map[string]struct {
+		msg  []byte
+		want []string
+	}{
+		"empty metadata": {packed(item(1, `{}`, `{"a":1}`), "chunk", "c"), []string{`{"a":1}`}},
+		"of a record": {packed(item(1, `{"otlp":{"severity_number":17,"severity_text":"oops","attributes":{"a.b":[1,"x"],"n":null,"f":1.5}},"k":true}`, `{"a":1}`), "chunk", "c"),
+			[]string{`{"a":1} ERROR otlp.severity_number=17 otlp.severity_text=oops otlp.attributes.a.b=[1,"x"] otlp.attributes.f=1.5 k=true`}},
+		"no level": {packed(item(1, `{"otlp":{"severity_number":0}}`, `{}`), "chunk", "c"), []string{`{} otlp.severity_number=0`}},
+		"of a group": {packed(slices.Concat(item(1, `{}`, `{"a":1}`),
+			item(start, `{"schema":"otlp","resource_id":0}`, `{"resource":{"attributes":{"service.name":"shop"}},"scope":{"name":"s"}}`),
+			item(2, `{"schema":"mine"}`, `{"a":2}`), entry(3, `{"a":3}`), item(end, `{}`, `{}`), item(4, `{}`, `{"a":4}`)), "chunk", "c"),
+			[]string{`{"a":1}`, `{"a":2} schema=mine resource_id=0 resource.attributes.service.name=shop scope.name=s`,
+				`{"a":3} schema=otlp resource_id=0 resource.attributes.service.name=shop scope.name=s`, `{"a":4}`}},
+		"whole seconds":  {packed([]byte{0x92, 0x92, 0xff, 0x80, 0x80, 0x92, 0x92, 0xfe, 0x80, 0x80}, "chunk", "c"), nil},
+		"before 1970":    {packed([]byte{0x92, 0xff, 0x80}, "chunk", "c"), []string{"{}"}},
+		"marks alone":    {packed(slices.Concat(entry(start, `{}`), entry(end, `{}`)), "chunk", "c"), nil},
+		"ids of a trace": {packed(ids, "chunk", "c"), []string{`{} otlp.trace_id=30313233343536373839616263646566 otlp.x=text`}},
+		"no map":         {packed([]byte{0x92, 0x92, 1, 7, 0x80, 0x92, 0x93, 1, 0x80, 9, 0x80}, "chunk", "c"), []string{"{}", "{}"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := serve(t, Config{})
+			ack := string(appendAck(nil, []byte("c")))
+			if got := b.say(t, len(ack), tt.msg); got != ack {
+				t.Fatalf("answer %q; refused %q", got, b.refused.All())
+			}
+			records, _ := b.sink.Records()
+			var got []string
+			for _, r := range records {
+				line := string(r.Body)
+				if r.HasLevel {
+					line += " " + r.Level.String()
+				}
+				for _, l := range r.Metadata {
+					line += " " + l.Name + "=" + l.Value
+				}
+				got = append(got, line)
+				if r.Time.Year() > 2000 {
+					t.Errorf("time %v", r.Time)
+				}
+			}
+			if !slices.Equal(got, tt.want) || b.Stats().Records != uint64(len(tt.want)) {
+				t.Errorf("%d\n got %q\nwant %q", b.Stats().Records, got, tt.want)
+			}
+		})
+	}
+	// What is beyond the bounds is counted.
+	b := serve(t, Config{})
+	b.say(t, 7, packed(slices.Concat(item(start, many, `{}`), item(1, `{}`, `{}`)), "chunk", "c"))
+	records, _ := b.sink.Records()
+	if m := records[0].Metadata; len(m) != 129 || m[0].Name != "l.k0" || m[128] != (listen.Label{Name: "metadata_ignored", Value: "3"}) {
+		t.Errorf("%d fields, from %v to %v", len(m), m[0], m[len(m)-1])
+	}
+}
+
 // What the client of this project sends arrives, with each of its ways to send.
 func TestOwnClient(t *testing.T) {
 	cert, key := listentest.Cert(t)
@@ -341,29 +464,39 @@ func TestHostile(t *testing.T) {
 		msg  []byte
 		want string
 	}{
-		"HTTP":               {[]byte("GET / HTTP/1.1\r\n\r\n"), "no array"},
-		"not MessagePack":    {[]byte{0xc1}, "does not speak the Forward protocol"},
-		"a TLS hello":        {[]byte{0x16, 3, 1}, "no array"},
-		"no tag":             {[]byte{0x93, 1, 2, 3}, "the tag is no string"},
-		"an array of five":   {[]byte{0x95, 0xa1, 't', 1, 0x80, 0x80, 0x80}, "no array"},
-		"a time alone":       {[]byte{0x92, 0xa1, 't', 1}, "a time and no record"},
-		"a chunk of 1":       {msgOf(3, "t", []byte{0xc4, 0}, []byte{0x81, 0xa5, 'c', 'h', 'u', 'n', 'k', 1}), "the chunk is no string"},
-		"an option of 1":     {msgOf(3, "t", []byte{0xc4, 0}, []byte{1}), "the option is no map"},
-		"a key of a map":     {msgOf(3, "t", []byte{0xc4, 0}, []byte{0x81, 0x80, 1}), "a key of the option"},
-		"a record of nil":    {record([]byte{0xc0}), "a record is no map"},
-		"a cut entry":        {packed(entry(1, `{"a":1}`)[:4], "chunk", "c"), "cut short"},
-		"a string as time":   {packed([]byte{0x92, 0xa1, 'x', 0x80}), "the time of an entry is none: str"},
-		"keys within keys":   {record(deep(40, 0x81)), "a key is an array or a map"},
-		"too deep":           {packed(slices.Concat([]byte{0x92, 1, 0x81, 0xa1, 'k'}, deep(100, 0x91))), "more than 64 deep"},
-		"a message too deep": {deep(100, 0x91), "more than 64 deep"},
-		"corrupt gzip":       {packed([]byte("nothing"), "compressed", "gzip", "chunk", "c"), "it is no gzip"},
-		"cut gzip":           {packed(zip(entry(1, `{"a":1}`))[:25], "compressed", "gzip", "chunk", "c"), "it is no gzip"},
-		"corrupt zstd":       {packed([]byte("nothing"), "compressed", "zstd", "chunk", "c"), "it is no zstd"},
-		"lz4":                {packed([]byte("nothing"), "compressed", "lz4", "chunk", "c"), "use gzip or zstd"},
-		"a bomb of gzip":     {packed(zip(bomb), "compressed", "gzip", "chunk", "c"), "longer than 1 MiB when decompressed"},
-		"a bomb of zstd":     {packed(zst(bomb), "compressed", "zstd", "chunk", "c"), "longer than 1 MiB when decompressed"},
-		"too long":           {packed(bomb, "chunk", "c"), "longer than 1 MiB"},
-		"without an end":     {append([]byte{0x92, 0xa1, 't', 0xdd, 0xff, 0xff, 0xff, 0xff}, bytes.Repeat([]byte{0x92, 1, 0x80}, 1<<20)...), "longer than 1 MiB"},
+		"HTTP":                {[]byte("GET / HTTP/1.1\r\n\r\n"), "no array"},
+		"not MessagePack":     {[]byte{0xc1}, "does not speak the Forward protocol"},
+		"a TLS hello":         {[]byte{0x16, 3, 1}, "no array"},
+		"no tag":              {[]byte{0x93, 1, 2, 3}, "the tag is no string"},
+		"an array of five":    {[]byte{0x95, 0xa1, 't', 1, 0x80, 0x80, 0x80}, "no array"},
+		"a time alone":        {[]byte{0x92, 0xa1, 't', 1}, "a time and no record"},
+		"a chunk of 1":        {msgOf(3, "t", []byte{0xc4, 0}, []byte{0x81, 0xa5, 'c', 'h', 'u', 'n', 'k', 1}), "the chunk is no string"},
+		"an option of 1":      {msgOf(3, "t", []byte{0xc4, 0}, []byte{1}), "the option is no map"},
+		"a key of a map":      {msgOf(3, "t", []byte{0xc4, 0}, []byte{0x81, 0x80, 1}), "a key of the option"},
+		"a record of nil":     {record([]byte{0xc0}), "a record is no map"},
+		"a cut entry":         {packed(entry(1, `{"a":1}`)[:4], "chunk", "c"), "cut short"},
+		"a string as time":    {packed([]byte{0x92, 0xa1, 'x', 0x80}), "the time of an entry is none: str"},
+		"keys within keys":    {record(deep(40, 0x81)), "a key is an array or a map"},
+		"too deep":            {packed(slices.Concat([]byte{0x92, 1, 0x81, 0xa1, 'k'}, deep(100, 0x91))), "more than 64 deep"},
+		"a message too deep":  {deep(100, 0x91), "more than 64 deep"},
+		"corrupt gzip":        {packed([]byte("nothing"), "compressed", "gzip", "chunk", "c"), "it is no gzip"},
+		"cut gzip":            {packed(zip(entry(1, `{"a":1}`))[:25], "compressed", "gzip", "chunk", "c"), "it is no gzip"},
+		"corrupt zstd":        {packed([]byte("nothing"), "compressed", "zstd", "chunk", "c"), "it is no zstd"},
+		"lz4":                 {packed([]byte("nothing"), "compressed", "lz4", "chunk", "c"), "use gzip or zstd"},
+		"a bomb of gzip":      {packed(zip(bomb), "compressed", "gzip", "chunk", "c"), "longer than 1 MiB when decompressed"},
+		"a bomb of zstd":      {packed(zst(bomb), "compressed", "zstd", "chunk", "c"), "longer than 1 MiB when decompressed"},
+		"too long":            {packed(bomb, "chunk", "c"), "longer than 1 MiB"},
+		"JSON without a tag":  {[]byte(`[1,2,{}]`), "the tag is no string"},
+		"JSON, no array":      {[]byte(`{"a":1}`), "no array"},
+		"JSON, no record":     {[]byte(`["t",1,2]`), "a record is no map"},
+		"JSON, a packed text": {[]byte(`["t","x"]`), "an entry is no array"},
+		"JSON, compressed":    {[]byte(`["t",[],{"compressed":"gzip"}]`), "cannot be compressed"},
+		"JSON that is none":   {[]byte(`["t",1,{"a":}]`), "is no JSON"},
+		"JSON, crossed":       {[]byte(`["t",1,{"a":1]}`), "is no JSON"},
+		"JSON, too deep":      {[]byte(`["t",1,{"a":` + strings.Repeat("[", 100)), "more than 64 deep"},
+		"JSON, too long":      {[]byte(`["t",1,{"a":"` + strings.Repeat("x", 2<<20)), "longer than 1 MiB"},
+		"deep metadata":       {packed(slices.Concat([]byte{0x92, 0x92, 1, 0x81, 0xa1, 'k'}, deep(100, 0x91), []byte{0x80})), "more than 64 deep"},
+		"without an end":      {append([]byte{0x92, 0xa1, 't', 0xdd, 0xff, 0xff, 0xff, 0xff}, bytes.Repeat([]byte{0x92, 1, 0x80}, 1<<20)...), "longer than 1 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := serve(t, Config{Config: listen.Config{Limits: listen.Limits{MessageBytes: 1 << 20}}})
@@ -879,6 +1012,8 @@ func FuzzServer(f *testing.F) {
 	f.Add(packed(append(zip(nil), zip(entry(1, `{"a":1}`))...), "compressed", "gzip", "chunk", "c"), 3)
 	f.Add(packed([]byte{0x92, 1, 0x81, 0x81, 1, 2, 3}), 3)
 	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff}, 2)
+	f.Add([]byte(` ["t",1,{"a":"\"]\u00e4"},{"chunk":"c"}]`+"\n"+`["t",[[1.5,{"b":[1e9,-0,null]}]],{"chunk":"d"}]`), 9)
+	f.Add(packed(slices.Concat([]byte{0x92, 0x92, 0xff, 0x81, 0xa1, 'k', 0xa1, 'v', 0x80}, []byte{0x92, 0x92, 1, 0x81, 0xa1, 'l', 0x81, 1, 0xc4, 1, 0xff, 0x80}), "chunk", "c"), 5)
 	// What package fluent begins with, where it fuzzes what servers say and what it sends.
 	f.Add([]byte{0x81, 0xa3, 'a', 'c', 'k', 0xa1, 'x'}, 2)
 	f.Add([]byte{0x92, 0xa4, 'H', 'E', 'L', 'O', 0x80}, 2)

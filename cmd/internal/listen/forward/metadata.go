@@ -1,0 +1,124 @@
+package forward
+
+import (
+	"encoding/hex"
+	"log/slog"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/cmd/internal/listen"
+	"github.com/forebay-log/forebay/internal/msgpack"
+)
+
+// maxGroupBytes bounds the metadata of a group, which each of its records gets.
+const maxGroupBytes = 16 << 10
+
+// ignoredName is the field with the number of values of metadata that a record has beyond
+// the bounds.
+const ignoredName = "metadata_ignored"
+
+// fields are metadata of Fluent Bit. Maps are flattened: {"otlp":{"severity_text":"x"}} is
+// the field otlp.severity_text.
+type fields struct {
+	labels  []listen.Label
+	bytes   int
+	ignored int // values beyond the bounds
+	value   []byte
+
+	level    slog.Level
+	hasLevel bool
+}
+
+func (f *fields) reset() {
+	clear(f.labels)
+	f.labels, f.bytes, f.ignored, f.hasLevel = f.labels[:0], 0, 0, false
+}
+
+// add adds the values of the map that b begins with, which was checked, up to that many
+// values and bytes in all.
+func (f *fields) add(b []byte, values, bytes int) {
+	if b != nil {
+		f.addMap("", b, values, bytes)
+	}
+}
+
+func (f *fields) addMap(prefix string, b []byte, values, bytes int) []byte {
+	t, b, err := msgpack.Next(b)
+	if err != nil {
+		return nil
+	}
+	for range t.Len {
+		key, rest, err := msgpack.Next(b)
+		if err != nil {
+			return nil
+		}
+		name := prefix + f.text("", &key, b)
+		b = rest
+		if len(b) > 0 && msgpack.IsMap(b[0]) {
+			b = f.addMap(name+".", b, values, bytes)
+			continue
+		}
+		text := b
+		v, _, err := msgpack.Next(b)
+		if err != nil {
+			return nil
+		}
+		if b, err = msgpack.Skip(b); err != nil {
+			return nil
+		}
+		switch {
+		case v.Kind == msgpack.Nil:
+			continue
+		case len(f.labels) >= values || f.bytes+len(name)+len(text)-len(b) > bytes:
+			f.ignored++
+			continue
+		}
+		if name == "otlp.severity_number" && v.Kind == msgpack.Uint && v.Num >= 1 && v.Num <= 24 {
+			f.level, f.hasLevel = slog.Level(v.Num)-9, true // of OpenTelemetry, where 9 is INFO
+		}
+		f.labels = append(f.labels, listen.Label{Name: name, Value: f.text(name, &v, text)})
+		f.bytes += len(name) + len(f.labels[len(f.labels)-1].Value)
+	}
+	return b
+}
+
+// text returns a value as text. Identifiers of traces and spans are hexadecimal, as
+// OpenTelemetry writes them.
+func (f *fields) text(name string, t *msgpack.Token, b []byte) string {
+	switch {
+	case t.Kind == msgpack.Bin && (strings.HasSuffix(name, "trace_id") || strings.HasSuffix(name, "span_id")):
+		return hex.EncodeToString(t.Bytes)
+	case t.Kind == msgpack.Str, t.Kind == msgpack.Bin && utf8.Valid(t.Bytes):
+		return string(t.Bytes)
+	}
+	f.value, _, _ = msgpack.AppendJSONText(f.value[:0], b)
+	return strings.Trim(string(f.value), `"`) // base64, a time or NaN
+}
+
+// about notes in the record what its metadata and those of its group say. A name that both
+// have is the record's.
+func (n *session) about(e *item) {
+	r := &n.rec
+	r.Metadata, r.HasLevel = r.Metadata[:0], false
+	if e.metadata == nil && len(n.group.labels) == 0 {
+		return
+	}
+	n.own.reset()
+	n.own.add(e.metadata, n.s.s.Limits().Labels, n.s.s.Limits().MessageBytes)
+	r.Metadata = append(r.Metadata, n.own.labels...)
+	r.Level, r.HasLevel = n.own.level, n.own.hasLevel
+	ignored := n.own.ignored + n.group.ignored
+next:
+	for _, g := range n.group.labels {
+		for _, l := range n.own.labels {
+			if l.Name == g.Name {
+				continue next
+			}
+		}
+		r.Metadata = append(r.Metadata, g)
+	}
+	if ignored > 0 {
+		r.Metadata = append(r.Metadata, listen.Label{Name: ignoredName, Value: strconv.Itoa(ignored)})
+	}
+}
