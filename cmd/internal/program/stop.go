@@ -17,7 +17,7 @@ var (
 // timeout(1) signals the process and then its group.
 const sameSignal = 250 * time.Millisecond
 
-// signals tells a second signal from a repeated first one.
+// signals counts the signals that end a pipeline.
 type signals struct {
 	first os.Signal // nil: there was none
 	at    time.Time

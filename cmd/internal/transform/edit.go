@@ -306,8 +306,8 @@ func removeAttr(attrs []slog.Attr, name string) []slog.Attr {
 	return attrs
 }
 
-// renames returns pairs in an order in which one after the other has the effect of all at
-// once: fields that depend on each other, as in a swap, take a temporary name first.
+// renames returns steps that rename all pairs at once. If pairs depend on each other, as in
+// a swap, each field gets a temporary name first.
 func renames(pairs []Pair) []Pair {
 	within := func(name, path string) bool { return name == path || strings.HasPrefix(name, path+".") }
 	depends := false

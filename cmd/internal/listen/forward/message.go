@@ -241,7 +241,7 @@ type item struct {
 	record   []byte // begins with a map: what follows it is the rest of the message
 }
 
-// A mark tells what an item is.
+// A mark is the kind of an item.
 type mark uint8
 
 const (
@@ -257,7 +257,7 @@ const (
 )
 
 // markOf returns what an item with that time is. A time in whole seconds may be before
-// 1970; Fluent Bit has metadata beside it.
+// 1970; Fluent Bit always adds metadata.
 func markOf(t *msgpack.Token, hasMetadata bool) mark {
 	sec := uint32(0)
 	if at, ok := msgpack.EventTime(t); ok {

@@ -96,8 +96,8 @@ func (f *fields) text(name string, t *msgpack.Token, b []byte) string {
 	return strings.Trim(string(f.value), `"`) // base64, a time or NaN
 }
 
-// about notes in the record what its metadata and those of its group say. A name that both
-// have is the record's.
+// about sets the metadata and the level of the record. Metadata of the group are added
+// unless the record has the name itself.
 func (n *session) about(e *item) {
 	r := &n.rec
 	r.Metadata, r.HasLevel = r.Metadata[:0], false

@@ -185,7 +185,7 @@ func (f *framer) next(b []byte) (head, size int) {
 	return f.line(b)
 }
 
-// An answer is what the beginning of a message says.
+// An answer is a result of counted.
 type answer uint8
 
 const (
