@@ -133,7 +133,46 @@ outputs:
   q: {to: "loki://[::1]:3200"}
   r: {to: "forward://127.0.0.1:24225"}
   s: {to: "forward://10.0.0.1:24224"}
-`, `6:11 inputs.a listens|8:11 inputs.b`},
+`, `6:11 inputs.a listens|7:11 come back to this output|8:11 inputs.b`},
+		{"round and round through each kind of listener", `
+inputs:
+  a: {type: syslog, listen: "tcp://127.0.0.1:5514"}
+  b: {type: syslog, listen: "0.0.0.0:5515"}
+  c: {type: syslog, listen: "unix:s/../s/sock"}
+  d: {type: forward, listen: "unix:/run/f"}
+  e: {type: loki, listen: "localhost:3101"}
+  f: {type: syslog, listen: "udp://:5516"}
+  g: {type: syslog, listen: "unixgram:/run/g"}
+  h: {type: forward, listen: "127.0.0.2:24225"}
+  i: {type: forward, listen: "[::]:24226"}
+outputs:
+  a1: {to: "tcp://127.0.0.1:5514"}
+  a2: {to: "syslog+tls://localhost:5514"}
+  a3: {to: "tcp://127.0.0.2:5514"}
+  b1: {to: "syslog+tcp://127.9.9.9:5515"}
+  b2: {to: "tcp://0.0.0.0:5515"}
+  b3: {to: "tcp://[::1]:5515"}
+  c1: {to: "unix:s/sock"}
+  c2: {to: "syslog+unix:s/./sock"}
+  d1: {to: "forward+unix:/run/f"}
+  d2: {to: "unix:/run/f"}
+  e1: {to: "http://127.0.0.1:3101/x"}
+  f1: {to: "tcp://127.0.0.1:5516"}
+  g1: {to: "unix:/run/g"}
+  h1: {to: "forward://127.0.0.1:24225"}
+  h2: {to: "forward+tls://127.0.0.2:24225"}
+  i1: {to: "forward://127.0.0.1:24226"}
+  j1: {to: "file:x", fallback: "loki://127.0.0.1:3101", from: e}
+  j2: {to: "stdout:", fallback: "loki://127.0.0.1:3101", from: a}
+`, `13:12 inputs.a|14:12 inputs.a|16:12 inputs.b|17:12 inputs.b|19:12 inputs.c|20:12 inputs.c|21:12 inputs.d|22:12 inputs.d|23:12 inputs.e|27:12 inputs.h|28:12 inputs.i|29:32 inputs.e|30:33 come back`},
+		{"listeners at one address", `
+inputs:
+  a: {type: syslog, listen: "tcp://127.0.0.1:5514"}
+  b: {type: syslog, listen: "udp://127.0.0.1:5514"}
+  c: {type: syslog, listen: "127.0.0.1:5514"}
+outputs:
+  o: {to: "stdout:"}
+`, `5:29 inputs.a listens`},
 		{"nobody takes it", `
 inputs: {a: {type: stdin}, b: {type: forward}}
 outputs: {o: {to: "stdout:", from: a, level: loud}}

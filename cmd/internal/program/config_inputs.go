@@ -176,7 +176,8 @@ func (c *receiveConfig) check(l *listener) error {
 	if _, err := c.serverTLS(); err != nil {
 		return err
 	}
-	return l.check()
+	_, err := l.endpoints()
+	return err
 }
 
 // addInput reads an input. One with faults is there for [pipeConfig.checkTogether] alone.

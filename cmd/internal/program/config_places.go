@@ -3,7 +3,6 @@ package program
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,40 +108,4 @@ func isWithin(path, dir string) bool {
 	}
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)
-}
-
-// checkLoops finds outputs that send to an input whose records they take: they would go round
-// for ever.
-func (c *pipeConfig) checkLoops() {
-	for _, in := range c.inputs {
-		k, is := in.kind.(*listenInput)
-		if !is || in.item.doubtful("listen") {
-			continue
-		}
-		_, address, err := k.l.resolve()
-		if err != nil {
-			continue
-		}
-		for _, out := range c.outs {
-			if !out.item.doubtful("to") && out.route.takes(in.name) && strings.HasPrefix(out.To, k.l.flag) && sendsTo(out.To, address, k.l.address) {
-				out.item.at("to").Faultf("inputs.%s listens there, and its records go to this output: they would go round without end. Name another address, or leave that input out of from", in.name)
-			}
-		}
-	}
-}
-
-// sendsTo reports whether a destination is the address of a listener of this machine. It has
-// the port of usual, if it names none.
-func sendsTo(to, address, usual string) bool {
-	_, rest, _ := strings.Cut(to, "://")
-	_, port, _ := net.SplitHostPort(usual)
-	at, _, _ := strings.Cut(withPort(rest, port), "/")
-	host, port, err := net.SplitHostPort(at)
-	lhost, lport, lerr := net.SplitHostPort(address)
-	if err != nil || lerr != nil || port != lport {
-		return false
-	}
-	ip := net.ParseIP(lhost)
-	all := lhost == "" || ip != nil && ip.IsUnspecified()
-	return host == lhost || loopback(at) && (all || loopback(address))
 }

@@ -29,7 +29,7 @@ func (c *pipeConfig) checkTogether() {
 			}
 		}
 	}
-	listening, states := map[string]string{}, map[string]string{}
+	listening, states := map[endpoint]string{}, map[string]string{}
 	stdins := 0
 	for _, in := range c.inputs {
 		if in.settings.Type.value == "stdin" {
@@ -44,12 +44,16 @@ func (c *pipeConfig) checkTogether() {
 			states[dir] = in.name
 		}
 		if k, is := in.kind.(*listenInput); is && !in.item.doubtful("listen") {
-			if network, address, err := k.l.resolve(); err == nil && !strings.HasSuffix(address, ":0") {
-				at := network + " " + address
-				if other := listening[at]; other != "" {
-					in.item.at("listen").Faultf("inputs.%s listens on %s, too", other, address)
+			ends, _ := k.l.endpoints()
+			for _, end := range ends {
+				if strings.HasSuffix(end.address, ":0") {
+					continue
 				}
-				listening[at] = in.name
+				if other := listening[end]; other != "" && other != in.name {
+					in.item.at("listen").Faultf("inputs.%s listens on %s, too", other, end.address)
+					break
+				}
+				listening[end] = in.name
 			}
 		}
 		c.checkTaken(in)

@@ -205,19 +205,40 @@ func listenersHelp(all []*listener) string {
 	return sb.String()
 }
 
-// check looks at the address.
-func (l *listener) check() error {
-	at := *l
-	for _, prefix := range []string{"tcp://", "udp://"} {
-		if rest, ok := strings.CutPrefix(l.value, prefix); ok && l.flag == "syslog" {
+// split returns l with an address without the network that is named before it, and that
+// network: tcp, udp, unixgram or, if there is none, "".
+func (l *listener) split() (at *listener, network string) {
+	own := *l
+	at = &own
+	if l.flag != "syslog" {
+		return at, ""
+	}
+	for _, network := range []string{"tcp", "udp"} {
+		if rest, ok := strings.CutPrefix(l.value, network+"://"); ok {
 			at.value = rest
+			return at, network
 		}
 	}
-	if path, ok := strings.CutPrefix(l.value, "unixgram:"); ok && l.flag == "syslog" {
+	if path, ok := strings.CutPrefix(l.value, "unixgram:"); ok {
 		at.value = "unix:" + path
+		return at, "unixgram"
 	}
-	_, _, err := at.resolve()
-	return err
+	return at, ""
+}
+
+// endpoints returns where the listener listens. A HOST:PORT of syslog is both TCP and UDP.
+func (l *listener) endpoints() ([]endpoint, error) {
+	at, named := l.split()
+	network, address, err := at.resolve()
+	switch {
+	case err != nil:
+		return nil, err
+	case named != "":
+		return []endpoint{{named, address}}, nil
+	case l.flag == "syslog" && network == "tcp":
+		return []endpoint{{"tcp", address}, {"udp", address}}, nil
+	}
+	return []endpoint{{network, address}}, nil
 }
 
 // resolve returns the network and the address to listen on.

@@ -323,20 +323,14 @@ func syslogListener() *listener {
 		flag: "syslog", what: "syslog", address: "127.0.0.1:5514",
 		usage: "listen for syslog, RFC 5424 and 3164, over TCP and UDP; also tcp://HOST:PORT, udp://HOST:PORT, unixgram:PATH",
 		open: func(r *receiver, l *listener) (opened, error) {
-			at, stream, packets := *l, true, r.tls == nil
-			network := "udp"
-			if rest, ok := strings.CutPrefix(l.value, "tcp://"); ok {
-				at.value, packets = rest, false
-			} else if rest, ok := strings.CutPrefix(l.value, "udp://"); ok {
-				at.value, stream, packets = rest, false, true
-			} else if rest, ok := strings.CutPrefix(l.value, "unixgram:"); ok {
-				at.value, network, stream, packets = "unix:"+rest, "unixgram", false, true
-			} else if strings.HasPrefix(l.value, "unix:") {
-				packets = false
+			at, network := l.split()
+			stream, packets := network == "" || network == "tcp", network == "udp" || network == "unixgram"
+			if network == "" && r.tls == nil && !strings.HasPrefix(at.value, "unix:") {
+				network, packets = "udp", true
 			}
 			s := syslog.New(r.config())
 			if stream {
-				nl, err := r.bind(&at)
+				nl, err := r.bind(at)
 				if err != nil {
 					return nil, err
 				}
@@ -345,7 +339,7 @@ func syslogListener() *listener {
 				}
 			}
 			if packets {
-				c, err := r.bindPackets(&at, network)
+				c, err := r.bindPackets(at, network)
 				if err != nil {
 					s.Close(context.Background())
 					return nil, err
