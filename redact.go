@@ -14,7 +14,7 @@ import (
 //
 // A key counts wherever it is the name of something: of an attribute or a group, also
 // one of [slog.Logger.With] and WithGroup, of a field of a struct (by its own name and
-// those of its tags), of an entry of a map, of a member of an object in JSON that a value
+// those of all its tags), of an entry of a map, of a member of an object in JSON that a value
 // consists of, or that is quoted in a text or a message. Capitals do not matter. In a
 // name with dots each part counts: "token" also hides "auth.token". A key with dots
 // hides what lies at those names in a row, wherever that begins.

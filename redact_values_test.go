@@ -23,6 +23,7 @@ import (
 	"github.com/forebay-log/forebay/fluent"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/loki"
+	"github.com/forebay-log/forebay/otlp"
 )
 
 // secret is what no output may hold. It is of the form that secretPattern matches.
@@ -131,6 +132,11 @@ func views(t testing.TB, opts ...forebay.Option) (all []*view) {
 		t.Fatal(err)
 	}
 	add("fluent replacing", f)
+	x, err := otlp.NewExporter(otlp.Config{URL: "http://otlp.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	add("otlp", x.Encoder())
 	return all
 }
 
@@ -147,6 +153,12 @@ type (
 	}
 	msgUser struct {
 		Pw string `json:"-" msg:"password"`
+	}
+	yamlUser struct {
+		Pw string `yaml:"password,omitempty"`
+	}
+	tomlUser struct {
+		Pw string `json:"pw" db:"p" toml:"password"`
 	}
 	embedded struct {
 		plainUser
@@ -298,6 +310,13 @@ var positions = []position{
 	{"tagged field", true, func(s string) any { return taggedUser{"bob", s} }},
 	{"field by its own name", true, func(s string) any { return shortUser{s} }},
 	{"field of another tag", true, func(s string) any { return &msgUser{s} }},
+	{"field of a tag of yaml", true, func(s string) any { return yamlUser{s} }},
+	{"field of a tag of toml", true, func(s string) any { return map[string]any{"a": &tomlUser{s}} }},
+	{"LogValuer in a list", true, func(s string) any {
+		return []logValuer{{slog.GroupValue(slog.Any("x", []any{logValuer{slog.AnyValue(plainUser{"bob", s})}}))}}
+	}},
+	{"LogValuer in a field", false, func(s string) any { return &struct{ V slog.LogValuer }{logValuer{slog.StringValue(s)}} }},
+	{"error in a list", false, func(s string) any { return []any{errors.New(s), struct{ E error }{errors.New(s)}} }},
 	{"embedded struct", true, func(s string) any { return embedded{plainUser{"bob", s}, 1} }},
 	{"embedded pointer", true, func(s string) any { return embeddedPtr{&Creds{s}, 1} }},
 	{"field of numbers", true, func(s string) any { return Creds{[]any{s}} }},
@@ -454,6 +473,36 @@ func TestRedactionPositions(t *testing.T) {
 				t.Error("no encoder shows it without a rule: the test proves nothing")
 			}
 		})
+	}
+}
+
+// account hides its fields.
+type account struct{ Name, Password, Number string }
+
+func (a account) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("name", a.Name), slog.Any("limits", []any{1, slog.GroupValue(slog.Int("least", 2))}))
+}
+
+// TestRedactionComesAfterLogValue: rules see what LogValue returns and not the fields of the
+// value, which no encoder writes, whether anything in it changes or not.
+func TestRedactionComesAfterLogValue(t *testing.T) {
+	for name, opts := range map[string][]forebay.Option{
+		"no rules": nil, "field": {forebay.RedactKeys("password")}, "path": {forebay.RedactPaths("v.*.password", "v.password")}, "group": {forebay.RedactKeys("name")},
+		"pattern": {forebay.RedactPattern(regexp.MustCompile("nothing"))}, "function": {forebay.ReplaceAttr(func(_ []string, a slog.Attr) slog.Attr { return a })},
+	} {
+		for _, view := range views(t, opts...) {
+			a := account{"bob", secret, secret}
+			for _, v := range []any{[]any{a, &a}, []account{a}, []*account{&a, nil}, map[string]account{"a": a}, map[int]any{1: &a}, struct{ A account }{a}, &struct{ A *account }{&a}, [][]account{{a}}} {
+				slog.New(view.Router).Info("m", "v", v)
+				got := view.take()
+				if leak([]byte(got)) != "" || strings.Contains(got, "Number") {
+					t.Errorf("%s, %s, %T: %q", name, view.name, v, got)
+				}
+				if name == "field" && !strings.Contains(got, "bob") {
+					t.Errorf("%s, %s, %T: the name is not there: %q", name, view.name, v, got)
+				}
+			}
+		}
 	}
 }
 

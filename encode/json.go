@@ -42,14 +42,14 @@ func (e *encoder) appendSourceJSON(dst []byte, pc uintptr) []byte {
 //   - groups without attributes are left out wherever they come from,
 //   - the source position has other formats, too, see Options.Caller,
 //   - values nested deeper than 1000 levels, and LogValuers that return
-//     groups without end, become a text that says so. Cyclic values do in slog
-//     too, but some exhaust the stack there, which ends the process.
+//     groups without end, become a text of that error. So do cyclic values in slog,
+//     but some exhaust the stack there, which ends the process.
 //
 // Values of the kinds slog has, slices of them and pointers to those
 // (slog.Any("ids", &ids)), errors, [AttrAppender], structs of plain fields, []any and
-// map[string]any cost no allocation here. Names of fields and their options are those of
-// encoding/json. A method with a pointer receiver is called for values that have an
-// address: those behind a pointer and elements of slices. A panic in a method of a value
+// map[string]any cost no allocation here. Fields have the names and options that
+// encoding/json gives them. A method with a pointer receiver is called for values that
+// have an address: the target of a pointer and the elements of a slice. A panic in a method of a value
 // becomes a text, as in slog. A method that recurses without end cannot be stopped.
 func JSON(o *Options) Encoder {
 	e := newEncoder(o.config(values.Style{

@@ -94,10 +94,10 @@ type Options struct {
 	// arguments and at the time that [slog.HandlerOptions] states. The built-in attributes come under the keys
 	// above; on the console they keep their places under any key. ReplaceAttr is
 	// not offered the chain of an error, nor the fields of structs and the members of
-	// maps. It is offered the attributes of an [AttrAppender], as those of a group, and of
-	// LogValuers and AttrAppenders within other values, as those of the group around the
-	// attribute. It may be called from several goroutines at once. If it
+	// maps. It is offered the attributes of an [AttrAppender] like the members of a group, and
+	// the attributes of LogValuers and AttrAppenders within other values like members of the
+	// group around the attribute. It may be called from several goroutines at once. If it
 	// panics, the value of the attribute is replaced by the text of the panic.
-	// Default: nil, all stay as they are.
+	// Default: nil, attributes are unchanged.
 	ReplaceAttr func(groups []string, a slog.Attr) slog.Attr
 }

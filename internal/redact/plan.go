@@ -202,6 +202,28 @@ func (b planner) structure(p *plan) {
 	}
 }
 
+// tagNames appends the names that a field has by its tags, whatever they are for: other
+// encoders may go by them.
+func tagNames(names []string, tag reflect.StructTag) []string {
+	rest := string(tag)
+	for {
+		key, value, ok := strings.Cut(strings.TrimLeft(rest, " "), ":")
+		if !ok {
+			return names
+		}
+		quoted, err := strconv.QuotedPrefix(value)
+		if err != nil {
+			return names
+		}
+		rest = value[len(quoted):]
+		text, _ := strconv.Unquote(quoted)
+		name, _, _ := strings.Cut(text, ",")
+		if name != "" && name != "-" && (key != "json" || jsonfield.ValidName(name)) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+}
+
 // tagKeys are the tags that package fluent looks at, the first that is there.
 var tagKeys = []string{"fluent", "msgpack", "msg", "codec", "json"}
 
@@ -232,14 +254,11 @@ func (b planner) collect(p *plan, t reflect.Type, index []int, within map[reflec
 		f.inJSON = tag != "-" && !f.hidden
 		if jsonfield.ValidName(name) && f.inJSON {
 			f.name, f.tagged = name, true
-			f.names = append(f.names, name)
 		}
+		f.names = tagNames(f.names, sf.Tag)
 		shown := f.inJSON
 		for _, key := range tagKeys {
 			if text, ok := sf.Tag.Lookup(key); ok {
-				if other, _, _ := strings.Cut(text, ","); other != "" && text != "-" {
-					f.names = append(f.names, other)
-				}
 				shown = shown || text != "-"
 				break
 			}

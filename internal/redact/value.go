@@ -58,14 +58,23 @@ func (w *Walker) value(v reflect.Value, p *plan, at span, depth int) (out any, c
 	if !w.rules.values() {
 		ms &= appendAttrs
 	}
+	seen := p.own // the methods that encoders can call
+	if v.CanAddr() {
+		seen = p.all
+	}
+	if seen&logValue != 0 && depth > 0 && v.CanInterface() {
+		// What LogValue returns is all that encoders write, except for MarshalMsg.
+		if !w.rules.values() {
+			return nil, false
+		}
+		if out, changed = w.logged(recv, at, depth); changed || seen&marshalMsg == 0 {
+			return out, changed
+		}
+	}
 	if ms != 0 {
 		if out, changed = w.rich(recv, ms, at, depth); changed {
 			return out, true
 		}
-	}
-	seen := p.own // the methods that encoders can call
-	if v.CanAddr() {
-		seen = p.all
 	}
 	// An error that is an attribute is a text to every encoder, unless it is a struct
 	// that is an error only by what is embedded in it.
@@ -126,12 +135,17 @@ func (w *Walker) rich(recv any, ms methods, at span, depth int) (out any, change
 		}
 	}
 	if ms&logValue != 0 && depth > 0 { // as an attribute it has been resolved
-		if w.made++; w.made > maxMade {
-			return tooMany, true
-		}
-		return w.slogValue(slog.AnyValue(recv).Resolve(), at, depth)
+		return w.logged(recv, at, depth)
 	}
 	return nil, false
+}
+
+// logged redacts what LogValue returns.
+func (w *Walker) logged(recv any, at span, depth int) (any, bool) {
+	if w.made++; w.made > maxMade {
+		return tooMany, true
+	}
+	return w.slogValue(slog.AnyValue(recv).Resolve(), at, depth)
 }
 
 // plain redacts what those methods tell that know only a text.

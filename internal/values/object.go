@@ -157,7 +157,7 @@ func (w *Walker) members(dst []byte, attrs []slog.Attr) []byte {
 	return dst
 }
 
-// bounded says why there is to be no further group.
+// bounded returns the text in place of a further group, or "" if there is room for one.
 func (w *Walker) bounded() string {
 	switch {
 	case w.spent >= maxExpansions:

@@ -270,7 +270,7 @@ func (t *tree) value(dst []byte, v reflect.Value, p *treePlan) []byte {
 	return jsontext.AppendString(dst, "!ERROR:json: unsupported type: "+v.Type().String())
 }
 
-// byMethod appends v as one of the methods says that package encode documents.
+// byMethod appends the result of LogValue, AppendAttrs or Error.
 func (t *tree) byMethod(dst []byte, v reflect.Value, op treeOp) []byte {
 	x := interfaceOf(v)
 	switch op {
@@ -282,7 +282,7 @@ func (t *tree) byMethod(dst []byte, v reflect.Value, op treeOp) []byte {
 	return jsontext.AppendString(dst, message(x.(error)))
 }
 
-// interfaceOf returns v with the methods that it has where it lies.
+// interfaceOf returns v, or its address if it has one, which has more methods.
 func interfaceOf(v reflect.Value) any {
 	if v.CanAddr() && v.Kind() != reflect.Pointer {
 		v = v.Addr()
