@@ -13,6 +13,11 @@ func BenchmarkLine(b *testing.B) {
 		more       []slog.Attr
 	}{
 		{"text", "2015-07-29 17:41:44,747 - INFO  [QuorumPeer[myid=1]/0:0:0:0:0:0:0:0:2181:FastLeaderElection@774] - Notification time out: 3200\n", AsJSON, nil},
+		{"syslog", "Dec 10 07:28:03 LabSZ sshd[24245]: Failed password for root from 112.95.230.3 port 45378 ssh2\n", AsJSON, nil},
+		{"apache", "[Fri Nov 20 10:11:12.123456 2026] [core:error] [pid 12:tid 34] [client 10.0.0.1:56789] File does not exist: /var/www/html/favicon.ico\n", AsJSON, nil},
+		{"access log", `10.0.0.1 - frank [20/Nov/2026:10:11:12 +0100] "GET /index.html HTTP/1.1" 200 2326 "-" "Mozilla/5.0"` + "\n", AsJSON, nil},
+		{"klog", "I1120 10:11:12.123456       1 controller.go:123] Starting workers for the replica set controller\n", AsJSON, nil},
+		{"prose", "The quick brown fox jumps over the lazy dog and nobody knows why it does so on every single day\n", AsJSON, nil},
 		{"text without anything", "Invalid user webmaster from 173.234.31.186 and a few more words to make it as long as the others are on average\n", AsJSON, nil},
 		{"json", `{"time":"2024-05-06T07:08:09.123Z","level":"info","msg":"request served","method":"GET","path":"/v2/items","status":200,"took":0.0123}` + "\n", AsJSON, nil},
 		{"json to logfmt", `{"time":"2024-05-06T07:08:09.123Z","level":"info","msg":"request served","method":"GET","path":"/v2/items","status":200,"took":0.0123}` + "\n", AsLogfmt, nil},
@@ -23,7 +28,7 @@ func BenchmarkLine(b *testing.B) {
 			[]slog.Attr{slog.String("namespace", "prod"), slog.String("pod", "web-1"), slog.String("container", "c"), slog.String("stream", "stdout")}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			p := Parser{Location: time.UTC}
+			p := Parser{Location: time.UTC, Now: time.Now}
 			e := NewEncoder(c.as)
 			line := []byte(c.line)
 			var ev Event

@@ -103,7 +103,7 @@ func (e *Encoder) Encode(ev *Event) (rec []byte, err error) {
 		return ev.Raw, nil
 	}
 	if e.kept(ev) && len(ev.More) == 0 {
-		if line := bytes.TrimLeft(ev.Raw, " \t\r"); len(line) > 1 && line[len(line)-1] == '\n' && line[len(line)-2] > ' ' && (ev.ascii || utf8.Valid(line)) {
+		if line := ev.Raw[behind(ev.Raw, 0):]; len(line) > 1 && line[len(line)-1] == '\n' && line[len(line)-2] > ' ' && (ev.ascii || utf8.Valid(line)) {
 			return line, nil
 		}
 	}

@@ -4,6 +4,7 @@
 package record
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -63,8 +64,8 @@ type Event struct {
 }
 
 // Fields returns what a line of JSON or logfmt says apart from its level and time: the
-// message, which is the first field msg or message, and the others in their order. Of
-// text all is message.
+// message, which is the field msg or message, and the others in their order. The last of
+// fields with one name counts. Of text all is message.
 func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
 	switch ev.Format {
 	case JSON:
@@ -74,21 +75,23 @@ func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
 	default:
 		return string(ev.Line), nil
 	}
-	level, time, found := ev.HasLevel, !ev.Time.IsZero(), false
-	attrs = slices.DeleteFunc(attrs, func(a slog.Attr) bool {
-		switch {
-		case level && a.Key == string(ev.levelKey):
-			level = false
-		case time && a.Key == string(ev.timeKey):
-			time = false
-		case !found && (a.Key == "msg" || a.Key == "message") && a.Value.Kind() == slog.KindString:
-			found, msg = true, a.Value.String()
-		default:
-			return false
+	take := func(key []byte) (text string) {
+		for i := len(attrs) - 1; i >= 0 && len(key) > 0; i-- {
+			if a := attrs[i]; a.Key == string(key) {
+				attrs = slices.Delete(attrs, i, i+1)
+				return a.Value.String()
+			}
 		}
-		return true
-	})
-	return msg, attrs
+		return ""
+	}
+	take(ev.levelKey)
+	take(ev.timeKey)
+	for _, a := range attrs {
+		if (a.Key == "msg" || a.Key == "message") && a.Value.Kind() == slog.KindString {
+			return take([]byte(a.Key)), attrs
+		}
+	}
+	return "", attrs
 }
 
 // A Parser reads lines. It is not for concurrent use.
@@ -116,24 +119,25 @@ func (p *Parser) Parse(raw []byte, ev *Event) {
 			ev.Format, ev.ascii = JSON, s.high&highs == 0
 			return
 		}
-		*ev = Event{Raw: raw, Line: ev.Line, Format: Text} // what the first members said
 	}
 	if p.Format == Auto || p.Format == Logfmt {
-		if isLogfmt(ev.Line, p.Format == Logfmt) {
-			ev.Format = Logfmt
-			p.inspectLogfmt(ev)
+		if ev.HasLevel || !ev.Time.IsZero() { // from members of invalid JSON
+			*ev = Event{Raw: raw, Line: ev.Line}
+		}
+		if p.logfmt(ev, p.Format == Logfmt) {
 			return
 		}
 	}
 	if p.Format != Text && p.Format != Auto {
 		p.Unparsed++
 	}
-	ev.Level, ev.HasLevel = textLevel(ev.Line)
-	if t, hasYear, ok := stamp.FindText(ev.Line, p.location(), p.Now); ok && hasYear {
-		ev.Time = t
-	} else if ok {
-		t, _, _ = stamp.FindText(ev.Line, time.UTC, p.Now)
-		ev.Time = p.yearless(t)
+	*ev = Event{Raw: raw, Line: ev.Line, Format: Text} // without level and time of a first field
+	at, timed := stamp.FindText(ev.Line, p.location(), p.Now)
+	if timed {
+		ev.Time = p.timeOf(&at)
+	}
+	if f := textLevel(ev.Line, &at); f.why != "" {
+		ev.Level, ev.HasLevel = f.level, true
 	}
 }
 
@@ -147,7 +151,7 @@ func (p *Parser) ParseAs(f Format, raw []byte, n int, ev *Event) {
 		s.line(ev.Line)
 		ev.ascii = s.high&highs == 0
 	case Logfmt:
-		p.inspectLogfmt(ev)
+		p.logfmt(ev, true)
 	}
 }
 
@@ -184,20 +188,15 @@ func (p *Parser) Note(ev *Event, name, value string) bool {
 	return true
 }
 
-// yearless gives t a year. It is in UTC, as it is written: that clock need not have been
-// there in 2000.
-func (p *Parser) yearless(t time.Time) time.Time {
-	if p.Now == nil {
+// timeOf returns the time of a match, with its year.
+func (p *Parser) timeOf(m *stamp.Match) time.Time {
+	switch {
+	case !m.Yearless:
+		return m.Time
+	case p.Now == nil:
 		return time.Time{}
 	}
-	now := p.Now()
-	for year := now.Year() + 1; year >= now.Year()-8; year-- { // 29 February may be so long ago
-		at := time.Date(year, t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), p.location())
-		if at.Month() == t.Month() && at.Before(now.Add(24*time.Hour)) {
-			return at
-		}
-	}
-	return time.Time{}
+	return m.In(p.Now().Add(24 * time.Hour))
 }
 
 // TrimEnd returns the line without "\n" or "\r\n".
@@ -224,41 +223,67 @@ func IsObject(line []byte) bool {
 	return s.line(line)
 }
 
-func (p *Parser) inspectLogfmt(ev *Event) {
-	pairs(ev.Line, func(key, value []byte) bool {
-		p.field(ev, key, unquoted(value), true)
-		return !ev.HasLevel || ev.Time.IsZero()
+// logfmt fills ev and reports whether its line consists of key=value pairs. If sure, one pair
+// is enough, and words without a value are allowed. Otherwise the line needs a usual key of log
+// lines or two pairs, because text has an equals sign now and then.
+func (p *Parser) logfmt(ev *Event, sure bool) bool {
+	count, bare, known := 0, 0, false
+	ok := pairs(ev.Line, func(key, value []byte) bool {
+		if value == nil {
+			bare++
+		} else {
+			count++
+			known = known || isLevelKey(key) || isTimeKey(key) || string(key) == "msg" || string(key) == "message"
+		}
+		if ev.mayTake(key) {
+			p.field(ev, key, unquoted(value), true)
+		}
+		return sure || bare == 0
 	})
+	ev.Format = Logfmt
+	return ok && count > 0 && (sure || known || count > 1)
 }
 
-// field looks whether key is a usual name of the level or the time. The first of
-// each counts.
+// mayTake reports whether a field may be the level or time: they are not known yet, or the
+// field has the name of one.
+func (ev *Event) mayTake(key []byte) bool {
+	return ev.levelKey == nil || ev.timeKey == nil || string(key) == string(ev.levelKey) || string(key) == string(ev.timeKey)
+}
+
+// field sets level or time if key is a usual name of one. The first such name wins, and the
+// last field with that name, as in most readers of JSON.
 func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 	switch {
-	case !ev.HasLevel && isLevelKey(key):
+	case isLevelKey(key) && (!ev.HasLevel || string(key) == string(ev.levelKey)):
+		ev.levelKey = nil
 		if ev.Level, ev.HasLevel = fieldLevel(key, value); ev.HasLevel {
 			ev.levelKey = key
 		}
-	case ev.Time.IsZero() && isTimeKey(key):
-		if t, hasYear, ok := stamp.Find(value, p.location()); ok && hasYear {
-			ev.Time = t
-		} else if ok {
-			t, _, _ = stamp.Find(value, time.UTC)
-			ev.Time = p.yearless(t)
+	case isTimeKey(key) && (ev.Time.IsZero() || string(key) == string(ev.timeKey)):
+		ev.Time, ev.timeKey = time.Time{}, nil
+		if at, ok := stamp.Find(value, p.location()); ok {
+			ev.Time = p.timeOf(&at)
 		} else if number {
 			ev.Time, _ = stamp.FromNumber(string(value))
 		}
 		if !ev.Time.IsZero() {
 			ev.timeKey = key
 		}
+	case ev.Time.IsZero() && string(key) == "msg" && bytes.HasPrefix(value, audit): // of auditd
+		if at, ok := stamp.Find(value, time.UTC); ok {
+			ev.Time = at.Time
+		}
 	}
 }
+
+var audit = []byte("audit(")
 
 // isTimeKey knows the names that slog, zap, zerolog, logrus, pino, bunyan, Serilog,
 // logstash, ECS and journald use.
 func isTimeKey(key []byte) bool {
 	switch string(key) {
-	case "time", "Time", "ts", "timestamp", "Timestamp", "@timestamp", "@t", "t", "datetime", "asctime", "eventTime", "__REALTIME_TIMESTAMP":
+	case "time", "Time", "ts", "timestamp", "Timestamp", "@timestamp", "@t", "t", "datetime", "asctime", "eventTime", "__REALTIME_TIMESTAMP",
+		besides + "time":
 		return true
 	}
 	return false

@@ -6,24 +6,6 @@ import (
 	"strings"
 )
 
-// isLogfmt reports whether line is made of key=value pairs. If sure, that is
-// all it takes, and words without a value are allowed beside at least one pair.
-// Otherwise the line must also have a key that log lines have, or two pairs,
-// because text has an equals sign now and then.
-func isLogfmt(line []byte, sure bool) bool {
-	count, bare, known := 0, 0, false
-	ok := pairs(line, func(key, value []byte) bool {
-		if value == nil {
-			bare++
-			return sure
-		}
-		count++
-		known = known || isLevelKey(key) || isTimeKey(key) || string(key) == "msg" || string(key) == "message"
-		return true
-	})
-	return ok && count > 0 && (sure || bare == 0 && (known || count > 1))
-}
-
 // pairs calls yield with each key and value of a logfmt line, as they are written
 // (values with their quotes, if any; nil for a key without '='), until yield
 // returns false. It returns false if that happened or the line is not logfmt.

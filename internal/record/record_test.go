@@ -112,7 +112,7 @@ func TestLevel(t *testing.T) {
 		"081109 203615 148 INFO dfs.DataNode$PacketResponder: x":                   slog.LevelInfo,
 		"2015-07-29 19:04:29,071 - WARN  [SendWorker:1] - Send worker":             slog.LevelWarn,
 		"2024-01-01 00:00:00 [ERROR] x":                                            slog.LevelError,
-		"2024-01-01 00:00:00 [ warn ] x":                                           none, // a space before, no capitals
+		"2024-01-01 00:00:00 [ warn ] x":                                           slog.LevelWarn,
 		"[WARN ] x":                                                                slog.LevelWarn,
 		"<info> x":                                                                 slog.LevelInfo,
 		"ERROR: x":                                                                 slog.LevelError,
@@ -137,7 +137,8 @@ func TestLevel(t *testing.T) {
 		"2026-11-23T10:11:12.345Z\tinfo\tcaller.go:1\tm":                           slog.LevelInfo, // zap's console
 		"2026-11-23 10:11:12,345 Warning x":                                        slog.LevelWarn,
 		"2026/11/23 10:11:12 Error reading x":                                      slog.LevelError,
-		"10:11:12.345+02:00 Debug x":                                               slog.LevelDebug,
+		"10:11:12.345+02:00 Debug  x":                                              slog.LevelDebug,
+		"10:11:12.345+02:00 Debug x":                                               none,
 		"[10:11:12 INF] x":                                                         slog.LevelInfo, // Serilog
 		"[10:11:12 VRB] x":                                                         Trace,
 		"3:04PM WRN x":                                                             slog.LevelWarn, // zerolog's console
@@ -259,7 +260,7 @@ func TestNumbers(t *testing.T) {
 		"1479895199.999 before":                     "",
 		"1795514400 in a day":                       "2026-11-24T10:00:00Z",
 		"1795514400.001 behind":                     "",
-		"[1700000000.123456] x":                     "",
+		"[1700000000.123456] x":                     "2023-11-14T22:13:20.123456Z",
 		"1234567890 2024-05-06T07:08:09Z x":         "2024-05-06T07:08:09Z",
 		"1234567890 Nov 23 09:00:00 x":              "2026-11-23T08:00:00Z",
 		"1700000000 Nov 23 09:00:00 x":              "2023-11-14T22:13:20Z",
@@ -385,7 +386,7 @@ func TestEncode(t *testing.T) {
 // taken out once, at the places where they were found.
 func TestFields(t *testing.T) {
 	for _, c := range []struct{ in, msg, rest string }{
-		{`{"level":"info","ts":1714979289.5,"msg":"m","a":1,"level":"x","msg":"n","b":2}`, "m", `{"a":1,"level":"x","msg":"n","b":2}`},
+		{`{"level":"x","ts":1714979289.5,"msg":"m","a":1,"level":"info","msg":"n","b":2}`, "n", `{"level":"x","msg":"m","a":1,"b":2}`},
 		{`{"level":{"x":1},"lvl":"warn","time":"no","t":1714979289,"message":"m"}`, "m", `{"level":{"x":1},"time":"no"}`},
 		{`{"n":-0,"m":1.00,"f":0.25,"g":1e400,"u":18446744073709551615,"v":12345678901234567890123,"e":1e21,"z":0.0}`, "",
 			`{"n":-0,"m":1.00,"f":0.25,"g":1e400,"u":18446744073709551615,"v":12345678901234567890123,"e":1e21,"z":0.0}`},

@@ -143,7 +143,7 @@ func (s *scan) list(i int) int {
 
 // member shows a member of the outermost object to the Parser.
 func (s *scan) member(key, value []byte) {
-	if !s.ev.HasLevel || s.ev.Time.IsZero() {
+	if s.ev.mayTake(key) {
 		s.p.field(s.ev, key, unquoted(value), value[0] != '"')
 	}
 }

@@ -64,14 +64,16 @@ func decoded(t *testing.T, line []byte) (ev Event) {
 		text := strings.TrimSuffix(strings.TrimPrefix(string(value), `"`), `"`)
 		switch k := []byte(key.(string)); {
 		case !written:
-		case !ev.HasLevel && isLevelKey(k):
+		case isLevelKey(k) && (!ev.HasLevel || string(ev.levelKey) == string(k)):
+			ev.levelKey = nil
 			if ev.Level, ev.HasLevel = fieldLevel(k, []byte(text)); ev.HasLevel {
 				ev.levelKey = k
 			}
-		case ev.Time.IsZero() && isTimeKey(k):
-			if at, hasYear, ok := stamp.Find([]byte(text), time.UTC); ok && hasYear {
-				ev.Time = at
-			} else if value[0] != '"' {
+		case isTimeKey(k) && (ev.Time.IsZero() || string(ev.timeKey) == string(k)):
+			ev.Time, ev.timeKey = time.Time{}, nil
+			if at, ok := stamp.Find([]byte(text), time.UTC); ok && !at.Yearless {
+				ev.Time = at.Time
+			} else if !ok && value[0] != '"' {
 				ev.Time, _ = stamp.FromNumber(text)
 			}
 			if !ev.Time.IsZero() {

@@ -2,71 +2,171 @@
 package stamp
 
 import (
+	"bytes"
 	"strings"
+	"sync"
 	"time"
 )
 
-// within is how far into a line a time may begin: behind a host name, a process
-// or a file, but not somewhere in the message.
+// within is the number of bytes at the start of a line in which a time may begin. A host, a
+// process or a file name may come first, but not the message.
 const within = 96
 
-// Find returns the first time in the beginning of line. A time without a zone is
-// in loc. A time without a year, as syslog writes it, is in the year 2000, which
-// has all days, and hasYear is false.
-//
-// It knows
-//
-//	2006-01-02T15:04:05.999999999Z   RFC 3339, with a space or comma too, with +0100 or no zone
-//	2006/01/02 15:04:05.999999       Go's log package, nginx
-//	06/01/02 15:04:05                Spark
-//	060102 150405                    HDFS
-//	Sun Jan _2 15:04:05.999 2006     Apache, ctime
-//	Sun Jan _2 15:04:05 MST 2006     date, Java's Date; with AM or PM, and with +0100, too
-//	Sun, 02 Jan 2006 15:04:05 GMT    HTTP, mail
-//	02/Jan/2006:15:04:05 -0700       access logs
-//	Jan _2 15:04:05                  syslog, RFC 3164; with a year before the hours, too
-//	Jan 2, 2006 3:04:05 PM           java.util.logging
-//	02-Jan-2006 15:04:05.999         Tomcat; with spaces, log4j and Redis
-//	01-02 15:04:05.999               Android, at the beginning only
-//	I0102 15:04:05.999999            glog, klog
-//	1136214245.999                   seconds since 1970, as the first word only
-//
-// Of names of zones it knows UTC, UT, GMT and Z. A time with another one is in loc.
-func Find(line []byte, loc *time.Location) (t time.Time, hasYear, ok bool) {
-	return find(line, loc, nil)
+// A Match is a time in a line.
+type Match struct {
+	Form     *Form
+	From, To int // it is line[From:To]
+	// Time is in the zone of the line, or else of the caller. If Yearless, it is in the
+	// year 2000, which has all days, and in UTC; In adds the year.
+	Time     time.Time
+	Yearless bool
+	zone     *time.Location // if Yearless
 }
 
-// FindText is Find for a line of text, which may begin with a number that is no time:
-// one is a time only if it is at most ten years before now and a day behind it. If now
-// is nil, it is time.Now.
-func FindText(line []byte, loc *time.Location, now func() time.Time) (t time.Time, hasYear, ok bool) {
+// In returns a yearless time in the last year in which it is not after latest. It looks back
+// eight years, because 29 February may be that old.
+func (m *Match) In(latest time.Time) time.Time {
+	t := m.Time
+	latest = latest.In(m.zone)
+	for year, oldest := latest.Year(), latest.Year()-8; year >= oldest; year-- {
+		at := time.Date(year, t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), m.zone)
+		if !at.After(latest) && at.Month() == t.Month() {
+			return at
+		}
+	}
+	return time.Time{}
+}
+
+// Find returns the first date with a time near the start of line, in one of the forms of the
+// table. A yearless time counts only if no full date follows. A time without a zone is in loc.
+// Known names of zones are UTC, UT, GMT, Z and names of the zone database, such as
+// Europe/Berlin; a time with any other name is in loc, too.
+func Find(line []byte, loc *time.Location) (m Match, ok bool) { return find(line, within, loc, nil) }
+
+// FindText is Find for a line of text. A number at its start is a time only if it is at most
+// ten years before now and at most a day after it. If now is nil, it is time.Now.
+func FindText(line []byte, loc *time.Location, now func() time.Time) (m Match, ok bool) {
 	if now == nil {
 		now = time.Now
 	}
-	return find(line, loc, now)
+	return find(line, within, loc, now)
 }
 
-func find(line []byte, loc *time.Location, now func() time.Time) (t time.Time, hasYear, ok bool) {
-	if t, ok = rfc3339(line); ok {
-		return t, true, true
+// At is Find for a time that line begins with.
+func At(line []byte, loc *time.Location) (m Match, ok bool) { return find(line, 1, loc, nil) }
+
+// find finds a time that begins in line[:limit].
+func find(line []byte, limit int, loc *time.Location, now func() time.Time) (best Match, ok bool) {
+	if t, ok := rfc3339(line); ok {
+		return Match{Form: forms[0], To: len(line), Time: t}, true
 	}
-	for i := range min(len(line), within) {
-		if i > 0 && (isDigit(line[i-1]) || isLetter(line[i-1])) {
-			continue // not the beginning of a word
+	limit = min(len(line), limit)
+	p := parser{b: line}
+	for i := 0; i < limit; {
+		c := line[i]
+		if !isWord[c] {
+			i++
+			continue
 		}
-		p := parser{b: line, i: i, loc: loc, now: now}
-		switch c := line[i]; {
-		case isDigit(c):
-			ok = p.try(isoForm) || p.try(slashesForm) || p.try(accessForm) || p.try(compactForm) || p.try(dayForm) ||
-				i == 0 && (p.try(epochForm) || p.try(androidForm))
-		case c >= 'A' && c <= 'Z': // as all names and glog's letters do
-			ok = p.try(namedForm) || p.try(glogForm)
+		from := i
+		for i < len(line) && isDigit(line[i]) {
+			i++
 		}
-		if ok {
-			return p.t, !p.noYear, true
+		digits := i - from
+		for i < len(line) && isWord[line[i]] {
+			i++
+		}
+		var may []*Form
+		sep := byte(0) // behind the digits or the name
+		switch {
+		case digits > 0:
+			may = byDigits[min(digits, len(byDigits)-1)]
+			if n := from + digits; n < len(line) {
+				sep = line[n]
+			}
+		case c >= 'a' || i == len(line):
+		case i-from == 3:
+			may, sep = byName, line[i]
+		case (i-from == 5 || i-from == 9) && isDigit(line[from+1]):
+			may = byLetter
+		}
+		if digits == 4 && sep == '-' {
+			if f := p.iso(from, loc); f != nil {
+				return Match{Form: f, From: from, To: p.i, Time: p.t}, true
+			}
+		}
+		for _, f := range may {
+			if f.sep != 0 && f.sep != sep || !f.mayBegin(line, from) {
+				continue
+			}
+			p.i, p.loc, p.fields = from, loc, fields{}
+			if !p.read(f.layout) || !p.finish(f) || f.layout == "U" && f.place == first && !p.isFirstWord(from, now) {
+				continue
+			}
+			if !f.yearless {
+				return Match{Form: f, From: from, To: p.i, Time: p.t}, true
+			}
+			if !ok {
+				best, ok = Match{Form: f, From: from, To: p.i, Time: p.t, Yearless: true, zone: p.loc}, true
+			}
+			if i = max(i, p.i); !mayHaveClock(line[i:min(len(line), max(i, limit))]) {
+				return best, ok
+			}
+			break
 		}
 	}
-	return time.Time{}, false, false
+	return best, ok
+}
+
+// mayHaveClock reports whether b has a colon between digits. Most syslog lines have none after
+// their time, and need not be searched for a full date.
+func mayHaveClock(b []byte) bool {
+	for from := 0; ; from++ {
+		i := bytes.IndexByte(b[from:], ':')
+		if from += i; i < 0 || from+1 == len(b) {
+			return i >= 0
+		}
+		if from > 0 && isDigit(b[from-1]) && isDigit(b[from+1]) {
+			return true
+		}
+	}
+}
+
+// iso reads the two most common forms at b[i:] without the table. It returns nil for others.
+func (p *parser) iso(i int, loc *time.Location) *Form {
+	b := p.b[i:]
+	if len(b) < 19 || b[7] != '-' || b[10] != ' ' && b[10] != 'T' || b[13] != ':' || b[16] != ':' {
+		return nil
+	}
+	p.i, p.loc, p.fields = i+19, loc, fields{
+		year: 100*two(b, 0) + two(b, 2), month: two(b, 5), day: two(b, 8), hour: two(b, 11), min: two(b, 14), sec: two(b, 17),
+	}
+	if p.year|p.month|p.day|p.hour|p.min|p.sec < 0 {
+		return nil
+	}
+	f := forms[0]
+	if b[10] == ' ' {
+		f = forms[1]
+	}
+	p.fraction()
+	p.zone()
+	if !p.finish(f) {
+		return nil
+	}
+	return f
+}
+
+var audit = []byte("audit(")
+
+// mayBegin reports whether the form may be at line[i:].
+func (f *Form) mayBegin(line []byte, i int) bool {
+	switch f.place {
+	case first:
+		return i == 0 || i == 1 && line[0] == '['
+	case audited:
+		return bytes.HasSuffix(line[:i], audit)
+	}
+	return true
 }
 
 // rfc3339 reads the form that most loggers write, 2006-01-02T15:04:05.999999999Z, where
@@ -139,135 +239,140 @@ func FromNumber(s string) (time.Time, bool) {
 }
 
 // parser reads one time at b[i:]. Its methods return false as soon as something
-// does not fit; try then goes back to where it began.
+// does not fit.
 type parser struct {
 	b   []byte
 	i   int
 	loc *time.Location
-	now func() time.Time // what a number has to be near; nil: nothing
-
-	year, month, day, hour, min, sec, nsec int
-	noYear                                 bool
-	t                                      time.Time
+	fields
 }
 
-// A form is one way to write a time.
-type form uint8
+type fields struct {
+	year, month, day, hour, min, sec, nsec int
+	weekday                                time.Weekday
+	fractional                             bool      // there is a fraction of a second
+	t                                      time.Time // of a number, and then the result
+}
 
-const (
-	isoForm form = iota
-	slashesForm
-	accessForm
-	compactForm
-	epochForm
-	namedForm
-	glogForm
-	dayForm
-	androidForm
-)
-
-// try is a switch, and not a call of a function value, to keep p off the heap.
-func (p *parser) try(f form) bool {
-	saved := *p
-	ok := false
-	switch f {
-	case isoForm:
-		ok = p.iso()
-	case slashesForm:
-		ok = p.slashes()
-	case accessForm:
-		ok = p.access()
-	case compactForm:
-		ok = p.compact()
-	case epochForm:
-		ok = p.epoch()
-	case namedForm:
-		ok = p.named()
-	case glogForm:
-		ok = p.glog()
-	case dayForm:
-		ok = p.dayFirst()
-	case androidForm:
-		ok = p.android()
+// read reads what a layout describes.
+func (p *parser) read(layout string) bool {
+	for k := range len(layout) {
+		ok := true
+		switch c := layout[k]; c {
+		case 'Y':
+			ok = p.num(4, &p.year)
+		case 'y':
+			ok = p.two(&p.year)
+			p.year += 2000
+		case 'm':
+			ok = p.two(&p.month)
+		case 'd':
+			ok = p.two(&p.day)
+		case 'e':
+			ok = p.oneOrTwo(&p.day)
+		case 'a':
+			n := p.name("SunMonTueWedThuFriSat")
+			ok, p.weekday = n >= 0, time.Weekday(n)
+		case 'b':
+			p.month = p.name("JanFebMarAprMayJunJulAugSepOctNovDec") + 1
+			ok = p.month > 0
+		case 'c':
+			ok = p.clock(':')
+		case 'C':
+			ok = p.clock(':') && p.fractional
+		case 'k':
+			ok = p.two(&p.hour) && p.two(&p.min) && p.two(&p.sec)
+			p.fraction()
+		case 'K':
+			ok = p.clock('.')
+		case 'p':
+			half, said := p.half()
+			ok = half && said
+		case 'z':
+			p.zone()
+		case 'X':
+			ok = p.zonedYear()
+		case 'U':
+			ok = p.epoch()
+		case 'L':
+			ok = strings.IndexByte("IWEFD", p.b[p.i]) >= 0
+			p.i++
+		case 'w':
+			for p.i < len(p.b) && p.b[p.i] > ' ' {
+				p.i++
+			}
+		case 'o':
+			p.lit(',')
+		case 'T':
+			ok = p.lit('T') || p.lit('t')
+		case ' ':
+			ok = p.lit(' ') || p.word("\u202f") // as newer versions of Java write it
+			p.lit(' ')
+		default:
+			ok = p.lit(c)
+		}
+		if !ok {
+			return false
+		}
 	}
-	if ok && p.finish() {
-		return true
-	}
-	*p = saved
-	return false
+	return true
 }
 
 // finish checks the fields and makes the time. Nothing may stick to its end.
-func (p *parser) finish() bool {
+func (p *parser) finish(f *Form) bool {
 	if p.i < len(p.b) && isDigit(p.b[p.i]) {
 		return false
 	}
-	if !p.t.IsZero() {
+	if !p.t.IsZero() && p.month == 0 {
 		return true
+	}
+	if f.yearless {
+		p.year = 2000
 	}
 	if p.month < 1 || p.month > 12 || p.day < 1 || p.hour > 23 || p.min > 59 || p.sec > 60 {
 		return false
 	}
-	if p.noYear {
-		p.year = 2000
+	loc := p.loc
+	if f.yearless {
+		loc = time.UTC
 	}
-	p.t = time.Date(p.year, time.Month(p.month), p.day, p.hour, p.min, min(p.sec, 59), p.nsec, p.loc)
-	return p.t.Day() == p.day && !p.t.IsZero() // which stands for no time
-}
-
-func (p *parser) iso() bool {
-	if !(p.num(4, &p.year) && p.lit('-') && p.num(2, &p.month) && p.lit('-') && p.num(2, &p.day)) {
+	t := time.Date(p.year, time.Month(p.month), p.day, p.hour, p.min, min(p.sec, 59), p.nsec, loc)
+	if t.Day() != p.day || t.IsZero() { // which stands for no time
 		return false
 	}
-	if !(p.lit('T') || p.lit(' ') || p.lit('t')) || !p.clock() {
-		return false
+	if p.t.IsZero() {
+		p.t = t
+		return true
 	}
-	p.zone()
-	return true
+	p.t = p.t.Add(time.Duration(p.nsec))
+	return t.Sub(p.t).Abs() < 48*time.Hour // the number and the date agree
 }
 
-func (p *parser) slashes() bool {
-	if p.num(4, &p.year) {
-	} else if p.num(2, &p.year) {
-		p.year += 2000
-	} else {
-		return false
-	}
-	return p.lit('/') && p.num(2, &p.month) && p.lit('/') && p.num(2, &p.day) && p.lit(' ') && p.clock()
-}
-
-func (p *parser) access() bool {
-	if !(p.num(2, &p.day) && p.lit('/') && p.monthName() && p.lit('/') && p.num(4, &p.year) && p.lit(':') && p.clock()) {
-		return false
-	}
-	p.zone()
-	return true
-}
-
-func (p *parser) compact() bool {
-	if !(p.num(2, &p.year) && p.num(2, &p.month) && p.num(2, &p.day) && p.lit(' ') &&
-		p.num(2, &p.hour) && p.num(2, &p.min) && p.num(2, &p.sec)) {
-		return false
-	}
-	p.year += 2000
-	return true
-}
-
-func (p *parser) epoch() bool {
+// epoch reads a number of at least ten digits. Nine digits, from 1973 to 2001, are more often
+// something else.
+func (p *parser) epoch() (ok bool) {
 	start := p.i
 	for p.i < len(p.b) && p.i-start < 30 && (isDigit(p.b[p.i]) || p.b[p.i] == '.') {
 		p.i++
 	}
-	if p.i < len(p.b) && p.b[p.i] != ' ' && p.b[p.i] != '\t' {
+	if p.i-start < 10 || p.b[start+9] == '.' {
 		return false
 	}
-	word := string(p.b[start:p.i])
-	if len(word) < 10 || word[9] == '.' { // 1973 to 2001 is more often something else
+	p.t, ok = FromNumber(string(p.b[start:p.i]))
+	return ok
+}
+
+// isFirstWord reports whether the number at b[from:] is a whole word, and near now if now is
+// not nil.
+func (p *parser) isFirstWord(from int, now func() time.Time) bool {
+	end := byte(' ')
+	if p.i < len(p.b) {
+		end = p.b[p.i]
+	}
+	if from == 0 && end != ' ' && end != '\t' || from > 0 && end != ']' {
 		return false
 	}
-	t, ok := FromNumber(word)
-	p.t = t
-	return ok && (p.now == nil || near(t, p.now()))
+	return now == nil || near(p.t, now())
 }
 
 // near reports whether a line that came now is likely to be of t.
@@ -275,50 +380,14 @@ func near(t, now time.Time) bool {
 	return !t.Before(now.AddDate(-10, 0, 0)) && !t.After(now.Add(24*time.Hour))
 }
 
-// named reads what begins with the name of a month or weekday.
-func (p *parser) named() bool {
-	if p.monthName() {
-		if !(p.lit(' ') && p.dayOfMonth()) {
-			return false
-		}
-		if p.lit(',') { // java.util.logging
-			return p.lit(' ') && p.num(4, &p.year) && p.lit(' ') && p.clock12()
-		}
-		if !p.lit(' ') {
-			return false
-		}
-		i := p.i
-		if p.num(4, &p.year) && p.lit(' ') {
-			return p.clock()
-		}
-		p.i, p.noYear = i, true // syslog
-		return p.clock()
-	}
-	weekday := p.name(weekdays)
-	if weekday < 0 {
-		return false
-	}
-	if p.lit(',') { // Sun, 02 Jan 2006 15:04:05 GMT
-		if !(p.lit(' ') && p.num(2, &p.day) && p.lit(' ') && p.monthName() && p.lit(' ') && p.num(4, &p.year) && p.lit(' ') && p.clock()) {
-			return false
-		}
-		p.zone()
-		return true
-	}
-	if !(p.lit(' ') && p.monthName() && p.lit(' ') && p.dayOfMonth() && p.lit(' ') && p.clock() && p.lit(' ')) {
-		return false
-	}
+// zonedYear reads a year, with optional AM or PM and zone before it. An unknown word counts as
+// a zone if the date has that weekday in that year.
+func (p *parser) zonedYear() bool {
 	if p.i+2 < len(p.b) && p.b[p.i+2] == ' ' { // AMT is a zone
 		if ok, said := p.half(); !ok || said && !p.lit(' ') {
 			return false
 		}
 	}
-	return p.zonedYear(time.Weekday(weekday))
-}
-
-// zonedYear reads a year, which may have a zone before it. A word that is no zone it knows is
-// taken for one if the weekday is that of the day in that year.
-func (p *parser) zonedYear(weekday time.Weekday) bool {
 	if p.num(4, &p.year) {
 		return true
 	}
@@ -328,22 +397,23 @@ func (p *parser) zonedYear(weekday time.Weekday) bool {
 	}
 	switch string(p.b[start:p.i]) {
 	case "":
-		if !p.offset(true) {
+		if !p.offset(false) {
 			return false
 		}
 	case "UTC", "GMT": // GMT+03:00 is Java's
 		p.loc = time.UTC
-		p.offset(true)
+		p.offset(false)
 	case "UT", "Z":
 		p.loc = time.UTC
 	default:
 		known = false
 	}
 	return p.lit(' ') && p.num(4, &p.year) &&
-		(known || time.Date(p.year, time.Month(p.month), p.day, 0, 0, 0, 0, time.UTC).Weekday() == weekday)
+		(known || time.Date(p.year, time.Month(p.month), p.day, 0, 0, 0, 0, time.UTC).Weekday() == p.weekday)
 }
 
-// half reads AM or PM, if one is there. It is not ok if the hour is none of twelve then.
+// half reads AM or PM, if there is one; said reports that. It is not ok if the hour does not
+// fit.
 func (p *parser) half() (ok, said bool) {
 	pm := p.word("PM")
 	if !pm && !p.word("AM") {
@@ -359,85 +429,51 @@ func (p *parser) half() (ok, said bool) {
 	return true, true
 }
 
-func (p *parser) glog() bool {
-	if strings.IndexByte("IWEFD", p.b[p.i]) < 0 {
+// clock reads hours, minutes and seconds with sep between them, and an optional fraction.
+func (p *parser) clock(sep byte) bool {
+	if !(p.oneOrTwo(&p.hour) && p.lit(sep) && p.two(&p.min) && p.lit(sep) && p.two(&p.sec)) {
 		return false
 	}
-	p.i++
-	p.noYear = true
-	return p.num(2, &p.month) && p.num(2, &p.day) && p.lit(' ') && p.clock() && p.nsec > 0
-}
-
-// dayFirst reads 02-Jan-2006 15:04:05, also with spaces.
-func (p *parser) dayFirst() bool {
-	if !p.num(2, &p.day) && !p.num(1, &p.day) || p.i == len(p.b) {
-		return false
-	}
-	sep := p.b[p.i]
-	if !((sep == '-' || sep == ' ') && p.lit(sep) && p.monthName() && p.lit(sep) && p.num(4, &p.year) && p.lit(' ') && p.clock()) {
-		return false
-	}
-	p.zone()
+	p.fraction()
 	return true
 }
 
-// android reads 01-02 15:04:05.999.
-func (p *parser) android() bool {
-	p.noYear = true
-	if !(p.num(2, &p.month) && p.lit('-') && p.num(2, &p.day) && p.lit(' ')) {
-		return false
+// fraction reads .123456 or ,123456, or :123 in milliseconds.
+func (p *parser) fraction() {
+	if p.i+1 >= len(p.b) || strings.IndexByte(".,:", p.b[p.i]) < 0 || !isDigit(p.b[p.i+1]) {
+		return
 	}
-	i := p.i
-	return p.clock() && p.i > i+len("15:04:05") // without a fraction it is more often something else
-}
-
-// clock12 reads 3:04:05 PM. Newer versions of Java have U+202F for the space.
-func (p *parser) clock12() bool {
-	if !(p.num(2, &p.hour) || p.num(1, &p.hour)) || !(p.lit(':') && p.num(2, &p.min) && p.lit(':') && p.num(2, &p.sec)) ||
-		!p.lit(' ') && !p.word("\u202f") {
-		return false
+	start := p.i
+	unit := int(time.Second)
+	for p.i++; p.i < len(p.b) && isDigit(p.b[p.i]); p.i++ {
+		unit /= 10
+		p.nsec += int(p.b[p.i]-'0') * unit
 	}
-	ok, said := p.half()
-	return ok && said
-}
-
-// clock reads hours, minutes, seconds and an optional fraction.
-func (p *parser) clock() bool {
-	if !(p.num(2, &p.hour) && p.lit(':') && p.num(2, &p.min) && p.lit(':') && p.num(2, &p.sec)) {
-		return false
-	}
-	if p.i+1 < len(p.b) && (p.b[p.i] == '.' || p.b[p.i] == ',') && isDigit(p.b[p.i+1]) {
-		p.i++
-		unit := int(time.Second)
-		for ; p.i < len(p.b) && isDigit(p.b[p.i]); p.i++ {
-			unit /= 10
-			p.nsec += int(p.b[p.i]-'0') * unit
-		}
-	}
-	return true
-}
-
-// zone reads a zone if there is one, behind a space or at once.
-func (p *parser) zone() {
-	i := p.i
-	spaced := p.lit(' ')
-	switch {
-	case p.lit('Z') || p.lit('z'):
-		if !spaced {
-			p.loc = time.UTC
+	p.fractional = true
+	if p.b[start] == ':' {
+		if p.i-start > len(":123") {
+			p.i, p.nsec, p.fractional = start, 0, false
 			return
 		}
-	case p.word("UTC") || p.word("GMT"):
-		p.loc = time.UTC
-		return
-	case p.offset(false):
-		return
+		p.nsec = p.nsec / unit * int(time.Millisecond)
 	}
-	p.i = i
 }
 
-// offset reads a distance from UTC: +0100 or +01:00 or, if short, +01, too.
-func (p *parser) offset(short bool) bool {
+// zone reads an optional zone, with or without a space before it.
+func (p *parser) zone() {
+	start := p.i
+	spaced := p.lit(' ')
+	if !spaced && (p.lit('Z') || p.lit('z')) || p.word("UTC") || p.word("GMT") {
+		p.loc = time.UTC
+		p.offset(false) // GMT+0100 is JavaScript's
+	} else if !p.offset(spaced) && !p.area() {
+		p.i = start
+	}
+}
+
+// offset reads an offset from UTC: +01, +0100 or +01:00. After a space (apart), no letter or
+// fraction may follow.
+func (p *parser) offset(apart bool) bool {
 	start, sign := p.i, 1
 	switch {
 	case p.lit('+'):
@@ -447,20 +483,74 @@ func (p *parser) offset(short bool) bool {
 		return false
 	}
 	var h, m int
-	if p.num(2, &h) {
+	if p.two(&h) && h < 24 {
 		i := p.i
 		p.lit(':')
-		minutes := p.num(2, &m)
-		if !minutes {
+		if !p.two(&m) {
 			p.i = i
 		}
-		if (minutes || short) && h < 24 && m < 60 {
+		if end := p.i == len(p.b); m < 60 && (end || !isDigit(p.b[p.i]) && (!apart || !isLetter(p.b[p.i]) && p.b[p.i] != '.')) {
 			p.loc = time.FixedZone("", sign*(h*3600+m*60))
 			return true
 		}
 	}
 	p.i = start
 	return false
+}
+
+// areas are the areas of the zone database, which keeps other words from being looked up.
+const areas = " Africa America Antarctica Arctic Asia Atlantic Australia Europe Indian Pacific Etc "
+
+// zones caches the zones that lines name, nil for a name of no zone. The database has fewer
+// than 600; the bound is for lines that make names up.
+var zones struct {
+	sync.Mutex
+	known map[string]*time.Location
+}
+
+// area reads the name of a zone such as Europe/Berlin.
+func (p *parser) area() bool {
+	end := p.i
+	for end < len(p.b) && (isLetter(p.b[end]) || strings.IndexByte("/_-+", p.b[end]) >= 0 || isDigit(p.b[end])) {
+		end++
+	}
+	area, _, ok := bytes.Cut(p.b[p.i:end], []byte{'/'})
+	if !ok || len(area) < len("Etc") || !strings.Contains(areas, " "+string(area)+" ") {
+		return false
+	}
+	zones.Lock()
+	defer zones.Unlock()
+	loc, known := zones.known[string(p.b[p.i:end])]
+	if !known && len(zones.known) < 1000 {
+		if zones.known == nil {
+			zones.known = map[string]*time.Location{}
+		}
+		name := string(p.b[p.i:end])
+		loc, _ = time.LoadLocation(name)
+		zones.known[name] = loc
+	}
+	if loc == nil {
+		return false
+	}
+	p.i, p.loc = end, loc
+	return true
+}
+
+// oneOrTwo reads one or two digits.
+func (p *parser) oneOrTwo(v *int) bool { return p.two(v) || p.num(1, v) }
+
+// two reads two digits.
+func (p *parser) two(v *int) bool {
+	if p.i+2 > len(p.b) {
+		return false
+	}
+	n := two(p.b, p.i)
+	if n < 0 {
+		return false
+	}
+	*v = n
+	p.i += 2
+	return true
 }
 
 // num reads exactly n digits.
@@ -480,12 +570,6 @@ func (p *parser) num(n int, v *int) bool {
 	return true
 }
 
-// dayOfMonth reads one or two digits, the first of which may be a space.
-func (p *parser) dayOfMonth() bool {
-	p.lit(' ')
-	return p.num(2, &p.day) || p.num(1, &p.day)
-}
-
 func (p *parser) lit(c byte) bool {
 	if p.i < len(p.b) && p.b[p.i] == c {
 		p.i++
@@ -502,24 +586,14 @@ func (p *parser) word(s string) bool {
 	return false
 }
 
-const (
-	months   = "JanFebMarAprMayJunJulAugSepOctNovDec"
-	weekdays = "SunMonTueWedThuFriSat"
-)
-
-func (p *parser) monthName() bool {
-	k := p.name(months)
-	p.month = k + 1
-	return k >= 0
-}
-
-// name reads one of the three-letter names in list and returns its number.
+// name reads one of the three-letter names in list and returns its number, or -1.
 func (p *parser) name(list string) int {
 	if p.i+3 > len(p.b) {
 		return -1
 	}
+	a, b, c := p.b[p.i], p.b[p.i+1], p.b[p.i+2]
 	for k := 0; k < len(list); k += 3 {
-		if string(p.b[p.i:p.i+3]) == list[k:k+3] {
+		if list[k+1] == b && list[k] == a && list[k+2] == c {
 			p.i += 3
 			return k / 3
 		}
@@ -529,3 +603,11 @@ func (p *parser) name(list string) int {
 
 func isDigit(c byte) bool  { return c-'0' < 10 }
 func isLetter(c byte) bool { return c|0x20-'a' < 26 }
+
+// isWord are the bytes of words: letters and digits.
+var isWord = func() (is [256]bool) {
+	for c := range is {
+		is[c] = isDigit(byte(c)) || isLetter(byte(c))
+	}
+	return is
+}()

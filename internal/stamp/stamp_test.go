@@ -33,14 +33,14 @@ func TestFind(t *testing.T) {
 		{"Date: Mon, 02 Jan 2006 15:04:05 GMT", "2006-01-02T15:04:05Z"},
 		{"Mon, 02 Jan 2006 15:04:05 -0700", "2006-01-02T22:04:05Z"},
 		{"081109 203615 148 INFO dfs", "2008-11-09T19:36:15Z"},
-		{"Dec 10 06:55:46 LabSZ sshd[24200]: x", "~2000-12-10T05:55:46Z"},
-		{"Feb 29 06:55:46 x", "~2000-02-29T05:55:46Z"},
-		{"<34>Oct  1 22:14:15 mymachine su: x", "~2000-10-01T21:14:15Z"},
+		{"Dec 10 06:55:46 LabSZ sshd[24200]: x", "~2000-12-10T06:55:46Z"},
+		{"Feb 29 06:55:46 x", "~2000-02-29T06:55:46Z"},
+		{"<34>Oct  1 22:14:15 mymachine su: x", "~2000-10-01T22:14:15Z"},
 		{`127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 2326`, "2000-10-10T20:55:36Z"},
 		{"2006/01/02 15:04:05.000001 main.go:1: x", "2006-01-02T14:04:05.000001Z"},
 		{"2006/01/02 15:04:05 [error] 12#0: x", "2006-01-02T14:04:05Z"},
 		{"17/06/09 20:10:40 INFO executor", "2017-06-09T19:10:40Z"},
-		{"I0102 15:04:05.678901 12 x.go:3] x", "~2000-01-02T14:04:05.678901Z"},
+		{"I0102 15:04:05.678901 12 x.go:3] x", "~2000-01-02T15:04:05.678901Z"},
 		{"1157689312.049 5006 10.105.21.199 TCP_MISS", "2006-09-08T04:21:52.049Z"},
 		{"1700000000123 x", "2023-11-14T22:13:20.123Z"},
 		{"Nov 23 2026 10:11:12.5 x", "2026-11-23T09:11:12.5Z"},
@@ -50,7 +50,7 @@ func TestFind(t *testing.T) {
 		{"23-Nov-2026 10:11:12.345 INFO [main] x", "2026-11-23T09:11:12.345Z"},
 		{"1:M 23 Nov 2026 10:11:12.345 * Ready", "2026-11-23T09:11:12.345Z"},
 		{"3 Nov 2026 10:11:12,345 INFO x", "2026-11-03T09:11:12.345Z"},
-		{"11-23 10:11:12.345  1234  5678 I Tag: x", "~2000-11-23T09:11:12.345Z"},
+		{"11-23 10:11:12.345  1234  5678 I Tag: x", "~2000-11-23T10:11:12.345Z"},
 		{"Tue Oct 10 13:55:36 UTC 2023", "2023-10-10T13:55:36Z"}, // date(1), Java's Date.toString
 		{"Tue Oct 10 13:55:36 GMT 2023 x", "2023-10-10T13:55:36Z"},
 		{"Tue Oct 10 13:55:36 Z 2023 x", "2023-10-10T13:55:36Z"},
@@ -65,18 +65,56 @@ func TestFind(t *testing.T) {
 		{"Tue Oct 10 01:55:36 PM UTC 2023", "2023-10-10T13:55:36Z"},
 		{"Tue Oct 10 13:55:36 AMT 2023", "2023-10-10T12:55:36Z"},
 		{"Tue Oct 10 01:55:36 PM 2023", "2023-10-10T12:55:36Z"},
-		{"Tue Oct 10 13:55:36 PM UTC 2023", "~2000-10-10T12:55:36Z"},
+		{"Tue Oct 10 13:55:36 PM UTC 2023", "~2000-10-10T13:55:36Z"},
 		{"Tue Oct 10 12:55:36 AM CET 2023", "2023-10-09T23:55:36Z"},
 		{"Tue Oct 10 13:55:36 2023", "2023-10-10T12:55:36Z"},
 		{"Thu Feb 29 13:55:36 UTC 2024", "2024-02-29T13:55:36Z"},
-		{"Tue Oct 10 13:55:36 INFO 1235 x", "~2000-10-10T12:55:36Z"}, // no Tuesday in 1235
-		{"Tue Oct 10 13:55:36 UTC 20234", "~2000-10-10T12:55:36Z"},
-		{"Tue Oct 10 13:55:36 UTC", "~2000-10-10T12:55:36Z"},
-		{"Tue Oct 10 13:55:36 host 2023", "~2000-10-10T12:55:36Z"},
-		{"Tue Oct 10 13:55:36 +9900 2023", "~2000-10-10T12:55:36Z"},
-		{"Tue Oct 10 13:55:36 +02+02 2023", "~2000-10-10T12:55:36Z"},
-		{"Tue Oct 10 13:55:36 CET+02 2023", "~2000-10-10T12:55:36Z"},
+		{"Tue Oct 10 13:55:36 INFO 1235 x", "~2000-10-10T13:55:36Z"}, // no Tuesday in 1235
+		{"Tue Oct 10 13:55:36 UTC 20234", "~2000-10-10T13:55:36Z"},
+		{"Tue Oct 10 13:55:36 UTC", "~2000-10-10T13:55:36Z"},
+		{"Tue Oct 10 13:55:36 host 2023", "~2000-10-10T13:55:36Z"},
+		{"Tue Oct 10 13:55:36 +9900 2023", "~2000-10-10T13:55:36Z"},
+		{"Tue Oct 10 13:55:36 +02+02 2023", "~2000-10-10T13:55:36Z"},
+		{"Tue Oct 10 13:55:36 CET+02 2023", "~2000-10-10T13:55:36Z"},
 		{"2016-12-31T23:59:60Z leap", "2016-12-31T23:59:59Z"},
+
+		{"2026-11-20 10:11:12.5-08", "2026-11-20T18:11:12.5Z"}, // PostgreSQL
+		{"2026-11-20 10:11:12 +03 [12] LOG", "2026-11-20T07:11:12Z"},
+		{"2026-11-20 10:11:12 -03.5 degrees", "2026-11-20T09:11:12Z"},
+		{"2026-11-20 10:11:12-123 x", "2026-11-20T09:11:12Z"},
+		{"2026-11-20 9:11:12 x", "2026-11-20T08:11:12Z"},
+		{"2026-11-20 10:11:12:123 x", "2026-11-20T09:11:12.123Z"},
+		{"2026-11-20 10:11:12:7 x", "2026-11-20T09:11:12.007Z"},
+		{"2026-11-20 10:11:12:1234 x", "2026-11-20T09:11:12Z"},
+		{"20171223-22:15:29:60|Step_LSC|", "2017-12-23T21:15:29.06Z"},
+		{"- 1131566461 2005.11.09 dn228 Nov 9 12:01:01 dn228/dn228 crond", "2005-11-09T20:01:01Z"},
+		{"- 1117838570 2005.06.03 R02-M1 2005-06-03-15.42.50.675872 R02-M1 RAS", "2005-06-03T22:42:50.675872Z"},
+		{"- 1131566461 2004.11.09 dn228 Nov 9 12:01:01 x", "~2000-11-09T12:01:01Z"}, // not the same day
+		{"2005-06-03-15.42.50.675872 x", "2005-06-03T14:42:50.675872Z"},
+		{"type=CRED msg=audit(1795169472.123:77): x", "2026-11-20T10:11:12.123Z"},
+		{"[1795169472] SERVICE ALERT: x", "2026-11-20T10:11:12Z"},
+		{"x [1795169472] y", ""},
+		{"[1795169472:x] y", ""},
+		{"2026.11.20 10:11:12.123456 [ 1 ] {} <Error> x", "2026-11-20T09:11:12.123456Z"},
+		{"261120 10:11:12 [Note] x", "2026-11-20T09:11:12Z"},
+		{"261120  9:11:12 [Note] x", "2026-11-20T08:11:12Z"},
+		{"20261120T101112Z x", "2026-11-20T10:11:12Z"},
+		{"20261120T101112.5+0100 x", "2026-11-20T09:11:12.5Z"},
+		{"20.11.2026 10:11:12 x", "2026-11-20T09:11:12Z"},
+		{"20.11.2026, 9:11:12 x", "2026-11-20T08:11:12Z"},
+		{"[20-Nov-2026 10:11:12 Europe/Berlin] x", "2026-11-20T09:11:12Z"},
+		{"2026-07-20 10:11:12 America/New_York x", "2026-07-20T14:11:12Z"},
+		{"2026-07-20 10:11:12 Europe/Atlantis x", "2026-07-20T09:11:12Z"},
+		{"2026-11-20 10:11:12 Africa x", "2026-11-20T09:11:12Z"},
+		{"I0102 15:04:05.000000 12 x.go:3] x", "~2000-01-02T15:04:05Z"},
+		{"I20261120 10:11:12.000000 12 x.go:3] x", "2026-11-20T09:11:12Z"},
+		{"82: *Nov 20 10:11:12.123: %SYS-5-CONFIG_I: x", "~2000-11-20T10:11:12.123Z"},
+		{": 2026 Nov 20 10:11:12 UTC: %ETHPORT-5-IF_UP: x", "2026-11-20T10:11:12Z"},
+		{"Nov 20 2026 10:11:12 host : %ASA-6-302013: x", "2026-11-20T09:11:12Z"},
+		{"Nov 20 10:11:12 h haproxy[1]: 10.0.0.1:3 [20/Nov/2026:10:11:11.987] fe", "2026-11-20T09:11:11.987Z"},
+		{"[20/Nov/2026 10:11:12] \"GET / HTTP/1.1\" 200", "2026-11-20T09:11:12Z"},
+		{"Fri Nov 20 2026 10:11:12 GMT+0100 (CET) x", "2026-11-20T09:11:12Z"},
+		{"[123] 20 Nov 10:11:12.123 * Ready", "~2000-11-20T10:11:12.123Z"},
 
 		{"", ""},
 		{"x", ""},
@@ -104,11 +142,11 @@ func TestFind(t *testing.T) {
 		{"call +49 170 0000000 now", ""},
 		{string(bytes.Repeat([]byte("x "), 60)) + "2006-01-02T15:04:05Z", ""},
 	} {
-		got, hasYear, ok := Find([]byte(c.line), cet)
+		got, ok := Find([]byte(c.line), cet)
 		s := ""
 		if ok {
-			s = got.UTC().Format(time.RFC3339Nano)
-			if !hasYear {
+			s = got.Time.UTC().Format(time.RFC3339Nano)
+			if got.Yearless {
 				s = "~" + s
 			}
 		}
@@ -149,13 +187,13 @@ func TestSampleLogs(t *testing.T) {
 		total, found := 0, 0
 		for line := range bytes.Lines(b) {
 			total++
-			at, hasYear, ok := Find(line, time.UTC)
+			at, ok := Find(line, time.UTC)
 			if !ok {
 				continue
 			}
 			found++
-			if hasYear != year || year && (at.Year() < 2005 || at.Year() > 2017) {
-				t.Errorf("%s: %q: %s, %v", name, line, at, hasYear)
+			if at.Yearless == year || year && (at.Time.Year() < 2005 || at.Time.Year() > 2017) {
+				t.Errorf("%s: %q: %+v", name, line, at)
 			}
 		}
 		if found != total || total < 1999 {
@@ -186,8 +224,8 @@ func checkOneGo(t *testing.T, line []byte) (read bool) {
 		return false
 	}
 	loc := time.FixedZone("", 3600)
-	if want, hasYear, ok := Find(append(line[:len(line):len(line)], ' '), loc); !ok || !hasYear || at != want {
-		t.Fatalf("%q: %v, want %v", line, at, want)
+	if want, ok := Find(append(line[:len(line):len(line)], ' '), loc); !ok || want.Yearless || at != want.Time {
+		t.Fatalf("%q: %v, want %v", line, at, want.Time)
 	}
 	return true
 }
@@ -225,17 +263,17 @@ func FuzzFind(f *testing.F) {
 	f.Add([]byte("2006-01-02T15:04:05.9Z"))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		checkOneGo(t, line)
-		at, hasYear, ok := Find(line, time.UTC)
-		if ok && (at.IsZero() && hasYear || !hasYear && at.Year() != 2000) {
-			t.Errorf("%q: %s, %v", line, at, hasYear)
+		at, ok := Find(line, time.UTC)
+		if ok && (at.Time.IsZero() && !at.Yearless || at.Yearless && at.Time.Year() != 2000 || at.From >= at.To || at.To > len(line)) {
+			t.Errorf("%q: %+v", line, at)
 		}
 		now := func() time.Time { return time.Unix(1.8e9, 0) }
-		text, textYear, textOK := FindText(line, time.UTC, now)
-		switch {
-		case textOK && (text.IsZero() && textYear || !textYear && text.Year() != 2000):
-			t.Errorf("%q: %s, %v", line, text, textYear)
-		case at != text && (!ok || line[0] < '0' || line[0] > '9' || near(at, now())): // but for a number
-			t.Errorf("%q: %s, as text %s", line, at, text)
+		text, textOK := FindText(line, time.UTC, now)
+		if at.Time != text.Time && (!ok || at.Form.Name != "seconds since 1970" || near(at.Time, now())) {
+			t.Errorf("%q: %+v, as text %+v, %v", line, at, text, textOK)
+		}
+		if start, ok := At(line, time.UTC); ok && start.From != 0 {
+			t.Errorf("%q: %+v", line, start)
 		}
 	})
 }

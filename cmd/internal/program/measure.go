@@ -72,8 +72,8 @@ func measureLog(name string, r io.Reader) (*measured, error) {
 		p.Parse(line, &ev)
 		t, ok := ev.Time, !ev.Time.IsZero()
 		if !ok && ev.Format == record.Text {
-			if at, hasYear, found := stamp.FindText(ev.Line, time.UTC, nil); found && !hasYear {
-				t, ok = clock.year(at), true
+			if at, found := stamp.FindText(ev.Line, time.UTC, nil); found && at.Yearless {
+				t, ok = clock.year(at.Time), true
 			}
 		}
 		if ok {

@@ -94,12 +94,17 @@ logfmt make a record of it, with the time and level that the line has.
 --format auto looks at each line: a JSON object, logfmt, or text. What cannot be
 parsed is text, never lost.
 
-The time is looked for in the usual fields of JSON and logfmt, and at the beginning of
-text: RFC 3339, syslog, access logs, and those of Java, Android, glog, nginx, Apache. One
-without a year is the last such one. It becomes the time of a record at Loki and Forward,
+The time is that in the usual fields of JSON and logfmt; in text it is the first date with
+a time in the first 96 bytes, in the form of nginx, Apache, syslog, PostgreSQL, MySQL, Redis,
+Java, Python, klog, auditd, Cisco and others. One without a year is the last such one, and
+counts only if no full date follows. It becomes the time of a record at Loki and Forward,
 in the header of syslog, and where text becomes JSON or logfmt; a line without a time has
 that of its arrival there, and none in JSON and logfmt. --time now takes the arrival for
 all lines; fields of JSON and logfmt stay as they are.
+
+The level is that in the usual fields of JSON and logfmt. In text it is a word in a place for
+levels: in brackets ([error]), in a column (12:00:00 [main] INFO), in front of the message
+(error: x), or what glog, Android, syslog and Cisco have for it. No word of a sentence is.
 
 --level leaves out lines below a level. Lines without a recognisable level stay.
 

@@ -1,0 +1,120 @@
+package stamp
+
+import "strings"
+
+// A Form is one way to write a time.
+type Form struct {
+	Name   string // the standard or the programs that write it
+	Glog   bool   // a letter for the level comes first
+	Host   bool   // a host name may follow
+	layout string
+	place  place
+
+	yearless bool
+	sep      byte // what follows the digits or the name that it begins with; 0: various
+}
+
+// A place is where a form may begin.
+type place uint8
+
+const (
+	anywhere place = iota // within the first 96 bytes
+	first                 // at the start of the line, or after a bracket there
+	audited               // after "audit("
+)
+
+// forms are tried in this order; the first that fits wins. The verbs of a layout:
+//
+//	Y y m d   four digits of a year, two digits of a year, month or day
+//	e         a day of one or two digits
+//	a b       the name of a weekday or month, three letters
+//	c C       hours, minutes and seconds, with a fraction or not; with one
+//	k K       hours, minutes and seconds without colons; with dots
+//	p         AM or PM
+//	z         a zone, if there is one
+//	X         AM or PM and a zone, if there are such, and a year
+//	U         seconds since 1970
+//	L         the letter of a level, of glog
+//	w         a word
+//	o         a comma, if there is one
+//
+// A space stands for one or two. Every other character stands for itself.
+var forms = []*Form{
+	{Name: "ISO 8601, RFC 3339", layout: "Y-m-dTcz", Host: true},
+	{Name: "ISO 8601 with a space, as PostgreSQL, log4j, Python", layout: "Y-m-do cz"},
+	{Name: "nginx, Go", layout: "Y/m/d cz"},
+	{Name: "ClickHouse", layout: "Y.m.d cz"},
+	{Name: "BlueGene, DB2", layout: "Y-m-d-Kz"},
+	{Name: "Cisco NX-OS", layout: "Y b e cz", Host: true},
+	{Name: "ISO 8601, basic", layout: "YmdTkz"},
+	{Name: "digits of a date", layout: "Ymd cz"},
+	{Name: "digits of a date", layout: "Ymd-cz"},
+	{Name: "MySQL 5", layout: "ymd c"},
+	{Name: "HDFS", layout: "ymd k"},
+	{Name: "Spark", layout: "y/m/d c"},
+	{Name: "access log", layout: "d/b/Y:cz"},
+	{Name: "Django", layout: "d/b/Y cz"},
+	{Name: "the day first", layout: "e.m.Yo cz"},
+	{Name: "Tomcat, BIND, PHP", layout: "e-b-Y cz"},
+	{Name: "Redis, log4j DATE", layout: "e b Y cz"},
+	{Name: "Redis before 4", layout: "e b c"},
+	{Name: "Android", layout: "m-d C", place: first},
+	{Name: "seconds since 1970, BlueGene", layout: "U Y.m.d w Y-m-d-K"},
+	{Name: "seconds since 1970, Thunderbird", layout: "U Y.m.d"},
+	{Name: "auditd", layout: "U", place: audited},
+	{Name: "seconds since 1970", layout: "U", place: first},
+	{Name: "ctime, Apache, date", layout: "a b e c X"},
+	{Name: "JavaScript", layout: "a b e Y cz"},
+	{Name: "HTTP, mail", layout: "a, e b Y cz"},
+	{Name: "java.util.logging", layout: "b e, Y c pz"},
+	{Name: "syslog with a year, Cisco ASA", layout: "b e Y cz", Host: true},
+	{Name: "syslog, RFC 3164", layout: "b e cz", Host: true},
+	{Name: "glog, klog", layout: "Lmd C", Glog: true},
+	{Name: "glog with a year", layout: "LYmd C", Glog: true},
+}
+
+// byDigits has the forms by the number of digits they begin with; the last entry is for nine
+// and more. byName has the forms that begin with the name of a day or month, byLetter those of
+// glog.
+var (
+	byDigits         [10][]*Form
+	byName, byLetter []*Form
+)
+
+func init() {
+	for _, f := range forms {
+		f.yearless = !strings.ContainsAny(f.layout, "YyXU")
+		digits := 0
+	leading:
+		for i := range f.layout {
+			switch c := f.layout[i]; c {
+			case 'Y':
+				digits += 4
+			case 'y', 'm', 'd':
+				digits += 2
+			case 'e':
+				byDigits[1] = append(byDigits[1], f)
+				digits += 2
+			case 'U':
+				digits = 9
+			case 'a', 'b':
+				byName, f.sep = append(byName, f), f.layout[i+1]
+				break leading
+			case 'L':
+				byLetter = append(byLetter, f)
+				break leading
+			case 'T': // or t
+				break leading
+			default:
+				f.sep = c
+				break leading
+			}
+		}
+		if digits == 9 {
+			f.sep = 0 // a number has a fraction, too
+		}
+		if digits > 0 {
+			byDigits[digits] = append(byDigits[digits], f)
+		}
+	}
+}
