@@ -170,8 +170,8 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 			ev.Time = time.Now()
 		case !k.at.IsZero():
 			ev.Time = k.at
-		case ev.Time.IsZero():
-			ev.Time = k.noted
+		case ev.Time.IsZero() && !k.noted.IsZero():
+			take.stamp(ev, k.noted)
 		}
 		if ev.Time.IsZero() && take.in.c.times == timeOfBoth {
 			take.arrived(ev)
@@ -253,12 +253,17 @@ func (take *intake) line(line []byte, at place, k known) (open bool) {
 	return open
 }
 
-// arrived gives a line without a time that of its arrival, and says so.
-func (take *intake) arrived(ev *record.Event) {
-	ev.Time = time.Now()
+// stamp gives a line without a time the time at.
+func (take *intake) stamp(ev *record.Event, at time.Time) {
+	ev.Time = at
 	if ev.Format != record.Text { // which gets it as it is encoded
-		take.told = append(take.told, slog.Time("time", ev.Time.UTC()))
+		take.told = append(take.told, slog.Time("time", at.UTC()))
 	}
+}
+
+// arrived gives a line without a time that of its arrival, and a field that says so.
+func (take *intake) arrived(ev *record.Event) {
+	take.stamp(ev, time.Now())
 	take.more = append(append(take.more[:0], ev.More...), slog.String("time_from", "arrival"))
 	ev.More = take.more
 }

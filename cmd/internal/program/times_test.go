@@ -1,0 +1,43 @@
+package program
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A line of a container without a time gets the one that the runtime has noted, whatever the
+// line is, with every --time but now.
+func TestTimeOfTheRuntime(t *testing.T) {
+	const noted = "2026-11-20T10:11:12.5Z"
+	for line, want := range map[string]string{
+		`{"a":1}`:               `{"a":1,"time":"2026-11-20T10:11:12.500000000Z"}`,
+		`a=1 b=2`:               `{"a":1,"b":2,"time":"2026-11-20T10:11:12.500000000Z"}`,
+		`plain`:                 `{"time":"2026-11-20T10:11:12.500000000Z","msg":"plain"}`,
+		`{"a":1,"ts":17e9}`:     `{"a":1,"ts":17e9,"time":"2026-11-20T10:11:12.500000000Z"}`,
+		`{"time":1700000000}`:   `{"time":1700000000}`,
+		`{"time":"unknown"}`:    `{"time":"unknown","input.time":"2026-11-20T10:11:12.500000000Z"}`,
+		`t=2026-11-01 01:02:03`: `{"time":"2026-11-01T01:02:03.000000000Z","msg":"t=2026-11-01 01:02:03"}`,
+	} {
+		wrapped := map[string]string{
+			"cri":    noted + " stdout F " + line + "\n",
+			"docker": `{"log":"` + strings.ReplaceAll(line, `"`, `\"`) + `\n","stream":"stdout","time":"` + noted + `"}` + "\n",
+		}
+		for runtime, text := range wrapped {
+			for _, times := range []timesOf{timeOfLine, timeOfBoth} {
+				out := filepath.Join(t.TempDir(), "out")
+				c := config("file:" + out)
+				giveOptions(t, &c.options, "--encode", "json")
+				c.multiline, c.times = []string{runtime}, times
+				c.zone.Set("UTC")
+				if _, err := run(t, c, text); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := os.ReadFile(out); err != nil || string(got) != want+"\n" {
+					t.Errorf("%s, %s: %s, want %s (%v)", runtime, line, got, want, err)
+				}
+			}
+		}
+	}
+}
