@@ -150,27 +150,28 @@ func (f *Filler) object(codec batch.Codec, rec *batch.Record) []byte {
 	return obj
 }
 
-// find returns what the member of obj says that name leads to. It is valid until the next
-// call.
+// find returns what the member of obj says that name leads to: of members with one name the
+// last, as readers of JSON have it. It is valid until the next call.
 func (f *Filler) find(obj []byte, name string) (value []byte, ok bool) {
 	if obj == nil {
 		return nil, false
 	}
 	for at := record.Space(obj, 0); ; {
-		inner, rest := -1, ""
+		found, inner, rest := []byte(nil), -1, ""
 		record.Members(obj, at, func(m record.Member) bool {
 			key := record.AppendString(f.value[:0], obj[m.Key:m.KeyEnd])
 			if string(key) == name {
-				value, ok = f.scalar(obj[m.Value:m.End])
-				return false
-			}
-			if n := len(key); inner < 0 && len(name) > n+1 && name[n] == '.' && name[:n] == string(key) && obj[m.Value] == '{' {
+				found = obj[m.Value:m.End]
+			} else if n := len(key); len(name) > n+1 && name[n] == '.' && name[:n] == string(key) && obj[m.Value] == '{' {
 				inner, rest = m.Value, name[n+1:]
 			}
 			return true
 		})
-		if value != nil || ok || inner < 0 {
-			return value, ok
+		if found != nil {
+			return f.scalar(found)
+		}
+		if inner < 0 {
+			return nil, false
 		}
 		at, name = inner, rest
 	}

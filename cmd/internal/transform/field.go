@@ -31,34 +31,36 @@ func fieldText(ev *record.Event, name string, dst []byte) (text []byte, ok bool)
 			return valueText(v, dst), true
 		}
 	case record.Logfmt:
-		if v, ok := pairOf(ev.Line, func(key []byte) bool { return string(key) == name }); ok {
+		if v, ok := pairOf(ev.Line, name, name); ok {
 			return record.LogfmtText(v), true
 		}
 	}
 	return nil, false
 }
 
-// messageText returns the message.
+// messageText returns the message: the field msg or message, whichever comes first.
 func messageText(ev *record.Event, dst []byte) (text []byte, ok bool) {
 	switch ev.Format {
 	case record.JSON:
-		var v []byte
+		var key, v []byte
 		record.Members(ev.Line, record.Space(ev.Line, 0), func(m record.Member) bool {
 			if ev.Line[m.Value] != '"' {
 				return true
 			}
-			switch string(ev.Line[m.Key:m.KeyEnd]) {
+			switch k := ev.Line[m.Key:m.KeyEnd]; string(k) {
 			case `"msg"`, `"message"`:
-				v = ev.Line[m.Value:m.End]
+				if v == nil || string(k) == string(key) {
+					key, v = k, ev.Line[m.Value:m.End]
+				}
 			}
-			return v == nil
+			return true
 		})
 		if v == nil {
 			return nil, false
 		}
 		return record.AppendString(dst, v), true
 	case record.Logfmt:
-		v, ok := pairOf(ev.Line, func(key []byte) bool { return string(key) == "msg" || string(key) == "message" })
+		v, ok := pairOf(ev.Line, "msg", "message")
 		if !ok {
 			return nil, false
 		}
@@ -75,20 +77,29 @@ func valueText(v, dst []byte) []byte {
 	return v
 }
 
-// valueAt returns the value of the first field of that name in the object at b[obj], nil if
-// there is none.
-func valueAt(b []byte, obj int, name string) (value []byte) {
+// valueAt returns the value of the last field of that name in the object at b[obj], nil if
+// there is none: readers of JSON have the last of members with one name.
+func valueAt(b []byte, obj int, name string) []byte {
+	var value, inside []byte
+	of := -1 // the length of what is left of name in the object that has inside
 	record.Members(b, obj, func(m record.Member) bool {
-		rest, is := follow(b[m.Key:m.KeyEnd], name)
-		switch {
-		case is == itself:
+		switch rest, is := follow(b[m.Key:m.KeyEnd], name); is {
+		case itself:
 			value = b[m.Value:m.End]
-			return false
-		case is == onTheWay && value == nil && b[m.Value] == '{':
-			value = valueAt(b, m.Value, rest)
+		case onTheWay:
+			var v []byte
+			if b[m.Value] == '{' {
+				v = valueAt(b, m.Value, rest)
+			}
+			if v != nil || of == len(rest) {
+				inside, of = v, len(rest)
+			}
 		}
 		return true
 	})
+	if value == nil {
+		return inside
+	}
 	return value
 }
 
@@ -118,13 +129,22 @@ func follow(quoted []byte, name string) (rest string, is step) {
 	return "", elsewhere
 }
 
-// pairOf returns the value of the first pair of logfmt with such a key.
-func pairOf(line []byte, is func(key []byte) bool) (value []byte, ok bool) {
+// pairOf returns the value of the last pair of logfmt whose key is a or b, whichever comes first.
+func pairOf(line []byte, a, b string) (value []byte, ok bool) {
 	record.Pairs(line, func(m record.Member) bool {
-		if ok = is(line[m.Key:m.KeyEnd]); ok && m.Value > m.KeyEnd {
+		switch key := line[m.Key:m.KeyEnd]; {
+		case string(key) == a:
+			b = a
+		case string(key) == b:
+			a = b
+		default:
+			return true
+		}
+		value, ok = nil, true
+		if m.Value > m.KeyEnd {
 			value = line[m.Value:m.End]
 		}
-		return !ok
+		return true
 	})
 	return value, ok
 }

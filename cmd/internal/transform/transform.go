@@ -10,8 +10,8 @@
 // A field is named by its name, or by a path of names with dots between them, into objects
 // of JSON. A name that has the dots itself comes first: "http.status" is the member
 // "http.status" or else the member "status" of the object "http". Paths do not lead into
-// lists. If a name is there several times, a Where looks at the first one, and rules
-// change all of them.
+// lists. If a name is there several times, a Where looks at the last one, as most readers of
+// JSON do, and rules change all of them.
 //
 // What an input knows of a record besides (Event.More: a tag, labels, a pod) are fields,
 // too. They come before those of the line, which may say anything, and paths lead into their

@@ -152,7 +152,13 @@ func TestWhere(t *testing.T) {
 		{`{"message":"x","msg":"y"}`, where("msg", "x"), true}, {`{"msg":1,"message":"y"}`, where("msg", "y"), true}, {`{"a":"x"}`, where("msg", "*"), false}, {`{"a":"x"}`, where("msg", "!*"), true},
 		{obj, where("n", "1.50"), true}, {obj, where("n", "1.5"), false}, {obj, where("t", "true"), true}, {obj, where("z", "null"), true}, {obj, where("l", "[1,2]"), true},
 		{obj, where("o.a.b", "x"), true}, {obj, where("o.a.c", "lit"), true}, {obj, where("o.a", `{"b":"x"}`), true}, {obj, where("o.a.d", "*"), false}, {obj, where("o.a.d", "!*"), true},
-		{obj, where("d", "1"), true}, {obj, where("d", "2"), false},
+		{obj, where("d", "2"), true}, {obj, where("d", "1"), false}, // the last, as jq, Go, Python, Loki and Elasticsearch have it
+		{`{"user":"bob","user":"root"}`, where("user", "!root"), false}, {`{"u":"a","\u0075":"b"}`, where("u", "b"), true},
+		{`{"o":{"a":1},"o":{"a":2}}`, where("o.a", "2"), true}, {`{"o":{"a":1},"o":{"b":2}}`, where("o.a", "*"), false}, {`{"o":{"a":1},"o":2}`, where("o.a", "*"), false},
+		{`{"o.p":{"a":1},"o":{"x":2}}`, where("o.p.a", "1"), true}, {`{"o.a":1,"o":{"a":2}}`, where("o.a", "1"), true},
+		{`{"msg":"a","msg":"b"}`, where("msg", "b"), true}, {`{"msg":"a","message":"x","msg":"b"}`, where("msg", "b"), true},
+		{`{"level":"debug","level":"error"}`, where("level", "warn"), true}, {`{"level":"error","msg":"x","level":"debug"}`, where("level", "info"), false}, {`{"level":"error","level":"?"}`, where("level", "*"), false},
+		{`user=bob user=root x=1`, where("user", "root"), true}, {`msg=a message=x msg=b`, where("msg", "b"), true}, {`level=error x=1 level=debug`, where("level", "info"), false},
 		{obj, where("n", "2", "1*"), true}, {obj, where("n", "1*", "!*5?"), false}, {obj, where("n", "!2", "!3"), true}, {obj, where("missing", "!2"), true}, {obj, where("missing", "2", "!3"), false},
 		{obj, Where{{"n", []string{"1*"}}, {"t", []string{"false"}}}, false}, {obj, Where{{"n", []string{"1*"}}, {"t", []string{"true"}}}, true},
 		{obj, where("tag", "w*"), true}, {obj, where("port", "80"), true}, {obj, where("labels.app", "shop"), true}, {obj, where("labels.x", "*"), false},
@@ -178,7 +184,7 @@ func TestGlob(t *testing.T) {
 		want          bool
 	}{
 		{"", "", true}, {"", "a", false}, {"*", "", true}, {"**", "abc", true}, {"a*c", "abcbc", true}, {"a*b", "abcbc", false}, {"*b*", "abc", true},
-		{"?", "", false}, {"?", "é", true}, {"*é?", "aéb", true}, {"*??", "é", false}, {"*?b", "éb", true}, {"?", "\xff", true}, {"a?", "a*", true}, {"a*a*a*b", strings.Repeat("a", 50), false},
+		{"?", "", false}, {"?", "é", true}, {"*é?", "aéb", true}, {"*??", "é", false}, {"*?b", "éb", true}, {"*??é*", "€éb", false}, {"*é", "é\xc3é", true}, {"?", "\xff", true}, {"a?", "a*", true}, {"a*a*a*b", strings.Repeat("a", 50), false},
 	} {
 		if got := glob(c.pattern, []byte(c.text)); got != c.want {
 			t.Errorf("%q, %q: %v", c.pattern, c.text, got)
