@@ -360,6 +360,49 @@ func TestPoison(t *testing.T) {
 	})
 }
 
+// A record that is too large alone is a dead letter, whatever its size. The others arrive.
+func TestTooLargeAlone(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		for i := range apis {
+			es := &elastic{}
+			var recs []string
+			p := &peer{}
+			p.answer = func(n int, r request) reply {
+				switch {
+				case len(r.body) > 800:
+					return reply{status: 413, text: "too large"}
+				case apis[i].bulk:
+					return es.answer(r.body)
+				}
+				recs = append(recs, r.body)
+				return reply{status: 200, text: `{"code":0}`}
+			}
+			letters := filepath.Join(t.TempDir(), "letters")
+			log := loggerFor(t, p, apis[i].name, forebay.Delivery(func(o *deliver.OutputOptions) { o.DeadLetterFile, o.OnError = letters, func(batch.Event) {} }))
+			for n := range 60 {
+				text := "short"
+				if n%20 == 7 {
+					text = strings.Repeat("x", 1000)
+				}
+				log.Info(text, slog.Int("n", n))
+			}
+			if err := log.Router().Flush(t.Context()); err != nil {
+				t.Error(err)
+			}
+			rep, err := log.Router().Close(t.Context())
+			if a := rep.Outputs[0].Account; err != nil || a.Delivered != 57 || a.Dropped[batch.Poison] != 3 {
+				t.Errorf("%s: %v, %v", apis[i].name, a, err)
+			}
+			if n := strings.Count(strings.Join(append(recs, es.order...), ""), `"short"`); n != 57 {
+				t.Errorf("%s: %d records arrived", apis[i].name, n)
+			}
+			if js, _ := os.ReadFile(letters); bytes.Count(js, []byte("\n")) != 3 || bytes.Count(js, []byte(`"status":413`)) != 3 {
+				t.Errorf("%s: dead letters %.300s", apis[i].name, js)
+			}
+		}
+	})
+}
+
 // inOrder checks that recs are in the order of their n, the first copies of at least so many.
 func inOrder(t *testing.T, recs []string, least int) {
 	t.Helper()

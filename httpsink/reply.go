@@ -39,7 +39,7 @@ func (d *Destination) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 		return batch.Outcome{}
 	}
 	message := words(&a)
-	if o, ok := d.post.Judge(&a, message, b.Len(), b.Bytes()); ok {
+	if o, ok := d.post.Judge(&a, message); ok {
 		return o
 	}
 	o := batch.Outcome{Open: batch.All(), Why: d.post.Refusal(a.Status, message), Advice: batch.Hold}

@@ -28,7 +28,7 @@ func (x *Exporter) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 		return x.taken(&a, b)
 	}
 	message := words(&a)
-	if o, ok := x.post.Judge(&a, message, b.Len(), b.Bytes()); ok {
+	if o, ok := x.post.Judge(&a, message); ok {
 		return o
 	}
 	o := batch.Outcome{Open: batch.All(), Why: x.post.Refusal(a.Status, message), Advice: batch.Hold}

@@ -67,7 +67,10 @@ func (c *Control) Ask(ctx context.Context, p *Poster, o batch.Outcome) batch.Out
 			c.at = time.Now()
 		}
 	default:
-		if other, ok := p.Judge(&a, c.Words(&a), 1, len(body)); ok {
+		if other, ok := p.Judge(&a, c.Words(&a)); ok {
+			if other.Advice == batch.Smaller { // it was taken before, so no size is the reason
+				other.Advice = batch.Hold
+			}
 			return other
 		}
 	}

@@ -223,22 +223,19 @@ func shown(text string) string {
 }
 
 // Judge returns the outcome of an answer whose status means the same everywhere, and false
-// for those that say that records were taken or refused (2xx, 400, 422). records is how
-// many were sent, in size bytes.
+// for those that say that records were taken or refused (2xx, 400, 422).
 //
 //	401, 403, 404, 3xx, …   hold: somebody has to change something
 //	408, 425, 429, 5xx      again, after Retry-After
-//	413                     smaller; a record of less than 4 KiB alone: again
-func (p *Poster) Judge(a *Answer, message string, records, size int) (batch.Outcome, bool) {
+//	413                     smaller; a record that is refused alone is a dead letter
+func (p *Poster) Judge(a *Answer, message string) (batch.Outcome, bool) {
 	err := p.Refusal(a.Status, message)
 	o := batch.Outcome{Open: batch.All(), Why: err, After: a.After}
 	switch s := a.Status; {
 	case s >= 200 && s < 300, s == http.StatusBadRequest, s == http.StatusUnprocessableEntity:
 		return batch.Outcome{}, false
 	case s == http.StatusRequestEntityTooLarge:
-		if records > 1 || size >= leastLimit {
-			o.Advice = batch.Smaller
-		}
+		o.Advice = batch.Smaller
 	case s >= 500, s == http.StatusTooManyRequests, s == http.StatusRequestTimeout, s == http.StatusTooEarly, a.Renewed:
 	case s >= 300 && s < 400:
 		err.Message = "a redirect; set url to where it leads, which is not followed"
@@ -248,9 +245,6 @@ func (p *Poster) Judge(a *Answer, message string, records, size int) (batch.Outc
 	}
 	return o, true
 }
-
-// leastLimit is a length in bytes that no record is too large with.
-const leastLimit = 4 << 10
 
 // body is the body of one request. A transport may still read it after it has answered;
 // since the memory is used again, it reads nothing then.

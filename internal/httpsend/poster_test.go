@@ -128,7 +128,7 @@ func TestTokenFile(t *testing.T) {
 			if err != nil || a.Status != status || a.Renewed != renewed {
 				t.Errorf("%+v %v", a, err)
 			}
-			if o, ok := p.Judge(&a, string(a.Text), 1, 1); ok && (o.Advice == batch.Again) != renewed || ok && strings.Contains(o.Why.Error(), "tw0-secret") {
+			if o, ok := p.Judge(&a, string(a.Text)); ok && (o.Advice == batch.Again) != renewed || ok && strings.Contains(o.Why.Error(), "tw0-secret") {
 				t.Errorf("%+v", o)
 			}
 		}
@@ -225,24 +225,24 @@ func TestWords(t *testing.T) {
 
 func TestJudge(t *testing.T) {
 	for _, tc := range []struct {
-		status, records, size int
-		advice                batch.Advice
-		judged                bool
+		status int
+		advice batch.Advice
+		judged bool
 	}{
-		{200, 1, 1, 0, false}, {204, 1, 1, 0, false}, {400, 1, 1, 0, false}, {422, 1, 1, 0, false},
-		{301, 1, 1, batch.Hold, true}, {307, 1, 1, batch.Hold, true},
-		{401, 1, 1, batch.Hold, true}, {403, 1, 1, batch.Hold, true}, {404, 1, 1, batch.Hold, true}, {405, 1, 1, batch.Hold, true}, {415, 1, 1, batch.Hold, true},
-		{408, 1, 1, batch.Again, true}, {425, 1, 1, batch.Again, true}, {429, 1, 1, batch.Again, true}, {500, 1, 1, batch.Again, true}, {503, 1, 1, batch.Again, true}, {599, 1, 1, batch.Again, true},
-		{413, 2, 10, batch.Smaller, true}, {413, 1, leastLimit, batch.Smaller, true}, {413, 1, leastLimit - 1, batch.Again, true},
+		{200, 0, false}, {204, 0, false}, {400, 0, false}, {422, 0, false},
+		{301, batch.Hold, true}, {307, batch.Hold, true},
+		{401, batch.Hold, true}, {403, batch.Hold, true}, {404, batch.Hold, true}, {405, batch.Hold, true}, {415, batch.Hold, true},
+		{408, batch.Again, true}, {425, batch.Again, true}, {429, batch.Again, true}, {500, batch.Again, true}, {503, batch.Again, true}, {599, batch.Again, true},
+		{413, batch.Smaller, true},
 	} {
 		p := poster(t, Options{Client: answers(tc.status, http.Header{"Retry-After": {"7"}}, "words")})
 		a, err := p.Post(t.Context(), []byte("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, judged := p.Judge(&a, string(a.Text), tc.records, tc.size)
+		o, judged := p.Judge(&a, string(a.Text))
 		if judged != tc.judged || judged && (o.Advice != tc.advice || o.Open.Len(3) != 3 || o.After != 7*time.Second || o.Why == nil) {
-			t.Errorf("%d of %d records: %+v %v", tc.status, tc.records, o, judged)
+			t.Errorf("%d: %+v %v", tc.status, o, judged)
 		}
 		if failed := p.Counts().Failed; failed != 0 != (tc.status >= 300) {
 			t.Errorf("%d: %d failed", tc.status, failed)
@@ -476,6 +476,8 @@ func TestControl(t *testing.T) {
 		check("nobody knows", c.Check, batch.Again, "three")
 		status = 401
 		check("it lets nobody in", c.Check, batch.Hold, "three")
+		status = 413
+		check("what it took before is too large", c.Check, batch.Hold, "three")
 		status = 0
 		check("nobody answers", c.Check, batch.Again, "three")
 	})
