@@ -176,7 +176,10 @@ func TestAnswers(t *testing.T) {
 		{"an event, and no event was ever taken", "hec", js(400, `{"text":"Invalid data format","code":6,"invalid-event-number":1}`), want{open: 2, advice: batch.Hold, text: "Invalid data format"}},
 
 		{"stored", "elasticsearch", js(200, `{"took":30,"errors":false,"items":[{"create":{"_index":"x","_id":"a","_version":1,"result":"created","_shards":{"total":2,"successful":1,"failed":0},"status":201,"_seq_no":0,"_primary_term":3}},{"create":{"status":201}}]}`), want{}},
-		{"stored, and no more is said", "elasticsearch", js(200, `{"took":1,"errors":false}`), want{}},
+		{"no items", "elasticsearch", js(200, `{"took":1,"errors":false}`), want{open: 2, advice: batch.Hold, text: "not that of elasticsearch"}},
+		{"empty items", "elasticsearch", js(200, `{"errors":false,"items":[]}`), want{open: 2, advice: batch.Hold, text: "not that of elasticsearch"}},
+		{"too few items, and no errors", "elasticsearch", js(200, `{"errors":false,"items":[{"create":{"status":201}}]}`), want{open: 2, text: "another number of records"}},
+		{"too many items", "elasticsearch", js(200, `{"errors":false,"items":[{"create":{"status":201}},{"create":{"status":201}},{"create":{"status":201}}]}`), want{open: 2, text: "another number of records"}},
 		{"stored already", "elasticsearch", js(200, `{"errors":true,"items":[{"create":{"status":409,"error":{"type":"version_conflict_engine_exception","reason":"[1]: version conflict, document already exists (current version [1])"}}},{"create":{"status":201}}]}`), want{}},
 		{"one for which it is too busy", "elasticsearch", reply{status: 200, after: "3", text: `{"errors":true,"items":[{"create":{"status":201}},{"create":{"status":429,"error":{"type":"es_rejected_execution_exception","reason":"rejected execution of coordinating operation"}}}]}`},
 			want{open: 1, after: 3 * time.Second, text: "429 Too Many Requests: es_rejected_execution_exception: rejected execution"}},
@@ -220,7 +223,7 @@ func TestAnswers(t *testing.T) {
 			if known := d.Stats().Known; known != 0 != (tc.name == "stored already") {
 				t.Errorf("%d known", known)
 			}
-			for _, cut := range []string{"cut", "too few items", "very long"} {
+			for _, cut := range []string{"cut", "too few items", "too few items, and no errors", "too many items", "very long"} {
 				if tc.name == cut && !errors.Is(o.Why, batch.ErrUnanswered) {
 					t.Errorf("%v counts as an answer", o.Why)
 				}

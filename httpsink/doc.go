@@ -10,12 +10,18 @@
 // # Answers
 //
 // 2xx is taken. 408, 425, 429 and 5xx are tried again, after Retry-After; 413 makes requests
-// smaller; 401, 403, 404 and redirects hold everything with an alarm. A 400 or 422 is searched
+// smaller, and a record that is refused alone with it is a dead letter; 401, 403, 404 and
+// redirects hold everything with an alarm. A 400 or 422 is searched
 // for the record at fault, once it is known that the server takes others: it took one in
-// the last ten seconds, or takes one again that it took before. An answer that is cut, or of
-// another program, such as a page to log in, is none.
+// the last ten seconds, or takes one again that it took before. An answer that is cut, has no
+// end within [Config.Timeout], or is of another program, such as a page to log in, is none.
 //
-// Elasticsearch and OpenSearch answer for each record. Those that it was too busy for stay
+// Splunk's answer means that it has received the records, not that they are indexed: an ackId in
+// it is not polled. A token with indexer acknowledgement needs a header
+// X-Splunk-Request-Channel.
+//
+// Elasticsearch and OpenSearch answer for each record; an answer for another number of records is
+// none. Those that it was too busy for stay
 // open. A record that is refused is a dead letter with its own reason, if others were taken
 // or the reason is its content; if all are refused for something else, such as an index that
 // cannot be made, they are held. The name of a record (see package dedup) is its _id, so that

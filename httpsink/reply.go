@@ -241,11 +241,8 @@ func (d *Destination) bulkAnswered(ctx context.Context, a *httpsend.Answer, b *b
 	}
 	items := d.bulk.Items
 	switch {
-	case d.bulk.Errors == nil && len(items) == 0:
+	case len(items) == 0 && (d.bulk.Errors == nil || !*d.bulk.Errors): // nothing says that a record was stored
 		return d.strange(a)
-	case len(items) == 0 && !*d.bulk.Errors: // servers that say no more where all is well
-		d.keep(b, 0)
-		return batch.Outcome{}
 	case len(items) != n:
 		return none("the answer is of another number of records")
 	}

@@ -62,7 +62,7 @@ func NewExporter(c Config) (*Exporter, error) {
 		return nil, err
 	}
 	x.frame()
-	x.control = httpsend.Control{First: []byte{}, Words: words, Taken: func(a *httpsend.Answer) bool { return a.Status >= 200 && a.Status < 300 && !a.HTML() }}
+	x.control = httpsend.Control{First: []byte{}, Words: words, Taken: isTaken}
 	return x, nil
 }
 

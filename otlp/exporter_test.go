@@ -74,7 +74,19 @@ func TestAnswers(t *testing.T) {
 		{"one of two", rejected(1, "no"), want{rejected: 1, text: "1 of 2 records refused, not said which: no"}},
 		{"all", rejected(2, "no good"), want{refused: 2, text: "no good"}},
 		{"all, JSON", reply{status: 200, kind: "application/json", text: `{"partialSuccess":{"rejectedLogRecords":"2","errorMessage":"no good"}}`}, want{refused: 2, text: "no good"}},
-		{"a page to log in", reply{status: 200, kind: "text/html", text: "<html>"}, want{open: 2, advice: batch.Hold, text: "page for people"}},
+		{"taken, JSON, no body", reply{status: 200, kind: "application/json"}, want{}},
+		{"taken, text, no body", reply{status: 204, kind: "text/plain"}, want{}},
+		{"taken, and a field of the future", reply{status: 200, kind: "application/x-protobuf", text: "\x12\x01x"}, want{}},
+		{"a page to log in", reply{status: 200, kind: "text/html", text: "<html>"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver; set url to one: <html>"}},
+		{"a text", reply{status: 200, kind: "text/plain", text: "ok"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver; set url to one: ok"}},
+		{"a text that could be a message", reply{status: 200, kind: "text/plain", text: "accepted!"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
+		{"a text without a type", reply{status: 200, text: "ok"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
+		{"broken", reply{status: 200, kind: "application/x-protobuf", text: "\x0a\x06\x08"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
+		{"broken within", reply{status: 200, kind: "application/x-protobuf", text: "\x0a\x02\x12\x09"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
+		{"of another message", reply{status: 200, kind: "application/x-protobuf", text: "\x08\x01"}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
+		{"JSON of another program", reply{status: 200, kind: "application/json", text: `["ok"]`}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
+		{"JSON that is cut", reply{status: 200, kind: "application/json", text: `{"partialSuccess":{`}, want{open: 2, advice: batch.Hold, text: "not that of an OTLP receiver"}},
+		{"very long", reply{status: 200, kind: "application/x-protobuf", text: strings.Repeat("x", maxAnswer+1)}, want{open: 2, text: "more than 16777216 bytes"}},
 		{"too many", after(status(429, "slow"), "7"), want{open: 2, after: 7 * time.Second, text: "slow"}},
 		{"bad gateway", reply{status: 502}, want{open: 2, text: "502 Bad Gateway"}},
 		{"unavailable", after(status(503, "queue full"), "2"), want{open: 2, after: 2 * time.Second, text: "queue full"}},
@@ -122,7 +134,7 @@ func TestAnswers(t *testing.T) {
 				}
 			}
 			var status interface{ HTTPStatus() int }
-			if o.Err() != nil && (!errors.As(o.Err(), &status) || status.HTTPStatus() != tc.r.status) {
+			if o.Err() != nil && !errors.Is(o.Err(), batch.ErrUnanswered) && (!errors.As(o.Err(), &status) || status.HTTPStatus() != tc.r.status) {
 				t.Errorf("the error has no status: %v", o.Err())
 			}
 		})

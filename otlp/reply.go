@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,8 +12,8 @@ import (
 	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
-// maxAnswer is how much of an answer is read, in bytes.
-const maxAnswer = 64 << 10
+// maxAnswer is how much of an answer is read, in bytes: it has to be decoded.
+const maxAnswer = 16 << 20
 
 // judge sends the request in x.body, which holds b, and says what the answer means:
 //
@@ -40,12 +41,15 @@ func (x *Exporter) judge(ctx context.Context, b *batch.Batch) batch.Outcome {
 
 // taken reads the answer to a request that was taken.
 func (x *Exporter) taken(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
-	if a.HTML() {
-		err := x.post.Refusal(a.Status, "the answer is a page for people, of no OTLP receiver; set url to one")
-		return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
-	}
 	n, message, ok := partial(a)
-	if !ok || n == 0 && message == "" {
+	switch {
+	case !a.Whole:
+		return batch.Outcome{Open: batch.All(), Why: x.post.NoAnswer(fmt.Sprintf("the answer has more than %d bytes", maxAnswer))}
+	case !ok:
+		err := x.post.Refusal(a.Status, words(a))
+		err.Message = "the answer is not that of an OTLP receiver; set url to one: " + err.Message
+		return batch.Outcome{Open: batch.All(), Why: err, Advice: batch.Hold}
+	case n == 0 && message == "":
 		return batch.Outcome{}
 	}
 	err := x.post.Refusal(a.Status, message)
@@ -59,16 +63,25 @@ func (x *Exporter) taken(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{Unnamed: int(n), Refusal: err}
 }
 
+// isTaken reports whether an answer is that of a receiver that has taken a request.
+func isTaken(a *httpsend.Answer) bool {
+	_, _, ok := partial(a)
+	return a.Status >= 200 && a.Status < 300 && ok
+}
+
 // partial reads ExportLogsServiceResponse: how many records were refused, and why. It is
-// not ok where the answer is none.
+// not ok where the answer is none. An empty one is.
 func partial(a *httpsend.Answer) (rejected uint64, message string, ok bool) {
-	if !a.Whole {
+	kind := a.Header.Get("Content-Type")
+	switch {
+	case !a.Whole || a.HTML():
 		return 0, "", false
-	}
-	if strings.Contains(a.Header.Get("Content-Type"), "json") {
+	case strings.Contains(kind, "json"):
 		return partialJSON(a.Text)
+	case kind == "" || strings.Contains(kind, "protobuf") || strings.Contains(kind, "octet-stream"):
+		return partialProto(a.Text)
 	}
-	return partialProto(a.Text)
+	return 0, "", len(a.Text) == 0
 }
 
 func partialProto(b []byte) (rejected uint64, message string, ok bool) {
@@ -78,7 +91,10 @@ func partialProto(b []byte) (rejected uint64, message string, ok bool) {
 			return 0, "", false
 		}
 		b = rest
-		if tag != 0x0a { // partial_success
+		if tag != tagPartial {
+			if tag>>3 == tagPartial>>3 { // of another type
+				return 0, "", false
+			}
 			continue
 		}
 		for len(data) > 0 {
@@ -87,15 +103,22 @@ func partialProto(b []byte) (rejected uint64, message string, ok bool) {
 				return 0, "", false
 			}
 			switch data = rest; tag {
-			case 0x08:
+			case tagRejected:
 				rejected = uint64(max(int64(n), 0))
-			case 0x12:
+			case tagMessage:
 				message = string(text)
 			}
 		}
 	}
 	return rejected, message, true
 }
+
+// Fields of ExportLogsServiceResponse and of its partial_success.
+const (
+	tagPartial  = 0x0a
+	tagRejected = 0x08
+	tagMessage  = 0x12
+)
 
 func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 	var r struct {
@@ -104,7 +127,10 @@ func partialJSON(b []byte) (rejected uint64, message string, ok bool) {
 			ErrorMessage       string          `json:"errorMessage"`
 		} `json:"partialSuccess"`
 	}
-	if json.Unmarshal(b, &r) != nil {
+	if b = bytes.TrimSpace(b); len(b) == 0 {
+		return 0, "", true
+	}
+	if b[0] != '{' || json.Unmarshal(b, &r) != nil {
 		return 0, "", false
 	}
 	rejected, _ = strconv.ParseUint(strings.Trim(string(r.PartialSuccess.RejectedLogRecords), `"`), 10, 63)

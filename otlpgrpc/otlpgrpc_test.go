@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -156,9 +157,12 @@ func TestAnswers(t *testing.T) {
 	}{
 		{"", nil, want{}},
 		{"\x0a\x06\x08\x02\x12\x02no", nil, want{refused: 2, text: "no"}},
+		{"ok", nil, want{open: 2, advice: batch.Hold, text: "200 OK: the answer is not that of an OTLP receiver"}},
 		{"\x0a\x06\x08\x01\x12\x02no", nil, want{unnamed: 1, text: "1 of 2 records refused, not said which: no"}},
 		{"", of(codes.Unavailable, "queue full", 1500*time.Millisecond), want{open: 2, after: 2 * time.Second, text: "Unavailable: queue full"}},
 		{"", of(codes.Unavailable, "soon", 0), want{open: 2, text: "503 Service Unavailable: Unavailable: soon"}},
+		{"", of(codes.Unavailable, "never", 1<<20*time.Second), want{open: 2, after: 1 << 20 * time.Second, text: "never"}},
+		{"", of(codes.Unavailable, "never", 1<<63-1), want{open: 2, after: (1<<31 - 1) * time.Second, text: "never"}},
 		{"", of(codes.ResourceExhausted, "quota", 3*time.Second), want{open: 2, after: 3 * time.Second, text: "429"}},
 		{"", of(codes.ResourceExhausted, "grpc: received message larger than max (5000000 vs. 4194304)", 0), want{open: 2, advice: batch.Smaller, text: "larger than max"}},
 		{"", of(codes.DeadlineExceeded, "late", 0), want{open: 2, text: "DeadlineExceeded: late"}},
@@ -432,18 +436,20 @@ func TestAnswersOfHTTP(t *testing.T) {
 	for code, want := range map[int]batch.Advice{
 		http.StatusRequestEntityTooLarge: batch.Smaller, http.StatusTooManyRequests: batch.Again, http.StatusServiceUnavailable: batch.Again,
 		http.StatusForbidden: batch.Hold, http.StatusInternalServerError: batch.Again,
-		http.StatusOK: batch.Again, http.StatusAccepted: batch.Again, http.StatusNoContent: batch.Again,
+		http.StatusOK: batch.Hold, http.StatusAccepted: batch.Hold, http.StatusNoContent: batch.Hold,
 	} {
 		protocols := new(http.Protocols)
 		protocols.SetUnencryptedHTTP2(true)
 		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			http.Error(w, "not now", code)
+			w.Header().Set("Content-Type", "text/html")
+			w.WriteHeader(code)
+			io.WriteString(w, "<html>not now</html>")
 		}))
 		srv.Config.Protocols = protocols
 		srv.Start()
 		o := sendTwo(t, otlp.Config{URL: srv.URL, OnError: func(batch.Event) {}})
 		srv.Close()
-		if o.Open.Len(2) != 2 || o.Advice != want || !strings.Contains(fmt.Sprint(o.Why), strconv.Itoa(code)) || errors.Is(o.Why, batch.ErrUnanswered) {
+		if o.Open.Len(2) != 2 || o.Advice != want || !strings.Contains(fmt.Sprint(o.Why), "server answered "+strconv.Itoa(code)) || errors.Is(o.Why, batch.ErrUnanswered) {
 			t.Errorf("%d: %+v", code, o)
 		}
 	}

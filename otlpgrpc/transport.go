@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/forebay-log/forebay/internal/httpsend"
 )
 
 // opDial is how package net calls what made no connection.
@@ -54,10 +56,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	s := status.Convert(err)
 	if m := ofHTTP.FindStringSubmatch(s.Message()); m != nil { // of a proxy that speaks no gRPC
 		code, _ := strconv.Atoi(m[1])
-		if code < http.StatusMultipleChoices { // nobody who speaks no gRPC has taken the records
-			code = http.StatusBadGateway
-		}
-		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // its headers are not to be had
+		return answer(r, code, "text/plain", "no gRPC: "+s.Message()), nil // a success with such a text is none
 	}
 	if strings.Contains(s.Message(), tooLarge) && strings.Contains(s.Message(), strconv.Itoa(maxAnswer)) {
 		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer-1)
@@ -135,7 +134,7 @@ func statusOf(s *status.Status) int {
 func retryAfter(s *status.Status) time.Duration {
 	for _, d := range s.Details() {
 		if info, ok := d.(*errdetails.RetryInfo); ok {
-			return min(max(info.GetRetryDelay().AsDuration(), 0), 1<<31*time.Second)
+			return min(max(info.GetRetryDelay().AsDuration(), 0), httpsend.MostAfter*time.Second)
 		}
 	}
 	return 0

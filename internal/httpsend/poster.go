@@ -335,6 +335,9 @@ func (p *Poster) Post(ctx context.Context, data []byte) (a Answer, err error) {
 	}
 	if a.Whole = len(a.Text) <= p.o.MaxAnswer; !a.Whole {
 		a.Text = a.Text[:p.o.MaxAnswer]
+		if _, err := io.Copy(io.Discard, res.Body); err != nil && a.Status < 300 { // a success that does not end is none
+			return Answer{}, p.lost(fmt.Errorf("the answer (%d) has more than %d bytes and no end: %w", res.StatusCode, p.o.MaxAnswer, err))
+		}
 	}
 	a.After = RetryAfter(res.Header.Get("Retry-After"), time.Now())
 	a.Renewed = a.Status == http.StatusUnauthorized && p.renew(time.Now())

@@ -290,6 +290,36 @@ func TestLongAnswer(t *testing.T) {
 	}
 }
 
+// An answer that goes on for ever is none, unless its status is a refusal.
+func TestEndlessAnswer(t *testing.T) {
+	for _, status := range []int{200, 204, 400, 503} {
+		bubble.Test(t, func(t *testing.T) {
+			p := poster(t, Options{Timeout: 9 * time.Second, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: status, Body: endless{r.Context()}}, nil
+			})}})
+			start := time.Now()
+			a, err := p.Post(t.Context(), nil)
+			if success := status < 300; success != errors.Is(err, batch.ErrUnanswered) || !success && a.Status != status || time.Since(start) != 9*time.Second {
+				t.Errorf("%d: %d, %v after %v", status, a.Status, err, time.Since(start))
+			}
+		})
+	}
+}
+
+// An endless body has 1 KiB each second.
+type endless struct{ ctx context.Context }
+
+func (e endless) Read(p []byte) (int, error) {
+	select {
+	case <-e.ctx.Done():
+		return 0, e.ctx.Err()
+	case <-time.After(time.Second):
+		return copy(p, strings.Repeat("x", 1<<10)), nil
+	}
+}
+
+func (e endless) Close() error { return nil }
+
 // A request that takes too long ends, and so does one whose context does.
 func TestTimeout(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -388,7 +418,7 @@ func TestTransport(t *testing.T) {
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for h, want := range map[string]time.Duration{
-		"": 0, "7": 7 * time.Second, "0": 0, "-1": 0, "x": 0, "99999999999": 0,
+		"": 0, "7": 7 * time.Second, "0": 0, "-1": 0, "x": 0, "7x": 0, "99999999999": MostAfter * time.Second, "99999999999999999999999": MostAfter * time.Second,
 		now.Add(time.Minute).Format(http.TimeFormat): time.Minute, now.Add(-time.Minute).Format(http.TimeFormat): 0,
 	} {
 		if got := RetryAfter(h, now); got != want {

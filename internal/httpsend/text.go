@@ -2,6 +2,7 @@ package httpsend
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -29,13 +30,14 @@ func Printable(s string) string {
 	return sb.String()
 }
 
-// RetryAfter reads the header of that name: seconds or a date.
+// RetryAfter reads the header of that name: seconds, of which there are [MostAfter] at most, or
+// a date.
 func RetryAfter(h string, now time.Time) time.Duration {
 	if h == "" {
 		return 0
 	}
-	if n, err := strconv.ParseUint(h, 10, 31); err == nil {
-		return time.Duration(n) * time.Second
+	if n, err := strconv.ParseUint(h, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(n, MostAfter)) * time.Second
 	}
 	if t, err := http.ParseTime(h); err == nil {
 		return max(t.Sub(now), 0)
@@ -74,6 +76,9 @@ func isDelicate(name string) bool {
 		return strings.Contains(name, part)
 	})
 }
+
+// MostAfter is the longest wait of a Retry-After, in seconds. The outlet waits less.
+const MostAfter = 1<<31 - 1
 
 // Basic returns the credentials of basic authentication as they are sent, "" if there are
 // none.
