@@ -3,6 +3,7 @@ package httpsink
 import (
 	"bytes"
 	"encoding/json"
+	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/dedup"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/keyset"
 	"github.com/forebay-log/forebay/internal/record"
 )
 
@@ -96,6 +98,8 @@ type framer struct {
 	event   []byte // hec: an event without a time, up to its record
 	timeKey []byte // with its quotes; nil: none
 	scratch []byte
+	unique  []byte // a record with unique keys
+	keys    keyset.Set
 }
 
 func newFramer(c *Config) framer {
@@ -168,14 +172,17 @@ func (fr *framer) beginEvent(dst []byte, m batch.Meta) []byte {
 	return append(dst, fr.event[1:]...)
 }
 
-// object appends a record as a JSON object on one line. lines says that it is a line of JSON:
-// one that looks so is taken as it is.
+// object appends a record as a JSON object on one line, with unique keys and the message under
+// the name that the server wants. lines says that it is a line of JSON: one that looks so is
+// taken as it is otherwise.
 func (fr *framer) object(dst []byte, codec batch.Codec, r *batch.Record, lines bool) []byte {
 	obj := bytes.TrimSpace(r.Data)
 	if !lines || len(obj) < 2 || obj[0] != '{' || obj[len(obj)-1] != '}' || bytes.IndexByte(obj, '\n') >= 0 {
 		fr.scratch = codec.AppendJSON(fr.scratch[:0], r.Data, r.Meta)
 		obj = fr.scratch
 	}
+	fr.unique = fr.keys.AppendJSON(fr.unique[:0], obj, slog.MessageKey, fr.f.keys.MessageKey)
+	obj = fr.unique
 	if fr.timeKey == nil || fr.hasTime(obj) {
 		return append(dst, obj...)
 	}

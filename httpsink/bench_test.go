@@ -29,7 +29,7 @@ func BenchmarkRequest(b *testing.B) {
 
 // A request is made without an allocation, whatever the API.
 func TestAllocs(t *testing.T) {
-	in := batchOf("{\"a\":1}\n", "{\"b\":2}\n", "{}\n")
+	in := batchOf("{\"a\":1,\"msg\":\"x\"}\n", "{\"b\":2}\n", "{}\n")
 	for i := range apis {
 		fr := newFramer(&Config{api: &apis[i]})
 		out := make([]byte, 0, 4<<10)

@@ -7,6 +7,13 @@
 // what the [API] puts around them. Records in another form, such as lines of a pipe, become
 // JSON when they are sent.
 //
+// # Keys
+//
+// A key that an object has twice is renamed: the later one gets a "_" for each before it, as in
+// package loki. Elasticsearch refuses documents with a key twice. The text of a record is called
+// "message" for Elasticsearch, OpenSearch and Datadog, "_msg" for VictoriaLogs and "msg"
+// elsewhere; a member "msg" gets that name, unless the record has it already.
+//
 // # Answers
 //
 // 2xx is taken. 408, 425, 429 and 5xx are tried again, after Retry-After; 413 makes requests

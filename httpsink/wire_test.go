@@ -3,16 +3,19 @@ package httpsink
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +23,89 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/keyset"
 )
+
+// No document has a key twice, at any depth, whatever attributes are called: the later one gets a
+// "_", and what the encoder writes itself comes first. That is so of lines of other programs, too.
+func TestUniqueKeys(t *testing.T) {
+	for i := range apis {
+		p := &peer{answer: func(int, request) reply {
+			return reply{status: 200, text: `{"code":0,"items":[{"create":{"status":201}}]}`}
+		}}
+		log := loggerFor(t, p, apis[i].name)
+		ctx := log.With(slog.String("trace_id", "a"), slog.Int("n", 1))
+		ctx.Info("text", slog.Int(slog.MessageKey, 1), slog.Int("message", 2), slog.Int("_msg", 3), slog.Int("level", 4), slog.Int("time", 5), slog.Int("@timestamp", 6),
+			slog.Int("_time", 7), slog.Int("timestamp", 8), slog.Int("n", 2), slog.Int("n", 3), slog.String("trace_id", "b"),
+			slog.Group("g", slog.Int("a", 1), slog.Int("a", 2)))
+		if err := log.Close(); err != nil {
+			t.Fatal(apis[i].name, err)
+		}
+		d := destFor(t, p, apis[i].name, nil)
+		d.send(t.Context(), batchOf(`{"a":1,"a":2,"o":{"b":1,"b":2}}`))
+		docs := slices.Concat(docsOf(t, &apis[i], p.got[0]), docsOf(t, &apis[i], p.got[1]))
+		text := cmp.Or(apis[i].keys.MessageKey, "msg")
+		for _, want := range []string{`"` + text + `":"text"`, `"level":"INFO"`, `"level_":4`, `"n":1,`, `"n_":2,"n__":3`, `"trace_id":"a"`, `"trace_id_":"b"`, `"g":{"a":1,"a_":2}`} {
+			if !strings.Contains(docs[0], want) {
+				t.Errorf("%s: %s is not in %s", apis[i].name, want, docs[0])
+			}
+		}
+		if text != "msg" && !strings.Contains(docs[0], `"`+text+`_":`) {
+			t.Errorf("%s: %s", apis[i].name, docs[0])
+		}
+		if !strings.Contains(docs[1], `"a":1,"a_":2,"o":{"b":1,"b_":2}}`) {
+			t.Errorf("%s: %s", apis[i].name, docs[1])
+		}
+		for _, doc := range docs {
+			if again := new(keyset.Set).AppendJSON(nil, []byte(doc), "", ""); string(again) != doc {
+				t.Errorf("%s: a key is there twice in %s", apis[i].name, doc)
+			}
+		}
+	}
+}
+
+// docsOf returns the records of a request.
+func docsOf(t *testing.T, f *api, r request) (docs []string) {
+	t.Helper()
+	if f.array {
+		var all []json.RawMessage
+		if err := json.Unmarshal([]byte(r.body), &all); err != nil {
+			t.Fatal(err)
+		}
+		for _, doc := range all {
+			docs = append(docs, string(doc))
+		}
+		return docs
+	}
+	return r.records()
+}
+
+// The text of a record has the name that the server wants, whoever wrote the record.
+func TestNameOfTheText(t *testing.T) {
+	for name, want := range map[string]string{"ndjson": "msg", "array": "msg", "hec": "msg", "elasticsearch": "message", "datadog": "message", "victorialogs": "_msg"} {
+		p := &peer{answer: func(int, request) reply {
+			return reply{status: 200, text: `{"code":0,"items":[{"create":{"status":201}}]}`}
+		}}
+		log := loggerFor(t, p, name)
+		log.Info("hello")
+		own := loggerFor(t, p, name, forebay.Encoder(encode.JSON(nil)))
+		own.Info("hello")
+		if err := errors.Join(log.Close(), own.Close()); err != nil {
+			t.Fatal(name, err)
+		}
+		d := destFor(t, p, name, nil)
+		d.send(t.Context(), batchOf(`{"time":"2026-01-02T03:04:05Z","level":"INFO","msg":"hello"}`))
+		for i, r := range p.got {
+			if doc := docsOf(t, apiCalled(name), r)[0]; !strings.Contains(doc, `"`+want+`":"hello"`) || strings.Count(doc, "hello") != 1 {
+				t.Errorf("%s, %d: %s", name, i, doc)
+			}
+		}
+		d.send(t.Context(), batchOf(`{"msg":"a","`+want+`":"b"}`))
+		if doc := docsOf(t, apiCalled(name), p.got[3])[0]; want != "msg" && !strings.Contains(doc, `"msg":"a","`+want+`":"b"`) {
+			t.Errorf("%s: a record that has %s: %s", name, want, doc)
+		}
+	}
+}
 
 // A server on a connection of its own that does not do what it should. What it stored without
 // saying so is open, and may have been taken.

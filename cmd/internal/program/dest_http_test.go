@@ -64,7 +64,7 @@ func TestHTTPDestination(t *testing.T) {
 		t.Fatalf("%v, %q", a, got)
 	}
 	lines := strings.Split(got[1], "\n")
-	if len(lines) != 5 || !strings.Contains(lines[0], `-1"}}`) || lines[1] != `{"@timestamp":"2026-01-02T03:04:05Z","time":"2026-01-02T03:04:05Z","msg":"a"}` || !strings.Contains(lines[3], `"msg":"plain"`) {
+	if len(lines) != 5 || !strings.Contains(lines[0], `-1"}}`) || lines[1] != `{"@timestamp":"2026-01-02T03:04:05Z","time":"2026-01-02T03:04:05Z","message":"a"}` || !strings.Contains(lines[3], `"message":"plain"`) {
 		t.Errorf("%q", lines)
 	}
 }

@@ -1,0 +1,118 @@
+package keyset
+
+import (
+	"bytes"
+	"encoding/json"
+	"hash/maphash"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/forebay-log/forebay/internal/jsontext"
+)
+
+// maxDepth is how deep objects and lists may lie within each other, as in encoding/json.
+const maxDepth = 10_000
+
+// AppendJSON appends a JSON object to dst, with the keys of each object in it unique. If the
+// object itself has a member old and none that is called preferred, it is renamed to that; an
+// empty preferred renames nothing. A text that is no JSON object is appended in some form that
+// is none either.
+func (s *Set) AppendJSON(dst, obj []byte, old, preferred string) []byte {
+	clear(s.objects)
+	s.hashes, s.objects = s.hashes[:0], s.objects[:0]
+	start, copied := len(dst), 0
+	oldAt, found := -1, preferred == "" // where old is in dst; whether there is preferred
+	key := false                        // a key is next
+	for i := 0; i < len(obj); i++ {
+		switch c := obj[i]; c {
+		case '"':
+			end := stringEnd(obj, i+1)
+			if end < 0 {
+				return append(dst[:start], obj...)
+			}
+			if key {
+				key = false
+				name := obj[i+1 : end]
+				suffix, ok := s.nameJSON(name)
+				if !ok {
+					return append(dst[:start], obj...)
+				}
+				if len(s.objects) == 1 && !found {
+					switch string(name) {
+					case old:
+						if suffix == "" {
+							oldAt = len(dst) + i + 1 - copied
+						}
+					case preferred:
+						found = true
+					}
+				}
+				if suffix != "" {
+					dst = append(append(dst, obj[copied:end]...), suffix...)
+					copied = end
+				}
+			}
+			i = end
+		case '{', '[':
+			if len(s.objects) == maxDepth {
+				return append(dst[:start], obj...)
+			}
+			key = c == '{'
+			s.Open(nil)
+			s.objects[len(s.objects)-1].list = !key
+		case '}', ']':
+			if len(s.objects) == 0 {
+				return append(dst[:start], obj...)
+			}
+			key = false
+			s.Close()
+		case ',':
+			key = len(s.objects) > 0 && !s.objects[len(s.objects)-1].list
+		}
+	}
+	dst = append(dst, obj[copied:]...)
+	if oldAt >= 0 && !found {
+		dst = slices.Replace(dst, oldAt, oldAt+len(old), []byte(preferred)...)
+	}
+	return dst
+}
+
+// nameJSON adds a key, as it stands between its quotes, to the current object, and returns what
+// is to follow it there. It is not ok if the key is no JSON.
+func (s *Set) nameJSON(raw []byte) (suffix string, ok bool) {
+	name := raw
+	if bytes.IndexByte(raw, '\\') >= 0 || !utf8.Valid(raw) {
+		if !json.Valid(append(append(append(s.text[:0], '"'), raw...), '"')) {
+			return "", false
+		}
+		s.text = jsontext.AppendUnescaped(s.text[:0], raw)
+		name = s.text
+	}
+	o := &s.objects[len(s.objects)-1]
+	if h := maphash.Bytes(seed, name); !s.taken(o, h) {
+		s.add(o, h)
+		return "", true
+	}
+	s.text = append(s.text[:0], name...)
+	return s.suffix(o), true
+}
+
+// stringEnd returns the index of the quotation mark that ends the string that begins at b[i],
+// -1 if there is none.
+func stringEnd(b []byte, i int) int {
+	for from := i; ; {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return -1
+		}
+		i += n
+		back := i
+		for back > from && b[back-1] == '\\' {
+			back--
+		}
+		if (i-back)%2 == 0 {
+			return i
+		}
+		i++
+	}
+}
