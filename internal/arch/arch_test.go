@@ -22,6 +22,7 @@ var allowed = map[string][]string{
 	"internal/crashfile": {"batch", "internal"},
 	"internal/fleet":     {"slab", "batch", "bufpool", "internal"},
 	"internal/arch":      {},
+	"internal/keyset":    {"internal"},
 	"internal/record":    {"encode", "batch", "bufpool", "internal"},
 	"internal/stamp":     {},
 	"internal/msgpack":   {"internal"},
