@@ -59,8 +59,9 @@ type Event struct {
 	// More is what is known of the line besides. Parse leaves it nil.
 	More []slog.Attr
 
-	levelKey, timeKey []byte // the names that Level and Time were found at
-	ascii             bool   // a line of JSON holds nothing else
+	levelKey, timeKey   []byte // the names that Level and Time were found at
+	notLevels, notTimes int    // fields of that name after them, whose values are none
+	ascii               bool   // a line of JSON holds nothing else
 }
 
 // Fields returns what a line of JSON or logfmt says apart from its level and time: the
@@ -75,20 +76,23 @@ func (ev *Event) Fields() (msg string, attrs []slog.Attr) {
 	default:
 		return string(ev.Line), nil
 	}
-	take := func(key []byte) (text string) {
+	take := func(key []byte, skip int) (text string) {
 		for i := len(attrs) - 1; i >= 0 && len(key) > 0; i-- {
-			if a := attrs[i]; a.Key == string(key) {
+			if a := attrs[i]; a.Key != string(key) {
+			} else if skip > 0 {
+				skip--
+			} else {
 				attrs = slices.Delete(attrs, i, i+1)
 				return a.Value.String()
 			}
 		}
 		return ""
 	}
-	take(ev.levelKey)
-	take(ev.timeKey)
+	take(ev.levelKey, ev.notLevels)
+	take(ev.timeKey, ev.notTimes)
 	for _, a := range attrs {
 		if (a.Key == "msg" || a.Key == "message") && a.Value.Kind() == slog.KindString {
-			return take([]byte(a.Key)), attrs
+			return take([]byte(a.Key), 0), attrs
 		}
 	}
 	return "", attrs
@@ -250,24 +254,27 @@ func (ev *Event) mayTake(key []byte) bool {
 	return ev.levelKey == nil || ev.timeKey == nil || string(key) == string(ev.levelKey) || string(key) == string(ev.timeKey)
 }
 
-// field sets level or time if key is a usual name of one. The first such name wins, and the
-// last field with that name, as in most readers of JSON.
+// field sets level or time if key is a usual name of one and value is one. The first such name
+// wins, and the last field with that name, as in most readers of JSON.
 func (p *Parser) field(ev *Event, key, value []byte, number bool) {
 	switch {
 	case isLevelKey(key) && (!ev.HasLevel || string(key) == string(ev.levelKey)):
-		ev.levelKey = nil
-		if ev.Level, ev.HasLevel = fieldLevel(key, value); ev.HasLevel {
-			ev.levelKey = key
+		if l, ok := fieldLevel(key, value); ok {
+			ev.Level, ev.HasLevel, ev.levelKey, ev.notLevels = l, true, key, 0
+		} else {
+			ev.notLevels++
 		}
 	case isTimeKey(key) && (ev.Time.IsZero() || string(key) == string(ev.timeKey)):
-		ev.Time, ev.timeKey = time.Time{}, nil
+		var t time.Time
 		if at, ok := stamp.Find(value, p.location()); ok {
-			ev.Time = p.timeOf(&at)
+			t = p.timeOf(&at)
 		} else if number {
-			ev.Time, _ = stamp.FromNumber(string(value))
+			t, _ = stamp.FromNumber(string(value))
 		}
-		if !ev.Time.IsZero() {
-			ev.timeKey = key
+		if !t.IsZero() {
+			ev.Time, ev.timeKey, ev.notTimes = t, key, 0
+		} else {
+			ev.notTimes++
 		}
 	case ev.Time.IsZero() && string(key) == "msg" && bytes.HasPrefix(value, audit): // of auditd
 		if at, ok := stamp.Find(value, time.UTC); ok {

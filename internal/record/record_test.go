@@ -387,6 +387,7 @@ func TestEncode(t *testing.T) {
 func TestFields(t *testing.T) {
 	for _, c := range []struct{ in, msg, rest string }{
 		{`{"level":"x","ts":1714979289.5,"msg":"m","a":1,"level":"info","msg":"n","b":2}`, "n", `{"level":"x","msg":"m","a":1,"b":2}`},
+		{`{"level":"info","time":1714979289.5,"message":"m","level":"x","time":"y","z":1}`, "m", `{"level":"x","time":"y","z":1}`},
 		{`{"level":{"x":1},"lvl":"warn","time":"no","t":1714979289,"message":"m"}`, "m", `{"level":{"x":1},"time":"no"}`},
 		{`{"n":-0,"m":1.00,"f":0.25,"g":1e400,"u":18446744073709551615,"v":12345678901234567890123,"e":1e21,"z":0.0}`, "",
 			`{"n":-0,"m":1.00,"f":0.25,"g":1e400,"u":18446744073709551615,"v":12345678901234567890123,"e":1e21,"z":0.0}`},

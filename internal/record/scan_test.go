@@ -65,19 +65,22 @@ func decoded(t *testing.T, line []byte) (ev Event) {
 		switch k := []byte(key.(string)); {
 		case !written:
 		case isLevelKey(k) && (!ev.HasLevel || string(ev.levelKey) == string(k)):
-			ev.levelKey = nil
-			if ev.Level, ev.HasLevel = fieldLevel(k, []byte(text)); ev.HasLevel {
-				ev.levelKey = k
+			if l, ok := fieldLevel(k, []byte(text)); ok {
+				ev.Level, ev.HasLevel, ev.levelKey, ev.notLevels = l, true, k, 0
+			} else {
+				ev.notLevels++
 			}
 		case isTimeKey(k) && (ev.Time.IsZero() || string(ev.timeKey) == string(k)):
-			ev.Time, ev.timeKey = time.Time{}, nil
-			if at, ok := stamp.Find([]byte(text), time.UTC); ok && !at.Yearless {
-				ev.Time = at.Time
+			var at time.Time
+			if m, ok := stamp.Find([]byte(text), time.UTC); ok && !m.Yearless {
+				at = m.Time
 			} else if !ok && value[0] != '"' {
-				ev.Time, _ = stamp.FromNumber(text)
+				at, _ = stamp.FromNumber(text)
 			}
-			if !ev.Time.IsZero() {
-				ev.timeKey = k
+			if !at.IsZero() {
+				ev.Time, ev.timeKey, ev.notTimes = at, k, 0
+			} else {
+				ev.notTimes++
 			}
 		}
 	}

@@ -364,7 +364,7 @@ func TestJournalInput(t *testing.T) {
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	const text = "inputs: {j: {type: journal, state: DIR/state, from: start}}\noutputs: {o: {to: \"file:DIR/out\", encode: json}}\n"
 	r := startRun(t, text)
-	want := `{"level":"warn","msg":"json","unit":"shop.service"}` + "\n" +
+	want := `{"level":"warn","msg":"json","time":"2023-11-14T22:13:20.000000000Z","unit":"shop.service"}` + "\n" +
 		`{"time":"2023-11-14T22:13:21.000000000Z","level":"ERROR","msg":"plain","identifier":"kernel"}` + "\n"
 	r.await("the entries", func() bool { return r.read("out") == want })
 	if said, err := r.end(); err != nil {

@@ -157,7 +157,7 @@ func TestWhere(t *testing.T) {
 		{`{"o":{"a":1},"o":{"a":2}}`, where("o.a", "2"), true}, {`{"o":{"a":1},"o":{"b":2}}`, where("o.a", "*"), false}, {`{"o":{"a":1},"o":2}`, where("o.a", "*"), false},
 		{`{"o.p":{"a":1},"o":{"x":2}}`, where("o.p.a", "1"), true}, {`{"o.a":1,"o":{"a":2}}`, where("o.a", "1"), true},
 		{`{"msg":"a","msg":"b"}`, where("msg", "b"), true}, {`{"msg":"a","message":"x","msg":"b"}`, where("msg", "b"), true},
-		{`{"level":"debug","level":"error"}`, where("level", "warn"), true}, {`{"level":"error","msg":"x","level":"debug"}`, where("level", "info"), false}, {`{"level":"error","level":"?"}`, where("level", "*"), false},
+		{`{"level":"debug","level":"error"}`, where("level", "warn"), true}, {`{"level":"error","msg":"x","level":"debug"}`, where("level", "info"), false}, {`{"level":"error","level":"?"}`, where("level", "error"), true},
 		{`user=bob user=root x=1`, where("user", "root"), true}, {`msg=a message=x msg=b`, where("msg", "b"), true}, {`level=error x=1 level=debug`, where("level", "info"), false},
 		{obj, where("n", "2", "1*"), true}, {obj, where("n", "1*", "!*5?"), false}, {obj, where("n", "!2", "!3"), true}, {obj, where("missing", "!2"), true}, {obj, where("missing", "2", "!3"), false},
 		{obj, Where{{"n", []string{"1*"}}, {"t", []string{"false"}}}, false}, {obj, Where{{"n", []string{"1*"}}, {"t", []string{"true"}}}, true},
