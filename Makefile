@@ -1,57 +1,86 @@
-# Every target works from a clean checkout on a machine with Go; nothing else is needed.
-GO      ?= go
+# Every target works from a clean checkout on a machine with Go; `test` also needs a C
+# compiler for the race detector.
+GO       ?= go
 ADAPTERS := adapters/zap adapters/zerolog adapters/grpc adapters/examples examples
-DRIVERS := kafka jetstream otlpgrpc cmd/forebay-all
-BENCHES := bench bench/loki bench/logf bench/kafka bench/jetstream bench/otlp
-MODULES := . $(BENCHES) integration integration/fluent integration/loki integration/otlp integration/kubernetes integration/kafka integration/opensearch tools $(ADAPTERS) $(DRIVERS)
+DRIVERS  := kafka jetstream otlpgrpc cmd/forebay-all
+BENCHES  := bench bench/loki bench/logf bench/kafka bench/jetstream bench/otlp
+SERVERS  := integration integration/fluent integration/loki integration/otlp integration/kubernetes integration/kafka integration/opensearch
+MODULES  := . $(BENCHES) $(SERVERS) tools $(ADAPTERS) $(DRIVERS)
 FUZZTIME ?= 30s
+# NEWEST is the release that .ci/run tests next to the installed one.
+NEWEST   ?= go1.27.4
+# WALKS are the tests that repeat random steps; their budgets are cases, see CONTRIBUTING.md.
+WALKS    := Walk|Explore|Model|Kill|Moment|TestOrder|Torture
 
-.PHONY: check fmt vet lint test race integration integration-all fuzz torture bench bench-logf bench-once build golden cross plots docs
+TOOL     = $(GO) tool -modfile=$(CURDIR)/tools/go.mod
+LOGS     := $(CURDIR)/.check
+# GOTEST runs go test, prints a line per package and the output of failed tests, and
+# keeps the events for `make slowest`.
+GOTEST   = $(TOOL) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --hide-summary skipped --jsonfile
 
-check: fmt vet lint build test bench-once  ## everything CI runs
+.PHONY: check check-all fmt vet lint build test slowest cross newest integration integration-all fuzz torture mutants bench bench-logf bench-once golden plots docs
+
+check: fmt vet lint build test  ## run before every commit: at most six minutes on two processors
 	@echo "make check: all green"
 
+check-all: check cross bench-once integration-all mutants fuzz  ## everything, hours: run before resolving an issue about delivery, slabs, spools or a client
+	FOREBAY_TORTURE=$(or $(FOREBAY_TORTURE),300) $(GO) test -timeout 4h -count 1 ./...
+	@echo "make check-all: all green"
+
 fmt:
-	@out=$$(gofmt -l .); if [ -n "$$out" ]; then echo "not formatted (run gofmt -w):"; echo "$$out"; exit 1; fi
+	@out=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); if [ -n "$$out" ]; then echo "not formatted (run gofmt -w):"; echo "$$out"; exit 1; fi
 
 vet:
 	@for m in $(MODULES); do $(GO) -C $$m vet ./... || exit 1; done
 
 lint:  ## staticcheck of every module
-	@for m in $(MODULES); do echo "staticcheck $$m"; \
-		(cd $$m && $(GO) tool -modfile=$(CURDIR)/tools/go.mod staticcheck ./...) || exit 1; done
+	@for m in $(MODULES); do (cd $$m && $(TOOL) staticcheck ./...) || { echo "staticcheck of $$m failed"; exit 1; }; done
 
 build:
-	@for m in $(MODULES); do echo "build $$m"; $(GO) -C $$m build ./... || exit 1; done
+	@for m in $(MODULES); do $(GO) -C $$m build ./... || exit 1; done
 
-cross:  ## the library and the program compile everywhere they claim to
-	@for t in windows/amd64 darwin/arm64 linux/arm64 freebsd/amd64; do echo "build $$t"; \
-		GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) build ./... || exit 1; done
+test:  ## unit tests with the race detector, fuzz seeds, examples, and the exploration without the detector
+	@mkdir -p $(LOGS)
+	$(GOTEST) $(LOGS)/core.json -- -race -timeout 10m ./...
+	$(GOTEST) $(LOGS)/explore.json -- -run '^TestExplore' ./deliver
+	$(GOTEST) $(LOGS)/points.json -- -tags forebay_points -run 'AtPoints|AtRecoveryPoints|SummedSlab|BigRecord|WithDelays|UnknownCovers|HalfStored|ExchangedRecords' ./slab
+	@for m in $(ADAPTERS) $(DRIVERS); do echo "$$m"; (cd $$m && $(GOTEST) $(LOGS)/$$(echo $$m | tr / -).json -- -race ./...) || exit 1; done
+	@for m in $(BENCHES); do echo "$$m"; (cd $$m && $(GOTEST) $(LOGS)/$$(echo $$m | tr / -).json -- ./...) || exit 1; done
 
-test:  ## unit tests with the race detector, fuzz seeds and examples
-	$(GO) test -race -timeout 20m ./...
-	$(GO) test -tags forebay_points -timeout 10m ./slab
-	$(GO) test -run 'TestExplore$$' -timeout 10m ./deliver
-	@for m in $(BENCHES); do $(GO) -C $$m test ./... || exit 1; done
-	@for m in $(ADAPTERS) $(DRIVERS); do $(GO) -C $$m test -race ./... || exit 1; done
+print-%:
+	@echo $($*)
 
-race: test
+slowest:  ## the ten slowest tests of the last `make test`
+	@cat $(LOGS)/*.json | $(TOOL) gotestsum tool slowest --threshold 100ms --num 10
 
-integration:  ## real servers: the OpenTelemetry receiver, npm's FluentServer, Loki (built once, ten minutes of processor time); the types of Kubernetes
+cross:  ## the library and the program compile on every platform we support
+	@for t in windows/amd64 darwin/arm64 linux/arm64 freebsd/amd64; do echo "vet $$t"; \
+		GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 $(GO) vet ./... || exit 1; done
+
+newest:  ## core tests and every benchmark once with the newest Go, without the race detector and the walks
+	@mkdir -p $(LOGS)
+	GOTOOLCHAIN=$(NEWEST) $(GO) vet ./...
+	GOTOOLCHAIN=$(NEWEST) $(GOTEST) $(LOGS)/newest.json -- -skip '$(WALKS)' -timeout 10m -bench . -benchtime 1x ./...
+
+integration:  ## real servers that need no build from source: the OpenTelemetry receiver, npm's FluentServer; the types of Kubernetes, the container image
 	$(GO) -C integration/kubernetes test -count 1 ./...
 	$(GO) -C integration/fluent test -count 1 -timeout 20m ./...
 	$(GO) -C integration/otlp test -count 1 ./...
-	FOREBAY_LOKI_BUILD=1 $(GO) -C integration/loki test -count 1 -timeout 50m ./...
+	FOREBAY_IMAGE=1 $(GO) test -count 1 -run TestImage ./deploy
 
-integration-all: integration  ## also what needs a JVM: three brokers of Apache Kafka, a node of OpenSearch (jars from Maven Central, once)
+integration-all: integration  ## also Loki (built once, ten minutes of processor time) and servers that need a JVM: three brokers of Apache Kafka, an OpenSearch node
+	FOREBAY_LOKI_BUILD=1 $(GO) -C integration/loki test -count 1 -timeout 50m ./...
 	FOREBAY_KAFKA_BUILD=1 $(GO) -C integration/kafka test -count 1 -timeout 30m ./...
 	FOREBAY_OPENSEARCH_BUILD=1 $(GO) -C integration/opensearch test -count 1 -timeout 20m ./...
+
+mutants:  ## each deliberate defect of internal/test/mutants must turn a test red
+	$(GO) run ./internal/test/mutants
 
 bench-once:  ## each benchmark runs once
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
 	@for m in $(BENCHES); do $(GO) -C $$m test -run '^$$' -bench . -benchtime 1x ./... || exit 1; done
 
-bench:  ## ours and the rivals, interleaved: make bench ROWS=regexp
+bench:  ## ours and the competitors, interleaved: make bench ROWS=regexp
 	@any=; for m in $(BENCHES); do \
 		if $(GO) -C $$m run . -list -rows '$(ROWS)' >/dev/null 2>&1; then any=1; $(GO) -C $$m run . -rows '$(ROWS)' || exit 1; fi; done; \
 		if [ -z "$$any" ]; then for m in $(BENCHES); do $(GO) -C $$m run . -list -rows '$(ROWS)'; done; exit 2; fi

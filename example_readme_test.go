@@ -18,9 +18,9 @@ func Example() {
 		forebay.File("app.log", forebay.Rotate(100<<20, 7)),
 		loki.To("http://localhost:3100", loki.Label("app", "shop")))
 	if err != nil {
-		panic(err) // every fault at once, each with its remedy
+		panic(err) // lists every mistake in the options, each with its remedy
 	}
-	defer log.Close() // bounded; what is lost is said on standard error
+	defer log.Close() // bounded in time; reports lost records on standard error
 	slog.SetDefault(log.Slog())
 	slog.Info("listening", "port", 8080)
 }

@@ -506,8 +506,8 @@ func TestBudgetAfterOutage(t *testing.T) {
 			}
 			return o
 		})
-		const ms = time.Millisecond
-		x := mustNew(t, dest, &Options{Retry: &RetryOptions{Min: ms, Max: ms, MaxAge: -1}, Breaker: &BreakerOptions{OpenMin: ms, OpenMax: ms}})
+		const wait = 20 * time.Millisecond
+		x := mustNew(t, dest, &Options{Retry: &RetryOptions{Min: wait, Max: wait, MaxAge: -1}, Breaker: &BreakerOptions{OpenMin: wait, OpenMax: wait}})
 		if err := x.Send(t.Context(), lines(100)); err != nil {
 			t.Fatal(err)
 		}

@@ -68,9 +68,8 @@ func TestSickServer(t *testing.T) {
 	for name, ill := range ailments {
 		t.Run(name, func(t *testing.T) {
 			for round := range testkit.Rounds(1, 60) {
-				for _, poison := range []bool{false, true} {
-					bubble.Test(t, func(t *testing.T) { sickServer(t, seed+uint64(round), ill, poison) })
-				}
+				poison := (seed+uint64(round))%2 == 0 // two rounds of a long run cover both
+				bubble.Test(t, func(t *testing.T) { sickServer(t, seed+uint64(round), ill, poison) })
 				if t.Failed() {
 					t.Fatalf("FOREBAY_SEED=%d", seed+uint64(round))
 				}

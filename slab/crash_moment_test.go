@@ -36,7 +36,7 @@ func (s *stepSink) Send(_ context.Context, b *batch.Batch) batch.Outcome {
 	return o
 }
 
-var imageWalks = 3 // of each kind
+var imageWalks = 1 // of each kind
 
 // The file is right at every moment: after each call, and each step of the drain, it
 // holds whole records, all that are pending and none that was delivered.

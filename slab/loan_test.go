@@ -157,7 +157,7 @@ func (s *pawnshop) Shutdown(context.Context) (batch.Report, error) {
 // crash-safe slabs nothing is lost.
 func TestLoanWalk(t *testing.T) {
 	for _, crash := range []bool{false, true} {
-		for seed := range uint64(testkit.Rounds(60, 5000)) {
+		for seed := range uint64(testkit.Rounds(10, 5000)) {
 			dir := t.TempDir()
 			bubble.Test(t, func(t *testing.T) {
 				rng := testkit.Rand(testkit.Seed(t) + seed)

@@ -80,7 +80,7 @@ func orderRuns() []orderRun {
 }
 
 func TestOrder(t *testing.T) {
-	perRun, rounds := 80_000, 1 // 10⁶ and a little over all runs
+	perRun, rounds := 16_000, 1
 	if os.Getenv("FOREBAY_TORTURE") != "" {
 		perRun, rounds = 1_000_000, 10 // 10⁸ and a little over all runs
 	}
@@ -294,7 +294,7 @@ func (run orderRun) checkFlush(t *testing.T, w *Writer, d *orderDest, k *orderch
 
 // Close beside writers: what was accepted arrives, in order, and nothing else.
 func TestOrderUntilClose(t *testing.T) {
-	rounds := 200
+	rounds := 60
 	if os.Getenv("FOREBAY_TORTURE") != "" {
 		rounds = 20_000
 	}

@@ -249,11 +249,7 @@ func TestDropOldestKeepsTheNewest(t *testing.T) {
 // The random test runs writers of all sizes and policies against a sink that
 // answers at random, and compares the account and the order with a model.
 func TestRandom(t *testing.T) {
-	seeds := 300
-	if testing.Short() {
-		seeds = 50
-	}
-	first, seeds := testkit.Seeds(t, seeds)
+	first, seeds := testkit.Seeds(t, testkit.Rounds(60, 2000))
 	for s := range seeds {
 		seed := first + uint64(s)
 		if !t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {

@@ -496,7 +496,7 @@ func (m *model) close() {
 // Random appends, reads, acks, failures of the file system, deaths and restarts,
 // beside a model of what must come out.
 func TestModel(t *testing.T) {
-	steps := 800
+	steps := 250
 	if torture() {
 		steps = 60_000
 	}

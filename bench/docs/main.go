@@ -15,7 +15,7 @@ import (
 	"github.com/forebay-log/forebay/bench/harness"
 )
 
-// rows are those of the README: ours, beside the best rival of each.
+// rows are those of the README: ours, beside the best competitor of each.
 var rows = []struct{ name, text string }{
 	{"json/two", "a message with 2 fields as JSON"},
 	{"json/mixed", "10 mixed fields, an error and an object among them"},
@@ -139,7 +139,7 @@ func find(all []harness.Result, name string) (l line, err error) {
 
 func table(lines []line, where string) string {
 	var sb strings.Builder
-	sb.WriteString("| | forebay | best rival | ratio | row |\n|---|---|---|---|---|\n")
+	sb.WriteString("| | forebay | best competitor | ratio | row |\n|---|---|---|---|---|\n")
 	first, last := lines[0].date, lines[0].date
 	for i, l := range lines {
 		unit := strings.TrimSuffix(l.unit, "/op")
@@ -155,7 +155,7 @@ func table(lines []line, where string) string {
 	if last != first {
 		days += " to " + last
 	}
-	fmt.Fprintf(&sb, "\n%s, %s. Less is better; medians of one run with all contenders in\nturns. Rivals whose output is not valid do not count.\n", where, days)
+	fmt.Fprintf(&sb, "\n%s, %s. Less is better; medians of one run, all contenders in\nturns. Competitors with invalid output do not count.\n", where, days)
 	return sb.String()
 }
 
@@ -189,7 +189,7 @@ func svg(lines []line, where string) string {
 	}
 	put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`, width, bottom+34)
 	put(`<rect width="%d" height="%d" fill="#ffffff"/>`, width, bottom+34)
-	put(`<text x="12" y="22" font-size="14" font-weight="bold" fill="%s">Time, where the best rival takes 1</text>`, ink)
+	put(`<text x="12" y="22" font-size="14" font-weight="bold" fill="%s">Time relative to the best competitor</text>`, ink)
 	for i, c := range []struct{ fill, text string }{{ours, "forebay"}, {theirs, "rivals with valid output"}} {
 		put(`<circle cx="%d" cy="18" r="5" fill="%s"/><text x="%d" y="22" fill="%s">%s</text>`, left+90*i, c.fill, left+10+90*i, ink, c.text)
 	}

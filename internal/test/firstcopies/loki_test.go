@@ -480,6 +480,6 @@ func TestLoki(t *testing.T) {
 		"crash":    {records: 2000, errors: true, resets: true, restarts: true, crash: true},
 		"all":      {records: 2000, errors: true, resets: true, late: true, hangs: 1, strict: true, small: true, restarts: true, spool: true},
 	} {
-		play(t, name, 6, 300, w.run)
+		play(t, name, 2, 300, w.run)
 	}
 }

@@ -297,6 +297,6 @@ var kills atomic.Int64
 // read, and keeps the order.
 func TestKilledProgram(t *testing.T) {
 	kills.Store(0)
-	play(t, "pipe", 3, 1000, killPipe)
+	play(t, "pipe", 2, 1000, killPipe)
 	t.Logf("%d processes were killed", kills.Load())
 }

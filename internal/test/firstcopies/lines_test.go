@@ -200,6 +200,6 @@ func TestLines(t *testing.T) {
 		"spool":    {records: 10000, polite: true, cuts: true, slow: true, spool: true},
 		"all":      {records: 10000, resets: true, restarts: true, cuts: true, slow: true, spool: true},
 	} {
-		play(t, name, 10, 500, w.run)
+		play(t, name, 3, 500, w.run)
 	}
 }

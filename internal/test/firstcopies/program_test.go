@@ -94,6 +94,6 @@ func pipeLines(tr *trial) (uint64, int) {
 
 // The program keeps the order of its lines.
 func TestProgram(t *testing.T) {
-	play(t, "forward", 5, 120, pipeForward)
-	play(t, "lines", 3, 100, pipeLines)
+	play(t, "forward", 2, 120, pipeForward)
+	play(t, "lines", 1, 100, pipeLines)
 }

@@ -224,6 +224,6 @@ func crashWalk(to string) walk {
 
 // Processes are killed, and the next one recovers: the order holds over all lives.
 func TestCrash(t *testing.T) {
-	play(t, "forward", 10, 500, crashWalk("forward"))
-	play(t, "loki", 6, 500, crashWalk("loki"))
+	play(t, "forward", 3, 500, crashWalk("forward"))
+	play(t, "loki", 2, 500, crashWalk("loki"))
 }
