@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/DeRuina/timberjack v1.4.9
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
-	github.com/anishathalye/porcupine v1.3.1
 	github.com/goccy/go-yaml v1.19.2
 	github.com/gofrs/flock v0.13.1
 	github.com/golang/snappy v1.0.0
