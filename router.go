@@ -195,6 +195,15 @@ func (h *handler) EnabledForAny(level slog.Level) bool {
 	return n.enabled(level)
 }
 
+// NeedsPC reports whether an output writes the source position of records. It is for
+// adapters to loggers that have it as a text.
+func (h *handler) NeedsPC() bool { return h.core != nil && h.core.needsPC }
+
+// HandleTop is Handle with attributes that are in no group, whatever groups are open.
+func (h *handler) HandleTop(ctx context.Context, rec slog.Record, top ...slog.Attr) error {
+	return h.handle(ctx, &rec, top...)
+}
+
 // Enabled is [Router.Enabled].
 func (h *handler) Enabled(_ context.Context, level slog.Level) bool { return h.enabled(level) }
 
@@ -286,7 +295,7 @@ func (c *core) deriveOne(route int, s encode.Scope, f func(encode.Scope) encode.
 }
 
 // handle is Handle for a record that the caller keeps alive.
-func (h *handler) handle(ctx context.Context, rec *slog.Record) error {
+func (h *handler) handle(ctx context.Context, rec *slog.Record, top ...slog.Attr) error {
 	c := h.core
 	if c == nil {
 		return errClosed
@@ -306,7 +315,7 @@ func (h *handler) handle(ctx context.Context, rec *slog.Record) error {
 	if h.skip != 0 && c.needsPC {
 		s.rec.PC = above(rec.PC, h.skip)
 	}
-	s.attrs = append(s.attrs, h.top...)
+	s.attrs = append(append(s.attrs, h.top...), top...)
 	s.last = rec.NumAttrs() == 0 && endsProgram(rec.PC)
 	if len(c.samples) > 0 && !s.last && !h.sampled(s) {
 		c.pool.put(s)

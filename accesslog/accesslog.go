@@ -17,14 +17,15 @@ import (
 type Options struct {
 	// Level returns the level of the record of a request. status is 0 if the handler
 	// has taken over or aborted the connection without one. A level that the logger
-	// does not take leaves the request out. A request whose handler panics is of
-	// slog.LevelError and not asked about. Default: slog.LevelError for 500 and
+	// does not take leaves the request out. Level is not called for a
+	// request whose handler panics: its level is slog.LevelError. It is the same if Level
+	// panics, and the attribute level_panic is the value of that panic. Default: slog.LevelError for 500 and
 	// above, slog.LevelWarn for 400 and above, otherwise slog.LevelInfo.
 	Level func(r *http.Request, status int) slog.Level
 
 	// Attrs returns further attributes of a request that was served, such as its
 	// route: slog.String("route", r.Pattern). It is called for requests that are
-	// logged. Default: nil, none.
+	// logged. After a panic the attribute attrs_panic is its value. Default: nil, none.
 	Attrs func(r *http.Request) []slog.Attr
 }
 
@@ -110,15 +111,15 @@ func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration
 	if panicked && w.status == 0 && !w.hijacked {
 		w.status = http.StatusInternalServerError
 	}
-	level := slog.LevelError
+	level, levelFault := slog.LevelError, any(nil)
 	if !panicked {
-		level = l.Level(r, w.status)
+		levelFault = contain(func() { level = l.Level(r, w.status) })
 	}
 	ctx := r.Context()
 	if !l.handler.Enabled(ctx, level) {
 		return
 	}
-	var buf [12]slog.Attr
+	var buf [14]slog.Attr
 	attrs := append(buf[:0], slog.String("method", r.Method), slog.String("path", path))
 	if w.status != 0 {
 		attrs = append(attrs, slog.Int("status", w.status))
@@ -139,12 +140,24 @@ func (l *logger) log(w *writer, r *http.Request, path string, took time.Duration
 	if panicked {
 		attrs = append(attrs, slog.Any("panic", p))
 	}
+	if levelFault != nil {
+		attrs = append(attrs, slog.Any("level_panic", levelFault))
+	}
 	rec := slog.NewRecord(time.Now(), level, "request", 0)
 	rec.AddAttrs(attrs...)
 	if l.Attrs != nil {
-		rec.AddAttrs(l.Attrs(r)...)
+		if fault := contain(func() { rec.AddAttrs(l.Attrs(r)...) }); fault != nil {
+			rec.AddAttrs(slog.Any("attrs_panic", fault))
+		}
 	}
 	_ = l.handler.Handle(ctx, rec) // a forebay.Router counts what it cannot take
+}
+
+// contain calls f and returns what it panicked with.
+func contain(f func()) (fault any) {
+	defer func() { fault = recover() }()
+	f()
+	return nil
 }
 
 func requestID(w *writer, r *http.Request) string {

@@ -137,6 +137,21 @@ func TestOptions(t *testing.T) {
 }
 
 // The context of the request reaches the Router, which asks it for trace ids and such.
+// A panic of an option costs neither the request nor the record.
+func TestPanicsOfOptions(t *testing.T) {
+	rec := forebaytest.New(t)
+	h := New(rec.Logger().Slog(), &Options{
+		Level: func(*http.Request, int) slog.Level { panic("level") },
+		Attrs: func(*http.Request) []slog.Attr { panic("attrs") },
+	})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }))
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	rec.Want(slog.LevelError, "request", "status", 200, "level_panic", "level", "attrs_panic", "attrs")
+	if w.Body.String() != "ok" {
+		t.Errorf("body %q", w.Body)
+	}
+}
+
 func TestContext(t *testing.T) {
 	type key struct{}
 	rec := forebaytest.New(t)

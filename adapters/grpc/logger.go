@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/grpclog"
 
 	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // lastTimeout bounds the wait for a message after which gRPC ends the program. It is that
@@ -72,21 +73,32 @@ func (l *logger) flush() {
 	}
 }
 
+// text formats a message. Package fmt contains a panic in a method of an argument, but not
+// one in a method of the value of that panic.
+func text(format func(...any) string, args []any) (s string) {
+	defer func() {
+		if p := recover(); p != nil {
+			s = values.PanicText(p)
+		}
+	}()
+	return format(args...)
+}
+
 func (l *logger) print(level slog.Level, args []any) {
 	if l.enabled(level) {
-		l.write(level, 1, "", fmt.Sprint(args...))
+		l.write(level, 1, "", text(fmt.Sprint, args))
 	}
 }
 
 func (l *logger) println(level slog.Level, args []any) {
 	if l.enabled(level) {
-		l.write(level, 1, "", fmt.Sprintln(args...))
+		l.write(level, 1, "", text(fmt.Sprintln, args))
 	}
 }
 
 func (l *logger) printf(level slog.Level, format string, args []any) {
 	if l.enabled(level) {
-		l.write(level, 1, "", fmt.Sprintf(format, args...))
+		l.write(level, 1, "", text(func(args ...any) string { return fmt.Sprintf(format, args...) }, args))
 	}
 }
 
@@ -101,7 +113,7 @@ func (l *logger) printDepth(level slog.Level, depth int, args []any) {
 			component, args = s[1:len(s)-1], args[1:]
 		}
 	}
-	l.write(level, depth+1, component, fmt.Sprintln(args...))
+	l.write(level, depth+1, component, text(fmt.Sprintln, args))
 }
 
 func (l *logger) Info(args ...any)                    { l.print(slog.LevelInfo, args) }

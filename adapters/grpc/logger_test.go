@@ -79,6 +79,28 @@ func TestFunctions(t *testing.T) {
 	}
 }
 
+type panicky struct{}
+
+func (p panicky) String() string { panic(p) }
+
+// A panic in a method of an argument becomes a text.
+func TestPanics(t *testing.T) {
+	rec := forebaytest.New(t)
+	l := New(rec.Logger())
+	l.Info("a", panicky{})
+	l.Infoln("b", panicky{})
+	l.Infof("c %v", panicky{})
+	l.(grpclog.DepthLoggerV2).InfoDepth(0, "d", panicky{})
+	for i, r := range rec.Records() {
+		if !strings.Contains(r.Message, "PANIC") {
+			t.Errorf("%d: %q", i, r.Message)
+		}
+	}
+	if n := len(rec.Records()); n != 4 {
+		t.Errorf("%d records", n)
+	}
+}
+
 func TestDepth(t *testing.T) {
 	rec := forebaytest.New(t)
 	use(rec.Logger())

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 const (
@@ -40,8 +41,12 @@ const above = slog.LevelError + 4
 //   - zap's name of a logger is that of forebay.Logger.Named, so forebay.Router.SetLevel
 //     holds for it. zapcore.Core.Enabled, which is not told the name, answers for all
 //     names; Check for the one.
-//   - The caller of zap.AddCaller is the source position of the record, written by
-//     outputs with AddSource. The stack of zap.AddStacktrace is the attribute "stack".
+//   - The caller of zap.AddCaller is the attribute "caller", such as dir/file.go:12. If an
+//     output has AddSource, it is instead the source position of the record, in the form
+//     of that output. The stack of zap.AddStacktrace is the attribute "stack". Both are
+//     outside of all namespaces.
+//   - A panic in a method of a value, such as MarshalLogObject, becomes the text of the
+//     value, "!PANIC: …".
 //   - Sync waits until everything is delivered, at most 5 s. It does not close log.
 //   - What an output cannot take is counted and told by the forebay.Router. zap is not
 //     told.
@@ -54,25 +59,41 @@ func New(log *forebay.Logger) zapcore.Core {
 	return newCore(log)
 }
 
+// callerKey and stackKey are the keys that zap's own configurations use, or nearly.
+const (
+	callerKey = "caller"
+	stackKey  = "stack"
+)
+
+// A router is the handler of a Logger.
+type router interface {
+	slog.Handler
+	EnabledForAny(slog.Level) bool
+	NeedsPC() bool
+	HandleTop(ctx context.Context, rec slog.Record, top ...slog.Attr) error
+}
+
 // core is a Logger with the attributes of With. It is immutable but for its cache.
 type core struct {
 	log     *forebay.Logger
-	handler slog.Handler // of log
-	named   sync.Map     // handlers of log.Named, by the name that zap gives
+	handler router   // of log
+	named   sync.Map // handlers of log.Named, by the name that zap gives
 }
 
-func newCore(log *forebay.Logger) *core { return &core{log: log, handler: log.Slog().Handler()} }
+func newCore(log *forebay.Logger) *core {
+	return &core{log: log, handler: log.Slog().Handler().(router)}
+}
 
 // handlerOf returns the handler for a logger of that name.
-func (c *core) handlerOf(name string) slog.Handler {
+func (c *core) handlerOf(name string) router {
 	if name == "" {
 		return c.handler
 	}
 	if h, ok := c.named.Load(name); ok {
-		return h.(slog.Handler)
+		return h.(router)
 	}
 	h, _ := c.named.LoadOrStore(name, c.log.Named(name).Slog().Handler())
-	return h.(slog.Handler)
+	return h.(router)
 }
 
 func levelOf(l zapcore.Level) slog.Level {
@@ -84,10 +105,7 @@ func levelOf(l zapcore.Level) slog.Level {
 
 // Enabled reports whether a logger of any name takes entries of that level.
 func (c *core) Enabled(l zapcore.Level) bool {
-	if h, ok := c.handler.(interface{ EnabledForAny(slog.Level) bool }); ok {
-		return h.EnabledForAny(levelOf(l))
-	}
-	return c.handler.Enabled(context.Background(), levelOf(l))
+	return c.handler.EnabledForAny(levelOf(l))
 }
 
 // Level is the answer of zapcore.LevelOf for a logger without a name.
@@ -132,10 +150,19 @@ func (c *core) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 	o := objects.Get().(*object)
 	o.add(fields)
 	rec.AddAttrs(o.group()...)
-	if ent.Stack != "" {
-		rec.AddAttrs(slog.String("stack", ent.Stack))
+	h := c.handlerOf(ent.LoggerName)
+	top := o.top[:0]
+	switch {
+	case !ent.Caller.Defined || h.NeedsPC():
+	case rec.PC != 0:
+		top = append(top, slog.String(callerKey, values.FrameOf(rec.PC).Short))
+	default:
+		top = append(top, slog.String(callerKey, ent.Caller.TrimmedPath()))
 	}
-	_ = c.handlerOf(ent.LoggerName).Handle(context.Background(), rec)
+	if ent.Stack != "" {
+		top = append(top, slog.String(stackKey, ent.Stack))
+	}
+	_ = h.HandleTop(context.Background(), rec, top...)
 	o.reset()
 	objects.Put(o)
 	if ent.Level > zapcore.ErrorLevel {

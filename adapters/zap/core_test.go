@@ -363,6 +363,89 @@ func TestCallerAndStack(t *testing.T) {
 	}
 }
 
+// The caller is kept by default: as an attribute, unless an output writes it as its source
+// position. Caller and stack are outside of namespaces, as in zap.
+func TestCallerByDefault(t *testing.T) {
+	var buf bytes.Buffer
+	for _, source := range []bool{false, true} {
+		buf.Reset()
+		l := zap.New(New(newLog(t, &buf, encode.Options{AddSource: source, Caller: "short"})), zap.AddCaller(), zap.AddStacktrace(zap.ErrorLevel))
+		l.Named("db").With(zap.Namespace("ns"), zap.Int("a", 1)).Info("m", zap.Int("b", 2))
+		want := `^{"level":"INFO","msg":"m","logger":"db","caller":"zap/core_test.go:\d+","ns":{"a":1,"b":2}}\n$`
+		if source {
+			want = `^{"level":"INFO","source":"zap/core_test.go:\d+","msg":"m","logger":"db","ns":{"a":1,"b":2}}\n$`
+		}
+		if !regexp.MustCompile(want).MatchString(buf.String()) {
+			t.Errorf("got %swant %s", buf.String(), want)
+		}
+		buf.Reset()
+		l.With(zap.Namespace("ns")).Error("m", zap.Int("b", 2))
+		if got := buf.String(); !strings.HasSuffix(got, `,"ns":{"b":2}}`+"\n") || !strings.Contains(got, `"stack":"`) {
+			t.Errorf("got %s", got)
+		}
+		buf.Reset()
+		_ = New(newLog(t, &buf, encode.Options{})).Write(zapcore.Entry{Message: "m", Caller: zapcore.EntryCaller{Defined: true, File: "/a/b/c.go", Line: 7}}, nil)
+		if got := buf.String(); !strings.Contains(got, `"caller":"b/c.go:7"`) {
+			t.Errorf("got %s", got)
+		}
+	}
+}
+
+// panicky panics in each of its methods.
+type panicky struct{}
+
+func (panicky) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	enc.AddString("half", "x")
+	enc.OpenNamespace("open")
+	panic("object")
+}
+
+func (panicky) MarshalLogArray(enc zapcore.ArrayEncoder) error {
+	enc.AppendString("half")
+	panic("array")
+}
+
+func (panicky) String() string { panic("text") }
+
+func (panicky) Error() string { panic("error") }
+
+type holds struct{ p *panicky }
+
+func (h holds) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	enc.AddInt("a", 1)
+	_ = enc.AddObject("object", panicky{})
+	_ = enc.AddArray("array", panicky{})
+	_ = enc.AddArray("list", zapcore.ArrayMarshalerFunc(func(a zapcore.ArrayEncoder) error {
+		_ = a.AppendObject(panicky{})
+		_ = a.AppendArray(panicky{})
+		a.AppendInt(2)
+		return nil
+	}))
+	return enc.AddReflected("value", panicky{})
+}
+
+// A panic in a method of a value becomes the text of that value, and nothing else is lost.
+func TestPanics(t *testing.T) {
+	var buf bytes.Buffer
+	l := zap.New(New(newLog(t, &buf, encode.Options{})))
+	log := func() {
+		l.With(zap.Object("with", panicky{})).Info("m", zap.Int("first", 1), zap.Object("object", panicky{}), zap.Array("array", panicky{}), zap.Inline(panicky{}), zap.Stringer("text", panicky{}),
+			zap.Error(panicky{}), zap.Errors("errors", []error{panicky{}, io.EOF}), zap.Object("holds", holds{}), zap.Object("nil", (*panicky)(nil)), zap.Any("any", panicky{}), zap.Int("last", 2))
+	}
+	log()
+	const want = `{"level":"INFO","msg":"m","with":"!PANIC: object","first":1,"object":"!PANIC: object","array":"!PANIC: array","":"!PANIC: object","textError":"PANIC=text",` +
+		`"error":"!PANIC: error","errors":[{"errorError":"PANIC=error"},{"error":"EOF"}],"holds":{"a":1,"object":"!PANIC: object","array":"!PANIC: array","list":["!PANIC: object","!PANIC: array",2],"value":"!PANIC: error"},` +
+		`"nil":"<nil>","any":"!PANIC: object","last":2}` + "\n"
+	if got := buf.String(); got != want {
+		t.Errorf("got  %swant %s", got, want)
+	}
+	buf.Reset()
+	l.Info("next", zap.Int("a", 1))
+	if got := buf.String(); got != `{"level":"INFO","msg":"next","a":1}`+"\n" {
+		t.Errorf("got %s", got)
+	}
+}
+
 // Wherever zap puts a secret, forebay finds it.
 func TestRedaction(t *testing.T) {
 	const secret = "hunter2"

@@ -1,8 +1,6 @@
 package forebayzap
 
 import (
-	"bytes"
-	"encoding/json"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -12,12 +10,14 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 // object collects fields as attributes. It is a zapcore.ObjectEncoder.
 type object struct {
 	attrs  []slog.Attr
 	spaces []space
+	top    [2]slog.Attr // the caller and the stack of an entry
 }
 
 // A space is a namespace that is open from attrs[from] on.
@@ -29,12 +29,51 @@ type space struct {
 // add adds fields. Errors stay errors, so that the outputs decide on their form.
 func (o *object) add(fields []zapcore.Field) {
 	for i := range fields {
-		if f := &fields[i]; f.Type == zapcore.ErrorType {
+		switch f := &fields[i]; f.Type {
+		case zapcore.ErrorType:
 			o.attrs = append(o.attrs, slog.Any(f.Key, f.Interface))
-		} else {
+		case zapcore.InlineMarshalerType:
+			o.contain(f)
+		default:
 			f.AddTo(o)
 		}
 	}
+}
+
+// contain adds the fields of an object to o itself. A panic becomes a text in their place.
+func (o *object) contain(f *zapcore.Field) {
+	attrs, spaces := len(o.attrs), len(o.spaces)
+	defer func() {
+		if p := recover(); p != nil {
+			o.attrs, o.spaces = o.attrs[:attrs], o.spaces[:spaces]
+			o.put(f.Key, slog.StringValue(values.FaultText(f.Interface, p)))
+		}
+	}()
+	f.AddTo(o)
+}
+
+// objectOf returns the attributes of m. A panic becomes a text, fault.
+func objectOf(m zapcore.ObjectMarshaler) (attrs []slog.Attr, fault string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			attrs, fault, err = nil, values.FaultText(m, p), nil
+		}
+	}()
+	var inner object
+	err = m.MarshalLogObject(&inner)
+	return inner.group(), "", err
+}
+
+// arrayOf returns the list of m. A panic becomes a text in its place.
+func arrayOf(m zapcore.ArrayMarshaler) (v slog.Value, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			v, err = slog.StringValue(values.FaultText(m, p)), nil
+		}
+	}()
+	var a array
+	err = m.MarshalLogArray(&a)
+	return a.value(), err
 }
 
 // group returns the attributes, with namespaces as groups. o keeps them.
@@ -53,6 +92,7 @@ const maxAttrs = 256
 
 func (o *object) reset() {
 	clear(o.attrs[:cap(o.attrs)])
+	clear(o.top[:])
 	o.attrs, o.spaces = o.attrs[:0], o.spaces[:0]
 	if cap(o.attrs) > maxAttrs {
 		o.attrs = nil
@@ -64,16 +104,18 @@ func (o *object) put(key string, v slog.Value) {
 }
 
 func (o *object) AddArray(key string, m zapcore.ArrayMarshaler) error {
-	var a array
-	err := m.MarshalLogArray(&a)
-	o.put(key, a.value())
+	v, err := arrayOf(m)
+	o.put(key, v)
 	return err
 }
 
 func (o *object) AddObject(key string, m zapcore.ObjectMarshaler) error {
-	var inner object
-	err := m.MarshalLogObject(&inner)
-	o.put(key, slog.GroupValue(inner.group()...))
+	attrs, fault, err := objectOf(m)
+	if fault == "" {
+		o.put(key, slog.GroupValue(attrs...))
+	} else {
+		o.put(key, slog.StringValue(fault))
+	}
 	return err
 }
 
@@ -124,49 +166,38 @@ func complexValue(v complex128, bits int) slog.Value {
 // array collects the elements of a list. It is a zapcore.ArrayEncoder.
 type array struct{ elems []any }
 
-// value returns the list, with elements of one type if they are, so that the outputs
-// write times and durations in their own form.
+// value returns the list. One of objects alone is a list of AttrAppenders, whose
+// attributes rules and ReplaceAttr see.
 func (a *array) value() slog.Value {
-	if len(a.elems) > 0 {
-		switch a.elems[0].(type) {
-		case time.Time:
-			return listOf[time.Time](a.elems)
-		case time.Duration:
-			return listOf[time.Duration](a.elems)
-		case members:
-			return listOf[members](a.elems)
-		}
-	} else if a.elems == nil {
-		a.elems = []any{}
-	}
-	return slog.AnyValue(a.elems)
-}
-
-func listOf[T any](elems []any) slog.Value {
-	list := make([]T, len(elems))
-	for i, e := range elems {
-		v, ok := e.(T)
+	var objects []members
+	for _, e := range a.elems {
+		m, ok := e.(members)
 		if !ok {
-			return slog.AnyValue(elems)
+			return slog.AnyValue(a.elems)
 		}
-		list[i] = v
+		objects = append(objects, m)
 	}
-	return slog.AnyValue(list)
+	if len(objects) > 0 {
+		return slog.AnyValue(objects)
+	}
+	return slog.AnyValue([]any{})
 }
 
 func (a *array) put(v any) { a.elems = append(a.elems, v) }
 
 func (a *array) AppendArray(m zapcore.ArrayMarshaler) error {
-	var inner array
-	err := m.MarshalLogArray(&inner)
-	a.put(inner.value().Any())
+	v, err := arrayOf(m)
+	a.put(v.Any())
 	return err
 }
 
 func (a *array) AppendObject(m zapcore.ObjectMarshaler) error {
-	var inner object
-	err := m.MarshalLogObject(&inner)
-	a.put(members(inner.group()))
+	attrs, fault, err := objectOf(m)
+	if fault == "" {
+		a.put(members(attrs))
+	} else {
+		a.put(fault)
+	}
 	return err
 }
 
@@ -196,19 +227,9 @@ func (a *array) AppendUint16(v uint16)          { a.put(v) }
 func (a *array) AppendUint8(v uint8)            { a.put(v) }
 func (a *array) AppendUintptr(v uintptr)        { a.put(v) }
 
-// members are the attributes of an object in a list. A list of nothing else is written by
-// forebay, others by encoding/json.
+// members are the attributes of an object in a list.
 type members []slog.Attr
 
 var _ encode.AttrAppender = members(nil)
 
 func (m members) AppendAttrs(dst []slog.Attr) []slog.Attr { return append(dst, m...) }
-
-var memberScope = encode.JSON(&encode.Options{TimeKey: "-", LevelKey: "-", MessageKey: "-"}).Scope()
-
-func (m members) MarshalJSON() ([]byte, error) {
-	line, _, err := memberScope.Append(nil, &encode.Record{Attrs: m})
-	return bytes.TrimSuffix(line, []byte{'\n'}), err
-}
-
-var _ json.Marshaler = members(nil)

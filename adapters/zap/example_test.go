@@ -20,7 +20,7 @@ func ExampleNew() {
 	}
 	defer log.Close()
 
-	logger := zap.New(forebayzap.New(log), zap.AddCaller())
+	logger := zap.New(forebayzap.New(log)) // with zap.AddCaller() each record has its caller, too
 	zap.ReplaceGlobals(logger)
 
 	db := logger.Named("db").With(zap.Namespace("query"), zap.String("table", "users"))
