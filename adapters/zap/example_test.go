@@ -20,13 +20,13 @@ func ExampleNew() {
 	}
 	defer log.Close()
 
-	logger := zap.New(forebayzap.New(log)) // with zap.AddCaller() each record has its caller, too
+	logger := zap.New(forebayzap.New(log), zap.AddCaller())
 	zap.ReplaceGlobals(logger)
 
 	db := logger.Named("db").With(zap.Namespace("query"), zap.String("table", "users"))
 	db.Info("slow", zap.Duration("took", 1500*time.Millisecond), zap.Strings("keys", []string{"id", "name"}))
 	zap.S().Errorw("lost", zap.Error(errors.New("connection refused")), "attempt", 3)
 	// Output:
-	// {"level":"INFO","msg":"slow","logger":"db","query":{"table":"users","took":"1.5s","keys":["id","name"]}}
-	// {"level":"ERROR","msg":"lost","error":"connection refused","attempt":3}
+	// {"level":"INFO","msg":"slow","logger":"db","caller":"zap/example_test.go:27","query":{"table":"users","took":"1.5s","keys":["id","name"]}}
+	// {"level":"ERROR","msg":"lost","caller":"zap/example_test.go:28","error":"connection refused","attempt":3}
 }
