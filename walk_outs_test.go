@@ -410,7 +410,7 @@ func (o *out) openLoki() (encode.Encoder, io.WriteCloser) {
 		URL: "http://loki.test", Name: o.name, Labels: map[string]string{"app": "walk"}, Client: &http.Client{Transport: o.dest.door()}, OnError: quiet,
 		Wire: []string{"protobuf", "json", "json+gzip"}[o.i%3], Body: []string{"json", "logfmt"}[r.IntN(2)],
 		Timeout: 2 * time.Second, BatchBytes: 200 << r.IntN(8), BatchAge: []time.Duration{0, time.Millisecond, 500 * time.Millisecond}[r.IntN(3)], Concurrency: 1 + r.IntN(4),
-		MaxAge: -1, MaxFuture: -1, Pack: false,
+		MaxAge: -1, MaxFuture: -1,
 	}
 	if r.IntN(3) == 0 {
 		c.BatchRecords = 1 + r.IntN(20)

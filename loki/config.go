@@ -194,8 +194,8 @@ type Config struct {
 	// then not used. It is copied, and does not follow redirects. Default nil: one of
 	// our own.
 	Client *http.Client `yaml:"-"`
-	// DryRun, if not nil, is written to instead of Loki: a line for each request, and its
-	// entries as JSON below. Nothing is sent. Default nil.
+	// DryRun, if not nil, is written to instead of Loki: a line for each stream of a
+	// request, and its entries as JSON below. Nothing is sent. Default nil.
 	DryRun io.Writer `yaml:"-"`
 	// Timeout is how long one request may take. Default 10 s.
 	Timeout time.Duration `yaml:"timeout"`
@@ -210,10 +210,6 @@ type Config struct {
 	BatchAge     time.Duration `yaml:"batch_age"`
 	// Concurrency is how many requests may be under way at once. Default 4.
 	Concurrency int `yaml:"concurrency"`
-	// Pack puts several streams into one request. Loki answers such a request with 204
-	// even if it refused entries of any stream but the last. Those entries are lost,
-	// and nobody is told. Default false: one stream for each request.
-	Pack bool `yaml:"pack"`
 	// MaxRequestBytes is the largest request in bytes, before compression. Default
 	// 3 MiB: Loki's limit is 4 MiB and counts some bytes more for each entry.
 	MaxRequestBytes int `yaml:"max_request_bytes"`
@@ -262,13 +258,6 @@ type Config struct {
 	//
 	// Default "dead-letter".
 	TooOld string `yaml:"too_old"`
-	// Exact sends each record in a request of its own, one after the other for each
-	// stream. Of records that come twice because an answer was lost, Loki drops the copy
-	// for certain only if nothing was stored in the stream between the two. So nothing is
-	// stored twice then, but a stream gets no more records a second than there are round
-	// trips. It needs a stream that nobody else writes to. Default false.
-	Exact bool `yaml:"exact"`
-
 	// What follows is used by [New] and [NewHandler] only, Name and OnError also by
 	// [NewPusher].
 
@@ -490,9 +479,6 @@ func (c Config) resolve() (Config, error) {
 	}
 	if c.TooOld != oldIsLetter && c.TooOld != oldIsDropped && c.TooOld != oldIsNow {
 		bad("too_old is %q; use dead-letter, drop or now", c.TooOld)
-	}
-	if c.Exact && c.Pack {
-		bad("exact and pack are both set; use one of them")
 	}
 	if w := checkTenant([]byte(c.Tenant)); w != "" {
 		bad("tenant: %s", w)

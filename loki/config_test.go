@@ -117,7 +117,6 @@ batch_age: 500ms
 max_age: 48h
 tls: {insecure_skip_verify: true}
 headers: {X-A: b}
-pack: true
 buffer_bytes: 8388608
 buffer_records: 50000
 slab_bytes: 131072
@@ -147,7 +146,7 @@ eager_first: true
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.URL != "http://loki:3100" || c.Labels["app"] != "shop" || c.TraceID != inMetadata || c.Wire != wireGzip || c.BatchAge != 500*time.Millisecond || c.MaxAge != 48*time.Hour || !c.TLS.InsecureSkipVerify || !c.Pack {
+	if c.URL != "http://loki:3100" || c.Labels["app"] != "shop" || c.TraceID != inMetadata || c.Wire != wireGzip || c.BatchAge != 500*time.Millisecond || c.MaxAge != 48*time.Hour || !c.TLS.InsecureSkipVerify {
 		t.Errorf("got %+v", c)
 	}
 	if c.BufferBytes != 8<<20 || c.BufferRecords != 50_000 || c.SlabBytes != 128<<10 || c.WhenFull != "drop-oldest" || c.CrashDir != "/dev/shm/x" || c.SpoolDir != "/var/spool/x" ||
@@ -168,13 +167,13 @@ eager_first: true
 // such keys, and what a Config holds stays where there is no key.
 func TestUnknownYAML(t *testing.T) {
 	for text, want := range map[string]string{
-		"url: http://x\nlables: {a: b}":       "lables",
-		"retry: {min: 1s, maximum: 3s}":       "retry.maximum",
-		"tls: {ca: x}\nfoo: 1":                "foo, tls.ca",
-		"level: loud":                         "level",
-		"labels: {anything: goes}":            "",
-		"level_names: {warn: warning}":        "",
-		"headers: {X-Any: goes}\nexact: true": "",
+		"url: http://x\nlables: {a: b}": "lables",
+		"retry: {min: 1s, maximum: 3s}": "retry.maximum",
+		"tls: {ca: x}\nfoo: 1":          "foo, tls.ca",
+		"level: loud":                   "level",
+		"labels: {anything: goes}":      "",
+		"level_names: {warn: warning}":  "",
+		"headers: {X-Any: goes}":        "",
 	} {
 		c := Config{URL: "http://kept"}
 		err := yaml.Unmarshal([]byte(text), &c)

@@ -77,15 +77,29 @@
 // Records of level ERROR wait for their batch like others, for at most BatchAge
 // (docs/adr/0034-stay-within-the-limits-of-loki.md).
 //
+// # One request for several streams
+//
+// A request carries all streams of a batch, up to MaxRequestBytes, for one tenant. A refusal
+// that names entries is attributed to their streams by its text. After any other refusal each
+// half of the streams is sent by itself.
+//
+// Loki reports only the last stream of a request where an ingester refuses entries: because
+// there are too many streams, because entries are too far behind, or because a stream takes
+// too many bytes a second. A stream for which that is likely therefore has its own requests:
+// with records older than 15 minutes, above 1 MiB/s, or if Loki has reported a limit for it.
+// The other streams take turns at the end, where a refusal is visible. An unreported loss
+// remains possible if other processes write to the same streams or create streams, or if limits
+// are far below Loki's defaults. Loki reports such a stream after at most as many requests as
+// there are streams.
+//
 // # What arrives twice
 //
 // A push that was not answered is sent again, whether Loki has stored it or not. Of two
 // entries with the same time, labels and line Loki keeps one, but only while the first is
 // in the block that it fills at present (about 256 KiB of a stream). Until that block is
 // full a second copy leaves no trace; then it stays. So after a lost answer at most the
-// records of one batch can be in Loki twice. Of the entry that a stream got last Loki never
-// keeps a second copy: with [Config.Exact] each push is one entry, and nothing is stored
-// twice. See [Config.Nudge] for records that are alike and meant to be two.
+// records of one batch can be in Loki twice. See [Config.Nudge] for records that are alike
+// and meant to be two.
 //
 // An answer that breaks off is no answer. A 400 is read to its end, because it names the
 // entries that were refused, and all others are stored. In words that Loki is not known to say

@@ -147,7 +147,7 @@ func FuzzSanitizeName(f *testing.F) {
 
 func TestTenants(t *testing.T) {
 	p := new(peer)
-	e := &encoded{t: t, s: sinkFor(t, p, Config{Tenant: "main", TenantAttr: "org", Concurrency: 1, Pack: true})}
+	e := &encoded{t: t, s: sinkFor(t, p, Config{Tenant: "main", TenantAttr: "org", Concurrency: 1})}
 	scope := e.s.Encoder().Scope()
 	now := time.Now()
 	e.add(nil, event(now, 0, "a"))
@@ -181,12 +181,12 @@ func TestStreamsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
-	for _, r := range p.requests() {
-		for _, en := range r.streams[0].Entries {
+	for _, st := range p.streams() {
+		for _, en := range st.Entries {
 			if m := en.Meta["user"]; m != "" {
 				seen[m] = true
 			} else {
-				_, after, _ := strings.Cut(r.streams[0].Labels, `user="`)
+				_, after, _ := strings.Cut(st.Labels, `user="`)
 				seen[strings.TrimSuffix(after, `"}`)] = true
 			}
 		}

@@ -56,11 +56,11 @@ const (
 )
 
 var (
-	timeText    = expression(likes + `entry for stream ` + inLabels + ` has timestamp too (?:old: ` + inTime + `, oldest acceptable timestamp is: ` + inTime + `|new: ` + inTime + `)`)
+	timeText    = expression(likes + `entry for stream (` + inLabels + `) has timestamp too (?:old: ` + inTime + `, oldest acceptable timestamp is: ` + inTime + `|new: ` + inTime + `)`)
 	behindText  = expression(`(?:entry with timestamp (\S+ \S+ [-+]\d{4}) \S+ ignored, reason: ')?entry too far behind, entry timestamp is: ` + inTime + `, oldest acceptable timestamp is: ` + inTime)
 	ignoredText = expression(`total ignored: (\d+) out of (\d+) for stream`)
-	longText    = expression(likes + `max entry size '(\d+)' bytes exceeded for stream`)
-	metaText    = expression(likes + `stream ` + inLabels + ` (?:(includes structured metadata, but)|has structured metadata too large: '\d+' bytes, limit: '(\d+)' bytes|has too many structured metadata labels: '\d+', limit: '(\d+)')`)
+	longText    = expression(likes + `max entry size '(\d+)' bytes exceeded for stream(?: (` + inLabels + `))?`)
+	metaText    = expression(likes + `stream (` + inLabels + `) (?:(includes structured metadata, but)|has structured metadata too large: '\d+' bytes, limit: '(\d+)' bytes|has too many structured metadata labels: '\d+', limit: '(\d+)')`)
 
 	streamText = expression(`stream ` + inLabels)
 
@@ -80,12 +80,14 @@ func expression(text string) func() *regexp.Regexp {
 
 var likeText = []byte(" errors like: ")
 
-// findFaults reads which entries a 400 is about. It returns nil if the text names
-// none. whole says that text is all of it.
-func findFaults(text []byte, whole bool) *faults {
-	var f faults
-	messages, counted := 0, 0
-	seen := func(n []byte) int {
+// findFaults reads which entries of segs a 400 is about. f is nil if the text names none. Of
+// several segments each has what it says of each, nil where that is nothing; each is nil if
+// that is in doubt. whole says that text is all of it.
+func findFaults(text []byte, whole bool, segs []segment) (f *faults, each []*faults) {
+	f, each = new(faults), make([]*faults, len(segs))
+	messages, counted, named := 0, 0, false
+	// seen returns what a message belongs to, and how many entries it is about.
+	seen := func(n, labels []byte) (of *faults, k int) {
 		messages++
 		k, err := strconv.Atoi(string(n))
 		if err != nil || k < 1 {
@@ -94,43 +96,87 @@ func findFaults(text []byte, whole bool) *faults {
 			counted++
 		}
 		f.told += k
-		return k
+		if len(segs) == 1 {
+			return f, k
+		}
+		i := segmentOf(segs, labels)
+		if i < 0 || each == nil {
+			each = nil
+			return f, k
+		}
+		if each[i] == nil {
+			each[i] = &faults{clear: true}
+		}
+		each[i].told += k
+		return each[i], k
 	}
 	for _, m := range timeText().FindAllSubmatch(text, -1) {
-		n := seen(m[1])
-		if m[4] != nil {
-			if own, ok := parseSecond(m[4]); ok {
-				f.fresh.add(tooNew, own, own, n, own < f.fresh.second)
+		of, n := seen(m[1], m[2])
+		if m[5] != nil {
+			if own, ok := parseSecond(m[5]); ok {
+				named = true
+				of.fresh.add(tooNew, own, own, n, own < of.fresh.second)
 			}
 			continue
 		}
-		own, ok1 := parseSecond(m[2])
-		if oldest, ok2 := parseSecond(m[3]); ok1 && ok2 {
-			f.old.add(tooOld, own, oldest, n, oldest > f.old.second)
+		own, ok1 := parseSecond(m[3])
+		if oldest, ok2 := parseSecond(m[4]); ok1 && ok2 {
+			named = true
+			of.old.add(tooOld, own, oldest, n, oldest > of.old.second)
 		}
 	}
 	for _, m := range longText().FindAllSubmatch(text, -1) {
-		seen(m[1])
+		of, _ := seen(m[1], m[3])
 		if n, err := strconv.Atoi(string(m[2])); err == nil && n > 0 {
-			f.limits = append(f.limits, limitFault{lineTooLong, n, noLimit, noLimit})
+			named = true
+			of.limits = append(of.limits, limitFault{lineTooLong, n, noLimit, noLimit})
 		}
 	}
 	for _, m := range metaText().FindAllSubmatch(text, -1) {
-		seen(m[1])
+		of, _ := seen(m[1], m[2])
 		l := limitFault{invalid, noLimit, noLimit, noLimit}
 		for i, limit := range []*int{&l.pairs, &l.bytes, &l.pairs} {
-			if m[2+i] != nil {
-				*limit, _ = strconv.Atoi(string(m[2+i])) // none are allowed: 0
+			if m[3+i] != nil {
+				*limit, _ = strconv.Atoi(string(m[3+i])) // none are allowed: 0
 			}
 		}
-		f.limits = append(f.limits, l)
+		named = true
+		of.limits = append(of.limits, l)
 	}
 	f.clear = whole && counted == bytes.Count(streamText().ReplaceAll(text, nil), likeText) && (messages == 1 || counted == messages)
 	f.behind(text, whole)
-	if !f.old.given && !f.fresh.given && len(f.limits)+len(f.exact) == 0 {
-		return nil
+	if !f.clear || len(f.exact) > 0 || f.old.why == tooFarBehind {
+		each = nil
 	}
-	return &f
+	if !named && !f.old.given && len(f.exact) == 0 {
+		return nil, nil
+	}
+	return f, each
+}
+
+// segmentOf returns the segment whose stream has labels, as an answer writes them, with the
+// labels that Loki adds; -1: none, or there are several.
+func segmentOf(segs []segment, labels []byte) int {
+	told := map[string]string{}
+	if !eachLabel(bytes.Trim(labels, "'"), func(name []byte, value string) { told[string(name)] = value }) {
+		return -1
+	}
+	best, most := -1, 0
+	for i := range segs {
+		n, all := 0, true
+		eachLabel(segs[i].st.labels, func(name []byte, value string) {
+			have, ok := told[string(name)]
+			n, all = n+1, all && ok && have == value
+		})
+		switch {
+		case !all || n < most:
+		case n == most:
+			best = -1
+		default:
+			best, most = i, n
+		}
+	}
+	return best
 }
 
 // behind reads what is said of entries too far behind. Such an answer says nothing

@@ -1,25 +1,87 @@
 package loki
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// sendGroups sends every group in requests of its own.
+// sendGroups sends all groups, in as few requests as [client.share] makes of them.
 func (s *client) sendGroups(ctx context.Context, p *push) {
 	if len(p.groups) == 1 {
 		s.sendGroup(ctx, p, &p.groups[0])
 		return
 	}
-	s.parallel(len(p.groups), func(i int) { s.sendGroup(ctx, p, &p.groups[i]) })
+	s.share(p)
+	s.parallel(len(p.ends), func(i int) {
+		from := 0
+		if i > 0 {
+			from = p.ends[i-1]
+		}
+		s.sendShared(ctx, p, p.segs[from:p.ends[i]])
+	})
 }
+
+// share divides the groups among requests. A request has streams of one tenant, as many as
+// fit into it, in the order that [trust] asks for. A group that may not share a request, or
+// does not fit into one, has its own.
+func (s *client) share(p *push) {
+	now := time.Now()
+	p.segs, p.ends = p.segs[:0], p.ends[:0]
+	for i := range p.groups {
+		p.groups[i].place = s.placeOf(p, &p.groups[i], now)
+	}
+	most := int(s.fits.Load())
+	for i := range p.groups {
+		g := &p.groups[i]
+		if g.place == placed {
+			continue
+		}
+		from, size := len(p.segs), g.size()
+		p.segs = append(p.segs, segment{st: g.st, level: g.level, order: g.order, g: g})
+		for k := i + 1; k < len(p.groups) && g.place == shares; k++ {
+			o := &p.groups[k]
+			if o.place == shares && o.st.owner == g.st.owner && size+o.size() <= most {
+				p.segs = append(p.segs, segment{st: o.st, level: o.level, order: o.order, g: o})
+				o.place, size = placed, size+o.size()
+			}
+		}
+		slices.SortStableFunc(p.segs[from:], func(a, b segment) int {
+			return cmp.Compare(b.st.trust.rank(b.st.pace.passed.Load(), now), a.st.trust.rank(a.st.pace.passed.Load(), now))
+		})
+		p.ends = append(p.ends, len(p.segs))
+	}
+}
+
+// placeOf returns whether the records of g may share a request with other streams.
+func (s *client) placeOf(p *push, g *group, now time.Time) place {
+	st, ns := g.st, now.UnixNano()
+	first, last := p.recs[g.order[0]].time, p.recs[g.order[len(g.order)-1]].time
+	switch {
+	case st.full.Load() > ns, st.pace.rateAt(now) > 0, st.pace.shut.Load() > ns: // Loki has refused it recently
+		return alone
+	case st.owner.tight.Load() > ns && !st.trust.known(now):
+		return alone
+	case g.size() > s.c.MaxRequestBytes, !st.trust.mayShare(first, last, now):
+		return alone
+	}
+	return shares
+}
+
+// size returns how many bytes Loki may count for g.
+func (g *group) size() int { return g.bytes + len(g.st.labels) + entryExtra*len(g.order) }
 
 // parallel calls f for 0 to n-1, in this order, from up to Concurrency goroutines,
 // and returns when all calls have.
 func (s *client) parallel(n int, f func(int)) {
+	if n == 1 {
+		f(0)
+		return
+	}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range min(n, s.c.Concurrency) {
@@ -38,12 +100,12 @@ func (s *client) parallel(n int, f func(int)) {
 
 // sendGroup sends one stream's records, in their order, until one stays open.
 func (s *client) sendGroup(ctx context.Context, p *push, g *group) {
-	seg := segment{st: g.st, level: g.level}
+	seg := segment{st: g.st, level: g.level, g: g}
 	for from := 0; from < len(g.order) && g.stop.verdict == taken; {
 		to, size := from, 0
 		for ; to < len(g.order); to++ {
 			size += len(p.recs[g.order[to]].data) + entryExtra
-			if to > from && (s.c.Exact || size > s.c.MaxRequestBytes) {
+			if to > from && size > s.c.MaxRequestBytes {
 				break
 			}
 		}
@@ -60,11 +122,12 @@ const entryExtra = 40
 // leastLimit is a length in bytes that no record is too large with.
 const leastLimit = 4 << 10
 
-// A segment is entries of one stream that stand in one request.
+// A segment holds the entries of one stream in one request.
 type segment struct {
 	st    *stream
 	level int
 	order []int32
+	g     *group
 }
 
 // sendSegment sends one request and notes what became of its records. It returns why
@@ -91,6 +154,9 @@ func (s *client) sendSegment(ctx context.Context, p *push, seg segment) answer {
 		}
 	}
 	a := s.post(ctx, p, seg)
+	if a.verdict == tooManyStreams {
+		home.owner.tight.Store(time.Now().Add(fullFor).UnixNano())
+	}
 	for a.verdict == tooManyStreams || a.verdict == labelsRefused {
 		seg.st.why.Store(uint32(a.why))
 		seg.st.full.Store(time.Now().Add(fullFor).UnixNano())
@@ -179,65 +245,64 @@ func (s *client) refuseNamed(ctx context.Context, p *push, seg segment, a answer
 	return a
 }
 
-// sendPacked sends groups of one tenant together as far as they fit into a
-// request. A request that is not taken is sent again group by group, which tells
-// what is wrong with which.
-func (s *client) sendPacked(ctx context.Context, p *push) {
-	byTenant := map[string][]int{}
-	var tenants []string
-	for i := range p.groups {
-		t := p.groups[i].st.tenant
-		if byTenant[t] == nil {
-			tenants = append(tenants, t)
-		}
-		byTenant[t] = append(byTenant[t], i)
+// sendShared sends one request for several streams. If it is not taken, and the answer does
+// not name the entries that are refused, each half of it is sent by itself.
+func (s *client) sendShared(ctx context.Context, p *push, segs []segment) {
+	if len(segs) == 1 {
+		s.sendGroup(ctx, p, segs[0].g)
+		return
 	}
-	var packs [][]int
-	for _, t := range tenants {
-		var pack []int
-		size := 0
-		for _, i := range byTenant[t] {
-			g := &p.groups[i]
-			n := g.bytes + len(g.st.labels) + entryExtra*len(g.order)
-			if len(pack) > 0 && size+n > s.c.MaxRequestBytes {
-				packs = append(packs, pack)
-				pack, size = nil, 0
-			}
-			pack = append(pack, i)
-			size += n
+	a := s.post(ctx, p, segs...)
+	switch a.verdict {
+	case taken:
+		for _, seg := range segs {
+			s.store(p, seg.order)
 		}
-		packs = append(packs, pack)
+		return
+	case limited:
+		if a.stream { // others have room
+			break
+		}
+		fallthrough
+	case tryAgain, unanswered, hold, denied:
+		for _, seg := range segs {
+			seg.g.stop = a
+		}
+		return
+	case entriesRefused:
+		if s.refuseEach(ctx, p, segs, a) {
+			return
+		}
 	}
-	s.parallel(len(packs), func(k int) {
-		pack := packs[k]
-		if len(pack) > 1 {
-			segs := make([]segment, len(pack))
-			for x, i := range pack {
-				segs[x] = segment{st: p.groups[i].st, level: p.groups[i].level, order: p.groups[i].order}
-			}
-			a := s.post(ctx, p, segs...)
-			switch a.verdict {
-			case taken:
-				for _, seg := range segs {
-					s.store(p, seg.order)
-				}
-				return
-			case limited:
-				if a.stream { // others of the pack have room
-					break
-				}
-				fallthrough
-			case tryAgain, unanswered, hold, denied:
-				for _, i := range pack {
-					p.groups[i].stop = a
-				}
-				return
-			}
+	s.splits.Add(1)
+	half := len(segs) / 2
+	s.sendShared(ctx, p, segs[:half])
+	s.sendShared(ctx, p, segs[half:])
+}
+
+// refuseEach notes which records of several streams an answer refuses, and that the others
+// are stored. It reports false, and notes nothing, if the answer leaves a doubt.
+func (s *client) refuseEach(ctx context.Context, p *push, segs []segment, a answer) bool {
+	if a.each == nil {
+		return false
+	}
+	for i, f := range a.each {
+		if f == nil {
+			continue
 		}
-		for _, i := range pack {
-			s.sendGroup(ctx, p, &p.groups[i])
+		if _, _, sure := f.mark(p, segs[i].order); !sure {
+			return false
 		}
-	})
+	}
+	for i, f := range a.each {
+		if f == nil {
+			s.store(p, segs[i].order)
+			continue
+		}
+		a.faults = f
+		segs[i].g.stop = s.refuseNamed(ctx, p, segs[i], a)
+	}
+	return true
 }
 
 // panicked makes an error of what a client panicked with.

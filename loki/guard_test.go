@@ -54,16 +54,20 @@ func TestPaced(t *testing.T) {
 		p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
 			mu.Lock()
 			defer mu.Unlock()
-			total := 0
-			for _, e := range r.streams[0].Entries {
-				total += len(e.Line)
+			total, n := 0, 0
+			for _, s := range r.streams {
+				for _, e := range s.Entries {
+					total, n = total+len(e.Line), n+1
+				}
 			}
 			if !lim.allow(total) {
 				refused++
-				return 429, fmt.Sprintf("ingestion rate limit exceeded for user x (limit: %.0f bytes/sec) while attempting to ingest '%d' lines totaling '%d' bytes, reduce", rate, len(r.streams[0].Entries), total), nil
+				return 429, fmt.Sprintf("ingestion rate limit exceeded for user x (limit: %.0f bytes/sec) while attempting to ingest '%d' lines totaling '%d' bytes, reduce", rate, n, total), nil
 			}
-			for _, e := range r.streams[0].Entries {
-				stored[e.Line] = true
+			for _, s := range r.streams {
+				for _, e := range s.Entries {
+					stored[e.Line] = true
+				}
 			}
 			return 204, "", nil
 		}}
@@ -139,15 +143,15 @@ func TestTooManyLabelValues(t *testing.T) {
 		}
 		synctest.Wait() // for the event
 		streams, metadata, all := map[string]bool{}, 0, 0
-		for _, r := range p.requests() {
-			streams[r.streams[0].Labels] = true
-			for _, e := range r.streams[0].Entries {
+		for _, st := range p.streams() {
+			streams[st.Labels] = true
+			for _, e := range st.Entries {
 				all++
 				if e.Meta["user"] != "" {
 					metadata++
 				}
-				if !strings.Contains(r.streams[0].Labels, "region=") || e.Meta["user"] == "" != strings.Contains(r.streams[0].Labels, "user=") {
-					t.Fatalf("%s has %+v", r.streams[0].Labels, e)
+				if !strings.Contains(st.Labels, "region=") || e.Meta["user"] == "" != strings.Contains(st.Labels, "user=") {
+					t.Fatalf("%s has %+v", st.Labels, e)
 				}
 			}
 		}
@@ -336,30 +340,6 @@ func TestLevelNames(t *testing.T) {
 			t.Error(e.Line)
 		}
 	}
-}
-
-// TestExact: each request has one record.
-func TestExact(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		p := new(peer)
-		h := handlerFor(t, p, Config{Exact: true})
-		log := slog.New(h)
-		for i := range 10 {
-			log.Info(fmt.Sprint(i))
-			log.Error(fmt.Sprint(i))
-		}
-		if rep, err := h.Close(t.Context()); err != nil || rep.Delivered != 20 {
-			t.Error(rep, err)
-		}
-		for _, r := range p.requests() {
-			if len(r.streams) != 1 || len(r.streams[0].Entries) != 1 {
-				t.Fatalf("a request has %+v", r.streams)
-			}
-		}
-		if n := len(p.requests()); n != 20 {
-			t.Errorf("%d requests", n)
-		}
-	})
 }
 
 // TestStreamOfAnotherLevel: where Loki has no room for the stream of a level either,

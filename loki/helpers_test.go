@@ -106,6 +106,41 @@ func (p *peer) requests() []request {
 	return slices.Clone(p.got)
 }
 
+// streams returns the streams of all requests, in order.
+func (p *peer) streams() (out []gotStream) {
+	for _, r := range p.requests() {
+		out = append(out, r.streams...)
+	}
+	return out
+}
+
+// An answerer answers requests, as peer.answer does.
+type answerer = func(n int, r *request) (status int, text string, h http.Header)
+
+// ingester answers as an ingester of Loki does: each stream is stored or refused as one says,
+// and the outcome of the last one is the answer.
+func ingester(one answerer) answerer {
+	return func(n int, r *request) (status int, text string, h http.Header) {
+		for _, s := range r.streams {
+			status, text, h = one(n, &request{header: r.header, url: r.url, streams: []gotStream{s}})
+		}
+		return status, text, h
+	}
+}
+
+// whole answers as a server that takes a request as a whole, or not: the first stream that
+// one refuses decides.
+func whole(one answerer) answerer {
+	return func(n int, r *request) (status int, text string, h http.Header) {
+		for _, s := range r.streams {
+			if status, text, h = one(n, &request{header: r.header, url: r.url, streams: []gotStream{s}}); status != http.StatusNoContent {
+				break
+			}
+		}
+		return status, text, h
+	}
+}
+
 // lines returns all lines that came, of requests with that many streams.
 func (p *peer) lines() (out []string) {
 	for _, r := range p.requests() {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,7 @@ func TestMoved(t *testing.T) {
 				down := true
 				var tried [][]gotStream
 				p.answer = func(_ int, r *request) (int, string, http.Header) {
-					if strings.Contains(r.streams[0].Labels, "user") {
+					if slices.ContainsFunc(r.streams, func(s gotStream) bool { return strings.Contains(s.Labels, "user") }) {
 						if why == streamsFull {
 							return 429, text, nil
 						}

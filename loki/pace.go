@@ -20,6 +20,9 @@ func (s *client) waitFor(ctx context.Context, segs []segment, size int) answer {
 	now := time.Now()
 	var wait time.Duration
 	for i, pc := range [...]*pace{&segs[0].st.owner.pace, &segs[0].st.pace} {
+		if i > 0 && len(segs) > 1 { // none of them is known to have a limit, see placeOf
+			break
+		}
 		most, ofStream := s.c.Timeout, i > 0
 		if pc.shut.Load() > now.UnixNano() || pc.free.Load() > now.UnixNano() {
 			if s.others(segs[0].st, ofStream, now) {
@@ -62,7 +65,7 @@ func (s *client) others(st *stream, ofStream bool, now time.Time) bool {
 // the tenant, or the stream, is sent until there may be room.
 func (s *client) shut(a answer, text []byte, segs []segment, now time.Time) answer {
 	pc := &segs[0].st.owner.pace
-	if a.stream = streamLimit.Match(text) && !rateLimit.Match(text); a.stream {
+	if a.stream = ofStream(text); a.stream {
 		pc = &segs[0].st.pace
 	}
 	if s.others(segs[0].st, a.stream, now) {
@@ -71,6 +74,16 @@ func (s *client) shut(a answer, text []byte, segs []segment, now time.Time) answ
 	pc.shut.Store(now.Add(a.after).UnixNano())
 	a.verdict = limited
 	return a
+}
+
+// ofStream reports whether a 429 is about the rate of a stream, not of the tenant.
+func ofStream(text []byte) bool { return streamLimit.Match(text) && !rateLimit.Match(text) }
+
+// shrink makes requests for several streams smaller, because one of size bytes was too large.
+func (s *client) shrink(size int, segs []segment) {
+	if len(segs) > 1 {
+		s.fits.Store(max(int64(size/2), leastLimit))
+	}
 }
 
 var errNoRoom error = &PushError{Message: "the rate limit of the tenant leaves no room at present"}
@@ -115,11 +128,18 @@ func (s *client) overBurst(text []byte, size int, segs []segment, first int64, n
 	return waited && size >= stuckLength && pc.sticks(first, now, gathers)
 }
 
-// passed notes that a request was let through.
-func (s *client) passed(segs []segment, now time.Time) {
+// passed notes that a request of size bytes was let through.
+func (s *client) passed(p *push, segs []segment, size int, now time.Time) {
+	if most := s.fits.Load(); most < int64(s.c.MaxRequestBytes) {
+		s.fits.Store(min(most+most/4096+1, int64(s.c.MaxRequestBytes)))
+	}
 	for i := range segs {
-		st := segs[i].st
+		st, order := segs[i].st, segs[i].order
 		s.lately.note(st, now)
+		if len(segs) > 1 {
+			size = segs[i].g.bytes
+		}
+		st.trust.took(p.recs[order[0]].time, p.recs[order[len(order)-1]].time, size, i == len(segs)-1, now)
 		st.pace.passed.Store(now.UnixNano())
 		st.owner.pace.passed.Store(now.UnixNano())
 	}

@@ -40,6 +40,7 @@ type client struct {
 
 	requests, failed, splits, paced, wireBytes, bodyBytes atomic.Uint64
 
+	fits        atomic.Int64 // bytes of a request for several streams: less than MaxRequestBytes once one was too large
 	unreachable atomic.Bool
 	stamped     atomic.Int64 // the last time given to a record that was too old, in Unix ns
 	toldOld     atomic.Int64 // when that was told last, likewise
@@ -49,6 +50,7 @@ type client struct {
 // newClient returns a client. The error is about files that c names.
 func newClient(c *Config, streams *registry, n *noticed, r *reports) (*client, error) {
 	s := &client{c: c, streams: streams, noticed: n, reports: r, pushes: make(chan *push, 1)}
+	s.fits.Store(int64(c.MaxRequestBytes))
 	if c.Client != nil {
 		own := *c.Client
 		own.CheckRedirect = httpsend.NoRedirect
@@ -137,10 +139,11 @@ type session struct {
 	life deliver.Life
 }
 
-// Send pushes b and answers: per stream one request, up to Config.Concurrency of them
-// at a time, streams in the order of their first records and the records of each by
-// their time, those of one time in the order they came. Nothing is sent twice. Behind
-// a record that stays open, later ones of its stream stay open and are not sent.
+// Send pushes b and answers. The streams of b share requests, as far as the limits of a
+// request and what is known of the streams allow; see [trust]. The records of each are
+// sorted by their time, those of one time in the order they came. What is taken is not sent
+// again, unless an answer leaves a doubt. Behind a record that stays open, later ones of
+// its stream stay open and are not sent.
 //
 // If the session's time is over while a request has no answer, b gets none either:
 // nobody knows whether Loki has it.
@@ -190,8 +193,18 @@ type group struct {
 	level int // of its first record
 	order []int32
 	bytes int
+	place place
 	stop  answer // why the others are open; taken: none is
 }
+
+// place says with what the records of a group are sent.
+type place uint8
+
+const (
+	alone  place = iota // in requests without other streams
+	shares              // in a request with other streams
+	placed              // likewise, which has it already
+)
 
 // A push is the state of one Send.
 type push struct {
@@ -201,6 +214,8 @@ type push struct {
 	groups  []group
 	order   []int32 // what the groups' orders are made of
 	groupOf map[uint32]int32
+	segs    []segment // of the requests, one behind the other
+	ends    []int     // where each request ends in segs
 
 	mu      sync.Mutex
 	why     error                 // of the first record refused
@@ -229,6 +244,7 @@ func (s *client) release(p *push) {
 	}
 	clear(p.recs)
 	clear(p.groups)
+	clear(p.segs)
 	p.recs, p.fates, p.groups, p.order, p.why = p.recs[:0], p.fates[:0], p.groups[:0], p.order[:0], nil
 	clear(p.whys)
 	clear(p.reasons)
@@ -251,11 +267,7 @@ func (s *client) send(ctx context.Context, b *batch.Batch) (o batch.Outcome, kno
 	defer s.release(p)
 	p.form = f
 	s.gather(p, b)
-	if s.c.Pack {
-		s.sendPacked(ctx, p)
-	} else {
-		s.sendGroups(ctx, p)
-	}
+	s.sendGroups(ctx, p)
 	return s.outcome(ctx, p)
 }
 

@@ -200,15 +200,15 @@ func TestRefusedEntries(t *testing.T) {
 	}
 }
 
-// TestStreamsApart: one stream per request, so that the trouble of one is not that
+// TestStreamsShareRequests: all streams are in one request, the trouble of one is not that
 // of another, and what is settled of a batch is said exactly.
-func TestStreamsApart(t *testing.T) {
+func TestStreamsShareRequests(t *testing.T) {
 	levels := []slog.Level{slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 	send := func(c Config, answer func(labels string) int) (*peer, *sent) {
 		p := &peer{}
-		p.answer = func(_ int, r *request) (int, string, http.Header) {
-			return answer(r.streams[len(r.streams)-1].Labels), "text", nil
-		}
+		p.answer = whole(func(_ int, r *request) (int, string, http.Header) {
+			return answer(r.streams[0].Labels), "text", nil
+		})
 		e := &encoded{t: t, s: sinkFor(t, p, c)}
 		for i := range 6 {
 			e.add(nil, event(time.Now(), levels[i%3], fmt.Sprint(i)))
@@ -220,17 +220,17 @@ func TestStreamsApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var labels []string
-	for _, r := range p.requests() {
-		if len(r.streams) != 1 {
-			t.Errorf("%d streams in a request", len(r.streams))
-		}
-		labels = append(labels, r.streams[0].Labels)
+	for _, st := range p.streams() {
+		labels = append(labels, st.Labels)
+	}
+	if n := len(p.requests()); n != 1 {
+		t.Errorf("%d requests", n)
 	}
 	if want := []string{`{app="test", level="info"}`, `{app="test", level="warn"}`, `{app="test", level="error"}`}; !slices.Equal(labels, want) {
 		t.Errorf("streams %v, want %v", labels, want)
 	}
-	for warn, want := range map[int]string{503: "again [1 4]", 401: "hold [1 4]", 400: "again [1 4]", 413: "smaller [1 4]"} {
-		_, got := send(Config{}, func(l string) int {
+	for warn, want := range map[int]string{503: "again [0 1 2 3 4 5]", 401: "hold [0 1 2 3 4 5]", 400: "again [1 4]", 413: "smaller [1 4]"} {
+		p, got := send(Config{}, func(l string) int {
 			if strings.Contains(l, "warn") {
 				return warn
 			}
@@ -239,19 +239,9 @@ func TestStreamsApart(t *testing.T) {
 		if !got.is(want) {
 			t.Errorf("%d: got %v", warn, got)
 		}
-	}
-	p, err = send(Config{Pack: true}, func(string) int { return 204 })
-	if err != nil || len(p.requests()) != 1 || len(p.requests()[0].streams) != 3 {
-		t.Errorf("packed: %v, %d requests", err, len(p.requests()))
-	}
-	p, err = send(Config{Pack: true}, func(l string) int {
-		if strings.Contains(l, "error") {
-			return 400
+		if n := len(p.requests()); n > 5 {
+			t.Errorf("%d: %d requests", warn, n)
 		}
-		return 204
-	})
-	if !err.is("again [2 5]") || len(p.requests()) != 4 {
-		t.Errorf("packed, one bad: %v, %d requests", err, len(p.requests()))
 	}
 }
 
@@ -570,11 +560,11 @@ func TestMixedAnswers(t *testing.T) {
 		{429, 400, 204, "hold streams [0 1 3 4]"},
 		{204, 400, 204, "again [1 4]"},
 		{422, 422, 422, "ends"},
-		{429, 204, 404, "hold [0 2 3 5]"},
+		{429, 204, 404, "hold [0 1 2 3 4 5]"},
 		{429, 204, 204, "hold streams [0 3]"},
 	} {
 		p := &peer{}
-		p.answer = func(_ int, r *request) (int, string, http.Header) {
+		p.answer = whole(func(_ int, r *request) (int, string, http.Header) {
 			switch l := r.streams[0].Labels; {
 			case strings.Contains(l, "info") && tt.info == 429:
 				return 429, full, nil
@@ -584,7 +574,7 @@ func TestMixedAnswers(t *testing.T) {
 				return tt.warn, "no", http.Header{"Retry-After": {"9"}}
 			}
 			return tt.err, "no", nil
-		}
+		})
 		e := &encoded{t: t, s: sinkFor(t, p, Config{Concurrency: 1})} // records of info find no stream of another level yet
 		for i := range 6 {
 			e.add(nil, event(time.Now(), slog.Level(i%3*4), fmt.Sprint(i)))
@@ -766,7 +756,7 @@ func TestGivenUp(t *testing.T) {
 			p := new(peer)
 			res, err := p.RoundTrip(r)
 			stored += len(p.lines())
-			if strings.Contains(p.requests()[0].streams[0].Labels, "warn") {
+			if strings.Contains(fmt.Sprint(p.streams()), "warn") {
 				if cancel(); hangs {
 					return nil, r.Context().Err()
 				}

@@ -51,7 +51,7 @@ type counts [reasons]uint64
 type Stats struct {
 	Requests    uint64 // pushes made
 	Failed      uint64 // pushes that were not taken as a whole
-	Splits      uint64 // pushes that were too large; their entries are sent again in smaller ones
+	Splits      uint64 // pushes that were too large, or refused for one of their streams; their entries are sent again in smaller ones
 	Paced       uint64 // pushes that waited because Loki had told a rate limit
 	WireBytes   uint64 // bytes of request bodies, compressed, of all attempts
 	BodyBytes   uint64 // the same before compression

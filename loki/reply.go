@@ -75,6 +75,7 @@ type answer struct {
 	err     error         // nil if taken
 	after   time.Duration // Retry-After
 	faults  *faults       // of entriesRefused
+	each    []*faults     // likewise, by segment, of several; nil: it is not known which is meant
 	why     reason        // of tooManyStreams and labelsRefused
 	stream  bool          // of limited: the limit is that of the stream, not of the tenant
 }
@@ -82,8 +83,8 @@ type answer struct {
 // judge reads an answer to a request of size bytes whose first record has the time
 // first. whole says that text is all of it. What Loki 3.7 says and means by it:
 //
-//	204       stored (of the last stream of a request, that is); 200 is no answer of
-//	          Loki, but that of a page to log in
+//	204       stored (of the last stream of a request, that is: see trust); 200 is no
+//	          answer of Loki, but that of a page to log in
 //	260       ingestion is blocked: nothing is stored
 //	400       either the request could not be read, or some entries were refused
 //	          and the others stored; only the text tells. In other words than Loki's it
@@ -108,7 +109,7 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 	case status == http.StatusBadRequest && whole && isForeign(res.Header, text):
 		a.verdict = hold
 	case status == http.StatusBadRequest:
-		if a.faults = findFaults(text, whole); a.faults != nil {
+		if a.faults, a.each = findFaults(text, whole, segs); a.faults != nil {
 			a.verdict = entriesRefused
 		} else if labelsText().Match(text) {
 			a.verdict = labelsRefused
@@ -124,10 +125,13 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 		a.verdict = unknownWords
 	case status == http.StatusRequestEntityTooLarge:
 		a.verdict = tooLarge
+		s.shrink(size, segs)
 	case status == http.StatusTooManyRequests:
 		switch {
 		case bytes.Contains(text, []byte("stream limit exceeded")):
 			a.verdict, a.why = tooManyStreams, streamsFull
+		case len(segs) > 1 && ofStream(text): // of one of them
+			a.verdict, a.stream = limited, true
 		case s.overBurst(text, size, segs, first, time.Now()):
 			a.verdict = tooLarge
 		default:
@@ -135,6 +139,7 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 		}
 	case status == http.StatusInternalServerError && isTooLarge(text):
 		a.verdict = tooLarge
+		s.shrink(size, segs)
 	case status == http.StatusInternalServerError && bytes.Contains(text, []byte("normalization for label name")):
 		a.verdict = requestRefused // for a name in metadata, see metaName
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooEarly:

@@ -288,7 +288,7 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	}
 	switch {
 	case out.verdict == taken:
-		s.passed(segs, time.Now())
+		s.passed(p, segs, b.size, time.Now())
 	case res.StatusCode == http.StatusUnauthorized && s.headers.renewed(header):
 		out.verdict = tryAgain // with the new token
 	case out.verdict == denied:

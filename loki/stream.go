@@ -23,6 +23,7 @@ type stream struct {
 	denial reason // why they are
 
 	pace  pace    // of the limit of the stream
+	trust trust   // in answers to requests with other streams
 	owner *tenant // its tenant
 
 	recent *recent       // times given out, nil without Config.Nudge

@@ -15,6 +15,7 @@ import (
 // the records of the refused tenant are held.
 type tenant struct {
 	pace   pace         // of its limit
+	tight  atomic.Int64 // until then, in Unix ns, there may be no room for another stream
 	used   atomic.Bool  // records of it were made, or read from disk
 	denied atomic.Int64 // when it was refused last, in Unix ns; 0: it was let in since, or never refused
 }

@@ -150,7 +150,7 @@ func TestOneStreamTooMany(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		full, lines := true, map[string]int{}
-		p := &peer{answer: func(_ int, r *request) (int, string, http.Header) {
+		p := &peer{answer: ingester(func(_ int, r *request) (int, string, http.Header) {
 			mu.Lock()
 			defer mu.Unlock()
 			if l := r.streams[0].Labels; full && !strings.Contains(l, `region="a"`) {
@@ -160,7 +160,7 @@ func TestOneStreamTooMany(t *testing.T) {
 				lines[e.Line]++
 			}
 			return 204, "", nil
-		}}
+		})}
 		h := handlerFor(t, p, Config{LabelAttrs: []string{"region"}, Labels: map[string]string{"app": "test"}})
 		log := slog.New(h)
 		log.Info("of a", "region", "a")

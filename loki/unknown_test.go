@@ -21,9 +21,8 @@ const unknown = "the request did not pass"
 func TestUnknownWords(t *testing.T) {
 	for _, tt := range []struct {
 		status int
-		most   int  // of ten pushes so many are refused
-		pack   bool // several streams in a push
-	}{{400, 10, false}, {422, 10, true}, {400, 9, false}, {400, 5, true}} {
+		most   int // of ten pushes so many are refused
+	}{{400, 10}, {422, 10}, {400, 9}, {400, 5}} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				var well atomic.Bool
@@ -35,7 +34,7 @@ func TestUnknownWords(t *testing.T) {
 					}
 					return 204, "", nil
 				}
-				h := handlerFor(t, p, Config{Pack: tt.pack})
+				h := handlerFor(t, p, Config{})
 				log := slog.New(h)
 				const lines = 300
 				for i := range lines {

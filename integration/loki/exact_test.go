@@ -82,7 +82,7 @@ func (s *server) count(tenant, selector string) int {
 }
 
 // TestLostAnswers: what is pushed again after lost answers is stored twice where it is more
-// than Loki collapses, and never with Exact.
+// than Loki collapses, and nothing is missing.
 func TestLostAnswers(t *testing.T) {
 	const total = 4000
 	s := start(t)
@@ -94,7 +94,6 @@ func TestLostAnswers(t *testing.T) {
 	}{
 		{"batches", func(*ours.Config) {}, 2},
 		{"small", func(c *ours.Config) { c.BatchBytes = 64 << 10 }, 5},
-		{"exact", func(c *ours.Config) { c.Exact = true }, 40},
 	} {
 		l := &loser{dice: rand.New(rand.NewPCG(1, 2)), odds: tt.odds}
 		c := ours.Config{URL: s.url, Labels: labels("test", "lost "+tt.name), Nudge: true, WhenFull: "block", BatchAge: 100 * time.Millisecond, Client: &http.Client{Transport: l},
@@ -118,8 +117,8 @@ func TestLostAnswers(t *testing.T) {
 		}
 		n := s.count("", fmt.Sprintf(`{test="lost %s"}`, tt.name))
 		t.Logf("%s: %d records, %d answers lost, count_over_time says %d; %d requests in %v", tt.name, total, l.lost, n, h.Sink.Pusher.Stats().Requests, time.Since(began).Round(time.Millisecond))
-		if n < total || tt.name == "exact" && n != total || l.lost == 0 {
-			t.Errorf("%s: count_over_time says %d, want %d; %d answers were lost", tt.name, n, total, l.lost)
+		if n < total || l.lost == 0 {
+			t.Errorf("%s: count_over_time says %d, want at least %d; %d answers were lost", tt.name, n, total, l.lost)
 		}
 	}
 }

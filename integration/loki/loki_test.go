@@ -470,16 +470,12 @@ func TestTenantsAndLimits(t *testing.T) {
 }
 
 // TestRestart kills Loki in the middle of many records: afterwards all of them are
-// there, and at most those of one batch twice; with Exact none.
+// there, and at most those of one batch twice.
 func TestRestart(t *testing.T) {
-	t.Run("batches", func(t *testing.T) { restart(t, 100_000, false) })
-	t.Run("exact", func(t *testing.T) { restart(t, 6_000, true) })
-}
-
-func restart(t *testing.T, total int, exact bool) {
+	const total = 100_000
 	s := start(t)
 	began := time.Now()
-	h, err := ours.NewHandler(ours.Config{URL: s.url, Labels: labels("test", "restart"), Nudge: true, BatchAge: 100 * time.Millisecond, Exact: exact,
+	h, err := ours.NewHandler(ours.Config{URL: s.url, Labels: labels("test", "restart"), Nudge: true, BatchAge: 100 * time.Millisecond,
 		WhenFull: "block", Retry: &deliver.RetryOptions{Min: 100 * time.Millisecond, Max: time.Second}, OnError: func(batch.Event) {}})
 	if err != nil {
 		t.Fatal(err)
@@ -503,7 +499,7 @@ func restart(t *testing.T, total int, exact bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	rep, err := h.Close(ctx)
-	if err != nil || rep.Delivered != uint64(total) {
+	if err != nil || rep.Delivered != total {
 		t.Fatalf("%v, %v", rep, err)
 	}
 	seen := make([]int, total)
@@ -531,10 +527,7 @@ func restart(t *testing.T, total int, exact bool) {
 			twice++
 		}
 	}
-	most := (1 << 20) / 40 // records of this length in a batch
-	if exact {
-		most = 0
-	}
+	const most = (1 << 20) / 40 // records of this length in a batch
 	if missing > 0 || twice > most {
 		t.Errorf("%d found: %d are missing, %d came twice", n, missing, twice)
 	}
