@@ -131,7 +131,8 @@ type Config struct {
 
 	// NoAck asks for no acknowledgements. A record counts as delivered once it is
 	// written, so records that the kernel or the server still held when the connection
-	// ended are lost. After the first message of a connection the client waits briefly
+	// ended are lost. Fluentd's in_unix sends no acknowledgements: unix:PATH of fluentd
+	// needs NoAck. After the first message of a connection the client waits briefly
 	// (20 ms to 1 s), because some servers close after one message and do not say so.
 	// The event "no-ack" tells of a server that only takes connections, as far as that can
 	// be told. Default false.
