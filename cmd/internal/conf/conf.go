@@ -367,7 +367,7 @@ func (n Node) Fields(known []string, each func(name string, value Node)) (meant 
 			key.Faultf("%s is there twice, for the first time in line %d", quote(name), line)
 			continue
 		case known != nil && !slices.Contains(known, name):
-			if near := Nearest(name, known); alike(name, near) {
+			if near := Nearest(name, known); Alike(name, near) {
 				meant = append(meant, near)
 				key.Faultf("%s is not known; the nearest is %s", quote(name), near)
 			} else {

@@ -15,8 +15,8 @@ func Nearest(text string, names []string) string {
 	return best
 }
 
-// alike reports whether one text may be meant with the other.
-func alike(a, b string) bool { return distance(a, b) <= max(len(a), len(b))/2 }
+// Alike reports whether one text may be a mistyped form of the other.
+func Alike(a, b string) bool { return distance(a, b) <= max(len(a), len(b))/2 }
 
 // distance returns how many letters must be changed, added, taken away or swapped with
 // the next one to make b of a.

@@ -1,10 +1,14 @@
 package program
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forebay-log/forebay/cmd/internal/conf"
 )
 
 // strict makes the commands that cobra brings, completion and help, say so when
@@ -13,6 +17,7 @@ import (
 func strict(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
+	root.SetFlagErrorFunc(nearestFlag)
 	for _, cmd := range root.Commands() {
 		switch cmd.Name() {
 		case "completion":
@@ -27,6 +32,25 @@ func strict(root *cobra.Command) {
 			}
 		}
 	}
+}
+
+// nearestFlag adds the nearest flag of a command to the error about one that it does not have.
+func nearestFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || len(unknown.GetSpecifiedName()) < 3 {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	name := unknown.GetSpecifiedName()
+	if near := conf.Nearest(name, names); conf.Alike(name, near) {
+		return fmt.Errorf("%w; the nearest is --%s", err, near)
+	}
+	return err
 }
 
 // needsCommand is what a command does that only has others.

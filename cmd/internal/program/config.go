@@ -72,7 +72,7 @@ func fileConfig(data []byte, env func(string) (string, bool), stdin *os.File) (*
 		case ok && v.Empty():
 			v.Faultf("it is empty: name at least one")
 		case !ok && !it.has(name) && !root.Broken():
-			root.Faultf("%s is missing: name at least one, such as\n%s:\n  %s", name, name, such)
+			root.Faultf("%s is missing: name at least one, such as %s: {%s}", name, name, such)
 		}
 		return v
 	}
@@ -171,7 +171,11 @@ func loadConfig(name string, stdin *os.File) (*pipeConfig, []byte, error) {
 	if len(faults) == 0 {
 		return c, data, nil
 	}
-	var lines []string
+	if program := configOf(data); program != "" {
+		return nil, data, configError(fmt.Errorf("%s: it is a configuration of %s, not of forebay; see docs/MIGRATING-%s.md",
+			name, program, strings.ToLower(strings.ReplaceAll(program, " ", "-"))))
+	}
+	var lines faultLines
 	for _, f := range faults {
 		sep := ":"
 		if f.Line == 0 {
@@ -179,7 +183,31 @@ func loadConfig(name string, stdin *os.File) (*pipeConfig, []byte, error) {
 		}
 		lines = append(lines, name+sep+f.Error())
 	}
-	return nil, data, configError(errors.New(strings.Join(lines, "\n")))
+	return nil, data, configError(lines)
+}
+
+// faultLines are the faults of a configuration file.
+type faultLines []string
+
+func (l faultLines) Error() string { return strings.Join(l, "\n") }
+
+// Patterns of configuration files of other programs, as far as forebay has a page about them.
+var otherConfigs = []struct {
+	program string
+	is      *regexp.Regexp
+}{
+	{"promtail", regexp.MustCompile(`(?m)^scrape_configs[ \t]*:`)},
+	{"Fluent Bit", regexp.MustCompile(`(?mi)^[ \t]*\[(SERVICE|INPUT|FILTER|OUTPUT|PARSER|MULTILINE_PARSER)\][ \t]*\r?$|^pipeline[ \t]*:`)},
+}
+
+// configOf returns the other program that a file with faults is the configuration of; "": none.
+func configOf(data []byte) string {
+	for _, o := range otherConfigs {
+		if o.is.Match(data) {
+			return o.program
+		}
+	}
+	return ""
 }
 
 // readFileMost reads a file, but no more than a configuration may have.

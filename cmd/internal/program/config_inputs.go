@@ -188,6 +188,9 @@ func (c *pipeConfig) addInput(name string, v conf.Node, stdin *os.File) {
 	for _, o := range inputOptions {
 		names = append(names, o.name)
 	}
+	if isElsewhere(textOf(v, "type")) != "" && !slices.Contains(inputTypes, textOf(v, "type")) {
+		names = nil // so are its options
+	}
 	it := readItem(v, names)
 	in := &inputConfig{name: name, settings: newInputSettings(), item: it}
 	c.inputs = append(c.inputs, in)

@@ -15,7 +15,11 @@ const noTLSKey = "tls"
 // addOutput reads an output. One with faults is there for [pipeConfig.checkTogether] alone.
 func (c *pipeConfig) addOutput(name string, v conf.Node) {
 	checkName(name, v)
-	it := readItem(v, append([]string{"to", "from", "where", noTLSKey}, optionNames()...))
+	known := append([]string{"to", "from", "where", noTLSKey}, optionNames()...)
+	if scheme, _, _ := strings.Cut(textOf(v, "to"), ":"); isElsewhere(scheme) != "" && !slices.Contains(schemes(c.dests), scheme) {
+		known = nil // so are its options
+	}
+	it := readItem(v, known)
 	o := newOutputConfig()
 	out := &o
 	out.name, out.item = name, it
@@ -56,6 +60,16 @@ func (c *pipeConfig) addOutput(name string, v conf.Node) {
 	}
 	out.secrets = sumOf(append(secretFiles(moreOptions, out.more), string(out.SharedKeyFile), string(out.PasswordFile), string(out.TLSCA), string(out.TLSCert), string(out.TLSKey))...)
 	c.readFallback(it, out)
+}
+
+// textOf returns the text of a key; "" if it has none.
+func textOf(v conf.Node, key string) (text string) {
+	v.Fields(nil, func(name string, field conf.Node) {
+		if name == key {
+			text, _ = field.Text()
+		}
+	})
+	return text
 }
 
 // readTo reads the address of an output. It returns no destination where there is none.

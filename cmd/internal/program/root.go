@@ -59,7 +59,11 @@ func report(w io.Writer, cmd *cobra.Command, err error) {
 	if text == "" {
 		return
 	}
-	fmt.Fprintf(w, "forebay: %s\n", redactText(strings.TrimRight(text, "\n")))
+	texts := faultLines{text}
+	errors.As(err, &texts)
+	for _, text := range texts {
+		fmt.Fprintf(w, "forebay: %s\n", redactText(strings.TrimRight(text, "\n")))
+	}
 	if codeOf(err) == exitUsage {
 		fmt.Fprintf(w, "Run '%s --help' for usage.\n", cmd.CommandPath())
 	}
