@@ -24,7 +24,7 @@ func TestNearest(t *testing.T) {
 	if d := distance("ab", "ba"); d != 1 {
 		t.Error(d)
 	}
-	if alike("listen", "to") || !alike("lisen", "listen") {
+	if Alike("listen", "to") || !Alike("lisen", "listen") {
 		t.Error("alike")
 	}
 }
