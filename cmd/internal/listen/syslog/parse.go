@@ -2,11 +2,13 @@ package syslog
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/forebay-log/forebay/cmd/internal/listen"
 	"github.com/forebay-log/forebay/internal/record"
+	"github.com/forebay-log/forebay/internal/stamp"
 )
 
 // facilities are the names of RFC 5424 §6.2.1, as syslog.conf(5) spells them.
@@ -39,12 +41,7 @@ func (p *parser) parse(msg []byte, now time.Time) *listen.Record {
 	p.label("severity", []byte(severities[pri&7]))
 	p.rec.Body = rest
 	if after, ok := bytes.CutPrefix(rest, []byte("1 ")); ok {
-		labels := len(p.rec.Labels)
-		if p.rfc5424(after) {
-			return &p.rec
-		}
-		p.rec.Labels, p.rec.Metadata = p.rec.Labels[:labels], p.rec.Metadata[:0]
-		p.rec.Tag, p.rec.Time, p.rec.Body = "", time.Time{}, rest
+		p.rfc5424(after)
 		return &p.rec
 	}
 	p.rfc3164(rest, now)
@@ -80,21 +77,18 @@ func word(b []byte) (w, rest []byte, ok bool) {
 	return b[:i], b[i+1:], true
 }
 
-// rfc5424 reads what stands behind the version.
-func (p *parser) rfc5424(b []byte) bool {
+// rfc5424 reads the rest after the version. A time that is none and structured data that are
+// missing or malformed do not affect the other parts; malformed data are part of the text.
+func (p *parser) rfc5424(b []byte) {
 	var parts [5][]byte // time, host, app, process, message id
 	for i := range parts {
 		var ok bool
 		if parts[i], b, ok = word(b); !ok {
-			return false
+			return
 		}
 	}
-	if at := string(parts[0]); at != "-" {
-		t, err := time.Parse(time.RFC3339Nano, at)
-		if err != nil {
-			return false
-		}
-		p.rec.Time = t
+	if at, ok := stamp.At(parts[0], p.zone); ok && at.To == len(parts[0]) && !at.Yearless {
+		p.rec.Time = at.Time
 	}
 	p.label("host", parts[1])
 	if app := string(parts[2]); app != "-" {
@@ -102,15 +96,13 @@ func (p *parser) rfc5424(b []byte) bool {
 	}
 	p.label("procid", parts[3])
 	p.label("msgid", parts[4])
-	b, ok := p.structured(b)
-	if !ok || len(b) > 0 && b[0] != ' ' {
-		return false
+	p.rec.Body = b
+	if rest, ok := p.structured(b); ok && (len(rest) == 0 || rest[0] == ' ') {
+		p.rec.Body = rest[min(1, len(rest)):]
+	} else {
+		p.rec.Metadata = p.rec.Metadata[:0]
 	}
-	if len(b) > 0 {
-		b = b[1:]
-	}
-	p.rec.Body = bytes.TrimPrefix(b, []byte("\ufeff"))
-	return true
+	p.rec.Body = bytes.TrimPrefix(p.rec.Body, []byte("\ufeff"))
 }
 
 // structured reads STRUCTURED-DATA.
@@ -136,7 +128,7 @@ func (p *parser) structured(b []byte) (rest []byte, ok bool) {
 			if !ok {
 				return b, false
 			}
-			p.rec.Metadata = append(p.rec.Metadata, listen.Label{Name: id + "." + string(name), Value: value})
+			p.param(id+"."+string(name), value)
 			b = after
 		}
 		if len(b) == 0 || b[0] != ']' {
@@ -145,6 +137,15 @@ func (p *parser) structured(b []byte) (rest []byte, ok bool) {
 		b = b[1:]
 	}
 	return b, true
+}
+
+// param adds a parameter. A name may come several times (RFC 5424 §6.3.3); the later ones get a
+// "_", as keys do in every output.
+func (p *parser) param(name, value string) {
+	for slices.ContainsFunc(p.rec.Metadata, func(l listen.Label) bool { return l.Name == name }) {
+		name += "_"
+	}
+	p.rec.Metadata = append(p.rec.Metadata, listen.Label{Name: name, Value: value})
 }
 
 // quoted reads a PARAM-VALUE up to its quotation mark.
@@ -164,26 +165,58 @@ func quoted(b []byte) (value string, rest []byte, ok bool) {
 	return "", nil, false
 }
 
-// rfc3164 reads what stands behind the priority: a time, a host, and the name of a program
-// with its process. Each may be missing.
+// rfc3164 reads the rest after the priority: a time, a host, and the name of a program with its
+// process. Each may be missing. Devices of Cisco write more before and between:
+//
+//	82: R1: 000079: *Nov 20 10:11:12.123 UTC: %SYS-5-CONFIG_I: text    IOS: counters, the host
+//	: 2026 Nov 20 10:11:12 UTC: %ETHPORT-5-IF_UP: text                 NX-OS
+//	Nov 20 2026 10:11:12 fw1 : %ASA-6-302013: text                     ASA
 func (p *parser) rfc3164(b []byte, now time.Time) {
-	at, b, timed := p.stamp(b, now)
-	p.rec.Time = at
-	app, pid, body, tagged := tag(b)
+	host, start := device(b)
+	rest, timed := p.stamp(start, now)
+	if timed || bytes.HasPrefix(start, []byte{'%'}) {
+		p.label("host", host)
+	} else {
+		rest = b
+	}
+	app, pid, body, tagged := tag(rest)
 	if !tagged && timed { // programs on the same machine send no host
-		if host, rest, ok := word(b); ok {
+		if host, after, ok := word(rest); ok {
 			p.label("host", host)
-			b = rest
-			app, pid, body, tagged = tag(b)
+			rest = bytes.TrimPrefix(after, []byte(": "))
+			app, pid, body, tagged = tag(rest)
 		}
 	}
 	if !tagged {
-		p.rec.Body = b
+		p.rec.Body = rest
 		return
 	}
 	p.rec.Tag, p.rec.Body = string(app), body
 	p.label("procid", pid)
 }
+
+// device skips the counters before the time of a device, and returns its host, if that is
+// among them.
+func device(b []byte) (host, rest []byte) {
+	counted := false
+	for rest = b; ; {
+		w, after, ok := word(rest)
+		if !ok || w[len(w)-1] != ':' {
+			return host, rest
+		}
+		switch name := w[:len(w)-1]; {
+		case len(name) == 0 && !counted, isNumber(name): // NX-OS has a colon alone
+			counted = true
+		case counted && host == nil && name[0] >= 'A':
+			host = name
+		default:
+			return host, rest
+		}
+		rest = after
+	}
+}
+
+func isNumber(b []byte) bool { return len(bytes.Trim(b, "0123456789")) == 0 && len(b) > 0 }
 
 // maxTag is how long the name of a program may be.
 const maxTag = 128
@@ -211,54 +244,33 @@ func tag(b []byte) (app, pid, rest []byte, ok bool) {
 	return app, pid, rest, true
 }
 
-// stamp reads the time of RFC 3164, with or without fractions and a year, or that of RFC
-// 3339, and the space behind it.
-func (p *parser) stamp(b []byte, now time.Time) (at time.Time, rest []byte, ok bool) {
-	if w, after, found := word(b); found && len(w) >= len("2006-01-02T15:04:05Z") {
-		if t, err := time.Parse(time.RFC3339Nano, string(w)); err == nil {
-			return t, after, true
-		}
-	}
-	for _, form := range []string{"Jan _2 15:04:05", "Jan _2 2006 15:04:05"} {
-		n := len(form)
-		if len(b) < n {
-			continue
-		}
-		for n < len(b) && n < len(form)+10 && (b[n] == '.' && n == len(form) || n > len(form) && b[n] >= '0' && b[n] <= '9') {
-			n++
-		}
-		if n < len(b) && b[n] != ' ' && b[n] != ':' {
-			continue
-		}
-		t, err := time.ParseInLocation(form, string(b[:n]), p.zone)
-		if err != nil {
-			continue
-		}
-		if t.Year() == 0 {
-			t, ok = latest(b[:n], form, now, p.zone)
-			if !ok {
-				continue
-			}
-		}
-		if n < len(b) {
-			n++
-		}
-		return t, bytes.TrimLeft(b[n:], " "), true
-	}
-	return at, b, false
-}
-
 // ahead is how far the clock of a sender may be ahead.
 const ahead = 7 * 24 * time.Hour
 
-// latest returns the time in the latest year in which it is not in the future.
-func latest(b []byte, form string, now time.Time, zone *time.Location) (time.Time, bool) {
-	year := now.In(zone).Year()
-	for y := year + 1; y >= year-1; y-- {
-		t, err := time.ParseInLocation("2006 "+form, strconv.Itoa(y)+" "+string(b), zone)
-		if err == nil && t.Sub(now) <= ahead {
-			return t, true
-		}
+// stamp reads a time at the start of b and the space or colon after it. Cisco writes "*" or "."
+// first while the clock is not set.
+func (p *parser) stamp(b []byte, now time.Time) (rest []byte, ok bool) {
+	rest = b
+	if len(b) > 0 && bytes.IndexByte([]byte("*.:"), b[0]) >= 0 {
+		rest = b[1:]
 	}
-	return time.Time{}, false
+	at, ok := stamp.At(rest, p.zone)
+	if !ok || !at.Form.Host {
+		return b, false
+	}
+	rest = rest[at.To:]
+	if w, after, ok := word(bytes.TrimPrefix(rest, []byte{' '})); ok && len(w) <= 6 && w[len(w)-1] == ':' && isUpper(w[:len(w)-1]) && bytes.HasPrefix(after, []byte{'%'}) {
+		rest = after // the name of a zone
+	}
+	if len(rest) > 0 && rest[0] != ' ' && rest[0] != ':' && rest[0] != '%' {
+		return b, false
+	}
+	if p.rec.Time = at.Time; at.Yearless {
+		p.rec.Time = at.In(now.Add(ahead))
+	}
+	return bytes.TrimLeft(bytes.TrimPrefix(rest, []byte{':'}), " "), true
+}
+
+func isUpper(b []byte) bool {
+	return !bytes.ContainsFunc(b, func(r rune) bool { return r < 'A' || r > 'Z' })
 }

@@ -87,12 +87,17 @@ var messages = []struct{ in, want string }{
 	{"<165>1 2003-10-11T22:14:15.003Z h evntslog - ID47 [exampleSDID@32473 iut=\"3\"]", `INFO 2003-10-11T22:14:15.003Z tag="evntslog" host="h" msgid="ID47" [exampleSDID@32473.iut="3"] ""`},
 	{"<0>1 - - - - - -", `ERROR+4 tag="" ""`},
 	{"<191>1 - - - - - [a]\n", `DEBUG tag="" ""`},
-	// Not quite 5424: the text is kept as it is.
-	{"<34>1 2003-10-11 h su - - - x", `ERROR+4 tag="" "1 2003-10-11 h su - - - x"`},
-	{"<34>1 - h su - - [x y] z", `ERROR+4 tag="" "1 - h su - - [x y] z"`},
-	{"<34>1 - h su - - [x y=\"1\" z", `ERROR+4 tag="" "1 - h su - - [x y=\"1\" z"`},
+	// Not quite 5424: a part that is none takes no other part with it.
+	{"<34>1 2003-10-11 h su 12 ID47 - x", `ERROR+4 tag="su" host="h" procid="12" msgid="ID47" "x"`},
+	{"<34>1 2003-10-11T22:14:60Z h su 12 ID47 - x", `ERROR+4 2003-10-11T22:14:59Z tag="su" host="h" procid="12" msgid="ID47" "x"`},
+	{"<34>1 2003-10-11T22:14:15+0100 h su 12 ID47 - x", `ERROR+4 2003-10-11T21:14:15Z tag="su" host="h" procid="12" msgid="ID47" "x"`},
+	{"<34>1 2003-02-30T22:14:15Z h su 12 ID47 - x", `ERROR+4 tag="su" host="h" procid="12" msgid="ID47" "x"`},
+	{"<34>1 2003-10-11T22:14:15Z h su 12 ID47 no data", `ERROR+4 2003-10-11T22:14:15Z tag="su" host="h" procid="12" msgid="ID47" "no data"`},
+	{`<34>1 - h su - - [x a="1" b="2" a="3" a="4"][x a="5"] z`, `ERROR+4 tag="su" host="h" [x.a="1"] [x.b="2"] [x.a_="3"] [x.a__="4"] [x.a___="5"] "z"`},
+	{"<34>1 - h su - - [x y] z", `ERROR+4 tag="su" host="h" "[x y] z"`},
+	{"<34>1 - h su - - [x y=\"1\" z", `ERROR+4 tag="su" host="h" "[x y=\"1\" z"`},
 	{"<34>1 - h su", `ERROR+4 tag="" "1 - h su"`},
-	{`<34>1 - h su - - [` + "many" + strings.Repeat(` a="b"`, 200) + `] z`, `ERROR+4 tag="" "1 - h su - - [many` + strings.Repeat(` a=\"b\"`, 200) + `] z"`},
+	{`<34>1 - h su - - [` + "many" + strings.Repeat(` a="b"`, 200) + `] z`, `ERROR+4 tag="su" host="h" "[many` + strings.Repeat(` a=\"b\"`, 200) + `] z"`},
 	// The examples of RFC 3164 §5.4, and what programs and devices make of it.
 	{"<34>Oct 11 22:14:15 mymachine su: 'su root' failed", `ERROR+4 2026-10-11T22:14:15Z tag="su" host="mymachine" "'su root' failed"`},
 	{"<13>Feb  5 17:32:18 10.0.0.99 Use the BFG!", `INFO 2026-02-05T17:32:18Z tag="" host="10.0.0.99" "Use the BFG!"`},
@@ -102,6 +107,22 @@ var messages = []struct{ in, want string }{
 	{"<13>Nov 23 2025 12:00:00 host app: a year", `INFO 2025-11-23T12:00:00Z tag="app" host="host" "a year"`},
 	{"<13>2026-11-23T12:00:00.5+01:00 host app: rsyslog", `INFO 2026-11-23T11:00:00.5Z tag="app" host="host" "rsyslog"`},
 	{"<189>Nov 23 12:00:00: %LINK-3-UPDOWN: down", `INFO 2026-11-23T12:00:00Z tag="%LINK-3-UPDOWN" "down"`},
+	// Cisco: IOS with its counters, NX-OS, ASA.
+	{"<189>82: *Nov 20 10:11:12.123: %SYS-5-CONFIG_I: Configured", `INFO 2026-11-20T10:11:12.123Z tag="%SYS-5-CONFIG_I" "Configured"`},
+	{"<189>82: 000079: .Nov 20 10:11:12: %SYS-5-CONFIG_I: Configured", `INFO 2026-11-20T10:11:12Z tag="%SYS-5-CONFIG_I" "Configured"`},
+	{"<189>82: R1: Nov 20 2025 10:11:12.123 UTC: %LINK-3-UPDOWN: down", `INFO 2025-11-20T10:11:12.123Z tag="%LINK-3-UPDOWN" host="R1" "down"`},
+	{"<189>83: R1: 12: *Nov 20 10:11:12.123 CET: %LINK-3-UPDOWN: down", `INFO 2026-11-20T10:11:12.123Z tag="%LINK-3-UPDOWN" host="R1" "down"`},
+	{"<189>84: %SYS-5-RESTART: no time", `INFO tag="%SYS-5-RESTART" "no time"`},
+	{"<189>: 2026 Nov 20 10:11:12 UTC: %ETHPORT-5-IF_UP: up", `INFO 2026-11-20T10:11:12Z tag="%ETHPORT-5-IF_UP" "up"`},
+	{"<189>: 2026 Nov 20 10:11:12.123 CET: %ETHPORT-5-IF_UP: up", `INFO 2026-11-20T10:11:12.123Z tag="%ETHPORT-5-IF_UP" "up"`},
+	{"<189>2026 Nov 20 10:11:12 n9k %ETHPORT-5-IF_UP: up", `INFO 2026-11-20T10:11:12Z tag="%ETHPORT-5-IF_UP" host="n9k" "up"`},
+	{"<166>Nov 20 2026 10:11:12 fw1 : %ASA-6-302013: Built", `INFO 2026-11-20T10:11:12Z tag="%ASA-6-302013" host="fw1" "Built"`},
+	{"<166>Nov 20 2026 10:11:12: %ASA-6-302013: Built", `INFO 2026-11-20T10:11:12Z tag="%ASA-6-302013" "Built"`},
+	{"<166>2026-11-20T10:11:12Z fw1 : %ASA-6-302013: Built", `INFO 2026-11-20T10:11:12Z tag="%ASA-6-302013" host="fw1" "Built"`},
+	{"<166>:Nov 20 10:11:12 UTC: %ASA-6-302013: Built", `INFO 2026-11-20T10:11:12Z tag="%ASA-6-302013" "Built"`},
+	{"<13>Nov 20 10:11:12 host 45: items", `INFO 2026-11-20T10:11:12Z tag="45" host="host" "items"`},
+	{"<13>45: items: many", `INFO tag="45" "items: many"`},
+	{"<13>: items", `INFO tag="" ": items"`},
 	{"<13>app: no time", `INFO tag="app" "no time"`},
 	{"<13>no time and no tag", `INFO tag="" "no time and no tag"`},
 	{"<13>http://x is no tag", `INFO tag="" "http://x is no tag"`},
@@ -141,7 +162,7 @@ func TestYear(t *testing.T) {
 		{"2026-11-23T00:00:00Z", "Dec  5 00:00:00", "2025-12-05T00:00:00Z"},
 		{"2026-06-15T00:00:00Z", "Jun 15 00:00:01", "2026-06-15T00:00:01Z"},
 		{"2025-01-10T00:00:00Z", "Feb 29 00:00:00", "2024-02-29T00:00:00Z"},
-		{"2026-06-15T00:00:00Z", "Feb 29 00:00:00", "0001-01-01T00:00:00Z"}, // in no year near
+		{"2026-06-15T00:00:00Z", "Feb 29 00:00:00", "2024-02-29T00:00:00Z"},
 	} {
 		at, _ := time.Parse(time.RFC3339, tt.now)
 		p := parser{zone: time.UTC}
