@@ -69,6 +69,9 @@ func logfmtAttrs(line []byte) []slog.Attr {
 	return attrs
 }
 
+// IsText reports whether s is text as an unquoted value of logfmt: no number and no boolean.
+func IsText(s string) bool { return logfmtValue([]byte(s)).Kind() == slog.KindString }
+
 func logfmtValue(value []byte) slog.Value {
 	if value == nil {
 		return slog.BoolValue(true)

@@ -9,6 +9,7 @@ package conf
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -485,6 +486,28 @@ func (n Node) Text() (text string, ok bool) {
 	if err != nil {
 		n.Faultf("%w", err)
 		return "", false
+	}
+	return text, true
+}
+
+// Scalar is Text with the type that YAML gives the value: a string, a bool or a json.Number. A
+// number with a leading zero, such as a postal code, is a text.
+func (n Node) Scalar() (value any, ok bool) {
+	text, ok := n.Text()
+	if tag, is := n.n.(*ast.TagNode); !ok || is && tag.Start.Value == "!!str" {
+		return text, ok
+	}
+	switch v := n.value().(type) {
+	case *ast.BoolNode:
+		return v.Value, true
+	case *ast.IntegerNode:
+		if digits := strings.TrimLeft(text, "+-"); len(digits) < 2 || digits[0] != '0' || digits[1] > '9' {
+			return json.Number(fmt.Sprint(v.Value)), true
+		}
+	case *ast.FloatNode:
+		if number, err := json.Marshal(v.Value); err == nil {
+			return json.Number(number), true
+		}
 	}
 	return text, true
 }

@@ -39,9 +39,9 @@ func readRule(v conf.Node) (rule transform.Rule, ok bool) {
 		case "where":
 			rule.Where = readWhere(v)
 		case "add":
-			rule.Add = at.readPairs(name, v)
+			rule.Add = at.readSettings(name, v)
 		case "set":
-			rule.Set = at.readPairs(name, v)
+			rule.Set = at.readSettings(name, v)
 		case "rename":
 			rule.Rename = at.readPairs(name, v)
 		case "remove":
@@ -103,6 +103,22 @@ func readWhere(v conf.Node) (where transform.Where) {
 		}
 	})
 	return where
+}
+
+// readSettings reads NAME: VALUE.
+func (at places) readSettings(field string, v conf.Node) (settings []transform.Setting) {
+	settings = []transform.Setting{}
+	if !v.IsMap() {
+		v.Faultf("it names no field: write {NAME: VALUE}")
+		return settings
+	}
+	v.Fields(nil, func(name string, v conf.Node) {
+		if value, ok := v.Scalar(); ok {
+			at[fmt.Sprintf("%s[%d]", field, len(settings))] = v
+			settings = append(settings, transform.Setting{Name: name, Value: value})
+		}
+	})
+	return settings
 }
 
 // readPairs reads NAME: TEXT.

@@ -29,19 +29,21 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 	case n > 1:
 		fault("", "it does %d things, which have no order: make each a rule of its own", n)
 	}
-	names := func(field string, list []Pair) {
-		if list != nil && len(list) == 0 {
+	names := func(field string, given bool, n int, name func(i int) string) {
+		if given && n == 0 {
 			fault(field, "it is empty; name a field, or leave the rule out")
 		}
-		for i, p := range list {
-			if p.Name == "" {
+		for i := range n {
+			if name(i) == "" {
 				fault(fmt.Sprintf("%s[%d]", field, i), "the name of a field is empty")
 			}
 		}
 	}
-	names("add", r.Add)
-	names("set", r.Set)
-	names("rename", r.Rename)
+	names("add", r.Add != nil, len(r.Add), func(i int) string { return r.Add[i].Name })
+	names("set", r.Set != nil, len(r.Set), func(i int) string { return r.Set[i].Name })
+	names("rename", r.Rename != nil, len(r.Rename), func(i int) string { return r.Rename[i].Name })
+	names("remove", r.Remove != nil, len(r.Remove), func(i int) string { return r.Remove[i] })
+	r.add, r.set = fieldsOf(r.Add), fieldsOf(r.Set)
 	for i, p := range r.Rename {
 		if p.Value == "" {
 			fault(fmt.Sprintf("rename[%d]", i), "%s has no new name; to take it out, use remove", p.Name)
@@ -50,14 +52,6 @@ func (r *rule) check(fault func(field, format string, args ...any)) {
 		}
 	}
 	r.renames = renames(r.Rename)
-	if r.Remove != nil && len(r.Remove) == 0 {
-		fault("remove", "it is empty; name a field, or leave the rule out")
-	}
-	for i, name := range r.Remove {
-		if name == "" {
-			fault(fmt.Sprintf("remove[%d]", i), "the name of a field is empty")
-		}
-	}
 	if r.Sample != nil && r.Sample.OneIn < 1 {
 		fault("sample.one_in", "%d: give a number from 1 on; 10 keeps one record in ten", r.Sample.OneIn)
 	}

@@ -130,17 +130,6 @@ func (c *Chain) insert(ev *record.Event, p *place, value []byte) {
 	c.edit(p.at, p.at, c.text[start:])
 }
 
-// value returns a text as a value of the line.
-func (c *Chain) value(ev *record.Event, text string) []byte {
-	start := len(c.text)
-	if ev.Format == record.JSON {
-		c.text = jsontext.AppendString(c.text, text)
-	} else {
-		c.text = jsontext.AppendText(c.text, text)
-	}
-	return c.text[start:]
-}
-
 // edit notes an edit. text must stay as it is until write.
 func (c *Chain) edit(from, to int, text []byte) {
 	c.edits = append(c.edits, edit{from, to, text})
@@ -206,31 +195,66 @@ func (c *Chain) setText(ev *record.Event, name, value string) bool {
 	return c.parser.Note(ev, name, value)
 }
 
+// A field is a Setting in every form that it may need.
+type field struct {
+	name, text   string
+	json, logfmt []byte
+	attr         slog.Value
+}
+
+// fieldsOf returns the fields of settings.
+func fieldsOf(settings []Setting) []field {
+	fields := make([]field, len(settings))
+	for i, s := range settings {
+		f := field{name: s.Name}
+		switch v := s.Value.(type) {
+		case string:
+			f.text, f.json, f.logfmt, f.attr = v, jsontext.AppendString(nil, v), jsontext.AppendText(nil, v), slog.StringValue(v)
+			if f.logfmt[0] != '"' && !record.IsText(v) {
+				f.logfmt = slices.Concat(quote, f.logfmt, quote)
+			}
+		default: // a bool or a number, which JSON and logfmt write alike
+			f.text = fmt.Sprint(v)
+			f.json, f.logfmt = []byte(f.text), []byte(f.text)
+			f.attr = record.Attrs(slices.Concat([]byte(`{"v":`), f.json, []byte{'}'}))[0].Value
+		}
+		fields[i] = f
+	}
+	return fields
+}
+
+// value returns the value in the form of the line.
+func (f *field) value(ev *record.Event) []byte {
+	if ev.Format == record.JSON {
+		return f.json
+	}
+	return f.logfmt
+}
+
 // add adds a field that is not there.
-func (c *Chain) add(ev *record.Event, name, value string) {
-	if c.setText(ev, name, value) {
+func (c *Chain) add(ev *record.Event, f *field) {
+	if c.setText(ev, f.name, f.text) {
 		return
 	}
 	if ev.Format == record.Text {
 		c.ownMore(ev)
-		c.more = append(c.more, slog.String(name, value))
+		c.more = append(c.more, slog.Attr{Key: f.name, Value: f.attr})
 		ev.More = c.more
 		return
 	}
-	v := c.value(ev, value)
-	p := placeOf(ev, name)
-	c.insert(ev, &p, v)
+	p := placeOf(ev, f.name)
+	c.insert(ev, &p, f.value(ev))
 	c.write(ev)
 }
 
 // set adds a field or replaces its value.
-func (c *Chain) set(ev *record.Event, name, value string) {
-	if !c.has(ev, name) || attrOf(ev.More, name) == nil && textHas(ev, name) {
-		c.add(ev, name, value)
+func (c *Chain) set(ev *record.Event, f *field) {
+	if !c.has(ev, f.name) || attrOf(ev.More, f.name) == nil && textHas(ev, f.name) {
+		c.add(ev, f)
 		return
 	}
 	if len(c.spots) > 0 {
-		v := c.value(ev, value)
+		v := f.value(ev)
 		for _, s := range c.spots {
 			if s.Value == s.KeyEnd { // a name alone
 				c.edit(s.End, s.End, equals)
@@ -239,23 +263,23 @@ func (c *Chain) set(ev *record.Event, name, value string) {
 		}
 		c.write(ev)
 	}
-	if attrOf(ev.More, name) != nil {
+	if attrOf(ev.More, f.name) != nil {
 		c.ownMore(ev)
-		c.setAttr(c.more, name, value)
+		setAttr(c.more, f.name, f.attr)
 	}
 }
 
-var equals = []byte{'='}
+var equals, quote = []byte{'='}, []byte{'"'}
 
 // setAttr replaces the values of that name in attrs, which is the chain's.
-func (c *Chain) setAttr(attrs []slog.Attr, name, value string) {
+func setAttr(attrs []slog.Attr, name string, value slog.Value) {
 	for i := range attrs {
 		a := &attrs[i]
 		if a.Key == name {
-			a.Value = slog.StringValue(value)
+			a.Value = value
 		} else if rest, ok := within(a, name); ok {
 			in := slices.Clone(a.Value.Group())
-			c.setAttr(in, rest, value)
+			setAttr(in, rest, value)
 			a.Value = slog.GroupValue(in...)
 		}
 	}

@@ -199,9 +199,9 @@ func FuzzFields(f *testing.F) {
 		do := func(*tree) {}
 		switch op % 4 {
 		case 0:
-			r.Add, do = []Pair{{name, value}}, func(o *tree) { o.add(name, value) }
+			r.Add, do = []Setting{{name, value}}, func(o *tree) { o.add(name, value) }
 		case 1:
-			r.Set, do = []Pair{{name, value}}, func(o *tree) { o.set(name, value) }
+			r.Set, do = []Setting{{name, value}}, func(o *tree) { o.set(name, value) }
 		case 2:
 			r.Remove, do = []string{name}, func(o *tree) { o.remove(name) }
 		case 3:

@@ -44,9 +44,9 @@ type Rule struct {
 	Where Where
 
 	// Add adds fields. One that is there stays as it is.
-	Add []Pair
+	Add []Setting
 	// Set adds fields, or replaces their values.
-	Set []Pair
+	Set []Setting
 	// Rename gives fields other names, all at once, so that two can be swapped. A field
 	// replaces another one that has its new name. It keeps its place in its object, if its
 	// new path leads to the same object.
@@ -61,9 +61,15 @@ type Rule struct {
 	Drop bool
 }
 
-// A Pair is a field of Add or Set with its value, which is a text, or the old and the
-// new name of a field. A path whose objects are there leads into the last of them; the rest of it
-// is the name.
+// A Setting is a field of Add or Set. Value is a string, a bool or a json.Number, and the field
+// has that type in records of JSON, logfmt and text. A path whose objects are there leads into
+// the last of them; the rest of it is the name.
+type Setting struct {
+	Name  string
+	Value any
+}
+
+// A Pair is the old and the new name of a field.
 type Pair struct{ Name, Value string }
 
 // Redact hides secrets, as forebay.RedactKeys and RedactPattern do: docs/REDACTION.md says
@@ -135,7 +141,8 @@ type Chain struct {
 // A rule is a Rule that was looked at.
 type rule struct {
 	Rule
-	asksLevel bool   // Where asks for it
+	asksLevel bool // Where asks for it
+	add, set  []field
 	renames   []Pair // Rename, in steps
 	redact    *redact.Rules
 	seen      atomic.Uint64 // records that were sampled by their number
@@ -191,13 +198,13 @@ func (c *Chain) Apply(ev *record.Event) (keep bool) {
 		case r.redact != nil:
 			c.hide(ev, r.redact)
 		}
-		for _, p := range r.Add {
-			if !c.has(ev, p.Name) {
-				c.add(ev, p.Name, p.Value)
+		for i := range r.add {
+			if f := &r.add[i]; !c.has(ev, f.name) {
+				c.add(ev, f)
 			}
 		}
-		for _, p := range r.Set {
-			c.set(ev, p.Name, p.Value)
+		for i := range r.set {
+			c.set(ev, &r.set[i])
 		}
 		for _, p := range r.renames {
 			c.rename(ev, p.Name, p.Value)

@@ -39,8 +39,8 @@ func parse(f record.Format, line string, more ...slog.Attr) *record.Event {
 func where(field string, patterns ...string) Where { return Where{{field, patterns}} }
 
 func TestLines(t *testing.T) {
-	add := func(p ...Pair) Rule { return Rule{Add: p} }
-	set := func(p ...Pair) Rule { return Rule{Set: p} }
+	add := func(p ...Setting) Rule { return Rule{Add: p} }
+	set := func(p ...Setting) Rule { return Rule{Set: p} }
 	rename := func(p ...Pair) Rule { return Rule{Rename: p} }
 	remove := func(names ...string) Rule { return Rule{Remove: names} }
 	hide := func(keys ...string) Rule { return Rule{Redact: &Redact{Keys: keys}} }
@@ -49,25 +49,25 @@ func TestLines(t *testing.T) {
 		rule     Rule
 		in, want string
 	}{
-		{add(Pair{"a", "x"}), `{}`, `{"a":"x"}`},
-		{add(Pair{"a", "x"}), " { } \r\n", " {\"a\":\"x\" } \r\n"},
-		{add(Pair{"a", "x"}, Pair{"b", "\"é\n"}), `{"c":1.10 }` + "\n", `{"c":1.10,"a":"x","b":"\"é\n" }` + "\n"},
-		{add(Pair{"a", "x"}), `{"a":null}`, `{"a":null}`},
-		{add(Pair{"a", "x"}), `{"\u0061":1}`, `{"\u0061":1}`},
-		{add(Pair{"o.a", "x"}), `{"o":{}}`, `{"o":{"a":"x"}}`},
-		{add(Pair{"o.a", "x"}), `{"o":{"a":1}}`, `{"o":{"a":1}}`},
-		{add(Pair{"o.a", "x"}), `{"o.a":1,"o":{}}`, `{"o.a":1,"o":{}}`},
-		{add(Pair{"o.a", "x"}), `{"o":[{"a":1}]}`, `{"o":[{"a":1}],"o.a":"x"}`},
-		{add(Pair{"o.p.a", "x"}), `{"o":{"b":1},"c":2}`, `{"o":{"b":1,"p.a":"x"},"c":2}`},
-		{add(Pair{"a", "x y"}, Pair{"b", ""}), "level=info c=1 \n", "level=info c=1 a=\"x y\" b=\"\" \n"},
-		{add(Pair{"c", "x"}), "level=info c=1", "level=info c=1"},
-		{add(Pair{"a", "x"}), "text\n", "text\n"},
+		{add(Setting{"a", "x"}), `{}`, `{"a":"x"}`},
+		{add(Setting{"a", "x"}), " { } \r\n", " {\"a\":\"x\" } \r\n"},
+		{add(Setting{"a", "x"}, Setting{"b", "\"é\n"}), `{"c":1.10 }` + "\n", `{"c":1.10,"a":"x","b":"\"é\n" }` + "\n"},
+		{add(Setting{"a", "x"}), `{"a":null}`, `{"a":null}`},
+		{add(Setting{"a", "x"}), `{"\u0061":1}`, `{"\u0061":1}`},
+		{add(Setting{"o.a", "x"}), `{"o":{}}`, `{"o":{"a":"x"}}`},
+		{add(Setting{"o.a", "x"}), `{"o":{"a":1}}`, `{"o":{"a":1}}`},
+		{add(Setting{"o.a", "x"}), `{"o.a":1,"o":{}}`, `{"o.a":1,"o":{}}`},
+		{add(Setting{"o.a", "x"}), `{"o":[{"a":1}]}`, `{"o":[{"a":1}],"o.a":"x"}`},
+		{add(Setting{"o.p.a", "x"}), `{"o":{"b":1},"c":2}`, `{"o":{"b":1,"p.a":"x"},"c":2}`},
+		{add(Setting{"a", "x y"}, Setting{"b", ""}), "level=info c=1 \n", "level=info c=1 a=\"x y\" b=\"\" \n"},
+		{add(Setting{"c", "x"}), "level=info c=1", "level=info c=1"},
+		{add(Setting{"a", "x"}), "text\n", "text\n"},
 
-		{set(Pair{"a", "x"}), `{"a" : 1 , "b":2,"a":{"a":3}}`, `{"a" : "x" , "b":2,"a":"x"}`},
-		{set(Pair{"a", "x"}), `{"b":2}`, `{"b":2,"a":"x"}`},
-		{set(Pair{"o.a", "x"}), `{"o":{"a":[1,{"a":2}]},"o.a":3}`, `{"o":{"a":"x"},"o.a":"x"}`},
-		{set(Pair{"a", "x"}), `level=info a="1 2" a=3`, `level=info a=x a=x`},
-		{set(Pair{"a", "x y"}), `level=info b=1`, `level=info b=1 a="x y"`},
+		{set(Setting{"a", "x"}), `{"a" : 1 , "b":2,"a":{"a":3}}`, `{"a" : "x" , "b":2,"a":"x"}`},
+		{set(Setting{"a", "x"}), `{"b":2}`, `{"b":2,"a":"x"}`},
+		{set(Setting{"o.a", "x"}), `{"o":{"a":[1,{"a":2}]},"o.a":3}`, `{"o":{"a":"x"},"o.a":"x"}`},
+		{set(Setting{"a", "x"}), `level=info a="1 2" a=3`, `level=info a=x a=x`},
+		{set(Setting{"a", "x y"}), `level=info b=1`, `level=info b=1 a="x y"`},
 
 		{rename(Pair{"a", "b"}), `{"a": 1,"c":"\u0041","a":2}`, `{"b": 1,"c":"\u0041","b":2}`},
 		{rename(Pair{"a", "b"}), `{"a":1,"b":2}`, `{"b":1}`},
@@ -130,6 +130,32 @@ func TestLines(t *testing.T) {
 		if ev.Format != f {
 			t.Errorf("%s: %v has become %v", c.in, f, ev.Format)
 		}
+	}
+}
+
+func setting(name, value string) []Setting { return []Setting{{name, value}} }
+
+// A field that is set has one type, whatever the record is.
+func TestTypes(t *testing.T) {
+	typed := []Setting{{"i", json.Number("1")}, {"f", json.Number("-0.5")}, {"t", true}, {"s", "1"}, {"w", "true"}, {"x", "a b"}, {"e", ""}, {"q", `"`}, {"l", "007"}}
+	const fields = `"i":1,"f":-0.5,"t":true,"s":"1","w":"true","x":"a b","e":"","q":"\"","l":"007"`
+	for _, rule := range []Rule{{Set: typed}, {Add: typed}} {
+		for in, want := range map[string]string{
+			`{"k":1}`:   `{"k":1,` + fields + `}`,
+			`k=1 msg=m`: `{"k":1,"msg":"m",` + fields + `}`,
+			`text`:      `{"msg":"text",` + fields + `}`,
+		} {
+			ev := parse(record.Auto, in)
+			chain(t, rule).Apply(ev)
+			if got, err := record.NewEncoder(record.AsJSON).Encode(ev); err != nil || string(got) != want+"\n" {
+				t.Errorf("%s\n got %s\nwant %s (%v)", in, got, want, err)
+			}
+		}
+	}
+	ev := parse(record.Auto, `{"i":"x","s":2}`, slog.String("t", "x"))
+	chain(t, Rule{Set: typed[:4]}).Apply(ev)
+	if got, _ := record.NewEncoder(record.AsJSON).Encode(ev); string(got) != `{"i":1,"s":"1","f":-0.5,"t":true}`+"\n" {
+		t.Errorf("%s", got)
 	}
 }
 
@@ -204,11 +230,11 @@ func TestLevelAndTimeFollow(t *testing.T) {
 		level slog.Level
 		time  time.Time
 	}{
-		{Rule{Set: []Pair{{"level", "error"}}}, `{"level":"info"}`, slog.LevelError, noted},
-		{Rule{Set: []Pair{{"time", later}}}, `{"level":"warn","time":"` + old + `"}`, slog.LevelWarn, at(later)},
+		{Rule{Set: []Setting{{"level", "error"}}}, `{"level":"info"}`, slog.LevelError, noted},
+		{Rule{Set: []Setting{{"time", later}}}, `{"level":"warn","time":"` + old + `"}`, slog.LevelWarn, at(later)},
 		{Rule{Rename: []Pair{{"prio", "severity"}}}, `{"prio":"error"}`, slog.LevelError, noted},
 		{Rule{Remove: []string{"level", "time"}}, `{"level":"error","time":"` + old + `"}`, slog.LevelError, at(old)},
-		{Rule{Set: []Pair{{"level", "error"}}}, `level=info a=1`, slog.LevelError, noted},
+		{Rule{Set: []Setting{{"level", "error"}}}, `level=info a=1`, slog.LevelError, noted},
 		{Rule{Remove: []string{"ts", "a"}}, `level=warn a=1 ts=` + old, slog.LevelWarn, at(old)},
 		{Rule{Redact: &Redact{Patterns: []string{"ERROR"}}}, old + ` ERROR a`, slog.LevelError, at(old)},
 	} {
@@ -216,7 +242,7 @@ func TestLevelAndTimeFollow(t *testing.T) {
 		if ev.Time.IsZero() {
 			ev.Time = noted
 		}
-		seen := Rule{Where: where("level", c.level.String(), "!"+(c.level+1).String()), Add: []Pair{{"seen", "yes"}}}
+		seen := Rule{Where: where("level", c.level.String(), "!"+(c.level+1).String()), Add: []Setting{{"seen", "yes"}}}
 		if !chain(t, c.rule, seen).Apply(ev) {
 			t.Error("left out")
 		}
@@ -237,7 +263,7 @@ func TestLevelAndTimeFollow(t *testing.T) {
 func TestInputKnowsBetter(t *testing.T) {
 	known := time.Unix(1_600_000_000, 0)
 	const in = `{"level":"info","time":"2024-05-06T07:08:09Z","a":"x"}`
-	add := Rule{Add: []Pair{{"b", "y"}}}
+	add := Rule{Add: []Setting{{"b", "y"}}}
 	if c := chain(t, add, Rule{Where: where("level", "!error"), Drop: true}, add, Rule{Remove: []string{"a"}}); true {
 		ev := parse(record.Auto, in)
 		ev.Level, ev.Time = slog.LevelError, known
@@ -250,9 +276,9 @@ func TestInputKnowsBetter(t *testing.T) {
 		level slog.Level
 		at    int64
 	}{
-		{[]Rule{{Set: []Pair{{"level", "warn"}}}}, slog.LevelWarn, 1_600_000_000},
-		{[]Rule{{Set: []Pair{{"time", "2020-09-13T12:26:41Z"}}}}, slog.LevelError, 1_600_000_001},
-		{[]Rule{add, {Where: where("level", "error"), Set: []Pair{{"level", "debug"}}}, {Where: where("level", "!info"), Set: []Pair{{"level", "info"}}}}, slog.LevelInfo, 1_600_000_000},
+		{[]Rule{{Set: []Setting{{"level", "warn"}}}}, slog.LevelWarn, 1_600_000_000},
+		{[]Rule{{Set: []Setting{{"time", "2020-09-13T12:26:41Z"}}}}, slog.LevelError, 1_600_000_001},
+		{[]Rule{add, {Where: where("level", "error"), Set: []Setting{{"level", "debug"}}}, {Where: where("level", "!info"), Set: []Setting{{"level", "info"}}}}, slog.LevelInfo, 1_600_000_000},
 		{[]Rule{{Remove: []string{"level", "time"}}}, slog.LevelError, 1_600_000_000},
 	} {
 		ev := parse(record.Auto, in)
@@ -271,11 +297,11 @@ func TestMore(t *testing.T) {
 		line string
 		want string
 	}{
-		{Rule{Add: []Pair{{"a", "x"}, {"tag", "y"}}}, "text", `text [tag=web labels=[app=shop pin=1234] pin=5678 a=x]`},
-		{Rule{Add: []Pair{{"tag", "y"}, {"labels.app", "y"}}}, `{}`, `{} [tag=web labels=[app=shop pin=1234] pin=5678]`},
-		{Rule{Set: []Pair{{"tag", "y"}, {"labels.app", "z"}, {"a", "x"}}}, "text", `text [tag=y labels=[app=z pin=1234] pin=5678 a=x]`},
-		{Rule{Set: []Pair{{"tag", "y"}}}, `{"tag":1}`, `{"tag":"y"} [tag=y labels=[app=shop pin=1234] pin=5678]`},
-		{Rule{Set: []Pair{{"tag", "y"}}}, `{}`, `{} [tag=y labels=[app=shop pin=1234] pin=5678]`},
+		{Rule{Add: []Setting{{"a", "x"}, {"tag", "y"}}}, "text", `text [tag=web labels=[app=shop pin=1234] pin=5678 a=x]`},
+		{Rule{Add: []Setting{{"tag", "y"}, {"labels.app", "y"}}}, `{}`, `{} [tag=web labels=[app=shop pin=1234] pin=5678]`},
+		{Rule{Set: []Setting{{"tag", "y"}, {"labels.app", "z"}, {"a", "x"}}}, "text", `text [tag=y labels=[app=z pin=1234] pin=5678 a=x]`},
+		{Rule{Set: []Setting{{"tag", "y"}}}, `{"tag":1}`, `{"tag":"y"} [tag=y labels=[app=shop pin=1234] pin=5678]`},
+		{Rule{Set: []Setting{{"tag", "y"}}}, `{}`, `{} [tag=y labels=[app=shop pin=1234] pin=5678]`},
 		{Rule{Rename: []Pair{{"tag", "t"}, {"pin", "labels"}}}, "text", `text [t=web labels=5678]`},
 		{Rule{Rename: []Pair{{"tag", "pin"}, {"pin", "tag"}}}, "text", `text [pin=web labels=[app=shop pin=1234] tag=5678]`},
 		{Rule{Rename: []Pair{{"tag", "a"}}}, `{"a":1}`, `{} [a=web labels=[app=shop pin=1234] pin=5678]`},
@@ -302,14 +328,14 @@ func TestText(t *testing.T) {
 		rule     Rule
 		in, want string // as JSON
 	}{
-		{Rule{Set: pair("msg", "gone")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"gone","tag":"web"}`},
-		{Rule{Add: pair("msg", "gone")}, "text", `{"msg":"text","tag":"web"}`},
-		{Rule{Set: pair("level", "warn")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"WARN","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web"}`},
-		{Rule{Add: pair("level", "warn")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web"}`},
-		{Rule{Add: pair("level", "trace")}, "text", `{"msg":"text","level":"TRACE","tag":"web"}`},
-		{Rule{Set: pair("level", "loud")}, "text", `{"msg":"text","tag":"web","level":"loud"}`},
-		{Rule{Set: pair("level", "loud")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web","input.level":"loud"}`},
-		{Rule{Set: pair("time", "2025-01-02T03:04:05Z")}, "text", `{"time":"2025-01-02T03:04:05.000000000Z","msg":"text","tag":"web"}`},
+		{Rule{Set: setting("msg", "gone")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"gone","tag":"web"}`},
+		{Rule{Add: setting("msg", "gone")}, "text", `{"msg":"text","tag":"web"}`},
+		{Rule{Set: setting("level", "warn")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"WARN","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web"}`},
+		{Rule{Add: setting("level", "warn")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web"}`},
+		{Rule{Add: setting("level", "trace")}, "text", `{"msg":"text","level":"TRACE","tag":"web"}`},
+		{Rule{Set: setting("level", "loud")}, "text", `{"msg":"text","tag":"web","level":"loud"}`},
+		{Rule{Set: setting("level", "loud")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","level":"ERROR","msg":"2024-05-06 07:08:09 ERROR it broke","tag":"web","input.level":"loud"}`},
+		{Rule{Set: setting("time", "2025-01-02T03:04:05Z")}, "text", `{"time":"2025-01-02T03:04:05.000000000Z","msg":"text","tag":"web"}`},
 		{Rule{Rename: pair("tag", "level")}, "text", `{"msg":"text","level":"web"}`},
 		{Rule{Rename: pair("tag", "msg")}, "text", `{"msg":"web"}`},
 		{Rule{Rename: pair("tag", "level")}, line, `{"time":"2024-05-06T07:08:09.000000000Z","msg":"2024-05-06 07:08:09 ERROR it broke","level":"web"}`},
@@ -324,7 +350,7 @@ func TestText(t *testing.T) {
 		}
 	}
 	ev := parse(record.Text, "text")
-	if c := chain(t, Rule{Set: pair("level", "error")}, Rule{Where: where("level", "error"), Drop: true}); c.Apply(ev) {
+	if c := chain(t, Rule{Set: setting("level", "error")}, Rule{Where: where("level", "error"), Drop: true}); c.Apply(ev) {
 		t.Error("the next rule does not see the level that was set")
 	}
 }
@@ -387,7 +413,7 @@ func TestDropAndSample(t *testing.T) {
 
 // Clones work beside each other.
 func TestClones(t *testing.T) {
-	c := chain(t, Rule{Where: where("a", "x*"), Set: []Pair{{"b", "y"}}}, Rule{Redact: &Redact{Keys: []string{"pin"}, Patterns: []string{`\d{4}`}}}, Rule{Sample: &Sample{OneIn: 4}})
+	c := chain(t, Rule{Where: where("a", "x*"), Set: []Setting{{"b", "y"}}}, Rule{Redact: &Redact{Keys: []string{"pin"}, Patterns: []string{`\d{4}`}}}, Rule{Sample: &Sample{OneIn: 4}})
 	var wg sync.WaitGroup
 	var kept atomic.Int64
 	for range 4 {
@@ -418,8 +444,8 @@ func TestFaults(t *testing.T) {
 	}{
 		{Rule{}, "rule 1: it does nothing: give it one of add, set, rename, remove, redact, sample and drop"},
 		{Rule{Drop: true, Remove: []string{"a"}}, "rule 1: it does 2 things, which have no order: make each a rule of its own"},
-		{Rule{Add: []Pair{}}, "rule 1: add: it is empty; name a field, or leave the rule out"},
-		{Rule{Set: []Pair{{"", "x"}}}, "rule 1: set[0]: the name of a field is empty"},
+		{Rule{Add: []Setting{}}, "rule 1: add: it is empty; name a field, or leave the rule out"},
+		{Rule{Set: []Setting{{"", "x"}}}, "rule 1: set[0]: the name of a field is empty"},
 		{Rule{Rename: []Pair{{"a", "b"}, {"a", ""}}}, "rule 1: rename[1]: a has no new name; to take it out, use remove"},
 		{Rule{Rename: []Pair{{"a", "a"}}}, "rule 1: rename[0]: a has that name already"},
 		{Rule{Remove: []string{}}, "rule 1: remove: it is empty; name a field, or leave the rule out"},
@@ -528,7 +554,7 @@ func TestHugeLines(t *testing.T) {
 	}
 	const size = 3 << 19
 	rules := []Rule{
-		{Where: where("a.b.c", "x*y*z", "!*q*q*q"), Set: []Pair{{"a.b", "x"}}}, {Add: []Pair{{"n.m", "x"}}}, {Set: []Pair{{"a", "x"}}}, {Rename: []Pair{{"b.c", "d"}, {"e", "f.g"}}},
+		{Where: where("a.b.c", "x*y*z", "!*q*q*q"), Set: []Setting{{"a.b", "x"}}}, {Add: []Setting{{"n.m", "x"}}}, {Set: []Setting{{"a", "x"}}}, {Rename: []Pair{{"b.c", "d"}, {"e", "f.g"}}},
 		{Remove: []string{"x.y", "z", "a"}}, {Redact: &Redact{Keys: []string{"password", "*token", "card.number"}, Patterns: []string{"sk-[a-z]+"}}}, {Sample: &Sample{OneIn: 1, By: "msg"}},
 	}
 	c := chain(t, rules...)
@@ -573,7 +599,7 @@ func TestNoAllocations(t *testing.T) {
 	const pairs = `time=2024-05-06T07:08:09.123Z level=info msg="request served" method=GET status=200 a=1` + "\n"
 	w := Where{{"level", []string{"info", "!error"}}, {"http.path", []string{"/v?", "!/v3*"}}, {"method", []string{"POST", "GET"}}, {"status", []string{"2*"}}}
 	for name, rules := range map[string][]Rule{
-		"add": {{Where: w, Add: []Pair{{"tenant", "shop"}, {"http.x.y", "\"z\""}, {"a", "x"}}}}, "set": {{Where: w, Set: []Pair{{"a", "x"}, {"http.path", "y"}, {"new", "z"}}}},
+		"add": {{Where: w, Add: []Setting{{"tenant", "shop"}, {"http.x.y", "\"z\""}, {"a", "x"}}}}, "set": {{Where: w, Set: []Setting{{"a", "x"}, {"http.path", "y"}, {"new", "z"}}}},
 		"rename": {{Where: w, Rename: []Pair{{"a", "b"}, {"http.x", "x"}, {"missing", "m"}}}}, "remove": {{Where: w, Remove: []string{"a", "http.pin", "msg"}}},
 		"redact": {{Where: w, Redact: &Redact{Keys: []string{"pin", "*token", "card.number"}}}}, "sample": {{Sample: &Sample{OneIn: 2, By: "http.path"}}},
 		"pattern that is not there": {{Redact: &Redact{Patterns: []string{"sk-[a-z]+"}}}},
@@ -598,7 +624,7 @@ func TestNoAllocations(t *testing.T) {
 func BenchmarkApply(b *testing.B) {
 	const line = `{"time":"2024-05-06T07:08:09.123Z","level":"info","msg":"request served","method":"GET","path":"/v2/items","status":200,"took":0.0123,"client":"10.1.2.3","pin":"1234"}` + "\n"
 	for name, rule := range map[string]Rule{
-		"where": {Where: where("status", "5*"), Drop: true}, "add": {Add: []Pair{{"tenant", "shop"}}}, "set": {Set: []Pair{{"status", "204"}}}, "rename": {Rename: []Pair{{"client", "peer"}}},
+		"where": {Where: where("status", "5*"), Drop: true}, "add": {Add: []Setting{{"tenant", "shop"}}}, "set": {Set: []Setting{{"status", "204"}}}, "rename": {Rename: []Pair{{"client", "peer"}}},
 		"remove": {Remove: []string{"client"}}, "redact": {Redact: &Redact{Keys: []string{"pin", "*token"}}}, "pattern": {Redact: &Redact{Patterns: []string{"sk-[a-z]{8}"}}},
 	} {
 		b.Run(name, func(b *testing.B) {
