@@ -20,7 +20,7 @@ func Example() {
 	if err != nil {
 		panic(err) // lists every mistake in the options, each with its remedy
 	}
-	defer log.Close() // bounded in time; reports lost records on standard error
+	defer log.Close() // bounded in time; reports lost and kept records on standard error
 	slog.SetDefault(log.Slog())
 	slog.Info("listening", "port", 8080)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
+
+	"github.com/forebay-log/forebay/internal/plural"
 )
 
 // New returns a Logger with the given outputs:
@@ -40,7 +42,9 @@ func (l *Logger) Router() *Router {
 // Close ends the Router behind l, and so every Logger that was derived from it, as
 // [Router.Close] without a deadline of its own does: within 5 s, or the longest
 // CloseTimeout of an output. The error is nil if no record was lost. Otherwise it also
-// goes to standard error, because a deferred call drops it. Close may be called twice.
+// goes to standard error, because a deferred call drops it; so does a line for each output
+// that keeps records on disk for the next start, with their number and the directory. Close
+// may be called twice.
 //
 // Only records that this Close lost are in the error. Those dropped before, because an
 // output was full, say, or its server refused them, are in [Router.Stats].
@@ -52,9 +56,17 @@ func (l *Logger) Close() error {
 	if r == nil {
 		return nil
 	}
-	_, err := r.Close(context.Background())
-	if err != nil && !r.h.core.told.Swap(true) {
+	rep, err := r.Close(context.Background())
+	if r.h.core.told.Swap(true) {
+		return err
+	}
+	if err != nil {
 		fmt.Fprintf(os.Stderr, "forebay: close: %v\n", err)
+	}
+	for _, o := range rep.Outputs {
+		if n := o.Kept(); n > 0 && o.KeptIn != "" {
+			fmt.Fprintf(os.Stderr, "forebay: close: output %s: %s kept in %s for the next start\n", o.Name, plural.Records(n), o.KeptIn)
+		}
 	}
 	return err
 }

@@ -317,6 +317,31 @@ func TestLoggerCloseTells(t *testing.T) {
 	}
 }
 
+// Close writes to standard error how many records are kept on disk, and where.
+func TestLoggerCloseReportsKeptRecords(t *testing.T) {
+	down := deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
+		return batch.FailedOutcome(errors.New("it is down"))
+	})
+	dir := t.TempDir()
+	log, err := forebay.New(forebay.OnError(func(batch.Event) {}), forebay.To(down, forebay.Name("x"), forebay.Spool(dir), forebay.Delivery(func(o *deliver.OutputOptions) {
+		o.CloseTimeout = 100 * time.Millisecond
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := stderrOf(t, func() {
+		log.Info("a")
+		log.Info("b")
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = log.Close() // prints nothing more
+	})
+	if want := "forebay: close: output x: 2 records kept in " + dir + " for the next start\n"; text != want {
+		t.Errorf("standard error has %q, want %q", text, want)
+	}
+}
+
 // stderrOf returns what f writes to os.Stderr.
 func stderrOf(t *testing.T, f func()) string {
 	t.Helper()

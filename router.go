@@ -117,7 +117,7 @@ type core struct {
 
 	closing sync.Once
 	done    chan struct{} // closed when report and err are set
-	told    atomic.Bool   // Logger.Close has shown err on standard error
+	told    atomic.Bool   // Logger.Close has written err and what is kept to standard error
 	report  Report
 	err     error
 }
