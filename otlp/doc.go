@@ -9,11 +9,14 @@
 //   - The severity is the level and 9: slog.LevelInfo is 9, INFO. Its text is that of slog,
 //     and TRACE and FATAL for slog.LevelDebug-4 and slog.LevelError+4.
 //   - The body is the message. Both times are that of the record; one without a time has
-//     the observed one alone.
+//     the observed one alone. A time before 1970 or after 2262, which OTLP does not have, is
+//     the attribute original_time (RFC 3339), and the record is observed now.
 //   - Attributes keep their kinds. Groups are lists of pairs, durations nanoseconds, times
 //     text (RFC 3339), errors their message, []byte bytes, and other values what JSON has
 //     for them. Numbers above the largest int64 are text.
-//   - trace_id and span_id, if they are ids, are those of the record (see [Config]).
+//   - Keys are unique, as OTLP demands: a later one gets a "_" for each before it (a, a_, a__).
+//   - trace_id and span_id, if they are ids, are those of the record (see [Config]). Later ones
+//     that differ stay attributes.
 //
 // What a receiver answers is followed as the protocol says: 429 and 5xx are tried again
 // after Retry-After, 413 makes requests smaller, 401, 403 and 404 hold everything with an

@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/jsontext"
+	"github.com/forebay-log/forebay/internal/keyset"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -58,6 +59,7 @@ type scope struct {
 type level struct {
 	name  string
 	pairs []byte
+	keys  keyset.Keys // of pairs
 }
 
 // ids are the trace and the span of a record.
@@ -90,8 +92,12 @@ func (s *scope) WithAttrs(attrs []slog.Attr) encode.Scope {
 	last := &n.levels[len(n.levels)-1]
 	w := getWriter(&n, nil)
 	defer w.free()
+	w.keys.Open(&last.keys)
 	pairs := w.attrs(slices.Clone(last.pairs), n.tag(), attrs, len(n.levels)-1)
-	last.pairs, n.ids = slices.Clip(pairs), w.ids
+	keys := last.keys.Clone()
+	w.keys.AppendTo(&keys)
+	w.keys.Close()
+	last.pairs, last.keys, n.ids = slices.Clip(pairs), keys, w.ids
 	return &n
 }
 
@@ -105,18 +111,10 @@ func (s *scope) tag() byte {
 
 // Append appends r as a LogRecord.
 func (s *scope) Append(dst []byte, r *encode.Record) ([]byte, batch.Meta, error) {
-	t := r.Time
-	at := t
-	if t.IsZero() {
-		at = time.Now()
-	}
-	m := batch.Meta{Time: values.UnixNano(at), Level: r.Level}
 	w := getWriter(s, r)
 	dst, start := open(dst, tagRecord)
-	if !t.IsZero() {
-		dst = appendFixed64(dst, tagTime, nanos(t))
-	}
-	dst = appendFixed64(dst, tagObserved, nanos(at))
+	dst, at := appendTimes(dst, r.Time)
+	m := batch.Meta{Time: at, Level: r.Level}
 	dst = appendLevel(dst, r.Level)
 	dst = appendBody(dst, r.Message)
 	dst = w.all(dst, r)
@@ -133,12 +131,33 @@ func finish(dst []byte, start int, m batch.Meta) ([]byte, batch.Meta, error) {
 	return dst, m, nil
 }
 
-// nanos returns t in Unix nanoseconds, which are 0, unknown, before 1970 and after 2262.
-func nanos(t time.Time) uint64 {
-	if sec := t.Unix(); sec < 0 || sec > math.MaxInt64/int64(time.Second)-1 {
-		return 0
+// appendTimes appends t, the time of a record, and when it was observed: the same, or now if t is
+// not one of the protocol. It returns the time of its [batch.Meta].
+func appendTimes(dst []byte, t time.Time) (_ []byte, at int64) {
+	at = values.UnixNano(t)
+	if at > 0 {
+		return appendFixed64(appendFixed64(dst, tagTime, uint64(at)), tagObserved, uint64(at)), at
 	}
-	return uint64(t.UnixNano())
+	now := time.Now().UnixNano()
+	if t.IsZero() {
+		at = now
+	}
+	return appendFixed64(dst, tagObserved, uint64(now)), at
+}
+
+// originalTime is the attribute for a time that the protocol does not have, as in package loki.
+// It counts nanoseconds from 1970 on, which decoders read up to 2262; 0 is no time.
+const originalTime = "original_time"
+
+// isOriginal reports whether t is a time that the protocol does not have.
+func isOriginal(t time.Time) bool { return values.UnixNano(t) <= 0 && !t.IsZero() }
+
+// original appends the time of a record as an attribute, if the protocol does not have it.
+func (w *writer) original(dst []byte, t time.Time) []byte {
+	if !isOriginal(t) {
+		return dst
+	}
+	return appendString(dst, tagAttr, w.keys.Name(originalTime), t.UTC().Format(time.RFC3339Nano))
 }
 
 // appendLevel appends severity and its text: the numbers of OpenTelemetry are those of slog
@@ -180,15 +199,19 @@ type writer struct {
 	within int // groups of the call that are open: their keys have no prefix
 	cache  *values.Cache
 	ids    ids
-	js     []byte // a value as JSON
-	text   []byte // a string of it
+	keys   keyset.Set
+	// distinct says that what is left of the innermost group needs no other names, so that no
+	// key has to be remembered.
+	distinct bool
+	js       []byte // a value as JSON
+	text     []byte // a string of it
 }
 
 var writers = sync.Pool{New: func() any { return new(writer) }}
 
 func getWriter(s *scope, r *encode.Record) *writer {
 	w := writers.Get().(*writer)
-	w.e, w.s, w.ids, w.cache, w.within = s.e, s, s.ids, nil, 0
+	w.e, w.s, w.ids, w.cache, w.within, w.distinct = s.e, s, s.ids, nil, 0, false
 	if r != nil {
 		w.cache = &r.Cache
 	}
@@ -208,27 +231,40 @@ func (w *writer) free() {
 
 // all appends the attributes of the scope and those of r.
 func (w *writer) all(dst []byte, r *encode.Record) []byte {
-	dst = append(dst, w.s.levels[0].pairs...)
-	if w.e.source && r.PC != 0 {
-		f := &values.FrameOf(r.PC).Source
-		dst = appendString(dst, tagAttr, "code.function.name", f.Function)
-		dst = appendString(dst, tagAttr, "code.file.path", f.File)
-		dst = appendInt(dst, tagAttr, "code.line.number", int64(f.Line))
+	root := &w.s.levels[0]
+	dst = append(dst, root.pairs...)
+	source := w.e.source && r.PC != 0
+	if len(w.s.levels) == 1 && !source && !isOriginal(r.Time) && root.keys.Distinct(r.Attrs) {
+		w.distinct = true
+		return w.attrs(dst, tagAttr, r.Attrs, 0)
 	}
-	return w.group(dst, tagAttr, r.Attrs, 1)
+	w.keys.Open(&root.keys)
+	dst = w.original(dst, r.Time)
+	if source {
+		f := &values.FrameOf(r.PC).Source
+		dst = appendString(dst, tagAttr, w.keys.Name("code.function.name"), f.Function)
+		dst = appendString(dst, tagAttr, w.keys.Name("code.file.path"), f.File)
+		dst = appendInt(dst, tagAttr, w.keys.Name("code.line.number"), int64(f.Line))
+	}
+	dst = w.group(dst, tagAttr, r.Attrs, 1)
+	w.keys.Close()
+	return dst
 }
 
 // group appends the open groups from k on, the innermost with attrs.
 func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	if k == len(w.s.levels) {
+		w.distinct = k > 1 && w.s.levels[k-1].keys.Distinct(attrs)
 		return w.attrs(dst, tag, attrs, k-1)
 	}
 	l := &w.s.levels[k]
 	at := len(dst)
-	dst, whole, value := begin(dst, tag, l.name)
+	dst, whole, value := begin(dst, tag, w.keys.Name(l.name))
 	dst, list := open(dst, tagList)
 	dst = append(dst, l.pairs...)
+	w.keys.Open(&l.keys)
 	dst = w.group(dst, tagValues, attrs, k+1)
+	w.keys.Close()
 	if len(dst) == list {
 		return dst[:at] // an empty group is none
 	}
@@ -237,6 +273,17 @@ func (w *writer) group(dst []byte, tag byte, attrs []slog.Attr, k int) []byte {
 	shut(dst, whole)
 	return dst
 }
+
+// name returns what a key is called in the innermost group.
+func (w *writer) name(key string) string {
+	if w.distinct {
+		return key
+	}
+	return w.keys.Name(key)
+}
+
+// noKeys are those of an object of which nothing is written yet.
+var noKeys keyset.Keys
 
 // attrs appends attributes as KeyValues with a tag, at a depth.
 func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byte {
@@ -256,17 +303,17 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 			if (a.Key == w.e.traceKey || a.Key == w.e.spanKey) && w.within == 0 && w.id(a.Key, s) {
 				continue
 			}
-			dst = appendString(dst, tag, key, s)
+			dst = appendString(dst, tag, w.name(key), s)
 		case slog.KindInt64:
-			dst = appendInt(dst, tag, key, v.Int64())
+			dst = appendInt(dst, tag, w.name(key), v.Int64())
 		case slog.KindUint64:
-			dst = appendUint(dst, tag, key, v.Uint64())
+			dst = appendUint(dst, tag, w.name(key), v.Uint64())
 		case slog.KindFloat64:
-			dst = appendDouble(dst, tag, key, v.Float64())
+			dst = appendDouble(dst, tag, w.name(key), v.Float64())
 		case slog.KindBool:
-			dst = appendBool(dst, tag, key, v.Bool())
+			dst = appendBool(dst, tag, w.name(key), v.Bool())
 		case slog.KindDuration:
-			dst = appendInt(dst, tag, key, int64(v.Duration()))
+			dst = appendInt(dst, tag, w.name(key), int64(v.Duration()))
 		case slog.KindGroup:
 			dst = w.groupValue(dst, tag, a.Key, key, v, depth)
 		default:
@@ -279,21 +326,21 @@ func (w *writer) attrs(dst []byte, tag byte, attrs []slog.Attr, depth int) []byt
 	return dst
 }
 
-// id takes a value for the trace or the span of the record if it is one.
+// id takes a value for the trace or the span of the record if it is one, and the record has no
+// other.
 func (w *writer) id(key, s string) bool {
 	var b [16]byte
 	switch {
 	case key == w.e.traceKey && len(s) == 2*len(w.ids.trace):
-		if !unhex(b[:16], s) {
+		if !unhex(b[:16], s) || w.ids.hasTrace && w.ids.trace != b {
 			return false
 		}
 		w.ids.trace, w.ids.hasTrace = b, true
 	case key == w.e.spanKey && len(s) == 2*len(w.ids.span):
-		if !unhex(b[:8], s) {
+		if !unhex(b[:8], s) || w.ids.hasSpan && w.ids.span != [8]byte(b[:8]) {
 			return false
 		}
-		copy(w.ids.span[:], b[:8])
-		w.ids.hasSpan = true
+		w.ids.span, w.ids.hasSpan = [8]byte(b[:8]), true
 	default:
 		return false
 	}
@@ -330,15 +377,27 @@ func (w *writer) groupValue(dst []byte, tag byte, name, key string, v slog.Value
 		return w.attrs(dst, tag, attrs, depth+1)
 	case depth >= maxDepth:
 		w.js = w.e.values.AppendValue(w.js[:0], w.cache, v)
-		return appendRaw(dst, tag, key, w.js)
+		return appendRaw(dst, tag, w.name(key), w.js)
 	}
 	at := len(dst)
-	dst, whole, value := begin(dst, tag, key)
+	dst, whole, value := begin(dst, tag, w.name(key))
 	dst, list := open(dst, tagList)
+	distinct := w.distinct
+	w.distinct = noKeys.Distinct(attrs)
 	w.within++
-	dst = w.attrs(dst, tagValues, attrs, depth+1)
+	if w.distinct {
+		dst = w.attrs(dst, tagValues, attrs, depth+1)
+	} else {
+		w.keys.Open(nil)
+		dst = w.attrs(dst, tagValues, attrs, depth+1)
+		w.keys.Close()
+	}
 	w.within--
+	w.distinct = distinct
 	if len(dst) == list {
+		if !distinct {
+			w.keys.Drop()
+		}
 		return dst[:at]
 	}
 	shut(dst, list)
@@ -352,12 +411,12 @@ func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth
 	if v.Kind() == slog.KindAny {
 		switch x := v.Any().(type) {
 		case nil:
-			return pair(dst, tag, key, 0)
+			return pair(dst, tag, w.name(key), 0)
 		case []byte:
-			return appendBytes(dst, tag, key, x)
+			return appendBytes(dst, tag, w.name(key), x)
 		case error:
 			w.text = w.e.values.AppendText(w.text[:0], w.cache, v)
-			return appendRaw(dst, tag, key, w.text)
+			return appendRaw(dst, tag, w.name(key), w.text)
 		}
 	}
 	w.js = w.e.values.AppendValue(w.js[:0], w.cache, v)
@@ -367,12 +426,14 @@ func (w *writer) any(dst []byte, tag byte, name, key string, v slog.Value, depth
 		if (name == w.e.traceKey || name == w.e.spanKey) && w.within == 0 && w.id(name, string(w.text)) {
 			return dst
 		}
-		return appendRaw(dst, tag, key, w.text)
+		return appendRaw(dst, tag, w.name(key), w.text)
 	}
-	at := len(dst)
+	key = w.name(key)
+	at, open := len(dst), w.keys.Depth()
 	dst, whole, value := begin(dst, tag, key)
 	dst, rest, ok := w.fromJSON(dst, js, depth)
 	if !ok || len(rest) > 0 {
+		w.keys.CloseTo(open)
 		return appendRaw(dst[:at], tag, key, js)
 	}
 	shut(dst, value)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/slogtest"
@@ -14,8 +15,11 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
+	"github.com/forebay-log/forebay/internal/keyset"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
 	"github.com/forebay-log/forebay/internal/testkit/race"
+	"github.com/forebay-log/forebay/internal/values"
 )
 
 type user struct {
@@ -187,6 +191,111 @@ func deepestAny(v []byte) (most int) {
 	return most
 }
 
+// No list of pairs has a key twice, at any depth: the later one gets a "_".
+func TestUniqueKeys(t *testing.T) {
+	const trace, other = "0102030405060708090a0b0c0d0e0f10", "0102030405060708090a0b0c0d0e0f11"
+	const span, otherSpan = "0102030405060708", "0102030405060709"
+	group := func(s encode.Scope) encode.Scope { return s.WithGroup("g") }
+	with := func(attrs ...slog.Attr) func(encode.Scope) encode.Scope {
+		return func(s encode.Scope) encode.Scope { return s.WithAttrs(attrs) }
+	}
+	for name, tc := range map[string]struct {
+		scope []func(encode.Scope) encode.Scope
+		attrs []slog.Attr
+		want  string
+	}{
+		"call":   {nil, []slog.Attr{slog.Int("a", 1), slog.String("a", "x"), slog.Any("a", nil), slog.Bool("b", true), slog.Duration("b", 2), slog.Any("b", []byte("x"))}, `"a":1,"a_":"x","a__":null,"b":true,"b_":2,"b__":"eA=="`},
+		"kinds":  {nil, []slog.Attr{slog.Float64("a", 1.5), slog.Uint64("a", 2), slog.Any("a", errors.New("e")), slog.Any("a", user{"n", 1}), slog.Any("a", json.RawMessage(`"x"`)), slog.Group("a", "a", 1)}, `"a":1.5,"a_":2,"a__":"e","a___":{"name":"n","age":1},"a____":"x","a_____":{"a":1}`},
+		"with":   {[]func(encode.Scope) encode.Scope{with(slog.Int("a", 1), slog.Int("a", 2)), with(slog.Int("a", 3))}, []slog.Attr{slog.Int("a", 4), slog.Int("b", 5)}, `"a":1,"a_":2,"a__":3,"a___":4,"b":5`},
+		"groups": {[]func(encode.Scope) encode.Scope{with(slog.Int("g", 1)), group, with(slog.Int("g", 2)), group}, []slog.Attr{slog.Int("a", 3), slog.Int("a", 4), slog.Group("h", "a", 5), slog.Group("h", "a", 6)}, `"g":1,"g_":{"g":2,"g_":{"a":3,"a_":4,"h":{"a":5},"h_":{"a":6}}}`},
+		"inline": {nil, []slog.Attr{slog.Int("a", 1), slog.Group("", "a", 2), slog.Group("", slog.Group("", "a", 3))}, `"a":1,"a_":2,"a__":3`},
+		"empty":  {nil, []slog.Attr{slog.Group("a", slog.Group("b")), slog.Int("a", 1), slog.Group("a")}, `"a":1`},
+		"JSON":   {nil, []slog.Attr{slog.Any("a", json.RawMessage(`{"x":1,"x":[{"y":1,"y":2}],"\u0078":3}`)), slog.Int("x", 1)}, `"a":{"x":1,"x_":[{"y":1,"y_":2}],"x__":3},"x":1`},
+		"bytes":  {nil, []slog.Attr{slog.Int("a\xff", 1), slog.Int("a\xfe", 2)}, "\"a\ufffd\":1,\"a\ufffd_\":2"},
+		"ids": {[]func(encode.Scope) encode.Scope{with(slog.String("trace_id", trace))}, []slog.Attr{slog.String("trace_id", trace), slog.String("trace_id", other), slog.String("span_id", span), slog.String("span_id", otherSpan), slog.String("span_id", "x")},
+			`"trace_id":"` + other + `","span_id":"` + otherSpan + `","span_id_":"x"},"trace_id":"` + trace + `","span_id":"` + span + `"`},
+	} {
+		s := exporterFor(t, new(peer), nil).Encoder().Scope()
+		for _, f := range tc.scope {
+			s = f(s)
+		}
+		for range 2 { // its memory is used again
+			got := shown(t, s, &encode.Record{Message: "m", Attrs: tc.attrs})
+			if _, attrs, _ := strings.Cut(got, `"attributes":{`); strings.TrimRight(attrs, "}") != strings.TrimRight(tc.want, "}") && !sameJSON(t, got, `{"level":"INFO","body":"m","attributes":{`+tc.want+`}`) {
+				t.Errorf("%s: got  %s\nwant %s", name, got, tc.want)
+			}
+			if again := string(new(keyset.Set).AppendJSON(nil, []byte(got), "", "")); again != got {
+				t.Errorf("%s: a key is there twice in %s", name, got)
+			}
+		}
+	}
+	x := exporterFor(t, new(peer), func(c *Config) { c.AddSource = true })
+	var pcs [1]uintptr
+	runtime.Callers(1, pcs[:])
+	r := &encode.Record{Message: "m", PC: pcs[0], Attrs: []slog.Attr{slog.Int("code.line.number", 1)}}
+	if got := shown(t, x.Encoder().Scope(), r); !strings.Contains(got, `"code.line.number_":1`) {
+		t.Errorf("beside the source: %s", got)
+	}
+	rec, m, err := x.AppendLine(nil, time.Time{}, NoLevel, []byte("line"), []slog.Attr{slog.Int("a", 1), slog.Int("a", 2)})
+	if got := string(codec{}.AppendJSON(nil, rec, m)); err != nil || got != `{"body":"line","attributes":{"a":1,"a_":2}}` {
+		t.Errorf("of a line: %s, %v", got, err)
+	}
+}
+
+// A time that the protocol does not have is an attribute, and the record was observed now.
+func TestTimesBeyondTheProtocol(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		x := exporterFor(t, new(peer), nil)
+		now := uint64(time.Now().UnixNano())
+		for text, has := range map[string]bool{
+			"1969-12-31T23:59:59.999999999Z": false, "1970-01-01T00:00:00Z": false, "1970-01-01T00:00:00.000000001Z": true, "2026-01-02T03:04:05Z": true,
+			"2262-04-11T23:47:14.999999999Z": true, "2262-04-11T23:47:15Z": false, "0001-01-01T00:00:00.000000001Z": false, "9999-12-31T23:59:59Z": false,
+		} {
+			at, err := time.Parse(time.RFC3339Nano, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			attrs := []slog.Attr{slog.Int("original_time", 1)}
+			rec, m, err := x.Encoder().Scope().Append(nil, &encode.Record{Time: at.In(time.FixedZone("", 3600)), Message: "m", Attrs: attrs})
+			line, ml, errLine := x.AppendLine(nil, at, slog.LevelInfo, []byte("m"), attrs)
+			if err != nil || errLine != nil {
+				t.Fatal(err, errLine)
+			}
+			for _, rec := range [][]byte{rec, line} {
+				got := string(codec{}.AppendJSON(nil, rec, m))
+				want := `{"time":"` + text + `","level":"INFO","body":"m","attributes":{"original_time":1}}`
+				observed := uint64(at.UnixNano())
+				if !has {
+					want, observed = `{"level":"INFO","body":"m","attributes":{"original_time":"`+text+`","original_time_":1}}`, now
+				}
+				if got != want || observedOf(t, rec) != observed {
+					t.Errorf("%s: %s, observed at %d", text, got, observedOf(t, rec))
+				}
+			}
+			if want := values.UnixNano(at); m.Time != want || ml.Time != want {
+				t.Errorf("%s: the memory has %d and %d, want %d", text, m.Time, ml.Time, want)
+			}
+		}
+	})
+}
+
+// observedOf returns when a record was observed.
+func observedOf(t *testing.T, rec []byte) uint64 {
+	t.Helper()
+	_, data, _, _, _ := next(rec)
+	for len(data) > 0 {
+		tag, _, n, rest, ok := next(data)
+		if !ok {
+			t.Fatal("no record")
+		}
+		if data = rest; tag == tagObserved {
+			return n
+		}
+	}
+	t.Fatal("it was never observed")
+	return 0
+}
+
 func TestSlogtest(t *testing.T) {
 	var p *peer
 	var log *forebay.Logger
@@ -255,13 +364,16 @@ func FuzzCodec(f *testing.F) {
 // FuzzValue: what a value that writes its own JSON has to say arrives.
 func FuzzValue(f *testing.F) {
 	x := exporterFor(f, new(peer), nil)
-	for _, s := range []string{`{"a":[1,2.5,"x\u00e9\n",null,true],"b":{}}`, `[[[]]]`, `"x"`, `1e400`, `123456789012345678901`, `-0.5`, `{`, "\xff"} {
+	for _, s := range []string{`{"a":1,"a":{"b":1,"\u0062":2}}`, `{"a":[1,2.5,"x\u00e9\n",null,true],"b":{}}`, `[[[]]]`, `"x"`, `1e400`, `123456789012345678901`, `-0.5`, `{`, "\xff"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		got := shown(t, x.Encoder().Scope(), &encode.Record{Message: s, Attrs: []slog.Attr{slog.String(s, s), slog.Any("v", json.RawMessage(s))}})
 		if !json.Valid([]byte(got)) {
 			t.Errorf("%q is %s", s, got)
+		}
+		if again := string(new(keyset.Set).AppendJSON(nil, []byte(got), "", "")); again != got {
+			t.Errorf("%q has a key twice: %s", s, got)
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/forebay-log/forebay/encode"
 	"github.com/forebay-log/forebay/internal/callback"
 	"github.com/forebay-log/forebay/internal/httpsend"
+	"github.com/forebay-log/forebay/internal/keyset"
 	"github.com/forebay-log/forebay/internal/plural"
 )
 
@@ -76,8 +77,10 @@ func (x *Exporter) frame() {
 		res["service.name"] = serviceName()
 	}
 	var attrs []byte
+	var keys keyset.Set
+	keys.Open(nil)
 	for _, name := range slices.Sorted(maps.Keys(res)) {
-		attrs = appendString(attrs, tagOfResource, valid(name), res[name])
+		attrs = appendString(attrs, tagOfResource, keys.Name(valid(name)), res[name])
 	}
 	x.head = append(appendLen(nil, tagResource, len(attrs)), attrs...)
 	if x.c.ScopeName != "" || x.c.ScopeVersion != "" {

@@ -66,6 +66,10 @@ func (w *writer) container(dst, js []byte, depth int) (out, rest []byte, ok bool
 		end, tag = '}', tagList
 	}
 	dst, list := open(dst, tag)
+	if object {
+		w.keys.Open(nil)
+		defer w.keys.Close()
+	}
 	for js = js[1:]; ; js = js[1:] {
 		if len(js) > 0 && js[0] == end {
 			shut(dst, list)
@@ -80,7 +84,8 @@ func (w *writer) container(dst, js []byte, depth int) (out, rest []byte, ok bool
 				return dst, nil, false
 			}
 			w.text = jsontext.AppendUnescaped(w.text[:0], js[1:n-1])
-			dst = append(appendLen(dst, tagKey, len(w.text)), w.text...)
+			suffix := w.keys.Suffix(w.text)
+			dst = append(append(appendLen(dst, tagKey, len(w.text)+len(suffix)), w.text...), suffix...)
 			js = js[n+1:]
 			dst, at = open(dst, tagValue)
 		}

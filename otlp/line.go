@@ -23,14 +23,9 @@ func (e *encoder) plain() encode.Scope {
 // The line passes no Router, so the rules of forebay.RedactKeys and the like do not hold
 // for it.
 func (x *Exporter) AppendLine(dst []byte, t time.Time, level slog.Level, line []byte, attrs []slog.Attr) ([]byte, batch.Meta, error) {
-	now := time.Now()
-	m := batch.Meta{Time: now.UnixNano(), Level: level}
 	dst, start := open(dst, tagRecord)
-	if !t.IsZero() {
-		m.Time = t.UnixNano()
-		dst = appendFixed64(dst, tagTime, nanos(t))
-	}
-	dst = appendFixed64(dst, tagObserved, nanos(now))
+	dst, at := appendTimes(dst, t)
+	m := batch.Meta{Time: at, Level: level}
 	if level == NoLevel {
 		m.Level = slog.LevelInfo
 	} else {
@@ -40,7 +35,11 @@ func (x *Exporter) AppendLine(dst []byte, t time.Time, level slog.Level, line []
 	defer w.free()
 	w.text = append(w.text[:0], line...)
 	dst = appendBody(dst, string(w.text))
+	w.distinct = !isOriginal(t) && noKeys.Distinct(attrs)
+	w.keys.Open(nil)
+	dst = w.original(dst, t)
 	dst = w.attrs(dst, tagAttr, attrs, 0)
+	w.keys.Close()
 	dst = w.ids.append(dst)
 	return finish(dst, start, m)
 }

@@ -3,7 +3,6 @@ package keyset
 import (
 	"bytes"
 	"encoding/json"
-	"hash/maphash"
 	"slices"
 	"unicode/utf8"
 
@@ -18,8 +17,7 @@ const maxDepth = 10_000
 // empty preferred renames nothing. A text that is no JSON object is appended in some form that
 // is none either.
 func (s *Set) AppendJSON(dst, obj []byte, old, preferred string) []byte {
-	clear(s.objects)
-	s.hashes, s.objects = s.hashes[:0], s.objects[:0]
+	s.CloseTo(0)
 	start, copied := len(dst), 0
 	oldAt, found := -1, preferred == "" // where old is in dst; whether there is preferred
 	key := false                        // a key is next
@@ -88,13 +86,7 @@ func (s *Set) nameJSON(raw []byte) (suffix string, ok bool) {
 		s.text = jsontext.AppendUnescaped(s.text[:0], raw)
 		name = s.text
 	}
-	o := &s.objects[len(s.objects)-1]
-	if h := maphash.Bytes(seed, name); !s.taken(o, h) {
-		s.add(o, h)
-		return "", true
-	}
-	s.text = append(s.text[:0], name...)
-	return s.suffix(o), true
+	return s.Suffix(name), true
 }
 
 // stringEnd returns the index of the quotation mark that ends the string that begins at b[i],

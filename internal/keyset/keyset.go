@@ -4,9 +4,12 @@
 package keyset
 
 import (
-	"hash/maphash"
+	"log/slog"
+	"math/bits"
+	"math/rand/v2"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 )
 
 const (
@@ -14,21 +17,73 @@ const (
 	indexAbove = 64 // keys of an object that are compared one by one
 )
 
-var seed = maphash.MakeSeed()
+// seed differs from process to process. Two keys with one hash cost the later one a "_", no more.
+var seed = rand.Uint64()
+
+// hash returns a number that tells keys apart.
+func hash[T string | []byte](key T) uint64 {
+	h := seed ^ uint64(len(key))
+	for len(key) >= 8 {
+		h = mix(h ^ (uint64(key[0]) | uint64(key[1])<<8 | uint64(key[2])<<16 | uint64(key[3])<<24 |
+			uint64(key[4])<<32 | uint64(key[5])<<40 | uint64(key[6])<<48 | uint64(key[7])<<56))
+		key = key[8:]
+	}
+	var rest uint64
+	for i := range len(key) {
+		rest = rest<<8 | uint64(key[i])
+	}
+	return mix(h ^ rest)
+}
+
+func mix(x uint64) uint64 {
+	hi, lo := bits.Mul64(x^0x9e3779b97f4a7c15, 0xd6e8feb86659fd93)
+	return hi ^ lo
+}
 
 // Keys are keys of an object, as hashes. The zero value has none. A copy is independent if it is
 // made by Clone.
 type Keys struct {
-	mask   uint64
+	mask   uint64 // of their bits
 	hashes []uint64
+}
+
+// Distinct reports whether attrs, which come next in an object with the keys k, need no other
+// names. False may be wrong: it is for a [Set] to say then.
+func (k *Keys) Distinct(attrs []slog.Attr) bool {
+	mask := k.mask
+	for i := range attrs {
+		key := attrs[i].Key
+		var all byte
+		for j := range len(key) {
+			all |= key[j]
+		}
+		if all == 0 || all >= utf8.RuneSelf && !utf8.ValidString(key) {
+			return false
+		}
+		b := bit(key)
+		if mask&b != 0 && (k.has(key) || slices.ContainsFunc(attrs[:i], func(a slog.Attr) bool { return a.Key == key })) {
+			return false
+		}
+		mask |= b
+	}
+	return true
 }
 
 // Clone returns a copy.
 func (k Keys) Clone() Keys { return Keys{k.mask, slices.Clone(k.hashes)} }
 
-func (k *Keys) has(h uint64) bool { return k.mask&bit(h) != 0 && slices.Contains(k.hashes, h) }
+func (k *Keys) has(key string) bool {
+	return k.mask&bit(key) != 0 && slices.Contains(k.hashes, hash(key))
+}
 
-func bit(h uint64) uint64 { return 1 << (h & 63) }
+// bit returns a bit of a mask that most other keys do not have.
+func bit[T string | []byte](key T) uint64 {
+	n := len(key)
+	if n == 0 {
+		return 1
+	}
+	return 1 << ((uint64(n)<<16 | uint64(key[0])<<8 | uint64(key[n-1])) * 0x9e3779b97f4a7c15 >> 58)
+}
 
 // A Set is the keys of objects within each other, of which the innermost is current. The zero
 // value has no object. It is not for concurrent use.
@@ -61,23 +116,43 @@ func (s *Set) Close() {
 	s.objects = s.objects[:last]
 }
 
+// Depth returns how many objects are open.
+func (s *Set) Depth() int { return len(s.objects) }
+
+// CloseTo closes objects until depth are open.
+func (s *Set) CloseTo(depth int) {
+	for len(s.objects) > depth {
+		s.Close()
+	}
+}
+
 // AppendTo adds the keys of the current object to k.
 func (s *Set) AppendTo(k *Keys) {
-	for _, h := range s.hashes[s.objects[len(s.objects)-1].from:] {
-		k.mask |= bit(h)
-		k.hashes = append(k.hashes, h)
-	}
+	o := &s.objects[len(s.objects)-1]
+	k.mask |= o.mask
+	k.hashes = append(k.hashes, s.hashes[o.from:]...)
 }
 
 // Name adds key to the current object and returns its name there.
 func (s *Set) Name(key string) string {
 	o := &s.objects[len(s.objects)-1]
-	if h := maphash.String(seed, key); !s.taken(o, h) {
-		s.add(o, h)
+	if h := hash(key); !s.taken(o, bit(key), h) {
+		s.add(o, bit(key), h)
 		return key
 	}
 	s.text = append(s.text[:0], key...)
 	return key + s.suffix(o)
+}
+
+// Suffix is Name for a key in bytes: it returns what follows the key in its name.
+func (s *Set) Suffix(key []byte) string {
+	o := &s.objects[len(s.objects)-1]
+	if h := hash(key); !s.taken(o, bit(key), h) {
+		s.add(o, bit(key), h)
+		return ""
+	}
+	s.text = append(s.text[:0], key...)
+	return s.suffix(o)
 }
 
 // Drop removes the key that was added last to the current object.
@@ -93,25 +168,26 @@ func (s *Set) suffix(o *object) string {
 	n := len(s.text)
 	for i := range marks {
 		s.text = append(s.text, marks[0])
-		if h := maphash.Bytes(seed, s.text); !s.taken(o, h) {
-			s.add(o, h)
+		if h := hash(s.text); !s.taken(o, bit(s.text), h) {
+			s.add(o, bit(s.text), h)
 			return marks[:i+1]
 		}
 	}
 	for o.next = max(o.next, len(marks)+1); ; o.next++ { // more marks would make long objects far longer
 		suffix := "_" + strconv.Itoa(o.next)
-		if h := maphash.Bytes(seed, append(s.text[:n], suffix...)); !s.taken(o, h) {
-			s.add(o, h)
+		s.text = append(s.text[:n], suffix...)
+		if h := hash(s.text); !s.taken(o, bit(s.text), h) {
+			s.add(o, bit(s.text), h)
 			return suffix
 		}
 	}
 }
 
-func (s *Set) taken(o *object, h uint64) bool {
+func (s *Set) taken(o *object, bit, h uint64) bool {
 	switch {
-	case o.before != nil && o.before.has(h):
+	case o.before != nil && o.before.mask&bit != 0 && slices.Contains(o.before.hashes, h):
 		return true
-	case o.mask&bit(h) == 0:
+	case o.mask&bit == 0:
 		return false
 	case o.index != nil:
 		_, is := o.index[h]
@@ -120,8 +196,8 @@ func (s *Set) taken(o *object, h uint64) bool {
 	return slices.Contains(s.hashes[o.from:], h)
 }
 
-func (s *Set) add(o *object, h uint64) {
-	o.mask |= bit(h)
+func (s *Set) add(o *object, bit, h uint64) {
+	o.mask |= bit
 	s.hashes = append(s.hashes, h)
 	switch {
 	case o.index != nil:
