@@ -1,7 +1,6 @@
 package program
 
 import (
-	"bytes"
 	"flag"
 	"os"
 	"path/filepath"
@@ -59,21 +58,4 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 	})
-}
-
-// What forebay size prints in the README is what it prints.
-func TestReadmeSize(t *testing.T) {
-	readme, err := os.ReadFile("../../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, ok := strings.Cut(string(readme), "\n$ forebay ")
-	line, want, _ := strings.Cut(block, "\n")
-	want, _, _ = strings.Cut(want, "```")
-	var out bytes.Buffer
-	root := newRoot(os.Stdin, &out, os.Stderr)
-	root.SetArgs(strings.Fields(line))
-	if err := root.Execute(); !ok || err != nil || out.String() != want {
-		t.Errorf("%v, %s prints\n%s, README has\n%s", err, line, &out, want)
-	}
 }
