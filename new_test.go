@@ -323,15 +323,16 @@ func TestLoggerCloseReportsKeptRecords(t *testing.T) {
 		return batch.FailedOutcome(errors.New("it is down"))
 	})
 	dir := t.TempDir()
-	log, err := forebay.New(forebay.OnError(func(batch.Event) {}), forebay.To(down, forebay.Name("x"), forebay.Spool(dir), forebay.Delivery(func(o *deliver.OutputOptions) {
-		o.CloseTimeout = 100 * time.Millisecond
-	})))
+	log, err := forebay.New(forebay.OnError(func(batch.Event) {}), forebay.To(down, forebay.Name("x"), forebay.Spool(dir)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := stderrOf(t, func() {
 		log.Info("a")
 		log.Info("b")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, _ = log.Router().Close(ctx)
 		if err := log.Close(); err != nil {
 			t.Error(err)
 		}

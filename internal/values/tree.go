@@ -142,7 +142,10 @@ func (t *tree) anys(dst []byte, list []any) []byte {
 func (t *tree) slogValue(dst []byte, v slog.Value) []byte {
 	switch v.Kind() {
 	case slog.KindLogValuer:
-		if !t.enter() { // it may return the like for ever
+		if t.spent >= maxExpansions { // it may return the like for ever
+			return jsontext.AppendString(dst, tooMany)
+		}
+		if t.spent++; !t.enter() {
 			return dst
 		}
 		dst = t.slogValue(dst, v.Resolve())

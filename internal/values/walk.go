@@ -82,7 +82,7 @@ type Walker struct {
 	In    *Within
 	Base  int // where the record begins in dst; -1: something stands before it
 	depth int // of open groups within the record
-	spent int // groups that LogValuers and AttrAppenders have made
+	spent int // groups that LogValuers and AttrAppenders have made, and LogValuers within values
 	level int // of values that a tree has entered
 	nodes int // how many it has entered
 	names *[]string
