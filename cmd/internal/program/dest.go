@@ -68,6 +68,9 @@ type target struct {
 	// memory is how many bytes of slabs its batches want, unless flags say how many
 	// there are. 0: what the flags' defaults say will do.
 	memory int
+	// batched says that records of every level wait for their batch: a record that is sent
+	// at once is a request.
+	batched bool
 
 	// engine puts retries in front of dest, whatever the flags: it is
 	// across a network. Open must not make one.

@@ -42,6 +42,9 @@ func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 		LabelAttrs: o.LabelFrom, MetadataAttrs: o.Metadata, Tenant: string(o.Tenant), Username: string(o.User),
 		BearerTokenFile: string(o.BearerTokenFile), MaxAge: time.Duration(o.MaxAge), TooOld: o.TooOld.value, OnError: o.onEvent,
 	}
+	if o.given["flush-interval"] {
+		c.BatchAge = max(time.Duration(o.FlushInterval), time.Microsecond) // 0 is the default there
+	}
 	if c.MaxAge == 0 {
 		c.MaxAge = -1
 	}
@@ -73,7 +76,7 @@ func (d lokiDest) Open(rest string, o *outputConfig) (*target, error) {
 	if err != nil {
 		return nil, plainLoki(err)
 	}
-	t := &target{newEncoder: func() encodeFunc { return newLokiEncoder(s, slices.Concat(o.LabelFrom, o.Metadata)) }, codec: s.Encoder().Codec(), memory: 4 << 20}
+	t := &target{newEncoder: func() encodeFunc { return newLokiEncoder(s, slices.Concat(o.LabelFrom, o.Metadata)) }, codec: s.Encoder().Codec(), memory: 4 << 20, batched: true}
 	t.dest, t.engine = s, !o.dryRun
 	return t, nil
 }

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,6 +140,36 @@ func TestLokiSlabs(t *testing.T) {
 	c.given = map[string]bool{"slabs": true}
 	if o := c.slabOptions("loki:", tgt, 1<<20); o.SlabCount != 8 {
 		t.Errorf("%d slabs where 8 were asked for", o.SlabCount)
+	}
+}
+
+// Lines of every level wait for their batch, up to --flush-interval if it is given: of 200
+// streams with errors among them, a batch is one request.
+func TestLokiRequests(t *testing.T) {
+	var requests atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		requests.Add(1)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	defer srv.Close()
+	var text strings.Builder
+	for i := range 4000 {
+		fmt.Fprintf(&text, "{\"level\":%q,\"file\":\"f%d\",\"i\":%d}\n", []string{"debug", "info", "warn", "error"}[i%4], i/4%50, i)
+	}
+	c := config("loki:" + strings.TrimPrefix(srv.URL, "http:"))
+	giveOptions(t, &c.options, "--label-from", "file", "--flush-interval", "1m")
+	if said, err := run(t, c, text.String()); err != nil {
+		t.Fatal(said, err)
+	}
+	if n := requests.Load(); n != 1 {
+		t.Errorf("%d requests", n)
+	}
+	for want, flags := range map[time.Duration][]string{time.Second: nil, 200 * time.Millisecond: {"--flush-interval", "200ms"}, time.Microsecond: {"--flush-interval", "0"}} {
+		tgt, err := lokiTarget(t, "//host", flags...)
+		if err != nil || tgt.dest.Traits().Limits.Age != want {
+			t.Errorf("%v: %v, %v", flags, tgt, err)
+		}
 	}
 }
 

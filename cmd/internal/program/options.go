@@ -165,7 +165,7 @@ var options = []*option{
 	{name: "slabs", way: true,
 		usage: "use `N` slabs, see forebay size; file: uses 16 and loki: 64 unless this or --slab-size is given",
 		value: func(c *outputConfig) setting { return &c.Slabs }},
-	{name: "flush-interval", way: true, usage: "how long a line waits at most for its slab to fill",
+	{name: "flush-interval", way: true, usage: "how long a line waits at most for its slab to fill; loki: waits 1s for its batch unless this is given",
 		value: func(c *outputConfig) setting { return &c.FlushInterval }},
 	{name: "when-full", way: true, words: []string{"block", "block-for=250ms", "drop-newest", "drop-oldest", "spill"},
 		usage: "when no slab is free: block, block-for=DURATION, drop-newest, drop-oldest, spill",

@@ -2,6 +2,8 @@ package program
 
 import (
 	"fmt"
+	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"time"
@@ -270,6 +272,9 @@ func (c *outputConfig) slabOptions(dir string, t *target, maxRecord int) *slab.O
 	}
 	if !c.given["slabs"] && !c.given["slab-size"] {
 		o.SlabCount = max(o.SlabCount, t.memory/o.SlabBytes)
+	}
+	if t.batched {
+		o.FlushLevel = slog.Level(math.MaxInt8 + 1) // no record has it
 	}
 	switch {
 	case t.newEncoder != nil:
