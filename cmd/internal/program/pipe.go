@@ -77,6 +77,7 @@ func pipeCommand(stdin, stderr *os.File) (*cobra.Command, *pipeConfig) {
 	}
 	format := choice{value: record.Auto.String(), of: record.Formats()}
 	times := choice{value: "line", of: timeNames}
+	explain := false
 	cmd := &cobra.Command{
 		Use:   "pipe",
 		Short: "Read lines from standard input and deliver them",
@@ -107,6 +108,7 @@ all lines; fields of JSON and logfmt stay as they are.
 The level is that in the usual fields of JSON and logfmt. In text it is a word in a place for
 levels: in brackets ([error]), in a column (12:00:00 [main] INFO), in front of the message
 (error: x), or what glog, Android, syslog and Cisco have for it. No word of a sentence is.
+--explain prints the reasons.
 
 --level leaves out lines below a level. Lines without a recognisable level stay.
 
@@ -172,6 +174,12 @@ A flag that no --to knows is an error, and so is an option that its --to does no
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.format, _ = record.ParseFormat(format.value)
 			c.times = parseTimes(times.value)
+			if explain {
+				if err := c.settle(); err != nil {
+					return err
+				}
+				return c.explain(cmd.OutOrStdout(), stdin)
+			}
 			return runPipe(c, stdin, stderr)
 		},
 	}
@@ -189,6 +197,7 @@ A flag that no --to knows is an error, and so is an option that its --to does no
 	fs.StringVar(&c.name, "name", "forebay", "`NAME` of this pipe, in front of its messages")
 	fs.BoolVarP(&c.quiet, "quiet", "q", false, "no live line and no summary in words, errors only")
 	fs.BoolVar(&c.dryRun, "dry-run", false, "show on standard output what would be sent, and send nothing; not for files, standard streams, lines and syslog")
+	fs.BoolVar(&explain, "explain", false, "print format, time and level of the first ten lines with the reasons, and deliver nothing")
 	c.ops.add(cmd)
 	c.options.addFlags(cmd, anyOption)
 	var schemes []string

@@ -1,0 +1,65 @@
+package program
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/join"
+	"github.com/forebay-log/forebay/cmd/internal/lines"
+	"github.com/forebay-log/forebay/internal/record"
+)
+
+// explained is the number of lines that --explain shows.
+const explained = 10
+
+// explain prints format, time and level of the first lines of r with their reasons. With
+// --multiline it prints those of records.
+func (c *pipeConfig) explain(w io.Writer, r io.Reader) (err error) {
+	parser, n := c.parser(), 0
+	show := func(line []byte, noted time.Time) {
+		if n++; n > explained || err != nil {
+			return
+		}
+		var ev record.Event
+		parser.Parse(line, &ev)
+		x := parser.Explain(&ev)
+		switch {
+		case c.times == timeOfNow:
+			x.Time = "that of its arrival: --time now"
+		case ev.Time.IsZero() && !noted.IsZero():
+			x.Time = noted.UTC().Format(time.RFC3339Nano) + ": noted by the container runtime"
+		case ev.Time.IsZero() && c.times == timeOfBoth:
+			x.Time = "that of its arrival: --time line-or-now"
+		}
+		_, err = fmt.Fprintf(w, "%d: %.200q\n   format %s\n   time   %s\n   level  %s\n", n, ev.Line, x.Format, x.Time, x.Level)
+	}
+	var j *join.Joiner[int64]
+	if c.join != nil {
+		limits := &join.Limits{MaxRecord: int(c.maxRecord.value)}
+		limits.Default()
+		j = join.New[int64](c.join, limits, func(r join.Record) error { show(r.Text, r.Time); return nil }, func() {})
+	}
+	src := lines.New(r, int(c.maxRecord.value))
+	for n < explained && err == nil {
+		line, failed := src.Next()
+		switch {
+		case lines.IsTooLong(failed):
+			n++
+			_, err = fmt.Fprintf(w, "%d: longer than --max-record: it is dropped\n", n)
+		case failed != nil:
+			if j != nil {
+				j.Release(time.Now(), true)
+			}
+			if failed != io.EOF {
+				return failed
+			}
+			return err
+		case j != nil:
+			j.Line(line, func() int64 { return 0 }, 0, time.Now())
+		default:
+			show(line, time.Time{})
+		}
+	}
+	return err
+}
