@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -16,6 +17,8 @@ type Rules struct {
 
 // A rule knows records of several lines. State 0 is that no record is open.
 type rule interface {
+	// names returns the names of the rule in [Names].
+	names() []string
 	// next returns the state after line. If it joins, line belongs to the open record,
 	// whose state is given; else it begins a record, which is open for more lines
 	// unless the state is 0.
@@ -23,7 +26,7 @@ type rule interface {
 }
 
 // Names are what [Parse] knows, besides patterns.
-var Names = []string{"auto", "cri", "docker", "go", "java", "python"}
+var Names = []string{"auto", "cri", "docker", "go", "java", "dotnet", "node", "python", "ruby", "rust"}
 
 // Parse reads names and patterns. It returns nil for none.
 //
@@ -34,24 +37,17 @@ func Parse(names []string) (*Rules, error) {
 	}
 	j := &Rules{}
 	var own *pattern
-	var golang, java, python bool
+	wanted := map[string]bool{}
 	for _, name := range names {
 		switch name {
 		case "":
 			return nil, errors.New("it is empty")
 		case "auto":
-			j.cri, j.docker = true, true
-			golang, java, python = true, true, true
-		case "cri":
-			j.cri = true
-		case "docker":
-			j.docker = true
-		case "go":
-			golang = true
-		case "java":
-			java = true
-		case "python":
-			python = true
+			for _, name := range Names {
+				wanted[name] = true
+			}
+		case "cri", "docker", "go", "java", "dotnet", "node", "python", "ruby", "rust":
+			wanted[name] = true
 		default:
 			re, err := regexp.Compile(name)
 			if err != nil {
@@ -63,18 +59,16 @@ func Parse(names []string) (*Rules, error) {
 			own = &pattern{re}
 		}
 	}
-	if golang {
-		j.rules = append(j.rules, goRule{})
-	}
-	if python {
-		j.rules = append(j.rules, pythonRule{})
-	}
-	if java { // the last one: it takes any line with ERROR in it, which another trace may begin with
-		j.rules = append(j.rules, javaRule{})
+	j.cri, j.docker = wanted["cri"], wanted["docker"]
+	// The last one takes any line with ERROR in it, which another trace may begin with.
+	for _, r := range []rule{goRule{}, pythonRule{}, rubyRule{}, rustRule{errors: !wanted["node"]}, exceptionRule{}} {
+		if slices.ContainsFunc(r.names(), func(name string) bool { return wanted[name] }) {
+			j.rules = append(j.rules, r)
+		}
 	}
 	if own != nil {
 		if len(j.rules) > 0 {
-			return nil, fmt.Errorf("the pattern %q says where each record begins: go, java, python and auto have no place beside it", own.re)
+			return nil, fmt.Errorf("the pattern %q says where each record begins: names of traces have no place beside it", own.re)
 		}
 		j.rules = []rule{own}
 	}
@@ -114,6 +108,8 @@ func (j *Rules) begin(line []byte) (rule, uint8) {
 // pattern is the rule of a user: its lines begin records, all others join.
 type pattern struct{ re *regexp.Regexp }
 
+func (*pattern) names() []string { return nil }
+
 func (p *pattern) next(state uint8, line []byte) (uint8, bool) {
 	return 1, state != 0 && !p.re.Match(TrimEnd(line))
 }
@@ -126,6 +122,8 @@ func (p *pattern) next(state uint8, line []byte) (uint8, bool) {
 //
 // An empty line is between goroutines, and between a head and the first of them.
 type goRule struct{}
+
+func (goRule) names() []string { return []string{"go"} }
 
 const (
 	goHead   uint8 = 1 + iota // behind what ends the program: goroutines follow
@@ -229,75 +227,13 @@ func isServing(line []byte) bool {
 	return ok && (bytes.HasSuffix(before, []byte("http")) || bytes.HasSuffix(before, []byte("http2")))
 }
 
-// javaRule knows stack traces of the JVM. They begin with a line that names an exception, or
-// with one that tells of a failure in front of that.
-//
-//	0 ──a failure is told──▶ javaTold ──an exception, a frame──▶ javaTrace ◀─┐
-//	└───────────────── an exception is named ────────────────────▶  └─frames─┘
-type javaRule struct{}
-
-const (
-	javaTrace uint8 = 1 + iota
-	javaTold        // the line in front: a trace may follow, or not
-)
-
-var (
-	javaHead  = regexp.MustCompile(`(?:^|[^\w$.])(?:[A-Za-z_$][\w$]*\.)+[\w$]*(?:Exception|Error|Throwable)\b|^[A-Z][\w$]*(?:Exception|Error|Throwable)(?::|$)|Exception in thread "`)
-	javaFirst = regexp.MustCompile(`^(?:(?:[A-Za-z_$][\w$]*\.)+[\w$]*(?:Exception|Error|Throwable)\b|[A-Z][\w$]*(?:Exception|Error|Throwable)(?::|$)|Exception in thread ")`)
-	javaMore  = regexp.MustCompile(`^(?:\s+at \S|\s+\.\.\. \d+ |\s*Caused by: |\s*Suppressed: |\s+- (?:locked|waiting|parking) |\s+\[CIRCULAR REFERENCE)`)
-)
-
-func (javaRule) next(state uint8, line []byte) (uint8, bool) {
-	line = TrimEnd(line)
-	if len(line) == 0 {
-		return 0, false
-	}
-	if state != 0 && (line[0] == ' ' || line[0] == '\t' || line[0] == 'C' || line[0] == 'S') && javaMore.Match(line) {
-		return javaTrace, true
-	}
-	named := bytes.Contains(line, []byte("Exception")) || bytes.Contains(line, []byte("Error")) || bytes.Contains(line, []byte("Throwable"))
-	switch {
-	case named && state == javaTold && javaFirst.Match(line):
-		return javaTrace, true
-	case named && javaHead.Match(line):
-		return javaTrace, false
-	case tellsFailure(line):
-		return javaTold, false
-	}
-	return 0, false
-}
-
-// failures are the levels of lines in front of traces.
-var failures = [][]byte{[]byte("ERROR"), []byte("WARN"), []byte("SEVERE"), []byte("FATAL")}
-
-// tellsFailure reports whether a line has one of these levels near its beginning, as a word.
-// Lines of JSON have their trace within.
-func tellsFailure(line []byte) bool {
-	const near = 120
-	head := line[:min(len(line), near)]
-	if head[0] == '{' {
-		return false
-	}
-	for _, level := range failures {
-		i := bytes.Index(head, level)
-		if i < 0 || i > 0 && isLetter(head[i-1]) {
-			continue
-		}
-		rest := bytes.TrimPrefix(head[i+len(level):], []byte("ING")) // of WARNING
-		if len(rest) == 0 || !isLetter(rest[0]) {
-			return true
-		}
-	}
-	return false
-}
-
-func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
-
 // pythonRule knows tracebacks, chained ones and groups of exceptions included.
 //
 //	0 ──▶ pyFrames ──▶ pyError ──┬─▶ pyBlank ──▶ pyChained ──▶ pyFrames, pyGroup
 //	└───▶ pyGroup ───▶ pyEnded ──┘
 type pythonRule struct{}
+
+func (pythonRule) names() []string { return []string{"python"} }
 
 const (
 	pyFrames  uint8 = 1 + iota

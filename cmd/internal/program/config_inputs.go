@@ -82,7 +82,7 @@ var inputOptions = []inputOption{
 	{"files", []string{"tail"}, func(c *inputSettings) setting { return &c.Files }, "the files to follow: paths, or patterns with *, ? and []"},
 	{"state", readers, func(c *inputSettings) setting { return &c.State }, "the directory that says how far each file, or the journal, is delivered; without it nothing is kept"},
 	{"from", readers, func(c *inputSettings) setting { return &c.From }, "where to begin in what is there at the start and not in state: start or end"},
-	{"multiline", []string{"stdin", "tail"}, func(c *inputSettings) setting { return &c.Multiline }, "which lines are one record: go, java, python, cri, docker, auto, or a pattern"},
+	{"multiline", []string{"stdin", "tail"}, func(c *inputSettings) setting { return &c.Multiline }, "which lines are one record: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a pattern"},
 	{"partial-after", []string{"tail"}, func(c *inputSettings) setting { return &c.PartialAfter }, "take a last line without a newline after it has not grown for that long; 0: wait"},
 	{"path-key", []string{"tail"}, func(c *inputSettings) setting { return &c.PathKey }, "add the path of the file as this field"},
 	{"units", []string{"journal"}, func(c *inputSettings) setting { return &c.Units }, "entries of these units only; a unit may have *, ? and [] in it"},

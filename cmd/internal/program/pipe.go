@@ -60,8 +60,8 @@ func newPipe(stdin, stderr *os.File) *cobra.Command {
 }
 
 // multilineHelp is what pipe and tail say of --multiline.
-const multilineHelp = `--multiline makes several lines one record: go, java and python know stack traces; cri
-and docker are what container runtimes write, whose lines are put together and taken
+const multilineHelp = `--multiline makes several lines one record: go, java, dotnet, node, python, ruby and rust
+know stack traces; cri and docker are what container runtimes write, whose lines are put together and taken
 out of their wrapping; auto is all of them; everything else is a regular expression for
 the first line of a record, such as '^\d{4}-'. It may be repeated: --multiline cri
 --multiline java. A record ends a second after its last line, after 1000 lines, or at
@@ -189,7 +189,7 @@ A flag that no --to knows is an error, and so is an option that its --to does no
 	format.add(cmd, "format", "f", "what the lines are")
 	times.add(cmd, "time", "", "the time of a line: the one in it, the one when it is read, or that where it has none, with time_from=arrival")
 	fs.Var(&c.zone, "zone", "the `ZONE` of times that name none, such as Europe/Berlin or +02:00 (default: the system's)")
-	fs.StringArrayVar(&c.multiline, "multiline", nil, "which lines are one record: go, java, python, cri, docker, auto, or a `PATTERN`; may be repeated")
+	fs.StringArrayVar(&c.multiline, "multiline", nil, "which lines are one record: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a `PATTERN`; may be repeated")
 	complete(cmd, "multiline", join.Names...)
 	fs.Var(&c.maxRecord, "max-record", "the longest line; longer ones are dropped, and counted")
 	fs.Var(&c.drainTimeout, "drain-timeout", "how long to go on delivering after the end of the input or a signal")

@@ -18,6 +18,30 @@ func TestTraces(t *testing.T) {
 		{"java", "ERROR in the pool\nException in thread \"main\" java.lang.Error: x\n\tat a.B.c(B.java:1)\n|end\n"},
 		{"java", "Dec 14 06:41:08 Exception in thread \"main\" java.lang.RuntimeException: x\n    at a.B.c(B.java:1)\n    at a.B.d(B.java:2)\n"},
 		{"java", "TypeError: x is undefined\n    at f (a.js:1:2)\n    at async g (a.js:3:4)\n|ready\n"},
+		// .NET
+		{"dotnet", "Unhandled exception. System.InvalidOperationException: outer\n ---> System.ArgumentNullException: Value cannot be null. (Parameter 'x')\n   at Shop.Worker.Do(String x) in /src/Worker.cs:line 10\n" +
+			"   --- End of inner exception stack trace ---\n   at Shop.Worker.Run() in /src/Worker.cs:line 20\n--- End of stack trace from previous location ---\n   at Shop.Program.Main(String[] args) in /src/Program.cs:line 5\n|next\n"},
+		{"java", "2026-11-20 10:11:12.123 +01:00 [ERR] failed\n|System.ArgumentException: bad\nParameter name: x\n   at Shop.Worker.Do()\n|next\n"},
+		{"auto", "10:00 ERROR failed\nSystem.AggregateException: One or more errors occurred. (a) (b)\n ---> System.Exception: a\n   at A.B()\n   --- End of inner exception stack trace ---\n   at A.C()\n" +
+			" ---> (Inner Exception #1) System.Exception: b\n   at A.D()<---\n\n ---> (Inner Exception #2) System.Exception: c\n   at A.E()<---\n\n|next\n"},
+		{"dotnet", "fail: Shop.Worker[0]\n|      System.Exception: x\n         at A.B()\n       ---> System.Exception: y\n         --- End of inner exception stack trace ---\n|info: Shop.Worker[0]\n"},
+		// Node
+		{"node", "/app/index.js:3\n    throw new Error('boom');\n    ^\n\nError: boom\n    at Object.<anonymous> (/app/index.js:3:9)\n    at node:internal/main/run_main_module:22:47 {\n  code: 'ENOENT',\n" +
+			"  [cause]: Error: inner\n      at f (/app/a.js:1:2)\n}\n\nNode.js v20.11.0\n|next\n"},
+		{"auto", "node:internal/modules/cjs/loader:1148\n  throw err;\n  ^\n\nError: Cannot find module 'x'\nRequire stack:\n- /app/a.js\n    at f (node:x:1:2) {\n  code: 'MODULE_NOT_FOUND'\n}\n|next\n"},
+		{"node", "TypeError [ERR_INVALID_ARG_TYPE]: bad\n    at f (node:fs:1:2) {\n  code: 'ERR_INVALID_ARG_TYPE'\n}\n|(node:12) UnhandledPromiseRejectionWarning: Error: x\n    at g (/a.js:1:1)\n|next\n"},
+		{"node", "Uncaught Error: a\n    at f (a.js:1:2)\n|/app/index.js:3\nno source\n|next\n|/app/index.js\n|GET /a.js:8 x\n"},
+		// Ruby
+		{"ruby", "before\n|app.rb:3:in `foo': boom (RuntimeError)\n\tfrom app.rb:7:in `bar'\n\tfrom app.rb:10:in `<main>'\napp.rb:1:in 'Object#x': inner (Foo::Error)\n\tfrom app.rb:2:in 'y'\n\t ... 9 levels...\n|after (it)\n"},
+		{"ruby", "app.rb:1:in `<main>': undefined method `foo' for nil:NilClass (NoMethodError)\n\nnil.foo\n   ^^^^\nDid you mean?  for\n\tfrom app.rb:2:in `x'\n|after\n"},
+		{"auto", "E, [2026-11-20T10:11:12.123456 #123] ERROR -- : boom (RuntimeError)\napp.rb:3:in `foo'\n/gems/a b.rb:7:in 'x'\n|I, [2026-11-20T10:11:12.123456 #123]  INFO -- : x (y)\n"},
+		{"ruby", "Traceback (most recent call last):\n\t1: from app.rb:10:in `<main>'\napp.rb:3:in `foo': boom (RuntimeError)\n|after\n"},
+		// Rust
+		{"rust", "thread 'main' panicked at src/main.rs:4:5:\nexplicit panic\nstack backtrace:\n   0: rust_begin_unwind\n             at /rustc/1/library/std/src/panicking.rs:645:5\n   1: app::main\n             at ./src/main.rs:4:5\n" +
+			"note: Some details are omitted, run with `RUST_BACKTRACE=full` for a verbose backtrace.\n|after\n"},
+		{"auto", "thread 'tokio-worker 1' (123) panicked at src/main.rs:4:5:\nassertion `left == right` failed\n  left: 1\n right: 2\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n|after\n"},
+		{"rust", "thread 'main' panicked at 'boom', src/main.rs:4:5\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\n|thread 'a' panicked at x.rs:1:1:\nb\n|thread 'c' panicked at x.rs:1:1:\nd\n"},
+		{"rust", "Error: outer\n\nCaused by:\n    0: middle\n    1: inner\n\nStack backtrace:\n   0: anyhow::error\n             at /x.rs:1:1\n|after\n"},
 		// What is not one.
 		{"java", "10:00 ERROR a\n|10:00 caught java.lang.Error: in the middle\n|10:00 TERROR b\n|java.lang.Error: x\n"},
 		{"java", "{\"level\":\"ERROR\"}\n|java.lang.Error: x\n|WARNED\n|java.lang.Error: y\n|\n|ERRORS\n"},

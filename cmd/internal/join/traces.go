@@ -1,0 +1,232 @@
+package join
+
+import (
+	"bytes"
+	"regexp"
+)
+
+// exceptionRule knows stack traces of the JVM, .NET and Node. They begin with a line that names
+// an exception, with a log line that reports a failure before it, or in Node with the place of
+// an uncaught error and its source.
+//
+//	0 ──a failure──────▶ failed ─an exception, a frame──▶ trace ◀─┬─ frames, causes
+//	├──────────────an exception────────────────────────▶        ─┘
+//	└──a place──▶ place ──source──▶ source ──^^^──▶ caret ──▶ uncaught ◀── frames
+//
+// From trace and uncaught, "{" leads to the properties of an error and "<---" to the end of an
+// inner exception of .NET.
+type exceptionRule struct{}
+
+const (
+	exTrace    uint8 = 1 + iota
+	exFailed         // after a failure: a trace may follow, or not
+	exPlace          // after the place of an uncaught error of Node
+	exSource         // after its source
+	exCaret          // after the marks below that
+	exUncaught       // in the trace of that
+	exEnded          // after an empty line: the version of Node may follow
+	exProps          // in properties of an error
+	exInner          // after an inner exception of .NET, or an empty line there
+)
+
+func (exceptionRule) names() []string { return []string{"java", "dotnet", "node"} }
+
+var (
+	exceptionHead  = regexp.MustCompile(`(?:^|[^\w$.])(?:[A-Za-z_$][\w$]*\.)+[\w$]*(?:Exception|Error|Throwable)\b|^(?:Uncaught )?(?:[A-Z][\w$]*)?(?:Exception|Error|Throwable)(?: \[\w+\])?(?::|$)|Exception in thread "|^\(node:[0-9]+\) .*Error(?: \[\w+\])?:`)
+	exceptionFirst = regexp.MustCompile(`^(?:(?:[A-Za-z_$][\w$]*\.)+[\w$]*(?:Exception|Error|Throwable)\b|(?:[A-Z][\w$]*)?(?:Exception|Error|Throwable)(?::|$)|Exception in thread ")`)
+	exceptionMore  = regexp.MustCompile(`^(?:\s+at \S|\s+\.\.\. \d+ |\s*Caused by: |\s*Suppressed: |\s+- (?:locked|waiting|parking) |\s+\[CIRCULAR REFERENCE` +
+		`|\s*---> \S|\s*--- End of |Parameter name: |Actual value was |Require stack:$|- (?:/|[A-Z]:))`)
+	nodePlace = regexp.MustCompile(`^(?:node:\S+|(?:file://|/|[A-Za-z]:[\\/])\S*\.[cm]?[jt]sx?):[0-9]+$`)
+	marks     = regexp.MustCompile(`^\s*[~^]+\s*$`)
+)
+
+func (exceptionRule) next(state uint8, line []byte) (uint8, bool) {
+	line = TrimEnd(line)
+	if len(line) == 0 {
+		switch state {
+		case exCaret, exInner:
+			return state, true
+		case exUncaught, exEnded:
+			return exEnded, true
+		}
+		return 0, false
+	}
+	in := exTrace // where a frame leads to
+	switch state {
+	case exPlace:
+		return exSource, true
+	case exSource:
+		if marks.Match(line) {
+			return exCaret, true
+		}
+	case exCaret:
+		return opens(line, exUncaught), true
+	case exProps:
+		if line[0] == ' ' || line[0] == '\t' {
+			return exProps, true
+		}
+		if line[0] == '}' {
+			return exUncaught, true
+		}
+	case exUncaught:
+		in = exUncaught
+	case exEnded:
+		if bytes.HasPrefix(line, []byte("Node.js v")) {
+			return 0, true
+		}
+	}
+	if state != 0 && state < exSource || state == exUncaught || state == exInner {
+		if bytes.IndexByte([]byte(" \tCSPAR-"), line[0]) >= 0 && exceptionMore.Match(line) {
+			if bytes.HasSuffix(line, []byte("<---")) {
+				return exInner, true
+			}
+			return opens(line, in), true
+		}
+	}
+	named := bytes.Contains(line, []byte("Exception")) || bytes.Contains(line, []byte("Error")) || bytes.Contains(line, []byte("Throwable"))
+	switch {
+	case named && state == exFailed && exceptionFirst.Match(line):
+		return exTrace, true
+	case named && exceptionHead.Match(line):
+		return opens(line, exTrace), false
+	case tellsFailure(line):
+		return exFailed, false
+	case line[len(line)-1] <= '9' && nodePlace.Match(line):
+		return exPlace, false
+	}
+	return 0, false
+}
+
+// opens returns props if line ends with the brace that opens the properties of an error.
+func opens(line []byte, state uint8) uint8 {
+	if bytes.HasSuffix(line, []byte(" {")) {
+		return exProps
+	}
+	return state
+}
+
+// failures are the levels of lines in front of traces.
+var failures = [][]byte{[]byte("ERROR"), []byte("WARN"), []byte("SEVERE"), []byte("FATAL")}
+
+// tellsFailure reports whether a line has one of these levels near its beginning, as a word.
+// Lines of JSON have their trace within.
+func tellsFailure(line []byte) bool {
+	const near = 120
+	head := line[:min(len(line), near)]
+	if head[0] == '{' {
+		return false
+	}
+	for _, level := range failures {
+		i := bytes.Index(head, level)
+		if i < 0 || i > 0 && isLetter(head[i-1]) {
+			continue
+		}
+		rest := bytes.TrimPrefix(head[i+len(level):], []byte("ING")) // of WARNING
+		if len(rest) == 0 || !isLetter(rest[0]) {
+			return true
+		}
+	}
+	return false
+}
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' }
+
+// rubyRule knows errors of Ruby: a frame with a message and a class, or a line of a Logger that
+// ends with the class, and then the other frames. The cause of an error follows in the same way.
+//
+//	0 ──frame: message (Class)──▶ rubyHead ──an empty line──▶ rubyBlank ──▶ rubySource ──^^^─┐
+//	│                              └──────────────frames──────────────▶ rubyTrace ◀──────────┘
+//	└──message (Class)──▶ rubyTold ──frames──▶ rubyTrace
+type rubyRule struct{}
+
+const (
+	rubyHead uint8 = 1 + iota
+	rubyBlank
+	rubySource // after the source of the error
+	rubyTold
+	rubyTrace
+)
+
+func (rubyRule) names() []string { return []string{"ruby"} }
+
+var (
+	rubyError   = regexp.MustCompile("^\\S+:[0-9]+:in [`'].+': (?:.* )?(?:\\([A-Z][\\w:]*\\)|unhandled exception)$")
+	rubyFrame   = regexp.MustCompile("^\\s*(?:[0-9]+: )?(?:from )?\\S.*:[0-9]+:in [`'].+'$|^\\s+\\.\\.\\. [0-9]+ levels\\.\\.\\.$|^Did you mean\\?")
+	rubyMessage = regexp.MustCompile(`\((?:[A-Z]\w*::)*[A-Z]\w*(?:Error|Exception|Failure|Interrupt|Invalid|NotFound)\)$`)
+)
+
+func (rubyRule) next(state uint8, line []byte) (uint8, bool) {
+	line = TrimEnd(line)
+	if state == rubySource && marks.Match(line) {
+		return rubyHead, true
+	}
+	switch {
+	case len(line) == 0:
+		if state == rubyHead {
+			return rubyBlank, true
+		}
+		return 0, false
+	case state == rubyBlank:
+		return rubySource, true
+	case state != 0 && state != rubySource && rubyFrame.Match(line):
+		return rubyTrace, true
+	case bytes.Contains(line, []byte(":in ")) && rubyError.Match(line):
+		return rubyHead, state == rubyTrace // it is the cause then
+	case line[len(line)-1] == ')' && rubyMessage.Match(line):
+		return rubyTold, false
+	case bytes.Equal(line, pyHead): // of Ruby 2.5 to 2.7 at a terminal
+		return rubyTrace, false
+	}
+	return 0, false
+}
+
+// rustRule knows panics of Rust with their backtraces, and errors of main with their causes.
+//
+//	0 ──panicked at──▶ rustPanic ──message──▶ rustNote ──stack backtrace:──▶ rustTrace
+//	└──Error: ──▶ rustError ──an empty line──▶ rustBlank ──Caused by:──▶ rustTrace
+type rustRule struct {
+	errors bool // "Error: " begins an error of main; of Node, too
+}
+
+const (
+	rustPanic uint8 = 1 + iota
+	rustNote
+	rustTrace
+	rustError
+	rustBlank
+)
+
+func (rustRule) names() []string { return []string{"rust"} }
+
+var (
+	rustHead   = regexp.MustCompile(`^thread '.*' (?:\([0-9]+\) )?panicked at `)
+	rustCauses = regexp.MustCompile(`^(?:Caused by|Stack backtrace|Location):$`)
+)
+
+func (r rustRule) next(state uint8, line []byte) (uint8, bool) {
+	line = TrimEnd(line)
+	has := func(prefix string) bool { return bytes.HasPrefix(line, []byte(prefix)) }
+	indented := has(" ") || has("\t")
+	switch {
+	case state == rustPanic && !rustHead.Match(line):
+		return rustNote, true
+	case state == rustNote && (indented || has("note: ")):
+		return rustNote, true
+	case state == rustNote && has("stack backtrace:"):
+		return rustTrace, true
+	case state == rustTrace && (indented || has("note: ")):
+		return rustTrace, true
+	case (state == rustError || state == rustTrace || state == rustBlank) && len(line) == 0:
+		return rustBlank, true
+	case state == rustBlank && rustCauses.Match(line):
+		return rustTrace, true
+	case has("thread '") && rustHead.Match(line):
+		if line[len(line)-1] == ':' {
+			return rustPanic, false
+		}
+		return rustNote, false // before Rust 1.73 the message is in this line
+	case r.errors && has("Error: "):
+		return rustError, false
+	}
+	return 0, false
+}
