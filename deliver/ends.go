@@ -11,8 +11,8 @@ import (
 // ---- the handler ----------------------------------------------------------
 
 // handlerState is how the error handler is asked: while the circuit is open, or its probe
-// hangs, and more than PendingLimit records wait; when the producer is about to drop
-// records; and, when Close is late, whatever waits.
+// hangs, or, with HandlerFirst, the next attempt waits for its time, and more than PendingLimit
+// records wait; when the producer is about to drop records; and, when Close is late, whatever waits.
 // When the time for a probe has come, that goes first: a handler that takes everything must
 // not keep the destination from being asked.
 type handlerState struct {
@@ -60,10 +60,15 @@ func (m *machine) pending() uint64 {
 
 // offer gives the oldest batch that waits to the handler, if it is to be asked.
 func (m *machine) offer(now time.Time) (action, bool) {
-	if !m.brk.out(now) {
+	if !m.brk.out(now) && !m.waitsToRetry(now) {
 		return action{}, false
 	}
 	return m.ask(now)
+}
+
+// waitsToRetry reports whether the handler is asked between two attempts.
+func (m *machine) waitsToRetry(now time.Time) bool {
+	return m.set.handlerFirst && m.told.failing && now.Before(m.pace.notBefore)
 }
 
 // relieve is offer whatever state the circuit is in: the producer is about to drop
@@ -276,7 +281,7 @@ func (m *machine) wakeAt(now time.Time) (at time.Time) {
 	}
 	if m.set.handler && !m.handler.busy && m.set.askEvery > 0 {
 		// What waits before the outlet grows without an event.
-		if state, _, _, _ := m.brk.look(); (state != Closed || m.handler.relieves) && len(m.ring) > 0 {
+		if state, _, _, _ := m.brk.look(); (state != Closed || m.handler.relieves || m.waitsToRetry(now)) && len(m.ring) > 0 {
 			consider(now.Add(m.set.askEvery))
 		}
 	}

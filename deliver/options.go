@@ -27,6 +27,9 @@ type Options struct {
 	// PendingLimit is how many records may wait before the handler is offered
 	// any: it is, once strictly more do, or the memory has no room for more. Default 0.
 	PendingLimit int
+	// HandlerFirst has the handler asked from the first failure on, while the next attempt
+	// waits for its time. Default false: once the breaker is open.
+	HandlerFirst bool
 	// Pending returns how many records wait in front of the outlet, such as
 	// Account().Pending.Slab of the slab.Writer that feeds it; they count towards
 	// PendingLimit. It must not wait for the outlet. Default nil: none.

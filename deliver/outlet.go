@@ -156,7 +156,7 @@ func newOutlet(dest Destination, o *Options) (*outlet, error) {
 	x.dead = newLetters(set.letters(traits.Refused), set.HandlerTimeout, x.events, x.poke)
 	x.set = settings{
 		window: x.traits.Window, inline: traits.Inline, limits: x.traits.Limits, retry: retry, spool: set.Spill != nil, handler: set.Handler != nil,
-		pendingLimit: uint64(set.PendingLimit), askEvery: set.askEvery, asideBytes: set.AsideBytes,
+		pendingLimit: uint64(set.PendingLimit), handlerFirst: set.HandlerFirst, askEvery: set.askEvery, asideBytes: set.AsideBytes,
 		oldest: time.Now().Add(-retry.MaxAge).UnixNano(), jitter: backoff.Jitter,
 		post: x.events.post, bury: x.dead.bury, buried: x.dead.full, settled: x.led.settleLoan, release: x.release, outside: set.Pending,
 	}

@@ -237,9 +237,10 @@ type Config struct {
 	MaxRecord int `yaml:"max_record"`
 	// CloseTimeout bounds Close where its context has no deadline. Default 5 s.
 	CloseTimeout time.Duration `yaml:"close_timeout"`
-	// PendingLimit is how many records may wait, while the server is down, before
-	// ErrorHandler is asked. Default 0: at once. A buffer that is full has it asked before
-	// anything is dropped, also when the server only hangs.
+	// PendingLimit is how many records may wait before ErrorHandler is asked: if more do when a
+	// connection fails, a batch is refused or an acknowledgement is late (AckTimeout), and at
+	// each FlushInterval until the next attempt. Default 0: at the first failure. A buffer that
+	// is full has it asked before anything is dropped, also when the server only hangs.
 	PendingLimit int `yaml:"pending_limit"`
 	// ErrorHandler is offered the records that wait while the server is down, see
 	// [deliver.ErrorHandler], [FallbackTo] and [deliver.JSONLines]. Default nil.

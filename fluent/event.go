@@ -91,7 +91,7 @@ func AppendEvent(dst []byte, t time.Time, v any) ([]byte, error) {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)
 	}
 	s := borrow(math.MaxInt32, timeText)
-	dst, err := s.record(appendEntryTime(dst, t, false), v, defaultMessageKey)
+	dst, err := s.event(appendEntryTime(dst, t, false), v, defaultMessageKey)
 	s.free()
 	if err != nil {
 		return dst, fmt.Errorf("fluent: cannot encode event: %w", err)

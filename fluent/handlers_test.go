@@ -104,6 +104,58 @@ func TestHandlerIsAskedInTime(t *testing.T) {
 	}
 }
 
+// The handler is asked at the first failure if more than PendingLimit records wait: when a
+// connection is refused or breaks, and when an acknowledgement is late.
+func TestHandlerIsAskedAtTheFirstFailure(t *testing.T) {
+	const ackTimeout = 2 * time.Second
+	refused := errors.New("connection refused")
+	for _, tt := range []struct {
+		name  string
+		dial  error
+		never bool // acknowledges
+		limit int
+		most  time.Duration
+	}{
+		{"refused", refused, false, 0, 150 * time.Millisecond},
+		{"refused, above the limit", refused, false, 9, 150 * time.Millisecond},
+		{"refused, at the limit", refused, false, 10, 0},
+		{"breaks", nil, false, 0, 150 * time.Millisecond},
+		{"never acknowledges", nil, true, 0, ackTimeout + 150*time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) {
+					for _, err := c.Next(); err == nil && tt.never; _, err = c.Next() {
+					}
+				}}
+				defer f.Close()
+				h := &calls{}
+				l := newTestLogger(t, Config{
+					PendingLimit: tt.limit, AckTimeout: ackTimeout, OnError: func(batch.Event) {},
+					Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+						if tt.dial != nil {
+							return nil, tt.dial
+						}
+						return f.Dial(ctx, network, addr)
+					},
+				})
+				l.ErrorHandler = h
+				begun := time.Now()
+				for range 10 {
+					l.Post("x", map[string]any{"n": 1})
+				}
+				time.Sleep(time.Minute)
+				if n, first := h.since(begun); (tt.most > 0) != (n > 0) || first > tt.most {
+					t.Errorf("asked %d times, first after %v; %s", n, first, l.Account())
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				l.Close(ctx)
+			})
+		})
+	}
+}
+
 // The ErrorHandler of the Logger takes the place of that of the Config.
 func TestHandlerOnTheLogger(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

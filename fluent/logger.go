@@ -71,9 +71,7 @@ func NewLogger(c Config) (*Logger, error) {
 //     nanoseconds, []byte binary data, NaN and the infinities text;
 //   - values with a method MarshalMsg (tinylib/msgp), LogValue (log/slog),
 //     AppendAttrs (encode.AttrAppender), MarshalJSON, MarshalText, Error or String are written by the first of
-//     them that they have; what such a method fails or panics with stands in
-//     its place;
-//   - channels, functions and the like become a text that says so;
+//     them that they have; what such a method panics with stands in its place;
 //   - invalid UTF-8 is replaced;
 //   - maps and lists that lie within more than 29 others, the record among them,
 //     become the text of their JSON, whoever has written them: Fluent Bit decodes
@@ -90,7 +88,9 @@ func NewLogger(c Config) (*Logger, error) {
 //
 // The error wraps [ErrTag], [ErrValue] or [ErrTooLarge] for an event that cannot be
 // posted, [ErrDropped] for one that found no room (Config.WhenFull), and
-// [batch.ErrClosed] after Close. All of these are counted.
+// [batch.ErrClosed] after Close. All of these are counted, and nothing of the event is sent. A
+// channel, a function or the like within v is such a value, and so is one whose method
+// returns an error.
 //
 // With Config.Sync nil means that the server has acknowledged this very record
 // (with Config.NoAck: that it was written). Otherwise the error wraps [ErrDropped]
@@ -147,7 +147,7 @@ func (l *Logger) post(tag string, t, now time.Time, v any) error {
 	if stream == ownTag {
 		rec = msgpack.AppendStr(rec, tag)
 	}
-	rec, err = s.record(appendEntryTime(rec, t, l.Sink.c.IntegerTime), v, l.Sink.c.MessageKey)
+	rec, err = s.event(appendEntryTime(rec, t, l.Sink.c.IntegerTime), v, l.Sink.c.MessageKey)
 	if err == nil {
 		if l.Sink.c.Sync {
 			return l.postAndWait(s, rec, now.UnixNano(), stream)

@@ -46,7 +46,7 @@ func (s *valuer) method(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
 	at := len(dst)
 	out, err := s.call(dst, recv, p.method)
 	if err != nil {
-		return msgpack.AppendStr(dst[:at], "!ERROR: "+err.Error()), nil
+		return s.cannot(dst[:at], err), nil
 	}
 	return out, nil
 }

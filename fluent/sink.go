@@ -73,7 +73,7 @@ func (s *Sink) outputOptions() *deliver.OutputOptions {
 		},
 		BufferBytes: r.BufferBytes, CrashDir: r.CrashDir,
 		Deliver: deliver.Options{
-			Retry: r.Retry, Breaker: r.Breaker, Handler: r.ErrorHandler, PendingLimit: r.PendingLimit,
+			Retry: r.Retry, Breaker: r.Breaker, Handler: r.ErrorHandler, PendingLimit: r.PendingLimit, HandlerFirst: true,
 			DeadLetter: r.DeadLetter, Spill: r.Spill,
 		},
 		FallbackFile: r.FallbackFile, DeadLetterFile: r.DeadLetterFile,

@@ -33,7 +33,8 @@ const (
 )
 
 var (
-	// ErrValue is wrapped by the error of a value that cannot be written: it is nested
+	// ErrValue is wrapped by the error of a value that cannot be written: it is or holds a
+	// channel, a function or the like, or a value whose method returns an error; it is nested
 	// too deep, it contains itself, or it is a map that gains or loses pairs
 	// meanwhile, by a method of one of its values or by another goroutine.
 	ErrValue   = errors.New("unusable value")
@@ -56,6 +57,10 @@ type valuer struct {
 	deep  bool // there may be more than maxLevels of them
 	holds bool // long strings of the record's own map are held
 	times string
+
+	// unusable is why the first value that cannot be encoded cannot; its place has a text that
+	// says so. A Post fails with it, and a record of a Router goes with the text.
+	unusable error
 
 	errors *values.Values // of a scope: what stands beside errors; nil: nothing
 
@@ -90,7 +95,7 @@ var valuers = sync.Pool{New: func() any { return new(valuer) }}
 func borrow(limit int, times string) *valuer {
 	s := valuers.Get().(*valuer)
 	s.base, s.limit, s.depth, s.level, s.deep, s.times = 0, limit, 0, 0, false, times
-	s.errors = nil
+	s.errors, s.unusable = nil, nil
 	return s
 }
 
@@ -533,7 +538,24 @@ func (s *valuer) value(dst []byte, v reflect.Value, p *plan) ([]byte, error) {
 	case opMethod:
 		return s.method(dst, v, p)
 	}
-	return msgpack.AppendStr(dst, "!ERROR: cannot encode a value of type "+p.typ.String()), nil
+	return s.cannot(dst, errors.New("cannot encode a value of type "+p.typ.String())), nil
+}
+
+// cannot appends a text in place of a value that cannot be encoded.
+func (s *valuer) cannot(dst []byte, why error) []byte {
+	if s.unusable == nil {
+		s.unusable = fmt.Errorf("%w: %w", ErrValue, why)
+	}
+	return msgpack.AppendStr(dst, "!ERROR: "+why.Error())
+}
+
+// event is record for a caller that gets the error of a value that cannot be encoded.
+func (s *valuer) event(dst []byte, v any, key string) ([]byte, error) {
+	dst, err := s.record(dst, v, key)
+	if err == nil {
+		err = s.unusable
+	}
+	return dst, err
 }
 
 // list appends a slice or array.

@@ -16,9 +16,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/msgpack"
 	"github.com/forebay-log/forebay/internal/testkit"
 	"github.com/forebay-log/forebay/internal/testkit/allocs"
@@ -672,7 +674,7 @@ func TestLevelsOfAnEntry(t *testing.T) {
 	check := func(what string, e []byte, err error) {
 		t.Helper()
 		if err != nil {
-			if !errors.Is(err, errDepth) {
+			if !errors.Is(err, ErrValue) {
 				t.Errorf("%s: %v", what, err)
 			}
 			return
@@ -758,4 +760,44 @@ func TestMarshalMsgSeesNothingOfTheEntry(t *testing.T) {
 	if string(kept) != "\xa1k" {
 		t.Errorf("%q", kept)
 	}
+}
+
+type cannotMarshal struct{ err error }
+
+func (c cannotMarshal) MarshalJSON() ([]byte, error) { return nil, c.err }
+
+// Post of a value that cannot be encoded returns an error and sends nothing, wherever in the
+// event the value is.
+func TestPostOfAValueThatCannotBeEncoded(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var r received
+		f := &testkit.Forward{Script: func(_ int, c *testkit.ForwardConn) { r.obedient(c) }}
+		defer f.Close()
+		l := newTestLogger(t, Config{Dial: f.Dial})
+		cause := errors.New("no such value")
+		values := []any{
+			make(chan int), func() {}, unsafe.Pointer(nil), cannotMarshal{cause},
+			map[string]any{"a": 1, "c": make(chan int)},
+			map[string]any{"long": strings.Repeat("x", 4000), "deep": []any{map[string]any{"f": func() {}}}},
+			struct{ Nil func() }{}, &struct{ C cannotMarshal }{cannotMarshal{cause}},
+		}
+		for _, v := range values {
+			if err := l.Post("x", v); !errors.Is(err, ErrValue) {
+				t.Errorf("%T: %v", v, err)
+			}
+			if _, err := AppendEvent(nil, time.Now(), v); !errors.Is(err, ErrValue) {
+				t.Errorf("AppendEvent of %T: %v", v, err)
+			}
+		}
+		if err := l.Post("x", cannotMarshal{cause}); !errors.Is(err, cause) {
+			t.Error(err)
+		}
+		if err := l.Post("x", map[string]any{"n": 1}); err != nil { // nothing of the others is left over
+			t.Error(err)
+		}
+		rep, err := l.Close(t.Context())
+		if n := uint64(len(values) + 1); err != nil || rep.Delivered != 1 || rep.Dropped[batch.Encode] != n || rep.Check() != nil {
+			t.Error(err, rep.Account)
+		}
+	})
 }
