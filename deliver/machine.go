@@ -133,7 +133,7 @@ type settings struct {
 	spool        bool // there is one
 	handler      bool // there is one
 	pendingLimit uint64
-	handlerFirst bool // Options.HandlerFirst
+	handlerFirst bool          // Options.HandlerFirst
 	askEvery     time.Duration // how often the handler is asked; 0: at events only
 	asideBytes   int
 	oldest       int64 // Unix nanoseconds; earlier times are no measure of age

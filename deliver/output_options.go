@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -203,7 +202,7 @@ func (o *OutputOptions) codecFor() func(string, uint32) batch.Codec {
 type files struct {
 	spool    *spool.Spool // nil: none
 	letters  io.Closer    // nil: none
-	fallback *os.File     // nil: none
+	fallback *appendFile  // nil: none
 }
 
 // open opens the files that o names and enters them into o.Deliver. The error names
@@ -215,10 +214,11 @@ func (f *files) open(o *OutputOptions) error {
 	}
 	var err error
 	if o.FallbackFile != "" {
-		if f.fallback, err = os.OpenFile(o.FallbackFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600); err != nil {
+		fallback, err := openAppendFile(o.FallbackFile)
+		if err != nil {
 			bad("FallbackFile", err)
 		} else {
-			o.Deliver.Handler = JSONLines(f.fallback)
+			f.fallback, o.Deliver.Handler = fallback, JSONLines(fallback)
 		}
 	}
 	if o.SpoolDir != "" {

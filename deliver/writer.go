@@ -251,10 +251,14 @@ func (d *writer) note(b *batch.Batch) (k int) {
 	return b.Len()
 }
 
-// Flush flushes a writer that buffers, such as a bufio.Writer.
+// Flush flushes a writer that buffers, such as a bufio.Writer, and has a file looked up by its
+// path.
 func (d *writer) Flush(context.Context) error {
-	if f, ok := d.w.(interface{ Flush() error }); ok {
-		return f.Flush()
+	switch w := d.w.(type) {
+	case interface{ Flush() error }:
+		return w.Flush()
+	case interface{ Check() error }:
+		return w.Check()
 	}
 	return nil
 }

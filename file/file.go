@@ -44,6 +44,7 @@ type File struct {
 	cut     bool   // the last Write ended inside a record
 	reopen  bool   // Reopen was called while cut
 	closed  bool
+	watched              // is the path still the file's?
 	durable              // with Options.Sync "always"
 	lock    *flock.Flock // nil: none
 	rotator
@@ -97,12 +98,8 @@ func openWith(path string, o *Options, sys system) (*File, error) {
 	if f.path, err = filepath.Abs(path); err != nil {
 		return fail(err)
 	}
-	if r.MakeDirs {
-		made, err := vfs.MakeDirs(vfs.OS, filepath.Dir(f.path), 0o700)
-		if err != nil {
-			return fail(cause(err))
-		}
-		f.durable.dirs = made
+	if err := f.makeDirsLocked(); err != nil {
+		return fail(err)
 	}
 	if r.rotates() {
 		// Rotation moves what the name stands for: the file, not a link to it.
@@ -132,13 +129,26 @@ func openWith(path string, o *Options, sys system) (*File, error) {
 // openLocked opens path and finds out what is there. It changes nothing when it
 // fails, and does not close the handle that was open.
 func (f *File) openLocked() error {
-	h, err := f.sys.open(f.path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, f.o.Mode)
+	if err := f.makeDirsLocked(); err != nil {
+		return err
+	}
+	if err := f.relock(); err != nil {
+		return err
+	}
+	flag := os.O_WRONLY | os.O_APPEND | os.O_CREATE
+	if st, err := os.Stat(f.path); err == nil && st.Mode()&fs.ModeNamedPipe != 0 {
+		flag |= withoutWaiting
+	}
+	h, err := f.sys.open(f.path, flag, f.o.Mode)
 	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
 			if _, bad := os.Stat(filepath.Dir(f.path)); bad != nil {
 				return fmt.Errorf("its directory does not exist; make it first: %w", cause(err))
 			}
 			return fmt.Errorf("its directory takes no new files: %w", cause(err))
+		case flag&withoutWaiting != 0 && errors.Is(err, noReader):
+			return fmt.Errorf("it is a named pipe that nobody reads; start its reader first: %w", cause(err))
 		}
 		return cause(err)
 	}
@@ -205,7 +215,8 @@ func endsLine(path string, st fs.FileInfo) bool {
 // cannot be put there, it counts none of them, and writes them again when it is called
 // with them again: the file may have their records twice.
 //
-// After Close, Write returns an error that wraps os.ErrClosed.
+// If the file was moved or deleted, Write opens the path anew first, see Check. After Close, Write
+// returns an error that wraps os.ErrClosed.
 func (f *File) Write(p []byte) (int, error) {
 	n, err := f.Writev([][]byte{p})
 	return int(n), err
@@ -253,9 +264,10 @@ func (f *File) Writev(bufs [][]byte) (n int64, err error) {
 
 // prepareLocked has f ready for the next n bytes.
 func (f *File) prepareLocked(n int) error {
+	f.glanceLocked()
 	if f.h == nil {
-		if err := f.openLocked(); err != nil {
-			return fmt.Errorf("file: cannot open %q again: %w", f.name, err)
+		if err := f.openAgainLocked(); err != nil {
+			return err
 		}
 	}
 	if !f.cut && f.size > 0 && f.o.rotates() {
@@ -354,6 +366,7 @@ func (f *File) Sync() error {
 	if f.closed {
 		return fmt.Errorf("file: cannot sync %q: %w", f.name, os.ErrClosed)
 	}
+	f.lookLocked(time.Now())
 	if f.h == nil || !f.regular {
 		return nil
 	}

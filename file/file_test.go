@@ -242,7 +242,10 @@ func TestReopen(t *testing.T) {
 func TestReopenFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d")
 	path := filepath.Join(dir, "x.log")
-	f := mustOpen(t, path, &Options{MakeDirs: true})
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := mustOpen(t, path, nil)
 	write(t, f, "one\n")
 	if err := os.Rename(dir, dir+"2"); err != nil {
 		t.Fatal(err)
@@ -536,7 +539,8 @@ func TestLockOfLinks(t *testing.T) {
 	write(t, f, "3\n")
 	f.Close()
 
-	// One who reopens what somebody else rotates by now stays in the old file.
+	// One who reopens what somebody else rotates by now stays in the old file. If that was deleted,
+	// nothing is written to it.
 	g := mustOpen(t, filepath.Join(dir, "g.log"), nil)
 	defer g.Close()
 	if err := os.Rename(hard, filepath.Join(dir, "g2.log")); err != nil {
@@ -551,7 +555,9 @@ func TestLockOfLinks(t *testing.T) {
 	if err := g.Reopen(); err == nil || !strings.Contains(err.Error(), "the old file stays in use") {
 		t.Error(err)
 	}
-	write(t, g, "still\n")
+	if n, err := g.Write([]byte("still\n")); n != 0 || err == nil || !strings.Contains(err.Error(), "rotates it") {
+		t.Error(n, err)
+	}
 }
 
 func TestLockOfAnotherProcess(t *testing.T) {

@@ -20,7 +20,8 @@ type Options struct {
 	// A file that exists keeps its own, and what rotation creates gets the mode
 	// of the file it replaces. Default 0600.
 	Mode fs.FileMode
-	// MakeDirs creates missing parent directories, with mode 0700. Default
+	// MakeDirs creates missing parent directories, with mode 0700, also when they are deleted
+	// or moved later. Default
 	// false: a missing directory is an error, as it is often a typing error.
 	MakeDirs bool
 	// NoReserve leaves the space behind the end of the file alone. Default false: on
@@ -60,8 +61,8 @@ type Options struct {
 	// removed. Default "never".
 	Sync string
 
-	// OnError is told when a rotation fails, or a Reopen that had to wait for the end
-	// of a record. Writing goes on in the old file. It runs on a goroutine of its own
+	// OnError is called when the file was moved or deleted, see Check, and when a rotation fails,
+	// or a Reopen that had to wait for the end of a record: writing goes on in the old file. It runs on a goroutine of its own
 	// behind a bounded queue, so it may log into this very file. Default nil: one
 	// line on stderr.
 	OnError func(error)

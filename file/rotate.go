@@ -163,6 +163,13 @@ func period(t time.Time, every time.Duration) int64 {
 // that is reported and the old one opened again; the error is only about a file
 // that cannot be opened at all.
 func (f *File) rotateLocked(reason string) error {
+	f.lookLocked(time.Now())
+	switch {
+	case f.h == nil:
+		return f.openAgainLocked()
+	case f.size == 0 || f.watched.moved:
+		return nil
+	}
 	tj := f.rotator.tj
 	if tj == nil {
 		if err := f.resumeLocked(); err != nil {

@@ -17,6 +17,7 @@ import (
 type writer struct {
 	seg     *segment            // equals Spool.active
 	f       vfs.File            // nil while seg is one of an earlier process to go on in
+	looked  time.Time           // when the segment was last looked up by its name
 	defined map[uint32]struct{} // streams with a definition in seg
 
 	scratch []byte   // frame header, definitions, index, small payloads
@@ -90,6 +91,9 @@ func form(c batch.Codec) (contentType string, schema uint32) {
 // segment damaged, so that the frame belongs into the next one.
 func (s *Spool) place(b *batch.Batch, h *frameHeader, contentType string, schema uint32) (again bool, err error) {
 	s.resume()
+	if s.w.f != nil && time.Since(s.w.looked) >= lookEvery && s.isGone() {
+		_ = s.seal()
+	}
 	for {
 		need, err := s.frame(b, h)
 		if err != nil {
@@ -118,6 +122,21 @@ func (s *Spool) place(b *batch.Batch, h *frameHeader, contentType string, schema
 		return false, err
 	}
 	return s.commit(h), nil
+}
+
+// lookEvery is how often the segment that is written to is looked up by its name.
+const lookEvery = time.Second
+
+// isGone reports whether the current segment was deleted or moved: what is appended to it would
+// be lost.
+func (s *Spool) isGone() bool {
+	s.w.looked = time.Now()
+	f, err := s.fs.OpenFile(s.path(s.w.seg.name), os.O_RDONLY, 0)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	_ = f.Close()
+	return false
 }
 
 // resume opens the segment that recovery left to go on in. Where that fails a new
@@ -231,7 +250,7 @@ func (s *Spool) begin(contentType string, schema uint32) error {
 		return fmt.Errorf("spool: cannot make segment %s: %w", g.name, err)
 	}
 	clear(s.w.defined)
-	s.w.f, s.w.seg = f, g
+	s.w.f, s.w.seg, s.w.looked = f, g, time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.segs = append(s.segs, g)

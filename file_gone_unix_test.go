@@ -1,0 +1,263 @@
+//go:build unix
+
+package forebay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay"
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/file"
+)
+
+// fileEvents are the texts of events of files.
+type fileEvents struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (e *fileEvents) note(v batch.Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if v.Op == "file" {
+		e.said = append(e.said, v.Err.Error())
+	}
+}
+
+func (e *fileEvents) all() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]string(nil), e.said...)
+}
+
+// A log file is deleted or moved under the process, alone or with its directory. Records that
+// are flushed afterwards are in a file of the name, and an event reports it once. A directory is
+// made again only with MakeDirs; until it is there, records wait, or are in the moved file.
+func TestFileIsGone(t *testing.T) {
+	type state struct {
+		t               *testing.T
+		dir, path, away string
+	}
+	remove := func(s state) error { return os.Remove(s.path) }
+	move := func(s state) error { return os.Rename(s.path, s.away) }
+	removeDir := func(s state) error { return os.RemoveAll(s.dir) }
+	moveDir := func(s state) error { return os.Rename(s.dir, s.away) }
+	for _, tt := range []struct {
+		name     string
+		gone     func(state) error
+		makeDirs bool
+		noDir    bool // there is no directory then
+		moved    bool // … and the records are in the moved one
+		says     string
+	}{
+		{"deleted", remove, false, false, false, "was deleted"},
+		{"moved", move, false, false, false, "was moved"},
+		{"directory deleted, made again", removeDir, true, false, false, "was deleted"},
+		{"directory moved, made again", moveDir, true, false, false, "was moved"},
+		{"directory deleted", removeDir, false, true, false, "was deleted"},
+		{"directory moved", moveDir, false, true, true, "the old file stays in use"},
+	} {
+		for _, rotates := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/rotates=%v", tt.name, rotates), func(t *testing.T) {
+				base := t.TempDir()
+				s := state{t, filepath.Join(base, "logs"), filepath.Join(base, "logs", "app.log"), filepath.Join(base, "away")}
+				if err := os.Mkdir(s.dir, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				var events fileEvents
+				opts := []forebay.OutputOption{forebay.OnError(events.note)}
+				o := &file.Options{MakeDirs: tt.makeDirs, OnError: func(err error) { events.note(batch.Event{Op: "file", Err: err}) }}
+				if rotates {
+					o.RotateBytes = 1 << 10 // in the middle of the second half
+				}
+				var output forebay.OutputSpec
+				if tt.makeDirs {
+					f, err := file.Open(s.path, o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					output = forebay.To(deliver.ToWriteCloser(f), opts...)
+				} else {
+					if rotates {
+						opts = append(opts, forebay.Rotate(o.RotateBytes, 0))
+					}
+					output = forebay.File(s.path, opts...)
+				}
+				l, err := forebay.New(output)
+				if err != nil {
+					t.Fatal(err)
+				}
+				log := func(n int) {
+					t.Helper()
+					l.Info("m", slog.Int("n", n))
+					if tt.noDir && !tt.moved {
+						return
+					}
+					if err := l.Router().Flush(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				for n := range 5 {
+					log(n)
+				}
+				if err := tt.gone(s); err != nil {
+					t.Fatal(err)
+				}
+				for n := 5; n < 40; n++ {
+					log(n)
+				}
+				if tt.noDir {
+					if _, err := os.Stat(s.dir); !errors.Is(err, fs.ErrNotExist) {
+						t.Error("the directory was made again")
+					}
+					if err := os.Mkdir(s.dir, 0o700); err != nil {
+						t.Fatal(err)
+					}
+				}
+				rep, err := l.Router().Close(t.Context())
+				if err != nil || rep.Outputs[0].Delivered != 40 {
+					t.Error(err, rep)
+				}
+				dirs := []string{s.dir}
+				if tt.moved {
+					dirs = append(dirs, s.away)
+				}
+				var text strings.Builder
+				for _, dir := range dirs {
+					names, _ := filepath.Glob(filepath.Join(dir, "app*.log"))
+					for _, name := range names {
+						b, err := os.ReadFile(name)
+						if err != nil {
+							t.Fatal(err)
+						}
+						text.Write(b)
+					}
+				}
+				for n := 5; n < 40; n++ {
+					if strings.Count(text.String(), fmt.Sprintf(`"n":%d}`, n)) != 1 {
+						t.Errorf("record %d is not in the file: %s", n, text.String())
+						break
+					}
+				}
+				said := events.all()
+				reports := strings.Count(strings.Join(said, "\n"), tt.says)
+				if reports != 1 || len(said) > 2 {
+					t.Errorf("reported %d times: %q", reports, said)
+				}
+				if rotates && !tt.noDir {
+					if _, err := os.Stat(s.path + ".lock"); err != nil {
+						t.Error("no lock:", err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A named pipe that nobody reads cannot be opened, and New says so instead of waiting.
+func TestFileThatNobodyReads(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		l, err := forebay.New(forebay.File(path))
+		if err == nil {
+			l.Close()
+		}
+		failed <- err
+	}()
+	select {
+	case err := <-failed:
+		if err == nil || !strings.Contains(err.Error(), "named pipe that nobody reads") {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("New waits for a reader")
+	}
+
+	r, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	l, err := forebay.New(forebay.File(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Repeat("x", 100<<10) // more than a pipe holds
+	l.Info("first")
+	l.Info(line)
+	closed := make(chan error, 1)
+	go func() { closed <- l.Close() }()
+	var got []byte
+	buf := make([]byte, 64<<10)
+	for !strings.Contains(string(got), line) {
+		n, err := r.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, buf[:n]...)
+	}
+	if err := <-closed; err != nil || !strings.Contains(string(got), "first") {
+		t.Error(err)
+	}
+}
+
+// The files of dead letters and of a fallback are made again if they are deleted or moved.
+func TestSideFilesAreGone(t *testing.T) {
+	dir := t.TempDir()
+	for name, o := range map[string]*deliver.OutputOptions{
+		"letters":  {DeadLetterFile: filepath.Join(dir, "letters")},
+		"fallback": {FallbackFile: filepath.Join(dir, "fallback")},
+	} {
+		refuse := name == "letters"
+		o.OnError = func(batch.Event) {}
+		o.Deliver.Breaker = &deliver.BreakerOptions{Failures: 1}
+		out, err := deliver.NewOutput(deliver.SendFunc(deliver.Traits{}, func(context.Context, *batch.Batch) batch.Outcome {
+			if refuse {
+				return batch.Outcome{Refused: batch.All(), Refusal: errors.New("no")}
+			}
+			return batch.FailedOutcome(errors.New("down"))
+		}), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, name)
+		for n, gone := range []func() error{
+			func() error { return nil },
+			func() error { return os.Remove(path) },
+			func() error { return os.Rename(path, path+".1") },
+		} {
+			if err := gone(); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(out, "record %d", n)
+			line := fmt.Sprintf("record %d", n)
+			for begun := time.Now(); ; time.Sleep(time.Millisecond) {
+				if b, _ := os.ReadFile(path); strings.Contains(string(b), line) {
+					break
+				}
+				if time.Since(begun) > 10*time.Second {
+					t.Fatalf("%s: %s is not in the file", name, line)
+				}
+			}
+		}
+		if err := out.Close(); err != nil {
+			t.Error(name, err)
+		}
+	}
+}
