@@ -136,6 +136,9 @@ func (o *outlet) unflushed(why error) error {
 	if _, ok := o.dest.(flusher); !ok || n == 0 {
 		return nil
 	}
+	if w, ok := o.dest.(interface{ buffers() bool }); ok && !w.buffers() {
+		return nil
+	}
 	text := "deliver: close: " + plural.Records(n) + " may be lost: the destination took them and did not flush them"
 	if why == nil {
 		return fmt.Errorf("%s: %w", text, context.DeadlineExceeded)

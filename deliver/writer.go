@@ -263,6 +263,12 @@ func (d *writer) Flush(context.Context) error {
 	return nil
 }
 
+// buffers reports whether the writer may hold what it took until it is flushed.
+func (d *writer) buffers() bool {
+	_, ok := d.w.(interface{ Flush() error })
+	return ok
+}
+
 // Sync puts what was written on stable storage, if the writer can.
 func (d *writer) Sync() error {
 	if f, ok := d.w.(syncer); ok {

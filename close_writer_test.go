@@ -1,0 +1,76 @@
+package forebay_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/batch"
+	"github.com/forebay-log/forebay/deliver"
+	"github.com/forebay-log/forebay/internal/bubble"
+)
+
+// hangs is a writer that hangs from the second call on until it is released.
+type hangs struct {
+	calls   atomic.Int64
+	release chan struct{}
+}
+
+func (h *hangs) Write(p []byte) (int, error) {
+	if h.calls.Add(1) > 1 {
+		<-h.release
+	}
+	return len(p), nil
+}
+
+type flushed struct{ *hangs }
+
+func (flushed) Flush() error { return nil }
+
+// Close of a writer that hangs names the records that it has not taken. Those that it took are
+// not in question, unless it buffers them: then it was to be flushed.
+func TestCloseOfAWriterThatHangs(t *testing.T) {
+	for _, buffers := range []bool{false, true} {
+		for _, crashSafe := range []bool{false, true} {
+			t.Run(fmt.Sprintf("buffers=%v/crashSafe=%v", buffers, crashSafe), func(t *testing.T) {
+				bubble.Test(t, func(t *testing.T) {
+					h := &hangs{release: make(chan struct{})}
+					var w io.Writer = h
+					if buffers {
+						w = flushed{h}
+					}
+					o := &deliver.OutputOptions{OnError: func(batch.Event) {}}
+					if crashSafe {
+						o.CrashDir = t.TempDir()
+					}
+					out, err := deliver.NewOutput(deliver.ToWriter(w), o)
+					if err != nil {
+						t.Fatal(err)
+					}
+					for n := range 2 {
+						fmt.Fprintf(out, "record %d\n", n)
+						time.Sleep(time.Second)
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					rep, err := out.Shutdown(ctx)
+					if rep.Delivered != 1 || rep.Check() != nil {
+						t.Error(rep.Account)
+					}
+					text := fmt.Sprint(err)
+					if strings.Contains(text, "did not flush") != buffers {
+						t.Error(err)
+					}
+					if !buffers && crashSafe != (err == nil) {
+						t.Error(err)
+					}
+					close(h.release)
+				})
+			})
+		}
+	}
+}
