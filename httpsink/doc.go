@@ -20,8 +20,8 @@
 // smaller, and a record that is refused alone with it is a dead letter; 401, 403, 404 and
 // redirects hold everything with an alarm. A 400 or 422 is searched
 // for the record at fault, once it is known that the server takes others: it took one in
-// the last ten seconds, or takes one again that it took before. An answer that is cut, has no
-// end within [Config.Timeout], or is of another program, such as a page to log in, is none.
+// the last ten seconds, or takes one again that it took before. An answer does not count if it
+// is cut, has no end within [Config.Timeout], or is not that of the API, such as a login page.
 //
 // Splunk's answer means that it has received the records, not that they are indexed: an ackId in
 // it is not polled. A token with indexer acknowledgement needs a header

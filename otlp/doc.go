@@ -15,8 +15,8 @@
 //     text (RFC 3339), errors their message, []byte bytes, and other values what JSON has
 //     for them. Numbers above the largest int64 are text.
 //   - Keys are unique, as OTLP demands: a later one gets a "_" for each before it (a, a_, a__).
-//   - trace_id and span_id, if they are ids, are those of the record (see [Config]). Later ones
-//     that differ stay attributes.
+//   - trace_id and span_id, if they are ids, become the trace and the span of the record (see
+//     [Config]). Later ones that differ stay attributes.
 //
 // What a receiver answers is followed as the protocol says: 429 and 5xx are tried again
 // after Retry-After, 413 makes requests smaller, 401, 403 and 404 hold everything with an

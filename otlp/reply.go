@@ -63,7 +63,7 @@ func (x *Exporter) taken(a *httpsend.Answer, b *batch.Batch) batch.Outcome {
 	return batch.Outcome{Unnamed: int(n), Refusal: err}
 }
 
-// isTaken reports whether an answer is that of a receiver that has taken a request.
+// isTaken reports whether a receiver has answered that it took a request.
 func isTaken(a *httpsend.Answer) bool {
 	_, _, ok := partial(a)
 	return a.Status >= 200 && a.Status < 300 && ok
@@ -92,7 +92,7 @@ func partialProto(b []byte) (rejected uint64, message string, ok bool) {
 		}
 		b = rest
 		if tag != tagPartial {
-			if tag>>3 == tagPartial>>3 { // of another type
+			if tag>>3 == tagPartial>>3 { // the field with a wrong type
 				return 0, "", false
 			}
 			continue

@@ -205,7 +205,7 @@ func (p *Poster) NoAnswer(message string) *Error {
 // the difference to shownAnswer could show its beginning.
 const searchedAnswer = 64 << 10
 
-// hiddenMark stands for a secret.
+// hiddenMark replaces a secret.
 const hiddenMark = "[secret]"
 
 // Words returns the beginning of a text from outside such that it may be shown.
@@ -223,9 +223,9 @@ func shown(text string) string {
 }
 
 // Judge returns the outcome of an answer whose status means the same everywhere, and false
-// for those that say that records were taken or refused (2xx, 400, 422).
+// for success and for a refusal of records (2xx, 400, 422).
 //
-//	401, 403, 404, 3xx, …   hold: somebody has to change something
+//	401, 403, 404, 3xx, …   hold: a change of configuration is needed
 //	408, 425, 429, 5xx      again, after Retry-After
 //	413                     smaller; a record that is refused alone is a dead letter
 func (p *Poster) Judge(a *Answer, message string) (batch.Outcome, bool) {

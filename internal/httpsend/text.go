@@ -45,7 +45,8 @@ func RetryAfter(h string, now time.Time) time.Duration {
 	return 0
 }
 
-// shortValue is the length in bytes below which a value is no secret, unless its name says so.
+// shortValue is the length in bytes below which a value is not taken for a secret, unless it has
+// the name of one.
 const shortValue = 4
 
 // Secrets returns what may be secret in headers and in the query of u.

@@ -9,7 +9,7 @@ import (
 	"github.com/forebay-log/forebay/internal/jsontext"
 )
 
-// maxDepth is how deep objects and lists may lie within each other, as in encoding/json.
+// maxDepth limits the nesting of objects and lists, as in encoding/json.
 const maxDepth = 10_000
 
 // AppendJSON appends a JSON object to dst, with the keys of each object in it unique. If the
@@ -75,8 +75,8 @@ func (s *Set) AppendJSON(dst, obj []byte, old, preferred string) []byte {
 	return dst
 }
 
-// nameJSON adds a key, as it stands between its quotes, to the current object, and returns what
-// is to follow it there. It is not ok if the key is no JSON.
+// nameJSON adds a key, given as the text between its quotes, to the current object, and returns
+// the suffix that it needs. It is not ok if the key is not JSON.
 func (s *Set) nameJSON(raw []byte) (suffix string, ok bool) {
 	name := raw
 	if bytes.IndexByte(raw, '\\') >= 0 || !utf8.Valid(raw) {

@@ -20,7 +20,7 @@ const (
 // seed differs from process to process. Two keys with one hash cost the later one a "_", no more.
 var seed = rand.Uint64()
 
-// hash returns a number that tells keys apart.
+// hash returns a number that differs from key to key.
 func hash[T string | []byte](key T) uint64 {
 	h := seed ^ uint64(len(key))
 	for len(key) >= 8 {
@@ -47,8 +47,8 @@ type Keys struct {
 	hashes []uint64
 }
 
-// Distinct reports whether attrs, which come next in an object with the keys k, need no other
-// names. False may be wrong: it is for a [Set] to say then.
+// Distinct reports whether attrs, which come next in an object with the keys k, can all keep their
+// names. It may return false although they can; a [Set] then decides.
 func (k *Keys) Distinct(attrs []slog.Attr) bool {
 	mask := k.mask
 	for i := range attrs {
@@ -97,7 +97,7 @@ type Set struct {
 type object struct {
 	mask   uint64
 	from   int                 // in hashes
-	before *Keys               // keys that it has besides; nil: none
+	before *Keys               // further keys of it; nil: none
 	index  map[uint64]struct{} // of hashes, if there are many
 	next   int                 // number of the next name beyond marks
 	list   bool                // it is a list, which has no keys

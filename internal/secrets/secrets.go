@@ -19,8 +19,7 @@ import (
 // longWord is the number of bytes above which a secret is not taken for a word.
 const longWord = 16
 
-// Hide returns the text of a server with mark in place of every secret, in whatever form it is
-// escaped. Where a secret may be part of other words, since it is a word itself or has at most
+// Hide replaces every secret in the text of a server by mark, in whatever form it is escaped. Where a secret may be part of other words, since it is a word itself or has at most
 // three bytes, the whole word around it is replaced: a gap in a word would reveal the secret.
 // Empty secrets are ignored.
 func Hide(text, mark string, secrets ...string) string {
@@ -64,8 +63,8 @@ func isOwn(err error) bool {
 	return false
 }
 
-// replace returns text with mark in place of the secrets. A secret that may be part of a
-// sentence covers what around returns.
+// replace replaces the secrets in text by mark. Of a secret that may be part of a sentence it
+// replaces the range that around returns.
 func replace(text, mark string, secrets []string, around func(text string, from, to int) (int, int)) string {
 	covered := make([]bool, len(text)) // bytes of text
 	found := false
@@ -101,7 +100,7 @@ func replace(text, mark string, secrets []string, around func(text string, from,
 	return out.String()
 }
 
-// forms returns the secrets and what they are in a URL, in JSON and in HTML.
+// forms returns the secrets and their forms in a URL, in JSON and in HTML.
 func forms(secrets []string) (all []string) {
 	add := func(s string, err error) {
 		if s != "" && err == nil && !slices.Contains(all, s) {
@@ -161,7 +160,7 @@ func isWord(s string) bool {
 	return len(s) <= longWord
 }
 
-// A hidden error has the text of another one without its secrets.
+// A hidden error wraps err and has its text without the secrets.
 type hidden struct {
 	err  error
 	text string
