@@ -18,12 +18,12 @@
 //   - trace_id and span_id, if they are ids, become the trace and the span of the record (see
 //     [Config]). Later ones that differ stay attributes.
 //
-// What a receiver answers is followed as the protocol says: 429 and 5xx are tried again
-// after Retry-After, 413 makes requests smaller, 401, 403 and 404 hold everything with an
-// alarm, and so does a success whose body is not an ExportLogsServiceResponse. A 400 is searched for the record at fault, as soon as it is known that others are
-// taken. Of partial_success only the number of refused records is known: so many of the batch
-// count as dropped for poison, without a dead letter, and an event (partial-success) has the
-// receiver's words. If all are refused they are dead letters.
+// Answers are treated as the protocol demands: 429 and 5xx are tried again after Retry-After, 413
+// makes requests smaller, 401, 403 and 404 hold everything with an alarm, and so does a success
+// whose body is not an ExportLogsServiceResponse. A 400 is searched for the record at fault, as
+// soon as it is known that others are taken. Of partial_success only the number of refused
+// records is known: so many of the batch count as dropped for poison, without a dead letter, and
+// an event (partial-success) has the receiver's words. If all are refused they are dead letters.
 //
 // Over gRPC: module otlpgrpc.
 //
