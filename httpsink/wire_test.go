@@ -23,6 +23,7 @@ import (
 	"github.com/forebay-log/forebay"
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/encode"
+	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/keyset"
 )
 
@@ -166,6 +167,45 @@ func TestMisbehaviour(t *testing.T) {
 		})
 	}
 }
+
+// A success whose body has no end is no answer, whatever the API.
+func TestEndlessSuccess(t *testing.T) {
+	for i := range apis {
+		bubble.Test(t, func(t *testing.T) {
+			c := Config{URL: "http://server.test/x", API: apis[i].name, Client: &http.Client{Transport: endless{}}}
+			log, err := forebay.New(To(c.URL, Configure(func(to *Config) { *to = c }), forebay.OnError(func(batch.Event) {})))
+			if err != nil {
+				t.Fatal(err)
+			}
+			log.Info("m")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			rep, err := log.Router().Close(ctx)
+			if a := rep.Outputs[0].Account; err == nil || a.Delivered != 0 || a.Dropped[batch.Shutdown] != 1 {
+				t.Errorf("%s: %v, %v", c.API, a, err)
+			}
+		})
+	}
+}
+
+// endless is a server whose answer has 16 KiB each second.
+type endless struct{ ctx context.Context }
+
+func (endless) RoundTrip(r *http.Request) (*http.Response, error) {
+	_, err := io.Copy(io.Discard, r.Body)
+	return &http.Response{StatusCode: 200, Body: endless{r.Context()}, Request: r}, err
+}
+
+func (e endless) Read(p []byte) (int, error) {
+	select {
+	case <-e.ctx.Done():
+		return 0, e.ctx.Err()
+	case <-time.After(time.Second):
+		return copy(p, bytes.Repeat([]byte(" "), 16<<10)), nil
+	}
+}
+
+func (endless) Close() error { return nil }
 
 // A context that ends is no answer either, and ends the request.
 func TestContext(t *testing.T) {
