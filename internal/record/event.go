@@ -298,7 +298,7 @@ func isTimeKey(key []byte) bool {
 
 // unquoted strips the quotes of a string and leaves escapes as they are: names
 // of levels and times have none.
-func unquoted[T text](b T) T {
+func unquoted(b []byte) []byte {
 	if len(b) >= 2 && b[0] == '"' {
 		return b[1 : len(b)-1]
 	}

@@ -3,6 +3,7 @@ package record
 import (
 	"bytes"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -353,7 +354,8 @@ func (h *head) isHost() bool {
 	}
 	i, _ := h.following()
 	next := h.b[i:h.wordEnd(i)]
-	return len(next) > 0 && (next[0] == '%' || next[len(next)-1] == ':' || next[len(next)-1] == ']' || facilityLevel(next).why != "")
+	_, ok := facilityLevel(next)
+	return ok || len(next) > 0 && (next[0] == '%' || next[len(next)-1] == ':' || next[len(next)-1] == ']')
 }
 
 // isRedis reports whether the line begins with the process and role of Redis: 1:M or [1].
@@ -400,26 +402,21 @@ func deviceLevel(w []byte) (l slog.Level, why string) {
 			return l, "the level of ESXi"
 		}
 	}
-	f := facilityLevel(w)
-	return f.level, f.why
+	if l, ok := facilityLevel(w); ok {
+		return l, "facility and severity"
+	}
+	return 0, ""
 }
 
 var shortSeverities = []string{"Em", "Al", "Cr", "Er", "Wa", "No", "In", "Db"}
 
+const facilities = " kern user mail daemon auth syslog lpr news uucp cron authpriv ftp local0 local1 local2 local3 local4 local5 local6 local7 "
+
 // facilityLevel reads FACILITY.SEVERITY with the names of syslog.conf(5).
-func facilityLevel(w []byte) (f find) {
-	facility, severity, ok := bytes.Cut(bytes.TrimRight(w, ":"), []byte{'.'})
-	if !ok {
-		return f
-	}
-	switch string(facility) {
-	case "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp",
-		"local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7":
-		if l, ok := levelOf(severity); ok {
-			return find{level: l, why: "facility and severity"}
-		}
-	}
-	return f
+func facilityLevel(w []byte) (slog.Level, bool) {
+	facility, severity, _ := bytes.Cut(bytes.TrimRight(w, ":"), []byte{'.'})
+	l, ok := levelOf(severity)
+	return l, ok && strings.Contains(facilities, " "+string(facility)+" ")
 }
 
 // isClock reports whether word begins with a time of the day.
@@ -444,68 +441,42 @@ func prefixLevel(line []byte) (f find) {
 		if i > 1 && i < len(line) && line[i] == '>' && n <= 191 {
 			return find{SyslogLevel(n & 7), 0, i + 1, "the priority of syslog"}
 		}
-	case isTagged(line):
-		l, ok = letterLevel(line[0])
-		f = find{l, 0, 1, "the letter of Android"}
+	case line[1] == '/':
+		l, f.to, ok = androidLevel(line)
+		f.why = "the letter of Android"
 	case line[0] == '[' && line[2] == ' ' && len(line) > 3 && isDigit(line[3]): // [I 15:04:05 of Tornado
 		l, ok = letterLevel(line[1])
-		f = find{l, 1, 2, "the letter of Tornado"}
+		f.from, f.to, f.why = 1, 2, "the letter of Tornado"
 	case len(line) > 18 && line[2] == '-' && line[5] == ' ' && line[8] == ':' && line[11] == ':' && line[14] == '.':
-		l, ok = androidLevel(line[14:min(len(line), levelWithin)])
-		f = find{l, 0, 18, "the letter of Android"}
+		l, f.to, ok = androidLevel(line)
+		f.why = "the letter of Android"
 	}
+	f.level = l
 	if !ok {
 		return find{}
 	}
 	return f
 }
 
-// isTagged reports whether line has the form of logcat -v brief: I/Tag( 12):
-func isTagged(line []byte) bool {
-	if len(line) < 3 || line[1] != '/' {
-		return false
-	}
-	tag, rest, ok := bytes.Cut(line[2:min(len(line), levelWithin)], []byte("("))
-	if !ok || len(tag) == 0 || bytes.IndexByte(bytes.TrimRight(tag, " "), ' ') >= 0 {
-		return false
-	}
-	pid, _, ok := bytes.Cut(rest, []byte("):"))
-	if user, behind, both := bytes.Cut(pid, []byte(":")); ok && both {
-		if pid = behind; !isAndroidUser(bytes.TrimLeft(user, " ")) {
-			return false
+// android are the forms of logcat: -v brief and -v time (I/Tag( 12):), and -v threadtime, whose
+// columns end in the letter. Each may have a user, which is a number, an app such as u0_a12 or
+// one of the names that logcat has. The last one needs a tag after the letter.
+var android = func() *regexp.Regexp {
+	const user = `(?:\d+|u\d+_[a-z][ais]*\d+|root|system|radio|shell|wifi|media|logd|log|audio|cache|nfc|drm|gps|vpn|vold|nobody)`
+	return regexp.MustCompile(`^(?:\d\d-\d\d [\d:]{8}\.\d+ )?([A-Z])/[^ (]+ *\( *(?:` + user + `: *)?\d+\):` +
+		`|^\d\d-\d\d [\d:]{8}\.\d+ +(?:\d+ +\d+ +([A-Z]) \S|` + user + ` +\d+ +\d+ +([A-Z]) .*:)`)
+}()
+
+// androidLevel reads the letter of Android and returns its end.
+func androidLevel(line []byte) (l slog.Level, end int, ok bool) {
+	m := android.FindSubmatchIndex(line[:min(len(line), levelWithin)])
+	for i := 2; i < len(m); i += 2 {
+		if m[i] >= 0 {
+			l, ok = letterLevel(line[m[i]])
+			return l, m[i+1], ok
 		}
 	}
-	return ok && isNumber(bytes.TrimLeft(pid, " "))
-}
-
-// androidLevel reads the rest of a line of Android from its fraction of a second on: then comes
-// I/Tag( 12): or the columns of logcat -v threadtime, the first of which may be a user.
-func androidLevel(rest []byte) (slog.Level, bool) {
-	if _, text, _ := bytes.Cut(rest, []byte(" ")); isTagged(text) {
-		return letterLevel(text[0])
-	}
-	f := bytes.Fields(rest[:min(len(rest), 64)])
-	switch {
-	case len(f) > 4 && len(f[3]) == 1 && isLetter(f[3][0]) && isNumber(f[1]) && isNumber(f[2]):
-		return letterLevel(f[3][0])
-	case len(f) > 5 && len(f[4]) == 1 && isAndroidUser(f[1]) && isNumber(f[2]) && isNumber(f[3]) && bytes.IndexByte(rest, ':') >= 0:
-		return letterLevel(f[4][0])
-	}
-	return 0, false
-}
-
-// isAndroidUser reports whether word is a user of Android, as logcat -v uid writes one: a
-// number, u0_a12 of an app, or one of those that logcat names.
-func isAndroidUser(word []byte) bool {
-	switch string(word) {
-	case "root", "system", "radio", "shell", "wifi", "media", "logd", "log", "audio", "cache", "nfc", "drm", "gps", "vpn", "vold", "nobody":
-		return true
-	}
-	user, app, ok := bytes.Cut(word, []byte("_"))
-	if !ok {
-		return isNumber(word)
-	}
-	return len(user) > 1 && user[0] == 'u' && isNumber(user[1:]) && len(app) > 1 && isLetter(app[0]) && isNumber(bytes.TrimLeft(app, "ais"))
+	return 0, 0, false
 }
 
 // letterLevel returns the level that a letter stands for.
