@@ -181,7 +181,7 @@ func TestGoroutinesAreListed(t *testing.T) {
 		name = filepath.ToSlash(name)
 		if d.IsDir() {
 			switch name {
-			case "bench", "integration", "tools", "examples", "internal/testkit", ".git":
+			case "bench", "integration", "tools", "examples", "internal/testkit", "internal/test", ".git":
 				return filepath.SkipDir
 			}
 			return nil

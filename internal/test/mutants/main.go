@@ -1,0 +1,211 @@
+// Command mutants proves that the tests fail when a promise is broken. Each patch in this
+// directory breaks one. For each of them it runs the tests that the patch names, with the
+// usual budgets, and expects a failure:
+//
+//	go run ./internal/test/mutants              all of them
+//	go run ./internal/test/mutants -run spool   those with spool in the name
+//
+// The files of the repository are not changed: go test -overlay replaces the patched ones.
+// A patch that no longer fits, or does not compile, is an error, like one that no test
+// notices. docs/PROMISES.md lists the promises.
+//
+// To add one: change the code, run the tests that must fail, and write
+// `git diff -U1` to NN-name.patch below the comment that [parse] describes.
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+const dir = "internal/test/mutants"
+
+func main() {
+	which := flag.String("run", "", "run the patches whose name matches this `pattern` only")
+	parallel := flag.Int("p", min(runtime.NumCPU(), 4), "number of patches to run at a time")
+	flag.Parse()
+	root, err := filepath.Abs(".")
+	if err == nil {
+		err = runAll(root, *which, *parallel)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+// runAll runs the patches whose name matches which, and prints a line for each.
+func runAll(root, which string, parallel int) error {
+	wanted, err := regexp.Compile(which)
+	if err != nil {
+		return err
+	}
+	mutants, err := load(filepath.Join(root, dir))
+	if err != nil {
+		return err
+	}
+	var (
+		group  sync.WaitGroup
+		mu     sync.Mutex
+		failed int
+		places = make(chan struct{}, max(1, parallel))
+		line   = func(name, by, s string) { fmt.Printf("%-36s  %-54s  %s\n", name, by, s) }
+	)
+	line("mutant", "killed by", "seconds")
+	began := time.Now()
+	for _, m := range mutants {
+		if !wanted.MatchString(m.name) {
+			continue
+		}
+		places <- struct{}{}
+		group.Go(func() {
+			defer func() { <-places }()
+			start := time.Now()
+			by, err := m.try(root)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed++
+				by = "ERROR"
+			}
+			line(m.name, by, fmt.Sprintf("%.1f", time.Since(start).Seconds()))
+			if err != nil {
+				fmt.Printf("    breaks: %s\n    %s\n", m.breaks, strings.ReplaceAll(err.Error(), "\n", "\n    "))
+			}
+		})
+	}
+	group.Wait()
+	fmt.Printf("%.0f s\n", time.Since(began).Seconds())
+	if failed > 0 {
+		return fmt.Errorf("%d patches are not killed", failed)
+	}
+	return nil
+}
+
+// load reads all patches, in the order of their names.
+func load(dir string) ([]*mutant, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.patch"))
+	if err == nil && len(paths) == 0 {
+		err = fmt.Errorf("no patches in %s; run it at the root of the repository", dir)
+	}
+	var all []*mutant
+	for _, p := range paths {
+		m, perr := parse(p)
+		err = errors.Join(err, perr)
+		all = append(all, m)
+	}
+	return all, err
+}
+
+// try builds the tests with the patch and runs them. It returns the test that failed.
+func (m *mutant) try(root string) (by string, err error) {
+	tmp, err := os.MkdirTemp("", "mutant")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	overlay, err := m.overlay(root, tmp)
+	if err != nil {
+		return "", err
+	}
+	pkg, bin := filepath.Join(root, m.pkg), filepath.Join(tmp, "x.test")
+	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", bin, "-overlay", overlay, "-tags", m.tags}
+	if m.race {
+		args = append(args, "-race")
+	}
+	build := exec.Command("go", append(args, ".")...)
+	build.Dir = pkg
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("does not compile: %w\n%s", err, out)
+	}
+	var out []byte
+	for range m.tries {
+		if by, out, err = m.runTests(pkg, bin); by != "" || err != nil {
+			return by, err
+		}
+	}
+	return "", fmt.Errorf("no test of %s %s noticed it. The end of the last run:\n%s", m.pkg, m.run, tail(out))
+}
+
+// runTests runs the tests once. by is "" if they pass.
+func (m *mutant) runTests(pkg, bin string) (by string, out []byte, err error) {
+	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout", "3m", "-test.run", m.run)
+	tests.Dir = pkg
+	tests.Env = append(os.Environ(), "FOREBAY_TORTURE=")
+	out, err = tests.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case err == nil && bytes.Contains(out, []byte("no tests to run")):
+		return "", out, fmt.Errorf("%s has no test %s", m.pkg, m.run)
+	case err == nil:
+		return "", out, nil
+	case !errors.As(err, &exit):
+		return "", out, err
+	case m.shows != nil && !m.shows.Match(out):
+		return "", out, fmt.Errorf("the tests failed for another reason than %q:\n%s", m.shows, tail(out))
+	}
+	return failedTest(out), out, nil
+}
+
+var (
+	failLine = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)`)
+	runLine  = regexp.MustCompile(`(?m)^=== (?:RUN|CONT|NAME) +(\S+)`)
+)
+
+// failedTest returns the name of the test that failed, the innermost one.
+func failedTest(out []byte) string {
+	var name string
+	for _, f := range failLine.FindAllSubmatch(out, -1) {
+		if s := string(f[1]); strings.HasPrefix(s, name) { // subtests follow their test
+			name = s
+		}
+	}
+	if name != "" {
+		return name
+	}
+	runs := runLine.FindAllSubmatch(out, -1) // a panic, a fault, or the time is over
+	if len(runs) == 0 {
+		return "the end of the process"
+	}
+	return string(runs[len(runs)-1][1]) + " (ended)"
+}
+
+// tail returns the last lines of out.
+func tail(out []byte) []byte {
+	const most = 2000
+	return out[max(0, len(out)-most):]
+}
+
+// overlay writes the patched files to dir and returns the file for go test -overlay.
+func (m *mutant) overlay(root, dir string) (string, error) {
+	files, err := m.apply(root)
+	if err != nil {
+		return "", err
+	}
+	var o struct{ Replace map[string]string }
+	o.Replace = map[string]string{}
+	for name, text := range files {
+		changed := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
+		if err := os.WriteFile(changed, []byte(text), 0o600); err != nil {
+			return "", err
+		}
+		o.Replace[filepath.Join(root, name)] = changed
+	}
+	b, err := json.Marshal(o)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, b, 0o600)
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A mutant is a patch that breaks one promise, and the tests that must fail with it.
+type mutant struct {
+	name   string // of the file, without .patch
+	breaks string // the promise
+	pkg    string // directory of the tests, from the root of the repository
+	run    string // pattern of the tests, as for go test -run
+	tags   string
+	race   bool
+	tries  int            // runs until one fails
+	shows  *regexp.Regexp // must match the output of the tests; nil: any failure counts
+	files  []filePatch
+}
+
+type filePatch struct {
+	name  string // from the root of the repository
+	hunks []hunk
+}
+
+// A hunk replaces lines that occur once in the file. The line number in the patch is not used.
+type hunk struct{ before, after string }
+
+// parse reads a patch. The lines in front of the diff begin with "# ". The first of them
+// name the promise, the others are settings:
+//
+//	# package: ./deliver                directory of the tests
+//	# run: ^(TestOne|TestTwo)$          pattern of the tests
+//	# tags: forebay_points              build tags
+//	# race: yes                         with the race detector
+//	# tries: 40                         runs until one fails; default 1
+//	# shows: order is broken            what the tests must print
+func parse(path string) (*mutant, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	m := &mutant{name: strings.TrimSuffix(filepath.Base(path), ".patch"), tries: 1}
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	for no := 1; lines.Scan(); no++ {
+		if err := m.line(lines.Text()); err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", filepath.Base(path), no, err)
+		}
+	}
+	switch {
+	case m.breaks == "" || m.pkg == "" || m.run == "":
+		return nil, fmt.Errorf("%s: the promise, the package or the pattern of the tests is missing", filepath.Base(path))
+	case len(m.files) == 0:
+		return nil, fmt.Errorf("%s: no diff", filepath.Base(path))
+	}
+	return m, nil
+}
+
+var settingLine = regexp.MustCompile(`^# (package|run|tags|race|tries|shows): (.+)$`)
+
+func (m *mutant) line(s string) error {
+	if head, ok := strings.CutPrefix(s, "# "); ok && len(m.files) == 0 {
+		if set := settingLine.FindStringSubmatch(s); set != nil {
+			return m.set(set[1], set[2])
+		}
+		m.breaks = strings.TrimSpace(m.breaks + " " + head)
+		return nil
+	}
+	if name, ok := strings.CutPrefix(s, "+++ b/"); ok {
+		m.files = append(m.files, filePatch{name: name})
+		return nil
+	}
+	for _, skip := range []string{"diff ", "index ", "--- a/", `\ `} {
+		if strings.HasPrefix(s, skip) {
+			return nil
+		}
+	}
+	if len(m.files) == 0 {
+		return fmt.Errorf("neither a comment nor a diff: %q", s)
+	}
+	f := &m.files[len(m.files)-1]
+	if strings.HasPrefix(s, "@@ ") {
+		f.hunks = append(f.hunks, hunk{})
+		return nil
+	}
+	if len(f.hunks) == 0 {
+		return fmt.Errorf("a line of a diff before its @@: %q", s)
+	}
+	h := &f.hunks[len(f.hunks)-1]
+	kind, rest := byte(' '), ""
+	if s != "" {
+		kind, rest = s[0], s[1:]
+	}
+	switch kind {
+	case ' ':
+		h.before += rest + "\n"
+		h.after += rest + "\n"
+	case '-':
+		h.before += rest + "\n"
+	case '+':
+		h.after += rest + "\n"
+	default:
+		return fmt.Errorf("no line of a diff: %q", s)
+	}
+	return nil
+}
+
+func (m *mutant) set(key, value string) (err error) {
+	switch key {
+	case "package":
+		m.pkg = value
+	case "run":
+		m.run = value
+		_, err = regexp.Compile(value)
+	case "tags":
+		m.tags = value
+	case "race":
+		m.race = value == "yes"
+	case "tries":
+		m.tries, err = strconv.Atoi(value)
+	case "shows":
+		m.shows, err = regexp.Compile(value)
+	}
+	return err
+}
+
+// apply returns the patched files by name.
+func (m *mutant) apply(root string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, f := range m.files {
+		b, err := os.ReadFile(filepath.Join(root, f.name))
+		if err != nil {
+			return nil, err
+		}
+		text := "\n" + string(b)
+		for _, h := range f.hunks {
+			before := "\n" + h.before
+			if n := strings.Count(text, before); n != 1 {
+				return nil, fmt.Errorf("%s has %d places for these lines, want 1; adapt the patch:\n%s", f.name, n, h.before)
+			}
+			text = strings.Replace(text, before, "\n"+h.after, 1)
+		}
+		out[f.name] = text[1:]
+	}
+	return out, nil
+}
