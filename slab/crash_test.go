@@ -21,7 +21,6 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/internal/crashfile"
-	"github.com/forebay-log/forebay/internal/testkit/allocs"
 )
 
 func crashWriter(t *testing.T, dir string, dst io.Writer, o Options) *Writer {
@@ -292,8 +291,8 @@ func TestCrashWriteAllocatesNothing(t *testing.T) {
 	w := crashWriter(t, t.TempDir(), io.Discard, Options{})
 	defer closeNow(t, w)
 	p := make([]byte, 200)
-	if n := allocs.PerRun(10000, func() { w.Write(p) }); n != 0 {
-		t.Errorf("a crash-safe write allocates %v times", n)
+	if n := allocsOf(func() { w.Write(p) }); n != 0 {
+		t.Errorf("%d crash-safe writes allocate %v times", allocCalls, n)
 	}
 }
 

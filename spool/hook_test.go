@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -232,6 +233,30 @@ func TestSyncCoversEverything(t *testing.T) {
 		t.Errorf("stats %+v: %v", c.Stats(), err)
 	}
 	mustClose(t, c)
+	mustClose(t, s)
+}
+
+// Sync leaves out the segments that are on stable storage already.
+func TestSyncIsNotRepeated(t *testing.T) {
+	fs := vfs.NewFaulty(vfs.NewMem(), nil)
+	s := mustOpen(t, fs, nil)
+	mustAppend(t, s, 1, 10)
+	for round, want := range []int{1, 0, 1} {
+		if round == 2 {
+			mustAppend(t, s, 11, 10)
+		}
+		synced := 0
+		fs.SetHook(func(c vfs.Call) (int, error) {
+			if c.Op == vfs.OpSync && strings.HasSuffix(c.Name, segmentName(1)) {
+				synced++
+			}
+			return 0, nil
+		})
+		if err := s.Sync(); err != nil || synced != want {
+			t.Errorf("round %d: the segment was synced %d times, want %d: %v", round, synced, want, err)
+		}
+	}
+	fs.SetHook(nil)
 	mustClose(t, s)
 }
 

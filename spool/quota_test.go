@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/vfs"
 )
 
@@ -142,6 +143,30 @@ func TestQuotaTooLargeBatch(t *testing.T) {
 		t.Errorf("a batch that never fits made room for itself: %+v", st)
 	}
 	mustClose(t, s)
+}
+
+// A batch that fills the quota to the last byte is taken, and one that is a byte larger is not.
+func TestQuotaExactFit(t *testing.T) {
+	const quota = 16 << 10
+	appended := func(o *Options, n int) (bytes int64, err error) {
+		s := mustOpen(t, vfs.NewMem(), o)
+		defer mustClose(t, s)
+		b := &batch.Batch{}
+		b.Add(batch.NewRun(make([]byte, n), []batch.Slot{{Ticket: 1, Len: uint32(n)}}))
+		_, err = s.Append(b)
+		return s.Stats().Bytes, err
+	}
+	size, err := appended(nil, quota/2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fits := quota/2 + int(quota-size)
+	if size, err := appended(&Options{MaxBytes: quota, SegmentBytes: 4 << 10}, fits); err != nil || size != quota {
+		t.Errorf("of a quota of %d bytes %d are used: %v", quota, size, err)
+	}
+	if _, err := appended(&Options{MaxBytes: quota, SegmentBytes: 4 << 10}, fits+1); !errors.Is(err, ErrFull) {
+		t.Errorf("a batch larger than the quota: %v", err)
+	}
 }
 
 // Damaged files count, and go first.
