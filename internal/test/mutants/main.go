@@ -60,9 +60,9 @@ func runAll(root, which string, parallel int) error {
 		mu     sync.Mutex
 		failed int
 		places = make(chan struct{}, max(1, parallel))
-		line   = func(name, by, s string) { fmt.Printf("%-36s  %-54s  %s\n", name, by, s) }
+		line   = func(name, s, by string) { fmt.Printf("%-36s  %7s  %s\n", name, s, by) }
 	)
-	line("mutant", "killed by", "seconds")
+	line("mutant", "seconds", "killed by")
 	began := time.Now()
 	for _, m := range mutants {
 		if !wanted.MatchString(m.name) {
@@ -79,7 +79,7 @@ func runAll(root, which string, parallel int) error {
 				failed++
 				by = "ERROR"
 			}
-			line(m.name, by, fmt.Sprintf("%.1f", time.Since(start).Seconds()))
+			line(m.name, fmt.Sprintf("%.1f", time.Since(start).Seconds()), by)
 			if err != nil {
 				fmt.Printf("    breaks: %s\n    %s\n", m.breaks, strings.ReplaceAll(err.Error(), "\n", "\n    "))
 			}
@@ -108,7 +108,7 @@ func load(dir string) ([]*mutant, error) {
 	return all, err
 }
 
-// try builds the tests with the patch and runs them. It returns the test that failed.
+// try runs the tests with the patch. It returns those that failed.
 func (m *mutant) try(root string) (by string, err error) {
 	tmp, err := os.MkdirTemp("", "mutant")
 	if err != nil {
@@ -119,41 +119,55 @@ func (m *mutant) try(root string) (by string, err error) {
 	if err != nil {
 		return "", err
 	}
-	pkg, bin := filepath.Join(root, m.pkg), filepath.Join(tmp, "x.test")
-	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", bin, "-overlay", overlay, "-tags", m.tags}
-	if m.race {
+	var failed []string
+	for i := range m.tests {
+		t := &m.tests[i]
+		name, err := t.try(root, overlay, filepath.Join(tmp, "x.test"))
+		if err != nil {
+			return "", err
+		}
+		failed = append(failed, name)
+	}
+	return strings.Join(failed, ", "), nil
+}
+
+// try builds the tests as bin and runs them until one fails. It returns the name of that.
+func (t *target) try(root, overlay, bin string) (by string, err error) {
+	pkg := filepath.Join(root, t.pkg)
+	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", bin, "-overlay", overlay, "-tags", t.tags}
+	if t.race {
 		args = append(args, "-race")
 	}
 	build := exec.Command("go", append(args, ".")...)
 	build.Dir = pkg
 	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("does not compile: %w\n%s", err, out)
+		return "", fmt.Errorf("%s does not compile: %w\n%s", t.pkg, err, out)
 	}
 	var out []byte
-	for range m.tries {
-		if by, out, err = m.runTests(pkg, bin); by != "" || err != nil {
+	for range t.tries {
+		if by, out, err = t.runOnce(pkg, bin); by != "" || err != nil {
 			return by, err
 		}
 	}
-	return "", fmt.Errorf("no test of %s %s noticed it. The end of the last run:\n%s", m.pkg, m.run, tail(out))
+	return "", fmt.Errorf("no test of %s %s noticed it. The end of the last run:\n%s", t.pkg, t.run, tail(out))
 }
 
-// runTests runs the tests once. by is "" if they pass.
-func (m *mutant) runTests(pkg, bin string) (by string, out []byte, err error) {
-	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout", "3m", "-test.run", m.run)
+// runOnce runs the tests once. by is "" if they pass.
+func (t *target) runOnce(pkg, bin string) (by string, out []byte, err error) {
+	tests := exec.Command(bin, "-test.v", "-test.failfast", "-test.timeout", "3m", "-test.run", t.run)
 	tests.Dir = pkg
 	tests.Env = append(os.Environ(), "FOREBAY_TORTURE=")
 	out, err = tests.CombinedOutput()
 	var exit *exec.ExitError
 	switch {
 	case err == nil && bytes.Contains(out, []byte("no tests to run")):
-		return "", out, fmt.Errorf("%s has no test %s", m.pkg, m.run)
+		return "", out, fmt.Errorf("%s has no test %s", t.pkg, t.run)
 	case err == nil:
 		return "", out, nil
 	case !errors.As(err, &exit):
 		return "", out, err
-	case m.shows != nil && !m.shows.Match(out):
-		return "", out, fmt.Errorf("the tests failed for another reason than %q:\n%s", m.shows, tail(out))
+	case t.shows != nil && !t.shows.Match(out):
+		return "", out, fmt.Errorf("the tests failed for another reason than %q:\n%s", t.shows, tail(out))
 	}
 	return failedTest(out), out, nil
 }

@@ -15,13 +15,18 @@ import (
 type mutant struct {
 	name   string // of the file, without .patch
 	breaks string // the promise
-	pkg    string // directory of the tests, from the root of the repository
-	run    string // pattern of the tests, as for go test -run
-	tags   string
-	race   bool
-	tries  int            // runs until one fails
-	shows  *regexp.Regexp // must match the output of the tests; nil: any failure counts
+	tests  []target
 	files  []filePatch
+}
+
+// A target is tests of one package, one of which must fail.
+type target struct {
+	pkg   string // directory, from the root of the repository
+	run   string // pattern, as for go test -run
+	tags  string
+	race  bool
+	tries int            // runs until one fails
+	shows *regexp.Regexp // must match the output of the tests; nil: any failure counts
 }
 
 type filePatch struct {
@@ -41,23 +46,27 @@ type hunk struct{ before, after string }
 //	# race: yes                         with the race detector
 //	# tries: 40                         runs until one fails; default 1
 //	# shows: order is broken            what the tests must print
+//
+// Another package begins the settings of further tests, which must fail, too.
 func parse(path string) (*mutant, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	m := &mutant{name: strings.TrimSuffix(filepath.Base(path), ".patch"), tries: 1}
+	m := &mutant{name: strings.TrimSuffix(filepath.Base(path), ".patch")}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for no := 1; lines.Scan(); no++ {
 		if err := m.line(lines.Text()); err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", filepath.Base(path), no, err)
 		}
 	}
-	switch {
-	case m.breaks == "" || m.pkg == "" || m.run == "":
-		return nil, fmt.Errorf("%s: the promise, the package or the pattern of the tests is missing", filepath.Base(path))
-	case len(m.files) == 0:
-		return nil, fmt.Errorf("%s: no diff", filepath.Base(path))
+	if m.breaks == "" || len(m.tests) == 0 || len(m.files) == 0 {
+		return nil, fmt.Errorf("%s: the promise, the package or the diff is missing", filepath.Base(path))
+	}
+	for _, t := range m.tests {
+		if t.run == "" {
+			return nil, fmt.Errorf("%s: no pattern of the tests of %s", filepath.Base(path), t.pkg)
+		}
 	}
 	return m, nil
 }
@@ -112,20 +121,25 @@ func (m *mutant) line(s string) error {
 }
 
 func (m *mutant) set(key, value string) (err error) {
-	switch key {
-	case "package":
-		m.pkg = value
+	if key == "package" {
+		m.tests = append(m.tests, target{pkg: value, tries: 1})
+		return nil
+	}
+	if len(m.tests) == 0 {
+		return fmt.Errorf("%s comes before the package", key)
+	}
+	switch t := &m.tests[len(m.tests)-1]; key {
 	case "run":
-		m.run = value
+		t.run = value
 		_, err = regexp.Compile(value)
 	case "tags":
-		m.tags = value
+		t.tags = value
 	case "race":
-		m.race = value == "yes"
+		t.race = value == "yes"
 	case "tries":
-		m.tries, err = strconv.Atoi(value)
+		t.tries, err = strconv.Atoi(value)
 	case "shows":
-		m.shows, err = regexp.Compile(value)
+		t.shows, err = regexp.Compile(value)
 	}
 	return err
 }

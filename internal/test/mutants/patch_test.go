@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -20,31 +21,32 @@ func TestPatchesApply(t *testing.T) {
 		if _, err := m.apply(root); err != nil {
 			t.Errorf("%s: %v", m.name, err)
 		}
-		if !m.hasTest(t) {
-			t.Errorf("%s: %s has no test %s", m.name, m.pkg, m.run)
+		for i := range m.tests {
+			if target := &m.tests[i]; !target.exists(t) {
+				t.Errorf("%s: %s has no test %s", m.name, target.pkg, target.run)
+			}
 		}
 	}
 }
 
 var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
 
-func (m *mutant) hasTest(t *testing.T) bool {
+// exists reports whether a test of the package matches the pattern.
+func (g *target) exists(t *testing.T) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, m.pkg, "*_test.go"))
+	files, err := filepath.Glob(filepath.Join(root, g.pkg, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	top := regexp.MustCompile(m.run)
-	if at := regexp.MustCompile(`/`).FindStringIndex(m.run); at != nil {
-		top = regexp.MustCompile(m.run[:at[0]])
-	}
+	first, _, _ := strings.Cut(g.run, "/")
+	pattern := regexp.MustCompile(first)
 	for _, f := range files {
 		src, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range testFunc.FindAllSubmatch(src, -1) {
-			if top.Match(name[1]) {
+			if pattern.Match(name[1]) {
 				return true
 			}
 		}

@@ -1,0 +1,117 @@
+package arch
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	promiseTest = regexp.MustCompile("`([a-z/-]+)\\.(Test\\w+)`")
+	testFunc    = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	patchSet    = regexp.MustCompile(`(?m)^# (package|run): (.+)$`)
+)
+
+// Every test and every patch that docs/PROMISES.md names exists, a patch runs a test of its
+// row, and each patch has a row.
+func TestPromisesNameWhatExists(t *testing.T) {
+	const root = "../.."
+	page, err := os.ReadFile(filepath.Join(root, "docs", "PROMISES.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string][]string{} // by directory
+	testsOf := func(dir string) []string {
+		if known, ok := tests[dir]; ok {
+			return known
+		}
+		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := []string{}
+		for _, f := range files {
+			src, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range testFunc.FindAllSubmatch(src, -1) {
+				names = append(names, string(m[1]))
+			}
+		}
+		tests[dir] = names
+		return names
+	}
+	seen := map[string]bool{}
+	rows := 0
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
+		if !strings.HasPrefix(line, "| ") || len(cells) != 4 || cells[0] == " Promise" {
+			continue
+		}
+		rows++
+		named := promiseTest.FindAllStringSubmatch(cells[1], -1)
+		if len(named) == 0 {
+			t.Errorf("no test: %s", line)
+		}
+		runs := func(dir, name string) bool { return false }
+		if patch := strings.TrimSpace(cells[3]); patch != "-" {
+			seen[patch] = true
+			runs = targetsOf(t, filepath.Join(root, "internal", "test", "mutants", patch+".patch"))
+		}
+		any := false
+		for _, m := range named {
+			dir := m[1]
+			if dir == "forebay" {
+				dir = "."
+			}
+			if !slices.Contains(testsOf(dir), m[2]) {
+				t.Errorf("there is no %s", m[0])
+			}
+			any = any || runs(dir, m[2])
+		}
+		if !any && strings.TrimSpace(cells[3]) != "-" {
+			t.Errorf("the patch runs none of the tests: %s", line)
+		}
+		if tier := cells[2]; !slices.Contains([]string{"check", "integration", "check-all"}, tier) {
+			t.Errorf("tier %q: %s", tier, line)
+		}
+	}
+	if rows < 50 {
+		t.Errorf("only %d rows were found", rows)
+	}
+	patches, err := filepath.Glob(filepath.Join(root, "internal", "test", "mutants", "*.patch"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range patches {
+		if name := strings.TrimSuffix(filepath.Base(p), ".patch"); !seen[name] {
+			t.Errorf("docs/PROMISES.md has no row for %s", name)
+		}
+	}
+}
+
+// targetsOf reports which tests a patch runs.
+func targetsOf(t *testing.T, patch string) func(dir, name string) bool {
+	t.Helper()
+	text, err := os.ReadFile(patch)
+	if err != nil {
+		t.Error(err)
+	}
+	patterns := map[string][]*regexp.Regexp{}
+	dir := ""
+	for _, m := range patchSet.FindAllStringSubmatch(string(text), -1) {
+		if m[1] == "package" {
+			dir = filepath.ToSlash(filepath.Clean(m[2]))
+			continue
+		}
+		first, _, _ := strings.Cut(m[2], "/")
+		patterns[dir] = append(patterns[dir], regexp.MustCompile(first))
+	}
+	return func(dir, name string) bool {
+		return slices.ContainsFunc(patterns[dir], func(p *regexp.Regexp) bool { return p.MatchString(name) })
+	}
+}
