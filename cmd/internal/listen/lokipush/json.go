@@ -60,12 +60,19 @@ func member(object []byte, name string) (value []byte, err error) {
 	return value, nil
 }
 
+// errLegacy is the answer to the JSON of /api/prom/push, which some clients send to
+// /loki/api/v1/push. Loki answers 204 to it, and stores nothing.
+var errLegacy = errors.New(`the JSON is in the old form of /api/prom/push, with "labels" and "entries": send "stream" and "values", or protobuf`)
+
 func (w *walker) jsonStream(stream []byte, visit visitor) error {
 	labels, err := member(stream, "stream")
 	if err != nil {
 		return err
 	}
 	if labels == nil {
+		if old, err := member(stream, "labels"); err == nil && old != nil {
+			return errLegacy
+		}
 		return errNoLabels
 	}
 	if w.labels, _, err = w.strings(w.labels[:0], labels, "stream", "labels"); err != nil {

@@ -236,6 +236,7 @@ func TestRefusals(t *testing.T) {
 		"streams of 1":         {[]byte(`{"streams":1}`), js, 400, "streams is no array"},
 		"a stream of 1":        {[]byte(`{"streams":[1]}`), js, 400, "streams[0]: it is no object"},
 		"no labels":            {[]byte(`{"streams":[{"values":[["1","x"]]}]}`), js, 400, "at least one is required"},
+		"the old form":         {[]byte(`{"streams":[{"labels":"{a=\"b\"}","entries":[{"ts":"2026-11-20T10:11:12Z","line":"x"}]}]}`), js, 400, "streams[0]: the JSON is in the old form of /api/prom/push"},
 		"empty labels":         {[]byte(stream(`{}`, `[]`)), js, 400, "streams[1]: a stream has no labels"},
 		"a name with a dot":    {[]byte(stream(`{"a.b":"c"}`, `[]`)), js, 400, `label name "a.b"`},
 		"a label of 1":         {[]byte(stream(`{"a":1}`, `[]`)), js, 400, `the value of "a" is no string`},
