@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,6 @@ import (
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/deliver"
 	"github.com/forebay-log/forebay/internal/httpsend"
-	"github.com/forebay-log/forebay/internal/secrets"
 	"github.com/forebay-log/forebay/internal/values"
 )
 
@@ -41,6 +41,7 @@ type client struct {
 	requests, failed, splits, paced, wireBytes, bodyBytes atomic.Uint64
 
 	fits        atomic.Int64 // bytes of a request for several streams: less than MaxRequestBytes once one was too large
+	spoken      atomic.Bool  // the server has answered in HTTP
 	unreachable atomic.Bool
 	stamped     atomic.Int64 // the last time given to a record that was too old, in Unix ns
 	toldOld     atomic.Int64 // when that was told last, likewise
@@ -66,8 +67,11 @@ func newClient(c *Config, streams *registry, n *noticed, r *reports) (*client, e
 		return nil, err
 	}
 	s.secrets = []string{c.Password, c.BearerToken, httpsend.Basic(c.Username, c.Password), c.endpoint.RawQuery} // a proxy may ask for the last
-	for _, value := range c.Headers {
-		if len(value) >= 4 {
+	for name, value := range c.Headers {
+		if http.CanonicalHeaderKey(name) == "Authorization" {
+			_, token, _ := strings.Cut(value, " ")
+			s.secrets = append(s.secrets, value, token)
+		} else if len(value) >= 4 {
 			s.secrets = append(s.secrets, value)
 		}
 	}
@@ -115,14 +119,16 @@ func (s *client) reserve() (err error) {
 	return nil
 }
 
-// redact takes what is secret out of a text that came from outside.
-func (s *client) redact(text string) string {
-	hid := s.secrets
+// hidden returns the credentials, which no error shows.
+func (s *client) hidden() []string {
 	if t := s.headers.token.Load(); t != nil {
-		hid = append(slices.Clip(hid), *t)
+		return append(slices.Clip(s.secrets), *t)
 	}
-	return secrets.HideOwn(text, "[secret]", hid...)
+	return s.secrets
 }
+
+// hiddenMark is written in place of a credential.
+const hiddenMark = "[secret]"
 
 // close ends connections of our own that are idle.
 func (s *client) close() {

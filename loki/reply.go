@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/forebay-log/forebay/batch"
 	"github.com/forebay-log/forebay/internal/httpsend"
+	"github.com/forebay-log/forebay/internal/secrets"
 )
 
 // A PushError is Loki's refusal of a request, or the lack of an answer.
@@ -98,11 +98,8 @@ func (s *client) judge(res *http.Response, text []byte, whole bool, size int, se
 	if status == http.StatusNoContent {
 		return answer{}
 	}
-	message := string(bytes.TrimSpace(cutUTF8(text, 1024)))
-	if !utf8.ValidString(message) {
-		message = strings.ToValidUTF8(message, "\ufffd")
-	}
-	pe := &PushError{Status: status, Message: httpsend.Printable(s.redact(message)), Labels: httpsend.Printable(segs[0].st.describe())}
+	message := secrets.Hide(strings.ToValidUTF8(string(bytes.TrimSpace(cutUTF8(text, 4<<10))), "\ufffd"), hiddenMark, s.hidden()...)
+	pe := &PushError{Status: status, Message: httpsend.Printable(string(cutUTF8([]byte(message), 1<<10))), Labels: httpsend.Printable(segs[0].st.describe())}
 	after := httpsend.RetryAfter(res.Header.Get("Retry-After"), time.Now())
 	a := answer{err: pe, after: after}
 	switch {

@@ -1,12 +1,14 @@
 package loki
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -55,6 +57,42 @@ func TestUnansweredPushesAreUnknown(t *testing.T) {
 				t.Errorf("%s: %s, %d unknown: %v", name, r.Account, r.Unknown, err)
 			}
 		})
+	}
+}
+
+// TestPortOfAnotherProtocol: a port that does not speak HTTP is named as such.
+func TestPortOfAnotherProtocol(t *testing.T) {
+	for answer, want := range map[string]string{
+		"SSH-2.0-OpenSSH_9.6\r\n":  `HOST does not speak HTTP: malformed response "SSH-2.0-OpenSSH_9.6"`,
+		"-ERR unknown command\r\n": `HOST does not speak HTTP: malformed status code "unknown"`,
+		"":                         "HOST closed the connection without an HTTP answer; it may not speak HTTP: ",
+	} {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				c, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+					_, _ = io.Copy(io.Discard, r.Body)
+				}
+				_, _ = io.WriteString(c, answer)
+				c.Close()
+			}
+		}()
+		e := &encoded{t: t, s: sinkFor(t, nil, Config{URL: "http://" + ln.Addr().String(), NoProxy: true})}
+		got := e.add(nil, event(time.Now(), 0, "x")).send()
+		if want = strings.Replace(want, "HOST", ln.Addr().String(), 1); !got.is("again [0]") || !strings.Contains(got.String(), want) {
+			t.Errorf("got %v, want %s", got, want)
+		}
+		ln.Close()
+		<-done
 	}
 }
 

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -18,6 +21,7 @@ import (
 
 	"github.com/forebay-log/forebay/bufpool"
 	"github.com/forebay-log/forebay/internal/httpsend"
+	"github.com/forebay-log/forebay/internal/secrets"
 )
 
 // maxAnswer is how much of an answer is read, in bytes; of a 400 it is more, see
@@ -268,6 +272,7 @@ func (s *client) post(ctx context.Context, p *push, segs ...segment) (out answer
 	if err != nil {
 		return s.lost(err)
 	}
+	s.spoken.Store(true)
 	limit := maxAnswer
 	if res.StatusCode == http.StatusBadRequest {
 		limit += maxRefusals(segs)
@@ -304,7 +309,7 @@ func (s *client) lost(err error) answer {
 	if errors.As(err, &ue) {
 		err = ue.Err // without the URL, which may have a secret in its query
 	}
-	failed := &PushError{Message: httpsend.Printable(s.redact(err.Error())), cause: err}
+	failed := &PushError{Message: httpsend.Printable(s.plain(err)), cause: err}
 	out := answer{verdict: unanswered, err: failed}
 	switch httpsend.LostBy(err) {
 	case httpsend.NotSecure:
@@ -315,6 +320,21 @@ func (s *client) lost(err error) answer {
 		failed.unanswered = true
 	}
 	return out
+}
+
+// plain returns the text of an error of the transport, without credentials. It names a port
+// that does not speak HTTP, such as the port of another protocol.
+func (s *client) plain(err error) string {
+	text := secrets.HideIn(err, hiddenMark, s.hidden()...).Error()
+	_, answer, malformed := strings.Cut(text, "malformed HTTP ") // net/http has no type for it
+	switch {
+	case malformed:
+		return fmt.Sprintf("%s does not speak HTTP: malformed %s", s.c.endpoint.Host, answer)
+	case s.spoken.Load():
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return fmt.Sprintf("%s closed the connection without an HTTP answer; it may not speak HTTP: %s", s.c.endpoint.Host, text)
+	}
+	return text
 }
 
 // isLetIn reports whether an answer comes from Loki behind all that asks who it is.

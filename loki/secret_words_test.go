@@ -3,6 +3,8 @@ package loki_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +15,62 @@ import (
 	"github.com/forebay-log/forebay/internal/bubble"
 	"github.com/forebay-log/forebay/loki"
 )
+
+// TestCredentialsInAnswers: no credential that a server repeats is shown, short ones and words
+// included, wherever they are in its text.
+func TestCredentialsInAnswers(t *testing.T) {
+	for _, secret := range []string{"X", "ab1", "token", "swordfish", "Pa-55.w0rd", "s3cr3t-value-of-some-length"} {
+		for name, c := range map[string]loki.Config{
+			"password": {Username: "user", Password: secret}, "token": {BearerToken: secret},
+			"header": {Headers: map[string]string{"Authorization": "Bearer " + secret}}, "URL": {URL: "http://user:" + secret + "@loki.test"},
+		} {
+			for _, text := range []string{"bad token Bearer %s", "refused [%s]", "%s", "key=%s&x=1", "\"%s\": no", "a" + strings.Repeat(" b", 508) + " %s"} {
+				for _, status := range []int{400, 401, 413, 429, 500} {
+					if c.URL == "" {
+						c.URL = "http://loki.test"
+					}
+					c.Labels = map[string]string{"app": "a"}
+					c.Client = &http.Client{Transport: answers(func(r *http.Request) *http.Response {
+						return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(fmt.Sprintf(text, secret)))}
+					})}
+					p, err := loki.NewPusher(c)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var b batch.Builder
+					rec, m, err := p.AppendLine(nil, time.Now(), 0, []byte("line"), nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					b.Append(rec, 0, m)
+					ses, _ := p.Open(lonely{t.Context()})
+					_ = ses.Send(b.Batch(p.Encoder().Codec()))
+					ses.Close()
+					said := strings.TrimPrefix(p.Stats().LastError, fmt.Sprintf("loki: push answered %d %s", status, http.StatusText(status)))
+					said = strings.NewReplacer("Bearer", "", "[secret]", "", `(stream {app="a", level="info"})`, "", "bad token", "").Replace(said)
+					if strings.Contains(said, secret) || p.Stats().LastError == "" {
+						t.Errorf("%s %s: %.80q", name, secret, p.Stats().LastError)
+					}
+				}
+			}
+		}
+	}
+}
+
+type answers func(*http.Request) *http.Response
+
+func (f answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	r.Body.Close()
+	return f(r), nil
+}
+
+// lonely is a life that nobody watches.
+type lonely struct{ ctx context.Context }
+
+func (l lonely) Context() context.Context           { return l.ctx }
+func (l lonely) Answer(*batch.Batch, batch.Outcome) {}
+func (l lonely) End(error)                          {}
 
 // A password that is a part of words leaves no gap in them, which would tell it.
 func TestPasswordThatIsAWord(t *testing.T) {
