@@ -391,22 +391,11 @@ func (p *parser) zonedYear() bool {
 	if p.num(4, &p.year) {
 		return true
 	}
-	start, known := p.i, true
-	for p.i < len(p.b) && p.i-start < 5 && p.b[p.i]-'A' < 26 {
+	start := p.i
+	p.zone()
+	known := p.i > start
+	for !known && p.i < len(p.b) && p.i-start < 5 && p.b[p.i]-'A' < 26 {
 		p.i++
-	}
-	switch string(p.b[start:p.i]) {
-	case "":
-		if !p.offset(false) {
-			return false
-		}
-	case "UTC", "GMT": // GMT+03:00 is Java's
-		p.loc = time.UTC
-		p.offset(false)
-	case "UT", "Z":
-		p.loc = time.UTC
-	default:
-		known = false
 	}
 	return p.lit(' ') && p.num(4, &p.year) &&
 		(known || time.Date(p.year, time.Month(p.month), p.day, 0, 0, 0, 0, time.UTC).Weekday() == p.weekday)
@@ -463,9 +452,9 @@ func (p *parser) fraction() {
 func (p *parser) zone() {
 	start := p.i
 	spaced := p.lit(' ')
-	if !spaced && (p.lit('Z') || p.lit('z')) || p.word("UTC") || p.word("GMT") {
+	if !spaced && (p.lit('Z') || p.lit('z')) || p.word("UTC") || p.word("GMT") || p.word("UT") {
 		p.loc = time.UTC
-		p.offset(false) // GMT+0100 is JavaScript's
+		p.offset(false) // GMT+0100 is JavaScript's, GMT+01:00 Java's
 	} else if !p.offset(spaced) && !p.area() {
 		p.i = start
 	}
