@@ -302,3 +302,33 @@ func TestOpenErrors(t *testing.T) {
 		t.Error("a file was taken for a directory")
 	}
 }
+
+// A Sync syncs the segments that were written to since the last one, and no other: a spool
+// of many segments costs a sync no more than a small one.
+func TestSyncLeavesSyncedSegmentsAlone(t *testing.T) {
+	synced := map[string]int{}
+	fs := vfs.NewFaulty(vfs.NewMem(), func(c vfs.Call) (int, error) {
+		if c.Op == vfs.OpSync && strings.HasSuffix(c.Name, segmentSuffix) {
+			synced[c.Name]++
+		}
+		return 0, nil
+	})
+	s := mustOpen(t, fs, smallQuota(Options{}))
+	for n := range 3 { // each time a segment or two
+		mustAppend(t, s, 40*n, 40)
+		for range 3 {
+			if err := s.Sync(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(synced) < 3 {
+		t.Errorf("%d segments", len(synced))
+	}
+	for name, n := range synced {
+		if n > 1 {
+			t.Errorf("%s was synced %d times", name, n)
+		}
+	}
+	mustClose(t, s)
+}
