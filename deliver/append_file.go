@@ -10,7 +10,7 @@ import (
 )
 
 // An appendFile is a file that is appended to: dead letters, or a fallback. If its path no longer
-// names it, because it was moved or deleted, it is opened anew before the next write.
+// names it, because it was moved or deleted, it is reopened before the next write.
 type appendFile struct {
 	path string
 

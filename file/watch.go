@@ -24,11 +24,11 @@ const (
 type watched struct {
 	looked time.Time // when the path last named the open file, or was found not to; zero: look now
 	wrote  time.Time
-	moved  bool // the file was moved away and cannot be opened anew; that was reported
+	moved  bool // the file was moved away and cannot be reopened; that was reported
 }
 
-// Check opens the path anew if it no longer names the file that is open, because that was moved
-// or deleted, and reports that to OnError, once. Write does so, too: after a pause, after a Check,
+// Check reopens the path if it no longer names the open file, because that was moved or
+// deleted, and reports that to OnError, once. Write does so, too: after a pause, after a Check,
 // and every 0.1 s. A file that was moved stays in use until there can be a new one. If one that
 // was deleted cannot be made again, Check and Write return the reason.
 func (f *File) Check() error {
@@ -55,8 +55,8 @@ func (f *File) glanceLocked() {
 	}
 }
 
-// lookLocked finds out whether the path names the file that is open. If not, the file is opened
-// anew, or closed if it was deleted.
+// lookLocked finds out whether the path names the file that is open. If not, the file is
+// reopened, or closed if it was deleted.
 func (f *File) lookLocked(now time.Time) {
 	if f.h == nil || !f.regular || f.cut {
 		return
@@ -74,7 +74,7 @@ func (f *File) lookLocked(now time.Time) {
 	case err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR):
 		return // nobody knows
 	case isDeleted(ours):
-		f.events.Post(fmt.Errorf("file: %q was deleted; it is made anew", f.name))
+		f.events.Post(fmt.Errorf("file: %q was deleted; it is made again", f.name))
 		unclaim(f.h)
 		giveBack := f.giveBackLocked()
 		f.h.Close()
@@ -87,7 +87,7 @@ func (f *File) lookLocked(now time.Time) {
 	switch {
 	case err == nil:
 		f.watched.moved = false
-		f.events.Post(fmt.Errorf("file: %q was moved; it is opened anew", f.name))
+		f.events.Post(fmt.Errorf("file: %q was moved; it is reopened", f.name))
 	case !f.watched.moved:
 		f.watched.moved = true
 		f.events.Post(fmt.Errorf("file: %q was moved; %w", f.name, err))
@@ -112,7 +112,7 @@ func (f *File) makeDirsLocked() error {
 	return cause(err)
 }
 
-// relock takes the lock anew if its file was moved or deleted: others would not find it.
+// relock takes the lock again if its file was moved or deleted: others would not find it.
 func (f *File) relock() error {
 	old := f.lock
 	if old == nil {
