@@ -60,7 +60,7 @@ func TestSourcesNameWhatExists(t *testing.T) {
 		name, text, _ := strings.Cut(section, "\n")
 		shown := 0
 		for line := range strings.Lines(text) {
-			if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| there | ") {
+			if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| In the source | ") {
 				continue
 			}
 			cells := strings.Split(strings.Trim(line, "| \n"), " | ")
