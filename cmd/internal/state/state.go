@@ -22,6 +22,9 @@ type Dir struct {
 	fs   vfs.FS
 	path string // of the file
 	lock io.Closer
+
+	f   vfs.File // for Append; nil: not open
+	end int64    // of what was saved; 0: nothing may be appended
 }
 
 // Open locks dir, which it makes if need be, for the file of that name in it. Its error is
@@ -86,7 +89,55 @@ func (d *Dir) SetAside() error { return d.fs.Rename(d.path, d.path+".bad") }
 
 // Save replaces what is stored. Whenever the process or the machine ends, the old text or
 // the new one is there; once it has returned nil, the new one.
-func (d *Dir) Save(text []byte) error { return replace(d.fs, d.path, text) }
+func (d *Dir) Save(text []byte) error {
+	d.shut()
+	err := replace(d.fs, d.path, text)
+	if err == nil {
+		d.end = int64(len(text))
+	}
+	return err
+}
+
+// Append adds text to what the last Save has stored. It survives the process once Append has
+// returned nil, and a loss of power after a Sync; until then a part of it may be there, and
+// nothing behind that. After an error Save must be called before anything else is appended.
+func (d *Dir) Append(text []byte) (err error) {
+	if d.end == 0 {
+		return errors.New("state: append without a save")
+	}
+	if d.f == nil {
+		if d.f, err = d.fs.OpenFile(d.path, os.O_RDWR, 0); err != nil {
+			d.f = nil
+			return err
+		}
+	}
+	_, err = d.f.WriteAt(text, d.end)
+	d.end += int64(len(text))
+	return d.failed(err)
+}
+
+// Sync puts what was appended on stable storage. Its errors are those of Append.
+func (d *Dir) Sync() error {
+	if d.f == nil {
+		return nil
+	}
+	return d.failed(d.f.Sync())
+}
+
+func (d *Dir) failed(err error) error {
+	if err != nil {
+		d.shut()
+	}
+	return err
+}
+
+// shut ends appending.
+func (d *Dir) shut() {
+	if d.f != nil {
+		d.f.Close()
+	}
+	d.f, d.end = nil, 0
+}
 
 // Replace writes a file beside that of a Dir, as [Dir.Save] does. Whoever calls it has the
 // directory locked.
@@ -122,4 +173,7 @@ func syncDir(fsys vfs.FS, dir string) error {
 }
 
 // Close unlocks the directory.
-func (d *Dir) Close() error { return d.lock.Close() }
+func (d *Dir) Close() error {
+	d.shut()
+	return d.lock.Close()
+}
