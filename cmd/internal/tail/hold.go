@@ -7,64 +7,63 @@ import (
 	"github.com/forebay-log/forebay/cmd/internal/join"
 )
 
-// line takes a line of f that begins at start and ends at end. An error is the sink's; the
-// line was not taken then.
-func (t *Tailer) line(f *follow, line []byte, start func() mark, end int64, now time.Time) error {
+// A holder makes records of the lines of a series.
+type holder = *join.Joiner[place]
+
+// line takes a line that begins at start. An error is the sink's; the line was not taken then.
+func (t *Tailer) line(s *series, line []byte, start func() place, end int64, now time.Time) error {
 	if t.o.Join == nil {
-		return t.put(f, line, "", time.Time{})
+		return t.put(s, line, "", time.Time{})
 	}
-	if f.hold == nil {
-		f.hold = t.newHold(f)
+	if s.hold == nil {
+		s.hold = t.newHold(s)
 	}
-	if err := f.hold.Line(line, start, end, now); err != nil {
-		return err
-	}
-	if !f.hold.Empty() {
-		t.holding[f] = true
-	}
-	return nil
+	return s.hold.Line(line, start, end, now)
 }
 
-// newHold returns what makes records of the lines of f.
-func (t *Tailer) newHold(f *follow) *join.Joiner[mark] {
-	put := func(r join.Record) error { return t.put(f, r.Text, r.Stream, r.Time) }
-	return join.New[mark](t.o.Join, &t.limits, put, func() {
-		if !f.bare {
-			f.bare = true
-			t.say("%s: %s", f.path, join.Bare)
+func (t *Tailer) newHold(s *series) holder {
+	put := func(r join.Record) error { return t.put(s, r.Text, r.Stream, r.Time) }
+	return join.New[place](t.o.Join, &t.limits, put, func() {
+		if !s.bare {
+			s.bare = true
+			t.say("%s: %s", s.path, join.Bare)
 		}
 	})
 }
 
-// release puts what f holds and what has had its time; all of it if that is asked for.
-func (t *Tailer) release(f *follow, now time.Time, all bool) error {
-	if f.hold == nil {
+// release puts the records of s that have had their time at now, or all.
+func (t *Tailer) release(s *series, now time.Time, all bool) error {
+	if s.hold == nil {
 		return nil
 	}
-	if err := f.hold.Release(now, all); err != nil {
+	if err := s.hold.Release(now, all); err != nil {
 		return err
 	}
-	if f.hold.Empty() {
-		f.hold = nil
-		delete(t.holding, f)
+	if s.hold.Empty() {
+		s.hold = nil
 	}
+	t.touch(s)
 	return nil
 }
 
 // put hands a record to the sink, with a newline at its end.
-func (t *Tailer) put(f *follow, text []byte, stream string, at time.Time) error {
+func (t *Tailer) put(s *series, text []byte, stream string, at time.Time) error {
+	return t.give(Line{Text: text, Source: s.src, Stream: stream, Time: at, Cut: t.cutting && !t.o.Once})
+}
+
+func (t *Tailer) give(l Line) error {
 	if t.stopped.Load() {
 		return ErrStopped
 	}
-	if n := len(text); n == 0 || text[n-1] != '\n' {
-		t.ended = append(append(t.ended[:0], text...), '\n')
-		text = t.ended
+	if n := len(l.Text); l.TooLong == 0 && (n == 0 || l.Text[n-1] != '\n') {
+		t.ended = append(append(t.ended[:0], l.Text...), '\n')
+		l.Text = t.ended
 	}
-	t.dirty = true
-	return t.sink.Put(Line{Text: text, Source: f.src, Stream: stream, Time: at})
+	return t.sink.Put(l)
 }
 
-// binary says what a file is that is not text, "" for text, by its first bytes.
+// binary returns the kind of a file that is not text, "" for text, by its first bytes. A file
+// is binary if more than a third of them are control characters, NUL bytes at either end aside.
 func binary(b []byte) string {
 	for _, m := range []struct{ magic, name string }{
 		{"\x1f\x8b", "compressed (gzip)"}, {"\x28\xb5\x2f\xfd", "compressed (zstd)"}, {"BZh", "compressed (bzip2)"},
@@ -84,7 +83,7 @@ func binary(b []byte) string {
 			odd++
 		}
 	}
-	if odd*10 > len(b) {
+	if 3*odd > len(b) {
 		return "binary"
 	}
 	return ""

@@ -305,9 +305,22 @@ func TestMeets(t *testing.T) {
 			f.look("a\n")
 			f.must(os.Rename(f.log, f.at("x.log.1")))
 			f.write("new\n")
-			f.look("new\n")
-			f.pass(10 * time.Second) // nobody has completed it
+			f.look() // it may be completed there
+			f.pass(10 * time.Second)
+			f.want("partnew\n")
+		}},
+		{"a part of a line of a file that is renamed, and no other comes", Options{}, func(f *field) {
+			f.write("a\npart")
+			f.look("a\n")
+			f.must(os.Rename(f.log, f.at("x.log.1")))
+			f.look()
+			f.pass(10 * time.Second)
 			f.want("part\n")
+			if last := f.s.sources[len(f.s.sources)-1]; !last.Cut {
+				f.t.Error("it does not bear a mark")
+			}
+			f.write("\nnew\n")
+			f.look("new\n")
 		}},
 		{"a file that comes back under its name", Options{}, func(f *field) {
 			f.write("a\n")

@@ -5,38 +5,50 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/forebay-log/forebay/cmd/internal/state"
 )
 
-// An entry is what is stored of a file.
+// An entry is what is stored of a generation.
 type entry struct {
-	id   id
-	path string
-	real string // without symbolic links
-	at   mark   // of the first byte that is not committed
-	head head
-	cut  bool // a part of a line was delivered, up to at
+	no    uint64 // names it in the file
+	id    id
+	path  string // of its series
+	real  string // where it was, without symbolic links
+	at    mark   // of the first byte that is not committed
+	head  head
+	cut   bool  // a part of a line was delivered, up to at
+	seen  int64 // the end of what was seen of it
+	mtime int64 // when it had changed last; 0: not known
+	ended bool  // there is nothing left: it is forgotten
 }
 
-// The file of positions is text: a line for each file, between a first line that names
-// the format and a last one with the number of entries and a checksum of all before it.
+// The file of positions is text: a list of generations, and behind it what has changed since.
 // docs/format/tail.md describes it.
 const (
 	positionsName = "positions"
-	positionsHead = "forebay tail 1\n"
+	positionsHead = "forebay tail 2\n"
+	oldHead       = "forebay tail 1\n" // of release 0.1, without changes
+	logBytes      = 1 << 20            // of changes, before the list is written again
 )
 
-// ErrInUse says that another process has the directory.
+// ErrInUse is the error of New if another process has the directory.
 var ErrInUse = errors.New("another forebay tail uses it; give each its own directory")
 
 // A store is the directory of positions. It is locked.
-type store struct{ dir *state.Dir }
+type store struct {
+	dir   *state.Dir
+	list  int // bytes
+	log   int
+	stale bool // the file has to be written anew
+}
 
-// openStore locks dir, which it makes if need be, and returns the entries. fresh says
-// that no process has stored any before. A file of positions that is damaged is renamed,
-// and reported as damaged.
+// openStore locks dir, which it makes if need be, and returns the entries. fresh reports that
+// no process has stored any before. A file of positions that is damaged is renamed, and
+// reported as damaged.
 func openStore(dir string) (s *store, entries []entry, fresh bool, damaged, err error) {
 	d, err := state.Open(dir, positionsName)
 	if errors.Is(err, state.ErrInUse) {
@@ -45,7 +57,7 @@ func openStore(dir string) (s *store, entries []entry, fresh bool, damaged, err 
 	if err != nil {
 		return nil, nil, false, nil, err
 	}
-	s = &store{d}
+	s = &store{dir: d, stale: true}
 	text, err := d.Load()
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil, true, nil, nil
@@ -63,9 +75,29 @@ func openStore(dir string) (s *store, entries []entry, fresh bool, damaged, err 
 	return s, entries, false, damaged, nil
 }
 
+// wantsWhole reports whether the next entries to be saved must be all.
+func (s *store) wantsWhole() bool { return s.stale || s.log > max(logBytes, s.list) }
+
 // save replaces the entries. Whenever the process or the machine ends, the old ones or
 // the new ones are there.
-func (s *store) save(entries []entry) error { return s.dir.Save(appendPositions(nil, entries)) }
+func (s *store) save(entries []entry) error {
+	text := appendPositions(nil, entries)
+	err := s.dir.Save(text)
+	s.stale, s.list, s.log = err != nil, len(text), 0
+	return err
+}
+
+// append adds changes. They survive the process at once, and a loss of power after a Sync.
+func (s *store) append(entries []entry) error {
+	var text []byte
+	for _, e := range entries {
+		text = appendEntry(text, e)
+	}
+	err := s.dir.Append(text)
+	s.stale = err != nil
+	s.log += len(text)
+	return err
+}
 
 func (s *store) close() { s.dir.Close() }
 
@@ -73,26 +105,96 @@ func appendPositions(dst []byte, entries []entry) []byte {
 	start := len(dst)
 	dst = append(dst, positionsHead...)
 	for _, e := range entries {
-		cut := 0
-		if e.cut {
-			cut = 1
-		}
-		dst = fmt.Appendf(dst, "%x %x %d %08x %d %08x %d %q %q\n", e.id.dev, e.id.ino, e.at.off, e.at.sum, e.head.n, e.head.sum, cut, e.path, e.real)
+		dst = appendEntry(dst, e)
 	}
 	return fmt.Appendf(dst, "end %d %08x\n", len(entries), sum(dst[start:]))
 }
 
+// appendEntry writes a line with its checksum.
+func appendEntry(dst []byte, e entry) []byte {
+	start := len(dst)
+	if e.ended {
+		dst = fmt.Appendf(dst, "%d - ", e.no)
+	} else {
+		cut := 0
+		if e.cut {
+			cut = 1
+		}
+		dst = fmt.Appendf(dst, "%d %x %x %d %08x %d %08x %d %d %d %q %q ", e.no, e.id.dev, e.id.ino, e.at.off, e.at.sum, e.head.n, e.head.sum, cut, e.seen, e.mtime, e.path, e.real)
+	}
+	return fmt.Appendf(dst, "%08x\n", sum(dst[start:]))
+}
+
 func parsePositions(text []byte) ([]entry, error) {
+	if bytes.HasPrefix(text, []byte(oldHead)) {
+		return parseOld(text)
+	}
 	body, ok := bytes.CutPrefix(text, []byte(positionsHead))
 	if !ok {
 		return nil, errors.New("it does not begin as it should")
 	}
+	var entries []entry
+	at := map[uint64]int{} // by number
+	off, listed := len(positionsHead), false
+	for line := range bytes.Lines(body) {
+		if !listed && bytes.HasPrefix(line, []byte("end ")) {
+			if want := fmt.Sprintf("end %d %08x\n", len(entries), sum(text[:off])); string(line) != want {
+				return nil, errors.New("its end or its checksum is wrong")
+			}
+			listed = true
+			continue
+		}
+		e, err := parseLine(string(line))
+		switch {
+		case err != nil && listed: // the last write was cut short
+			return live(entries), nil
+		case err != nil:
+			return nil, fmt.Errorf("line %d: %w", len(entries)+2, err)
+		}
+		off += len(line)
+		if i, known := at[e.no]; known {
+			entries[i] = e
+		} else {
+			at[e.no] = len(entries)
+			entries = append(entries, e)
+		}
+	}
+	if !listed {
+		return nil, errors.New("its end or its checksum is wrong")
+	}
+	return live(entries), nil
+}
+
+func live(entries []entry) []entry {
+	return slices.DeleteFunc(entries, func(e entry) bool { return e.ended })
+}
+
+// parseLine reads what appendEntry has written.
+func parseLine(line string) (e entry, err error) {
+	cut := len(line) - len("00000000\n")
+	if cut < 0 || line[cut:] != fmt.Sprintf("%08x\n", sum([]byte(line[:cut]))) {
+		return e, errors.New("its checksum is wrong")
+	}
+	no, rest, _ := strings.Cut(line[:cut], " ")
+	if e.no, err = strconv.ParseUint(no, 10, 64); err != nil {
+		return e, errors.New("a number is wrong")
+	}
+	if rest == "- " {
+		e.ended = true
+		return e, nil
+	}
+	return e, e.parse(rest, true)
+}
+
+// parseOld reads the positions of release 0.1.
+func parseOld(text []byte) ([]entry, error) {
+	body := text[len(oldHead):]
 	end := bytes.LastIndexByte(bytes.TrimSuffix(body, []byte{'\n'}), '\n') + 1
 	body, last := body[:end], body[end:]
 	var entries []entry
 	for line := range bytes.Lines(body) {
-		e, err := parseEntry(string(line))
-		if err != nil {
+		e := entry{no: uint64(len(entries))}
+		if err := e.parse(strings.TrimSuffix(string(line), "\n")+" ", false); err != nil {
 			return nil, fmt.Errorf("line %d: %w", len(entries)+2, err)
 		}
 		entries = append(entries, e)
@@ -103,29 +205,30 @@ func parsePositions(text []byte) ([]entry, error) {
 	return entries, nil
 }
 
-func parseEntry(line string) (e entry, err error) {
-	var cut int
-	var rest string
-	var n int
-	n, err = fmt.Sscanf(line, "%x %x %d %x %d %x %d", &e.id.dev, &e.id.ino, &e.at.off, &e.at.sum, &e.head.n, &e.head.sum, &cut)
-	if err != nil || n != 7 || e.at.off < 0 || e.head.n < 0 || e.head.n > headBytes {
-		return e, errors.New("a number is wrong")
+// parse reads the fields from the device to the real path. Those of release 0.1 do not have
+// the end and the time of what was seen.
+func (e *entry) parse(line string, seen bool) error {
+	fields := 7
+	form, to := "%x %x %d %x %d %x %d", []any{&e.id.dev, &e.id.ino, &e.at.off, &e.at.sum, &e.head.n, &e.head.sum, new(int)}
+	if seen {
+		fields += 2
+		form, to = form+" %d %d", append(to, &e.seen, &e.mtime)
 	}
-	for range 7 {
-		for line != "" && line[0] != ' ' {
-			line = line[1:]
-		}
-		if line != "" {
-			line = line[1:]
+	n, err := fmt.Sscanf(line, form, to...)
+	if err != nil || n != fields || e.at.off < 0 || e.head.n < 0 || e.head.n > headBytes || e.seen < 0 {
+		return errors.New("a number is wrong")
+	}
+	e.cut = *to[6].(*int) != 0
+	e.seen = max(e.seen, e.at.off)
+	for range fields {
+		_, line, _ = strings.Cut(line, " ")
+	}
+	if e.path, line, err = quoted(line); err == nil {
+		if e.real, line, err = quoted(line); err == nil && line != "" {
+			err = errors.New("something follows the path")
 		}
 	}
-	e.cut = cut != 0
-	if e.path, rest, err = quoted(line); err == nil {
-		if e.real, rest, err = quoted(rest); err == nil && rest != "\n" {
-			err = errors.New("something is behind the path")
-		}
-	}
-	return e, err
+	return err
 }
 
 // quoted takes a string in quotes, and the space behind it, from the front of s.
@@ -135,9 +238,5 @@ func quoted(s string) (text, rest string, err error) {
 		return "", "", errors.New("a path has no quotes")
 	}
 	text, err = strconv.Unquote(q)
-	rest = s[len(q):]
-	if rest != "" && rest[0] == ' ' {
-		rest = rest[1:]
-	}
-	return text, rest, err
+	return text, strings.TrimPrefix(s[len(q):], " "), err
 }

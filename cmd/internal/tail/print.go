@@ -60,6 +60,12 @@ func headOf(r io.ReaderAt, n int64) (head, error) {
 	return head{m, sum(buf[:m])}, err
 }
 
+// matches reports whether r begins with what h was made of.
+func (h head) matches(r io.ReaderAt) bool {
+	got, err := headOf(r, int64(h.n))
+	return err == nil && got == h
+}
+
 // is reports whether the file that r reads holds what h and m were made of. An error
 // other than that it is too short is returned.
 func is(r io.ReaderAt, h head, m mark) (bool, error) {
@@ -76,7 +82,7 @@ func is(r io.ReaderAt, h head, m mark) (bool, error) {
 	return false, err
 }
 
-// isFile is is for the file at path.
+// isFile is is for the file at path. An empty head matches no file.
 func isFile(path string, h head, m mark) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -84,5 +90,5 @@ func isFile(path string, h head, m mark) bool {
 	}
 	defer f.Close()
 	ok, _ := is(f, h, m)
-	return ok
+	return ok && h.n > 0
 }

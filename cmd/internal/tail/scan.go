@@ -1,7 +1,9 @@
 package tail
 
 import (
+	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,46 +11,85 @@ import (
 	"time"
 )
 
-// scan looks for files that the patterns name.
-func (t *Tailer) scan(now time.Time) {
-	t.scans++
+// watch looks for what has changed until ctx ends. It never waits for the sink.
+func (t *Tailer) watch(ctx context.Context, w *watcher) {
+	for {
+		timer := time.NewTimer(time.Until(t.look(t.now(), w)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case ev := <-w.events:
+			t.notice(ev, t.now())
+		case <-w.errors: // events are missing
+			t.nextScan = time.Time{}
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// look scans if it is time to, and looks at the files that are due. It returns when something
+// is due again.
+func (t *Tailer) look(now time.Time, w *watcher) (next time.Time) {
+	if !now.Before(t.nextScan) {
+		t.scanPaths(now, w)
+		t.nextScan = now.Add(t.o.Rescan)
+	}
+	next = t.nextScan
+	t.mu.Lock()
+	all := t.all[:0]
+	for _, s := range t.list {
+		if now.Before(s.due) {
+			next = soonest(next, s.due)
+		} else {
+			all = append(all, s)
+		}
+	}
+	t.mu.Unlock()
+	for _, s := range all {
+		t.mu.Lock()
+		if t.paths[s.path] == s {
+			t.observe(s, now)
+			next = soonest(next, s.due)
+		}
+		t.mu.Unlock()
+	}
+	clear(all)
+	t.all = all
+	return next
+}
+
+// scanPaths looks for files that the patterns name.
+func (t *Tailer) scanPaths(now time.Time, w *watcher) {
 	for _, p := range t.o.Patterns {
+		w.add(filepath.Dir(p))
 		paths := []string{p}
-		literal := !IsPattern(p)
-		if !literal {
+		if IsPattern(p) {
 			paths, _ = filepath.Glob(p) // the pattern is a good one
 			slices.Sort(paths)
 		}
 		if len(paths) == 0 && t.initial {
-			t.missed++
-			t.say("%s: no such file%s", p, t.waiting())
+			t.mu.Lock()
+			t.skipPath(p, id{}, "no such file"+t.waiting())
+			t.mu.Unlock()
 		}
 		for _, path := range paths {
-			if t.paths[path] != nil {
-				continue
+			t.mu.Lock()
+			if s := t.paths[path]; s == nil || s.current() == nil {
+				t.find(path, now, t.initial)
 			}
-			st, err := os.Stat(path)
-			switch {
-			case errors.Is(err, fs.ErrNotExist):
-				if t.initial {
-					t.missed++
-					t.say("%s: no such file%s", path, t.waiting())
-				}
-				delete(t.skipped, path)
-			case err != nil:
-				t.skipPath(path, id{}, "it cannot be read: "+plain(err).Error())
-			case st.IsDir():
-				t.skipPath(path, idOf(path, st), "it is a directory; for the files in it, write "+filepath.Join(path, "*"))
-			case !st.Mode().IsRegular():
-				t.skipPath(path, idOf(path, st), "it is no regular file")
-			default:
-				t.lead(path, st, now)
-			}
+			t.mu.Unlock()
 		}
 	}
-	if t.initial {
-		t.orphans(now)
+	t.mu.Lock()
+	t.scans++
+	t.initial = false
+	for real := range t.reals {
+		w.add(filepath.Dir(real))
 	}
+	t.mu.Unlock()
+	signal(t.ready)
 }
 
 func (t *Tailer) waiting() string {
@@ -58,7 +99,28 @@ func (t *Tailer) waiting() string {
 	return " yet; waiting for one"
 }
 
-// skipPath tells why a path is not followed, once.
+// find follows the file at path, if there is one. missing says that it should be reported if
+// there is none. The caller holds mu.
+func (t *Tailer) find(path string, now time.Time, missing bool) {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		delete(t.skipped, path)
+		if missing {
+			t.skipPath(path, id{}, "no such file"+t.waiting())
+		}
+	case err != nil:
+		t.skipPath(path, id{}, "it cannot be read: "+plain(err).Error())
+	case st.IsDir():
+		t.skipPath(path, idOf(path, st), "it is a directory; for the files in it, write "+filepath.Join(path, "*"))
+	case !st.Mode().IsRegular():
+		t.skipPath(path, idOf(path, st), "it is no regular file")
+	default:
+		t.lead(path, st, now)
+	}
+}
+
+// skipPath reports once why a path is not followed.
 func (t *Tailer) skipPath(path string, what id, why string) {
 	if old, told := t.skipped[path]; !told || old != what {
 		t.skipped[path] = what
@@ -67,48 +129,489 @@ func (t *Tailer) skipPath(path string, what id, why string) {
 	}
 }
 
-// lead follows the file that path leads to.
-func (t *Tailer) lead(path string, st fs.FileInfo, now time.Time) {
-	what := idOf(path, st)
-	if f := t.ids[what]; f != nil {
-		if f.detached { // it is here now
-			f.detached, f.path, f.due = false, path, now
-			f.real = realPath(path)
-			t.paths[path] = f
-			t.news = true
-		}
-		return // or it has two names
-	}
-	f := &follow{id: what, path: path, real: realPath(path), src: sourceOf(path), due: now, active: now}
-	e, known := t.saved[what]
-	delete(t.saved, what)
-	switch {
-	case known && st.Size() >= e.at.off && isFile(path, e.head, e.at):
-		f.at, f.head, f.cut, f.size = e.at, e.head, e.cut, e.at.off
-	case known:
-		// It was truncated, or its inode was used again.
-		if f.after = t.copyOf(e, now); f.after == nil {
-			t.say("%s: it is another file than in the earlier run, or was truncated; reading from its start", path)
-		}
-	case t.o.FromEnd && t.fresh && t.initial:
-		if !t.fromEnd(f, st) {
-			return
+// observe looks at the generations of s. The caller holds mu.
+func (t *Tailer) observe(s *series, now time.Time) {
+	s.idle = min(s.idle+t.o.Poll, 10*t.o.Poll)
+	s.due = now.Add(s.idle)
+	cur := s.current()
+	if cur != nil {
+		st, err := os.Stat(s.path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), err == nil && !st.Mode().IsRegular():
+			t.detach(cur, now)
+		case err != nil:
+			t.cannot(cur, err)
+		case idOf(s.path, st) != cur.id:
+			t.detach(cur, now)
+			t.lead(s.path, st, now)
+		default:
+			t.grow(cur, st, now)
 		}
 	}
-	if !t.initial && f.after == nil {
-		for _, o := range t.files {
-			if o.detached && o.path == path {
-				f.after = o
+	for _, g := range slices.Clone(s.gens) {
+		if g.state != moved || g.f == nil {
+			continue
+		}
+		if st, err := g.f.Stat(); err != nil {
+			t.cannot(g, err)
+		} else {
+			t.grow(g, st, now)
+		}
+	}
+}
+
+// grow notes the size of g. The caller holds mu.
+func (t *Tailer) grow(g *generation, st fs.FileInfo, now time.Time) {
+	if st.Size() == g.size && st.ModTime().Equal(g.mtime) {
+		return
+	}
+	if st.Size() < g.data.off || g.state == skipped && st.Size() < g.size || !t.same(g) {
+		t.truncated(g, st, now)
+		return
+	}
+	if g.state == skipped {
+		g.size, g.mtime = st.Size(), st.ModTime()
+		return
+	}
+	g.size, g.mtime, g.active = st.Size(), st.ModTime(), now
+	g.stuck, g.moot = false, false
+	g.s.idle, g.s.due = 0, now.Add(t.o.Poll)
+	t.measure(g)
+	t.unsave(g)
+	t.wake(g.s)
+}
+
+// same reports whether g still holds what was seen of it. The caller holds mu.
+func (t *Tailer) same(g *generation) bool {
+	if g.state == skipped {
+		return true
+	}
+	f, err := t.ensure(g)
+	if err != nil {
+		return true // the next look reports why
+	}
+	ok, err := is(f, g.head, g.data)
+	return ok || err != nil
+}
+
+// measure reads what g is known by. The caller holds mu.
+func (t *Tailer) measure(g *generation) {
+	f, err := t.ensure(g)
+	if err != nil {
+		return
+	}
+	var buf [4096]byte
+	n := min(g.size, int64(len(buf)))
+	if _, err := f.ReadAt(buf[:n], g.size-n); err != nil {
+		return
+	}
+	end := n
+	for end > 0 && buf[end-1] == 0 { // room that may be filled later
+		end--
+	}
+	if back := min(tailBytes, g.size-n+end); end >= back && end > 0 {
+		t.seen(g, mark{g.size - n + end, sum(buf[end-back : end])})
+	}
+}
+
+// seen notes that g goes up to m. The caller holds mu.
+func (t *Tailer) seen(g *generation, m mark) {
+	if m.off > g.data.off {
+		g.data = m
+	}
+	if g.head.n < headBytes && int64(g.head.n) < g.data.off {
+		if f, err := t.ensure(g); err == nil {
+			if h, err := headOf(f, g.data.off); err == nil {
+				g.head = h
+				t.unsave(g)
 			}
 		}
 	}
-	f.limit = st.Size()
+}
+
+// lead follows the file that path leads to. The caller holds mu.
+func (t *Tailer) lead(path string, st fs.FileInfo, now time.Time) {
+	what := idOf(path, st)
+	if g := t.ids[what]; g != nil {
+		switch {
+		case g.state == moved && g.s.path == path:
+			t.rehome(g, now)
+		case g.state == moved:
+			g.home = path
+			g.real = realPath(path)
+			t.unsave(g)
+		}
+		return // or it has two names
+	}
+	g, err := t.open(path, what)
+	if err != nil {
+		t.skipPath(path, id{}, "cannot be read: "+plain(err).Error()+"; trying again")
+		return
+	}
+	if g == nil { // something else is there already: the next look sees it
+		return
+	}
 	delete(t.skipped, path)
-	t.files = append(t.files, f)
-	t.ids[what] = f
-	t.paths[path] = f
-	f.committed = f.at
-	t.news = true
+	g.active = now
+	t.add(t.seriesOf(path), g)
+	if t.initial {
+		g.limit = g.size
+		if t.o.FromEnd && t.fresh {
+			t.fromEnd(g)
+		}
+	}
+	t.measure(g)
+	t.bound(g.s)
+	t.wake(g.s)
+}
+
+// open opens a file that was not known. It returns nil if another one is there.
+func (t *Tailer) open(path string, what id) (*generation, error) {
+	t.room()
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err != nil || idOf(path, st) != what {
+		f.Close()
+		return nil, err
+	}
+
+	return &generation{id: what, real: realPath(path), f: f, size: st.Size(), mtime: st.ModTime()}, nil
+}
+
+// seriesOf returns the series of path. The caller holds mu.
+func (t *Tailer) seriesOf(path string) *series {
+	s := t.paths[path]
+	if s == nil {
+		s = &series{path: path, src: sourceOf(path)}
+		t.paths[path] = s
+		t.list = append(t.list, s)
+	}
+	return s
+}
+
+// resume goes on with the generations of the earlier run. The caller holds mu.
+func (t *Tailer) resume(now time.Time) {
+	for _, e := range t.saved {
+		st, err := os.Stat(e.path)
+		here := err == nil && st.Mode().IsRegular() && idOf(e.path, st) == e.id
+		if !t.Matches(e.path) {
+			if here {
+				t.number++
+				e.no = t.number
+				t.parked = append(t.parked, e)
+			}
+			continue
+		}
+		g := &generation{id: e.id, real: e.real, at: e.at, head: e.head, data: e.at, size: e.at.off, active: now}
+		find := search{e, e.at}
+		path := ""
+		switch {
+		case e.head.n == 0: // it was empty, and its inode may be another file's by now
+			continue
+		case here && st.Size() >= e.at.off && t.ids[e.id] == nil && isFile(e.path, e.head, e.at):
+		case here:
+			g.state, path = copied, t.copyOf(find)
+			if path == "" {
+				t.say("%s: it is another file than in the earlier run, or was truncated; reading from its start", e.path)
+			}
+		default:
+			if g.state, path = moved, t.elsewhere(find); path == "" {
+				g.state, path = copied, t.copyOf(find)
+			}
+			if path == "" {
+				t.say("%s: the file of the earlier run is gone; what it had behind byte %d was not read", e.path, e.at.off)
+			}
+		}
+		s := t.seriesOf(e.path)
+		if g.state != current {
+			if g.f, err = os.Open(path); err == nil {
+				st, err = g.f.Stat()
+			}
+			if path == "" || err != nil {
+				t.lose(s, e.seen-e.at.off)
+				continue
+			}
+			g.id, g.real = idOf(path, st), path
+			if g.size, g.mtime = st.Size(), st.ModTime(); g.state == copied {
+				t.say("%s: the rest of its copy %s is read, then it from its start", e.path, path)
+			}
+		}
+		g.limit = st.Size()
+		t.add(s, g)
+		if g.settled.cut = e.cut; e.cut {
+			s.rest = unfinished{kind: cutOff, in: g}
+		}
+		if g.state != current {
+			t.measure(g)
+			t.lose(s, e.seen-max(g.data.off, e.at.off))
+		}
+		t.wake(s)
+	}
+	t.saved = nil
+}
+
+// add makes g the newest generation of s. The caller holds mu.
+func (t *Tailer) add(s *series, g *generation) {
+	t.number++
+	g.no, g.order, g.s = t.number, t.number, s
+	g.snapped, g.settled = spot{mark: g.at}, spot{mark: g.at}
+	s.gens = append(s.gens, g)
+	if g.state == current && g.real != s.path {
+		t.reals[g.real] = s
+	}
+	s.due, s.idle = t.now(), 0
+	if g.state == copied {
+		t.ids[g.id] = g
+	} else if t.ids[g.id] == nil || t.ids[g.id].state != current {
+		t.ids[g.id] = g
+	}
+	if g.f != nil {
+		t.files = append(t.files, g)
+	}
+	t.unsave(g)
+}
+
+// rehome makes g, which was moved, the newest generation of the path that leads to it. The
+// caller holds mu.
+func (t *Tailer) rehome(g *generation, now time.Time) {
+	path := g.s.path
+	if g.home != "" {
+		path = g.home
+	}
+	s := t.seriesOf(path)
+	if cur := s.current(); cur != nil {
+		if g.s == s {
+			return
+		}
+		t.detach(cur, now)
+	}
+	g.s.gens = slices.DeleteFunc(g.s.gens, func(o *generation) bool { return o == g })
+	t.queue(g.s)
+	g.s, g.home = s, ""
+	t.number++
+	g.order = t.number
+	s.gens = append(s.gens, g)
+	s.due, s.idle = now, 0
+	g.become(current)
+	t.unsave(g)
+	t.wake(s)
+}
+
+// detach goes on with a generation that its path does not lead to any more. The caller holds
+// mu.
+func (t *Tailer) detach(g *generation, now time.Time) {
+	switch {
+	case g.state == skipped:
+		g.become(read)
+		delete(t.ids, g.id)
+		t.drop(g)
+		t.unsave(g)
+		return
+	case g.f == nil:
+		find := g.entry().moving(g.at)
+		path, to := t.elsewhere(find), moved
+		if path == "" { // it was truncated before
+			path, to = t.copyOf(find), copied
+		}
+		if f, err := os.Open(path); err == nil {
+			t.substitute(g, f, path, to, now)
+		} else {
+			g.become(gone)
+			delete(t.ids, g.id)
+		}
+		t.unsave(g)
+		t.bound(g.s)
+		t.wake(g.s)
+		return
+	}
+	g.become(moved)
+	g.scan, g.active = t.scans, now
+	g.s.due, g.s.idle = now, 0
+	if st, err := g.f.Stat(); err == nil {
+		t.grow(g, st, now)
+	}
+	t.unsave(g)
+	t.bound(g.s)
+	t.wake(g.s)
+}
+
+// substitute goes on with g in a file that holds the rest of it. The caller holds mu.
+func (t *Tailer) substitute(g *generation, f *os.File, path string, to genState, now time.Time) {
+	before := g.data.off
+	delete(t.ids, g.id)
+	if st, err := f.Stat(); err == nil {
+		g.id, g.size, g.mtime = idOf(path, st), st.Size(), st.ModTime()
+	}
+	g.f, g.real, g.stuck, g.data = f, path, false, g.at
+	g.scan, g.active = t.scans, now
+	g.s.due, g.s.idle = now, 0
+	t.files = append(t.files, g)
+	t.ids[g.id] = g
+	g.become(to)
+	t.measure(g)
+	t.lose(g.s, before-g.data.off)
+}
+
+// truncated begins a new generation in the place of g, whose content is not there any more.
+// What was not read is looked for in a copy that was made before. The caller holds mu.
+func (t *Tailer) truncated(g *generation, st fs.FileInfo, now time.Time) {
+	n := &generation{id: g.id, real: g.real, size: st.Size(), mtime: st.ModTime(), active: now, limit: st.Size(), state: g.state, scan: g.scan, home: g.home}
+	if g.state == skipped {
+		n.state = current
+	}
+	known := g.state != skipped && g.head.n > 0
+	f := g.f
+	if f != nil {
+		t.files = slices.DeleteFunc(t.files, func(o *generation) bool { return o == g })
+		g.f, n.f = nil, f
+	}
+	delete(t.ids, g.id)
+	path := ""
+	if known {
+		path = t.copyOf(g.entry().moving(g.at))
+	}
+	switch c, err := os.Open(path); {
+	case g.state == skipped:
+		g.become(read)
+	case path != "" && err == nil:
+		t.substitute(g, c, path, copied, now)
+		t.say("%s: it was truncated; the rest of its copy %s is read, then it from its start", g.s.path, path)
+	default:
+		g.become(gone)
+		if known {
+			t.say("%s: it was truncated; reading from its start", g.s.path)
+		}
+	}
+	t.add(g.s, n)
+	if g.state == read {
+		t.drop(g)
+	}
+	t.unsave(g)
+	t.measure(n)
+	t.bound(g.s)
+	t.wake(g.s)
+}
+
+// changed looks at g, of which its reader has found that f holds something else.
+func (t *Tailer) changed(g *generation, f *os.File, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch st, err := f.Stat(); {
+	case g.f != f: // it was seen already
+	case g.state == copied:
+		g.become(gone)
+		t.shut(g)
+		t.wake(g.s)
+	case err != nil:
+		t.cannot(g, err)
+	default:
+		t.truncated(g, st, now)
+	}
+}
+
+// bound gives up generations of s that are too many. The caller holds mu.
+func (t *Tailer) bound(s *series) {
+	open := 0
+	for _, g := range s.gens {
+		if g.state != read && g.state != gone {
+			open++
+		}
+	}
+	for _, g := range s.gens {
+		if open <= t.o.MaxGenerations {
+			return
+		}
+		if g == t.reading || g.state != moved && g.state != copied {
+			continue
+		}
+		if g.unread() > 0 {
+			t.say("%s: more than %d generations of it wait to be read; the oldest that is not being read is given up", s.path, t.o.MaxGenerations)
+		}
+		g.become(gone)
+		delete(t.ids, g.id)
+		t.shut(g)
+		open--
+		t.wake(s)
+	}
+}
+
+// lose reports and counts bytes of a generation that nobody can read any more.
+func (t *Tailer) lose(s *series, n int64) {
+	if n > 0 {
+		t.o.Lost(n)
+		t.say("%s: %d bytes of it were not read, and no copy has them", s.path, n)
+	}
+}
+
+// cannot reports once that g cannot be read. The caller holds mu.
+func (t *Tailer) cannot(g *generation, err error) {
+	g.stuck = true
+	g.mtime = time.Time{} // the next look tries again
+	g.s.due = t.now().Add(10 * t.o.Poll)
+	if !g.failed {
+		t.missed++
+		g.failed = true
+		t.say("%s: cannot be read: %s; trying again", g.s.path, plain(err))
+	}
+}
+
+// errReplaced says that a path leads to another file. The next look sees it.
+var errReplaced = errors.New("tail: another file")
+
+// ensure opens g. The caller holds mu.
+func (t *Tailer) ensure(g *generation) (*os.File, error) {
+	g.used = t.now()
+	if g.f != nil {
+		return g.f, nil
+	}
+	t.room()
+	f, err := os.Open(g.s.path)
+	if err != nil {
+		return nil, err
+	}
+	st, err := f.Stat()
+	if err == nil && idOf(g.s.path, st) != g.id {
+		err = errReplaced
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	g.f = f
+
+	t.files = append(t.files, g)
+	return f, nil
+}
+
+// room closes the file that was used longest ago, if too many are open. The caller holds mu.
+func (t *Tailer) room() {
+	for len(t.files) >= t.o.MaxOpen {
+		var oldest *generation
+		for _, g := range t.files {
+			if g.state != current || g == t.reading {
+				continue // nothing leads to it, or it is in use
+			}
+			if oldest == nil || !g.behind() && oldest.behind() || g.behind() == oldest.behind() && g.used.Before(oldest.used) {
+				oldest = g
+			}
+		}
+		if oldest == nil {
+			return
+		}
+		t.shut(oldest)
+	}
+}
+
+// shut closes the file of g. The caller holds mu.
+func (t *Tailer) shut(g *generation) {
+	if g.f != nil {
+		g.f.Close()
+		g.f = nil
+		t.files = slices.DeleteFunc(t.files, func(o *generation) bool { return o == g })
+	}
 }
 
 func realPath(path string) string {
@@ -118,102 +621,83 @@ func realPath(path string) string {
 	return path
 }
 
-// fromEnd puts f behind the last line that is complete.
-func (t *Tailer) fromEnd(f *follow, st fs.FileInfo) bool {
-	file, err := os.Open(f.path)
-	if err == nil {
-		defer file.Close()
-		err = t.seekEnd(f, file, st.Size())
+// fromEnd puts g behind the last line that is complete. The caller holds mu.
+func (t *Tailer) fromEnd(g *generation) {
+	if what := t.kind(g.f); what != "" {
+		t.leaveOut(g, what)
+		return
 	}
-	if err != nil {
-		t.skipPath(f.path, f.id, "it cannot be read: "+plain(err).Error())
-		return false
+	buf := make([]byte, min(g.size, 64<<10))
+	at := g.size
+	if _, err := g.f.ReadAt(buf, at-int64(len(buf))); err != nil && err != io.EOF {
+		t.cannot(g, err)
+		return
 	}
-	return true
-}
-
-func (t *Tailer) seekEnd(f *follow, file *os.File, size int64) error {
-	buf := make([]byte, min(size, 64<<10))
-	if _, err := file.ReadAt(buf, size-int64(len(buf))); err != nil {
-		return err
-	}
-	at := size
 	for i := len(buf) - 1; i >= 0; i-- {
 		if buf[i] == '\n' {
-			at = size - int64(len(buf)-1-i)
+			at = g.size - int64(len(buf)-1-i)
 			break
 		}
-		if i == 0 && len(buf) == int(size) {
+		if i == 0 && len(buf) == int(g.size) {
 			at = 0
 		}
 	}
-	var err error
-	if f.at, err = markAt(file, at); err != nil {
-		return err
+	m, err := markAt(g.f, at)
+	if err != nil {
+		t.cannot(g, err)
+		return
 	}
-	if f.head, err = headOf(file, at); err != nil {
-		return err
-	}
-	f.size = f.at.off
-	if what := t.kind(file); what != "" {
-		f.skip = true
-		t.say("%s: it is %s; it is not followed", f.path, what)
-	}
-	return nil
+	g.at, g.settled, g.snapped = m, spot{mark: m}, spot{mark: m}
+	t.seen(g, m)
 }
 
-// orphans goes on with files of the earlier run that their path does not lead to any
-// more. They come before what has come in their place.
-func (t *Tailer) orphans(now time.Time) {
-	saved := make([]entry, 0, len(t.saved))
-	for _, e := range t.saved {
-		saved = append(saved, e)
-	}
-	t.saved = map[id]entry{}
-	slices.SortFunc(saved, func(a, b entry) int {
-		switch {
-		case a.path < b.path:
-			return 1
-		case a.path > b.path:
-			return -1
-		}
-		return 0
+// A search says which file is looked for.
+type search struct {
+	entry
+	taken mark
+}
+
+// moving is e at a mark.
+func (e entry) moving(m mark) search { return search{e, m} }
+
+// elsewhere returns the path of the file of e, which was renamed; "": there is none.
+func (t *Tailer) elsewhere(e search) string {
+	return t.siblings(e, func(path string, st fs.FileInfo) bool {
+		return idOf(path, st) == e.id && isFile(path, e.head, e.taken)
 	})
-	for _, e := range saved {
-		if !t.Matches(e.path) {
-			if st, err := os.Stat(e.path); err == nil && idOf(e.path, st) == e.id {
-				t.parked = append(t.parked, e)
-			}
+}
+
+// copyOf returns the path of a copy of the file of e; "": there is none. A file that has not
+// changed since e was seen last is an older generation that begins alike.
+func (t *Tailer) copyOf(e search) string {
+	stem := filepath.Base(e.real)
+	stem = stem[:len(stem)-len(filepath.Ext(stem))]
+	return t.siblings(e, func(path string, st fs.FileInfo) bool {
+		name, what := filepath.Base(path), idOf(path, st)
+		return st.ModTime().UnixNano() >= e.mtime && what != e.id && len(name) >= len(stem) && name[:len(stem)] == stem && path != e.real &&
+			t.ids[what] == nil && !t.Matches(path) && isFile(path, e.head, e.taken)
+	})
+}
+
+// siblings returns the file in the directory of e that ok approves of; of several, the one that
+// was not changed for the longest time: a later one is that of a later generation.
+func (t *Tailer) siblings(e search, ok func(path string, st fs.FileInfo) bool) (best string) {
+	dir := filepath.Dir(e.real)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return ""
+	}
+	var oldest time.Time
+	for _, de := range entries {
+		if !de.Type().IsRegular() {
 			continue
 		}
-		var c *follow
-		if path := t.rest(e, true); path != "" {
-			c = t.adoptRest(path, e, now)
-		} else {
-			c = t.copyOf(e, now)
+		path := filepath.Join(dir, de.Name())
+		st, err := de.Info()
+		if err != nil || st.Size() < max(e.taken.off, int64(e.head.n)) || best != "" && !st.ModTime().Before(oldest) || !ok(path, st) {
+			continue
 		}
-		if f := t.paths[e.path]; f != nil {
-			f.after = c
-		}
-		if c == nil {
-			t.say("%s: the file of the earlier run is gone; what it had behind byte %d was not read", e.path, e.at.off)
-		}
+		best, oldest = path, st.ModTime()
 	}
-}
-
-// copyOf follows the copy of a file that was truncated while no process followed it.
-// It returns nil if there is none.
-func (t *Tailer) copyOf(e entry, now time.Time) *follow {
-	if e.head.n == 0 {
-		return nil
-	}
-	path := t.rest(e, false)
-	if path == "" {
-		return nil
-	}
-	c := t.adoptRest(path, e, now)
-	if c != nil {
-		c.copied = true
-	}
-	return c
+	return best
 }

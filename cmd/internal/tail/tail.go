@@ -1,12 +1,16 @@
 // Package tail follows files and hands their lines to a sink.
 //
-// A [Tailer] is one goroutine that looks at files from time to time: there is nothing to
-// set up in the system, and it works on every file system. A file that does not change
-// holds no buffer and, beyond Options.MaxOpen, no descriptor.
+//	directories ──► scanner ──► generations of each path ──► reader ──► Sink.Put
+//	                                     │                      │
+//	                     positions ◄── keeper ◄────────── Sink.Commit
 //
-// Positions are stored once the sink has said that everything before them is delivered.
-// If the process is killed, the next one goes on there: no line is lost or skipped, and
-// those that were delivered after the last store come again.
+// The scanner never waits for the sink. It opens each generation of a file when it sees it: a
+// rename, a deletion and a truncation end one. The reader takes them in order. A file that does
+// not change holds no buffer and, beyond Options.MaxOpen, no descriptor.
+//
+// A position is stored once the sink has reported that everything before it is delivered. If
+// the process is killed, the next one continues there: no line is lost or skipped, and those
+// that were delivered after the last store come again.
 package tail
 
 import (
@@ -17,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,12 +35,15 @@ type Line struct {
 	Stream string    // stdout or stderr, if a container runtime has said so
 	Time   time.Time // that a container runtime has noted; else zero
 
+	// Cut reports that Text has no end in the file, and none was expected any more.
+	Cut bool
+
 	// TooLong is the length of a line above Options.MaxRecord, which has no Text.
 	TooLong int64
 }
 
 // A Sink takes lines. The Tailer calls Put from one goroutine, and Commit beside it from
-// another.
+// others.
 type Sink interface {
 	// Put takes a line. It waits for room. An error ends the Tailer; the line counts as
 	// not taken.
@@ -69,19 +77,27 @@ type Options struct {
 	// ever.
 	PartialWait time.Duration
 	// Poll is how often a busy file is looked at; one that is idle up to ten times more
-	// rarely. Default 100 ms.
+	// rarely. Where the system reports changes, they are seen at once. Default 100 ms.
 	Poll time.Duration
-	// Rescan is how often new files are looked for. Default 1 s.
+	// Rescan is how often new files are looked for, besides those that the system reports.
+	// Default 1 s.
 	Rescan time.Duration
-	// CommitEvery is how often positions are stored. Default 1 s.
+	// CommitEvery is how often positions are committed, unless 1 MiB is taken before.
+	// Default 1 s.
 	CommitEvery time.Duration
 	// RotateWait is how long a file is followed that was renamed or deleted, counted
 	// from its last line. Default 5 s.
 	RotateWait time.Duration
-	// MaxOpen is how many files are open at most. Default 512, or half of what the
-	// system allows.
+	// MaxOpen is how many files are open, not counting those that no path leads to.
+	// Default 512, or half of what the system allows.
 	MaxOpen int
-	// Say tells of what an operator should know. Default: nothing is told.
+	// MaxGenerations is how many generations of a path are kept until they are read.
+	// What is above is lost, and reported. Default 64.
+	MaxGenerations int
+	// Lost is called for each generation of which bytes could not be read in time, from any
+	// goroutine. It must not block. Default: nothing is called.
+	Lost func(bytes int64)
+	// Say reports what an operator should know. Default: nothing is reported.
 	Say func(text string)
 }
 
@@ -91,39 +107,52 @@ var ErrStopped = errors.New("tail: stopped")
 // A Tailer follows files. New, Run and Finish are called one after the other; Stop at any
 // time.
 type Tailer struct {
-	o      Options
-	limits join.Limits
-	sink   Sink
-
+	o       Options
+	limits  join.Limits
+	sink    Sink
 	store   *store // nil: none
 	fresh   bool   // no positions were there
-	initial bool   // the first scan is under way
-	saved   map[id]entry
-	parked  []entry   // files of earlier runs that no pattern names
-	left    []*follow // files that have ended, and whose end is not committed
+	now     func() time.Time
+	stopped atomic.Bool
+	ready   chan struct{} // has a token: the reader has something to do
+	news    chan struct{} // has a token: the keeper has something to store
+	urgent  chan struct{} // has a token: the keeper does not wait any longer
+	beside  sync.WaitGroup
 
-	files   []*follow // all, in the order in which they are looked at
-	ids     map[id]*follow
-	paths   map[string]*follow // by the path that leads to them
-	skipped map[string]id      // paths that were told of, and what was there then
-	holding map[*follow]bool   // files that hold lines
-	open    int
+	mu           sync.Mutex
+	initial      bool    // the first scan is under way
+	saved        []entry // of the earlier run
+	parked       []entry // files of earlier runs that no pattern names
+	number       uint64  // of the last generation
+	ids          map[id]*generation
+	paths        map[string]*series
+	list         []*series          // all of paths
+	reals        map[string]*series // those of symbolic links, by the file
+	skipped      map[string]id      // paths that were reported, and what was there then
+	files        []*generation      // that are open
+	active       []*series          // for the reader
+	reading      *generation        // its reader holds its file
+	missed       int
+	scans        uint64
+	unsaved      []*generation
+	settledBytes int64     // bytes committed since the last save
+	commits      int       // under way
+	failed       []*series // to be committed again
 
-	buf   []byte
-	ended []byte // a line that was given its '\n'
+	// Of the scanner.
+	nextScan time.Time
+	all      []*series // memory of look
 
-	nextScan   time.Time
-	scans      uint64
-	dirty      bool // positions have changed since the last commit began
-	news       bool // the set of files has changed since it was stored
-	stopped    atomic.Bool
-	wake       chan struct{}
-	nextCommit time.Time
-	committing bool
-	committed  chan outcome
-	trouble    bool // it was said that positions cannot be stored
-	missed     int
-	now        func() time.Time
+	// Of the reader.
+	buf         []byte
+	ended       []byte // a line that was given its '\n'
+	cutting     bool   // put is given a line without its end
+	touched     []*series
+	uncommitted int64 // bytes
+	snapshots   uint64
+	nextCommit  time.Time
+
+	trouble bool // of the keeper: it was reported that positions cannot be stored
 }
 
 const (
@@ -139,13 +168,17 @@ func New(o Options, sink Sink) (*Tailer, error) {
 	def(&o.CommitEvery, time.Second)
 	def(&o.RotateWait, 5*time.Second)
 	def(&o.MaxOpen, max(4, min(512, descriptors()/2)))
+	def(&o.MaxGenerations, 64)
 	if o.Say == nil {
 		o.Say = func(string) {}
 	}
+	if o.Lost == nil {
+		o.Lost = func(int64) {}
+	}
 	t := &Tailer{
-		o: o, limits: join.Limits{MaxRecord: o.MaxRecord, MaxLines: o.JoinLines, Wait: o.JoinWait}, sink: sink, fresh: true, initial: true, saved: map[id]entry{},
-		ids: map[id]*follow{}, paths: map[string]*follow{}, skipped: map[string]id{}, holding: map[*follow]bool{},
-		wake: make(chan struct{}, 1), committed: make(chan outcome, 1), now: time.Now,
+		o: o, limits: join.Limits{MaxRecord: o.MaxRecord, MaxLines: o.JoinLines, Wait: o.JoinWait}, sink: sink, fresh: true, initial: true,
+		ids: map[id]*generation{}, paths: map[string]*series{}, reals: map[string]*series{}, skipped: map[string]id{},
+		ready: make(chan struct{}, 1), news: make(chan struct{}, 1), urgent: make(chan struct{}, 1), now: time.Now,
 	}
 	t.limits.Default()
 	t.o.Patterns = nil
@@ -167,9 +200,7 @@ func New(o Options, sink Sink) (*Tailer, error) {
 	if damaged != nil {
 		t.say("%s; it is renamed to %s.bad, and the files are read from their start", damaged, positionsName)
 	}
-	for _, e := range entries {
-		t.saved[e.id] = e
-	}
+	t.saved = entries
 	return t, nil
 }
 
@@ -233,39 +264,54 @@ func (t *Tailer) say(format string, args ...any) { t.o.Say(fmt.Sprintf(format, a
 // Stop makes Run return ErrStopped once Put has returned.
 func (t *Tailer) Stop() {
 	t.stopped.Store(true)
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
+	signal(t.ready)
 }
 
 // Run follows the files until Stop, or with Options.Once until all is read. Its error is
-// ErrStopped, or what the sink returned.
+// ErrStopped, or that of the sink.
 func (t *Tailer) Run() error {
 	ctx, cancel := context.WithCancel(context.Background())
+	w := newWatcher()
+	t.begin(w)
+	t.beside.Go(func() { t.watch(ctx, w) })
+	if t.store != nil {
+		t.beside.Go(func() { t.keep(ctx) })
+	}
 	err := t.run(ctx)
 	if err == ErrStopped && t.store == nil { // no next run reads what is held
 		t.stopped.Store(false)
-		for f := range t.holding {
-			if t.release(f, t.now(), true) != nil {
+		for _, s := range t.every() {
+			if t.release(s, t.now(), true) != nil {
 				break
 			}
 		}
 	}
 	cancel()
-	if t.committing {
-		t.settle(<-t.committed)
-	}
+	t.beside.Wait()
+	w.close()
+	t.save()
 	return err
+}
+
+// begin looks at what is there, and stores it: whatever happens from here on, the next process
+// knows where this one began.
+func (t *Tailer) begin(w *watcher) {
+	t.mu.Lock()
+	t.resume(t.now())
+	t.mu.Unlock()
+	t.look(t.now(), w)
+	t.save()
 }
 
 func (t *Tailer) run(ctx context.Context) error {
 	for {
-		next, err := t.pass(ctx, t.now())
-		if err != nil {
+		next, err := t.deliver(ctx, t.now())
+		switch {
+		case err != nil:
 			return err
-		}
-		if t.o.Once && t.allRead() {
+		case t.stopped.Load():
+			return ErrStopped
+		case t.o.Once && t.allRead():
 			return t.finishAll()
 		}
 		wait := time.Until(next)
@@ -275,211 +321,57 @@ func (t *Tailer) run(ctx context.Context) error {
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
-		case o := <-t.committed:
-			t.settle(o)
-		case <-t.wake:
+		case <-t.ready:
 		}
 		timer.Stop()
-		if t.stopped.Load() {
-			return ErrStopped
-		}
 	}
+}
+
+// every returns all series.
+func (t *Tailer) every() []*series {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.list)
 }
 
 // allRead reports whether every file was read as far as Options.Once wants it.
 func (t *Tailer) allRead() bool {
-	return !slices.ContainsFunc(t.files, func(f *follow) bool { return f.at.off < f.limit && !f.stuck && !f.skip && !f.done })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.list {
+		for _, g := range s.gens {
+			if g.behind() && !g.failed && (g.at.off < g.limit || g.state == gone) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // finishAll ends all files.
 func (t *Tailer) finishAll() error {
 	now := t.now()
-	for _, f := range t.files {
-		if err := t.end(f, now); err != nil {
+	for _, s := range t.every() {
+		for g := range t.readable(s) {
+			t.mu.Lock()
+			last, here := g == s.last(), g.state == current
+			t.mu.Unlock()
+			var err error
+			switch {
+			case !here:
+				err = t.end(s, g, last, now)
+			case t.openIn(s, g):
+				err = t.takePartial(s, g, now)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if err := t.release(s, now, true); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// pass looks at everything that is due, and returns when something is due again.
-func (t *Tailer) pass(ctx context.Context, now time.Time) (next time.Time, err error) {
-	if !now.Before(t.nextScan) {
-		t.scan(now)
-		t.nextScan = now.Add(t.o.Rescan)
-	}
-	if t.initial {
-		t.initial = false
-		if t.store != nil {
-			// Whatever happens from here on, the next process knows where this one began.
-			if err := t.store.save(t.entries((*follow).stored)); err != nil {
-				t.tell(err)
-			} else {
-				t.news = false
-			}
-		}
-	}
-	next = t.nextScan
-	known := slices.Clone(t.files)
-	for _, f := range known {
-		if f.done {
-			continue
-		}
-		if a := f.after; a != nil && !a.failed && (a.behind() || a.copied && !a.done) {
-			next = soonest(next, a.due)
-			continue
-		}
-		f.after = nil
-		if now.Before(f.due) {
-			next = soonest(next, f.due)
-			continue
-		}
-		if err := t.look(f, now); err != nil {
-			return next, err
-		}
-		next = soonest(next, f.due)
-		t.commit(ctx, t.now())
-		if t.stopped.Load() {
-			return next, ErrStopped
-		}
-	}
-	if len(t.files) > len(known) { // those that have come are looked at at once
-		next = now
-	}
-	for f := range t.holding {
-		if err := t.release(f, now, false); err != nil {
-			return next, err
-		}
-	}
-	if len(t.holding) > 0 {
-		next = soonest(next, now.Add(t.limits.Wait/4))
-	}
-	t.files = slices.DeleteFunc(t.files, func(f *follow) bool {
-		if f.done && t.store != nil {
-			t.left = append(t.left, f)
-		}
-		return f.done
-	})
-	t.commit(ctx, t.now())
-	if (t.dirty || t.news) && t.store != nil && !t.committing {
-		next = soonest(next, t.nextCommit)
-	}
-	return next, nil
-}
-
-func soonest(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// entries returns what is to be stored, with the position that at returns.
-func (t *Tailer) entries(at func(*follow) mark) []entry {
-	entries := slices.Clone(t.parked)
-	add := func(files []*follow, done bool) {
-		for _, f := range files {
-			if m := at(f); m.off >= 0 && f.done == done && !f.skip {
-				entries = append(entries, f.entry(m))
-			}
-		}
-	}
-	add(t.left, true)
-	add(t.files, true) // before the others: a file that came later may have the id of one
-	add(t.files, false)
-	return entries
-}
-
-// commit stores positions, at most once in CommitEvery, while reading goes on.
-func (t *Tailer) commit(ctx context.Context, now time.Time) {
-	select {
-	case o := <-t.committed:
-		t.settle(o)
-	default:
-	}
-	if t.store == nil || t.committing || !t.news && !t.dirty {
-		return
-	}
-	if urgent := t.news && !t.trouble; !urgent && now.Before(t.nextCommit) {
-		return
-	}
-	var o outcome
-	var before []entry
-	if t.news {
-		// Files that have come, or were renamed, are found again even if nothing is
-		// delivered until the process ends.
-		before = t.entries((*follow).stored)
-	}
-	o.ended = slices.Clone(t.left)
-	for _, f := range t.files {
-		if f.done {
-			o.ended = append(o.ended, f)
-		} else {
-			o.safe = append(o.safe, at{f, f.safe()})
-		}
-	}
-	after := t.entries((*follow).safe)
-	t.dirty, t.news, t.committing = false, false, true
-	t.nextCommit = now.Add(t.o.CommitEvery)
-	go func() {
-		if before != nil {
-			o.failed = t.store.save(before)
-		}
-		ctx, cancel := context.WithTimeout(ctx, commitTimeout)
-		defer cancel()
-		if t.sink.Commit(ctx) == nil {
-			o.failed = t.store.save(after)
-			o.delivered = o.failed == nil
-		}
-		t.committed <- o
-	}()
-}
-
-// commitTimeout is how long a sink may take to commit. The files that have come in the
-// meantime are not stored before it is over.
-const commitTimeout = 10 * time.Second
-
-// An outcome is that of a commit.
-type outcome struct {
-	ended     []*follow // whose end is committed
-	safe      []at
-	delivered bool
-	failed    error // of the store; the sink tells of its errors itself
-}
-
-type at struct {
-	f *follow
-	m mark
-}
-
-// settle takes the outcome of a commit.
-func (t *Tailer) settle(o outcome) {
-	t.committing = false
-	if o.delivered {
-		for _, s := range o.safe {
-			s.f.committed = s.m
-		}
-		t.left = slices.DeleteFunc(t.left, func(f *follow) bool { return slices.Contains(o.ended, f) })
-	} else {
-		t.dirty = true
-	}
-	t.tell(o.failed)
-}
-
-// tell tells of positions that cannot be stored, once, and that they can be again.
-func (t *Tailer) tell(err error) {
-	if err == nil {
-		if t.trouble {
-			t.say("positions can be stored again in %s", t.o.Dir)
-		}
-		t.trouble = false
-		return
-	}
-	t.news = true
-	if !t.trouble {
-		t.trouble = true
-		t.say("cannot store positions in %s: %s; trying again; a program that is killed now reads lines again", t.o.Dir, plain(err))
-	}
 }
 
 // Missed returns how many paths could not be read, after Run.
@@ -488,29 +380,23 @@ func (t *Tailer) Missed() int { return t.missed }
 // Finish ends the Tailer after Run. If all that was put is delivered or safe, the
 // positions are stored.
 func (t *Tailer) Finish(delivered bool) (err error) {
-	for _, f := range t.files {
-		t.shut(f)
+	for len(t.files) > 0 {
+		t.shut(t.files[0])
 	}
 	if t.store == nil {
 		return nil
 	}
 	if delivered && !t.initial { // else nothing has changed
-		t.left = nil
-		if err = t.store.save(t.entries((*follow).safe)); err != nil {
+		for _, s := range t.list {
+			for _, g := range s.gens {
+				g.settled = s.spot(g)
+			}
+			s.gens = slices.DeleteFunc(s.gens, func(g *generation) bool { return g.settled.ended })
+		}
+		if err = t.store.save(t.entriesLocked()); err != nil {
 			err = fmt.Errorf("cannot store positions in %s: %w", t.o.Dir, plain(err))
 		}
 	}
 	t.store.close()
-	return err
-}
-
-// plain is err without a path, which the message has already.
-func plain(err error) error {
-	if pe := (*os.PathError)(nil); errors.As(err, &pe) {
-		return pe.Err
-	}
-	if le := (*os.LinkError)(nil); errors.As(err, &le) {
-		return le.Err
-	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ type taker struct {
 	long    []int64
 	full    func() error // asked before each line; nil: there is room
 	refuse  bool         // Commit
-	commits int
+	commits atomic.Int64
 }
 
 func (s *taker) Put(l Line) error {
@@ -47,7 +48,7 @@ func (s *taker) Put(l Line) error {
 }
 
 func (s *taker) Commit(context.Context) error {
-	s.commits++
+	s.commits.Add(1)
 	if s.refuse {
 		return errors.New("refused")
 	}
@@ -99,6 +100,7 @@ type hand struct {
 	t    *testing.T
 	s    *taker
 	said []string
+	lost int64
 	at   time.Time
 }
 
@@ -106,6 +108,7 @@ func newHand(t *testing.T, o Options) *hand {
 	t.Helper()
 	h := &hand{t: t, s: &taker{}, at: time.Unix(1e9, 0)}
 	o.Say = func(s string) { h.said = append(h.said, s) }
+	o.Lost = func(n int64) { h.lost += n }
 	var err error
 	if h.Tailer, err = New(o, h.s); err != nil {
 		t.Fatal(err)
@@ -126,17 +129,38 @@ func (h *hand) pass(d time.Duration) {
 	h.at = h.at.Add(d)
 	for range 3 {
 		h.at = h.at.Add(1100 * time.Millisecond)
-		if _, err := h.Tailer.pass(context.Background(), h.at); err != nil {
-			h.t.Fatal(err)
-		}
+		h.scan()
+		h.read()
 	}
 }
 
-// rest waits for a commit that is under way.
-func (h *hand) rest() {
-	if h.committing {
-		h.settle(<-h.committed)
+// scan has one look of the scanner.
+func (h *hand) scan() {
+	if h.initial {
+		h.begin(nil)
 	}
+	h.look(h.at, nil)
+}
+
+// read has the reader take what there is.
+func (h *hand) read() {
+	h.t.Helper()
+	for range 1000 {
+		next, err := h.deliver(context.Background(), h.at)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		if next.After(h.at) {
+			return
+		}
+	}
+	h.t.Fatal("the reader does not come to an end")
+}
+
+// rest waits for commits, and stores positions.
+func (h *hand) rest() {
+	h.beside.Wait()
+	h.save()
 }
 
 func (h *hand) want(lines ...string) {
@@ -230,17 +254,15 @@ func TestStoreFails(t *testing.T) {
 		h.rest()
 	}
 	h.want("a\n")
-	if n := strings.Count(strings.Join(h.said, "\n"), "cannot store positions in "); n != 1 || h.s.commits > 3*3 {
-		t.Errorf("said %d times, %d commits: %q", n, h.s.commits, h.said)
+	if n := strings.Count(strings.Join(h.said, "\n"), "cannot store positions in "); n != 1 || h.s.commits.Load() > 3*3 {
+		t.Errorf("said %d times, %d commits: %q", n, h.s.commits.Load(), h.said)
 	}
-	before := h.s.commits
+	before := h.s.commits.Load()
 	for range 3 { // no time passes
-		if _, err := h.Tailer.pass(context.Background(), h.at); err != nil {
-			t.Fatal(err)
-		}
+		h.read()
 		h.rest()
 	}
-	if n := h.s.commits - before; n > 1 {
+	if n := h.s.commits.Load() - before; n > 1 {
 		t.Errorf("%d commits at once", n)
 	}
 	if err := os.Remove(in); err != nil {
@@ -309,7 +331,7 @@ func TestFromEnd(t *testing.T) {
 	write(t, path, "f\nnew\n")
 	write(t, filepath.Join(dir, "y.log"), "all\n")
 	h.pass(0)
-	h.want("half\n", "new\n", "all\n")
+	h.want("all\n", "half\n", "new\n")
 }
 
 // The first process with positions notes where it began before it reads.
@@ -372,105 +394,101 @@ func TestTruncatedAndLonger(t *testing.T) {
 	h.wantSaid("it was truncated; reading from its start")
 }
 
-// What a truncation has cost is told as far as it is known: nothing where all was read, however
-// long the new content is, and no less where something was seen and not read.
+// What a truncation has cost is reported and counted.
 func TestTruncatedUnread(t *testing.T) {
 	big := strings.Repeat("a line\n", 3<<20/7)
-	const lost, maybe = "that were not read", "may not have been read"
 	for _, c := range []struct {
 		name string
-		do   func(h *hand, f *follow, path string) (want string) // what is said of bytes; "": nothing
+		do   func(h *hand, path string) (lost int)
 	}{
-		{"all was read, and the new content is longer", func(h *hand, f *follow, path string) string {
+		{"all was read, and the new content is longer", func(h *hand, path string) int {
 			truncate(h.t, path, "header\n3\n4\n5\n6\n")
 			h.pass(0)
 			h.want("header\n", "3\n", "4\n", "5\n", "6\n")
-			return ""
+			return 0
 		}},
-		{"all was read, and the new content is as long", func(h *hand, f *follow, path string) string {
+		{"all was read, and the new content is as long", func(h *hand, path string) int {
 			truncate(h.t, path, "header\n3\n4\n")
 			h.pass(0)
 			h.want("header\n", "3\n", "4\n")
-			return ""
+			return 0
 		}},
-		{"all was read, and the new content is shorter", func(h *hand, f *follow, path string) string {
+		{"all was read, and the new content is shorter", func(h *hand, path string) int {
 			truncate(h.t, path, "header\n")
 			h.pass(0)
 			h.want("header\n")
-			return ""
+			return 0
 		}},
-		{"NUL bytes were seen, which no line needs", func(h *hand, f *follow, path string) string {
+		{"NUL bytes were seen, which no line needs", func(h *hand, path string) int {
 			write(h.t, path, strings.Repeat("\x00", 100))
 			h.pass(0)
 			truncate(h.t, path, "header\n3\n4\n5\n6\n"+big)
-			h.look(f)
-			return ""
+			h.pass(0)
+			return 0
 		}},
-		{"a line without its end was seen, and the new content is longer", func(h *hand, f *follow, path string) string {
+		{"a line without its end was seen, and the new content is longer", func(h *hand, path string) int {
 			write(h.t, path, "begun")
 			h.pass(0)
 			truncate(h.t, path, "header\n3\n4\n5\n6\n7\n8\n")
-			h.look(f)
-			return "5 bytes before " + lost
+			h.pass(0)
+			return 5
 		}},
-		{"a line without its end was seen, and the new content is shorter", func(h *hand, f *follow, path string) string {
+		{"a line without its end was seen, and the new content is shorter", func(h *hand, path string) int {
 			write(h.t, path, "begun")
 			h.pass(0)
 			truncate(h.t, path, "new\n")
-			h.look(f)
-			return "5 bytes before " + lost
+			h.pass(0)
+			return 5
 		}},
-		{"more was seen than is read in one go, and the new content is shorter", func(h *hand, f *follow, path string) string {
-			write(h.t, path, big+big+big)
-			h.look(f)
-			want := fmt.Sprintf("%d bytes before %s", len("header\n1\n2\n")+3*len(big)-int(f.at.off), lost)
+		{"the output is blocked, and the new content is shorter", func(h *hand, path string) int {
+			write(h.t, path, big)
+			h.at = h.at.Add(2 * time.Second)
+			h.scan()
 			truncate(h.t, path, "new\n")
-			h.look(f)
-			return want
+			h.pass(0)
+			h.want("new\n")
+			return len(big)
 		}},
-		{"more was seen than is read in one go, and the new content is longer than what was read", func(h *hand, f *follow, path string) string {
-			write(h.t, path, big+big+big)
-			h.look(f)
-			want := fmt.Sprintf("%d bytes before %s", len("header\n1\n2\n")+3*len(big)-int(f.at.off), lost)
-			truncate(h.t, path, strings.Repeat("another\n", 1<<20))
-			h.look(f)
-			return want
+		{"the output is blocked, and the new content ends where that did", func(h *hand, path string) int {
+			write(h.t, path, big)
+			h.at = h.at.Add(2 * time.Second)
+			h.scan()
+			truncate(h.t, path, strings.Repeat("x", len("header\n1\n2\n")+len(big)-1)+"\n")
+			h.pass(0)
+			return len(big)
 		}},
-		{"more was seen than is read in one go, and the new content ends where that did", func(h *hand, f *follow, path string) string {
-			write(h.t, path, big+big+big)
-			h.look(f)
-			want := fmt.Sprintf("%d bytes before %s", len("header\n1\n2\n")+3*len(big)-int(f.at.off), lost)
-			truncate(h.t, path, strings.Repeat("x", int(f.at.off)-1)+"\n")
-			h.look(f)
-			return want
-		}},
-		{"truncated between a look at its size and the reading", func(h *hand, f *follow, path string) string {
-			write(h.t, path, "3\n4\n")
-			st, err := os.Stat(path)
-			if err != nil {
-				h.t.Fatal(err)
+		{"the output is blocked in the middle of it", func(h *hand, path string) (lost int) {
+			write(h.t, path, big+big)
+			lost = 2 * len(big)
+			h.s.full = func() error {
+				if len(h.s.lines) == 7 {
+					truncate(h.t, path, "new\n")
+					h.at = h.at.Add(2 * time.Second)
+					h.scan()
+				}
+				return nil
 			}
-			truncate(h.t, path, "header\n5\n6\n7\n8\n9\n")
-			if err := h.follow(f, st, h.at); err != nil {
-				h.t.Fatal(err)
+			h.pass(0)
+			for _, line := range h.s.lines[:len(h.s.lines)-1] {
+				lost -= len(line)
 			}
-			return "up to 4 bytes before that " + maybe
+			return lost
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "x.log")
-			h := newHand(t, Options{Patterns: []string{path}})
+			h := newHand(t, Options{Patterns: []string{path}, MaxRecord: 4 << 20})
 			write(t, path, "header\n1\n2\n")
 			h.pass(0)
 			h.want("header\n", "1\n", "2\n")
-			want := c.do(h, h.files[0], path)
+			want := c.do(h, path)
 			h.wantSaid("it was truncated; reading from its start")
 			said := strings.Join(h.said[1:], "\n")
-			if want != "" {
-				want = path + ": " + want + ", and no copy has them"
+			if want != 0 && said != fmt.Sprintf("%s: %d bytes of it were not read, and no copy has them", path, want) || want == 0 && said != "" {
+				t.Errorf("said %q, want %d bytes behind the first", h.said, want)
 			}
-			if said != want {
-				t.Errorf("said %q, want %q behind the first", h.said, want)
+			if h.lost != int64(want) {
+				t.Errorf("%d bytes are lost, want %d", h.lost, want)
 			}
 		})
 	}
@@ -483,15 +501,6 @@ func truncate(t testing.TB, path, text string) {
 		t.Fatal(err)
 	}
 	write(t, path, text)
-}
-
-// look has one turn of f.
-func (h *hand) look(f *follow) {
-	h.t.Helper()
-	h.at = h.at.Add(time.Second)
-	if err := h.Tailer.look(f, h.at); err != nil {
-		h.t.Fatal(err)
-	}
 }
 
 // A writer without O_APPEND leaves a hole when its file is truncated.
@@ -543,8 +552,8 @@ func TestBackPressure(t *testing.T) {
 	if err := <-run; !errors.Is(err, ErrStopped) || len(s.lines) != 11 {
 		t.Error(err, len(s.lines))
 	}
-	if f := tl.files[0]; f.at.off != 11*7 {
-		t.Errorf("it stands at %d", f.at.off)
+	if g := tl.paths[path].gens[0]; g.at.off != 11*7 {
+		t.Errorf("it is at %d", g.at.off)
 	}
 	if err := tl.Finish(false); err != nil {
 		t.Error(err)
@@ -620,8 +629,8 @@ func TestManyFiles(t *testing.T) {
 	}
 	h := newHand(t, Options{Patterns: []string{filepath.Join(dir, "*.log")}, MaxOpen: most})
 	h.pass(0)
-	if len(h.s.lines) != all || h.open > most {
-		t.Fatalf("%d lines, %d files open", len(h.s.lines), h.open)
+	if len(h.s.lines) != all || len(h.files) > most {
+		t.Fatalf("%d lines, %d files open", len(h.s.lines), len(h.files))
 	}
 	h.s.lines = nil
 	for range 3 {
@@ -630,8 +639,8 @@ func TestManyFiles(t *testing.T) {
 		}
 		h.pass(0)
 	}
-	if len(h.s.lines) != 3*busy || h.open > most {
-		t.Errorf("%d lines, %d files open", len(h.s.lines), h.open)
+	if len(h.s.lines) != 3*busy || len(h.files) > most {
+		t.Errorf("%d lines, %d files open", len(h.s.lines), len(h.files))
 	}
 }
 
@@ -667,7 +676,8 @@ func FuzzLines(f *testing.F) {
 
 func FuzzPositions(f *testing.F) {
 	f.Add(appendPositions(nil, nil))
-	f.Add(appendPositions(nil, []entry{{id{1, 2}, "/a b\"\n\xff", "/c", mark{3, 4}, head{3, 6}, true}}))
+	f.Add(appendPositions(nil, []entry{{7, id{1, 2}, "/a b\"\n\xff", "/c", mark{3, 4}, head{3, 6}, true, 9, 11, false}}))
+	f.Add([]byte(oldPositions))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		entries, err := parsePositions(text)
 		if err != nil {
@@ -680,20 +690,44 @@ func FuzzPositions(f *testing.F) {
 	})
 }
 
-// Every byte of a file of positions counts.
+// oldPositions is a file that release 0.1 has written.
+const oldPositions = "forebay tail 1\nfe01 98a2f3 829 5d1c9e07 256 11aa02bd 0 \"/var/log/app.log\" \"/var/log/app.log.1\"\nfe01 2 7 00000001 7 00000001 1 \"/x\" \"/x\"\nend 2 77870791\n"
+
+func TestOldPositions(t *testing.T) {
+	entries, err := parsePositions([]byte(oldPositions))
+	want := []entry{
+		{0, id{0xfe01, 0x98a2f3}, "/var/log/app.log", "/var/log/app.log.1", mark{829, 0x5d1c9e07}, head{256, 0x11aa02bd}, false, 829, 0, false},
+		{1, id{0xfe01, 2}, "/x", "/x", mark{7, 1}, head{7, 1}, true, 7, 0, false},
+	}
+	if err != nil || !reflect.DeepEqual(entries, want) {
+		t.Errorf("%+v, %v", entries, err)
+	}
+}
+
+// Every byte of the list of positions counts. Changes behind it end with the first one that is
+// damaged.
 func TestPositionsDamage(t *testing.T) {
-	good := appendPositions(nil, []entry{{id{1, 2}, "/a", "/b", mark{300, 4}, head{5, 6}, true}, {id{3, 4}, "/c", "", mark{}, head{}, false}})
+	good := appendPositions(nil, []entry{{1, id{1, 2}, "/a", "/b", mark{300, 4}, head{5, 6}, true, 300, 12, false}, {2, id{3, 4}, "/c", "", mark{}, head{}, false, 0, 0, false}})
+	list := len(good)
 	if entries, err := parsePositions(good); err != nil || len(entries) != 2 {
+		t.Fatal(entries, err)
+	}
+	good = appendEntry(good, entry{no: 1, ended: true})
+	good = appendEntry(good, entry{no: 3, path: "/new"})
+	if entries, err := parsePositions(good); err != nil || len(entries) != 2 || entries[0].no != 2 || entries[1].path != "/new" {
 		t.Fatal(entries, err)
 	}
 	for i := range good {
 		bad := bytes.Clone(good)
 		bad[i] ^= 4
-		if _, err := parsePositions(bad); err == nil {
+		entries, err := parsePositions(bad)
+		if i < list && err == nil {
 			t.Errorf("byte %d may be changed", i)
+		} else if i >= list && (err != nil || len(entries) > 2 || len(entries) > 1 && entries[1].no == 3) {
+			t.Errorf("byte %d is changed: %+v, %v", i, entries, err)
 		}
-		if _, err := parsePositions(good[:i]); err == nil {
-			t.Errorf("it may end at byte %d", i)
+		if entries, err := parsePositions(good[:i]); (err == nil) != (i >= list) || len(entries) > 2 {
+			t.Errorf("it ends at byte %d: %+v, %v", i, entries, err)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package tail
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -10,44 +9,66 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/forebay-log/forebay/internal/testkit"
 )
 
 var walkSeed = flag.Uint64("walk.seed", 0, "walk this seed alone")
 
-// A generation is a file as somebody writes it. Its lines say which one they are.
-type generation struct {
-	name    string
-	path    string // that somebody writes to; "" once it is rotated or deleted
-	disk    string // where it is
-	w       *os.File
-	lines   []string // that are complete or begun
-	partial string   // what is missing of the last one
-	seen    bool     // by the Tailer, since it was made or truncated
-
-	got  int  // the next line that must come
-	safe int  // lines before it were committed
-	kill bool // lines may come again from now on
-	lost bool // it is deleted: what was not committed cannot come again
-}
-
-// A walker is what happens to files and a Tailer, and what must come of it.
+// A walker is what happens to files, a Tailer whose sink may be blocked for any time, and what
+// must come of it: the lines of a path are those of its generations, one behind the other. Each
+// comes in its order, or is reported as lost.
 type walker struct {
 	t     *testing.T
 	rnd   *rand.Rand
 	dir   string
 	globs []string
-	now   time.Time
 	tail  *Tailer
-	gens  map[string]*generation
-	cur   map[string]*generation // by path
-	n     int
+	now   time.Time
+	names []string
+	paths map[string]*written
+	files int
 	ticks time.Duration
 	log   []string
-	mu    sync.Mutex // Commit is called beside the rest
-	fail  bool       // Commit fails
+	deep  bool // within Put
+	fail  bool // Commit fails
+	lost  int64
+}
+
+// A written is what was written to a path.
+type written struct {
+	path  string
+	w     *os.File
+	lines []written1
+	open  bool // the last line has no end
+	cur   *life
+	n     int
+
+	got   int // the next line that must come
+	safe  int // lines before it were committed
+	saved int // and stored
+	again bool
+}
+
+// A written1 is a line, and where its end is.
+type written1 struct {
+	text string
+	life *life
+	end  int64
+	came bool
+	torn bool // it is in several generations
+}
+
+// A life is a generation.
+type life struct {
+	size  int64
+	seen  int64 // by a look, as long as it could be read
+	known bool  // it is stored
+	over  bool  // the path leads elsewhere
+	ended bool  // nobody can open it any more
+	fair  bool  // it may be lost without a word: nobody saw it, or stored it, in time
 }
 
 func (w *walker) note(format string, args ...any) {
@@ -59,326 +80,415 @@ func (w *walker) fatalf(format string, args ...any) {
 	w.t.Fatalf("after\n%s\n%s", strings.Join(w.log, "\n"), fmt.Sprintf(format, args...))
 }
 
-// Put checks that it is this line's turn.
+// Put checks that it is this line's turn. Meanwhile anything may happen.
 func (w *walker) Put(l Line) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	text := string(l.Text)
-	name, _, _ := strings.Cut(text, " ")
-	g := w.gens[name]
-	if g == nil {
-		w.fatalf("a line that nobody wrote: %q of %s", text, l.Source.Path)
-	}
-	if g.got < len(g.lines) && g.lines[g.got] == text {
-		g.got++
-		return nil
-	}
-	for i, line := range g.lines[:g.got] {
-		if line == text && g.kill {
-			g.got, g.kill = i+1, false // what follows comes again, too
-			return nil
+	p, text := w.paths[l.Source.Path], string(l.Text)
+	at, low := p.got, p.got
+	if p.again {
+		low = p.saved
+		at = p.saved
+		for at < p.got && p.lines[at].text != text {
+			at++
 		}
 	}
-	w.fatalf("%q came, and it is the turn of %d of %q", text, g.got, g.lines)
+	for i := at; ; i++ {
+		if i == len(p.lines) {
+			if p.fragment(low, text) {
+				break
+			}
+			w.fatalf("%q came, and it is the turn of %d of %+v", text, p.got, p.lines)
+		}
+		if p.lines[i].text == text {
+			p.lines[i].came, p.got, p.again = true, i+1, false
+			break
+		}
+	}
+	if !w.deep && w.rnd.IntN(40) == 0 {
+		w.deep = true
+		w.note("  blocked at %q", text)
+		for range 1 + w.rnd.IntN(12) {
+			w.change(w.paths[w.names[w.rnd.IntN(len(w.names))]])
+		}
+		w.note("  free")
+		w.deep = false
+	}
 	return nil
 }
 
+// fragment reports whether text is what is left of lines, parts of which were in a generation
+// that is lost: a part of one, and the end of one that is not before from.
+func (p *written) fragment(from int, text string) bool {
+	whole, begin := strings.TrimSuffix(text, "\n"), 0
+	for i, l := range p.lines {
+		if !l.torn && (!p.open || i < len(p.lines)-1 || !l.life.over) {
+			continue
+		}
+		for begin < len(text) && strings.Contains(l.text, text[:begin+1]) {
+			begin++
+		}
+	}
+	if begin >= len(whole) {
+		return true
+	}
+	for i := from; i < len(p.lines); i++ {
+		l := &p.lines[i]
+		n := 0
+		for n < min(len(text), len(l.text)) && text[len(text)-1-n] == l.text[len(l.text)-1-n] {
+			n++
+		}
+		if begin+n >= len(text) && (l.torn || n == len(l.text)) {
+			l.came, p.got = true, i+1
+			return true
+		}
+	}
+	return false
+}
+
 func (w *walker) Commit(context.Context) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.fail {
 		return errors.New("not delivered")
-	}
-	for _, g := range w.gens {
-		g.safe = g.got
 	}
 	return nil
 }
 
 func (w *walker) start() {
-	o := Options{Patterns: w.globs, Dir: filepath.Join(w.dir, "state"), MaxRecord: 500, MaxOpen: 1 + w.rnd.IntN(3), Say: func(s string) { w.note("  said: %s", s) }}
+	o := Options{
+		Patterns: w.globs, Dir: filepath.Join(w.dir, "state"), MaxRecord: 500, MaxOpen: 1 + w.rnd.IntN(4),
+		MaxGenerations: 1 + w.rnd.IntN(8),
+		Say:            func(s string) { w.note("  said: %s", s) }, Lost: func(n int64) { w.lost += n },
+	}
 	var err error
 	if w.tail, err = New(o, w); err != nil {
 		w.fatalf("%v", err)
 	}
 	for _, e := range w.tail.saved {
-		w.note("  stored: %s (%s) inode %d at %d", filepath.Base(e.path), filepath.Base(e.real), e.id.ino, e.at.off)
+		w.note("  stored: %s (%s) inode %d at %d of %d", filepath.Base(e.path), filepath.Base(e.real), e.id.ino, e.at.off, e.seen)
 	}
 	w.tail.now = func() time.Time { return w.now }
+	w.tail.begin(nil)
+	w.looked(true)
 }
 
-// settle waits for a commit that is under way.
-func (w *walker) settle() {
-	if w.tail.committing {
-		w.tail.settle(<-w.tail.committed)
+// scan has one look of the scanner.
+func (w *walker) scan() {
+	w.now = w.now.Add(1100 * time.Millisecond) // everything is due
+	w.tail.look(w.now, nil)
+	saved := !w.deep && w.rnd.IntN(2) == 0 // the keeper is another goroutine
+	if saved {
+		w.save()
+	}
+	w.looked(saved)
+}
+
+func (w *walker) save() {
+	if w.tail.save() != nil {
+		w.fatalf("it cannot be stored")
+	}
+	for _, p := range w.paths {
+		p.saved = p.safe
 	}
 }
 
-func (w *walker) pass() {
+// looked notes what the Tailer has seen.
+func (w *walker) looked(saved bool) {
+	for _, p := range w.paths {
+		for _, l := range p.lives() {
+			if !l.ended && (l == p.cur || l.seen > 0) {
+				l.seen = l.size
+			}
+			l.known = l.known || saved && l.seen > 0
+		}
+	}
+}
+
+func (p *written) lives() (all []*life) {
+	for i := range p.lines {
+		if l := p.lines[i].life; len(all) == 0 || all[len(all)-1] != l {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+// read has the reader take what there is.
+func (w *walker) read() {
 	for i := 0; ; i++ {
-		if _, err := w.tail.pass(context.Background(), w.now); err != nil {
+		next, err := w.tail.deliver(context.Background(), w.now)
+		if err != nil {
 			w.fatalf("%v", err)
 		}
-		w.now = w.now.Add(1100 * time.Millisecond) // everything is due
-		behind := false
-		for _, f := range w.tail.files {
-			behind = behind || f.behind() || f.after != nil
-		}
-		if !behind && i >= 2 {
+		w.tail.beside.Wait()
+		if next.After(w.now) {
 			break
 		}
 		if i > 1000 {
 			w.fatalf("it does not come to an end")
 		}
 	}
-	if w.rnd.IntN(2) == 0 {
-		return
-	}
-	// A file is known after a kill once its name is stored.
-	for w.settle(); w.tail.news; w.settle() {
-		w.tail.commit(context.Background(), w.now)
-	}
-	for _, g := range w.cur {
-		if !w.gone(g) {
-			g.seen = true
+	if !w.fail && w.tail.commits == 0 && len(w.tail.touched) == 0 && len(w.tail.failed) == 0 {
+		for _, p := range w.paths {
+			if !p.again {
+				p.safe = p.got
+			}
 		}
 	}
 }
 
-func (w *walker) create(path string) *generation {
-	w.n++
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
+// life begins a generation of p.
+func (p *written) begin() {
+	p.cur = &life{}
+}
+
+func (w *walker) create(p *written) {
+	var err error
+	if p.w, err = os.OpenFile(p.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
 		w.fatalf("%v", err)
 	}
-	w.t.Cleanup(func() { f.Close() })
-	g := &generation{name: fmt.Sprintf("g%d", w.n), path: path, disk: path, w: f}
-	w.know(g)
-	return g
+	p.begin()
 }
 
-func (w *walker) know(g *generation) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.gens[g.name], w.cur[g.path] = g, g
-}
-
-func (w *walker) write(g *generation, s string) {
-	if _, err := g.w.WriteString(s); err != nil {
+// write writes to the file, a part of a line or several.
+func (w *walker) write(p *written, text string) {
+	if _, err := p.w.WriteString(text); err != nil {
 		w.fatalf("%v", err)
 	}
-	w.touch(g.disk)
-}
-
-// touch gives a file a time of its own: this is faster than the clock of a file system.
-func (w *walker) touch(path string) {
-	w.ticks++
+	w.ticks++ // this is faster than the clock of a file system
 	at := w.now.Add(w.ticks * time.Microsecond)
-	if err := os.Chtimes(path, at, at); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Chtimes(p.path, at, at); err != nil {
 		w.fatalf("%v", err)
 	}
-}
-
-func (w *walker) append(g *generation) {
-	w.complete(g)
-	for range 1 + w.rnd.IntN(5) {
-		line := fmt.Sprintf("%s %d %s", g.name, len(g.lines), strings.Repeat("x", w.rnd.IntN(150)))
-		if w.rnd.IntN(4) == 0 {
-			line += "\r"
+	for part := range strings.SplitAfterSeq(text, "\n") {
+		if part == "" {
+			continue
 		}
-		g.lines = append(g.lines, line+"\n")
-		w.write(g, line+"\n")
-	}
-}
-
-func (w *walker) half(g *generation) {
-	w.complete(g)
-	line := fmt.Sprintf("%s %d %s\n", g.name, len(g.lines), strings.Repeat("y", 100))
-	n := 1 + w.rnd.IntN(len(line)-1)
-	g.lines, g.partial = append(g.lines, line), line[n:]
-	w.write(g, line[:n])
-}
-
-func (w *walker) complete(g *generation) {
-	w.write(g, g.partial)
-	g.partial = ""
-}
-
-func (w *walker) gone(g *generation) bool { return g == nil || g.path == "" }
-
-// hasRead reports whether the Tailer would know a copy of g.
-func (w *walker) hasRead(g *generation) bool {
-	for _, f := range w.tail.files {
-		if f.path == g.path && !f.detached {
-			return f.at.off > 0
-		}
-	}
-	return false
-}
-
-func (w *walker) step(path string) {
-	g := w.cur[path]
-	switch what := w.rnd.IntN(14); {
-	case what < 2:
-		w.note("pass")
-		w.pass()
-		if w.rnd.IntN(2) == 0 {
-			w.settle()
-		}
-	case w.gone(g):
-		w.note("create %s: g%d", path, w.n+1)
-		w.append(w.create(path))
-	case what < 5:
-		w.note("append %s", g.name)
-		w.append(g)
-	case what == 5:
-		w.note("half %s", g.name)
-		w.half(g)
-	case what == 6:
-		w.note("complete %s", g.name)
-		w.complete(g)
-	case what == 7 && g.seen: // rename, and somebody may write on
-		w.note("rename %s", g.name)
-		w.n++
-		to := fmt.Sprintf("%s.%d", path, w.n)
-		if err := os.Rename(path, to); err != nil {
-			w.fatalf("%v", err)
-		}
-		g.disk = to
-		if w.rnd.IntN(2) == 0 {
-			w.append(w.create(path))
+		p.cur.size += int64(len(part))
+		if last := len(p.lines) - 1; p.open {
+			p.lines[last].text += part
+			p.lines[last].torn = p.lines[last].torn || p.lines[last].life != p.cur
+			p.lines[last].life, p.lines[last].end = p.cur, p.cur.size
 		} else {
-			w.cur[path] = nil
+			p.lines = append(p.lines, written1{text: part, life: p.cur, end: p.cur.size})
 		}
-		if w.rnd.IntN(2) == 0 {
-			w.append(g)
+		p.open = !strings.HasSuffix(part, "\n")
+	}
+}
+
+func (w *walker) line(p *written) string {
+	p.n++
+	return fmt.Sprintf("%06d %s %s\n", p.n, filepath.Base(p.path), strings.Repeat("x", w.rnd.IntN(120)))
+}
+
+func (w *walker) complete(p *written) {
+	if p.open {
+		w.write(p, "!\n")
+	}
+}
+
+// leave ends the generation of p. Nobody may have seen it.
+func (w *walker) leave(p *written, ended bool) {
+	p.cur.over, p.cur.ended = true, ended
+	p.cur.fair = p.cur.fair || p.cur.seen == 0
+}
+
+// change does something to p.
+func (w *walker) change(p *written) {
+	name := filepath.Base(p.path)
+	switch what := w.rnd.IntN(12); {
+	case what < 3:
+		w.note("scan")
+		w.scan()
+	case p.w == nil:
+		w.note("create %s", name)
+		w.create(p)
+		if w.rnd.IntN(4) > 0 {
+			w.write(p, w.line(p))
 		}
-		w.complete(g)
-		g.path = ""
-	case what == 8 && g.seen && w.hasRead(g):
-		w.note("copytruncate %s to g%d", g.name, w.n+2)
-		w.complete(g)
-		text, err := os.ReadFile(path)
-		if err == nil {
-			w.n++
-			err = os.WriteFile(fmt.Sprintf("%s.%d", path, w.n), text, 0o600)
+	case what < 6:
+		n := 1 + w.rnd.IntN(5)
+		w.note("append %d to %s", n, name)
+		for range n {
+			w.write(p, w.line(p))
 		}
-		if err == nil {
-			err = os.Truncate(path, 0)
-		}
-		if err != nil {
+	case what == 6:
+		w.note("half a line to %s", name)
+		line := w.line(p)
+		w.write(p, line[:len("000000")+w.rnd.IntN(len(line)-len("000000"))]) // less could be that of any file
+	case what == 7:
+		w.note("the other half to %s", name)
+		w.complete(p)
+	case what == 8 || what == 9:
+		w.files++
+		to := fmt.Sprintf("%s.%d", p.path, w.files)
+		w.note("rename %s to %s", name, filepath.Base(to))
+		if err := os.Rename(p.path, to); err != nil {
 			w.fatalf("%v", err)
 		}
-		w.touch(path)
-		g.path, g.disk = "", ""
-		w.n++
-		next := &generation{name: fmt.Sprintf("g%d", w.n), path: path, disk: path, w: g.w}
-		w.know(next)
-		if w.rnd.IntN(2) == 0 {
-			w.append(next)
-		}
-	case what == 9: // what was not read is lost, so it is read before
-		w.note("delete %s", g.name)
-		w.complete(g)
-		w.pass()
-		if err := os.Remove(path); err != nil {
-			w.fatalf("%v", err)
-		}
-		g.path, g.lost, w.cur[path] = "", true, nil
-		if w.rnd.IntN(2) == 0 {
-			w.note("create %s with the same inode, perhaps: g%d", path, w.n+1)
-			w.append(w.create(path))
+		p.w.Close()
+		p.w = nil
+		w.leave(p, false)
+		if w.rnd.IntN(3) > 0 {
+			w.create(p)
 		}
 	case what == 10:
+		w.complete(p)
+		copied := w.rnd.IntN(4) > 0
+		w.files++
+		to := fmt.Sprintf("%s.%d", p.path, w.files)
+		w.note("copy %s to %s (%v), and truncate it", name, filepath.Base(to), copied)
+		if copied {
+			text, err := os.ReadFile(p.path)
+			if err == nil {
+				err = os.WriteFile(to, text, 0o600)
+			}
+			if err == nil {
+				at := w.now.Add(w.ticks * time.Microsecond)
+				err = os.Chtimes(to, at, at)
+			}
+			if err != nil {
+				w.fatalf("%v", err)
+			}
+		}
+		if err := os.Truncate(p.path, 0); err != nil {
+			w.fatalf("%v", err)
+		}
+		w.leave(p, !copied)
+		p.begin()
+		w.write(p, w.line(p))
+	case what == 11:
+		w.complete(p)
+		w.note("delete %s", name)
+		if err := os.Remove(p.path); err != nil {
+			w.fatalf("%v", err)
+		}
+		p.w.Close()
+		p.w = nil
+		w.leave(p, true)
+		if w.rnd.IntN(2) == 0 { // with the same inode, perhaps
+			w.create(p)
+			w.write(p, w.line(p))
+		}
+	}
+}
+
+func (w *walker) step() {
+	switch w.rnd.IntN(12) {
+	case 0, 1, 2:
+		w.note("read")
+		w.read()
+	case 3:
 		w.note("time passes")
 		w.now = w.now.Add(10 * time.Second)
-		w.pass()
-	case what == 11:
+		w.scan()
+		w.read()
+	case 4:
 		w.note("restart")
-		w.settle()
+		w.fail = false
 		if err := w.tail.Finish(true); err != nil {
 			w.fatalf("%v", err)
 		}
-		for _, g := range w.gens {
-			g.safe = g.got
+		for _, p := range w.paths {
+			if !p.again {
+				p.safe, p.saved = p.got, p.got
+			}
+			for _, l := range p.lives() {
+				l.known = l.known || l.seen > 0
+			}
 		}
+		w.gone()
 		w.start()
-	case what == 12:
+	case 5:
 		w.note("kill")
-		w.settle() // killed before or after it
 		if err := w.tail.Finish(false); err != nil {
 			w.fatalf("%v", err)
 		}
-		for _, g := range w.gens {
-			g.kill = true
-			if !g.lost {
-				g.got = min(g.got, g.safe)
-			}
+		for _, p := range w.paths {
+			p.again, p.safe = true, p.saved
 		}
+		w.gone()
 		w.start()
-	case what == 13:
-		w.mu.Lock()
+	case 6:
 		w.fail = !w.fail
-		w.mu.Unlock()
+	default:
+		w.change(w.paths[w.names[w.rnd.IntN(len(w.names))]])
+	}
+}
+
+// gone notes what the next process cannot find.
+func (w *walker) gone() {
+	for _, p := range w.paths {
+		for _, l := range p.lives() {
+			l.fair = l.fair || l.over && !l.known
+		}
 	}
 }
 
 func walk(t *testing.T, seed uint64) {
-	w := &walker{
-		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), now: time.Now(),
-		gens: map[string]*generation{}, cur: map[string]*generation{},
+	w := &walker{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), dir: t.TempDir(), now: time.Now(), paths: map[string]*written{}}
+	for _, name := range []string{"a.log", "b.log"} {
+		path := filepath.Join(w.dir, name)
+		w.names = append(w.names, path)
+		w.paths[path] = &written{path: path}
 	}
-	paths := []string{filepath.Join(w.dir, "a.log"), filepath.Join(w.dir, "b.log")}
 	w.globs = []string{filepath.Join(w.dir, "*.log")}
 	if seed%2 == 0 {
-		w.globs = paths
+		w.globs = w.names
 	}
 	w.note("seed %d", seed)
 	w.start()
 	for range 60 {
-		w.step(paths[w.rnd.IntN(2)])
-	}
-	for _, g := range w.gens {
-		w.complete(g)
-	}
-	for _, g := range w.cur {
-		if !w.gone(g) {
-			w.append(g)
-		}
+		w.step()
 	}
 	w.note("the end")
-	w.pass()
-	w.pass()
-	for name, g := range w.gens {
-		if g.got != len(g.lines) {
-			w.fatalf("%s: %d of %d lines came", name, g.got, len(g.lines))
+	w.fail, w.deep = false, true
+	for _, p := range w.paths {
+		if p.w == nil {
+			w.create(p)
 		}
+		w.complete(p)
+		w.write(p, w.line(p))
 	}
-	w.settle()
+	for range 4 {
+		w.now = w.now.Add(6 * time.Second)
+		w.scan()
+		w.read()
+	}
+	missing := int64(0)
+	for _, p := range w.paths {
+		before := int64(0)
+		for i, l := range p.lines {
+			if i > 0 && p.lines[i-1].life == l.life {
+				before = p.lines[i-1].end
+			} else {
+				before = 0
+			}
+			switch {
+			case l.came, l.torn, l.life.fair, l.end > l.life.seen && l.life.ended:
+			case !l.life.over:
+				w.fatalf("%q did not come", l.text)
+			default:
+				w.note("missing: %q", l.text)
+				missing += l.end - before
+			}
+		}
+		p.w.Close()
+	}
+	if missing > w.lost {
+		w.fatalf("%d bytes did not come, and %d are reported", missing, w.lost)
+	}
+	w.tail.beside.Wait()
 	if err := w.tail.Finish(true); err != nil {
-		w.fatalf("%v", err)
-	}
-	text, err := os.ReadFile(filepath.Join(w.dir, "state", positionsName))
-	if err != nil || !bytes.HasPrefix(text, []byte(positionsHead)) {
 		w.fatalf("%v", err)
 	}
 }
 
-// Whatever happens to files and to the process, every line comes, in the order of its
-// file, and once unless the process was killed.
+// Whatever happens to files, to the sink and to the process, every line comes in the order of
+// its path, and once unless the process was killed, or is reported.
 func TestWalk(t *testing.T) {
 	if *walkSeed != 0 {
 		walk(t, *walkSeed)
 		return
 	}
-	n := uint64(50)
-	if os.Getenv("FOREBAY_TORTURE") != "" {
-		n = 20000
-	}
-	for seed := uint64(1); seed <= n; seed++ {
-		walk(t, seed)
-		if t.Failed() {
-			return
-		}
+	for seed := range uint64(testkit.Rounds(60, 20_000)) {
+		walk(t, seed+1)
 	}
 }

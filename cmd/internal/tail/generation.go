@@ -1,0 +1,229 @@
+package tail
+
+import (
+	"fmt"
+	"os"
+	"time"
+)
+
+// A generation is one content of the file at a path. A rename, a deletion and a truncation
+// each end a generation; what comes at the path after that is the next one.
+//
+// All fields are guarded by Tailer.mu. While lines of a generation are being read, only its
+// reader moves at.
+type generation struct {
+	no    uint64 // in the file of positions
+	order uint64 // generations of a path have rising ones
+	s     *series
+	id    id
+	real  string // where it was seen last, without symbolic links
+	home  string // another path of the patterns that leads to it; "": none
+
+	state genState
+	f     *os.File  // nil: closed
+	used  time.Time // when f was needed last
+
+	at    mark // of the first byte that is not taken
+	size  int64
+	mtime time.Time
+	head  head
+	data  mark // the end of what was seen of it, without NUL bytes behind that
+	limit int64
+	stuck bool // the rest, up to size, has no newline
+	moot  bool // the rest is NUL bytes
+
+	active time.Time // when it changed last
+	scan   uint64    // the last one before it was moved
+	failed bool      // it was reported that it cannot be read
+
+	snapped spot // in the last snapshot
+	settled spot // of the last snapshot that the sink has committed
+	sure    uint64
+	unsaved bool // it is in Tailer.unsaved
+	dropped bool
+}
+
+// A spot is where a next process continues in a generation.
+type spot struct {
+	mark
+	cut   bool // a part of the line before it was delivered
+	ended bool // there is nothing left to read
+}
+
+// A genState says where the content of a generation is.
+//
+//	            the path leads elsewhere
+//	current ─────────────────────────────► moved ─────────► read
+//	 │ │ ▲         it is back                │ │      ▲  ▲
+//	 │ │ └───────────────────────────────────┘ │      │  │
+//	 │ │  truncated, and a copy has the rest   │      │  │
+//	 │ ├───────────────────────────────► copied┼──────┘  │
+//	 │ │  truncated, deleted or given up    │  ▼         │
+//	 │ └──────────────────────────────────► gone ────────┘
+//	 │  no text                                          │
+//	 └────────► skipped ─────────────────────────────────┘
+type genState uint8
+
+const (
+	current genState = iota // the path leads to it
+	moved                   // renamed or deleted: f is open, and may grow
+	copied                  // truncated: f is a copy of it, which does not grow
+	gone                    // its content cannot be read any more
+	skipped                 // current, and no text
+	read                    // all is taken, and waits until the sink has committed it
+)
+
+var stateNames = [...]string{"current", "moved", "copied", "gone", "skipped", "read"}
+
+func (s genState) String() string { return stateNames[s] }
+
+// edges are the states that may follow each state.
+var edges = [...][]genState{
+	current: {moved, copied, gone, skipped},
+	moved:   {current, copied, gone, skipped, read},
+	copied:  {gone, skipped, read},
+	gone:    {read},
+	skipped: {read},
+	read:    {},
+}
+
+// become is the only place that sets a state.
+func (g *generation) become(to genState) {
+	for _, next := range edges[g.state] {
+		if next == to {
+			g.state = to
+			return
+		}
+	}
+	panic(fmt.Sprintf("tail: a generation that is %s becomes %s", g.state, to))
+}
+
+// behind reports whether there is more to take, as far as is known.
+func (g *generation) behind() bool {
+	switch g.state {
+	case gone:
+		return true // it has to be reported
+	case skipped, read:
+		return false
+	}
+	return g.at.off < g.size && !g.stuck
+}
+
+// unread returns how many bytes were seen and not taken.
+func (g *generation) unread() int64 {
+	if g.state == skipped || g.state == read {
+		return 0
+	}
+	return max(0, g.data.off-g.at.off)
+}
+
+// over reports whether nothing more is expected.
+func (g *generation) over(now time.Time, scans uint64, wait time.Duration) bool {
+	switch g.state {
+	case copied:
+		return true
+	case moved:
+		return g.scan < scans && now.Sub(g.active) >= wait
+	}
+	return false
+}
+
+// entry is g at its settled position.
+func (g *generation) entry() entry {
+	e := entry{no: g.no, id: g.id, path: g.s.path, real: g.real, at: g.settled.mark, head: g.head, cut: g.settled.cut, seen: max(g.data.off, g.settled.off)}
+	if !g.mtime.IsZero() {
+		e.mtime = g.mtime.UnixNano()
+	}
+	return e
+}
+
+// A series is the generations of the file at one path, and the records that are not complete:
+// they continue in the next generation.
+type series struct {
+	path string
+	src  *Source
+
+	// Guarded by Tailer.mu.
+	gens   []*generation // oldest first
+	due    time.Time     // when the scanner looks at it again
+	idle   time.Duration
+	queued bool // it is in Tailer.active
+
+	// Of the goroutine that delivers.
+	hold    holder
+	rest    unfinished
+	bare    bool // a line that is not of a container was reported
+	touched bool // it is in Tailer.touched
+}
+
+// An unfinished is the beginning of a line whose end is not there yet.
+type unfinished struct {
+	kind  unfinishedKind
+	in    *generation // the only one that its end may be in; nil: the next one
+	start place
+	text  []byte // of carried
+	n     int64  // bytes of tooLong
+}
+
+type unfinishedKind uint8
+
+const (
+	complete  unfinishedKind = iota // no line is open
+	carried                         // text ends an earlier generation
+	oversized                       // it is too long already
+	cutOff                          // it was delivered without its end
+)
+
+// A place is where a line begins.
+type place struct {
+	g *generation
+	m mark
+}
+
+// currentOf returns the generation that the path leads to, nil if there is none.
+func (s *series) current() *generation {
+	for _, g := range s.gens {
+		if g.state == current || g.state == skipped {
+			return g
+		}
+	}
+	return nil
+}
+
+// last returns the newest generation, nil if there is none.
+func (s *series) last() *generation {
+	if len(s.gens) == 0 {
+		return nil
+	}
+	return s.gens[len(s.gens)-1]
+}
+
+// open yields where records begin that the sink was not given.
+func (s *series) open(yield func(place) bool) {
+	if s.rest.kind == carried || s.rest.kind == oversized {
+		if !yield(s.rest.start) {
+			return
+		}
+	}
+	if s.hold != nil {
+		s.hold.Held(yield)
+	}
+}
+
+// spot returns where a next process would continue in g: a record that is held is read again
+// from its beginning, with all that came behind it.
+func (s *series) spot(g *generation) spot {
+	at := spot{mark: g.at, ended: g.state == read}
+	for p := range s.open {
+		switch {
+		case p.g == g && p.m.off < at.off:
+			at.mark, at.ended = p.m, false
+		case p.g == g:
+			at.ended = false
+		case p.g.order < g.order:
+			at.mark, at.ended = mark{}, false
+		}
+	}
+	at.cut = s.rest.kind == cutOff && s.rest.in == g && at.mark == g.at
+	return at
+}

@@ -1,0 +1,619 @@
+package tail
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/join"
+)
+
+// deliver gives the sink what is there to take, and returns when there is something to do
+// again. Its error is the sink's.
+func (t *Tailer) deliver(ctx context.Context, now time.Time) (next time.Time, err error) {
+	next = now.Add(time.Hour)
+	t.mu.Lock()
+	work := t.active
+	t.active = nil
+	for _, s := range work {
+		s.queued = false
+	}
+	t.mu.Unlock()
+	for i, s := range work {
+		due, err := t.step(ctx, s, now)
+		if err == nil && t.stopped.Load() {
+			err = ErrStopped
+		}
+		if !due.IsZero() || err != nil {
+			t.mu.Lock()
+			t.queue(s)
+			if err != nil {
+				for _, s := range work[i:] {
+					t.queue(s)
+				}
+			}
+			t.mu.Unlock()
+		}
+		if err != nil {
+			return next, err
+		}
+		if !due.IsZero() {
+			next = soonest(next, due)
+		}
+	}
+	return soonest(next, t.commit(ctx, t.now())), nil
+}
+
+func soonest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// queue has s looked at by the next deliver. The caller holds mu.
+func (t *Tailer) queue(s *series) {
+	if !s.queued {
+		s.queued = true
+		t.active = append(t.active, s)
+	}
+}
+
+// wake is queue for the scanner: deliver begins now.
+func (t *Tailer) wake(s *series) {
+	t.queue(s)
+	signal(t.ready)
+}
+
+// signal leaves a token in c, if there is none.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// step takes up to turnBytes of s. It returns when s needs another one; zero: when something
+// changes. An error is the sink's.
+func (t *Tailer) step(ctx context.Context, s *series, now time.Time) (due time.Time, err error) {
+	due = time.Time{}
+	sooner := func(d time.Time) {
+		if due.IsZero() || d.Before(due) {
+			due = d
+		}
+	}
+	for g := range t.readable(s) {
+		t.mu.Lock()
+		state, behind := g.state, g.behind()
+		over := g.over(now, t.scans, t.o.RotateWait)
+		last := g == s.last()
+		t.mu.Unlock()
+		if behind && state != gone {
+			if err := t.turn(ctx, g, now); err != nil || !t.lags(s, g) {
+				return now, err
+			}
+			return now, t.release(s, now, false)
+		}
+		open := t.openIn(s, g)
+		switch {
+		case state == gone, over:
+			if err := t.end(s, g, last, now); err != nil {
+				return now, err
+			}
+		case open && t.o.PartialWait > 0 && !now.Before(t.since(g).Add(t.o.PartialWait)):
+			if err := t.takePartial(s, g, now); err != nil {
+				return now, err
+			}
+		case open && t.o.PartialWait > 0:
+			sooner(t.since(g).Add(t.o.PartialWait))
+		}
+		if state == moved && !over {
+			sooner(later(now.Add(t.o.Poll), t.since(g).Add(t.o.RotateWait)))
+			if open {
+				break // its end may come yet
+			}
+		}
+	}
+	if s.hold != nil {
+		if err := t.release(s, now, false); err != nil {
+			return now, err
+		}
+		if s.hold != nil {
+			sooner(s.hold.Due())
+		}
+	}
+	t.forget(s)
+	return due, nil
+}
+
+// lags reports whether a record has been held for so many bytes of g that it cannot be waited
+// for until g is read.
+func (t *Tailer) lags(s *series, g *generation) bool {
+	if s.hold == nil {
+		return false
+	}
+	for p := range s.hold.Held {
+		if p.g != g || g.at.off-p.m.off > 4*turnBytes {
+			return true
+		}
+	}
+	return false
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// readable yields the generations of s that are not read, oldest first.
+func (t *Tailer) readable(s *series) func(func(*generation) bool) {
+	return func(yield func(*generation) bool) {
+		t.mu.Lock()
+		gens := append([]*generation(nil), s.gens...)
+		t.mu.Unlock()
+		for _, g := range gens {
+			t.mu.Lock()
+			skip := g.s != s || g.dropped || g.state == read || g.state == skipped
+			t.mu.Unlock()
+			if !skip && !yield(g) {
+				return
+			}
+		}
+	}
+}
+
+// since returns when g changed last.
+func (t *Tailer) since(g *generation) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return g.active
+}
+
+// openIn reports whether g ends with a line that has no newline.
+func (t *Tailer) openIn(s *series, g *generation) bool {
+	if s.rest.kind == oversized && s.rest.in == g {
+		return true
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return g.stuck && !g.moot && g.at.off < g.size
+}
+
+// end ends g, of which everything is taken that can be. What is left is the beginning of a
+// line that the next generation has the rest of.
+func (t *Tailer) end(s *series, g *generation, last bool, now time.Time) error {
+	t.mu.Lock()
+	state, lost := g.state, int64(0)
+	if state == gone {
+		lost = g.unread()
+	}
+	t.mu.Unlock()
+	switch {
+	case lost > 0 || state == gone && s.rest.kind == oversized && s.rest.in == g:
+		if err := t.abandon(s, g, now); err != nil {
+			return err
+		}
+		t.lose(s, lost)
+	case t.openIn(s, g) && last:
+		if err := t.takePartial(s, g, now); err != nil {
+			return err
+		}
+	case t.openIn(s, g):
+		if err := t.carry(s, g); err != nil {
+			return err
+		}
+	}
+	if s.rest.in == g {
+		s.rest.in = nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.touch(s)
+	if g.state == moved && g.home != "" && !t.holds(s, g) {
+		t.rehome(g, now)
+		return nil
+	}
+	g.become(read)
+	t.shut(g)
+	if t.ids[g.id] == g {
+		delete(t.ids, g.id)
+	}
+	if t.store == nil {
+		t.drop(g)
+	}
+	return nil
+}
+
+// abandon ends a line whose end is lost with g.
+func (t *Tailer) abandon(s *series, g *generation, now time.Time) (err error) {
+	if s.rest.in != g && s.rest.in != nil {
+		return nil
+	}
+	switch s.rest.kind {
+	case oversized:
+		err = t.give(Line{Source: s.src, TooLong: s.rest.n})
+	case carried:
+		err = t.cut(func() error { return t.carriedLine(s, nil, 0, now) })
+	}
+	if err == nil {
+		s.rest = unfinished{}
+	}
+	return err
+}
+
+// cut marks the record that put gives the sink as one without its end.
+func (t *Tailer) cut(put func() error) error {
+	t.cutting = true
+	err := put()
+	t.cutting = false
+	return err
+}
+
+// holds reports whether a record that is not complete begins in g.
+func (t *Tailer) holds(s *series, g *generation) bool {
+	for p := range s.open {
+		if p.g == g {
+			return true
+		}
+	}
+	return false
+}
+
+// carry keeps the last line of g, which has no newline, for the next generation.
+func (t *Tailer) carry(s *series, g *generation) error {
+	if s.rest.kind == oversized {
+		return nil
+	}
+	text, at, err := t.tail(g)
+	if err != nil || len(text) == 0 {
+		return nil
+	}
+	if s.rest.kind == carried { // and no line has ended since
+		s.rest.text = append(s.rest.text, text...)
+	} else if s.rest.kind == complete {
+		s.rest = unfinished{kind: carried, start: place{g, at}, text: bytes.Clone(text)}
+	}
+	if len(s.rest.text) > t.o.MaxRecord+1 {
+		s.rest = unfinished{kind: oversized, start: s.rest.start, n: int64(len(s.rest.text))}
+	}
+	t.advance(g, nil)
+	return nil
+}
+
+// advance moves g to its end, or to m.
+func (t *Tailer) advance(g *generation, m *mark) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m == nil {
+		g.at = g.data
+		return
+	}
+	g.at = *m
+}
+
+// tail reads the last line of g, which has no newline.
+func (t *Tailer) tail(g *generation) (text []byte, at mark, err error) {
+	t.mu.Lock()
+	f, err := t.ensure(g)
+	at, end := g.at, g.data.off
+	t.mu.Unlock()
+	if err != nil || end <= at.off || end-at.off > int64(t.o.MaxRecord+2) {
+		return nil, at, err
+	}
+	text = make([]byte, end-at.off)
+	if _, err := f.ReadAt(text, at.off); err != nil && err != io.EOF {
+		return nil, at, err
+	}
+	return text[zeros(text):], at, nil
+}
+
+// turn takes up to turnBytes of g. An error is the sink's.
+func (t *Tailer) turn(ctx context.Context, g *generation, now time.Time) error {
+	t.mu.Lock()
+	t.reading = g
+	t.mu.Unlock()
+	err := t.take(ctx, g, now)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.reading = nil
+	switch fe := (*fs.PathError)(nil); {
+	case errors.Is(err, errReplaced), errors.Is(err, fs.ErrNotExist):
+		t.observe(g.s, now)
+		return nil
+	case errors.As(err, &fe):
+		t.cannot(g, err)
+		return nil
+	case err == nil:
+		g.failed = false
+	}
+	return err
+}
+
+func (t *Tailer) take(ctx context.Context, g *generation, now time.Time) error {
+	s := g.s
+	for taken := int64(0); taken < turnBytes; {
+		if t.stopped.Load() {
+			return ErrStopped
+		}
+		t.mu.Lock()
+		if !g.behind() || g.state == gone {
+			t.mu.Unlock()
+			return nil
+		}
+		f, err := t.ensure(g)
+		at, size, h := g.at, g.size, g.head
+		t.mu.Unlock()
+		if err != nil {
+			return err
+		}
+		if at.off == 0 {
+			if what := t.kind(f); what != "" {
+				t.skip(g, what)
+				return nil
+			}
+		}
+		if s.rest.in == nil || s.rest.kind == complete {
+			s.rest.in = g
+		}
+		if t.buf == nil {
+			t.buf = make([]byte, firstBuf)
+		}
+		back := int(min(tailBytes, at.off))
+		want := int(min(int64(len(t.buf)-back), size-at.off))
+		n, err := f.ReadAt(t.buf[:back+want], at.off-int64(back))
+		if err != nil && err != io.EOF {
+			return err
+		}
+		if n <= back || sum(t.buf[:back]) != at.sum || at.off == 0 && !h.matches(f) {
+			t.changed(g, f, now)
+			return nil
+		}
+		used, err := t.lines(g, t.buf[:n], back, at, now)
+		if used > back {
+			taken += int64(used - back)
+			t.took(ctx, g, markIn(t.buf, used, at.off-int64(back)))
+		}
+		if err != nil {
+			return err
+		}
+		if used > back {
+			continue
+		}
+		// No line ends in what was read.
+		switch {
+		case t.buf[back] == 0 && zeros(t.buf[back:n]) == n-back:
+			m, found, err := t.skipHole(f, at.off, size)
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				t.changed(g, f, now)
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if found {
+				t.took(ctx, g, m)
+				continue
+			}
+			t.stick(g, size, true)
+			return nil
+		case n-back >= t.o.MaxRecord+2:
+			start := place{g, at}
+			if s.rest.kind == carried && s.rest.in == g {
+				start = s.rest.start
+			}
+			s.rest = unfinished{kind: oversized, in: g, start: start, n: int64(n-back) + int64(len(s.rest.text))}
+			t.took(ctx, g, markIn(t.buf, n, at.off-int64(back)))
+		case n == len(t.buf):
+			t.buf = make([]byte, min(2*len(t.buf), tailBytes+t.o.MaxRecord+2))
+		default:
+			t.stick(g, size, false)
+			return nil
+		}
+	}
+	return nil
+}
+
+// took notes that g is taken up to m.
+func (t *Tailer) took(ctx context.Context, g *generation, m mark) {
+	t.mu.Lock()
+	t.uncommitted += m.off - g.at.off
+	g.at = m
+	t.seen(g, m)
+	t.touch(g.s)
+	t.mu.Unlock()
+	if t.uncommitted >= commitBytes {
+		t.commit(ctx, t.now())
+	}
+}
+
+// stick notes that the rest of g, up to size, cannot be taken yet.
+func (t *Tailer) stick(g *generation, size int64, moot bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if g.size == size {
+		g.stuck, g.moot = true, moot
+	}
+}
+
+// skip leaves g out.
+func (t *Tailer) skip(g *generation, what string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leaveOut(g, what)
+}
+
+// leaveOut is skip for a caller that holds mu.
+func (t *Tailer) leaveOut(g *generation, what string) {
+	if g.state == gone {
+		return
+	}
+	g.become(skipped)
+	t.missed++
+	t.shut(g)
+	t.say("%s: it is %s; it is not followed", g.s.path, what)
+}
+
+// byteOrderMark is what programs of Windows put in front of UTF-8.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// lines takes the lines in p[at:], which is at from in g, and returns how far it came. The
+// error is the sink's.
+func (t *Tailer) lines(g *generation, p []byte, at int, from mark, now time.Time) (int, error) {
+	s, base := g.s, from.off-int64(at)
+	if from.off == 0 && bytes.HasPrefix(p, byteOrderMark) {
+		at = len(byteOrderMark)
+	}
+	for at < len(p) {
+		rest := p[at:]
+		mine := s.rest.in == g
+		if mine && s.rest.kind == cutOff {
+			// The end of a line whose beginning was delivered.
+			if rest[0] == '\r' && len(rest) == 1 {
+				return at, nil
+			}
+			if bytes.HasPrefix(rest, []byte("\r\n")) {
+				at++
+			}
+			if p[at] == '\n' {
+				at++
+			}
+			s.rest = unfinished{in: g}
+			continue
+		}
+		if mine && s.rest.kind == oversized {
+			i := bytes.IndexByte(rest, '\n')
+			if i < 0 {
+				s.rest.n += int64(len(rest))
+				return len(p), nil
+			}
+			if err := t.give(Line{Source: s.src, TooLong: s.rest.n + int64(i) + 1}); err != nil {
+				return at, err
+			}
+			at, s.rest = at+i+1, unfinished{in: g}
+			continue
+		}
+		if rest[0] == 0 { // a hole
+			n := zeros(rest)
+			if n == len(rest) {
+				return at, nil
+			}
+			at += n
+			continue
+		}
+		i := bytes.IndexByte(rest, '\n')
+		if i < 0 {
+			return at, nil
+		}
+		line := rest[: i+1 : i+1]
+		var err error
+		switch {
+		case mine && s.rest.kind == carried:
+			err = t.carriedLine(s, line, base+int64(at+i+1), now)
+			if err == nil {
+				s.rest = unfinished{in: g}
+			}
+		case i > t.o.MaxRecord && len(join.TrimEnd(line)) > t.o.MaxRecord:
+			err = t.give(Line{Source: s.src, TooLong: int64(len(line))})
+		case t.o.Join == nil: // for a function that returns where it begins, each would be an allocation
+			err = t.put(s, line, "", time.Time{})
+		default:
+			start := at
+			err = t.line(s, line, func() place { return place{g, markIn(p, start, base)} }, base+int64(at+i+1), now)
+		}
+		if err != nil {
+			return at, err
+		}
+		at += i + 1
+	}
+	return at, nil
+}
+
+// carriedLine takes a line that an earlier generation has the beginning of.
+func (t *Tailer) carriedLine(s *series, end []byte, off int64, now time.Time) error {
+	start := s.rest.start
+	line := append(s.rest.text[:len(s.rest.text):len(s.rest.text)], end...)
+	if len(join.TrimEnd(line)) > t.o.MaxRecord {
+		return t.give(Line{Source: s.src, TooLong: int64(len(line))})
+	}
+	return t.line(s, line, func() place { return start }, off, now)
+}
+
+// zeros returns how many NUL bytes p begins with.
+func zeros(p []byte) int {
+	for i, c := range p {
+		if c != 0 {
+			return i
+		}
+	}
+	return len(p)
+}
+
+// skipHole returns the end of the NUL bytes at off, if something else follows before size.
+func (t *Tailer) skipHole(f *os.File, off, size int64) (m mark, found bool, err error) {
+	for off < size {
+		n, err := f.ReadAt(t.buf[:min(int64(len(t.buf)), size-off)], off)
+		if err != nil && err != io.EOF {
+			return m, false, err
+		}
+		if z := zeros(t.buf[:n]); z < n {
+			m, err := markAt(f, off+int64(z))
+			return m, err == nil, err
+		}
+		if n == 0 {
+			return m, false, io.ErrUnexpectedEOF
+		}
+		off += int64(n)
+	}
+	return m, false, nil
+}
+
+// kind returns the kind of a file that is not text, "" for text.
+func (t *Tailer) kind(r io.ReaderAt) string {
+	var buf [512]byte
+	n, _ := r.ReadAt(buf[:], 0)
+	return binary(buf[:n])
+}
+
+// takePartial takes the last line of g without its end.
+func (t *Tailer) takePartial(s *series, g *generation, now time.Time) error {
+	if s.rest.kind == oversized {
+		if err := t.give(Line{Source: s.src, TooLong: s.rest.n}); err != nil {
+			return err
+		}
+		s.rest = unfinished{in: g}
+		t.touch(s)
+		return nil
+	}
+	text, at, err := t.tail(g)
+	if err != nil || len(text) == 0 {
+		return nil
+	}
+	mine := s.rest.in == g || s.rest.in == nil
+	switch {
+	case mine && s.rest.kind == cutOff && string(text) == "\r":
+		return nil
+	case mine && s.rest.kind == carried:
+		err = t.cut(func() error { return t.carriedLine(s, text, at.off+int64(len(text)), now) })
+	case len(text) > t.o.MaxRecord:
+		err = t.give(Line{Source: s.src, TooLong: int64(len(text))})
+	default:
+		err = t.cut(func() error {
+			return t.line(s, text, func() place { return place{g, at} }, at.off+int64(len(text)), now)
+		})
+	}
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g.at, g.stuck = g.data, false
+	s.rest = unfinished{kind: cutOff, in: g}
+	t.touch(s)
+	return nil
+}

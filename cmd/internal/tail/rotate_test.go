@@ -1,0 +1,371 @@
+package tail
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forebay-log/forebay/cmd/internal/join"
+)
+
+func numbered(from, to int) (lines []string) {
+	for i := from; i < to; i++ {
+		lines = append(lines, fmt.Sprintf("line %d\n", i))
+	}
+	return lines
+}
+
+// rotate renames the files of a path by one, as logrotate does, and copies or renames the first.
+func rotate(t testing.TB, path string, copied bool) {
+	t.Helper()
+	for i := 9; i > 0; i-- {
+		os.Rename(fmt.Sprintf("%s.%d", path, i), fmt.Sprintf("%s.%d", path, i+1))
+	}
+	var err error
+	if copied {
+		var text []byte
+		if text, err = os.ReadFile(path); err == nil {
+			if err = os.WriteFile(path+".1", text, 0o600); err == nil {
+				err = os.Truncate(path, 0)
+			}
+		}
+	} else {
+		err = os.Rename(path, path+".1")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A file is rotated several times while the output takes nothing: all generations are read, in
+// their order, also by the next process.
+func TestRotatedWhileBlocked(t *testing.T) {
+	for _, copied := range []bool{false, true} {
+		for _, killed := range []bool{false, true} {
+			dir := t.TempDir()
+			path := filepath.Join(dir, "x.log")
+			o := Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state"), FromEnd: true}
+			h := newHand(t, o)
+			var want []string
+			h.pass(0)
+			for i := range 4 {
+				lines := numbered(100*i, 100*i+100)
+				want = append(want, lines...)
+				write(t, path, strings.Join(lines, ""))
+				h.at = h.at.Add(2 * time.Second)
+				h.scan()
+				if i < 3 {
+					rotate(t, path, copied)
+				}
+			}
+			if killed {
+				h.rest()
+				h.must(h.Finish(false))
+				h = newHand(t, o)
+			}
+			h.pass(0)
+			h.want(want...)
+			if h.lost > 0 {
+				t.Errorf("%d bytes are reported", h.lost)
+			}
+		}
+	}
+}
+
+func (h *hand) must(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// A file that begins to be followed while the output takes nothing is known at once: it is
+// copied and truncated, and the process killed, before anything is delivered.
+func TestFirstGenerationIsStoredAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.log")
+	o := Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state")}
+	lines := numbered(0, 6000)
+	write(t, path, strings.Join(lines, ""))
+	h := newHand(t, o)
+	h.scan()
+	h.must(h.Finish(false))
+	rotate(t, path, true)
+	write(t, path, "new\n")
+	h = newHand(t, o)
+	h.pass(0)
+	h.want(append(lines, "new\n")...)
+}
+
+// An entry whose file was empty when it was stored is no other file's, whatever its inode.
+func TestEmptyHeadMatchesNothing(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.log")
+	write(t, path, "a\n")
+	st, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := appendPositions(nil, []entry{{no: 1, id: idOf(path, st), path: path, real: path}})
+	if err := os.WriteFile(filepath.Join(dir, "state", positionsName), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := newHand(t, Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state")})
+	h.pass(0)
+	h.want()
+}
+
+// Generations above the bound are given up, which is reported and counted.
+func TestTooManyGenerations(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.log")
+	h := newHand(t, Options{Patterns: []string{path}, MaxGenerations: 3})
+	for i := range 6 {
+		write(t, path, fmt.Sprintf("%d\n", i))
+		h.at = h.at.Add(2 * time.Second)
+		h.scan()
+		if i < 5 {
+			rotate(t, path, false)
+		}
+	}
+	h.pass(0)
+	h.want("3\n", "4\n", "5\n")
+	h.wantSaid("more than 3 generations of it wait to be read")
+	h.wantSaid("2 bytes of it were not read, and no copy has them")
+	if h.lost != 6 {
+		t.Errorf("%d bytes are reported, want 6", h.lost)
+	}
+}
+
+// What is not complete at the end of a file continues in the next one, and is read again by the
+// next process: the parts of a container's line, the lines of a record, and a line itself.
+func TestRecordsContinueInTheNextFile(t *testing.T) {
+	const stamp = "2026-11-23T10:00:00.5Z "
+	for _, c := range []struct{ name, rule, first, second, want string }{
+		{"cri", "cri", "one" + "\n" + stamp + "stdout P tw\n", stamp + "stderr F other\n" + stamp + "stdout F o\n" + stamp + "stdout F three\n", "one\n|other\n|two\n|three\n"},
+		{"cri, three files", "cri", stamp + "stdout P a\n", stamp + "stdout P b\nROTATE" + stamp + "stdout F c\n", "abc\n"},
+		{"docker", "docker", `{"log":"tw","stream":"stdout","time":"2026-11-23T10:00:00.5Z"}` + "\n", `{"log":"o\n","stream":"stdout","time":"2026-11-23T10:00:01Z"}` + "\n", "two\n"},
+		{"java", "java", "a.BException: c\n\tat d\n", "\tat e\nnext\n", "a.BException: c\n\tat d\n\tat e\n|next\n"},
+		{"pattern", `^\d`, "1 a\n b\n", " c\n2 d\n", "1 a\n b\n c\n|2 d\n"},
+		{"line", "", "one\ntw", "o\nthree\n", "one\n|two\n|three\n"},
+		{"line in three files", "", "a", "bROTATEc\nd\n", "abc\n|d\n"},
+		{"long line", "", strings.Repeat("x", 90), strings.Repeat("y", 90) + "\nb\n", "b\n"},
+		{"long line in both", "", strings.Repeat("x", 300), strings.Repeat("y", 300) + "\nb\n", "b\n"},
+	} {
+		for _, copied := range []bool{false, true} {
+			for _, killed := range []int{0, 1, 2} { // before or after the second file is read
+				t.Run(fmt.Sprintf("%s, copied %v, killed %d", c.name, copied, killed), func(t *testing.T) {
+					dir := t.TempDir()
+					path := filepath.Join(dir, "x.log")
+					o := Options{Patterns: []string{path}, Dir: filepath.Join(dir, "state"), MaxRecord: 150, JoinWait: time.Minute}
+					if c.rule != "" {
+						var err error
+						if o.Join, err = join.Parse([]string{c.rule}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					h := newHand(t, o)
+					parts := append([]string{c.first}, strings.Split(c.second, "ROTATE")...)
+					var got, again []string
+					kill := func() {
+						h.rest()
+						got = append(got, h.s.lines...)
+						h.must(h.Finish(false))
+						h = newHand(t, o)
+					}
+					for i, part := range parts {
+						if i > 0 {
+							rotate(t, path, copied)
+						}
+						write(t, path, part)
+						h.pass(0)
+						if i == 0 && killed == 1 {
+							kill()
+						}
+					}
+					if killed == 2 {
+						kill()
+					}
+					h.pass(10 * time.Second)
+					h.pass(2 * time.Minute)
+					if again = h.s.lines; killed == 2 { // those of the second file come again
+						for len(again) > 0 && len(got) > 0 && strings.Contains(strings.Join(got, "|"), again[0]) {
+							again = again[1:]
+						}
+					}
+					if got := strings.Join(append(got, again...), "|"); got != c.want {
+						t.Errorf("got %q, want %q; said %q", got, c.want, h.said)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A line above MaxRecord that fills the buffer behind another line is skipped, and one of exactly
+// MaxRecord bytes is taken.
+func TestLongLinesThatFillTheBuffer(t *testing.T) {
+	const most = firstBuf + 5
+	before, exact := strings.Repeat("b", 100)+"\n", strings.Repeat("x", most)+"\r\n"
+	s, _ := once(t, before+strings.Repeat("y", 3*most)+"\n"+exact+strings.Repeat("z", most+1)+"\r\nend\n", Options{MaxRecord: most})
+	if !reflect.DeepEqual(s.lines, []string{before, exact, "end\n"}) || !reflect.DeepEqual(s.long, []int64{3*most + 1, most + 3}) {
+		t.Errorf("%d lines, long ones %d", len(s.lines), s.long)
+	}
+}
+
+// A generation goes from one state to another as drawn, and not otherwise.
+func TestStates(t *testing.T) {
+	for from, next := range edges {
+		for to := range genState(len(edges)) {
+			func() {
+				allowed := false
+				for _, n := range next {
+					allowed = allowed || n == to
+				}
+				g := &generation{state: genState(from)}
+				defer func() {
+					if (recover() == nil) != allowed {
+						t.Errorf("from %s to %s: %v", genState(from), to, !allowed)
+					}
+				}()
+				g.become(to)
+			}()
+		}
+	}
+}
+
+// A blocking is a sink that takes nothing while it is blocked.
+type blocking struct {
+	taker
+	mu sync.Mutex
+}
+
+func (s *blocking) Put(l Line) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taker.Put(l)
+}
+
+func (s *blocking) await(t *testing.T, n int) []string {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		s.mu.Lock()
+		lines := s.lines
+		s.mu.Unlock()
+		if len(lines) >= n {
+			return lines
+		}
+	}
+	t.Fatalf("%d lines, want %d", len(s.lines), n)
+	return nil
+}
+
+// What the system reports is enough: files are found, rotated and deleted while nothing is
+// looked for, and the output is blocked.
+func TestEvents(t *testing.T) {
+	w := newWatcher()
+	w.close()
+	if w.w == nil {
+		t.Skip("SKIPPED: this system reports no changes of files")
+	}
+	dir := t.TempDir()
+	s := &blocking{}
+	tl, err := New(Options{Patterns: []string{filepath.Join(dir, "*.log")}, Dir: filepath.Join(dir, "state"), Rescan: time.Hour, Poll: time.Hour}, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := make(chan error)
+	go func() { run <- tl.Run() }()
+	path := filepath.Join(dir, "first.log")
+	for i := 0; ; i++ { // until it watches
+		write(t, path, "first\n")
+		time.Sleep(time.Millisecond)
+		s.mu.Lock()
+		n := len(s.lines)
+		s.mu.Unlock()
+		if n > 0 {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			s.await(t, i+1)
+			break
+		}
+	}
+	s.mu.Lock()
+	s.lines = nil
+	path = filepath.Join(dir, "x.log")
+	var want []string
+	// seen waits until the scanner has the file that is at the path: what is not seen before it
+	// is renamed cannot be known.
+	seen := func() {
+		st, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for stop := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+			tl.mu.Lock()
+			sr := tl.paths[path]
+			ok := sr != nil && sr.current() != nil && sr.current().id == idOf(path, st) && sr.current().size == st.Size()
+			tl.mu.Unlock()
+			if ok {
+				return
+			}
+			if time.Now().After(stop) {
+				t.Fatal("it is not seen")
+			}
+		}
+	}
+	for i := range 5 {
+		lines := numbered(10*i, 10*i+10)
+		want = append(want, lines...)
+		write(t, path, strings.Join(lines, ""))
+		seen()
+		if i%2 == 0 {
+			rotate(t, path, false)
+		} else if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.mu.Unlock()
+	if got := s.await(t, len(want)); !reflect.DeepEqual(got, want) {
+		t.Errorf("%q", got)
+	}
+	tl.Stop()
+	if err := <-run; err != ErrStopped {
+		t.Error(err)
+	}
+	if err := tl.Finish(true); err != nil {
+		t.Error(err)
+	}
+}
+
+// A few NUL bytes do not make a file binary, and what is left out makes Missed.
+func TestNotBinary(t *testing.T) {
+	s, said := once(t, "a\x00b\n", Options{})
+	if !reflect.DeepEqual(s.lines, []string{"a\x00b\n"}) || said != "" {
+		t.Errorf("%q, said %q", s.lines, said)
+	}
+	if what := binary([]byte("a\x00b\x00c\x00\n\x00")); what != "binary" { // UTF-16 without a mark
+		t.Error(what)
+	}
+	path := filepath.Join(t.TempDir(), "x.gz")
+	write(t, path, "\x1f\x8b\x08\x00abc")
+	tl, err := New(Options{Patterns: []string{path, filepath.Dir(path)}, Once: true}, &taker{})
+	if err == nil {
+		err = tl.Run()
+	}
+	if err != nil || tl.Missed() != 2 {
+		t.Errorf("%v, missed %d", err, tl.Missed())
+	}
+	tl.Finish(true)
+}

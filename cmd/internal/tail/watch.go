@@ -1,0 +1,98 @@
+package tail
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// writeDelay is how long writes to a file are gathered before it is looked at.
+const writeDelay = 20 * time.Millisecond
+
+// A watcher has the system report changes in directories. Where it cannot, the scanner finds
+// them no later than after Options.Rescan.
+type watcher struct {
+	w      *fsnotify.Watcher
+	events chan fsnotify.Event
+	errors chan error
+	dirs   map[string]id
+}
+
+func newWatcher() *watcher {
+	w := &watcher{dirs: map[string]id{}}
+	if fw, err := fsnotify.NewBufferedWatcher(4096); err == nil {
+		w.w, w.events, w.errors = fw, fw.Events, fw.Errors
+	}
+	return w
+}
+
+// add watches the directories that pattern names, if they are not watched yet.
+func (w *watcher) add(pattern string) {
+	if w == nil || w.w == nil {
+		return
+	}
+	dirs := []string{pattern}
+	if IsPattern(pattern) {
+		dirs, _ = filepath.Glob(pattern)
+	}
+	for _, dir := range dirs {
+		st, err := os.Stat(dir)
+		if err != nil || !st.IsDir() {
+			delete(w.dirs, dir)
+			continue
+		}
+		what := idOf(dir, st)
+		if old, known := w.dirs[dir]; known && old == what {
+			continue
+		}
+		w.w.Remove(dir)
+		if w.w.Add(dir) == nil {
+			w.dirs[dir] = what
+		}
+	}
+}
+
+func (w *watcher) close() {
+	if w.w != nil {
+		w.w.Close()
+	}
+}
+
+// notice takes an event.
+func (t *Tailer) notice(ev fsnotify.Event, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.paths[ev.Name]
+	if s == nil {
+		s = t.reals[ev.Name]
+	}
+	switch {
+	case s != nil && ev.Op == fsnotify.Write:
+		s.due = soonest(s.due, now.Add(writeDelay))
+	case s != nil:
+		t.observe(s, now)
+		if s.current() == nil {
+			t.find(s.path, now, false)
+		}
+	case !ev.Has(fsnotify.Create):
+	case t.Matches(ev.Name):
+		t.find(ev.Name, now, false)
+	case t.above(ev.Name):
+		t.nextScan = now
+	}
+}
+
+// above reports whether files of the patterns may be in path.
+func (t *Tailer) above(path string) bool {
+	return slices.ContainsFunc(t.o.Patterns, func(p string) bool {
+		for up := filepath.Dir(p); up != p; p, up = up, filepath.Dir(up) {
+			if ok, _ := filepath.Match(up, path); ok {
+				return true
+			}
+		}
+		return false
+	})
+}
