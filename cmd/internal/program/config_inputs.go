@@ -27,6 +27,7 @@ type inputSettings struct {
 	Multiline    list
 	PartialAfter duration
 	PathKey      text
+	MaxRotated   count
 
 	Units       list
 	Identifiers list
@@ -60,6 +61,7 @@ func newInputSettings() inputSettings {
 		Time:       choice{value: "line", of: timeNames},
 		From:       choice{of: []string{"start", "end"}},
 		MaxMessage: size{32 << 20, 64 << 10, 256 << 20},
+		MaxRotated: maxRotated,
 		MaxConns:   count{256, 1, 0, ""},
 		more:       settingsOf(moreInOpts),
 	}
@@ -85,6 +87,7 @@ var inputOptions = []inputOption{
 	{"multiline", []string{"stdin", "tail"}, func(c *inputSettings) setting { return &c.Multiline }, "which lines are one record: go, java, dotnet, node, python, ruby, rust, cri, docker, auto, or a pattern"},
 	{"partial-after", []string{"tail"}, func(c *inputSettings) setting { return &c.PartialAfter }, "take a last line without a newline after it has not grown for that long; 0: wait"},
 	{"path-key", []string{"tail"}, func(c *inputSettings) setting { return &c.PathKey }, "add the path of the file as this field"},
+	{"max-rotated", []string{"tail"}, func(c *inputSettings) setting { return &c.MaxRotated }, "how many rotated files of a path are kept open until they are read; more are lost, and reported"},
 	{"units", []string{"journal"}, func(c *inputSettings) setting { return &c.Units }, "entries of these units only; a unit may have *, ? and [] in it"},
 	{"identifiers", []string{"journal"}, func(c *inputSettings) setting { return &c.Identifiers }, "entries with these identifiers only, which are names of programs"},
 	{"directory", []string{"journal"}, func(c *inputSettings) setting { return &c.Directory }, "the directory of another journal; default: this machine's"},
@@ -122,7 +125,7 @@ func (c *inputSettings) kind(name string, stdin *os.File) (inputKind, error) {
 	case "journal":
 		return &journalInput{c.journal()}, nil
 	case "tail":
-		f := &tailFlags{files: c.Files, state: string(c.State), from: c.From, partial: c.PartialAfter, join: rules, pathKey: string(c.PathKey)}
+		f := &tailFlags{files: c.Files, state: string(c.State), from: c.From, partial: c.PartialAfter, join: rules, pathKey: string(c.PathKey), rotated: c.MaxRotated}
 		if len(c.Files) == 0 {
 			return nil, errors.New("--files is missing: name the files to follow")
 		}

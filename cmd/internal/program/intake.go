@@ -136,6 +136,9 @@ type known struct {
 	attrs  []slog.Attr
 }
 
+// partialLine marks a line whose end was not there when it was delivered.
+var partialLine = []slog.Attr{slog.Bool("partial", true)}
+
 // A place is where a line lies in an input that is kept.
 type place struct {
 	end  int64 // where it ends
@@ -339,8 +342,9 @@ func commonLevel(outs []feed) *level {
 
 // readFrom takes lines from r until it ends. kept is the same, if it keeps what the
 // outputs have not accepted. rules say which lines are one record; nil: each is. wait waits
-// for r for some time, and reports whether a Read does not wait; nil: it never does.
-func (take *intake) readFrom(r io.Reader, kept *readahead.File, rules *join.Rules, wait func(time.Duration) bool) error {
+// for r for some time, and reports whether a Read does not wait; nil: it never does. torn
+// marks a last line without an end: an earlier run was killed before it had read all of it.
+func (take *intake) readFrom(r io.Reader, kept *readahead.File, rules *join.Rules, wait func(time.Duration) bool, torn bool) error {
 	jd := newJoined(take, rules, kept != nil)
 	if jd != nil && kept != nil {
 		r = unsettled{kept, jd}
@@ -399,11 +403,17 @@ func (take *intake) readFrom(r io.Reader, kept *readahead.File, rules *join.Rule
 			}
 			return err
 		}
+		var k known
+		if torn && line[len(line)-1] != '\n' {
+			take.p.con.say("%s", take.in.of(errors.New("standard input: the last line that an earlier run had read has no end; it is delivered with the field partial=true")))
+			k.attrs = partialLine
+		}
 		if jd != nil {
+			jd.attrs = k.attrs
 			jd.line(line, at)
 			continue
 		}
 		records++
-		take.line(line, place{at, at}, known{})
+		take.line(line, place{at, at}, k)
 	}
 }

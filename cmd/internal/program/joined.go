@@ -2,6 +2,7 @@ package program
 
 import (
 	"errors"
+	"log/slog"
 	"math"
 	"time"
 
@@ -15,8 +16,9 @@ import (
 type joined struct {
 	take    *intake
 	j       *join.Joiner[int64]
-	records int       // that the intake was given
-	start   int64     // of the line that is being taken
+	records int   // that the intake was given
+	start   int64 // of the line that is being taken
+	attrs   []slog.Attr
 	now     time.Time // when lines came last; zero: not known yet
 	most    int64     // bytes from where a held record begins to the end of the input, if that is kept
 }
@@ -56,7 +58,7 @@ func (jd *joined) line(line []byte, end int64) {
 // put gives a record to the intake.
 func (jd *joined) put(r join.Record) error {
 	jd.records++
-	jd.take.line(r.Text, place{end: r.End, safe: jd.safe(r.End)}, known{noted: r.Time})
+	jd.take.line(r.Text, place{end: r.End, safe: jd.safe(r.End)}, known{noted: r.Time, attrs: jd.attrs})
 	return nil
 }
 

@@ -165,7 +165,7 @@ func TestJoinedAsByTail(t *testing.T) {
 			t.Fatal(err)
 		}
 		jt := newJoinTest(t, most)
-		if err := jt.take.readFrom(&chunks{rng: rng, text: text}, nil, rules, nil); err != nil {
+		if err := jt.take.readFrom(&chunks{rng: rng, text: text}, nil, rules, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(jt.got, want.got) || jt.take.in.oversize.Load() != want.long {
@@ -187,7 +187,7 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 		text, rules := someLines(rng, false), someRules(t, rng)
 		const most = 2000
 		plain := newJoinTest(t, most)
-		if err := plain.take.readFrom(strings.NewReader(text), nil, rules, nil); err != nil {
+		if err := plain.take.readFrom(strings.NewReader(text), nil, rules, nil, false); err != nil {
 			t.Fatal(err)
 		}
 		dir, after := t.TempDir(), t.TempDir()
@@ -213,7 +213,7 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 			}
 		}
 		kept.From(src, nil)
-		if err := first.take.readFrom(kept, kept, rules, nil); err != nil || kept.Broken() != nil {
+		if err := first.take.readFrom(kept, kept, rules, nil, false); err != nil || kept.Broken() != nil {
 			t.Fatal(err, kept.Broken())
 		}
 		kept.Close()
@@ -229,11 +229,11 @@ func TestHeldLinesSurviveAKill(t *testing.T) {
 			t.Fatal(damaged, files)
 		}
 		if len(files) == 0 {
-			err = second.take.readFrom(strings.NewReader(rest), nil, rules, nil)
+			err = second.take.readFrom(strings.NewReader(rest), nil, rules, nil, false)
 		} else {
 			second.take.outs[0].dir = names[0]
 			files[0].From(&chunks{rng: rng, text: rest}, nil)
-			err = second.take.readFrom(files[0], files[0], rules, nil)
+			err = second.take.readFrom(files[0], files[0], rules, nil, false)
 			files[0].Close()
 		}
 		if err != nil {
@@ -267,7 +267,7 @@ func TestHeldLineAndAFlood(t *testing.T) {
 			t.Fatal(err)
 		}
 		kept.From(strings.NewReader("2026-11-23T10:00:00Z stdout P part\n"+flood), nil)
-		if err := jt.take.readFrom(kept, kept, rules, nil); err != nil || kept.Broken() != nil {
+		if err := jt.take.readFrom(kept, kept, rules, nil, false); err != nil || kept.Broken() != nil {
 			t.Error(err, kept.Broken())
 		}
 		kept.Close()
@@ -319,7 +319,7 @@ func TestHeldForASecond(t *testing.T) {
 		jt := newJoinTest(t, 1<<20)
 		src := &slowInput{texts: make(chan string)}
 		done := make(chan error)
-		go func() { done <- jt.take.readFrom(src, nil, rules, src.wait) }()
+		go func() { done <- jt.take.readFrom(src, nil, rules, src.wait, false) }()
 		after := func(d time.Duration, want ...string) {
 			t.Helper()
 			time.Sleep(d)

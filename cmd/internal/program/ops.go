@@ -213,6 +213,8 @@ func (p *pipeline) inputMetrics() (text []byte) {
 		{"forebay_read_unparsed_total", "Lines read that are not in --format, and taken as text.", read.unparsed},
 		{"forebay_read_oversize_total", "Lines read that are longer than --max-record, and dropped.", read.oversize},
 		{"forebay_read_left_out_total", "Lines read that transforms leave out.", read.left},
+		{"forebay_read_lost_bytes_total", "Bytes of files that were gone before they were read.", read.lost},
+		{"forebay_read_lost_files_total", "Files that were gone before they were read.", read.lostIn},
 	} {
 		text = fmt.Appendf(text, "# HELP %s %s\n# TYPE %s counter\n%s %d\n", m.name, m.help, m.name, m.name, m.n)
 	}

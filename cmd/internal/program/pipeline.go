@@ -49,6 +49,7 @@ type pipeline struct {
 
 	fallbacks map[path]*fallback // by what --fallback says
 	lastly    []string           // what shutdown has to say, besides the summary
+	unstored  bool               // the positions of an input could not be stored
 	early     sync.WaitGroup     // outputs that unstick ends
 	saidDrops bool               // that --when-full drops although there is a spool
 }

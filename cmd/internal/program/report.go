@@ -81,6 +81,13 @@ func (p *pipeline) conclude(took time.Duration, readErr, cause error) (text []st
 	again := p.readsAgain()
 	var dropped, lost, late, kept uint64
 	faults := uint64(0) // that are said, and name no lost record
+	if p.unstored {
+		faults++
+	}
+	if read := p.read(); read.lost > 0 {
+		say("%d bytes of %d files were lost before they were read", read.lost, read.lostIn)
+		faults++
+	}
 	for _, r := range p.gone {
 		dropped += r.report.Dropped.Total()
 		lost += r.report.Undelivered() - r.report.Kept() - r.report.Dropped[batch.Full] - r.report.Dropped[batch.Oversize]
@@ -168,6 +175,7 @@ func (p *pipeline) summary(took time.Duration) string {
 		{"below --level", read.filtered},
 		{"longer than --max-record (dropped)", read.oversize},
 		{"not in --format, taken as text", read.unparsed},
+		{"bytes lost before they were read", read.lost},
 	} {
 		if part.n > 0 {
 			fmt.Fprintf(&sb, ", %d %s", part.n, part.name)

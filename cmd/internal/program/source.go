@@ -96,10 +96,12 @@ type counts struct {
 	filtered atomic.Uint64 // below --level, if that is one for all
 	unparsed atomic.Uint64
 	left     atomic.Uint64 // left out by transforms
+	lost     atomic.Uint64 // bytes of files that were gone before they were read
+	lostIn   atomic.Uint64 // such files
 }
 
 // A tally is the sum of counts.
-type tally struct{ records, bytes, oversize, filtered, unparsed, left uint64 }
+type tally struct{ records, bytes, oversize, filtered, unparsed, left, lost, lostIn uint64 }
 
 func (t *tally) add(c *counts) {
 	t.records += c.records.Load()
@@ -108,6 +110,8 @@ func (t *tally) add(c *counts) {
 	t.filtered += c.filtered.Load()
 	t.unparsed += c.unparsed.Load()
 	t.left += c.left.Load()
+	t.lost += c.lost.Load()
+	t.lostIn += c.lostIn.Load()
 }
 
 // read is what all inputs have done.
@@ -176,7 +180,7 @@ func (k stdinInput) open(in *inlet) (source, error) {
 // read takes lines from what earlier runs have read, then from the input until it ends.
 func (s *stdinSource) read() error {
 	for _, f := range s.earlier {
-		err := s.take.readFrom(f, f, s.join, nil)
+		err := s.take.readFrom(f, f, s.join, nil, true)
 		f.Close()
 		if err != nil {
 			return fmt.Errorf("cannot read standard input: %w", err)
@@ -184,12 +188,12 @@ func (s *stdinSource) read() error {
 	}
 	var err error
 	if s.ahead == nil {
-		err = s.take.readFrom(s.input, nil, s.join, s.wait)
+		err = s.take.readFrom(s.input, nil, s.join, s.wait, false)
 	} else {
 		defer s.ahead.Close()
 		err = s.take.readFrom(s.ahead, s.ahead, s.join, func(d time.Duration) bool {
 			return !s.ahead.Waits() || s.wait(d)
-		})
+		}, false)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot read standard input: %w", err)
@@ -254,6 +258,7 @@ func (p *pipeline) finishInputs() {
 			delivered = delivered && out.report.Dropped[batch.Shutdown] == 0
 		}
 		if err := in.src.finish(delivered); err != nil {
+			p.unstored = true
 			p.lastly = append(p.lastly, in.of(err).Error())
 		}
 	}

@@ -21,7 +21,9 @@ type summaryOf struct {
 	Filtered uint64      `json:"filtered"`
 	Oversize uint64      `json:"oversize"`
 	Unparsed uint64      `json:"unparsed"`
-	Left     uint64      `json:"left_out,omitempty"` // by transforms
+	Left     uint64      `json:"left_out,omitempty"`   // by transforms
+	Lost     uint64      `json:"lost_bytes,omitempty"` // of files that were gone before they were read
+	LostIn   uint64      `json:"lost_files,omitempty"`
 	DryRun   bool        `json:"dry_run,omitempty"`
 	Outputs  []outputSum `json:"outputs"`
 	Exit     int         `json:"exit"`
@@ -53,7 +55,7 @@ func (p *pipeline) summaryJSON(took time.Duration, err error) string {
 	read := p.read()
 	s := summaryOf{
 		Records: read.records, Bytes: read.bytes, Seconds: took.Seconds(),
-		Filtered: read.filtered, Oversize: read.oversize, Unparsed: read.unparsed, Left: read.left,
+		Filtered: read.filtered, Oversize: read.oversize, Unparsed: read.unparsed, Left: read.left, Lost: read.lost, LostIn: read.lostIn,
 		DryRun: p.c.dryRun, Exit: codeOf(err),
 	}
 	for _, out := range p.outs {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,32 +25,39 @@ type tailFlags struct {
 	once    bool
 	partial duration
 	pathKey string // the field with the path of the file; "": none
+	rotated count
 
 	join *join.Rules
 }
 
+// maxRotated is the default of --max-rotated.
+var maxRotated = count{64, 1, 0, ""}
+
 func newTail(stdin, stderr *os.File) *cobra.Command {
 	cmd, c := pipeCommand(stdin, stderr)
-	f := &tailFlags{from: choice{of: []string{"start", "end"}}}
+	f := &tailFlags{from: choice{of: []string{"start", "end"}}, rotated: maxRotated}
 	c.tail = f
 	cmd.Use = "tail FILE..."
 	cmd.Short = "Follow files and deliver their lines"
 	cmd.Long = `Follow files and deliver their lines to every --to.
 
 FILE is a path, or a pattern with *, ? and [] (in quotes, or the shell replaces it by
-what is there now). New files are looked for once a second, and read from their start.
-A file that is renamed, or copied and truncated, is read to its end before what comes
-in its place. Files that are compressed or binary are left out, with a word.
+what is there now). New files are opened as soon as the system reports them, or within a
+second, and read from their start. A file that is renamed, deleted, or copied and
+truncated, is read to its end before the one that comes in its place, however long the
+outputs are blocked; up to --max-rotated of them are kept. A record that is not complete
+at the end of a file continues in the next one. Files that are compressed or binary are
+left out, with a message.
 
 Without --state it begins at the end of the files, as tail -F does, and keeps nothing
 on disk. With --state DIR it keeps there how far the lines of each file are delivered
 to all outputs, or safe in their --spool, and goes on there when it is started again.
-If it is killed, lines come twice, at most those of about a second or of the time that
-a destination was down, and none is lost. Each process needs a DIR of its own.
+If it is killed, no line is lost; those come twice that were delivered within the last
+second, at most about 1 MiB of them, or were under way. Each process needs its own DIR.
 
 A line is a record. Lines longer than --max-record are dropped, and counted. NUL bytes
 in front of a line are left out: truncated files have holes. The last line waits for its
-newline (--partial-after).
+newline (--partial-after); one that is delivered without it has the field partial=true.
 
 ` + multilineHelp + `
 
@@ -59,7 +67,7 @@ its path: with --encode json and logfmt, forward:, and the --metadata of loki:.
 For everything else, see forebay pipe --help: the flags are the same.
 
 ` + strings.NewReplacer(
-		"standard input could not be read", "with --once a file could not be read",
+		"standard input could not be read", "bytes of a file, or with --once a file was left out or could not be read",
 		"--spool or --crash-safe", "--spool or --crash-safe, or read again with --state",
 		"a destination is wrong", "a destination or --state is wrong",
 	).Replace(exitHelp)
@@ -82,6 +90,7 @@ For everything else, see forebay pipe --help: the flags are the same.
 	fs.BoolVar(&f.once, "once", false, "read what is there, and stop")
 	fs.StringVar(&f.pathKey, "path-key", "", "add the path of the file as the field `NAME`: with --encode json and logfmt, forward:, and --label-from and --metadata of loki: (default: none)")
 	fs.Var(&f.partial, "partial-after", "deliver a last line without a newline after it has not grown for that long (0: wait for the newline)")
+	fs.Var(&f.rotated, "max-rotated", "keep up to `N` rotated files of a path open until they are read; more are lost, and reported")
 	fs.AddFlagSet(rest)
 	return cmd
 }
@@ -141,8 +150,12 @@ func (f *tailFlags) follow(in *inlet) (*tailSource, error) {
 	s.t, err = tail.New(tail.Options{
 		Patterns: f.files, Dir: s.dir, Once: f.once, Join: f.join,
 		FromEnd:   f.from.value == "end" || f.from.value == "" && !f.once,
-		MaxRecord: int(p.c.maxRecord.value), PartialWait: time.Duration(f.partial),
+		MaxRecord: int(p.c.maxRecord.value), PartialWait: time.Duration(f.partial), MaxGenerations: f.rotated.value,
 		Say: func(text string) { p.con.say("%s", text) },
+		Lost: func(n int64) {
+			in.lost.Add(uint64(n))
+			in.lostIn.Add(1)
+		},
 	}, s)
 	if err != nil {
 		if s.dir != "" {
@@ -177,9 +190,9 @@ func (s *tailSource) read() error {
 	case errors.Is(err, tail.ErrStopped):
 		return nil
 	case err == nil && s.once && n == 1:
-		return errors.New("a file could not be read")
+		return errors.New("a file or directory was left out or could not be read")
 	case err == nil && s.once && n > 1:
-		return fmt.Errorf("%d files could not be read", n)
+		return fmt.Errorf("%d files or directories were left out or could not be read", n)
 	}
 	return err
 }
@@ -205,6 +218,9 @@ func (s *tailSource) Put(l tail.Line) error {
 	k := known{noted: l.Time}
 	if l.TooLong == 0 {
 		k.attrs = s.about(&l)
+		if l.Cut {
+			k.attrs = append(slices.Clip(k.attrs), partialLine...)
+		}
 	}
 	if !s.take.put(l.Text, l.TooLong, k) {
 		return tail.ErrStopped

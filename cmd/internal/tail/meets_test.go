@@ -319,7 +319,7 @@ func TestMeets(t *testing.T) {
 			if last := f.s.sources[len(f.s.sources)-1]; !last.Cut {
 				f.t.Error("it does not bear a mark")
 			}
-			f.write("\nnew\n")
+			f.write("new\n")
 			f.look("new\n")
 		}},
 		{"a file that comes back under its name", Options{}, func(f *field) {

@@ -209,7 +209,11 @@ func (t *Tailer) end(s *series, g *generation, last bool, now time.Time) error {
 			return err
 		}
 	}
-	if s.rest.in == g {
+	switch {
+	case s.rest.in != g:
+	case last && s.rest.kind == cutOff: // nobody completes it
+		s.rest = unfinished{}
+	default:
 		s.rest.in = nil
 	}
 	t.mu.Lock()

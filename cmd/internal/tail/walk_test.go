@@ -116,15 +116,22 @@ func (w *walker) Put(l Line) error {
 }
 
 // fragment reports whether text is what is left of lines, parts of which were in a generation
-// that is lost: a part of one, and the end of one that is not before from.
+// that is lost: parts of some, and the end of one that is not before from.
 func (p *written) fragment(from int, text string) bool {
 	whole, begin := strings.TrimSuffix(text, "\n"), 0
-	for i, l := range p.lines {
-		if !l.torn && (!p.open || i < len(p.lines)-1 || !l.life.over) {
-			continue
-		}
-		for begin < len(text) && strings.Contains(l.text, text[:begin+1]) {
-			begin++
+	for more := true; more; {
+		more = false
+		for i, l := range p.lines {
+			if !l.torn && (!p.open || i < len(p.lines)-1 || !l.life.over) {
+				continue
+			}
+			n := begin
+			for n < len(text) && strings.Contains(l.text, text[begin:n+1]) {
+				n++
+			}
+			if more = more || n > begin; n > begin {
+				begin = n
+			}
 		}
 	}
 	if begin >= len(whole) {
