@@ -101,17 +101,18 @@ func (d *Dir) Save(text []byte) error {
 // Append adds text to what the last Save has stored. It survives the process once Append has
 // returned nil, and a loss of power after a Sync; until then a part of it may be there, and
 // nothing behind that. After an error Save must be called before anything else is appended.
-func (d *Dir) Append(text []byte) (err error) {
+func (d *Dir) Append(text []byte) error {
 	if d.end == 0 {
 		return errors.New("state: append without a save")
 	}
 	if d.f == nil {
-		if d.f, err = d.fs.OpenFile(d.path, os.O_RDWR, 0); err != nil {
-			d.f = nil
-			return err
+		f, err := d.fs.OpenFile(d.path, os.O_RDWR, 0)
+		if err != nil {
+			return d.failed(err)
 		}
+		d.f = f
 	}
-	_, err = d.f.WriteAt(text, d.end)
+	_, err := d.f.WriteAt(text, d.end)
 	d.end += int64(len(text))
 	return d.failed(err)
 }

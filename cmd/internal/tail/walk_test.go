@@ -134,21 +134,18 @@ func (p *written) fragment(from int, text string) bool {
 			}
 		}
 	}
-	if begin >= len(whole) {
-		return true
-	}
 	for i := from; i < len(p.lines); i++ {
 		l := &p.lines[i]
 		n := 0
 		for n < min(len(text), len(l.text)) && text[len(text)-1-n] == l.text[len(l.text)-1-n] {
 			n++
 		}
-		if begin+n >= len(text) && (l.torn || n == len(l.text)) {
+		if begin+n >= len(text) && n > 1 && (l.torn || n == len(l.text)) {
 			l.came, p.got = true, i+1
 			return true
 		}
 	}
-	return false
+	return begin >= len(whole)
 }
 
 func (w *walker) Commit(context.Context) error {
@@ -473,7 +470,7 @@ func walk(t *testing.T, seed uint64) {
 			case !l.life.over:
 				w.fatalf("%q did not come", l.text)
 			default:
-				w.note("missing: %q", l.text)
+				w.note("missing: %q of %+v", l.text, *l.life)
 				missing += l.end - before
 			}
 		}

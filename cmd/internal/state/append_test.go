@@ -1,0 +1,71 @@
+package state
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand"
+	"testing"
+
+	"github.com/forebay-log/forebay/internal/testkit"
+	"github.com/forebay-log/forebay/internal/vfs"
+)
+
+// Whenever the power is lost, what was appended before the last Sync that has returned nil is
+// there, behind the text that was saved; and nothing may be appended after an error.
+func TestAppend(t *testing.T) {
+	for seed := range int64(testkit.Rounds(200, 10_000)) {
+		r := rand.New(rand.NewSource(seed))
+		mem := vfs.NewMem()
+		mem.Ordered = true
+		if err := mem.MkdirAll("/", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		var now *vfs.Mem
+		left := 10 + r.Intn(60)
+		disk := vfs.NewFaulty(mem, func(c vfs.Call) (int, error) {
+			if left--; left == 0 {
+				now = mem.CrashClone(r, []float64{0, 0.5, 1}[r.Intn(3)])
+				return 0, vfs.ErrKilled
+			}
+			if r.Intn(12) == 0 {
+				return r.Intn(c.Len + 1), errors.New("it fails")
+			}
+			return 0, nil
+		})
+		var d *Dir
+		var text, safe []byte // what is to be there, and what must be
+		saved := false
+		for n := 0; now == nil; n++ {
+			part := fmt.Appendf(nil, "%d;", n)
+			switch {
+			case d == nil:
+				d, _ = open(disk, "/a", "x")
+			case !saved:
+				if err := d.Append(part); err == nil {
+					t.Fatalf("seed %d: appended without a save", seed)
+				}
+				if saved = d.Save(part) == nil; saved {
+					text, safe = part, part
+				} else {
+					safe = nil // either may be there
+				}
+			case r.Intn(3) == 0:
+				if saved = d.Sync() == nil; saved {
+					safe = text
+				}
+			default:
+				if saved = d.Append(part) == nil; saved {
+					text = append(bytes.Clone(text), part...)
+				}
+			}
+		}
+		after, err := open(now, "/a", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := after.Load(); safe != nil && (err != nil || !bytes.HasPrefix(got, safe)) {
+			t.Fatalf("seed %d: %q, %v; want %q first", seed, got, err, safe)
+		}
+	}
+}
